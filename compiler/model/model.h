@@ -1,0 +1,222 @@
+#ifndef LLMC_MODEL_H
+#define LLMC_MODEL_H
+
+/* What the user asked for, checked: the model, the training job and the wishes for the plan.
+ *
+ * sema.c makes it from the tree; everything behind it (expansion, cost, lowering, verifier) reads only this.
+ * All counts are in elements, layers, tokens or sequences; all strings and arrays live in the compilation's arena.
+ * A layer is stored once per distinct `layer { }` of the file; `layers` lists them in model order. */
+
+#include "compiler/support/diag.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum norm_kind { NORM_RMS, NORM_LAYER };
+enum norm_place { NORM_PRE, NORM_POST, NORM_BOTH };
+struct norm {
+    enum norm_kind kind;
+    enum norm_place place;
+    double eps;
+    bool bias; /* layernorm only */
+};
+
+enum rope_scaling { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN };
+struct rope {
+    bool on;
+    double theta;
+    uint32_t dims; /* rotated dimensions of a head, <= head */
+    bool adjacent; /* pairs (2i, 2i+1) instead of (i, i + dims/2) */
+    enum rope_scaling scaling;
+    double factor, low, high, original;     /* linear: factor; llama3: all four; yarn: factor, original */
+    double fast, slow, mscale, mscale_all;  /* yarn */
+};
+
+enum attn_kind { ATTN_GQA, ATTN_MLA };
+enum qk_norm { QK_NORM_NO, QK_NORM_HEAD, QK_NORM_FULL };
+struct attn {
+    enum attn_kind kind;
+    uint32_t heads, kv, head; /* head = dimensions of one head; for mla nope + rope */
+    struct rope rope;
+    bool bias, qkv_bias; /* bias: on q, k, v and o; qkv_bias: on q, k, v only */
+    enum qk_norm qk_norm;
+    uint32_t window, chunk; /* tokens; 0 = none */
+    double softcap;         /* 0 = none */
+    double scale;           /* scores are divided by sqrt(scale); default: head */
+    bool sinks, alibi;
+    uint32_t q_rank, kv_rank, nope, rope_dims, v; /* mla; q_rank 0 = none */
+    struct span span;
+};
+
+enum act { ACT_GELU, ACT_RELU, ACT_RELU2, ACT_SWIGLU, ACT_GEGLU };
+struct ffn {
+    enum act act;
+    uint64_t width;
+    bool bias;
+    bool approx_tanh; /* gelu, geglu */
+    double limit;     /* swiglu clamp, 0 = none */
+    struct span span;
+};
+
+enum router_kind { ROUTER_SOFTMAX, ROUTER_SIGMOID };
+struct moe {
+    struct ffn expert;
+    uint32_t experts, active, shared;
+    enum router_kind router;
+    uint32_t groups, pick;
+    bool normalize, bias, linear_bias;
+    double scale, rate;
+    double capacity; /* 0 = dropless */
+    double balance;
+    struct span span;
+};
+
+struct layer {
+    struct attn attn;
+    bool is_moe;
+    struct ffn ffn; /* !is_moe */
+    struct moe moe; /* is_moe */
+    bool parallel;
+    uint32_t parallel_norms; /* 1 or 2 */
+    struct span span;
+};
+
+struct model {
+    const char *name;
+    struct span span;
+    uint64_t vocab, width;
+    struct norm norm;
+    double embed_scale; /* 1 = none */
+    bool embed_norm;
+    uint64_t positions; /* learned positions, 0 = none */
+    bool tied, head_bias;
+    double head_softcap, head_scale; /* 0 = none, 1 = none */
+    uint32_t nlayers;
+    const struct layer **layers;
+    uint32_t predict;            /* prediction modules */
+    const struct layer *predict_layer;
+    double predict_weight;
+    struct span embed_span, head_span, norm_span, positions_span, predict_span;
+};
+
+enum dtype_name { DT_FP32, DT_BF16, DT_FP16, DT_FP8 };
+enum fp8_recipe { FP8_TENSOR, FP8_ROW, FP8_BLOCK, FP8_MX };
+enum optimizer { OPT_ADAMW, OPT_SGD };
+enum lr_kind { LR_CONSTANT, LR_LINEAR, LR_COSINE, LR_WSD };
+struct train {
+    uint64_t sequence;        /* tokens */
+    uint64_t batch;           /* sequences, global */
+    enum dtype_name precision, master, grads, reduce, moments, parameters;
+    enum fp8_recipe recipe;
+    enum optimizer optimizer;
+    double lr, beta1, beta2, eps, weight_decay, momentum;
+    enum lr_kind lr_kind;
+    uint64_t lr_warmup, lr_decay, lr_stable; /* steps; lr_decay 0 = to the end of `total` */
+    double lr_min;
+    double init_std;
+    bool init_residual;
+    double clip;     /* 0 = none */
+    double total;    /* tokens, 0 = not said */
+    double imbalance;
+    uint64_t seed;
+    struct span span, batch_span, sequence_span, precision_span, optimizer_span;
+};
+
+/* One wish on a degree: value rel n, or value in list. */
+enum relation { REL_ANY, REL_EQ, REL_LE, REL_GE, REL_IN };
+struct wish {
+    enum relation relation;
+    uint64_t value;
+    const uint64_t *list; /* REL_IN */
+    uint32_t nlist;
+    struct span span;
+};
+enum degree { DEG_TP, DEG_CP, DEG_PP, DEG_VPP, DEG_DP, DEG_EP, DEG_ETP, DEG_ZERO, DEG_SHARD, DEG_MICROBATCH, DEG_GPUS, NDEGREES };
+
+enum schedule_kind {
+    SCHED_GPIPE, SCHED_1F1B, SCHED_EAGER_1F1B, SCHED_INTERLEAVED, SCHED_COMBINED_1F1B, SCHED_ZB_H1, SCHED_ZB_H2,
+    SCHED_ZB_V, SCHED_V_HALF, SCHED_V_MIN, SCHED_DUALPIPE, SCHED_DUALPIPE_V, SCHED_AUTO, SCHED_FILE, NSCHEDULES
+};
+struct schedule_wish {
+    enum schedule_kind kind;
+    uint32_t group;   /* interleaved(group=N), 0 = default */
+    const char *file; /* SCHED_FILE */
+    struct span span;
+};
+
+enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_AUTO };
+enum recompute_part { /* bits of `parts` */
+    PART_NORM = 1, PART_CORE_ATTN = 2, PART_MLA_UP = 4, PART_FFN = 8, PART_FFN_ACT = 16, PART_MOE = 32, PART_MOE_ACT = 64, PART_SHARED = 128
+};
+enum tri { TRI_AUTO, TRI_NO, TRI_YES };
+enum context_kind { CONTEXT_AUTO, CONTEXT_RING, CONTEXT_ALL_GATHER, CONTEXT_ALL_TO_ALL };
+enum overlap_part { OVERLAP_TP = 1, OVERLAP_DP = 2, OVERLAP_PP = 4, OVERLAP_CP = 8, OVERLAP_ALL_TO_ALL = 16 };
+enum offload_part { OFFLOAD_OPTIMIZER = 1, OFFLOAD_ACTIVATIONS = 2 };
+enum objective { MINIMIZE_STEP_TIME, MINIMIZE_GPU_TIME };
+struct keep_wish {
+    const char *axis;   /* "tp" "cp" "pp" "dp" "ep" "etp" "shard" */
+    const char *within; /* "node", "scale_up" or a tier's name; NULL = within `nodes` nodes */
+    uint64_t nodes;
+    struct span span;
+};
+struct wishes {
+    struct wish degree[NDEGREES];
+    enum tri sequence_parallel;
+    struct span sequence_parallel_span;
+    uint32_t nschedules; /* 0 = any */
+    const struct schedule_wish *schedules;
+    enum recompute recompute;
+    uint32_t parts;            /* selective: bits of recompute_part */
+    uint32_t recompute_layers; /* full(layers=N), 0 = all */
+    struct span recompute_span;
+    enum context_kind context;
+    uint32_t offload;                /* bits of offload_part */
+    uint32_t overlap, never_overlap; /* bits of overlap_part */
+    const char *layout;              /* Megatron's string or NULL */
+    struct span layout_span;
+    uint32_t norder; /* 0 = default tp, cp, dp, pp */
+    const char *order[8];
+    struct span order_span;
+    uint32_t nkeeps;
+    const struct keep_wish *keeps;
+    const char *use; /* node type or NULL */
+    struct span use_span;
+    uint64_t memory; /* bytes, 0 = not said */
+    struct span memory_span;
+    uint32_t comm_sms;
+    enum objective objective;
+    double step_time_s, finish_s; /* limits, 0 = none */
+    const char *profile;          /* "llmrun" */
+    struct span span;
+};
+
+struct job {
+    const struct source *source;
+    struct model model;
+    struct train train;
+    struct wishes wishes;
+};
+
+/* Parameters by `language.md`'s convention: embeddings counted, tied weights once, no padding, no prediction
+ * modules (model_predict_parameters() gives those).  Active leaves out the unpicked experts. */
+uint64_t model_layer_parameters(const struct model *m, const struct layer *l, bool active);
+uint64_t model_parameters(const struct model *m);
+uint64_t model_active_parameters(const struct model *m);
+uint64_t model_predict_parameters(const struct model *m);
+
+/* Floating-point operations of one training step's forward and backward for `sequences` sequences, by the Megatron
+ * convention: dense products times 3, both attention products in full (not halved for causality), windows counted
+ * as min(window, sequence), active experts only, head included, no recompute. */
+double model_flops(const struct model *m, uint64_t sequence, uint64_t sequences);
+
+/* The first thing in the job that cannot be lowered and run yet, as "what" and its place; false if all can. */
+bool model_unsupported(const struct job *job, const char **what, struct span *where);
+
+/* learning rate of step 0, 1, ...; `total_steps` ends cosine and linear decay where lr_decay is 0 */
+double train_lr(const struct train *t, uint64_t step, uint64_t total_steps);
+
+const char *schedule_name(enum schedule_kind k); /* "1f1b" */
+const char *dtype_name(enum dtype_name d);       /* "fp32" */
+extern const char *const degree_names[NDEGREES]; /* "tp" ... */
+
+#endif

@@ -1,0 +1,29 @@
+#ifndef LLMC_STRBUF_H
+#define LLMC_STRBUF_H
+
+/* A growing, always terminated string.  Start with {0}; release with strbuf_free().
+ * text is never NULL after the first append.  Interacts with nothing but malloc. */
+
+#include <stdarg.h>
+#include <stddef.h>
+
+struct strbuf {
+    char *text;
+    size_t length, room;
+};
+
+void strbuf_free(struct strbuf *b);
+void strbuf_clear(struct strbuf *b);
+void strbuf_bytes(struct strbuf *b, const void *bytes, size_t n);
+void strbuf_text(struct strbuf *b, const char *s);
+void strbuf_char(struct strbuf *b, char c);
+void strbuf_repeat(struct strbuf *b, char c, size_t n);
+void strbuf_printf(struct strbuf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void strbuf_vprintf(struct strbuf *b, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
+
+/* s as a JSON string with its quotes; bytes that are not UTF-8 become U+FFFD */
+void strbuf_json_string(struct strbuf *b, const char *s);
+/* a double as JSON: shortest form that reads back equal, null for nan and inf */
+void strbuf_json_number(struct strbuf *b, double v);
+
+#endif
