@@ -1,0 +1,103 @@
+#ifndef LLMC_ISA_H
+#define LLMC_ISA_H
+
+/* All that follows from isa.def: numbers, names, operand marks, attribute kinds, units. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum op {
+#define INSN(name, queue, unit, operands, attributes, meaning) OP_##name,
+#include "runtime/isa.def"
+#undef INSN
+    NOPS
+};
+
+/* queues of a rank: each in order; the only order between them is the wait lists */
+enum queue { QUEUE_COMPUTE, QUEUE_TP, QUEUE_SEND, QUEUE_RECV, QUEUE_DP, QUEUE_COPY, NQUEUES, QUEUE_ANY = NQUEUES };
+enum unit { UNIT_MATMUL, UNIT_ATTENTION, UNIT_STREAM, UNIT_P2P, UNIT_COLLECTIVE, UNIT_HOST };
+enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_F64, DTYPE_I32, NDTYPES };
+
+/* how an instruction uses one operand */
+enum mark { MARK_NONE, MARK_READ, MARK_WRITE, MARK_ADD /* accumulate: read and write */, MARK_UPDATE /* RW */ };
+/* what the table allows: MARK_ADD stands for "write or accumulate" */
+struct isa_operand {
+    const char *name;
+    enum mark mark;
+    bool optional;
+    char dtype; /* C G F I D A, see isa.def */
+    const char *rows, *cols;
+};
+enum attr_kind { ATTR_INT, ATTR_REAL, ATTR_BIND, ATTR_PEER, ATTR_GROUP };
+struct isa_attr {
+    const char *name;
+    enum attr_kind kind;
+};
+#define ISA_MAX_OPERANDS 12
+#define ISA_MAX_ATTRS 12
+struct isa_info {
+    const char *name;
+    enum queue queue;
+    enum unit unit;
+    uint8_t noperands, nattrs;
+    struct isa_operand operand[ISA_MAX_OPERANDS];
+    struct isa_attr attr[ISA_MAX_ATTRS];
+    const char *meaning;
+};
+
+/* Index of an operand or attribute by name, at compile time: OPND(RMSNORM, rstd), ATTR(ROPE, theta). */
+#define OPND(op, name) (offsetof(struct isa_opnds_##op, name))
+#define ATTR(op, name) (offsetof(struct isa_attrs_##op, name))
+#define OPNDS(...) __VA_ARGS__
+#define ATTRS(...) __VA_ARGS__
+#define R(n, d, r, c) char n;
+#define RO(n, d, r, c) char n;
+#define W(n, d, r, c) char n;
+#define WO(n, d, r, c) char n;
+#define WA(n, d, r, c) char n;
+#define WAO(n, d, r, c) char n;
+#define RW(n, d, r, c) char n;
+#define RWO(n, d, r, c) char n;
+#define INT(n) char n;
+#define REAL(n) char n;
+#define BIND(n) char n;
+#define PEER(n) char n;
+#define GROUP(n) char n;
+#define INSN(name, queue, unit, operands, attributes, meaning)                                               \
+    struct isa_opnds_##name {                                                                                \
+        operands char end_;                                                                                  \
+    };                                                                                                       \
+    struct isa_attrs_##name {                                                                                \
+        attributes char end_;                                                                                \
+    };
+#include "runtime/isa.def"
+#undef INSN
+#undef R
+#undef RO
+#undef W
+#undef WO
+#undef WA
+#undef WAO
+#undef RW
+#undef RWO
+#undef INT
+#undef REAL
+#undef BIND
+#undef PEER
+#undef GROUP
+
+/* the step block: fp64[8], written by the host before each step; the only place of what changes from step to step */
+enum { STEP_NUMBER, STEP_LR, STEP_CORRECTION1, STEP_CORRECTION2, STEP_SAMPLE, STEP_WORDS = 8 };
+/* the metrics block: fp64[2], all-reduced over the world at the end of a step */
+enum { METRIC_SQNORM, METRIC_LOSS, METRIC_WORDS };
+
+const struct isa_info *isa_info(enum op op);
+bool isa_find(const char *name, enum op *op);
+const char *isa_queue_name(enum queue q);
+const char *isa_dtype_name(enum dtype d);
+uint32_t isa_dtype_bytes(enum dtype d);
+/* hash of all rows: programs carry it, the loader refuses another */
+uint64_t isa_fingerprint(void);
+
+#endif

@@ -1,0 +1,203 @@
+#ifndef LLMC_PROGRAM_H
+#define LLMC_PROGRAM_H
+
+/* One role's program in memory: what a rank of that role does in one step, fully expanded, and the buffers it does it in.
+ *
+ * Invariants after program_check(): every index is in range; every operand's footprint lies in its buffer for every
+ * value its slot can take; shapes, dtypes and marks agree with isa.def; instructions are in `seq` order.
+ * All arrays are malloc'ed and owned by the program; program_free() frees all. */
+
+#include "runtime/isa.h"
+#include "runtime/status.h"
+
+#include <stdio.h>
+
+#define NONE UINT32_MAX
+
+enum axis { AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP, NAXES };
+
+/* A slot is a 64-bit value per rank.  Kind and argument fix it: the verifier recomputes every value from the mesh. */
+enum slot_kind {
+    SLOT_COORD, /* arg = axis: the rank's coordinate */
+    SLOT_FIRST, /* arg = mask of axes: 1 where all those coordinates are 0, else 0 */
+    SLOT_PEER,  /* arg = pp coordinate: the rank there with the other coordinates equal */
+    SLOT_GROUP  /* arg = mask of axes along which the members vary; GROUP_TIE: this rank's {first, last} stage pair */
+};
+#define GROUP_TIE (1u << 30)
+struct slot {
+    char name[24];
+    enum slot_kind kind;
+    uint32_t arg;
+    int64_t most; /* values are 0..most; ranks for PEER; group's size for GROUP (its id is checked elsewhere) */
+};
+
+/* Buffers of asynchronous work are rings: `depth` slots of `stride` bytes, one slot per microbatch in flight.
+ * All buffers of a ring class use the same slot in the same action. */
+struct ring {
+    char name[24];
+    uint32_t depth;
+};
+enum buffer_kind {
+    BUFFER_STEP,    /* contents die with the step */
+    BUFFER_PARAM,   /* persistent, below: of a bucket */
+    BUFFER_MASTER,
+    BUFFER_MOMENT1,
+    BUFFER_MOMENT2,
+    BUFFER_BLOCK,   /* the step block */
+    BUFFER_METRICS, /* the metrics block; read by the host after the step */
+    NBUFFER_KINDS
+};
+struct buffer {
+    char name[40];
+    enum buffer_kind kind;
+    enum dtype dtype;    /* of persistent buffers; of others what is mostly in it, for people */
+    uint32_t ring;       /* class, or NONE */
+    uint64_t bytes;      /* ring: depth * stride */
+    uint64_t stride;     /* bytes of a slot; = bytes without a ring */
+    uint64_t offset;     /* in the arena, after placement; multiple of 256 */
+    uint32_t bucket;     /* persistent kinds of a bucket, else NONE */
+    uint32_t shard_slot; /* holds elements [slot * n, slot * n + n) of the bucket, n = its own elements; NONE = all */
+};
+
+/* A bucket: parameters that are reduced, sharded and updated together; element e of all its buffers belongs together. */
+struct bucket {
+    char name[40];
+    uint64_t elements; /* padded */
+    uint32_t tensor, ntensors;
+    bool decay;        /* weight decay applies */
+    uint32_t count_slot; /* SLOT_FIRST whose value says whether this rank's copy counts in the norm; NONE = counts */
+};
+enum init_kind { INIT_NORMAL, INIT_ONES, INIT_ZEROS };
+/* A box of a logical tensor in a bucket: rows x cols elements, row-major and dense, from element `at`. */
+struct tensor {
+    char name[96];            /* Hugging Face name */
+    uint32_t ndim;            /* 1 or 2, of the logical tensor */
+    uint64_t shape[2];        /* logical; ndim 1: {1, n} */
+    uint64_t row, col;        /* the box's corner in the logical tensor for slot value 0 */
+    uint32_t rows, cols;      /* the box as stored here */
+    uint32_t row_slot, col_slot;     /* corner += slot * stride; NONE */
+    uint64_t row_stride, col_stride;
+    bool transposed;          /* stored element (i, j) is logical element (row + j, col + i) */
+    uint64_t at;              /* element of the bucket */
+    enum init_kind init;
+    double std;
+    /* rows of the logical tensor beyond shape (padded vocabulary) read as 0 and are never saved */
+};
+
+struct operand {
+    uint32_t buffer; /* NONE = an absent optional operand */
+    uint8_t dtype, mark;
+    uint16_t slot;   /* offset += slot * slot_stride; UINT16_MAX = none */
+    uint64_t offset; /* bytes from the buffer's start, ring slot included */
+    uint64_t slot_stride;
+    uint32_t rows, cols, ld; /* elements; ld >= cols */
+};
+struct attr {
+    union {
+        int64_t i;  /* INT, BIND's base */
+        double f;   /* REAL */
+    } u;
+    int64_t stride; /* BIND: value = i + slot * stride */
+    uint32_t slot;  /* BIND, PEER, GROUP; NONE */
+};
+struct wait {
+    uint8_t queue;
+    uint32_t position; /* on that queue, from 0 */
+};
+struct insn {
+    uint16_t op;
+    uint8_t queue, nwaits;
+    uint32_t operand, attr, wait; /* first of each in the program's arrays; counts by isa_info() */
+    uint32_t seq;                 /* topological number, equal on both sides of a rendezvous, unique else in a plan's step */
+    /* for people only: */
+    char action;         /* F B I W O, or 0 */
+    uint16_t stage;      /* UINT16_MAX = none */
+    uint32_t layer, microbatch, line; /* NONE = none; line 0 = none */
+};
+
+/* what the job is, for the host side of the runtime */
+struct job_info {
+    uint64_t sequence, batch, vocab, seed, steps_total;
+    uint32_t optimizer, lr_kind; /* enum optimizer, enum lr_kind of the compiler: 0 adamw 1 sgd; 0 constant 1 linear 2 cosine 3 wsd */
+    double lr, lr_min, beta1, beta2;
+    uint64_t lr_warmup, lr_decay, lr_stable;
+    double tokens_per_step;
+};
+
+struct program {
+    uint32_t role, nroles;
+    bool evaluation; /* forward only */
+    struct job_info job;
+    uint64_t arena_bytes;
+    uint32_t nslots, nrings, nbuffers, nbuckets, ntensors;
+    struct slot *slots;
+    struct ring *rings;
+    struct buffer *buffers;
+    struct bucket *buckets;
+    struct tensor *tensors;
+    uint32_t ninsns, noperands, nattrs, nwaits;
+    struct insn *insns; /* in seq order */
+    struct operand *operands;
+    struct attr *attrs;
+    struct wait *waits;
+    uint32_t room[9]; /* capacities of the nine arrays above, in their order */
+};
+
+/* building: each returns the index of the new item; pointers into the arrays die with the next call */
+struct program *program_new(uint32_t role, uint32_t nroles);
+void program_free(struct program *p);
+uint32_t program_slot(struct program *p, const char *name, enum slot_kind kind, uint32_t arg, int64_t most);
+uint32_t program_ring(struct program *p, const char *name, uint32_t depth);
+uint32_t program_buffer(struct program *p, const struct buffer *b);
+uint32_t program_bucket(struct program *p, const struct bucket *b);
+uint32_t program_tensor(struct program *p, const struct tensor *t);
+/* an instruction with all operands absent and all attributes 0, on the table's queue */
+uint32_t program_insn(struct program *p, enum op op);
+void program_wait(struct program *p, uint32_t insn, enum queue q, uint32_t position); /* only for the newest instruction */
+/* replace all wait lists: waits of instruction i are list[first[i] .. first[i + 1]) */
+void program_set_waits(struct program *p, const struct wait *list, const uint32_t *first);
+/* reorder instructions: new i-th = old order[i] */
+void program_permute(struct program *p, const uint32_t *order);
+
+/* position of every instruction on its queue; out has ninsns entries; count[NQUEUES] gets the lengths */
+void program_positions(const struct program *p, uint32_t *out, uint32_t count[NQUEUES]);
+
+/* structure, property 1: STATUS_INPUT and one sentence in error[] that names instruction and fault */
+enum status program_check(const struct program *p, char *error, size_t error_size);
+
+/* files: versioned, checksummed, canonical (equal programs give equal bytes) */
+enum status program_encode(const struct program *p, uint8_t **bytes, size_t *size);
+enum status program_decode(const uint8_t *bytes, size_t size, struct program **p, char *error, size_t error_size);
+enum status program_read(const char *path, struct program **p, char *error, size_t error_size);
+
+/* text: parse(print(p)) encodes to the same bytes */
+void program_print(const struct program *p, FILE *out);
+void program_print_insn(const struct program *p, uint32_t i, FILE *out); /* one line, without newline */
+enum status program_parse(const char *text, size_t size, struct program **p, char *error, size_t error_size);
+
+/* ranks.bin: every rank's role, place and slot values, and all groups */
+struct group {
+    uint32_t first, n[NAXES], stride[NAXES]; /* members: first + sum i_a stride_a, axis 0 fastest; n = 1 where unused */
+};
+struct rank_info {
+    uint32_t role, node, gpu; /* node: index among the cluster's nodes; gpu: index on it */
+    uint32_t slot;            /* first of its values */
+};
+struct ranks {
+    uint32_t nranks, nroles, ngroups, nvalues;
+    struct group *groups;
+    struct rank_info *ranks;
+    uint64_t *values; /* PEER: rank; GROUP: group id; COORD, FIRST: the number */
+};
+struct ranks *ranks_new(uint32_t nranks, uint32_t nroles, uint32_t ngroups, uint32_t nvalues);
+void ranks_free(struct ranks *r);
+uint32_t group_size(const struct group *g);
+uint32_t group_member(const struct group *g, uint32_t i);
+enum status ranks_encode(const struct ranks *r, uint8_t **bytes, size_t *size);
+/* checks every index, and that every group lies within the ranks */
+enum status ranks_decode(const uint8_t *bytes, size_t size, struct ranks **r, char *error, size_t error_size);
+enum status ranks_read(const char *path, struct ranks **r, char *error, size_t error_size);
+/* slot values against the declarations of the rank's program: count, range, kinds */
+enum status ranks_check(const struct ranks *r, const struct program *const *programs, char *error, size_t error_size);
+
+#endif
