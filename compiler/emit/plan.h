@@ -1,0 +1,39 @@
+#ifndef LLMC_PLAN_H
+#define LLMC_PLAN_H
+
+/* A plan in memory and as a folder: plan.json, model.llm, cluster.xml, programs/, ranks.bin, MANIFEST.
+ * Written to a temporary folder beside the target and renamed into place. */
+
+#include "compiler/model/decision.h"
+#include "compiler/simulate/simulate.h"
+#include "compiler/topology/mesh.h"
+
+struct plan {
+    struct job *job;
+    struct topo *topo;
+    struct decision decision;
+    struct mesh mesh;
+    uint32_t nroles;          /* = pp: one role per pipeline rank */
+    struct program **train;   /* by role */
+    struct program **eval;
+    struct ranks *ranks;
+    struct timeline *timeline;
+    uint64_t search_space, search_evaluated, search_pruned;
+    double search_gap, search_seconds; /* seconds: stdout only */
+};
+
+/* ranks.bin of a mesh: roles, places, groups, slot values by the declarations in the programs */
+struct ranks *plan_ranks(const struct plan *p);
+
+/* the object of the contract; with_seconds only for stdout */
+struct strbuf;
+void plan_json(const struct plan *p, bool with_seconds, struct strbuf *out);
+
+enum status plan_write(const struct plan *p, const char *dir, bool force, char *error, size_t error_size);
+/* From the files alone: hashes first (a changed folder is STATUS_INPUT and names the file), then everything is parsed and
+ * checked for structure.  The timeline is not part of the files; simulate again for it. */
+enum status plan_read(struct arena *a, const char *dir, struct plan **p, char *error, size_t error_size);
+/* release the programs and ranks (malloc'ed); the rest lives in the arena */
+void plan_close(struct plan *p);
+
+#endif

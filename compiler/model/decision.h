@@ -1,0 +1,60 @@
+#ifndef LLMC_DECISION_H
+#define LLMC_DECISION_H
+
+/* The decision record: everything that the search chooses and the lowering obeys.
+ *
+ * Layers are cut into nstages = pp * vpp stages in model order.  Stage s runs on pipeline rank s mod pp (looped
+ * placement; the V-shaped ones come with their schedules).  A decision says nothing that follows from it. */
+
+#include "compiler/model/model.h"
+#include "compiler/topology/topo.h"
+#include "runtime/program.h"
+
+struct stage {
+    uint32_t first, count; /* layers */
+    bool embed, head;      /* holds the embedding; the final norm, head and loss */
+};
+
+struct decision {
+    uint32_t tp, cp, pp, vpp, dp, ep, etp, zero, shard;
+    uint32_t microbatch;   /* sequences */
+    uint32_t microbatches; /* per data-parallel replica and step */
+    bool sp;
+    enum recompute recompute; /* never AUTO */
+    uint32_t parts, recompute_layers;
+    enum schedule_kind schedule; /* never AUTO */
+    uint32_t schedule_group;
+    enum context_kind context;
+    enum axis order[NAXES]; /* innermost first */
+    uint32_t nstages;
+    struct stage *stages;
+    uint32_t type;        /* node type */
+    uint32_t gpus_used;   /* tp * cp * pp * dp */
+    uint32_t nnodes;      /* nodes used, in rank order: rank r sits on nodes[r / gpus per node] */
+    const uint32_t *nodes;
+};
+
+/* Is it consistent with itself, the job and the cluster?  false and one sentence if not: divisibility of heads, kv heads,
+ * vocabulary padding aside, batch = microbatch * microbatches * dp, every layer in one stage, memory not considered. */
+bool decision_legal(struct arena *a, const struct job *job, const struct topo *topo, const struct decision *d,
+                    const char **why);
+/* the same for what the lowering can emit today; the sentence names what it cannot */
+bool decision_emittable(struct arena *a, const struct job *job, const struct decision *d, const char **why);
+
+/* stages of even cost from `cost[layer]`, embedding and head counted as costs of their own (0 = by layer count) */
+void decision_cut(struct arena *a, struct decision *d, uint32_t nlayers, const double *cost, double embed, double head);
+
+/* Megatron's layout string: "Et*8|t*8|...|t*8L" */
+char *decision_layout(struct arena *a, const struct decision *d);
+bool decision_parse_layout(struct arena *a, struct decision *d, uint32_t nlayers, const char *layout, const char **why);
+
+/* one line for people: "tp 8 sp, pp 16, dp 128, zero 1, microbatch 1 x 16, 1f1b, recompute none" */
+char *decision_text(struct arena *a, const struct decision *d);
+
+/* the "decision" object of plan.json, and back */
+struct strbuf;
+void decision_json(const struct decision *d, struct strbuf *out);
+bool decision_from_json(struct arena *a, const char *json, size_t size, const struct job *job, const struct topo *topo,
+                        struct decision *d, const char **why);
+
+#endif

@@ -1,0 +1,85 @@
+#ifndef LLMC_EXPAND_H
+#define LLMC_EXPAND_H
+
+/* Model expansion: a layer, the embedding and the head as operators over named values.
+ *
+ * A value is a matrix [tokens, cols].  Its sharding class says how tensor parallelism holds it: TOKENS values (the
+ * residual stream, norms) are whole on every rank, or split by rows under sequence parallelism; COLS values (heads,
+ * FFN columns, vocabulary columns) are split by columns.  Layout conversions between the two are the lowering's work.
+ * Backward follows by rules per operator kind; nothing here knows about schedules, ranks or buffers.
+ *
+ * FLOPs and bytes are per token of the full (unsplit) operator; attention's score products depend on the sequence. */
+
+#include "compiler/model/model.h"
+
+enum opr_kind {
+    OPR_EMBED,     /* -> TOKENS */
+    OPR_POSITION,  /* TOKENS -> TOKENS, learned positions */
+    OPR_NORM,      /* TOKENS -> TOKENS */
+    OPR_LINEAR,    /* column-parallel TOKENS -> COLS, or row-parallel COLS -> TOKENS */
+    OPR_ROPE,      /* COLS -> COLS, on q and k columns of the fused projection, in place */
+    OPR_ATTENTION, /* COLS (q k v) -> COLS */
+    OPR_ACT,       /* COLS -> COLS */
+    OPR_ADD,       /* TOKENS + TOKENS (+ bias of the row-parallel product) */
+    OPR_LOSS,      /* COLS (logits) -> nothing */
+    OPR_ROUTER,    /* planned, not run: TOKENS -> expert choice */
+    OPR_EXPERTS    /* planned, not run: routed experts, expert-parallel */
+};
+
+enum opr_class { CLASS_TOKENS, CLASS_COLS };
+struct opr_value {
+    const char *name; /* "x1", "qkv" */
+    enum opr_class class;
+    uint64_t cols; /* of the full value */
+};
+
+/* a weight tensor of an operator, possibly one of several stacked along the output dimension (q, k, v; gate, up) */
+struct opr_weight {
+    const char *suffix;   /* "self_attn.q_proj.weight": completed by weight_name() with the layer */
+    uint64_t rows, cols;  /* as used: [out, in]; 1-D: rows = 1 */
+    bool vector;
+    bool transposed;      /* the Hugging Face tensor is [in, out] (GPT-2's Conv1D) */
+    uint64_t hf_row;      /* first row within the Hugging Face tensor's output dimension (fused c_attn) */
+    uint64_t hf_rows;     /* rows of the Hugging Face tensor's output dimension */
+    bool split;           /* split over tp: along rows (column-parallel, vocabulary) or cols (row-parallel) */
+    bool split_cols;
+    bool decay;           /* weight decay applies */
+    enum { WEIGHT_NORMAL, WEIGHT_RESIDUAL, WEIGHT_ONES, WEIGHT_ZEROS } init;
+};
+
+struct opr {
+    enum opr_kind kind;
+    const char *name; /* "attn.qkv" */
+    uint32_t in[2], out; /* values; UINT32_MAX = none */
+    bool row_parallel;   /* LINEAR */
+    uint32_t weight, nweights; /* matrices: in expansion's weights */
+    uint32_t bias, nbiases;    /* vectors added to the output */
+    const struct attn *attn;   /* ROPE, ATTENTION */
+    const struct ffn *ffn;     /* ACT */
+    const struct moe *moe;     /* ROUTER, EXPERTS */
+    uint32_t line;             /* source line */
+};
+
+struct expansion {
+    uint32_t nvalues, noprs, nweights;
+    struct opr_value *values; /* value 0 is the input (residual stream), `result` the output */
+    struct opr *oprs;
+    struct opr_weight *weights;
+    uint32_t result;
+};
+
+/* One layer; the embedding (tokens, positions); the final norm, head and loss.  Equal layers give equal expansions. */
+const struct expansion *expand_layer(struct arena *a, const struct model *m, const struct layer *l);
+const struct expansion *expand_embed(struct arena *a, const struct model *m);
+const struct expansion *expand_head(struct arena *a, const struct model *m);
+
+/* full Hugging Face name: "model.layers.3.self_attn.q_proj.weight", "transformer.h.3.attn.c_attn.weight" */
+char *expand_weight_name(struct arena *a, const struct opr_weight *w, uint32_t layer);
+/* models with learned positions, layernorm and plain (ungated) FFN carry GPT-2's names */
+bool expand_gpt2_names(const struct model *m);
+
+/* Multiply-adds x 2 per token of forward dense products, and of the attention products (full, not halved). */
+double expand_matmul_flops(const struct expansion *e);
+double expand_attention_flops(const struct expansion *e, uint64_t sequence);
+
+#endif

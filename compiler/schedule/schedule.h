@@ -1,0 +1,33 @@
+#ifndef LLMC_SCHEDULE_H
+#define LLMC_SCHEDULE_H
+
+/* A schedule is data: per pipeline rank an ordered list of actions.  Letters are torch's (pipelining/schedules.py):
+ * F forward, I input gradient, W weight gradient, B both.  Definitions: GPipe, 1F1B as in Megatron-LM (SC'21, section 2.2). */
+
+#include "compiler/model/decision.h"
+
+struct action {
+    char kind; /* F B I W, or O: optimizer step, last on every rank */
+    uint32_t stage, microbatch;
+};
+struct schedule {
+    uint32_t nranks, nstages, microbatches;
+    uint32_t *nactions;      /* per pipeline rank */
+    struct action **actions;
+};
+
+/* the decision's schedule; O is appended to every rank */
+struct schedule *schedule_new(struct arena *a, const struct decision *d);
+/* which pipeline rank runs a stage */
+uint32_t schedule_rank(const struct schedule *s, uint32_t stage);
+/* forward only, for evaluation */
+struct schedule *schedule_forward(struct arena *a, uint32_t pp, uint32_t nstages, uint32_t microbatches);
+
+/* Complete, on the right rank, F before B, I before W, and free of cycles; false and one sentence if not. */
+bool schedule_check(struct arena *a, const struct schedule *s, const char **why);
+
+/* torch's pipeline CSV: one row per rank, cells such as 0F3; O is not written.  parse is the inverse. */
+void schedule_print(const struct schedule *s, FILE *out);
+struct schedule *schedule_parse(struct arena *a, const char *text, size_t size, const char **why);
+
+#endif
