@@ -13,6 +13,9 @@
 
 enum topo_dtype { TOPO_FP32, TOPO_TF32, TOPO_BF16, TOPO_FP16, TOPO_FP8, TOPO_FP4, NTOPO_DTYPES };
 
+/* which facts the file gave itself; the others come from the catalogue */
+enum topo_fact { FACT_MEMORY = 1, FACT_RESERVE = 2, FACT_MEMORY_RATE = 4, FACT_SCALE_UP = 8, FACT_PEAK = 16 /* << dtype */ };
+
 struct topo_gpu {
     const char *model;            /* "H100-SXM" */
     bool known;                   /* in the catalogue */
@@ -22,6 +25,7 @@ struct topo_gpu {
     double peak_flop_s[NTOPO_DTYPES]; /* dense; 0 = no such unit */
     double efficiency[NTOPO_DTYPES];  /* 0 = not stated */
     uint32_t sm;                  /* 90 for Hopper, 0 = unknown */
+    uint32_t given;               /* topo_fact bits */
 };
 
 enum scale_up_kind { SCALE_UP_NONE, SCALE_UP_NVSWITCH, SCALE_UP_MESH, SCALE_UP_PCIE };
@@ -30,7 +34,7 @@ struct topo_scale_up {
     double bytes_s;    /* per GPU, one direction, data-sheet */
     double latency_s;  /* 0 = default */
     uint32_t span;     /* nodes per domain, >= 1 */
-    uint32_t gpus;     /* GPUs per domain; = node's gpus * span unless the file says smaller */
+    uint32_t gpus;     /* GPUs per domain; = node's gpus * span unless the file says smaller (1 for SCALE_UP_NONE) */
     bool multicast;
 };
 
@@ -65,8 +69,9 @@ struct topo_detail {
 enum node_state { NODE_USABLE, NODE_EXCLUDED, NODE_SPARE };
 struct topo_node {
     const char *name;
-    uint32_t type;
+    uint32_t type, ordinal; /* ordinal: how many nodes of its type stand before it; domains cut this count */
     enum node_state state;
+    const char *reason;        /* of exclude, spare or degraded, or NULL */
     uint64_t excluded_gpus;    /* bit mask */
     double nic_factor, compute_factor; /* 1 = healthy */
 };
@@ -74,8 +79,10 @@ struct topo_node {
 struct topo_tier {
     const char *name;
     uint64_t span;           /* nodes below one switch group; the last is >= nnodes */
-    double oversubscription; /* >= 1 */
+    double oversubscription; /* > 0, as written; below 1 = more uplinks than downlinks */
     double latency_s;        /* added one way */
+    uint32_t ngroups;
+    const uint32_t *group_of; /* per node; NULL where groups are simply index / span */
 };
 
 struct topo_point {
@@ -83,16 +90,22 @@ struct topo_point {
     double m, n, k, flop_s; /* gemm */
 };
 struct topo_measured {
+    const char *date; /* "" = not stated */
     const char *kind; /* "gemm" or the collective's name: all_reduce all_gather reduce_scatter all_to_all send_recv broadcast */
     uint32_t ranks, per_node;
-    const char *tier, *type, *dtype;
+    const char *tier, *type, *dtype; /* tier: as topo_level_name(); type: NULL = whichever */
     uint32_t npoints;
     const struct topo_point *points;
 };
 
 struct topo {
     const char *name;
-    struct source *source;
+    const struct source *source;
+    uint32_t nimports; /* files that hrefs named, as written and as read */
+    const struct topo_import {
+        const char *href;
+        const struct source *source;
+    } *imports;
     uint32_t ntypes;
     struct topo_node_type *types;
     uint32_t nnodes;
@@ -102,7 +115,7 @@ struct topo {
     bool cross_rail;
     uint32_t ntiers;
     struct topo_tier *tiers;
-    uint32_t torus_dims;
+    uint32_t torus_dims; /* then tiers holds one entry, "torus", that spans all nodes */
     uint32_t torus[4];
     double torus_bytes_s, torus_latency_s;
     uint32_t nmeasured;
@@ -114,7 +127,7 @@ struct topo {
 /* Read and check a cluster file; NULL when the diagnostics hold an error. */
 struct topo *topo_read(struct arena *a, struct diag *d, const char *path);
 /* the same from memory; base: folder that relative hrefs start from, or NULL to refuse them */
-struct topo *topo_parse(struct arena *a, struct diag *d, struct source *source, const char *base);
+struct topo *topo_parse(struct arena *a, struct diag *d, const struct source *source, const char *base);
 
 /* Nodes that a plan may use, in order: usable, of the given type (UINT32_MAX = the only type with usable nodes), no
  * excluded GPU.  Returns the count and an arena array of node indices. */
@@ -123,10 +136,15 @@ uint32_t topo_usable(struct arena *a, const struct topo *t, uint32_t type, uint3
 /* Level of the network between two nodes: 0 same NVLink domain, k the k-th tier (1 = innermost), for the k-th entry
  * of tiers; nodes that only the last tier joins give ntiers. */
 uint32_t topo_level(const struct topo *t, uint32_t node_a, uint32_t node_b);
-/* one-way bytes/s per GPU and latency at a level, for GPUs of one type (level 0: scale-up) */
+/* One-way bytes/s per GPU and latency at a level, for healthy GPUs of one type.  Level 0: scale-up; without one, host
+ * memory (host-bandwidth, else half of the memory bandwidth).  Level k: NIC share / max(1, oversubscriptions so far);
+ * on a torus both links of one axis. */
 double topo_level_bytes_s(const struct topo *t, uint32_t type, uint32_t level);
 double topo_level_latency_s(const struct topo *t, uint32_t type, uint32_t level);
 const char *topo_level_name(const struct topo *t, uint32_t level); /* "scale-up" or the tier's name */
+
+/* innermost level whose groups hold that many nodes of a type in a row */
+uint32_t topo_level_of_nodes(const struct topo *t, uint32_t type, uint64_t nodes);
 
 /* the resolved view, for `llmc topo show` */
 void topo_print(const struct topo *t, FILE *out);
