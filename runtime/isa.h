@@ -42,7 +42,7 @@ struct isa_info {
     enum unit unit;
     uint8_t noperands, nattrs;
     struct isa_operand operand[ISA_MAX_OPERANDS];
-    struct isa_attr attr[ISA_MAX_ATTRS];
+    struct isa_attr attr[ISA_MAX_ATTRS + 1]; /* the last used one is followed by an empty one */
     const char *meaning;
 };
 
@@ -95,8 +95,11 @@ enum { METRIC_SQNORM, METRIC_LOSS, METRIC_WORDS };
 const struct isa_info *isa_info(enum op op);
 bool isa_find(const char *name, enum op *op);
 const char *isa_queue_name(enum queue q);
+const char *isa_unit_name(enum unit u);
 const char *isa_dtype_name(enum dtype d);
 uint32_t isa_dtype_bytes(enum dtype d);
+/* may an instruction run there?  Rows of queue ANY run on COMPUTE, TP or DP */
+bool isa_queue_legal(enum op op, enum queue q);
 /* hash of all rows: programs carry it, the loader refuses another */
 uint64_t isa_fingerprint(void);
 

@@ -1,0 +1,119 @@
+/* The instruction table as data.  Everything comes from isa.def; a row added there needs nothing here.
+ *
+ * The fingerprint covers every field of every row, in order, so that two builds agree on it exactly when they
+ * agree on the meaning of every number in a program. */
+
+#include "runtime/isa.h"
+#include "runtime/hash.h"
+
+#include <string.h>
+
+#define OPERAND(n, m, o, d, r, c) {.name = #n, .mark = m, .optional = o, .dtype = #d[0], .rows = #r, .cols = #c},
+#define R(n, d, r, c) OPERAND(n, MARK_READ, false, d, r, c)
+#define RO(n, d, r, c) OPERAND(n, MARK_READ, true, d, r, c)
+#define W(n, d, r, c) OPERAND(n, MARK_WRITE, false, d, r, c)
+#define WO(n, d, r, c) OPERAND(n, MARK_WRITE, true, d, r, c)
+#define WA(n, d, r, c) OPERAND(n, MARK_ADD, false, d, r, c)
+#define WAO(n, d, r, c) OPERAND(n, MARK_ADD, true, d, r, c)
+#define RW(n, d, r, c) OPERAND(n, MARK_UPDATE, false, d, r, c)
+#define RWO(n, d, r, c) OPERAND(n, MARK_UPDATE, true, d, r, c)
+#define INT(n) {#n, ATTR_INT},
+#define REAL(n) {#n, ATTR_REAL},
+#define BIND(n) {#n, ATTR_BIND},
+#define PEER(n) {#n, ATTR_PEER},
+#define GROUP(n) {#n, ATTR_GROUP},
+#define INSN(opname, q, u, operands, attributes, text)                                                       \
+    {.name = #opname,                                                                                        \
+     .queue = QUEUE_##q,                                                                                     \
+     .unit = UNIT_##u,                                                                                       \
+     .noperands = offsetof(struct isa_opnds_##opname, end_),                                                 \
+     .nattrs = offsetof(struct isa_attrs_##opname, end_),                                                    \
+     .operand = {operands},                                                                                  \
+     .attr = {attributes{NULL, ATTR_INT}},                                                                   \
+     .meaning = text},
+
+static const struct isa_info table[NOPS] = {
+#include "runtime/isa.def"
+};
+
+const struct isa_info *isa_info(enum op op)
+{
+    return (unsigned)op < NOPS ? &table[op] : NULL;
+}
+
+bool isa_find(const char *name, enum op *op)
+{
+    for (unsigned i = 0; i < NOPS; i++)
+        if (!strcmp(table[i].name, name)) {
+            *op = (enum op)i;
+            return true;
+        }
+    return false;
+}
+
+const char *isa_queue_name(enum queue q)
+{
+    static const char *const names[] = {"compute", "tp", "send", "recv", "dp", "copy", "any"};
+    return (unsigned)q <= QUEUE_ANY ? names[q] : "?";
+}
+
+const char *isa_unit_name(enum unit u)
+{
+    static const char *const names[] = {"matmul", "attention", "stream", "p2p", "collective", "host"};
+    return (unsigned)u <= UNIT_HOST ? names[u] : "?";
+}
+
+const char *isa_dtype_name(enum dtype d)
+{
+    static const char *const names[] = {"f32", "bf16", "f64", "i32"};
+    return (unsigned)d < NDTYPES ? names[d] : "?";
+}
+
+uint32_t isa_dtype_bytes(enum dtype d)
+{
+    static const uint32_t bytes[] = {4, 2, 8, 4};
+    return (unsigned)d < NDTYPES ? bytes[d] : 0;
+}
+
+bool isa_queue_legal(enum op op, enum queue q)
+{
+    const struct isa_info *info = isa_info(op);
+    if (!info)
+        return false;
+    if (info->queue != QUEUE_ANY)
+        return q == info->queue;
+    return q == QUEUE_TP || q == QUEUE_DP || q == QUEUE_COMPUTE;
+}
+
+static uint64_t add_text(uint64_t h, const char *s)
+{
+    return hash64(s, strlen(s) + 1, h);
+}
+
+static uint64_t add_number(uint64_t h, unsigned n)
+{
+    unsigned char byte = (unsigned char)n;
+    return hash64(&byte, 1, h);
+}
+
+uint64_t isa_fingerprint(void)
+{
+    uint64_t h = hash64("llmc isa", 8, NOPS);
+    for (size_t i = 0; i < NOPS; i++) {
+        const struct isa_info *row = &table[i];
+        h = add_text(h, row->name);
+        h = add_number(add_number(h, row->queue), row->unit);
+        h = add_number(h, row->noperands);
+        for (size_t k = 0; k < row->noperands; k++) {
+            const struct isa_operand *o = &row->operand[k];
+            h = add_number(add_text(h, o->name), o->mark);
+            h = add_number(add_number(h, o->optional), (unsigned char)o->dtype);
+            h = add_text(add_text(h, o->rows), o->cols);
+        }
+        h = add_number(h, row->nattrs);
+        for (size_t k = 0; k < row->nattrs; k++)
+            h = add_number(add_text(h, row->attr[k].name), row->attr[k].kind);
+        h = add_text(h, row->meaning);
+    }
+    return h;
+}
