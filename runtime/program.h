@@ -151,12 +151,12 @@ uint32_t program_ring(struct program *p, const char *name, uint32_t depth);
 uint32_t program_buffer(struct program *p, const struct buffer *b);
 uint32_t program_bucket(struct program *p, const struct bucket *b);
 uint32_t program_tensor(struct program *p, const struct tensor *t);
-/* an instruction with all operands absent and all attributes 0, on the table's queue */
+/* an instruction with all operands absent and all attributes 0, on the table's queue; TP where that is ANY */
 uint32_t program_insn(struct program *p, enum op op);
 void program_wait(struct program *p, uint32_t insn, enum queue q, uint32_t position); /* only for the newest instruction */
 /* replace all wait lists: waits of instruction i are list[first[i] .. first[i + 1]) */
 void program_set_waits(struct program *p, const struct wait *list, const uint32_t *first);
-/* reorder instructions: new i-th = old order[i] */
+/* reorder instructions: new i-th = old order[i]; waits keep pointing at the same instructions */
 void program_permute(struct program *p, const uint32_t *order);
 
 /* position of every instruction on its queue; out has ninsns entries; count[NQUEUES] gets the lengths */

@@ -1,0 +1,42 @@
+#ifndef LLMC_PROGRAM_WORDS_H
+#define LLMC_PROGRAM_WORDS_H
+
+/* Words and limits that the checker and both halves of the text and binary forms share; private to program*.c. */
+
+#include "runtime/program.h"
+
+#include <stddef.h>
+
+#define PROGRAM_TEXT_VERSION 1
+
+/* More than the largest plan needs by a factor of ten; they keep index arithmetic far from overflow. */
+#define LIMIT_SLOTS 4096u
+#define LIMIT_RINGS 4096u
+#define LIMIT_BUFFERS (1u << 20)
+#define LIMIT_BUCKETS (1u << 16)
+#define LIMIT_TENSORS (1u << 20)
+#define LIMIT_INSNS (64u << 20)
+#define LIMIT_WAITS 16u                  /* of one instruction */
+#define LIMIT_BYTES ((uint64_t)1 << 50)  /* of the arena, a buffer, a bucket's elements, a dimension */
+#define LIMIT_FILE ((uint64_t)1 << 31)   /* bytes of a program or rank file, binary or text */
+#define LIMIT_ROLES (1u << 24)
+
+#define NSLOT_KINDS 4
+#define NINIT_KINDS 3
+extern const char *const program_slot_words[NSLOT_KINDS];
+extern const char *const program_axis_words[NAXES];
+extern const char *const program_buffer_words[NBUFFER_KINDS];
+extern const char *const program_init_words[NINIT_KINDS];
+/* words[i], or "?" beyond n */
+const char *program_word(const char *const *words, size_t n, size_t i);
+
+enum job_field_kind { JOB_U64, JOB_U32, JOB_REAL };
+#define NJOB_FIELDS 15
+struct job_field {
+    const char *name;
+    enum job_field_kind kind;
+    size_t offset;
+};
+extern const struct job_field program_job_fields[NJOB_FIELDS];
+
+#endif
