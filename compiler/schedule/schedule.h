@@ -12,21 +12,34 @@ struct action {
 };
 struct schedule {
     uint32_t nranks, nstages, microbatches;
+    bool forward_only;
     uint32_t *nactions;      /* per pipeline rank */
     struct action **actions;
+    uint32_t *stage_rank;    /* by stage; NONE where no rank runs it (schedule_check() refuses that) */
 };
 
-/* the decision's schedule; O is appended to every rank */
+/* NULL, or a sentence on why schedule_new() cannot make the decision's schedule */
+const char *schedule_unsupported(struct arena *a, const struct decision *d);
+/* the decision's schedule; O is appended to every rank; NULL where schedule_unsupported() says so */
 struct schedule *schedule_new(struct arena *a, const struct decision *d);
 /* which pipeline rank runs a stage */
 uint32_t schedule_rank(const struct schedule *s, uint32_t stage);
-/* forward only, for evaluation */
+/* forward only, for evaluation: no B and no O */
 struct schedule *schedule_forward(struct arena *a, uint32_t pp, uint32_t nstages, uint32_t microbatches);
 
 /* Complete, on the right rank, F before B, I before W, and free of cycles; false and one sentence if not. */
 bool schedule_check(struct arena *a, const struct schedule *s, const char **why);
+/* All actions in an order in which they can run: on a rank as listed, behind what they depend on; the order does not
+ * depend on durations.  NULL and a sentence naming the blocked actions when there is none.  Linear time. */
+struct schedule_step {
+    uint32_t rank, index; /* actions[rank][index] */
+};
+const struct schedule_step *schedule_order(struct arena *a, const struct schedule *s, uint32_t *nsteps,
+                                           const char **why);
 
-/* torch's pipeline CSV: one row per rank, cells such as 0F3; O is not written.  parse is the inverse. */
+/* torch's pipeline CSV ("compute only"): one row per rank, cells such as 0F3, empty cells are idle ticks; O is not
+ * written.  parse is the inverse: it adds O where there are backward actions.  NULL and a sentence naming row and cell;
+ * the result is complete and can run (it went through schedule_check()). */
 void schedule_print(const struct schedule *s, FILE *out);
 struct schedule *schedule_parse(struct arena *a, const char *text, size_t size, const char **why);
 

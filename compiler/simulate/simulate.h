@@ -34,7 +34,9 @@ struct timeline {
 struct timeline *simulate(struct arena *a, const struct cost *c, const struct program *const *programs, uint32_t nroles,
                           const char **why);
 
-/* Run of actions alone, for the search: stage times and boundary transfer times in seconds.  Returns the makespan. */
+/* Run of actions alone, for the search: seconds of one microbatch's forward and backward by stage, and of one boundary
+ * transfer by boundary (transfer_s[s]: between stages s and s + 1, both ways; nothing if both are on one rank).  I and W
+ * take half of the backward each, O nothing.  Returns the makespan in seconds; the schedule must be runnable. */
 double simulate_actions(struct arena *a, const struct schedule *s, const double *forward_s, const double *backward_s,
                         const double *transfer_s);
 
