@@ -17,10 +17,10 @@ enum opr_kind {
     OPR_POSITION,  /* TOKENS -> TOKENS, learned positions */
     OPR_NORM,      /* TOKENS -> TOKENS */
     OPR_LINEAR,    /* column-parallel TOKENS -> COLS, or row-parallel COLS -> TOKENS */
-    OPR_ROPE,      /* COLS -> COLS, on q and k columns of the fused projection, in place */
-    OPR_ATTENTION, /* COLS (q k v) -> COLS */
-    OPR_ACT,       /* COLS -> COLS */
-    OPR_ADD,       /* TOKENS + TOKENS (+ bias of the row-parallel product) */
+    OPR_ROPE,      /* COLS, on the q and k columns of the fused projection, in place: out = in */
+    OPR_ATTENTION, /* COLS [q | k | v] -> COLS */
+    OPR_ACT,       /* COLS -> COLS; gated: [gate | up] */
+    OPR_ADD,       /* TOKENS + TOKENS + the bias of the row-parallel product */
     OPR_LOSS,      /* COLS (logits) -> nothing */
     OPR_ROUTER,    /* planned, not run: TOKENS -> expert choice */
     OPR_EXPERTS    /* planned, not run: routed experts, expert-parallel */
@@ -33,6 +33,13 @@ struct opr_value {
     uint64_t cols; /* of the full value */
 };
 
+enum opr_split {
+    SPLIT_NONE, /* whole on every rank */
+    SPLIT_ROWS, /* column-parallel and vocabulary-parallel: by output rows */
+    SPLIT_COLS  /* row-parallel: by input columns */
+};
+enum opr_init { WEIGHT_NORMAL, WEIGHT_RESIDUAL /* std / sqrt(2 layers) */, WEIGHT_ONES, WEIGHT_ZEROS };
+
 /* a weight tensor of an operator, possibly one of several stacked along the output dimension (q, k, v; gate, up) */
 struct opr_weight {
     const char *suffix;   /* "self_attn.q_proj.weight": completed by weight_name() with the layer */
@@ -41,10 +48,9 @@ struct opr_weight {
     bool transposed;      /* the Hugging Face tensor is [in, out] (GPT-2's Conv1D) */
     uint64_t hf_row;      /* first row within the Hugging Face tensor's output dimension (fused c_attn) */
     uint64_t hf_rows;     /* rows of the Hugging Face tensor's output dimension */
-    bool split;           /* split over tp: along rows (column-parallel, vocabulary) or cols (row-parallel) */
-    bool split_cols;
+    enum opr_split split; /* over tp */
     bool decay;           /* weight decay applies */
-    enum { WEIGHT_NORMAL, WEIGHT_RESIDUAL, WEIGHT_ONES, WEIGHT_ZEROS } init;
+    enum opr_init init;
 };
 
 struct opr {
@@ -57,7 +63,7 @@ struct opr {
     const struct attn *attn;   /* ROPE, ATTENTION */
     const struct ffn *ffn;     /* ACT */
     const struct moe *moe;     /* ROUTER, EXPERTS */
-    uint32_t line;             /* source line */
+    struct span span;          /* where the file says it */
 };
 
 struct expansion {
@@ -77,6 +83,9 @@ const struct expansion *expand_head(struct arena *a, const struct model *m);
 char *expand_weight_name(struct arena *a, const struct opr_weight *w, uint32_t layer);
 /* models with learned positions, layernorm and plain (ungated) FFN carry GPT-2's names */
 bool expand_gpt2_names(const struct model *m);
+
+/* vocabulary rows as stored: padded so that tp splits it evenly (and in steps of 64 where the vocabulary is large) */
+uint64_t expand_padded_vocab(uint64_t vocab, uint32_t tp);
 
 /* Multiply-adds x 2 per token of forward dense products, and of the attention products (full, not halved). */
 double expand_matmul_flops(const struct expansion *e);
