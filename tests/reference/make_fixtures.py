@@ -1,0 +1,318 @@
+#!/usr/bin/env python3
+"""Independent references for tiny models: loss, every parameter gradient and a few AdamW steps, in float64.
+
+Nothing here is shared with the compiler or its kernels: the models are written in PyTorch from their published
+definitions, gradients come from autograd, the optimizer is torch.optim.AdamW.  Where Hugging Face transformers is
+installed the same weights are loaded into GPT2LMHeadModel, LlamaForCausalLM or Qwen2ForCausalLM (also in float64) and
+loss and gradients must agree; the versions and the outcome are recorded in the metadata of expected.safetensors.
+
+    python3 tests/reference/make_fixtures.py            rewrites tests/reference/<name>/ for every model below
+
+What it writes per model:
+    model.llm                   the job in our language
+    model.safetensors           the initial weights, Hugging Face names and layouts
+    tokens.bin                  flat little-endian uint16 token ids
+    expected.safetensors        gradient of the first step's loss by every parameter, under the parameter's name
+    expected.jsonl              loss and gradient norm (before clipping) of each step, one JSON object per line
+
+The committed files were made on Debian 12 (python3-torch 1.13, transformers 4.40.2 in a virtual environment with
+--system-site-packages).  Weights are much larger than a usual initialisation, gains and biases are random: a missing
+or doubled term then shows in the first digits.
+"""
+
+import json
+import math
+import os
+import struct
+
+import numpy
+import torch
+import torch.nn.functional as F
+
+STEPS = 8
+BETAS, EPS, DECAY, LR, CLIP = (0.9, 0.95), 1e-8, 0.1, 1e-3, 1.0
+DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F64": torch.float64}
+
+MODELS = {
+    "gpt2": dict(family="gpt2", seed=11, vocab=101, width=32, layers=4, heads=4, kv=4, ffn=128, positions=32,
+                 sequence=20, batch=8, tied=True, weights="F32"),
+    "llama": dict(family="llama", seed=22, vocab=109, width=32, layers=4, heads=4, kv=2, ffn=72, theta=500.0,
+                  sequence=24, batch=8, tied=False, weights="F32"),
+    "qwen2": dict(family="qwen2", seed=33, vocab=99, width=32, layers=4, heads=4, kv=2, ffn=40, theta=10000.0,
+                  sequence=16, batch=8, tied=True, weights="BF16"),
+}
+
+
+# ---- the files -----------------------------------------------------------------------------------------------------
+
+def write_safetensors(path, tensors, dtype, metadata):
+    """tensors: name -> float64 tensor.  One dtype for all; header padded with blanks to a multiple of 8."""
+    size = {"F32": 4, "BF16": 2, "F64": 8}[dtype]
+    header, at, parts = {"__metadata__": metadata}, 0, []
+    for name in sorted(tensors):
+        t = tensors[name].detach()
+        header[name] = {"dtype": dtype, "shape": list(t.shape), "data_offsets": [at, at + t.numel() * size]}
+        at += t.numel() * size
+        if dtype == "BF16":  # numpy has no bfloat16: the high halves of the float32 patterns
+            bits = t.to(torch.bfloat16).to(torch.float32).contiguous().numpy().view(numpy.uint32)
+            parts.append((bits >> 16).astype("<u2").tobytes())
+        else:
+            parts.append(t.to(DTYPES[dtype]).contiguous().numpy().astype("<f" + str(size)).tobytes())
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + b"".join(parts))
+
+
+def model_text(name, c):
+    if c["family"] == "gpt2":
+        norm = "layernorm(eps=1e-5)"
+        sublayers = f"attn mha(heads={c['heads']}, bias=yes)\n            ffn  gelu({c['ffn']}, bias=yes)"
+    else:
+        norm = "rmsnorm(eps=1e-5)"
+        bias = ", qkv_bias=yes" if c["family"] == "qwen2" else ""
+        sublayers = (f"attn gqa(heads={c['heads']}, kv={c['kv']}, rope={c['theta']:g}{bias})\n"
+                     f"            ffn  swiglu({c['ffn']})")
+    positions = f"    embed positions({c['positions']})\n" if "positions" in c else ""
+    return f"""llmc 1
+
+model {name} {{
+    vocab {c['vocab']}
+    width {c['width']}
+    norm  {norm}
+
+    embed tokens
+{positions}    repeat {c['layers']} {{
+        layer {{
+            {sublayers}
+        }}
+    }}
+    head {'tied' if c['tied'] else 'untied'}
+}}
+
+train {{
+    sequence  {c['sequence']}
+    batch     {c['batch']} sequences
+    precision fp32
+    optimizer adamw(lr={LR}, beta1={BETAS[0]}, beta2={BETAS[1]}, eps=1e-8, weight_decay={DECAY})
+    clip      {CLIP}
+}}
+"""
+
+
+# ---- the models: parameters by Hugging Face name, and the forward pass ----------------------------------------------
+
+def parameter_shapes(c):
+    """name -> (shape, decays): matrices and embeddings decay, gains and biases do not"""
+    h, f, hd = c["width"], c["ffn"], c["width"] // c["heads"]
+    p = {}
+    if c["family"] == "gpt2":
+        p["transformer.wte.weight"] = (c["vocab"], h), True
+        p["transformer.wpe.weight"] = (c["positions"], h), True
+        for i in range(c["layers"]):
+            b = f"transformer.h.{i}."
+            for n, rows, cols in (("attn.c_attn", h, 3 * h), ("attn.c_proj", h, h), ("mlp.c_fc", h, f), ("mlp.c_proj", f, h)):
+                p[b + n + ".weight"] = (rows, cols), True  # Conv1D: [in, out]
+                p[b + n + ".bias"] = (cols,), False
+        norms = [f"transformer.h.{i}.ln_{k}" for i in range(c["layers"]) for k in (1, 2)] + ["transformer.ln_f"]
+        for n in norms:
+            p[n + ".weight"] = (h,), False
+            p[n + ".bias"] = (h,), False
+        return p
+    p["model.embed_tokens.weight"] = (c["vocab"], h), True
+    for i in range(c["layers"]):
+        b = f"model.layers.{i}."
+        for n, rows in (("q", h), ("k", c["kv"] * hd), ("v", c["kv"] * hd)):
+            p[b + f"self_attn.{n}_proj.weight"] = (rows, h), True
+            if c["family"] == "qwen2":
+                p[b + f"self_attn.{n}_proj.bias"] = (rows,), False
+        p[b + "self_attn.o_proj.weight"] = (h, h), True
+        p[b + "mlp.gate_proj.weight"] = (f, h), True
+        p[b + "mlp.up_proj.weight"] = (f, h), True
+        p[b + "mlp.down_proj.weight"] = (h, f), True
+        p[b + "input_layernorm.weight"] = (h,), False
+        p[b + "post_attention_layernorm.weight"] = (h,), False
+    p["model.norm.weight"] = (h,), False
+    if not c["tied"]:
+        p["lm_head.weight"] = (c["vocab"], h), True
+    return p
+
+
+def initial_weights(c):
+    g = torch.Generator().manual_seed(c["seed"])
+    weights = {}
+    for name, (shape, decays) in parameter_shapes(c).items():
+        x = torch.randn(shape, generator=g, dtype=torch.float64)
+        if len(shape) == 2:
+            x = x * (0.5 if "wte" in name or "wpe" in name or "embed" in name else 1.2 / math.sqrt(c["width"]))
+        else:
+            x = 0.3 * x + (0.0 if name.endswith("bias") else 1.0)
+        weights[name] = x.to(DTYPES[c["weights"]]).to(torch.float64).requires_grad_()
+    return weights
+
+
+def attention(q, k, v):
+    """causal; q, k, v: [batch, heads, sequence, head]"""
+    s = q.shape[-2]
+    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+    mask = torch.ones(s, s, dtype=torch.bool).triu(1)
+    return torch.softmax(scores.masked_fill(mask, -math.inf), -1) @ v
+
+
+def split_heads(x, n):
+    return x.reshape(x.shape[0], x.shape[1], n, -1).transpose(1, 2)
+
+
+def merge_heads(x):
+    return x.transpose(1, 2).reshape(x.shape[0], x.shape[2], -1)
+
+
+def gelu_tanh(x):
+    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3)))
+
+
+def layer_norm(x, p, name):
+    mean = x.mean(-1, keepdim=True)
+    var = ((x - mean) ** 2).mean(-1, keepdim=True)
+    return (x - mean) / torch.sqrt(var + 1e-5) * p[name + ".weight"] + p[name + ".bias"]
+
+
+def rms_norm(x, gain):
+    return x / torch.sqrt((x ** 2).mean(-1, keepdim=True) + 1e-5) * gain
+
+
+def rotate(x, theta):
+    """pairs (i, i + head/2) turn by position * theta^(-2i/head)"""
+    half = x.shape[-1] // 2
+    frequency = theta ** (-torch.arange(half, dtype=torch.float64) / half)
+    angle = torch.arange(x.shape[-2], dtype=torch.float64)[:, None] * frequency
+    a, b = x[..., :half], x[..., half:]
+    return torch.cat([a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()], -1)
+
+
+def logits_gpt2(c, p, tokens):
+    conv = lambda x, n: x @ p[n + ".weight"] + p[n + ".bias"]
+    x = p["transformer.wte.weight"][tokens] + p["transformer.wpe.weight"][: tokens.shape[1]]
+    for i in range(c["layers"]):
+        b = f"transformer.h.{i}."
+        q, k, v = (split_heads(t, c["heads"]) for t in conv(layer_norm(x, p, b + "ln_1"), b + "attn.c_attn").chunk(3, -1))
+        x = x + conv(merge_heads(attention(q, k, v)), b + "attn.c_proj")
+        x = x + conv(gelu_tanh(conv(layer_norm(x, p, b + "ln_2"), b + "mlp.c_fc")), b + "mlp.c_proj")
+    return layer_norm(x, p, "transformer.ln_f") @ p["transformer.wte.weight"].T
+
+
+def logits_llama(c, p, tokens):
+    def linear(x, n):
+        y = x @ p[n + ".weight"].T
+        return y + p[n + ".bias"] if n + ".bias" in p else y
+    x = p["model.embed_tokens.weight"][tokens]
+    for i in range(c["layers"]):
+        b = f"model.layers.{i}."
+        y = rms_norm(x, p[b + "input_layernorm.weight"])
+        q = rotate(split_heads(linear(y, b + "self_attn.q_proj"), c["heads"]), c["theta"])
+        k = rotate(split_heads(linear(y, b + "self_attn.k_proj"), c["kv"]), c["theta"])
+        v = split_heads(linear(y, b + "self_attn.v_proj"), c["kv"])
+        k, v = (t.repeat_interleave(c["heads"] // c["kv"], 1) for t in (k, v))
+        x = x + linear(merge_heads(attention(q, k, v)), b + "self_attn.o_proj")
+        y = rms_norm(x, p[b + "post_attention_layernorm.weight"])
+        x = x + linear(F.silu(linear(y, b + "mlp.gate_proj")) * linear(y, b + "mlp.up_proj"), b + "mlp.down_proj")
+    head = p["model.embed_tokens.weight" if c["tied"] else "lm_head.weight"]
+    return rms_norm(x, p["model.norm.weight"]) @ head.T
+
+
+def loss_of(c, p, inputs, targets):
+    logits = (logits_gpt2 if c["family"] == "gpt2" else logits_llama)(c, p, inputs)
+    return F.cross_entropy(logits.reshape(-1, c["vocab"]), targets.reshape(-1))
+
+
+def batch_of(c, data, step):
+    """sample j of step s is sequence (s batch + j) mod floor((n - 1) / S) of the data"""
+    s, count = c["sequence"], (len(data) - 1) // c["sequence"]
+    rows = [(step * c["batch"] + j) % count for j in range(c["batch"])]
+    x = torch.stack([data[r * s: r * s + s + 1] for r in rows])
+    return x[:, :-1], x[:, 1:]
+
+
+# ---- the second opinion ----------------------------------------------------------------------------------------------
+
+def check_against_transformers(c, weights, inputs, targets, loss):
+    """largest relative difference of loss and gradients; None where transformers is not installed"""
+    try:
+        import transformers as hf
+    except ImportError:
+        return None, None
+    if c["family"] == "gpt2":
+        model = hf.GPT2LMHeadModel(hf.GPT2Config(
+            vocab_size=c["vocab"], n_positions=c["positions"], n_embd=c["width"], n_layer=c["layers"], n_head=c["heads"],
+            n_inner=c["ffn"], activation_function="gelu_new", layer_norm_epsilon=1e-5,
+            resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
+    else:
+        kind = {"llama": (hf.LlamaConfig, hf.LlamaForCausalLM), "qwen2": (hf.Qwen2Config, hf.Qwen2ForCausalLM)}[c["family"]]
+        model = kind[1](kind[0](
+            vocab_size=c["vocab"], hidden_size=c["width"], intermediate_size=c["ffn"], num_hidden_layers=c["layers"],
+            num_attention_heads=c["heads"], num_key_value_heads=c["kv"], rms_norm_eps=1e-5, rope_theta=c["theta"],
+            tie_word_embeddings=c["tied"], max_position_embeddings=64, use_sliding_window=False, attention_dropout=0.0))
+    model = model.double()
+    missing, unexpected = model.load_state_dict({k: v.detach() for k, v in weights.items()}, strict=False)
+    assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
+    model.tie_weights()
+    other = F.cross_entropy(model(inputs).logits.reshape(-1, c["vocab"]), targets.reshape(-1))
+    other.backward()
+    worst = abs(float(other - loss)) / float(loss)
+    named = dict(model.named_parameters())
+    for name, w in weights.items():
+        worst = max(worst, float((named[name].grad - w.grad).norm() / w.grad.norm()))
+    # its RMSNorm and softmax round to float32 inside, whatever the model's dtype
+    assert worst < (1e-10 if c["family"] == "gpt2" else 1e-5), f"transformers disagrees: {worst}"
+    return worst, hf.__version__
+
+
+# ---- one fixture -----------------------------------------------------------------------------------------------------
+
+def make(name, c, folder):
+    os.makedirs(folder, exist_ok=True)
+    g = torch.Generator().manual_seed(c["seed"] + 1)
+    # five batches, so that eight steps wrap around; a skewed distribution, so that some tokens never occur
+    n = 5 * c["batch"] * c["sequence"] + 1 + 7
+    data = (torch.rand(n, generator=g, dtype=torch.float64) ** 1.5 * c["vocab"]).long()
+    weights = initial_weights(c)
+
+    inputs, targets = batch_of(c, data, 0)
+    loss = loss_of(c, weights, inputs, targets)
+    loss.backward()
+    worst, version = check_against_transformers(c, weights, inputs, targets, loss)
+    metadata = {"torch": torch.__version__, "dtype": "float64", "made_by": "tests/reference/make_fixtures.py",
+                "transformers": version or "not installed",
+                "largest_relative_difference": "not compared" if worst is None else f"{worst:.1e}"}
+    write_safetensors(f"{folder}/model.safetensors", weights, c["weights"], {"format": "pt"})
+    write_safetensors(f"{folder}/expected.safetensors", {k: w.grad for k, w in weights.items()}, "F32", metadata)
+
+    shapes = parameter_shapes(c)
+    groups = [{"params": [w for k, w in weights.items() if shapes[k][1]], "weight_decay": DECAY},
+              {"params": [w for k, w in weights.items() if not shapes[k][1]], "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS)
+    lines = []
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss = loss_of(c, weights, *batch_of(c, data, step))
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(list(weights.values()), CLIP)
+        optimizer.step()
+        lines.append(json.dumps({"step": step, "loss": float(loss), "grad_norm": float(norm)}))
+
+    with open(f"{folder}/expected.jsonl", "w") as f:
+        f.write("\n".join(lines) + "\n")
+    with open(f"{folder}/model.llm", "w") as f:
+        f.write(model_text(name, c))
+    with open(f"{folder}/tokens.bin", "wb") as f:
+        f.write(data.numpy().astype("<u2").tobytes())
+    print(f"{name}: {sum(w.numel() for w in weights.values())} parameters, "
+          f"loss {json.loads(lines[0])['loss']:.6f} -> {json.loads(lines[-1])['loss']:.6f}, {metadata}")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float64)
+    here = os.path.dirname(os.path.abspath(__file__))
+    for name, c in MODELS.items():
+        make(name, c, os.path.join(here, name))
