@@ -9,8 +9,9 @@ WARN    := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Wshadow -Wconversion
 OPT     := -O2 -g -ffp-contract=off $(if $(SAN),-fsanitize=address$(comma)undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
 comma   := ,
 XML     := $(shell pkg-config --cflags libxml-2.0 2>/dev/null)
+JANSSON := $(shell pkg-config --cflags jansson 2>/dev/null)
 BLAS    := $(shell pkg-config --cflags openblas 2>/dev/null)
-CFLAGS  += $(WARN) $(OPT) -I. -I$(B) $(XML) $(BLAS)
+CFLAGS  += $(WARN) $(OPT) -I. -I$(B) $(XML) $(JANSSON) $(BLAS)
 LDFLAGS += $(if $(SAN),-fsanitize=address$(comma)undefined)
 
 LIB_C   := $(filter-out compiler/llmc.c,$(wildcard compiler/*/*.c)) $(wildcard runtime/isa.c runtime/program*.c runtime/hash.c)
@@ -20,7 +21,7 @@ LIB_O   := $(LIB_C:%.c=$(B)/%.o) $(GEN_O)
 RUN_O   := $(RUN_C:%.c=$(B)/%.o)
 TEST_C  := $(wildcard tests/*.c tests/compiler/*/*.c tests/runtime/*.c tests/kernels/*.c)
 TEST_O  := $(TEST_C:%.c=$(B)/%.o)
-LIBS    := $(shell pkg-config --libs libxml-2.0 2>/dev/null) -lm
+LIBS    := $(shell pkg-config --libs libxml-2.0 jansson 2>/dev/null) -lm
 RUNLIBS := $(shell pkg-config --libs openblas 2>/dev/null) -lm
 
 all: $(B)/llmc $(B)/llmrun

@@ -34,6 +34,11 @@ struct decision {
     const uint32_t *nodes;
 };
 
+/* The nodes for its type and degrees: the first usable ones.  false and one sentence if there are too few. */
+bool decision_place(struct arena *a, const struct topo *topo, struct decision *d, const char **why);
+/* ranks that share the experts' data-parallel reduction: tp * cp * dp / (ep * etp) */
+uint32_t decision_expert_dp(const struct decision *d);
+
 /* Is it consistent with itself, the job and the cluster?  false and one sentence if not: divisibility of heads, kv heads,
  * vocabulary padding aside, batch = microbatch * microbatches * dp, every layer in one stage, memory not considered. */
 bool decision_legal(struct arena *a, const struct job *job, const struct topo *topo, const struct decision *d,
@@ -47,6 +52,11 @@ void decision_cut(struct arena *a, struct decision *d, uint32_t nlayers, const d
 /* Megatron's layout string: "Et*8|t*8|...|t*8L" */
 char *decision_layout(struct arena *a, const struct decision *d);
 bool decision_parse_layout(struct arena *a, struct decision *d, uint32_t nlayers, const char *layout, const char **why);
+
+extern const char *const recompute_names[];      /* by enum recompute: "none" "selective" "full" "auto" */
+extern const char *const recompute_part_names[8]; /* by bit */
+extern const char *const context_names[];        /* by enum context_kind */
+extern const char *const axis_names[NAXES];      /* "tp" "cp" "dp" "pp" */
 
 /* one line for people: "tp 8 sp, pp 16, dp 128, zero 1, microbatch 1 x 16, 1f1b, recompute none" */
 char *decision_text(struct arena *a, const struct decision *d);

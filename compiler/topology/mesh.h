@@ -26,10 +26,20 @@ struct group mesh_group(const struct mesh *m, uint32_t rank, uint32_t mask);
 uint32_t mesh_group_index(const struct mesh *m, uint32_t rank, uint32_t mask);
 uint32_t mesh_ngroups(const struct mesh *m, uint32_t mask);
 
-/* Outermost network level (topo_level) that any two members of any group of the mask cross, and how many members sit
- * below level `below` together, for hierarchical collectives; nodes as in the decision. */
+uint32_t mesh_group_first(const struct mesh *m, uint32_t index, uint32_t mask); /* inverse: the first member */
+
+/* Outermost network level (topo_level) that any two members of any group of the mask cross; nodes as in the decision. */
 uint32_t mesh_group_level(const struct mesh *m, const struct topo *t, const uint32_t *nodes, uint32_t gpus_per_node,
                           uint32_t mask);
+/* How many members of the first group of the mask sit together at or below a level, for hierarchical collectives. */
+uint32_t mesh_group_below(const struct mesh *m, const struct topo *t, const uint32_t *nodes, uint32_t gpus_per_node,
+                          uint32_t mask, uint32_t level);
+/* outermost level between a member of a group of fixed_mask whose coordinates there are 0 and the rank `distance` on */
+uint32_t mesh_pair_level(const struct mesh *m, const struct topo *t, const uint32_t *nodes, uint32_t gpus_per_node,
+                         uint32_t fixed_mask, uint32_t distance);
+/* outermost level between neighbouring pipeline ranks */
+uint32_t mesh_next_stage_level(const struct mesh *m, const struct topo *t, const uint32_t *nodes,
+                               uint32_t gpus_per_node);
 /* level between two ranks */
 uint32_t mesh_level(const struct topo *t, const uint32_t *nodes, uint32_t gpus_per_node, uint32_t a, uint32_t b);
 

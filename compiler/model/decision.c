@@ -1,0 +1,331 @@
+/* The decision record: legality, what can be emitted, the cut into stages, and its one-line text.
+ *
+ * Legality is arithmetic on degrees and shapes, one sentence per broken rule, in the order in which a person would fix
+ * them; memory and time are not asked here.  Cutting minimises the heaviest stage exactly (dynamic programming over
+ * prefixes, O(stages * layers^2)), then the sum of squares, then puts fewer layers in earlier stages, because those
+ * keep more microbatches in flight under 1F1B. */
+
+#include "compiler/model/decision.h"
+#include "compiler/support/strbuf.h"
+
+#include <math.h>
+
+const char *const recompute_names[] = {"none", "selective", "full", "auto"};
+const char *const recompute_part_names[8] = {"norm", "core_attn", "mla_up", "ffn", "ffn_act", "moe", "moe_act", "shared"};
+const char *const context_names[] = {"auto", "ring", "all_gather", "all_to_all"};
+const char *const axis_names[NAXES] = {"tp", "cp", "dp", "pp"};
+
+bool decision_place(struct arena *a, const struct topo *topo, struct decision *d, const char **why)
+{
+    const struct topo_node_type *type = &topo->types[d->type];
+    uint32_t *nodes, n = topo_usable(a, topo, d->type, &nodes);
+    uint64_t gpus = (uint64_t)d->tp * d->cp * d->pp * d->dp;
+    uint64_t want = (gpus + type->gpus - 1) / type->gpus;
+    if (want > n) {
+        *why = arena_printf(a, "%llu GPUs are needed but '%s' has %llu usable", (unsigned long long)gpus, type->id,
+                            (unsigned long long)n * type->gpus);
+        return false;
+    }
+    d->gpus_used = (uint32_t)gpus;
+    d->nnodes = (uint32_t)want;
+    d->nodes = nodes;
+    return true;
+}
+
+uint32_t decision_expert_dp(const struct decision *d)
+{
+    return d->tp * d->cp * d->dp / (d->ep * d->etp);
+}
+
+#define REFUSE(...)                                                                                          \
+    do {                                                                                                     \
+        *why = arena_printf(a, __VA_ARGS__);                                                                 \
+        return false;                                                                                        \
+    } while (0)
+
+static bool legal_degrees(struct arena *a, const struct job *job, const struct topo *topo, const struct decision *d,
+                          const char **why)
+{
+    const uint32_t degrees[] = {d->tp, d->cp, d->pp, d->vpp, d->dp, d->ep, d->etp, d->shard, d->microbatch, d->microbatches};
+    const char *const names[] = {"tp", "cp", "pp", "vpp", "dp", "ep", "etp", "shard", "microbatch", "microbatches"};
+    for (size_t i = 0; i < sizeof degrees / sizeof *degrees; i++)
+        if (degrees[i] == 0)
+            REFUSE("%s must be at least 1", names[i]);
+    uint64_t gpus = (uint64_t)d->tp * d->cp, most = UINT32_MAX;
+    if (gpus > most || (gpus *= d->pp) > most || (gpus *= d->dp) > most || gpus != d->gpus_used)
+        REFUSE("tp * cp * pp * dp = %llu is not the number of GPUs used, %u", (unsigned long long)gpus, d->gpus_used);
+    if (d->type >= topo->ntypes)
+        REFUSE("node type %u does not exist", d->type);
+    uint32_t per_node = topo->types[d->type].gpus;
+    if ((uint64_t)d->nnodes * per_node < gpus)
+        REFUSE("%u nodes of %u GPUs cannot hold %llu ranks", d->nnodes, per_node, (unsigned long long)gpus);
+    for (uint32_t i = 0; i < d->nnodes; i++)
+        if (d->nodes[i] >= topo->nnodes || topo->nodes[d->nodes[i]].type != d->type ||
+            topo->nodes[d->nodes[i]].state != NODE_USABLE || topo->nodes[d->nodes[i]].excluded_gpus ||
+            (i && d->nodes[i] <= d->nodes[i - 1]))
+            REFUSE("node %u of the plan is not a usable node of its type, in order", i);
+    uint32_t seen = 0;
+    for (int i = 0; i < NAXES; i++)
+        seen |= (uint32_t)d->order[i] < NAXES ? 1u << d->order[i] : 0;
+    if (seen != (1u << NAXES) - 1)
+        REFUSE("the order must name tp, cp, dp and pp once each");
+    uint64_t batch = (uint64_t)d->microbatch * d->microbatches;
+    if (batch > job->train.batch || batch * d->dp != job->train.batch)
+        REFUSE("the batch of %llu sequences is not microbatch %u * microbatches %u * dp %u",
+               (unsigned long long)job->train.batch, d->microbatch, d->microbatches, d->dp);
+    if (d->zero > 3)
+        REFUSE("zero must be 0 to 3");
+    if ((uint64_t)d->dp * d->cp % d->shard)
+        REFUSE("shard = %u does not divide dp * cp = %u", d->shard, d->dp * d->cp);
+    if (d->zero == 0 && d->shard != 1)
+        REFUSE("shard = %u needs zero >= 1", d->shard);
+    return true;
+}
+
+static bool legal_attention(struct arena *a, const struct attn *at, const struct decision *d, const char **why)
+{
+    if (at->heads % d->tp)
+        REFUSE("tp = %u does not divide heads = %u", d->tp, at->heads);
+    if (at->kind == ATTN_GQA && at->kv % d->tp)
+        REFUSE("tp = %u does not divide kv = %u", d->tp, at->kv);
+    if (d->context == CONTEXT_ALL_TO_ALL && d->cp > 1 &&
+        (at->heads / d->tp % d->cp || (at->kind == ATTN_GQA && at->kv / d->tp % d->cp)))
+        REFUSE("cp = %u by all_to_all does not divide the %u heads (kv %u) of a tp rank", d->cp, at->heads / d->tp,
+               at->kv / d->tp);
+    return true;
+}
+
+static bool legal_shapes(struct arena *a, const struct job *job, const struct decision *d, const char **why)
+{
+    const struct model *m = &job->model;
+    const struct layer *last = NULL;
+    bool experts = false;
+    for (uint32_t i = 0; i < m->nlayers; i++) {
+        const struct layer *l = m->layers[i];
+        if (l == last)
+            continue;
+        last = l;
+        if (!legal_attention(a, &l->attn, d, why))
+            return false;
+        if (!l->is_moe && l->ffn.width % d->tp)
+            REFUSE("tp = %u does not divide the FFN's width = %llu", d->tp, (unsigned long long)l->ffn.width);
+        if (!l->is_moe)
+            continue;
+        experts = true;
+        if (l->moe.experts % d->ep)
+            REFUSE("ep = %u does not divide experts = %u", d->ep, l->moe.experts);
+        if (l->moe.expert.width % d->etp)
+            REFUSE("etp = %u does not divide the experts' width = %llu", d->etp, (unsigned long long)l->moe.expert.width);
+        if (l->moe.shared && l->moe.expert.width * l->moe.shared % d->tp)
+            REFUSE("tp = %u does not divide the shared experts' width", d->tp);
+    }
+    if (!experts && (d->ep > 1 || d->etp > 1))
+        REFUSE("ep and etp need a model with experts");
+    if ((uint64_t)d->tp * d->cp * d->dp % ((uint64_t)d->ep * d->etp))
+        REFUSE("ep * etp = %llu does not divide tp * cp * dp = %u", (unsigned long long)d->ep * d->etp, d->tp * d->cp * d->dp);
+    uint64_t s = job->train.sequence;
+    if (d->cp > 1 && s % (2 * (uint64_t)d->cp))
+        REFUSE("cp = %u: the sequence of %llu tokens is not a multiple of 2 * cp", d->cp, (unsigned long long)s);
+    if (d->sp && d->tp == 1)
+        REFUSE("sequence parallelism needs tp > 1");
+    if (d->sp && s / d->cp * d->microbatch % d->tp)
+        REFUSE("sequence parallelism: tp = %u does not divide the %llu tokens of a microbatch", d->tp,
+               (unsigned long long)(s / d->cp * d->microbatch));
+    return true;
+}
+
+/* chunks per pipeline rank that a schedule is defined for: 0 = any number above 1 */
+static uint32_t schedule_chunks(enum schedule_kind k)
+{
+    switch (k) {
+    case SCHED_GPIPE:
+    case SCHED_1F1B:
+    case SCHED_EAGER_1F1B:
+    case SCHED_ZB_H1:
+    case SCHED_ZB_H2:
+    case SCHED_DUALPIPE:
+        return 1;
+    case SCHED_ZB_V:
+    case SCHED_V_HALF:
+    case SCHED_V_MIN:
+    case SCHED_DUALPIPE_V:
+        return 2;
+    case SCHED_INTERLEAVED:
+    case SCHED_COMBINED_1F1B:
+    case SCHED_AUTO:
+    case SCHED_FILE:
+    case NSCHEDULES:
+        break;
+    }
+    return 0;
+}
+
+static bool legal_stages(struct arena *a, const struct job *job, const struct decision *d, const char **why)
+{
+    if (d->schedule >= SCHED_AUTO)
+        REFUSE("a decision names one schedule");
+    if (d->recompute == RECOMPUTE_AUTO)
+        REFUSE("a decision names one kind of recomputation");
+    if ((uint64_t)d->pp * d->vpp != d->nstages)
+        REFUSE("%u stages are not pp * vpp = %llu", d->nstages, (unsigned long long)d->pp * d->vpp);
+    uint32_t chunks = schedule_chunks(d->schedule);
+    if (chunks ? d->vpp != chunks : d->vpp < 2)
+        REFUSE("schedule %s takes vpp %s, not %u", schedule_name(d->schedule), chunks == 1 ? "= 1" : chunks == 2 ? "= 2" : ">= 2",
+               d->vpp);
+    if (d->vpp > 1 && d->pp == 1)
+        REFUSE("vpp = %u needs pp > 1", d->vpp);
+    if (d->schedule == SCHED_DUALPIPE && (d->pp % 2 || d->microbatches < 2 * d->pp))
+        REFUSE("dualpipe needs an even pp and at least 2 * pp microbatches");
+    uint32_t group = d->schedule_group ? d->schedule_group : d->pp, rest = d->microbatches % group;
+    if (!chunks && d->microbatches > group && rest && rest < d->pp)
+        REFUSE("%s: a last group of %u microbatches is smaller than pp = %u", schedule_name(d->schedule), rest, d->pp);
+    uint32_t next = 0;
+    for (uint32_t s = 0; s < d->nstages; s++) {
+        const struct stage *st = &d->stages[s];
+        if (st->first != next || st->count > job->model.nlayers - next)
+            REFUSE("stage %u starts at layer %u, expected %u", s, st->first, next);
+        if (st->embed != (s == 0) || st->head != (s + 1 == d->nstages))
+            REFUSE("the embedding belongs to the first stage and the head to the last");
+        next += st->count;
+    }
+    if (next != job->model.nlayers)
+        REFUSE("the stages hold %u of %u layers", next, job->model.nlayers);
+    return true;
+}
+
+bool decision_legal(struct arena *a, const struct job *job, const struct topo *topo, const struct decision *d,
+                    const char **why)
+{
+    return legal_degrees(a, job, topo, d, why) && legal_shapes(a, job, d, why) && legal_stages(a, job, d, why);
+}
+
+bool decision_emittable(struct arena *a, const struct job *job, const struct decision *d, const char **why)
+{
+    const char *what;
+    struct span where;
+    if (model_unsupported(job, &what, &where))
+        REFUSE("%s", what);
+    if (d->cp > 1)
+        REFUSE("context parallelism (cp = %u)", d->cp);
+    if (d->ep > 1 || d->etp > 1)
+        REFUSE("expert parallelism (ep = %u, etp = %u)", d->ep, d->etp);
+    if (d->schedule != SCHED_GPIPE && d->schedule != SCHED_1F1B)
+        REFUSE("schedule %s", schedule_name(d->schedule));
+    if (d->zero > 1)
+        REFUSE("zero = %u", d->zero);
+    if (d->zero == 1 && d->shard != d->dp)
+        REFUSE("ZeRO state split over shard = %u of dp = %u ranks", d->shard, d->dp);
+    if (d->recompute == RECOMPUTE_SELECTIVE)
+        REFUSE("recompute selective");
+    if (d->recompute == RECOMPUTE_FULL && d->recompute_layers)
+        REFUSE("recompute full(layers=%u)", d->recompute_layers);
+    if (job->wishes.offload)
+        REFUSE("offload");
+    if (job->wishes.overlap & ~(uint32_t)(OVERLAP_DP | OVERLAP_PP))
+        REFUSE("overlap of tp, cp or all_to_all with compute");
+    if (job->wishes.never_overlap & (OVERLAP_DP | OVERLAP_PP))
+        REFUSE("never overlap dp or pp");
+    return true;
+}
+
+/* Latest plan of layers into stages; prefix[i] = cost of the first i layers. */
+struct cut {
+    uint32_t n, stages;
+    const double *prefix;
+    double embed, head;
+};
+
+static double stage_cost(const struct cut *c, uint32_t s, uint32_t from, uint32_t to)
+{
+    return c->prefix[to] - c->prefix[from] + (s == 0 ? c->embed : 0) + (s + 1 == c->stages ? c->head : 0);
+}
+
+/* min over cuts of the heaviest stage (limit = INFINITY), or of the sum of squares under that limit */
+static double cut_solve(struct arena *a, const struct cut *c, double limit, uint32_t *from)
+{
+    uint32_t n = c->n;
+    double *best = ARENA_ARRAY(a, double, n + 1), *next = ARENA_ARRAY(a, double, n + 1);
+    for (uint32_t i = 0; i <= n; i++)
+        best[i] = i ? INFINITY : 0;
+    for (uint32_t s = 0; s < c->stages; s++) {
+        for (uint32_t i = 0; i <= n; i++) {
+            next[i] = INFINITY;
+            for (uint32_t j = s; j < i; j++) {
+                double cost = stage_cost(c, s, j, i);
+                if (isinf(best[j]) || cost > limit)
+                    continue;
+                double v = isinf(limit) ? fmax(best[j], cost) : best[j] + cost * cost;
+                if (v < next[i] * (1 - 1e-12) || isinf(next[i])) {
+                    next[i] = v;
+                    from[(size_t)s * (n + 1) + i] = j;
+                }
+            }
+        }
+        double *swap = best;
+        best = next;
+        next = swap;
+    }
+    return best[n];
+}
+
+void decision_cut(struct arena *a, struct decision *d, uint32_t nlayers, const double *cost, double embed, double head)
+{
+    uint32_t stages = d->pp * d->vpp;
+    d->nstages = stages;
+    d->stages = ARENA_ARRAY(a, struct stage, stages);
+    struct arena_mark mark = arena_mark(a);
+    uint32_t *from = NULL;
+    /* beyond these sizes, and with fewer layers than stages, an even cut by count has to do */
+    if (stages > 1 && stages <= nlayers && nlayers <= 4096 && (uint64_t)nlayers * nlayers * stages <= 50u * 1000 * 1000) {
+        double *prefix = ARENA_ARRAY(a, double, nlayers + 1);
+        for (uint32_t i = 0; i < nlayers; i++)
+            prefix[i + 1] = prefix[i] + (cost ? cost[i] : 1);
+        struct cut c = {nlayers, stages, prefix, embed, head};
+        from = ARENA_ARRAY(a, uint32_t, (size_t)stages * (nlayers + 1));
+        double most = cut_solve(a, &c, INFINITY, from);
+        cut_solve(a, &c, most * (1 + 1e-9), from);
+    }
+    uint32_t end = nlayers;
+    for (uint32_t s = stages; s-- > 0;) {
+        uint32_t first = from ? from[(size_t)s * (nlayers + 1) + end] : (uint32_t)((uint64_t)nlayers * s / stages);
+        d->stages[s] = (struct stage){first, end - first, s == 0, s + 1 == stages};
+        end = first;
+    }
+    arena_reset(a, mark);
+}
+
+char *decision_text(struct arena *a, const struct decision *d)
+{
+    struct strbuf b = {0};
+    strbuf_printf(&b, "tp %u%s, pp %u", d->tp, d->sp ? " sp" : "", d->pp);
+    if (d->vpp > 1)
+        strbuf_printf(&b, ", vpp %u", d->vpp);
+    if (d->cp > 1)
+        strbuf_printf(&b, ", cp %u %s", d->cp, context_names[d->context]);
+    strbuf_printf(&b, ", dp %u", d->dp);
+    if (d->ep > 1 || d->etp > 1)
+        strbuf_printf(&b, ", ep %u", d->ep);
+    if (d->etp > 1)
+        strbuf_printf(&b, ", etp %u", d->etp);
+    strbuf_printf(&b, ", zero %u", d->zero);
+    if (d->zero && d->shard != d->dp * d->cp)
+        strbuf_printf(&b, " over %u", d->shard);
+    strbuf_printf(&b, ", microbatch %u x %u, %s", d->microbatch, d->microbatches, schedule_name(d->schedule));
+    if (d->schedule_group)
+        strbuf_printf(&b, "(group=%u)", d->schedule_group);
+    strbuf_printf(&b, ", recompute %s", recompute_names[d->recompute]);
+    if (d->recompute == RECOMPUTE_FULL && d->recompute_layers)
+        strbuf_printf(&b, "(layers=%u)", d->recompute_layers);
+    if (d->recompute == RECOMPUTE_SELECTIVE) {
+        const char *separator = " [";
+        for (int i = 0; i < 8; i++)
+            if (d->parts & 1u << i) {
+                strbuf_printf(&b, "%s%s", separator, recompute_part_names[i]);
+                separator = " ";
+            }
+        strbuf_text(&b, "]");
+    }
+    char *text = arena_strdup(a, b.text);
+    strbuf_free(&b);
+    return text;
+}
