@@ -1,0 +1,139 @@
+/* Activations, element by element in fp32, and their gradients.
+ *
+ * gelu's tanh form is x s(2u) with the logistic s and u = sqrt(2/pi) (x + 0.044715 x^3), since
+ * (1 + tanh u) / 2 = s(2u); Hendrycks & Gimpel, arXiv 1606.08415. */
+
+#include "kernels/cpu/rows.h"
+
+static float logistic(float x)
+{
+    return 1 / (1 + expf(-x));
+}
+
+static float gelu(float x, bool tanh_form)
+{
+    if (!tanh_form)
+        return 0.5f * x * (1 + erff(x * 0.70710678f));
+    return x * logistic(1.59576912f * (x + 0.044715f * x * x * x));
+}
+
+static float gelu_slope(float x, bool tanh_form)
+{
+    if (!tanh_form)
+        return 0.5f * (1 + erff(x * 0.70710678f)) + x * 0.39894228f * expf(-0.5f * x * x);
+    float s = logistic(1.59576912f * (x + 0.044715f * x * x * x));
+    return s + x * s * (1 - s) * 1.59576912f * (1 + 0.134145f * x * x);
+}
+
+void cpu_GELU(struct kernel_args *k)
+{
+    const struct view *y = V(GELU, y), *x = V(GELU, x);
+    bool tanh_form = INTEGER(GELU, tanh);
+    float *tmp = k->scratch, *out = tmp + x->cols;
+    for (uint32_t i = 0; i < x->rows; i++) {
+        const float *in = row_load(x, i, tmp);
+        for (uint32_t j = 0; j < x->cols; j++)
+            out[j] = gelu(in[j], tanh_form);
+        row_store(y, i, out);
+    }
+}
+
+void cpu_GELU_I(struct kernel_args *k)
+{
+    const struct view *dx = V(GELU_I, dx), *dy = V(GELU_I, dy), *x = V(GELU_I, x);
+    bool tanh_form = INTEGER(GELU_I, tanh);
+    float *tmp_x = k->scratch, *tmp_dy = tmp_x + x->cols, *out = tmp_dy + x->cols;
+    for (uint32_t i = 0; i < x->rows; i++) {
+        const float *in = row_load(x, i, tmp_x), *up = row_load(dy, i, tmp_dy);
+        for (uint32_t j = 0; j < x->cols; j++)
+            out[j] = up[j] * gelu_slope(in[j], tanh_form);
+        row_store(dx, i, out);
+    }
+}
+
+void cpu_RELU(struct kernel_args *k)
+{
+    const struct view *y = V(RELU, y), *x = V(RELU, x);
+    bool square = INTEGER(RELU, power) == 2;
+    float *tmp = k->scratch, *out = tmp + x->cols;
+    for (uint32_t i = 0; i < x->rows; i++) {
+        const float *in = row_load(x, i, tmp);
+        for (uint32_t j = 0; j < x->cols; j++) {
+            float positive = in[j] > 0 ? in[j] : 0;
+            out[j] = square ? positive * positive : positive;
+        }
+        row_store(y, i, out);
+    }
+}
+
+void cpu_RELU_I(struct kernel_args *k)
+{
+    const struct view *dx = V(RELU_I, dx), *dy = V(RELU_I, dy), *x = V(RELU_I, x);
+    bool square = INTEGER(RELU_I, power) == 2;
+    float *tmp_x = k->scratch, *tmp_dy = tmp_x + x->cols, *out = tmp_dy + x->cols;
+    for (uint32_t i = 0; i < x->rows; i++) {
+        const float *in = row_load(x, i, tmp_x), *up = row_load(dy, i, tmp_dy);
+        for (uint32_t j = 0; j < x->cols; j++)
+            out[j] = in[j] > 0 ? up[j] * (square ? 2 * in[j] : 1) : 0;
+        row_store(dx, i, out);
+    }
+}
+
+void cpu_SWIGLU(struct kernel_args *k)
+{
+    const struct view *y = V(SWIGLU, y), *gate = V(SWIGLU, gate), *up = V(SWIGLU, up);
+    float *tmp_gate = k->scratch, *tmp_up = tmp_gate + y->cols, *out = tmp_up + y->cols;
+    for (uint32_t i = 0; i < y->rows; i++) {
+        const float *a = row_load(gate, i, tmp_gate), *b = row_load(up, i, tmp_up);
+        for (uint32_t j = 0; j < y->cols; j++)
+            out[j] = a[j] * logistic(a[j]) * b[j];
+        row_store(y, i, out);
+    }
+}
+
+void cpu_SWIGLU_I(struct kernel_args *k)
+{
+    const struct view *gate = V(SWIGLU_I, gate), *up = V(SWIGLU_I, up), *dy = V(SWIGLU_I, dy);
+    uint32_t h = gate->cols;
+    float *tmp_gate = k->scratch, *tmp_up = tmp_gate + h, *tmp_dy = tmp_up + h, *dgate = tmp_dy + h, *dup = dgate + h;
+    for (uint32_t i = 0; i < gate->rows; i++) {
+        const float *a = row_load(gate, i, tmp_gate), *b = row_load(up, i, tmp_up), *d = row_load(dy, i, tmp_dy);
+        for (uint32_t j = 0; j < h; j++) {
+            float s = logistic(a[j]);
+            dgate[j] = d[j] * b[j] * s * (1 + a[j] * (1 - s));
+            dup[j] = d[j] * a[j] * s;
+        }
+        row_store(V(SWIGLU_I, dgate), i, dgate);
+        row_store(V(SWIGLU_I, dup), i, dup);
+    }
+}
+
+void cpu_GEGLU(struct kernel_args *k)
+{
+    const struct view *y = V(GEGLU, y), *gate = V(GEGLU, gate), *up = V(GEGLU, up);
+    bool tanh_form = INTEGER(GEGLU, tanh);
+    float *tmp_gate = k->scratch, *tmp_up = tmp_gate + y->cols, *out = tmp_up + y->cols;
+    for (uint32_t i = 0; i < y->rows; i++) {
+        const float *a = row_load(gate, i, tmp_gate), *b = row_load(up, i, tmp_up);
+        for (uint32_t j = 0; j < y->cols; j++)
+            out[j] = gelu(a[j], tanh_form) * b[j];
+        row_store(y, i, out);
+    }
+}
+
+void cpu_GEGLU_I(struct kernel_args *k)
+{
+    const struct view *gate = V(GEGLU_I, gate), *up = V(GEGLU_I, up), *dy = V(GEGLU_I, dy);
+    bool tanh_form = INTEGER(GEGLU_I, tanh);
+    uint32_t h = gate->cols;
+    float *tmp_gate = k->scratch, *tmp_up = tmp_gate + h, *tmp_dy = tmp_up + h, *dgate = tmp_dy + h, *dup = dgate + h;
+    for (uint32_t i = 0; i < gate->rows; i++) {
+        const float *a = row_load(gate, i, tmp_gate), *b = row_load(up, i, tmp_up), *d = row_load(dy, i, tmp_dy);
+        for (uint32_t j = 0; j < h; j++) {
+            dgate[j] = d[j] * b[j] * gelu_slope(a[j], tanh_form);
+            dup[j] = d[j] * gelu(a[j], tanh_form);
+        }
+        row_store(V(GEGLU_I, dgate), i, dgate);
+        row_store(V(GEGLU_I, dup), i, dup);
+    }
+}

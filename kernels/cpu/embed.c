@@ -1,0 +1,95 @@
+/* Tokens of the batch, token and position embeddings, and the embeddings' gradients.
+ * Gradients add rows in token order, so equal batches give equal bits. */
+
+#include "kernels/cpu/rows.h"
+#include "runtime/data.h"
+
+void cpu_TOKENS(struct kernel_args *k)
+{
+    const struct view *tokens = V(TOKENS, tokens), *targets = V(TOKENS, targets);
+    const double *step = V(TOKENS, step)->data;
+    uint32_t sequence = (uint32_t)INTEGER(TOKENS, sequence), rows = tokens->data ? tokens->rows : targets->rows;
+    uint64_t first = (uint64_t)step[STEP_SAMPLE] + (uint64_t)INTEGER(TOKENS, sample);
+    for (uint32_t row = 0; row < rows; row += sequence) {
+        uint64_t sample = first + row / sequence;
+        uint32_t n = rows - row < sequence ? rows - row : sequence;
+        if (tokens->data)
+            data_copy(k->batch, sample, 0, n, (int32_t *)tokens->data + (size_t)row * tokens->ld, tokens->ld);
+        if (targets->data)
+            data_copy(k->batch, sample, 1, n, (int32_t *)targets->data + (size_t)row * targets->ld, targets->ld);
+    }
+}
+
+static int64_t token_at(const struct view *tokens, uint32_t i)
+{
+    return ((const int32_t *)tokens->data)[(size_t)i * tokens->ld];
+}
+
+void cpu_EMBED(struct kernel_args *k)
+{
+    const struct view *y = V(EMBED, y), *tokens = V(EMBED, tokens), *table = V(EMBED, table);
+    float *tmp = k->scratch, *zero = tmp + y->cols;
+    memset(zero, 0, y->cols * sizeof *zero);
+    for (uint32_t i = 0; i < y->rows; i++) {
+        int64_t row = token_at(tokens, i) - INTEGER(EMBED, start);
+        bool here = row >= 0 && row < (int64_t)table->rows;
+        row_store(y, i, here ? row_load(table, (uint32_t)row, tmp) : zero);
+    }
+}
+
+/* the sum is taken in fp32: in the table itself, or in scratch when that is bf16 */
+static struct view open_sum(const struct view *table, float *scratch)
+{
+    struct view sum = *table;
+    sum.add = true;
+    if (table->dtype != DTYPE_F32) {
+        sum.data = scratch;
+        sum.dtype = DTYPE_F32;
+        sum.ld = table->cols;
+    }
+    for (uint32_t i = 0; i < sum.rows && !(table->add && sum.data == table->data); i++)
+        memset((float *)sum.data + (size_t)i * sum.ld, 0, sum.cols * sizeof(float));
+    return sum;
+}
+
+static void close_sum(const struct view *table, const struct view *sum)
+{
+    for (uint32_t i = 0; i < sum->rows && sum->data != table->data; i++)
+        row_store(table, i, (const float *)sum->data + (size_t)i * sum->ld);
+}
+
+void cpu_EMBED_W(struct kernel_args *k)
+{
+    const struct view *table = V(EMBED_W, dtable), *dy = V(EMBED_W, dy), *tokens = V(EMBED_W, tokens);
+    struct view sum = open_sum(table, k->scratch + dy->cols);
+    for (uint32_t i = 0; i < dy->rows; i++) {
+        int64_t row = token_at(tokens, i) - INTEGER(EMBED_W, start);
+        if (row >= 0 && row < (int64_t)table->rows)
+            row_store(&sum, (uint32_t)row, row_load(dy, i, k->scratch));
+    }
+    close_sum(table, &sum);
+}
+
+void cpu_POSITION(struct kernel_args *k)
+{
+    const struct view *y = V(POSITION, y), *x = V(POSITION, x), *table = V(POSITION, table);
+    uint64_t start = (uint64_t)INTEGER(POSITION, start), sequence = (uint64_t)INTEGER(POSITION, sequence);
+    float *tmp = k->scratch, *tmp_table = tmp + y->cols, *out = tmp_table + y->cols;
+    for (uint32_t i = 0; i < y->rows; i++) {
+        const float *in = row_load(x, i, tmp);
+        const float *position = row_load(table, (uint32_t)((start + i) % sequence), tmp_table);
+        for (uint32_t j = 0; j < y->cols; j++)
+            out[j] = in[j] + position[j];
+        row_store(y, i, out);
+    }
+}
+
+void cpu_POSITION_W(struct kernel_args *k)
+{
+    const struct view *table = V(POSITION_W, dtable), *dy = V(POSITION_W, dy);
+    uint64_t start = (uint64_t)INTEGER(POSITION_W, start), sequence = (uint64_t)INTEGER(POSITION_W, sequence);
+    struct view sum = open_sum(table, k->scratch + dy->cols);
+    for (uint32_t i = 0; i < dy->rows; i++)
+        row_store(&sum, (uint32_t)((start + i) % sequence), row_load(dy, i, k->scratch));
+    close_sum(table, &sum);
+}

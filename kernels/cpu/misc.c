@@ -1,0 +1,88 @@
+/* Fill, copy and add; how much scratch each kernel needs; which attributes the kernels can take. */
+
+#include "kernels/cpu/rows.h"
+
+#include <stdio.h>
+
+void cpu_FILL(struct kernel_args *k)
+{
+    const struct view *y = V(FILL, y);
+    double value = NUMBER(FILL, value);
+    for (uint32_t i = 0; i < y->rows; i++) {
+        size_t at = (size_t)i * y->ld;
+        for (uint32_t j = 0; j < y->cols; j++)
+            switch (y->dtype) {
+            case DTYPE_F32:
+                ((float *)y->data)[at + j] = (float)value;
+                break;
+            case DTYPE_BF16:
+                ((uint16_t *)y->data)[at + j] = bf16_round((float)value);
+                break;
+            case DTYPE_F64:
+                ((double *)y->data)[at + j] = value;
+                break;
+            case DTYPE_I32:
+                ((int32_t *)y->data)[at + j] = (int32_t)value;
+                break;
+            case NDTYPES:
+                break;
+            }
+    }
+}
+
+void cpu_COPY(struct kernel_args *k)
+{
+    const struct view *y = V(COPY, y), *x = V(COPY, x);
+    for (uint32_t i = 0; i < y->rows; i++)
+        row_store(y, i, row_load(x, i, k->scratch));
+}
+
+void cpu_ADD(struct kernel_args *k)
+{
+    const struct view *y = V(ADD, y), *a = V(ADD, a), *b = V(ADD, b), *bias = V(ADD, bias);
+    float *tmp_a = k->scratch, *tmp_b = tmp_a + y->cols, *out = tmp_b + y->cols;
+    const float *shared = bias->data ? row_load(bias, 0, out + y->cols) : NULL;
+    for (uint32_t i = 0; i < y->rows; i++) {
+        const float *in = row_load(a, i, tmp_a), *second = b->data ? row_load(b, i, tmp_b) : NULL;
+        for (uint32_t j = 0; j < y->cols; j++)
+            out[j] = in[j] + (second ? second[j] : 0) + (shared ? shared[j] : 0);
+        row_store(y, i, out);
+    }
+}
+
+/* Upper bounds rather than exact figures: rows in flight, whole converted matrices where the kernel needs them.
+ * The attention figure mirrors the layout at the top of attention.c. */
+size_t kernel_scratch_floats(enum op op, const struct kernel_args *k)
+{
+    const struct isa_info *info = isa_info(op);
+    size_t widest = 1, all = 0;
+    for (uint32_t i = 0; i < info->noperands; i++) {
+        const struct view *v = &k->operand[i];
+        if (!v->data)
+            continue;
+        widest = v->cols > widest ? v->cols : widest;
+        all += (size_t)v->rows * v->cols;
+    }
+    size_t rows = 16 * widest;
+    switch (info->unit) {
+    case UNIT_MATMUL:
+        return all + rows;
+    case UNIT_ATTENTION: {
+        bool forward = op == OP_ATTENTION;
+        size_t head = (size_t)(forward ? INTEGER(ATTENTION, head) : INTEGER(ATTENTION_I, head));
+        size_t sequence = (size_t)(forward ? INTEGER(ATTENTION, sequence) : INTEGER(ATTENTION_I, sequence));
+        return 2 * ATTENTION_BLOCK * sequence + 4 * sequence * head + 5 * ATTENTION_BLOCK * head;
+    }
+    case UNIT_STREAM:
+        if (op == OP_ROPE)
+            return rows + (size_t)V(ROPE, x)->rows * (size_t)INTEGER(ROPE, dims);
+        if (op == OP_EMBED_W || op == OP_POSITION_W)
+            return rows + (size_t)k->operand[0].rows * k->operand[0].cols;
+        return rows;
+    case UNIT_P2P:
+    case UNIT_COLLECTIVE:
+    case UNIT_HOST:
+        break;
+    }
+    return 0;
+}

@@ -1,0 +1,134 @@
+/* Rows of views as fp32: conversion, rounding, accumulation, and sums with a fixed order. */
+
+#include "kernels/cpu/rows.h"
+
+float bf16_load(uint16_t bits)
+{
+    uint32_t wide = (uint32_t)bits << 16;
+    float x;
+    memcpy(&x, &wide, sizeof x);
+    return x;
+}
+
+uint16_t bf16_round(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    if ((bits & 0x7fffffffu) > 0x7f800000u)
+        return (uint16_t)((bits >> 16) | 0x40u); /* keep NaN a NaN: a payload in the low half must not become inf */
+    bits += 0x7fffu + ((bits >> 16) & 1u);
+    return (uint16_t)(bits >> 16);
+}
+
+const float *row_load(const struct view *v, uint32_t i, float *tmp)
+{
+    size_t at = (size_t)i * v->ld;
+    if (v->dtype == DTYPE_F32)
+        return (const float *)v->data + at;
+    const uint16_t *in = (const uint16_t *)v->data + at;
+    for (uint32_t j = 0; j < v->cols; j++)
+        tmp[j] = bf16_load(in[j]);
+    return tmp;
+}
+
+void row_store(const struct view *v, uint32_t i, const float *x)
+{
+    size_t at = (size_t)i * v->ld;
+    if (v->dtype == DTYPE_F32) {
+        float *out = (float *)v->data + at;
+        if (v->add)
+            for (uint32_t j = 0; j < v->cols; j++)
+                out[j] += x[j];
+        else if (out != x)
+            memcpy(out, x, v->cols * sizeof *out);
+        return;
+    }
+    uint16_t *out = (uint16_t *)v->data + at;
+    if (v->add)
+        for (uint32_t j = 0; j < v->cols; j++)
+            out[j] = bf16_round(bf16_load(out[j]) + x[j]);
+    else
+        for (uint32_t j = 0; j < v->cols; j++)
+            out[j] = bf16_round(x[j]);
+}
+
+const float *tile_load(const struct view *v, uint32_t row, uint32_t rows, uint32_t col, uint32_t cols, float *tmp,
+                       uint32_t *ld)
+{
+    if (v->dtype == DTYPE_F32) {
+        *ld = v->ld;
+        return (const float *)v->data + (size_t)row * v->ld + col;
+    }
+    *ld = cols;
+    for (uint32_t i = 0; i < rows; i++) {
+        const uint16_t *in = (const uint16_t *)v->data + (size_t)(row + i) * v->ld + col;
+        for (uint32_t j = 0; j < cols; j++)
+            tmp[(size_t)i * cols + j] = bf16_load(in[j]);
+    }
+    return tmp;
+}
+
+float *tile_open(const struct view *v, uint32_t row, uint32_t col, uint32_t cols, float *tmp, uint32_t *ld)
+{
+    if (v->dtype == DTYPE_F32) {
+        *ld = v->ld;
+        return (float *)v->data + (size_t)row * v->ld + col;
+    }
+    *ld = cols;
+    return tmp;
+}
+
+void tile_close(const struct view *v, uint32_t row, uint32_t rows, uint32_t col, uint32_t cols, const float *tmp)
+{
+    if (v->dtype == DTYPE_F32)
+        return;
+    for (uint32_t i = 0; i < rows; i++) {
+        uint16_t *out = (uint16_t *)v->data + (size_t)(row + i) * v->ld + col;
+        for (uint32_t j = 0; j < cols; j++)
+            out[j] = bf16_round(tmp[(size_t)i * cols + j]);
+    }
+}
+
+enum { LANES = 8 };
+
+static double lanes_sum(const double lane[LANES])
+{
+    return ((lane[0] + lane[4]) + (lane[1] + lane[5])) + ((lane[2] + lane[6]) + (lane[3] + lane[7]));
+}
+
+double row_dot(const float *a, const float *b, uint32_t n)
+{
+    double lane[LANES] = {0};
+    uint32_t j = 0;
+    for (; j + LANES <= n; j += LANES)
+        for (uint32_t l = 0; l < LANES; l++)
+            lane[l] += (double)a[j + l] * (double)b[j + l];
+    for (uint32_t l = 0; j < n; j++, l++)
+        lane[l] += (double)a[j] * (double)b[j];
+    return lanes_sum(lane);
+}
+
+double row_sum(const float *a, uint32_t n)
+{
+    double lane[LANES] = {0};
+    uint32_t j = 0;
+    for (; j + LANES <= n; j += LANES)
+        for (uint32_t l = 0; l < LANES; l++)
+            lane[l] += (double)a[j + l];
+    for (uint32_t l = 0; j < n; j++, l++)
+        lane[l] += (double)a[j];
+    return lanes_sum(lane);
+}
+
+void columns_store(const struct view *out, const double *sum)
+{
+    if (out->dtype == DTYPE_F32) {
+        float *y = out->data;
+        for (uint32_t j = 0; j < out->cols; j++)
+            y[j] = (float)(sum[j] + (out->add ? (double)y[j] : 0));
+    } else {
+        uint16_t *y = out->data;
+        for (uint32_t j = 0; j < out->cols; j++)
+            y[j] = bf16_round((float)(sum[j] + (out->add ? (double)bf16_load(y[j]) : 0)));
+    }
+}
