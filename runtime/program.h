@@ -60,7 +60,7 @@ struct buffer {
 };
 
 /* A bucket: parameters that are reduced, sharded and updated together; element e of all its buffers belongs together. */
-struct bucket {
+struct bucket { /* its tensors follow those of the bucket before it */
     char name[40];
     uint64_t elements; /* padded */
     uint32_t tensor, ntensors;
@@ -162,7 +162,8 @@ void program_permute(struct program *p, const uint32_t *order);
 /* position of every instruction on its queue; out has ninsns entries; count[NQUEUES] gets the lengths */
 void program_positions(const struct program *p, uint32_t *out, uint32_t count[NQUEUES]);
 
-/* structure, property 1: STATUS_INPUT and one sentence in error[] that names instruction and fault */
+/* Structure, property 1: STATUS_INPUT and one sentence in error[] that names instruction and fault.  arena_bytes 0
+ * means that buffers have no place yet, and only then their offsets are not looked at; program_decode() refuses that. */
 enum status program_check(const struct program *p, char *error, size_t error_size);
 
 /* files: versioned, checksummed, canonical (equal programs give equal bytes) */

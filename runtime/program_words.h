@@ -1,7 +1,7 @@
 #ifndef LLMC_PROGRAM_WORDS_H
 #define LLMC_PROGRAM_WORDS_H
 
-/* Words and limits that the checker and both halves of the text and binary forms share; private to program*.c. */
+/* Words, limits and helpers that the checker, the text form and the binary form share; private to program*.c. */
 
 #include "runtime/program.h"
 
@@ -38,5 +38,12 @@ struct job_field {
     size_t offset;
 };
 extern const struct job_field program_job_fields[NJOB_FIELDS];
+
+/* the instructions' half of program_check(): requires that the rest of the program has been checked */
+enum status program_check_code(const struct program *p, char *error, size_t error_size);
+/* writes the sentence, returns STATUS_INPUT */
+enum status program_fault(char *error, size_t error_size, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* slots whose values are numbers to compute with, rather than ranks or groups */
+bool program_slot_counts(const struct program *p, uint32_t slot);
 
 #endif
