@@ -1,30 +1,40 @@
-# llmc: all output goes to build/.  `make` builds, `make check` tests, `make demo` shows the whole way.
-# CC=clang, V=1 (show commands), SAN=1 (address and undefined-behaviour sanitizers) are the switches.
+# llmc: all output goes to build/.
+#   make            build llmc and llmrun              make check     every test, under ten minutes on two cores
+#   make demo       the whole way on this machine      make asan      tests under the address and UB sanitizers
+#   make deps       install what the build needs       make bench     the benchmarks      make fuzz  the fuzzers
+#   make install    DESTDIR= PREFIX=/usr/local         make clean
+# Switches: CC=clang   V=1 shows commands   SAN=1 sanitizers   FUZZ=1 coverage for the fuzzers (clang)   QUICK=1 fewer cases
+# Nothing here needs a GPU.
 
 CC      ?= cc
-B       := build$(if $(SAN),/san)$(if $(filter clang%,$(notdir $(CC))),/clang)
+PREFIX  ?= /usr/local
+B       := build$(if $(SAN),/san)$(if $(FUZZ),/fuzz)$(if $(filter clang%,$(notdir $(CC))),/clang)
 Q       := $(if $(V),,@)
+comma   := ,
+SANITIZE := $(if $(or $(SAN),$(FUZZ)),-fsanitize=address$(comma)undefined -fno-sanitize-recover=all)
 WARN    := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wmissing-prototypes \
            -Wswitch-enum -Werror
-OPT     := -O2 -g -ffp-contract=off $(if $(SAN),-fsanitize=address$(comma)undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
-comma   := ,
+OPT     := -O2 -g -ffp-contract=off $(SANITIZE) $(if $(SANITIZE),-fno-omit-frame-pointer) $(if $(FUZZ),-fsanitize=fuzzer-no-link)
 XML     := $(shell pkg-config --cflags libxml-2.0 2>/dev/null)
 JANSSON := $(shell pkg-config --cflags jansson 2>/dev/null)
 BLAS    := $(shell pkg-config --cflags openblas 2>/dev/null)
 CFLAGS  += $(WARN) $(OPT) -I. -I$(B) $(XML) $(JANSSON) $(BLAS)
-LDFLAGS += $(if $(SAN),-fsanitize=address$(comma)undefined)
+LDFLAGS += $(SANITIZE)
 
 LIB_C   := $(filter-out compiler/llmc.c,$(wildcard compiler/*/*.c)) $(wildcard runtime/isa.c runtime/program*.c runtime/hash.c)
 RUN_C   := $(filter-out runtime/llmrun.c runtime/isa.c runtime/hash.c $(wildcard runtime/program*.c),$(wildcard runtime/*.c)) $(wildcard kernels/cpu/*.c)
 GEN_O   := $(if $(wildcard grammar/llm.y),$(B)/grammar/llm.tab.o $(B)/grammar/llm.lex.o)
 LIB_O   := $(LIB_C:%.c=$(B)/%.o) $(GEN_O)
 RUN_O   := $(RUN_C:%.c=$(B)/%.o)
-TEST_C  := $(wildcard tests/*.c tests/compiler/*/*.c tests/runtime/*.c tests/kernels/*.c)
+TEST_C  := $(wildcard tests/*.c tests/compiler/*/*.c tests/runtime/*.c tests/kernels/*.c tests/e2e/*.c tests/tools/*.c)
 TEST_O  := $(TEST_C:%.c=$(B)/%.o)
+BENCHES := $(patsubst tests/bench/%.c,%,$(wildcard tests/bench/bench_*.c))
+FUZZERS := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 LIBS    := $(shell pkg-config --libs libxml-2.0 jansson 2>/dev/null) -lm
-RUNLIBS := $(shell pkg-config --libs openblas 2>/dev/null) -lm
+RUNLIBS := $(shell pkg-config --libs openblas 2>/dev/null) -lm -lpthread
 
 all: $(B)/llmc $(B)/llmrun
+	$(Q)echo "  CUDA plugin: not built (this version runs on CPU ranks)"
 
 $(B)/llmc: $(B)/compiler/llmc.o $(LIB_O)
 	$(Q)echo "  LD  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
@@ -35,13 +45,19 @@ $(B)/llmrun: $(B)/runtime/llmrun.o $(RUN_O) $(B)/runtime/isa.o $(B)/runtime/hash
 $(B)/tests/run: $(TEST_O) $(LIB_O) $(RUN_O)
 	$(Q)echo "  LD  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcunit $(LIBS) $(RUNLIBS)
 
-$(B)/%.o: %.c
+$(B)/tests/bench/%: $(B)/tests/bench/%.o $(LIB_O) $(RUN_O)
+	$(Q)echo "  LD  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LIBS) $(RUNLIBS)
+
+$(B)/tests/fuzz/%: $(B)/tests/fuzz/%.o $(LIB_O) $(RUN_O)
+	$(Q)echo "  LD  $@"; $(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(LIBS) $(RUNLIBS)
+
+$(B)/%.o: %.c | $(B)/.deps
 	$(Q)mkdir -p $(@D); echo "  CC  $<"; $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
-$(B)/grammar/llm.tab.c $(B)/grammar/llm.tab.h: grammar/llm.y
+$(B)/grammar/llm.tab.c $(B)/grammar/llm.tab.h &: grammar/llm.y | $(B)/.deps
 	$(Q)mkdir -p $(@D); echo "  BISON  $<"; bison -Wall -Werror -o $(B)/grammar/llm.tab.c --header=$(B)/grammar/llm.tab.h $<
 
-$(B)/grammar/llm.lex.c $(B)/grammar/llm.lex.h: grammar/llm.l $(B)/grammar/llm.tab.h
+$(B)/grammar/llm.lex.c $(B)/grammar/llm.lex.h &: grammar/llm.l $(B)/grammar/llm.tab.h
 	$(Q)mkdir -p $(@D); echo "  FLEX  $<"; flex -o $(B)/grammar/llm.lex.c --header-file=$(B)/grammar/llm.lex.h $<
 
 # generated code is not held to our warning flags
@@ -50,13 +66,54 @@ $(B)/grammar/%.o: $(B)/grammar/%.c $(B)/grammar/llm.tab.h $(B)/grammar/llm.lex.h
 
 $(B)/compiler/model/parse.o: $(B)/grammar/llm.tab.h $(B)/grammar/llm.lex.h
 
-check: $(B)/llmc $(B)/llmrun $(B)/tests/run
-	$(Q)$(B)/tests/run
+# once per build folder: name what is missing before the first compilation fails without it
+$(B)/.deps:
+	$(Q)tests/tools/deps.sh --check && mkdir -p $(B) && touch $@
+
+deps:
+	$(Q)tests/tools/deps.sh
+
+# pkg-config's answers above are taken when this file is read, perhaps before `deps` installed anything: what installs
+# first goes on in a second make.  -jN unless the caller chose.
+AGAIN = +$(Q)$(MAKE) --no-print-directory $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc))
+
+check: deps
+	$(AGAIN) run-tests
+asan: deps
+	$(AGAIN) SAN=1 QUICK=1 run-tests
+demo: deps
+	$(AGAIN) run-demo
+bench: deps
+	$(AGAIN) run-bench
+fuzz:
+	$(Q)tests/tools/deps.sh && tests/tools/deps.sh --clang
+	$(AGAIN) CC=clang FUZZ=1 run-fuzz
+
+# the tests drive the real binaries and check the tree itself; they learn from the environment what was built and how
+run-tests: all $(B)/tests/run
+	$(Q)LLMC_BUILD=$(B) LLMC_QUICK=$(QUICK) LLMC_CC='$(CC) $(filter-out $(SANITIZE),$(CFLAGS))' $(B)/tests/run $(SUITE)
+
+run-demo: all
+	$(Q)tests/tools/demo.sh $(B)
+
+run-bench: all $(BENCHES:%=$(B)/tests/bench/%)
+	$(Q)tests/bench/run.sh $(B)
+
+FUZZ_SECONDS ?= 600
+run-fuzz: $(FUZZERS:%=$(B)/tests/fuzz/%)
+	$(Q)tests/tools/fuzz.sh $(B) $(FUZZ_SECONDS) $(FUZZERS)
+
+install: all
+	$(Q)install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/doc/llmc $(DESTDIR)$(PREFIX)/share/llmc
+	$(Q)install -m 755 $(B)/llmc $(B)/llmrun $(DESTDIR)$(PREFIX)/bin
+	$(Q)install -m 644 README.md LICENSE $(DESTDIR)$(PREFIX)/share/doc/llmc
+	$(Q)cp -R plans topologies $(DESTDIR)$(PREFIX)/share/llmc
+	$(Q)echo "  installed llmc and llmrun in $(DESTDIR)$(PREFIX)/bin, plans and topologies in $(DESTDIR)$(PREFIX)/share/llmc"
 
 clean:
 	$(Q)rm -rf build
 
-.PHONY: all check clean
+.PHONY: all deps check asan demo bench fuzz run-tests run-demo run-bench run-fuzz install clean
 .SECONDARY:
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -1,4 +1,5 @@
-/* Entry of all tests: every suite of suites.def, or those whose name contains argv[1].  Exit 1 on any failure. */
+/* Entry of all tests: every suite of suites.def, or those whose name contains argv[1].  The last line counts tests, not
+ * assertions: "N passed, N failed".  Exit 1 on any failure, and where no test ran. */
 
 #include <CUnit/Basic.h>
 #include <stdio.h>
@@ -25,9 +26,11 @@ int main(int argc, char **argv)
         if (argc < 2 || strstr(suites[i].name, argv[1]))
             suites[i].add();
     }
-    CU_basic_set_mode(CU_BRM_NORMAL);
-    CU_basic_run_tests();
-    int failed = (int)CU_get_number_of_failures();
+    setvbuf(stdout, NULL, _IOLBF, 0); /* a test that crashes is the last one named */
+    CU_basic_set_mode(CU_BRM_VERBOSE);
+    CU_ErrorCode error = CU_basic_run_tests();
+    unsigned failed = CU_get_number_of_tests_failed(), passed = CU_get_number_of_tests_run() - failed;
     CU_cleanup_registry();
-    return failed || CU_get_error() != CUE_SUCCESS;
+    printf("%u passed, %u failed\n", passed, failed);
+    return failed || !passed || error != CUE_SUCCESS;
 }

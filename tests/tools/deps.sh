@@ -1,0 +1,61 @@
+#!/bin/sh
+# Finds out what the build and its tests need and this machine lacks; as root on Debian installs that, else names it.
+#   deps.sh           gcc, flex, bison, libraries: what `make` and `make check` need
+#   deps.sh --clang   also clang and its sanitizer and fuzzer runtimes, for `make CC=clang` and `make fuzz`
+#   deps.sh --check   installs nothing
+# Says what it does, asks nothing.  Exit 4 where something is missing and could not be installed.
+set -u
+export LC_ALL=C
+install=yes with_clang=no
+for option; do
+    case $option in
+    --clang) with_clang=yes ;;
+    --check) install=no ;;
+    *) echo "deps.sh: unknown option '$option'" >&2; exit 2 ;;
+    esac
+done
+
+has() { command -v "$1" >/dev/null 2>&1; }
+library() { has pkg-config && pkg-config --exists "$1"; }
+header() { has cc && printf '#include <%s>\n' "$1" | cc -E - >/dev/null 2>&1; }
+
+# what is missing, as names of Debian 12 packages
+find_missing() {
+    has cc || echo gcc
+    header stdio.h || echo libc6-dev
+    has make || echo make
+    has objdump || echo binutils
+    has flex || echo flex
+    has bison || echo bison
+    has pkg-config || echo pkg-config
+    library libxml-2.0 || echo libxml2-dev
+    library jansson || echo libjansson-dev
+    library openblas || echo libopenblas-dev
+    library cunit || echo libcunit1-dev
+    if [ $with_clang = yes ]; then
+        has clang || echo clang
+        ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-"$(uname -m)".a >/dev/null 2>&1 || echo libclang-rt-14-dev
+    fi
+}
+
+missing=$(find_missing | tr '\n' ' ')
+[ -n "$missing" ] || exit 0
+if [ $install = no ] || [ "$(id -u)" != 0 ] || ! has apt-get; then
+    echo "missing: $missing" >&2
+    if has apt-get; then echo "as root: apt-get install $missing   (or: make deps)" >&2
+    else echo "these are the names of Debian 12's packages; install what corresponds here" >&2
+    fi
+    exit 4
+fi
+echo "installing: $missing"
+export DEBIAN_FRONTEND=noninteractive
+log=$(mktemp)
+if ! { apt-get update && apt-get install -y --no-install-recommends $missing; } >"$log" 2>&1; then
+    tail -n 15 "$log" >&2
+    echo "apt-get could not install: $missing" >&2
+    rm -f "$log"
+    exit 4
+fi
+rm -f "$log"
+left=$(find_missing | tr '\n' ' ')
+[ -z "$left" ] || { echo "installed, but still not found: $left" >&2; exit 4; }

@@ -1,0 +1,39 @@
+/* The rules of the tree itself, as tests: order of the map, no mutable file-scope data, headers that stand alone.
+ * Each is a script that prints what breaks its rule; here they only get run.  The build says in the environment where
+ * its object files are (LLMC_BUILD) and how a header is to be compiled (LLMC_CC). */
+
+#include <CUnit/CUnit.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static void run_script(const char *command)
+{
+    int status = system(command);
+    if (status != 0)
+        printf("\n    %s: status %d\n", command, status);
+    CU_ASSERT_EQUAL(status, 0);
+}
+
+static void test_layers(void)
+{
+    run_script("tests/tools/layers.sh");
+}
+
+static void test_globals(void)
+{
+    run_script("tests/tools/globals.sh ${LLMC_BUILD:-build}");
+}
+
+static void test_headers(void)
+{
+    run_script("tests/tools/headers.sh ${LLMC_CC:-cc -std=c11 -D_GNU_SOURCE -I.}");
+}
+
+void suite_tree(void);
+void suite_tree(void)
+{
+    CU_pSuite s = CU_add_suite("tree", NULL, NULL);
+    CU_add_test(s, "includes follow the map", test_layers);
+    CU_add_test(s, "no mutable file-scope data", test_globals);
+    CU_add_test(s, "headers stand alone", test_headers);
+}
