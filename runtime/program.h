@@ -193,7 +193,7 @@ struct ranks {
 struct ranks *ranks_new(uint32_t nranks, uint32_t nroles, uint32_t ngroups, uint32_t nvalues);
 void ranks_free(struct ranks *r);
 uint32_t group_size(const struct group *g);
-uint32_t group_member(const struct group *g, uint32_t i);
+uint32_t group_rank(const struct group *g, uint32_t i);
 enum status ranks_encode(const struct ranks *r, uint8_t **bytes, size_t *size);
 /* checks every index, and that every group lies within the ranks */
 enum status ranks_decode(const uint8_t *bytes, size_t size, struct ranks **r, char *error, size_t error_size);

@@ -43,7 +43,7 @@ uint32_t group_size(const struct group *g)
     return size;
 }
 
-uint32_t group_member(const struct group *g, uint32_t i)
+uint32_t group_rank(const struct group *g, uint32_t i)
 {
     uint32_t rank = g->first;
     for (int a = 0; a < NAXES; a++) {

@@ -182,7 +182,7 @@ uint32_t mesh_group_below(const struct mesh *m, const struct topo *t, const uint
     uint32_t low = 1, high = group_size(&g);
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (mesh_level(t, nodes, gpus_per_node, g.first, group_member(&g, middle)) <= level)
+        if (mesh_level(t, nodes, gpus_per_node, g.first, group_rank(&g, middle)) <= level)
             low = middle + 1;
         else
             high = middle;
