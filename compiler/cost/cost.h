@@ -2,7 +2,8 @@
 #define LLMC_COST_H
 
 /* Predicted time, behind one narrow interface: the nanoseconds of an instruction of a program, and the step time and
- * memory of a decision in closed form.  comp.c owns kernels, comm.c transfers and collectives, mem.c bytes. */
+ * memory of a decision in closed form.  comp.c owns kernels, comm.c transfers and collectives, mem.c bytes; block.c
+ * turns a layer into both by rules per operator, estimate.c adds them up. */
 
 #include "compiler/model/decision.h"
 #include "compiler/model/expand.h"
@@ -15,24 +16,53 @@ struct cost_unit {
     int64_t f_ns, b_ns, c_ns;
 };
 
+/* what a GPU of the plan's type can do, efficiencies included; 0 launch = not known */
+struct cost_device {
+    double flop_s[NDTYPES]; /* of large matrix products */
+    double fp8_flop_s;      /* of large fp8 products, 0 = none */
+    double attention_forward, attention_backward; /* fraction of flop_s for long sequences and heads of 128 */
+    double bytes_s, launch_s;
+    double half_k;     /* inner dimension at which a product reaches half of its speed */
+    double half_tiles; /* output tiles of 128 x 128 at which it does */
+    double nic_factor; /* of the most degraded node used */
+};
+
+/* Who takes part in a collective: n members, below[l] of them together at or below network level l. */
+#define COST_LEVELS 12
+struct cost_group {
+    uint32_t n, level, below[COST_LEVELS];
+    bool beyond; /* reaches beyond a scale-up domain that is smaller than a node */
+};
+
 struct cost {
     const struct job *job;
     const struct topo *topo;
     const struct topo_node_type *type;
     const struct decision *decision;
+    struct cost_device device;
     struct mesh mesh;
     struct cost_unit unit;
-    uint32_t group_level[1u << NAXES]; /* outermost level crossed, by axis mask */
-    uint32_t tie_level, next_level;    /* first-last stage; worst pair of neighbouring stages */
+    struct cost_group group[1u << NAXES]; /* by axis mask */
+    struct cost_group tie, shard, replicas, ep; /* first-last stage; of ZeRO state; of its replicas; of experts */
+    uint32_t next_level;                  /* worst pair of neighbouring stages */
 };
 
+/* d: legal, with its nodes */
 struct cost *cost_new(struct arena *a, const struct job *job, const struct topo *topo, const struct decision *d);
+/* the same into place, for the search: groups of the masks that blocks need only */
+void cost_init(struct cost *c, const struct job *job, const struct topo *topo, const struct decision *d, bool all_masks);
 
 /* duration of instruction i; first: the first compute instruction of its action */
 int64_t cost_insn_ns(const struct cost *c, const struct program *p, uint32_t i, bool first);
 double cost_matmul_s(const struct cost *c, uint64_t m, uint64_t n, uint64_t k, enum dtype dtype);
+/* causal attention of `tokens` query rows on `context` keys each (full count: the sequence, or the window);
+ * qk, v: width of a head's query and value; backward: both gradients together */
+double cost_attention_s(const struct cost *c, double tokens, double context, double heads, double qk, double v,
+                        enum dtype dtype, bool backward);
+double cost_stream_s(const struct cost *c, double bytes);
 /* op: the collective's opcode; bytes: of the largest operand; mask as SLOT_GROUP's argument */
 double cost_collective_s(const struct cost *c, enum op op, double bytes, uint32_t mask);
+double cost_group_s(const struct cost *c, enum op op, double bytes, const struct cost_group *g);
 /* between neighbouring pipeline ranks */
 double cost_transfer_s(const struct cost *c, double bytes);
 
@@ -41,11 +71,11 @@ struct estimate {
     double step_time_s, compute_s, tp_comm_s, pp_comm_s, dp_comm_s, bubble_s, optimizer_s;
     double stage_forward_s, stage_backward_s; /* of the slowest stage, one microbatch */
     uint64_t peak_bytes;                      /* of the fullest stage */
-    uint32_t peak_stage;
+    uint32_t peak_stage;                      /* pipeline rank */
     uint64_t parameter_bytes, gradient_bytes, optimizer_bytes, activation_bytes, buffer_bytes; /* on that stage */
 };
 void cost_estimate(struct arena *a, const struct cost *c, struct estimate *e);
-/* forward seconds of each layer, the embedding and the head, for cutting stages */
+/* forward and backward seconds of each layer, the embedding and the head, for cutting stages */
 void cost_layers(struct arena *a, const struct cost *c, double *layer_s, double *embed_s, double *head_s);
 
 #endif

@@ -1,0 +1,110 @@
+/* Nanoseconds of one instruction of a program, by its unit: shapes come from its operands, sizes of groups from the
+ * decision's mesh.  The same kernel and transfer functions price the closed form, so the two can be compared.
+ *
+ * Bytes of memory-bound instructions: every operand once, accumulated and updated ones twice; a looked-up table counts
+ * the rows that are used.  At least 1 ns each, so that time orders what order is left open. */
+
+#include "compiler/cost/cost_private.h"
+
+#include <math.h>
+
+static const struct operand *operand_at(const struct program *p, const struct insn *x, size_t i)
+{
+    return &p->operands[x->operand + i];
+}
+
+static double operand_bytes(const struct operand *o)
+{
+    return o->buffer == NONE ? 0 : (double)o->rows * o->cols * isa_dtype_bytes((enum dtype)o->dtype);
+}
+
+static double matmul_insn_s(const struct cost *c, const struct program *p, const struct insn *x)
+{
+    const struct operand *out = operand_at(p, x, 0), *in = operand_at(p, x, 1);
+    bool reduces_rows = x->op == OP_MATMUL_TN; /* c[m, n] = a[k, m]' b[k, n] */
+    uint64_t k = reduces_rows ? in->rows : in->cols;
+    double extra = out->mark == MARK_ADD ? operand_bytes(out) / c->device.bytes_s : 0;
+    return cost_matmul_s(c, out->rows, out->cols, k, (enum dtype)in->dtype) + extra;
+}
+
+static double attention_insn_s(const struct cost *c, const struct program *p, const struct insn *x)
+{
+    bool backward = x->op == OP_ATTENTION_I;
+    const struct attr *at = &p->attrs[x->attr];
+    int64_t heads = at[backward ? ATTR(ATTENTION_I, heads) : ATTR(ATTENTION, heads)].u.i;
+    int64_t head = at[backward ? ATTR(ATTENTION_I, head) : ATTR(ATTENTION, head)].u.i;
+    int64_t context = at[backward ? ATTR(ATTENTION_I, sequence) : ATTR(ATTENTION, sequence)].u.i;
+    int64_t window = at[backward ? ATTR(ATTENTION_I, window) : ATTR(ATTENTION, window)].u.i;
+    const struct operand *q = operand_at(p, x, backward ? OPND(ATTENTION_I, q) : OPND(ATTENTION, q));
+    /* a window of w keys costs every row w, a causal row half its sequence: cost_attention_s() halves, so double w */
+    double keys = window && 2 * window < context ? 2 * (double)window : (double)context;
+    return cost_attention_s(c, q->rows, keys, (double)heads, (double)head, (double)head, (enum dtype)q->dtype, backward);
+}
+
+static double stream_insn_s(const struct cost *c, const struct program *p, const struct insn *x)
+{
+    const struct isa_info *info = isa_info((enum op)x->op);
+    double bytes = 0;
+    size_t table = x->op == OP_EMBED ? OPND(EMBED, table) : x->op == OP_POSITION ? OPND(POSITION, table) : SIZE_MAX;
+    for (size_t i = 0; i < info->noperands; i++) {
+        const struct operand *o = operand_at(p, x, i);
+        double own = operand_bytes(o);
+        if (i == table)
+            own = fmin(own, operand_bytes(operand_at(p, x, 0)));
+        if (x->op == OP_EMBED_W && i == OPND(EMBED_W, dtable) && o->mark == MARK_ADD)
+            own = fmin(own, 2 * operand_bytes(operand_at(p, x, OPND(EMBED_W, dy))));
+        bytes += own * (o->mark == MARK_ADD || o->mark == MARK_UPDATE ? 2 : 1);
+    }
+    return cost_stream_s(c, bytes);
+}
+
+static double collective_insn_s(const struct cost *c, const struct program *p, const struct insn *x)
+{
+    const struct isa_info *info = isa_info((enum op)x->op);
+    double bytes = 0;
+    for (size_t i = 0; i < info->noperands; i++)
+        bytes = fmax(bytes, operand_bytes(operand_at(p, x, i)));
+    for (size_t i = 0; i < info->nattrs; i++)
+        if (info->attr[i].kind == ATTR_GROUP)
+            return cost_collective_s(c, (enum op)x->op, bytes, p->slots[p->attrs[x->attr + i].slot].arg);
+    return 0;
+}
+
+static int64_t unit_ns(const struct cost *c, const struct insn *x, bool first)
+{
+    if (x->op == OP_SEND || x->op == OP_RECV)
+        return c->unit.c_ns;
+    if (!first || x->queue != QUEUE_COMPUTE)
+        return 0;
+    return x->action == 'F' ? c->unit.f_ns : x->action == 'B' ? c->unit.b_ns : 0;
+}
+
+int64_t cost_insn_ns(const struct cost *c, const struct program *p, uint32_t i, bool first)
+{
+    const struct insn *x = &p->insns[i];
+    if (c->unit.on)
+        return unit_ns(c, x, first);
+    double seconds = 0;
+    switch (isa_info((enum op)x->op)->unit) {
+    case UNIT_MATMUL:
+        seconds = matmul_insn_s(c, p, x);
+        break;
+    case UNIT_ATTENTION:
+        seconds = attention_insn_s(c, p, x);
+        break;
+    case UNIT_STREAM:
+        seconds = stream_insn_s(c, p, x);
+        break;
+    case UNIT_P2P:
+        seconds = cost_transfer_s(c, operand_bytes(operand_at(p, x, 0)));
+        break;
+    case UNIT_COLLECTIVE:
+        seconds = collective_insn_s(c, p, x);
+        break;
+    case UNIT_HOST:
+        seconds = c->device.launch_s;
+        break;
+    }
+    double ns = seconds * 1e9;
+    return ns < 1 ? 1 : ns > 1e17 ? (int64_t)1e17 : (int64_t)llround(ns);
+}

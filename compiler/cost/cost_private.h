@@ -1,0 +1,44 @@
+#ifndef LLMC_COST_PRIVATE_H
+#define LLMC_COST_PRIVATE_H
+
+/* Between the files of cost/ and the search: blocks, the cached unit of the closed form.  A block is a layer, the
+ * embedding or the head as one rank runs it for one microbatch; it depends on (tp, sp, cp, context, ep, etp, microbatch,
+ * recompute) and on nothing else of a decision, so a search makes it once for thousands of decisions. */
+
+#include "compiler/cost/cost.h"
+
+struct cost_block {
+    double forward_s, backward_s;           /* kernels; recomputation counts as backward */
+    double forward_comm_s, backward_comm_s; /* exposed transfers of tp, cp, ep */
+    double keep_bytes;                      /* from F to B, per microbatch in flight */
+    double forward_bytes, backward_bytes;   /* temporaries at their fullest */
+    /* parameter elements on this rank: matrices split or whole, vectors split or whole over tp, experts */
+    double matrices, vectors_split, vectors_whole, experts;
+};
+struct cost_shape {
+    uint32_t ndistinct;
+    struct cost_block *layers;  /* distinct ones */
+    const uint32_t *kind;       /* by layer of the model */
+    struct cost_block embed, head, predict;
+    double predict_matrices;
+    double boundary_bytes; /* residual stream of one microbatch on one rank */
+};
+
+/* per pipeline rank, filled by cost_stage_sums */
+struct cost_stage {
+    double forward_s, backward_s, forward_comm_s, backward_comm_s;
+};
+
+void cost_device_init(struct cost *c);
+struct cost_group cost_run_group(const struct cost *c, uint32_t n, uint32_t stride);
+
+/* kinds: distinct layers by pointer, made once per job */
+const uint32_t *cost_kinds(struct arena *a, const struct model *m, uint32_t *ndistinct);
+void cost_shape_init(struct arena *a, const struct cost *c, const uint32_t *kind, uint32_t ndistinct, struct cost_shape *s);
+void cost_shape_layers(const struct cost_shape *s, uint32_t nlayers, double *layer_s, double *embed_s, double *head_s);
+
+/* time and memory of c->decision from its shape */
+void cost_time(const struct cost *c, const struct cost_shape *s, struct cost_stage *stages, struct estimate *e);
+void cost_memory(const struct cost *c, const struct cost_shape *s, struct estimate *e);
+
+#endif
