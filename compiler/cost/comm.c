@@ -173,7 +173,7 @@ static struct cost_group mesh_cost_group(const struct cost *c, uint32_t mask)
         g.below[level] = mesh_group_below(&c->mesh, c->topo, d->nodes, c->type->gpus, mask, level);
     g.below[g.level] = g.n;
     struct group members = mesh_group(&c->mesh, 0, mask);
-    g.beyond = beyond_domain(c, group_member(&members, g.below[0] - 1));
+    g.beyond = beyond_domain(c, group_rank(&members, g.below[0] - 1));
     return g;
 }
 
