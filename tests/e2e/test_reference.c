@@ -1,0 +1,114 @@
+/* llmrun against an independent reference: tests/reference/make_fixtures.py computed loss, every parameter gradient and
+ * eight AdamW steps of three tiny models in float64.  Each model starts from the same safetensors here, on one rank and
+ * split several ways on eight.
+ *
+ * Bounds, in fp32: loss of every step 1e-5 relative; each gradient of the first step 1e-5 in norm; gradient norm 1e-5 at
+ * the first step and 1e-3 later (AdamW turns rounding noise of tiny gradients into steps of full size). */
+
+#include "tests/e2e/e2e.h"
+
+#include <CUnit/CUnit.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *model, *layout;
+    int ranks;
+    bool quick; /* also under the sanitizers */
+} cases[] = {
+    {"gpt2", "--set gpus=1", 1, true},
+    {"gpt2", "--set tp=2 --set pp=2 --set dp=2 --set gpus=8 --set sequence_parallel=no --set zero=0", 8, true},
+    {"gpt2", "--set tp=2 --set pp=2 --set dp=2 --set gpus=8 --set sequence_parallel=yes --set zero=1 --set schedule=1f1b", 8, false},
+    {"gpt2", "--set tp=4 --set pp=2 --set dp=1 --set gpus=8 --set sequence_parallel=yes --set microbatch=1 --set recompute=full", 8, false},
+    {"llama", "--set gpus=1", 1, false},
+    {"llama", "--set tp=2 --set pp=2 --set dp=2 --set gpus=8 --set sequence_parallel=yes --set zero=1", 8, true},
+    {"llama", "--set tp=2 --set pp=4 --set dp=1 --set gpus=8 --set sequence_parallel=no --set microbatch=1 --set schedule=gpipe", 8, false},
+    {"llama", "--set tp=1 --set pp=1 --set dp=8 --set gpus=8 --set zero=1", 8, false},
+    {"qwen2", "--set gpus=1", 1, false},
+    {"qwen2", "--set tp=2 --set pp=2 --set dp=2 --set gpus=8 --set sequence_parallel=yes --set zero=1", 8, true},
+    {"qwen2", "--set tp=1 --set pp=4 --set dp=2 --set gpus=8 --set zero=0 --set recompute=full --set microbatch=2", 8, false},
+};
+
+static void compare_losses(const char *folder, const char *reference)
+{
+    char path[2 * E2E_PATH];
+    struct e2e_log ours, theirs;
+    snprintf(path, sizeof path, "%s/log.jsonl", folder);
+    CU_ASSERT_FATAL(e2e_log_read(path, &ours));
+    snprintf(path, sizeof path, "%s/expected.jsonl", reference);
+    CU_ASSERT_FATAL(e2e_log_read(path, &theirs));
+    CU_ASSERT_EQUAL_FATAL(ours.steps, theirs.steps);
+    for (size_t i = 0; i < ours.steps; i++) {
+        double loss = e2e_relative(ours.loss[i], theirs.loss[i]), norm = e2e_relative(ours.grad_norm[i], theirs.grad_norm[i]);
+        CU_ASSERT(loss <= 1e-5);
+        CU_ASSERT(norm <= (i == 0 ? 1e-5 : 1e-3));
+        if (loss > 1e-5 || norm > (i == 0 ? 1e-5 : 1e-3))
+            printf("\n    step %zu: loss %.9g, reference %.9g; gradient norm %.9g, reference %.9g", i, ours.loss[i],
+                   theirs.loss[i], ours.grad_norm[i], theirs.grad_norm[i]);
+    }
+}
+
+static void compare_gradients(const char *folder, const char *reference)
+{
+    char path[2 * E2E_PATH];
+    const char *name;
+    struct e2e_tensors ours, theirs;
+    snprintf(path, sizeof path, "%s/gradients/model.safetensors", folder);
+    CU_ASSERT_FATAL(e2e_tensors_read(path, &ours));
+    snprintf(path, sizeof path, "%s/expected.safetensors", reference);
+    CU_ASSERT_FATAL(e2e_tensors_read(path, &theirs));
+    double worst = e2e_worst(&ours, &theirs, &name);
+    CU_ASSERT(worst <= 1e-5);
+    if (worst > 1e-5)
+        printf("\n    gradient of %s: off by %.2g in norm (%zu tensors, reference %zu)", name, worst, ours.count, theirs.count);
+    e2e_tensors_free(&ours);
+    e2e_tensors_free(&theirs);
+}
+
+static void check_case(size_t i)
+{
+    char name[64], folder[E2E_PATH], log[2 * E2E_PATH], reference[E2E_PATH];
+    snprintf(name, sizeof name, "reference/%s-%zu", cases[i].model, i);
+    e2e_folder(folder, name);
+    snprintf(reference, sizeof reference, "tests/reference/%s", cases[i].model);
+    snprintf(log, sizeof log, "%s/output", folder);
+    CU_ASSERT_EQUAL_FATAL(e2e_command(log, "%s/llmc plan %s/model.llm topologies/cpu8.xml %s -o %s/plan", e2e_build(),
+                                      reference, cases[i].layout, folder), 0);
+    CU_ASSERT_EQUAL_FATAL(e2e_command(log, "%s/llmrun %s/plan --data %s/tokens.bin --init %s --steps 8"
+                                      " --dump-gradients %s/gradients --log %s/log.jsonl",
+                                      e2e_build(), folder, reference, reference, folder, folder), 0);
+    compare_losses(folder, reference);
+    compare_gradients(folder, reference);
+}
+
+static void check_model(const char *model)
+{
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (!strcmp(cases[i].model, model) && (cases[i].quick || !e2e_quick()))
+            check_case(i);
+    }
+}
+
+static void test_gpt2(void)
+{
+    check_model("gpt2");
+}
+
+static void test_llama(void)
+{
+    check_model("llama");
+}
+
+static void test_qwen2(void)
+{
+    check_model("qwen2");
+}
+
+void suite_reference(void);
+void suite_reference(void)
+{
+    CU_pSuite s = CU_add_suite("reference", NULL, NULL);
+    CU_add_test(s, "gpt2: layernorm, learned positions, gelu, biases, tied head", test_gpt2);
+    CU_add_test(s, "llama: rmsnorm, rope, grouped queries, swiglu, untied head", test_llama);
+    CU_add_test(s, "qwen2: query and key biases, tied head, bf16 weights", test_qwen2);
+}
