@@ -4,29 +4,19 @@
  * stacked matrix (q, k, v; gate, up) are listed in stacking order.  Mixture-of-experts and latent-attention layers
  * are expanded in expand_moe.c. */
 
-#include "compiler/model/expand.h"
+#include "compiler/model/expand_build.h"
 
-#include "compiler/support/vec.h"
+#include <string.h>
 
-#define NO_VALUE UINT32_MAX
 #define NO_LAYER UINT32_MAX
 
-struct builder {
-    struct arena *arena;
-    const struct model *model;
-    bool gpt2;
-    VEC(struct opr_value) values;
-    VEC(struct opr) oprs;
-    VEC(struct opr_weight) weights;
-};
-
-static uint32_t add_value(struct builder *b, const char *name, enum opr_class class, uint64_t cols)
+uint32_t expand_value(struct expand_builder *b, const char *name, enum opr_class class, uint64_t cols)
 {
     vec_push(b->arena, &b->values, (struct opr_value){name, class, cols});
     return (uint32_t)b->values.n - 1;
 }
 
-static struct opr *add_opr(struct builder *b, enum opr_kind kind, const char *name, uint32_t in, uint32_t out)
+struct opr *expand_opr(struct expand_builder *b, enum opr_kind kind, const char *name, uint32_t in, uint32_t out)
 {
     vec_push(b->arena, &b->oprs,
              (struct opr){.kind = kind, .name = name, .in = {in, NO_VALUE}, .out = out,
@@ -34,8 +24,7 @@ static struct opr *add_opr(struct builder *b, enum opr_kind kind, const char *na
     return &b->oprs.at[b->oprs.n - 1];
 }
 
-/* a matrix [rows, cols] of the operator that was added last */
-static struct opr_weight *add_matrix(struct builder *b, const char *llama, const char *gpt2, uint64_t rows,
+struct opr_weight *expand_matrix(struct expand_builder *b, const char *llama, const char *gpt2, uint64_t rows,
                                      uint64_t cols, enum opr_split split)
 {
     struct opr *o = &b->oprs.at[b->oprs.n - 1];
@@ -47,8 +36,7 @@ static struct opr_weight *add_matrix(struct builder *b, const char *llama, const
     return &b->weights.at[b->weights.n - 1];
 }
 
-/* a vector [n] of the operator that was added last, after its matrices */
-static struct opr_weight *add_vector(struct builder *b, const char *llama, const char *gpt2, uint64_t n,
+struct opr_weight *expand_vector(struct expand_builder *b, const char *llama, const char *gpt2, uint64_t n,
                                      enum opr_split split, enum opr_init init)
 {
     struct opr *o = &b->oprs.at[b->oprs.n - 1];
@@ -60,31 +48,31 @@ static struct opr_weight *add_vector(struct builder *b, const char *llama, const
 }
 
 /* gain (and bias) count as the norm's "biases": vectors that are used, not multiplied as matrices */
-static uint32_t expand_norm(struct builder *b, const char *name, const char *out, uint32_t in, const char *llama,
+static uint32_t expand_norm(struct expand_builder *b, const char *name, const char *out, uint32_t in, const char *llama,
                             const char *gpt2)
 {
     const struct model *m = b->model;
-    uint32_t v = add_value(b, out, CLASS_TOKENS, m->width);
-    struct opr *o = add_opr(b, OPR_NORM, name, in, v);
+    uint32_t v = expand_value(b, out, CLASS_TOKENS, m->width);
+    struct opr *o = expand_opr(b, OPR_NORM, name, in, v);
     o->span = m->norm_span;
     const char *stem = b->gpt2 ? gpt2 : llama;
     char *gain = arena_printf(b->arena, "%s.weight", stem), *bias = arena_printf(b->arena, "%s.bias", stem);
-    add_vector(b, gain, gain, m->width, SPLIT_NONE, WEIGHT_ONES);
+    expand_vector(b, gain, gain, m->width, SPLIT_NONE, WEIGHT_ONES);
     if (m->norm.kind == NORM_LAYER && m->norm.bias)
-        add_vector(b, bias, bias, m->width, SPLIT_NONE, WEIGHT_ZEROS);
+        expand_vector(b, bias, bias, m->width, SPLIT_NONE, WEIGHT_ZEROS);
     return v;
 }
 
 /* x + branch (+ bias) */
-static uint32_t expand_add(struct builder *b, const char *name, const char *out, uint32_t x, uint32_t branch,
+static uint32_t expand_add(struct expand_builder *b, const char *name, const char *out, uint32_t x, uint32_t branch,
                            const char *llama_bias, const char *gpt2_bias, struct span span)
 {
-    uint32_t v = add_value(b, out, CLASS_TOKENS, b->model->width);
-    struct opr *o = add_opr(b, OPR_ADD, name, x, v);
+    uint32_t v = expand_value(b, out, CLASS_TOKENS, b->model->width);
+    struct opr *o = expand_opr(b, OPR_ADD, name, x, v);
     o->in[1] = branch;
     o->span = span;
     if (llama_bias)
-        add_vector(b, llama_bias, gpt2_bias, b->model->width, SPLIT_NONE, WEIGHT_ZEROS);
+        expand_vector(b, llama_bias, gpt2_bias, b->model->width, SPLIT_NONE, WEIGHT_ZEROS);
     return v;
 }
 
@@ -96,16 +84,16 @@ static void stacked(struct opr_weight *w, bool gpt2, uint64_t first, uint64_t al
     }
 }
 
-static void expand_qkv(struct builder *b, const struct attn *t, uint32_t in, uint32_t out)
+static void expand_qkv(struct expand_builder *b, const struct attn *t, uint32_t in, uint32_t out)
 {
     static const char *const name[3] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"};
     uint64_t q = (uint64_t)t->heads * t->head, kv = (uint64_t)t->kv * t->head, all = q + 2 * kv, at = 0;
-    struct opr *o = add_opr(b, OPR_LINEAR, "attn.qkv", in, out);
+    struct opr *o = expand_opr(b, OPR_LINEAR, "attn.qkv", in, out);
     o->attn = t;
     o->span = t->span;
     for (int i = 0; i < 3; i++) {
         uint64_t rows = i ? kv : q;
-        struct opr_weight *w = add_matrix(b, arena_printf(b->arena, "%s.weight", name[i]), "attn.c_attn.weight", rows,
+        struct opr_weight *w = expand_matrix(b, arena_printf(b->arena, "%s.weight", name[i]), "attn.c_attn.weight", rows,
                                           b->model->width, SPLIT_ROWS);
         stacked(w, b->gpt2, at, all);
         at += rows;
@@ -113,7 +101,7 @@ static void expand_qkv(struct builder *b, const struct attn *t, uint32_t in, uin
     at = 0;
     for (int i = 0; (t->bias || t->qkv_bias) && i < 3; i++) {
         uint64_t rows = i ? kv : q;
-        struct opr_weight *w = add_vector(b, arena_printf(b->arena, "%s.bias", name[i]), "attn.c_attn.bias", rows,
+        struct opr_weight *w = expand_vector(b, arena_printf(b->arena, "%s.bias", name[i]), "attn.c_attn.bias", rows,
                                           SPLIT_ROWS, WEIGHT_ZEROS);
         stacked(w, b->gpt2, at, all);
         at += rows;
@@ -121,25 +109,25 @@ static void expand_qkv(struct builder *b, const struct attn *t, uint32_t in, uin
 }
 
 /* in: normalised input; returns the branch's output before its bias */
-static uint32_t expand_attention(struct builder *b, const struct attn *t, uint32_t in)
+static uint32_t expand_attention(struct expand_builder *b, const struct attn *t, uint32_t in)
 {
     uint64_t q = (uint64_t)t->heads * t->head, kv = (uint64_t)t->kv * t->head, width = b->model->width;
-    uint32_t qkv = add_value(b, "qkv", CLASS_COLS, q + 2 * kv);
+    uint32_t qkv = expand_value(b, "qkv", CLASS_COLS, q + 2 * kv);
     expand_qkv(b, t, in, qkv);
     if (t->rope.on) {
-        struct opr *o = add_opr(b, OPR_ROPE, "attn.rope", qkv, qkv);
+        struct opr *o = expand_opr(b, OPR_ROPE, "attn.rope", qkv, qkv);
         o->attn = t;
         o->span = t->span;
     }
-    uint32_t out = add_value(b, "o", CLASS_COLS, q);
-    struct opr *o = add_opr(b, OPR_ATTENTION, "attn.core", qkv, out);
+    uint32_t out = expand_value(b, "o", CLASS_COLS, q);
+    struct opr *o = expand_opr(b, OPR_ATTENTION, "attn.core", qkv, out);
     o->attn = t;
     o->span = t->span;
-    uint32_t a = add_value(b, "a", CLASS_TOKENS, width);
-    o = add_opr(b, OPR_LINEAR, "attn.out", out, a);
+    uint32_t a = expand_value(b, "a", CLASS_TOKENS, width);
+    o = expand_opr(b, OPR_LINEAR, "attn.out", out, a);
     o->row_parallel = true;
     o->span = t->span;
-    add_matrix(b, "self_attn.o_proj.weight", "attn.c_proj.weight", width, q, SPLIT_COLS)->init = WEIGHT_RESIDUAL;
+    expand_matrix(b, "self_attn.o_proj.weight", "attn.c_proj.weight", width, q, SPLIT_COLS)->init = WEIGHT_RESIDUAL;
     return a;
 }
 
@@ -148,33 +136,33 @@ static bool gated(enum act act)
     return act == ACT_SWIGLU || act == ACT_GEGLU;
 }
 
-static uint32_t expand_ffn(struct builder *b, const struct ffn *f, uint32_t in)
+uint32_t expand_ffn(struct expand_builder *b, const struct ffn *f, uint32_t in)
 {
     uint64_t width = b->model->width, parts = gated(f->act) ? 2 : 1;
-    uint32_t up = add_value(b, "up", CLASS_COLS, parts * f->width);
-    struct opr *o = add_opr(b, OPR_LINEAR, "ffn.up", in, up);
+    uint32_t up = expand_value(b, "up", CLASS_COLS, parts * f->width);
+    struct opr *o = expand_opr(b, OPR_LINEAR, "ffn.up", in, up);
     o->ffn = f;
     o->span = f->span;
     if (gated(f->act))
-        add_matrix(b, "mlp.gate_proj.weight", "mlp.c_gate.weight", f->width, width, SPLIT_ROWS);
-    add_matrix(b, "mlp.up_proj.weight", "mlp.c_fc.weight", f->width, width, SPLIT_ROWS);
+        expand_matrix(b, "mlp.gate_proj.weight", "mlp.c_gate.weight", f->width, width, SPLIT_ROWS);
+    expand_matrix(b, "mlp.up_proj.weight", "mlp.c_fc.weight", f->width, width, SPLIT_ROWS);
     if (f->bias && gated(f->act))
-        add_vector(b, "mlp.gate_proj.bias", "mlp.c_gate.bias", f->width, SPLIT_ROWS, WEIGHT_ZEROS);
+        expand_vector(b, "mlp.gate_proj.bias", "mlp.c_gate.bias", f->width, SPLIT_ROWS, WEIGHT_ZEROS);
     if (f->bias)
-        add_vector(b, "mlp.up_proj.bias", "mlp.c_fc.bias", f->width, SPLIT_ROWS, WEIGHT_ZEROS);
-    uint32_t h = add_value(b, "h", CLASS_COLS, f->width);
-    o = add_opr(b, OPR_ACT, "ffn.act", up, h);
+        expand_vector(b, "mlp.up_proj.bias", "mlp.c_fc.bias", f->width, SPLIT_ROWS, WEIGHT_ZEROS);
+    uint32_t h = expand_value(b, "h", CLASS_COLS, f->width);
+    o = expand_opr(b, OPR_ACT, "ffn.act", up, h);
     o->ffn = f;
     o->span = f->span;
-    uint32_t d = add_value(b, "d", CLASS_TOKENS, width);
-    o = add_opr(b, OPR_LINEAR, "ffn.down", h, d);
+    uint32_t d = expand_value(b, "d", CLASS_TOKENS, width);
+    o = expand_opr(b, OPR_LINEAR, "ffn.down", h, d);
     o->row_parallel = true;
     o->span = f->span;
-    add_matrix(b, "mlp.down_proj.weight", "mlp.c_proj.weight", width, f->width, SPLIT_COLS)->init = WEIGHT_RESIDUAL;
+    expand_matrix(b, "mlp.down_proj.weight", "mlp.c_proj.weight", width, f->width, SPLIT_COLS)->init = WEIGHT_RESIDUAL;
     return d;
 }
 
-static struct expansion *finish(struct builder *b, uint32_t result)
+static struct expansion *finish(struct expand_builder *b, uint32_t result)
 {
     struct expansion *e = ARENA_NEW(b->arena, struct expansion);
     *e = (struct expansion){(uint32_t)b->values.n, (uint32_t)b->oprs.n, (uint32_t)b->weights.n,
@@ -184,11 +172,11 @@ static struct expansion *finish(struct builder *b, uint32_t result)
 
 const struct expansion *expand_layer(struct arena *a, const struct model *m, const struct layer *l)
 {
-    struct builder b = {.arena = a, .model = m, .gpt2 = expand_gpt2_names(m)};
-    uint32_t x = add_value(&b, "x", CLASS_TOKENS, m->width);
+    struct expand_builder b = {.arena = a, .model = m, .gpt2 = expand_gpt2_names(m)};
+    uint32_t x = expand_value(&b, "x", CLASS_TOKENS, m->width);
     bool pre = m->norm.place != NORM_POST, post = m->norm.place != NORM_PRE;
     uint32_t n1 = pre ? expand_norm(&b, "norm1", "n1", x, "input_layernorm", "ln_1") : x;
-    uint32_t f1 = expand_attention(&b, &l->attn, n1);
+    uint32_t f1 = l->attn.kind == ATTN_MLA ? expand_mla(&b, &l->attn, n1) : expand_attention(&b, &l->attn, n1);
     if (post)
         f1 = expand_norm(&b, "norm1.post", "p1", f1, "post_attention_layernorm", "ln_1_post");
     const char *o_bias = l->attn.bias ? "self_attn.o_proj.bias" : NULL;
@@ -198,25 +186,26 @@ const struct expansion *expand_layer(struct arena *a, const struct model *m, con
         n2 = n1;
     else if (pre)
         n2 = expand_norm(&b, "norm2", "n2", n2, post ? "pre_feedforward_layernorm" : "post_attention_layernorm", "ln_2");
-    uint32_t f2 = expand_ffn(&b, &l->ffn, n2);
+    uint32_t f2 = l->is_moe ? expand_moe(&b, &l->moe, n2) : expand_ffn(&b, &l->ffn, n2);
     if (post)
         f2 = expand_norm(&b, "norm2.post", "p2", f2, "post_feedforward_layernorm", "ln_2_post");
-    const char *d_bias = l->ffn.bias ? "mlp.down_proj.bias" : NULL;
-    uint32_t x2 = expand_add(&b, "ffn.add", "x2", x1, f2, d_bias, "mlp.c_proj.bias", l->ffn.span);
+    const char *d_bias = !l->is_moe && l->ffn.bias ? "mlp.down_proj.bias" : NULL;
+    uint32_t x2 = expand_add(&b, "ffn.add", "x2", x1, f2, d_bias, "mlp.c_proj.bias",
+                             l->is_moe ? l->moe.span : l->ffn.span);
     return finish(&b, x2);
 }
 
 const struct expansion *expand_embed(struct arena *a, const struct model *m)
 {
-    struct builder b = {.arena = a, .model = m, .gpt2 = expand_gpt2_names(m)};
-    uint32_t x = add_value(&b, "e", CLASS_TOKENS, m->width);
-    add_opr(&b, OPR_EMBED, "embed", NO_VALUE, x)->span = m->embed_span;
-    add_matrix(&b, "model.embed_tokens.weight", "transformer.wte.weight", m->vocab, m->width, SPLIT_ROWS)->transposed =
+    struct expand_builder b = {.arena = a, .model = m, .gpt2 = expand_gpt2_names(m)};
+    uint32_t x = expand_value(&b, "e", CLASS_TOKENS, m->width);
+    expand_opr(&b, OPR_EMBED, "embed", NO_VALUE, x)->span = m->embed_span;
+    expand_matrix(&b, "model.embed_tokens.weight", "transformer.wte.weight", m->vocab, m->width, SPLIT_ROWS)->transposed =
         false;
     if (m->positions) {
-        uint32_t y = add_value(&b, "ep", CLASS_TOKENS, m->width);
-        add_opr(&b, OPR_POSITION, "positions", x, y)->span = m->positions_span;
-        add_matrix(&b, "model.embed_positions.weight", "transformer.wpe.weight", m->positions, m->width, SPLIT_NONE)
+        uint32_t y = expand_value(&b, "ep", CLASS_TOKENS, m->width);
+        expand_opr(&b, OPR_POSITION, "positions", x, y)->span = m->positions_span;
+        expand_matrix(&b, "model.embed_positions.weight", "transformer.wpe.weight", m->positions, m->width, SPLIT_NONE)
             ->transposed = false;
         x = y;
     }
@@ -225,15 +214,15 @@ const struct expansion *expand_embed(struct arena *a, const struct model *m)
 
 const struct expansion *expand_head(struct arena *a, const struct model *m)
 {
-    struct builder b = {.arena = a, .model = m, .gpt2 = expand_gpt2_names(m)};
-    uint32_t x = add_value(&b, "xf", CLASS_TOKENS, m->width);
+    struct expand_builder b = {.arena = a, .model = m, .gpt2 = expand_gpt2_names(m)};
+    uint32_t x = expand_value(&b, "xf", CLASS_TOKENS, m->width);
     uint32_t n = expand_norm(&b, "norm.final", "nf", x, "model.norm", "transformer.ln_f");
-    uint32_t logits = add_value(&b, "logits", CLASS_COLS, m->vocab);
-    add_opr(&b, OPR_LINEAR, "head", n, logits)->span = m->head_span;
+    uint32_t logits = expand_value(&b, "logits", CLASS_COLS, m->vocab);
+    expand_opr(&b, OPR_LINEAR, "head", n, logits)->span = m->head_span;
     const char *llama = m->tied ? "model.embed_tokens.weight" : "lm_head.weight";
     const char *gpt2 = m->tied ? "transformer.wte.weight" : "lm_head.weight";
-    add_matrix(&b, llama, gpt2, m->vocab, m->width, SPLIT_ROWS)->transposed = false;
-    add_opr(&b, OPR_LOSS, "loss", logits, NO_VALUE)->span = m->head_span;
+    expand_matrix(&b, llama, gpt2, m->vocab, m->width, SPLIT_ROWS)->transposed = false;
+    expand_opr(&b, OPR_LOSS, "loss", logits, NO_VALUE)->span = m->head_span;
     return finish(&b, NO_VALUE);
 }
 

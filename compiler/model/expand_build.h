@@ -1,0 +1,36 @@
+#ifndef LLMC_EXPAND_BUILD_H
+#define LLMC_EXPAND_BUILD_H
+
+/* Between the files that expand layers: an expansion under construction.  Weights belong to the operator added last;
+ * matrices come before vectors. */
+
+#include "compiler/model/expand.h"
+#include "compiler/support/vec.h"
+
+#define NO_VALUE UINT32_MAX
+
+struct expand_builder {
+    struct arena *arena;
+    const struct model *model;
+    bool gpt2;
+    VEC(struct opr_value) values;
+    VEC(struct opr) oprs;
+    VEC(struct opr_weight) weights;
+};
+
+/* each returns the new item; pointers die with the next call */
+uint32_t expand_value(struct expand_builder *b, const char *name, enum opr_class class, uint64_t cols);
+struct opr *expand_opr(struct expand_builder *b, enum opr_kind kind, const char *name, uint32_t in, uint32_t out);
+/* a matrix [rows, cols] */
+struct opr_weight *expand_matrix(struct expand_builder *b, const char *llama, const char *gpt2, uint64_t rows,
+                                 uint64_t cols, enum opr_split split);
+/* a vector [n] */
+struct opr_weight *expand_vector(struct expand_builder *b, const char *llama, const char *gpt2, uint64_t n,
+                                 enum opr_split split, enum opr_init init);
+
+/* sublayers: from the (normalised) input to the branch's output before its bias */
+uint32_t expand_ffn(struct expand_builder *b, const struct ffn *f, uint32_t in);
+uint32_t expand_mla(struct expand_builder *b, const struct attn *t, uint32_t in);
+uint32_t expand_moe(struct expand_builder *b, const struct moe *m, uint32_t in);
+
+#endif
