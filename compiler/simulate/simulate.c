@@ -1,0 +1,57 @@
+/* simulate(): two steps by the engine, then what people ask of the second one. */
+
+#include "compiler/simulate/engine.h"
+
+/* Copies the run's intervals from queue order to program order, time 0 = t0. */
+static void report_role(struct arena *a, const struct sim_engine *e, uint32_t role, int64_t t0, struct sim_role *r)
+{
+    r->ninsns = e->programs[role]->ninsns;
+    r->insns = ARENA_ARRAY(a, struct sim_interval, (size_t)r->ninsns + 1);
+    r->begin_ns = e->begin_ns[role] - t0;
+    r->end_ns = e->end_ns[role] - t0;
+    r->first_ns -= t0;
+    r->last_ns -= t0;
+    const struct sim_actor *actors = &e->actors[(size_t)role * NQUEUES];
+    uint32_t last = actors[NQUEUES - 1].first + actors[NQUEUES - 1].count;
+    for (uint32_t s = actors[0].first; s < last; s++) {
+        const struct sim_interval *t = &e->times[s];
+        r->insns[e->slots[s].insn] = (struct sim_interval){t->start_ns - t0, t->end_ns - t0};
+    }
+    struct arena_mark mark = arena_mark(a);
+    uint32_t npoints;
+    const struct live_point *points = simulate_memory(a, e->programs[role], r, &npoints);
+    for (uint32_t i = 0; i < npoints; i++) {
+        if (points[i].bytes > r->peak_live_bytes) {
+            r->peak_live_bytes = points[i].bytes;
+            r->peak_ns = points[i].at_ns;
+        }
+    }
+    arena_reset(a, mark);
+}
+
+struct timeline *simulate(struct arena *a, const struct cost *c, const struct program *const *programs, uint32_t nroles,
+                          const char **why)
+{
+    struct sim_engine e = {.programs = programs, .nroles = nroles};
+    struct timeline *t = ARENA_NEW(a, struct timeline);
+    t->nroles = nroles;
+    t->roles = ARENA_ARRAY(a, struct sim_role, nroles);
+    if (!engine_prepare(a, &e, c, why))
+        return NULL;
+    for (int step = 0; step < 2; step++) {
+        if (!engine_run(&e)) {
+            *why = engine_stuck(a, &e);
+            return NULL;
+        }
+    }
+    int64_t t0 = INT64_MAX;
+    for (uint32_t r = 0; r < nroles; r++) {
+        int64_t step_ns = e.end_ns[r] - e.begin_ns[r];
+        t->step_ns = step_ns > t->step_ns ? step_ns : t->step_ns;
+        t0 = e.begin_ns[r] < t0 ? e.begin_ns[r] : t0;
+    }
+    idle_attribute(a, &e, t);
+    for (uint32_t r = 0; r < nroles; r++)
+        report_role(a, &e, r, t0, &t->roles[r]);
+    return t;
+}
