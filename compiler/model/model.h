@@ -159,6 +159,11 @@ struct keep_wish {
     uint64_t nodes;
     struct span span;
 };
+/* one chunk of a layout, in model order */
+struct layout_chunk {
+    bool embedding, loss;
+    uint32_t layers, predictions;
+};
 struct wishes {
     struct wish degree[NDEGREES];
     enum tri sequence_parallel;
@@ -173,6 +178,8 @@ struct wishes {
     uint32_t offload;                /* bits of offload_part */
     uint32_t overlap, never_overlap; /* bits of overlap_part */
     const char *layout;              /* Megatron's string or NULL */
+    uint32_t nchunks;                /* of layout */
+    const struct layout_chunk *chunks;
     struct span layout_span;
     uint32_t norder; /* 0 = default tp, cp, dp, pp */
     const char *order[8];
@@ -190,11 +197,19 @@ struct wishes {
     struct span span;
 };
 
+/* A word of the file whose value can be planned but not run yet, such as "attention 'mla'". */
+struct plan_only {
+    const char *what;
+    struct span span;
+};
+
 struct job {
     const struct source *source;
     struct model model;
     struct train train;
     struct wishes wishes;
+    uint32_t nplan_only;
+    const struct plan_only *plan_only; /* by position */
 };
 
 /* Parameters by `language.md`'s convention: embeddings counted, tied weights once, no padding, no prediction

@@ -1,0 +1,110 @@
+#ifndef LLMC_AST_H
+#define LLMC_AST_H
+
+/* The tree of a model file as written: words, items, blocks and expressions with their places.
+ *
+ * It knows the grammar and no vocabulary.  Nodes live in the arena; lists are linked in source order.
+ * Depth is bounded by AST_DEPTH_MAX everywhere, so recursive walks are safe on any input.
+ * ast_print() is the canonical form: parse(ast_print(x)) equals x, and printing that again gives the same text. */
+
+#include "compiler/support/diag.h"
+#include "compiler/support/strbuf.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define AST_DEPTH_MAX 100
+
+enum expr_kind { EXPR_NUMBER, EXPR_STRING, EXPR_NAME, EXPR_CALL, EXPR_LIST, EXPR_GROUP, EXPR_BINARY };
+
+struct arg {
+    const char *name; /* NULL when by position, and in lists */
+    struct span name_span;
+    const struct expr *value;
+    struct arg *next;
+};
+
+struct expr {
+    enum expr_kind kind;
+    struct span span;
+    const char *text;               /* number as written, string's contents, name, or what is called */
+    char op;                        /* EXPR_BINARY: + - * / */
+    const struct expr *left, *right; /* EXPR_BINARY; EXPR_GROUP uses left */
+    const struct arg *args;         /* EXPR_CALL, EXPR_LIST */
+    uint32_t nargs, depth;
+};
+
+enum relop { RELOP_NONE, RELOP_EQ, RELOP_LE, RELOP_GE, RELOP_LT, RELOP_GT };
+
+struct item {
+    enum relop relop;
+    const struct expr *expr;
+    struct span span; /* with its relop */
+    struct item *next;
+};
+
+struct stmt {
+    bool let;
+    const char *word; /* the first word, or the name that `let` binds */
+    struct span word_span;
+    struct span span; /* word and items, without the block */
+    struct span open, close; /* the braces, when has_block */
+    const struct item *items; /* let: the one value */
+    uint32_t nitems, depth;
+    bool has_block;
+    const struct stmt *block;
+    struct stmt *next;
+};
+
+struct comment {
+    struct span span;
+    bool own_line; /* nothing but blanks before it */
+    struct comment *next;
+};
+
+struct ast {
+    const struct source *source;
+    struct span version_span;
+    const struct stmt *stmts;
+    const struct comment *comments; /* in source order */
+};
+
+const char *relop_text(enum relop r); /* "" "=" "<=" ">=" "<" ">" */
+
+void ast_print_expr(struct strbuf *out, const struct expr *e);
+/* comments: keep them, and single blank lines between statements */
+void ast_print(struct strbuf *out, const struct ast *tree, bool comments);
+/* same words, items and blocks, places aside */
+bool ast_equal(const struct ast *a, const struct ast *b);
+
+/* Constructors, for the grammar's actions. */
+struct ast_arg_list {
+    struct arg *head, *tail;
+    uint32_t n, depth;
+};
+struct ast_item_list {
+    struct item *head, *tail;
+    uint32_t n, depth;
+};
+struct ast_stmt_list {
+    struct stmt *head, *tail;
+    uint32_t depth;
+};
+
+struct expr *ast_leaf(struct arena *a, enum expr_kind kind, const char *text, struct span at);
+struct expr *ast_binary(struct arena *a, char op, const struct expr *left, const struct expr *right);
+struct expr *ast_group(struct arena *a, const struct expr *inner, struct span at);
+struct expr *ast_call(struct arena *a, const char *name, struct ast_arg_list args, struct span at);
+struct expr *ast_list(struct arena *a, struct ast_arg_list elements, struct span at);
+struct ast_arg_list ast_arg_add(struct arena *a, struct ast_arg_list l, const char *name, struct span name_span,
+                                const struct expr *value);
+struct ast_item_list ast_item_add(struct arena *a, struct ast_item_list l, enum relop relop, struct span at,
+                                  const struct expr *value);
+struct stmt *ast_stmt(struct arena *a, bool let, const char *word, struct span word_span, struct ast_item_list items);
+void ast_stmt_block(struct stmt *s, struct ast_stmt_list block, struct span open, struct span close);
+struct stmt *ast_stmt_copy(struct arena *a, const struct stmt *s); /* without what follows it */
+struct ast_stmt_list ast_stmt_add(struct ast_stmt_list l, struct stmt *s); /* s may be NULL */
+
+struct span span_join(struct span from, struct span to);
+
+#endif

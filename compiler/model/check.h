@@ -1,0 +1,106 @@
+#ifndef LLMC_CHECK_H
+#define LLMC_CHECK_H
+
+/* What the parts of sema share: values and names, arguments bound against the vocabulary, blocks as entries.
+ * Everything here reports what it refuses and goes on with a usable value, so that one run tells many errors. */
+
+#include "compiler/model/ast.h"
+#include "compiler/model/model.h"
+#include "compiler/model/vocab.h"
+#include "compiler/support/units.h"
+#include "compiler/support/vec.h"
+
+enum value_kind { VALUE_BAD, VALUE_NUMBER, VALUE_STRING, VALUE_NAME, VALUE_CALL, VALUE_LIST };
+
+struct value {
+    enum value_kind kind;
+    struct span span;
+    const char *text; /* name, string or call; a number that was written out: its text, else NULL */
+    struct units_value number;
+    const struct expr *call;  /* arguments are evaluated where the call was written */
+    const struct env *env;
+    const struct value *elements;
+    uint32_t n;
+};
+
+/* names bound by `let`, the innermost first */
+struct env {
+    const char *name;
+    struct value value;
+    struct span span;
+    const struct env *outer;
+};
+
+struct check {
+    struct arena *arena;
+    struct diag *diag;
+    struct job *job;
+    const struct stmt *sets; /* overrides, statements of train and plan */
+    uint32_t nlets;
+    uint64_t layers_listed; /* over all nested repeats, to bound the work */
+    VEC(struct plan_only) plan_only;
+};
+
+/* a row of the vocabulary and what the file says for it */
+struct bound {
+    const struct word *row;
+    bool set;
+    struct value value;
+    struct span name_span;
+};
+struct binding {
+    const struct word *rows;
+    size_t n;
+    struct bound *at; /* one per row of the scope */
+    bool bad;         /* something was refused: relations between the values need no checks */
+};
+
+struct entry {
+    const struct word *row;
+    const struct stmt *stmt;
+    const struct env *env; /* names visible there */
+};
+struct block {
+    struct binding words; /* statements that take one plain value */
+    struct entry *entries; /* the others, and also those, in order */
+    size_t n;
+    const struct env *env; /* at its end */
+};
+
+/* values (check_value.c) */
+struct value check_eval(struct check *c, const struct env *env, const struct expr *e);
+const struct env *check_let(struct check *c, const struct env *env, const struct stmt *s);
+/* v is a value that `row` takes; reports otherwise */
+bool check_takes(struct check *c, const struct word *row, const struct value *v, struct span name_span);
+/* a whole number in lo..hi of the row */
+bool check_number(struct check *c, const struct word *row, const struct value *v);
+void check_unknown(struct check *c, struct span at, const char *what, const char *name, const char *const *candidates,
+                   size_t n);
+void check_plan_only(struct check *c, struct span at, const char *what);
+/* count of a value that must be a whole number; false after an error */
+bool check_count(struct check *c, const struct value *v, const char *what, uint64_t lo, uint64_t hi, uint64_t *out);
+
+/* arguments (check_bind.c) */
+struct binding check_bind(struct check *c, enum scope scope, const struct value *call);
+const struct bound *bound_find(const struct binding *b, const char *name);
+bool bound_set(const struct binding *b, const char *name);
+bool bound_is(const struct binding *b, const char *name, const char *word);
+uint64_t bound_count(const struct binding *b, const char *name); /* 0 for a name such as none */
+double bound_real(const struct binding *b, const char *name);    /* 0 for a name such as none */
+bool bound_yes(const struct binding *b, const char *name);
+const char *bound_name(const struct binding *b, const char *name); /* name or called name */
+struct span bound_span(const struct binding *b, const char *name, struct span otherwise);
+
+/* statements (check_bind.c): `owner` is where a missing word is reported; NULL block = an empty one */
+struct block check_block(struct check *c, enum scope scope, const struct stmt *stmts, const struct env *env,
+                         struct span owner);
+/* the only item of s, not behind a relation; false after an error */
+bool check_one_item(struct check *c, const struct entry *e, struct value *v);
+
+/* parts (sema_*.c) */
+void sema_model(struct check *c, const struct stmt *s, const struct env *env);
+struct layer *sema_layer(struct check *c, const struct stmt *s, const struct env *env);
+void sema_train(struct check *c, const struct stmt *s, const struct env *env);
+void sema_plan(struct check *c, const struct stmt *s, const struct env *env);
+
+#endif

@@ -1,0 +1,535 @@
+/* The `plan` block: wishes on degrees, schedule, recomputation, placement; and what of them can be told to be
+ * impossible from the model alone.  Whether a plan exists for the cluster is the search's to say. */
+
+#include "compiler/model/check.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+const char *const degree_names[NDEGREES] = {"tp", "cp", "pp", "vpp", "dp", "ep", "etp", "zero", "shard", "microbatch", "gpus"};
+
+static const char *const schedule_names[NSCHEDULES] = {
+    [SCHED_GPIPE] = "gpipe",   [SCHED_1F1B] = "1f1b",     [SCHED_EAGER_1F1B] = "eager_1f1b", [SCHED_INTERLEAVED] = "interleaved", [SCHED_COMBINED_1F1B] = "combined_1f1b",
+    [SCHED_ZB_H1] = "zb_h1",   [SCHED_ZB_H2] = "zb_h2",   [SCHED_ZB_V] = "zb_v",             [SCHED_V_HALF] = "v_half",           [SCHED_V_MIN] = "v_min",
+    [SCHED_DUALPIPE] = "dualpipe", [SCHED_DUALPIPE_V] = "dualpipe_v", [SCHED_AUTO] = "auto", [SCHED_FILE] = "file"};
+
+const char *schedule_name(enum schedule_kind k)
+{
+    return schedule_names[k];
+}
+
+static bool is_word(const struct item *item, const char *word)
+{
+    return item && item->relop == RELOP_NONE && item->expr->kind == EXPR_NAME && !strcmp(item->expr->text, word);
+}
+
+static void wrong_form(struct check *c, const struct entry *e)
+{
+    diag_error(c->diag, e->stmt->span, "form", "'%s' is written %s %s", e->row->name, e->row->name,
+               *e->row->words ? e->row->words : "<= N, >= N, = N or in [N, ...]");
+}
+
+/* the single name behind a statement, or a list of names, as bits of the choices of `row` in order */
+static bool names_of(struct check *c, const struct word *row, const struct value *v, uint32_t *bits)
+{
+    const struct value *at = v->kind == VALUE_LIST ? v->elements : v;
+    uint32_t n = v->kind == VALUE_LIST ? v->n : 1;
+    for (uint32_t i = 0; i < n; i++) {
+        struct choice choice;
+        uint32_t bit = 1;
+        if (!check_takes(c, row, &at[i], at[i].span))
+            return false;
+        for (const char *next = row->words; vocab_choice(&next, &choice) && strcmp(choice.name, at[i].text) != 0;)
+            bit <<= 1;
+        if (*bits & bit) {
+            diag_error(c->diag, at[i].span, "twice", "'%s' stands twice in the list", at[i].text);
+            return false;
+        }
+        *bits |= bit;
+    }
+    return true;
+}
+
+/* ---- degrees ---- */
+
+static bool wish_list(struct check *c, const struct entry *e, struct wish *w)
+{
+    const struct item *list = e->stmt->items->next;
+    struct value v = list && list->relop == RELOP_NONE && !list->next ? check_eval(c, e->env, list->expr) : (struct value){0};
+    if (v.kind != VALUE_LIST || !v.n) {
+        if (v.kind != VALUE_BAD || !list || list->next)
+            diag_error(c->diag, e->stmt->span, "form", "write '%s in [1, 2, 4]'", e->row->name);
+        return false;
+    }
+    uint64_t *values = ARENA_ARRAY(c->arena, uint64_t, v.n);
+    for (uint32_t i = 0; i < v.n; i++) {
+        if (!check_takes(c, e->row, &v.elements[i], v.elements[i].span))
+            return false;
+        values[i] = v.elements[i].number.integer;
+    }
+    w->relation = REL_IN;
+    w->list = values;
+    w->nlist = v.n;
+    w->span = v.span;
+    return true;
+}
+
+/* smallest value that a wish allows */
+static uint64_t wish_least(const struct wish *w)
+{
+    uint64_t least = w->relation == REL_EQ || w->relation == REL_GE ? w->value : 0;
+    if (w->relation == REL_IN) {
+        least = w->list[0];
+        for (uint32_t i = 1; i < w->nlist; i++)
+            least = w->list[i] < least ? w->list[i] : least;
+    }
+    return least;
+}
+
+static void sema_degree(struct check *c, const struct entry *e, struct wish *w)
+{
+    const struct item *item = e->stmt->items;
+    if (is_word(item, "in")) {
+        if (!wish_list(c, e, w))
+            return;
+    } else {
+        const struct item *unit = item ? item->next : NULL;
+        bool sequences = !strcmp(e->row->name, "microbatch") && (is_word(unit, "sequence") || is_word(unit, "sequences")) && !unit->next;
+        if (!item || (unit && !sequences)) {
+            wrong_form(c, e);
+            return;
+        }
+        if (item->relop == RELOP_NONE || item->relop == RELOP_LT || item->relop == RELOP_GT) {
+            diag_error(c->diag, item->span, "relation", "'%s' takes =, <=, >= or in [...]", e->row->name);
+            if (item->relop == RELOP_NONE && item->expr->kind == EXPR_NUMBER)
+                diag_caret(c->diag, "help: write %s = %s", e->row->name, item->expr->text);
+            return;
+        }
+        struct value v = check_eval(c, e->env, item->expr);
+        if (v.kind != VALUE_NUMBER && v.kind != VALUE_BAD) {
+            diag_error(c->diag, v.span, "type", "'%s' must be a whole number", e->row->name);
+            return;
+        }
+        if (!check_takes(c, e->row, &v, v.span))
+            return;
+        w->relation = item->relop == RELOP_EQ ? REL_EQ : item->relop == RELOP_LE ? REL_LE : REL_GE;
+        w->value = v.number.integer;
+        w->span = v.span;
+    }
+    if (e->row->plan[0] == '>' && wish_least(w) > (uint64_t)(e->row->plan[1] - '0'))
+        check_plan_only(c, e->stmt->span, arena_printf(c->arena, "'%s' above %c", e->row->name, e->row->plan[1]));
+}
+
+/* `memory <= 74GiB` and the like: the value's text read as the wanted kind */
+static bool sema_limit(struct check *c, const struct entry *e, enum units_kind kind, struct value *v)
+{
+    const struct item *item = e->stmt->items;
+    if (!item || item->next || (item->relop != RELOP_LE && item->relop != RELOP_EQ)) {
+        wrong_form(c, e);
+        return false;
+    }
+    *v = check_eval(c, e->env, item->expr);
+    if (v->kind == VALUE_BAD)
+        return false;
+    struct units_error why = {{0}, {0}};
+    struct units_value x;
+    bool fine = v->kind == VALUE_NUMBER && v->number.kind == kind && v->number.real > 0;
+    if (fine)
+        return true;
+    if (v->kind == VALUE_NUMBER && v->text)
+        units_value(v->text, strlen(v->text), kind, &x, &why);
+    diag_error(c->diag, v->span, "unit", "'%s' must be %s%s", e->row->name, units_kind_name(kind),
+               v->kind == VALUE_NUMBER && v->number.kind == kind ? " above zero" : "");
+    if (*why.hint)
+        diag_caret(c->diag, "help: %s", why.hint);
+    return false;
+}
+
+/* ---- schedule, recomputation ---- */
+
+static bool sema_schedule_one(struct check *c, const struct value *v, struct schedule_wish *out, bool *runs)
+{
+    const struct word *row = vocab_find(SCOPE_schedules, "names");
+    *out = (struct schedule_wish){.span = v->span};
+    if (v->kind == VALUE_STRING) {
+        out->kind = SCHED_FILE;
+        out->file = v->text;
+        return true;
+    }
+    struct word quiet = *row; /* a list runs if one of its schedules does, so '*' is judged by the caller */
+    size_t before = c->plan_only.n;
+    if (!check_takes(c, &quiet, v, v->span))
+        return false;
+    *runs = *runs || c->plan_only.n == before;
+    c->plan_only.n = before;
+    while (strcmp(schedule_names[out->kind], v->text) != 0)
+        out->kind++;
+    if (v->kind == VALUE_CALL) {
+        struct binding b = check_bind(c, (enum scope)vocab_scope(v->text), v);
+        out->group = (uint32_t)bound_count(&b, "group");
+    }
+    return true;
+}
+
+static void sema_schedule(struct check *c, const struct entry *e, struct wishes *w)
+{
+    const struct item *item = e->stmt->items;
+    bool list = is_word(item, "in"), runs = false;
+    if (list)
+        item = item->next;
+    struct value v = item && item->relop == RELOP_NONE && !item->next ? check_eval(c, e->env, item->expr) : (struct value){0};
+    if (v.kind == VALUE_BAD || (v.kind == VALUE_LIST) != list || v.kind == VALUE_NUMBER) {
+        if (v.kind != VALUE_BAD || !item || item->relop != RELOP_NONE || item->next)
+            wrong_form(c, e);
+        return;
+    }
+    const struct value *at = list ? v.elements : &v;
+    uint32_t n = list ? v.n : 1;
+    struct schedule_wish *out = ARENA_ARRAY(c->arena, struct schedule_wish, n ? n : 1);
+    for (uint32_t i = 0; i < n; i++)
+        if (!sema_schedule_one(c, &at[i], &out[i], &runs))
+            return;
+    if (!runs)
+        check_plan_only(c, e->stmt->span, n == 1 ? arena_printf(c->arena, "schedule '%s'", at[0].text) : "these schedules");
+    w->schedules = out;
+    w->nschedules = n;
+}
+
+static void sema_recompute(struct check *c, const struct entry *e, struct wishes *w)
+{
+    struct value v;
+    w->recompute_span = e->stmt->span;
+    if (!check_one_item(c, e, &v))
+        return;
+    if (v.kind == VALUE_LIST) {
+        w->recompute = RECOMPUTE_SELECTIVE;
+        names_of(c, vocab_find(SCOPE_recomputes, "parts"), &v, &w->parts);
+        check_plan_only(c, e->stmt->span, "'recompute' of parts");
+        return;
+    }
+    if (!check_takes(c, vocab_find(SCOPE_recomputes, "names"), &v, v.span))
+        return;
+    w->recompute = !strcmp(v.text, "none") ? RECOMPUTE_NONE : !strcmp(v.text, "full") ? RECOMPUTE_FULL : !strcmp(v.text, "auto") ? RECOMPUTE_AUTO : RECOMPUTE_SELECTIVE;
+    if (w->recompute == RECOMPUTE_SELECTIVE)
+        w->parts = PART_CORE_ATTN;
+    if (v.kind == VALUE_CALL) {
+        struct binding b = check_bind(c, SCOPE_full, &v);
+        w->recompute_layers = (uint32_t)bound_count(&b, "layers");
+    }
+}
+
+/* ---- the smaller words ---- */
+
+static void sema_offload(struct check *c, const struct entry *e, struct wishes *w)
+{
+    struct value v;
+    if (!check_one_item(c, e, &v) || (v.kind == VALUE_NAME && !strcmp(v.text, "none")))
+        return;
+    if (names_of(c, vocab_find(SCOPE_offloads, "names"), &v, &w->offload) && w->offload)
+        check_plan_only(c, e->stmt->span, "'offload'");
+}
+
+static void sema_overlap(struct check *c, const struct entry *e, struct wishes *w, bool never)
+{
+    const struct item *first = e->stmt->items;
+    const struct item *x = never ? (first ? first->next : NULL) : first;
+    const struct item *rest = x ? x->next : NULL;
+    bool form = never ? is_word(first, "overlap") && x && !rest
+                      : is_word(rest, "with") && is_word(rest->next, "compute") && !rest->next->next;
+    if (!form || x->relop != RELOP_NONE) {
+        wrong_form(c, e);
+        return;
+    }
+    struct value v = check_eval(c, e->env, x->expr);
+    uint32_t bits = 0;
+    if (v.kind == VALUE_BAD || !names_of(c, vocab_find(SCOPE_overlaps, "names"), &v, &bits))
+        return;
+    if (bits & (never ? w->overlap : w->never_overlap))
+        diag_error(c->diag, e->stmt->span, "relation", "overlap is both asked for and forbidden");
+    *(never ? &w->never_overlap : &w->overlap) |= bits;
+}
+
+static void sema_order(struct check *c, const struct entry *e, struct wishes *w)
+{
+    struct value v;
+    uint32_t bits = 0;
+    w->order_span = e->stmt->span;
+    if (!check_one_item(c, e, &v))
+        return;
+    if (v.kind != VALUE_LIST) {
+        wrong_form(c, e);
+        return;
+    }
+    if (!names_of(c, vocab_find(SCOPE_axes, "orders"), &v, &bits))
+        return;
+    for (uint32_t i = 0; i < v.n && i < ARRAY_LEN(w->order); i++)
+        w->order[w->norder++] = v.elements[i].text;
+}
+
+static bool sema_keep(struct check *c, const struct entry *e, struct keep_wish *k)
+{
+    const struct item *axis = e->stmt->items, *within = axis ? axis->next : NULL, *where = within ? within->next : NULL;
+    const struct item *nodes = where ? where->next : NULL;
+    if (!is_word(within, "within") || !where || where->relop != RELOP_NONE || axis->relop != RELOP_NONE ||
+        (nodes && (nodes->next || !(is_word(nodes, "nodes") || is_word(nodes, "node"))))) {
+        wrong_form(c, e);
+        return false;
+    }
+    struct value a = check_eval(c, e->env, axis->expr), v = check_eval(c, e->env, where->expr);
+    if (a.kind == VALUE_BAD || v.kind == VALUE_BAD || !check_takes(c, vocab_find(SCOPE_axes, "names"), &a, a.span))
+        return false;
+    *k = (struct keep_wish){.axis = a.text, .span = e->stmt->span};
+    if (nodes)
+        return check_count(c, &v, "nodes", 1, 1u << 24, &k->nodes);
+    if (v.kind != VALUE_NAME && v.kind != VALUE_STRING) {
+        diag_error(c->diag, v.span, "type", "'keep' needs node, scale_up, a tier's name or N nodes");
+        return false;
+    }
+    k->within = v.text;
+    return true;
+}
+
+static void sema_leave(struct check *c, const struct entry *e, struct wishes *w)
+{
+    const struct item *n = e->stmt->items, *sms = n ? n->next : NULL, *prep = sms ? sms->next : NULL, *comm = prep ? prep->next : NULL;
+    uint64_t count = 0;
+    if (!is_word(sms, "sms") || !is_word(prep, "for") || !is_word(comm, "comm") || comm->next || n->relop != RELOP_NONE) {
+        wrong_form(c, e);
+        return;
+    }
+    struct value v = check_eval(c, e->env, n->expr);
+    if (check_count(c, &v, "leave", 0, 4096, &count))
+        w->comm_sms = (uint32_t)count;
+}
+
+/* ---- layout: E embedding, t layer, m prediction module, L loss; `|` between chunks, `*N` repeats the letter or the
+ * group before it, commas separate for the eye (Megatron-LM's pipeline_model_parallel_layout) ---- */
+
+#define LAYOUT_MAX 100000
+#define LAYOUT_DEPTH 8
+
+struct letters {
+    char *at;
+    size_t n, room;
+};
+
+/* Append the expansion of s[0..n) to out; NULL, or what is wrong. */
+static const char *layout_expand(struct arena *a, const char *s, size_t n, int depth, struct letters *out)
+{
+    for (size_t i = 0; i < n;) {
+        size_t from = i, end = i + 1, inner = 1;
+        if (s[i] == ',') {
+            i++;
+            continue;
+        }
+        if (s[i] == '(') {
+            for (size_t open = 1; open && end < n; end++)
+                open += s[end] == '(' ? 1u : s[end] == ')' ? -1u : 0;
+            if (s[end - 1] != ')' || end == from + 1)
+                return "'(' without ')'";
+            inner = end - from - 2;
+            from++;
+        } else if (!strchr("EtmL|", s[i])) {
+            return "a letter other than E t m L";
+        }
+        uint64_t times = 1;
+        i = end;
+        if (i < n && s[i] == '*') {
+            size_t digits = strspn(s + i + 1, "0123456789");
+            struct units_error why;
+            if (i + 1 + digits > n || !units_count(s + i + 1, digits, &times, &why) || times > LAYOUT_MAX)
+                return "'*' without a number up to 100,000";
+            i += 1 + digits;
+        }
+        size_t before = out->n;
+        for (uint64_t k = 0; k < times; k++) {
+            const char *wrong = NULL;
+            if (s[end - 1] == ')' && depth >= LAYOUT_DEPTH)
+                return "groups nested too deeply";
+            if (s[end - 1] == ')')
+                wrong = layout_expand(a, s + from, inner, depth + 1, out);
+            else
+                vec_push(a, out, s[from]);
+            if (wrong)
+                return wrong;
+            if (out->n == before)
+                break;
+            if (out->n > LAYOUT_MAX)
+                return "more than 100,000 letters";
+        }
+    }
+    return NULL;
+}
+
+/* letters to chunks; NULL, or what is wrong */
+static const char *layout_chunks(struct arena *a, const struct letters *l, struct wishes *w)
+{
+    VEC(struct layout_chunk) chunks = {0};
+    struct layout_chunk chunk = {0};
+    bool empty = true;
+    if (!l->n || l->at[0] != 'E' || l->at[l->n - 1] != 'L')
+        return "it must start with E and end with L";
+    for (size_t i = 0; i < l->n; i++) {
+        char x = l->at[i];
+        if ((x == 'E' && i) || (x == 'L' && i + 1 < l->n))
+            return "E stands first and L last, once each";
+        chunk.embedding |= x == 'E';
+        chunk.loss |= x == 'L';
+        chunk.layers += x == 't';
+        chunk.predictions += x == 'm';
+        if (x == '|' && empty)
+            return "a chunk is empty";
+        empty = x == '|';
+        if (x == '|' || i + 1 == l->n) {
+            vec_push(a, &chunks, chunk);
+            chunk = (struct layout_chunk){0};
+        }
+    }
+    w->chunks = chunks.at;
+    w->nchunks = (uint32_t)chunks.n;
+    return NULL;
+}
+
+static void sema_layout(struct check *c, const struct binding *b, struct wishes *w)
+{
+    const struct value *v = &bound_find(b, "layout")->value;
+    const struct model *m = &c->job->model;
+    struct letters letters = {0};
+    if (!bound_set(b, "layout"))
+        return;
+    w->layout = v->text;
+    w->layout_span = v->span;
+    const char *wrong = layout_expand(c->arena, v->text, strlen(v->text), 0, &letters);
+    if (!wrong)
+        wrong = layout_chunks(c->arena, &letters, w);
+    if (wrong) {
+        diag_error(c->diag, v->span, "layout", "layout: %s", wrong);
+        return;
+    }
+    uint32_t layers = 0, predictions = 0;
+    for (uint32_t i = 0; i < w->nchunks; i++) {
+        layers += w->chunks[i].layers;
+        predictions += w->chunks[i].predictions;
+    }
+    if (m->nlayers && layers != m->nlayers)
+        diag_error(c->diag, v->span, "layout", "layout has %u layers, the model %u", layers, m->nlayers);
+    else if (m->nlayers && predictions != m->predict)
+        diag_error(c->diag, v->span, "layout", "layout has %u prediction modules, the model %u", predictions, m->predict);
+    const struct wish *pp = &w->degree[DEG_PP], *vpp = &w->degree[DEG_VPP];
+    if (pp->relation == REL_EQ && vpp->relation == REL_EQ && pp->value * vpp->value != w->nchunks)
+        diag_error(c->diag, v->span, "layout", "layout has %u chunks, not pp * vpp = %" PRIu64, w->nchunks, pp->value * vpp->value);
+    else if (pp->relation == REL_EQ && w->nchunks % pp->value)
+        diag_error(c->diag, v->span, "layout", "layout has %u chunks, not a multiple of pp = %" PRIu64, w->nchunks, pp->value);
+}
+
+/* ---- relations that need no cluster ---- */
+
+static bool divides_all(const struct model *m, uint64_t n, bool experts, const struct layer **which)
+{
+    for (uint32_t i = 0; i < m->nlayers; i++) {
+        const struct layer *l = m->layers[i];
+        if (i && l == m->layers[i - 1])
+            continue;
+        if (!experts ? l->attn.heads % n : l->is_moe && l->moe.experts % n) {
+            *which = l;
+            return false;
+        }
+    }
+    return true;
+}
+
+static void check_wishes(struct check *c, const struct wishes *w)
+{
+    const struct job *j = c->job;
+    const struct layer *l = NULL;
+    const struct wish *tp = &w->degree[DEG_TP], *pp = &w->degree[DEG_PP], *ep = &w->degree[DEG_EP], *vpp = &w->degree[DEG_VPP];
+    const struct wish *dp = &w->degree[DEG_DP], *mb = &w->degree[DEG_MICROBATCH], *cp = &w->degree[DEG_CP], *shard = &w->degree[DEG_SHARD];
+    if (tp->relation == REL_EQ && !divides_all(&j->model, tp->value, false, &l)) {
+        diag_error(c->diag, tp->span, "relation", "tp = %" PRIu64 " does not divide heads = %u", tp->value, l->attn.heads);
+        diag_note(c->diag, l->attn.span, "the attention");
+    }
+    if (ep->relation == REL_EQ && !divides_all(&j->model, ep->value, true, &l)) {
+        diag_error(c->diag, ep->span, "relation", "ep = %" PRIu64 " does not divide experts = %u", ep->value, l->moe.experts);
+        diag_note(c->diag, l->moe.span, "the experts");
+    }
+    uint64_t stages = (pp->relation == REL_EQ ? pp->value : 1) * (vpp->relation == REL_EQ ? vpp->value : 1);
+    if (j->model.nlayers && stages > (uint64_t)j->model.nlayers + 2)
+        diag_error(c->diag, pp->relation == REL_EQ ? pp->span : vpp->span, "relation", "%" PRIu64 " pipeline chunks for %u layers", stages, j->model.nlayers);
+    uint64_t group = (dp->relation == REL_EQ ? dp->value : 1) * (mb->relation == REL_EQ ? mb->value : 1);
+    if (j->train.batch && j->train.batch % group) {
+        bool both = dp->relation == REL_EQ && mb->relation == REL_EQ;
+        diag_error(c->diag, mb->relation == REL_EQ ? mb->span : dp->span, "relation", "%s = %" PRIu64 " does not divide the batch of %" PRIu64 " sequences",
+                   both ? "dp * microbatch" : mb->relation == REL_EQ ? "microbatch" : "dp", group, j->train.batch);
+        diag_note(c->diag, j->train.batch_span, "the batch");
+    }
+    if (shard->relation == REL_EQ && dp->relation == REL_EQ && (cp->relation == REL_EQ || cp->relation == REL_ANY)) {
+        uint64_t ranks = dp->value * (cp->relation == REL_EQ ? cp->value : 1);
+        if (cp->relation == REL_EQ && ranks % shard->value)
+            diag_error(c->diag, shard->span, "relation", "shard = %" PRIu64 " does not divide dp * cp = %" PRIu64, shard->value, ranks);
+    }
+}
+
+static void sema_plan_entry(struct check *c, const struct entry *e, struct wishes *w, struct keep_wish *keeps)
+{
+    const char *word = e->row->name;
+    struct value v;
+    for (int d = 0; d < NDEGREES; d++)
+        if (!strcmp(word, degree_names[d]))
+            sema_degree(c, e, &w->degree[d]);
+    if (!strcmp(word, "schedule")) {
+        sema_schedule(c, e, w);
+    } else if (!strcmp(word, "recompute")) {
+        sema_recompute(c, e, w);
+    } else if (!strcmp(word, "offload")) {
+        sema_offload(c, e, w);
+    } else if (!strcmp(word, "overlap") || !strcmp(word, "never")) {
+        sema_overlap(c, e, w, *word == 'n');
+    } else if (!strcmp(word, "order")) {
+        sema_order(c, e, w);
+    } else if (!strcmp(word, "keep")) {
+        w->nkeeps += sema_keep(c, e, &keeps[w->nkeeps]);
+    } else if (!strcmp(word, "leave")) {
+        sema_leave(c, e, w);
+    } else if (!strcmp(word, "memory")) {
+        w->memory_span = e->stmt->span;
+        if (sema_limit(c, e, UNITS_BYTES, &v))
+            w->memory = v.number.whole ? v.number.integer : (uint64_t)v.number.real;
+    } else if (!strcmp(word, "step_time")) {
+        if (sema_limit(c, e, UNITS_SECONDS, &v))
+            w->step_time_s = v.number.real;
+    } else if (!strcmp(word, "finish") && sema_limit(c, e, UNITS_SECONDS, &v)) {
+        w->finish_s = v.number.real;
+        if (c->job->train.total == 0)
+            diag_error(c->diag, e->stmt->span, "missing", "'finish' needs 'total N tokens' in train");
+    }
+}
+
+void sema_plan(struct check *c, const struct stmt *s, const struct env *env)
+{
+    struct wishes *w = &c->job->wishes;
+    struct span owner = s ? s->word_span : (struct span){0};
+    w->span = owner;
+    if (s && s->items)
+        diag_error(c->diag, s->items->span, "form", "plan has no name");
+    struct block b = check_block(c, SCOPE_plan, s ? s->block : NULL, env, owner);
+    struct keep_wish *keeps = ARENA_ARRAY(c->arena, struct keep_wish, b.n ? b.n : 1);
+    w->keeps = keeps;
+    w->recompute = RECOMPUTE_AUTO;
+    for (size_t i = 0; i < b.n; i++)
+        sema_plan_entry(c, &b.entries[i], w, keeps);
+    const struct bound *sp = bound_find(&b.words, "sequence_parallel");
+    w->sequence_parallel = bound_is(&b.words, "sequence_parallel", "yes") ? TRI_YES : bound_is(&b.words, "sequence_parallel", "no") ? TRI_NO : TRI_AUTO;
+    w->sequence_parallel_span = sp->value.span;
+    static const char *const contexts[] = {[CONTEXT_AUTO] = "auto", [CONTEXT_RING] = "ring", [CONTEXT_ALL_GATHER] = "all_gather", [CONTEXT_ALL_TO_ALL] = "all_to_all"};
+    while (!bound_is(&b.words, "context", contexts[w->context]))
+        w->context++;
+    if (bound_set(&b.words, "use")) {
+        w->use = bound_name(&b.words, "use");
+        w->use_span = bound_find(&b.words, "use")->value.span;
+    }
+    w->objective = bound_is(&b.words, "minimize", "gpu_time") ? MINIMIZE_GPU_TIME : MINIMIZE_STEP_TIME;
+    w->profile = bound_name(&b.words, "profile");
+    sema_layout(c, &b.words, w);
+    if (!b.words.bad)
+        check_wishes(c, w);
+}
