@@ -25,6 +25,15 @@ struct plan {
 /* ranks.bin of a mesh: roles, places, groups, slot values by the declarations in the programs */
 struct ranks *plan_ranks(const struct plan *p);
 
+/* The figures of plan.json's "predicted", computed in one place for everybody who prints them.  A timeline is needed.
+ * mfu is 0 where the peak of the compute dtype is not known. */
+struct predicted {
+    double step_time_s, tokens_per_s_per_gpu, model_flops_per_gpu_s, mfu, bubble_fraction, exposed_comm_fraction;
+    uint64_t peak_memory_bytes; /* of the largest arena */
+    uint32_t peak_memory_rank;  /* the first rank with it */
+};
+struct predicted plan_predicted(const struct plan *p);
+
 /* the object of the contract; with_seconds only for stdout */
 struct strbuf;
 void plan_json(const struct plan *p, bool with_seconds, struct strbuf *out);
