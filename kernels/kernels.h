@@ -27,8 +27,12 @@ struct kernel_args {
     const struct batch_source *batch;      /* TOKENS only */
 };
 
-/* fp32 words of scratch that the kernel needs for these shapes; allocated once, for the largest */
+/* fp32 words of scratch, 64-byte aligned, that the kernel needs for these shapes; allocated once, for the largest */
 size_t kernel_scratch_floats(enum op op, const struct kernel_args *k);
+
+/* NULL if the kernel can take these shapes and attributes (slots resolved), else what is wrong with them; memory is
+ * not touched.  isa.def's shapes are checked before. */
+const char *kernel_check(enum op op, const struct kernel_args *k);
 
 /* one prototype per compute row; rows of the communication units belong to the transport */
 #define KERNEL_MATMUL(name) void cpu_##name(struct kernel_args *k);

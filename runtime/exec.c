@@ -1,0 +1,265 @@
+/* The player: queues, the loop, waiting.
+ *
+ * A step is one pass over all queues after another.  A pass tries each queue's head once, communication first so
+ * that transfers are posted before a kernel takes the processor.  When a whole pass moves nothing the rank polls a
+ * little and then sleeps on its event, which peers bump.
+ *
+ * Adversarial mode draws which queues may move from a seeded generator (SplitMix64, Steele et al. 2014), keeps each
+ * draw for a random while, and holds back communications, so that an order the wait lists do not enforce will sooner
+ * or later be violated; what a step must write before reading is poisoned first. */
+
+#include "runtime/exec_play.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum progress { STUCK, MOVED, BROKEN };
+
+static uint64_t draw(struct exec *e)
+{
+    uint64_t z = e->random += 0x9e3779b97f4a7c15;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    return z ^ (z >> 31);
+}
+
+/* what gives and what receives: isa.def lists the written operand first */
+static void make_meeting(const struct exec *e, const struct play *play, uint32_t i, struct meeting *m)
+{
+    struct kernel_args k;
+    const struct insn *in = &play->p->insns[i];
+    exec_resolve(e, play->p, i, &k);
+    uint32_t noperands = isa_info((enum op)in->op)->noperands;
+    *m = (struct meeting){.op = (enum op)in->op, .channel = play->channel[i], .self = play->self[i]};
+    m->number = e->met[m->channel] + play->number[i];
+    m->y = k.operand[0];
+    m->x = k.operand[noperands - 1];
+    if (in->op == OP_BROADCAST)
+        m->argument = (uint32_t)k.attr[ATTR(BROADCAST, root)].i;
+    if (in->op == OP_ALL_REDUCE)
+        m->argument = k.attr[ATTR(ALL_REDUCE, max)].i != 0;
+}
+
+static bool waits_done(const struct play *play, const struct insn *in)
+{
+    for (uint32_t w = 0; w < in->nwaits; w++) {
+        const struct wait *wait = &play->p->waits[in->wait + w];
+        if (play->done[wait->queue] <= wait->position)
+            return false;
+    }
+    return true;
+}
+
+static void publish_head(const struct exec *e, const struct play *play, uint32_t q)
+{
+    uint32_t at = play->done[q];
+    atomic_store_explicit(&e->s.world->ranks[e->s.world->rank].head[q],
+                          at < play->count[q] ? play->order[play->first[q] + at] : NONE, memory_order_relaxed);
+}
+
+static void pop(const struct exec *e, struct play *play, uint32_t q)
+{
+    play->done[q]++;
+    play->open[q] = false;
+    publish_head(e, play, q);
+    atomic_fetch_add_explicit(&e->s.world->ranks[e->s.world->rank].progress, 1, memory_order_relaxed);
+}
+
+static void run_kernel(struct exec *e, struct play *play, uint32_t i)
+{
+    struct kernel_args k = {.scratch = e->scratch, .batch = play->batch};
+    struct world_rank *face = &e->s.world->ranks[e->s.world->rank];
+    exec_resolve(e, play->p, i, &k);
+    if (e->hook)
+        e->hook(e->hook_context, play->p, i, &k);
+    atomic_store_explicit(&face->running, i, memory_order_relaxed);
+    if (play->trace)
+        play->trace[i].start_ns = world_now_ns();
+    e->s.device->run((enum op)play->p->insns[i].op, &k);
+    if (play->trace)
+        play->trace[i].end_ns = world_now_ns();
+    atomic_store_explicit(&face->running, NONE, memory_order_relaxed);
+}
+
+static enum progress try_meeting(struct exec *e, struct play *play, uint32_t q, uint32_t i)
+{
+    struct meeting m;
+    bool posted = false;
+    make_meeting(e, play, i, &m);
+    if (!play->open[q]) {
+        enum meeting_state st = e->s.transport->post(e->transport, &m);
+        if (st == MEETING_REFUSED)
+            return STUCK;
+        if (st == MEETING_FAILED)
+            return BROKEN;
+        play->open[q] = posted = true;
+        if (play->trace)
+            play->trace[i].start_ns = world_now_ns();
+        if (e->s.shuffle_seed)
+            return MOVED; /* let something else happen between post and transfer */
+    }
+    if (e->s.transport->poll(e->transport, &m) != MEETING_DONE)
+        return posted ? MOVED : STUCK;
+    if (play->trace)
+        play->trace[i].end_ns = world_now_ns();
+    pop(e, play, q);
+    return MOVED;
+}
+
+static enum progress try_queue(struct exec *e, struct play *play, uint32_t q)
+{
+    if (play->done[q] == play->count[q])
+        return STUCK;
+    uint32_t i = play->order[play->first[q] + play->done[q]];
+    const struct insn *in = &play->p->insns[i];
+    if (!play->open[q] && !waits_done(play, in))
+        return STUCK;
+    if (insn_is_meeting(in))
+        return try_meeting(e, play, q, i);
+    run_kernel(e, play, i);
+    pop(e, play, q);
+    return MOVED;
+}
+
+static enum progress pass_in_order(struct exec *e, struct play *play)
+{
+    static const uint8_t order[NQUEUES] = {QUEUE_SEND, QUEUE_RECV, QUEUE_TP, QUEUE_DP, QUEUE_COPY, QUEUE_COMPUTE};
+    enum progress all = STUCK;
+    for (uint32_t i = 0; i < NQUEUES; i++) {
+        enum progress one = try_queue(e, play, order[i]);
+        if (one == BROKEN)
+            return BROKEN;
+        all = one == MOVED ? MOVED : all;
+    }
+    return all;
+}
+
+/* STUCK only when every queue was allowed to move and none could */
+static enum progress pass_shuffled(struct exec *e, struct play *play)
+{
+    const uint32_t everyone = (1u << NQUEUES) - 1;
+    if (e->patience == 0) {
+        uint64_t r = draw(e);
+        e->allowed = (uint32_t)(r >> 8) & everyone;
+        e->patience = 1 + (uint32_t)(r >> 32) % 64;
+    }
+    e->patience--;
+    uint32_t start = (uint32_t)(draw(e) % NQUEUES), allowed = e->allowed;
+    enum progress all = STUCK;
+    for (uint32_t i = 0; i < NQUEUES; i++) {
+        uint32_t q = (start + i) % NQUEUES;
+        enum progress one = allowed >> q & 1 ? try_queue(e, play, q) : STUCK;
+        if (one == BROKEN)
+            return BROKEN;
+        all = one == MOVED ? MOVED : all;
+    }
+    if (all == MOVED || allowed == everyone)
+        return all;
+    if (all == STUCK && e->patience > 4)
+        e->patience = 4; /* nothing allowed can move: do not spin for long */
+    if (e->patience == 0)
+        e->allowed = everyone, e->patience = 1;
+    return MOVED;
+}
+
+static void check_peers(const struct exec *e)
+{
+    for (uint32_t r = 0; r < e->s.world->nranks; r++) {
+        int32_t pid = atomic_load(&e->s.world->ranks[r].pid);
+        if (pid > 0 && kill(pid, 0) && errno == ESRCH && atomic_load(&e->s.world->ranks[r].state) != RANK_ENDED)
+            world_fail(e->s.world, STATUS_WORLD, "rank %u (process %d) is gone", r, pid);
+    }
+}
+
+struct patience {
+    uint32_t polls;
+    int64_t since_ns, peers_ns;
+    uint64_t progress; /* of all ranks, at since_ns */
+};
+
+static void check_watchdog(const struct exec *e, struct patience *p)
+{
+    uint64_t progress = 0;
+    int64_t now = world_now_ns();
+    for (uint32_t r = 0; r < e->s.world->nranks; r++)
+        progress += atomic_load_explicit(&e->s.world->ranks[r].progress, memory_order_relaxed);
+    if (!p->since_ns || progress != p->progress) {
+        p->since_ns = now;
+        p->progress = progress;
+    }
+    if (e->s.peers_by_pid && now - p->peers_ns > 1000000000) {
+        p->peers_ns = now;
+        check_peers(e);
+    }
+    if (!(e->s.watchdog_s > 0) || (double)(now - p->since_ns) < e->s.watchdog_s * 1e9)
+        return;
+    bool first = world_failed(e->s.world) == STATUS_OK;
+    world_fail(e->s.world, STATUS_WORLD, "no rank has made progress for %.0f s; see the list of what each waits for",
+               e->s.watchdog_s);
+    if (first)
+        exec_report(e, stderr);
+}
+
+static enum status wait_for_peers(const struct exec *e, uint32_t event, struct patience *p)
+{
+    TRY(world_failed(e->s.world));
+    if (p->polls++ < e->s.world->spins) {
+        __builtin_ia32_pause();
+        return STATUS_OK;
+    }
+    world_sleep(e->s.world, event);
+    check_watchdog(e, p);
+    return world_failed(e->s.world);
+}
+
+/* everything but persistent buffers becomes NaN, or -1 */
+static void poison_step(const struct exec *e, const struct program *p)
+{
+    uint64_t at = 0;
+    for (;;) { /* persistent buffers in the order of their offsets; there are few */
+        const struct buffer *next = NULL;
+        for (uint32_t b = 0; b < p->nbuffers; b++)
+            if (p->buffers[b].kind != BUFFER_STEP && p->buffers[b].kind != BUFFER_METRICS && p->buffers[b].bytes &&
+                p->buffers[b].offset >= at && (!next || p->buffers[b].offset < next->offset))
+                next = &p->buffers[b];
+        uint64_t end = next ? next->offset : p->arena_bytes;
+        memset(e->arena + at, 0xff, end - at);
+        if (!next)
+            return;
+        at = next->offset + next->bytes;
+    }
+}
+
+enum status exec_run(struct exec *e, enum routine which, const struct batch_source *batch, struct trace_span *trace)
+{
+    struct play *play = &e->play[which];
+    struct patience patience = {0};
+    play->trace = trace;
+    play->batch = batch;
+    memset(play->done, 0, sizeof play->done);
+    memset(play->open, 0, sizeof play->open);
+    for (uint32_t q = 0; q < NQUEUES; q++)
+        publish_head(e, play, q);
+    atomic_store(&e->s.world->ranks[e->s.world->rank].evaluating, which == ROUTINE_EVAL);
+    if (e->s.shuffle_seed && which == ROUTINE_TRAIN)
+        poison_step(e, play->p);
+    for (uint32_t left = 1; left;) {
+        uint32_t event = world_event(e->s.world);
+        enum progress moved = e->s.shuffle_seed ? pass_shuffled(e, play) : pass_in_order(e, play);
+        if (moved == BROKEN)
+            return world_failed(e->s.world);
+        if (moved == MOVED)
+            patience.polls = 0;
+        else
+            TRY(wait_for_peers(e, event, &patience));
+        left = 0;
+        for (uint32_t q = 0; q < NQUEUES; q++)
+            left += play->count[q] - play->done[q];
+    }
+    for (uint32_t c = 0; c < e->s.channels->n; c++)
+        e->met[c] += play->meetings[c];
+    return STATUS_OK;
+}

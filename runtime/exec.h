@@ -1,0 +1,54 @@
+#ifndef LLMC_EXEC_H
+#define LLMC_EXEC_H
+
+/* Replays one rank's program: in-order queues, wait lists between them, no policy.
+ *
+ * One thread per rank.  A queue's head may start when its waits are done; kernels run to their end, communications
+ * are posted and then polled, so several are under way while kernels run.  Nothing is allocated inside a step. */
+
+#include "runtime/channels.h"
+#include "runtime/device.h"
+
+struct batch_source;
+struct exec;
+
+enum routine { ROUTINE_TRAIN, ROUTINE_EVAL, NROUTINES };
+
+struct trace_span { /* one instruction of one run, world_now_ns(); a communication starts when it is posted */
+    int64_t start_ns, end_ns;
+};
+
+struct exec_setup {
+    struct world *world;
+    const struct device *device;
+    const struct transport_ops *transport;
+    const struct channels *channels;
+    const struct ranks *ranks;
+    const struct program *const *programs[NROUTINES]; /* by role; the second may be NULL */
+    uint64_t shuffle_seed; /* 0 = heads in a fixed order; else adversarial: seeded order, delayed communication, and
+                              the step's memory poisoned before each run */
+    double watchdog_s;     /* report and fail after so long without progress of any rank; 0 = never */
+    bool peers_by_pid;     /* look for dead peers: nobody else does when ranks are started from outside */
+};
+
+/* called before a kernel runs */
+typedef void exec_hook(void *context, const struct program *p, uint32_t insn, const struct kernel_args *k);
+
+/* resolves operands and checks all that kernels require; one sentence in error[] on failure */
+enum status exec_open(struct exec **out, const struct exec_setup *s, char *error, size_t error_size);
+void exec_close(struct exec *e);
+
+const struct program *exec_program(const struct exec *e, enum routine which);
+size_t exec_scratch_bytes(const struct exec *e);
+void exec_set_hook(struct exec *e, exec_hook *hook, void *context); /* NULL = none */
+
+/* The whole program once.  trace: one span per instruction, or NULL. */
+enum status exec_run(struct exec *e, enum routine which, const struct batch_source *batch, struct trace_span *trace);
+
+/* a buffer's memory on this rank; NULL if there is none of that kind */
+void *exec_buffer(const struct exec *e, enum routine which, enum buffer_kind kind);
+
+/* what every rank is at, and whom it waits for, as lines on out */
+void exec_report(const struct exec *e, FILE *out);
+
+#endif

@@ -1,0 +1,201 @@
+/* Loading programs into the executor: queues, meetings, and the checks that need slot values and kernels. */
+
+#include "runtime/exec_play.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static struct view resolve_operand(const struct exec *e, const struct program *p, const struct operand *o)
+{
+    struct view v = {.data = NULL};
+    if (o->buffer == NONE)
+        return v;
+    uint64_t at = p->buffers[o->buffer].offset + o->offset;
+    if (o->slot != UINT16_MAX)
+        at += rank_value(e->s.ranks, e->s.world->rank, o->slot) * o->slot_stride;
+    return (struct view){e->arena + at, (enum dtype)o->dtype, o->mark == MARK_ADD, o->rows, o->cols, o->ld};
+}
+
+void exec_resolve(const struct exec *e, const struct program *p, uint32_t i, struct kernel_args *k)
+{
+    const struct insn *in = &p->insns[i];
+    const struct isa_info *info = isa_info((enum op)in->op);
+    for (uint32_t j = 0; j < info->noperands; j++)
+        k->operand[j] = resolve_operand(e, p, &p->operands[in->operand + j]);
+    for (uint32_t j = 0; j < info->nattrs; j++) {
+        const struct attr *a = &p->attrs[in->attr + j];
+        uint64_t value = a->slot == NONE ? 0 : rank_value(e->s.ranks, e->s.world->rank, a->slot);
+        switch (info->attr[j].kind) {
+        case ATTR_REAL:
+            k->attr[j].f = a->u.f;
+            break;
+        case ATTR_INT:
+            k->attr[j].i = a->u.i;
+            break;
+        case ATTR_BIND:
+            k->attr[j].i = a->u.i + (int64_t)value * a->stride;
+            break;
+        case ATTR_PEER:
+        case ATTR_GROUP:
+            k->attr[j].i = (int64_t)value;
+            break;
+        }
+    }
+}
+
+static enum status fail_insn(const struct exec *e, const struct program *p, uint32_t i, const char *why, char *error,
+                             size_t error_size)
+{
+    char line[512] = "";
+    FILE *f = fmemopen(line, sizeof line, "w");
+    if (f) {
+        program_print_insn(p, i, f);
+        fclose(f);
+    }
+    snprintf(error, error_size, "rank %u, instruction %u: %s: %s", e->s.world->rank, i, why, line);
+    return STATUS_INPUT;
+}
+
+static bool allocate(struct play *play, uint32_t nchannels)
+{
+    size_t n = play->p->ninsns + (size_t)1;
+    play->order = calloc(n, sizeof *play->order);
+    play->channel = calloc(n, sizeof *play->channel);
+    play->self = calloc(n, sizeof *play->self);
+    play->number = calloc(n, sizeof *play->number);
+    play->meetings = calloc(nchannels + (size_t)1, sizeof *play->meetings);
+    return play->order && play->channel && play->self && play->number && play->meetings;
+}
+
+/* instructions are in seq order, so numbering them as they come is the order in which all members meet */
+static enum status number_meetings(const struct exec *e, struct play *play, char *error, size_t error_size)
+{
+    const struct program *p = play->p;
+    for (uint32_t i = 0; i < p->ninsns; i++) {
+        if (!insn_is_meeting(&p->insns[i]))
+            continue;
+        uint32_t c = channels_of(e->s.channels, e->s.ranks, e->s.world->rank, p, i, &play->self[i]);
+        if (play->self[i] == NONE)
+            return fail_insn(e, p, i, "this rank is no member of its group", error, error_size);
+        const struct channel *channel = &e->s.channels->list[c];
+        if (p->insns[i].op == OP_BROADCAST &&
+            (uint64_t)p->attrs[p->insns[i].attr + ATTR(BROADCAST, root)].u.i >= channel->nmembers)
+            return fail_insn(e, p, i, "its root is no member of its group", error, error_size);
+        if (isa_info((enum op)p->insns[i].op)->unit == UNIT_P2P && channel->members[0] == channel->members[1])
+            return fail_insn(e, p, i, "a rank cannot send to itself", error, error_size);
+        play->channel[i] = c;
+        play->number[i] = play->meetings[c]++;
+    }
+    return STATUS_OK;
+}
+
+static enum status check_kernels(struct exec *e, const struct play *play, char *error, size_t error_size)
+{
+    for (uint32_t i = 0; i < play->p->ninsns; i++) {
+        struct kernel_args k = {.scratch = NULL};
+        if (insn_is_meeting(&play->p->insns[i]))
+            continue;
+        exec_resolve(e, play->p, i, &k);
+        enum op op = (enum op)play->p->insns[i].op;
+        const char *why = e->s.device->check(op, &k);
+        if (why)
+            return fail_insn(e, play->p, i, why, error, error_size);
+        size_t bytes = e->s.device->scratch_floats(op, &k) * sizeof(float);
+        e->scratch_bytes = bytes > e->scratch_bytes ? bytes : e->scratch_bytes;
+    }
+    return STATUS_OK;
+}
+
+static enum status load(struct exec *e, struct play *play, const struct program *p, char *error, size_t error_size)
+{
+    play->p = p;
+    if (p->arena_bytes > e->s.world->arena_bytes || !allocate(play, e->s.channels->n))
+        return STATUS_WORLD;
+    for (uint32_t i = 0; i < p->ninsns; i++)
+        play->count[p->insns[i].queue]++;
+    for (uint32_t q = 1; q < NQUEUES; q++)
+        play->first[q] = play->first[q - 1] + play->count[q - 1];
+    uint32_t next[NQUEUES];
+    memcpy(next, play->first, sizeof next);
+    for (uint32_t i = 0; i < p->ninsns; i++)
+        play->order[next[p->insns[i].queue]++] = i;
+    TRY(number_meetings(e, play, error, error_size));
+    return check_kernels(e, play, error, error_size);
+}
+
+enum status exec_open(struct exec **out, const struct exec_setup *s, char *error, size_t error_size)
+{
+    struct exec *e = calloc(1, sizeof *e);
+    snprintf(error, error_size, "out of memory while loading programs");
+    if (!e)
+        return STATUS_WORLD;
+    e->s = *s;
+    e->arena = s->world->arena[s->world->rank];
+    /* ranks must not make the same choices */
+    e->random = s->shuffle_seed * 0x9e3779b97f4a7c15 + s->world->rank;
+    e->met = calloc(s->channels->n + (size_t)1, sizeof *e->met);
+    enum status st = e->met ? STATUS_OK : STATUS_WORLD;
+    uint32_t role = s->ranks->ranks[s->world->rank].role;
+    for (uint32_t r = 0; r < NROUTINES && st == STATUS_OK; r++)
+        if (s->programs[r] && s->programs[r][role])
+            st = load(e, &e->play[r], s->programs[r][role], error, error_size);
+    if (st == STATUS_OK)
+        st = s->transport->open(&e->transport, s->world, s->channels->list, s->channels->n);
+    e->scratch_bytes = (e->scratch_bytes + 4096) / 4096 * 4096;
+    if (st == STATUS_OK) {
+        void *map = mmap(NULL, e->scratch_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        e->scratch = map == MAP_FAILED ? NULL : map;
+        st = e->scratch ? STATUS_OK : STATUS_WORLD;
+    }
+    if (st != STATUS_OK) {
+        exec_close(e);
+        return st;
+    }
+    *out = e;
+    return STATUS_OK;
+}
+
+void exec_close(struct exec *e)
+{
+    if (!e)
+        return;
+    for (uint32_t r = 0; r < NROUTINES; r++) {
+        free(e->play[r].order);
+        free(e->play[r].channel);
+        free(e->play[r].self);
+        free(e->play[r].number);
+        free(e->play[r].meetings);
+    }
+    if (e->transport)
+        e->s.transport->close(e->transport);
+    if (e->scratch)
+        munmap(e->scratch, e->scratch_bytes);
+    free(e->met);
+    free(e);
+}
+
+const struct program *exec_program(const struct exec *e, enum routine which)
+{
+    return e->play[which].p;
+}
+
+size_t exec_scratch_bytes(const struct exec *e)
+{
+    return e->scratch_bytes;
+}
+
+void exec_set_hook(struct exec *e, exec_hook *hook, void *context)
+{
+    e->hook = hook;
+    e->hook_context = context;
+}
+
+void *exec_buffer(const struct exec *e, enum routine which, enum buffer_kind kind)
+{
+    const struct program *p = e->play[which].p;
+    for (uint32_t b = 0; p && b < p->nbuffers; b++)
+        if (p->buffers[b].kind == kind)
+            return e->arena + p->buffers[b].offset;
+    return NULL;
+}

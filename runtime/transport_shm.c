@@ -1,0 +1,357 @@
+/* Meetings in shared memory: every process sees every arena, so data moves once, from operand to operand.
+ *
+ * A channel has DEPTH seats used in turn.  The last member to post a meeting checks that all agree, cuts the work
+ * into pieces and opens it; then every member that polls takes pieces until none are left, so whoever has a core
+ * works and nobody waits for a particular rank to be scheduled.  A piece of a sum is computed by one process from
+ * all members in member order and written to all who need it: one pass, the same bits whoever does it, and operands
+ * may be in place because a piece is read before it is written and by nobody else.
+ * A seat is free for meeting k + DEPTH when its poster has seen k end; opening k + DEPTH needs all posters. */
+
+#include "kernels/cpu/rows.h"
+#include "runtime/transport.h"
+
+#include <stdlib.h>
+
+enum { DEPTH = 4, PIECE = 16384 /* elements */, BLOCK = 1024 /* elements of a partial sum */ };
+
+struct offer { /* one member's operands, as arena offsets */
+    uint64_t x, y;
+    uint32_t x_rows, y_rows, cols, x_ld, y_ld, op, dtype, argument;
+};
+struct seat {
+    _Alignas(64) _Atomic uint64_t arrivals; /* in all meetings of this seat */
+    _Atomic uint64_t open;                  /* number + 1 of the meeting whose pieces may be taken */
+    uint32_t pieces;
+    _Alignas(64) _Atomic uint32_t taken;
+    _Alignas(64) _Atomic uint32_t finished;
+    struct offer offer[];
+};
+struct line { /* a channel as this process knows it */
+    struct channel channel;
+    uint8_t *seats;
+    size_t seat_bytes;
+    uint64_t ended[DEPTH]; /* number + 1 of the last meeting in that seat that this rank saw end */
+};
+struct transport {
+    struct world *world;
+    uint32_t nlines;
+    struct line *lines;
+};
+
+static size_t seat_bytes(uint32_t nmembers)
+{
+    size_t bytes = sizeof(struct seat) + nmembers * sizeof(struct offer);
+    return (bytes + 63) / 64 * 64;
+}
+
+static size_t shared_bytes(const struct channel *channels, uint32_t nchannels)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < nchannels; i++)
+        bytes += DEPTH * seat_bytes(channels[i].nmembers);
+    return bytes;
+}
+
+static enum status shm_open_transport(struct transport **out, struct world *w, const struct channel *channels,
+                                      uint32_t nchannels)
+{
+    struct transport *t = calloc(1, sizeof *t);
+    if (!t || !(t->lines = calloc((size_t)nchannels + 1, sizeof *t->lines))) {
+        free(t);
+        return STATUS_WORLD;
+    }
+    t->world = w;
+    t->nlines = nchannels;
+    uint8_t *next = w->transport;
+    for (uint32_t i = 0; i < nchannels; i++) {
+        t->lines[i].channel = channels[i];
+        t->lines[i].seats = next;
+        t->lines[i].seat_bytes = seat_bytes(channels[i].nmembers);
+        next += DEPTH * t->lines[i].seat_bytes;
+    }
+    *out = t;
+    return STATUS_OK;
+}
+
+static void shm_close(struct transport *t)
+{
+    if (t)
+        free(t->lines);
+    free(t);
+}
+
+static struct seat *seat_of(const struct line *l, uint64_t number)
+{
+    return (struct seat *)(void *)(l->seats + number % DEPTH * l->seat_bytes);
+}
+
+/* an operand of some member, addressed by logical element */
+struct side {
+    uint8_t *data;
+    uint32_t cols, ld, bytes;
+};
+
+static struct side side_of(const struct transport *t, const struct line *l, const struct seat *s, uint32_t member,
+                           bool receiving)
+{
+    const struct offer *o = &s->offer[member];
+    struct side side = {t->world->arena[l->channel.members[member]] + (receiving ? o->y : o->x), o->cols,
+                        receiving ? o->y_ld : o->x_ld, isa_dtype_bytes((enum dtype)o->dtype)};
+    return side;
+}
+
+static uint8_t *element(const struct side *s, uint64_t e)
+{
+    return s->data + (e / s->cols * s->ld + e % s->cols) * s->bytes;
+}
+
+/* elements from e on, at most n, that lie side by side in both */
+static uint64_t run_length(const struct side *a, const struct side *b, uint64_t e, uint64_t f, uint64_t n)
+{
+    if (a->ld == a->cols && b->ld == b->cols)
+        return n;
+    uint64_t in_a = a->cols - e % a->cols, in_b = b->cols - f % b->cols, least = in_a < in_b ? in_a : in_b;
+    return least < n ? least : n;
+}
+
+static void copy_elements(const struct side *to, uint64_t f, const struct side *from, uint64_t e, uint64_t n)
+{
+    for (uint64_t run; n; n -= run, e += run, f += run) {
+        run = run_length(from, to, e, f, n);
+        uint8_t *out = element(to, f), *in = element(from, e);
+        if (out != in)
+            memcpy(out, in, run * from->bytes);
+    }
+}
+
+/* running sums of up to BLOCK elements, in the type they are taken in */
+union sums {
+    float f[BLOCK];
+    double d[BLOCK];
+    int32_t i[BLOCK];
+};
+
+#define COMBINE(acc, value)                                                                                  \
+    do {                                                                                                     \
+        if (first)                                                                                           \
+            (acc) = (value);                                                                                 \
+        else if (!maximum)                                                                                   \
+            (acc) += (value);                                                                                \
+        else if ((value) > (acc))                                                                            \
+            (acc) = (value);                                                                                 \
+    } while (0)
+
+static void combine(union sums *sums, const uint8_t *in, uint32_t n, enum dtype dtype, bool first, bool maximum)
+{
+    const float *f = (const void *)in;
+    const double *d = (const void *)in;
+    const uint16_t *h = (const void *)in;
+    const int32_t *w = (const void *)in;
+    switch (dtype) {
+    case DTYPE_F32:
+        for (uint32_t j = 0; j < n; j++)
+            COMBINE(sums->f[j], f[j]);
+        break;
+    case DTYPE_BF16:
+        for (uint32_t j = 0; j < n; j++)
+            COMBINE(sums->f[j], bf16_load(h[j]));
+        break;
+    case DTYPE_F64:
+        for (uint32_t j = 0; j < n; j++)
+            COMBINE(sums->d[j], d[j]);
+        break;
+    case DTYPE_I32:
+        for (uint32_t j = 0; j < n; j++)
+            COMBINE(sums->i[j], w[j]);
+        break;
+    case NDTYPES:
+        break;
+    }
+}
+
+static void put_sums(const union sums *sums, uint8_t *out, uint32_t n, enum dtype dtype)
+{
+    uint16_t *h = (void *)out;
+    switch (dtype) {
+    case DTYPE_F32:
+    case DTYPE_I32:
+        memcpy(out, sums, n * sizeof(float));
+        break;
+    case DTYPE_BF16:
+        for (uint32_t j = 0; j < n; j++)
+            h[j] = bf16_round(sums->f[j]);
+        break;
+    case DTYPE_F64:
+        memcpy(out, sums, n * sizeof(double));
+        break;
+    case NDTYPES:
+        break;
+    }
+}
+
+/* elements [e, e + n) of the members' x, summed; to every member's x at e, or to one member's y at f */
+static void sum_elements(const struct transport *t, const struct line *l, const struct seat *s, uint64_t e, uint64_t n,
+                         uint32_t to, uint64_t f)
+{
+    union sums sums;
+    enum dtype dtype = (enum dtype)s->offer[0].dtype;
+    bool everyone = to == UINT32_MAX;
+    uint32_t members = l->channel.nmembers, cols = s->offer[0].cols;
+    for (uint64_t run; n; n -= run, e += run, f += run) {
+        run = n < BLOCK ? n : BLOCK;
+        run = run < cols - e % cols ? run : cols - e % cols; /* members may differ in ld, never in cols */
+        for (uint32_t m = 0; m < members; m++) {
+            struct side x = side_of(t, l, s, m, false);
+            combine(&sums, element(&x, e), (uint32_t)run, dtype, m == 0, s->offer[0].argument && everyone);
+        }
+        for (uint32_t m = everyone ? 0 : to; m < (everyone ? members : to + 1); m++) {
+            struct side y = side_of(t, l, s, m, !everyone);
+            put_sums(&sums, element(&y, everyone ? e : f), (uint32_t)run, dtype);
+        }
+    }
+}
+
+/* the shape of a meeting's work: `lots` independent parts of `elements` each, cut into pieces */
+static void measure(const struct line *l, const struct seat *s, uint64_t *lots, uint64_t *elements)
+{
+    const struct offer *o = &s->offer[0];
+    uint64_t n = l->channel.nmembers, size = (uint64_t)o->x_rows * o->cols;
+    *lots = 1;
+    *elements = size;
+    if (o->op == OP_REDUCE_SCATTER) {
+        *lots = n;
+        *elements = size / n;
+    } else if (o->op == OP_ALL_GATHER) {
+        *lots = n;
+    } else if (o->op == OP_ALL_TO_ALL) {
+        *lots = n * n;
+        *elements = size / n;
+    }
+}
+
+static void do_piece(const struct transport *t, const struct line *l, const struct seat *s, uint32_t piece)
+{
+    uint64_t lots, elements, n = l->channel.nmembers;
+    measure(l, s, &lots, &elements);
+    uint64_t per_lot = (elements + PIECE - 1) / PIECE, lot = piece / per_lot, e = piece % per_lot * PIECE;
+    uint64_t count = elements - e < PIECE ? elements - e : PIECE;
+    const struct offer *o = &s->offer[0];
+    struct side x, y;
+    if (o->op == OP_ALL_REDUCE) {
+        sum_elements(t, l, s, e, count, UINT32_MAX, 0);
+    } else if (o->op == OP_REDUCE_SCATTER) {
+        sum_elements(t, l, s, lot * elements + e, count, (uint32_t)lot, e);
+    } else if (o->op == OP_ALL_TO_ALL) { /* lot = giver * n + receiver */
+        x = side_of(t, l, s, (uint32_t)(lot / n), false);
+        y = side_of(t, l, s, (uint32_t)(lot % n), true);
+        copy_elements(&y, lot / n * elements + e, &x, lot % n * elements + e, count);
+    } else if (o->op == OP_ALL_GATHER) {
+        x = side_of(t, l, s, (uint32_t)lot, false);
+        for (uint32_t m = 0; m < n; m++) {
+            y = side_of(t, l, s, m, true);
+            copy_elements(&y, lot * elements + e, &x, e, count);
+        }
+    } else { /* BROADCAST from the root, or SEND from member 0 */
+        uint32_t root = o->op == OP_BROADCAST ? o->argument : 0;
+        x = side_of(t, l, s, root, false);
+        for (uint32_t m = 0; m < n; m++) {
+            y = side_of(t, l, s, m, true);
+            if (m != root)
+                copy_elements(&y, e, &x, e, count);
+        }
+    }
+}
+
+static bool is_pair(uint32_t op)
+{
+    return op == OP_SEND || op == OP_RECV;
+}
+
+/* all members' offers must describe the same meeting */
+static bool agree(const struct transport *t, const struct line *l, const struct seat *s)
+{
+    const struct offer *a = &s->offer[0];
+    for (uint32_t m = 1; m < l->channel.nmembers; m++) {
+        const struct offer *b = &s->offer[m];
+        bool pair = is_pair(a->op) && is_pair(b->op) && a->op != b->op;
+        if ((a->op == b->op || pair) && a->dtype == b->dtype && a->cols == b->cols && a->x_rows == b->x_rows &&
+            a->y_rows == b->y_rows && a->argument == b->argument)
+            continue;
+        world_fail(t->world, STATUS_BUG,
+                   "ranks %u and %u meet with different operations: %s %s %ux%u and %s %s %ux%u (argument %u, %u)",
+                   l->channel.members[0], l->channel.members[m], isa_info((enum op)a->op)->name,
+                   isa_dtype_name((enum dtype)a->dtype), a->x_rows, a->cols, isa_info((enum op)b->op)->name,
+                   isa_dtype_name((enum dtype)b->dtype), b->x_rows, b->cols, a->argument, b->argument);
+        return false;
+    }
+    return true;
+}
+
+static void bump_others(const struct transport *t, const struct line *l)
+{
+    for (uint32_t m = 0; m < l->channel.nmembers; m++)
+        if (l->channel.members[m] != t->world->rank)
+            world_bump(t->world, l->channel.members[m]);
+}
+
+static enum meeting_state shm_post(struct transport *t, const struct meeting *m)
+{
+    struct line *l = &t->lines[m->channel];
+    uint64_t before = m->number < DEPTH ? 0 : m->number - DEPTH + 1;
+    if (l->ended[m->number % DEPTH] != before)
+        return MEETING_REFUSED;
+    struct seat *s = seat_of(l, m->number);
+    struct offer *o = &s->offer[m->self];
+    const uint8_t *arena = t->world->arena[t->world->rank];
+    const struct view *x = &m->x, *y = &m->y;
+    o->x = (uint64_t)((const uint8_t *)x->data - arena);
+    o->y = (uint64_t)((const uint8_t *)y->data - arena);
+    o->x_rows = x->rows;
+    o->y_rows = y->rows;
+    o->cols = x->cols;
+    o->x_ld = x->ld;
+    o->y_ld = y->ld;
+    o->op = (uint32_t)m->op;
+    o->dtype = (uint32_t)x->dtype;
+    o->argument = m->argument;
+    uint64_t all = (m->number / DEPTH + 1) * l->channel.nmembers;
+    if (atomic_fetch_add(&s->arrivals, 1) + 1 < all)
+        return MEETING_OPEN;
+    if (!agree(t, l, s))
+        return MEETING_FAILED;
+    uint64_t lots, elements;
+    measure(l, s, &lots, &elements);
+    s->pieces = (uint32_t)(lots * ((elements + PIECE - 1) / PIECE));
+    atomic_store(&s->taken, 0);
+    atomic_store(&s->finished, 0);
+    atomic_store(&s->open, m->number + 1);
+    if (s->pieces > 1)
+        bump_others(t, l);
+    return MEETING_OPEN;
+}
+
+static enum meeting_state shm_poll(struct transport *t, const struct meeting *m)
+{
+    struct line *l = &t->lines[m->channel];
+    struct seat *s = seat_of(l, m->number);
+    if (atomic_load(&s->open) != m->number + 1)
+        return MEETING_OPEN;
+    while (atomic_load(&s->taken) < s->pieces) {
+        uint32_t piece = atomic_fetch_add(&s->taken, 1);
+        if (piece >= s->pieces)
+            break;
+        do_piece(t, l, s, piece);
+        if (atomic_fetch_add(&s->finished, 1) + 1 == s->pieces)
+            bump_others(t, l);
+    }
+    if (atomic_load(&s->finished) < s->pieces)
+        return MEETING_OPEN;
+    l->ended[m->number % DEPTH] = m->number + 1;
+    return MEETING_DONE;
+}
+
+const struct transport_ops *transport_shm(void)
+{
+    static const struct transport_ops shm = {"shm", shared_bytes, shm_open_transport, shm_close, shm_post, shm_poll};
+    return &shm;
+}

@@ -1,0 +1,229 @@
+/* The shared region: layout, attaching, events, barrier, failure.
+ *
+ * Layout: control block, rank faces, transport, trace, coverage, then the arenas, each between inaccessible guard
+ * pages.  Events are futex words (Drepper, "Futexes Are Tricky"): a sleeper publishes that it sleeps and the kernel
+ * re-checks the word, so a bump is never lost. */
+
+#include "runtime/world.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PAGE_BYTES = 4096 };
+static const uint64_t ready_mark = 0x6c6c6d72756e3031; /* "llmrun01" */
+
+int64_t world_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static size_t pages(uint64_t bytes)
+{
+    return (size_t)((bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES);
+}
+
+static long futex(_Atomic uint32_t *word, int op, uint32_t value, const struct timespec *timeout)
+{
+    return syscall(SYS_futex, (void *)word, op, value, timeout, NULL, 0);
+}
+
+uint32_t world_event(const struct world *w)
+{
+    return atomic_load(&w->ranks[w->rank].event);
+}
+
+void world_bump(const struct world *w, uint32_t rank)
+{
+    struct world_rank *r = &w->ranks[rank];
+    atomic_fetch_add(&r->event, 1);
+    if (atomic_load(&r->sleeping))
+        futex(&r->event, FUTEX_WAKE, 1, NULL);
+}
+
+void world_sleep(const struct world *w, uint32_t event)
+{
+    struct world_rank *r = &w->ranks[w->rank];
+    struct timespec tenth = {0, 100000000};
+    atomic_store(&r->sleeping, 1);
+    if (!atomic_load(&w->control->failed))
+        futex(&r->event, FUTEX_WAIT, event, &tenth);
+    atomic_store(&r->sleeping, 0);
+}
+
+void world_fail(const struct world *w, enum status st, const char *fmt, ...)
+{
+    uint32_t none = STATUS_OK;
+    if (!atomic_compare_exchange_strong(&w->control->failed, &none, (uint32_t)st))
+        return;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(w->control->message, sizeof w->control->message, fmt, ap);
+    va_end(ap);
+    atomic_store(&w->control->message_ready, 1);
+    for (uint32_t i = 0; i < w->nranks; i++)
+        world_bump(w, i);
+}
+
+enum status world_failed(const struct world *w)
+{
+    return (enum status)atomic_load(&w->control->failed);
+}
+
+enum status world_barrier(const struct world *w)
+{
+    uint32_t turn = atomic_load(&w->control->barrier_turn);
+    if (atomic_fetch_add(&w->control->barrier_count, 1) + 1 == w->nranks) {
+        atomic_store(&w->control->barrier_count, 0);
+        atomic_fetch_add(&w->control->barrier_turn, 1);
+        for (uint32_t i = 0; i < w->nranks; i++)
+            world_bump(w, i);
+    }
+    for (;;) {
+        uint32_t event = world_event(w);
+        if (atomic_load(&w->control->barrier_turn) != turn)
+            return world_failed(w);
+        TRY(world_failed(w));
+        world_sleep(w, event);
+    }
+}
+
+/* one process makes the object, the others open it once it is marked ready by a living process */
+static int open_shared(const char *name, size_t bytes, uint32_t rank, double timeout_s, char *error, size_t error_size)
+{
+    int64_t end = world_now_ns() + (int64_t)(timeout_s * 1e9);
+    if (rank == 0) {
+        shm_unlink(name);
+        int fd = shm_open(name, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+        if (fd < 0 || ftruncate(fd, (off_t)bytes)) {
+            snprintf(error, error_size, "cannot make shared memory %s of %zu bytes: %s", name, bytes, strerror(errno));
+            if (fd >= 0)
+                close(fd);
+            return -1;
+        }
+        return fd;
+    }
+    for (;;) {
+        int fd = shm_open(name, O_RDWR | O_CLOEXEC, 0600);
+        struct stat st;
+        if (fd >= 0 && !fstat(fd, &st) && (size_t)st.st_size == bytes) {
+            struct world_control *c = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+            bool ready = c != MAP_FAILED && atomic_load(&c->ready) == ready_mark && atomic_load(&c->attached) > 0;
+            if (c != MAP_FAILED)
+                munmap(c, PAGE_BYTES);
+            if (ready)
+                return fd;
+        }
+        if (fd >= 0)
+            close(fd);
+        if (world_now_ns() > end) {
+            snprintf(error, error_size, "rank 0 did not appear within %.0f s (shared memory %s)", timeout_s, name);
+            return -1;
+        }
+        usleep(2000);
+    }
+}
+
+static enum status wait_attached(struct world *w, const char *name, double timeout_s, char *error, size_t error_size)
+{
+    int64_t end = world_now_ns() + (int64_t)(timeout_s * 1e9);
+    while (atomic_load(&w->control->attached) < w->nranks) {
+        if (world_now_ns() > end) {
+            snprintf(error, error_size, "%u of %u ranks attached within %.0f s", atomic_load(&w->control->attached),
+                     w->nranks, timeout_s);
+            if (w->rank == 0)
+                shm_unlink(name);
+            return STATUS_MISMATCH;
+        }
+        usleep(2000);
+    }
+    if (w->rank == 0)
+        shm_unlink(name);
+    return STATUS_OK;
+}
+
+/* places everything in the region; the guard page before an arena is the one behind its predecessor */
+static void lay_out(struct world *w, const struct world_sizes *s, size_t at[5])
+{
+    at[0] = pages(sizeof *w->control);
+    at[1] = at[0] + pages(s->nranks * sizeof *w->ranks);
+    at[2] = at[1] + pages(s->transport_bytes);
+    at[3] = at[2] + pages(s->trace_bytes);
+    at[4] = at[3] + pages(s->coverage_bytes);
+    w->control_bytes = at[4];
+    w->map_bytes = at[4] + PAGE_BYTES + s->nranks * (pages(s->arena_bytes) + PAGE_BYTES);
+}
+
+static enum status map_region(struct world *w, const struct world_sizes *s, int fd, char *error, size_t error_size)
+{
+    size_t at[5];
+    lay_out(w, s, at);
+    int flags = MAP_SHARED | MAP_NORESERVE | (fd < 0 ? MAP_ANONYMOUS : 0);
+    w->map = mmap(NULL, w->map_bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+    if (w->map == MAP_FAILED) {
+        snprintf(error, error_size, "cannot map %zu bytes for %u arenas: %s", w->map_bytes, s->nranks, strerror(errno));
+        w->map = NULL;
+        return STATUS_WORLD;
+    }
+    w->control = (struct world_control *)(void *)w->map;
+    w->ranks = (struct world_rank *)(void *)(w->map + at[0]);
+    w->transport = w->map + at[1];
+    w->trace = w->map + at[2];
+    w->coverage = w->map + at[3];
+    w->arena = calloc(s->nranks, sizeof *w->arena);
+    if (!w->arena)
+        return STATUS_WORLD;
+    uint8_t *next = w->map + at[4];
+    for (uint32_t r = 0; r <= s->nranks; r++, next += pages(s->arena_bytes)) {
+        mprotect(next, PAGE_BYTES, PROT_NONE);
+        next += PAGE_BYTES;
+        if (r < s->nranks)
+            w->arena[r] = next;
+    }
+    return STATUS_OK;
+}
+
+enum status world_open(struct world *w, const struct world_sizes *sizes, const char *name, uint32_t rank,
+                       double timeout_s, char *error, size_t error_size)
+{
+    size_t at[5];
+    int fd = -1;
+    *w = (struct world){.rank = rank, .nranks = sizes->nranks, .arena_bytes = sizes->arena_bytes};
+    w->spins = sizes->nranks > (uint32_t)sysconf(_SC_NPROCESSORS_ONLN) ? 8 : 100;
+    if (name) {
+        lay_out(w, sizes, at);
+        fd = open_shared(name, w->map_bytes, rank, timeout_s, error, error_size);
+        if (fd < 0)
+            return STATUS_WORLD;
+    }
+    enum status st = map_region(w, sizes, fd, error, error_size);
+    if (fd >= 0)
+        close(fd);
+    if (st != STATUS_OK || !name)
+        return st;
+    atomic_fetch_add(&w->control->attached, 1);
+    if (rank == 0)
+        atomic_store(&w->control->ready, ready_mark);
+    return wait_attached(w, name, timeout_s, error, error_size);
+}
+
+void world_close(struct world *w)
+{
+    if (w->map)
+        munmap(w->map, w->map_bytes);
+    free(w->arena);
+    w->map = NULL;
+    w->arena = NULL;
+}
