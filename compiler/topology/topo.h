@@ -53,6 +53,7 @@ struct topo_node_type {
     uint32_t nnics;
     const struct topo_nic *nics;
     double nic_bytes_s_per_gpu; /* sum over NICs / gpus; 0 without NICs */
+    uint32_t nnodes, first_domain; /* nodes of this type; index of its first scale-up domain */
     uint64_t host_memory_bytes;
     double host_bytes_s;
     const struct topo_detail *detail; /* from an NCCL dump, or NULL */
@@ -129,13 +130,17 @@ struct topo *topo_read(struct arena *a, struct diag *d, const char *path);
 /* the same from memory; base: folder that relative hrefs start from, or NULL to refuse them */
 struct topo *topo_parse(struct arena *a, struct diag *d, const struct source *source, const char *base);
 
-/* Nodes that a plan may use, in order: usable, of the given type (UINT32_MAX = the only type with usable nodes), no
- * excluded GPU.  Returns the count and an arena array of node indices. */
+/* Nodes that a plan may use, in order: usable, of the given type (UINT32_MAX = the only type with usable nodes; 0 of
+ * them when there are several), no excluded GPU.  Returns the count and an arena array of node indices. */
 uint32_t topo_usable(struct arena *a, const struct topo *t, uint32_t type, uint32_t **nodes);
 
 /* Level of the network between two nodes: 0 same NVLink domain, k the k-th tier (1 = innermost), for the k-th entry
  * of tiers; nodes that only the last tier joins give ntiers. */
 uint32_t topo_level(const struct topo *t, uint32_t node_a, uint32_t node_b);
+/* Which group of tiers[tier] a node is in, and which scale-up domain (a node without scale-up is one of its own). */
+uint32_t topo_group(const struct topo *t, uint32_t tier, uint32_t node);
+uint32_t topo_domain(const struct topo *t, uint32_t node);
+uint32_t topo_ndomains(const struct topo *t);
 /* One-way bytes/s per GPU and latency at a level, for healthy GPUs of one type.  Level 0: scale-up; without one, host
  * memory (host-bandwidth, else half of the memory bandwidth).  Level k: NIC share / max(1, oversubscriptions so far);
  * on a torus both links of one axis. */

@@ -1,0 +1,112 @@
+/* The catalogue of accelerators.
+ *
+ * Memory is what the driver reports to programs, which is less than the number on the box.  Peaks are dense: the
+ * data-sheets of NVIDIA and AMD print twice as much "with sparsity".  Scale-up is the data-sheet's figure for both
+ * directions together; the compiler halves it.  The reserve is what a process loses before it allocates anything: about
+ * 0.5 GiB for the CUDA context and modules and 0.5 to 0.7 GiB for NCCL's first communicator with its channel buffers,
+ * rounded up to 2 GiB for the further communicators of a mixed-parallel job.
+ *
+ * Sources: public data-sheets and architecture papers of the vendors, named per row, read in 2025 and 2026. */
+
+#include "compiler/topology/topo_catalogue.h"
+
+#include "compiler/support/vec.h"
+
+#include <string.h>
+#include <strings.h>
+
+#define MIB(n) ((uint64_t)((n) * 1048576.0))
+#define GIB(n) ((uint64_t)((n) * 1073741824.0))
+#define RESERVE GIB(2.0)
+
+/* memory in bytes, bandwidths in GB/s, peaks in TFLOP/s dense: fp32 (not on tensor cores), tf32, bf16, fp16, fp8, fp4 */
+#define GPU(name, sm_, memory, reserve, memory_gb_s, fp32, tf32, bf16, fp16, fp8, fp4, kind, both_gb_s, from)            \
+    {{name, true, memory, reserve, (memory_gb_s) * 1e9,                                                                  \
+      {(fp32) * 1e12, (tf32) * 1e12, (bf16) * 1e12, (fp16) * 1e12, (fp8) * 1e12, (fp4) * 1e12}, {0}, sm_, 0},            \
+     kind, (both_gb_s) * 1e9, from}
+
+#define SW SCALE_UP_NVSWITCH
+#define ME SCALE_UP_MESH
+#define NO SCALE_UP_NONE
+
+static const struct topo_catalogue_gpu catalogue[] = {
+    /*  model               sm memory      reserve  GB/s  fp32  tf32   bf16   fp16   fp8    fp4    scale-up GB/s both */
+    GPU("V100",             70, GIB(31.7), RESERVE,  900, 15.7, 0,     0,     125,   0,     0,     ME, 300,
+        "Tesla V100 data-sheet 2020, SXM2 32 GB"),
+    GPU("A100-SXM",         80, GIB(79.3), RESERVE, 2039, 19.5, 156,   312,   312,   0,     0,     SW, 600,
+        "A100 data-sheet 2021, SXM 80 GB"),
+    GPU("A100-SXM-80GB",    80, GIB(79.3), RESERVE, 2039, 19.5, 156,   312,   312,   0,     0,     SW, 600,
+        "A100 data-sheet 2021, SXM 80 GB"),
+    GPU("A100-SXM-40GB",    80, GIB(39.5), RESERVE, 1555, 19.5, 156,   312,   312,   0,     0,     SW, 600,
+        "A100 data-sheet 2020, SXM 40 GB"),
+    GPU("A100-PCIe-80GB",   80, GIB(79.3), RESERVE, 1935, 19.5, 156,   312,   312,   0,     0,     NO, 600,
+        "A100 data-sheet 2021, PCIe 80 GB; 600 GB/s only between pairs with a bridge"),
+    GPU("A800-SXM",         80, GIB(79.3), RESERVE, 2039, 19.5, 156,   312,   312,   0,     0,     SW, 400,
+        "A800 data-sheet 2022: A100 with 400 GB/s NVLink"),
+    GPU("H100-SXM",         90, GIB(79.6), RESERVE, 3350, 66.9, 494.7, 989.4, 989.4, 1978.9, 0,    SW, 900,
+        "H100 architecture paper 2022 and data-sheet 2023, SXM5 80 GB"),
+    GPU("H100-SXM-96GB-HBM2e", 90, GIB(95.0), RESERVE, 2400, 66.9, 494.7, 989.4, 989.4, 1978.9, 0, SW, 900,
+        "as H100-SXM, with 96 GB of HBM2e at 2.4 TB/s as torchtitan's benchmark page of 2024 describes it"),
+    GPU("H100-PCIe",        90, GIB(79.2), RESERVE, 2000, 51.2, 378,   756,   756,   1513,  0,     NO, 600,
+        "H100 data-sheet 2023, PCIe 80 GB; 600 GB/s only between pairs with a bridge"),
+    GPU("H200-SXM",         90, GIB(139.8), RESERVE, 4800, 66.9, 494.7, 989.4, 989.4, 1978.9, 0,   SW, 900,
+        "H200 data-sheet 2024, SXM 141 GB"),
+    GPU("H800-SXM",         90, GIB(79.6), RESERVE, 3350, 66.9, 494.7, 989.4, 989.4, 1978.9, 0,    SW, 400,
+        "H800 data-sheet 2023: H100 with 400 GB/s NVLink (also arXiv 2505.09343)"),
+    GPU("H20",              90, GIB(95.6), RESERVE, 4000, 44,   74,    148,   148,   296,   0,     SW, 900,
+        "H20 data-sheet 2024, SXM 96 GB"),
+    GPU("GH200",            90, GIB(94.5), RESERVE, 4000, 66.9, 494.7, 989.4, 989.4, 1978.9, 0,    NO, 900,
+        "GH200 data-sheet 2024, 96 GB HBM3; NVLink only where machines of 32 are joined"),
+    GPU("B200",            100, GIB(178.3), RESERVE, 7700, 75,  1125,  2250,  2250,  4500,  9000,  SW, 1800,
+        "HGX B200 data-sheet 2024 and DGX B200 guide 2025, 180 GB"),
+    GPU("B300",            103, GIB(267.7), RESERVE, 8000, 75,  1125,  2250,  2250,  4500,  13500, SW, 1800,
+        "HGX B300 data-sheet 2025, 270 GB usable of 288"),
+    GPU("GB200",           100, GIB(184.0), RESERVE, 8000, 80,  1250,  2500,  2500,  5000,  10000, SW, 1800,
+        "GB200 NVL72 data-sheet 2024, 186 GB"),
+    GPU("GB300",           103, GIB(276.6), RESERVE, 8000, 80,  1250,  2500,  2500,  5000,  15000, SW, 1800,
+        "GB300 NVL72 data-sheet 2025, 279 GB usable of 288"),
+    GPU("L40S",             89, GIB(44.4), RESERVE,  864, 91.6, 183,   362,   362,   733,   0,     NO, 0,
+        "L40S data-sheet 2023, 48 GB with ECC"),
+    GPU("MI300X",            0, GIB(191.9), RESERVE, 5300, 163.4, 653.7, 1307.4, 1307.4, 2614.9, 0, ME, 896,
+        "MI300X data-sheet 2023, 192 GB; 7 links of 128 GB/s"),
+    GPU("TPU-v5p",           0, GIB(95.0), GIB(1.0), 2765, 0,   0,     459,   0,     0,     0,     NO, 1200,
+        "Cloud TPU v5p documentation 2024: 6 links of 200 GB/s both ways, described by <torus>"),
+};
+
+/* Vendor 0x10de.  Ids as real dumps of the makers' machines show them (NCCL topology files of clouds and DGX systems). */
+static const struct {
+    unsigned device;
+    const char *model;
+} devices[] = {
+    {0x1db1, "V100"},     {0x1db5, "V100"},     {0x20b0, "A100-SXM-40GB"}, {0x20b2, "A100-SXM-80GB"},
+    {0x20b5, "A100-PCIe-80GB"}, {0x2330, "H100-SXM"}, {0x2335, "H200-SXM"},  {0x2331, "H100-PCIe"},
+    {0x3182, "B300"},     {0x31c2, "GB300"},
+};
+
+const struct topo_catalogue_gpu *topo_catalogue_find(const char *model)
+{
+    for (size_t i = 0; i < ARRAY_LEN(catalogue); i++)
+        if (!strcmp(catalogue[i].gpu.model, model))
+            return &catalogue[i];
+    return NULL;
+}
+
+const char *topo_catalogue_nearest(const char *model)
+{
+    const char *names[ARRAY_LEN(catalogue)];
+    for (size_t i = 0; i < ARRAY_LEN(catalogue); i++)
+        names[i] = catalogue[i].gpu.model;
+    const char *near = diag_nearest(model, names, ARRAY_LEN(names));
+    for (size_t i = 0; !near && *model && i < ARRAY_LEN(names); i++) /* H100, or H100-SXM5-80GB */
+        if (!strncasecmp(names[i], model, strlen(model)) || !strncasecmp(names[i], model, strlen(names[i])))
+            near = names[i];
+    return near;
+}
+
+const char *topo_catalogue_device(unsigned long device)
+{
+    for (size_t i = 0; i < ARRAY_LEN(devices); i++)
+        if (devices[i].device == device)
+            return devices[i].model;
+    return NULL;
+}

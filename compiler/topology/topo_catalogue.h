@@ -1,0 +1,22 @@
+#ifndef LLMC_TOPO_CATALOGUE_H
+#define LLMC_TOPO_CATALOGUE_H
+
+/* What is publicly known of accelerators, so that <gpu model="H100-SXM"/> is enough. */
+
+#include "compiler/topology/topo.h"
+
+struct topo_catalogue_gpu {
+    struct topo_gpu gpu;            /* model, memory, default reserve, dense peaks, sm */
+    enum scale_up_kind scale_up;    /* how the usual machine joins its GPUs */
+    double bidirectional_bytes_s;   /* of scale-up, the data-sheet figure: both directions */
+    const char *source;
+};
+
+/* NULL when the model is not known */
+const struct topo_catalogue_gpu *topo_catalogue_find(const char *model);
+/* the known model that is spelt most alike, or NULL */
+const char *topo_catalogue_nearest(const char *model);
+/* the model that a PCI device id (such as 0x2330, vendor 0x10de) stands for, or NULL */
+const char *topo_catalogue_device(unsigned long device);
+
+#endif

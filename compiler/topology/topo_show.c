@@ -1,0 +1,357 @@
+/* The resolved view of a cluster, for people and as JSON.
+ *
+ * Everything that a plan will rest on is here with its origin, (file) or (catalogue), and every level of the network with
+ * GB/s per GPU and direction, so that a mistaken unit is seen at once. */
+
+#include "compiler/topology/topo.h"
+
+#include "compiler/support/strbuf.h"
+#include "compiler/support/units.h"
+#include "compiler/topology/topo_rules.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define NAMES_SHOWN 6u
+
+static const char *origin(const struct topo_gpu *gpu, uint32_t fact)
+{
+    return gpu->given & fact ? "file" : gpu->known ? "catalogue" : "default";
+}
+
+/* ---- text ---- */
+
+static void print_gpu(const struct topo_gpu *gpu, FILE *out)
+{
+    fprintf(out, "  gpu         %s%s\n", gpu->model, gpu->known ? "" : " (not in the catalogue)");
+    fprintf(out, "  memory      %s (%s), of which %s reserved (%s)\n", units_show_bytes(gpu->memory_bytes).s,
+            origin(gpu, FACT_MEMORY), units_show_bytes(gpu->reserve_bytes).s, origin(gpu, FACT_RESERVE));
+    if (gpu->memory_bytes_s > 0)
+        fprintf(out, "              %s (%s)\n", units_show_bytes_s(gpu->memory_bytes_s).s, origin(gpu, FACT_MEMORY_RATE));
+    const char *label = "dense peak";
+    for (int i = 0; i < NTOPO_DTYPES; i++) {
+        if (gpu->peak_flop_s[i] <= 0)
+            continue;
+        fprintf(out, "  %-10s  %-5s %s (%s)", label, topo_dtype_words[i], units_show_flop_s(gpu->peak_flop_s[i]).s,
+                origin(gpu, (uint32_t)FACT_PEAK << i));
+        if (gpu->efficiency[i] > 0)
+            fprintf(out, ", efficiency %s", units_show_real(gpu->efficiency[i]).s);
+        fprintf(out, "\n");
+        label = "";
+    }
+}
+
+static void print_scale_up(const struct topo *t, const struct topo_node_type *type, FILE *out)
+{
+    const struct topo_scale_up *s = &type->scale_up;
+    if (s->kind == SCALE_UP_NONE) {
+        fprintf(out, "  scale-up    none\n");
+        return;
+    }
+    fprintf(out, "  scale-up    %s, %s one way per GPU (%s), %u GPUs per domain", topo_scale_up_words[s->kind],
+            units_show_bytes_s(s->bytes_s).s, type->gpu.given & FACT_SCALE_UP ? "file" : "catalogue", s->gpus);
+    if (s->span > 1) {
+        uint32_t rest = type->nnodes % s->span;
+        fprintf(out, " on %u nodes", s->span);
+        if (rest)
+            fprintf(out, "; the last domain has %u nodes", rest);
+    }
+    fprintf(out, "%s\n", s->multicast ? ", multicast" : "");
+    (void)t;
+}
+
+static void print_type(const struct topo *t, const struct topo_node_type *type, FILE *out)
+{
+    fprintf(out, "\nnode type %s: %s nodes of %u GPUs\n", type->id, units_show_commas(type->nnodes).s, type->gpus);
+    print_gpu(&type->gpu, out);
+    print_scale_up(t, type, out);
+    for (uint32_t i = 0; i < type->nnics; i++)
+        fprintf(out, "  %-10s  %u x %s%s\n", i ? "" : "nic", type->nics[i].count, units_show_bytes_s(type->nics[i].bytes_s).s,
+                type->nics[i].gdr ? "" : ", not direct to GPU memory");
+    if (type->nnics)
+        fprintf(out, "              %s one way per GPU\n", units_show_bytes_s(type->nic_bytes_s_per_gpu).s);
+    if (type->host_memory_bytes)
+        fprintf(out, "  host        %s\n", units_show_bytes(type->host_memory_bytes).s);
+    if (type->host_bytes_s > 0)
+        fprintf(out, "  to host     %s per GPU\n", units_show_bytes_s(type->host_bytes_s).s);
+    if (type->detail) {
+        fprintf(out, "  dump        %u GPUs, %u NICs, %u NUMA nodes", type->detail->ngpus, type->detail->nnics, type->detail->nnuma);
+        if (type->detail->nvlink_bytes_s > 0)
+            fprintf(out, ", NVLink %s effective", units_show_bytes_s(type->detail->nvlink_bytes_s).s);
+        fprintf(out, "\n");
+    }
+}
+
+static void print_level(const struct topo *t, uint32_t level, FILE *out)
+{
+    uint64_t groups = level ? t->tiers[level - 1].ngroups : topo_ndomains(t);
+    char span[32] = "", over[sizeof(struct units_text)] = "-";
+    if (level && t->tiers[level - 1].group_of)
+        snprintf(span, sizeof span, "irregular");
+    else if (level)
+        snprintf(span, sizeof span, "%" PRIu64, t->tiers[level - 1].span < t->nnodes ? t->tiers[level - 1].span : t->nnodes);
+    else
+        snprintf(span, sizeof span, "%u", t->types[0].scale_up.span);
+    if (level)
+        snprintf(over, sizeof over, "%s", units_show_real(t->tiers[level - 1].oversubscription).s);
+    fprintf(out, "  %5u  %-12s %9s %8s %8s", level, topo_level_name(t, level), span, units_show_commas(groups).s, over);
+    for (uint32_t i = 0; i < t->ntypes; i++)
+        fprintf(out, "  %12.4g %9s", topo_level_bytes_s(t, i, level) / 1e9, units_show_seconds(topo_level_latency_s(t, i, level)).s);
+    uint64_t rest = level && !t->tiers[level - 1].group_of ? t->nnodes % t->tiers[level - 1].span : 0;
+    if (rest && groups > 1)
+        fprintf(out, "  last group: %" PRIu64 " nodes", rest);
+    fprintf(out, "\n");
+}
+
+static void print_network(const struct topo *t, FILE *out)
+{
+    fprintf(out, "\nnetwork %s", *t->medium ? t->medium : "of unstated medium");
+    if (t->rails > 1)
+        fprintf(out, ", %u rails%s", t->rails, t->cross_rail ? "" : " that never meet");
+    if (t->torus_dims) {
+        fprintf(out, ", torus");
+        for (uint32_t i = 0; i < t->torus_dims; i++)
+            fprintf(out, "%s%u", i ? "x" : " ", t->torus[i]);
+        fprintf(out, " of %s links", units_show_bytes_s(t->torus_bytes_s).s);
+    }
+    fprintf(out, "\n  level  %-12s %9s %8s %8s", "name", "nodes", "groups", "oversub");
+    for (uint32_t i = 0; i < t->ntypes; i++)
+        fprintf(out, "  %12s %9s", "GB/s per GPU", "latency");
+    fprintf(out, "\n");
+    if (t->ntypes > 1) {
+        fprintf(out, "  %46s", "");
+        for (uint32_t i = 0; i < t->ntypes; i++)
+            fprintf(out, "  %22.22s", t->types[i].id);
+        fprintf(out, "\n");
+    }
+    for (uint32_t level = 0; level <= t->ntiers; level++)
+        print_level(t, level, out);
+}
+
+/* "excluded 2 nodes: h017 (ECC), h023 (ECC)" */
+static void print_state(const struct topo *t, enum node_state state, const char *label, FILE *out)
+{
+    uint32_t n = 0, shown = 0;
+    for (uint32_t i = 0; i < t->nnodes; i++)
+        n += t->nodes[i].state == state;
+    if (!n)
+        return;
+    fprintf(out, "%s %s node%s:", label, units_show_commas(n).s, n > 1 ? "s" : "");
+    for (uint32_t i = 0; i < t->nnodes && shown < NAMES_SHOWN; i++) {
+        const struct topo_node *node = &t->nodes[i];
+        if (node->state != state)
+            continue;
+        fprintf(out, "%s %s", shown++ ? "," : "", node->name);
+        if (node->reason)
+            fprintf(out, " (%s)", node->reason);
+    }
+    fprintf(out, "%s\n", n > shown ? ", ..." : "");
+}
+
+static void print_damage(const struct topo *t, FILE *out)
+{
+    uint32_t shown = 0;
+    for (uint32_t i = 0; i < t->nnodes; i++) {
+        const struct topo_node *node = &t->nodes[i];
+        if (!node->excluded_gpus && node->nic_factor >= 1 && node->compute_factor >= 1)
+            continue;
+        if (shown++ == 4 * NAMES_SHOWN) {
+            fprintf(out, "...\n");
+            return;
+        }
+        fprintf(out, "%s:", node->name);
+        if (node->excluded_gpus)
+            fprintf(out, " without %d of %u GPUs", __builtin_popcountll(node->excluded_gpus), t->types[node->type].gpus);
+        if (node->nic_factor < 1)
+            fprintf(out, " NICs at %.0f%%", 100 * node->nic_factor);
+        if (node->compute_factor < 1)
+            fprintf(out, " compute at %.0f%%", 100 * node->compute_factor);
+        fprintf(out, "%s%s%s\n", node->reason ? " (" : "", node->reason ? node->reason : "", node->reason ? ")" : "");
+    }
+}
+
+static void print_measured(const struct topo *t, FILE *out)
+{
+    for (uint32_t i = 0; i < t->nmeasured; i++) {
+        const struct topo_measured *m = &t->measured[i];
+        fprintf(out, "%smeasured %s", i ? "" : "\n", m->kind);
+        if (m->dtype)
+            fprintf(out, " %s", m->dtype);
+        else
+            fprintf(out, " over %u ranks, %u per node, level %s", m->ranks, m->per_node, m->tier);
+        if (m->type)
+            fprintf(out, " on %s", m->type);
+        fprintf(out, ": %u point%s%s%s\n", m->npoints, m->npoints > 1 ? "s" : "", *m->date ? ", " : "", m->date);
+    }
+}
+
+void topo_print(const struct topo *t, FILE *out)
+{
+    fprintf(out, "cluster %s: %s nodes, ", t->name, units_show_commas(t->nnodes).s);
+    fprintf(out, "%s GPUs, ", units_show_commas(t->gpus).s);
+    fprintf(out, "%s usable\n", units_show_commas(t->usable_gpus).s);
+    for (uint32_t i = 0; i < t->ntypes; i++)
+        print_type(t, &t->types[i], out);
+    print_network(t, out);
+    print_measured(t, out);
+    if (t->usable_gpus < t->gpus)
+        fprintf(out, "\n");
+    print_state(t, NODE_EXCLUDED, "excluded", out);
+    print_state(t, NODE_SPARE, "spare", out);
+    print_damage(t, out);
+}
+
+/* ---- JSON: base units, unit in the key ---- */
+
+static void key(struct strbuf *b, const char *name)
+{
+    if (b->length && !strchr("{[", b->text[b->length - 1]))
+        strbuf_text(b, ", ");
+    if (*name) {
+        strbuf_json_string(b, name);
+        strbuf_text(b, ": ");
+    }
+}
+
+static void put_number(struct strbuf *b, const char *name, double v)
+{
+    key(b, name);
+    strbuf_json_number(b, v);
+}
+
+static void put_count(struct strbuf *b, const char *name, uint64_t v)
+{
+    key(b, name);
+    strbuf_printf(b, "%" PRIu64, v);
+}
+
+static void put_text(struct strbuf *b, const char *name, const char *v)
+{
+    key(b, name);
+    if (v)
+        strbuf_json_string(b, v);
+    else
+        strbuf_text(b, "null");
+}
+
+static void put_bool(struct strbuf *b, const char *name, bool v)
+{
+    key(b, name);
+    strbuf_text(b, v ? "true" : "false");
+}
+
+static void open_with(struct strbuf *b, const char *name, char bracket)
+{
+    key(b, name);
+    strbuf_char(b, bracket);
+}
+
+static void json_type(struct strbuf *b, const struct topo_node_type *type)
+{
+    const struct topo_gpu *gpu = &type->gpu;
+    open_with(b, "", '{');
+    put_text(b, "id", type->id);
+    put_count(b, "nodes", type->nnodes);
+    put_count(b, "gpus_per_node", type->gpus);
+    open_with(b, "gpu", '{');
+    put_text(b, "model", gpu->model);
+    put_bool(b, "in_catalogue", gpu->known);
+    put_count(b, "memory_bytes", gpu->memory_bytes);
+    put_count(b, "reserve_bytes", gpu->reserve_bytes);
+    put_number(b, "memory_bytes_s", gpu->memory_bytes_s);
+    open_with(b, "dense_peak_flop_s", '{');
+    for (int i = 0; i < NTOPO_DTYPES; i++)
+        if (gpu->peak_flop_s[i] > 0)
+            put_number(b, topo_dtype_words[i], gpu->peak_flop_s[i]);
+    strbuf_text(b, "}}");
+    open_with(b, "scale_up", '{');
+    put_text(b, "kind", topo_scale_up_words[type->scale_up.kind]);
+    put_number(b, "bytes_s_per_gpu", type->scale_up.bytes_s);
+    put_count(b, "span_nodes", type->scale_up.span);
+    put_count(b, "domain_gpus", type->scale_up.gpus);
+    put_bool(b, "multicast", type->scale_up.multicast);
+    strbuf_char(b, '}');
+    open_with(b, "nics", '[');
+    for (uint32_t i = 0; i < type->nnics; i++) {
+        open_with(b, "", '{');
+        put_count(b, "count", type->nics[i].count);
+        put_number(b, "bytes_s", type->nics[i].bytes_s);
+        strbuf_char(b, '}');
+    }
+    strbuf_char(b, ']');
+    put_number(b, "nic_bytes_s_per_gpu", type->nic_bytes_s_per_gpu);
+    strbuf_char(b, '}');
+}
+
+static void json_levels(struct strbuf *b, const struct topo *t)
+{
+    open_with(b, "levels", '[');
+    for (uint32_t level = 0; level <= t->ntiers; level++) {
+        open_with(b, "", '{');
+        put_text(b, "name", topo_level_name(t, level));
+        put_count(b, "groups", level ? t->tiers[level - 1].ngroups : topo_ndomains(t));
+        put_count(b, "span_nodes", level ? t->tiers[level - 1].span : t->types[0].scale_up.span);
+        put_number(b, "oversubscription", level ? t->tiers[level - 1].oversubscription : 1);
+        open_with(b, "bytes_s_per_gpu", '{');
+        for (uint32_t i = 0; i < t->ntypes; i++)
+            put_number(b, t->types[i].id, topo_level_bytes_s(t, i, level));
+        strbuf_char(b, '}');
+        open_with(b, "latency_s", '{');
+        for (uint32_t i = 0; i < t->ntypes; i++)
+            put_number(b, t->types[i].id, topo_level_latency_s(t, i, level));
+        strbuf_text(b, "}}");
+    }
+    strbuf_char(b, ']');
+}
+
+/* nodes that are not simply healthy and usable */
+static void json_nodes(struct strbuf *b, const struct topo *t)
+{
+    static const char *const states[] = {[NODE_USABLE] = "usable", [NODE_EXCLUDED] = "excluded", [NODE_SPARE] = "spare"};
+    open_with(b, "marked_nodes", '[');
+    for (uint32_t i = 0; i < t->nnodes; i++) {
+        const struct topo_node *node = &t->nodes[i];
+        if (node->state == NODE_USABLE && !node->excluded_gpus && node->nic_factor >= 1 && node->compute_factor >= 1)
+            continue;
+        open_with(b, "", '{');
+        put_text(b, "name", node->name);
+        put_text(b, "state", states[node->state]);
+        open_with(b, "excluded_gpus", '[');
+        for (uint32_t g = 0; g < TOPO_NODE_GPUS_MAX; g++)
+            if (node->excluded_gpus >> g & 1)
+                put_count(b, "", g);
+        strbuf_char(b, ']');
+        put_number(b, "nic_factor", node->nic_factor);
+        put_number(b, "compute_factor", node->compute_factor);
+        put_text(b, "reason", node->reason);
+        strbuf_char(b, '}');
+    }
+    strbuf_char(b, ']');
+}
+
+void topo_print_json(const struct topo *t, FILE *out)
+{
+    struct strbuf b = {0};
+    strbuf_char(&b, '{');
+    put_count(&b, "schema", 1);
+    put_text(&b, "name", t->name);
+    put_count(&b, "nodes", t->nnodes);
+    put_count(&b, "gpus", t->gpus);
+    put_count(&b, "usable_gpus", t->usable_gpus);
+    open_with(&b, "node_types", '[');
+    for (uint32_t i = 0; i < t->ntypes; i++)
+        json_type(&b, &t->types[i]);
+    strbuf_char(&b, ']');
+    put_text(&b, "medium", t->medium);
+    put_count(&b, "rails", t->rails);
+    put_bool(&b, "cross_rail", t->cross_rail);
+    open_with(&b, "torus", '[');
+    for (uint32_t i = 0; i < t->torus_dims; i++)
+        put_count(&b, "", t->torus[i]);
+    strbuf_char(&b, ']');
+    json_levels(&b, t);
+    json_nodes(&b, t);
+    strbuf_text(&b, "}\n");
+    fputs(b.text, out);
+    strbuf_free(&b);
+}
