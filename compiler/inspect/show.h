@@ -1,0 +1,51 @@
+#ifndef LLMC_SHOW_H
+#define LLMC_SHOW_H
+
+/* `llmc show`: a plan for people, and the same as JSON.  Every view needs plan->timeline and prints the figures of
+ * plan.json.  Views write to `out` only; what they allocate is gone when they return.
+ *
+ * rank or stage choose one role; without either, views of all roles show all, and --code shows role 0. */
+
+#include "compiler/emit/plan.h"
+
+struct show_options {
+    bool json;
+    bool comm;         /* timeline: a lane per communication queue */
+    bool colour, unicode;
+    uint32_t width;    /* columns */
+    int64_t rank, stage; /* -1 = not chosen */
+};
+
+/* What the stream and the environment allow: colour on a terminal that is not dumb and without NO_COLOR; Unicode in a
+ * UTF-8 locale unless TERM is dumb; the terminal's width, else COLUMNS, else 100.  Nothing chosen, no JSON. */
+struct show_options show_detect(FILE *out);
+
+/* The chosen role, NONE if none is chosen.  false and one sentence if rank or stage do not exist. */
+bool show_role(struct arena *a, const struct plan *p, const struct show_options *o, uint32_t *role, const char **why);
+
+void show_summary(const struct plan *p, FILE *out, const struct show_options *o);
+void show_memory(const struct plan *p, FILE *out, const struct show_options *o);   /* memory.c */
+void show_traffic(const struct plan *p, FILE *out, const struct show_options *o);  /* traffic.c */
+void show_schedule(const struct plan *p, FILE *out, const struct show_options *o); /* show_schedule.c */
+void show_code(const struct plan *p, FILE *out, const struct show_options *o);     /* show_schedule.c */
+void show_timeline(const struct plan *p, FILE *out, const struct show_options *o); /* timeline.c */
+
+/* --- shared by the views --- */
+
+/* first rank of a role: all its other coordinates are 0 */
+uint32_t show_first_rank(const struct plan *p, uint32_t role);
+/* "E 0-7", "24-31 L": what a role's stages hold, several stages joined by " + " */
+char *show_layers(struct arena *a, const struct plan *p, uint32_t role);
+
+/* Compute instructions in a row with one tag.  Gaps inside belong to it. */
+struct show_block {
+    char action;
+    uint32_t stage, microbatch; /* NONE = none */
+    int64_t start_ns, end_ns;
+    uint32_t first, last; /* instructions */
+};
+struct show_block *show_blocks(struct arena *a, const struct program *p, const struct sim_role *r, uint32_t *nblocks);
+/* "F3", "O" */
+char *show_block_name(struct arena *a, const struct show_block *b);
+
+#endif

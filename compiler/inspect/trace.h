@@ -1,0 +1,19 @@
+#ifndef LLMC_TRACE_H
+#define LLMC_TRACE_H
+
+/* `llmc trace`: the simulated step as Chrome trace JSON, for ui.perfetto.dev and chrome://tracing.
+ *
+ * One process per rank (pid = rank), one thread per queue and one for whole actions; "X" events do not overlap on a
+ * thread and ascend in time there; a flow arrow ("s", "f") per send whose receiver is written too.  Times are in
+ * microseconds with three decimals, so nanoseconds are exact.  otherData holds the figures of plan.json. */
+
+#include "compiler/emit/plan.h"
+
+/* ranks: distinct, ascending; NULL = the first rank of every role */
+void trace_write(const struct plan *p, const uint32_t *ranks, uint32_t nranks, FILE *out);
+
+/* "0,8-15", "all": an ascending arena array without repeats.  false and one sentence if it is not that. */
+bool trace_parse_ranks(struct arena *a, const char *text, uint32_t world, uint32_t **ranks, uint32_t *nranks,
+                       const char **why);
+
+#endif
