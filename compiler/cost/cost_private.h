@@ -18,25 +18,37 @@ struct cost_block {
 struct cost_shape {
     uint32_t ndistinct;
     struct cost_block *layers;  /* distinct ones */
-    const uint32_t *kind;       /* by layer of the model */
+    const uint32_t *kind, *run; /* by layer of the model: distinct layer; how many from here on are the same */
     struct cost_block embed, head, predict;
-    double predict_matrices;
     double boundary_bytes; /* residual stream of one microbatch on one rank */
 };
 
-/* per pipeline rank, filled by cost_stage_sums */
+/* sums of a pipeline rank's blocks */
 struct cost_stage {
     double forward_s, backward_s, forward_comm_s, backward_comm_s;
+    double matrices, experts, blocks; /* parameter elements; matrices with all vectors */
 };
 
 void cost_device_init(struct cost *c);
 struct cost_group cost_run_group(const struct cost *c, uint32_t n, uint32_t stride);
 
-/* kinds: distinct layers by pointer, made once per job */
-const uint32_t *cost_kinds(struct arena *a, const struct model *m, uint32_t *ndistinct);
-void cost_shape_init(struct arena *a, const struct cost *c, const uint32_t *kind, uint32_t ndistinct, struct cost_shape *s);
+/* distinct layers by pointer, and their expansions: made once per job */
+struct cost_kinds {
+    uint32_t n;
+    uint32_t *kind, *run; /* by layer */
+    const struct expansion **layers, *embed, *head, *predict; /* layers: by kind */
+};
+struct cost_kinds cost_kinds_new(struct arena *a, const struct model *m);
+void cost_shape_init(struct arena *a, const struct cost *c, const struct cost_kinds *k, struct cost_shape *s);
 void cost_shape_layers(const struct cost_shape *s, uint32_t nlayers, double *layer_s, double *embed_s, double *head_s);
 
+/* which pipeline rank runs a stage; V-shaped schedules fold the second half back */
+bool cost_v_placement(enum schedule_kind k);
+uint32_t cost_stage_rank(const struct decision *d, uint32_t stage);
+/* the j-th of the vpp stages of rank r */
+uint32_t cost_rank_stage(const struct decision *d, uint32_t r, uint32_t j);
+/* the stage's layers as runs of equal ones: length of the run at its layer i */
+uint32_t cost_run(const struct cost_shape *s, const struct stage *st, uint32_t i);
 /* time and memory of c->decision from its shape */
 void cost_time(const struct cost *c, const struct cost_shape *s, struct cost_stage *stages, struct estimate *e);
 void cost_memory(const struct cost *c, const struct cost_shape *s, struct estimate *e);

@@ -1,0 +1,409 @@
+/* A layer, the embedding or the head as one rank runs it: seconds, exposed transfers, bytes and parameters, by rules
+ * per operator.
+ *
+ * Which values live from forward to backward follows from who reads them there: norms, products and activations need
+ * their input, attention its input, output and log-sum-exp, the loss its logits.  Everything else is a temporary.
+ * Recomputation takes values off that list and adds the operators that make them again to the backward.  Tensor-parallel
+ * transfers are exposed in forward; in backward the reduction of an input gradient runs beside the weight gradient of
+ * the same product.  Context parallelism by ring hides its transfers behind attention, up to its length.
+ * Assumed where nothing is emitted yet: an asked-for overlap hides half of what it names. */
+
+#include "compiler/cost/cost_private.h"
+
+#include <math.h>
+#include <string.h>
+
+struct block {
+    const struct cost *c;
+    const struct decision *d;
+    const struct expansion *e;
+    enum dtype dtype;
+    double element, tokens, rows; /* tokens of a microbatch here; rows of a TOKENS value (split under SP) */
+    double sequence;
+    uint8_t *kept;                /* by value */
+    uint8_t *again;               /* by operator: full recomputation runs it once more, because backward reads on it */
+    double gradients;             /* most bytes of gradient temporaries of one operator */
+    struct cost_block out;
+};
+
+static double value_bytes(const struct block *b, uint32_t v)
+{
+    if (v == NONE)
+        return 0;
+    const struct opr_value *value = &b->e->values[v];
+    double cols = (double)value->cols;
+    return b->element * (value->class == CLASS_COLS ? b->tokens * cols / b->d->tp : b->rows * cols);
+}
+
+/* forward and backward kernels; again: seconds to make the output once more, counted under recomputation */
+static void add_time(struct block *b, double forward, double backward, bool again)
+{
+    b->out.forward_s += forward;
+    b->out.backward_s += backward + (again ? forward : 0);
+}
+
+/* does backward run operator o once more? part: the words of selective recomputation that name it */
+static bool recomputes(const struct block *b, const struct opr *o, uint32_t part)
+{
+    if (b->d->recompute == RECOMPUTE_FULL)
+        return b->again[o - b->e->oprs];
+    return b->d->recompute == RECOMPUTE_SELECTIVE && (b->d->parts & part);
+}
+
+/* Operators whose outputs backward reads, directly or through others: the last product of a layer is not among them. */
+static void find_again(struct block *b)
+{
+    const struct expansion *e = b->e;
+    for (uint32_t i = e->noprs; i-- > 0;) {
+        const struct opr *o = &e->oprs[i];
+        b->again[i] = o->out != NONE && b->kept[o->out];
+        for (int k = 0; b->again[i] && k < 2; k++)
+            if (o->in[k] != NONE)
+                b->kept[o->in[k]] = 1;
+    }
+}
+
+/* values that backward reads, by operator kind */
+static void find_kept(struct block *b)
+{
+    memset(b->kept, 0, b->e->nvalues);
+    for (uint32_t i = 0; i < b->e->noprs; i++) {
+        const struct opr *o = &b->e->oprs[i];
+        bool in = o->kind != OPR_ROPE && o->kind != OPR_ADD && o->kind != OPR_POSITION, out = o->kind == OPR_ATTENTION;
+        for (int k = 0; in && k < 2; k++)
+            if (o->in[k] != NONE)
+                b->kept[o->in[k]] = 1;
+        if (out)
+            b->kept[o->out] = 1;
+    }
+}
+
+static double weights_cols(const struct block *b, const struct opr *o, double *in)
+{
+    double rows = 0;
+    for (uint32_t w = 0; w < o->nweights; w++) {
+        rows += (double)b->e->weights[o->weight + w].rows;
+        *in = (double)b->e->weights[o->weight + w].cols;
+    }
+    return rows;
+}
+
+static void linear(struct block *b, const struct opr *o)
+{
+    const struct cost *c = b->c;
+    const struct opr_weight *first = &b->e->weights[o->weight];
+    bool head = o + 1 < b->e->oprs + b->e->noprs && o[1].kind == OPR_LOSS;
+    double in = 0, out = weights_cols(b, o, &in), tp = b->d->tp;
+    if (head)
+        out = (double)expand_padded_vocab(c->job->model.vocab, b->d->tp);
+    double m = b->tokens, n = out, k = in;
+    if (first->split == SPLIT_ROWS)
+        n /= tp;
+    else if (first->split == SPLIT_COLS)
+        k /= tp;
+    else
+        m = b->rows;
+    uint64_t um = (uint64_t)m, un = (uint64_t)ceil(n), uk = (uint64_t)ceil(k);
+    double forward = cost_matmul_s(c, um, un, uk, b->dtype);
+    double input = cost_matmul_s(c, um, uk, un, b->dtype);
+    /* the weight gradient accumulates in fp32 */
+    double weight = cost_matmul_s(c, uk, un, um, b->dtype) + 8 * n * k / c->device.bytes_s;
+    add_time(b, forward, input + weight, recomputes(b, o, o->ffn ? PART_FFN : o->attn ? PART_MLA_UP : 0));
+    b->gradients = fmax(b->gradients, value_bytes(b, o->in[0]) + value_bytes(b, o->out));
+    if (first->split == SPLIT_NONE || tp < 2)
+        return;
+    double shown = c->job->wishes.overlap & OVERLAP_TP ? 0.5 : 1, full = b->tokens * b->element;
+    if (o->row_parallel) {
+        enum op op = b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE;
+        double t = shown * cost_collective_s(c, op, full * out, AXIS_BIT(AXIS_TP));
+        b->out.forward_comm_s += t;
+        if (b->d->recompute == RECOMPUTE_FULL && recomputes(b, o, 0))
+            b->out.backward_comm_s += t;
+        if (b->d->sp)
+            b->out.backward_comm_s += shown * cost_collective_s(c, OP_ALL_GATHER, full * out, AXIS_BIT(AXIS_TP));
+        return;
+    }
+    double gather = b->d->sp ? shown * cost_collective_s(c, OP_ALL_GATHER, full * in, AXIS_BIT(AXIS_TP)) : 0;
+    double reduce = cost_collective_s(c, b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE, full * in, AXIS_BIT(AXIS_TP));
+    b->out.forward_comm_s += gather;
+    b->out.backward_comm_s += gather + fmax(0, reduce - weight);
+    if (b->d->recompute == RECOMPUTE_FULL && recomputes(b, o, 0))
+        b->out.backward_comm_s += gather;
+}
+
+/* transfers of keys and values (or heads) among the ranks of a sequence; attention of `seconds` can hide a ring */
+static void context_parallel(struct block *b, const struct attn *t, double forward, double backward)
+{
+    const struct cost *c = b->c;
+    double cp = b->d->cp, tp = b->d->tp, kv_heads = t->kind == ATTN_MLA ? t->heads : t->kv;
+    double v = t->kind == ATTN_MLA ? t->v : t->head;
+    double kv = b->tokens * b->element * kv_heads * (t->head + v) / tp, q = b->tokens * b->element * t->heads * t->head / tp;
+    double shown = c->job->wishes.overlap & OVERLAP_CP ? 0.5 : 1;
+    if (b->d->context == CONTEXT_ALL_GATHER) {
+        b->out.forward_comm_s += shown * cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP));
+        b->out.backward_comm_s += shown * (cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP)) +
+                                           cost_collective_s(c, OP_REDUCE_SCATTER, kv * cp, AXIS_BIT(AXIS_CP)));
+        return;
+    }
+    if (b->d->context == CONTEXT_ALL_TO_ALL) {
+        double there = cost_collective_s(c, OP_ALL_TO_ALL, kv + q, AXIS_BIT(AXIS_CP));
+        double back = cost_collective_s(c, OP_ALL_TO_ALL, q, AXIS_BIT(AXIS_CP));
+        b->out.forward_comm_s += shown * (there + back);
+        b->out.backward_comm_s += shown * (there + back);
+        return;
+    }
+    /* a ring moves what an all-gather moves, in cp - 1 steps under cp steps of attention */
+    double ring = cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP));
+    b->out.forward_comm_s += fmax(0, ring - forward * (cp - 1) / cp);
+    b->out.backward_comm_s += fmax(0, 2 * ring - backward * (cp - 1) / cp);
+}
+
+static void attention(struct block *b, const struct opr *o)
+{
+    const struct attn *t = o->attn;
+    double tp = b->d->tp, heads = t->heads / tp, s = b->sequence;
+    double context = t->window && 2.0 * t->window < s ? 2.0 * t->window : s;
+    if (t->chunk && t->chunk < context)
+        context = t->chunk;
+    double qk = t->head, v = t->kind == ATTN_MLA ? t->v : t->head;
+    /* rows are balanced over cp: every rank has tokens/cp of them, each with s keys */
+    double forward = cost_attention_s(b->c, b->tokens, context, heads, qk, v, b->dtype, false);
+    double backward = cost_attention_s(b->c, b->tokens, context, heads, qk, v, b->dtype, true);
+    add_time(b, forward, backward, recomputes(b, o, PART_CORE_ATTN));
+    b->out.keep_bytes += 4 * b->tokens * heads;
+    b->gradients = fmax(b->gradients, value_bytes(b, o->in[0]) + value_bytes(b, o->in[1]) + value_bytes(b, o->out));
+    if (b->d->cp > 1)
+        context_parallel(b, t, forward, backward);
+}
+
+static void experts(struct block *b, const struct opr *o)
+{
+    const struct cost *c = b->c;
+    const struct moe *m = o->moe;
+    double h = (double)c->job->model.width, ep = b->d->ep, etp = b->d->etp, w = (double)m->expert.width / etp;
+    double unique = b->tokens / b->d->tp * m->active * c->job->train.imbalance; /* token copies that start here */
+    double routed = unique * etp, parts = o->nweights - 1, local = m->experts / ep;
+    double weights = local * h * w * b->element;
+    uint64_t um = (uint64_t)ceil(routed), uh = (uint64_t)h, uw = (uint64_t)ceil(w), uup = (uint64_t)ceil(w * parts);
+    double up = fmax(cost_matmul_s(c, um, uup, uh, b->dtype), cost_stream_s(c, weights * parts));
+    double down = fmax(cost_matmul_s(c, um, uh, uw, b->dtype), cost_stream_s(c, weights));
+    double act = cost_stream_s(c, b->element * routed * w * (parts + 1));
+    double move = cost_stream_s(c, 4 * b->element * routed * h); /* permute and unpermute */
+    add_time(b, up + down + act + move, 2 * (up + down) + 1.5 * act + move, recomputes(b, o, PART_MOE));
+    double shown = c->job->wishes.overlap & OVERLAP_ALL_TO_ALL ? 0.5 : 1;
+    double dispatch = 2 * cost_group_s(c, OP_ALL_TO_ALL, unique * h * b->element, &c->ep);
+    if (etp > 1)
+        dispatch += cost_collective_s(c, OP_ALL_GATHER, routed * h * b->element, AXIS_BIT(AXIS_TP)) +
+                    cost_collective_s(c, OP_REDUCE_SCATTER, routed * h * b->element, AXIS_BIT(AXIS_TP));
+    b->out.forward_comm_s += shown * dispatch;
+    b->out.backward_comm_s += shown * dispatch * (recomputes(b, o, PART_MOE) ? 2 : 1);
+    double in = b->element * routed * h, hidden = b->element * routed * w;
+    if (!recomputes(b, o, PART_MOE))
+        b->out.keep_bytes += in + hidden * parts + (recomputes(b, o, PART_MOE_ACT) ? 0 : hidden);
+    b->gradients = fmax(b->gradients, 2 * in + hidden * (parts + 1));
+}
+
+static void stream(struct block *b, const struct opr *o)
+{
+    const struct cost *c = b->c;
+    double in = value_bytes(b, o->in[0]), in2 = value_bytes(b, o->in[1]), out = value_bytes(b, o->out);
+    switch (o->kind) {
+    case OPR_NORM:
+        add_time(b, cost_stream_s(c, in + out), cost_stream_s(c, 2 * in + 2 * out) + cost_stream_s(c, in + out),
+                 recomputes(b, o, PART_NORM));
+            b->out.keep_bytes += 4 * b->rows * (c->job->model.norm.kind == NORM_LAYER ? 2 : 1);
+        break;
+    case OPR_ROPE:
+        add_time(b, cost_stream_s(c, 2 * in), cost_stream_s(c, 2 * in), recomputes(b, o, 0));
+        break;
+    case OPR_ACT:
+        add_time(b, cost_stream_s(c, in + out), cost_stream_s(c, 2 * in + out), recomputes(b, o, PART_FFN_ACT | PART_FFN));
+            b->gradients = fmax(b->gradients, in + out);
+        break;
+    case OPR_ADD:
+        add_time(b, cost_stream_s(c, in + in2 + out), 0, recomputes(b, o, 0));
+        break;
+    case OPR_EMBED:
+        b->out.keep_bytes += 4 * b->tokens;
+        add_time(b, cost_stream_s(c, 2 * out), cost_stream_s(c, 5 * out), false);
+        if (b->d->tp > 1)
+            b->out.forward_comm_s += cost_collective_s(c, b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE,
+                                                       b->tokens * b->element * (double)c->job->model.width,
+                                                       AXIS_BIT(AXIS_TP));
+        break;
+    case OPR_POSITION:
+        add_time(b, cost_stream_s(c, 2 * out), cost_stream_s(c, 5 * out), false);
+        break;
+    case OPR_LOSS:
+        /* maximum, sum, and the gradient in place; two small reductions of row statistics */
+        in = b->element * b->tokens * (double)expand_padded_vocab(c->job->model.vocab, b->d->tp) / b->d->tp;
+        add_time(b, 2 * cost_stream_s(c, in), cost_stream_s(c, 2 * in), false);
+        b->out.forward_comm_s += 2 * cost_collective_s(c, OP_ALL_REDUCE, 8 * b->tokens, AXIS_BIT(AXIS_TP));
+            b->out.keep_bytes += 16 * b->tokens;
+        break;
+    case OPR_ROUTER:
+        add_time(b, cost_stream_s(c, in + 6 * out), cost_stream_s(c, 2 * in + 6 * out), recomputes(b, o, PART_MOE));
+            b->out.keep_bytes += 2 * out;
+        break;
+    case OPR_LINEAR:
+    case OPR_ATTENTION:
+    case OPR_EXPERTS:
+        break;
+    }
+}
+
+/* values that selective recomputation makes again: outputs of the operators it names */
+static void forget(struct block *b)
+{
+    for (uint32_t i = 0; i < b->e->noprs; i++) {
+        const struct opr *o = &b->e->oprs[i];
+        uint32_t part = o->kind == OPR_NORM        ? PART_NORM
+                        : o->kind == OPR_ATTENTION ? PART_CORE_ATTN
+                        : o->kind == OPR_ACT       ? PART_FFN_ACT | PART_FFN
+                        : o->kind == OPR_LINEAR && o->ffn ? PART_FFN
+                        : o->kind == OPR_LINEAR && o->attn && o->attn->kind == ATTN_MLA ? PART_MLA_UP
+                                                                                       : 0;
+        if (o->out != NONE && (b->d->parts & part))
+            b->kept[o->out] = 0;
+    }
+}
+
+static void count_weights(struct block *b, bool vocabulary)
+{
+    for (uint32_t i = 0; i < b->e->noprs; i++) {
+        const struct opr *o = &b->e->oprs[i];
+        for (uint32_t w = o->weight; w < o->bias + o->nbiases; w++) {
+            const struct opr_weight *t = &b->e->weights[w];
+            double rows = (double)t->rows;
+            if (vocabulary && t->rows == b->c->job->model.vocab && !t->vector)
+                rows = (double)expand_padded_vocab(t->rows, b->d->tp);
+            double n = rows * (double)t->cols, own = t->split == SPLIT_NONE ? n : n / b->d->tp;
+            if (o->kind == OPR_EXPERTS)
+                b->out.experts += n / b->d->ep / b->d->etp;
+            else if (!t->vector)
+                b->out.matrices += own;
+            else if (t->split == SPLIT_NONE)
+                b->out.vectors_whole += own;
+            else
+                b->out.vectors_split += own;
+        }
+    }
+}
+
+static struct cost_block block_make(struct arena *a, const struct cost *c, const struct expansion *e, bool layer)
+{
+    const struct decision *d = c->decision;
+    const struct train *t = &c->job->train;
+    struct block b = {.c = c, .d = d, .e = e, .dtype = t->precision == DT_FP32 ? DTYPE_F32 : DTYPE_BF16};
+    struct decision whole = *d;
+    if (!layer) { /* the embedding and the head are never recomputed */
+        whole.recompute = RECOMPUTE_NONE;
+        whole.parts = 0;
+        b.d = &whole;
+    }
+    b.element = b.dtype == DTYPE_F32 ? 4 : 2;
+    b.sequence = (double)t->sequence;
+    b.tokens = b.sequence * d->microbatch / d->cp;
+    b.rows = d->sp ? b.tokens / d->tp : b.tokens;
+    b.kept = ARENA_ARRAY(a, uint8_t, e->nvalues + 1);
+    b.again = ARENA_ARRAY(a, uint8_t, e->noprs + 1);
+    find_kept(&b);
+    find_again(&b);
+    find_kept(&b); /* the search for operators has marked their inputs too */
+    for (uint32_t i = 0; i < e->noprs; i++) {
+        if (e->oprs[i].kind == OPR_LINEAR)
+            linear(&b, &e->oprs[i]);
+        else if (e->oprs[i].kind == OPR_ATTENTION)
+            attention(&b, &e->oprs[i]);
+        else if (e->oprs[i].kind == OPR_EXPERTS)
+            experts(&b, &e->oprs[i]);
+        else
+            stream(&b, &e->oprs[i]);
+    }
+    count_weights(&b, !layer);
+    double all = b.out.keep_bytes, kept;
+    for (uint32_t v = 0; v < e->nvalues; v++)
+        all += b.kept[v] ? value_bytes(&b, v) : 0;
+    if (b.d->recompute == RECOMPUTE_SELECTIVE)
+        forget(&b);
+    kept = b.out.keep_bytes;
+    for (uint32_t v = 0; v < e->nvalues; v++)
+        kept += b.kept[v] ? value_bytes(&b, v) : 0;
+    if (b.d->recompute == RECOMPUTE_FULL)
+        kept = value_bytes(&b, 0);
+    double stream_bytes = b.rows * b.element * (double)c->job->model.width;
+    double gathered = d->sp ? b.tokens * b.element * (double)c->job->model.width : 0;
+    b.out.keep_bytes = kept;
+    b.out.forward_bytes = 2 * stream_bytes + gathered + (all - kept);
+    b.out.backward_bytes = stream_bytes + b.gradients + 2 * gathered + (all - kept);
+    return b.out;
+}
+
+struct cost_kinds cost_kinds_new(struct arena *a, const struct model *m)
+{
+    uint32_t room = m->nlayers ? m->nlayers : 1;
+    struct cost_kinds k = {.kind = ARENA_ARRAY(a, uint32_t, room), .run = ARENA_ARRAY(a, uint32_t, room)};
+    const struct layer **seen = ARENA_ARRAY(a, const struct layer *, room);
+    for (uint32_t i = 0; i < m->nlayers; i++) {
+        uint32_t at = i && m->layers[i] == m->layers[i - 1] ? k.kind[i - 1] : 0;
+        while (at < k.n && seen[at] != m->layers[i])
+            at++;
+        if (at == k.n)
+            seen[k.n++] = m->layers[i];
+        k.kind[i] = at;
+    }
+    for (uint32_t i = m->nlayers; i-- > 0;)
+        k.run[i] = i + 1 < m->nlayers && k.kind[i] == k.kind[i + 1] ? k.run[i + 1] + 1 : 1;
+    k.layers = ARENA_ARRAY(a, const struct expansion *, k.n ? k.n : 1);
+    for (uint32_t i = 0; i < k.n; i++)
+        k.layers[i] = expand_layer(a, m, seen[i]);
+    k.embed = expand_embed(a, m);
+    k.head = expand_head(a, m);
+    if (m->predict)
+        k.predict = expand_layer(a, m, m->predict_layer ? m->predict_layer : m->layers[m->nlayers - 1]);
+    return k;
+}
+
+void cost_shape_init(struct arena *a, const struct cost *c, const struct cost_kinds *k, struct cost_shape *s)
+{
+    const struct model *m = &c->job->model;
+    const struct decision *d = c->decision;
+    *s = (struct cost_shape){.ndistinct = k->n, .kind = k->kind, .run = k->run};
+    s->layers = ARENA_ARRAY(a, struct cost_block, k->n ? k->n : 1);
+    for (uint32_t i = 0; i < k->n; i++)
+        s->layers[i] = block_make(a, c, k->layers[i], true);
+    s->embed = block_make(a, c, k->embed, false);
+    s->head = block_make(a, c, k->head, false);
+    if (m->predict) { /* the layer, a projection of 2 width to width, and the head once more */
+        s->predict = block_make(a, c, k->predict, true);
+        s->predict.matrices += 2.0 * (double)m->width * (double)m->width / d->tp;
+        s->predict.forward_s += s->head.forward_s;
+        s->predict.backward_s += s->head.backward_s;
+        s->predict.keep_bytes += s->head.keep_bytes;
+    }
+    double element = c->job->train.precision == DT_FP32 ? 4 : 2;
+    double rows = (double)c->job->train.sequence * d->microbatch / d->cp / (d->sp ? d->tp : 1);
+    s->boundary_bytes = rows * (double)m->width * element;
+}
+
+void cost_shape_layers(const struct cost_shape *s, uint32_t nlayers, double *layer_s, double *embed_s, double *head_s)
+{
+    for (uint32_t i = 0; i < nlayers; i++) {
+        const struct cost_block *b = &s->layers[s->kind[i]];
+        layer_s[i] = b->forward_s + b->backward_s + b->forward_comm_s + b->backward_comm_s;
+    }
+    const struct cost_block *e = &s->embed, *h = &s->head, *p = &s->predict;
+    *embed_s = e->forward_s + e->backward_s + e->forward_comm_s + e->backward_comm_s;
+    *head_s = h->forward_s + h->backward_s + h->forward_comm_s + h->backward_comm_s;
+    *head_s += p->forward_s + p->backward_s + p->forward_comm_s + p->backward_comm_s;
+}
+
+void cost_layers(struct arena *a, const struct cost *c, double *layer_s, double *embed_s, double *head_s)
+{
+    struct arena_mark mark = arena_mark(a);
+    struct cost_kinds kinds = cost_kinds_new(a, &c->job->model);
+    struct cost_shape s;
+    cost_shape_init(a, c, &kinds, &s);
+    cost_shape_layers(&s, c->job->model.nlayers, layer_s, embed_s, head_s);
+    arena_reset(a, mark);
+}

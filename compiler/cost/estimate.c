@@ -1,0 +1,226 @@
+/* Step time of a decision in closed form.
+ *
+ * Pipeline: max over ranks r of fill_r + m (F + X)_r + drain_r, where fill and drain are the F and X of the ranks
+ * before r (divided by the chunks), plus transfers: on the way in and out once, and under 1F1B once more per p
+ * microbatches (exact for even stages with p | m: T = (m+p-1)(F+X) + 2c[(p-1)m/p + p-2]).  Split-backward schedules
+ * shorten the fill and drain as their papers say.  Data-parallel transfers hide behind the last backward (reductions) and
+ * the first forward (gathers) of their rank and behind the time that the rank waits for others there; the last and the
+ * first block's stay exposed.  The optimizer streams its own shard; the slowest rank counts. */
+
+#include "compiler/cost/cost_private.h"
+
+#include <math.h>
+
+static void add_block(struct cost_stage *st, const struct cost_block *b, double times)
+{
+    st->forward_s += times * b->forward_s;
+    st->backward_s += times * b->backward_s;
+    st->forward_comm_s += times * b->forward_comm_s;
+    st->backward_comm_s += times * b->backward_comm_s;
+    st->matrices += times * (b->matrices + b->vectors_split + b->vectors_whole);
+    st->experts += times * b->experts;
+    st->blocks += times;
+}
+
+static struct cost_stage sum_rank(const struct cost *c, const struct cost_shape *s, uint32_t r)
+{
+    const struct decision *d = c->decision;
+    struct cost_stage sum = {0};
+    for (uint32_t j = 0; j < d->vpp; j++) {
+        const struct stage *st = &d->stages[cost_rank_stage(d, r, j)];
+        for (uint32_t i = 0, run; i < st->count; i += run) {
+            run = cost_run(s, st, i);
+            add_block(&sum, &s->layers[s->kind[st->first + i]], run);
+        }
+        if (st->embed)
+            add_block(&sum, &s->embed, 1);
+        if (!st->head)
+            continue;
+        struct cost_block head = s->head;
+        if (c->job->model.tied && cost_stage_rank(d, 0) == r)
+            head.matrices = 0;
+        add_block(&sum, &head, 1);
+        add_block(&sum, &s->predict, c->job->model.predict);
+    }
+    return sum;
+}
+
+static double rank_f(const struct cost_stage *st)
+{
+    return st->forward_s + st->forward_comm_s;
+}
+
+static double rank_x(const struct cost_stage *st)
+{
+    return st->backward_s + st->backward_comm_s;
+}
+
+/* what is left of (fill, drain) under a schedule, as shares of the fused ones */
+static void schedule_ramps(const struct decision *d, double *fill, double *drain)
+{
+    double w = d->recompute == RECOMPUTE_FULL ? 1.0 / 3 : 0.5; /* weight gradients' share of backward */
+    *fill = *drain = 1.0 / d->vpp;
+    switch (d->schedule) {
+    case SCHED_ZB_H1: /* (p-1)(F + B - W) */
+        *drain = 1 - 2 * w > 0 ? 1 - 2 * w : 0;
+        break;
+    case SCHED_ZB_H2:
+    case SCHED_ZB_V:
+        *fill = 0.1; /* none where F = B = W; stages never are exactly so */
+        *drain = 0;
+        break;
+    case SCHED_V_HALF:
+        *fill = 0.5;
+        *drain = 0.25;
+        break;
+    case SCHED_V_MIN:
+        *fill = 0.67;
+        *drain = 0.5;
+        break;
+    case SCHED_DUALPIPE: /* (p/2 - 1)(F&B + B - 3W) */
+    case SCHED_DUALPIPE_V:
+        *fill = 0.5;
+        *drain = 0.5 * (2 - 3 * w > 0 ? 2 - 3 * w : 0) / 2;
+        break;
+    case SCHED_GPIPE:
+    case SCHED_1F1B:
+    case SCHED_EAGER_1F1B:
+    case SCHED_INTERLEAVED:
+    case SCHED_COMBINED_1F1B:
+    case SCHED_AUTO:
+    case SCHED_FILE:
+    case NSCHEDULES:
+        break;
+    }
+}
+
+/* transfers on the critical path */
+static double boundary_s(const struct cost *c, const struct cost_shape *s)
+{
+    const struct decision *d = c->decision;
+    if (d->pp < 2)
+        return 0;
+    double t = cost_transfer_s(c, s->boundary_bytes), p = d->pp, m = d->microbatches;
+    double once = 2 * t * (p - 1);
+    bool strict = d->schedule == SCHED_1F1B || d->schedule == SCHED_INTERLEAVED || d->schedule == SCHED_COMBINED_1F1B ||
+                  d->schedule == SCHED_ZB_H1;
+    return once + (strict && m > p ? 2 * t * ((p - 1) * m / p - 1) : 0);
+}
+
+static double pipeline_s(const struct cost *c, const struct cost_stage *stages)
+{
+    const struct decision *d = c->decision;
+    double fill, drain, before_f = 0, before_x = 0, longest = 0, m = d->microbatches;
+    schedule_ramps(d, &fill, &drain);
+    for (uint32_t r = 0; r < d->pp; r++) {
+        double f = rank_f(&stages[r]), x = rank_x(&stages[r]);
+        longest = fmax(longest, fill * before_f + m * (f + x) + drain * before_x);
+        before_f += f;
+        before_x += x;
+    }
+    return longest;
+}
+
+/* seconds of one reduction and one gather of everything that a rank holds */
+static void dp_transfers(const struct cost *c, const struct cost_stage *st, double *reduce, double *gather)
+{
+    const struct decision *d = c->decision;
+    const struct train *t = &c->job->train;
+    double gradient = t->reduce == DT_FP32 ? 4 : 2, parameter = t->precision == DT_FP32 ? 4 : 2;
+    uint32_t mask = AXIS_BIT(AXIS_DP) | AXIS_BIT(AXIS_CP);
+    *reduce = *gather = 0;
+    if (d->dp * d->cp > 1 && d->zero == 0) {
+        *reduce = cost_collective_s(c, OP_ALL_REDUCE, gradient * st->matrices, mask);
+    } else if (d->dp * d->cp > 1) {
+        *reduce = cost_group_s(c, OP_REDUCE_SCATTER, gradient * st->matrices, &c->shard) +
+                  cost_group_s(c, OP_ALL_REDUCE, gradient * st->matrices / d->shard, &c->replicas);
+        *gather = cost_group_s(c, OP_ALL_GATHER, parameter * st->matrices, &c->shard);
+    }
+    uint32_t edp = decision_expert_dp(d);
+    if (st->experts > 0 && edp > 1) {
+        struct cost_group g = cost_run_group(c, edp, d->ep * d->etp);
+        *reduce += cost_group_s(c, d->zero ? OP_REDUCE_SCATTER : OP_ALL_REDUCE, gradient * st->experts, &g);
+        *gather += d->zero ? cost_group_s(c, OP_ALL_GATHER, parameter * st->experts, &g) : 0;
+    }
+}
+
+/* exposed data-parallel time: of the worst rank */
+static double dp_exposed(const struct cost *c, const struct cost_stage *stages)
+{
+    const struct decision *d = c->decision;
+    double worst = 0, before_f = 0, before_x = 0, per_microbatch = 0, reduce = 0, gather = 0;
+    bool never = c->job->wishes.never_overlap & OVERLAP_DP;
+    for (uint32_t r = 0; r < d->pp; r++) {
+        const struct cost_stage *st = &stages[r];
+        double f = rank_f(st), x = rank_x(st), share = 1 / fmax(1, st->blocks);
+        if (r == 0 || st->matrices != st[-1].matrices || st->experts != st[-1].experts)
+            dp_transfers(c, st, &reduce, &gather);
+        double hidden_x = never ? 0 : x * (1 - share), hidden_f = never ? 0 : f * (1 - share);
+        double tail = fmax(fmax(reduce - hidden_x, reduce * share) - before_x, 0);
+        double head = fmax(fmax(gather - hidden_f, gather * share) - before_f, 0);
+        if (d->zero >= 2) /* gradients are scattered, and under 3 parameters gathered twice, for every microbatch */
+            per_microbatch = fmax(0, reduce + (d->zero == 3 ? gather : 0) - hidden_x) +
+                             (d->zero == 3 ? fmax(0, gather - hidden_f) : 0);
+        worst = fmax(worst, tail + head + per_microbatch * (d->microbatches - 1));
+        before_f += f;
+        before_x += x;
+    }
+    if (c->job->model.tied && d->pp > 1) {
+        double table = (double)expand_padded_vocab(c->job->model.vocab, d->tp) / d->tp * (double)c->job->model.width;
+        worst += cost_group_s(c, OP_ALL_REDUCE, 4 * table, &c->tie);
+    }
+    return worst;
+}
+
+static double optimizer_s(const struct cost *c, const struct cost_stage *stages)
+{
+    const struct decision *d = c->decision;
+    const struct train *t = &c->job->train;
+    double own = 0, per_element = 4 /* norm */ + 4 + 8 + (t->optimizer == OPT_ADAMW ? 16 : 8) +
+                                  (t->precision == DT_FP32 ? 0 : 2);
+    uint32_t edp = decision_expert_dp(d), expert_shard = d->shard < edp ? d->shard : edp;
+    for (uint32_t r = 0; r < d->pp; r++)
+        own = fmax(own, stages[r].matrices / d->shard + stages[r].experts / expert_shard);
+    double bytes_s = c->device.bytes_s;
+    if (c->job->wishes.offload & OFFLOAD_OPTIMIZER)
+        bytes_s = c->type->host_bytes_s > 0 ? c->type->host_bytes_s : 25e9;
+    return per_element * own / bytes_s + 10 * c->device.launch_s +
+           cost_collective_s(c, OP_ALL_REDUCE, 16, AXES_WORLD);
+}
+
+void cost_time(const struct cost *c, const struct cost_shape *s, struct cost_stage *stages, struct estimate *e)
+{
+    const struct decision *d = c->decision;
+    double slowest = -1, compute = 0, comm = 0;
+    for (uint32_t r = 0; r < d->pp; r++) {
+        stages[r] = sum_rank(c, s, r);
+        double f = rank_f(&stages[r]), x = rank_x(&stages[r]);
+        compute += stages[r].forward_s + stages[r].backward_s;
+        comm += stages[r].forward_comm_s + stages[r].backward_comm_s;
+        if (f + x <= slowest)
+            continue;
+        slowest = f + x;
+        e->stage_forward_s = f;
+        e->stage_backward_s = x;
+    }
+    double pipeline = pipeline_s(c, stages);
+    e->compute_s = compute / d->pp * d->microbatches;
+    e->tp_comm_s = comm / d->pp * d->microbatches;
+    e->pp_comm_s = boundary_s(c, s);
+    e->bubble_s = fmax(0, pipeline - e->compute_s - e->tp_comm_s);
+    e->dp_comm_s = dp_exposed(c, stages);
+    e->optimizer_s = optimizer_s(c, stages);
+    e->step_time_s = e->compute_s + e->tp_comm_s + e->pp_comm_s + e->bubble_s + e->dp_comm_s + e->optimizer_s;
+}
+
+void cost_estimate(struct arena *a, const struct cost *c, struct estimate *e)
+{
+    struct arena_mark mark = arena_mark(a);
+    struct cost_kinds kinds = cost_kinds_new(a, &c->job->model);
+    struct cost_shape s;
+    cost_shape_init(a, c, &kinds, &s);
+    *e = (struct estimate){0};
+    cost_time(c, &s, ARENA_ARRAY(a, struct cost_stage, c->decision->pp), e);
+    cost_memory(c, &s, e);
+    arena_reset(a, mark);
+}
