@@ -2,13 +2,13 @@
 # The map of the tree as an order: a file may include its own folder and folders earlier in the order, nothing later.
 # Prints each include that breaks it; exit 1 if there is one.  Run from the root of the tree.
 #   The compiler sees of runtime/ only what a program is; runtime/ and kernels/ see nothing of the compiler.
-#   kernels/ takes its prototypes from the instruction table, which therefore comes first.
+#   kernels/ takes its prototypes from the instruction table and its tokens from runtime/data
 #   emit/plan.h is the record that the passes behind the lowering hand on, so it counts as part of lower/.
 #   One library, one owner: libxml2 in topo_xml.c, CBLAS in kernels/cpu/ and where llmrun chooses its core type.
 set -u
 grep -rn --include='*.[ch]' -E '^[[:space:]]*#[[:space:]]*include' kernels runtime compiler | awk -F'[:"<>]' '
 BEGIN {
-    n = split("runtime/status.h runtime/hash. runtime/isa. kernels/kernels.h kernels/ runtime/ compiler/support/ compiler/topology/ " \
+    n = split("runtime/status.h runtime/hash. runtime/isa. runtime/data. kernels/kernels.h kernels/ runtime/ compiler/support/ compiler/topology/ " \
               "compiler/model/ compiler/cost/ compiler/schedule/ compiler/simulate/ compiler/emit/plan.h compiler/lower/ " \
               "compiler/place/ compiler/verify/ compiler/search/ compiler/emit/ compiler/inspect/ compiler/", order, " ")
 }
