@@ -41,7 +41,7 @@ static void print_gpu(const struct topo_gpu *gpu, FILE *out)
     }
 }
 
-static void print_scale_up(const struct topo *t, const struct topo_node_type *type, FILE *out)
+static void print_scale_up(const struct topo_node_type *type, FILE *out)
 {
     const struct topo_scale_up *s = &type->scale_up;
     if (s->kind == SCALE_UP_NONE) {
@@ -57,14 +57,13 @@ static void print_scale_up(const struct topo *t, const struct topo_node_type *ty
             fprintf(out, "; the last domain has %u nodes", rest);
     }
     fprintf(out, "%s\n", s->multicast ? ", multicast" : "");
-    (void)t;
 }
 
-static void print_type(const struct topo *t, const struct topo_node_type *type, FILE *out)
+static void print_type(const struct topo_node_type *type, FILE *out)
 {
     fprintf(out, "\nnode type %s: %s nodes of %u GPUs\n", type->id, units_show_commas(type->nnodes).s, type->gpus);
     print_gpu(&type->gpu, out);
-    print_scale_up(t, type, out);
+    print_scale_up(type, out);
     for (uint32_t i = 0; i < type->nnics; i++)
         fprintf(out, "  %-10s  %u x %s%s\n", i ? "" : "nic", type->nics[i].count, units_show_bytes_s(type->nics[i].bytes_s).s,
                 type->nics[i].gdr ? "" : ", not direct to GPU memory");
@@ -105,7 +104,7 @@ static void print_level(const struct topo *t, uint32_t level, FILE *out)
 
 static void print_network(const struct topo *t, FILE *out)
 {
-    fprintf(out, "\nnetwork %s", *t->medium ? t->medium : "of unstated medium");
+    fprintf(out, "\nnetwork%s%s", *t->medium ? " " : "", t->medium);
     if (t->rails > 1)
         fprintf(out, ", %u rails%s", t->rails, t->cross_rail ? "" : " that never meet");
     if (t->torus_dims) {
@@ -191,7 +190,7 @@ void topo_print(const struct topo *t, FILE *out)
     fprintf(out, "%s GPUs, ", units_show_commas(t->gpus).s);
     fprintf(out, "%s usable\n", units_show_commas(t->usable_gpus).s);
     for (uint32_t i = 0; i < t->ntypes; i++)
-        print_type(t, &t->types[i], out);
+        print_type(&t->types[i], out);
     print_network(t, out);
     print_measured(t, out);
     if (t->usable_gpus < t->gpus)
