@@ -1,19 +1,20 @@
 /* Building programs: nine growing arrays and what reorders them.
  *
- * Arrays double, so building is amortised O(1) per item.  Whoever builds has no way to go on without memory, so
- * running out of it ends the process with exit code 4 and one line, as the compiler's arena does; files are read
- * with memory sized in advance and a status instead (program_io.c). */
+ * Arrays double, so building is amortised O(1) per item.  Neither a compiler that builds a program nor a rank that
+ * loads one has a way to go on without memory, so running out of it ends the process with exit code 4 and one line,
+ * as the compiler's arena does. */
 
 #include "runtime/program.h"
+#include "runtime/program_words.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { ROOM_SLOTS, ROOM_RINGS, ROOM_BUFFERS, ROOM_BUCKETS, ROOM_TENSORS, ROOM_INSNS, ROOM_OPERANDS, ROOM_ATTRS, ROOM_WAITS };
 
-static void *reallocate(void *array, size_t n, size_t item)
+void *program_alloc(void *array, size_t n, size_t item)
 {
-    void *p = n > SIZE_MAX / 2 / item ? NULL : realloc(array, n * item);
+    void *p = n > SIZE_MAX / 2 / item ? NULL : realloc(array, n ? n * item : 1);
     if (!p) {
         fprintf(stderr, "out of memory (%zu items of %zu bytes wanted)\n", n, item);
         exit(STATUS_WORLD);
@@ -30,7 +31,7 @@ static void *grow(void *array, uint32_t *room, uint32_t n, uint32_t extra, size_
             next *= 2;
         if (next > UINT32_MAX)
             next = UINT32_MAX;
-        array = reallocate(array, want > next ? SIZE_MAX : (size_t)next, item);
+        array = program_alloc(array, want > next ? SIZE_MAX : (size_t)next, item);
         *room = (uint32_t)next;
     }
     if (extra)
@@ -47,7 +48,7 @@ static void copy_name(char *to, size_t size, const char *name)
 
 struct program *program_new(uint32_t role, uint32_t nroles)
 {
-    struct program *p = reallocate(NULL, 1, sizeof *p);
+    struct program *p = program_alloc(NULL, 1, sizeof *p);
     memset(p, 0, sizeof *p);
     p->role = role;
     p->nroles = nroles;
@@ -193,16 +194,16 @@ void program_permute(struct program *p, const uint32_t *order)
     uint32_t n = p->ninsns, count[NQUEUES], first[NQUEUES];
     if (!n)
         return;
-    uint32_t *position = reallocate(NULL, n, sizeof *position), *moved = reallocate(NULL, n, sizeof *moved);
+    uint32_t *position = program_alloc(NULL, n, sizeof *position), *moved = program_alloc(NULL, n, sizeof *moved);
     program_positions(p, position, count);
     for (uint32_t q = 0, sum = 0; q < NQUEUES; sum += count[q++])
         first[q] = sum;
     map_positions(p, order, position, first, moved);
 
-    struct insn *insns = reallocate(NULL, n, sizeof *insns);
-    struct operand *operands = reallocate(NULL, (size_t)p->noperands + 1, sizeof *operands);
-    struct attr *attrs = reallocate(NULL, (size_t)p->nattrs + 1, sizeof *attrs);
-    struct wait *waits = reallocate(NULL, (size_t)p->nwaits + 1, sizeof *waits);
+    struct insn *insns = program_alloc(NULL, n, sizeof *insns);
+    struct operand *operands = program_alloc(NULL, (size_t)p->noperands + 1, sizeof *operands);
+    struct attr *attrs = program_alloc(NULL, (size_t)p->nattrs + 1, sizeof *attrs);
+    struct wait *waits = program_alloc(NULL, (size_t)p->nwaits + 1, sizeof *waits);
     uint32_t noperands = 0, nattrs = 0, nwaits = 0;
     for (uint32_t i = 0; i < n; i++) {
         const struct insn *old = &p->insns[order[i]];

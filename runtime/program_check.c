@@ -35,7 +35,7 @@ bool program_slot_counts(const struct program *p, uint32_t slot)
     return slot < p->nslots && (p->slots[slot].kind == SLOT_COORD || p->slots[slot].kind == SLOT_FIRST);
 }
 
-/* names are read by people and by the text form, which ends them at a space or '#' */
+/* names are read by people, and by the text form, which ends them at what may not be in them */
 static enum status check_name(const struct check *c, const char *what, uint32_t i, const char *name, size_t size)
 {
     size_t n = strnlen(name, size);
@@ -44,9 +44,9 @@ static enum status check_name(const struct check *c, const char *what, uint32_t 
     if (!n)
         return FAULT("%s %" PRIu32 ": it has no name", what, i);
     for (size_t k = 0; k < n; k++)
-        if (name[k] <= ' ' || name[k] > '~' || name[k] == '#')
-            return FAULT("%s %" PRIu32 ": byte %d in its name; allowed are printable ASCII characters but ' ' and '#'",
-                         what, i, (unsigned char)name[k]);
+        if (name[k] <= ' ' || name[k] > '~' || strchr(PROGRAM_NAME_ENDS, name[k]))
+            return FAULT("%s %" PRIu32 ": byte %d in its name; allowed are printable ASCII characters but %s", what, i,
+                         (unsigned char)name[k], PROGRAM_NAME_ENDS);
     return STATUS_OK;
 }
 #define CHECK_NAME(what, i, name) TRY(check_name(c, what, i, name, sizeof(name)))
@@ -335,11 +335,7 @@ static enum status check_bucket_list(const struct check *c, struct extent *exten
 
 static enum status check_buckets(const struct check *c)
 {
-    struct extent *extents = malloc(((size_t)c->p->ntensors + 1) * sizeof *extents);
-    if (!extents) {
-        FAULT("out of memory");
-        return STATUS_WORLD;
-    }
+    struct extent *extents = program_alloc(NULL, c->p->ntensors, sizeof *extents);
     enum status s = check_bucket_list(c, extents);
     free(extents);
     return s;

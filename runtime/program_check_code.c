@@ -418,11 +418,8 @@ enum status program_check_code(const struct program *p, char *error, size_t erro
             return insn_fault(&c, i, "unknown queue %u", p->insns[i].queue);
         c.count[p->insns[i].queue]++;
     }
-    c.rows = calloc(NOPS, sizeof *c.rows);
-    if (!c.rows) {
-        program_fault(error, error_size, "out of memory");
-        return STATUS_WORLD;
-    }
+    c.rows = program_alloc(NULL, NOPS, sizeof *c.rows);
+    memset(c.rows, 0, NOPS * sizeof *c.rows);
     for (unsigned op = 0; op < NOPS; op++)
         compile_row(&c.rows[op], (enum op)op);
     enum status s = STATUS_OK;

@@ -9,19 +9,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void *zeroed(size_t n, size_t item)
+{
+    return memset(program_alloc(NULL, n, item), 0, n * item);
+}
+
 struct ranks *ranks_new(uint32_t nranks, uint32_t nroles, uint32_t ngroups, uint32_t nvalues)
 {
-    struct ranks *r = calloc(1, sizeof *r);
-    if (r) {
-        *r = (struct ranks){.nranks = nranks, .nroles = nroles, .ngroups = ngroups, .nvalues = nvalues};
-        r->groups = calloc((size_t)ngroups + 1, sizeof *r->groups);
-        r->ranks = calloc((size_t)nranks + 1, sizeof *r->ranks);
-        r->values = calloc((size_t)nvalues + 1, sizeof *r->values);
-    }
-    if (!r || !r->groups || !r->ranks || !r->values) {
-        fprintf(stderr, "out of memory (table of %u ranks)\n", nranks);
-        exit(STATUS_WORLD);
-    }
+    struct ranks *r = program_alloc(NULL, 1, sizeof *r);
+    *r = (struct ranks){.nranks = nranks, .nroles = nroles, .ngroups = ngroups, .nvalues = nvalues};
+    r->groups = zeroed(ngroups, sizeof *r->groups);
+    r->ranks = zeroed(nranks, sizeof *r->ranks);
+    r->values = zeroed(nvalues, sizeof *r->values);
     return r;
 }
 

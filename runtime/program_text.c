@@ -14,8 +14,8 @@
  *
  * An instruction is: seq, queue, name, operands that are present, attributes, waits, tags.  An operand is
  * %buffer#index ~ring slot + byte offset + slot#index*stride [rows x cols / ld] dtype, without the parts that are 0
- * or follow from others; `+=` marks accumulation, all other marks follow from the table.  A name is what precedes
- * '#': indices count, names are for people, both must agree.  Reals are written with as many digits as it takes to
+ * or follow from others; `+=` marks accumulation, all other marks follow from the table.  After a name comes its
+ * index: the index counts, the name is for people, both must agree.  Blank lines and lines from '#' are skipped.  Reals are written with as many digits as it takes to
  * read back the same number.  Printing must survive unchecked programs: messages about their faults use it. */
 
 #include "runtime/program.h"

@@ -21,6 +21,9 @@
 #define LIMIT_FILE ((uint64_t)1 << 31)   /* bytes of a program or rank file, binary or text */
 #define LIMIT_ROLES (1u << 24)
 
+/* never in a name, besides what is not printable; '~' is printable and excluded too */
+#define PROGRAM_NAME_ENDS " \"#+*=[]~"
+
 #define NSLOT_KINDS 4
 #define NINIT_KINDS 3
 extern const char *const program_slot_words[NSLOT_KINDS];
@@ -39,6 +42,8 @@ struct job_field {
 };
 extern const struct job_field program_job_fields[NJOB_FIELDS];
 
+/* realloc() of n items; ends the process with one line when memory runs out */
+void *program_alloc(void *old, size_t n, size_t item);
 /* the instructions' half of program_check(): requires that the rest of the program has been checked */
 enum status program_check_code(const struct program *p, char *error, size_t error_size);
 /* writes the sentence, returns STATUS_INPUT */

@@ -1,0 +1,57 @@
+#ifndef LLMC_PROGRAM_BYTES_H
+#define LLMC_PROGRAM_BYTES_H
+
+/* The container of binary files, and the numbers in it; private to program*.c.
+ *
+ *   magic[8]  version u32  sections u32  file bytes u64  fingerprint u64
+ *   per section: bytes u64  hash u64                           hash of all above u64
+ *   sections, one behind the other, to the end of the file
+ *
+ * All fixed-width numbers are little-endian.  Inside sections numbers are varints: 7 bits a byte, lowest first, no
+ * longer than needed; signed ones zigzag.  Writers end the process when memory runs out. */
+
+#include "runtime/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct bytes { /* start with {0}; free at */
+    uint8_t *at;
+    size_t n, room;
+};
+void bytes_raw(struct bytes *b, const void *data, size_t n);
+void bytes_number(struct bytes *b, uint64_t v);
+void bytes_signed(struct bytes *b, int64_t v);
+void bytes_real(struct bytes *b, double v);
+void bytes_text(struct bytes *b, const char *s, size_t size); /* of an array of size bytes */
+
+/* Reading past the end or a malformed number sets bad and yields 0 from then on. */
+struct reader {
+    const uint8_t *at, *end;
+    bool bad;
+};
+uint64_t read_number(struct reader *r);
+int64_t read_signed(struct reader *r);
+double read_real(struct reader *r);
+void read_text(struct reader *r, char *to, size_t size);
+/* a number of at most `most` */
+uint64_t read_below(struct reader *r, uint64_t most);
+/* a count of items that take at least one byte each: never more than the bytes left */
+uint32_t read_count(struct reader *r, uint64_t most);
+
+struct container {
+    char magic[9];
+    const char *what; /* "program" */
+    uint32_t version, nsections;
+    uint64_t fingerprint;
+};
+/* joins the sections, which are freed */
+void container_write(const struct container *c, struct bytes *sections, uint8_t **bytes, size_t *size);
+/* section[nsections] become readers of the parts */
+enum status container_open(const struct container *c, const uint8_t *bytes, size_t size, struct reader *section,
+                           char *error, size_t error_size);
+/* a whole regular file; free *bytes */
+enum status container_load(const char *path, uint8_t **bytes, size_t *size, char *error, size_t error_size);
+
+#endif

@@ -1,0 +1,42 @@
+#ifndef LLMC_PROGRAM_FORM_H
+#define LLMC_PROGRAM_FORM_H
+
+/* The binary form of a program; private to program_encode.c and program_decode.c.
+ *
+ * Every queue is cut into runs: consecutive instructions of equal action, stage, microbatch and layer that use one
+ * slot per ring class.  A run is stored as a call of three shared things:
+ *
+ *   segment  what is done: opcodes, shapes, attributes, source lines; buffers are numbers of symbols
+ *   frame    where: a segment and, per symbol, a buffer and an offset; in a ring, the offset within its slot
+ *   waits    for what: distances from the position that this queue waited for last on the same other queue
+ *   call     frame, waits, microbatch, layer, and the slot of every ring class in the frame
+ *
+ * Equal layers share segments, equal microbatches share frames, and mostly waits.  A symbol is absolute, its ring
+ * slot part of its offset, where one instruction uses two slots of a class.  `seq` is a stream of differences per
+ * queue; the order of the file is the merge of the queues by seq.
+ *
+ * A file is accepted only if encoding what it says gives the same bytes: there is one form per program. */
+
+#include "runtime/program_bytes.h"
+#include "runtime/program_words.h"
+
+enum section { SECTION_HEAD, SECTION_TABLES, SECTION_SEGMENTS, SECTION_FRAMES, SECTION_WAITS, SECTION_CALLS, SECTION_SEQ, NSECTIONS };
+
+#define PROGRAM_FILE_MAGIC "LLMCPRG"
+#define PROGRAM_FILE_VERSION 1
+
+/* flags of an operand, after its dtype in the lowest two bits */
+#define FORM_ADD 4u  /* accumulates */
+#define FORM_SLOT 8u /* has a slot */
+#define FORM_LD 16u  /* ld differs from cols */
+_Static_assert(NDTYPES <= 4, "dtypes have two bits");
+
+/* microbatches and layers with NONE as -1, so that a difference of 1 is cheap everywhere */
+static inline int64_t form_index(uint32_t i)
+{
+    return i == NONE ? -1 : (int64_t)i;
+}
+
+struct container program_container(void);
+
+#endif

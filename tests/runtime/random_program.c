@@ -1,0 +1,283 @@
+/* Random valid programs.  A few bodies (instructions with operands, attributes and tags) are made, then called again
+ * and again for further microbatches and layers, with other ring slots and fresh waits, as a lowering would.  Shapes
+ * follow from isa.def alone: every name in a row gets a value, values that relations bind are made to fit. */
+
+#include "tests/runtime/random_program.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define BUFFER_BYTES 16384u
+#define NBUFFERS 24u
+#define DEPTH 5u
+
+uint64_t random_next(uint64_t *state) /* splitmix64 */
+{
+    uint64_t z = *state += 0x9E3779B97F4A7C15u;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+    return z ^ z >> 31;
+}
+
+struct maker {
+    struct program *p;
+    uint64_t state;
+    uint32_t seq, count[NQUEUES];
+};
+
+/* 0..n-1 */
+static uint32_t pick(struct maker *m, uint32_t n)
+{
+    return (uint32_t)(random_next(&m->state) % n);
+}
+
+struct shape_names {
+    uint32_t sequence, t, head, kv, heads, a, s, group_n, other[5]; /* h v m n k */
+};
+
+static uint32_t name_value(const struct shape_names *x, const char *name, size_t n)
+{
+    const struct {
+        const char *name;
+        uint32_t value;
+    } values[] = {{"t", x->t},           {"head", x->head},       {"kv", x->kv},      {"heads", x->heads},
+                  {"a", x->a},           {"s", x->s},             {"1", 1},           {"2", 2},
+                  {"8", 8},              {"group_n", x->group_n}, {"h", x->other[0]}, {"v", x->other[1]},
+                  {"m", x->other[2]},    {"n", x->other[3]},      {"k", x->other[4]}, {"sequence", x->sequence},
+                  {"dims", x->head / 2 * 2}};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        if (strlen(values[i].name) == n && !strncmp(values[i].name, name, n))
+            return values[i].value;
+    return 0;
+}
+
+static uint32_t dimension(const struct shape_names *x, const char *text)
+{
+    const char *star = strchr(text, '*');
+    if (!star)
+        return name_value(x, text, strlen(text));
+    return name_value(x, text, (size_t)(star - text)) * name_value(x, star + 1, strlen(star + 1));
+}
+
+static enum dtype pick_dtype(struct maker *m, char class, enum dtype compute, enum dtype any)
+{
+    switch (class) {
+    case 'C':
+        return compute;
+    case 'G':
+        return pick(m, 2) ? DTYPE_BF16 : DTYPE_F32;
+    case 'F':
+        return DTYPE_F32;
+    case 'I':
+        return DTYPE_I32;
+    case 'D':
+        return DTYPE_F64;
+    default:
+        return any;
+    }
+}
+
+static void fill_operand(struct maker *m, struct operand *o, uint32_t rows, uint32_t cols, enum dtype dtype)
+{
+    uint32_t size = isa_dtype_bytes(dtype);
+    o->buffer = pick(m, NBUFFERS);
+    const struct buffer *b = &m->p->buffers[o->buffer];
+    o->dtype = (uint8_t)dtype;
+    o->rows = rows;
+    o->cols = cols;
+    o->ld = cols + (pick(m, 3) ? 0 : pick(m, 4));
+    uint64_t bytes = ((uint64_t)(rows - 1) * o->ld + cols) * size;
+    if (!pick(m, 4)) { /* slots 0 and 1 are a coordinate and a first slot */
+        o->slot = (uint16_t)pick(m, 2);
+        o->slot_stride = 8u * pick(m, 9);
+        bytes += o->slot_stride * (uint64_t)m->p->slots[o->slot].most;
+    }
+    uint64_t room = (b->ring == NONE ? b->bytes : b->stride) - bytes;
+    o->offset = random_next(&m->state) % (room / 8 + 1) * 8;
+    if (b->ring != NONE)
+        o->offset += b->stride * pick(m, DEPTH);
+}
+
+static void fill_attr(struct maker *m, const struct isa_attr *t, struct attr *a, const struct shape_names *x)
+{
+    switch (t->kind) {
+    case ATTR_INT:
+        a->u.i = name_value(x, t->name, strlen(t->name));
+        if (!a->u.i)
+            a->u.i = !strcmp(t->name, "vocab") || !strcmp(t->name, "power") ? 1 + pick(m, 2) : pick(m, 2);
+        break;
+    case ATTR_REAL:
+        a->u.f = (double)pick(m, 1000) / 7;
+        break;
+    case ATTR_BIND:
+        a->u.i = pick(m, 1000) + 100;
+        if (pick(m, 2)) {
+            a->slot = pick(m, 2);
+            a->stride = (int64_t)pick(m, 20) - 10;
+        }
+        break;
+    case ATTR_PEER:
+        a->slot = 2;
+        break;
+    case ATTR_GROUP:
+        a->slot = 3;
+        break;
+    }
+}
+
+static void add_insn(struct maker *m)
+{
+    enum op op = (enum op)pick(m, NOPS);
+    const struct isa_info *info = isa_info(op);
+    uint32_t i = program_insn(m->p, op);
+    struct insn *in = &m->p->insns[i];
+    struct shape_names x = {.sequence = 1 + pick(m, 4), .head = 2 * (1 + pick(m, 3)), .kv = 1 + pick(m, 2)};
+    enum dtype compute = pick(m, 2) ? DTYPE_BF16 : DTYPE_F32, any = (enum dtype)pick(m, NDTYPES);
+    bool add = pick(m, 2);
+    x.t = x.sequence * (1 + pick(m, 3));
+    x.heads = x.kv * (1 + pick(m, 2));
+    x.a = x.head * (1 + pick(m, 3));
+    x.s = x.sequence + pick(m, 3);
+    x.group_n = (uint32_t)m->p->slots[3].most;
+    for (int k = 0; k < 5; k++)
+        x.other[k] = 1 + pick(m, 9);
+    if (info->queue == QUEUE_ANY)
+        in->queue = (uint8_t)(pick(m, 2) ? QUEUE_TP : pick(m, 2) ? QUEUE_DP : QUEUE_COMPUTE);
+    for (uint32_t k = 0; k < info->noperands; k++) {
+        const struct isa_operand *t = &info->operand[k];
+        if (t->optional && pick(m, 2))
+            continue;
+        struct operand *o = &m->p->operands[in->operand + k];
+        fill_operand(m, o, dimension(&x, t->rows), dimension(&x, t->cols), pick_dtype(m, t->dtype, compute, any));
+        o->mark = (uint8_t)(t->mark == MARK_ADD && !add ? MARK_WRITE : t->mark);
+    }
+    for (uint32_t k = 0; k < info->nattrs; k++)
+        fill_attr(m, &info->attr[k], &m->p->attrs[in->attr + k], &x);
+    in->line = pick(m, 3) ? 1 + pick(m, 40) : 0;
+}
+
+static void finish_insn(struct maker *m, uint32_t i)
+{
+    struct insn *in = &m->p->insns[i];
+    in->seq = m->seq;
+    m->seq += 1 + (pick(m, 4) ? 0 : pick(m, 300));
+    in->wait = m->p->nwaits;
+    in->nwaits = 0;
+    while (!pick(m, 4) && m->p->insns[i].nwaits < 16) {
+        enum queue q = (enum queue)pick(m, NQUEUES);
+        if (m->count[q])
+            program_wait(m->p, i, q, m->count[q] - 1 - pick(m, m->count[q] < 4 ? m->count[q] : 4));
+    }
+    m->count[m->p->insns[i].queue]++;
+}
+
+/* the same work again for another microbatch: copy of instruction `from` with ring slots `shift` further */
+static void repeat_insn(struct maker *m, uint32_t from, uint32_t shift)
+{
+    struct program *p = m->p;
+    uint32_t i = program_insn(p, (enum op)p->insns[from].op);
+    const struct insn *old = &p->insns[from];
+    struct insn *in = &p->insns[i];
+    const struct isa_info *info = isa_info((enum op)old->op);
+    in->queue = old->queue;
+    in->line = old->line;
+    for (uint32_t k = 0; k < info->noperands; k++) {
+        struct operand *o = &p->operands[in->operand + k];
+        *o = p->operands[old->operand + k];
+        if (o->buffer != NONE && p->buffers[o->buffer].ring != NONE) {
+            uint64_t stride = p->buffers[o->buffer].stride;
+            o->offset = (o->offset / stride + shift) % DEPTH * stride + o->offset % stride;
+        }
+    }
+    if (info->nattrs)
+        memcpy(p->attrs + in->attr, p->attrs + old->attr, info->nattrs * sizeof *p->attrs);
+}
+
+static void add_tables(struct maker *m)
+{
+    struct program *p = m->p;
+    program_slot(p, "tp", SLOT_COORD, AXIS_TP, 3);
+    program_slot(p, "first", SLOT_FIRST, 5, 1);
+    program_slot(p, "next", SLOT_PEER, 1, 63);
+    program_slot(p, "group", SLOT_GROUP, 1u << pick(m, NAXES) | (pick(m, 3) ? 0 : GROUP_TIE), 2 + pick(m, 3));
+    program_ring(p, "forward", DEPTH);
+    program_ring(p, "backward", DEPTH);
+    for (uint32_t i = 0; i < NBUFFERS; i++) {
+        struct buffer b = {.ring = pick(m, 3) ? NONE : pick(m, 2), .bucket = NONE, .shard_slot = NONE};
+        snprintf(b.name, sizeof b.name, "b%u.x", i);
+        b.dtype = (enum dtype)pick(m, NDTYPES);
+        b.stride = BUFFER_BYTES;
+        b.bytes = b.ring == NONE ? b.stride : DEPTH * b.stride;
+        b.offset = p->arena_bytes;
+        p->arena_bytes += b.bytes;
+        program_buffer(p, &b);
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        struct bucket k = {.elements = 4096, .tensor = p->ntensors, .decay = i & 1, .count_slot = i == 1 ? 1 : NONE};
+        struct buffer b = {.kind = BUFFER_MASTER, .ring = NONE, .bucket = i, .shard_slot = i ? 0 : NONE};
+        snprintf(k.name, sizeof k.name, "bucket%u", i);
+        snprintf(b.name, sizeof b.name, "master%u", i);
+        for (uint64_t at = 0; at + 200 < k.elements && pick(m, 8); k.ntensors++) {
+            struct tensor t = {.ndim = 1 + pick(m, 2), .shape = {1, 4096}, .row_slot = NONE, .col_slot = NONE, .at = at};
+            snprintf(t.name, sizeof t.name, "layers.%u.w-%u", i, k.ntensors);
+            t.rows = t.ndim == 2 ? 1 + pick(m, 10) : 1;
+            t.cols = 1 + pick(m, 20);
+            if (t.ndim == 2) {
+                t.shape[0] = 100;
+                t.transposed = pick(m, 2);
+                t.row_slot = pick(m, 2) ? 0 : NONE;
+                t.row_stride = t.row_slot == NONE ? 0 : t.rows;
+                t.row = pick(m, 5);
+            }
+            t.init = (enum init_kind)pick(m, 3);
+            t.std = 0.02;
+            at += (uint64_t)t.rows * t.cols + pick(m, 3);
+            program_tensor(p, &t);
+        }
+        program_bucket(p, &k);
+        b.bytes = b.stride = 4 * k.elements / (i ? 4 : 1);
+        b.offset = p->arena_bytes;
+        p->arena_bytes += b.bytes;
+        program_buffer(p, &b);
+    }
+}
+
+static void add_code(struct maker *m, uint32_t n)
+{
+    const char actions[] = {0, 'F', 'B', 'I', 'W', 'O'};
+    for (uint32_t microbatch = 0, layer = 0; m->p->ninsns < n; microbatch++, layer = (layer + 1) % 7) {
+        uint32_t first = m->p->ninsns, left = n - first;
+        uint32_t size = 1 + pick(m, 30), shift = pick(m, 2) ? microbatch % DEPTH : pick(m, DEPTH);
+        bool again = first && pick(m, 8);
+        uint32_t from = again ? pick(m, first < 100 ? first : 100) : 0;
+        char action = actions[pick(m, 6)];
+        for (uint32_t i = 0; i < size && i < left; i++) {
+            if (again && from + i < first)
+                repeat_insn(m, from + i, shift);
+            else
+                add_insn(m);
+            struct insn *in = &m->p->insns[first + i];
+            in->action = action;
+            in->stage = action ? 3 : UINT16_MAX;
+            in->microbatch = action == 'O' ? NONE : microbatch;
+            in->layer = pick(m, 20) ? layer : NONE;
+            finish_insn(m, first + i);
+        }
+    }
+}
+
+struct program *random_program(uint64_t seed, uint32_t n)
+{
+    struct maker m = {.p = program_new((uint32_t)(seed % 3), 3), .state = seed};
+    struct job_info *job = &m.p->job;
+    m.seq = pick(&m, 5);
+    m.p->evaluation = pick(&m, 2);
+    *job = (struct job_info){.sequence = 1 + pick(&m, 4096), .batch = 1 + pick(&m, 64), .vocab = 50257, .seed = seed};
+    job->lr = 1e-4 / (1 + pick(&m, 9));
+    job->beta2 = 0.95;
+    job->lr_kind = pick(&m, 4);
+    job->tokens_per_step = (double)(job->sequence * job->batch);
+    add_tables(&m);
+    add_code(&m, n);
+    return m.p;
+}
