@@ -1,0 +1,100 @@
+/* Activations between the two products of a feed-forward layer; columns are split over tp.
+ * Gated forms read [gate | up], the two halves of the fused first product. */
+
+#include "compiler/lower/build.h"
+
+static struct mat gate(struct mat m)
+{
+    return mat_columns(m, 0, m.cols / 2);
+}
+
+static struct mat up(struct mat m)
+{
+    return mat_columns(m, m.cols / 2, m.cols / 2);
+}
+
+void lower_act(struct lower *l, uint32_t piece, uint32_t opr)
+{
+    const struct opr *o = &l->pieces[piece].e->oprs[opr];
+    struct mat x = lower_value(l, piece, o->in[0]), y = lower_value(l, piece, o->out);
+    uint32_t i;
+    switch (o->ffn->act) {
+    case ACT_GELU:
+        i = lower_insn(l, OP_GELU);
+        ARG(l, i, GELU, y, y, MARK_WRITE);
+        ARG(l, i, GELU, x, x, MARK_READ);
+        ATTR_INT_SET(l, i, GELU, tanh, o->ffn->approx_tanh);
+        break;
+    case ACT_RELU:
+    case ACT_RELU2:
+        i = lower_insn(l, OP_RELU);
+        ARG(l, i, RELU, y, y, MARK_WRITE);
+        ARG(l, i, RELU, x, x, MARK_READ);
+        ATTR_INT_SET(l, i, RELU, power, o->ffn->act == ACT_RELU ? 1 : 2);
+        break;
+    case ACT_SWIGLU:
+        i = lower_insn(l, OP_SWIGLU);
+        ARG(l, i, SWIGLU, y, y, MARK_WRITE);
+        ARG(l, i, SWIGLU, gate, gate(x), MARK_READ);
+        ARG(l, i, SWIGLU, up, up(x), MARK_READ);
+        break;
+    case ACT_GEGLU:
+        i = lower_insn(l, OP_GEGLU);
+        ARG(l, i, GEGLU, y, y, MARK_WRITE);
+        ARG(l, i, GEGLU, gate, gate(x), MARK_READ);
+        ARG(l, i, GEGLU, up, up(x), MARK_READ);
+        ATTR_INT_SET(l, i, GEGLU, tanh, o->ffn->approx_tanh);
+        break;
+    }
+}
+
+static void gated_back(struct lower *l, const struct opr *o, struct mat x, struct mat dx, struct mat dy)
+{
+    if (o->ffn->act == ACT_SWIGLU) {
+        uint32_t i = lower_insn(l, OP_SWIGLU_I);
+        ARG(l, i, SWIGLU_I, dgate, gate(dx), MARK_WRITE);
+        ARG(l, i, SWIGLU_I, dup, up(dx), MARK_WRITE);
+        ARG(l, i, SWIGLU_I, dy, dy, MARK_READ);
+        ARG(l, i, SWIGLU_I, gate, gate(x), MARK_READ);
+        ARG(l, i, SWIGLU_I, up, up(x), MARK_READ);
+        return;
+    }
+    uint32_t i = lower_insn(l, OP_GEGLU_I);
+    ARG(l, i, GEGLU_I, dgate, gate(dx), MARK_WRITE);
+    ARG(l, i, GEGLU_I, dup, up(dx), MARK_WRITE);
+    ARG(l, i, GEGLU_I, dy, dy, MARK_READ);
+    ARG(l, i, GEGLU_I, gate, gate(x), MARK_READ);
+    ARG(l, i, GEGLU_I, up, up(x), MARK_READ);
+    ATTR_INT_SET(l, i, GEGLU_I, tanh, o->ffn->approx_tanh);
+}
+
+void lower_act_back(struct lower *l, uint32_t piece, uint32_t opr)
+{
+    struct piece *pc = &l->pieces[piece];
+    const struct opr *o = &pc->e->oprs[opr];
+    enum mark mark;
+    struct mat x = lower_value(l, piece, o->in[0]), dx = lower_gradient(l, piece, o->in[0], &mark);
+    struct mat dy = pc->gradient[o->out];
+    uint32_t i;
+    switch (o->ffn->act) {
+    case ACT_GELU:
+        i = lower_insn(l, OP_GELU_I);
+        ARG(l, i, GELU_I, dx, dx, MARK_WRITE);
+        ARG(l, i, GELU_I, dy, dy, MARK_READ);
+        ARG(l, i, GELU_I, x, x, MARK_READ);
+        ATTR_INT_SET(l, i, GELU_I, tanh, o->ffn->approx_tanh);
+        break;
+    case ACT_RELU:
+    case ACT_RELU2:
+        i = lower_insn(l, OP_RELU_I);
+        ARG(l, i, RELU_I, dx, dx, MARK_WRITE);
+        ARG(l, i, RELU_I, dy, dy, MARK_READ);
+        ARG(l, i, RELU_I, x, x, MARK_READ);
+        ATTR_INT_SET(l, i, RELU_I, power, o->ffn->act == ACT_RELU ? 1 : 2);
+        break;
+    case ACT_SWIGLU:
+    case ACT_GEGLU:
+        gated_back(l, o, x, dx, dy);
+        break;
+    }
+}

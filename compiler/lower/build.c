@@ -1,0 +1,225 @@
+/* Words of the lowering: instructions with their tags, matrices in buffers, slots, places of values and weights. */
+
+#include "compiler/lower/build.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+static const struct mat no_mat = {.buffer = NONE};
+
+uint32_t lower_insn(struct lower *l, enum op op)
+{
+    uint32_t i = program_insn(l->p, op);
+    struct insn *n = &l->p->insns[i];
+    n->action = l->action;
+    n->stage = (uint16_t)l->stage_index;
+    n->layer = l->layer;
+    n->microbatch = l->microbatch;
+    n->line = l->line;
+    while (l->instances.n < l->p->noperands)
+        vec_push(l->arena, &l->instances, NONE);
+    return i;
+}
+
+void lower_operand(struct lower *l, uint32_t insn, size_t k, struct mat m, enum mark mark)
+{
+    if (m.buffer == NONE)
+        return;
+    uint32_t at = l->p->insns[insn].operand + (uint32_t)k;
+    l->p->operands[at] = (struct operand){.buffer = m.buffer, .dtype = (uint8_t)m.dtype, .mark = (uint8_t)mark,
+                                          .slot = m.slot == NONE ? UINT16_MAX : (uint16_t)m.slot, .offset = m.at,
+                                          .slot_stride = m.slot_stride, .rows = m.rows, .cols = m.cols, .ld = m.ld};
+    l->instances.at[at] = m.instance;
+}
+
+void lower_int(struct lower *l, uint32_t insn, size_t k, int64_t v)
+{
+    l->p->attrs[l->p->insns[insn].attr + k].u.i = v;
+}
+
+void lower_real(struct lower *l, uint32_t insn, size_t k, double v)
+{
+    l->p->attrs[l->p->insns[insn].attr + k].u.f = v;
+}
+
+void lower_bind(struct lower *l, uint32_t insn, size_t k, int64_t base, uint32_t slot, int64_t stride)
+{
+    struct attr *a = &l->p->attrs[l->p->insns[insn].attr + k];
+    a->u.i = base;
+    a->slot = slot;
+    a->stride = slot == NONE ? 0 : stride;
+}
+
+static uint32_t axis_size(const struct decision *d, enum axis axis)
+{
+    const uint32_t size[NAXES] = {[AXIS_TP] = d->tp, [AXIS_CP] = d->cp, [AXIS_DP] = d->dp, [AXIS_PP] = d->pp};
+    return size[axis];
+}
+
+uint32_t lower_slot(struct lower *l, enum slot_kind kind, uint32_t arg)
+{
+    static const char *const axis_name[NAXES] = {"tp", "cp", "dp", "pp"};
+    for (uint32_t i = 0; i < l->p->nslots; i++)
+        if (l->p->slots[i].kind == kind && l->p->slots[i].arg == arg)
+            return i;
+    char axes[24] = "", name[40];
+    uint32_t size = 1;
+    for (uint32_t x = 0; x < NAXES && !(arg & GROUP_TIE); x++)
+        if (arg >> x & 1) {
+            size *= axis_size(l->d, (enum axis)x);
+            snprintf(axes + strlen(axes), sizeof axes - strlen(axes), "%s%s", *axes ? "_" : "", axis_name[x]);
+        }
+    switch (kind) {
+    case SLOT_COORD:
+        return program_slot(l->p, axis_name[arg], kind, arg, axis_size(l->d, (enum axis)arg) - 1);
+    case SLOT_FIRST:
+        snprintf(name, sizeof name, "first_%s", axes);
+        return program_slot(l->p, name, kind, arg, 1);
+    case SLOT_PEER:
+        snprintf(name, sizeof name, "stage_%u", arg);
+        return program_slot(l->p, name, kind, arg, l->d->gpus_used - 1);
+    case SLOT_GROUP:
+        snprintf(name, sizeof name, "group_%s", arg & GROUP_TIE ? "tie" : axes);
+        return program_slot(l->p, name, kind, arg, arg & GROUP_TIE ? 2 : size);
+    }
+    assert(false);
+    return NONE;
+}
+
+uint32_t lower_step_buffer(struct lower *l, const char *name, enum dtype dtype, uint64_t bytes, uint32_t ring)
+{
+    struct buffer b = {.kind = BUFFER_STEP, .dtype = dtype, .ring = ring, .bucket = NONE, .shard_slot = NONE};
+    snprintf(b.name, sizeof b.name, "%s", name);
+    b.stride = b.bytes = (bytes + 255) / 256 * 256;
+    return program_buffer(l->p, &b);
+}
+
+static struct mat whole(uint32_t buffer, uint32_t instance, enum dtype dtype, uint32_t rows, uint32_t cols)
+{
+    return (struct mat){buffer, instance, 0, rows, cols, cols, dtype, NONE, 0};
+}
+
+struct mat lower_temp(struct lower *l, const char *name, enum dtype dtype, uint32_t rows, uint32_t cols)
+{
+    char full[40];
+    snprintf(full, sizeof full, "t.%s.%s.%ux%u", name, isa_dtype_name(dtype), rows, cols);
+    for (uint32_t i = l->p->nbuffers; i-- > 0;)
+        if (!strcmp(l->p->buffers[i].name, full))
+            return whole(i, NONE, dtype, rows, cols);
+    uint64_t bytes = (uint64_t)rows * cols * isa_dtype_bytes(dtype);
+    return whole(lower_step_buffer(l, full, dtype, bytes, NONE), NONE, dtype, rows, cols);
+}
+
+struct mat lower_ring_mat(struct lower *l, uint32_t buffer, enum dtype dtype, uint32_t rows, uint32_t cols)
+{
+    return whole(buffer, l->microbatch, dtype, rows, cols);
+}
+
+struct mat mat_columns(struct mat m, uint32_t first, uint32_t cols)
+{
+    m.at += (uint64_t)first * isa_dtype_bytes(m.dtype);
+    m.cols = cols;
+    return m;
+}
+
+struct mat mat_rows(struct mat m, uint32_t first, uint32_t rows)
+{
+    m.at += (uint64_t)first * m.ld * isa_dtype_bytes(m.dtype);
+    m.rows = rows;
+    return m;
+}
+
+uint32_t lower_local_cols(const struct lower *l, const struct opr_value *v)
+{
+    if (v->class == CLASS_TOKENS)
+        return (uint32_t)v->cols;
+    uint64_t cols = v->cols;
+    if (!strcmp(v->name, "logits"))
+        cols = expand_padded_vocab(cols, l->d->tp);
+    return (uint32_t)(cols / l->d->tp);
+}
+
+struct mat lower_value(struct lower *l, uint32_t piece, uint32_t value)
+{
+    const struct piece *pc = &l->pieces[piece];
+    const struct opr_value *v = &pc->e->values[value];
+    uint32_t rows = v->class == CLASS_TOKENS ? l->local : l->tokens, cols = lower_local_cols(l, v);
+    if (value == pc->e->result && piece + 1 < l->npieces && !l->recomputing)
+        return lower_value(l, piece + 1, 0);
+    if (value == pc->e->result && piece + 1 == l->npieces && l->output != NONE && !l->recomputing)
+        return lower_ring_mat(l, l->output, l->ctype, rows, cols);
+    if (value == 0 && piece == 0 && l->input != NONE)
+        return lower_ring_mat(l, l->input, l->ctype, rows, cols);
+    if (pc->buffer[value] != NONE)
+        return lower_ring_mat(l, pc->buffer[value], l->ctype, rows, cols);
+    return lower_temp(l, v->name, l->ctype, rows, cols);
+}
+
+struct mat lower_aux(struct lower *l, uint32_t piece, uint32_t opr, uint32_t k, uint32_t cols)
+{
+    const struct piece *pc = &l->pieces[piece];
+    const struct opr *o = &pc->e->oprs[opr];
+    uint32_t rows = o->kind == OPR_NORM ? l->local : l->tokens;
+    char name[24];
+    if (pc->aux[opr][k] != NONE)
+        return lower_ring_mat(l, pc->aux[opr][k], DTYPE_F32, rows, cols);
+    snprintf(name, sizeof name, "%s%c", o->name, "01"[k]);
+    return lower_temp(l, name, DTYPE_F32, rows, cols);
+}
+
+static struct mat bucket_mat(struct lower *l, const struct weight_place *w, uint32_t rows, bool gradient)
+{
+    const struct bucket_info *b = &l->buckets[w->bucket];
+    enum dtype dtype = gradient ? DTYPE_F32 : l->ctype;
+    struct mat m = whole(gradient ? b->gradient : b->param, NONE, dtype, rows, w->cols);
+    m.at = w->at * isa_dtype_bytes(dtype);
+    return m;
+}
+
+struct mat lower_weight(struct lower *l, uint32_t piece, const struct opr *o, bool gradient)
+{
+    const struct weight_place *w = &l->pieces[piece].weights[o->weight];
+    uint32_t rows = 0;
+    for (uint32_t i = 0; i < o->nweights; i++)
+        rows += w[i].rows;
+    return bucket_mat(l, w, rows, gradient);
+}
+
+struct mat lower_vector(struct lower *l, uint32_t piece, const struct opr *o, uint32_t k, bool gradient)
+{
+    if (k >= o->nbiases)
+        return no_mat;
+    return bucket_mat(l, &l->pieces[piece].weights[o->bias + k], 1, gradient);
+}
+
+struct mat lower_vectors(struct lower *l, uint32_t piece, const struct opr *o, bool gradient)
+{
+    struct mat m = lower_vector(l, piece, o, 0, gradient);
+    for (uint32_t k = 1; k < o->nbiases; k++)
+        m.cols += l->pieces[piece].weights[o->bias + k].cols;
+    m.ld = m.cols;
+    return m;
+}
+
+enum mark lower_contribution(struct lower *l, uint32_t piece, uint32_t weight)
+{
+    bool *written = l->pieces[piece].weights[weight].written;
+    enum mark mark = *written ? MARK_ADD : MARK_WRITE;
+    *written = true;
+    return mark;
+}
+
+struct mat lower_gradient(struct lower *l, uint32_t piece, uint32_t value, enum mark *mark)
+{
+    struct piece *pc = &l->pieces[piece];
+    *mark = pc->has_gradient[value] ? MARK_ADD : MARK_WRITE;
+    if (!pc->has_gradient[value] && pc->gradient[value].buffer == NONE) {
+        const struct opr_value *v = &pc->e->values[value];
+        char name[24];
+        snprintf(name, sizeof name, "d%s", v->name);
+        pc->gradient[value] = lower_temp(l, name, l->ctype, v->class == CLASS_TOKENS ? l->local : l->tokens,
+                                         lower_local_cols(l, v));
+    }
+    pc->has_gradient[value] = true;
+    return pc->gradient[value];
+}

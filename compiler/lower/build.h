@@ -1,0 +1,156 @@
+#ifndef LLMC_LOWER_BUILD_H
+#define LLMC_LOWER_BUILD_H
+
+/* Inside of the lowering: the state while one role's program is being written, and the words its rules speak.
+ *
+ * A stage's contents are pieces: the embedding, its layers, the head.  Every piece is an expansion (operators over
+ * values) with a place for each value and each weight.  Values that the backward pass needs live in the ring class `act`
+ * (one slot per microbatch in flight); all others are temporaries, one buffer per name, used again by every layer. */
+
+#include "compiler/lower/lower.h"
+#include "compiler/support/vec.h"
+
+/* a matrix in a buffer; instance: the microbatch that owns the slot of a ring buffer, else NONE */
+struct mat {
+    uint32_t buffer, instance;
+    uint64_t at; /* bytes */
+    uint32_t rows, cols, ld;
+    enum dtype dtype;
+    uint32_t slot; /* at += slot * slot_stride; NONE */
+    uint64_t slot_stride;
+};
+
+struct weight_place {
+    uint32_t bucket;
+    uint64_t at; /* element */
+    uint32_t rows, cols; /* local */
+    bool *written;       /* this step's gradient has its first contribution */
+};
+
+struct piece {
+    const struct expansion *e;
+    uint32_t layer;              /* NONE for embedding and head */
+    bool recompute;              /* keep only value 0, do the rest again in B */
+    uint32_t *line;              /* source line per operator */
+    bool *saved;                 /* per value: needed by B */
+    bool *needed;                /* per operator: must run again when recomputing */
+    uint32_t *buffer;            /* per value: its ring buffer if saved, else NONE */
+    uint32_t (*aux)[2];          /* per operator: ring buffers of its statistics, else NONE */
+    struct weight_place *weights; /* per weight */
+    struct mat *gradient;        /* per value, while its piece's B is being written */
+    bool *has_gradient;
+};
+
+struct bucket_info {
+    uint32_t param, gradient, master, moment1, moment2; /* buffers; NONE */
+    uint32_t piece;    /* whose B completes it: index, or NONE = with the stage's last B */
+    bool split;        /* over tp; else whole on every tp rank */
+    bool tie, counts;  /* tied copy pair; this role's copy counts in the norm */
+    uint64_t used;     /* elements before padding */
+};
+
+struct lower {
+    struct arena *arena;
+    const struct job *job;
+    const struct decision *d;
+    struct program *p;
+    bool evaluation;
+    uint32_t stage_index, role;
+    const struct stage *stage;
+    enum dtype ctype; /* compute dtype */
+    uint32_t tokens, local; /* rows of a microbatch: whole; of this rank's TOKENS values */
+    bool sp;                /* sequence parallelism with tp > 1 */
+    uint32_t npieces;
+    struct piece *pieces;
+    uint32_t nbuckets;
+    struct bucket_info *buckets;
+    uint32_t ring_act, ring_in, ring_out, ring_grad, ring_token;
+    uint32_t input, output, gradient, tokens_buffer, targets_buffer; /* ring buffers; NONE */
+    uint32_t step_block, metrics, scale;
+    bool recomputing;
+    VEC(uint32_t) instances; /* per operand of the program */
+    /* tags of what is being written */
+    char action;
+    uint32_t layer, microbatch, line;
+};
+
+/* build.c: instructions, matrices, slots */
+uint32_t lower_insn(struct lower *l, enum op op);
+void lower_operand(struct lower *l, uint32_t insn, size_t k, struct mat m, enum mark mark);
+void lower_int(struct lower *l, uint32_t insn, size_t k, int64_t v);
+void lower_real(struct lower *l, uint32_t insn, size_t k, double v);
+void lower_bind(struct lower *l, uint32_t insn, size_t k, int64_t base, uint32_t slot, int64_t stride);
+#define ARG(l, i, op, name, m, mark) lower_operand((l), (i), OPND(op, name), (m), (mark))
+#define ATTR_INT_SET(l, i, op, name, v) lower_int((l), (i), ATTR(op, name), (int64_t)(v))
+#define ATTR_REAL_SET(l, i, op, name, v) lower_real((l), (i), ATTR(op, name), (v))
+#define ATTR_BIND_SET(l, i, op, name, b, s, st) lower_bind((l), (i), ATTR(op, name), (int64_t)(b), (s), (int64_t)(st))
+
+uint32_t lower_slot(struct lower *l, enum slot_kind kind, uint32_t arg);
+uint32_t lower_step_buffer(struct lower *l, const char *name, enum dtype dtype, uint64_t bytes, uint32_t ring);
+struct mat lower_temp(struct lower *l, const char *name, enum dtype dtype, uint32_t rows, uint32_t cols);
+struct mat lower_ring_mat(struct lower *l, uint32_t buffer, enum dtype dtype, uint32_t rows, uint32_t cols);
+struct mat mat_columns(struct mat m, uint32_t first, uint32_t cols);
+struct mat mat_rows(struct mat m, uint32_t first, uint32_t rows);
+
+/* a value of the current microbatch; statistics k of an operator */
+struct mat lower_value(struct lower *l, uint32_t piece, uint32_t value);
+struct mat lower_aux(struct lower *l, uint32_t piece, uint32_t opr, uint32_t k, uint32_t cols);
+uint32_t lower_local_cols(const struct lower *l, const struct opr_value *v);
+/* fused weight (or its gradient) of an operator's matrices; k-th vector; all its vectors stacked */
+struct mat lower_weight(struct lower *l, uint32_t piece, const struct opr *o, bool gradient);
+struct mat lower_vector(struct lower *l, uint32_t piece, const struct opr *o, uint32_t k, bool gradient);
+struct mat lower_vectors(struct lower *l, uint32_t piece, const struct opr *o, bool gradient);
+/* WRITE for a gradient's first contribution in this step, ADD after */
+enum mark lower_contribution(struct lower *l, uint32_t piece, uint32_t weight);
+/* where the gradient of a value goes: the place set beforehand or a temporary to write, or the existing one to add to */
+struct mat lower_gradient(struct lower *l, uint32_t piece, uint32_t value, enum mark *mark);
+
+/* params.c: buckets, tensors, persistent buffers */
+void lower_params(struct lower *l);
+
+/* collect.c: layout conversions and boundaries */
+struct mat lower_gather(struct lower *l, const char *name, struct mat m);      /* TOKENS -> whole rows */
+void lower_reduce_into(struct lower *l, struct mat partial, struct mat out);   /* partial sums over tp -> TOKENS */
+struct mat lower_partial(struct lower *l, struct mat out);                     /* where to put those partial sums */
+void lower_collective(struct lower *l, enum op op, enum queue q, uint32_t mask, struct mat x, struct mat y);
+void lower_send(struct lower *l, struct mat m, uint32_t peer);
+void lower_receive(struct lower *l, struct mat m, uint32_t peer);
+
+/* rules: one per operator kind, in the table of rules.c */
+struct rule {
+    void (*forward)(struct lower *l, uint32_t piece, uint32_t opr);
+    void (*backward)(struct lower *l, uint32_t piece, uint32_t opr); /* input gradient, then weight gradient */
+    bool saves_in, saves_out; /* values that backward reads */
+    uint32_t naux;
+};
+const struct rule *lower_rule(enum opr_kind kind);
+void lower_linear(struct lower *l, uint32_t piece, uint32_t opr);
+void lower_linear_back(struct lower *l, uint32_t piece, uint32_t opr);
+void lower_norm(struct lower *l, uint32_t piece, uint32_t opr);
+void lower_norm_back(struct lower *l, uint32_t piece, uint32_t opr);
+void lower_rope(struct lower *l, uint32_t piece, uint32_t opr);
+void lower_rope_back(struct lower *l, uint32_t piece, uint32_t opr);
+void lower_attention(struct lower *l, uint32_t piece, uint32_t opr);
+void lower_attention_back(struct lower *l, uint32_t piece, uint32_t opr);
+void lower_act(struct lower *l, uint32_t piece, uint32_t opr);
+void lower_act_back(struct lower *l, uint32_t piece, uint32_t opr);
+void lower_add(struct lower *l, uint32_t piece, uint32_t opr);
+void lower_add_back(struct lower *l, uint32_t piece, uint32_t opr);
+void lower_embed(struct lower *l, uint32_t piece, uint32_t opr);
+void lower_embed_back(struct lower *l, uint32_t piece, uint32_t opr);
+void lower_position(struct lower *l, uint32_t piece, uint32_t opr);
+void lower_position_back(struct lower *l, uint32_t piece, uint32_t opr);
+void lower_loss(struct lower *l, uint32_t piece, uint32_t opr);
+void lower_loss_back(struct lower *l, uint32_t piece, uint32_t opr);
+
+/* optimizer.c: the step's head, gradient reduction, the optimizer */
+void lower_head_of_step(struct lower *l);
+void lower_bucket_reduce(struct lower *l, uint32_t bucket);
+void lower_optimizer(struct lower *l);
+void lower_metrics_reduce(struct lower *l);
+
+/* order.c: keying simulation, ring depths, queue order, waits, seq; instances: per role, per operand */
+void order_programs(struct arena *a, const struct cost *c, struct program **programs, uint32_t **instances,
+                    uint32_t nroles, uint32_t microbatches);
+
+#endif

@@ -1,0 +1,64 @@
+/* Layout conversions over tensor parallelism, and stage boundaries.
+ *
+ * Under sequence parallelism a TOKENS value holds this rank's rows only: an all-gather makes it whole before a
+ * column-parallel product, a reduce-scatter sums the partial products of a row-parallel one back to rows
+ * (Korthikanti et al. 2022, section 4.2).  Without it values are whole everywhere and sums are all-reduced. */
+
+#include "compiler/lower/build.h"
+
+void lower_collective(struct lower *l, enum op op, enum queue q, uint32_t mask, struct mat x, struct mat y)
+{
+    uint32_t i = lower_insn(l, op);
+    l->p->insns[i].queue = (uint8_t)q;
+    uint32_t slot = lower_slot(l, SLOT_GROUP, mask);
+    if (op == OP_ALL_REDUCE) {
+        ARG(l, i, ALL_REDUCE, x, x, MARK_UPDATE);
+        ATTR_BIND_SET(l, i, ALL_REDUCE, group, 0, slot, 0);
+    } else if (op == OP_ALL_GATHER) {
+        ARG(l, i, ALL_GATHER, x, x, MARK_READ);
+        ARG(l, i, ALL_GATHER, y, y, MARK_WRITE);
+        ATTR_BIND_SET(l, i, ALL_GATHER, group, 0, slot, 0);
+    } else {
+        ARG(l, i, REDUCE_SCATTER, x, x, MARK_READ);
+        ARG(l, i, REDUCE_SCATTER, y, y, MARK_WRITE);
+        ATTR_BIND_SET(l, i, REDUCE_SCATTER, group, 0, slot, 0);
+    }
+}
+
+struct mat lower_gather(struct lower *l, const char *name, struct mat m)
+{
+    if (!l->sp)
+        return m;
+    struct mat whole = lower_temp(l, name, m.dtype, l->tokens, m.cols);
+    lower_collective(l, OP_ALL_GATHER, QUEUE_TP, AXIS_BIT(AXIS_TP), m, whole);
+    return whole;
+}
+
+struct mat lower_partial(struct lower *l, struct mat out)
+{
+    return l->sp ? lower_temp(l, "part", out.dtype, l->tokens, out.cols) : out;
+}
+
+void lower_reduce_into(struct lower *l, struct mat partial, struct mat out)
+{
+    if (l->d->tp == 1)
+        return;
+    if (l->sp)
+        lower_collective(l, OP_REDUCE_SCATTER, QUEUE_TP, AXIS_BIT(AXIS_TP), partial, out);
+    else
+        lower_collective(l, OP_ALL_REDUCE, QUEUE_TP, AXIS_BIT(AXIS_TP), out, out);
+}
+
+void lower_send(struct lower *l, struct mat m, uint32_t peer)
+{
+    uint32_t i = lower_insn(l, OP_SEND);
+    ARG(l, i, SEND, x, m, MARK_READ);
+    ATTR_BIND_SET(l, i, SEND, peer, 0, lower_slot(l, SLOT_PEER, peer), 0);
+}
+
+void lower_receive(struct lower *l, struct mat m, uint32_t peer)
+{
+    uint32_t i = lower_insn(l, OP_RECV);
+    ARG(l, i, RECV, y, m, MARK_WRITE);
+    ATTR_BIND_SET(l, i, RECV, peer, 0, lower_slot(l, SLOT_PEER, peer), 0);
+}

@@ -1,0 +1,146 @@
+/* Vocabulary-parallel token embedding (Shoeybi et al. 2019, section 3) and learned positions.
+ * Each tp rank looks up the tokens of its own rows; the sum over tp is the embedding. */
+
+#include "compiler/lower/build.h"
+
+static uint32_t vocab_rows(const struct lower *l)
+{
+    return (uint32_t)(expand_padded_vocab(l->job->model.vocab, l->d->tp) / l->d->tp);
+}
+
+/* first sequence of the microbatch on replica 0, and the distance between replicas */
+static void read_tokens(struct lower *l, bool targets)
+{
+    uint32_t i = lower_insn(l, OP_TOKENS), buffer = targets ? l->targets_buffer : l->tokens_buffer;
+    struct mat m = lower_ring_mat(l, buffer, DTYPE_I32, l->tokens, 1);
+    struct mat step = {l->step_block, NONE, 0, 1, STEP_WORDS, STEP_WORDS, DTYPE_F64, NONE, 0};
+    if (targets)
+        ARG(l, i, TOKENS, targets, m, MARK_WRITE);
+    else
+        ARG(l, i, TOKENS, tokens, m, MARK_WRITE);
+    ARG(l, i, TOKENS, step, step, MARK_READ);
+    uint32_t dp = l->d->dp > 1 ? lower_slot(l, SLOT_COORD, AXIS_DP) : NONE;
+    ATTR_BIND_SET(l, i, TOKENS, sample, (uint64_t)l->microbatch * l->d->microbatch, dp,
+                  (uint64_t)l->d->microbatches * l->d->microbatch);
+    ATTR_INT_SET(l, i, TOKENS, sequence, l->job->train.sequence);
+}
+
+static uint32_t tp_slot(struct lower *l)
+{
+    return l->d->tp > 1 ? lower_slot(l, SLOT_COORD, AXIS_TP) : NONE;
+}
+
+void lower_embed(struct lower *l, uint32_t piece, uint32_t opr)
+{
+    const struct opr *o = &l->pieces[piece].e->oprs[opr];
+    read_tokens(l, false);
+    struct mat y = lower_value(l, piece, o->out), c = lower_partial(l, y);
+    uint32_t i = lower_insn(l, OP_EMBED);
+    ARG(l, i, EMBED, y, c, MARK_WRITE);
+    ARG(l, i, EMBED, tokens, lower_ring_mat(l, l->tokens_buffer, DTYPE_I32, l->tokens, 1), MARK_READ);
+    ARG(l, i, EMBED, table, lower_weight(l, piece, o, false), MARK_READ);
+    ATTR_BIND_SET(l, i, EMBED, start, 0, tp_slot(l), vocab_rows(l));
+    lower_reduce_into(l, c, y);
+}
+
+void lower_embed_back(struct lower *l, uint32_t piece, uint32_t opr)
+{
+    struct piece *pc = &l->pieces[piece];
+    const struct opr *o = &pc->e->oprs[opr];
+    struct mat dy = lower_gather(l, "dfull", pc->gradient[o->out]);
+    enum mark mark = lower_contribution(l, piece, o->weight);
+    uint32_t i = lower_insn(l, OP_EMBED_W);
+    ARG(l, i, EMBED_W, dtable, lower_weight(l, piece, o, true), mark);
+    ARG(l, i, EMBED_W, dy, dy, MARK_READ);
+    ARG(l, i, EMBED_W, tokens, lower_ring_mat(l, l->tokens_buffer, DTYPE_I32, l->tokens, 1), MARK_READ);
+    ATTR_BIND_SET(l, i, EMBED_W, start, 0, tp_slot(l), vocab_rows(l));
+}
+
+void lower_position(struct lower *l, uint32_t piece, uint32_t opr)
+{
+    const struct opr *o = &l->pieces[piece].e->oprs[opr];
+    uint32_t i = lower_insn(l, OP_POSITION);
+    ARG(l, i, POSITION, y, lower_value(l, piece, o->out), MARK_WRITE);
+    ARG(l, i, POSITION, x, lower_value(l, piece, o->in[0]), MARK_READ);
+    ARG(l, i, POSITION, table, lower_weight(l, piece, o, false), MARK_READ);
+    ATTR_BIND_SET(l, i, POSITION, start, 0, l->sp ? tp_slot(l) : NONE, l->local);
+    ATTR_INT_SET(l, i, POSITION, sequence, l->job->train.sequence);
+}
+
+void lower_position_back(struct lower *l, uint32_t piece, uint32_t opr)
+{
+    struct piece *pc = &l->pieces[piece];
+    const struct opr *o = &pc->e->oprs[opr];
+    enum mark mark = lower_contribution(l, piece, o->weight);
+    uint32_t i = lower_insn(l, OP_POSITION_W);
+    ARG(l, i, POSITION_W, dtable, lower_weight(l, piece, o, true), mark);
+    ARG(l, i, POSITION_W, dy, pc->gradient[o->out], MARK_READ);
+    ATTR_BIND_SET(l, i, POSITION_W, start, 0, l->sp ? tp_slot(l) : NONE, l->local);
+    ATTR_INT_SET(l, i, POSITION_W, sequence, l->job->train.sequence);
+    pc->gradient[o->in[0]] = pc->gradient[o->out];
+    pc->has_gradient[o->in[0]] = true;
+}
+
+/* The loss is vocabulary-parallel: row maxima, then sums and target logits, are reduced over tp; no rank ever holds all
+ * logits of a row.  It is the mean over the step's targets; only tp rank 0's share counts in the metrics. */
+static void targets_and_sums(struct lower *l, struct mat logits, struct mat max, struct mat sum)
+{
+    struct mat targets = lower_ring_mat(l, l->targets_buffer, DTYPE_I32, l->tokens, 1);
+    uint32_t i = lower_insn(l, OP_XENT_MAX);
+    ARG(l, i, XENT_MAX, max, max, MARK_WRITE);
+    ARG(l, i, XENT_MAX, logits, logits, MARK_READ);
+    ATTR_BIND_SET(l, i, XENT_MAX, start, 0, tp_slot(l), vocab_rows(l));
+    ATTR_INT_SET(l, i, XENT_MAX, vocab, l->job->model.vocab);
+    if (l->d->tp > 1) {
+        lower_collective(l, OP_ALL_REDUCE, QUEUE_TP, AXIS_BIT(AXIS_TP), max, max);
+        ATTR_INT_SET(l, l->p->ninsns - 1, ALL_REDUCE, max, 1);
+    }
+    i = lower_insn(l, OP_XENT_SUM);
+    ARG(l, i, XENT_SUM, sum, sum, MARK_WRITE);
+    ARG(l, i, XENT_SUM, logits, logits, MARK_READ);
+    ARG(l, i, XENT_SUM, max, max, MARK_READ);
+    ARG(l, i, XENT_SUM, targets, targets, MARK_READ);
+    ATTR_BIND_SET(l, i, XENT_SUM, start, 0, tp_slot(l), vocab_rows(l));
+    ATTR_INT_SET(l, i, XENT_SUM, vocab, l->job->model.vocab);
+    if (l->d->tp > 1)
+        lower_collective(l, OP_ALL_REDUCE, QUEUE_TP, AXIS_BIT(AXIS_TP), sum, sum);
+}
+
+static double loss_scale(const struct lower *l)
+{
+    return 1 / ((double)l->job->train.sequence * (double)l->job->train.batch);
+}
+
+void lower_loss(struct lower *l, uint32_t piece, uint32_t opr)
+{
+    const struct opr *o = &l->pieces[piece].e->oprs[opr];
+    struct mat logits = lower_value(l, piece, o->in[0]);
+    struct mat max = lower_aux(l, piece, opr, 0, 1), sum = lower_aux(l, piece, opr, 1, 2);
+    read_tokens(l, true);
+    targets_and_sums(l, logits, max, sum);
+    struct mat loss = {l->metrics, NONE, METRIC_LOSS * sizeof(double), 1, 1, 1, DTYPE_F64, NONE, 0};
+    uint32_t i = lower_insn(l, OP_XENT_LOSS);
+    ARG(l, i, XENT_LOSS, loss, loss, MARK_ADD);
+    ARG(l, i, XENT_LOSS, sum, sum, MARK_READ);
+    ATTR_REAL_SET(l, i, XENT_LOSS, scale, loss_scale(l));
+    bool shared = l->d->tp > 1;
+    ATTR_BIND_SET(l, i, XENT_LOSS, count, shared ? 0 : 1, shared ? lower_slot(l, SLOT_FIRST, AXIS_BIT(AXIS_TP)) : NONE, 1);
+}
+
+void lower_loss_back(struct lower *l, uint32_t piece, uint32_t opr)
+{
+    struct piece *pc = &l->pieces[piece];
+    const struct opr *o = &pc->e->oprs[opr];
+    struct mat logits = lower_value(l, piece, o->in[0]);
+    uint32_t i = lower_insn(l, OP_XENT_I);
+    ARG(l, i, XENT_I, dlogits, logits, MARK_WRITE);
+    ARG(l, i, XENT_I, logits, logits, MARK_READ);
+    ARG(l, i, XENT_I, max, lower_aux(l, piece, opr, 0, 1), MARK_READ);
+    ARG(l, i, XENT_I, sum, lower_aux(l, piece, opr, 1, 2), MARK_READ);
+    ARG(l, i, XENT_I, targets, lower_ring_mat(l, l->targets_buffer, DTYPE_I32, l->tokens, 1), MARK_READ);
+    ATTR_BIND_SET(l, i, XENT_I, start, 0, tp_slot(l), vocab_rows(l));
+    ATTR_INT_SET(l, i, XENT_I, vocab, l->job->model.vocab);
+    ATTR_REAL_SET(l, i, XENT_I, scale, loss_scale(l));
+    pc->gradient[o->in[0]] = logits; /* in place: the logits are not needed again */
+    pc->has_gradient[o->in[0]] = true;
+}

@@ -1,0 +1,63 @@
+/* Linear layers: y = x W' + b.
+ *
+ * Column-parallel (TOKENS -> COLS): the weight's output rows are split over tp.  Row-parallel (COLS -> TOKENS): its
+ * input columns are; the products are partial sums.  Input gradient dx = dy W, weight gradient dW = dy' x; the former is
+ * issued first so that its reduction over tp runs under the latter.  Shapes per rank: x [t, k], W [n, k], y [t, n]. */
+
+#include "compiler/lower/build.h"
+
+void lower_linear(struct lower *l, uint32_t piece, uint32_t opr)
+{
+    const struct opr *o = &l->pieces[piece].e->oprs[opr];
+    struct mat x = lower_value(l, piece, o->in[0]), y = lower_value(l, piece, o->out);
+    struct mat a = o->row_parallel ? x : lower_gather(l, "full", x);
+    struct mat c = o->row_parallel ? lower_partial(l, y) : y;
+    uint32_t i = lower_insn(l, OP_MATMUL_NT);
+    ARG(l, i, MATMUL_NT, c, c, MARK_WRITE);
+    ARG(l, i, MATMUL_NT, a, a, MARK_READ);
+    ARG(l, i, MATMUL_NT, b, lower_weight(l, piece, o, false), MARK_READ);
+    ARG(l, i, MATMUL_NT, bias, lower_vectors(l, piece, o, false), MARK_READ);
+    if (o->row_parallel)
+        lower_reduce_into(l, c, y);
+}
+
+static void input_gradient(struct lower *l, uint32_t piece, const struct opr *o, struct mat dy)
+{
+    enum mark mark;
+    struct mat dx = lower_gradient(l, piece, o->in[0], &mark);
+    struct mat c = o->row_parallel || l->d->tp == 1 ? dx : lower_partial(l, dx);
+    uint32_t i = lower_insn(l, OP_MATMUL_NN);
+    ARG(l, i, MATMUL_NN, c, c, mark);
+    ARG(l, i, MATMUL_NN, a, dy, MARK_READ);
+    ARG(l, i, MATMUL_NN, b, lower_weight(l, piece, o, false), MARK_READ);
+    if (!o->row_parallel)
+        lower_reduce_into(l, c, dx);
+}
+
+static void weight_gradient(struct lower *l, uint32_t piece, const struct opr *o, struct mat dy, struct mat x)
+{
+    enum mark mark = lower_contribution(l, piece, o->weight);
+    uint32_t i = lower_insn(l, OP_MATMUL_TN);
+    ARG(l, i, MATMUL_TN, c, lower_weight(l, piece, o, true), mark);
+    ARG(l, i, MATMUL_TN, a, dy, MARK_READ);
+    ARG(l, i, MATMUL_TN, b, x, MARK_READ);
+    if (!o->nbiases)
+        return;
+    mark = lower_contribution(l, piece, o->bias);
+    i = lower_insn(l, OP_BIAS_W);
+    ARG(l, i, BIAS_W, db, lower_vectors(l, piece, o, true), mark);
+    ARG(l, i, BIAS_W, dy, dy, MARK_READ);
+}
+
+void lower_linear_back(struct lower *l, uint32_t piece, uint32_t opr)
+{
+    struct piece *pc = &l->pieces[piece];
+    const struct opr *o = &pc->e->oprs[opr];
+    struct mat dy = pc->gradient[o->out], x = lower_value(l, piece, o->in[0]);
+    if (o->row_parallel)
+        dy = lower_gather(l, "dfull", dy);
+    else
+        x = lower_gather(l, "full", x);
+    input_gradient(l, piece, o, dy);
+    weight_gradient(l, piece, o, dy, x);
+}

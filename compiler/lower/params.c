@@ -1,0 +1,194 @@
+/* Buckets: parameters of a stage that are reduced, sharded and updated together.
+ *
+ * One bucket per piece for its matrices (weight decay applies), two per stage for vectors (no decay): those split over tp
+ * and those whole on every tp rank.  Position tables are whole matrices and get a bucket of their own.  A bucket is padded
+ * so that its shards are equal multiples of 64 elements.  Within an operator weights are dense and stacked in order.
+ *
+ * Rajbhandari et al. 2020 (ZeRO), stage 1: moments and master copy exist for the own shard only. */
+
+#include "compiler/lower/build.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+
+#define PAD_ELEMENTS 64
+
+struct weight_ref {
+    uint32_t piece, weight;
+    const struct opr *o;
+};
+
+static uint64_t padded_rows(const struct lower *l, const struct opr *o, const struct opr_weight *w)
+{
+    bool vocab = o->kind == OPR_EMBED || (o->kind == OPR_LINEAR && !strcmp(o->name, "head"));
+    return vocab ? expand_padded_vocab(w->rows, l->d->tp) : w->rows;
+}
+
+static enum init_kind init_of(const struct opr_weight *w)
+{
+    switch (w->init) {
+    case WEIGHT_NORMAL:
+    case WEIGHT_RESIDUAL:
+        return INIT_NORMAL;
+    case WEIGHT_ONES:
+        return INIT_ONES;
+    case WEIGHT_ZEROS:
+        return INIT_ZEROS;
+    }
+    assert(false);
+    return INIT_ZEROS;
+}
+
+static void add_tensor(struct lower *l, const struct weight_ref *r, const struct weight_place *place)
+{
+    const struct piece *pc = &l->pieces[r->piece];
+    const struct opr_weight *w = &pc->e->weights[r->weight];
+    uint32_t tp = l->d->tp, slot = tp > 1 && w->split != SPLIT_NONE ? lower_slot(l, SLOT_COORD, AXIS_TP) : NONE;
+    struct tensor t = {.ndim = w->vector ? 1 : 2, .rows = place->rows, .cols = place->cols, .row_slot = NONE,
+                       .col_slot = NONE, .transposed = w->transposed, .at = place->at, .init = init_of(w),
+                       .std = l->job->train.init_std};
+    snprintf(t.name, sizeof t.name, "%s", expand_weight_name(l->arena, w, pc->layer));
+    if (w->init == WEIGHT_RESIDUAL && l->job->train.init_residual)
+        t.std /= sqrt(2.0 * l->job->model.nlayers);
+    uint64_t first_out = w->hf_row; /* of this weight's outputs within the tensor's output dimension */
+    bool out_is_col = w->vector || w->transposed;
+    t.shape[0] = w->vector ? 1 : w->transposed ? w->cols : w->hf_rows;
+    t.shape[1] = w->vector || w->transposed ? w->hf_rows : w->cols;
+    *(out_is_col ? &t.col : &t.row) = first_out;
+    if (slot != NONE) {
+        bool along_out = w->split == SPLIT_ROWS;
+        uint64_t stride = w->vector ? place->cols : along_out ? place->rows : place->cols;
+        if (along_out == out_is_col) {
+            t.col_slot = slot;
+            t.col_stride = stride;
+        } else {
+            t.row_slot = slot;
+            t.row_stride = stride;
+        }
+    }
+    program_tensor(l->p, &t);
+    l->p->buckets[place->bucket].ntensors++;
+}
+
+static void place_weight(struct lower *l, const struct weight_ref *r, uint32_t bucket)
+{
+    struct piece *pc = &l->pieces[r->piece];
+    const struct opr_weight *w = &pc->e->weights[r->weight];
+    struct weight_place *place = &pc->weights[r->weight];
+    struct bucket_info *b = &l->buckets[bucket];
+    uint64_t rows = padded_rows(l, r->o, w), cols = w->cols, tp = l->d->tp;
+    if (w->split == SPLIT_COLS || (w->split == SPLIT_ROWS && w->vector))
+        cols /= tp;
+    else if (w->split == SPLIT_ROWS)
+        rows /= tp;
+    bool *written = pc->weights[r->o->weight].written;
+    if (r->weight == r->o->weight || r->weight == r->o->bias || !written)
+        written = ARENA_NEW(l->arena, bool);
+    else if (r->weight > r->o->bias)
+        written = pc->weights[r->o->bias].written;
+    *place = (struct weight_place){bucket, b->used, (uint32_t)rows, (uint32_t)cols, written};
+    b->used += rows * cols;
+    add_tensor(l, r, place);
+}
+
+static uint32_t add_buffer(struct lower *l, const char *kind_name, const char *bucket_name, enum buffer_kind kind,
+                           enum dtype dtype, uint64_t elements, uint32_t bucket, uint32_t shard_slot)
+{
+    struct buffer b = {.kind = kind, .dtype = dtype, .ring = NONE, .bytes = elements * isa_dtype_bytes(dtype),
+                       .bucket = bucket, .shard_slot = shard_slot};
+    b.stride = b.bytes;
+    snprintf(b.name, sizeof b.name, "%s.%s", kind_name, bucket_name);
+    return program_buffer(l->p, &b);
+}
+
+static void add_buffers(struct lower *l, uint32_t bucket)
+{
+    struct bucket_info *b = &l->buckets[bucket];
+    struct bucket *pb = &l->p->buckets[bucket];
+    uint64_t step = PAD_ELEMENTS * (uint64_t)(l->d->zero ? l->d->dp : 1);
+    uint64_t n = pb->elements = (b->used + step - 1) / step * step;
+    bool sharded = l->d->zero && l->d->dp > 1;
+    uint64_t own = sharded ? n / l->d->dp : n;
+    uint32_t slot = sharded ? lower_slot(l, SLOT_COORD, AXIS_DP) : NONE;
+    const char *name = l->p->buckets[bucket].name;
+    b->param = add_buffer(l, "param", name, BUFFER_PARAM, l->ctype, n, bucket, NONE);
+    b->master = b->moment1 = b->moment2 = b->gradient = NONE;
+    if (l->ctype != DTYPE_F32)
+        b->master = add_buffer(l, "master", name, BUFFER_MASTER, DTYPE_F32, own, bucket, slot);
+    bool adam = l->job->train.optimizer == OPT_ADAMW;
+    if (adam || l->job->train.momentum > 0)
+        b->moment1 = add_buffer(l, adam ? "m" : "momentum", name, BUFFER_MOMENT1, DTYPE_F32, own, bucket, slot);
+    if (adam)
+        b->moment2 = add_buffer(l, "v", name, BUFFER_MOMENT2, DTYPE_F32, own, bucket, slot);
+}
+
+/* which weights belong together: the piece of matrices; vectors by whether tp splits them */
+struct bucket_class {
+    const char *name;
+    uint32_t piece; /* NONE = vectors of the whole stage */
+    bool decay, split;
+};
+
+static bool belongs(const struct bucket_class *c, const struct weight_ref *r, const struct opr_weight *w)
+{
+    return w->decay == c->decay && (w->split != SPLIT_NONE) == c->split && (c->piece == NONE || c->piece == r->piece);
+}
+
+/* the head of a tied model uses the embedding's table where that is on the same stage */
+static bool shares_embedding(const struct lower *l, const struct weight_ref *r)
+{
+    return l->job->model.tied && l->stage->embed && l->stage->head && !strcmp(r->o->name, "head");
+}
+
+static void fill_class(struct lower *l, const struct bucket_class *c)
+{
+    uint32_t bucket = NONE;
+    for (uint32_t p = 0; p < l->npieces; p++)
+        for (uint32_t i = 0; i < l->pieces[p].e->noprs; i++) {
+            const struct opr *o = &l->pieces[p].e->oprs[i];
+            for (uint32_t k = 0; k < o->nweights + o->nbiases; k++) {
+                struct weight_ref r = {p, o->weight + k, o};
+                const struct opr_weight *w = &l->pieces[p].e->weights[r.weight];
+                if (!belongs(c, &r, w) || shares_embedding(l, &r))
+                    continue;
+                if (bucket == NONE) {
+                    struct bucket b = {.tensor = l->p->ntensors, .decay = c->decay, .count_slot = NONE};
+                    snprintf(b.name, sizeof b.name, "%s", c->name);
+                    bucket = program_bucket(l->p, &b);
+                    bool tied = l->job->model.tied && l->d->pp > 1 &&
+                                (o->kind == OPR_EMBED || !strcmp(o->name, "head"));
+                    l->buckets[bucket] =
+                        (struct bucket_info){.piece = c->piece, .split = c->split, .tie = tied,
+                                             .counts = !tied || o->kind == OPR_EMBED};
+                    l->nbuckets = bucket + 1;
+                }
+                place_weight(l, &r, bucket);
+            }
+        }
+    if (bucket != NONE)
+        add_buffers(l, bucket);
+}
+
+void lower_params(struct lower *l)
+{
+    l->buckets = ARENA_ARRAY(l->arena, struct bucket_info, 2 * (size_t)l->npieces + 4);
+    for (uint32_t p = 0; p < l->npieces; p++) {
+        const struct piece *pc = &l->pieces[p];
+        const char *name = pc->layer != NONE ? arena_printf(l->arena, "layer%u", pc->layer)
+                           : l->stage->embed && p == 0 ? "embed" : "head";
+        struct bucket_class split = {name, p, true, true};
+        struct bucket_class whole = {arena_printf(l->arena, "%s.whole", name), p, true, false};
+        fill_class(l, &split);
+        fill_class(l, &whole);
+    }
+    struct bucket_class vectors = {"vectors.split", NONE, false, true}, whole = {"vectors.whole", NONE, false, false};
+    fill_class(l, &vectors);
+    fill_class(l, &whole);
+    if (l->stage->embed && l->stage->head && l->job->model.tied) {
+        struct piece *head = &l->pieces[l->npieces - 1];
+        for (uint32_t i = 0; i < head->e->noprs; i++)
+            if (!strcmp(head->e->oprs[i].name, "head"))
+                head->weights[head->e->oprs[i].weight] = l->pieces[0].weights[l->pieces[0].e->oprs[0].weight];
+    }
+}
