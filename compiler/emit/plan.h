@@ -11,6 +11,8 @@
 struct plan {
     struct job *job;
     struct topo *topo;
+    uint32_t nsets; /* --set KEY=VALUE, as given: part of the input */
+    const char *const *sets;
     struct decision decision;
     struct mesh mesh;
     uint32_t nroles;          /* = pp: one role per pipeline rank */
@@ -22,6 +24,8 @@ struct plan {
     double search_gap, search_seconds; /* seconds: stdout only */
 };
 
+/* the mesh of a decision */
+struct mesh plan_mesh(const struct decision *d);
 /* ranks.bin of a mesh: roles, places, groups, slot values by the declarations in the programs */
 struct ranks *plan_ranks(const struct plan *p);
 

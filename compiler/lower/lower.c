@@ -293,13 +293,16 @@ static struct job_info job_info(const struct job *j)
                              .lr_stable = t->lr_stable, .tokens_per_step = per_step};
 }
 
-/* one role's program, in program order; instances gets one entry per operand */
+/* One role's program, in program order; instances gets one entry per operand.  train: NULL, or the role's training
+ * program, whose slots and persistent buffers its evaluation program repeats. */
 static struct program *lower_role(struct arena *a, const struct job *job, const struct decision *d, uint32_t role,
-                                  bool evaluation, const struct schedule *s, uint32_t **instances)
+                                  const struct program *train, const struct schedule *s, uint32_t **instances)
 {
-    struct lower l = {.arena = a, .job = job, .d = d, .role = role, .stage_index = role, .evaluation = evaluation};
+    struct lower l = {.arena = a, .job = job, .d = d, .role = role, .stage_index = role, .evaluation = train != NULL};
     l.p = program_new(role, d->pp);
-    l.p->evaluation = evaluation;
+    l.p->evaluation = l.evaluation;
+    for (uint32_t i = 0; train && i < train->nslots; i++)
+        program_slot(l.p, train->slots[i].name, train->slots[i].kind, train->slots[i].arg, train->slots[i].most);
     l.p->job = job_info(job);
     l.stage = &d->stages[role];
     l.ctype = job->train.precision == DT_FP32 ? DTYPE_F32 : DTYPE_BF16;
@@ -324,9 +327,9 @@ void lower_plan(struct arena *a, const struct cost *c, struct plan *p)
     p->eval = ARENA_ARRAY(a, struct program *, d->pp);
     struct schedule *s = schedule_new(a, d), *f = schedule_forward(a, d->pp, d->nstages, d->microbatches);
     for (uint32_t r = 0; r < d->pp; r++)
-        p->train[r] = lower_role(a, p->job, d, r, false, s, &instances[r]);
+        p->train[r] = lower_role(a, p->job, d, r, NULL, s, &instances[r]);
     order_programs(a, c, p->train, instances, d->pp, d->microbatches);
     for (uint32_t r = 0; r < d->pp; r++)
-        p->eval[r] = lower_role(a, p->job, d, r, true, f, &instances[r]);
+        p->eval[r] = lower_role(a, p->job, d, r, p->train[r], f, &instances[r]);
     order_programs(a, c, p->eval, instances, d->pp, d->microbatches);
 }

@@ -229,7 +229,7 @@ static uint32_t parties(const struct keying *k, uint32_t role, uint32_t vqueue, 
         uint32_t j = 0;
         while (j < CHANNELS && back[j] != role)
             j++;
-        out[1] = (struct event){0, peer, NQUEUES + (send ? CHANNELS : 0) + j};
+        out[1] = (struct event){0, peer, NQUEUES + (send ? (uint32_t)CHANNELS : 0) + j};
         return 2;
     }
     const struct slot *s = meeting_slot(r->p, r->vqueue[vqueue][r->head[vqueue]]);

@@ -1,0 +1,165 @@
+/* The plan in memory: ranks.bin from the mesh, plan.json from decision and timeline. */
+
+#include "compiler/emit/plan.h"
+
+#include "compiler/support/strbuf.h"
+#include "compiler/support/vec.h"
+
+#include <stdlib.h>
+
+struct mesh plan_mesh(const struct decision *d)
+{
+    const uint32_t size[NAXES] = {[AXIS_TP] = d->tp, [AXIS_CP] = d->cp, [AXIS_DP] = d->dp, [AXIS_PP] = d->pp};
+    return mesh_new(size, d->order);
+}
+
+#define MOST_MASKS 32
+struct masks {
+    uint32_t n, mask[MOST_MASKS], base[MOST_MASKS]; /* base: number of the mask's first group */
+};
+
+static void collect_masks(const struct program *p, struct masks *m)
+{
+    for (uint32_t s = 0; s < p->nslots; s++) {
+        uint32_t i = 0;
+        while (i < m->n && m->mask[i] != p->slots[s].arg)
+            i++;
+        if (p->slots[s].kind == SLOT_GROUP && i == m->n && i < MOST_MASKS)
+            m->mask[m->n++] = p->slots[s].arg;
+    }
+}
+
+static uint64_t slot_value(const struct mesh *mesh, const struct masks *m, uint32_t rank, const struct slot *s)
+{
+    uint32_t coord[NAXES];
+    mesh_coords(mesh, rank, coord);
+    switch (s->kind) {
+    case SLOT_COORD:
+        return coord[s->arg];
+    case SLOT_FIRST:
+        for (uint32_t x = 0; x < NAXES; x++)
+            if (s->arg >> x & 1 && coord[x])
+                return 0;
+        return 1;
+    case SLOT_PEER:
+        coord[AXIS_PP] = s->arg;
+        return mesh_rank(mesh, coord);
+    case SLOT_GROUP:
+        for (uint32_t i = 0; i < m->n; i++)
+            if (m->mask[i] == s->arg)
+                return m->base[i] + mesh_group_index(mesh, rank, s->arg);
+        break;
+    }
+    return 0;
+}
+
+/* A role's training and evaluation programs declare the same slots, so one set of values serves both. */
+struct ranks *plan_ranks(const struct plan *p)
+{
+    struct masks m = {0};
+    uint32_t ngroups = 0, nvalues = 0, nranks = p->mesh.nranks;
+    for (uint32_t r = 0; r < p->nroles; r++) {
+        collect_masks(p->train[r], &m);
+        nvalues += p->train[r]->nslots * (nranks / p->nroles);
+    }
+    for (uint32_t i = 0; i < m.n; i++) {
+        m.base[i] = ngroups;
+        ngroups += mesh_ngroups(&p->mesh, m.mask[i]);
+    }
+    struct ranks *out = ranks_new(nranks, p->nroles, ngroups, nvalues);
+    uint32_t per_node = p->topo->types[p->decision.type].gpus, next = 0;
+    for (uint32_t rank = 0; rank < nranks; rank++) {
+        uint32_t coord[NAXES];
+        mesh_coords(&p->mesh, rank, coord);
+        struct rank_info *info = &out->ranks[rank];
+        info->role = coord[AXIS_PP];
+        info->node = p->decision.nodes[rank / per_node];
+        info->gpu = rank % per_node;
+        info->slot = next;
+        for (uint32_t i = 0; i < m.n; i++)
+            out->groups[m.base[i] + mesh_group_index(&p->mesh, rank, m.mask[i])] = mesh_group(&p->mesh, rank, m.mask[i]);
+        const struct program *program = p->train[info->role];
+        for (uint32_t s = 0; s < program->nslots; s++)
+            out->values[next++] = slot_value(&p->mesh, &m, rank, &program->slots[s]);
+    }
+    return out;
+}
+
+static double peak_flop_s(const struct plan *p)
+{
+    const struct topo_gpu *g = &p->topo->types[p->decision.type].gpu;
+    static const enum topo_dtype of[] = {[DT_FP32] = TOPO_FP32, [DT_BF16] = TOPO_BF16, [DT_FP16] = TOPO_FP16, [DT_FP8] = TOPO_FP8};
+    return g->peak_flop_s[of[p->job->train.precision]];
+}
+
+static void key(struct strbuf *o, const char *k, double v, const char *after)
+{
+    strbuf_printf(o, "\"%s\": ", k);
+    strbuf_json_number(o, v);
+    strbuf_text(o, after);
+}
+
+static void predicted_json(const struct plan *p, struct strbuf *o)
+{
+    double step = (double)p->timeline->step_ns * 1e-9, gpus = p->decision.gpus_used;
+    double tokens = (double)p->job->train.sequence * (double)p->job->train.batch;
+    double flops = model_flops(&p->job->model, p->job->train.sequence, p->job->train.batch), peak = peak_flop_s(p);
+    uint64_t bytes = 0;
+    uint32_t role = 0;
+    for (uint32_t r = 0; r < p->nroles; r++)
+        if (p->train[r]->arena_bytes > bytes) {
+            bytes = p->train[r]->arena_bytes;
+            role = r;
+        }
+    uint32_t coord[NAXES] = {[AXIS_PP] = role};
+    strbuf_text(o, " \"predicted\": {");
+    key(o, "step_time_s", step, ", ");
+    key(o, "tokens_per_s_per_gpu", step > 0 ? tokens / step / gpus : 0, ", ");
+    key(o, "model_flops_per_gpu_s", step > 0 ? flops / step / gpus : 0, ", ");
+    key(o, "mfu", step > 0 && peak > 0 ? flops / step / gpus / peak : 0, ",\n               ");
+    key(o, "bubble_fraction", p->timeline->bubble_fraction, ", ");
+    key(o, "exposed_comm_fraction", p->timeline->exposed_comm_fraction, ", ");
+    strbuf_printf(o, "\"peak_memory_bytes\": %llu, \"peak_memory_rank\": %u},\n", (unsigned long long)bytes,
+                  mesh_rank(&p->mesh, coord));
+}
+
+void plan_json(const struct plan *p, bool with_seconds, struct strbuf *o)
+{
+    const struct model *m = &p->job->model;
+    strbuf_text(o, "{\"schema\": 1,\n \"model\": {\"name\": ");
+    strbuf_json_string(o, m->name);
+    strbuf_printf(o, ", \"parameters\": %llu, \"active_parameters\": %llu, \"layers\": %u},\n",
+                  (unsigned long long)model_parameters(m), (unsigned long long)model_active_parameters(m), m->nlayers);
+    strbuf_text(o, " \"cluster\": {\"name\": ");
+    strbuf_json_string(o, p->topo->name ? p->topo->name : "");
+    strbuf_printf(o, ", \"gpus\": %llu, \"gpus_used\": %u},\n \"set\": [", (unsigned long long)p->topo->gpus,
+                  p->decision.gpus_used);
+    for (uint32_t i = 0; i < p->nsets; i++) {
+        strbuf_text(o, i ? ", " : "");
+        strbuf_json_string(o, p->sets[i]);
+    }
+    strbuf_text(o, "],\n \"decision\": ");
+    decision_json(&p->decision, o);
+    strbuf_text(o, ",\n");
+    predicted_json(p, o);
+    strbuf_printf(o, " \"search\": {\"space\": %llu, \"evaluated\": %llu, \"pruned\": %llu, ",
+                  (unsigned long long)p->search_space, (unsigned long long)p->search_evaluated,
+                  (unsigned long long)p->search_pruned);
+    key(o, "gap", p->search_gap, "");
+    if (with_seconds) {
+        strbuf_text(o, ", ");
+        key(o, "seconds", p->search_seconds, "");
+    }
+    strbuf_text(o, "}}\n");
+}
+
+void plan_close(struct plan *p)
+{
+    if (!p)
+        return;
+    for (uint32_t r = 0; r < p->nroles; r++) {
+        program_free(p->train ? p->train[r] : NULL);
+        program_free(p->eval ? p->eval[r] : NULL);
+    }
+    ranks_free(p->ranks);
+}
