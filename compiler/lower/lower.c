@@ -168,7 +168,7 @@ static void add_step_buffers(struct lower *l)
         place_piece(l, p);
     if (l->evaluation)
         return;
-    l->scale = lower_step_buffer(l, "clip scale", DTYPE_F64, sizeof(double), NONE);
+    l->scale = lower_step_buffer(l, "clip.scale", DTYPE_F64, sizeof(double), NONE);
     for (uint32_t b = 0; b < l->nbuckets; b++) {
         char name[56];
         snprintf(name, sizeof name, "grad.%s", l->p->buckets[b].name);

@@ -1,0 +1,268 @@
+/* Command line parsing by table; did-you-mean by the edit distance of diag.c. */
+
+#include "compiler/support/options.h"
+
+#include "compiler/support/diag.h"
+#include "compiler/support/vec.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct command {
+    const char *name, *args, *meaning;
+    uint32_t least, most; /* positional arguments */
+    const char *options;  /* space-separated */
+};
+
+static const struct command commands[] = {
+    {"plan", "MODEL CLUSTER -o DIR", "search, lower, verify, simulate, write a plan", 2, 2,
+     "output set top budget json force"},
+    {"estimate", "MODEL CLUSTER", "predict only; no plan is written", 2, 2, "set sweep top budget json"},
+    {"check", "DIR", "prove a plan's properties from its files alone", 1, 1, "full execute json"},
+    {"show", "DIR", "summary; or memory, traffic, timeline, schedule, code", 1, 1,
+     "memory traffic timeline schedule code rank stage json ascii"},
+    {"trace", "DIR -o FILE", "predicted timeline for Perfetto or chrome://tracing", 1, 1, "output ranks"},
+    {"topo show", "CLUSTER", "the cluster as resolved, with bandwidth per tier", 1, 1, "json"},
+    {"tokens", "IN -o OUT", "any text file to byte-level tokens", 1, 1, "output"},
+    {"fmt", "FILE", "a model file in canonical form, on stdout", 1, 1, ""},
+    {"isa", "[NAME]", "the instruction set's manual", 0, 1, "json"},
+    {"dump", "STAGE MODEL CLUSTER", "print a stage: ast, sched, asm (short: -d STAGE)", 3, 3, "set rank"},
+    {"version", "", "name, version and licence", 0, 0, ""},
+    {"help", "[COMMAND | language]", "this text, a command's, or the model language's words", 0, 1, ""},
+};
+
+enum value { FLAG, TEXT, NUMBER, LIST };
+struct option_row {
+    const char *name;
+    char letter;
+    enum value value;
+    size_t at;
+    const char *argument, *meaning;
+};
+
+#define AT(field) offsetof(struct options, field)
+static const struct option_row rows[] = {
+    {"output", 'o', TEXT, AT(output), "PATH", "where to write"},
+    {"set", 0, LIST, AT(sets), "KEY=VALUE", "override a statement of the plan or train block; repeatable"},
+    {"sweep", 0, LIST, AT(sweeps), "KEY=A,B,C", "one estimate for every value; repeatable"},
+    {"top", 0, NUMBER, AT(top), "N", "how many of the best decisions to list"},
+    {"budget", 0, NUMBER, AT(budget), "N", "stop the search after N evaluations"},
+    {"json", 0, FLAG, AT(json), NULL, "JSON on stdout"},
+    {"force", 0, FLAG, AT(force), NULL, "replace a folder that is not a plan"},
+    {"full", 0, FLAG, AT(full), NULL, "unfold all ranks instead of proving by roles"},
+    {"execute", 0, FLAG, AT(execute), NULL, "run the plan's structure on CPU ranks against one rank"},
+    {"memory", 0, FLAG, AT(memory), NULL, "bytes by kind, over time"},
+    {"traffic", 0, FLAG, AT(traffic), NULL, "bytes by group and network level"},
+    {"timeline", 0, FLAG, AT(timeline), NULL, "the step drawn in the terminal"},
+    {"schedule", 0, FLAG, AT(schedule), NULL, "actions per stage (torch's pipeline CSV)"},
+    {"code", 0, FLAG, AT(code), NULL, "instructions"},
+    {"rank", 0, NUMBER, AT(rank), "R", "of rank R"},
+    {"stage", 0, NUMBER, AT(stage_index), "S", "of pipeline stage S"},
+    {"ranks", 0, TEXT, AT(ranks), "LIST", "ranks to draw: 0,8,16; all; default one per stage"},
+    {"ascii", 0, FLAG, AT(ascii), NULL, "draw with ASCII only"},
+    {"help", 'h', FLAG, AT(help), NULL, "this text"},
+    {"version", 'V', FLAG, AT(version), NULL, "name, version and licence"},
+    {"quiet", 'q', FLAG, AT(quiet), NULL, "no progress on stderr"},
+};
+
+static const struct command *find_command(const char *name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(commands); i++)
+        if (!strcmp(commands[i].name, name))
+            return &commands[i];
+    return NULL;
+}
+
+bool options_known(const char *command)
+{
+    return find_command(command) != NULL;
+}
+
+static bool allowed(const struct command *c, const char *option)
+{
+    size_t n = strlen(option);
+    if (!strcmp(option, "help") || !strcmp(option, "version") || !strcmp(option, "quiet"))
+        return true;
+    for (const char *p = c ? c->options : ""; *p; p += strspn(p, " ")) {
+        size_t word = strcspn(p, " ");
+        if (word == n && !strncmp(p, option, n))
+            return true;
+        p += word;
+    }
+    return false;
+}
+
+static void suggest(const char *what, const char *word, const char *const *names, size_t n)
+{
+    const char *near = diag_nearest(word, names, n);
+    fprintf(stderr, near ? "llmc: unknown %s '%s'; did you mean '%s'?\n" : "llmc: unknown %s '%s'; see 'llmc help'\n", what,
+            word, near);
+}
+
+static bool parse_number(const char *text, uint64_t *out)
+{
+    char *end;
+    if (*text < '0' || *text > '9')
+        return false;
+    *out = strtoull(text, &end, 10);
+    return !*end && end - text < 19;
+}
+
+static bool store(const struct option_row *r, const char *value, struct options *o)
+{
+    uint64_t n;
+    char *base = (char *)o + r->at;
+    switch (r->value) {
+    case FLAG:
+        *(bool *)base = true;
+        return true;
+    case TEXT:
+        memcpy(base, &value, sizeof value);
+        return true;
+    case NUMBER:
+        if (!parse_number(value, &n)) {
+            fprintf(stderr, "llmc: --%s wants a number, not '%s'\n", r->name, value);
+            return false;
+        }
+        if (r->at == AT(rank) || r->at == AT(stage_index))
+            *(uint32_t *)(void *)base = n < UINT32_MAX ? (uint32_t)n : UINT32_MAX - 1;
+        else
+            memcpy(base, &n, sizeof n);
+        return true;
+    case LIST: {
+        bool set = r->at == AT(sets);
+        uint32_t *count = set ? &o->nsets : &o->nsweeps;
+        size_t room = set ? ARRAY_LEN(o->sets) : ARRAY_LEN(o->sweeps);
+        if (!strchr(value, '=') || *count == room) {
+            fprintf(stderr, strchr(value, '=') ? "llmc: too many --%s\n" : "llmc: --%s wants %s\n", r->name, r->argument);
+            return false;
+        }
+        (set ? o->sets : o->sweeps)[(*count)++] = value;
+        return true;
+    }
+    }
+    return false;
+}
+
+static const struct option_row *find_option(const char *name, size_t n, char letter)
+{
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+        if (letter ? rows[i].letter == letter : strlen(rows[i].name) == n && !strncmp(rows[i].name, name, n))
+            return &rows[i];
+    return NULL;
+}
+
+/* one option at argv[*i]; may take the next word */
+static bool parse_option(int argc, char **argv, int *i, struct options *o, const struct command *c)
+{
+    const char *word = argv[*i], *value = NULL;
+    bool is_long = word[1] == '-';
+    const char *name = word + (is_long ? 2 : 1);
+    size_t n = is_long ? strcspn(name, "=") : 1;
+    const struct option_row *r = find_option(name, n, is_long ? 0 : *name);
+    if (!r || !allowed(c, r->name)) {
+        const char *names[ARRAY_LEN(rows)];
+        size_t count = 0;
+        for (size_t k = 0; k < ARRAY_LEN(rows); k++)
+            if (allowed(c, rows[k].name))
+                names[count++] = rows[k].name;
+        char text[64];
+        snprintf(text, sizeof text, "%.*s", (int)(n < 60 ? n : 60), name);
+        suggest("option", text, names, count);
+        return false;
+    }
+    if (is_long && name[n] == '=')
+        value = name + n + 1;
+    else if (!is_long && name[1])
+        value = name + 1;
+    if (r->value == FLAG && value) {
+        fprintf(stderr, "llmc: --%s takes no value\n", r->name);
+        return false;
+    }
+    if (r->value != FLAG && !value) {
+        if (*i + 1 >= argc) {
+            fprintf(stderr, "llmc: --%s wants %s\n", r->name, r->argument);
+            return false;
+        }
+        value = argv[++*i];
+    }
+    return store(r, value, o);
+}
+
+/* the command's name: one word, or two for `topo show`; -d STAGE stands for dump STAGE */
+static const struct command *parse_command(int argc, char **argv, int *next)
+{
+    if (argc > 2 && !strcmp(argv[1], "topo")) {
+        *next = 3;
+        if (!strcmp(argv[2], "show"))
+            return find_command("topo show");
+        char name[64];
+        snprintf(name, sizeof name, "topo %.50s", argv[2]);
+        suggest("command", name, (const char *const[]){"topo show"}, 1);
+        return NULL;
+    }
+    *next = 2;
+    if (!strcmp(argv[1], "-d"))
+        return find_command("dump");
+    const struct command *c = find_command(argv[1]);
+    if (c)
+        return c;
+    const char *names[ARRAY_LEN(commands)];
+    for (size_t k = 0; k < ARRAY_LEN(commands); k++)
+        names[k] = commands[k].name;
+    suggest("command", argv[1], names, ARRAY_LEN(commands));
+    return NULL;
+}
+
+bool options_parse(int argc, char **argv, struct options *o)
+{
+    *o = (struct options){.rank = UINT32_MAX, .stage_index = UINT32_MAX};
+    const struct command *c = NULL;
+    int i = 1;
+    if (argc > 1 && (argv[1][0] != '-' || !strcmp(argv[1], "-d"))) {
+        c = parse_command(argc, argv, &i);
+        if (!c)
+            return false;
+        o->command = c->name;
+    }
+    for (bool open = true; i < argc; i++) {
+        if (open && !strcmp(argv[i], "--")) {
+            open = false;
+        } else if (open && argv[i][0] == '-' && argv[i][1]) {
+            if (!parse_option(argc, argv, &i, o, c))
+                return false;
+        } else if (!c || o->nargs == c->most) {
+            fprintf(stderr, "llmc: '%s' is one argument too many; usage: llmc %s %s\n", argv[i], c ? c->name : "", c ? c->args : "COMMAND");
+            return false;
+        } else {
+            o->args[o->nargs++] = argv[i];
+        }
+    }
+    if (c && !o->help && o->nargs < c->least) {
+        fprintf(stderr, "llmc: usage: llmc %s %s\n", c->name, c->args);
+        return false;
+    }
+    return true;
+}
+
+void options_help(FILE *out, const char *command)
+{
+    const struct command *c = command ? find_command(command) : NULL;
+    if (!c) {
+        fprintf(out, "usage: llmc COMMAND [ARGUMENTS] [OPTIONS]\n\n");
+        for (size_t i = 0; i < ARRAY_LEN(commands); i++)
+            fprintf(out, "  %-10s %-22s %s\n", commands[i].name, commands[i].args, commands[i].meaning);
+        fprintf(out, "\nllmc help COMMAND lists a command's options.\n"
+                     "Exit codes: 0 fine, 1 no plan or a check failed, 2 usage, 3 bad input, 4 environment, 5 plan and hosts\n"
+                     "don't match, 70 a bug in llmc.\n");
+        return;
+    }
+    fprintf(out, "usage: llmc %s %s [OPTIONS]\n%s\n\n", c->name, c->args, c->meaning);
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+        if (allowed(c, rows[i].name)) {
+            char left[40];
+            snprintf(left, sizeof left, "--%s%s%s", rows[i].name, rows[i].argument ? " " : "",
+                     rows[i].argument ? rows[i].argument : "");
+            fprintf(out, "  %-3s%-20s %s\n", rows[i].letter == 'o' ? "-o," : rows[i].letter == 'h' ? "-h," : rows[i].letter == 'q' ? "-q," : rows[i].letter == 'V' ? "-V," : "", left, rows[i].meaning);
+        }
+}

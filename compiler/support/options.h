@@ -1,0 +1,31 @@
+#ifndef LLMC_OPTIONS_H
+#define LLMC_OPTIONS_H
+
+/* The command line: one table of commands, one of options.  GNU long options, values by "=" or the next word, "--" ends
+ * them.  A mistyped command or option gets a did-you-mean; that and every other misuse is exit code 2. */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct options {
+    const char *command; /* "plan", "topo show" */
+    uint32_t nargs;
+    const char *args[4];
+    uint32_t nsets, nsweeps;
+    const char *sets[64], *sweeps[8];
+    const char *output, *stage, *ranks, *filter;
+    uint64_t top, budget;
+    uint32_t rank, stage_index; /* UINT32_MAX = not given */
+    bool json, force, full, execute, quiet, help, version, ascii;
+    bool memory, traffic, timeline, schedule, code;
+};
+
+/* false after one message on stderr; help and version are for the caller to act on */
+bool options_parse(int argc, char **argv, struct options *out);
+/* usage of one command, or of all with command NULL */
+void options_help(FILE *out, const char *command);
+/* is it a command */
+bool options_known(const char *command);
+
+#endif
