@@ -90,20 +90,28 @@ const char *vocab_refused(const char *name)
     return NULL;
 }
 
+size_t vocab_nrefused(void)
+{
+    return ARRAY_LEN(refused);
+}
+
+const char *vocab_refused_word(size_t i)
+{
+    return refused[i].word;
+}
+
 bool vocab_choice(const char **at, struct choice *c)
 {
     const char *s = *at + strspn(*at, " ");
-    size_t n = strcspn(s, " "), name = strcspn(s, " :*");
+    size_t n = strcspn(s, " "), name = strcspn(s, " (*");
     if (!n)
         return false;
-    *c = (struct choice){.plan_only = s[n - 1] == '*'};
+    *c = (struct choice){.plan_only = s[n - 1] == '*', .scope = -1};
     memcpy(c->name, s, name);
-    if (s[name] == ':') {
+    if (s[name] == '(') {
         char scope[24] = "";
-        memcpy(scope, s + name + 1, n - name - 1 - c->plan_only);
-        c->scope = vocab_scope(scope);
-    } else {
-        c->scope = vocab_scope(c->name);
+        memcpy(scope, s + name + 1, strcspn(s + name + 1, ")"));
+        c->scope = vocab_scope(*scope ? scope : c->name);
     }
     *at = s + n;
     return true;

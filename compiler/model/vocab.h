@@ -45,6 +45,8 @@ const char *vocab_scope_name(enum scope scope);
 int vocab_scope(const char *name); /* -1 = none */
 /* why the language refuses that word, NULL if it does not know it */
 const char *vocab_refused(const char *name);
+size_t vocab_nrefused(void);
+const char *vocab_refused_word(size_t i);
 
 /* the choices of a row one after the other; start with *at = row->words */
 bool vocab_choice(const char **at, struct choice *c);

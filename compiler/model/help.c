@@ -1,0 +1,87 @@
+/* `llmc help language`: the reference of the model language, printed from the vocabulary table. */
+
+#include "compiler/model/vocab.h"
+
+#include "compiler/support/strbuf.h"
+#include "compiler/support/units.h"
+
+#include <string.h>
+
+static const char introduction[] =
+    "The model language, version 1\n"
+    "\n"
+    "  llmc 1\n"
+    "  model NAME { ... }      what it is\n"
+    "  train { ... }           the job\n"
+    "  plan { ... }            wishes for the plan; may be absent\n"
+    "\n"
+    "A statement is a word, its values and perhaps a block; it ends with its line or with ';'.  '#' starts a comment.\n"
+    "Calls carry arguments by position or by name: gqa(heads=32, kv=8).  A name directly followed by '(' is a call.\n"
+    "let NAME = value names a number or a sublayer; it is visible below, in its block and inner ones.\n"
+    "Numbers: 126, 128_256, 1e-5; K M G T are decimal, Ki Mi Gi Ti binary; + - * / and parentheses work.\n"
+    "Units are glued to numbers: 80GiB 80GB, 400Gb/s 50GB/s, 989TFLOP/s, ns us ms s min h d.\n"
+    "Marked *: can be planned and estimated, not run yet.\n";
+
+/* what may stand behind the word */
+static void print_form(struct strbuf *out, const struct word *w)
+{
+    const char *join = "";
+    if (w->takes & TAKES_FORM) {
+        strbuf_text(out, w->words);
+        return;
+    }
+    if (w->takes & TAKES_WISH) {
+        strbuf_text(out, "<= N, >= N, = N, in [N, ...]");
+        return;
+    }
+    if (w->takes & (TAKES_COUNT | TAKES_REAL)) {
+        strbuf_text(out, w->takes & TAKES_COUNT ? "N" : "F");
+        join = " | ";
+    }
+    if (w->takes & TAKES_YES) {
+        strbuf_printf(out, "%syes | no", join);
+        join = " | ";
+    }
+    if (w->takes & TAKES_STRING)
+        strbuf_text(out, "NAME");
+    struct choice c;
+    for (const char *at = w->words; (w->takes & TAKES_NAMES) && vocab_choice(&at, &c); join = " | ") {
+        strbuf_printf(out, "%s%s%s%s", join, c.name, c.scope >= 0 ? "(...)" : "", c.plan_only ? "*" : "");
+    }
+}
+
+static void print_row(FILE *out, const struct word *w)
+{
+    struct strbuf form = {0}, tail = {0};
+    print_form(&form, w);
+    strbuf_text(&tail, w->meaning);
+    if ((w->takes & TAKES_COUNT) && w->hi < 1e9)
+        strbuf_printf(&tail, "; %s to %s", units_show_commas((uint64_t)w->lo).s, units_show_commas((uint64_t)w->hi).s);
+    if (!w->standard)
+        strbuf_text(&tail, "; required");
+    else if (*w->standard && (strcmp(w->standard, "0") != 0 || !strstr(w->meaning, "default")))
+        strbuf_printf(&tail, "; default %s", w->standard);
+    if (*w->plan == '>')
+        strbuf_printf(&tail, "; above %s *", w->plan + 1);
+    fprintf(out, "  %-18s %-34s", w->name, form.text ? form.text : "");
+    if (form.length > 34)
+        fprintf(out, "\n%55s", "");
+    fprintf(out, " %s%s\n", tail.text, *w->plan == '*' ? " *" : "");
+    strbuf_free(&form);
+    strbuf_free(&tail);
+}
+
+void help_language(FILE *out)
+{
+    fputs(introduction, out);
+    for (int scope = 0; scope < NSCOPES; scope++) {
+        const struct word *rows;
+        size_t n = vocab_rows((enum scope)scope, &rows);
+        fprintf(out, "\n%s\n", vocab_title((enum scope)scope));
+        for (size_t i = 0; i < n; i++)
+            print_row(out, &rows[i]);
+    }
+    fputs("\nKnown, and not supported\n", out);
+    for (size_t i = 0; i < vocab_nrefused(); i++)
+        fprintf(out, "  %-18s %s\n", vocab_refused_word(i), vocab_refused(vocab_refused_word(i)));
+}
