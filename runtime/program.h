@@ -182,7 +182,7 @@ struct group {
 };
 struct rank_info {
     uint32_t role, node, gpu; /* node: index among the cluster's nodes; gpu: index on it */
-    uint32_t slot;            /* first of its values */
+    uint32_t slot;            /* first of its values; they end where the next rank's start */
 };
 struct ranks {
     uint32_t nranks, nroles, ngroups, nvalues;

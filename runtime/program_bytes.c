@@ -16,12 +16,17 @@
 
 #define HEAD_BYTES 32u
 
-void bytes_raw(struct bytes *b, const void *data, size_t n)
+static void reserve(struct bytes *b, size_t n)
 {
     if (b->room - b->n < n) {
         b->room = 2 * b->room + n + 64;
         b->at = program_alloc(b->at, b->room, 1);
     }
+}
+
+void bytes_raw(struct bytes *b, const void *data, size_t n)
+{
+    reserve(b, n);
     if (n)
         memcpy(b->at + b->n, data, n);
     b->n += n;
@@ -29,12 +34,10 @@ void bytes_raw(struct bytes *b, const void *data, size_t n)
 
 void bytes_number(struct bytes *b, uint64_t v)
 {
-    uint8_t text[10];
-    size_t n = 0;
+    reserve(b, 10);
     for (; v > 127; v >>= 7)
-        text[n++] = (uint8_t)(v | 128);
-    text[n++] = (uint8_t)v;
-    bytes_raw(b, text, n);
+        b->at[b->n++] = (uint8_t)(v | 128);
+    b->at[b->n++] = (uint8_t)v;
 }
 
 void bytes_signed(struct bytes *b, int64_t v)

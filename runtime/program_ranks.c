@@ -1,9 +1,11 @@
-/* The table of ranks: role, place and slot values of every rank, and all groups.
+/* The table of ranks: role, place and slot values of every rank, and all groups; its file is a container of three
+ * sections (counts, groups, ranks) of varints.
  *
  * A group is a box of the mesh: first + sum i_a stride_a.  Strides must nest (each larger than the span of all
  * smaller ones), so members are distinct, and whether a rank is a member is decided by division. */
 
 #include "runtime/program.h"
+#include "runtime/program_bytes.h"
 #include "runtime/program_words.h"
 
 #include <stdlib.h>
@@ -50,4 +52,262 @@ uint32_t group_rank(const struct group *g, uint32_t i)
         i /= g->n[a];
     }
     return rank;
+}
+
+#define RANKS_MAGIC "LLMCRNK"
+#define RANKS_VERSION 1
+#define LIMIT_RANKS (1u << 24)
+#define LIMIT_GROUPS (1u << 26)
+
+enum { SECTION_COUNTS, SECTION_GROUPS, SECTION_RANKS, NSECTIONS };
+
+static struct container ranks_container(void)
+{
+    return (struct container){.magic = RANKS_MAGIC, .what = "rank", .version = RANKS_VERSION, .nsections = NSECTIONS};
+}
+
+/* Ranks are alike, so each is stored as its differences from the one before: mostly a byte per number. */
+enum status ranks_encode(const struct ranks *r, uint8_t **bytes, size_t *size)
+{
+    struct bytes section[NSECTIONS] = {{0}};
+    uint32_t nvalues = 0, last = 0; /* values of the rank before: last .. nvalues */
+    *bytes = NULL;
+    *size = 0;
+    for (uint32_t i = 0; i < r->nranks; i++)
+        if (r->ranks[i].slot < (i ? r->ranks[i - 1].slot : 0) || r->ranks[i].slot > r->nvalues ||
+            (!i && r->ranks[i].slot))
+            return STATUS_BUG;
+    const uint32_t counts[] = {r->nranks, r->nroles, r->ngroups, r->nvalues};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        bytes_number(&section[SECTION_COUNTS], counts[i]);
+    for (uint32_t i = 0; i < r->ngroups; i++) {
+        const struct group *g = &r->groups[i];
+        bytes_signed(&section[SECTION_GROUPS], (int64_t)g->first - (i ? (int64_t)r->groups[i - 1].first : 0));
+        for (int a = 0; a < NAXES; a++) {
+            bytes_number(&section[SECTION_GROUPS], g->n[a]);
+            bytes_number(&section[SECTION_GROUPS], g->stride[a]);
+        }
+    }
+    for (uint32_t i = 0; i < r->nranks; i++) {
+        const struct rank_info *k = &r->ranks[i];
+        struct bytes *b = &section[SECTION_RANKS];
+        uint32_t n = (i + 1 < r->nranks ? r->ranks[i + 1].slot : r->nvalues) - k->slot;
+        bytes_number(b, k->role);
+        bytes_signed(b, (int64_t)k->node - (i ? (int64_t)r->ranks[i - 1].node : 0));
+        bytes_number(b, k->gpu);
+        bytes_number(b, n);
+        for (uint32_t j = 0; j < n; j++)
+            bytes_signed(b, (int64_t)(r->values[nvalues + j] - (last + j < nvalues ? r->values[last + j] : 0)));
+        last = nvalues;
+        nvalues += n;
+    }
+    const struct container c = ranks_container();
+    container_write(&c, section, bytes, size);
+    return STATUS_OK;
+}
+
+/* axes of more than one member, by growing stride; returns their number */
+static int sort_axes(const struct group *g, int axis[NAXES])
+{
+    int n = 0;
+    for (int a = 0; a < NAXES; a++) {
+        if (g->n[a] == 1)
+            continue;
+        int at = n++;
+        for (; at && g->stride[axis[at - 1]] > g->stride[a]; at--)
+            axis[at] = axis[at - 1];
+        axis[at] = a;
+    }
+    return n;
+}
+
+/* members distinct and below nranks */
+static bool group_valid(const struct group *g, uint32_t nranks)
+{
+    int axis[NAXES];
+    uint64_t size = 1, span = 0;
+    for (int a = 0; a < NAXES; a++) {
+        if (!g->n[a] || g->n[a] > nranks)
+            return false;
+        size *= g->n[a]; /* both factors are at most LIMIT_RANKS */
+        if (size > nranks)
+            return false;
+    }
+    int n = sort_axes(g, axis);
+    for (int i = 0; i < n; i++) {
+        if (g->stride[axis[i]] <= span)
+            return false;
+        span += (uint64_t)(g->n[axis[i]] - 1) * g->stride[axis[i]];
+        if (span >= nranks)
+            return false;
+    }
+    return g->first < nranks && span < nranks - g->first;
+}
+
+static bool group_contains(const struct group *g, uint32_t rank)
+{
+    int axis[NAXES];
+    if (rank < g->first)
+        return false;
+    rank -= g->first;
+    for (int i = sort_axes(g, axis); i-- > 0;) {
+        uint32_t steps = rank / g->stride[axis[i]], most = g->n[axis[i]] - 1;
+        rank -= (steps < most ? steps : most) * g->stride[axis[i]];
+    }
+    return !rank;
+}
+
+static uint32_t read_index(struct reader *r, int64_t base, int64_t difference)
+{
+    int64_t v;
+    if (__builtin_add_overflow(base, difference, &v) || v < 0 || v > UINT32_MAX) {
+        r->bad = true;
+        return 0;
+    }
+    return (uint32_t)v;
+}
+
+static bool read_groups(struct ranks *r, struct reader *s)
+{
+    for (uint32_t i = 0; i < r->ngroups && !s->bad; i++) {
+        struct group *g = &r->groups[i];
+        g->first = read_index(s, i ? r->groups[i - 1].first : 0, read_signed(s));
+        for (int a = 0; a < NAXES; a++) {
+            g->n[a] = (uint32_t)read_below(s, UINT32_MAX);
+            g->stride[a] = (uint32_t)read_below(s, UINT32_MAX);
+        }
+    }
+    return !s->bad && s->at == s->end;
+}
+
+static bool read_ranks(struct ranks *r, struct reader *s)
+{
+    uint32_t nvalues = 0, last = 0;
+    for (uint32_t i = 0; i < r->nranks && !s->bad; i++) {
+        struct rank_info *k = &r->ranks[i];
+        k->role = (uint32_t)read_below(s, UINT32_MAX);
+        k->node = read_index(s, i ? r->ranks[i - 1].node : 0, read_signed(s));
+        k->gpu = (uint32_t)read_below(s, UINT32_MAX);
+        k->slot = nvalues;
+        uint32_t n = (uint32_t)read_below(s, r->nvalues - nvalues);
+        for (uint32_t j = 0; j < n; j++)
+            r->values[nvalues + j] = (uint64_t)read_signed(s) + (last + j < nvalues ? r->values[last + j] : 0);
+        last = nvalues;
+        nvalues += n;
+    }
+    return !s->bad && s->at == s->end && nvalues == r->nvalues;
+}
+
+#define FAULT(...) program_fault(error, error_size, __VA_ARGS__)
+
+static enum status check_table(const struct ranks *r, char *error, size_t error_size)
+{
+    for (uint32_t i = 0; i < r->ngroups; i++)
+        if (!group_valid(&r->groups[i], r->nranks))
+            return FAULT("group %u: its members are not distinct ranks below %u", i, r->nranks);
+    for (uint32_t i = 0; i < r->nranks; i++)
+        if (r->ranks[i].role >= r->nroles)
+            return FAULT("rank %u: role %u of %u", i, r->ranks[i].role, r->nroles);
+    return STATUS_OK;
+}
+
+/* there is one form per table: what was read must encode to the bytes it was read from */
+static enum status check_canonical(const struct ranks *r, const uint8_t *bytes, size_t size, char *error,
+                                   size_t error_size)
+{
+    uint8_t *again;
+    size_t again_size;
+    TRY(ranks_encode(r, &again, &again_size));
+    bool same = size == again_size && !memcmp(bytes, again, size);
+    free(again);
+    return same ? STATUS_OK : FAULT("it is not written in the one form its contents have");
+}
+
+enum status ranks_decode(const uint8_t *bytes, size_t size, struct ranks **r, char *error, size_t error_size)
+{
+    const struct container c = ranks_container();
+    struct reader section[NSECTIONS], *s = &section[SECTION_COUNTS];
+    *r = NULL;
+    if (size > LIMIT_FILE)
+        return FAULT("%zu bytes, at most %llu are read", size, (unsigned long long)LIMIT_FILE);
+    TRY(container_open(&c, bytes, size, section, error, error_size));
+    size_t group_bytes = (size_t)(section[SECTION_GROUPS].end - section[SECTION_GROUPS].at);
+    size_t rank_bytes = (size_t)(section[SECTION_RANKS].end - section[SECTION_RANKS].at);
+    uint32_t nranks = (uint32_t)read_below(s, LIMIT_RANKS), nroles = (uint32_t)read_below(s, LIMIT_ROLES);
+    uint32_t ngroups = (uint32_t)read_below(s, LIMIT_GROUPS), nvalues = (uint32_t)read_below(s, UINT32_MAX);
+    /* each of them takes at least a byte */
+    if (s->bad || s->at != s->end || nranks > rank_bytes || nvalues > rank_bytes || ngroups > group_bytes)
+        return FAULT("its header is malformed");
+    struct ranks *table = ranks_new(nranks, nroles, ngroups, nvalues);
+    enum status status = STATUS_OK;
+    if (!read_groups(table, &section[SECTION_GROUPS]))
+        status = FAULT("its groups are malformed");
+    else if (!read_ranks(table, &section[SECTION_RANKS]))
+        status = FAULT("its ranks are malformed");
+    else
+        status = check_table(table, error, error_size);
+    if (status == STATUS_OK)
+        status = check_canonical(table, bytes, size, error, error_size);
+    if (status == STATUS_OK)
+        *r = table;
+    else
+        ranks_free(table);
+    return status;
+}
+
+enum status ranks_read(const char *path, struct ranks **r, char *error, size_t error_size)
+{
+    uint8_t *bytes;
+    size_t size;
+    char fault[200] = "";
+    *r = NULL;
+    TRY(container_load(path, &bytes, &size, error, error_size));
+    enum status s = ranks_decode(bytes, size, r, fault, sizeof fault);
+    free(bytes);
+    if (s != STATUS_OK)
+        FAULT("%s: %s", path, fault);
+    return s;
+}
+
+static enum status check_value(const struct ranks *r, uint32_t rank, const struct slot *s, uint64_t v, char *error,
+                               size_t error_size)
+{
+    switch (s->kind) {
+    case SLOT_COORD:
+    case SLOT_FIRST:
+        if (v > (uint64_t)s->most)
+            return FAULT("rank %u: slot %s is %llu, at most %lld is declared", rank, s->name, (unsigned long long)v,
+                         (long long)s->most);
+        break;
+    case SLOT_PEER:
+        if (v >= r->nranks || v > (uint64_t)s->most)
+            return FAULT("rank %u: peer %s is %llu, of %u ranks and at most %lld declared", rank, s->name,
+                         (unsigned long long)v, r->nranks, (long long)s->most);
+        break;
+    case SLOT_GROUP:
+        if (v >= r->ngroups)
+            return FAULT("rank %u: group %s is %llu of %u", rank, s->name, (unsigned long long)v, r->ngroups);
+        if (group_size(&r->groups[v]) != (uint64_t)s->most)
+            return FAULT("rank %u: group %s has %u members, %lld are declared", rank, s->name,
+                         group_size(&r->groups[v]), (long long)s->most);
+        if (!group_contains(&r->groups[v], rank))
+            return FAULT("rank %u: it is not a member of its group %s", rank, s->name);
+        break;
+    }
+    return STATUS_OK;
+}
+
+enum status ranks_check(const struct ranks *r, const struct program *const *programs, char *error, size_t error_size)
+{
+    TRY(check_table(r, error, error_size));
+    for (uint32_t i = 0; i < r->nranks; i++) {
+        const struct program *p = programs[r->ranks[i].role];
+        uint32_t first = r->ranks[i].slot, end = i + 1 < r->nranks ? r->ranks[i + 1].slot : r->nvalues;
+        if (first > end || end > r->nvalues || end - first != p->nslots)
+            return FAULT("rank %u: values %u to %u of %u, but its program has %u slots", i, first, end, r->nvalues,
+                         p->nslots);
+        for (uint32_t k = 0; k < p->nslots; k++)
+            TRY(check_value(r, i, &p->slots[k], r->values[first + k], error, error_size));
+    }
+    return STATUS_OK;
 }

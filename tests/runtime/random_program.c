@@ -281,3 +281,85 @@ struct program *random_program(uint64_t seed, uint32_t n)
     add_code(&m, n);
     return m.p;
 }
+
+#define WIDTH 64u
+#define TOKENS_PER_MICROBATCH 128u
+
+struct layers {
+    struct program *p;
+    uint32_t count[NQUEUES], seq;
+    uint32_t bucket_buffer, gradient_buffer, depth;
+};
+
+/* a [tokens x width] view of a ring buffer, or of the weights of one layer */
+static void set_view(struct layers *l, uint32_t insn, uint32_t operand, uint32_t buffer, uint64_t offset, enum mark mark)
+{
+    const struct buffer *b = &l->p->buffers[buffer];
+    bool weight = b->ring == NONE;
+    l->p->operands[l->p->insns[insn].operand + operand] =
+        (struct operand){.buffer = buffer, .dtype = DTYPE_BF16, .mark = (uint8_t)mark, .slot = UINT16_MAX,
+                         .offset = offset, .rows = weight ? WIDTH : TOKENS_PER_MICROBATCH, .cols = WIDTH, .ld = WIDTH};
+}
+
+static uint32_t add_step(struct layers *l, enum op op, char action, uint32_t layer, uint32_t microbatch)
+{
+    uint32_t i = program_insn(l->p, op);
+    struct insn *in = &l->p->insns[i];
+    in->seq = l->seq += 17;
+    in->action = action;
+    in->stage = 1;
+    in->layer = layer;
+    in->microbatch = microbatch;
+    in->line = 20 + l->count[in->queue] % 10;
+    l->count[in->queue]++;
+    return i;
+}
+
+/* forward of a layer: four products, the last reduced over tp; backward: eight, one reduction */
+static void add_layer(struct layers *l, bool forward, uint32_t layer, uint32_t microbatch)
+{
+    uint64_t slot = microbatch % l->depth, bytes = TOKENS_PER_MICROBATCH * WIDTH * 2u;
+    char action = forward ? 'F' : 'B';
+    for (uint32_t k = 0; k < (forward ? 4u : 8u); k++) {
+        bool gradient = !forward && k % 2;
+        uint32_t i = add_step(l, gradient ? OP_MATMUL_TN : forward ? OP_MATMUL_NT : OP_MATMUL_NN, action, layer, microbatch);
+        uint64_t weight = (layer * 4u + k / (forward ? 1 : 2)) * (uint64_t)(WIDTH * WIDTH * 2u);
+        if (!k && layer)
+            program_wait(l->p, i, QUEUE_TP, l->count[QUEUE_TP] - 1);
+        set_view(l, i, 0, gradient ? l->gradient_buffer : 2 * layer + 1, gradient ? weight : slot * bytes,
+                 gradient && microbatch ? MARK_ADD : MARK_WRITE);
+        set_view(l, i, 1, 2 * layer, slot * bytes, MARK_READ);
+        set_view(l, i, 2, gradient ? 2 * layer + 1 : l->bucket_buffer, gradient ? slot * bytes : weight, MARK_READ);
+    }
+    uint32_t i = add_step(l, OP_ALL_REDUCE, action, layer, microbatch);
+    l->p->attrs[l->p->insns[i].attr].slot = 0;
+    program_wait(l->p, i, QUEUE_COMPUTE, l->count[QUEUE_COMPUTE] - 1);
+    set_view(l, i, 0, 2 * layer + 1, slot * bytes, MARK_UPDATE);
+}
+
+struct program *layered_program(uint32_t layers, uint32_t microbatches)
+{
+    struct layers l = {.p = program_new(0, 1), .depth = 4};
+    l.p->job = (struct job_info){.sequence = 128, .batch = microbatches, .vocab = 256};
+    program_slot(l.p, "tp", SLOT_GROUP, 1, 8);
+    program_ring(l.p, "stage", l.depth);
+    for (uint32_t i = 0; i < 2 * layers + 2; i++) {
+        bool ring = i < 2 * layers;
+        struct buffer b = {.dtype = DTYPE_BF16, .ring = ring ? 0 : NONE, .bucket = NONE, .shard_slot = NONE};
+        snprintf(b.name, sizeof b.name, ring ? "act.%u" : "weights.%u", i);
+        b.stride = ring ? TOKENS_PER_MICROBATCH * WIDTH * 2 : layers * WIDTH * WIDTH * 8;
+        b.bytes = ring ? l.depth * b.stride : b.stride;
+        b.offset = l.p->arena_bytes;
+        l.p->arena_bytes += b.bytes;
+        program_buffer(l.p, &b);
+    }
+    l.bucket_buffer = 2 * layers;
+    l.gradient_buffer = 2 * layers + 1;
+    for (uint32_t m = 0; m < microbatches; m++) {
+        for (uint32_t k = 0; k < layers; k++)
+            add_layer(&l, true, k, m);
+        for (uint32_t k = layers; k-- > 0;)
+            add_layer(&l, false, k, m);
+    }
+    return l.p;
+}

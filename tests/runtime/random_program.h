@@ -7,6 +7,8 @@
 
 /* n instructions in repeating microbatches; the same seed gives the same program; it passes program_check() */
 struct program *random_program(uint64_t seed, uint32_t n);
+/* a stage of `layers` equal layers run forward and backward for each microbatch, waits between compute and tp queue */
+struct program *layered_program(uint32_t layers, uint32_t microbatches);
 uint64_t random_next(uint64_t *state);
 
 #endif
