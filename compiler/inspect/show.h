@@ -32,6 +32,8 @@ void show_timeline(const struct plan *p, FILE *out, const struct show_options *o
 
 /* --- shared by the views --- */
 
+/* the bill of one role, NONE = of the fullest */
+void show_memory_bill(const struct plan *p, FILE *out, uint32_t role);
 /* first rank of a role: all its other coordinates are 0 */
 uint32_t show_first_rank(const struct plan *p, uint32_t role);
 /* "E 0-7", "24-31 L": what a role's stages hold, several stages joined by " + " */

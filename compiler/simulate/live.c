@@ -24,14 +24,19 @@ struct live_run {
     uint32_t *first_life;     /* by buffer */
     struct life *lives;
     uint64_t *gained, *lost;  /* by instruction */
+    uint64_t *by_buffer;      /* or NULL: bytes live at `at_ns` */
+    int64_t at_ns;
 };
 
-static void end_life(struct live_run *run, const struct life *l, uint64_t bytes)
+static void end_life(struct live_run *run, const struct life *l, uint32_t buffer)
 {
     if (l->defined == NONE)
         return;
+    uint64_t bytes = run->p->buffers[buffer].stride;
     run->gained[l->defined] += bytes;
     run->lost[l->last] += bytes;
+    if (run->by_buffer && run->times[l->defined].start_ns <= run->at_ns && run->at_ns < run->times[l->last].end_ns)
+        run->by_buffer[buffer] += bytes;
 }
 
 static bool overwrites(const struct life *l, const struct operand *o, uint64_t lo, uint64_t hi, uint32_t column)
@@ -51,7 +56,7 @@ static void use_operand(struct live_run *run, uint32_t insn, const struct operan
     uint32_t column = o->ld ? (uint32_t)(lo / size % o->ld) : 0;
     bool renewed = writes && !reads && l->defined != NONE && l->was_read && overwrites(l, o, lo, hi, column);
     if (l->defined == NONE || renewed) {
-        end_life(run, l, b->stride);
+        end_life(run, l, o->buffer);
         *l = (struct life){.lo = lo, .hi = hi, .columns_lo = column, .columns_hi = column + o->cols, .ld = o->ld};
         l->defined = l->last = insn;
         l->was_read = reads && !writes;
@@ -159,6 +164,18 @@ static uint64_t prepare(struct arena *a, struct live_run *run)
     return persistent;
 }
 
+static void walk(struct live_run *run)
+{
+    const struct program *p = run->p;
+    for (uint32_t i = 0; i < p->ninsns; i++)
+        use_insn(run, i);
+    for (uint32_t i = 0; i < p->nbuffers; i++) {
+        uint32_t n = p->buffers[i].ring == NONE ? 1 : p->rings[p->buffers[i].ring].depth;
+        for (uint32_t k = 0; k < n; k++)
+            end_life(run, &run->lives[run->first_life[i] + k], i);
+    }
+}
+
 const struct live_point *simulate_memory(struct arena *a, const struct program *p, const struct sim_role *r,
                                          uint32_t *npoints)
 {
@@ -166,13 +183,7 @@ const struct live_point *simulate_memory(struct arena *a, const struct program *
     struct arena_mark mark = arena_mark(a);
     struct live_run run = {.p = p, .times = r->insns};
     uint64_t live = prepare(a, &run);
-    for (uint32_t i = 0; i < p->ninsns; i++)
-        use_insn(&run, i);
-    for (uint32_t i = 0; i < p->nbuffers; i++) {
-        uint32_t n = p->buffers[i].ring == NONE ? 1 : p->rings[p->buffers[i].ring].depth;
-        for (uint32_t k = 0; k < n; k++)
-            end_life(&run, &run.lives[run.first_life[i] + k], p->buffers[i].stride);
-    }
+    walk(&run);
     struct merge m = {.times = r->insns};
     merge_start(&m, p, ARENA_ARRAY(a, uint32_t, (size_t)p->ninsns + 1));
     uint32_t n = 0, insn = 0;
@@ -191,4 +202,19 @@ const struct live_point *simulate_memory(struct arena *a, const struct program *
     arena_reset(a, mark);
     *npoints = n;
     return points;
+}
+
+const uint64_t *simulate_memory_at(struct arena *a, const struct program *p, const struct sim_role *r, int64_t at_ns)
+{
+    uint64_t *bytes = ARENA_ARRAY(a, uint64_t, (size_t)p->nbuffers + 1);
+    struct arena_mark mark = arena_mark(a);
+    struct live_run run = {.p = p, .times = r->insns, .by_buffer = bytes, .at_ns = at_ns};
+    prepare(a, &run);
+    walk(&run);
+    for (uint32_t i = 0; i < p->nbuffers; i++) {
+        if (p->buffers[i].kind != BUFFER_STEP)
+            bytes[i] = p->buffers[i].bytes;
+    }
+    arena_reset(a, mark);
+    return bytes;
 }

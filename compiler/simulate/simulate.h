@@ -55,6 +55,8 @@ struct live_point {
 };
 const struct live_point *simulate_memory(struct arena *a, const struct program *p, const struct sim_role *r,
                                          uint32_t *npoints);
+/* live bytes of every step buffer at one moment, by buffer; persistent buffers: their size */
+const uint64_t *simulate_memory_at(struct arena *a, const struct program *p, const struct sim_role *r, int64_t at_ns);
 
 /* Run of actions alone, for the search: seconds of one microbatch's forward and backward by stage, and of one boundary
  * transfer by boundary (transfer_s[s]: between stages s and s + 1, both ways; nothing if both are on one rank).  I and W

@@ -154,6 +154,9 @@ static void test_memory(void)
         CU_ASSERT_EQUAL(p[i].at_ns - b.t->roles[0].begin_ns, want[i].at_ns);
         CU_ASSERT_EQUAL(p[i].bytes, want[i].bytes);
     }
+    const uint64_t *at = simulate_memory_at(b.a, b.programs[0], &b.t->roles[0], b.t->roles[0].begin_ns + 50);
+    const uint64_t want_at[] = {0, 0, 256, 256}; /* x, y, dy, dx */
+    CU_ASSERT_EQUAL(memcmp(at, want_at, sizeof want_at), 0);
     CU_ASSERT_EQUAL(b.t->roles[0].peak_live_bytes, 512);
     CU_ASSERT_EQUAL(b.t->roles[0].peak_ns - b.t->roles[0].begin_ns, 10);
     finish(&b);
@@ -172,7 +175,6 @@ static void test_deadlock(void)
     }
     run(&b);
     CU_ASSERT_PTR_NULL(b.t);
-puts(b.why);
     CU_ASSERT_STRING_EQUAL(b.why, "deadlock: role 0 B1 RECV (instruction 6) waits for role 1 B1 SEND (instruction 7); "
                                   "role 1 F1 RECV (instruction 4) waits for a partner that has no such instruction");
     finish(&b);

@@ -1,0 +1,236 @@
+/* `show --memory`: what the arena of a role holds, by named lines that add up to it, and live bytes over the step.
+ *
+ * Persistent buffers are summed by kind.  Step buffers are shown at the moment of the highest live sum, grouped by name
+ * without layer and bucket numbers.  The rest of the arena is what placement could not share at that moment. */
+
+#include "compiler/inspect/show.h"
+#include "compiler/support/strbuf.h"
+#include "compiler/support/units.h"
+#include "compiler/support/vec.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const kind_names[NBUFFER_KINDS] = {
+    [BUFFER_STEP] = "step buffers",       [BUFFER_PARAM] = "parameters",
+    [BUFFER_MASTER] = "master weights",   [BUFFER_MOMENT1] = "first moments",
+    [BUFFER_MOMENT2] = "second moments",  [BUFFER_BLOCK] = "step block",
+    [BUFFER_METRICS] = "metrics",
+};
+
+struct line {
+    char name[48];
+    uint64_t bytes;
+    uint32_t count;
+    bool step;
+};
+struct bill {
+    VEC(struct line) lines;
+    uint64_t live_bytes, rest_bytes, arena_bytes;
+};
+
+/* "grad.layer12" -> "grad.layer*": buffers that differ only in numbers are one line */
+static void stem(const char *name, size_t most, char *out, size_t size)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < most && name[i] && n + 1 < size; i++) {
+        bool digit = isdigit((unsigned char)name[i]) && i > 0;
+        if (digit && n > 0 && out[n - 1] == '*')
+            continue;
+        out[n++] = digit ? '*' : name[i];
+    }
+    out[n] = 0;
+}
+
+static void add_line(struct arena *a, struct bill *b, const char *name, uint64_t bytes, bool step)
+{
+    if (bytes == 0)
+        return;
+    for (size_t i = 0; i < b->lines.n; i++) {
+        if (strcmp(b->lines.at[i].name, name) == 0 && b->lines.at[i].step == step) {
+            b->lines.at[i].bytes += bytes;
+            b->lines.at[i].count++;
+            return;
+        }
+    }
+    struct line line = {.bytes = bytes, .count = 1, .step = step};
+    snprintf(line.name, sizeof line.name, "%s", name);
+    vec_push(a, &b->lines, line);
+}
+
+static int by_bytes(const void *x, const void *y)
+{
+    const struct line *a = x, *b = y;
+    if (a->step != b->step)
+        return a->step - b->step;
+    if (a->bytes != b->bytes)
+        return a->bytes < b->bytes ? 1 : -1;
+    return strcmp(a->name, b->name);
+}
+
+static struct bill make_bill(struct arena *a, const struct program *p, const struct sim_role *r)
+{
+    struct bill b = {.arena_bytes = p->arena_bytes};
+    const uint64_t *at = simulate_memory_at(a, p, r, r->peak_ns);
+    for (uint32_t i = 0; i < p->nbuffers; i++) {
+        const struct buffer *buffer = &p->buffers[i];
+        char name[48];
+        if (buffer->kind == BUFFER_STEP)
+            stem(buffer->name, sizeof buffer->name, name, sizeof name);
+        else
+            snprintf(name, sizeof name, "%s", kind_names[buffer->kind]);
+        add_line(a, &b, name, at[i], buffer->kind == BUFFER_STEP);
+        b.live_bytes += at[i];
+    }
+    qsort(b.lines.at, b.lines.n, sizeof *b.lines.at, by_bytes);
+    b.rest_bytes = b.arena_bytes > b.live_bytes ? b.arena_bytes - b.live_bytes : 0;
+    return b;
+}
+
+static void print_bill(const struct plan *p, FILE *out, struct arena *a, uint32_t role, size_t most_lines)
+{
+    const struct sim_role *r = &p->timeline->roles[role];
+    struct bill b = make_bill(a, p->train[role], r);
+    fprintf(out, "memory of pipeline rank %u (rank %u), at the step's peak %s after its begin\n", role,
+            show_first_rank(p, role), units_show_seconds((double)(r->peak_ns - r->begin_ns) * 1e-9).s);
+    uint64_t others = 0;
+    uint32_t nothers = 0;
+    for (size_t i = 0; i < b.lines.n; i++) {
+        const struct line *l = &b.lines.at[i];
+        if (i >= most_lines && l->step) {
+            others += l->bytes;
+            nothers += l->count;
+            continue;
+        }
+        fprintf(out, "  %-32s %12s %5.1f%%", l->name, units_show_bytes(l->bytes).s,
+                100.0 * (double)l->bytes / (double)b.arena_bytes);
+        fprintf(out, l->count > 1 ? "  %u buffers\n" : "\n", l->count);
+    }
+    if (nothers)
+        fprintf(out, "  %-32s %12s %5.1f%%  %u buffers\n", "other step buffers", units_show_bytes(others).s,
+                100.0 * (double)others / (double)b.arena_bytes, nothers);
+    fprintf(out, "  %-32s %12s %5.1f%%\n", "reserved, not live at the peak", units_show_bytes(b.rest_bytes).s,
+            100.0 * (double)b.rest_bytes / (double)b.arena_bytes);
+    fprintf(out, "  %-32s %12s  = %s bytes\n", "arena", units_show_bytes(b.arena_bytes).s,
+            units_show_commas(b.arena_bytes).s);
+}
+
+void show_memory_bill(const struct plan *p, FILE *out, uint32_t role)
+{
+    struct arena *a = arena_new();
+    for (uint32_t r = 0; role == NONE && r < p->nroles; r++) {
+        if (show_first_rank(p, r) == plan_predicted(p).peak_memory_rank)
+            role = r;
+    }
+    print_bill(p, out, a, role, 12);
+    arena_free(a);
+}
+
+/* --- live bytes over time --- */
+
+#define PLOT_ROWS 8u
+
+/* highest live bytes within each of n equal parts of the role's step */
+static uint64_t *columns_of(struct arena *a, const struct program *p, const struct sim_role *r, int64_t step_ns, uint32_t n)
+{
+    uint64_t *most = ARENA_ARRAY(a, uint64_t, n);
+    uint32_t npoints;
+    const struct live_point *points = simulate_memory(a, p, r, &npoints);
+    for (uint32_t i = 0; i < npoints; i++) {
+        int64_t start = points[i].at_ns - r->begin_ns;
+        int64_t end = i + 1 < npoints ? points[i + 1].at_ns - r->begin_ns : step_ns;
+        uint32_t c = step_ns > 0 ? (uint32_t)((double)start * n / (double)step_ns) : 0;
+        for (; c < n && (int64_t)((double)step_ns * c / n) <= end; c++) {
+            if (points[i].bytes > most[c])
+                most[c] = points[i].bytes;
+        }
+    }
+    return most;
+}
+
+static void print_plot(const struct plan *p, FILE *out, struct arena *a, uint32_t role, const struct show_options *o)
+{
+    static const char *const eighths[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+    static const char *const ascii[] = {" ", ".", ".", ".", "o", "o", "o", "#", "#"};
+    uint32_t n = o->width > 40 ? o->width - 16 : 24;
+    const struct program *program = p->train[role];
+    const uint64_t *most = columns_of(a, program, &p->timeline->roles[role], p->timeline->step_ns, n);
+    for (uint32_t row = PLOT_ROWS; row-- > 0;) {
+        uint64_t label = program->arena_bytes / PLOT_ROWS * (row + 1);
+        if (row % 2 == 1)
+            fprintf(out, "%12s %s", units_show_bytes(label).s, o->unicode ? "┤" : "|");
+        else
+            fprintf(out, "%12s %s", "", o->unicode ? "│" : "|");
+        for (uint32_t c = 0; c < n; c++) {
+            double level = program->arena_bytes
+                               ? (double)most[c] * PLOT_ROWS * 8 / (double)program->arena_bytes - 8.0 * row
+                               : 0;
+            int eighth = level < 0 ? 0 : level > 8 ? 8 : (int)level;
+            fputs(o->unicode ? eighths[eighth] : ascii[eighth], out);
+        }
+        fputc('\n', out);
+    }
+    fprintf(out, "%12s %s", "0", o->unicode ? "└" : "+");
+    for (uint32_t c = 0; c < n; c++)
+        fputs(o->unicode ? "─" : "-", out);
+    fprintf(out, "\n%13s 0%*s\n", "", (int)n - 1, units_show_seconds((double)p->timeline->step_ns * 1e-9).s);
+}
+
+/* --- JSON --- */
+
+static void print_json(const struct plan *p, FILE *out, struct arena *a, uint32_t only)
+{
+    struct strbuf b = {0};
+    strbuf_text(&b, "{\"schema\": 1, \"roles\": [");
+    const char *comma = "";
+    for (uint32_t r = 0; r < p->nroles; r++) {
+        if (only != NONE && only != r)
+            continue;
+        const struct sim_role *role = &p->timeline->roles[r];
+        struct bill bill = make_bill(a, p->train[r], role);
+        strbuf_printf(&b, "%s\n  {\"role\": %u, \"first_rank\": %u, \"arena_bytes\": %llu, \"live_peak_bytes\": %llu, ", comma,
+                      r, show_first_rank(p, r), (unsigned long long)bill.arena_bytes, (unsigned long long)role->peak_live_bytes);
+        strbuf_text(&b, "\"live_peak_s\": ");
+        strbuf_json_number(&b, (double)(role->peak_ns - role->begin_ns) * 1e-9);
+        strbuf_text(&b, ", \"items\": [");
+        for (size_t i = 0; i < bill.lines.n; i++) {
+            strbuf_text(&b, i ? ", {\"name\": " : "{\"name\": ");
+            strbuf_json_string(&b, bill.lines.at[i].name);
+            strbuf_printf(&b, ", \"persistent\": %s, \"bytes\": %llu}", bill.lines.at[i].step ? "false" : "true",
+                          (unsigned long long)bill.lines.at[i].bytes);
+        }
+        strbuf_printf(&b, "], \"not_live_bytes\": %llu, \"live\": [", (unsigned long long)bill.rest_bytes);
+        uint32_t n;
+        const struct live_point *points = simulate_memory(a, p->train[r], role, &n);
+        for (uint32_t i = 0; i < n; i++) {
+            strbuf_text(&b, i ? ", [" : "[");
+            strbuf_json_number(&b, (double)(points[i].at_ns - role->begin_ns) * 1e-9);
+            strbuf_printf(&b, ", %llu]", (unsigned long long)points[i].bytes);
+        }
+        strbuf_text(&b, "]}");
+        comma = ",";
+    }
+    fprintf(out, "%s\n]}\n", b.text);
+    strbuf_free(&b);
+}
+
+void show_memory(const struct plan *p, FILE *out, const struct show_options *o)
+{
+    struct arena *a = arena_new();
+    uint32_t only = NONE;
+    const char *why;
+    show_role(a, p, o, &only, &why);
+    if (o->json)
+        print_json(p, out, a, only);
+    for (uint32_t r = 0; r < p->nroles && !o->json; r++) {
+        if (only != NONE && only != r)
+            continue;
+        struct arena_mark mark = arena_mark(a);
+        fputs(r > 0 && only == NONE ? "\n" : "", out);
+        print_bill(p, out, a, r, 40);
+        print_plot(p, out, a, r, o);
+        arena_reset(a, mark);
+    }
+    arena_free(a);
+}

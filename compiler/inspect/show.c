@@ -1,0 +1,217 @@
+/* The summary, and what all views share: what the terminal can do, which role is meant, layers and blocks in words. */
+
+#include "compiler/inspect/show.h"
+#include "compiler/support/strbuf.h"
+#include "compiler/support/units.h"
+#include "compiler/support/vec.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+/* --- shared --- */
+
+static const char *set_and_not_empty(const char *name)
+{
+    const char *v = getenv(name);
+    return v && *v ? v : NULL;
+}
+
+static bool is_utf8_locale(void)
+{
+    const char *v = set_and_not_empty("LC_ALL");
+    v = v ? v : set_and_not_empty("LC_CTYPE");
+    v = v ? v : set_and_not_empty("LANG");
+    return v && (strcasestr(v, "utf-8") || strcasestr(v, "utf8"));
+}
+
+struct show_options show_detect(FILE *out)
+{
+    struct show_options o = {.width = 100, .rank = -1, .stage = -1};
+    const char *term = getenv("TERM"), *columns = getenv("COLUMNS");
+    bool dumb = term && strcmp(term, "dumb") == 0, tty = isatty(fileno(out)) == 1;
+    o.colour = tty && !dumb && term && !set_and_not_empty("NO_COLOR");
+    o.unicode = !dumb && is_utf8_locale();
+    struct winsize size;
+    long width = columns ? strtol(columns, NULL, 10) : 0;
+    if (tty && ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+        width = size.ws_col;
+    if (width >= 40 && width <= 1000)
+        o.width = (uint32_t)width;
+    return o;
+}
+
+bool show_role(struct arena *a, const struct plan *p, const struct show_options *o, uint32_t *role, const char **why)
+{
+    *role = NONE;
+    if (o->rank >= 0) {
+        if (o->rank >= (int64_t)p->ranks->nranks) {
+            *why = arena_printf(a, "there is no rank %lld; the plan has ranks 0 to %u", (long long)o->rank,
+                                p->ranks->nranks - 1);
+            return false;
+        }
+        *role = p->ranks->ranks[o->rank].role;
+    } else if (o->stage >= 0) {
+        if (o->stage >= (int64_t)p->decision.nstages) {
+            *why = arena_printf(a, "there is no stage %lld; the plan has stages 0 to %u", (long long)o->stage,
+                                p->decision.nstages - 1);
+            return false;
+        }
+        *role = (uint32_t)o->stage % p->decision.pp;
+    }
+    return true;
+}
+
+uint32_t show_first_rank(const struct plan *p, uint32_t role)
+{
+    const uint32_t coord[NAXES] = {[AXIS_PP] = role};
+    return mesh_rank(&p->mesh, coord);
+}
+
+char *show_layers(struct arena *a, const struct plan *p, uint32_t role)
+{
+    struct strbuf b = {0};
+    strbuf_text(&b, "");
+    for (uint32_t s = role; s < p->decision.nstages; s += p->decision.pp) {
+        const struct stage *stage = &p->decision.stages[s];
+        strbuf_text(&b, s == role ? "" : " + ");
+        strbuf_text(&b, stage->embed ? "E " : "");
+        if (stage->count == 1)
+            strbuf_printf(&b, "%u", stage->first);
+        else if (stage->count > 1)
+            strbuf_printf(&b, "%u-%u", stage->first, stage->first + stage->count - 1);
+        else
+            strbuf_text(&b, "none");
+        strbuf_text(&b, stage->head ? " L" : "");
+    }
+    char *text = arena_strdup(a, b.text);
+    strbuf_free(&b);
+    return text;
+}
+
+struct show_block *show_blocks(struct arena *a, const struct program *p, const struct sim_role *r, uint32_t *nblocks)
+{
+    VEC(struct show_block) blocks = {0};
+    for (uint32_t i = 0; i < p->ninsns; i++) {
+        const struct insn *n = &p->insns[i];
+        if (n->queue != QUEUE_COMPUTE)
+            continue;
+        uint32_t stage = n->stage == UINT16_MAX ? NONE : n->stage;
+        struct show_block *last = blocks.n ? &blocks.at[blocks.n - 1] : NULL;
+        if (last && last->action == n->action && last->stage == stage && last->microbatch == n->microbatch) {
+            last->end_ns = r->insns[i].end_ns;
+            last->last = i;
+        } else {
+            vec_push(a, &blocks,
+                     (struct show_block){.action = n->action, .stage = stage, .microbatch = n->microbatch, .first = i,
+                                         .last = i, .start_ns = r->insns[i].start_ns, .end_ns = r->insns[i].end_ns});
+        }
+    }
+    *nblocks = (uint32_t)blocks.n;
+    return blocks.at;
+}
+
+char *show_block_name(struct arena *a, const struct show_block *b)
+{
+    char action = b->action ? b->action : '-';
+    if (b->microbatch == NONE)
+        return arena_printf(a, "%c", action);
+    return arena_printf(a, "%c%u", action, b->microbatch);
+}
+
+/* --- summary --- */
+
+/* nanoseconds of compute in actions of a kind; backward: B, I and W together */
+static int64_t action_ns(const struct program *p, const struct sim_role *r, const char *kinds)
+{
+    int64_t sum = 0;
+    for (uint32_t i = 0; i < p->ninsns; i++) {
+        const struct insn *n = &p->insns[i];
+        if (n->queue == QUEUE_COMPUTE && n->action && strchr(kinds, n->action))
+            sum += r->insns[i].end_ns - r->insns[i].start_ns;
+    }
+    return sum;
+}
+
+static double percent(int64_t part, int64_t whole)
+{
+    return whole > 0 ? 100.0 * (double)part / (double)whole : 0;
+}
+
+static void print_head(const struct plan *p, FILE *out, struct arena *a)
+{
+    const struct predicted f = plan_predicted(p);
+    const struct timeline *t = p->timeline;
+    uint64_t usable = p->topo->types[p->decision.type].gpu.memory_bytes - p->topo->types[p->decision.type].gpu.reserve_bytes;
+    fprintf(out, "%s on %s: %s of %s GPUs\n", p->job->model.name, p->topo->name,
+            units_show_commas(p->decision.gpus_used).s, units_show_commas(p->topo->gpus).s);
+    fprintf(out, "  plan       %s\n", decision_text(a, &p->decision));
+    fprintf(out, "  stages     %s\n", decision_layout(a, &p->decision));
+    fprintf(out, "  step       %s, %.1f tokens/s per GPU, %s per GPU", units_show_seconds(f.step_time_s).s,
+            f.tokens_per_s_per_gpu, units_show_flop_s(f.model_flops_per_gpu_s).s);
+    if (f.mfu > 0)
+        fprintf(out, ", MFU %.1f %%", 100 * f.mfu);
+    fprintf(out, "\n  idle       bubble %.2f %%, exposed communication %.2f %% of the step, mean over ranks\n",
+            100 * f.bubble_fraction, 100 * f.exposed_comm_fraction);
+    int64_t whole = t->step_ns * (int64_t)t->nroles;
+    fprintf(out, "             bubble by cause:");
+    for (int k = 0; k < NIDLE; k++) {
+        if (k != IDLE_COMM)
+            fprintf(out, " %s %.2f %%%s", idle_names[k], percent(t->idle_ns[k], whole), k + 1 < NIDLE ? "," : "\n");
+    }
+    fprintf(out, "  memory     %s of %s on rank %u, the fullest\n", units_show_bytes(f.peak_memory_bytes).s,
+            units_show_bytes(usable).s, f.peak_memory_rank);
+}
+
+static void print_stages(const struct plan *p, FILE *out, struct arena *a, uint32_t only)
+{
+    int layers = (int)strlen("layers"), plan_microbatches = (int)p->decision.microbatches;
+    for (uint32_t r = 0; r < p->nroles; r++) {
+        int n = (int)strlen(show_layers(a, p, r));
+        layers = n > layers ? n : layers;
+    }
+    fprintf(out, "\n%-5s  %-*s  %9s  %9s  %6s  %6s  %7s  %10s  %6s\n", "rank", layers, "layers", "forward", "backward",
+            "busy", "bubble", "exposed", "memory", "insns");
+    for (uint32_t r = 0; r < p->nroles; r++) {
+        if (only != NONE && only != r)
+            continue;
+        const struct sim_role *role = &p->timeline->roles[r];
+        int64_t step = p->timeline->step_ns, comm = role->idle_ns[IDLE_COMM];
+        double forward = (double)action_ns(p->train[r], role, "F") / plan_microbatches;
+        double backward = (double)action_ns(p->train[r], role, "BIW") / plan_microbatches;
+        fprintf(out, "%-5u  %-*s  %9s  %9s  %5.1f%%  %5.1f%%  %6.1f%%  %10s  %6u\n", r, layers, show_layers(a, p, r),
+                units_show_seconds(forward * 1e-9).s, units_show_seconds(backward * 1e-9).s,
+                percent(role->busy_ns, step), percent(step - role->busy_ns - comm, step), percent(comm, step),
+                units_show_bytes(p->train[r]->arena_bytes).s, p->train[r]->ninsns);
+    }
+    fprintf(out, "(rank: of the pipeline; E embedding, L head and loss; forward and backward: compute of one microbatch)\n");
+}
+
+static void summary_json(const struct plan *p, FILE *out)
+{
+    struct strbuf b = {0};
+    plan_json(p, false, &b);
+    fprintf(out, "%s\n", b.text);
+    strbuf_free(&b);
+}
+
+void show_summary(const struct plan *p, FILE *out, const struct show_options *o)
+{
+    if (o->json) {
+        summary_json(p, out);
+        return;
+    }
+    struct arena *a = arena_new();
+    uint32_t role = NONE;
+    const char *why;
+    show_role(a, p, o, &role, &why);
+    print_head(p, out, a);
+    print_stages(p, out, a, role);
+    fputc('\n', out);
+    show_memory_bill(p, out, role);
+    fputc('\n', out);
+    show_traffic(p, out, o);
+    arena_free(a);
+}

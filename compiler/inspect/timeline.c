@@ -1,0 +1,423 @@
+/* `show --timeline`: the simulated step, one line per pipeline rank, time to the right.
+ *
+ * A column is an equal part of the step.  It shows the action that computes longest in it, or idleness, or exposed
+ * communication, where they last longer.  A block starts with its microbatch's number where it fits.  Lanes of
+ * communication queues show how full a column is.  The table below it has the figures of plan.json: causes of idleness
+ * in per cent of the step, by simulate.h's rules. */
+
+#include "compiler/inspect/show.h"
+#include "compiler/support/strbuf.h"
+#include "compiler/support/units.h"
+
+#include <string.h>
+
+enum { CELL_IDLE = -1, CELL_COMM = -2 };
+struct column {
+    int64_t current_ns, best_ns, idle_ns, comm_ns;
+    int32_t current, best; /* block */
+};
+
+struct lane {
+    const struct plan *p;
+    uint32_t role, ncolumns;
+    int64_t end_ns; /* of the window, from 0 */
+    struct show_block *blocks;
+    uint32_t nblocks;
+    struct column *columns;
+    int32_t *cells; /* block, CELL_IDLE or CELL_COMM */
+};
+
+static int64_t column_start(const struct lane *l, uint32_t c)
+{
+    return (int64_t)((double)l->end_ns * c / l->ncolumns);
+}
+
+static void settle(struct column *c)
+{
+    if (c->current_ns > c->best_ns) {
+        c->best = c->current;
+        c->best_ns = c->current_ns;
+    }
+    c->current_ns = 0;
+}
+
+/* time from start to end belongs to a block or an idle kind; called in order of time */
+static void add_span(struct lane *l, int64_t start, int64_t end, int32_t what)
+{
+    if (start >= end || l->end_ns <= 0)
+        return;
+    uint32_t c = (uint32_t)((double)start * l->ncolumns / (double)l->end_ns);
+    for (c = c > 0 ? c - 1 : 0; c < l->ncolumns && column_start(l, c) < end; c++) {
+        int64_t lo = column_start(l, c), hi = column_start(l, c + 1);
+        int64_t part = (end < hi ? end : hi) - (start > lo ? start : lo);
+        struct column *column = &l->columns[c];
+        if (part <= 0)
+            continue;
+        if (what == CELL_IDLE) {
+            column->idle_ns += part;
+        } else if (what == CELL_COMM) {
+            column->comm_ns += part;
+        } else {
+            if (column->current != what)
+                settle(column);
+            column->current = what;
+            column->current_ns += part;
+        }
+    }
+}
+
+/* instruction at each position of each queue: at[first[q] + position] */
+static void by_queue(struct arena *a, const struct program *p, uint32_t **at, uint32_t first[NQUEUES + 1])
+{
+    uint32_t *position = ARENA_ARRAY(a, uint32_t, (size_t)p->ninsns + 1), count[NQUEUES];
+    program_positions(p, position, count);
+    first[0] = 0;
+    for (uint32_t q = 0; q < NQUEUES; q++)
+        first[q + 1] = first[q] + count[q];
+    *at = ARENA_ARRAY(a, uint32_t, (size_t)p->ninsns + 1);
+    for (uint32_t i = 0; i < p->ninsns; i++)
+        (*at)[first[p->insns[i].queue] + position[i]] = i;
+}
+
+/* start of the dependency that instruction i waited for last, or i's own start */
+static int64_t dependency_start(const struct program *p, const struct sim_role *r, const uint32_t *at,
+                                const uint32_t *first, uint32_t i)
+{
+    int64_t start = r->insns[i].start_ns, latest = INT64_MIN;
+    for (uint32_t k = 0; k < p->insns[i].nwaits; k++) {
+        const struct wait *w = &p->waits[p->insns[i].wait + k];
+        const struct sim_interval *t = &r->insns[at[first[w->queue] + w->position]];
+        if (t->end_ns > latest) {
+            latest = t->end_ns;
+            start = t->start_ns;
+        }
+    }
+    return start;
+}
+
+static void fill_lane(struct arena *a, struct lane *l)
+{
+    const struct program *p = l->p->train[l->role];
+    const struct sim_role *r = &l->p->timeline->roles[l->role];
+    uint32_t *at, first[NQUEUES + 1];
+    by_queue(a, p, &at, first);
+    l->blocks = show_blocks(a, p, r, &l->nblocks);
+    l->columns = ARENA_ARRAY(a, struct column, l->ncolumns);
+    l->cells = ARENA_ARRAY(a, int32_t, l->ncolumns);
+    int64_t now = 0;
+    int32_t block = 0;
+    for (uint32_t k = 0; k < first[1]; k++) {
+        uint32_t i = at[k];
+        while (i > l->blocks[block].last)
+            block++;
+        int64_t comm = dependency_start(p, r, at, first, i);
+        comm = comm < now ? now : comm > r->insns[i].start_ns ? r->insns[i].start_ns : comm;
+        add_span(l, now, comm, CELL_IDLE);
+        add_span(l, comm, r->insns[i].start_ns, CELL_COMM);
+        add_span(l, r->insns[i].start_ns, r->insns[i].end_ns, block);
+        now = r->insns[i].end_ns;
+    }
+    add_span(l, now, l->end_ns, CELL_IDLE);
+    for (uint32_t c = 0; c < l->ncolumns; c++) {
+        struct column *column = &l->columns[c];
+        settle(column);
+        int32_t cell = column->best_ns > 0 ? column->best : CELL_IDLE;
+        int64_t most = column->best_ns;
+        if (column->idle_ns > most) {
+            cell = CELL_IDLE;
+            most = column->idle_ns;
+        }
+        l->cells[c] = column->comm_ns > most ? CELL_COMM : cell;
+    }
+}
+
+/* --- drawing --- */
+
+struct look {
+    char action;
+    const char *name, *unicode, *ascii, *colour;
+};
+static const struct look looks[] = {
+    {'F', "forward", "░", "-", "\033[97;44m"},
+    {'B', "backward", "▓", "=", "\033[30;42m"},
+    {'I', "input gradient", "▒", "+", "\033[30;46m"},
+    {'W', "weight gradient", "▚", "*", "\033[30;43m"},
+    {'O', "optimizer", "█", "#", "\033[97;45m"},
+};
+
+static const struct look *look_of(char action)
+{
+    for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) {
+        if (looks[i].action == action)
+            return &looks[i];
+    }
+    return &looks[4];
+}
+
+static void draw_block(FILE *out, const struct show_options *o, const struct show_block *b, uint32_t width)
+{
+    const struct look *look = look_of(b->action);
+    char number[16] = "";
+    if (b->microbatch != NONE)
+        snprintf(number, sizeof number, "%u", b->microbatch);
+    uint32_t digits = (uint32_t)strlen(number);
+    if (digits + (o->colour ? 0 : 1) > width)
+        digits = 0;
+    fprintf(out, "%s%.*s", o->colour ? look->colour : "", (int)digits, number);
+    for (uint32_t k = digits; k < width; k++)
+        fputs(o->colour ? " " : o->unicode ? look->unicode : look->ascii, out);
+    fputs(o->colour ? "\033[0m" : "", out);
+}
+
+static void draw_lane(FILE *out, const struct show_options *o, const struct lane *l)
+{
+    for (uint32_t c = 0; c < l->ncolumns;) {
+        uint32_t end = c + 1;
+        while (end < l->ncolumns && l->cells[end] == l->cells[c])
+            end++;
+        if (l->cells[c] >= 0) {
+            draw_block(out, o, &l->blocks[l->cells[c]], end - c);
+        } else {
+            bool comm = l->cells[c] == CELL_COMM;
+            fputs(o->colour ? comm ? "\033[31m" : "\033[2m" : "", out);
+            for (uint32_t k = c; k < end; k++)
+                fputs(comm ? "~" : o->unicode ? "·" : ".", out);
+            fputs(o->colour ? "\033[0m" : "", out);
+        }
+        c = end;
+    }
+}
+
+/* how full each column of a communication queue is */
+static void draw_queue(FILE *out, struct arena *a, const struct show_options *o, const struct lane *l, enum queue q)
+{
+    static const char *const unicode[] = {" ", "▁", "▂", "▄", "▆", "█"}, *const ascii[] = {" ", ".", ":", "+", "%", "#"};
+    const struct program *p = l->p->train[l->role];
+    const struct sim_role *r = &l->p->timeline->roles[l->role];
+    struct lane busy = {.ncolumns = l->ncolumns, .end_ns = l->end_ns};
+    busy.columns = ARENA_ARRAY(a, struct column, l->ncolumns);
+    for (uint32_t i = 0; i < p->ninsns; i++) {
+        if (p->insns[i].queue == q)
+            add_span(&busy, r->insns[i].start_ns, r->insns[i].end_ns, CELL_COMM);
+    }
+    for (uint32_t c = 0; c < l->ncolumns; c++) {
+        int64_t whole = column_start(l, c + 1) - column_start(l, c), part = busy.columns[c].comm_ns;
+        int level = part <= 0 || whole <= 0 ? 0 : 1 + (int)(4 * part / whole);
+        fputs(o->unicode ? unicode[level] : ascii[level], out);
+    }
+}
+
+static bool uses_queue(const struct program *p, enum queue q)
+{
+    for (uint32_t i = 0; i < p->ninsns; i++) {
+        if (p->insns[i].queue == q)
+            return true;
+    }
+    return false;
+}
+
+static void draw_axis(FILE *out, const struct lane *l, int label)
+{
+    const uint32_t every = 20;
+    fprintf(out, "%*s", label, "");
+    uint32_t at = 0;
+    for (uint32_t c = 0; c < l->ncolumns; c += every) {
+        struct units_text t = units_show_seconds((double)column_start(l, c) * 1e-9);
+        if (c + strlen(t.s) + 1 > l->ncolumns)
+            break;
+        fprintf(out, "%*s|%s", (int)(c - at), "", t.s);
+        at = c + 1 + (uint32_t)strlen(t.s);
+    }
+    fputc('\n', out);
+}
+
+static void draw_legend(FILE *out, const struct plan *p, const struct show_options *o, uint32_t only, int label)
+{
+    bool used[sizeof looks / sizeof *looks] = {false};
+    for (uint32_t r = 0; r < p->nroles; r++) {
+        for (uint32_t i = 0; i < p->train[r]->ninsns && (only == NONE || only == r); i++) {
+            const struct insn *n = &p->train[r]->insns[i];
+            if (n->queue == QUEUE_COMPUTE)
+                used[look_of(n->action) - looks] = true;
+        }
+    }
+    fprintf(out, "%*s", label, "");
+    for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) {
+        if (!used[i])
+            continue;
+        if (o->colour)
+            fprintf(out, "%s  \033[0m %s   ", looks[i].colour, looks[i].name);
+        else
+            fprintf(out, "%s %s   ", o->unicode ? looks[i].unicode : looks[i].ascii, looks[i].name);
+    }
+    fprintf(out, "%s idle   ~ exposed communication   number: microbatch\n", o->unicode ? "·" : ".");
+}
+
+static double percent(int64_t part, int64_t whole)
+{
+    return whole > 0 ? 100.0 * (double)part / (double)whole : 0;
+}
+
+static void print_causes(FILE *out, const char *name, int64_t busy, const int64_t *idle, int64_t whole)
+{
+    int64_t bubble = 0;
+    for (int k = 0; k < NIDLE; k++)
+        bubble += k == IDLE_COMM ? 0 : idle[k];
+    fprintf(out, "%-5s  %6.2f%%  %6.2f%% = %7.2f%% + %8.2f%% + %5.2f%% + %8.2f%%  %6.2f%%", name, percent(busy, whole),
+            percent(bubble, whole), percent(idle[IDLE_WARMUP], whole), percent(idle[IDLE_COOLDOWN], whole),
+            percent(idle[IDLE_WAIT], whole), percent(idle[IDLE_IMBALANCE], whole), percent(idle[IDLE_COMM], whole));
+}
+
+static void print_table(FILE *out, const struct plan *p, uint32_t only)
+{
+    const struct timeline *t = p->timeline;
+    int64_t busy = 0;
+    fprintf(out, "%-5s  %7s  %7s   %8s   %9s   %6s   %9s  %7s  %s\n", "rank", "busy", "bubble", "warm-up", "cool-down",
+            "wait", "imbalance", "exposed", "waited for");
+    for (uint32_t r = 0; r < t->nroles; r++) {
+        const struct sim_role *role = &t->roles[r];
+        busy += role->busy_ns;
+        if (only != NONE && only != r)
+            continue;
+        char name[16];
+        snprintf(name, sizeof name, "%u", r);
+        print_causes(out, name, role->busy_ns, role->idle_ns, t->step_ns);
+        const char *comma = "  ";
+        for (uint32_t q = 0; q < t->nroles; q++) {
+            double share = percent(role->waited_ns[q], t->step_ns);
+            if (share < 0.005)
+                continue;
+            if (q == r)
+                fprintf(out, "%sown transfers %.2f%%", comma, share);
+            else
+                fprintf(out, "%srank %u %.2f%%", comma, q, share);
+            comma = ", ";
+        }
+        fputc('\n', out);
+    }
+    print_causes(out, "mean", busy, t->idle_ns, t->step_ns * (int64_t)t->nroles);
+    fputc('\n', out);
+}
+
+/* --- JSON --- */
+
+static void json_seconds(struct strbuf *b, const char *key, int64_t ns)
+{
+    strbuf_printf(b, "\"%s\": ", key);
+    strbuf_json_number(b, (double)ns * 1e-9);
+}
+
+static void json_causes(struct strbuf *b, const int64_t *idle)
+{
+    static const char *const keys[NIDLE] = {"warmup_s", "cooldown_s", "exposed_comm_s", "wait_s", "imbalance_s"};
+    strbuf_text(b, "\"idle\": {");
+    for (int k = 0; k < NIDLE; k++) {
+        strbuf_text(b, k ? ", " : "");
+        json_seconds(b, keys[k], idle[k]);
+    }
+    strbuf_text(b, "}");
+}
+
+static void json_role(struct strbuf *b, struct arena *a, const struct plan *p, uint32_t r)
+{
+    const struct sim_role *role = &p->timeline->roles[r];
+    strbuf_printf(b, "{\"role\": %u, \"first_rank\": %u, ", r, show_first_rank(p, r));
+    json_seconds(b, "begin_s", role->begin_ns);
+    strbuf_text(b, ", ");
+    json_seconds(b, "end_s", role->end_ns);
+    strbuf_text(b, ", ");
+    json_seconds(b, "busy_s", role->busy_ns);
+    strbuf_text(b, ", ");
+    json_causes(b, role->idle_ns);
+    strbuf_text(b, ", \"waited_s\": [");
+    for (uint32_t q = 0; q < p->nroles; q++) {
+        strbuf_text(b, q ? ", " : "");
+        strbuf_json_number(b, (double)role->waited_ns[q] * 1e-9);
+    }
+    strbuf_text(b, "],\n   \"blocks\": [");
+    uint32_t n;
+    const struct show_block *blocks = show_blocks(a, p->train[r], role, &n);
+    for (uint32_t i = 0; i < n; i++) {
+        strbuf_printf(b, "%s{\"action\": \"%c\"", i ? ", " : "", blocks[i].action ? blocks[i].action : '-');
+        if (blocks[i].stage != NONE)
+            strbuf_printf(b, ", \"stage\": %u", blocks[i].stage);
+        if (blocks[i].microbatch != NONE)
+            strbuf_printf(b, ", \"microbatch\": %u", blocks[i].microbatch);
+        strbuf_text(b, ", ");
+        json_seconds(b, "start_s", blocks[i].start_ns);
+        strbuf_text(b, ", ");
+        json_seconds(b, "end_s", blocks[i].end_ns);
+        strbuf_text(b, "}");
+    }
+    strbuf_text(b, "]}");
+}
+
+static void timeline_json(const struct plan *p, FILE *out, struct arena *a, uint32_t only)
+{
+    const struct predicted f = plan_predicted(p);
+    struct strbuf b = {0};
+    strbuf_text(&b, "{\"schema\": 1, \"step_time_s\": ");
+    strbuf_json_number(&b, f.step_time_s);
+    strbuf_text(&b, ", \"bubble_fraction\": ");
+    strbuf_json_number(&b, f.bubble_fraction);
+    strbuf_text(&b, ", \"exposed_comm_fraction\": ");
+    strbuf_json_number(&b, f.exposed_comm_fraction);
+    strbuf_text(&b, ", ");
+    json_causes(&b, p->timeline->idle_ns);
+    strbuf_text(&b, ", \"roles\": [");
+    const char *comma = "\n  ";
+    for (uint32_t r = 0; r < p->nroles; r++) {
+        if (only != NONE && only != r)
+            continue;
+        strbuf_text(&b, comma);
+        json_role(&b, a, p, r);
+        comma = ",\n  ";
+    }
+    fprintf(out, "%s\n]}\n", b.text);
+    strbuf_free(&b);
+}
+
+void show_timeline(const struct plan *p, FILE *out, const struct show_options *o)
+{
+    struct arena *a = arena_new();
+    const struct timeline *t = p->timeline;
+    const char *why;
+    uint32_t only = NONE;
+    show_role(a, p, o, &only, &why);
+    if (o->json) {
+        timeline_json(p, out, a, only);
+        arena_free(a);
+        return;
+    }
+    const int label = 7;
+    struct lane window = {.p = p, .ncolumns = o->width > 24 ? o->width - (uint32_t)label : 16};
+    for (uint32_t r = 0; r < t->nroles; r++)
+        window.end_ns = t->roles[r].end_ns > window.end_ns ? t->roles[r].end_ns : window.end_ns;
+    fprintf(out, "one step, %s; a column is %s; one line per pipeline rank\n\n",
+            units_show_seconds((double)t->step_ns * 1e-9).s,
+            units_show_seconds((double)window.end_ns * 1e-9 / window.ncolumns).s);
+    draw_axis(out, &window, label);
+    for (uint32_t r = 0; r < t->nroles; r++) {
+        if (only != NONE && only != r)
+            continue;
+        struct arena_mark mark = arena_mark(a);
+        struct lane l = window;
+        l.role = r;
+        fill_lane(a, &l);
+        fprintf(out, "%5u  ", r);
+        draw_lane(out, o, &l);
+        fputc('\n', out);
+        for (int q = QUEUE_TP; o->comm && q < NQUEUES; q++) {
+            if (!uses_queue(p->train[r], (enum queue)q))
+                continue;
+            fprintf(out, "%5s  ", isa_queue_name((enum queue)q));
+            draw_queue(out, a, o, &l, (enum queue)q);
+            fputc('\n', out);
+        }
+        arena_reset(a, mark);
+    }
+    draw_legend(out, p, o, only, label);
+    fputc('\n', out);
+    print_table(out, p, only);
+    arena_free(a);
+}

@@ -1,0 +1,187 @@
+/* `show --traffic`: what a rank sends and takes part in during one step, by operation and group.
+ *
+ * Bytes are those of the instruction's largest operand, as the cost model counts them: a send's message, the whole
+ * vector of a collective.  Time is the sum of the transfers' own durations, overlapped or not.  Neighbouring pipeline
+ * ranks with equal traffic share a line. */
+
+#include "compiler/inspect/show.h"
+#include "compiler/support/strbuf.h"
+#include "compiler/support/units.h"
+#include "compiler/support/vec.h"
+
+#include <string.h>
+
+struct flow {
+    uint16_t op;
+    uint8_t queue;
+    bool peer;      /* with: pipeline rank of the peer, else group mask */
+    uint32_t with, count;
+    uint64_t bytes;
+    int64_t ns;
+};
+struct flows {
+    VEC(struct flow) of;
+};
+
+static uint64_t insn_bytes(const struct program *p, const struct insn *n)
+{
+    uint64_t most = 0;
+    for (uint32_t k = 0; k < isa_info((enum op)n->op)->noperands; k++) {
+        const struct operand *o = &p->operands[n->operand + k];
+        if (o->buffer == NONE)
+            continue;
+        uint64_t bytes = (uint64_t)o->rows * o->cols * isa_dtype_bytes((enum dtype)o->dtype);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+/* the slot that says with whom, or NULL for an instruction that does not communicate */
+static const struct slot *partner_slot(const struct program *p, const struct insn *n)
+{
+    const struct isa_info *info = isa_info((enum op)n->op);
+    for (uint32_t k = 0; k < info->nattrs; k++) {
+        if (info->attr[k].kind == ATTR_PEER || info->attr[k].kind == ATTR_GROUP) {
+            uint32_t slot = p->attrs[n->attr + k].slot;
+            return slot < p->nslots ? &p->slots[slot] : NULL;
+        }
+    }
+    return NULL;
+}
+
+static struct flows collect(struct arena *a, const struct program *p, const struct sim_role *r)
+{
+    struct flows f = {0};
+    for (uint32_t i = 0; i < p->ninsns; i++) {
+        const struct insn *n = &p->insns[i];
+        const struct slot *slot = partner_slot(p, n);
+        if (!slot)
+            continue;
+        bool peer = slot->kind == SLOT_PEER;
+        size_t k = 0;
+        while (k < f.of.n && (f.of.at[k].op != n->op || f.of.at[k].queue != n->queue || f.of.at[k].peer != peer ||
+                              f.of.at[k].with != slot->arg))
+            k++;
+        if (k == f.of.n)
+            vec_push(a, &f.of, (struct flow){.op = n->op, .queue = n->queue, .peer = peer, .with = slot->arg});
+        f.of.at[k].count++;
+        f.of.at[k].bytes += insn_bytes(p, n);
+        f.of.at[k].ns += r->insns[i].end_ns - r->insns[i].start_ns;
+    }
+    return f;
+}
+
+static bool same_flows(const struct flows *x, const struct flows *y, uint32_t distance)
+{
+    if (x->of.n != y->of.n)
+        return false;
+    for (size_t k = 0; k < x->of.n; k++) {
+        const struct flow *a = &x->of.at[k], *b = &y->of.at[k];
+        uint32_t with = a->peer ? a->with + distance : a->with;
+        if (a->op != b->op || a->queue != b->queue || a->peer != b->peer || with != b->with || a->count != b->count ||
+            a->bytes != b->bytes)
+            return false;
+    }
+    return true;
+}
+
+static char *group_text(struct arena *a, const struct plan *p, const struct flow *f, uint32_t role)
+{
+    static const char *const axes[NAXES] = {"tp", "cp", "dp", "pp"};
+    if (f->peer && f->with == role + 1)
+        return arena_strdup(a, "next rank");
+    if (f->peer && f->with + 1 == role)
+        return arena_strdup(a, "rank before");
+    if (f->peer)
+        return arena_printf(a, "pipeline rank %u", f->with);
+    if (f->with & GROUP_TIE)
+        return arena_strdup(a, "first and last");
+    if (mesh_group_size(&p->mesh, f->with) == p->mesh.nranks)
+        return arena_strdup(a, "all ranks");
+    char *text = arena_strdup(a, "");
+    for (uint32_t k = 0; k < NAXES; k++) {
+        if (f->with >> k & 1)
+            text = arena_printf(a, "%s%s%s", text, *text ? " x " : "", axes[k]);
+    }
+    return text;
+}
+
+static const char *tier_name(const struct plan *p, const struct flow *f)
+{
+    uint32_t gpus = p->topo->types[p->decision.type].gpus;
+    const uint32_t *nodes = p->decision.nodes;
+    uint32_t level = f->peer ? mesh_next_stage_level(&p->mesh, p->topo, nodes, gpus)
+                             : mesh_group_level(&p->mesh, p->topo, nodes, gpus, f->with);
+    return topo_level_name(p->topo, level);
+}
+
+static uint32_t members(const struct plan *p, const struct flow *f)
+{
+    return f->peer ? 2 : mesh_group_size(&p->mesh, f->with);
+}
+
+static void print_flows(const struct plan *p, FILE *out, struct arena *a, const struct flows *f, uint32_t first, uint32_t last)
+{
+    char *ranks = first == last ? arena_printf(a, "%u", first) : arena_printf(a, "%u-%u", first, last);
+    for (size_t k = 0; k < f->of.n; k++) {
+        const struct flow *flow = &f->of.at[k];
+        fprintf(out, "%-7s  %-14s  %-14s  %7u  %-10s  %6u  %10s  %10s  %9s", k ? "" : ranks,
+                isa_info((enum op)flow->op)->name, group_text(a, p, flow, first), members(p, flow), tier_name(p, flow),
+                flow->count, units_show_bytes(flow->bytes / flow->count).s, units_show_bytes(flow->bytes).s,
+                units_show_seconds((double)flow->ns * 1e-9).s);
+        fprintf(out, flow->ns > 0 ? "  %9s\n" : "\n", units_show_bytes_s((double)flow->bytes * 1e9 / (double)flow->ns).s);
+    }
+}
+
+static void print_json(const struct plan *p, FILE *out, struct arena *a, uint32_t only)
+{
+    struct strbuf b = {0};
+    strbuf_text(&b, "{\"schema\": 1, \"traffic\": [");
+    const char *comma = "";
+    for (uint32_t r = 0; r < p->nroles; r++) {
+        if (only != NONE && only != r)
+            continue;
+        struct flows f = collect(a, p->train[r], &p->timeline->roles[r]);
+        for (size_t k = 0; k < f.of.n; k++) {
+            const struct flow *flow = &f.of.at[k];
+            strbuf_printf(&b, "%s\n  {\"role\": %u, \"op\": \"%s\", \"queue\": \"%s\", \"group\": ", comma, r,
+                          isa_info((enum op)flow->op)->name, isa_queue_name((enum queue)flow->queue));
+            strbuf_json_string(&b, group_text(a, p, flow, r));
+            strbuf_printf(&b, ", \"members\": %u, \"tier\": ", members(p, flow));
+            strbuf_json_string(&b, tier_name(p, flow));
+            strbuf_printf(&b, ", \"count\": %u, \"bytes\": %llu, \"time_s\": ", flow->count, (unsigned long long)flow->bytes);
+            strbuf_json_number(&b, (double)flow->ns * 1e-9);
+            strbuf_text(&b, "}");
+            comma = ",";
+        }
+    }
+    fprintf(out, "%s\n]}\n", b.text);
+    strbuf_free(&b);
+}
+
+void show_traffic(const struct plan *p, FILE *out, const struct show_options *o)
+{
+    struct arena *a = arena_new();
+    uint32_t only = NONE;
+    const char *why;
+    show_role(a, p, o, &only, &why);
+    if (o->json) {
+        print_json(p, out, a, only);
+        arena_free(a);
+        return;
+    }
+    struct flows *all = ARENA_ARRAY(a, struct flows, p->nroles);
+    for (uint32_t r = 0; r < p->nroles; r++)
+        all[r] = collect(a, p->train[r], &p->timeline->roles[r]);
+    fprintf(out, "traffic of one rank per step\n%-7s  %-14s  %-14s  %7s  %-10s  %6s  %10s  %10s  %9s  %9s\n", "rank",
+            "operation", "group", "members", "tier", "count", "bytes each", "bytes", "time", "rate");
+    for (uint32_t r = 0; r < p->nroles;) {
+        uint32_t last = r;
+        while (only == NONE && last + 1 < p->nroles && same_flows(&all[r], &all[last + 1], last + 1 - r))
+            last++;
+        if (only == NONE || only == r)
+            print_flows(p, out, a, &all[r], r, last);
+        r = last + 1;
+    }
+    arena_free(a);
+}
