@@ -85,13 +85,6 @@ struct ranks *plan_ranks(const struct plan *p)
     return out;
 }
 
-static double peak_flop_s(const struct plan *p)
-{
-    const struct topo_gpu *g = &p->topo->types[p->decision.type].gpu;
-    static const enum topo_dtype of[] = {[DT_FP32] = TOPO_FP32, [DT_BF16] = TOPO_BF16, [DT_FP16] = TOPO_FP16, [DT_FP8] = TOPO_FP8};
-    return g->peak_flop_s[of[p->job->train.precision]];
-}
-
 static void key(struct strbuf *o, const char *k, double v, const char *after)
 {
     strbuf_printf(o, "\"%s\": ", k);
@@ -101,26 +94,16 @@ static void key(struct strbuf *o, const char *k, double v, const char *after)
 
 static void predicted_json(const struct plan *p, struct strbuf *o)
 {
-    double step = (double)p->timeline->step_ns * 1e-9, gpus = p->decision.gpus_used;
-    double tokens = (double)p->job->train.sequence * (double)p->job->train.batch;
-    double flops = model_flops(&p->job->model, p->job->train.sequence, p->job->train.batch), peak = peak_flop_s(p);
-    uint64_t bytes = 0;
-    uint32_t role = 0;
-    for (uint32_t r = 0; r < p->nroles; r++)
-        if (p->train[r]->arena_bytes > bytes) {
-            bytes = p->train[r]->arena_bytes;
-            role = r;
-        }
-    uint32_t coord[NAXES] = {[AXIS_PP] = role};
+    struct predicted f = plan_predicted(p);
     strbuf_text(o, " \"predicted\": {");
-    key(o, "step_time_s", step, ", ");
-    key(o, "tokens_per_s_per_gpu", step > 0 ? tokens / step / gpus : 0, ", ");
-    key(o, "model_flops_per_gpu_s", step > 0 ? flops / step / gpus : 0, ", ");
-    key(o, "mfu", step > 0 && peak > 0 ? flops / step / gpus / peak : 0, ",\n               ");
-    key(o, "bubble_fraction", p->timeline->bubble_fraction, ", ");
-    key(o, "exposed_comm_fraction", p->timeline->exposed_comm_fraction, ", ");
-    strbuf_printf(o, "\"peak_memory_bytes\": %llu, \"peak_memory_rank\": %u},\n", (unsigned long long)bytes,
-                  mesh_rank(&p->mesh, coord));
+    key(o, "step_time_s", f.step_time_s, ", ");
+    key(o, "tokens_per_s_per_gpu", f.tokens_per_s_per_gpu, ", ");
+    key(o, "model_flops_per_gpu_s", f.model_flops_per_gpu_s, ", ");
+    key(o, "mfu", f.mfu, ",\n               ");
+    key(o, "bubble_fraction", f.bubble_fraction, ", ");
+    key(o, "exposed_comm_fraction", f.exposed_comm_fraction, ", ");
+    strbuf_printf(o, "\"peak_memory_bytes\": %llu, \"peak_memory_rank\": %u},\n",
+                  (unsigned long long)f.peak_memory_bytes, f.peak_memory_rank);
 }
 
 void plan_json(const struct plan *p, bool with_seconds, struct strbuf *o)
