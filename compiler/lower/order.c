@@ -242,6 +242,20 @@ static uint32_t parties(const struct keying *k, uint32_t role, uint32_t vqueue, 
     return n;
 }
 
+/* is the other role's head the same meeting, and ready */
+static bool partner_ready(const struct keying *k, const struct slot *s, struct event other, int64_t *ready)
+{
+    const struct role *r = &k->roles[other.role];
+    if (!r->ready[other.vqueue])
+        return false;
+    const struct slot *t = meeting_slot(r->p, r->vqueue[other.vqueue][r->head[other.vqueue]]);
+    if (s->kind == SLOT_GROUP && (!t || t->kind != s->kind || t->arg != s->arg))
+        return false;
+    if (r->ready_ns[other.vqueue] > *ready)
+        *ready = r->ready_ns[other.vqueue];
+    return true;
+}
+
 /* the head of a queue: when its dependences are known, meet its partners; when all are there, it is an event */
 static void offer_head(struct keying *k, uint32_t role, uint32_t vqueue, struct event scratch[])
 {
@@ -263,13 +277,10 @@ static void offer_head(struct keying *k, uint32_t role, uint32_t vqueue, struct 
     r->ready[vqueue] = true;
     r->ready_ns[vqueue] = ready;
     uint32_t n = parties(k, role, vqueue, scratch);
-    for (uint32_t x = 0; x < n; x++) {
-        const struct role *other = &k->roles[scratch[x].role];
-        if (!other->ready[scratch[x].vqueue])
+    const struct slot *meeting = meeting_slot(r->p, i);
+    for (uint32_t x = 1; x < n; x++)
+        if (!partner_ready(k, meeting, scratch[x], &ready))
             return;
-        if (other->ready_ns[scratch[x].vqueue] > ready)
-            ready = other->ready_ns[scratch[x].vqueue];
-    }
     heap_push(k, (struct event){ready, role, vqueue});
 }
 
