@@ -21,7 +21,7 @@ BLAS    := $(shell pkg-config --cflags openblas 2>/dev/null)
 CFLAGS  += $(WARN) $(OPT) -I. -I$(B) $(XML) $(JANSSON) $(BLAS)
 LDFLAGS += $(SANITIZE)
 
-LIB_C   := $(filter-out compiler/llmc.c,$(wildcard compiler/*/*.c)) $(wildcard runtime/isa.c runtime/program*.c runtime/hash.c)
+LIB_C   := compiler/compile.c $(wildcard compiler/*/*.c) $(wildcard runtime/isa.c runtime/program*.c runtime/hash.c)
 RUN_C   := $(filter-out runtime/llmrun.c runtime/isa.c runtime/hash.c $(wildcard runtime/program*.c),$(wildcard runtime/*.c)) $(wildcard kernels/cpu/*.c)
 GEN_O   := $(if $(wildcard grammar/llm.y),$(B)/grammar/llm.tab.o $(B)/grammar/llm.lex.o)
 LIB_O   := $(LIB_C:%.c=$(B)/%.o) $(GEN_O)

@@ -1,0 +1,25 @@
+#ifndef LLMC_COMPILE_H
+#define LLMC_COMPILE_H
+
+/* All passes in order, from a checked job and cluster to a verified plan in memory. */
+
+#include "compiler/emit/plan.h"
+
+struct compile_options {
+    uint64_t top, budget;
+    bool full;     /* verify with all ranks unfolded */
+    bool progress; /* one line per pass on stderr */
+    bool unit;     /* unit costs instead of the cost model, for tests of schedules */
+    struct cost_unit costs;
+};
+
+/* The passes behind the search, for one decision: lower, order, place, simulate.  Not verified yet. */
+struct plan *compile_decision(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,
+                              const struct compile_options *o, const char **why);
+
+/* bytes that the arena may have on the decision's devices */
+uint64_t compile_memory_limit(const struct job *job, const struct topo *topo, const struct decision *d);
+/* fullest role */
+uint64_t compile_peak_bytes(const struct plan *p);
+
+#endif
