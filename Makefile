@@ -31,7 +31,7 @@ TEST_O  := $(TEST_C:%.c=$(B)/%.o)
 BENCHES := $(patsubst tests/bench/%.c,%,$(wildcard tests/bench/bench_*.c))
 FUZZERS := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 LIBS    := $(shell pkg-config --libs libxml-2.0 jansson 2>/dev/null) -lm
-RUNLIBS := $(shell pkg-config --libs openblas 2>/dev/null) -lm -lpthread
+RUNLIBS := $(shell pkg-config --libs openblas jansson 2>/dev/null) -lm
 
 all: $(B)/llmc $(B)/llmrun
 	$(Q)echo "  CUDA plugin: not built (this version runs on CPU ranks)"

@@ -229,6 +229,12 @@ uint64_t data_nsamples(const struct batch_source *s)
     return s->nsamples;
 }
 
+const void *data_mapping(const struct batch_source *s, size_t *bytes)
+{
+    *bytes = s->map_bytes;
+    return s->map;
+}
+
 static uint64_t token(const struct batch_source *s, uint64_t i)
 {
     return read_le(s->ids + i * s->id_bytes, s->id_bytes);

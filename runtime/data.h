@@ -22,6 +22,8 @@ void data_close(struct batch_source *s);
 
 uint64_t data_ntokens(const struct batch_source *s);
 uint64_t data_nsamples(const struct batch_source *s);
+/* the file's mapping, for the account of memory */
+const void *data_mapping(const struct batch_source *s, size_t *bytes);
 /* checks that the ids of samples 0 .. samples - 1 (or all, if fewer) are below vocab; names the first that isn't */
 enum status data_check(const struct batch_source *s, uint64_t samples, char *error, size_t error_size);
 

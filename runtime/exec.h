@@ -39,7 +39,8 @@ enum status exec_open(struct exec **out, const struct exec_setup *s, char *error
 void exec_close(struct exec *e);
 
 const struct program *exec_program(const struct exec *e, enum routine which);
-size_t exec_scratch_bytes(const struct exec *e);
+/* memory outside of the arena that kernels use */
+const void *exec_scratch(const struct exec *e, size_t *bytes);
 void exec_set_hook(struct exec *e, exec_hook *hook, void *context); /* NULL = none */
 
 /* The whole program once.  trace: one span per instruction, or NULL. */

@@ -180,9 +180,10 @@ const struct program *exec_program(const struct exec *e, enum routine which)
     return e->play[which].p;
 }
 
-size_t exec_scratch_bytes(const struct exec *e)
+const void *exec_scratch(const struct exec *e, size_t *bytes)
 {
-    return e->scratch_bytes;
+    *bytes = e->scratch_bytes;
+    return e->scratch;
 }
 
 void exec_set_hook(struct exec *e, exec_hook *hook, void *context)

@@ -26,7 +26,7 @@ struct world_rank {
     _Atomic uint32_t step, evaluating;
     _Atomic uint32_t head[NQUEUES];  /* instruction at each queue's head; NONE = queue empty */
     _Atomic uint32_t running;        /* instruction the process is inside of; NONE */
-    uint64_t report[16];             /* figures for the final summary, see summary.h */
+    uint64_t report[8], memory[2][8];              /* figures for the final summary: 0-7 see summary.h, then memory lines */
 };
 
 struct world_control {

@@ -1,0 +1,19 @@
+#ifndef LLMC_FOLDER_H
+#define LLMC_FOLDER_H
+
+/* A plan folder as the runtime needs it: hashes first, then the table of ranks and every role's programs, checked. */
+
+#include "runtime/program.h"
+
+struct folder {
+    struct ranks *ranks;
+    struct program **train, **eval; /* by role; eval NULL if the plan has none */
+    uint32_t nodes;                 /* among which the ranks are spread */
+    char hash[65];                  /* of MANIFEST, hence of everything */
+};
+
+/* STATUS_INPUT and a sentence naming the file if anything differs from MANIFEST or is malformed */
+enum status folder_open(const char *dir, struct folder **out, char *error, size_t error_size);
+void folder_close(struct folder *f);
+
+#endif

@@ -1,0 +1,22 @@
+#ifndef LLMC_LAUNCH_H
+#define LLMC_LAUNCH_H
+
+/* Starting ranks: fork them here, or find out which one this process was started as. */
+
+#include "runtime/world.h"
+
+struct launch {
+    bool given;            /* started from outside as one rank of many */
+    uint32_t rank, nranks; /* if given */
+    char name[64];         /* of the shared-memory object they meet in */
+};
+
+/* from RANK and WORLD_SIZE (torchrun), Open MPI's, PMI's or Slurm's variables; key tells jobs apart */
+enum status launch_detect(struct launch *l, const char *key, char *error, size_t error_size);
+
+/* Runs body(context, rank) in a process of its own per rank and waits for all.  If one dies the others are told, given
+ * a moment, and killed; no process outlives the call.  describe() says what a dead rank was doing. */
+enum status launch_local(struct world *w, enum status (*body)(void *context, uint32_t rank),
+                         void (*describe)(void *context, uint32_t rank, char *out, size_t size), void *context);
+
+#endif

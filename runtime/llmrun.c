@@ -1,0 +1,58 @@
+/* llmrun: replays a plan.  Load and check, start a process per rank, step, report. */
+
+#include "runtime/launch.h"
+#include "runtime/run.h"
+
+#include <malloc.h>
+#include <stdlib.h>
+
+static enum status rank_body(void *context, uint32_t rank)
+{
+    return run_rank(context, rank);
+}
+
+static void rank_describe(void *context, uint32_t rank, char *out, size_t size)
+{
+    run_describe(context, rank, out, size);
+}
+
+static enum status run_all(struct run *r, const struct launch *l, char *error, size_t error_size)
+{
+    struct world_sizes sizes = run_sizes(r);
+    if (l->given && l->nranks != sizes.nranks) {
+        snprintf(error, error_size, "%u ranks were started, the plan is for %u", l->nranks, sizes.nranks);
+        return STATUS_MISMATCH;
+    }
+    r->peers_by_pid = l->given;
+    TRY(world_open(&r->world, &sizes, l->given ? l->name : NULL, l->given ? l->rank : NONE, 60, error, error_size));
+    enum status st = l->given ? run_rank(r, l->rank) : launch_local(&r->world, rank_body, rank_describe, r);
+    if (st == STATUS_OK)
+        return st;
+    /* one of the processes prints the failure, whoever comes first */
+    if (atomic_exchange(&r->world.control->message_ready, 0))
+        snprintf(error, error_size, "%s", r->world.control->message);
+    return world_failed(&r->world) ? world_failed(&r->world) : st;
+}
+
+int main(int argc, char **argv)
+{
+    struct options o;
+    struct launch l;
+    struct run r = {.folder = NULL};
+    bool done;
+    char error[2048] = "";
+    enum status st = options_parse(&o, argc, argv, &done);
+    if (st != STATUS_OK || done)
+        return (int)st;
+    device_cpu_tune(argv);
+    mallopt(M_MMAP_MAX, 0); /* the heap in one place, so that its size is known */
+    st = run_open(&r, &o, error, sizeof error);
+    if (st == STATUS_OK)
+        st = launch_detect(&l, r.folder->hash, error, sizeof error);
+    if (st == STATUS_OK)
+        st = run_all(&r, &l, error, sizeof error);
+    if (st != STATUS_OK && error[0])
+        fprintf(stderr, "llmrun: %s\n", error);
+    run_close(&r);
+    return (int)st;
+}

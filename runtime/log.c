@@ -1,0 +1,83 @@
+/* Log lines.  A line is flushed when written: a killed run keeps what it had. */
+
+#include "runtime/log.h"
+#include "runtime/world.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum status log_open(struct log *l, const char *path, uint64_t steps, bool quiet, char *error, size_t error_size)
+{
+    *l = (struct log){.steps = steps, .progress = !quiet && isatty(2), .plain = !quiet && !isatty(2)};
+    if (!path)
+        return STATUS_OK;
+    l->lines = fopen(path, "w");
+    if (l->lines)
+        return STATUS_OK;
+    snprintf(error, error_size, "%s: %s", path, strerror(errno));
+    return STATUS_WORLD;
+}
+
+void log_number(FILE *out, double x)
+{
+    if (isfinite(x))
+        fprintf(out, "%.9g", x);
+    else
+        fputs("null", out);
+}
+
+static void field(FILE *out, const char *name, double x)
+{
+    fprintf(out, ", \"%s\": ", name);
+    log_number(out, x);
+}
+
+void log_step(struct log *l, const struct log_step *s)
+{
+    if (l->lines) {
+        fprintf(l->lines, "{\"step\": %llu", (unsigned long long)s->step);
+        field(l->lines, "loss", s->loss);
+        field(l->lines, "grad_norm", s->grad_norm);
+        field(l->lines, "lr", s->lr);
+        fprintf(l->lines, ", \"tokens\": %llu", (unsigned long long)s->tokens);
+        field(l->lines, "step_time_s", s->step_time_s);
+        field(l->lines, "tokens_per_s", s->tokens_per_s);
+        fputs("}\n", l->lines);
+        fflush(l->lines);
+    }
+    int64_t now = world_now_ns();
+    bool last = s->step == l->steps, due = s->step == 1 || last || now - l->last_ns > 100000000;
+    if (l->progress && due)
+        fprintf(stderr, "\rstep %llu/%llu  loss %.4f  grad %.3f  %.0f tokens/s   %s", (unsigned long long)s->step,
+                (unsigned long long)l->steps, s->loss, s->grad_norm, s->tokens_per_s, last ? "\n" : "");
+    else if (l->plain && (s->step == 1 || last || s->step % 100 == 0))
+        fprintf(stderr, "step %llu/%llu  loss %.4f  grad %.3f  %.0f tokens/s\n", (unsigned long long)s->step,
+                (unsigned long long)l->steps, s->loss, s->grad_norm, s->tokens_per_s);
+    if (due)
+        l->last_ns = now;
+}
+
+void log_eval(struct log *l, uint64_t step, double loss, uint64_t tokens)
+{
+    if (l->lines) {
+        fprintf(l->lines, "{\"step\": %llu", (unsigned long long)step);
+        field(l->lines, "eval_loss", loss);
+        fprintf(l->lines, ", \"eval_tokens\": %llu}\n", (unsigned long long)tokens);
+        fflush(l->lines);
+    }
+    if (l->progress || l->plain)
+        fprintf(stderr, "%sstep %llu  held-out loss %.4f\n", l->progress ? "\r" : "", (unsigned long long)step, loss);
+}
+
+enum status log_close(struct log *l)
+{
+    if (!l->lines)
+        return STATUS_OK;
+    bool fine = !ferror(l->lines);
+    fine = fclose(l->lines) == 0 && fine;
+    l->lines = NULL;
+    return fine ? STATUS_OK : STATUS_WORLD;
+}

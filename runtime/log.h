@@ -1,0 +1,32 @@
+#ifndef LLMC_LOG_H
+#define LLMC_LOG_H
+
+/* The run's log: JSON lines for programs, one progress line for people (on a terminal only).  Rank 0 writes. */
+
+#include "runtime/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct log {
+    FILE *lines;   /* NULL = no --log */
+    bool progress; /* stderr is a terminal and --quiet is absent */
+    bool plain;    /* no terminal: now and then a line on stderr */
+    uint64_t steps;
+    int64_t last_ns;
+};
+struct log_step {
+    uint64_t step, tokens; /* step from 1; tokens seen so far, this step included */
+    double loss, grad_norm, lr, step_time_s, tokens_per_s;
+};
+
+enum status log_open(struct log *l, const char *path, uint64_t steps, bool quiet, char *error, size_t error_size);
+void log_step(struct log *l, const struct log_step *s);
+void log_eval(struct log *l, uint64_t step, double loss, uint64_t tokens);
+/* STATUS_WORLD if anything could not be written */
+enum status log_close(struct log *l);
+/* a number as JSON: null where JSON has none */
+void log_number(FILE *out, double x);
+
+#endif

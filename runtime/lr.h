@@ -1,0 +1,11 @@
+#ifndef LLMC_LR_H
+#define LLMC_LR_H
+
+/* The learning rate of a step, as the compiler's train_lr() defines it. */
+
+#include "runtime/program.h"
+
+/* total_steps ends linear and cosine decay where the job names no end */
+double lr_at(const struct job_info *job, uint64_t step, uint64_t total_steps);
+
+#endif

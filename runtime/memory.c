@@ -1,0 +1,43 @@
+/* Reads /proc/self/smaps: a header line per mapping, its "Pss:" line in KiB. */
+
+#include "runtime/memory.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *memory_line_name(enum memory_line line)
+{
+    static const char *const names[NMEMORY] = {"arena", "control", "scratch", "data", "heap", "blas", "code", "stack"};
+    return names[line];
+}
+
+static enum memory_line classify(const struct memory_range *ranges, uint32_t nranges, uintptr_t start, const char *name)
+{
+    for (uint32_t i = 0; i < nranges; i++)
+        if (start >= (uintptr_t)ranges[i].start && start < (uintptr_t)ranges[i].start + ranges[i].bytes)
+            return ranges[i].line;
+    if (strncmp(name, "[heap]", 6) == 0)
+        return MEMORY_HEAP;
+    if (strncmp(name, "[stack]", 7) == 0)
+        return MEMORY_STACK;
+    return name[0] ? MEMORY_CODE : MEMORY_BLAS;
+}
+
+void memory_measure(const struct memory_range *ranges, uint32_t nranges, uint64_t bytes[NMEMORY])
+{
+    char line[4096];
+    FILE *in = fopen("/proc/self/smaps", "r");
+    enum memory_line current = MEMORY_CODE;
+    memset(bytes, 0, NMEMORY * sizeof *bytes);
+    while (in && fgets(line, sizeof line, in)) {
+        unsigned long start, end, kib;
+        int at = 0;
+        if (sscanf(line, "%lx-%lx %*s %*s %*s %*s %n", &start, &end, &at) == 2 && at > 0)
+            current = classify(ranges, nranges, start, line + at);
+        else if (sscanf(line, "Pss: %lu kB", &kib) == 1)
+            bytes[current] += (uint64_t)kib << 10;
+    }
+    if (in)
+        fclose(in);
+}

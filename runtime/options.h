@@ -1,0 +1,24 @@
+#ifndef LLMC_OPTIONS_H
+#define LLMC_OPTIONS_H
+
+/* llmrun's command line. */
+
+#include "runtime/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct options {
+    const char *dir, *data, *init, *save, *eval, *log, *trace, *gradients;
+    uint64_t steps;      /* 0 = the job's own length */
+    uint64_t eval_every; /* 0 = only at the end */
+    uint64_t shuffle_seed;
+    double watchdog_s;
+    bool json, quiet, local_ranks;
+};
+
+/* STATUS_OK with *done set if --help or --version has answered; otherwise a complete, consistent set of options.
+ * On an error it has printed one sentence. */
+enum status options_parse(struct options *o, int argc, char **argv, bool *done);
+
+#endif

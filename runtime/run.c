@@ -1,0 +1,384 @@
+/* Loading a run, and one rank's way through it: fill the arena, step, log, evaluate, save, report. */
+
+#include "runtime/run.h"
+#include "runtime/allocations.h"
+#include "runtime/lr.h"
+#include "runtime/summary.h"
+#include "runtime/trace.h"
+#include "runtime/weights.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+_Static_assert(NMEMORY == 8 && NREPORTS <= 8, "world_rank holds eight figures of each kind");
+static const uint64_t FILE_BYTES = (uint64_t)4 << 30; /* of weights, at most, in one file */
+
+static enum status open_data(struct run *r, char *error, size_t error_size)
+{
+    const struct job_info *job = &r->folder->train[0]->job;
+    uint64_t samples = 0;
+    TRY(data_open(r->o.data, job->sequence, job->vocab, &r->data, error, error_size));
+    if (__builtin_mul_overflow(r->steps, job->batch, &samples))
+        samples = UINT64_MAX;
+    TRY(data_check(r->data, samples, error, error_size));
+    if (!r->o.eval)
+        return STATUS_OK;
+    if (!r->folder->eval) {
+        snprintf(error, error_size, "%s has no evaluation programs", r->o.dir);
+        return STATUS_INPUT;
+    }
+    TRY(data_open(r->o.eval, job->sequence, job->vocab, &r->held_out, error, error_size));
+    return data_check(r->held_out, UINT64_MAX, error, error_size);
+}
+
+enum status run_open(struct run *r, const struct options *o, char *error, size_t error_size)
+{
+    *r = (struct run){.o = *o};
+    TRY(folder_open(o->dir, &r->folder, error, error_size));
+    const struct job_info *job = &r->folder->train[0]->job;
+    r->programs[ROUTINE_TRAIN] = (const struct program *const *)r->folder->train;
+    r->programs[ROUTINE_EVAL] = (const struct program *const *)r->folder->eval;
+    r->steps = o->steps ? o->steps : job->steps_total;
+    if (!r->steps) {
+        snprintf(error, error_size, "the job states no length ('total'); say --steps N");
+        return STATUS_USAGE;
+    }
+    if (o->local_ranks && r->folder->nodes > 1) {
+        snprintf(error, error_size, "the plan is for %u nodes, and shared memory reaches one; --ranks all runs them all here",
+                 r->folder->nodes);
+        return STATUS_MISMATCH;
+    }
+    TRY(channels_make(&r->channels, r->folder->ranks, r->programs, r->folder->eval ? 2 : 1));
+    TRY(weights_catalog(r->programs[ROUTINE_TRAIN], r->folder->ranks->nroles, &r->catalog, &r->ncatalog, error, error_size));
+    if (o->init)
+        TRY(safetensors_open(o->init, &r->init, error, error_size));
+    return open_data(r, error, error_size);
+}
+
+void run_close(struct run *r)
+{
+    data_close(r->data);
+    data_close(r->held_out);
+    safetensors_close(r->init);
+    channels_free(&r->channels);
+    free(r->catalog);
+    world_close(&r->world);
+    folder_close(r->folder);
+}
+
+/* first span of a rank in the trace region */
+static size_t trace_first(const struct run *r, uint32_t rank)
+{
+    size_t first = 0;
+    for (uint32_t i = 0; i < rank; i++)
+        first += r->folder->train[r->folder->ranks->ranks[i].role]->ninsns;
+    return first;
+}
+
+struct world_sizes run_sizes(const struct run *r)
+{
+    struct world_sizes s = {.nranks = r->folder->ranks->nranks};
+    for (uint32_t i = 0; i < r->folder->ranks->nroles; i++) {
+        uint64_t train = r->folder->train[i]->arena_bytes, eval = r->held_out ? r->folder->eval[i]->arena_bytes : 0;
+        s.arena_bytes = train > s.arena_bytes ? train : s.arena_bytes;
+        s.arena_bytes = eval > s.arena_bytes ? eval : s.arena_bytes;
+    }
+    s.transport_bytes = transport_shm()->shared_bytes(r->channels.list, r->channels.n);
+    s.trace_bytes = r->o.trace ? trace_first(r, s.nranks) * sizeof(struct trace_span) : 0;
+    s.coverage_bytes = 2 * (size_t)r->ncatalog * sizeof(uint64_t);
+    return s;
+}
+
+/* one rank's run */
+struct session {
+    struct run *run;
+    struct world *world;
+    struct exec *exec;
+    struct log log;
+    struct world_rank *face;
+    struct weights_place place;
+    struct weights_sink gradients;
+    struct summary summary; /* rank 0 */
+    uint64_t allocations;   /* at the end of the first step */
+    char error[1024];
+};
+
+static enum status report(struct session *s, enum status st)
+{
+    if (st != STATUS_OK)
+        world_fail(s->world, st, "%s", s->error[0] ? s->error : "out of memory");
+    return st;
+}
+
+static void measure(struct session *s, uint32_t when)
+{
+    size_t scratch_bytes, data_bytes, held_bytes = 0;
+    const void *scratch = exec_scratch(s->exec, &scratch_bytes), *data = data_mapping(s->run->data, &data_bytes);
+    const void *held = s->run->held_out ? data_mapping(s->run->held_out, &held_bytes) : NULL;
+    const struct memory_range ranges[] = {
+        {s->world->map, s->world->control_bytes, MEMORY_CONTROL},
+        {s->world->map + s->world->control_bytes, s->world->map_bytes - s->world->control_bytes, MEMORY_ARENA},
+        {scratch, scratch_bytes, MEMORY_SCRATCH},
+        {data, data_bytes, MEMORY_DATA},
+        {held, held_bytes, MEMORY_DATA}};
+    memory_measure(ranges, sizeof ranges / sizeof *ranges, s->face->memory[when]);
+}
+
+static enum status open_session(struct session *s, struct run *r, uint32_t rank)
+{
+    const struct exec_setup setup = {.world = &r->world,
+                                     .device = device_cpu(),
+                                     .transport = transport_shm(),
+                                     .channels = &r->channels,
+                                     .ranks = r->folder->ranks,
+                                     .programs = {r->programs[ROUTINE_TRAIN], r->held_out ? r->programs[ROUTINE_EVAL] : NULL},
+                                     .shuffle_seed = r->o.shuffle_seed,
+                                     .watchdog_s = r->o.watchdog_s,
+                                     .peers_by_pid = r->peers_by_pid};
+    *s = (struct session){.run = r, .world = &r->world, .face = &r->world.ranks[rank]};
+    s->summary.loss = s->summary.eval_loss = NAN;
+    atomic_store(&s->face->pid, (int32_t)getpid());
+    atomic_store(&s->face->running, NONE);
+    TRY(report(s, exec_open(&s->exec, &setup, s->error, sizeof s->error)));
+    const struct program *p = exec_program(s->exec, ROUTINE_TRAIN);
+    s->place = (struct weights_place){p, r->folder->ranks, rank, r->world.arena[rank]};
+    TRY(world_barrier(s->world));
+    measure(s, 0);
+    TRY(world_barrier(s->world));
+    memset(r->world.arena[rank], 0xff, r->world.arena_bytes);
+    TRY(report(s, weights_init(&s->place, r->init, p->job.seed, s->error, sizeof s->error)));
+    safetensors_close(r->init);
+    r->init = NULL;
+    if (rank == 0)
+        TRY(report(s, log_open(&s->log, r->o.log, r->steps, r->o.quiet, s->error, sizeof s->error)));
+    return world_barrier(s->world);
+}
+
+static void write_block(double *block, const struct job_info *job, uint64_t step, uint64_t total, uint64_t sample)
+{
+    memset(block, 0, STEP_WORDS * sizeof *block);
+    block[STEP_NUMBER] = (double)step;
+    block[STEP_LR] = lr_at(job, step, total);
+    block[STEP_CORRECTION1] = 1 - pow(job->beta1, (double)step + 1);
+    block[STEP_CORRECTION2] = 1 - pow(job->beta2, (double)step + 1);
+    block[STEP_SAMPLE] = (double)sample;
+}
+
+/* mean loss over all whole batches of the held-out data */
+static enum status evaluate(struct session *s, uint64_t step)
+{
+    const struct job_info *job = &exec_program(s->exec, ROUTINE_TRAIN)->job;
+    uint64_t batches = data_nsamples(s->run->held_out) / job->batch;
+    double *block = exec_buffer(s->exec, ROUTINE_EVAL, BUFFER_BLOCK), sum = 0;
+    const double *metrics = exec_buffer(s->exec, ROUTINE_EVAL, BUFFER_METRICS);
+    batches = batches ? batches : 1;
+    for (uint64_t b = 0; b < batches; b++) {
+        if (block)
+            write_block(block, job, step, step + 1, b * job->batch);
+        TRY(exec_run(s->exec, ROUTINE_EVAL, s->run->held_out, NULL));
+        sum += metrics ? metrics[METRIC_LOSS] : NAN;
+    }
+    s->summary.eval_loss = sum / (double)batches;
+    if (s->world->rank == 0)
+        log_eval(&s->log, step, s->summary.eval_loss, batches * job->batch * job->sequence);
+    return STATUS_OK;
+}
+
+static enum status create_files(struct session *s, struct weights_sink *sink, const char *dir, const char *stem,
+                                uint32_t which)
+{
+    struct run *r = s->run;
+    for (uint32_t turn = 0; turn < 2; turn++) { /* rank 0 makes the files, then the others open them */
+        bool make = turn == 0;
+        if ((s->world->rank == 0) == make)
+            TRY(report(s, safetensors_create(dir, stem, r->catalog, r->ncatalog, FILE_BYTES, make, &sink->files, s->error,
+                                             sizeof s->error)));
+        TRY(world_barrier(s->world));
+    }
+    sink->catalog = r->catalog;
+    sink->ncatalog = r->ncatalog;
+    sink->covered = (_Atomic uint64_t *)(void *)s->world->coverage + (size_t)which * r->ncatalog;
+    return STATUS_OK;
+}
+
+static enum status finish_files(struct session *s, struct weights_sink *sink)
+{
+    bool first = s->world->rank == 0;
+    if (!first)
+        TRY(report(s, safetensors_finish(sink->files, false, s->error, sizeof s->error)));
+    TRY(world_barrier(s->world));
+    if (first) {
+        TRY(report(s, weights_complete(sink, s->error, sizeof s->error)));
+        TRY(report(s, safetensors_finish(sink->files, true, s->error, sizeof s->error)));
+    }
+    return world_barrier(s->world);
+}
+
+static void dump_gradient(void *context, const struct program *p, uint32_t insn, const struct kernel_args *k)
+{
+    struct session *s = context;
+    (void)p;
+    (void)k;
+    weights_save_gradient(&s->place, insn, &s->gradients);
+}
+
+static enum status first_step_done(struct session *s)
+{
+    if (s->run->o.gradients) {
+        exec_set_hook(s->exec, NULL, NULL);
+        TRY(finish_files(s, &s->gradients));
+    }
+    s->allocations = allocations_count();
+    return STATUS_OK;
+}
+
+static void log_results(struct session *s, uint64_t step, double step_time_s)
+{
+    const struct job_info *job = &exec_program(s->exec, ROUTINE_TRAIN)->job;
+    const double *metrics = exec_buffer(s->exec, ROUTINE_TRAIN, BUFFER_METRICS);
+    double tokens = (double)job->batch * (double)job->sequence;
+    struct log_step line = {step + 1, (step + 1) * job->batch * job->sequence, NAN, NAN, lr_at(job, step, s->run->steps),
+                            step_time_s, tokens / step_time_s};
+    if (metrics) {
+        line.loss = metrics[METRIC_LOSS];
+        line.grad_norm = sqrt(metrics[METRIC_SQNORM]);
+    }
+    s->summary.loss = line.loss;
+    s->summary.tokens = line.tokens;
+    s->summary.steps = step + 1;
+    s->summary.seconds += step ? step_time_s : 0;
+    if (s->world->rank == 0)
+        log_step(&s->log, &line);
+}
+
+static enum status train(struct session *s)
+{
+    struct run *r = s->run;
+    const struct job_info *job = &exec_program(s->exec, ROUTINE_TRAIN)->job;
+    double *block = exec_buffer(s->exec, ROUTINE_TRAIN, BUFFER_BLOCK);
+    struct trace_span *spans = (struct trace_span *)(void *)r->world.trace + trace_first(r, s->world->rank);
+    uint64_t total = job->steps_total ? job->steps_total : r->steps, every = r->o.eval_every;
+    if (r->o.gradients) {
+        TRY(create_files(s, &s->gradients, r->o.gradients, "gradients", 0));
+        exec_set_hook(s->exec, dump_gradient, s);
+    }
+    int64_t start = world_now_ns();
+    for (uint64_t step = 0; step < r->steps; step++) {
+        bool last = step + 1 == r->steps;
+        atomic_store(&s->face->step, (uint32_t)step);
+        if (block)
+            write_block(block, job, step, total, step * job->batch);
+        TRY(exec_run(s->exec, ROUTINE_TRAIN, r->data, last && r->o.trace ? spans : NULL));
+        int64_t now = world_now_ns();
+        log_results(s, step, (double)(now - start) * 1e-9);
+        if (step == 0)
+            TRY(first_step_done(s));
+        if (r->held_out && (last || (every && (step + 1) % every == 0)))
+            TRY(evaluate(s, step + 1));
+        start = step == 0 || r->held_out ? world_now_ns() : now;
+    }
+    s->face->report[REPORT_ALLOCATIONS] = allocations_count() - s->allocations;
+    return STATUS_OK;
+}
+
+/* one past the highest byte of the arena that no longer holds the poison */
+static uint64_t touched_bytes(const uint8_t *arena, uint64_t bytes)
+{
+    while (bytes && arena[bytes - 1] == 0xff)
+        bytes--;
+    return bytes;
+}
+
+static enum status write_trace(struct session *s)
+{
+    struct run *r = s->run;
+    uint32_t nranks = r->folder->ranks->nranks;
+    const struct trace_span **spans = calloc(nranks, sizeof *spans);
+    if (!spans)
+        return STATUS_WORLD;
+    for (uint32_t i = 0; i < nranks; i++)
+        spans[i] = (const struct trace_span *)(const void *)r->world.trace + trace_first(r, i);
+    enum status st = run_trace_write(r->o.trace, r->folder->ranks, r->programs[ROUTINE_TRAIN], spans, s->error,
+                                     sizeof s->error);
+    free(spans);
+    return st;
+}
+
+static enum status report_end(struct session *s)
+{
+    struct run *r = s->run;
+    size_t scratch;
+    exec_scratch(s->exec, &scratch);
+    s->face->report[REPORT_SCRATCH] = scratch;
+    s->face->report[REPORT_INSTRUCTIONS] = exec_program(s->exec, ROUTINE_TRAIN)->ninsns;
+    TRY(world_barrier(s->world));
+    measure(s, 1);
+    TRY(world_barrier(s->world));
+    s->face->report[REPORT_ARENA_TOUCHED] = touched_bytes(r->world.arena[s->world->rank], r->world.arena_bytes);
+    TRY(world_barrier(s->world));
+    if (s->world->rank != 0)
+        return STATUS_OK;
+    if (r->o.trace)
+        TRY(report(s, write_trace(s)));
+    for (uint32_t i = 0; i < s->world->nranks; i++)
+        for (uint32_t line = 0; line < NMEMORY; line++) {
+            s->summary.before[line] += s->world->ranks[i].memory[0][line];
+            s->summary.after[line] += s->world->ranks[i].memory[1][line];
+        }
+    if (r->o.json)
+        summary_print(r, &s->summary, stdout);
+    snprintf(s->error, sizeof s->error, "%s: could not be written", r->o.log ? r->o.log : "log");
+    return report(s, log_close(&s->log));
+}
+
+static enum status save(struct session *s)
+{
+    struct weights_sink sink;
+    atomic_store(&s->face->state, RANK_SAVING);
+    TRY(create_files(s, &sink, s->run->o.save, "model", 1));
+    weights_save(&s->place, &sink);
+    return finish_files(s, &sink);
+}
+
+enum status run_rank(struct run *r, uint32_t rank)
+{
+    struct session s;
+    enum status st = open_session(&s, r, rank);
+    atomic_store(&s.face->state, RANK_STEPPING);
+    if (st == STATUS_OK)
+        st = train(&s);
+    if (st == STATUS_OK)
+        st = report_end(&s);
+    if (st == STATUS_OK && r->o.save)
+        st = save(&s);
+    exec_close(s.exec);
+    atomic_store(&s.face->state, RANK_ENDED);
+    return st;
+}
+
+void run_describe(const struct run *r, uint32_t rank, char *out, size_t size)
+{
+    const struct world_rank *face = &r->world.ranks[rank];
+    const struct program *const *set = r->programs[atomic_load(&face->evaluating) ? ROUTINE_EVAL : ROUTINE_TRAIN];
+    uint32_t state = atomic_load(&face->state), i = atomic_load(&face->running);
+    const struct program *p = set[r->folder->ranks->ranks[rank].role];
+    *out = 0;
+    if (state != RANK_STEPPING) {
+        snprintf(out, size, "while %s", state == RANK_STARTING ? "starting" : "saving");
+        return;
+    }
+    uint32_t at = i;
+    for (uint32_t q = 0; q < NQUEUES && at == NONE; q++)
+        at = atomic_load(&face->head[q]);
+    if (at >= p->ninsns)
+        return;
+    FILE *f = fmemopen(out, size, "w");
+    if (!f)
+        return;
+    fprintf(f, "in step %u %s ", atomic_load(&face->step) + 1, i == NONE ? "at" : "inside of");
+    program_print_insn(p, at, f);
+    fclose(f);
+}

@@ -1,0 +1,38 @@
+#ifndef LLMC_RUN_H
+#define LLMC_RUN_H
+
+/* A run: a plan, data and options, from loading to the last step.  Everything that ranks share read-only is loaded
+ * before they start; then each rank's process goes through run_rank(). */
+
+#include "runtime/data.h"
+#include "runtime/exec.h"
+#include "runtime/folder.h"
+#include "runtime/log.h"
+#include "runtime/options.h"
+#include "runtime/safetensors.h"
+
+struct run {
+    struct options o;
+    struct folder *folder;
+    const struct program *const *programs[NROUTINES]; /* by role */
+    struct channels channels;
+    struct batch_source *data, *held_out;
+    struct safetensors *init;
+    struct weight_plan *catalog;
+    uint32_t ncatalog;
+    struct world world;
+    bool peers_by_pid;
+    uint64_t steps;
+};
+
+/* loads and checks everything that needs no peers */
+enum status run_open(struct run *r, const struct options *o, char *error, size_t error_size);
+void run_close(struct run *r);
+/* sizes of the shared region */
+struct world_sizes run_sizes(const struct run *r);
+/* one rank, from its arena's first byte to the end; failures are recorded in the world */
+enum status run_rank(struct run *r, uint32_t rank);
+/* what a rank is doing, from its public face, for the report of its death */
+void run_describe(const struct run *r, uint32_t rank, char *out, size_t size);
+
+#endif

@@ -1,0 +1,61 @@
+/* The run's summary as one JSON object. */
+
+#include "runtime/summary.h"
+
+#include <math.h>
+
+static uint64_t total(const struct run *r, uint32_t which)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < r->world.nranks; i++)
+        sum += r->world.ranks[i].report[which];
+    return sum;
+}
+
+static void print_arenas(const struct run *r, FILE *out)
+{
+    fputs("  \"arenas\": [", out);
+    for (uint32_t i = 0; i < r->world.nranks; i++) {
+        uint32_t role = r->folder->ranks->ranks[i].role;
+        uint64_t train = r->programs[ROUTINE_TRAIN][role]->arena_bytes;
+        uint64_t eval = r->held_out ? r->programs[ROUTINE_EVAL][role]->arena_bytes : 0;
+        fprintf(out, "%s{\"rank\": %u, \"planned_bytes\": %llu, \"touched_bytes\": %llu}", i ? ", " : "", i,
+                (unsigned long long)(train > eval ? train : eval),
+                (unsigned long long)r->world.ranks[i].report[REPORT_ARENA_TOUCHED]);
+    }
+    fputs("],\n", out);
+}
+
+static void print_memory(const struct summary *s, FILE *out)
+{
+    uint64_t rise = 0;
+    fputs("  \"memory\": {", out);
+    for (uint32_t i = 0; i < NMEMORY; i++) {
+        fprintf(out, "\"%s\": {\"loaded_bytes\": %llu, \"end_bytes\": %llu}, ", memory_line_name((enum memory_line)i),
+                (unsigned long long)s->before[i], (unsigned long long)s->after[i]);
+        rise += s->after[i] - s->before[i];
+    }
+    fprintf(out, "\"rise_bytes\": %lld},\n", (long long)rise);
+}
+
+void summary_print(const struct run *r, const struct summary *s, FILE *out)
+{
+    char device[256];
+    device_cpu()->describe(device, sizeof device);
+    fprintf(out, "{\"steps\": %llu, \"ranks\": %u, \"tokens\": %llu,\n", (unsigned long long)s->steps, r->world.nranks,
+            (unsigned long long)s->tokens);
+    fputs("  \"loss\": ", out);
+    log_number(out, s->loss);
+    fputs(", \"eval_loss\": ", out);
+    log_number(out, s->eval_loss);
+    fputs(", \"tokens_per_s\": ", out);
+    uint64_t timed = s->steps > 1 ? s->steps - 1 : 0;
+    log_number(out, timed ? (double)s->tokens / (double)s->steps * (double)timed / s->seconds : NAN);
+    fprintf(out, ",\n  \"device\": \"%s\", \"transport\": \"shm\",\n", device);
+    fprintf(out, "  \"instructions_per_step\": %llu, \"allocations_after_first_step\": %llu, \"scratch_bytes\": %llu,\n",
+            (unsigned long long)total(r, REPORT_INSTRUCTIONS), (unsigned long long)total(r, REPORT_ALLOCATIONS),
+            (unsigned long long)total(r, REPORT_SCRATCH));
+    print_arenas(r, out);
+    print_memory(s, out);
+    fprintf(out, "  \"plan\": \"%s\"}\n", r->folder->hash);
+}

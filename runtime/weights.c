@@ -1,0 +1,287 @@
+/* Walking buckets, filling buffers, and writing what a rank answers for.
+ *
+ * Everything goes through one walk: the elements [from, to) of a bucket as runs, each a stretch of one row (or, for
+ * boxes stored transposed, one column) of one logical tensor, clipped to its logical shape. */
+
+#include "runtime/weights.h"
+#include "kernels/cpu/rows.h"
+#include "runtime/channels.h"
+#include "runtime/random.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+struct run {
+    const struct tensor *tensor;
+    uint64_t element;     /* in the bucket */
+    uint64_t first, step; /* logical element of the first one, distance to the next */
+    uint32_t n;
+};
+typedef enum status visit_run(void *context, const struct run *run);
+
+static uint64_t slot_value(const struct weights_place *w, uint32_t slot)
+{
+    return slot == NONE ? 0 : rank_value(w->ranks, w->rank, slot);
+}
+
+/* stored row i of a box, its columns [from, to) */
+static enum status walk_row(const struct weights_place *w, const struct tensor *t, uint64_t i, uint64_t from, uint64_t to,
+                            visit_run *visit, void *context)
+{
+    uint64_t row = t->row + slot_value(w, t->row_slot) * t->row_stride;
+    uint64_t col = t->col + slot_value(w, t->col_slot) * t->col_stride;
+    uint64_t across = t->transposed ? col + i : row + i, along = (t->transposed ? row : col) + from;
+    uint64_t across_end = t->shape[t->transposed ? 1 : 0], along_end = t->shape[t->transposed ? 0 : 1];
+    if (across >= across_end || along >= along_end)
+        return STATUS_OK;
+    uint64_t n = to - from < along_end - along ? to - from : along_end - along;
+    struct run run = {t, t->at + i * t->cols + from, 0, t->transposed ? t->shape[1] : 1, (uint32_t)n};
+    run.first = t->transposed ? along * t->shape[1] + across : across * t->shape[1] + along;
+    return visit(context, &run);
+}
+
+static enum status walk(const struct weights_place *w, const struct bucket *b, uint64_t from, uint64_t to, visit_run *visit,
+                        void *context)
+{
+    for (uint32_t k = 0; k < b->ntensors; k++) {
+        const struct tensor *t = &w->p->tensors[b->tensor + k];
+        uint64_t end = t->at + (uint64_t)t->rows * t->cols, lo = from > t->at ? from : t->at, hi = to < end ? to : end;
+        for (uint64_t e = lo; e < hi;) {
+            uint64_t i = (e - t->at) / t->cols, c = (e - t->at) % t->cols;
+            uint64_t n = t->cols - c < hi - e ? t->cols - c : hi - e;
+            TRY(walk_row(w, t, i, c, c + n, visit, context));
+            e += n;
+        }
+    }
+    return STATUS_OK;
+}
+
+struct fill {
+    const struct buffer *buffer;
+    uint8_t *data;
+    uint64_t base; /* bucket element of the buffer's first */
+    const struct safetensors *from;
+    uint64_t seed;
+    char *error;
+    size_t error_size;
+};
+enum { CHUNK = 512 };
+
+/* a tensor in files that may prefix all names, or lack the prefix */
+static const struct weight *find_tensor(const struct safetensors *from, const char *name)
+{
+    static const char *const prefixes[] = {"model.", "transformer."};
+    const struct weight *w = safetensors_find(from, name);
+    for (size_t i = 0; !w && i < sizeof prefixes / sizeof *prefixes; i++) {
+        char longer[128];
+        size_t n = strlen(prefixes[i]);
+        snprintf(longer, sizeof longer, "%s%s", prefixes[i], name);
+        w = safetensors_find(from, strncmp(name, prefixes[i], n) == 0 ? name + n : longer);
+    }
+    return w;
+}
+
+static enum status check_weight(const struct tensor *t, const struct weight *found, char *error, size_t error_size)
+{
+    if (!found) {
+        snprintf(error, error_size, "the weights lack tensor '%s'", t->name);
+        return STATUS_INPUT;
+    }
+    if (found->dtype == WEIGHT_OTHER) {
+        snprintf(error, error_size, "tensor '%s' of the weights is neither F32, BF16 nor F16", t->name);
+        return STATUS_INPUT;
+    }
+    bool same = found->ndim == t->ndim && found->shape[t->ndim - 1] == t->shape[1] &&
+                (t->ndim == 1 || found->shape[0] == t->shape[0]);
+    if (same)
+        return STATUS_OK;
+    char shape[200] = "";
+    for (uint32_t d = 0; d < found->ndim; d++)
+        snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s%llu", d ? " x " : "",
+                 (unsigned long long)found->shape[d]);
+    if (t->ndim == 1)
+        snprintf(error, error_size, "tensor '%s' is %s in the weights, %llu in the plan", t->name, shape,
+                 (unsigned long long)t->shape[1]);
+    else
+        snprintf(error, error_size, "tensor '%s' is %s in the weights, %llu x %llu in the plan", t->name, shape,
+                 (unsigned long long)t->shape[0], (unsigned long long)t->shape[1]);
+    return STATUS_INPUT;
+}
+
+static void initial_values(const struct tensor *t, uint64_t seed, uint64_t first, uint64_t step, uint32_t n, float *out)
+{
+    switch (t->init) {
+    case INIT_NORMAL:
+        random_normals(seed, t->name, first, step, n, t->std, out);
+        return;
+    case INIT_ONES:
+        for (uint32_t i = 0; i < n; i++)
+            out[i] = 1;
+        return;
+    case INIT_ZEROS:
+        memset(out, 0, n * sizeof *out);
+        return;
+    }
+}
+
+static enum status fill_run(void *context, const struct run *run)
+{
+    struct fill *f = context;
+    float values[CHUNK];
+    const struct weight *found = f->from ? find_tensor(f->from, run->tensor->name) : NULL;
+    if (f->from)
+        TRY(check_weight(run->tensor, found, f->error, f->error_size));
+    for (uint32_t i = 0; i < run->n; i += CHUNK) {
+        uint32_t n = run->n - i < CHUNK ? run->n - i : CHUNK;
+        uint64_t first = run->first + i * run->step, at = run->element - f->base + i;
+        if (found)
+            safetensors_load(found, first, run->step, n, values);
+        else
+            initial_values(run->tensor, f->seed, first, run->step, n, values);
+        for (uint32_t j = 0; j < n; j++)
+            if (f->buffer->dtype == DTYPE_F32)
+                ((float *)(void *)f->data)[at + j] = values[j];
+            else
+                ((uint16_t *)(void *)f->data)[at + j] = bf16_round(values[j]);
+    }
+    return STATUS_OK;
+}
+
+enum status weights_init(const struct weights_place *w, const struct safetensors *from, uint64_t seed, char *error,
+                         size_t error_size)
+{
+    for (uint32_t i = 0; i < w->p->nbuffers; i++) {
+        const struct buffer *b = &w->p->buffers[i];
+        if (b->bucket == NONE || b->kind == BUFFER_STEP)
+            continue;
+        memset(w->arena + b->offset, 0, b->bytes);
+        if (b->kind != BUFFER_PARAM && b->kind != BUFFER_MASTER)
+            continue;
+        uint64_t n = b->bytes / isa_dtype_bytes(b->dtype), base = slot_value(w, b->shard_slot) * n;
+        struct fill fill = {b, w->arena + b->offset, base, from, seed, error, error_size};
+        TRY(walk(w, &w->p->buckets[b->bucket], base, base + n, fill_run, &fill));
+    }
+    return STATUS_OK;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct weight_plan *)a)->name, ((const struct weight_plan *)b)->name);
+}
+
+enum status weights_catalog(const struct program *const *programs, uint32_t nroles, struct weight_plan **out, uint32_t *n,
+                            char *error, size_t error_size)
+{
+    size_t room = 1, kept = 0;
+    for (uint32_t r = 0; r < nroles; r++)
+        room += programs[r]->ntensors;
+    struct weight_plan *list = calloc(room, sizeof *list);
+    if (!list)
+        return STATUS_WORLD;
+    for (uint32_t r = 0; r < nroles; r++)
+        for (uint32_t i = 0; i < programs[r]->ntensors; i++) {
+            const struct tensor *t = &programs[r]->tensors[i];
+            list[kept++] = (struct weight_plan){.name = t->name, .ndim = t->ndim, .shape = {t->shape[0], t->shape[1]}};
+        }
+    qsort(list, kept, sizeof *list, by_name);
+    uint32_t unique = 0;
+    for (size_t i = 0; i < kept; i++) {
+        struct weight_plan *last = unique ? &list[unique - 1] : NULL;
+        if (!last || strcmp(last->name, list[i].name) != 0) {
+            list[unique++] = list[i];
+        } else if (last->ndim != list[i].ndim || last->shape[0] != list[i].shape[0] || last->shape[1] != list[i].shape[1]) {
+            snprintf(error, error_size, "tensor '%s' has different shapes in two programs", list[i].name);
+            free(list);
+            return STATUS_INPUT;
+        }
+    }
+    *out = list;
+    *n = unique;
+    return STATUS_OK;
+}
+
+struct store {
+    const struct weights_sink *sink;
+    uint64_t base; /* bucket element of values[0] */
+    const struct view *values;
+    uint32_t row;
+};
+
+static enum status store_run(void *context, const struct run *run)
+{
+    const struct store *s = context;
+    struct weight_plan key = {.name = run->tensor->name};
+    const struct weight_plan *t = bsearch(&key, s->sink->catalog, s->sink->ncatalog, sizeof key, by_name);
+    uint32_t index = (uint32_t)(t - s->sink->catalog);
+    uint8_t *out = safetensors_target(s->sink->files, index);
+    const struct view *v = s->values;
+    size_t at = (size_t)s->row * v->ld + (size_t)(run->element - s->base);
+    for (uint32_t i = 0; i < run->n; i++) {
+        float x = v->dtype == DTYPE_F32 ? ((const float *)v->data)[at + i] : bf16_load(((const uint16_t *)v->data)[at + i]);
+        memcpy(out + (run->first + i * run->step) * sizeof x, &x, sizeof x);
+    }
+    atomic_fetch_add(&s->sink->covered[index], run->n);
+    return STATUS_OK;
+}
+
+static struct view place_view(const struct weights_place *w, const struct operand *o)
+{
+    uint64_t at = w->p->buffers[o->buffer].offset + o->offset;
+    if (o->slot != UINT16_MAX)
+        at += slot_value(w, o->slot) * o->slot_stride;
+    return (struct view){w->arena + at, (enum dtype)o->dtype, false, o->rows, o->cols, o->ld};
+}
+
+/* the elements of a bucket that an optimizer instruction updates, with values from its operand `which` */
+static void store_updated(const struct weights_place *w, uint32_t insn, uint32_t which, const struct weights_sink *sink)
+{
+    const struct insn *in = &w->p->insns[insn];
+    const struct operand *param = &w->p->operands[in->operand + OPND(ADAMW, p)];
+    const struct buffer *b = &w->p->buffers[param->buffer];
+    if (b->bucket == NONE)
+        return;
+    const struct bucket *bucket = &w->p->buckets[b->bucket];
+    if (bucket->count_slot != NONE && !slot_value(w, bucket->count_slot))
+        return;
+    struct view p = place_view(w, param), values = place_view(w, &w->p->operands[in->operand + which]);
+    uint64_t size = isa_dtype_bytes(b->dtype);
+    uint64_t first = slot_value(w, b->shard_slot) * (b->bytes / size) +
+                     (uint64_t)((uint8_t *)p.data - (w->arena + b->offset)) / size;
+    for (uint32_t row = 0; row < p.rows; row++) {
+        struct store store = {sink, first + (uint64_t)row * p.ld, &values, row};
+        walk(w, bucket, store.base, store.base + p.cols, store_run, &store);
+    }
+}
+
+static bool is_optimizer(const struct insn *in)
+{
+    return in->op == OP_ADAMW || in->op == OP_SGD;
+}
+
+void weights_save(const struct weights_place *w, const struct weights_sink *sink)
+{
+    for (uint32_t i = 0; i < w->p->ninsns; i++)
+        if (is_optimizer(&w->p->insns[i]))
+            store_updated(w, i, OPND(ADAMW, p), sink);
+}
+
+void weights_save_gradient(const struct weights_place *w, uint32_t insn, const struct weights_sink *sink)
+{
+    const struct insn *in = &w->p->insns[insn];
+    if (is_optimizer(in))
+        store_updated(w, insn, in->op == OP_ADAMW ? OPND(ADAMW, g) : OPND(SGD, g), sink);
+}
+
+enum status weights_complete(const struct weights_sink *sink, char *error, size_t error_size)
+{
+    for (uint32_t i = 0; i < sink->ncatalog; i++) {
+        const struct weight_plan *t = &sink->catalog[i];
+        uint64_t want = (t->ndim == 2 ? t->shape[0] : 1) * t->shape[1], have = atomic_load(&sink->covered[i]);
+        if (have != want) {
+            snprintf(error, error_size, "the ranks answer for %llu of the %llu elements of tensor '%s'",
+                     (unsigned long long)have, (unsigned long long)want, t->name);
+            return STATUS_BUG;
+        }
+    }
+    return STATUS_OK;
+}
