@@ -25,13 +25,11 @@ static double level_bytes_s(const struct cost *c, uint32_t level, bool beyond)
     return bytes_s * (level ? 0.90 : 0.80);
 }
 
-/* one step between two members */
+/* one step between two members: topo gives NCCL's LL128 hop; across networks large messages take its Simple protocol,
+ * which needs about twice as long */
 static double hop_s(const struct cost *c, uint32_t level)
 {
-    double stated = topo_level_latency_s(c->topo, c->decision->type, level);
-    if (level == 0)
-        return stated > 0 ? stated : c->type->gpu.sm ? 1.5e-6 : 2e-6;
-    return 5e-6 + stated;
+    return (level ? 2 : 1) * topo_level_latency_s(c->topo, c->decision->type, level);
 }
 
 static double start_s(const struct cost *c)
@@ -177,6 +175,24 @@ static struct cost_group mesh_cost_group(const struct cost *c, uint32_t mask)
     return g;
 }
 
+void cost_set_shard(struct cost *c)
+{
+    const struct decision *d = c->decision;
+    const struct cost_group *all = &c->group[AXIS_BIT(AXIS_DP) | AXIS_BIT(AXIS_CP)];
+    c->replicas = *all;
+    if (d->shard == d->dp * d->cp) {
+        c->shard = *all;
+        c->replicas = (struct cost_group){.n = 1};
+        return;
+    }
+    c->shard = cost_run_group(c, d->shard, d->order[0] == AXIS_TP ? d->tp : 1);
+    c->replicas.n = d->dp * d->cp / d->shard;
+    for (uint32_t level = 0; level < COST_LEVELS; level++) { /* what is left above the shard groups */
+        uint32_t sets = c->replicas.below[level] / d->shard;
+        c->replicas.below[level] = sets ? sets : 1;
+    }
+}
+
 void cost_init(struct cost *c, const struct job *job, const struct topo *topo, const struct decision *d, bool all_masks)
 {
     *c = (struct cost){.job = job, .topo = topo, .type = &topo->types[d->type], .decision = d};
@@ -202,16 +218,7 @@ void cost_init(struct cost *c, const struct job *job, const struct topo *topo, c
     c->next_level = mesh_next_stage_level(&c->mesh, topo, d->nodes, c->type->gpus);
     if (c->next_level >= COST_LEVELS)
         c->next_level = COST_LEVELS - 1;
-    uint32_t inner = d->order[0] == AXIS_TP ? d->tp : 1;
-    c->shard = d->shard == d->dp * d->cp ? c->group[dp | cp] : cost_run_group(c, d->shard, inner);
-    c->replicas = c->group[dp | cp];
-    if (d->shard > 1) { /* members of different shard groups: what is left above them */
-        c->replicas.n = d->dp * d->cp / d->shard;
-        for (uint32_t level = 0; level < COST_LEVELS; level++) {
-            uint32_t sets = c->replicas.below[level] / d->shard;
-            c->replicas.below[level] = sets ? sets : 1;
-        }
-    }
+    cost_set_shard(c);
     c->ep = cost_run_group(c, d->ep, d->etp);
 }
 

@@ -19,9 +19,12 @@ struct search_result {
     bool has_closest;
     struct candidate closest;
     uint64_t memory_limit_bytes;
-    double gap;
+    double gap; /* 0: everything better than the best is ruled out; else (best - bound of the rest) / best */
+    double seconds;
 };
-/* emit_only: rank only what the lowering can emit (llmc plan); false for llmc estimate */
+/* Best first by the job's objective.  budget: evaluations, 0 = enough for about a second.  Where nothing is found,
+ * ncandidates is 0 and one error in d says why and what would help.  emit_only: rank only what the lowering can emit
+ * (llmc plan); false for llmc estimate. */
 struct search_result *search(struct arena *a, struct diag *d, const struct job *job, const struct topo *topo, uint32_t top,
                              uint64_t budget, bool emit_only);
 

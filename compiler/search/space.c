@@ -1,0 +1,457 @@
+/* Which decisions exist: candidate lists per degree, meshes made of them, and the nodes under a mesh.
+ *
+ * A degree's candidates divide what they split (heads, FFN widths, experts, the batch), so nothing illegal is listed
+ * twice over; wishes filter the lists.  Where the file gives no order of axes two are tried: tp, cp, dp, pp and
+ * tp, cp, pp, dp (innermost first); the second keeps a whole replica close together, which `keep pp within ...` needs.
+ *
+ * `keep AXIS within X` bounds runs of ranks: all ranks from the first to the last of a group.  Nodes are handed out so
+ * that runs fit: of every domain or tier group only a multiple of the run's nodes is used. */
+
+#include "compiler/search/space.h"
+
+#include "compiler/support/vec.h"
+
+#include <string.h>
+
+bool space_wants(const struct wish *w, uint64_t value)
+{
+    switch (w->relation) {
+    case REL_ANY:
+        return true;
+    case REL_EQ:
+        return value == w->value;
+    case REL_LE:
+        return value <= w->value;
+    case REL_GE:
+        return value >= w->value;
+    case REL_IN:
+        for (uint32_t i = 0; i < w->nlist; i++)
+            if (w->list[i] == value)
+                return true;
+        return false;
+    }
+    return false;
+}
+
+/* does every layer allow the degree? */
+static bool layers_divide(const struct model *m, enum degree degree, uint32_t v)
+{
+    const struct layer *last = NULL;
+    for (uint32_t i = 0; i < m->nlayers; i++) {
+        const struct layer *l = m->layers[i];
+        if (l == last)
+            continue;
+        last = l;
+        if (degree == DEG_TP &&
+            (l->attn.heads % v || (l->attn.kind == ATTN_GQA && l->attn.kv % v) || (!l->is_moe && l->ffn.width % v) ||
+             (l->is_moe && l->moe.shared && l->moe.expert.width * l->moe.shared % v)))
+            return false;
+        if (degree == DEG_EP && l->is_moe && l->moe.experts % v)
+            return false;
+        if (degree == DEG_ETP && l->is_moe && l->moe.expert.width % v)
+            return false;
+    }
+    return true;
+}
+
+static bool possible(const struct space *s, enum degree degree, uint32_t v)
+{
+    const struct job *job = s->job;
+    switch (degree) {
+    case DEG_TP:
+    case DEG_EP:
+    case DEG_ETP:
+        return layers_divide(&job->model, degree, v) && (degree == DEG_TP || v == 1 || s->experts);
+    case DEG_CP:
+        return v == 1 || job->train.sequence % (2 * (uint64_t)v) == 0;
+    case DEG_DP:
+        return job->train.batch % v == 0;
+    case DEG_PP:
+    case DEG_VPP:
+        return v <= job->model.nlayers;
+    case DEG_ZERO:
+        return v <= 3;
+    case DEG_SHARD:
+    case DEG_MICROBATCH:
+    case DEG_GPUS:
+    case NDEGREES:
+        break;
+    }
+    return true;
+}
+
+/* what the lowering has, or without a wish is worth trying */
+static bool sensible(const struct space *s, enum degree degree, uint32_t v)
+{
+    bool stated = s->job->wishes.degree[degree].relation != REL_ANY;
+    bool power = (v & (v - 1)) == 0;
+    if (s->emit_only && (degree == DEG_CP || degree == DEG_VPP || degree == DEG_EP || degree == DEG_ETP))
+        return v == 1;
+    if (s->emit_only && degree == DEG_ZERO)
+        return v <= 1;
+    if (degree == DEG_CP)
+        return power && (stated || s->job->train.sequence / v >= 2048 || v == 1);
+    if (degree == DEG_VPP)
+        return stated || v <= 4 || (power && v <= 8);
+    if (degree == DEG_ETP)
+        return stated || v == 1;
+    return true;
+}
+
+static uint32_t degree_most(const struct space *s, enum degree degree)
+{
+    const struct job *job = s->job;
+    uint64_t most = s->usable;
+    if (degree == DEG_DP && job->train.batch < most)
+        most = job->train.batch;
+    if ((degree == DEG_PP || degree == DEG_VPP) && job->model.nlayers < most)
+        most = job->model.nlayers;
+    if (degree == DEG_ZERO)
+        most = 3;
+    if ((degree == DEG_TP || degree == DEG_ETP || degree == DEG_VPP) && most > 4096)
+        most = 4096;
+    if (degree == DEG_VPP && most > 64)
+        most = 64;
+    return most > UINT32_MAX ? UINT32_MAX : (uint32_t)most;
+}
+
+/* "1, 2, 4, 8 or 16", at most eight of them */
+static const char *list_text(struct arena *a, const struct space_list *l)
+{
+    const char *text = "";
+    for (uint32_t i = 0; i < l->n && i < 8; i++)
+        text = arena_printf(a, "%s%s%u", text, i ? ", " : "", l->at[i]);
+    return l->n > 8 ? arena_printf(a, "%s, ...", text) : text;
+}
+
+static const char *wish_text(struct arena *a, enum degree degree, const struct wish *w)
+{
+    const char *name = degree_names[degree];
+    unsigned long long v = (unsigned long long)w->value;
+    switch (w->relation) {
+    case REL_EQ:
+        return arena_printf(a, "'%s' must be %llu", name, v);
+    case REL_LE:
+        return arena_printf(a, "'%s' must be at most %llu", name, v);
+    case REL_GE:
+        return arena_printf(a, "'%s' must be at least %llu", name, v);
+    case REL_IN:
+    case REL_ANY:
+        break;
+    }
+    return arena_printf(a, "'%s' must be one of the values listed", name);
+}
+
+static const char *why_impossible(struct arena *a, const struct space *s, enum degree degree)
+{
+    const struct model *m = &s->job->model;
+    switch (degree) {
+    case DEG_TP:
+        if (m->nlayers)
+            return arena_printf(a, "it must divide heads = %u, kv = %u and the FFN's width", m->layers[0]->attn.heads,
+                                m->layers[0]->attn.kv);
+        break;
+    case DEG_CP:
+        return arena_printf(a, "twice its value must divide the sequence of %llu tokens",
+                            (unsigned long long)s->job->train.sequence);
+    case DEG_DP:
+        return arena_printf(a, "it must divide the batch of %llu sequences", (unsigned long long)s->job->train.batch);
+    case DEG_PP:
+    case DEG_VPP:
+        return arena_printf(a, "the model has %u layers", m->nlayers);
+    case DEG_EP:
+    case DEG_ETP:
+        return s->experts ? "it must divide the experts and their width" : "the model has no experts";
+    case DEG_ZERO:
+    case DEG_SHARD:
+    case DEG_MICROBATCH:
+    case DEG_GPUS:
+    case NDEGREES:
+        break;
+    }
+    return "no such value exists";
+}
+
+static bool make_list(struct arena *a, struct diag *d, const struct space *s, enum degree degree, struct space_list *out)
+{
+    const struct wish *w = &s->job->wishes.degree[degree];
+    VEC(uint32_t) wanted = {0}, all = {0};
+    uint32_t most = degree_most(s, degree);
+    bool emittable_lost = false;
+    for (uint32_t v = degree == DEG_ZERO ? 0 : 1; v <= most; v++) {
+        if (!possible(s, degree, v))
+            continue;
+        if (!sensible(s, degree, v)) {
+            emittable_lost |= s->emit_only && space_wants(w, v);
+            continue;
+        }
+        vec_push(a, &all, v);
+        if (space_wants(w, v))
+            vec_push(a, &wanted, v);
+    }
+    *out = (struct space_list){(uint32_t)wanted.n, wanted.at};
+    if (wanted.n)
+        return true;
+    struct space_list known = {(uint32_t)all.n, all.at};
+    const char *text = wish_text(a, degree, w);
+    if (emittable_lost)
+        diag_error(d, w->span, "not-emittable", "no plan: %s, which can be estimated but not emitted yet", text);
+    else
+        diag_error(d, w->span, "no-plan", "no plan: %s but %s", text,
+                   w->relation == REL_EQ && w->value > most && degree != DEG_ZERO && degree != DEG_PP
+                       ? arena_printf(a, "at most %u is possible here", most)
+                       : why_impossible(a, s, degree));
+    diag_help(d, "drop the line, or allow %s in [%s]", degree_names[degree], list_text(a, &known));
+    return false;
+}
+
+static bool space_orders(struct diag *d, struct space *s)
+{
+    const struct wishes *w = &s->job->wishes;
+    const enum axis standard[2][NAXES] = {{AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}, {AXIS_TP, AXIS_CP, AXIS_PP, AXIS_DP}};
+    memcpy(s->order, standard, sizeof standard);
+    s->norders = 2;
+    if (!w->norder)
+        return true;
+    uint32_t seen = 0, n = 0;
+    s->norders = 1;
+    for (uint32_t i = 0; i < w->norder; i++)
+        for (uint32_t axis = 0; axis < NAXES; axis++)
+            if (!strcmp(w->order[i], axis_names[axis]) && !(seen & 1u << axis)) {
+                seen |= 1u << axis;
+                s->order[0][n++] = (enum axis)axis;
+            }
+    if (n < w->norder) {
+        diag_error(d, w->order_span, "no-plan", "the order names tp, cp, dp and pp, once each");
+        return false;
+    }
+    for (uint32_t i = 0; i < NAXES; i++) /* what was left out comes outermost */
+        if (!(seen & 1u << standard[0][i]))
+            s->order[0][n++] = standard[0][i];
+    return true;
+}
+
+static bool space_schedules(struct diag *d, struct space *s)
+{
+    const struct wishes *w = &s->job->wishes;
+    static const enum schedule_kind all[] = {SCHED_1F1B,  SCHED_GPIPE,  SCHED_INTERLEAVED, SCHED_EAGER_1F1B, SCHED_ZB_H1,
+                                             SCHED_ZB_H2, SCHED_ZB_V,   SCHED_V_HALF,      SCHED_V_MIN,      SCHED_COMBINED_1F1B,
+                                             SCHED_DUALPIPE, SCHED_DUALPIPE_V};
+    bool automatic = w->nschedules == 0;
+    for (uint32_t i = 0; i < w->nschedules; i++)
+        automatic |= w->schedules[i].kind == SCHED_AUTO;
+    for (size_t k = 0; k < ARRAY_LEN(all); k++) {
+        if (s->emit_only && all[k] != SCHED_1F1B && all[k] != SCHED_GPIPE)
+            continue;
+        for (uint32_t i = 0; i < (automatic ? 1 : w->nschedules); i++)
+            if (automatic || w->schedules[i].kind == all[k]) {
+                s->groups[s->nschedules] = automatic ? 0 : w->schedules[i].group;
+                s->schedules[s->nschedules++] = all[k];
+                break;
+            }
+    }
+    if (s->nschedules)
+        return true;
+    diag_error(d, w->schedules[0].span, "not-emittable", "no plan: schedule '%s' can be %s, not emitted yet",
+               schedule_name(w->schedules[0].kind), w->schedules[0].kind == SCHED_FILE ? "read" : "estimated");
+    diag_help(d, "allow schedule in [1f1b, gpipe]");
+    return false;
+}
+
+static bool space_recompute(struct diag *d, struct space *s)
+{
+    const struct wishes *w = &s->job->wishes;
+    s->recompute[0] = w->recompute;
+    s->nrecompute = 1;
+    if (w->recompute == RECOMPUTE_AUTO) {
+        s->nrecompute = 0;
+        s->recompute[s->nrecompute++] = RECOMPUTE_NONE;
+        if (!s->emit_only)
+            s->recompute[s->nrecompute++] = RECOMPUTE_SELECTIVE;
+        s->recompute[s->nrecompute++] = RECOMPUTE_FULL;
+    } else if (s->emit_only && (w->recompute == RECOMPUTE_SELECTIVE || w->recompute_layers)) {
+        diag_error(d, w->recompute_span, "not-emittable",
+                   "no plan: recompute of parts of the model can be estimated but not emitted yet");
+        diag_help(d, "allow recompute none, full or auto");
+        return false;
+    }
+    return true;
+}
+
+static bool space_type(struct arena *a, struct diag *d, struct space *s)
+{
+    const struct topo *t = s->topo;
+    const struct wishes *w = &s->job->wishes;
+    uint64_t best = 0;
+    uint32_t with = 0;
+    s->type = UINT32_MAX;
+    for (uint32_t i = 0; i < t->ntypes; i++) {
+        uint32_t *nodes, n = topo_usable(a, t, i, &nodes);
+        if ((w->use && strcmp(w->use, t->types[i].id)) || n == 0)
+            continue;
+        with++;
+        if ((uint64_t)n * t->types[i].gpus > best) {
+            best = (uint64_t)n * t->types[i].gpus;
+            s->type = i;
+        }
+    }
+    s->usable = best;
+    if (with == 1)
+        return true;
+    if (with == 0)
+        diag_error(d, w->use_span, "no-plan", "no plan: the cluster has no usable nodes%s%s%s", w->use ? " of type '" : "",
+                   w->use ? w->use : "", w->use ? "'" : "");
+    else {
+        diag_error(d, w->use_span, "no-plan", "no plan: the cluster has usable nodes of %u types and a plan uses one", with);
+        diag_help(d, "add 'use \"%s\"' to the plan block", t->types[s->type].id);
+    }
+    return false;
+}
+
+bool space_new(struct arena *a, struct diag *d, const struct job *job, const struct topo *topo, bool emit_only,
+               struct space *s)
+{
+    *s = (struct space){.arena = a, .job = job, .topo = topo, .emit_only = emit_only};
+    for (uint32_t i = 0; i < job->model.nlayers; i++)
+        s->experts |= job->model.layers[i]->is_moe;
+    if (!space_type(a, d, s))
+        return false;
+    uint32_t *nodes;
+    s->places[0] = (struct space_nodes){1, 0, topo_usable(a, topo, s->type, &nodes), NULL};
+    s->places[0].nodes = nodes;
+    s->nplaces = 1;
+    const struct wish *gpus = &job->wishes.degree[DEG_GPUS];
+    if ((gpus->relation == REL_EQ || gpus->relation == REL_GE) && gpus->value > s->usable) {
+        diag_error(d, gpus->span, "no-plan", "no plan: %s but '%s' has %llu usable GPUs", wish_text(a, DEG_GPUS, gpus),
+                   topo->name ? topo->name : "the cluster", (unsigned long long)s->usable);
+        return false;
+    }
+    bool good = make_list(a, d, s, DEG_TP, &s->tp);
+    good &= make_list(a, d, s, DEG_CP, &s->cp);
+    good &= make_list(a, d, s, DEG_PP, &s->pp);
+    good &= make_list(a, d, s, DEG_VPP, &s->vpp);
+    good &= make_list(a, d, s, DEG_DP, &s->dp);
+    good &= make_list(a, d, s, DEG_EP, &s->ep);
+    good &= make_list(a, d, s, DEG_ETP, &s->etp);
+    good &= make_list(a, d, s, DEG_ZERO, &s->zero);
+    return space_orders(d, s) && space_schedules(d, s) && space_recompute(d, s) && good;
+}
+
+uint32_t space_meshes(struct arena *a, const struct space *s, struct space_mesh **meshes)
+{
+    const struct wish *gpus = &s->job->wishes.degree[DEG_GPUS];
+    VEC(struct space_mesh) out = {0};
+    for (uint32_t i = 0; i < s->tp.n; i++)
+        for (uint32_t j = 0; j < s->cp.n; j++)
+            for (uint32_t k = 0; k < s->dp.n; k++)
+                for (uint32_t l = 0; l < s->pp.n; l++) {
+                    struct space_mesh m = {s->tp.at[i], s->cp.at[j], s->dp.at[k], s->pp.at[l], 0};
+                    uint64_t n = (uint64_t)m.tp * m.cp;
+                    if (n > s->usable || (n *= m.dp) > s->usable || (n *= m.pp) > s->usable)
+                        break; /* pp ascends */
+                    if (!space_wants(gpus, n))
+                        continue;
+                    for (m.order = 0; m.order < s->norders && (m.order == 0 || (m.pp > 1 && m.dp > 1)); m.order++)
+                        vec_push(a, &out, m);
+                }
+    *meshes = out.at;
+    return (uint32_t)out.n;
+}
+
+/* ranks from the first to one past the last of the aligned run that holds a group of the axis; 0 = unknown axis */
+static uint64_t axis_run(const struct decision *d, const struct mesh *m, const char *axis)
+{
+    for (uint32_t i = 0; i < NAXES; i++)
+        if (!strcmp(axis, axis_names[i]))
+            return (uint64_t)m->stride[i] * m->size[i];
+    if (!strcmp(axis, "ep"))
+        return (uint64_t)d->ep * d->etp;
+    if (!strcmp(axis, "etp"))
+        return d->etp;
+    return !strcmp(axis, "shard") ? (uint64_t)d->shard * d->tp : 0;
+}
+
+/* network level that a run must not exceed */
+static uint32_t keep_level(const struct topo *t, const struct keep_wish *k)
+{
+    if (!strcmp(k->within, "scale_up"))
+        return 0;
+    for (uint32_t i = 0; i < t->ntiers; i++)
+        if (!strcmp(k->within, t->tiers[i].name))
+            return i + 1;
+    return t->ntiers;
+}
+
+static bool keep_holds(const struct space *s, const struct keep_wish *k, const struct decision *d, uint64_t run)
+{
+    uint32_t per_node = s->topo->types[d->type].gpus;
+    for (uint64_t first = 0; first < d->gpus_used; first += run) {
+        uint64_t a = first / per_node, b = (first + run - 1) / per_node;
+        if (b >= d->nnodes)
+            b = d->nnodes - 1;
+        if (a == b)
+            continue;
+        if (!k->within ? b - a >= k->nodes : !strcmp(k->within, "node"))
+            return false;
+        if (k->within && topo_level(s->topo, d->nodes[a], d->nodes[b]) > keep_level(s->topo, k))
+            return false;
+    }
+    return true;
+}
+
+/* the node list for runs of `block` nodes within a level, made once */
+static const struct space_nodes *choose_nodes(struct space *s, uint64_t block, uint32_t level)
+{
+    for (uint32_t i = 0; i < s->nplaces; i++)
+        if (s->places[i].block == block && (block == 1 || s->places[i].level == level))
+            return &s->places[i];
+    if (s->nplaces == ARRAY_LEN(s->places))
+        return NULL;
+    const struct space_nodes *all = &s->places[0];
+    uint32_t *out = ARENA_ARRAY(s->arena, uint32_t, all->n ? all->n : 1), have = 0;
+    for (uint32_t i = 0, j; i < all->n; i = j) {
+        for (j = i; j < all->n && (j == i || topo_level(s->topo, all->nodes[i], all->nodes[j]) <= level);)
+            j++;
+        uint32_t whole = (uint32_t)((j - i) / block * block);
+        for (uint32_t k = i; k < i + whole; k++)
+            out[have++] = all->nodes[k];
+    }
+    s->places[s->nplaces] = (struct space_nodes){block, level, have, out};
+    return &s->places[s->nplaces++];
+}
+
+bool space_place(struct space *s, uint32_t order, struct decision *d)
+{
+    const struct wishes *w = &s->job->wishes;
+    d->type = s->type;
+    d->gpus_used = d->tp * d->cp * d->dp * d->pp;
+    memcpy(d->order, s->order[order], sizeof d->order);
+    const uint32_t size[NAXES] = {[AXIS_TP] = d->tp, [AXIS_CP] = d->cp, [AXIS_DP] = d->dp, [AXIS_PP] = d->pp};
+    struct mesh m = mesh_new(size, d->order);
+    uint32_t per_node = s->topo->types[d->type].gpus, level = UINT32_MAX;
+    uint64_t block = 1;
+    for (uint32_t i = 0; i < w->nkeeps; i++) {
+        uint64_t run = axis_run(d, &m, w->keeps[i].axis);
+        if (run <= per_node || !w->keeps[i].within || !strcmp(w->keeps[i].within, "node"))
+            continue;
+        uint64_t nodes = (run + per_node - 1) / per_node;
+        uint32_t l = keep_level(s->topo, &w->keeps[i]);
+        block = nodes > block ? nodes : block;
+        level = l < level ? l : level;
+    }
+    const struct space_nodes *place = choose_nodes(s, block, level);
+    d->nnodes = (d->gpus_used + per_node - 1) / per_node;
+    if (!place || place->n < d->nnodes) {
+        s->keeps_refused += block > 1;
+        return false;
+    }
+    d->nodes = place->nodes;
+    for (uint32_t i = 0; i < w->nkeeps; i++) {
+        uint64_t run = axis_run(d, &m, w->keeps[i].axis);
+        if (run > 1 && !keep_holds(s, &w->keeps[i], d, run)) {
+            s->keeps_refused++;
+            return false;
+        }
+    }
+    return true;
+}
