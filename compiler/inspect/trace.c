@@ -1,0 +1,269 @@
+/* The simulated step in Chrome's trace event format ("JSON Array Format" with metadata, as read by Perfetto's importer
+ * and by chrome://tracing).
+ *
+ * Every event is one line.  All members of a role take the same times, so a rank's events are its role's with its own
+ * peers.  The k-th send to a peer meets the k-th receive from this rank; both ends of an arrow get the same id, made from
+ * the two ranks and k, so that no table of pairs is kept.  Output grows with ranks times instructions: about 200 bytes
+ * each. */
+
+#include "compiler/inspect/trace.h"
+#include "compiler/inspect/show.h"
+#include "compiler/support/strbuf.h"
+#include "compiler/support/vec.h"
+
+#include <stdlib.h>
+
+#define ACTIONS_THREAD 0u /* queue q is thread q + 1 */
+
+struct writer {
+    const struct plan *p;
+    FILE *out;
+    struct arena *arena;
+    const uint32_t *ranks;
+    uint32_t nranks;
+    const char *comma;
+    struct strbuf text; /* reused */
+};
+
+static bool is_selected(const struct writer *w, uint32_t rank)
+{
+    uint32_t low = 0, high = w->nranks;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (w->ranks[middle] < rank)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < w->nranks && w->ranks[low] == rank;
+}
+
+static void begin_event(struct writer *w)
+{
+    fprintf(w->out, "%s\n", w->comma);
+    w->comma = ",";
+}
+
+/* microseconds with the nanoseconds as decimals */
+static void print_time(FILE *out, const char *key, int64_t ns)
+{
+    fprintf(out, ",\"%s\":%lld.%03lld", key, (long long)(ns / 1000), (long long)(ns % 1000));
+}
+
+static void name_process(struct writer *w, uint32_t rank, uint32_t role)
+{
+    uint32_t coord[NAXES];
+    mesh_coords(&w->p->mesh, rank, coord);
+    begin_event(w);
+    fprintf(w->out,
+            "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%u,\"args\":{\"name\":\"rank %u: stage %u, tp %u, cp %u, dp %u\"}}",
+            rank, rank, role, coord[AXIS_TP], coord[AXIS_CP], coord[AXIS_DP]);
+    begin_event(w);
+    fprintf(w->out, "{\"ph\":\"M\",\"name\":\"process_labels\",\"pid\":%u,\"args\":{\"labels\":\"layers %s\"}}", rank,
+            show_layers(w->arena, w->p, role));
+    begin_event(w);
+    fprintf(w->out, "{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":%u,\"args\":{\"sort_index\":%u}}", rank, rank);
+}
+
+static void name_thread(struct writer *w, uint32_t rank, uint32_t thread, const char *name)
+{
+    begin_event(w);
+    fprintf(w->out, "{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":\"%s\"}}", rank, thread,
+            name);
+    begin_event(w);
+    fprintf(w->out, "{\"ph\":\"M\",\"name\":\"thread_sort_index\",\"pid\":%u,\"tid\":%u,\"args\":{\"sort_index\":%u}}", rank,
+            thread, thread);
+}
+
+static void write_actions(struct writer *w, uint32_t rank, uint32_t role)
+{
+    uint32_t n;
+    const struct show_block *b = show_blocks(w->arena, w->p->train[role], &w->p->timeline->roles[role], &n);
+    name_thread(w, rank, ACTIONS_THREAD, "actions");
+    for (uint32_t i = 0; i < n; i++) {
+        begin_event(w);
+        fprintf(w->out, "{\"ph\":\"X\",\"cat\":\"action\",\"name\":\"%s\",\"pid\":%u,\"tid\":%u", show_block_name(w->arena, &b[i]),
+                rank, ACTIONS_THREAD);
+        print_time(w->out, "ts", b[i].start_ns);
+        print_time(w->out, "dur", b[i].end_ns - b[i].start_ns);
+        if (b[i].stage != NONE)
+            fprintf(w->out, ",\"args\":{\"stage\":%u}", b[i].stage);
+        fputc('}', w->out);
+    }
+}
+
+static void write_insn(struct writer *w, uint32_t rank, const struct program *p, const struct sim_role *r, uint32_t i)
+{
+    const struct insn *n = &p->insns[i];
+    const char *op = isa_info((enum op)n->op)->name;
+    begin_event(w);
+    fprintf(w->out, "{\"ph\":\"X\",\"cat\":\"%s\",\"name\":\"", isa_queue_name((enum queue)n->queue));
+    if (n->action && n->microbatch != NONE)
+        fprintf(w->out, "%c%u %s\"", n->action, n->microbatch, op);
+    else if (n->action)
+        fprintf(w->out, "%c %s\"", n->action, op);
+    else
+        fprintf(w->out, "%s\"", op);
+    fprintf(w->out, ",\"pid\":%u,\"tid\":%u", rank, n->queue + 1u);
+    print_time(w->out, "ts", r->insns[i].start_ns);
+    print_time(w->out, "dur", r->insns[i].end_ns - r->insns[i].start_ns);
+    fprintf(w->out, ",\"args\":{\"seq\":%u", n->seq);
+    if (n->layer != NONE)
+        fprintf(w->out, ",\"layer\":%u", n->layer);
+    if (n->stage != UINT16_MAX)
+        fprintf(w->out, ",\"stage\":%u", n->stage);
+    if (n->line)
+        fprintf(w->out, ",\"line\":%u", n->line);
+    fputs("}}", w->out);
+}
+
+/* The rank at the other end of a SEND or RECV, or NONE. */
+static uint32_t peer_of(const struct plan *p, uint32_t rank, const struct program *program, const struct insn *n)
+{
+    const struct isa_info *info = isa_info((enum op)n->op);
+    for (uint32_t k = 0; k < info->nattrs; k++) {
+        uint32_t slot = program->attrs[n->attr + k].slot;
+        if (info->attr[k].kind != ATTR_PEER || slot >= program->nslots)
+            continue;
+        uint32_t coord[NAXES];
+        mesh_coords(&p->mesh, rank, coord);
+        coord[AXIS_PP] = program->slots[slot].arg;
+        return mesh_rank(&p->mesh, coord);
+    }
+    return NONE;
+}
+
+/* number: of this transfer on its channel, from 0 */
+static void write_flow(struct writer *w, uint32_t rank, uint32_t peer, bool sends, uint64_t number, const struct insn *n,
+                       int64_t at_ns)
+{
+    uint64_t world = w->p->mesh.nranks, source = sends ? rank : peer, target = sends ? peer : rank;
+    begin_event(w);
+    fprintf(w->out, "{\"ph\":\"%s\",\"cat\":\"transfer\",\"name\":\"%s\",\"id\":%llu,\"pid\":%u,\"tid\":%u",
+            sends ? "s" : "f\",\"bp\":\"e", n->action == 'F' ? "activations" : "gradients",
+            (unsigned long long)((number * world + source) * world + target), rank, n->queue + 1u);
+    print_time(w->out, "ts", at_ns);
+    fputc('}', w->out);
+}
+
+static void write_queue(struct writer *w, uint32_t rank, uint32_t role, enum queue q)
+{
+    const struct program *p = w->p->train[role];
+    const struct sim_role *r = &w->p->timeline->roles[role];
+    uint64_t *sent = ARENA_ARRAY(w->arena, uint64_t, 2 * (size_t)w->p->nroles), *received = sent + w->p->nroles;
+    bool named = false;
+    for (uint32_t i = 0; i < p->ninsns; i++) {
+        const struct insn *n = &p->insns[i];
+        if (n->queue != q)
+            continue;
+        if (!named)
+            name_thread(w, rank, q + 1u, isa_queue_name(q));
+        named = true;
+        write_insn(w, rank, p, r, i);
+        uint32_t peer = peer_of(w->p, rank, p, n);
+        if (peer == NONE)
+            continue;
+        bool sends = n->op == OP_SEND;
+        uint32_t peer_role = w->p->ranks->ranks[peer].role;
+        uint64_t number = sends ? sent[peer_role]++ : received[peer_role]++;
+        if (is_selected(w, peer))
+            write_flow(w, rank, peer, sends, number, n, r->insns[i].start_ns);
+    }
+}
+
+static void write_tail(struct writer *w)
+{
+    const struct predicted f = plan_predicted(w->p);
+    struct strbuf *b = &w->text;
+    strbuf_text(b, "\n],\n\"displayTimeUnit\":\"ms\",\n");
+    if (w->nranks == 1)
+        strbuf_printf(b, "\"distributedInfo\":{\"rank\":%u,\"world_size\":%u},\n", w->ranks[0], w->p->mesh.nranks);
+    strbuf_text(b, "\"otherData\":{\"producer\":\"llmc\",\"simulated\":true,\"model\":");
+    strbuf_json_string(b, w->p->job->model.name);
+    strbuf_text(b, ",\"step_time_s\":");
+    strbuf_json_number(b, f.step_time_s);
+    strbuf_text(b, ",\"bubble_fraction\":");
+    strbuf_json_number(b, f.bubble_fraction);
+    strbuf_text(b, ",\"exposed_comm_fraction\":");
+    strbuf_json_number(b, f.exposed_comm_fraction);
+    strbuf_printf(b, ",\"peak_memory_bytes\":%llu,\"peak_memory_rank\":%u}}\n", (unsigned long long)f.peak_memory_bytes,
+                  f.peak_memory_rank);
+    fputs(b->text, w->out);
+}
+
+static int ascending(const void *x, const void *y)
+{
+    uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
+    return (a > b) - (a < b);
+}
+
+void trace_write(const struct plan *p, const uint32_t *ranks, uint32_t nranks, FILE *out)
+{
+    struct writer w = {.p = p, .out = out, .arena = arena_new(), .ranks = ranks, .nranks = nranks, .comma = ""};
+    if (!ranks) {
+        uint32_t *first = ARENA_ARRAY(w.arena, uint32_t, p->nroles);
+        for (uint32_t r = 0; r < p->nroles; r++)
+            first[r] = show_first_rank(p, r);
+        qsort(first, p->nroles, sizeof *first, ascending);
+        w.ranks = first;
+        w.nranks = p->nroles;
+    }
+    fputs("{\"traceEvents\":[", out);
+    for (uint32_t i = 0; i < w.nranks; i++) {
+        struct arena_mark mark = arena_mark(w.arena);
+        uint32_t role = p->ranks->ranks[w.ranks[i]].role;
+        name_process(&w, w.ranks[i], role);
+        write_actions(&w, w.ranks[i], role);
+        for (int q = 0; q < NQUEUES; q++)
+            write_queue(&w, w.ranks[i], role, (enum queue)q);
+        arena_reset(w.arena, mark);
+    }
+    write_tail(&w);
+    strbuf_free(&w.text);
+    arena_free(w.arena);
+}
+
+/* --- rank lists --- */
+
+static bool read_rank(const char **s, uint32_t world, uint32_t *rank)
+{
+    uint64_t v = 0;
+    const char *start = *s;
+    while (**s >= '0' && **s <= '9' && v < world)
+        v = v * 10 + (uint64_t)(*(*s)++ - '0');
+    *rank = (uint32_t)v;
+    return *s > start && v < world;
+}
+
+bool trace_parse_ranks(struct arena *a, const char *text, uint32_t world, uint32_t **ranks, uint32_t *nranks,
+                       const char **why)
+{
+    bool *chosen = ARENA_ARRAY(a, bool, world);
+    bool all = text[0] == 'a' && text[1] == 'l' && text[2] == 'l' && text[3] == 0;
+    const char *s = text;
+    while (!all) {
+        uint32_t first = 0, last;
+        bool ok = read_rank(&s, world, &first);
+        last = first;
+        if (ok && *s == '-') {
+            s++;
+            ok = read_rank(&s, world, &last) && last >= first;
+        }
+        if (!ok || (*s && *s != ',')) {
+            *why = arena_printf(a, "'%s' is not a list of ranks such as 0,8-15 or all, with ranks from 0 to %u", text,
+                                world - 1);
+            return false;
+        }
+        for (uint32_t r = first; r <= last; r++)
+            chosen[r] = true;
+        if (!*s++)
+            break;
+    }
+    *nranks = 0;
+    *ranks = ARENA_ARRAY(a, uint32_t, world);
+    for (uint32_t r = 0; r < world; r++) {
+        if (all || chosen[r])
+            (*ranks)[(*nranks)++] = r;
+    }
+    return true;
+}

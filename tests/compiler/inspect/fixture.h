@@ -1,0 +1,18 @@
+#ifndef TESTS_INSPECT_FIXTURE_H
+#define TESTS_INSPECT_FIXTURE_H
+
+/* A real plan in memory, from a tiny model and a small cluster through lowering, placement and simulation. */
+
+#include "compiler/emit/plan.h"
+
+struct fixture {
+    uint32_t tp, pp, dp, zero, microbatches; /* one sequence per microbatch */
+    bool sp;
+    enum schedule_kind schedule;
+    bool unit; /* unit costs f, b, c instead of predicted ones */
+    int64_t f_ns, b_ns, c_ns;
+};
+/* release with plan_close() before the arena; NULL after printing what is wrong */
+struct plan *fixture_plan(struct arena *a, const struct fixture *f);
+
+#endif
