@@ -1,5 +1,5 @@
-#ifndef LLMC_OPTIONS_H
-#define LLMC_OPTIONS_H
+#ifndef LLMC_CLI_H
+#define LLMC_CLI_H
 
 /* The command line: one table of commands, one of options.  GNU long options, values by "=" or the next word, "--" ends
  * them.  A mistyped command or option gets a did-you-mean; that and every other misuse is exit code 2. */
@@ -22,10 +22,10 @@ struct options {
 };
 
 /* false after one message on stderr; help and version are for the caller to act on */
-bool options_parse(int argc, char **argv, struct options *out);
+bool cli_parse(int argc, char **argv, struct options *out);
 /* usage of one command, or of all with command NULL */
-void options_help(FILE *out, const char *command);
+void cli_help(FILE *out, const char *command);
 /* is it a command */
-bool options_known(const char *command);
+bool cli_known(const char *command);
 
 #endif

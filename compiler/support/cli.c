@@ -1,6 +1,6 @@
 /* Command line parsing by table; did-you-mean by the edit distance of diag.c. */
 
-#include "compiler/support/options.h"
+#include "compiler/support/cli.h"
 
 #include "compiler/support/diag.h"
 #include "compiler/support/vec.h"
@@ -73,7 +73,7 @@ static const struct command *find_command(const char *name)
     return NULL;
 }
 
-bool options_known(const char *command)
+bool cli_known(const char *command)
 {
     return find_command(command) != NULL;
 }
@@ -214,7 +214,7 @@ static const struct command *parse_command(int argc, char **argv, int *next)
     return NULL;
 }
 
-bool options_parse(int argc, char **argv, struct options *o)
+bool cli_parse(int argc, char **argv, struct options *o)
 {
     *o = (struct options){.rank = UINT32_MAX, .stage_index = UINT32_MAX};
     const struct command *c = NULL;
@@ -245,7 +245,7 @@ bool options_parse(int argc, char **argv, struct options *o)
     return true;
 }
 
-void options_help(FILE *out, const char *command)
+void cli_help(FILE *out, const char *command)
 {
     const struct command *c = command ? find_command(command) : NULL;
     if (!c) {

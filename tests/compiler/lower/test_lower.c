@@ -1,0 +1,183 @@
+/* Tests of lowering, order and placement: properties over random plans, and counts known from publications. */
+
+#include "tests/compiler/random_plan.h"
+
+#include <CUnit/CUnit.h>
+#include <stdlib.h>
+#include <string.h>
+
+void suite_lower(void);
+
+/* structure, seq and waits of one program; out: number of faults */
+static uint32_t order_faults(const struct program *p)
+{
+    uint32_t *position = malloc((p->ninsns + 1) * sizeof *position), count[NQUEUES], faults = 0;
+    uint32_t *seq_at[NQUEUES];
+    program_positions(p, position, count);
+    for (uint32_t q = 0; q < NQUEUES; q++)
+        seq_at[q] = calloc(count[q] + 1, sizeof **seq_at);
+    for (uint32_t i = 0; i < p->ninsns; i++) {
+        const struct insn *n = &p->insns[i];
+        faults += i && n->seq <= p->insns[i - 1].seq;
+        seq_at[n->queue][position[i]] = n->seq;
+        for (uint32_t w = n->wait; w < n->wait + n->nwaits; w++)
+            faults += p->waits[w].queue == n->queue || seq_at[p->waits[w].queue][p->waits[w].position] >= n->seq ||
+                      p->waits[w].position >= count[p->waits[w].queue];
+    }
+    for (uint32_t q = 0; q < NQUEUES; q++)
+        free(seq_at[q]);
+    free(position);
+    return faults;
+}
+
+static void test_random_plans_are_sound(void)
+{
+    for (uint64_t seed = 0; seed < 150; seed++) {
+        struct arena *a = arena_new();
+        struct plan *p = random_plan(a, seed, 16);
+        char error[512] = "";
+        for (uint32_t r = 0; r < p->nroles; r++) {
+            CU_ASSERT_EQUAL(program_check(p->train[r], error, sizeof error), STATUS_OK);
+            CU_ASSERT_EQUAL(program_check(p->eval[r], error, sizeof error), STATUS_OK);
+            CU_ASSERT_EQUAL(order_faults(p->train[r]), 0);
+            CU_ASSERT_EQUAL(order_faults(p->eval[r]), 0);
+            if (*error)
+                fprintf(stderr, "seed %llu: %s\n", (unsigned long long)seed, error);
+        }
+        CU_ASSERT_EQUAL(ranks_check(p->ranks, (const struct program *const *)p->train, error, sizeof error), STATUS_OK);
+        plan_close(p);
+        arena_free(a);
+    }
+}
+
+static void test_eval_shares_persistent_buffers(void)
+{
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        struct arena *a = arena_new();
+        struct plan *p = random_plan(a, seed, 8);
+        for (uint32_t r = 0; r < p->nroles; r++)
+            for (uint32_t b = 0; b < p->train[r]->nbuffers; b++) {
+                const struct buffer *x = &p->train[r]->buffers[b], *y = &p->eval[r]->buffers[b];
+                if (x->kind == BUFFER_STEP)
+                    break;
+                CU_ASSERT_STRING_EQUAL(x->name, y->name);
+                CU_ASSERT_EQUAL(x->offset, y->offset);
+                CU_ASSERT_EQUAL(x->bytes, y->bytes);
+            }
+        plan_close(p);
+        arena_free(a);
+    }
+}
+
+/* operands of one instruction never share bytes unless they name the same buffer */
+static void test_placement_keeps_operands_apart(void)
+{
+    for (uint64_t seed = 0; seed < 60; seed++) {
+        struct arena *a = arena_new();
+        struct plan *p = random_plan(a, seed, 8);
+        uint32_t clashes = 0;
+        for (uint32_t r = 0; r < p->nroles; r++) {
+            const struct program *g = p->train[r];
+            for (uint32_t i = 0; i < g->ninsns; i++) {
+                uint32_t first = g->insns[i].operand, n = isa_info((enum op)g->insns[i].op)->noperands;
+                for (uint32_t x = first; x < first + n; x++)
+                    for (uint32_t y = x + 1; y < first + n; y++) {
+                        uint32_t bx = g->operands[x].buffer, by = g->operands[y].buffer;
+                        if (bx == NONE || by == NONE || bx == by)
+                            continue;
+                        const struct buffer *u = &g->buffers[bx], *v = &g->buffers[by];
+                        clashes += u->offset < v->offset + v->bytes && v->offset < u->offset + u->bytes;
+                    }
+            }
+        }
+        CU_ASSERT_EQUAL(clashes, 0);
+        plan_close(p);
+        arena_free(a);
+    }
+}
+
+static uint32_t count_ops(const struct program *p, enum op op, enum queue q)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->ninsns; i++)
+        n += p->insns[i].op == op && p->insns[i].queue == q;
+    return n;
+}
+
+/* Llama-3 405B's 126 layers: per microbatch 504 all-reduces; with sequence parallelism 504 reduce-scatters, 504
+ * all-gathers, and 252 more where inputs are gathered again for weight gradients (Korthikanti et al. 2022, section 4.2.2) */
+static void test_collectives_of_405b(void)
+{
+    struct arena *a = arena_new();
+    char *text = arena_printf(a, "llmc 1\nmodel m {\n vocab 96\n width 32\n norm rmsnorm\n embed tokens\n repeat 126 {\n"
+                                 " layer {\n attn gqa(heads=4, kv=2, rope=10_000)\n ffn swiglu(48)\n }\n }\n head untied\n}\n"
+                                 "train {\n sequence 16\n batch 1 sequences\n precision fp32\n}\n");
+    struct job *job = text_job(a, text);
+    struct topo *host = random_host(a, 8);
+    const char *why = "";
+    struct decision d = text_decision(a, job, host, "tp=2");
+    struct plan *p = compile_decision(a, job, host, &d, &(struct compile_options){0}, &why);
+    /* embedding, maximum and sum of the loss, and the head's input gradient come on top */
+    CU_ASSERT_EQUAL(count_ops(p->train[0], OP_ALL_REDUCE, QUEUE_TP), 504 + 4);
+    plan_close(p);
+    d = text_decision(a, job, host, "tp=2 sp=1");
+    p = compile_decision(a, job, host, &d, &(struct compile_options){0}, &why);
+    CU_ASSERT_EQUAL(count_ops(p->train[0], OP_REDUCE_SCATTER, QUEUE_TP), 504 + 2);
+    /* the head gathers its input twice, the embedding's backward the gradient once */
+    CU_ASSERT_EQUAL(count_ops(p->train[0], OP_ALL_GATHER, QUEUE_TP), 504 + 252 + 3);
+    CU_ASSERT_EQUAL(count_ops(p->train[0], OP_ALL_REDUCE, QUEUE_TP), 2);
+    plan_close(p);
+    arena_free(a);
+}
+
+/* 1F1B keeps min(m, p - r) microbatches of activations, GPipe m (planners' definitions, see schedule.h) */
+static void test_ring_depths(void)
+{
+    struct arena *a = arena_new();
+    struct job *job = text_job(a, tiny_llama);
+    struct topo *host = random_host(a, 8);
+    const char *why = "";
+    struct decision d = text_decision(a, job, host, "pp=4");
+    struct plan *p = compile_decision(a, job, host, &d, &(struct compile_options){0}, &why);
+    for (uint32_t r = 0; r < 4; r++)
+        CU_ASSERT_EQUAL(p->train[r]->rings[0].depth, 4 - r);
+    plan_close(p);
+    d = text_decision(a, job, host, "pp=4 gpipe=1");
+    p = compile_decision(a, job, host, &d, &(struct compile_options){0}, &why);
+    for (uint32_t r = 0; r < 4; r++)
+        CU_ASSERT_EQUAL(p->train[r]->rings[0].depth, 16);
+    plan_close(p);
+    arena_free(a);
+}
+
+static void test_equal_inputs_give_equal_bytes(void)
+{
+    for (uint64_t seed = 0; seed < 10; seed++) {
+        struct arena *a = arena_new();
+        struct plan *p = random_plan(a, seed, 8), *q = random_plan(a, seed, 8);
+        for (uint32_t r = 0; r < p->nroles; r++) {
+            uint8_t *x, *y;
+            size_t n, m;
+            CU_ASSERT_EQUAL(program_encode(p->train[r], &x, &n), STATUS_OK);
+            CU_ASSERT_EQUAL(program_encode(q->train[r], &y, &m), STATUS_OK);
+            CU_ASSERT_EQUAL(n, m);
+            CU_ASSERT(n == m && !memcmp(x, y, n));
+            free(x);
+            free(y);
+        }
+        plan_close(p);
+        plan_close(q);
+        arena_free(a);
+    }
+}
+
+void suite_lower(void)
+{
+    CU_pSuite s = CU_add_suite("lower", NULL, NULL);
+    CU_add_test(s, "random plans are sound", test_random_plans_are_sound);
+    CU_add_test(s, "evaluation shares persistent buffers", test_eval_shares_persistent_buffers);
+    CU_add_test(s, "placement keeps operands apart", test_placement_keeps_operands_apart);
+    CU_add_test(s, "collectives of 126 layers", test_collectives_of_405b);
+    CU_add_test(s, "ring depths", test_ring_depths);
+    CU_add_test(s, "equal inputs give equal bytes", test_equal_inputs_give_equal_bytes);
+}

@@ -1,0 +1,177 @@
+/* Generator of random plans: draws dimensions until decision_legal() agrees, so every plan is one a user could ask for. */
+
+#include "tests/compiler/random_plan.h"
+
+#include "compiler/model/sema.h"
+#include "compiler/support/strbuf.h"
+#include "compiler/support/vec.h"
+
+#include <CUnit/CUnit.h>
+#include <stdlib.h>
+
+const char tiny_llama[] = "llmc 1\nmodel tiny {\n    vocab 97\n    width 32\n    norm rmsnorm\n    embed tokens\n"
+                          "    repeat 4 {\n        layer {\n            attn gqa(heads=4, kv=2, rope=10_000)\n"
+                          "            ffn swiglu(48)\n        }\n    }\n    head untied\n}\n"
+                          "train {\n    sequence 16\n    batch 16 sequences\n    precision fp32\n"
+                          "    optimizer adamw(lr=1e-3)\n}\n";
+const char tiny_gpt2[] = "llmc 1\nmodel tiny {\n    vocab 97\n    width 32\n    norm layernorm\n    embed tokens\n"
+                         "    embed positions(16)\n    repeat 4 {\n        layer {\n            attn mha(heads=4, bias=yes)\n"
+                         "            ffn gelu(64, bias=yes)\n        }\n    }\n    head tied\n}\n"
+                         "train {\n    sequence 16\n    batch 16 sequences\n    precision fp32\n"
+                         "    optimizer adamw(lr=1e-3)\n}\n";
+
+uint32_t random_below(uint64_t *state, uint32_t n)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return (uint32_t)((z ^ z >> 31) >> 11) % n;
+}
+
+struct job *text_job(struct arena *a, const char *text)
+{
+    struct diag *d = diag_new(a);
+    struct source *s = ARENA_NEW(a, struct source);
+    *s = (struct source){"test.llm", text, strlen(text), false};
+    struct job *job = job_parse(a, d, s, NULL, 0);
+    if (!job)
+        diag_print(d, stderr, false);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(job);
+    return job;
+}
+
+static const char *pick(uint64_t *state, const char *x, const char *y)
+{
+    return random_below(state, 2) ? x : y;
+}
+
+struct job *random_job(struct arena *a, uint64_t *state)
+{
+    static const uint32_t heads_of[] = {2, 4, 8}, sequence_of[] = {8, 16, 32}, batch_of[] = {8, 16, 24};
+    uint32_t heads = heads_of[random_below(state, 3)], width = heads * 8, layers = 1 + random_below(state, 5);
+    uint32_t sequence = sequence_of[random_below(state, 3)], batch = batch_of[random_below(state, 3)];
+    bool gpt2 = random_below(state, 2);
+    uint32_t kv = gpt2 ? heads : heads >> random_below(state, 2), ffn = 16 + 16 * random_below(state, 4);
+    struct strbuf b = {0};
+    strbuf_printf(&b, "llmc 1\nmodel random {\n    vocab %u\n    width %u\n    norm %s\n    embed tokens\n",
+                  60 + random_below(state, 60), width, gpt2 ? "layernorm" : pick(state, "rmsnorm", "layernorm(bias=no)"));
+    if (gpt2)
+        strbuf_printf(&b, "    embed positions(%u)\n", sequence + random_below(state, 2) * 8);
+    strbuf_printf(&b, "    repeat %u {\n        layer {\n            attn gqa(heads=%u, kv=%u%s%s)\n            ffn %s(%u%s)\n"
+                  "        }\n    }\n    head %s\n}\n", layers, heads, kv, gpt2 ? "" : ", rope=10_000",
+                  gpt2 || random_below(state, 3) == 0 ? ", bias=yes" : "",
+                  gpt2 ? pick(state, "gelu", "relu") : pick(state, "swiglu", "geglu"), ffn, gpt2 ? ", bias=yes" : "",
+                  pick(state, "tied", "untied"));
+    strbuf_printf(&b, "train {\n    sequence %u\n    batch %u sequences\n    precision %s\n    optimizer %s\n    clip %s\n}\n",
+                  sequence, batch, pick(state, "fp32", "bf16"),
+                  random_below(state, 4) ? "adamw(lr=1e-3)" : pick(state, "sgd(lr=0.1, momentum=0.9)", "sgd(lr=0.1)"),
+                  pick(state, "1.0", "0.5"));
+    char *text = arena_strdup(a, b.text);
+    strbuf_free(&b);
+    return text_job(a, text);
+}
+
+struct topo *random_host(struct arena *a, uint32_t gpus)
+{
+    struct diag *d = diag_new(a);
+    struct source *s = ARENA_NEW(a, struct source);
+    char *text = arena_printf(a,
+                              "<?xml version=\"1.0\"?>\n<cluster version=\"1\" name=\"host\">\n"
+                              "  <node-type id=\"host\" gpus=\"%u\" host-bandwidth=\"2GB/s\">\n"
+                              "    <gpu model=\"cpu\" memory=\"2GiB\" memory-bandwidth=\"5GB/s\">"
+                              "<peak dtype=\"fp32\" rate=\"20GFLOP/s\"/><peak dtype=\"bf16\" rate=\"20GFLOP/s\"/></gpu>\n"
+                              "    <scale-up kind=\"none\"/>\n  </node-type>\n  <nodes type=\"host\" count=\"1\"/>\n</cluster>\n",
+                              gpus);
+    *s = (struct source){"host.xml", text, strlen(text), false};
+    struct topo *t = topo_parse(a, d, s, NULL);
+    if (!t)
+        diag_print(d, stderr, false);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+    return t;
+}
+
+static void finish_decision(struct arena *a, const struct job *job, const struct topo *topo, struct decision *d)
+{
+    uint32_t *nodes;
+    d->shard = d->zero ? d->dp : 1;
+    d->microbatches = (uint32_t)(job->train.batch / d->dp / (d->microbatch ? d->microbatch : 1));
+    d->nstages = d->pp;
+    d->gpus_used = d->tp * d->pp * d->dp;
+    topo_usable(a, topo, 0, &nodes);
+    d->nnodes = 1;
+    d->nodes = nodes;
+}
+
+static struct decision plain_decision(void)
+{
+    return (struct decision){.tp = 1, .cp = 1, .pp = 1, .vpp = 1, .dp = 1, .ep = 1, .etp = 1, .shard = 1, .microbatch = 1,
+                             .recompute = RECOMPUTE_NONE, .schedule = SCHED_1F1B,
+                             .order = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}};
+}
+
+struct decision text_decision(struct arena *a, const struct job *job, const struct topo *topo, const char *text)
+{
+    struct decision d = plain_decision();
+    const struct {
+        const char *name;
+        uint32_t *at;
+    } degree[] = {{"tp=", &d.tp}, {"pp=", &d.pp}, {"dp=", &d.dp}, {"zero=", &d.zero}, {"microbatch=", &d.microbatch}};
+    for (const char *p = text; *p; p += strspn(p, " ")) {
+        size_t n = strcspn(p, " ");
+        uint32_t value = (uint32_t)strtoul(p + strcspn(p, "=") + 1, NULL, 10);
+        for (size_t i = 0; i < ARRAY_LEN(degree); i++)
+            if (!strncmp(p, degree[i].name, strlen(degree[i].name)))
+                *degree[i].at = value;
+        if (!strncmp(p, "sp=", 3))
+            d.sp = value;
+        if (!strncmp(p, "full=", 5) && value)
+            d.recompute = RECOMPUTE_FULL;
+        if (!strncmp(p, "gpipe=", 6) && value)
+            d.schedule = SCHED_GPIPE;
+        p += n;
+    }
+    finish_decision(a, job, topo, &d);
+    decision_cut(a, &d, job->model.nlayers, NULL, 0, 0);
+    return d;
+}
+
+struct decision random_decision(struct arena *a, uint64_t *state, const struct job *job, const struct topo *topo,
+                                uint32_t max_ranks)
+{
+    for (;;) {
+        struct decision d = plain_decision();
+        const char *why;
+        d.tp = 1u << random_below(state, 3);
+        d.pp = 1 + random_below(state, 4);
+        d.dp = 1 + random_below(state, 4);
+        d.zero = random_below(state, 2);
+        d.microbatch = 1 + random_below(state, 3);
+        d.sp = d.tp > 1 && random_below(state, 2);
+        d.schedule = random_below(state, 3) ? SCHED_1F1B : SCHED_GPIPE;
+        d.recompute = random_below(state, 3) ? RECOMPUTE_NONE : RECOMPUTE_FULL;
+        d.recompute_layers = d.recompute == RECOMPUTE_FULL && random_below(state, 3) == 0 ? 1 : 0;
+        finish_decision(a, job, topo, &d);
+        if (d.gpus_used > max_ranks || d.pp > job->model.nlayers)
+            continue;
+        double *cost = ARENA_ARRAY(a, double, job->model.nlayers);
+        for (uint32_t i = 0; i < job->model.nlayers; i++)
+            cost[i] = 1 + random_below(state, 4);
+        decision_cut(a, &d, job->model.nlayers, cost, random_below(state, 3), random_below(state, 3));
+        if (decision_legal(a, job, topo, &d, &why) && decision_emittable(a, job, &d, &why))
+            return d;
+    }
+}
+
+struct plan *random_plan(struct arena *a, uint64_t seed, uint32_t max_ranks)
+{
+    uint64_t state = seed * 0x2545f4914f6cdd1du + 1;
+    const char *why = "";
+    struct job *job = random_job(a, &state);
+    struct topo *topo = random_host(a, max_ranks);
+    struct decision d = random_decision(a, &state, job, topo, max_ranks);
+    struct plan *p = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why);
+    if (!p)
+        fprintf(stderr, "seed %llu: %s: %s\n", (unsigned long long)seed, decision_text(a, &d), why);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    return p;
+}
