@@ -41,7 +41,7 @@ int main(int argc, char **argv)
     struct run r = {.folder = NULL};
     bool done;
     char error[2048] = "";
-    enum status st = options_parse(&o, argc, argv, &done);
+    enum status st = options_read(&o, argc, argv, &done);
     if (st != STATUS_OK || done)
         return (int)st;
     device_cpu_tune(argv);

@@ -169,7 +169,7 @@ static enum status apply(struct options *o, int option, bool *done)
     }
 }
 
-enum status options_parse(struct options *o, int argc, char **argv, bool *done)
+enum status options_read(struct options *o, int argc, char **argv, bool *done)
 {
     *o = (struct options){.watchdog_s = 60};
     *done = false;

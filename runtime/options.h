@@ -19,6 +19,6 @@ struct options {
 
 /* STATUS_OK with *done set if --help or --version has answered; otherwise a complete, consistent set of options.
  * On an error it has printed one sentence. */
-enum status options_parse(struct options *o, int argc, char **argv, bool *done);
+enum status options_read(struct options *o, int argc, char **argv, bool *done);
 
 #endif

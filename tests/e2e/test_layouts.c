@@ -87,15 +87,15 @@ static bool plan_and_train(const char *folder, const char *model, const char *la
 }
 
 /* greatest of all tensors' differences, and that of all tensors together */
-static void compare_tensors(const char *a_folder, const char *b_folder, const char *what, double each, double all,
+static void compare_tensors(const char *a_folder, const char *b_folder, const char *file, double each, double all,
                             const char *layout)
 {
     char path[2 * E2E_PATH];
     const char *name;
     struct e2e_tensors a, b;
-    snprintf(path, sizeof path, "%s/%s/model.safetensors", a_folder, what);
+    snprintf(path, sizeof path, "%s/%s", a_folder, file);
     CU_ASSERT_FATAL(e2e_tensors_read(path, &a));
-    snprintf(path, sizeof path, "%s/%s/model.safetensors", b_folder, what);
+    snprintf(path, sizeof path, "%s/%s", b_folder, file);
     CU_ASSERT_FATAL(e2e_tensors_read(path, &b));
     e2e_forget_key_biases(&a);
     e2e_forget_key_biases(&b);
@@ -103,7 +103,7 @@ static void compare_tensors(const char *a_folder, const char *b_folder, const ch
     CU_ASSERT(worst <= each);
     CU_ASSERT(together <= all);
     if (worst > each || together > all)
-        printf("\n    %s: %s: %s off by %.2g in norm, all together %.2g", layout, what, name, worst, together);
+        printf("\n    %s: %s: %s off by %.2g in norm, all together %.2g", layout, file, name, worst, together);
     e2e_tensors_free(&a);
     e2e_tensors_free(&b);
 }
@@ -163,8 +163,8 @@ static void check_model(const char *model, unsigned most_tp, uint64_t seed)
         if (!ran)
             continue;
         compare_logs(folder, alone, layout);
-        compare_tensors(folder, alone, "gradients", 1e-5, 1e-5, layout);
-        compare_tensors(folder, alone, "weights", 1e-4, 1e-5, layout);
+        compare_tensors(folder, alone, "gradients/gradients.safetensors", 1e-5, 1e-5, layout);
+        compare_tensors(folder, alone, "weights/model.safetensors", 1e-4, 1e-5, layout);
         /* every fourth as it was; the others in an adversarial order */
         snprintf(plan, sizeof plan, "%s/plan", folder);
         snprintf(options, sizeof options, "--shuffle-queues %d", i + 1);

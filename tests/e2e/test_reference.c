@@ -53,7 +53,7 @@ static void compare_gradients(const char *folder, const char *reference)
     char path[2 * E2E_PATH];
     const char *name;
     struct e2e_tensors ours, theirs;
-    snprintf(path, sizeof path, "%s/gradients/model.safetensors", folder);
+    snprintf(path, sizeof path, "%s/gradients/gradients.safetensors", folder);
     CU_ASSERT_FATAL(e2e_tensors_read(path, &ours));
     snprintf(path, sizeof path, "%s/expected.safetensors", reference);
     CU_ASSERT_FATAL(e2e_tensors_read(path, &theirs));
