@@ -151,14 +151,15 @@ elements: expr { $$ = ast_arg_add(A, (struct ast_arg_list){0}, NULL, AT(@1), $1)
 
 static int yyreport_syntax_error(const yypcontext_t *context, yyscan_t scanner, struct parse *parse)
 {
-    enum { EXPECTED_MAX = 6 };
+    enum { EXPECTED_MAX = 10 };
     yysymbol_kind_t kinds[EXPECTED_MAX];
     const char *expected[EXPECTED_MAX];
     (void)scanner;
     int n = yypcontext_expected_tokens(context, kinds, EXPECTED_MAX);
     int known = 0;
     for (int i = 0; i < n; i++)
-        expected[known++] = yysymbol_name(kinds[i]);
+        if (kinds[i] < YYSYMBOL_PLUS || kinds[i] > YYSYMBOL_DIVIDE) /* that a number could go on is of no help */
+            expected[known++] = yysymbol_name(kinds[i]);
     yysymbol_kind_t found = yypcontext_token(context);
     parse_error_token(parse, *yypcontext_location(context),
                       found == YYSYMBOL_YYEMPTY ? "nothing" : yysymbol_name(found), expected, known);

@@ -74,8 +74,9 @@ const struct env *check_let(struct check *c, const struct env *env, const struct
 bool check_takes(struct check *c, const struct word *row, const struct value *v, struct span name_span);
 /* a whole number in lo..hi of the row */
 bool check_number(struct check *c, const struct word *row, const struct value *v);
-void check_unknown(struct check *c, struct span at, const char *what, const char *name, const char *const *candidates,
-                   size_t n);
+/* returns the candidate that was probably meant, or NULL */
+const char *check_unknown(struct check *c, struct span at, const char *what, const char *name, const char *const *candidates,
+                          size_t n);
 void check_plan_only(struct check *c, struct span at, const char *what);
 /* count of a value that must be a whole number; false after an error */
 bool check_count(struct check *c, const struct value *v, const char *what, uint64_t lo, uint64_t hi, uint64_t *out);

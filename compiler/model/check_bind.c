@@ -28,6 +28,17 @@ static struct bound *bound_row(const struct binding *b, const char *name)
     return NULL;
 }
 
+/* A misspelt word counts as said, so that it is not also reported as missing. */
+static void mark_meant(struct binding *b, const char *name, struct span at)
+{
+    struct bound *meant = name ? bound_row(b, name) : NULL;
+    if (meant && !meant->set) {
+        meant->set = true;
+        meant->name_span = at;
+    }
+    b->bad = true;
+}
+
 static void bind_one(struct check *c, struct binding *b, struct bound *to, const struct env *env, const struct arg *a)
 {
     if (to->set) {
@@ -57,8 +68,8 @@ struct binding check_bind(struct check *c, enum scope scope, const struct value 
             named = true;
             to = bound_row(&b, a->name);
             if (!to)
-                check_unknown(c, a->name_span, arena_printf(c->arena, "argument of %s", callee), a->name, names,
-                              vocab_names(scope, names, ROWS_MAX));
+                mark_meant(&b, check_unknown(c, a->name_span, arena_printf(c->arena, "argument of %s", callee), a->name, names,
+                                             vocab_names(scope, names, ROWS_MAX)), a->name_span);
         } else if (named) {
             diag_error(c->diag, a->name_span, "position", "an argument by position can't follow one by name");
         } else if (position >= b.n) {
@@ -143,7 +154,7 @@ struct span bound_span(const struct binding *b, const char *name, struct span ot
 
 /* ---- statements ---- */
 
-static void unknown_statement(struct check *c, enum scope scope, const struct stmt *s)
+static void unknown_statement(struct check *c, enum scope scope, struct binding *b, const struct stmt *s)
 {
     static const enum scope blocks[] = {SCOPE_file, SCOPE_model, SCOPE_layer, SCOPE_moe, SCOPE_train, SCOPE_plan};
     const char *names[ROWS_MAX];
@@ -155,7 +166,7 @@ static void unknown_statement(struct check *c, enum scope scope, const struct st
                 diag_caret(c->diag, "it belongs in %s", vocab_title(blocks[i]));
                 return;
             }
-    check_unknown(c, s->word_span, "word", s->word, names, n);
+    mark_meant(b, check_unknown(c, s->word_span, "word", s->word, names, n), s->word_span);
 }
 
 bool check_one_item(struct check *c, const struct entry *e, struct value *v)
@@ -191,7 +202,7 @@ static void add_entry(struct check *c, enum scope scope, struct block *block, co
 {
     const struct word *row = vocab_find(scope, s->word);
     if (!row || (row->takes & TAKES_ARG)) {
-        unknown_statement(c, scope, s);
+        unknown_statement(c, scope, &block->words, s);
         block->words.bad = true;
         return;
     }

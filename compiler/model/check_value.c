@@ -159,20 +159,20 @@ const struct env *check_let(struct check *c, const struct env *env, const struct
     return inner;
 }
 
-void check_unknown(struct check *c, struct span at, const char *what, const char *name, const char *const *candidates,
-                   size_t n)
+const char *check_unknown(struct check *c, struct span at, const char *what, const char *name, const char *const *candidates,
+                          size_t n)
 {
     const char *hint = vocab_refused(name);
     if (hint) {
         diag_error(c->diag, at, "not-supported", "'%s' is not supported", name);
         diag_help(c->diag, "%s", hint);
-        return;
+        return NULL;
     }
     diag_error(c->diag, at, "unknown-word", "unknown %s '%s'", what, name);
     const char *near = diag_nearest(name, candidates, n);
     if (near) {
         diag_caret(c->diag, "did you mean '%s'?", near);
-        return;
+        return near;
     }
     struct strbuf list = {0};
     for (size_t i = 0; i < n; i++)
@@ -180,6 +180,7 @@ void check_unknown(struct check *c, struct span at, const char *what, const char
     if (n)
         diag_caret(c->diag, "one of %s", list.text);
     strbuf_free(&list);
+    return NULL;
 }
 
 void check_plan_only(struct check *c, struct span at, const char *what)

@@ -47,6 +47,8 @@ void parse_header(struct parse *p, const char *word, struct place word_at, const
 void parse_error_character(struct parse *p, struct place at, const char *text)
 {
     unsigned char c = (unsigned char)*text;
+    p->parens = 0;
+    p->recovering = true;
     if (c < 0x20 || c == 0x7f)
         diag_error(p->diag, parse_span(p, at), "character", "unexpected byte 0x%02x", c);
     else
@@ -55,6 +57,8 @@ void parse_error_character(struct parse *p, struct place at, const char *text)
 
 void parse_error_string(struct parse *p, struct place at)
 {
+    p->parens = 0;
+    p->recovering = true;
     diag_error(p->diag, parse_span(p, at), "string", "string without its closing '\"'");
 }
 
@@ -77,7 +81,8 @@ void parse_error_token(struct parse *p, struct place at, const char *found, cons
     struct span span = parse_span(p, at);
     if (span.length && p->source->text[at.start] == '\n')
         span.length = 1;
-    p->parens = 0; /* the rest of a broken call must not swallow the lines below */
+    p->parens = 0;
+    p->recovering = true;
     if (!p->header) {
         diag_error(p->diag, span, "no-header", "a model file starts with 'llmc 1'");
         return;
@@ -90,6 +95,14 @@ void parse_error_token(struct parse *p, struct place at, const char *found, cons
         diag_caret(p->diag, "there are no negative numbers");
     } else if (!strcmp(text, "=") && blank_before_call(p, at)) {
         diag_caret(p->diag, "help: write a call without a blank before '('");
+    } else if (n > 4) { /* at the start of a statement */
+        bool open = false;
+        for (int i = 0; i < n; i++)
+            open = open || !strcmp(expected[i], "'}'");
+        if (!strcmp(text, "}"))
+            diag_caret(p->diag, "no block is open here");
+        else if (open && !strcmp(found, "end of file"))
+            diag_caret(p->diag, "expected '}'");
     } else if (n) {
         struct strbuf list = {0};
         for (int i = 0; i < n; i++)

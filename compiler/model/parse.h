@@ -19,6 +19,7 @@ struct parse {
     const struct source *source;
     uint32_t offset;     /* of the next byte to scan */
     uint32_t parens;     /* open ( and [; newlines are blanks inside */
+    bool recovering;     /* from an error, to the end of the line */
     bool at_newline;     /* the last token was a newline, real or inserted */
     int start;           /* the token that is returned first, 0 when it has been: what to parse */
     bool header;         /* "llmc 1" has been read */

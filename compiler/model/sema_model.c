@@ -159,14 +159,12 @@ static void sema_predict(struct check *c, const struct entry *e, struct model *m
             m->predict_layer = sema_layer(c, b.entries[i].stmt, b.entries[i].env);
 }
 
-static const char *model_name(struct check *c, const struct stmt *s, const struct env *env)
+static const char *model_name(struct check *c, const struct stmt *s)
 {
     const struct item *item = s->items;
-    struct value v = {0};
-    if (item && !item->next && item->relop == RELOP_NONE)
-        v = item->expr->kind == EXPR_NAME ? (struct value){.kind = VALUE_NAME, .text = item->expr->text} : check_eval(c, env, item->expr);
-    if (v.kind == VALUE_NAME || (v.kind == VALUE_STRING && *v.text))
-        return v.text;
+    const struct expr *e = item && !item->next && item->relop == RELOP_NONE ? item->expr : NULL;
+    if (e && (e->kind == EXPR_NAME || e->kind == EXPR_STRING) && *e->text)
+        return e->text;
     diag_error(c->diag, item ? item->span : s->word_span, "form", "a model has one name");
     diag_caret(c->diag, "help: model my_model { ... }, or model \"my-model\" { ... }");
     return "model";
@@ -175,7 +173,7 @@ static const char *model_name(struct check *c, const struct stmt *s, const struc
 void sema_model(struct check *c, const struct stmt *s, const struct env *env)
 {
     struct model *m = &c->job->model;
-    m->name = model_name(c, s, env);
+    m->name = model_name(c, s);
     m->span = s->word_span;
     struct block b = check_block(c, SCOPE_model, s->block, env, s->word_span);
     m->vocab = bound_count(&b.words, "vocab");

@@ -323,9 +323,10 @@ static const char *layout_expand(struct arena *a, const char *s, size_t n, int d
             continue;
         }
         if (s[i] == '(') {
-            for (size_t open = 1; open && end < n; end++)
-                open += s[end] == '(' ? 1u : s[end] == ')' ? -1u : 0;
-            if (s[end - 1] != ')' || end == from + 1)
+            int open = 1;
+            for (; open && end < n; end++)
+                open += s[end] == '(' ? 1 : s[end] == ')' ? -1 : 0;
+            if (open)
                 return "'(' without ')'";
             inner = end - from - 2;
             from++;
