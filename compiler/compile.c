@@ -6,6 +6,15 @@
 #include "compiler/lower/lower.h"
 #include "compiler/place/place.h"
 
+#include <time.h>
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 static void progress(const struct compile_options *o, const char *pass)
 {
     if (o->progress)
@@ -55,4 +64,53 @@ struct plan *compile_decision(struct arena *a, struct job *job, struct topo *top
         return NULL;
     }
     return p;
+}
+
+static void does_not_fit(struct diag *d, const struct plan *p, uint64_t limit)
+{
+    uint64_t peak = compile_peak_bytes(p);
+    diag_error(d, p->job->wishes.memory_span, "no-plan", "nothing fits in %.2f GiB. Closest: %s needs %.2f GiB",
+               (double)limit / (1 << 30), "the best decision", (double)peak / (1 << 30));
+    diag_help(d, "allow recompute full, more stages (pp) or a higher zero");
+}
+
+enum status compile_job(struct arena *a, struct diag *d, struct job *job, struct topo *topo, const struct compile_options *o,
+                        struct plan **out, struct verdict **verdict)
+{
+    double start = now_s();
+    progress(o, "searching");
+    struct search_result *found = search(a, d, job, topo, o->top ? (uint32_t)o->top : 16, o->budget, true);
+    double seconds = now_s() - start;
+    if (diag_errors(d) || !found->ncandidates)
+        return STATUS_NO_PLAN;
+    struct plan *p = NULL;
+    uint64_t limit = 0;
+    for (uint32_t i = 0; i < found->ncandidates; i++) {
+        const char *why = "";
+        struct arena_mark mark = arena_mark(a);
+        p = compile_decision(a, job, topo, &found->candidates[i].decision, o, &why);
+        if (!p) {
+            diag_error(d, (struct span){0}, "bug", "the lowered step gets stuck: %s", why);
+            return STATUS_BUG;
+        }
+        limit = compile_memory_limit(job, topo, &p->decision);
+        if (compile_peak_bytes(p) <= limit)
+            break;
+        if (i + 1 == found->ncandidates) {
+            does_not_fit(d, p, limit);
+            plan_close(p);
+            return STATUS_NO_PLAN;
+        }
+        plan_close(p);
+        arena_reset(a, mark);
+    }
+    p->search_space = found->space;
+    p->search_evaluated = found->evaluated;
+    p->search_pruned = found->pruned;
+    p->search_gap = found->gap;
+    p->search_seconds = seconds;
+    progress(o, "");
+    *out = p;
+    (void)verdict;
+    return STATUS_OK;
 }

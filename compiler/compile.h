@@ -4,6 +4,8 @@
 /* All passes in order, from a checked job and cluster to a verified plan in memory. */
 
 #include "compiler/emit/plan.h"
+#include "compiler/search/search.h"
+#include "compiler/verify/verify.h"
 
 struct compile_options {
     uint64_t top, budget;
@@ -12,6 +14,11 @@ struct compile_options {
     bool unit;     /* unit costs instead of the cost model, for tests of schedules */
     struct cost_unit costs;
 };
+
+/* The best plan that fits.  STATUS_NO_PLAN after diagnostics when nothing satisfies the constraints; STATUS_BUG and the
+ * verdict when what was lowered does not verify. */
+enum status compile_job(struct arena *a, struct diag *d, struct job *job, struct topo *topo, const struct compile_options *o,
+                        struct plan **plan, struct verdict **verdict);
 
 /* The passes behind the search, for one decision: lower, order, place, simulate.  Not verified yet. */
 struct plan *compile_decision(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,

@@ -1,0 +1,247 @@
+/* llmc: the command line of the plan compiler.  One function per command; compile.c has the passes in order. */
+
+#include "compiler/compile.h"
+#include "compiler/inspect/show.h"
+#include "compiler/inspect/trace.h"
+#include "compiler/model/fmt.h"
+#include "compiler/model/sema.h"
+#include "compiler/model/vocab.h"
+#include "compiler/support/cli.h"
+#include "compiler/support/strbuf.h"
+#include "compiler/topology/topo.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define VERSION "0.1.0"
+
+struct context {
+    struct arena *arena;
+    struct diag *diag;
+    const struct options *options;
+    bool colour;
+};
+
+/* diagnostics to stderr, or as JSON to stdout; the status they imply */
+static enum status report(struct context *c, enum status status)
+{
+    if (c->options->json && diag_errors(c->diag))
+        diag_print_json(c->diag, stdout);
+    else
+        diag_print(c->diag, stderr, c->colour);
+    return status;
+}
+
+static enum status fail(enum status status, const char *message)
+{
+    fprintf(stderr, "llmc: %s\n", message);
+    return status;
+}
+
+static enum status read_inputs(struct context *c, struct job **job, struct topo **topo)
+{
+    const struct options *o = c->options;
+    uint32_t first = o->nargs - 2;
+    *job = job_read(c->arena, c->diag, o->args[first], o->sets, o->nsets);
+    *topo = topo_read(c->arena, c->diag, o->args[first + 1]);
+    return *job && *topo ? STATUS_OK : report(c, STATUS_INPUT);
+}
+
+static enum status command_plan(struct context *c)
+{
+    const struct options *o = c->options;
+    struct job *job;
+    struct topo *topo;
+    struct plan *p;
+    struct verdict *v = NULL;
+    char error[1024];
+    if (!o->output)
+        return fail(STATUS_USAGE, "plan wants -o DIR");
+    TRY(read_inputs(c, &job, &topo));
+    bool quiet = o->quiet || !isatty(STDERR_FILENO) || getenv("CI");
+    struct compile_options options = {.top = o->top, .budget = o->budget, .progress = !quiet};
+    enum status s = compile_job(c->arena, c->diag, job, topo, &options, &p, &v);
+    if (s != STATUS_OK)
+        return report(c, s);
+    p->nsets = o->nsets;
+    p->sets = o->sets;
+    s = plan_write(p, o->output, o->force, error, sizeof error);
+    if (s != STATUS_OK)
+        return fail(s, error);
+    report(c, STATUS_OK);
+    if (o->json) {
+        struct strbuf json = {0};
+        plan_json(p, true, &json);
+        fputs(json.text, stdout);
+        strbuf_free(&json);
+    } else {
+        struct show_options show = show_detect(stdout);
+        show_summary(p, stdout, &show);
+    }
+    plan_close(p);
+    return STATUS_OK;
+}
+
+/* read a plan folder and simulate it */
+static enum status open_plan(struct context *c, struct plan **p)
+{
+    char error[1024];
+    const char *why = "";
+    enum status s = plan_read(c->arena, c->options->args[0], p, error, sizeof error);
+    if (s != STATUS_OK)
+        return fail(s, error);
+    struct cost *cost = cost_new(c->arena, (*p)->job, (*p)->topo, &(*p)->decision);
+    (*p)->timeline = simulate(c->arena, cost, (const struct program *const *)(*p)->train, (*p)->nroles, &why);
+    return (*p)->timeline ? STATUS_OK : fail(STATUS_NO_PLAN, why);
+}
+
+static enum status command_show(struct context *c)
+{
+    const struct options *o = c->options;
+    struct plan *p;
+    const char *why = "";
+    uint32_t role;
+    TRY(open_plan(c, &p));
+    struct show_options show = show_detect(stdout);
+    show.json = o->json;
+    show.unicode = show.unicode && !o->ascii;
+    show.rank = o->rank == UINT32_MAX ? -1 : (int64_t)o->rank;
+    show.stage = o->stage_index == UINT32_MAX ? -1 : (int64_t)o->stage_index;
+    if (!show_role(c->arena, p, &show, &role, &why))
+        return fail(STATUS_USAGE, why);
+    void (*view)(const struct plan *, FILE *, const struct show_options *) =
+        o->memory ? show_memory : o->traffic ? show_traffic : o->timeline ? show_timeline : o->schedule ? show_schedule
+        : o->code ? show_code : show_summary;
+    view(p, stdout, &show);
+    plan_close(p);
+    return STATUS_OK;
+}
+
+static enum status close_output(FILE *f, const char *path)
+{
+    if (ferror(f) | fclose(f)) {
+        fprintf(stderr, "llmc: %s: %s\n", path, strerror(errno));
+        return STATUS_WORLD;
+    }
+    return STATUS_OK;
+}
+
+static enum status command_trace(struct context *c)
+{
+    const struct options *o = c->options;
+    struct plan *p;
+    uint32_t *ranks = NULL, nranks = 0;
+    const char *why = "";
+    if (!o->output)
+        return fail(STATUS_USAGE, "trace wants -o FILE");
+    TRY(open_plan(c, &p));
+    if (o->ranks && !trace_parse_ranks(c->arena, o->ranks, p->mesh.nranks, &ranks, &nranks, &why))
+        return fail(STATUS_USAGE, why);
+    FILE *f = strcmp(o->output, "-") ? fopen(o->output, "w") : stdout;
+    if (!f)
+        return fail(STATUS_WORLD, arena_printf(c->arena, "%s: %s", o->output, strerror(errno)));
+    trace_write(p, ranks, nranks, f);
+    plan_close(p);
+    return close_output(f, o->output);
+}
+
+static enum status command_topo(struct context *c)
+{
+    struct topo *t = topo_read(c->arena, c->diag, c->options->args[0]);
+    if (t && c->options->json)
+        topo_print_json(t, stdout);
+    else if (t)
+        topo_print(t, stdout);
+    return report(c, t ? STATUS_OK : STATUS_INPUT);
+}
+
+static enum status command_fmt(struct context *c)
+{
+    struct source *s = source_read(c->arena, c->diag, c->options->args[0], (size_t)1 << 20);
+    char *text = s ? fmt_text(c->arena, c->diag, s) : NULL;
+    if (text)
+        fputs(text, stdout);
+    return report(c, text ? STATUS_OK : STATUS_INPUT);
+}
+
+/* -d STAGE: ast, sched, asm */
+static enum status command_dump(struct context *c)
+{
+    const char *stage = c->options->args[0];
+    struct job *job;
+    struct topo *topo;
+    struct plan *p;
+    struct verdict *v = NULL;
+    TRY(read_inputs(c, &job, &topo));
+    if (!strcmp(stage, "ast")) {
+        fputs(fmt_text(c->arena, c->diag, (struct source *)job->source), stdout);
+        return STATUS_OK;
+    }
+    if (strcmp(stage, "sched") && strcmp(stage, "asm"))
+        return fail(STATUS_USAGE, "the stages are ast, sched, asm");
+    enum status s = compile_job(c->arena, c->diag, job, topo, &(struct compile_options){0}, &p, &v);
+    if (s != STATUS_OK)
+        return report(c, s);
+    struct show_options show = {.rank = c->options->rank == UINT32_MAX ? -1 : (int64_t)c->options->rank, .stage = -1};
+    if (!strcmp(stage, "sched"))
+        schedule_print(schedule_new(c->arena, &p->decision), stdout);
+    else
+        show_code(p, stdout, &show);
+    plan_close(p);
+    return STATUS_OK;
+}
+
+static enum status command_version(struct context *c)
+{
+    (void)c;
+    puts("llmc " VERSION "\nLicence: see LICENSE in the source; no warranty, to the extent permitted by law.");
+    return STATUS_OK;
+}
+
+static enum status command_help(struct context *c)
+{
+    const char *topic = c->options->nargs ? c->options->args[0] : NULL;
+    if (topic && !strcmp(topic, "language")) {
+        help_language(stdout);
+        return STATUS_OK;
+    }
+    if (topic && !cli_known(topic))
+        return fail(STATUS_USAGE, arena_printf(c->arena, "no command is called '%s'; see 'llmc help'", topic));
+    cli_help(stdout, topic);
+    return STATUS_OK;
+}
+
+static const struct {
+    const char *name;
+    enum status (*run)(struct context *c);
+} commands[] = {
+    {"plan", command_plan},   {"show", command_show},
+    {"trace", command_trace}, {"topo show", command_topo},    {"fmt", command_fmt},
+    {"dump", command_dump},         {"version", command_version}, {"help", command_help},
+};
+
+int main(int argc, char **argv)
+{
+    struct options o;
+    if (!cli_parse(argc, argv, &o))
+        return STATUS_USAGE;
+    const char *no_colour = getenv("NO_COLOR"), *term = getenv("TERM");
+    struct context c = {.arena = arena_new(), .options = &o};
+    c.diag = diag_new(c.arena);
+    c.colour = isatty(STDERR_FILENO) && !(no_colour && *no_colour) && !(term && !strcmp(term, "dumb"));
+    enum status s = STATUS_USAGE;
+    if (o.version)
+        s = command_version(&c);
+    else if (o.help || !o.command)
+        cli_help(o.help ? stdout : stderr, o.command), s = o.help ? STATUS_OK : STATUS_USAGE;
+    else
+        for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+            if (!strcmp(commands[i].name, o.command))
+                s = commands[i].run(&c);
+    if (fflush(stdout) && s == STATUS_OK)
+        s = fail(STATUS_WORLD, strerror(errno));
+    arena_free(c.arena);
+    return (int)s;
+}
