@@ -400,7 +400,7 @@ static enum status check_insn(struct check *c, uint32_t i)
         return insn_fault(c, i, "its action is not a letter");
     TRY(check_operands(c, i, row));
     TRY(check_attrs(c, i, row));
-    struct binding b = {.attr = p->attrs + in->attr};
+    struct binding b = {.attr = row->info->nattrs ? p->attrs + in->attr : NULL};
     for (uint8_t k = 0; k < row->info->nattrs; k++)
         if (row->info->attr[k].kind == ATTR_GROUP)
             b.group_size = (uint64_t)p->slots[b.attr[k].slot].most;

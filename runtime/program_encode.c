@@ -157,17 +157,20 @@ static void write_tensor(struct bytes *b, const struct tensor *t)
 
 static void write_tables(const struct program *p, struct bytes *b)
 {
-    for (const struct slot *s = p->slots, *end = s + p->nslots; s < end; s++) {
+    for (uint32_t i = 0; i < p->nslots; i++) {
+        const struct slot *s = &p->slots[i];
         bytes_text(b, s->name, sizeof s->name);
         bytes_number(b, s->kind);
         bytes_number(b, s->arg);
         bytes_signed(b, s->most);
     }
-    for (const struct ring *r = p->rings, *end = r + p->nrings; r < end; r++) {
+    for (uint32_t i = 0; i < p->nrings; i++) {
+        const struct ring *r = &p->rings[i];
         bytes_text(b, r->name, sizeof r->name);
         bytes_number(b, r->depth);
     }
-    for (const struct buffer *u = p->buffers, *end = u + p->nbuffers; u < end; u++) {
+    for (uint32_t i = 0; i < p->nbuffers; i++) {
+        const struct buffer *u = &p->buffers[i];
         bytes_text(b, u->name, sizeof u->name);
         bytes_number(b, u->kind);
         bytes_number(b, u->dtype);
@@ -178,15 +181,16 @@ static void write_tables(const struct program *p, struct bytes *b)
         write_optional(b, u->bucket);
         write_optional(b, u->shard_slot);
     }
-    for (const struct bucket *u = p->buckets, *end = u + p->nbuckets; u < end; u++) {
+    for (uint32_t i = 0; i < p->nbuckets; i++) {
+        const struct bucket *u = &p->buckets[i];
         bytes_text(b, u->name, sizeof u->name);
         bytes_number(b, u->elements);
         bytes_number(b, u->ntensors);
         bytes_number(b, u->decay);
         write_optional(b, u->count_slot);
     }
-    for (const struct tensor *t = p->tensors, *end = t + p->ntensors; t < end; t++)
-        write_tensor(b, t);
+    for (uint32_t i = 0; i < p->ntensors; i++)
+        write_tensor(b, &p->tensors[i]);
 }
 
 /* room for the symbols of a run with n operands */

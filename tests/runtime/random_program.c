@@ -2,6 +2,7 @@
  * and again for further microbatches and layers, with other ring slots and fresh waits, as a lowering would.  Shapes
  * follow from isa.def alone: every name in a row gets a value, values that relations bind are made to fit. */
 
+#include "runtime/hash.h"
 #include "tests/runtime/random_program.h"
 
 #include <stdlib.h>
@@ -362,4 +363,34 @@ struct program *layered_program(uint32_t layers, uint32_t microbatches)
             add_layer(&l, false, k, m);
     }
     return l.p;
+}
+
+static void put_u64(uint8_t *to, uint64_t v)
+{
+    for (int i = 0; i < 8; i++)
+        to[i] = (uint8_t)(v >> 8 * i);
+}
+
+/* the layout of runtime/program_bytes.h, written down a second time */
+void repair_file(uint8_t *file, size_t n, uint64_t fingerprint)
+{
+    if (n < 32)
+        return;
+    size_t sections = file[12], head = 32 + 16 * sections, at = head + 8;
+    if (file[13] || file[14] || file[15] || n < at)
+        return;
+    put_u64(file + 16, n);
+    put_u64(file + 24, fingerprint);
+    for (size_t i = 0; i < sections; i++) {
+        uint8_t *entry = file + 32 + 16 * i;
+        uint64_t length = 0;
+        for (int k = 8; k-- > 0;)
+            length = length << 8 | entry[k];
+        if (length > n - at || i + 1 == sections)
+            length = n - at;
+        put_u64(entry, length);
+        put_u64(entry + 8, hash64(file + at, (size_t)length, i));
+        at += (size_t)length;
+    }
+    put_u64(file + head, hash64(file, head, 0));
 }

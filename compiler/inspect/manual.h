@@ -1,0 +1,17 @@
+#ifndef LLMC_MANUAL_H
+#define LLMC_MANUAL_H
+
+/* `llmc isa`: the instruction set's manual, made from the table alone. */
+
+#include <stdbool.h>
+#include <stdio.h>
+
+/* All instructions, or those whose name contains filter (letter case ignored); NULL = all.
+ * false: there is none, and nothing was printed. */
+bool manual_isa(FILE *out, const char *filter);
+
+/* {"fingerprint": "...", "instructions": [{"name", "number", "queue", "unit", "meaning",
+ *   "operands": [{"name", "mark", "optional", "dtype", "rows", "cols"}], "attributes": [{"name", "kind"}]}]} */
+bool manual_isa_json(FILE *out, const char *filter);
+
+#endif
