@@ -35,9 +35,9 @@ static int compare_candidates(const struct searching *s, const struct candidate 
         return a < b ? -1 : 1;
     const struct decision *p = &x->decision, *q = &y->decision;
     const uint32_t u[] = {p->gpus_used, p->tp, p->cp, p->pp, p->ep, p->etp, p->zero, p->vpp, p->recompute, p->microbatch,
-                          p->schedule, p->sp, p->context, p->order[2]};
+                          p->schedule == SCHED_GPIPE ? NSCHEDULES : p->schedule, p->sp, p->context, p->order[2]};
     const uint32_t v[] = {q->gpus_used, q->tp, q->cp, q->pp, q->ep, q->etp, q->zero, q->vpp, q->recompute, q->microbatch,
-                          q->schedule, q->sp, q->context, q->order[2]};
+                          q->schedule == SCHED_GPIPE ? NSCHEDULES : q->schedule, q->sp, q->context, q->order[2]};
     for (size_t i = 0; i < ARRAY_LEN(u); i++)
         if (u[i] != v[i])
             return u[i] < v[i] ? -1 : 1;
@@ -159,14 +159,14 @@ static void evaluate(struct searching *s, struct cost *c, struct search_shape *h
         keep_candidate(s, &x);
 }
 
-static bool schedule_takes(const struct decision *d)
+static bool schedule_takes(const struct searching *s, const struct decision *d)
 {
     bool v_shape = cost_v_placement(d->schedule);
     bool looped = d->schedule == SCHED_INTERLEAVED || d->schedule == SCHED_COMBINED_1F1B;
     if (v_shape || looped ? d->vpp < 2 || d->pp < 2 || (v_shape && d->vpp != 2) : d->vpp != 1)
         return false;
-    if (d->pp == 1) /* all the same without a pipeline; gradients are accumulated microbatch by microbatch */
-        return d->schedule == SCHED_1F1B || d->schedule == SCHED_GPIPE;
+    if (d->pp == 1) /* 1f1b alternates F and B; without a pipeline the others are no different or keep more */
+        return d->schedule == s->space.schedules[0];
     if (d->schedule == SCHED_DUALPIPE)
         return d->pp % 2 == 0 && d->microbatches >= 2 * d->pp;
     if (looped && d->schedule_group && (d->schedule_group < d->pp || d->schedule_group > d->microbatches))
@@ -207,7 +207,7 @@ static void evaluate_family(struct searching *s, const struct family *f)
                 for (uint32_t k = 0; k < s->space.nschedules; k++) {
                     d.schedule = s->space.schedules[k];
                     d.schedule_group = d.vpp > 1 ? s->space.groups[k] : 0;
-                    if (!schedule_takes(&d))
+                    if (!schedule_takes(s, &d))
                         continue;
                     s->result->space++;
                     evaluate(s, &c, f->shape, &d);
