@@ -65,12 +65,14 @@ static bool compare_counts(struct compare *c)
     for (uint32_t i = 0; i < type->nnics; i++)
         nics += type->nics[i].count;
     if (c->ngpus && gpus && gpus->valid && c->ngpus != type->gpus) {
-        diag_error(c->w->diag, c->dump_at, "dump-mismatch", "the dump has %u GPUs, but the node type has %u", c->ngpus, type->gpus);
+        diag_error(c->w->diag, c->dump_at, "dump-mismatch", "the dump has %u GPU%s, but the node type has %u", c->ngpus,
+                   c->ngpus > 1 ? "s" : "", type->gpus);
         diag_note(c->w->diag, gpus->at, "gpus");
         agree = false;
     }
     if (c->nnics && nic && nics && c->nnics != nics) {
-        diag_error(c->w->diag, c->dump_at, "dump-mismatch", "the dump has %u NICs, but the node type has %u", c->nnics, nics);
+        diag_error(c->w->diag, c->dump_at, "dump-mismatch", "the dump has %u NIC%s, but the node type has %u", c->nnics,
+                   c->nnics > 1 ? "s" : "", nics);
         diag_note(c->w->diag, nic->at, "<nic>");
         agree = false;
     }

@@ -52,6 +52,8 @@ static bool list_nodes(struct walk *w, const struct xml_element *e, uint32_t typ
     const struct xml_attr *names = xml_attr(e, "names"), *count = xml_attr(e, "count");
     struct hostlist_error error;
     if (!names && !count) {
+        if (e->nattrs > 1) /* misspelt, and reported so */
+            return false;
         diag_error(w->diag, e->at, "missing-attribute", "<nodes> needs count or names");
         diag_caret(w->diag, "such as count=\"16\" or names=\"gpu[001-016]\"");
         return false;
@@ -131,7 +133,7 @@ void walk_nodes(struct walk *w)
         t->nnodes = (uint32_t)nodes.n;
         enter_nodes(w, e, from);
     }
-    for (uint32_t i = 0; i < t->ntypes && t->nnodes; i++)
+    for (uint32_t i = 0; i < t->ntypes && t->nnodes && !diag_errors(w->diag); i++)
         if (!counts[i] && *t->types[i].id)
             diag_warning(w->diag, t->types[i].span, "unused-type", "no node is of type '%s'", t->types[i].id);
     uint32_t domains = 0;

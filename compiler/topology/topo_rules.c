@@ -306,8 +306,11 @@ static void check_value(struct arena *a, struct diag *d, const struct attr_rule 
     case VALUE_SPAN:
         v->integer = UINT64_MAX;
         v->valid = !strcmp(v->value, "all");
+        if (v->valid)
+            return;
+        check_count(d, v, TOPO_NODES_MAX);
         if (!v->valid)
-            check_count(d, v, TOPO_NODES_MAX);
+            diag_caret(d, "a number of nodes, or all");
         return;
     case VALUE_WORD:
         check_word(a, d, rule, v);
@@ -327,14 +330,28 @@ static void check_value(struct arena *a, struct diag *d, const struct attr_rule 
 
 /* ---- one element ---- */
 
-static void unknown_attribute(struct diag *d, const struct xml_element *e, const struct element_rule *rule,
-                              const struct xml_attr *v)
+static const struct attr_rule *find_attr(const struct element_rule *rule, const char *name)
 {
-    const char *names[ATTRS_MAX], *near;
+    for (size_t k = 0; k < rule->nattrs; k++)
+        if (!strcmp(rule->attrs[k].name, name))
+            return &rule->attrs[k];
+    return NULL;
+}
+
+/* what an unknown attribute was probably meant to be called, or NULL */
+static const char *meant_attr(const struct element_rule *rule, const struct xml_attr *v)
+{
+    const char *names[ATTRS_MAX];
     size_t n = rule->nattrs < ATTRS_MAX ? rule->nattrs : ATTRS_MAX;
     for (size_t i = 0; i < n; i++)
         names[i] = rule->attrs[i].name;
-    near = diag_nearest(v->name, names, n);
+    return diag_nearest(v->name, names, n);
+}
+
+static void unknown_attribute(struct diag *d, const struct xml_element *e, const struct element_rule *rule,
+                              const struct xml_attr *v)
+{
+    const char *near = meant_attr(rule, v);
     diag_error(d, v->name_at, "unknown-attribute", "unknown attribute '%.64s' of <%s>", v->name, e->name);
     if (near)
         diag_caret(d, "did you mean '%s'?", near);
@@ -342,25 +359,33 @@ static void unknown_attribute(struct diag *d, const struct xml_element *e, const
         diag_help(d, "leave out NICs for storage; list only those that training uses");
 }
 
+/* A required attribute that is there under a misspelt name is not reported as missing too. */
+static void check_missing(struct diag *d, const struct xml_element *e, const struct element_rule *rule,
+                          const struct attr_rule *want)
+{
+    for (uint32_t i = 0; i < e->nattrs; i++) {
+        const char *name = e->attrs[i].name;
+        if (!find_attr(rule, name) && meant_attr(rule, &e->attrs[i]))
+            name = meant_attr(rule, &e->attrs[i]);
+        if (!strcmp(name, want->name))
+            return;
+    }
+    diag_error(d, e->at, "missing-attribute", "<%s> lacks %s", e->name, want->name);
+    diag_caret(d, "add %s=\"%s\"", want->name, want->example ? want->example : want->words[0]);
+}
+
 static void check_attributes(struct arena *a, struct diag *d, struct xml_element *e, const struct element_rule *rule)
 {
     for (uint32_t i = 0; i < e->nattrs; i++) {
-        const struct attr_rule *found = NULL;
-        for (size_t k = 0; k < rule->nattrs && !found; k++)
-            if (!strcmp(rule->attrs[k].name, e->attrs[i].name))
-                found = &rule->attrs[k];
+        const struct attr_rule *found = find_attr(rule, e->attrs[i].name);
         if (found)
             check_value(a, d, found, &e->attrs[i]);
         else
             unknown_attribute(d, e, rule, &e->attrs[i]);
     }
-    for (size_t k = 0; k < rule->nattrs; k++) {
-        const struct attr_rule *want = &rule->attrs[k];
-        if (!want->required || topo_attr_given(e, want->name))
-            continue;
-        diag_error(d, e->at, "missing-attribute", "<%s> lacks %s", e->name, want->name);
-        diag_caret(d, "add %s=\"%s\"", want->name, want->example ? want->example : want->words[0]);
-    }
+    for (size_t k = 0; k < rule->nattrs; k++)
+        if (rule->attrs[k].required)
+            check_missing(d, e, rule, &rule->attrs[k]);
     if (e->text.length)
         diag_error(d, e->text, "stray-text", "text does not belong in <%s>", e->name);
 }

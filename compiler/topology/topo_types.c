@@ -320,6 +320,9 @@ bool walk_type(struct walk *w, const struct xml_element *e, const char *attribut
         }
         names[i] = t->types[i].id;
     }
+    for (uint32_t i = 0; i < t->ntypes; i++)
+        if (!*t->types[i].id) /* a type whose id was refused: perhaps that one */
+            return false;
     const char *near_name = diag_nearest(id, names, t->ntypes);
     diag_error(w->diag, xml_attr(e, attribute)->at, "unknown-type", "there is no node type '%s'", id);
     if (near_name)

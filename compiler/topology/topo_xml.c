@@ -51,6 +51,15 @@ static size_t reached(const struct reader *r)
     return at < r->source->size ? at : r->source->size;
 }
 
+/* from the nearest `mark` before the parser to where it stands: the tag or reference it is in */
+static struct span back_to(const struct reader *r, char mark)
+{
+    size_t end = reached(r), from = end;
+    while (from > 0 && r->source->text[from] != mark)
+        from--;
+    return at_bytes(r, from, end - from);
+}
+
 /* After the first failure nothing more is reported: the rest of a broken file only repeats it. */
 static bool fail_first(struct reader *r)
 {
@@ -158,7 +167,7 @@ static void link_element(struct reader *r, struct xml_element *e)
 /* limits and namespaces; false after an error */
 static bool may_start(struct reader *r, const char *name, bool namespaced, int nattrs)
 {
-    struct span at = at_bytes(r, reached(r), 0);
+    struct span at = back_to(r, '<');
     if (namespaced)
         diag_error(r->diag, at, "xml-namespace", "<%s>: namespaces are not used here", name);
     else if (r->depth >= XML_DEPTH_MAX)
@@ -237,10 +246,7 @@ static void on_doctype(void *user, const xmlChar *name, const xmlChar *external,
     struct reader *r = ((xmlParserCtxtPtr)user)->_private;
     (void)name, (void)external, (void)system;
     if (fail_first(r)) {
-        size_t at = reached(r);
-        while (at > 0 && r->source->text[at] != '<')
-            at--;
-        diag_error(r->diag, at_bytes(r, at, strlen("<!DOCTYPE")), "xml-doctype", "a DOCTYPE is not accepted");
+        diag_error(r->diag, at_bytes(r, back_to(r, '<').start, strlen("<!DOCTYPE")), "xml-doctype", "a DOCTYPE is not accepted");
         diag_help(r->diag, "delete the line; entities and document types are never read");
     }
     stop(r);
@@ -249,12 +255,14 @@ static void on_doctype(void *user, const xmlChar *name, const xmlChar *external,
 static void on_document(void *user)
 {
     struct reader *r = ((xmlParserCtxtPtr)user)->_private;
-    const char *encoding = text_of(r->ctxt->encoding);
-    if (!encoding || !xmlStrcasecmp(r->ctxt->encoding, (const xmlChar *)"UTF-8") ||
-        !xmlStrcasecmp(r->ctxt->encoding, (const xmlChar *)"US-ASCII"))
+    const xmlChar *encoding = r->ctxt->encoding; /* UTF-8 is noted here, others with the input */
+    if (!encoding && r->ctxt->input)
+        encoding = r->ctxt->input->encoding;
+    if (!encoding || !xmlStrcasecmp(encoding, (const xmlChar *)"UTF-8") ||
+        !xmlStrcasecmp(encoding, (const xmlChar *)"US-ASCII"))
         return;
     if (fail_first(r)) {
-        diag_error(r->diag, at_bytes(r, 0, 0), "xml-encoding", "the encoding '%s' is not accepted", encoding);
+        diag_error(r->diag, at_bytes(r, 0, 0), "xml-encoding", "the encoding '%s' is not accepted", text_of(encoding));
         diag_help(r->diag, "save the file as UTF-8 and write encoding=\"UTF-8\"");
     }
     stop(r);
@@ -273,7 +281,7 @@ static void say_malformed(struct reader *r, const xmlError *error)
         diag_error(r->diag, at, "xml-malformed", "something follows the end of the document");
         return;
     case XML_ERR_TAG_NAME_MISMATCH:
-        diag_error(r->diag, at, "xml-malformed", "this end tag does not close <%s>", open);
+        diag_error(r->diag, back_to(r, '<'), "xml-malformed", "this end tag does not close <%s>", open);
         diag_note(r->diag, r->open ? r->open->at : at, "<%s> is open", open);
         return;
     case XML_ERR_TAG_NOT_FINISHED:
@@ -291,13 +299,25 @@ static void say_malformed(struct reader *r, const xmlError *error)
         return;
     case XML_ERR_LT_IN_ATTRIBUTE:
         diag_error(r->diag, at, "xml-malformed", "'<' inside an attribute's value: is a closing quote missing?");
+        if (at.start > 0) {
+            size_t from = at.start - 1;
+            while (from > 0 && r->source->text[from] != '<')
+                from--;
+            diag_note(r->diag, at_bytes(r, from, 1), "the tag that is still open");
+        }
         return;
     case XML_ERR_SPACE_REQUIRED:
         diag_error(r->diag, at, "xml-malformed", "a blank is missing between two attributes");
         return;
+    case XML_ERR_UNSUPPORTED_ENCODING:
+    case XML_ERR_INVALID_ENCODING:
+    case XML_ERR_UNKNOWN_ENCODING:
+        diag_error(r->diag, at, "xml-encoding", "this encoding is not accepted");
+        diag_help(r->diag, "save the file as UTF-8 and write encoding=\"UTF-8\"");
+        return;
     case XML_ERR_UNDECLARED_ENTITY:
     case XML_WAR_UNDECLARED_ENTITY:
-        diag_error(r->diag, at, "xml-malformed", "the entity '&%s;' is unknown", error->str1 ? error->str1 : "");
+        diag_error(r->diag, back_to(r, '&'), "xml-malformed", "the entity '&%s;' is unknown", error->str1 ? error->str1 : "");
         return;
     default:
         diag_error(r->diag, at, "xml-malformed", "not well-formed XML: %.*s",
