@@ -1,7 +1,7 @@
 /* Reading XML safely: libxml2's SAX2 callbacks build our own tree.
  *
- * The text is in memory before any parser sees it.  DOCTYPE, namespaces, other encodings, depth and counts are refused
- * as soon as they appear; entity substitution, DTDs, XInclude, catalogues, the network and libxml2's "huge" and
+ * The text is in memory, and known to be UTF-8, before any parser sees it.  DOCTYPE, namespaces, depth and counts are
+ * refused as soon as they appear; entity substitution, DTDs, XInclude, catalogues, the network and libxml2's "huge" and
  * "recover" modes are never enabled.  libxml2 prints nothing: its errors arrive here and are put in our words.
  *
  * Positions: in startElementNs the parser stands right behind the last attribute, at byte consumed + (cur - base).
@@ -17,6 +17,7 @@
 #include <libxml/xmlerror.h>
 
 #include <string.h>
+#include <strings.h>
 
 struct reader {
     struct arena *arena;
@@ -252,22 +253,6 @@ static void on_doctype(void *user, const xmlChar *name, const xmlChar *external,
     stop(r);
 }
 
-static void on_document(void *user)
-{
-    struct reader *r = ((xmlParserCtxtPtr)user)->_private;
-    const xmlChar *encoding = r->ctxt->encoding; /* UTF-8 is noted here, others with the input */
-    if (!encoding && r->ctxt->input)
-        encoding = r->ctxt->input->encoding;
-    if (!encoding || !xmlStrcasecmp(encoding, (const xmlChar *)"UTF-8") ||
-        !xmlStrcasecmp(encoding, (const xmlChar *)"US-ASCII"))
-        return;
-    if (fail_first(r)) {
-        diag_error(r->diag, at_bytes(r, 0, 0), "xml-encoding", "the encoding '%s' is not accepted", text_of(encoding));
-        diag_help(r->diag, "save the file as UTF-8 and write encoding=\"UTF-8\"");
-    }
-    stop(r);
-}
-
 /* libxml2's complaints that people meet, in our words; the others keep libxml2's. */
 static void say_malformed(struct reader *r, const xmlError *error)
 {
@@ -308,12 +293,6 @@ static void say_malformed(struct reader *r, const xmlError *error)
         return;
     case XML_ERR_SPACE_REQUIRED:
         diag_error(r->diag, at, "xml-malformed", "a blank is missing between two attributes");
-        return;
-    case XML_ERR_UNSUPPORTED_ENCODING:
-    case XML_ERR_INVALID_ENCODING:
-    case XML_ERR_UNKNOWN_ENCODING:
-        diag_error(r->diag, at, "xml-encoding", "this encoding is not accepted");
-        diag_help(r->diag, "save the file as UTF-8 and write encoding=\"UTF-8\"");
         return;
     case XML_ERR_UNDECLARED_ENTITY:
     case XML_WAR_UNDECLARED_ENTITY:
@@ -364,13 +343,36 @@ static bool check_utf8(struct diag *d, const struct source *s)
     return true;
 }
 
+/* The encoding that the XML declaration states, if any, must be UTF-8; the parser is told to ignore it. */
+static bool check_declaration(struct diag *d, const struct source *s)
+{
+    const char *text = s->text, *end = text + s->size;
+    size_t from = s->size >= 3 && !memcmp(text, "\xef\xbb\xbf", 3) ? 3 : 0;
+    if (s->size - from < 6 || memcmp(text + from, "<?xml", 5) != 0 || !is_blank(text[from + 5]))
+        return true;
+    const char *stop = memchr(text + from, '>', s->size - from);
+    const char *word = memmem(text + from, (size_t)((stop ? stop : end) - text) - from, "encoding", 8);
+    if (!word)
+        return true;
+    size_t i = skip_blank(text, (size_t)(word - text) + 8, s->size);
+    i = i < s->size && text[i] == '=' ? skip_blank(text, i + 1, s->size) : s->size;
+    if (i >= s->size || (text[i] != '"' && text[i] != '\''))
+        return true; /* malformed: the parser will say so */
+    size_t n = strcspn(text + i + 1, (char[]){text[i], '>', 0});
+    if ((n == 5 && !strncasecmp(text + i + 1, "UTF-8", 5)) || (n == 8 && !strncasecmp(text + i + 1, "US-ASCII", 8)))
+        return true;
+    diag_error(d, (struct span){s, (uint32_t)i + 1, (uint32_t)n}, "xml-encoding", "this encoding is not accepted");
+    diag_help(d, "save the file as UTF-8 and write encoding=\"UTF-8\"");
+    return false;
+}
+
 struct xml_element *xml_parse(struct arena *a, struct diag *d, const struct source *s)
 {
     if (s->size > INT32_MAX) {
         diag_error(d, (struct span){s, 0, 0}, "xml-limit", "the file is too large");
         return NULL;
     }
-    if (!check_utf8(d, s))
+    if (!check_utf8(d, s) || !check_declaration(d, s))
         return NULL;
     xmlInitParser();
     xmlSetExternalEntityLoader(load_nothing);
@@ -384,7 +386,6 @@ struct xml_element *xml_parse(struct arena *a, struct diag *d, const struct sour
     r.ctxt->_private = &r;
     *r.ctxt->sax = (xmlSAXHandler){
         .initialized = XML_SAX2_MAGIC,
-        .startDocument = on_document,
         .internalSubset = on_doctype,
         .startElementNs = on_start,
         .endElementNs = on_end,
@@ -393,7 +394,8 @@ struct xml_element *xml_parse(struct arena *a, struct diag *d, const struct sour
         .cdataBlock = on_text,
         .serror = on_error,
     };
-    xmlDocPtr doc = xmlCtxtReadMemory(r.ctxt, s->text, (int)s->size, NULL, NULL, XML_PARSE_NONET | XML_PARSE_BIG_LINES);
+    xmlDocPtr doc = xmlCtxtReadMemory(r.ctxt, s->text, (int)s->size, NULL, NULL,
+                                      XML_PARSE_NONET | XML_PARSE_BIG_LINES | XML_PARSE_IGNORE_ENC);
     xmlFreeDoc(doc);
     if (!r.ctxt->wellFormed && fail_first(&r))
         diag_error(d, at_bytes(&r, reached(&r), 0), "xml-malformed", "not well-formed XML");
