@@ -267,7 +267,7 @@ static void note_port(struct reader *r, const struct xml_element *pci)
 {
     const char *speed = text(pci, "link_speed");
     unsigned lane = lane_of(speed);
-    if (*speed && lane != lane_of_nccl(speed) && !r->nspelling++)
+    if (lane && lane != lane_of_nccl(speed) && !r->nspelling++)
         r->first_spelling = pci;
     double fastest = 0;
     for (const struct xml_element *x = pci->child; x; x = x->next)

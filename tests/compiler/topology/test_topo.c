@@ -1,0 +1,421 @@
+/* Resolved clusters: the shipped files, levels and bandwidths, domains, groups, spares, degraded nodes, measurements,
+ * warnings, the printed view. */
+
+#include "compiler/topology/topo.h"
+
+#include "compiler/support/vec.h"
+
+#include <CUnit/CUnit.h>
+#include <dirent.h>
+#include <libxml/relaxng.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GB 1e9
+
+static bool near(double a, double b)
+{
+    return fabs(a - b) <= 1e-9 * fabs(b);
+}
+
+/* a cluster from memory; its diagnostics go to *said */
+static struct topo *parse(struct arena *a, const char *text, const char **said)
+{
+    struct source *s = ARENA_NEW(a, struct source);
+    struct diag *d = diag_new(a);
+    *s = (struct source){.name = "c.xml", .text = text, .size = strlen(text)};
+    struct topo *t = topo_parse(a, d, s, NULL);
+    char *out = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&out, &size);
+    diag_print(d, f, false);
+    fclose(f);
+    if (said)
+        *said = arena_strndup(a, out, size);
+    else if (!t)
+        printf("\n%s", out);
+    free(out);
+    return t;
+}
+
+#define HGX                                                                                                            \
+    "<node-type id='hgx' gpus='8'><gpu model='H100-SXM'/><scale-up kind='nvswitch' bandwidth='450GB/s'/>"              \
+    "<nic count='8' bandwidth='400Gb/s'/></node-type>"
+
+static struct topo *fabric(struct arena *a, const char *rest)
+{
+    struct topo *t = parse(a, arena_printf(a, "<cluster version='1'>" HGX "%s</cluster>", rest), NULL);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+    return t;
+}
+
+/* ---- shipped files ---- */
+
+static int is_xml(const struct dirent *e)
+{
+    const char *dot = strrchr(e->d_name, '.');
+    return dot && !strcmp(dot, ".xml");
+}
+
+static void test_shipped(void)
+{
+    static const struct {
+        const char *file;
+        uint32_t nodes;
+        uint64_t gpus, usable;
+        double level_gb_s[4]; /* 0 = no such level */
+    } want[] = {
+        {"a100-1024", 128, 1024, 1024, {300, 25, 25, 0}},
+        {"cpu8", 1, 8, 8, {2, 0, 0, 0}},
+        {"dgx-a100-superpod", 140, 1120, 1120, {300, 25, 25, 0}},
+        {"dgx-h100-superpod", 127, 1016, 1016, {450, 50, 50, 0}},
+        {"gb200-nvl72", 144, 576, 576, {900, 50, 0, 0}},
+        {"h100x8", 1, 8, 8, {450, 0, 0, 0}},
+        {"h200x1", 1, 1, 1, {55, 0, 0, 0}},
+        {"h800-2048", 256, 2048, 2048, {200, 50, 50, 0}},
+        {"meta-24k-roce", 3072, 24576, 24064, {450, 50, 50, 50.0 / 7}},
+        {"tpu-v5p", 1024, 4096, 4096, {200, 200, 0, 0}},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(want); i++) {
+        struct arena *a = arena_new();
+        struct diag *d = diag_new(a);
+        struct topo *t = topo_read(a, d, arena_printf(a, "topologies/%s.xml", want[i].file));
+        diag_print(d, stdout, false);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+        CU_ASSERT_EQUAL(diag_warnings(d), 0);
+        CU_ASSERT(t->nnodes == want[i].nodes && t->gpus == want[i].gpus && t->usable_gpus == want[i].usable);
+        for (uint32_t k = 0; k <= t->ntiers; k++)
+            CU_ASSERT(near(topo_level_bytes_s(t, 0, k), want[i].level_gb_s[k] * GB));
+        arena_free(a);
+    }
+}
+
+static void ignore_message(void *user, const char *format, ...)
+{
+    (void)user, (void)format;
+}
+
+/* every shipped file against the schema, which is itself thereby tested */
+static void test_schema(void)
+{
+    struct arena *kept = arena_new();
+    struct source *rng = source_read(kept, diag_new(kept), "topologies/cluster.rng", (size_t)1 << 20);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(rng);
+    xmlRelaxNGParserCtxtPtr parser = xmlRelaxNGNewMemParserCtxt(rng->text, (int)rng->size);
+    xmlRelaxNGSetParserErrors(parser, ignore_message, ignore_message, NULL);
+    xmlRelaxNGPtr schema = xmlRelaxNGParse(parser);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(schema);
+    struct dirent **entries;
+    int n = scandir("topologies", &entries, is_xml, alphasort);
+    CU_ASSERT(n >= 10);
+    for (int i = 0; i < n; i++) {
+        struct arena *a = arena_new();
+        const char *path = arena_printf(a, "topologies/%s", entries[i]->d_name);
+        struct source *s = source_read(a, diag_new(a), path, (size_t)1 << 24);
+        xmlDocPtr doc = xmlReadMemory(s->text, (int)s->size, path, NULL, XML_PARSE_NONET);
+        xmlRelaxNGValidCtxtPtr valid = xmlRelaxNGNewValidCtxt(schema);
+        if (xmlRelaxNGValidateDoc(valid, doc) != 0) {
+            printf("\n    %s does not match the schema\n", path);
+            CU_FAIL("schema");
+        }
+        xmlRelaxNGFreeValidCtxt(valid);
+        xmlFreeDoc(doc);
+        arena_free(a);
+        free(entries[i]);
+    }
+    free(entries);
+    xmlRelaxNGFree(schema);
+    xmlRelaxNGFreeParserCtxt(parser);
+    arena_free(kept);
+}
+
+/* ---- levels ---- */
+
+static void test_levels(void)
+{
+    struct arena *a = arena_new();
+    struct topo *t = fabric(a, "<nodes type='hgx' count='3072'/><fabric medium='roce'><tier name='rack' span='2'/>"
+                               "<tier name='pod' span='384'/><tier name='cluster' span='all' oversubscription='7'/></fabric>");
+    static const uint32_t want[][3] = {{0, 0, 0}, {0, 1, 1}, {1, 2, 2}, {0, 383, 2}, {383, 384, 3}, {0, 3071, 3}, {3070, 3071, 1}};
+    for (size_t i = 0; i < ARRAY_LEN(want); i++) {
+        CU_ASSERT_EQUAL(topo_level(t, want[i][0], want[i][1]), want[i][2]);
+        CU_ASSERT_EQUAL(topo_level(t, want[i][1], want[i][0]), want[i][2]);
+    }
+    CU_ASSERT(near(topo_level_bytes_s(t, 0, 2), 50 * GB) && near(topo_level_bytes_s(t, 0, 3), 50 * GB / 7));
+    CU_ASSERT_STRING_EQUAL(topo_level_name(t, 0), "scale-up");
+    CU_ASSERT_STRING_EQUAL(topo_level_name(t, 3), "cluster");
+    static const uint64_t nodes[][2] = {{1, 0}, {2, 1}, {3, 2}, {384, 2}, {385, 3}, {3072, 3}};
+    for (size_t i = 0; i < ARRAY_LEN(nodes); i++)
+        CU_ASSERT_EQUAL(topo_level_of_nodes(t, 0, nodes[i][0]), nodes[i][1]);
+    CU_ASSERT_STRING_EQUAL(t->nodes[3071].name, "hgx-3072");
+    CU_ASSERT_STRING_EQUAL(t->medium, "roce");
+    arena_free(a);
+}
+
+/* oversubscriptions multiply; spare uplinks further in (below 1) make up for later ones, but never beyond the NICs */
+static void test_oversubscription(void)
+{
+    struct arena *a = arena_new();
+    struct topo *t = fabric(a, "<nodes type='hgx' count='64'/><fabric><tier name='a' span='4' oversubscription='0.5'/>"
+                               "<tier name='b' span='16' oversubscription='3'/><tier name='c' span='all' oversubscription='2'/></fabric>");
+    CU_ASSERT(near(topo_level_bytes_s(t, 0, 1), 50 * GB));
+    CU_ASSERT(near(topo_level_bytes_s(t, 0, 2), 50 * GB / 1.5));
+    CU_ASSERT(near(topo_level_bytes_s(t, 0, 3), 50 * GB / 3));
+    arena_free(a);
+}
+
+static void test_latencies(void)
+{
+    struct arena *a = arena_new();
+    const char *text = "<cluster version='1'><node-type id='x' gpus='2'><gpu model='H100-SXM'/>"
+                       "<scale-up kind='mesh' bandwidth='100GB/s' latency='3us'/><nic count='2' bandwidth='100Gb/s' latency='5us'/>"
+                       "</node-type><nodes type='x' count='16'/><fabric><tier name='a' span='4' latency='500ns'/>"
+                       "<tier name='b' span='all' latency='1us'/></fabric></cluster>";
+    struct topo *t = parse(a, text, NULL);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+    CU_ASSERT(near(topo_level_latency_s(t, 0, 0), 3e-6));
+    CU_ASSERT(near(topo_level_latency_s(t, 0, 1), 5.5e-6));
+    CU_ASSERT(near(topo_level_latency_s(t, 0, 2), 6.5e-6));
+    CU_ASSERT(t->types[0].scale_up.kind == SCALE_UP_MESH && t->types[0].scale_up.gpus == 2);
+    t = fabric(a, "<nodes type='hgx' count='2'/><fabric><tier name='leaf' span='all'/></fabric>");
+    CU_ASSERT(near(topo_level_latency_s(t, 0, 0), 1.9e-6) && near(topo_level_latency_s(t, 0, 1), 4e-6));
+    arena_free(a);
+}
+
+/* level 0 without NVLink is host memory */
+static void test_host(void)
+{
+    static const struct {
+        const char *host;
+        double gb_s;
+    } cases[] = {{"host-bandwidth='2GB/s'", 2}, {"", 2.5}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct arena *a = arena_new();
+        struct topo *t = parse(a, arena_printf(a, "<cluster version='1'><node-type id='m' gpus='4' %s><gpu model='cpu' memory='2GiB' "
+                                                  "memory-bandwidth='5GB/s'><peak dtype='fp32' rate='20GFLOP/s'/></gpu>"
+                                                  "<scale-up kind='none'/></node-type><nodes type='m' count='1'/></cluster>",
+                                               cases[i].host),
+                               NULL);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+        CU_ASSERT(near(topo_level_bytes_s(t, 0, 0), cases[i].gb_s * GB));
+        CU_ASSERT(t->ntiers == 0 && t->types[0].scale_up.gpus == 1 && topo_level(t, 0, 0) == 0);
+        CU_ASSERT(!t->types[0].gpu.known && t->types[0].gpu.reserve_bytes == 0);
+        arena_free(a);
+    }
+}
+
+/* a domain of several nodes, with a last one that is not full */
+static void test_domains(void)
+{
+    struct arena *a = arena_new();
+    struct topo *t = parse(a, "<cluster version='1'><node-type id='tray' gpus='4'><gpu model='GB200'/>"
+                              "<scale-up kind='nvswitch' bidirectional='1.8TB/s' span='18'/><nic count='4' bandwidth='400Gb/s'/></node-type>"
+                              "<nodes type='tray' names='rack[1-2]-tray[01-18],spare[1-3]'/><fabric><tier name='su' span='all'/></fabric>"
+                              "<spare count='2' per='scale-up'/></cluster>",
+                           NULL);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+    CU_ASSERT(near(t->types[0].scale_up.bytes_s, 900 * GB) && t->types[0].scale_up.gpus == 72);
+    CU_ASSERT(topo_ndomains(t) == 3 && topo_domain(t, 17) == 0 && topo_domain(t, 18) == 1 && topo_domain(t, 36) == 2);
+    CU_ASSERT(topo_level(t, 0, 17) == 0 && topo_level(t, 17, 18) == 1 && topo_level_of_nodes(t, 0, 18) == 0);
+    CU_ASSERT_STRING_EQUAL(t->nodes[18].name, "rack2-tray01");
+    static const uint32_t spare[] = {16, 17, 34, 35, 37, 38};
+    for (size_t i = 0; i < ARRAY_LEN(spare); i++)
+        CU_ASSERT_EQUAL(t->nodes[spare[i]].state, NODE_SPARE);
+    CU_ASSERT_EQUAL(t->usable_gpus, 33 * 4);
+    arena_free(a);
+}
+
+/* one domain needs neither NICs nor a fabric */
+static void test_one_domain(void)
+{
+    struct arena *a = arena_new();
+    struct topo *t = parse(a, "<cluster version='1'><node-type id='tray' gpus='4'><gpu model='GB200'/><scale-up kind='nvswitch' "
+                              "bandwidth='900GB/s' span='18'/></node-type><nodes type='tray' count='18'/></cluster>",
+                           NULL);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+    CU_ASSERT(t->ntiers == 0 && topo_level(t, 0, 17) == 0);
+    arena_free(a);
+}
+
+/* ---- several types, groups ---- */
+
+#define MIXED                                                                                                          \
+    "<cluster version='1'>" HGX "<node-type id='old' gpus='4'><gpu model='A100-SXM'/><nic count='2' bandwidth='200Gb/s'/>" \
+    "</node-type><nodes type='hgx' names='h[01-08]'/><nodes type='old' names='a[1-4]'/>"
+
+static void test_mixed(void)
+{
+    struct arena *a = arena_new();
+    struct topo *t = parse(a, MIXED "<fabric><tier name='leaf' span='4'/><tier name='core' span='all'/>"
+                                    "<group tier='leaf' name='row' nodes='h08,a[1-2]'/></fabric></cluster>",
+                           NULL);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+    uint32_t *nodes;
+    CU_ASSERT_EQUAL(topo_usable(a, t, UINT32_MAX, &nodes), 0); /* which type? */
+    CU_ASSERT_EQUAL(topo_usable(a, t, 0, &nodes), 8);
+    CU_ASSERT(topo_usable(a, t, 1, &nodes) == 4 && nodes[0] == 8 && nodes[3] == 11);
+    /* h08 a1 a2 are one group; the rest is cut by fours: h01-h04, h05-h07 with a3, a4 */
+    CU_ASSERT(topo_level(t, 7, 9) == 1 && topo_level(t, 6, 7) == 2 && topo_level(t, 6, 10) == 1 && topo_level(t, 10, 11) == 2);
+    CU_ASSERT(t->tiers[0].ngroups == 4 && topo_group(t, 0, 8) == 0 && topo_group(t, 0, 0) == 1);
+    CU_ASSERT(near(topo_level_bytes_s(t, 1, 1), 12.5 * GB));
+    /* without <scale-up> the catalogue's usual machine */
+    CU_ASSERT(t->types[1].scale_up.kind == SCALE_UP_NVSWITCH && near(topo_level_bytes_s(t, 1, 0), 300 * GB));
+    CU_ASSERT(t->nodes[8].ordinal == 0 && topo_domain(t, 8) == 8 && topo_ndomains(t) == 12);
+    arena_free(a);
+}
+
+/* ---- states ---- */
+
+static void test_states(void)
+{
+    struct arena *a = arena_new();
+    struct topo *t = fabric(a, "<nodes type='hgx' names='g[01-16]'/><fabric><tier name='pod' span='8'/><tier name='all' span='all'/></fabric>"
+                               "<spare count='2' per='pod'/><exclude nodes='g[07,15]' reason='ECC'/><exclude gpus='g03:0,6-7'/>"
+                               "<degraded nodes='g04' nic-bandwidth='100Gb/s' compute='0.9'/><degraded gpus='g05:3' compute='0.5'/>");
+    /* spares are taken from what is not excluded: g06 and g08, g14 and g16 */
+    static const enum node_state want[16] = {[5] = NODE_SPARE, [6] = NODE_EXCLUDED, [7] = NODE_SPARE,
+                                             [13] = NODE_SPARE, [14] = NODE_EXCLUDED, [15] = NODE_SPARE};
+    for (uint32_t i = 0; i < 16; i++)
+        CU_ASSERT_EQUAL(t->nodes[i].state, want[i]);
+    CU_ASSERT_STRING_EQUAL(t->nodes[6].reason, "ECC");
+    CU_ASSERT_EQUAL(t->nodes[2].excluded_gpus, 0xc1);
+    CU_ASSERT(near(t->nodes[3].nic_factor, 0.25) && near(t->nodes[3].compute_factor, 0.9));
+    CU_ASSERT(near(t->nodes[4].compute_factor, 0.5) && near(t->nodes[4].nic_factor, 1));
+    uint32_t *nodes, n = topo_usable(a, t, UINT32_MAX, &nodes);
+    CU_ASSERT(n == 9 && nodes[1] == 1 && nodes[2] == 3);
+    CU_ASSERT(t->gpus == 128 && t->usable_gpus == 72);
+    arena_free(a);
+}
+
+/* ---- measurements ---- */
+
+static void test_measured(void)
+{
+    struct arena *a = arena_new();
+    struct topo *t = fabric(a, "<nodes type='hgx' count='8'/><fabric><tier name='leaf' span='2'/><tier name='core' span='all'/></fabric>"
+                               "<measured date='2026-09-01'><collective op='all_reduce' ranks='8'><point size='256MiB' busbw='430GB/s'/>"
+                               "<point size='1MiB' time='48us'/></collective><collective op='all_gather' ranks='32'>"
+                               "<point size='1GB' busbw='40GB/s'/></collective><collective op='send_recv' ranks='2' per-node='1'>"
+                               "<point size='1GB' busbw='40GB/s'/></collective>"
+                               "<gemm dtype='bf16'><point m='1024' n='2048' k='4096' efficiency='0.5'/></gemm></measured>");
+    CU_ASSERT_EQUAL_FATAL(t->nmeasured, 4);
+    const struct topo_measured *m = t->measured;
+    CU_ASSERT_STRING_EQUAL(m[0].tier, "scale-up");
+    CU_ASSERT(m[0].npoints == 2 && m[0].points[0].bytes == 1048576 && near(m[0].points[0].seconds, 48e-6));
+    CU_ASSERT(near(m[0].points[1].seconds, 268435456 * 1.75 / 430e9));
+    CU_ASSERT_STRING_EQUAL(m[1].tier, "core");
+    CU_ASSERT(m[1].per_node == 8 && near(m[1].points[0].seconds, 1e9 * 31 / 32 / 40e9));
+    CU_ASSERT_STRING_EQUAL(m[2].tier, "leaf");
+    CU_ASSERT(near(m[2].points[0].seconds, 0.025));
+    CU_ASSERT_STRING_EQUAL(m[3].kind, "gemm");
+    CU_ASSERT(near(m[3].points[0].flop_s, 0.5 * 989.4e12) && near(m[3].points[0].seconds, 2.0 * 1024 * 2048 * 4096 / (0.5 * 989.4e12)));
+    CU_ASSERT_STRING_EQUAL(m[3].date, "2026-09-01");
+    arena_free(a);
+}
+
+/* tables as nccl-tests prints them: with and without root, with N/A, headings and averages in between */
+static void test_tables(void)
+{
+    struct arena *a = arena_new();
+    struct diag *d = diag_new(a);
+    struct topo *t = topo_read(a, d, "tests/cases/topology/measured-tables.xml");
+    diag_print(d, stdout, false);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+    CU_ASSERT_EQUAL_FATAL(t->nmeasured, 2);
+    CU_ASSERT(t->measured[0].npoints == 3 && t->measured[0].points[2].bytes == 1073741824);
+    CU_ASSERT(near(t->measured[0].points[2].seconds, 5100.0e-6) && near(t->measured[0].points[0].seconds, 45.5e-6));
+    CU_ASSERT(t->measured[1].npoints == 2 && near(t->measured[1].points[1].seconds, 2600.0e-6));
+    CU_ASSERT(t->nimports == 2 && t->imports[0].source->imported);
+    CU_ASSERT_STRING_EQUAL(t->imports[0].href, "all_reduce.txt");
+    arena_free(a);
+}
+
+/* ---- warnings ---- */
+
+static void test_warnings(void)
+{
+    static const struct {
+        const char *gpu, *scale_up, *span, *says; /* says: a part of the diagnostics; "" = silence */
+    } cases[] = {
+        {"", "bandwidth='450GB/s'", "4", ""},
+        {"", "bandwidth='900GB/s'", "4", "this is the figure for both directions of H100-SXM together"},
+        {"", "bidirectional='900GB/s'", "4", ""},
+        {"<peak dtype='bf16' rate='1979TFLOP/s'/>", "bandwidth='450GB/s'", "4", "is this the figure with sparsity?"},
+        {"<peak dtype='bf16' rate='989TFLOP/s'/>", "bandwidth='450GB/s'", "4", ""},
+        {"", "bandwidth='450GB/s' span='2'", "3", "tier 'a' cuts through scale-up domains of 2 nodes"},
+        {"", "bandwidth='450GB/s' gpus='2'", "4", ""},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct arena *a = arena_new();
+        const char *said;
+        struct topo *t = parse(a, arena_printf(a, "<cluster version='1'><node-type id='x' gpus='8'><gpu model='H100-SXM'>%s</gpu><scale-up "
+                                                  "kind='nvswitch' %s/><nic count='8' bandwidth='400Gb/s'/></node-type><nodes type='x' "
+                                                  "count='12'/><fabric><tier name='a' span='%s'/><tier name='b' span='all'/></fabric></cluster>",
+                                               cases[i].gpu, cases[i].scale_up, cases[i].span),
+                               &said);
+        CU_ASSERT_PTR_NOT_NULL(t);
+        CU_ASSERT(*cases[i].says ? strstr(said, cases[i].says) != NULL : !*said);
+        arena_free(a);
+    }
+}
+
+/* ---- the printed view ---- */
+
+static char *printed(void (*print)(const struct topo *, FILE *), const struct topo *t)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    print(t, f);
+    fclose(f);
+    return text;
+}
+
+static void test_print(void)
+{
+    struct arena *a = arena_new();
+    struct topo *t = fabric(a, "<nodes type='hgx' names='g[01-10]'/><fabric medium='roce' rails='8'><tier name='pod' span='4'/>"
+                               "<tier name='core' span='all' oversubscription='2'/></fabric><exclude nodes='g02' reason='ECC'/>");
+    char *text = printed(topo_print, t), *json = printed(topo_print_json, t);
+    static const char *const lines[] = {
+        "cluster cluster: 10 nodes, 80 GPUs, 72 usable\n",
+        "  scale-up    nvswitch, 450GB/s one way per GPU (file), 8 GPUs per domain\n",
+        "  memory      79.6GiB (catalogue), of which 2GiB reserved (catalogue)\n",
+        "  nic         8 x 50GB/s\n",
+        "network roce, 8 rails\n",
+        "      0  scale-up             1       10        -           450     1.9us\n",
+        "      1  pod                  4        3        1            50       4us  last group: 2 nodes\n",
+        "      2  core                10        1        2            25       4us\n",
+        "excluded 1 node: g02 (ECC)\n",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(lines); i++)
+        CU_ASSERT_PTR_NOT_NULL(strstr(text, lines[i]));
+    CU_ASSERT_PTR_NOT_NULL(strstr(json, "{\"schema\": 1, \"name\": \"cluster\", \"nodes\": 10, \"gpus\": 80, \"usable_gpus\": 72, "));
+    CU_ASSERT_PTR_NOT_NULL(strstr(json, "\"name\": \"core\", \"groups\": 1, \"span_nodes\": 10, \"oversubscription\": 2, "
+                                        "\"bytes_s_per_gpu\": {\"hgx\": 2.5e+10}"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(json, "{\"name\": \"g02\", \"state\": \"excluded\", \"excluded_gpus\": [], "));
+    free(text);
+    free(json);
+    arena_free(a);
+}
+
+void suite_topo(void);
+void suite_topo(void)
+{
+    CU_pSuite s = CU_add_suite("topo", NULL, NULL);
+    CU_add_test(s, "shipped clusters", test_shipped);
+    CU_add_test(s, "schema", test_schema);
+    CU_add_test(s, "levels", test_levels);
+    CU_add_test(s, "oversubscription", test_oversubscription);
+    CU_add_test(s, "latencies", test_latencies);
+    CU_add_test(s, "host memory as level 0", test_host);
+    CU_add_test(s, "scale-up domains", test_domains);
+    CU_add_test(s, "a single domain", test_one_domain);
+    CU_add_test(s, "several types and a group", test_mixed);
+    CU_add_test(s, "excluded, spare, degraded", test_states);
+    CU_add_test(s, "measurements", test_measured);
+    CU_add_test(s, "nccl-tests tables", test_tables);
+    CU_add_test(s, "warnings", test_warnings);
+    CU_add_test(s, "printed view", test_print);
+}
