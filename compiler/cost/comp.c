@@ -34,7 +34,7 @@ void cost_device_init(struct cost *c)
     /* a device without half precision computes it in fp32 */
     enum topo_dtype low = gpu->peak_flop_s[half] > 0 ? half : TOPO_FP32;
     enum topo_dtype full = gpu->peak_flop_s[TOPO_FP32] > 0 ? TOPO_FP32 : low;
-    bool processor = gpu->sm == 0 && gpu->peak_flop_s[half] <= 0;
+    bool processor = !strcmp(gpu->model, "cpu"); /* the cluster file's word for CPU ranks */
     for (int d = 0; d < NDTYPES; d++) {
         enum topo_dtype t = d == DTYPE_BF16 ? low : full;
         dev->flop_s[d] = gpu->peak_flop_s[t] * sustained(gpu, t);
