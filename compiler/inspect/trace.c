@@ -56,7 +56,7 @@ static void name_process(struct writer *w, uint32_t rank, uint32_t role)
     mesh_coords(&w->p->mesh, rank, coord);
     begin_event(w);
     fprintf(w->out,
-            "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%u,\"args\":{\"name\":\"rank %u: stage %u, tp %u, cp %u, dp %u\"}}",
+            "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%u,\"args\":{\"name\":\"rank %u: pp %u, tp %u, cp %u, dp %u\"}}",
             rank, rank, role, coord[AXIS_TP], coord[AXIS_CP], coord[AXIS_DP]);
     begin_event(w);
     fprintf(w->out, "{\"ph\":\"M\",\"name\":\"process_labels\",\"pid\":%u,\"args\":{\"labels\":\"layers %s\"}}", rank,
