@@ -1,7 +1,7 @@
 /* `show --memory`: what the arena of a role holds, by named lines that add up to it, and live bytes over the step.
  *
  * Persistent buffers are summed by kind.  Step buffers are shown at the moment of the highest live sum, grouped by name
- * without layer and bucket numbers.  The rest of the arena is what placement could not share at that moment. */
+ * without layer and bucket numbers; in the summary by ring, as gradients and as temporaries.  The rest of the arena is what placement could not share at that moment. */
 
 #include "compiler/inspect/show.h"
 #include "compiler/support/strbuf.h"
@@ -30,17 +30,30 @@ struct bill {
     uint64_t live_bytes, rest_bytes, arena_bytes;
 };
 
-/* "grad.layer12" -> "grad.layer*": buffers that differ only in numbers are one line */
-static void stem(const char *name, size_t most, char *out, size_t size)
+/* "grad.layer12" -> "grad.layer*": buffers that differ only in their first number are one line */
+static void stem(const struct buffer *b, char *out, size_t size)
 {
     size_t n = 0;
-    for (size_t i = 0; i < most && name[i] && n + 1 < size; i++) {
-        bool digit = isdigit((unsigned char)name[i]) && i > 0;
+    bool replaced = false;
+    for (size_t i = 0; i < sizeof b->name && b->name[i] && n + 1 < size; i++) {
+        bool digit = isdigit((unsigned char)b->name[i]) && i > 0;
         if (digit && n > 0 && out[n - 1] == '*')
             continue;
-        out[n++] = digit ? '*' : name[i];
+        bool star = digit && !replaced;
+        replaced = replaced || digit;
+        out[n++] = star ? '*' : b->name[i];
     }
     out[n] = 0;
+}
+
+/* the classes of the summary: rings by name, step buffers of their own as gradients or temporaries */
+static void class_of(const struct program *p, const struct buffer *b, char *out, size_t size)
+{
+    if (b->ring != NONE)
+        snprintf(out, size, "ring %.*s, %u deep", (int)sizeof p->rings[b->ring].name, p->rings[b->ring].name,
+                 p->rings[b->ring].depth);
+    else
+        snprintf(out, size, strncmp(b->name, "grad.", 5) == 0 ? "gradients" : "temporaries");
 }
 
 static void add_line(struct arena *a, struct bill *b, const char *name, uint64_t bytes, bool step)
@@ -69,17 +82,19 @@ static int by_bytes(const void *x, const void *y)
     return strcmp(a->name, b->name);
 }
 
-static struct bill make_bill(struct arena *a, const struct program *p, const struct sim_role *r)
+static struct bill make_bill(struct arena *a, const struct program *p, const struct sim_role *r, bool classes)
 {
     struct bill b = {.arena_bytes = p->arena_bytes};
     const uint64_t *at = simulate_memory_at(a, p, r, r->peak_ns);
     for (uint32_t i = 0; i < p->nbuffers; i++) {
         const struct buffer *buffer = &p->buffers[i];
         char name[48];
-        if (buffer->kind == BUFFER_STEP)
-            stem(buffer->name, sizeof buffer->name, name, sizeof name);
-        else
+        if (buffer->kind != BUFFER_STEP)
             snprintf(name, sizeof name, "%s", kind_names[buffer->kind]);
+        else if (classes)
+            class_of(p, buffer, name, sizeof name);
+        else
+            stem(buffer, name, sizeof name);
         add_line(a, &b, name, at[i], buffer->kind == BUFFER_STEP);
         b.live_bytes += at[i];
     }
@@ -88,30 +103,20 @@ static struct bill make_bill(struct arena *a, const struct program *p, const str
     return b;
 }
 
-static void print_bill(const struct plan *p, FILE *out, struct arena *a, uint32_t role, size_t most_lines)
+static void print_bill(const struct plan *p, FILE *out, struct arena *a, uint32_t role, bool classes)
 {
     const struct sim_role *r = &p->timeline->roles[role];
-    struct bill b = make_bill(a, p->train[role], r);
+    struct bill b = make_bill(a, p->train[role], r, classes);
+    double whole = (double)b.arena_bytes / 100;
     fprintf(out, "memory of pipeline rank %u (rank %u), at the step's peak %s after its begin\n", role,
             show_first_rank(p, role), units_show_seconds((double)(r->peak_ns - r->begin_ns) * 1e-9).s);
-    uint64_t others = 0;
-    uint32_t nothers = 0;
     for (size_t i = 0; i < b.lines.n; i++) {
         const struct line *l = &b.lines.at[i];
-        if (i >= most_lines && l->step) {
-            others += l->bytes;
-            nothers += l->count;
-            continue;
-        }
-        fprintf(out, "  %-32s %12s %5.1f%%", l->name, units_show_bytes(l->bytes).s,
-                100.0 * (double)l->bytes / (double)b.arena_bytes);
+        fprintf(out, "  %-32s %12s %5.1f%%", l->name, units_show_bytes(l->bytes).s, (double)l->bytes / whole);
         fprintf(out, l->count > 1 ? "  %u buffers\n" : "\n", l->count);
     }
-    if (nothers)
-        fprintf(out, "  %-32s %12s %5.1f%%  %u buffers\n", "other step buffers", units_show_bytes(others).s,
-                100.0 * (double)others / (double)b.arena_bytes, nothers);
-    fprintf(out, "  %-32s %12s %5.1f%%\n", "reserved, not live at the peak", units_show_bytes(b.rest_bytes).s,
-            100.0 * (double)b.rest_bytes / (double)b.arena_bytes);
+    fprintf(out, "  %-32s %12s %5.1f%%\n", "not live at the peak", units_show_bytes(b.rest_bytes).s,
+            (double)b.rest_bytes / whole);
     fprintf(out, "  %-32s %12s  = %s bytes\n", "arena", units_show_bytes(b.arena_bytes).s,
             units_show_commas(b.arena_bytes).s);
 }
@@ -123,7 +128,7 @@ void show_memory_bill(const struct plan *p, FILE *out, uint32_t role)
         if (show_first_rank(p, r) == plan_predicted(p).peak_memory_rank)
             role = r;
     }
-    print_bill(p, out, a, role, 12);
+    print_bill(p, out, a, role, true);
     arena_free(a);
 }
 
@@ -188,7 +193,7 @@ static void print_json(const struct plan *p, FILE *out, struct arena *a, uint32_
         if (only != NONE && only != r)
             continue;
         const struct sim_role *role = &p->timeline->roles[r];
-        struct bill bill = make_bill(a, p->train[r], role);
+        struct bill bill = make_bill(a, p->train[r], role, false);
         strbuf_printf(&b, "%s\n  {\"role\": %u, \"first_rank\": %u, \"arena_bytes\": %llu, \"live_peak_bytes\": %llu, ", comma,
                       r, show_first_rank(p, r), (unsigned long long)bill.arena_bytes, (unsigned long long)role->peak_live_bytes);
         strbuf_text(&b, "\"live_peak_s\": ");
@@ -228,7 +233,7 @@ void show_memory(const struct plan *p, FILE *out, const struct show_options *o)
             continue;
         struct arena_mark mark = arena_mark(a);
         fputs(r > 0 && only == NONE ? "\n" : "", out);
-        print_bill(p, out, a, r, 40);
+        print_bill(p, out, a, r, false);
         print_plot(p, out, a, r, o);
         arena_reset(a, mark);
     }

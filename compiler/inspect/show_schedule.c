@@ -95,7 +95,7 @@ static void print_grid(FILE *out, const struct schedule *s, const struct grid *g
                 snprintf(text, sizeof text, "%c%u", t->kind, t->microbatch);
             fprintf(out, "%-*s", k + 1 < shown ? cell : 0, text);
         }
-        fputs(shown < g->nticks ? "...\n" : "\n", out);
+        fputs(shown < g->nticks ? " ...\n" : "\n", out);
     }
     if (shown < g->nticks)
         fprintf(out, "%5s  %u of %u ticks; a wider terminal or COLUMNS shows more\n", "", shown, g->nticks);

@@ -1,0 +1,289 @@
+/* The views on real tiny plans: golden drawings under unit costs, and figures that agree with plan.json. */
+
+#include "tests/compiler/inspect/fixture.h"
+
+#include "compiler/inspect/show.h"
+#include "compiler/support/strbuf.h"
+
+#include <CUnit/Basic.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef void view(const struct plan *p, FILE *out, const struct show_options *o);
+
+static const struct fixture unit_4 = {.tp = 1, .pp = 4, .dp = 1, .microbatches = 4, .schedule = SCHED_1F1B, .unit = true,
+                                      .f_ns = 1000, .b_ns = 2000};
+static const struct fixture mixed = {.tp = 2, .pp = 2, .dp = 2, .zero = 1, .sp = true, .microbatches = 4,
+                                     .schedule = SCHED_1F1B};
+
+static char *draw(struct arena *a, view *v, const struct plan *p, const struct show_options *o)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    v(p, f, o);
+    fclose(f);
+    char *copy = arena_strndup(a, text, size);
+    free(text);
+    return copy;
+}
+
+static json_t *draw_json(struct arena *a, view *v, const struct plan *p, const struct show_options *o)
+{
+    struct show_options with = *o;
+    with.json = true;
+    json_error_t e;
+    json_t *root = json_loads(draw(a, v, p, &with), JSON_REJECT_DUPLICATES, &e);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(root);
+    CU_ASSERT_EQUAL(json_integer_value(json_object_get(root, "schema")), 1);
+    return root;
+}
+
+static const struct show_options plain = {.width = 49, .rank = -1, .stage = -1};
+
+static void test_timeline(void)
+{
+    struct arena *a = arena_new();
+    struct plan *p = fixture_plan(a, &unit_4);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    CU_ASSERT_STRING_EQUAL(
+        draw(a, show_timeline, p, &plain),
+        "one step, 21us; a column is 500ns; one line per pipeline rank\n"
+        "\n"
+        "       |0ns                |10us\n"
+        "    0  0-1-2-3-............0===..1===..2===..3===\n"
+        "    1  ..0-1-2-........0===3-1===..2===..3===....\n"
+        "    2  ....0-1-....0===2-1===3-2===..3===........\n"
+        "    3  ......0-0===1-1===2-2===3-3===............\n"
+        "       - forward   = backward   # optimizer   . idle   ~ exposed communication   number: microbatch\n"
+        "\n"
+        "rank      busy   bubble    warm-up   cool-down     wait   imbalance  exposed  waited for\n"
+        "0       57.14%   42.86% =    0.00% +     0.00% + 42.86% +     0.00%    0.00%  rank 1 42.86%\n"
+        "1       57.14%   42.86% =    4.76% +     9.52% + 28.57% +     0.00%    0.00%  rank 2 28.57%\n"
+        "2       57.14%   42.86% =    9.52% +    19.05% + 14.29% +     0.00%    0.00%  rank 3 14.29%\n"
+        "3       57.14%   42.86% =   14.29% +    28.57% +  0.00% +     0.00%    0.00%\n"
+        "mean    57.14%   42.86% =    7.14% +    14.29% + 21.43% +     0.00%    0.00%\n");
+    struct show_options one = plain;
+    one.unicode = true;
+    one.stage = 1;
+    char *text = draw(a, show_timeline, p, &one);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\n    1  ··0░1░2░········0▓▓▓3░1▓▓▓··2▓▓▓··3▓▓▓····\n"));
+    CU_ASSERT_PTR_NULL(strstr(text, "\n    0  "));
+    one.colour = true;
+    text = draw(a, show_timeline, p, &one);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\033[97;44m0 \033[0m\033[97;44m1 \033[0m"));
+    plan_close(p);
+    arena_free(a);
+}
+
+/* without Unicode and colour every byte is plain; drawn lines keep to the width, with all lanes */
+static void test_plain(void)
+{
+    struct arena *a = arena_new();
+    struct plan *p = fixture_plan(a, &mixed);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    view *const views[] = {show_summary, show_memory, show_traffic, show_schedule, show_code, show_timeline};
+    for (size_t i = 0; i < sizeof views / sizeof *views; i++) {
+        struct show_options o = plain;
+        o.width = 80;
+        o.comm = true;
+        const char *text = draw(a, views[i], p, &o);
+        CU_ASSERT(strlen(text) > 100);
+        for (const char *s = text; *s; s++)
+            CU_ASSERT_FATAL(*s == '\n' || (*s >= ' ' && *s < 127));
+    }
+    struct show_options o = plain;
+    o.comm = true;
+    for (o.width = 40; o.width <= 200; o.width += 40) {
+        const char *text = strstr(draw(a, show_timeline, p, &o), "\n\n") + 2;
+        for (uint32_t line = 0; line < 9; line++) { /* the axis; two ranks; three or more lanes each */
+            CU_ASSERT(strcspn(text, "\n") <= o.width);
+            text += strcspn(text, "\n") + 1;
+        }
+    }
+    plan_close(p);
+    arena_free(a);
+}
+
+static double number(const json_t *root, const char *key)
+{
+    const json_t *v = json_object_get(root, key);
+    CU_ASSERT_FATAL(json_is_number(v));
+    return json_number_value(v);
+}
+
+static void test_figures(void)
+{
+    struct arena *a = arena_new();
+    struct plan *p = fixture_plan(a, &mixed);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    json_t *plan = draw_json(a, show_summary, p, &plain), *timeline = draw_json(a, show_timeline, p, &plain);
+    const json_t *predicted = json_object_get(plan, "predicted");
+    static const char *const keys[] = {"step_time_s", "bubble_fraction", "exposed_comm_fraction"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        CU_ASSERT_EQUAL(number(predicted, keys[i]), number(timeline, keys[i]));
+    CU_ASSERT_EQUAL(number(predicted, "step_time_s"), (double)p->timeline->step_ns * 1e-9);
+    const char *text = draw(a, show_timeline, p, &plain), *summary = draw(a, show_summary, p, &plain);
+    const char *mean = strstr(text, "\nmean ");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mean);
+    CU_ASSERT_PTR_NOT_NULL(strstr(mean, arena_printf(a, "%6.2f%% = ", 100 * number(predicted, "bubble_fraction"))));
+    CU_ASSERT_PTR_NOT_NULL(strstr(summary, arena_printf(a, "bubble %.2f %%, exposed communication %.2f %% of the step",
+                                                        100 * number(predicted, "bubble_fraction"),
+                                                        100 * number(predicted, "exposed_comm_fraction"))));
+    /* busy and causes of each role add up to the step */
+    const json_t *roles = json_object_get(timeline, "roles");
+    for (size_t r = 0; r < json_array_size(roles); r++) {
+        const json_t *role = json_array_get(roles, r), *idle = json_object_get(role, "idle");
+        double sum = number(role, "busy_s") + number(idle, "warmup_s") + number(idle, "cooldown_s") +
+                     number(idle, "exposed_comm_s") + number(idle, "wait_s") + number(idle, "imbalance_s");
+        CU_ASSERT_DOUBLE_EQUAL(sum, number(predicted, "step_time_s"), 1e-12);
+    }
+    json_decref(plan);
+    json_decref(timeline);
+    plan_close(p);
+    arena_free(a);
+}
+
+static void test_memory(void)
+{
+    struct arena *a = arena_new();
+    struct plan *p = fixture_plan(a, &mixed);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    json_t *root = draw_json(a, show_memory, p, &plain);
+    const json_t *roles = json_object_get(root, "roles");
+    CU_ASSERT_EQUAL_FATAL(json_array_size(roles), p->nroles);
+    for (uint32_t r = 0; r < p->nroles; r++) {
+        const json_t *role = json_array_get(roles, r), *items = json_object_get(role, "items");
+        const json_t *live = json_object_get(role, "live");
+        json_int_t sum = json_integer_value(json_object_get(role, "not_live_bytes")), most = 0;
+        for (size_t i = 0; i < json_array_size(items); i++)
+            sum += json_integer_value(json_object_get(json_array_get(items, i), "bytes"));
+        for (size_t i = 0; i < json_array_size(live); i++) {
+            json_int_t bytes = json_integer_value(json_array_get(json_array_get(live, i), 1));
+            most = bytes > most ? bytes : most;
+        }
+        CU_ASSERT_EQUAL(sum, (json_int_t)p->train[r]->arena_bytes);
+        CU_ASSERT_EQUAL(most, json_integer_value(json_object_get(role, "live_peak_bytes")));
+        CU_ASSERT(most <= sum);
+    }
+    json_decref(root);
+    plan_close(p);
+    arena_free(a);
+}
+
+/* what one rank sends another receives, once per microbatch each way */
+static void test_traffic(void)
+{
+    struct arena *a = arena_new();
+    struct plan *p = fixture_plan(a, &unit_4);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    json_t *root = draw_json(a, show_traffic, p, &plain);
+    const json_t *rows = json_object_get(root, "traffic");
+    json_int_t sent = 0, received = 0, nsent = 0;
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        const json_t *row = json_array_get(rows, i);
+        const char *op = json_string_value(json_object_get(row, "op"));
+        json_int_t bytes = json_integer_value(json_object_get(row, "bytes"));
+        sent += strcmp(op, "SEND") == 0 ? bytes : 0;
+        nsent += strcmp(op, "SEND") == 0 ? json_integer_value(json_object_get(row, "count")) : 0;
+        received += strcmp(op, "RECV") == 0 ? bytes : 0;
+    }
+    CU_ASSERT_EQUAL(nsent, 2 * 3 * 4);
+    CU_ASSERT_EQUAL(sent, nsent * 64 * 64 * 4);
+    CU_ASSERT_EQUAL(sent, received);
+    json_decref(root);
+    /* the two middle ranks are alike but for their peers */
+    CU_ASSERT_PTR_NOT_NULL(strstr(draw(a, show_traffic, p, &plain), "\n1-2      RECV            rank before"));
+    plan_close(p);
+    arena_free(a);
+}
+
+static void test_schedule(void)
+{
+    struct arena *a = arena_new();
+    struct plan *p = fixture_plan(a, &unit_4);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    struct show_options o = plain;
+    o.width = 120;
+    CU_ASSERT_STRING_EQUAL(draw(a, show_schedule, p, &o),
+                           "# torch.distributed.pipelining CSV, one row per pipeline rank\n"
+                           "0F0,0F1,0F2,0F3,0B0,0B1,0B2,0B3\n"
+                           "1F0,1F1,1F2,1B0,1F3,1B1,1B2,1B3\n"
+                           "2F0,2F1,2B0,2F2,2B1,2F3,2B2,2B3\n"
+                           "3F0,3B0,3F1,3B1,3F2,3B2,3F3,3B3\n"
+                           "\n"
+                           "# unit ticks: F, I, W = 1, B = 2, transfers free: 21 ticks\n"
+                           "    0  F0 F1 F2 F3 .  .  .  .  .  .  B0 B0 .  B1 B1 .  B2 B2 .  B3 B3\n"
+                           "    1  .  F0 F1 F2 .  .  .  .  B0 B0 F3 B1 B1 .  B2 B2 .  B3 B3 .  .\n"
+                           "    2  .  .  F0 F1 .  .  B0 B0 F2 B1 B1 F3 B2 B2 .  B3 B3 .  .  .  .\n"
+                           "    3  .  .  .  F0 B0 B0 F1 B1 B1 F2 B2 B2 F3 B3 B3 .  .  .  .  .  .\n");
+    json_t *root = draw_json(a, show_schedule, p, &plain);
+    const json_t *ranks = json_object_get(root, "ranks");
+    CU_ASSERT_EQUAL(json_array_size(ranks), 4);
+    CU_ASSERT_STRING_EQUAL(json_string_value(json_array_get(json_array_get(ranks, 2), 2)), "2B0");
+    json_decref(root);
+    plan_close(p);
+    arena_free(a);
+}
+
+static void test_code(void)
+{
+    struct arena *a = arena_new();
+    struct plan *p = fixture_plan(a, &mixed);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    struct show_options o = plain;
+    o.rank = p->ranks->nranks - 1;
+    uint32_t role = p->ranks->ranks[o.rank].role;
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    program_print(p->train[role], f);
+    fclose(f);
+    CU_ASSERT_STRING_EQUAL(draw(a, show_code, p, &o), text);
+    free(text);
+    json_t *root = draw_json(a, show_code, p, &o);
+    CU_ASSERT_EQUAL(json_array_size(json_object_get(root, "instructions")), p->train[role]->ninsns);
+    json_decref(root);
+    plan_close(p);
+    arena_free(a);
+}
+
+static void test_role(void)
+{
+    struct arena *a = arena_new();
+    struct plan *p = fixture_plan(a, &mixed);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    uint32_t role = 7;
+    const char *why = "";
+    struct show_options o = plain;
+    CU_ASSERT(show_role(a, p, &o, &role, &why));
+    CU_ASSERT_EQUAL(role, NONE);
+    o.stage = 1;
+    CU_ASSERT(show_role(a, p, &o, &role, &why));
+    CU_ASSERT_EQUAL(role, 1);
+    o.stage = 2;
+    CU_ASSERT_FALSE(show_role(a, p, &o, &role, &why));
+    CU_ASSERT_STRING_EQUAL(why, "there is no stage 2; the plan has stages 0 to 1");
+    o.rank = 8;
+    CU_ASSERT_FALSE(show_role(a, p, &o, &role, &why));
+    CU_ASSERT_STRING_EQUAL(why, "there is no rank 8; the plan has ranks 0 to 7");
+    CU_ASSERT_STRING_EQUAL(show_layers(a, p, 0), "E 0-3");
+    CU_ASSERT_STRING_EQUAL(show_layers(a, p, 1), "4-7 L");
+    plan_close(p);
+    arena_free(a);
+}
+
+void suite_show(void);
+void suite_show(void)
+{
+    CU_pSuite s = CU_add_suite("show", NULL, NULL);
+    CU_add_test(s, "timeline", test_timeline);
+    CU_add_test(s, "plain text", test_plain);
+    CU_add_test(s, "figures of plan.json", test_figures);
+    CU_add_test(s, "memory", test_memory);
+    CU_add_test(s, "traffic", test_traffic);
+    CU_add_test(s, "schedule", test_schedule);
+    CU_add_test(s, "code", test_code);
+    CU_add_test(s, "choice of a role", test_role);
+}
