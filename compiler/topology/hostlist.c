@@ -1,8 +1,9 @@
 /* Host lists in Slurm's notation.
  *
- * A pattern is a row of parts: literal text, or the text of a bracket.  Counting multiplies the sizes of the brackets
- * with overflow checks; expanding is an odometer over the brackets, the rightmost fastest.  Both walk the text itself;
- * only the names are allocated.  Not supported, because Slurm refuses them too: brackets in brackets, empty brackets. */
+ * A pattern is a row of parts: literal text, or the text of a bracket.  Counting multiplies the sizes of the
+ * brackets with overflow checks; expanding is an odometer over the brackets, the rightmost fastest.  Both
+ * walk the text itself; only the names are allocated.  Not supported, because Slurm refuses them too:
+ * brackets in brackets, empty brackets. */
 
 #include "compiler/topology/hostlist.h"
 
@@ -44,7 +45,8 @@ static bool is_digit(char c)
 
 static bool is_name(char c)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit(c) || c == '-' || c == '_' || c == '.';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit(c) || c == '-' || c == '_' ||
+           c == '.';
 }
 
 static bool read_number(const char *s, size_t end, size_t *at, uint64_t *value, struct hostlist_error *e)
@@ -101,7 +103,8 @@ static bool measure_bracket(const char *s, size_t from, size_t end, uint64_t *co
 }
 
 /* The pattern that starts at *at; moves *at behind it. */
-static bool read_pattern(const char *s, size_t length, size_t *at, struct pattern *p, struct hostlist_error *e)
+static bool read_pattern(const char *s, size_t length, size_t *at, struct pattern *p,
+                         struct hostlist_error *e)
 {
     *p = (struct pattern){.from = *at, .count = 1};
     size_t i = *at;
@@ -126,7 +129,8 @@ static bool read_pattern(const char *s, size_t length, size_t *at, struct patter
             p->name_max++;
         } else {
             return refuse(e, i, 1,
-                          s[i] == ' ' ? "a host list has no blanks" : "this character cannot stand in a host name");
+                          s[i] == ' ' ? "a host list has no blanks"
+                                      : "this character cannot stand in a host name");
         }
     }
     p->end = i;
@@ -197,7 +201,8 @@ static bool wheel_turn(struct wheel *w, const char *s, size_t from, size_t end)
     return more;
 }
 
-static const char *current_name(struct arena *a, const char *s, const struct pattern *p, const struct wheel *wheels)
+static const char *current_name(struct arena *a, const char *s, const struct pattern *p,
+                                const struct wheel *wheels)
 {
     char name[HOSTLIST_NAME_MAX + 1];
     size_t n = 0, b = 0;
@@ -206,8 +211,8 @@ static const char *current_name(struct arena *a, const char *s, const struct pat
             name[n++] = s[i];
             continue;
         }
-        n += (size_t)snprintf(name + n, sizeof name - n, "%0*" PRIu64, wheels[b].range.width ? wheels[b].range.width : 1,
-                              wheels[b].value);
+        n += (size_t)snprintf(name + n, sizeof name - n, "%0*" PRIu64,
+                              wheels[b].range.width ? wheels[b].range.width : 1, wheels[b].value);
         i = p->bracket[b++].end;
     }
     return arena_strndup(a, name, n);

@@ -3,9 +3,9 @@
 
 /* Slurm host lists: a[001-004,7],b-[1-2]x[1-3],login.
  *
- * A list is patterns separated by commas; brackets hold numbers and ranges; the rightmost bracket runs fastest.
- * A range is padded to the width of its low bound when that is longer than its digits need (001-100).
- * Names are counted and bounded before anything is allocated. */
+ * A list is patterns separated by commas; brackets hold numbers and ranges; the rightmost bracket runs
+ * fastest. A range is padded to the width of its low bound when that is longer than its digits need
+ * (001-100). Names are counted and bounded before anything is allocated. */
 
 #include "compiler/support/arena.h"
 
@@ -26,7 +26,8 @@ struct hostlist_error {
     char message[120];
 };
 
-/* How many names a list stands for, duplicates counted; false when the list is malformed or has more than max. */
+/* How many names a list stands for, duplicates counted; false when the list is malformed or has more than
+ * max. */
 bool hostlist_count(const char *text, size_t length, uint64_t max, uint64_t *count, struct hostlist_error *e);
 /* all of them, in order */
 bool hostlist_expand(struct arena *a, const char *text, size_t length, uint64_t max, struct hostlist *list,

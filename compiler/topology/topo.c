@@ -1,7 +1,7 @@
 /* The cluster: reading it part by part, and the questions that the rest of the compiler asks of it.
  *
- * Order of reading matters: node types, nodes, fabric (its groups name nodes), states (spares are counted per tier),
- * measurements.  Errors are collected throughout; the result is returned only when there are none. */
+ * Order of reading matters: node types, nodes, fabric (its groups name nodes), states (spares are counted per
+ * tier), measurements.  Errors are collected throughout; the result is returned only when there are none. */
 
 #include "compiler/topology/topo_walk.h"
 
@@ -52,8 +52,13 @@ struct topo *topo_parse(struct arena *a, struct diag *d, const struct source *so
     if (strcmp(root->name, "cluster") != 0)
         return NULL;
     struct topo *t = ARENA_NEW(a, struct topo);
-    struct walk w = {.arena = a, .diag = d, .base = base, .root = root, .topo = t,
-                     .names_left = 4ull * TOPO_NODES_MAX, .import_left = TOPO_IMPORT_MAX};
+    struct walk w = {.arena = a,
+                     .diag = d,
+                     .base = base,
+                     .root = root,
+                     .topo = t,
+                     .names_left = 4ull * TOPO_NODES_MAX,
+                     .import_left = TOPO_IMPORT_MAX};
     t->source = source;
     t->name = topo_attr_text(root, "name") ? topo_attr_text(root, "name") : "cluster";
     walk_node_types(&w);
@@ -165,9 +170,9 @@ double topo_level_bytes_s(const struct topo *t, uint32_t type, uint32_t level)
     return y->nic_bytes_s_per_gpu / worst;
 }
 
-/* Where the file gives no latency: NCCL 2.30's hop latencies of its LL128 protocol (tuning.cc), which middle-sized
- * messages use: NVLink 1.9 us, PCIe 2.5 us, network 4.0 us.  Through host memory: one cache line bounced between
- * two cores, about 1 us with the polling on both sides.  A torus hop: as NVLink. */
+/* Where the file gives no latency: NCCL 2.30's hop latencies of its LL128 protocol (tuning.cc), which
+ * middle-sized messages use: NVLink 1.9 us, PCIe 2.5 us, network 4.0 us.  Through host memory: one cache line
+ * bounced between two cores, about 1 us with the polling on both sides.  A torus hop: as NVLink. */
 static double default_latency_s(const struct topo *t, const struct topo_node_type *type, uint32_t level)
 {
     if (t->torus_dims)

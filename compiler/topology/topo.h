@@ -1,10 +1,12 @@
 #ifndef LLMC_TOPO_H
 #define LLMC_TOPO_H
 
-/* The cluster as resolved from cluster.xml: node types, nodes in order, tiers, torus, exclusions, measurements.
+/* The cluster as resolved from cluster.xml: node types, nodes in order, tiers, torus, exclusions,
+ * measurements.
  *
- * Units: bytes, seconds, bytes/s per GPU or per NIC in one direction, operations/s dense.  A field that the file and
- * the catalogue leave open is 0 unless its comment says otherwise.  Everything lives in the compilation's arena. */
+ * Units: bytes, seconds, bytes/s per GPU or per NIC in one direction, operations/s dense.  A field that the
+ * file and the catalogue leave open is 0 unless its comment says otherwise.  Everything lives in the
+ * compilation's arena. */
 
 #include "compiler/support/diag.h"
 
@@ -14,27 +16,34 @@
 enum topo_dtype { TOPO_FP32, TOPO_TF32, TOPO_BF16, TOPO_FP16, TOPO_FP8, TOPO_FP4, NTOPO_DTYPES };
 
 /* which facts the file gave itself; the others come from the catalogue */
-enum topo_fact { FACT_MEMORY = 1, FACT_RESERVE = 2, FACT_MEMORY_RATE = 4, FACT_SCALE_UP = 8, FACT_PEAK = 16 /* << dtype */ };
+enum topo_fact {
+    FACT_MEMORY = 1,
+    FACT_RESERVE = 2,
+    FACT_MEMORY_RATE = 4,
+    FACT_SCALE_UP = 8,
+    FACT_PEAK = 16 /* << dtype */
+};
 
 struct topo_gpu {
-    const char *model;            /* "H100-SXM" */
-    bool known;                   /* in the catalogue */
-    uint64_t memory_bytes;        /* as the driver reports it */
-    uint64_t reserve_bytes;       /* context + communicator buffers, not available to the arena */
+    const char *model;      /* "H100-SXM" */
+    bool known;             /* in the catalogue */
+    uint64_t memory_bytes;  /* as the driver reports it */
+    uint64_t reserve_bytes; /* context + communicator buffers, not available to the arena */
     double memory_bytes_s;
     double peak_flop_s[NTOPO_DTYPES]; /* dense; 0 = no such unit */
     double efficiency[NTOPO_DTYPES];  /* 0 = not stated */
-    uint32_t sm;                  /* 90 for Hopper, 0 = unknown */
-    uint32_t given;               /* topo_fact bits */
+    uint32_t sm;                      /* 90 for Hopper, 0 = unknown */
+    uint32_t given;                   /* topo_fact bits */
 };
 
 enum scale_up_kind { SCALE_UP_NONE, SCALE_UP_NVSWITCH, SCALE_UP_MESH, SCALE_UP_PCIE };
 struct topo_scale_up {
     enum scale_up_kind kind;
-    double bytes_s;    /* per GPU, one direction, data-sheet */
-    double latency_s;  /* 0 = default */
-    uint32_t span;     /* nodes per domain, >= 1 */
-    uint32_t gpus;     /* GPUs per domain; = node's gpus * span unless the file says smaller (1 for SCALE_UP_NONE) */
+    double bytes_s;   /* per GPU, one direction, data-sheet */
+    double latency_s; /* 0 = default */
+    uint32_t span;    /* nodes per domain, >= 1 */
+    uint32_t
+        gpus; /* GPUs per domain; = node's gpus * span unless the file says smaller (1 for SCALE_UP_NONE) */
     bool multicast;
 };
 
@@ -52,7 +61,7 @@ struct topo_node_type {
     struct topo_scale_up scale_up;
     uint32_t nnics;
     const struct topo_nic *nics;
-    double nic_bytes_s_per_gpu; /* sum over NICs / gpus; 0 without NICs */
+    double nic_bytes_s_per_gpu;    /* sum over NICs / gpus; 0 without NICs */
     uint32_t nnodes, first_domain; /* nodes of this type; index of its first scale-up domain */
     uint64_t host_memory_bytes;
     double host_bytes_s;
@@ -63,8 +72,9 @@ struct topo_node_type {
 /* What an NCCL dump says, after the nine reader rules. */
 struct topo_detail {
     uint32_t ngpus, nnics, nnuma;
-    const double *gpu_nic_bytes_s; /* [ngpus][nnics]: PCIe below the lowest common switch, 0 = through the root */
-    double nvlink_bytes_s;         /* per GPU, effective; 0 = none listed */
+    const double
+        *gpu_nic_bytes_s;  /* [ngpus][nnics]: PCIe below the lowest common switch, 0 = through the root */
+    double nvlink_bytes_s; /* per GPU, effective; 0 = none listed */
 };
 
 enum node_state { NODE_USABLE, NODE_EXCLUDED, NODE_SPARE };
@@ -72,8 +82,8 @@ struct topo_node {
     const char *name;
     uint32_t type, ordinal; /* ordinal: how many nodes of its type stand before it; domains cut this count */
     enum node_state state;
-    const char *reason;        /* of exclude, spare or degraded, or NULL */
-    uint64_t excluded_gpus;    /* bit mask */
+    const char *reason;                /* of exclude, spare or degraded, or NULL */
+    uint64_t excluded_gpus;            /* bit mask */
     double nic_factor, compute_factor; /* 1 = healthy */
 };
 
@@ -87,12 +97,13 @@ struct topo_tier {
 };
 
 struct topo_point {
-    double bytes, seconds; /* collectives: message size as nccl-tests counts it */
+    double bytes, seconds;  /* collectives: message size as nccl-tests counts it */
     double m, n, k, flop_s; /* gemm */
 };
 struct topo_measured {
     const char *date; /* "" = not stated */
-    const char *kind; /* "gemm" or the collective's name: all_reduce all_gather reduce_scatter all_to_all send_recv broadcast */
+    const char *kind; /* "gemm" or the collective's name: all_reduce all_gather reduce_scatter all_to_all
+                         send_recv broadcast */
     uint32_t ranks, per_node;
     const char *tier, *type, *dtype; /* tier: as topo_level_name(); type: NULL = whichever */
     uint32_t npoints;
@@ -106,7 +117,7 @@ struct topo {
     const struct topo_import {
         const char *href;
         const struct source *source;
-    } *imports;
+    } * imports;
     uint32_t ntypes;
     struct topo_node_type *types;
     uint32_t nnodes;
@@ -130,20 +141,22 @@ struct topo *topo_read(struct arena *a, struct diag *d, const char *path);
 /* the same from memory; base: folder that relative hrefs start from, or NULL to refuse them */
 struct topo *topo_parse(struct arena *a, struct diag *d, const struct source *source, const char *base);
 
-/* Nodes that a plan may use, in order: usable, of the given type (UINT32_MAX = the only type with usable nodes; 0 of
- * them when there are several), no excluded GPU.  Returns the count and an arena array of node indices. */
+/* Nodes that a plan may use, in order: usable, of the given type (UINT32_MAX = the only type with usable
+ * nodes; 0 of them when there are several), no excluded GPU.  Returns the count and an arena array of node
+ * indices. */
 uint32_t topo_usable(struct arena *a, const struct topo *t, uint32_t type, uint32_t **nodes);
 
-/* Level of the network between two nodes: 0 same NVLink domain, k the k-th tier (1 = innermost), for the k-th entry
- * of tiers; nodes that only the last tier joins give ntiers. */
+/* Level of the network between two nodes: 0 same NVLink domain, k the k-th tier (1 = innermost), for the k-th
+ * entry of tiers; nodes that only the last tier joins give ntiers. */
 uint32_t topo_level(const struct topo *t, uint32_t node_a, uint32_t node_b);
-/* Which group of tiers[tier] a node is in, and which scale-up domain (a node without scale-up is one of its own). */
+/* Which group of tiers[tier] a node is in, and which scale-up domain (a node without scale-up is one of its
+ * own). */
 uint32_t topo_group(const struct topo *t, uint32_t tier, uint32_t node);
 uint32_t topo_domain(const struct topo *t, uint32_t node);
 uint32_t topo_ndomains(const struct topo *t);
-/* One-way bytes/s per GPU and latency at a level, for healthy GPUs of one type.  Level 0: scale-up; without one, host
- * memory (host-bandwidth, else half of the memory bandwidth).  Level k: NIC share / max(1, oversubscriptions so far);
- * on a torus both links of one axis. */
+/* One-way bytes/s per GPU and latency at a level, for healthy GPUs of one type.  Level 0: scale-up; without
+ * one, host memory (host-bandwidth, else half of the memory bandwidth).  Level k: NIC share / max(1,
+ * oversubscriptions so far); on a torus both links of one axis. */
 double topo_level_bytes_s(const struct topo *t, uint32_t type, uint32_t level);
 double topo_level_latency_s(const struct topo *t, uint32_t type, uint32_t level);
 const char *topo_level_name(const struct topo *t, uint32_t level); /* "scale-up" or the tier's name */

@@ -1,12 +1,14 @@
 /* The catalogue of accelerators.
  *
- * Memory is what the driver reports to programs, which is less than the number on the box.  Peaks are dense: the
- * data-sheets of NVIDIA and AMD print twice as much "with sparsity".  Scale-up is the data-sheet's figure for both
- * directions together; the compiler halves it.  The reserve is what a process loses before it allocates anything: about
- * 0.5 GiB for the CUDA context and modules and 0.5 to 0.7 GiB for NCCL's first communicator with its channel buffers,
- * rounded up to 2 GiB for the further communicators of a mixed-parallel job.
+ * Memory is what the driver reports to programs, which is less than the number on the box.  Peaks are dense:
+ * the data-sheets of NVIDIA and AMD print twice as much "with sparsity".  Scale-up is the data-sheet's figure
+ * for both directions together; the compiler halves it.  The reserve is what a process loses before it
+ * allocates anything: about 0.5 GiB for the CUDA context and modules and 0.5 to 0.7 GiB for NCCL's first
+ * communicator with its channel buffers, rounded up to 2 GiB for the further communicators of a
+ * mixed-parallel job.
  *
- * Sources: public data-sheets and architecture papers of the vendors, named per row, read in 2025 and 2026. */
+ * Sources: public data-sheets and architecture papers of the vendors, named per row, read in 2025 and 2026.
+ */
 
 #include "compiler/topology/topo_catalogue.h"
 
@@ -15,14 +17,14 @@
 #include <string.h>
 #include <strings.h>
 
-#define MIB(n) ((uint64_t)((n) * 1048576.0))
-#define GIB(n) ((uint64_t)((n) * 1073741824.0))
+#define GIB(n) ((uint64_t)((n)*1073741824.0))
 #define RESERVE GIB(2.0)
 
+/* clang-format off */
 /* memory in bytes, bandwidths in GB/s, peaks in TFLOP/s dense: fp32 (not on tensor cores), tf32, bf16, fp16, fp8, fp4 */
-#define GPU(name, sm_, memory, reserve, memory_gb_s, fp32, tf32, bf16, fp16, fp8, fp4, kind, both_gb_s, from)            \
-    {{name, true, memory, reserve, (memory_gb_s) * 1e9,                                                                  \
-      {(fp32) * 1e12, (tf32) * 1e12, (bf16) * 1e12, (fp16) * 1e12, (fp8) * 1e12, (fp4) * 1e12}, {0}, sm_, 0},            \
+#define GPU(name, sm_, memory, reserve, memory_gb_s, fp32, tf32, bf16, fp16, fp8, fp4, kind, both_gb_s, from) \
+    {{name, true, memory, reserve, (memory_gb_s) * 1e9,                                                       \
+      {(fp32) * 1e12, (tf32) * 1e12, (bf16) * 1e12, (fp16) * 1e12, (fp8) * 1e12, (fp4) * 1e12}, {0}, sm_, 0}, \
      kind, (both_gb_s) * 1e9, from}
 
 #define SW SCALE_UP_NVSWITCH
@@ -73,14 +75,17 @@ static const struct topo_catalogue_gpu catalogue[] = {
         "Cloud TPU v5p documentation 2024: 6 links of 200 GB/s both ways, described by <torus>"),
 };
 
-/* Vendor 0x10de.  Ids as real dumps of the makers' machines show them (NCCL topology files of clouds and DGX systems). */
+/* clang-format on */
+
+/* Vendor 0x10de.  Ids as real dumps of the makers' machines show them (NCCL topology files of clouds and DGX
+ * systems). */
 static const struct {
     unsigned device;
     const char *model;
 } devices[] = {
-    {0x1db1, "V100"},     {0x1db5, "V100"},     {0x20b0, "A100-SXM-40GB"}, {0x20b2, "A100-SXM-80GB"},
-    {0x20b5, "A100-PCIe-80GB"}, {0x2330, "H100-SXM"}, {0x2335, "H200-SXM"},  {0x2331, "H100-PCIe"},
-    {0x3182, "B300"},     {0x31c2, "GB300"},
+    {0x1db1, "V100"},           {0x1db5, "V100"},     {0x20b0, "A100-SXM-40GB"}, {0x20b2, "A100-SXM-80GB"},
+    {0x20b5, "A100-PCIe-80GB"}, {0x2330, "H100-SXM"}, {0x2335, "H200-SXM"},      {0x2331, "H100-PCIe"},
+    {0x3182, "B300"},           {0x31c2, "GB300"},
 };
 
 const struct topo_catalogue_gpu *topo_catalogue_find(const char *model)

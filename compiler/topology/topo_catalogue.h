@@ -6,9 +6,9 @@
 #include "compiler/topology/topo.h"
 
 struct topo_catalogue_gpu {
-    struct topo_gpu gpu;            /* model, memory, default reserve, dense peaks, sm */
-    enum scale_up_kind scale_up;    /* how the usual machine joins its GPUs */
-    double bidirectional_bytes_s;   /* of scale-up, the data-sheet figure: both directions */
+    struct topo_gpu gpu;          /* model, memory, default reserve, dense peaks, sm */
+    enum scale_up_kind scale_up;  /* how the usual machine joins its GPUs */
+    double bidirectional_bytes_s; /* of scale-up, the data-sheet figure: both directions */
     const char *source;
 };
 

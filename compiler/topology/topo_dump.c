@@ -1,8 +1,9 @@
 /* What an NCCL dump adds to a node type, and where the two contradict each other.
  *
- * The dump is exact about one node, the cluster file is what the user means: numbers of GPUs and NICs must agree, or
- * one of the two describes another machine.  Speeds of NICs are taken from the dump, with a warning when they differ.
- * Of a dump with several hosts (one NVLink domain) every host must look like this type; the first gives the detail. */
+ * The dump is exact about one node, the cluster file is what the user means: numbers of GPUs and NICs must
+ * agree, or one of the two describes another machine.  Speeds of NICs are taken from the dump, with a warning
+ * when they differ. Of a dump with several hosts (one NVLink domain) every host must look like this type; the
+ * first gives the detail. */
 
 #include "compiler/topology/topo_nccl.h"
 #include "compiler/topology/topo_walk.h"
@@ -34,7 +35,8 @@ static const char *busid(const struct xml_element *pci)
 static bool count_hosts(struct compare *c)
 {
     struct nccl_dump *dump = &c->dump;
-    uint32_t *gpus = ARENA_ARRAY(c->w->arena, uint32_t, dump->nhosts), *nics = ARENA_ARRAY(c->w->arena, uint32_t, dump->nhosts);
+    uint32_t *gpus = ARENA_ARRAY(c->w->arena, uint32_t, dump->nhosts),
+             *nics = ARENA_ARRAY(c->w->arena, uint32_t, dump->nhosts);
     for (size_t i = 0; i < dump->gpus.n; i++)
         gpus[dump->gpus.at[i].host]++;
     for (size_t i = 0; i < dump->nics.n; i++)
@@ -43,12 +45,14 @@ static bool count_hosts(struct compare *c)
     c->nnics = nics[0];
     for (uint32_t h = 1; h < dump->nhosts; h++)
         if (gpus[h] != c->ngpus || nics[h] != c->nnics) {
-            diag_error(c->w->diag, c->dump_at, "bad-dump", "the hosts in this dump differ: %u GPUs and %u NICs, then %u and %u",
-                       c->ngpus, c->nnics, gpus[h], nics[h]);
+            diag_error(c->w->diag, c->dump_at, "bad-dump",
+                       "the hosts in this dump differ: %u GPUs and %u NICs, then %u and %u", c->ngpus,
+                       c->nnics, gpus[h], nics[h]);
             return false;
         }
     if (dump->nhosts > 1 && c->type->scale_up.span < dump->nhosts) {
-        diag_error(c->w->diag, c->dump_at, "bad-dump", "the dump shows an NVLink domain of %u hosts, but span is %u", dump->nhosts,
+        diag_error(c->w->diag, c->dump_at, "bad-dump",
+                   "the dump shows an NVLink domain of %u hosts, but span is %u", dump->nhosts,
                    c->type->scale_up.span);
         return false;
     }
@@ -65,14 +69,14 @@ static bool compare_counts(struct compare *c)
     for (uint32_t i = 0; i < type->nnics; i++)
         nics += type->nics[i].count;
     if (c->ngpus && gpus && gpus->valid && c->ngpus != type->gpus) {
-        diag_error(c->w->diag, c->dump_at, "dump-mismatch", "the dump has %u GPU%s, but the node type has %u", c->ngpus,
-                   c->ngpus > 1 ? "s" : "", type->gpus);
+        diag_error(c->w->diag, c->dump_at, "dump-mismatch", "the dump has %u GPU%s, but the node type has %u",
+                   c->ngpus, c->ngpus > 1 ? "s" : "", type->gpus);
         diag_note(c->w->diag, gpus->at, "gpus");
         agree = false;
     }
     if (c->nnics && nic && nics && c->nnics != nics) {
-        diag_error(c->w->diag, c->dump_at, "dump-mismatch", "the dump has %u NIC%s, but the node type has %u", c->nnics,
-                   c->nnics > 1 ? "s" : "", nics);
+        diag_error(c->w->diag, c->dump_at, "dump-mismatch", "the dump has %u NIC%s, but the node type has %u",
+                   c->nnics, c->nnics > 1 ? "s" : "", nics);
         diag_note(c->w->diag, nic->at, "<nic>");
         agree = false;
     }
@@ -89,16 +93,18 @@ static void compare_model(struct compare *c)
     const struct topo_catalogue_gpu *row = model ? topo_catalogue_find(model) : NULL;
     if (row && gpu->model && gpu->known) {
         double memory = (double)gpu->memory_bytes / (double)row->gpu.memory_bytes;
-        bool alike = !strncmp(model, gpu->model, strlen(model)) || !strncmp(model, gpu->model, strlen(gpu->model));
+        bool alike =
+            !strncmp(model, gpu->model, strlen(model)) || !strncmp(model, gpu->model, strlen(gpu->model));
         if (!alike || memory > 1.25 || memory < 0.75) {
-            diag_warning(c->w->diag, c->dump_at, "dump-mismatch", "the GPUs in the dump are %s (device 0x%lx), not %s of %s",
-                         model, seen->device, gpu->model, units_show_bytes(gpu->memory_bytes).s);
+            diag_warning(c->w->diag, c->dump_at, "dump-mismatch",
+                         "the GPUs in the dump are %s (device 0x%lx), not %s of %s", model, seen->device,
+                         gpu->model, units_show_bytes(gpu->memory_bytes).s);
             return;
         }
     }
     if (seen->sm && gpu->sm && seen->sm != gpu->sm)
-        diag_warning(c->w->diag, c->dump_at, "dump-mismatch", "the GPUs in the dump have sm %u, but %s has %u", seen->sm,
-                     gpu->model, gpu->sm);
+        diag_warning(c->w->diag, c->dump_at, "dump-mismatch",
+                     "the GPUs in the dump have sm %u, but %s has %u", seen->sm, gpu->model, gpu->sm);
 }
 
 /* GPUs without NVLink beside GPUs with it are broken, not a kind of machine. */
@@ -116,16 +122,19 @@ static bool compare_links(struct compare *c, uint32_t *links)
         ranked = ranked || (g->gpu && xml_attr(g->gpu, "rank"));
     }
     if (*links && without) {
-        diag_error(c->w->diag, without->pci->at, "nvlink-fault", "the GPU at %.32s lists no NVLink, but others do",
-                   busid(without->pci));
-        diag_help(c->w->diag, "take the dump on a healthy node, and exclude that GPU with <exclude gpus=...>");
+        diag_error(c->w->diag, without->pci->at, "nvlink-fault",
+                   "the GPU at %.32s lists no NVLink, but others do", busid(without->pci));
+        diag_help(c->w->diag,
+                  "take the dump on a healthy node, and exclude that GPU with <exclude gpus=...>");
         return false;
     }
     if (*links != least)
-        diag_warning(c->w->diag, c->dump_at, "nvlink-fault", "the GPUs in the dump have %u to %u NVLinks", least, *links);
+        diag_warning(c->w->diag, c->dump_at, "nvlink-fault", "the GPUs in the dump have %u to %u NVLinks",
+                     least, *links);
     for (size_t i = 0; i < c->dump.gpus.n && ranked; i++)
         if (c->dump.gpus.at[i].gpu && !xml_attr(c->dump.gpus.at[i].gpu, "rank")) {
-            diag_warning(c->w->diag, c->dump.gpus.at[i].gpu->at, "no-rank", "NCCL ignores a <gpu> without rank");
+            diag_warning(c->w->diag, c->dump.gpus.at[i].gpu->at, "no-rank",
+                         "NCCL ignores a <gpu> without rank");
             break;
         }
     return true;
@@ -149,12 +158,13 @@ static void compare_nvlink(struct compare *c, uint32_t links, struct topo_detail
     /* data-sheet figures are 1.2 to 1.25 times NCCL's effective ones */
     double ratio = s->bytes_s / detail->nvlink_bytes_s;
     if (s->bytes_s > 0 && (ratio > 1.6 || ratio < 0.7)) {
-        diag_warning(c->w->diag, c->dump_at, "dump-mismatch", "%u NVLinks per GPU give about %s, but <scale-up> says %s", links,
+        diag_warning(c->w->diag, c->dump_at, "dump-mismatch",
+                     "%u NVLinks per GPU give about %s, but <scale-up> says %s", links,
                      units_show_bytes_s(detail->nvlink_bytes_s).s, units_show_bytes_s(s->bytes_s).s);
         diag_caret(c->w->diag, "one direction, per GPU");
     } else if (s->kind == SCALE_UP_NONE || s->kind == SCALE_UP_PCIE) {
-        diag_warning(c->w->diag, c->dump_at, "dump-mismatch", "the dump lists NVLink, but <scale-up> has kind=\"%s\"",
-                     topo_scale_up_words[s->kind]);
+        diag_warning(c->w->diag, c->dump_at, "dump-mismatch",
+                     "the dump lists NVLink, but <scale-up> has kind=\"%s\"", topo_scale_up_words[s->kind]);
     }
 }
 
@@ -180,7 +190,8 @@ static void take_nic_speeds(struct compare *c)
         nics[0] = (struct topo_nic){.count = c->nnics, .bytes_s = dump_sum / c->nnics, .gdr = true};
         type->nnics = 1;
     } else if (fabs(dump_sum / file_sum - 1) > 0.01) {
-        diag_warning(c->w->diag, c->dump_at, "dump-overrides", "the NICs in the dump give %s in all, not %s: the dump's are used",
+        diag_warning(c->w->diag, c->dump_at, "dump-overrides",
+                     "the NICs in the dump give %s in all, not %s: the dump's are used",
                      units_show_bytes_s(dump_sum).s, units_show_bytes_s(file_sum).s);
     }
     type->nics = nics;
@@ -223,8 +234,8 @@ static void fill_paths(struct compare *c, struct topo_detail *detail)
     detail->gpu_nic_bytes_s = paths;
 }
 
-void walk_nccl(struct walk *w, const struct xml_element *system, struct span dump_at, const struct xml_element *node_type,
-               struct topo_node_type *type)
+void walk_nccl(struct walk *w, const struct xml_element *system, struct span dump_at,
+               const struct xml_element *node_type, struct topo_node_type *type)
 {
     struct compare c = {.w = w, .dump_at = dump_at, .node_type = node_type, .type = type};
     uint32_t links = 0;

@@ -1,7 +1,8 @@
 /* The network between nodes: tiers of switches, innermost first, or a torus.
  *
- * A tier cuts the document order of nodes into groups of `span`.  Where <group> names members, that tier keeps an
- * explicit group number per node: the named groups first, the remaining nodes cut by span behind them. */
+ * A tier cuts the document order of nodes into groups of `span`.  Where <group> names members, that tier
+ * keeps an explicit group number per node: the named groups first, the remaining nodes cut by span behind
+ * them. */
 
 #include "compiler/topology/topo_walk.h"
 
@@ -25,7 +26,8 @@ static bool check_tier(struct walk *w, const struct xml_element *e, const struct
 {
     const struct topo *t = w->topo;
     if (!strcmp(tier->name, "scale-up")) {
-        diag_error(w->diag, xml_attr(e, "name")->at, "tier", "'scale-up' is the level inside an NVLink domain");
+        diag_error(w->diag, xml_attr(e, "name")->at, "tier",
+                   "'scale-up' is the level inside an NVLink domain");
         diag_help(w->diag, "give the tier another name, such as leaf");
         return false;
     }
@@ -39,14 +41,15 @@ static bool check_tier(struct walk *w, const struct xml_element *e, const struct
         return true;
     const struct topo_tier *below = &t->tiers[t->ntiers - 1];
     if (sources[t->ntiers - 1].all || (!all && tier->span <= below->span)) {
-        diag_error(w->diag, xml_attr(e, "span")->at, "tier", "spans must grow: tier '%s' below it spans %s", below->name,
-                   sources[t->ntiers - 1].all ? "all" : units_show_commas(below->span).s);
+        diag_error(w->diag, xml_attr(e, "span")->at, "tier", "spans must grow: tier '%s' below it spans %s",
+                   below->name, sources[t->ntiers - 1].all ? "all" : units_show_commas(below->span).s);
         diag_help(w->diag, "list tiers from the innermost to the outermost");
         return false;
     }
     if (!all && tier->span % below->span) {
-        diag_warning(w->diag, xml_attr(e, "span")->at, "tier-cut", "tier '%s' of %" PRIu64 " nodes cuts through groups of '%s'",
-                     tier->name, tier->span, below->name);
+        diag_warning(w->diag, xml_attr(e, "span")->at, "tier-cut",
+                     "tier '%s' of %" PRIu64 " nodes cuts through groups of '%s'", tier->name, tier->span,
+                     below->name);
         diag_caret(w->diag, "%" PRIu64 " is no multiple of %" PRIu64, tier->span, below->span);
     }
     return true;
@@ -83,7 +86,8 @@ static void read_tiers(struct walk *w, const struct xml_element *e, struct tier_
     const struct topo_tier *last = &t->tiers[t->ntiers - 1];
     if (last->span < t->nnodes && !diag_errors(w->diag)) {
         diag_error(w->diag, xml_attr(sources[t->ntiers - 1].at, "span")->at, "tier",
-                   "the last tier spans %" PRIu64 " of %" PRIu32 " nodes: nothing joins the rest", last->span, t->nnodes);
+                   "the last tier spans %" PRIu64 " of %" PRIu32 " nodes: nothing joins the rest", last->span,
+                   t->nnodes);
         diag_help(w->diag, "add <tier name=\"core\" span=\"all\"/>");
     }
 }
@@ -126,8 +130,8 @@ static void read_group(struct walk *w, const struct xml_element *e, uint32_t *gr
     }
     for (uint32_t i = 0; i < n; i++) {
         if (groups[k][nodes[i]] != NO_GROUP) {
-            diag_error(w->diag, xml_attr(e, "nodes")->at, "repeated-name", "node '%s' is in two groups of tier '%s'",
-                       t->nodes[nodes[i]].name, tier->name);
+            diag_error(w->diag, xml_attr(e, "nodes")->at, "repeated-name",
+                       "node '%s' is in two groups of tier '%s'", t->nodes[nodes[i]].name, tier->name);
             return;
         }
         groups[k][nodes[i]] = tier->ngroups;
@@ -155,9 +159,10 @@ static void check_nesting(struct walk *w, uint32_t k, const struct xml_element *
     for (uint32_t i = 0; i < t->nnodes; i++) {
         uint32_t g = topo_group(t, k, i), up = topo_group(t, k + 1, i) + 1;
         if (above[g] && above[g] != up) {
-            diag_error(w->diag, at->at, "tier", "tier '%s' splits the group of '%s' that node '%s' is in", t->tiers[k + 1].name,
-                       t->tiers[k].name, t->nodes[i].name);
-            diag_help(w->diag, "give '%s' groups of whole groups of '%s'", t->tiers[k + 1].name, t->tiers[k].name);
+            diag_error(w->diag, at->at, "tier", "tier '%s' splits the group of '%s' that node '%s' is in",
+                       t->tiers[k + 1].name, t->tiers[k].name, t->nodes[i].name);
+            diag_help(w->diag, "give '%s' groups of whole groups of '%s'", t->tiers[k + 1].name,
+                      t->tiers[k].name);
             return;
         }
         above[g] = up;
@@ -205,8 +210,9 @@ static bool read_dims(struct walk *w, const struct xml_attr *v, struct topo *t)
     for (uint32_t i = 0; i < t->nnodes; i++)
         gpus += t->types[t->nodes[i].type].gpus;
     if (t->nnodes && product != gpus && !diag_errors(w->diag)) {
-        diag_error(w->diag, v->at, "torus", "a torus of %s has %" PRIu64 " places, but the cluster has %" PRIu64 " GPUs",
-                   v->value, product, gpus);
+        diag_error(w->diag, v->at, "torus",
+                   "a torus of %s has %" PRIu64 " places, but the cluster has %" PRIu64 " GPUs", v->value,
+                   product, gpus);
         return false;
     }
     return true;
@@ -223,7 +229,8 @@ static void read_torus(struct walk *w, const struct xml_element *e, const struct
         return;
     }
     if (!topo_attr_yes(e, "wrap", true)) {
-        diag_error(w->diag, xml_attr(e, "wrap")->at, "unsupported", "a torus without wrap-around is not supported");
+        diag_error(w->diag, xml_attr(e, "wrap")->at, "unsupported",
+                   "a torus without wrap-around is not supported");
         diag_help(w->diag, "describe it by tiers, or plan for a part of it that wraps around");
     }
     topo_attr_real(e, "link", &t->torus_bytes_s);
@@ -246,12 +253,14 @@ static void check_rails(struct walk *w, const struct xml_element *e)
         if (!type->nnodes || !type->gpus)
             continue;
         if (rails && t->rails > type->gpus) {
-            diag_error(w->diag, rails->at, "rails", "%" PRIu32 " rails, but a node of type '%s' has %" PRIu32 " GPUs", t->rails,
-                       type->id, type->gpus);
+            diag_error(w->diag, rails->at, "rails",
+                       "%" PRIu32 " rails, but a node of type '%s' has %" PRIu32 " GPUs", t->rails, type->id,
+                       type->gpus);
             return;
         }
         if (!t->cross_rail && t->rails > 1 && type->scale_up.kind == SCALE_UP_NONE) {
-            diag_error(w->diag, cross->at, "rails", "rails that never meet need a scale-up, and '%s' has none", type->id);
+            diag_error(w->diag, cross->at, "rails",
+                       "rails that never meet need a scale-up, and '%s' has none", type->id);
             return;
         }
     }
@@ -281,14 +290,16 @@ static void check_reach(struct walk *w, const struct xml_element *fabric)
     if (diag_errors(w->diag) || topo_ndomains(t) < 2 || t->torus_dims)
         return;
     if (!t->ntiers) {
-        diag_error(w->diag, fabric ? fabric->at : w->root->at, "missing-element", "nothing joins the %" PRIu32 " nodes", t->nnodes);
-        diag_help(w->diag, "add %s<tier name=\"leaf\" span=\"all\"/>%s", fabric ? "" : "<fabric medium=\"infiniband\">",
-                  fabric ? " to <fabric>" : "</fabric>");
+        diag_error(w->diag, fabric ? fabric->at : w->root->at, "missing-element",
+                   "nothing joins the %" PRIu32 " nodes", t->nnodes);
+        diag_help(w->diag, "add %s<tier name=\"leaf\" span=\"all\"/>%s",
+                  fabric ? "" : "<fabric medium=\"infiniband\">", fabric ? " to <fabric>" : "</fabric>");
         return;
     }
     for (uint32_t i = 0; i < t->ntypes; i++)
         if (t->types[i].nnodes && t->types[i].nic_bytes_s_per_gpu <= 0) {
-            diag_error(w->diag, t->types[i].span, "missing-element", "nodes of type '%s' have no <nic>", t->types[i].id);
+            diag_error(w->diag, t->types[i].span, "missing-element", "nodes of type '%s' have no <nic>",
+                       t->types[i].id);
             diag_help(w->diag, "add <nic count=\"%" PRIu32 "\" bandwidth=\"400Gb/s\"/>", t->types[i].gpus);
         }
 }

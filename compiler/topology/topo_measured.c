@@ -1,9 +1,9 @@
 /* Measurements: curves of collectives and of matrix products, inline or as tables that nccl-tests printed.
  *
- * nccl-tests reports two bandwidths: algbw = size / time, and busbw = algbw times a factor that makes rings of any
- * number of ranks comparable (its PERFORMANCE.md): 2(n-1)/n for all-reduce, (n-1)/n for all-gather, reduce-scatter and
- * all-to-all, 1 for broadcast and send/receive.  Size is what it prints: the larger of the two buffers.
- * Every curve is kept as seconds over bytes, sizes ascending. */
+ * nccl-tests reports two bandwidths: algbw = size / time, and busbw = algbw times a factor that makes rings
+ * of any number of ranks comparable (its PERFORMANCE.md): 2(n-1)/n for all-reduce, (n-1)/n for all-gather,
+ * reduce-scatter and all-to-all, 1 for broadcast and send/receive.  Size is what it prints: the larger of the
+ * two buffers. Every curve is kept as seconds over bytes, sizes ascending. */
 
 #include "compiler/topology/topo_walk.h"
 
@@ -55,8 +55,8 @@ static void read_collective_points(struct walk *w, const struct xml_element *e, 
         double busbw = 0;
         bool rate = topo_attr_given(x, "busbw"), time = topo_attr_given(x, "time");
         if (rate == time) {
-            diag_error(w->diag, x->at, "missing-attribute", "<point> needs %s busbw %s time", rate ? "only one of" : "either",
-                       rate ? "and" : "or");
+            diag_error(w->diag, x->at, "missing-attribute", "<point> needs %s busbw %s time",
+                       rate ? "only one of" : "either", rate ? "and" : "or");
             continue;
         }
         if (!topo_attr_real(x, "size", &p.bytes))
@@ -66,7 +66,8 @@ static void read_collective_points(struct walk *w, const struct xml_element *e, 
         else if (!topo_attr_real(x, "time", &p.seconds))
             continue;
         if (p.seconds <= 0) {
-            diag_error(w->diag, xml_attr(x, time ? "time" : "busbw")->at, "bad-value", "a measurement takes longer than no time");
+            diag_error(w->diag, xml_attr(x, time ? "time" : "busbw")->at, "bad-value",
+                       "a measurement takes longer than no time");
             continue;
         }
         if (!add_point(w, c, p, x->at))
@@ -96,9 +97,9 @@ static bool next_token(const char *line, size_t end, size_t *at, size_t *length)
     return *length > 0;
 }
 
-/* One row of nccl-tests: size count type [redop] [root] then time algbw busbw wrong, out of place and in place.  Older
- * versions leave redop and root out where they mean nothing, so the four columns are counted from the right.
- * Rows that do not start with a number are headings. */
+/* One row of nccl-tests: size count type [redop] [root] then time algbw busbw wrong, out of place and in
+ * place.  Older versions leave redop and root out where they mean nothing, so the four columns are counted
+ * from the right. Rows that do not start with a number are headings. */
 static bool read_row(const char *line, size_t end, double *bytes, double *time_us, double *busbw_gb_s)
 {
     enum { COLUMNS = 16 };
@@ -127,7 +128,8 @@ static bool read_row(const char *line, size_t end, double *bytes, double *time_u
     return *bytes > 0 && *time_us > 0;
 }
 
-static void read_table(struct walk *w, const struct xml_attr *href, const struct topo_measured *m, struct curve *c)
+static void read_table(struct walk *w, const struct xml_attr *href, const struct topo_measured *m,
+                       struct curve *c)
 {
     const struct source *s = walk_import(w, href);
     if (!s)
@@ -150,7 +152,8 @@ static void read_table(struct walk *w, const struct xml_attr *href, const struct
     if (!c->points.n) {
         diag_error(w->diag, href->at, "bad-table", "%s has no row of an nccl-tests table", s->name);
     } else if (off > 0.05) {
-        diag_warning(w->diag, href->at, "bad-table", "busbw in %s does not fit %s over %u ranks", s->name, m->kind, m->ranks);
+        diag_warning(w->diag, href->at, "bad-table", "busbw in %s does not fit %s over %u ranks", s->name,
+                     m->kind, m->ranks);
         diag_help(w->diag, "check op and ranks; the times are used as they stand");
     }
 }
@@ -194,15 +197,16 @@ static void read_collective(struct walk *w, const struct xml_element *e, struct 
     if (!topo_attr_count(e, "per-node", &m->per_node))
         m->per_node = m->ranks < t->types[type].gpus ? m->ranks : t->types[type].gpus;
     else if (m->type && m->per_node > t->types[type].gpus)
-        diag_error(w->diag, xml_attr(e, "per-node")->at, "bad-value", "a node of type '%s' has %u GPUs", m->type,
-                   t->types[type].gpus);
+        diag_error(w->diag, xml_attr(e, "per-node")->at, "bad-value", "a node of type '%s' has %u GPUs",
+                   m->type, t->types[type].gpus);
     else if (m->ranks % m->per_node)
-        diag_error(w->diag, xml_attr(e, "per-node")->at, "bad-value", "%u ranks are not whole nodes of %u", m->ranks, m->per_node);
+        diag_error(w->diag, xml_attr(e, "per-node")->at, "bad-value", "%u ranks are not whole nodes of %u",
+                   m->ranks, m->per_node);
     if (!read_tier(w, e, type, m))
         return;
     if (table == inline_points) {
-        diag_error(w->diag, e->at, "missing-element", "<collective> needs %s <point>s %s href", table ? "only one of" : "either",
-                   table ? "and" : "or");
+        diag_error(w->diag, e->at, "missing-element", "<collective> needs %s <point>s %s href",
+                   table ? "only one of" : "either", table ? "and" : "or");
         return;
     }
     if (table && !topo_attr_given(e, "format")) {
@@ -221,20 +225,21 @@ static void read_collective(struct walk *w, const struct xml_element *e, struct 
 /* ---- matrix products ---- */
 
 /* rate or efficiency of one point, as operations/s of this type; 0 after an error */
-static double gemm_flop_s(struct walk *w, const struct xml_element *x, const struct topo_node_type *type, uint32_t dtype)
+static double gemm_flop_s(struct walk *w, const struct xml_element *x, const struct topo_node_type *type,
+                          uint32_t dtype)
 {
     double peak = type->gpu.peak_flop_s[dtype], share = 0, flop_s = 0;
     bool rate = topo_attr_given(x, "rate"), efficiency = topo_attr_given(x, "efficiency");
     if (rate == efficiency) {
-        diag_error(w->diag, x->at, "missing-attribute", "<point> needs %s rate %s efficiency", rate ? "only one of" : "either",
-                   rate ? "and" : "or");
+        diag_error(w->diag, x->at, "missing-attribute", "<point> needs %s rate %s efficiency",
+                   rate ? "only one of" : "either", rate ? "and" : "or");
         return 0;
     }
     if (topo_attr_real(x, "efficiency", &share))
         return share * peak;
     if (topo_attr_real(x, "rate", &flop_s) && peak > 0 && flop_s > peak) {
-        diag_error(w->diag, xml_attr(x, "rate")->at, "above-peak", "faster than the %s peak of %s", topo_dtype_words[dtype],
-                   type->gpu.model);
+        diag_error(w->diag, xml_attr(x, "rate")->at, "above-peak", "faster than the %s peak of %s",
+                   topo_dtype_words[dtype], type->gpu.model);
         diag_caret(w->diag, "which is %s", units_show_flop_s(peak).s);
         return 0;
     }
@@ -247,9 +252,11 @@ static void read_gemm_points(struct walk *w, const struct xml_element *e, const 
     struct curve c = {0};
     for (const struct xml_element *x = topo_child(e, "point", NULL); x; x = topo_child(e, "point", x)) {
         uint32_t size[3] = {0};
-        if (!topo_attr_count(x, "m", &size[0]) || !topo_attr_count(x, "n", &size[1]) || !topo_attr_count(x, "k", &size[2]))
+        if (!topo_attr_count(x, "m", &size[0]) || !topo_attr_count(x, "n", &size[1]) ||
+            !topo_attr_count(x, "k", &size[2]))
             continue;
-        struct topo_point p = {.m = size[0], .n = size[1], .k = size[2], .flop_s = gemm_flop_s(w, x, type, dtype)};
+        struct topo_point p = {
+            .m = size[0], .n = size[1], .k = size[2], .flop_s = gemm_flop_s(w, x, type, dtype)};
         if (p.flop_s <= 0)
             continue;
         p.seconds = 2 * p.m * p.n * p.k / p.flop_s;
@@ -289,13 +296,15 @@ static void read_gemm(struct walk *w, const struct xml_element *e, const char *d
     const struct topo_gpu *gpu = &t->types[typed ? type : 0].gpu;
     if (typed ? gpu->peak_flop_s[dtype] <= 0 : n == 0) {
         if (gpu->model)
-            diag_error(w->diag, xml_attr(e, "dtype")->at, "unknown-gpu", "%s has no %s peak", gpu->model, topo_dtype_words[dtype]);
+            diag_error(w->diag, xml_attr(e, "dtype")->at, "unknown-gpu", "%s has no %s peak", gpu->model,
+                       topo_dtype_words[dtype]);
         return;
     }
     for (uint32_t i = typed ? type : 0; i < t->ntypes && (!typed || i == type); i++) {
         if (t->types[i].gpu.peak_flop_s[dtype] <= 0)
             continue;
-        struct topo_measured m = {.date = date, .kind = "gemm", .type = t->types[i].id, .dtype = topo_dtype_words[dtype]};
+        struct topo_measured m = {
+            .date = date, .kind = "gemm", .type = t->types[i].id, .dtype = topo_dtype_words[dtype]};
         read_gemm_points(w, e, &t->types[i], dtype, &m);
         if (m.npoints)
             vec_push(w->arena, &w->measured, m);

@@ -1,7 +1,8 @@
 /* Nodes: names and order, then which of them are excluded, spare or degraded.
  *
- * Names are found again through an open-addressing hash over the finished node array.  Everything that a list may
- * expand to is bounded before it is expanded: TOPO_NODES_MAX nodes, and a budget for the lists that refer to them. */
+ * Names are found again through an open-addressing hash over the finished node array.  Everything that a list
+ * may expand to is bounded before it is expanded: TOPO_NODES_MAX nodes, and a budget for the lists that refer
+ * to them. */
 
 #include "compiler/topology/topo_walk.h"
 
@@ -46,8 +47,8 @@ static void name_nodes(struct walk *w, const struct topo_node_type *type, uint32
 }
 
 /* The names of one <nodes> element; false after an error. */
-static bool list_nodes(struct walk *w, const struct xml_element *e, uint32_t type, uint32_t before, uint64_t room,
-                       struct hostlist *list)
+static bool list_nodes(struct walk *w, const struct xml_element *e, uint32_t type, uint32_t before,
+                       uint64_t room, struct hostlist *list)
 {
     const struct xml_attr *names = xml_attr(e, "names"), *count = xml_attr(e, "count");
     struct hostlist_error error;
@@ -73,8 +74,8 @@ static bool list_nodes(struct walk *w, const struct xml_element *e, uint32_t typ
         return false;
     }
     if (count && count->integer != list->n) {
-        diag_error(w->diag, names->at, "node-count", "names expands to %" PRIu32 " nodes, but count is %" PRIu64, list->n,
-                   count->integer);
+        diag_error(w->diag, names->at, "node-count",
+                   "names expands to %" PRIu32 " nodes, but count is %" PRIu64, list->n, count->integer);
         diag_note(w->diag, count->at, "count");
         return false;
     }
@@ -89,7 +90,8 @@ static void enter_nodes(struct walk *w, const struct xml_element *e, uint32_t fr
         uint32_t *slot = find_slot(w, t->nodes[i].name);
         if (*slot) {
             const struct xml_attr *names = xml_attr(e, "names");
-            diag_error(w->diag, names ? names->at : e->at, "repeated-name", "a second node '%s'", t->nodes[i].name);
+            diag_error(w->diag, names ? names->at : e->at, "repeated-name", "a second node '%s'",
+                       t->nodes[i].name);
             diag_help(w->diag, "every node has a name of its own");
             return;
         }
@@ -113,7 +115,8 @@ void walk_nodes(struct walk *w)
     struct topo *t = w->topo;
     VEC(struct topo_node) nodes = {0};
     uint32_t *counts = ARENA_ARRAY(w->arena, uint32_t, t->ntypes);
-    for (const struct xml_element *e = topo_child(w->root, "nodes", NULL); e; e = topo_child(w->root, "nodes", e)) {
+    for (const struct xml_element *e = topo_child(w->root, "nodes", NULL); e;
+         e = topo_child(w->root, "nodes", e)) {
         uint32_t type;
         struct hostlist list;
         if (!walk_type(w, e, "type", &type) ||
@@ -146,7 +149,8 @@ void walk_nodes(struct walk *w)
 
 /* ---- references to nodes ---- */
 
-static bool find_host(struct walk *w, const struct xml_attr *v, struct span at, const char *name, uint32_t *node)
+static bool find_host(struct walk *w, const struct xml_attr *v, struct span at, const char *name,
+                      uint32_t *node)
 {
     uint32_t slot = w->nslots ? *find_slot(w, name) : 0;
     if (slot) {
@@ -155,11 +159,13 @@ static bool find_host(struct walk *w, const struct xml_attr *v, struct span at, 
     }
     diag_error(w->diag, at, "unknown-host", "%s: there is no node '%s'", v->name, name);
     if (w->topo->nnodes)
-        diag_help(w->diag, "nodes are called %s to %s", w->topo->nodes[0].name, w->topo->nodes[w->topo->nnodes - 1].name);
+        diag_help(w->diag, "nodes are called %s to %s", w->topo->nodes[0].name,
+                  w->topo->nodes[w->topo->nnodes - 1].name);
     return false;
 }
 
-bool walk_hosts(struct walk *w, const struct xml_element *e, const char *attribute, uint32_t *n, uint32_t **nodes)
+bool walk_hosts(struct walk *w, const struct xml_element *e, const char *attribute, uint32_t *n,
+                uint32_t **nodes)
 {
     const struct xml_attr *v = xml_attr(e, attribute);
     struct hostlist list;
@@ -212,8 +218,8 @@ static bool read_gpu_list(struct walk *w, const struct xml_attr *v, uint32_t *no
         uint64_t gpu = 0;
         struct units_error ignored;
         if (!units_count(list.names[i], strlen(list.names[i]), &gpu, &ignored) || gpu >= gpus) {
-            diag_error(w->diag, xml_value_span(v, strlen(host) + 1, v->length), "bad-gpus", "%s has GPUs 0 to %u, no %s", host,
-                       gpus ? gpus - 1 : 0, list.names[i]);
+            diag_error(w->diag, xml_value_span(v, strlen(host) + 1, v->length), "bad-gpus",
+                       "%s has GPUs 0 to %u, no %s", host, gpus ? gpus - 1 : 0, list.names[i]);
             return false;
         }
         *mask |= UINT64_C(1) << gpu;
@@ -222,13 +228,14 @@ static bool read_gpu_list(struct walk *w, const struct xml_attr *v, uint32_t *no
 }
 
 /* The nodes that nodes= or gpus= names, and the mask of GPUs (0 = whole nodes). */
-static bool read_which(struct walk *w, const struct xml_element *e, uint32_t *n, uint32_t **nodes, uint64_t *mask)
+static bool read_which(struct walk *w, const struct xml_element *e, uint32_t *n, uint32_t **nodes,
+                       uint64_t *mask)
 {
     const struct xml_attr *hosts = xml_attr(e, "nodes"), *gpus = xml_attr(e, "gpus");
     *mask = 0;
     if (!hosts == !gpus) {
-        diag_error(w->diag, e->at, "missing-attribute", "<%s> needs %s nodes %s gpus", e->name, hosts ? "only one of" : "either",
-                   hosts ? "and" : "or");
+        diag_error(w->diag, e->at, "missing-attribute", "<%s> needs %s nodes %s gpus", e->name,
+                   hosts ? "only one of" : "either", hosts ? "and" : "or");
         diag_help(w->diag, "such as nodes=\"gpu007\" or gpus=\"gpu007:0,3\"");
         return false;
     }
@@ -298,7 +305,8 @@ static void read_degraded(struct walk *w, const struct xml_element *e)
     }
 }
 
-/* What `per` of a spare divides the cluster into: one group per scale-up domain or tier group.  group_of is filled. */
+/* What `per` of a spare divides the cluster into: one group per scale-up domain or tier group.  group_of is
+ * filled. */
 static bool spare_groups(struct walk *w, const struct xml_element *e, uint32_t *group_of, uint32_t *ngroups)
 {
     const struct topo *t = w->topo;
@@ -351,8 +359,8 @@ static void read_spare(struct walk *w, const struct xml_element *e)
     bool named = topo_attr_given(e, "nodes"), counted = topo_attr_given(e, "count");
     uint32_t n, *nodes, count;
     if (named == counted) {
-        diag_error(w->diag, e->at, "missing-attribute", "<spare> needs %s nodes %s count", named ? "only one of" : "either",
-                   named ? "and" : "or");
+        diag_error(w->diag, e->at, "missing-attribute", "<spare> needs %s nodes %s count",
+                   named ? "only one of" : "either", named ? "and" : "or");
         return;
     }
     if (named && topo_attr_given(e, "per")) {
@@ -384,7 +392,10 @@ void walk_node_states(struct walk *w)
         const char *name;
         void (*read)(struct walk *, const struct xml_element *);
         int counted; /* of spares: 0 named, 1 counted */
-    } passes[] = {{"exclude", read_exclude, 0}, {"degraded", read_degraded, 0}, {"spare", read_spare, 0}, {"spare", read_spare, 1}};
+    } passes[] = {{"exclude", read_exclude, 0},
+                  {"degraded", read_degraded, 0},
+                  {"spare", read_spare, 0},
+                  {"spare", read_spare, 1}};
     for (size_t p = 0; p < ARRAY_LEN(passes); p++)
         for (const struct xml_element *e = topo_child(w->root, passes[p].name, NULL); e;
              e = topo_child(w->root, passes[p].name, e)) {
@@ -399,6 +410,6 @@ void walk_node_states(struct walk *w)
             t->usable_gpus += t->types[node->type].gpus;
     }
     if (t->nnodes && !t->usable_gpus && !diag_errors(w->diag))
-        diag_error(w->diag, w->root->at, "no-usable-node", "no usable node is left: all %" PRIu32 " are excluded or spare",
-                   t->nnodes);
+        diag_error(w->diag, w->root->at, "no-usable-node",
+                   "no usable node is left: all %" PRIu32 " are excluded or spare", t->nnodes);
 }

@@ -1,9 +1,9 @@
 #ifndef LLMC_TOPO_RULES_H
 #define LLMC_TOPO_RULES_H
 
-/* The vocabulary of cluster.xml as one table, and the check of a tree against it: unknown and misplaced elements and
- * attributes, what is missing, what is there twice, and every single value.  What holds between values is checked by
- * those who read the tree. */
+/* The vocabulary of cluster.xml as one table, and the check of a tree against it: unknown and misplaced
+ * elements and attributes, what is missing, what is there twice, and every single value.  What holds between
+ * values is checked by those who read the tree. */
 
 #include "compiler/topology/topo_xml.h"
 
@@ -19,7 +19,8 @@
 extern const char *const topo_scale_up_words[4]; /* enum scale_up_kind */
 extern const char *const topo_dtype_words[6];    /* enum topo_dtype */
 
-/* Check e and everything below it; values that are right are parsed into their attributes and marked valid. */
+/* Check e and everything below it; values that are right are parsed into their attributes and marked valid.
+ */
 void topo_rules_check(struct arena *a, struct diag *d, struct xml_element *root);
 
 /* Read checked attributes.  False when the attribute is absent, or present but wrong (and reported). */

@@ -1,7 +1,7 @@
 /* The resolved view of a cluster, for people and as JSON.
  *
- * Everything that a plan will rest on is here with its origin, (file) or (catalogue), and every level of the network with
- * GB/s per GPU and direction, so that a mistaken unit is seen at once. */
+ * Everything that a plan will rest on is here with its origin, (file) or (catalogue), and every level of the
+ * network with GB/s per GPU and direction, so that a mistaken unit is seen at once. */
 
 #include "compiler/topology/topo.h"
 
@@ -27,13 +27,14 @@ static void print_gpu(const struct topo_gpu *gpu, FILE *out)
     fprintf(out, "  memory      %s (%s), of which %s reserved (%s)\n", units_show_bytes(gpu->memory_bytes).s,
             origin(gpu, FACT_MEMORY), units_show_bytes(gpu->reserve_bytes).s, origin(gpu, FACT_RESERVE));
     if (gpu->memory_bytes_s > 0)
-        fprintf(out, "              %s (%s)\n", units_show_bytes_s(gpu->memory_bytes_s).s, origin(gpu, FACT_MEMORY_RATE));
+        fprintf(out, "              %s (%s)\n", units_show_bytes_s(gpu->memory_bytes_s).s,
+                origin(gpu, FACT_MEMORY_RATE));
     const char *label = "dense peak";
     for (int i = 0; i < NTOPO_DTYPES; i++) {
         if (gpu->peak_flop_s[i] <= 0)
             continue;
-        fprintf(out, "  %-10s  %-5s %s (%s)", label, topo_dtype_words[i], units_show_flop_s(gpu->peak_flop_s[i]).s,
-                origin(gpu, (uint32_t)FACT_PEAK << i));
+        fprintf(out, "  %-10s  %-5s %s (%s)", label, topo_dtype_words[i],
+                units_show_flop_s(gpu->peak_flop_s[i]).s, origin(gpu, (uint32_t)FACT_PEAK << i));
         if (gpu->efficiency[i] > 0)
             fprintf(out, ", efficiency %s", units_show_real(gpu->efficiency[i]).s);
         fprintf(out, "\n");
@@ -48,8 +49,9 @@ static void print_scale_up(const struct topo_node_type *type, FILE *out)
         fprintf(out, "  scale-up    none\n");
         return;
     }
-    fprintf(out, "  scale-up    %s, %s one way per GPU (%s), %u GPUs per domain", topo_scale_up_words[s->kind],
-            units_show_bytes_s(s->bytes_s).s, type->gpu.given & FACT_SCALE_UP ? "file" : "catalogue", s->gpus);
+    fprintf(out, "  scale-up    %s, %s one way per GPU (%s), %u GPUs per domain",
+            topo_scale_up_words[s->kind], units_show_bytes_s(s->bytes_s).s,
+            type->gpu.given & FACT_SCALE_UP ? "file" : "catalogue", s->gpus);
     if (s->span > 1) {
         uint32_t rest = type->nnodes % s->span;
         fprintf(out, " on %u nodes", s->span);
@@ -61,11 +63,13 @@ static void print_scale_up(const struct topo_node_type *type, FILE *out)
 
 static void print_type(const struct topo_node_type *type, FILE *out)
 {
-    fprintf(out, "\nnode type %s: %s nodes of %u GPUs\n", type->id, units_show_commas(type->nnodes).s, type->gpus);
+    fprintf(out, "\nnode type %s: %s nodes of %u GPUs\n", type->id, units_show_commas(type->nnodes).s,
+            type->gpus);
     print_gpu(&type->gpu, out);
     print_scale_up(type, out);
     for (uint32_t i = 0; i < type->nnics; i++)
-        fprintf(out, "  %-10s  %u x %s%s\n", i ? "" : "nic", type->nics[i].count, units_show_bytes_s(type->nics[i].bytes_s).s,
+        fprintf(out, "  %-10s  %u x %s%s\n", i ? "" : "nic", type->nics[i].count,
+                units_show_bytes_s(type->nics[i].bytes_s).s,
                 type->nics[i].gdr ? "" : ", not direct to GPU memory");
     if (type->nnics)
         fprintf(out, "              %s one way per GPU\n", units_show_bytes_s(type->nic_bytes_s_per_gpu).s);
@@ -74,7 +78,8 @@ static void print_type(const struct topo_node_type *type, FILE *out)
     if (type->host_bytes_s > 0)
         fprintf(out, "  to host     %s per GPU\n", units_show_bytes_s(type->host_bytes_s).s);
     if (type->detail) {
-        fprintf(out, "  dump        %u GPUs, %u NICs, %u NUMA nodes", type->detail->ngpus, type->detail->nnics, type->detail->nnuma);
+        fprintf(out, "  dump        %u GPUs, %u NICs, %u NUMA nodes", type->detail->ngpus,
+                type->detail->nnics, type->detail->nnuma);
         if (type->detail->nvlink_bytes_s > 0)
             fprintf(out, ", NVLink %s effective", units_show_bytes_s(type->detail->nvlink_bytes_s).s);
         fprintf(out, "\n");
@@ -88,14 +93,17 @@ static void print_level(const struct topo *t, uint32_t level, FILE *out)
     if (level && t->tiers[level - 1].group_of)
         snprintf(span, sizeof span, "irregular");
     else if (level)
-        snprintf(span, sizeof span, "%" PRIu64, t->tiers[level - 1].span < t->nnodes ? t->tiers[level - 1].span : t->nnodes);
+        snprintf(span, sizeof span, "%" PRIu64,
+                 t->tiers[level - 1].span < t->nnodes ? t->tiers[level - 1].span : t->nnodes);
     else
         snprintf(span, sizeof span, "%u", t->types[0].scale_up.span);
     if (level)
         snprintf(over, sizeof over, "%s", units_show_real(t->tiers[level - 1].oversubscription).s);
-    fprintf(out, "  %5u  %-12s %9s %8s %8s", level, topo_level_name(t, level), span, units_show_commas(groups).s, over);
+    fprintf(out, "  %5u  %-12s %9s %8s %8s", level, topo_level_name(t, level), span,
+            units_show_commas(groups).s, over);
     for (uint32_t i = 0; i < t->ntypes; i++)
-        fprintf(out, "  %12.4g %9s", topo_level_bytes_s(t, i, level) / 1e9, units_show_seconds(topo_level_latency_s(t, i, level)).s);
+        fprintf(out, "  %12.4g %9s", topo_level_bytes_s(t, i, level) / 1e9,
+                units_show_seconds(topo_level_latency_s(t, i, level)).s);
     uint64_t rest = level && !t->tiers[level - 1].group_of ? t->nnodes % t->tiers[level - 1].span : 0;
     if (rest && groups > 1)
         fprintf(out, "  last group: %" PRIu64 " nodes", rest);
@@ -160,12 +168,14 @@ static void print_damage(const struct topo *t, FILE *out)
         }
         fprintf(out, "%s:", node->name);
         if (node->excluded_gpus)
-            fprintf(out, " without %d of %u GPUs", __builtin_popcountll(node->excluded_gpus), t->types[node->type].gpus);
+            fprintf(out, " without %d of %u GPUs", __builtin_popcountll(node->excluded_gpus),
+                    t->types[node->type].gpus);
         if (node->nic_factor < 1)
             fprintf(out, " NICs at %.0f%%", 100 * node->nic_factor);
         if (node->compute_factor < 1)
             fprintf(out, " compute at %.0f%%", 100 * node->compute_factor);
-        fprintf(out, "%s%s%s\n", node->reason ? " (" : "", node->reason ? node->reason : "", node->reason ? ")" : "");
+        fprintf(out, "%s%s%s\n", node->reason ? " (" : "", node->reason ? node->reason : "",
+                node->reason ? ")" : "");
     }
 }
 
@@ -180,7 +190,8 @@ static void print_measured(const struct topo *t, FILE *out)
             fprintf(out, " over %u ranks, %u per node, level %s", m->ranks, m->per_node, m->tier);
         if (m->type)
             fprintf(out, " on %s", m->type);
-        fprintf(out, ": %u point%s%s%s\n", m->npoints, m->npoints > 1 ? "s" : "", *m->date ? ", " : "", m->date);
+        fprintf(out, ": %u point%s%s%s\n", m->npoints, m->npoints > 1 ? "s" : "", *m->date ? ", " : "",
+                m->date);
     }
 }
 
@@ -306,11 +317,13 @@ static void json_levels(struct strbuf *b, const struct topo *t)
 /* nodes that are not simply healthy and usable */
 static void json_nodes(struct strbuf *b, const struct topo *t)
 {
-    static const char *const states[] = {[NODE_USABLE] = "usable", [NODE_EXCLUDED] = "excluded", [NODE_SPARE] = "spare"};
+    static const char *const states[] = {
+        [NODE_USABLE] = "usable", [NODE_EXCLUDED] = "excluded", [NODE_SPARE] = "spare"};
     open_with(b, "marked_nodes", '[');
     for (uint32_t i = 0; i < t->nnodes; i++) {
         const struct topo_node *node = &t->nodes[i];
-        if (node->state == NODE_USABLE && !node->excluded_gpus && node->nic_factor >= 1 && node->compute_factor >= 1)
+        if (node->state == NODE_USABLE && !node->excluded_gpus && node->nic_factor >= 1 &&
+            node->compute_factor >= 1)
             continue;
         open_with(b, "", '{');
         put_text(b, "name", node->name);

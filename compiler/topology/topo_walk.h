@@ -1,8 +1,9 @@
 #ifndef LLMC_TOPO_WALK_H
 #define LLMC_TOPO_WALK_H
 
-/* Inside the reader of cluster files: one struct walk per file, one function per part of it.  Each reads its checked
- * elements into walk.topo and reports what contradicts; values that were refused before are simply absent here. */
+/* Inside the reader of cluster files: one struct walk per file, one function per part of it.  Each reads its
+ * checked elements into walk.topo and reports what contradicts; values that were refused before are simply
+ * absent here. */
 
 #include "compiler/topology/topo.h"
 #include "compiler/topology/topo_rules.h"
@@ -15,8 +16,8 @@ struct walk {
     const char *base; /* folder of the file, or NULL: hrefs are refused */
     const struct xml_element *root;
     struct topo *topo;
-    uint64_t names_left; /* host names that lists other than <nodes> may still expand to: bounds the time */
-    size_t import_left;  /* bytes that imported files may have in all */
+    uint64_t names_left;  /* host names that lists other than <nodes> may still expand to: bounds the time */
+    size_t import_left;   /* bytes that imported files may have in all */
     uint32_t *host_slots; /* open hash of node names: index + 1, 0 = free; nslots is a power of 2 */
     uint32_t nslots;
     VEC(struct topo_import) imports;
@@ -32,7 +33,8 @@ bool walk_type(struct walk *w, const struct xml_element *e, const char *attribut
 void walk_nodes(struct walk *w);
 void walk_node_states(struct walk *w);
 /* nodes that a host list attribute names, each of which must exist; false after an error */
-bool walk_hosts(struct walk *w, const struct xml_element *e, const char *attribute, uint32_t *n, uint32_t **nodes);
+bool walk_hosts(struct walk *w, const struct xml_element *e, const char *attribute, uint32_t *n,
+                uint32_t **nodes);
 
 /* topo_fabric.c: <fabric> with tiers, groups or a torus */
 void walk_fabric(struct walk *w);
@@ -41,8 +43,8 @@ void walk_fabric(struct walk *w);
 void walk_measured(struct walk *w);
 
 /* topo_nccl.c: what a dump says about a node of this type.  dump_at: where the cluster file brings it in. */
-void walk_nccl(struct walk *w, const struct xml_element *system, struct span dump_at, const struct xml_element *node_type,
-               struct topo_node_type *type);
+void walk_nccl(struct walk *w, const struct xml_element *system, struct span dump_at,
+               const struct xml_element *node_type, struct topo_node_type *type);
 
 /* Read a file that an href names, relative to the cluster file; NULL after an error. */
 const struct source *walk_import(struct walk *w, const struct xml_attr *href);

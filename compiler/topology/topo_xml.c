@@ -1,13 +1,15 @@
 /* Reading XML safely: libxml2's SAX2 callbacks build our own tree.
  *
- * The text is in memory, and known to be UTF-8, before any parser sees it.  DOCTYPE, namespaces, depth and counts are
- * refused as soon as they appear; entity substitution, DTDs, XInclude, catalogues, the network and libxml2's "huge" and
- * "recover" modes are never enabled.  libxml2 prints nothing: its errors arrive here and are put in our words.
+ * The text is in memory, and known to be UTF-8, before any parser sees it.  DOCTYPE, namespaces, depth and
+ * counts are refused as soon as they appear; entity substitution, DTDs, XInclude, catalogues, the network and
+ * libxml2's "huge" and "recover" modes are never enabled.  libxml2 prints nothing: its errors arrive here and
+ * are put in our words.
  *
- * Positions: in startElementNs the parser stands right behind the last attribute, at byte consumed + (cur - base).
- * '<' cannot stand inside an attribute's value, so the nearest '<' before it starts this tag, and a well-formed start
- * tag is simple to scan again for the exact place of every name and value.  Should the scan disagree with what
- * libxml2 reported, the attributes fall back to the position of their element. */
+ * Positions: in startElementNs the parser stands right behind the last attribute, at byte consumed + (cur -
+ * base).
+ * '<' cannot stand inside an attribute's value, so the nearest '<' before it starts this tag, and a
+ * well-formed start tag is simple to scan again for the exact place of every name and value.  Should the scan
+ * disagree with what libxml2 reported, the attributes fall back to the position of their element. */
 
 #include "compiler/topology/topo_xml.h"
 
@@ -95,7 +97,8 @@ static size_t skip_name(const char *s, size_t i, size_t end)
 }
 
 /* One `name = "value"` at s[i]; returns the byte behind it, or 0 when the text is not of that form. */
-static size_t scan_attribute(const struct reader *r, size_t i, size_t end, struct span *name, struct span *value)
+static size_t scan_attribute(const struct reader *r, size_t i, size_t end, struct span *name,
+                             struct span *value)
 {
     const char *s = r->source->text;
     size_t from = i = skip_blank(s, i, end);
@@ -123,7 +126,8 @@ static bool span_is(struct span at, const char *text, size_t length)
     return at.length == length && !memcmp(at.source->text + at.start, text, length);
 }
 
-/* Places of the element's name and attributes in the source; false when the scan does not agree with the parser. */
+/* Places of the element's name and attributes in the source; false when the scan does not agree with the
+ * parser. */
 static bool place_tag(const struct reader *r, struct xml_element *e)
 {
     const char *s = r->source->text;
@@ -184,8 +188,9 @@ static bool may_start(struct reader *r, const char *name, bool namespaced, int n
 }
 
 /* attributes: per attribute localname, prefix, URI, value, end of value */
-static void on_start(void *user, const xmlChar *name, const xmlChar *prefix, const xmlChar *uri, int nnamespaces,
-                     const xmlChar **namespaces, int nattrs, int ndefaulted, const xmlChar **attributes)
+static void on_start(void *user, const xmlChar *name, const xmlChar *prefix, const xmlChar *uri,
+                     int nnamespaces, const xmlChar **namespaces, int nattrs, int ndefaulted,
+                     const xmlChar **attributes)
 {
     struct reader *r = ((xmlParserCtxtPtr)user)->_private;
     (void)uri, (void)namespaces, (void)ndefaulted;
@@ -247,7 +252,8 @@ static void on_doctype(void *user, const xmlChar *name, const xmlChar *external,
     struct reader *r = ((xmlParserCtxtPtr)user)->_private;
     (void)name, (void)external, (void)system;
     if (fail_first(r)) {
-        diag_error(r->diag, at_bytes(r, back_to(r, '<').start, strlen("<!DOCTYPE")), "xml-doctype", "a DOCTYPE is not accepted");
+        diag_error(r->diag, at_bytes(r, back_to(r, '<').start, strlen("<!DOCTYPE")), "xml-doctype",
+                   "a DOCTYPE is not accepted");
         diag_help(r->diag, "delete the line; entities and document types are never read");
     }
     stop(r);
@@ -280,10 +286,12 @@ static void say_malformed(struct reader *r, const xmlError *error)
         diag_error(r->diag, at, "xml-malformed", "this attribute has no value");
         return;
     case XML_ERR_ATTRIBUTE_REDEFINED:
-        diag_error(r->diag, at, "xml-malformed", "the attribute '%s' is given twice", error->str1 ? error->str1 : "");
+        diag_error(r->diag, at, "xml-malformed", "the attribute '%s' is given twice",
+                   error->str1 ? error->str1 : "");
         return;
     case XML_ERR_LT_IN_ATTRIBUTE:
-        diag_error(r->diag, at, "xml-malformed", "'<' inside an attribute's value: is a closing quote missing?");
+        diag_error(r->diag, at, "xml-malformed",
+                   "'<' inside an attribute's value: is a closing quote missing?");
         if (at.start > 0) {
             size_t from = at.start - 1;
             while (from > 0 && r->source->text[from] != '<')
@@ -296,11 +304,13 @@ static void say_malformed(struct reader *r, const xmlError *error)
         return;
     case XML_ERR_UNDECLARED_ENTITY:
     case XML_WAR_UNDECLARED_ENTITY:
-        diag_error(r->diag, back_to(r, '&'), "xml-malformed", "the entity '&%s;' is unknown", error->str1 ? error->str1 : "");
+        diag_error(r->diag, back_to(r, '&'), "xml-malformed", "the entity '&%s;' is unknown",
+                   error->str1 ? error->str1 : "");
         return;
     default:
         diag_error(r->diag, at, "xml-malformed", "not well-formed XML: %.*s",
-                   (int)strcspn(error->message ? error->message : "", "\n"), error->message ? error->message : "");
+                   (int)strcspn(error->message ? error->message : "", "\n"),
+                   error->message ? error->message : "");
     }
 }
 
@@ -309,7 +319,8 @@ static void on_error(void *user, xmlErrorPtr error)
     xmlParserCtxtPtr ctxt = user;
     struct reader *r = ctxt ? ctxt->_private : NULL;
     /* namespaces are refused in on_start, with a place */
-    if (!r || error->level < XML_ERR_ERROR || error->domain == XML_FROM_NAMESPACE || error->code == XML_ERR_USER_STOP)
+    if (!r || error->level < XML_ERR_ERROR || error->domain == XML_FROM_NAMESPACE ||
+        error->code == XML_ERR_USER_STOP)
         return;
     if (fail_first(r))
         say_malformed(r, error);
@@ -337,7 +348,8 @@ static bool check_utf8(struct diag *d, const struct source *s)
             good = p[i + k] >> 6 == 2;
         if (good)
             continue;
-        diag_error(d, (struct span){s, (uint32_t)i, 1}, "xml-encoding", "this is not UTF-8 text (byte 0x%02x)", p[i]);
+        diag_error(d, (struct span){s, (uint32_t)i, 1}, "xml-encoding",
+                   "this is not UTF-8 text (byte 0x%02x)", p[i]);
         return false;
     }
     return true;
@@ -359,9 +371,11 @@ static bool check_declaration(struct diag *d, const struct source *s)
     if (i >= s->size || (text[i] != '"' && text[i] != '\''))
         return true; /* malformed: the parser will say so */
     size_t n = strcspn(text + i + 1, (char[]){text[i], '>', 0});
-    if ((n == 5 && !strncasecmp(text + i + 1, "UTF-8", 5)) || (n == 8 && !strncasecmp(text + i + 1, "US-ASCII", 8)))
+    if ((n == 5 && !strncasecmp(text + i + 1, "UTF-8", 5)) ||
+        (n == 8 && !strncasecmp(text + i + 1, "US-ASCII", 8)))
         return true;
-    diag_error(d, (struct span){s, (uint32_t)i + 1, (uint32_t)n}, "xml-encoding", "this encoding is not accepted");
+    diag_error(d, (struct span){s, (uint32_t)i + 1, (uint32_t)n}, "xml-encoding",
+               "this encoding is not accepted");
     diag_help(d, "save the file as UTF-8 and write encoding=\"UTF-8\"");
     return false;
 }
@@ -416,7 +430,8 @@ struct span xml_value_span(const struct xml_attr *attr, size_t from, size_t leng
     if (!attr->exact || from > attr->at.length)
         return attr->at;
     size_t left = attr->at.length - from;
-    return (struct span){attr->at.source, attr->at.start + (uint32_t)from, (uint32_t)(length < left ? length : left)};
+    return (struct span){attr->at.source, attr->at.start + (uint32_t)from,
+                         (uint32_t)(length < left ? length : left)};
 }
 
 void xml_cleanup(void)

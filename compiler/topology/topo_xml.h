@@ -1,11 +1,12 @@
 #ifndef LLMC_TOPO_XML_H
 #define LLMC_TOPO_XML_H
 
-/* XML text -> a plain element tree with exact byte positions.  The only user of libxml2; what comes out needs none.
+/* XML text -> a plain element tree with exact byte positions.  The only user of libxml2; what comes out needs
+ * none.
  *
- * Only well-formed UTF-8 without DOCTYPE, namespaces, entities of its own, or more than XML_DEPTH_MAX levels and
- * XML_ELEMENTS_MAX elements is accepted.  Nothing is ever fetched.  Comments and processing instructions are dropped.
- * The tree lives in the arena and points into nothing of libxml2's. */
+ * Only well-formed UTF-8 without DOCTYPE, namespaces, entities of its own, or more than XML_DEPTH_MAX levels
+ * and XML_ELEMENTS_MAX elements is accepted.  Nothing is ever fetched.  Comments and processing instructions
+ * are dropped. The tree lives in the arena and points into nothing of libxml2's. */
 
 #include "compiler/support/diag.h"
 

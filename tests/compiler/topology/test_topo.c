@@ -1,5 +1,5 @@
-/* Resolved clusters: the shipped files, levels and bandwidths, domains, groups, spares, degraded nodes, measurements,
- * warnings, the printed view. */
+/* Resolved clusters: the shipped files, levels and bandwidths, domains, groups, spares, degraded nodes,
+ * measurements, warnings, the printed view. */
 
 #include "compiler/topology/topo.h"
 
@@ -39,8 +39,8 @@ static struct topo *parse(struct arena *a, const char *text, const char **said)
     return t;
 }
 
-#define HGX                                                                                                            \
-    "<node-type id='hgx' gpus='8'><gpu model='H100-SXM'/><scale-up kind='nvswitch' bandwidth='450GB/s'/>"              \
+#define HGX                                                                                                  \
+    "<node-type id='hgx' gpus='8'><gpu model='H100-SXM'/><scale-up kind='nvswitch' bandwidth='450GB/s'/>"    \
     "<nic count='8' bandwidth='400Gb/s'/></node-type>"
 
 static struct topo *fabric(struct arena *a, const char *rest)
@@ -135,9 +135,11 @@ static void test_schema(void)
 static void test_levels(void)
 {
     struct arena *a = arena_new();
-    struct topo *t = fabric(a, "<nodes type='hgx' count='3072'/><fabric medium='roce'><tier name='rack' span='2'/>"
-                               "<tier name='pod' span='384'/><tier name='cluster' span='all' oversubscription='7'/></fabric>");
-    static const uint32_t want[][3] = {{0, 0, 0}, {0, 1, 1}, {1, 2, 2}, {0, 383, 2}, {383, 384, 3}, {0, 3071, 3}, {3070, 3071, 1}};
+    struct topo *t = fabric(
+        a, "<nodes type='hgx' count='3072'/><fabric medium='roce'><tier name='rack' span='2'/>"
+           "<tier name='pod' span='384'/><tier name='cluster' span='all' oversubscription='7'/></fabric>");
+    static const uint32_t want[][3] = {{0, 0, 0},     {0, 1, 1},    {1, 2, 2},      {0, 383, 2},
+                                       {383, 384, 3}, {0, 3071, 3}, {3070, 3071, 1}};
     for (size_t i = 0; i < ARRAY_LEN(want); i++) {
         CU_ASSERT_EQUAL(topo_level(t, want[i][0], want[i][1]), want[i][2]);
         CU_ASSERT_EQUAL(topo_level(t, want[i][1], want[i][0]), want[i][2]);
@@ -153,12 +155,15 @@ static void test_levels(void)
     arena_free(a);
 }
 
-/* oversubscriptions multiply; spare uplinks further in (below 1) make up for later ones, but never beyond the NICs */
+/* oversubscriptions multiply; spare uplinks further in (below 1) make up for later ones, but never beyond the
+ * NICs */
 static void test_oversubscription(void)
 {
     struct arena *a = arena_new();
-    struct topo *t = fabric(a, "<nodes type='hgx' count='64'/><fabric><tier name='a' span='4' oversubscription='0.5'/>"
-                               "<tier name='b' span='16' oversubscription='3'/><tier name='c' span='all' oversubscription='2'/></fabric>");
+    struct topo *t =
+        fabric(a, "<nodes type='hgx' count='64'/><fabric><tier name='a' span='4' oversubscription='0.5'/>"
+                  "<tier name='b' span='16' oversubscription='3'/><tier name='c' span='all' "
+                  "oversubscription='2'/></fabric>");
     CU_ASSERT(near(topo_level_bytes_s(t, 0, 1), 50 * GB));
     CU_ASSERT(near(topo_level_bytes_s(t, 0, 2), 50 * GB / 1.5));
     CU_ASSERT(near(topo_level_bytes_s(t, 0, 3), 50 * GB / 3));
@@ -168,10 +173,12 @@ static void test_oversubscription(void)
 static void test_latencies(void)
 {
     struct arena *a = arena_new();
-    const char *text = "<cluster version='1'><node-type id='x' gpus='2'><gpu model='H100-SXM'/>"
-                       "<scale-up kind='mesh' bandwidth='100GB/s' latency='3us'/><nic count='2' bandwidth='100Gb/s' latency='5us'/>"
-                       "</node-type><nodes type='x' count='16'/><fabric><tier name='a' span='4' latency='500ns'/>"
-                       "<tier name='b' span='all' latency='1us'/></fabric></cluster>";
+    const char *text =
+        "<cluster version='1'><node-type id='x' gpus='2'><gpu model='H100-SXM'/>"
+        "<scale-up kind='mesh' bandwidth='100GB/s' latency='3us'/><nic count='2' bandwidth='100Gb/s' "
+        "latency='5us'/>"
+        "</node-type><nodes type='x' count='16'/><fabric><tier name='a' span='4' latency='500ns'/>"
+        "<tier name='b' span='all' latency='1us'/></fabric></cluster>";
     struct topo *t = parse(a, text, NULL);
     CU_ASSERT_PTR_NOT_NULL_FATAL(t);
     CU_ASSERT(near(topo_level_latency_s(t, 0, 0), 3e-6));
@@ -192,11 +199,14 @@ static void test_host(void)
     } cases[] = {{"host-bandwidth='2GB/s'", 2}, {"", 2.5}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct arena *a = arena_new();
-        struct topo *t = parse(a, arena_printf(a, "<cluster version='1'><node-type id='m' gpus='4' %s><gpu model='cpu' memory='2GiB' "
-                                                  "memory-bandwidth='5GB/s'><peak dtype='fp32' rate='20GFLOP/s'/></gpu>"
-                                                  "<scale-up kind='none'/></node-type><nodes type='m' count='1'/></cluster>",
-                                               cases[i].host),
-                               NULL);
+        struct topo *t = parse(
+            a,
+            arena_printf(a,
+                         "<cluster version='1'><node-type id='m' gpus='4' %s><gpu model='cpu' memory='2GiB' "
+                         "memory-bandwidth='5GB/s'><peak dtype='fp32' rate='20GFLOP/s'/></gpu>"
+                         "<scale-up kind='none'/></node-type><nodes type='m' count='1'/></cluster>",
+                         cases[i].host),
+            NULL);
         CU_ASSERT_PTR_NOT_NULL_FATAL(t);
         CU_ASSERT(near(topo_level_bytes_s(t, 0, 0), cases[i].gb_s * GB));
         CU_ASSERT(t->ntiers == 0 && t->types[0].scale_up.gpus == 1 && topo_level(t, 0, 0) == 0);
@@ -209,14 +219,18 @@ static void test_host(void)
 static void test_domains(void)
 {
     struct arena *a = arena_new();
-    struct topo *t = parse(a, "<cluster version='1'><node-type id='tray' gpus='4'><gpu model='GB200'/>"
-                              "<scale-up kind='nvswitch' bidirectional='1.8TB/s' span='18'/><nic count='4' bandwidth='400Gb/s'/></node-type>"
-                              "<nodes type='tray' names='rack[1-2]-tray[01-18],spare[1-3]'/><fabric><tier name='su' span='all'/></fabric>"
-                              "<spare count='2' per='scale-up'/></cluster>",
+    struct topo *t = parse(a,
+                           "<cluster version='1'><node-type id='tray' gpus='4'><gpu model='GB200'/>"
+                           "<scale-up kind='nvswitch' bidirectional='1.8TB/s' span='18'/><nic count='4' "
+                           "bandwidth='400Gb/s'/></node-type>"
+                           "<nodes type='tray' names='rack[1-2]-tray[01-18],spare[1-3]'/><fabric><tier "
+                           "name='su' span='all'/></fabric>"
+                           "<spare count='2' per='scale-up'/></cluster>",
                            NULL);
     CU_ASSERT_PTR_NOT_NULL_FATAL(t);
     CU_ASSERT(near(t->types[0].scale_up.bytes_s, 900 * GB) && t->types[0].scale_up.gpus == 72);
-    CU_ASSERT(topo_ndomains(t) == 3 && topo_domain(t, 17) == 0 && topo_domain(t, 18) == 1 && topo_domain(t, 36) == 2);
+    CU_ASSERT(topo_ndomains(t) == 3 && topo_domain(t, 17) == 0 && topo_domain(t, 18) == 1 &&
+              topo_domain(t, 36) == 2);
     CU_ASSERT(topo_level(t, 0, 17) == 0 && topo_level(t, 17, 18) == 1 && topo_level_of_nodes(t, 0, 18) == 0);
     CU_ASSERT_STRING_EQUAL(t->nodes[18].name, "rack2-tray01");
     static const uint32_t spare[] = {16, 17, 34, 35, 37, 38};
@@ -230,9 +244,11 @@ static void test_domains(void)
 static void test_one_domain(void)
 {
     struct arena *a = arena_new();
-    struct topo *t = parse(a, "<cluster version='1'><node-type id='tray' gpus='4'><gpu model='GB200'/><scale-up kind='nvswitch' "
-                              "bandwidth='900GB/s' span='18'/></node-type><nodes type='tray' count='18'/></cluster>",
-                           NULL);
+    struct topo *t = parse(
+        a,
+        "<cluster version='1'><node-type id='tray' gpus='4'><gpu model='GB200'/><scale-up kind='nvswitch' "
+        "bandwidth='900GB/s' span='18'/></node-type><nodes type='tray' count='18'/></cluster>",
+        NULL);
     CU_ASSERT_PTR_NOT_NULL_FATAL(t);
     CU_ASSERT(t->ntiers == 0 && topo_level(t, 0, 17) == 0);
     arena_free(a);
@@ -240,15 +256,17 @@ static void test_one_domain(void)
 
 /* ---- several types, groups ---- */
 
-#define MIXED                                                                                                          \
-    "<cluster version='1'>" HGX "<node-type id='old' gpus='4'><gpu model='A100-SXM'/><nic count='2' bandwidth='200Gb/s'/>" \
+#define MIXED                                                                                                \
+    "<cluster version='1'>" HGX                                                                              \
+    "<node-type id='old' gpus='4'><gpu model='A100-SXM'/><nic count='2' bandwidth='200Gb/s'/>"               \
     "</node-type><nodes type='hgx' names='h[01-08]'/><nodes type='old' names='a[1-4]'/>"
 
 static void test_mixed(void)
 {
     struct arena *a = arena_new();
-    struct topo *t = parse(a, MIXED "<fabric><tier name='leaf' span='4'/><tier name='core' span='all'/>"
-                                    "<group tier='leaf' name='row' nodes='h08,a[1-2]'/></fabric></cluster>",
+    struct topo *t = parse(a,
+                           MIXED "<fabric><tier name='leaf' span='4'/><tier name='core' span='all'/>"
+                                 "<group tier='leaf' name='row' nodes='h08,a[1-2]'/></fabric></cluster>",
                            NULL);
     CU_ASSERT_PTR_NOT_NULL_FATAL(t);
     uint32_t *nodes;
@@ -256,7 +274,8 @@ static void test_mixed(void)
     CU_ASSERT_EQUAL(topo_usable(a, t, 0, &nodes), 8);
     CU_ASSERT(topo_usable(a, t, 1, &nodes) == 4 && nodes[0] == 8 && nodes[3] == 11);
     /* h08 a1 a2 are one group; the rest is cut by fours: h01-h04, h05-h07 with a3, a4 */
-    CU_ASSERT(topo_level(t, 7, 9) == 1 && topo_level(t, 6, 7) == 2 && topo_level(t, 6, 10) == 1 && topo_level(t, 10, 11) == 2);
+    CU_ASSERT(topo_level(t, 7, 9) == 1 && topo_level(t, 6, 7) == 2 && topo_level(t, 6, 10) == 1 &&
+              topo_level(t, 10, 11) == 2);
     CU_ASSERT(t->tiers[0].ngroups == 4 && topo_group(t, 0, 8) == 0 && topo_group(t, 0, 0) == 1);
     CU_ASSERT(near(topo_level_bytes_s(t, 1, 1), 12.5 * GB));
     /* without <scale-up> the catalogue's usual machine */
@@ -270,11 +289,14 @@ static void test_mixed(void)
 static void test_states(void)
 {
     struct arena *a = arena_new();
-    struct topo *t = fabric(a, "<nodes type='hgx' names='g[01-16]'/><fabric><tier name='pod' span='8'/><tier name='all' span='all'/></fabric>"
-                               "<spare count='2' per='pod'/><exclude nodes='g[07,15]' reason='ECC'/><exclude gpus='g03:0,6-7'/>"
-                               "<degraded nodes='g04' nic-bandwidth='100Gb/s' compute='0.9'/><degraded gpus='g05:3' compute='0.5'/>");
+    struct topo *t = fabric(
+        a, "<nodes type='hgx' names='g[01-16]'/><fabric><tier name='pod' span='8'/><tier name='all' "
+           "span='all'/></fabric>"
+           "<spare count='2' per='pod'/><exclude nodes='g[07,15]' reason='ECC'/><exclude gpus='g03:0,6-7'/>"
+           "<degraded nodes='g04' nic-bandwidth='100Gb/s' compute='0.9'/><degraded gpus='g05:3' "
+           "compute='0.5'/>");
     /* spares are taken from what is not excluded: g06 and g08, g14 and g16 */
-    static const enum node_state want[16] = {[5] = NODE_SPARE, [6] = NODE_EXCLUDED, [7] = NODE_SPARE,
+    static const enum node_state want[16] = {[5] = NODE_SPARE,  [6] = NODE_EXCLUDED,  [7] = NODE_SPARE,
                                              [13] = NODE_SPARE, [14] = NODE_EXCLUDED, [15] = NODE_SPARE};
     for (uint32_t i = 0; i < 16; i++)
         CU_ASSERT_EQUAL(t->nodes[i].state, want[i]);
@@ -293,12 +315,15 @@ static void test_states(void)
 static void test_measured(void)
 {
     struct arena *a = arena_new();
-    struct topo *t = fabric(a, "<nodes type='hgx' count='8'/><fabric><tier name='leaf' span='2'/><tier name='core' span='all'/></fabric>"
-                               "<measured date='2026-09-01'><collective op='all_reduce' ranks='8'><point size='256MiB' busbw='430GB/s'/>"
-                               "<point size='1MiB' time='48us'/></collective><collective op='all_gather' ranks='32'>"
-                               "<point size='1GB' busbw='40GB/s'/></collective><collective op='send_recv' ranks='2' per-node='1'>"
-                               "<point size='1GB' busbw='40GB/s'/></collective>"
-                               "<gemm dtype='bf16'><point m='1024' n='2048' k='4096' efficiency='0.5'/></gemm></measured>");
+    struct topo *t = fabric(
+        a, "<nodes type='hgx' count='8'/><fabric><tier name='leaf' span='2'/><tier name='core' "
+           "span='all'/></fabric>"
+           "<measured date='2026-09-01'><collective op='all_reduce' ranks='8'><point size='256MiB' "
+           "busbw='430GB/s'/>"
+           "<point size='1MiB' time='48us'/></collective><collective op='all_gather' ranks='32'>"
+           "<point size='1GB' busbw='40GB/s'/></collective><collective op='send_recv' ranks='2' per-node='1'>"
+           "<point size='1GB' busbw='40GB/s'/></collective>"
+           "<gemm dtype='bf16'><point m='1024' n='2048' k='4096' efficiency='0.5'/></gemm></measured>");
     CU_ASSERT_EQUAL_FATAL(t->nmeasured, 4);
     const struct topo_measured *m = t->measured;
     CU_ASSERT_STRING_EQUAL(m[0].tier, "scale-up");
@@ -309,7 +334,8 @@ static void test_measured(void)
     CU_ASSERT_STRING_EQUAL(m[2].tier, "leaf");
     CU_ASSERT(near(m[2].points[0].seconds, 0.025));
     CU_ASSERT_STRING_EQUAL(m[3].kind, "gemm");
-    CU_ASSERT(near(m[3].points[0].flop_s, 0.5 * 989.4e12) && near(m[3].points[0].seconds, 2.0 * 1024 * 2048 * 4096 / (0.5 * 989.4e12)));
+    CU_ASSERT(near(m[3].points[0].flop_s, 0.5 * 989.4e12) &&
+              near(m[3].points[0].seconds, 2.0 * 1024 * 2048 * 4096 / (0.5 * 989.4e12)));
     CU_ASSERT_STRING_EQUAL(m[3].date, "2026-09-01");
     arena_free(a);
 }
@@ -324,7 +350,8 @@ static void test_tables(void)
     CU_ASSERT_PTR_NOT_NULL_FATAL(t);
     CU_ASSERT_EQUAL_FATAL(t->nmeasured, 2);
     CU_ASSERT(t->measured[0].npoints == 3 && t->measured[0].points[2].bytes == 1073741824);
-    CU_ASSERT(near(t->measured[0].points[2].seconds, 5100.0e-6) && near(t->measured[0].points[0].seconds, 45.5e-6));
+    CU_ASSERT(near(t->measured[0].points[2].seconds, 5100.0e-6) &&
+              near(t->measured[0].points[0].seconds, 45.5e-6));
     CU_ASSERT(t->measured[1].npoints == 2 && near(t->measured[1].points[1].seconds, 2600.0e-6));
     CU_ASSERT(t->nimports == 2 && t->imports[0].source->imported);
     CU_ASSERT_STRING_EQUAL(t->imports[0].href, "all_reduce.txt");
@@ -341,7 +368,8 @@ static void test_warnings(void)
         {"", "bandwidth='450GB/s'", "4", ""},
         {"", "bandwidth='900GB/s'", "4", "this is the figure for both directions of H100-SXM together"},
         {"", "bidirectional='900GB/s'", "4", ""},
-        {"<peak dtype='bf16' rate='1979TFLOP/s'/>", "bandwidth='450GB/s'", "4", "is this the figure with sparsity?"},
+        {"<peak dtype='bf16' rate='1979TFLOP/s'/>", "bandwidth='450GB/s'", "4",
+         "is this the figure with sparsity?"},
         {"<peak dtype='bf16' rate='989TFLOP/s'/>", "bandwidth='450GB/s'", "4", ""},
         {"", "bandwidth='450GB/s' span='2'", "3", "tier 'a' cuts through scale-up domains of 2 nodes"},
         {"", "bandwidth='450GB/s' gpus='2'", "4", ""},
@@ -349,11 +377,16 @@ static void test_warnings(void)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct arena *a = arena_new();
         const char *said;
-        struct topo *t = parse(a, arena_printf(a, "<cluster version='1'><node-type id='x' gpus='8'><gpu model='H100-SXM'>%s</gpu><scale-up "
-                                                  "kind='nvswitch' %s/><nic count='8' bandwidth='400Gb/s'/></node-type><nodes type='x' "
-                                                  "count='12'/><fabric><tier name='a' span='%s'/><tier name='b' span='all'/></fabric></cluster>",
-                                               cases[i].gpu, cases[i].scale_up, cases[i].span),
-                               &said);
+        struct topo *t = parse(
+            a,
+            arena_printf(
+                a,
+                "<cluster version='1'><node-type id='x' gpus='8'><gpu model='H100-SXM'>%s</gpu><scale-up "
+                "kind='nvswitch' %s/><nic count='8' bandwidth='400Gb/s'/></node-type><nodes type='x' "
+                "count='12'/><fabric><tier name='a' span='%s'/><tier name='b' "
+                "span='all'/></fabric></cluster>",
+                cases[i].gpu, cases[i].scale_up, cases[i].span),
+            &said);
         CU_ASSERT_PTR_NOT_NULL(t);
         CU_ASSERT(*cases[i].says ? strstr(said, cases[i].says) != NULL : !*said);
         arena_free(a);
@@ -375,8 +408,9 @@ static char *printed(void (*print)(const struct topo *, FILE *), const struct to
 static void test_print(void)
 {
     struct arena *a = arena_new();
-    struct topo *t = fabric(a, "<nodes type='hgx' names='g[01-10]'/><fabric medium='roce' rails='8'><tier name='pod' span='4'/>"
-                               "<tier name='core' span='all' oversubscription='2'/></fabric><exclude nodes='g02' reason='ECC'/>");
+    struct topo *t = fabric(
+        a, "<nodes type='hgx' names='g[01-10]'/><fabric medium='roce' rails='8'><tier name='pod' span='4'/>"
+           "<tier name='core' span='all' oversubscription='2'/></fabric><exclude nodes='g02' reason='ECC'/>");
     char *text = printed(topo_print, t), *json = printed(topo_print_json, t);
     static const char *const lines[] = {
         "cluster cluster: 10 nodes, 80 GPUs, 72 usable\n",
@@ -391,10 +425,13 @@ static void test_print(void)
     };
     for (size_t i = 0; i < ARRAY_LEN(lines); i++)
         CU_ASSERT_PTR_NOT_NULL(strstr(text, lines[i]));
-    CU_ASSERT_PTR_NOT_NULL(strstr(json, "{\"schema\": 1, \"name\": \"cluster\", \"nodes\": 10, \"gpus\": 80, \"usable_gpus\": 72, "));
-    CU_ASSERT_PTR_NOT_NULL(strstr(json, "\"name\": \"core\", \"groups\": 1, \"span_nodes\": 10, \"oversubscription\": 2, "
-                                        "\"bytes_s_per_gpu\": {\"hgx\": 2.5e+10}"));
-    CU_ASSERT_PTR_NOT_NULL(strstr(json, "{\"name\": \"g02\", \"state\": \"excluded\", \"excluded_gpus\": [], "));
+    CU_ASSERT_PTR_NOT_NULL(strstr(
+        json, "{\"schema\": 1, \"name\": \"cluster\", \"nodes\": 10, \"gpus\": 80, \"usable_gpus\": 72, "));
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(json, "\"name\": \"core\", \"groups\": 1, \"span_nodes\": 10, \"oversubscription\": 2, "
+                     "\"bytes_s_per_gpu\": {\"hgx\": 2.5e+10}"));
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(json, "{\"name\": \"g02\", \"state\": \"excluded\", \"excluded_gpus\": [], "));
     free(text);
     free(json);
     arena_free(a);

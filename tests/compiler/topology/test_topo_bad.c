@@ -1,5 +1,5 @@
-/* Every tests/bad/<name>.xml must be refused with exactly the text of tests/bad/<name>.err.  UPDATE=1 in the environment
- * rewrites the expectations; look at the difference before committing it. */
+/* Every tests/bad/<name>.xml must be refused with exactly the text of tests/bad/<name>.err.  UPDATE=1 in the
+ * environment rewrites the expectations; look at the difference before committing it. */
 
 #include "compiler/topology/topo.h"
 

@@ -1,5 +1,5 @@
-/* The XML reader: places of every attribute, also behind what moves a parser's buffer; entities; limits; no access to
- * anything outside the text. */
+/* The XML reader: places of every attribute, also behind what moves a parser's buffer; entities; limits; no
+ * access to anything outside the text. */
 
 #include "compiler/topology/topo_xml.h"
 
@@ -24,7 +24,8 @@ static bool is_at(struct span at, const char *text)
 static void test_tree(void)
 {
     struct arena *a = arena_new();
-    const char *text = "\xef\xbb\xbf<?xml version='1.0' encoding='utf-8'?>\n<!-- <no> -->\n<r>\n <a x='1'\n  y = \"zwei > 1\"/>"
+    const char *text = "\xef\xbb\xbf<?xml version='1.0' encoding='utf-8'?>\n<!-- <no> -->\n<r>\n <a x='1'\n  "
+                       "y = \"zwei > 1\"/>"
                        "<?pi <b?>\n <b>text &amp; more<c/></b>\n</r>\n";
     struct xml_element *r = parse(a, diag_new(a), text, strlen(text));
     CU_ASSERT_PTR_NOT_NULL_FATAL(r);
@@ -34,7 +35,8 @@ static void test_tree(void)
     CU_ASSERT(is_at(x->attrs[1].name_at, "y") && is_at(x->attrs[1].at, "zwei > 1") && x->attrs[1].exact);
     CU_ASSERT(is_at(x->next->text, "text") && is_at(x->next->child->at, "c"));
     CU_ASSERT(xml_attr(x, "y") == &x->attrs[1] && !xml_attr(x, "z"));
-    CU_ASSERT(is_at(xml_value_span(&x->attrs[1], 5, 3), "> 1") && is_at(xml_value_span(&x->attrs[1], 5, 99), "> 1"));
+    CU_ASSERT(is_at(xml_value_span(&x->attrs[1], 5, 3), "> 1") &&
+              is_at(xml_value_span(&x->attrs[1], 5, 99), "> 1"));
     arena_free(a);
 }
 
@@ -46,13 +48,15 @@ static void test_entities(void)
     struct xml_element *r = parse(a, diag_new(a), text, strlen(text));
     CU_ASSERT_PTR_NOT_NULL_FATAL(r);
     CU_ASSERT_STRING_EQUAL(r->attrs[0].value, "x<y");
-    CU_ASSERT(is_at(r->attrs[0].at, "x&lt;y") && !r->attrs[0].exact && is_at(xml_value_span(&r->attrs[0], 2, 1), "x&lt;y"));
+    CU_ASSERT(is_at(r->attrs[0].at, "x&lt;y") && !r->attrs[0].exact &&
+              is_at(xml_value_span(&r->attrs[0], 2, 1), "x&lt;y"));
     CU_ASSERT_STRING_EQUAL(r->attrs[1].value, "p q");
     CU_ASSERT_STRING_EQUAL(r->attrs[2].value, "A");
     arena_free(a);
 }
 
-/* 100,000 attributes over several MB, with wide characters and comments in between: every one exactly placed */
+/* 100,000 attributes over several MB, with wide characters and comments in between: every one exactly placed
+ */
 static void test_places(void)
 {
     enum { N = 100000 };
@@ -136,7 +140,8 @@ static void test_hostile(void)
         {"<!DOCTYPE r SYSTEM 'http://127.0.0.1/x.dtd'><r/>", "xml-doctype"},
         {"<!DOCTYPE r [<!ENTITY a 'aaaaaaaa'><!ENTITY b '&a;&a;&a;&a;'>]><r x='&b;'/>", "xml-doctype"},
         {"<r>&x;</r>", "xml-malformed"},
-        {"<r xmlns:xi='http://www.w3.org/2001/XInclude'><xi:include href='/etc/hostname'/></r>", "xml-namespace"},
+        {"<r xmlns:xi='http://www.w3.org/2001/XInclude'><xi:include href='/etc/hostname'/></r>",
+         "xml-namespace"},
         {"<r xml:base='/etc/'/>", "xml-namespace"},
         {"<?xml version='1.0' encoding='UTF-16'?><r/>", "xml-encoding"},
         {"<?xml version='1.0' encoding='IBM037'?><r/>", "xml-encoding"},
