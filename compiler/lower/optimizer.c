@@ -81,7 +81,8 @@ static void square_norm(struct lower *l, uint32_t bucket)
     if (!l->d->zero && l->d->dp > 1)
         mask |= AXIS_BIT(AXIS_DP);
     uint32_t slot = mask && b->counts ? lower_slot(l, SLOT_FIRST, mask) : NONE;
-    l->p->buckets[bucket].count_slot = slot;
+    /* the copy of a tied embedding lives behind the first stage, where first(pp) is never 1: it neither counts nor saves */
+    l->p->buckets[bucket].count_slot = b->counts ? slot : lower_slot(l, SLOT_FIRST, AXIS_BIT(AXIS_PP));
     ARG(l, i, SQNORM, sum, metric(l, METRIC_SQNORM, 1), MARK_ADD);
     ARG(l, i, SQNORM, g, g, MARK_READ);
     ATTR_BIND_SET(l, i, SQNORM, count, b->counts && !mask, slot, 1);
