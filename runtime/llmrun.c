@@ -36,12 +36,12 @@ static enum status run_all(struct run *r, const struct launch *l, char *error, s
 
 int main(int argc, char **argv)
 {
-    struct options o;
+    struct settings o;
     struct launch l;
     struct run r = {.folder = NULL};
     bool done;
     char error[2048] = "";
-    enum status st = options_read(&o, argc, argv, &done);
+    enum status st = settings_parse(&o, argc, argv, &done);
     if (st != STATUS_OK || done)
         return (int)st;
     device_cpu_tune(argv);

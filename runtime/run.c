@@ -34,7 +34,7 @@ static enum status open_data(struct run *r, char *error, size_t error_size)
     return data_check(r->held_out, UINT64_MAX, error, error_size);
 }
 
-enum status run_open(struct run *r, const struct options *o, char *error, size_t error_size)
+enum status run_open(struct run *r, const struct settings *o, char *error, size_t error_size)
 {
     *r = (struct run){.o = *o};
     TRY(folder_open(o->dir, &r->folder, error, error_size));

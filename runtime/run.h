@@ -8,11 +8,11 @@
 #include "runtime/exec.h"
 #include "runtime/folder.h"
 #include "runtime/log.h"
-#include "runtime/options.h"
+#include "runtime/settings.h"
 #include "runtime/safetensors.h"
 
 struct run {
-    struct options o;
+    struct settings o;
     struct folder *folder;
     const struct program *const *programs[NROUTINES]; /* by role */
     struct channels channels;
@@ -26,7 +26,7 @@ struct run {
 };
 
 /* loads and checks everything that needs no peers */
-enum status run_open(struct run *r, const struct options *o, char *error, size_t error_size);
+enum status run_open(struct run *r, const struct settings *o, char *error, size_t error_size);
 void run_close(struct run *r);
 /* sizes of the shared region */
 struct world_sizes run_sizes(const struct run *r);

@@ -1,6 +1,6 @@
 /* The command line, and what this build cannot do yet, said by name. */
 
-#include "runtime/options.h"
+#include "runtime/settings.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -97,7 +97,7 @@ static enum status read_choice(const char *name, const char *value, const char *
     return strstr(later, value) && *value ? unsupported(what) : usage(name, value, "unknown");
 }
 
-static enum status apply(struct options *o, int option, bool *done)
+static enum status apply(struct settings *o, int option, bool *done)
 {
     switch (option) {
     case OPT_DATA:
@@ -169,9 +169,9 @@ static enum status apply(struct options *o, int option, bool *done)
     }
 }
 
-enum status options_read(struct options *o, int argc, char **argv, bool *done)
+enum status settings_parse(struct settings *o, int argc, char **argv, bool *done)
 {
-    *o = (struct options){.watchdog_s = 60};
+    *o = (struct settings){.watchdog_s = 60};
     *done = false;
     for (int option; (option = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
         TRY(apply(o, option, done));

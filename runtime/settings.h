@@ -1,5 +1,5 @@
-#ifndef LLMC_OPTIONS_H
-#define LLMC_OPTIONS_H
+#ifndef LLMC_SETTINGS_H
+#define LLMC_SETTINGS_H
 
 /* llmrun's command line. */
 
@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct options {
+struct settings {
     const char *dir, *data, *init, *save, *eval, *log, *trace, *gradients;
     uint64_t steps;      /* 0 = the job's own length */
     uint64_t eval_every; /* 0 = only at the end */
@@ -19,6 +19,6 @@ struct options {
 
 /* STATUS_OK with *done set if --help or --version has answered; otherwise a complete, consistent set of options.
  * On an error it has printed one sentence. */
-enum status options_read(struct options *o, int argc, char **argv, bool *done);
+enum status settings_parse(struct settings *o, int argc, char **argv, bool *done);
 
 #endif
