@@ -1,9 +1,9 @@
 /* The decision record: legality, what can be emitted, the cut into stages, and its one-line text.
  *
  * Legality is arithmetic on degrees and shapes, one sentence per broken rule, in the order in which a person would fix
- * them; memory and time are not asked here.  Cutting minimises the heaviest stage exactly (dynamic programming over
- * prefixes, O(stages * layers^2)), then the sum of squares, then puts fewer layers in earlier stages, because those
- * keep more microbatches in flight under 1F1B. */
+ * them; memory and time are not asked here.  Cutting minimises the heaviest stage exactly (in closed form for equal
+ * layers, else by dynamic programming over prefixes, O(stages * layers^2)), then the sum of squares, then puts fewer
+ * layers in earlier stages, because those keep more microbatches in flight under 1F1B. */
 
 #include "compiler/model/decision.h"
 #include "compiler/support/strbuf.h"
@@ -268,28 +268,98 @@ static double cut_solve(struct arena *a, const struct cut *c, double limit, uint
     return best[n];
 }
 
+/* cost of stage s beyond its layers */
+static double stage_extra(uint32_t s, uint32_t stages, double embed, double head)
+{
+    return (s == 0 ? embed : 0) + (s + 1 == stages ? head : 0);
+}
+
+/* layers of cost t that stage s may hold under the limit, at least one */
+static uint64_t stage_room(double limit, double extra, double t)
+{
+    double room = floor((limit - extra) / t * (1 + 1e-12) + 1e-9);
+    return room < 1 ? 1 : (uint64_t)room;
+}
+
+static bool limit_holds(uint32_t n, uint32_t stages, double limit, double t, double embed, double head)
+{
+    uint64_t room = stage_room(limit, embed, t) + stage_room(limit, head, t) + (stages - 2) * stage_room(limit, 0, t);
+    return room >= n;
+}
+
+/* The same cut where all layers cost t and there are two stages or more, without dynamic programming: the least limit is
+ * the cost of some stage with some number of layers; what the limit leaves room for beyond n is taken from the heaviest
+ * stages, earlier ones first.  O(n + stages^2). */
+static void cut_even(uint32_t n, uint32_t stages, double t, double embed, double head, uint32_t *count)
+{
+    const double extra[] = {0, embed, head};
+    double limit = INFINITY, least = t + fmax(embed, head);
+    for (uint32_t k = 1; k <= n; k++)
+        for (int i = 0; i < 3; i++) {
+            double candidate = extra[i] + k * t;
+            if (candidate >= least * (1 - 1e-12) && candidate < limit && limit_holds(n, stages, candidate, t, embed, head))
+                limit = candidate;
+        }
+    uint64_t room = 0;
+    for (uint32_t s = 0; s < stages; s++) {
+        uint64_t own = stage_room(limit, stage_extra(s, stages, embed, head), t);
+        count[s] = own < n ? (uint32_t)own : n;
+        room += count[s];
+    }
+    for (; room > n; room--) {
+        uint32_t heaviest = NONE;
+        double most = -1;
+        for (uint32_t s = 0; s < stages; s++) {
+            double cost = count[s] * t + stage_extra(s, stages, embed, head);
+            if (count[s] > 1 && cost > most * (1 + 1e-12)) {
+                most = cost;
+                heaviest = s;
+            }
+        }
+        count[heaviest]--;
+    }
+}
+
+/* beyond these sizes, and with fewer layers than stages, an even cut by count has to do */
+static void cut_uneven(struct arena *a, uint32_t n, uint32_t stages, const double *cost, double embed, double head,
+                       uint32_t *count)
+{
+    bool solve = cost && stages <= n && n <= 4096 && (uint64_t)n * n * stages <= 50u * 1000 * 1000;
+    uint32_t *from = NULL, end = n;
+    if (solve) {
+        double *prefix = ARENA_ARRAY(a, double, n + 1);
+        for (uint32_t i = 0; i < n; i++)
+            prefix[i + 1] = prefix[i] + cost[i];
+        struct cut c = {n, stages, prefix, embed, head};
+        from = ARENA_ARRAY(a, uint32_t, (size_t)stages * (n + 1));
+        double most = cut_solve(a, &c, INFINITY, from);
+        cut_solve(a, &c, most * (1 + 1e-9), from);
+    }
+    for (uint32_t s = stages; s-- > 0;) {
+        uint32_t first = from ? from[(size_t)s * (n + 1) + end] : (uint32_t)((uint64_t)n * s / stages);
+        count[s] = end - first;
+        end = first;
+    }
+}
+
 void decision_cut(struct arena *a, struct decision *d, uint32_t nlayers, const double *cost, double embed, double head)
 {
     uint32_t stages = d->pp * d->vpp;
     d->nstages = stages;
     d->stages = ARENA_ARRAY(a, struct stage, stages);
     struct arena_mark mark = arena_mark(a);
-    uint32_t *from = NULL;
-    /* beyond these sizes, and with fewer layers than stages, an even cut by count has to do */
-    if (stages > 1 && stages <= nlayers && nlayers <= 4096 && (uint64_t)nlayers * nlayers * stages <= 50u * 1000 * 1000) {
-        double *prefix = ARENA_ARRAY(a, double, nlayers + 1);
-        for (uint32_t i = 0; i < nlayers; i++)
-            prefix[i + 1] = prefix[i] + (cost ? cost[i] : 1);
-        struct cut c = {nlayers, stages, prefix, embed, head};
-        from = ARENA_ARRAY(a, uint32_t, (size_t)stages * (nlayers + 1));
-        double most = cut_solve(a, &c, INFINITY, from);
-        cut_solve(a, &c, most * (1 + 1e-9), from);
-    }
-    uint32_t end = nlayers;
-    for (uint32_t s = stages; s-- > 0;) {
-        uint32_t first = from ? from[(size_t)s * (nlayers + 1) + end] : (uint32_t)((uint64_t)nlayers * s / stages);
-        d->stages[s] = (struct stage){first, end - first, s == 0, s + 1 == stages};
-        end = first;
+    uint32_t *count = ARENA_ARRAY(a, uint32_t, stages);
+    bool even = stages > 1 && stages <= nlayers;
+    for (uint32_t i = 1; even && cost && i < nlayers; i++)
+        even = cost[i] == cost[0];
+    double t = cost && nlayers ? cost[0] : 1;
+    if (even && t > 0)
+        cut_even(nlayers, stages, t, embed, head, count);
+    else
+        cut_uneven(a, nlayers, stages, cost, embed, head, count);
+    for (uint32_t s = 0, first = 0; s < stages; s++) {
+        d->stages[s] = (struct stage){first, count[s], s == 0, s + 1 == stages};
+        first += count[s];
     }
     arena_reset(a, mark);
 }
@@ -313,6 +383,11 @@ char *decision_text(struct arena *a, const struct decision *d)
     strbuf_printf(&b, ", microbatch %u x %u, %s", d->microbatch, d->microbatches, schedule_name(d->schedule));
     if (d->schedule_group)
         strbuf_printf(&b, "(group=%u)", d->schedule_group);
+    if (d->dp > 1 && d->pp > 1 && d->order[NAXES - 1] != AXIS_PP) {
+        strbuf_text(&b, ", order");
+        for (int i = 0; i < NAXES; i++)
+            strbuf_printf(&b, " %s", axis_names[d->order[i]]);
+    }
     strbuf_printf(&b, ", recompute %s", recompute_names[d->recompute]);
     if (d->recompute == RECOMPUTE_FULL && d->recompute_layers)
         strbuf_printf(&b, "(layers=%u)", d->recompute_layers);

@@ -73,8 +73,9 @@ static bool change(struct arena *a, const struct searching *s, int which, struct
 
 static void memory_help(struct searching *s, struct strbuf *out)
 {
-    const struct candidate *x = &s->result->closest;
+    struct candidate *x = &s->result->closest;
     uint32_t n = s->job->model.nlayers;
+    cost_estimate(s->arena, cost_new(s->arena, s->job, s->topo, &x->decision), &x->estimate);
     for (int which = 0; which < 6; which++) {
         struct decision d = x->decision;
         const char *name, *why;
@@ -118,6 +119,8 @@ static void blame_memory(struct searching *s, struct diag *d)
     memory_help(s, &help);
     if (help.length)
         diag_help(d, "%s", help.text);
+    else
+        diag_help(d, "use more GPUs, or GPUs with more memory");
     strbuf_free(&help);
 }
 

@@ -136,7 +136,6 @@ static void evaluate(struct searching *s, struct cost *c, struct search_shape *h
     const char *why;
     c->decision = &x.decision;
     r->evaluated++;
-    cost_time(c, &h->shape, s->stages, &x.estimate);
     cost_memory(c, &h->shape, &x.estimate);
     if (x.estimate.peak_bytes > s->memory_limit) {
         r->infeasible_memory++;
@@ -145,6 +144,7 @@ static void evaluate(struct searching *s, struct cost *c, struct search_shape *h
         r->has_closest = true;
         return;
     }
+    cost_time(c, &h->shape, s->stages, &x.estimate);
     if (!within_limits(s, &x.estimate)) {
         s->too_slow++;
         if (!s->fastest_s || x.estimate.step_time_s < s->fastest_s)
@@ -261,6 +261,19 @@ static void add_kinds(struct searching *s, struct cost *c, struct decision *d)
     }
 }
 
+/* the same degrees in another order of axes cost the same */
+static bool same_transfers(const struct cost *a, const struct cost *b)
+{
+    const uint32_t masks[] = {AXIS_BIT(AXIS_TP), AXIS_BIT(AXIS_CP), AXIS_BIT(AXIS_DP) | AXIS_BIT(AXIS_CP)};
+    if (!a || a->mesh.size[AXIS_TP] != b->mesh.size[AXIS_TP] || a->mesh.size[AXIS_CP] != b->mesh.size[AXIS_CP] ||
+        a->mesh.size[AXIS_DP] != b->mesh.size[AXIS_DP] || a->mesh.size[AXIS_PP] != b->mesh.size[AXIS_PP])
+        return false;
+    for (size_t i = 0; i < ARRAY_LEN(masks); i++)
+        if (!same_group(&a->group[masks[i]], &b->group[masks[i]]))
+            return false;
+    return a->next_level == b->next_level && same_group(&a->tie, &b->tie) && same_group(&a->ep, &b->ep);
+}
+
 static void add_mesh(struct searching *s, const struct space_mesh *m)
 {
     const struct wish *w = &s->job->wishes.degree[DEG_MICROBATCH];
@@ -276,6 +289,10 @@ static void add_mesh(struct searching *s, const struct space_mesh *m)
                 continue;
             struct cost *c = ARENA_NEW(s->arena, struct cost);
             cost_init(c, s->job, s->topo, &d, false);
+            if (m->order == 0)
+                s->first_order = c;
+            else if (same_transfers(s->first_order, c))
+                continue; /* the axes' order makes no difference here */
             for (uint64_t b = 1; b <= per_replica && b <= 4096; b++) {
                 if (per_replica % b || !space_wants(w, b))
                     continue;
