@@ -79,6 +79,9 @@ const struct expansion *expand_layer(struct arena *a, const struct model *m, con
 const struct expansion *expand_embed(struct arena *a, const struct model *m);
 const struct expansion *expand_head(struct arena *a, const struct model *m);
 
+/* text form: operators, values ("/" = split over tp), weights */
+void expand_print(const struct expansion *e, FILE *out);
+
 /* full Hugging Face name: "model.layers.3.self_attn.q_proj.weight", "transformer.h.3.attn.c_attn.weight" */
 char *expand_weight_name(struct arena *a, const struct opr_weight *w, uint32_t layer);
 /* models with learned positions, layernorm and plain (ungated) FFN carry GPT-2's names */

@@ -1,0 +1,114 @@
+/* Golden text of every stage: tests/cases/stages/<name>/{model.llm, decision} against <stage>.txt beside them.
+ * Unit costs, so that no constant of the cost model is in the expected text.  UPDATE=1 rewrites. */
+
+#include "tests/compiler/random_plan.h"
+
+#include "compiler/model/fmt.h"
+
+#include <CUnit/CUnit.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void suite_stages(void);
+
+#define CASES "tests/cases/stages/"
+
+static char *read_text(struct arena *a, const char *path)
+{
+    struct diag *d = diag_new(a);
+    struct source *s = source_read(a, d, path, 1 << 22);
+    return s ? (char *)s->text : NULL;
+}
+
+static void compare(struct arena *a, const char *name, const char *stage, const char *got)
+{
+    char *path = arena_printf(a, CASES "%s/%s.txt", name, stage);
+    if (getenv("UPDATE")) {
+        FILE *f = fopen(path, "w");
+        CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+        fputs(got, f);
+        fclose(f);
+    }
+    const char *want = read_text(a, path);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(want);
+    if (!strcmp(want, got))
+        return;
+    uint32_t line = 1;
+    while (*want && *want == *got) {
+        line += *want == '\n';
+        want++;
+        got++;
+    }
+    fprintf(stderr, "%s differs at line %u: UPDATE=1 rewrites it, git diff shows it\n", path, line);
+    CU_FAIL("golden text differs");
+}
+
+struct memory_file {
+    char *text;
+    size_t size;
+    FILE *f;
+};
+
+static FILE *open_memory(struct memory_file *m)
+{
+    *m = (struct memory_file){0};
+    m->f = open_memstream(&m->text, &m->size);
+    return m->f;
+}
+
+static void finish(struct arena *a, struct memory_file *m, const char *name, const char *stage)
+{
+    fclose(m->f);
+    compare(a, name, stage, m->text);
+    free(m->text);
+}
+
+static void check_case(const char *name)
+{
+    struct arena *a = arena_new();
+    struct memory_file m;
+    struct job *job = text_job(a, read_text(a, arena_printf(a, CASES "%s/model.llm", name)));
+    struct topo *host = random_host(a, 8);
+    const char *why = "";
+    struct decision d = text_decision(a, job, host, read_text(a, arena_printf(a, CASES "%s/decision", name)));
+    compare(a, name, "ast", fmt_text(a, diag_new(a), job->source));
+    FILE *f = open_memory(&m);
+    fprintf(f, "embedding\n");
+    expand_print(expand_embed(a, &job->model), f);
+    fprintf(f, "layer\n");
+    expand_print(expand_layer(a, &job->model, job->model.layers[0]), f);
+    fprintf(f, "head\n");
+    expand_print(expand_head(a, &job->model), f);
+    finish(a, &m, name, "expand");
+    f = open_memory(&m);
+    fprintf(f, "%s\n%s\n", decision_text(a, &d), decision_layout(a, &d));
+    schedule_print(schedule_new(a, &d), f);
+    finish(a, &m, name, "sched");
+    struct compile_options o = {.unit = true, .costs = {true, 1000, 2000, 0}};
+    struct plan *p = compile_decision(a, job, host, &d, &o, &why);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    f = open_memory(&m);
+    for (uint32_t r = 0; r < p->nroles; r++)
+        program_print(p->train[r], f);
+    finish(a, &m, name, "asm");
+    plan_close(p);
+    arena_free(a);
+}
+
+static void test_llama(void)
+{
+    check_case("llama");
+}
+
+static void test_gpt2(void)
+{
+    check_case("gpt2");
+}
+
+void suite_stages(void)
+{
+    CU_pSuite s = CU_add_suite("stages", NULL, NULL);
+    CU_add_test(s, "llama, bf16, tp 2 sp pp 2", test_llama);
+    CU_add_test(s, "gpt2, fp32, dp 2 zero 1 recompute", test_gpt2);
+}
