@@ -1,6 +1,8 @@
 /* llmc: the command line of the plan compiler.  One function per command; compile.c has the passes in order. */
 
 #include "compiler/compile.h"
+#include "compiler/inspect/estimate.h"
+#include "compiler/inspect/manual.h"
 #include "compiler/inspect/show.h"
 #include "compiler/inspect/trace.h"
 #include "compiler/model/fmt.h"
@@ -49,6 +51,20 @@ static enum status read_inputs(struct context *c, struct job **job, struct topo 
     return *job && *topo ? STATUS_OK : report(c, STATUS_INPUT);
 }
 
+/* what the search would choose if everything that the language can say could be lowered */
+static void say_left_out(struct context *c, const struct job *job, const struct topo *topo, const struct plan *p)
+{
+    struct arena_mark mark = arena_mark(c->arena);
+    struct search_result *r = search(c->arena, diag_new(c->arena), job, topo, 1, c->options->budget, false);
+    struct estimate chosen;
+    cost_estimate(c->arena, cost_new(c->arena, job, topo, &p->decision), &chosen);
+    if (r->ncandidates && !r->candidates[0].emittable && r->candidates[0].estimate.step_time_s < chosen.step_time_s)
+        fprintf(stderr, "left out: %s\n  would be %.1f %% faster by the same estimate, but %s cannot be emitted yet\n",
+                decision_text(c->arena, &r->candidates[0].decision),
+                100 * (chosen.step_time_s / r->candidates[0].estimate.step_time_s - 1), r->candidates[0].cannot);
+    arena_reset(c->arena, mark);
+}
+
 static enum status command_plan(struct context *c)
 {
     const struct options *o = c->options;
@@ -71,6 +87,8 @@ static enum status command_plan(struct context *c)
     if (s != STATUS_OK)
         return fail(s, error);
     report(c, STATUS_OK);
+    if (!o->quiet)
+        say_left_out(c, job, topo, p);
     if (o->json) {
         struct strbuf json = {0};
         plan_json(p, true, &json);
@@ -147,6 +165,32 @@ static enum status command_trace(struct context *c)
     return close_output(f, o->output);
 }
 
+static enum status command_estimate(struct context *c)
+{
+    const struct options *o = c->options;
+    struct job *job;
+    struct topo *topo;
+    TRY(read_inputs(c, &job, &topo));
+    for (uint32_t i = 0; i < o->nsweeps; i++) {
+        enum status s = estimate_sweep(c->arena, c->diag, o->args[0], o->sets, o->nsets, topo, o->sweeps[i], o->budget,
+                                       o->json, stdout);
+        if (s != STATUS_OK || i + 1 == o->nsweeps)
+            return report(c, s);
+    }
+    struct search_result *r = search(c->arena, c->diag, job, topo, o->top ? (uint32_t)o->top : 10, o->budget, false);
+    if (diag_errors(c->diag) || !r->ncandidates)
+        return report(c, STATUS_NO_PLAN);
+    if (o->json) {
+        struct strbuf json = {0};
+        estimate_json(job, topo, r, &json);
+        fputs(json.text, stdout);
+        strbuf_free(&json);
+    } else {
+        estimate_print(job, topo, r, stdout);
+    }
+    return report(c, STATUS_OK);
+}
+
 static enum status command_topo(struct context *c)
 {
     struct topo *t = topo_read(c->arena, c->diag, c->options->args[0]);
@@ -164,6 +208,15 @@ static enum status command_fmt(struct context *c)
     if (text)
         fputs(text, stdout);
     return report(c, text ? STATUS_OK : STATUS_INPUT);
+}
+
+static enum status command_isa(struct context *c)
+{
+    const char *name = c->options->nargs ? c->options->args[0] : NULL;
+    bool found = c->options->json ? manual_isa_json(stdout, name) : manual_isa(stdout, name);
+    if (found)
+        return STATUS_OK;
+    return fail(STATUS_USAGE, arena_printf(c->arena, "no instruction is called '%s'; llmc isa lists them", name));
 }
 
 /* -d STAGE: ast, sched, asm */
@@ -217,9 +270,9 @@ static const struct {
     const char *name;
     enum status (*run)(struct context *c);
 } commands[] = {
-    {"plan", command_plan},   {"show", command_show},
+    {"plan", command_plan},   {"estimate", command_estimate}, {"show", command_show},
     {"trace", command_trace}, {"topo show", command_topo},    {"fmt", command_fmt},
-    {"dump", command_dump},         {"version", command_version}, {"help", command_help},
+    {"isa", command_isa}, {"dump", command_dump},         {"version", command_version}, {"help", command_help},
 };
 
 int main(int argc, char **argv)
