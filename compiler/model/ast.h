@@ -5,7 +5,7 @@
  *
  * It knows the grammar and no vocabulary.  Nodes live in the arena; lists are linked in source order.
  * Depth is bounded by AST_DEPTH_MAX everywhere, so recursive walks are safe on any input.
- * ast_print() is the canonical form: parse(ast_print(x)) equals x, and printing that again gives the same text. */
+ * ast_print() is canonical: parse(ast_print(x)) equals x, and printing that gives the same text. */
 
 #include "compiler/support/diag.h"
 #include "compiler/support/strbuf.h"
@@ -27,10 +27,10 @@ struct arg {
 struct expr {
     enum expr_kind kind;
     struct span span;
-    const char *text;               /* number as written, string's contents, name, or what is called */
-    char op;                        /* EXPR_BINARY: + - * / */
+    const char *text;                /* number as written, string's contents, name, or what is called */
+    char op;                         /* EXPR_BINARY: + - * / */
     const struct expr *left, *right; /* EXPR_BINARY; EXPR_GROUP uses left */
-    const struct arg *args;         /* EXPR_CALL, EXPR_LIST */
+    const struct arg *args;          /* EXPR_CALL, EXPR_LIST */
     uint32_t nargs, depth;
 };
 
@@ -47,8 +47,8 @@ struct stmt {
     bool let;
     const char *word; /* the first word, or the name that `let` binds */
     struct span word_span;
-    struct span span; /* word and items, without the block */
-    struct span open, close; /* the braces, when has_block */
+    struct span span;         /* word and items, without the block */
+    struct span open, close;  /* the braces, when has_block */
     const struct item *items; /* let: the one value */
     uint32_t nitems, depth;
     bool has_block;
@@ -70,7 +70,6 @@ struct ast {
 };
 
 const char *relop_text(enum relop r); /* "" "=" "<=" ">=" "<" ">" */
-
 void ast_print_expr(struct strbuf *out, const struct expr *e);
 /* comments: keep them, and single blank lines between statements */
 void ast_print(struct strbuf *out, const struct ast *tree, bool comments);
@@ -96,13 +95,14 @@ struct expr *ast_binary(struct arena *a, char op, const struct expr *left, const
 struct expr *ast_group(struct arena *a, const struct expr *inner, struct span at);
 struct expr *ast_call(struct arena *a, const char *name, struct ast_arg_list args, struct span at);
 struct expr *ast_list(struct arena *a, struct ast_arg_list elements, struct span at);
-struct ast_arg_list ast_arg_add(struct arena *a, struct ast_arg_list l, const char *name, struct span name_span,
-                                const struct expr *value);
+struct ast_arg_list ast_arg_add(struct arena *a, struct ast_arg_list l, const char *name,
+                                struct span name_span, const struct expr *value);
 struct ast_item_list ast_item_add(struct arena *a, struct ast_item_list l, enum relop relop, struct span at,
                                   const struct expr *value);
-struct stmt *ast_stmt(struct arena *a, bool let, const char *word, struct span word_span, struct ast_item_list items);
+struct stmt *ast_stmt(struct arena *a, bool let, const char *word, struct span word_span,
+                      struct ast_item_list items);
 void ast_stmt_block(struct stmt *s, struct ast_stmt_list block, struct span open, struct span close);
-struct stmt *ast_stmt_copy(struct arena *a, const struct stmt *s); /* without what follows it */
+struct stmt *ast_stmt_copy(struct arena *a, const struct stmt *s);         /* without what follows it */
 struct ast_stmt_list ast_stmt_add(struct ast_stmt_list l, struct stmt *s); /* s may be NULL */
 
 struct span span_join(struct span from, struct span to);

@@ -2,7 +2,7 @@
 #define LLMC_CHECK_H
 
 /* What the parts of sema share: values and names, arguments bound against the vocabulary, blocks as entries.
- * Everything here reports what it refuses and goes on with a usable value, so that one run tells many errors. */
+ * Everything here reports what it refuses and goes on with a usable value, so that one run tells much. */
 
 #include "compiler/model/ast.h"
 #include "compiler/model/model.h"
@@ -17,7 +17,7 @@ struct value {
     struct span span;
     const char *text; /* name, string or call; a number that was written out: its text, else NULL */
     struct units_value number;
-    const struct expr *call;  /* arguments are evaluated where the call was written */
+    const struct expr *call; /* arguments are evaluated where the call was written */
     const struct env *env;
     const struct value *elements;
     uint32_t n;
@@ -61,7 +61,7 @@ struct entry {
     const struct env *env; /* names visible there */
 };
 struct block {
-    struct binding words; /* statements that take one plain value */
+    struct binding words;  /* statements that take one plain value */
     struct entry *entries; /* the others, and also those, in order */
     size_t n;
     const struct env *env; /* at its end */
@@ -75,11 +75,12 @@ bool check_takes(struct check *c, const struct word *row, const struct value *v,
 /* a whole number in lo..hi of the row */
 bool check_number(struct check *c, const struct word *row, const struct value *v);
 /* returns the candidate that was probably meant, or NULL */
-const char *check_unknown(struct check *c, struct span at, const char *what, const char *name, const char *const *candidates,
-                          size_t n);
+const char *check_unknown(struct check *c, struct span at, const char *what, const char *name,
+                          const char *const *candidates, size_t n);
 void check_plan_only(struct check *c, struct span at, const char *what);
 /* count of a value that must be a whole number; false after an error */
-bool check_count(struct check *c, const struct value *v, const char *what, uint64_t lo, uint64_t hi, uint64_t *out);
+bool check_count(struct check *c, const struct value *v, const char *what, uint64_t lo, uint64_t hi,
+                 uint64_t *out);
 
 /* arguments (check_bind.c) */
 struct binding check_bind(struct check *c, enum scope scope, const struct value *call);

@@ -1,7 +1,7 @@
 /* Arguments of calls and statements of blocks, bound to the rows of the vocabulary.
  *
- * A call's arguments are matched by position in the order of the rows, or by name.  What is not said has the row's
- * default, which is read from its text: the table is the only place where a default stands. */
+ * A call's arguments are matched by position in the order of the rows, or by name.  What is not said has the
+ * row's default, which is read from its text: the table is the only place where a default stands. */
 
 #include "compiler/model/check.h"
 
@@ -39,7 +39,8 @@ static void mark_meant(struct binding *b, const char *name, struct span at)
     b->bad = true;
 }
 
-static void bind_one(struct check *c, struct binding *b, struct bound *to, const struct env *env, const struct arg *a)
+static void bind_one(struct check *c, struct binding *b, struct bound *to, const struct env *env,
+                     const struct arg *a)
 {
     if (to->set) {
         diag_error(c->diag, a->name_span, "twice", "'%s' is given twice", to->row->name);
@@ -68,12 +69,15 @@ struct binding check_bind(struct check *c, enum scope scope, const struct value 
             named = true;
             to = bound_row(&b, a->name);
             if (!to)
-                mark_meant(&b, check_unknown(c, a->name_span, arena_printf(c->arena, "argument of %s", callee), a->name, names,
-                                             vocab_names(scope, names, ROWS_MAX)), a->name_span);
+                mark_meant(&b,
+                           check_unknown(c, a->name_span, arena_printf(c->arena, "argument of %s", callee),
+                                         a->name, names, vocab_names(scope, names, ROWS_MAX)),
+                           a->name_span);
         } else if (named) {
             diag_error(c->diag, a->name_span, "position", "an argument by position can't follow one by name");
         } else if (position >= b.n) {
-            diag_error(c->diag, a->name_span, "too-many", "%s takes at most %zu argument%s", callee, b.n, b.n == 1 ? "" : "s");
+            diag_error(c->diag, a->name_span, "too-many", "%s takes at most %zu argument%s", callee, b.n,
+                       b.n == 1 ? "" : "s");
         } else {
             to = &b.at[position++];
         }
@@ -156,13 +160,15 @@ struct span bound_span(const struct binding *b, const char *name, struct span ot
 
 static void unknown_statement(struct check *c, enum scope scope, struct binding *b, const struct stmt *s)
 {
-    static const enum scope blocks[] = {SCOPE_file, SCOPE_model, SCOPE_layer, SCOPE_moe, SCOPE_train, SCOPE_plan};
+    static const enum scope blocks[] = {SCOPE_file, SCOPE_model, SCOPE_layer,
+                                        SCOPE_moe,  SCOPE_train, SCOPE_plan};
     const char *names[ROWS_MAX];
     size_t n = vocab_names(scope, names, ROWS_MAX);
     if (!vocab_refused(s->word) && !diag_nearest(s->word, names, n))
         for (size_t i = 0; i < ARRAY_LEN(blocks); i++)
             if (vocab_find(blocks[i], s->word)) {
-                diag_error(c->diag, s->word_span, "wrong-block", "'%s' does not stand in %s", s->word, vocab_title(scope));
+                diag_error(c->diag, s->word_span, "wrong-block", "'%s' does not stand in %s", s->word,
+                           vocab_title(scope));
                 diag_caret(c->diag, "it belongs in %s", vocab_title(blocks[i]));
                 return;
             }
@@ -177,7 +183,8 @@ bool check_one_item(struct check *c, const struct entry *e, struct value *v)
         diag_error(c->diag, e->stmt->word_span, "missing", "'%s' needs a value", e->row->name);
         diag_caret(c->diag, "%s", e->row->meaning);
     } else if (item->relop != RELOP_NONE) {
-        diag_error(c->diag, item->span, "relation", "'%s' takes no '%s'", e->row->name, relop_text(item->relop));
+        diag_error(c->diag, item->span, "relation", "'%s' takes no '%s'", e->row->name,
+                   relop_text(item->relop));
         diag_caret(c->diag, "help: write the value alone");
     } else if (item->next) {
         diag_error(c->diag, item->next->span, "too-many", "'%s' takes one value", e->row->name);

@@ -1,7 +1,8 @@
 /* Values: expressions evaluated, names resolved, and a value held against a row of the vocabulary.
  *
- * `let` binds evaluated values, so nested lets cost nothing extra; a call keeps its arguments unevaluated with the
- * names that are visible where it is written.  Whole numbers stay exact; units only add to their like. */
+ * `let` binds evaluated values, so nested lets cost nothing extra; a call keeps its arguments unevaluated
+ * with the names that are visible where it is written.  Whole numbers stay exact; units only add to their
+ * like. */
 
 #include "compiler/model/check.h"
 
@@ -17,9 +18,10 @@ static const struct value bad_value;
 
 static struct value number(struct span at, enum units_kind kind, bool whole, uint64_t integer, double real)
 {
-    return (struct value){.kind = VALUE_NUMBER,
-                          .span = at,
-                          .number = {.kind = kind, .whole = whole, .integer = integer, .real = whole ? (double)integer : real}};
+    return (struct value){
+        .kind = VALUE_NUMBER,
+        .span = at,
+        .number = {.kind = kind, .whole = whole, .integer = integer, .real = whole ? (double)integer : real}};
 }
 
 static struct value refuse(struct check *c, struct span at, const char *what)
@@ -28,11 +30,14 @@ static struct value refuse(struct check *c, struct span at, const char *what)
     return bad_value;
 }
 
-static struct value add(struct check *c, const struct expr *e, const struct units_value *a, const struct units_value *b)
+static struct value add(struct check *c, const struct expr *e, const struct units_value *a,
+                        const struct units_value *b)
 {
     uint64_t sum = 0;
     if (a->kind != b->kind)
-        return refuse(c, e->span, e->op == '+' ? "values of different units can't be added" : "values of different units can't be subtracted");
+        return refuse(c, e->span,
+                      e->op == '+' ? "values of different units can't be added"
+                                   : "values of different units can't be subtracted");
     if (e->op == '-') {
         if (b->real > a->real || (a->whole && b->whole && b->integer > a->integer))
             return refuse(c, e->span, "the difference is negative");
@@ -42,7 +47,8 @@ static struct value add(struct check *c, const struct expr *e, const struct unit
     return number(e->span, a->kind, whole, sum, a->real + b->real);
 }
 
-static struct value multiply(struct check *c, const struct expr *e, const struct units_value *a, const struct units_value *b)
+static struct value multiply(struct check *c, const struct expr *e, const struct units_value *a,
+                             const struct units_value *b)
 {
     uint64_t product = 0;
     if (a->kind != UNITS_COUNT && b->kind != UNITS_COUNT)
@@ -52,14 +58,16 @@ static struct value multiply(struct check *c, const struct expr *e, const struct
     return number(e->span, kind, whole, product, a->real * b->real);
 }
 
-static struct value divide(struct check *c, const struct expr *e, const struct units_value *a, const struct units_value *b)
+static struct value divide(struct check *c, const struct expr *e, const struct units_value *a,
+                           const struct units_value *b)
 {
     if (b->real == 0)
         return refuse(c, e->span, "division by zero");
     if (b->kind != UNITS_COUNT && a->kind != b->kind)
         return refuse(c, e->span, "values of different units can't be divided");
     bool whole = a->whole && b->whole && a->integer % b->integer == 0;
-    return number(e->span, a->kind == b->kind ? UNITS_COUNT : a->kind, whole, whole ? a->integer / b->integer : 0, a->real / b->real);
+    return number(e->span, a->kind == b->kind ? UNITS_COUNT : a->kind, whole,
+                  whole ? a->integer / b->integer : 0, a->real / b->real);
 }
 
 static struct value eval_binary(struct check *c, const struct env *env, const struct expr *e)
@@ -70,7 +78,8 @@ static struct value eval_binary(struct check *c, const struct env *env, const st
     if (a.kind != VALUE_NUMBER || b.kind != VALUE_NUMBER) {
         const struct value *odd = a.kind != VALUE_NUMBER ? &a : &b;
         if (odd->kind == VALUE_NAME)
-            diag_error(c->diag, odd->span, "unknown-name", "'%s' is not a number; no 'let' above gives it a value", odd->text);
+            diag_error(c->diag, odd->span, "unknown-name",
+                       "'%s' is not a number; no 'let' above gives it a value", odd->text);
         else
             diag_error(c->diag, odd->span, "arithmetic", "a number must stand here");
         return bad_value;
@@ -121,8 +130,11 @@ struct value check_eval(struct check *c, const struct env *env, const struct exp
                 return at->value;
         return (struct value){.kind = VALUE_NAME, .span = e->span, .text = e->text};
     case EXPR_CALL:
-        return (struct value){
-            .kind = VALUE_CALL, .span = {e->span.source, e->span.start, (uint32_t)strlen(e->text)}, .text = e->text, .call = e, .env = env};
+        return (struct value){.kind = VALUE_CALL,
+                              .span = {e->span.source, e->span.start, (uint32_t)strlen(e->text)},
+                              .text = e->text,
+                              .call = e,
+                              .env = env};
     case EXPR_LIST:
         return eval_list(c, env, e);
     case EXPR_GROUP:
@@ -135,6 +147,11 @@ struct value check_eval(struct check *c, const struct env *env, const struct exp
 
 const struct env *check_let(struct check *c, const struct env *env, const struct stmt *s)
 {
+    if (++c->nlets > LETS_MAX) {
+        if (c->nlets == LETS_MAX + 1)
+            diag_error(c->diag, s->word_span, "limit", "more than %d lets", LETS_MAX);
+        return env;
+    }
     for (const struct env *at = env; at; at = at->outer)
         if (!strcmp(at->name, s->word)) {
             diag_error(c->diag, s->word_span, "shadow", "'%s' has a value already", s->word);
@@ -142,25 +159,23 @@ const struct env *check_let(struct check *c, const struct env *env, const struct
             return env;
         }
     if (vocab_is_value(s->word)) {
-        diag_error(c->diag, s->word_span, "reserved", "'%s' is a word of the language and can't be bound", s->word);
-        return env;
-    }
-    if (++c->nlets > LETS_MAX) {
-        if (c->nlets == LETS_MAX + 1)
-            diag_error(c->diag, s->word_span, "limit", "more than %d lets", LETS_MAX);
+        diag_error(c->diag, s->word_span, "reserved", "'%s' is a word of the language and can't be bound",
+                   s->word);
         return env;
     }
     struct env *inner = ARENA_NEW(c->arena, struct env);
-    *inner = (struct env){.name = s->word, .value = check_eval(c, env, s->items->expr), .span = s->word_span, .outer = env};
+    *inner = (struct env){
+        .name = s->word, .value = check_eval(c, env, s->items->expr), .span = s->word_span, .outer = env};
     if (inner->value.kind == VALUE_NAME && !vocab_is_value(inner->value.text)) {
-        diag_error(c->diag, inner->value.span, "unknown-name", "'%s' has no value; a let is visible below its definition", inner->value.text);
+        diag_error(c->diag, inner->value.span, "unknown-name",
+                   "'%s' has no value; a let is visible below its definition", inner->value.text);
         inner->value = bad_value;
     }
     return inner;
 }
 
-const char *check_unknown(struct check *c, struct span at, const char *what, const char *name, const char *const *candidates,
-                          size_t n)
+const char *check_unknown(struct check *c, struct span at, const char *what, const char *name,
+                          const char *const *candidates, size_t n)
 {
     const char *hint = vocab_refused(name);
     if (hint) {
@@ -194,7 +209,8 @@ static bool is_default(const struct word *row, const struct value *v)
         return row->standard && !strcmp(v->text, row->standard);
     double d;
     struct units_error why;
-    return v->kind == VALUE_NUMBER && row->standard && units_real(row->standard, strlen(row->standard), &d, &why) && d == v->number.real;
+    return v->kind == VALUE_NUMBER && row->standard &&
+           units_real(row->standard, strlen(row->standard), &d, &why) && d == v->number.real;
 }
 
 /* what a row takes, for "must be ..." */
@@ -229,10 +245,11 @@ static bool takes_range(struct check *c, const struct word *row, const struct va
     bool whole = row->takes & TAKES_COUNT;
     const char *name = vocab_noun(row);
     if (whole)
-        diag_error(c->diag, v->span, "range", "'%s' must be from %s to %s", name, units_show_commas((uint64_t)row->lo).s,
-                   units_show_commas((uint64_t)row->hi).s);
+        diag_error(c->diag, v->span, "range", "'%s' must be from %s to %s", name,
+                   units_show_commas((uint64_t)row->lo).s, units_show_commas((uint64_t)row->hi).s);
     else
-        diag_error(c->diag, v->span, "range", "'%s' must be from %s to %s", name, units_show_real(row->lo).s, units_show_real(row->hi).s);
+        diag_error(c->diag, v->span, "range", "'%s' must be from %s to %s", name, units_show_real(row->lo).s,
+                   units_show_real(row->hi).s);
     if (v->number.whole)
         diag_caret(c->diag, "is %s", units_show_commas(v->number.integer).s);
     else
@@ -246,7 +263,8 @@ bool check_number(struct check *c, const struct word *row, const struct value *v
     if (v->number.kind != UNITS_COUNT) {
         struct units_error why;
         struct units_value x;
-        diag_error(c->diag, v->span, "unit", "'%s' must be %s, not %s", name, wanted(c, row), units_kind_name(v->number.kind));
+        diag_error(c->diag, v->span, "unit", "'%s' must be %s, not %s", name, wanted(c, row),
+                   units_kind_name(v->number.kind));
         if (v->text && !units_value(v->text, strlen(v->text), UNITS_COUNT, &x, &why))
             diag_caret(c->diag, "%s", why.hint);
         return false;
@@ -278,8 +296,10 @@ static bool takes_name(struct check *c, const struct word *row, const struct val
             candidates[n++] = "yes";
             candidates[n++] = "no";
         }
-        if (!n || ((row->takes & (TAKES_COUNT | TAKES_REAL)) && !vocab_refused(v->text) && !diag_nearest(v->text, candidates, n))) {
-            diag_error(c->diag, v->span, "type", "'%s' must be %s, not '%s'", vocab_noun(row), wanted(c, row), v->text);
+        if (!n || ((row->takes & (TAKES_COUNT | TAKES_REAL)) && !vocab_refused(v->text) &&
+                   !diag_nearest(v->text, candidates, n))) {
+            diag_error(c->diag, v->span, "type", "'%s' must be %s, not '%s'", vocab_noun(row), wanted(c, row),
+                       v->text);
             return false;
         }
         check_unknown(c, v->span, vocab_noun(row), v->text, candidates, n);
@@ -326,11 +346,13 @@ bool check_takes(struct check *c, const struct word *row, const struct value *v,
     return true;
 }
 
-bool check_count(struct check *c, const struct value *v, const char *what, uint64_t lo, uint64_t hi, uint64_t *out)
+bool check_count(struct check *c, const struct value *v, const char *what, uint64_t lo, uint64_t hi,
+                 uint64_t *out)
 {
     if (v->kind == VALUE_BAD)
         return false;
-    struct word row = {.name = what, .takes = TAKES_COUNT, .words = "", .lo = (double)lo, .hi = (double)hi, .plan = ""};
+    struct word row = {
+        .name = what, .takes = TAKES_COUNT, .words = "", .lo = (double)lo, .hi = (double)hi, .plan = ""};
     if (!check_takes(c, &row, v, v->span))
         return false;
     *out = v->number.integer;

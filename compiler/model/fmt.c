@@ -1,10 +1,11 @@
 /* The canonical text of a tree, with or without its comments.
  *
- * Comments belong to no node: they are merged in by position.  One that stands on its own line is printed above the
- * next statement (or at the end of its block); any other follows the statement or brace of its line.  Comments inside
- * a statement that spans lines move above it, since the statement is printed as one.
- * Alignment: in a run of neighbouring lines without block, words are padded to the longest, so that values stand in
- * one column.  Statements that read as sentences and statements with a block end a run, `moe` apart. */
+ * Comments belong to no node: they are merged in by position.  One that stands on its own line is printed
+ * above the next statement (or at the end of its block); any other follows the statement or brace of its
+ * line.  Comments inside a statement that spans lines move above it, since the statement is printed as one.
+ * Alignment: in a run of neighbouring lines without block, words are padded to the longest, so that values
+ * stand in one column.  Statements that read as sentences and statements with a block end a run, `moe` apart.
+ */
 
 #include "compiler/model/fmt.h"
 
@@ -136,7 +137,8 @@ static void indent(struct printer *p, int level)
     strbuf_repeat(p->out, ' ', (size_t)level * 4);
 }
 
-/* Comments that start before `end`, each on a line of its own.  Returns whether the next line is the first still. */
+/* Comments that start before `end`, each on a line of its own.  Returns whether the next line is the first
+ * still. */
 static bool print_comments(struct printer *p, size_t end, int level, bool first)
 {
     for (; p->comments && p->comments->span.start < end; p->comments = p->comments->next) {
@@ -160,8 +162,8 @@ static size_t comment_column(const struct printer *p, const struct comment *c)
     return column <= COLUMNS ? column : 0;
 }
 
-/* The comment that follows on the line of `end`, if there is one, then the end of the line.  It keeps its column where
- * two blanks still fit before it. */
+/* The comment that follows on the line of `end`, if there is one, then the end of the line.  It keeps its
+ * column where two blanks still fit before it. */
 static void end_line(struct printer *p, size_t end)
 {
     const struct comment *c = p->comments;
@@ -261,7 +263,8 @@ static void print_block(struct printer *p, const struct stmt *stmts, int level, 
             if (aligned(s))
                 width = run_width(p, s, &run_end);
         }
-        separate(p, !p->keep && level == 0 ? SIZE_MAX : s->word_span.start, first); /* without comments: only blocks of the file */
+        separate(p, !p->keep && level == 0 ? SIZE_MAX : s->word_span.start,
+                 first); /* without comments: only blocks of the file */
         print_stmt(p, s, level, width);
         first = false;
         if (s == run_end || !aligned(s))
@@ -271,7 +274,8 @@ static void print_block(struct printer *p, const struct stmt *stmts, int level, 
 
 void ast_print(struct strbuf *out, const struct ast *tree, bool comments)
 {
-    struct printer p = {.out = out, .source = tree->source, .comments = comments ? tree->comments : NULL, .keep = comments};
+    struct printer p = {
+        .out = out, .source = tree->source, .comments = comments ? tree->comments : NULL, .keep = comments};
     print_comments(&p, tree->version_span.start, 0, true);
     strbuf_text(out, "llmc 1");
     end_line(&p, tree->version_span.start + tree->version_span.length);

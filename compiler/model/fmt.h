@@ -2,8 +2,8 @@
 #define LLMC_FMT_H
 
 /* `llmc fmt`: the canonical form of a model file.  Four blanks per block, one statement per line, values of
- * neighbouring one-value statements in one column, comments and single blank lines kept, lines broken at 110 columns.
- * Formatting what is canonical already changes nothing. */
+ * neighbouring one-value statements in one column, comments and single blank lines kept, lines broken at 110
+ * columns. Formatting what is canonical already changes nothing. */
 
 #include "compiler/support/arena.h"
 #include "compiler/support/diag.h"

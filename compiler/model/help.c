@@ -15,8 +15,10 @@ static const char introduction[] =
     "  train { ... }           the job\n"
     "  plan { ... }            wishes for the plan; may be absent\n"
     "\n"
-    "A statement is a word, its values and perhaps a block; it ends with its line or with ';'.  '#' starts a comment.\n"
-    "Calls carry arguments by position or by name: gqa(heads=32, kv=8).  A name directly followed by '(' is a call.\n"
+    "A statement is a word, its values and perhaps a block; it ends with its line or with ';'.  '#' starts a "
+    "comment.\n"
+    "Calls carry arguments by position or by name: gqa(heads=32, kv=8).  A name directly followed by '(' is "
+    "a call.\n"
     "let NAME = value names a number or a sublayer; it is visible below, in its block and inner ones.\n"
     "Numbers: 126, 128_256, 1e-5; K M G T are decimal, Ki Mi Gi Ti binary; + - * / and parentheses work.\n"
     "Units are glued to numbers: 80GiB 80GB, 400Gb/s 50GB/s, 989TFLOP/s, ns us ms s min h d.\n"
@@ -56,7 +58,8 @@ static void print_row(FILE *out, const struct word *w)
     print_form(&form, w);
     strbuf_text(&tail, w->meaning);
     if ((w->takes & TAKES_COUNT) && w->hi < 1e9)
-        strbuf_printf(&tail, "; %s to %s", units_show_commas((uint64_t)w->lo).s, units_show_commas((uint64_t)w->hi).s);
+        strbuf_printf(&tail, "; %s to %s", units_show_commas((uint64_t)w->lo).s,
+                      units_show_commas((uint64_t)w->hi).s);
     if (!w->standard)
         strbuf_text(&tail, "; required");
     else if (*w->standard && (strcmp(w->standard, "0") != 0 || !strstr(w->meaning, "default")))

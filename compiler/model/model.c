@@ -1,8 +1,9 @@
-/* What follows from the checked model by arithmetic alone: parameters, floating-point operations, learning rate,
- * and the first thing that cannot be run.
+/* What follows from the checked model by arithmetic alone: parameters, floating-point operations, learning
+ * rate, and the first thing that cannot be run.
  *
- * Counts are exact while they fit 64 bits; sema bounds every dimension by 2^20 and layers by 2^16, so that a layer
- * has fewer than 2^60 parameters only in practice: sums saturate rather than wrap.  FLOPs are doubles. */
+ * Counts are exact while they fit 64 bits; sema bounds every dimension by 2^20 and layers by 2^16, so that a
+ * layer has fewer than 2^60 parameters only in practice: sums saturate rather than wrap.  FLOPs are doubles.
+ */
 
 #include "compiler/model/model.h"
 
@@ -79,7 +80,8 @@ static uint64_t moe_parameters(const struct model *m, const struct moe *e, bool 
 uint64_t model_layer_parameters(const struct model *m, const struct layer *l, bool active)
 {
     uint64_t norms = l->parallel ? l->parallel_norms : m->norm.place == NORM_BOTH ? 4 : 2;
-    uint64_t sublayer = l->is_moe ? moe_parameters(m, &l->moe, active) : ffn_parameters(m, &l->ffn, l->ffn.width);
+    uint64_t sublayer =
+        l->is_moe ? moe_parameters(m, &l->moe, active) : ffn_parameters(m, &l->ffn, l->ffn.width);
     return add(add(attn_parameters(m, &l->attn), sublayer), norms * norm_parameters(m));
 }
 
@@ -108,7 +110,8 @@ uint64_t model_active_parameters(const struct model *m)
     return all_parameters(m, true);
 }
 
-/* DeepSeek-V3 (arXiv:2412.19437, section 2.2): a layer, a projection of [hidden; embedding] and three norms each */
+/* DeepSeek-V3 (arXiv:2412.19437, section 2.2): a layer, a projection of [hidden; embedding] and three norms
+ * each */
 uint64_t model_predict_parameters(const struct model *m)
 {
     if (!m->predict || !m->predict_layer)
@@ -160,8 +163,9 @@ bool model_unsupported(const struct job *job, const char **what, struct span *wh
     return true;
 }
 
-/* Warm-up rises linearly and reaches lr at step `warmup`; from there the kind decides.  linear and cosine reach
- * lr_min at step `decay`, counted from the start; wsd holds for `stable` steps and falls over `decay` steps. */
+/* Warm-up rises linearly and reaches lr at step `warmup`; from there the kind decides.  linear and cosine
+ * reach lr_min at step `decay`, counted from the start; wsd holds for `stable` steps and falls over `decay`
+ * steps. */
 double train_lr(const struct train *t, uint64_t step, uint64_t total_steps)
 {
     double s = (double)step, warmup = (double)t->lr_warmup;
@@ -188,6 +192,7 @@ double train_lr(const struct train *t, uint64_t step, uint64_t total_steps)
 
 const char *dtype_name(enum dtype_name d)
 {
-    static const char *const names[] = {[DT_FP32] = "fp32", [DT_BF16] = "bf16", [DT_FP16] = "fp16", [DT_FP8] = "fp8"};
+    static const char *const names[] = {
+        [DT_FP32] = "fp32", [DT_BF16] = "bf16", [DT_FP16] = "fp16", [DT_FP8] = "fp8"};
     return names[d];
 }

@@ -1,4 +1,5 @@
-/* The bridge between text and the generated scanner and parser: limits, places and the wording of syntax errors.
+/* The bridge between text and the generated scanner and parser: limits, places and the wording of syntax
+ * errors.
  *
  * The text is copied once, because the scanner works in place and wants two zero bytes behind it.
  * After an error the parser resumes behind the next end of statement, so several errors are told per run. */
@@ -32,14 +33,16 @@ void parse_comment(struct parse *p, struct place at)
     p->last_comment = c;
 }
 
-void parse_header(struct parse *p, const char *word, struct place word_at, const char *version, struct place version_at)
+void parse_header(struct parse *p, const char *word, struct place word_at, const char *version,
+                  struct place version_at)
 {
     p->header = true;
     p->tree->version_span = parse_span(p, version_at);
     if (strcmp(word, "llmc") != 0) {
         diag_error(p->diag, parse_span(p, word_at), "no-header", "a model file starts with 'llmc 1'");
     } else if (strcmp(version, "1") != 0) {
-        diag_error(p->diag, parse_span(p, version_at), "version", "language version %s is not known", version);
+        diag_error(p->diag, parse_span(p, version_at), "version", "language version %s is not known",
+                   version);
         diag_caret(p->diag, "this llmc reads version 1");
     }
 }
@@ -69,12 +72,14 @@ static bool blank_before_call(const struct parse *p, struct place equals)
     uint32_t i = equals.start;
     while (i > 0 && strchr(" \t", s[i - 1]))
         i--;
-    while (i > 0 && (s[i - 1] == '_' || (s[i - 1] >= '0' && s[i - 1] <= '9') || ((s[i - 1] | 0x20) >= 'a' && (s[i - 1] | 0x20) <= 'z')))
+    while (i > 0 && (s[i - 1] == '_' || (s[i - 1] >= '0' && s[i - 1] <= '9') ||
+                     ((s[i - 1] | 0x20) >= 'a' && (s[i - 1] | 0x20) <= 'z')))
         i--;
     return i > 1 && s[i - 1] == '(' && strchr(" \t", s[i - 2]);
 }
 
-void parse_error_token(struct parse *p, struct place at, const char *found, const char *const *expected, int n)
+void parse_error_token(struct parse *p, struct place at, const char *found, const char *const *expected,
+                       int n)
 {
     bool has_text = at.end > at.start && at.end - at.start <= 40 && p->source->text[at.start] != '\n';
     const char *text = arena_strndup(p->arena, p->source->text + at.start, at.end - at.start);
@@ -141,16 +146,23 @@ const char *parse_string(struct parse *p, const char *text, size_t length)
 static struct ast *parse(struct arena *a, struct diag *d, const struct source *source, int start)
 {
     if (source->size > PARSE_SIZE_MAX) {
-        diag_error(d, (struct span){0}, "size", "'%s' is larger than %zu bytes", source->name, PARSE_SIZE_MAX);
+        diag_error(d, (struct span){0}, "size", "'%s' is larger than %zu bytes", source->name,
+                   PARSE_SIZE_MAX);
         return NULL;
     }
     const char *nul = memchr(source->text, 0, source->size);
     if (nul) {
-        diag_error(d, (struct span){source, (uint32_t)(nul - source->text), 1}, "character", "unexpected byte 0x00");
+        diag_error(d, (struct span){source, (uint32_t)(nul - source->text), 1}, "character",
+                   "unexpected byte 0x00");
         return NULL;
     }
     int before = diag_errors(d);
-    struct parse p = {.arena = a, .diag = d, .source = source, .at_newline = true, .start = start, .header = start == START_STATEMENTS};
+    struct parse p = {.arena = a,
+                      .diag = d,
+                      .source = source,
+                      .at_newline = true,
+                      .start = start,
+                      .header = start == START_STATEMENTS};
     p.tree = ARENA_NEW(a, struct ast);
     p.tree->source = source;
     if (source->size >= 3 && !memcmp(source->text, "\xef\xbb\xbf", 3))

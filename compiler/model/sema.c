@@ -1,7 +1,7 @@
 /* From the tree to the checked job: the blocks in their order, the --set overrides, and the entry points.
  *
- * All three blocks are checked even after errors, so that one run tells everything; the job is only handed out when
- * there were none. */
+ * All three blocks are checked even after errors, so that one run tells everything; the job is only handed
+ * out when there were none. */
 
 #include "compiler/model/sema.h"
 
@@ -15,7 +15,8 @@
 static struct source *set_source(struct arena *a, const struct word *row, const char *key, const char *value)
 {
     static const char *const limits[] = {"memory", "step_time", "finish"};
-    bool relation = (row->takes & TAKES_WISH) && !strchr("<>=", *value) && strncmp(value, "in ", 3) != 0 && strncmp(value, "in[", 3) != 0;
+    bool relation = (row->takes & TAKES_WISH) && !strchr("<>=", *value) && strncmp(value, "in ", 3) != 0 &&
+                    strncmp(value, "in[", 3) != 0;
     for (size_t i = 0; i < ARRAY_LEN(limits); i++)
         relation = relation || (!strcmp(key, limits[i]) && !strchr("<>=", *value));
     struct source *s = ARENA_NEW(a, struct source);
@@ -50,7 +51,8 @@ static struct stmt *sema_set(struct check *c, const char *set)
     struct ast *tree = parse_statements(c->arena, c->diag, set_source(c->arena, row, key, equals + 1));
     if (!tree)
         return NULL;
-    if (!tree->stmts || tree->stmts->next || tree->stmts->let || tree->stmts->has_block || strcmp(tree->stmts->word, key) != 0) {
+    if (!tree->stmts || tree->stmts->next || tree->stmts->let || tree->stmts->has_block ||
+        strcmp(tree->stmts->word, key) != 0) {
         diag_error(c->diag, at, "form", "an override is one statement, KEY=VALUE");
         return NULL;
     }
@@ -98,14 +100,16 @@ static const struct entry *block_of(struct check *c, const struct block *file, c
     return NULL;
 }
 
-struct job *sema_job(struct arena *a, struct diag *d, const struct ast *tree, const char *const *sets, uint32_t nsets)
+struct job *sema_job(struct arena *a, struct diag *d, const struct ast *tree, const char *const *sets,
+                     uint32_t nsets)
 {
     int before = diag_errors(d);
     struct check c = {.arena = a, .diag = d, .job = ARENA_NEW(a, struct job)};
     c.job->source = tree->source;
     sema_sets(&c, sets, nsets);
     struct block file = check_block(&c, SCOPE_file, tree->stmts, NULL, tree->version_span);
-    const struct entry *model = block_of(&c, &file, "model"), *train = block_of(&c, &file, "train"), *plan = block_of(&c, &file, "plan");
+    const struct entry *model = block_of(&c, &file, "model"), *train = block_of(&c, &file, "train"),
+                       *plan = block_of(&c, &file, "plan");
     if (model)
         sema_model(&c, model->stmt, model->env);
     if (train)
@@ -119,13 +123,15 @@ struct job *sema_job(struct arena *a, struct diag *d, const struct ast *tree, co
     return diag_errors(d) > before ? NULL : c.job;
 }
 
-struct job *job_parse(struct arena *a, struct diag *d, struct source *source, const char *const *sets, uint32_t nsets)
+struct job *job_parse(struct arena *a, struct diag *d, struct source *source, const char *const *sets,
+                      uint32_t nsets)
 {
     struct ast *tree = parse_source(a, d, source);
     return tree ? sema_job(a, d, tree, sets, nsets) : NULL;
 }
 
-struct job *job_read(struct arena *a, struct diag *d, const char *path, const char *const *sets, uint32_t nsets)
+struct job *job_read(struct arena *a, struct diag *d, const char *path, const char *const *sets,
+                     uint32_t nsets)
 {
     struct source *s = source_read(a, d, path, PARSE_SIZE_MAX);
     return s ? job_parse(a, d, s, sets, nsets) : NULL;

@@ -8,11 +8,14 @@
 #include "compiler/model/model.h"
 
 /* Check the tree; NULL when the diagnostics hold an error.  sets: "key=value" texts as given. */
-struct job *sema_job(struct arena *a, struct diag *d, const struct ast *tree, const char *const *sets, uint32_t nsets);
+struct job *sema_job(struct arena *a, struct diag *d, const struct ast *tree, const char *const *sets,
+                     uint32_t nsets);
 
 /* read, parse, check */
-struct job *job_read(struct arena *a, struct diag *d, const char *path, const char *const *sets, uint32_t nsets);
+struct job *job_read(struct arena *a, struct diag *d, const char *path, const char *const *sets,
+                     uint32_t nsets);
 /* the same from memory, for tests and for DIR/model.llm */
-struct job *job_parse(struct arena *a, struct diag *d, struct source *source, const char *const *sets, uint32_t nsets);
+struct job *job_parse(struct arena *a, struct diag *d, struct source *source, const char *const *sets,
+                      uint32_t nsets);
 
 #endif

@@ -24,8 +24,8 @@ static void sema_scaling(struct check *c, const struct binding *b, struct rope *
         r->high = bound_real(&s, "high");
         r->original = bound_real(&s, "original");
         if (!s.bad && r->low >= r->high)
-            diag_error(c->diag, at->value.span, "relation", "low = %s must be below high = %s", units_show_real(r->low).s,
-                       units_show_real(r->high).s);
+            diag_error(c->diag, at->value.span, "relation", "low = %s must be below high = %s",
+                       units_show_real(r->low).s, units_show_real(r->high).s);
     } else {
         r->scaling = ROPE_YARN;
         r->original = bound_real(&s, "original");
@@ -34,8 +34,8 @@ static void sema_scaling(struct check *c, const struct binding *b, struct rope *
         r->mscale = bound_real(&s, "mscale");
         r->mscale_all = bound_real(&s, "mscale_all");
         if (!s.bad && r->slow >= r->fast)
-            diag_error(c->diag, at->value.span, "relation", "slow = %s must be below fast = %s", units_show_real(r->slow).s,
-                       units_show_real(r->fast).s);
+            diag_error(c->diag, at->value.span, "relation", "slow = %s must be below fast = %s",
+                       units_show_real(r->slow).s, units_show_real(r->fast).s);
     }
 }
 
@@ -80,7 +80,8 @@ static void sema_head(struct check *c, const struct binding *b, struct attn *a)
     }
     a->head = a->heads ? (uint32_t)(width / a->heads) : 1;
     if (!b->bad && width && width % a->heads) {
-        diag_error(c->diag, bound_span(b, "heads", a->span), "relation", "heads = %u does not divide width = %" PRIu64, a->heads, width);
+        diag_error(c->diag, bound_span(b, "heads", a->span), "relation",
+                   "heads = %u does not divide width = %" PRIu64, a->heads, width);
         diag_caret(c->diag, "help: say the size of a head, such as head=128");
     }
     if (!a->head)
@@ -96,7 +97,9 @@ static void sema_gqa(struct check *c, const struct binding *b, struct attn *a, b
     sema_head(c, b, a);
     a->bias = bound_yes(b, "bias");
     a->qkv_bias = bound_yes(b, "qkv_bias");
-    a->qk_norm = bound_is(b, "qk_norm", "head") ? QK_NORM_HEAD : bound_is(b, "qk_norm", "full") ? QK_NORM_FULL : QK_NORM_NO;
+    a->qk_norm = bound_is(b, "qk_norm", "head")   ? QK_NORM_HEAD
+                 : bound_is(b, "qk_norm", "full") ? QK_NORM_FULL
+                                                  : QK_NORM_NO;
     a->window = (uint32_t)fmin((double)bound_count(b, "window"), UINT32_MAX);
     a->chunk = (uint32_t)fmin((double)bound_count(b, "chunk"), UINT32_MAX);
     a->softcap = bound_real(b, "softcap");
@@ -107,17 +110,20 @@ static void sema_gqa(struct check *c, const struct binding *b, struct attn *a, b
     if (b->bad)
         return;
     if (a->heads % a->kv) {
-        diag_error(c->diag, bound_span(b, "kv", a->span), "relation", "kv = %u does not divide heads = %u", a->kv, a->heads);
+        diag_error(c->diag, bound_span(b, "kv", a->span), "relation", "kv = %u does not divide heads = %u",
+                   a->kv, a->heads);
         diag_caret(c->diag, "every key head serves the same number of query heads");
     }
     if (a->window && a->chunk)
-        diag_error(c->diag, bound_span(b, "chunk", a->span), "relation", "a layer has a window or chunks, not both");
+        diag_error(c->diag, bound_span(b, "chunk", a->span), "relation",
+                   "a layer has a window or chunks, not both");
     if (a->alibi && a->rope.on)
-        diag_error(c->diag, bound_span(b, "alibi", a->span), "relation", "a layer has alibi or rope, not both");
+        diag_error(c->diag, bound_span(b, "alibi", a->span), "relation",
+                   "a layer has alibi or rope, not both");
 }
 
-/* Yarn's magnitude (arXiv:2309.00071, equation 22): scores are multiplied by m^2, m = 0.1 mscale_all ln(factor) + 1,
- * which is the same as dividing scale by m^4. */
+/* Yarn's magnitude (arXiv:2309.00071, equation 22): scores are multiplied by m^2, m = 0.1 mscale_all
+ * ln(factor) + 1, which is the same as dividing scale by m^4. */
 static void sema_mla(struct check *c, const struct binding *b, struct attn *a)
 {
     a->kind = ATTN_MLA;
@@ -128,7 +134,8 @@ static void sema_mla(struct check *c, const struct binding *b, struct attn *a)
     a->rope_dims = (uint32_t)bound_count(b, "rope");
     a->v = (uint32_t)bound_count(b, "v");
     a->head = a->nope + a->rope_dims;
-    a->rope = (struct rope){.on = true, .theta = bound_real(b, "theta"), .dims = a->rope_dims, .adjacent = true};
+    a->rope =
+        (struct rope){.on = true, .theta = bound_real(b, "theta"), .dims = a->rope_dims, .adjacent = true};
     sema_scaling(c, b, &a->rope);
     a->scale = a->head;
     if (a->rope.scaling == ROPE_YARN) {
@@ -151,7 +158,11 @@ static void sema_attn(struct check *c, const struct value *v, struct attn *a)
 
 static void sema_ffn(struct check *c, const struct value *v, struct ffn *f)
 {
-    static const char *const names[] = {[ACT_GELU] = "gelu", [ACT_RELU] = "relu", [ACT_RELU2] = "relu2", [ACT_SWIGLU] = "swiglu", [ACT_GEGLU] = "geglu"};
+    static const char *const names[] = {[ACT_GELU] = "gelu",
+                                        [ACT_RELU] = "relu",
+                                        [ACT_RELU2] = "relu2",
+                                        [ACT_SWIGLU] = "swiglu",
+                                        [ACT_GEGLU] = "geglu"};
     *f = (struct ffn){.span = v->span};
     while (strcmp(names[f->act], v->text) != 0)
         f->act++;
@@ -181,14 +192,18 @@ static void sema_router(struct check *c, const struct binding *b, struct moe *m)
     if (r.bad || b->bad)
         return;
     if (bound_set(&r, "rate") && !m->bias)
-        diag_error(c->diag, bound_span(&r, "rate", v->span), "relation", "rate moves the correction bias, which is off; write bias=yes");
+        diag_error(c->diag, bound_span(&r, "rate", v->span), "relation",
+                   "rate moves the correction bias, which is off; write bias=yes");
     if (m->pick > m->groups)
-        diag_error(c->diag, bound_span(&r, "pick", v->span), "relation", "pick = %u is more than groups = %u", m->pick, m->groups);
+        diag_error(c->diag, bound_span(&r, "pick", v->span), "relation", "pick = %u is more than groups = %u",
+                   m->pick, m->groups);
     else if (m->experts % m->groups)
-        diag_error(c->diag, bound_span(&r, "groups", v->span), "relation", "groups = %u does not divide experts = %u", m->groups, m->experts);
+        diag_error(c->diag, bound_span(&r, "groups", v->span), "relation",
+                   "groups = %u does not divide experts = %u", m->groups, m->experts);
     else if (m->active > m->experts / m->groups * m->pick)
-        diag_error(c->diag, bound_span(&r, "pick", v->span), "relation", "%u of %u groups hold %u experts, fewer than active = %u", m->pick,
-                   m->groups, m->experts / m->groups * m->pick, m->active);
+        diag_error(c->diag, bound_span(&r, "pick", v->span), "relation",
+                   "%u of %u groups hold %u experts, fewer than active = %u", m->pick, m->groups,
+                   m->experts / m->groups * m->pick, m->active);
 }
 
 static void sema_moe_words(struct check *c, const struct binding *b, struct moe *m)
@@ -199,7 +214,8 @@ static void sema_moe_words(struct check *c, const struct binding *b, struct moe 
     m->capacity = bound_real(b, "capacity");
     m->balance = bound_real(b, "balance");
     if (!b->bad && m->active > m->experts)
-        diag_error(c->diag, bound_span(b, "active", m->span), "relation", "active = %u is more than experts = %u", m->active, m->experts);
+        diag_error(c->diag, bound_span(b, "active", m->span), "relation",
+                   "active = %u is more than experts = %u", m->active, m->experts);
     else
         sema_router(c, b, m);
 }
@@ -214,7 +230,8 @@ static bool sema_moe(struct check *c, const struct entry *e, struct moe *m)
     check_plan_only(c, e->stmt->span, "'moe'");
     if (v.kind == VALUE_CALL && !strcmp(v.text, "moe")) {
         if (e->stmt->has_block)
-            diag_error(c->diag, e->stmt->open, "no-block", "moe(...) has its words as arguments and no block");
+            diag_error(c->diag, e->stmt->open, "no-block",
+                       "moe(...) has its words as arguments and no block");
         struct binding b = check_bind(c, SCOPE_moe, &v);
         if (bound_set(&b, "expert"))
             sema_ffn(c, &bound_find(&b, "expert")->value, &m->expert);
@@ -236,9 +253,11 @@ static void sema_parallel(struct check *c, const struct stmt *s, const struct en
     struct value v = check_eval(c, env, s->items->expr);
     if (v.kind == VALUE_BAD)
         return;
-    bool named = (v.kind == VALUE_NAME || v.kind == VALUE_CALL) && !strcmp(v.text, "parallel") && s->items->relop == RELOP_NONE;
+    bool named = (v.kind == VALUE_NAME || v.kind == VALUE_CALL) && !strcmp(v.text, "parallel") &&
+                 s->items->relop == RELOP_NONE;
     if (!named || s->items->next) {
-        diag_error(c->diag, named ? s->items->next->span : s->items->span, "form", "a layer is written layer { ... } or layer parallel(norms=1) { ... }");
+        diag_error(c->diag, named ? s->items->next->span : s->items->span, "form",
+                   "a layer is written layer { ... } or layer parallel(norms=1) { ... }");
         return;
     }
     struct binding b = check_bind(c, SCOPE_parallel, &v);

@@ -6,12 +6,23 @@
 #include <inttypes.h>
 #include <string.h>
 
-const char *const degree_names[NDEGREES] = {"tp", "cp", "pp", "vpp", "dp", "ep", "etp", "zero", "shard", "microbatch", "gpus"};
+const char *const degree_names[NDEGREES] = {"tp",  "cp",   "pp",    "vpp",        "dp",  "ep",
+                                            "etp", "zero", "shard", "microbatch", "gpus"};
 
-static const char *const schedule_names[NSCHEDULES] = {
-    [SCHED_GPIPE] = "gpipe",   [SCHED_1F1B] = "1f1b",     [SCHED_EAGER_1F1B] = "eager_1f1b", [SCHED_INTERLEAVED] = "interleaved", [SCHED_COMBINED_1F1B] = "combined_1f1b",
-    [SCHED_ZB_H1] = "zb_h1",   [SCHED_ZB_H2] = "zb_h2",   [SCHED_ZB_V] = "zb_v",             [SCHED_V_HALF] = "v_half",           [SCHED_V_MIN] = "v_min",
-    [SCHED_DUALPIPE] = "dualpipe", [SCHED_DUALPIPE_V] = "dualpipe_v", [SCHED_AUTO] = "auto", [SCHED_FILE] = "file"};
+static const char *const schedule_names[NSCHEDULES] = {[SCHED_GPIPE] = "gpipe",
+                                                       [SCHED_1F1B] = "1f1b",
+                                                       [SCHED_EAGER_1F1B] = "eager_1f1b",
+                                                       [SCHED_INTERLEAVED] = "interleaved",
+                                                       [SCHED_COMBINED_1F1B] = "combined_1f1b",
+                                                       [SCHED_ZB_H1] = "zb_h1",
+                                                       [SCHED_ZB_H2] = "zb_h2",
+                                                       [SCHED_ZB_V] = "zb_v",
+                                                       [SCHED_V_HALF] = "v_half",
+                                                       [SCHED_V_MIN] = "v_min",
+                                                       [SCHED_DUALPIPE] = "dualpipe",
+                                                       [SCHED_DUALPIPE_V] = "dualpipe_v",
+                                                       [SCHED_AUTO] = "auto",
+                                                       [SCHED_FILE] = "file"};
 
 const char *schedule_name(enum schedule_kind k)
 {
@@ -20,7 +31,8 @@ const char *schedule_name(enum schedule_kind k)
 
 static bool is_word(const struct item *item, const char *word)
 {
-    return item && item->relop == RELOP_NONE && item->expr->kind == EXPR_NAME && !strcmp(item->expr->text, word);
+    return item && item->relop == RELOP_NONE && item->expr->kind == EXPR_NAME &&
+           !strcmp(item->expr->text, word);
 }
 
 static void wrong_form(struct check *c, const struct entry *e)
@@ -39,7 +51,8 @@ static bool names_of(struct check *c, const struct word *row, const struct value
         uint32_t bit = 1;
         if (!check_takes(c, row, &at[i], at[i].span))
             return false;
-        for (const char *next = row->words; vocab_choice(&next, &choice) && strcmp(choice.name, at[i].text) != 0;)
+        for (const char *next = row->words;
+             vocab_choice(&next, &choice) && strcmp(choice.name, at[i].text) != 0;)
             bit <<= 1;
         if (*bits & bit) {
             diag_error(c->diag, at[i].span, "twice", "'%s' stands twice in the list", at[i].text);
@@ -55,7 +68,8 @@ static bool names_of(struct check *c, const struct word *row, const struct value
 static bool wish_list(struct check *c, const struct entry *e, struct wish *w)
 {
     const struct item *list = e->stmt->items->next;
-    struct value v = list && list->relop == RELOP_NONE && !list->next ? check_eval(c, e->env, list->expr) : (struct value){0};
+    struct value v = list && list->relop == RELOP_NONE && !list->next ? check_eval(c, e->env, list->expr)
+                                                                      : (struct value){0};
     if (v.kind != VALUE_LIST || !v.n) {
         if (v.kind != VALUE_BAD || !list || list->next)
             diag_error(c->diag, e->stmt->span, "form", "write '%s in [1, 2, 4]'", e->row->name);
@@ -94,7 +108,8 @@ static void sema_degree(struct check *c, const struct entry *e, struct wish *w)
             return;
     } else {
         const struct item *unit = item ? item->next : NULL;
-        bool sequences = !strcmp(e->row->name, "microbatch") && (is_word(unit, "sequence") || is_word(unit, "sequences")) && !unit->next;
+        bool sequences = !strcmp(e->row->name, "microbatch") &&
+                         (is_word(unit, "sequence") || is_word(unit, "sequences")) && !unit->next;
         if (!item || (unit && !sequences)) {
             wrong_form(c, e);
             return;
@@ -117,7 +132,8 @@ static void sema_degree(struct check *c, const struct entry *e, struct wish *w)
         w->span = v.span;
     }
     if (e->row->plan[0] == '>' && wish_least(w) > (uint64_t)(e->row->plan[1] - '0'))
-        check_plan_only(c, e->stmt->span, arena_printf(c->arena, "'%s' above %c", e->row->name, e->row->plan[1]));
+        check_plan_only(c, e->stmt->span,
+                        arena_printf(c->arena, "'%s' above %c", e->row->name, e->row->plan[1]));
 }
 
 /* `memory <= 74GiB` and the like: the value's text read as the wanted kind */
@@ -177,7 +193,8 @@ static void sema_schedule(struct check *c, const struct entry *e, struct wishes 
     bool list = is_word(item, "in"), runs = false;
     if (list)
         item = item->next;
-    struct value v = item && item->relop == RELOP_NONE && !item->next ? check_eval(c, e->env, item->expr) : (struct value){0};
+    struct value v = item && item->relop == RELOP_NONE && !item->next ? check_eval(c, e->env, item->expr)
+                                                                      : (struct value){0};
     if (v.kind == VALUE_BAD || (v.kind == VALUE_LIST) != list || v.kind == VALUE_NUMBER) {
         if (v.kind != VALUE_BAD || !item || item->relop != RELOP_NONE || item->next)
             wrong_form(c, e);
@@ -190,7 +207,8 @@ static void sema_schedule(struct check *c, const struct entry *e, struct wishes 
         if (!sema_schedule_one(c, &at[i], &out[i], &runs))
             return;
     if (!runs)
-        check_plan_only(c, e->stmt->span, n == 1 ? arena_printf(c->arena, "schedule '%s'", at[0].text) : "these schedules");
+        check_plan_only(c, e->stmt->span,
+                        n == 1 ? arena_printf(c->arena, "schedule '%s'", at[0].text) : "these schedules");
     w->schedules = out;
     w->nschedules = n;
 }
@@ -209,7 +227,10 @@ static void sema_recompute(struct check *c, const struct entry *e, struct wishes
     }
     if (!check_takes(c, vocab_find(SCOPE_recomputes, "names"), &v, v.span))
         return;
-    w->recompute = !strcmp(v.text, "none") ? RECOMPUTE_NONE : !strcmp(v.text, "full") ? RECOMPUTE_FULL : !strcmp(v.text, "auto") ? RECOMPUTE_AUTO : RECOMPUTE_SELECTIVE;
+    w->recompute = !strcmp(v.text, "none")   ? RECOMPUTE_NONE
+                   : !strcmp(v.text, "full") ? RECOMPUTE_FULL
+                   : !strcmp(v.text, "auto") ? RECOMPUTE_AUTO
+                                             : RECOMPUTE_SELECTIVE;
     if (w->recompute == RECOMPUTE_SELECTIVE)
         w->parts = PART_CORE_ATTN;
     if (v.kind == VALUE_CALL) {
@@ -268,7 +289,8 @@ static void sema_order(struct check *c, const struct entry *e, struct wishes *w)
 
 static bool sema_keep(struct check *c, const struct entry *e, struct keep_wish *k)
 {
-    const struct item *axis = e->stmt->items, *within = axis ? axis->next : NULL, *where = within ? within->next : NULL;
+    const struct item *axis = e->stmt->items, *within = axis ? axis->next : NULL,
+                      *where = within ? within->next : NULL;
     const struct item *nodes = where ? where->next : NULL;
     if (!is_word(within, "within") || !where || where->relop != RELOP_NONE || axis->relop != RELOP_NONE ||
         (nodes && (nodes->next || !(is_word(nodes, "nodes") || is_word(nodes, "node"))))) {
@@ -276,7 +298,8 @@ static bool sema_keep(struct check *c, const struct entry *e, struct keep_wish *
         return false;
     }
     struct value a = check_eval(c, e->env, axis->expr), v = check_eval(c, e->env, where->expr);
-    if (a.kind == VALUE_BAD || v.kind == VALUE_BAD || !check_takes(c, vocab_find(SCOPE_axes, "names"), &a, a.span))
+    if (a.kind == VALUE_BAD || v.kind == VALUE_BAD ||
+        !check_takes(c, vocab_find(SCOPE_axes, "names"), &a, a.span))
         return false;
     *k = (struct keep_wish){.axis = a.text, .span = e->stmt->span};
     if (nodes)
@@ -291,9 +314,11 @@ static bool sema_keep(struct check *c, const struct entry *e, struct keep_wish *
 
 static void sema_leave(struct check *c, const struct entry *e, struct wishes *w)
 {
-    const struct item *n = e->stmt->items, *sms = n ? n->next : NULL, *prep = sms ? sms->next : NULL, *comm = prep ? prep->next : NULL;
+    const struct item *n = e->stmt->items, *sms = n ? n->next : NULL, *prep = sms ? sms->next : NULL,
+                      *comm = prep ? prep->next : NULL;
     uint64_t count = 0;
-    if (!is_word(sms, "sms") || !is_word(prep, "for") || !is_word(comm, "comm") || comm->next || n->relop != RELOP_NONE) {
+    if (!is_word(sms, "sms") || !is_word(prep, "for") || !is_word(comm, "comm") || comm->next ||
+        n->relop != RELOP_NONE) {
         wrong_form(c, e);
         return;
     }
@@ -302,8 +327,8 @@ static void sema_leave(struct check *c, const struct entry *e, struct wishes *w)
         w->comm_sms = (uint32_t)count;
 }
 
-/* ---- layout: E embedding, t layer, m prediction module, L loss; `|` between chunks, `*N` repeats the letter or the
- * group before it, commas separate for the eye (Megatron-LM's pipeline_model_parallel_layout) ---- */
+/* ---- layout: E embedding, t layer, m prediction module, L loss; `|` between chunks, `*N` repeats the letter
+ * or the group before it, commas separate for the eye (Megatron-LM's pipeline_model_parallel_layout) ---- */
 
 #define LAYOUT_MAX 100000
 #define LAYOUT_DEPTH 8
@@ -415,12 +440,15 @@ static void sema_layout(struct check *c, const struct binding *b, struct wishes 
     if (m->nlayers && layers != m->nlayers)
         diag_error(c->diag, v->span, "layout", "layout has %u layers, the model %u", layers, m->nlayers);
     else if (m->nlayers && predictions != m->predict)
-        diag_error(c->diag, v->span, "layout", "layout has %u prediction modules, the model %u", predictions, m->predict);
+        diag_error(c->diag, v->span, "layout", "layout has %u prediction modules, the model %u", predictions,
+                   m->predict);
     const struct wish *pp = &w->degree[DEG_PP], *vpp = &w->degree[DEG_VPP];
     if (pp->relation == REL_EQ && vpp->relation == REL_EQ && pp->value * vpp->value != w->nchunks)
-        diag_error(c->diag, v->span, "layout", "layout has %u chunks, not pp * vpp = %" PRIu64, w->nchunks, pp->value * vpp->value);
+        diag_error(c->diag, v->span, "layout", "layout has %u chunks, not pp * vpp = %" PRIu64, w->nchunks,
+                   pp->value * vpp->value);
     else if (pp->relation == REL_EQ && w->nchunks % pp->value)
-        diag_error(c->diag, v->span, "layout", "layout has %u chunks, not a multiple of pp = %" PRIu64, w->nchunks, pp->value);
+        diag_error(c->diag, v->span, "layout", "layout has %u chunks, not a multiple of pp = %" PRIu64,
+                   w->nchunks, pp->value);
 }
 
 /* ---- relations that need no cluster ---- */
@@ -443,31 +471,40 @@ static void check_wishes(struct check *c, const struct wishes *w)
 {
     const struct job *j = c->job;
     const struct layer *l = NULL;
-    const struct wish *tp = &w->degree[DEG_TP], *pp = &w->degree[DEG_PP], *ep = &w->degree[DEG_EP], *vpp = &w->degree[DEG_VPP];
-    const struct wish *dp = &w->degree[DEG_DP], *mb = &w->degree[DEG_MICROBATCH], *cp = &w->degree[DEG_CP], *shard = &w->degree[DEG_SHARD];
+    const struct wish *tp = &w->degree[DEG_TP], *pp = &w->degree[DEG_PP], *ep = &w->degree[DEG_EP],
+                      *vpp = &w->degree[DEG_VPP];
+    const struct wish *dp = &w->degree[DEG_DP], *mb = &w->degree[DEG_MICROBATCH], *cp = &w->degree[DEG_CP],
+                      *shard = &w->degree[DEG_SHARD];
     if (tp->relation == REL_EQ && !divides_all(&j->model, tp->value, false, &l)) {
-        diag_error(c->diag, tp->span, "relation", "tp = %" PRIu64 " does not divide heads = %u", tp->value, l->attn.heads);
+        diag_error(c->diag, tp->span, "relation", "tp = %" PRIu64 " does not divide heads = %u", tp->value,
+                   l->attn.heads);
         diag_note(c->diag, l->attn.span, "the attention");
     }
     if (ep->relation == REL_EQ && !divides_all(&j->model, ep->value, true, &l)) {
-        diag_error(c->diag, ep->span, "relation", "ep = %" PRIu64 " does not divide experts = %u", ep->value, l->moe.experts);
+        diag_error(c->diag, ep->span, "relation", "ep = %" PRIu64 " does not divide experts = %u", ep->value,
+                   l->moe.experts);
         diag_note(c->diag, l->moe.span, "the experts");
     }
     uint64_t stages = (pp->relation == REL_EQ ? pp->value : 1) * (vpp->relation == REL_EQ ? vpp->value : 1);
     if (j->model.nlayers && stages > (uint64_t)j->model.nlayers + 2)
-        diag_error(c->diag, pp->relation == REL_EQ ? pp->span : vpp->span, "relation", "%" PRIu64 " pipeline chunks for %u layers", stages, j->model.nlayers);
+        diag_error(c->diag, pp->relation == REL_EQ ? pp->span : vpp->span, "relation",
+                   "%" PRIu64 " pipeline chunks for %u layers", stages, j->model.nlayers);
     uint64_t group = (dp->relation == REL_EQ ? dp->value : 1) * (mb->relation == REL_EQ ? mb->value : 1);
     if (j->train.batch && j->train.batch % group) {
         bool both = dp->relation == REL_EQ && mb->relation == REL_EQ;
-        diag_error(c->diag, mb->relation == REL_EQ ? mb->span : dp->span, "relation", "%s = %" PRIu64 " does not divide the batch of %" PRIu64 " sequences",
-                   both ? "dp * microbatch" : mb->relation == REL_EQ ? "microbatch" : "dp", group, j->train.batch);
+        diag_error(c->diag, mb->relation == REL_EQ ? mb->span : dp->span, "relation",
+                   "%s = %" PRIu64 " does not divide the batch of %" PRIu64 " sequences",
+                   both                     ? "dp * microbatch"
+                   : mb->relation == REL_EQ ? "microbatch"
+                                            : "dp",
+                   group, j->train.batch);
         diag_note(c->diag, j->train.batch_span, "the batch");
     }
-    if (shard->relation == REL_EQ && dp->relation == REL_EQ && (cp->relation == REL_EQ || cp->relation == REL_ANY)) {
-        uint64_t ranks = dp->value * (cp->relation == REL_EQ ? cp->value : 1);
-        if (cp->relation == REL_EQ && ranks % shard->value)
-            diag_error(c->diag, shard->span, "relation", "shard = %" PRIu64 " does not divide dp * cp = %" PRIu64, shard->value, ranks);
-    }
+    uint64_t ranks = dp->value * cp->value;
+    bool pinned = shard->relation == REL_EQ && dp->relation == REL_EQ && cp->relation == REL_EQ;
+    if (pinned && ranks % shard->value)
+        diag_error(c->diag, shard->span, "relation", "shard = %" PRIu64 " does not divide dp * cp = %" PRIu64,
+                   shard->value, ranks);
 }
 
 static void sema_plan_entry(struct check *c, const struct entry *e, struct wishes *w, struct keep_wish *keeps)
@@ -519,9 +556,14 @@ void sema_plan(struct check *c, const struct stmt *s, const struct env *env)
     for (size_t i = 0; i < b.n; i++)
         sema_plan_entry(c, &b.entries[i], w, keeps);
     const struct bound *sp = bound_find(&b.words, "sequence_parallel");
-    w->sequence_parallel = bound_is(&b.words, "sequence_parallel", "yes") ? TRI_YES : bound_is(&b.words, "sequence_parallel", "no") ? TRI_NO : TRI_AUTO;
+    w->sequence_parallel = bound_is(&b.words, "sequence_parallel", "yes")  ? TRI_YES
+                           : bound_is(&b.words, "sequence_parallel", "no") ? TRI_NO
+                                                                           : TRI_AUTO;
     w->sequence_parallel_span = sp->value.span;
-    static const char *const contexts[] = {[CONTEXT_AUTO] = "auto", [CONTEXT_RING] = "ring", [CONTEXT_ALL_GATHER] = "all_gather", [CONTEXT_ALL_TO_ALL] = "all_to_all"};
+    static const char *const contexts[] = {[CONTEXT_AUTO] = "auto",
+                                           [CONTEXT_RING] = "ring",
+                                           [CONTEXT_ALL_GATHER] = "all_gather",
+                                           [CONTEXT_ALL_TO_ALL] = "all_to_all"};
     while (!bound_is(&b.words, "context", contexts[w->context]))
         w->context++;
     if (bound_set(&b.words, "use")) {

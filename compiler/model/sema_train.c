@@ -10,24 +10,30 @@
 #define BATCH_MAX (UINT64_C(1) << 40) /* sequences */
 
 /* N WORD, where WORD is one of two; *second tells which; the value's place is kept for messages */
-static bool amount(struct check *c, const struct entry *e, const char *one, const char *two, struct value *v, bool *second)
+static bool amount(struct check *c, const struct entry *e, const char *one, const char *two, struct value *v,
+                   bool *second)
 {
     const struct item *item = e->stmt->items;
+    bool word = item && (item->expr->kind == EXPR_NAME || item->expr->kind == EXPR_CALL);
+    if (word && vocab_refused(item->expr->text)) { /* batch ramp(...) */
+        check_unknown(c, item->expr->span, "word", item->expr->text, NULL, 0);
+        return false;
+    }
     const struct item *unit = item && item->relop == RELOP_NONE ? item->next : NULL;
     bool named = unit && !unit->next && unit->relop == RELOP_NONE && unit->expr->kind == EXPR_NAME;
     *second = named && two && !strcmp(unit->expr->text, two);
     if (!named || (!*second && strcmp(unit->expr->text, one) != 0)) {
         struct span at = item ? span_join(item->span, unit ? unit->span : item->span) : e->stmt->word_span;
-        diag_error(c->diag, at, "form", "write '%s N %s'%s%s%s%s%s", e->row->name, one, two ? " or '" : "", two ? e->row->name : "",
-                   two ? " N " : "", two ? two : "", two ? "'" : "");
+        diag_error(c->diag, at, "form", "write '%s N %s'%s%s%s%s%s", e->row->name, one, two ? " or '" : "",
+                   two ? e->row->name : "", two ? " N " : "", two ? two : "", two ? "'" : "");
         return false;
     }
     *v = check_eval(c, e->env, item->expr);
     return v->kind != VALUE_BAD;
 }
 
-/* What to write instead of a batch of n tokens: the binary multiple of what was written if that is whole, else the
- * next whole number above; and the one below. */
+/* What to write instead of a batch of n tokens: the binary multiple of what was written if that is whole,
+ * else the next whole number above; and the one below. */
 static void batch_help(struct check *c, uint64_t n, uint64_t sequence, const struct value *v)
 {
     uint64_t below = n / sequence * sequence, above = below + sequence;
@@ -38,16 +44,18 @@ static void batch_help(struct check *c, uint64_t n, uint64_t sequence, const str
         char *text = arena_printf(c->arena, "%si", v->text);
         if (units_count(text, strlen(text), &binary, &why) && binary % sequence == 0) {
             if (below)
-                diag_caret(c->diag, "help: write %s tokens (%" PRIu64 " sequences) or %s tokens (%" PRIu64 ")", text, binary / sequence,
-                           units_show_literal(below).s, below / sequence);
+                diag_caret(c->diag,
+                           "help: write %s tokens (%" PRIu64 " sequences) or %s tokens (%" PRIu64 ")", text,
+                           binary / sequence, units_show_literal(below).s, below / sequence);
             else
                 diag_caret(c->diag, "help: write %s tokens (%" PRIu64 " sequences)", text, binary / sequence);
             return;
         }
     }
     if (below)
-        diag_caret(c->diag, "help: write %s tokens (%" PRIu64 " sequences) or %s tokens (%" PRIu64 ")", units_show_literal(above).s,
-                   above / sequence, units_show_literal(below).s, below / sequence);
+        diag_caret(c->diag, "help: write %s tokens (%" PRIu64 " sequences) or %s tokens (%" PRIu64 ")",
+                   units_show_literal(above).s, above / sequence, units_show_literal(below).s,
+                   below / sequence);
     else
         diag_caret(c->diag, "help: write %s tokens (1 sequence) or more", units_show_literal(above).s);
 }
@@ -65,7 +73,8 @@ static void sema_batch(struct check *c, const struct entry *e, struct train *t)
     if (sequences) {
         t->batch = n;
     } else if (t->sequence && n % t->sequence) {
-        diag_error(c->diag, v.span, "batch", "batch of %s tokens is not a whole number of %" PRIu64 "-token sequences",
+        diag_error(c->diag, v.span, "batch",
+                   "batch of %s tokens is not a whole number of %" PRIu64 "-token sequences",
                    units_show_commas(n).s, t->sequence);
         batch_help(c, n, t->sequence, &v);
     } else if (t->sequence) {
@@ -82,12 +91,14 @@ static void sema_total(struct check *c, const struct entry *e, struct train *t)
         return;
     t->total = (double)n;
     if (t->batch && t->sequence && n / t->sequence < t->batch)
-        diag_warning(c->diag, v.span, "total", "the run of %s tokens is shorter than one step", units_show_commas(n).s);
+        diag_warning(c->diag, v.span, "total", "the run of %s tokens is shorter than one step",
+                     units_show_commas(n).s);
 }
 
 static enum dtype_name dtype(const struct binding *b, const char *name)
 {
-    static const char *const names[] = {[DT_FP32] = "fp32", [DT_BF16] = "bf16", [DT_FP16] = "fp16", [DT_FP8] = "fp8"};
+    static const char *const names[] = {
+        [DT_FP32] = "fp32", [DT_BF16] = "bf16", [DT_FP16] = "fp16", [DT_FP8] = "fp8"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (bound_is(b, name, names[i]))
             return (enum dtype_name)i;
@@ -96,8 +107,12 @@ static enum dtype_name dtype(const struct binding *b, const char *name)
 
 static void sema_precision(struct check *c, const struct value *v, struct train *t)
 {
-    static const char *const recipes[] = {[FP8_TENSOR] = "tensor", [FP8_ROW] = "row", [FP8_BLOCK] = "block", [FP8_MX] = "mx"};
-    t->precision = !strcmp(v->text, "fp32") ? DT_FP32 : !strcmp(v->text, "bf16") ? DT_BF16 : !strcmp(v->text, "fp16") ? DT_FP16 : DT_FP8;
+    static const char *const recipes[] = {
+        [FP8_TENSOR] = "tensor", [FP8_ROW] = "row", [FP8_BLOCK] = "block", [FP8_MX] = "mx"};
+    t->precision = !strcmp(v->text, "fp32")   ? DT_FP32
+                   : !strcmp(v->text, "bf16") ? DT_BF16
+                   : !strcmp(v->text, "fp16") ? DT_FP16
+                                              : DT_FP8;
     t->precision_span = v->span;
     t->master = t->grads = t->reduce = t->moments = t->parameters = DT_FP32;
     if (t->precision == DT_FP32)
@@ -135,7 +150,10 @@ static void sema_lr_schedule(struct check *c, const struct value *v, struct trai
         const char *name;
         enum lr_kind kind;
         enum scope scope;
-    } kinds[] = {{"constant", LR_CONSTANT, SCOPE_constant}, {"linear", LR_LINEAR, SCOPE_linear_decay}, {"cosine", LR_COSINE, SCOPE_cosine}, {"wsd", LR_WSD, SCOPE_wsd}};
+    } kinds[] = {{"constant", LR_CONSTANT, SCOPE_constant},
+                 {"linear", LR_LINEAR, SCOPE_linear_decay},
+                 {"cosine", LR_COSINE, SCOPE_cosine},
+                 {"wsd", LR_WSD, SCOPE_wsd}};
     size_t k = 0;
     while (strcmp(kinds[k].name, v->text) != 0)
         k++;
@@ -151,9 +169,11 @@ static void sema_lr_schedule(struct check *c, const struct value *v, struct trai
     if (b.bad)
         return;
     if (t->lr_kind != LR_WSD && t->lr_decay && t->lr_decay <= t->lr_warmup)
-        diag_error(c->diag, bound_span(&b, "decay", v->span), "relation", "decay = %" PRIu64 " ends before warmup = %" PRIu64 " does", t->lr_decay, t->lr_warmup);
+        diag_error(c->diag, bound_span(&b, "decay", v->span), "relation",
+                   "decay = %" PRIu64 " ends before warmup = %" PRIu64 " does", t->lr_decay, t->lr_warmup);
     if (t->lr_min > t->lr)
-        diag_error(c->diag, bound_span(&b, "min", v->span), "relation", "min = %s is above the peak lr = %s", units_show_real(t->lr_min).s, units_show_real(t->lr).s);
+        diag_error(c->diag, bound_span(&b, "min", v->span), "relation", "min = %s is above the peak lr = %s",
+                   units_show_real(t->lr_min).s, units_show_real(t->lr).s);
 }
 
 static struct value standard_value(const struct binding *b, const char *name)
@@ -174,11 +194,14 @@ static void sema_sequence(struct check *c, const struct binding *b, struct train
         struct units_error why;
         char *meant = arena_printf(c->arena, "%si", text);
         units_count(meant, n + 1, &binary, &why);
-        diag_warning(c->diag, t->sequence_span, "decimal", "sequence %s is %s tokens", text, units_show_commas(t->sequence).s);
+        diag_warning(c->diag, t->sequence_span, "decimal", "sequence %s is %s tokens", text,
+                     units_show_commas(t->sequence).s);
         diag_caret(c->diag, "did you mean %s (%s)?", meant, units_show_commas(binary).s);
     }
     if (m->positions && t->sequence > m->positions) {
-        diag_error(c->diag, t->sequence_span, "relation", "sequence = %" PRIu64 " is longer than the %" PRIu64 " learned positions", t->sequence, m->positions);
+        diag_error(c->diag, t->sequence_span, "relation",
+                   "sequence = %" PRIu64 " is longer than the %" PRIu64 " learned positions", t->sequence,
+                   m->positions);
         diag_note(c->diag, m->positions_span, "'embed positions(%" PRIu64 ")'", m->positions);
     }
 }

@@ -140,9 +140,11 @@ bool vocab_is_value(const char *name)
 
 const char *vocab_noun(const struct word *row)
 {
-    static const char *const nouns[][2] = {
-        {"attn", "attention"},      {"ffn", "feed-forward"}, {"expert", "kind of expert"}, {"minimize", "objective"},
-        {"lr_schedule", "schedule"}};
+    static const char *const nouns[][2] = {{"attn", "attention"},
+                                           {"ffn", "feed-forward"},
+                                           {"expert", "kind of expert"},
+                                           {"minimize", "objective"},
+                                           {"lr_schedule", "schedule"}};
     for (size_t i = 0; i < ARRAY_LEN(nouns); i++)
         if (!strcmp(nouns[i][0], row->name))
             return nouns[i][1];

@@ -17,8 +17,16 @@ enum scope {
 };
 
 enum takes {
-    TAKES_COUNT = 1, TAKES_REAL = 2, TAKES_YES = 4, TAKES_NAMES = 8, TAKES_STRING = 16,
-    TAKES_MANY = 128, TAKES_BLOCK = 256, TAKES_WISH = 512, TAKES_FORM = 1024, TAKES_ARG = 2048
+    TAKES_COUNT = 1,
+    TAKES_REAL = 2,
+    TAKES_YES = 4,
+    TAKES_NAMES = 8,
+    TAKES_STRING = 16,
+    TAKES_MANY = 128,
+    TAKES_BLOCK = 256,
+    TAKES_WISH = 512,
+    TAKES_FORM = 1024,
+    TAKES_ARG = 2048
 };
 
 struct word {

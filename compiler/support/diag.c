@@ -2,10 +2,10 @@
  *
  * Order: sources in the order in which they were first named, then by position, then by arrival.  The same
  * message at the same place is kept once, so that a value used twice is reported once.
- * Whatever comes from an input file is hostile text: control characters but tab and newline, bytes that are not UTF-8 and
- * direction-changing characters are printed as '?', and a long line is cut to a window around the place.
- * Columns count characters.  The caret line repeats the tabs of the source line and gives wide characters two
- * blanks, so it lines up on any terminal. */
+ * Whatever comes from an input file is hostile text: control characters but tab and newline, bytes that are
+ * not UTF-8 and direction-changing characters are printed as '?', and a long line is cut to a window around
+ * the place. Columns count characters.  The caret line repeats the tabs of the source line and gives wide
+ * characters two blanks, so it lines up on any terminal. */
 
 #include "compiler/support/diag.h"
 
@@ -77,8 +77,9 @@ static void start(struct diag *d, enum severity severity, struct span at, const 
         return;
     }
     note_source(d, at.source);
-    vec_push(d->arena, &d->messages,
-             (struct message){.severity = severity, .at = at, .code = code, .text = text, .order = d->messages.n});
+    vec_push(
+        d->arena, &d->messages,
+        (struct message){.severity = severity, .at = at, .code = code, .text = text, .order = d->messages.n});
     d->last = &d->messages.at[d->messages.n - 1];
 }
 
@@ -135,7 +136,8 @@ int diag_warnings(const struct diag *d)
 
 /* ---- text ---- */
 
-/* Bytes of the UTF-8 character at s (at most n of them), and its code point; 1 and U+FFFD when it is malformed. */
+/* Bytes of the UTF-8 character at s (at most n of them), and its code point; 1 and U+FFFD when it is
+ * malformed. */
 static size_t character(const char *s, size_t n, uint32_t *point)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
@@ -159,10 +161,12 @@ static bool printable(uint32_t point)
 {
     bool direction = (point >= 0x200b && point <= 0x200f) || (point >= 0x2028 && point <= 0x202e) ||
                      (point >= 0x2060 && point <= 0x206f) || point == 0xfeff;
-    return point == '\t' || point == '\n' || (point >= 0x20 && !(point >= 0x7f && point < 0xa0) && point != 0xfffd && !direction);
+    return point == '\t' || point == '\n' ||
+           (point >= 0x20 && !(point >= 0x7f && point < 0xa0) && point != 0xfffd && !direction);
 }
 
-/* Columns of a terminal: East Asian wide characters and pictographs take two (Unicode's EastAsianWidth, in blocks). */
+/* Columns of a terminal: East Asian wide characters and pictographs take two (Unicode's EastAsianWidth, in
+ * blocks). */
 static int columns(uint32_t point)
 {
     bool wide = (point >= 0x1100 && point <= 0x115f) || (point >= 0x2e80 && point <= 0xa4cf) ||
@@ -286,8 +290,8 @@ static void print_message(struct strbuf *out, const struct message *m, bool colo
     bool error = m->severity == SEVERITY_ERROR, echo = m->at.source && !m->at.source->imported;
     if (m->at.source)
         print_place(out, m->at, true);
-    strbuf_printf(out, "%s%s:%s ", tint(colour, error ? "\033[1;31m" : "\033[1;35m"), error ? "error" : "warning",
-                  tint(colour, "\033[0m"));
+    strbuf_printf(out, "%s%s:%s ", tint(colour, error ? "\033[1;31m" : "\033[1;35m"),
+                  error ? "error" : "warning", tint(colour, "\033[0m"));
     safe_text(out, m->text, strlen(m->text));
     if (!echo && m->caret) {
         strbuf_text(out, "; ");
@@ -465,7 +469,8 @@ struct source *source_read(struct arena *a, struct diag *d, const char *path, si
     return s;
 }
 
-/* Optimal string alignment distance (insert, delete, replace, swap neighbours); both words at most NEAR_MAX long. */
+/* Optimal string alignment distance (insert, delete, replace, swap neighbours); both words at most NEAR_MAX
+ * long. */
 #define NEAR_MAX 31
 static int distance(const char *a, int na, const char *b, int nb)
 {
@@ -477,7 +482,8 @@ static int distance(const char *a, int na, const char *b, int nb)
                 best = cost[i - 1][j] + 1;
             if (j && cost[i][j - 1] + 1 < best)
                 best = cost[i][j - 1] + 1;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && cost[i - 2][j - 2] + 1 < best)
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+                cost[i - 2][j - 2] + 1 < best)
                 best = cost[i - 2][j - 2] + 1;
             cost[i][j] = best;
         }

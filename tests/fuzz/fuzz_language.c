@@ -1,5 +1,6 @@
-/* The language front end under libFuzzer: parse, check, count, format; no input may crash it, and what is accepted
- * must survive its own printing.  Lines `# set KEY=VALUE` at the top are overrides, as in tests/bad. */
+/* The language front end under libFuzzer: parse, check, count, format; no input may crash it, and what is
+ * accepted must survive its own printing.  Lines `# set KEY=VALUE` at the top are overrides, as in tests/bad.
+ */
 
 #include "compiler/model/fmt.h"
 #include "compiler/model/parse.h"
@@ -45,7 +46,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct source s = {.name = "fuzz", .text = arena_strndup(a, (const char *)data, size), .size = size};
     const char *sets[SETS_MAX];
     uint32_t nsets = 0;
-    for (const char *at = s.text; nsets < SETS_MAX && !strncmp(at, "# set ", 6) && strchr(at, '\n'); at += strcspn(at, "\n") + 1)
+    for (const char *at = s.text; nsets < SETS_MAX && !strncmp(at, "# set ", 6) && strchr(at, '\n');
+         at += strcspn(at, "\n") + 1)
         sets[nsets++] = arena_strndup(a, at + 6, strcspn(at + 6, "\n"));
     struct job *j = job_parse(a, d, &s, sets, nsets);
     if (j) {

@@ -1,5 +1,5 @@
-/* The tree and its canonical text: parse(print(x)) = x, formatting is idempotent and keeps comments; the vocabulary
- * table agrees with itself. */
+/* The tree and its canonical text: parse(print(x)) = x, formatting is idempotent and keeps comments; the
+ * vocabulary table agrees with itself. */
 
 #include "compiler/model/fmt.h"
 #include "compiler/model/parse.h"
@@ -47,7 +47,8 @@ static void check_folder(struct arena *a, const char *path)
     CU_ASSERT_FATAL(dir != NULL);
     for (struct dirent *e = readdir(dir); e; e = readdir(dir))
         if (strstr(e->d_name, ".llm")) {
-            struct source *s = source_read(a, diag_new(a), arena_printf(a, "%s/%s", path, e->d_name), PARSE_SIZE_MAX);
+            struct source *s =
+                source_read(a, diag_new(a), arena_printf(a, "%s/%s", path, e->d_name), PARSE_SIZE_MAX);
             CU_ASSERT_FATAL(s != NULL);
             check_source(a, s);
         }
@@ -65,7 +66,9 @@ static void test_round_trip(void)
 /* what we ship is canonical */
 static void test_canonical(void)
 {
-    static const char *const names[] = {"gpt2-124m", "llama3-8b", "llama3-70b", "llama3-405b", "gpt3-175b", "turing-nlg-530b", "mixtral-8x7b", "deepseek-v3", "tiny-llama"};
+    static const char *const names[] = {"gpt2-124m",    "llama3-8b",   "llama3-70b",
+                                        "llama3-405b",  "gpt3-175b",   "turing-nlg-530b",
+                                        "mixtral-8x7b", "deepseek-v3", "tiny-llama"};
     struct arena *a = arena_new();
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         struct diag *d = diag_new(a);
@@ -84,13 +87,17 @@ static void test_fmt(void)
         const char *in, *out;
     } rows[] = {
         {"llmc 1\na 1;b 2 # two\n", "llmc 1\n\na 1\nb 2     # two\n"},
-        {"# top\nllmc 1 # version\n\n\n\n# above\nlet  d=2*( 3+4 )\n", "# top\nllmc 1  # version\n\n# above\nlet d = 2 * (3 + 4)\n"},
+        {"# top\nllmc 1 # version\n\n\n\n# above\nlet  d=2*( 3+4 )\n",
+         "# top\nllmc 1  # version\n\n# above\nlet d = 2 * (3 + 4)\n"},
         {"llmc 1\nm x{\n  vocab 3 # a\n  # own\n\n  width   4\n  norm r # b\n\n\n  # end\n}\n# last",
-         "llmc 1\n\nm x {\n    vocab 3  # a\n    # own\n\n    width 4\n    norm  r  # b\n\n    # end\n}\n# last\n"},
+         "llmc 1\n\nm x {\n    vocab 3  # a\n    # own\n\n    width 4\n    norm  r  # b\n\n    # end\n}\n# "
+         "last\n"},
         {"llmc 1\nf x(a, # why\n   b=[1,2,], ) # tail\n", "llmc 1\n\n# why\nf x(a, b=[1, 2])  # tail\n"},
-        {"llmc 1\nr 2 { layer { a b; c \"d\\\"e\" } }\n", "llmc 1\n\nr 2 {\n    layer {\n        a b\n        c \"d\\\"e\"\n    }\n}\n"},
+        {"llmc 1\nr 2 { layer { a b; c \"d\\\"e\" } }\n",
+         "llmc 1\n\nr 2 {\n    layer {\n        a b\n        c \"d\\\"e\"\n    }\n}\n"},
         {"llmc 1\nr 2 { }\n", "llmc 1\n\nr 2 {\n}\n"},
-        {"llmc 1\ntp<=8\nmicrobatch   =1 sequence\nkeep tp within node\n", "llmc 1\n\ntp         <= 8\nmicrobatch = 1 sequence\nkeep tp within node\n"},
+        {"llmc 1\ntp<=8\nmicrobatch   =1 sequence\nkeep tp within node\n",
+         "llmc 1\n\ntp         <= 8\nmicrobatch = 1 sequence\nkeep tp within node\n"},
     };
     struct arena *a = arena_new();
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
@@ -124,7 +131,8 @@ static void test_limits(void)
         strbuf_repeat(&deep, '(', (size_t)n);
         strbuf_text(&deep, "1");
         strbuf_repeat(&deep, ')', (size_t)n);
-        CU_ASSERT_EQUAL(parse_source(a, d, source_of(a, arena_strdup(a, deep.text))) != NULL, n <= AST_DEPTH_MAX - 2);
+        CU_ASSERT_EQUAL(parse_source(a, d, source_of(a, arena_strdup(a, deep.text))) != NULL,
+                        n <= AST_DEPTH_MAX - 2);
     }
     strbuf_free(&deep);
     arena_free(a);
@@ -132,12 +140,17 @@ static void test_limits(void)
 
 static void test_equal(void)
 {
-    static const char *const texts[] = {"llmc 1\na 1\n", "llmc 1\na 2\n", "llmc 1\na = 1\n", "llmc 1\na 1 1\n", "llmc 1\na 1 {\n}\n", "llmc 1\na f(1)\n", "llmc 1\na f(x=1)\n", "llmc 1\na [1]\n", "llmc 1\na (1)\n", "llmc 1\na 1+1\n", "llmc 1\na 1-1\n", "llmc 1\nlet a = 1\n", "llmc 1\na \"1\"\n", "llmc 1\na 1\na 1\n"};
+    static const char *const texts[] = {"llmc 1\na 1\n",      "llmc 1\na 2\n",      "llmc 1\na = 1\n",
+                                        "llmc 1\na 1 1\n",    "llmc 1\na 1 {\n}\n", "llmc 1\na f(1)\n",
+                                        "llmc 1\na f(x=1)\n", "llmc 1\na [1]\n",    "llmc 1\na (1)\n",
+                                        "llmc 1\na 1+1\n",    "llmc 1\na 1-1\n",    "llmc 1\nlet a = 1\n",
+                                        "llmc 1\na \"1\"\n",  "llmc 1\na 1\na 1\n"};
     struct arena *a = arena_new();
     struct diag *d = diag_new(a);
     for (size_t i = 0; i < ARRAY_LEN(texts); i++)
         for (size_t k = 0; k < ARRAY_LEN(texts); k++) {
-            const struct ast *x = parse_source(a, d, source_of(a, texts[i])), *y = parse_source(a, d, source_of(a, texts[k]));
+            const struct ast *x = parse_source(a, d, source_of(a, texts[i])),
+                             *y = parse_source(a, d, source_of(a, texts[k]));
             CU_ASSERT_FATAL(x && y);
             CU_ASSERT_EQUAL(ast_equal(x, y), i == k);
         }
@@ -163,9 +176,11 @@ static void test_vocabulary(void)
             CU_ASSERT(*w->plan == 0 || !strcmp(w->plan, "*") || *w->plan == '>');
             for (const char *at = w->words; (w->takes & TAKES_NAMES) && vocab_choice(&at, &c);)
                 CU_ASSERT(vocab_choose(w, c.name, &c) && vocab_is_value(c.name));
-            if (!w->standard || !*w->standard || (w->takes & (TAKES_FORM | TAKES_STRING)) || !strcmp(w->standard, "width/heads"))
+            if (!w->standard || !*w->standard || (w->takes & (TAKES_FORM | TAKES_STRING)) ||
+                !strcmp(w->standard, "width/heads"))
                 continue;
-            bool number = (w->takes & (TAKES_COUNT | TAKES_REAL)) && units_real(w->standard, strlen(w->standard), &v, &e);
+            bool number = (w->takes & (TAKES_COUNT | TAKES_REAL)) &&
+                          units_real(w->standard, strlen(w->standard), &v, &e);
             bool yes = (w->takes & TAKES_YES) && (!strcmp(w->standard, "yes") || !strcmp(w->standard, "no"));
             CU_ASSERT(number || yes || vocab_choose(w, w->standard, &c));
         }
@@ -184,7 +199,9 @@ static void test_help(void)
     FILE *out = open_memstream(&text, &size);
     help_language(out);
     fclose(out);
-    static const char *const lines[] = {"\nmodel NAME { ... }\n", "  attn               gqa(...) | mha(...) | mla(...)*", "  tp                 <= N, >= N, = N, in [N, ...]", "  dropout            "};
+    static const char *const lines[] = {
+        "\nmodel NAME { ... }\n", "  attn               gqa(...) | mha(...) | mla(...)*",
+        "  tp                 <= N, >= N, = N, in [N, ...]", "  dropout            "};
     for (size_t i = 0; i < ARRAY_LEN(lines); i++)
         CU_ASSERT(strstr(text, lines[i]) != NULL);
     free(text);

@@ -24,7 +24,8 @@ static char *messages(struct arena *a, const char *path, bool json)
     if (s) {
         const char *slash = strrchr(path, '/');
         s->name = slash ? slash + 1 : path;
-        for (const char *at = s->text; nsets < SETS_MAX && !strncmp(at, "# set ", 6); at += strcspn(at, "\n") + 1)
+        for (const char *at = s->text; nsets < SETS_MAX && !strncmp(at, "# set ", 6);
+             at += strcspn(at, "\n") + 1)
             sets[nsets++] = arena_strndup(a, at + 6, strcspn(at + 6, "\n"));
         job_parse(a, d, s, sets, nsets);
     }
@@ -42,7 +43,8 @@ static char *messages(struct arena *a, const char *path, bool json)
 
 static void check_one(struct arena *a, const char *name)
 {
-    char *input = arena_printf(a, "tests/bad/%s.llm", name), *wanted = arena_printf(a, "tests/bad/%s.err", name);
+    char *input = arena_printf(a, "tests/bad/%s.llm", name),
+         *wanted = arena_printf(a, "tests/bad/%s.err", name);
     char *got = messages(a, input, false);
     if (getenv("UPDATE")) {
         FILE *f = fopen(wanted, "w");
@@ -90,10 +92,13 @@ static void test_json(void)
     char *got = messages(a, "tests/bad/batch-tokens.llm", true);
     const char *json = strchr(got, '[');
     CU_ASSERT_FATAL(json != NULL);
-    CU_ASSERT_STRING_EQUAL(json, "[{\"file\": \"batch-tokens.llm\", \"line\": 19, \"column\": 15, \"length\": 3, \"severity\": \"error\", "
-                                 "\"code\": \"batch\", \"message\": \"batch of 16,000,000 tokens is not a whole number of 8192-token "
-                                 "sequences\", \"notes\": [], \"fix\": \"write 16Mi tokens (2048 sequences) or 15_998_976 tokens "
-                                 "(1953)\"}]\n");
+    CU_ASSERT_STRING_EQUAL(
+        json,
+        "[{\"file\": \"batch-tokens.llm\", \"line\": 19, \"column\": 15, \"length\": 3, \"severity\": "
+        "\"error\", "
+        "\"code\": \"batch\", \"message\": \"batch of 16,000,000 tokens is not a whole number of 8192-token "
+        "sequences\", \"notes\": [], \"fix\": \"write 16Mi tokens (2048 sequences) or 15_998_976 tokens "
+        "(1953)\"}]\n");
     arena_free(a);
 }
 

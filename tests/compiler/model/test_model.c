@@ -1,4 +1,5 @@
-/* From files to numbers: published parameter counts, FLOPs by hand, defaults, learning rates, what can be run. */
+/* From files to numbers: published parameter counts, FLOPs by hand, defaults, learning rates, what can be
+ * run. */
 
 #include "compiler/model/sema.h"
 #include "compiler/support/vec.h"
@@ -79,7 +80,8 @@ static void test_flops(void)
 }
 
 static const char small[] = "llmc 1\nmodel m {\n vocab 100\n width 64\n norm rmsnorm\n embed tokens\n"
-                            " repeat 2 { layer { attn gqa(4, 2, rope=10_000); ffn swiglu(96) }\n layer { attn mha(8); ffn gelu(8) } }\n"
+                            " repeat 2 { layer { attn gqa(4, 2, rope=10_000); ffn swiglu(96) }\n layer { "
+                            "attn mha(8); ffn gelu(8) } }\n"
                             " head tied\n}\ntrain {\n sequence 32\n batch 8 sequences\n}\n";
 
 static void test_defaults(void)
@@ -95,12 +97,17 @@ static void test_defaults(void)
     CU_ASSERT(l->attn.rope.on && !l->attn.rope.adjacent && l->attn.scale == 16 && l->attn.window == 0);
     CU_ASSERT_EQUAL(j->model.layers[1]->attn.kv, 8);
     CU_ASSERT(j->model.layers[1]->ffn.approx_tanh && !j->model.layers[1]->attn.rope.on);
-    CU_ASSERT(j->model.norm.eps == 1e-5 && j->model.norm.place == NORM_PRE && j->model.embed_scale == 1 && j->model.tied);
+    CU_ASSERT(j->model.norm.eps == 1e-5 && j->model.norm.place == NORM_PRE && j->model.embed_scale == 1 &&
+              j->model.tied);
     const struct train *t = &j->train;
-    CU_ASSERT(t->precision == DT_BF16 && t->master == DT_FP32 && t->reduce == DT_FP32 && t->parameters == DT_BF16);
-    CU_ASSERT(t->optimizer == OPT_ADAMW && t->lr == 3e-4 && t->beta1 == 0.9 && t->beta2 == 0.95 && t->eps == 1e-8 && t->weight_decay == 0.1);
-    CU_ASSERT(t->clip == 1 && t->imbalance == 1 && t->seed == 1 && t->init_std == 0.02 && t->init_residual && t->batch == 8);
-    CU_ASSERT(j->wishes.recompute == RECOMPUTE_AUTO && j->wishes.objective == MINIMIZE_STEP_TIME && !j->wishes.nschedules);
+    CU_ASSERT(t->precision == DT_BF16 && t->master == DT_FP32 && t->reduce == DT_FP32 &&
+              t->parameters == DT_BF16);
+    CU_ASSERT(t->optimizer == OPT_ADAMW && t->lr == 3e-4 && t->beta1 == 0.9 && t->beta2 == 0.95 &&
+              t->eps == 1e-8 && t->weight_decay == 0.1);
+    CU_ASSERT(t->clip == 1 && t->imbalance == 1 && t->seed == 1 && t->init_std == 0.02 && t->init_residual &&
+              t->batch == 8);
+    CU_ASSERT(j->wishes.recompute == RECOMPUTE_AUTO && j->wishes.objective == MINIMIZE_STEP_TIME &&
+              !j->wishes.nschedules);
     CU_ASSERT_STRING_EQUAL(j->wishes.profile, "llmrun");
     arena_free(a);
 }
@@ -108,12 +115,14 @@ static void test_defaults(void)
 static void test_sets(void)
 {
     struct arena *a = arena_new();
-    const char *const sets[] = {"tp=4", "batch=2Mi tokens", "pp=in [1, 2]", "memory=40GiB", "tp=8", "schedule=in [gpipe, zb_v]", "cp=<=2", "clip=none"};
+    const char *const sets[] = {"tp=4", "batch=2Mi tokens",          "pp=in [1, 2]", "memory=40GiB",
+                                "tp=8", "schedule=in [gpipe, zb_v]", "cp=<=2",       "clip=none"};
     struct job *j = read_job(a, "plans/llama3-8b/model.llm", sets, ARRAY_LEN(sets));
     CU_ASSERT_FATAL(j != NULL);
     const struct wishes *w = &j->wishes;
     CU_ASSERT(w->degree[DEG_TP].relation == REL_EQ && w->degree[DEG_TP].value == 8);
-    CU_ASSERT(w->degree[DEG_PP].relation == REL_IN && w->degree[DEG_PP].nlist == 2 && w->degree[DEG_PP].list[1] == 2);
+    CU_ASSERT(w->degree[DEG_PP].relation == REL_IN && w->degree[DEG_PP].nlist == 2 &&
+              w->degree[DEG_PP].list[1] == 2);
     CU_ASSERT(w->degree[DEG_CP].relation == REL_LE && w->degree[DEG_CP].value == 2);
     CU_ASSERT_EQUAL(w->memory, UINT64_C(40) << 30);
     CU_ASSERT_EQUAL(j->train.batch, 256);
@@ -135,12 +144,14 @@ static void test_plan_words(void)
     CU_ASSERT_STRING_EQUAL(w->keeps[0].axis, "ep");
     CU_ASSERT_EQUAL(w->keeps[0].nodes, 8);
     CU_ASSERT_EQUAL(j->train.recipe, FP8_BLOCK);
-    const char *const sets[] = {"layout=\"Et*3|(t*4|)*14t*2mL\"", "finish=60d", "profile=\"megatron-core\"", "order=[tp, dp, pp]"};
+    const char *const sets[] = {"layout=\"Et*3|(t*4|)*14t*2mL\"", "finish=60d", "profile=\"megatron-core\"",
+                                "order=[tp, dp, pp]"};
     j = read_job(a, "plans/deepseek-v3/model.llm", sets, ARRAY_LEN(sets));
     CU_ASSERT_FATAL(j != NULL);
     w = &j->wishes;
     CU_ASSERT_FATAL(w->nchunks == 16);
-    CU_ASSERT(w->chunks[0].embedding && w->chunks[0].layers == 3 && w->chunks[1].layers == 4 && w->chunks[14].layers == 4);
+    CU_ASSERT(w->chunks[0].embedding && w->chunks[0].layers == 3 && w->chunks[1].layers == 4 &&
+              w->chunks[14].layers == 4);
     CU_ASSERT(w->chunks[15].loss && w->chunks[15].layers == 2 && w->chunks[15].predictions == 1);
     CU_ASSERT_EQUAL(w->finish_s, 60 * 86400.0);
     CU_ASSERT_EQUAL(w->norder, 3);

@@ -52,7 +52,8 @@ static void test_hostile(void)
 {
     struct arena *a = arena_new();
     struct diag *d = diag_new(a);
-    struct source s = source_of("a\x1b[31m \xff b\xe2\x80\xae" "c\n");
+    struct source s = source_of("a\x1b[31m \xff b\xe2\x80\xae"
+                                "c\n");
     diag_warning(d, (struct span){&s, 20, 3}, "x", "name '%s'", "\x1b]0;");
     CU_ASSERT_STRING_EQUAL(printed(a, d, false), "x.llm:2:1: warning: name '?]0;'\n    2 | \n      | ^\n");
     diag_error(d, (struct span){&s, 0, 1}, "x", "first");
@@ -61,7 +62,8 @@ static void test_hostile(void)
     CU_ASSERT_EQUAL(diag_errors(d), 1);
     CU_ASSERT_EQUAL(diag_warnings(d), 1);
     s.imported = true;
-    CU_ASSERT_STRING_EQUAL(printed(a, d, false), "x.llm:1:1: error: first\nx.llm:2:1: warning: name '?]0;'\n");
+    CU_ASSERT_STRING_EQUAL(printed(a, d, false),
+                           "x.llm:1:1: error: first\nx.llm:2:1: warning: name '?]0;'\n");
     arena_free(a);
 }
 
@@ -96,15 +98,18 @@ static void test_no_place(void)
     FILE *out = open_memstream(&text, &size);
     diag_print_json(d, out);
     fclose(out);
-    CU_ASSERT_STRING_EQUAL(text, "[{\"file\": null, \"line\": 0, \"column\": 0, \"length\": 0, \"severity\": \"error\", \"code\": "
-                                 "\"memory\", \"message\": \"nothing fits in 74GiB\", \"notes\": [], \"fix\": \"use more GPUs\"}]\n");
+    CU_ASSERT_STRING_EQUAL(
+        text,
+        "[{\"file\": null, \"line\": 0, \"column\": 0, \"length\": 0, \"severity\": \"error\", \"code\": "
+        "\"memory\", \"message\": \"nothing fits in 74GiB\", \"notes\": [], \"fix\": \"use more GPUs\"}]\n");
     free(text);
     arena_free(a);
 }
 
 static void test_position(void)
 {
-    struct source s = source_of("a\nb\xc3\xa4" "c\n");
+    struct source s = source_of("a\nb\xc3\xa4"
+                                "c\n");
     static const struct {
         uint32_t offset, line, column;
     } rows[] = {{0, 1, 1}, {1, 1, 2}, {2, 2, 1}, {3, 2, 2}, {5, 2, 3}, {6, 2, 4}, {7, 3, 1}, {99, 3, 1}};
@@ -121,7 +126,14 @@ static void test_nearest(void)
     static const char *const words[] = {"gqa", "mha", "mla", "rmsnorm", "layernorm", "precision"};
     static const struct {
         const char *word, *near;
-    } rows[] = {{"gqaa", "gqa"}, {"gaq", "gqa"}, {"mma", "mha"}, {"x", NULL}, {"", NULL}, {"rsmnorm", "rmsnorm"}, {"percision", "precision"}, {"batch", NULL},
+    } rows[] = {{"gqaa", "gqa"},
+                {"gaq", "gqa"},
+                {"mma", "mha"},
+                {"x", NULL},
+                {"", NULL},
+                {"rsmnorm", "rmsnorm"},
+                {"percision", "precision"},
+                {"batch", NULL},
                 {"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", NULL}};
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         const char *near = diag_nearest(rows[i].word, words, ARRAY_LEN(words));
@@ -146,8 +158,11 @@ static void test_read(void)
     CU_ASSERT_PTR_NULL(source_read(a, d, "/tmp", 100));
     CU_ASSERT_PTR_NULL(source_read(a, d, "/nowhere/at/all", 100));
     unlink(path);
-    char *wanted = arena_printf(a, "error: cannot read '%s': larger than 4 bytes\nerror: cannot read '/tmp': not a regular file\n"
-                                   "error: cannot read '/nowhere/at/all': No such file or directory\n", path);
+    char *wanted = arena_printf(
+        a,
+        "error: cannot read '%s': larger than 4 bytes\nerror: cannot read '/tmp': not a regular file\n"
+        "error: cannot read '/nowhere/at/all': No such file or directory\n",
+        path);
     CU_ASSERT_STRING_EQUAL(printed(a, d, false), wanted);
     arena_free(a);
 }
