@@ -127,7 +127,7 @@ static uint32_t channel(uint32_t peers[CHANNELS], uint32_t peer)
             peers[k] = peer;
             return k;
         }
-    assert(!"a rank has at most four neighbours");
+    assert(false); /* a rank has at most CHANNELS neighbours */
     return 0;
 }
 
