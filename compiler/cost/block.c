@@ -109,7 +109,8 @@ static void linear(struct block *b, const struct opr *o)
     /* the weight gradient accumulates in fp32 */
     double weight = cost_matmul_s(c, uk, un, um, b->dtype) + 8 * n * k / c->device.bytes_s;
     add_time(b, forward, input + weight, recomputes(b, o, o->ffn ? PART_FFN : o->attn ? PART_MLA_UP : 0));
-    b->gradients = fmax(b->gradients, value_bytes(b, o->in[0]) + value_bytes(b, o->out));
+    /* the gradient of the logits overwrites them */
+    b->gradients = fmax(b->gradients, value_bytes(b, o->in[0]) + (head ? 0 : value_bytes(b, o->out)));
     if (first->split == SPLIT_NONE || tp < 2)
         return;
     double shown = c->job->wishes.overlap & OVERLAP_TP ? 0.5 : 1, full = b->tokens * b->element;
