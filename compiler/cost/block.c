@@ -4,8 +4,8 @@
  * Which values live from forward to backward follows from who reads them there: norms, products and activations need
  * their input, attention its input, output and log-sum-exp, the loss its logits.  Everything else is a temporary.
  * Recomputation takes values off that list and adds the operators that make them again to the backward.  Tensor-parallel
- * transfers are exposed in forward; in backward the reduction of an input gradient runs beside the weight gradient of
- * the same product.  Context parallelism by ring hides its transfers behind attention, up to its length.
+ * transfers are exposed in forward; in backward the gather of a product's input runs beside its input gradient, and the
+ * reduction of that gradient beside the weight gradient.  Context parallelism by ring hides its transfers behind attention, up to its length.
  * Assumed where nothing is emitted yet: an asked-for overlap hides half of what it names. */
 
 #include "compiler/cost/cost_private.h"
@@ -127,7 +127,7 @@ static void linear(struct block *b, const struct opr *o)
     double gather = b->d->sp ? shown * cost_collective_s(c, OP_ALL_GATHER, full * in, AXIS_BIT(AXIS_TP)) : 0;
     double reduce = cost_collective_s(c, b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE, full * in, AXIS_BIT(AXIS_TP));
     b->out.forward_comm_s += gather;
-    b->out.backward_comm_s += gather + fmax(0, reduce - weight);
+    b->out.backward_comm_s += fmax(0, gather - input) + fmax(0, reduce - weight);
     if (b->d->recompute == RECOMPUTE_FULL && recomputes(b, o, 0))
         b->out.backward_comm_s += gather;
 }

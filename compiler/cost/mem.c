@@ -153,10 +153,10 @@ void cost_memory(const struct cost *c, const struct cost_shape *s, struct estima
         double gradients = d->zero >= 2 ? own * gradient : all * gradient;
         double optimizer = state * (d->zero ? own : all);
         double activations = c->job->wishes.offload & OFFLOAD_ACTIVATIONS ? fmin(h.keep, 2 * h.keep / h.blocks) : h.keep;
-        /* Where all forwards come first, gradients take the place of activations already used: nA falls to (n-1)A while
-         * the first backward writes G. */
-        double n = in_flight(d, r), overlap = n >= d->microbatches ? fmin(gradients, activations / n) : 0;
-        activations -= d->zero < 2 ? overlap * (1 - 1.0 / h.blocks) : 0;
+        /* With one microbatch, gradients take the place of activations already used.  With more, the rings stay whole
+         * until the last backward. */
+        if (d->microbatches == 1 && d->zero < 2)
+            activations -= fmin(gradients, activations) * (1 - 1.0 / h.blocks);
         double buffers = h.temporary + (d->pp > 1 ? 4 * s->boundary_bytes : 0);
         buffers += (d->zero >= 3 ? 2 * h.largest * parameter : 0) + (d->zero >= 2 ? 2 * h.largest * gradient : 0);
         double total = parameters + gradients + optimizer + activations + buffers;

@@ -37,10 +37,14 @@ void lower_head_of_step(struct lower *l)
     ARG(l, i, FILL, y, metric(l, 0, METRIC_WORDS), MARK_WRITE);
     if (!l->d->zero || l->d->dp == 1)
         return;
-    for (uint32_t b = 0; b < l->nbuckets; b++) {
-        struct mat m = flat(l->buckets[b].param, l->ctype, l->p->buckets[b].elements);
-        lower_collective(l, OP_ALL_GATHER, QUEUE_DP, AXIS_BIT(AXIS_DP), own_shard(l, m), m);
-    }
+    /* in the order of first use: the vectors' buckets come last in the list, but the first norm needs them */
+    for (int pieces = 0; pieces < 2; pieces++)
+        for (uint32_t b = 0; b < l->nbuckets; b++) {
+            if ((l->buckets[b].piece != NONE) != pieces)
+                continue;
+            struct mat m = flat(l->buckets[b].param, l->ctype, l->p->buckets[b].elements);
+            lower_collective(l, OP_ALL_GATHER, QUEUE_DP, AXIS_BIT(AXIS_DP), own_shard(l, m), m);
+        }
 }
 
 void lower_bucket_reduce(struct lower *l, uint32_t bucket)
