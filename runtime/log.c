@@ -23,10 +23,17 @@ enum status log_open(struct log *l, const char *path, uint64_t steps, bool quiet
 
 void log_number(FILE *out, double x)
 {
-    if (isfinite(x))
-        fprintf(out, "%.9g", x);
-    else
+    char text[32];
+    if (!isfinite(x)) {
         fputs("null", out);
+        return;
+    }
+    for (int digits = 6; digits <= 17; digits++) { /* the shortest form that reads back as x */
+        snprintf(text, sizeof text, "%.*g", digits, x);
+        if (strtod(text, NULL) == x)
+            break;
+    }
+    fputs(text, out);
 }
 
 static void field(FILE *out, const char *name, double x)

@@ -152,6 +152,11 @@ static enum status open_session(struct session *s, struct run *r, uint32_t rank)
     TRY(report(s, weights_init(&s->place, r->init, p->job.seed, s->error, sizeof s->error)));
     safetensors_close(r->init);
     r->init = NULL;
+    if (rank == 0 && !r->o.quiet) {
+        char device[256];
+        device_cpu()->describe(device, sizeof device);
+        fprintf(stderr, "%u ranks over shm, %llu steps, %s\n", r->world.nranks, (unsigned long long)r->steps, device);
+    }
     if (rank == 0)
         TRY(report(s, log_open(&s->log, r->o.log, r->steps, r->o.quiet, s->error, sizeof s->error)));
     return world_barrier(s->world);
