@@ -147,7 +147,7 @@ static void evaluate(struct searching *s, struct cost *c, struct search_shape *h
     cost_time(c, &h->shape, s->stages, &x.estimate);
     if (!within_limits(s, &x.estimate)) {
         s->too_slow++;
-        if (!s->fastest_s || x.estimate.step_time_s < s->fastest_s)
+        if (s->fastest_s <= 0 || x.estimate.step_time_s < s->fastest_s)
             s->fastest_s = x.estimate.step_time_s;
         return;
     }
