@@ -2,6 +2,7 @@
  * run. */
 
 #include "compiler/model/sema.h"
+#include "compiler/support/strbuf.h"
 #include "compiler/support/vec.h"
 
 #include <CUnit/Basic.h>
@@ -216,6 +217,31 @@ static void test_lr(void)
     CU_ASSERT_DOUBLE_EQUAL(train_lr(&t, 1000, 0), 1, 1e-12);
 }
 
+/* layers and lets, each at its limit and one above */
+static void test_limits(void)
+{
+    struct arena *a = arena_new();
+    for (int over = 0; over < 2; over++)
+        for (int lets = 0; lets < 2; lets++) {
+            struct strbuf text = {0};
+            struct diag *d = diag_new(a);
+            strbuf_text(&text, "llmc 1\n");
+            for (int i = 0; lets && i < 1000 + over; i++)
+                strbuf_printf(&text, "let a%d = %d\n", i, i);
+            strbuf_printf(&text,
+                          "model m {\nvocab 10\nwidth 8\nnorm rmsnorm\nembed tokens\nhead tied\n"
+                          "repeat %d { layer { attn mha(2); ffn relu(8) } }\n}\ntrain {\nsequence 8\nbatch 8 "
+                          "sequences\n}\n",
+                          lets ? 1 : 65536 + over);
+            struct source s = {.name = "limit", .text = text.text, .size = text.length};
+            const struct job *j = job_parse(a, d, &s, NULL, 0);
+            CU_ASSERT_EQUAL(j != NULL, !over);
+            CU_ASSERT_EQUAL(diag_errors(d), over);
+            strbuf_free(&text);
+        }
+    arena_free(a);
+}
+
 void suite_model(void);
 void suite_model(void)
 {
@@ -227,4 +253,5 @@ void suite_model(void)
     CU_add_test(s, "words of the plan", test_plan_words);
     CU_add_test(s, "what can't be run names its line", test_unsupported);
     CU_add_test(s, "learning rate", test_lr);
+    CU_add_test(s, "limits of layers and lets", test_limits);
 }
