@@ -1,7 +1,9 @@
-/* `show --memory`: what the arena of a role holds, by named lines that add up to it, and live bytes over the step.
+/* `show --memory`: what the arena of a role holds, by named lines that add up to it, and live bytes over the
+ * step.
  *
- * Persistent buffers are summed by kind.  Step buffers are shown at the moment of the highest live sum, grouped by name
- * without layer and bucket numbers; in the summary by ring, as gradients and as temporaries.  The rest of the arena is what placement could not share at that moment. */
+ * Persistent buffers are summed by kind.  Step buffers are shown at the moment of the highest live sum,
+ * grouped by name without layer and bucket numbers; in the summary by ring, as gradients and as temporaries.
+ * The rest of the arena is what placement could not share at that moment. */
 
 #include "compiler/inspect/show.h"
 #include "compiler/support/strbuf.h"
@@ -13,9 +15,9 @@
 #include <string.h>
 
 static const char *const kind_names[NBUFFER_KINDS] = {
-    [BUFFER_STEP] = "step buffers",       [BUFFER_PARAM] = "parameters",
-    [BUFFER_MASTER] = "master weights",   [BUFFER_MOMENT1] = "first moments",
-    [BUFFER_MOMENT2] = "second moments",  [BUFFER_BLOCK] = "step block",
+    [BUFFER_STEP] = "step buffers",      [BUFFER_PARAM] = "parameters",
+    [BUFFER_MASTER] = "master weights",  [BUFFER_MOMENT1] = "first moments",
+    [BUFFER_MOMENT2] = "second moments", [BUFFER_BLOCK] = "step block",
     [BUFFER_METRICS] = "metrics",
 };
 
@@ -137,7 +139,8 @@ void show_memory_bill(const struct plan *p, FILE *out, uint32_t role)
 #define PLOT_ROWS 8u
 
 /* highest live bytes within each of n equal parts of the role's step */
-static uint64_t *columns_of(struct arena *a, const struct program *p, const struct sim_role *r, int64_t step_ns, uint32_t n)
+static uint64_t *columns_of(struct arena *a, const struct program *p, const struct sim_role *r,
+                            int64_t step_ns, uint32_t n)
 {
     uint64_t *most = ARENA_ARRAY(a, uint64_t, n);
     uint32_t npoints;
@@ -154,7 +157,8 @@ static uint64_t *columns_of(struct arena *a, const struct program *p, const stru
     return most;
 }
 
-static void print_plot(const struct plan *p, FILE *out, struct arena *a, uint32_t role, const struct show_options *o)
+static void print_plot(const struct plan *p, FILE *out, struct arena *a, uint32_t role,
+                       const struct show_options *o)
 {
     static const char *const eighths[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
     static const char *const ascii[] = {" ", ".", ".", ".", "o", "o", "o", "#", "#"};
@@ -194,15 +198,18 @@ static void print_json(const struct plan *p, FILE *out, struct arena *a, uint32_
             continue;
         const struct sim_role *role = &p->timeline->roles[r];
         struct bill bill = make_bill(a, p->train[r], role, false);
-        strbuf_printf(&b, "%s\n  {\"role\": %u, \"first_rank\": %u, \"arena_bytes\": %llu, \"live_peak_bytes\": %llu, ", comma,
-                      r, show_first_rank(p, r), (unsigned long long)bill.arena_bytes, (unsigned long long)role->peak_live_bytes);
+        strbuf_printf(
+            &b, "%s\n  {\"role\": %u, \"first_rank\": %u, \"arena_bytes\": %llu, \"live_peak_bytes\": %llu, ",
+            comma, r, show_first_rank(p, r), (unsigned long long)bill.arena_bytes,
+            (unsigned long long)role->peak_live_bytes);
         strbuf_text(&b, "\"live_peak_s\": ");
         strbuf_json_number(&b, (double)(role->peak_ns - role->begin_ns) * 1e-9);
         strbuf_text(&b, ", \"items\": [");
         for (size_t i = 0; i < bill.lines.n; i++) {
             strbuf_text(&b, i ? ", {\"name\": " : "{\"name\": ");
             strbuf_json_string(&b, bill.lines.at[i].name);
-            strbuf_printf(&b, ", \"persistent\": %s, \"bytes\": %llu}", bill.lines.at[i].step ? "false" : "true",
+            strbuf_printf(&b, ", \"persistent\": %s, \"bytes\": %llu}",
+                          bill.lines.at[i].step ? "false" : "true",
                           (unsigned long long)bill.lines.at[i].bytes);
         }
         strbuf_printf(&b, "], \"not_live_bytes\": %llu, \"live\": [", (unsigned long long)bill.rest_bytes);

@@ -1,4 +1,5 @@
-/* The summary, and what all views share: what the terminal can do, which role is meant, layers and blocks in words. */
+/* The summary, and what all views share: what the terminal can do, which role is meant, layers and blocks in
+ * words. */
 
 #include "compiler/inspect/show.h"
 #include "compiler/support/strbuf.h"
@@ -43,7 +44,8 @@ struct show_options show_detect(FILE *out)
     return o;
 }
 
-bool show_role(struct arena *a, const struct plan *p, const struct show_options *o, uint32_t *role, const char **why)
+bool show_role(struct arena *a, const struct plan *p, const struct show_options *o, uint32_t *role,
+               const char **why)
 {
     *role = NONE;
     if (o->rank >= 0) {
@@ -91,7 +93,8 @@ char *show_layers(struct arena *a, const struct plan *p, uint32_t role)
     return text;
 }
 
-struct show_block *show_blocks(struct arena *a, const struct program *p, const struct sim_role *r, uint32_t *nblocks)
+struct show_block *show_blocks(struct arena *a, const struct program *p, const struct sim_role *r,
+                               uint32_t *nblocks)
 {
     VEC(struct show_block) blocks = {0};
     for (uint32_t i = 0; i < p->ninsns; i++) {
@@ -105,8 +108,13 @@ struct show_block *show_blocks(struct arena *a, const struct program *p, const s
             last->last = i;
         } else {
             vec_push(a, &blocks,
-                     (struct show_block){.action = n->action, .stage = stage, .microbatch = n->microbatch, .first = i,
-                                         .last = i, .start_ns = r->insns[i].start_ns, .end_ns = r->insns[i].end_ns});
+                     (struct show_block){.action = n->action,
+                                         .stage = stage,
+                                         .microbatch = n->microbatch,
+                                         .first = i,
+                                         .last = i,
+                                         .start_ns = r->insns[i].start_ns,
+                                         .end_ns = r->insns[i].end_ns});
         }
     }
     *nblocks = (uint32_t)blocks.n;
@@ -144,7 +152,8 @@ static void print_head(const struct plan *p, FILE *out, struct arena *a)
 {
     const struct predicted f = plan_predicted(p);
     const struct timeline *t = p->timeline;
-    uint64_t usable = p->topo->types[p->decision.type].gpu.memory_bytes - p->topo->types[p->decision.type].gpu.reserve_bytes;
+    uint64_t usable = p->topo->types[p->decision.type].gpu.memory_bytes -
+                      p->topo->types[p->decision.type].gpu.reserve_bytes;
     fprintf(out, "%s on %s: %s of %s GPUs\n", p->job->model.name, p->topo->name,
             units_show_commas(p->decision.gpus_used).s, units_show_commas(p->topo->gpus).s);
     fprintf(out, "  plan       %s\n", decision_text(a, &p->decision));
@@ -153,13 +162,15 @@ static void print_head(const struct plan *p, FILE *out, struct arena *a)
             f.tokens_per_s_per_gpu, units_show_flop_s(f.model_flops_per_gpu_s).s);
     if (f.mfu > 0)
         fprintf(out, ", MFU %.1f %%", 100 * f.mfu);
-    fprintf(out, "\n  idle       bubble %.2f %%, exposed communication %.2f %% of the step, mean over ranks\n",
+    fprintf(out,
+            "\n  idle       bubble %.2f %%, exposed communication %.2f %% of the step, mean over ranks\n",
             100 * f.bubble_fraction, 100 * f.exposed_comm_fraction);
     int64_t whole = t->step_ns * (int64_t)t->nroles;
     fprintf(out, "             bubble by cause:");
     for (int k = 0; k < NIDLE; k++) {
         if (k != IDLE_COMM)
-            fprintf(out, " %s %.2f %%%s", idle_names[k], percent(t->idle_ns[k], whole), k + 1 < NIDLE ? "," : "\n");
+            fprintf(out, " %s %.2f %%%s", idle_names[k], percent(t->idle_ns[k], whole),
+                    k + 1 < NIDLE ? "," : "\n");
     }
     fprintf(out, "  memory     %s of %s on rank %u, the fullest\n", units_show_bytes(f.peak_memory_bytes).s,
             units_show_bytes(usable).s, f.peak_memory_rank);
@@ -172,8 +183,8 @@ static void print_stages(const struct plan *p, FILE *out, struct arena *a, uint3
         int n = (int)strlen(show_layers(a, p, r));
         layers = n > layers ? n : layers;
     }
-    fprintf(out, "\n%-5s  %-*s  %9s  %9s  %6s  %6s  %7s  %10s  %6s\n", "rank", layers, "layers", "forward", "backward",
-            "busy", "bubble", "exposed", "memory", "insns");
+    fprintf(out, "\n%-5s  %-*s  %9s  %9s  %6s  %6s  %7s  %10s  %6s\n", "rank", layers, "layers", "forward",
+            "backward", "busy", "bubble", "exposed", "memory", "insns");
     for (uint32_t r = 0; r < p->nroles; r++) {
         if (only != NONE && only != r)
             continue;
@@ -181,12 +192,14 @@ static void print_stages(const struct plan *p, FILE *out, struct arena *a, uint3
         int64_t step = p->timeline->step_ns, comm = role->idle_ns[IDLE_COMM];
         double forward = (double)action_ns(p->train[r], role, "F") / plan_microbatches;
         double backward = (double)action_ns(p->train[r], role, "BIW") / plan_microbatches;
-        fprintf(out, "%-5u  %-*s  %9s  %9s  %5.1f%%  %5.1f%%  %6.1f%%  %10s  %6u\n", r, layers, show_layers(a, p, r),
-                units_show_seconds(forward * 1e-9).s, units_show_seconds(backward * 1e-9).s,
-                percent(role->busy_ns, step), percent(step - role->busy_ns - comm, step), percent(comm, step),
+        fprintf(out, "%-5u  %-*s  %9s  %9s  %5.1f%%  %5.1f%%  %6.1f%%  %10s  %6u\n", r, layers,
+                show_layers(a, p, r), units_show_seconds(forward * 1e-9).s,
+                units_show_seconds(backward * 1e-9).s, percent(role->busy_ns, step),
+                percent(step - role->busy_ns - comm, step), percent(comm, step),
                 units_show_bytes(p->train[r]->arena_bytes).s, p->train[r]->ninsns);
     }
-    fprintf(out, "(rank: of the pipeline; E embedding, L head and loss; forward and backward: compute of one microbatch)\n");
+    fprintf(out, "(rank: of the pipeline; E embedding, L head and loss; forward and backward: compute of one "
+                 "microbatch)\n");
 }
 
 static void summary_json(const struct plan *p, FILE *out)

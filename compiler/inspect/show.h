@@ -1,8 +1,8 @@
 #ifndef LLMC_SHOW_H
 #define LLMC_SHOW_H
 
-/* `llmc show`: a plan for people, and the same as JSON.  Every view needs plan->timeline and prints the figures of
- * plan.json.  Views write to `out` only; what they allocate is gone when they return.
+/* `llmc show`: a plan for people, and the same as JSON.  Every view needs plan->timeline and prints the
+ * figures of plan.json.  Views write to `out` only; what they allocate is gone when they return.
  *
  * rank or stage choose one role; without either, views of all roles show all, and --code shows role 0. */
 
@@ -10,18 +10,20 @@
 
 struct show_options {
     bool json;
-    bool comm;         /* timeline: a lane per communication queue */
+    bool comm; /* timeline: a lane per communication queue */
     bool colour, unicode;
-    uint32_t width;    /* columns */
+    uint32_t width;      /* columns */
     int64_t rank, stage; /* -1 = not chosen */
 };
 
-/* What the stream and the environment allow: colour on a terminal that is not dumb and without NO_COLOR; Unicode in a
- * UTF-8 locale unless TERM is dumb; the terminal's width, else COLUMNS, else 100.  Nothing chosen, no JSON. */
+/* What the stream and the environment allow: colour on a terminal that is not dumb and without NO_COLOR;
+ * Unicode in a UTF-8 locale unless TERM is dumb; the terminal's width, else COLUMNS, else 100.  Nothing
+ * chosen, no JSON. */
 struct show_options show_detect(FILE *out);
 
 /* The chosen role, NONE if none is chosen.  false and one sentence if rank or stage do not exist. */
-bool show_role(struct arena *a, const struct plan *p, const struct show_options *o, uint32_t *role, const char **why);
+bool show_role(struct arena *a, const struct plan *p, const struct show_options *o, uint32_t *role,
+               const char **why);
 
 void show_summary(const struct plan *p, FILE *out, const struct show_options *o);
 void show_memory(const struct plan *p, FILE *out, const struct show_options *o);   /* memory.c */
@@ -46,7 +48,8 @@ struct show_block {
     int64_t start_ns, end_ns;
     uint32_t first, last; /* instructions */
 };
-struct show_block *show_blocks(struct arena *a, const struct program *p, const struct sim_role *r, uint32_t *nblocks);
+struct show_block *show_blocks(struct arena *a, const struct program *p, const struct sim_role *r,
+                               uint32_t *nblocks);
 /* "F3", "O" */
 char *show_block_name(struct arena *a, const struct show_block *b);
 

@@ -1,7 +1,8 @@
-/* `show --schedule`: the actions as emitted, as torch's CSV and as a grid of unit ticks.  `show --code`: the program.
+/* `show --schedule`: the actions as emitted, as torch's CSV and as a grid of unit ticks.  `show --code`: the
+ * program.
  *
- * The schedule is read off the programs' tags, so that it is what was lowered.  Grid: F, I and W take one tick, B two,
- * transfers nothing; a cell is an action, ". " an idle tick. */
+ * The schedule is read off the programs' tags, so that it is what was lowered.  Grid: F, I and W take one
+ * tick, B two, transfers nothing; a cell is an action, ". " an idle tick. */
 
 #include "compiler/inspect/show.h"
 #include "compiler/support/strbuf.h"
@@ -29,7 +30,8 @@ static struct schedule *tagged_schedule(struct arena *a, const struct plan *p)
             bool known = b[i].action && strchr("FBIW", b[i].action);
             if (!known || b[i].stage >= s->nstages || b[i].microbatch >= s->microbatches)
                 continue;
-            uint64_t *had = &seen[(size_t)b[i].stage * s->microbatches + b[i].microbatch], bit = 1ull << (b[i].action - 'A');
+            uint64_t *had = &seen[(size_t)b[i].stage * s->microbatches + b[i].microbatch],
+                     bit = 1ull << (b[i].action - 'A');
             if (*had & bit) /* the rest of an interrupted action */
                 continue;
             *had |= bit;
@@ -50,7 +52,8 @@ static uint32_t ticks_of(char kind)
     return kind == 'B' ? 2 : 1;
 }
 
-static struct grid make_grid(struct arena *a, const struct schedule *s, const struct schedule_step *order, uint32_t nsteps)
+static struct grid make_grid(struct arena *a, const struct schedule *s, const struct schedule_step *order,
+                             uint32_t nsteps)
 {
     size_t cells = (size_t)s->nstages * s->microbatches;
     uint32_t *forward = ARENA_ARRAY(a, uint32_t, cells), *backward = ARENA_ARRAY(a, uint32_t, cells);
@@ -68,7 +71,7 @@ static struct grid make_grid(struct arena *a, const struct schedule *s, const st
             backward[here - s->microbatches] = end;
         g.nticks = end > g.nticks ? end : g.nticks;
     }
-    g.cells = ARENA_ARRAY(a, const struct action *, (size_t)g.nranks * g.nticks + 1);
+    g.cells = ARENA_ARRAY(a, const struct action *, (size_t)g.nranks *g.nticks + 1);
     for (uint32_t i = 0; i < nsteps; i++) {
         const struct action *t = &s->actions[order[i].rank][order[i].index];
         for (uint32_t k = 0; k < ticks_of(t->kind); k++)

@@ -1,9 +1,9 @@
 /* `show --timeline`: the simulated step, one line per pipeline rank, time to the right.
  *
- * A column is an equal part of the step.  It shows the action that computes longest in it, or idleness, or exposed
- * communication, where they last longer.  A block starts with its microbatch's number where it fits.  Lanes of
- * communication queues show how full a column is.  The table below it has the figures of plan.json: causes of idleness
- * in per cent of the step, by simulate.h's rules. */
+ * A column is an equal part of the step.  It shows the action that computes longest in it, or idleness, or
+ * exposed communication, where they last longer.  A block starts with its microbatch's number where it fits.
+ * Lanes of communication queues show how full a column is.  The table below it has the figures of plan.json:
+ * causes of idleness in per cent of the step, by simulate.h's rules. */
 
 #include "compiler/inspect/show.h"
 #include "compiler/support/strbuf.h"
@@ -138,10 +138,8 @@ struct look {
     const char *name, *unicode, *ascii, *colour;
 };
 static const struct look looks[] = {
-    {'F', "forward", "░", "-", "\033[97;44m"},
-    {'B', "backward", "▓", "=", "\033[30;42m"},
-    {'I', "input gradient", "▒", "+", "\033[30;46m"},
-    {'W', "weight gradient", "▚", "*", "\033[30;43m"},
+    {'F', "forward", "░", "-", "\033[97;44m"},        {'B', "backward", "▓", "=", "\033[30;42m"},
+    {'I', "input gradient", "▒", "+", "\033[30;46m"}, {'W', "weight gradient", "▚", "*", "\033[30;43m"},
     {'O', "optimizer", "█", "#", "\033[97;45m"},
 };
 
@@ -189,9 +187,11 @@ static void draw_lane(FILE *out, const struct show_options *o, const struct lane
 }
 
 /* how full each column of a communication queue is */
-static void draw_queue(FILE *out, struct arena *a, const struct show_options *o, const struct lane *l, enum queue q)
+static void draw_queue(FILE *out, struct arena *a, const struct show_options *o, const struct lane *l,
+                       enum queue q)
 {
-    static const char *const unicode[] = {" ", "▁", "▂", "▄", "▆", "█"}, *const ascii[] = {" ", ".", ":", "+", "%", "#"};
+    static const char *const unicode[] = {" ", "▁", "▂", "▄", "▆", "█"}, *const ascii[] = {" ", ".", ":",
+                                                                                           "+", "%", "#"};
     const struct program *p = l->p->train[l->role];
     const struct sim_role *r = &l->p->timeline->roles[l->role];
     struct lane busy = {.ncolumns = l->ncolumns, .end_ns = l->end_ns};
@@ -231,7 +231,8 @@ static void draw_axis(FILE *out, const struct lane *l, int label)
     fputc('\n', out);
 }
 
-static void draw_legend(FILE *out, const struct plan *p, const struct show_options *o, uint32_t only, int label)
+static void draw_legend(FILE *out, const struct plan *p, const struct show_options *o, uint32_t only,
+                        int label)
 {
     bool used[sizeof looks / sizeof *looks] = {false};
     for (uint32_t r = 0; r < p->nroles; r++) {
@@ -263,17 +264,18 @@ static void print_causes(FILE *out, const char *name, int64_t busy, const int64_
     int64_t bubble = 0;
     for (int k = 0; k < NIDLE; k++)
         bubble += k == IDLE_COMM ? 0 : idle[k];
-    fprintf(out, "%-5s  %6.2f%%  %6.2f%% = %7.2f%% + %8.2f%% + %5.2f%% + %8.2f%%  %6.2f%%", name, percent(busy, whole),
-            percent(bubble, whole), percent(idle[IDLE_WARMUP], whole), percent(idle[IDLE_COOLDOWN], whole),
-            percent(idle[IDLE_WAIT], whole), percent(idle[IDLE_IMBALANCE], whole), percent(idle[IDLE_COMM], whole));
+    fprintf(out, "%-5s  %6.2f%%  %6.2f%% = %7.2f%% + %8.2f%% + %5.2f%% + %8.2f%%  %6.2f%%", name,
+            percent(busy, whole), percent(bubble, whole), percent(idle[IDLE_WARMUP], whole),
+            percent(idle[IDLE_COOLDOWN], whole), percent(idle[IDLE_WAIT], whole),
+            percent(idle[IDLE_IMBALANCE], whole), percent(idle[IDLE_COMM], whole));
 }
 
 static void print_table(FILE *out, const struct plan *p, uint32_t only)
 {
     const struct timeline *t = p->timeline;
     int64_t busy = 0;
-    fprintf(out, "%-5s  %7s  %7s   %8s   %9s   %6s   %9s  %7s  %s\n", "rank", "busy", "bubble", "warm-up", "cool-down",
-            "wait", "imbalance", "exposed", "waited for");
+    fprintf(out, "%-5s  %7s  %7s   %8s   %9s   %6s   %9s  %7s  %s\n", "rank", "busy", "bubble", "warm-up",
+            "cool-down", "wait", "imbalance", "exposed", "waited for");
     for (uint32_t r = 0; r < t->nroles; r++) {
         const struct sim_role *role = &t->roles[r];
         busy += role->busy_ns;
@@ -309,7 +311,8 @@ static void json_seconds(struct strbuf *b, const char *key, int64_t ns)
 
 static void json_causes(struct strbuf *b, const int64_t *idle)
 {
-    static const char *const keys[NIDLE] = {"warmup_s", "cooldown_s", "exposed_comm_s", "wait_s", "imbalance_s"};
+    static const char *const keys[NIDLE] = {"warmup_s", "cooldown_s", "exposed_comm_s", "wait_s",
+                                            "imbalance_s"};
     strbuf_text(b, "\"idle\": {");
     for (int k = 0; k < NIDLE; k++) {
         strbuf_text(b, k ? ", " : "");

@@ -1,8 +1,8 @@
 /* `show --traffic`: what a rank sends and takes part in during one step, by operation and group.
  *
- * Bytes are those of the instruction's largest operand, as the cost model counts them: a send's message, the whole
- * vector of a collective.  Time is the sum of the transfers' own durations, overlapped or not.  Neighbouring pipeline
- * ranks with equal traffic share a line. */
+ * Bytes are those of the instruction's largest operand, as the cost model counts them: a send's message, the
+ * whole vector of a collective.  Time is the sum of the transfers' own durations, overlapped or not.
+ * Neighbouring pipeline ranks with equal traffic share a line. */
 
 #include "compiler/inspect/show.h"
 #include "compiler/support/strbuf.h"
@@ -14,7 +14,7 @@
 struct flow {
     uint16_t op;
     uint8_t queue;
-    bool peer;      /* with: pipeline rank of the peer, else group mask */
+    bool peer; /* with: pipeline rank of the peer, else group mask */
     uint32_t with, count;
     uint64_t bytes;
     int64_t ns;
@@ -59,11 +59,12 @@ static struct flows collect(struct arena *a, const struct program *p, const stru
             continue;
         bool peer = slot->kind == SLOT_PEER;
         size_t k = 0;
-        while (k < f.of.n && (f.of.at[k].op != n->op || f.of.at[k].queue != n->queue || f.of.at[k].peer != peer ||
-                              f.of.at[k].with != slot->arg))
+        while (k < f.of.n && (f.of.at[k].op != n->op || f.of.at[k].queue != n->queue ||
+                              f.of.at[k].peer != peer || f.of.at[k].with != slot->arg))
             k++;
         if (k == f.of.n)
-            vec_push(a, &f.of, (struct flow){.op = n->op, .queue = n->queue, .peer = peer, .with = slot->arg});
+            vec_push(a, &f.of,
+                     (struct flow){.op = n->op, .queue = n->queue, .peer = peer, .with = slot->arg});
         f.of.at[k].count++;
         f.of.at[k].bytes += insn_bytes(p, n);
         f.of.at[k].ns += r->insns[i].end_ns - r->insns[i].start_ns;
@@ -78,8 +79,8 @@ static bool same_flows(const struct flows *x, const struct flows *y, uint32_t di
     for (size_t k = 0; k < x->of.n; k++) {
         const struct flow *a = &x->of.at[k], *b = &y->of.at[k];
         uint32_t with = a->peer ? a->with + distance : a->with;
-        if (a->op != b->op || a->queue != b->queue || a->peer != b->peer || with != b->with || a->count != b->count ||
-            a->bytes != b->bytes)
+        if (a->op != b->op || a->queue != b->queue || a->peer != b->peer || with != b->with ||
+            a->count != b->count || a->bytes != b->bytes)
             return false;
     }
     return true;
@@ -120,16 +121,18 @@ static uint32_t members(const struct plan *p, const struct flow *f)
     return f->peer ? 2 : mesh_group_size(&p->mesh, f->with);
 }
 
-static void print_flows(const struct plan *p, FILE *out, struct arena *a, const struct flows *f, uint32_t first, uint32_t last)
+static void print_flows(const struct plan *p, FILE *out, struct arena *a, const struct flows *f,
+                        uint32_t first, uint32_t last)
 {
     char *ranks = first == last ? arena_printf(a, "%u", first) : arena_printf(a, "%u-%u", first, last);
     for (size_t k = 0; k < f->of.n; k++) {
         const struct flow *flow = &f->of.at[k];
         fprintf(out, "%-7s  %-14s  %-14s  %7u  %-10s  %6u  %10s  %10s  %9s", k ? "" : ranks,
-                isa_info((enum op)flow->op)->name, group_text(a, p, flow, first), members(p, flow), tier_name(p, flow),
-                flow->count, units_show_bytes(flow->bytes / flow->count).s, units_show_bytes(flow->bytes).s,
-                units_show_seconds((double)flow->ns * 1e-9).s);
-        fprintf(out, flow->ns > 0 ? "  %9s\n" : "\n", units_show_bytes_s((double)flow->bytes * 1e9 / (double)flow->ns).s);
+                isa_info((enum op)flow->op)->name, group_text(a, p, flow, first), members(p, flow),
+                tier_name(p, flow), flow->count, units_show_bytes(flow->bytes / flow->count).s,
+                units_show_bytes(flow->bytes).s, units_show_seconds((double)flow->ns * 1e-9).s);
+        fprintf(out, flow->ns > 0 ? "  %9s\n" : "\n",
+                units_show_bytes_s((double)flow->bytes * 1e9 / (double)flow->ns).s);
     }
 }
 
@@ -149,7 +152,8 @@ static void print_json(const struct plan *p, FILE *out, struct arena *a, uint32_
             strbuf_json_string(&b, group_text(a, p, flow, r));
             strbuf_printf(&b, ", \"members\": %u, \"tier\": ", members(p, flow));
             strbuf_json_string(&b, tier_name(p, flow));
-            strbuf_printf(&b, ", \"count\": %u, \"bytes\": %llu, \"time_s\": ", flow->count, (unsigned long long)flow->bytes);
+            strbuf_printf(&b, ", \"count\": %u, \"bytes\": %llu, \"time_s\": ", flow->count,
+                          (unsigned long long)flow->bytes);
             strbuf_json_number(&b, (double)flow->ns * 1e-9);
             strbuf_text(&b, "}");
             comma = ",";
@@ -173,8 +177,8 @@ void show_traffic(const struct plan *p, FILE *out, const struct show_options *o)
     struct flows *all = ARENA_ARRAY(a, struct flows, p->nroles);
     for (uint32_t r = 0; r < p->nroles; r++)
         all[r] = collect(a, p->train[r], &p->timeline->roles[r]);
-    fprintf(out, "traffic of one rank per step\n%-7s  %-14s  %-14s  %7s  %-10s  %6s  %10s  %10s  %9s  %9s\n", "rank",
-            "operation", "group", "members", "tier", "count", "bytes each", "bytes", "time", "rate");
+    fprintf(out, "traffic of one rank per step\n%-7s  %-14s  %-14s  %7s  %-10s  %6s  %10s  %10s  %9s  %9s\n",
+            "rank", "operation", "group", "members", "tier", "count", "bytes each", "bytes", "time", "rate");
     for (uint32_t r = 0; r < p->nroles;) {
         uint32_t last = r;
         while (only == NONE && last + 1 < p->nroles && same_flows(&all[r], &all[last + 1], last + 1 - r))

@@ -1,8 +1,9 @@
 /* Torch's pipeline CSV (torch/distributed/pipelining, format "compute_only"), written and read.
  *
- * One row per rank; a cell is <stage><letter><microbatch> or empty (an idle tick).  Rows may have different lengths.
- * Only F, B, I and W are read: overlapped pairs and communication actions are refused by name.  Numbers of stages and
- * microbatches follow from the cells, and are bounded by the number of cells before anything is sized by them. */
+ * One row per rank; a cell is <stage><letter><microbatch> or empty (an idle tick).  Rows may have different
+ * lengths. Only F, B, I and W are read: overlapped pairs and communication actions are refused by name.
+ * Numbers of stages and microbatches follow from the cells, and are bounded by the number of cells before
+ * anything is sized by them. */
 
 #include "compiler/schedule/family.h"
 #include "compiler/support/vec.h"
@@ -70,8 +71,8 @@ static bool read_cell(struct reader *in, const char *s, size_t n)
     }
     if (!ok) {
         int shown = n < 40 ? (int)n : 40;
-        in->why = arena_printf(in->arena, "row %u, cell %u: '%.*s' is not <stage><F, B, I or W><microbatch>", in->row,
-                               in->column, shown, s);
+        in->why = arena_printf(in->arena, "row %u, cell %u: '%.*s' is not <stage><F, B, I or W><microbatch>",
+                               in->row, in->column, shown, s);
         return false;
     }
     if (cell.action.stage >= in->nstages)
@@ -111,8 +112,8 @@ static struct schedule *build(struct reader *in, uint32_t nranks)
 {
     struct arena *a = in->arena;
     if ((uint64_t)in->nstages * in->microbatches > in->cells.n) {
-        in->why = arena_printf(a, "%zu actions are too few for %u stages and %u microbatches", in->cells.n, in->nstages,
-                               in->microbatches);
+        in->why = arena_printf(a, "%zu actions are too few for %u stages and %u microbatches", in->cells.n,
+                               in->nstages, in->microbatches);
         return NULL;
     }
     struct schedule *s = schedule_empty(a, nranks, in->nstages, in->microbatches, 0);

@@ -1,8 +1,8 @@
 #ifndef LLMC_SCHEDULE_FAMILY_H
 #define LLMC_SCHEDULE_FAMILY_H
 
-/* Between schedule.c and the families of schedules: an empty schedule, and appending to it.  A family appends the
- * actions of every rank in order; schedule.c adds the optimizer step. */
+/* Between schedule.c and the families of schedules: an empty schedule, and appending to it.  A family appends
+ * the actions of every rank in order; schedule.c adds the optimizer step. */
 
 #include "compiler/schedule/schedule.h"
 

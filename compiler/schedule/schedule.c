@@ -1,9 +1,10 @@
 /* Schedules as data: making the decision's one, and checking any of them.
  *
- * The check has two halves.  First counting: every (stage, microbatch) has one F and one B, or one F, one I and one W,
- * all on the stage's rank, and one O ends every rank.  Then a run without durations: a rank advances while its next
- * action's inputs are there; whoever makes an input wakes the rank that needs it.  The run visits every action once and
- * wakes at most two ranks for each, so it is linear, and it gets stuck exactly if order and dependences form a cycle. */
+ * The check has two halves.  First counting: every (stage, microbatch) has one F and one B, or one F, one I
+ * and one W, all on the stage's rank, and one O ends every rank.  Then a run without durations: a rank
+ * advances while its next action's inputs are there; whoever makes an input wakes the rank that needs it. The
+ * run visits every action once and wakes at most two ranks for each, so it is linear, and it gets stuck
+ * exactly if order and dependences form a cycle. */
 
 #include "compiler/schedule/family.h"
 #include "compiler/support/strbuf.h"
@@ -14,7 +15,8 @@ struct schedule *schedule_empty(struct arena *a, uint32_t nranks, uint32_t nstag
                                 uint32_t room)
 {
     struct schedule *s = ARENA_NEW(a, struct schedule);
-    *s = (struct schedule){.nranks = nranks, .nstages = nstages, .microbatches = microbatches, .forward_only = true};
+    *s = (struct schedule){
+        .nranks = nranks, .nstages = nstages, .microbatches = microbatches, .forward_only = true};
     s->nactions = ARENA_ARRAY(a, uint32_t, nranks);
     s->actions = ARENA_ARRAY(a, struct action *, nranks);
     for (uint32_t r = 0; r < nranks; r++)
@@ -28,7 +30,8 @@ struct schedule *schedule_empty(struct arena *a, uint32_t nranks, uint32_t nstag
 void schedule_append(struct schedule *s, uint32_t rank, char kind, uint32_t stage, uint32_t microbatch)
 {
     assert(stage < s->nstages && microbatch < s->microbatches);
-    s->actions[rank][s->nactions[rank]++] = (struct action){.kind = kind, .stage = stage, .microbatch = microbatch};
+    s->actions[rank][s->nactions[rank]++] =
+        (struct action){.kind = kind, .stage = stage, .microbatch = microbatch};
     if (s->stage_rank[stage] == NONE)
         s->stage_rank[stage] = rank;
     if (kind != 'F')
@@ -48,8 +51,9 @@ const char *schedule_unsupported(struct arena *a, const struct decision *d)
         return arena_printf(a, "schedule '%s' cannot be made yet; gpipe, 1f1b and eager_1f1b can",
                             schedule_name(d->schedule));
     if (d->nstages != d->pp)
-        return arena_printf(a, "schedule '%s' runs one stage per pipeline rank, but %u stages on %u ranks are asked for",
-                            schedule_name(d->schedule), d->nstages, d->pp);
+        return arena_printf(
+            a, "schedule '%s' runs one stage per pipeline rank, but %u stages on %u ranks are asked for",
+            schedule_name(d->schedule), d->nstages, d->pp);
     return NULL;
 }
 
@@ -68,8 +72,10 @@ struct schedule *schedule_new(struct arena *a, const struct decision *d)
 
 struct schedule *schedule_forward(struct arena *a, uint32_t pp, uint32_t nstages, uint32_t microbatches)
 {
-    struct schedule *s = schedule_empty(a, pp, nstages, microbatches, nstages / pp * microbatches + microbatches);
-    /* chunk by chunk in groups of pp microbatches, the order of interleaved warm-up; with one stage per rank: 0, 1, ... */
+    struct schedule *s =
+        schedule_empty(a, pp, nstages, microbatches, nstages / pp * microbatches + microbatches);
+    /* chunk by chunk in groups of pp microbatches, the order of interleaved warm-up; with one stage per rank:
+     * 0, 1, ... */
     for (uint32_t r = 0; r < pp; r++) {
         for (uint32_t base = 0; base < microbatches; base += pp) {
             for (uint32_t stage = r; stage < nstages; stage += pp) {
@@ -113,22 +119,26 @@ static bool count_actions(struct arena *a, const struct schedule *s, uint8_t *se
             if (t->kind == 'O') {
                 if (k + 1 == s->nactions[r] && !s->forward_only)
                     continue;
-                *why = arena_printf(a, s->forward_only ? "rank %u: an optimizer step in a forward-only schedule"
-                                                       : "rank %u: the optimizer step is not its last action", r);
+                *why = arena_printf(a,
+                                    s->forward_only ? "rank %u: an optimizer step in a forward-only schedule"
+                                                    : "rank %u: the optimizer step is not its last action",
+                                    r);
                 return false;
             }
             if (!bits(t->kind) || t->stage >= s->nstages || t->microbatch >= s->microbatches) {
-                *why = arena_printf(a, "rank %u, action %u: no such action: %u%c%u", r, k, t->stage, t->kind, t->microbatch);
+                *why = arena_printf(a, "rank %u, action %u: no such action: %u%c%u", r, k, t->stage, t->kind,
+                                    t->microbatch);
                 return false;
             }
             if (s->stage_rank[t->stage] != r) {
-                *why = arena_printf(a, "%u%c%u is on rank %u, but stage %u is on rank %u", t->stage, t->kind, t->microbatch, r,
-                                    t->stage, s->stage_rank[t->stage]);
+                *why = arena_printf(a, "%u%c%u is on rank %u, but stage %u is on rank %u", t->stage, t->kind,
+                                    t->microbatch, r, t->stage, s->stage_rank[t->stage]);
                 return false;
             }
             uint8_t *had = &seen[(size_t)t->stage * s->microbatches + t->microbatch];
             if (*had & bits(t->kind)) {
-                *why = arena_printf(a, "rank %u: %u%c%u repeats work already done", r, t->stage, t->kind, t->microbatch);
+                *why = arena_printf(a, "rank %u: %u%c%u repeats work already done", r, t->stage, t->kind,
+                                    t->microbatch);
                 return false;
             }
             *had = (uint8_t)(*had | bits(t->kind));
@@ -232,7 +242,8 @@ static const char *stuck(struct arena *a, const struct run *run)
             strbuf_text(&b, ", ...");
             break;
         }
-        strbuf_printf(&b, "%srank %u is blocked at %u%c%u", shown > 1 ? ", " : "", r, t->stage, t->kind, t->microbatch);
+        strbuf_printf(&b, "%srank %u is blocked at %u%c%u", shown > 1 ? ", " : "", r, t->stage, t->kind,
+                      t->microbatch);
     }
     const char *text = arena_strdup(a, b.text);
     strbuf_free(&b);

@@ -1,8 +1,9 @@
 #ifndef LLMC_SCHEDULE_H
 #define LLMC_SCHEDULE_H
 
-/* A schedule is data: per pipeline rank an ordered list of actions.  Letters are torch's (pipelining/schedules.py):
- * F forward, I input gradient, W weight gradient, B both.  Definitions: GPipe, 1F1B as in Megatron-LM (SC'21, section 2.2). */
+/* A schedule is data: per pipeline rank an ordered list of actions.  Letters are torch's
+ * (pipelining/schedules.py): F forward, I input gradient, W weight gradient, B both.  Definitions: GPipe,
+ * 1F1B as in Megatron-LM (SC'21, section 2.2). */
 
 #include "compiler/model/decision.h"
 
@@ -13,9 +14,9 @@ struct action {
 struct schedule {
     uint32_t nranks, nstages, microbatches;
     bool forward_only;
-    uint32_t *nactions;      /* per pipeline rank */
+    uint32_t *nactions; /* per pipeline rank */
     struct action **actions;
-    uint32_t *stage_rank;    /* by stage; NONE where no rank runs it (schedule_check() refuses that) */
+    uint32_t *stage_rank; /* by stage; NONE where no rank runs it (schedule_check() refuses that) */
 };
 
 /* NULL, or a sentence on why schedule_new() cannot make the decision's schedule */
@@ -29,17 +30,18 @@ struct schedule *schedule_forward(struct arena *a, uint32_t pp, uint32_t nstages
 
 /* Complete, on the right rank, F before B, I before W, and free of cycles; false and one sentence if not. */
 bool schedule_check(struct arena *a, const struct schedule *s, const char **why);
-/* All actions in an order in which they can run: on a rank as listed, behind what they depend on; the order does not
- * depend on durations.  NULL and a sentence naming the blocked actions when there is none.  Linear time. */
+/* All actions in an order in which they can run: on a rank as listed, behind what they depend on; the order
+ * does not depend on durations.  NULL and a sentence naming the blocked actions when there is none.  Linear
+ * time. */
 struct schedule_step {
     uint32_t rank, index; /* actions[rank][index] */
 };
 const struct schedule_step *schedule_order(struct arena *a, const struct schedule *s, uint32_t *nsteps,
                                            const char **why);
 
-/* torch's pipeline CSV ("compute only"): one row per rank, cells such as 0F3, empty cells are idle ticks; O is not
- * written.  parse is the inverse: it adds O where there are backward actions.  NULL and a sentence naming row and cell;
- * the result is complete and can run (it went through schedule_check()). */
+/* torch's pipeline CSV ("compute only"): one row per rank, cells such as 0F3, empty cells are idle ticks; O
+ * is not written.  parse is the inverse: it adds O where there are backward actions.  NULL and a sentence
+ * naming row and cell; the result is complete and can run (it went through schedule_check()). */
 void schedule_print(const struct schedule *s, FILE *out);
 struct schedule *schedule_parse(struct arena *a, const char *text, size_t size, const char **why);
 

@@ -1,10 +1,10 @@
 /* Run of a schedule's actions, without instructions: one pass over the actions in a runnable order.
  *
- * A rank runs its list in order; F waits for the transfer from the stage before, B and I for the one from the stage
- * after.  A transfer starts when its producer has ended and the one before it on the same boundary and direction is
- * through ("queue per peer and direction", the upper reference of receive placement: the timed order of the emitted
- * instructions is within a few per cent of it).  Receivers always have a free slot: rings are as deep as the schedule
- * needs.  Linear in actions. */
+ * A rank runs its list in order; F waits for the transfer from the stage before, B and I for the one from the
+ * stage after.  A transfer starts when its producer has ended and the one before it on the same boundary and
+ * direction is through ("queue per peer and direction", the upper reference of receive placement: the timed
+ * order of the emitted instructions is within a few per cent of it).  Receivers always have a free slot:
+ * rings are as deep as the schedule needs.  Linear in actions. */
 
 #include "compiler/simulate/simulate.h"
 
@@ -13,12 +13,13 @@
 struct act_run {
     const struct schedule *s;
     const double *forward_s, *backward_s, *transfer_s;
-    double *rank_s;      /* when a rank is free */
-    double *channel_s;   /* when a boundary is free: 2 * boundary + direction */
+    double *rank_s;                   /* when a rank is free */
+    double *channel_s;                /* when a boundary is free: 2 * boundary + direction */
     double *forward_in, *backward_in; /* arrival, by stage * microbatches + microbatch */
 };
 
-/* arrival of data sent at time `at` over boundary b (stages b and b + 1), direction 0 = towards later stages */
+/* arrival of data sent at time `at` over boundary b (stages b and b + 1), direction 0 = towards later stages
+ */
 static double transfer(struct act_run *run, uint32_t b, uint32_t direction, double at)
 {
     if (run->s->stage_rank[b] == run->s->stage_rank[b + 1])
@@ -52,8 +53,8 @@ static void run_action(struct act_run *run, uint32_t rank, const struct action *
         run->backward_in[here - s->microbatches] = transfer(run, t->stage - 1, 1, end);
 }
 
-double simulate_actions(struct arena *a, const struct schedule *s, const double *forward_s, const double *backward_s,
-                        const double *transfer_s)
+double simulate_actions(struct arena *a, const struct schedule *s, const double *forward_s,
+                        const double *backward_s, const double *transfer_s)
 {
     struct arena_mark mark = arena_mark(a);
     const char *why;

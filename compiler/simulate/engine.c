@@ -1,11 +1,13 @@
 /* The engine: start and end of every instruction of every role.
  *
- * Queues are in order and nothing is shared but rendezvous, so the times follow from maxima alone and the order in which
- * the engine visits instructions does not matter: no event heap.  An actor (a role's queue) advances until its head
- * waits for a position another queue has not reached, or for a partner; whoever moves on wakes those who wait for it.
- * Each instruction is visited once, plus once per time it blocks an actor: linear.
+ * Queues are in order and nothing is shared but rendezvous, so the times follow from maxima alone and the
+ * order in which the engine visits instructions does not matter: no event heap.  An actor (a role's queue)
+ * advances until its head waits for a position another queue has not reached, or for a partner; whoever moves
+ * on wakes those who wait for it. Each instruction is visited once, plus once per time it blocks an actor:
+ * linear.
  *
- * Limits: a wait is within a role; channels are pairs of roles (SLOT_PEER's argument is a pipeline coordinate). */
+ * Limits: a wait is within a role; channels are pairs of roles (SLOT_PEER's argument is a pipeline
+ * coordinate). */
 
 #include "compiler/simulate/engine.h"
 #include "compiler/support/strbuf.h"
@@ -41,10 +43,8 @@ static int meeting_kind(const struct program *p, uint32_t i, uint32_t nroles, ui
 #define MAX_MASKS 64u
 struct builder {
     struct sim_engine *e;
-    struct arena *scratch;
     uint32_t *nsends, *nrecvs, *channel; /* by source * nroles + destination; channel: first meeting */
     uint32_t nmasks, masks[MAX_MASKS], most[MAX_MASKS], group[MAX_MASKS]; /* group: first meeting */
-    uint32_t *seen; /* instructions of each mask in the role being walked */
     const char *why;
 };
 
@@ -77,8 +77,9 @@ static bool walk_meetings(struct arena *a, struct builder *b, uint32_t role, con
             }
             bool tie = with & GROUP_TIE;
             if (tie && role != 0 && role + 1 != e->nroles) {
-                b->why = arena_printf(a, "role %u, instruction %u: only the first and the last role are of the tie group",
-                                      role, i);
+                b->why = arena_printf(
+                    a, "role %u, instruction %u: only the first and the last role are of the tie group", role,
+                    i);
                 return false;
             }
             meeting = b->group[k] + seen[k]++;
@@ -87,11 +88,12 @@ static bool walk_meetings(struct arena *a, struct builder *b, uint32_t role, con
             party = tie ? role != 0 : role;
         } else {
             if (with >= e->nroles) {
-                b->why = arena_printf(a, "role %u, instruction %u: its peer, role %u, is not one of %u roles", role, i,
-                                      with, e->nroles);
+                b->why = arena_printf(a, "role %u, instruction %u: its peer, role %u, is not one of %u roles",
+                                      role, i, with, e->nroles);
                 return false;
             }
-            size_t channel = kind == MEET_SEND ? (size_t)role * e->nroles + with : (size_t)with * e->nroles + role;
+            size_t channel =
+                kind == MEET_SEND ? (size_t)role * e->nroles + with : (size_t)with * e->nroles + role;
             uint32_t *count = kind == MEET_SEND ? b->nsends : b->nrecvs;
             meeting = b->channel[channel] + count[channel]++;
             party = kind == MEET_RECV;
@@ -141,30 +143,44 @@ static void lay_out_meetings(struct arena *a, struct builder *b)
 
 /* --- slots --- */
 
+/* No instruction takes longer, so that no sum over two steps and all roles overflows, whatever a plan's sizes
+ * say. */
+static int64_t duration_limit_ns(const struct sim_engine *e)
+{
+    return INT64_MAX / 4 / ((int64_t)e->nslots + 1) / e->nroles;
+}
+
 /* Fills the slots of a role's instructions; slot_of[i] = the slot of instruction i. */
-static bool fill_slots(struct arena *a, struct sim_engine *e, const struct cost *c, uint32_t role, uint32_t *slot_of,
-                       const char **why)
+static bool fill_slots(struct arena *a, struct sim_engine *e, const struct cost *c, uint32_t role,
+                       uint32_t *slot_of, const char **why)
 {
     const struct program *p = e->programs[role];
     struct sim_actor *actors = &e->actors[(size_t)role * NQUEUES];
     struct insn before = {.action = 1};
+    int64_t limit_ns = duration_limit_ns(e);
     uint32_t at[NQUEUES] = {0};
     for (uint32_t i = 0; i < p->ninsns; i++) {
         const struct insn *insn = &p->insns[i];
         bool first = false;
         if (insn->queue == QUEUE_COMPUTE) {
-            first = insn->action != before.action || insn->stage != before.stage || insn->microbatch != before.microbatch;
+            first = insn->action != before.action || insn->stage != before.stage ||
+                    insn->microbatch != before.microbatch;
             before = *insn;
         }
         uint32_t slot = slot_of[i] = actors[insn->queue].first + at[insn->queue]++;
-        e->slots[slot] = (struct sim_slot){.duration_ns = cost_insn_ns(c, p, i, first), .insn = i, .meeting = NONE,
-                                           .wait = insn->wait, .nwaits = insn->nwaits};
+        int64_t ns = cost_insn_ns(c, p, i, first);
+        e->slots[slot] = (struct sim_slot){.duration_ns = ns < limit_ns ? ns : limit_ns,
+                                           .insn = i,
+                                           .meeting = NONE,
+                                           .wait = insn->wait,
+                                           .nwaits = insn->nwaits};
         for (uint32_t k = 0; k < insn->nwaits; k++) {
             const struct wait *w = &p->waits[insn->wait + k];
             if (w->queue < NQUEUES && w->position < actors[w->queue].count)
                 continue;
-            *why = arena_printf(a, "role %u, instruction %u: waits for position %u of a queue that is shorter", role, i,
-                                w->position);
+            *why =
+                arena_printf(a, "role %u, instruction %u: waits for position %u of a queue that is shorter",
+                             role, i, w->position);
             return false;
         }
     }

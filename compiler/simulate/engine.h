@@ -3,8 +3,8 @@
 
 /* Between the engine (who runs when) and the attribution of idleness (why not earlier).
  *
- * A slot is one instruction in queue-major order: position k of queue q of role r is slot first[r * NQUEUES + q] + k.
- * An actor is one queue of one role: r * NQUEUES + q.  A meeting is a rendezvous of actors. */
+ * A slot is one instruction in queue-major order: position k of queue q of role r is slot first[r * NQUEUES +
+ * q] + k. An actor is one queue of one role: r * NQUEUES + q.  A meeting is a rendezvous of actors. */
 
 #include "compiler/simulate/simulate.h"
 

@@ -1,10 +1,11 @@
 /* Why the compute queue was idle: simulate.h states the rules; this file follows them in integers.
  *
- * Before instruction i the queue idles from `a` to `b` = i's start.  D is the wait of i that ended last (the first listed
- * of several); it ran during [D.start, b].  What of [a, b] lies in there is exposed communication.  The rest was spent
- * before D could start: D's binding predecessor (its partner's readiness, its queue, its waits) is followed back until a
- * role other than ours, or until nothing of ours ended later than `a`.  IMBALANCE is cut out of WAIT at the end.
- * A transfer placed on the compute queue itself counts as exposed, not as busy. */
+ * Before instruction i the queue idles from `a` to `b` = i's start.  D is the wait of i that ended last (the
+ * first listed of several); it ran during [D.start, b].  What of [a, b] lies in there is exposed
+ * communication.  The rest was spent before D could start: D's binding predecessor (its partner's readiness,
+ * its queue, its waits) is followed back until a role other than ours, or until nothing of ours ended later
+ * than `a`.  IMBALANCE is cut out of WAIT at the end. A transfer placed on the compute queue itself counts as
+ * exposed, not as busy. */
 
 #include "compiler/simulate/engine.h"
 
@@ -55,7 +56,8 @@ static struct place last_party(const struct sim_engine *e, struct place here)
     for (uint32_t k = 0; k < m->nparties; k++) {
         struct place p = {e->parties[m->first + k].actor, e->parties[m->first + k].slot};
         int64_t ready = engine_ready(e, p.actor, p.slot);
-        bool foreign = p.actor / NQUEUES != here.actor / NQUEUES && best.actor / NQUEUES == here.actor / NQUEUES;
+        bool foreign =
+            p.actor / NQUEUES != here.actor / NQUEUES && best.actor / NQUEUES == here.actor / NQUEUES;
         if (ready > best_ready || (ready == best_ready && foreign)) {
             best = p;
             best_ready = ready;
@@ -88,8 +90,8 @@ struct idle_run {
     const struct sim_engine *e;
     uint32_t role;
     struct sim_role *r;
-    int64_t work_ns;   /* in F, B, I, W */
-    uint32_t warm_end; /* slots before this are of the first F action or earlier */
+    int64_t work_ns;    /* in F, B, I, W */
+    uint32_t warm_end;  /* slots before this are of the first F action or earlier */
     uint32_t last_work; /* slot of the last instruction of an F, B, I or W; NONE */
 };
 
@@ -105,7 +107,8 @@ static void find_phases(struct idle_run *run)
         const struct insn *insn = &p->insns[e->slots[s].insn];
         if (!first && insn->action == 'F')
             first = insn;
-        if (first && insn->action == 'F' && insn->stage == first->stage && insn->microbatch == first->microbatch)
+        if (first && insn->action == 'F' && insn->stage == first->stage &&
+            insn->microbatch == first->microbatch)
             run->warm_end = s + 1;
         if (is_work(insn->action))
             run->last_work = s;

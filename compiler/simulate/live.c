@@ -1,30 +1,31 @@
 /* Live bytes over time.
  *
- * Uses are walked in program order.  A write that does not read, over bytes of a buffer that were written and then read,
- * starts a new life of that buffer (or ring slot); the life before ended with the use that ended last in time.  Changes
- * are attached to instructions (bytes gained at its start, lost at its end), and the queues, each ordered in time, are
- * merged; at one moment losses come before gains.  Linear in operands and instructions.
+ * Uses are walked in program order.  A write that does not read, over bytes of a buffer that were written and
+ * then read, starts a new life of that buffer (or ring slot); the life before ended with the use that ended
+ * last in time.  Changes are attached to instructions (bytes gained at its start, lost at its end), and the
+ * queues, each ordered in time, are merged; at one moment losses come before gains.  Linear in operands and
+ * instructions.
  *
- * Limit: column views of equal row stride are told apart by columns, other overlaps by their byte range.  This is a
- * picture for people; what is reserved is the arena's size, by exact live ranges (place/). */
+ * Limit: column views of equal row stride are told apart by columns, other overlaps by their byte range. This
+ * is a picture for people; what is reserved is the arena's size, by exact live ranges (place/). */
 
 #include "compiler/simulate/simulate.h"
 
 struct life {
-    uint64_t lo, hi;          /* bytes written, hull */
+    uint64_t lo, hi;                     /* bytes written, hull */
     uint32_t columns_lo, columns_hi, ld; /* of those writes, if all have one row stride (else ld = 0) */
-    uint32_t defined;         /* instruction; NONE = not live */
-    uint32_t last;            /* use that ends last */
+    uint32_t defined;                    /* instruction; NONE = not live */
+    uint32_t last;                       /* use that ends last */
     bool was_read;
 };
 
 struct live_run {
     const struct program *p;
     const struct sim_interval *times;
-    uint32_t *first_life;     /* by buffer */
+    uint32_t *first_life; /* by buffer */
     struct life *lives;
-    uint64_t *gained, *lost;  /* by instruction */
-    uint64_t *by_buffer;      /* or NULL: bytes live at `at_ns` */
+    uint64_t *gained, *lost; /* by instruction */
+    uint64_t *by_buffer;     /* or NULL: bytes live at `at_ns` */
     int64_t at_ns;
 };
 
@@ -35,11 +36,13 @@ static void end_life(struct live_run *run, const struct life *l, uint32_t buffer
     uint64_t bytes = run->p->buffers[buffer].stride;
     run->gained[l->defined] += bytes;
     run->lost[l->last] += bytes;
-    if (run->by_buffer && run->times[l->defined].start_ns <= run->at_ns && run->at_ns < run->times[l->last].end_ns)
+    if (run->by_buffer && run->times[l->defined].start_ns <= run->at_ns &&
+        run->at_ns < run->times[l->last].end_ns)
         run->by_buffer[buffer] += bytes;
 }
 
-static bool overwrites(const struct life *l, const struct operand *o, uint64_t lo, uint64_t hi, uint32_t column)
+static bool overwrites(const struct life *l, const struct operand *o, uint64_t lo, uint64_t hi,
+                       uint32_t column)
 {
     if (hi <= l->lo || lo >= l->hi)
         return false;
@@ -52,12 +55,14 @@ static void use_operand(struct live_run *run, uint32_t insn, const struct operan
     uint64_t slot = b->ring == NONE || b->stride == 0 ? 0 : o->offset / b->stride;
     struct life *l = &run->lives[run->first_life[o->buffer] + slot];
     uint32_t size = isa_dtype_bytes((enum dtype)o->dtype);
-    uint64_t lo = o->offset - slot * b->stride, hi = lo + ((uint64_t)(o->rows ? o->rows - 1 : 0) * o->ld + o->cols) * size;
+    uint64_t lo = o->offset - slot * b->stride,
+             hi = lo + ((uint64_t)(o->rows ? o->rows - 1 : 0) * o->ld + o->cols) * size;
     uint32_t column = o->ld ? (uint32_t)(lo / size % o->ld) : 0;
     bool renewed = writes && !reads && l->defined != NONE && l->was_read && overwrites(l, o, lo, hi, column);
     if (l->defined == NONE || renewed) {
         end_life(run, l, o->buffer);
-        *l = (struct life){.lo = lo, .hi = hi, .columns_lo = column, .columns_hi = column + o->cols, .ld = o->ld};
+        *l = (struct life){
+            .lo = lo, .hi = hi, .columns_lo = column, .columns_hi = column + o->cols, .ld = o->ld};
         l->defined = l->last = insn;
         l->was_read = reads && !writes;
         return;
@@ -98,8 +103,9 @@ static void use_insn(struct live_run *run, uint32_t i)
 
 struct merge {
     const struct sim_interval *times;
-    uint32_t *by_queue;                     /* instructions, queue by queue */
-    uint32_t start[NQUEUES], end[NQUEUES], stop[NQUEUES]; /* next to start, next to end, end of the queue's part */
+    uint32_t *by_queue; /* instructions, queue by queue */
+    uint32_t start[NQUEUES], end[NQUEUES],
+        stop[NQUEUES]; /* next to start, next to end, end of the queue's part */
 };
 
 static void merge_start(struct merge *m, const struct program *p, uint32_t *by_queue)
@@ -204,7 +210,8 @@ const struct live_point *simulate_memory(struct arena *a, const struct program *
     return points;
 }
 
-const uint64_t *simulate_memory_at(struct arena *a, const struct program *p, const struct sim_role *r, int64_t at_ns)
+const uint64_t *simulate_memory_at(struct arena *a, const struct program *p, const struct sim_role *r,
+                                   int64_t at_ns)
 {
     uint64_t *bytes = ARENA_ARRAY(a, uint64_t, (size_t)p->nbuffers + 1);
     struct arena_mark mark = arena_mark(a);

@@ -3,7 +3,8 @@
 #include "compiler/simulate/engine.h"
 
 /* Copies the run's intervals from queue order to program order, time 0 = t0. */
-static void report_role(struct arena *a, const struct sim_engine *e, uint32_t role, int64_t t0, struct sim_role *r)
+static void report_role(struct arena *a, const struct sim_engine *e, uint32_t role, int64_t t0,
+                        struct sim_role *r)
 {
     r->ninsns = e->programs[role]->ninsns;
     r->insns = ARENA_ARRAY(a, struct sim_interval, (size_t)r->ninsns + 1);
@@ -29,8 +30,8 @@ static void report_role(struct arena *a, const struct sim_engine *e, uint32_t ro
     arena_reset(a, mark);
 }
 
-struct timeline *simulate(struct arena *a, const struct cost *c, const struct program *const *programs, uint32_t nroles,
-                          const char **why)
+struct timeline *simulate(struct arena *a, const struct cost *c, const struct program *const *programs,
+                          uint32_t nroles, const char **why)
 {
     struct sim_engine e = {.programs = programs, .nroles = nroles};
     struct timeline *t = ARENA_NEW(a, struct timeline);

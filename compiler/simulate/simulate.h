@@ -1,11 +1,12 @@
 #ifndef LLMC_SIMULATE_H
 #define LLMC_SIMULATE_H
 
-/* Discrete-event run of the very instructions emitted, one rank per role: queues in order, waits, rendezvous between
- * roles (the k-th send of a channel meets the k-th receive; collectives over the pp axis or GROUP_TIE meet over their
- * roles); members of a group within a role are alike and meet at once.  A rendezvous starts when all parties are ready
- * and holds their queues for its duration.  Integer nanoseconds.  The step is run twice back to back (a rank's queues
- * drain between); what is reported is the second step, time 0 = the first rank begins it.  Linear in instructions. */
+/* Discrete-event run of the very instructions emitted, one rank per role: queues in order, waits, rendezvous
+ * between roles (the k-th send of a channel meets the k-th receive; collectives over the pp axis or GROUP_TIE
+ * meet over their roles); members of a group within a role are alike and meet at once.  A rendezvous starts
+ * when all parties are ready and holds their queues for its duration.  Integer nanoseconds.  The step is run
+ * twice back to back (a rank's queues drain between); what is reported is the second step, time 0 = the first
+ * rank begins it.  Linear in instructions. */
 
 #include "compiler/cost/cost.h"
 #include "compiler/schedule/schedule.h"
@@ -14,14 +15,13 @@ struct sim_interval {
     int64_t start_ns, end_ns; /* start = all parties ready */
 };
 
-/* Why a role's compute queue was idle.  An idle interval ends with the start of instruction i, whose last dependency D
- * ended then.  While D itself ran (all its parties ready) the interval is COMM: exposed communication.  The rest is
- *   WARMUP     before the end of the rank's first F action,
- *   COOLDOWN   after its last F, B, I or W instruction until the step's end,
- *   IMBALANCE  else, as far as the rank is faster than the slowest: in all at most the slowest rank's time in F, B, I
- *              and W instructions minus its own,
- *   WAIT       else: a dependency was not ready, mostly for a peer's compute; waited_ns says whose.
- * The causes add up to step_ns - busy_ns exactly. */
+/* Why a role's compute queue was idle.  An idle interval ends with the start of instruction i, whose last
+ * dependency D ended then.  While D itself ran (all its parties ready) the interval is COMM: exposed
+ * communication.  The rest is WARMUP     before the end of the rank's first F action, COOLDOWN   after its
+ * last F, B, I or W instruction until the step's end, IMBALANCE  else, as far as the rank is faster than the
+ * slowest: in all at most the slowest rank's time in F, B, I and W instructions minus its own, WAIT else: a
+ * dependency was not ready, mostly for a peer's compute; waited_ns says whose. The causes add up to step_ns -
+ * busy_ns exactly. */
 enum idle_cause { IDLE_WARMUP, IDLE_COOLDOWN, IDLE_COMM, IDLE_WAIT, IDLE_IMBALANCE, NIDLE };
 extern const char *const idle_names[NIDLE]; /* "warm-up", ... */
 struct sim_role {
@@ -29,9 +29,9 @@ struct sim_role {
     struct sim_interval *insns; /* by instruction of the role's program */
     int64_t begin_ns, end_ns;   /* of the role's step: queues drained before and after */
     int64_t busy_ns, idle_ns[NIDLE];
-    int64_t *waited_ns;         /* by role: WAIT and IMBALANCE; own entry: for its own communication queues */
-    int64_t first_ns, last_ns;     /* of its compute queue */
-    uint64_t peak_live_bytes;      /* of step buffers defined and still to be used, persistent ones included */
+    int64_t *waited_ns;        /* by role: WAIT and IMBALANCE; own entry: for its own communication queues */
+    int64_t first_ns, last_ns; /* of its compute queue */
+    uint64_t peak_live_bytes;  /* of step buffers defined and still to be used, persistent ones included */
     int64_t peak_ns;
 };
 struct timeline {
@@ -43,12 +43,12 @@ struct timeline {
 };
 
 /* programs: placed, ordered, with waits.  NULL and one sentence when the run gets stuck (a deadlock). */
-struct timeline *simulate(struct arena *a, const struct cost *c, const struct program *const *programs, uint32_t nroles,
-                          const char **why);
+struct timeline *simulate(struct arena *a, const struct cost *c, const struct program *const *programs,
+                          uint32_t nroles, const char **why);
 
-/* Live bytes over time of one role, from the intervals of its instructions: changes in order of time, the first at the
- * step's begin with the persistent buffers.  A buffer (a slot of a ring) is live from the start of the instruction that
- * defines it to the end of its last use before the next definition. */
+/* Live bytes over time of one role, from the intervals of its instructions: changes in order of time, the
+ * first at the step's begin with the persistent buffers.  A buffer (a slot of a ring) is live from the start
+ * of the instruction that defines it to the end of its last use before the next definition. */
 struct live_point {
     int64_t at_ns;
     uint64_t bytes; /* from then on */
@@ -56,12 +56,14 @@ struct live_point {
 const struct live_point *simulate_memory(struct arena *a, const struct program *p, const struct sim_role *r,
                                          uint32_t *npoints);
 /* live bytes of every step buffer at one moment, by buffer; persistent buffers: their size */
-const uint64_t *simulate_memory_at(struct arena *a, const struct program *p, const struct sim_role *r, int64_t at_ns);
+const uint64_t *simulate_memory_at(struct arena *a, const struct program *p, const struct sim_role *r,
+                                   int64_t at_ns);
 
-/* Run of actions alone, for the search: seconds of one microbatch's forward and backward by stage, and of one boundary
- * transfer by boundary (transfer_s[s]: between stages s and s + 1, both ways; nothing if both are on one rank).  I and W
- * take half of the backward each, O nothing.  Returns the makespan in seconds; the schedule must be runnable. */
-double simulate_actions(struct arena *a, const struct schedule *s, const double *forward_s, const double *backward_s,
-                        const double *transfer_s);
+/* Run of actions alone, for the search: seconds of one microbatch's forward and backward by stage, and of one
+ * boundary transfer by boundary (transfer_s[s]: between stages s and s + 1, both ways; nothing if both are on
+ * one rank).  I and W take half of the backward each, O nothing.  Returns the makespan in seconds; the
+ * schedule must be runnable. */
+double simulate_actions(struct arena *a, const struct schedule *s, const double *forward_s,
+                        const double *backward_s, const double *transfer_s);
 
 #endif

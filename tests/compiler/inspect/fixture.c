@@ -6,22 +6,23 @@
 
 #include <string.h>
 
-static const char model_text[] = "llmc 1\n"
-                                 "model tiny {\n"
-                                 "    vocab 256\n"
-                                 "    width 64\n"
-                                 "    norm rmsnorm\n"
-                                 "    embed tokens\n"
-                                 "    repeat 8 { layer { attn gqa(heads=4, kv=4, rope=10_000)\n ffn swiglu(128) } }\n"
-                                 "    head untied\n"
-                                 "}\n"
-                                 "train {\n"
-                                 "    sequence 64\n"
-                                 "    batch %u sequences\n"
-                                 "    precision fp32\n"
-                                 "    optimizer adamw(lr=1e-3)\n"
-                                 "}\n"
-                                 "plan { }\n";
+static const char model_text[] =
+    "llmc 1\n"
+    "model tiny {\n"
+    "    vocab 256\n"
+    "    width 64\n"
+    "    norm rmsnorm\n"
+    "    embed tokens\n"
+    "    repeat 8 { layer { attn gqa(heads=4, kv=4, rope=10_000)\n ffn swiglu(128) } }\n"
+    "    head untied\n"
+    "}\n"
+    "train {\n"
+    "    sequence 64\n"
+    "    batch %u sequences\n"
+    "    precision fp32\n"
+    "    optimizer adamw(lr=1e-3)\n"
+    "}\n"
+    "plan { }\n";
 
 static const char cluster_text[] =
     "<cluster version=\"1\" name=\"eight\">\n"
@@ -44,9 +45,21 @@ static struct source *source_of(struct arena *a, const char *name, char *text)
 static void decide(struct arena *a, struct plan *p, const struct fixture *f)
 {
     struct decision *d = &p->decision;
-    *d = (struct decision){.tp = f->tp, .cp = 1, .pp = f->pp, .vpp = 1, .dp = f->dp, .ep = 1, .etp = 1, .zero = f->zero,
-                           .shard = f->zero ? f->dp : 1, .microbatch = 1, .microbatches = f->microbatches, .sp = f->sp,
-                           .schedule = f->schedule, .context = CONTEXT_AUTO, .nstages = f->pp};
+    *d = (struct decision){.tp = f->tp,
+                           .cp = 1,
+                           .pp = f->pp,
+                           .vpp = 1,
+                           .dp = f->dp,
+                           .ep = 1,
+                           .etp = 1,
+                           .zero = f->zero,
+                           .shard = f->zero ? f->dp : 1,
+                           .microbatch = 1,
+                           .microbatches = f->microbatches,
+                           .sp = f->sp,
+                           .schedule = f->schedule,
+                           .context = CONTEXT_AUTO,
+                           .nstages = f->pp};
     const enum axis order[NAXES] = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP};
     memcpy(d->order, order, sizeof order);
     d->gpus_used = f->tp * f->pp * f->dp;
@@ -63,7 +76,8 @@ struct plan *fixture_plan(struct arena *a, const struct fixture *f)
 {
     struct diag *diag = diag_new(a);
     struct plan *p = ARENA_NEW(a, struct plan);
-    char *model = arena_printf(a, model_text, f->microbatches * f->dp), *cluster = arena_strdup(a, cluster_text);
+    char *model = arena_printf(a, model_text, f->microbatches * f->dp),
+         *cluster = arena_strdup(a, cluster_text);
     p->job = job_parse(a, diag, source_of(a, "tiny.llm", model), NULL, 0);
     p->topo = topo_parse(a, diag, source_of(a, "eight.xml", cluster), NULL);
     const char *why = "";

@@ -12,10 +12,16 @@
 
 typedef void view(const struct plan *p, FILE *out, const struct show_options *o);
 
-static const struct fixture unit_4 = {.tp = 1, .pp = 4, .dp = 1, .microbatches = 4, .schedule = SCHED_1F1B, .unit = true,
-                                      .f_ns = 1000, .b_ns = 2000};
-static const struct fixture mixed = {.tp = 2, .pp = 2, .dp = 2, .zero = 1, .sp = true, .microbatches = 4,
-                                     .schedule = SCHED_1F1B};
+static const struct fixture unit_4 = {.tp = 1,
+                                      .pp = 4,
+                                      .dp = 1,
+                                      .microbatches = 4,
+                                      .schedule = SCHED_1F1B,
+                                      .unit = true,
+                                      .f_ns = 1000,
+                                      .b_ns = 2000};
+static const struct fixture mixed = {
+    .tp = 2, .pp = 2, .dp = 2, .zero = 1, .sp = true, .microbatches = 4, .schedule = SCHED_1F1B};
 
 static char *draw(struct arena *a, view *v, const struct plan *p, const struct show_options *o)
 {
@@ -56,7 +62,8 @@ static void test_timeline(void)
         "    1  ..0-1-2-........0===3-1===..2===..3===....\n"
         "    2  ....0-1-....0===2-1===3-2===..3===........\n"
         "    3  ......0-0===1-1===2-2===3-3===............\n"
-        "       - forward   = backward   # optimizer   . idle   ~ exposed communication   number: microbatch\n"
+        "       - forward   = backward   # optimizer   . idle   ~ exposed communication   number: "
+        "microbatch\n"
         "\n"
         "rank      busy   bubble    warm-up   cool-down     wait   imbalance  exposed  waited for\n"
         "0       57.14%   42.86% =    0.00% +     0.00% + 42.86% +     0.00%    0.00%  rank 1 42.86%\n"
@@ -127,10 +134,12 @@ static void test_figures(void)
     const char *text = draw(a, show_timeline, p, &plain), *summary = draw(a, show_summary, p, &plain);
     const char *mean = strstr(text, "\nmean ");
     CU_ASSERT_PTR_NOT_NULL_FATAL(mean);
-    CU_ASSERT_PTR_NOT_NULL(strstr(mean, arena_printf(a, "%6.2f%% = ", 100 * number(predicted, "bubble_fraction"))));
-    CU_ASSERT_PTR_NOT_NULL(strstr(summary, arena_printf(a, "bubble %.2f %%, exposed communication %.2f %% of the step",
-                                                        100 * number(predicted, "bubble_fraction"),
-                                                        100 * number(predicted, "exposed_comm_fraction"))));
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(mean, arena_printf(a, "%6.2f%% = ", 100 * number(predicted, "bubble_fraction"))));
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(summary, arena_printf(a, "bubble %.2f %%, exposed communication %.2f %% of the step",
+                                     100 * number(predicted, "bubble_fraction"),
+                                     100 * number(predicted, "exposed_comm_fraction"))));
     /* busy and causes of each role add up to the step */
     const json_t *roles = json_object_get(timeline, "roles");
     for (size_t r = 0; r < json_array_size(roles); r++) {
@@ -194,7 +203,8 @@ static void test_traffic(void)
     CU_ASSERT_EQUAL(sent, received);
     json_decref(root);
     /* the two middle ranks are alike but for their peers */
-    CU_ASSERT_PTR_NOT_NULL(strstr(draw(a, show_traffic, p, &plain), "\n1-2      RECV            rank before"));
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(draw(a, show_traffic, p, &plain), "\n1-2      RECV            rank before"));
     plan_close(p);
     arena_free(a);
 }

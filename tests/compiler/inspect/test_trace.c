@@ -1,4 +1,5 @@
-/* Traces against the rules of Chrome's trace event format, as Perfetto's importer and chrome://tracing read it. */
+/* Traces against the rules of Chrome's trace event format, as Perfetto's importer and chrome://tracing read
+ * it. */
 
 #include "tests/compiler/inspect/fixture.h"
 
@@ -26,7 +27,8 @@ struct check {
 
 static struct track *track_of(struct check *c, const json_t *e)
 {
-    json_int_t pid = json_integer_value(json_object_get(e, "pid")), tid = json_integer_value(json_object_get(e, "tid"));
+    json_int_t pid = json_integer_value(json_object_get(e, "pid")),
+               tid = json_integer_value(json_object_get(e, "tid"));
     for (size_t i = 0; i < c->ntracks; i++) {
         if (c->tracks[i].pid == pid && c->tracks[i].tid == tid)
             return &c->tracks[i];
@@ -123,9 +125,10 @@ static struct check validate(const json_t *root)
     return c;
 }
 
-static const struct fixture mixed = {.tp = 2, .pp = 2, .dp = 2, .zero = 1, .sp = true, .microbatches = 4,
-                                     .schedule = SCHED_1F1B};
-static const struct fixture deep = {.tp = 1, .pp = 4, .dp = 2, .zero = 0, .microbatches = 5, .schedule = SCHED_GPIPE};
+static const struct fixture mixed = {
+    .tp = 2, .pp = 2, .dp = 2, .zero = 1, .sp = true, .microbatches = 4, .schedule = SCHED_1F1B};
+static const struct fixture deep = {
+    .tp = 1, .pp = 4, .dp = 2, .zero = 0, .microbatches = 5, .schedule = SCHED_GPIPE};
 
 static void test_rules(void)
 {
@@ -162,7 +165,8 @@ static void test_one_rank(void)
     struct check c = validate(root);
     uint32_t role = p->ranks->ranks[rank].role, nblocks = 0;
     CU_ASSERT_EQUAL(c.nflows, 0);
-    const json_t *info = json_object_get(root, "distributedInfo"), *events = json_object_get(root, "traceEvents");
+    const json_t *info = json_object_get(root, "distributedInfo"),
+                 *events = json_object_get(root, "traceEvents");
     CU_ASSERT_EQUAL(json_integer_value(json_object_get(info, "rank")), 3);
     CU_ASSERT_EQUAL(json_integer_value(json_object_get(info, "world_size")), 8);
     for (size_t i = 0; i < json_array_size(events); i++) {
@@ -185,14 +189,17 @@ static void test_figures(void)
     struct predicted f = plan_predicted(p);
     CU_ASSERT_EQUAL(json_number_value(json_object_get(data, "step_time_s")), f.step_time_s);
     CU_ASSERT_EQUAL(json_number_value(json_object_get(data, "bubble_fraction")), f.bubble_fraction);
-    CU_ASSERT_EQUAL(json_number_value(json_object_get(data, "exposed_comm_fraction")), f.exposed_comm_fraction);
-    CU_ASSERT_EQUAL(json_integer_value(json_object_get(data, "peak_memory_bytes")), (json_int_t)f.peak_memory_bytes);
+    CU_ASSERT_EQUAL(json_number_value(json_object_get(data, "exposed_comm_fraction")),
+                    f.exposed_comm_fraction);
+    CU_ASSERT_EQUAL(json_integer_value(json_object_get(data, "peak_memory_bytes")),
+                    (json_int_t)f.peak_memory_bytes);
     /* the last slice ends with the last instruction */
     const json_t *events = json_object_get(root, "traceEvents");
     double last_us = 0;
     for (size_t i = 0; i < json_array_size(events); i++) {
         const json_t *e = json_array_get(events, i);
-        double end = json_number_value(json_object_get(e, "ts")) + json_number_value(json_object_get(e, "dur"));
+        double end =
+            json_number_value(json_object_get(e, "ts")) + json_number_value(json_object_get(e, "dur"));
         last_us = end > last_us ? end : last_us;
     }
     int64_t end_ns = 0;
@@ -207,8 +214,9 @@ static void test_figures(void)
 static const struct {
     const char *text, *ranks; /* NULL: refused */
 } lists[] = {
-    {"0", "0"},     {"7,0-2", "0 1 2 7"}, {"3,3,2-3", "2 3"}, {"all", "0 1 2 3 4 5 6 7"}, {"", NULL},   {"8", NULL},
-    {"0,", NULL},   {"3-1", NULL},        {"-1", NULL},       {"1-", NULL},               {"1x", NULL}, {"99999999999999", NULL},
+    {"0", "0"},      {"7,0-2", "0 1 2 7"}, {"3,3,2-3", "2 3"}, {"all", "0 1 2 3 4 5 6 7"},
+    {"", NULL},      {"8", NULL},          {"0,", NULL},       {"3-1", NULL},
+    {"-1", NULL},    {"1-", NULL},         {"1x", NULL},       {"99999999999999", NULL},
     {"alles", NULL}, {"0-8", NULL},
 };
 
@@ -226,8 +234,11 @@ static void test_lists(void)
         if (lists[i].ranks)
             CU_ASSERT_STRING_EQUAL(got, lists[i].ranks);
         if (!ok)
-            CU_ASSERT_STRING_EQUAL(why, arena_printf(a, "'%s' is not a list of ranks such as 0,8-15 or all, with ranks from "
-                                                        "0 to 7", lists[i].text));
+            CU_ASSERT_STRING_EQUAL(
+                why, arena_printf(a,
+                                  "'%s' is not a list of ranks such as 0,8-15 or all, with ranks from "
+                                  "0 to 7",
+                                  lists[i].text));
         arena_free(a);
     }
 }

@@ -1,4 +1,5 @@
-/* Schedules: golden listings (p = 4, m = 8), refusals with their exact sentences, torch's CSV there and back. */
+/* Schedules: golden listings (p = 4, m = 8), refusals with their exact sentences, torch's CSV there and back.
+ */
 
 #include "compiler/schedule/schedule.h"
 
@@ -104,8 +105,9 @@ static void test_unsupported(void)
                                                        "eager_1f1b can");
     struct decision chunks = *decide(a, SCHED_1F1B, 4, 8);
     chunks.nstages = 8;
-    CU_ASSERT_STRING_EQUAL(schedule_unsupported(a, &chunks),
-                           "schedule '1f1b' runs one stage per pipeline rank, but 8 stages on 4 ranks are asked for");
+    CU_ASSERT_STRING_EQUAL(
+        schedule_unsupported(a, &chunks),
+        "schedule '1f1b' runs one stage per pipeline rank, but 8 stages on 4 ranks are asked for");
     arena_free(a);
 }
 
@@ -116,7 +118,8 @@ static const struct {
     {"\n,,\n", "the schedule has no actions"},
     {"0F0,0X0\n", "row 1, cell 2: '0X0' is not <stage><F, B, I or W><microbatch>"},
     {"0F0\n1SEND_F0\n", "row 2, cell 1: '1SEND_F0' is not <stage><F, B, I or W><microbatch>"},
-    {"(0F0;1B1)OVERLAP_F_B\n", "row 1, cell 1: '(0F0;1B1)OVERLAP_F_B' is not <stage><F, B, I or W><microbatch>"},
+    {"(0F0;1B1)OVERLAP_F_B\n",
+     "row 1, cell 1: '(0F0;1B1)OVERLAP_F_B' is not <stage><F, B, I or W><microbatch>"},
     {"0F9999999999\n", "row 1, cell 1: '0F9999999999' is not <stage><F, B, I or W><microbatch>"},
     {"0F0,1000000F1000000\n", "2 actions are too few for 1000001 stages and 1000001 microbatches"},
     {"0F0,0B0,0B0\n", "rank 0: 0B0 repeats work already done"},

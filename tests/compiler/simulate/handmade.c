@@ -1,5 +1,6 @@
-/* See handmade.h.  Order of a role: per action its RECV, its FILL (COPY if it received), its SEND; a RECV waits for the last
- * user of its ring slot, a FILL for its RECV and for the SEND that last read its output slot, a SEND for its FILL. */
+/* See handmade.h.  Order of a role: per action its RECV, its FILL (COPY if it received), its SEND; a RECV
+ * waits for the last user of its ring slot, a FILL for its RECV and for the SEND that last read its output
+ * slot, a SEND for its FILL. */
 
 #include "tests/compiler/simulate/handmade.h"
 
@@ -13,10 +14,11 @@ struct maker {
     uint32_t role, depth;
     uint32_t buffer[NVALUES], peer[2]; /* peer: slot of the rank before, behind */
     uint32_t length[NQUEUES];          /* of the queues so far */
-    uint32_t *user[NVALUES];           /* position of the last user of each ring slot, on the compute or send queue */
+    uint32_t *user[NVALUES]; /* position of the last user of each ring slot, on the compute or send queue */
 };
 
-static uint32_t emit(struct maker *m, enum op op, const struct action *t, uint32_t value, uint8_t mark, uint32_t peer)
+static uint32_t emit(struct maker *m, enum op op, const struct action *t, uint32_t value, uint8_t mark,
+                     uint32_t peer)
 {
     uint32_t i = program_insn(m->p, op);
     struct insn *insn = &m->p->insns[i];
@@ -25,8 +27,14 @@ static uint32_t emit(struct maker *m, enum op op, const struct action *t, uint32
     insn->microbatch = t->microbatch;
     insn->seq = i;
     const struct buffer *b = &m->p->buffers[m->buffer[value]];
-    m->p->operands[insn->operand] = (struct operand){.buffer = m->buffer[value], .dtype = DTYPE_F32, .mark = mark,
-        .slot = UINT16_MAX, .offset = t->microbatch % m->depth * b->stride, .rows = 1, .cols = 64, .ld = 64};
+    m->p->operands[insn->operand] = (struct operand){.buffer = m->buffer[value],
+                                                     .dtype = DTYPE_F32,
+                                                     .mark = mark,
+                                                     .slot = UINT16_MAX,
+                                                     .offset = t->microbatch % m->depth * b->stride,
+                                                     .rows = 1,
+                                                     .cols = 64,
+                                                     .ld = 64};
     if (peer != NONE)
         m->p->attrs[insn->attr].slot = peer;
     m->length[insn->queue]++;
@@ -42,7 +50,8 @@ static void wait_for(struct maker *m, uint32_t insn, enum queue q, uint32_t posi
 static void make_action(struct maker *m, const struct action *t)
 {
     bool forward = t->kind == 'F';
-    uint32_t in = forward ? VALUE_IN : GRAD_IN, out = forward ? VALUE_OUT : GRAD_OUT, slot = t->microbatch % m->depth;
+    uint32_t in = forward ? VALUE_IN : GRAD_IN, out = forward ? VALUE_OUT : GRAD_OUT,
+             slot = t->microbatch % m->depth;
     bool receives = forward ? t->stage > 0 : t->stage + 1 < m->s->nstages;
     bool sends = forward ? t->stage + 1 < m->s->nstages : t->stage > 0;
     if (receives) {
@@ -77,7 +86,8 @@ static struct program *make_role(struct arena *a, const struct schedule *s, uint
     m.peer[1] = role + 1 < s->nranks ? program_slot(m.p, "behind", SLOT_PEER, role + 1, s->nranks - 1) : NONE;
     uint32_t ring = program_ring(m.p, "boundary", depth);
     for (uint32_t v = 0; v < NVALUES; v++) {
-        struct buffer b = {.kind = BUFFER_STEP, .dtype = DTYPE_F32, .ring = ring, .stride = 256, .bytes = 256ull * depth};
+        struct buffer b = {
+            .kind = BUFFER_STEP, .dtype = DTYPE_F32, .ring = ring, .stride = 256, .bytes = 256ull * depth};
         b.offset = v * b.bytes;
         b.bucket = b.shard_slot = NONE;
         strcpy(b.name, names[v]);

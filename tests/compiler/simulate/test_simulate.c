@@ -1,5 +1,5 @@
-/* The simulator of instructions under unit costs against closed forms, exactly, in integers; deadlocks with their
- * sentences; live bytes. */
+/* The simulator of instructions under unit costs against closed forms, exactly, in integers; deadlocks with
+ * their sentences; live bytes. */
 
 #include "tests/compiler/simulate/handmade.h"
 
@@ -139,14 +139,14 @@ static void test_by_hand(void)
     finish(&b);
 }
 
-/* Live bytes of role 0 above, 256 bytes a slot: y0 0-13, y1 10-23, dy0 43-66, dy1 73-96; dx is never sent, so it dies
- * with its definition: 46-66, 76-96. */
+/* Live bytes of role 0 above, 256 bytes a slot: y0 0-13, y1 10-23, dy0 43-66, dy1 73-96; dx is never sent, so
+ * it dies with its definition: 46-66, 76-96. */
 static void test_memory(void)
 {
     struct bench b = start(SCHED_1F1B, 2, 2, 10, 20, 3);
     run(&b);
-    static const struct live_point want[] = {{0, 256}, {10, 512}, {13, 256}, {23, 0}, {43, 256}, {46, 512}, {66, 0},
-                                             {73, 256}, {76, 512}, {96, 0}};
+    static const struct live_point want[] = {{0, 256},  {10, 512}, {13, 256}, {23, 0},   {43, 256},
+                                             {46, 512}, {66, 0},   {73, 256}, {76, 512}, {96, 0}};
     uint32_t n;
     const struct live_point *p = simulate_memory(b.a, b.programs[0], &b.t->roles[0], &n);
     CU_ASSERT_EQUAL_FATAL(n, sizeof want / sizeof *want);
@@ -175,8 +175,9 @@ static void test_deadlock(void)
     }
     run(&b);
     CU_ASSERT_PTR_NULL(b.t);
-    CU_ASSERT_STRING_EQUAL(b.why, "deadlock: role 0 B1 RECV (instruction 6) waits for role 1 B1 SEND (instruction 7); "
-                                  "role 1 F1 RECV (instruction 4) waits for a partner that has no such instruction");
+    CU_ASSERT_STRING_EQUAL(
+        b.why, "deadlock: role 0 B1 RECV (instruction 6) waits for role 1 B1 SEND (instruction 7); "
+               "role 1 F1 RECV (instruction 4) waits for a partner that has no such instruction");
     finish(&b);
 }
 
