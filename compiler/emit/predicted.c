@@ -25,7 +25,7 @@ static double peak_flop_s(const struct plan *p)
 
 struct predicted plan_predicted(const struct plan *p)
 {
-    struct predicted f = {.step_time_s = (double)p->timeline->step_ns * 1e-9,
+    struct predicted f = {.step_time_s = (double)p->timeline->step_ns / 1e9,
                           .bubble_fraction = p->timeline->bubble_fraction,
                           .exposed_comm_fraction = p->timeline->exposed_comm_fraction};
     const struct train *t = &p->job->train;

@@ -111,7 +111,7 @@ static void print_bill(const struct plan *p, FILE *out, struct arena *a, uint32_
     struct bill b = make_bill(a, p->train[role], r, classes);
     double whole = (double)b.arena_bytes / 100;
     fprintf(out, "memory of pipeline rank %u (rank %u), at the step's peak %s after its begin\n", role,
-            show_first_rank(p, role), units_show_seconds((double)(r->peak_ns - r->begin_ns) * 1e-9).s);
+            show_first_rank(p, role), units_show_seconds((double)(r->peak_ns - r->begin_ns) / 1e9).s);
     for (size_t i = 0; i < b.lines.n; i++) {
         const struct line *l = &b.lines.at[i];
         fprintf(out, "  %-32s %12s %5.1f%%", l->name, units_show_bytes(l->bytes).s, (double)l->bytes / whole);
@@ -183,7 +183,7 @@ static void print_plot(const struct plan *p, FILE *out, struct arena *a, uint32_
     fprintf(out, "%12s %s", "0", o->unicode ? "└" : "+");
     for (uint32_t c = 0; c < n; c++)
         fputs(o->unicode ? "─" : "-", out);
-    fprintf(out, "\n%13s 0%*s\n", "", (int)n - 1, units_show_seconds((double)p->timeline->step_ns * 1e-9).s);
+    fprintf(out, "\n%13s 0%*s\n", "", (int)n - 1, units_show_seconds((double)p->timeline->step_ns / 1e9).s);
 }
 
 /* --- JSON --- */
@@ -203,7 +203,7 @@ static void print_json(const struct plan *p, FILE *out, struct arena *a, uint32_
             comma, r, show_first_rank(p, r), (unsigned long long)bill.arena_bytes,
             (unsigned long long)role->peak_live_bytes);
         strbuf_text(&b, "\"live_peak_s\": ");
-        strbuf_json_number(&b, (double)(role->peak_ns - role->begin_ns) * 1e-9);
+        strbuf_json_number(&b, (double)(role->peak_ns - role->begin_ns) / 1e9);
         strbuf_text(&b, ", \"items\": [");
         for (size_t i = 0; i < bill.lines.n; i++) {
             strbuf_text(&b, i ? ", {\"name\": " : "{\"name\": ");
@@ -217,7 +217,7 @@ static void print_json(const struct plan *p, FILE *out, struct arena *a, uint32_
         const struct live_point *points = simulate_memory(a, p->train[r], role, &n);
         for (uint32_t i = 0; i < n; i++) {
             strbuf_text(&b, i ? ", [" : "[");
-            strbuf_json_number(&b, (double)(points[i].at_ns - role->begin_ns) * 1e-9);
+            strbuf_json_number(&b, (double)(points[i].at_ns - role->begin_ns) / 1e9);
             strbuf_printf(&b, ", %llu]", (unsigned long long)points[i].bytes);
         }
         strbuf_text(&b, "]}");

@@ -193,8 +193,8 @@ static void print_stages(const struct plan *p, FILE *out, struct arena *a, uint3
         double forward = (double)action_ns(p->train[r], role, "F") / plan_microbatches;
         double backward = (double)action_ns(p->train[r], role, "BIW") / plan_microbatches;
         fprintf(out, "%-5u  %-*s  %9s  %9s  %5.1f%%  %5.1f%%  %6.1f%%  %10s  %6u\n", r, layers,
-                show_layers(a, p, r), units_show_seconds(forward * 1e-9).s,
-                units_show_seconds(backward * 1e-9).s, percent(role->busy_ns, step),
+                show_layers(a, p, r), units_show_seconds(forward / 1e9).s,
+                units_show_seconds(backward / 1e9).s, percent(role->busy_ns, step),
                 percent(step - role->busy_ns - comm, step), percent(comm, step),
                 units_show_bytes(p->train[r]->arena_bytes).s, p->train[r]->ninsns);
     }

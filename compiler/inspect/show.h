@@ -10,7 +10,7 @@
 
 struct show_options {
     bool json;
-    bool comm; /* timeline: a lane per communication queue */
+    bool comm; /* timeline: a lane per communication queue; a chosen role always has them */
     bool colour, unicode;
     uint32_t width;      /* columns */
     int64_t rank, stage; /* -1 = not chosen */

@@ -222,7 +222,7 @@ static void draw_axis(FILE *out, const struct lane *l, int label)
     fprintf(out, "%*s", label, "");
     uint32_t at = 0;
     for (uint32_t c = 0; c < l->ncolumns; c += every) {
-        struct units_text t = units_show_seconds((double)column_start(l, c) * 1e-9);
+        struct units_text t = units_show_seconds((double)column_start(l, c) / 1e9);
         if (c + strlen(t.s) + 1 > l->ncolumns)
             break;
         fprintf(out, "%*s|%s", (int)(c - at), "", t.s);
@@ -306,7 +306,7 @@ static void print_table(FILE *out, const struct plan *p, uint32_t only)
 static void json_seconds(struct strbuf *b, const char *key, int64_t ns)
 {
     strbuf_printf(b, "\"%s\": ", key);
-    strbuf_json_number(b, (double)ns * 1e-9);
+    strbuf_json_number(b, (double)ns / 1e9);
 }
 
 static void json_causes(struct strbuf *b, const int64_t *idle)
@@ -335,7 +335,7 @@ static void json_role(struct strbuf *b, struct arena *a, const struct plan *p, u
     strbuf_text(b, ", \"waited_s\": [");
     for (uint32_t q = 0; q < p->nroles; q++) {
         strbuf_text(b, q ? ", " : "");
-        strbuf_json_number(b, (double)role->waited_ns[q] * 1e-9);
+        strbuf_json_number(b, (double)role->waited_ns[q] / 1e9);
     }
     strbuf_text(b, "],\n   \"blocks\": [");
     uint32_t n;
@@ -393,12 +393,13 @@ void show_timeline(const struct plan *p, FILE *out, const struct show_options *o
         return;
     }
     const int label = 7;
+    bool lanes = o->comm || only != NONE;
     struct lane window = {.p = p, .ncolumns = o->width > 24 ? o->width - (uint32_t)label : 16};
     for (uint32_t r = 0; r < t->nroles; r++)
         window.end_ns = t->roles[r].end_ns > window.end_ns ? t->roles[r].end_ns : window.end_ns;
     fprintf(out, "one step, %s; a column is %s; one line per pipeline rank\n\n",
-            units_show_seconds((double)t->step_ns * 1e-9).s,
-            units_show_seconds((double)window.end_ns * 1e-9 / window.ncolumns).s);
+            units_show_seconds((double)t->step_ns / 1e9).s,
+            units_show_seconds((double)window.end_ns / 1e9 / window.ncolumns).s);
     draw_axis(out, &window, label);
     for (uint32_t r = 0; r < t->nroles; r++) {
         if (only != NONE && only != r)
@@ -410,7 +411,7 @@ void show_timeline(const struct plan *p, FILE *out, const struct show_options *o
         fprintf(out, "%5u  ", r);
         draw_lane(out, o, &l);
         fputc('\n', out);
-        for (int q = QUEUE_TP; o->comm && q < NQUEUES; q++) {
+        for (int q = QUEUE_TP; lanes && q < NQUEUES; q++) {
             if (!uses_queue(p->train[r], (enum queue)q))
                 continue;
             fprintf(out, "%5s  ", isa_queue_name((enum queue)q));

@@ -130,7 +130,7 @@ static void print_flows(const struct plan *p, FILE *out, struct arena *a, const 
         fprintf(out, "%-7s  %-14s  %-14s  %7u  %-10s  %6u  %10s  %10s  %9s", k ? "" : ranks,
                 isa_info((enum op)flow->op)->name, group_text(a, p, flow, first), members(p, flow),
                 tier_name(p, flow), flow->count, units_show_bytes(flow->bytes / flow->count).s,
-                units_show_bytes(flow->bytes).s, units_show_seconds((double)flow->ns * 1e-9).s);
+                units_show_bytes(flow->bytes).s, units_show_seconds((double)flow->ns / 1e9).s);
         fprintf(out, flow->ns > 0 ? "  %9s\n" : "\n",
                 units_show_bytes_s((double)flow->bytes * 1e9 / (double)flow->ns).s);
     }
@@ -154,7 +154,7 @@ static void print_json(const struct plan *p, FILE *out, struct arena *a, uint32_
             strbuf_json_string(&b, tier_name(p, flow));
             strbuf_printf(&b, ", \"count\": %u, \"bytes\": %llu, \"time_s\": ", flow->count,
                           (unsigned long long)flow->bytes);
-            strbuf_json_number(&b, (double)flow->ns * 1e-9);
+            strbuf_json_number(&b, (double)flow->ns / 1e9);
             strbuf_text(&b, "}");
             comma = ",";
         }

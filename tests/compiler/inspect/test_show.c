@@ -130,7 +130,7 @@ static void test_figures(void)
     static const char *const keys[] = {"step_time_s", "bubble_fraction", "exposed_comm_fraction"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         CU_ASSERT_EQUAL(number(predicted, keys[i]), number(timeline, keys[i]));
-    CU_ASSERT_EQUAL(number(predicted, "step_time_s"), (double)p->timeline->step_ns * 1e-9);
+    CU_ASSERT_EQUAL(number(predicted, "step_time_s"), (double)p->timeline->step_ns / 1e9);
     const char *text = draw(a, show_timeline, p, &plain), *summary = draw(a, show_summary, p, &plain);
     const char *mean = strstr(text, "\nmean ");
     CU_ASSERT_PTR_NOT_NULL_FATAL(mean);
