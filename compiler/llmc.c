@@ -4,6 +4,7 @@
 #include "compiler/inspect/estimate.h"
 #include "compiler/inspect/manual.h"
 #include "compiler/inspect/show.h"
+#include "compiler/inspect/tokens.h"
 #include "compiler/inspect/trace.h"
 #include "compiler/model/fmt.h"
 #include "compiler/model/sema.h"
@@ -201,6 +202,19 @@ static enum status command_topo(struct context *c)
     return report(c, t ? STATUS_OK : STATUS_INPUT);
 }
 
+static enum status command_tokens(struct context *c)
+{
+    char error[1024];
+    if (!c->options->output)
+        return fail(STATUS_USAGE, "tokens wants -o OUT");
+    uint64_t n = 0;
+    enum status s = tokens_write(c->options->args[0], c->options->output, true, &n, error, sizeof error);
+    if (s != STATUS_OK)
+        return fail(s, error);
+    fprintf(stderr, "%s: %llu tokens\n", c->options->output, (unsigned long long)n);
+    return STATUS_OK;
+}
+
 static enum status command_fmt(struct context *c)
 {
     struct source *s = source_read(c->arena, c->diag, c->options->args[0], (size_t)1 << 20);
@@ -271,7 +285,7 @@ static const struct {
     enum status (*run)(struct context *c);
 } commands[] = {
     {"plan", command_plan},   {"estimate", command_estimate}, {"show", command_show},
-    {"trace", command_trace}, {"topo show", command_topo},    {"fmt", command_fmt},
+    {"trace", command_trace}, {"topo show", command_topo},    {"tokens", command_tokens}, {"fmt", command_fmt},
     {"isa", command_isa}, {"dump", command_dump},         {"version", command_version}, {"help", command_help},
 };
 
