@@ -88,6 +88,14 @@ static double weights_cols(const struct block *b, const struct opr *o, double *i
     return rows;
 }
 
+/* the word of selective recomputation that covers a product */
+static uint32_t linear_part(const struct opr *o)
+{
+    if (o->ffn)
+        return PART_FFN;
+    return o->attn && o->attn->kind == ATTN_MLA ? PART_MLA_UP : 0;
+}
+
 static void linear(struct block *b, const struct opr *o)
 {
     const struct cost *c = b->c;
@@ -108,7 +116,7 @@ static void linear(struct block *b, const struct opr *o)
     double input = cost_matmul_s(c, um, uk, un, b->dtype);
     /* the weight gradient accumulates in fp32 */
     double weight = cost_matmul_s(c, uk, un, um, b->dtype) + 8 * n * k / c->device.bytes_s;
-    add_time(b, forward, input + weight, recomputes(b, o, o->ffn ? PART_FFN : o->attn ? PART_MLA_UP : 0));
+    add_time(b, forward, input + weight, recomputes(b, o, linear_part(o)));
     /* the gradient of the logits overwrites them */
     b->gradients = fmax(b->gradients, value_bytes(b, o->in[0]) + (head ? 0 : value_bytes(b, o->out)));
     if (first->split == SPLIT_NONE || tp < 2)
@@ -177,6 +185,23 @@ static void attention(struct block *b, const struct opr *o)
         context_parallel(b, t, forward, backward);
 }
 
+static bool keeps_fp8(const struct block *b)
+{
+    return b->c->job->train.precision == DT_FP8;
+}
+
+/* bytes of a value from forward to backward: fp8 training keeps what only products read as they read it */
+static double kept_bytes(const struct block *b, uint32_t v)
+{
+    bool products = keeps_fp8(b);
+    for (uint32_t i = 0; i < b->e->noprs && products; i++) {
+        const struct opr *o = &b->e->oprs[i];
+        bool reads = o->in[0] == v || o->in[1] == v || (o->kind == OPR_ATTENTION && o->out == v);
+        products = !reads || o->kind == OPR_LINEAR || o->kind == OPR_EXPERTS || o->kind == OPR_ROUTER;
+    }
+    return b->kept[v] ? value_bytes(b, v) * (products ? 0.5 : 1) : 0;
+}
+
 static void experts(struct block *b, const struct opr *o)
 {
     const struct cost *c = b->c;
@@ -198,9 +223,9 @@ static void experts(struct block *b, const struct opr *o)
                     cost_collective_s(c, OP_REDUCE_SCATTER, routed * h * b->element, AXIS_BIT(AXIS_TP));
     b->out.forward_comm_s += shown * dispatch;
     b->out.backward_comm_s += shown * dispatch * (recomputes(b, o, PART_MOE) ? 2 : 1);
-    double in = b->element * routed * h, hidden = b->element * routed * w;
+    double in = b->element * routed * h, hidden = b->element * routed * w, fp8 = keeps_fp8(b) ? 0.5 : 1;
     if (!recomputes(b, o, PART_MOE))
-        b->out.keep_bytes += in + hidden * parts + (recomputes(b, o, PART_MOE_ACT) ? 0 : hidden);
+        b->out.keep_bytes += fp8 * in + hidden * parts + (recomputes(b, o, PART_MOE_ACT) ? 0 : fp8 * hidden);
     b->gradients = fmax(b->gradients, 2 * in + hidden * (parts + 1));
 }
 
@@ -261,9 +286,8 @@ static void forget(struct block *b)
         uint32_t part = o->kind == OPR_NORM        ? PART_NORM
                         : o->kind == OPR_ATTENTION ? PART_CORE_ATTN
                         : o->kind == OPR_ACT       ? PART_FFN_ACT | PART_FFN
-                        : o->kind == OPR_LINEAR && o->ffn ? PART_FFN
-                        : o->kind == OPR_LINEAR && o->attn && o->attn->kind == ATTN_MLA ? PART_MLA_UP
-                                                                                       : 0;
+                        : o->kind == OPR_LINEAR    ? linear_part(o)
+                                                   : 0;
         if (o->out != NONE && (b->d->parts & part))
             b->kept[o->out] = 0;
     }
@@ -324,12 +348,12 @@ static struct cost_block block_make(struct arena *a, const struct cost *c, const
     count_weights(&b, !layer);
     double all = b.out.keep_bytes, kept;
     for (uint32_t v = 0; v < e->nvalues; v++)
-        all += b.kept[v] ? value_bytes(&b, v) : 0;
+        all += kept_bytes(&b, v);
     if (b.d->recompute == RECOMPUTE_SELECTIVE)
         forget(&b);
     kept = b.out.keep_bytes;
     for (uint32_t v = 0; v < e->nvalues; v++)
-        kept += b.kept[v] ? value_bytes(&b, v) : 0;
+        kept += kept_bytes(&b, v);
     if (b.d->recompute == RECOMPUTE_FULL)
         kept = value_bytes(&b, 0);
     double stream_bytes = b.rows * b.element * (double)c->job->model.width;

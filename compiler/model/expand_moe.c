@@ -11,9 +11,7 @@ static uint32_t expand_down(struct expand_builder *b, const struct attn *t, uint
                             uint64_t normed, const char *weight, const char *norm)
 {
     uint32_t low = expand_value(b, name, CLASS_TOKENS, rows);
-    struct opr *o = expand_opr(b, OPR_LINEAR, name, in, low);
-    o->attn = t;
-    o->span = t->span;
+    expand_opr(b, OPR_LINEAR, name, in, low)->span = t->span;
     expand_matrix(b, weight, weight, rows, b->model->width, SPLIT_NONE);
     uint32_t out = expand_value(b, arena_printf(b->arena, "%s.n", name), CLASS_TOKENS, normed);
     expand_opr(b, OPR_NORM, arena_printf(b->arena, "%s.norm", name), low, out)->span = t->span;
@@ -32,13 +30,17 @@ uint32_t expand_mla(struct expand_builder *b, const struct attn *t, uint32_t in)
     uint32_t kv_in = expand_down(b, t, in, "mla.kv_down", (uint64_t)t->kv_rank + t->rope_dims, t->kv_rank,
                                  "self_attn.kv_a_proj_with_mqa.weight", "self_attn.kv_a_layernorm.weight");
     uint32_t q = expand_value(b, "q", CLASS_COLS, qk);
-    expand_opr(b, OPR_LINEAR, "mla.q_up", q_in, q)->span = t->span;
+    struct opr *o = expand_opr(b, OPR_LINEAR, "mla.q_up", q_in, q);
+    o->attn = t;
+    o->span = t->span;
     const char *name = t->q_rank ? "self_attn.q_b_proj.weight" : "self_attn.q_proj.weight";
     expand_matrix(b, name, name, qk, t->q_rank ? t->q_rank : width, SPLIT_ROWS);
     uint32_t kv = expand_value(b, "kv", CLASS_COLS, nope + v);
-    expand_opr(b, OPR_LINEAR, "mla.kv_up", kv_in, kv)->span = t->span;
+    o = expand_opr(b, OPR_LINEAR, "mla.kv_up", kv_in, kv);
+    o->attn = t;
+    o->span = t->span;
     expand_matrix(b, "self_attn.kv_b_proj.weight", "self_attn.kv_b_proj.weight", nope + v, t->kv_rank, SPLIT_ROWS);
-    struct opr *o = expand_opr(b, OPR_ROPE, "attn.rope", q, q);
+    o = expand_opr(b, OPR_ROPE, "attn.rope", q, q);
     o->attn = t;
     o->span = t->span;
     uint32_t out = expand_value(b, "o", CLASS_COLS, v);

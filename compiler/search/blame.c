@@ -183,6 +183,7 @@ struct suspect {
     int which;
     struct span span;
     uint64_t value; /* of a degree, in the plan that appears without the wish */
+    struct space_list values; /* all that it could be without the wish, for tp */
 };
 
 /* wishes whose absence lets plans appear */
@@ -204,7 +205,7 @@ static uint32_t find_suspects(struct searching *s, struct suspect *out, uint32_t
                          : r->ncandidates   ? degree_value(&r->candidates[0].decision, which)
                          : r->has_closest   ? degree_value(&r->closest.decision, which)
                                             : 0;
-        out[n++] = (struct suspect){which, at, value};
+        out[n++] = (struct suspect){which, at, value, trial->space.tp};
     }
     return n;
 }
@@ -237,9 +238,18 @@ static void blame_wishes(struct searching *s, struct diag *d)
     else
         diag_error(d, x->span, "no-plan", "no plan: with this '%s' nothing satisfies the rest of the plan block",
                    drop_name(x->which));
-    if (n > 1)
+    if (n > 1 && !keep)
         diag_note(d, found[1].span, "'%s' excludes it", drop_name(found[1].which));
-    if (wish && x->value)
+    else if (keep && w->keeps[0].within)
+        diag_note(d, found[1].span, "'keep %s within %s'", w->keeps[0].axis, w->keeps[0].within);
+    else if (keep)
+        diag_note(d, found[1].span, "'keep %s within %llu nodes'", w->keeps[0].axis, (unsigned long long)w->keeps[0].nodes);
+    if (wish && keep && x->which == DEG_TP) {
+        const char *values = "";
+        for (uint32_t i = 0; i < x->values.n && x->values.at[i] <= s->topo->types[s->space.type].gpus; i++)
+            values = arena_printf(s->arena, "%s%s%u", values, i ? ", " : "", x->values.at[i]);
+        diag_help(d, "drop either line, or allow tp in [%s]", values);
+    } else if (wish && x->value)
         diag_help(d, "drop %s, or allow %s in [%llu]", n > 1 ? "either line" : "the line", drop_name(x->which),
                   (unsigned long long)x->value);
     else
