@@ -1,8 +1,8 @@
 /* Nodes: names and order, then which of them are excluded, spare or degraded.
  *
- * Names are found again through an open-addressing hash over the finished node array.  Everything that a list
- * may expand to is bounded before it is expanded: TOPO_NODES_MAX nodes, and a budget for the lists that refer
- * to them. */
+ * Names are found again in a sorted index: O(n log n) whatever the names are.  Everything that a list may
+ * expand to is bounded before it is expanded: TOPO_NODES_MAX nodes, and a budget for the lists that refer to
+ * them. */
 
 #include "compiler/topology/topo_walk.h"
 
@@ -10,6 +10,7 @@
 #include "compiler/topology/hostlist.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void report_hosts(struct walk *w, const struct xml_attr *v, const struct hostlist_error *e)
@@ -18,23 +19,6 @@ static void report_hosts(struct walk *w, const struct xml_attr *v, const struct 
 }
 
 /* ---- <nodes> ---- */
-
-/* FNV-1a */
-static uint32_t hash_name(const char *s)
-{
-    uint32_t h = 2166136261u;
-    for (; *s; s++)
-        h = (h ^ (unsigned char)*s) * 16777619u;
-    return h;
-}
-
-static uint32_t *find_slot(const struct walk *w, const char *name)
-{
-    uint32_t i = hash_name(name) & (w->nslots - 1);
-    while (w->host_slots[i] && strcmp(w->topo->nodes[w->host_slots[i] - 1].name, name) != 0)
-        i = (i + 1) & (w->nslots - 1);
-    return &w->host_slots[i];
-}
 
 /* <type>-0001 and on, counted per type */
 static void name_nodes(struct walk *w, const struct topo_node_type *type, uint32_t before, uint32_t count,
@@ -82,63 +66,37 @@ static bool list_nodes(struct walk *w, const struct xml_element *e, uint32_t typ
     return true;
 }
 
-/* Enter nodes from `from` on into the hash; the first name met twice is an error. */
-static void enter_nodes(struct walk *w, const struct xml_element *e, uint32_t from)
+static int by_name(const void *a, const void *b)
 {
-    struct topo *t = w->topo;
-    for (uint32_t i = from; i < t->nnodes; i++) {
-        uint32_t *slot = find_slot(w, t->nodes[i].name);
-        if (*slot) {
-            const struct xml_attr *names = xml_attr(e, "names");
-            diag_error(w->diag, names ? names->at : e->at, "repeated-name", "a second node '%s'",
-                       t->nodes[i].name);
-            diag_help(w->diag, "every node has a name of its own");
-            return;
-        }
-        *slot = i + 1;
-    }
+    const struct walk_host *p = a, *q = b;
+    int order = strcmp(p->name, q->name);
+    return order ? order : p->node < q->node ? -1 : p->node > q->node;
 }
 
-static void rehash(struct walk *w, uint32_t nodes)
+/* Sort the names; of those that are there twice the first is an error, at the <nodes> that brings it again.
+ */
+static void index_names(struct walk *w, const struct xml_element *const *declared)
 {
-    if (w->nslots >= 2 * nodes && w->nslots)
+    struct topo *t = w->topo;
+    w->hosts = ARENA_ARRAY(w->arena, struct walk_host, t->nnodes);
+    for (uint32_t i = 0; i < t->nnodes; i++)
+        w->hosts[i] = (struct walk_host){t->nodes[i].name, i};
+    if (t->nnodes)
+        qsort(w->hosts, t->nnodes, sizeof *w->hosts, by_name);
+    uint32_t twice = UINT32_MAX;
+    for (uint32_t i = 1; i < t->nnodes; i++)
+        if (!strcmp(w->hosts[i].name, w->hosts[i - 1].name) && w->hosts[i].node < twice)
+            twice = w->hosts[i].node;
+    if (twice == UINT32_MAX)
         return;
-    for (w->nslots = w->nslots ? w->nslots : 64; w->nslots < 2 * nodes;)
-        w->nslots *= 2;
-    w->host_slots = ARENA_ARRAY(w->arena, uint32_t, w->nslots);
-    for (uint32_t i = 0; i < w->topo->nnodes; i++)
-        *find_slot(w, w->topo->nodes[i].name) = i + 1;
+    const struct xml_attr *names = xml_attr(declared[twice], "names");
+    diag_error(w->diag, names ? names->at : declared[twice]->at, "repeated-name", "a second node '%s'",
+               t->nodes[twice].name);
+    diag_help(w->diag, "every node has a name of its own");
 }
 
-void walk_nodes(struct walk *w)
+static void number_domains(struct topo *t)
 {
-    struct topo *t = w->topo;
-    VEC(struct topo_node) nodes = {0};
-    uint32_t *counts = ARENA_ARRAY(w->arena, uint32_t, t->ntypes);
-    for (const struct xml_element *e = topo_child(w->root, "nodes", NULL); e;
-         e = topo_child(w->root, "nodes", e)) {
-        uint32_t type;
-        struct hostlist list;
-        if (!walk_type(w, e, "type", &type) ||
-            !list_nodes(w, e, type, counts[type], TOPO_NODES_MAX - nodes.n, &list))
-            continue;
-        rehash(w, t->nnodes + list.n);
-        for (uint32_t i = 0; i < list.n; i++)
-            vec_push(w->arena, &nodes,
-                     (struct topo_node){.name = list.names[i],
-                                        .type = type,
-                                        .ordinal = counts[type]++,
-                                        .nic_factor = 1,
-                                        .compute_factor = 1});
-        t->types[type].nnodes = counts[type];
-        t->nodes = nodes.at;
-        uint32_t from = t->nnodes;
-        t->nnodes = (uint32_t)nodes.n;
-        enter_nodes(w, e, from);
-    }
-    for (uint32_t i = 0; i < t->ntypes && t->nnodes && !diag_errors(w->diag); i++)
-        if (!counts[i] && *t->types[i].id)
-            diag_warning(w->diag, t->types[i].span, "unused-type", "no node is of type '%s'", t->types[i].id);
     uint32_t domains = 0;
     for (uint32_t i = 0; i < t->ntypes; i++) {
         uint32_t span = t->types[i].scale_up.span;
@@ -147,15 +105,53 @@ void walk_nodes(struct walk *w)
     }
 }
 
+void walk_nodes(struct walk *w)
+{
+    struct topo *t = w->topo;
+    VEC(struct topo_node) nodes = {0};
+    VEC(const struct xml_element *) declared = {0}; /* per node, its <nodes> */
+    for (const struct xml_element *e = topo_child(w->root, "nodes", NULL); e;
+         e = topo_child(w->root, "nodes", e)) {
+        uint32_t type;
+        struct hostlist list;
+        if (!walk_type(w, e, "type", &type) ||
+            !list_nodes(w, e, type, t->types[type].nnodes, TOPO_NODES_MAX - nodes.n, &list))
+            continue;
+        for (uint32_t i = 0; i < list.n; i++) {
+            vec_push(w->arena, &nodes,
+                     (struct topo_node){.name = list.names[i],
+                                        .type = type,
+                                        .ordinal = t->types[type].nnodes++,
+                                        .nic_factor = 1,
+                                        .compute_factor = 1});
+            vec_push(w->arena, &declared, e);
+        }
+    }
+    t->nodes = nodes.at;
+    t->nnodes = (uint32_t)nodes.n;
+    index_names(w, declared.at);
+    for (uint32_t i = 0; i < t->ntypes && t->nnodes && !diag_errors(w->diag); i++)
+        if (!t->types[i].nnodes)
+            diag_warning(w->diag, t->types[i].span, "unused-type", "no node is of type '%s'", t->types[i].id);
+    number_domains(t);
+}
+
 /* ---- references to nodes ---- */
 
 static bool find_host(struct walk *w, const struct xml_attr *v, struct span at, const char *name,
                       uint32_t *node)
 {
-    uint32_t slot = w->nslots ? *find_slot(w, name) : 0;
-    if (slot) {
-        *node = slot - 1;
-        return true;
+    for (uint32_t low = 0, high = w->topo->nnodes; low < high;) {
+        uint32_t middle = low + (high - low) / 2;
+        int order = strcmp(name, w->hosts[middle].name);
+        if (!order) {
+            *node = w->hosts[middle].node;
+            return true;
+        }
+        if (order < 0)
+            high = middle;
+        else
+            low = middle + 1;
     }
     diag_error(w->diag, at, "unknown-host", "%s: there is no node '%s'", v->name, name);
     if (w->topo->nnodes)
@@ -170,10 +166,15 @@ bool walk_hosts(struct walk *w, const struct xml_element *e, const char *attribu
     const struct xml_attr *v = xml_attr(e, attribute);
     struct hostlist list;
     struct hostlist_error error;
+    uint64_t count;
     if (!v || !v->valid)
         return false;
-    if (!hostlist_expand(w->arena, v->value, v->length, w->names_left, &list, &error)) {
+    if (!hostlist_count(v->value, v->length, TOPO_NODES_MAX, &count, &error)) {
         report_hosts(w, v, &error);
+        return false;
+    }
+    if (count > w->names_left || !hostlist_expand(w->arena, v->value, v->length, count, &list, &error)) {
+        diag_error(w->diag, v->at, "too-many", "the host lists of this file name too many nodes in all");
         return false;
     }
     w->names_left -= list.n;

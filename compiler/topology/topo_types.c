@@ -13,6 +13,8 @@
 #include <math.h>
 #include <string.h>
 
+#define NODE_TYPES_MAX 256
+
 static bool near(double a, double b)
 {
     return fabs(a - b) <= 1e-3 * fabs(b);
@@ -301,8 +303,8 @@ void walk_node_types(struct walk *w)
     for (const struct xml_element *e = topo_child(w->root, "node-type", NULL); e;
          e = topo_child(w->root, "node-type", e))
         t->ntypes++;
-    if (t->ntypes > 256) {
-        diag_error(w->diag, w->root->at, "too-many", "more than 256 node types");
+    if (t->ntypes > NODE_TYPES_MAX) {
+        diag_error(w->diag, w->root->at, "too-many", "more than %d node types", NODE_TYPES_MAX);
         t->ntypes = 0;
         return;
     }
@@ -327,7 +329,7 @@ bool walk_type(struct walk *w, const struct xml_element *e, const char *attribut
     const char *id = topo_attr_text(e, attribute);
     if (!id)
         return false;
-    const char **names = ARENA_ARRAY(w->arena, const char *, t->ntypes);
+    const char *names[NODE_TYPES_MAX];
     for (uint32_t i = 0; i < t->ntypes; i++) {
         if (!strcmp(t->types[i].id, id)) {
             *type = i;

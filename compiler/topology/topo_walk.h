@@ -16,10 +16,12 @@ struct walk {
     const char *base; /* folder of the file, or NULL: hrefs are refused */
     const struct xml_element *root;
     struct topo *topo;
-    uint64_t names_left;  /* host names that lists other than <nodes> may still expand to: bounds the time */
-    size_t import_left;   /* bytes that imported files may have in all */
-    uint32_t *host_slots; /* open hash of node names: index + 1, 0 = free; nslots is a power of 2 */
-    uint32_t nslots;
+    uint64_t names_left; /* host names that lists other than <nodes> may still expand to: bounds the time */
+    size_t import_left;  /* bytes that imported files may have in all */
+    struct walk_host {
+        const char *name;
+        uint32_t node;
+    } * hosts; /* all nodes, by name */
     VEC(struct topo_import) imports;
     VEC(struct topo_measured) measured;
 };
