@@ -1,7 +1,8 @@
 /* XXH64 (Yann Collet's specification, version 0.1.1) and SHA-256 (FIPS 180-4, sections 4.1.2, 5.1.1, 6.2).
  *
- * Words are read byte by byte in the order that each specification fixes, so that results are the same on every
- * machine; compilers turn that into plain loads.  XXH64 takes about 10 GB/s, SHA-256 about 0.25 GB/s. */
+ * Words are read byte by byte in the order that each specification fixes, so that results are the same on
+ * every machine; compilers turn that into plain loads.  XXH64 takes about 10 GB/s, SHA-256 about 0.25 GB/s.
+ */
 
 #include "runtime/hash.h"
 
@@ -43,7 +44,8 @@ uint64_t hash64(const void *bytes, size_t n, uint64_t seed)
         for (; left >= 32; left -= 32, p += 32)
             for (int i = 0; i < 4; i++)
                 lane[i] = mix_round(lane[i], read64_le(p + 8 * i));
-        h = rotate_left(lane[0], 1) + rotate_left(lane[1], 7) + rotate_left(lane[2], 12) + rotate_left(lane[3], 18);
+        h = rotate_left(lane[0], 1) + rotate_left(lane[1], 7) + rotate_left(lane[2], 12) +
+            rotate_left(lane[3], 18);
         for (int i = 0; i < 4; i++)
             h = (h ^ mix_round(0, lane[i])) * PRIME1 + PRIME4;
     } else {
@@ -83,8 +85,8 @@ static void sha_block(uint32_t state[8], const unsigned char *block)
 {
     uint32_t w[64];
     for (int i = 0; i < 16; i++)
-        w[i] = (uint32_t)block[4 * i] << 24 | (uint32_t)block[4 * i + 1] << 16 | (uint32_t)block[4 * i + 2] << 8 |
-               block[4 * i + 3];
+        w[i] = (uint32_t)block[4 * i] << 24 | (uint32_t)block[4 * i + 1] << 16 |
+               (uint32_t)block[4 * i + 2] << 8 | block[4 * i + 3];
     for (int i = 16; i < 64; i++) {
         uint32_t s0 = rotate_right(w[i - 15], 7) ^ rotate_right(w[i - 15], 18) ^ w[i - 15] >> 3;
         uint32_t s1 = rotate_right(w[i - 2], 17) ^ rotate_right(w[i - 2], 19) ^ w[i - 2] >> 10;

@@ -1,8 +1,8 @@
 #ifndef LLMC_HASH_H
 #define LLMC_HASH_H
 
-/* Two hashes: a fast one that finds accidents (sections of binary files, tables in memory), and SHA-256, which names
- * a file's contents (MANIFEST).  Both depend on the bytes alone, never on the machine. */
+/* Two hashes: a fast one that finds accidents (sections of binary files, tables in memory), and SHA-256,
+ * which names a file's contents (MANIFEST).  Both depend on the bytes alone, never on the machine. */
 
 #include <stddef.h>
 #include <stdint.h>

@@ -8,7 +8,8 @@
 
 #include <string.h>
 
-#define OPERAND(n, m, o, d, r, c) {.name = #n, .mark = m, .optional = o, .dtype = #d[0], .rows = #r, .cols = #c},
+#define OPERAND(n, m, o, d, r, c)                                                                            \
+    {.name = #n, .mark = m, .optional = o, .dtype = #d[0], .rows = #r, .cols = #c},
 #define R(n, d, r, c) OPERAND(n, MARK_READ, false, d, r, c)
 #define RO(n, d, r, c) OPERAND(n, MARK_READ, true, d, r, c)
 #define W(n, d, r, c) OPERAND(n, MARK_WRITE, false, d, r, c)

@@ -1,8 +1,8 @@
 /* Building programs: nine growing arrays and what reorders them.
  *
- * Arrays double, so building is amortised O(1) per item.  Neither a compiler that builds a program nor a rank that
- * loads one has a way to go on without memory, so running out of it ends the process with exit code 4 and one line,
- * as the compiler's arena does. */
+ * Arrays double, so building is amortised O(1) per item.  Neither a compiler that builds a program nor a rank
+ * that loads one has a way to go on without memory, so running out of it ends the process with exit code 4
+ * and one line, as the compiler's arena does. */
 
 #include "runtime/program.h"
 #include "runtime/program_words.h"
@@ -10,7 +10,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROOM_SLOTS, ROOM_RINGS, ROOM_BUFFERS, ROOM_BUCKETS, ROOM_TENSORS, ROOM_INSNS, ROOM_OPERANDS, ROOM_ATTRS, ROOM_WAITS };
+enum {
+    ROOM_SLOTS,
+    ROOM_RINGS,
+    ROOM_BUFFERS,
+    ROOM_BUCKETS,
+    ROOM_TENSORS,
+    ROOM_INSNS,
+    ROOM_OPERANDS,
+    ROOM_ATTRS,
+    ROOM_WAITS
+};
 
 void *program_alloc(void *array, size_t n, size_t item)
 {
@@ -123,7 +133,8 @@ uint32_t program_insn(struct program *p, enum op op)
 {
     const struct isa_info *info = isa_info(op);
     p->insns = grow(p->insns, &p->room[ROOM_INSNS], p->ninsns, 1, sizeof *p->insns);
-    p->operands = grow(p->operands, &p->room[ROOM_OPERANDS], p->noperands, info->noperands, sizeof *p->operands);
+    p->operands =
+        grow(p->operands, &p->room[ROOM_OPERANDS], p->noperands, info->noperands, sizeof *p->operands);
     p->attrs = grow(p->attrs, &p->room[ROOM_ATTRS], p->nattrs, info->nattrs, sizeof *p->attrs);
     struct insn *in = &p->insns[p->ninsns];
     in->op = (uint16_t)op;
@@ -166,7 +177,8 @@ void program_set_waits(struct program *p, const struct wait *list, const uint32_
     for (uint32_t i = 0; i < p->ninsns; i++) {
         p->insns[i].wait = first[i] - first[0];
         /* a list that does not fit is left too long for program_check() rather than cut */
-        p->insns[i].nwaits = (uint8_t)(first[i + 1] - first[i] < UINT8_MAX ? first[i + 1] - first[i] : UINT8_MAX);
+        p->insns[i].nwaits =
+            (uint8_t)(first[i + 1] - first[i] < UINT8_MAX ? first[i + 1] - first[i] : UINT8_MAX);
     }
 }
 
@@ -177,7 +189,8 @@ void program_positions(const struct program *p, uint32_t *out, uint32_t count[NQ
         out[i] = count[p->insns[i].queue]++;
 }
 
-/* new_position[first[q] + k] = position, after the reordering, of the k-th instruction of queue q before it */
+/* new_position[first[q] + k] = position, after the reordering, of the k-th instruction of queue q before it
+ */
 static void map_positions(const struct program *p, const uint32_t *order, const uint32_t *old_position,
                           const uint32_t *first, uint32_t *new_position)
 {
@@ -194,7 +207,8 @@ void program_permute(struct program *p, const uint32_t *order)
     uint32_t n = p->ninsns, count[NQUEUES], first[NQUEUES];
     if (!n)
         return;
-    uint32_t *position = program_alloc(NULL, n, sizeof *position), *moved = program_alloc(NULL, n, sizeof *moved);
+    uint32_t *position = program_alloc(NULL, n, sizeof *position),
+             *moved = program_alloc(NULL, n, sizeof *moved);
     program_positions(p, position, count);
     for (uint32_t q = 0, sum = 0; q < NQUEUES; sum += count[q++])
         first[q] = sum;

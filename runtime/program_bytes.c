@@ -1,6 +1,6 @@
-/* Containers of binary files.  A reader never looks beyond its section, and a file is nothing but its header and its
- * sections: no padding, no holes, nothing behind the last.  Damage is found by the hashes before anything is read;
- * whoever forges those still meets the bounds of every read and program_check(). */
+/* Containers of binary files.  A reader never looks beyond its section, and a file is nothing but its header
+ * and its sections: no padding, no holes, nothing behind the last.  Damage is found by the hashes before
+ * anything is read; whoever forges those still meets the bounds of every read and program_check(). */
 
 #include "runtime/program_bytes.h"
 #include "runtime/hash.h"
@@ -113,6 +113,16 @@ double read_real(struct reader *r)
     return v;
 }
 
+uint32_t read_offset(struct reader *r, int64_t base, int64_t most)
+{
+    int64_t v;
+    if (__builtin_add_overflow(base, read_signed(r), &v) || v < 0 || v > most) {
+        r->bad = true;
+        return 0;
+    }
+    return (uint32_t)v;
+}
+
 uint64_t read_below(struct reader *r, uint64_t most)
 {
     uint64_t v = read_number(r);
@@ -171,8 +181,8 @@ void container_write(const struct container *c, struct bytes *sections, uint8_t 
 
 #define FAULT(...) program_fault(error, error_size, __VA_ARGS__)
 
-enum status container_open(const struct container *c, const uint8_t *bytes, size_t size, struct reader *section,
-                           char *error, size_t error_size)
+enum status container_open(const struct container *c, const uint8_t *bytes, size_t size,
+                           struct reader *section, char *error, size_t error_size)
 {
     size_t head = HEAD_BYTES + 16u * (size_t)c->nsections, left;
     if (size < HEAD_BYTES || memcmp(bytes, c->magic, 8) != 0)
@@ -212,7 +222,8 @@ static enum status read_open_file(int fd, const char *path, uint8_t **bytes, siz
     if (!S_ISREG(st.st_mode))
         return FAULT("%s: not a regular file", path);
     if ((uint64_t)st.st_size > LIMIT_FILE)
-        return FAULT("%s: %" PRIu64 " bytes, at most %" PRIu64 " are read", path, (uint64_t)st.st_size, LIMIT_FILE);
+        return FAULT("%s: %" PRIu64 " bytes, at most %" PRIu64 " are read", path, (uint64_t)st.st_size,
+                     LIMIT_FILE);
     size_t want = (size_t)st.st_size, got = 0;
     *bytes = program_alloc(NULL, want + 1, 1);
     while (got < want) {

@@ -7,8 +7,8 @@
  *   per section: bytes u64  hash u64                           hash of all above u64
  *   sections, one behind the other, to the end of the file
  *
- * All fixed-width numbers are little-endian.  Inside sections numbers are varints: 7 bits a byte, lowest first, no
- * longer than needed; signed ones zigzag.  Writers end the process when memory runs out. */
+ * All fixed-width numbers are little-endian.  Inside sections numbers are varints: 7 bits a byte, lowest
+ * first, no longer than needed; signed ones zigzag.  Writers end the process when memory runs out. */
 
 #include "runtime/status.h"
 
@@ -37,6 +37,8 @@ double read_real(struct reader *r);
 void read_text(struct reader *r, char *to, size_t size);
 /* a number of at most `most` */
 uint64_t read_below(struct reader *r, uint64_t most);
+/* base + a signed number, at least 0 and at most `most` */
+uint32_t read_offset(struct reader *r, int64_t base, int64_t most);
 /* a count of items that take at least one byte each: never more than the bytes left */
 uint32_t read_count(struct reader *r, uint64_t most);
 
@@ -49,8 +51,8 @@ struct container {
 /* joins the sections, which are freed */
 void container_write(const struct container *c, struct bytes *sections, uint8_t **bytes, size_t *size);
 /* section[nsections] become readers of the parts */
-enum status container_open(const struct container *c, const uint8_t *bytes, size_t size, struct reader *section,
-                           char *error, size_t error_size);
+enum status container_open(const struct container *c, const uint8_t *bytes, size_t size,
+                           struct reader *section, char *error, size_t error_size);
 /* a whole regular file; free *bytes */
 enum status container_load(const char *path, uint8_t **bytes, size_t *size, char *error, size_t error_size);
 

@@ -1,8 +1,9 @@
-/* Structural checks of a program (property 1): everything but the instructions, which program_check_code.c does.
+/* Structural checks of a program (property 1): everything but the instructions, which program_check_code.c
+ * does.
  *
- * After it, nothing that reads a program needs to check an index, a size or a name again.  Arithmetic is on values
- * below LIMIT_BYTES, so sums of a few cannot wrap; products are checked.  Linear, but for sorting each bucket's
- * tensors. */
+ * After it, nothing that reads a program needs to check an index, a size or a name again.  Arithmetic is on
+ * values below LIMIT_BYTES, so sums of a few cannot wrap; products are checked.  Linear, but for sorting each
+ * bucket's tensors. */
 
 #include "runtime/program.h"
 #include "runtime/program_words.h"
@@ -36,7 +37,8 @@ bool program_slot_counts(const struct program *p, uint32_t slot)
 }
 
 /* names are read by people, and by the text form, which ends them at what may not be in them */
-static enum status check_name(const struct check *c, const char *what, uint32_t i, const char *name, size_t size)
+static enum status check_name(const struct check *c, const char *what, uint32_t i, const char *name,
+                              size_t size)
 {
     size_t n = strnlen(name, size);
     if (n == size)
@@ -45,8 +47,8 @@ static enum status check_name(const struct check *c, const char *what, uint32_t 
         return FAULT("%s %" PRIu32 ": it has no name", what, i);
     for (size_t k = 0; k < n; k++)
         if (name[k] <= ' ' || name[k] > '~' || strchr(PROGRAM_NAME_ENDS, name[k]))
-            return FAULT("%s %" PRIu32 ": byte %d in its name; allowed are printable ASCII characters but %s", what, i,
-                         (unsigned char)name[k], PROGRAM_NAME_ENDS);
+            return FAULT("%s %" PRIu32 ": byte %d in its name; allowed are printable ASCII characters but %s",
+                         what, i, (unsigned char)name[k], PROGRAM_NAME_ENDS);
     return STATUS_OK;
 }
 #define CHECK_NAME(what, i, name) TRY(check_name(c, what, i, name, sizeof(name)))
@@ -63,11 +65,13 @@ static enum status check_counts(const struct check *c)
                   {"roles", p->nroles, LIMIT_ROLES}};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         if (counts[i].n > counts[i].most)
-            return FAULT("%" PRIu64 " %s, at most %" PRIu64 " are allowed", counts[i].n, counts[i].what, counts[i].most);
+            return FAULT("%" PRIu64 " %s, at most %" PRIu64 " are allowed", counts[i].n, counts[i].what,
+                         counts[i].most);
     if (p->role >= p->nroles)
         return FAULT("role %" PRIu32 " of %" PRIu32, p->role, p->nroles);
     if (p->arena_bytes > LIMIT_BYTES)
-        return FAULT("an arena of %" PRIu64 " bytes, at most %" PRIu64 " are allowed", p->arena_bytes, LIMIT_BYTES);
+        return FAULT("an arena of %" PRIu64 " bytes, at most %" PRIu64 " are allowed", p->arena_bytes,
+                     LIMIT_BYTES);
     return STATUS_OK;
 }
 
@@ -106,8 +110,8 @@ static enum status check_slots(const struct check *c)
         bool fine = false;
         CHECK_NAME("slot", i, s->name);
         if (s->most < 0 || s->most > UINT32_MAX)
-            return FAULT("slot %" PRIu32 " (%s): largest value %" PRId64 ", must be 0 to %" PRIu32, i, s->name, s->most,
-                         UINT32_MAX);
+            return FAULT("slot %" PRIu32 " (%s): largest value %" PRId64 ", must be 0 to %" PRIu32, i,
+                         s->name, s->most, UINT32_MAX);
         switch (s->kind) {
         case SLOT_COORD:
             fine = s->arg < NAXES;
@@ -131,10 +135,12 @@ static enum status check_slots(const struct check *c)
 }
 
 /* a slot that may be absent and otherwise must be a number */
-static enum status check_number_slot(const struct check *c, const char *what, uint32_t i, const char *use, uint32_t slot)
+static enum status check_number_slot(const struct check *c, const char *what, uint32_t i, const char *use,
+                                     uint32_t slot)
 {
     if (slot != NONE && !program_slot_counts(c->p, slot))
-        return FAULT("%s %" PRIu32 ": its %s slot %" PRIu32 " is not a coordinate or first slot", what, i, use, slot);
+        return FAULT("%s %" PRIu32 ": its %s slot %" PRIu32 " is not a coordinate or first slot", what, i,
+                     use, slot);
     return STATUS_OK;
 }
 
@@ -143,16 +149,17 @@ static enum status check_persistent(const struct check *c, uint32_t i)
 {
     const struct buffer *b = &c->p->buffers[i];
     if (b->bucket >= c->p->nbuckets)
-        return FAULT("buffer %" PRIu32 " (%s): bucket %" PRIu32 " of %" PRIu32, i, b->name, b->bucket, c->p->nbuckets);
+        return FAULT("buffer %" PRIu32 " (%s): bucket %" PRIu32 " of %" PRIu32, i, b->name, b->bucket,
+                     c->p->nbuckets);
     if (b->dtype != DTYPE_F32 && (b->dtype != DTYPE_BF16 || b->kind != BUFFER_PARAM))
-        return FAULT("buffer %" PRIu32 " (%s): a %s buffer can't hold %s", i, b->name, program_buffer_words[b->kind],
-                     isa_dtype_name(b->dtype));
+        return FAULT("buffer %" PRIu32 " (%s): a %s buffer can't hold %s", i, b->name,
+                     program_buffer_words[b->kind], isa_dtype_name(b->dtype));
     TRY(check_number_slot(c, "buffer", i, "shard", b->shard_slot));
     uint64_t size = isa_dtype_bytes(b->dtype), elements = c->p->buckets[b->bucket].elements;
     uint64_t shards = b->shard_slot == NONE ? 1 : (uint64_t)c->p->slots[b->shard_slot].most + 1;
     if (elements % shards || b->bytes != elements / shards * size)
-        return FAULT("buffer %" PRIu32 " (%s): %" PRIu64 " bytes of %s in %" PRIu64 " shards are not the %" PRIu64
-                     " elements of bucket %s",
+        return FAULT("buffer %" PRIu32 " (%s): %" PRIu64 " bytes of %s in %" PRIu64
+                     " shards are not the %" PRIu64 " elements of bucket %s",
                      i, b->name, b->bytes, isa_dtype_name(b->dtype), shards, elements,
                      c->p->buckets[b->bucket].name);
     return STATUS_OK;
@@ -194,26 +201,31 @@ static enum status check_size(const struct check *c, uint32_t i)
     const struct buffer *b = &c->p->buffers[i];
     uint64_t bytes = b->stride;
     if (!b->bytes || b->bytes > LIMIT_BYTES)
-        return FAULT("buffer %" PRIu32 " (%s): %" PRIu64 " bytes, must be 1 to %" PRIu64, i, b->name, b->bytes,
-                     LIMIT_BYTES);
+        return FAULT("buffer %" PRIu32 " (%s): %" PRIu64 " bytes, must be 1 to %" PRIu64, i, b->name,
+                     b->bytes, LIMIT_BYTES);
     if (b->ring != NONE) {
         if (b->ring >= c->p->nrings)
-            return FAULT("buffer %" PRIu32 " (%s): ring %" PRIu32 " of %" PRIu32, i, b->name, b->ring, c->p->nrings);
+            return FAULT("buffer %" PRIu32 " (%s): ring %" PRIu32 " of %" PRIu32, i, b->name, b->ring,
+                         c->p->nrings);
         uint32_t depth = c->p->rings[b->ring].depth;
         if (__builtin_mul_overflow(b->stride, depth, &bytes) || bytes != b->bytes)
-            return FAULT("buffer %" PRIu32 " (%s): %" PRIu64 " bytes are not %" PRIu32 " slots of %" PRIu64 " bytes", i,
-                         b->name, b->bytes, depth, b->stride);
+            return FAULT("buffer %" PRIu32 " (%s): %" PRIu64 " bytes are not %" PRIu32 " slots of %" PRIu64
+                         " bytes",
+                         i, b->name, b->bytes, depth, b->stride);
     } else if (bytes != b->bytes) {
-        return FAULT("buffer %" PRIu32 " (%s): stride %" PRIu64 " without a ring must be its %" PRIu64 " bytes", i,
-                     b->name, b->stride, b->bytes);
+        return FAULT("buffer %" PRIu32 " (%s): stride %" PRIu64 " without a ring must be its %" PRIu64
+                     " bytes",
+                     i, b->name, b->stride, b->bytes);
     }
     if (!c->p->arena_bytes)
         return STATUS_OK;
     if (b->offset % 256)
-        return FAULT("buffer %" PRIu32 " (%s): offset %" PRIu64 " is not a multiple of 256", i, b->name, b->offset);
+        return FAULT("buffer %" PRIu32 " (%s): offset %" PRIu64 " is not a multiple of 256", i, b->name,
+                     b->offset);
     if (b->offset > c->p->arena_bytes || b->bytes > c->p->arena_bytes - b->offset)
-        return FAULT("buffer %" PRIu32 " (%s): bytes %" PRIu64 " to %" PRIu64 " lie beyond the arena's %" PRIu64, i,
-                     b->name, b->offset, b->offset + b->bytes, c->p->arena_bytes);
+        return FAULT("buffer %" PRIu32 " (%s): %" PRIu64 " bytes from %" PRIu64
+                     " on lie beyond the arena's %" PRIu64,
+                     i, b->name, b->bytes, b->offset, c->p->arena_bytes);
     return STATUS_OK;
 }
 
@@ -242,8 +254,8 @@ static enum status check_buffers(const struct check *c)
 }
 
 /* corner + slot's largest value times stride + extent, which must stay below LIMIT_BYTES; in *end */
-static bool corner_end(const struct program *p, uint64_t corner, uint32_t slot, uint64_t stride, uint32_t extent,
-                       uint64_t *end)
+static bool corner_end(const struct program *p, uint64_t corner, uint32_t slot, uint64_t stride,
+                       uint32_t extent, uint64_t *end)
 {
     uint64_t most = slot == NONE ? 0 : (uint64_t)p->slots[slot].most, span;
     if ((slot == NONE && stride) || corner > LIMIT_BYTES || __builtin_mul_overflow(most, stride, &span) ||
@@ -260,8 +272,8 @@ static enum status check_tensor(const struct check *c, uint32_t i, uint64_t elem
     CHECK_NAME("tensor", i, t->name);
     if (t->ndim < 1 || t->ndim > 2 || (t->ndim == 1 && t->shape[0] != 1) || !t->shape[0] || !t->shape[1] ||
         __builtin_mul_overflow(t->shape[0], t->shape[1], &product) || product > LIMIT_BYTES)
-        return FAULT("tensor %" PRIu32 " (%s): %" PRIu32 " dimensions of %" PRIu64 " x %" PRIu64, i, t->name, t->ndim,
-                     t->shape[0], t->shape[1]);
+        return FAULT("tensor %" PRIu32 " (%s): %" PRIu32 " dimensions of %" PRIu64 " x %" PRIu64, i, t->name,
+                     t->ndim, t->shape[0], t->shape[1]);
     uint64_t stored = (uint64_t)t->rows * t->cols;
     if (!stored || t->at > elements || stored > elements - t->at)
         return FAULT("tensor %" PRIu32 " (%s): a box of %" PRIu32 " x %" PRIu32 " at element %" PRIu64
@@ -273,8 +285,8 @@ static enum status check_tensor(const struct check *c, uint32_t i, uint64_t elem
     if (!corner_end(c->p, t->row, t->row_slot, t->row_stride, t->transposed ? t->cols : t->rows, &row_end) ||
         !corner_end(c->p, t->col, t->col_slot, t->col_stride, t->transposed ? t->rows : t->cols, &col_end) ||
         (t->ndim == 2 ? col_end > t->shape[1] : row_end > 1))
-        return FAULT("tensor %" PRIu32 " (%s): its box does not lie in the tensor's %" PRIu64 " x %" PRIu64, i, t->name,
-                     t->shape[0], t->shape[1]);
+        return FAULT("tensor %" PRIu32 " (%s): its box does not lie in the tensor's %" PRIu64 " x %" PRIu64,
+                     i, t->name, t->shape[0], t->shape[1]);
     if ((unsigned)t->init >= NINIT_KINDS || !isfinite(t->std) || t->std < 0)
         return FAULT("tensor %" PRIu32 " (%s): bad initial rule", i, t->name);
     return STATUS_OK;
@@ -313,23 +325,24 @@ static enum status check_bucket_list(const struct check *c, struct extent *exten
         const struct bucket *b = &c->p->buckets[i];
         CHECK_NAME("bucket", i, b->name);
         if (!b->elements || b->elements > LIMIT_BYTES)
-            return FAULT("bucket %" PRIu32 " (%s): %" PRIu64 " elements, must be 1 to %" PRIu64, i, b->name, b->elements,
-                         LIMIT_BYTES);
+            return FAULT("bucket %" PRIu32 " (%s): %" PRIu64 " elements, must be 1 to %" PRIu64, i, b->name,
+                         b->elements, LIMIT_BYTES);
         if (b->tensor != tensor || b->ntensors > c->p->ntensors - tensor)
-            return FAULT("bucket %" PRIu32 " (%s): tensors %" PRIu32 " and on do not follow those of the bucket before it",
-                         i, b->name, b->tensor);
+            return FAULT("bucket %" PRIu32 " (%s): its %" PRIu32 " tensors from %" PRIu32
+                         " on are not the next ones of %" PRIu32,
+                         i, b->name, b->ntensors, b->tensor, c->p->ntensors);
         if (b->count_slot != NONE &&
             (b->count_slot >= c->p->nslots || c->p->slots[b->count_slot].kind != SLOT_FIRST))
-            return FAULT("bucket %" PRIu32 " (%s): its count slot %" PRIu32 " is not a first slot", i, b->name,
-                         b->count_slot);
+            return FAULT("bucket %" PRIu32 " (%s): its count slot %" PRIu32 " is not a first slot", i,
+                         b->name, b->count_slot);
         tensor += b->ntensors;
         for (uint32_t k = 0; k < b->ntensors; k++)
             TRY(check_tensor(c, b->tensor + k, b->elements));
         TRY(check_overlap(c, b, extents));
     }
     if (tensor != c->p->ntensors)
-        return FAULT("tensor %" PRIu32 " (%.*s): it belongs to no bucket", tensor, (int)sizeof c->p->tensors->name,
-                     c->p->tensors[tensor].name);
+        return FAULT("tensor %" PRIu32 " (%.*s): it belongs to no bucket", tensor,
+                     (int)sizeof c->p->tensors->name, c->p->tensors[tensor].name);
     return STATUS_OK;
 }
 

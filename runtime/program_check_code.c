@@ -1,10 +1,11 @@
 /* Structural checks of instructions: opcode, queue, operands, attributes, waits.
  *
- * Shapes are unified as isa.def writes them.  The table's strings are compiled once per call into dimension rules:
- * first those that are a plain name, which bind it or compare with it, then products and constants, where one
- * unbound factor is found by exact division (ALL_TO_ALL: rows = group_n * t).  What a kernel needs beyond shapes, or
- * it would divide by zero or read outside its operands, stands in the two small tables below: ranges of integer
- * attributes by name, and relations by row.  Cost per instruction is linear in its operands, attributes and waits. */
+ * Shapes are unified as isa.def writes them.  The table's strings are compiled once per call into dimension
+ * rules: first those that are a plain name, which bind it or compare with it, then products and constants,
+ * where one unbound factor is found by exact division (ALL_TO_ALL: rows = group_n * t).  What a kernel needs
+ * beyond shapes, or it would divide by zero or read outside its operands, stands in the two small tables
+ * below: ranges of integer attributes by name, and relations by row.  Cost per instruction is linear in its
+ * operands, attributes and waits. */
 
 #include "runtime/program.h"
 #include "runtime/program_words.h"
@@ -19,10 +20,20 @@
 static const struct range {
     const char *name;
     int64_t least, most;
-} ranges[] = {{"sequence", 1, UINT32_MAX}, {"heads", 1, UINT32_MAX}, {"kv", 1, UINT32_MAX}, {"head", 1, UINT32_MAX},
-              {"dims", 2, UINT32_MAX},     {"vocab", 1, UINT32_MAX}, {"root", 0, UINT32_MAX}, {"window", 0, UINT32_MAX},
-              {"scaling", 0, 15},          {"power", 1, 2},          {"adjacent", 0, 1},      {"inverse", 0, 1},
-              {"tanh", 0, 1},              {"max", 0, 1}};
+} ranges[] = {{"sequence", 1, UINT32_MAX},
+              {"heads", 1, UINT32_MAX},
+              {"kv", 1, UINT32_MAX},
+              {"head", 1, UINT32_MAX},
+              {"dims", 2, UINT32_MAX},
+              {"vocab", 1, UINT32_MAX},
+              {"root", 0, UINT32_MAX},
+              {"window", 0, UINT32_MAX},
+              {"scaling", 0, 15},
+              {"power", 1, 2},
+              {"adjacent", 0, 1},
+              {"inverse", 0, 1},
+              {"tanh", 0, 1},
+              {"max", 0, 1}};
 
 /* relations between names of a row: '%' divisible by, '<' less than, '=' at most */
 static const struct relation {
@@ -148,7 +159,8 @@ static enum status insn_fault(const struct check *c, uint32_t i, const char *fmt
         program_print_insn(c->p, i, f);
         fclose(f);
     }
-    program_fault(c->error, c->error_size, "instruction %" PRIu32 " (%.400s): %s", i, text ? text : "", fault);
+    program_fault(c->error, c->error_size, "instruction %" PRIu32 " (%.400s): %s", i, text ? text : "",
+                  fault);
     free(text);
     return STATUS_INPUT;
 }
@@ -228,7 +240,8 @@ static enum status check_operands(const struct check *c, uint32_t i, const struc
             continue;
         }
         if (o->buffer >= c->p->nbuffers)
-            return insn_fault(c, i, "operand %s: buffer %" PRIu32 " of %" PRIu32, t->name, o->buffer, c->p->nbuffers);
+            return insn_fault(c, i, "operand %s: buffer %" PRIu32 " of %" PRIu32, t->name, o->buffer,
+                              c->p->nbuffers);
         if (!dtype_fits(t->dtype, o->dtype, t->dtype == 'A' ? &any : &compute))
             return insn_fault(c, i, "operand %s: its dtype may not be %s here", t->name,
                               isa_dtype_name((enum dtype)o->dtype));
@@ -236,7 +249,8 @@ static enum status check_operands(const struct check *c, uint32_t i, const struc
             return insn_fault(c, i, "operand %s: mark %u is not what the table says", t->name, o->mark);
         if (t->mark == MARK_ADD) {
             if (add != MARK_NONE && o->mark != add)
-                return insn_fault(c, i, "operand %s: all outputs must be written or all accumulated", t->name);
+                return insn_fault(c, i, "operand %s: all outputs must be written or all accumulated",
+                                  t->name);
             add = o->mark;
         }
         const char *fault = check_footprint(c, o);
@@ -254,7 +268,8 @@ static bool bind_fits(const struct program *p, const struct attr *a)
         if (a->stride)
             return false;
     } else {
-        if (!program_slot_counts(p, a->slot) || __builtin_mul_overflow(a->stride, p->slots[a->slot].most, &last) ||
+        if (!program_slot_counts(p, a->slot) ||
+            __builtin_mul_overflow(a->stride, p->slots[a->slot].most, &last) ||
             __builtin_add_overflow(last, a->u.i, &last))
             return false;
     }
@@ -273,7 +288,8 @@ static enum status check_attrs(const struct check *c, uint32_t i, const struct r
         switch (t->kind) {
         case ATTR_INT:
             if (a->u.i < r->least || a->u.i > r->most)
-                return insn_fault(c, i, "attribute %s must be %" PRId64 " to %" PRId64, t->name, r->least, r->most);
+                return insn_fault(c, i, "attribute %s must be %" PRId64 " to %" PRId64, t->name, r->least,
+                                  r->most);
             fine = a->slot == NONE && !a->stride;
             break;
         case ATTR_REAL:
@@ -343,6 +359,9 @@ static enum status check_shapes(const struct check *c, uint32_t i, const struct 
             if (__builtin_mul_overflow(x, y, &want))
                 want = 0;
         }
+        if (!want)
+            return insn_fault(c, i, "operand %s: %" PRIu64 " %s can't be %s", t->name, have,
+                              d->cols ? "columns" : "rows", d->cols ? t->cols : t->rows);
         if (have != want)
             return insn_fault(c, i, "operand %s: %" PRIu64 " %s, but %s = %" PRIu64, t->name, have,
                               d->cols ? "columns" : "rows", d->cols ? t->cols : t->rows, want);
@@ -351,12 +370,13 @@ static enum status check_shapes(const struct check *c, uint32_t i, const struct 
         const struct relation *r = row->relation[k].source;
         uint64_t x = term_value(b, row->relation[k].left), y = term_value(b, row->relation[k].right);
         bool fine = r->sign == '%' ? y && x % y == 0 : r->sign == '<' ? x < y : x <= y;
-        if (!fine)
-            return insn_fault(c, i, "%s = %" PRIu64 " must be %s %s = %" PRIu64, r->left, x,
-                              r->sign == '%'   ? "divisible by"
-                              : r->sign == '<' ? "less than"
-                                               : "at most",
-                              r->right, y);
+        if (!fine) {
+            const char *what = r->sign == '%' ? "divisible by" : r->sign == '<' ? "less than" : "at most";
+            return row->relation[k].right.kind == TERM_CONSTANT
+                       ? insn_fault(c, i, "%s = %" PRIu64 " must be %s %s", r->left, x, what, r->right)
+                       : insn_fault(c, i, "%s = %" PRIu64 " must be %s %s = %" PRIu64, r->left, x, what,
+                                    r->right, y);
+        }
     }
     return STATUS_OK;
 }
@@ -373,7 +393,8 @@ static enum status check_waits(const struct check *c, uint32_t i)
         if (w->queue >= NQUEUES)
             return insn_fault(c, i, "it waits on queue %u of %d", w->queue, NQUEUES);
         if (w->position >= c->count[w->queue])
-            return insn_fault(c, i, "it waits for %s:%" PRIu32 ", but that queue has %" PRIu32 " instructions",
+            return insn_fault(c, i,
+                              "it waits for %s:%" PRIu32 ", but that queue has %" PRIu32 " instructions",
                               isa_queue_name((enum queue)w->queue), w->position, c->count[w->queue]);
         if (w->queue == in->queue && w->position >= c->position[in->queue])
             return insn_fault(c, i, "it waits for itself or a later instruction of its own queue");

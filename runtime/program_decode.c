@@ -1,64 +1,15 @@
 /* Decoding: the inverse of program_encode.c, for files that may be hostile.
  *
  * Counts are compared with the bytes left before anything is allocated for them; segments are kept as a small
- * program whose buffers are symbols; totals are known before the expansion, and every instruction takes at least
- * one byte of the seq section, so memory stays within a constant (about a kilobyte) per byte of the file.  What was
- * read must pass program_check() and encode to the same bytes.  Time is linear. */
+ * program whose buffers are symbols; totals are known before the expansion (program_expand.c), and every
+ * instruction takes at least one byte of the seq section, so memory stays within about a kilobyte per byte of
+ * the file.  What was read must pass program_check() and encode to the same bytes.  Time is linear. */
 
-#include "runtime/program_form.h"
+#include "runtime/program_decode.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct segment {
-    uint32_t insn, ninsns; /* in the template program */
-    uint32_t noperands, nattrs, nsymbols;
-};
-struct symbol {
-    uint32_t buffer;
-    uint32_t class; /* number of its ring class in the frame; NONE: offset is from the buffer's start */
-    uint64_t offset;
-};
-struct frame {
-    uint32_t segment, nclasses;
-    size_t symbol; /* first */
-};
-struct pattern { /* waits of a run */
-    size_t first;
-    uint32_t nwaiting, nwaits;
-};
-struct call {
-    uint32_t frame, pattern, microbatch, layer;
-    size_t slot; /* first of its ring slots */
-};
-struct queue_state {
-    size_t call, calls_end;     /* current, and one behind the last */
-    uint32_t insn;              /* of the current call */
-    uint32_t waiting;           /* how many of its pattern's waiting instructions are done */
-    struct reader pattern;      /* the rest of its pattern */
-    uint32_t next_waiting;      /* instruction that waits next; NONE = no more */
-    uint32_t position[NQUEUES]; /* last waited for */
-    struct reader seq;
-    uint64_t left, next_seq, last_seq; /* instructions left; seq of the next one; seq of the last one + 1 */
-};
-
-struct decoder {
-    struct program *p, *template;
-    struct reader section[NSECTIONS];
-    uint32_t nsegments, nframes, npatterns;
-    struct segment *segments;
-    struct frame *frames;
-    struct symbol *symbols;
-    size_t nsymbols, symbols_room;
-    struct pattern *patterns;
-    struct call *calls;
-    size_t ncalls, calls_room;
-    uint32_t *slots; /* ring slots of calls */
-    size_t nslots, slots_room;
-    struct queue_state queue[NQUEUES];
-    uint32_t *class_frame, *class_number; /* per ring class: its number in the frame class_frame - 1 */
-};
 
 /* room for one item more */
 static void *room_for(void *array, size_t *room, size_t n, size_t item)
@@ -83,17 +34,6 @@ static uint32_t read_optional(struct reader *r)
 static bool read_bool(struct reader *r)
 {
     return read_below(r, 1) != 0;
-}
-
-/* sum of a base and a signed difference that must lie in 0..most */
-static uint32_t read_difference(struct reader *r, int64_t base, int64_t most)
-{
-    int64_t v;
-    if (__builtin_add_overflow(base, read_signed(r), &v) || v < 0 || v > most) {
-        r->bad = true;
-        return 0;
-    }
-    return (uint32_t)v;
 }
 
 static bool read_head(struct decoder *d)
@@ -259,7 +199,7 @@ static bool read_insn(struct decoder *d, struct reader *r, uint32_t *line)
             read_operand(r, &d->template->operands[in->operand + k], info->operand[k].mark);
     for (uint32_t k = 0; k < info->nattrs; k++)
         read_attr(r, &d->template->attrs[in->attr + k], info->attr[k].kind);
-    in->line = *line = read_difference(r, *line, UINT32_MAX);
+    in->line = *line = read_offset(r, *line, UINT32_MAX);
     return !r->bad;
 }
 
@@ -302,7 +242,7 @@ static void read_symbol(struct decoder *d, struct reader *r, uint32_t frame, uin
 {
     bool absolute = read_bool(r);
     struct symbol s = {.class = NONE};
-    s.buffer = *buffer = read_difference(r, *buffer, (int64_t)d->p->nbuffers - 1);
+    s.buffer = *buffer = read_offset(r, *buffer, (int64_t)d->p->nbuffers - 1);
     s.offset = read_number(r);
     if (r->bad)
         return;
@@ -368,11 +308,11 @@ static bool read_patterns(struct decoder *d)
 
 static bool read_call(struct decoder *d, struct reader *r, struct call *c, const struct call *last)
 {
-    c->frame = read_difference(r, last ? (int64_t)last->frame + 1 : 0, (int64_t)d->nframes - 1);
-    c->pattern = read_difference(r, last ? last->pattern : 0, (int64_t)d->npatterns - 1);
+    c->frame = read_offset(r, last ? (int64_t)last->frame + 1 : 0, (int64_t)d->nframes - 1);
+    c->pattern = read_offset(r, last ? last->pattern : 0, (int64_t)d->npatterns - 1);
     /* -1 stands for NONE */
-    c->microbatch = read_difference(r, (last ? form_index(last->microbatch) : 0) + 1, NONE) - 1;
-    c->layer = read_difference(r, (last ? form_index(last->layer) : 0) + 1, NONE) - 1;
+    c->microbatch = read_offset(r, (last ? form_index(last->microbatch) : 0) + 1, NONE) - 1;
+    c->layer = read_offset(r, (last ? form_index(last->layer) : 0) + 1, NONE) - 1;
     c->slot = d->nslots;
     if (r->bad)
         return false;
@@ -417,160 +357,14 @@ static bool read_calls(struct decoder *d)
     return true;
 }
 
-static void next_waiting(const struct decoder *d, struct queue_state *s, uint32_t last)
-{
-    const struct pattern *t = &d->patterns[d->calls[s->call].pattern];
-    s->next_waiting = NONE;
-    if (s->waiting == t->nwaiting)
-        return;
-    uint64_t gap = read_below(&s->pattern, NONE - 1);
-    s->next_waiting = (uint32_t)(gap > NONE - 1 - last ? NONE - 1 : gap + last);
-    s->waiting++;
-}
-
-static void start_call(const struct decoder *d, struct queue_state *s)
-{
-    s->insn = 0;
-    s->waiting = 0;
-    if (s->call == s->calls_end)
-        return;
-    s->pattern = d->section[SECTION_WAITS];
-    s->pattern.at += d->patterns[d->calls[s->call].pattern].first;
-    next_waiting(d, s, 0);
-}
-
-static bool next_seq(struct queue_state *s)
-{
-    if (!s->left)
-        return true;
-    uint64_t gap = read_number(&s->seq);
-    if (s->seq.bad || gap > UINT32_MAX || s->last_seq + gap > UINT32_MAX)
-        return false;
-    s->next_seq = s->last_seq + gap;
-    s->last_seq = s->next_seq + 1;
-    return true;
-}
-
-/* readers at the start of every queue's part of the seq section */
-static bool start_queues(struct decoder *d)
-{
-    struct reader r = d->section[SECTION_SEQ];
-    for (uint32_t q = 0; q < NQUEUES; q++) {
-        struct queue_state *s = &d->queue[q];
-        s->seq = r;
-        for (uint64_t n = s->left; n && r.at < r.end; r.at++) /* the last byte of a number is below 128 */
-            n -= *r.at < 128;
-        start_call(d, s);
-        if (!next_seq(s))
-            return false;
-    }
-    return r.at == r.end;
-}
-
-static bool expand_waits(struct program *p, struct insn *in, struct queue_state *s)
-{
-    in->nwaits = (uint8_t)read_below(&s->pattern, LIMIT_WAITS);
-    for (uint32_t k = 0; k < in->nwaits; k++) {
-        uint8_t q = (uint8_t)read_below(&s->pattern, NQUEUES - 1);
-        s->position[q] = read_difference(&s->pattern, s->position[q], UINT32_MAX);
-        p->waits[in->wait + k].queue = q;
-        p->waits[in->wait + k].position = s->position[q];
-    }
-    return in->nwaits && !s->pattern.bad;
-}
-
-static bool expand_operands(const struct decoder *d, const struct call *c, const struct insn *from, struct insn *in)
-{
-    const struct isa_info *info = isa_info((enum op)in->op);
-    const struct frame *f = &d->frames[c->frame];
-    for (uint32_t k = 0; k < info->noperands; k++) {
-        struct operand *o = &d->p->operands[in->operand + k];
-        *o = d->template->operands[from->operand + k];
-        if (o->buffer == NONE)
-            continue;
-        const struct symbol *s = &d->symbols[f->symbol + o->buffer];
-        const struct buffer *b = &d->p->buffers[s->buffer];
-        uint64_t base = 0;
-        if (s->class != NONE && (__builtin_mul_overflow(b->stride, (uint64_t)d->slots[c->slot + s->class], &base) ||
-                                 base > LIMIT_BYTES))
-            return false;
-        o->buffer = s->buffer;
-        if (__builtin_add_overflow(base, s->offset, &o->offset))
-            return false;
-    }
-    return true;
-}
-
-/* the next instruction of a queue, as instruction i */
-static bool expand_insn(struct decoder *d, uint32_t q, uint32_t i, struct insn *at)
-{
-    struct queue_state *s = &d->queue[q];
-    const struct call *c = &d->calls[s->call];
-    const struct segment *g = &d->segments[d->frames[c->frame].segment];
-    const struct insn *from = &d->template->insns[g->insn + s->insn];
-    const struct isa_info *info = isa_info((enum op)from->op);
-    struct insn *in = &d->p->insns[i];
-    *in = *from;
-    in->queue = (uint8_t)q;
-    in->operand = at->operand;
-    in->attr = at->attr;
-    in->wait = at->wait;
-    in->seq = (uint32_t)s->next_seq;
-    in->microbatch = c->microbatch;
-    in->layer = c->layer;
-    if (!expand_operands(d, c, from, in))
-        return false;
-    if (info->nattrs)
-        memcpy(d->p->attrs + in->attr, d->template->attrs + from->attr, info->nattrs * sizeof *d->p->attrs);
-    if (s->next_waiting == s->insn) {
-        if (!expand_waits(d->p, in, s))
-            return false;
-        next_waiting(d, s, s->insn);
-        if (s->next_waiting != NONE && s->next_waiting <= s->insn)
-            return false;
-    }
-    at->operand += info->noperands;
-    at->attr += info->nattrs;
-    at->wait += in->nwaits;
-    if (++s->insn == g->ninsns) {
-        if (s->next_waiting != NONE)
-            return false;
-        s->call++;
-        start_call(d, s);
-    }
-    s->left--;
-    return next_seq(s);
-}
-
-static bool expand(struct decoder *d)
-{
-    struct program *p = d->p;
-    struct insn at = {0};
-    p->insns = program_alloc(NULL, p->ninsns, sizeof *p->insns);
-    p->operands = program_alloc(NULL, p->noperands, sizeof *p->operands);
-    p->attrs = program_alloc(NULL, p->nattrs, sizeof *p->attrs);
-    p->waits = program_alloc(NULL, p->nwaits, sizeof *p->waits);
-    if (!start_queues(d))
-        return false;
-    for (uint32_t i = 0; i < p->ninsns; i++) {
-        uint32_t best = NQUEUES;
-        for (uint32_t q = 0; q < NQUEUES; q++)
-            if (d->queue[q].left && (best == NQUEUES || d->queue[q].next_seq < d->queue[best].next_seq))
-                best = q;
-        if (!expand_insn(d, best, i, &at))
-            return false;
-    }
-    return true;
-}
-
 static enum status decode(struct decoder *d, char *error, size_t error_size)
 {
     const struct {
         const char *what;
         bool (*read)(struct decoder *);
-    } parts[] = {{"header", read_head},   {"tables", read_tables},  {"segments", read_segments},
-                 {"frames", read_frames}, {"waits", read_patterns}, {"calls", read_calls},
-                 {"instructions", expand}};
+    } parts[] = {{"header", read_head},           {"tables", read_tables},  {"segments", read_segments},
+                 {"frames", read_frames},         {"waits", read_patterns}, {"calls", read_calls},
+                 {"instructions", program_expand}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!parts[i].read(d))
             return program_fault(error, error_size, "its %s are malformed", parts[i].what);
@@ -588,10 +382,12 @@ static enum status check_canonical(const struct program *p, const uint8_t *bytes
     TRY(program_encode(p, &again, &again_size));
     bool same = size == again_size && !memcmp(bytes, again, size);
     free(again);
-    return same ? STATUS_OK : program_fault(error, error_size, "it is not written in the one form its contents have");
+    return same ? STATUS_OK
+                : program_fault(error, error_size, "it is not written in the one form its contents have");
 }
 
-enum status program_decode(const uint8_t *bytes, size_t size, struct program **p, char *error, size_t error_size)
+enum status program_decode(const uint8_t *bytes, size_t size, struct program **p, char *error,
+                           size_t error_size)
 {
     const struct container c = program_container();
     struct decoder d = {0};

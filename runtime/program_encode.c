@@ -1,7 +1,9 @@
-/* Encoding: cut queues into runs, give equal parts of them one number each, write the sections of program_form.h.
+/* Encoding: cut queues into runs, give equal parts of them one number each, write the sections of
+ * program_form.h.
  *
- * Linear: parts are found by hash tables over their encoded bytes, symbols of a run by one over (buffer, offset).
- * Numbers are given in order of first use, so equal programs give equal bytes.  Requires program_check(). */
+ * Linear: parts are found by hash tables over their encoded bytes, symbols of a run by one over (buffer,
+ * offset). Numbers are given in order of first use, so equal programs give equal bytes.  Requires
+ * program_check(). */
 
 #include "runtime/hash.h"
 #include "runtime/program_form.h"
@@ -14,7 +16,7 @@ struct pool {
     struct bytes text; /* all of them, one behind the other */
     size_t *end;       /* of each in text */
     uint32_t n, room;
-    uint32_t *table;   /* number + 1, or 0; a power of two of entries, at most half full */
+    uint32_t *table; /* number + 1, or 0; a power of two of entries, at most half full */
     uint32_t table_size;
 };
 
@@ -34,7 +36,7 @@ struct encoder {
     uint32_t run;
     struct symbol *symbols; /* hash table; a power of two of entries */
     uint32_t nsymbols, symbols_size;
-    struct bytes frame;      /* the symbols, encoded */
+    struct bytes frame; /* the symbols, encoded */
     uint32_t last_buffer;
     uint32_t *ring_run, *ring_slot; /* per class: ring_slot is valid if ring_run is the current run */
     uint32_t *classes, nclasses;    /* in order of first use */
@@ -285,8 +287,8 @@ static void write_insn(struct encoder *e, const struct insn *in, uint32_t *last_
         const struct operand *o = &operand[k];
         if (o->buffer == NONE)
             continue;
-        bytes_number(b, o->dtype | (o->mark == MARK_ADD ? FORM_ADD : 0) | (o->slot != UINT16_MAX ? FORM_SLOT : 0) |
-                            (o->ld != o->cols ? FORM_LD : 0));
+        bytes_number(b, o->dtype | (o->mark == MARK_ADD ? FORM_ADD : 0) |
+                            (o->slot != UINT16_MAX ? FORM_SLOT : 0) | (o->ld != o->cols ? FORM_LD : 0));
         bytes_number(b, operand_symbol(e, o));
         if (o->slot != UINT16_MAX) {
             bytes_number(b, o->slot);
@@ -334,7 +336,8 @@ static void claim_classes(struct encoder *e, const struct insn *in, uint32_t mar
 }
 
 /* end of the run that starts at list[from]; counts its operands */
-static uint32_t run_end(struct encoder *e, const uint32_t *list, uint32_t from, uint32_t n, uint64_t *noperands)
+static uint32_t run_end(struct encoder *e, const uint32_t *list, uint32_t from, uint32_t n,
+                        uint64_t *noperands)
 {
     const struct insn *first = &e->p->insns[list[from]];
     uint32_t i = from, mark = ++e->run;
@@ -425,7 +428,8 @@ static void write_queue(struct encoder *e, const uint32_t *list, uint32_t n)
     bytes_raw(&calls, e->calls.at, e->calls.n);
     free(e->calls.at);
     e->calls = calls;
-    for (uint32_t i = 0; i < n; i++) { /* seq grows along a queue: each is stored less what it must be at least */
+    for (uint32_t i = 0; i < n;
+         i++) { /* seq grows along a queue: each is stored less what it must be at least */
         bytes_number(&e->seq, e->p->insns[list[i]].seq - seq);
         seq = (uint64_t)e->p->insns[list[i]].seq + 1;
     }

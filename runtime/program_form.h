@@ -3,24 +3,33 @@
 
 /* The binary form of a program; private to program_encode.c and program_decode.c.
  *
- * Every queue is cut into runs: consecutive instructions of equal action, stage, microbatch and layer that use one
- * slot per ring class.  A run is stored as a call of three shared things:
+ * Every queue is cut into runs: consecutive instructions of equal action, stage, microbatch and layer that
+ * use one slot per ring class.  A run is stored as a call of three shared things:
  *
  *   segment  what is done: opcodes, shapes, attributes, source lines; buffers are numbers of symbols
  *   frame    where: a segment and, per symbol, a buffer and an offset; in a ring, the offset within its slot
  *   waits    for what: distances from the position that this queue waited for last on the same other queue
  *   call     frame, waits, microbatch, layer, and the slot of every ring class in the frame
  *
- * Equal layers share segments, equal microbatches share frames, and mostly waits.  A symbol is absolute, its ring
- * slot part of its offset, where one instruction uses two slots of a class.  `seq` is a stream of differences per
- * queue; the order of the file is the merge of the queues by seq.
+ * Equal layers share segments, equal microbatches share frames, and mostly waits.  A symbol is absolute, its
+ * ring slot part of its offset, where one instruction uses two slots of a class.  `seq` is a stream of
+ * differences per queue; the order of the file is the merge of the queues by seq.
  *
  * A file is accepted only if encoding what it says gives the same bytes: there is one form per program. */
 
 #include "runtime/program_bytes.h"
 #include "runtime/program_words.h"
 
-enum section { SECTION_HEAD, SECTION_TABLES, SECTION_SEGMENTS, SECTION_FRAMES, SECTION_WAITS, SECTION_CALLS, SECTION_SEQ, NSECTIONS };
+enum section {
+    SECTION_HEAD,
+    SECTION_TABLES,
+    SECTION_SEGMENTS,
+    SECTION_FRAMES,
+    SECTION_WAITS,
+    SECTION_CALLS,
+    SECTION_SEQ,
+    NSECTIONS
+};
 
 #define PROGRAM_FILE_MAGIC "LLMCPRG"
 #define PROGRAM_FILE_VERSION 1

@@ -1,7 +1,8 @@
 /* The text form, reading half; program_text.c describes it.
  *
- * One line at a time, by hand: a scanner that never leaves its line, and one function per kind of line.  What is read
- * must then pass program_check().  Counts need no limit of their own, as every item is at least a line of text. */
+ * One line at a time, by hand: a scanner that never leaves its line, and one function per kind of line.  What
+ * is read must then pass program_check().  Counts need no limit of their own, as every item is at least a
+ * line of text. */
 
 #include "runtime/program.h"
 #include "runtime/program_words.h"
@@ -117,7 +118,7 @@ static enum status read_name(struct parser *s, char *to, size_t size)
 {
     size_t n = 0;
     memset(to, 0, size);
-    while (s->at < s->end && *s->at > ' ' && *s->at <= '~' && !strchr(PROGRAM_NAME_ENDS, *s->at)) {
+    while (s->at<s->end && * s->at> ' ' && *s->at <= '~' && !strchr(PROGRAM_NAME_ENDS, *s->at)) {
         if (n + 1 == size)
             return fault(s, "a name of more than %zu characters", size - 1);
         to[n++] = *s->at++;
@@ -433,7 +434,8 @@ static enum status parse_argument(struct parser *s, uint32_t i, uint32_t *seen)
         while (k < info->noperands && strcmp(info->operand[k].name, name) != 0)
             k++;
         if (k == info->noperands || *seen >> k & 1)
-            return fault(s, "%s has %s operand '%s'", info->name, k == info->noperands ? "no" : "already its", name);
+            return fault(s, "%s has %s operand '%s'", info->name, k == info->noperands ? "no" : "already its",
+                         name);
         if (add && info->operand[k].mark != MARK_ADD)
             return fault(s, "operand '%s' of %s can't be accumulated into", name, info->name);
         *seen |= 1u << k;
@@ -445,7 +447,8 @@ static enum status parse_argument(struct parser *s, uint32_t i, uint32_t *seen)
     while (k < info->nattrs && strcmp(info->attr[k].name, name) != 0)
         k++;
     if (add || k == info->nattrs || *seen >> (ISA_MAX_OPERANDS + k) & 1)
-        return fault(s, "%s has %s attribute '%s'", info->name, k == info->nattrs ? "no" : "already its", name);
+        return fault(s, "%s has %s attribute '%s'", info->name, k == info->nattrs ? "no" : "already its",
+                     name);
     *seen |= 1u << (ISA_MAX_OPERANDS + k);
     return parse_attr(s, info->attr[k].kind, &s->p->attrs[in->attr + k]);
 }
@@ -567,7 +570,8 @@ static enum status parse_lines(struct parser *s, const char *text, size_t size)
             TRY(expect(s, "llmc"));
             TRY(keyword_u32(s, "program", &version));
             if (version != PROGRAM_TEXT_VERSION)
-                return fault(s, "version %" PRIu32 ", this build reads version %d", version, PROGRAM_TEXT_VERSION);
+                return fault(s, "version %" PRIu32 ", this build reads version %d", version,
+                             PROGRAM_TEXT_VERSION);
             first = false;
         } else {
             TRY(parse_line(s));

@@ -1,8 +1,8 @@
-/* The table of ranks: role, place and slot values of every rank, and all groups; its file is a container of three
- * sections (counts, groups, ranks) of varints.
+/* The table of ranks: role, place and slot values of every rank, and all groups; its file is a container of
+ * three sections (counts, groups, ranks) of varints.
  *
- * A group is a box of the mesh: first + sum i_a stride_a.  Strides must nest (each larger than the span of all
- * smaller ones), so members are distinct, and whether a rank is a member is decided by division. */
+ * A group is a box of the mesh: first + sum i_a stride_a.  Strides must nest (each larger than the span of
+ * all smaller ones), so members are distinct, and whether a rank is a member is decided by division. */
 
 #include "runtime/program.h"
 #include "runtime/program_bytes.h"
@@ -63,7 +63,8 @@ enum { SECTION_COUNTS, SECTION_GROUPS, SECTION_RANKS, NSECTIONS };
 
 static struct container ranks_container(void)
 {
-    return (struct container){.magic = RANKS_MAGIC, .what = "rank", .version = RANKS_VERSION, .nsections = NSECTIONS};
+    return (struct container){
+        .magic = RANKS_MAGIC, .what = "rank", .version = RANKS_VERSION, .nsections = NSECTIONS};
 }
 
 /* Ranks are alike, so each is stored as its differences from the one before: mostly a byte per number. */
@@ -97,7 +98,8 @@ enum status ranks_encode(const struct ranks *r, uint8_t **bytes, size_t *size)
         bytes_number(b, k->gpu);
         bytes_number(b, n);
         for (uint32_t j = 0; j < n; j++)
-            bytes_signed(b, (int64_t)(r->values[nvalues + j] - (last + j < nvalues ? r->values[last + j] : 0)));
+            bytes_signed(b,
+                         (int64_t)(r->values[nvalues + j] - (last + j < nvalues ? r->values[last + j] : 0)));
         last = nvalues;
         nvalues += n;
     }
@@ -157,21 +159,11 @@ static bool group_contains(const struct group *g, uint32_t rank)
     return !rank;
 }
 
-static uint32_t read_index(struct reader *r, int64_t base, int64_t difference)
-{
-    int64_t v;
-    if (__builtin_add_overflow(base, difference, &v) || v < 0 || v > UINT32_MAX) {
-        r->bad = true;
-        return 0;
-    }
-    return (uint32_t)v;
-}
-
 static bool read_groups(struct ranks *r, struct reader *s)
 {
     for (uint32_t i = 0; i < r->ngroups && !s->bad; i++) {
         struct group *g = &r->groups[i];
-        g->first = read_index(s, i ? r->groups[i - 1].first : 0, read_signed(s));
+        g->first = read_offset(s, i ? r->groups[i - 1].first : 0, UINT32_MAX);
         for (int a = 0; a < NAXES; a++) {
             g->n[a] = (uint32_t)read_below(s, UINT32_MAX);
             g->stride[a] = (uint32_t)read_below(s, UINT32_MAX);
@@ -186,12 +178,13 @@ static bool read_ranks(struct ranks *r, struct reader *s)
     for (uint32_t i = 0; i < r->nranks && !s->bad; i++) {
         struct rank_info *k = &r->ranks[i];
         k->role = (uint32_t)read_below(s, UINT32_MAX);
-        k->node = read_index(s, i ? r->ranks[i - 1].node : 0, read_signed(s));
+        k->node = read_offset(s, i ? r->ranks[i - 1].node : 0, UINT32_MAX);
         k->gpu = (uint32_t)read_below(s, UINT32_MAX);
         k->slot = nvalues;
         uint32_t n = (uint32_t)read_below(s, r->nvalues - nvalues);
         for (uint32_t j = 0; j < n; j++)
-            r->values[nvalues + j] = (uint64_t)read_signed(s) + (last + j < nvalues ? r->values[last + j] : 0);
+            r->values[nvalues + j] =
+                (uint64_t)read_signed(s) + (last + j < nvalues ? r->values[last + j] : 0);
         last = nvalues;
         nvalues += n;
     }
@@ -269,15 +262,15 @@ enum status ranks_read(const char *path, struct ranks **r, char *error, size_t e
     return s;
 }
 
-static enum status check_value(const struct ranks *r, uint32_t rank, const struct slot *s, uint64_t v, char *error,
-                               size_t error_size)
+static enum status check_value(const struct ranks *r, uint32_t rank, const struct slot *s, uint64_t v,
+                               char *error, size_t error_size)
 {
     switch (s->kind) {
     case SLOT_COORD:
     case SLOT_FIRST:
         if (v > (uint64_t)s->most)
-            return FAULT("rank %u: slot %s is %llu, at most %lld is declared", rank, s->name, (unsigned long long)v,
-                         (long long)s->most);
+            return FAULT("rank %u: slot %s is %llu, at most %lld is declared", rank, s->name,
+                         (unsigned long long)v, (long long)s->most);
         break;
     case SLOT_PEER:
         if (v >= r->nranks || v > (uint64_t)s->most)
@@ -297,15 +290,16 @@ static enum status check_value(const struct ranks *r, uint32_t rank, const struc
     return STATUS_OK;
 }
 
-enum status ranks_check(const struct ranks *r, const struct program *const *programs, char *error, size_t error_size)
+enum status ranks_check(const struct ranks *r, const struct program *const *programs, char *error,
+                        size_t error_size)
 {
     TRY(check_table(r, error, error_size));
     for (uint32_t i = 0; i < r->nranks; i++) {
         const struct program *p = programs[r->ranks[i].role];
         uint32_t first = r->ranks[i].slot, end = i + 1 < r->nranks ? r->ranks[i + 1].slot : r->nvalues;
         if (first > end || end > r->nvalues || end - first != p->nslots)
-            return FAULT("rank %u: values %u to %u of %u, but its program has %u slots", i, first, end, r->nvalues,
-                         p->nslots);
+            return FAULT("rank %u: values %u to %u of %u, but its program has %u slots", i, first, end,
+                         r->nvalues, p->nslots);
         for (uint32_t k = 0; k < p->nslots; k++)
             TRY(check_value(r, i, &p->slots[k], r->values[first + k], error, error_size));
     }

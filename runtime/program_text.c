@@ -13,10 +13,11 @@
  *   412 compute MATMUL_NT c=%qkv#3[512x384]bf16 a=%x#0~2+64[512x384/768]bf16 <tp:33 ; F s0 mb3 L2 line 17
  *
  * An instruction is: seq, queue, name, operands that are present, attributes, waits, tags.  An operand is
- * %buffer#index ~ring slot + byte offset + slot#index*stride [rows x cols / ld] dtype, without the parts that are 0
- * or follow from others; `+=` marks accumulation, all other marks follow from the table.  After a name comes its
- * index: the index counts, the name is for people, both must agree.  Blank lines and lines from '#' are skipped.  Reals are written with as many digits as it takes to
- * read back the same number.  Printing must survive unchecked programs: messages about their faults use it. */
+ * %buffer#index ~ring slot + byte offset + slot#index*stride [rows x cols / ld] dtype, without the parts that
+ * are 0 or follow from others; `+=` marks accumulation, all other marks follow from the table.  After a name
+ * comes its index: the index counts, the name is for people, both must agree.  Blank lines and lines from '#'
+ * are skipped.  Reals are written with as many digits as it takes to read back the same number.  Printing
+ * must survive unchecked programs: messages about their faults use it. */
 
 #include "runtime/program.h"
 #include "runtime/program_words.h"
@@ -187,11 +188,13 @@ static void print_slots(const struct program *p, FILE *out)
 static void print_buffers(const struct program *p, FILE *out)
 {
     for (uint32_t i = 0; i < p->nrings; i++)
-        fprintf(out, "ring %" PRIu32 " %.*s depth %" PRIu32 "\n", i, NAME(p->rings[i].name), p->rings[i].depth);
+        fprintf(out, "ring %" PRIu32 " %.*s depth %" PRIu32 "\n", i, NAME(p->rings[i].name),
+                p->rings[i].depth);
     for (uint32_t i = 0; i < p->nbuffers; i++) {
         const struct buffer *b = &p->buffers[i];
         fprintf(out, "buffer %" PRIu32 " %.*s %s %s bytes %" PRIu64, i, NAME(b->name),
-                program_word(program_buffer_words, NBUFFER_KINDS, b->kind), isa_dtype_name(b->dtype), b->bytes);
+                program_word(program_buffer_words, NBUFFER_KINDS, b->kind), isa_dtype_name(b->dtype),
+                b->bytes);
         if (b->ring != NONE)
             fprintf(out, " ring %" PRIu32, b->ring);
         if (b->stride != b->bytes)
@@ -233,11 +236,12 @@ static void print_buckets(const struct program *p, FILE *out)
         fprintf(out, "tensor %" PRIu32 " %.*s shape", i, NAME(t->name));
         if (t->ndim != 1)
             fprintf(out, " %" PRIu64, t->shape[0]);
-        fprintf(out, " %" PRIu64 " box %" PRIu32 " %" PRIu32 " at %" PRIu64 " corner %" PRIu64 " %" PRIu64, t->shape[1],
-                t->rows, t->cols, t->at, t->row, t->col);
+        fprintf(out, " %" PRIu64 " box %" PRIu32 " %" PRIu32 " at %" PRIu64 " corner %" PRIu64 " %" PRIu64,
+                t->shape[1], t->rows, t->cols, t->at, t->row, t->col);
         print_corner(p, "row", t->row_slot, t->row_stride, out);
         print_corner(p, "col", t->col_slot, t->col_stride, out);
-        fprintf(out, "%s %s ", t->transposed ? " transposed" : "", program_word(program_init_words, NINIT_KINDS, t->init));
+        fprintf(out, "%s %s ", t->transposed ? " transposed" : "",
+                program_word(program_init_words, NINIT_KINDS, t->init));
         print_real(t->std, out);
         fputc('\n', out);
     }
@@ -266,8 +270,8 @@ static void print_job(const struct job_info *job, FILE *out)
 
 void program_print(const struct program *p, FILE *out)
 {
-    fprintf(out, "llmc program %d\nrole %" PRIu32 " of %" PRIu32 "\nevaluation %s\n", PROGRAM_TEXT_VERSION, p->role,
-            p->nroles, p->evaluation ? "yes" : "no");
+    fprintf(out, "llmc program %d\nrole %" PRIu32 " of %" PRIu32 "\nevaluation %s\n", PROGRAM_TEXT_VERSION,
+            p->role, p->nroles, p->evaluation ? "yes" : "no");
     print_job(&p->job, out);
     fprintf(out, "arena %" PRIu64 "\n", p->arena_bytes);
     print_slots(p, out);

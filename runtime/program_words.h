@@ -1,7 +1,8 @@
 #ifndef LLMC_PROGRAM_WORDS_H
 #define LLMC_PROGRAM_WORDS_H
 
-/* Words, limits and helpers that the checker, the text form and the binary form share; private to program*.c. */
+/* Words, limits and helpers that the checker, the text form and the binary form share; private to program*.c.
+ */
 
 #include "runtime/program.h"
 
@@ -16,9 +17,9 @@
 #define LIMIT_BUCKETS (1u << 16)
 #define LIMIT_TENSORS (1u << 20)
 #define LIMIT_INSNS (64u << 20)
-#define LIMIT_WAITS 16u                  /* of one instruction */
-#define LIMIT_BYTES ((uint64_t)1 << 50)  /* of the arena, a buffer, a bucket's elements, a dimension */
-#define LIMIT_FILE ((uint64_t)1 << 31)   /* bytes of a program or rank file, binary or text */
+#define LIMIT_WAITS 16u                 /* of one instruction */
+#define LIMIT_BYTES ((uint64_t)1 << 50) /* of the arena, a buffer, a bucket's elements, a dimension */
+#define LIMIT_FILE ((uint64_t)1 << 31)  /* bytes of a program or rank file, binary or text */
 #define LIMIT_ROLES (1u << 24)
 
 /* never in a name, besides what is not printable; '~' is printable and excluded too */
@@ -47,7 +48,8 @@ void *program_alloc(void *old, size_t n, size_t item);
 /* the instructions' half of program_check(): requires that the rest of the program has been checked */
 enum status program_check_code(const struct program *p, char *error, size_t error_size);
 /* writes the sentence, returns STATUS_INPUT */
-enum status program_fault(char *error, size_t error_size, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+enum status program_fault(char *error, size_t error_size, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 /* slots whose values are numbers to compute with, rather than ranks or groups */
 bool program_slot_counts(const struct program *p, uint32_t slot);
 

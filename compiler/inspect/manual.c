@@ -82,8 +82,8 @@ static bool matches(const struct isa_info *info, const char *filter)
 static void print_row(const struct isa_info *info, FILE *out)
 {
     fprintf(out, "%-18s queue %s, unit %s\n  %s\n", info->name,
-            info->queue == QUEUE_ANY ? "tp, dp or compute" : isa_queue_name(info->queue), isa_unit_name(info->unit),
-            info->meaning);
+            info->queue == QUEUE_ANY ? "tp, dp or compute" : isa_queue_name(info->queue),
+            isa_unit_name(info->unit), info->meaning);
     for (size_t k = 0; k < info->noperands; k++) {
         const struct isa_operand *o = &info->operand[k];
         char shape[48], mark[48];
@@ -107,8 +107,10 @@ bool manual_isa(FILE *out, const char *filter)
         else if (!filter)
             fprintf(out,
                     "%d instructions, fingerprint %016" PRIx64 ".\n"
-                    "An operand is a row-major matrix view [rows, columns]; equal names in one instruction are equal\n"
-                    "sizes, names of attributes stand for their values, group_n for the members of the group.\n\n",
+                    "An operand is a row-major matrix view [rows, columns]; equal names in one instruction "
+                    "are equal\n"
+                    "sizes, names of attributes stand for their values, group_n for the members of the "
+                    "group.\n\n",
                     (int)NOPS, isa_fingerprint());
         print_row(info, out);
         any = true;

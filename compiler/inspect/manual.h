@@ -11,7 +11,8 @@
 bool manual_isa(FILE *out, const char *filter);
 
 /* {"fingerprint": "...", "instructions": [{"name", "number", "queue", "unit", "meaning",
- *   "operands": [{"name", "mark", "optional", "dtype", "rows", "cols"}], "attributes": [{"name", "kind"}]}]} */
+ *   "operands": [{"name", "mark", "optional", "dtype", "rows", "cols"}], "attributes": [{"name", "kind"}]}]}
+ */
 bool manual_isa_json(FILE *out, const char *filter);
 
 #endif

@@ -1,6 +1,7 @@
-/* Programs from hostile files.  Input that starts with the file's magic is read as binary, with its header and hashes
- * made to fit, so that the fuzzer gets behind them; all else as text.  Whatever is accepted must pass the checks, have
- * one binary form, and survive print and parse.  New inputs start from random valid programs in either form. */
+/* Programs from hostile files.  Input that starts with the file's magic is read as binary, with its header
+ * and hashes made to fit, so that the fuzzer gets behind them; all else as text.  Whatever is accepted must
+ * pass the checks, have one binary form, and survive print and parse.  New inputs start from random valid
+ * programs in either form. */
 
 #include "tests/runtime/random_program.h"
 

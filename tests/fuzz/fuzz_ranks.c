@@ -1,5 +1,6 @@
-/* Rank tables from hostile files, with header and hashes made to fit.  Whatever is accepted must have one form, and
- * its groups distinct members below the number of ranks.  New inputs start from a small valid table. */
+/* Rank tables from hostile files, with header and hashes made to fit.  Whatever is accepted must have one
+ * form, and its groups distinct members below the number of ranks.  New inputs start from a small valid
+ * table. */
 
 #include "tests/runtime/random_program.h"
 

@@ -1,12 +1,45 @@
-/* Random valid programs.  A few bodies (instructions with operands, attributes and tags) are made, then called again
- * and again for further microbatches and layers, with other ring slots and fresh waits, as a lowering would.  Shapes
- * follow from isa.def alone: every name in a row gets a value, values that relations bind are made to fit. */
+/* Random valid programs, the same with every compiler: no two draws stand unsequenced.  A few bodies
+ * (instructions with operands, attributes and tags) are made, then called again and again for further
+ * microbatches and layers, with other ring slots and fresh waits, as a lowering would.  Shapes follow from
+ * isa.def alone: every name in a row gets a value, values that relations bind are made to fit. */
 
 #include "runtime/hash.h"
 #include "tests/runtime/random_program.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+const char small_program[] =
+    "llmc program 1\n"
+    "role 0 of 1\n"
+    "evaluation no\n"
+    "job sequence=8 batch=2 vocab=100 seed=1 steps_total=9 optimizer=0 lr_kind=2 lr=0.001 lr_min=0 beta1=0.9 "
+    "beta2=0.95 lr_warmup=1 lr_decay=5 lr_stable=0 tokens_per_step=16\n"
+    "arena 65536\n"
+    "slot 0 tp coord tp most 3\n"
+    "slot 1 count first cp+dp most 1\n"
+    "slot 2 next peer 1 most 7\n"
+    "slot 3 tpgroup group tp most 4\n"
+    "ring 0 act depth 3\n"
+    "buffer 0 x step f32 bytes 3072 ring 0 stride 1024 offset 0\n"
+    "buffer 1 y step f32 bytes 4096 offset 4096\n"
+    "buffer 2 w master f32 bytes 1024 offset 8192 bucket 0 shard tp#0\n"
+    "buffer 3 block block f64 bytes 64 offset 16384\n"
+    "buffer 4 metrics metrics f64 bytes 16 offset 16640\n"
+    "bucket 0 dense elements 1024 tensors 2 decay count count#1\n"
+    "tensor 0 a.weight shape 64 8 box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
+    "tensor 1 a.bias shape 8 box 1 8 at 128 corner 0 0 ones 0\n"
+    "0 compute TOKENS tokens=%y#1+2048[8x1]i32 step=%block#3[1x8]f64 sample=0 sequence=8\n"
+    "1 compute MATMUL_NT c=%x#0~1[8x8]f32 a=%y#1[8x4/8]f32 b=%w#2[8x4]f32 <compute:0 ; F s0 mb1 L2 line 7\n"
+    "2 tp ALL_REDUCE x=%x#0~1[8x8]f32 group=@tpgroup#3 max=0 <compute:1\n"
+    "3 send SEND x=%x#0~1+256[8x8]f32 peer=@next#2 <tp:0\n"
+    "4 recv RECV y=%y#1+1024+tp#0*256[8x8]f32 peer=@next#2\n"
+    "5 dp ALL_GATHER y=%y#1[16x8]f32 x=%w#2[4x8]f32 group=@tpgroup#3\n"
+    "6 compute XENT_LOSS loss+=%metrics#4+8[1x1]f64 sum=%y#1[8x2]f32 scale=0.0625 count=0+count#1*1 <recv:0 "
+    "<dp:0\n"
+    "7 compute ATTENTION o=%y#1[8x4]f32 lse=%y#1+1024[8x2]f32 q=%x#0[8x4]f32 k=%x#0+256[8x2]f32 "
+    "v=%x#0+512[8x2]f32 "
+    "heads=2 kv=1 head=2 sequence=4 scale=0.5 window=0 softcap=0\n";
 
 #define BUFFER_BYTES 16384u
 #define NBUFFERS 24u
@@ -41,10 +74,22 @@ static uint32_t name_value(const struct shape_names *x, const char *name, size_t
     const struct {
         const char *name;
         uint32_t value;
-    } values[] = {{"t", x->t},           {"head", x->head},       {"kv", x->kv},      {"heads", x->heads},
-                  {"a", x->a},           {"s", x->s},             {"1", 1},           {"2", 2},
-                  {"8", 8},              {"group_n", x->group_n}, {"h", x->other[0]}, {"v", x->other[1]},
-                  {"m", x->other[2]},    {"n", x->other[3]},      {"k", x->other[4]}, {"sequence", x->sequence},
+    } values[] = {{"t", x->t},
+                  {"head", x->head},
+                  {"kv", x->kv},
+                  {"heads", x->heads},
+                  {"a", x->a},
+                  {"s", x->s},
+                  {"1", 1},
+                  {"2", 2},
+                  {"8", 8},
+                  {"group_n", x->group_n},
+                  {"h", x->other[0]},
+                  {"v", x->other[1]},
+                  {"m", x->other[2]},
+                  {"n", x->other[3]},
+                  {"k", x->other[4]},
+                  {"sequence", x->sequence},
                   {"dims", x->head / 2 * 2}};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         if (strlen(values[i].name) == n && !strncmp(values[i].name, name, n))
@@ -132,9 +177,11 @@ static void add_insn(struct maker *m)
     const struct isa_info *info = isa_info(op);
     uint32_t i = program_insn(m->p, op);
     struct insn *in = &m->p->insns[i];
-    struct shape_names x = {.sequence = 1 + pick(m, 4), .head = 2 * (1 + pick(m, 3)), .kv = 1 + pick(m, 2)};
+    struct shape_names x = {.sequence = 1 + pick(m, 4)};
     enum dtype compute = pick(m, 2) ? DTYPE_BF16 : DTYPE_F32, any = (enum dtype)pick(m, NDTYPES);
     bool add = pick(m, 2);
+    x.head = 2 * (1 + pick(m, 3));
+    x.kv = 1 + pick(m, 2);
     x.t = x.sequence * (1 + pick(m, 3));
     x.heads = x.kv * (1 + pick(m, 2));
     x.a = x.head * (1 + pick(m, 3));
@@ -149,7 +196,8 @@ static void add_insn(struct maker *m)
         if (t->optional && pick(m, 2))
             continue;
         struct operand *o = &m->p->operands[in->operand + k];
-        fill_operand(m, o, dimension(&x, t->rows), dimension(&x, t->cols), pick_dtype(m, t->dtype, compute, any));
+        fill_operand(m, o, dimension(&x, t->rows), dimension(&x, t->cols),
+                     pick_dtype(m, t->dtype, compute, any));
         o->mark = (uint8_t)(t->mark == MARK_ADD && !add ? MARK_WRITE : t->mark);
     }
     for (uint32_t k = 0; k < info->nattrs; k++)
@@ -200,7 +248,8 @@ static void add_tables(struct maker *m)
     program_slot(p, "tp", SLOT_COORD, AXIS_TP, 3);
     program_slot(p, "first", SLOT_FIRST, 5, 1);
     program_slot(p, "next", SLOT_PEER, 1, 63);
-    program_slot(p, "group", SLOT_GROUP, 1u << pick(m, NAXES) | (pick(m, 3) ? 0 : GROUP_TIE), 2 + pick(m, 3));
+    uint32_t axis = pick(m, NAXES), tie = pick(m, 3) ? 0 : GROUP_TIE;
+    program_slot(p, "group", SLOT_GROUP, 1u << axis | tie, 2 + pick(m, 3));
     program_ring(p, "forward", DEPTH);
     program_ring(p, "backward", DEPTH);
     for (uint32_t i = 0; i < NBUFFERS; i++) {
@@ -214,12 +263,14 @@ static void add_tables(struct maker *m)
         program_buffer(p, &b);
     }
     for (uint32_t i = 0; i < 3; i++) {
-        struct bucket k = {.elements = 4096, .tensor = p->ntensors, .decay = i & 1, .count_slot = i == 1 ? 1 : NONE};
+        struct bucket k = {
+            .elements = 4096, .tensor = p->ntensors, .decay = i & 1, .count_slot = i == 1 ? 1 : NONE};
         struct buffer b = {.kind = BUFFER_MASTER, .ring = NONE, .bucket = i, .shard_slot = i ? 0 : NONE};
         snprintf(k.name, sizeof k.name, "bucket%u", i);
         snprintf(b.name, sizeof b.name, "master%u", i);
         for (uint64_t at = 0; at + 200 < k.elements && pick(m, 8); k.ntensors++) {
-            struct tensor t = {.ndim = 1 + pick(m, 2), .shape = {1, 4096}, .row_slot = NONE, .col_slot = NONE, .at = at};
+            struct tensor t = {
+                .ndim = 1 + pick(m, 2), .shape = {1, 4096}, .row_slot = NONE, .col_slot = NONE, .at = at};
             snprintf(t.name, sizeof t.name, "layers.%u.w-%u", i, k.ntensors);
             t.rows = t.ndim == 2 ? 1 + pick(m, 10) : 1;
             t.cols = 1 + pick(m, 20);
@@ -273,7 +324,8 @@ struct program *random_program(uint64_t seed, uint32_t n)
     struct job_info *job = &m.p->job;
     m.seq = pick(&m, 5);
     m.p->evaluation = pick(&m, 2);
-    *job = (struct job_info){.sequence = 1 + pick(&m, 4096), .batch = 1 + pick(&m, 64), .vocab = 50257, .seed = seed};
+    *job = (struct job_info){.sequence = 1 + pick(&m, 4096), .vocab = 50257, .seed = seed};
+    job->batch = 1 + pick(&m, 64);
     job->lr = 1e-4 / (1 + pick(&m, 9));
     job->beta2 = 0.95;
     job->lr_kind = pick(&m, 4);
@@ -293,13 +345,20 @@ struct layers {
 };
 
 /* a [tokens x width] view of a ring buffer, or of the weights of one layer */
-static void set_view(struct layers *l, uint32_t insn, uint32_t operand, uint32_t buffer, uint64_t offset, enum mark mark)
+static void set_view(struct layers *l, uint32_t insn, uint32_t operand, uint32_t buffer, uint64_t offset,
+                     enum mark mark)
 {
     const struct buffer *b = &l->p->buffers[buffer];
     bool weight = b->ring == NONE;
     l->p->operands[l->p->insns[insn].operand + operand] =
-        (struct operand){.buffer = buffer, .dtype = DTYPE_BF16, .mark = (uint8_t)mark, .slot = UINT16_MAX,
-                         .offset = offset, .rows = weight ? WIDTH : TOKENS_PER_MICROBATCH, .cols = WIDTH, .ld = WIDTH};
+        (struct operand){.buffer = buffer,
+                         .dtype = DTYPE_BF16,
+                         .mark = (uint8_t)mark,
+                         .slot = UINT16_MAX,
+                         .offset = offset,
+                         .rows = weight ? WIDTH : TOKENS_PER_MICROBATCH,
+                         .cols = WIDTH,
+                         .ld = WIDTH};
 }
 
 static uint32_t add_step(struct layers *l, enum op op, char action, uint32_t layer, uint32_t microbatch)
@@ -323,14 +382,19 @@ static void add_layer(struct layers *l, bool forward, uint32_t layer, uint32_t m
     char action = forward ? 'F' : 'B';
     for (uint32_t k = 0; k < (forward ? 4u : 8u); k++) {
         bool gradient = !forward && k % 2;
-        uint32_t i = add_step(l, gradient ? OP_MATMUL_TN : forward ? OP_MATMUL_NT : OP_MATMUL_NN, action, layer, microbatch);
+        uint32_t i = add_step(l,
+                              gradient  ? OP_MATMUL_TN
+                              : forward ? OP_MATMUL_NT
+                                        : OP_MATMUL_NN,
+                              action, layer, microbatch);
         uint64_t weight = (layer * 4u + k / (forward ? 1 : 2)) * (uint64_t)(WIDTH * WIDTH * 2u);
         if (!k && layer)
             program_wait(l->p, i, QUEUE_TP, l->count[QUEUE_TP] - 1);
         set_view(l, i, 0, gradient ? l->gradient_buffer : 2 * layer + 1, gradient ? weight : slot * bytes,
                  gradient && microbatch ? MARK_ADD : MARK_WRITE);
         set_view(l, i, 1, 2 * layer, slot * bytes, MARK_READ);
-        set_view(l, i, 2, gradient ? 2 * layer + 1 : l->bucket_buffer, gradient ? slot * bytes : weight, MARK_READ);
+        set_view(l, i, 2, gradient ? 2 * layer + 1 : l->bucket_buffer, gradient ? slot * bytes : weight,
+                 MARK_READ);
     }
     uint32_t i = add_step(l, OP_ALL_REDUCE, action, layer, microbatch);
     l->p->attrs[l->p->insns[i].attr].slot = 0;

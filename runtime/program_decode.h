@@ -1,0 +1,60 @@
+#ifndef LLMC_PROGRAM_DECODE_H
+#define LLMC_PROGRAM_DECODE_H
+
+/* What a program's file says, read but not yet expanded; private to program_decode.c and program_expand.c. */
+
+#include "runtime/program_form.h"
+
+struct segment {
+    uint32_t insn, ninsns; /* in the template program */
+    uint32_t noperands, nattrs, nsymbols;
+};
+struct symbol {
+    uint32_t buffer;
+    uint32_t class; /* number of its ring class in the frame; NONE: offset is from the buffer's start */
+    uint64_t offset;
+};
+struct frame {
+    uint32_t segment, nclasses;
+    size_t symbol; /* first */
+};
+struct pattern { /* waits of a run */
+    size_t first;
+    uint32_t nwaiting, nwaits;
+};
+struct call {
+    uint32_t frame, pattern, microbatch, layer;
+    size_t slot; /* first of its ring slots */
+};
+struct queue_state {
+    size_t call, calls_end;     /* current, and one behind the last */
+    uint32_t insn;              /* of the current call */
+    uint32_t waiting;           /* how many of its pattern's waiting instructions are done */
+    struct reader pattern;      /* the rest of its pattern */
+    uint32_t next_waiting;      /* instruction that waits next; NONE = no more */
+    uint32_t position[NQUEUES]; /* last waited for */
+    struct reader seq;
+    uint64_t left, next_seq, last_seq; /* instructions left; seq of the next one; seq of the last one + 1 */
+};
+
+struct decoder {
+    struct program *p, *template;
+    struct reader section[NSECTIONS];
+    uint32_t nsegments, nframes, npatterns;
+    struct segment *segments;
+    struct frame *frames;
+    struct symbol *symbols;
+    size_t nsymbols, symbols_room;
+    struct pattern *patterns;
+    struct call *calls;
+    size_t ncalls, calls_room;
+    uint32_t *slots; /* ring slots of calls */
+    size_t nslots, slots_room;
+    struct queue_state queue[NQUEUES];
+    uint32_t *class_frame, *class_number; /* per ring class: its number in the frame class_frame - 1 */
+};
+
+/* all instructions, in the order of seq; false: the file contradicts itself */
+bool program_expand(struct decoder *d);
+
+#endif

@@ -1,0 +1,352 @@
+/* Programs: building, checks, both written forms.  Valid programs come from random_program(); what is refused
+ * comes in test_program_bad.c. */
+
+#include "runtime/hash.h"
+#include "runtime/program.h"
+#include "runtime/program_words.h"
+#include "tests/runtime/random_program.h"
+
+#include <CUnit/Basic.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void suite_program(void);
+
+static char *print(const struct program *p, size_t *n)
+{
+    char *text = NULL;
+    FILE *f = open_memstream(&text, n);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+    program_print(p, f);
+    fclose(f);
+    return text;
+}
+
+/* check, encode, decode, print, parse: all agree */
+static void round_trip(const struct program *p)
+{
+    char error[800] = "";
+    uint8_t *bytes, *again;
+    size_t size, again_size, n, m;
+    struct program *decoded, *parsed;
+    CU_ASSERT_EQUAL_FATAL(program_check(p, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL_FATAL(program_encode(p, &bytes, &size), STATUS_OK);
+    CU_ASSERT_EQUAL_FATAL(program_decode(bytes, size, &decoded, error, sizeof error), STATUS_OK);
+    char *text = print(p, &n), *copy = print(decoded, &m);
+    CU_ASSERT_STRING_EQUAL(text, copy);
+    CU_ASSERT_EQUAL_FATAL(program_parse(text, n, &parsed, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL(program_encode(parsed, &again, &again_size), STATUS_OK);
+    CU_ASSERT(size == again_size && !memcmp(bytes, again, size));
+    free(again);
+    free(bytes);
+    free(text);
+    free(copy);
+    program_free(decoded);
+    program_free(parsed);
+}
+
+static void test_round_trips(void)
+{
+    for (uint64_t seed = 0; seed < 120; seed++) {
+        struct program *p = random_program(seed, (uint32_t)(seed * 5 % 400));
+        round_trip(p);
+        program_free(p);
+    }
+}
+
+/* every row of the table occurs in the random programs, with each optional operand both there and absent */
+static void test_all_rows_seen(void)
+{
+    uint32_t seen[NOPS][ISA_MAX_OPERANDS] = {{0}};
+    for (uint64_t seed = 0; seed < 10; seed++) {
+        struct program *p = random_program(seed, 1000);
+        for (uint32_t i = 0; i < p->ninsns; i++)
+            for (uint32_t k = 0; k < isa_info((enum op)p->insns[i].op)->noperands; k++)
+                seen[p->insns[i].op][k] |= p->operands[p->insns[i].operand + k].buffer == NONE ? 1 : 2;
+        program_free(p);
+    }
+    for (unsigned op = 0; op < NOPS; op++)
+        for (uint32_t k = 0; k < isa_info((enum op)op)->noperands; k++)
+            CU_ASSERT_EQUAL(seen[op][k], isa_info((enum op)op)->operand[k].optional ? 3 : 2);
+}
+
+/* design: 100,000 instructions of repeating layers and microbatches take at most 1 MB */
+static void test_size(void)
+{
+    struct program *p = layered_program(8, 900);
+    uint8_t *bytes;
+    size_t size;
+    char error[800];
+    struct program *q;
+    CU_ASSERT(p->ninsns > 100000);
+    CU_ASSERT_EQUAL(program_check(p, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL(program_encode(p, &bytes, &size), STATUS_OK);
+    CU_ASSERT(size < 300000);
+    CU_ASSERT_EQUAL(program_decode(bytes, size, &q, error, sizeof error), STATUS_OK);
+    program_free(q);
+    program_free(p);
+    free(bytes);
+}
+
+static void test_small(void)
+{
+    struct program *p;
+    char error[800] = "";
+    size_t n;
+    CU_ASSERT_EQUAL_FATAL(program_parse(small_program, strlen(small_program), &p, error, sizeof error),
+                          STATUS_OK);
+    char *text = print(p, &n);
+    CU_ASSERT_STRING_EQUAL(text, small_program);
+    round_trip(p);
+    CU_ASSERT_EQUAL(p->operands[p->insns[6].operand].mark, MARK_ADD);
+    CU_ASSERT_EQUAL(p->operands[p->insns[1].operand].mark, MARK_WRITE);
+    CU_ASSERT_EQUAL(p->operands[p->insns[1].operand].offset, 1024);
+    free(text);
+    program_free(p);
+}
+
+/* counts at their limits and one beyond */
+static void test_limits(void)
+{
+    char error[800];
+    for (uint32_t over = 0; over < 2; over++) {
+        struct program *p = random_program(1, 40), *q;
+        while (p->nslots < LIMIT_SLOTS + over)
+            program_slot(p, "s", SLOT_COORD, 0, 1);
+        CU_ASSERT_EQUAL(program_check(p, error, sizeof error), over ? STATUS_INPUT : STATUS_OK);
+        if (over)
+            CU_ASSERT_STRING_EQUAL(error, "4097 slots, at most 4096 are allowed");
+        program_free(p);
+
+        p = random_program(2, 40);
+        while (p->nrings < LIMIT_RINGS + over)
+            program_ring(p, "r", 1);
+        CU_ASSERT_EQUAL(program_check(p, error, sizeof error), over ? STATUS_INPUT : STATUS_OK);
+        if (over)
+            CU_ASSERT_STRING_EQUAL(error, "4097 rings, at most 4096 are allowed");
+        program_free(p);
+
+        p = random_program(3, 40);
+        struct bucket b = {.name = "b", .elements = 1, .tensor = p->ntensors, .count_slot = NONE};
+        while (p->nbuckets < LIMIT_BUCKETS + over)
+            program_bucket(p, &b);
+        CU_ASSERT_EQUAL(program_check(p, error, sizeof error), over ? STATUS_INPUT : STATUS_OK);
+        program_free(p);
+
+        CU_ASSERT_EQUAL_FATAL(program_parse(small_program, strlen(small_program), &q, error, sizeof error),
+                              STATUS_OK);
+        while (q->insns[7].nwaits < LIMIT_WAITS + over)
+            program_wait(q, 7, QUEUE_COMPUTE, 0);
+        CU_ASSERT_EQUAL(program_check(q, error, sizeof error), over ? STATUS_INPUT : STATUS_OK);
+        if (over)
+            CU_ASSERT_PTR_NOT_NULL(strstr(error, ": 17 waits, at most 16 are allowed"));
+        program_free(q);
+    }
+}
+
+/* every shortened file is refused, and every single changed byte */
+static void test_damage(void)
+{
+    struct program *p = random_program(11, 60), *q;
+    uint8_t *bytes;
+    size_t size;
+    char error[800];
+    CU_ASSERT_EQUAL_FATAL(program_encode(p, &bytes, &size), STATUS_OK);
+    for (size_t n = 0; n < size; n++) {
+        uint8_t *copy = malloc(n + 1); /* of just that size, so that sanitizers see reads beyond */
+        CU_ASSERT_PTR_NOT_NULL_FATAL(copy);
+        memcpy(copy, bytes, n);
+        CU_ASSERT_EQUAL(program_decode(copy, n, &q, error, sizeof error), STATUS_INPUT);
+        free(copy);
+        bytes[n] ^= (uint8_t)(1u << n % 8);
+        CU_ASSERT_EQUAL(program_decode(bytes, size, &q, error, sizeof error), STATUS_INPUT);
+        bytes[n] ^= (uint8_t)(1u << n % 8);
+    }
+    free(bytes);
+    program_free(p);
+}
+
+/* the same with hashes made to fit: refused, or a program that passes all checks and has this very form */
+static void test_forgery(void)
+{
+    uint64_t state = 5;
+    uint32_t accepted = 0;
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        struct program *p = random_program(seed, 40), *q;
+        uint8_t *bytes, *again;
+        size_t size, again_size;
+        char error[800];
+        CU_ASSERT_EQUAL_FATAL(program_encode(p, &bytes, &size), STATUS_OK);
+        uint8_t *copy = malloc(size);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(copy);
+        for (int k = 0; k < 500; k++) {
+            size_t n = k % 3 ? size : size - random_next(&state) % 20;
+            memcpy(copy, bytes, size);
+            for (int j = 0; j <= k % 4; j++)
+                copy[32 + random_next(&state) % (n - 32)] ^= (uint8_t)(1u << random_next(&state) % 8);
+            repair_file(copy, n, isa_fingerprint());
+            if (program_decode(copy, n, &q, error, sizeof error) != STATUS_OK)
+                continue;
+            accepted++;
+            CU_ASSERT_EQUAL(program_check(q, error, sizeof error), STATUS_OK);
+            CU_ASSERT_EQUAL(program_encode(q, &again, &again_size), STATUS_OK);
+            CU_ASSERT(again_size == n && !memcmp(copy, again, n));
+            free(again);
+            program_free(q);
+        }
+        free(copy);
+        free(bytes);
+        program_free(p);
+    }
+    CU_ASSERT(accepted > 100);
+}
+
+static void expect_decode(uint8_t *bytes, size_t size, const char *message)
+{
+    struct program *p;
+    char error[800] = "";
+    CU_ASSERT_EQUAL(program_decode(bytes, size, &p, error, sizeof error), STATUS_INPUT);
+    CU_ASSERT_PTR_NULL(p);
+    if (strcmp(error, message) != 0)
+        printf("\n  got  \"%s\"\n    expected \"%s\"\n", error, message);
+    CU_ASSERT_STRING_EQUAL(error, message);
+}
+
+static void test_headers(void)
+{
+    struct program *p = random_program(3, 30);
+    uint8_t *bytes;
+    size_t size;
+    char message[200];
+    CU_ASSERT_EQUAL_FATAL(program_encode(p, &bytes, &size), STATUS_OK);
+    expect_decode(bytes, 0, "not a program file");
+    snprintf(message, sizeof message, "%zu bytes long instead of %zu", size - 1, size);
+    expect_decode(bytes, size - 1, message);
+    bytes[0] = 'X';
+    expect_decode(bytes, size, "not a program file");
+    bytes[0] = 'L';
+    bytes[8] = 2;
+    expect_decode(bytes, size, "a program file of version 2, this build reads version 1");
+    bytes[8] = 1;
+    repair_file(bytes, size, 0x1234);
+    snprintf(message, sizeof message,
+             "written for another instruction set: 0000000000001234, this build has %016" PRIx64,
+             isa_fingerprint());
+    expect_decode(bytes, size, message);
+    repair_file(bytes, size, isa_fingerprint());
+    bytes[12] = 6;
+    expect_decode(bytes, size, "its header is damaged");
+    bytes[12] = 7;
+    bytes[size - 1] ^= 1;
+    expect_decode(bytes, size, "its section 6 is damaged");
+    bytes[size - 1] ^= 1;
+    free(bytes);
+
+    p->arena_bytes = 0;
+    CU_ASSERT_EQUAL(program_check(p, message, sizeof message), STATUS_OK);
+    CU_ASSERT_EQUAL_FATAL(program_encode(p, &bytes, &size), STATUS_OK);
+    expect_decode(bytes, size, "its buffers have no place");
+    free(bytes);
+    p->insns[1].seq = p->insns[0].seq;
+    CU_ASSERT_EQUAL(program_encode(p, &bytes, &size), STATUS_BUG);
+    program_free(p);
+}
+
+static void test_files(void)
+{
+    struct program *p = random_program(3, 30), *q;
+    char path[] = "/tmp/test_program_XXXXXX", error[800], message[300];
+    uint8_t *bytes;
+    size_t size;
+    int fd = mkstemp(path);
+    CU_ASSERT_FATAL(fd >= 0);
+    CU_ASSERT_EQUAL_FATAL(program_encode(p, &bytes, &size), STATUS_OK);
+    CU_ASSERT_EQUAL(write(fd, bytes, size), (ssize_t)size);
+    CU_ASSERT_EQUAL(program_read(path, &q, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL(q->ninsns, 30);
+    program_free(q);
+    CU_ASSERT_EQUAL(write(fd, "x", 1), 1);
+    CU_ASSERT_EQUAL(program_read(path, &q, error, sizeof error), STATUS_INPUT);
+    snprintf(message, sizeof message, "%s: %zu bytes long instead of %zu", path, size + 1, size);
+    CU_ASSERT_STRING_EQUAL(error, message);
+    close(fd);
+    unlink(path);
+    CU_ASSERT_EQUAL(program_read(path, &q, error, sizeof error), STATUS_INPUT);
+    snprintf(message, sizeof message, "%s: No such file or directory", path);
+    CU_ASSERT_STRING_EQUAL(error, message);
+    CU_ASSERT_EQUAL(program_read("/tmp", &q, error, sizeof error), STATUS_INPUT);
+    CU_ASSERT_STRING_EQUAL(error, "/tmp: not a regular file");
+    free(bytes);
+    program_free(p);
+}
+
+/* reordering keeps every instruction's text but for the positions in its waits, which follow their targets */
+static void test_permute(void)
+{
+    struct program *p = random_program(21, 300);
+    uint32_t order[300], back[300], position[300], count[NQUEUES], total = 0;
+    size_t n, m;
+    char *before = print(p, &n);
+    uint64_t state = 3;
+    for (uint32_t i = 0; i < 300; i++)
+        order[i] = i;
+    for (uint32_t i = 300; i-- > 1;) {
+        uint32_t k = (uint32_t)(random_next(&state) % (i + 1)), t = order[i];
+        order[i] = order[k];
+        order[k] = t;
+    }
+    for (uint32_t i = 0; i < 300; i++)
+        back[order[i]] = i;
+    program_permute(p, order);
+    program_positions(p, position, count);
+    for (uint32_t q = 0; q < NQUEUES; q++)
+        total += count[q];
+    CU_ASSERT_EQUAL(total, 300);
+    for (uint32_t i = 0, seen[NQUEUES] = {0}; i < 300; i++)
+        CU_ASSERT_EQUAL(position[i], seen[p->insns[i].queue]++);
+    char *between = print(p, &m);
+    CU_ASSERT(strcmp(before, between) != 0);
+    program_permute(p, back);
+    char *after = print(p, &m);
+    CU_ASSERT_STRING_EQUAL(before, after);
+    free(before);
+    free(between);
+    free(after);
+    program_free(p);
+}
+
+static void test_set_waits(void)
+{
+    struct program *p;
+    char error[800];
+    const struct wait list[] = {{QUEUE_DP, 9}, {QUEUE_COMPUTE, 0}, {QUEUE_COMPUTE, 1}, {QUEUE_TP, 0}};
+    const uint32_t first[] = {1, 1, 1, 2, 4, 4, 4, 4, 4};
+    CU_ASSERT_EQUAL_FATAL(program_parse(small_program, strlen(small_program), &p, error, sizeof error),
+                          STATUS_OK);
+    program_set_waits(p, list, first);
+    CU_ASSERT_EQUAL(p->nwaits, 3);
+    CU_ASSERT_EQUAL(p->insns[1].nwaits, 0);
+    CU_ASSERT_EQUAL(p->insns[2].nwaits, 1);
+    CU_ASSERT_EQUAL(p->insns[3].nwaits, 2);
+    CU_ASSERT_EQUAL(p->waits[p->insns[3].wait + 1].queue, QUEUE_TP);
+    CU_ASSERT_EQUAL(program_check(p, error, sizeof error), STATUS_OK);
+    program_free(p);
+}
+
+void suite_program(void)
+{
+    CU_pSuite s = CU_add_suite("program", NULL, NULL);
+    CU_add_test(s, "round trips", test_round_trips);
+    CU_add_test(s, "all rows seen", test_all_rows_seen);
+    CU_add_test(s, "size", test_size);
+    CU_add_test(s, "small", test_small);
+    CU_add_test(s, "limits", test_limits);
+    CU_add_test(s, "damage", test_damage);
+    CU_add_test(s, "forgery", test_forgery);
+    CU_add_test(s, "headers", test_headers);
+    CU_add_test(s, "files", test_files);
+    CU_add_test(s, "permute", test_permute);
+    CU_add_test(s, "set waits", test_set_waits);
+}

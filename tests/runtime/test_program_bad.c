@@ -1,0 +1,393 @@
+/* What program_parse() and program_check() refuse, with the exact message.  Each case is one small valid text
+ * with the first occurrence of `find` replaced; what the text form cannot say is damaged in memory. */
+
+#include "runtime/program.h"
+#include "tests/runtime/random_program.h"
+
+#include <CUnit/Basic.h>
+#include <stdlib.h>
+#include <string.h>
+
+void suite_program_bad(void);
+
+struct refusal {
+    const char *find, *replace, *message;
+};
+
+static const struct refusal bad_tables[] = {
+    {"role 0 of 1", "role 1 of 1", "role 1 of 1"},
+    {"arena 65536", "arena 1125899906842625",
+     "an arena of 1125899906842625 bytes, at most 1125899906842624 are allowed"},
+    {"sequence=8 batch", "sequence=0 batch", "job: sequence is 0, must be 1 to 1125899906842624"},
+    {"optimizer=0", "optimizer=2", "job: optimizer 2 is unknown"},
+    {"lr_kind=2", "lr_kind=4", "job: learning rate schedule 4 is unknown"},
+    {"beta1=0.9 ", "beta1=inf ", "job: beta1 is not a finite number"},
+    {"coord tp most 3", "coord tp most -1", "slot 0 (tp): largest value -1, must be 0 to 4294967295"},
+    {"coord tp most 3", "coord tp most 4294967296",
+     "slot 0 (tp): largest value 4294967296, must be 0 to 4294967295"},
+    {"first cp+dp most 1", "first cp+dp most 2",
+     "slot 1 (count): argument 6 and largest value 2 do not belong to its kind first"},
+    {"peer 1 most 7", "peer 4294967295 most 7",
+     "slot 2 (next): argument 4294967295 and largest value 7 do not belong to its kind peer"},
+    {"group tp most 4", "group tp most 0",
+     "slot 3 (tpgroup): argument 1 and largest value 0 do not belong to its kind group"},
+    {"act depth 3", "act depth 0", "ring 0 (act): it has no slots"},
+    {"bytes 3072 ring 0", "bytes 3072 ring 1", "buffer 0 (x): ring 1 of 1"},
+    {"bytes 3072 ring 0", "bytes 3071 ring 0", "buffer 0 (x): 3071 bytes are not 3 slots of 1024 bytes"},
+    {"bytes 4096 offset 4096", "bytes 0 offset 4096", "buffer 1 (y): 0 bytes, must be 1 to 1125899906842624"},
+    {"bytes 4096 offset 4096", "bytes 4096 stride 64 offset 4096",
+     "buffer 1 (y): stride 64 without a ring must be its 4096 bytes"},
+    {"bytes 4096 offset 4096", "bytes 4096 offset 4100",
+     "buffer 1 (y): offset 4100 is not a multiple of 256"},
+    {"bytes 4096 offset 4096", "bytes 4096 offset 61696",
+     "buffer 1 (y): 4096 bytes from 61696 on lie beyond the arena's 65536"},
+    {"bytes 4096 offset 4096", "bytes 4096 offset 18446744073709551360",
+     "buffer 1 (y): 4096 bytes from 18446744073709551360 on lie beyond the arena's 65536"},
+    {"bytes 4096 offset 4096", "bytes 4096 offset 4096 bucket 0",
+     "buffer 1 (y): a step buffer has no bucket and no shard"},
+    {"w master f32", "w master bf16", "buffer 2 (w): a master buffer can't hold bf16"},
+    {"w master f32 bytes 1024", "w master f32 bytes 1028",
+     "buffer 2 (w): 1028 bytes of f32 in 4 shards are not the 1024 elements of bucket dense"},
+    {"bucket 0 shard", "bucket 1 shard", "buffer 2 (w): bucket 1 of 1"},
+    {"bucket 0 shard tp#0", "bucket 0 shard next#2",
+     "buffer 2: its shard slot 2 is not a coordinate or first slot"},
+    {"w master f32 bytes 1024 offset 8192", "w master f32 bytes 1024 ring 0 stride 1024 offset 8192",
+     "buffer 2 (w): 1024 bytes are not 3 slots of 1024 bytes"},
+    {"block f64 bytes 64", "block f64 bytes 72", "buffer 3 (block): the block buffer must be 8 words of f64"},
+    {"4 metrics metrics f64 bytes 16", "4 metrics block f64 bytes 64",
+     "buffer 4 (metrics): there is a block buffer already"},
+    {"elements 1024", "elements 0", "bucket 0 (dense): 0 elements, must be 1 to 1125899906842624"},
+    {"tensors 2", "tensors 3", "bucket 0 (dense): its 3 tensors from 0 on are not the next ones of 2"},
+    {"tensors 2", "tensors 1", "tensor 1 (a.bias): it belongs to no bucket"},
+    {"count count#1", "count tp#0", "bucket 0 (dense): its count slot 0 is not a first slot"},
+    {"shape 64 8", "shape 64 0", "tensor 0 (a.weight): 2 dimensions of 64 x 0"},
+    {"shape 64 8", "shape 4294967296 4294967296",
+     "tensor 0 (a.weight): 2 dimensions of 4294967296 x 4294967296"},
+    {"box 16 8 at 0", "box 16 0 at 0",
+     "tensor 0 (a.weight): a box of 16 x 0 at element 0 does not lie in a bucket of 1024"},
+    {"box 16 8 at 0", "box 16 8 at 897",
+     "tensor 0 (a.weight): a box of 16 x 8 at element 897 does not lie in a bucket of 1024"},
+    {"box 16 8 at 0", "box 16 8 at 1",
+     "tensor 1 (a.bias): its elements overlap those of tensor 0 (a.weight)"},
+    {"corner 0 0 row", "corner 0 1 row", "tensor 0 (a.weight): its box does not lie in the tensor's 64 x 8"},
+    {"row + tp#0*16", "row + tpgroup#3*16", "tensor 0: its row slot 3 is not a coordinate or first slot"},
+    {"row + tp#0*16", "row + tp#0*9223372036854775808",
+     "tensor 0 (a.weight): its box does not lie in the tensor's 64 x 8"},
+    {"normal 0.02", "normal -1", "tensor 0 (a.weight): bad initial rule"},
+};
+
+static const struct refusal bad_code[] = {
+    {"0 compute TOKENS", "0 tp TOKENS",
+     "instruction 0 (0 tp TOKENS tokens=%y#1+2048[8x1]i32 step=%block#3[1x8]f64 sample=0 sequence=8): it may "
+     "not run on queue tp"},
+    {"2 tp ALL_REDUCE", "2 send ALL_REDUCE",
+     "instruction 2 (2 send ALL_REDUCE x=%x#0~1[8x8]f32 group=@tpgroup#3 max=0 <compute:1): it may not run "
+     "on queue send"},
+    {"2 tp ALL_REDUCE", "1 tp ALL_REDUCE",
+     "instruction 2 (1 tp ALL_REDUCE x=%x#0~1[8x8]f32 group=@tpgroup#3 max=0 <compute:1): seq 1 follows 1"},
+    {"c=%x#0~1[8x8]f32 ", "",
+     "instruction 1 (1 compute MATMUL_NT a=%y#1[8x4/8]f32 b=%w#2[8x4]f32 <compute:0 ; F s0 mb1 L2 line 7): "
+     "operand c is missing"},
+    {"c=%x#0~1[8x8]f32", "c=%x#0~1[8x7]f32",
+     "instruction 1 (1 compute MATMUL_NT c=%x#0~1[8x7]f32 a=%y#1[8x4/8]f32 b=%w#2[8x4]f32 <compute:0 ; F s0 "
+     "mb1 L2 line 7): operand b: 8 rows, but n = 7"},
+    {"c=%x#0~1[8x8]f32", "c=%x#0~1[0x8]f32",
+     "instruction 1 (1 compute MATMUL_NT c=%x#0~1[0x8]f32 a=%y#1[8x4/8]f32 b=%w#2[8x4]f32 <compute:0 ; F s0 "
+     "mb1 L2 line 7): operand c: it is empty"},
+    {"c=%x#0~1[8x8]f32", "c=%x#0~1[8x8/7]f32",
+     "instruction 1 (1 compute MATMUL_NT c=%x#0~1[8x8/7]f32 a=%y#1[8x4/8]f32 b=%w#2[8x4]f32 <compute:0 ; F "
+     "s0 mb1 L2 line 7): operand c: its rows overlap (ld < cols)"},
+    {"c=%x#0~1[8x8]f32", "c=%x#0~1[8x8]f64",
+     "instruction 1 (1 compute MATMUL_NT c=%x#0~1[8x8]f64 a=%y#1[8x4/8]f32 b=%w#2[8x4]f32 <compute:0 ; F s0 "
+     "mb1 L2 line 7): operand c: its dtype may not be f64 here"},
+    {"c=%x#0~1[8x8]f32", "c=%x#0~1+2[8x8]f32",
+     "instruction 1 (1 compute MATMUL_NT c=%x#0~1+2[8x8]f32 a=%y#1[8x4/8]f32 b=%w#2[8x4]f32 <compute:0 ; F "
+     "s0 mb1 L2 line 7): operand c: its offset is not a multiple of its dtype's size"},
+    {"c=%x#0~1[8x8]f32", "c=%x#0~1+772[8x8]f32",
+     "instruction 1 (1 compute MATMUL_NT c=%x#0~1+772[8x8]f32 a=%y#1[8x4/8]f32 b=%w#2[8x4]f32 <compute:0 ; F "
+     "s0 mb1 L2 line 7): operand c: it does not lie in one slot of its ring"},
+    {"c=%x#0~1[8x8]f32", "c=%x#0~3[8x8]f32",
+     "instruction 1 (1 compute MATMUL_NT c=%x#0~3[8x8]f32 a=%y#1[8x4/8]f32 b=%w#2[8x4]f32 <compute:0 ; F s0 "
+     "mb1 L2 line 7): operand c: it does not lie in its buffer"},
+    {"c=%x#0~1[8x8]f32", "c=%x#0~1[8x8/111]f32",
+     "instruction 1 (1 compute MATMUL_NT c=%x#0~1[8x8/111]f32 a=%y#1[8x4/8]f32 b=%w#2[8x4]f32 <compute:0 ; F "
+     "s0 mb1 L2 line 7): operand c: it does not lie in its buffer"},
+    {"b=%w#2[8x4]f32", "b=%w#2[8x4]bf16",
+     "instruction 1 (1 compute MATMUL_NT c=%x#0~1[8x8]f32 a=%y#1[8x4/8]f32 b=%w#2[8x4]bf16 <compute:0 ; F s0 "
+     "mb1 L2 line 7): operand b: its dtype may not be bf16 here"},
+    {"b=%w#2[8x4]f32", "b=%w#2[4294967295x4294967295]f32",
+     "instruction 1 (1 compute MATMUL_NT c=%x#0~1[8x8]f32 a=%y#1[8x4/8]f32 b=%w#2[4294967295x4294967295]f32 "
+     "<compute:0 ; F s0 mb1 L2 line 7): operand b: its size does not fit 64 bits"},
+    {"b=%w#2[8x4]f32", "b=%w#2+tp#0*18446744073709551612[8x4]f32",
+     "instruction 1 (1 compute MATMUL_NT c=%x#0~1[8x8]f32 a=%y#1[8x4/8]f32 "
+     "b=%w#2+tp#0*18446744073709551612[8x4]f32 <compute:0 ; F s0 mb1 L2 line 7): operand b: its largest "
+     "offset does not fit 64 bits"},
+    {"b=%w#2[8x4]f32", "b=%w#2+next#2*4[8x4]f32",
+     "instruction 1 (1 compute MATMUL_NT c=%x#0~1[8x8]f32 a=%y#1[8x4/8]f32 b=%w#2+next#2*4[8x4]f32 "
+     "<compute:0 ; F s0 mb1 L2 line 7): operand b: its slot is not a coordinate or first slot"},
+    {"tp#0*256[8x8]f32", "tp#0*1024[8x8]f32",
+     "instruction 4 (4 recv RECV y=%y#1+1024+tp#0*1024[8x8]f32 peer=@next#2): operand y: it does not lie in "
+     "its buffer"},
+    {"tp#0*256[8x8]f32", "tp#0*2[8x8]f32",
+     "instruction 4 (4 recv RECV y=%y#1+1024+tp#0*2[8x8]f32 peer=@next#2): operand y: its offset is not a "
+     "multiple of its dtype's size"},
+    {"<compute:0", "<compute:1",
+     "instruction 1 (1 compute MATMUL_NT c=%x#0~1[8x8]f32 a=%y#1[8x4/8]f32 b=%w#2[8x4]f32 <compute:1 ; F s0 "
+     "mb1 L2 line 7): it waits for itself or a later instruction of its own queue"},
+    {"<compute:0", "<send:1",
+     "instruction 1 (1 compute MATMUL_NT c=%x#0~1[8x8]f32 a=%y#1[8x4/8]f32 b=%w#2[8x4]f32 <send:1 ; F s0 mb1 "
+     "L2 line 7): it waits for send:1, but that queue has 1 instructions"},
+    {"<compute:0", "<copy:0",
+     "instruction 1 (1 compute MATMUL_NT c=%x#0~1[8x8]f32 a=%y#1[8x4/8]f32 b=%w#2[8x4]f32 <copy:0 ; F s0 mb1 "
+     "L2 line 7): it waits for copy:0, but that queue has 0 instructions"},
+    {"group=@tpgroup#3", "group=@next#2",
+     "instruction 2 (2 tp ALL_REDUCE x=%x#0~1[8x8]f32 group=@next#2 max=0 <compute:1): attribute group is "
+     "not a group slot"},
+    {"peer=@next#2", "",
+     "instruction 3 (3 send SEND x=%x#0~1+256[8x8]f32 peer=@?#4294967295 <tp:0): attribute peer is not a "
+     "peer slot"},
+    {"scale=0.0625", "scale=nan",
+     "instruction 6 (6 compute XENT_LOSS loss+=%metrics#4+8[1x1]f64 sum=%y#1[8x2]f32 scale=nan "
+     "count=0+count#1*1 <recv:0 <dp:0): attribute scale is not a finite number"},
+    {"max=0", "max=2",
+     "instruction 2 (2 tp ALL_REDUCE x=%x#0~1[8x8]f32 group=@tpgroup#3 max=2 <compute:1): attribute max must "
+     "be 0 to 1"},
+    {"count=0+count#1*1", "count=0+count#1*-1",
+     "instruction 6 (6 compute XENT_LOSS loss+=%metrics#4+8[1x1]f64 sum=%y#1[8x2]f32 scale=0.0625 "
+     "count=0+count#1*-1 <recv:0 <dp:0): attribute count is not a number from 0 on for all values of its "
+     "slot"},
+    {"count=0+count#1*1", "count=9223372036854775807+count#1*1",
+     "instruction 6 (6 compute XENT_LOSS loss+=%metrics#4+8[1x1]f64 sum=%y#1[8x2]f32 scale=0.0625 "
+     "count=9223372036854775807+count#1*1 <recv:0 <dp:0): attribute count is not a number from 0 on for all "
+     "values of its slot"},
+    {"count=0+count#1*1", "count=-1",
+     "instruction 6 (6 compute XENT_LOSS loss+=%metrics#4+8[1x1]f64 sum=%y#1[8x2]f32 scale=0.0625 count=-1 "
+     "<recv:0 <dp:0): attribute count is not a number from 0 on for all values of its slot"},
+    {"[16x8]f32 x=", "[15x8]f32 x=",
+     "instruction 5 (5 dp ALL_GATHER y=%y#1[15x8]f32 x=%w#2[4x8]f32 group=@tpgroup#3): operand y: 15 rows, "
+     "but group_n*t = 16"},
+    {"sample=0 sequence=8", "sample=0 sequence=3",
+     "instruction 0 (0 compute TOKENS tokens=%y#1+2048[8x1]i32 step=%block#3[1x8]f64 sample=0 sequence=3): t "
+     "= 8 must be divisible by sequence = 3"},
+    {"sample=0 sequence=8", "sample=0 sequence=0",
+     "instruction 0 (0 compute TOKENS tokens=%y#1+2048[8x1]i32 step=%block#3[1x8]f64 sample=0 sequence=0): "
+     "attribute sequence must be 1 to 4294967295"},
+    {"heads=2 kv=1 head=2", "heads=1 kv=1 head=4",
+     "instruction 7 (7 compute ATTENTION o=%y#1[8x4]f32 lse=%y#1+1024[8x2]f32 q=%x#0[8x4]f32 "
+     "k=%x#0+256[8x2]f32 v=%x#0+512[8x2]f32 heads=1 kv=1 head=4 sequence=4 scale=0.5 window=0 softcap=0): "
+     "operand lse: 2 columns, but heads = 1"},
+    {"heads=2 kv=1 head=2", "heads=3 kv=2 head=2",
+     "instruction 7 (7 compute ATTENTION o=%y#1[8x4]f32 lse=%y#1+1024[8x2]f32 q=%x#0[8x4]f32 "
+     "k=%x#0+256[8x2]f32 v=%x#0+512[8x2]f32 heads=3 kv=2 head=2 sequence=4 scale=0.5 window=0 softcap=0): "
+     "operand o: 4 columns, but heads*head = 6"},
+    {"sequence=4 scale", "sequence=3 scale",
+     "instruction 7 (7 compute ATTENTION o=%y#1[8x4]f32 lse=%y#1+1024[8x2]f32 q=%x#0[8x4]f32 "
+     "k=%x#0+256[8x2]f32 v=%x#0+512[8x2]f32 heads=2 kv=1 head=2 sequence=3 scale=0.5 window=0 softcap=0): t "
+     "= 8 must be divisible by sequence = 3"},
+    {"7 compute ATTENTION",
+     "7 compute ATTENTION o=%y#1[8x6]f32 lse=%y#1+1024[8x3]f32 q=%x#0[8x6]f32 k=%x#0+256[8x4]f32 "
+     "v=%x#0+512[8x4]f32 heads=3 kv=2 head=2 sequence=4\n# ",
+     "instruction 7 (7 compute ATTENTION o=%y#1[8x6]f32 lse=%y#1+1024[8x3]f32 q=%x#0[8x6]f32 "
+     "k=%x#0+256[8x4]f32 v=%x#0+512[8x4]f32 heads=3 kv=2 head=2 sequence=4 scale=0 window=0 softcap=0): "
+     "heads = 3 must be divisible by kv = 2"},
+    {"7 compute ATTENTION", "7 compute ROPE y=%y#1[8x4]f32 x=%x#0[8x4]f32 head=3 dims=2 sequence=8\n# ",
+     "instruction 7 (7 compute ROPE y=%y#1[8x4]f32 x=%x#0[8x4]f32 head=3 dims=2 adjacent=0 inverse=0 start=0 "
+     "sequence=8 theta=0 scaling=0 factor=0 low=0 high=0 original=0): a = 4 must be divisible by head = 3"},
+    {"7 compute ATTENTION", "7 compute ROPE y=%y#1[8x4]f32 x=%x#0[8x4]f32 head=4 dims=6 sequence=8\n# ",
+     "instruction 7 (7 compute ROPE y=%y#1[8x4]f32 x=%x#0[8x4]f32 head=4 dims=6 adjacent=0 inverse=0 start=0 "
+     "sequence=8 theta=0 scaling=0 factor=0 low=0 high=0 original=0): dims = 6 must be at most head = 4"},
+    {"7 compute ATTENTION", "7 compute ROPE y=%y#1[8x4]f32 x=%x#0[8x4]f32 head=4 dims=3 sequence=8\n# ",
+     "instruction 7 (7 compute ROPE y=%y#1[8x4]f32 x=%x#0[8x4]f32 head=4 dims=3 adjacent=0 inverse=0 start=0 "
+     "sequence=8 theta=0 scaling=0 factor=0 low=0 high=0 original=0): dims = 3 must be divisible by 2"},
+    {"7 compute ATTENTION",
+     "7 compute POSITION y=%y#1[8x4]f32 x=%x#0[8x4]f32 table=%w#2[4x4]f32 sequence=8\n# ",
+     "instruction 7 (7 compute POSITION y=%y#1[8x4]f32 x=%x#0[8x4]f32 table=%w#2[4x4]f32 start=0 "
+     "sequence=8): sequence = 8 must be at most s = 4"},
+    {"7 compute ATTENTION", "7 dp BROADCAST x=%y#1[8x4]f32 group=@tpgroup#3 root=4\n# ",
+     "instruction 7 (7 dp BROADCAST x=%y#1[8x4]f32 group=@tpgroup#3 root=4): root = 4 must be less than "
+     "group_n = 4"},
+    {"7 compute ATTENTION", "7 tp ALL_TO_ALL y=%y#1[6x4]f32 x=%x#0[6x4]f32 group=@tpgroup#3\n# ",
+     "instruction 7 (7 tp ALL_TO_ALL y=%y#1[6x4]f32 x=%x#0[6x4]f32 group=@tpgroup#3): operand y: 6 rows "
+     "can't be group_n*t"},
+    {"7 compute ATTENTION", "7 compute RELU y=%y#1[6x4]f32 x=%x#0[6x4]f32 power=3\n# ",
+     "instruction 7 (7 compute RELU y=%y#1[6x4]f32 x=%x#0[6x4]f32 power=3): attribute power must be 1 to 2"},
+    {"7 compute ATTENTION",
+     "7 compute LAYERNORM_W dg+=%y#1[1x4]f32 db=%y#1+512[1x4]f32 dy=%x#0[6x4]f32 x=%x#0[6x4]f32 "
+     "mean=%x#0[6x1]f32 rstd=%x#0[6x1]f32\n# ",
+     "instruction 7 (7 compute LAYERNORM_W dg+=%y#1[1x4]f32 db=%y#1+512[1x4]f32 dy=%x#0[6x4]f32 "
+     "x=%x#0[6x4]f32 mean=%x#0[6x1]f32 rstd=%x#0[6x1]f32): operand db: all outputs must be written or all "
+     "accumulated"},
+};
+
+static const struct refusal bad_text[] = {
+    {"llmc program 1", "llmc program 2", "line 1: version 2, this build reads version 1"},
+    {"llmc program", "program", "line 1: expected 'llmc' at 'program 1'"},
+    {"role 0", "roll 0", "line 2: unknown line"},
+    {"evaluation no", "evaluation maybe", "line 3: expected 'no' at 'maybe'"},
+    {"batch=2", "batsh=2", "line 4: expected 'batch='"},
+    {"seed=1", "seed=18446744073709551616", "line 4: a number that does not fit 64 bits"},
+    {"seed=1", "seed=-1", "line 4: expected a number"},
+    {"lr=0.001", "lr=0.001x", "line 4: '0.001x' is not a number"},
+    {"slot 1", "slot 2", "line 7: number 2 where 1 is next"},
+    {"count first", "count#1 first", "line 7: unknown word at '#1 first cp+dp most '"},
+    {"count first", "a_name_that_is_far_too_long first", "line 7: a name of more than 23 characters"},
+    {"coord tp", "coord ep", "line 6: unknown word at 'ep most 3'"},
+    {"first cp+dp", "first cp+ep", "line 7: unknown axis 'ep'"},
+    {"y step f32", "y step f16", "line 12: unknown dtype"},
+    {"shard tp#0", "shard pp#0", "line 13: slot 0 is not 'pp'"},
+    {"shard tp#0", "shard tp#9", "line 13: slot 9 is not 'tp'"},
+    {"row + tp#0*16", "row + tp#0", "line 17: expected '*' and a stride"},
+    {"normal 0.02", "uniform 0.02", "line 17: unknown word at 'uniform 0.02'"},
+    {"count count#1", "count count#1 more", "line 16: more than expected at 'more'"},
+    {"1 compute MATMUL_NT", "1 gpu MATMUL_NT", "line 20: unknown queue"},
+    {"1 compute MATMUL_NT", "1 compute GEMM", "line 20: unknown instruction 'GEMM'"},
+    {"c=%x#0~1[8x8]f32", "c=%y#0~1[8x8]f32", "line 20: buffer 0 is not 'y'"},
+    {"c=%x#0~1[8x8]f32", "c=%x#5~1[8x8]f32", "line 20: buffer 5 is not 'x'"},
+    {"c=%x#0~1[8x8]f32", "c=%x#0~99999999999999999[8x8]f32", "line 20: an offset that does not fit 64 bits"},
+    {"c=%x#0~1[8x8]f32", "c=%x#0+18446744073709551615+1[8x8]f32",
+     "line 20: an offset that does not fit 64 bits"},
+    {"c=%x#0~1[8x8]f32", "c=%x#0~1[8x8f32", "line 20: expected ']' after a shape"},
+    {"c=%x#0~1[8x8]f32", "c=%x#0~1[8]f32", "line 20: expected 'x' in a shape"},
+    {"c=%x#0~1[8x8]f32", "c=%x#0~1[8x4294967296]f32", "line 20: 4294967296 does not fit 32 bits"},
+    {"c=%x#0~1[8x8]f32", "c=%x#0~1[8x8]f32 c=%x#0~1[8x8]f32",
+     "line 20: MATMUL_NT has already its operand 'c'"},
+    {"a=%y#1[8x4/8]f32", "a+=%y#1[8x4/8]f32", "line 20: operand 'a' of MATMUL_NT can't be accumulated into"},
+    {"a=%y#1[8x4/8]f32", "z=%y#1[8x4/8]f32", "line 20: MATMUL_NT has no operand 'z'"},
+    {"max=0", "max=0 max=0", "line 21: ALL_REDUCE has already its attribute 'max'"},
+    {"max=0", "min=0", "line 21: ALL_REDUCE has no attribute 'min'"},
+    {"max=0", "max=9223372036854775808", "line 21: a number that does not fit 64 bits"},
+    {"group=@tpgroup#3", "group=3", "line 21: expected '@' and a slot"},
+    {"<compute:0", "<compute:", "line 20: expected a number"},
+    {"<compute:0", "<gpu:0", "line 20: expected queue:position after '<'"},
+    {"mb1", "mc1", "line 20: unknown tag at 'mc1 L2 line 7'"},
+    {"mb1", "mb1,", "line 20: expected a space after a tag"},
+    {" s0 ", " s65535 ", "line 20: stage 65535 does not fit 16 bits"},
+    {"line 7", "line", "line 20: expected a number"},
+};
+
+/* small with the first `find` replaced */
+static char *changed(const struct refusal *r)
+{
+    const char *at = strstr(small_program, r->find);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(at);
+    size_t before = (size_t)(at - small_program), size = strlen(small_program) + strlen(r->replace) + 1;
+    char *text = malloc(size);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(text);
+    snprintf(text, size, "%.*s%s%s", (int)before, small_program, r->replace, at + strlen(r->find));
+    return text;
+}
+
+static void refuse(const struct refusal *r, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct program *p;
+        char error[800] = "", *text = changed(&r[i]);
+        enum status s = program_parse(text, strlen(text), &p, error, sizeof error);
+        CU_ASSERT_EQUAL(s, STATUS_INPUT);
+        CU_ASSERT_PTR_NULL(p);
+        if (strcmp(error, r[i].message) != 0)
+            printf("\n  case '%s': got  \"%s\"\n    expected \"%s\"\n", r[i].replace, error, r[i].message);
+        CU_ASSERT_STRING_EQUAL(error, r[i].message);
+        program_free(p);
+        free(text);
+    }
+}
+#define REFUSE(table) refuse(table, sizeof table / sizeof *table)
+
+static void test_bad_tables(void)
+{
+    REFUSE(bad_tables);
+}
+
+static void test_bad_code(void)
+{
+    REFUSE(bad_code);
+}
+
+static void test_bad_text(void)
+{
+    REFUSE(bad_text);
+}
+
+/* faults that the text form cannot say */
+static void test_bad_memory(void)
+{
+    enum { OPCODE, QUEUE, OPERANDS, ATTRS, WAITS, BUFFER, MARK, MISSING, ACTION, NAME, NCASES };
+    static const char *const messages[NCASES] = {
+        [OPCODE] = "instruction 2 (2 tp opcode 999): unknown opcode",
+        [QUEUE] = "instruction 2 (2 any ALL_REDUCE x=%x#0~1[8x8]f32 group=@tpgroup#3 max=0 <compute:1): "
+                  "unknown queue 6",
+        [OPERANDS] =
+            "instruction 2 (2 tp ALL_REDUCE group=@tpgroup#3 max=0 <compute:1): its operands lie beyond the "
+            "program's 19",
+        [ATTRS] = "instruction 2 (2 tp ALL_REDUCE x=%x#0~1[8x8]f32 <compute:1): its attributes lie beyond "
+                  "the program's 16",
+        [WAITS] = "instruction 2 (2 tp ALL_REDUCE x=%x#0~1[8x8]f32 group=@tpgroup#3 max=0): its waits lie "
+                  "beyond the "
+                  "program's 5",
+        [BUFFER] = "instruction 2 (2 tp ALL_REDUCE x=%?#5+1024[8x8]f32 group=@tpgroup#3 max=0 <compute:1): "
+                   "operand x: "
+                   "buffer 5 of 5",
+        [MARK] = "instruction 2 (2 tp ALL_REDUCE x=%x#0~1[8x8]f32 group=@tpgroup#3 max=0 <compute:1): "
+                 "operand x: mark 1 "
+                 "is not what the table says",
+        [MISSING] = "instruction 2 (2 tp ALL_REDUCE group=@tpgroup#3 max=0 <compute:1): operand x is missing",
+        [ACTION] = "instruction 2 (2 tp ALL_REDUCE x=%x#0~1[8x8]f32 group=@tpgroup#3 max=0 <compute:1 ; f): "
+                   "its action is "
+                   "not a letter",
+        [NAME] = "buffer 1: its name is not terminated"};
+    for (int i = 0; i < NCASES; i++) {
+        struct program *p;
+        char error[800] = "";
+        CU_ASSERT_EQUAL_FATAL(program_parse(small_program, strlen(small_program), &p, error, sizeof error),
+                              STATUS_OK);
+        struct insn *in = &p->insns[2];
+        struct operand *o = &p->operands[in->operand];
+        switch (i) {
+        case OPCODE:
+            in->op = 999;
+            break;
+        case QUEUE:
+            in->queue = NQUEUES;
+            break;
+        case OPERANDS:
+            in->operand = p->noperands;
+            break;
+        case ATTRS:
+            in->attr = UINT32_MAX;
+            break;
+        case WAITS:
+            in->wait = p->nwaits;
+            break;
+        case BUFFER:
+            o->buffer = p->nbuffers;
+            break;
+        case MARK:
+            o->mark = MARK_READ;
+            break;
+        case MISSING:
+            o->buffer = NONE;
+            break;
+        case ACTION:
+            in->action = 'f';
+            break;
+        default:
+            memset(p->buffers[1].name, 'n', sizeof p->buffers[1].name);
+            break;
+        }
+        CU_ASSERT_EQUAL(program_check(p, error, sizeof error), STATUS_INPUT);
+        if (strcmp(error, messages[i]) != 0)
+            printf("\n  got  \"%s\"\n    expected \"%s\"\n", error, messages[i]);
+        CU_ASSERT_STRING_EQUAL(error, messages[i]);
+        program_free(p);
+    }
+}
+
+void suite_program_bad(void)
+{
+    CU_pSuite s = CU_add_suite("program_bad", NULL, NULL);
+    CU_add_test(s, "tables", test_bad_tables);
+    CU_add_test(s, "code", test_bad_code);
+    CU_add_test(s, "text", test_bad_text);
+    CU_add_test(s, "memory", test_bad_memory);
+}
