@@ -1,0 +1,279 @@
+/* Decisions: every rule of legality with its sentence, the cut into stages against brute force, written forms. */
+
+#include "compiler/model/decision.h"
+#include "compiler/model/sema.h"
+#include "compiler/support/strbuf.h"
+
+#include <CUnit/Basic.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char model[] = "llmc 1\nmodel m {\n vocab 1000\n width 256\n norm rmsnorm\n embed tokens\n"
+                            " repeat 6 { layer { attn gqa(heads=8, kv=4, rope=10_000)\n ffn swiglu(512) } }\n head tied\n}\n"
+                            "train {\n sequence 64\n batch 16 sequences\n precision fp32\n}\n";
+static const char cluster[] = "<cluster version=\"1\"><node-type id=\"c\" gpus=\"8\"><gpu model=\"cpu\" memory=\"1GiB\" "
+                              "memory-bandwidth=\"20GB/s\"><peak dtype=\"fp32\" rate=\"50GFLOP/s\"/></gpu>"
+                              "<scale-up kind=\"none\"/></node-type><nodes type=\"c\" count=\"1\"/></cluster>";
+
+struct given {
+    struct arena *a;
+    struct job *job;
+    struct topo *topo;
+    struct decision d;
+};
+
+static struct given given(void)
+{
+    struct given g = {.a = arena_new()};
+    struct diag *diag = diag_new(g.a);
+    struct source *m = ARENA_NEW(g.a, struct source), *c = ARENA_NEW(g.a, struct source);
+    *m = (struct source){"m.llm", model, strlen(model), false};
+    *c = (struct source){"c.xml", cluster, strlen(cluster), false};
+    g.job = job_parse(g.a, diag, m, NULL, 0);
+    g.topo = topo_parse(g.a, diag, c, NULL);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(g.job);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(g.topo);
+    g.d = (struct decision){.tp = 2, .cp = 1, .pp = 2, .vpp = 1, .dp = 2, .ep = 1, .etp = 1, .zero = 1, .shard = 2,
+                            .microbatch = 2, .microbatches = 4, .sp = true, .schedule = SCHED_1F1B,
+                            .order = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}};
+    const char *why;
+    CU_ASSERT(decision_place(g.a, g.topo, &g.d, &why));
+    decision_cut(g.a, &g.d, g.job->model.nlayers, NULL, 0, 0);
+    return g;
+}
+
+#define SET(field, value)                                                                                    \
+    static void set_##field(struct decision *d)                                                              \
+    {                                                                                                        \
+        d->field = value;                                                                                    \
+    }
+SET(tp, 3)
+SET(dp, 3)
+SET(vpp, 0)
+SET(microbatch, 3)
+SET(zero, 4)
+SET(shard, 3)
+SET(ep, 2)
+SET(cp, 2)
+SET(recompute, RECOMPUTE_AUTO)
+SET(schedule, SCHED_INTERLEAVED)
+SET(nstages, 3)
+static void set_kv(struct decision *d)
+{
+    d->tp = 8;
+    d->pp = d->dp = d->shard = 1;
+    d->microbatches = 8;
+}
+static void set_order(struct decision *d)
+{
+    d->order[0] = AXIS_PP;
+}
+static void set_first(struct decision *d)
+{
+    d->stages[1].first = 2;
+}
+static void set_count(struct decision *d)
+{
+    d->stages[1].count = 2;
+}
+static void set_nodes(struct decision *d)
+{
+    d->nnodes = 0;
+}
+
+static const struct {
+    void (*set)(struct decision *d);
+    const char *why;
+} illegal[] = {
+    {set_tp, "tp * cp * pp * dp = 12 is not the number of GPUs used, 8"},
+    {set_dp, "tp * cp * pp * dp = 12 is not the number of GPUs used, 8"},
+    {set_cp, "tp * cp * pp * dp = 16 is not the number of GPUs used, 8"},
+    {set_vpp, "vpp must be at least 1"},
+    {set_microbatch, "the batch of 16 sequences is not microbatch 3 * microbatches 4 * dp 2"},
+    {set_zero, "zero must be 0 to 3"},
+    {set_shard, "shard = 3 does not divide dp * cp = 2"},
+    {set_ep, "ep and etp need a model with experts"},
+    {set_kv, "tp = 8 does not divide kv = 4"},
+    {set_recompute, "a decision names one kind of recomputation"},
+    {set_schedule, "schedule interleaved takes vpp >= 2, not 1"},
+    {set_nstages, "3 stages are not pp * vpp = 2"},
+    {set_order, "the order must name tp, cp, dp and pp once each"},
+    {set_first, "stage 1 starts at layer 2, expected 3"},
+    {set_count, "the stages hold 5 of 6 layers"},
+    {set_nodes, "0 nodes of 8 GPUs cannot hold 8 ranks"},
+};
+
+static void test_legal(void)
+{
+    struct given g = given();
+    const char *why = "";
+    CU_ASSERT(decision_legal(g.a, g.job, g.topo, &g.d, &why));
+    CU_ASSERT(decision_emittable(g.a, g.job, &g.d, &why));
+    arena_free(g.a);
+    for (size_t i = 0; i < sizeof illegal / sizeof *illegal; i++) {
+        g = given();
+        illegal[i].set(&g.d);
+        CU_ASSERT_FALSE(decision_legal(g.a, g.job, g.topo, &g.d, &why));
+        CU_ASSERT_STRING_EQUAL(why, illegal[i].why);
+        arena_free(g.a);
+    }
+}
+
+static void test_emittable(void)
+{
+    struct given g = given();
+    const char *why = "";
+    g.d.recompute = RECOMPUTE_SELECTIVE;
+    CU_ASSERT_FALSE(decision_emittable(g.a, g.job, &g.d, &why));
+    CU_ASSERT_STRING_EQUAL(why, "recompute selective");
+    g.d.recompute = RECOMPUTE_FULL;
+    g.d.zero = 2;
+    CU_ASSERT_FALSE(decision_emittable(g.a, g.job, &g.d, &why));
+    CU_ASSERT_STRING_EQUAL(why, "zero = 2");
+    g.d.schedule = SCHED_ZB_H1;
+    CU_ASSERT_FALSE(decision_emittable(g.a, g.job, &g.d, &why));
+    CU_ASSERT_STRING_EQUAL(why, "schedule zb_h1");
+    g.d.dp = 64;
+    CU_ASSERT_FALSE(decision_place(g.a, g.topo, &g.d, &why));
+    CU_ASSERT_STRING_EQUAL(why, "256 GPUs are needed but 'c' has 8 usable");
+    arena_free(g.a);
+}
+
+/* least heaviest stage by trying all cuts of n layers into what is left */
+static double best_cut(const double *cost, uint32_t n, uint32_t stages, bool first, double embed, double head)
+{
+    double best = INFINITY, sum = first ? embed : 0;
+    if (stages == 1) {
+        for (uint32_t i = 0; i < n; i++)
+            sum += cost[i];
+        return sum + head;
+    }
+    for (uint32_t i = 1; i + stages - 1 <= n; i++) {
+        sum += cost[i - 1];
+        best = fmin(best, fmax(sum, best_cut(cost + i, n - i, stages - 1, false, embed, head)));
+    }
+    return best;
+}
+
+static void test_cut(void)
+{
+    struct arena *a = arena_new();
+    srand(7);
+    for (int round = 0; round < 400; round++) {
+        uint32_t n = 2 + (uint32_t)rand() % 9, stages = 1 + (uint32_t)rand() % (n < 5 ? n : 5);
+        double cost[12], embed = rand() % 4 * 0.5, head = rand() % 6 * 0.7, heaviest = 0;
+        for (uint32_t i = 0; i < n; i++)
+            cost[i] = round % 2 ? 1.25 : 1 + rand() % 5;
+        struct decision d = {.pp = stages, .vpp = 1};
+        decision_cut(a, &d, n, cost, embed, head);
+        uint32_t next = 0;
+        for (uint32_t s = 0; s < stages; s++) {
+            double sum = (s == 0 ? embed : 0) + (s + 1 == stages ? head : 0);
+            CU_ASSERT_EQUAL(d.stages[s].first, next);
+            CU_ASSERT(d.stages[s].count >= 1);
+            for (uint32_t i = 0; i < d.stages[s].count; i++)
+                sum += cost[next + i];
+            next += d.stages[s].count;
+            heaviest = fmax(heaviest, sum);
+        }
+        CU_ASSERT_EQUAL(next, n);
+        CU_ASSERT_DOUBLE_EQUAL(heaviest, best_cut(cost, n, stages, true, embed, head), 1e-9);
+    }
+    arena_free(a);
+}
+
+static const struct {
+    const char *layout, *print; /* print NULL = refused with `why` */
+    const char *why;
+} layouts[] = {
+    {"Et*3|t*3L", "Et*3|t*3L", NULL},
+    {"Ettt|tttL", "Et*3|t*3L", NULL},
+    {"E|(t*2|)*3L", "E|t*2|t*2|t*2|L", NULL},
+    {"Et*5, | t m L", "Et*5|tL", NULL},
+    {"Et*5|t", NULL, "the layout must end with L"},
+    {"t*6L", NULL, "the layout must start with E"},
+    {"Et*5L", NULL, "the layout has 5 layers, the model 6"},
+    {"Et*6L|", NULL, "L must be the last element of the layout"},
+    {"EEt*6L", NULL, "the layout has a second E"},
+    {"Et*6xL", NULL, "the layout has 'x'; E, t, m, L, |, *N and parentheses are known"},
+    {"E(t*6L", NULL, "the layout does not close a parenthesis"},
+    {"Et)*6L", NULL, "the layout closes a parenthesis that is not open"},
+    {"E((t)*2)*3L", NULL, "the layout nests parentheses"},
+    {"Et*L", NULL, "a repeat count in the layout is missing or too large"},
+    {"Et*99999999999999999999L", NULL, "a repeat count in the layout is missing or too large"},
+    {"E(t*1000)*1000L", NULL, "a repeat count in the layout is missing or too large"},
+    {"Etm|t*5L", NULL, "prediction modules (m) are planned in the last stage only"},
+};
+
+static void test_layout(void)
+{
+    struct arena *a = arena_new();
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        struct decision d = {0};
+        const char *why = "";
+        bool good = decision_parse_layout(a, &d, 6, layouts[i].layout, &why);
+        CU_ASSERT_EQUAL(good, layouts[i].print != NULL);
+        CU_ASSERT_STRING_EQUAL(good ? decision_layout(a, &d) : why, good ? layouts[i].print : layouts[i].why);
+    }
+    arena_free(a);
+}
+
+static void test_text(void)
+{
+    struct given g = given();
+    CU_ASSERT_STRING_EQUAL(decision_text(g.a, &g.d),
+                           "tp 2 sp, pp 2, dp 2, zero 1, microbatch 2 x 4, 1f1b, recompute none");
+    g.d.order[2] = AXIS_PP;
+    g.d.order[3] = AXIS_DP;
+    g.d.recompute = RECOMPUTE_SELECTIVE;
+    g.d.parts = PART_NORM | PART_FFN_ACT;
+    CU_ASSERT_STRING_EQUAL(decision_text(g.a, &g.d), "tp 2 sp, pp 2, dp 2, zero 1, microbatch 2 x 4, 1f1b, order tp cp pp dp, "
+                                                     "recompute selective [norm ffn_act]");
+    arena_free(g.a);
+}
+
+static bool read_back(struct given *g, const char *json, struct decision *d, const char **why)
+{
+    return decision_from_json(g->a, json, strlen(json), g->job, g->topo, d, why);
+}
+
+static void test_json(void)
+{
+    struct given g = given();
+    struct strbuf one = {0}, two = {0};
+    struct decision d;
+    const char *why = "";
+    decision_json(&g.d, &one);
+    CU_ASSERT_FATAL(read_back(&g, one.text, &d, &why));
+    decision_json(&d, &two);
+    CU_ASSERT_STRING_EQUAL(one.text, two.text);
+    CU_ASSERT_FALSE(read_back(&g, "{}", &d, &why));
+    CU_ASSERT_STRING_EQUAL(why, "decision: 'tp' must be a whole number");
+    CU_ASSERT_FALSE(read_back(&g, "[]", &d, &why));
+    CU_ASSERT_STRING_EQUAL(why, "decision: not an object");
+    /* every value replaced in turn must be refused, or still give a legal decision */
+    for (size_t i = 0; i < one.length; i++) {
+        char *edited = arena_strdup(g.a, one.text);
+        edited[i] = edited[i] == '9' ? '0' : '9';
+        if (read_back(&g, edited, &d, &why))
+            CU_ASSERT(decision_legal(g.a, g.job, g.topo, &d, &why));
+    }
+    for (size_t n = 0; n < one.length; n++)
+        CU_ASSERT_FALSE(decision_from_json(g.a, one.text, n, g.job, g.topo, &d, &why));
+    strbuf_free(&one);
+    strbuf_free(&two);
+    arena_free(g.a);
+}
+
+void suite_decision(void);
+void suite_decision(void)
+{
+    CU_pSuite s = CU_add_suite("decision", NULL, NULL);
+    CU_add_test(s, "legality and its sentences", test_legal);
+    CU_add_test(s, "what can be emitted", test_emittable);
+    CU_add_test(s, "cut against brute force", test_cut);
+    CU_add_test(s, "layout strings", test_layout);
+    CU_add_test(s, "one line of text", test_text);
+    CU_add_test(s, "JSON and back", test_json);
+}

@@ -1,0 +1,109 @@
+/* Meshes: coordinates, groups and their numbers in every order of axes; levels on a cluster of two tiers. */
+
+#include "compiler/topology/mesh.h"
+
+#include <CUnit/Basic.h>
+#include <string.h>
+
+static const uint32_t size[NAXES] = {[AXIS_TP] = 2, [AXIS_CP] = 1, [AXIS_DP] = 3, [AXIS_PP] = 4};
+static const enum axis order[NAXES] = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP};
+
+static void test_coords(void)
+{
+    const enum axis orders[][NAXES] = {{AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}, {AXIS_PP, AXIS_DP, AXIS_TP, AXIS_CP}};
+    for (size_t i = 0; i < 2; i++) {
+        struct mesh m = mesh_new(size, orders[i]);
+        CU_ASSERT_EQUAL(m.nranks, 24);
+        CU_ASSERT_EQUAL(m.stride[orders[i][0]], 1);
+        for (uint32_t rank = 0; rank < m.nranks; rank++) {
+            uint32_t coord[NAXES];
+            mesh_coords(&m, rank, coord);
+            CU_ASSERT_EQUAL(mesh_rank(&m, coord), rank);
+            for (int a = 0; a < NAXES; a++)
+                CU_ASSERT(coord[a] < size[a]);
+        }
+    }
+}
+
+/* every rank is in exactly one group of a mask, members ascend, and the number leads back to the first member */
+static void check_mask(const struct mesh *m, uint32_t mask)
+{
+    uint32_t seen[24] = {0}, n = mesh_ngroups(m, mask);
+    for (uint32_t rank = 0; rank < m->nranks; rank++) {
+        struct group g = mesh_group(m, rank, mask);
+        uint32_t index = mesh_group_index(m, rank, mask);
+        CU_ASSERT(index < n);
+        CU_ASSERT_EQUAL(g.first, mesh_group_first(m, index, mask));
+        CU_ASSERT_EQUAL(group_size(&g), mesh_group_size(m, mask));
+        bool inside = false;
+        for (uint32_t i = 0; i < group_size(&g); i++) {
+            inside |= group_rank(&g, i) == rank;
+            CU_ASSERT(i == 0 || group_rank(&g, i) > group_rank(&g, i - 1));
+            if (rank == g.first)
+                seen[group_rank(&g, i)]++;
+        }
+        CU_ASSERT(inside || (mask & GROUP_TIE));
+    }
+    for (uint32_t rank = 0; rank < m->nranks && !(mask & GROUP_TIE); rank++)
+        CU_ASSERT_EQUAL(seen[rank], 1);
+    for (uint32_t i = 1; i < n; i++)
+        CU_ASSERT(mesh_group_first(m, i, mask) > mesh_group_first(m, i - 1, mask));
+}
+
+static void test_groups(void)
+{
+    struct mesh m = mesh_new(size, order);
+    for (uint32_t mask = 1; mask <= AXES_WORLD; mask++)
+        check_mask(&m, mask);
+    check_mask(&m, GROUP_TIE);
+    struct group tie = mesh_group(&m, 7, GROUP_TIE); /* coordinates tp 1, dp 0, pp 1 */
+    CU_ASSERT_EQUAL(group_size(&tie), 2);
+    CU_ASSERT_EQUAL(group_rank(&tie, 0), 1);
+    CU_ASSERT_EQUAL(group_rank(&tie, 1), 19);
+}
+
+static const char cluster[] =
+    "<cluster version=\"1\"><node-type id=\"n\" gpus=\"8\"><gpu model=\"H100-SXM\"/>"
+    "<scale-up kind=\"nvswitch\" bandwidth=\"450GB/s\"/><nic count=\"8\" bandwidth=\"400Gb/s\"/></node-type>"
+    "<nodes type=\"n\" count=\"8\"/><fabric medium=\"infiniband\"><tier name=\"leaf\" span=\"2\"/>"
+    "<tier name=\"core\" span=\"all\"/></fabric></cluster>";
+
+static void test_levels(void)
+{
+    struct arena *a = arena_new();
+    struct diag *d = diag_new(a);
+    struct source source = {"test.xml", cluster, strlen(cluster), false};
+    struct topo *t = topo_parse(a, d, &source, NULL);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+    uint32_t *nodes;
+    CU_ASSERT_EQUAL(topo_usable(a, t, 0, &nodes), 8);
+    const uint32_t big[NAXES] = {[AXIS_TP] = 4, [AXIS_CP] = 1, [AXIS_DP] = 4, [AXIS_PP] = 4};
+    struct mesh m = mesh_new(big, order);
+    static const struct {
+        uint32_t mask, level;
+    } cases[] = {{AXIS_BIT(AXIS_TP), 0},
+                 {AXIS_BIT(AXIS_DP), 1},
+                 {AXIS_BIT(AXIS_TP) | AXIS_BIT(AXIS_DP), 1},
+                 {AXIS_BIT(AXIS_PP), 2},
+                 {GROUP_TIE, 2},
+                 {AXES_WORLD, 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        CU_ASSERT_EQUAL(mesh_group_level(&m, t, nodes, 8, cases[i].mask), cases[i].level);
+    CU_ASSERT_EQUAL(mesh_next_stage_level(&m, t, nodes, 8), 2);
+    CU_ASSERT_EQUAL(mesh_group_below(&m, t, nodes, 8, AXIS_BIT(AXIS_DP), 0), 2);
+    CU_ASSERT_EQUAL(mesh_group_below(&m, t, nodes, 8, AXIS_BIT(AXIS_DP), 1), 4);
+    CU_ASSERT_EQUAL(mesh_group_below(&m, t, nodes, 8, AXES_WORLD, 1), 16);
+    CU_ASSERT_EQUAL(mesh_level(t, nodes, 8, 3, 4), 0);
+    CU_ASSERT_EQUAL(mesh_level(t, nodes, 8, 7, 8), 1);
+    CU_ASSERT_EQUAL(mesh_level(t, nodes, 8, 15, 16), 2);
+    arena_free(a);
+}
+
+void suite_mesh(void);
+void suite_mesh(void)
+{
+    CU_pSuite s = CU_add_suite("mesh", NULL, NULL);
+    CU_add_test(s, "rank and coordinates are inverse", test_coords);
+    CU_add_test(s, "groups partition the ranks", test_groups);
+    CU_add_test(s, "levels of groups", test_levels);
+}
