@@ -1,0 +1,354 @@
+/* Property 7, conservation: the plan computes the model's training step, no more and no less.
+ *
+ * Translation validation by value numbering.  reference.c writes the step down as nodes; every role's program is
+ * interpreted once over abstract values (value.h), each instruction must find its node, and at the end every parameter
+ * was updated with its whole gradient, the metrics hold the whole loss and norm.  That every layer runs once per
+ * microbatch, in order, follows: a node names its inputs.  Recomputed values are equal nodes.
+ *
+ * Roles run until they have to wait for a value of another one; a RECV takes the oldest value of its channel, and a
+ * collective across roles waits for all members.  Property 3 says that this ends.  The first violation of a program ends
+ * its interpretation: what follows would be consequences. */
+
+#include "compiler/verify/conserve.h"
+
+bool conserve_fail(struct machine *m, uint32_t i, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    char *s = arena_vprintf(m->c->arena, fmt, ap);
+    va_end(ap);
+    m->site.insn = i;
+    if (!m->c->failed)
+        check_report(m->c->arena, m->c->plan, m->c->verdict, m->site, "%s", s);
+    m->c->failed = true;
+    return false;
+}
+
+static const char *writer_text(struct machine *m, uint32_t writer)
+{
+    return writer == NONE ? "" : arena_printf(m->c->arena, ", by %s", check_insn_text(m->c->arena, m->program, writer));
+}
+
+/* why an operand can't be read, in words */
+static bool fail_read(struct machine *m, uint32_t i, size_t k)
+{
+    const struct operand *o = check_operand(m->program, i, k);
+    const char *name = isa_info((enum op)m->program->insns[i].op)->operand[k].name;
+    const struct cell *c = &m->store->cells[m->store->first[o->buffer]];
+    for (uint32_t p = 0; p < c->n; p++)
+        if (c->pieces[p].own)
+            return conserve_fail(m, i, "it reads %s (%s), of which only the own shard is up to date: the rest is stale%s", name,
+                                 m->program->buffers[o->buffer].name, writer_text(m, c->pieces[p].writer));
+    uint32_t writer = store_writer(m->store, o);
+    return conserve_fail(m, i, "it reads %s (%s), whose bytes do not hold one known matrix%s", name,
+                         m->program->buffers[o->buffer].name, writer_text(m, writer));
+}
+
+bool conserve_read_parts(struct machine *m, uint32_t i, size_t k, struct parts *out)
+{
+    return store_read(m->store, check_operand(m->program, i, k), out) || fail_read(m, i, k);
+}
+
+bool conserve_read_flat(struct machine *m, uint32_t i, size_t k, struct whole *out, uint32_t *axis)
+{
+    return store_read_flat(m->store, check_operand(m->program, i, k), out, axis) || fail_read(m, i, k);
+}
+
+bool conserve_read(struct machine *m, uint32_t i, size_t k, struct value *out)
+{
+    struct parts *p = &m->c->parts[0];
+    const char *name = isa_info((enum op)m->program->insns[i].op)->operand[k].name;
+    if (!conserve_read_parts(m, i, k, p))
+        return false;
+    *out = p->at[0].value;
+    if (p->n != 1)
+        return conserve_fail(m, i, "it reads %s as one matrix, but it holds %s beside %s%s", name,
+                             value_text(m->c->arena, m->c->nodes, &p->at[0].value),
+                             value_text(m->c->arena, m->c->nodes, &p->at[1].value), writer_text(m, p->at[0].writer));
+    if (out->kind != VALUE_NODES || out->nterms || out->node == NODE_ZERO)
+        return conserve_fail(m, i, "it reads %s, which holds %s%s", name, value_text(m->c->arena, m->c->nodes, out),
+                             writer_text(m, p->at[0].writer));
+    return true;
+}
+
+static bool all_zero(const struct parts *p)
+{
+    for (uint32_t i = 0; i < p->n; i++)
+        if (p->at[i].value.kind != VALUE_ZERO)
+            return false;
+    return true;
+}
+
+static const struct part *same_part(const struct parts *p, const struct part *x)
+{
+    for (uint32_t i = 0; i < p->n; i++)
+        if (p->at[i].row == x->row && p->at[i].rows == x->rows && p->at[i].col == x->col && p->at[i].cols == x->cols)
+            return &p->at[i];
+    return NULL;
+}
+
+bool conserve_emit(struct machine *m, uint32_t i, size_t k, const struct parts *out)
+{
+    const struct operand *o = check_operand(m->program, i, k);
+    struct parts *old = &m->c->parts[4];
+    bool add = o->mark == MARK_ADD;
+    if (add && !conserve_read_parts(m, i, k, old))
+        return false;
+    if (add && all_zero(old))
+        add = false;
+    for (uint32_t p = 0; p < out->n; p++) {
+        struct part part = out->at[p];
+        const struct part *there = add ? same_part(old, &part) : NULL;
+        if (add && !there)
+            return conserve_fail(m, i, "it adds %s to other shapes, %s%s", value_text(m->c->arena, m->c->nodes, &part.value),
+                                 value_text(m->c->arena, m->c->nodes, &old->at[0].value), writer_text(m, old->at[0].writer));
+        const char *why = there ? value_add(m->c->scratch, m->c->nodes, &there->value, &part.value, &part.value) : NULL;
+        if (why)
+            return conserve_fail(m, i, "%s%s", why, writer_text(m, there->writer));
+        store_write(m->store, o, &part, i);
+    }
+    return true;
+}
+
+bool conserve_emit_one(struct machine *m, uint32_t i, size_t k, const struct value *v)
+{
+    struct parts *out = &m->c->parts[3];
+    const struct operand *o = check_operand(m->program, i, k);
+    out->n = 1;
+    out->at[0] = (struct part){0, o->rows, 0, o->cols, i, *v};
+    return conserve_emit(m, i, k, out);
+}
+
+struct value conserve_value(struct conserve *c, uint32_t node, const struct extent *over, struct extent row, struct extent col)
+{
+    struct value v = {.kind = VALUE_NODES, .node = node, .row = row, .col = col};
+    if (!over || extent_whole(over, c->nodes->at[node].domain))
+        return v;
+    struct block *block = ARENA_NEW(c->scratch, struct block);
+    struct term *term = ARENA_NEW(c->scratch, struct term);
+    *block = (struct block){.extent = *over, .count = 1};
+    *term = (struct term){node, {1, block}};
+    v.node = NODE_ZERO;
+    v.nterms = 1;
+    v.terms = term;
+    return v;
+}
+
+bool conserve_bind(struct machine *m, uint32_t i, size_t attr, int64_t len, struct extent *out)
+{
+    const struct attr *a = check_attr(m->program, i, attr);
+    *out = extent_new(a->u.i, len);
+    if (a->slot == NONE || !a->stride)
+        return true;
+    const struct slot *s = &m->program->slots[a->slot];
+    if (s->kind != SLOT_COORD)
+        return conserve_fail(m, i, "its attribute %s depends on slot %s, which is no coordinate",
+                             isa_info((enum op)m->program->insns[i].op)->attr[attr].name, s->name);
+    if (s->most)
+        out->step[s->arg] = a->stride;
+    return true;
+}
+
+bool conserve_count(struct machine *m, uint32_t i, size_t attr, uint32_t *first, bool *never)
+{
+    const struct attr *a = check_attr(m->program, i, attr);
+    bool slot = a->slot != NONE && a->stride;
+    *first = 0;
+    *never = !slot && a->u.i == 0;
+    if (!slot && (a->u.i == 0 || a->u.i == 1))
+        return true;
+    if (!slot || a->u.i != 0 || a->stride != 1 || m->program->slots[a->slot].kind != SLOT_FIRST)
+        return conserve_fail(m, i, "its count is neither 0 nor 1 nor 1 on the first ranks alone");
+    *first = check_mask(&m->c->plan->mesh, m->program->slots[a->slot].arg);
+    *never = (*first & AXIS_BIT(AXIS_PP)) != 0 && m->role != 0;
+    *first &= ~AXIS_BIT(AXIS_PP);
+    return true;
+}
+
+void conserve_attrs(const struct machine *m, uint32_t i, struct recipe *r)
+{
+    const struct isa_info *info = isa_info((enum op)r->op);
+    for (uint32_t k = 0; k < info->nattrs; k++) {
+        const struct attr *a = check_attr(m->program, i, k);
+        if (info->attr[k].kind == ATTR_INT)
+            r->attr[k] = (uint64_t)a->u.i;
+        else if (info->attr[k].kind == ATTR_REAL)
+            r->attr[k] = reference_real(a->u.f);
+    }
+    if (r->op == OP_ATTENTION || r->op == OP_ATTENTION_I) /* heads of this rank: compared with its columns instead */
+        r->attr[ATTR(ATTENTION, heads)] = r->attr[ATTR(ATTENTION, kv)] = 0;
+}
+
+static const char *attr_text(struct arena *a, const struct isa_attr *t, uint64_t bits)
+{
+    double v;
+    memcpy(&v, &bits, sizeof v);
+    return t->kind == ATTR_REAL ? arena_printf(a, "%.17g", v) : arena_printf(a, "%lld", (long long)bits);
+}
+
+/* what the reference has instead: the same opcode with other attributes, or with some of the inputs */
+static const char *expectation(struct machine *m, const struct recipe *r)
+{
+    const struct isa_info *info = isa_info((enum op)r->op);
+    const struct nodes *g = m->c->nodes;
+    for (uint32_t n = 1; n < g->n; n++) {
+        const struct recipe *x = &g->at[n].recipe;
+        if (x->op != r->op || x->output != r->output || memcmp(x->input, r->input, sizeof x->input))
+            continue;
+        for (uint32_t k = 0; k < info->nattrs; k++)
+            if (x->attr[k] != r->attr[k])
+                return arena_printf(m->c->arena, "; for %s attribute %s is %s in the model, here %s", g->at[n].name,
+                                    info->attr[k].name, attr_text(m->c->arena, &info->attr[k], x->attr[k]),
+                                    attr_text(m->c->arena, &info->attr[k], r->attr[k]));
+    }
+    for (uint32_t n = 1; n < g->n; n++) {
+        const struct recipe *x = &g->at[n].recipe;
+        bool shares = false;
+        uint32_t other = NONE;
+        for (uint32_t k = 0; k < info->noperands && x->op == r->op && x->output == r->output; k++) {
+            if (x->input[k] == r->input[k])
+                shares |= x->input[k] != NODE_ZERO;
+            else
+                other = k;
+        }
+        if (shares && other != NONE)
+            return arena_printf(m->c->arena, "; %s takes %s as %s", g->at[n].name,
+                                x->input[other] ? nodes_name(g, x->input[other]) : "nothing", info->operand[other].name);
+    }
+    return "";
+}
+
+uint32_t conserve_find(struct machine *m, uint32_t i, const struct recipe *r)
+{
+    uint32_t node = nodes_find(m->c->nodes, r);
+    if (node != NONE)
+        return node;
+    const struct isa_info *info = isa_info((enum op)r->op);
+    const char *inputs = "";
+    for (uint32_t k = 0; k < info->noperands; k++)
+        if (r->input[k] != NODE_ZERO)
+            inputs = arena_printf(m->c->arena, "%s%s%s = %s", inputs, *inputs ? ", " : "", info->operand[k].name,
+                                  nodes_name(m->c->nodes, r->input[k]));
+    conserve_fail(m, i, "the model's step has no %s of %s%s", info->name, inputs, expectation(m, r));
+    return NONE;
+}
+
+/* ---- the run ---- */
+
+static uint8_t name_index(struct shape *s, const char *name)
+{
+    if (!strcmp(name, "1") || !strcmp(name, "2"))
+        return 0;
+    for (uint8_t i = 1; i < s->n; i++)
+        if (!strcmp(s->name[i], name))
+            return i;
+    strncpy(s->name[s->n], name, sizeof s->name[0] - 1);
+    return s->n++;
+}
+
+static void learn_shapes(struct conserve *c)
+{
+    c->shapes = ARENA_ARRAY(c->scratch, struct shape, NOPS);
+    for (unsigned op = 0; op < NOPS; op++) {
+        const struct isa_info *info = isa_info((enum op)op);
+        struct shape *s = &c->shapes[op];
+        s->n = 1;
+        for (uint32_t k = 0; k < info->noperands; k++) {
+            s->row[k] = name_index(s, info->operand[k].rows);
+            s->col[k] = name_index(s, info->operand[k].cols);
+        }
+    }
+}
+
+static bool step(struct machine *m, uint32_t i, bool *wait)
+{
+    switch ((enum op)m->program->insns[i].op) {
+    case OP_MATMUL_NT:
+    case OP_MATMUL_NN:
+    case OP_MATMUL_TN:
+    case OP_BIAS_W:
+        return conserve_products(m, i);
+    case OP_SQNORM:
+        return conserve_norm(m, i);
+    case OP_ADAMW:
+    case OP_SGD:
+        return conserve_update(m, i);
+    case OP_SEND:
+    case OP_RECV:
+    case OP_ALL_REDUCE:
+    case OP_ALL_GATHER:
+    case OP_REDUCE_SCATTER:
+    case OP_BROADCAST:
+    case OP_ALL_TO_ALL:
+        return conserve_comm(m, i, wait);
+    case OP_TOKENS: case OP_FILL: case OP_COPY: case OP_ADD: case OP_EMBED: case OP_EMBED_W: case OP_POSITION:
+    case OP_POSITION_W: case OP_RMSNORM: case OP_RMSNORM_I: case OP_RMSNORM_W: case OP_LAYERNORM: case OP_LAYERNORM_I:
+    case OP_LAYERNORM_W: case OP_ROPE: case OP_ATTENTION: case OP_ATTENTION_I: case OP_GELU: case OP_GELU_I:
+    case OP_RELU: case OP_RELU_I: case OP_SWIGLU: case OP_SWIGLU_I: case OP_GEGLU: case OP_GEGLU_I: case OP_XENT_MAX:
+    case OP_XENT_SUM: case OP_XENT_LOSS: case OP_XENT_I: case OP_CLIP: case NOPS:
+        break;
+    }
+    return conserve_compute(m, i);
+}
+
+static void run(struct conserve *c)
+{
+    bool moved = true, done = false;
+    while (moved && !done && !c->failed) {
+        moved = false;
+        done = true;
+        for (uint32_t r = 0; r < c->nroles && !c->failed; r++) {
+            struct machine *m = &c->machines[r];
+            bool wait = false;
+            while (m->next < m->program->ninsns && step(m, m->next, &wait) && !wait) {
+                m->next++;
+                moved = true;
+            }
+            done = done && m->next == m->program->ninsns;
+        }
+    }
+    for (uint32_t r = 0; r < c->nroles && !done && !c->failed; r++)
+        if (c->machines[r].next < c->machines[r].program->ninsns)
+            conserve_fail(&c->machines[r], c->machines[r].next, "it never gets what it waits for");
+    for (uint32_t r = 0; r < c->nroles && !c->failed; r++)
+        conserve_end(&c->machines[r]);
+}
+
+static void interpret(struct arena *a, const struct plan *p, int kind, struct verdict *v)
+{
+    struct arena *scratch = arena_new();
+    const char *cannot;
+    struct conserve c = {.arena = a, .scratch = scratch, .plan = p, .verdict = v, .kind = kind, .nroles = p->nroles};
+    c.reference = reference_new(scratch, p->job, &cannot);
+    if (!c.reference) {
+        struct site at = {7, NONE, NONE, kind == PROGRAM_EVAL, NONE};
+        check_report(a, p, v, at, "the reference step can't express %s", cannot);
+        arena_free(scratch);
+        return;
+    }
+    c.nodes = c.reference->nodes;
+    c.machines = ARENA_ARRAY(scratch, struct machine, p->nroles);
+    c.channels = ARENA_ARRAY(scratch, struct channel, (size_t)p->nroles * p->nroles);
+    c.parts = ARENA_ARRAY(scratch, struct parts, 5);
+    learn_shapes(&c);
+    for (uint32_t r = 0; r < p->nroles; r++) {
+        const struct program *q = check_program(p, r, kind);
+        c.machines[r] = (struct machine){.c = &c, .program = q, .role = r, .site = {7, r, NONE, kind == PROGRAM_EVAL, NONE},
+                                         .store = store_new(scratch, q)};
+    }
+    for (uint32_t r = 0; r < p->nroles && !c.failed; r++)
+        conserve_start(&c.machines[r]);
+    run(&c);
+    arena_free(scratch);
+}
+
+void verify_conserve(struct arena *a, const struct plan *p, struct verdict *v)
+{
+    for (int kind = 0; kind < NPROGRAM_KINDS; kind++) {
+        bool all = true;
+        for (uint32_t r = 0; r < p->nroles; r++)
+            all = all && check_program(p, r, kind);
+        if (all)
+            interpret(a, p, kind, v);
+    }
+}

@@ -1,0 +1,88 @@
+#ifndef LLMC_CONSERVE_H
+#define LLMC_CONSERVE_H
+
+/* Inside of property 7: the state while the programs of all roles are interpreted. */
+
+#include "compiler/support/vec.h"
+#include "compiler/verify/reference.h"
+#include "compiler/verify/store.h"
+
+/* what a SEND has put on its channel, or a member into a collective across roles */
+struct message {
+    uint32_t insn, rows, cols;
+    uint32_t nparts;
+    struct part *parts;
+};
+struct channel {
+    VEC(struct message) messages;
+    size_t taken;
+};
+struct machine {
+    struct conserve *c;
+    const struct program *program;
+    uint32_t role, next; /* instruction to interpret next */
+    struct site site;
+    struct store *store;
+    bool deposited;          /* its value lies in `meeting`, it waits for the other members */
+    struct whole deposit;
+    uint32_t deposit_mask;
+    struct whole **initial;  /* per bucket: parameters, moments (3 each) as the step finds them */
+};
+/* the names that an opcode's table gives to rows and columns; 0 = the number 1 or 2 */
+struct shape {
+    uint8_t row[ISA_MAX_OPERANDS], col[ISA_MAX_OPERANDS];
+    char name[16][16];
+    uint8_t n;
+};
+struct conserve {
+    struct arena *arena, *scratch; /* messages; everything else */
+    const struct plan *plan;
+    struct verdict *verdict;
+    int kind;
+    struct reference *reference;
+    struct nodes *nodes;
+    uint32_t nroles;
+    struct machine *machines;
+    struct channel *channels; /* [from * nroles + to] */
+    struct shape *shapes;     /* by opcode */
+    VEC(const struct whole *) slices;
+    struct parts *parts;      /* buffers for reading: 5 */
+    bool failed;
+};
+
+/* Report at instruction i; always false. */
+bool conserve_fail(struct machine *m, uint32_t i, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* An operand's value as one piece and complete. */
+bool conserve_read(struct machine *m, uint32_t i, size_t k, struct value *out);
+/* as pieces, in rows and columns of the operand */
+bool conserve_read_parts(struct machine *m, uint32_t i, size_t k, struct parts *out);
+/* as a flat list of elements; *axis: NAXES, or the operand is the part numbered by the coordinate of *axis */
+bool conserve_read_flat(struct machine *m, uint32_t i, size_t k, struct whole *out, uint32_t *axis);
+/* write pieces that together are the operand, or add them to what is there */
+bool conserve_emit(struct machine *m, uint32_t i, size_t k, const struct parts *out);
+bool conserve_emit_one(struct machine *m, uint32_t i, size_t k, const struct value *v);
+/* the reference's node of a recipe; NONE after a report */
+uint32_t conserve_find(struct machine *m, uint32_t i, const struct recipe *r);
+/* a value all of whose contributions lie in `over` */
+struct value conserve_value(struct conserve *c, uint32_t node, const struct extent *over, struct extent row, struct extent col);
+/* base + slot * stride of an attribute, `len` long; false: it depends on no coordinate */
+bool conserve_bind(struct machine *m, uint32_t i, size_t attr, int64_t len, struct extent *out);
+/* axes on whose first ranks an attribute is 1 (0 elsewhere); *never: it is 0 on this role */
+bool conserve_count(struct machine *m, uint32_t i, size_t attr, uint32_t *first, bool *never);
+/* attributes into a recipe; those that depend on how a matrix is split are left 0 */
+void conserve_attrs(const struct machine *m, uint32_t i, struct recipe *r);
+
+bool conserve_compute(struct machine *m, uint32_t i);  /* conserve_ops.c */
+bool conserve_products(struct machine *m, uint32_t i); /* conserve_products.c: MATMUL_*, BIAS_W */
+bool conserve_norm(struct machine *m, uint32_t i);     /* conserve_state.c: SQNORM */
+bool conserve_update(struct machine *m, uint32_t i);   /* ADAMW, SGD */
+/* squared norm of gradients of the whole batch, counted on the first ranks of these axes; NULL, or what is wrong */
+const char *conserve_norm_of(struct conserve *c, const struct whole *w, uint32_t first, struct value *sum);
+bool conserve_start(struct machine *m);                /* parameters and state as the step finds them */
+bool conserve_end(struct machine *m);                  /* and as it leaves them */
+
+/* conserve_comm.c; a collective across roles, or a RECV, may have to wait: *wait */
+bool conserve_comm(struct machine *m, uint32_t i, bool *wait);
+
+#endif

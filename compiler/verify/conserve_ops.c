@@ -1,0 +1,318 @@
+/* Property 7: rules of the instructions that compute, but for products and the optimizer.
+ *
+ * Most rules follow from the table: operands whose shapes carry the same name must hold the same rows or columns, the
+ * recipe is opcode, attributes and input nodes, outputs take rows and columns from the names.  What the table does not
+ * say is in `rules`: over which name an instruction sums, which names must be whole, which attribute says where a name
+ * starts. */
+
+#include "compiler/verify/conserve.h"
+
+struct rule {
+    uint8_t op;
+    const char *over;    /* contributions are summed (or maximised) over this name's elements */
+    const char *whole;   /* must hold all its elements */
+    const char *starts;  /* the BIND attribute `start` must be where this name's elements start */
+    const char *rotates; /* the same, modulo the sequence */
+};
+
+static const struct rule rules[] = {
+    {OP_EMBED, "v", NULL, "v", NULL},        {OP_EMBED_W, "t", NULL, "v", NULL},
+    {OP_POSITION, NULL, "s", NULL, "t"},     {OP_POSITION_W, "t", NULL, NULL, "t"},
+    {OP_RMSNORM, NULL, "h", NULL, NULL},     {OP_RMSNORM_I, NULL, "h", NULL, NULL},
+    {OP_RMSNORM_W, "t", NULL, NULL, NULL},   {OP_LAYERNORM, NULL, "h", NULL, NULL},
+    {OP_LAYERNORM_I, NULL, "h", NULL, NULL}, {OP_LAYERNORM_W, "t", NULL, NULL, NULL},
+    {OP_ROPE, NULL, NULL, NULL, "t"},
+    {OP_XENT_MAX, "v", NULL, "v", NULL},     {OP_XENT_SUM, "v", NULL, "v", NULL},
+    {OP_XENT_LOSS, "t", NULL, NULL, NULL},   {OP_XENT_I, NULL, NULL, "v", NULL},
+};
+
+struct binding {
+    bool known[16];
+    struct extent at[16];
+};
+
+static const struct rule *rule_of(uint16_t op)
+{
+    static const struct rule none;
+    for (size_t i = 0; i < ARRAY_LEN(rules); i++)
+        if (rules[i].op == op)
+            return &rules[i];
+    return &none;
+}
+
+static uint8_t find_name(const struct shape *s, const char *name)
+{
+    for (uint8_t i = 1; name && i < s->n; i++)
+        if (!strcmp(s->name[i], name))
+            return i;
+    return 0;
+}
+
+static bool bind(struct machine *m, uint32_t i, size_t k, uint8_t name, uint32_t number, const struct extent *e, struct binding *b)
+{
+    const struct isa_info *info = isa_info((enum op)m->program->insns[i].op);
+    struct extent fixed = extent_new(0, number);
+    const struct extent *have = name ? &b->at[name] : &fixed;
+    if (name && !b->known[name]) {
+        b->known[name] = true;
+        b->at[name] = *e;
+        return true;
+    }
+    if (extent_same(have, e))
+        return true;
+    return conserve_fail(m, i, "its operand %s holds elements %s, the others %s", info->operand[k].name,
+                         extent_text(m->c->arena, e), extent_text(m->c->arena, have));
+}
+
+/* inputs into the recipe, their rows and columns into the binding */
+static bool read_inputs(struct machine *m, uint32_t i, struct recipe *r, struct binding *b)
+{
+    const struct isa_info *info = isa_info((enum op)r->op);
+    const struct shape *s = &m->c->shapes[r->op];
+    for (uint32_t k = 0; k < info->noperands; k++) {
+        const struct operand *o = check_operand(m->program, i, k);
+        struct value v;
+        if (o->buffer == NONE || info->operand[k].mark != MARK_READ)
+            continue;
+        if (!conserve_read(m, i, k, &v))
+            return false;
+        r->input[k] = v.node;
+        if (!bind(m, i, k, s->row[k], o->rows, &v.row, b) || !bind(m, i, k, s->col[k], o->cols, &v.col, b))
+            return false;
+    }
+    return true;
+}
+
+static size_t attr_index(const struct isa_info *info, const char *name)
+{
+    size_t k = 0;
+    while (k < info->nattrs && strcmp(info->attr[k].name, name) != 0)
+        k++;
+    return k;
+}
+
+/* output-only names: the size is the operand's, the place what the attribute says, or the beginning */
+static bool bind_outputs(struct machine *m, uint32_t i, const struct rule *rule, struct binding *b)
+{
+    uint16_t op = m->program->insns[i].op;
+    const struct isa_info *info = isa_info((enum op)op);
+    const struct shape *s = &m->c->shapes[op];
+    for (uint32_t k = 0; k < info->noperands; k++) {
+        const struct operand *o = check_operand(m->program, i, k);
+        for (int col = 0; col < 2 && o->buffer != NONE; col++) {
+            uint8_t name = col ? s->col[k] : s->row[k];
+            if (!name || b->known[name])
+                continue;
+            b->known[name] = true;
+            b->at[name] = extent_new(0, col ? o->cols : o->rows);
+            if (name == find_name(s, rule->starts) && !conserve_bind(m, i, attr_index(info, "start"), b->at[name].len, &b->at[name]))
+                return false;
+        }
+    }
+    return true;
+}
+
+static bool multiple(const struct extent *e, int64_t n, bool length)
+{
+    bool fine = n > 0 && e->lo % n == 0 && (!length || e->len % n == 0);
+    for (int a = 0; a < NAXES; a++)
+        fine = fine && e->step[a] % n == 0;
+    return fine;
+}
+
+static bool check_start(struct machine *m, uint32_t i, const struct rule *rule, const struct binding *b)
+{
+    const struct isa_info *info = isa_info((enum op)m->program->insns[i].op);
+    const struct shape *s = &m->c->shapes[m->program->insns[i].op];
+    const char *name = rule->starts ? rule->starts : rule->rotates;
+    struct extent start, apart;
+    if (!name)
+        return true;
+    const struct extent *e = &b->at[find_name(s, name)];
+    if (!conserve_bind(m, i, attr_index(info, "start"), e->len, &start))
+        return false;
+    apart = start;
+    apart.lo -= e->lo;
+    for (int a = 0; a < NAXES; a++)
+        apart.step[a] -= e->step[a];
+    int64_t sequence = (int64_t)m->c->plan->job->train.sequence;
+    if (rule->starts ? extent_same(&start, e) : multiple(&apart, sequence, false))
+        return true;
+    return conserve_fail(m, i, "it says that its elements are %s%s, but they are %s", extent_text(m->c->arena, &start),
+                         rule->starts ? "" : " (modulo the sequence)", extent_text(m->c->arena, e));
+}
+
+/* Whole heads; query heads with the key heads they attend to; whole sequences. */
+static bool check_attention(struct machine *m, uint32_t i, const struct recipe *r, struct binding *b)
+{
+    const struct shape *s = &m->c->shapes[r->op];
+    const struct nodes *g = m->c->nodes;
+    int64_t head = (int64_t)r->attr[ATTR(ATTENTION, head)], sequence = (int64_t)r->attr[ATTR(ATTENTION, sequence)];
+    const struct extent *q = &b->at[find_name(s, "heads*head")], *k = &b->at[find_name(s, "kv*head")];
+    bool back = r->op == OP_ATTENTION_I;
+    uint32_t nq = r->input[back ? OPND(ATTENTION_I, q) : OPND(ATTENTION, q)], nk = r->input[back ? OPND(ATTENTION_I, k) : OPND(ATTENTION, k)];
+    int64_t group = g->at[nk].cols ? g->at[nq].cols / g->at[nk].cols : 1;
+    struct extent grouped = *k, heads = *q;
+    grouped.lo *= group;
+    grouped.len *= group;
+    heads.lo /= head;
+    heads.len /= head;
+    for (int a = 0; a < NAXES; a++) {
+        grouped.step[a] *= group;
+        heads.step[a] /= head;
+    }
+    if (!multiple(q, head, true) || !multiple(k, head, true) || !extent_same(&grouped, q))
+        return conserve_fail(m, i, "its query columns %s do not belong to its key columns %s", extent_text(m->c->arena, q),
+                             extent_text(m->c->arena, k));
+    if (!multiple(&b->at[find_name(s, "t")], sequence, true))
+        return conserve_fail(m, i, "its rows %s are no whole sequences of %lld tokens",
+                             extent_text(m->c->arena, &b->at[find_name(s, "t")]), (long long)sequence);
+    uint8_t name = find_name(s, "heads");
+    if (b->known[name] && !extent_same(&b->at[name], &heads))
+        return conserve_fail(m, i, "its log-sum-exp is of heads %s, its queries of heads %s", extent_text(m->c->arena, &b->at[name]),
+                             extent_text(m->c->arena, &heads));
+    b->known[name] = true;
+    b->at[name] = heads;
+    return true;
+}
+
+static bool check_special(struct machine *m, uint32_t i, const struct rule *rule, const struct recipe *r, struct binding *b)
+{
+    const struct shape *s = &m->c->shapes[r->op];
+    if ((r->op == OP_ATTENTION || r->op == OP_ATTENTION_I) && !check_attention(m, i, r, b))
+        return false;
+    if (r->op == OP_ROPE && !multiple(&b->at[find_name(s, "a")], (int64_t)r->attr[ATTR(ROPE, head)], true))
+        return conserve_fail(m, i, "its columns are no whole heads");
+    uint8_t whole = find_name(s, rule->whole);
+    if (!whole)
+        return true;
+    int64_t size = r->op == OP_POSITION ? (int64_t)m->c->plan->job->model.positions : (int64_t)m->c->plan->job->model.width;
+    return extent_whole(&b->at[whole], size) ||
+           conserve_fail(m, i, "it needs all %lld elements, but has %s", (long long)size, extent_text(m->c->arena, &b->at[whole]));
+}
+
+static bool write_outputs(struct machine *m, uint32_t i, const struct rule *rule, struct recipe *r, const struct binding *b)
+{
+    const struct isa_info *info = isa_info((enum op)r->op);
+    const struct shape *s = &m->c->shapes[r->op];
+    uint8_t over = find_name(s, rule->over);
+    uint32_t first = 0;
+    bool never = false;
+    if (r->op == OP_XENT_LOSS && !conserve_count(m, i, ATTR(XENT_LOSS, count), &first, &never))
+        return false;
+    for (uint32_t k = 0; k < info->noperands; k++) {
+        const struct operand *o = check_operand(m->program, i, k);
+        if (o->buffer == NONE || info->operand[k].mark == MARK_READ)
+            continue;
+        r->output = (uint16_t)k;
+        uint32_t node = conserve_find(m, i, r);
+        if (node == NONE)
+            return false;
+        struct value v = conserve_value(m->c, node, over ? &b->at[over] : NULL,
+                                        s->row[k] ? b->at[s->row[k]] : extent_new(0, o->rows),
+                                        s->col[k] ? b->at[s->col[k]] : extent_new(0, o->cols));
+        if (never)
+            v = (struct value){.kind = VALUE_ZERO};
+        if (first && !never) {
+            struct block *block = ARENA_NEW(m->c->scratch, struct block);
+            struct term *term = ARENA_NEW(m->c->scratch, struct term);
+            *block = (struct block){.extent = b->at[over], .count = 1, .first = first};
+            *term = (struct term){node, {1, block}};
+            v.node = NODE_ZERO;
+            v.nterms = 1;
+            v.terms = term;
+        }
+        if (!conserve_emit_one(m, i, k, &v))
+            return false;
+    }
+    return true;
+}
+
+static bool compute_by_table(struct machine *m, uint32_t i)
+{
+    struct recipe r = {.op = m->program->insns[i].op};
+    struct binding b = {0};
+    const struct rule *rule = rule_of(r.op);
+    conserve_attrs(m, i, &r);
+    return read_inputs(m, i, &r, &b) && check_special(m, i, rule, &r, &b) && bind_outputs(m, i, rule, &b) &&
+           check_start(m, i, rule, &b) && write_outputs(m, i, rule, &r, &b);
+}
+
+static bool compute_tokens(struct machine *m, uint32_t i)
+{
+    const struct reference *ref = m->c->reference;
+    int64_t sequence = check_attr(m->program, i, ATTR(TOKENS, sequence))->u.i;
+    struct value step;
+    struct extent sample;
+    if (!conserve_read(m, i, OPND(TOKENS, step), &step) || !conserve_bind(m, i, ATTR(TOKENS, sample), 1, &sample))
+        return false;
+    if (step.node != ref->block || sequence != (int64_t)m->c->plan->job->train.sequence)
+        return conserve_fail(m, i, "it reads sequences of %lld tokens, the job's have %lld", (long long)sequence,
+                             (long long)m->c->plan->job->train.sequence);
+    for (size_t k = OPND(TOKENS, tokens); k <= OPND(TOKENS, targets); k++) {
+        const struct operand *o = check_operand(m->program, i, k);
+        if (o->buffer == NONE)
+            continue;
+        struct extent row = extent_new(sample.lo * sequence, o->rows);
+        for (int a = 0; a < NAXES; a++)
+            row.step[a] = sample.step[a] * sequence;
+        struct value v = conserve_value(m->c, k == OPND(TOKENS, tokens) ? ref->tokens : ref->targets, NULL, row, extent_new(0, 1));
+        if (!conserve_emit_one(m, i, k, &v))
+            return false;
+    }
+    return true;
+}
+
+static bool compute_fill(struct machine *m, uint32_t i)
+{
+    double value = check_attr(m->program, i, ATTR(FILL, value))->u.f;
+    struct value v = {.kind = VALUE_ZERO};
+    if (value != 0)
+        return conserve_fail(m, i, "the model's step fills nothing with %g", value);
+    return conserve_emit_one(m, i, OPND(FILL, y), &v);
+}
+
+static bool compute_copy(struct machine *m, uint32_t i)
+{
+    struct parts *p = &m->c->parts[1];
+    return conserve_read_parts(m, i, OPND(COPY, x), p) && conserve_emit(m, i, OPND(COPY, y), p);
+}
+
+/* y = a + b + bias; a bias is a row that all rows share */
+static bool compute_add(struct machine *m, uint32_t i)
+{
+    struct value sum, v;
+    if (!conserve_read(m, i, OPND(ADD, a), &sum))
+        return false;
+    if (check_operand(m->program, i, OPND(ADD, b))->buffer != NONE) {
+        if (!conserve_read(m, i, OPND(ADD, b), &v))
+            return false;
+        const char *why = value_add(m->c->scratch, m->c->nodes, &sum, &v, &sum);
+        if (why)
+            return conserve_fail(m, i, "%s", why);
+    }
+    if (check_operand(m->program, i, OPND(ADD, bias))->buffer != NONE) {
+        if (!conserve_read(m, i, OPND(ADD, bias), &v))
+            return false;
+        if (!extent_same(&v.col, &sum.col))
+            return conserve_fail(m, i, "its bias is of columns %s, the sum of columns %s", extent_text(m->c->arena, &v.col),
+                                 extent_text(m->c->arena, &sum.col));
+        sum.node = nodes_sum(m->c->nodes, sum.node, v.node);
+    }
+    return conserve_emit_one(m, i, OPND(ADD, y), &sum);
+}
+
+bool conserve_compute(struct machine *m, uint32_t i)
+{
+    switch (m->program->insns[i].op) {
+    case OP_TOKENS:
+        return compute_tokens(m, i);
+    case OP_FILL:
+        return compute_fill(m, i);
+    case OP_COPY:
+        return compute_copy(m, i);
+    case OP_ADD:
+        return compute_add(m, i);
+    }
+    return compute_by_table(m, i);
+}

@@ -1,0 +1,524 @@
+/* Property 7: parameters and optimizer state, where the step begins and ends, and what the optimizer does to them.
+ *
+ * A bucket is a flat list of elements; its tensors' boxes say which weight lies where.  At the start of a step the
+ * working copy is up to date everywhere (ZeRO 0), or in the rank's own shard only (ZeRO 1): the rest is stale until it is
+ * gathered.  The optimizer must find parameter, moments and the whole batch's gradient of the same elements side by
+ * side.  At the end everything that a rank owns was updated once, and as much is up to date as was at the start. */
+
+#include "compiler/verify/conserve.h"
+
+#include <stdlib.h>
+
+enum state { STATE_PARAM, STATE_MOMENT1, STATE_MOMENT2, NSTATES };
+
+static uint32_t state_node(const struct weight_unit *u, enum state s)
+{
+    return s == STATE_PARAM ? u->param : u->moment[s - STATE_MOMENT1];
+}
+
+static bool fail_start(struct machine *m, const char *name, const char *what)
+{
+    return conserve_fail(m, NONE, "tensor %s: %s", name, what);
+}
+
+/* The box of a tensor in the coordinates of its use ([out, in]), whatever way the file stores it. */
+static bool tensor_box(struct machine *m, const struct tensor *t, struct extent *out, struct extent *in)
+{
+    struct extent row = extent_new((int64_t)t->row, t->transposed ? t->cols : t->rows);
+    struct extent col = extent_new((int64_t)t->col, t->transposed ? t->rows : t->cols);
+    const struct {
+        struct extent *e;
+        uint32_t slot;
+        uint64_t stride;
+    } ends[2] = {{&row, t->row_slot, t->row_stride}, {&col, t->col_slot, t->col_stride}};
+    for (int i = 0; i < 2; i++) {
+        if (ends[i].slot == NONE)
+            continue;
+        const struct slot *s = &m->program->slots[ends[i].slot];
+        if (s->kind != SLOT_COORD)
+            return fail_start(m, t->name, "its place depends on a slot that is no coordinate");
+        if (s->most)
+            ends[i].e->step[s->arg] = (int64_t)ends[i].stride;
+    }
+    bool swap = t->transposed || t->ndim == 1; /* outputs run along the tensor's columns */
+    *out = swap ? col : row;
+    *in = swap ? row : col;
+    return true;
+}
+
+/* all ranks' boxes together: everything, and nothing twice unless it is a full copy */
+static bool covers(struct machine *m, const struct extent *e, int64_t lo, int64_t size)
+{
+    struct block block = {.extent = *e, .count = 1};
+    struct blocks all = {1, &block};
+    block.extent.lo -= lo;
+    for (uint32_t axis = 0; axis < NAXES; axis++)
+        if (e->step[axis] && !blocks_reduce(m->c->scratch, &all, axis, m->c->plan->mesh.size[axis], &all))
+            return false;
+    return blocks_whole(&all, size);
+}
+
+static bool check_tensor(struct machine *m, const struct tensor *t, const struct weight_unit *u)
+{
+    int64_t in = u->vector ? 1 : u->cols;
+    int64_t rows = u->vector ? 1 : u->transposed ? in : u->outputs, cols = u->vector || u->transposed ? u->outputs : in;
+    if (t->ndim != (u->vector ? 1 : 2) || (int64_t)t->shape[0] != rows || (int64_t)t->shape[1] != cols || t->transposed != u->transposed)
+        return fail_start(m, t->name, arena_printf(m->c->arena, "its shape must be %lld x %lld", (long long)rows, (long long)cols));
+    if (t->init != u->init || (t->init == INIT_NORMAL && t->std != u->std))
+        return fail_start(m, t->name, "its initial values are not the model's");
+    return true;
+}
+
+/* One box may hold several weights of a fused tensor: one stretch for each. */
+static bool add_tensor(struct machine *m, const struct tensor *t, bool decay, struct whole *w, enum state s)
+{
+    const struct reference *ref = m->c->reference;
+    uint32_t unit = reference_unit(ref, t->name);
+    struct extent out, in;
+    if (unit == NONE)
+        return fail_start(m, t->name, "the model has no such weight");
+    if (!check_tensor(m, t, &ref->units[unit]) || !tensor_box(m, t, &out, &in))
+        return false;
+    uint64_t at = t->at;
+    int64_t left = out.len;
+    const char *name = ref->units[unit].name;
+    for (; unit < ref->nunits && left && !strcmp(ref->units[unit].name, name); unit++) {
+        const struct weight_unit *u = &ref->units[unit];
+        int64_t size = u->vector ? u->cols : u->rows;
+        bool last = unit + 1 == ref->nunits || strcmp(ref->units[unit + 1].name, name) != 0;
+        if (out.lo >= u->at + size && !last)
+            continue;
+        bool split = memcmp(out.step, (int64_t[NAXES]){0}, sizeof out.step) != 0;
+        int64_t n = split || last || out.lo + left <= u->at + size ? left : u->at + size - out.lo;
+        struct extent mine = extent_part(&out, -u->at, n);
+        if (u->decay != decay)
+            return fail_start(m, t->name, decay ? "weight decay must not apply to it" : "weight decay must apply to it");
+        if (!covers(m, &mine, 0, size) || !covers(m, &in, 0, u->vector ? 1 : u->cols))
+            return fail_start(m, t->name, "its boxes on all ranks are not the whole tensor");
+        struct value v = {.kind = VALUE_NODES, .node = state_node(u, s), .row = mine, .col = in};
+        if (u->vector) {
+            v.row = in;
+            v.col = mine;
+        }
+        w->at[w->n++] = (struct stretch){at, (uint64_t)(n * in.len), v};
+        at += (uint64_t)(n * in.len);
+        out.lo += n;
+        left -= n;
+    }
+    return !left || fail_start(m, t->name, "its box lies outside of the tensor");
+}
+
+static int by_at(const void *x, const void *y)
+{
+    const struct stretch *a = x, *b = y;
+    return (a->at > b->at) - (a->at < b->at);
+}
+
+/* the bucket's elements; what no tensor claims is padding, zero for ever */
+static struct whole *new_whole(struct machine *m, const struct bucket *b, enum state s)
+{
+    struct whole *w = ARENA_NEW(m->c->scratch, struct whole);
+    struct whole all = {.elements = b->elements, .at = ARENA_ARRAY(m->c->scratch, struct stretch, 8 * (size_t)b->ntensors + 2)};
+    for (uint32_t i = 0; i < b->ntensors; i++)
+        if (!add_tensor(m, &m->program->tensors[b->tensor + i], b->decay, &all, s))
+            return NULL;
+    qsort(all.at, all.n, sizeof *all.at, by_at);
+    *w = (struct whole){.elements = b->elements, .at = ARENA_ARRAY(m->c->scratch, struct stretch, 2 * (size_t)all.n + 2)};
+    uint64_t end = 0;
+    for (uint32_t i = 0; i <= all.n; i++) {
+        uint64_t next = i < all.n ? all.at[i].at : b->elements;
+        if (next < end) {
+            conserve_fail(m, NONE, "tensors of bucket %s overlap", b->name);
+            return NULL;
+        }
+        if (next > end)
+            w->at[w->n++] = (struct stretch){end, next - end, {.kind = VALUE_ZERO}};
+        if (i < all.n)
+            w->at[w->n++] = all.at[i];
+        end = i < all.n ? next + all.at[i].n : next;
+    }
+    return w;
+}
+
+static bool sharded(const struct machine *m)
+{
+    return m->c->plan->decision.zero > 0 && m->c->plan->mesh.size[AXIS_DP] > 1;
+}
+
+static int state_of(enum buffer_kind kind)
+{
+    switch (kind) {
+    case BUFFER_PARAM:
+    case BUFFER_MASTER:
+        return STATE_PARAM;
+    case BUFFER_MOMENT1:
+        return STATE_MOMENT1;
+    case BUFFER_MOMENT2:
+        return STATE_MOMENT2;
+    case BUFFER_STEP:
+    case BUFFER_BLOCK:
+    case BUFFER_METRICS:
+    case NBUFFER_KINDS:
+        break;
+    }
+    return NSTATES;
+}
+
+/* One operand over a whole buffer of a bucket, or over the own shard of one that holds everything. */
+static bool whole_operand(const struct machine *m, uint32_t buffer, bool own, struct operand *o)
+{
+    const struct buffer *b = &m->program->buffers[buffer];
+    uint64_t size = isa_dtype_bytes(b->dtype), n = b->bytes / size, cols = n % 64 ? n : 64, parts = 1;
+    *o = (struct operand){.buffer = buffer, .dtype = (uint8_t)b->dtype, .mark = MARK_WRITE, .slot = UINT16_MAX};
+    if (own) {
+        uint32_t s = 0;
+        while (s < m->program->nslots && (m->program->slots[s].kind != SLOT_COORD || m->program->slots[s].arg != AXIS_DP))
+            s++;
+        if (s == m->program->nslots)
+            return false;
+        parts = (uint64_t)m->program->slots[s].most + 1;
+        o->slot = (uint16_t)s;
+        if (n % parts)
+            return false;
+        cols = n / parts % 64 ? n / parts : 64;
+        o->slot_stride = n / parts * size;
+    }
+    if (cols > UINT32_MAX || n / parts / cols > UINT32_MAX)
+        return false;
+    o->cols = o->ld = (uint32_t)cols;
+    o->rows = (uint32_t)(n / parts / cols);
+    return true;
+}
+
+static bool start_buffer(struct machine *m, uint32_t i)
+{
+    const struct buffer *b = &m->program->buffers[i];
+    int s = state_of(b->kind);
+    if (b->kind == BUFFER_BLOCK) {
+        struct operand o = {i, DTYPE_F64, MARK_WRITE, UINT16_MAX, 0, 0, 1, STEP_WORDS, STEP_WORDS};
+        struct part p = {0, 1, 0, STEP_WORDS, NONE,
+                         conserve_value(m->c, m->c->reference->block, NULL, extent_new(0, 1), extent_new(0, STEP_WORDS))};
+        store_write(m->store, &o, &p, NONE);
+        return true;
+    }
+    if (s == NSTATES)
+        return true;
+    const struct whole *w = m->initial[b->bucket * NSTATES + (uint32_t)s];
+    bool own = b->kind == BUFFER_PARAM && sharded(m);
+    uint32_t axis = own ? AXIS_DP : NAXES;
+    if (b->shard_slot != NONE && m->program->slots[b->shard_slot].most)
+        axis = m->program->slots[b->shard_slot].arg;
+    struct operand o;
+    if (!whole_operand(m, i, own, &o) || !store_write_flat(m->store, &o, w, axis, NONE))
+        return conserve_fail(m, NONE, "buffer %s can't hold its bucket", b->name);
+    return true;
+}
+
+bool conserve_start(struct machine *m)
+{
+    const struct program *p = m->program;
+    m->initial = ARENA_ARRAY(m->c->scratch, struct whole *, NSTATES * (size_t)p->nbuckets + 1);
+    for (uint32_t b = 0; b < p->nbuckets; b++)
+        for (int s = 0; s < NSTATES; s++)
+            if (!(m->initial[b * NSTATES + (uint32_t)s] = new_whole(m, &p->buckets[b], (enum state)s)))
+                return false;
+    for (uint32_t i = 0; i < p->nbuffers; i++)
+        if (!start_buffer(m, i))
+            return false;
+    return true;
+}
+
+/* ---- the optimizer ---- */
+
+static uint32_t updated(struct machine *m, uint32_t node)
+{
+    struct recipe r = {.op = RECIPE_UPDATED, .input = {node}};
+    uint32_t have = nodes_find(m->c->nodes, &r);
+    if (have != NONE)
+        return have;
+    const struct node *n = &m->c->nodes->at[node];
+    return nodes_add(m->c->nodes, &r, arena_printf(m->c->scratch, "updated %s", n->name), n->cols, 0);
+}
+
+static const struct weight_unit *unit_of(const struct machine *m, uint32_t node, enum reference_source s)
+{
+    const struct recipe *r = &m->c->nodes->at[node].recipe;
+    if (r->op != RECIPE_SOURCE || r->attr[0] != s || r->attr[1] >= m->c->reference->nunits)
+        return NULL;
+    return &m->c->reference->units[r->attr[1]];
+}
+
+/* one operand of the update: its elements against the parameters' */
+static bool beside(struct machine *m, uint32_t i, size_t k, const struct whole *p, uint32_t axis, struct whole *out)
+{
+    const char *name = isa_info((enum op)m->program->insns[i].op)->operand[k].name;
+    uint32_t mine;
+    if (!conserve_read_flat(m, i, k, out, &mine))
+        return false;
+    if (mine != axis || out->elements != p->elements)
+        return conserve_fail(m, i, "its operand %s is not the same shard as the parameters", name);
+    uint32_t j = 0; /* zeros may be cut differently */
+    for (uint32_t e = 0; e < p->n; e++) {
+        while (j < out->n && out->at[j].at + out->at[j].n <= p->at[e].at)
+            j++;
+        const struct stretch *x = &p->at[e], *y = j < out->n ? &out->at[j] : NULL;
+        bool zero = x->value.kind == VALUE_ZERO;
+        if (!y || (zero ? y->value.kind != VALUE_ZERO : y->at != x->at || y->n != x->n))
+            return conserve_fail(m, i, "its operand %s does not hold at element %llu what belongs to %s", name,
+                                 (unsigned long long)x->at, value_text(m->c->arena, m->c->nodes, &x->value));
+    }
+    return true;
+}
+
+static const struct value *value_at(const struct whole *w, uint64_t at)
+{
+    for (uint32_t i = 0; i < w->n; i++)
+        if (w->at[i].at == at)
+            return &w->at[i].value;
+    return NULL;
+}
+
+static bool check_value(struct machine *m, uint32_t i, const struct whole *w, uint64_t at, uint32_t node,
+                        const struct value *p, const char *what)
+{
+    const struct value *v = value_at(w, at);
+    if (v && v->kind == VALUE_NODES && v->node == node && !v->nterms && extent_same(&v->row, &p->row) && extent_same(&v->col, &p->col))
+        return true;
+    return conserve_fail(m, i, "to update %s it reads as %s %s, expected %s", nodes_name(m->c->nodes, p->node), what,
+                         v ? value_text(m->c->arena, m->c->nodes, v) : "nothing", nodes_name(m->c->nodes, node));
+}
+
+static bool check_number(struct machine *m, uint32_t i, size_t attr, double want)
+{
+    double have = check_attr(m->program, i, attr)->u.f;
+    if (have == want)
+        return true;
+    return conserve_fail(m, i, "attribute %s is %.17g, in the model %.17g",
+                         isa_info((enum op)m->program->insns[i].op)->attr[attr].name, have, want);
+}
+
+static bool check_hyper(struct machine *m, uint32_t i, bool adam, bool decay)
+{
+    const struct train *t = &m->c->plan->job->train;
+    double wanted = decay ? t->weight_decay : 0;
+    if (adam != (t->optimizer == OPT_ADAMW))
+        return conserve_fail(m, i, "the model asks for another optimizer");
+    if (!adam)
+        return check_number(m, i, ATTR(SGD, momentum), t->momentum) && check_number(m, i, ATTR(SGD, decay), wanted);
+    return check_number(m, i, ATTR(ADAMW, beta1), t->beta1) && check_number(m, i, ATTR(ADAMW, beta2), t->beta2) &&
+           check_number(m, i, ATTR(ADAMW, eps), t->eps) && check_number(m, i, ATTR(ADAMW, decay), wanted);
+}
+
+static bool check_scalars(struct machine *m, uint32_t i, size_t scale, size_t step)
+{
+    struct value v;
+    if (!conserve_read(m, i, scale, &v))
+        return false;
+    if (v.node != m->c->reference->clip)
+        return conserve_fail(m, i, "its scale is %s, expected the clipping factor", nodes_name(m->c->nodes, v.node));
+    if (!conserve_read(m, i, step, &v))
+        return false;
+    return v.node == m->c->reference->block || conserve_fail(m, i, "its step block is %s", nodes_name(m->c->nodes, v.node));
+}
+
+static bool write_updated(struct machine *m, uint32_t i, size_t k, const struct whole *old, uint32_t axis)
+{
+    const struct operand *o = check_operand(m->program, i, k);
+    if (o->buffer == NONE)
+        return true;
+    struct whole w = {old->elements, old->n, ARENA_ARRAY(m->c->scratch, struct stretch, old->n + 1u)};
+    for (uint32_t e = 0; e < old->n; e++) {
+        w.at[e] = old->at[e];
+        if (w.at[e].value.kind == VALUE_NODES)
+            w.at[e].value.node = updated(m, w.at[e].value.node);
+    }
+    return store_write_flat(m->store, o, &w, axis, i) || conserve_fail(m, i, "its output can't hold these elements");
+}
+
+bool conserve_update(struct machine *m, uint32_t i)
+{
+    bool adam = m->program->insns[i].op == OP_ADAMW;
+    size_t km = adam ? OPND(ADAMW, m) : OPND(SGD, m), kv = OPND(ADAMW, v), kg = adam ? OPND(ADAMW, g) : OPND(SGD, g);
+    bool moment = check_operand(m->program, i, km)->buffer != NONE;
+    struct whole p, first = {0}, second = {0}, g;
+    uint32_t axis;
+    if (!check_scalars(m, i, adam ? OPND(ADAMW, scale) : OPND(SGD, scale), adam ? OPND(ADAMW, step) : OPND(SGD, step)) ||
+        !conserve_read_flat(m, i, OPND(ADAMW, p), &p, &axis) || (moment && !beside(m, i, km, &p, axis, &first)) ||
+        (adam && !beside(m, i, kv, &p, axis, &second)) || !beside(m, i, kg, &p, axis, &g))
+        return false;
+    if (!adam && moment != (m->c->plan->job->train.momentum > 0))
+        return conserve_fail(m, i, "momentum %s", moment ? "is kept, but the model has none" : "is missing");
+    for (uint32_t e = 0; e < p.n; e++) {
+        const struct value *v = &p.at[e].value;
+        if (v->kind == VALUE_ZERO)
+            continue;
+        const struct weight_unit *u = v->kind == VALUE_NODES && !v->nterms ? unit_of(m, v->node, SOURCE_PARAM) : NULL;
+        if (!u)
+            return conserve_fail(m, i, "it updates %s, expected a parameter", value_text(m->c->arena, m->c->nodes, v));
+        if (!check_hyper(m, i, adam, u->decay) ||
+            (moment && !check_value(m, i, &first, p.at[e].at, u->moment[0], v, "first moment")) ||
+            (adam && !check_value(m, i, &second, p.at[e].at, u->moment[1], v, "second moment")) ||
+            !check_value(m, i, &g, p.at[e].at, u->gradient, v, "gradient"))
+            return false;
+    }
+    return write_updated(m, i, OPND(ADAMW, p), &p, axis) && write_updated(m, i, OPND(ADAMW, copy), &p, axis) &&
+           (!moment || write_updated(m, i, km, &first, axis)) && (!adam || write_updated(m, i, kv, &second, axis));
+}
+
+/* ---- the norm ---- */
+
+/* elements of a weight's own matrix that a box holds: runs of its columns, one per row */
+static struct block box_elements(const struct value *v, const struct weight_unit *u)
+{
+    int64_t width = u->cols;
+    struct block b = {.extent = extent_new(v->row.lo * width + v->col.lo, v->col.len), .count = v->row.len, .stride = width};
+    for (int a = 0; a < NAXES; a++)
+        b.extent.step[a] = v->row.step[a] * width + v->col.step[a];
+    if (b.extent.len >= width || b.count == 1) {
+        b.extent.len = v->row.len * v->col.len;
+        b.count = 1;
+    }
+    return b;
+}
+
+/* squared norm of one stretch of a gradient, counted on the ranks of `first` */
+static const char *stretch_norm(struct conserve *c, const struct stretch *s, uint32_t first, struct value *sum)
+{
+    struct recipe r = {.op = RECIPE_SQUARES, .input = {s->value.node}};
+    uint32_t node = s->value.kind == VALUE_NODES && !s->value.nterms ? nodes_find(c->nodes, &r) : NONE;
+    if (node == NONE)
+        return arena_printf(c->arena, "it takes the norm of %s, which is no gradient of the whole batch",
+                            value_text(c->arena, c->nodes, &s->value));
+    const struct weight_unit *u = NULL;
+    for (uint32_t i = 0; i < c->reference->nunits && !u; i++)
+        if (c->reference->units[i].squares == node)
+            u = &c->reference->units[i];
+    if (!u)
+        return "it takes the norm of what is no gradient";
+    struct block *block = ARENA_NEW(c->scratch, struct block);
+    struct term *term = ARENA_NEW(c->scratch, struct term);
+    struct value v = {.kind = VALUE_NODES, .row = extent_new(0, 1), .col = extent_new(0, 1), .nterms = 1, .terms = term};
+    *block = box_elements(&s->value, u);
+    block->first = first;
+    *term = (struct term){node, {1, block}};
+    if (blocks_whole(&term->blocks, u->rows * u->cols)) {
+        v.node = node;
+        v.nterms = 0;
+    }
+    return value_add(c->scratch, c->nodes, sum, &v, sum);
+}
+
+const char *conserve_norm_of(struct conserve *c, const struct whole *w, uint32_t first, struct value *sum)
+{
+    *sum = (struct value){.kind = VALUE_ZERO};
+    for (uint32_t e = 0; e < w->n; e++) {
+        const char *why = w->at[e].value.kind == VALUE_ZERO ? NULL : stretch_norm(c, &w->at[e], first, sum);
+        if (why)
+            return why;
+    }
+    return NULL;
+}
+
+/* A shard of a bucket can't be said in elements of its weights: the sum stays "the part of that list that my coordinate
+ * numbers" until the reduction over the axis makes it whole (conserve_comm.c). */
+static struct value slice_norm(struct conserve *c, const struct whole *w, uint32_t axis, uint32_t first)
+{
+    struct whole *copy = ARENA_NEW(c->scratch, struct whole);
+    struct block *block = ARENA_NEW(c->scratch, struct block);
+    struct term *term = ARENA_NEW(c->scratch, struct term);
+    struct recipe r = {.op = RECIPE_SLICE, .attr = {c->slices.n}};
+    int64_t n = (int64_t)w->elements / c->plan->mesh.size[axis];
+    *copy = *w;
+    vec_push(c->scratch, &c->slices, copy);
+    *block = (struct block){.extent = extent_new(0, n), .count = 1, .first = first};
+    block->extent.step[axis] = n;
+    *term = (struct term){nodes_add(c->nodes, &r, "a shard's squared norm", 1, (int64_t)w->elements), {1, block}};
+    return (struct value){.kind = VALUE_NODES, .row = extent_new(0, 1), .col = extent_new(0, 1), .nterms = 1, .terms = term};
+}
+
+bool conserve_norm(struct machine *m, uint32_t i)
+{
+    struct whole w;
+    uint32_t axis, first;
+    bool never;
+    struct value sum;
+    if (!conserve_read_flat(m, i, OPND(SQNORM, g), &w, &axis) || !conserve_count(m, i, ATTR(SQNORM, count), &first, &never))
+        return false;
+    const char *why = conserve_norm_of(m->c, &w, first, &sum);
+    if (why)
+        return conserve_fail(m, i, "%s", why);
+    if (sum.kind != VALUE_ZERO && axis != NAXES && m->c->plan->mesh.size[axis] > 1)
+        sum = slice_norm(m->c, &w, axis, first);
+    if (never)
+        sum = (struct value){.kind = VALUE_ZERO};
+    return conserve_emit_one(m, i, OPND(SQNORM, sum), &sum);
+}
+
+/* ---- the end ---- */
+
+static bool end_value(struct machine *m, const struct value *v, enum reference_source s, const char *buffer)
+{
+    if (v->kind == VALUE_ZERO)
+        return true;
+    uint32_t node = v->kind == VALUE_NODES && !v->nterms ? v->node : NONE;
+    bool after = node != NONE && m->c->nodes->at[node].recipe.op == RECIPE_UPDATED;
+    if (after)
+        node = m->c->nodes->at[node].recipe.input[0];
+    if (node != NONE && unit_of(m, node, s) && after == (m->c->kind == PROGRAM_TRAIN))
+        return true;
+    return conserve_fail(m, NONE, "at the end of the step buffer %s holds %s, expected an updated parameter or moment", buffer,
+                         value_text(m->c->arena, m->c->nodes, v));
+}
+
+static bool end_buffer(struct machine *m, uint32_t i)
+{
+    const struct buffer *b = &m->program->buffers[i];
+    int s = state_of(b->kind);
+    const struct cell *c = &m->store->cells[m->store->first[i]];
+    uint64_t bytes = 0;
+    if (s == NSTATES)
+        return true;
+    for (uint32_t k = 0; k < c->n; k++) {
+        const struct piece *p = &c->pieces[k];
+        if (p->own && (b->kind != BUFFER_PARAM || !sharded(m) || p->axis != AXIS_DP))
+            return conserve_fail(m, NONE, "at the end of the step buffer %s is up to date in the own shard only%s", b->name, "");
+        bytes += p->rows * p->width;
+        if (p->value.kind != VALUE_PART) {
+            if (!end_value(m, &p->value, (enum reference_source)(SOURCE_PARAM + s), b->name))
+                return false;
+            continue;
+        }
+        for (uint32_t e = 0; e < p->value.whole->n; e++)
+            if (!end_value(m, &p->value.whole->at[e].value, (enum reference_source)(SOURCE_PARAM + s), b->name))
+                return false;
+    }
+    return bytes == b->bytes || conserve_fail(m, NONE, "at the end of the step part of buffer %s was overwritten", b->name);
+}
+
+static bool end_metric(struct machine *m, uint32_t buffer, uint32_t word, uint32_t node)
+{
+    struct parts *p = &m->c->parts[0];
+    struct operand o = {buffer, DTYPE_F64, MARK_READ, UINT16_MAX, word * sizeof(double), 0, 1, 1, 1};
+    if (store_read(m->store, &o, p) && p->n == 1 && p->at[0].value.kind == VALUE_NODES && p->at[0].value.node == node &&
+        !p->at[0].value.nterms)
+        return true;
+    uint32_t writer = store_writer(m->store, &o);
+    return conserve_fail(m, writer, "at the end of the step metric %u is %s, expected %s", word,
+                         p->n ? value_text(m->c->arena, m->c->nodes, &p->at[0].value) : "unknown", nodes_name(m->c->nodes, node));
+}
+
+bool conserve_end(struct machine *m)
+{
+    bool metrics = false;
+    for (uint32_t i = 0; i < m->program->nbuffers; i++) {
+        if (!end_buffer(m, i))
+            return false;
+        if (m->program->buffers[i].kind != BUFFER_METRICS)
+            continue;
+        metrics = true;
+        if (!end_metric(m, i, METRIC_LOSS, m->c->reference->loss) ||
+            (m->c->kind == PROGRAM_TRAIN && !end_metric(m, i, METRIC_SQNORM, m->c->reference->squares)))
+            return false;
+    }
+    return metrics || conserve_fail(m, NONE, "there is no metrics block");
+}

@@ -1,0 +1,261 @@
+/* Intervals that are affine in a rank's coordinates, and the sets of contributions made of them.
+ *
+ * Sets are short lists of combs (count intervals of len elements, stride apart); neighbours are joined, so that tokens
+ * of consecutive microbatches, or columns of all ranks, become one comb again.  Questions whose answer would need more
+ * than a comparison of combs are answered conservatively: "they may overlap", "it is not whole". */
+
+#include "compiler/verify/value.h"
+
+#include "compiler/support/strbuf.h"
+#include "compiler/support/vec.h"
+
+#include <stdlib.h>
+
+#define MOST_COPIES 4096 /* of a comb, where it must be written out */
+
+struct extent extent_new(int64_t lo, int64_t len)
+{
+    return (struct extent){.lo = lo, .len = len};
+}
+
+bool extent_same(const struct extent *x, const struct extent *y)
+{
+    return x->lo == y->lo && x->len == y->len && !memcmp(x->step, y->step, sizeof x->step);
+}
+
+struct extent extent_part(const struct extent *x, int64_t at, int64_t len)
+{
+    struct extent e = *x;
+    e.lo += at;
+    e.len = len;
+    return e;
+}
+
+static bool same_step(const struct extent *x, const struct extent *y)
+{
+    return !memcmp(x->step, y->step, sizeof x->step);
+}
+
+static bool everywhere(const struct extent *x)
+{
+    static const int64_t zero[NAXES];
+    return !memcmp(x->step, zero, sizeof zero);
+}
+
+bool extent_whole(const struct extent *x, int64_t size)
+{
+    return everywhere(x) && x->lo == 0 && x->len >= size;
+}
+
+static int64_t block_end(const struct block *b)
+{
+    return b->extent.lo + (b->count - 1) * b->stride + b->extent.len;
+}
+
+/* May two combs of equal step share an element?  Exact for single intervals and for equal strides. */
+static bool may_meet(const struct block *x, const struct block *y)
+{
+    if (x->extent.lo >= block_end(y) || y->extent.lo >= block_end(x))
+        return false;
+    if (x->count == 1 && y->count == 1)
+        return true;
+    int64_t stride = x->count > 1 ? x->stride : y->stride;
+    if (x->count > 1 && y->count > 1 && x->stride != y->stride)
+        return true;
+    if (x->extent.len > stride || y->extent.len > stride)
+        return true;
+    int64_t apart = ((y->extent.lo - x->extent.lo) % stride + stride) % stride; /* y's start after x's, round a period */
+    return apart < x->extent.len || apart + y->extent.len > stride;
+}
+
+/* x with y appended, if that is one comb again */
+static bool join(const struct block *x, const struct block *y, struct block *out)
+{
+    if (!same_step(&x->extent, &y->extent) || x->first != y->first)
+        return false;
+    if (y->extent.lo < x->extent.lo) {
+        const struct block *swap = x;
+        x = y;
+        y = swap;
+    }
+    *out = *x;
+    if (x->count == y->count && (x->count == 1 || x->stride == y->stride) && x->extent.lo + x->extent.len == y->extent.lo) {
+        out->extent.len += y->extent.len;
+    } else if (x->extent.len == y->extent.len) {
+        int64_t stride = x->count > 1 ? x->stride : y->count > 1 ? y->stride : y->extent.lo - x->extent.lo;
+        if ((y->count > 1 && y->stride != stride) || y->extent.lo != x->extent.lo + x->count * stride)
+            return false;
+        out->stride = stride;
+        out->count = x->count + y->count;
+    } else {
+        return false;
+    }
+    if (out->count > 1 && out->stride == out->extent.len) {
+        out->extent.len *= out->count;
+        out->count = 1;
+    }
+    return true;
+}
+
+static bool insert(struct block *list, uint32_t *n, struct block b)
+{
+    for (uint32_t i = 0; i < *n; i++)
+        if (!same_step(&list[i].extent, &b.extent) || may_meet(&list[i], &b))
+            return false;
+    for (uint32_t i = 0; i < *n;) {
+        struct block joined;
+        if (join(&list[i], &b, &joined)) {
+            b = joined;
+            list[i] = list[--*n];
+            i = 0;
+        } else {
+            i++;
+        }
+    }
+    uint32_t at = *n;
+    for (; at > 0 && list[at - 1].extent.lo > b.extent.lo; at--)
+        list[at] = list[at - 1];
+    list[at] = b;
+    ++*n;
+    return true;
+}
+
+bool blocks_union(struct arena *a, const struct blocks *x, const struct blocks *y, struct blocks *out)
+{
+    struct block *list = ARENA_ARRAY(a, struct block, x->n + y->n);
+    uint32_t n = x->n;
+    if (n)
+        memcpy(list, x->at, n * sizeof *list);
+    for (uint32_t i = 0; i < y->n; i++)
+        if (!insert(list, &n, y->at[i]))
+            return false;
+    *out = (struct blocks){n, list};
+    return true;
+}
+
+/* All ranks' copies of one comb along an axis, `step` apart, as at most two levels: false = they overlap; *copies = how
+ * often the comb must be repeated, `step` apart, because no single comb says it. */
+static bool spread(struct block *b, int64_t step, int64_t size, int64_t *copies)
+{
+    *copies = 1;
+    if (step < 0)
+        return false;
+    if (b->count == 1) {
+        if (step < b->extent.len)
+            return false;
+        b->count = size;
+        b->stride = step;
+    } else if (step * size <= b->stride && step >= b->extent.len) {
+        if (step == b->extent.len)
+            b->extent.len *= size;
+        else
+            *copies = size;
+    } else if (step == b->stride * b->count) {
+        b->count *= size;
+    } else {
+        *copies = size;
+    }
+    if (b->count > 1 && b->stride == b->extent.len) {
+        b->extent.len *= b->count;
+        b->count = 1;
+    }
+    return *copies <= MOST_COPIES;
+}
+
+bool blocks_reduce(struct arena *a, const struct blocks *x, uint32_t axis, int64_t size, struct blocks *out)
+{
+    VEC(struct block) list = {0};
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < x->n; i++) {
+        struct block b = x->at[i];
+        int64_t step = b.extent.step[axis], copies = 1;
+        b.extent.step[axis] = 0;
+        if (b.first & AXIS_BIT(axis))
+            b.first &= ~AXIS_BIT(axis); /* only coordinate 0 had it */
+        else if (size > 1 && !spread(&b, step, size, &copies))
+            return false;
+        vec_reserve(a, &list, n + (size_t)copies);
+        for (int64_t k = 0; k < copies; k++) {
+            if (!insert(list.at, &n, b))
+                return false;
+            b.extent.lo += step;
+        }
+        list.n = n;
+    }
+    *out = (struct blocks){n, list.at};
+    return true;
+}
+
+struct interval {
+    int64_t lo, len;
+};
+
+static int by_lo(const void *x, const void *y)
+{
+    const struct interval *a = x, *b = y;
+    return (a->lo > b->lo) - (a->lo < b->lo);
+}
+
+bool blocks_whole(const struct blocks *x, int64_t size)
+{
+    int64_t total = 0, count = 0;
+    for (uint32_t i = 0; i < x->n; i++) {
+        if (!everywhere(&x->at[i].extent) || x->at[i].first)
+            return false;
+        total += x->at[i].count * x->at[i].extent.len;
+        count += x->at[i].count;
+    }
+    if (x->n == 1 && count == 1)
+        return extent_whole(&x->at[0].extent, size);
+    if (total < size || count > (int64_t)1 << 20)
+        return false;
+    struct arena *scratch = arena_new();
+    struct interval *all = ARENA_ARRAY(scratch, struct interval, (size_t)count);
+    size_t n = 0;
+    for (uint32_t i = 0; i < x->n; i++)
+        for (int64_t k = 0; k < x->at[i].count; k++)
+            all[n++] = (struct interval){x->at[i].extent.lo + k * x->at[i].stride, x->at[i].extent.len};
+    qsort(all, n, sizeof *all, by_lo);
+    int64_t end = 0;
+    for (size_t i = 0; i < n && all[i].lo == end; i++)
+        end += all[i].len;
+    arena_free(scratch);
+    return end >= size;
+}
+
+static void print_extent(struct strbuf *b, const struct extent *x)
+{
+    strbuf_printf(b, "[%lld, %lld)", (long long)x->lo, (long long)(x->lo + x->len));
+    static const char *const names[NAXES] = {"tp", "cp", "dp", "pp"};
+    for (int i = 0; i < NAXES; i++)
+        if (x->step[i])
+            strbuf_printf(b, " + %lld %s", (long long)x->step[i], names[i]);
+}
+
+char *extent_text(struct arena *a, const struct extent *x)
+{
+    struct strbuf b = {0};
+    print_extent(&b, x);
+    char *s = arena_strdup(a, b.text);
+    strbuf_free(&b);
+    return s;
+}
+
+char *blocks_text(struct arena *a, const struct blocks *x)
+{
+    struct strbuf b = {0};
+    strbuf_text(&b, x->n ? "" : "nothing");
+    for (uint32_t i = 0; i < x->n && i < 8; i++) {
+        strbuf_text(&b, i ? " and " : "");
+        print_extent(&b, &x->at[i].extent);
+        if (x->at[i].count > 1)
+            strbuf_printf(&b, " and %lld more, %lld apart", (long long)x->at[i].count - 1, (long long)x->at[i].stride);
+        if (x->at[i].first)
+            strbuf_text(&b, " of the first rank");
+    }
+    if (x->n > 8)
+        strbuf_text(&b, " ...");
+    char *s = arena_strdup(a, b.text);
+    strbuf_free(&b);
+    return s;
+}

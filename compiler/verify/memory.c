@@ -1,0 +1,94 @@
+/* Property 6, memory: the arena fits the device, every buffer lies in it, and persistent state shares bytes with nothing.
+ *
+ * That buffers of a step share bytes only over time is property 4.  Live ranges need no look: placement gave every
+ * buffer fixed bytes, so the peak is the arena.  Cost: sorting the buffers. */
+
+#include "compiler/verify/check.h"
+
+#include <stdlib.h>
+
+struct held {
+    uint64_t start, end;
+    uint32_t buffer;
+    bool persistent;
+};
+
+static int by_start(const void *x, const void *y)
+{
+    const struct held *a = x, *b = y;
+    return a->start != b->start ? (a->start < b->start ? -1 : 1) : (a->buffer > b->buffer) - (a->buffer < b->buffer);
+}
+
+static void check_limits(struct arena *a, const struct plan *p, const struct program *q, struct site at, struct verdict *v)
+{
+    const struct topo_gpu *gpu = &p->topo->types[p->decision.type].gpu;
+    uint64_t reserve = gpu->reserve_bytes < gpu->memory_bytes ? gpu->reserve_bytes : gpu->memory_bytes;
+    if (q->arena_bytes > gpu->memory_bytes - reserve)
+        check_report(a, p, v, at, "its arena of %llu bytes does not fit the %llu bytes that a %s leaves",
+                     (unsigned long long)q->arena_bytes, (unsigned long long)(gpu->memory_bytes - reserve), gpu->model);
+    if (p->job->wishes.memory && q->arena_bytes > p->job->wishes.memory)
+        check_report(a, p, v, at, "its arena of %llu bytes is larger than the %llu bytes asked for",
+                     (unsigned long long)q->arena_bytes, (unsigned long long)p->job->wishes.memory);
+    for (uint32_t i = 0; i < q->nbuffers; i++) {
+        const struct buffer *b = &q->buffers[i];
+        if (b->offset > q->arena_bytes || b->bytes > q->arena_bytes - b->offset)
+            check_report(a, p, v, at, "buffer %s ends %llu bytes behind the arena's end", b->name,
+                         (unsigned long long)(b->offset + b->bytes - q->arena_bytes));
+    }
+}
+
+/* A persistent buffer overlaps another one if it overlaps the one of the two kinds that reaches furthest so far. */
+static void check_persistent(struct arena *a, const struct plan *p, const struct program *q, struct site at, struct verdict *v)
+{
+    struct arena *scratch = arena_new();
+    struct held *held = ARENA_ARRAY(scratch, struct held, q->nbuffers + 1u);
+    for (uint32_t i = 0; i < q->nbuffers; i++)
+        held[i] = (struct held){q->buffers[i].offset, q->buffers[i].offset + q->buffers[i].bytes, i,
+                                q->buffers[i].kind != BUFFER_STEP};
+    qsort(held, q->nbuffers, sizeof *held, by_start);
+    const struct held *any = NULL, *kept = NULL;
+    for (uint32_t i = 0; i < q->nbuffers; i++) {
+        const struct held *h = &held[i], *other = h->persistent ? any : kept;
+        if (other && other->end > h->start && h->end > h->start)
+            check_report(a, p, v, at, "buffers %s and %s share bytes, and %s outlives the step", q->buffers[other->buffer].name,
+                         q->buffers[h->buffer].name, q->buffers[h->persistent ? h->buffer : other->buffer].name);
+        if (!any || h->end > any->end)
+            any = h;
+        if (h->persistent && (!kept || h->end > kept->end))
+            kept = h;
+    }
+    arena_free(scratch);
+}
+
+/* both programs of a rank find the same state at the same place */
+static void check_shared(struct arena *a, const struct plan *p, uint32_t role, struct verdict *v)
+{
+    const struct program *t = check_program(p, role, PROGRAM_TRAIN), *e = check_program(p, role, PROGRAM_EVAL);
+    struct site at = {6, role, NONE, true, NONE};
+    for (uint32_t i = 0; e && i < e->nbuffers; i++) {
+        const struct buffer *x = &e->buffers[i];
+        bool found = x->kind == BUFFER_STEP;
+        for (uint32_t k = 0; k < t->nbuffers && !found; k++) {
+            const struct buffer *y = &t->buffers[k];
+            found = y->kind == x->kind && y->offset == x->offset && y->bytes == x->bytes && y->dtype == x->dtype &&
+                    y->bucket == x->bucket && y->shard_slot == x->shard_slot;
+        }
+        if (!found)
+            check_report(a, p, v, at, "buffer %s is not where the training program keeps it", x->name);
+    }
+}
+
+void verify_memory(struct arena *a, const struct plan *p, struct verdict *v)
+{
+    for (uint32_t role = 0; role < p->nroles; role++) {
+        for (int kind = 0; kind < NPROGRAM_KINDS; kind++) {
+            const struct program *q = check_program(p, role, kind);
+            struct site at = {6, role, NONE, kind == PROGRAM_EVAL, NONE};
+            if (!q)
+                continue;
+            check_limits(a, p, q, at, v);
+            check_persistent(a, p, q, at, v);
+        }
+        check_shared(a, p, role, v);
+    }
+}

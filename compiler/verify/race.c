@@ -1,0 +1,268 @@
+/* Property 4, no race: of two accesses to overlapping bytes, one of them a write, one happens before the other.
+ *
+ * Accesses are grouped by the exact region of the arena that they touch (few thousand regions in a program of any
+ * length), overlaps between regions are found once by a sweep over addresses, and one pass in program order keeps per
+ * region the last write and the last read on each queue.  An access is compared with the state of every region that
+ * overlaps its own; clocks (check.h) decide in O(1).  Keeping only the last ones is exact: earlier ones happened before
+ * them or were reported.  Addresses, not buffers, are compared, so that reuse by placement is covered, and regions
+ * include all values of a slot.  Within one instruction an operand that is written may coincide with another only where
+ * its row of the table allows it.  Cost: accesses times overlapping regions. */
+
+#include "compiler/verify/check.h"
+
+#include "compiler/support/vec.h"
+
+#include <stdlib.h>
+
+#define MOST_OVERLAPS (64u << 20)
+
+struct place {
+    struct region region;
+    uint32_t write;         /* last instruction that wrote, NONE */
+    uint32_t read[NQUEUES]; /* last that read, by queue */
+    uint32_t first, n;      /* overlapping places, itself included, in race.near */
+};
+
+struct race {
+    struct arena *arena, *scratch;
+    const struct plan *plan;
+    const struct program *program;
+    struct verdict *verdict;
+    struct site site;
+    const struct clocks *clocks;
+    VEC(struct place) places;
+    uint32_t *table, room; /* hash table of places, room a power of two */
+    uint32_t *of;          /* place of every operand */
+    uint32_t *near;
+};
+
+static uint64_t hash_region(const struct region *r)
+{
+    const uint64_t word[4] = {r->at, r->rows, r->width, r->pitch};
+    uint64_t h = 0;
+    for (int i = 0; i < 4; i++) {
+        h = (h ^ word[i]) * 0x9e3779b97f4a7c15u;
+        h ^= h >> 29;
+    }
+    return h;
+}
+
+static uint32_t find_place(struct race *c, const struct region *r)
+{
+    uint32_t i = (uint32_t)hash_region(r) & (c->room - 1);
+    for (; c->table[i] != NONE; i = (i + 1) & (c->room - 1))
+        if (!memcmp(&c->places.at[c->table[i]].region, r, sizeof *r))
+            return c->table[i];
+    struct place p = {.region = *r, .write = NONE};
+    for (int q = 0; q < NQUEUES; q++)
+        p.read[q] = NONE;
+    c->table[i] = (uint32_t)c->places.n;
+    vec_push(c->scratch, &c->places, p);
+    return c->table[i];
+}
+
+static void collect(struct race *c)
+{
+    const struct program *p = c->program;
+    for (c->room = 64; c->room < 2 * (uint64_t)p->noperands + 2;)
+        c->room *= 2;
+    c->table = ARENA_ARRAY(c->scratch, uint32_t, c->room);
+    memset(c->table, 0xff, c->room * sizeof *c->table);
+    c->of = ARENA_ARRAY(c->scratch, uint32_t, p->noperands + 1u);
+    for (uint32_t i = 0; i < p->ninsns; i++)
+        for (uint32_t k = 0; k < isa_info((enum op)p->insns[i].op)->noperands; k++) {
+            const struct operand *o = check_operand(p, i, k);
+            if (o->buffer == NONE)
+                continue;
+            struct region r = check_region(p, o);
+            c->of[p->insns[i].operand + k] = find_place(c, &r);
+        }
+}
+
+struct span_of_place {
+    uint64_t start, end;
+    uint32_t place;
+};
+
+static int by_start(const void *x, const void *y)
+{
+    const struct span_of_place *a = x, *b = y;
+    return a->start != b->start ? (a->start < b->start ? -1 : 1) : (a->place > b->place) - (a->place < b->place);
+}
+
+/* Overlapping pairs, by a sweep with the list of regions that have not ended.  false: too many to check. */
+static bool sweep(struct race *c)
+{
+    uint32_t n = (uint32_t)c->places.n, nopen = 0;
+    struct span_of_place *span = ARENA_ARRAY(c->scratch, struct span_of_place, n + 1u);
+    uint32_t *open = ARENA_ARRAY(c->scratch, uint32_t, n + 1u);
+    VEC(uint64_t) pairs = {0};
+    for (uint32_t i = 0; i < n; i++)
+        span[i] = (struct span_of_place){c->places.at[i].region.at, region_end(&c->places.at[i].region), i};
+    qsort(span, n, sizeof *span, by_start);
+    for (uint32_t s = 0; s < n; s++) {
+        uint32_t i = span[s].place, keep = 0;
+        for (uint32_t k = 0; k < nopen; k++) {
+            uint32_t j = open[k];
+            if (region_end(&c->places.at[j].region) <= span[s].start)
+                continue;
+            open[keep++] = j;
+            if (check_overlap(&c->places.at[i].region, &c->places.at[j].region))
+                vec_push(c->scratch, &pairs, (uint64_t)i << 32 | j);
+        }
+        nopen = keep;
+        open[nopen++] = i;
+        vec_push(c->scratch, &pairs, (uint64_t)i << 32 | i);
+        if (pairs.n > MOST_OVERLAPS)
+            return false;
+    }
+    for (size_t k = 0; k < pairs.n; k++) {
+        uint32_t i = (uint32_t)(pairs.at[k] >> 32), j = (uint32_t)pairs.at[k];
+        c->places.at[i].n++;
+        if (i != j)
+            c->places.at[j].n++;
+    }
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        c->places.at[i].first = sum;
+        sum += c->places.at[i].n;
+        c->places.at[i].n = 0;
+    }
+    c->near = ARENA_ARRAY(c->scratch, uint32_t, sum + 1u);
+    for (size_t k = 0; k < pairs.n; k++) {
+        struct place *x = &c->places.at[pairs.at[k] >> 32], *y = &c->places.at[(uint32_t)pairs.at[k]];
+        c->near[x->first + x->n++] = (uint32_t)pairs.at[k];
+        if (x != y)
+            c->near[y->first + y->n++] = (uint32_t)(pairs.at[k] >> 32);
+    }
+    return true;
+}
+
+static bool happens_before(const struct race *c, uint32_t i, uint32_t j)
+{
+    return c->clocks->position[i] < c->clocks->before[j][c->program->insns[i].queue];
+}
+
+static void report(struct race *c, uint32_t i, uint32_t earlier, bool write, bool other_write, uint32_t operand)
+{
+    const struct isa_operand *o = &isa_info((enum op)c->program->insns[i].op)->operand[operand];
+    c->site.insn = i;
+    check_report(c->arena, c->plan, c->verdict, c->site, "it %s %s, which overlaps bytes that %s %s, and nothing orders the two",
+                 write ? "writes" : "reads", o->name, check_insn_text(c->arena, c->program, earlier),
+                 other_write ? "writes" : "reads");
+}
+
+static void check_access(struct race *c, uint32_t i, uint32_t operand, bool write)
+{
+    const struct place *mine = &c->places.at[c->of[c->program->insns[i].operand + operand]];
+    for (uint32_t k = 0; k < mine->n; k++) {
+        const struct place *p = &c->places.at[c->near[mine->first + k]];
+        if (p->write != NONE && p->write != i && !happens_before(c, p->write, i)) {
+            report(c, i, p->write, write, true, operand);
+            return;
+        }
+        for (int q = 0; write && q < NQUEUES; q++)
+            if (p->read[q] != NONE && p->read[q] != i && !happens_before(c, p->read[q], i)) {
+                report(c, i, p->read[q], true, false, operand);
+                return;
+            }
+    }
+}
+
+static bool writes(const struct operand *o)
+{
+    return o->mark == MARK_WRITE || o->mark == MARK_ADD || o->mark == MARK_UPDATE;
+}
+
+/* May output y share its bytes with input x of the same shape?  Kernels that finish with an element before they write
+ * it; collectives whose own part lies within the whole. */
+static bool in_place(uint16_t op, const struct region *y, const struct region *x)
+{
+    switch ((enum op)op) {
+    case OP_ADD:
+    case OP_COPY:
+    case OP_ROPE:
+    case OP_XENT_I:
+    case OP_GELU:
+    case OP_GELU_I:
+    case OP_RELU:
+    case OP_RELU_I:
+    case OP_SWIGLU:
+    case OP_SWIGLU_I:
+    case OP_GEGLU:
+    case OP_GEGLU_I:
+    case OP_POSITION:
+        return !memcmp(x, y, sizeof *x);
+    case OP_ALL_GATHER:
+        return x->at >= y->at && region_end(x) <= region_end(y);
+    case OP_REDUCE_SCATTER:
+        return y->at >= x->at && region_end(y) <= region_end(x);
+    case OP_TOKENS: case OP_FILL: case OP_EMBED: case OP_EMBED_W: case OP_POSITION_W: case OP_RMSNORM: case OP_RMSNORM_I:
+    case OP_RMSNORM_W: case OP_LAYERNORM: case OP_LAYERNORM_I: case OP_LAYERNORM_W: case OP_MATMUL_NT: case OP_MATMUL_NN:
+    case OP_MATMUL_TN: case OP_BIAS_W: case OP_ATTENTION: case OP_ATTENTION_I: case OP_XENT_MAX: case OP_XENT_SUM:
+    case OP_XENT_LOSS: case OP_SQNORM: case OP_CLIP: case OP_ADAMW: case OP_SGD: case OP_SEND: case OP_RECV:
+    case OP_ALL_REDUCE: case OP_BROADCAST: case OP_ALL_TO_ALL: case NOPS:
+        break;
+    }
+    return false;
+}
+
+static void check_within(struct race *c, uint32_t i)
+{
+    const struct program *p = c->program;
+    const struct isa_info *info = isa_info((enum op)p->insns[i].op);
+    for (uint32_t k = 0; k < info->noperands; k++)
+        for (uint32_t j = 0; j < info->noperands; j++) {
+            const struct operand *y = check_operand(p, i, k), *x = check_operand(p, i, j);
+            if (j == k || y->buffer == NONE || x->buffer == NONE || !writes(y) || (writes(x) && j < k))
+                continue;
+            const struct region *ry = &c->places.at[c->of[p->insns[i].operand + k]].region;
+            const struct region *rx = &c->places.at[c->of[p->insns[i].operand + j]].region;
+            if (!check_overlap(ry, rx) || (!writes(x) && y->dtype == x->dtype && in_place(p->insns[i].op, ry, rx)))
+                continue;
+            c->site.insn = i;
+            check_report(c->arena, c->plan, c->verdict, c->site, "its operands %s and %s overlap", info->operand[k].name,
+                         info->operand[j].name);
+        }
+}
+
+static void race_program(struct race *c)
+{
+    const struct program *p = c->program;
+    collect(c);
+    if (!sweep(c)) {
+        check_report(c->arena, c->plan, c->verdict, c->site, "more than %u pairs of overlapping operands", MOST_OVERLAPS);
+        return;
+    }
+    for (uint32_t i = 0; i < p->ninsns && check_count(c->verdict, 4) < 20; i++) {
+        uint32_t n = isa_info((enum op)p->insns[i].op)->noperands;
+        check_within(c, i);
+        for (uint32_t k = 0; k < n; k++)
+            if (check_operand(p, i, k)->buffer != NONE)
+                check_access(c, i, k, writes(check_operand(p, i, k)));
+        for (uint32_t k = 0; k < n; k++) {
+            const struct operand *o = check_operand(p, i, k);
+            if (o->buffer == NONE)
+                continue;
+            struct place *mine = &c->places.at[c->of[p->insns[i].operand + k]];
+            if (writes(o))
+                mine->write = i;
+            if (o->mark != MARK_WRITE)
+                mine->read[p->insns[i].queue] = i;
+        }
+    }
+}
+
+void verify_race(struct arena *a, const struct plan *p, struct verdict *v)
+{
+    for (int kind = 0; kind < NPROGRAM_KINDS; kind++)
+        for (uint32_t role = 0; role < p->nroles; role++) {
+            struct race c = {.arena = a, .scratch = arena_new(), .plan = p, .program = check_program(p, role, kind),
+                             .verdict = v, .site = {4, role, NONE, kind == PROGRAM_EVAL, NONE}};
+            if (c.program) {
+                c.clocks = check_clocks(c.scratch, c.program);
+                race_program(&c);
+            }
+            arena_free(c.scratch);
+        }
+}

@@ -1,0 +1,40 @@
+#ifndef LLMC_REFERENCE_H
+#define LLMC_REFERENCE_H
+
+/* The training step of the model on one device, as nodes: what every plan must compute.
+ *
+ * Built from the job alone; it shares nothing with the expansion or the lowering, down to the names of weights. */
+
+#include "compiler/model/model.h"
+#include "compiler/verify/value.h"
+
+enum reference_source { SOURCE_TOKENS, SOURCE_TARGETS, SOURCE_BLOCK, SOURCE_PARAM, SOURCE_MOMENT1, SOURCE_MOMENT2 };
+
+/* A weight as one operator uses it, [out, in] or a vector [1, n]; one of several in its tensor where that is fused. */
+struct weight_unit {
+    const char *name; /* of the Hugging Face tensor */
+    int64_t at;       /* first output in the tensor's output dimension */
+    int64_t outputs;  /* of the whole tensor */
+    int64_t rows, cols;
+    bool vector, transposed, decay;
+    enum init_kind init;
+    double std;
+    uint32_t param, moment[2], gradient, squares; /* nodes; gradient: of the whole batch */
+};
+struct reference {
+    const struct job *job;
+    struct nodes *nodes;
+    uint32_t nunits;
+    struct weight_unit *units; /* those of a tensor stand together, by `at` */
+    uint32_t *table, table_room;
+    int64_t ntokens; /* of the batch */
+    uint32_t tokens, targets, block, loss, squares, clip;
+};
+/* NULL and what it can't express */
+struct reference *reference_new(struct arena *a, const struct job *job, const char **cannot);
+/* first unit of a tensor's name, NONE */
+uint32_t reference_unit(const struct reference *r, const char *name);
+
+uint64_t reference_real(double v); /* attribute bits */
+
+#endif

@@ -1,0 +1,623 @@
+/* Pieces of memory with values; see store.h.
+ *
+ * Rectangles are compared on a common pitch: a piece that is one run can be seen on any pitch if its value is the same
+ * everywhere (zeros, "defined"), a matrix only on its own.  Almost all accesses find a piece of exactly their own shape;
+ * the rest of this file is for views: columns of a fused projection, weights within a bucket, parts of the metrics. */
+
+#include "compiler/verify/store.h"
+
+#include "compiler/support/vec.h"
+
+#include <stdlib.h>
+
+/* a rectangle on the grid of a region: rows and bytes within a row; from: the piece's row and byte where it starts */
+struct cut {
+    uint64_t row, rows, col, width;
+    uint64_t from_row, from_col;
+};
+struct cuts {
+    uint32_t n;
+    struct cut at[4];
+};
+
+static bool uniform(const struct value *v)
+{
+    return v->kind == VALUE_ZERO || v->kind == VALUE_BYTES;
+}
+
+static uint64_t piece_end(const struct piece *p)
+{
+    return p->at + (p->rows - 1) * p->pitch + p->width;
+}
+
+static bool one_run(uint64_t rows, uint64_t width, uint64_t pitch)
+{
+    return rows == 1 || width == pitch;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t most(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint32_t cell_of(const struct store *s, const struct operand *o, uint64_t *at)
+{
+    const struct buffer *b = &s->program->buffers[o->buffer];
+    uint64_t slot = b->ring == NONE ? 0 : o->offset / b->stride;
+    *at = o->offset - slot * (b->ring == NONE ? 0 : b->stride);
+    return s->first[o->buffer] + (uint32_t)slot;
+}
+
+/* The operand in its cell; at a slot, the range that all values cover, as parts one below the other. */
+static struct region region_of(const struct store *s, const struct operand *o, uint32_t *cell)
+{
+    struct region r;
+    uint64_t size = isa_dtype_bytes((enum dtype)o->dtype);
+    *cell = cell_of(s, o, &r.at);
+    r.rows = o->rows;
+    r.width = o->cols * size;
+    r.pitch = o->rows == 1 ? r.width : o->ld * size;
+    if (o->slot != UINT16_MAX)
+        r.rows *= (uint64_t)s->program->slots[o->slot].most + 1;
+    return r;
+}
+
+uint32_t store_axis(const struct program *p, const struct operand *o)
+{
+    if (o->slot == UINT16_MAX || p->slots[o->slot].kind != SLOT_COORD || (o->rows > 1 && o->ld != o->cols))
+        return NAXES;
+    return o->slot_stride == (uint64_t)o->rows * o->cols * isa_dtype_bytes((enum dtype)o->dtype) ? p->slots[o->slot].arg : NAXES;
+}
+
+/* ---- layout ---- */
+
+struct span_of_cell {
+    uint64_t start, end;
+    uint32_t cell;
+};
+
+static int by_start(const void *x, const void *y)
+{
+    const struct span_of_cell *a = x, *b = y;
+    return a->start != b->start ? (a->start < b->start ? -1 : 1) : (a->cell > b->cell) - (a->cell < b->cell);
+}
+
+static void find_near(struct store *s)
+{
+    struct arena *scratch = arena_new();
+    struct span_of_cell *span = ARENA_ARRAY(scratch, struct span_of_cell, s->ncells + 1u);
+    uint32_t *open = ARENA_ARRAY(scratch, uint32_t, s->ncells + 1u), nopen = 0, sum = 0;
+    VEC(uint64_t) pairs = {0};
+    for (uint32_t i = 0; i < s->ncells; i++)
+        span[i] = (struct span_of_cell){s->cells[i].start, s->cells[i].end, i};
+    qsort(span, s->ncells, sizeof *span, by_start);
+    for (uint32_t k = 0; k < s->ncells; k++) {
+        uint32_t keep = 0;
+        for (uint32_t j = 0; j < nopen; j++)
+            if (s->cells[open[j]].end > span[k].start) {
+                open[keep++] = open[j];
+                vec_push(scratch, &pairs, (uint64_t)open[j] << 32 | span[k].cell);
+            }
+        nopen = keep;
+        open[nopen++] = span[k].cell;
+    }
+    for (size_t k = 0; k < pairs.n; k++) {
+        s->cells[pairs.at[k] >> 32].nnear++;
+        s->cells[(uint32_t)pairs.at[k]].nnear++;
+    }
+    for (uint32_t i = 0; i < s->ncells; i++) {
+        s->cells[i].near = sum;
+        sum += s->cells[i].nnear;
+        s->cells[i].nnear = 0;
+    }
+    s->near = ARENA_ARRAY(s->arena, uint32_t, sum + 1u);
+    for (size_t k = 0; k < pairs.n; k++) {
+        struct cell *x = &s->cells[pairs.at[k] >> 32], *y = &s->cells[(uint32_t)pairs.at[k]];
+        s->near[x->near + x->nnear++] = (uint32_t)pairs.at[k];
+        s->near[y->near + y->nnear++] = (uint32_t)(pairs.at[k] >> 32);
+    }
+    arena_free(scratch);
+}
+
+struct store *store_new(struct arena *a, const struct program *p)
+{
+    struct store *s = ARENA_NEW(a, struct store);
+    *s = (struct store){.arena = a, .program = p};
+    s->first = ARENA_ARRAY(a, uint32_t, p->nbuffers + 1u);
+    for (uint32_t i = 0; i < p->nbuffers; i++) {
+        s->first[i] = s->ncells;
+        s->ncells += p->buffers[i].ring == NONE ? 1 : p->rings[p->buffers[i].ring].depth;
+    }
+    s->cells = ARENA_ARRAY(a, struct cell, s->ncells + 1u);
+    for (uint32_t i = 0; i < p->nbuffers; i++) {
+        const struct buffer *b = &p->buffers[i];
+        uint32_t n = b->ring == NONE ? 1 : p->rings[b->ring].depth;
+        for (uint32_t k = 0; k < n; k++) {
+            uint64_t start = b->offset + k * b->stride;
+            s->cells[s->first[i] + k].start = start;
+            s->cells[s->first[i] + k].end = start + (b->ring == NONE ? b->bytes : b->stride);
+        }
+    }
+    find_near(s);
+    return s;
+}
+
+/* ---- geometry ---- */
+
+static void add_cut(struct cuts *c, uint64_t row, uint64_t rows, uint64_t col, uint64_t width, uint64_t from_row,
+                    uint64_t from_col)
+{
+    if (rows && width)
+        c->at[c->n++] = (struct cut){row, rows, col, width, from_row, from_col};
+}
+
+/* A piece whose first byte lies at (row, col) of the region's grid; col may be negative by less than a pitch. */
+static void cut_aligned(const struct piece *p, const struct region *r, int64_t row, int64_t col, struct cuts *out)
+{
+    int64_t top = row < 0 ? 0 : row, bottom = row + (int64_t)p->rows;
+    int64_t left = col < 0 ? 0 : col, right = col + (int64_t)p->width;
+    bottom = bottom > (int64_t)r->rows ? (int64_t)r->rows : bottom;
+    right = right > (int64_t)r->width ? (int64_t)r->width : right;
+    if (top < bottom && left < right)
+        add_cut(out, (uint64_t)top, (uint64_t)(bottom - top), (uint64_t)left, (uint64_t)(right - left), (uint64_t)(top - row),
+                (uint64_t)(left - col));
+}
+
+/* one run of bytes on the grid of a region: head, body, tail */
+static void cut_run(uint64_t at, uint64_t end, const struct region *r, struct cuts *out)
+{
+    uint64_t start = most(at, r->at) - r->at, stop = least(end, region_end(r)) - r->at;
+    uint64_t row = start / r->pitch, last = stop / r->pitch, col = start % r->pitch;
+    if (row == last) {
+        add_cut(out, row, 1, col, least(stop % r->pitch, r->width) - least(col, r->width), 0, 0);
+        return;
+    }
+    if (col) {
+        add_cut(out, row, 1, col, r->width - least(col, r->width), 0, 0);
+        row++;
+    }
+    add_cut(out, row, last - row, 0, r->width, 0, 0);
+    if (last < r->rows)
+        add_cut(out, last, 1, 0, least(stop % r->pitch, r->width), 0, 0);
+}
+
+/* Where a piece lies on a region's grid; false: it can't be said in few rectangles.  They must overlap in outer bounds. */
+static bool cut_piece(const struct piece *p, const struct region *r, struct cuts *out)
+{
+    out->n = 0;
+    int64_t distance = (int64_t)p->at - (int64_t)r->at;
+    if (p->rows == 1 && r->rows == 1) {
+        cut_aligned(p, r, 0, distance, out);
+        return true;
+    }
+    if (p->rows > 1 && r->rows == 1 && (!uniform(&p->value) || !one_run(p->rows, p->width, p->pitch))) {
+        uint64_t first = distance < 0 ? (uint64_t)-distance / p->pitch : 0; /* the piece's row where the region starts */
+        int64_t col = distance + (int64_t)(first * p->pitch);
+        struct piece row = *p;
+        row.rows = 1;
+        if (col + (int64_t)p->width <= 0) { /* between two rows */
+            first++;
+            col += (int64_t)p->pitch;
+        }
+        if (first >= p->rows || col >= (int64_t)r->width)
+            return true;
+        if (col + (int64_t)p->pitch < (int64_t)r->width && first + 1 < p->rows)
+            return false;
+        cut_aligned(&row, r, 0, col, out);
+        for (uint32_t i = 0; i < out->n; i++)
+            out->at[i].from_row += first;
+        return true;
+    }
+    if (uniform(&p->value) && one_run(p->rows, p->width, p->pitch) && (p->rows == 1 || p->pitch != r->pitch)) {
+        cut_run(p->at, piece_end(p), r, out);
+        return true;
+    }
+    if (p->rows > 1 && p->pitch != r->pitch)
+        return false;
+    int64_t pitch = (int64_t)r->pitch, row = distance / pitch - (distance % pitch < 0), col = distance - row * pitch;
+    if (p->rows == 1 && col + (int64_t)p->width > pitch && p->width > r->pitch)
+        return false; /* a vector over several rows */
+    cut_aligned(p, r, row, col, out);
+    cut_aligned(p, r, row + 1, col - pitch, out);
+    return true;
+}
+
+/* ---- taking out ---- */
+
+static struct piece *new_piece(struct store *s, struct cell *c)
+{
+    if (c->n == c->room) {
+        uint32_t room = c->room ? 2 * c->room : 4;
+        struct piece *p = ARENA_ARRAY(s->arena, struct piece, room);
+        if (c->n)
+            memcpy(p, c->pieces, c->n * sizeof *p);
+        c->pieces = p;
+        c->room = room;
+    }
+    return &c->pieces[c->n++];
+}
+
+/* the rectangle row, col .. of a piece as a piece of its own */
+static void keep(struct store *s, struct cell *c, const struct piece *p, uint64_t row, uint64_t rows, uint64_t col,
+                 uint64_t width)
+{
+    if (!rows || !width)
+        return;
+    struct piece q = *p;
+    q.at += row * p->pitch + col;
+    q.rows = rows;
+    q.width = width;
+    if (rows == 1)
+        q.pitch = width;
+    if (p->value.kind == VALUE_NODES) {
+        int64_t size = isa_dtype_bytes((enum dtype)p->dtype);
+        q.value.row = extent_part(&p->value.row, (int64_t)row, (int64_t)rows);
+        q.value.col = extent_part(&p->value.col, (int64_t)col / size, (int64_t)width / size);
+    }
+    *new_piece(s, c) = q;
+}
+
+/* a run of bytes of a one-run piece, if whole rows */
+static void keep_run(struct store *s, struct cell *c, const struct piece *p, uint64_t start, uint64_t end)
+{
+    if (start >= end)
+        return;
+    if (p->rows == 1) {
+        keep(s, c, p, 0, 1, start - p->at, end - start);
+    } else if (uniform(&p->value)) {
+        struct piece run = *p;
+        run.rows = 1;
+        run.width = run.pitch = p->rows * p->width;
+        keep(s, c, &run, 0, 1, start - p->at, end - start);
+    } else if ((start - p->at) % p->pitch == 0 && (end - start) % p->pitch == 0) {
+        keep(s, c, p, (start - p->at) / p->pitch, (end - start) / p->pitch, 0, p->width);
+    }
+}
+
+/* what is left of a piece without a region, on the piece's own grid */
+static void keep_around(struct store *s, struct cell *c, const struct piece *p, const struct region *r)
+{
+    struct region grid = {p->at, p->rows, p->width, p->pitch};
+    struct piece hole = {.at = r->at, .rows = r->rows, .width = r->width, .pitch = r->pitch, .value.kind = VALUE_NODES};
+    struct cuts cuts;
+    if (!cut_piece(&hole, &grid, &cuts) || cuts.n != 1)
+        return; /* not one rectangle of it: nothing is kept */
+    const struct cut *h = &cuts.at[0];
+    keep(s, c, p, 0, h->row, 0, p->width);
+    keep(s, c, p, h->row + h->rows, p->rows - h->row - h->rows, 0, p->width);
+    keep(s, c, p, h->row, h->rows, 0, h->col);
+    keep(s, c, p, h->row, h->rows, h->col + h->width, p->width - h->col - h->width);
+}
+
+/* one run of equal bytes around a region of several rows: the gaps between its rows, and both ends */
+static void keep_gaps(struct store *s, struct cell *c, const struct piece *p, const struct region *r)
+{
+    uint64_t end = piece_end(p);
+    if (p->at > r->at || end < region_end(r))
+        return;
+    struct piece gap = *p;
+    gap.at = r->at + r->width;
+    gap.rows = r->rows - 1;
+    gap.width = r->pitch - r->width;
+    gap.pitch = r->pitch;
+    keep_run(s, c, p, p->at, r->at);
+    keep_run(s, c, p, region_end(r), end);
+    keep(s, c, &gap, 0, gap.rows, 0, gap.width);
+}
+
+/* is the piece gone? */
+static bool take_out(struct store *s, struct cell *c, uint32_t i, const struct region *r)
+{
+    struct piece p = c->pieces[i];
+    struct region mine = {p.at, p.rows, p.width, p.pitch};
+    bool run = one_run(p.rows, p.width, p.pitch);
+    if (!check_overlap(&mine, r))
+        return false;
+    c->pieces[i] = c->pieces[--c->n];
+    if (p.own || p.value.kind == VALUE_PART)
+        return true;
+    if (run && one_run(r->rows, r->width, r->pitch)) {
+        keep_run(s, c, &p, p.at, r->at);
+        keep_run(s, c, &p, region_end(r), piece_end(&p));
+    } else if (run && uniform(&p.value) && (p.rows == 1 || p.pitch != r->pitch)) {
+        keep_gaps(s, c, &p, r);
+    } else {
+        keep_around(s, c, &p, r);
+    }
+    return true;
+}
+
+/* other buffers on the same bytes lose what they held there */
+static void drop_near(struct store *s, uint32_t cell, const struct region *r)
+{
+    const struct cell *c = &s->cells[cell];
+    uint64_t start = c->start + r->at, end = c->start + region_end(r);
+    for (uint32_t k = 0; k < c->nnear; k++) {
+        struct cell *other = &s->cells[s->near[c->near + k]];
+        for (uint32_t i = 0; i < other->n;) {
+            const struct piece *p = &other->pieces[i];
+            if (other->start + p->at < end && other->start + piece_end(p) > start)
+                other->pieces[i] = other->pieces[--other->n];
+            else
+                i++;
+        }
+    }
+}
+
+/* make room for a write; a piece of exactly that shape is returned for reuse */
+static struct piece *clear(struct store *s, uint32_t cell, const struct region *r)
+{
+    struct cell *c = &s->cells[cell];
+    uint32_t same = NONE;
+    drop_near(s, cell, r);
+    for (uint32_t i = 0; i < c->n && same == NONE; i++)
+        if (c->pieces[i].at == r->at && c->pieces[i].rows == r->rows && c->pieces[i].width == r->width &&
+            (r->rows == 1 || c->pieces[i].pitch == r->pitch) && !c->pieces[i].own)
+            same = i;
+    uint64_t end = region_end(r);
+    for (uint32_t i = c->n; i-- > 0 && c->n > 1 - (same == NONE);) {
+        uint32_t last = c->n - 1;
+        if (i == same || c->pieces[i].at >= end || piece_end(&c->pieces[i]) <= r->at)
+            continue;
+        if (take_out(s, c, i, r) && same == last)
+            same = i; /* the last piece moved into the hole */
+    }
+    return same == NONE ? new_piece(s, c) : &c->pieces[same];
+}
+
+static struct piece *put(struct store *s, uint32_t cell, const struct region *r, const struct piece *p)
+{
+    struct piece *at = clear(s, cell, r);
+    *at = *p;
+    at->at = r->at;
+    at->rows = r->rows;
+    at->width = r->width;
+    at->pitch = r->rows == 1 ? r->width : r->pitch;
+    return at;
+}
+
+void store_write(struct store *s, const struct operand *o, const struct part *part, uint32_t writer)
+{
+    uint32_t cell;
+    uint64_t size = isa_dtype_bytes((enum dtype)o->dtype);
+    struct region r = region_of(s, o, &cell);
+    struct piece p = {.writer = writer, .dtype = o->dtype, .value = part->value};
+    if (o->slot != UINT16_MAX) {
+        uint32_t axis = store_axis(s->program, o);
+        p.own = true;
+        p.axis = (uint8_t)axis;
+        struct piece *at = put(s, cell, &r, &p);
+        if (axis == NAXES) /* no part of a whole: nothing is known */
+            *at = s->cells[cell].pieces[--s->cells[cell].n];
+        return;
+    }
+    if (part->rows != o->rows || part->cols != o->cols) {
+        r.at += part->row * r.pitch + part->col * size;
+        r.rows = part->rows;
+        r.width = part->cols * size;
+    }
+    put(s, cell, &r, &p);
+}
+
+/* ---- reading ---- */
+
+static bool overlaps(const struct piece *p, const struct region *r)
+{
+    struct region mine = {p->at, p->rows, p->width, p->pitch};
+    return check_overlap(&mine, r);
+}
+
+static bool same_place(const struct piece *p, const struct region *r)
+{
+    return p->at == r->at && p->rows == r->rows && p->width == r->width && (r->rows == 1 || p->pitch == r->pitch);
+}
+
+static int by_row(const void *x, const void *y)
+{
+    const struct part *a = x, *b = y;
+    return a->row != b->row ? (a->row < b->row ? -1 : 1) : (a->col > b->col) - (a->col < b->col);
+}
+
+static struct value part_value(const struct piece *p, const struct cut *c, int64_t size)
+{
+    struct value v = p->value;
+    if (v.kind == VALUE_NODES) {
+        v.row = extent_part(&v.row, (int64_t)c->from_row, (int64_t)c->rows);
+        v.col = extent_part(&v.col, (int64_t)c->from_col / size, (int64_t)c->width / size);
+    }
+    return v;
+}
+
+/* the pieces on a region of a cell, as parts in elements */
+static bool read_parts(const struct cell *c, const struct region *r, uint8_t dtype, struct parts *out)
+{
+    uint64_t size = isa_dtype_bytes((enum dtype)dtype), area = 0;
+    out->n = 0;
+    for (uint32_t i = 0; i < c->n; i++) {
+        const struct piece *p = &c->pieces[i];
+        struct cuts cuts;
+        if (!overlaps(p, r))
+            continue;
+        if (p->own || (p->value.kind == VALUE_PART && !same_place(p, r)) || (p->dtype != dtype && !uniform(&p->value)) ||
+            !cut_piece(p, r, &cuts))
+            return false;
+        for (uint32_t k = 0; k < cuts.n; k++) {
+            const struct cut *u = &cuts.at[k];
+            if (out->n == MOST_PARTS)
+                return false;
+            out->at[out->n++] = (struct part){(uint32_t)u->row, (uint32_t)u->rows, (uint32_t)(u->col / size),
+                                              (uint32_t)(u->width / size), p->writer, part_value(p, u, (int64_t)size)};
+            area += u->rows * u->width;
+        }
+    }
+    if (out->n > 1)
+        qsort(out->at, out->n, sizeof *out->at, by_row);
+    return area == r->rows * r->width;
+}
+
+bool store_read(struct store *s, const struct operand *o, struct parts *out)
+{
+    uint32_t cell;
+    struct region r = region_of(s, o, &cell);
+    const struct cell *c = &s->cells[cell];
+    if (o->slot == UINT16_MAX) {
+        for (uint32_t i = 0; i < c->n; i++)
+            if (same_place(&c->pieces[i], &r) && c->pieces[i].dtype == o->dtype && !c->pieces[i].own) {
+                out->n = 1;
+                out->at[0] = (struct part){0, o->rows, 0, o->cols, c->pieces[i].writer, c->pieces[i].value};
+                return true;
+            }
+        return read_parts(c, &r, o->dtype, out);
+    }
+    uint32_t axis = store_axis(s->program, o);
+    if (axis == NAXES)
+        return false;
+    for (uint32_t i = 0; i < c->n; i++)
+        if (same_place(&c->pieces[i], &r) && c->pieces[i].dtype == o->dtype && c->pieces[i].own && c->pieces[i].axis == axis) {
+            out->n = 1;
+            out->at[0] = (struct part){0, o->rows, 0, o->cols, c->pieces[i].writer, c->pieces[i].value};
+            return true;
+        }
+    /* the own rows of one matrix that lies there whole */
+    if (!read_parts(c, &r, o->dtype, out) || out->n != 1 || out->at[0].value.kind == VALUE_PART)
+        return false;
+    out->at[0].rows = o->rows;
+    out->at[0].value.row.len = o->rows;
+    if (s->program->slots[o->slot].most)
+        out->at[0].value.row.step[axis] += o->rows;
+    return true;
+}
+
+static int by_at(const void *x, const void *y)
+{
+    const struct stretch *a = x, *b = y;
+    return (a->at > b->at) - (a->at < b->at);
+}
+
+bool store_read_flat(struct store *s, const struct operand *o, struct whole *out, uint32_t *axis)
+{
+    uint32_t cell, own = o->slot == UINT16_MAX ? NAXES : store_axis(s->program, o);
+    struct region r = region_of(s, o, &cell);
+    const struct cell *c = &s->cells[cell];
+    uint64_t size = isa_dtype_bytes((enum dtype)o->dtype), bytes = r.rows * r.width, covered = 0;
+    if (!one_run(r.rows, r.width, r.pitch) || (o->slot != UINT16_MAX && own == NAXES))
+        return false;
+    *axis = own;
+    *out = (struct whole){.elements = bytes / size, .at = ARENA_ARRAY(s->arena, struct stretch, c->n + 1u)};
+    for (uint32_t i = 0; i < c->n; i++) {
+        const struct piece *p = &c->pieces[i];
+        if (p->at >= r.at + bytes || piece_end(p) <= r.at)
+            continue;
+        if (p->own || p->value.kind == VALUE_PART) {
+            bool mine = p->own ? p->axis == own && p->value.kind == VALUE_PART : own == NAXES;
+            if (!mine || p->at != r.at || p->rows * p->width != bytes || p->dtype != o->dtype)
+                return false;
+            *axis = p->value.axis;
+            *out = *p->value.whole;
+            return true;
+        }
+        uint64_t start = most(p->at, r.at), end = least(piece_end(p), r.at + bytes);
+        bool clipped = start != p->at || end != piece_end(p);
+        if (!one_run(p->rows, p->width, p->pitch) || (clipped && !uniform(&p->value)) ||
+            (p->dtype != o->dtype && !uniform(&p->value)))
+            return false;
+        out->at[out->n++] = (struct stretch){(start - r.at) / size, (end - start) / size, p->value};
+        covered += end - start;
+    }
+    qsort(out->at, out->n, sizeof *out->at, by_at);
+    return covered == bytes;
+}
+
+bool store_write_flat(struct store *s, const struct operand *o, const struct whole *w, uint32_t axis, uint32_t writer)
+{
+    uint32_t cell, own = o->slot == UINT16_MAX ? NAXES : store_axis(s->program, o);
+    struct region r = region_of(s, o, &cell);
+    uint64_t size = isa_dtype_bytes((enum dtype)o->dtype), bytes = r.rows * r.width;
+    struct piece p = {.writer = writer, .dtype = o->dtype};
+    if (!one_run(r.rows, r.width, r.pitch) || (o->slot != UINT16_MAX && own != axis))
+        return false;
+    if (axis < NAXES) {
+        struct whole *copy = ARENA_NEW(s->arena, struct whole);
+        *copy = *w;
+        p.own = o->slot != UINT16_MAX;
+        p.axis = (uint8_t)axis;
+        p.value = (struct value){.kind = VALUE_PART, .axis = axis, .whole = copy};
+        put(s, cell, &r, &p);
+        return true;
+    }
+    if (w->elements * size != bytes)
+        return false;
+    for (uint32_t i = 0; i < w->n; i++) {
+        const struct stretch *t = &w->at[i];
+        struct region run = {r.at + t->at * size, 1, t->n * size, t->n * size};
+        if (t->value.kind == VALUE_NODES) {
+            run.rows = (uint64_t)t->value.row.len;
+            run.width = run.pitch = (uint64_t)t->value.col.len * size;
+        }
+        if (run.rows * run.width != t->n * size)
+            return false;
+        p.value = t->value;
+        put(s, cell, &run, &p);
+    }
+    return true;
+}
+
+uint64_t store_missing(struct store *s, const struct operand *o)
+{
+    uint32_t cell;
+    struct region r = region_of(s, o, &cell);
+    const struct cell *c = &s->cells[cell];
+    uint64_t area = 0;
+    for (uint32_t i = 0; i < c->n; i++) {
+        const struct piece *p = &c->pieces[i];
+        struct cuts cuts;
+        if (same_place(p, &r) && (!p->own || (o->slot != UINT16_MAX && p->axis == store_axis(s->program, o))))
+            return 0;
+        if (p->own || !overlaps(p, &r) || !cut_piece(p, &r, &cuts))
+            continue;
+        for (uint32_t k = 0; k < cuts.n; k++)
+            area += cuts.at[k].rows * cuts.at[k].width;
+    }
+    return r.rows * r.width - area;
+}
+
+void store_define(struct store *s, const struct operand *o, uint32_t writer)
+{
+    uint32_t cell;
+    struct region r = region_of(s, o, &cell);
+    if (o->slot != UINT16_MAX) {
+        struct cell *c = &s->cells[cell];
+        struct piece p = {r.at, r.rows, r.width, r.pitch, writer, o->dtype, true, (uint8_t)store_axis(s->program, o),
+                          {.kind = VALUE_BYTES}};
+        drop_near(s, cell, &r);
+        for (uint32_t i = 0; i < c->n; i++)
+            if (same_place(&c->pieces[i], &r) && c->pieces[i].own == p.own && c->pieces[i].axis == p.axis)
+                return;
+        *new_piece(s, c) = p;
+        return;
+    }
+    if (one_run(r.rows, r.width, r.pitch)) {
+        r.width *= r.rows;
+        r.pitch = r.width;
+        r.rows = 1;
+    }
+    struct piece p = {.writer = writer, .dtype = o->dtype, .value = {.kind = VALUE_BYTES}};
+    put(s, cell, &r, &p);
+}
+
+uint32_t store_writer(const struct store *s, const struct operand *o)
+{
+    uint32_t cell, last = NONE;
+    struct region r = region_of(s, o, &cell);
+    const struct cell *c = &s->cells[cell];
+    for (uint32_t i = 0; i < c->n; i++)
+        if (c->pieces[i].writer != NONE && (last == NONE || c->pieces[i].writer > last) &&
+            overlaps(&c->pieces[i], &r))
+            last = c->pieces[i].writer;
+    return last;
+}

@@ -1,0 +1,122 @@
+#ifndef LLMC_VALUE_H
+#define LLMC_VALUE_H
+
+/* The abstract values of property 7: what a region of memory holds, as a part of a logical matrix of the single-device
+ * step, on every rank of a role at once.
+ *
+ * A node is a logical matrix over all tokens of the batch (or a whole weight).  Rows, columns and contributions are
+ * intervals whose start is affine in the rank's coordinates, so one interpretation covers all ranks of a role.
+ *
+ *   value = full node + sum of terms;   term = a node of which only some contributions have been added up,
+ *
+ * for example a row-parallel product over its own feature columns, or a weight gradient over its own tokens. */
+
+#include "compiler/support/arena.h"
+#include "compiler/topology/mesh.h"
+
+/* lo + sum step[a] * coordinate[a], and len elements from there; step is 0 on axes of one rank */
+struct extent {
+    int64_t lo, len, step[NAXES];
+};
+struct extent extent_new(int64_t lo, int64_t len);
+bool extent_same(const struct extent *x, const struct extent *y);
+/* the elements at .. at + len of it */
+struct extent extent_part(const struct extent *x, int64_t at, int64_t len);
+bool extent_whole(const struct extent *x, int64_t size); /* 0 .. size or more, on every rank */
+
+/* Contributions: for k < count the elements of extent + k * stride; and only on ranks whose coordinates of the axes in
+ * `first` are all 0 */
+struct block {
+    struct extent extent;
+    int64_t count, stride;
+    uint32_t first;
+};
+struct blocks {
+    uint32_t n;
+    const struct block *at;
+};
+/* disjoint union of two sets on the same rank; false: they (may) share elements */
+bool blocks_union(struct arena *a, const struct blocks *x, const struct blocks *y, struct blocks *out);
+/* union over all coordinates of an axis of `size` ranks; false: an element would be counted twice */
+bool blocks_reduce(struct arena *a, const struct blocks *x, uint32_t axis, int64_t size, struct blocks *out);
+/* are they all of 0 .. size, on every rank */
+bool blocks_whole(const struct blocks *x, int64_t size);
+/* "[0, 64) + 32 tp" */
+char *blocks_text(struct arena *a, const struct blocks *x);
+char *extent_text(struct arena *a, const struct extent *x);
+
+/* An instruction's meaning: opcode, which of its outputs, attributes and input nodes.  Equal recipes are one node. */
+#define RECIPE_INPUTS ISA_MAX_OPERANDS
+#define RECIPE_ATTRS ISA_MAX_ATTRS
+enum {
+    RECIPE_SUM = NOPS,
+    RECIPE_SOURCE,  /* attr 0: enum source; attr 1: unit */
+    RECIPE_UPDATED, /* input 0 after the optimizer's step */
+    RECIPE_SQUARES, /* sum of squares of input 0 */
+    RECIPE_SLICE    /* of a flat list that is split over ranks; attr 0 numbers the list */
+};
+struct recipe {
+    uint16_t op;
+    uint16_t output;
+    uint32_t input[RECIPE_INPUTS]; /* by operand; NODE_ZERO where there is none */
+    uint64_t attr[RECIPE_ATTRS];   /* bits of int64_t or double; 0 where it depends on the rank */
+};
+#define NODE_ZERO 0u /* the empty sum */
+struct node {
+    struct recipe recipe;
+    uint64_t sum[2];   /* sums of nodes are told apart by the sum of their fingerprints, mod 2^128 */
+    const char *name;  /* of the reference's; NULL for sums that only the program makes */
+    int64_t cols;      /* of the logical matrix; rows are tokens or the weight's */
+    int64_t domain;    /* elements of the contraction index, 0 if it has none */
+    bool max;          /* contributions are maximised, not added */
+};
+struct nodes {
+    struct arena *arena;
+    uint32_t n, room, *table, table_room;
+    struct node *at;
+};
+struct nodes *nodes_new(struct arena *a);
+uint32_t nodes_find(const struct nodes *g, const struct recipe *r);                   /* NONE = unknown */
+uint32_t nodes_add(struct nodes *g, const struct recipe *r, const char *name, int64_t cols, int64_t domain);
+uint32_t nodes_sum(struct nodes *g, uint32_t x, uint32_t y);                          /* made where unknown */
+void nodes_label(struct nodes *g, uint32_t node, const char *name, int64_t cols);       /* make a sum the reference's */
+const char *nodes_name(const struct nodes *g, uint32_t node);
+
+struct term {
+    uint32_t node;
+    struct blocks blocks;
+};
+enum value_kind {
+    VALUE_NODES, /* as above */
+    VALUE_ZERO,  /* zeros: any shape */
+    VALUE_PART,  /* the rank's own part, by its coordinate of `axis`, of a flat list of pieces */
+    VALUE_BYTES  /* defined, and nothing more is known (property 5) */
+};
+struct value {
+    enum value_kind kind;
+    uint32_t node;
+    uint32_t nterms, axis;
+    const struct term *terms; /* sorted by node */
+    struct extent row, col;
+    const struct whole *whole; /* VALUE_PART */
+};
+/* a flat list of elements, as the buffers of a bucket hold them */
+struct stretch {
+    uint64_t at, n; /* elements */
+    struct value value;
+};
+struct whole {
+    uint64_t elements;
+    uint32_t n;
+    struct stretch *at;
+};
+/* x + y on the same rows and columns; NULL, or what is wrong */
+const char *value_add(struct arena *a, struct nodes *g, const struct value *x, const struct value *y, struct value *out);
+/* sum (or maximum) over all coordinates of an axis; NULL, or what is wrong */
+const char *value_reduce(struct arena *a, struct nodes *g, const struct value *x, uint32_t axis, int64_t size, bool max,
+                         struct value *out);
+bool value_same(const struct value *x, const struct value *y);
+/* "layers.3.q, columns [0, 64)", and what is missing of it */
+char *value_text(struct arena *a, const struct nodes *g, const struct value *v);
+
+#endif

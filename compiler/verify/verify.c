@@ -1,0 +1,97 @@
+/* The verifier's driver.
+ *
+ * A plan claims that its ranks, each replaying its straight-line program on its own queues, together compute one
+ * training step of the model, whatever the durations of kernels and transfers turn out to be.  The verifier proves that
+ * claim from the plan alone, and trusts little: the loader's structural checks, the mesh (rank <-> coordinates), the
+ * meaning of each instruction as isa.def has it (rules are tested numerically), and this folder.  Nothing here shares
+ * code with what made the plan.
+ *
+ * What makes it decidable, and cheap, is the machine: no branches, no loops, no wildcards, nothing that depends on data.
+ * Every access, match and order is in the text of the programs.
+ *
+ * Why roles suffice.  Ranks of one role run one program and differ in slot values only.  slots.c proves that every value
+ * in ranks.bin is the formula that its declaration names.  Then
+ *   - what a program does on a rank (order 3, races 4, definedness 5, memory 6) does not depend on slots, or is checked
+ *     over all their values at once;
+ *   - a SEND of role s to pipeline rank d meets the RECV of role d from s on every rank, because the peer formula only
+ *     changes the pipeline coordinate and is its own inverse, so matching (2) of two roles is matching of all their ranks;
+ *   - a cycle of waiting ranks would project to a cycle of waiting roles, on which seq would have to grow for ever;
+ *   - values (7) are affine in the coordinates, so one interpretation covers all of them.
+ * `full` repeats matching and order with every rank unfolded and nothing but ranks.bin's own peers and groups (full.c).
+ *
+ * Why the properties compose.  (2) and (3) make each rendezvous happen, and happen between the right instructions.  (4)
+ * then makes every execution equal to the one in program order: accesses that could be reordered don't overlap, or only
+ * read.  (5), (6) and (7) reason about program order alone.  (8) says that the machine of the plan exists.
+ *
+ * What is not proved: that kernels and transports do what the table says, that the cluster file tells the truth, and
+ * rounding.  Matrix identities are those of real arithmetic: sums may be taken in any order.
+ *
+ * The properties build on each other, so a broken one stops those that would only repeat its consequences: without
+ * structure (1) nothing can be read; without matching and order there is no valid interpretation for (7).
+ *
+ * Cost: linear in the instructions of all roles, plus a few operations per rank.  Scratch is freed per role. */
+
+#include "compiler/verify/check.h"
+
+/* property 1 once more: plans in memory have not been through the loader */
+static void verify_structure(struct arena *a, const struct plan *p, struct verdict *v)
+{
+    char error[1024];
+    for (uint32_t role = 0; role < p->nroles; role++)
+        for (int kind = 0; kind < NPROGRAM_KINDS; kind++) {
+            const struct program *q = check_program(p, role, kind);
+            struct site at = {1, role, NONE, kind == PROGRAM_EVAL, NONE};
+            if (!q)
+                continue;
+            if (program_check(q, error, sizeof error) != STATUS_OK)
+                check_report(a, p, v, at, "%s", error);
+            else if (q->role != role || q->nroles != p->nroles || q->evaluation != (kind == PROGRAM_EVAL))
+                check_report(a, p, v, at, "its header says role %u of %u", q->role, q->nroles);
+        }
+    struct site all = {1, NONE, NONE, false, NONE};
+    if (check_count(v, 1))
+        return;
+    if (ranks_check(p->ranks, (const struct program *const *)p->train, error, sizeof error) != STATUS_OK)
+        check_report(a, p, v, all, "%s", error);
+    else if (p->ranks->nranks != p->mesh.nranks)
+        check_report(a, p, v, all, "%u ranks, the mesh has %u", p->ranks->nranks, p->mesh.nranks);
+}
+
+/* the job that the programs carry for the runtime against the model */
+static void verify_job(struct arena *a, const struct plan *p, struct verdict *v)
+{
+    const struct train *t = &p->job->train;
+    for (uint32_t role = 0; role < p->nroles; role++)
+        for (int kind = 0; kind < NPROGRAM_KINDS; kind++) {
+            const struct program *q = check_program(p, role, kind);
+            struct site at = {7, role, NONE, kind == PROGRAM_EVAL, NONE};
+            if (!q)
+                continue;
+            const struct job_info *j = &q->job;
+            if (j->sequence != t->sequence || j->batch != t->batch || j->vocab != p->job->model.vocab || j->seed != t->seed ||
+                j->optimizer != (uint32_t)t->optimizer || j->lr_kind != (uint32_t)t->lr_kind)
+                check_report(a, p, v, at, "the job in its header is not the model file's");
+        }
+}
+
+struct verdict *verify_plan(struct arena *a, const struct plan *p, bool full)
+{
+    struct verdict *v = ARENA_NEW(a, struct verdict);
+    verify_structure(a, p, v);
+    if (v->nviolations)
+        return v;
+    verify_job(a, p, v);
+    verify_match(a, p, full, v);
+    verify_order(a, p, full, v);
+    verify_race(a, p, v);
+    verify_defined(a, p, v);
+    verify_memory(a, p, v);
+    verify_placement(a, p, full, v);
+    if (!check_count(v, 2) && !check_count(v, 3))
+        verify_conserve(a, p, v);
+    for (uint32_t role = 0; role < p->nroles; role++)
+        for (int kind = 0; kind < NPROGRAM_KINDS; kind++)
+            v->checked_insns += check_program(p, role, kind) ? check_program(p, role, kind)->ninsns : 0;
+    v->checked_ranks = p->ranks->nranks;
+    return v;
+}
