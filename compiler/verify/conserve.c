@@ -19,20 +19,20 @@ bool conserve_fail(struct machine *m, uint32_t i, const char *fmt, ...)
     va_end(ap);
     m->site.insn = i;
     if (!m->c->failed)
-        check_report(m->c->arena, m->c->plan, m->c->verdict, m->site, "%s", s);
+        prove_report(m->c->arena, m->c->plan, m->c->verdict, m->site, "%s", s);
     m->c->failed = true;
     return false;
 }
 
 static const char *writer_text(struct machine *m, uint32_t writer)
 {
-    return writer == NONE ? "" : arena_printf(m->c->arena, ", by %s", check_insn_text(m->c->arena, m->program, writer));
+    return writer == NONE ? "" : arena_printf(m->c->arena, ", by %s", prove_insn_text(m->c->arena, m->program, writer));
 }
 
 /* why an operand can't be read, in words */
 static bool fail_read(struct machine *m, uint32_t i, size_t k)
 {
-    const struct operand *o = check_operand(m->program, i, k);
+    const struct operand *o = prove_operand(m->program, i, k);
     const char *name = isa_info((enum op)m->program->insns[i].op)->operand[k].name;
     const struct cell *c = &m->store->cells[m->store->first[o->buffer]];
     for (uint32_t p = 0; p < c->n; p++)
@@ -46,12 +46,12 @@ static bool fail_read(struct machine *m, uint32_t i, size_t k)
 
 bool conserve_read_parts(struct machine *m, uint32_t i, size_t k, struct parts *out)
 {
-    return store_read(m->store, check_operand(m->program, i, k), out) || fail_read(m, i, k);
+    return store_read(m->store, prove_operand(m->program, i, k), out) || fail_read(m, i, k);
 }
 
 bool conserve_read_flat(struct machine *m, uint32_t i, size_t k, struct whole *out, uint32_t *axis)
 {
-    return store_read_flat(m->store, check_operand(m->program, i, k), out, axis) || fail_read(m, i, k);
+    return store_read_flat(m->store, prove_operand(m->program, i, k), out, axis) || fail_read(m, i, k);
 }
 
 bool conserve_read(struct machine *m, uint32_t i, size_t k, struct value *out)
@@ -89,7 +89,7 @@ static const struct part *same_part(const struct parts *p, const struct part *x)
 
 bool conserve_emit(struct machine *m, uint32_t i, size_t k, const struct parts *out)
 {
-    const struct operand *o = check_operand(m->program, i, k);
+    const struct operand *o = prove_operand(m->program, i, k);
     struct parts *old = &m->c->parts[4];
     bool add = o->mark == MARK_ADD;
     if (add && !conserve_read_parts(m, i, k, old))
@@ -113,7 +113,7 @@ bool conserve_emit(struct machine *m, uint32_t i, size_t k, const struct parts *
 bool conserve_emit_one(struct machine *m, uint32_t i, size_t k, const struct value *v)
 {
     struct parts *out = &m->c->parts[3];
-    const struct operand *o = check_operand(m->program, i, k);
+    const struct operand *o = prove_operand(m->program, i, k);
     out->n = 1;
     out->at[0] = (struct part){0, o->rows, 0, o->cols, i, *v};
     return conserve_emit(m, i, k, out);
@@ -136,7 +136,7 @@ struct value conserve_value(struct conserve *c, uint32_t node, const struct exte
 
 bool conserve_bind(struct machine *m, uint32_t i, size_t attr, int64_t len, struct extent *out)
 {
-    const struct attr *a = check_attr(m->program, i, attr);
+    const struct attr *a = prove_attr(m->program, i, attr);
     *out = extent_new(a->u.i, len);
     if (a->slot == NONE || !a->stride)
         return true;
@@ -151,7 +151,7 @@ bool conserve_bind(struct machine *m, uint32_t i, size_t attr, int64_t len, stru
 
 bool conserve_count(struct machine *m, uint32_t i, size_t attr, uint32_t *first, bool *never)
 {
-    const struct attr *a = check_attr(m->program, i, attr);
+    const struct attr *a = prove_attr(m->program, i, attr);
     bool slot = a->slot != NONE && a->stride;
     *first = 0;
     *never = !slot && a->u.i == 0;
@@ -159,7 +159,7 @@ bool conserve_count(struct machine *m, uint32_t i, size_t attr, uint32_t *first,
         return true;
     if (!slot || a->u.i != 0 || a->stride != 1 || m->program->slots[a->slot].kind != SLOT_FIRST)
         return conserve_fail(m, i, "its count is neither 0 nor 1 nor 1 on the first ranks alone");
-    *first = check_mask(&m->c->plan->mesh, m->program->slots[a->slot].arg);
+    *first = prove_mask(&m->c->plan->mesh, m->program->slots[a->slot].arg);
     *never = (*first & AXIS_BIT(AXIS_PP)) != 0 && m->role != 0;
     *first &= ~AXIS_BIT(AXIS_PP);
     return true;
@@ -169,7 +169,7 @@ void conserve_attrs(const struct machine *m, uint32_t i, struct recipe *r)
 {
     const struct isa_info *info = isa_info((enum op)r->op);
     for (uint32_t k = 0; k < info->nattrs; k++) {
-        const struct attr *a = check_attr(m->program, i, k);
+        const struct attr *a = prove_attr(m->program, i, k);
         if (info->attr[k].kind == ATTR_INT)
             r->attr[k] = (uint64_t)a->u.i;
         else if (info->attr[k].kind == ATTR_REAL)
@@ -322,7 +322,7 @@ static void interpret(struct arena *a, const struct plan *p, int kind, struct ve
     c.reference = reference_new(scratch, p->job, &cannot);
     if (!c.reference) {
         struct site at = {7, NONE, NONE, kind == PROGRAM_EVAL, NONE};
-        check_report(a, p, v, at, "the reference step can't express %s", cannot);
+        prove_report(a, p, v, at, "the reference step can't express %s", cannot);
         arena_free(scratch);
         return;
     }
@@ -332,7 +332,7 @@ static void interpret(struct arena *a, const struct plan *p, int kind, struct ve
     c.parts = ARENA_ARRAY(scratch, struct parts, 5);
     learn_shapes(&c);
     for (uint32_t r = 0; r < p->nroles; r++) {
-        const struct program *q = check_program(p, r, kind);
+        const struct program *q = prove_program(p, r, kind);
         c.machines[r] = (struct machine){.c = &c, .program = q, .role = r, .site = {7, r, NONE, kind == PROGRAM_EVAL, NONE},
                                          .store = store_new(scratch, q)};
     }
@@ -347,7 +347,7 @@ void verify_conserve(struct arena *a, const struct plan *p, struct verdict *v)
     for (int kind = 0; kind < NPROGRAM_KINDS; kind++) {
         bool all = true;
         for (uint32_t r = 0; r < p->nroles; r++)
-            all = all && check_program(p, r, kind);
+            all = all && prove_program(p, r, kind);
         if (all)
             interpret(a, p, kind, v);
     }

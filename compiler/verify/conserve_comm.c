@@ -9,7 +9,7 @@
 
 static uint32_t group_mask(const struct machine *m, uint32_t i)
 {
-    return check_mask(&m->c->plan->mesh, check_comm_slot(m->program, i)->arg);
+    return prove_mask(&m->c->plan->mesh, prove_comm_slot(m->program, i)->arg);
 }
 
 /* the one axis of a mask, NAXES if it has none or several */
@@ -79,8 +79,8 @@ static const char *reduce(struct conserve *c, const struct value *v, uint32_t ma
 /* over axes of one role; a matrix in pieces, or a flat list */
 static bool all_reduce(struct machine *m, uint32_t i, uint32_t mask)
 {
-    const struct operand *o = check_operand(m->program, i, OPND(ALL_REDUCE, x));
-    bool max = check_attr(m->program, i, ATTR(ALL_REDUCE, max))->u.i != 0;
+    const struct operand *o = prove_operand(m->program, i, OPND(ALL_REDUCE, x));
+    bool max = prove_attr(m->program, i, ATTR(ALL_REDUCE, max))->u.i != 0;
     struct parts *p = &m->c->parts[1];
     const char *why = NULL;
     if (store_read(m->store, o, p)) {
@@ -142,7 +142,7 @@ static bool finish_crossing(struct machine *m, uint32_t i, uint32_t mask, bool m
     const char *why = NULL;
     for (uint32_t r = 0; r < c->nroles && !why; r++) {
         const struct whole *w = &c->machines[r].deposit;
-        if (!check_member(c->plan, mask, r))
+        if (!prove_member(c->plan, mask, r))
             continue;
         if (!sum.at)
             sum = (struct whole){w->elements, 1, ARENA_ARRAY(c->scratch, struct stretch, 2)};
@@ -159,9 +159,9 @@ static bool finish_crossing(struct machine *m, uint32_t i, uint32_t mask, bool m
         return conserve_fail(m, i, "%s", why);
     for (uint32_t r = 0; r < c->nroles; r++) {
         struct machine *other = &c->machines[r];
-        if (!check_member(c->plan, mask, r))
+        if (!prove_member(c->plan, mask, r))
             continue;
-        const struct operand *o = check_operand(other->program, other->next, OPND(ALL_REDUCE, x));
+        const struct operand *o = prove_operand(other->program, other->next, OPND(ALL_REDUCE, x));
         struct whole w = {sum.elements, sum.n, ARENA_ARRAY(c->scratch, struct stretch, sum.n)};
         memcpy(w.at, sum.at, sum.n * sizeof *w.at);
         if (!store_write_flat(other->store, o, &w, NAXES, other->next))
@@ -187,12 +187,12 @@ static bool all_reduce_crossing(struct machine *m, uint32_t i, uint32_t mask, bo
     }
     for (uint32_t r = 0; r < c->nroles; r++) {
         const struct machine *other = &c->machines[r];
-        members += check_member(c->plan, mask, r);
-        there += check_member(c->plan, mask, r) && other->deposited && other->deposit_mask == mask &&
+        members += prove_member(c->plan, mask, r);
+        there += prove_member(c->plan, mask, r) && other->deposited && other->deposit_mask == mask &&
                  other->deposit.elements == m->deposit.elements;
     }
     *wait = there < members;
-    return *wait || finish_crossing(m, i, mask, check_attr(m->program, i, ATTR(ALL_REDUCE, max))->u.i != 0);
+    return *wait || finish_crossing(m, i, mask, prove_attr(m->program, i, ATTR(ALL_REDUCE, max))->u.i != 0);
 }
 
 /* ---- gather and scatter ---- */
@@ -205,7 +205,7 @@ static bool gather_flat(struct machine *m, uint32_t i, uint32_t axis)
         return false;
     if (parts != axis)
         return conserve_fail(m, i, "it gathers what is no shard along its group");
-    return store_write_flat(m->store, check_operand(m->program, i, OPND(ALL_GATHER, y)), &w, NAXES, i) ||
+    return store_write_flat(m->store, prove_operand(m->program, i, OPND(ALL_GATHER, y)), &w, NAXES, i) ||
            conserve_fail(m, i, "its output can't hold all shards");
 }
 
@@ -213,7 +213,7 @@ static bool gather_flat(struct machine *m, uint32_t i, uint32_t axis)
 static bool gather_rows(struct machine *m, uint32_t i, uint32_t axis)
 {
     struct parts *p = &m->c->parts[1];
-    const struct operand *x = check_operand(m->program, i, OPND(ALL_GATHER, x));
+    const struct operand *x = prove_operand(m->program, i, OPND(ALL_GATHER, x));
     int64_t n = m->c->plan->mesh.size[axis];
     if (!conserve_read_parts(m, i, OPND(ALL_GATHER, x), p))
         return false;
@@ -246,15 +246,15 @@ static bool scatter_flat(struct machine *m, uint32_t i, uint32_t axis)
         if (why)
             return conserve_fail(m, i, "%s", why);
     }
-    return store_write_flat(m->store, check_operand(m->program, i, OPND(REDUCE_SCATTER, y)), &w, axis, i) ||
+    return store_write_flat(m->store, prove_operand(m->program, i, OPND(REDUCE_SCATTER, y)), &w, axis, i) ||
            conserve_fail(m, i, "its output is not the own shard");
 }
 
 static bool scatter_rows(struct machine *m, uint32_t i, uint32_t axis)
 {
     struct parts *p = &m->c->parts[1];
-    const struct operand *x = check_operand(m->program, i, OPND(REDUCE_SCATTER, x)),
-                         *y = check_operand(m->program, i, OPND(REDUCE_SCATTER, y));
+    const struct operand *x = prove_operand(m->program, i, OPND(REDUCE_SCATTER, x)),
+                         *y = prove_operand(m->program, i, OPND(REDUCE_SCATTER, y));
     if (!conserve_read_parts(m, i, OPND(REDUCE_SCATTER, x), p))
         return false;
     for (uint32_t k = 0; k < p->n; k++) {
@@ -275,8 +275,8 @@ static bool scatter_rows(struct machine *m, uint32_t i, uint32_t axis)
 
 static bool send(struct machine *m, uint32_t i)
 {
-    uint32_t peer = check_comm_slot(m->program, i)->arg;
-    const struct operand *o = check_operand(m->program, i, OPND(SEND, x));
+    uint32_t peer = prove_comm_slot(m->program, i)->arg;
+    const struct operand *o = prove_operand(m->program, i, OPND(SEND, x));
     struct parts *p = &m->c->parts[1];
     if (peer >= m->c->nroles)
         return conserve_fail(m, i, "its peer does not exist");
@@ -293,8 +293,8 @@ static bool send(struct machine *m, uint32_t i)
 
 static bool receive(struct machine *m, uint32_t i, bool *wait)
 {
-    uint32_t peer = check_comm_slot(m->program, i)->arg;
-    const struct operand *o = check_operand(m->program, i, OPND(RECV, y));
+    uint32_t peer = prove_comm_slot(m->program, i)->arg;
+    const struct operand *o = prove_operand(m->program, i, OPND(RECV, y));
     if (peer >= m->c->nroles)
         return conserve_fail(m, i, "its peer does not exist");
     struct channel *ch = &m->c->channels[peer * m->c->nroles + m->role];
@@ -319,7 +319,7 @@ bool conserve_comm(struct machine *m, uint32_t i, bool *wait)
         return receive(m, i, wait);
     uint32_t mask = group_mask(m, i), axis = only_axis(mask);
     if (op == OP_ALL_REDUCE)
-        return check_crosses(mask) ? all_reduce_crossing(m, i, mask, wait) : all_reduce(m, i, mask);
+        return prove_crosses(mask) ? all_reduce_crossing(m, i, mask, wait) : all_reduce(m, i, mask);
     if ((op != OP_ALL_GATHER && op != OP_REDUCE_SCATTER) || axis >= NAXES || axis == AXIS_PP)
         return conserve_fail(m, i, "there is no rule for this collective over this group");
     bool flat = axis == AXIS_DP; /* shards of buckets; along the other axes rows of activations */

@@ -70,7 +70,7 @@ static bool read_inputs(struct machine *m, uint32_t i, struct recipe *r, struct 
     const struct isa_info *info = isa_info((enum op)r->op);
     const struct shape *s = &m->c->shapes[r->op];
     for (uint32_t k = 0; k < info->noperands; k++) {
-        const struct operand *o = check_operand(m->program, i, k);
+        const struct operand *o = prove_operand(m->program, i, k);
         struct value v;
         if (o->buffer == NONE || info->operand[k].mark != MARK_READ)
             continue;
@@ -98,7 +98,7 @@ static bool bind_outputs(struct machine *m, uint32_t i, const struct rule *rule,
     const struct isa_info *info = isa_info((enum op)op);
     const struct shape *s = &m->c->shapes[op];
     for (uint32_t k = 0; k < info->noperands; k++) {
-        const struct operand *o = check_operand(m->program, i, k);
+        const struct operand *o = prove_operand(m->program, i, k);
         for (int col = 0; col < 2 && o->buffer != NONE; col++) {
             uint8_t name = col ? s->col[k] : s->row[k];
             if (!name || b->known[name])
@@ -201,7 +201,7 @@ static bool write_outputs(struct machine *m, uint32_t i, const struct rule *rule
     if (r->op == OP_XENT_LOSS && !conserve_count(m, i, ATTR(XENT_LOSS, count), &first, &never))
         return false;
     for (uint32_t k = 0; k < info->noperands; k++) {
-        const struct operand *o = check_operand(m->program, i, k);
+        const struct operand *o = prove_operand(m->program, i, k);
         if (o->buffer == NONE || info->operand[k].mark == MARK_READ)
             continue;
         r->output = (uint16_t)k;
@@ -241,7 +241,7 @@ static bool compute_by_table(struct machine *m, uint32_t i)
 static bool compute_tokens(struct machine *m, uint32_t i)
 {
     const struct reference *ref = m->c->reference;
-    int64_t sequence = check_attr(m->program, i, ATTR(TOKENS, sequence))->u.i;
+    int64_t sequence = prove_attr(m->program, i, ATTR(TOKENS, sequence))->u.i;
     struct value step;
     struct extent sample;
     if (!conserve_read(m, i, OPND(TOKENS, step), &step) || !conserve_bind(m, i, ATTR(TOKENS, sample), 1, &sample))
@@ -250,7 +250,7 @@ static bool compute_tokens(struct machine *m, uint32_t i)
         return conserve_fail(m, i, "it reads sequences of %lld tokens, the job's have %lld", (long long)sequence,
                              (long long)m->c->plan->job->train.sequence);
     for (size_t k = OPND(TOKENS, tokens); k <= OPND(TOKENS, targets); k++) {
-        const struct operand *o = check_operand(m->program, i, k);
+        const struct operand *o = prove_operand(m->program, i, k);
         if (o->buffer == NONE)
             continue;
         struct extent row = extent_new(sample.lo * sequence, o->rows);
@@ -265,7 +265,7 @@ static bool compute_tokens(struct machine *m, uint32_t i)
 
 static bool compute_fill(struct machine *m, uint32_t i)
 {
-    double value = check_attr(m->program, i, ATTR(FILL, value))->u.f;
+    double value = prove_attr(m->program, i, ATTR(FILL, value))->u.f;
     struct value v = {.kind = VALUE_ZERO};
     if (value != 0)
         return conserve_fail(m, i, "the model's step fills nothing with %g", value);
@@ -284,14 +284,14 @@ static bool compute_add(struct machine *m, uint32_t i)
     struct value sum, v;
     if (!conserve_read(m, i, OPND(ADD, a), &sum))
         return false;
-    if (check_operand(m->program, i, OPND(ADD, b))->buffer != NONE) {
+    if (prove_operand(m->program, i, OPND(ADD, b))->buffer != NONE) {
         if (!conserve_read(m, i, OPND(ADD, b), &v))
             return false;
         const char *why = value_add(m->c->scratch, m->c->nodes, &sum, &v, &sum);
         if (why)
             return conserve_fail(m, i, "%s", why);
     }
-    if (check_operand(m->program, i, OPND(ADD, bias))->buffer != NONE) {
+    if (prove_operand(m->program, i, OPND(ADD, bias))->buffer != NONE) {
         if (!conserve_read(m, i, OPND(ADD, bias), &v))
             return false;
         if (!extent_same(&v.col, &sum.col))

@@ -10,7 +10,7 @@
 static bool read_side(struct machine *m, uint32_t i, size_t k, bool rows, struct parts *out)
 {
     const struct isa_info *info = isa_info((enum op)m->program->insns[i].op);
-    const struct operand *o = check_operand(m->program, i, k);
+    const struct operand *o = prove_operand(m->program, i, k);
     if (!conserve_read_parts(m, i, k, out))
         return false;
     for (uint32_t p = 0; p < out->n; p++) {
@@ -55,7 +55,7 @@ static bool add_bias(struct machine *m, uint32_t i, const struct parts *biases, 
 static bool product_nt(struct machine *m, uint32_t i)
 {
     struct parts *b = &m->c->parts[1], *biases = &m->c->parts[2], *out = &m->c->parts[3];
-    bool bias = check_operand(m->program, i, OPND(MATMUL_NT, bias))->buffer != NONE;
+    bool bias = prove_operand(m->program, i, OPND(MATMUL_NT, bias))->buffer != NONE;
     struct value a;
     if (!conserve_read(m, i, OPND(MATMUL_NT, a), &a) || !read_side(m, i, OPND(MATMUL_NT, b), true, b) ||
         (bias && !read_side(m, i, OPND(MATMUL_NT, bias), false, biases)))
@@ -69,7 +69,7 @@ static bool product_nt(struct machine *m, uint32_t i)
         uint32_t node = conserve_find(m, i, &r);
         if (node == NONE || !same_index(m, i, &a, &a.col, &w->value, &w->value.col))
             return false;
-        out->at[p] = (struct part){0, check_operand(m->program, i, OPND(MATMUL_NT, c))->rows, w->row, w->rows, i,
+        out->at[p] = (struct part){0, prove_operand(m->program, i, OPND(MATMUL_NT, c))->rows, w->row, w->rows, i,
                                    conserve_value(m->c, node, &a.col, a.row, w->value.row)};
         if (bias && !add_bias(m, i, biases, &out->at[p]))
             return false;
@@ -118,7 +118,7 @@ static bool product_tn(struct machine *m, uint32_t i)
         uint32_t node = conserve_find(m, i, &r);
         if (node == NONE || !same_index(m, i, &x->value, &x->value.row, &b, &b.row))
             return false;
-        out->at[p] = (struct part){x->col, x->cols, 0, check_operand(m->program, i, OPND(MATMUL_TN, c))->cols, i,
+        out->at[p] = (struct part){x->col, x->cols, 0, prove_operand(m->program, i, OPND(MATMUL_TN, c))->cols, i,
                                    conserve_value(m->c, node, &b.row, x->value.col, b.col)};
     }
     return conserve_emit(m, i, OPND(MATMUL_TN, c), out);

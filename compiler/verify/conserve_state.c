@@ -290,7 +290,7 @@ static bool check_value(struct machine *m, uint32_t i, const struct whole *w, ui
 
 static bool check_number(struct machine *m, uint32_t i, size_t attr, double want)
 {
-    double have = check_attr(m->program, i, attr)->u.f;
+    double have = prove_attr(m->program, i, attr)->u.f;
     if (have == want)
         return true;
     return conserve_fail(m, i, "attribute %s is %.17g, in the model %.17g",
@@ -323,7 +323,7 @@ static bool check_scalars(struct machine *m, uint32_t i, size_t scale, size_t st
 
 static bool write_updated(struct machine *m, uint32_t i, size_t k, const struct whole *old, uint32_t axis)
 {
-    const struct operand *o = check_operand(m->program, i, k);
+    const struct operand *o = prove_operand(m->program, i, k);
     if (o->buffer == NONE)
         return true;
     struct whole w = {old->elements, old->n, ARENA_ARRAY(m->c->scratch, struct stretch, old->n + 1u)};
@@ -339,7 +339,7 @@ bool conserve_update(struct machine *m, uint32_t i)
 {
     bool adam = m->program->insns[i].op == OP_ADAMW;
     size_t km = adam ? OPND(ADAMW, m) : OPND(SGD, m), kv = OPND(ADAMW, v), kg = adam ? OPND(ADAMW, g) : OPND(SGD, g);
-    bool moment = check_operand(m->program, i, km)->buffer != NONE;
+    bool moment = prove_operand(m->program, i, km)->buffer != NONE;
     struct whole p, first = {0}, second = {0}, g;
     uint32_t axis;
     if (!check_scalars(m, i, adam ? OPND(ADAMW, scale) : OPND(SGD, scale), adam ? OPND(ADAMW, step) : OPND(SGD, step)) ||

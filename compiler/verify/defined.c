@@ -40,7 +40,7 @@ static void check_insn(struct defined *c, uint32_t i)
     const struct program *p = c->program;
     const struct isa_info *info = isa_info((enum op)p->insns[i].op);
     for (uint32_t k = 0; k < info->noperands; k++) {
-        const struct operand *o = check_operand(p, i, k);
+        const struct operand *o = prove_operand(p, i, k);
         if (o->buffer == NONE || o->mark == MARK_WRITE)
             continue;
         uint64_t missing = store_missing(c->store, o);
@@ -48,12 +48,12 @@ static void check_insn(struct defined *c, uint32_t i)
             continue;
         uint32_t writer = store_writer(c->store, o);
         c->site.insn = i;
-        check_report(c->arena, c->plan, c->verdict, c->site, "it reads %s, of which %llu bytes were not written in this step%s%s",
+        prove_report(c->arena, c->plan, c->verdict, c->site, "it reads %s, of which %llu bytes were not written in this step%s%s",
                      info->operand[k].name, (unsigned long long)missing, writer == NONE ? "" : "; the rest is by ",
-                     writer == NONE ? "" : check_insn_text(c->arena, p, writer));
+                     writer == NONE ? "" : prove_insn_text(c->arena, p, writer));
     }
     for (uint32_t k = 0; k < info->noperands; k++) {
-        const struct operand *o = check_operand(p, i, k);
+        const struct operand *o = prove_operand(p, i, k);
         if (o->buffer != NONE && o->mark != MARK_READ)
             store_define(c->store, o, i);
     }
@@ -63,13 +63,13 @@ void verify_defined(struct arena *a, const struct plan *p, struct verdict *v)
 {
     for (int kind = 0; kind < NPROGRAM_KINDS; kind++)
         for (uint32_t role = 0; role < p->nroles; role++) {
-            struct defined c = {a, p, check_program(p, role, kind), v, {5, role, NONE, kind == PROGRAM_EVAL, NONE}, NULL};
+            struct defined c = {a, p, prove_program(p, role, kind), v, {5, role, NONE, kind == PROGRAM_EVAL, NONE}, NULL};
             if (!c.program)
                 continue;
             struct arena *scratch = arena_new();
             c.store = store_new(scratch, c.program);
             define_state(&c);
-            for (uint32_t i = 0; i < c.program->ninsns && check_count(v, 5) < 20; i++)
+            for (uint32_t i = 0; i < c.program->ninsns && prove_count(v, 5) < 20; i++)
                 check_insn(&c, i);
             arena_free(scratch);
         }

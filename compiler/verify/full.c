@@ -10,7 +10,7 @@
  * Compute instructions never wait for other ranks: they are contracted into the clocks of the communicating ones.
  * Cost: ranks times communication per rank. */
 
-#include "compiler/verify/check.h"
+#include "compiler/verify/prove.h"
 
 #include <string.h>
 
@@ -40,7 +40,7 @@ struct full {
 
 static const struct program *program_of(const struct full *f, uint32_t rank)
 {
-    return check_program(f->plan, f->plan->ranks->ranks[rank].role, f->kind);
+    return prove_program(f->plan, f->plan->ranks->ranks[rank].role, f->kind);
 }
 
 /* slots of equal meaning count as the first of them */
@@ -54,7 +54,7 @@ static uint32_t first_like(const struct program *p, uint32_t slot)
 
 static uint32_t comm_slot(const struct program *p, uint32_t insn)
 {
-    return first_like(p, (uint32_t)(check_comm_slot(p, insn) - p->slots));
+    return first_like(p, (uint32_t)(prove_comm_slot(p, insn) - p->slots));
 }
 
 static uint64_t slot_value(const struct full *f, uint32_t rank, uint32_t slot)
@@ -72,21 +72,21 @@ static uint64_t mix(uint64_t h, uint64_t word)
 static uint64_t signature(const struct program *p, uint32_t insn)
 {
     const struct isa_info *info = isa_info((enum op)p->insns[insn].op);
-    uint64_t h = check_is_p2p(p->insns[insn].op) ? 1 : p->insns[insn].op + 2u;
+    uint64_t h = prove_is_p2p(p->insns[insn].op) ? 1 : p->insns[insn].op + 2u;
     for (uint32_t k = 0; k < info->noperands; k++) {
-        const struct operand *o = check_operand(p, insn, k);
+        const struct operand *o = prove_operand(p, insn, k);
         h = mix(mix(mix(h, o->dtype), o->rows), o->cols);
     }
     for (uint32_t k = 0; k < info->nattrs; k++)
         if (info->attr[k].kind == ATTR_INT)
-            h = mix(h, (uint64_t)check_attr(p, insn, k)->u.i);
+            h = mix(h, (uint64_t)prove_attr(p, insn, k)->u.i);
     return h;
 }
 
 static void read_role(struct full *f, uint32_t role)
 {
-    const struct program *p = check_program(f->plan, role, f->kind);
-    const struct clocks *c = check_clocks(f->scratch, p);
+    const struct program *p = prove_program(f->plan, role, f->kind);
+    const struct clocks *c = prove_clocks(f->scratch, p);
     struct tape *t = &f->tapes[role];
     uint32_t *prefix[NQUEUES]; /* communication among the first n instructions of a queue */
     f->sequences[role] = ARENA_ARRAY(f->scratch, struct sequence, (size_t)p->nslots * NQUEUES + 1);
@@ -94,14 +94,14 @@ static void read_role(struct full *f, uint32_t role)
         prefix[q] = ARENA_ARRAY(f->scratch, uint32_t, c->count[q] + 1u);
         for (uint32_t k = 0; k < c->count[q]; k++) {
             uint16_t op = p->insns[c->insn[q][k]].op;
-            prefix[q][k + 1] = prefix[q][k] + (check_is_p2p(op) || check_is_collective(op));
+            prefix[q][k + 1] = prefix[q][k] + (prove_is_p2p(op) || prove_is_collective(op));
         }
         t->insn[q] = ARENA_ARRAY(f->scratch, uint32_t, prefix[q][c->count[q]] + 1u);
         t->need[q] = arena_array(f->scratch, prefix[q][c->count[q]] + 1u, sizeof *t->need[q]);
     }
     for (uint32_t i = 0; i < p->ninsns; i++) {
         const struct insn *in = &p->insns[i];
-        if (!check_is_p2p(in->op) && !check_is_collective(in->op))
+        if (!prove_is_p2p(in->op) && !prove_is_collective(in->op))
             continue;
         struct sequence *s = &f->sequences[role][comm_slot(p, i) * NQUEUES + in->queue];
         uint32_t at = t->n[in->queue]++;
@@ -133,7 +133,7 @@ static void match_peer(struct full *f, uint32_t rank, uint32_t slot, bool sends)
     if (!mine->n)
         return;
     if (peer >= f->plan->ranks->nranks || peer == rank) {
-        check_report(f->arena, f->plan, f->verdict, at, "slot %s names rank %llu", p->slots[slot].name, (unsigned long long)peer);
+        prove_report(f->arena, f->plan, f->verdict, at, "slot %s names rank %llu", p->slots[slot].name, (unsigned long long)peer);
         return;
     }
     const struct program *q = program_of(f, (uint32_t)peer);
@@ -141,7 +141,7 @@ static void match_peer(struct full *f, uint32_t rank, uint32_t slot, bool sends)
         if (q->slots[s].kind == SLOT_PEER && first_like(q, s) == s && slot_value(f, (uint32_t)peer, s) == rank)
             theirs = &f->sequences[q->role][s * NQUEUES + (sends ? QUEUE_RECV : QUEUE_SEND)];
     if (!same_sequence(mine, theirs))
-        check_report(f->arena, f->plan, f->verdict, at, "its %u %s rank %llu do not match that rank's %u %s it", mine->n,
+        prove_report(f->arena, f->plan, f->verdict, at, "its %u %s rank %llu do not match that rank's %u %s it", mine->n,
                      sends ? "sends to" : "receives from", (unsigned long long)peer, theirs->n, sends ? "receives from" : "sends to");
 }
 
@@ -170,7 +170,7 @@ static uint64_t match_group(struct full *f, uint32_t id)
             static const struct sequence nothing;
             const struct sequence *x = first ? &first[q] : &nothing, *y = mine ? &mine[q] : &nothing;
             if (!same_sequence(x, y))
-                check_report(f->arena, f->plan, f->verdict, at,
+                prove_report(f->arena, f->plan, f->verdict, at,
                              "its %u collectives of group %u on queue %s do not match rank %u's %u", y->n, id,
                              isa_queue_name((enum queue)q), first_rank, x->n);
         }
@@ -199,7 +199,7 @@ static void match_all(struct full *f)
         members += match_group(f, g);
     struct site all = {2, NONE, NONE, f->kind == PROGRAM_EVAL, NONE};
     if (members != users)
-        check_report(f->arena, f->plan, f->verdict, all, "%llu of %llu uses of groups are by ranks that are no members",
+        prove_report(f->arena, f->plan, f->verdict, all, "%llu of %llu uses of groups are by ranks that are no members",
                      (unsigned long long)(users - members), (unsigned long long)users);
 }
 
@@ -235,7 +235,7 @@ static void arrive(struct full *f, uint32_t rank, uint32_t queue, uint32_t insn)
     const struct program *p = program_of(f, rank);
     uint64_t value = slot_value(f, rank, comm_slot(p, insn));
     f->arrived[rank * NQUEUES + queue] = true;
-    if (check_is_p2p(p->insns[insn].op)) {
+    if (prove_is_p2p(p->insns[insn].op)) {
         uint32_t peer = (uint32_t)value, other = p->insns[insn].op == OP_SEND ? QUEUE_RECV : QUEUE_SEND;
         uint32_t theirs = head(f, peer, other);
         if (theirs == NONE || !f->arrived[peer * NQUEUES + other] ||
@@ -281,18 +281,18 @@ static void run_all(struct full *f)
             if (insn == NONE || !f->arrived[rank * NQUEUES + q])
                 continue;
             struct site at = {3, r->ranks[rank].role, rank, f->kind == PROGRAM_EVAL, insn};
-            check_report(f->arena, f->plan, f->verdict, at, "the run of all ranks gets stuck: it waits here for ever");
+            prove_report(f->arena, f->plan, f->verdict, at, "the run of all ranks gets stuck: it waits here for ever");
             return;
         }
 }
 
-void check_full(struct arena *a, const struct plan *p, bool order, struct verdict *v)
+void prove_full(struct arena *a, const struct plan *p, bool order, struct verdict *v)
 {
     for (int kind = 0; kind < NPROGRAM_KINDS; kind++) {
         struct full f = {.arena = a, .scratch = arena_new(), .plan = p, .verdict = v, .kind = kind};
         bool all = true;
         for (uint32_t r = 0; r < p->nroles; r++)
-            all = all && check_program(p, r, kind);
+            all = all && prove_program(p, r, kind);
         f.tapes = ARENA_ARRAY(f.scratch, struct tape, p->nroles);
         f.sequences = ARENA_ARRAY(f.scratch, struct sequence *, p->nroles);
         for (uint32_t r = 0; r < p->nroles && all; r++)

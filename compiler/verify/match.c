@@ -5,7 +5,7 @@
  * program, and no slot enters a signature, so they agree by construction; groups across roles are compared k-th by
  * k-th, per communicator = group and queue.  Linear in instructions. */
 
-#include "compiler/verify/check.h"
+#include "compiler/verify/prove.h"
 
 struct match {
     struct arena *arena;
@@ -23,11 +23,11 @@ static uint64_t operand_bytes(const struct operand *o)
 static const char *difference(struct arena *a, const struct program *p, uint32_t i, const struct program *q, uint32_t j)
 {
     const struct isa_info *info = isa_info((enum op)p->insns[i].op);
-    bool p2p = check_is_p2p(p->insns[i].op);
+    bool p2p = prove_is_p2p(p->insns[i].op);
     if (!p2p && p->insns[i].op != q->insns[j].op)
         return "the collectives differ";
     for (uint32_t k = 0; k < info->noperands; k++) {
-        const struct operand *x = check_operand(p, i, k), *y = check_operand(q, j, k);
+        const struct operand *x = prove_operand(p, i, k), *y = prove_operand(q, j, k);
         if (x->dtype != y->dtype)
             return arena_printf(a, "%s here, %s there", isa_dtype_name((enum dtype)x->dtype), isa_dtype_name((enum dtype)y->dtype));
         if (operand_bytes(x) != operand_bytes(y))
@@ -37,7 +37,7 @@ static const char *difference(struct arena *a, const struct program *p, uint32_t
             return arena_printf(a, "%u rows here, %u there", x->rows, y->rows);
     }
     for (uint32_t k = 0; !p2p && k < info->nattrs; k++)
-        if (info->attr[k].kind == ATTR_INT && check_attr(p, i, k)->u.i != check_attr(q, j, k)->u.i)
+        if (info->attr[k].kind == ATTR_INT && prove_attr(p, i, k)->u.i != prove_attr(q, j, k)->u.i)
             return arena_printf(a, "attribute %s differs", info->attr[k].name);
     return NULL;
 }
@@ -64,14 +64,14 @@ static uint32_t parting(const struct program *p, const struct stream *x, const s
 static void match_streams(const struct match *c, const struct meeting *m, uint32_t member)
 {
     const struct stream *x = &m->member[0], *y = &m->member[member];
-    const struct program *p = check_program(c->plan, x->role, c->kind), *q = check_program(c->plan, y->role, c->kind);
+    const struct program *p = prove_program(c->plan, x->role, c->kind), *q = prove_program(c->plan, y->role, c->kind);
     struct site at = {2, x->role, NONE, c->kind == PROGRAM_EVAL, NONE};
     if (x->n != y->n) {
         uint32_t k = parting(p, x, q, y);
         bool first = k < x->n && (k >= y->n || p->insns[x->insn[k]].seq < q->insns[y->insn[k]].seq);
         at.role = first ? x->role : y->role;
         at.insn = first ? x->insn[k] : y->insn[k];
-        check_report(c->arena, c->plan, c->verdict, at, "%s has %u instructions on role %u but %u on role %u; this is the first without a match",
+        prove_report(c->arena, c->plan, c->verdict, at, "%s has %u instructions on role %u but %u on role %u; this is the first without a match",
                      meeting_text(c->arena, m), x->n, x->role, y->n, y->role);
         return;
     }
@@ -80,41 +80,41 @@ static void match_streams(const struct match *c, const struct meeting *m, uint32
         if (!what)
             continue;
         at.insn = x->insn[k];
-        check_report(c->arena, c->plan, c->verdict, at, "on %s it meets role %u's %s: %s", meeting_text(c->arena, m), y->role,
-                     check_insn_text(c->arena, q, y->insn[k]), what);
+        prove_report(c->arena, c->plan, c->verdict, at, "on %s it meets role %u's %s: %s", meeting_text(c->arena, m), y->role,
+                     prove_insn_text(c->arena, q, y->insn[k]), what);
     }
 }
 
 /* peers and groups that no mesh of this plan has */
 static void check_partners(const struct match *c, uint32_t role)
 {
-    const struct program *p = check_program(c->plan, role, c->kind);
+    const struct program *p = prove_program(c->plan, role, c->kind);
     for (uint32_t i = 0; p && i < p->ninsns; i++) {
         uint16_t op = p->insns[i].op;
         struct site at = {2, role, NONE, c->kind == PROGRAM_EVAL, i};
-        if (check_is_p2p(op)) {
-            uint32_t peer = check_comm_slot(p, i)->arg;
+        if (prove_is_p2p(op)) {
+            uint32_t peer = prove_comm_slot(p, i)->arg;
             if (peer == role)
-                check_report(c->arena, c->plan, c->verdict, at, "its peer is the rank itself");
+                prove_report(c->arena, c->plan, c->verdict, at, "its peer is the rank itself");
             else if (peer >= c->plan->nroles)
-                check_report(c->arena, c->plan, c->verdict, at, "its peer lies at pipeline rank %u of %u", peer, c->plan->nroles);
-        } else if (check_is_collective(op) && !check_member(c->plan, check_comm_slot(p, i)->arg, role)) {
-            check_report(c->arena, c->plan, c->verdict, at, "role %u is no member of the tied stages' group", role);
+                prove_report(c->arena, c->plan, c->verdict, at, "its peer lies at pipeline rank %u of %u", peer, c->plan->nroles);
+        } else if (prove_is_collective(op) && !prove_member(c->plan, prove_comm_slot(p, i)->arg, role)) {
+            prove_report(c->arena, c->plan, c->verdict, at, "role %u is no member of the tied stages' group", role);
         }
-        if (op == OP_BROADCAST && check_attr(p, i, ATTR(BROADCAST, root))->u.i >= check_comm_slot(p, i)->most)
-            check_report(c->arena, c->plan, c->verdict, at, "its root is no member of the group");
+        if (op == OP_BROADCAST && prove_attr(p, i, ATTR(BROADCAST, root))->u.i >= prove_comm_slot(p, i)->most)
+            prove_report(c->arena, c->plan, c->verdict, at, "its root is no member of the group");
     }
 }
 
 void verify_match(struct arena *a, const struct plan *p, bool full, struct verdict *v)
 {
-    uint32_t before = check_count(v, 2);
-    check_slots(a, p, v);
+    uint32_t before = prove_count(v, 2);
+    prove_slots(a, p, v);
     for (int kind = 0; kind < NPROGRAM_KINDS; kind++) {
         struct match c = {a, p, v, kind};
         struct arena *scratch = arena_new();
         uint32_t n;
-        struct meeting *m = check_meetings(scratch, p, kind, &n);
+        struct meeting *m = prove_meetings(scratch, p, kind, &n);
         for (uint32_t role = 0; role < p->nroles; role++)
             check_partners(&c, role);
         for (uint32_t i = 0; i < n; i++)
@@ -122,6 +122,6 @@ void verify_match(struct arena *a, const struct plan *p, bool full, struct verdi
                 match_streams(&c, &m[i], k);
         arena_free(scratch);
     }
-    if (full && check_count(v, 2) == before)
-        check_full(a, p, false, v);
+    if (full && prove_count(v, 2) == before)
+        prove_full(a, p, false, v);
 }

@@ -2,7 +2,7 @@
  *
  * Two passes over each program (count, fill), so cost is linear in instructions plus pp^2 channel heads. */
 
-#include "compiler/verify/check.h"
+#include "compiler/verify/prove.h"
 
 #include "compiler/support/vec.h"
 
@@ -25,16 +25,16 @@ static uint32_t mask_index(uint32_t mask)
 static struct stream *stream_of(const struct table *t, const struct program *p, uint32_t i)
 {
     const struct insn *in = &p->insns[i];
-    if (check_is_p2p(in->op)) {
-        uint32_t peer = check_comm_slot(p, i)->arg, role = p->role;
+    if (prove_is_p2p(in->op)) {
+        uint32_t peer = prove_comm_slot(p, i)->arg, role = p->role;
         if (peer >= t->nroles || peer == role)
             return NULL;
         return in->op == OP_SEND ? &t->at[role * t->nroles + peer].member[0] : &t->at[peer * t->nroles + role].member[1];
     }
-    if (!check_is_collective(in->op))
+    if (!prove_is_collective(in->op))
         return NULL;
-    uint32_t mask = check_mask(&t->plan->mesh, check_comm_slot(p, i)->arg);
-    if (!check_crosses(mask) || !check_member(t->plan, mask, p->role))
+    uint32_t mask = prove_mask(&t->plan->mesh, prove_comm_slot(p, i)->arg);
+    if (!prove_crosses(mask) || !prove_member(t->plan, mask, p->role))
         return NULL;
     uint32_t row = t->nroles * t->nroles + mask_index(mask) * NQUEUES + in->queue;
     return &t->at[row].member[t->at[row].nmembers == 2 && p->role ? 1 : p->role];
@@ -52,7 +52,7 @@ static void lay_out(struct arena *a, struct table *t)
     for (uint32_t i = 0; i < NMASKS * NQUEUES; i++) {
         uint32_t mask = i / NQUEUES == NMASKS - 1 ? GROUP_TIE : i / NQUEUES;
         struct meeting *m = &t->at[n * n + i];
-        if (!check_crosses(check_mask(&t->plan->mesh, mask)))
+        if (!prove_crosses(prove_mask(&t->plan->mesh, mask)))
             continue;
         *m = (struct meeting){.mask = mask, .queue = i % NQUEUES, .nmembers = mask & GROUP_TIE ? 2 : n};
         m->member = ARENA_ARRAY(a, struct stream, m->nmembers);
@@ -61,13 +61,13 @@ static void lay_out(struct arena *a, struct table *t)
     }
 }
 
-struct meeting *check_meetings(struct arena *a, const struct plan *p, int kind, uint32_t *n)
+struct meeting *prove_meetings(struct arena *a, const struct plan *p, int kind, uint32_t *n)
 {
     struct table t = {.plan = p, .nroles = p->nroles};
     lay_out(a, &t);
     for (int fill = 0; fill < 2; fill++)
         for (uint32_t role = 0; role < p->nroles; role++) {
-            const struct program *q = check_program(p, role, kind);
+            const struct program *q = prove_program(p, role, kind);
             for (uint32_t i = 0; q && i < q->ninsns; i++) {
                 struct stream *s = stream_of(&t, q, i);
                 if (!s)

@@ -3,7 +3,7 @@
  * That buffers of a step share bytes only over time is property 4.  Live ranges need no look: placement gave every
  * buffer fixed bytes, so the peak is the arena.  Cost: sorting the buffers. */
 
-#include "compiler/verify/check.h"
+#include "compiler/verify/prove.h"
 
 #include <stdlib.h>
 
@@ -24,15 +24,15 @@ static void check_limits(struct arena *a, const struct plan *p, const struct pro
     const struct topo_gpu *gpu = &p->topo->types[p->decision.type].gpu;
     uint64_t reserve = gpu->reserve_bytes < gpu->memory_bytes ? gpu->reserve_bytes : gpu->memory_bytes;
     if (q->arena_bytes > gpu->memory_bytes - reserve)
-        check_report(a, p, v, at, "its arena of %llu bytes does not fit the %llu bytes that a %s leaves",
+        prove_report(a, p, v, at, "its arena of %llu bytes does not fit the %llu bytes that a %s leaves",
                      (unsigned long long)q->arena_bytes, (unsigned long long)(gpu->memory_bytes - reserve), gpu->model);
     if (p->job->wishes.memory && q->arena_bytes > p->job->wishes.memory)
-        check_report(a, p, v, at, "its arena of %llu bytes is larger than the %llu bytes asked for",
+        prove_report(a, p, v, at, "its arena of %llu bytes is larger than the %llu bytes asked for",
                      (unsigned long long)q->arena_bytes, (unsigned long long)p->job->wishes.memory);
     for (uint32_t i = 0; i < q->nbuffers; i++) {
         const struct buffer *b = &q->buffers[i];
         if (b->offset > q->arena_bytes || b->bytes > q->arena_bytes - b->offset)
-            check_report(a, p, v, at, "buffer %s ends %llu bytes behind the arena's end", b->name,
+            prove_report(a, p, v, at, "buffer %s ends %llu bytes behind the arena's end", b->name,
                          (unsigned long long)(b->offset + b->bytes - q->arena_bytes));
     }
 }
@@ -50,7 +50,7 @@ static void check_persistent(struct arena *a, const struct plan *p, const struct
     for (uint32_t i = 0; i < q->nbuffers; i++) {
         const struct held *h = &held[i], *other = h->persistent ? any : kept;
         if (other && other->end > h->start && h->end > h->start)
-            check_report(a, p, v, at, "buffers %s and %s share bytes, and %s outlives the step", q->buffers[other->buffer].name,
+            prove_report(a, p, v, at, "buffers %s and %s share bytes, and %s outlives the step", q->buffers[other->buffer].name,
                          q->buffers[h->buffer].name, q->buffers[h->persistent ? h->buffer : other->buffer].name);
         if (!any || h->end > any->end)
             any = h;
@@ -63,7 +63,7 @@ static void check_persistent(struct arena *a, const struct plan *p, const struct
 /* both programs of a rank find the same state at the same place */
 static void check_shared(struct arena *a, const struct plan *p, uint32_t role, struct verdict *v)
 {
-    const struct program *t = check_program(p, role, PROGRAM_TRAIN), *e = check_program(p, role, PROGRAM_EVAL);
+    const struct program *t = prove_program(p, role, PROGRAM_TRAIN), *e = prove_program(p, role, PROGRAM_EVAL);
     struct site at = {6, role, NONE, true, NONE};
     for (uint32_t i = 0; e && i < e->nbuffers; i++) {
         const struct buffer *x = &e->buffers[i];
@@ -74,7 +74,7 @@ static void check_shared(struct arena *a, const struct plan *p, uint32_t role, s
                     y->bucket == x->bucket && y->shard_slot == x->shard_slot;
         }
         if (!found)
-            check_report(a, p, v, at, "buffer %s is not where the training program keeps it", x->name);
+            prove_report(a, p, v, at, "buffer %s is not where the training program keeps it", x->name);
     }
 }
 
@@ -82,7 +82,7 @@ void verify_memory(struct arena *a, const struct plan *p, struct verdict *v)
 {
     for (uint32_t role = 0; role < p->nroles; role++) {
         for (int kind = 0; kind < NPROGRAM_KINDS; kind++) {
-            const struct program *q = check_program(p, role, kind);
+            const struct program *q = prove_program(p, role, kind);
             struct site at = {6, role, NONE, kind == PROGRAM_EVAL, NONE};
             if (!q)
                 continue;

@@ -5,7 +5,7 @@
  * durations.  As all communication of a rank has different numbers, sorting it onto one queue adds only edges along
  * which seq grows: it stays acyclic even if serialised (the certificate).  Linear. */
 
-#include "compiler/verify/check.h"
+#include "compiler/verify/prove.h"
 
 struct order {
     struct arena *arena;
@@ -16,25 +16,25 @@ struct order {
 
 static void order_role(const struct order *c, uint32_t role)
 {
-    const struct program *p = check_program(c->plan, role, c->kind);
+    const struct program *p = prove_program(c->plan, role, c->kind);
     if (!p)
         return;
     struct arena *scratch = arena_new();
-    const struct clocks *k = check_clocks(scratch, p);
+    const struct clocks *k = prove_clocks(scratch, p);
     for (uint32_t i = 0; i < p->ninsns; i++) {
         const struct insn *in = &p->insns[i];
         struct site at = {3, role, NONE, c->kind == PROGRAM_EVAL, i};
         if (i && in->seq <= p->insns[i - 1].seq)
-            check_report(c->arena, c->plan, c->verdict, at, "its seq is not greater than its predecessor's, %u",
+            prove_report(c->arena, c->plan, c->verdict, at, "its seq is not greater than its predecessor's, %u",
                          p->insns[i - 1].seq);
         for (uint32_t w = 0; w < in->nwaits; w++) {
             const struct wait *wait = &p->waits[in->wait + w];
             uint32_t target = wait->position < k->count[wait->queue] ? k->insn[wait->queue][wait->position] : NONE;
             if (target == NONE)
-                check_report(c->arena, c->plan, c->verdict, at, "it waits for an instruction that does not exist");
+                prove_report(c->arena, c->plan, c->verdict, at, "it waits for an instruction that does not exist");
             else if (p->insns[target].seq >= in->seq)
-                check_report(c->arena, c->plan, c->verdict, at, "it waits for a later one, %s",
-                             check_insn_text(c->arena, p, target));
+                prove_report(c->arena, c->plan, c->verdict, at, "it waits for a later one, %s",
+                             prove_insn_text(c->arena, p, target));
         }
     }
     arena_free(scratch);
@@ -43,26 +43,26 @@ static void order_role(const struct order *c, uint32_t role)
 static void order_meeting(const struct order *c, const struct meeting *m, uint32_t member)
 {
     const struct stream *x = &m->member[0], *y = &m->member[member];
-    const struct program *p = check_program(c->plan, x->role, c->kind), *q = check_program(c->plan, y->role, c->kind);
+    const struct program *p = prove_program(c->plan, x->role, c->kind), *q = prove_program(c->plan, y->role, c->kind);
     uint32_t n = x->n < y->n ? x->n : y->n; /* unequal lengths are property 2's */
     for (uint32_t k = 0; k < n; k++) {
         if (p->insns[x->insn[k]].seq == q->insns[y->insn[k]].seq)
             continue;
         struct site at = {3, x->role, NONE, c->kind == PROGRAM_EVAL, x->insn[k]};
-        check_report(c->arena, c->plan, c->verdict, at, "it meets role %u's %s, which has another seq", y->role,
-                     check_insn_text(c->arena, q, y->insn[k]));
+        prove_report(c->arena, c->plan, c->verdict, at, "it meets role %u's %s, which has another seq", y->role,
+                     prove_insn_text(c->arena, q, y->insn[k]));
         return;
     }
 }
 
 void verify_order(struct arena *a, const struct plan *p, bool full, struct verdict *v)
 {
-    uint32_t before = check_count(v, 3);
+    uint32_t before = prove_count(v, 3);
     for (int kind = 0; kind < NPROGRAM_KINDS; kind++) {
         struct order c = {a, p, v, kind};
         struct arena *scratch = arena_new();
         uint32_t n;
-        struct meeting *m = check_meetings(scratch, p, kind, &n);
+        struct meeting *m = prove_meetings(scratch, p, kind, &n);
         for (uint32_t role = 0; role < p->nroles; role++)
             order_role(&c, role);
         for (uint32_t i = 0; i < n; i++)
@@ -70,7 +70,7 @@ void verify_order(struct arena *a, const struct plan *p, bool full, struct verdi
                 order_meeting(&c, &m[i], k);
         arena_free(scratch);
     }
-    v->certificate = check_count(v, 3) == before;
+    v->certificate = prove_count(v, 3) == before;
     if (full && v->certificate)
-        check_full(a, p, true, v);
+        prove_full(a, p, true, v);
 }

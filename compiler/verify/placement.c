@@ -4,7 +4,7 @@
  * One pass over the ranks; keep-wishes compare every rank with the first member of its group.  Links are asked for once
  * per pair of neighbouring nodes in rank order's levels, not per pair of ranks. */
 
-#include "compiler/verify/check.h"
+#include "compiler/verify/prove.h"
 
 #include <string.h>
 
@@ -14,23 +14,23 @@ static void check_rank(struct arena *a, const struct plan *p, uint32_t rank, uin
     const struct decision *d = &p->decision;
     struct site at = {8, NONE, rank, false, NONE};
     if (r->node >= p->topo->nnodes) {
-        check_report(a, p, v, at, "node %u of %u", r->node, p->topo->nnodes);
+        prove_report(a, p, v, at, "node %u of %u", r->node, p->topo->nnodes);
         return;
     }
     const struct topo_node *node = &p->topo->nodes[r->node];
     const struct topo_node_type *type = &p->topo->types[node->type];
     if (node->type != d->type)
-        check_report(a, p, v, at, "node %s is of type %s, not %s", node->name, type->id, p->topo->types[d->type].id);
+        prove_report(a, p, v, at, "node %s is of type %s, not %s", node->name, type->id, p->topo->types[d->type].id);
     else if (r->gpu >= type->gpus || r->gpu >= 64)
-        check_report(a, p, v, at, "GPU %u of %u on node %s", r->gpu, type->gpus, node->name);
+        prove_report(a, p, v, at, "GPU %u of %u on node %s", r->gpu, type->gpus, node->name);
     else if (node->state != NODE_USABLE)
-        check_report(a, p, v, at, "node %s is %s", node->name, node->state == NODE_SPARE ? "a spare" : "excluded");
+        prove_report(a, p, v, at, "node %s is %s", node->name, node->state == NODE_SPARE ? "a spare" : "excluded");
     else if (node->excluded_gpus >> r->gpu & 1)
-        check_report(a, p, v, at, "GPU %u of node %s is excluded", r->gpu, node->name);
+        prove_report(a, p, v, at, "GPU %u of node %s is excluded", r->gpu, node->name);
     else if (taken[r->node] >> r->gpu & 1)
-        check_report(a, p, v, at, "GPU %u of node %s already holds another rank", r->gpu, node->name);
+        prove_report(a, p, v, at, "GPU %u of node %s already holds another rank", r->gpu, node->name);
     else if (rank / type->gpus >= d->nnodes || r->node != d->nodes[rank / type->gpus] || r->gpu != rank % type->gpus)
-        check_report(a, p, v, at, "it sits on GPU %u of node %s, the decision puts it on GPU %u of node %s", r->gpu, node->name,
+        prove_report(a, p, v, at, "it sits on GPU %u of node %s, the decision puts it on GPU %u of node %s", r->gpu, node->name,
                      rank % type->gpus,
                      rank / type->gpus < d->nnodes ? p->topo->nodes[d->nodes[rank / type->gpus]].name : "none");
     if (r->gpu < 64)
@@ -82,7 +82,7 @@ static void check_keep(struct arena *a, const struct plan *p, const struct keep_
         struct site at = {8, NONE, rank, false, NONE};
         if (kept)
             continue;
-        check_report(a, p, v, at, "its %s group reaches from node %s to node %s, beyond the wish to keep it within %s", w->axis,
+        prove_report(a, p, v, at, "its %s group reaches from node %s to node %s, beyond the wish to keep it within %s", w->axis,
                      p->topo->nodes[x].name, p->topo->nodes[y].name,
                      w->within ? w->within : arena_printf(a, "%llu nodes", (unsigned long long)w->nodes));
         return;
@@ -99,7 +99,7 @@ static void check_paths(struct arena *a, const struct plan *p, struct verdict *v
         struct site at = {8, NONE, NONE, false, NONE};
         if (level <= p->topo->ntiers && topo_level_bytes_s(p->topo, d->type, level) > 0)
             continue;
-        check_report(a, p, v, at, "no link joins nodes %s and %s", p->topo->nodes[d->nodes[i - 1]].name,
+        prove_report(a, p, v, at, "no link joins nodes %s and %s", p->topo->nodes[d->nodes[i - 1]].name,
                      p->topo->nodes[d->nodes[i]].name);
         return;
     }
@@ -109,11 +109,11 @@ void verify_placement(struct arena *a, const struct plan *p, bool full, struct v
 {
     (void)full; /* every rank is looked at in any case */
     const struct decision *d = &p->decision;
-    uint32_t before = check_count(v, 8);
+    uint32_t before = prove_count(v, 8);
     struct site all = {8, NONE, NONE, false, NONE};
     uint64_t want = (uint64_t)d->tp * d->cp * d->pp * d->dp;
     if (p->ranks->nranks != want || p->mesh.nranks != want || p->nroles != d->pp) {
-        check_report(a, p, v, all, "%u ranks of %u roles, the decision's degrees ask for %llu of %u", p->ranks->nranks, p->nroles,
+        prove_report(a, p, v, all, "%u ranks of %u roles, the decision's degrees ask for %llu of %u", p->ranks->nranks, p->nroles,
                      (unsigned long long)want, d->pp);
         return;
     }
@@ -122,7 +122,7 @@ void verify_placement(struct arena *a, const struct plan *p, bool full, struct v
     for (uint32_t rank = 0; rank < p->ranks->nranks; rank++)
         check_rank(a, p, rank, taken, v);
     arena_free(scratch);
-    if (check_count(v, 8) != before)
+    if (prove_count(v, 8) != before)
         return;
     for (uint32_t i = 0; i < p->job->wishes.nkeeps; i++)
         check_keep(a, p, &p->job->wishes.keeps[i], v);

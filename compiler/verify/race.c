@@ -3,12 +3,12 @@
  * Accesses are grouped by the exact region of the arena that they touch (few thousand regions in a program of any
  * length), overlaps between regions are found once by a sweep over addresses, and one pass in program order keeps per
  * region the last write and the last read on each queue.  An access is compared with the state of every region that
- * overlaps its own; clocks (check.h) decide in O(1).  Keeping only the last ones is exact: earlier ones happened before
+ * overlaps its own; clocks (prove.h) decide in O(1).  Keeping only the last ones is exact: earlier ones happened before
  * them or were reported.  Addresses, not buffers, are compared, so that reuse by placement is covered, and regions
  * include all values of a slot.  Within one instruction an operand that is written may coincide with another only where
  * its row of the table allows it.  Cost: accesses times overlapping regions. */
 
-#include "compiler/verify/check.h"
+#include "compiler/verify/prove.h"
 
 #include "compiler/support/vec.h"
 
@@ -71,10 +71,10 @@ static void collect(struct race *c)
     c->of = ARENA_ARRAY(c->scratch, uint32_t, p->noperands + 1u);
     for (uint32_t i = 0; i < p->ninsns; i++)
         for (uint32_t k = 0; k < isa_info((enum op)p->insns[i].op)->noperands; k++) {
-            const struct operand *o = check_operand(p, i, k);
+            const struct operand *o = prove_operand(p, i, k);
             if (o->buffer == NONE)
                 continue;
-            struct region r = check_region(p, o);
+            struct region r = prove_region(p, o);
             c->of[p->insns[i].operand + k] = find_place(c, &r);
         }
 }
@@ -107,7 +107,7 @@ static bool sweep(struct race *c)
             if (region_end(&c->places.at[j].region) <= span[s].start)
                 continue;
             open[keep++] = j;
-            if (check_overlap(&c->places.at[i].region, &c->places.at[j].region))
+            if (prove_overlap(&c->places.at[i].region, &c->places.at[j].region))
                 vec_push(c->scratch, &pairs, (uint64_t)i << 32 | j);
         }
         nopen = keep;
@@ -147,8 +147,8 @@ static void report(struct race *c, uint32_t i, uint32_t earlier, bool write, boo
 {
     const struct isa_operand *o = &isa_info((enum op)c->program->insns[i].op)->operand[operand];
     c->site.insn = i;
-    check_report(c->arena, c->plan, c->verdict, c->site, "it %s %s, which overlaps bytes that %s %s, and nothing orders the two",
-                 write ? "writes" : "reads", o->name, check_insn_text(c->arena, c->program, earlier),
+    prove_report(c->arena, c->plan, c->verdict, c->site, "it %s %s, which overlaps bytes that %s %s, and nothing orders the two",
+                 write ? "writes" : "reads", o->name, prove_insn_text(c->arena, c->program, earlier),
                  other_write ? "writes" : "reads");
 }
 
@@ -213,15 +213,15 @@ static void check_within(struct race *c, uint32_t i)
     const struct isa_info *info = isa_info((enum op)p->insns[i].op);
     for (uint32_t k = 0; k < info->noperands; k++)
         for (uint32_t j = 0; j < info->noperands; j++) {
-            const struct operand *y = check_operand(p, i, k), *x = check_operand(p, i, j);
+            const struct operand *y = prove_operand(p, i, k), *x = prove_operand(p, i, j);
             if (j == k || y->buffer == NONE || x->buffer == NONE || !writes(y) || (writes(x) && j < k))
                 continue;
             const struct region *ry = &c->places.at[c->of[p->insns[i].operand + k]].region;
             const struct region *rx = &c->places.at[c->of[p->insns[i].operand + j]].region;
-            if (!check_overlap(ry, rx) || (!writes(x) && y->dtype == x->dtype && in_place(p->insns[i].op, ry, rx)))
+            if (!prove_overlap(ry, rx) || (!writes(x) && y->dtype == x->dtype && in_place(p->insns[i].op, ry, rx)))
                 continue;
             c->site.insn = i;
-            check_report(c->arena, c->plan, c->verdict, c->site, "its operands %s and %s overlap", info->operand[k].name,
+            prove_report(c->arena, c->plan, c->verdict, c->site, "its operands %s and %s overlap", info->operand[k].name,
                          info->operand[j].name);
         }
 }
@@ -231,17 +231,17 @@ static void race_program(struct race *c)
     const struct program *p = c->program;
     collect(c);
     if (!sweep(c)) {
-        check_report(c->arena, c->plan, c->verdict, c->site, "more than %u pairs of overlapping operands", MOST_OVERLAPS);
+        prove_report(c->arena, c->plan, c->verdict, c->site, "more than %u pairs of overlapping operands", MOST_OVERLAPS);
         return;
     }
-    for (uint32_t i = 0; i < p->ninsns && check_count(c->verdict, 4) < 20; i++) {
+    for (uint32_t i = 0; i < p->ninsns && prove_count(c->verdict, 4) < 20; i++) {
         uint32_t n = isa_info((enum op)p->insns[i].op)->noperands;
         check_within(c, i);
         for (uint32_t k = 0; k < n; k++)
-            if (check_operand(p, i, k)->buffer != NONE)
-                check_access(c, i, k, writes(check_operand(p, i, k)));
+            if (prove_operand(p, i, k)->buffer != NONE)
+                check_access(c, i, k, writes(prove_operand(p, i, k)));
         for (uint32_t k = 0; k < n; k++) {
-            const struct operand *o = check_operand(p, i, k);
+            const struct operand *o = prove_operand(p, i, k);
             if (o->buffer == NONE)
                 continue;
             struct place *mine = &c->places.at[c->of[p->insns[i].operand + k]];
@@ -257,10 +257,10 @@ void verify_race(struct arena *a, const struct plan *p, struct verdict *v)
 {
     for (int kind = 0; kind < NPROGRAM_KINDS; kind++)
         for (uint32_t role = 0; role < p->nroles; role++) {
-            struct race c = {.arena = a, .scratch = arena_new(), .plan = p, .program = check_program(p, role, kind),
+            struct race c = {.arena = a, .scratch = arena_new(), .plan = p, .program = prove_program(p, role, kind),
                              .verdict = v, .site = {4, role, NONE, kind == PROGRAM_EVAL, NONE}};
             if (c.program) {
-                c.clocks = check_clocks(c.scratch, c.program);
+                c.clocks = prove_clocks(c.scratch, c.program);
                 race_program(&c);
             }
             arena_free(c.scratch);

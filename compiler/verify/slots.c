@@ -5,7 +5,7 @@
  * Members of a group must also hold one and the same group id, or they would open different communicators: each rank's
  * id is compared with that of the group's first member. */
 
-#include "compiler/verify/check.h"
+#include "compiler/verify/prove.h"
 
 #include <string.h>
 
@@ -93,24 +93,24 @@ static const char *slot_fault(struct arena *a, const struct plan *p, uint32_t ra
 /* both programs of a role read the same values, so they must declare the same slots */
 static void check_declarations(struct arena *a, const struct plan *p, uint32_t role, struct verdict *v)
 {
-    const struct program *t = check_program(p, role, PROGRAM_TRAIN), *e = check_program(p, role, PROGRAM_EVAL);
+    const struct program *t = prove_program(p, role, PROGRAM_TRAIN), *e = prove_program(p, role, PROGRAM_EVAL);
     struct site at = {2, role, NONE, false, NONE};
     for (uint32_t i = 0; i < t->nslots; i++)
         if ((uint64_t)t->slots[i].most != slot_most(p, &t->slots[i]))
-            check_report(a, p, v, at, "slot %s may be %lld at most, the mesh says %llu", t->slots[i].name,
+            prove_report(a, p, v, at, "slot %s may be %lld at most, the mesh says %llu", t->slots[i].name,
                          (long long)t->slots[i].most, (unsigned long long)slot_most(p, &t->slots[i]));
     bool same = !e || e->nslots == t->nslots;
     for (uint32_t i = 0; e && same && i < t->nslots; i++)
         same = t->slots[i].kind == e->slots[i].kind && t->slots[i].arg == e->slots[i].arg && t->slots[i].most == e->slots[i].most;
     if (!same)
-        check_report(a, p, v, at, "the training and the evaluation program declare different slots");
+        prove_report(a, p, v, at, "the training and the evaluation program declare different slots");
 }
 
-void check_slots(struct arena *a, const struct plan *p, struct verdict *v)
+void prove_slots(struct arena *a, const struct plan *p, struct verdict *v)
 {
     for (uint32_t role = 0; role < p->nroles; role++)
         check_declarations(a, p, role, v);
-    if (check_count(v, 2))
+    if (prove_count(v, 2))
         return;
     for (uint32_t rank = 0; rank < p->ranks->nranks; rank++) {
         const struct rank_info *r = &p->ranks->ranks[rank];
@@ -118,14 +118,14 @@ void check_slots(struct arena *a, const struct plan *p, struct verdict *v)
         mesh_coords(&p->mesh, rank, coord);
         struct site at = {2, r->role, rank, false, NONE};
         if (r->role != coord[AXIS_PP]) {
-            check_report(a, p, v, at, "its pipeline coordinate is %u, so that is its role", coord[AXIS_PP]);
+            prove_report(a, p, v, at, "its pipeline coordinate is %u, so that is its role", coord[AXIS_PP]);
             continue;
         }
         const struct program *q = p->train[r->role];
         for (uint32_t i = 0; i < q->nslots; i++) {
             const char *fault = slot_fault(a, p, rank, coord, &q->slots[i], p->ranks->values[r->slot + i]);
             if (fault)
-                check_report(a, p, v, at, "slot %s is %s", q->slots[i].name, fault);
+                prove_report(a, p, v, at, "slot %s is %s", q->slots[i].name, fault);
         }
     }
 }

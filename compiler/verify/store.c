@@ -294,20 +294,31 @@ static void keep_around(struct store *s, struct cell *c, const struct piece *p, 
     keep(s, c, p, h->row, h->rows, h->col + h->width, p->width - h->col - h->width);
 }
 
-/* one run of equal bytes around a region of several rows: the gaps between its rows, and both ends */
+/* What is left of one run of equal bytes without a region of several rows: both ends, and the gaps between its rows. */
 static void keep_gaps(struct store *s, struct cell *c, const struct piece *p, const struct region *r)
 {
-    uint64_t end = piece_end(p);
-    if (p->at > r->at || end < region_end(r))
+    uint64_t end = piece_end(p), from = most(p->at, r->at), to = least(end, region_end(r));
+    uint64_t row = (from - r->at) / r->pitch, last = (to - r->at) / r->pitch;
+    struct piece run = *p;
+    run.rows = 1;
+    run.width = run.pitch = end - p->at;
+    keep_run(s, c, &run, p->at, least(r->at, end));
+    keep_run(s, c, &run, most(region_end(r), p->at), end);
+    if ((from - r->at) % r->pitch) { /* the run starts within a row */
+        uint64_t start = r->at + row * r->pitch;
+        keep_run(s, c, &run, most(from, start + r->width), least(to, start + r->pitch));
+        row++;
+    }
+    if (row > last)
         return;
-    struct piece gap = *p;
-    gap.at = r->at + r->width;
-    gap.rows = r->rows - 1;
+    struct piece gap = run;
+    gap.at = r->at + row * r->pitch + r->width;
+    gap.rows = last - row;
     gap.width = r->pitch - r->width;
     gap.pitch = r->pitch;
-    keep_run(s, c, p, p->at, r->at);
-    keep_run(s, c, p, region_end(r), end);
-    keep(s, c, &gap, 0, gap.rows, 0, gap.width);
+    if (gap.rows)
+        keep(s, c, &gap, 0, gap.rows, 0, gap.width);
+    keep_run(s, c, &run, r->at + last * r->pitch + r->width, to);
 }
 
 /* is the piece gone? */
@@ -316,7 +327,7 @@ static bool take_out(struct store *s, struct cell *c, uint32_t i, const struct r
     struct piece p = c->pieces[i];
     struct region mine = {p.at, p.rows, p.width, p.pitch};
     bool run = one_run(p.rows, p.width, p.pitch);
-    if (!check_overlap(&mine, r))
+    if (!prove_overlap(&mine, r))
         return false;
     c->pieces[i] = c->pieces[--c->n];
     if (p.own || p.value.kind == VALUE_PART)
@@ -409,7 +420,7 @@ void store_write(struct store *s, const struct operand *o, const struct part *pa
 static bool overlaps(const struct piece *p, const struct region *r)
 {
     struct region mine = {p->at, p->rows, p->width, p->pitch};
-    return check_overlap(&mine, r);
+    return prove_overlap(&mine, r);
 }
 
 static bool same_place(const struct piece *p, const struct region *r)

@@ -9,7 +9,7 @@
  * then reported, never believed.  An operand at a slot-dependent offset is the rank's own part of the range that all
  * values of the slot cover together; writing it leaves nothing known of the other parts. */
 
-#include "compiler/verify/check.h"
+#include "compiler/verify/prove.h"
 #include "compiler/verify/value.h"
 
 struct piece {

@@ -197,10 +197,11 @@ const char *value_add(struct arena *a, struct nodes *g, const struct value *x, c
     return NULL;
 }
 
-const char *value_reduce(struct arena *a, struct nodes *g, const struct value *x, uint32_t axis, int64_t size, bool max,
+const char *value_reduce(struct arena *a, struct nodes *g, const struct value *value, uint32_t axis, int64_t size, bool max,
                          struct value *out)
 {
     static const char *const names[NAXES] = {"tp", "cp", "dp", "pp"};
+    const struct value copy = *value, *x = &copy; /* *out may be *value */
     *out = *x;
     if (x->kind == VALUE_ZERO || size == 1)
         return NULL;

@@ -31,7 +31,7 @@
  *
  * Cost: linear in the instructions of all roles, plus a few operations per rank.  Scratch is freed per role. */
 
-#include "compiler/verify/check.h"
+#include "compiler/verify/prove.h"
 
 /* property 1 once more: plans in memory have not been through the loader */
 static void verify_structure(struct arena *a, const struct plan *p, struct verdict *v)
@@ -39,22 +39,22 @@ static void verify_structure(struct arena *a, const struct plan *p, struct verdi
     char error[1024];
     for (uint32_t role = 0; role < p->nroles; role++)
         for (int kind = 0; kind < NPROGRAM_KINDS; kind++) {
-            const struct program *q = check_program(p, role, kind);
+            const struct program *q = prove_program(p, role, kind);
             struct site at = {1, role, NONE, kind == PROGRAM_EVAL, NONE};
             if (!q)
                 continue;
             if (program_check(q, error, sizeof error) != STATUS_OK)
-                check_report(a, p, v, at, "%s", error);
+                prove_report(a, p, v, at, "%s", error);
             else if (q->role != role || q->nroles != p->nroles || q->evaluation != (kind == PROGRAM_EVAL))
-                check_report(a, p, v, at, "its header says role %u of %u", q->role, q->nroles);
+                prove_report(a, p, v, at, "its header says role %u of %u", q->role, q->nroles);
         }
     struct site all = {1, NONE, NONE, false, NONE};
-    if (check_count(v, 1))
+    if (prove_count(v, 1))
         return;
     if (ranks_check(p->ranks, (const struct program *const *)p->train, error, sizeof error) != STATUS_OK)
-        check_report(a, p, v, all, "%s", error);
+        prove_report(a, p, v, all, "%s", error);
     else if (p->ranks->nranks != p->mesh.nranks)
-        check_report(a, p, v, all, "%u ranks, the mesh has %u", p->ranks->nranks, p->mesh.nranks);
+        prove_report(a, p, v, all, "%u ranks, the mesh has %u", p->ranks->nranks, p->mesh.nranks);
 }
 
 /* the job that the programs carry for the runtime against the model */
@@ -63,14 +63,14 @@ static void verify_job(struct arena *a, const struct plan *p, struct verdict *v)
     const struct train *t = &p->job->train;
     for (uint32_t role = 0; role < p->nroles; role++)
         for (int kind = 0; kind < NPROGRAM_KINDS; kind++) {
-            const struct program *q = check_program(p, role, kind);
+            const struct program *q = prove_program(p, role, kind);
             struct site at = {7, role, NONE, kind == PROGRAM_EVAL, NONE};
             if (!q)
                 continue;
             const struct job_info *j = &q->job;
             if (j->sequence != t->sequence || j->batch != t->batch || j->vocab != p->job->model.vocab || j->seed != t->seed ||
                 j->optimizer != (uint32_t)t->optimizer || j->lr_kind != (uint32_t)t->lr_kind)
-                check_report(a, p, v, at, "the job in its header is not the model file's");
+                prove_report(a, p, v, at, "the job in its header is not the model file's");
         }
 }
 
@@ -87,11 +87,11 @@ struct verdict *verify_plan(struct arena *a, const struct plan *p, bool full)
     verify_defined(a, p, v);
     verify_memory(a, p, v);
     verify_placement(a, p, full, v);
-    if (!check_count(v, 2) && !check_count(v, 3))
+    if (!prove_count(v, 2) && !prove_count(v, 3))
         verify_conserve(a, p, v);
     for (uint32_t role = 0; role < p->nroles; role++)
         for (int kind = 0; kind < NPROGRAM_KINDS; kind++)
-            v->checked_insns += check_program(p, role, kind) ? check_program(p, role, kind)->ninsns : 0;
+            v->checked_insns += prove_program(p, role, kind) ? prove_program(p, role, kind)->ninsns : 0;
     v->checked_ranks = p->ranks->nranks;
     return v;
 }

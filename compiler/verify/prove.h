@@ -1,5 +1,5 @@
-#ifndef LLMC_VERIFY_CHECK_H
-#define LLMC_VERIFY_CHECK_H
+#ifndef LLMC_PROVE_H
+#define LLMC_PROVE_H
 
 /* What the properties share: reporting, happens-before on one rank, and the bytes that an operand touches.
  *
@@ -11,7 +11,7 @@
 
 /* Every rank of a role runs the training and the evaluation program. */
 enum { PROGRAM_TRAIN, PROGRAM_EVAL, NPROGRAM_KINDS };
-const struct program *check_program(const struct plan *p, uint32_t role, int kind); /* NULL = there is none */
+const struct program *prove_program(const struct plan *p, uint32_t role, int kind); /* NULL = there is none */
 
 struct site {
     uint32_t property, role, rank; /* NONE = any */
@@ -19,11 +19,11 @@ struct site {
     uint32_t insn;
 };
 /* One sentence about what is wrong; place and instruction text are put in front of it. */
-void check_report(struct arena *a, const struct plan *p, struct verdict *v, struct site at, const char *fmt, ...)
+void prove_report(struct arena *a, const struct plan *p, struct verdict *v, struct site at, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 /* "instruction 12 (its text)" in the arena */
-char *check_insn_text(struct arena *a, const struct program *p, uint32_t insn);
-uint32_t check_count(const struct verdict *v, uint32_t property);
+char *prove_insn_text(struct arena *a, const struct program *p, uint32_t insn);
+uint32_t prove_count(const struct verdict *v, uint32_t property);
 
 /* Vector clocks: before[i][q] = how many instructions of queue q are done when instruction i starts.  Waits for an
  * instruction that stands later in the program are left out: property 3 reports them. */
@@ -33,41 +33,41 @@ struct clocks {
     uint32_t *insn[NQUEUES];     /* inverse */
     uint32_t (*before)[NQUEUES];
 };
-struct clocks *check_clocks(struct arena *a, const struct program *p);
+struct clocks *prove_clocks(struct arena *a, const struct program *p);
 
 /* Bytes of the arena: `rows` runs of `width` bytes, `pitch` apart.  One run when it is contiguous.  An operand whose
  * offset depends on a slot covers the bytes of all the slot's values, as one run. */
 struct region {
     uint64_t at, rows, width, pitch;
 };
-struct region check_region(const struct program *p, const struct operand *o);
+struct region prove_region(const struct program *p, const struct operand *o);
 static inline uint64_t region_end(const struct region *r)
 {
     return r->at + (r->rows - 1) * r->pitch + r->width;
 }
 /* Exact for regions of equal pitch and where one is contiguous; else by their outer bounds. */
-bool check_overlap(const struct region *x, const struct region *y);
+bool prove_overlap(const struct region *x, const struct region *y);
 
 /* axes of a group that have more than one member; GROUP_TIE stays */
-uint32_t check_mask(const struct mesh *m, uint32_t mask);
+uint32_t prove_mask(const struct mesh *m, uint32_t mask);
 /* members of such a group lie on several roles */
-static inline bool check_crosses(uint32_t mask)
+static inline bool prove_crosses(uint32_t mask)
 {
     return (mask & (AXIS_BIT(AXIS_PP) | GROUP_TIE)) != 0;
 }
 /* is a role among them (the tie group: first and last pipeline rank) */
-static inline bool check_member(const struct plan *p, uint32_t mask, uint32_t role)
+static inline bool prove_member(const struct plan *p, uint32_t mask, uint32_t role)
 {
     return !(mask & GROUP_TIE) || role == 0 || role + 1 == p->nroles;
 }
 
-const struct attr *check_attr(const struct program *p, uint32_t insn, size_t index);
-const struct operand *check_operand(const struct program *p, uint32_t insn, size_t index);
+const struct attr *prove_attr(const struct program *p, uint32_t insn, size_t index);
+const struct operand *prove_operand(const struct program *p, uint32_t insn, size_t index);
 /* SEND or RECV, collective */
-bool check_is_p2p(uint16_t op);
-bool check_is_collective(uint16_t op);
+bool prove_is_p2p(uint16_t op);
+bool prove_is_collective(uint16_t op);
 /* the slot that holds its peer or group */
-const struct slot *check_comm_slot(const struct program *p, uint32_t insn);
+const struct slot *prove_comm_slot(const struct program *p, uint32_t insn);
 
 /* Instructions that meet across roles, in program order: the SENDs of one role to another with the RECVs there, or the
  * collectives of one group kind on one queue (a communicator) of all roles that its members lie on. */
@@ -81,11 +81,11 @@ struct meeting {
     struct stream *member;
 };
 /* peers that don't exist are left out */
-struct meeting *check_meetings(struct arena *a, const struct plan *p, int kind, uint32_t *n);
+struct meeting *prove_meetings(struct arena *a, const struct plan *p, int kind, uint32_t *n);
 
 /* property 2, second half: every slot value of ranks.bin against the mesh */
-void check_slots(struct arena *a, const struct plan *p, struct verdict *v);
+void prove_slots(struct arena *a, const struct plan *p, struct verdict *v);
 /* properties 2 and 3 with every rank unfolded, from ranks.bin's peers and groups alone */
-void check_full(struct arena *a, const struct plan *p, bool order, struct verdict *v);
+void prove_full(struct arena *a, const struct plan *p, bool order, struct verdict *v);
 
 #endif

@@ -1,23 +1,23 @@
-/* Shared ground of the properties; see check.h.
+/* Shared ground of the properties; see prove.h.
  *
  * Clocks: before[i] is the least upper bound of its queue predecessor's clock and its wait targets' clocks, each with
  * the predecessor itself added (Fidge 1988, Mattern 1989, with queues for processes).  One pass, six words per
  * instruction. */
 
-#include "compiler/verify/check.h"
+#include "compiler/verify/prove.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define MOST_PER_PROPERTY 20
 
-const struct program *check_program(const struct plan *p, uint32_t role, int kind)
+const struct program *prove_program(const struct plan *p, uint32_t role, int kind)
 {
     struct program **all = kind == PROGRAM_TRAIN ? p->train : p->eval;
     return all ? all[role] : NULL;
 }
 
-char *check_insn_text(struct arena *a, const struct program *p, uint32_t insn)
+char *prove_insn_text(struct arena *a, const struct program *p, uint32_t insn)
 {
     char *text = NULL;
     size_t size = 0;
@@ -31,7 +31,7 @@ char *check_insn_text(struct arena *a, const struct program *p, uint32_t insn)
     return s;
 }
 
-uint32_t check_count(const struct verdict *v, uint32_t property)
+uint32_t prove_count(const struct verdict *v, uint32_t property)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < v->nviolations; i++)
@@ -39,11 +39,11 @@ uint32_t check_count(const struct verdict *v, uint32_t property)
     return n;
 }
 
-void check_report(struct arena *a, const struct plan *p, struct verdict *v, struct site at, const char *fmt, ...)
+void prove_report(struct arena *a, const struct plan *p, struct verdict *v, struct site at, const char *fmt, ...)
 {
     if (!v->violations)
         v->violations = ARENA_ARRAY(a, struct violation, 9 * MOST_PER_PROPERTY);
-    if (check_count(v, at.property) >= MOST_PER_PROPERTY)
+    if (prove_count(v, at.property) >= MOST_PER_PROPERTY)
         return;
     va_list ap;
     va_start(ap, fmt);
@@ -56,16 +56,16 @@ void check_report(struct arena *a, const struct plan *p, struct verdict *v, stru
     else if (at.rank != NONE)
         place = arena_printf(a, "rank %u, ", at.rank);
     if (at.insn != NONE && at.role != NONE) {
-        const struct program *q = check_program(p, at.role, at.evaluation ? PROGRAM_EVAL : PROGRAM_TRAIN);
+        const struct program *q = prove_program(p, at.role, at.evaluation ? PROGRAM_EVAL : PROGRAM_TRAIN);
         uint32_t line = q->insns[at.insn].line;
-        text = check_insn_text(a, q, at.insn);
+        text = prove_insn_text(a, q, at.insn);
         text = line ? arena_printf(a, "%s, line %u: ", text, line) : arena_printf(a, "%s: ", text);
     }
     v->violations[v->nviolations++] =
         (struct violation){at.property, at.role, at.rank, at.evaluation, at.insn, arena_printf(a, "%s%s%s", place, text, sentence)};
 }
 
-struct clocks *check_clocks(struct arena *a, const struct program *p)
+struct clocks *prove_clocks(struct arena *a, const struct program *p)
 {
     struct clocks *c = ARENA_NEW(a, struct clocks);
     c->position = ARENA_ARRAY(a, uint32_t, p->ninsns + 1u);
@@ -99,7 +99,7 @@ struct clocks *check_clocks(struct arena *a, const struct program *p)
     return c;
 }
 
-struct region check_region(const struct program *p, const struct operand *o)
+struct region prove_region(const struct program *p, const struct operand *o)
 {
     uint64_t size = isa_dtype_bytes((enum dtype)o->dtype);
     struct region r = {p->buffers[o->buffer].offset + o->offset, o->rows, o->cols * size, o->ld * size};
@@ -122,7 +122,7 @@ static int64_t divide_down(int64_t a, int64_t b)
 }
 
 /* Run i of x and run j of y meet when -y.width < (y.at - x.at) + (j - i) pitch < x.width: is there such a j - i? */
-bool check_overlap(const struct region *x, const struct region *y)
+bool prove_overlap(const struct region *x, const struct region *y)
 {
     if (x->at >= region_end(y) || y->at >= region_end(x))
         return false;
@@ -140,7 +140,7 @@ bool check_overlap(const struct region *x, const struct region *y)
     return least <= most;
 }
 
-uint32_t check_mask(const struct mesh *m, uint32_t mask)
+uint32_t prove_mask(const struct mesh *m, uint32_t mask)
 {
     if (mask & GROUP_TIE)
         return m->size[AXIS_PP] > 1 ? GROUP_TIE : 0;
@@ -150,31 +150,31 @@ uint32_t check_mask(const struct mesh *m, uint32_t mask)
     return mask;
 }
 
-const struct attr *check_attr(const struct program *p, uint32_t insn, size_t index)
+const struct attr *prove_attr(const struct program *p, uint32_t insn, size_t index)
 {
     return &p->attrs[p->insns[insn].attr + index];
 }
 
-const struct operand *check_operand(const struct program *p, uint32_t insn, size_t index)
+const struct operand *prove_operand(const struct program *p, uint32_t insn, size_t index)
 {
     return &p->operands[p->insns[insn].operand + index];
 }
 
-bool check_is_p2p(uint16_t op)
+bool prove_is_p2p(uint16_t op)
 {
     return isa_info((enum op)op)->unit == UNIT_P2P;
 }
 
-bool check_is_collective(uint16_t op)
+bool prove_is_collective(uint16_t op)
 {
     return isa_info((enum op)op)->unit == UNIT_COLLECTIVE;
 }
 
-const struct slot *check_comm_slot(const struct program *p, uint32_t insn)
+const struct slot *prove_comm_slot(const struct program *p, uint32_t insn)
 {
     const struct isa_info *info = isa_info((enum op)p->insns[insn].op);
     for (uint32_t k = 0; k < info->nattrs; k++)
         if (info->attr[k].kind == ATTR_PEER || info->attr[k].kind == ATTR_GROUP)
-            return &p->slots[check_attr(p, insn, k)->slot];
+            return &p->slots[prove_attr(p, insn, k)->slot];
     return NULL;
 }
