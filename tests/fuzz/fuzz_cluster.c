@@ -1,5 +1,5 @@
-/* Cluster files: whatever the bytes are, reading ends with a cluster or with an error, and what was accepted answers all
- * questions and prints.  Seeds: topologies/ and tests/bad/. */
+/* Cluster files: whatever the bytes are, reading ends with a cluster or with an error, and what was accepted
+ * answers all questions and prints.  Seeds: topologies/. */
 
 #include "compiler/topology/topo.h"
 

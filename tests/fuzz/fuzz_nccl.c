@@ -1,4 +1,4 @@
-/* NCCL dumps: the bytes stand as a <system> inside a node type whose GPUs and NICs the first byte chooses, so that both
+/* NCCL dumps: the bytes stand inside a node type whose GPUs and NICs the first byte chooses, so that both
  * agreement and contradiction are met. */
 
 #include "compiler/topology/topo.h"
@@ -10,18 +10,23 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const char *const nics[] = {"", "<nic count='1' bandwidth='100Gb/s'/>", "<nic count='8' bandwidth='400Gb/s'/>",
-                                       "<nic count='2' bandwidth='200Gb/s'/><nic count='2' bandwidth='400Gb/s'/>"};
+    static const char *const nics[] = {"", "<nic count='1' bandwidth='100Gb/s'/>",
+                                       "<nic count='8' bandwidth='400Gb/s'/>",
+                                       "<nic count='2' bandwidth='200Gb/s'/>"
+                                       "<nic count='2' bandwidth='400Gb/s'/>"};
     if (!size || memchr(data, 0, size))
         return 0;
     struct arena *a = arena_new();
     struct diag *d = diag_new(a);
     unsigned shape = data[0];
-    char *text = arena_printf(a, "<cluster version='1'><node-type id='x' gpus='%u'><gpu model='%s'/>%s%s%.*s</node-type>"
-                                 "<nodes type='x' count='2'/><fabric><tier name='a' span='all'/></fabric></cluster>",
+    char *text = arena_printf(a,
+                              "<cluster version='1'><node-type id='x' gpus='%u'>"
+                              "<gpu model='%s'/>%s%s%.*s</node-type>"
+                              "<nodes type='x' count='2'/><fabric><tier name='a' span='all'/></fabric>"
+                              "</cluster>",
                               1 + shape % 8, shape & 8 ? "H100-SXM" : "A100-SXM",
-                              shape & 16 ? "<scale-up kind='nvswitch' bandwidth='450GB/s' span='2'/>" : "", nics[shape >> 5 & 3],
-                              (int)(size - 1), (const char *)data + 1);
+                              shape & 16 ? "<scale-up kind='nvswitch' bandwidth='450GB/s' span='2'/>" : "",
+                              nics[shape >> 5 & 3], (int)(size - 1), (const char *)data + 1);
     struct source s = {.name = "fuzz.xml", .text = text, .size = strlen(text)};
     struct topo *t = topo_parse(a, d, &s, NULL);
     if (!t != (diag_errors(d) > 0))
