@@ -22,7 +22,7 @@ static double now_s(void)
 static void keep_least(double *least, double start, uint32_t n)
 {
     double ns = (now_s() - start) * 1e9 / n;
-    if (!*least || ns < *least)
+    if (*least <= 0 || ns < *least)
         *least = ns;
 }
 
