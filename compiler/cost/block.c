@@ -116,7 +116,8 @@ static void linear(struct block *b, const struct opr *o)
     double input = cost_matmul_s(c, um, uk, un, b->dtype);
     /* the weight gradient accumulates in fp32 */
     double weight = cost_matmul_s(c, uk, un, um, b->dtype) + 8 * n * k / c->device.bytes_s;
-    add_time(b, forward, input + weight, recomputes(b, o, linear_part(o)));
+    double bias = o->nbiases ? cost_stream_s(c, value_bytes(b, o->out)) : 0; /* column sums */
+    add_time(b, forward, input + weight + bias, recomputes(b, o, linear_part(o)));
     /* the gradient of the logits overwrites them */
     b->gradients = fmax(b->gradients, value_bytes(b, o->in[0]) + (head ? 0 : value_bytes(b, o->out)));
     if (first->split == SPLIT_NONE || tp < 2)
@@ -247,7 +248,7 @@ static void stream(struct block *b, const struct opr *o)
             b->gradients = fmax(b->gradients, in + out);
         break;
     case OPR_ADD:
-        add_time(b, cost_stream_s(c, in + in2 + out), 0, recomputes(b, o, 0));
+        add_time(b, cost_stream_s(c, in + in2 + out), o->nbiases ? cost_stream_s(c, out) : 0, recomputes(b, o, 0));
         break;
     case OPR_EMBED:
         b->out.keep_bytes += 4 * b->tokens;

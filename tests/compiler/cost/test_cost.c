@@ -1,0 +1,192 @@
+/* The cost model: kernels and collectives against published figures, measured curves, unit costs, and the closed form
+ * against the emitted plan: simulated step and placed arena. */
+
+#include "compiler/compile.h"
+#include "compiler/model/sema.h"
+#include "compiler/search/search.h"
+#include "tests/compiler/random_plan.h"
+
+#include <CUnit/Basic.h>
+#include <string.h>
+
+#define HOST(gpu, bandwidth, extra)                                                                          \
+    "<cluster version=\"1\"><node-type id=\"n\" gpus=\"8\"><gpu model=\"" gpu "\"/>"                         \
+    "<scale-up kind=\"nvswitch\" bandwidth=\"" bandwidth "\"/><nic count=\"8\" bandwidth=\"400Gb/s\"/></node-type>" \
+    "<nodes type=\"n\" count=\"4\"/><fabric medium=\"infiniband\"><tier name=\"core\" span=\"all\"/></fabric>" extra "</cluster>"
+
+static const char model[] = "llmc 1\nmodel m {\n vocab 32000\n width 2048\n norm rmsnorm\n embed tokens\n"
+                            " repeat 8 { layer { attn gqa(heads=16, kv=8, rope=10_000)\n ffn swiglu(8192) } }\n"
+                            " head untied\n}\ntrain {\n sequence 2048\n batch 64 sequences\n precision bf16\n}\n";
+
+static struct topo *text_topo(struct arena *a, const char *text)
+{
+    struct source *s = ARENA_NEW(a, struct source);
+    *s = (struct source){"c.xml", text, strlen(text), false};
+    struct topo *t = topo_parse(a, diag_new(a), s, NULL);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+    return t;
+}
+
+static struct cost *make(struct arena *a, const char *cluster, struct decision *d)
+{
+    struct job *job = text_job(a, model);
+    struct topo *topo = text_topo(a, cluster);
+    const char *why = "";
+    decision_place(a, topo, d, &why);
+    decision_cut(a, d, job->model.nlayers, NULL, 0, 0);
+    bool good = decision_legal(a, job, topo, d, &why);
+    CU_ASSERT_FATAL(good);
+    return cost_new(a, job, topo, d);
+}
+
+static struct decision basic(uint32_t tp, uint32_t pp, uint32_t dp)
+{
+    return (struct decision){.tp = tp, .cp = 1, .pp = pp, .vpp = 1, .dp = dp, .ep = 1, .etp = 1, .shard = 1, .microbatch = 1,
+                             .microbatches = 64 / dp, .schedule = SCHED_1F1B, .order = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}};
+}
+
+static void test_kernels(void)
+{
+    struct arena *a = arena_new();
+    struct decision d = basic(8, 1, 4);
+    struct cost *h = make(a, HOST("H100-SXM", "450GB/s", ""), &d), *g = make(a, HOST("A100-SXM", "300GB/s", ""), &d);
+    /* TFLOP/s of large products: H100 600-720, A100 220-250 (research: end-to-end and per-shape sweeps) */
+    double flops = 2.0 * 8192 * 8192 * 8192, h_rate = flops / cost_matmul_s(h, 8192, 8192, 8192, DTYPE_BF16) / 1e12;
+    double g_rate = flops / cost_matmul_s(g, 8192, 8192, 8192, DTYPE_BF16) / 1e12;
+    CU_ASSERT(h_rate > 600 && h_rate < 720);
+    CU_ASSERT(g_rate > 215 && g_rate < 250);
+    /* A100, M = N = 4096: 0.61 of peak at K = 512 */
+    double thin = 2.0 * 4096 * 4096 * 512 / cost_matmul_s(g, 4096, 4096, 512, DTYPE_BF16) / 312e12;
+    CU_ASSERT(thin > 0.50 && thin < 0.65);
+    /* one row: the weight's bytes at memory bandwidth */
+    CU_ASSERT(cost_matmul_s(h, 1, 8192, 8192, DTYPE_BF16) >= 2.0 * 8192 * 8192 / 3.35e12);
+    CU_ASSERT(cost_matmul_s(h, 4096, 4096, 4096, DTYPE_F32) > 5 * cost_matmul_s(h, 4096, 4096, 4096, DTYPE_BF16));
+    CU_ASSERT_EQUAL(cost_matmul_s(h, 0, 8, 8, DTYPE_BF16), 0);
+    /* causal attention, heads of 128, 16k tokens in sequences of 8k: A100 FlashAttention-2 182, H100 about 500 forward */
+    double work = 0.5 * 4 * 16384.0 * 8192 * 16 * 128;
+    double fa2 = 3.5 * work / (cost_attention_s(g, 16384, 8192, 16, 128, 128, DTYPE_BF16, false) +
+                               cost_attention_s(g, 16384, 8192, 16, 128, 128, DTYPE_BF16, true)) / 1e12;
+    double fa3 = work / cost_attention_s(h, 16384, 8192, 16, 128, 128, DTYPE_BF16, false) / 1e12;
+    CU_ASSERT(fa2 > 130 && fa2 < 200);
+    CU_ASSERT(fa3 > 420 && fa3 < 620);
+    arena_free(a);
+}
+
+static double busbw(const struct cost *c, enum op op, double bytes, uint32_t mask, double n)
+{
+    double factor = op == OP_ALL_REDUCE ? 2 * (n - 1) / n : (n - 1) / n;
+    return factor * bytes / cost_collective_s(c, op, bytes, mask) / 1e9;
+}
+
+static void test_collectives(void)
+{
+    struct arena *a = arena_new();
+    struct decision d = basic(8, 1, 4);
+    uint32_t tp = AXIS_BIT(AXIS_TP), dp = AXIS_BIT(AXIS_DP);
+    double gib = 1024.0 * 1024 * 1024;
+    struct cost *h = make(a, HOST("H100-SXM", "450GB/s", ""), &d), *g = make(a, HOST("A100-SXM", "300GB/s", ""), &d);
+    CU_ASSERT_DOUBLE_EQUAL(busbw(h, OP_ALL_GATHER, gib, tp, 8), 361, 15); /* 8 x H200: 361 */
+    CU_ASSERT_DOUBLE_EQUAL(busbw(g, OP_ALL_REDUCE, gib, tp, 8), 235, 15); /* 8 x A100: 229-235 */
+    CU_ASSERT(busbw(h, OP_ALL_REDUCE, 1 << 20, tp, 8) < 60);              /* 8 x H200: 40 at 1 MiB */
+    CU_ASSERT_DOUBLE_EQUAL(busbw(h, OP_ALL_REDUCE, gib, dp, 4), 45, 3);   /* one GPU per node on its own 50 GB/s NIC */
+    /* a group over 4 full nodes uses all NICs of each */
+    double world = busbw(h, OP_ALL_REDUCE, gib, AXES_WORLD, 32);
+    CU_ASSERT(world > 150 && world < 400);
+    CU_ASSERT_EQUAL(cost_collective_s(h, OP_ALL_REDUCE, 1e6, AXIS_BIT(AXIS_PP)), 0); /* one member */
+    CU_ASSERT(cost_collective_s(h, OP_REDUCE_SCATTER, gib, tp) < cost_collective_s(h, OP_ALL_REDUCE, gib, tp));
+    arena_free(a);
+}
+
+static void test_measured(void)
+{
+    struct arena *a = arena_new();
+    struct decision d = basic(8, 1, 4);
+    const char *with = HOST("H100-SXM", "450GB/s",
+                            "<measured date=\"2026-01-01\"><collective op=\"all_reduce\" ranks=\"8\" per-node=\"8\">"
+                            "<point size=\"1MiB\" time=\"50us\"/><point size=\"4MiB\" time=\"70us\"/></collective>"
+                            "<gemm dtype=\"bf16\"><point m=\"4096\" n=\"4096\" k=\"4096\" rate=\"500TFLOP/s\"/></gemm></measured>");
+    struct cost *c = make(a, with, &d);
+    uint32_t tp = AXIS_BIT(AXIS_TP);
+    CU_ASSERT_DOUBLE_EQUAL(cost_collective_s(c, OP_ALL_REDUCE, 1 << 20, tp), 50e-6, 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(cost_collective_s(c, OP_ALL_REDUCE, 2 << 20, tp), 60e-6, 1e-9); /* halfway in log(size) */
+    CU_ASSERT_DOUBLE_EQUAL(cost_collective_s(c, OP_ALL_REDUCE, 8 << 20, tp), 140e-6, 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(cost_collective_s(c, OP_ALL_REDUCE, 1024, tp), 50e-6, 1e-9);
+    double rate = 2.0 * 4096 * 4096 * 4096 / (cost_matmul_s(c, 4096, 4096, 4096, DTYPE_BF16) - c->device.launch_s);
+    CU_ASSERT_DOUBLE_EQUAL(rate, 500e12, 1e9);
+    arena_free(a);
+}
+
+static void test_unit(void)
+{
+    struct arena *a = arena_new();
+    struct plan *p = random_plan(a, 11, 8);
+    struct cost *c = cost_new(a, p->job, p->topo, &p->decision);
+    for (uint32_t r = 0; r < p->nroles; r++)
+        for (uint32_t i = 0; i < p->train[r]->ninsns; i++) {
+            c->unit.on = false;
+            CU_ASSERT(cost_insn_ns(c, p->train[r], i, false) >= 1);
+            c->unit = (struct cost_unit){true, 10, 20, 3};
+            const struct insn *x = &p->train[r]->insns[i];
+            int64_t ns = cost_insn_ns(c, p->train[r], i, true), rest = cost_insn_ns(c, p->train[r], i, false);
+            bool transfer = x->op == OP_SEND || x->op == OP_RECV, compute = x->queue == QUEUE_COMPUTE;
+            CU_ASSERT_EQUAL(rest, transfer ? 3 : 0);
+            CU_ASSERT_EQUAL(ns, transfer ? 3 : compute && x->action == 'F' ? 10 : compute && x->action == 'B' ? 20 : 0);
+        }
+    plan_close(p);
+    arena_free(a);
+}
+
+/* shipped jobs: what the closed form may miss of the placed arena and of the simulated step */
+static const struct {
+    const char *model, *cluster, *sets[5];
+    uint32_t nsets;
+} emitted[] = {
+    {"gpt2-124m", "h100x8", {"tp=2", "pp=2"}, 2},
+    {"gpt2-124m", "h100x8", {"microbatch=4", "recompute=full"}, 2},
+    {"llama3-8b", "h100x8", {"batch=64 sequences"}, 1},
+    {"llama3-8b", "h100x8", {"batch=64 sequences", "recompute=full", "zero=1"}, 3},
+    {"tiny-llama", "cpu8", {"gpus=8"}, 1},
+    {"gpt3-175b", "a100-1024", {"tp=8", "pp=16", "microbatch=1"}, 3},
+};
+
+static void test_emitted(void)
+{
+    for (size_t i = 0; i < sizeof emitted / sizeof *emitted; i++) {
+        struct arena *a = arena_new();
+        struct diag *diag = diag_new(a);
+        struct job *job = job_read(a, diag, arena_printf(a, "plans/%s/model.llm", emitted[i].model), emitted[i].sets,
+                                   emitted[i].nsets);
+        struct topo *topo = topo_read(a, diag, arena_printf(a, "topologies/%s.xml", emitted[i].cluster));
+        CU_ASSERT_PTR_NOT_NULL_FATAL(job);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(topo);
+        struct search_result *r = search(a, diag, job, topo, 1, 0, true);
+        CU_ASSERT_EQUAL_FATAL(r->ncandidates, 1);
+        const struct estimate *e = &r->candidates[0].estimate;
+        const char *why = "";
+        struct plan *p = compile_decision(a, job, topo, &r->candidates[0].decision, &(struct compile_options){0}, &why);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+        double memory = (double)e->peak_bytes / (double)compile_peak_bytes(p);
+        double time = e->step_time_s / ((double)p->timeline->step_ns * 1e-9);
+        CU_ASSERT(memory > 0.95 && memory < 1.05);
+        CU_ASSERT(time > 0.90 && time < 1.10);
+        if (memory <= 0.95 || memory >= 1.05 || time <= 0.90 || time >= 1.10)
+            printf("[%s %s: memory %.3f time %.3f] ", emitted[i].model, emitted[i].sets[0], memory, time);
+        CU_ASSERT_DOUBLE_EQUAL(e->compute_s + e->tp_comm_s + e->pp_comm_s + e->dp_comm_s + e->bubble_s + e->optimizer_s,
+                               e->step_time_s, 1e-9);
+        CU_ASSERT_EQUAL(e->parameter_bytes + e->gradient_bytes + e->optimizer_bytes + e->activation_bytes + e->buffer_bytes,
+                        e->peak_bytes);
+        plan_close(p);
+        arena_free(a);
+    }
+}
+
+void suite_cost(void);
+void suite_cost(void)
+{
+    CU_pSuite s = CU_add_suite("cost", NULL, NULL);
+    CU_add_test(s, "kernels against published rates", test_kernels);
+    CU_add_test(s, "collectives against published bandwidths", test_collectives);
+    CU_add_test(s, "measured curves win", test_measured);
+    CU_add_test(s, "unit costs", test_unit);
+    CU_add_test(s, "closed form against arena and simulation", test_emitted);
+}

@@ -1,0 +1,272 @@
+/* The search: sensible on shipped jobs, exact against brute force, deterministic, and clear where nothing is found. */
+
+#include "compiler/search/search.h"
+#include "compiler/inspect/estimate.h"
+#include "compiler/model/sema.h"
+#include "compiler/support/strbuf.h"
+#include "tests/compiler/random_plan.h"
+
+#include <CUnit/Basic.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct found {
+    struct arena *a;
+    struct diag *d;
+    struct job *job;
+    struct topo *topo;
+    struct search_result *r;
+};
+
+static struct found run(const char *model, const char *cluster, const char *const *sets, uint32_t nsets, uint32_t top,
+                        bool emit_only)
+{
+    struct found f = {.a = arena_new()};
+    f.d = diag_new(f.a);
+    f.job = job_read(f.a, f.d, arena_printf(f.a, "plans/%s/model.llm", model), sets, nsets);
+    f.topo = topo_read(f.a, f.d, arena_printf(f.a, "topologies/%s.xml", cluster));
+    CU_ASSERT_PTR_NOT_NULL_FATAL(f.job);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(f.topo);
+    f.r = search(f.a, f.d, f.job, f.topo, top, 0, emit_only);
+    return f;
+}
+
+static const struct {
+    const char *model, *cluster, *sets[2];
+    uint32_t nsets;
+    uint32_t tp, dp, pp_least, pp_most; /* 0 = any */
+    double mfu_least;
+} sane[] = {
+    {"gpt2-124m", "h100x8", {0}, 0, 1, 8, 1, 1, 0.3},
+    {"llama3-8b", "h100x8", {0}, 0, 0, 0, 1, 4, 0.45},
+    {"llama3-70b", "dgx-h100-superpod", {"gpus=512"}, 1, 0, 0, 1, 16, 0.25},
+    {"llama3-405b", "meta-24k-roce", {"gpus=16384"}, 1, 8, 0, 8, 32, 0.2},
+    {"gpt3-175b", "a100-1024", {0}, 0, 0, 0, 2, 16, 0.4},
+    {"turing-nlg-530b", "dgx-a100-superpod", {0}, 0, 8, 0, 4, 40, 0.4},
+};
+
+static void test_sane(void)
+{
+    for (size_t i = 0; i < sizeof sane / sizeof *sane; i++) {
+        struct found f = run(sane[i].model, sane[i].cluster, sane[i].sets, sane[i].nsets, 3, true);
+        CU_ASSERT_FATAL(f.r->ncandidates > 0);
+        const struct candidate *c = &f.r->candidates[0];
+        const struct train *t = &f.job->train;
+        const char *why = "";
+        CU_ASSERT(decision_legal(f.a, f.job, f.topo, &c->decision, &why));
+        CU_ASSERT(c->emittable);
+        CU_ASSERT(c->estimate.peak_bytes <= f.r->memory_limit_bytes);
+        CU_ASSERT(!sane[i].tp || c->decision.tp == sane[i].tp);
+        CU_ASSERT(!sane[i].dp || c->decision.dp == sane[i].dp);
+        CU_ASSERT(c->decision.pp >= sane[i].pp_least && c->decision.pp <= sane[i].pp_most);
+        double mfu = model_flops(&f.job->model, t->sequence, t->batch) / c->estimate.step_time_s / c->decision.gpus_used /
+                     f.topo->types[c->decision.type].gpu.peak_flop_s[TOPO_BF16];
+        CU_ASSERT(mfu > sane[i].mfu_least && mfu < 0.7);
+        CU_ASSERT_EQUAL(f.r->gap, 0);
+        CU_ASSERT(f.r->seconds < 10); /* a second on an idle machine; sanitizers and shared machines are slower */
+        for (uint32_t k = 1; k < f.r->ncandidates; k++)
+            CU_ASSERT(f.r->candidates[k].estimate.step_time_s >= 0.99 * c->estimate.step_time_s);
+        struct found again = run(sane[i].model, sane[i].cluster, sane[i].sets, sane[i].nsets, 3, true);
+        CU_ASSERT_STRING_EQUAL(decision_text(f.a, &c->decision), decision_text(f.a, &again.r->candidates[0].decision));
+        CU_ASSERT_EQUAL(f.r->evaluated, again.r->evaluated);
+        arena_free(again.a);
+        arena_free(f.a);
+    }
+}
+
+/* every emittable decision of a small job, in plain loops; the least objective as search.c defines it */
+static double brute_force(struct found *f)
+{
+    double best = INFINITY;
+    const char *why;
+    for (uint32_t i = 0; i < 4 * 8 * 8 * 64; i++) {
+        struct decision d = {.tp = 1u << (i & 3), .pp = 1 + (i >> 2 & 7), .dp = 1 + (i >> 5 & 7), .cp = 1, .vpp = 1, .ep = 1,
+                             .etp = 1, .sp = i >> 8 & 1, .zero = i >> 9 & 1, .schedule = i >> 10 & 1 ? SCHED_GPIPE : SCHED_1F1B,
+                             .recompute = i >> 11 & 1 ? RECOMPUTE_FULL : RECOMPUTE_NONE,
+                             .order = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}};
+        d.shard = d.zero ? d.dp : 1;
+        if (d.pp > f->job->model.nlayers || !decision_place(f->a, f->topo, &d, &why))
+            continue;
+        for (uint32_t m = 1; m <= f->job->train.batch; m++) {
+            d.microbatch = m;
+            d.microbatches = (uint32_t)(f->job->train.batch / d.dp / m);
+            if (d.microbatches == 0 || (uint64_t)d.microbatches * m * d.dp != f->job->train.batch)
+                continue;
+            double layer_s[64], embed_s, head_s;
+            struct cost *c = cost_new(f->a, f->job, f->topo, &d);
+            if (f->job->model.layers[0]->attn.kv % d.tp)
+                continue;
+            cost_layers(f->a, c, layer_s, &embed_s, &head_s);
+            decision_cut(f->a, &d, f->job->model.nlayers, layer_s, embed_s, head_s);
+            if (!decision_legal(f->a, f->job, f->topo, &d, &why))
+                continue;
+            struct estimate e;
+            cost_estimate(f->a, c, &e);
+            if (e.peak_bytes <= f->r->memory_limit_bytes)
+                best = fmin(best, e.step_time_s * (1 + 0.005 * (double)e.peak_bytes / (double)f->r->memory_limit_bytes));
+        }
+    }
+    return best;
+}
+
+static void test_exact(void)
+{
+    struct found f = {.a = arena_new()};
+    f.job = text_job(f.a, tiny_llama);
+    f.topo = random_host(f.a, 8);
+    f.r = search(f.a, diag_new(f.a), f.job, f.topo, 1, 0, true);
+    CU_ASSERT_EQUAL_FATAL(f.r->ncandidates, 1);
+    const struct estimate *e = &f.r->candidates[0].estimate;
+    double own = e->step_time_s * (1 + 0.005 * (double)e->peak_bytes / (double)f.r->memory_limit_bytes);
+    CU_ASSERT_DOUBLE_EQUAL(own, brute_force(&f), 1e-9 * own);
+    arena_free(f.a);
+}
+
+/* what is printed where nothing is found */
+static const struct {
+    const char *model, *cluster, *sets[3];
+    uint32_t nsets;
+    bool emit_only;
+    const char *message;
+} nothing[] = {
+    {"llama3-405b", "meta-24k-roce", {"tp=16"}, 1, true,
+     "--set:1:6: error: no plan: 'tp' must be 16 but it must divide heads = 128, kv = 8 and the FFN's width\n"
+     "    1 | tp = 16\n      |      ^~\n   help: drop the line, or allow tp in [1, 2, 4, 8]\n"},
+    {"llama3-405b", "meta-24k-roce", {"gpus=100000"}, 1, true,
+     "--set:1:8: error: no plan: 'gpus' must be 100000 but 'meta-24k-roce' has 24064 usable GPUs\n"
+     "    1 | gpus = 100000\n      |        ^~~~~~\n"},
+    {"llama3-8b", "h100x8", {"memory=20GiB", "tp=1"}, 2, true,
+     "error: nothing fits in 20GiB. Closest: tp 1, pp 7, cp 1, dp 1, zero 0, microbatch 1, recompute full needs"},
+    {"llama3-8b", "h100x8", {"step_time=1s"}, 1, true, "error: no plan: the fastest that fits needs "},
+    {"mixtral-8x7b", "h100x8", {0}, 0, true, "error: no plan: 'moe' can be estimated but not emitted yet"},
+    {"gpt3-175b", "a100-1024", {"tp=16", "pp=8"}, 2, true,
+     "   help: drop either line, or allow tp in [1, 2, 3, 4, 6, 8]\n"},
+    {"gpt3-175b", "a100-1024", {"pp=7", "gpus=1024"}, 2, true,
+     "--set:1:6: error: no plan: with 'pp' = 7 nothing satisfies the rest of the plan block\n"},
+};
+
+static const char *printed(struct arena *a, const struct diag *d)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    diag_print(d, f, false);
+    fclose(f);
+    char *copy = arena_strndup(a, text, size);
+    free(text);
+    return copy;
+}
+
+static void test_nothing(void)
+{
+    for (size_t i = 0; i < sizeof nothing / sizeof *nothing; i++) {
+        struct found f = run(nothing[i].model, nothing[i].cluster, nothing[i].sets, nothing[i].nsets, 1, nothing[i].emit_only);
+        const char *text = printed(f.a, f.d);
+        CU_ASSERT_EQUAL(f.r->ncandidates, 0);
+        CU_ASSERT_EQUAL(diag_errors(f.d), 1);
+        CU_ASSERT_PTR_NOT_NULL(strstr(text, nothing[i].message));
+        if (!strstr(text, nothing[i].message))
+            printf("\n%s", text);
+        arena_free(f.a);
+    }
+}
+
+static const char keep_model[] =
+    "llmc 1\nmodel m {\n vocab 51200\n width 2048\n norm layernorm\n embed tokens\n embed positions(2048)\n"
+    " repeat 24 { layer { attn mha(heads=16, bias=yes)\n ffn gelu(8192, bias=yes) } }\n head tied\n}\n"
+    "train {\n sequence 2048\n batch 512 sequences\n}\nplan {\n tp = 16\n keep tp within node\n}\n";
+
+static void test_keep(void)
+{
+    struct arena *a = arena_new();
+    struct diag *d = diag_new(a);
+    struct source s = {"m.llm", keep_model, strlen(keep_model), false};
+    struct job *job = job_parse(a, d, &s, NULL, 0);
+    struct topo *topo = topo_read(a, d, "topologies/a100-1024.xml");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(job);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(topo);
+    CU_ASSERT_EQUAL(search(a, d, job, topo, 1, 0, true)->ncandidates, 0);
+    CU_ASSERT_STRING_EQUAL(printed(a, d), "m.llm:17:7: error: no plan: 'tp' must be 16 but a node of 'dgx-a100' has 8 GPUs\n"
+                                          "   17 |  tp = 16\n      |       ^~\n"
+                                          "   note: m.llm:18: 'keep tp within node'\n"
+                                          "   help: drop either line, or allow tp in [1, 2, 4, 8]\n");
+    arena_free(a);
+}
+
+/* pods hold 376 usable nodes: a replica of 16 nodes may not straddle two of them */
+static void test_place(void)
+{
+    const char *const sets[] = {"gpus=16384", "pp=16", "order=[tp, cp, pp, dp]"};
+    struct found f = run("llama3-405b", "meta-24k-roce", sets, 3, 1, true);
+    CU_ASSERT_EQUAL_FATAL(f.r->ncandidates, 1);
+    struct keep_wish *keep = ARENA_NEW(f.a, struct keep_wish);
+    *keep = (struct keep_wish){.axis = "pp", .within = "pod"};
+    f.job->wishes.keeps = keep;
+    f.job->wishes.nkeeps = 1;
+    struct search_result *r = search(f.a, f.d, f.job, f.topo, 1, 0, true);
+    CU_ASSERT_EQUAL_FATAL(r->ncandidates, 1);
+    const struct decision *d = &r->candidates[0].decision;
+    for (uint32_t i = 0; i < d->nnodes; i += d->tp * d->pp / 8)
+        CU_ASSERT(topo_level(f.topo, d->nodes[i], d->nodes[i + d->tp * d->pp / 8 - 1]) <= 2);
+    arena_free(f.a);
+}
+
+static void test_json(void)
+{
+    struct found f = run("llama3-8b", "h100x8", NULL, 0, 3, false);
+    struct strbuf b = {0};
+    estimate_json(f.job, f.topo, f.r, &b);
+    json_error_t error;
+    json_t *o = json_loads(b.text, 0, &error);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+    static const char *const keys[] = {"schema", "model", "cluster", "decision", "predicted", "search"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        CU_ASSERT_PTR_NOT_NULL(json_object_get(o, keys[i]));
+    static const char *const figures[] = {"step_time_s", "tokens_per_s_per_gpu", "model_flops_per_gpu_s", "mfu",
+                                          "bubble_fraction", "exposed_comm_fraction", "peak_memory_bytes", "peak_memory_rank"};
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
+        CU_ASSERT(json_is_number(json_object_get(json_object_get(o, "predicted"), figures[i])));
+    static const char *const counts[] = {"space", "evaluated", "pruned", "gap", "seconds"};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        CU_ASSERT(json_is_number(json_object_get(json_object_get(o, "search"), counts[i])));
+    CU_ASSERT_EQUAL(json_array_size(json_object_get(o, "candidates")), 2);
+    json_decref(o);
+    strbuf_free(&b);
+    arena_free(f.a);
+}
+
+static void test_sweep(void)
+{
+    struct arena *a = arena_new();
+    struct diag *d = diag_new(a);
+    struct topo *topo = topo_read(a, d, "topologies/h100x8.xml");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(topo);
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    const char *model = "plans/llama3-8b/model.llm";
+    CU_ASSERT_EQUAL(estimate_sweep(a, d, model, NULL, 0, topo, "tp=[1, 2, 16]", 0, false, out), STATUS_OK);
+    CU_ASSERT_EQUAL(estimate_sweep(a, d, model, NULL, 0, topo, "tp", 0, false, out), STATUS_USAGE);
+    CU_ASSERT_EQUAL(estimate_sweep(a, d, model, NULL, 0, topo, "tp=1,,2", 0, false, out), STATUS_USAGE);
+    CU_ASSERT_EQUAL(estimate_sweep(a, d, model, NULL, 0, topo, "nosuch=1", 0, false, out), STATUS_INPUT);
+    fclose(out);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\n16               no plan\n"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "tp 2"));
+    free(text);
+    arena_free(a);
+}
+
+void suite_search(void);
+void suite_search(void)
+{
+    CU_pSuite s = CU_add_suite("search", NULL, NULL);
+    CU_add_test(s, "sensible on shipped jobs", test_sane);
+    CU_add_test(s, "as good as brute force", test_exact);
+    CU_add_test(s, "where nothing is found", test_nothing);
+    CU_add_test(s, "keep and degree exclude each other", test_keep);
+    CU_add_test(s, "replicas stay inside pods", test_place);
+    CU_add_test(s, "JSON of the contract", test_json);
+    CU_add_test(s, "sweeps", test_sweep);
+}
