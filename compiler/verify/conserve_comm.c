@@ -76,31 +76,31 @@ static const char *reduce(struct conserve *c, const struct value *v, uint32_t ma
 
 /* ---- all-reduce ---- */
 
-/* over axes of one role; a matrix in pieces, or a flat list */
+/* over axes of one role: a flat list, or matrices side by side */
 static bool all_reduce(struct machine *m, uint32_t i, uint32_t mask)
 {
     const struct operand *o = prove_operand(m->program, i, OPND(ALL_REDUCE, x));
     bool max = prove_attr(m->program, i, ATTR(ALL_REDUCE, max))->u.i != 0;
     struct parts *p = &m->c->parts[1];
     const char *why = NULL;
-    if (store_read(m->store, o, p)) {
-        for (uint32_t k = 0; k < p->n && !why; k++)
-            why = reduce(m->c, &p->at[k].value, mask, max, &p->at[k].value);
-        for (uint32_t k = 0; k < p->n && !why; k++)
-            store_write(m->store, o, &p->at[k], i);
-        return !why || conserve_fail(m, i, "%s", why);
-    }
     struct whole w;
     uint32_t axis;
-    if (!conserve_read_flat(m, i, OPND(ALL_REDUCE, x), &w, &axis))
+    if (store_read_flat(m->store, o, &w, &axis)) {
+        if (axis != NAXES)
+            return conserve_fail(m, i, "it reduces shards");
+        for (uint32_t k = 0; k < w.n && !why; k++)
+            why = reduce(m->c, &w.at[k].value, mask, max, &w.at[k].value);
+        if (why)
+            return conserve_fail(m, i, "%s", why);
+        return store_write_flat(m->store, o, &w, NAXES, i) || conserve_fail(m, i, "its operand can't hold the result");
+    }
+    if (!conserve_read_parts(m, i, OPND(ALL_REDUCE, x), p))
         return false;
-    if (axis != NAXES)
-        return conserve_fail(m, i, "it reduces shards");
-    for (uint32_t k = 0; k < w.n && !why; k++)
-        why = reduce(m->c, &w.at[k].value, mask, max, &w.at[k].value);
-    if (why)
-        return conserve_fail(m, i, "%s", why);
-    return store_write_flat(m->store, o, &w, NAXES, i) || conserve_fail(m, i, "its operand can't hold the result");
+    for (uint32_t k = 0; k < p->n && !why; k++)
+        why = reduce(m->c, &p->at[k].value, mask, max, &p->at[k].value);
+    for (uint32_t k = 0; k < p->n && !why; k++)
+        store_write(m->store, o, &p->at[k], i);
+    return !why || conserve_fail(m, i, "%s", why);
 }
 
 /* Add one stretch to a list that may hold zeros, cut differently, in its place. */
