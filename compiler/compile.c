@@ -109,8 +109,9 @@ enum status compile_job(struct arena *a, struct diag *d, struct job *job, struct
     p->search_pruned = found->pruned;
     p->search_gap = found->gap;
     p->search_seconds = seconds;
+    progress(o, "verifying");
+    *verdict = verify_plan(a, p, o->full);
     progress(o, "");
     *out = p;
-    (void)verdict;
-    return STATUS_OK;
+    return (*verdict)->nviolations ? STATUS_BUG : STATUS_OK;
 }

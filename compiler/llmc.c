@@ -6,6 +6,7 @@
 #include "compiler/inspect/show.h"
 #include "compiler/inspect/tokens.h"
 #include "compiler/inspect/trace.h"
+#include "compiler/inspect/verdict.h"
 #include "compiler/model/fmt.h"
 #include "compiler/model/sema.h"
 #include "compiler/model/vocab.h"
@@ -80,6 +81,10 @@ static enum status command_plan(struct context *c)
     bool quiet = o->quiet || !isatty(STDERR_FILENO) || getenv("CI");
     struct compile_options options = {.top = o->top, .budget = o->budget, .progress = !quiet};
     enum status s = compile_job(c->arena, c->diag, job, topo, &options, &p, &v);
+    if (v && v->nviolations) {
+        verdict_print(v, stderr);
+        return fail(STATUS_BUG, "the plan does not verify and was not written; this is a bug in llmc");
+    }
     if (s != STATUS_OK)
         return report(c, s);
     p->nsets = o->nsets;
@@ -114,6 +119,24 @@ static enum status open_plan(struct context *c, struct plan **p)
     struct cost *cost = cost_new(c->arena, (*p)->job, (*p)->topo, &(*p)->decision);
     (*p)->timeline = simulate(c->arena, cost, (const struct program *const *)(*p)->train, (*p)->nroles, &why);
     return (*p)->timeline ? STATUS_OK : fail(STATUS_NO_PLAN, why);
+}
+
+static enum status command_check(struct context *c)
+{
+    struct plan *p;
+    char error[1024];
+    if (c->options->execute)
+        return fail(STATUS_NO_PLAN, "check --execute cannot be done yet: run the plan and a single-rank plan with llmrun");
+    enum status s = plan_read(c->arena, c->options->args[0], &p, error, sizeof error);
+    if (s != STATUS_OK)
+        return fail(s, error);
+    struct verdict *v = verify_plan(c->arena, p, c->options->full);
+    if (c->options->json)
+        verdict_json(v, stdout);
+    else
+        verdict_print(v, stdout);
+    plan_close(p);
+    return v->nviolations ? STATUS_NO_PLAN : STATUS_OK;
 }
 
 static enum status command_show(struct context *c)
@@ -284,7 +307,7 @@ static const struct {
     const char *name;
     enum status (*run)(struct context *c);
 } commands[] = {
-    {"plan", command_plan},   {"estimate", command_estimate}, {"show", command_show},
+    {"plan", command_plan},   {"estimate", command_estimate}, {"check", command_check}, {"show", command_show},
     {"trace", command_trace}, {"topo show", command_topo},    {"tokens", command_tokens}, {"fmt", command_fmt},
     {"isa", command_isa}, {"dump", command_dump},         {"version", command_version}, {"help", command_help},
 };
