@@ -8,7 +8,13 @@ build=$1 demo=$1/demo steps=${STEPS:-80}
 started=$(date +%s)
 rm -rf "$demo"
 mkdir -p "$demo"
-show() { printf '\n$ %s\n' "$*"; "$@"; }
+# print a command as one could type it, then run it
+show() {
+    printf '\n$'
+    for word; do case $word in *' '*) printf " '%s'" "$word" ;; *) printf ' %s' "$word" ;; esac; done
+    printf '\n'
+    "$@"
+}
 
 for file in /usr/share/common-licenses/*; do
     [ -L "$file" ] || [ "$file" = /usr/share/common-licenses/MPL-2.0 ] || cat "$file"
