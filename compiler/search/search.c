@@ -341,6 +341,8 @@ static double ideal_s(const struct searching *s, uint64_t n)
 static void run_families(struct searching *s)
 {
     struct search_result *r = s->result;
+    if (s->families.n == 0)
+        return;
     qsort(s->families.at, s->families.n, sizeof *s->families.at, compare_families);
     for (size_t i = 0; i < s->families.n; i++) {
         const struct family *f = &s->families.at[i];
