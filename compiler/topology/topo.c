@@ -28,7 +28,9 @@ const struct source *walk_import(struct walk *w, const struct xml_attr *href)
         diag_caret(w->diag, "such as node.xml");
         return NULL;
     }
-    const char *path = arena_printf(w->arena, "%s%s", w->base, href->value);
+    size_t n = strlen(w->base);
+    const char *slash = n && w->base[n - 1] != '/' ? "/" : "";
+    const char *path = arena_printf(w->arena, "%s%s%s", w->base, slash, href->value);
     int before = diag_errors(w->diag);
     struct source *source = source_read(w->arena, w->diag, path, w->import_left);
     if (!source) {
@@ -38,8 +40,41 @@ const struct source *walk_import(struct walk *w, const struct xml_attr *href)
     }
     source->imported = true;
     w->import_left -= source->size;
-    vec_push(w->arena, &w->imports, (struct topo_import){href->value, source});
     return source;
+}
+
+void walk_replace(struct walk *w, const struct xml_element *e, const char *text, size_t length)
+{
+    vec_push(w->arena, &w->edits, (struct walk_edit){e->at.start - 1, e->end, text, length});
+}
+
+static int by_start(const void *a, const void *b)
+{
+    const struct walk_edit *p = a, *q = b;
+    return (p->start > q->start) - (p->start < q->start);
+}
+
+/* The source with all replacements made; elements do not overlap, so neither do they. */
+static void set_text(struct walk *w)
+{
+    struct topo *t = w->topo;
+    t->text = t->source->text;
+    t->text_size = t->source->size;
+    if (!w->edits.n)
+        return;
+    qsort(w->edits.at, w->edits.n, sizeof *w->edits.at, by_start);
+    for (size_t i = 0; i < w->edits.n; i++)
+        t->text_size += w->edits.at[i].length - (w->edits.at[i].end - w->edits.at[i].start);
+    char *text = arena_alloc(w->arena, t->text_size + 1), *out = text;
+    size_t from = 0;
+    for (size_t i = 0; i < w->edits.n; i++) {
+        const struct walk_edit *e = &w->edits.at[i];
+        out = mempcpy(out, t->source->text + from, e->start - from);
+        out = mempcpy(out, e->text, e->length);
+        from = e->end;
+    }
+    memcpy(out, t->source->text + from, t->source->size - from);
+    t->text = text;
 }
 
 struct topo *topo_parse(struct arena *a, struct diag *d, const struct source *source, const char *base)
@@ -66,9 +101,10 @@ struct topo *topo_parse(struct arena *a, struct diag *d, const struct source *so
     walk_fabric(&w);
     walk_node_states(&w);
     walk_measured(&w);
-    t->nimports = (uint32_t)w.imports.n;
-    t->imports = w.imports.at;
-    return diag_errors(d) > errors ? NULL : t;
+    if (diag_errors(d) > errors)
+        return NULL;
+    set_text(&w);
+    return t;
 }
 
 struct topo *topo_read(struct arena *a, struct diag *d, const char *path)

@@ -113,11 +113,9 @@ struct topo_measured {
 struct topo {
     const char *name;
     const struct source *source;
-    uint32_t nimports; /* files that hrefs named, as written and as read */
-    const struct topo_import {
-        const char *href;
-        const struct source *source;
-    } * imports;
+    const char
+        *text; /* the file with what its hrefs name put in place: needs no other file, means the same */
+    size_t text_size;
     uint32_t ntypes;
     struct topo_node_type *types;
     uint32_t nnodes;

@@ -7,6 +7,7 @@
 
 #include "compiler/topology/topo_walk.h"
 
+#include "compiler/support/strbuf.h"
 #include "compiler/support/units.h"
 
 #include <math.h>
@@ -158,6 +159,24 @@ static void read_table(struct walk *w, const struct xml_attr *href, const struct
     }
 }
 
+/* The same element with the table's points in it. */
+static void replace_table(struct walk *w, const struct xml_element *e, const struct curve *c)
+{
+    static const char *const kept[] = {"op", "ranks", "per-node", "tier", "type"};
+    struct strbuf b = {0};
+    strbuf_text(&b, "<collective");
+    for (size_t i = 0; i < ARRAY_LEN(kept); i++)
+        if (topo_attr_text(e, kept[i]))
+            strbuf_printf(&b, " %s=\"%s\"", kept[i], topo_attr_text(e, kept[i]));
+    strbuf_text(&b, ">");
+    for (size_t i = 0; i < c->points.n; i++)
+        strbuf_printf(&b, "<point size=\"%sB\" time=\"%ss\"/>", units_show_real(c->points.at[i].bytes).s,
+                      units_show_real(c->points.at[i].seconds).s);
+    strbuf_text(&b, "</collective>");
+    walk_replace(w, e, arena_strndup(w->arena, b.text, b.length), b.length);
+    strbuf_free(&b);
+}
+
 /* The level that a collective crosses: as stated, or the innermost that holds its ranks. */
 static bool read_tier(struct walk *w, const struct xml_element *e, uint32_t type, struct topo_measured *m)
 {
@@ -214,6 +233,7 @@ static void read_collective(struct walk *w, const struct xml_element *e, struct 
         diag_caret(w->diag, "add format=\"nccl-tests\"");
     } else if (table && xml_attr(e, "href")->valid) {
         read_table(w, xml_attr(e, "href"), m, &c);
+        replace_table(w, e, &c);
     } else if (!table) {
         read_collective_points(w, e, m, &c);
     }

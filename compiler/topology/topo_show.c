@@ -52,6 +52,8 @@ static void print_scale_up(const struct topo_node_type *type, FILE *out)
     fprintf(out, "  scale-up    %s, %s one way per GPU (%s), %u GPUs per domain",
             topo_scale_up_words[s->kind], units_show_bytes_s(s->bytes_s).s,
             type->gpu.given & FACT_SCALE_UP ? "file" : "catalogue", s->gpus);
+    if (s->kind == SCALE_UP_MESH && s->gpus > 1)
+        fprintf(out, ", %s between two", units_show_bytes_s(s->bytes_s / (s->gpus - 1)).s);
     if (s->span > 1) {
         uint32_t rest = type->nnodes % s->span;
         fprintf(out, " on %u nodes", s->span);

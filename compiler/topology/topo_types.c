@@ -264,6 +264,7 @@ static void read_dump_file(struct walk *w, const struct xml_element *e, const st
         return;
     }
     walk_nccl(w, system, href->at, node_type, type);
+    walk_replace(w, e, source->text + system->at.start - 1, system->end - (system->at.start - 1));
 }
 
 static void read_dump(struct walk *w, const struct xml_element *e, struct topo_node_type *type)

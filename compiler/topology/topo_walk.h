@@ -10,6 +10,13 @@
 
 #include "compiler/support/vec.h"
 
+/* bytes start .. end of the cluster file, to be replaced */
+struct walk_edit {
+    uint32_t start, end;
+    const char *text;
+    size_t length;
+};
+
 struct walk {
     struct arena *arena;
     struct diag *diag;
@@ -22,7 +29,7 @@ struct walk {
         const char *name;
         uint32_t node;
     } * hosts; /* all nodes, by name */
-    VEC(struct topo_import) imports;
+    VEC(struct walk_edit) edits;
     VEC(struct topo_measured) measured;
 };
 
@@ -47,6 +54,9 @@ void walk_measured(struct walk *w);
 /* topo_nccl.c: what a dump says about a node of this type.  dump_at: where the cluster file brings it in. */
 void walk_nccl(struct walk *w, const struct xml_element *system, struct span dump_at,
                const struct xml_element *node_type, struct topo_node_type *type);
+
+/* What takes the place of an element with an href in topo.text. */
+void walk_replace(struct walk *w, const struct xml_element *e, const char *text, size_t length);
 
 /* Read a file that an href names, relative to the cluster file; NULL after an error. */
 const struct source *walk_import(struct walk *w, const struct xml_attr *href);

@@ -226,6 +226,7 @@ static void on_end(void *user, const xmlChar *name, const xmlChar *prefix, const
     (void)name, (void)prefix, (void)uri;
     if (r->failed || !r->open)
         return;
+    r->open->end = (uint32_t)reached(r);
     r->open = r->open->parent;
     r->depth--;
 }
@@ -432,9 +433,4 @@ struct span xml_value_span(const struct xml_attr *attr, size_t from, size_t leng
     size_t left = attr->at.length - from;
     return (struct span){attr->at.source, attr->at.start + (uint32_t)from,
                          (uint32_t)(length < left ? length : left)};
-}
-
-void xml_cleanup(void)
-{
-    xmlCleanupParser();
 }

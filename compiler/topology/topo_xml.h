@@ -31,6 +31,7 @@ struct xml_element {
     const char *name;
     struct span at;   /* the name in the start tag */
     struct span text; /* the first character data in it that is not blank; length 0 when there is none */
+    uint32_t end;     /* byte behind the whole element */
     uint32_t nattrs;
     struct xml_attr *attrs;
     struct xml_element *parent, *next, *child, *last_child;
@@ -43,8 +44,5 @@ struct xml_element *xml_parse(struct arena *a, struct diag *d, const struct sour
 struct xml_attr *xml_attr(const struct xml_element *e, const char *name);
 /* `length` bytes from byte `from` of the value; the whole value where positions inside it are not known */
 struct span xml_value_span(const struct xml_attr *attr, size_t from, size_t length);
-
-/* Release what libxml2 keeps for the process; once, at exit. */
-void xml_cleanup(void);
 
 #endif
