@@ -71,7 +71,7 @@ static enum status write_all(const struct plan *p, const char *dir, struct strbu
     strbuf_free(&json);
     TRY(s);
     TRY(write_file(dir, "model.llm", p->job->source->text, p->job->source->size, manifest, error, error_size));
-    TRY(write_file(dir, "cluster.xml", p->topo->source->text, p->topo->source->size, manifest, error, error_size));
+    TRY(write_file(dir, "cluster.xml", p->topo->text, p->topo->text_size, manifest, error, error_size));
     snprintf(path, sizeof path, "%s/programs", dir);
     if (mkdir(path, 0777))
         FAIL(STATUS_WORLD, "%s: %s", path, strerror(errno));
@@ -285,7 +285,7 @@ static enum status read_inputs(struct arena *a, const char *dir, const struct fi
     struct diag *d = diag_new(a);
     TRY(read_json(a, dir, find_file(files, "plan.json"), p, &decision, error, error_size));
     p->job = job_parse(a, d, as_source(a, dir, find_file(files, "model.llm")), p->sets, p->nsets);
-    p->topo = topo_parse(a, d, as_source(a, dir, find_file(files, "cluster.xml")), dir);
+    p->topo = topo_parse(a, d, as_source(a, dir, find_file(files, "cluster.xml")), NULL);
     if (!p->job || !p->topo) {
         diag_print(d, stderr, false);
         FAIL(STATUS_INPUT, "%s/%s cannot be read", dir, p->job ? "cluster.xml" : "model.llm");
