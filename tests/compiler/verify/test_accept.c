@@ -1,0 +1,64 @@
+/* Every plan that the compiler makes is accepted, by roles and with all ranks unfolded alike. */
+
+#include "compiler/verify/verify.h"
+#include "tests/compiler/random_plan.h"
+
+#include <CUnit/CUnit.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NPLANS 1000
+#define NPLANS_QUICK 60 /* sanitizers */
+
+static bool accepted(struct arena *a, const struct plan *p, uint64_t seed, bool full)
+{
+    const struct verdict *v = verify_plan(a, p, full);
+    if (v->nviolations)
+        printf("\n    seed %llu%s, %s: property %u: %.1000s", (unsigned long long)seed, full ? " (full)" : "",
+               decision_text(a, &p->decision), v->violations[0].property, v->violations[0].message);
+    return !v->nviolations && v->certificate && v->checked_ranks == p->ranks->nranks;
+}
+
+static void test_random(void)
+{
+    uint64_t n = getenv("LLMC_QUICK") ? NPLANS_QUICK : NPLANS;
+    uint32_t wrong = 0;
+    for (uint64_t seed = 1; seed <= n && wrong < 5; seed++) {
+        struct arena *a = arena_new();
+        struct plan *p = random_plan(a, seed, 8);
+        wrong += !accepted(a, p, seed, false) || !accepted(a, p, seed, true);
+        plan_close(p);
+        arena_free(a);
+    }
+    CU_ASSERT_EQUAL(wrong, 0);
+}
+
+/* orders of axes other than the default, and many ranks */
+static void test_orders(void)
+{
+    static const enum axis orders[][NAXES] = {{AXIS_PP, AXIS_DP, AXIS_CP, AXIS_TP},
+                                              {AXIS_DP, AXIS_TP, AXIS_PP, AXIS_CP},
+                                              {AXIS_TP, AXIS_PP, AXIS_DP, AXIS_CP}};
+    for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
+        struct arena *a = arena_new();
+        const char *why = "";
+        struct job *job = text_job(a, i % 2 ? tiny_gpt2 : tiny_llama);
+        struct topo *topo = random_host(a, 64);
+        struct decision d = text_decision(a, job, topo, "tp=2 sp=1 pp=4 dp=8 zero=1 microbatch=1");
+        memcpy(d.order, orders[i], sizeof d.order);
+        struct plan *p = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+        CU_ASSERT_TRUE(accepted(a, p, i, false));
+        CU_ASSERT_TRUE(accepted(a, p, i, true));
+        plan_close(p);
+        arena_free(a);
+    }
+}
+
+void suite_verify_accept(void);
+void suite_verify_accept(void)
+{
+    CU_pSuite s = CU_add_suite("verify_accept", NULL, NULL);
+    CU_add_test(s, "a thousand random plans, by roles and in full", test_random);
+    CU_add_test(s, "other orders of the axes", test_orders);
+}
