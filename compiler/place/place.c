@@ -81,9 +81,25 @@ static uint64_t overwritten(const struct program *p, const struct insn *n, uint3
     return bytes;
 }
 
+/* bytes of every buffer up to the last one that anything touches: sizes are rounded up */
+static uint64_t *find_used(struct arena *a, const struct program *p)
+{
+    uint64_t *used = ARENA_ARRAY(a, uint64_t, p->nbuffers + 1u);
+    for (uint32_t k = 0; k < p->noperands; k++) {
+        const struct operand *o = &p->operands[k];
+        if (o->buffer == NONE)
+            continue;
+        uint64_t span = o->slot == UINT16_MAX ? 0 : (uint64_t)p->slots[o->slot].most * o->slot_stride;
+        uint64_t end = o->offset + span + ((uint64_t)(o->rows - 1) * o->ld + o->cols) * isa_dtype_bytes((enum dtype)o->dtype);
+        used[o->buffer] = end > used[o->buffer] ? end : used[o->buffer];
+    }
+    return used;
+}
+
 static struct lives *find_lives(struct arena *a, const struct program *p)
 {
     struct ranges r = find_ranges(a, p);
+    const uint64_t *used = find_used(a, p);
     struct lives *lives = ARENA_ARRAY(a, struct lives, p->nbuffers);
     for (uint32_t i = 0; i < p->ninsns; i++) {
         const struct insn *n = &p->insns[i];
@@ -92,7 +108,7 @@ static struct lives *find_lives(struct arena *a, const struct program *p)
             if (b == NONE || p->buffers[b].kind != BUFFER_STEP)
                 continue;
             struct lives *l = &lives[b];
-            bool fresh = p->buffers[b].ring == NONE && align_up(overwritten(p, n, b)) >= p->buffers[b].bytes;
+            bool fresh = p->buffers[b].ring == NONE && overwritten(p, n, b) >= used[b];
             struct life *last = l->v.n ? &l->v.at[l->v.n - 1] : NULL;
             if (!last || (fresh && last->hi < r.lo[i])) {
                 vec_push(a, &l->v, (struct life){r.lo[i], r.hi[i]});
