@@ -1,0 +1,63 @@
+/* The safetensors reader under libFuzzer.  An even first byte: what follows is a header, to which the length in front
+ * and as many bytes of data as the second byte says are added; odd: the whole file.  Whatever is accepted must obey
+ * the format's rules as checked here once more, and every element must be readable. */
+
+#include "runtime/safetensors.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void require(bool fine)
+{
+    if (!fine)
+        abort();
+}
+
+static void check_accepted(const struct safetensors *s)
+{
+    for (uint32_t i = 0; i < safetensors_count(s); i++) {
+        const struct weight *w = safetensors_at(s, i);
+        uint64_t elements = 1;
+        for (uint32_t d = 0; d < w->ndim; d++)
+            elements *= w->shape[d];
+        require(safetensors_find(s, w->name) == w);
+        require(i == 0 || strcmp(safetensors_at(s, i - 1)->name, w->name) < 0);
+        for (uint64_t e = 0; e < elements && w->dtype != WEIGHT_OTHER; e++) {
+            float x;
+            safetensors_load(w, e, 1, 1, &x);
+        }
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char path[64], error[512];
+    struct safetensors *s;
+    static const uint8_t zeros[256];
+    if (size < 2)
+        return 0;
+    int fd = memfd_create("weights", 0);
+    require(fd >= 0);
+    uint64_t length = size - 2;
+    bool fine = true;
+    if (!(data[0] & 1))
+        fine = write(fd, &length, sizeof length) == sizeof length;
+    fine = fine && write(fd, data + 2, size - 2) == (ssize_t)(size - 2);
+    if (!(data[0] & 1))
+        fine = fine && write(fd, zeros, data[1]) == data[1];
+    require(fine);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (safetensors_open(path, &s, error, sizeof error) == STATUS_OK) {
+        check_accepted(s);
+        safetensors_close(s);
+    } else {
+        require(strlen(error) > 0);
+    }
+    close(fd);
+    return 0;
+}
