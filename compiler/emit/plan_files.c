@@ -1,8 +1,10 @@
 /* The plan as a folder.
  *
  * Writing: everything into DIR.tmp-<pid> beside the target, MANIFEST last, then one rename; an existing plan folder is
- * moved aside first and removed afterwards, any other non-empty folder is refused without force.
- * Reading: MANIFEST names every file with its SHA-256; a file that is missing, extra or different ends the reading. */
+ * moved aside first and removed afterwards.  A folder that holds anything else is refused without force, and with force
+ * stays beside the plan as DIR.old-<pid>: nothing that another wrote is ever removed.
+ * Reading: MANIFEST names every file with its SHA-256; a file that is missing or different ends the reading, files that
+ * it does not name are never opened. */
 
 #include "compiler/emit/plan.h"
 
@@ -88,7 +90,7 @@ static enum status write_all(const struct plan *p, const char *dir, struct strbu
     return write_file(dir, "MANIFEST", manifest->text, manifest->length, NULL, error, error_size);
 }
 
-/* A plan folder is two levels deep; nothing else is ever removed. */
+/* only for what was written a moment ago, and for a TARGET_PLAN */
 static void remove_plan(const char *dir)
 {
     static const char *const sub[] = {"/programs", ""};
@@ -110,16 +112,23 @@ static void remove_plan(const char *dir)
 enum target { TARGET_FREE, TARGET_PLAN, TARGET_FOREIGN };
 static enum target inspect_target(const char *dir)
 {
-    char path[4096];
+    static const char *const ours[] = {".", "..", "plan.json", "model.llm", "cluster.xml", "programs", "ranks.bin",
+                                       "MANIFEST"};
+    bool manifest = false, foreign = false;
+    size_t entries = 0;
     DIR *d = opendir(dir);
     if (!d)
         return errno == ENOENT ? TARGET_FREE : TARGET_FOREIGN;
-    size_t entries = 0;
-    while (readdir(d))
+    for (struct dirent *e; (e = readdir(d));) {
+        size_t i = 0;
+        while (i < ARRAY_LEN(ours) && strcmp(ours[i], e->d_name))
+            i++;
+        foreign |= i == ARRAY_LEN(ours);
+        manifest |= !strcmp(e->d_name, "MANIFEST");
         entries++;
+    }
     closedir(d);
-    snprintf(path, sizeof path, "%s/MANIFEST", dir);
-    return entries <= 2 || !access(path, R_OK) ? TARGET_PLAN : TARGET_FOREIGN;
+    return entries <= 2 || (manifest && !foreign) ? TARGET_PLAN : TARGET_FOREIGN;
 }
 
 enum status plan_write(const struct plan *p, const char *dir, bool force, char *error, size_t error_size)
@@ -134,7 +143,7 @@ enum status plan_write(const struct plan *p, const char *dir, bool force, char *
     snprintf(old, sizeof old, "%.*s.old-%ld", (int)length, dir, (long)getpid());
     enum target target = inspect_target(dir);
     if (target == TARGET_FOREIGN && !force)
-        FAIL(STATUS_WORLD, "%s exists and is not a plan folder; name another, or give --force to replace what is in it", dir);
+        FAIL(STATUS_WORLD, "%s exists and holds more than a plan; name another, or give --force to move it to %s", dir, old);
     if (mkdir(temp, 0777))
         FAIL(STATUS_WORLD, "%s: %s", temp, strerror(errno));
     struct strbuf manifest = {0};

@@ -1,0 +1,169 @@
+/* The plan as a folder: what is written is read back, with what the cluster file imported; whatever was
+ * changed is refused by name; folders of others are left alone. */
+
+#include "tests/compiler/random_plan.h"
+
+#include <CUnit/CUnit.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+void suite_plan_files(void);
+
+#define CLUSTER "tests/cases/imports/cluster.xml"
+
+struct place {
+    struct arena *a;
+    struct plan *plan;
+    char root[64], dir[80]; /* a folder of this test's own, and the plan in it */
+    char error[1024];
+};
+
+static void open_place(struct place *p)
+{
+    *p = (struct place){.a = arena_new()};
+    snprintf(p->root, sizeof p->root, "/tmp/llmc-test-XXXXXX");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(p->root));
+    snprintf(p->dir, sizeof p->dir, "%s/plan", p->root);
+    struct job *job = text_job(p->a, tiny_llama);
+    struct topo *topo = topo_read(p->a, diag_new(p->a), CLUSTER);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(topo);
+    struct decision d = text_decision(p->a, job, topo, "tp=2 sp=1");
+    const char *why = "";
+    p->plan = compile_decision(p->a, job, topo, &d, &(struct compile_options){0}, &why);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p->plan);
+}
+
+static void close_place(struct place *p)
+{
+    plan_close(p->plan);
+    arena_free(p->a);
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf '%s'", p->root);
+    CU_ASSERT_EQUAL(system(command), 0);
+}
+
+static enum status write_plan(struct place *p, bool force)
+{
+    return plan_write(p->plan, p->dir, force, p->error, sizeof p->error);
+}
+
+static enum status read_plan(struct place *p, struct plan **out)
+{
+    *p->error = 0;
+    return plan_read(p->a, p->dir, out, p->error, sizeof p->error);
+}
+
+static const char *path_of(struct place *p, const char *name)
+{
+    return arena_printf(p->a, "%s/%s", p->dir, name);
+}
+
+static void put(const char *path, const char *mode, const char *text)
+{
+    FILE *f = fopen(path, mode);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+    fputs(text, f);
+    CU_ASSERT_EQUAL(fclose(f), 0);
+}
+
+/* cluster.xml of the folder stands alone: what its hrefs named is in it */
+static void test_imports(void)
+{
+    struct place p;
+    struct plan *back;
+    open_place(&p);
+    CU_ASSERT_EQUAL_FATAL(write_plan(&p, false), STATUS_OK);
+    CU_ASSERT_EQUAL_FATAL(read_plan(&p, &back), STATUS_OK);
+    const struct topo *was = p.plan->topo, *is = back->topo;
+    CU_ASSERT(is->types[0].detail && is->types[0].detail->nnics == 2);
+    CU_ASSERT_EQUAL_FATAL(is->nmeasured, 3);
+    for (uint32_t i = 0; i < 3; i++) {
+        CU_ASSERT_EQUAL_FATAL(is->measured[i].npoints, was->measured[i].npoints);
+        for (uint32_t k = 0; k < is->measured[i].npoints; k++)
+            CU_ASSERT(is->measured[i].points[k].seconds == was->measured[i].points[k].seconds);
+    }
+    plan_close(back);
+    close_place(&p);
+}
+
+/* every file of the folder in turn: longer, or gone */
+static void test_changed(void)
+{
+    static const char *const names[] = {"plan.json",          "model.llm", "cluster.xml", "programs/0.bin",
+                                        "programs/eval-0.bin", "ranks.bin", "MANIFEST"};
+    for (int gone = 0; gone < 2; gone++)
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+            struct place p;
+            struct plan *back;
+            open_place(&p);
+            CU_ASSERT_EQUAL_FATAL(write_plan(&p, false), STATUS_OK);
+            if (gone)
+                CU_ASSERT_EQUAL(unlink(path_of(&p, names[i])), 0)
+            else
+                put(path_of(&p, names[i]), "a", " ");
+            CU_ASSERT_EQUAL(read_plan(&p, &back), STATUS_INPUT);
+            CU_ASSERT_PTR_NOT_NULL(strstr(p.error, names[i]));
+            plan_close(back);
+            close_place(&p);
+        }
+}
+
+/* what already stands at the target */
+static void test_targets(void)
+{
+    static const struct {
+        const char *file; /* in the folder, NULL = the folder is empty */
+        bool force;
+        enum status status;
+        bool kept; /* the file survives, in place or beside */
+    } cases[] = {
+        {NULL, false, STATUS_OK, false},           {"notes.txt", false, STATUS_WORLD, true},
+        {"MANIFEST", false, STATUS_OK, false},     {"model.llm", false, STATUS_WORLD, true},
+        {"notes.txt", true, STATUS_OK, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct place p;
+        open_place(&p);
+        CU_ASSERT_EQUAL_FATAL(mkdir(p.dir, 0777), 0);
+        if (cases[i].file)
+            put(path_of(&p, cases[i].file), "w", "mine\n");
+        CU_ASSERT_EQUAL(write_plan(&p, cases[i].force), cases[i].status);
+        char *command = arena_printf(p.a, "grep -rqx mine '%s'", p.root);
+        CU_ASSERT_EQUAL(system(command) == 0, cases[i].kept);
+        command = arena_printf(p.a, "ls -d '%s'/*.tmp-* 2>/dev/null >&2", p.root);
+        CU_ASSERT(system(command) != 0);
+        close_place(&p);
+    }
+}
+
+/* a plan is replaced as a whole; a plan folder in which somebody keeps a log is not */
+static void test_replace(void)
+{
+    struct place p;
+    open_place(&p);
+    CU_ASSERT_EQUAL(write_plan(&p, false), STATUS_OK);
+    put(path_of(&p, "MANIFEST"), "w", "");
+    CU_ASSERT_EQUAL(write_plan(&p, false), STATUS_OK);
+    struct plan *back;
+    CU_ASSERT_EQUAL(read_plan(&p, &back), STATUS_OK);
+    plan_close(back);
+    char *command = arena_printf(p.a, "test \"$(ls '%s')\" = plan", p.root);
+    CU_ASSERT_EQUAL(system(command), 0);
+    put(path_of(&p, "run.jsonl"), "w", "{}\n");
+    CU_ASSERT_EQUAL(write_plan(&p, false), STATUS_WORLD);
+    CU_ASSERT_PTR_NOT_NULL(strstr(p.error, "holds more than a plan"));
+    CU_ASSERT_EQUAL(access(path_of(&p, "run.jsonl"), R_OK), 0);
+    close_place(&p);
+}
+
+void suite_plan_files(void)
+{
+    CU_pSuite s = CU_add_suite("plan_files", NULL, NULL);
+    CU_add_test(s, "imported files travel with the plan", test_imports);
+    CU_add_test(s, "a changed or missing file is refused by name", test_changed);
+    CU_add_test(s, "folders of others", test_targets);
+    CU_add_test(s, "a plan replaces a plan", test_replace);
+}
