@@ -10,10 +10,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const char *const nics[] = {"", "<nic count='1' bandwidth='100Gb/s'/>",
-                                       "<nic count='8' bandwidth='400Gb/s'/>",
-                                       "<nic count='2' bandwidth='200Gb/s'/>"
-                                       "<nic count='2' bandwidth='400Gb/s'/>"};
+    static const char *const nics[] = {
+        "", "<nic count='1' bandwidth='100Gb/s'/>", "<nic count='8' bandwidth='400Gb/s'/>",
+        "<nic count='2' bandwidth='1GB/s'/><nic count='2' bandwidth='2GB/s'/>"};
     if (!size || memchr(data, 0, size))
         return 0;
     struct arena *a = arena_new();
