@@ -65,7 +65,7 @@ static void print_best(const struct job *job, const struct topo *topo, const str
     fprintf(out, "%s on %u of %llu GPUs of %s\n", job->model.name, c->decision.gpus_used, (unsigned long long)topo->gpus,
             topo->name ? topo->name : "the cluster");
     fprintf(out, "  plan     %s\n", decision_text(a, &c->decision));
-    fprintf(out, "  stages   %s\n", decision_layout(a, &c->decision));
+    fprintf(out, "  stages   %s\n", decision_layout_short(a, &c->decision));
     fprintf(out, "  step     %s   %.0f tokens/s   %.0f tokens/s/GPU   %s/GPU", units_show_seconds(e->step_time_s).s,
             f.tokens_per_s, f.tokens_per_s_per_gpu, units_show_flop_s(f.model_flops_per_gpu_s).s);
     if (f.mfu > 0)

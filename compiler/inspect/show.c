@@ -157,7 +157,7 @@ static void print_head(const struct plan *p, FILE *out, struct arena *a)
     fprintf(out, "%s on %s: %s of %s GPUs\n", p->job->model.name, p->topo->name,
             units_show_commas(p->decision.gpus_used).s, units_show_commas(p->topo->gpus).s);
     fprintf(out, "  plan       %s\n", decision_text(a, &p->decision));
-    fprintf(out, "  stages     %s\n", decision_layout(a, &p->decision));
+    fprintf(out, "  stages     %s\n", decision_layout_short(a, &p->decision));
     fprintf(out, "  step       %s, %.1f tokens/s per GPU, %s per GPU", units_show_seconds(f.step_time_s).s,
             f.tokens_per_s_per_gpu, units_show_flop_s(f.model_flops_per_gpu_s).s);
     if (f.mfu > 0)

@@ -51,6 +51,8 @@ void decision_cut(struct arena *a, struct decision *d, uint32_t nlayers, const d
 
 /* Megatron's layout string: "Et*8|t*8|...|t*8L" */
 char *decision_layout(struct arena *a, const struct decision *d);
+/* the same string, shorter: "Et*3|(t*4|)*30t*3L" */
+char *decision_layout_short(struct arena *a, const struct decision *d);
 bool decision_parse_layout(struct arena *a, struct decision *d, uint32_t nlayers, const char *layout, const char **why);
 
 extern const char *const recompute_names[];      /* by enum recompute: "none" "selective" "full" "auto" */

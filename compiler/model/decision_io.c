@@ -20,23 +20,51 @@
         return false;                                                                                        \
     } while (0)
 
-char *decision_layout(struct arena *a, const struct decision *d)
+static void stage_text(const struct stage *st, struct strbuf *b)
+{
+    strbuf_text(b, st->embed ? "E" : "");
+    if (st->count)
+        strbuf_text(b, "t");
+    if (st->count > 1)
+        strbuf_printf(b, "*%u", st->count);
+    strbuf_text(b, st->head ? "L" : "");
+}
+
+static bool same_stage(const struct stage *x, const struct stage *y)
+{
+    return x->count == y->count && x->embed == y->embed && x->head == y->head;
+}
+
+/* equal stages in a row, from three on, as (stage|)*N where short is asked for */
+static char *layout_text(struct arena *a, const struct decision *d, bool shorten)
 {
     struct strbuf b = {0};
     strbuf_text(&b, "");
-    for (uint32_t s = 0; s < d->nstages; s++) {
-        const struct stage *st = &d->stages[s];
-        strbuf_text(&b, s ? "|" : "");
-        strbuf_text(&b, st->embed ? "E" : "");
-        if (st->count)
-            strbuf_text(&b, "t");
-        if (st->count > 1)
-            strbuf_printf(&b, "*%u", st->count);
-        strbuf_text(&b, st->head ? "L" : "");
+    for (uint32_t s = 0, run; s < d->nstages; s += run) {
+        for (run = 1; s + run < d->nstages && same_stage(&d->stages[s], &d->stages[s + run]);)
+            run++;
+        if (!shorten || run < 3 || s + run == d->nstages)
+            run = 1;
+        strbuf_text(&b, run > 1 ? "(" : "");
+        stage_text(&d->stages[s], &b);
+        if (run > 1)
+            strbuf_printf(&b, "|)*%u", run);
+        else if (s + 1 < d->nstages)
+            strbuf_text(&b, "|");
     }
     char *text = arena_strdup(a, b.text);
     strbuf_free(&b);
     return text;
+}
+
+char *decision_layout(struct arena *a, const struct decision *d)
+{
+    return layout_text(a, d, false);
+}
+
+char *decision_layout_short(struct arena *a, const struct decision *d)
+{
+    return layout_text(a, d, true);
 }
 
 /* `*N` behind an element or group; 1 without it */
