@@ -1,0 +1,161 @@
+/* The worked examples: every plans/<name>/model.llm on the cluster that plans/<name>/cluster names must give exactly
+ * plans/<name>/summary.txt.
+ *
+ * `cluster` holds the path of the cluster file, then lines `set KEY=VALUE`.  The summary holds what does not change
+ * with the last digits of the cost model: parameters, decision, stages, memory; of a model that cannot be emitted yet
+ * the estimate's, and how plan refuses it.  UPDATE=1 rewrites.  Sanitizer runs leave the largest out. */
+
+#include "compiler/compile.h"
+#include "compiler/model/sema.h"
+#include "compiler/support/units.h"
+#include "tests/e2e/e2e.h"
+
+#include <CUnit/CUnit.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void suite_plans(void);
+
+#define SETS_MAX 8
+#define QUICK_LAYERS 60 /* deepest model of a sanitizer run */
+
+struct example {
+    struct arena *a;
+    const char *name, *cluster;
+    uint32_t nsets;
+    const char *sets[SETS_MAX];
+    struct job *job;
+    struct topo *topo;
+};
+
+static const char *read_text(struct arena *a, const char *path)
+{
+    struct source *s = source_read(a, diag_new(a), path, 1 << 20);
+    return s ? s->text : "";
+}
+
+static void open_example(struct example *x, const char *name)
+{
+    *x = (struct example){.a = arena_new(), .name = name};
+    struct diag *d = diag_new(x->a);
+    const char *at = read_text(x->a, arena_printf(x->a, "plans/%s/cluster", name));
+    x->cluster = arena_strndup(x->a, at, strcspn(at, "\n"));
+    for (at += strcspn(at, "\n"); *at; at += strcspn(at, "\n")) {
+        at++;
+        if (!*at)
+            break;
+        CU_ASSERT_FATAL(!strncmp(at, "set ", 4) && x->nsets < SETS_MAX);
+        x->sets[x->nsets++] = arena_strndup(x->a, at + 4, strcspn(at + 4, "\n"));
+    }
+    x->job = job_read(x->a, d, arena_printf(x->a, "plans/%s/model.llm", name), x->sets, x->nsets);
+    x->topo = topo_read(x->a, d, x->cluster);
+    diag_print(d, stdout, false);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(x->job);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(x->topo);
+    CU_ASSERT(diag_warnings(d) == 0);
+}
+
+static void write_decision(const struct example *x, const struct decision *d, uint64_t peak, const char *how, FILE *out)
+{
+    const struct model *m = &x->job->model;
+    uint64_t all = model_parameters(m), active = model_active_parameters(m);
+    fprintf(out, "model     %s, %u layers, %s parameters", m->name, m->nlayers, units_show_commas(all).s);
+    fprintf(out, all == active ? "\n" : ", %s active\n", units_show_commas(active).s);
+    fprintf(out, "cluster   %s, %s of ", x->topo->name, units_show_commas(d->gpus_used).s);
+    fprintf(out, "%s GPUs\n", units_show_commas(x->topo->gpus).s);
+    fprintf(out, "decision  %s\nstages    %s\n", decision_text(x->a, d), decision_layout(x->a, d));
+    fprintf(out, "memory    %s %s\n", units_show_bytes(peak).s, how);
+}
+
+static void write_summary(const struct example *x, FILE *out)
+{
+    struct diag *d = diag_new(x->a);
+    struct plan *p = NULL;
+    struct verdict *v = NULL;
+    enum status s = compile_job(x->a, d, x->job, x->topo, &(struct compile_options){0}, &p, &v);
+    if (s == STATUS_OK) {
+        CU_ASSERT(v && v->nviolations == 0 && v->certificate);
+        write_decision(x, &p->decision, compile_peak_bytes(p), "on the fullest rank", out);
+        plan_close(p);
+        return;
+    }
+    CU_ASSERT_EQUAL(s, STATUS_NO_PLAN);
+    struct search_result *r = search(x->a, diag_new(x->a), x->job, x->topo, 1, 0, false);
+    CU_ASSERT_FATAL(r->ncandidates == 1);
+    write_decision(x, &r->candidates[0].decision, r->candidates[0].estimate.peak_bytes, "on the fullest stage, estimated", out);
+    diag_print(d, out, false);
+}
+
+static void check_example(const char *name)
+{
+    struct example x;
+    open_example(&x, name);
+    if (!e2e_quick() || x.job->model.nlayers <= QUICK_LAYERS) {
+        char *got = NULL;
+        size_t size = 0;
+        const char *path = arena_printf(x.a, "plans/%s/summary.txt", name);
+        FILE *out = open_memstream(&got, &size);
+        write_summary(&x, out);
+        fclose(out);
+        FILE *f = getenv("UPDATE") ? fopen(path, "w") : NULL;
+        if (f) {
+            fputs(got, f);
+            fclose(f);
+        }
+        const char *want = read_text(x.a, path);
+        if (strcmp(got, want))
+            printf("\n%s: wanted\n%sgot\n%s", path, want, got);
+        CU_ASSERT(!strcmp(got, want));
+        free(got);
+    }
+    arena_free(x.a);
+}
+
+static int visible(const struct dirent *e)
+{
+    return e->d_name[0] != '.';
+}
+
+static void test_examples(void)
+{
+    struct dirent **names;
+    int n = scandir("plans", &names, visible, alphasort);
+    CU_ASSERT_FATAL(n >= 9);
+    for (int i = 0; i < n; i++) {
+        check_example(names[i]->d_name);
+        free(names[i]);
+    }
+    free(names);
+}
+
+/* the sizes that the two large examples are about */
+static void test_sizes(void)
+{
+    static const struct {
+        const char *name, *cluster;
+        uint32_t gpus;
+        uint64_t batch, sequence;
+    } cases[] = {
+        {"llama3-405b", "topologies/meta-24k-roce.xml", 16384, 2048, 8192},
+        {"gpt3-175b", "topologies/a100-1024.xml", 1024, 1536, 2048},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct example x;
+        open_example(&x, cases[i].name);
+        CU_ASSERT_STRING_EQUAL(x.cluster, cases[i].cluster);
+        CU_ASSERT_EQUAL(x.job->train.batch, cases[i].batch);
+        CU_ASSERT_EQUAL(x.job->train.sequence, cases[i].sequence);
+        const char *summary = read_text(x.a, arena_printf(x.a, "plans/%s/summary.txt", x.name));
+        CU_ASSERT_PTR_NOT_NULL(strstr(summary, arena_printf(x.a, ", %s of ", units_show_commas(cases[i].gpus).s)));
+        arena_free(x.a);
+    }
+}
+
+void suite_plans(void)
+{
+    CU_pSuite s = CU_add_suite("plans", NULL, NULL);
+    CU_add_test(s, "every worked example gives its summary", test_examples);
+    CU_add_test(s, "Llama-3 405B on 16,384 GPUs, GPT-3 175B on 1,024", test_sizes);
+}
