@@ -110,7 +110,7 @@ static enum status check_kernels(struct exec *e, const struct play *play, char *
 static enum status load(struct exec *e, struct play *play, const struct program *p, char *error, size_t error_size)
 {
     play->p = p;
-    if (p->arena_bytes > e->s.world->arena_bytes || !allocate(play, e->s.channels->n))
+    if (p->arena_bytes > e->s.world->arena_size[e->s.world->rank] || !allocate(play, e->s.channels->n))
         return STATUS_WORLD;
     for (uint32_t i = 0; i < p->ninsns; i++)
         play->count[p->insns[i].queue]++;

@@ -41,3 +41,16 @@ void memory_measure(const struct memory_range *ranges, uint32_t nranges, uint64_
     if (in)
         fclose(in);
 }
+
+uint64_t memory_total(void)
+{
+    char line[4096];
+    unsigned long kib = 0;
+    FILE *in = fopen("/proc/self/smaps_rollup", "r");
+    while (in && fgets(line, sizeof line, in))
+        if (sscanf(line, "Pss: %lu kB", &kib) == 1)
+            break;
+    if (in)
+        fclose(in);
+    return (uint64_t)kib << 10;
+}

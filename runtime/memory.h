@@ -19,5 +19,7 @@ const char *memory_line_name(enum memory_line line);
 /* Mappings in a range count there; of the others, files count as code, the program break as heap, and anonymous ones
  * as blas: nothing else makes any. */
 void memory_measure(const struct memory_range *ranges, uint32_t nranges, uint64_t bytes[NMEMORY]);
+/* the process's share of resident memory as one figure, to hold the lines against */
+uint64_t memory_total(void);
 
 #endif

@@ -55,7 +55,14 @@ enum status run_open(struct run *r, const struct settings *o, char *error, size_
     TRY(weights_catalog(r->programs[ROUTINE_TRAIN], r->folder->ranks->nroles, &r->catalog, &r->ncatalog, error, error_size));
     if (o->init)
         TRY(safetensors_open(o->init, &r->init, error, error_size));
-    return open_data(r, error, error_size);
+    TRY(open_data(r, error, error_size));
+    r->arena_sizes = calloc(r->folder->ranks->nranks, sizeof *r->arena_sizes);
+    for (uint32_t i = 0; r->arena_sizes && i < r->folder->ranks->nranks; i++) {
+        uint32_t role = r->folder->ranks->ranks[i].role;
+        uint64_t train = r->folder->train[role]->arena_bytes, eval = r->held_out ? r->folder->eval[role]->arena_bytes : 0;
+        r->arena_sizes[i] = train > eval ? train : eval;
+    }
+    return r->arena_sizes ? STATUS_OK : STATUS_WORLD;
 }
 
 void run_close(struct run *r)
@@ -65,6 +72,7 @@ void run_close(struct run *r)
     safetensors_close(r->init);
     channels_free(&r->channels);
     free(r->catalog);
+    free(r->arena_sizes);
     world_close(&r->world);
     folder_close(r->folder);
 }
@@ -81,11 +89,7 @@ static size_t trace_first(const struct run *r, uint32_t rank)
 struct world_sizes run_sizes(const struct run *r)
 {
     struct world_sizes s = {.nranks = r->folder->ranks->nranks};
-    for (uint32_t i = 0; i < r->folder->ranks->nroles; i++) {
-        uint64_t train = r->folder->train[i]->arena_bytes, eval = r->held_out ? r->folder->eval[i]->arena_bytes : 0;
-        s.arena_bytes = train > s.arena_bytes ? train : s.arena_bytes;
-        s.arena_bytes = eval > s.arena_bytes ? eval : s.arena_bytes;
-    }
+    s.each = r->arena_sizes;
     s.transport_bytes = transport_shm()->shared_bytes(r->channels.list, r->channels.n);
     s.trace_bytes = r->o.trace ? trace_first(r, s.nranks) * sizeof(struct trace_span) : 0;
     s.coverage_bytes = 2 * (size_t)r->ncatalog * sizeof(uint64_t);
@@ -125,6 +129,7 @@ static void measure(struct session *s, uint32_t when)
         {data, data_bytes, MEMORY_DATA},
         {held, held_bytes, MEMORY_DATA}};
     memory_measure(ranges, sizeof ranges / sizeof *ranges, s->face->memory[when]);
+    s->face->report[when ? REPORT_END : REPORT_LOADED] = memory_total();
 }
 
 static enum status open_session(struct session *s, struct run *r, uint32_t rank)
@@ -148,7 +153,7 @@ static enum status open_session(struct session *s, struct run *r, uint32_t rank)
     TRY(world_barrier(s->world));
     measure(s, 0);
     TRY(world_barrier(s->world));
-    memset(r->world.arena[rank], 0xff, r->world.arena_bytes);
+    memset(r->world.arena[rank], 0xff, r->arena_sizes[rank]);
     TRY(report(s, weights_init(&s->place, r->init, p->job.seed, s->error, sizeof s->error)));
     safetensors_close(r->init);
     r->init = NULL;
@@ -322,7 +327,7 @@ static enum status report_end(struct session *s)
     TRY(world_barrier(s->world));
     measure(s, 1);
     TRY(world_barrier(s->world));
-    s->face->report[REPORT_ARENA_TOUCHED] = touched_bytes(r->world.arena[s->world->rank], r->world.arena_bytes);
+    s->face->report[REPORT_ARENA_TOUCHED] = touched_bytes(r->world.arena[s->world->rank], r->arena_sizes[s->world->rank]);
     TRY(world_barrier(s->world));
     if (s->world->rank != 0)
         return STATUS_OK;

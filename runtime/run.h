@@ -20,6 +20,7 @@ struct run {
     struct safetensors *init;
     struct weight_plan *catalog;
     uint32_t ncatalog;
+    uint64_t *arena_sizes; /* by rank: of its programs the larger */
     struct world world;
     bool peers_by_pid;
     uint64_t steps;

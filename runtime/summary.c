@@ -16,26 +16,23 @@ static void print_arenas(const struct run *r, FILE *out)
 {
     fputs("  \"arenas\": [", out);
     for (uint32_t i = 0; i < r->world.nranks; i++) {
-        uint32_t role = r->folder->ranks->ranks[i].role;
-        uint64_t train = r->programs[ROUTINE_TRAIN][role]->arena_bytes;
-        uint64_t eval = r->held_out ? r->programs[ROUTINE_EVAL][role]->arena_bytes : 0;
         fprintf(out, "%s{\"rank\": %u, \"planned_bytes\": %llu, \"touched_bytes\": %llu}", i ? ", " : "", i,
-                (unsigned long long)(train > eval ? train : eval),
+                (unsigned long long)r->arena_sizes[i],
                 (unsigned long long)r->world.ranks[i].report[REPORT_ARENA_TOUCHED]);
     }
     fputs("],\n", out);
 }
 
-static void print_memory(const struct summary *s, FILE *out)
+static void print_memory(const struct run *r, const struct summary *s, FILE *out)
 {
-    uint64_t rise = 0;
+    int64_t rise = (int64_t)(total(r, REPORT_END) - total(r, REPORT_LOADED)), named = 0;
     fputs("  \"memory\": {", out);
     for (uint32_t i = 0; i < NMEMORY; i++) {
         fprintf(out, "\"%s\": {\"loaded_bytes\": %llu, \"end_bytes\": %llu}, ", memory_line_name((enum memory_line)i),
                 (unsigned long long)s->before[i], (unsigned long long)s->after[i]);
-        rise += s->after[i] - s->before[i];
+        named += (int64_t)(s->after[i] - s->before[i]);
     }
-    fprintf(out, "\"rise_bytes\": %lld},\n", (long long)rise);
+    fprintf(out, "\"named_rise_bytes\": %lld, \"rise_bytes\": %lld},\n", (long long)named, (long long)rise);
 }
 
 void summary_print(const struct run *r, const struct summary *s, FILE *out)
@@ -56,6 +53,6 @@ void summary_print(const struct run *r, const struct summary *s, FILE *out)
             (unsigned long long)total(r, REPORT_INSTRUCTIONS), (unsigned long long)total(r, REPORT_ALLOCATIONS),
             (unsigned long long)total(r, REPORT_SCRATCH));
     print_arenas(r, out);
-    print_memory(s, out);
+    print_memory(r, s, out);
     fprintf(out, "  \"plan\": \"%s\"}\n", r->folder->hash);
 }

@@ -8,7 +8,7 @@
 
 enum { REPORT_ARENA_TOUCHED, /* one past the highest byte that was ever written */
        REPORT_SCRATCH, REPORT_ALLOCATIONS /* after the first step */,
-       REPORT_INSTRUCTIONS /* of a step */, NREPORTS };
+       REPORT_INSTRUCTIONS /* of a step */, REPORT_LOADED, REPORT_END /* resident bytes */, NREPORTS };
 
 struct summary {
     uint64_t steps, tokens;

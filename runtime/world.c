@@ -1,7 +1,7 @@
 /* The shared region: layout, attaching, events, barrier, failure.
  *
- * Layout: control block, rank faces, transport, trace, coverage, then the arenas, each between inaccessible guard
- * pages.  Events are futex words (Drepper, "Futexes Are Tricky"): a sleeper publishes that it sleeps and the kernel
+ * Layout: control block, rank faces, transport, trace, coverage, then the arenas, each ending where an inaccessible
+ * page begins, so that one byte too far is a fault at once.  Events are futex words (Drepper, "Futexes Are Tricky"): a sleeper publishes that it sleeps and the kernel
  * re-checks the word, so a bump is never lost. */
 
 #include "runtime/world.h"
@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PAGE_BYTES = 4096 };
+enum { PAGE_BYTES = 4096, ARENA_ALIGNMENT = 256 };
 static const uint64_t ready_mark = 0x6c6c6d72756e3031; /* "llmrun01" */
 
 int64_t world_now_ns(void)
@@ -154,6 +154,11 @@ static enum status wait_attached(struct world *w, const char *name, double timeo
     return STATUS_OK;
 }
 
+static uint64_t arena_size(const struct world_sizes *s, uint32_t rank)
+{
+    return s->each ? s->each[rank] : s->arena_bytes;
+}
+
 /* places everything in the region; the guard page before an arena is the one behind its predecessor */
 static void lay_out(struct world *w, const struct world_sizes *s, size_t at[5])
 {
@@ -163,7 +168,9 @@ static void lay_out(struct world *w, const struct world_sizes *s, size_t at[5])
     at[3] = at[2] + pages(s->trace_bytes);
     at[4] = at[3] + pages(s->coverage_bytes);
     w->control_bytes = at[4];
-    w->map_bytes = at[4] + PAGE_BYTES + s->nranks * (pages(s->arena_bytes) + PAGE_BYTES);
+    w->map_bytes = at[4] + PAGE_BYTES;
+    for (uint32_t r = 0; r < s->nranks; r++)
+        w->map_bytes += pages(arena_size(s, r)) + PAGE_BYTES;
 }
 
 static enum status map_region(struct world *w, const struct world_sizes *s, int fd, char *error, size_t error_size)
@@ -183,14 +190,18 @@ static enum status map_region(struct world *w, const struct world_sizes *s, int 
     w->trace = w->map + at[2];
     w->coverage = w->map + at[3];
     w->arena = calloc(s->nranks, sizeof *w->arena);
-    if (!w->arena)
+    w->arena_size = calloc(s->nranks, sizeof *w->arena_size);
+    if (!w->arena || !w->arena_size)
         return STATUS_WORLD;
     uint8_t *next = w->map + at[4];
-    for (uint32_t r = 0; r <= s->nranks; r++, next += pages(s->arena_bytes)) {
+    mprotect(next, PAGE_BYTES, PROT_NONE);
+    for (uint32_t r = 0; r < s->nranks; r++) {
+        uint64_t bytes = arena_size(s, r);
+        next += PAGE_BYTES + pages(bytes);
+        w->arena[r] = next - (bytes + ARENA_ALIGNMENT - 1) / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
+        w->arena_size[r] = bytes;
+        w->arena_bytes = bytes > w->arena_bytes ? bytes : w->arena_bytes;
         mprotect(next, PAGE_BYTES, PROT_NONE);
-        next += PAGE_BYTES;
-        if (r < s->nranks)
-            w->arena[r] = next;
     }
     return STATUS_OK;
 }
@@ -200,7 +211,7 @@ enum status world_open(struct world *w, const struct world_sizes *sizes, const c
 {
     size_t at[5];
     int fd = -1;
-    *w = (struct world){.rank = rank, .nranks = sizes->nranks, .arena_bytes = sizes->arena_bytes};
+    *w = (struct world){.rank = rank, .nranks = sizes->nranks};
     w->spins = sizes->nranks > (uint32_t)sysconf(_SC_NPROCESSORS_ONLN) ? 8 : 100;
     if (name) {
         lay_out(w, sizes, at);
@@ -224,6 +235,8 @@ void world_close(struct world *w)
     if (w->map)
         munmap(w->map, w->map_bytes);
     free(w->arena);
+    free(w->arena_size);
     w->map = NULL;
     w->arena = NULL;
+    w->arena_size = NULL;
 }

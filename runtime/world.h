@@ -42,8 +42,9 @@ struct world {
     struct world_control *control;
     struct world_rank *ranks;
     uint8_t *transport, *trace, *coverage; /* zeroed regions of the sizes asked for */
-    uint8_t **arena;       /* by rank; arena_bytes each, an inaccessible page before and after */
-    uint64_t arena_bytes;
+    uint8_t **arena;       /* by rank, ending at an inaccessible page */
+    uint64_t *arena_size;  /* by rank */
+    uint64_t arena_bytes;  /* the largest */
     uint8_t *map;
     size_t map_bytes, control_bytes; /* control_bytes: all but the arenas */
     uint32_t spins;        /* polls before sleeping: few where ranks outnumber cores */
@@ -51,7 +52,8 @@ struct world {
 
 struct world_sizes {
     uint32_t nranks;
-    uint64_t arena_bytes;
+    uint64_t arena_bytes; /* of every rank, where each == NULL */
+    const uint64_t *each; /* by rank */
     size_t transport_bytes, trace_bytes, coverage_bytes;
 };
 
