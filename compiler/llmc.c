@@ -145,6 +145,8 @@ static enum status command_show(struct context *c)
     struct plan *p;
     const char *why = "";
     uint32_t role;
+    if (o->memory + o->traffic + o->timeline + o->schedule + o->code > 1)
+        return fail(STATUS_USAGE, "show draws one view at a time");
     TRY(open_plan(c, &p));
     struct show_options show = show_detect(stdout);
     show.json = o->json;
@@ -234,7 +236,8 @@ static enum status command_tokens(struct context *c)
     enum status s = tokens_write(c->options->args[0], c->options->output, true, &n, error, sizeof error);
     if (s != STATUS_OK)
         return fail(s, error);
-    fprintf(stderr, "%s: %llu tokens\n", c->options->output, (unsigned long long)n);
+    if (!c->options->quiet)
+        fprintf(stderr, "%s: %llu tokens\n", c->options->output, (unsigned long long)n);
     return STATUS_OK;
 }
 
@@ -297,10 +300,9 @@ static enum status command_help(struct context *c)
         help_language(stdout);
         return STATUS_OK;
     }
-    if (topic && !cli_known(topic))
-        return fail(STATUS_USAGE, arena_printf(c->arena, "no command is called '%s'; see 'llmc help'", topic));
-    cli_help(stdout, topic);
-    return STATUS_OK;
+    if (c->options->nargs == 2)
+        topic = arena_printf(c->arena, "%s %s", topic, c->options->args[1]);
+    return cli_help(stdout, topic) ? STATUS_OK : STATUS_USAGE;
 }
 
 static const struct {

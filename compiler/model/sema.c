@@ -29,6 +29,8 @@ static struct source *set_source(struct arena *a, const struct word *row, const 
 static struct stmt *sema_set(struct check *c, const char *set)
 {
     const char *equals = strchr(set, '=');
+    if (equals && equals > set && strchr("<>", equals[-1])) /* tp<=8 */
+        equals--;
     size_t n = equals ? (size_t)(equals - set) : strlen(set);
     char *key = arena_strndup(c->arena, set, n);
     struct source *whole = ARENA_NEW(c->arena, struct source);
@@ -48,7 +50,7 @@ static struct stmt *sema_set(struct check *c, const char *set)
         check_unknown(c, at, "word", key, names, diag_nearest(key, names, k) ? k : 0);
         return NULL;
     }
-    struct ast *tree = parse_statements(c->arena, c->diag, set_source(c->arena, row, key, equals + 1));
+    struct ast *tree = parse_statements(c->arena, c->diag, set_source(c->arena, row, key, equals + (*equals == '=')));
     if (!tree)
         return NULL;
     if (!tree->stmts || tree->stmts->next || tree->stmts->let || tree->stmts->has_block ||

@@ -34,11 +34,6 @@ bool search_emit_ready(const struct searching *s, struct diag *d)
     return false;
 }
 
-static double gib(uint64_t bytes)
-{
-    return (double)bytes / (1024.0 * 1024 * 1024);
-}
-
 /* one change of the closest miss; false if it changes nothing that exists */
 static bool change(struct arena *a, const struct searching *s, int which, struct decision *d, const char **name)
 {
@@ -112,9 +107,11 @@ static void blame_memory(struct searching *s, struct diag *d)
                "stage %u",
                units_show_bytes(s->memory_limit).s, c->tp, c->pp, c->cp, c->dp, c->zero, c->microbatch,
                recompute_names[c->recompute], units_show_bytes(e->peak_bytes).s, e->peak_stage);
-    diag_note(d, nowhere, "parameters %.1f  gradients %.1f  optimizer %.1f  activations %.1f  buffers %.1f GiB",
-              gib(e->parameter_bytes), gib(e->gradient_bytes), gib(e->optimizer_bytes), gib(e->activation_bytes),
-              gib(e->buffer_bytes));
+    bool small = e->peak_bytes < (uint64_t)1 << 30;
+    double unit = small ? 1 << 20 : 1 << 30;
+    diag_note(d, nowhere, "parameters %.1f  gradients %.1f  optimizer %.1f  activations %.1f  buffers %.1f %s",
+              (double)e->parameter_bytes / unit, (double)e->gradient_bytes / unit, (double)e->optimizer_bytes / unit,
+              (double)e->activation_bytes / unit, (double)e->buffer_bytes / unit, small ? "MiB" : "GiB");
     struct strbuf help = {0};
     memory_help(s, &help);
     if (help.length)

@@ -28,7 +28,7 @@ static const struct command commands[] = {
     {"isa", "[NAME]", "the instruction set's manual", 0, 1, "json"},
     {"dump", "STAGE MODEL CLUSTER", "print a stage: ast, sched, asm (short: -d STAGE)", 3, 3, "set rank"},
     {"version", "", "name, version and licence", 0, 0, ""},
-    {"help", "[COMMAND | language]", "this text, a command's, or the model language's words", 0, 1, ""},
+    {"help", "[COMMAND | language]", "this text, a command's, or the model language's words", 0, 2, ""},
 };
 
 enum value { FLAG, TEXT, NUMBER, LIST };
@@ -45,12 +45,12 @@ static const struct option_row rows[] = {
     {"output", 'o', TEXT, AT(output), "PATH", "where to write"},
     {"set", 0, LIST, AT(sets), "KEY=VALUE", "override a statement of the plan or train block; repeatable"},
     {"sweep", 0, LIST, AT(sweeps), "KEY=A,B,C", "one estimate for every value; repeatable"},
-    {"top", 0, NUMBER, AT(top), "N", "how many of the best decisions to list"},
+    {"top", 0, NUMBER, AT(top), "N", "how many of the best decisions to keep: to list, or to try until one fits"},
     {"budget", 0, NUMBER, AT(budget), "N", "stop the search after N evaluations"},
     {"json", 0, FLAG, AT(json), NULL, "JSON on stdout"},
-    {"force", 0, FLAG, AT(force), NULL, "replace a folder that is not a plan"},
+    {"force", 0, FLAG, AT(force), NULL, "where DIR holds more than a plan, move it aside first"},
     {"full", 0, FLAG, AT(full), NULL, "unfold all ranks instead of proving by roles"},
-    {"execute", 0, FLAG, AT(execute), NULL, "run the plan's structure on CPU ranks against one rank"},
+    {"execute", 0, FLAG, AT(execute), NULL, "run the plan on CPU ranks against one rank (not yet)"},
     {"memory", 0, FLAG, AT(memory), NULL, "bytes by kind, over time"},
     {"traffic", 0, FLAG, AT(traffic), NULL, "bytes by group and network level"},
     {"timeline", 0, FLAG, AT(timeline), NULL, "the step drawn in the terminal"},
@@ -62,7 +62,7 @@ static const struct option_row rows[] = {
     {"ascii", 0, FLAG, AT(ascii), NULL, "draw with ASCII only"},
     {"help", 'h', FLAG, AT(help), NULL, "this text"},
     {"version", 'V', FLAG, AT(version), NULL, "name, version and licence"},
-    {"quiet", 'q', FLAG, AT(quiet), NULL, "no progress on stderr"},
+    {"quiet", 'q', FLAG, AT(quiet), NULL, "errors and warnings alone on stderr"},
 };
 
 static const struct command *find_command(const char *name)
@@ -71,11 +71,6 @@ static const struct command *find_command(const char *name)
         if (!strcmp(commands[i].name, name))
             return &commands[i];
     return NULL;
-}
-
-bool cli_known(const char *command)
-{
-    return find_command(command) != NULL;
 }
 
 static bool allowed(const struct command *c, const char *option)
@@ -94,9 +89,19 @@ static bool allowed(const struct command *c, const char *option)
 
 static void suggest(const char *what, const char *word, const char *const *names, size_t n)
 {
-    const char *near = diag_nearest(word, names, n);
-    fprintf(stderr, near ? "llmc: unknown %s '%s'; did you mean '%s'?\n" : "llmc: unknown %s '%s'; see 'llmc help'\n", what,
-            word, near);
+    const char *near = diag_nearest(word, names, n), *dashes = *what == 'o' ? "--" : "";
+    if (near)
+        fprintf(stderr, "llmc: unknown %s '%s%s'; did you mean '%s%s'?\n", what, dashes, word, dashes, near);
+    else
+        fprintf(stderr, "llmc: unknown %s '%s%s'; see 'llmc help'\n", what, dashes, word);
+}
+
+static void suggest_command(const char *word)
+{
+    const char *names[ARRAY_LEN(commands)];
+    for (size_t k = 0; k < ARRAY_LEN(commands); k++)
+        names[k] = commands[k].name;
+    suggest("command", word, names, ARRAY_LEN(commands));
 }
 
 static bool parse_number(const char *text, uint64_t *out)
@@ -198,7 +203,7 @@ static const struct command *parse_command(int argc, char **argv, int *next)
             return find_command("topo show");
         char name[64];
         snprintf(name, sizeof name, "topo %.50s", argv[2]);
-        suggest("command", name, (const char *const[]){"topo show"}, 1);
+        suggest_command(name);
         return NULL;
     }
     *next = 2;
@@ -207,10 +212,7 @@ static const struct command *parse_command(int argc, char **argv, int *next)
     const struct command *c = find_command(argv[1]);
     if (c)
         return c;
-    const char *names[ARRAY_LEN(commands)];
-    for (size_t k = 0; k < ARRAY_LEN(commands); k++)
-        names[k] = commands[k].name;
-    suggest("command", argv[1], names, ARRAY_LEN(commands));
+    suggest_command(argv[1]);
     return NULL;
 }
 
@@ -245,9 +247,13 @@ bool cli_parse(int argc, char **argv, struct options *o)
     return true;
 }
 
-void cli_help(FILE *out, const char *command)
+bool cli_help(FILE *out, const char *command)
 {
     const struct command *c = command ? find_command(command) : NULL;
+    if (command && !c) {
+        suggest_command(command);
+        return false;
+    }
     if (!c) {
         fprintf(out, "usage: llmc COMMAND [ARGUMENTS] [OPTIONS]\n\n");
         for (size_t i = 0; i < ARRAY_LEN(commands); i++)
@@ -255,14 +261,17 @@ void cli_help(FILE *out, const char *command)
         fprintf(out, "\nllmc help COMMAND lists a command's options.\n"
                      "Exit codes: 0 fine, 1 no plan or a check failed, 2 usage, 3 bad input, 4 environment, 5 plan and hosts\n"
                      "don't match, 70 a bug in llmc.\n");
-        return;
+        return true;
     }
-    fprintf(out, "usage: llmc %s %s [OPTIONS]\n%s\n\n", c->name, c->args, c->meaning);
+    fprintf(out, "usage: llmc %s%s%s [OPTIONS]\n%s\n\n", c->name, *c->args ? " " : "", c->args, c->meaning);
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
         if (allowed(c, rows[i].name)) {
-            char left[40];
+            char left[40], letter[5] = "";
             snprintf(left, sizeof left, "--%s%s%s", rows[i].name, rows[i].argument ? " " : "",
                      rows[i].argument ? rows[i].argument : "");
-            fprintf(out, "  %-3s%-20s %s\n", rows[i].letter == 'o' ? "-o," : rows[i].letter == 'h' ? "-h," : rows[i].letter == 'q' ? "-q," : rows[i].letter == 'V' ? "-V," : "", left, rows[i].meaning);
+            if (rows[i].letter)
+                snprintf(letter, sizeof letter, "-%c, ", rows[i].letter);
+            fprintf(out, "  %-4s%-20s %s\n", letter, left, rows[i].meaning);
         }
+    return true;
 }

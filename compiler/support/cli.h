@@ -23,9 +23,7 @@ struct options {
 
 /* false after one message on stderr; help and version are for the caller to act on */
 bool cli_parse(int argc, char **argv, struct options *out);
-/* usage of one command, or of all with command NULL */
-void cli_help(FILE *out, const char *command);
-/* is it a command */
-bool cli_known(const char *command);
+/* usage of one command, or of all with command NULL; false after a message on stderr if there is no such command */
+bool cli_help(FILE *out, const char *command);
 
 #endif

@@ -1,0 +1,379 @@
+/* The command line as people and scripts meet it: exit codes, what goes to stdout and what to stderr, JSON, damaged
+ * and foreign plan folders, equal bytes.  Everything runs the real binaries by a shell in the root of the tree, with
+ * L and R for llmc and llmrun, M and C for the tiny Llama and its cluster, D for a folder of the test. */
+
+#include "tests/e2e/e2e.h"
+
+#include <CUnit/CUnit.h>
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+void suite_cli(void);
+
+struct shot {
+    int code;
+    char out[1 << 16], err[1 << 14];
+};
+
+static char *folder(void)
+{
+    char *path = malloc(E2E_PATH);
+    e2e_folder(path, "cli");
+    return path;
+}
+
+static void shoot(struct shot *s, const char *dir, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void shoot(struct shot *s, const char *dir, const char *format, ...)
+{
+    char command[2048], whole[4096], path[E2E_PATH + 16];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(command, sizeof command, format, ap);
+    va_end(ap);
+    snprintf(whole, sizeof whole,
+             "L=%s/llmc R=%s/llmrun M=plans/tiny-llama/model.llm C=topologies/cpu8.xml D='%s'; "
+             "{ %s\n} >'%s/stdout' 2>'%s/stderr' </dev/null", e2e_build(), e2e_build(), dir, command, dir, dir);
+    int status = system(whole);
+    s->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    snprintf(path, sizeof path, "%s/stdout", dir);
+    e2e_read_text(path, s->out, sizeof s->out);
+    snprintf(path, sizeof path, "%s/stderr", dir);
+    e2e_read_text(path, s->err, sizeof s->err);
+}
+
+/* the command ends with this code and says this on stderr (NULL = nothing); failures leave stdout empty */
+static void expect(struct shot *s, const char *dir, const char *command, int code, const char *says)
+{
+    shoot(s, dir, "%s", command);
+    bool fine = s->code == code && (says ? strstr(s->err, says) != NULL : !*s->err) && (!code || !*s->out);
+    if (!fine)
+        printf("\n    %s\n    exit %d, wanted %d; stderr wanted: %s\n    stderr: %s    stdout: %.200s\n", command, s->code, code,
+               says ? says : "(nothing)", s->err, s->out);
+    CU_ASSERT(fine);
+}
+
+struct line {
+    const char *command;
+    int code;
+    const char *says;
+};
+
+static void expect_all(const struct line *lines, size_t n, bool with_plan)
+{
+    struct shot *s = malloc(sizeof *s);
+    char *dir = folder();
+    if (with_plan)
+        expect(s, dir, "$L plan $M $C -q -o $D/p", 0, NULL);
+    for (size_t i = 0; i < n; i++)
+        expect(s, dir, lines[i].command, lines[i].code, lines[i].says);
+    free(s);
+    free(dir);
+}
+#define EXPECT_ALL(lines, with_plan) expect_all(lines, sizeof lines / sizeof *lines, with_plan)
+
+static void test_fine(void)
+{
+    static const struct line lines[] = {
+        {"$L help", 0, NULL},
+        {"$L --help", 0, NULL},
+        {"$L help plan", 0, NULL},
+        {"$L help topo show", 0, NULL},
+        {"$L help language", 0, NULL},
+        {"$L plan --help", 0, NULL},
+        {"$L version", 0, NULL},
+        {"$L --version", 0, NULL},
+        {"$L isa", 0, NULL},
+        {"$L isa MATMUL_NT", 0, NULL},
+        {"$L fmt $M", 0, NULL},
+        {"$L topo show $C", 0, NULL},
+        {"$L estimate $M $C", 0, NULL},
+        {"$L estimate $M $C --set 'tp<=1' --set pp=1 --set dp=1", 0, NULL},
+        {"$L estimate $M $C --sweep tp=1,2", 0, NULL},
+        {"$L tokens LICENSE -o $D/t.bin -q", 0, NULL},
+        {"$L check $D/p", 0, NULL},
+        {"$L check $D/p --full", 0, NULL},
+        {"$L show $D/p", 0, NULL},
+        {"$L show $D/p --memory", 0, NULL},
+        {"$L show $D/p --traffic --rank 7", 0, NULL},
+        {"$L show $D/p --timeline --ascii", 0, NULL},
+        {"$L show $D/p --schedule", 0, NULL},
+        {"$L show $D/p --code --stage 1", 0, NULL},
+        {"$L trace $D/p -o $D/t.json", 0, NULL},
+        {"$L trace $D/p --output=$D/t.json --ranks 0,6-7", 0, NULL},
+        {"$R --help", 0, NULL},
+        {"$R --version", 0, NULL},
+        {"$R $D/p --data $D/t.bin --steps 1 --quiet", 0, NULL},
+    };
+    EXPECT_ALL(lines, true);
+}
+
+static void test_usage(void)
+{
+    static const struct line lines[] = {
+        {"$L", 2, "usage: llmc COMMAND"},
+        {"$L plam", 2, "unknown command 'plam'; did you mean 'plan'?"},
+        {"$L qwertyuiop", 2, "unknown command 'qwertyuiop'; see 'llmc help'"},
+        {"$L topo shwo x", 2, "unknown command 'topo shwo'; did you mean 'topo show'?"},
+        {"$L help plam", 2, "unknown command 'plam'; did you mean 'plan'?"},
+        {"$L plan --jsn", 2, "unknown option '--jsn'; did you mean '--json'?"},
+        {"$L check --set tp=1 x", 2, "unknown option '--set'"},
+        {"$L plan $M", 2, "usage: llmc plan MODEL CLUSTER -o DIR"},
+        {"$L plan $M $C", 2, "plan wants -o DIR"},
+        {"$L plan $M $C x -o $D/q", 2, "'x' is one argument too many"},
+        {"$L plan $M $C -o", 2, "--output wants PATH"},
+        {"$L plan $M $C -o $D/q --set tp", 2, "--set wants KEY=VALUE"},
+        {"$L plan $M $C -o $D/q --budget many", 2, "--budget wants a number, not 'many'"},
+        {"$L plan $M $C -o $D/q --json=yes", 2, "--json takes no value"},
+        {"$L trace $D/p", 2, "trace wants -o FILE"},
+        {"$L trace $D/p -o $D/t --ranks 0,99", 2, "'0,99' is not a list of ranks"},
+        {"$L tokens $M", 2, "tokens wants -o OUT"},
+        {"$L show $D/p --rank 8", 2, "there is no rank 8; the plan has ranks 0 to 7"},
+        {"$L show $D/p --code --stage 2", 2, "there is no stage 2; the plan has stages 0 to 1"},
+        {"$L show $D/p --memory --traffic", 2, "one view at a time"},
+        {"$L isa NOSUCH", 2, "no instruction is called 'NOSUCH'"},
+        {"$L -d nothing $M $C", 2, "the stages are ast, sched, asm"},
+        {"$R", 2, "PLAN: missing"},
+        {"$R $D/p", 2, "--data: missing"},
+        {"$R $D/p --data $M --steps none", 2, "not a whole number"},
+        {"$R $D/p --no-such-option", 2, "--no-such-option"},
+    };
+    EXPECT_ALL(lines, true);
+}
+
+/* 1 no plan, 3 input, 4 environment, 5 hosts */
+static void test_failures(void)
+{
+    static const struct line lines[] = {
+        {"$L plan $M $C -o $D/q --set 'memory=16MiB'", 1, "nothing fits in 16MiB"},
+        {"$L plan $M $C -o $D/q --set schedule=zb_v", 1, "can be estimated but not emitted yet"},
+        {"$L estimate $M $C --set gpus=16", 1, "'gpus' must be 16 but 'cpu8' has 8 usable GPUs"},
+        {"$L check $D/p --execute", 1, "cannot be done yet"},
+        {"$L plan nofile $C -o $D/q", 3, "cannot read 'nofile'"},
+        {"$L plan $C $C -o $D/q", 3, "topologies/cpu8.xml:1:1: error"},
+        {"$L plan $M $M -o $D/q", 3, "plans/tiny-llama/model.llm:1:1: error"},
+        {"$L plan $M $C -o $D/q --set tpp=2", 3, "did you mean 'tp'?"},
+        {"$L topo show nofile", 3, "cannot read 'nofile'"},
+        {"$L fmt topologies", 3, "topologies"},
+        {"$L tokens nofile -o $D/t", 3, "nofile"},
+        {"$L show nodir", 3, "nodir/MANIFEST"},
+        {"$L check nodir", 3, "nodir/MANIFEST"},
+        {"$R nodir --data $M", 3, "nodir/MANIFEST"},
+        {"$R $D/p --data nofile --steps 1", 3, "nofile"},
+        {"$R $D/p --data $M --steps 1", 3, "the vocabulary has 256 entries"},
+        {"$L plan $M $C -o $D/no/q", 4, "No such file or directory"},
+        {"$L trace $D/p -o $D/no/t", 4, "No such file or directory"},
+        {"$L trace $D/p -o /dev/full", 4, "No space left on device"},
+        {"$L help >/dev/full", 4, "No space left on device"},
+        {"$L show $D/p --code >/dev/full", 4, "No space left on device"},
+        {"$R $D/p --data $M --steps 1 --device cuda", 4, "not supported by this build"},
+        {"$L tokens LICENSE -q -o $D/t; RANK=0 WORLD_SIZE=3 MASTER_PORT=1 $R $D/p --data $D/t --steps 1", 5, "3 ranks were started, the plan is for 8"},
+    };
+    EXPECT_ALL(lines, true);
+}
+
+/* ---- JSON ---- */
+
+#define DECISION "decision: tp sp cp pp vpp dp ep etp zero shard microbatch microbatches recompute recompute_detail schedule " \
+                 "schedule_group layout context order offload prefetch;"
+#define PREDICTED "predicted: step_time_s tokens_per_s_per_gpu model_flops_per_gpu_s mfu bubble_fraction " \
+                  "exposed_comm_fraction peak_memory_bytes peak_memory_rank;"
+#define CONTRACT "schema; model: name parameters active_parameters layers; cluster: name gpus gpus_used;" DECISION PREDICTED \
+                 "search: space evaluated pruned gap"
+
+/* keys: "a; b: c d;": members of the object and of its members */
+static void expect_keys(const json_t *object, const char *keys, const char *command)
+{
+    char *text = strdup(keys), *rest = text;
+    for (char *part; (part = strsep(&rest, ";"));) {
+        const json_t *inside = object;
+        for (char *key; (key = strsep(&part, " "));) {
+            size_t n = strlen(key);
+            bool opens = n && key[n - 1] == ':';
+            if (!n)
+                continue;
+            key[n - opens] = 0;
+            const json_t *value = json_object_get(inside, key);
+            if (!value)
+                printf("\n    %s: no key %s\n", command, key);
+            CU_ASSERT_PTR_NOT_NULL(value);
+            inside = opens ? value : inside;
+        }
+    }
+    free(text);
+}
+
+static void test_json(void)
+{
+    static const struct {
+        const char *command, *keys;
+        int code;
+        bool array; /* of such objects */
+    } cases[] = {
+        {"$L plan $M $C -q -o $D/p --json", CONTRACT " seconds", 0, false},
+        {"cat $D/p/plan.json", CONTRACT, 0, false},
+        {"$L estimate $M $C --json", CONTRACT " seconds", 0, false},
+        {"$L estimate plans/deepseek-v3/model.llm topologies/h800-2048.xml --json", CONTRACT " seconds", 0, false},
+        {"$L estimate $M $C --sweep tp=1,2 --json", "key; value; estimate: schema decision predicted", 0, true},
+        {"$L check $D/p --json", "schema; holds; certificate; violations", 0, false},
+        {"$L show $D/p --json", CONTRACT, 0, false},
+        {"$L show $D/p --memory --json", "schema; roles", 0, false},
+        {"$L show $D/p --traffic --json", "schema; traffic", 0, false},
+        {"$L show $D/p --timeline --json", "schema; step_time_s; bubble_fraction; exposed_comm_fraction; roles", 0, false},
+        {"$L show $D/p --schedule --json", "schema; schedule; ranks", 0, false},
+        {"$L show $D/p --code --json", "schema; role; instructions", 0, false},
+        {"$L topo show $C --json", "schema; name; nodes; gpus; usable_gpus; node_types; levels", 0, false},
+        {"$L isa --json", "fingerprint; instructions", 0, false},
+        {"$L plan $M $C -o $D/q --set tp=3 --json", "file; line; column; length; code; message; notes; fix", 3, true},
+        {"$L plan $M $C -o $D/q --set memory=16MiB --json", "file; line; column; length; code; message; notes; fix", 1, true},
+        {"$R $D/p --data $D/t --steps 1 --json", "steps; ranks; tokens; loss", 0, false},
+    };
+    struct shot *s = malloc(sizeof *s);
+    char *dir = folder();
+    expect(s, dir, "$L tokens LICENSE -q -o $D/t", 0, NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        shoot(s, dir, "%s", cases[i].command);
+        CU_ASSERT_EQUAL(s->code, cases[i].code);
+        json_error_t where;
+        char path[E2E_PATH + 16];
+        snprintf(path, sizeof path, "%s/stdout", dir);
+        json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &where);
+        if (!root)
+            printf("\n    %s: line %d: %s\n", cases[i].command, where.line, where.text);
+        CU_ASSERT_PTR_NOT_NULL(root);
+        CU_ASSERT(!root || cases[i].array == json_is_array(root));
+        if (root)
+            expect_keys(cases[i].array ? json_array_get(root, 0) : root, cases[i].keys, cases[i].command);
+        json_decref(root);
+    }
+    free(s);
+    free(dir);
+}
+
+/* ---- plan folders ---- */
+
+/* every file of the folder: cut in half, one byte changed, gone; by everyone who reads plans */
+static void test_damage(void)
+{
+    static const char *const files[] = {"plan.json", "model.llm", "cluster.xml", "ranks.bin", "programs/0.bin", "programs/1.bin",
+                                        "programs/eval-0.bin", "programs/eval-1.bin", "MANIFEST"};
+    static const char *const damage[] = {"truncate -s $(($(stat -c %s $F) / 2)) $F",
+                                         "n=$(($(stat -c %s $F) / 2)); b=$(od -An -tu1 -j $n -N 1 $F); "
+                                         "printf \"\\\\$(printf %03o $(((b + 1) % 256)))\" | dd of=$F bs=1 seek=$n conv=notrunc 2>&-",
+                                         "rm $F"};
+    static const char *const readers[] = {"$L check $D/q", "$L show $D/q", "$R $D/q --data $M --steps 1"};
+    struct shot *s = malloc(sizeof *s);
+    char *dir = folder();
+    char listed[E2E_PATH];
+    expect(s, dir, "$L plan $M $C -q -o $D/p && test $(find $D/p -type f | wc -l) = 9", 0, NULL);
+    for (size_t f = 0; f < sizeof files / sizeof *files; f++)
+        for (size_t k = 0; k < sizeof damage / sizeof *damage; k++) {
+            shoot(s, dir, "rm -rf $D/q; cp -r $D/p $D/q; F=$D/q/%s; %s; ! cmp -s $F $D/p/%s", files[f], damage[k], files[f]);
+            CU_ASSERT_EQUAL(s->code, 0);
+            /* a changed line of MANIFEST accuses the file that it names */
+            bool line = !strcmp(files[f], "MANIFEST") && k == 1;
+            snprintf(listed, sizeof listed, "%s/q/%s", dir, line ? "" : files[f]);
+            for (size_t r = 0; r < sizeof readers / sizeof *readers; r++)
+                expect(s, dir, readers[r], 3, listed);
+        }
+    free(s);
+    free(dir);
+}
+
+/* what stands at the target survives every failure, and no half-written plan appears */
+static void test_writing(void)
+{
+    struct shot *s = malloc(sizeof *s);
+    char *dir = folder();
+    expect(s, dir, "mkdir $D/foreign; echo mine >$D/foreign/x; $L plan $M $C -o $D/foreign", 4, "holds more than a plan");
+    expect(s, dir, "ls $D/foreign", 0, NULL);
+    CU_ASSERT_STRING_EQUAL(s->out, "x\n");
+    expect(s, dir, "$L plan $M $C -q -o $D/foreign --force && test -f $D/foreign/MANIFEST && grep -rqx mine $D/foreign.old-*", 0,
+           NULL);
+    expect(s, dir, "echo mine >$D/file; $L plan $M $C -o $D/file", 4, "holds more than a plan");
+    /* a disc that is full: here a limit on the size of files, once reported and once deadly */
+    expect(s, dir, "trap '' XFSZ; ulimit -f 16; $L plan $M $C -o $D/full", 4, "File too large");
+    expect(s, dir, "ls -d $D/full*", 2, "No such file");
+    shoot(s, dir, "ulimit -c 0; (ulimit -f 16; $L plan $M $C -q -o $D/dead >/dev/null)");
+    CU_ASSERT(s->code > 128);
+    expect(s, dir, "test ! -e $D/dead", 0, NULL);
+    /* a plan that stands there stays whole */
+    expect(s, dir, "$L plan $M $C -q -o $D/p && cp -r $D/p $D/before", 0, NULL);
+    expect(s, dir, "trap '' XFSZ; ulimit -f 16; $L plan $M $C --set zero=0 -o $D/p", 4, "File too large");
+    expect(s, dir, "diff -r $D/p $D/before", 0, NULL);
+    expect(s, dir, "$L plan $M $C --set zero=0 -q -o $D/p && ! diff -r $D/p $D/before >/dev/null && $L check $D/p", 0, NULL);
+    expect(s, dir, "ls -d $D/p?*", 2, "No such file");
+    free(s);
+    free(dir);
+}
+
+/* the same inputs give the same bytes: twice, elsewhere, by another compiler's build */
+static void test_same_bytes(void)
+{
+    struct shot *s = malloc(sizeof *s);
+    char *dir = folder();
+    expect(s, dir, "$L plan $M $C -q -o $D/a && TZ=Asia/Tokyo LC_ALL=C.UTF-8 COLUMNS=20 $L plan $M $C -q -o $D/b", 0, NULL);
+    expect(s, dir, "diff -r $D/a $D/b", 0, NULL);
+    expect(s, dir, "cp $M $D/m.llm; L=$(realpath $L); C=$(realpath $C); cd $D && $L plan m.llm $C -q -o c", 0, NULL);
+    expect(s, dir, "diff -r $D/a $D/c", 0, NULL);
+    char other[E2E_PATH];
+    snprintf(other, sizeof other, "%s/clang/llmc", e2e_build());
+    static const char *const more[] = {
+        "plans/tiny-llama/model.llm $C",
+        "plans/gpt2-124m/model.llm topologies/h100x8.xml",
+        "plans/llama3-70b/model.llm topologies/dgx-h100-superpod.xml --set gpus=512",
+    };
+    for (size_t i = 0; !access(other, X_OK) && i < sizeof more / sizeof *more; i++) {
+        shoot(s, dir, "rm -rf $D/a $D/b; $L plan %s -q -o $D/a && %s plan %s -q -o $D/b && diff -r $D/a $D/b", more[i], other,
+              more[i]);
+        CU_ASSERT_EQUAL(s->code, 0);
+    }
+    free(s);
+    free(dir);
+}
+
+/* ---- text forms ---- */
+
+static void test_fmt(void)
+{
+    struct shot *s = malloc(sizeof *s);
+    char *dir = folder();
+    expect(s, dir, "for f in plans/*/model.llm tests/cases/oracles/*.llm; do $L fmt $f >$D/1 && $L fmt $D/1 >$D/2 && "
+                   "cmp $D/1 $D/2 || exit 1; done", 0, NULL);
+    expect(s, dir, "for f in plans/*/model.llm; do $L fmt $f | cmp - $f || exit 1; done", 0, NULL);
+    free(s);
+    free(dir);
+}
+
+static void test_dumps(void)
+{
+    struct shot *s = malloc(sizeof *s);
+    char *dir = folder();
+    expect(s, dir, "$L fmt $M >$D/1 && $L -d ast $M $C | cmp - $D/1 && $L dump ast $M $C | cmp - $D/1", 0, NULL);
+    expect(s, dir, "$L -d sched $M $C", 0, NULL);
+    CU_ASSERT(!strncmp(s->out, "0F0,0F1,0B0,", 12));
+    expect(s, dir, "$L -d sched $M $C --set schedule=gpipe", 0, NULL);
+    CU_ASSERT(!strncmp(s->out, "0F0,0F1,0F2,", 12));
+    expect(s, dir, "$L -d asm $M $C --rank 4", 0, NULL);
+    CU_ASSERT(strstr(s->out, "XENT_LOSS") != NULL);
+    free(s);
+    free(dir);
+}
+
+void suite_cli(void)
+{
+    CU_pSuite s = CU_add_suite("cli", NULL, NULL);
+    CU_add_test(s, "what succeeds says nothing on stderr", test_fine);
+    CU_add_test(s, "usage: exit 2 and a hint", test_usage);
+    CU_add_test(s, "failures: exit 1, 3, 4, 5", test_failures);
+    CU_add_test(s, "JSON holds the contract's keys", test_json);
+    CU_add_test(s, "a damaged plan folder is refused, with the file named", test_damage);
+    CU_add_test(s, "nothing is half written", test_writing);
+    CU_add_test(s, "same inputs, same bytes", test_same_bytes);
+    CU_add_test(s, "fmt is idempotent", test_fmt);
+    CU_add_test(s, "stages as text", test_dumps);
+}
