@@ -51,6 +51,9 @@ $(B)/tests/bench/%: $(B)/tests/bench/%.o $(LIB_O) $(RUN_O)
 $(B)/tests/fuzz/%: $(B)/tests/fuzz/%.o $(LIB_O) $(RUN_O)
 	$(Q)echo "  LD  $@"; $(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(LIBS) $(RUNLIBS)
 
+# loops over rows become vector code only so; no value depends on traps or errno
+$(B)/kernels/%.o: OPT += -O3 -fno-trapping-math -fno-math-errno
+
 $(B)/%.o: %.c | $(B)/.deps
 	$(Q)mkdir -p $(@D); echo "  CC  $<"; $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 

@@ -3,11 +3,12 @@
  * gelu's tanh form is x s(2u) with the logistic s and u = sqrt(2/pi) (x + 0.044715 x^3), since
  * (1 + tanh u) / 2 = s(2u); Hendrycks & Gimpel, arXiv 1606.08415. */
 
+#include "kernels/cpu/exp.h"
 #include "kernels/cpu/rows.h"
 
 static float logistic(float x)
 {
-    return 1 / (1 + expf(-x));
+    return 1 / (1 + exp_f32(-x));
 }
 
 static float gelu(float x, bool tanh_form)
@@ -20,7 +21,7 @@ static float gelu(float x, bool tanh_form)
 static float gelu_slope(float x, bool tanh_form)
 {
     if (!tanh_form)
-        return 0.5f * (1 + erff(x * 0.70710678f)) + x * 0.39894228f * expf(-0.5f * x * x);
+        return 0.5f * (1 + erff(x * 0.70710678f)) + x * 0.39894228f * exp_f32(-0.5f * x * x);
     float s = logistic(1.59576912f * (x + 0.044715f * x * x * x));
     return s + x * s * (1 - s) * 1.59576912f * (1 + 0.134145f * x * x);
 }

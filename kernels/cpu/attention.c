@@ -6,6 +6,7 @@
  * Several query heads share a key head; their contributions add in head order.  Work O(t S head), scratch
  * 2 BLOCK S + (bf16) (4 S + 5 BLOCK) head floats. */
 
+#include "kernels/cpu/exp.h"
 #include "kernels/cpu/rows.h"
 
 #include <cblas.h>
@@ -40,12 +41,10 @@ static void cap_scores(const struct shape *s, float *score, size_t n)
 static float softmax_row(const struct shape *s, uint32_t i, uint32_t k0, uint32_t n, float *score)
 {
     uint32_t from = first_key(s, i) - k0, to = i + 1 - k0;
-    float most = score[from];
+    float most = row_max(score + from, to - from);
     for (uint32_t j = from; j < to; j++)
-        most = score[j] > most ? score[j] : most;
-    double sum = 0;
-    for (uint32_t j = from; j < to; j++)
-        sum += (double)(score[j] = expf(score[j] - most));
+        score[j] = exp_f32(score[j] - most);
+    double sum = row_sum(score + from, to - from);
     float inverse = (float)(1 / sum);
     memset(score, 0, from * sizeof *score);
     for (uint32_t j = from; j < to; j++)
@@ -93,16 +92,19 @@ static void backward_rows(const struct shape *s, uint32_t i0, uint32_t m, uint32
 {
     for (uint32_t i = 0; i < m; i++) {
         uint32_t from = first_key(s, i0 + i) - k0, to = i0 + i + 1 - k0;
-        float *p = prob + (size_t)i * n, *dp = dprob + (size_t)i * n, total = lse[(size_t)i * ldl];
-        for (uint32_t j = 0; j < n; j++) {
-            if (j < from || j >= to) {
-                p[j] = dp[j] = 0;
-                continue;
-            }
-            float ratio = s->softcap > 0 ? p[j] / s->softcap : 0; /* tanh of the raw score, cap's slope 1 - tanh^2 */
-            p[j] = expf(p[j] - total);
-            dp[j] = p[j] * (dp[j] - delta[i]) * (1 - ratio * ratio);
+        float *p = prob + (size_t)i * n, *dp = dprob + (size_t)i * n, total = lse[(size_t)i * ldl], d = delta[i];
+        memset(p, 0, from * sizeof *p);
+        memset(dp, 0, from * sizeof *dp);
+        for (uint32_t j = from; s->softcap > 0 && j < to; j++) {
+            float ratio = p[j] / s->softcap; /* tanh of the raw score; the cap's slope is 1 - tanh^2 */
+            dp[j] = (dp[j] - d) * (1 - ratio * ratio) + d;
         }
+        for (uint32_t j = from; j < to; j++) {
+            p[j] = exp_f32(p[j] - total);
+            dp[j] = p[j] * (dp[j] - d);
+        }
+        memset(p + to, 0, (n - to) * sizeof *p);
+        memset(dp + to, 0, (n - to) * sizeof *dp);
     }
 }
 

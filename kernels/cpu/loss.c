@@ -2,6 +2,7 @@
  * row maximum, sum of exponentials with the target's logit, loss, and the gradient by the logits.
  * Columns at start + j >= vocab are padding: they count nowhere and get gradient 0. */
 
+#include "kernels/cpu/exp.h"
 #include "kernels/cpu/rows.h"
 
 /* columns of this rank's part that are real */
@@ -24,9 +25,7 @@ void cpu_XENT_MAX(struct kernel_args *k)
     uint32_t n = valid_columns(INTEGER(XENT_MAX, start), INTEGER(XENT_MAX, vocab), logits->cols);
     for (uint32_t i = 0; i < logits->rows; i++) {
         const float *in = row_load(logits, i, k->scratch);
-        float most = -INFINITY;
-        for (uint32_t j = 0; j < n; j++)
-            most = in[j] > most ? in[j] : most;
+        float most = row_max(in, n);
         row_store(V(XENT_MAX, max), i, &most);
     }
 }
@@ -36,14 +35,14 @@ void cpu_XENT_SUM(struct kernel_args *k)
     const struct view *logits = V(XENT_SUM, logits), *targets = V(XENT_SUM, targets);
     int64_t start = INTEGER(XENT_SUM, start);
     uint32_t n = valid_columns(start, INTEGER(XENT_SUM, vocab), logits->cols);
+    float *tmp = k->scratch + logits->cols;
     for (uint32_t i = 0; i < logits->rows; i++) {
         const float *in = row_load(logits, i, k->scratch);
         float most = *row_load(V(XENT_SUM, max), i, NULL);
-        double sum = 0;
         for (uint32_t j = 0; j < n; j++)
-            sum += (double)expf(in[j] - most);
+            tmp[j] = exp_f32(in[j] - most);
         int64_t target = target_column(targets, i, start, n);
-        float out[2] = {(float)sum, target < 0 ? 0 : in[target] - most};
+        float out[2] = {(float)row_sum(tmp, n), target < 0 ? 0 : in[target] - most};
         row_store(V(XENT_SUM, sum), i, out);
     }
 }
@@ -71,7 +70,7 @@ void cpu_XENT_I(struct kernel_args *k)
         const float *in = row_load(logits, i, tmp);
         float most = *row_load(V(XENT_I, max), i, NULL), inverse = 1 / row_load(V(XENT_I, sum), i, NULL)[0];
         for (uint32_t j = 0; j < n; j++)
-            out[j] = scale * (expf(in[j] - most) * inverse);
+            out[j] = scale * (exp_f32(in[j] - most) * inverse);
         int64_t target = target_column(targets, i, start, n);
         if (target >= 0)
             out[target] -= scale;

@@ -120,6 +120,22 @@ double row_sum(const float *a, uint32_t n)
     return lanes_sum(lane);
 }
 
+float row_max(const float *a, uint32_t n)
+{
+    float lane[LANES], most = -INFINITY;
+    uint32_t j = 0;
+    for (uint32_t l = 0; l < LANES; l++)
+        lane[l] = -INFINITY;
+    for (; j + LANES <= n; j += LANES)
+        for (uint32_t l = 0; l < LANES; l++)
+            lane[l] = a[j + l] > lane[l] ? a[j + l] : lane[l];
+    for (uint32_t l = 0; j < n; j++, l++)
+        lane[l] = a[j] > lane[l] ? a[j] : lane[l];
+    for (uint32_t l = 0; l < LANES; l++)
+        most = lane[l] > most ? lane[l] : most;
+    return most;
+}
+
 void columns_store(const struct view *out, const double *sum)
 {
     if (out->dtype == DTYPE_F32) {

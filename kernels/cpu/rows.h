@@ -38,6 +38,7 @@ void tile_close(const struct view *v, uint32_t row, uint32_t rows, uint32_t col,
 /* sums in fp64, in eight lanes: the same bits on every machine */
 double row_dot(const float *a, const float *b, uint32_t n);
 double row_sum(const float *a, uint32_t n);
+float row_max(const float *a, uint32_t n); /* -inf for n = 0 */
 /* out (+)= the fp64 sums of n columns */
 void columns_store(const struct view *out, const double *sum);
 
