@@ -262,8 +262,8 @@ static void test_damage(void)
     static const char *const files[] = {"plan.json", "model.llm", "cluster.xml", "ranks.bin", "programs/0.bin", "programs/1.bin",
                                         "programs/eval-0.bin", "programs/eval-1.bin", "MANIFEST"};
     static const char *const damage[] = {"truncate -s $(($(stat -c %s $F) / 2)) $F",
-                                         "n=$(($(stat -c %s $F) / 2)); b=$(od -An -tu1 -j $n -N 1 $F); "
-                                         "printf \"\\\\$(printf %03o $(((b + 1) % 256)))\" | dd of=$F bs=1 seek=$n conv=notrunc 2>&-",
+                                         ("n=$(($(stat -c %s $F) / 2)); b=$(od -An -tu1 -j $n -N 1 $F); "
+                                         "printf \"\\\\$(printf %03o $(((b + 1) % 256)))\" | dd of=$F bs=1 seek=$n conv=notrunc 2>&-"),
                                          "rm $F"};
     static const char *const readers[] = {"$L check $D/q", "$L show $D/q", "$R $D/q --data $M --steps 1"};
     struct shot *s = malloc(sizeof *s);
