@@ -1,5 +1,5 @@
 /* llmrun against an independent reference: tests/reference/make_fixtures.py computed loss, every parameter gradient and
- * eight AdamW steps of three tiny models in float64.  Each model starts from the same safetensors here, on one rank and
+ * eight AdamW steps of four tiny models in float64.  Each model starts from the same safetensors here, on one rank and
  * split several ways on eight.
  *
  * Bounds, in fp32: loss of every step 1e-5 relative; each gradient of the first step 1e-5 in norm; gradient norm 1e-5 at
@@ -27,6 +27,9 @@ static const struct {
     {"qwen2", "--set gpus=1", 1, false},
     {"qwen2", "--set tp=2 --set pp=2 --set dp=2 --set gpus=8 --set sequence_parallel=yes --set zero=1", 8, true},
     {"qwen2", "--set tp=1 --set pp=4 --set dp=2 --set gpus=8 --set zero=0 --set recompute=full --set microbatch=2", 8, false},
+    {"mixed", "--set gpus=1", 1, false},
+    {"mixed", "--set tp=2 --set pp=2 --set dp=2 --set gpus=8 --set sequence_parallel=yes --set zero=1", 8, true},
+    {"mixed", "--set tp=2 --set pp=2 --set dp=2 --set gpus=8 --set sequence_parallel=no --set recompute=full", 8, false},
 };
 
 static void compare_losses(const char *folder, const char *reference)
@@ -104,6 +107,11 @@ static void test_qwen2(void)
     check_model("qwen2");
 }
 
+static void test_mixed(void)
+{
+    check_model("mixed");
+}
+
 void suite_reference(void);
 void suite_reference(void)
 {
@@ -111,4 +119,5 @@ void suite_reference(void)
     CU_add_test(s, "gpt2: layernorm, learned positions, gelu, biases, tied head", test_gpt2);
     CU_add_test(s, "llama: rmsnorm, rope, grouped queries, swiglu, untied head", test_llama);
     CU_add_test(s, "qwen2: query and key biases, tied head, bf16 weights", test_qwen2);
+    CU_add_test(s, "mixed: adjacent partial rope, llama3 scaling, wide heads, erf geglu, all biases", test_mixed);
 }
