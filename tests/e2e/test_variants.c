@@ -1,0 +1,138 @@
+/* Variants of one tiny model, one rank against eight: each row changes a statement or two of the base below.  What the
+ * reference fixtures do not hold for every layout is held here: activations, norms, heads, optimizers, schedules of the
+ * learning rate, bf16.  fp32 rows agree to 1e-5; in bf16 the layouts round at different places: 1e-3. */
+
+#include "tests/e2e/e2e.h"
+
+#include <CUnit/CUnit.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { STEPS = 8 };
+
+static const struct {
+    const char *name, *norm, *embed, *attn, *ffn, *head, *train; /* NULL = the base's */
+    double bound;
+    bool quick;
+} variants[] = {
+    {"geglu", NULL, NULL, NULL, "geglu(48)", NULL, NULL, 1e-5, false},
+    {"relu", NULL, NULL, NULL, "relu(96, bias=yes)", NULL, NULL, 1e-5, false},
+    {"gelu-erf", NULL, NULL, NULL, "gelu(96, approx=none)", NULL, NULL, 1e-5, false},
+    {"swiglu-bias", NULL, NULL, NULL, "swiglu(48, bias=yes)", NULL, NULL, 1e-5, false},
+    {"layernorm", "layernorm(bias=no)", NULL, NULL, NULL, NULL, NULL, 1e-5, false},
+    {"tied-positions", "layernorm", "positions(24)", "mha(heads=4, bias=yes)", NULL, "tied", NULL, 1e-5, false},
+    {"wide-heads", NULL, NULL, "gqa(heads=4, kv=4, head=16, rope=500, bias=yes)", NULL, NULL, NULL, 1e-5, false},
+    {"linear-rope", NULL, NULL, "gqa(heads=4, kv=2, rope=rotary(500, scaling=linear(2)))", NULL, NULL, NULL, 1e-5, false},
+    {"sgd", NULL, NULL, NULL, NULL, NULL, "optimizer sgd(lr=1e-2, momentum=0.9)", 1e-5, true},
+    {"sgd-plain", NULL, NULL, NULL, NULL, NULL, "optimizer sgd(lr=1e-2)", 1e-5, false},
+    {"wsd", NULL, NULL, NULL, NULL, NULL, "lr_schedule wsd(warmup=2, stable=2, decay=3)", 1e-5, false},
+    {"init", NULL, NULL, NULL, NULL, NULL, "init normal(std=0.2, residual=no)\n    seed 7", 1e-5, false},
+    {"bf16", NULL, NULL, NULL, NULL, NULL, "precision bf16", 1e-3, true},
+    {"bf16-tied", "layernorm", "positions(24)", "mha(heads=4, bias=yes)", "gelu(96, bias=yes)", "tied", "precision bf16", 1e-3, false},
+};
+
+static const char *const layouts[] = {
+    "--set gpus=1",
+    "--set tp=2 --set pp=2 --set dp=2 --set gpus=8 --set sequence_parallel=yes --set zero=1 --set recompute=none",
+    ("--set tp=2 --set pp=2 --set dp=2 --set gpus=8 --set sequence_parallel=no --set zero=0 --set recompute=full"
+     " --set schedule=gpipe --set microbatch=1"),
+};
+
+static const char *either(const char *a, const char *b)
+{
+    return a ? a : b;
+}
+
+static bool write_model(const char *path, size_t i)
+{
+    FILE *f = fopen(path, "w");
+    if (!f)
+        return false;
+    fprintf(f, "llmc 1\n\nmodel variant {\n    vocab 101\n    width 32\n    norm %s\n    embed tokens\n",
+            either(variants[i].norm, "rmsnorm"));
+    if (variants[i].embed)
+        fprintf(f, "    embed %s\n", variants[i].embed);
+    fprintf(f, "    repeat 4 {\n        layer {\n            attn %s\n            ffn %s\n        }\n    }\n    head %s\n}\n\n",
+            either(variants[i].attn, "gqa(heads=4, kv=2, rope=500)"), either(variants[i].ffn, "swiglu(48)"),
+            either(variants[i].head, "untied"));
+    fprintf(f, "train {\n    sequence 20\n    batch 8 sequences\n");
+    const char *train = either(variants[i].train, "");
+    if (strncmp(train, "precision", 9) != 0)
+        fprintf(f, "    precision fp32\n");
+    if (strncmp(train, "optimizer", 9) != 0)
+        fprintf(f, "    optimizer adamw(lr=1e-3)\n");
+    fprintf(f, "    %s\n}\n", train);
+    return fclose(f) == 0;
+}
+
+static bool run_layout(const char *folder, size_t layout, struct e2e_log *log)
+{
+    char output[2 * E2E_PATH], path[2 * E2E_PATH];
+    snprintf(output, sizeof output, "%s/output", folder);
+    snprintf(path, sizeof path, "%s/%zu.jsonl", folder, layout);
+    return e2e_command(output, "%s/llmc plan %s/model.llm topologies/cpu8.xml %s -o %s/%zu", e2e_build(), folder,
+                       layouts[layout], folder, layout) == 0
+        && e2e_command(output, "%s/llmrun %s/%zu --data tests/reference/gpt2/tokens.bin --steps %d --log %s", e2e_build(),
+                       folder, layout, STEPS, path) == 0
+        && e2e_log_read(path, log);
+}
+
+static void check_variant(size_t i)
+{
+    char name[64], folder[E2E_PATH], path[2 * E2E_PATH];
+    struct e2e_log alone, split;
+    snprintf(name, sizeof name, "variants/%s", variants[i].name);
+    e2e_folder(folder, name);
+    snprintf(path, sizeof path, "%s/model.llm", folder);
+    CU_ASSERT_FATAL(write_model(path, i));
+    CU_ASSERT_FATAL(run_layout(folder, 0, &alone));
+    for (size_t layout = 1; layout < sizeof layouts / sizeof *layouts; layout++) {
+        CU_ASSERT_FATAL(run_layout(folder, layout, &split));
+        CU_ASSERT_EQUAL_FATAL(split.steps, STEPS);
+        double worst = 0;
+        for (size_t s = 0; s < STEPS; s++)
+            worst = worst > e2e_relative(split.loss[s], alone.loss[s]) ? worst : e2e_relative(split.loss[s], alone.loss[s]);
+        double norm = e2e_relative(split.grad_norm[0], alone.grad_norm[0]);
+        CU_ASSERT(worst <= variants[i].bound);
+        CU_ASSERT(norm <= variants[i].bound);
+        if (worst > variants[i].bound || norm > variants[i].bound)
+            printf("\n    %s, layout %zu: loss off by %.2g, first gradient norm by %.2g", variants[i].name, layout, worst, norm);
+    }
+}
+
+static void test_variants(void)
+{
+    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+        if (variants[i].quick || !e2e_quick())
+            check_variant(i);
+    }
+}
+
+/* bf16 computes what fp32 computes, to its own precision */
+static void test_bf16_near_fp32(void)
+{
+    char folder[E2E_PATH], output[2 * E2E_PATH], path[2 * E2E_PATH];
+    struct e2e_log log[2];
+    e2e_folder(folder, "variants/precision");
+    snprintf(output, sizeof output, "%s/output", folder);
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        CU_ASSERT_EQUAL_FATAL(e2e_command(output, "%s/llmc plan tests/reference/llama/model.llm topologies/cpu8.xml"
+                                          " --set gpus=1 --set precision=%s -o %s/%d", e2e_build(), bf16 ? "bf16" : "fp32",
+                                          folder, bf16), 0);
+        snprintf(path, sizeof path, "%s/%d.jsonl", folder, bf16);
+        CU_ASSERT_EQUAL_FATAL(e2e_command(output, "%s/llmrun %s/%d --data tests/reference/llama/tokens.bin --steps %d"
+                                          " --init tests/reference/llama --log %s", e2e_build(), folder, bf16, STEPS, path), 0);
+        CU_ASSERT_FATAL(e2e_log_read(path, &log[bf16]));
+    }
+    for (size_t s = 0; s < STEPS; s++)
+        CU_ASSERT(e2e_relative(log[1].loss[s], log[0].loss[s]) < 1e-2);
+    CU_ASSERT(e2e_relative(log[1].loss[0], log[0].loss[0]) > 1e-7); /* it did round */
+}
+
+void suite_variants(void);
+void suite_variants(void)
+{
+    CU_pSuite s = CU_add_suite("variants", NULL, NULL);
+    CU_add_test(s, "one rank and eight agree, whatever the model is made of", test_variants);
+    CU_add_test(s, "bf16 stays near fp32", test_bf16_near_fp32);
+}
