@@ -94,6 +94,8 @@ static void memory_help(struct searching *s, struct strbuf *out)
             strbuf_printf(out, " on %u GPUs", d.gpus_used);
         else if (slower >= 0.5)
             strbuf_printf(out, " (+%.0f%% step time)", slower);
+        if (s->emit_only && !decision_emittable(s->arena, s->job, &d, &why))
+            strbuf_text(out, " (not emitted yet)");
     }
 }
 

@@ -183,12 +183,10 @@ static void evaluate_family(struct searching *s, const struct family *f)
         d.zero = s->space.zero.at[z];
         uint32_t all = d.dp * d.cp, n = 0, shards[2];
         const struct wish *w = &s->job->wishes.degree[DEG_SHARD];
-        if (d.zero == 0)
-            shards[n++] = 1;
-        else if (w->relation == REL_ANY || space_wants(w, all))
-            shards[n++] = all;
+        if (w->relation == REL_ANY || space_wants(w, d.zero ? all : 1))
+            shards[n++] = d.zero ? all : 1;
         else
-            for (uint32_t v = all; v >= 1 && n < 1; v--)
+            for (uint32_t v = d.zero ? all : 0; v >= 1 && n < 1; v--)
                 if (all % v == 0 && space_wants(w, v))
                     shards[n++] = v;
         for (uint32_t i = 0; i < n; i++) {

@@ -308,13 +308,34 @@ static bool space_type(struct arena *a, struct diag *d, struct space *s)
     return false;
 }
 
+/* the tiers of `keep AXIS within TIER`: the language cannot know them */
+static bool space_keeps(struct arena *a, struct diag *d, const struct space *s)
+{
+    const struct wishes *w = &s->job->wishes;
+    const struct topo *t = s->topo;
+    for (uint32_t i = 0; i < w->nkeeps; i++) {
+        const char *within = w->keeps[i].within, *names = "node, scale_up";
+        bool known = !within || !strcmp(within, "node") || !strcmp(within, "scale_up");
+        for (uint32_t k = 0; k < t->ntiers; k++) {
+            known |= within && !strcmp(within, t->tiers[k].name);
+            names = arena_printf(a, "%s, %s", names, t->tiers[k].name);
+        }
+        if (known)
+            continue;
+        diag_error(d, w->keeps[i].span, "no-plan", "no plan: '%s' has no tier '%s'", t->name ? t->name : "the cluster", within);
+        diag_help(d, "keep %s within one of %s, or within N nodes", w->keeps[i].axis, names);
+        return false;
+    }
+    return true;
+}
+
 bool space_new(struct arena *a, struct diag *d, const struct job *job, const struct topo *topo, bool emit_only,
                struct space *s)
 {
     *s = (struct space){.arena = a, .job = job, .topo = topo, .emit_only = emit_only};
     for (uint32_t i = 0; i < job->model.nlayers; i++)
         s->experts |= job->model.layers[i]->is_moe;
-    if (!space_type(a, d, s))
+    if (!space_type(a, d, s) || !space_keeps(a, d, s))
         return false;
     uint32_t *nodes;
     s->places[0] = (struct space_nodes){1, 0, topo_usable(a, topo, s->type, &nodes), NULL};
@@ -324,6 +345,7 @@ bool space_new(struct arena *a, struct diag *d, const struct job *job, const str
     if ((gpus->relation == REL_EQ || gpus->relation == REL_GE) && gpus->value > s->usable) {
         diag_error(d, gpus->span, "no-plan", "no plan: %s but '%s' has %llu usable GPUs", wish_text(a, DEG_GPUS, gpus),
                    topo->name ? topo->name : "the cluster", (unsigned long long)s->usable);
+        diag_help(d, "drop the line: as many as fit are used");
         return false;
     }
     bool good = make_list(a, d, s, DEG_TP, &s->tp);
