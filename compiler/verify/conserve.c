@@ -18,10 +18,30 @@ bool conserve_fail(struct machine *m, uint32_t i, const char *fmt, ...)
     char *s = arena_vprintf(m->c->arena, fmt, ap);
     va_end(ap);
     m->site.insn = i;
+    const struct machine *before = m->c->suspect;
+    if (!m->c->failed && before && (before != m || m->c->suspect_insn != i))
+        s = arena_printf(m->c->arena, "%s; before, role %u's %s read what another microbatch had left", s, before->role,
+                         prove_insn_text(m->c->arena, before->program, m->c->suspect_insn));
     if (!m->c->failed)
         prove_report(m->c->arena, m->c->plan, m->c->verdict, m->site, "%s", s);
     m->c->failed = true;
     return false;
+}
+
+/* Tags are for people, and messages are too: a stale input often shows only where it meets fresh ones. */
+static void suspect(struct machine *m, uint32_t i, size_t k, const struct parts *p)
+{
+    const struct insn *all = m->program->insns;
+    if (m->c->suspect || prove_operand(m->program, i, k)->mark != MARK_READ)
+        return;
+    for (uint32_t j = 0; j < p->n; j++) {
+        uint32_t w = p->at[j].writer;
+        if (w == NONE || all[w].microbatch == NONE || all[i].microbatch == NONE || all[w].microbatch == all[i].microbatch)
+            continue;
+        m->c->suspect = m;
+        m->c->suspect_insn = i;
+        return;
+    }
 }
 
 static const char *writer_text(struct machine *m, uint32_t writer)
@@ -46,7 +66,10 @@ static bool fail_read(struct machine *m, uint32_t i, size_t k)
 
 bool conserve_read_parts(struct machine *m, uint32_t i, size_t k, struct parts *out)
 {
-    return store_read(m->store, prove_operand(m->program, i, k), out) || fail_read(m, i, k);
+    if (!store_read(m->store, prove_operand(m->program, i, k), out))
+        return fail_read(m, i, k);
+    suspect(m, i, k, out);
+    return true;
 }
 
 bool conserve_read_flat(struct machine *m, uint32_t i, size_t k, struct whole *out, uint32_t *axis)

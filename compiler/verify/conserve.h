@@ -48,6 +48,9 @@ struct conserve {
     VEC(const struct whole *) slices;
     struct parts *parts;      /* buffers for reading: 5 */
     bool failed;
+    /* For messages only: the first instruction that read what another microbatch, by the tags, had left. */
+    const struct machine *suspect;
+    uint32_t suspect_insn;
 };
 
 /* Report at instruction i; always false. */
