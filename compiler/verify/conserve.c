@@ -28,6 +28,28 @@ bool conserve_fail(struct machine *m, uint32_t i, const char *fmt, ...)
     return false;
 }
 
+bool conserve_fail_inputs(struct machine *m, uint32_t i, const char *fmt, ...)
+{
+    const struct isa_info *info = isa_info((enum op)m->program->insns[i].op);
+    va_list ap;
+    va_start(ap, fmt);
+    char *s = arena_vprintf(m->c->arena, fmt, ap);
+    va_end(ap);
+    for (uint32_t k = 0; k < info->noperands && !m->c->failed; k++)
+        if (m->writer[k] != NONE)
+            s = arena_printf(m->c->arena, "%s; %s is by %s", s, info->operand[k].name,
+                             prove_insn_text(m->c->arena, m->program, m->writer[k]));
+    return conserve_fail(m, i, "%s", s);
+}
+
+const char *conserve_origin(struct machine *m, const struct value *v)
+{
+    if (!v->origin)
+        return "";
+    const struct program *p = m->c->machines[v->origin_role].program;
+    return arena_printf(m->c->arena, "; rows by role %u's %s", v->origin_role, prove_insn_text(m->c->arena, p, v->origin - 1));
+}
+
 /* Tags are for people, and messages are too: a stale input often shows only where it meets fresh ones. */
 static void suspect(struct machine *m, uint32_t i, size_t k, const struct parts *p)
 {
@@ -69,12 +91,16 @@ bool conserve_read_parts(struct machine *m, uint32_t i, size_t k, struct parts *
     if (!store_read(m->store, prove_operand(m->program, i, k), out))
         return fail_read(m, i, k);
     suspect(m, i, k, out);
+    m->writer[k] = out->at[0].writer;
     return true;
 }
 
 bool conserve_read_flat(struct machine *m, uint32_t i, size_t k, struct whole *out, uint32_t *axis)
 {
-    return store_read_flat(m->store, prove_operand(m->program, i, k), out, axis) || fail_read(m, i, k);
+    if (!store_read_flat(m->store, prove_operand(m->program, i, k), out, axis))
+        return fail_read(m, i, k);
+    m->writer[k] = store_writer(m->store, prove_operand(m->program, i, k));
+    return true;
 }
 
 bool conserve_read(struct machine *m, uint32_t i, size_t k, struct value *out)
@@ -110,6 +136,15 @@ static const struct part *same_part(const struct parts *p, const struct part *x)
     return NULL;
 }
 
+bool conserve_known(struct machine *m, uint32_t i, const struct value *v)
+{
+    if (v->kind != VALUE_NODES || m->c->nodes->at[v->node].name)
+        return true;
+    const struct recipe *r = &m->c->nodes->at[v->node].recipe;
+    return conserve_fail_inputs(m, i, "the model's step has no sum of %s and %s", nodes_name(m->c->nodes, r->input[0]),
+                                nodes_name(m->c->nodes, r->input[1]));
+}
+
 bool conserve_emit(struct machine *m, uint32_t i, size_t k, const struct parts *out)
 {
     const struct operand *o = prove_operand(m->program, i, k);
@@ -128,6 +163,8 @@ bool conserve_emit(struct machine *m, uint32_t i, size_t k, const struct parts *
         const char *why = there ? value_add(m->c->scratch, m->c->nodes, &there->value, &part.value, &part.value) : NULL;
         if (why)
             return conserve_fail(m, i, "%s%s", why, writer_text(m, there->writer));
+        if (m->program->insns[i].op != OP_SQNORM && !conserve_known(m, i, &part.value))
+            return false;
         store_write(m->store, o, &part, i);
     }
     return true;
@@ -252,7 +289,7 @@ uint32_t conserve_find(struct machine *m, uint32_t i, const struct recipe *r)
         if (r->input[k] != NODE_ZERO)
             inputs = arena_printf(m->c->arena, "%s%s%s = %s", inputs, *inputs ? ", " : "", info->operand[k].name,
                                   nodes_name(m->c->nodes, r->input[k]));
-    conserve_fail(m, i, "the model's step has no %s of %s%s", info->name, inputs, expectation(m, r));
+    conserve_fail_inputs(m, i, "the model's step has no %s of %s%s", info->name, inputs, expectation(m, r));
     return NONE;
 }
 
@@ -322,10 +359,10 @@ static void run(struct conserve *c)
         done = true;
         for (uint32_t r = 0; r < c->nroles && !c->failed; r++) {
             struct machine *m = &c->machines[r];
-            bool wait = false;
-            while (m->next < m->program->ninsns && step(m, m->next, &wait) && !wait) {
-                m->next++;
-                moved = true;
+            for (bool wait = false; m->next < m->program->ninsns; m->next++, moved = true) {
+                memset(m->writer, 0xff, sizeof m->writer);
+                if (!step(m, m->next, &wait) || wait)
+                    break;
             }
             done = done && m->next == m->program->ninsns;
         }

@@ -26,6 +26,7 @@ struct machine {
     bool deposited;          /* its value lies in `meeting`, it waits for the other members */
     struct whole deposit;
     uint32_t deposit_mask;
+    uint32_t writer[ISA_MAX_OPERANDS]; /* who wrote what the current instruction has read; NONE */
     struct whole **initial;  /* per bucket: parameters, moments (3 each) as the step finds them */
 };
 /* the names that an opcode's table gives to rows and columns; 0 = the number 1 or 2 */
@@ -56,6 +57,11 @@ struct conserve {
 /* Report at instruction i; always false. */
 bool conserve_fail(struct machine *m, uint32_t i, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
+/* the same, and who wrote the operands that it has read */
+bool conserve_fail_inputs(struct machine *m, uint32_t i, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* "; rows by role 0's instruction 3 (...)", "" if unknown */
+const char *conserve_origin(struct machine *m, const struct value *v);
+
 /* An operand's value as one piece and complete. */
 bool conserve_read(struct machine *m, uint32_t i, size_t k, struct value *out);
 /* as pieces, in rows and columns of the operand */
@@ -64,6 +70,8 @@ bool conserve_read_parts(struct machine *m, uint32_t i, size_t k, struct parts *
 bool conserve_read_flat(struct machine *m, uint32_t i, size_t k, struct whole *out, uint32_t *axis);
 /* write pieces that together are the operand, or add them to what is there */
 bool conserve_emit(struct machine *m, uint32_t i, size_t k, const struct parts *out);
+/* a value that the model's step has, or that is on the way to one; false after a report */
+bool conserve_known(struct machine *m, uint32_t i, const struct value *v);
 bool conserve_emit_one(struct machine *m, uint32_t i, size_t k, const struct value *v);
 /* the reference's node of a recipe; NONE after a report */
 uint32_t conserve_find(struct machine *m, uint32_t i, const struct recipe *r);

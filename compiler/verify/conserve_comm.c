@@ -76,6 +76,52 @@ static const char *reduce(struct conserve *c, const struct value *v, uint32_t ma
 
 /* ---- all-reduce ---- */
 
+/* what every member brings to a reduction across roles */
+static const char *contributions(struct machine *m, uint32_t mask, uint64_t at)
+{
+    const char *text = "";
+    for (uint32_t r = 0; r < m->c->nroles; r++) {
+        struct machine *other = &m->c->machines[r];
+        if (!prove_member(m->c->plan, mask, r))
+            continue;
+        for (uint32_t k = 0; k < other->deposit.n; k++)
+            if (other->deposit.at[k].at <= at && at < other->deposit.at[k].at + other->deposit.at[k].n)
+                text = arena_printf(m->c->arena, "%s; role %u's %s brings %s", text, r,
+                                    prove_insn_text(m->c->arena, other->program, other->next),
+                                    value_text(m->c->arena, m->c->nodes, &other->deposit.at[k].value));
+    }
+    return text;
+}
+
+/* One weight too few or too many in a squared norm, as words. */
+static const char *norm_difference(const struct conserve *c, uint32_t node)
+{
+    struct nodes *g = c->nodes;
+    for (uint32_t u = 0; u < c->reference->nunits; u++) {
+        const struct weight_unit *w = &c->reference->units[u];
+        if (nodes_sum(g, node, w->squares) == c->reference->squares)
+            return arena_printf(c->arena, ": it lacks %s", g->at[w->squares].name);
+        if (nodes_sum(g, c->reference->squares, w->squares) == node)
+            return arena_printf(c->arena, ": it has %s twice", g->at[w->squares].name);
+    }
+    return "";
+}
+
+/* Over the world nothing is left that could complete a sum. */
+static bool check_world(struct machine *m, uint32_t i, uint32_t mask, const struct whole *sum)
+{
+    const struct conserve *c = m->c;
+    uint32_t world = prove_mask(&c->plan->mesh, AXES_WORLD);
+    for (uint32_t k = 0; k < sum->n; k++) {
+        const struct value *v = &sum->at[k].value;
+        if (v->kind != VALUE_NODES || (mask != world && c->nodes->at[v->node].name) || (!v->nterms && c->nodes->at[v->node].name))
+            continue;
+        return conserve_fail(m, i, "summed over its members it is %s, which the model's step does not have%s%s",
+                             value_text(c->arena, c->nodes, v), norm_difference(c, v->node), contributions(m, mask, sum->at[k].at));
+    }
+    return true;
+}
+
 /* over axes of one role: a flat list, or matrices side by side */
 static bool all_reduce(struct machine *m, uint32_t i, uint32_t mask)
 {
@@ -91,16 +137,21 @@ static bool all_reduce(struct machine *m, uint32_t i, uint32_t mask)
         for (uint32_t k = 0; k < w.n && !why; k++)
             why = reduce(m->c, &w.at[k].value, mask, max, &w.at[k].value);
         if (why)
-            return conserve_fail(m, i, "%s", why);
+            return conserve_fail_inputs(m, i, "%s", why);
+        if (!check_world(m, i, mask, &w))
+            return false;
         return store_write_flat(m->store, o, &w, NAXES, i) || conserve_fail(m, i, "its operand can't hold the result");
     }
     if (!conserve_read_parts(m, i, OPND(ALL_REDUCE, x), p))
         return false;
     for (uint32_t k = 0; k < p->n && !why; k++)
         why = reduce(m->c, &p->at[k].value, mask, max, &p->at[k].value);
-    for (uint32_t k = 0; k < p->n && !why; k++)
+    for (uint32_t k = 0; k < p->n && !why; k++) {
+        if (!conserve_known(m, i, &p->at[k].value))
+            return false;
         store_write(m->store, o, &p->at[k], i);
-    return !why || conserve_fail(m, i, "%s", why);
+    }
+    return !why || conserve_fail_inputs(m, i, "%s", why);
 }
 
 /* Add one stretch to a list that may hold zeros, cut differently, in its place. */
@@ -156,7 +207,9 @@ static bool finish_crossing(struct machine *m, uint32_t i, uint32_t mask, bool m
         }
     }
     if (why)
-        return conserve_fail(m, i, "%s", why);
+        return conserve_fail(m, i, "%s%s", why, contributions(m, mask, 0));
+    if (!check_world(m, i, mask, &sum))
+        return false;
     for (uint32_t r = 0; r < c->nroles; r++) {
         struct machine *other = &c->machines[r];
         if (!prove_member(c->plan, mask, r))
@@ -220,7 +273,7 @@ static bool gather_rows(struct machine *m, uint32_t i, uint32_t axis)
     for (uint32_t k = 0; k < p->n; k++) {
         struct part *t = &p->at[k];
         if (t->value.kind != VALUE_NODES || t->rows != x->rows || t->value.row.step[axis] != t->value.row.len)
-            return conserve_fail(m, i, "it gathers %s, which is not split by rows along its group",
+            return conserve_fail_inputs(m, i, "it gathers %s, which is not split by rows along its group",
                                  value_text(m->c->arena, m->c->nodes, &t->value));
         for (uint32_t j = 0; j < t->value.nterms; j++)
             for (uint32_t b = 0; b < t->value.terms[j].blocks.n; b++)
@@ -244,7 +297,7 @@ static bool scatter_flat(struct machine *m, uint32_t i, uint32_t axis)
     for (uint32_t k = 0; k < w.n; k++) {
         const char *why = reduce(m->c, &w.at[k].value, AXIS_BIT(axis), false, &w.at[k].value);
         if (why)
-            return conserve_fail(m, i, "%s", why);
+            return conserve_fail_inputs(m, i, "%s", why);
     }
     return store_write_flat(m->store, prove_operand(m->program, i, OPND(REDUCE_SCATTER, y)), &w, axis, i) ||
            conserve_fail(m, i, "its output is not the own shard");
@@ -260,10 +313,10 @@ static bool scatter_rows(struct machine *m, uint32_t i, uint32_t axis)
     for (uint32_t k = 0; k < p->n; k++) {
         struct part *t = &p->at[k];
         if (t->rows != x->rows || t->value.kind != VALUE_NODES)
-            return conserve_fail(m, i, "it scatters rows of %s", value_text(m->c->arena, m->c->nodes, &t->value));
+            return conserve_fail_inputs(m, i, "it scatters rows of %s", value_text(m->c->arena, m->c->nodes, &t->value));
         const char *why = reduce(m->c, &t->value, AXIS_BIT(axis), false, &t->value);
         if (why)
-            return conserve_fail(m, i, "%s", why);
+            return conserve_fail_inputs(m, i, "%s", why);
         t->rows = y->rows;
         t->value.row.len = y->rows;
         t->value.row.step[axis] = y->rows;

@@ -29,6 +29,8 @@ static const struct rule rules[] = {
 struct binding {
     bool known[16];
     struct extent at[16];
+    struct value from[16]; /* whose rows or columns they were, for messages */
+    uint32_t origin, origin_role;
 };
 
 static const struct rule *rule_of(uint16_t op)
@@ -48,7 +50,8 @@ static uint8_t find_name(const struct shape *s, const char *name)
     return 0;
 }
 
-static bool bind(struct machine *m, uint32_t i, size_t k, uint8_t name, uint32_t number, const struct extent *e, struct binding *b)
+static bool bind(struct machine *m, uint32_t i, size_t k, uint8_t name, uint32_t number, const struct extent *e,
+                 const struct value *v, struct binding *b)
 {
     const struct isa_info *info = isa_info((enum op)m->program->insns[i].op);
     struct extent fixed = extent_new(0, number);
@@ -56,12 +59,14 @@ static bool bind(struct machine *m, uint32_t i, size_t k, uint8_t name, uint32_t
     if (name && !b->known[name]) {
         b->known[name] = true;
         b->at[name] = *e;
+        b->from[name] = *v;
         return true;
     }
     if (extent_same(have, e))
         return true;
-    return conserve_fail(m, i, "its operand %s holds elements %s, the others %s", info->operand[k].name,
-                         extent_text(m->c->arena, e), extent_text(m->c->arena, have));
+    return conserve_fail_inputs(m, i, "its operand %s holds elements %s, the others %s%s%s", info->operand[k].name,
+                                extent_text(m->c->arena, e), extent_text(m->c->arena, have), conserve_origin(m, v),
+                                name ? conserve_origin(m, &b->from[name]) : "");
 }
 
 /* inputs into the recipe, their rows and columns into the binding */
@@ -77,8 +82,12 @@ static bool read_inputs(struct machine *m, uint32_t i, struct recipe *r, struct 
         if (!conserve_read(m, i, k, &v))
             return false;
         r->input[k] = v.node;
-        if (!bind(m, i, k, s->row[k], o->rows, &v.row, b) || !bind(m, i, k, s->col[k], o->cols, &v.col, b))
+        if (!bind(m, i, k, s->row[k], o->rows, &v.row, &v, b) || !bind(m, i, k, s->col[k], o->cols, &v.col, &v, b))
             return false;
+        if (!b->origin) {
+            b->origin = v.origin;
+            b->origin_role = v.origin_role;
+        }
     }
     return true;
 }
@@ -211,6 +220,8 @@ static bool write_outputs(struct machine *m, uint32_t i, const struct rule *rule
         struct value v = conserve_value(m->c, node, over ? &b->at[over] : NULL,
                                         s->row[k] ? b->at[s->row[k]] : extent_new(0, o->rows),
                                         s->col[k] ? b->at[s->col[k]] : extent_new(0, o->cols));
+        v.origin = b->origin;
+        v.origin_role = b->origin_role;
         if (never)
             v = (struct value){.kind = VALUE_ZERO};
         if (first && !never) {
@@ -257,6 +268,8 @@ static bool compute_tokens(struct machine *m, uint32_t i)
         for (int a = 0; a < NAXES; a++)
             row.step[a] = sample.step[a] * sequence;
         struct value v = conserve_value(m->c, k == OPND(TOKENS, tokens) ? ref->tokens : ref->targets, NULL, row, extent_new(0, 1));
+        v.origin = i + 1;
+        v.origin_role = m->role;
         if (!conserve_emit_one(m, i, k, &v))
             return false;
     }
@@ -287,9 +300,10 @@ static bool compute_add(struct machine *m, uint32_t i)
     if (prove_operand(m->program, i, OPND(ADD, b))->buffer != NONE) {
         if (!conserve_read(m, i, OPND(ADD, b), &v))
             return false;
-        const char *why = value_add(m->c->scratch, m->c->nodes, &sum, &v, &sum);
+        struct value x = sum;
+        const char *why = value_add(m->c->scratch, m->c->nodes, &x, &v, &sum);
         if (why)
-            return conserve_fail(m, i, "%s", why);
+            return conserve_fail_inputs(m, i, "%s%s%s", why, conserve_origin(m, &x), conserve_origin(m, &v));
     }
     if (prove_operand(m->program, i, OPND(ADD, bias))->buffer != NONE) {
         if (!conserve_read(m, i, OPND(ADD, bias), &v))

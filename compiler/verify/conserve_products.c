@@ -30,8 +30,9 @@ static bool same_index(struct machine *m, uint32_t i, const struct value *x, con
 {
     if (extent_same(a, b))
         return true;
-    return conserve_fail(m, i, "it sums over elements %s of %s, but %s of %s", extent_text(m->c->arena, a),
-                         nodes_name(m->c->nodes, x->node), extent_text(m->c->arena, b), nodes_name(m->c->nodes, y->node));
+    return conserve_fail_inputs(m, i, "it sums over elements %s of %s, but %s of %s%s%s", extent_text(m->c->arena, a),
+                                nodes_name(m->c->nodes, x->node), extent_text(m->c->arena, b), nodes_name(m->c->nodes, y->node),
+                                conserve_origin(m, x), conserve_origin(m, y));
 }
 
 static bool add_bias(struct machine *m, uint32_t i, const struct parts *biases, struct part *part)
@@ -71,6 +72,8 @@ static bool product_nt(struct machine *m, uint32_t i)
             return false;
         out->at[p] = (struct part){0, prove_operand(m->program, i, OPND(MATMUL_NT, c))->rows, w->row, w->rows, i,
                                    conserve_value(m->c, node, &a.col, a.row, w->value.row)};
+        out->at[p].value.origin = a.origin;
+        out->at[p].value.origin_role = a.origin_role;
         if (bias && !add_bias(m, i, biases, &out->at[p]))
             return false;
     }
@@ -94,10 +97,12 @@ static bool product_nn(struct machine *m, uint32_t i)
         uint32_t node = conserve_find(m, i, &r);
         if (node == NONE || !same_index(m, i, &x->value, &x->value.col, &w->value, &w->value.row))
             return false;
-        struct value v = conserve_value(m->c, node, &x->value.col, x->value.row, w->value.col);
-        const char *why = value_add(m->c->scratch, m->c->nodes, &sum, &v, &sum);
+        struct value v = conserve_value(m->c, node, &x->value.col, x->value.row, w->value.col), before = sum;
+        v.origin = x->value.origin;
+        v.origin_role = x->value.origin_role;
+        const char *why = value_add(m->c->scratch, m->c->nodes, &before, &v, &sum);
         if (why)
-            return conserve_fail(m, i, "%s", why);
+            return conserve_fail_inputs(m, i, "%s", why);
     }
     return conserve_emit_one(m, i, OPND(MATMUL_NN, c), &sum);
 }

@@ -284,7 +284,7 @@ static bool check_value(struct machine *m, uint32_t i, const struct whole *w, ui
     const struct value *v = value_at(w, at);
     if (v && v->kind == VALUE_NODES && v->node == node && !v->nterms && extent_same(&v->row, &p->row) && extent_same(&v->col, &p->col))
         return true;
-    return conserve_fail(m, i, "to update %s it reads as %s %s, expected %s", nodes_name(m->c->nodes, p->node), what,
+    return conserve_fail_inputs(m, i, "to update %s it reads as %s %s, expected %s", nodes_name(m->c->nodes, p->node), what,
                          v ? value_text(m->c->arena, m->c->nodes, v) : "nothing", nodes_name(m->c->nodes, node));
 }
 
@@ -446,7 +446,7 @@ bool conserve_norm(struct machine *m, uint32_t i)
         return false;
     const char *why = conserve_norm_of(m->c, &w, first, &sum);
     if (why)
-        return conserve_fail(m, i, "%s", why);
+        return conserve_fail_inputs(m, i, "%s", why);
     if (sum.kind != VALUE_ZERO && axis != NAXES && m->c->plan->mesh.size[axis] > 1)
         sum = slice_norm(m->c, &w, axis, first);
     if (never)
@@ -466,8 +466,9 @@ static bool end_value(struct machine *m, const struct value *v, enum reference_s
         node = m->c->nodes->at[node].recipe.input[0];
     if (node != NONE && unit_of(m, node, s) && after == (m->c->kind == PROGRAM_TRAIN))
         return true;
-    return conserve_fail(m, NONE, "at the end of the step buffer %s holds %s, expected an updated parameter or moment", buffer,
-                         value_text(m->c->arena, m->c->nodes, v));
+    return conserve_fail(m, NONE, "at the end of the step buffer %s holds %s, expected %s", buffer,
+                         value_text(m->c->arena, m->c->nodes, v),
+                         m->c->kind == PROGRAM_TRAIN ? "an updated parameter or moment" : "it as it was");
 }
 
 static bool end_buffer(struct machine *m, uint32_t i)
@@ -481,7 +482,7 @@ static bool end_buffer(struct machine *m, uint32_t i)
     for (uint32_t k = 0; k < c->n; k++) {
         const struct piece *p = &c->pieces[k];
         if (p->own && (b->kind != BUFFER_PARAM || !sharded(m) || p->axis != AXIS_DP))
-            return conserve_fail(m, NONE, "at the end of the step buffer %s is up to date in the own shard only%s", b->name, "");
+            return conserve_fail(m, NONE, "at the end of the step buffer %s is up to date in the own shard only", b->name);
         bytes += p->rows * p->width;
         if (p->value.kind != VALUE_PART) {
             if (!end_value(m, &p->value, (enum reference_source)(SOURCE_PARAM + s), b->name))

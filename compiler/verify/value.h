@@ -99,6 +99,7 @@ struct value {
     const struct term *terms; /* sorted by node */
     struct extent row, col;
     const struct whole *whole; /* VALUE_PART */
+    uint32_t origin, origin_role; /* for messages: the instruction + 1 that chose its rows; 0 = unknown */
 };
 /* a flat list of elements, as the buffers of a bucket hold them */
 struct stretch {

@@ -276,6 +276,12 @@ static bool drop_from(struct mutant *m, const struct program *p, uint32_t insn)
     add_operands(m, p, insn);
     if (insn < n)
         add_site(m, p->role, p->evaluation, insn, 0, 0);
+    for (uint32_t r = 0; r < m->plan.nroles && is_comm(p, insn); r++) { /* what it met */
+        const struct program *other = p->evaluation ? m->plan.eval[r] : m->plan.train[r];
+        uint32_t i = r == p->role ? NONE : find_seq(other, p->insns[insn].seq);
+        if (i != NONE)
+            add_site(m, r, p->evaluation, i, 0, 0);
+    }
     replace(m, p->role, p->evaluation, q);
     return true;
 }
@@ -625,6 +631,7 @@ static bool mutate_queue(const struct draw *d)
         free(at[qu]);
     free(old);
     add_insn(d->m, changed, i);
+    d->m->seq = d->p->insns[i].seq;
     replace(d->m, d->role, d->evaluation, changed);
     return true;
 }

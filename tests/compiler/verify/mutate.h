@@ -50,6 +50,7 @@ struct mutant {
     enum mutation kind;
     bool values;      /* what is computed may have changed, not only order and place */
     bool global;      /* no instruction is at fault: tables */
+    uint32_t seq;     /* MUTATE_QUEUE: of the instruction whose order changed */
     uint32_t nsites;
     struct mutation_site sites[MOST_SITES];
     const struct plan *original;

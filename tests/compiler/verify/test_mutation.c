@@ -30,6 +30,11 @@ static const char gpt2[] = "llmc 1\nmodel tiny {\n    vocab 97\n    width 32\n  
                            "            ffn gelu(64, bias=yes)\n        }\n    }\n    head tied\n}\n"
                            "train {\n    sequence 8\n    batch 8 sequences\n    precision fp32\n"
                            "    optimizer adamw(lr=1e-3)\n}\n";
+static const char deep[] = "llmc 1\nmodel tiny {\n    vocab 97\n    width 16\n    norm rmsnorm\n    embed tokens\n"
+                           "    repeat 3 {\n        layer {\n            attn gqa(heads=2, kv=1, rope=10_000, bias=yes)\n"
+                           "            ffn geglu(32)\n        }\n    }\n    head tied\n}\n"
+                           "train {\n    sequence 8\n    batch 8 sequences\n    precision fp32\n"
+                           "    optimizer sgd(lr=0.1, momentum=0.9)\n}\n";
 static const struct {
     const char *model, *decision;
 } plans[] = {
@@ -37,7 +42,7 @@ static const struct {
     {llama, "tp=2 pp=2 dp=2 zero=0 microbatch=1"},
     {gpt2, "tp=2 sp=1 pp=2 dp=2 zero=1 microbatch=1 gpipe=1"},
     {gpt2, "tp=2 pp=2 dp=1 microbatch=2"},
-    {gpt2, "tp=1 pp=2 dp=2 zero=1 microbatch=1"},
+    {deep, "tp=1 pp=3 dp=2 zero=1 microbatch=2"},
     {gpt2, "tp=4 sp=1 pp=1 dp=2 zero=0 microbatch=2"},
     {llama, "tp=2 sp=1 pp=2 dp=1 microbatch=2 full=1"},
     {llama, "tp=1 pp=2 dp=2 zero=1 microbatch=2 full=1 gpipe=1"},
@@ -85,19 +90,63 @@ static bool meets_site(const struct mutant *m, uint32_t role, bool evaluation, u
     return false;
 }
 
+/* a collective across roles is one instruction: does any member's part of it use the bytes? */
+static bool member_overlaps(const struct mutant *m, uint32_t role, bool evaluation, uint32_t insn)
+{
+    const struct program *p = evaluation ? m->plan.eval[role] : m->plan.train[role];
+    if (isa_info((enum op)p->insns[insn].op)->unit != UNIT_COLLECTIVE)
+        return false;
+    for (uint32_t r = 0; r < m->plan.nroles; r++) {
+        const struct program *q = evaluation ? m->plan.eval[r] : m->plan.train[r];
+        for (uint32_t i = 0; i < q->ninsns; i++)
+            if (q->insns[i].seq == p->insns[insn].seq && overlaps_site(m, r, evaluation, i))
+                return true;
+    }
+    return false;
+}
+
 static bool about(const struct mutant *m, uint32_t role, bool evaluation, uint32_t insn)
 {
     for (uint32_t s = 0; s < m->nsites; s++)
         if (m->sites[s].role == role && m->sites[s].evaluation == evaluation && m->sites[s].insn == insn)
             return true;
-    return overlaps_site(m, role, evaluation, insn) || meets_site(m, role, evaluation, insn);
+    return overlaps_site(m, role, evaluation, insn) || meets_site(m, role, evaluation, insn) ||
+           member_overlaps(m, role, evaluation, insn);
+}
+
+/* "buffer NAME" of a buffer that the fault touches */
+static bool names_buffer(const struct mutant *m, const struct violation *v)
+{
+    const struct program *p = v->evaluation ? m->plan.eval[v->role] : m->plan.train[v->role];
+    for (uint32_t b = 0; b < p->nbuffers; b++) {
+        char text[64];
+        snprintf(text, sizeof text, "buffer %s ", p->buffers[b].name);
+        for (uint32_t s = 0; s < m->nsites && strstr(v->message, text); s++)
+            if (m->sites[s].role == v->role && m->sites[s].evaluation == v->evaluation &&
+                m->sites[s].start < p->buffers[b].offset + p->buffers[b].bytes && p->buffers[b].offset < m->sites[s].end)
+                return true;
+    }
+    return false;
+}
+
+/* A collective on another queue no longer orders what stood before it with what stands after it. */
+static bool lost_order(const struct mutant *m, const struct violation *v)
+{
+    const struct program *p = v->evaluation ? m->plan.eval[v->role] : m->plan.train[v->role];
+    const char *other = strstr(v->message, "bytes that instruction ");
+    if (m->kind != MUTATE_QUEUE || v->property != 4 || !other)
+        return false;
+    unsigned long i = strtoul(other + strlen("bytes that instruction "), NULL, 10);
+    return i < p->ninsns && p->insns[i].seq < m->seq && m->seq < p->insns[v->insn].seq;
 }
 
 static bool names_fault(const struct mutant *m, const struct violation *v)
 {
-    if (m->global || v->insn == NONE || v->role == NONE)
-        return m->global || v->role == NONE || m->kind == MUTATE_OVERLAP || v->property == 1;
-    if (about(m, v->role, v->evaluation, v->insn))
+    if (m->global || v->role == NONE)
+        return true;
+    if (v->insn == NONE)
+        return v->property == 1 || names_buffer(m, v);
+    if (about(m, v->role, v->evaluation, v->insn) || lost_order(m, v))
         return true;
     uint32_t role = v->role;
     for (const char *s = v->message; *s; s++) {
@@ -217,6 +266,8 @@ static uint32_t weight(enum mutation k)
     case MUTATE_DROP:
         return 5;
     case MUTATE_ARENA:
+    case MUTATE_SEQ:
+    case MUTATE_QUEUE:
     case MUTATE_GPU:
     case MUTATE_DUPLICATE:
     case MUTATE_SWAP:
