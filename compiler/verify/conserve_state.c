@@ -508,11 +508,52 @@ static bool end_metric(struct machine *m, uint32_t buffer, uint32_t word, uint32
                          p->n ? value_text(m->c->arena, m->c->nodes, &p->at[0].value) : "unknown", nodes_name(m->c->nodes, node));
 }
 
+/* Elements at .. of a bucket must hold what the step found there, updated: the next step believes it. */
+static bool end_place(struct machine *m, const struct whole *initial, uint64_t at, uint64_t n, const struct value *v, const char *buffer)
+{
+    uint32_t low = 0, high = initial->n; /* the stretch that `at` lies in */
+    while (high - low > 1) {
+        uint32_t middle = (low + high) / 2;
+        *(initial->at[middle].at <= at ? &low : &high) = middle;
+    }
+    const struct stretch *x = &initial->at[low];
+    if (x->value.kind == VALUE_ZERO && v->kind == VALUE_ZERO)
+        return at + n <= x->at + x->n || conserve_fail(m, NONE, "at the end of the step buffer %s holds zeros", buffer);
+    uint32_t node = x->value.kind != VALUE_NODES      ? NODE_ZERO
+                    : m->c->kind == PROGRAM_TRAIN ? updated(m, x->value.node)
+                                                  : x->value.node;
+    if (x->value.kind == VALUE_NODES && v->kind == VALUE_NODES && x->at == at && x->n == n && v->node == node &&
+        extent_same(&v->row, &x->value.row) && extent_same(&v->col, &x->value.col))
+        return true;
+    return conserve_fail(m, NONE, "at the end of the step buffer %s holds %s where it began with %s", buffer,
+                         value_text(m->c->arena, m->c->nodes, v), value_text(m->c->arena, m->c->nodes, &x->value));
+}
+
+static bool end_places(struct machine *m, uint32_t i)
+{
+    const struct buffer *b = &m->program->buffers[i];
+    const struct cell *c = &m->store->cells[m->store->first[i]];
+    uint64_t size = isa_dtype_bytes(b->dtype);
+    if (state_of(b->kind) == NSTATES)
+        return true;
+    const struct whole *initial = m->initial[b->bucket * NSTATES + (uint32_t)state_of(b->kind)];
+    for (uint32_t k = 0; k < c->n; k++) {
+        const struct piece *p = &c->pieces[k];
+        const struct whole *w = p->value.kind == VALUE_PART ? p->value.whole : NULL;
+        for (uint32_t e = 0; w && e < w->n; e++)
+            if (!end_place(m, initial, w->at[e].at, w->at[e].n, &w->at[e].value, b->name))
+                return false;
+        if (!w && !end_place(m, initial, p->at / size, p->rows * p->width / size, &p->value, b->name))
+            return false;
+    }
+    return true;
+}
+
 bool conserve_end(struct machine *m)
 {
     bool metrics = false;
     for (uint32_t i = 0; i < m->program->nbuffers; i++) {
-        if (!end_buffer(m, i))
+        if (!end_buffer(m, i) || !end_places(m, i))
             return false;
         if (m->program->buffers[i].kind != BUFFER_METRICS)
             continue;

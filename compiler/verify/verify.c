@@ -57,21 +57,14 @@ static void verify_structure(struct arena *a, const struct plan *p, struct verdi
         prove_report(a, p, v, all, "%u ranks, the mesh has %u", p->ranks->nranks, p->mesh.nranks);
 }
 
-/* the job that the programs carry for the runtime against the model */
-static void verify_job(struct arena *a, const struct plan *p, struct verdict *v)
+/* what can be estimated, but has no meaning to prove against yet */
+static void verify_expressible(struct arena *a, const struct plan *p, struct verdict *v)
 {
-    const struct train *t = &p->job->train;
-    for (uint32_t role = 0; role < p->nroles; role++)
-        for (int kind = 0; kind < NPROGRAM_KINDS; kind++) {
-            const struct program *q = prove_program(p, role, kind);
-            struct site at = {7, role, NONE, kind == PROGRAM_EVAL, NONE};
-            if (!q)
-                continue;
-            const struct job_info *j = &q->job;
-            if (j->sequence != t->sequence || j->batch != t->batch || j->vocab != p->job->model.vocab || j->seed != t->seed ||
-                j->optimizer != (uint32_t)t->optimizer || j->lr_kind != (uint32_t)t->lr_kind)
-                prove_report(a, p, v, at, "the job in its header is not the model file's");
-        }
+    struct site all = {7, NONE, NONE, false, NONE};
+    struct span where;
+    const char *what;
+    if (model_unsupported(p->job, &what, &where))
+        prove_report(a, p, v, all, "the reference step can't express %s", what);
 }
 
 struct verdict *verify_plan(struct arena *a, const struct plan *p, bool full)
@@ -80,7 +73,9 @@ struct verdict *verify_plan(struct arena *a, const struct plan *p, bool full)
     verify_structure(a, p, v);
     if (v->nviolations)
         return v;
-    verify_job(a, p, v);
+    verify_expressible(a, p, v);
+    verify_carried(a, p, v);
+    verify_precision(a, p, v);
     verify_match(a, p, full, v);
     verify_order(a, p, full, v);
     verify_race(a, p, v);
