@@ -46,16 +46,15 @@ static bool tensor_box(struct machine *m, const struct tensor *t, struct extent 
     return true;
 }
 
-/* all ranks' boxes together: everything, and nothing twice unless it is a full copy */
-static bool covers(struct machine *m, const struct extent *e, int64_t lo, int64_t size)
+/* all ranks' boxes together: everything, nothing twice unless it is a full copy, and nothing beyond it but padding */
+static bool covers(struct machine *m, const struct extent *e, int64_t size, bool padded)
 {
     struct block block = {.extent = *e, .count = 1};
     struct blocks all = {1, &block};
-    block.extent.lo -= lo;
     for (uint32_t axis = 0; axis < NAXES; axis++)
         if (e->step[axis] && !blocks_reduce(m->c->scratch, &all, axis, m->c->plan->mesh.size[axis], &all))
             return false;
-    return blocks_whole(&all, size);
+    return blocks_whole(&all, size) && (padded || (all.n == 1 && all.at[0].count == 1 && all.at[0].extent.len == size));
 }
 
 static bool check_tensor(struct machine *m, const struct tensor *t, const struct weight_unit *u)
@@ -93,7 +92,7 @@ static bool add_tensor(struct machine *m, const struct tensor *t, bool decay, st
         struct extent mine = extent_part(&out, -u->at, n);
         if (u->decay != decay)
             return fail_start(m, t->name, decay ? "weight decay must not apply to it" : "weight decay must apply to it");
-        if (!covers(m, &mine, 0, size) || !covers(m, &in, 0, u->vector ? 1 : u->cols))
+        if (!covers(m, &mine, size, u->padded) || !covers(m, &in, u->vector ? 1 : u->cols, false))
             return fail_start(m, t->name, "its boxes on all ranks are not the whole tensor");
         struct value v = {.kind = VALUE_NODES, .node = state_node(u, s), .row = mine, .col = in};
         if (u->vector) {

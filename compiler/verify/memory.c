@@ -60,21 +60,33 @@ static void check_persistent(struct arena *a, const struct plan *p, const struct
     arena_free(scratch);
 }
 
-/* both programs of a rank find the same state at the same place */
+/* every persistent buffer of x stands in y too, at the same place */
+static void check_kept(struct arena *a, const struct plan *p, const struct program *x, const struct program *y, struct verdict *v)
+{
+    struct site at = {6, x->role, NONE, x->evaluation, NONE};
+    for (uint32_t i = 0, k = 0; i < x->nbuffers; i++) {
+        const struct buffer *b = &x->buffers[i];
+        uint32_t tried = 0;
+        bool found = b->kind == BUFFER_STEP;
+        for (; tried < y->nbuffers && !found; tried++, k = (k + 1) % y->nbuffers) { /* usually the next one */
+            const struct buffer *c = &y->buffers[k];
+            found = c->kind == b->kind && c->offset == b->offset && c->bytes == b->bytes && c->dtype == b->dtype &&
+                    c->bucket == b->bucket && c->shard_slot == b->shard_slot;
+        }
+        if (!found)
+            prove_report(a, p, v, at, "buffer %s is not where the %s program keeps it", b->name,
+                         x->evaluation ? "training" : "evaluation");
+    }
+}
+
+/* Both programs of a rank find the same state at the same place, and neither uses the other's state for anything else:
+ * as each has all of it, that is the check above. */
 static void check_shared(struct arena *a, const struct plan *p, uint32_t role, struct verdict *v)
 {
     const struct program *t = prove_program(p, role, PROGRAM_TRAIN), *e = prove_program(p, role, PROGRAM_EVAL);
-    struct site at = {6, role, NONE, true, NONE};
-    for (uint32_t i = 0; e && i < e->nbuffers; i++) {
-        const struct buffer *x = &e->buffers[i];
-        bool found = x->kind == BUFFER_STEP;
-        for (uint32_t k = 0; k < t->nbuffers && !found; k++) {
-            const struct buffer *y = &t->buffers[k];
-            found = y->kind == x->kind && y->offset == x->offset && y->bytes == x->bytes && y->dtype == x->dtype &&
-                    y->bucket == x->bucket && y->shard_slot == x->shard_slot;
-        }
-        if (!found)
-            prove_report(a, p, v, at, "buffer %s is not where the training program keeps it", x->name);
+    if (e) {
+        check_kept(a, p, t, e, v);
+        check_kept(a, p, e, t, v);
     }
 }
 

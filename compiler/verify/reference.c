@@ -393,6 +393,7 @@ static uint32_t embed(struct builder *b, struct ends *e)
     const struct model *m = b->model;
     int64_t h = (int64_t)m->width;
     e->table = add_unit(b, NONE, (struct named){"model.embed_tokens.weight", "transformer.wte.weight", 0, 0}, (int64_t)m->vocab, h, false);
+    b->units.at[e->table].padded = true;
     struct recipe r = {.op = OP_EMBED};
     INPUT(r, EMBED, tokens, e->tokens);
     INPUT(r, EMBED, table, param(b, e->table));
@@ -432,6 +433,7 @@ static uint32_t head(struct builder *b, struct ends *e, uint32_t x, uint32_t *dx
     double scale = 1 / ((double)b->job->train.sequence * (double)b->job->train.batch);
     e->norm = add_norm(b, NONE, x, "model.norm", "transformer.ln_f", "final norm");
     e->head = m->tied ? e->table : add_unit(b, NONE, (struct named){"lm_head.weight", "lm_head.weight", 0, 0}, v, h, false);
+    b->units.at[e->head].padded = true;
     uint32_t logits = linear(b, e->norm.y, e->head, NONE, "logits");
     struct recipe rmax = {.op = OP_XENT_MAX}, rsum = {.op = OP_XENT_SUM}, rloss = {.op = OP_XENT_LOSS}, rback = {.op = OP_XENT_I};
     INPUT(rmax, XENT_MAX, logits, logits);

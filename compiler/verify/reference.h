@@ -17,6 +17,7 @@ struct weight_unit {
     int64_t outputs;  /* of the whole tensor */
     int64_t rows, cols;
     bool vector, transposed, decay;
+    bool padded; /* a vocabulary: rows beyond it may be stored, zero for ever */
     enum init_kind init;
     double std;
     uint32_t param, moment[2], gradient, squares; /* nodes; gradient: of the whole batch */

@@ -552,6 +552,8 @@ bool store_write_flat(struct store *s, const struct operand *o, const struct who
     struct piece p = {.writer = writer, .dtype = o->dtype};
     if (!one_run(r.rows, r.width, r.pitch) || (o->slot != UINT16_MAX && own != axis))
         return false;
+    if (axis < NAXES && o->slot != UINT16_MAX && w->elements * size != bytes)
+        return false;
     if (axis < NAXES) {
         struct whole *copy = ARENA_NEW(s->arena, struct whole);
         *copy = *w;
