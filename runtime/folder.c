@@ -164,6 +164,22 @@ static enum status check_eval(const struct reader *r, const struct program *trai
     return STATUS_OK;
 }
 
+/* All programs belong to one job, and sequences are as long as it says: the token file is cut into such. */
+static enum status check_job(const struct reader *r, const char *name, const struct program *p, const struct job_info *job,
+                             bool evaluation)
+{
+    if (p->job.sequence != job->sequence || p->job.batch != job->batch || p->job.vocab != job->vocab ||
+        p->job.seed != job->seed)
+        return fail(r, "%s/%s: belongs to another job than programs/0.bin", r->dir, name);
+    if (p->evaluation != evaluation)
+        return fail(r, "%s/%s: is %s program", r->dir, name, p->evaluation ? "an evaluation" : "a training");
+    for (uint32_t i = 0; i < p->ninsns; i++)
+        if (p->insns[i].op == OP_TOKENS &&
+            (uint64_t)p->attrs[p->insns[i].attr + ATTR(TOKENS, sequence)].u.i != job->sequence)
+            return fail(r, "%s/%s: instruction %u reads sequences of another length than the job's", r->dir, name, i);
+    return STATUS_OK;
+}
+
 static enum status read_programs(const struct reader *r, struct folder *f)
 {
     char name[64], hash[65], why[512];
@@ -178,10 +194,12 @@ static enum status read_programs(const struct reader *r, struct folder *f)
         if (f->train[role]->role != role || f->train[role]->nroles != n)
             return fail(r, "%s/%s: is the program of role %u of %u", r->dir, name, f->train[role]->role,
                         f->train[role]->nroles);
+        TRY(check_job(r, name, f->train[role], &f->train[0]->job, false));
         if (!f->eval)
             continue;
         snprintf(name, sizeof name, "programs/eval-%u.bin", role);
         TRY(read_program(r, name, &f->eval[role]));
+        TRY(check_job(r, name, f->eval[role], &f->train[0]->job, true));
         TRY(check_eval(r, f->train[role], f->eval[role]));
     }
     if (ranks_check(f->ranks, (const struct program *const *)f->train, why, sizeof why) != STATUS_OK)

@@ -1,6 +1,7 @@
 /* llmrun: replays a plan.  Load and check, start a process per rank, step, report. */
 
 #include "runtime/launch.h"
+#include "runtime/memory.h"
 #include "runtime/run.h"
 
 #include <malloc.h>
@@ -21,6 +22,14 @@ static enum status run_all(struct run *r, const struct launch *l, char *error, s
     struct world_sizes sizes = run_sizes(r);
     if (l->given && l->nranks != sizes.nranks) {
         snprintf(error, error_size, "%u ranks were started, the plan is for %u", l->nranks, sizes.nranks);
+        return STATUS_MISMATCH;
+    }
+    uint64_t need = 0, have = memory_available();
+    for (uint32_t i = 0; i < sizes.nranks; i++)
+        need += r->arena_sizes[i];
+    if (need > have) {
+        snprintf(error, error_size, "the plan's %u ranks need %.1f GiB of memory here, %.1f GiB are available", sizes.nranks,
+                 (double)need / 0x1p30, (double)have / 0x1p30);
         return STATUS_MISMATCH;
     }
     r->peers_by_pid = l->given;

@@ -54,3 +54,33 @@ uint64_t memory_total(void)
         fclose(in);
     return (uint64_t)kib << 10;
 }
+
+/* a number in a file of one line; false for "max" and for files that aren't there */
+static bool read_number(const char *path, uint64_t *out)
+{
+    unsigned long long n;
+    FILE *in = fopen(path, "r");
+    bool fine = in && fscanf(in, "%llu", &n) == 1;
+    if (in)
+        fclose(in);
+    if (fine)
+        *out = n;
+    return fine;
+}
+
+uint64_t memory_available(void)
+{
+    char line[256];
+    unsigned long long kib;
+    uint64_t available = UINT64_MAX, most, used;
+    FILE *in = fopen("/proc/meminfo", "r");
+    while (in && fgets(line, sizeof line, in))
+        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
+            available = (uint64_t)kib << 10;
+    if (in)
+        fclose(in);
+    if (read_number("/sys/fs/cgroup/memory.max", &most) && read_number("/sys/fs/cgroup/memory.current", &used) &&
+        most > used && most - used < available)
+        available = most - used;
+    return available;
+}

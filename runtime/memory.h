@@ -21,5 +21,7 @@ const char *memory_line_name(enum memory_line line);
 void memory_measure(const struct memory_range *ranges, uint32_t nranges, uint64_t bytes[NMEMORY]);
 /* the process's share of resident memory as one figure, to hold the lines against */
 uint64_t memory_total(void);
+/* what this machine, or the control group this process lives in, can still give; UINT64_MAX if unknown */
+uint64_t memory_available(void);
 
 #endif

@@ -267,10 +267,26 @@ static bool is_pair(uint32_t op)
     return op == OP_SEND || op == OP_RECV;
 }
 
+/* does one side's size follow from the other's?  Programs were checked; a wrong size here would overwrite a peer. */
+static bool sizes_fit(const struct offer *o, uint32_t nmembers)
+{
+    if (o->op == OP_ALL_GATHER)
+        return o->y_rows == (uint64_t)nmembers * o->x_rows;
+    if (o->op == OP_REDUCE_SCATTER)
+        return o->x_rows == (uint64_t)nmembers * o->y_rows;
+    return o->x_rows == o->y_rows && (o->op != OP_ALL_TO_ALL || o->x_rows % nmembers == 0) &&
+           (o->op != OP_BROADCAST || o->argument < nmembers);
+}
+
 /* all members' offers must describe the same meeting */
 static bool agree(const struct transport *t, const struct line *l, const struct seat *s)
 {
     const struct offer *a = &s->offer[0];
+    if (!sizes_fit(a, l->channel.nmembers)) {
+        world_fail(t->world, STATUS_BUG, "%s of %u to %u rows among %u ranks", isa_info((enum op)a->op)->name, a->x_rows,
+                   a->y_rows, l->channel.nmembers);
+        return false;
+    }
     for (uint32_t m = 1; m < l->channel.nmembers; m++) {
         const struct offer *b = &s->offer[m];
         bool pair = is_pair(a->op) && is_pair(b->op) && a->op != b->op;
