@@ -26,6 +26,7 @@ struct context {
     struct diag *diag;
     const struct options *options;
     bool colour;
+    struct plan *plan; /* the command's plan, or NULL; released at the end, however the command ended */
 };
 
 /* diagnostics to stderr, or as JSON to stdout; the status they imply */
@@ -87,6 +88,7 @@ static enum status command_plan(struct context *c)
     }
     if (s != STATUS_OK)
         return report(c, s);
+    c->plan = p;
     p->nsets = o->nsets;
     p->sets = o->sets;
     s = plan_write(p, o->output, o->force, error, sizeof error);
@@ -104,7 +106,6 @@ static enum status command_plan(struct context *c)
         struct show_options show = show_detect(stdout);
         show_summary(p, stdout, &show);
     }
-    plan_close(p);
     return STATUS_OK;
 }
 
@@ -116,6 +117,7 @@ static enum status open_plan(struct context *c, struct plan **p)
     enum status s = plan_read(c->arena, c->options->args[0], p, error, sizeof error);
     if (s != STATUS_OK)
         return fail(s, error);
+    c->plan = *p;
     struct cost *cost = cost_new(c->arena, (*p)->job, (*p)->topo, &(*p)->decision);
     (*p)->timeline = simulate(c->arena, cost, (const struct program *const *)(*p)->train, (*p)->nroles, &why);
     return (*p)->timeline ? STATUS_OK : fail(STATUS_NO_PLAN, why);
@@ -130,12 +132,12 @@ static enum status command_check(struct context *c)
     enum status s = plan_read(c->arena, c->options->args[0], &p, error, sizeof error);
     if (s != STATUS_OK)
         return fail(s, error);
+    c->plan = p;
     struct verdict *v = verify_plan(c->arena, p, c->options->full);
     if (c->options->json)
         verdict_json(v, stdout);
     else
         verdict_print(v, stdout);
-    plan_close(p);
     return v->nviolations ? STATUS_NO_PLAN : STATUS_OK;
 }
 
@@ -159,7 +161,6 @@ static enum status command_show(struct context *c)
         o->memory ? show_memory : o->traffic ? show_traffic : o->timeline ? show_timeline : o->schedule ? show_schedule
         : o->code ? show_code : show_summary;
     view(p, stdout, &show);
-    plan_close(p);
     return STATUS_OK;
 }
 
@@ -187,7 +188,6 @@ static enum status command_trace(struct context *c)
     if (!f)
         return fail(STATUS_WORLD, arena_printf(c->arena, "%s: %s", o->output, strerror(errno)));
     trace_write(p, ranks, nranks, f);
-    plan_close(p);
     return close_output(f, o->output);
 }
 
@@ -277,12 +277,12 @@ static enum status command_dump(struct context *c)
     enum status s = compile_job(c->arena, c->diag, job, topo, &(struct compile_options){0}, &p, &v);
     if (s != STATUS_OK)
         return report(c, s);
+    c->plan = p;
     struct show_options show = {.rank = c->options->rank == UINT32_MAX ? -1 : (int64_t)c->options->rank, .stage = -1};
     if (!strcmp(stage, "sched"))
         schedule_print(schedule_new(c->arena, &p->decision), stdout);
     else
         show_code(p, stdout, &show);
-    plan_close(p);
     return STATUS_OK;
 }
 
@@ -334,6 +334,8 @@ int main(int argc, char **argv)
                 s = commands[i].run(&c);
     if (fflush(stdout) && s == STATUS_OK)
         s = fail(STATUS_WORLD, strerror(errno));
+    if (c.plan)
+        plan_close(c.plan);
     arena_free(c.arena);
     return (int)s;
 }

@@ -165,7 +165,7 @@ static void test_unsupported(void)
     static const struct {
         const char *path, *what;
         uint32_t line;
-    } rows[] = {{"plans/deepseek-v3/model.llm", "attention 'mla'", 6},
+    } rows[] = {{"plans/deepseek-v3/model.llm", "attention 'mla'", 7},
                 {"plans/mixtral-8x7b/model.llm", "'moe'", 14},
                 {"tests/cases/oracles/gemma2-2b.llm", "place 'both'", 9},
                 {"tests/cases/oracles/olmo2-7b.llm", "place 'post'", 9},
