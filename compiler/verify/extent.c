@@ -4,7 +4,7 @@
  * of consecutive microbatches, or columns of all ranks, become one comb again.  Questions whose answer would need more
  * than a comparison of combs are answered conservatively: "they may overlap", "it is not whole". */
 
-#include "compiler/verify/value.h"
+#include "compiler/verify/extent.h"
 
 #include "compiler/support/strbuf.h"
 #include "compiler/support/vec.h"

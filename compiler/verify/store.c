@@ -6,19 +6,11 @@
 
 #include "compiler/verify/store.h"
 
+#include "compiler/verify/cut.h"
+
 #include "compiler/support/vec.h"
 
 #include <stdlib.h>
-
-/* a rectangle on the grid of a region: rows and bytes within a row; from: the piece's row and byte where it starts */
-struct cut {
-    uint64_t row, rows, col, width;
-    uint64_t from_row, from_col;
-};
-struct cuts {
-    uint32_t n;
-    struct cut at[4];
-};
 
 static bool uniform(const struct value *v)
 {
@@ -28,21 +20,6 @@ static bool uniform(const struct value *v)
 static uint64_t piece_end(const struct piece *p)
 {
     return p->at + (p->rows - 1) * p->pitch + p->width;
-}
-
-static bool one_run(uint64_t rows, uint64_t width, uint64_t pitch)
-{
-    return rows == 1 || width == pitch;
-}
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
-static uint64_t most(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
 }
 
 static uint32_t cell_of(const struct store *s, const struct operand *o, uint64_t *at)
@@ -147,86 +124,6 @@ struct store *store_new(struct arena *a, const struct program *p)
     return s;
 }
 
-/* ---- geometry ---- */
-
-static void add_cut(struct cuts *c, uint64_t row, uint64_t rows, uint64_t col, uint64_t width, uint64_t from_row,
-                    uint64_t from_col)
-{
-    if (rows && width)
-        c->at[c->n++] = (struct cut){row, rows, col, width, from_row, from_col};
-}
-
-/* A piece whose first byte lies at (row, col) of the region's grid; col may be negative by less than a pitch. */
-static void cut_aligned(const struct piece *p, const struct region *r, int64_t row, int64_t col, struct cuts *out)
-{
-    int64_t top = row < 0 ? 0 : row, bottom = row + (int64_t)p->rows;
-    int64_t left = col < 0 ? 0 : col, right = col + (int64_t)p->width;
-    bottom = bottom > (int64_t)r->rows ? (int64_t)r->rows : bottom;
-    right = right > (int64_t)r->width ? (int64_t)r->width : right;
-    if (top < bottom && left < right)
-        add_cut(out, (uint64_t)top, (uint64_t)(bottom - top), (uint64_t)left, (uint64_t)(right - left), (uint64_t)(top - row),
-                (uint64_t)(left - col));
-}
-
-/* one run of bytes on the grid of a region: head, body, tail */
-static void cut_run(uint64_t at, uint64_t end, const struct region *r, struct cuts *out)
-{
-    uint64_t start = most(at, r->at) - r->at, stop = least(end, region_end(r)) - r->at;
-    uint64_t row = start / r->pitch, last = stop / r->pitch, col = start % r->pitch;
-    if (row == last) {
-        add_cut(out, row, 1, col, least(stop % r->pitch, r->width) - least(col, r->width), 0, 0);
-        return;
-    }
-    if (col) {
-        add_cut(out, row, 1, col, r->width - least(col, r->width), 0, 0);
-        row++;
-    }
-    add_cut(out, row, last - row, 0, r->width, 0, 0);
-    if (last < r->rows)
-        add_cut(out, last, 1, 0, least(stop % r->pitch, r->width), 0, 0);
-}
-
-/* Where a piece lies on a region's grid; false: it can't be said in few rectangles.  They must overlap in outer bounds. */
-static bool cut_piece(const struct piece *p, const struct region *r, struct cuts *out)
-{
-    out->n = 0;
-    int64_t distance = (int64_t)p->at - (int64_t)r->at;
-    if (p->rows == 1 && r->rows == 1) {
-        cut_aligned(p, r, 0, distance, out);
-        return true;
-    }
-    if (p->rows > 1 && r->rows == 1 && (!uniform(&p->value) || !one_run(p->rows, p->width, p->pitch))) {
-        uint64_t first = distance < 0 ? (uint64_t)-distance / p->pitch : 0; /* the piece's row where the region starts */
-        int64_t col = distance + (int64_t)(first * p->pitch);
-        struct piece row = *p;
-        row.rows = 1;
-        if (col + (int64_t)p->width <= 0) { /* between two rows */
-            first++;
-            col += (int64_t)p->pitch;
-        }
-        if (first >= p->rows || col >= (int64_t)r->width)
-            return true;
-        if (col + (int64_t)p->pitch < (int64_t)r->width && first + 1 < p->rows)
-            return false;
-        cut_aligned(&row, r, 0, col, out);
-        for (uint32_t i = 0; i < out->n; i++)
-            out->at[i].from_row += first;
-        return true;
-    }
-    if (uniform(&p->value) && one_run(p->rows, p->width, p->pitch) && (p->rows == 1 || p->pitch != r->pitch)) {
-        cut_run(p->at, piece_end(p), r, out);
-        return true;
-    }
-    if (p->rows > 1 && p->pitch != r->pitch)
-        return false;
-    int64_t pitch = (int64_t)r->pitch, row = distance / pitch - (distance % pitch < 0), col = distance - row * pitch;
-    if (p->rows == 1 && col + (int64_t)p->width > pitch && p->width > r->pitch)
-        return false; /* a vector over several rows */
-    cut_aligned(p, r, row, col, out);
-    cut_aligned(p, r, row + 1, col - pitch, out);
-    return true;
-}
-
 /* ---- taking out ---- */
 
 static struct piece *new_piece(struct store *s, struct cell *c)
@@ -283,9 +180,8 @@ static void keep_run(struct store *s, struct cell *c, const struct piece *p, uin
 static void keep_around(struct store *s, struct cell *c, const struct piece *p, const struct region *r)
 {
     struct region grid = {p->at, p->rows, p->width, p->pitch};
-    struct piece hole = {.at = r->at, .rows = r->rows, .width = r->width, .pitch = r->pitch, .value.kind = VALUE_NODES};
     struct cuts cuts;
-    if (!cut_piece(&hole, &grid, &cuts) || cuts.n != 1)
+    if (!cut_piece(r, false, &grid, &cuts) || cuts.n != 1)
         return; /* not one rectangle of it: nothing is kept */
     const struct cut *h = &cuts.at[0];
     keep(s, c, p, 0, h->row, 0, p->width);
@@ -297,16 +193,16 @@ static void keep_around(struct store *s, struct cell *c, const struct piece *p, 
 /* What is left of one run of equal bytes without a region of several rows: both ends, and the gaps between its rows. */
 static void keep_gaps(struct store *s, struct cell *c, const struct piece *p, const struct region *r)
 {
-    uint64_t end = piece_end(p), from = most(p->at, r->at), to = least(end, region_end(r));
+    uint64_t end = piece_end(p), from = cut_most(p->at, r->at), to = cut_least(end, region_end(r));
     uint64_t row = (from - r->at) / r->pitch, last = (to - r->at) / r->pitch;
     struct piece run = *p;
     run.rows = 1;
     run.width = run.pitch = end - p->at;
-    keep_run(s, c, &run, p->at, least(r->at, end));
-    keep_run(s, c, &run, most(region_end(r), p->at), end);
+    keep_run(s, c, &run, p->at, cut_least(r->at, end));
+    keep_run(s, c, &run, cut_most(region_end(r), p->at), end);
     if ((from - r->at) % r->pitch) { /* the run starts within a row */
         uint64_t start = r->at + row * r->pitch;
-        keep_run(s, c, &run, most(from, start + r->width), least(to, start + r->pitch));
+        keep_run(s, c, &run, cut_most(from, start + r->width), cut_least(to, start + r->pitch));
         row++;
     }
     if (row > last)
@@ -326,13 +222,13 @@ static bool take_out(struct store *s, struct cell *c, uint32_t i, const struct r
 {
     struct piece p = c->pieces[i];
     struct region mine = {p.at, p.rows, p.width, p.pitch};
-    bool run = one_run(p.rows, p.width, p.pitch);
+    bool run = cut_one_run(p.rows, p.width, p.pitch);
     if (!prove_overlap(&mine, r))
         return false;
     c->pieces[i] = c->pieces[--c->n];
     if (p.own || p.value.kind == VALUE_PART)
         return true;
-    if (run && one_run(r->rows, r->width, r->pitch)) {
+    if (run && cut_one_run(r->rows, r->width, r->pitch)) {
         keep_run(s, c, &p, p.at, r->at);
         keep_run(s, c, &p, region_end(r), piece_end(&p));
     } else if (run && uniform(&p.value) && (p.rows == 1 || p.pitch != r->pitch)) {
@@ -417,6 +313,12 @@ void store_write(struct store *s, const struct operand *o, const struct part *pa
 
 /* ---- reading ---- */
 
+static bool cut_of(const struct piece *p, const struct region *r, struct cuts *out)
+{
+    struct region mine = {p->at, p->rows, p->width, p->pitch};
+    return cut_piece(&mine, uniform(&p->value), r, out);
+}
+
 static bool overlaps(const struct piece *p, const struct region *r)
 {
     struct region mine = {p->at, p->rows, p->width, p->pitch};
@@ -455,7 +357,7 @@ static bool read_parts(const struct cell *c, const struct region *r, uint8_t dty
         if (!overlaps(p, r))
             continue;
         if (p->own || (p->value.kind == VALUE_PART && !same_place(p, r)) || (p->dtype != dtype && !uniform(&p->value)) ||
-            !cut_piece(p, r, &cuts))
+            !cut_of(p, r, &cuts))
             return false;
         for (uint32_t k = 0; k < cuts.n; k++) {
             const struct cut *u = &cuts.at[k];
@@ -516,7 +418,7 @@ bool store_read_flat(struct store *s, const struct operand *o, struct whole *out
     struct region r = region_of(s, o, &cell);
     const struct cell *c = &s->cells[cell];
     uint64_t size = isa_dtype_bytes((enum dtype)o->dtype), bytes = r.rows * r.width, covered = 0;
-    if (!one_run(r.rows, r.width, r.pitch) || (o->slot != UINT16_MAX && own == NAXES))
+    if (!cut_one_run(r.rows, r.width, r.pitch) || (o->slot != UINT16_MAX && own == NAXES))
         return false;
     *axis = own;
     *out = (struct whole){.elements = bytes / size, .at = ARENA_ARRAY(s->arena, struct stretch, c->n + 1u)};
@@ -532,9 +434,9 @@ bool store_read_flat(struct store *s, const struct operand *o, struct whole *out
             *out = *p->value.whole;
             return true;
         }
-        uint64_t start = most(p->at, r.at), end = least(piece_end(p), r.at + bytes);
+        uint64_t start = cut_most(p->at, r.at), end = cut_least(piece_end(p), r.at + bytes);
         bool clipped = start != p->at || end != piece_end(p);
-        if (!one_run(p->rows, p->width, p->pitch) || (clipped && !uniform(&p->value)) ||
+        if (!cut_one_run(p->rows, p->width, p->pitch) || (clipped && !uniform(&p->value)) ||
             (p->dtype != o->dtype && !uniform(&p->value)))
             return false;
         out->at[out->n++] = (struct stretch){(start - r.at) / size, (end - start) / size, p->value};
@@ -550,7 +452,7 @@ bool store_write_flat(struct store *s, const struct operand *o, const struct who
     struct region r = region_of(s, o, &cell);
     uint64_t size = isa_dtype_bytes((enum dtype)o->dtype), bytes = r.rows * r.width;
     struct piece p = {.writer = writer, .dtype = o->dtype};
-    if (!one_run(r.rows, r.width, r.pitch) || (o->slot != UINT16_MAX && own != axis))
+    if (!cut_one_run(r.rows, r.width, r.pitch) || (o->slot != UINT16_MAX && own != axis))
         return false;
     if (axis < NAXES && o->slot != UINT16_MAX && w->elements * size != bytes)
         return false;
@@ -591,7 +493,7 @@ uint64_t store_missing(struct store *s, const struct operand *o)
         struct cuts cuts;
         if (same_place(p, &r) && (!p->own || (o->slot != UINT16_MAX && p->axis == store_axis(s->program, o))))
             return 0;
-        if (p->own || !overlaps(p, &r) || !cut_piece(p, &r, &cuts))
+        if (p->own || !overlaps(p, &r) || !cut_of(p, &r, &cuts))
             continue;
         for (uint32_t k = 0; k < cuts.n; k++)
             area += cuts.at[k].rows * cuts.at[k].width;
@@ -614,7 +516,7 @@ void store_define(struct store *s, const struct operand *o, uint32_t writer)
         *new_piece(s, c) = p;
         return;
     }
-    if (one_run(r.rows, r.width, r.pitch)) {
+    if (cut_one_run(r.rows, r.width, r.pitch)) {
         r.width *= r.rows;
         r.pitch = r.width;
         r.rows = 1;
