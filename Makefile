@@ -51,7 +51,7 @@ $(B)/tests/bench/%: $(B)/tests/bench/%.o $(LIB_O) $(RUN_O)
 $(B)/tests/fuzz/%: $(B)/tests/fuzz/%.o $(LIB_O) $(RUN_O)
 	$(Q)echo "  LD  $@"; $(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(LIBS) $(RUNLIBS)
 
-# loops over rows become vector code only so; no value depends on traps or errno
+# kernels: loops over rows become vector code only so; results stay those of IEEE arithmetic in the order written
 $(B)/kernels/%.o: OPT += -O3 -fno-trapping-math -fno-math-errno
 
 $(B)/%.o: %.c | $(B)/.deps

@@ -3,30 +3,24 @@
  * gelu's tanh form is x s(2u) with the logistic s and u = sqrt(2/pi) (x + 0.044715 x^3), since
  * (1 + tanh u) / 2 = s(2u); Hendrycks & Gimpel, arXiv 1606.08415. */
 
-#include "kernels/cpu/exp.h"
 #include "kernels/cpu/rows.h"
 
-static float logistic(float x)
-{
-    return 1 / (1 + exp_f32(-x));
-}
-
-static float gelu(float x, bool tanh_form)
+INLINE float gelu(float x, bool tanh_form)
 {
     if (!tanh_form)
         return 0.5f * x * (1 + erff(x * 0.70710678f));
-    return x * logistic(1.59576912f * (x + 0.044715f * x * x * x));
+    return x * float_logistic(1.59576912f * (x + 0.044715f * x * x * x));
 }
 
-static float gelu_slope(float x, bool tanh_form)
+INLINE float gelu_slope(float x, bool tanh_form)
 {
     if (!tanh_form)
-        return 0.5f * (1 + erff(x * 0.70710678f)) + x * 0.39894228f * exp_f32(-0.5f * x * x);
-    float s = logistic(1.59576912f * (x + 0.044715f * x * x * x));
+        return 0.5f * (1 + erff(x * 0.70710678f)) + x * 0.39894228f * float_exp(-0.5f * x * x);
+    float s = float_logistic(1.59576912f * (x + 0.044715f * x * x * x));
     return s + x * s * (1 - s) * 1.59576912f * (1 + 0.134145f * x * x);
 }
 
-void cpu_GELU(struct kernel_args *k)
+VECTOR void cpu_GELU(struct kernel_args *k)
 {
     const struct view *y = V(GELU, y), *x = V(GELU, x);
     bool tanh_form = INTEGER(GELU, tanh);
@@ -39,7 +33,7 @@ void cpu_GELU(struct kernel_args *k)
     }
 }
 
-void cpu_GELU_I(struct kernel_args *k)
+VECTOR void cpu_GELU_I(struct kernel_args *k)
 {
     const struct view *dx = V(GELU_I, dx), *dy = V(GELU_I, dy), *x = V(GELU_I, x);
     bool tanh_form = INTEGER(GELU_I, tanh);
@@ -52,7 +46,7 @@ void cpu_GELU_I(struct kernel_args *k)
     }
 }
 
-void cpu_RELU(struct kernel_args *k)
+VECTOR void cpu_RELU(struct kernel_args *k)
 {
     const struct view *y = V(RELU, y), *x = V(RELU, x);
     bool square = INTEGER(RELU, power) == 2;
@@ -67,7 +61,7 @@ void cpu_RELU(struct kernel_args *k)
     }
 }
 
-void cpu_RELU_I(struct kernel_args *k)
+VECTOR void cpu_RELU_I(struct kernel_args *k)
 {
     const struct view *dx = V(RELU_I, dx), *dy = V(RELU_I, dy), *x = V(RELU_I, x);
     bool square = INTEGER(RELU_I, power) == 2;
@@ -80,19 +74,19 @@ void cpu_RELU_I(struct kernel_args *k)
     }
 }
 
-void cpu_SWIGLU(struct kernel_args *k)
+VECTOR void cpu_SWIGLU(struct kernel_args *k)
 {
     const struct view *y = V(SWIGLU, y), *gate = V(SWIGLU, gate), *up = V(SWIGLU, up);
     float *tmp_gate = k->scratch, *tmp_up = tmp_gate + y->cols, *out = tmp_up + y->cols;
     for (uint32_t i = 0; i < y->rows; i++) {
         const float *a = row_load(gate, i, tmp_gate), *b = row_load(up, i, tmp_up);
         for (uint32_t j = 0; j < y->cols; j++)
-            out[j] = a[j] * logistic(a[j]) * b[j];
+            out[j] = a[j] * float_logistic(a[j]) * b[j];
         row_store(y, i, out);
     }
 }
 
-void cpu_SWIGLU_I(struct kernel_args *k)
+VECTOR void cpu_SWIGLU_I(struct kernel_args *k)
 {
     const struct view *gate = V(SWIGLU_I, gate), *up = V(SWIGLU_I, up), *dy = V(SWIGLU_I, dy);
     uint32_t h = gate->cols;
@@ -100,7 +94,7 @@ void cpu_SWIGLU_I(struct kernel_args *k)
     for (uint32_t i = 0; i < gate->rows; i++) {
         const float *a = row_load(gate, i, tmp_gate), *b = row_load(up, i, tmp_up), *d = row_load(dy, i, tmp_dy);
         for (uint32_t j = 0; j < h; j++) {
-            float s = logistic(a[j]);
+            float s = float_logistic(a[j]);
             dgate[j] = d[j] * b[j] * s * (1 + a[j] * (1 - s));
             dup[j] = d[j] * a[j] * s;
         }
@@ -109,7 +103,7 @@ void cpu_SWIGLU_I(struct kernel_args *k)
     }
 }
 
-void cpu_GEGLU(struct kernel_args *k)
+VECTOR void cpu_GEGLU(struct kernel_args *k)
 {
     const struct view *y = V(GEGLU, y), *gate = V(GEGLU, gate), *up = V(GEGLU, up);
     bool tanh_form = INTEGER(GEGLU, tanh);
@@ -122,7 +116,7 @@ void cpu_GEGLU(struct kernel_args *k)
     }
 }
 
-void cpu_GEGLU_I(struct kernel_args *k)
+VECTOR void cpu_GEGLU_I(struct kernel_args *k)
 {
     const struct view *gate = V(GEGLU_I, gate), *up = V(GEGLU_I, up), *dy = V(GEGLU_I, dy);
     bool tanh_form = INTEGER(GEGLU_I, tanh);

@@ -6,7 +6,6 @@
  * Several query heads share a key head; their contributions add in head order.  Work O(t S head), scratch
  * 2 BLOCK S + (bf16) (4 S + 5 BLOCK) head floats. */
 
-#include "kernels/cpu/exp.h"
 #include "kernels/cpu/rows.h"
 
 #include <cblas.h>
@@ -31,20 +30,18 @@ static void product(bool ta, bool tb, uint32_t m, uint32_t n, uint32_t inner, fl
                 (int)inner, alpha, a, (int)lda, b, (int)ldb, beta, c, (int)ldc);
 }
 
-static void cap_scores(const struct shape *s, float *score, size_t n)
+VECTOR static void cap_scores(const struct shape *s, float *score, size_t n)
 {
     for (size_t j = 0; s->softcap > 0 && j < n; j++)
-        score[j] = s->softcap * tanhf(score[j] / s->softcap);
+        score[j] = s->softcap * float_tanh(score[j] / s->softcap);
 }
 
 /* score[0..n) of query i against keys k0.. -> probabilities, 0 where masked; returns the log-sum-exp */
-static float softmax_row(const struct shape *s, uint32_t i, uint32_t k0, uint32_t n, float *score)
+VECTOR static float softmax_row(const struct shape *s, uint32_t i, uint32_t k0, uint32_t n, float *score)
 {
     uint32_t from = first_key(s, i) - k0, to = i + 1 - k0;
     float most = row_max(score + from, to - from);
-    for (uint32_t j = from; j < to; j++)
-        score[j] = exp_f32(score[j] - most);
-    double sum = row_sum(score + from, to - from);
+    double sum = row_exp(score + from, score + from, most, to - from);
     float inverse = (float)(1 / sum);
     memset(score, 0, from * sizeof *score);
     for (uint32_t j = from; j < to; j++)
@@ -87,21 +84,19 @@ void cpu_ATTENTION(struct kernel_args *k)
 }
 
 /* scores -> probabilities (0 where masked), dprob -> gradient by the uncapped score, for m rows of a block */
-static void backward_rows(const struct shape *s, uint32_t i0, uint32_t m, uint32_t k0, uint32_t n, const float *lse,
+VECTOR static void backward_rows(const struct shape *s, uint32_t i0, uint32_t m, uint32_t k0, uint32_t n, const float *lse,
                           uint32_t ldl, const float *delta, float *prob, float *dprob)
 {
     for (uint32_t i = 0; i < m; i++) {
         uint32_t from = first_key(s, i0 + i) - k0, to = i0 + i + 1 - k0;
-        float *p = prob + (size_t)i * n, *dp = dprob + (size_t)i * n, total = lse[(size_t)i * ldl], d = delta[i];
+        float *restrict p = prob + (size_t)i * n, *restrict dp = dprob + (size_t)i * n;
+        float total = lse[(size_t)i * ldl], shift = delta[i];
         memset(p, 0, from * sizeof *p);
         memset(dp, 0, from * sizeof *dp);
-        for (uint32_t j = from; s->softcap > 0 && j < to; j++) {
-            float ratio = p[j] / s->softcap; /* tanh of the raw score; the cap's slope is 1 - tanh^2 */
-            dp[j] = (dp[j] - d) * (1 - ratio * ratio) + d;
-        }
         for (uint32_t j = from; j < to; j++) {
-            p[j] = exp_f32(p[j] - total);
-            dp[j] = p[j] * (dp[j] - d);
+            float ratio = s->softcap > 0 ? p[j] / s->softcap : 0; /* tanh of the raw score, cap's slope 1 - tanh^2 */
+            p[j] = float_exp(p[j] - total);
+            dp[j] = p[j] * (dp[j] - shift) * (1 - ratio * ratio);
         }
         memset(p + to, 0, (n - to) * sizeof *p);
         memset(dp + to, 0, (n - to) * sizeof *dp);

@@ -2,7 +2,6 @@
  * row maximum, sum of exponentials with the target's logit, loss, and the gradient by the logits.
  * Columns at start + j >= vocab are padding: they count nowhere and get gradient 0. */
 
-#include "kernels/cpu/exp.h"
 #include "kernels/cpu/rows.h"
 
 /* columns of this rank's part that are real */
@@ -34,16 +33,15 @@ void cpu_XENT_SUM(struct kernel_args *k)
 {
     const struct view *logits = V(XENT_SUM, logits), *targets = V(XENT_SUM, targets);
     int64_t start = INTEGER(XENT_SUM, start);
+    float *tmp = k->scratch, *out = tmp + logits->cols;
     uint32_t n = valid_columns(start, INTEGER(XENT_SUM, vocab), logits->cols);
-    float *tmp = k->scratch + logits->cols;
     for (uint32_t i = 0; i < logits->rows; i++) {
-        const float *in = row_load(logits, i, k->scratch);
+        const float *in = row_load(logits, i, tmp);
         float most = *row_load(V(XENT_SUM, max), i, NULL);
-        for (uint32_t j = 0; j < n; j++)
-            tmp[j] = exp_f32(in[j] - most);
+        double sum = row_exp(out, in, most, n);
         int64_t target = target_column(targets, i, start, n);
-        float out[2] = {(float)row_sum(tmp, n), target < 0 ? 0 : in[target] - most};
-        row_store(V(XENT_SUM, sum), i, out);
+        float both[2] = {(float)sum, target < 0 ? 0 : in[target] - most};
+        row_store(V(XENT_SUM, sum), i, both);
     }
 }
 
@@ -59,7 +57,7 @@ void cpu_XENT_LOSS(struct kernel_args *k)
     *out = loss->add ? *out + total : total;
 }
 
-void cpu_XENT_I(struct kernel_args *k)
+VECTOR void cpu_XENT_I(struct kernel_args *k)
 {
     const struct view *logits = V(XENT_I, logits), *targets = V(XENT_I, targets), *dlogits = V(XENT_I, dlogits);
     int64_t start = INTEGER(XENT_I, start);
@@ -70,7 +68,7 @@ void cpu_XENT_I(struct kernel_args *k)
         const float *in = row_load(logits, i, tmp);
         float most = *row_load(V(XENT_I, max), i, NULL), inverse = 1 / row_load(V(XENT_I, sum), i, NULL)[0];
         for (uint32_t j = 0; j < n; j++)
-            out[j] = scale * (exp_f32(in[j] - most) * inverse);
+            out[j] = scale * (float_exp(in[j] - most) * inverse);
         int64_t target = target_column(targets, i, start, n);
         if (target >= 0)
             out[target] -= scale;

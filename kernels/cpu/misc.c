@@ -4,29 +4,32 @@
 
 #include <stdio.h>
 
-void cpu_FILL(struct kernel_args *k)
+VECTOR void cpu_FILL(struct kernel_args *k)
 {
     const struct view *y = V(FILL, y);
     double value = NUMBER(FILL, value);
     for (uint32_t i = 0; i < y->rows; i++) {
         size_t at = (size_t)i * y->ld;
-        for (uint32_t j = 0; j < y->cols; j++)
-            switch (y->dtype) {
-            case DTYPE_F32:
+        switch (y->dtype) {
+        case DTYPE_F32:
+            for (uint32_t j = 0; j < y->cols; j++)
                 ((float *)y->data)[at + j] = (float)value;
-                break;
-            case DTYPE_BF16:
+            break;
+        case DTYPE_BF16:
+            for (uint32_t j = 0; j < y->cols; j++)
                 ((uint16_t *)y->data)[at + j] = bf16_round((float)value);
-                break;
-            case DTYPE_F64:
+            break;
+        case DTYPE_F64:
+            for (uint32_t j = 0; j < y->cols; j++)
                 ((double *)y->data)[at + j] = value;
-                break;
-            case DTYPE_I32:
+            break;
+        case DTYPE_I32:
+            for (uint32_t j = 0; j < y->cols; j++)
                 ((int32_t *)y->data)[at + j] = (int32_t)value;
-                break;
-            case NDTYPES:
-                break;
-            }
+            break;
+        case NDTYPES:
+            break;
+        }
     }
 }
 
@@ -37,7 +40,7 @@ void cpu_COPY(struct kernel_args *k)
         row_store(y, i, row_load(x, i, k->scratch));
 }
 
-void cpu_ADD(struct kernel_args *k)
+VECTOR void cpu_ADD(struct kernel_args *k)
 {
     const struct view *y = V(ADD, y), *a = V(ADD, a), *b = V(ADD, b), *bias = V(ADD, bias);
     float *tmp_a = k->scratch, *tmp_b = tmp_a + y->cols, *out = tmp_b + y->cols;

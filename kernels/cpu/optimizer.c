@@ -23,7 +23,7 @@ void cpu_CLIP(struct kernel_args *k)
     *(double *)V(CLIP, scale)->data = scale < 1 ? scale : 1;
 }
 
-void cpu_ADAMW(struct kernel_args *k)
+VECTOR void cpu_ADAMW(struct kernel_args *k)
 {
     const struct view *p = V(ADAMW, p), *m = V(ADAMW, m), *v = V(ADAMW, v), *g = V(ADAMW, g), *copy = V(ADAMW, copy);
     const double *step = V(ADAMW, step)->data;
@@ -35,8 +35,8 @@ void cpu_ADAMW(struct kernel_args *k)
     float scale = (float)*(const double *)V(ADAMW, scale)->data;
     for (uint32_t i = 0; i < p->rows; i++) {
         const float *grad = row_load(g, i, k->scratch);
-        float *param = (float *)p->data + (size_t)i * p->ld, *mean = (float *)m->data + (size_t)i * m->ld;
-        float *square = (float *)v->data + (size_t)i * v->ld;
+        float *restrict param = (float *)p->data + (size_t)i * p->ld, *restrict mean = (float *)m->data + (size_t)i * m->ld;
+        float *restrict square = (float *)v->data + (size_t)i * v->ld;
         for (uint32_t j = 0; j < p->cols; j++) {
             float d = grad[j] * scale;
             mean[j] = beta1 * mean[j] + keep1 * d;
@@ -48,7 +48,7 @@ void cpu_ADAMW(struct kernel_args *k)
     }
 }
 
-void cpu_SGD(struct kernel_args *k)
+VECTOR void cpu_SGD(struct kernel_args *k)
 {
     const struct view *p = V(SGD, p), *m = V(SGD, m), *g = V(SGD, g), *copy = V(SGD, copy);
     float lr = (float)((const double *)V(SGD, step)->data)[STEP_LR];

@@ -2,10 +2,13 @@
  *
  * Pair i of a head turns by position * frequency_i, frequency_i = theta^(-2i / dims), scaled as Llama 3 or linearly.
  * Pairs are (i, i + dims/2), Hugging Face's order, or adjacent (2i, 2i + 1), Meta's.  Angles in fp64: at position
- * 10^5 an fp32 angle would be wrong in the third digit. */
+ * 10^5 an fp32 angle would be wrong in the third digit.  Only every ANCHOR-th position calls sin and cos; from there
+ * each next position is a rotation by one step of frequency_i, in fp64 (error below ANCHOR 2^-52).  Anchors lie at
+ * multiples of ANCHOR, so that a position's table does not depend on where the rank's part begins. */
 
 #include "kernels/cpu/rows.h"
 
+enum { ANCHOR = 64 };
 enum scaling { SCALING_NONE, SCALING_LINEAR, SCALING_LLAMA3 };
 
 /* Llama 3.1: wavelengths above original/low are stretched by factor, those below original/high kept, between blended */
@@ -26,7 +29,40 @@ static double frequency(const struct kernel_args *k, uint32_t pair, uint32_t dim
     return (1 - keep) * f / factor + keep * f;
 }
 
-static void rotate_head(const float *in, float *out, const float *cosine, const float *sine, uint32_t dims,
+/* row i of table = {cos, sign sin} of position (start + i) mod sequence, half of dims each; work: 5 half doubles */
+VECTOR static void make_table(const struct kernel_args *k, float *table, uint32_t positions, double *restrict work)
+{
+    uint32_t dims = (uint32_t)INTEGER(ROPE, dims), half = dims / 2;
+    uint64_t sequence = (uint64_t)INTEGER(ROPE, sequence), start = (uint64_t)INTEGER(ROPE, start);
+    double *restrict f = work, *restrict step_cos = f + half, *restrict step_sin = step_cos + half;
+    double *restrict cosine = step_sin + half, *restrict sine = cosine + half;
+    float sign = INTEGER(ROPE, inverse) ? -1 : 1;
+    for (uint32_t p = 0; p < half; p++) {
+        f[p] = frequency(k, p, dims);
+        sincos(f[p], &step_sin[p], &step_cos[p]);
+    }
+    for (uint32_t i = 0; i < positions; i++) {
+        uint64_t position = (start + i) % sequence, beyond = position % ANCHOR, turns = 1;
+        if (i == 0 || beyond == 0) {
+            for (uint32_t p = 0; p < half; p++)
+                sincos((double)(position - beyond) * f[p], &sine[p], &cosine[p]);
+            turns = beyond;
+        }
+        for (; turns; turns--)
+            for (uint32_t p = 0; p < half; p++) {
+                double c = cosine[p] * step_cos[p] - sine[p] * step_sin[p];
+                sine[p] = sine[p] * step_cos[p] + cosine[p] * step_sin[p];
+                cosine[p] = c;
+            }
+        float *restrict out = table + (size_t)i * dims;
+        for (uint32_t p = 0; p < half; p++) {
+            out[p] = (float)cosine[p];
+            out[half + p] = sign * (float)sine[p];
+        }
+    }
+}
+
+INLINE void rotate_head(const float *restrict in, float *restrict out, const float *cosine, const float *sine, uint32_t dims,
                         bool adjacent)
 {
     for (uint32_t p = 0; p < dims / 2; p++) {
@@ -36,25 +72,19 @@ static void rotate_head(const float *in, float *out, const float *cosine, const 
     }
 }
 
-void cpu_ROPE(struct kernel_args *k)
+VECTOR void cpu_ROPE(struct kernel_args *k)
 {
     const struct view *y = V(ROPE, y), *x = V(ROPE, x);
     uint32_t head = (uint32_t)INTEGER(ROPE, head), dims = (uint32_t)INTEGER(ROPE, dims), half = dims / 2;
-    uint64_t sequence = (uint64_t)INTEGER(ROPE, sequence), start = (uint64_t)INTEGER(ROPE, start);
+    uint64_t sequence = (uint64_t)INTEGER(ROPE, sequence);
     uint32_t positions = x->rows < sequence ? x->rows : (uint32_t)sequence;
-    float *table = k->scratch, *tmp = table + (size_t)positions * dims, *out = tmp + x->cols;
-    double sign = INTEGER(ROPE, inverse) ? -1 : 1;
-    for (uint32_t p = 0; p < half; p++) {
-        double f = frequency(k, p, dims);
-        for (uint32_t i = 0; i < positions; i++) {
-            double angle = (double)((start + i) % sequence) * f;
-            table[(size_t)i * dims + p] = (float)cos(angle);
-            table[(size_t)i * dims + half + p] = (float)(sign * sin(angle));
-        }
-    }
+    double *work = (double *)(void *)k->scratch;
+    float *table = k->scratch + 10 * (size_t)half, *tmp = table + (size_t)positions * dims, *out = tmp + x->cols;
+    make_table(k, table, positions, work);
     for (uint32_t i = 0; i < x->rows; i++) {
         const float *in = row_load(x, i, tmp), *cosine = table + (size_t)(i % positions) * dims;
-        memcpy(out, in, x->cols * sizeof *out);
+        if (dims < head)
+            memcpy(out, in, x->cols * sizeof *out);
         for (uint32_t c = 0; c + head <= x->cols; c += head)
             rotate_head(in + c, out + c, cosine, cosine + half, dims, INTEGER(ROPE, adjacent) != 0);
         row_store(y, i, out);

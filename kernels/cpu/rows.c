@@ -2,7 +2,7 @@
 
 #include "kernels/cpu/rows.h"
 
-float bf16_load(uint16_t bits)
+INLINE float widen(uint16_t bits)
 {
     uint32_t wide = (uint32_t)bits << 16;
     float x;
@@ -10,28 +10,37 @@ float bf16_load(uint16_t bits)
     return x;
 }
 
-uint16_t bf16_round(float x)
+INLINE uint16_t narrow(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
-    if ((bits & 0x7fffffffu) > 0x7f800000u)
-        return (uint16_t)((bits >> 16) | 0x40u); /* keep NaN a NaN: a payload in the low half must not become inf */
-    bits += 0x7fffu + ((bits >> 16) & 1u);
-    return (uint16_t)(bits >> 16);
+    uint32_t nan = (bits >> 16) | 0x40u; /* stays a NaN even where its payload lies in the low half */
+    uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
 }
 
-const float *row_load(const struct view *v, uint32_t i, float *tmp)
+float bf16_load(uint16_t bits)
+{
+    return widen(bits);
+}
+
+uint16_t bf16_round(float x)
+{
+    return narrow(x);
+}
+
+VECTOR const float *row_load(const struct view *v, uint32_t i, float *tmp)
 {
     size_t at = (size_t)i * v->ld;
     if (v->dtype == DTYPE_F32)
         return (const float *)v->data + at;
     const uint16_t *in = (const uint16_t *)v->data + at;
     for (uint32_t j = 0; j < v->cols; j++)
-        tmp[j] = bf16_load(in[j]);
+        tmp[j] = widen(in[j]);
     return tmp;
 }
 
-void row_store(const struct view *v, uint32_t i, const float *x)
+VECTOR void row_store(const struct view *v, uint32_t i, const float *x)
 {
     size_t at = (size_t)i * v->ld;
     if (v->dtype == DTYPE_F32) {
@@ -46,13 +55,13 @@ void row_store(const struct view *v, uint32_t i, const float *x)
     uint16_t *out = (uint16_t *)v->data + at;
     if (v->add)
         for (uint32_t j = 0; j < v->cols; j++)
-            out[j] = bf16_round(bf16_load(out[j]) + x[j]);
+            out[j] = narrow(widen(out[j]) + x[j]);
     else
         for (uint32_t j = 0; j < v->cols; j++)
-            out[j] = bf16_round(x[j]);
+            out[j] = narrow(x[j]);
 }
 
-const float *tile_load(const struct view *v, uint32_t row, uint32_t rows, uint32_t col, uint32_t cols, float *tmp,
+VECTOR const float *tile_load(const struct view *v, uint32_t row, uint32_t rows, uint32_t col, uint32_t cols, float *tmp,
                        uint32_t *ld)
 {
     if (v->dtype == DTYPE_F32) {
@@ -63,7 +72,7 @@ const float *tile_load(const struct view *v, uint32_t row, uint32_t rows, uint32
     for (uint32_t i = 0; i < rows; i++) {
         const uint16_t *in = (const uint16_t *)v->data + (size_t)(row + i) * v->ld + col;
         for (uint32_t j = 0; j < cols; j++)
-            tmp[(size_t)i * cols + j] = bf16_load(in[j]);
+            tmp[(size_t)i * cols + j] = widen(in[j]);
     }
     return tmp;
 }
@@ -78,25 +87,28 @@ float *tile_open(const struct view *v, uint32_t row, uint32_t col, uint32_t cols
     return tmp;
 }
 
-void tile_close(const struct view *v, uint32_t row, uint32_t rows, uint32_t col, uint32_t cols, const float *tmp)
+VECTOR void tile_close(const struct view *v, uint32_t row, uint32_t rows, uint32_t col, uint32_t cols, const float *tmp)
 {
     if (v->dtype == DTYPE_F32)
         return;
     for (uint32_t i = 0; i < rows; i++) {
         uint16_t *out = (uint16_t *)v->data + (size_t)(row + i) * v->ld + col;
         for (uint32_t j = 0; j < cols; j++)
-            out[j] = bf16_round(tmp[(size_t)i * cols + j]);
+            out[j] = narrow(tmp[(size_t)i * cols + j]);
     }
 }
 
-enum { LANES = 8 };
+enum { LANES = 16 };
 
-static double lanes_sum(const double lane[LANES])
+INLINE double lanes_sum(double lane[LANES])
 {
-    return ((lane[0] + lane[4]) + (lane[1] + lane[5])) + ((lane[2] + lane[6]) + (lane[3] + lane[7]));
+    for (uint32_t n = LANES / 2; n; n /= 2)
+        for (uint32_t l = 0; l < n; l++)
+            lane[l] += lane[l + n];
+    return lane[0];
 }
 
-double row_dot(const float *a, const float *b, uint32_t n)
+VECTOR double row_dot(const float *a, const float *b, uint32_t n)
 {
     double lane[LANES] = {0};
     uint32_t j = 0;
@@ -108,7 +120,7 @@ double row_dot(const float *a, const float *b, uint32_t n)
     return lanes_sum(lane);
 }
 
-double row_sum(const float *a, uint32_t n)
+VECTOR double row_sum(const float *a, uint32_t n)
 {
     double lane[LANES] = {0};
     uint32_t j = 0;
@@ -120,7 +132,7 @@ double row_sum(const float *a, uint32_t n)
     return lanes_sum(lane);
 }
 
-float row_max(const float *a, uint32_t n)
+VECTOR float row_max(const float *a, uint32_t n)
 {
     float lane[LANES], most = -INFINITY;
     uint32_t j = 0;
@@ -136,7 +148,14 @@ float row_max(const float *a, uint32_t n)
     return most;
 }
 
-void columns_store(const struct view *out, const double *sum)
+VECTOR double row_exp(float *out, const float *a, float shift, uint32_t n)
+{
+    for (uint32_t j = 0; j < n; j++)
+        out[j] = float_exp(a[j] - shift);
+    return row_sum(out, n);
+}
+
+VECTOR void columns_store(const struct view *out, const double *sum)
 {
     if (out->dtype == DTYPE_F32) {
         float *y = out->data;
@@ -145,6 +164,6 @@ void columns_store(const struct view *out, const double *sum)
     } else {
         uint16_t *y = out->data;
         for (uint32_t j = 0; j < out->cols; j++)
-            y[j] = bf16_round((float)(sum[j] + (out->add ? (double)bf16_load(y[j]) : 0)));
+            y[j] = narrow((float)(sum[j] + (out->add ? (double)widen(y[j]) : 0)));
     }
 }

@@ -6,6 +6,7 @@
  * Kernels compute a row into scratch and then store it, so an output may be the very same view as an input ("in
  * place") wherever isa.def allows it.  bf16 is stored by rounding to nearest, ties to even; NaN stays NaN. */
 
+#include "kernels/cpu/elementary.h"
 #include "kernels/kernels.h"
 
 #include <math.h>
@@ -35,10 +36,13 @@ float *tile_open(const struct view *v, uint32_t row, uint32_t col, uint32_t cols
 /* the counterpart: rounds tmp into the view; nothing to do for fp32 */
 void tile_close(const struct view *v, uint32_t row, uint32_t rows, uint32_t col, uint32_t cols, const float *tmp);
 
-/* sums in fp64, in eight lanes: the same bits on every machine */
+/* sums in fp64, in sixteen lanes that are added pairwise: the same bits on every machine */
 double row_dot(const float *a, const float *b, uint32_t n);
 double row_sum(const float *a, uint32_t n);
-float row_max(const float *a, uint32_t n); /* -inf for n = 0 */
+/* the largest of n elements, -inf if there are none; a NaN counts as smaller than any number */
+float row_max(const float *a, uint32_t n);
+/* out = e^(a - shift), out may be a; returns the sum of out */
+double row_exp(float *out, const float *a, float shift, uint32_t n);
 /* out (+)= the fp64 sums of n columns */
 void columns_store(const struct view *out, const double *sum);
 

@@ -1,0 +1,70 @@
+#ifndef LLMC_KERNELS_CPU_ELEMENTARY_H
+#define LLMC_KERNELS_CPU_ELEMENTARY_H
+
+/* exp, the logistic function and tanh of an fp32 number, without branch or call, so that loops over them become vector
+ * instructions; hence code in a header.  The coefficients are minimax fits of ours (least squares reweighted until the
+ * error is level, in fp64, then rounded).  Errors are bounds found by trying every float: see tests/kernels. */
+
+#include <stdint.h>
+#include <string.h>
+
+/* Compiled for AVX-512, for AVX2 and for any processor, chosen when the program starts.  No variant reassociates or
+ * fuses anything (-ffp-contract=off), so all give the same bits. */
+#ifdef __has_feature
+#define LLMC_SANITIZED __has_feature(address_sanitizer) /* its instrumentation cannot run before main() */
+#elif defined(__SANITIZE_ADDRESS__)
+#define LLMC_SANITIZED 1
+#else
+#define LLMC_SANITIZED 0
+#endif
+#if defined(__x86_64__) && defined(__linux__) && !LLMC_SANITIZED
+#define VECTOR __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define VECTOR
+#endif
+#define INLINE static inline __attribute__((always_inline))
+
+/* 2^n for -126 <= n <= 127 */
+INLINE float float_power_of_two(int32_t n)
+{
+    uint32_t bits = (uint32_t)(n + 127) << 23;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* e^x within 1.1 units in the last place; underflows through the subnormal numbers to 0, overflows to infinity.
+ * x = n ln 2 + r with |r| <= ln(2) / 2; e^r by a polynomial whose own error is 3e-9.  ln 2 is split in two so that
+ * n times its upper part is exact (Cody & Waite).  2^n is two factors: it may lie outside fp32's range. */
+INLINE float float_exp(float x)
+{
+    const float to_integer = 0x1.8p23f; /* adding it leaves the nearest integer in the low bits */
+    x = x < -104.0f ? -104.0f : x;
+    x = x > 89.0f ? 89.0f : x;
+    float shifted = x * 1.44269504f + to_integer, whole = shifted - to_integer;
+    float r = (x - whole * 0x1.63p-1f) - whole * -0x1.bd0106p-13f;
+    float q = 0x1.5558f2p-5f + r * (0x1.123a2p-7f + r * 0x1.6a23dp-10f);
+    float p = 1 + (r + r * r * (0x1.fffffcp-2f + r * (0x1.555492p-3f + r * q)));
+    int32_t n;
+    memcpy(&n, &shifted, sizeof n);
+    n -= 0x4b400000; /* the bits of to_integer */
+    return p * float_power_of_two(n >> 1) * float_power_of_two(n - (n >> 1));
+}
+
+/* 1 / (1 + e^-x) within 2.5 units in the last place; 0 where e^-x overflows, below -88.7 */
+INLINE float float_logistic(float x)
+{
+    return 1 / (1 + float_exp(-x));
+}
+
+/* tanh x within 1.7 units in the last place: x + x^3 p(x^2) near 0, p's error 3e-9, else 1 - 2 / (e^(2 |x|) + 1) with
+ * x's sign */
+INLINE float float_tanh(float x)
+{
+    float size = __builtin_fabsf(x), s = x * x;
+    float p = -0x1.55553ep-2f + s * (0x1.1109aep-3f + s * (-0x1.b898dep-5f + s * (0x1.54b8ap-6f + s * -0x1.8258p-8f)));
+    float far = __builtin_copysignf(1 - 2 / (float_exp(2 * size) + 1), x);
+    return size < 0.6f ? x + x * (s * p) : far;
+}
+
+#endif
