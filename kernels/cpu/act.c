@@ -5,14 +5,14 @@
 
 #include "kernels/cpu/rows.h"
 
-INLINE float gelu(float x, bool tanh_form)
+ALWAYS_INLINE float gelu(float x, bool tanh_form)
 {
     if (!tanh_form)
         return 0.5f * x * (1 + erff(x * 0.70710678f));
     return x * float_logistic(1.59576912f * (x + 0.044715f * x * x * x));
 }
 
-INLINE float gelu_slope(float x, bool tanh_form)
+ALWAYS_INLINE float gelu_slope(float x, bool tanh_form)
 {
     if (!tanh_form)
         return 0.5f * (1 + erff(x * 0.70710678f)) + x * 0.39894228f * float_exp(-0.5f * x * x);
@@ -20,7 +20,7 @@ INLINE float gelu_slope(float x, bool tanh_form)
     return s + x * s * (1 - s) * 1.59576912f * (1 + 0.134145f * x * x);
 }
 
-VECTOR void cpu_GELU(struct kernel_args *k)
+VARIANTS void cpu_GELU(struct kernel_args *k)
 {
     const struct view *y = V(GELU, y), *x = V(GELU, x);
     bool tanh_form = INTEGER(GELU, tanh);
@@ -33,7 +33,7 @@ VECTOR void cpu_GELU(struct kernel_args *k)
     }
 }
 
-VECTOR void cpu_GELU_I(struct kernel_args *k)
+VARIANTS void cpu_GELU_I(struct kernel_args *k)
 {
     const struct view *dx = V(GELU_I, dx), *dy = V(GELU_I, dy), *x = V(GELU_I, x);
     bool tanh_form = INTEGER(GELU_I, tanh);
@@ -46,7 +46,7 @@ VECTOR void cpu_GELU_I(struct kernel_args *k)
     }
 }
 
-VECTOR void cpu_RELU(struct kernel_args *k)
+VARIANTS void cpu_RELU(struct kernel_args *k)
 {
     const struct view *y = V(RELU, y), *x = V(RELU, x);
     bool square = INTEGER(RELU, power) == 2;
@@ -61,7 +61,7 @@ VECTOR void cpu_RELU(struct kernel_args *k)
     }
 }
 
-VECTOR void cpu_RELU_I(struct kernel_args *k)
+VARIANTS void cpu_RELU_I(struct kernel_args *k)
 {
     const struct view *dx = V(RELU_I, dx), *dy = V(RELU_I, dy), *x = V(RELU_I, x);
     bool square = INTEGER(RELU_I, power) == 2;
@@ -74,7 +74,7 @@ VECTOR void cpu_RELU_I(struct kernel_args *k)
     }
 }
 
-VECTOR void cpu_SWIGLU(struct kernel_args *k)
+VARIANTS void cpu_SWIGLU(struct kernel_args *k)
 {
     const struct view *y = V(SWIGLU, y), *gate = V(SWIGLU, gate), *up = V(SWIGLU, up);
     float *tmp_gate = k->scratch, *tmp_up = tmp_gate + y->cols, *out = tmp_up + y->cols;
@@ -86,7 +86,7 @@ VECTOR void cpu_SWIGLU(struct kernel_args *k)
     }
 }
 
-VECTOR void cpu_SWIGLU_I(struct kernel_args *k)
+VARIANTS void cpu_SWIGLU_I(struct kernel_args *k)
 {
     const struct view *gate = V(SWIGLU_I, gate), *up = V(SWIGLU_I, up), *dy = V(SWIGLU_I, dy);
     uint32_t h = gate->cols;
@@ -103,7 +103,7 @@ VECTOR void cpu_SWIGLU_I(struct kernel_args *k)
     }
 }
 
-VECTOR void cpu_GEGLU(struct kernel_args *k)
+VARIANTS void cpu_GEGLU(struct kernel_args *k)
 {
     const struct view *y = V(GEGLU, y), *gate = V(GEGLU, gate), *up = V(GEGLU, up);
     bool tanh_form = INTEGER(GEGLU, tanh);
@@ -116,7 +116,7 @@ VECTOR void cpu_GEGLU(struct kernel_args *k)
     }
 }
 
-VECTOR void cpu_GEGLU_I(struct kernel_args *k)
+VARIANTS void cpu_GEGLU_I(struct kernel_args *k)
 {
     const struct view *gate = V(GEGLU_I, gate), *up = V(GEGLU_I, up), *dy = V(GEGLU_I, dy);
     bool tanh_form = INTEGER(GEGLU_I, tanh);

@@ -30,14 +30,14 @@ static void product(bool ta, bool tb, uint32_t m, uint32_t n, uint32_t inner, fl
                 (int)inner, alpha, a, (int)lda, b, (int)ldb, beta, c, (int)ldc);
 }
 
-VECTOR static void cap_scores(const struct shape *s, float *score, size_t n)
+VARIANTS static void cap_scores(const struct shape *s, float *score, size_t n)
 {
     for (size_t j = 0; s->softcap > 0 && j < n; j++)
         score[j] = s->softcap * float_tanh(score[j] / s->softcap);
 }
 
 /* score[0..n) of query i against keys k0.. -> probabilities, 0 where masked; returns the log-sum-exp */
-VECTOR static float softmax_row(const struct shape *s, uint32_t i, uint32_t k0, uint32_t n, float *score)
+VARIANTS static float softmax_row(const struct shape *s, uint32_t i, uint32_t k0, uint32_t n, float *score)
 {
     uint32_t from = first_key(s, i) - k0, to = i + 1 - k0;
     float most = row_max(score + from, to - from);
@@ -84,7 +84,7 @@ void cpu_ATTENTION(struct kernel_args *k)
 }
 
 /* scores -> probabilities (0 where masked), dprob -> gradient by the uncapped score, for m rows of a block */
-VECTOR static void backward_rows(const struct shape *s, uint32_t i0, uint32_t m, uint32_t k0, uint32_t n, const float *lse,
+VARIANTS static void backward_rows(const struct shape *s, uint32_t i0, uint32_t m, uint32_t k0, uint32_t n, const float *lse,
                           uint32_t ldl, const float *delta, float *prob, float *dprob)
 {
     for (uint32_t i = 0; i < m; i++) {

@@ -70,7 +70,7 @@ void cpu_EMBED_W(struct kernel_args *k)
     close_sum(table, &sum);
 }
 
-VECTOR void cpu_POSITION(struct kernel_args *k)
+VARIANTS void cpu_POSITION(struct kernel_args *k)
 {
     const struct view *y = V(POSITION, y), *x = V(POSITION, x), *table = V(POSITION, table);
     uint64_t start = (uint64_t)INTEGER(POSITION, start), sequence = (uint64_t)INTEGER(POSITION, sequence);

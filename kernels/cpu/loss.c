@@ -57,7 +57,7 @@ void cpu_XENT_LOSS(struct kernel_args *k)
     *out = loss->add ? *out + total : total;
 }
 
-VECTOR void cpu_XENT_I(struct kernel_args *k)
+VARIANTS void cpu_XENT_I(struct kernel_args *k)
 {
     const struct view *logits = V(XENT_I, logits), *targets = V(XENT_I, targets), *dlogits = V(XENT_I, dlogits);
     int64_t start = INTEGER(XENT_I, start);

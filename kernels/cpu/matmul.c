@@ -49,7 +49,7 @@ void cpu_MATMUL_TN(struct kernel_args *k)
     multiply(V(MATMUL_TN, c), V(MATMUL_TN, a), true, V(MATMUL_TN, b), false, NULL, k->scratch);
 }
 
-VECTOR void cpu_BIAS_W(struct kernel_args *k)
+VARIANTS void cpu_BIAS_W(struct kernel_args *k)
 {
     const struct view *db = V(BIAS_W, db), *dy = V(BIAS_W, dy);
     double *sum = (double *)(void *)k->scratch;

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-VECTOR void cpu_FILL(struct kernel_args *k)
+VARIANTS void cpu_FILL(struct kernel_args *k)
 {
     const struct view *y = V(FILL, y);
     double value = NUMBER(FILL, value);
@@ -40,7 +40,7 @@ void cpu_COPY(struct kernel_args *k)
         row_store(y, i, row_load(x, i, k->scratch));
 }
 
-VECTOR void cpu_ADD(struct kernel_args *k)
+VARIANTS void cpu_ADD(struct kernel_args *k)
 {
     const struct view *y = V(ADD, y), *a = V(ADD, a), *b = V(ADD, b), *bias = V(ADD, bias);
     float *tmp_a = k->scratch, *tmp_b = tmp_a + y->cols, *out = tmp_b + y->cols;

@@ -2,7 +2,7 @@
 
 #include "kernels/cpu/rows.h"
 
-VECTOR void cpu_RMSNORM(struct kernel_args *k)
+VARIANTS void cpu_RMSNORM(struct kernel_args *k)
 {
     const struct view *y = V(RMSNORM, y), *x = V(RMSNORM, x);
     uint32_t h = x->cols;
@@ -20,7 +20,7 @@ VECTOR void cpu_RMSNORM(struct kernel_args *k)
 }
 
 /* y = x r g with r = (mean(x^2) + eps)^-1/2, hence dx = r (g dy - x r^2 mean(g dy x)) */
-VECTOR void cpu_RMSNORM_I(struct kernel_args *k)
+VARIANTS void cpu_RMSNORM_I(struct kernel_args *k)
 {
     const struct view *dx = V(RMSNORM_I, dx), *dy = V(RMSNORM_I, dy), *x = V(RMSNORM_I, x);
     const struct view *stat = V(RMSNORM_I, rstd);
@@ -39,7 +39,7 @@ VECTOR void cpu_RMSNORM_I(struct kernel_args *k)
     }
 }
 
-VECTOR void cpu_RMSNORM_W(struct kernel_args *k)
+VARIANTS void cpu_RMSNORM_W(struct kernel_args *k)
 {
     const struct view *dy = V(RMSNORM_W, dy), *x = V(RMSNORM_W, x), *stat = V(RMSNORM_W, rstd);
     uint32_t h = x->cols;
@@ -55,7 +55,7 @@ VECTOR void cpu_RMSNORM_W(struct kernel_args *k)
     columns_store(V(RMSNORM_W, dg), sum);
 }
 
-VECTOR void cpu_LAYERNORM(struct kernel_args *k)
+VARIANTS void cpu_LAYERNORM(struct kernel_args *k)
 {
     const struct view *y = V(LAYERNORM, y), *x = V(LAYERNORM, x), *bias = V(LAYERNORM, b);
     uint32_t h = x->cols;
@@ -77,7 +77,7 @@ VECTOR void cpu_LAYERNORM(struct kernel_args *k)
 }
 
 /* with n = (x - mean) r: dx = r (g dy - mean(g dy) - n mean(g dy n)) */
-VECTOR void cpu_LAYERNORM_I(struct kernel_args *k)
+VARIANTS void cpu_LAYERNORM_I(struct kernel_args *k)
 {
     const struct view *dx = V(LAYERNORM_I, dx), *dy = V(LAYERNORM_I, dy), *x = V(LAYERNORM_I, x);
     uint32_t h = x->cols;
@@ -97,7 +97,7 @@ VECTOR void cpu_LAYERNORM_I(struct kernel_args *k)
     }
 }
 
-VECTOR void cpu_LAYERNORM_W(struct kernel_args *k)
+VARIANTS void cpu_LAYERNORM_W(struct kernel_args *k)
 {
     const struct view *dy = V(LAYERNORM_W, dy), *x = V(LAYERNORM_W, x), *db = V(LAYERNORM_W, db);
     uint32_t h = x->cols;

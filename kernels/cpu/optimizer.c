@@ -23,7 +23,7 @@ void cpu_CLIP(struct kernel_args *k)
     *(double *)V(CLIP, scale)->data = scale < 1 ? scale : 1;
 }
 
-VECTOR void cpu_ADAMW(struct kernel_args *k)
+VARIANTS void cpu_ADAMW(struct kernel_args *k)
 {
     const struct view *p = V(ADAMW, p), *m = V(ADAMW, m), *v = V(ADAMW, v), *g = V(ADAMW, g), *copy = V(ADAMW, copy);
     const double *step = V(ADAMW, step)->data;
@@ -48,7 +48,7 @@ VECTOR void cpu_ADAMW(struct kernel_args *k)
     }
 }
 
-VECTOR void cpu_SGD(struct kernel_args *k)
+VARIANTS void cpu_SGD(struct kernel_args *k)
 {
     const struct view *p = V(SGD, p), *m = V(SGD, m), *g = V(SGD, g), *copy = V(SGD, copy);
     float lr = (float)((const double *)V(SGD, step)->data)[STEP_LR];

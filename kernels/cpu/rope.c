@@ -30,7 +30,7 @@ static double frequency(const struct kernel_args *k, uint32_t pair, uint32_t dim
 }
 
 /* row i of table = {cos, sign sin} of position (start + i) mod sequence, half of dims each; work: 5 half doubles */
-VECTOR static void make_table(const struct kernel_args *k, float *table, uint32_t positions, double *restrict work)
+VARIANTS static void make_table(const struct kernel_args *k, float *table, uint32_t positions, double *restrict work)
 {
     uint32_t dims = (uint32_t)INTEGER(ROPE, dims), half = dims / 2;
     uint64_t sequence = (uint64_t)INTEGER(ROPE, sequence), start = (uint64_t)INTEGER(ROPE, start);
@@ -62,7 +62,7 @@ VECTOR static void make_table(const struct kernel_args *k, float *table, uint32_
     }
 }
 
-INLINE void rotate_head(const float *restrict in, float *restrict out, const float *cosine, const float *sine, uint32_t dims,
+ALWAYS_INLINE void rotate_head(const float *restrict in, float *restrict out, const float *cosine, const float *sine, uint32_t dims,
                         bool adjacent)
 {
     for (uint32_t p = 0; p < dims / 2; p++) {
@@ -72,7 +72,7 @@ INLINE void rotate_head(const float *restrict in, float *restrict out, const flo
     }
 }
 
-VECTOR void cpu_ROPE(struct kernel_args *k)
+VARIANTS void cpu_ROPE(struct kernel_args *k)
 {
     const struct view *y = V(ROPE, y), *x = V(ROPE, x);
     uint32_t head = (uint32_t)INTEGER(ROPE, head), dims = (uint32_t)INTEGER(ROPE, dims), half = dims / 2;

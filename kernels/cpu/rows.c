@@ -2,7 +2,7 @@
 
 #include "kernels/cpu/rows.h"
 
-INLINE float widen(uint16_t bits)
+ALWAYS_INLINE float widen(uint16_t bits)
 {
     uint32_t wide = (uint32_t)bits << 16;
     float x;
@@ -10,7 +10,7 @@ INLINE float widen(uint16_t bits)
     return x;
 }
 
-INLINE uint16_t narrow(float x)
+ALWAYS_INLINE uint16_t narrow(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -29,7 +29,7 @@ uint16_t bf16_round(float x)
     return narrow(x);
 }
 
-VECTOR const float *row_load(const struct view *v, uint32_t i, float *tmp)
+VARIANTS const float *row_load(const struct view *v, uint32_t i, float *tmp)
 {
     size_t at = (size_t)i * v->ld;
     if (v->dtype == DTYPE_F32)
@@ -40,7 +40,7 @@ VECTOR const float *row_load(const struct view *v, uint32_t i, float *tmp)
     return tmp;
 }
 
-VECTOR void row_store(const struct view *v, uint32_t i, const float *x)
+VARIANTS void row_store(const struct view *v, uint32_t i, const float *x)
 {
     size_t at = (size_t)i * v->ld;
     if (v->dtype == DTYPE_F32) {
@@ -61,7 +61,7 @@ VECTOR void row_store(const struct view *v, uint32_t i, const float *x)
             out[j] = narrow(x[j]);
 }
 
-VECTOR const float *tile_load(const struct view *v, uint32_t row, uint32_t rows, uint32_t col, uint32_t cols, float *tmp,
+VARIANTS const float *tile_load(const struct view *v, uint32_t row, uint32_t rows, uint32_t col, uint32_t cols, float *tmp,
                        uint32_t *ld)
 {
     if (v->dtype == DTYPE_F32) {
@@ -87,7 +87,7 @@ float *tile_open(const struct view *v, uint32_t row, uint32_t col, uint32_t cols
     return tmp;
 }
 
-VECTOR void tile_close(const struct view *v, uint32_t row, uint32_t rows, uint32_t col, uint32_t cols, const float *tmp)
+VARIANTS void tile_close(const struct view *v, uint32_t row, uint32_t rows, uint32_t col, uint32_t cols, const float *tmp)
 {
     if (v->dtype == DTYPE_F32)
         return;
@@ -100,7 +100,7 @@ VECTOR void tile_close(const struct view *v, uint32_t row, uint32_t rows, uint32
 
 enum { LANES = 16 };
 
-INLINE double lanes_sum(double lane[LANES])
+ALWAYS_INLINE double lanes_sum(double lane[LANES])
 {
     for (uint32_t n = LANES / 2; n; n /= 2)
         for (uint32_t l = 0; l < n; l++)
@@ -108,7 +108,7 @@ INLINE double lanes_sum(double lane[LANES])
     return lane[0];
 }
 
-VECTOR double row_dot(const float *a, const float *b, uint32_t n)
+VARIANTS double row_dot(const float *a, const float *b, uint32_t n)
 {
     double lane[LANES] = {0};
     uint32_t j = 0;
@@ -120,7 +120,7 @@ VECTOR double row_dot(const float *a, const float *b, uint32_t n)
     return lanes_sum(lane);
 }
 
-VECTOR double row_sum(const float *a, uint32_t n)
+VARIANTS double row_sum(const float *a, uint32_t n)
 {
     double lane[LANES] = {0};
     uint32_t j = 0;
@@ -132,7 +132,7 @@ VECTOR double row_sum(const float *a, uint32_t n)
     return lanes_sum(lane);
 }
 
-VECTOR float row_max(const float *a, uint32_t n)
+VARIANTS float row_max(const float *a, uint32_t n)
 {
     float lane[LANES], most = -INFINITY;
     uint32_t j = 0;
@@ -148,14 +148,14 @@ VECTOR float row_max(const float *a, uint32_t n)
     return most;
 }
 
-VECTOR double row_exp(float *out, const float *a, float shift, uint32_t n)
+VARIANTS double row_exp(float *out, const float *a, float shift, uint32_t n)
 {
     for (uint32_t j = 0; j < n; j++)
         out[j] = float_exp(a[j] - shift);
     return row_sum(out, n);
 }
 
-VECTOR void columns_store(const struct view *out, const double *sum)
+VARIANTS void columns_store(const struct view *out, const double *sum)
 {
     if (out->dtype == DTYPE_F32) {
         float *y = out->data;
