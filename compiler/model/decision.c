@@ -199,6 +199,28 @@ bool decision_legal(struct arena *a, const struct job *job, const struct topo *t
     return legal_degrees(a, job, topo, d, why) && legal_shapes(a, job, d, why) && legal_stages(a, job, d, why);
 }
 
+/* What the program form can say: operands have fewer than 2^31 rows, a bucket is one operand of 64 columns; and how long
+ * programs may become, at 400 bytes an instruction in all passes together.  The count is generous: 60 instructions
+ * of a layer and 40 of the rest, per microbatch, with forward, backward and recomputation. */
+#define MOST_ROWS INT32_MAX
+#define MOST_INSTRUCTIONS ((uint64_t)4 << 20)
+
+static bool emittable_size(struct arena *a, const struct job *job, const struct decision *d, const char **why)
+{
+    uint64_t tokens = (uint64_t)d->microbatch * job->train.sequence;
+    uint64_t insns = ((uint64_t)job->model.nlayers * 60 + (uint64_t)d->pp * 40) * d->microbatches;
+    double bucket = (double)job->model.vocab * (double)job->model.width;
+    for (uint32_t i = 0; i < job->model.nlayers; i++)
+        bucket = fmax(bucket, (double)model_layer_parameters(&job->model, job->model.layers[i], false));
+    if (tokens > MOST_ROWS)
+        REFUSE("a microbatch of %llu tokens", (unsigned long long)tokens);
+    if (bucket / d->tp > 64.0 * MOST_ROWS)
+        REFUSE("weights of %.3g elements on one rank", bucket / d->tp);
+    if (insns > MOST_INSTRUCTIONS)
+        REFUSE("a program of about %.1f million instructions (%u microbatches)", (double)insns * 1e-6, d->microbatches);
+    return true;
+}
+
 bool decision_emittable(struct arena *a, const struct job *job, const struct decision *d, const char **why)
 {
     const char *what;
@@ -225,7 +247,7 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
         REFUSE("overlap of tp, cp or all_to_all with compute");
     if (job->wishes.never_overlap & (OVERLAP_DP | OVERLAP_PP))
         REFUSE("never overlap dp or pp");
-    return true;
+    return emittable_size(a, job, d, why);
 }
 
 /* Latest plan of layers into stages; prefix[i] = cost of the first i layers. */

@@ -262,6 +262,8 @@ void search_blame(struct searching *s, struct diag *d)
         diag_error(d, s->job->wishes.span, "too-slow", "no plan: the fastest that fits needs %s per step",
                    units_show_seconds(s->fastest_s).s);
         diag_help(d, "relax 'step_time' or 'finish', or use more GPUs");
+    } else if (s->cannot) {
+        diag_error(d, s->job->wishes.span, "not-emittable", "no plan: %s can be estimated but not emitted yet", s->cannot);
     } else if (r->has_closest) {
         blame_memory(s, d);
     } else {

@@ -155,6 +155,7 @@ static void evaluate(struct searching *s, struct cost *c, struct search_shape *h
         return;
     x.emittable = decision_emittable(s->arena, s->job, d, &why);
     x.cannot = x.emittable ? NULL : why;
+    s->cannot = x.cannot ? x.cannot : s->cannot;
     if (x.emittable || !s->space.emit_only)
         keep_candidate(s, &x);
 }
@@ -291,8 +292,9 @@ static void add_mesh(struct searching *s, const struct space_mesh *m)
                 s->first_order = c;
             else if (same_transfers(s->first_order, c))
                 continue; /* the axes' order makes no difference here */
-            for (uint64_t b = 1; b <= per_replica && b <= 4096; b++) {
-                if (per_replica % b || !space_wants(w, b))
+            bool given = w->relation == REL_EQ;
+            for (uint64_t b = given ? w->value : 1; b <= per_replica && b <= (given ? w->value : 4096); b++) {
+                if (per_replica % b || per_replica / b > INT32_MAX || !space_wants(w, b))
                     continue;
                 if (w->relation == REL_ANY && b > 1 && b * s->job->train.sequence / m->cp > 256 * 1024)
                     break; /* products are long since large enough */

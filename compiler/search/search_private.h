@@ -46,6 +46,7 @@ struct searching {
     uint32_t layout_nstages, nmeshes;
     double flop_s, dense_flops, rest_bound, fastest_s;
     uint64_t too_slow;
+    const char *cannot; /* why something that fits can't be emitted */
     const struct cost *first_order; /* of the last mesh in the first order of axes */
     bool cut_short;
     VEC(struct family) families;

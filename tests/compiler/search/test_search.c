@@ -159,6 +159,26 @@ static const char *printed(struct arena *a, const struct diag *d)
     return copy;
 }
 
+/* numbers of microbatches and sizes of them that would not fit 32 bits, or the search's usual range */
+static void test_large(void)
+{
+    const char *const huge[] = {"batch=1T sequences"};
+    struct found f = run("tiny-llama", "cpu8", huge, 1, 1, false);
+    CU_ASSERT_EQUAL_FATAL(f.r->ncandidates, 0); /* microbatch 2 is pinned: 2^37 of them */
+    arena_free(f.a);
+    const char *const free_size[] = {"batch=1T sequences", "microbatch>=1", "sequence=8"};
+    f = run("tiny-llama", "cpu8", free_size, 3, 1, false);
+    CU_ASSERT_FATAL(f.r->ncandidates == 1);
+    const struct decision *d = &f.r->candidates[0].decision;
+    CU_ASSERT_EQUAL((uint64_t)d->microbatch * d->microbatches * d->dp, f.job->train.batch);
+    arena_free(f.a);
+    const char *const large[] = {"batch=65536 sequences", "sequence=2", "microbatch=8192"};
+    f = run("tiny-llama", "cpu8", large, 3, 1, true);
+    CU_ASSERT_FATAL(f.r->ncandidates == 1);
+    CU_ASSERT_EQUAL(f.r->candidates[0].decision.microbatch, 8192);
+    arena_free(f.a);
+}
+
 static void test_nothing(void)
 {
     for (size_t i = 0; i < sizeof nothing / sizeof *nothing; i++) {
@@ -264,6 +284,7 @@ void suite_search(void)
     CU_pSuite s = CU_add_suite("search", NULL, NULL);
     CU_add_test(s, "sensible on shipped jobs", test_sane);
     CU_add_test(s, "as good as brute force", test_exact);
+    CU_add_test(s, "very large batches", test_large);
     CU_add_test(s, "where nothing is found", test_nothing);
     CU_add_test(s, "keep and degree exclude each other", test_keep);
     CU_add_test(s, "replicas stay inside pods", test_place);
