@@ -5,6 +5,7 @@
 
 #include "compiler/lower/lower.h"
 #include "compiler/place/place.h"
+#include "compiler/support/units.h"
 
 #include <time.h>
 
@@ -66,11 +67,11 @@ struct plan *compile_decision(struct arena *a, struct job *job, struct topo *top
     return p;
 }
 
-static void does_not_fit(struct diag *d, const struct plan *p, uint64_t limit)
+static void does_not_fit(struct arena *a, struct diag *d, const struct job *job, const struct decision *nearest,
+                         uint64_t peak, uint64_t limit)
 {
-    uint64_t peak = compile_peak_bytes(p);
-    diag_error(d, p->job->wishes.memory_span, "no-plan", "nothing fits in %.2f GiB. Closest: %s needs %.2f GiB",
-               (double)limit / (1 << 30), "the best decision", (double)peak / (1 << 30));
+    diag_error(d, job->wishes.memory_span, "no-plan", "nothing fits in %s bytes. Closest: %s, placed in %s bytes",
+               units_show_commas(limit).s, decision_text(a, nearest), units_show_commas(peak).s);
     diag_help(d, "allow recompute full, more stages (pp) or a higher zero");
 }
 
@@ -84,7 +85,8 @@ enum status compile_job(struct arena *a, struct diag *d, struct job *job, struct
     if (diag_errors(d) || !found->ncandidates)
         return STATUS_NO_PLAN;
     struct plan *p = NULL;
-    uint64_t limit = 0;
+    uint64_t limit = 0, least = UINT64_MAX;
+    const struct decision *nearest = NULL;
     for (uint32_t i = 0; i < found->ncandidates; i++) {
         const char *why = "";
         struct arena_mark mark = arena_mark(a);
@@ -94,15 +96,20 @@ enum status compile_job(struct arena *a, struct diag *d, struct job *job, struct
             return STATUS_BUG;
         }
         limit = compile_memory_limit(job, topo, &p->decision);
-        if (compile_peak_bytes(p) <= limit)
+        uint64_t peak = compile_peak_bytes(p);
+        if (peak <= limit)
             break;
-        if (i + 1 == found->ncandidates) {
-            does_not_fit(d, p, limit);
-            plan_close(p);
-            return STATUS_NO_PLAN;
+        if (peak < least) {
+            least = peak;
+            nearest = &found->candidates[i].decision;
         }
         plan_close(p);
+        p = NULL;
         arena_reset(a, mark);
+    }
+    if (!p) {
+        does_not_fit(a, d, job, nearest, least, limit);
+        return STATUS_NO_PLAN;
     }
     p->search_space = found->space;
     p->search_evaluated = found->evaluated;
