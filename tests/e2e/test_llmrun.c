@@ -195,6 +195,37 @@ static void test_faults(void)
     check_fault(dir, "", "kill -9 $P", 137, "");
 }
 
+/* folders whose hashes fit but whose files do not belong together */
+static void test_mixed_up(void)
+{
+    static const struct {
+        const char *mix, *says;
+    } cases[] = {
+        {"cp $D/p8/programs/1.bin $D/q/programs/0.bin", "/q/programs/0.bin: is the program of role 1 of 2"},
+        {"cp $D/p8/programs/eval-0.bin $D/q/programs/0.bin", "/q/programs/0.bin: is an evaluation program"},
+        {"cp $D/p8/programs/0.bin $D/q/programs/eval-0.bin", "/q/programs/eval-0.bin: is a training program"},
+        {"cp $D/other/programs/1.bin $D/q/programs/1.bin", "/q/programs/1.bin: belongs to another job than programs/0.bin"},
+        {"cp $D/p1/ranks.bin $D/q/ranks.bin", "/q/programs/0.bin: is the program of role 0 of 2"},
+        {"rm $D/q/programs/eval-1.bin", "/q/MANIFEST: does not list programs/eval-1.bin"},
+        {"echo nonsense >$D/q/ranks.bin", "/q/ranks.bin: "},
+        {": >$D/q/programs/1.bin", "/q/programs/1.bin: "},
+    };
+    char dir[E2E_PATH], script[1024], text[1 << 12], path[E2E_PATH + 32];
+    make_folder(dir, "llmrun-mixed");
+    CU_ASSERT_EQUAL_FATAL(shell(dir, "$L plan $D/m.llm topologies/cpu8.xml -q --set tp=2 --set pp=2 --set dp=2 "
+                                     "--set batch='16 sequences' -o $D/other"), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(script, sizeof script, "rm -rf $D/q; cp -r $D/p8 $D/q && %s && (cd $D/q && find . -type f ! -name MANIFEST "
+                 "-printf '%%P\\n' | xargs sha256sum >MANIFEST) && $R $D/q --data $D/t.bin --steps 1", cases[i].mix);
+        CU_ASSERT_EQUAL(shell(dir, script), 3);
+        snprintf(path, sizeof path, "%s/stderr", dir);
+        e2e_read_text(path, text, sizeof text);
+        CU_ASSERT(strstr(text, cases[i].says) != NULL);
+        if (!strstr(text, cases[i].says))
+            printf("\n    %s: %s\n", cases[i].mix, text);
+    }
+}
+
 void suite_llmrun(void);
 void suite_llmrun(void)
 {
@@ -203,5 +234,6 @@ void suite_llmrun(void)
     CU_add_test(s, "evaluation", test_evaluation);
     CU_add_test(s, "trace", test_trace);
     CU_add_test(s, "memory by name, no allocation", test_memory);
+    CU_add_test(s, "files of different plans", test_mixed_up);
     CU_add_test(s, "death, standstill, lost parent", test_faults);
 }
