@@ -1,0 +1,281 @@
+/* The transfer rules of property 7, by numbers: an instruction on parts of a matrix gives parts of the result, or partial
+ * sums or maxima of it, exactly as the rules claim.
+ *
+ * Each case splits one name of the table's shapes in two.  Inputs and outputs that have the name in their shape are cut
+ * there; the results of the two parts, side by side, added or maximised, must equal the whole. */
+
+#include "kernels/kernels.h"
+#include "tests/compiler/random_plan.h"
+
+#include <CUnit/CUnit.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum join { JOIN_SIDE /* by side */, JOIN_SUM, JOIN_MAX };
+struct rule_case {
+    enum op op;
+    const char *split; /* a name, or two that are split together */
+    enum join join;
+    const char *sizes; /* "t=8 h=16": all names, even where split */
+    const char *attrs; /* "eps=1e-5 vocab=10" */
+    const char *start; /* the name whose first element the BIND attribute `start` says */
+};
+static const struct rule_case cases[] = {
+    {OP_COPY, "t", JOIN_SIDE, "t=6 h=4", "", NULL},
+    {OP_COPY, "h", JOIN_SIDE, "t=6 h=4", "", NULL},
+    {OP_ADD, "t", JOIN_SIDE, "t=6 h=4", "", NULL},
+    {OP_ADD, "h", JOIN_SIDE, "t=6 h=4", "", NULL},
+    {OP_EMBED, "v", JOIN_SUM, "t=6 v=10 h=4", "", "v"},
+    {OP_EMBED, "t", JOIN_SIDE, "t=6 v=10 h=4", "", NULL},
+    {OP_EMBED_W, "t", JOIN_SUM, "t=6 v=10 h=4", "", NULL},
+    {OP_EMBED_W, "v", JOIN_SIDE, "t=6 v=10 h=4", "", "v"},
+    {OP_POSITION, "t", JOIN_SIDE, "t=8 h=4 s=4", "sequence=4", "t"},
+    {OP_POSITION_W, "t", JOIN_SUM, "t=8 h=4 s=4", "sequence=4", "t"},
+    {OP_RMSNORM, "t", JOIN_SIDE, "t=6 h=8", "eps=1e-5", NULL},
+    {OP_RMSNORM_I, "t", JOIN_SIDE, "t=6 h=8", "", NULL},
+    {OP_RMSNORM_W, "t", JOIN_SUM, "t=6 h=8", "", NULL},
+    {OP_LAYERNORM, "t", JOIN_SIDE, "t=6 h=8", "eps=1e-5", NULL},
+    {OP_LAYERNORM_I, "t", JOIN_SIDE, "t=6 h=8", "", NULL},
+    {OP_LAYERNORM_W, "t", JOIN_SUM, "t=6 h=8", "", NULL},
+    {OP_MATMUL_NT, "m", JOIN_SIDE, "m=6 n=4 k=8", "", NULL},
+    {OP_MATMUL_NT, "n", JOIN_SIDE, "m=6 n=4 k=8", "", NULL},
+    {OP_MATMUL_NT, "k", JOIN_SUM, "m=6 n=4 k=8", "no-bias", NULL},
+    {OP_MATMUL_NN, "m", JOIN_SIDE, "m=6 n=4 k=8", "", NULL},
+    {OP_MATMUL_NN, "n", JOIN_SIDE, "m=6 n=4 k=8", "", NULL},
+    {OP_MATMUL_NN, "k", JOIN_SUM, "m=6 n=4 k=8", "", NULL},
+    {OP_MATMUL_TN, "m", JOIN_SIDE, "m=6 n=4 k=8", "", NULL},
+    {OP_MATMUL_TN, "n", JOIN_SIDE, "m=6 n=4 k=8", "", NULL},
+    {OP_MATMUL_TN, "k", JOIN_SUM, "m=6 n=4 k=8", "", NULL},
+    {OP_BIAS_W, "t", JOIN_SUM, "t=6 h=4", "", NULL},
+    {OP_BIAS_W, "h", JOIN_SIDE, "t=6 h=4", "", NULL},
+    {OP_ROPE, "t", JOIN_SIDE, "t=8 a=8", "head=4 dims=4 sequence=8 theta=100 factor=1", "t"},
+    {OP_ROPE, "a", JOIN_SIDE, "t=8 a=8", "head=4 dims=4 sequence=8 theta=100 factor=1", NULL},
+    {OP_ATTENTION, "t", JOIN_SIDE, "t=8 heads=4 kv=2 head=4", "sequence=4 scale=0.5", NULL},
+    {OP_ATTENTION, "heads kv", JOIN_SIDE, "t=8 heads=4 kv=2 head=4", "sequence=4 scale=0.5", NULL},
+    {OP_ATTENTION_I, "t", JOIN_SIDE, "t=8 heads=4 kv=2 head=4", "sequence=4 scale=0.5", NULL},
+    {OP_ATTENTION_I, "heads kv", JOIN_SIDE, "t=8 heads=4 kv=2 head=4", "sequence=4 scale=0.5", NULL},
+    {OP_GELU, "h", JOIN_SIDE, "t=6 h=4", "", NULL},
+    {OP_GELU_I, "h", JOIN_SIDE, "t=6 h=4", "", NULL},
+    {OP_RELU, "t", JOIN_SIDE, "t=6 h=4", "power=1", NULL},
+    {OP_RELU_I, "t", JOIN_SIDE, "t=6 h=4", "power=1", NULL},
+    {OP_SWIGLU, "h", JOIN_SIDE, "t=6 h=4", "", NULL},
+    {OP_SWIGLU_I, "h", JOIN_SIDE, "t=6 h=4", "", NULL},
+    {OP_GEGLU, "t", JOIN_SIDE, "t=6 h=4", "", NULL},
+    {OP_GEGLU_I, "t", JOIN_SIDE, "t=6 h=4", "", NULL},
+    {OP_XENT_MAX, "v", JOIN_MAX, "t=6 v=12", "vocab=10", "v"},
+    {OP_XENT_SUM, "v", JOIN_SUM, "t=6 v=12", "vocab=10", "v"},
+    {OP_XENT_LOSS, "t", JOIN_SUM, "t=6", "scale=0.25 count=1", NULL},
+    {OP_XENT_I, "v", JOIN_SIDE, "t=6 v=12", "vocab=10 scale=0.25", "v"},
+    {OP_XENT_I, "t", JOIN_SIDE, "t=6 v=12", "vocab=10 scale=0.25", NULL},
+    {OP_SQNORM, "t", JOIN_SUM, "t=6 h=4", "count=1", NULL},
+    {OP_ADAMW, "t", JOIN_SIDE, "t=6 h=4", "beta1=0.9 beta2=0.99 eps=1e-8 decay=0.1", NULL},
+    {OP_SGD, "t", JOIN_SIDE, "t=6 h=4", "momentum=0.9 decay=0.1", NULL},
+};
+
+#define ROOM 512
+struct operands {
+    uint32_t rows[ISA_MAX_OPERANDS], cols[ISA_MAX_OPERANDS];
+    _Alignas(64) double data[ISA_MAX_OPERANDS][ROOM]; /* any dtype fits */
+};
+
+static void run_kernel(enum op op, struct kernel_args *k)
+{
+    static void (*const kernels[])(struct kernel_args *) = {
+#define KERNEL_ENTRY_MATMUL(name) cpu_##name
+#define KERNEL_ENTRY_ATTENTION(name) cpu_##name
+#define KERNEL_ENTRY_STREAM(name) cpu_##name
+#define KERNEL_ENTRY_HOST(name) cpu_##name
+#define KERNEL_ENTRY_P2P(name) NULL
+#define KERNEL_ENTRY_COLLECTIVE(name) NULL
+#define INSN(name, queue, unit, operands, attributes, meaning) KERNEL_ENTRY_##unit(name),
+#include "runtime/isa.def"
+#undef INSN
+    };
+    k->scratch = aligned_alloc(64, (kernel_scratch_floats(op, k) + 64) / 16 * 64 + 64);
+    kernels[op](k);
+    free(k->scratch);
+}
+
+/* value of "name=..." in a list; NAN if absent */
+static double setting(const char *list, const char *name, size_t n)
+{
+    for (const char *p = list; *p; p += strspn(p, " ")) {
+        if (!strncmp(p, name, n) && p[n] == '=')
+            return strtod(p + n + 1, NULL);
+        p += strcspn(p, " ");
+    }
+    return (double)NAN;
+}
+
+static bool split_by(const struct rule_case *c, const char *name, size_t n)
+{
+    const char *p = strstr(c->split, name);
+    (void)n;
+    return p && strlen(p) >= n && (p[n] == 0 || p[n] == ' ') && (p == c->split || p[-1] == ' ');
+}
+
+/* size of "4", "t" or "heads*head"; part: halves of the split names; *cut: does it have one */
+static uint32_t size_of(const struct rule_case *c, const char *shape, bool part, bool *cut)
+{
+    uint32_t size = 1;
+    *cut = false;
+    for (const char *p = shape; *p;) {
+        size_t n = strcspn(p, "*");
+        char name[32] = "";
+        memcpy(name, p, n);
+        double v = name[0] >= '0' && name[0] <= '9' ? strtod(name, NULL) : setting(c->sizes, name, n);
+        bool mine = split_by(c, name, n);
+        size *= (uint32_t)v / (part && mine ? 2 : 1);
+        *cut |= mine;
+        p += n + (p[n] == '*');
+    }
+    return size;
+}
+
+static bool absent(const struct rule_case *c, const struct isa_operand *o)
+{
+    return o->optional && !strcmp(c->attrs, "no-bias");
+}
+
+static enum dtype dtype_of(char class)
+{
+    return class == 'I' ? DTYPE_I32 : class == 'D' ? DTYPE_F64 : DTYPE_F32;
+}
+
+static void set_element(struct operands *x, size_t k, enum dtype d, size_t i, double v)
+{
+    if (d == DTYPE_I32)
+        ((int32_t *)(void *)x->data[k])[i] = (int32_t)v;
+    else if (d == DTYPE_F64)
+        x->data[k][i] = v;
+    else
+        ((float *)(void *)x->data[k])[i] = (float)v;
+}
+
+static double element(const struct operands *x, size_t k, enum dtype d, size_t i)
+{
+    if (d == DTYPE_I32)
+        return ((const int32_t *)(const void *)x->data[k])[i];
+    return d == DTYPE_F64 ? x->data[k][i] : (double)((const float *)(const void *)x->data[k])[i];
+}
+
+static void fill(const struct rule_case *c, struct operands *x, uint64_t *random)
+{
+    const struct isa_info *info = isa_info(c->op);
+    bool cut;
+    for (size_t k = 0; k < info->noperands; k++) {
+        enum dtype d = dtype_of(info->operand[k].dtype);
+        x->rows[k] = size_of(c, info->operand[k].rows, false, &cut);
+        x->cols[k] = size_of(c, info->operand[k].cols, false, &cut);
+        for (size_t i = 0; i < (size_t)x->rows[k] * x->cols[k]; i++)
+            set_element(x, k, d, i, d == DTYPE_I32 ? random_below(random, 10) : 0.1 + random_below(random, 1000) * 1e-3);
+    }
+}
+
+/* the operands' part 0 or 1, run; outputs copied into `out` */
+static void run_part(const struct rule_case *c, const struct operands *x, int part, struct operands *out)
+{
+    const struct isa_info *info = isa_info(c->op);
+    struct kernel_args k = {0};
+    bool parted = part >= 0, cut;
+    for (size_t o = 0; o < info->noperands; o++) {
+        enum dtype d = dtype_of(info->operand[o].dtype);
+        bool row_cut, col_cut;
+        uint32_t rows = out->rows[o] = size_of(c, info->operand[o].rows, parted, &row_cut);
+        uint32_t cols = out->cols[o] = size_of(c, info->operand[o].cols, parted, &col_cut);
+        uint32_t row = parted && row_cut ? (uint32_t)part * rows : 0, col = parted && col_cut ? (uint32_t)part * cols : 0;
+        for (uint32_t i = 0; i < rows; i++)
+            for (uint32_t j = 0; j < cols; j++)
+                set_element(out, o, d, (size_t)i * cols + j, element(x, o, d, (size_t)(row + i) * x->cols[o] + col + j));
+        if (!absent(c, &info->operand[o]))
+            k.operand[o] = (struct view){out->data[o], d, false, rows, cols, cols};
+    }
+    for (size_t a = 0; a < info->nattrs; a++) {
+        const char *name = info->attr[a].name;
+        double v = setting(c->attrs, name, strlen(name));
+        if (isnan(v))
+            v = setting(c->sizes, name, strlen(name));
+        if (isnan(v))
+            v = 0;
+        else if (parted && split_by(c, name, strlen(name)))
+            v /= 2;
+        if (!strcmp(name, "start") && c->start && parted && split_by(c, c->start, strlen(c->start)))
+            v += part * (double)size_of(c, c->start, true, &cut);
+        if (info->attr[a].kind == ATTR_REAL)
+            k.attr[a].f = v;
+        else
+            k.attr[a].i = (int64_t)v;
+    }
+    run_kernel(c->op, &k);
+}
+
+static double joined(const struct rule_case *c, const struct operands part[2], size_t o, uint32_t i, uint32_t j)
+{
+    const struct isa_operand *info = &isa_info(c->op)->operand[o];
+    enum dtype d = dtype_of(info->dtype);
+    bool row_cut, col_cut;
+    size_of(c, info->rows, true, &row_cut);
+    size_of(c, info->cols, true, &col_cut);
+    uint32_t rows = part[0].rows[o], cols = part[0].cols[o];
+    if (row_cut || col_cut) {
+        const struct operands *p = &part[row_cut ? i / rows : j / cols];
+        return element(p, o, d, (size_t)(row_cut ? i % rows : i) * cols + (col_cut ? j % cols : j));
+    }
+    double x = element(&part[0], o, d, (size_t)i * cols + j), y = element(&part[1], o, d, (size_t)i * cols + j);
+    return c->join == JOIN_MAX ? fmax(x, y) : x + y;
+}
+
+static bool holds(const struct rule_case *c)
+{
+    const struct isa_info *info = isa_info(c->op);
+    struct operands *x = calloc(4, sizeof *x), *whole = x + 1, *part = x + 2;
+    uint64_t random = c->op + 1u;
+    bool same = true;
+    fill(c, x, &random);
+    run_part(c, x, -1, whole);
+    run_part(c, x, 0, &part[0]);
+    run_part(c, x, 1, &part[1]);
+    for (size_t o = 0; o < info->noperands; o++) {
+        if (info->operand[o].mark == MARK_READ || absent(c, &info->operand[o]))
+            continue;
+        for (uint32_t i = 0; i < whole->rows[o]; i++)
+            for (uint32_t j = 0; j < whole->cols[o]; j++) {
+                double want = element(whole, o, dtype_of(info->operand[o].dtype), (size_t)i * whole->cols[o] + j);
+                double have = joined(c, part, o, i, j);
+                same = same && fabs(have - want) <= 1e-5 * (1 + fabs(want));
+            }
+    }
+    free(x);
+    return same;
+}
+
+static void test_split(void)
+{
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bool fine = holds(&cases[i]);
+        CU_ASSERT(fine);
+        if (!fine)
+            printf("\n    %s split by %s", isa_info(cases[i].op)->name, cases[i].split);
+    }
+}
+
+/* every row that computes has a case */
+static void test_all(void)
+{
+    for (unsigned op = 0; op < NOPS; op++) {
+        bool found = op == OP_TOKENS || op == OP_FILL || op == OP_CLIP || isa_info((enum op)op)->unit == UNIT_P2P ||
+                     isa_info((enum op)op)->unit == UNIT_COLLECTIVE;
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+            found = found || cases[i].op == op;
+        CU_ASSERT(found);
+    }
+}
+
+void suite_verify_rules(void);
+void suite_verify_rules(void)
+{
+    CU_pSuite s = CU_add_suite("verify_rules", NULL, NULL);
+    CU_add_test(s, "parts of matrices give parts, sums and maxima", test_split);
+    CU_add_test(s, "every row that computes has a case", test_all);
+}

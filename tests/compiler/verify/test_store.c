@@ -1,0 +1,223 @@
+/* The verifier's memory model against a map of single bytes, and its sets of contributions against sets of numbers. */
+
+#include "compiler/verify/store.h"
+#include "tests/compiler/random_plan.h"
+
+#include <CUnit/CUnit.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- memory ---- */
+
+enum { BYTES = 384, PITCH = 16 };
+/* what a byte holds: which write, and which row and column of it; 0 = nothing */
+struct byte {
+    uint32_t write;
+    int64_t row, col;
+};
+
+/* two buffers that share the bytes from 256 on */
+static struct program *two_buffers(void)
+{
+    struct program *p = program_new(0, 1);
+    struct buffer b = {.name = "x", .kind = BUFFER_STEP, .dtype = DTYPE_F32, .ring = NONE, .bytes = BYTES, .stride = BYTES,
+                       .bucket = NONE, .shard_slot = NONE};
+    program_buffer(p, &b);
+    b.offset = 256;
+    b.bytes = b.stride = BYTES - 256;
+    program_buffer(p, &b);
+    p->arena_bytes = BYTES;
+    return p;
+}
+
+static struct operand draw(uint64_t *random)
+{
+    struct operand o = {.dtype = DTYPE_F32, .slot = UINT16_MAX};
+    o.buffer = random_below(random, 5) == 0;
+    uint32_t room = o.buffer ? (BYTES - 256) / 4 : BYTES / 4;
+    do {
+        bool grid = random_below(random, 3) != 0; /* mostly on one pitch, as compilers do */
+        o.ld = grid ? PITCH / 4 : 1 + random_below(random, 6);
+        o.cols = 1 + random_below(random, o.ld);
+        o.rows = 1 + random_below(random, 8);
+        o.offset = 4u * random_below(random, room);
+    } while (o.offset / 4 + (o.rows - 1) * o.ld + o.cols > room);
+    if (o.rows == 1)
+        o.ld = o.cols;
+    return o;
+}
+
+static size_t address(const struct operand *o, uint32_t i, uint32_t j)
+{
+    return (o->buffer ? 256 : 0) + o->offset + ((size_t)i * o->ld + j) * 4;
+}
+
+static void check_read(struct store *s, const struct operand *o, const struct byte *map, const struct byte *owner, uint32_t *known)
+{
+    struct parts *p = calloc(1, sizeof *p);
+    if (store_read(s, o, p)) {
+        uint32_t seen = 0;
+        ++*known;
+        for (uint32_t k = 0; k < p->n; k++)
+            for (uint32_t i = 0; i < p->at[k].rows; i++)
+                for (uint32_t j = 0; j < p->at[k].cols; j++) {
+                    size_t at = address(o, p->at[k].row + i, p->at[k].col + j);
+                    const struct value *v = &p->at[k].value;
+                    bool same = v->kind == VALUE_ZERO ? map[at].write && map[at].row < 0
+                                                      : map[at].write == v->node && map[at].row == v->row.lo + i &&
+                                                            map[at].col == v->col.lo + j;
+                    CU_ASSERT_FATAL(same && owner[at].write == o->buffer + 1);
+                    seen++;
+                }
+        CU_ASSERT_EQUAL_FATAL(seen, o->rows * o->cols);
+    }
+    free(p);
+}
+
+static void test_memory(void)
+{
+    uint32_t known = 0, reads = 0;
+    for (uint64_t seed = 1; seed <= 300; seed++) {
+        struct arena *a = arena_new();
+        struct program *p = two_buffers();
+        struct store *s = store_new(a, p);
+        struct byte map[BYTES] = {{0, 0, 0}}, owner[BYTES] = {{0, 0, 0}};
+        uint64_t random = seed;
+        struct operand last = draw(&random);
+        for (uint32_t k = 1; k <= 60; k++) {
+            struct operand o = random_below(&random, 3) ? draw(&random) : last;
+            if (random_below(&random, 2)) {
+                bool zero = random_below(&random, 4) == 0;
+                struct part part = {0, o.rows, 0, o.cols, k, {.kind = zero ? VALUE_ZERO : VALUE_NODES, .node = k}};
+                part.value.row = extent_new(100 * k, o.rows);
+                part.value.col = extent_new(7, o.cols);
+                store_write(s, &o, &part, k);
+                for (uint32_t i = 0; i < o.rows; i++)
+                    for (uint32_t j = 0; j < o.cols; j++) {
+                        map[address(&o, i, j)] = (struct byte){k, zero ? -1 : (int64_t)(100 * k + i), 7 + (int64_t)j};
+                        owner[address(&o, i, j)].write = o.buffer + 1;
+                    }
+                last = o;
+            } else {
+                reads++;
+                check_read(s, &o, map, owner, &known);
+            }
+        }
+        program_free(p);
+        arena_free(a);
+    }
+    CU_ASSERT(known * 20 > reads); /* not all of them may be refused */
+}
+
+/* ---- contributions ---- */
+
+enum { DOMAIN = 240 };
+
+/* elements of a set on one rank, as counts */
+static void count(const struct blocks *b, const uint32_t coord[NAXES], uint32_t *n)
+{
+    for (uint32_t i = 0; i < b->n; i++) {
+        const struct block *x = &b->at[i];
+        bool here = true;
+        int64_t lo = x->extent.lo;
+        for (uint32_t a = 0; a < NAXES; a++) {
+            lo += x->extent.step[a] * coord[a];
+            here = here && !(x->first & AXIS_BIT(a) && coord[a]);
+        }
+        for (int64_t k = 0; here && k < x->count; k++)
+            for (int64_t e = 0; e < x->extent.len; e++) {
+                int64_t at = lo + k * x->stride + e;
+                CU_ASSERT_FATAL(at >= 0 && at < DOMAIN);
+                n[at]++;
+            }
+    }
+}
+
+static struct block draw_block(uint64_t *random, int64_t tp, int64_t dp)
+{
+    struct block b = {.extent = extent_new(0, 1 + random_below(random, 6)), .count = 1};
+    int64_t end = b.extent.len;
+    if (random_below(random, 3) == 0) {
+        b.count = 1 + random_below(random, 4);
+        b.stride = b.extent.len + random_below(random, 8);
+        end = (b.count - 1) * b.stride + b.extent.len;
+    }
+    if (random_below(random, 2))
+        b.extent.step[AXIS_TP] = random_below(random, 2) ? end : b.extent.len;
+    else if (random_below(random, 3) == 0)
+        b.first = AXIS_BIT(AXIS_TP);
+    if (random_below(random, 2))
+        b.extent.step[AXIS_DP] = end + b.extent.step[AXIS_TP] * (tp - 1) + random_below(random, 4);
+    int64_t span = end + b.extent.step[AXIS_TP] * (tp - 1) + b.extent.step[AXIS_DP] * (dp - 1);
+    if (span >= DOMAIN)
+        return draw_block(random, tp, dp);
+    b.extent.lo = random_below(random, (uint32_t)(DOMAIN - span));
+    return b;
+}
+
+/* Unions and reductions that succeed must hold each element that they should, once. */
+static void test_contributions(void)
+{
+    uint32_t unions = 0, reductions = 0;
+    for (uint64_t seed = 1; seed <= 3000; seed++) {
+        struct arena *a = arena_new();
+        uint64_t random = seed;
+        int64_t tp = 1 + random_below(&random, 3), dp = 1 + random_below(&random, 3);
+        struct blocks set = {0}, reduced;
+        for (int k = 0; k < 5; k++) {
+            struct block b = draw_block(&random, tp, dp);
+            struct blocks one = {1, &b}, sum;
+            if (!blocks_union(a, &set, &one, &sum))
+                continue;
+            unions++;
+            for (uint32_t t = 0; t < tp; t++)
+                for (uint32_t d = 0; d < dp; d++) {
+                    uint32_t coord[NAXES] = {[AXIS_TP] = t, [AXIS_DP] = d}, want[DOMAIN] = {0}, have[DOMAIN] = {0};
+                    count(&set, coord, want);
+                    count(&one, coord, want);
+                    count(&sum, coord, have);
+                    CU_ASSERT_FATAL(!memcmp(want, have, sizeof want));
+                    for (int e = 0; e < DOMAIN; e++)
+                        CU_ASSERT_FATAL(have[e] <= 1);
+                }
+            set = sum;
+        }
+        if (blocks_reduce(a, &set, AXIS_TP, tp, &reduced)) {
+            reductions++;
+            for (uint32_t d = 0; d < dp; d++) {
+                uint32_t want[DOMAIN] = {0}, have[DOMAIN] = {0};
+                for (uint32_t t = 0; t < tp; t++)
+                    count(&set, (uint32_t[NAXES]){[AXIS_TP] = t, [AXIS_DP] = d}, want);
+                count(&reduced, (uint32_t[NAXES]){[AXIS_DP] = d}, have);
+                CU_ASSERT_FATAL(!memcmp(want, have, sizeof want));
+                for (int e = 0; e < DOMAIN; e++)
+                    CU_ASSERT_FATAL(have[e] <= 1);
+            }
+        }
+        arena_free(a);
+    }
+    CU_ASSERT(unions > 3000 && reductions > 100);
+}
+
+static void test_whole(void)
+{
+    const struct block halves[] = {{.extent = {0, 4, {[AXIS_TP] = 4}}, .count = 1}},
+                       comb[] = {{.extent = {0, 3, {[AXIS_TP] = 3}}, .count = 5, .stride = 6}};
+    struct arena *a = arena_new();
+    struct blocks x = {1, halves}, y = {1, comb}, out;
+    CU_ASSERT_FALSE(blocks_whole(&x, 8));
+    CU_ASSERT_TRUE(blocks_reduce(a, &x, AXIS_TP, 2, &out) && blocks_whole(&out, 8) && !blocks_whole(&out, 9));
+    CU_ASSERT_TRUE(blocks_reduce(a, &y, AXIS_TP, 2, &out) && blocks_whole(&out, 30));
+    CU_ASSERT_FALSE(blocks_reduce(a, &out, AXIS_DP, 2, &y)); /* each rank has all of it */
+    CU_ASSERT_FALSE(blocks_union(a, &x, &x, &out));
+    arena_free(a);
+}
+
+void suite_verify_store(void);
+void suite_verify_store(void)
+{
+    CU_pSuite s = CU_add_suite("verify_store", NULL, NULL);
+    CU_add_test(s, "pieces of memory against single bytes", test_memory);
+    CU_add_test(s, "contributions against sets of numbers", test_contributions);
+    CU_add_test(s, "whole sets", test_whole);
+}
