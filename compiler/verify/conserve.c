@@ -1,13 +1,14 @@
 /* Property 7, conservation: the plan computes the model's training step, no more and no less.
  *
- * Translation validation by value numbering.  reference.c writes the step down as nodes; every role's program is
- * interpreted once over abstract values (value.h), each instruction must find its node, and at the end every parameter
- * was updated with its whole gradient, the metrics hold the whole loss and norm.  That every layer runs once per
- * microbatch, in order, follows: a node names its inputs.  Recomputed values are equal nodes.
+ * Translation validation by value numbering.  reference.c writes the step down as nodes; every role's program
+ * is interpreted once over abstract values (value.h), each instruction must find its node, and at the end
+ * every parameter was updated with its whole gradient, the metrics hold the whole loss and norm.  That every
+ * layer runs once per microbatch, in order, follows: a node names its inputs.  Recomputed values are equal
+ * nodes.
  *
- * Roles run until they have to wait for a value of another one; a RECV takes the oldest value of its channel, and a
- * collective across roles waits for all members.  Property 3 says that this ends.  The first violation of a program ends
- * its interpretation: what follows would be consequences. */
+ * Roles run until they have to wait for a value of another one; a RECV takes the oldest value of its channel,
+ * and a collective across roles waits for all members.  Property 3 says that this ends.  The first violation
+ * of a program ends its interpretation: what follows would be consequences. */
 
 #include "compiler/verify/conserve.h"
 
@@ -20,8 +21,8 @@ bool conserve_fail(struct machine *m, uint32_t i, const char *fmt, ...)
     m->site.insn = i;
     const struct machine *before = m->c->suspect;
     if (!m->c->failed && before && (before != m || m->c->suspect_insn != i))
-        s = arena_printf(m->c->arena, "%s; before, role %u's %s read what another microbatch had left", s, before->role,
-                         prove_insn_text(m->c->arena, before->program, m->c->suspect_insn));
+        s = arena_printf(m->c->arena, "%s; before, role %u's %s read what another microbatch had left", s,
+                         before->role, prove_insn_text(m->c->arena, before->program, m->c->suspect_insn));
     if (!m->c->failed)
         prove_report(m->c->arena, m->c->plan, m->c->verdict, m->site, "%s", s);
     m->c->failed = true;
@@ -47,7 +48,8 @@ const char *conserve_origin(struct machine *m, const struct value *v)
     if (!v->origin)
         return "";
     const struct program *p = m->c->machines[v->origin_role].program;
-    return arena_printf(m->c->arena, "; rows by role %u's %s", v->origin_role, prove_insn_text(m->c->arena, p, v->origin - 1));
+    return arena_printf(m->c->arena, "; rows by role %u's %s", v->origin_role,
+                        prove_insn_text(m->c->arena, p, v->origin - 1));
 }
 
 /* Tags are for people, and messages are too: a stale input often shows only where it meets fresh ones. */
@@ -58,7 +60,8 @@ static void suspect(struct machine *m, uint32_t i, size_t k, const struct parts 
         return;
     for (uint32_t j = 0; j < p->n; j++) {
         uint32_t w = p->at[j].writer;
-        if (w == NONE || all[w].microbatch == NONE || all[i].microbatch == NONE || all[w].microbatch == all[i].microbatch)
+        if (w == NONE || all[w].microbatch == NONE || all[i].microbatch == NONE ||
+            all[w].microbatch == all[i].microbatch)
             continue;
         m->c->suspect = m;
         m->c->suspect_insn = i;
@@ -68,7 +71,9 @@ static void suspect(struct machine *m, uint32_t i, size_t k, const struct parts 
 
 static const char *writer_text(struct machine *m, uint32_t writer)
 {
-    return writer == NONE ? "" : arena_printf(m->c->arena, ", by %s", prove_insn_text(m->c->arena, m->program, writer));
+    return writer == NONE
+               ? ""
+               : arena_printf(m->c->arena, ", by %s", prove_insn_text(m->c->arena, m->program, writer));
 }
 
 /* why an operand can't be read, in words */
@@ -79,8 +84,9 @@ static bool fail_read(struct machine *m, uint32_t i, size_t k)
     const struct cell *c = &m->store->cells[m->store->first[o->buffer]];
     for (uint32_t p = 0; p < c->n; p++)
         if (c->pieces[p].own)
-            return conserve_fail(m, i, "it reads %s (%s), of which only the own shard is up to date: the rest is stale%s", name,
-                                 m->program->buffers[o->buffer].name, writer_text(m, c->pieces[p].writer));
+            return conserve_fail(
+                m, i, "it reads %s (%s), of which only the own shard is up to date: the rest is stale%s",
+                name, m->program->buffers[o->buffer].name, writer_text(m, c->pieces[p].writer));
     uint32_t writer = store_writer(m->store, o);
     return conserve_fail(m, i, "it reads %s (%s), whose bytes do not hold one known matrix%s", name,
                          m->program->buffers[o->buffer].name, writer_text(m, writer));
@@ -113,10 +119,11 @@ bool conserve_read(struct machine *m, uint32_t i, size_t k, struct value *out)
     if (p->n != 1)
         return conserve_fail(m, i, "it reads %s as one matrix, but it holds %s beside %s%s", name,
                              value_text(m->c->arena, m->c->nodes, &p->at[0].value),
-                             value_text(m->c->arena, m->c->nodes, &p->at[1].value), writer_text(m, p->at[0].writer));
-    if (out->kind != VALUE_NODES || out->nterms || out->node == NODE_ZERO)
-        return conserve_fail(m, i, "it reads %s, which holds %s%s", name, value_text(m->c->arena, m->c->nodes, out),
+                             value_text(m->c->arena, m->c->nodes, &p->at[1].value),
                              writer_text(m, p->at[0].writer));
+    if (out->kind != VALUE_NODES || out->nterms || out->node == NODE_ZERO)
+        return conserve_fail(m, i, "it reads %s, which holds %s%s", name,
+                             value_text(m->c->arena, m->c->nodes, out), writer_text(m, p->at[0].writer));
     return true;
 }
 
@@ -131,7 +138,8 @@ static bool all_zero(const struct parts *p)
 static const struct part *same_part(const struct parts *p, const struct part *x)
 {
     for (uint32_t i = 0; i < p->n; i++)
-        if (p->at[i].row == x->row && p->at[i].rows == x->rows && p->at[i].col == x->col && p->at[i].cols == x->cols)
+        if (p->at[i].row == x->row && p->at[i].rows == x->rows && p->at[i].col == x->col &&
+            p->at[i].cols == x->cols)
             return &p->at[i];
     return NULL;
 }
@@ -141,8 +149,8 @@ bool conserve_known(struct machine *m, uint32_t i, const struct value *v)
     if (v->kind != VALUE_NODES || m->c->nodes->at[v->node].name)
         return true;
     const struct recipe *r = &m->c->nodes->at[v->node].recipe;
-    return conserve_fail_inputs(m, i, "the model's step has no sum of %s and %s", nodes_name(m->c->nodes, r->input[0]),
-                                nodes_name(m->c->nodes, r->input[1]));
+    return conserve_fail_inputs(m, i, "the model's step has no sum of %s and %s",
+                                nodes_name(m->c->nodes, r->input[0]), nodes_name(m->c->nodes, r->input[1]));
 }
 
 bool conserve_emit(struct machine *m, uint32_t i, size_t k, const struct parts *out)
@@ -158,9 +166,11 @@ bool conserve_emit(struct machine *m, uint32_t i, size_t k, const struct parts *
         struct part part = out->at[p];
         const struct part *there = add ? same_part(old, &part) : NULL;
         if (add && !there)
-            return conserve_fail(m, i, "it adds %s to other shapes, %s%s", value_text(m->c->arena, m->c->nodes, &part.value),
-                                 value_text(m->c->arena, m->c->nodes, &old->at[0].value), writer_text(m, old->at[0].writer));
-        const char *why = there ? value_add(m->c->scratch, m->c->nodes, &there->value, &part.value, &part.value) : NULL;
+            return conserve_fail(
+                m, i, "it adds %s to other shapes, %s%s", value_text(m->c->arena, m->c->nodes, &part.value),
+                value_text(m->c->arena, m->c->nodes, &old->at[0].value), writer_text(m, old->at[0].writer));
+        const char *why =
+            there ? value_add(m->c->scratch, m->c->nodes, &there->value, &part.value, &part.value) : NULL;
         if (why)
             return conserve_fail(m, i, "%s%s", why, writer_text(m, there->writer));
         if (m->program->insns[i].op != OP_SQNORM && !conserve_known(m, i, &part.value))
@@ -179,7 +189,8 @@ bool conserve_emit_one(struct machine *m, uint32_t i, size_t k, const struct val
     return conserve_emit(m, i, k, out);
 }
 
-struct value conserve_value(struct conserve *c, uint32_t node, const struct extent *over, struct extent row, struct extent col)
+struct value conserve_value(struct conserve *c, uint32_t node, const struct extent *over, struct extent row,
+                            struct extent col)
 {
     struct value v = {.kind = VALUE_NODES, .node = node, .row = row, .col = col};
     if (!over || extent_whole(over, c->nodes->at[node].domain))
@@ -235,7 +246,8 @@ void conserve_attrs(const struct machine *m, uint32_t i, struct recipe *r)
         else if (info->attr[k].kind == ATTR_REAL)
             r->attr[k] = reference_real(a->u.f);
     }
-    if (r->op == OP_ATTENTION || r->op == OP_ATTENTION_I) /* heads of this rank: compared with its columns instead */
+    if (r->op == OP_ATTENTION ||
+        r->op == OP_ATTENTION_I) /* heads of this rank: compared with its columns instead */
         r->attr[ATTR(ATTENTION, heads)] = r->attr[ATTR(ATTENTION, kv)] = 0;
 }
 
@@ -257,8 +269,9 @@ static const char *expectation(struct machine *m, const struct recipe *r)
             continue;
         for (uint32_t k = 0; k < info->nattrs; k++)
             if (x->attr[k] != r->attr[k])
-                return arena_printf(m->c->arena, "; for %s attribute %s is %s in the model, here %s", g->at[n].name,
-                                    info->attr[k].name, attr_text(m->c->arena, &info->attr[k], x->attr[k]),
+                return arena_printf(m->c->arena, "; for %s attribute %s is %s in the model, here %s",
+                                    g->at[n].name, info->attr[k].name,
+                                    attr_text(m->c->arena, &info->attr[k], x->attr[k]),
                                     attr_text(m->c->arena, &info->attr[k], r->attr[k]));
     }
     for (uint32_t n = 1; n < g->n; n++) {
@@ -273,7 +286,8 @@ static const char *expectation(struct machine *m, const struct recipe *r)
         }
         if (shares && other != NONE)
             return arena_printf(m->c->arena, "; %s takes %s as %s", g->at[n].name,
-                                x->input[other] ? nodes_name(g, x->input[other]) : "nothing", info->operand[other].name);
+                                x->input[other] ? nodes_name(g, x->input[other]) : "nothing",
+                                info->operand[other].name);
     }
     return "";
 }
@@ -287,8 +301,8 @@ uint32_t conserve_find(struct machine *m, uint32_t i, const struct recipe *r)
     const char *inputs = "";
     for (uint32_t k = 0; k < info->noperands; k++)
         if (r->input[k] != NODE_ZERO)
-            inputs = arena_printf(m->c->arena, "%s%s%s = %s", inputs, *inputs ? ", " : "", info->operand[k].name,
-                                  nodes_name(m->c->nodes, r->input[k]));
+            inputs = arena_printf(m->c->arena, "%s%s%s = %s", inputs, *inputs ? ", " : "",
+                                  info->operand[k].name, nodes_name(m->c->nodes, r->input[k]));
     conserve_fail_inputs(m, i, "the model's step has no %s of %s%s", info->name, inputs, expectation(m, r));
     return NONE;
 }
@@ -322,7 +336,7 @@ static void learn_shapes(struct conserve *c)
 
 static bool step(struct machine *m, uint32_t i, bool *wait)
 {
-    switch ((enum op)m->program->insns[i].op) {
+    switch (m->program->insns[i].op) {
     case OP_MATMUL_NT:
     case OP_MATMUL_NN:
     case OP_MATMUL_TN:
@@ -341,12 +355,6 @@ static bool step(struct machine *m, uint32_t i, bool *wait)
     case OP_BROADCAST:
     case OP_ALL_TO_ALL:
         return conserve_comm(m, i, wait);
-    case OP_TOKENS: case OP_FILL: case OP_COPY: case OP_ADD: case OP_EMBED: case OP_EMBED_W: case OP_POSITION:
-    case OP_POSITION_W: case OP_RMSNORM: case OP_RMSNORM_I: case OP_RMSNORM_W: case OP_LAYERNORM: case OP_LAYERNORM_I:
-    case OP_LAYERNORM_W: case OP_ROPE: case OP_ATTENTION: case OP_ATTENTION_I: case OP_GELU: case OP_GELU_I:
-    case OP_RELU: case OP_RELU_I: case OP_SWIGLU: case OP_SWIGLU_I: case OP_GEGLU: case OP_GEGLU_I: case OP_XENT_MAX:
-    case OP_XENT_SUM: case OP_XENT_LOSS: case OP_XENT_I: case OP_CLIP: case NOPS:
-        break;
     }
     return conserve_compute(m, i);
 }
@@ -378,7 +386,8 @@ static void interpret(struct arena *a, const struct plan *p, int kind, struct ve
 {
     struct arena *scratch = arena_new();
     const char *cannot;
-    struct conserve c = {.arena = a, .scratch = scratch, .plan = p, .verdict = v, .kind = kind, .nroles = p->nroles};
+    struct conserve c = {
+        .arena = a, .scratch = scratch, .plan = p, .verdict = v, .kind = kind, .nroles = p->nroles};
     c.reference = reference_new(scratch, p->job, &cannot);
     if (!c.reference) {
         struct site at = {7, NONE, NONE, kind == PROGRAM_EVAL, NONE};
@@ -393,7 +402,10 @@ static void interpret(struct arena *a, const struct plan *p, int kind, struct ve
     learn_shapes(&c);
     for (uint32_t r = 0; r < p->nroles; r++) {
         const struct program *q = prove_program(p, r, kind);
-        c.machines[r] = (struct machine){.c = &c, .program = q, .role = r, .site = {7, r, NONE, kind == PROGRAM_EVAL, NONE},
+        c.machines[r] = (struct machine){.c = &c,
+                                         .program = q,
+                                         .role = r,
+                                         .site = {7, r, NONE, kind == PROGRAM_EVAL, NONE},
                                          .store = store_new(scratch, q)};
     }
     for (uint32_t r = 0; r < p->nroles && !c.failed; r++)

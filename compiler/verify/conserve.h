@@ -23,11 +23,11 @@ struct machine {
     uint32_t role, next; /* instruction to interpret next */
     struct site site;
     struct store *store;
-    bool deposited;          /* its value lies in `meeting`, it waits for the other members */
+    bool deposited; /* its value lies in `meeting`, it waits for the other members */
     struct whole deposit;
     uint32_t deposit_mask;
     uint32_t writer[ISA_MAX_OPERANDS]; /* who wrote what the current instruction has read; NONE */
-    struct whole **initial;  /* per bucket: parameters, moments (3 each) as the step finds them */
+    struct whole **initial;            /* per bucket: parameters, moments (3 each) as the step finds them */
 };
 /* the names that an opcode's table gives to rows and columns; 0 = the number 1 or 2 */
 struct shape {
@@ -47,7 +47,7 @@ struct conserve {
     struct channel *channels; /* [from * nroles + to] */
     struct shape *shapes;     /* by opcode */
     VEC(const struct whole *) slices;
-    struct parts *parts;      /* buffers for reading: 5 */
+    struct parts *parts; /* buffers for reading: 5 */
     bool failed;
     /* For messages only: the first instruction that read what another microbatch, by the tags, had left. */
     const struct machine *suspect;
@@ -58,7 +58,8 @@ struct conserve {
 bool conserve_fail(struct machine *m, uint32_t i, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* the same, and who wrote the operands that it has read */
-bool conserve_fail_inputs(struct machine *m, uint32_t i, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+bool conserve_fail_inputs(struct machine *m, uint32_t i, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 /* "; rows by role 0's instruction 3 (...)", "" if unknown */
 const char *conserve_origin(struct machine *m, const struct value *v);
 
@@ -76,7 +77,8 @@ bool conserve_emit_one(struct machine *m, uint32_t i, size_t k, const struct val
 /* the reference's node of a recipe; NONE after a report */
 uint32_t conserve_find(struct machine *m, uint32_t i, const struct recipe *r);
 /* a value all of whose contributions lie in `over` */
-struct value conserve_value(struct conserve *c, uint32_t node, const struct extent *over, struct extent row, struct extent col);
+struct value conserve_value(struct conserve *c, uint32_t node, const struct extent *over, struct extent row,
+                            struct extent col);
 /* base + slot * stride of an attribute, `len` long; false: it depends on no coordinate */
 bool conserve_bind(struct machine *m, uint32_t i, size_t attr, int64_t len, struct extent *out);
 /* axes on whose first ranks an attribute is 1 (0 elsewhere); *never: it is 0 on this role */
@@ -86,12 +88,13 @@ void conserve_attrs(const struct machine *m, uint32_t i, struct recipe *r);
 
 bool conserve_compute(struct machine *m, uint32_t i);  /* conserve_ops.c */
 bool conserve_products(struct machine *m, uint32_t i); /* conserve_products.c: MATMUL_*, BIAS_W */
-bool conserve_norm(struct machine *m, uint32_t i);     /* conserve_state.c: SQNORM */
-bool conserve_update(struct machine *m, uint32_t i);   /* ADAMW, SGD */
-/* squared norm of gradients of the whole batch, counted on the first ranks of these axes; NULL, or what is wrong */
+bool conserve_norm(struct machine *m, uint32_t i);     /* conserve_norm.c: SQNORM */
+bool conserve_update(struct machine *m, uint32_t i);   /* conserve_state.c: ADAMW, SGD */
+/* squared norm of gradients of the whole batch, counted on the first ranks of these axes; NULL, or what is
+ * wrong */
 const char *conserve_norm_of(struct conserve *c, const struct whole *w, uint32_t first, struct value *sum);
-bool conserve_start(struct machine *m);                /* parameters and state as the step finds them */
-bool conserve_end(struct machine *m);                  /* and as it leaves them */
+bool conserve_start(struct machine *m); /* parameters and state as the step finds them */
+bool conserve_end(struct machine *m);   /* and as it leaves them */
 
 /* conserve_comm.c; a collective across roles, or a RECV, may have to wait: *wait */
 bool conserve_comm(struct machine *m, uint32_t i, bool *wait);

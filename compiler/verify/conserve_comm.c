@@ -1,9 +1,9 @@
 /* Property 7: transfers and collectives.
  *
- * Members of a group within a role hold the same value with coordinates put in, so a reduction over an axis is the union
- * of its contributions over that coordinate, and a gather joins the intervals that the coordinate numbers.  A reduction
- * across roles (the metrics over the world, a tied table over its two stages) waits for all member roles; there, values
- * of different roles add up like values of one. */
+ * Members of a group within a role hold the same value with coordinates put in, so a reduction over an axis
+ * is the union of its contributions over that coordinate, and a gather joins the intervals that the
+ * coordinate numbers.  A reduction across roles (the metrics over the world, a tied table over its two
+ * stages) waits for all member roles; there, values of different roles add up like values of one. */
 
 #include "compiler/verify/conserve.h"
 
@@ -22,7 +22,8 @@ static uint32_t only_axis(uint32_t mask)
 }
 
 /* A shard's norm becomes its weights' norms when it is summed over the axis that numbers the shards. */
-static const char *open_slices(struct conserve *c, const struct value *v, uint32_t axis, struct value *rest, struct value *opened)
+static const char *open_slices(struct conserve *c, const struct value *v, uint32_t axis, struct value *rest,
+                               struct value *opened)
 {
     struct term *terms = ARENA_ARRAY(c->scratch, struct term, v->nterms + 1u);
     *rest = *v;
@@ -41,7 +42,8 @@ static const char *open_slices(struct conserve *c, const struct value *v, uint32
         struct value part;
         uint32_t first = plain.first;
         plain.first = 0;
-        if (first & AXIS_BIT(axis) || !blocks_reduce(c->scratch, &one, axis, c->plan->mesh.size[axis], &all) ||
+        if (first & AXIS_BIT(axis) ||
+            !blocks_reduce(c->scratch, &one, axis, c->plan->mesh.size[axis], &all) ||
             !blocks_whole(&all, n->domain))
             return "the shards whose norms it sums are not the whole bucket";
         const char *why = conserve_norm_of(c, c->slices.at[n->recipe.attr[0]], first, &part);
@@ -54,7 +56,8 @@ static const char *open_slices(struct conserve *c, const struct value *v, uint32
 }
 
 /* sum or maximum over all axes of a mask; dp first, because shards open up only there */
-static const char *reduce(struct conserve *c, const struct value *v, uint32_t mask, bool max, struct value *out)
+static const char *reduce(struct conserve *c, const struct value *v, uint32_t mask, bool max,
+                          struct value *out)
 {
     static const enum axis order[] = {AXIS_DP, AXIS_CP, AXIS_TP};
     *out = *v;
@@ -114,10 +117,13 @@ static bool check_world(struct machine *m, uint32_t i, uint32_t mask, const stru
     uint32_t world = prove_mask(&c->plan->mesh, AXES_WORLD);
     for (uint32_t k = 0; k < sum->n; k++) {
         const struct value *v = &sum->at[k].value;
-        if (v->kind != VALUE_NODES || (mask != world && c->nodes->at[v->node].name) || (!v->nterms && c->nodes->at[v->node].name))
+        if (v->kind != VALUE_NODES || (mask != world && c->nodes->at[v->node].name) ||
+            (!v->nterms && c->nodes->at[v->node].name))
             continue;
-        return conserve_fail(m, i, "summed over its members it is %s, which the model's step does not have%s%s",
-                             value_text(c->arena, c->nodes, v), norm_difference(c, v->node), contributions(m, mask, sum->at[k].at));
+        return conserve_fail(m, i,
+                             "summed over its members it is %s, which the model's step does not have%s%s",
+                             value_text(c->arena, c->nodes, v), norm_difference(c, v->node),
+                             contributions(m, mask, sum->at[k].at));
     }
     return true;
 }
@@ -140,7 +146,8 @@ static bool all_reduce(struct machine *m, uint32_t i, uint32_t mask)
             return conserve_fail_inputs(m, i, "%s", why);
         if (!check_world(m, i, mask, &w))
             return false;
-        return store_write_flat(m->store, o, &w, NAXES, i) || conserve_fail(m, i, "its operand can't hold the result");
+        return store_write_flat(m->store, o, &w, NAXES, i) ||
+               conserve_fail(m, i, "its operand can't hold the result");
     }
     if (!conserve_read_parts(m, i, OPND(ALL_REDUCE, x), p))
         return false;
@@ -274,7 +281,7 @@ static bool gather_rows(struct machine *m, uint32_t i, uint32_t axis)
         struct part *t = &p->at[k];
         if (t->value.kind != VALUE_NODES || t->rows != x->rows || t->value.row.step[axis] != t->value.row.len)
             return conserve_fail_inputs(m, i, "it gathers %s, which is not split by rows along its group",
-                                 value_text(m->c->arena, m->c->nodes, &t->value));
+                                        value_text(m->c->arena, m->c->nodes, &t->value));
         for (uint32_t j = 0; j < t->value.nterms; j++)
             for (uint32_t b = 0; b < t->value.terms[j].blocks.n; b++)
                 if (t->value.terms[j].blocks.at[b].extent.step[axis] || t->value.terms[j].blocks.at[b].first)
@@ -313,7 +320,8 @@ static bool scatter_rows(struct machine *m, uint32_t i, uint32_t axis)
     for (uint32_t k = 0; k < p->n; k++) {
         struct part *t = &p->at[k];
         if (t->rows != x->rows || t->value.kind != VALUE_NODES)
-            return conserve_fail_inputs(m, i, "it scatters rows of %s", value_text(m->c->arena, m->c->nodes, &t->value));
+            return conserve_fail_inputs(m, i, "it scatters rows of %s",
+                                        value_text(m->c->arena, m->c->nodes, &t->value));
         const char *why = reduce(m->c, &t->value, AXIS_BIT(axis), false, &t->value);
         if (why)
             return conserve_fail_inputs(m, i, "%s", why);
@@ -356,7 +364,8 @@ static bool receive(struct machine *m, uint32_t i, bool *wait)
         return true;
     const struct message *msg = &ch->messages.at[ch->taken++];
     if (msg->rows != o->rows || msg->cols != o->cols)
-        return conserve_fail(m, i, "it receives %u x %u elements as %u x %u", msg->rows, msg->cols, o->rows, o->cols);
+        return conserve_fail(m, i, "it receives %u x %u elements as %u x %u", msg->rows, msg->cols, o->rows,
+                             o->cols);
     struct parts *p = &m->c->parts[1];
     p->n = msg->nparts;
     memcpy(p->at, msg->parts, p->n * sizeof *p->at);

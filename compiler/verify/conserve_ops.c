@@ -1,9 +1,9 @@
 /* Property 7: rules of the instructions that compute, but for products and the optimizer.
  *
- * Most rules follow from the table: operands whose shapes carry the same name must hold the same rows or columns, the
- * recipe is opcode, attributes and input nodes, outputs take rows and columns from the names.  What the table does not
- * say is in `rules`: over which name an instruction sums, which names must be whole, which attribute says where a name
- * starts. */
+ * Most rules follow from the table: operands whose shapes carry the same name must hold the same rows or
+ * columns, the recipe is opcode, attributes and input nodes, outputs take rows and columns from the names.
+ * What the table does not say is in `rules`: over which name an instruction sums, which names must be whole,
+ * which attribute says where a name starts. */
 
 #include "compiler/verify/conserve.h"
 
@@ -21,9 +21,9 @@ static const struct rule rules[] = {
     {OP_RMSNORM, NULL, "h", NULL, NULL},     {OP_RMSNORM_I, NULL, "h", NULL, NULL},
     {OP_RMSNORM_W, "t", NULL, NULL, NULL},   {OP_LAYERNORM, NULL, "h", NULL, NULL},
     {OP_LAYERNORM_I, NULL, "h", NULL, NULL}, {OP_LAYERNORM_W, "t", NULL, NULL, NULL},
-    {OP_ROPE, NULL, NULL, NULL, "t"},
-    {OP_XENT_MAX, "v", NULL, "v", NULL},     {OP_XENT_SUM, "v", NULL, "v", NULL},
-    {OP_XENT_LOSS, "t", NULL, NULL, NULL},   {OP_XENT_I, NULL, NULL, "v", NULL},
+    {OP_ROPE, NULL, NULL, NULL, "t"},        {OP_XENT_MAX, "v", NULL, "v", NULL},
+    {OP_XENT_SUM, "v", NULL, "v", NULL},     {OP_XENT_LOSS, "t", NULL, NULL, NULL},
+    {OP_XENT_I, NULL, NULL, "v", NULL},
 };
 
 struct binding {
@@ -50,8 +50,8 @@ static uint8_t find_name(const struct shape *s, const char *name)
     return 0;
 }
 
-static bool bind(struct machine *m, uint32_t i, size_t k, uint8_t name, uint32_t number, const struct extent *e,
-                 const struct value *v, struct binding *b)
+static bool bind(struct machine *m, uint32_t i, size_t k, uint8_t name, uint32_t number,
+                 const struct extent *e, const struct value *v, struct binding *b)
 {
     const struct isa_info *info = isa_info((enum op)m->program->insns[i].op);
     struct extent fixed = extent_new(0, number);
@@ -64,8 +64,9 @@ static bool bind(struct machine *m, uint32_t i, size_t k, uint8_t name, uint32_t
     }
     if (extent_same(have, e))
         return true;
-    return conserve_fail_inputs(m, i, "its operand %s holds elements %s, the others %s%s%s", info->operand[k].name,
-                                extent_text(m->c->arena, e), extent_text(m->c->arena, have), conserve_origin(m, v),
+    return conserve_fail_inputs(m, i, "its operand %s holds elements %s, the others %s%s%s",
+                                info->operand[k].name, extent_text(m->c->arena, e),
+                                extent_text(m->c->arena, have), conserve_origin(m, v),
                                 name ? conserve_origin(m, &b->from[name]) : "");
 }
 
@@ -82,7 +83,8 @@ static bool read_inputs(struct machine *m, uint32_t i, struct recipe *r, struct 
         if (!conserve_read(m, i, k, &v))
             return false;
         r->input[k] = v.node;
-        if (!bind(m, i, k, s->row[k], o->rows, &v.row, &v, b) || !bind(m, i, k, s->col[k], o->cols, &v.col, &v, b))
+        if (!bind(m, i, k, s->row[k], o->rows, &v.row, &v, b) ||
+            !bind(m, i, k, s->col[k], o->cols, &v.col, &v, b))
             return false;
         if (!b->origin) {
             b->origin = v.origin;
@@ -114,7 +116,8 @@ static bool bind_outputs(struct machine *m, uint32_t i, const struct rule *rule,
                 continue;
             b->known[name] = true;
             b->at[name] = extent_new(0, col ? o->cols : o->rows);
-            if (name == find_name(s, rule->starts) && !conserve_bind(m, i, attr_index(info, "start"), b->at[name].len, &b->at[name]))
+            if (name == find_name(s, rule->starts) &&
+                !conserve_bind(m, i, attr_index(info, "start"), b->at[name].len, &b->at[name]))
                 return false;
         }
     }
@@ -147,8 +150,9 @@ static bool check_start(struct machine *m, uint32_t i, const struct rule *rule, 
     int64_t sequence = (int64_t)m->c->plan->job->train.sequence;
     if (rule->starts ? extent_same(&start, e) : multiple(&apart, sequence, false))
         return true;
-    return conserve_fail(m, i, "it says that its elements are %s%s, but they are %s", extent_text(m->c->arena, &start),
-                         rule->starts ? "" : " (modulo the sequence)", extent_text(m->c->arena, e));
+    return conserve_fail(m, i, "it says that its elements are %s%s, but they are %s",
+                         extent_text(m->c->arena, &start), rule->starts ? "" : " (modulo the sequence)",
+                         extent_text(m->c->arena, e));
 }
 
 /* Whole heads; query heads with the key heads they attend to; whole sequences. */
@@ -156,10 +160,12 @@ static bool check_attention(struct machine *m, uint32_t i, const struct recipe *
 {
     const struct shape *s = &m->c->shapes[r->op];
     const struct nodes *g = m->c->nodes;
-    int64_t head = (int64_t)r->attr[ATTR(ATTENTION, head)], sequence = (int64_t)r->attr[ATTR(ATTENTION, sequence)];
+    int64_t head = (int64_t)r->attr[ATTR(ATTENTION, head)],
+            sequence = (int64_t)r->attr[ATTR(ATTENTION, sequence)];
     const struct extent *q = &b->at[find_name(s, "heads*head")], *k = &b->at[find_name(s, "kv*head")];
     bool back = r->op == OP_ATTENTION_I;
-    uint32_t nq = r->input[back ? OPND(ATTENTION_I, q) : OPND(ATTENTION, q)], nk = r->input[back ? OPND(ATTENTION_I, k) : OPND(ATTENTION, k)];
+    uint32_t nq = r->input[back ? OPND(ATTENTION_I, q) : OPND(ATTENTION, q)],
+             nk = r->input[back ? OPND(ATTENTION_I, k) : OPND(ATTENTION, k)];
     int64_t group = g->at[nk].cols ? g->at[nq].cols / g->at[nk].cols : 1;
     struct extent grouped = *k, heads = *q;
     grouped.lo *= group;
@@ -171,21 +177,22 @@ static bool check_attention(struct machine *m, uint32_t i, const struct recipe *
         heads.step[a] /= head;
     }
     if (!multiple(q, head, true) || !multiple(k, head, true) || !extent_same(&grouped, q))
-        return conserve_fail(m, i, "its query columns %s do not belong to its key columns %s", extent_text(m->c->arena, q),
-                             extent_text(m->c->arena, k));
+        return conserve_fail(m, i, "its query columns %s do not belong to its key columns %s",
+                             extent_text(m->c->arena, q), extent_text(m->c->arena, k));
     if (!multiple(&b->at[find_name(s, "t")], sequence, true))
         return conserve_fail(m, i, "its rows %s are no whole sequences of %lld tokens",
                              extent_text(m->c->arena, &b->at[find_name(s, "t")]), (long long)sequence);
     uint8_t name = find_name(s, "heads");
     if (b->known[name] && !extent_same(&b->at[name], &heads))
-        return conserve_fail(m, i, "its log-sum-exp is of heads %s, its queries of heads %s", extent_text(m->c->arena, &b->at[name]),
-                             extent_text(m->c->arena, &heads));
+        return conserve_fail(m, i, "its log-sum-exp is of heads %s, its queries of heads %s",
+                             extent_text(m->c->arena, &b->at[name]), extent_text(m->c->arena, &heads));
     b->known[name] = true;
     b->at[name] = heads;
     return true;
 }
 
-static bool check_special(struct machine *m, uint32_t i, const struct rule *rule, const struct recipe *r, struct binding *b)
+static bool check_special(struct machine *m, uint32_t i, const struct rule *rule, const struct recipe *r,
+                          struct binding *b)
 {
     const struct shape *s = &m->c->shapes[r->op];
     if ((r->op == OP_ATTENTION || r->op == OP_ATTENTION_I) && !check_attention(m, i, r, b))
@@ -195,12 +202,15 @@ static bool check_special(struct machine *m, uint32_t i, const struct rule *rule
     uint8_t whole = find_name(s, rule->whole);
     if (!whole)
         return true;
-    int64_t size = r->op == OP_POSITION ? (int64_t)m->c->plan->job->model.positions : (int64_t)m->c->plan->job->model.width;
+    int64_t size = r->op == OP_POSITION ? (int64_t)m->c->plan->job->model.positions
+                                        : (int64_t)m->c->plan->job->model.width;
     return extent_whole(&b->at[whole], size) ||
-           conserve_fail(m, i, "it needs all %lld elements, but has %s", (long long)size, extent_text(m->c->arena, &b->at[whole]));
+           conserve_fail(m, i, "it needs all %lld elements, but has %s", (long long)size,
+                         extent_text(m->c->arena, &b->at[whole]));
 }
 
-static bool write_outputs(struct machine *m, uint32_t i, const struct rule *rule, struct recipe *r, const struct binding *b)
+static bool write_outputs(struct machine *m, uint32_t i, const struct rule *rule, struct recipe *r,
+                          const struct binding *b)
 {
     const struct isa_info *info = isa_info((enum op)r->op);
     const struct shape *s = &m->c->shapes[r->op];
@@ -255,11 +265,12 @@ static bool compute_tokens(struct machine *m, uint32_t i)
     int64_t sequence = prove_attr(m->program, i, ATTR(TOKENS, sequence))->u.i;
     struct value step;
     struct extent sample;
-    if (!conserve_read(m, i, OPND(TOKENS, step), &step) || !conserve_bind(m, i, ATTR(TOKENS, sample), 1, &sample))
+    if (!conserve_read(m, i, OPND(TOKENS, step), &step) ||
+        !conserve_bind(m, i, ATTR(TOKENS, sample), 1, &sample))
         return false;
     if (step.node != ref->block || sequence != (int64_t)m->c->plan->job->train.sequence)
-        return conserve_fail(m, i, "it reads sequences of %lld tokens, the job's have %lld", (long long)sequence,
-                             (long long)m->c->plan->job->train.sequence);
+        return conserve_fail(m, i, "it reads sequences of %lld tokens, the job's have %lld",
+                             (long long)sequence, (long long)m->c->plan->job->train.sequence);
     for (size_t k = OPND(TOKENS, tokens); k <= OPND(TOKENS, targets); k++) {
         const struct operand *o = prove_operand(m->program, i, k);
         if (o->buffer == NONE)
@@ -267,7 +278,8 @@ static bool compute_tokens(struct machine *m, uint32_t i)
         struct extent row = extent_new(sample.lo * sequence, o->rows);
         for (int a = 0; a < NAXES; a++)
             row.step[a] = sample.step[a] * sequence;
-        struct value v = conserve_value(m->c, k == OPND(TOKENS, tokens) ? ref->tokens : ref->targets, NULL, row, extent_new(0, 1));
+        struct value v = conserve_value(m->c, k == OPND(TOKENS, tokens) ? ref->tokens : ref->targets, NULL,
+                                        row, extent_new(0, 1));
         v.origin = i + 1;
         v.origin_role = m->role;
         if (!conserve_emit_one(m, i, k, &v))
@@ -309,8 +321,8 @@ static bool compute_add(struct machine *m, uint32_t i)
         if (!conserve_read(m, i, OPND(ADD, bias), &v))
             return false;
         if (!extent_same(&v.col, &sum.col))
-            return conserve_fail(m, i, "its bias is of columns %s, the sum of columns %s", extent_text(m->c->arena, &v.col),
-                                 extent_text(m->c->arena, &sum.col));
+            return conserve_fail(m, i, "its bias is of columns %s, the sum of columns %s",
+                                 extent_text(m->c->arena, &v.col), extent_text(m->c->arena, &sum.col));
         sum.node = nodes_sum(m->c->nodes, sum.node, v.node);
     }
     return conserve_emit_one(m, i, OPND(ADD, y), &sum);

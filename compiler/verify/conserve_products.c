@@ -1,8 +1,10 @@
-/* Property 7: matrix products and bias gradients, the only instructions whose operands are several matrices side by side (q, k and v; gate
- * and up).  Each pair of pieces is a product of the reference; input gradients of several pieces add up.
+/* Property 7: matrix products and bias gradients, the only instructions whose operands are several matrices
+ * side by side (q, k and v; gate and up).  Each pair of pieces is a product of the reference; input gradients
+ * of several pieces add up.
  *
- * The index that is summed over must hold the same elements on both sides.  Where it is not whole, the result is a
- * partial sum over exactly these elements: feature columns of a row-parallel layer, tokens of a weight gradient. */
+ * The index that is summed over must hold the same elements on both sides.  Where it is not whole, the result
+ * is a partial sum over exactly these elements: feature columns of a row-parallel layer, tokens of a weight
+ * gradient. */
 
 #include "compiler/verify/conserve.h"
 
@@ -19,19 +21,21 @@ static bool read_side(struct machine *m, uint32_t i, size_t k, bool rows, struct
             return conserve_fail(m, i, "it reads %s, which holds %s", info->operand[k].name,
                                  value_text(m->c->arena, m->c->nodes, &x->value));
         if (rows ? x->cols != o->cols : x->rows != o->rows)
-            return conserve_fail(m, i, "its operand %s is made of pieces that are not %s: %s", info->operand[k].name,
-                                 rows ? "one below the other" : "side by side", value_text(m->c->arena, m->c->nodes, &x->value));
+            return conserve_fail(m, i, "its operand %s is made of pieces that are not %s: %s",
+                                 info->operand[k].name, rows ? "one below the other" : "side by side",
+                                 value_text(m->c->arena, m->c->nodes, &x->value));
     }
     return true;
 }
 
-static bool same_index(struct machine *m, uint32_t i, const struct value *x, const struct extent *a, const struct value *y,
-                       const struct extent *b)
+static bool same_index(struct machine *m, uint32_t i, const struct value *x, const struct extent *a,
+                       const struct value *y, const struct extent *b)
 {
     if (extent_same(a, b))
         return true;
-    return conserve_fail_inputs(m, i, "it sums over elements %s of %s, but %s of %s%s%s", extent_text(m->c->arena, a),
-                                nodes_name(m->c->nodes, x->node), extent_text(m->c->arena, b), nodes_name(m->c->nodes, y->node),
+    return conserve_fail_inputs(m, i, "it sums over elements %s of %s, but %s of %s%s%s",
+                                extent_text(m->c->arena, a), nodes_name(m->c->nodes, x->node),
+                                extent_text(m->c->arena, b), nodes_name(m->c->nodes, y->node),
                                 conserve_origin(m, x), conserve_origin(m, y));
 }
 
@@ -49,7 +53,8 @@ static bool add_bias(struct machine *m, uint32_t i, const struct parts *biases, 
         part->value.node = nodes_sum(m->c->nodes, part->value.node, x->value.node);
         return true;
     }
-    return conserve_fail(m, i, "its bias does not have the columns of %s", nodes_name(m->c->nodes, part->value.node));
+    return conserve_fail(m, i, "its bias does not have the columns of %s",
+                         nodes_name(m->c->nodes, part->value.node));
 }
 
 /* c = a b': columns of c are rows of b */
@@ -70,8 +75,8 @@ static bool product_nt(struct machine *m, uint32_t i)
         uint32_t node = conserve_find(m, i, &r);
         if (node == NONE || !same_index(m, i, &a, &a.col, &w->value, &w->value.col))
             return false;
-        out->at[p] = (struct part){0, prove_operand(m->program, i, OPND(MATMUL_NT, c))->rows, w->row, w->rows, i,
-                                   conserve_value(m->c, node, &a.col, a.row, w->value.row)};
+        out->at[p] = (struct part){0, prove_operand(m->program, i, OPND(MATMUL_NT, c))->rows, w->row, w->rows,
+                                   i, conserve_value(m->c, node, &a.col, a.row, w->value.row)};
         out->at[p].value.origin = a.origin;
         out->at[p].value.origin_role = a.origin_role;
         if (bias && !add_bias(m, i, biases, &out->at[p]))
@@ -90,7 +95,8 @@ static bool product_nn(struct machine *m, uint32_t i)
     for (uint32_t p = 0; p < a->n; p++) {
         const struct part *x = &a->at[p], *w = p < b->n ? &b->at[p] : NULL;
         if (!w || x->col != w->row || x->cols != w->rows)
-            return conserve_fail(m, i, "columns of %s meet no rows of one weight", nodes_name(m->c->nodes, x->value.node));
+            return conserve_fail(m, i, "columns of %s meet no rows of one weight",
+                                 nodes_name(m->c->nodes, x->value.node));
         struct recipe r = {.op = OP_MATMUL_NN, .output = OPND(MATMUL_NN, c)};
         r.input[OPND(MATMUL_NN, a)] = x->value.node;
         r.input[OPND(MATMUL_NN, b)] = w->value.node;
@@ -123,8 +129,9 @@ static bool product_tn(struct machine *m, uint32_t i)
         uint32_t node = conserve_find(m, i, &r);
         if (node == NONE || !same_index(m, i, &x->value, &x->value.row, &b, &b.row))
             return false;
-        out->at[p] = (struct part){x->col, x->cols, 0, prove_operand(m->program, i, OPND(MATMUL_TN, c))->cols, i,
-                                   conserve_value(m->c, node, &b.row, x->value.col, b.col)};
+        out->at[p] = (struct part){x->col, x->cols,
+                                   0,      prove_operand(m->program, i, OPND(MATMUL_TN, c))->cols,
+                                   i,      conserve_value(m->c, node, &b.row, x->value.col, b.col)};
     }
     return conserve_emit(m, i, OPND(MATMUL_TN, c), out);
 }
@@ -143,8 +150,9 @@ static bool bias_gradient(struct machine *m, uint32_t i)
         uint32_t node = conserve_find(m, i, &r);
         if (node == NONE)
             return false;
-        out->at[p] = (struct part){0, 1, x->col, x->cols, i,
-                                   conserve_value(m->c, node, &x->value.row, extent_new(0, 1), x->value.col)};
+        out->at[p] = (struct part){
+            0,       1, x->col,
+            x->cols, i, conserve_value(m->c, node, &x->value.row, extent_new(0, 1), x->value.col)};
     }
     return conserve_emit(m, i, OPND(BIAS_W, db), out);
 }

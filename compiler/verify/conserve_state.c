@@ -1,9 +1,11 @@
-/* Property 7: parameters and optimizer state, where the step begins and ends, and what the optimizer does to them.
+/* Property 7: parameters and optimizer state, where the step begins and ends, and what the optimizer does to
+ * them.
  *
- * A bucket is a flat list of elements; its tensors' boxes say which weight lies where.  At the start of a step the
- * working copy is up to date everywhere (ZeRO 0), or in the rank's own shard only (ZeRO 1): the rest is stale until it is
- * gathered.  The optimizer must find parameter, moments and the whole batch's gradient of the same elements side by
- * side.  At the end everything that a rank owns was updated once, and as much is up to date as was at the start. */
+ * A bucket is a flat list of elements; its tensors' boxes say which weight lies where.  At the start of a
+ * step the working copy is up to date everywhere (ZeRO 0), or in the rank's own shard only (ZeRO 1): the rest
+ * is stale until it is gathered.  The optimizer must find parameter, moments and the whole batch's gradient
+ * of the same elements side by side.  At the end everything that a rank owns was updated once, and as much is
+ * up to date as was at the start. */
 
 #include "compiler/verify/conserve.h"
 
@@ -46,7 +48,8 @@ static bool tensor_box(struct machine *m, const struct tensor *t, struct extent 
     return true;
 }
 
-/* all ranks' boxes together: everything, nothing twice unless it is a full copy, and nothing beyond it but padding */
+/* all ranks' boxes together: everything, nothing twice unless it is a full copy, and nothing beyond it but
+ * padding */
 static bool covers(struct machine *m, const struct extent *e, int64_t size, bool padded)
 {
     struct block block = {.extent = *e, .count = 1};
@@ -54,15 +57,22 @@ static bool covers(struct machine *m, const struct extent *e, int64_t size, bool
     for (uint32_t axis = 0; axis < NAXES; axis++)
         if (e->step[axis] && !blocks_reduce(m->c->scratch, &all, axis, m->c->plan->mesh.size[axis], &all))
             return false;
-    return blocks_whole(&all, size) && (padded || (all.n == 1 && all.at[0].count == 1 && all.at[0].extent.len == size));
+    return blocks_whole(&all, size) &&
+           (padded || (all.n == 1 && all.at[0].count == 1 && all.at[0].extent.len == size));
 }
 
 static bool check_tensor(struct machine *m, const struct tensor *t, const struct weight_unit *u)
 {
     int64_t in = u->vector ? 1 : u->cols;
-    int64_t rows = u->vector ? 1 : u->transposed ? in : u->outputs, cols = u->vector || u->transposed ? u->outputs : in;
-    if (t->ndim != (u->vector ? 1 : 2) || (int64_t)t->shape[0] != rows || (int64_t)t->shape[1] != cols || t->transposed != u->transposed)
-        return fail_start(m, t->name, arena_printf(m->c->arena, "its shape must be %lld x %lld", (long long)rows, (long long)cols));
+    int64_t rows = u->vector       ? 1
+                   : u->transposed ? in
+                                   : u->outputs,
+            cols = u->vector || u->transposed ? u->outputs : in;
+    if (t->ndim != (u->vector ? 1 : 2) || (int64_t)t->shape[0] != rows || (int64_t)t->shape[1] != cols ||
+        t->transposed != u->transposed)
+        return fail_start(
+            m, t->name,
+            arena_printf(m->c->arena, "its shape must be %lld x %lld", (long long)rows, (long long)cols));
     if (t->init != u->init || (t->init == INIT_NORMAL && t->std != u->std))
         return fail_start(m, t->name, "its initial values are not the model's");
     return true;
@@ -91,7 +101,8 @@ static bool add_tensor(struct machine *m, const struct tensor *t, bool decay, st
         int64_t n = split || last || out.lo + left <= u->at + size ? left : u->at + size - out.lo;
         struct extent mine = extent_part(&out, -u->at, n);
         if (u->decay != decay)
-            return fail_start(m, t->name, decay ? "weight decay must not apply to it" : "weight decay must apply to it");
+            return fail_start(m, t->name,
+                              decay ? "weight decay must not apply to it" : "weight decay must apply to it");
         if (!covers(m, &mine, size, u->padded) || !covers(m, &in, u->vector ? 1 : u->cols, false))
             return fail_start(m, t->name, "its boxes on all ranks are not the whole tensor");
         struct value v = {.kind = VALUE_NODES, .node = state_node(u, s), .row = mine, .col = in};
@@ -117,12 +128,14 @@ static int by_at(const void *x, const void *y)
 static struct whole *new_whole(struct machine *m, const struct bucket *b, enum state s)
 {
     struct whole *w = ARENA_NEW(m->c->scratch, struct whole);
-    struct whole all = {.elements = b->elements, .at = ARENA_ARRAY(m->c->scratch, struct stretch, 8 * (size_t)b->ntensors + 2)};
+    struct whole all = {.elements = b->elements,
+                        .at = ARENA_ARRAY(m->c->scratch, struct stretch, 8 * (size_t)b->ntensors + 2)};
     for (uint32_t i = 0; i < b->ntensors; i++)
         if (!add_tensor(m, &m->program->tensors[b->tensor + i], b->decay, &all, s))
             return NULL;
     qsort(all.at, all.n, sizeof *all.at, by_at);
-    *w = (struct whole){.elements = b->elements, .at = ARENA_ARRAY(m->c->scratch, struct stretch, 2 * (size_t)all.n + 2)};
+    *w = (struct whole){.elements = b->elements,
+                        .at = ARENA_ARRAY(m->c->scratch, struct stretch, 2 * (size_t)all.n + 2)};
     uint64_t end = 0;
     for (uint32_t i = 0; i <= all.n; i++) {
         uint64_t next = i < all.n ? all.at[i].at : b->elements;
@@ -168,10 +181,12 @@ static bool whole_operand(const struct machine *m, uint32_t buffer, bool own, st
 {
     const struct buffer *b = &m->program->buffers[buffer];
     uint64_t size = isa_dtype_bytes(b->dtype), n = b->bytes / size, cols = n % 64 ? n : 64, parts = 1;
-    *o = (struct operand){.buffer = buffer, .dtype = (uint8_t)b->dtype, .mark = MARK_WRITE, .slot = UINT16_MAX};
+    *o = (struct operand){
+        .buffer = buffer, .dtype = (uint8_t)b->dtype, .mark = MARK_WRITE, .slot = UINT16_MAX};
     if (own) {
         uint32_t s = 0;
-        while (s < m->program->nslots && (m->program->slots[s].kind != SLOT_COORD || m->program->slots[s].arg != AXIS_DP))
+        while (s < m->program->nslots &&
+               (m->program->slots[s].kind != SLOT_COORD || m->program->slots[s].arg != AXIS_DP))
             s++;
         if (s == m->program->nslots)
             return false;
@@ -195,8 +210,13 @@ static bool start_buffer(struct machine *m, uint32_t i)
     int s = state_of(b->kind);
     if (b->kind == BUFFER_BLOCK) {
         struct operand o = {i, DTYPE_F64, MARK_WRITE, UINT16_MAX, 0, 0, 1, STEP_WORDS, STEP_WORDS};
-        struct part p = {0, 1, 0, STEP_WORDS, NONE,
-                         conserve_value(m->c, m->c->reference->block, NULL, extent_new(0, 1), extent_new(0, STEP_WORDS))};
+        struct part p = {
+            0,
+            1,
+            0,
+            STEP_WORDS,
+            NONE,
+            conserve_value(m->c, m->c->reference->block, NULL, extent_new(0, 1), extent_new(0, STEP_WORDS))};
         store_write(m->store, &o, &p, NONE);
         return true;
     }
@@ -248,7 +268,8 @@ static const struct weight_unit *unit_of(const struct machine *m, uint32_t node,
 }
 
 /* one operand of the update: its elements against the parameters' */
-static bool beside(struct machine *m, uint32_t i, size_t k, const struct whole *p, uint32_t axis, struct whole *out)
+static bool beside(struct machine *m, uint32_t i, size_t k, const struct whole *p, uint32_t axis,
+                   struct whole *out)
 {
     const char *name = isa_info((enum op)m->program->insns[i].op)->operand[k].name;
     uint32_t mine;
@@ -263,8 +284,9 @@ static bool beside(struct machine *m, uint32_t i, size_t k, const struct whole *
         const struct stretch *x = &p->at[e], *y = j < out->n ? &out->at[j] : NULL;
         bool zero = x->value.kind == VALUE_ZERO;
         if (!y || (zero ? y->value.kind != VALUE_ZERO : y->at != x->at || y->n != x->n))
-            return conserve_fail(m, i, "its operand %s does not hold at element %llu what belongs to %s", name,
-                                 (unsigned long long)x->at, value_text(m->c->arena, m->c->nodes, &x->value));
+            return conserve_fail(m, i, "its operand %s does not hold at element %llu what belongs to %s",
+                                 name, (unsigned long long)x->at,
+                                 value_text(m->c->arena, m->c->nodes, &x->value));
     }
     return true;
 }
@@ -281,10 +303,12 @@ static bool check_value(struct machine *m, uint32_t i, const struct whole *w, ui
                         const struct value *p, const char *what)
 {
     const struct value *v = value_at(w, at);
-    if (v && v->kind == VALUE_NODES && v->node == node && !v->nterms && extent_same(&v->row, &p->row) && extent_same(&v->col, &p->col))
+    if (v && v->kind == VALUE_NODES && v->node == node && !v->nterms && extent_same(&v->row, &p->row) &&
+        extent_same(&v->col, &p->col))
         return true;
-    return conserve_fail_inputs(m, i, "to update %s it reads as %s %s, expected %s", nodes_name(m->c->nodes, p->node), what,
-                         v ? value_text(m->c->arena, m->c->nodes, v) : "nothing", nodes_name(m->c->nodes, node));
+    return conserve_fail_inputs(
+        m, i, "to update %s it reads as %s %s, expected %s", nodes_name(m->c->nodes, p->node), what,
+        v ? value_text(m->c->arena, m->c->nodes, v) : "nothing", nodes_name(m->c->nodes, node));
 }
 
 static bool check_number(struct machine *m, uint32_t i, size_t attr, double want)
@@ -303,9 +327,11 @@ static bool check_hyper(struct machine *m, uint32_t i, bool adam, bool decay)
     if (adam != (t->optimizer == OPT_ADAMW))
         return conserve_fail(m, i, "the model asks for another optimizer");
     if (!adam)
-        return check_number(m, i, ATTR(SGD, momentum), t->momentum) && check_number(m, i, ATTR(SGD, decay), wanted);
-    return check_number(m, i, ATTR(ADAMW, beta1), t->beta1) && check_number(m, i, ATTR(ADAMW, beta2), t->beta2) &&
-           check_number(m, i, ATTR(ADAMW, eps), t->eps) && check_number(m, i, ATTR(ADAMW, decay), wanted);
+        return check_number(m, i, ATTR(SGD, momentum), t->momentum) &&
+               check_number(m, i, ATTR(SGD, decay), wanted);
+    return check_number(m, i, ATTR(ADAMW, beta1), t->beta1) &&
+           check_number(m, i, ATTR(ADAMW, beta2), t->beta2) && check_number(m, i, ATTR(ADAMW, eps), t->eps) &&
+           check_number(m, i, ATTR(ADAMW, decay), wanted);
 }
 
 static bool check_scalars(struct machine *m, uint32_t i, size_t scale, size_t step)
@@ -314,10 +340,12 @@ static bool check_scalars(struct machine *m, uint32_t i, size_t scale, size_t st
     if (!conserve_read(m, i, scale, &v))
         return false;
     if (v.node != m->c->reference->clip)
-        return conserve_fail(m, i, "its scale is %s, expected the clipping factor", nodes_name(m->c->nodes, v.node));
+        return conserve_fail(m, i, "its scale is %s, expected the clipping factor",
+                             nodes_name(m->c->nodes, v.node));
     if (!conserve_read(m, i, step, &v))
         return false;
-    return v.node == m->c->reference->block || conserve_fail(m, i, "its step block is %s", nodes_name(m->c->nodes, v.node));
+    return v.node == m->c->reference->block ||
+           conserve_fail(m, i, "its step block is %s", nodes_name(m->c->nodes, v.node));
 }
 
 static bool write_updated(struct machine *m, uint32_t i, size_t k, const struct whole *old, uint32_t axis)
@@ -331,19 +359,23 @@ static bool write_updated(struct machine *m, uint32_t i, size_t k, const struct 
         if (w.at[e].value.kind == VALUE_NODES)
             w.at[e].value.node = updated(m, w.at[e].value.node);
     }
-    return store_write_flat(m->store, o, &w, axis, i) || conserve_fail(m, i, "its output can't hold these elements");
+    return store_write_flat(m->store, o, &w, axis, i) ||
+           conserve_fail(m, i, "its output can't hold these elements");
 }
 
 bool conserve_update(struct machine *m, uint32_t i)
 {
     bool adam = m->program->insns[i].op == OP_ADAMW;
-    size_t km = adam ? OPND(ADAMW, m) : OPND(SGD, m), kv = OPND(ADAMW, v), kg = adam ? OPND(ADAMW, g) : OPND(SGD, g);
+    size_t km = adam ? OPND(ADAMW, m) : OPND(SGD, m), kv = OPND(ADAMW, v),
+           kg = adam ? OPND(ADAMW, g) : OPND(SGD, g);
     bool moment = prove_operand(m->program, i, km)->buffer != NONE;
     struct whole p, first = {0}, second = {0}, g;
     uint32_t axis;
-    if (!check_scalars(m, i, adam ? OPND(ADAMW, scale) : OPND(SGD, scale), adam ? OPND(ADAMW, step) : OPND(SGD, step)) ||
-        !conserve_read_flat(m, i, OPND(ADAMW, p), &p, &axis) || (moment && !beside(m, i, km, &p, axis, &first)) ||
-        (adam && !beside(m, i, kv, &p, axis, &second)) || !beside(m, i, kg, &p, axis, &g))
+    if (!check_scalars(m, i, adam ? OPND(ADAMW, scale) : OPND(SGD, scale),
+                       adam ? OPND(ADAMW, step) : OPND(SGD, step)) ||
+        !conserve_read_flat(m, i, OPND(ADAMW, p), &p, &axis) ||
+        (moment && !beside(m, i, km, &p, axis, &first)) || (adam && !beside(m, i, kv, &p, axis, &second)) ||
+        !beside(m, i, kg, &p, axis, &g))
         return false;
     if (!adam && moment != (m->c->plan->job->train.momentum > 0))
         return conserve_fail(m, i, "momentum %s", moment ? "is kept, but the model has none" : "is missing");
@@ -351,106 +383,21 @@ bool conserve_update(struct machine *m, uint32_t i)
         const struct value *v = &p.at[e].value;
         if (v->kind == VALUE_ZERO)
             continue;
-        const struct weight_unit *u = v->kind == VALUE_NODES && !v->nterms ? unit_of(m, v->node, SOURCE_PARAM) : NULL;
+        const struct weight_unit *u =
+            v->kind == VALUE_NODES && !v->nterms ? unit_of(m, v->node, SOURCE_PARAM) : NULL;
         if (!u)
-            return conserve_fail(m, i, "it updates %s, expected a parameter", value_text(m->c->arena, m->c->nodes, v));
+            return conserve_fail(m, i, "it updates %s, expected a parameter",
+                                 value_text(m->c->arena, m->c->nodes, v));
         if (!check_hyper(m, i, adam, u->decay) ||
             (moment && !check_value(m, i, &first, p.at[e].at, u->moment[0], v, "first moment")) ||
             (adam && !check_value(m, i, &second, p.at[e].at, u->moment[1], v, "second moment")) ||
             !check_value(m, i, &g, p.at[e].at, u->gradient, v, "gradient"))
             return false;
     }
-    return write_updated(m, i, OPND(ADAMW, p), &p, axis) && write_updated(m, i, OPND(ADAMW, copy), &p, axis) &&
-           (!moment || write_updated(m, i, km, &first, axis)) && (!adam || write_updated(m, i, kv, &second, axis));
-}
-
-/* ---- the norm ---- */
-
-/* elements of a weight's own matrix that a box holds: runs of its columns, one per row */
-static struct block box_elements(const struct value *v, const struct weight_unit *u)
-{
-    int64_t width = u->cols;
-    struct block b = {.extent = extent_new(v->row.lo * width + v->col.lo, v->col.len), .count = v->row.len, .stride = width};
-    for (int a = 0; a < NAXES; a++)
-        b.extent.step[a] = v->row.step[a] * width + v->col.step[a];
-    if (b.extent.len >= width || b.count == 1) {
-        b.extent.len = v->row.len * v->col.len;
-        b.count = 1;
-    }
-    return b;
-}
-
-/* squared norm of one stretch of a gradient, counted on the ranks of `first` */
-static const char *stretch_norm(struct conserve *c, const struct stretch *s, uint32_t first, struct value *sum)
-{
-    struct recipe r = {.op = RECIPE_SQUARES, .input = {s->value.node}};
-    uint32_t node = s->value.kind == VALUE_NODES && !s->value.nterms ? nodes_find(c->nodes, &r) : NONE;
-    if (node == NONE)
-        return arena_printf(c->arena, "it takes the norm of %s, which is no gradient of the whole batch",
-                            value_text(c->arena, c->nodes, &s->value));
-    const struct weight_unit *u = NULL;
-    for (uint32_t i = 0; i < c->reference->nunits && !u; i++)
-        if (c->reference->units[i].squares == node)
-            u = &c->reference->units[i];
-    if (!u)
-        return "it takes the norm of what is no gradient";
-    struct block *block = ARENA_NEW(c->scratch, struct block);
-    struct term *term = ARENA_NEW(c->scratch, struct term);
-    struct value v = {.kind = VALUE_NODES, .row = extent_new(0, 1), .col = extent_new(0, 1), .nterms = 1, .terms = term};
-    *block = box_elements(&s->value, u);
-    block->first = first;
-    *term = (struct term){node, {1, block}};
-    if (blocks_whole(&term->blocks, u->rows * u->cols)) {
-        v.node = node;
-        v.nterms = 0;
-    }
-    return value_add(c->scratch, c->nodes, sum, &v, sum);
-}
-
-const char *conserve_norm_of(struct conserve *c, const struct whole *w, uint32_t first, struct value *sum)
-{
-    *sum = (struct value){.kind = VALUE_ZERO};
-    for (uint32_t e = 0; e < w->n; e++) {
-        const char *why = w->at[e].value.kind == VALUE_ZERO ? NULL : stretch_norm(c, &w->at[e], first, sum);
-        if (why)
-            return why;
-    }
-    return NULL;
-}
-
-/* A shard of a bucket can't be said in elements of its weights: the sum stays "the part of that list that my coordinate
- * numbers" until the reduction over the axis makes it whole (conserve_comm.c). */
-static struct value slice_norm(struct conserve *c, const struct whole *w, uint32_t axis, uint32_t first)
-{
-    struct whole *copy = ARENA_NEW(c->scratch, struct whole);
-    struct block *block = ARENA_NEW(c->scratch, struct block);
-    struct term *term = ARENA_NEW(c->scratch, struct term);
-    struct recipe r = {.op = RECIPE_SLICE, .attr = {c->slices.n}};
-    int64_t n = (int64_t)w->elements / c->plan->mesh.size[axis];
-    *copy = *w;
-    vec_push(c->scratch, &c->slices, copy);
-    *block = (struct block){.extent = extent_new(0, n), .count = 1, .first = first};
-    block->extent.step[axis] = n;
-    *term = (struct term){nodes_add(c->nodes, &r, "a shard's squared norm", 1, (int64_t)w->elements), {1, block}};
-    return (struct value){.kind = VALUE_NODES, .row = extent_new(0, 1), .col = extent_new(0, 1), .nterms = 1, .terms = term};
-}
-
-bool conserve_norm(struct machine *m, uint32_t i)
-{
-    struct whole w;
-    uint32_t axis, first;
-    bool never;
-    struct value sum;
-    if (!conserve_read_flat(m, i, OPND(SQNORM, g), &w, &axis) || !conserve_count(m, i, ATTR(SQNORM, count), &first, &never))
-        return false;
-    const char *why = conserve_norm_of(m->c, &w, first, &sum);
-    if (why)
-        return conserve_fail_inputs(m, i, "%s", why);
-    if (sum.kind != VALUE_ZERO && axis != NAXES && m->c->plan->mesh.size[axis] > 1)
-        sum = slice_norm(m->c, &w, axis, first);
-    if (never)
-        sum = (struct value){.kind = VALUE_ZERO};
-    return conserve_emit_one(m, i, OPND(SQNORM, sum), &sum);
+    return write_updated(m, i, OPND(ADAMW, p), &p, axis) &&
+           write_updated(m, i, OPND(ADAMW, copy), &p, axis) &&
+           (!moment || write_updated(m, i, km, &first, axis)) &&
+           (!adam || write_updated(m, i, kv, &second, axis));
 }
 
 /* ---- the end ---- */
@@ -481,7 +428,8 @@ static bool end_buffer(struct machine *m, uint32_t i)
     for (uint32_t k = 0; k < c->n; k++) {
         const struct piece *p = &c->pieces[k];
         if (p->own && (b->kind != BUFFER_PARAM || !sharded(m) || p->axis != AXIS_DP))
-            return conserve_fail(m, NONE, "at the end of the step buffer %s is up to date in the own shard only", b->name);
+            return conserve_fail(
+                m, NONE, "at the end of the step buffer %s is up to date in the own shard only", b->name);
         bytes += p->rows * p->width;
         if (p->value.kind != VALUE_PART) {
             if (!end_value(m, &p->value, (enum reference_source)(SOURCE_PARAM + s), b->name))
@@ -489,26 +437,30 @@ static bool end_buffer(struct machine *m, uint32_t i)
             continue;
         }
         for (uint32_t e = 0; e < p->value.whole->n; e++)
-            if (!end_value(m, &p->value.whole->at[e].value, (enum reference_source)(SOURCE_PARAM + s), b->name))
+            if (!end_value(m, &p->value.whole->at[e].value, (enum reference_source)(SOURCE_PARAM + s),
+                           b->name))
                 return false;
     }
-    return bytes == b->bytes || conserve_fail(m, NONE, "at the end of the step part of buffer %s was overwritten", b->name);
+    return bytes == b->bytes ||
+           conserve_fail(m, NONE, "at the end of the step part of buffer %s was overwritten", b->name);
 }
 
 static bool end_metric(struct machine *m, uint32_t buffer, uint32_t word, uint32_t node)
 {
     struct parts *p = &m->c->parts[0];
     struct operand o = {buffer, DTYPE_F64, MARK_READ, UINT16_MAX, word * sizeof(double), 0, 1, 1, 1};
-    if (store_read(m->store, &o, p) && p->n == 1 && p->at[0].value.kind == VALUE_NODES && p->at[0].value.node == node &&
-        !p->at[0].value.nterms)
+    if (store_read(m->store, &o, p) && p->n == 1 && p->at[0].value.kind == VALUE_NODES &&
+        p->at[0].value.node == node && !p->at[0].value.nterms)
         return true;
     uint32_t writer = store_writer(m->store, &o);
     return conserve_fail(m, writer, "at the end of the step metric %u is %s, expected %s", word,
-                         p->n ? value_text(m->c->arena, m->c->nodes, &p->at[0].value) : "unknown", nodes_name(m->c->nodes, node));
+                         p->n ? value_text(m->c->arena, m->c->nodes, &p->at[0].value) : "unknown",
+                         nodes_name(m->c->nodes, node));
 }
 
 /* Elements at .. of a bucket must hold what the step found there, updated: the next step believes it. */
-static bool end_place(struct machine *m, const struct whole *initial, uint64_t at, uint64_t n, const struct value *v, const char *buffer)
+static bool end_place(struct machine *m, const struct whole *initial, uint64_t at, uint64_t n,
+                      const struct value *v, const char *buffer)
 {
     uint32_t low = 0, high = initial->n; /* the stretch that `at` lies in */
     while (high - low > 1) {
@@ -517,15 +469,17 @@ static bool end_place(struct machine *m, const struct whole *initial, uint64_t a
     }
     const struct stretch *x = &initial->at[low];
     if (x->value.kind == VALUE_ZERO && v->kind == VALUE_ZERO)
-        return at + n <= x->at + x->n || conserve_fail(m, NONE, "at the end of the step buffer %s holds zeros", buffer);
-    uint32_t node = x->value.kind != VALUE_NODES      ? NODE_ZERO
+        return at + n <= x->at + x->n ||
+               conserve_fail(m, NONE, "at the end of the step buffer %s holds zeros", buffer);
+    uint32_t node = x->value.kind != VALUE_NODES  ? NODE_ZERO
                     : m->c->kind == PROGRAM_TRAIN ? updated(m, x->value.node)
                                                   : x->value.node;
-    if (x->value.kind == VALUE_NODES && v->kind == VALUE_NODES && x->at == at && x->n == n && v->node == node &&
-        extent_same(&v->row, &x->value.row) && extent_same(&v->col, &x->value.col))
+    if (x->value.kind == VALUE_NODES && v->kind == VALUE_NODES && x->at == at && x->n == n &&
+        v->node == node && extent_same(&v->row, &x->value.row) && extent_same(&v->col, &x->value.col))
         return true;
     return conserve_fail(m, NONE, "at the end of the step buffer %s holds %s where it began with %s", buffer,
-                         value_text(m->c->arena, m->c->nodes, v), value_text(m->c->arena, m->c->nodes, &x->value));
+                         value_text(m->c->arena, m->c->nodes, v),
+                         value_text(m->c->arena, m->c->nodes, &x->value));
 }
 
 static bool end_places(struct machine *m, uint32_t i)

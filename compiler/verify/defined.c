@@ -1,8 +1,8 @@
 /* Property 5, defined: everything that is read was written before in this step, or is persistent state.
  *
- * One pass in program order over intervals of defined bytes.  Program order is enough: where it is not happens-before,
- * the write and the read race, and property 4 says so.  Writing one of two buffers that share bytes undefines the
- * other, so data that another buffer has overwritten counts as not written. */
+ * One pass in program order over intervals of defined bytes.  Program order is enough: where it is not
+ * happens-before, the write and the read race, and property 4 says so.  Writing one of two buffers that share
+ * bytes undefines the other, so data that another buffer has overwritten counts as not written. */
 
 #include "compiler/verify/store.h"
 
@@ -48,8 +48,10 @@ static void check_insn(struct defined *c, uint32_t i)
             continue;
         uint32_t writer = store_writer(c->store, o);
         c->site.insn = i;
-        prove_report(c->arena, c->plan, c->verdict, c->site, "it reads %s, of which %llu bytes were not written in this step%s%s",
-                     info->operand[k].name, (unsigned long long)missing, writer == NONE ? "" : "; the rest is by ",
+        prove_report(c->arena, c->plan, c->verdict, c->site,
+                     "it reads %s, of which %llu bytes were not written in this step%s%s",
+                     info->operand[k].name, (unsigned long long)missing,
+                     writer == NONE ? "" : "; the rest is by ",
                      writer == NONE ? "" : prove_insn_text(c->arena, p, writer));
     }
     for (uint32_t k = 0; k < info->noperands; k++) {
@@ -63,7 +65,8 @@ void verify_defined(struct arena *a, const struct plan *p, struct verdict *v)
 {
     for (int kind = 0; kind < NPROGRAM_KINDS; kind++)
         for (uint32_t role = 0; role < p->nroles; role++) {
-            struct defined c = {a, p, prove_program(p, role, kind), v, {5, role, NONE, kind == PROGRAM_EVAL, NONE}, NULL};
+            struct defined c = {
+                a, p, prove_program(p, role, kind), v, {5, role, NONE, kind == PROGRAM_EVAL, NONE}, NULL};
             if (!c.program)
                 continue;
             struct arena *scratch = arena_new();

@@ -1,8 +1,9 @@
 /* Intervals that are affine in a rank's coordinates, and the sets of contributions made of them.
  *
- * Sets are short lists of combs (count intervals of len elements, stride apart); neighbours are joined, so that tokens
- * of consecutive microbatches, or columns of all ranks, become one comb again.  Questions whose answer would need more
- * than a comparison of combs are answered conservatively: "they may overlap", "it is not whole". */
+ * Sets are short lists of combs (count intervals of len elements, stride apart); neighbours are joined, so
+ * that tokens of consecutive microbatches, or columns of all ranks, become one comb again.  Questions whose
+ * answer would need more than a comparison of combs are answered conservatively: "they may overlap", "it is
+ * not whole". */
 
 #include "compiler/verify/extent.h"
 
@@ -64,7 +65,8 @@ static bool may_meet(const struct block *x, const struct block *y)
         return true;
     if (x->extent.len > stride || y->extent.len > stride)
         return true;
-    int64_t apart = ((y->extent.lo - x->extent.lo) % stride + stride) % stride; /* y's start after x's, round a period */
+    int64_t apart =
+        ((y->extent.lo - x->extent.lo) % stride + stride) % stride; /* y's start after x's, round a period */
     return apart < x->extent.len || apart + y->extent.len > stride;
 }
 
@@ -79,7 +81,8 @@ static bool join(const struct block *x, const struct block *y, struct block *out
         y = swap;
     }
     *out = *x;
-    if (x->count == y->count && (x->count == 1 || x->stride == y->stride) && x->extent.lo + x->extent.len == y->extent.lo) {
+    if (x->count == y->count && (x->count == 1 || x->stride == y->stride) &&
+        x->extent.lo + x->extent.len == y->extent.lo) {
         out->extent.len += y->extent.len;
     } else if (x->extent.len == y->extent.len) {
         int64_t stride = x->count > 1 ? x->stride : y->count > 1 ? y->stride : y->extent.lo - x->extent.lo;
@@ -133,8 +136,8 @@ bool blocks_union(struct arena *a, const struct blocks *x, const struct blocks *
     return true;
 }
 
-/* All ranks' copies of one comb along an axis, `step` apart, as at most two levels: false = they overlap; *copies = how
- * often the comb must be repeated, `step` apart, because no single comb says it. */
+/* All ranks' copies of one comb along an axis, `step` apart, as at most two levels: false = they overlap;
+ * *copies = how often the comb must be repeated, `step` apart, because no single comb says it. */
 static bool spread(struct block *b, int64_t step, int64_t size, int64_t *copies)
 {
     *copies = 1;
@@ -249,7 +252,8 @@ char *blocks_text(struct arena *a, const struct blocks *x)
         strbuf_text(&b, i ? " and " : "");
         print_extent(&b, &x->at[i].extent);
         if (x->at[i].count > 1)
-            strbuf_printf(&b, " and %lld more, %lld apart", (long long)x->at[i].count - 1, (long long)x->at[i].stride);
+            strbuf_printf(&b, " and %lld more, %lld apart", (long long)x->at[i].count - 1,
+                          (long long)x->at[i].stride);
         if (x->at[i].first)
             strbuf_text(&b, " of the first rank");
     }

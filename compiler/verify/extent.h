@@ -1,8 +1,8 @@
 #ifndef LLMC_EXTENT_H
 #define LLMC_EXTENT_H
 
-/* Intervals of rows, columns or contributions that are affine in a rank's coordinates, so that one of them speaks for
- * all ranks of a role. */
+/* Intervals of rows, columns or contributions that are affine in a rank's coordinates, so that one of them
+ * speaks for all ranks of a role. */
 
 #include "compiler/support/arena.h"
 #include "compiler/topology/mesh.h"
@@ -17,8 +17,8 @@ bool extent_same(const struct extent *x, const struct extent *y);
 struct extent extent_part(const struct extent *x, int64_t at, int64_t len);
 bool extent_whole(const struct extent *x, int64_t size); /* 0 .. size or more, on every rank */
 
-/* Contributions: for k < count the elements of extent + k * stride; and only on ranks whose coordinates of the axes in
- * `first` are all 0 */
+/* Contributions: for k < count the elements of extent + k * stride; and only on ranks whose coordinates of
+ * the axes in `first` are all 0 */
 struct block {
     struct extent extent;
     int64_t count, stride;

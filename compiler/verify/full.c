@@ -1,14 +1,14 @@
 /* Properties 2 and 3 without the roles' shortcut: every rank unfolded, from ranks.bin's own peers and groups.
  *
- * Matching: the sends of rank r to q against the receives of q from r, and the sequence of collectives of every member
- * of every group.  A rank's sequence is its role's, so sequences are compared by 64-bit hashes that are made once per
- * role, slot and queue.
+ * Matching: the sends of rank r to q against the receives of q from r, and the sequence of collectives of
+ * every member of every group.  A rank's sequence is its role's, so sequences are compared by 64-bit hashes
+ * that are made once per role, slot and queue.
  *
- * Order: the rendezvous run itself.  An instruction of a queue's head has arrived when everything before it by queue
- * order and waits is done; a transfer happens when both sides have arrived, a collective when all members have.  In a
- * machine without wildcards the run is confluent, so one order of events decides for all (Siegel and Avrunin 2005).
- * Compute instructions never wait for other ranks: they are contracted into the clocks of the communicating ones.
- * Cost: ranks times communication per rank. */
+ * Order: the rendezvous run itself.  An instruction of a queue's head has arrived when everything before it
+ * by queue order and waits is done; a transfer happens when both sides have arrived, a collective when all
+ * members have.  In a machine without wildcards the run is confluent, so one order of events decides for all
+ * (Siegel and Avrunin 2005). Compute instructions never wait for other ranks: they are contracted into the
+ * clocks of the communicating ones. Cost: ranks times communication per rank. */
 
 #include "compiler/verify/prove.h"
 
@@ -34,8 +34,8 @@ struct full {
     struct sequence **sequences; /* per role: [slot * NQUEUES + queue] */
     uint32_t *done;              /* [rank * NQUEUES + queue] */
     bool *arrived;
-    uint32_t *gathered;          /* [group * NQUEUES + queue]: members that have arrived */
-    uint32_t *stack, depth;      /* ranks whose heads must be looked at */
+    uint32_t *gathered;     /* [group * NQUEUES + queue]: members that have arrived */
+    uint32_t *stack, depth; /* ranks whose heads must be looked at */
 };
 
 static const struct program *program_of(const struct full *f, uint32_t rank)
@@ -133,16 +133,20 @@ static void match_peer(struct full *f, uint32_t rank, uint32_t slot, bool sends)
     if (!mine->n)
         return;
     if (peer >= f->plan->ranks->nranks || peer == rank) {
-        prove_report(f->arena, f->plan, f->verdict, at, "slot %s names rank %llu", p->slots[slot].name, (unsigned long long)peer);
+        prove_report(f->arena, f->plan, f->verdict, at, "slot %s names rank %llu", p->slots[slot].name,
+                     (unsigned long long)peer);
         return;
     }
     const struct program *q = program_of(f, (uint32_t)peer);
     for (uint32_t s = 0; s < q->nslots; s++)
-        if (q->slots[s].kind == SLOT_PEER && first_like(q, s) == s && slot_value(f, (uint32_t)peer, s) == rank)
+        if (q->slots[s].kind == SLOT_PEER && first_like(q, s) == s &&
+            slot_value(f, (uint32_t)peer, s) == rank)
             theirs = &f->sequences[q->role][s * NQUEUES + (sends ? QUEUE_RECV : QUEUE_SEND)];
     if (!same_sequence(mine, theirs))
-        prove_report(f->arena, f->plan, f->verdict, at, "its %u %s rank %llu do not match that rank's %u %s it", mine->n,
-                     sends ? "sends to" : "receives from", (unsigned long long)peer, theirs->n, sends ? "receives from" : "sends to");
+        prove_report(f->arena, f->plan, f->verdict, at,
+                     "its %u %s rank %llu do not match that rank's %u %s it", mine->n,
+                     sends ? "sends to" : "receives from", (unsigned long long)peer, theirs->n,
+                     sends ? "receives from" : "sends to");
 }
 
 /* the members of a group, by the group's own definition */
@@ -199,7 +203,8 @@ static void match_all(struct full *f)
         members += match_group(f, g);
     struct site all = {2, NONE, NONE, f->kind == PROGRAM_EVAL, NONE};
     if (members != users)
-        prove_report(f->arena, f->plan, f->verdict, all, "%llu of %llu uses of groups are by ranks that are no members",
+        prove_report(f->arena, f->plan, f->verdict, all,
+                     "%llu of %llu uses of groups are by ranks that are no members",
                      (unsigned long long)(users - members), (unsigned long long)users);
 }
 
@@ -267,9 +272,10 @@ static void run_all(struct full *f)
 {
     const struct ranks *r = f->plan->ranks;
     f->done = ARENA_ARRAY(f->scratch, uint32_t, (size_t)r->nranks * NQUEUES);
-    f->arrived = ARENA_ARRAY(f->scratch, bool, (size_t)r->nranks * NQUEUES);
+    f->arrived = ARENA_ARRAY(f->scratch, bool, (size_t)r->nranks *NQUEUES);
     f->gathered = ARENA_ARRAY(f->scratch, uint32_t, (size_t)r->ngroups * NQUEUES + 1);
-    /* a rank is pushed once per finished head, and at most NQUEUES heads of it can finish before it is looked at */
+    /* a rank is pushed once per finished head, and at most NQUEUES heads of it can finish before it is looked
+     * at */
     f->stack = ARENA_ARRAY(f->scratch, uint32_t, (size_t)r->nranks * (NQUEUES + 1) + 1);
     for (uint32_t rank = r->nranks; rank-- > 0;)
         f->stack[f->depth++] = rank;
@@ -281,7 +287,8 @@ static void run_all(struct full *f)
             if (insn == NONE || !f->arrived[rank * NQUEUES + q])
                 continue;
             struct site at = {3, r->ranks[rank].role, rank, f->kind == PROGRAM_EVAL, insn};
-            prove_report(f->arena, f->plan, f->verdict, at, "the run of all ranks gets stuck: it waits here for ever");
+            prove_report(f->arena, f->plan, f->verdict, at,
+                         "the run of all ranks gets stuck: it waits here for ever");
             return;
         }
 }

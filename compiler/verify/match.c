@@ -1,9 +1,9 @@
 /* Property 2, matching: what is sent is received, and collectives are issued alike by all members.
  *
- * By roles: the k-th SEND of role s to pipeline rank d meets the k-th RECV of role d from s, on every pair of ranks
- * with equal other coordinates (slots.c proves that the slots say so).  Members of a group within one role run the same
- * program, and no slot enters a signature, so they agree by construction; groups across roles are compared k-th by
- * k-th, per communicator = group and queue.  Linear in instructions. */
+ * By roles: the k-th SEND of role s to pipeline rank d meets the k-th RECV of role d from s, on every pair of
+ * ranks with equal other coordinates (slots.c proves that the slots say so).  Members of a group within one
+ * role run the same program, and no slot enters a signature, so they agree by construction; groups across
+ * roles are compared k-th by k-th, per communicator = group and queue.  Linear in instructions. */
 
 #include "compiler/verify/prove.h"
 
@@ -20,7 +20,8 @@ static uint64_t operand_bytes(const struct operand *o)
 }
 
 /* Are the two sides of a transfer, or two members' collectives, the same?  NULL, or what differs. */
-static const char *difference(struct arena *a, const struct program *p, uint32_t i, const struct program *q, uint32_t j)
+static const char *difference(struct arena *a, const struct program *p, uint32_t i, const struct program *q,
+                              uint32_t j)
 {
     const struct isa_info *info = isa_info((enum op)p->insns[i].op);
     bool p2p = prove_is_p2p(p->insns[i].op);
@@ -29,7 +30,8 @@ static const char *difference(struct arena *a, const struct program *p, uint32_t
     for (uint32_t k = 0; k < info->noperands; k++) {
         const struct operand *x = prove_operand(p, i, k), *y = prove_operand(q, j, k);
         if (x->dtype != y->dtype)
-            return arena_printf(a, "%s here, %s there", isa_dtype_name((enum dtype)x->dtype), isa_dtype_name((enum dtype)y->dtype));
+            return arena_printf(a, "%s here, %s there", isa_dtype_name((enum dtype)x->dtype),
+                                isa_dtype_name((enum dtype)y->dtype));
         if (operand_bytes(x) != operand_bytes(y))
             return arena_printf(a, "%llu bytes here, %llu there", (unsigned long long)operand_bytes(x),
                                 (unsigned long long)operand_bytes(y));
@@ -46,13 +48,16 @@ static const char *meeting_text(struct arena *a, const struct meeting *m)
 {
     if (m->p2p)
         return arena_printf(a, "the channel from role %u to role %u", m->member[0].role, m->member[1].role);
-    return arena_printf(a, "the group over %s%s%s on queue %s", m->mask & GROUP_TIE ? "the tied stages" : "the pipeline",
+    return arena_printf(a, "the group over %s%s%s on queue %s",
+                        m->mask & GROUP_TIE ? "the tied stages" : "the pipeline",
                         m->mask & AXIS_BIT(AXIS_TP) ? ", tp" : "", m->mask & AXIS_BIT(AXIS_DP) ? ", dp" : "",
                         isa_queue_name((enum queue)m->queue));
 }
 
-/* Where two streams of different length part: the first place with different seq, which is the likely culprit. */
-static uint32_t parting(const struct program *p, const struct stream *x, const struct program *q, const struct stream *y)
+/* Where two streams of different length part: the first place with different seq, which is the likely
+ * culprit. */
+static uint32_t parting(const struct program *p, const struct stream *x, const struct program *q,
+                        const struct stream *y)
 {
     uint32_t n = x->n < y->n ? x->n : y->n;
     for (uint32_t k = 0; k < n; k++)
@@ -64,14 +69,16 @@ static uint32_t parting(const struct program *p, const struct stream *x, const s
 static void match_streams(const struct match *c, const struct meeting *m, uint32_t member)
 {
     const struct stream *x = &m->member[0], *y = &m->member[member];
-    const struct program *p = prove_program(c->plan, x->role, c->kind), *q = prove_program(c->plan, y->role, c->kind);
+    const struct program *p = prove_program(c->plan, x->role, c->kind),
+                         *q = prove_program(c->plan, y->role, c->kind);
     struct site at = {2, x->role, NONE, c->kind == PROGRAM_EVAL, NONE};
     if (x->n != y->n) {
         uint32_t k = parting(p, x, q, y);
         bool first = k < x->n && (k >= y->n || p->insns[x->insn[k]].seq < q->insns[y->insn[k]].seq);
         at.role = first ? x->role : y->role;
         at.insn = first ? x->insn[k] : y->insn[k];
-        prove_report(c->arena, c->plan, c->verdict, at, "%s has %u instructions on role %u but %u on role %u; this is the first without a match",
+        prove_report(c->arena, c->plan, c->verdict, at,
+                     "%s has %u instructions on role %u but %u on role %u; this is the first without a match",
                      meeting_text(c->arena, m), x->n, x->role, y->n, y->role);
         return;
     }
@@ -80,8 +87,8 @@ static void match_streams(const struct match *c, const struct meeting *m, uint32
         if (!what)
             continue;
         at.insn = x->insn[k];
-        prove_report(c->arena, c->plan, c->verdict, at, "on %s it meets role %u's %s: %s", meeting_text(c->arena, m), y->role,
-                     prove_insn_text(c->arena, q, y->insn[k]), what);
+        prove_report(c->arena, c->plan, c->verdict, at, "on %s it meets role %u's %s: %s",
+                     meeting_text(c->arena, m), y->role, prove_insn_text(c->arena, q, y->insn[k]), what);
     }
 }
 
@@ -97,9 +104,11 @@ static void check_partners(const struct match *c, uint32_t role)
             if (peer == role)
                 prove_report(c->arena, c->plan, c->verdict, at, "its peer is the rank itself");
             else if (peer >= c->plan->nroles)
-                prove_report(c->arena, c->plan, c->verdict, at, "its peer lies at pipeline rank %u of %u", peer, c->plan->nroles);
+                prove_report(c->arena, c->plan, c->verdict, at, "its peer lies at pipeline rank %u of %u",
+                             peer, c->plan->nroles);
         } else if (prove_is_collective(op) && !prove_member(c->plan, prove_comm_slot(p, i)->arg, role)) {
-            prove_report(c->arena, c->plan, c->verdict, at, "role %u is no member of the tied stages' group", role);
+            prove_report(c->arena, c->plan, c->verdict, at, "role %u is no member of the tied stages' group",
+                         role);
         }
         if (op == OP_BROADCAST && prove_attr(p, i, ATTR(BROADCAST, root))->u.i >= prove_comm_slot(p, i)->most)
             prove_report(c->arena, c->plan, c->verdict, at, "its root is no member of the group");

@@ -29,7 +29,8 @@ static struct stream *stream_of(const struct table *t, const struct program *p, 
         uint32_t peer = prove_comm_slot(p, i)->arg, role = p->role;
         if (peer >= t->nroles || peer == role)
             return NULL;
-        return in->op == OP_SEND ? &t->at[role * t->nroles + peer].member[0] : &t->at[peer * t->nroles + role].member[1];
+        return in->op == OP_SEND ? &t->at[role * t->nroles + peer].member[0]
+                                 : &t->at[peer * t->nroles + role].member[1];
     }
     if (!prove_is_collective(in->op))
         return NULL;

@@ -1,7 +1,8 @@
-/* Property 6, memory: the arena fits the device, every buffer lies in it, and persistent state shares bytes with nothing.
+/* Property 6, memory: the arena fits the device, every buffer lies in it, and persistent state shares bytes
+ * with nothing.
  *
- * That buffers of a step share bytes only over time is property 4.  Live ranges need no look: placement gave every
- * buffer fixed bytes, so the peak is the arena.  Cost: sorting the buffers. */
+ * That buffers of a step share bytes only over time is property 4.  Live ranges need no look: placement gave
+ * every buffer fixed bytes, so the peak is the arena.  Cost: sorting the buffers. */
 
 #include "compiler/verify/prove.h"
 
@@ -16,16 +17,19 @@ struct held {
 static int by_start(const void *x, const void *y)
 {
     const struct held *a = x, *b = y;
-    return a->start != b->start ? (a->start < b->start ? -1 : 1) : (a->buffer > b->buffer) - (a->buffer < b->buffer);
+    return a->start != b->start ? (a->start < b->start ? -1 : 1)
+                                : (a->buffer > b->buffer) - (a->buffer < b->buffer);
 }
 
-static void check_limits(struct arena *a, const struct plan *p, const struct program *q, struct site at, struct verdict *v)
+static void check_limits(struct arena *a, const struct plan *p, const struct program *q, struct site at,
+                         struct verdict *v)
 {
     const struct topo_gpu *gpu = &p->topo->types[p->decision.type].gpu;
     uint64_t reserve = gpu->reserve_bytes < gpu->memory_bytes ? gpu->reserve_bytes : gpu->memory_bytes;
     if (q->arena_bytes > gpu->memory_bytes - reserve)
         prove_report(a, p, v, at, "its arena of %llu bytes does not fit the %llu bytes that a %s leaves",
-                     (unsigned long long)q->arena_bytes, (unsigned long long)(gpu->memory_bytes - reserve), gpu->model);
+                     (unsigned long long)q->arena_bytes, (unsigned long long)(gpu->memory_bytes - reserve),
+                     gpu->model);
     if (p->job->wishes.memory && q->arena_bytes > p->job->wishes.memory)
         prove_report(a, p, v, at, "its arena of %llu bytes is larger than the %llu bytes asked for",
                      (unsigned long long)q->arena_bytes, (unsigned long long)p->job->wishes.memory);
@@ -37,8 +41,10 @@ static void check_limits(struct arena *a, const struct plan *p, const struct pro
     }
 }
 
-/* A persistent buffer overlaps another one if it overlaps the one of the two kinds that reaches furthest so far. */
-static void check_persistent(struct arena *a, const struct plan *p, const struct program *q, struct site at, struct verdict *v)
+/* A persistent buffer overlaps another one if it overlaps the one of the two kinds that reaches furthest so
+ * far. */
+static void check_persistent(struct arena *a, const struct plan *p, const struct program *q, struct site at,
+                             struct verdict *v)
 {
     struct arena *scratch = arena_new();
     struct held *held = ARENA_ARRAY(scratch, struct held, q->nbuffers + 1u);
@@ -50,8 +56,9 @@ static void check_persistent(struct arena *a, const struct plan *p, const struct
     for (uint32_t i = 0; i < q->nbuffers; i++) {
         const struct held *h = &held[i], *other = h->persistent ? any : kept;
         if (other && other->end > h->start && h->end > h->start)
-            prove_report(a, p, v, at, "buffers %s and %s share bytes, and %s outlives the step", q->buffers[other->buffer].name,
-                         q->buffers[h->buffer].name, q->buffers[h->persistent ? h->buffer : other->buffer].name);
+            prove_report(a, p, v, at, "buffers %s and %s share bytes, and %s outlives the step",
+                         q->buffers[other->buffer].name, q->buffers[h->buffer].name,
+                         q->buffers[h->persistent ? h->buffer : other->buffer].name);
         if (!any || h->end > any->end)
             any = h;
         if (h->persistent && (!kept || h->end > kept->end))
@@ -61,7 +68,8 @@ static void check_persistent(struct arena *a, const struct plan *p, const struct
 }
 
 /* every persistent buffer of x stands in y too, at the same place */
-static void check_kept(struct arena *a, const struct plan *p, const struct program *x, const struct program *y, struct verdict *v)
+static void check_kept(struct arena *a, const struct plan *p, const struct program *x,
+                       const struct program *y, struct verdict *v)
 {
     struct site at = {6, x->role, NONE, x->evaluation, NONE};
     for (uint32_t i = 0, k = 0; i < x->nbuffers; i++) {
@@ -70,8 +78,8 @@ static void check_kept(struct arena *a, const struct plan *p, const struct progr
         bool found = b->kind == BUFFER_STEP;
         for (; tried < y->nbuffers && !found; tried++, k = (k + 1) % y->nbuffers) { /* usually the next one */
             const struct buffer *c = &y->buffers[k];
-            found = c->kind == b->kind && c->offset == b->offset && c->bytes == b->bytes && c->dtype == b->dtype &&
-                    c->bucket == b->bucket && c->shard_slot == b->shard_slot;
+            found = c->kind == b->kind && c->offset == b->offset && c->bytes == b->bytes &&
+                    c->dtype == b->dtype && c->bucket == b->bucket && c->shard_slot == b->shard_slot;
         }
         if (!found)
             prove_report(a, p, v, at, "buffer %s is not where the %s program keeps it", b->name,
@@ -79,11 +87,12 @@ static void check_kept(struct arena *a, const struct plan *p, const struct progr
     }
 }
 
-/* Both programs of a rank find the same state at the same place, and neither uses the other's state for anything else:
- * as each has all of it, that is the check above. */
+/* Both programs of a rank find the same state at the same place, and neither uses the other's state for
+ * anything else: as each has all of it, that is the check above. */
 static void check_shared(struct arena *a, const struct plan *p, uint32_t role, struct verdict *v)
 {
-    const struct program *t = prove_program(p, role, PROGRAM_TRAIN), *e = prove_program(p, role, PROGRAM_EVAL);
+    const struct program *t = prove_program(p, role, PROGRAM_TRAIN),
+                         *e = prove_program(p, role, PROGRAM_EVAL);
     if (e) {
         check_kept(a, p, t, e, v);
         check_kept(a, p, e, t, v);

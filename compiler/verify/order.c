@@ -1,9 +1,10 @@
 /* Property 3, no deadlock: `seq` is a topological number of everything that waits for anything.
  *
- * Merge the two sides of a transfer and the members of a collective into one node; edges are queue order and waits.  If
- * seq grows along every edge and is equal within a node, the graph is acyclic, so some node can always proceed, for any
- * durations.  As all communication of a rank has different numbers, sorting it onto one queue adds only edges along
- * which seq grows: it stays acyclic even if serialised (the certificate).  Linear. */
+ * Merge the two sides of a transfer and the members of a collective into one node; edges are queue order and
+ * waits.  If seq grows along every edge and is equal within a node, the graph is acyclic, so some node can
+ * always proceed, for any durations.  As all communication of a rank has different numbers, sorting it onto
+ * one queue adds only edges along which seq grows: it stays acyclic even if serialised (the certificate).
+ * Linear. */
 
 #include "compiler/verify/prove.h"
 
@@ -25,13 +26,15 @@ static void order_role(const struct order *c, uint32_t role)
         const struct insn *in = &p->insns[i];
         struct site at = {3, role, NONE, c->kind == PROGRAM_EVAL, i};
         if (i && in->seq <= p->insns[i - 1].seq)
-            prove_report(c->arena, c->plan, c->verdict, at, "its seq is not greater than its predecessor's, %u",
-                         p->insns[i - 1].seq);
+            prove_report(c->arena, c->plan, c->verdict, at,
+                         "its seq is not greater than its predecessor's, %u", p->insns[i - 1].seq);
         for (uint32_t w = 0; w < in->nwaits; w++) {
             const struct wait *wait = &p->waits[in->wait + w];
-            uint32_t target = wait->position < k->count[wait->queue] ? k->insn[wait->queue][wait->position] : NONE;
+            uint32_t target =
+                wait->position < k->count[wait->queue] ? k->insn[wait->queue][wait->position] : NONE;
             if (target == NONE)
-                prove_report(c->arena, c->plan, c->verdict, at, "it waits for an instruction that does not exist");
+                prove_report(c->arena, c->plan, c->verdict, at,
+                             "it waits for an instruction that does not exist");
             else if (p->insns[target].seq >= in->seq)
                 prove_report(c->arena, c->plan, c->verdict, at, "it waits for a later one, %s",
                              prove_insn_text(c->arena, p, target));
@@ -43,14 +46,15 @@ static void order_role(const struct order *c, uint32_t role)
 static void order_meeting(const struct order *c, const struct meeting *m, uint32_t member)
 {
     const struct stream *x = &m->member[0], *y = &m->member[member];
-    const struct program *p = prove_program(c->plan, x->role, c->kind), *q = prove_program(c->plan, y->role, c->kind);
+    const struct program *p = prove_program(c->plan, x->role, c->kind),
+                         *q = prove_program(c->plan, y->role, c->kind);
     uint32_t n = x->n < y->n ? x->n : y->n; /* unequal lengths are property 2's */
     for (uint32_t k = 0; k < n; k++) {
         if (p->insns[x->insn[k]].seq == q->insns[y->insn[k]].seq)
             continue;
         struct site at = {3, x->role, NONE, c->kind == PROGRAM_EVAL, x->insn[k]};
-        prove_report(c->arena, c->plan, c->verdict, at, "it meets role %u's %s, which has another seq", y->role,
-                     prove_insn_text(c->arena, q, y->insn[k]));
+        prove_report(c->arena, c->plan, c->verdict, at, "it meets role %u's %s, which has another seq",
+                     y->role, prove_insn_text(c->arena, q, y->insn[k]));
         return;
     }
 }

@@ -1,8 +1,8 @@
 /* Shared ground of the properties; see prove.h.
  *
- * Clocks: before[i] is the least upper bound of its queue predecessor's clock and its wait targets' clocks, each with
- * the predecessor itself added (Fidge 1988, Mattern 1989, with queues for processes).  One pass, six words per
- * instruction. */
+ * Clocks: before[i] is the least upper bound of its queue predecessor's clock and its wait targets' clocks,
+ * each with the predecessor itself added (Fidge 1988, Mattern 1989, with queues for processes).  One pass,
+ * six words per instruction. */
 
 #include "compiler/verify/prove.h"
 
@@ -39,7 +39,8 @@ uint32_t prove_count(const struct verdict *v, uint32_t property)
     return n;
 }
 
-void prove_report(struct arena *a, const struct plan *p, struct verdict *v, struct site at, const char *fmt, ...)
+void prove_report(struct arena *a, const struct plan *p, struct verdict *v, struct site at, const char *fmt,
+                  ...)
 {
     if (!v->violations)
         v->violations = ARENA_ARRAY(a, struct violation, 9 * MOST_PER_PROPERTY);
@@ -50,9 +51,10 @@ void prove_report(struct arena *a, const struct plan *p, struct verdict *v, stru
     const char *sentence = arena_vprintf(a, fmt, ap), *place = "", *text = "";
     va_end(ap);
     if (at.role != NONE)
-        place = at.rank == NONE ? arena_printf(a, "role %u%s, ", at.role, at.evaluation ? " (evaluation)" : "")
-                                : arena_printf(a, "role %u%s (rank %u), ", at.role, at.evaluation ? " (evaluation)" : "",
-                                               at.rank);
+        place = at.rank == NONE
+                    ? arena_printf(a, "role %u%s, ", at.role, at.evaluation ? " (evaluation)" : "")
+                    : arena_printf(a, "role %u%s (rank %u), ", at.role, at.evaluation ? " (evaluation)" : "",
+                                   at.rank);
     else if (at.rank != NONE)
         place = arena_printf(a, "rank %u, ", at.rank);
     if (at.insn != NONE && at.role != NONE) {
@@ -62,7 +64,8 @@ void prove_report(struct arena *a, const struct plan *p, struct verdict *v, stru
         text = line ? arena_printf(a, "%s, line %u: ", text, line) : arena_printf(a, "%s: ", text);
     }
     v->violations[v->nviolations++] =
-        (struct violation){at.property, at.role, at.rank, at.evaluation, at.insn, arena_printf(a, "%s%s%s", place, text, sentence)};
+        (struct violation){at.property,   at.role, at.rank,
+                           at.evaluation, at.insn, arena_printf(a, "%s%s%s", place, text, sentence)};
 }
 
 struct clocks *prove_clocks(struct arena *a, const struct program *p)
@@ -121,7 +124,8 @@ static int64_t divide_down(int64_t a, int64_t b)
     return a / b - (a % b < 0);
 }
 
-/* Run i of x and run j of y meet when -y.width < (y.at - x.at) + (j - i) pitch < x.width: is there such a j - i? */
+/* Run i of x and run j of y meet when -y.width < (y.at - x.at) + (j - i) pitch < x.width: is there such a j -
+ * i? */
 bool prove_overlap(const struct region *x, const struct region *y)
 {
     if (x->at >= region_end(y) || y->at >= region_end(x))

@@ -19,24 +19,24 @@ struct site {
     uint32_t insn;
 };
 /* One sentence about what is wrong; place and instruction text are put in front of it. */
-void prove_report(struct arena *a, const struct plan *p, struct verdict *v, struct site at, const char *fmt, ...)
-    __attribute__((format(printf, 5, 6)));
+void prove_report(struct arena *a, const struct plan *p, struct verdict *v, struct site at, const char *fmt,
+                  ...) __attribute__((format(printf, 5, 6)));
 /* "instruction 12 (its text)" in the arena */
 char *prove_insn_text(struct arena *a, const struct program *p, uint32_t insn);
 uint32_t prove_count(const struct verdict *v, uint32_t property);
 
-/* Vector clocks: before[i][q] = how many instructions of queue q are done when instruction i starts.  Waits for an
- * instruction that stands later in the program are left out: property 3 reports them. */
+/* Vector clocks: before[i][q] = how many instructions of queue q are done when instruction i starts.  Waits
+ * for an instruction that stands later in the program are left out: property 3 reports them. */
 struct clocks {
     uint32_t count[NQUEUES];
-    uint32_t *position;          /* of every instruction on its queue */
-    uint32_t *insn[NQUEUES];     /* inverse */
+    uint32_t *position;      /* of every instruction on its queue */
+    uint32_t *insn[NQUEUES]; /* inverse */
     uint32_t (*before)[NQUEUES];
 };
 struct clocks *prove_clocks(struct arena *a, const struct program *p);
 
-/* Bytes of the arena: `rows` runs of `width` bytes, `pitch` apart.  One run when it is contiguous.  An operand whose
- * offset depends on a slot covers the bytes of all the slot's values, as one run. */
+/* Bytes of the arena: `rows` runs of `width` bytes, `pitch` apart.  One run when it is contiguous.  An
+ * operand whose offset depends on a slot covers the bytes of all the slot's values, as one run. */
 struct region {
     uint64_t at, rows, width, pitch;
 };
@@ -69,8 +69,9 @@ bool prove_is_collective(uint16_t op);
 /* the slot that holds its peer or group */
 const struct slot *prove_comm_slot(const struct program *p, uint32_t insn);
 
-/* Instructions that meet across roles, in program order: the SENDs of one role to another with the RECVs there, or the
- * collectives of one group kind on one queue (a communicator) of all roles that its members lie on. */
+/* Instructions that meet across roles, in program order: the SENDs of one role to another with the RECVs
+ * there, or the collectives of one group kind on one queue (a communicator) of all roles that its members lie
+ * on. */
 struct stream {
     uint32_t role, n;
     uint32_t *insn;

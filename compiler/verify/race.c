@@ -1,12 +1,14 @@
-/* Property 4, no race: of two accesses to overlapping bytes, one of them a write, one happens before the other.
+/* Property 4, no race: of two accesses to overlapping bytes, one of them a write, one happens before the
+ * other.
  *
- * Accesses are grouped by the exact region of the arena that they touch (few thousand regions in a program of any
- * length), overlaps between regions are found once by a sweep over addresses, and one pass in program order keeps per
- * region the last write and the last read on each queue.  An access is compared with the state of every region that
- * overlaps its own; clocks (prove.h) decide in O(1).  Keeping only the last ones is exact: earlier ones happened before
- * them or were reported.  Addresses, not buffers, are compared, so that reuse by placement is covered, and regions
- * include all values of a slot.  Within one instruction an operand that is written may coincide with another only where
- * its row of the table allows it.  Cost: accesses times overlapping regions. */
+ * Accesses are grouped by the exact region of the arena that they touch (few thousand regions in a program of
+ * any length), overlaps between regions are found once by a sweep over addresses, and one pass in program
+ * order keeps per region the last write and the last read on each queue.  An access is compared with the
+ * state of every region that overlaps its own; clocks (prove.h) decide in O(1).  Keeping only the last ones
+ * is exact: earlier ones happened before them or were reported.  Addresses, not buffers, are compared, so
+ * that reuse by placement is covered, and regions include all values of a slot.  Within one instruction an
+ * operand that is written may coincide with another only where its row of the table allows it.  Cost:
+ * accesses times overlapping regions. */
 
 #include "compiler/verify/prove.h"
 
@@ -87,7 +89,8 @@ struct span_of_place {
 static int by_start(const void *x, const void *y)
 {
     const struct span_of_place *a = x, *b = y;
-    return a->start != b->start ? (a->start < b->start ? -1 : 1) : (a->place > b->place) - (a->place < b->place);
+    return a->start != b->start ? (a->start < b->start ? -1 : 1)
+                                : (a->place > b->place) - (a->place < b->place);
 }
 
 /* Overlapping pairs, by a sweep with the list of regions that have not ended.  false: too many to check. */
@@ -143,11 +146,13 @@ static bool happens_before(const struct race *c, uint32_t i, uint32_t j)
     return c->clocks->position[i] < c->clocks->before[j][c->program->insns[i].queue];
 }
 
-static void report(struct race *c, uint32_t i, uint32_t earlier, bool write, bool other_write, uint32_t operand)
+static void report(struct race *c, uint32_t i, uint32_t earlier, bool write, bool other_write,
+                   uint32_t operand)
 {
     const struct isa_operand *o = &isa_info((enum op)c->program->insns[i].op)->operand[operand];
     c->site.insn = i;
-    prove_report(c->arena, c->plan, c->verdict, c->site, "it %s %s, which overlaps bytes that %s %s, and nothing orders the two",
+    prove_report(c->arena, c->plan, c->verdict, c->site,
+                 "it %s %s, which overlaps bytes that %s %s, and nothing orders the two",
                  write ? "writes" : "reads", o->name, prove_insn_text(c->arena, c->program, earlier),
                  other_write ? "writes" : "reads");
 }
@@ -174,11 +179,11 @@ static bool writes(const struct operand *o)
     return o->mark == MARK_WRITE || o->mark == MARK_ADD || o->mark == MARK_UPDATE;
 }
 
-/* May output y share its bytes with input x of the same shape?  Kernels that finish with an element before they write
- * it; collectives whose own part lies within the whole. */
+/* May output y share its bytes with input x of the same shape?  Kernels that finish with an element before
+ * they write it; collectives whose own part lies within the whole. */
 static bool in_place(uint16_t op, const struct region *y, const struct region *x)
 {
-    switch ((enum op)op) {
+    switch (op) {
     case OP_ADD:
     case OP_COPY:
     case OP_ROPE:
@@ -197,12 +202,6 @@ static bool in_place(uint16_t op, const struct region *y, const struct region *x
         return x->at >= y->at && region_end(x) <= region_end(y);
     case OP_REDUCE_SCATTER:
         return y->at >= x->at && region_end(y) <= region_end(x);
-    case OP_TOKENS: case OP_FILL: case OP_EMBED: case OP_EMBED_W: case OP_POSITION_W: case OP_RMSNORM: case OP_RMSNORM_I:
-    case OP_RMSNORM_W: case OP_LAYERNORM: case OP_LAYERNORM_I: case OP_LAYERNORM_W: case OP_MATMUL_NT: case OP_MATMUL_NN:
-    case OP_MATMUL_TN: case OP_BIAS_W: case OP_ATTENTION: case OP_ATTENTION_I: case OP_XENT_MAX: case OP_XENT_SUM:
-    case OP_XENT_LOSS: case OP_SQNORM: case OP_CLIP: case OP_ADAMW: case OP_SGD: case OP_SEND: case OP_RECV:
-    case OP_ALL_REDUCE: case OP_BROADCAST: case OP_ALL_TO_ALL: case NOPS:
-        break;
     }
     return false;
 }
@@ -218,11 +217,12 @@ static void check_within(struct race *c, uint32_t i)
                 continue;
             const struct region *ry = &c->places.at[c->of[p->insns[i].operand + k]].region;
             const struct region *rx = &c->places.at[c->of[p->insns[i].operand + j]].region;
-            if (!prove_overlap(ry, rx) || (!writes(x) && y->dtype == x->dtype && in_place(p->insns[i].op, ry, rx)))
+            if (!prove_overlap(ry, rx) ||
+                (!writes(x) && y->dtype == x->dtype && in_place(p->insns[i].op, ry, rx)))
                 continue;
             c->site.insn = i;
-            prove_report(c->arena, c->plan, c->verdict, c->site, "its operands %s and %s overlap", info->operand[k].name,
-                         info->operand[j].name);
+            prove_report(c->arena, c->plan, c->verdict, c->site, "its operands %s and %s overlap",
+                         info->operand[k].name, info->operand[j].name);
         }
 }
 
@@ -231,7 +231,8 @@ static void race_program(struct race *c)
     const struct program *p = c->program;
     collect(c);
     if (!sweep(c)) {
-        prove_report(c->arena, c->plan, c->verdict, c->site, "more than %u pairs of overlapping operands", MOST_OVERLAPS);
+        prove_report(c->arena, c->plan, c->verdict, c->site, "more than %u pairs of overlapping operands",
+                     MOST_OVERLAPS);
         return;
     }
     for (uint32_t i = 0; i < p->ninsns && prove_count(c->verdict, 4) < 20; i++) {
@@ -257,8 +258,12 @@ void verify_race(struct arena *a, const struct plan *p, struct verdict *v)
 {
     for (int kind = 0; kind < NPROGRAM_KINDS; kind++)
         for (uint32_t role = 0; role < p->nroles; role++) {
-            struct race c = {.arena = a, .scratch = arena_new(), .plan = p, .program = prove_program(p, role, kind),
-                             .verdict = v, .site = {4, role, NONE, kind == PROGRAM_EVAL, NONE}};
+            struct race c = {.arena = a,
+                             .scratch = arena_new(),
+                             .plan = p,
+                             .program = prove_program(p, role, kind),
+                             .verdict = v,
+                             .site = {4, role, NONE, kind == PROGRAM_EVAL, NONE}};
             if (c.program) {
                 c.clocks = prove_clocks(c.scratch, c.program);
                 race_program(&c);

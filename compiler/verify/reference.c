@@ -1,9 +1,10 @@
 /* The single-device step as hash-consed nodes; see reference.h.
  *
- * Forward and backward of a dense decoder (Vaswani et al. 2017, pre-norm), written down as the mathematics has it: rows
- * are all tokens of the batch, weights are whole.  Gradients of a value that several operators read are sums, and sums
- * don't depend on order, so the backward pass needs no schedule.  Attributes enter the recipes with the model's values:
- * an instruction with another eps, scale or head size is another node, and is not found. */
+ * Forward and backward of a dense decoder (Vaswani et al. 2017, pre-norm), written down as the mathematics
+ * has it: rows are all tokens of the batch, weights are whole.  Gradients of a value that several operators
+ * read are sums, and sums don't depend on order, so the backward pass needs no schedule.  Attributes enter
+ * the recipes with the model's values: an instruction with another eps, scale or head size is another node,
+ * and is not found. */
 
 #include "compiler/verify/reference.h"
 
@@ -32,13 +33,15 @@ uint64_t reference_real(double v)
 #define INTEGER(r, op_, name, v) ((r).attr[ATTR(op_, name)] = (uint64_t)(int64_t)(v))
 #define NUMBER(r, op_, name, v) ((r).attr[ATTR(op_, name)] = reference_real(v))
 
-static uint32_t make(struct builder *b, struct recipe r, size_t output, const char *name, int64_t cols, int64_t domain)
+static uint32_t make(struct builder *b, struct recipe r, size_t output, const char *name, int64_t cols,
+                     int64_t domain)
 {
     r.output = (uint16_t)output;
     return nodes_add(b->nodes, &r, name, cols, domain);
 }
 
-static uint32_t source(struct builder *b, enum reference_source s, uint64_t unit, const char *name, int64_t cols)
+static uint32_t source(struct builder *b, enum reference_source s, uint64_t unit, const char *name,
+                       int64_t cols)
 {
     struct recipe r = {.op = RECIPE_SOURCE, .attr = {s, unit}};
     return make(b, r, 0, name, cols, 0);
@@ -60,15 +63,23 @@ struct named {
     int64_t at, outputs;      /* GPT-2's fused tensors */
 };
 
-static uint32_t add_unit(struct builder *b, uint32_t layer, struct named n, int64_t rows, int64_t cols, bool vector)
+static uint32_t add_unit(struct builder *b, uint32_t layer, struct named n, int64_t rows, int64_t cols,
+                         bool vector)
 {
     const char *name = b->gpt2 ? n.gpt2 : n.llama;
     uint32_t id = (uint32_t)b->units.n;
     if (layer != NONE)
         name = NAME("%s.%u.%s", b->gpt2 ? "transformer.h" : "model.layers", layer, name);
-    struct weight_unit u = {.name = name, .rows = rows, .cols = cols, .outputs = vector ? cols : rows, .vector = vector,
-                     .transposed = b->gpt2 && !vector && layer != NONE, .decay = !vector, .gradient = NODE_ZERO,
-                     .init = vector ? INIT_ZEROS : INIT_NORMAL, .std = b->job->train.init_std};
+    struct weight_unit u = {.name = name,
+                            .rows = rows,
+                            .cols = cols,
+                            .outputs = vector ? cols : rows,
+                            .vector = vector,
+                            .transposed = b->gpt2 && !vector && layer != NONE,
+                            .decay = !vector,
+                            .gradient = NODE_ZERO,
+                            .init = vector ? INIT_ZEROS : INIT_NORMAL,
+                            .std = b->job->train.init_std};
     if (b->gpt2 && n.outputs) {
         u.at = n.at;
         u.outputs = n.outputs;
@@ -107,7 +118,8 @@ static uint32_t linear(struct builder *b, uint32_t x, uint32_t w, uint32_t bias,
 }
 
 /* returns the input gradient; adds the weight gradients */
-static uint32_t linear_back(struct builder *b, uint32_t dy, uint32_t x, uint32_t w, uint32_t bias, const char *name)
+static uint32_t linear_back(struct builder *b, uint32_t dy, uint32_t x, uint32_t w, uint32_t bias,
+                            const char *name)
 {
     const struct weight_unit u = b->units.at[w];
     struct recipe r = {.op = OP_MATMUL_TN};
@@ -117,7 +129,9 @@ static uint32_t linear_back(struct builder *b, uint32_t dy, uint32_t x, uint32_t
     if (bias != NONE) {
         struct recipe s = {.op = OP_BIAS_W};
         INPUT(s, BIAS_W, dy, dy);
-        add_gradient(b, bias, make(b, s, OPND(BIAS_W, db), NAME("gradient of %s", b->units.at[bias].name), u.rows, b->ntokens));
+        add_gradient(
+            b, bias,
+            make(b, s, OPND(BIAS_W, db), NAME("gradient of %s", b->units.at[bias].name), u.rows, b->ntokens));
     }
     struct recipe t = {.op = OP_MATMUL_NN};
     INPUT(t, MATMUL_NN, a, dy);
@@ -132,13 +146,14 @@ struct norm_nodes {
     const char *name;
 };
 
-static struct norm_nodes add_norm(struct builder *b, uint32_t layer, uint32_t x, const char *llama, const char *gpt2,
-                                  const char *name)
+static struct norm_nodes add_norm(struct builder *b, uint32_t layer, uint32_t x, const char *llama,
+                                  const char *gpt2, const char *name)
 {
     const struct norm *norm = &b->model->norm;
     int64_t h = (int64_t)b->model->width;
     struct norm_nodes n = {.x = x, .bias = NONE, .name = name};
-    n.gain = add_unit(b, layer, (struct named){NAME("%s.weight", llama), NAME("%s.weight", gpt2), 0, 0}, 1, h, true);
+    n.gain = add_unit(b, layer, (struct named){NAME("%s.weight", llama), NAME("%s.weight", gpt2), 0, 0}, 1, h,
+                      true);
     b->units.at[n.gain].init = INIT_ONES;
     if (norm->kind == NORM_RMS) {
         struct recipe r = {.op = OP_RMSNORM};
@@ -150,7 +165,8 @@ static struct norm_nodes add_norm(struct builder *b, uint32_t layer, uint32_t x,
         return n;
     }
     if (norm->bias)
-        n.bias = add_unit(b, layer, (struct named){NAME("%s.bias", llama), NAME("%s.bias", gpt2), 0, 0}, 1, h, true);
+        n.bias = add_unit(b, layer, (struct named){NAME("%s.bias", llama), NAME("%s.bias", gpt2), 0, 0}, 1, h,
+                          true);
     struct recipe r = {.op = OP_LAYERNORM};
     INPUT(r, LAYERNORM, x, x);
     INPUT(r, LAYERNORM, g, param(b, n.gain));
@@ -165,7 +181,8 @@ static struct norm_nodes add_norm(struct builder *b, uint32_t layer, uint32_t x,
 static uint32_t norm_back(struct builder *b, const struct norm_nodes *n, uint32_t dy)
 {
     int64_t h = (int64_t)b->model->width;
-    const char *dx = NAME("input gradient of %s", n->name), *dg = NAME("gradient of %s", b->units.at[n->gain].name);
+    const char *dx = NAME("input gradient of %s", n->name),
+               *dg = NAME("gradient of %s", b->units.at[n->gain].name);
     if (b->model->norm.kind == NORM_RMS) {
         struct recipe w = {.op = OP_RMSNORM_W}, r = {.op = OP_RMSNORM_I};
         INPUT(w, RMSNORM_W, dy, dy);
@@ -185,7 +202,9 @@ static uint32_t norm_back(struct builder *b, const struct norm_nodes *n, uint32_
     INPUT(w, LAYERNORM_W, rstd, n->rstd);
     add_gradient(b, n->gain, make(b, w, OPND(LAYERNORM_W, dg), dg, h, b->ntokens));
     if (n->bias != NONE)
-        add_gradient(b, n->bias, make(b, w, OPND(LAYERNORM_W, db), NAME("gradient of %s", b->units.at[n->bias].name), h, b->ntokens));
+        add_gradient(b, n->bias,
+                     make(b, w, OPND(LAYERNORM_W, db), NAME("gradient of %s", b->units.at[n->bias].name), h,
+                          b->ntokens));
     INPUT(r, LAYERNORM_I, dy, dy);
     INPUT(r, LAYERNORM_I, x, n->x);
     INPUT(r, LAYERNORM_I, g, param(b, n->gain));
@@ -231,15 +250,19 @@ static void attention_attrs(const struct builder *b, const struct attn *t, struc
     NUMBER(*r, ATTENTION, softcap, t->softcap);
 }
 
-static uint32_t attention(struct builder *b, uint32_t layer, const struct attn *t, uint32_t x, struct attn_nodes *n)
+static uint32_t attention(struct builder *b, uint32_t layer, const struct attn *t, uint32_t x,
+                          struct attn_nodes *n)
 {
     static const char *const letter[3] = {"q", "k", "v"};
-    int64_t h = (int64_t)b->model->width, q = (int64_t)t->heads * t->head, kv = (int64_t)t->kv * t->head, at = 0;
+    int64_t h = (int64_t)b->model->width, q = (int64_t)t->heads * t->head, kv = (int64_t)t->kv * t->head,
+            at = 0;
     n->norm = add_norm(b, layer, x, "input_layernorm", "ln_1", NAME("layer %u: attention's norm", layer));
     for (int i = 0; i < 3; i++) {
         int64_t rows = i ? kv : q;
-        n->w[i] = add_unit(b, layer, (struct named){NAME("self_attn.%s_proj.weight", letter[i]), "attn.c_attn.weight", at, q + 2 * kv},
-                           rows, h, false);
+        n->w[i] = add_unit(
+            b, layer,
+            (struct named){NAME("self_attn.%s_proj.weight", letter[i]), "attn.c_attn.weight", at, q + 2 * kv},
+            rows, h, false);
         at += rows;
     }
     at = 0;
@@ -247,8 +270,10 @@ static uint32_t attention(struct builder *b, uint32_t layer, const struct attn *
         int64_t rows = i ? kv : q;
         n->bias[i] = NONE;
         if (t->bias || t->qkv_bias)
-            n->bias[i] = add_unit(b, layer, (struct named){NAME("self_attn.%s_proj.bias", letter[i]), "attn.c_attn.bias", at, q + 2 * kv},
-                                  1, rows, true);
+            n->bias[i] = add_unit(
+                b, layer,
+                (struct named){NAME("self_attn.%s_proj.bias", letter[i]), "attn.c_attn.bias", at, q + 2 * kv},
+                1, rows, true);
         at += rows;
     }
     for (int i = 0; i < 3; i++) {
@@ -263,13 +288,17 @@ static uint32_t attention(struct builder *b, uint32_t layer, const struct attn *
     attention_attrs(b, t, &r);
     n->o = make(b, r, OPND(ATTENTION, o), NAME("layer %u: attention", layer), q, 0);
     n->lse = make(b, r, OPND(ATTENTION, lse), NAME("layer %u: attention's log-sum-exp", layer), t->heads, 0);
-    n->wo = add_unit(b, layer, (struct named){"self_attn.o_proj.weight", "attn.c_proj.weight", 0, 0}, h, q, false);
-    n->bo = t->bias ? add_unit(b, layer, (struct named){"self_attn.o_proj.bias", "attn.c_proj.bias", 0, 0}, 1, h, true) : NONE;
+    n->wo = add_unit(b, layer, (struct named){"self_attn.o_proj.weight", "attn.c_proj.weight", 0, 0}, h, q,
+                     false);
+    n->bo = t->bias ? add_unit(b, layer, (struct named){"self_attn.o_proj.bias", "attn.c_proj.bias", 0, 0}, 1,
+                               h, true)
+                    : NONE;
     uint32_t a = linear(b, n->o, n->wo, n->bo, NAME("layer %u: attention's output", layer));
     return sum(b, x, a, NAME("layer %u: after attention", layer), h);
 }
 
-static uint32_t attention_back(struct builder *b, uint32_t layer, const struct attn *t, const struct attn_nodes *n, uint32_t dx)
+static uint32_t attention_back(struct builder *b, uint32_t layer, const struct attn *t,
+                               const struct attn_nodes *n, uint32_t dx)
 {
     static const char *const letter[3] = {"q", "k", "v"};
     const int64_t cols[3] = {(int64_t)t->heads * t->head, (int64_t)t->kv * t->head, (int64_t)t->kv * t->head};
@@ -280,16 +309,20 @@ static uint32_t attention_back(struct builder *b, uint32_t layer, const struct a
     INPUT(r, ATTENTION_I, v, n->qkv[2]);
     INPUT(r, ATTENTION_I, o, n->o);
     INPUT(r, ATTENTION_I, lse, n->lse);
-    INPUT(r, ATTENTION_I, dout, linear_back(b, dx, n->o, n->wo, n->bo, NAME("layer %u: attention's output", layer)));
+    INPUT(r, ATTENTION_I, dout,
+          linear_back(b, dx, n->o, n->wo, n->bo, NAME("layer %u: attention's output", layer)));
     attention_attrs(b, t, &r);
     for (size_t i = 0; i < 3; i++) {
-        uint32_t d = make(b, r, OPND(ATTENTION_I, dq) + i, NAME("layer %u: gradient of %s", layer, letter[i]), cols[i], 0);
+        uint32_t d = make(b, r, OPND(ATTENTION_I, dq) + i, NAME("layer %u: gradient of %s", layer, letter[i]),
+                          cols[i], 0);
         if (t->rope.on && i < 2)
             d = rotate(b, t, d, true, NAME("layer %u: gradient of unrotated %s", layer, letter[i]));
-        dn = sum(b, dn, linear_back(b, d, n->norm.y, n->w[i], n->bias[i], NAME("layer %u: %s", layer, letter[i])),
+        dn = sum(b, dn,
+                 linear_back(b, d, n->norm.y, n->w[i], n->bias[i], NAME("layer %u: %s", layer, letter[i])),
                  NAME("layer %u: gradient of attention's norm", layer), (int64_t)b->model->width);
     }
-    return sum(b, dx, norm_back(b, &n->norm, dn), NAME("layer %u: gradient of its input", layer), (int64_t)b->model->width);
+    return sum(b, dx, norm_back(b, &n->norm, dn), NAME("layer %u: gradient of its input", layer),
+               (int64_t)b->model->width);
 }
 
 /* ---- feed-forward ---- */
@@ -334,17 +367,22 @@ static uint32_t ffn(struct builder *b, uint32_t layer, const struct ffn *f, uint
 {
     int64_t h = (int64_t)b->model->width, w = (int64_t)f->width;
     *n = (struct ffn_nodes){.wgate = NONE, .bgate = NONE, .bup = NONE, .bdown = NONE};
-    n->norm = add_norm(b, layer, x, "post_attention_layernorm", "ln_2", NAME("layer %u: feed-forward's norm", layer));
+    n->norm = add_norm(b, layer, x, "post_attention_layernorm", "ln_2",
+                       NAME("layer %u: feed-forward's norm", layer));
     if (gated(f))
-        n->wgate = add_unit(b, layer, (struct named){"mlp.gate_proj.weight", "mlp.c_gate.weight", 0, 0}, w, h, false);
+        n->wgate = add_unit(b, layer, (struct named){"mlp.gate_proj.weight", "mlp.c_gate.weight", 0, 0}, w, h,
+                            false);
     n->wup = add_unit(b, layer, (struct named){"mlp.up_proj.weight", "mlp.c_fc.weight", 0, 0}, w, h, false);
     if (f->bias && gated(f))
-        n->bgate = add_unit(b, layer, (struct named){"mlp.gate_proj.bias", "mlp.c_gate.bias", 0, 0}, 1, w, true);
+        n->bgate =
+            add_unit(b, layer, (struct named){"mlp.gate_proj.bias", "mlp.c_gate.bias", 0, 0}, 1, w, true);
     if (f->bias)
         n->bup = add_unit(b, layer, (struct named){"mlp.up_proj.bias", "mlp.c_fc.bias", 0, 0}, 1, w, true);
-    n->wdown = add_unit(b, layer, (struct named){"mlp.down_proj.weight", "mlp.c_proj.weight", 0, 0}, h, w, false);
+    n->wdown =
+        add_unit(b, layer, (struct named){"mlp.down_proj.weight", "mlp.c_proj.weight", 0, 0}, h, w, false);
     if (f->bias)
-        n->bdown = add_unit(b, layer, (struct named){"mlp.down_proj.bias", "mlp.c_proj.bias", 0, 0}, 1, h, true);
+        n->bdown =
+            add_unit(b, layer, (struct named){"mlp.down_proj.bias", "mlp.c_proj.bias", 0, 0}, 1, h, true);
     struct recipe r = activation(f, false);
     n->up = linear(b, n->norm.y, n->wup, n->bup, NAME("layer %u: up", layer));
     if (gated(f)) {
@@ -359,11 +397,13 @@ static uint32_t ffn(struct builder *b, uint32_t layer, const struct ffn *f, uint
     return sum(b, x, d, NAME("layer %u: output", layer), h);
 }
 
-static uint32_t ffn_back(struct builder *b, uint32_t layer, const struct ffn *f, const struct ffn_nodes *n, uint32_t dx)
+static uint32_t ffn_back(struct builder *b, uint32_t layer, const struct ffn *f, const struct ffn_nodes *n,
+                         uint32_t dx)
 {
     int64_t h = (int64_t)b->model->width, w = (int64_t)f->width;
     struct recipe r = activation(f, true);
-    uint32_t dact = linear_back(b, dx, n->act, n->wdown, n->bdown, NAME("layer %u: down", layer)), dn = NODE_ZERO;
+    uint32_t dact = linear_back(b, dx, n->act, n->wdown, n->bdown, NAME("layer %u: down", layer)),
+             dn = NODE_ZERO;
     if (gated(f)) {
         INPUT(r, SWIGLU_I, dy, dact);
         INPUT(r, SWIGLU_I, gate, n->gate);
@@ -374,7 +414,8 @@ static uint32_t ffn_back(struct builder *b, uint32_t layer, const struct ffn *f,
         INPUT(r, GELU_I, dy, dact);
         INPUT(r, GELU_I, x, n->up);
     }
-    uint32_t dup = make(b, r, gated(f) ? OPND(SWIGLU_I, dup) : OPND(GELU_I, dx), NAME("layer %u: gradient of up", layer), w, 0);
+    uint32_t dup = make(b, r, gated(f) ? OPND(SWIGLU_I, dup) : OPND(GELU_I, dx),
+                        NAME("layer %u: gradient of up", layer), w, 0);
     dn = sum(b, dn, linear_back(b, dup, n->norm.y, n->wup, n->bup, NAME("layer %u: up", layer)),
              NAME("layer %u: gradient of feed-forward's norm", layer), h);
     return sum(b, dx, norm_back(b, &n->norm, dn), NAME("layer %u: gradient after attention", layer), h);
@@ -392,7 +433,8 @@ static uint32_t embed(struct builder *b, struct ends *e)
 {
     const struct model *m = b->model;
     int64_t h = (int64_t)m->width;
-    e->table = add_unit(b, NONE, (struct named){"model.embed_tokens.weight", "transformer.wte.weight", 0, 0}, (int64_t)m->vocab, h, false);
+    e->table = add_unit(b, NONE, (struct named){"model.embed_tokens.weight", "transformer.wte.weight", 0, 0},
+                        (int64_t)m->vocab, h, false);
     b->units.at[e->table].padded = true;
     struct recipe r = {.op = OP_EMBED};
     INPUT(r, EMBED, tokens, e->tokens);
@@ -401,8 +443,9 @@ static uint32_t embed(struct builder *b, struct ends *e)
     e->positions = NONE;
     if (!m->positions)
         return x;
-    e->positions = add_unit(b, NONE, (struct named){"model.embed_positions.weight", "transformer.wpe.weight", 0, 0},
-                            (int64_t)m->positions, h, false);
+    e->positions =
+        add_unit(b, NONE, (struct named){"model.embed_positions.weight", "transformer.wpe.weight", 0, 0},
+                 (int64_t)m->positions, h, false);
     struct recipe p = {.op = OP_POSITION};
     INPUT(p, POSITION, x, x);
     INPUT(p, POSITION, table, param(b, e->positions));
@@ -417,7 +460,8 @@ static void embed_back(struct builder *b, const struct ends *e, uint32_t dx)
         struct recipe p = {.op = OP_POSITION_W};
         INPUT(p, POSITION_W, dy, dx);
         INTEGER(p, POSITION_W, sequence, b->job->train.sequence);
-        add_gradient(b, e->positions, make(b, p, OPND(POSITION_W, dtable), "gradient of positions", h, b->ntokens));
+        add_gradient(b, e->positions,
+                     make(b, p, OPND(POSITION_W, dtable), "gradient of positions", h, b->ntokens));
     }
     struct recipe r = {.op = OP_EMBED_W};
     INPUT(r, EMBED_W, dy, dx);
@@ -432,10 +476,13 @@ static uint32_t head(struct builder *b, struct ends *e, uint32_t x, uint32_t *dx
     int64_t v = (int64_t)m->vocab, h = (int64_t)m->width;
     double scale = 1 / ((double)b->job->train.sequence * (double)b->job->train.batch);
     e->norm = add_norm(b, NONE, x, "model.norm", "transformer.ln_f", "final norm");
-    e->head = m->tied ? e->table : add_unit(b, NONE, (struct named){"lm_head.weight", "lm_head.weight", 0, 0}, v, h, false);
+    e->head = m->tied
+                  ? e->table
+                  : add_unit(b, NONE, (struct named){"lm_head.weight", "lm_head.weight", 0, 0}, v, h, false);
     b->units.at[e->head].padded = true;
     uint32_t logits = linear(b, e->norm.y, e->head, NONE, "logits");
-    struct recipe rmax = {.op = OP_XENT_MAX}, rsum = {.op = OP_XENT_SUM}, rloss = {.op = OP_XENT_LOSS}, rback = {.op = OP_XENT_I};
+    struct recipe rmax = {.op = OP_XENT_MAX}, rsum = {.op = OP_XENT_SUM}, rloss = {.op = OP_XENT_LOSS},
+                  rback = {.op = OP_XENT_I};
     INPUT(rmax, XENT_MAX, logits, logits);
     INTEGER(rmax, XENT_MAX, vocab, v);
     uint32_t max = make(b, rmax, OPND(XENT_MAX, max), "row maxima of the logits", 1, v);
@@ -466,12 +513,14 @@ static const char *cannot_express(const struct job *job)
         const struct layer *l = m->layers[i];
         if (l->is_moe)
             return "mixture of experts";
-        if (l->attn.kind != ATTN_GQA || l->attn.qk_norm != QK_NORM_NO || l->attn.sinks || l->attn.alibi || l->attn.chunk)
+        if (l->attn.kind != ATTN_GQA || l->attn.qk_norm != QK_NORM_NO || l->attn.sinks || l->attn.alibi ||
+            l->attn.chunk)
             return "this kind of attention";
         if (l->parallel || l->ffn.limit > 0)
             return "this kind of layer";
     }
-    if (m->norm.place != NORM_PRE || m->embed_norm || m->embed_scale != 1 || m->head_bias || m->head_softcap > 0 || m->head_scale != 1)
+    if (m->norm.place != NORM_PRE || m->embed_norm || m->embed_scale != 1 || m->head_bias ||
+        m->head_softcap > 0 || m->head_scale != 1)
         return "this placement of norms, or scaled embeddings or logits";
     return m->predict ? "prediction modules" : NULL;
 }
@@ -507,37 +556,6 @@ static void finish_units(struct builder *b, struct reference *r)
     r->clip = make(b, c, OPND(CLIP, scale), "clipping factor", 1, 0);
 }
 
-static uint32_t name_hash(const char *s)
-{
-    uint32_t h = 2166136261u; /* FNV-1a */
-    for (; *s; s++)
-        h = (h ^ (unsigned char)*s) * 16777619u;
-    return h;
-}
-
-uint32_t reference_unit(const struct reference *r, const char *name)
-{
-    for (uint32_t i = name_hash(name) & (r->table_room - 1); r->table[i]; i = (i + 1) & (r->table_room - 1))
-        if (!strcmp(r->units[r->table[i] - 1].name, name))
-            return r->table[i] - 1;
-    return NONE;
-}
-
-static void index_units(struct arena *a, struct reference *r)
-{
-    for (r->table_room = 64; r->table_room < 2 * r->nunits;)
-        r->table_room *= 2;
-    r->table = ARENA_ARRAY(a, uint32_t, r->table_room);
-    for (uint32_t u = 0; u < r->nunits; u++) {
-        if (reference_unit(r, r->units[u].name) != NONE)
-            continue;
-        uint32_t i = name_hash(r->units[u].name) & (r->table_room - 1);
-        while (r->table[i])
-            i = (i + 1) & (r->table_room - 1);
-        r->table[i] = u + 1;
-    }
-}
-
 struct reference *reference_new(struct arena *a, const struct job *job, const char **cannot)
 {
     const struct model *m = &job->model;
@@ -569,6 +587,6 @@ struct reference *reference_new(struct arena *a, const struct job *job, const ch
     r->nodes = b->nodes;
     r->units = b->units.at;
     r->nunits = (uint32_t)b->units.n;
-    index_units(a, r);
+    reference_index(a, r);
     return r;
 }

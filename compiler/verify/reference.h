@@ -3,14 +3,23 @@
 
 /* The training step of the model on one device, as nodes: what every plan must compute.
  *
- * Built from the job alone; it shares nothing with the expansion or the lowering, down to the names of weights. */
+ * Built from the job alone; it shares nothing with the expansion or the lowering, down to the names of
+ * weights. */
 
 #include "compiler/model/model.h"
 #include "compiler/verify/value.h"
 
-enum reference_source { SOURCE_TOKENS, SOURCE_TARGETS, SOURCE_BLOCK, SOURCE_PARAM, SOURCE_MOMENT1, SOURCE_MOMENT2 };
+enum reference_source {
+    SOURCE_TOKENS,
+    SOURCE_TARGETS,
+    SOURCE_BLOCK,
+    SOURCE_PARAM,
+    SOURCE_MOMENT1,
+    SOURCE_MOMENT2
+};
 
-/* A weight as one operator uses it, [out, in] or a vector [1, n]; one of several in its tensor where that is fused. */
+/* A weight as one operator uses it, [out, in] or a vector [1, n]; one of several in its tensor where that is
+ * fused. */
 struct weight_unit {
     const char *name; /* of the Hugging Face tensor */
     int64_t at;       /* first output in the tensor's output dimension */
@@ -33,6 +42,7 @@ struct reference {
 };
 /* NULL and what it can't express */
 struct reference *reference_new(struct arena *a, const struct job *job, const char **cannot);
+void reference_index(struct arena *a, struct reference *r); /* done by reference_new() */
 /* first unit of a tensor's name, NONE */
 uint32_t reference_unit(const struct reference *r, const char *name);
 

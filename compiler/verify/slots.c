@@ -1,9 +1,9 @@
 /* Property 2, second half: every slot value of ranks.bin is what the mesh says.
  *
- * One pass over the ranks.  With it, what is proved for a role's formula (peer = same coordinates at another pipeline
- * rank, group = ranks that differ along the mask) holds for each rank; peer(peer(r)) = r because both are that formula.
- * Members of a group must also hold one and the same group id, or they would open different communicators: each rank's
- * id is compared with that of the group's first member. */
+ * One pass over the ranks.  With it, what is proved for a role's formula (peer = same coordinates at another
+ * pipeline rank, group = ranks that differ along the mask) holds for each rank; peer(peer(r)) = r because
+ * both are that formula. Members of a group must also hold one and the same group id, or they would open
+ * different communicators: each rank's id is compared with that of the group's first member. */
 
 #include "compiler/verify/prove.h"
 
@@ -46,8 +46,8 @@ static const struct slot *find_group_slot(const struct program *p, uint32_t mask
 }
 
 /* NULL, or what is wrong with a rank's value */
-static const char *slot_fault(struct arena *a, const struct plan *p, uint32_t rank, const uint32_t coord[NAXES],
-                              const struct slot *s, uint64_t value)
+static const char *slot_fault(struct arena *a, const struct plan *p, uint32_t rank,
+                              const uint32_t coord[NAXES], const struct slot *s, uint64_t value)
 {
     uint64_t want = 0;
     uint32_t at[NAXES];
@@ -75,12 +75,14 @@ static const char *slot_fault(struct arena *a, const struct plan *p, uint32_t ra
         struct group g = mesh_group(&p->mesh, rank, s->arg);
         if (!same_group(have, &g))
             return arena_printf(a, "group %llu has %u members from rank %u, the mesh says %u from rank %u",
-                                (unsigned long long)value, group_size(have), have->first, group_size(&g), g.first);
+                                (unsigned long long)value, group_size(have), have->first, group_size(&g),
+                                g.first);
         const struct rank_info *lead = &p->ranks->ranks[g.first];
         uint32_t index;
         if (lead->role < p->nroles && find_group_slot(p->train[lead->role], s->arg, &index) &&
             p->ranks->values[lead->slot + index] != value)
-            return arena_printf(a, "group %llu, but rank %u of the same group says %llu", (unsigned long long)value, g.first,
+            return arena_printf(a, "group %llu, but rank %u of the same group says %llu",
+                                (unsigned long long)value, g.first,
                                 (unsigned long long)p->ranks->values[lead->slot + index]);
         return NULL;
     }
@@ -93,7 +95,8 @@ static const char *slot_fault(struct arena *a, const struct plan *p, uint32_t ra
 /* both programs of a role read the same values, so they must declare the same slots */
 static void check_declarations(struct arena *a, const struct plan *p, uint32_t role, struct verdict *v)
 {
-    const struct program *t = prove_program(p, role, PROGRAM_TRAIN), *e = prove_program(p, role, PROGRAM_EVAL);
+    const struct program *t = prove_program(p, role, PROGRAM_TRAIN),
+                         *e = prove_program(p, role, PROGRAM_EVAL);
     struct site at = {2, role, NONE, false, NONE};
     for (uint32_t i = 0; i < t->nslots; i++)
         if ((uint64_t)t->slots[i].most != slot_most(p, &t->slots[i]))
@@ -101,7 +104,8 @@ static void check_declarations(struct arena *a, const struct plan *p, uint32_t r
                          (long long)t->slots[i].most, (unsigned long long)slot_most(p, &t->slots[i]));
     bool same = !e || e->nslots == t->nslots;
     for (uint32_t i = 0; e && same && i < t->nslots; i++)
-        same = t->slots[i].kind == e->slots[i].kind && t->slots[i].arg == e->slots[i].arg && t->slots[i].most == e->slots[i].most;
+        same = t->slots[i].kind == e->slots[i].kind && t->slots[i].arg == e->slots[i].arg &&
+               t->slots[i].most == e->slots[i].most;
     if (!same)
         prove_report(a, p, v, at, "the training and the evaluation program declare different slots");
 }

@@ -1,8 +1,9 @@
 /* Pieces of memory with values; see store.h.
  *
- * Rectangles are compared on a common pitch: a piece that is one run can be seen on any pitch if its value is the same
- * everywhere (zeros, "defined"), a matrix only on its own.  Almost all accesses find a piece of exactly their own shape;
- * the rest of this file is for views: columns of a fused projection, weights within a bucket, parts of the metrics. */
+ * Rectangles are compared on a common pitch: a piece that is one run can be seen on any pitch if its value is
+ * the same everywhere (zeros, "defined"), a matrix only on its own.  Almost all accesses find a piece of
+ * exactly their own shape; the rest of this file is for views: columns of a fused projection, weights within
+ * a bucket, parts of the metrics. */
 
 #include "compiler/verify/store.h"
 
@@ -48,7 +49,9 @@ uint32_t store_axis(const struct program *p, const struct operand *o)
 {
     if (o->slot == UINT16_MAX || p->slots[o->slot].kind != SLOT_COORD || (o->rows > 1 && o->ld != o->cols))
         return NAXES;
-    return o->slot_stride == (uint64_t)o->rows * o->cols * isa_dtype_bytes((enum dtype)o->dtype) ? p->slots[o->slot].arg : NAXES;
+    return o->slot_stride == (uint64_t)o->rows * o->cols * isa_dtype_bytes((enum dtype)o->dtype)
+               ? p->slots[o->slot].arg
+               : NAXES;
 }
 
 /* ---- layout ---- */
@@ -140,8 +143,8 @@ static struct piece *new_piece(struct store *s, struct cell *c)
 }
 
 /* the rectangle row, col .. of a piece as a piece of its own */
-static void keep(struct store *s, struct cell *c, const struct piece *p, uint64_t row, uint64_t rows, uint64_t col,
-                 uint64_t width)
+static void keep(struct store *s, struct cell *c, const struct piece *p, uint64_t row, uint64_t rows,
+                 uint64_t col, uint64_t width)
 {
     if (!rows || !width)
         return;
@@ -190,7 +193,8 @@ static void keep_around(struct store *s, struct cell *c, const struct piece *p, 
     keep(s, c, p, h->row, h->rows, h->col + h->width, p->width - h->col - h->width);
 }
 
-/* What is left of one run of equal bytes without a region of several rows: both ends, and the gaps between its rows. */
+/* What is left of one run of equal bytes without a region of several rows: both ends, and the gaps between
+ * its rows. */
 static void keep_gaps(struct store *s, struct cell *c, const struct piece *p, const struct region *r)
 {
     uint64_t end = piece_end(p), from = cut_most(p->at, r->at), to = cut_least(end, region_end(r));
@@ -327,7 +331,8 @@ static bool overlaps(const struct piece *p, const struct region *r)
 
 static bool same_place(const struct piece *p, const struct region *r)
 {
-    return p->at == r->at && p->rows == r->rows && p->width == r->width && (r->rows == 1 || p->pitch == r->pitch);
+    return p->at == r->at && p->rows == r->rows && p->width == r->width &&
+           (r->rows == 1 || p->pitch == r->pitch);
 }
 
 static int by_row(const void *x, const void *y)
@@ -356,15 +361,19 @@ static bool read_parts(const struct cell *c, const struct region *r, uint8_t dty
         struct cuts cuts;
         if (!overlaps(p, r))
             continue;
-        if (p->own || (p->value.kind == VALUE_PART && !same_place(p, r)) || (p->dtype != dtype && !uniform(&p->value)) ||
-            !cut_of(p, r, &cuts))
+        if (p->own || (p->value.kind == VALUE_PART && !same_place(p, r)) ||
+            (p->dtype != dtype && !uniform(&p->value)) || !cut_of(p, r, &cuts))
             return false;
         for (uint32_t k = 0; k < cuts.n; k++) {
             const struct cut *u = &cuts.at[k];
             if (out->n == MOST_PARTS)
                 return false;
-            out->at[out->n++] = (struct part){(uint32_t)u->row, (uint32_t)u->rows, (uint32_t)(u->col / size),
-                                              (uint32_t)(u->width / size), p->writer, part_value(p, u, (int64_t)size)};
+            out->at[out->n++] = (struct part){(uint32_t)u->row,
+                                              (uint32_t)u->rows,
+                                              (uint32_t)(u->col / size),
+                                              (uint32_t)(u->width / size),
+                                              p->writer,
+                                              part_value(p, u, (int64_t)size)};
             area += u->rows * u->width;
         }
     }
@@ -391,7 +400,8 @@ bool store_read(struct store *s, const struct operand *o, struct parts *out)
     if (axis == NAXES)
         return false;
     for (uint32_t i = 0; i < c->n; i++)
-        if (same_place(&c->pieces[i], &r) && c->pieces[i].dtype == o->dtype && c->pieces[i].own && c->pieces[i].axis == axis) {
+        if (same_place(&c->pieces[i], &r) && c->pieces[i].dtype == o->dtype && c->pieces[i].own &&
+            c->pieces[i].axis == axis) {
             out->n = 1;
             out->at[0] = (struct part){0, o->rows, 0, o->cols, c->pieces[i].writer, c->pieces[i].value};
             return true;
@@ -446,7 +456,8 @@ bool store_read_flat(struct store *s, const struct operand *o, struct whole *out
     return covered == bytes;
 }
 
-bool store_write_flat(struct store *s, const struct operand *o, const struct whole *w, uint32_t axis, uint32_t writer)
+bool store_write_flat(struct store *s, const struct operand *o, const struct whole *w, uint32_t axis,
+                      uint32_t writer)
 {
     uint32_t cell, own = o->slot == UINT16_MAX ? NAXES : store_axis(s->program, o);
     struct region r = region_of(s, o, &cell);
@@ -507,7 +518,14 @@ void store_define(struct store *s, const struct operand *o, uint32_t writer)
     struct region r = region_of(s, o, &cell);
     if (o->slot != UINT16_MAX) {
         struct cell *c = &s->cells[cell];
-        struct piece p = {r.at, r.rows, r.width, r.pitch, writer, o->dtype, true, (uint8_t)store_axis(s->program, o),
+        struct piece p = {r.at,
+                          r.rows,
+                          r.width,
+                          r.pitch,
+                          writer,
+                          o->dtype,
+                          true,
+                          (uint8_t)store_axis(s->program, o),
                           {.kind = VALUE_BYTES}};
         drop_near(s, cell, &r);
         for (uint32_t i = 0; i < c->n; i++)

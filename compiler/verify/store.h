@@ -1,13 +1,14 @@
 #ifndef LLMC_STORE_H
 #define LLMC_STORE_H
 
-/* What the arena of one rank holds while its program is interpreted: per buffer (or slot of a ring) a list of disjoint
- * pieces, each a rectangle of bytes with a value.
+/* What the arena of one rank holds while its program is interpreted: per buffer (or slot of a ring) a list of
+ * disjoint pieces, each a rectangle of bytes with a value.
  *
- * A write takes its rectangle out of the pieces it overlaps, and drops the pieces of other buffers that placement put
- * on the same bytes.  Where a remainder can't be said as rectangles, the whole piece is dropped: a later read of it is
- * then reported, never believed.  An operand at a slot-dependent offset is the rank's own part of the range that all
- * values of the slot cover together; writing it leaves nothing known of the other parts. */
+ * A write takes its rectangle out of the pieces it overlaps, and drops the pieces of other buffers that
+ * placement put on the same bytes.  Where a remainder can't be said as rectangles, the whole piece is
+ * dropped: a later read of it is then reported, never believed.  An operand at a slot-dependent offset is the
+ * rank's own part of the range that all values of the slot cover together; writing it leaves nothing known of
+ * the other parts. */
 
 #include "compiler/verify/prove.h"
 #include "compiler/verify/value.h"
@@ -16,7 +17,7 @@ struct piece {
     uint64_t at, rows, width, pitch; /* bytes in the cell; rows = 1 is one run */
     uint32_t writer;                 /* instruction; NONE = there from the start */
     uint8_t dtype;
-    bool own;                        /* only the rank's own part of it, by `axis` */
+    bool own; /* only the rank's own part of it, by `axis` */
     uint8_t axis;
     struct value value;
 };
@@ -53,11 +54,13 @@ bool store_read(struct store *s, const struct operand *o, struct parts *out);
 /* write one rectangle of an operand */
 void store_write(struct store *s, const struct operand *o, const struct part *part, uint32_t writer);
 
-/* The operand as a flat run of elements: of all its own bytes, or, at a slot, of the range that all values cover.
- * *axis: NAXES, or the operand is the part of `out` that the rank's coordinate of *axis numbers.  false: unknown. */
+/* The operand as a flat run of elements: of all its own bytes, or, at a slot, of the range that all values
+ * cover. *axis: NAXES, or the operand is the part of `out` that the rank's coordinate of *axis numbers.
+ * false: unknown. */
 bool store_read_flat(struct store *s, const struct operand *o, struct whole *out, uint32_t *axis);
 /* the same for writing; value pieces must tile `w` */
-bool store_write_flat(struct store *s, const struct operand *o, const struct whole *w, uint32_t axis, uint32_t writer);
+bool store_write_flat(struct store *s, const struct operand *o, const struct whole *w, uint32_t axis,
+                      uint32_t writer);
 /* bytes of an operand that nothing has defined (property 5) */
 uint64_t store_missing(struct store *s, const struct operand *o);
 /* define them, with VALUE_BYTES */
@@ -65,7 +68,8 @@ void store_define(struct store *s, const struct operand *o, uint32_t writer);
 
 /* last instruction that wrote into the operand's bytes, NONE = none */
 uint32_t store_writer(const struct store *s, const struct operand *o);
-/* the axis of an operand's slot if it is a coordinate and the operand one of equal dense parts; NAXES if not */
+/* the axis of an operand's slot if it is a coordinate and the operand one of equal dense parts; NAXES if not
+ */
 uint32_t store_axis(const struct program *p, const struct operand *o);
 
 #endif

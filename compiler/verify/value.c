@@ -1,9 +1,9 @@
 /* Nodes (hash-consed matrices of the reference step) and linear forms over them; see value.h.
  *
- * A node is found by its whole recipe, compared exactly.  Sums are the one exception: a sum is told from others by the
- * sum of its addends' 128-bit fingerprints, so that order and grouping of additions don't matter and x + y - which is
- * added to a residual stream hundreds of times - costs one addition.  Two different sums collide with probability
- * about nodes^2 / 2^128. */
+ * A node is found by its whole recipe, compared exactly.  Sums are the one exception: a sum is told from
+ * others by the sum of its addends' 128-bit fingerprints, so that order and grouping of additions don't
+ * matter and x + y - which is added to a residual stream hundreds of times - costs one addition.  Two
+ * different sums collide with probability about nodes^2 / 2^128. */
 
 #include "compiler/verify/value.h"
 
@@ -55,7 +55,8 @@ static bool same_node(const struct node *x, const struct node *y)
 {
     if (x->recipe.op != y->recipe.op)
         return false;
-    return x->recipe.op == RECIPE_SUM ? !memcmp(x->sum, y->sum, sizeof x->sum) : same_recipe(&x->recipe, &y->recipe);
+    return x->recipe.op == RECIPE_SUM ? !memcmp(x->sum, y->sum, sizeof x->sum)
+                                      : same_recipe(&x->recipe, &y->recipe);
 }
 
 static uint32_t *find_slot(const struct nodes *g, const struct node *n)
@@ -159,7 +160,8 @@ static void settle(struct nodes *g, struct value *v, struct term *terms, struct 
     terms[i] = t;
 }
 
-const char *value_add(struct arena *a, struct nodes *g, const struct value *x, const struct value *y, struct value *out)
+const char *value_add(struct arena *a, struct nodes *g, const struct value *x, const struct value *y,
+                      struct value *out)
 {
     if (x->kind == VALUE_ZERO || y->kind == VALUE_ZERO) {
         *out = x->kind == VALUE_ZERO ? *y : *x;
@@ -168,8 +170,9 @@ const char *value_add(struct arena *a, struct nodes *g, const struct value *x, c
     if (x->kind != VALUE_NODES || y->kind != VALUE_NODES)
         return "a shard of a bucket is added to something else";
     if (!extent_same(&x->row, &y->row) || !extent_same(&x->col, &y->col))
-        return arena_printf(a, "rows %s, columns %s are added to rows %s, columns %s", extent_text(a, &y->row),
-                            extent_text(a, &y->col), extent_text(a, &x->row), extent_text(a, &x->col));
+        return arena_printf(a, "rows %s, columns %s are added to rows %s, columns %s",
+                            extent_text(a, &y->row), extent_text(a, &y->col), extent_text(a, &x->row),
+                            extent_text(a, &x->col));
     struct value sum = *x;
     struct term *terms = x->nterms + y->nterms ? ARENA_ARRAY(a, struct term, x->nterms + y->nterms) : NULL;
     if (x->node != NODE_ZERO && x->node == y->node)
@@ -186,8 +189,9 @@ const char *value_add(struct arena *a, struct nodes *g, const struct value *x, c
         } else {
             t.node = x->terms[i].node;
             if (!blocks_union(a, &x->terms[i].blocks, &y->terms[j].blocks, &t.blocks))
-                return arena_printf(a, "contributions to %s would count twice: %s are there, %s are added", nodes_name(g, t.node),
-                                    blocks_text(a, &x->terms[i].blocks), blocks_text(a, &y->terms[j].blocks));
+                return arena_printf(a, "contributions to %s would count twice: %s are there, %s are added",
+                                    nodes_name(g, t.node), blocks_text(a, &x->terms[i].blocks),
+                                    blocks_text(a, &y->terms[j].blocks));
             i++;
             j++;
         }
@@ -197,8 +201,8 @@ const char *value_add(struct arena *a, struct nodes *g, const struct value *x, c
     return NULL;
 }
 
-const char *value_reduce(struct arena *a, struct nodes *g, const struct value *value, uint32_t axis, int64_t size, bool max,
-                         struct value *out)
+const char *value_reduce(struct arena *a, struct nodes *g, const struct value *value, uint32_t axis,
+                         int64_t size, bool max, struct value *out)
 {
     static const char *const names[NAXES] = {"tp", "cp", "dp", "pp"};
     const struct value copy = *value, *x = &copy; /* *out may be *value */
@@ -218,10 +222,11 @@ const char *value_reduce(struct arena *a, struct nodes *g, const struct value *v
     for (uint32_t i = 0; i < x->nterms; i++) {
         struct term t = x->terms[i];
         if (g->at[t.node].max != max)
-            return arena_printf(a, "%s is a %s", nodes_name(g, t.node), max ? "sum, not a maximum" : "maximum, not a sum");
+            return arena_printf(a, "%s is a %s", nodes_name(g, t.node),
+                                max ? "sum, not a maximum" : "maximum, not a sum");
         if (!blocks_reduce(a, &x->terms[i].blocks, axis, size, &t.blocks))
-            return arena_printf(a, "over %s contributions to %s would count twice: each rank has %s", names[axis],
-                                nodes_name(g, t.node), blocks_text(a, &x->terms[i].blocks));
+            return arena_printf(a, "over %s contributions to %s would count twice: each rank has %s",
+                                names[axis], nodes_name(g, t.node), blocks_text(a, &x->terms[i].blocks));
         settle(g, out, terms, t);
     }
     return NULL;
@@ -241,8 +246,8 @@ bool value_same(const struct value *x, const struct value *y)
             return false;
         for (uint32_t k = 0; k < s->blocks.n; k++) {
             const struct block *b = &s->blocks.at[k], *c = &t->blocks.at[k];
-            if (!extent_same(&b->extent, &c->extent) || b->count != c->count || (b->count > 1 && b->stride != c->stride) ||
-                b->first != c->first)
+            if (!extent_same(&b->extent, &c->extent) || b->count != c->count ||
+                (b->count > 1 && b->stride != c->stride) || b->first != c->first)
                 return false;
         }
     }
@@ -257,7 +262,8 @@ char *value_text(struct arena *a, const struct nodes *g, const struct value *v)
     case VALUE_BYTES:
         return arena_strdup(a, "something");
     case VALUE_PART:
-        return arena_printf(a, "a shard of %s", v->whole->n ? value_text(a, g, &v->whole->at[0].value) : "nothing");
+        return arena_printf(a, "a shard of %s",
+                            v->whole->n ? value_text(a, g, &v->whole->at[0].value) : "nothing");
     case VALUE_NODES:
         break;
     }
@@ -265,8 +271,8 @@ char *value_text(struct arena *a, const struct nodes *g, const struct value *v)
     if (v->node != NODE_ZERO || !v->nterms)
         strbuf_text(&b, nodes_name(g, v->node));
     for (uint32_t i = 0; i < v->nterms && i < 4; i++)
-        strbuf_printf(&b, "%sa partial sum of %s over %s", b.length ? " + " : "", nodes_name(g, v->terms[i].node),
-                      blocks_text(a, &v->terms[i].blocks));
+        strbuf_printf(&b, "%sa partial sum of %s over %s", b.length ? " + " : "",
+                      nodes_name(g, v->terms[i].node), blocks_text(a, &v->terms[i].blocks));
     strbuf_printf(&b, " (rows %s, columns %s)", extent_text(a, &v->row), extent_text(a, &v->col));
     char *s = arena_strdup(a, b.text);
     strbuf_free(&b);

@@ -1,19 +1,22 @@
 #ifndef LLMC_VALUE_H
 #define LLMC_VALUE_H
 
-/* The abstract values of property 7: what a region of memory holds, as a part of a logical matrix of the single-device
- * step, on every rank of a role at once.
+/* The abstract values of property 7: what a region of memory holds, as a part of a logical matrix of the
+ * single-device step, on every rank of a role at once.
  *
- * A node is a logical matrix over all tokens of the batch (or a whole weight).  Rows, columns and contributions are
- * intervals whose start is affine in the rank's coordinates, so one interpretation covers all ranks of a role.
+ * A node is a logical matrix over all tokens of the batch (or a whole weight).  Rows, columns and
+ * contributions are intervals whose start is affine in the rank's coordinates, so one interpretation covers
+ * all ranks of a role.
  *
  *   value = full node + sum of terms;   term = a node of which only some contributions have been added up,
  *
- * for example a row-parallel product over its own feature columns, or a weight gradient over its own tokens. */
+ * for example a row-parallel product over its own feature columns, or a weight gradient over its own tokens.
+ */
 
 #include "compiler/verify/extent.h"
 
-/* An instruction's meaning: opcode, which of its outputs, attributes and input nodes.  Equal recipes are one node. */
+/* An instruction's meaning: opcode, which of its outputs, attributes and input nodes.  Equal recipes are one
+ * node. */
 #define RECIPE_INPUTS ISA_MAX_OPERANDS
 #define RECIPE_ATTRS ISA_MAX_ATTRS
 enum {
@@ -32,11 +35,11 @@ struct recipe {
 #define NODE_ZERO 0u /* the empty sum */
 struct node {
     struct recipe recipe;
-    uint64_t sum[2];   /* sums of nodes are told apart by the sum of their fingerprints, mod 2^128 */
-    const char *name;  /* of the reference's; NULL for sums that only the program makes */
-    int64_t cols;      /* of the logical matrix; rows are tokens or the weight's */
-    int64_t domain;    /* elements of the contraction index, 0 if it has none */
-    bool max;          /* contributions are maximised, not added */
+    uint64_t sum[2];  /* sums of nodes are told apart by the sum of their fingerprints, mod 2^128 */
+    const char *name; /* of the reference's; NULL for sums that only the program makes */
+    int64_t cols;     /* of the logical matrix; rows are tokens or the weight's */
+    int64_t domain;   /* elements of the contraction index, 0 if it has none */
+    bool max;         /* contributions are maximised, not added */
 };
 struct nodes {
     struct arena *arena;
@@ -44,10 +47,11 @@ struct nodes {
     struct node *at;
 };
 struct nodes *nodes_new(struct arena *a);
-uint32_t nodes_find(const struct nodes *g, const struct recipe *r);                   /* NONE = unknown */
+uint32_t nodes_find(const struct nodes *g, const struct recipe *r); /* NONE = unknown */
 uint32_t nodes_add(struct nodes *g, const struct recipe *r, const char *name, int64_t cols, int64_t domain);
-uint32_t nodes_sum(struct nodes *g, uint32_t x, uint32_t y);                          /* made where unknown */
-void nodes_label(struct nodes *g, uint32_t node, const char *name, int64_t cols);       /* make a sum the reference's */
+uint32_t nodes_sum(struct nodes *g, uint32_t x, uint32_t y); /* made where unknown */
+void nodes_label(struct nodes *g, uint32_t node, const char *name,
+                 int64_t cols); /* make a sum the reference's */
 const char *nodes_name(const struct nodes *g, uint32_t node);
 
 struct term {
@@ -66,7 +70,7 @@ struct value {
     uint32_t nterms, axis;
     const struct term *terms; /* sorted by node */
     struct extent row, col;
-    const struct whole *whole; /* VALUE_PART */
+    const struct whole *whole;    /* VALUE_PART */
     uint32_t origin, origin_role; /* for messages: the instruction + 1 that chose its rows; 0 = unknown */
 };
 /* a flat list of elements, as the buffers of a bucket hold them */
@@ -80,10 +84,11 @@ struct whole {
     struct stretch *at;
 };
 /* x + y on the same rows and columns; NULL, or what is wrong */
-const char *value_add(struct arena *a, struct nodes *g, const struct value *x, const struct value *y, struct value *out);
+const char *value_add(struct arena *a, struct nodes *g, const struct value *x, const struct value *y,
+                      struct value *out);
 /* sum (or maximum) over all coordinates of an axis; NULL, or what is wrong */
-const char *value_reduce(struct arena *a, struct nodes *g, const struct value *x, uint32_t axis, int64_t size, bool max,
-                         struct value *out);
+const char *value_reduce(struct arena *a, struct nodes *g, const struct value *x, uint32_t axis, int64_t size,
+                         bool max, struct value *out);
 bool value_same(const struct value *x, const struct value *y);
 /* "layers.3.q, columns [0, 64)", and what is missing of it */
 char *value_text(struct arena *a, const struct nodes *g, const struct value *v);

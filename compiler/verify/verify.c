@@ -1,35 +1,41 @@
 /* The verifier's driver.
  *
- * A plan claims that its ranks, each replaying its straight-line program on its own queues, together compute one
- * training step of the model, whatever the durations of kernels and transfers turn out to be.  The verifier proves that
- * claim from the plan alone, and trusts little: the loader's structural checks, the mesh (rank <-> coordinates), the
- * meaning of each instruction as isa.def has it (rules are tested numerically), and this folder.  Nothing here shares
- * code with what made the plan.
+ * A plan claims that its ranks, each replaying its straight-line program on its own queues, together compute
+ * one training step of the model, whatever the durations of kernels and transfers turn out to be.  The
+ * verifier proves that claim from the plan alone, and trusts little: the loader's structural checks, the mesh
+ * (rank <-> coordinates), the meaning of each instruction as isa.def has it (rules are tested numerically),
+ * and this folder.  Nothing here shares code with what made the plan.
  *
- * What makes it decidable, and cheap, is the machine: no branches, no loops, no wildcards, nothing that depends on data.
- * Every access, match and order is in the text of the programs.
+ * What makes it decidable, and cheap, is the machine: no branches, no loops, no wildcards, nothing that
+ * depends on data. Every access, match and order is in the text of the programs.
  *
- * Why roles suffice.  Ranks of one role run one program and differ in slot values only.  slots.c proves that every value
- * in ranks.bin is the formula that its declaration names.  Then
- *   - what a program does on a rank (order 3, races 4, definedness 5, memory 6) does not depend on slots, or is checked
- *     over all their values at once;
- *   - a SEND of role s to pipeline rank d meets the RECV of role d from s on every rank, because the peer formula only
- *     changes the pipeline coordinate and is its own inverse, so matching (2) of two roles is matching of all their ranks;
- *   - a cycle of waiting ranks would project to a cycle of waiting roles, on which seq would have to grow for ever;
+ * Why roles suffice.  Ranks of one role run one program and differ in slot values only.  slots.c proves that
+ * every value in ranks.bin is the formula that its declaration names.  Then
+ *   - what a program does on a rank (order 3, races 4, definedness 5, memory 6) does not depend on slots, or
+ * is checked over all their values at once;
+ *   - a SEND of role s to pipeline rank d meets the RECV of role d from s on every rank, because the peer
+ * formula only changes the pipeline coordinate and is its own inverse, so matching (2) of two roles is
+ * matching of all their ranks;
+ *   - a cycle of waiting ranks would project to a cycle of waiting roles, on which seq would have to grow for
+ * ever;
  *   - values (7) are affine in the coordinates, so one interpretation covers all of them.
- * `full` repeats matching and order with every rank unfolded and nothing but ranks.bin's own peers and groups (full.c).
+ * `full` repeats matching and order with every rank unfolded and nothing but ranks.bin's own peers and groups
+ * (full.c).
  *
- * Why the properties compose.  (2) and (3) make each rendezvous happen, and happen between the right instructions.  (4)
- * then makes every execution equal to the one in program order: accesses that could be reordered don't overlap, or only
- * read.  (5), (6) and (7) reason about program order alone.  (8) says that the machine of the plan exists.
+ * Why the properties compose.  (2) and (3) make each rendezvous happen, and happen between the right
+ * instructions.  (4) then makes every execution equal to the one in program order: accesses that could be
+ * reordered don't overlap, or only read.  (5), (6) and (7) reason about program order alone.  (8) says that
+ * the machine of the plan exists.
  *
- * What is not proved: that kernels and transports do what the table says, that the cluster file tells the truth, and
- * rounding.  Matrix identities are those of real arithmetic: sums may be taken in any order.
+ * What is not proved: that kernels and transports do what the table says, that the cluster file tells the
+ * truth, and rounding.  Matrix identities are those of real arithmetic: sums may be taken in any order.
  *
- * The properties build on each other, so a broken one stops those that would only repeat its consequences: without
- * structure (1) nothing can be read; without matching and order there is no valid interpretation for (7).
+ * The properties build on each other, so a broken one stops those that would only repeat its consequences:
+ * without structure (1) nothing can be read; without matching and order there is no valid interpretation for
+ * (7).
  *
- * Cost: linear in the instructions of all roles, plus a few operations per rank.  Scratch is freed per role. */
+ * Cost: linear in the instructions of all roles, plus a few operations per rank.  Scratch is freed per role.
+ */
 
 #include "compiler/verify/prove.h"
 

@@ -1,5 +1,6 @@
-/* Mutations of plans; see mutate.h.  Programs are rebuilt through the builder, so every mutant is what a compiler with
- * that fault would have handed over: positions, waits and arrays are consistent, only the fault is there. */
+/* Mutations of plans; see mutate.h.  Programs are rebuilt through the builder, so every mutant is what a
+ * compiler with that fault would have handed over: positions, waits and arrays are consistent, only the fault
+ * is there. */
 
 #include "tests/compiler/verify/mutate.h"
 
@@ -9,108 +10,17 @@
 #include <string.h>
 
 static const char *const names[NMUTATIONS] = {
-    "drop", "drop matched", "duplicate", "duplicate matched", "swap", "swap matched", "wrong peer", "wrong group",
-    "wrong size", "wrong size matched", "wrong dtype", "missing wait", "earlier wait", "overlapping buffer", "wrong offset",
-    "wrong buffer", "wrong mark", "wrong attribute", "wrong queue", "wrong seq", "skipped layer", "swapped layer",
-    "stale parameter", "missing reduction", "wrong slot value", "wrong GPU", "wrong tensor", "wrong arena",
+    "drop",          "drop matched",  "duplicate",       "duplicate matched",  "swap",
+    "swap matched",  "wrong peer",    "wrong group",     "wrong size",         "wrong size matched",
+    "wrong dtype",   "missing wait",  "earlier wait",    "overlapping buffer", "wrong offset",
+    "wrong buffer",  "wrong mark",    "wrong attribute", "wrong queue",        "wrong seq",
+    "skipped layer", "swapped layer", "stale parameter", "missing reduction",  "wrong slot value",
+    "wrong GPU",     "wrong tensor",  "wrong arena",
 };
 
 const char *mutation_name(enum mutation m)
 {
     return names[m];
-}
-
-/* ---- copies ---- */
-
-struct program *mutate_rebuild(const struct program *p, const uint32_t *list, const uint32_t *seq, uint32_t n)
-{
-    struct program *q = program_new(p->role, p->nroles);
-    uint32_t *position = calloc(p->ninsns + 1u, sizeof *position), count[NQUEUES] = {0};
-    q->evaluation = p->evaluation;
-    q->job = p->job;
-    q->arena_bytes = p->arena_bytes;
-    for (uint32_t i = 0; i < p->nslots; i++)
-        program_slot(q, p->slots[i].name, p->slots[i].kind, p->slots[i].arg, p->slots[i].most);
-    for (uint32_t i = 0; i < p->nrings; i++)
-        program_ring(q, p->rings[i].name, p->rings[i].depth);
-    for (uint32_t i = 0; i < p->nbuffers; i++)
-        program_buffer(q, &p->buffers[i]);
-    for (uint32_t i = 0; i < p->nbuckets; i++)
-        program_bucket(q, &p->buckets[i]);
-    for (uint32_t i = 0; i < p->ntensors; i++)
-        program_tensor(q, &p->tensors[i]);
-    memset(position, 0xff, (p->ninsns + 1u) * sizeof *position); /* of every old instruction that is still there */
-    for (uint32_t k = 0; k < n; k++) {
-        uint32_t queue = p->insns[list[k]].queue, at = count[queue]++;
-        if (position[list[k]] == NONE)
-            position[list[k]] = at;
-    }
-    uint32_t old[NQUEUES] = {0}, *at[NQUEUES]; /* old instructions by queue */
-    for (int qu = 0; qu < NQUEUES; qu++)
-        at[qu] = calloc(p->ninsns + 1u, sizeof *at[qu]);
-    for (uint32_t i = 0; i < p->ninsns; i++)
-        at[p->insns[i].queue][old[p->insns[i].queue]++] = i;
-    for (uint32_t k = 0; k < n; k++) {
-        const struct insn *in = &p->insns[list[k]];
-        const struct isa_info *info = isa_info((enum op)in->op);
-        uint32_t i = program_insn(q, (enum op)in->op);
-        q->insns[i].queue = in->queue;
-        q->insns[i].seq = seq ? seq[k] : in->seq;
-        q->insns[i].action = in->action;
-        q->insns[i].stage = in->stage;
-        q->insns[i].layer = in->layer;
-        q->insns[i].microbatch = in->microbatch;
-        q->insns[i].line = in->line;
-        memcpy(&q->operands[q->insns[i].operand], &p->operands[in->operand], info->noperands * sizeof *p->operands);
-        memcpy(&q->attrs[q->insns[i].attr], &p->attrs[in->attr], info->nattrs * sizeof *p->attrs);
-        for (uint32_t w = 0; w < in->nwaits; w++) {
-            const struct wait *wait = &p->waits[in->wait + w];
-            uint32_t target = at[wait->queue][wait->position];
-            if (position[target] != NONE)
-                program_wait(q, i, (enum queue)wait->queue, position[target]);
-        }
-    }
-    for (int qu = 0; qu < NQUEUES; qu++)
-        free(at[qu]);
-    free(position);
-    return q;
-}
-
-static struct program *copy(const struct program *p)
-{
-    uint32_t *list = calloc(p->ninsns + 1u, sizeof *list);
-    for (uint32_t i = 0; i < p->ninsns; i++)
-        list[i] = i;
-    struct program *q = mutate_rebuild(p, list, NULL, p->ninsns);
-    free(list);
-    return q;
-}
-
-static struct ranks *copy_ranks(const struct ranks *r)
-{
-    struct ranks *s = ranks_new(r->nranks, r->nroles, r->ngroups, r->nvalues);
-    memcpy(s->ranks, r->ranks, r->nranks * sizeof *r->ranks);
-    memcpy(s->groups, r->groups, r->ngroups * sizeof *r->groups);
-    memcpy(s->values, r->values, r->nvalues * sizeof *r->values);
-    return s;
-}
-
-struct plan *mutate_spread(struct arena *a, const struct plan *p, uint32_t factor)
-{
-    struct plan *q = ARENA_NEW(a, struct plan);
-    *q = *p;
-    q->train = ARENA_ARRAY(a, struct program *, p->nroles);
-    q->eval = ARENA_ARRAY(a, struct program *, p->nroles);
-    q->ranks = copy_ranks(p->ranks);
-    for (uint32_t r = 0; r < p->nroles; r++) {
-        q->train[r] = copy(p->train[r]);
-        q->eval[r] = copy(p->eval[r]);
-        for (uint32_t i = 0; i < q->train[r]->ninsns; i++)
-            q->train[r]->insns[i].seq *= factor;
-        for (uint32_t i = 0; i < q->eval[r]->ninsns; i++)
-            q->eval[r]->insns[i].seq *= factor;
-    }
-    return q;
 }
 
 static struct program **slot_of(struct plan *p, uint32_t role, bool evaluation)
@@ -124,7 +34,7 @@ static struct program *own(struct mutant *m, uint32_t role, bool evaluation)
     struct program **at = slot_of(&m->plan, role, evaluation);
     const struct program *original = evaluation ? m->original->eval[role] : m->original->train[role];
     if (*at == original)
-        *at = copy(original);
+        *at = mutate_copy(original);
     return *at;
 }
 
@@ -150,7 +60,8 @@ void mutant_free(struct mutant *m)
 
 /* ---- sites ---- */
 
-static void add_site(struct mutant *m, uint32_t role, bool evaluation, uint32_t insn, uint64_t start, uint64_t end)
+static void add_site(struct mutant *m, uint32_t role, bool evaluation, uint32_t insn, uint64_t start,
+                     uint64_t end)
 {
     if (m->nsites < MOST_SITES)
         m->sites[m->nsites++] = (struct mutation_site){role, insn, evaluation, start, end};
@@ -163,9 +74,11 @@ static void add_operands(struct mutant *m, const struct program *p, uint32_t ins
         const struct operand *o = &p->operands[p->insns[insn].operand + k];
         if (o->buffer == NONE)
             continue;
-        uint64_t start = p->buffers[o->buffer].offset + o->offset, size = isa_dtype_bytes((enum dtype)o->dtype);
+        uint64_t start = p->buffers[o->buffer].offset + o->offset,
+                 size = isa_dtype_bytes((enum dtype)o->dtype);
         uint64_t span = o->slot == UINT16_MAX ? 0 : (uint64_t)p->slots[o->slot].most * o->slot_stride;
-        add_site(m, p->role, p->evaluation, NONE, start, start + span + ((uint64_t)(o->rows - 1) * o->ld + o->cols) * size);
+        add_site(m, p->role, p->evaluation, NONE, start,
+                 start + span + ((uint64_t)(o->rows - 1) * o->ld + o->cols) * size);
     }
 }
 
@@ -207,7 +120,8 @@ static bool is_reduction(const struct program *p, uint32_t i)
 
 static bool is_gather_of_parameters(const struct program *p, uint32_t i)
 {
-    return p->insns[i].op == OP_ALL_GATHER && p->buffers[p->operands[p->insns[i].operand].buffer].kind == BUFFER_PARAM;
+    return p->insns[i].op == OP_ALL_GATHER &&
+           p->buffers[p->operands[p->insns[i].operand].buffer].kind == BUFFER_PARAM;
 }
 
 static bool accumulates(const struct program *p, uint32_t i)
@@ -324,7 +238,8 @@ static bool swap_in(struct mutant *m, const struct program *p, uint32_t x, uint3
 }
 
 /* on every role that takes part in instruction `insn` of the drawn one */
-static bool on_all_members(const struct draw *d, uint32_t insn, bool (*change)(struct mutant *, const struct program *, uint32_t))
+static bool on_all_members(const struct draw *d, uint32_t insn,
+                           bool (*change)(struct mutant *, const struct program *, uint32_t))
 {
     uint32_t seq = d->p->insns[insn].seq;
     for (uint32_t r = 0; r < d->m->plan.nroles; r++) {
@@ -347,7 +262,8 @@ static bool mutate_list(const struct draw *d)
     case MUTATE_REDUCTION:
         return (i = pick(d, is_reduction)) != NONE && on_all_members(d, i, drop_from);
     case MUTATE_DUPLICATE:
-        return (i = pick(d, random_below(d->random, 8) ? accumulates : any)) != NONE && duplicate_in(d->m, d->p, i);
+        return (i = pick(d, random_below(d->random, 8) ? accumulates : any)) != NONE &&
+               duplicate_in(d->m, d->p, i);
     case MUTATE_DUPLICATE_MATCHED:
         return (i = pick(d, is_comm)) != NONE && on_all_members(d, i, duplicate_in);
     }
@@ -372,13 +288,15 @@ static bool mutate_swap_matched(const struct draw *d)
         return false;
     do
         y++;
-    while (y < d->p->ninsns && (d->p->insns[y].op != d->p->insns[x].op || d->p->insns[y].queue != d->p->insns[x].queue));
+    while (y < d->p->ninsns &&
+           (d->p->insns[y].op != d->p->insns[x].op || d->p->insns[y].queue != d->p->insns[x].queue));
     if (y >= d->p->ninsns)
         return false;
     /* contents only: everything still matches */
     struct program *q = own(d->m, d->role, d->evaluation);
     uint32_t k = d->p->insns[x].op == OP_SEND ? OPND(SEND, x) : OPND(RECV, y);
-    struct operand *ox = &q->operands[q->insns[x].operand + k], *oy = &q->operands[q->insns[y].operand + k], t = *ox;
+    struct operand *ox = &q->operands[q->insns[x].operand + k], *oy = &q->operands[q->insns[y].operand + k],
+                   t = *ox;
     if (!memcmp(ox, oy, sizeof t))
         return false;
     *ox = *oy;
@@ -426,12 +344,14 @@ static bool mutate_layer_swapped(const struct draw *d)
     struct insn like = d->p->insns[i];
     struct program *q = own(d->m, d->role, d->evaluation);
     for (uint32_t k = 0; k < q->ninsns; k++)
-        for (uint32_t o = 0; drops_layer(&q->insns[k], &like) && o < isa_info((enum op)q->insns[k].op)->noperands; o++) {
+        for (uint32_t o = 0;
+             drops_layer(&q->insns[k], &like) && o < isa_info((enum op)q->insns[k].op)->noperands; o++) {
             struct operand *x = &q->operands[q->insns[k].operand + o];
             if (x->buffer == NONE || q->buffers[x->buffer].kind != BUFFER_PARAM)
                 continue;
             for (uint32_t b = 0; b < q->nbuffers; b++)
-                if (b != x->buffer && q->buffers[b].kind == BUFFER_PARAM && q->buffers[b].bytes == q->buffers[x->buffer].bytes) {
+                if (b != x->buffer && q->buffers[b].kind == BUFFER_PARAM &&
+                    q->buffers[b].bytes == q->buffers[x->buffer].bytes) {
                     add_insn(d->m, q, k);
                     x->buffer = b;
                     add_insn(d->m, q, k);
@@ -512,7 +432,9 @@ static bool mutate_operand(const struct draw *d)
         }
         break;
     case MUTATE_OFFSET:
-        step = b->ring != NONE && random_below(d->random, 2) ? b->stride : random_below(d->random, 2) ? size : o->ld * size;
+        step = b->ring != NONE && random_below(d->random, 2) ? b->stride
+               : random_below(d->random, 2)                  ? size
+                                                             : o->ld * size;
         if (b->ring != NONE && step == b->stride)
             o->offset = (o->offset + step) % b->bytes;
         else if (random_below(d->random, 2))
@@ -525,7 +447,8 @@ static bool mutate_operand(const struct draw *d)
     case MUTATE_BUFFER:
         for (uint32_t tries = 0; tries < 32; tries++) {
             uint32_t other = random_below(d->random, q->nbuffers);
-            if (other != o->buffer && q->buffers[other].bytes >= b->stride && q->buffers[other].kind == b->kind) {
+            if (other != o->buffer && q->buffers[other].bytes >= b->stride &&
+                q->buffers[other].kind == b->kind) {
                 o->buffer = other;
                 o->offset %= q->buffers[other].bytes;
                 break;
@@ -543,7 +466,8 @@ static bool mutate_operand(const struct draw *d)
         break;
     }
     const struct operand *before = &d->p->operands[d->p->insns[i].operand];
-    if (!memcmp(&q->operands[q->insns[i].operand], before, isa_info((enum op)q->insns[i].op)->noperands * sizeof *before))
+    if (!memcmp(&q->operands[q->insns[i].operand], before,
+                isa_info((enum op)q->insns[i].op)->noperands * sizeof *before))
         return false;
     if (o->rows && o->buffer != NONE)
         add_operands(d->m, q, i);
@@ -611,7 +535,7 @@ static bool mutate_queue(const struct draw *d)
     if (to == d->p->insns[i].queue)
         return false;
     /* through a rebuild, so that waits keep their targets */
-    struct program *changed = copy(d->p);
+    struct program *changed = mutate_copy(d->p);
     changed->insns[i].queue = to;
     uint32_t position[NQUEUES] = {0}, *at[NQUEUES], *old = calloc(d->p->ninsns + 1u, sizeof *old);
     for (int qu = 0; qu < NQUEUES; qu++)
@@ -707,8 +631,9 @@ static bool mutate_buffers(const struct draw *d)
 
 static bool mutate_slot_value(const struct draw *d)
 {
-    struct ranks *r = d->m->plan.ranks = copy_ranks(d->m->original->ranks);
-    uint32_t rank = random_below(d->random, r->nranks), slots = d->m->original->train[r->ranks[rank].role]->nslots;
+    struct ranks *r = d->m->plan.ranks = mutate_copy_ranks(d->m->original->ranks);
+    uint32_t rank = random_below(d->random, r->nranks),
+             slots = d->m->original->train[r->ranks[rank].role]->nslots;
     d->m->global = true;
     if (random_below(d->random, 3) == 0) {
         struct group *g = &r->groups[random_below(d->random, r->ngroups ? r->ngroups : 1)];
@@ -729,7 +654,7 @@ static bool mutate_slot_value(const struct draw *d)
 
 static bool mutate_gpu(const struct draw *d)
 {
-    struct ranks *r = d->m->plan.ranks = copy_ranks(d->m->original->ranks);
+    struct ranks *r = d->m->plan.ranks = mutate_copy_ranks(d->m->original->ranks);
     uint32_t rank = random_below(d->random, r->nranks);
     d->m->global = true;
     switch (random_below(d->random, 3)) {
@@ -752,7 +677,8 @@ static bool mutate_tensor(const struct draw *d)
     d->m->global = true;
     if (!q->ntensors)
         return false;
-    struct tensor *t = &q->tensors[random_below(d->random, q->ntensors)], *u = &q->tensors[random_below(d->random, q->ntensors)];
+    struct tensor *t = &q->tensors[random_below(d->random, q->ntensors)],
+                  *u = &q->tensors[random_below(d->random, q->ntensors)];
     char name[sizeof t->name];
     switch (random_below(d->random, 6)) {
     case 0:
@@ -789,7 +715,8 @@ bool mutate(struct arena *a, const struct plan *p, enum mutation kind, uint64_t 
     memcpy(m->plan.eval, p->eval, p->nroles * sizeof *p->eval);
     struct draw d = {m, random, random_below(random, p->nroles), random_below(random, 8) == 0, NULL};
     d.p = d.evaluation ? p->eval[d.role] : p->train[d.role];
-    m->values = kind != MUTATE_WAIT && kind != MUTATE_WAIT_EARLIER && kind != MUTATE_SEQ && kind != MUTATE_QUEUE;
+    m->values =
+        kind != MUTATE_WAIT && kind != MUTATE_WAIT_EARLIER && kind != MUTATE_SEQ && kind != MUTATE_QUEUE;
     bool done = false;
     switch (kind) {
     case MUTATE_DROP:

@@ -6,8 +6,8 @@
 #include "compiler/emit/plan.h"
 
 enum mutation {
-    MUTATE_DROP,              /* one instruction */
-    MUTATE_DROP_MATCHED,      /* a transfer on both sides, or a collective on all members' roles */
+    MUTATE_DROP,         /* one instruction */
+    MUTATE_DROP_MATCHED, /* a transfer on both sides, or a collective on all members' roles */
     MUTATE_DUPLICATE,
     MUTATE_DUPLICATE_MATCHED, /* double reduction */
     MUTATE_SWAP,              /* two neighbours of a queue */
@@ -17,23 +17,23 @@ enum mutation {
     MUTATE_SIZE,
     MUTATE_SIZE_MATCHED,
     MUTATE_DTYPE,
-    MUTATE_WAIT,              /* one missing */
-    MUTATE_WAIT_EARLIER,      /* one for the instruction before */
-    MUTATE_OVERLAP,           /* a buffer moved onto others */
-    MUTATE_OFFSET,            /* one element, row or ring slot off */
-    MUTATE_BUFFER,            /* another buffer of the same size */
-    MUTATE_MARK,              /* written instead of added, or the other way round */
+    MUTATE_WAIT,         /* one missing */
+    MUTATE_WAIT_EARLIER, /* one for the instruction before */
+    MUTATE_OVERLAP,      /* a buffer moved onto others */
+    MUTATE_OFFSET,       /* one element, row or ring slot off */
+    MUTATE_BUFFER,       /* another buffer of the same size */
+    MUTATE_MARK,         /* written instead of added, or the other way round */
     MUTATE_ATTRIBUTE,
     MUTATE_QUEUE,
     MUTATE_SEQ,
-    MUTATE_LAYER_SKIPPED,     /* all of a layer in one microbatch */
-    MUTATE_LAYER_SWAPPED,     /* the weights of another one */
-    MUTATE_STALE,             /* a gather of parameters dropped, or after its first use */
-    MUTATE_REDUCTION,         /* a reduction dropped */
-    MUTATE_SLOT_VALUE,        /* ranks.bin: a peer, group or number */
-    MUTATE_GPU,               /* ranks.bin: a place */
-    MUTATE_TENSOR,            /* a box, a name, weight decay */
-    MUTATE_ARENA,             /* too large, or a buffer beyond its end */
+    MUTATE_LAYER_SKIPPED, /* all of a layer in one microbatch */
+    MUTATE_LAYER_SWAPPED, /* the weights of another one */
+    MUTATE_STALE,         /* a gather of parameters dropped, or after its first use */
+    MUTATE_REDUCTION,     /* a reduction dropped */
+    MUTATE_SLOT_VALUE,    /* ranks.bin: a peer, group or number */
+    MUTATE_GPU,           /* ranks.bin: a place */
+    MUTATE_TENSOR,        /* a box, a name, weight decay */
+    MUTATE_ARENA,         /* too large, or a buffer beyond its end */
     NMUTATIONS
 };
 const char *mutation_name(enum mutation m);
@@ -48,9 +48,9 @@ struct mutation_site {
 struct mutant {
     struct plan plan; /* shares with the original what was not changed */
     enum mutation kind;
-    bool values;      /* what is computed may have changed, not only order and place */
-    bool global;      /* no instruction is at fault: tables */
-    uint32_t seq;     /* MUTATE_QUEUE: of the instruction whose order changed */
+    bool values;  /* what is computed may have changed, not only order and place */
+    bool global;  /* no instruction is at fault: tables */
+    uint32_t seq; /* MUTATE_QUEUE: of the instruction whose order changed */
     uint32_t nsites;
     struct mutation_site sites[MOST_SITES];
     const struct plan *original;
@@ -59,8 +59,12 @@ struct mutant {
 bool mutate(struct arena *a, const struct plan *p, enum mutation kind, uint64_t *random, struct mutant *out);
 void mutant_free(struct mutant *m);
 
-/* a copy whose instructions are list[0..n) of the source's; waits follow their targets.  seq: of each, or NULL. */
-struct program *mutate_rebuild(const struct program *p, const uint32_t *list, const uint32_t *seq, uint32_t n);
+/* a copy whose instructions are list[0..n) of the source's; waits follow their targets.  seq: of each, or
+ * NULL. */
+struct program *mutate_rebuild(const struct program *p, const uint32_t *list, const uint32_t *seq,
+                               uint32_t n);
+struct program *mutate_copy(const struct program *p);
+struct ranks *mutate_copy_ranks(const struct ranks *r);
 /* a copy of the plan with gaps between its numbers */
 struct plan *mutate_spread(struct arena *a, const struct plan *p, uint32_t factor);
 

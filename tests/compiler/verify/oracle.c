@@ -1,4 +1,5 @@
-/* Brute force for order and races; see oracle.h.  Quadratic in instructions of all ranks, for plans of a few thousand. */
+/* Brute force for order and races; see oracle.h.  Quadratic in instructions of all ranks, for plans of a few
+ * thousand. */
 
 #include "tests/compiler/verify/oracle.h"
 
@@ -28,18 +29,21 @@ static uint64_t slot_of(const struct graph *g, uint32_t rank, uint32_t insn, boo
     *collective = info->unit == UNIT_COLLECTIVE;
     for (uint32_t k = 0; k < info->nattrs; k++)
         if (info->attr[k].kind == ATTR_PEER || info->attr[k].kind == ATTR_GROUP)
-            return g->plan->ranks->values[g->plan->ranks->ranks[rank].slot + p->attrs[p->insns[insn].attr + k].slot];
+            return g->plan->ranks
+                ->values[g->plan->ranks->ranks[rank].slot + p->attrs[p->insns[insn].attr + k].slot];
     return 0;
 }
 
 /* the k-th instruction of a rank that meets the same partner in the same way; NONE */
-static uint32_t find_partner(const struct graph *g, uint32_t rank, uint16_t op, uint8_t queue, uint64_t value, uint32_t k)
+static uint32_t find_partner(const struct graph *g, uint32_t rank, uint16_t op, uint8_t queue, uint64_t value,
+                             uint32_t k)
 {
     const struct program *p = program_of(g, rank);
     for (uint32_t i = 0; i < p->ninsns; i++) {
         bool p2p, collective;
         uint64_t v = slot_of(g, rank, i, &p2p, &collective);
-        bool alike = op == OP_SEND || op == OP_RECV ? p->insns[i].op == op : collective && p->insns[i].queue == queue;
+        bool alike =
+            op == OP_SEND || op == OP_RECV ? p->insns[i].op == op : collective && p->insns[i].queue == queue;
         if (alike && v == value && k-- == 0)
             return i;
     }
@@ -55,11 +59,13 @@ static const char *meet(struct arena *a, struct graph *g, uint32_t rank, uint32_
     for (uint32_t i = 0; i < insn; i++) {
         bool x, y;
         uint64_t v = slot_of(g, rank, i, &x, &y);
-        k += p2p ? p->insns[i].op == p->insns[insn].op && v == value : y && p->insns[i].queue == p->insns[insn].queue && v == value;
+        k += p2p ? p->insns[i].op == p->insns[insn].op && v == value
+                 : y && p->insns[i].queue == p->insns[insn].queue && v == value;
     }
     uint32_t *event = &g->event[g->first[rank] + insn];
     if (p2p) {
-        uint32_t other = find_partner(g, (uint32_t)value, p->insns[insn].op == OP_SEND ? OP_RECV : OP_SEND, 0, rank, k);
+        uint32_t other =
+            find_partner(g, (uint32_t)value, p->insns[insn].op == OP_SEND ? OP_RECV : OP_SEND, 0, rank, k);
         if (other == NONE)
             return arena_printf(a, "rank %u instruction %u has no partner", rank, insn);
         uint32_t node = g->first[value] + other;
@@ -67,7 +73,8 @@ static const char *meet(struct arena *a, struct graph *g, uint32_t rank, uint32_
     } else if (collective) {
         const struct group *group = &g->plan->ranks->groups[value];
         for (uint32_t m = 0; m < group_size(group); m++) {
-            uint32_t r = group_rank(group, m), other = find_partner(g, r, OP_ALL_REDUCE, p->insns[insn].queue, value, k);
+            uint32_t r = group_rank(group, m),
+                     other = find_partner(g, r, OP_ALL_REDUCE, p->insns[insn].queue, value, k);
             if (other == NONE)
                 return arena_printf(a, "rank %u instruction %u: member %u does not come", rank, insn, r);
             *event = g->first[r] + other < *event ? g->first[r] + other : *event;
@@ -129,7 +136,8 @@ struct bytes {
 
 static bool touch(const struct bytes *x, const struct bytes *y)
 {
-    if (x->at >= y->at + (y->rows - 1) * y->pitch + y->width || y->at >= x->at + (x->rows - 1) * x->pitch + x->width)
+    if (x->at >= y->at + (y->rows - 1) * y->pitch + y->width ||
+        y->at >= x->at + (x->rows - 1) * x->pitch + x->width)
         return false;
     for (uint64_t i = 0; i < x->rows; i++)
         for (uint64_t j = 0; j < y->rows; j++) {
@@ -154,7 +162,11 @@ static const char *races(struct arena *a, const struct graph *g, uint32_t rank)
                 continue;
             if (o->slot != UINT16_MAX)
                 slot = g->plan->ranks->values[g->plan->ranks->ranks[rank].slot + o->slot] * o->slot_stride;
-            all[n++] = (struct bytes){p->buffers[o->buffer].offset + o->offset + slot, o->rows, o->cols * size, o->ld * size, i,
+            all[n++] = (struct bytes){p->buffers[o->buffer].offset + o->offset + slot,
+                                      o->rows,
+                                      o->cols * size,
+                                      o->ld * size,
+                                      i,
                                       o->mark != MARK_READ};
         }
     for (uint32_t x = 0; x < n && !why; x++)

@@ -1,8 +1,9 @@
 #ifndef LLMC_TESTS_ORACLE_H
 #define LLMC_TESTS_ORACLE_H
 
-/* The slow judge of order and races: all instructions of all ranks as one graph, its transitive closure by brute force,
- * and every pair of accesses of every rank byte by byte.  Shares nothing with compiler/verify. */
+/* The slow judge of order and races: all instructions of all ranks as one graph, its transitive closure by
+ * brute force, and every pair of accesses of every rank byte by byte.  Shares nothing with compiler/verify.
+ */
 
 #include "compiler/emit/plan.h"
 

@@ -1,9 +1,9 @@
 /* Faults in real plans are found, and named.
  *
- * Small plans over all dimensions get one fault each (mutate.h).  The verifier must report it, at an instruction that
- * the fault touches, that meets it, or that uses its bytes.  A mutant that it accepts must be harmless: the brute-force
- * closure over all ranks (oracle.h) finds neither deadlock nor race, and runs under adversarial orders compute the
- * same losses and gradient norms as the plan without the fault. */
+ * Small plans over all dimensions get one fault each (mutate.h).  The verifier must report it, at an
+ * instruction that the fault touches, that meets it, or that uses its bytes.  A mutant that it accepts must
+ * be harmless: the brute-force closure over all ranks (oracle.h) finds neither deadlock nor race, and runs
+ * under adversarial orders compute the same losses and gradient norms as the plan without the fault. */
 
 #include "compiler/verify/verify.h"
 #include "tests/compiler/random_plan.h"
@@ -20,21 +20,24 @@
 #define NSEEDS 2
 #define TOLERANCE 1e-5
 
-static const char llama[] = "llmc 1\nmodel tiny {\n    vocab 97\n    width 32\n    norm rmsnorm\n    embed tokens\n"
-                            "    repeat 2 {\n        layer {\n            attn gqa(heads=4, kv=2, rope=10_000)\n"
-                            "            ffn swiglu(48)\n        }\n    }\n    head untied\n}\n"
-                            "train {\n    sequence 8\n    batch 8 sequences\n    precision fp32\n"
-                            "    optimizer adamw(lr=1e-3)\n}\n";
-static const char gpt2[] = "llmc 1\nmodel tiny {\n    vocab 97\n    width 32\n    norm layernorm\n    embed tokens\n"
-                           "    embed positions(8)\n    repeat 2 {\n        layer {\n            attn mha(heads=4, bias=yes)\n"
-                           "            ffn gelu(64, bias=yes)\n        }\n    }\n    head tied\n}\n"
-                           "train {\n    sequence 8\n    batch 8 sequences\n    precision fp32\n"
-                           "    optimizer adamw(lr=1e-3)\n}\n";
-static const char deep[] = "llmc 1\nmodel tiny {\n    vocab 97\n    width 16\n    norm rmsnorm\n    embed tokens\n"
-                           "    repeat 3 {\n        layer {\n            attn gqa(heads=2, kv=1, rope=10_000, bias=yes)\n"
-                           "            ffn geglu(32)\n        }\n    }\n    head tied\n}\n"
-                           "train {\n    sequence 8\n    batch 8 sequences\n    precision fp32\n"
-                           "    optimizer sgd(lr=0.1, momentum=0.9)\n}\n";
+static const char llama[] =
+    "llmc 1\nmodel tiny {\n    vocab 97\n    width 32\n    norm rmsnorm\n    embed tokens\n"
+    "    repeat 2 {\n        layer {\n            attn gqa(heads=4, kv=2, rope=10_000)\n"
+    "            ffn swiglu(48)\n        }\n    }\n    head untied\n}\n"
+    "train {\n    sequence 8\n    batch 8 sequences\n    precision fp32\n"
+    "    optimizer adamw(lr=1e-3)\n}\n";
+static const char gpt2[] =
+    "llmc 1\nmodel tiny {\n    vocab 97\n    width 32\n    norm layernorm\n    embed tokens\n"
+    "    embed positions(8)\n    repeat 2 {\n        layer {\n            attn mha(heads=4, bias=yes)\n"
+    "            ffn gelu(64, bias=yes)\n        }\n    }\n    head tied\n}\n"
+    "train {\n    sequence 8\n    batch 8 sequences\n    precision fp32\n"
+    "    optimizer adamw(lr=1e-3)\n}\n";
+static const char deep[] =
+    "llmc 1\nmodel tiny {\n    vocab 97\n    width 16\n    norm rmsnorm\n    embed tokens\n"
+    "    repeat 3 {\n        layer {\n            attn gqa(heads=2, kv=1, rope=10_000, bias=yes)\n"
+    "            ffn geglu(32)\n        }\n    }\n    head tied\n}\n"
+    "train {\n    sequence 8\n    batch 8 sequences\n    precision fp32\n"
+    "    optimizer sgd(lr=0.1, momentum=0.9)\n}\n";
 static const struct {
     const char *model, *decision;
 } plans[] = {
@@ -65,11 +68,13 @@ static bool overlaps_site(const struct mutant *m, uint32_t role, bool evaluation
         const struct operand *o = &p->operands[p->insns[insn].operand + k];
         if (o->buffer == NONE)
             continue;
-        uint64_t size = isa_dtype_bytes((enum dtype)o->dtype), start = p->buffers[o->buffer].offset + o->offset;
+        uint64_t size = isa_dtype_bytes((enum dtype)o->dtype),
+                 start = p->buffers[o->buffer].offset + o->offset;
         uint64_t span = o->slot == UINT16_MAX ? 0 : (uint64_t)p->slots[o->slot].most * o->slot_stride;
         uint64_t end = start + span + ((uint64_t)(o->rows - 1) * o->ld + o->cols) * size;
         for (uint32_t s = 0; s < m->nsites; s++)
-            if (m->sites[s].role == role && m->sites[s].evaluation == evaluation && m->sites[s].start < end && start < m->sites[s].end)
+            if (m->sites[s].role == role && m->sites[s].evaluation == evaluation && m->sites[s].start < end &&
+                start < m->sites[s].end)
                 return true;
     }
     return false;
@@ -123,7 +128,8 @@ static bool names_buffer(const struct mutant *m, const struct violation *v)
         snprintf(text, sizeof text, "buffer %s ", p->buffers[b].name);
         for (uint32_t s = 0; s < m->nsites && strstr(v->message, text); s++)
             if (m->sites[s].role == v->role && m->sites[s].evaluation == v->evaluation &&
-                m->sites[s].start < p->buffers[b].offset + p->buffers[b].bytes && p->buffers[b].offset < m->sites[s].end)
+                m->sites[s].start < p->buffers[b].offset + p->buffers[b].bytes &&
+                p->buffers[b].offset < m->sites[s].end)
                 return true;
     }
     return false;
@@ -209,12 +215,16 @@ static bool run(const struct plan *p, const char *folder, const char *data, unsi
         printf("\n    %s", error);
         return false;
     }
-    return !e2e_command(out, "%s/llmrun '%s' --data '%s' --eval '%s' --eval-every 1 --steps 3 --watchdog 20 --quiet --log '%s' "
-                             "--shuffle-queues %u", e2e_build(), plan, data, data, path, seed) &&
+    return !e2e_command(out,
+                        "%s/llmrun '%s' --data '%s' --eval '%s' --eval-every 1 --steps 3 --watchdog 20 "
+                        "--quiet --log '%s' "
+                        "--shuffle-queues %u",
+                        e2e_build(), plan, data, data, path, seed) &&
            e2e_log_read(path, &o->log) && o->log.steps == 3 && read_evals(path, o);
 }
 
-static bool runs_alike(const struct mutant *m, const char *folder, const char *data, const struct outcome *want)
+static bool runs_alike(const struct mutant *m, const char *folder, const char *data,
+                       const struct outcome *want)
 {
     for (unsigned seed = 1; seed <= NSEEDS; seed++) {
         struct outcome o;
@@ -236,7 +246,8 @@ struct bench {
     struct outcome want;
 };
 
-static void judge(struct arena *a, const struct mutant *m, const struct bench *b, struct tally *t, const char *what)
+static void judge(struct arena *a, const struct mutant *m, const struct bench *b, struct tally *t,
+                  const char *what)
 {
     const struct verdict *full = verify_plan(a, &m->plan, true);
     t->disagreed += full->nviolations > 0;
@@ -249,7 +260,8 @@ static void judge(struct arena *a, const struct mutant *m, const struct bench *b
         why = "runs differ";
     t->harmless += !why;
     if (why) {
-        const struct program *p = m->nsites ? (m->sites[0].evaluation ? m->plan.eval : m->plan.train)[m->sites[0].role] : NULL;
+        const struct program *p =
+            m->nsites ? (m->sites[0].evaluation ? m->plan.eval : m->plan.train)[m->sites[0].role] : NULL;
         printf("\n    %s %s survived, but %s; ", what, mutation_name(m->kind), why);
         for (uint32_t s = 0; s < m->nsites; s++)
             if (p && m->sites[s].insn != NONE && m->sites[s].insn < p->ninsns) {
@@ -276,7 +288,8 @@ static uint32_t weight(enum mutation k)
     return 2;
 }
 
-static void mutate_plan(const struct plan *p, const char *what, uint64_t seed, uint32_t count, struct bench *b, struct tally *tallies)
+static void mutate_plan(const struct plan *p, const char *what, uint64_t seed, uint32_t count,
+                        struct bench *b, struct tally *tallies)
 {
     uint32_t kinds = 0, total = 0;
     enum mutation list[4 * NMUTATIONS];
@@ -341,10 +354,12 @@ static void test_mutants(void)
         ranks_free(p->ranks);
         arena_free(a);
     }
-    printf("\n    %-20s %6s %6s %8s %7s   killed by property 1..8\n", "mutation", "made", "alive", "harmless", "unnamed");
+    printf("\n    %-20s %6s %6s %8s %7s   killed by property 1..8\n", "mutation", "made", "alive", "harmless",
+           "unnamed");
     for (unsigned k = 0; k < NMUTATIONS; k++) {
         const struct tally *t = &tallies[k];
-        printf("    %-20s %6u %6u %8u %7u  ", mutation_name((enum mutation)k), t->made, t->survived, t->harmless, t->unnamed);
+        printf("    %-20s %6u %6u %8u %7u  ", mutation_name((enum mutation)k), t->made, t->survived,
+               t->harmless, t->unnamed);
         for (int p = 1; p <= 8; p++)
             printf(" %5u", t->killed[p]);
         printf("\n");

@@ -25,51 +25,131 @@ struct hand {
     const char *message;  /* part of it */
     struct step steps[6]; /* up to rows = 0 */
 };
-#define NO {-1, 0, 0, 0, 0}
-#define ALL(b) {b, 0, 0, 16, 8}
-#define LEFT(b) {b, 0, 0, 16, 4}
-#define RIGHT(b) {b, 0, 4, 16, 4}
+#define NO                                                                                                   \
+    {                                                                                                        \
+        -1, 0, 0, 0, 0                                                                                       \
+    }
+#define ALL(b)                                                                                               \
+    {                                                                                                        \
+        b, 0, 0, 16, 8                                                                                       \
+    }
+#define LEFT(b)                                                                                              \
+    {                                                                                                        \
+        b, 0, 0, 16, 4                                                                                       \
+    }
+#define RIGHT(b)                                                                                             \
+    {                                                                                                        \
+        b, 0, 4, 16, 4                                                                                       \
+    }
 #define NOWAIT -1, -1
 
 static const struct hand hands[] = {
-    {"a wait orders", false, 0, "", {{OP_FILL, ALL(0), NO, NOWAIT}, {OP_ALL_REDUCE, ALL(0), NO, QUEUE_COMPUTE, 0}}},
-    {"a missing wait", false, 4, "it writes x, which overlaps bytes that instruction 0",
+    {"a wait orders",
+     false,
+     0,
+     "",
+     {{OP_FILL, ALL(0), NO, NOWAIT}, {OP_ALL_REDUCE, ALL(0), NO, QUEUE_COMPUTE, 0}}},
+    {"a missing wait",
+     false,
+     4,
+     "it writes x, which overlaps bytes that instruction 0",
      {{OP_FILL, ALL(0), NO, NOWAIT}, {OP_ALL_REDUCE, ALL(0), NO, NOWAIT}}},
-    {"columns side by side don't overlap", false, 0, "",
-     {{OP_FILL, ALL(0), NO, NOWAIT}, {OP_ALL_REDUCE, LEFT(0), NO, QUEUE_COMPUTE, 0}, {OP_FILL, RIGHT(0), NO, NOWAIT}}},
-    {"columns that share one", false, 4, "it writes y, which overlaps bytes that instruction 1",
-     {{OP_FILL, ALL(0), NO, NOWAIT}, {OP_ALL_REDUCE, {0, 0, 0, 16, 5}, NO, QUEUE_COMPUTE, 0}, {OP_FILL, RIGHT(0), NO, NOWAIT}}},
-    {"rows one below the other", false, 0, "",
-     {{OP_FILL, ALL(0), NO, NOWAIT}, {OP_ALL_REDUCE, {0, 0, 0, 8, 8}, NO, QUEUE_COMPUTE, 0}, {OP_FILL, {0, 8, 0, 8, 8}, NO, NOWAIT}}},
-    {"write after a read in flight", false, 4, "it writes y, which overlaps bytes that instruction 2",
-     {{OP_FILL, ALL(0), NO, NOWAIT}, {OP_FILL, ALL(1), NO, NOWAIT}, {OP_ALL_REDUCE, ALL(1), NO, QUEUE_COMPUTE, 1},
+    {"columns side by side don't overlap",
+     false,
+     0,
+     "",
+     {{OP_FILL, ALL(0), NO, NOWAIT},
+      {OP_ALL_REDUCE, LEFT(0), NO, QUEUE_COMPUTE, 0},
+      {OP_FILL, RIGHT(0), NO, NOWAIT}}},
+    {"columns that share one",
+     false,
+     4,
+     "it writes y, which overlaps bytes that instruction 1",
+     {{OP_FILL, ALL(0), NO, NOWAIT},
+      {OP_ALL_REDUCE, {0, 0, 0, 16, 5}, NO, QUEUE_COMPUTE, 0},
+      {OP_FILL, RIGHT(0), NO, NOWAIT}}},
+    {"rows one below the other",
+     false,
+     0,
+     "",
+     {{OP_FILL, ALL(0), NO, NOWAIT},
+      {OP_ALL_REDUCE, {0, 0, 0, 8, 8}, NO, QUEUE_COMPUTE, 0},
+      {OP_FILL, {0, 8, 0, 8, 8}, NO, NOWAIT}}},
+    {"write after a read in flight",
+     false,
+     4,
+     "it writes y, which overlaps bytes that instruction 2",
+     {{OP_FILL, ALL(0), NO, NOWAIT},
+      {OP_FILL, ALL(1), NO, NOWAIT},
+      {OP_ALL_REDUCE, ALL(1), NO, QUEUE_COMPUTE, 1},
       {OP_COPY, ALL(1), ALL(0), NOWAIT}}},
-    {"an order through another queue", false, 0, "",
-     {{OP_FILL, ALL(0), NO, NOWAIT}, {OP_FILL, ALL(1), NO, NOWAIT}, {OP_ALL_REDUCE, ALL(0), NO, QUEUE_COMPUTE, 0},
-      {OP_ALL_REDUCE, ALL(1), NO, QUEUE_COMPUTE, 1}, {OP_FILL, ALL(0), NO, QUEUE_DP, 1}}},
-    {"two reads need no order", false, 0, "",
+    {"an order through another queue",
+     false,
+     0,
+     "",
+     {{OP_FILL, ALL(0), NO, NOWAIT},
+      {OP_FILL, ALL(1), NO, NOWAIT},
+      {OP_ALL_REDUCE, ALL(0), NO, QUEUE_COMPUTE, 0},
+      {OP_ALL_REDUCE, ALL(1), NO, QUEUE_COMPUTE, 1},
+      {OP_FILL, ALL(0), NO, QUEUE_DP, 1}}},
+    {"two reads need no order",
+     false,
+     0,
+     "",
      {{OP_FILL, ALL(0), NO, NOWAIT}, {OP_COPY, ALL(1), ALL(0), NOWAIT}, {OP_COPY, ALL(1), ALL(0), NOWAIT}}},
-    {"buffers that share bytes race", true, 4, "it writes y, which overlaps bytes that instruction 1",
-     {{OP_FILL, ALL(0), NO, NOWAIT}, {OP_ALL_REDUCE, ALL(0), NO, QUEUE_COMPUTE, 0}, {OP_FILL, ALL(1), NO, NOWAIT}}},
-    {"an operand partly over another", false, 4, "its operands y and x overlap",
+    {"buffers that share bytes race",
+     true,
+     4,
+     "it writes y, which overlaps bytes that instruction 1",
+     {{OP_FILL, ALL(0), NO, NOWAIT},
+      {OP_ALL_REDUCE, ALL(0), NO, QUEUE_COMPUTE, 0},
+      {OP_FILL, ALL(1), NO, NOWAIT}}},
+    {"an operand partly over another",
+     false,
+     4,
+     "its operands y and x overlap",
      {{OP_FILL, ALL(0), NO, NOWAIT}, {OP_COPY, {0, 1, 0, 8, 8}, {0, 0, 0, 8, 8}, NOWAIT}}},
     {"in place is allowed", false, 0, "", {{OP_FILL, ALL(0), NO, NOWAIT}, {OP_COPY, ALL(0), ALL(0), NOWAIT}}},
-    {"nothing was written", false, 5, "it reads x, of which 512 bytes were not written in this step",
+    {"nothing was written",
+     false,
+     5,
+     "it reads x, of which 512 bytes were not written in this step",
      {{OP_COPY, ALL(1), ALL(0), NOWAIT}}},
-    {"half was written", false, 5, "of which 256 bytes were not written in this step; the rest is by instruction 0",
+    {"half was written",
+     false,
+     5,
+     "of which 256 bytes were not written in this step; the rest is by instruction 0",
      {{OP_FILL, LEFT(0), NO, NOWAIT}, {OP_COPY, ALL(1), ALL(0), NOWAIT}}},
-    {"both halves were written", false, 0, "",
+    {"both halves were written",
+     false,
+     0,
+     "",
      {{OP_FILL, LEFT(0), NO, NOWAIT}, {OP_FILL, RIGHT(0), NO, NOWAIT}, {OP_COPY, ALL(1), ALL(0), NOWAIT}}},
-    {"overwritten by another buffer", true, 5, "of which 256 bytes were not written",
-     {{OP_FILL, ALL(0), NO, NOWAIT}, {OP_FILL, {1, 0, 0, 8, 8}, NO, NOWAIT}, {OP_COPY, {0, 8, 0, 8, 8}, {0, 0, 0, 8, 8}, NOWAIT}}},
-    {"a wait for a later instruction", false, 3, "it waits for a later one, instruction 1",
+    {"overwritten by another buffer",
+     true,
+     5,
+     "of which 256 bytes were not written",
+     {{OP_FILL, ALL(0), NO, NOWAIT},
+      {OP_FILL, {1, 0, 0, 8, 8}, NO, NOWAIT},
+      {OP_COPY, {0, 8, 0, 8, 8}, {0, 0, 0, 8, 8}, NOWAIT}}},
+    {"a wait for a later instruction",
+     false,
+     3,
+     "it waits for a later one, instruction 1",
      {{OP_FILL, ALL(0), NO, QUEUE_DP, 0}, {OP_ALL_REDUCE, ALL(1), NO, NOWAIT}}},
 };
 
 static void set_view(struct program *p, uint32_t insn, size_t k, const struct at *v, enum mark mark)
 {
-    p->operands[p->insns[insn].operand + k] =
-        (struct operand){(uint32_t)v->buffer, DTYPE_F32, (uint8_t)mark, UINT16_MAX, (v->row * 8 + v->col) * 4, 0, v->rows, v->cols, 8};
+    p->operands[p->insns[insn].operand + k] = (struct operand){(uint32_t)v->buffer,
+                                                               DTYPE_F32,
+                                                               (uint8_t)mark,
+                                                               UINT16_MAX,
+                                                               (v->row * 8 + v->col) * 4,
+                                                               0,
+                                                               v->rows,
+                                                               v->cols,
+                                                               8};
 }
 
 static struct program *hand_program(const struct hand *h)
@@ -77,8 +157,15 @@ static struct program *hand_program(const struct hand *h)
     struct program *p = program_new(0, 1);
     uint32_t group = program_slot(p, "group", SLOT_GROUP, AXIS_BIT(AXIS_DP), 2);
     for (uint32_t i = 0; i < 2; i++) {
-        struct buffer b = {.name = "x", .kind = BUFFER_STEP, .dtype = DTYPE_F32, .ring = NONE, .bytes = 512, .stride = 512,
-                           .offset = i && !h->together ? 512 : 0, .bucket = NONE, .shard_slot = NONE};
+        struct buffer b = {.name = "x",
+                           .kind = BUFFER_STEP,
+                           .dtype = DTYPE_F32,
+                           .ring = NONE,
+                           .bytes = 512,
+                           .stride = 512,
+                           .offset = i && !h->together ? 512 : 0,
+                           .bucket = NONE,
+                           .shard_slot = NONE};
         program_buffer(p, &b);
     }
     p->arena_bytes = 1024;
@@ -113,7 +200,8 @@ static void test_hands(void)
         verify_race(a, &plan, &v);
         if (!v.nviolations)
             verify_defined(a, &plan, &v);
-        bool fine = h->property ? v.nviolations && v.violations[0].property == h->property && strstr(v.violations[0].message, h->message)
+        bool fine = h->property ? v.nviolations && v.violations[0].property == h->property &&
+                                      strstr(v.violations[0].message, h->message)
                                 : !v.nviolations;
         CU_ASSERT(fine);
         CU_ASSERT_EQUAL(v.certificate, h->property != 3);
@@ -160,7 +248,8 @@ static void test_limits(void)
     struct plan *p = random_plan(a, 3, 8);
     char want[64];
     p->job->wishes.memory = p->train[0]->arena_bytes - 1;
-    snprintf(want, sizeof want, "is larger than the %llu bytes asked for", (unsigned long long)p->job->wishes.memory);
+    snprintf(want, sizeof want, "is larger than the %llu bytes asked for",
+             (unsigned long long)p->job->wishes.memory);
     const struct verdict *v = verify_plan(a, p, false);
     CU_ASSERT_FATAL(v->nviolations > 0);
     CU_ASSERT_EQUAL(v->violations[0].property, 6);

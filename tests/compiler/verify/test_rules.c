@@ -1,8 +1,9 @@
-/* The transfer rules of property 7, by numbers: an instruction on parts of a matrix gives parts of the result, or partial
- * sums or maxima of it, exactly as the rules claim.
+/* The transfer rules of property 7, by numbers: an instruction on parts of a matrix gives parts of the
+ * result, or partial sums or maxima of it, exactly as the rules claim.
  *
- * Each case splits one name of the table's shapes in two.  Inputs and outputs that have the name in their shape are cut
- * there; the results of the two parts, side by side, added or maximised, must equal the whole. */
+ * Each case splits one name of the table's shapes in two.  Inputs and outputs that have the name in their
+ * shape are cut there; the results of the two parts, side by side, added or maximised, must equal the whole.
+ */
 
 #include "kernels/kernels.h"
 #include "tests/compiler/random_plan.h"
@@ -169,7 +170,8 @@ static void fill(const struct rule_case *c, struct operands *x, uint64_t *random
         x->rows[k] = size_of(c, info->operand[k].rows, false, &cut);
         x->cols[k] = size_of(c, info->operand[k].cols, false, &cut);
         for (size_t i = 0; i < (size_t)x->rows[k] * x->cols[k]; i++)
-            set_element(x, k, d, i, d == DTYPE_I32 ? random_below(random, 10) : 0.1 + random_below(random, 1000) * 1e-3);
+            set_element(x, k, d, i,
+                        d == DTYPE_I32 ? random_below(random, 10) : 0.1 + random_below(random, 1000) * 1e-3);
     }
 }
 
@@ -184,10 +186,12 @@ static void run_part(const struct rule_case *c, const struct operands *x, int pa
         bool row_cut, col_cut;
         uint32_t rows = out->rows[o] = size_of(c, info->operand[o].rows, parted, &row_cut);
         uint32_t cols = out->cols[o] = size_of(c, info->operand[o].cols, parted, &col_cut);
-        uint32_t row = parted && row_cut ? (uint32_t)part * rows : 0, col = parted && col_cut ? (uint32_t)part * cols : 0;
+        uint32_t row = parted && row_cut ? (uint32_t)part * rows : 0,
+                 col = parted && col_cut ? (uint32_t)part * cols : 0;
         for (uint32_t i = 0; i < rows; i++)
             for (uint32_t j = 0; j < cols; j++)
-                set_element(out, o, d, (size_t)i * cols + j, element(x, o, d, (size_t)(row + i) * x->cols[o] + col + j));
+                set_element(out, o, d, (size_t)i * cols + j,
+                            element(x, o, d, (size_t)(row + i) * x->cols[o] + col + j));
         if (!absent(c, &info->operand[o]))
             k.operand[o] = (struct view){out->data[o], d, false, rows, cols, cols};
     }
@@ -210,7 +214,8 @@ static void run_part(const struct rule_case *c, const struct operands *x, int pa
     run_kernel(c->op, &k);
 }
 
-static double joined(const struct rule_case *c, const struct operands part[2], size_t o, uint32_t i, uint32_t j)
+static double joined(const struct rule_case *c, const struct operands part[2], size_t o, uint32_t i,
+                     uint32_t j)
 {
     const struct isa_operand *info = &isa_info(c->op)->operand[o];
     enum dtype d = dtype_of(info->dtype);
@@ -222,7 +227,8 @@ static double joined(const struct rule_case *c, const struct operands part[2], s
         const struct operands *p = &part[row_cut ? i / rows : j / cols];
         return element(p, o, d, (size_t)(row_cut ? i % rows : i) * cols + (col_cut ? j % cols : j));
     }
-    double x = element(&part[0], o, d, (size_t)i * cols + j), y = element(&part[1], o, d, (size_t)i * cols + j);
+    double x = element(&part[0], o, d, (size_t)i * cols + j),
+           y = element(&part[1], o, d, (size_t)i * cols + j);
     return c->join == JOIN_MAX ? fmax(x, y) : x + y;
 }
 
@@ -241,7 +247,8 @@ static bool holds(const struct rule_case *c)
             continue;
         for (uint32_t i = 0; i < whole->rows[o]; i++)
             for (uint32_t j = 0; j < whole->cols[o]; j++) {
-                double want = element(whole, o, dtype_of(info->operand[o].dtype), (size_t)i * whole->cols[o] + j);
+                double want =
+                    element(whole, o, dtype_of(info->operand[o].dtype), (size_t)i * whole->cols[o] + j);
                 double have = joined(c, part, o, i, j);
                 same = same && fabs(have - want) <= 1e-5 * (1 + fabs(want));
             }
@@ -264,7 +271,8 @@ static void test_split(void)
 static void test_all(void)
 {
     for (unsigned op = 0; op < NOPS; op++) {
-        bool found = op == OP_TOKENS || op == OP_FILL || op == OP_CLIP || isa_info((enum op)op)->unit == UNIT_P2P ||
+        bool found = op == OP_TOKENS || op == OP_FILL || op == OP_CLIP ||
+                     isa_info((enum op)op)->unit == UNIT_P2P ||
                      isa_info((enum op)op)->unit == UNIT_COLLECTIVE;
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
             found = found || cases[i].op == op;

@@ -1,4 +1,5 @@
-/* The verifier's memory model against a map of single bytes, and its sets of contributions against sets of numbers. */
+/* The verifier's memory model against a map of single bytes, and its sets of contributions against sets of
+ * numbers. */
 
 #include "compiler/verify/store.h"
 #include "tests/compiler/random_plan.h"
@@ -20,8 +21,14 @@ struct byte {
 static struct program *two_buffers(void)
 {
     struct program *p = program_new(0, 1);
-    struct buffer b = {.name = "x", .kind = BUFFER_STEP, .dtype = DTYPE_F32, .ring = NONE, .bytes = BYTES, .stride = BYTES,
-                       .bucket = NONE, .shard_slot = NONE};
+    struct buffer b = {.name = "x",
+                       .kind = BUFFER_STEP,
+                       .dtype = DTYPE_F32,
+                       .ring = NONE,
+                       .bytes = BYTES,
+                       .stride = BYTES,
+                       .bucket = NONE,
+                       .shard_slot = NONE};
     program_buffer(p, &b);
     b.offset = 256;
     b.bytes = b.stride = BYTES - 256;
@@ -52,7 +59,8 @@ static size_t address(const struct operand *o, uint32_t i, uint32_t j)
     return (o->buffer ? 256 : 0) + o->offset + ((size_t)i * o->ld + j) * 4;
 }
 
-static void check_read(struct store *s, const struct operand *o, const struct byte *map, const struct byte *owner, uint32_t *known)
+static void check_read(struct store *s, const struct operand *o, const struct byte *map,
+                       const struct byte *owner, uint32_t *known)
 {
     struct parts *p = calloc(1, sizeof *p);
     if (store_read(s, o, p)) {
@@ -63,9 +71,10 @@ static void check_read(struct store *s, const struct operand *o, const struct by
                 for (uint32_t j = 0; j < p->at[k].cols; j++) {
                     size_t at = address(o, p->at[k].row + i, p->at[k].col + j);
                     const struct value *v = &p->at[k].value;
-                    bool same = v->kind == VALUE_ZERO ? map[at].write && map[at].row < 0
-                                                      : map[at].write == v->node && map[at].row == v->row.lo + i &&
-                                                            map[at].col == v->col.lo + j;
+                    bool same = v->kind == VALUE_ZERO
+                                    ? map[at].write && map[at].row < 0
+                                    : map[at].write == v->node && map[at].row == v->row.lo + i &&
+                                          map[at].col == v->col.lo + j;
                     CU_ASSERT_FATAL(same && owner[at].write == o->buffer + 1);
                     seen++;
                 }
@@ -88,13 +97,15 @@ static void test_memory(void)
             struct operand o = random_below(&random, 3) ? draw(&random) : last;
             if (random_below(&random, 2)) {
                 bool zero = random_below(&random, 4) == 0;
-                struct part part = {0, o.rows, 0, o.cols, k, {.kind = zero ? VALUE_ZERO : VALUE_NODES, .node = k}};
+                struct part part = {0,      o.rows, 0,
+                                    o.cols, k,      {.kind = zero ? VALUE_ZERO : VALUE_NODES, .node = k}};
                 part.value.row = extent_new(100 * k, o.rows);
                 part.value.col = extent_new(7, o.cols);
                 store_write(s, &o, &part, k);
                 for (uint32_t i = 0; i < o.rows; i++)
                     for (uint32_t j = 0; j < o.cols; j++) {
-                        map[address(&o, i, j)] = (struct byte){k, zero ? -1 : (int64_t)(100 * k + i), 7 + (int64_t)j};
+                        map[address(&o, i, j)] =
+                            (struct byte){k, zero ? -1 : (int64_t)(100 * k + i), 7 + (int64_t)j};
                         owner[address(&o, i, j)].write = o.buffer + 1;
                     }
                 last = o;
@@ -172,7 +183,8 @@ static void test_contributions(void)
             unions++;
             for (uint32_t t = 0; t < tp; t++)
                 for (uint32_t d = 0; d < dp; d++) {
-                    uint32_t coord[NAXES] = {[AXIS_TP] = t, [AXIS_DP] = d}, want[DOMAIN] = {0}, have[DOMAIN] = {0};
+                    uint32_t coord[NAXES] = {[AXIS_TP] = t, [AXIS_DP] = d}, want[DOMAIN] = {0},
+                             have[DOMAIN] = {0};
                     count(&set, coord, want);
                     count(&one, coord, want);
                     count(&sum, coord, have);

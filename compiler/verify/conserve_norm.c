@@ -1,0 +1,101 @@
+/* Property 7: the squared norm of the gradient.
+ *
+ * It is the sum of one node per weight, whose contributions are elements of that weight, so that it can be shown to
+ * count each element once over the whole world: weights split over tp add up over tp, copies count on the first rank
+ * alone, and shards of a bucket add up over dp. */
+
+#include "compiler/verify/conserve.h"
+
+/* elements of a weight's own matrix that a box holds: runs of its columns, one per row */
+static struct block box_elements(const struct value *v, const struct weight_unit *u)
+{
+    int64_t width = u->cols;
+    struct block b = {.extent = extent_new(v->row.lo * width + v->col.lo, v->col.len),
+                      .count = v->row.len,
+                      .stride = width};
+    for (int a = 0; a < NAXES; a++)
+        b.extent.step[a] = v->row.step[a] * width + v->col.step[a];
+    if (b.extent.len >= width || b.count == 1) {
+        b.extent.len = v->row.len * v->col.len;
+        b.count = 1;
+    }
+    return b;
+}
+
+/* squared norm of one stretch of a gradient, counted on the ranks of `first` */
+static const char *stretch_norm(struct conserve *c, const struct stretch *s, uint32_t first,
+                                struct value *sum)
+{
+    struct recipe r = {.op = RECIPE_SQUARES, .input = {s->value.node}};
+    uint32_t node = s->value.kind == VALUE_NODES && !s->value.nterms ? nodes_find(c->nodes, &r) : NONE;
+    if (node == NONE)
+        return arena_printf(c->arena, "it takes the norm of %s, which is no gradient of the whole batch",
+                            value_text(c->arena, c->nodes, &s->value));
+    const struct weight_unit *u = NULL;
+    for (uint32_t i = 0; i < c->reference->nunits && !u; i++)
+        if (c->reference->units[i].squares == node)
+            u = &c->reference->units[i];
+    if (!u)
+        return "it takes the norm of what is no gradient";
+    struct block *block = ARENA_NEW(c->scratch, struct block);
+    struct term *term = ARENA_NEW(c->scratch, struct term);
+    struct value v = {
+        .kind = VALUE_NODES, .row = extent_new(0, 1), .col = extent_new(0, 1), .nterms = 1, .terms = term};
+    *block = box_elements(&s->value, u);
+    block->first = first;
+    *term = (struct term){node, {1, block}};
+    if (blocks_whole(&term->blocks, u->rows * u->cols)) {
+        v.node = node;
+        v.nterms = 0;
+    }
+    return value_add(c->scratch, c->nodes, sum, &v, sum);
+}
+
+const char *conserve_norm_of(struct conserve *c, const struct whole *w, uint32_t first, struct value *sum)
+{
+    *sum = (struct value){.kind = VALUE_ZERO};
+    for (uint32_t e = 0; e < w->n; e++) {
+        const char *why = w->at[e].value.kind == VALUE_ZERO ? NULL : stretch_norm(c, &w->at[e], first, sum);
+        if (why)
+            return why;
+    }
+    return NULL;
+}
+
+/* A shard of a bucket can't be said in elements of its weights: the sum stays "the part of that list that my
+ * coordinate numbers" until the reduction over the axis makes it whole (conserve_comm.c). */
+static struct value slice_norm(struct conserve *c, const struct whole *w, uint32_t axis, uint32_t first)
+{
+    struct whole *copy = ARENA_NEW(c->scratch, struct whole);
+    struct block *block = ARENA_NEW(c->scratch, struct block);
+    struct term *term = ARENA_NEW(c->scratch, struct term);
+    struct recipe r = {.op = RECIPE_SLICE, .attr = {c->slices.n}};
+    int64_t n = (int64_t)w->elements / c->plan->mesh.size[axis];
+    *copy = *w;
+    vec_push(c->scratch, &c->slices, copy);
+    *block = (struct block){.extent = extent_new(0, n), .count = 1, .first = first};
+    block->extent.step[axis] = n;
+    *term =
+        (struct term){nodes_add(c->nodes, &r, "a shard's squared norm", 1, (int64_t)w->elements), {1, block}};
+    return (struct value){
+        .kind = VALUE_NODES, .row = extent_new(0, 1), .col = extent_new(0, 1), .nterms = 1, .terms = term};
+}
+
+bool conserve_norm(struct machine *m, uint32_t i)
+{
+    struct whole w;
+    uint32_t axis, first;
+    bool never;
+    struct value sum;
+    if (!conserve_read_flat(m, i, OPND(SQNORM, g), &w, &axis) ||
+        !conserve_count(m, i, ATTR(SQNORM, count), &first, &never))
+        return false;
+    const char *why = conserve_norm_of(m->c, &w, first, &sum);
+    if (why)
+        return conserve_fail_inputs(m, i, "%s", why);
+    if (sum.kind != VALUE_ZERO && axis != NAXES && m->c->plan->mesh.size[axis] > 1)
+        sum = slice_norm(m->c, &w, axis, first);
+    if (never)
+        sum = (struct value){.kind = VALUE_ZERO};
+    return conserve_emit_one(m, i, OPND(SQNORM, sum), &sum);
+}
