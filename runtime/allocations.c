@@ -1,6 +1,6 @@
-/* Counts allocations by standing in front of glibc's allocator, so that "nothing is allocated after the first step"
- * is a measured figure.  malloc() has no argument that could carry the counter: it is the one piece of mutable
- * file-scope data of the runtime. */
+/* Counts allocations by standing in front of glibc's allocator, so that "nothing is allocated after the first
+ * step" is a measured figure.  malloc() has no argument that could carry the counter: it is the one piece of
+ * mutable file-scope data of the runtime. */
 
 #include "runtime/allocations.h"
 

@@ -1,8 +1,8 @@
 #ifndef LLMC_CHANNELS_H
 #define LLMC_CHANNELS_H
 
-/* Who meets whom: all channels of a plan, equal on every rank.  Channel g < ngroups is group g of ranks.bin; behind
- * them come the (sender, receiver) pairs that any program uses. */
+/* Who meets whom: all channels of a plan, equal on every rank.  Channel g < ngroups is group g of ranks.bin;
+ * behind them come the (sender, receiver) pairs that any program uses. */
 
 #include "runtime/program.h"
 #include "runtime/transport.h"

@@ -1,8 +1,8 @@
 /* Token files: mapping, recognising the form, checking ids.
  *
- * Forms, by content and name: the 1,024-byte header of 256 int32 (magic 20240520, version 1: uint16; magic 20240801,
- * version 7: uint32; third word the count); Megatron's .idx ("MMIDIDX", arrays unaligned behind a 34-byte header)
- * beside its .bin; otherwise bare ids.  Every size is checked against the file before use. */
+ * Forms, by content and name: the 1,024-byte header of 256 int32 (magic 20240520, version 1: uint16; magic
+ * 20240801, version 7: uint32; third word the count); Megatron's .idx ("MMIDIDX", arrays unaligned behind a
+ * 34-byte header) beside its .bin; otherwise bare ids.  Every size is checked against the file before use. */
 
 #include "runtime/data.h"
 
@@ -32,7 +32,8 @@ struct file {
     size_t size;
 };
 
-static enum status fail(char *error, size_t error_size, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static enum status fail(char *error, size_t error_size, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 static enum status fail(char *error, size_t error_size, const char *fmt, ...)
 {
     va_list ap;
@@ -83,8 +84,8 @@ static uint32_t index_id_bytes(uint8_t code)
 }
 
 /* The index must describe a .bin of `bin_bytes` as sequences that follow each other without holes. */
-static enum status check_index(const char *path, const struct file *f, uint64_t bin_bytes, uint32_t *id_bytes, char *error,
-                               size_t error_size)
+static enum status check_index(const char *path, const struct file *f, uint64_t bin_bytes, uint32_t *id_bytes,
+                               char *error, size_t error_size)
 {
     const uint8_t *p = f->bytes;
     if (f->size < INDEX_HEADER_BYTES || memcmp(p, "MMIDIDX\0\0", 9) != 0)
@@ -94,14 +95,17 @@ static enum status check_index(const char *path, const struct file *f, uint64_t 
                     (unsigned long long)read_le(p + 9, 8));
     *id_bytes = index_id_bytes(p[17]);
     if (!*id_bytes)
-        return fail(error, error_size, "%s: ids of type code %u; known are 1 (u8), 4 (i32), 8 (u16)", path, p[17]);
-    uint64_t sequences = read_le(p + 18, 8), documents = read_le(p + 26, 8), rest = f->size - INDEX_HEADER_BYTES;
+        return fail(error, error_size, "%s: ids of type code %u; known are 1 (u8), 4 (i32), 8 (u16)", path,
+                    p[17]);
+    uint64_t sequences = read_le(p + 18, 8), documents = read_le(p + 26, 8),
+             rest = f->size - INDEX_HEADER_BYTES;
     if (sequences > rest / 12 || documents > (rest - 12 * sequences) / 8)
-        return fail(error, error_size, "%s: %llu sequences and %llu documents do not fit in its %zu bytes", path,
-                    (unsigned long long)sequences, (unsigned long long)documents, f->size);
+        return fail(error, error_size, "%s: %llu sequences and %llu documents do not fit in its %zu bytes",
+                    path, (unsigned long long)sequences, (unsigned long long)documents, f->size);
     uint64_t used = 12 * sequences + 8 * documents;
     if (rest != used && rest != used + sequences)
-        return fail(error, error_size, "%s: %llu bytes behind its arrays", path, (unsigned long long)(rest - used));
+        return fail(error, error_size, "%s: %llu bytes behind its arrays", path,
+                    (unsigned long long)(rest - used));
     const uint8_t *length = p + INDEX_HEADER_BYTES, *pointer = length + 4 * sequences;
     uint64_t at = 0;
     for (uint64_t i = 0; i < sequences; i++) {
@@ -111,11 +115,12 @@ static enum status check_index(const char *path, const struct file *f, uint64_t 
                         (unsigned long long)i);
         at += n * *id_bytes;
         if (at > bin_bytes)
-            return fail(error, error_size, "%s: sequence %llu ends beyond the .bin file", path, (unsigned long long)i);
+            return fail(error, error_size, "%s: sequence %llu ends beyond the .bin file", path,
+                        (unsigned long long)i);
     }
     if (at != bin_bytes)
-        return fail(error, error_size, "%s: describes %llu bytes, the .bin file has %llu", path, (unsigned long long)at,
-                    (unsigned long long)bin_bytes);
+        return fail(error, error_size, "%s: describes %llu bytes, the .bin file has %llu", path,
+                    (unsigned long long)at, (unsigned long long)bin_bytes);
     return STATUS_OK;
 }
 
@@ -142,7 +147,8 @@ static bool index_paths(const char *path, char bin[4096], char idx[4096])
     return access(idx, F_OK) == 0;
 }
 
-static enum status open_indexed(struct batch_source *s, const char *bin, const char *idx, char *error, size_t error_size)
+static enum status open_indexed(struct batch_source *s, const char *bin, const char *idx, char *error,
+                                size_t error_size)
 {
     struct file data = {0}, index = {0};
     enum status st = map_file(bin, &data, error, error_size);
@@ -170,8 +176,8 @@ static enum status open_flat(struct batch_source *s, const char *path, char *err
         uint64_t version = read_le(data.bytes + 4, 4), count = read_le(data.bytes + 8, 4);
         uint64_t known = magic == MAGIC_U16 ? 1 : 7;
         if (version != known)
-            return fail(error, error_size, "%s: header version %llu, expected %llu", path, (unsigned long long)version,
-                        (unsigned long long)known);
+            return fail(error, error_size, "%s: header version %llu, expected %llu", path,
+                        (unsigned long long)version, (unsigned long long)known);
         s->id_bytes = magic == MAGIC_U16 ? 2 : 4;
         s->ids = data.bytes + HEADER_BYTES;
         s->ntokens = count;
@@ -189,8 +195,8 @@ static enum status open_flat(struct batch_source *s, const char *path, char *err
     return STATUS_OK;
 }
 
-enum status data_open(const char *path, uint64_t sequence, uint64_t vocab, struct batch_source **out, char *error,
-                      size_t error_size)
+enum status data_open(const char *path, uint64_t sequence, uint64_t vocab, struct batch_source **out,
+                      char *error, size_t error_size)
 {
     char bin[4096], idx[4096];
     struct batch_source *s = calloc(1, sizeof *s);
@@ -245,12 +251,14 @@ enum status data_check(const struct batch_source *s, uint64_t samples, char *err
     uint64_t n = (samples < s->nsamples ? samples : s->nsamples) * s->sequence + 1;
     for (uint64_t i = 0; i < n; i++)
         if (token(s, i) >= s->vocab)
-            return fail(error, error_size, "token %llu of the data is id %llu, but the vocabulary has %llu entries",
+            return fail(error, error_size,
+                        "token %llu of the data is id %llu, but the vocabulary has %llu entries",
                         (unsigned long long)i, (unsigned long long)token(s, i), (unsigned long long)s->vocab);
     return STATUS_OK;
 }
 
-void data_copy(const struct batch_source *s, uint64_t sample, uint64_t from, uint32_t n, int32_t *out, uint32_t stride)
+void data_copy(const struct batch_source *s, uint64_t sample, uint64_t from, uint32_t n, int32_t *out,
+               uint32_t stride)
 {
     uint64_t first = sample % s->nsamples * s->sequence + from;
     for (uint32_t i = 0; i < n; i++)

@@ -1,11 +1,11 @@
 #ifndef LLMC_DATA_H
 #define LLMC_DATA_H
 
-/* Token data: a flat file of little-endian uint16 or uint32 ids, bare or behind a 1,024-byte header, or Megatron's
- * .bin with its .idx; mapped read-only, never copied.
+/* Token data: a flat file of little-endian uint16 or uint32 ids, bare or behind a 1,024-byte header, or
+ * Megatron's .bin with its .idx; mapped read-only, never copied.
  *
- * Sample i is the tokens [i S, i S + S], S + 1 of them, i taken modulo floor((n - 1) / S): a function of the file
- * and i alone, so every layout reads the same batches. */
+ * Sample i is the tokens [i S, i S + S], S + 1 of them, i taken modulo floor((n - 1) / S): a function of the
+ * file and i alone, so every layout reads the same batches. */
 
 #include "runtime/status.h"
 
@@ -14,20 +14,22 @@
 
 struct batch_source;
 
-/* Opens a file for sequences of `sequence` tokens.  A bare file holds uint16 when vocab <= 65536, else uint32.
- * Path may name the .bin or the .idx of a Megatron pair.  On failure one sentence in error[]. */
-enum status data_open(const char *path, uint64_t sequence, uint64_t vocab, struct batch_source **out, char *error,
-                      size_t error_size);
+/* Opens a file for sequences of `sequence` tokens.  A bare file holds uint16 when vocab <= 65536, else
+ * uint32. Path may name the .bin or the .idx of a Megatron pair.  On failure one sentence in error[]. */
+enum status data_open(const char *path, uint64_t sequence, uint64_t vocab, struct batch_source **out,
+                      char *error, size_t error_size);
 void data_close(struct batch_source *s);
 
 uint64_t data_ntokens(const struct batch_source *s);
 uint64_t data_nsamples(const struct batch_source *s);
 /* the file's mapping, for the account of memory */
 const void *data_mapping(const struct batch_source *s, size_t *bytes);
-/* checks that the ids of samples 0 .. samples - 1 (or all, if fewer) are below vocab; names the first that isn't */
+/* checks that the ids of samples 0 .. samples - 1 (or all, if fewer) are below vocab; names the first that
+ * isn't */
 enum status data_check(const struct batch_source *s, uint64_t samples, char *error, size_t error_size);
 
 /* n ids of a sample from its position `from` on, written every `stride` words; from + n <= S + 1 */
-void data_copy(const struct batch_source *s, uint64_t sample, uint64_t from, uint32_t n, int32_t *out, uint32_t stride);
+void data_copy(const struct batch_source *s, uint64_t sample, uint64_t from, uint32_t n, int32_t *out,
+               uint32_t stride);
 
 #endif

@@ -18,8 +18,8 @@ struct device {
 };
 
 const struct device *device_cpu(void);
-/* OpenBLAS takes slow kernels on processors newer than itself, and starts threads, unless told by the environment
- * before it is loaded.  Starts this program anew once where that is needed; returns otherwise. */
+/* OpenBLAS takes slow kernels on processors newer than itself, and starts threads, unless told by the
+ * environment before it is loaded.  Starts this program anew once where that is needed; returns otherwise. */
 void device_cpu_tune(char **argv);
 
 #endif

@@ -1,7 +1,7 @@
 /* The CPU device: dispatch to kernels/cpu from the instruction table, and care for the BLAS.
  *
- * OpenBLAS 0.3.21 knows no Zen 4 or later and then uses AVX2 kernels at half speed; OPENBLAS_CORETYPE is read when
- * the library is loaded, so the program replaces itself once with the variable set. */
+ * OpenBLAS 0.3.21 knows no Zen 4 or later and then uses AVX2 kernels at half speed; OPENBLAS_CORETYPE is read
+ * when the library is loaded, so the program replaces itself once with the variable set. */
 
 #include "runtime/device.h"
 

@@ -1,12 +1,12 @@
 /* The player: queues, the loop, waiting.
  *
- * A step is one pass over all queues after another.  A pass tries each queue's head once, communication first so
- * that transfers are posted before a kernel takes the processor.  When a whole pass moves nothing the rank polls a
- * little and then sleeps on its event, which peers bump.
+ * A step is one pass over all queues after another.  A pass tries each queue's head once, communication first
+ * so that transfers are posted before a kernel takes the processor.  When a whole pass moves nothing the rank
+ * polls a little and then sleeps on its event, which peers bump.
  *
- * Adversarial mode draws which queues may move from a seeded generator (SplitMix64, Steele et al. 2014), keeps each
- * draw for a random while, and holds back communications, so that an order the wait lists do not enforce will sooner
- * or later be violated; what a step must write before reading is poisoned first. */
+ * Adversarial mode draws which queues may move from a seeded generator (SplitMix64, Steele et al. 2014),
+ * keeps each draw for a random while, and holds back communications, so that an order the wait lists do not
+ * enforce will sooner or later be violated; what a step must write before reading is poisoned first. */
 
 #include "runtime/exec_play.h"
 
@@ -57,7 +57,8 @@ static void publish_head(const struct exec *e, const struct play *play, uint32_t
 {
     uint32_t at = play->done[q];
     atomic_store_explicit(&e->s.world->ranks[e->s.world->rank].head[q],
-                          at < play->count[q] ? play->order[play->first[q] + at] : NONE, memory_order_relaxed);
+                          at < play->count[q] ? play->order[play->first[q] + at] : NONE,
+                          memory_order_relaxed);
 }
 
 static void pop(const struct exec *e, struct play *play, uint32_t q)
@@ -126,7 +127,8 @@ static enum progress try_queue(struct exec *e, struct play *play, uint32_t q)
 
 static enum progress pass_in_order(struct exec *e, struct play *play)
 {
-    static const uint8_t order[NQUEUES] = {QUEUE_SEND, QUEUE_RECV, QUEUE_TP, QUEUE_DP, QUEUE_COPY, QUEUE_COMPUTE};
+    static const uint8_t order[NQUEUES] = {QUEUE_SEND, QUEUE_RECV, QUEUE_TP,
+                                           QUEUE_DP,   QUEUE_COPY, QUEUE_COMPUTE};
     enum progress all = STUCK;
     for (uint32_t i = 0; i < NQUEUES; i++) {
         enum progress one = try_queue(e, play, order[i]);
@@ -169,7 +171,8 @@ static void check_peers(const struct exec *e)
 {
     for (uint32_t r = 0; r < e->s.world->nranks; r++) {
         int32_t pid = atomic_load(&e->s.world->ranks[r].pid);
-        if (pid > 0 && kill(pid, 0) && errno == ESRCH && atomic_load(&e->s.world->ranks[r].state) != RANK_ENDED)
+        if (pid > 0 && kill(pid, 0) && errno == ESRCH &&
+            atomic_load(&e->s.world->ranks[r].state) != RANK_ENDED)
             world_fail(e->s.world, STATUS_WORLD, "rank %u (process %d) is gone", r, pid);
     }
 }
@@ -197,8 +200,8 @@ static void check_watchdog(const struct exec *e, struct patience *p)
     if (!(e->s.watchdog_s > 0) || (double)(now - p->since_ns) < e->s.watchdog_s * 1e9)
         return;
     bool first = world_failed(e->s.world) == STATUS_OK;
-    world_fail(e->s.world, STATUS_WORLD, "no rank has made progress for %.0f s; see the list of what each waits for",
-               e->s.watchdog_s);
+    world_fail(e->s.world, STATUS_WORLD,
+               "no rank has made progress for %.0f s; see the list of what each waits for", e->s.watchdog_s);
     if (first)
         exec_report(e, stderr);
 }
@@ -222,8 +225,9 @@ static void poison_step(const struct exec *e, const struct program *p)
     for (;;) { /* persistent buffers in the order of their offsets; there are few */
         const struct buffer *next = NULL;
         for (uint32_t b = 0; b < p->nbuffers; b++)
-            if (p->buffers[b].kind != BUFFER_STEP && p->buffers[b].kind != BUFFER_METRICS && p->buffers[b].bytes &&
-                p->buffers[b].offset >= at && (!next || p->buffers[b].offset < next->offset))
+            if (p->buffers[b].kind != BUFFER_STEP && p->buffers[b].kind != BUFFER_METRICS &&
+                p->buffers[b].bytes && p->buffers[b].offset >= at &&
+                (!next || p->buffers[b].offset < next->offset))
                 next = &p->buffers[b];
         uint64_t end = next ? next->offset : p->arena_bytes;
         memset(e->arena + at, 0xff, end - at);
@@ -233,7 +237,8 @@ static void poison_step(const struct exec *e, const struct program *p)
     }
 }
 
-enum status exec_run(struct exec *e, enum routine which, const struct batch_source *batch, struct trace_span *trace)
+enum status exec_run(struct exec *e, enum routine which, const struct batch_source *batch,
+                     struct trace_span *trace)
 {
     struct play *play = &e->play[which];
     struct patience patience = {0};

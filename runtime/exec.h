@@ -3,8 +3,9 @@
 
 /* Replays one rank's program: in-order queues, wait lists between them, no policy.
  *
- * One thread per rank.  A queue's head may start when its waits are done; kernels run to their end, communications
- * are posted and then polled, so several are under way while kernels run.  Nothing is allocated inside a step. */
+ * One thread per rank.  A queue's head may start when its waits are done; kernels run to their end,
+ * communications are posted and then polled, so several are under way while kernels run.  Nothing is
+ * allocated inside a step. */
 
 #include "runtime/channels.h"
 #include "runtime/device.h"
@@ -25,8 +26,8 @@ struct exec_setup {
     const struct channels *channels;
     const struct ranks *ranks;
     const struct program *const *programs[NROUTINES]; /* by role; the second may be NULL */
-    uint64_t shuffle_seed; /* 0 = heads in a fixed order; else adversarial: seeded order, delayed communication, and
-                              the step's memory poisoned before each run */
+    uint64_t shuffle_seed; /* 0 = heads in a fixed order; else adversarial: seeded order, delayed
+                              communication, and the step's memory poisoned before each run */
     double watchdog_s;     /* report and fail after so long without progress of any rank; 0 = never */
     bool peers_by_pid;     /* look for dead peers: nobody else does when ranks are started from outside */
 };
@@ -44,7 +45,8 @@ const void *exec_scratch(const struct exec *e, size_t *bytes);
 void exec_set_hook(struct exec *e, exec_hook *hook, void *context); /* NULL = none */
 
 /* The whole program once.  trace: one span per instruction, or NULL. */
-enum status exec_run(struct exec *e, enum routine which, const struct batch_source *batch, struct trace_span *trace);
+enum status exec_run(struct exec *e, enum routine which, const struct batch_source *batch,
+                     struct trace_span *trace);
 
 /* a buffer's memory on this rank; NULL if there is none of that kind */
 void *exec_buffer(const struct exec *e, enum routine which, enum buffer_kind kind);

@@ -44,8 +44,8 @@ void exec_resolve(const struct exec *e, const struct program *p, uint32_t i, str
     }
 }
 
-static enum status fail_insn(const struct exec *e, const struct program *p, uint32_t i, const char *why, char *error,
-                             size_t error_size)
+static enum status fail_insn(const struct exec *e, const struct program *p, uint32_t i, const char *why,
+                             char *error, size_t error_size)
 {
     char line[512] = "";
     FILE *f = fmemopen(line, sizeof line, "w");
@@ -107,7 +107,8 @@ static enum status check_kernels(struct exec *e, const struct play *play, char *
     return STATUS_OK;
 }
 
-static enum status load(struct exec *e, struct play *play, const struct program *p, char *error, size_t error_size)
+static enum status load(struct exec *e, struct play *play, const struct program *p, char *error,
+                        size_t error_size)
 {
     play->p = p;
     if (p->arena_bytes > e->s.world->arena_size[e->s.world->rank] || !allocate(play, e->s.channels->n))

@@ -7,13 +7,13 @@
 
 struct play { /* one program as this rank replays it */
     const struct program *p;
-    uint32_t *order;                /* instructions, grouped by queue */
+    uint32_t *order; /* instructions, grouped by queue */
     uint32_t first[NQUEUES], count[NQUEUES];
-    uint32_t *channel, *self;       /* of communications, by instruction */
-    uint64_t *number;               /* meeting's number within the program */
-    uint64_t *meetings;             /* by channel: how many the program holds */
-    uint32_t done[NQUEUES];         /* positions finished in this run */
-    bool open[NQUEUES];             /* the head is posted */
+    uint32_t *channel, *self; /* of communications, by instruction */
+    uint64_t *number;         /* meeting's number within the program */
+    uint64_t *meetings;       /* by channel: how many the program holds */
+    uint32_t done[NQUEUES];   /* positions finished in this run */
+    bool open[NQUEUES];       /* the head is posted */
     struct trace_span *trace;
     const struct batch_source *batch;
 };

@@ -1,5 +1,5 @@
-/* What every rank is at and whom it waits for, from the programs and the published queue heads alone: it works
- * when the others are dead, stopped or deep inside a kernel. */
+/* What every rank is at and whom it waits for, from the programs and the published queue heads alone: it
+ * works when the others are dead, stopped or deep inside a kernel. */
 
 #include "runtime/exec_play.h"
 
@@ -22,8 +22,8 @@ static bool passed(const struct exec *e, uint32_t rank, const struct program *p,
     return head == NONE || head > insn;
 }
 
-static void report_waits(const struct exec *e, uint32_t rank, const struct program *p, uint32_t i, const uint32_t *position,
-                         FILE *out)
+static void report_waits(const struct exec *e, uint32_t rank, const struct program *p, uint32_t i,
+                         const uint32_t *position, FILE *out)
 {
     const struct insn *in = &p->insns[i];
     for (uint32_t w = 0; w < in->nwaits; w++) {
@@ -38,7 +38,8 @@ static void report_waits(const struct exec *e, uint32_t rank, const struct progr
 }
 
 /* members whose queue has not come to the instruction with the same seq */
-static void report_members(const struct exec *e, uint32_t rank, const struct program *p, uint32_t i, FILE *out)
+static void report_members(const struct exec *e, uint32_t rank, const struct program *p, uint32_t i,
+                           FILE *out)
 {
     uint32_t self, c = channels_of(e->s.channels, e->s.ranks, rank, p, i, &self);
     const struct channel *channel = &e->s.channels->list[c];
@@ -50,7 +51,9 @@ static void report_members(const struct exec *e, uint32_t rank, const struct pro
                 continue;
             uint32_t head = atomic_load(&e->s.world->ranks[other].head[q->insns[j].queue]);
             fprintf(out, "      meets rank %u, which %s\n", other,
-                    head == j ? "is there or waits before it" : head < j ? "has not come to it" : "has left it");
+                    head == j  ? "is there or waits before it"
+                    : head < j ? "has not come to it"
+                               : "has left it");
         }
     }
 }
@@ -67,7 +70,9 @@ static const char *process_trouble(int32_t pid)
     const char *state = n ? strrchr(text, ')') : NULL; /* the name before it may hold anything */
     if (!state || strlen(state) < 3)
         return ", but its process is gone";
-    return state[2] == 'T' || state[2] == 't' ? ", but its process is stopped" : state[2] == 'Z' ? ", but its process is dead" : "";
+    return state[2] == 'T' || state[2] == 't' ? ", but its process is stopped"
+           : state[2] == 'Z'                  ? ", but its process is dead"
+                                              : "";
 }
 
 static void report_rank(const struct exec *e, uint32_t rank, FILE *out)

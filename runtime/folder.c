@@ -1,5 +1,6 @@
-/* Reading a plan folder.  Every file is read once, hashed against MANIFEST, and decoded from the very bytes that were
- * hashed.  MANIFEST holds lines "<sha256>  <relative path>"; a file the runtime needs must be listed. */
+/* Reading a plan folder.  Every file is read once, hashed against MANIFEST, and decoded from the very bytes
+ * that were hashed.  MANIFEST holds lines "<sha256>  <relative path>"; a file the runtime needs must be
+ * listed. */
 
 #include "runtime/folder.h"
 #include "runtime/hash.h"
@@ -72,11 +73,14 @@ static bool next_line(const struct reader *r, size_t *at, char hash[65], char pa
     return true;
 }
 
-static enum status check_hash(const struct reader *r, const char *name, const char *bytes, size_t size, const char *want)
+static enum status check_hash(const struct reader *r, const char *name, const char *bytes, size_t size,
+                              const char *want)
 {
     char have[65];
     hash_sha256(bytes, size, have);
-    return strcmp(have, want) == 0 ? STATUS_OK : fail(r, "%s/%s: was changed: its hash differs from MANIFEST", r->dir, name);
+    return strcmp(have, want) == 0
+               ? STATUS_OK
+               : fail(r, "%s/%s: was changed: its hash differs from MANIFEST", r->dir, name);
 }
 
 /* Files that decode into something are hashed when they are read; here all the others. */
@@ -154,19 +158,20 @@ static enum status check_eval(const struct reader *r, const struct program *trai
         bool found = e->bucket == NONE;
         for (uint32_t j = 0; j < train->nbuffers && !found; j++) {
             const struct buffer *t = &train->buffers[j];
-            found = t->bucket != NONE && t->kind == e->kind && t->offset == e->offset && t->bytes == e->bytes &&
-                    t->dtype == e->dtype;
+            found = t->bucket != NONE && t->kind == e->kind && t->offset == e->offset &&
+                    t->bytes == e->bytes && t->dtype == e->dtype;
         }
         if (!found)
-            return fail(r, "%s/programs/eval-%u.bin: its buffer %s is not where the training program keeps it", r->dir,
-                        eval->role, e->name);
+            return fail(r,
+                        "%s/programs/eval-%u.bin: its buffer %s is not where the training program keeps it",
+                        r->dir, eval->role, e->name);
     }
     return STATUS_OK;
 }
 
 /* All programs belong to one job, and sequences are as long as it says: the token file is cut into such. */
-static enum status check_job(const struct reader *r, const char *name, const struct program *p, const struct job_info *job,
-                             bool evaluation)
+static enum status check_job(const struct reader *r, const char *name, const struct program *p,
+                             const struct job_info *job, bool evaluation)
 {
     if (p->job.sequence != job->sequence || p->job.batch != job->batch || p->job.vocab != job->vocab ||
         p->job.seed != job->seed)
@@ -176,7 +181,8 @@ static enum status check_job(const struct reader *r, const char *name, const str
     for (uint32_t i = 0; i < p->ninsns; i++)
         if (p->insns[i].op == OP_TOKENS &&
             (uint64_t)p->attrs[p->insns[i].attr + ATTR(TOKENS, sequence)].u.i != job->sequence)
-            return fail(r, "%s/%s: instruction %u reads sequences of another length than the job's", r->dir, name, i);
+            return fail(r, "%s/%s: instruction %u reads sequences of another length than the job's", r->dir,
+                        name, i);
     return STATUS_OK;
 }
 
@@ -204,7 +210,8 @@ static enum status read_programs(const struct reader *r, struct folder *f)
     }
     if (ranks_check(f->ranks, (const struct program *const *)f->train, why, sizeof why) != STATUS_OK)
         return fail(r, "%s/ranks.bin: %s", r->dir, why);
-    if (f->eval && ranks_check(f->ranks, (const struct program *const *)f->eval, why, sizeof why) != STATUS_OK)
+    if (f->eval &&
+        ranks_check(f->ranks, (const struct program *const *)f->eval, why, sizeof why) != STATUS_OK)
         return fail(r, "%s/ranks.bin and programs/eval-*: %s", r->dir, why);
     return STATUS_OK;
 }

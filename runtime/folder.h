@@ -1,7 +1,8 @@
 #ifndef LLMC_FOLDER_H
 #define LLMC_FOLDER_H
 
-/* A plan folder as the runtime needs it: hashes first, then the table of ranks and every role's programs, checked. */
+/* A plan folder as the runtime needs it: hashes first, then the table of ranks and every role's programs,
+ * checked. */
 
 #include "runtime/program.h"
 

@@ -1,5 +1,6 @@
-/* Processes.  Children ask the kernel to be killed when their parent dies, so nothing is left behind even after
- * kill -9 of the parent.  The first death or bad exit fails the world; the rest get GRACE_NS to see it. */
+/* Processes.  Children ask the kernel to be killed when their parent dies, so nothing is left behind even
+ * after kill -9 of the parent.  The first death or bad exit fails the world; the rest get GRACE_NS to see it.
+ */
 
 #include "runtime/launch.h"
 
@@ -37,9 +38,10 @@ enum status launch_detect(struct launch *l, const char *key, char *error, size_t
     for (size_t i = 0; i < sizeof from / sizeof *from && !l->given; i++) {
         if (!getenv(from[i].rank) || !getenv(from[i].size) || !getenv(from[i].job))
             continue;
-        if (!read_variable(from[i].rank, &l->rank) || !read_variable(from[i].size, &l->nranks) || l->rank >= l->nranks) {
-            snprintf(error, error_size, "%s and %s are set but are not a rank and a number of ranks", from[i].rank,
-                     from[i].size);
+        if (!read_variable(from[i].rank, &l->rank) || !read_variable(from[i].size, &l->nranks) ||
+            l->rank >= l->nranks) {
+            snprintf(error, error_size, "%s and %s are set but are not a rank and a number of ranks",
+                     from[i].rank, from[i].size);
             return STATUS_USAGE;
         }
         l->given = true;
@@ -121,8 +123,8 @@ static void reap(struct world *w, struct child *children, uint32_t n,
             char end[80], doing[700] = "";
             describe_end(end, sizeof end, status);
             describe(context, r, doing, sizeof doing);
-            world_fail(w, WIFEXITED(status) ? (enum status)WEXITSTATUS(status) : STATUS_WORLD, "rank %u %s%s%s", r, end,
-                       doing[0] ? " " : "", doing);
+            world_fail(w, WIFEXITED(status) ? (enum status)WEXITSTATUS(status) : STATUS_WORLD,
+                       "rank %u %s%s%s", r, end, doing[0] ? " " : "", doing);
             if (!deadline)
                 deadline = world_now_ns() + GRACE_NS;
         }
@@ -130,7 +132,8 @@ static void reap(struct world *w, struct child *children, uint32_t n,
 }
 
 enum status launch_local(struct world *w, enum status (*body)(void *context, uint32_t rank),
-                         void (*describe)(void *context, uint32_t rank, char *out, size_t size), void *context)
+                         void (*describe)(void *context, uint32_t rank, char *out, size_t size),
+                         void *context)
 {
     struct child *children = calloc(w->nranks, sizeof *children);
     pid_t parent = getpid();

@@ -14,9 +14,11 @@ struct launch {
 /* from RANK and WORLD_SIZE (torchrun), Open MPI's, PMI's or Slurm's variables; key tells jobs apart */
 enum status launch_detect(struct launch *l, const char *key, char *error, size_t error_size);
 
-/* Runs body(context, rank) in a process of its own per rank and waits for all.  If one dies the others are told, given
- * a moment, and killed; no process outlives the call.  describe() says what a dead rank was doing. */
+/* Runs body(context, rank) in a process of its own per rank and waits for all.  If one dies the others are
+ * told, given a moment, and killed; no process outlives the call.  describe() says what a dead rank was
+ * doing. */
 enum status launch_local(struct world *w, enum status (*body)(void *context, uint32_t rank),
-                         void (*describe)(void *context, uint32_t rank, char *out, size_t size), void *context);
+                         void (*describe)(void *context, uint32_t rank, char *out, size_t size),
+                         void *context);
 
 #endif

@@ -28,12 +28,14 @@ static enum status run_all(struct run *r, const struct launch *l, char *error, s
     for (uint32_t i = 0; i < sizes.nranks; i++)
         need += r->arena_sizes[i];
     if (need > have) {
-        snprintf(error, error_size, "the plan's %u ranks need %.1f GiB of memory here, %.1f GiB are available", sizes.nranks,
+        snprintf(error, error_size,
+                 "the plan's %u ranks need %.1f GiB of memory here, %.1f GiB are available", sizes.nranks,
                  (double)need / 0x1p30, (double)have / 0x1p30);
         return STATUS_MISMATCH;
     }
     r->peers_by_pid = l->given;
-    TRY(world_open(&r->world, &sizes, l->given ? l->name : NULL, l->given ? l->rank : NONE, 60, error, error_size));
+    TRY(world_open(&r->world, &sizes, l->given ? l->name : NULL, l->given ? l->rank : NONE, 60, error,
+                   error_size));
     enum status st = l->given ? run_rank(r, l->rank) : launch_local(&r->world, rank_body, rank_describe, r);
     if (st == STATUS_OK)
         return st;

@@ -1,7 +1,8 @@
 #ifndef LLMC_LOG_H
 #define LLMC_LOG_H
 
-/* The run's log: JSON lines for programs, one progress line for people (on a terminal only).  Rank 0 writes. */
+/* The run's log: JSON lines for programs, one progress line for people (on a terminal only).  Rank 0 writes.
+ */
 
 #include "runtime/status.h"
 
@@ -21,7 +22,8 @@ struct log_step {
     double loss, grad_norm, lr, step_time_s, tokens_per_s;
 };
 
-enum status log_open(struct log *l, const char *path, uint64_t steps, bool quiet, char *error, size_t error_size);
+enum status log_open(struct log *l, const char *path, uint64_t steps, bool quiet, char *error,
+                     size_t error_size);
 void log_step(struct log *l, const struct log_step *s);
 void log_eval(struct log *l, uint64_t step, double loss, uint64_t tokens);
 /* STATUS_WORLD if anything could not be written */

@@ -1,5 +1,6 @@
-/* Learning-rate schedules.  Warm-up rises linearly and reaches lr at step `warmup`; linear and cosine then reach lr_min
- * at step `decay`, counted from the start; wsd holds for `stable` steps and falls over `decay` steps. */
+/* Learning-rate schedules.  Warm-up rises linearly and reaches lr at step `warmup`; linear and cosine then
+ * reach lr_min at step `decay`, counted from the start; wsd holds for `stable` steps and falls over `decay`
+ * steps. */
 
 #include "runtime/lr.h"
 
@@ -9,7 +10,8 @@ enum { CONSTANT, LINEAR, COSINE, WSD };
 
 double lr_at(const struct job_info *job, uint64_t step, uint64_t total_steps)
 {
-    double s = (double)step, from = (double)job->lr_warmup, to = (double)(job->lr_decay ? job->lr_decay : total_steps);
+    double s = (double)step, from = (double)job->lr_warmup,
+           to = (double)(job->lr_decay ? job->lr_decay : total_steps);
     if (step < job->lr_warmup)
         return job->lr * (s + 1) / (from + 1);
     if (job->lr_kind == CONSTANT)

@@ -1,14 +1,23 @@
 #ifndef LLMC_MEMORY_H
 #define LLMC_MEMORY_H
 
-/* What a process's resident memory consists of, by name: from the kernel's own account of every mapping, each shared
- * page divided among the processes that map it, so that sums over ranks are physical memory. */
+/* What a process's resident memory consists of, by name: from the kernel's own account of every mapping, each
+ * shared page divided among the processes that map it, so that sums over ranks are physical memory. */
 
 #include <stddef.h>
 #include <stdint.h>
 
-enum memory_line { MEMORY_ARENA, MEMORY_CONTROL, MEMORY_SCRATCH, MEMORY_DATA, MEMORY_HEAP, MEMORY_BLAS, MEMORY_CODE,
-                   MEMORY_STACK, NMEMORY };
+enum memory_line {
+    MEMORY_ARENA,
+    MEMORY_CONTROL,
+    MEMORY_SCRATCH,
+    MEMORY_DATA,
+    MEMORY_HEAP,
+    MEMORY_BLAS,
+    MEMORY_CODE,
+    MEMORY_STACK,
+    NMEMORY
+};
 struct memory_range {
     const void *start;
     size_t bytes;
@@ -16,8 +25,8 @@ struct memory_range {
 };
 
 const char *memory_line_name(enum memory_line line);
-/* Mappings in a range count there; of the others, files count as code, the program break as heap, and anonymous ones
- * as blas: nothing else makes any. */
+/* Mappings in a range count there; of the others, files count as code, the program break as heap, and
+ * anonymous ones as blas: nothing else makes any. */
 void memory_measure(const struct memory_range *ranges, uint32_t nranges, uint64_t bytes[NMEMORY]);
 /* the process's share of resident memory as one figure, to hold the lines against */
 uint64_t memory_total(void);

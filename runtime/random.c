@@ -1,7 +1,8 @@
-/* Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC'11) and Box-Muller.
+/* Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC'11) and
+ * Box-Muller.
  *
- * Counter = (element / 4, seed), key = hash of the tensor's name; the four words of a counter give two pairs of
- * normals.  In fp64 and rounded once, so that no compiler's fp32 arithmetic shows. */
+ * Counter = (element / 4, seed), key = hash of the tensor's name; the four words of a counter give two pairs
+ * of normals.  In fp64 and rounded once, so that no compiler's fp32 arithmetic shows. */
 
 #include "runtime/random.h"
 #include "runtime/hash.h"
@@ -39,7 +40,8 @@ static void quartet(uint64_t seed, uint64_t key, uint64_t block, double out[4])
     }
 }
 
-void random_normals(uint64_t seed, const char *name, uint64_t first, uint64_t step, uint32_t n, double std, float *out)
+void random_normals(uint64_t seed, const char *name, uint64_t first, uint64_t step, uint32_t n, double std,
+                    float *out)
 {
     uint64_t key = hash64(name, strlen(name), 0), have = UINT64_MAX;
     double four[4] = {0};

@@ -47,19 +47,22 @@ enum status run_open(struct run *r, const struct settings *o, char *error, size_
         return STATUS_USAGE;
     }
     if (o->local_ranks && r->folder->nodes > 1) {
-        snprintf(error, error_size, "the plan is for %u nodes, and shared memory reaches one; --ranks all runs them all here",
+        snprintf(error, error_size,
+                 "the plan is for %u nodes, and shared memory reaches one; --ranks all runs them all here",
                  r->folder->nodes);
         return STATUS_MISMATCH;
     }
     TRY(channels_make(&r->channels, r->folder->ranks, r->programs, r->folder->eval ? 2 : 1));
-    TRY(weights_catalog(r->programs[ROUTINE_TRAIN], r->folder->ranks->nroles, &r->catalog, &r->ncatalog, error, error_size));
+    TRY(weights_catalog(r->programs[ROUTINE_TRAIN], r->folder->ranks->nroles, &r->catalog, &r->ncatalog,
+                        error, error_size));
     if (o->init)
         TRY(safetensors_open(o->init, &r->init, error, error_size));
     TRY(open_data(r, error, error_size));
     r->arena_sizes = calloc(r->folder->ranks->nranks, sizeof *r->arena_sizes);
     for (uint32_t i = 0; r->arena_sizes && i < r->folder->ranks->nranks; i++) {
         uint32_t role = r->folder->ranks->ranks[i].role;
-        uint64_t train = r->folder->train[role]->arena_bytes, eval = r->held_out ? r->folder->eval[role]->arena_bytes : 0;
+        uint64_t train = r->folder->train[role]->arena_bytes,
+                 eval = r->held_out ? r->folder->eval[role]->arena_bytes : 0;
         r->arena_sizes[i] = train > eval ? train : eval;
     }
     return r->arena_sizes ? STATUS_OK : STATUS_WORLD;
@@ -120,29 +123,31 @@ static enum status report(struct session *s, enum status st)
 static void measure(struct session *s, uint32_t when)
 {
     size_t scratch_bytes, data_bytes, held_bytes = 0;
-    const void *scratch = exec_scratch(s->exec, &scratch_bytes), *data = data_mapping(s->run->data, &data_bytes);
+    const void *scratch = exec_scratch(s->exec, &scratch_bytes),
+               *data = data_mapping(s->run->data, &data_bytes);
     const void *held = s->run->held_out ? data_mapping(s->run->held_out, &held_bytes) : NULL;
-    const struct memory_range ranges[] = {
-        {s->world->map, s->world->control_bytes, MEMORY_CONTROL},
-        {s->world->map + s->world->control_bytes, s->world->map_bytes - s->world->control_bytes, MEMORY_ARENA},
-        {scratch, scratch_bytes, MEMORY_SCRATCH},
-        {data, data_bytes, MEMORY_DATA},
-        {held, held_bytes, MEMORY_DATA}};
+    const struct memory_range ranges[] = {{s->world->map, s->world->control_bytes, MEMORY_CONTROL},
+                                          {s->world->map + s->world->control_bytes,
+                                           s->world->map_bytes - s->world->control_bytes, MEMORY_ARENA},
+                                          {scratch, scratch_bytes, MEMORY_SCRATCH},
+                                          {data, data_bytes, MEMORY_DATA},
+                                          {held, held_bytes, MEMORY_DATA}};
     memory_measure(ranges, sizeof ranges / sizeof *ranges, s->face->memory[when]);
     s->face->report[when ? REPORT_END : REPORT_LOADED] = memory_total();
 }
 
 static enum status open_session(struct session *s, struct run *r, uint32_t rank)
 {
-    const struct exec_setup setup = {.world = &r->world,
-                                     .device = device_cpu(),
-                                     .transport = transport_shm(),
-                                     .channels = &r->channels,
-                                     .ranks = r->folder->ranks,
-                                     .programs = {r->programs[ROUTINE_TRAIN], r->held_out ? r->programs[ROUTINE_EVAL] : NULL},
-                                     .shuffle_seed = r->o.shuffle_seed,
-                                     .watchdog_s = r->o.watchdog_s,
-                                     .peers_by_pid = r->peers_by_pid};
+    const struct exec_setup setup = {
+        .world = &r->world,
+        .device = device_cpu(),
+        .transport = transport_shm(),
+        .channels = &r->channels,
+        .ranks = r->folder->ranks,
+        .programs = {r->programs[ROUTINE_TRAIN], r->held_out ? r->programs[ROUTINE_EVAL] : NULL},
+        .shuffle_seed = r->o.shuffle_seed,
+        .watchdog_s = r->o.watchdog_s,
+        .peers_by_pid = r->peers_by_pid};
     *s = (struct session){.run = r, .world = &r->world, .face = &r->world.ranks[rank]};
     s->summary.loss = s->summary.eval_loss = NAN;
     atomic_store(&s->face->pid, (int32_t)getpid());
@@ -160,14 +165,16 @@ static enum status open_session(struct session *s, struct run *r, uint32_t rank)
     if (rank == 0 && !r->o.quiet) {
         char device[256];
         device_cpu()->describe(device, sizeof device);
-        fprintf(stderr, "%u ranks over shm, %llu steps, %s\n", r->world.nranks, (unsigned long long)r->steps, device);
+        fprintf(stderr, "%u ranks over shm, %llu steps, %s\n", r->world.nranks, (unsigned long long)r->steps,
+                device);
     }
     if (rank == 0)
         TRY(report(s, log_open(&s->log, r->o.log, r->steps, r->o.quiet, s->error, sizeof s->error)));
     return world_barrier(s->world);
 }
 
-static void write_block(double *block, const struct job_info *job, uint64_t step, uint64_t total, uint64_t sample)
+static void write_block(double *block, const struct job_info *job, uint64_t step, uint64_t total,
+                        uint64_t sample)
 {
     memset(block, 0, STEP_WORDS * sizeof *block);
     block[STEP_NUMBER] = (double)step;
@@ -197,15 +204,15 @@ static enum status evaluate(struct session *s, uint64_t step)
     return STATUS_OK;
 }
 
-static enum status create_files(struct session *s, struct weights_sink *sink, const char *dir, const char *stem,
-                                uint32_t which)
+static enum status create_files(struct session *s, struct weights_sink *sink, const char *dir,
+                                const char *stem, uint32_t which)
 {
     struct run *r = s->run;
     for (uint32_t turn = 0; turn < 2; turn++) { /* rank 0 makes the files, then the others open them */
         bool make = turn == 0;
         if ((s->world->rank == 0) == make)
-            TRY(report(s, safetensors_create(dir, stem, r->catalog, r->ncatalog, FILE_BYTES, make, &sink->files, s->error,
-                                             sizeof s->error)));
+            TRY(report(s, safetensors_create(dir, stem, r->catalog, r->ncatalog, FILE_BYTES, make,
+                                             &sink->files, s->error, sizeof s->error)));
         TRY(world_barrier(s->world));
     }
     sink->catalog = r->catalog;
@@ -250,8 +257,13 @@ static void log_results(struct session *s, uint64_t step, double step_time_s)
     const struct job_info *job = &exec_program(s->exec, ROUTINE_TRAIN)->job;
     const double *metrics = exec_buffer(s->exec, ROUTINE_TRAIN, BUFFER_METRICS);
     double tokens = (double)job->batch * (double)job->sequence;
-    struct log_step line = {step + 1, (step + 1) * job->batch * job->sequence, NAN, NAN, lr_at(job, step, s->run->steps),
-                            step_time_s, tokens / step_time_s};
+    struct log_step line = {step + 1,
+                            (step + 1) * job->batch * job->sequence,
+                            NAN,
+                            NAN,
+                            lr_at(job, step, s->run->steps),
+                            step_time_s,
+                            tokens / step_time_s};
     if (metrics) {
         line.loss = metrics[METRIC_LOSS];
         line.grad_norm = sqrt(metrics[METRIC_SQNORM]);
@@ -311,8 +323,8 @@ static enum status write_trace(struct session *s)
         return STATUS_WORLD;
     for (uint32_t i = 0; i < nranks; i++)
         spans[i] = (const struct trace_span *)(const void *)r->world.trace + trace_first(r, i);
-    enum status st = run_trace_write(r->o.trace, r->folder->ranks, r->programs[ROUTINE_TRAIN], spans, s->error,
-                                     sizeof s->error);
+    enum status st = run_trace_write(r->o.trace, r->folder->ranks, r->programs[ROUTINE_TRAIN], spans,
+                                     s->error, sizeof s->error);
     free(spans);
     return st;
 }
@@ -327,7 +339,8 @@ static enum status report_end(struct session *s)
     TRY(world_barrier(s->world));
     measure(s, 1);
     TRY(world_barrier(s->world));
-    s->face->report[REPORT_ARENA_TOUCHED] = touched_bytes(r->world.arena[s->world->rank], r->arena_sizes[s->world->rank]);
+    s->face->report[REPORT_ARENA_TOUCHED] =
+        touched_bytes(r->world.arena[s->world->rank], r->arena_sizes[s->world->rank]);
     TRY(world_barrier(s->world));
     if (s->world->rank != 0)
         return STATUS_OK;
@@ -372,7 +385,8 @@ enum status run_rank(struct run *r, uint32_t rank)
 void run_describe(const struct run *r, uint32_t rank, char *out, size_t size)
 {
     const struct world_rank *face = &r->world.ranks[rank];
-    const struct program *const *set = r->programs[atomic_load(&face->evaluating) ? ROUTINE_EVAL : ROUTINE_TRAIN];
+    const struct program *const *set =
+        r->programs[atomic_load(&face->evaluating) ? ROUTINE_EVAL : ROUTINE_TRAIN];
     uint32_t state = atomic_load(&face->state), i = atomic_load(&face->running);
     const struct program *p = set[r->folder->ranks->ranks[rank].role];
     *out = 0;

@@ -1,8 +1,8 @@
 #ifndef LLMC_RUN_H
 #define LLMC_RUN_H
 
-/* A run: a plan, data and options, from loading to the last step.  Everything that ranks share read-only is loaded
- * before they start; then each rank's process goes through run_rank(). */
+/* A run: a plan, data and options, from loading to the last step.  Everything that ranks share read-only is
+ * loaded before they start; then each rank's process goes through run_rank(). */
 
 #include "runtime/data.h"
 #include "runtime/exec.h"

@@ -1,6 +1,6 @@
-/* Reading safetensors: u64 length, JSON header, data.  All the format's rules are enforced: header length, UTF-8,
- * duplicate keys, shapes and byte counts without overflow, ranges that cover the data exactly.  The JSON itself is
- * parsed by jansson.  Sharded folders go through model.safetensors.index.json. */
+/* Reading safetensors: u64 length, JSON header, data.  All the format's rules are enforced: header length,
+ * UTF-8, duplicate keys, shapes and byte counts without overflow, ranges that cover the data exactly.  The
+ * JSON itself is parsed by jansson.  Sharded folders go through model.safetensors.index.json. */
 
 #include "runtime/safetensors.h"
 
@@ -27,7 +27,8 @@ struct safetensors {
     struct weight *weights;
 };
 
-static enum status fail(char *error, size_t error_size, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static enum status fail(char *error, size_t error_size, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 static enum status fail(char *error, size_t error_size, const char *fmt, ...)
 {
     va_list ap;
@@ -41,14 +42,15 @@ static const struct {
     const char *name;
     uint32_t bits;
     enum weight_dtype dtype;
-} dtypes[] = {{"F32", 32, WEIGHT_F32},    {"BF16", 16, WEIGHT_BF16},     {"F16", 16, WEIGHT_F16},
-              {"F64", 64, WEIGHT_OTHER},  {"I64", 64, WEIGHT_OTHER},     {"I32", 32, WEIGHT_OTHER},
-              {"I16", 16, WEIGHT_OTHER},  {"I8", 8, WEIGHT_OTHER},       {"U64", 64, WEIGHT_OTHER},
-              {"U32", 32, WEIGHT_OTHER},  {"U16", 16, WEIGHT_OTHER},     {"U8", 8, WEIGHT_OTHER},
-              {"BOOL", 8, WEIGHT_OTHER},  {"C64", 64, WEIGHT_OTHER},     {"F8_E5M2", 8, WEIGHT_OTHER},
-              {"F8_E4M3", 8, WEIGHT_OTHER}, {"F8_E8M0", 8, WEIGHT_OTHER}, {"F8_E4M3FNUZ", 8, WEIGHT_OTHER},
-              {"F8_E5M2FNUZ", 8, WEIGHT_OTHER}, {"F6_E2M3", 6, WEIGHT_OTHER}, {"F6_E3M2", 6, WEIGHT_OTHER},
-              {"F4", 4, WEIGHT_OTHER}};
+} dtypes[] = {
+    {"F32", 32, WEIGHT_F32},          {"BF16", 16, WEIGHT_BF16},    {"F16", 16, WEIGHT_F16},
+    {"F64", 64, WEIGHT_OTHER},        {"I64", 64, WEIGHT_OTHER},    {"I32", 32, WEIGHT_OTHER},
+    {"I16", 16, WEIGHT_OTHER},        {"I8", 8, WEIGHT_OTHER},      {"U64", 64, WEIGHT_OTHER},
+    {"U32", 32, WEIGHT_OTHER},        {"U16", 16, WEIGHT_OTHER},    {"U8", 8, WEIGHT_OTHER},
+    {"BOOL", 8, WEIGHT_OTHER},        {"C64", 64, WEIGHT_OTHER},    {"F8_E5M2", 8, WEIGHT_OTHER},
+    {"F8_E4M3", 8, WEIGHT_OTHER},     {"F8_E8M0", 8, WEIGHT_OTHER}, {"F8_E4M3FNUZ", 8, WEIGHT_OTHER},
+    {"F8_E5M2FNUZ", 8, WEIGHT_OTHER}, {"F6_E2M3", 6, WEIGHT_OTHER}, {"F6_E3M2", 6, WEIGHT_OTHER},
+    {"F4", 4, WEIGHT_OTHER}};
 
 static bool natural(const json_t *j, uint64_t *out)
 {
@@ -64,8 +66,8 @@ static const char *read_entry(const json_t *entry, const uint8_t *data, uint64_t
     const json_t *dtype = json_object_get(entry, "dtype"), *shape = json_object_get(entry, "shape");
     const json_t *offsets = json_object_get(entry, "data_offsets");
     uint64_t begin, end, elements = 1, bits = 0, all;
-    if (json_object_size(entry) != 3 || !json_is_string(dtype) || !json_is_array(shape) || !json_is_array(offsets) ||
-        json_array_size(offsets) != 2)
+    if (json_object_size(entry) != 3 || !json_is_string(dtype) || !json_is_array(shape) ||
+        !json_is_array(offsets) || json_array_size(offsets) != 2)
         return "must hold dtype, shape and two data_offsets, and nothing else";
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
         if (strcmp(json_string_value(dtype), dtypes[i].name) == 0) {
@@ -85,8 +87,8 @@ static const char *read_entry(const json_t *entry, const uint8_t *data, uint64_t
     }
     if (__builtin_mul_overflow(elements, bits, &all) || all % 8)
         return "has a size that is no whole number of bytes";
-    if (!natural(json_array_get(offsets, 0), &begin) || !natural(json_array_get(offsets, 1), &end) || begin > end ||
-        end > room)
+    if (!natural(json_array_get(offsets, 0), &begin) || !natural(json_array_get(offsets, 1), &end) ||
+        begin > end || end > room)
         return "has data_offsets outside of the data";
     if (end - begin != all / 8)
         return "has data_offsets that do not fit its shape and dtype";
@@ -114,9 +116,7 @@ static bool strings_only(json_t *object)
     json_t *value;
     if (!json_is_object(object))
         return false;
-    json_object_foreach(object, key, value)
-        if (!json_is_string(value))
-            return false;
+    json_object_foreach(object, key, value) if (!json_is_string(value)) return false;
     return true;
 }
 
@@ -131,7 +131,8 @@ static enum status read_entries(struct safetensors *s, const char *path, json_t 
     if (!grown)
         return STATUS_WORLD;
     s->weights = grown;
-    json_object_foreach(root, name, entry) {
+    json_object_foreach(root, name, entry)
+    {
         if (strcmp(name, "__metadata__") == 0) {
             if (!strings_only(entry))
                 return fail(error, error_size, "%s: __metadata__ is not an object of strings", path);
@@ -191,7 +192,8 @@ static enum status add_file(struct safetensors *s, const char *path, char *error
     for (uint32_t i = 0; i < 8 && f->size >= 8; i++)
         length |= (uint64_t)f->map[i] << (8 * i);
     if (f->size < 8 || length > HEADER_LIMIT || length + 8 > f->size)
-        return fail(error, error_size, "%s: not safetensors: its header of %llu bytes does not fit in the file", path,
+        return fail(error, error_size,
+                    "%s: not safetensors: its header of %llu bytes does not fit in the file", path,
                     (unsigned long long)length);
     if (length == 0 || f->map[8] != '{')
         return fail(error, error_size, "%s: not safetensors: its header does not begin with '{'", path);
@@ -199,13 +201,15 @@ static enum status add_file(struct safetensors *s, const char *path, char *error
     json_t *root = json_loadb((const char *)f->map + 8, length, JSON_REJECT_DUPLICATES, &why);
     if (!root)
         return fail(error, error_size, "%s: header: %s", path, why.text);
-    enum status st = read_entries(s, path, root, f->map + 8 + length, f->size - 8 - length, error, error_size);
+    enum status st =
+        read_entries(s, path, root, f->map + 8 + length, f->size - 8 - length, error, error_size);
     json_decref(root);
     return st;
 }
 
 /* the files that an index names; names must stay inside the folder */
-static enum status add_index(struct safetensors *s, const char *dir, const char *path, char *error, size_t error_size)
+static enum status add_index(struct safetensors *s, const char *dir, const char *path, char *error,
+                             size_t error_size)
 {
     json_error_t why;
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &why), *value, *seen = json_object();
@@ -217,7 +221,8 @@ static enum status add_index(struct safetensors *s, const char *dir, const char 
     else if (!json_is_object(map))
         st = fail(error, error_size, "%s: has no weight_map", path);
     if (st == STATUS_OK) {
-        json_object_foreach((json_t *)(uintptr_t)map, key, value) {
+        json_object_foreach((json_t *)(uintptr_t)map, key, value)
+        {
             const char *name = json_string_value(value);
             if (!name || strchr(name, '/') || strlen(name) > 255 || s->nfiles > FILE_LIMIT) {
                 st = fail(error, error_size, "%s: the file of '%.200s' is no plain file name", path, key);

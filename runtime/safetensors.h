@@ -1,8 +1,8 @@
 #ifndef LLMC_SAFETENSORS_H
 #define LLMC_SAFETENSORS_H
 
-/* The safetensors container: a strict reader of one file or of a sharded folder, and a writer that lays files out
- * first and lets many processes fill them through mappings. */
+/* The safetensors container: a strict reader of one file or of a sharded folder, and a writer that lays files
+ * out first and lets many processes fill them through mappings. */
 
 #include "runtime/status.h"
 
@@ -22,27 +22,29 @@ struct weight {
 };
 
 struct safetensors;
-/* path: a .safetensors file, or a folder with model.safetensors or model.safetensors.index.json.  Everything is
- * checked before it returns; one sentence in error[] otherwise. */
+/* path: a .safetensors file, or a folder with model.safetensors or model.safetensors.index.json.  Everything
+ * is checked before it returns; one sentence in error[] otherwise. */
 enum status safetensors_open(const char *path, struct safetensors **out, char *error, size_t error_size);
 void safetensors_close(struct safetensors *s);
 uint32_t safetensors_count(const struct safetensors *s);
-const struct weight *safetensors_at(const struct safetensors *s, uint32_t i); /* sorted by name */
+const struct weight *safetensors_at(const struct safetensors *s, uint32_t i);         /* sorted by name */
 const struct weight *safetensors_find(const struct safetensors *s, const char *name); /* NULL if absent */
 /* n elements from `first`, `step` apart, as fp32 */
 void safetensors_load(const struct weight *w, uint64_t first, uint64_t step, uint32_t n, float *out);
 
-/* writing: fp32 tensors in the order given (sorted by name), split into files of at most file_bytes of data */
+/* writing: fp32 tensors in the order given (sorted by name), split into files of at most file_bytes of data
+ */
 struct weight_plan {
     const char *name;
     uint32_t ndim; /* 1 or 2 */
     uint64_t shape[2];
-    uint32_t file;     /* set by the layout */
-    uint64_t offset;   /* in the file; set by the layout */
+    uint32_t file;   /* set by the layout */
+    uint64_t offset; /* in the file; set by the layout */
 };
 struct weight_files;
-enum status safetensors_create(const char *dir, const char *stem, struct weight_plan *t, uint32_t n, uint64_t file_bytes,
-                               bool make, struct weight_files **out, char *error, size_t error_size);
+enum status safetensors_create(const char *dir, const char *stem, struct weight_plan *t, uint32_t n,
+                               uint64_t file_bytes, bool make, struct weight_files **out, char *error,
+                               size_t error_size);
 /* element 0 of tensor i, writable */
 uint8_t *safetensors_target(struct weight_files *f, uint32_t i);
 /* flush and unmap; with `publish` (one process only, after all others) also rename into place */

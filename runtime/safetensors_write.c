@@ -1,6 +1,6 @@
-/* Writing safetensors: every process derives the same layout, one makes the files at their full size under temporary
- * names, all store into mappings, one flushes and renames.  Disk space is reserved before, so that a full disk is an
- * error here and not a signal later. */
+/* Writing safetensors: every process derives the same layout, one makes the files at their full size under
+ * temporary names, all store into mappings, one flushes and renames.  Disk space is reserved before, so that
+ * a full disk is an error here and not a signal later. */
 
 #include "runtime/safetensors.h"
 
@@ -72,8 +72,8 @@ static bool make_header(struct weight_files *f, uint32_t i, struct weight_plan *
         fputs(":{\"dtype\":\"F32\",\"shape\":[", out);
         if (t[j].ndim == 2)
             fprintf(out, "%llu,", (unsigned long long)t[j].shape[0]);
-        fprintf(out, "%llu],\"data_offsets\":[%llu,%llu]}", (unsigned long long)t[j].shape[1], (unsigned long long)at,
-                (unsigned long long)(at + tensor_bytes(&t[j])));
+        fprintf(out, "%llu],\"data_offsets\":[%llu,%llu]}", (unsigned long long)t[j].shape[1],
+                (unsigned long long)at, (unsigned long long)(at + tensor_bytes(&t[j])));
         t[j].offset = at;
         at += tensor_bytes(&t[j]);
     }
@@ -106,7 +106,8 @@ static void assign_files(struct weight_files *f, struct weight_plan *t, uint64_t
     f->nfiles = file + 1;
 }
 
-static enum status open_file(struct weight_files *f, struct out_file *file, bool make, char *error, size_t error_size)
+static enum status open_file(struct weight_files *f, struct out_file *file, bool make, char *error,
+                             size_t error_size)
 {
     char path[4400];
     snprintf(path, sizeof path, "%s/%s.tmp", f->dir, file->name);
@@ -138,8 +139,9 @@ static void release(struct weight_files *f)
     free(f);
 }
 
-enum status safetensors_create(const char *dir, const char *stem, struct weight_plan *t, uint32_t n, uint64_t file_bytes,
-                               bool make, struct weight_files **out, char *error, size_t error_size)
+enum status safetensors_create(const char *dir, const char *stem, struct weight_plan *t, uint32_t n,
+                               uint64_t file_bytes, bool make, struct weight_files **out, char *error,
+                               size_t error_size)
 {
     struct weight_files *f = calloc(1, sizeof *f);
     if (!f)
@@ -159,7 +161,8 @@ enum status safetensors_create(const char *dir, const char *stem, struct weight_
         if (f->nfiles == 1)
             snprintf(f->file[i].name, sizeof f->file[i].name, "%s.safetensors", f->stem);
         else
-            snprintf(f->file[i].name, sizeof f->file[i].name, "%s-%05u-of-%05u.safetensors", f->stem, i + 1, f->nfiles);
+            snprintf(f->file[i].name, sizeof f->file[i].name, "%s-%05u-of-%05u.safetensors", f->stem, i + 1,
+                     f->nfiles);
         st = make_header(f, i, t) ? open_file(f, &f->file[i], make, error, error_size) : STATUS_WORLD;
     }
     if (st != STATUS_OK) {

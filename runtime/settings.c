@@ -15,17 +15,22 @@ static const char help[] =
     "Usage: llmrun PLAN --data FILE [options]\n"
     "Replay a plan made by llmc: one process per rank, over shared memory, on this machine's CPUs.\n"
     "\n"
-    "  --data FILE           tokens: flat uint16 or uint32, with or without a 1,024-byte header, or Megatron .bin/.idx\n"
+    "  --data FILE           tokens: flat uint16 or uint32, with or without a 1,024-byte header, or Megatron "
+    ".bin/.idx\n"
     "  --steps N             training steps (default: the length the job states)\n"
     "  --init DIR            start from Hugging Face safetensors instead of the seeded initial values\n"
     "  --save DIR            write the final weights as DIR/model.safetensors\n"
     "  --eval FILE           held-out tokens; their loss is measured at the end\n"
     "  --eval-every N        and every N steps\n"
-    "  --log FILE            one JSON line per step: step, loss, grad_norm, lr, tokens (so far), step_time_s, tokens_per_s\n"
+    "  --log FILE            one JSON line per step: step, loss, grad_norm, lr, tokens (so far), "
+    "step_time_s, tokens_per_s\n"
     "  --trace FILE          what the last step really did, for ui.perfetto.dev or chrome://tracing\n"
-    "  --shuffle-queues SEED run ready queues in a seeded adversarial order (a test: results must not change)\n"
-    "  --dump-gradients DIR  write the first step's gradients, reduced and not clipped, as DIR/gradients.safetensors\n"
-    "  --watchdog SECONDS    fail, with a list of who waits for whom, after so long without progress (60; 0 = never)\n"
+    "  --shuffle-queues SEED run ready queues in a seeded adversarial order (a test: results must not "
+    "change)\n"
+    "  --dump-gradients DIR  write the first step's gradients, reduced and not clipped, as "
+    "DIR/gradients.safetensors\n"
+    "  --watchdog SECONDS    fail, with a list of who waits for whom, after so long without progress (60; 0 "
+    "= never)\n"
     "  --ranks local|all     refuse plans for several nodes, or start all their ranks here (default: all)\n"
     "  --device cpu          the only device of this build\n"
     "  --transport shm       the only transport of this build\n"
@@ -33,41 +38,64 @@ static const char help[] =
     "  --quiet               no progress on stderr\n"
     "  --help, --version\n"
     "\n"
-    "Started under torchrun, mpirun or srun (RANK and WORLD_SIZE, or their variables, are set), it runs that one rank.\n"
-    "Exit codes: 0 fine, 2 usage, 3 bad input or changed plan, 4 environment, 5 plan and hosts don't match, 70 a bug.\n";
+    "Started under torchrun, mpirun or srun (RANK and WORLD_SIZE, or their variables, are set), it runs that "
+    "one rank.\n"
+    "Exit codes: 0 fine, 2 usage, 3 bad input or changed plan, 4 environment, 5 plan and hosts don't match, "
+    "70 a bug.\n";
 
-enum { OPT_DATA = 1000, OPT_STEPS, OPT_INIT, OPT_SAVE, OPT_EVAL, OPT_EVAL_EVERY, OPT_LOG, OPT_TRACE, OPT_SHUFFLE,
-       OPT_GRADIENTS, OPT_WATCHDOG, OPT_RANKS, OPT_DEVICE, OPT_TRANSPORT, OPT_JSON, OPT_QUIET, OPT_HELP, OPT_VERSION,
-       OPT_CHECKPOINT, OPT_RESUME, OPT_PACED, OPT_CALIBRATE };
+enum {
+    OPT_DATA = 1000,
+    OPT_STEPS,
+    OPT_INIT,
+    OPT_SAVE,
+    OPT_EVAL,
+    OPT_EVAL_EVERY,
+    OPT_LOG,
+    OPT_TRACE,
+    OPT_SHUFFLE,
+    OPT_GRADIENTS,
+    OPT_WATCHDOG,
+    OPT_RANKS,
+    OPT_DEVICE,
+    OPT_TRANSPORT,
+    OPT_JSON,
+    OPT_QUIET,
+    OPT_HELP,
+    OPT_VERSION,
+    OPT_CHECKPOINT,
+    OPT_RESUME,
+    OPT_PACED,
+    OPT_CALIBRATE
+};
 
-static const struct option long_options[] = {
-    {"data", required_argument, NULL, OPT_DATA},
-    {"steps", required_argument, NULL, OPT_STEPS},
-    {"init", required_argument, NULL, OPT_INIT},
-    {"save", required_argument, NULL, OPT_SAVE},
-    {"eval", required_argument, NULL, OPT_EVAL},
-    {"eval-every", required_argument, NULL, OPT_EVAL_EVERY},
-    {"log", required_argument, NULL, OPT_LOG},
-    {"trace", required_argument, NULL, OPT_TRACE},
-    {"shuffle-queues", required_argument, NULL, OPT_SHUFFLE},
-    {"dump-gradients", required_argument, NULL, OPT_GRADIENTS},
-    {"watchdog", required_argument, NULL, OPT_WATCHDOG},
-    {"ranks", required_argument, NULL, OPT_RANKS},
-    {"device", required_argument, NULL, OPT_DEVICE},
-    {"transport", required_argument, NULL, OPT_TRANSPORT},
-    {"checkpoint", required_argument, NULL, OPT_CHECKPOINT},
-    {"resume", no_argument, NULL, OPT_RESUME},
-    {"paced", no_argument, NULL, OPT_PACED},
-    {"calibrate", no_argument, NULL, OPT_CALIBRATE},
-    {"json", no_argument, NULL, OPT_JSON},
-    {"quiet", no_argument, NULL, OPT_QUIET},
-    {"help", no_argument, NULL, OPT_HELP},
-    {"version", no_argument, NULL, OPT_VERSION},
-    {NULL, 0, NULL, 0}};
+static const struct option long_options[] = {{"data", required_argument, NULL, OPT_DATA},
+                                             {"steps", required_argument, NULL, OPT_STEPS},
+                                             {"init", required_argument, NULL, OPT_INIT},
+                                             {"save", required_argument, NULL, OPT_SAVE},
+                                             {"eval", required_argument, NULL, OPT_EVAL},
+                                             {"eval-every", required_argument, NULL, OPT_EVAL_EVERY},
+                                             {"log", required_argument, NULL, OPT_LOG},
+                                             {"trace", required_argument, NULL, OPT_TRACE},
+                                             {"shuffle-queues", required_argument, NULL, OPT_SHUFFLE},
+                                             {"dump-gradients", required_argument, NULL, OPT_GRADIENTS},
+                                             {"watchdog", required_argument, NULL, OPT_WATCHDOG},
+                                             {"ranks", required_argument, NULL, OPT_RANKS},
+                                             {"device", required_argument, NULL, OPT_DEVICE},
+                                             {"transport", required_argument, NULL, OPT_TRANSPORT},
+                                             {"checkpoint", required_argument, NULL, OPT_CHECKPOINT},
+                                             {"resume", no_argument, NULL, OPT_RESUME},
+                                             {"paced", no_argument, NULL, OPT_PACED},
+                                             {"calibrate", no_argument, NULL, OPT_CALIBRATE},
+                                             {"json", no_argument, NULL, OPT_JSON},
+                                             {"quiet", no_argument, NULL, OPT_QUIET},
+                                             {"help", no_argument, NULL, OPT_HELP},
+                                             {"version", no_argument, NULL, OPT_VERSION},
+                                             {NULL, 0, NULL, 0}};
 
 static enum status usage(const char *what, const char *value, const char *why)
 {
-    fprintf(stderr, "llmrun: %s%s%s: %s\nTry 'llmrun --help'.\n", what, value ? " " : "", value ? value : "", why);
+    fprintf(stderr, "llmrun: %s%s%s: %s\nTry 'llmrun --help'.\n", what, value ? " " : "", value ? value : "",
+            why);
     return STATUS_USAGE;
 }
 
@@ -94,61 +122,76 @@ static enum status read_choice(const char *name, const char *value, const char *
     if (strcmp(value, only) == 0)
         return STATUS_OK;
     snprintf(what, sizeof what, "%s %.40s", name, value);
-    return strstr(later, value) && *value ? unsupported(what) : usage(name, value, "unknown");
+    size_t n = strlen(value);
+    for (const char *word = later; *word; word += strcspn(word, " "), word += *word == ' ')
+        if (n && strcspn(word, " ") == n && strncmp(word, value, n) == 0)
+            return unsupported(what);
+    return usage(name, value, "unknown");
+}
+
+/* options that only name something */
+static const char **path_of(struct settings *o, int option)
+{
+    const struct {
+        int option;
+        const char **path;
+    } paths[] = {{OPT_DATA, &o->data},          {OPT_INIT, &o->init}, {OPT_SAVE, &o->save},
+                 {OPT_EVAL, &o->eval},          {OPT_LOG, &o->log},   {OPT_TRACE, &o->trace},
+                 {OPT_GRADIENTS, &o->gradients}};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        if (paths[i].option == option)
+            return paths[i].path;
+    return NULL;
+}
+
+static enum status read_seconds(const char *name, const char *text, double *out)
+{
+    char *end;
+    *out = strtod(text, &end);
+    return *end || end == text || !(*out >= 0) || !isfinite(*out)
+               ? usage(name, text, "not a number of seconds")
+               : STATUS_OK;
+}
+
+/* what design and help promise for later */
+static const char *later_of(int option)
+{
+    return option == OPT_CHECKPOINT ? "--checkpoint"
+           : option == OPT_RESUME   ? "--resume"
+           : option == OPT_PACED    ? "--paced"
+                                    : "--calibrate";
 }
 
 static enum status apply(struct settings *o, int option, bool *done)
 {
-    switch (option) {
-    case OPT_DATA:
-        o->data = optarg;
+    const char **path = path_of(o, option);
+    if (path) {
+        *path = optarg;
         return STATUS_OK;
+    }
+    switch (option) {
     case OPT_STEPS:
         return read_count("--steps", optarg, 1, &o->steps);
-    case OPT_INIT:
-        o->init = optarg;
-        return STATUS_OK;
-    case OPT_SAVE:
-        o->save = optarg;
-        return STATUS_OK;
-    case OPT_EVAL:
-        o->eval = optarg;
-        return STATUS_OK;
     case OPT_EVAL_EVERY:
         return read_count("--eval-every", optarg, 1, &o->eval_every);
-    case OPT_LOG:
-        o->log = optarg;
-        return STATUS_OK;
-    case OPT_TRACE:
-        o->trace = optarg;
-        return STATUS_OK;
     case OPT_SHUFFLE:
         return read_count("--shuffle-queues", optarg, 1, &o->shuffle_seed);
-    case OPT_GRADIENTS:
-        o->gradients = optarg;
-        return STATUS_OK;
-    case OPT_WATCHDOG: {
-        char *end;
-        o->watchdog_s = strtod(optarg, &end);
-        return *end || end == optarg || !(o->watchdog_s >= 0) || !isfinite(o->watchdog_s)
-                   ? usage("--watchdog", optarg, "not a number of seconds")
-                   : STATUS_OK;
-    }
+    case OPT_WATCHDOG:
+        return read_seconds("--watchdog", optarg, &o->watchdog_s);
     case OPT_RANKS:
         o->local_ranks = strcmp(optarg, "local") == 0;
-        return o->local_ranks || strcmp(optarg, "all") == 0 ? STATUS_OK : usage("--ranks", optarg, "neither local nor all");
+        return o->local_ranks || strcmp(optarg, "all") == 0
+                   ? STATUS_OK
+                   : usage("--ranks", optarg, "neither local nor all");
     case OPT_DEVICE:
         return read_choice("--device", optarg, "cpu", "cuda");
     case OPT_TRANSPORT:
         return read_choice("--transport", optarg, "shm", "mpi nccl d2d");
     case OPT_CHECKPOINT:
-        return unsupported("--checkpoint");
     case OPT_RESUME:
-        return unsupported("--resume");
     case OPT_PACED:
-        return unsupported("--paced");
     case OPT_CALIBRATE:
-        return unsupported("--calibrate");
+        return unsupported(later_of(option));
     case OPT_JSON:
         o->json = true;
         return STATUS_OK;

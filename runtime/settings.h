@@ -17,8 +17,8 @@ struct settings {
     bool json, quiet, local_ranks;
 };
 
-/* STATUS_OK with *done set if --help or --version has answered; otherwise a complete, consistent set of options.
- * On an error it has printed one sentence. */
+/* STATUS_OK with *done set if --help or --version has answered; otherwise a complete, consistent set of
+ * options. On an error it has printed one sentence. */
 enum status settings_parse(struct settings *o, int argc, char **argv, bool *done);
 
 #endif

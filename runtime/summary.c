@@ -28,8 +28,9 @@ static void print_memory(const struct run *r, const struct summary *s, FILE *out
     int64_t rise = (int64_t)(total(r, REPORT_END) - total(r, REPORT_LOADED)), named = 0;
     fputs("  \"memory\": {", out);
     for (uint32_t i = 0; i < NMEMORY; i++) {
-        fprintf(out, "\"%s\": {\"loaded_bytes\": %llu, \"end_bytes\": %llu}, ", memory_line_name((enum memory_line)i),
-                (unsigned long long)s->before[i], (unsigned long long)s->after[i]);
+        fprintf(out, "\"%s\": {\"loaded_bytes\": %llu, \"end_bytes\": %llu}, ",
+                memory_line_name((enum memory_line)i), (unsigned long long)s->before[i],
+                (unsigned long long)s->after[i]);
         named += (int64_t)(s->after[i] - s->before[i]);
     }
     fprintf(out, "\"named_rise_bytes\": %lld, \"rise_bytes\": %lld},\n", (long long)named, (long long)rise);
@@ -39,8 +40,8 @@ void summary_print(const struct run *r, const struct summary *s, FILE *out)
 {
     char device[256];
     device_cpu()->describe(device, sizeof device);
-    fprintf(out, "{\"steps\": %llu, \"ranks\": %u, \"tokens\": %llu,\n", (unsigned long long)s->steps, r->world.nranks,
-            (unsigned long long)s->tokens);
+    fprintf(out, "{\"steps\": %llu, \"ranks\": %u, \"tokens\": %llu,\n", (unsigned long long)s->steps,
+            r->world.nranks, (unsigned long long)s->tokens);
     fputs("  \"loss\": ", out);
     log_number(out, s->loss);
     fputs(", \"eval_loss\": ", out);
@@ -49,9 +50,11 @@ void summary_print(const struct run *r, const struct summary *s, FILE *out)
     uint64_t timed = s->steps > 1 ? s->steps - 1 : 0;
     log_number(out, timed ? (double)s->tokens / (double)s->steps * (double)timed / s->seconds : NAN);
     fprintf(out, ",\n  \"device\": \"%s\", \"transport\": \"shm\",\n", device);
-    fprintf(out, "  \"instructions_per_step\": %llu, \"allocations_after_first_step\": %llu, \"scratch_bytes\": %llu,\n",
-            (unsigned long long)total(r, REPORT_INSTRUCTIONS), (unsigned long long)total(r, REPORT_ALLOCATIONS),
-            (unsigned long long)total(r, REPORT_SCRATCH));
+    fprintf(out,
+            "  \"instructions_per_step\": %llu, \"allocations_after_first_step\": %llu, \"scratch_bytes\": "
+            "%llu,\n",
+            (unsigned long long)total(r, REPORT_INSTRUCTIONS),
+            (unsigned long long)total(r, REPORT_ALLOCATIONS), (unsigned long long)total(r, REPORT_SCRATCH));
     print_arenas(r, out);
     print_memory(r, s, out);
     fprintf(out, "  \"plan\": \"%s\"}\n", r->folder->hash);

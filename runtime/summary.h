@@ -6,14 +6,20 @@
 #include "runtime/memory.h"
 #include "runtime/run.h"
 
-enum { REPORT_ARENA_TOUCHED, /* one past the highest byte that was ever written */
-       REPORT_SCRATCH, REPORT_ALLOCATIONS /* after the first step */,
-       REPORT_INSTRUCTIONS /* of a step */, REPORT_LOADED, REPORT_END /* resident bytes */, NREPORTS };
+enum {
+    REPORT_ARENA_TOUCHED, /* one past the highest byte that was ever written */
+    REPORT_SCRATCH,
+    REPORT_ALLOCATIONS /* after the first step */,
+    REPORT_INSTRUCTIONS /* of a step */,
+    REPORT_LOADED,
+    REPORT_END /* resident bytes */,
+    NREPORTS
+};
 
 struct summary {
     uint64_t steps, tokens;
-    double loss, eval_loss; /* of the last step; NaN = not measured */
-    double seconds;         /* of all steps but the first */
+    double loss, eval_loss;                   /* of the last step; NaN = not measured */
+    double seconds;                           /* of all steps but the first */
     uint64_t before[NMEMORY], after[NMEMORY]; /* sums over ranks: after loading, at the end */
 };
 void summary_print(const struct run *r, const struct summary *s, FILE *out);

@@ -1,11 +1,11 @@
 #ifndef LLMC_TRANSPORT_H
 #define LLMC_TRANSPORT_H
 
-/* How ranks exchange operands.  A communication is a meeting: every member of a channel posts its operands under the
- * meeting's number, someone moves the data, and all are told.  No call blocks.
+/* How ranks exchange operands.  A communication is a meeting: every member of a channel posts its operands
+ * under the meeting's number, someone moves the data, and all are told.  No call blocks.
  *
- * A channel is a group of ranks, or a (sender, receiver) pair.  Meetings of a channel are numbered from 0, in `seq`
- * order, step after step, by every member alike; that is what matches them, never the time of arrival.
+ * A channel is a group of ranks, or a (sender, receiver) pair.  Meetings of a channel are numbered from 0, in
+ * `seq` order, step after step, by every member alike; that is what matches them, never the time of arrival.
  * Sums are taken in member order, fp32 or wider, whoever computes them: equal inputs give equal bits. */
 
 #include "kernels/kernels.h"
@@ -22,18 +22,23 @@ struct meeting {
     enum op op;
     uint32_t channel, self; /* self: own index among the members */
     uint64_t number;
-    struct view x, y;       /* x: what it gives, y: where it receives; in-place instructions have x == y */
-    uint32_t argument;      /* BROADCAST: root; ALL_REDUCE: 1 = maximum */
+    struct view x, y;  /* x: what it gives, y: where it receives; in-place instructions have x == y */
+    uint32_t argument; /* BROADCAST: root; ALL_REDUCE: 1 = maximum */
 };
-enum meeting_state { MEETING_REFUSED, /* post(): an earlier meeting must end first; try again */
-                     MEETING_OPEN, MEETING_DONE, MEETING_FAILED };
+enum meeting_state {
+    MEETING_REFUSED, /* post(): an earlier meeting must end first; try again */
+    MEETING_OPEN,
+    MEETING_DONE,
+    MEETING_FAILED
+};
 
 struct transport;
 struct transport_ops {
     const char *name;
     /* bytes of shared state, to be zero at the start */
     size_t (*shared_bytes)(const struct channel *channels, uint32_t nchannels);
-    enum status (*open)(struct transport **t, struct world *w, const struct channel *channels, uint32_t nchannels);
+    enum status (*open)(struct transport **t, struct world *w, const struct channel *channels,
+                        uint32_t nchannels);
     void (*close)(struct transport *t);
     enum meeting_state (*post)(struct transport *t, const struct meeting *m);
     /* DONE: all that m gives and receives is final, and no peer will touch it again */

@@ -1,11 +1,12 @@
 /* Meetings in shared memory: every process sees every arena, so data moves once, from operand to operand.
  *
- * A channel has DEPTH seats used in turn.  The last member to post a meeting checks that all agree, cuts the work
- * into pieces and opens it; then every member that polls takes pieces until none are left, so whoever has a core
- * works and nobody waits for a particular rank to be scheduled.  A piece of a sum is computed by one process from
- * all members in member order and written to all who need it: one pass, the same bits whoever does it, and operands
- * may be in place because a piece is read before it is written and by nobody else.
- * A seat is free for meeting k + DEPTH when its poster has seen k end; opening k + DEPTH needs all posters. */
+ * A channel has DEPTH seats used in turn.  The last member to post a meeting checks that all agree, cuts the
+ * work into pieces and opens it; then every member that polls takes pieces until none are left, so whoever
+ * has a core works and nobody waits for a particular rank to be scheduled.  A piece of a sum is computed by
+ * one process from all members in member order and written to all who need it: one pass, the same bits
+ * whoever does it, and operands may be in place because a piece is read before it is written and by nobody
+ * else. A seat is free for meeting k + DEPTH when its poster has seen k end; opening k + DEPTH needs all
+ * posters. */
 
 #include "kernels/cpu/rows.h"
 #include "runtime/transport.h"
@@ -91,8 +92,8 @@ struct side {
     uint32_t cols, ld, bytes;
 };
 
-static struct side side_of(const struct transport *t, const struct line *l, const struct seat *s, uint32_t member,
-                           bool receiving)
+static struct side side_of(const struct transport *t, const struct line *l, const struct seat *s,
+                           uint32_t member, bool receiving)
 {
     const struct offer *o = &s->offer[member];
     struct side side = {t->world->arena[l->channel.members[member]] + (receiving ? o->y : o->x), o->cols,
@@ -141,7 +142,8 @@ union sums {
             (acc) = (value);                                                                                 \
     } while (0)
 
-static void combine(union sums *sums, const uint8_t *in, uint32_t n, enum dtype dtype, bool first, bool maximum)
+static void combine(union sums *sums, const uint8_t *in, uint32_t n, enum dtype dtype, bool first,
+                    bool maximum)
 {
     const float *f = (const void *)in;
     const double *d = (const void *)in;
@@ -190,8 +192,8 @@ static void put_sums(const union sums *sums, uint8_t *out, uint32_t n, enum dtyp
 }
 
 /* elements [e, e + n) of the members' x, summed; to every member's x at e, or to one member's y at f */
-static void sum_elements(const struct transport *t, const struct line *l, const struct seat *s, uint64_t e, uint64_t n,
-                         uint32_t to, uint64_t f)
+static void sum_elements(const struct transport *t, const struct line *l, const struct seat *s, uint64_t e,
+                         uint64_t n, uint32_t to, uint64_t f)
 {
     union sums sums;
     enum dtype dtype = (enum dtype)s->offer[0].dtype;
@@ -267,7 +269,8 @@ static bool is_pair(uint32_t op)
     return op == OP_SEND || op == OP_RECV;
 }
 
-/* does one side's size follow from the other's?  Programs were checked; a wrong size here would overwrite a peer. */
+/* does one side's size follow from the other's?  Programs were checked; a wrong size here would overwrite a
+ * peer. */
 static bool sizes_fit(const struct offer *o, uint32_t nmembers)
 {
     if (o->op == OP_ALL_GATHER)
@@ -283,21 +286,22 @@ static bool agree(const struct transport *t, const struct line *l, const struct 
 {
     const struct offer *a = &s->offer[0];
     if (!sizes_fit(a, l->channel.nmembers)) {
-        world_fail(t->world, STATUS_BUG, "%s of %u to %u rows among %u ranks", isa_info((enum op)a->op)->name, a->x_rows,
-                   a->y_rows, l->channel.nmembers);
+        world_fail(t->world, STATUS_BUG, "%s of %u to %u rows among %u ranks", isa_info((enum op)a->op)->name,
+                   a->x_rows, a->y_rows, l->channel.nmembers);
         return false;
     }
     for (uint32_t m = 1; m < l->channel.nmembers; m++) {
         const struct offer *b = &s->offer[m];
         bool pair = is_pair(a->op) && is_pair(b->op) && a->op != b->op;
-        if ((a->op == b->op || pair) && a->dtype == b->dtype && a->cols == b->cols && a->x_rows == b->x_rows &&
-            a->y_rows == b->y_rows && a->argument == b->argument)
+        if ((a->op == b->op || pair) && a->dtype == b->dtype && a->cols == b->cols &&
+            a->x_rows == b->x_rows && a->y_rows == b->y_rows && a->argument == b->argument)
             continue;
-        world_fail(t->world, STATUS_BUG,
-                   "ranks %u and %u meet with different operations: %s %s %ux%u and %s %s %ux%u (argument %u, %u)",
-                   l->channel.members[0], l->channel.members[m], isa_info((enum op)a->op)->name,
-                   isa_dtype_name((enum dtype)a->dtype), a->x_rows, a->cols, isa_info((enum op)b->op)->name,
-                   isa_dtype_name((enum dtype)b->dtype), b->x_rows, b->cols, a->argument, b->argument);
+        world_fail(
+            t->world, STATUS_BUG,
+            "ranks %u and %u meet with different operations: %s %s %ux%u and %s %s %ux%u (argument %u, %u)",
+            l->channel.members[0], l->channel.members[m], isa_info((enum op)a->op)->name,
+            isa_dtype_name((enum dtype)a->dtype), a->x_rows, a->cols, isa_info((enum op)b->op)->name,
+            isa_dtype_name((enum dtype)b->dtype), b->x_rows, b->cols, a->argument, b->argument);
         return false;
     }
     return true;
@@ -368,6 +372,7 @@ static enum meeting_state shm_poll(struct transport *t, const struct meeting *m)
 
 const struct transport_ops *transport_shm(void)
 {
-    static const struct transport_ops shm = {"shm", shared_bytes, shm_open_transport, shm_close, shm_post, shm_poll};
+    static const struct transport_ops shm = {"shm",     shared_bytes, shm_open_transport,
+                                             shm_close, shm_post,     shm_poll};
     return &shm;
 }

@@ -1,7 +1,7 @@
 /* Walking buckets, filling buffers, and writing what a rank answers for.
  *
- * Everything goes through one walk: the elements [from, to) of a bucket as runs, each a stretch of one row (or, for
- * boxes stored transposed, one column) of one logical tensor, clipped to its logical shape. */
+ * Everything goes through one walk: the elements [from, to) of a bucket as runs, each a stretch of one row
+ * (or, for boxes stored transposed, one column) of one logical tensor, clipped to its logical shape. */
 
 #include "runtime/weights.h"
 #include "kernels/cpu/rows.h"
@@ -25,8 +25,8 @@ static uint64_t slot_value(const struct weights_place *w, uint32_t slot)
 }
 
 /* stored row i of a box, its columns [from, to) */
-static enum status walk_row(const struct weights_place *w, const struct tensor *t, uint64_t i, uint64_t from, uint64_t to,
-                            visit_run *visit, void *context)
+static enum status walk_row(const struct weights_place *w, const struct tensor *t, uint64_t i, uint64_t from,
+                            uint64_t to, visit_run *visit, void *context)
 {
     uint64_t row = t->row + slot_value(w, t->row_slot) * t->row_stride;
     uint64_t col = t->col + slot_value(w, t->col_slot) * t->col_stride;
@@ -40,12 +40,13 @@ static enum status walk_row(const struct weights_place *w, const struct tensor *
     return visit(context, &run);
 }
 
-static enum status walk(const struct weights_place *w, const struct bucket *b, uint64_t from, uint64_t to, visit_run *visit,
-                        void *context)
+static enum status walk(const struct weights_place *w, const struct bucket *b, uint64_t from, uint64_t to,
+                        visit_run *visit, void *context)
 {
     for (uint32_t k = 0; k < b->ntensors; k++) {
         const struct tensor *t = &w->p->tensors[b->tensor + k];
-        uint64_t end = t->at + (uint64_t)t->rows * t->cols, lo = from > t->at ? from : t->at, hi = to < end ? to : end;
+        uint64_t end = t->at + (uint64_t)t->rows * t->cols, lo = from > t->at ? from : t->at,
+                 hi = to < end ? to : end;
         for (uint64_t e = lo; e < hi;) {
             uint64_t i = (e - t->at) / t->cols, c = (e - t->at) % t->cols;
             uint64_t n = t->cols - c < hi - e ? t->cols - c : hi - e;
@@ -81,7 +82,8 @@ static const struct weight *find_tensor(const struct safetensors *from, const ch
     return w;
 }
 
-static enum status check_weight(const struct tensor *t, const struct weight *found, char *error, size_t error_size)
+static enum status check_weight(const struct tensor *t, const struct weight *found, char *error,
+                                size_t error_size)
 {
     if (!found) {
         snprintf(error, error_size, "the weights lack tensor '%s'", t->name);
@@ -103,12 +105,13 @@ static enum status check_weight(const struct tensor *t, const struct weight *fou
         snprintf(error, error_size, "tensor '%s' is %s in the weights, %llu in the plan", t->name, shape,
                  (unsigned long long)t->shape[1]);
     else
-        snprintf(error, error_size, "tensor '%s' is %s in the weights, %llu x %llu in the plan", t->name, shape,
-                 (unsigned long long)t->shape[0], (unsigned long long)t->shape[1]);
+        snprintf(error, error_size, "tensor '%s' is %s in the weights, %llu x %llu in the plan", t->name,
+                 shape, (unsigned long long)t->shape[0], (unsigned long long)t->shape[1]);
     return STATUS_INPUT;
 }
 
-static void initial_values(const struct tensor *t, uint64_t seed, uint64_t first, uint64_t step, uint32_t n, float *out)
+static void initial_values(const struct tensor *t, uint64_t seed, uint64_t first, uint64_t step, uint32_t n,
+                           float *out)
 {
     switch (t->init) {
     case INIT_NORMAL:
@@ -147,8 +150,8 @@ static enum status fill_run(void *context, const struct run *run)
     return STATUS_OK;
 }
 
-enum status weights_init(const struct weights_place *w, const struct safetensors *from, uint64_t seed, char *error,
-                         size_t error_size)
+enum status weights_init(const struct weights_place *w, const struct safetensors *from, uint64_t seed,
+                         char *error, size_t error_size)
 {
     for (uint32_t i = 0; i < w->p->nbuffers; i++) {
         const struct buffer *b = &w->p->buffers[i];
@@ -169,8 +172,8 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const struct weight_plan *)a)->name, ((const struct weight_plan *)b)->name);
 }
 
-enum status weights_catalog(const struct program *const *programs, uint32_t nroles, struct weight_plan **out, uint32_t *n,
-                            char *error, size_t error_size)
+enum status weights_catalog(const struct program *const *programs, uint32_t nroles, struct weight_plan **out,
+                            uint32_t *n, char *error, size_t error_size)
 {
     size_t room = 1, kept = 0;
     for (uint32_t r = 0; r < nroles; r++)
@@ -181,7 +184,8 @@ enum status weights_catalog(const struct program *const *programs, uint32_t nrol
     for (uint32_t r = 0; r < nroles; r++)
         for (uint32_t i = 0; i < programs[r]->ntensors; i++) {
             const struct tensor *t = &programs[r]->tensors[i];
-            list[kept++] = (struct weight_plan){.name = t->name, .ndim = t->ndim, .shape = {t->shape[0], t->shape[1]}};
+            list[kept++] =
+                (struct weight_plan){.name = t->name, .ndim = t->ndim, .shape = {t->shape[0], t->shape[1]}};
         }
     qsort(list, kept, sizeof *list, by_name);
     uint32_t unique = 0;
@@ -189,7 +193,8 @@ enum status weights_catalog(const struct program *const *programs, uint32_t nrol
         struct weight_plan *last = unique ? &list[unique - 1] : NULL;
         if (!last || strcmp(last->name, list[i].name) != 0) {
             list[unique++] = list[i];
-        } else if (last->ndim != list[i].ndim || last->shape[0] != list[i].shape[0] || last->shape[1] != list[i].shape[1]) {
+        } else if (last->ndim != list[i].ndim || last->shape[0] != list[i].shape[0] ||
+                   last->shape[1] != list[i].shape[1]) {
             snprintf(error, error_size, "tensor '%s' has different shapes in two programs", list[i].name);
             free(list);
             return STATUS_INPUT;
@@ -217,7 +222,8 @@ static enum status store_run(void *context, const struct run *run)
     const struct view *v = s->values;
     size_t at = (size_t)s->row * v->ld + (size_t)(run->element - s->base);
     for (uint32_t i = 0; i < run->n; i++) {
-        float x = v->dtype == DTYPE_F32 ? ((const float *)v->data)[at + i] : bf16_load(((const uint16_t *)v->data)[at + i]);
+        float x = v->dtype == DTYPE_F32 ? ((const float *)v->data)[at + i]
+                                        : bf16_load(((const uint16_t *)v->data)[at + i]);
         memcpy(out + (run->first + i * run->step) * sizeof x, &x, sizeof x);
     }
     atomic_fetch_add(&s->sink->covered[index], run->n);
@@ -233,7 +239,8 @@ static struct view place_view(const struct weights_place *w, const struct operan
 }
 
 /* the elements of a bucket that an optimizer instruction updates, with values from its operand `which` */
-static void store_updated(const struct weights_place *w, uint32_t insn, uint32_t which, const struct weights_sink *sink)
+static void store_updated(const struct weights_place *w, uint32_t insn, uint32_t which,
+                          const struct weights_sink *sink)
 {
     const struct insn *in = &w->p->insns[insn];
     const struct operand *param = &w->p->operands[in->operand + OPND(ADAMW, p)];

@@ -1,10 +1,11 @@
 #ifndef LLMC_WEIGHTS_H
 #define LLMC_WEIGHTS_H
 
-/* Persistent state between a rank's buffers and logical tensors: initialising, loading, saving, dumping gradients.
+/* Persistent state between a rank's buffers and logical tensors: initialising, loading, saving, dumping
+ * gradients.
  *
- * A bucket's element belongs to at most one tensor box; elements outside of all boxes, and rows or columns beyond the
- * logical shape (padded vocabulary), are 0 and never leave the process. */
+ * A bucket's element belongs to at most one tensor box; elements outside of all boxes, and rows or columns
+ * beyond the logical shape (padded vocabulary), are 0 and never leave the process. */
 
 #include "runtime/program.h"
 #include "runtime/safetensors.h"
@@ -17,18 +18,19 @@ struct weights_place {
     uint8_t *arena;
 };
 
-/* Fills all PARAM and MASTER buffers from `from` or, where NULL, from the tensors' initial rules and the seed; moments
- * become 0.  Tensors may also be found under their name without, or with, a leading "model." or "transformer.". */
-enum status weights_init(const struct weights_place *w, const struct safetensors *from, uint64_t seed, char *error,
-                         size_t error_size);
+/* Fills all PARAM and MASTER buffers from `from` or, where NULL, from the tensors' initial rules and the
+ * seed; moments become 0.  Tensors may also be found under their name without, or with, a leading "model." or
+ * "transformer.". */
+enum status weights_init(const struct weights_place *w, const struct safetensors *from, uint64_t seed,
+                         char *error, size_t error_size);
 
-/* All logical tensors of all roles, each once, sorted by name.  The caller frees the array; names belong to the
- * programs.  Fails if two roles disagree on a shape. */
-enum status weights_catalog(const struct program *const *programs, uint32_t nroles, struct weight_plan **out, uint32_t *n,
-                            char *error, size_t error_size);
+/* All logical tensors of all roles, each once, sorted by name.  The caller frees the array; names belong to
+ * the programs.  Fails if two roles disagree on a shape. */
+enum status weights_catalog(const struct program *const *programs, uint32_t nroles, struct weight_plan **out,
+                            uint32_t *n, char *error, size_t error_size);
 
-/* What this rank answers for: the ranges its optimizer instructions update, where its copy counts.  One call per
- * optimizer instruction (all == true), or for one of them. */
+/* What this rank answers for: the ranges its optimizer instructions update, where its copy counts.  One call
+ * per optimizer instruction (all == true), or for one of them. */
 struct weights_sink {
     struct weight_files *files;
     const struct weight_plan *catalog;

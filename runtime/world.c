@@ -1,8 +1,9 @@
 /* The shared region: layout, attaching, events, barrier, failure.
  *
- * Layout: control block, rank faces, transport, trace, coverage, then the arenas, each ending where an inaccessible
- * page begins, so that one byte too far is a fault at once.  Events are futex words (Drepper, "Futexes Are Tricky"): a sleeper publishes that it sleeps and the kernel
- * re-checks the word, so a bump is never lost. */
+ * Layout: control block, rank faces, transport, trace, coverage, then the arenas, each ending where an
+ * inaccessible page begins, so that one byte too far is a fault at once.  Events are futex words (Drepper,
+ * "Futexes Are Tricky"): a sleeper publishes that it sleeps and the kernel re-checks the word, so a bump is
+ * never lost. */
 
 #include "runtime/world.h"
 
@@ -101,14 +102,16 @@ enum status world_barrier(const struct world *w)
 }
 
 /* one process makes the object, the others open it once it is marked ready by a living process */
-static int open_shared(const char *name, size_t bytes, uint32_t rank, double timeout_s, char *error, size_t error_size)
+static int open_shared(const char *name, size_t bytes, uint32_t rank, double timeout_s, char *error,
+                       size_t error_size)
 {
     int64_t end = world_now_ns() + (int64_t)(timeout_s * 1e9);
     if (rank == 0) {
         shm_unlink(name);
         int fd = shm_open(name, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
         if (fd < 0 || ftruncate(fd, (off_t)bytes)) {
-            snprintf(error, error_size, "cannot make shared memory %s of %zu bytes: %s", name, bytes, strerror(errno));
+            snprintf(error, error_size, "cannot make shared memory %s of %zu bytes: %s", name, bytes,
+                     strerror(errno));
             if (fd >= 0)
                 close(fd);
             return -1;
@@ -120,7 +123,8 @@ static int open_shared(const char *name, size_t bytes, uint32_t rank, double tim
         struct stat st;
         if (fd >= 0 && !fstat(fd, &st) && (size_t)st.st_size == bytes) {
             struct world_control *c = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-            bool ready = c != MAP_FAILED && atomic_load(&c->ready) == ready_mark && atomic_load(&c->attached) > 0;
+            bool ready =
+                c != MAP_FAILED && atomic_load(&c->ready) == ready_mark && atomic_load(&c->attached) > 0;
             if (c != MAP_FAILED)
                 munmap(c, PAGE_BYTES);
             if (ready)
@@ -129,20 +133,22 @@ static int open_shared(const char *name, size_t bytes, uint32_t rank, double tim
         if (fd >= 0)
             close(fd);
         if (world_now_ns() > end) {
-            snprintf(error, error_size, "rank 0 did not appear within %.0f s (shared memory %s)", timeout_s, name);
+            snprintf(error, error_size, "rank 0 did not appear within %.0f s (shared memory %s)", timeout_s,
+                     name);
             return -1;
         }
         usleep(2000);
     }
 }
 
-static enum status wait_attached(struct world *w, const char *name, double timeout_s, char *error, size_t error_size)
+static enum status wait_attached(struct world *w, const char *name, double timeout_s, char *error,
+                                 size_t error_size)
 {
     int64_t end = world_now_ns() + (int64_t)(timeout_s * 1e9);
     while (atomic_load(&w->control->attached) < w->nranks) {
         if (world_now_ns() > end) {
-            snprintf(error, error_size, "%u of %u ranks attached within %.0f s", atomic_load(&w->control->attached),
-                     w->nranks, timeout_s);
+            snprintf(error, error_size, "%u of %u ranks attached within %.0f s",
+                     atomic_load(&w->control->attached), w->nranks, timeout_s);
             if (w->rank == 0)
                 shm_unlink(name);
             return STATUS_MISMATCH;
@@ -173,14 +179,16 @@ static void lay_out(struct world *w, const struct world_sizes *s, size_t at[5])
         w->map_bytes += pages(arena_size(s, r)) + PAGE_BYTES;
 }
 
-static enum status map_region(struct world *w, const struct world_sizes *s, int fd, char *error, size_t error_size)
+static enum status map_region(struct world *w, const struct world_sizes *s, int fd, char *error,
+                              size_t error_size)
 {
     size_t at[5];
     lay_out(w, s, at);
     int flags = MAP_SHARED | MAP_NORESERVE | (fd < 0 ? MAP_ANONYMOUS : 0);
     w->map = mmap(NULL, w->map_bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
     if (w->map == MAP_FAILED) {
-        snprintf(error, error_size, "cannot map %zu bytes for %u arenas: %s", w->map_bytes, s->nranks, strerror(errno));
+        snprintf(error, error_size, "cannot map %zu bytes for %u arenas: %s", w->map_bytes, s->nranks,
+                 strerror(errno));
         w->map = NULL;
         return STATUS_WORLD;
     }

@@ -1,11 +1,11 @@
 #ifndef LLMC_WORLD_H
 #define LLMC_WORLD_H
 
-/* What the ranks of one machine share: one mapped region with a control block, the transport's state, and an arena
- * per rank.  Every process maps all of it, so peers read and write each other's operands directly.
+/* What the ranks of one machine share: one mapped region with a control block, the transport's state, and an
+ * arena per rank.  Every process maps all of it, so peers read and write each other's operands directly.
  *
- * Nothing here ever blocks without a way out: whoever sleeps wakes when a peer bumps it, when the run fails, or
- * after a tenth of a second. */
+ * Nothing here ever blocks without a way out: whoever sleeps wakes when a peer bumps it, when the run fails,
+ * or after a tenth of a second. */
 
 #include "runtime/isa.h"
 #include "runtime/status.h"
@@ -18,23 +18,24 @@ enum rank_state { RANK_STARTING, RANK_STEPPING, RANK_SAVING, RANK_ENDED };
 
 /* one rank's public face; written by the rank itself, except `event` */
 struct world_rank {
-    _Alignas(256) _Atomic uint32_t event; /* futex word: bumped by peers when something it may wait for has happened */
+    /* futex word: bumped by peers when something it may wait for has happened */
+    _Alignas(256) _Atomic uint32_t event;
     _Atomic uint32_t sleeping;
     _Atomic uint64_t progress; /* instructions finished since the start */
     _Atomic int32_t pid;
-    _Atomic uint32_t state;          /* enum rank_state */
+    _Atomic uint32_t state; /* enum rank_state */
     _Atomic uint32_t step, evaluating;
-    _Atomic uint32_t head[NQUEUES];  /* instruction at each queue's head; NONE = queue empty */
-    _Atomic uint32_t running;        /* instruction the process is inside of; NONE */
-    uint64_t report[8], memory[2][8];              /* figures for the final summary: 0-7 see summary.h, then memory lines */
+    _Atomic uint32_t head[NQUEUES]; /* instruction at each queue's head; NONE = queue empty */
+    _Atomic uint32_t running;       /* instruction the process is inside of; NONE */
+    uint64_t report[8], memory[2][8]; /* for the final summary, see summary.h and memory.h */
 };
 
 struct world_control {
-    _Atomic uint64_t ready;          /* set by the creator when the block is valid */
+    _Atomic uint64_t ready;            /* set by the creator when the block is valid */
     _Atomic uint32_t attached, failed; /* failed: enum status of the first failure */
     _Atomic uint32_t barrier_count, barrier_turn;
     _Atomic uint32_t message_ready;
-    char message[2048];              /* the first failure, in words */
+    char message[2048]; /* the first failure, in words */
 };
 
 struct world {
@@ -42,12 +43,12 @@ struct world {
     struct world_control *control;
     struct world_rank *ranks;
     uint8_t *transport, *trace, *coverage; /* zeroed regions of the sizes asked for */
-    uint8_t **arena;       /* by rank, ending at an inaccessible page */
-    uint64_t *arena_size;  /* by rank */
-    uint64_t arena_bytes;  /* the largest */
+    uint8_t **arena;                       /* by rank, ending at an inaccessible page */
+    uint64_t *arena_size;                  /* by rank */
+    uint64_t arena_bytes;                  /* the largest */
     uint8_t *map;
     size_t map_bytes, control_bytes; /* control_bytes: all but the arenas */
-    uint32_t spins;        /* polls before sleeping: few where ranks outnumber cores */
+    uint32_t spins;                  /* polls before sleeping: few where ranks outnumber cores */
 };
 
 struct world_sizes {
@@ -57,8 +58,8 @@ struct world_sizes {
     size_t transport_bytes, trace_bytes, coverage_bytes;
 };
 
-/* name NULL: anonymous memory, inherited by fork.  Else a POSIX shared-memory object: rank 0 makes it, all attach
- * (at most timeout_s), and then it is unlinked. */
+/* name NULL: anonymous memory, inherited by fork.  Else a POSIX shared-memory object: rank 0 makes it, all
+ * attach (at most timeout_s), and then it is unlinked. */
 enum status world_open(struct world *w, const struct world_sizes *sizes, const char *name, uint32_t rank,
                        double timeout_s, char *error, size_t error_size);
 void world_close(struct world *w);
@@ -69,7 +70,8 @@ void world_bump(const struct world *w, uint32_t rank);
 void world_sleep(const struct world *w, uint32_t event);
 
 /* records the first failure of the run and wakes everyone; later ones are ignored */
-void world_fail(const struct world *w, enum status st, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void world_fail(const struct world *w, enum status st, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 enum status world_failed(const struct world *w);
 /* all ranks meet; returns the failure if the run fails meanwhile */
 enum status world_barrier(const struct world *w);

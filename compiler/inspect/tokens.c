@@ -1,4 +1,5 @@
-/* Byte-level tokens: the vocabulary that needs no file of its own.  Streams, so the size of the text is no matter. */
+/* Byte-level tokens: the vocabulary that needs no file of its own.  Streams, so the size of the text is no
+ * matter. */
 
 #include "compiler/inspect/tokens.h"
 

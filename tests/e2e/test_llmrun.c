@@ -1,5 +1,5 @@
-/* llmrun as a whole, on a small Llama over eight ranks: ranks started from outside, evaluation, the trace, the memory
- * account, and what happens when a process dies, stops, or loses its parent. */
+/* llmrun as a whole, on a small Llama over eight ranks: ranks started from outside, evaluation, the trace,
+ * the memory account, and what happens when a process dies, stops, or loses its parent. */
 
 #include "tests/e2e/e2e.h"
 
@@ -23,7 +23,8 @@ static const char model[] =
 static int shell(const char *dir, const char *script)
 {
     char whole[4096];
-    snprintf(whole, sizeof whole, "L=%s/llmc R=%s/llmrun D='%s'; { %s\n} >'%s/stdout' 2>'%s/stderr' </dev/null", e2e_build(),
+    snprintf(whole, sizeof whole,
+             "L=%s/llmc R=%s/llmrun D='%s'; { %s\n} >'%s/stdout' 2>'%s/stderr' </dev/null", e2e_build(),
              e2e_build(), dir, script, dir, dir);
     int status = system(whole);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -37,11 +38,13 @@ static void make_folder(char *dir, const char *name)
     snprintf(path, sizeof path, "%s/m.llm", dir);
     FILE *out = fopen(path, "w");
     CU_ASSERT_FATAL(out && fputs(model, out) >= 0 && fclose(out) == 0);
-    CU_ASSERT_EQUAL_FATAL(shell(dir, "cat runtime/*.c >$D/t.txt && $L tokens $D/t.txt -q -o $D/t.bin && "
-                                     "head -c 3000 $D/t.txt >$D/h.txt && "
-                                     "$L tokens $D/h.txt -q -o $D/h.bin && "
-                                     "$L plan $D/m.llm topologies/cpu8.xml -q --set gpus=1 -o $D/p1 && "
-                                     "$L plan $D/m.llm topologies/cpu8.xml -q --set tp=2 --set pp=2 --set dp=2 -o $D/p8"), 0);
+    CU_ASSERT_EQUAL_FATAL(
+        shell(dir, "cat runtime/*.c >$D/t.txt && $L tokens $D/t.txt -q -o $D/t.bin && "
+                   "head -c 3000 $D/t.txt >$D/h.txt && "
+                   "$L tokens $D/h.txt -q -o $D/h.bin && "
+                   "$L plan $D/m.llm topologies/cpu8.xml -q --set gpus=1 -o $D/p1 && "
+                   "$L plan $D/m.llm topologies/cpu8.xml -q --set tp=2 --set pp=2 --set dp=2 -o $D/p8"),
+        0);
 }
 
 static json_t *read_json(const char *dir, const char *name)
@@ -75,10 +78,13 @@ static void test_given_ranks(void)
     char dir[E2E_PATH];
     struct e2e_log forked, given;
     make_folder(dir, "llmrun-given");
-    CU_ASSERT_EQUAL(shell(dir, "$R $D/p8 --data $D/t.bin --steps 4 --log $D/forked.jsonl --save $D/forked"), 0);
-    CU_ASSERT_EQUAL(shell(dir, "for r in 7 3 1 0 2 4 5 6; do RANK=$r WORLD_SIZE=8 LOCAL_RANK=$r MASTER_PORT=$$ "
-                               "$R $D/p8 --data $D/t.bin --steps 4 --log $D/given.jsonl --save $D/given & done; "
-                               "for i in 0 1 2 3 4 5 6 7; do wait %1 2>/dev/null; done; wait"), 0);
+    CU_ASSERT_EQUAL(shell(dir, "$R $D/p8 --data $D/t.bin --steps 4 --log $D/forked.jsonl --save $D/forked"),
+                    0);
+    CU_ASSERT_EQUAL(shell(dir,
+                          "for r in 7 3 1 0 2 4 5 6; do RANK=$r WORLD_SIZE=8 LOCAL_RANK=$r MASTER_PORT=$$ "
+                          "$R $D/p8 --data $D/t.bin --steps 4 --log $D/given.jsonl --save $D/given & done; "
+                          "for i in 0 1 2 3 4 5 6 7; do wait %1 2>/dev/null; done; wait"),
+                    0);
     read_log(dir, "forked.jsonl", &forked);
     read_log(dir, "given.jsonl", &given);
     CU_ASSERT(forked.steps == 4 && given.steps == 4);
@@ -92,12 +98,20 @@ static void test_evaluation(void)
 {
     char dir[E2E_PATH];
     make_folder(dir, "llmrun-eval");
-    CU_ASSERT_EQUAL(shell(dir, "$R $D/p1 --data $D/t.bin --steps 3 --eval $D/h.bin --eval-every 2 --log $D/one.jsonl --quiet"), 0);
-    CU_ASSERT_EQUAL(shell(dir, "$R $D/p8 --data $D/t.bin --steps 3 --eval $D/h.bin --log $D/many.jsonl --quiet"), 0);
+    CU_ASSERT_EQUAL(
+        shell(dir,
+              "$R $D/p1 --data $D/t.bin --steps 3 --eval $D/h.bin --eval-every 2 --log $D/one.jsonl --quiet"),
+        0);
+    CU_ASSERT_EQUAL(
+        shell(dir, "$R $D/p8 --data $D/t.bin --steps 3 --eval $D/h.bin --log $D/many.jsonl --quiet"), 0);
     CU_ASSERT(e2e_relative(eval_loss(dir, "many.jsonl"), eval_loss(dir, "one.jsonl")) < 1e-5);
-    CU_ASSERT_EQUAL(shell(dir, "test $(grep -c eval_loss $D/one.jsonl) = 2 && test $(grep -c eval_loss $D/many.jsonl) = 1"), 0);
+    CU_ASSERT_EQUAL(
+        shell(dir,
+              "test $(grep -c eval_loss $D/one.jsonl) = 2 && test $(grep -c eval_loss $D/many.jsonl) = 1"),
+        0);
     /* 3000 tokens hold 93 sequences, hence 11 whole batches of 8 of 32 tokens */
-    CU_ASSERT_EQUAL(shell(dir, "grep -q '\"step\": 3, \"eval_loss\": .*, \"eval_tokens\": 2816}' $D/one.jsonl"), 0);
+    CU_ASSERT_EQUAL(
+        shell(dir, "grep -q '\"step\": 3, \"eval_loss\": .*, \"eval_tokens\": 2816}' $D/one.jsonl"), 0);
     /* evaluation does not disturb training */
     struct e2e_log one, many;
     CU_ASSERT_EQUAL(shell(dir, "$R $D/p1 --data $D/t.bin --steps 3 --log $D/none.jsonl --quiet"), 0);
@@ -115,10 +129,13 @@ static void test_trace(void)
     CU_ASSERT_EQUAL(shell(dir, "$R $D/p8 --data $D/t.bin --steps 2 --trace $D/trace.json --json --quiet"), 0);
     json_t *trace = read_json(dir, "trace.json"), *summary = read_json(dir, "stdout"), *event;
     size_t i;
-    json_array_foreach(json_object_get(trace, "traceEvents"), i, event) {
+    json_array_foreach(json_object_get(trace, "traceEvents"), i, event)
+    {
         const char *kind = json_string_value(json_object_get(event, "ph"));
-        json_int_t pid = json_integer_value(json_object_get(event, "pid")), tid = json_integer_value(json_object_get(event, "tid"));
-        double start = json_number_value(json_object_get(event, "ts")), length = json_number_value(json_object_get(event, "dur"));
+        json_int_t pid = json_integer_value(json_object_get(event, "pid")),
+                   tid = json_integer_value(json_object_get(event, "tid"));
+        double start = json_number_value(json_object_get(event, "ts")),
+               length = json_number_value(json_object_get(event, "dur"));
         if (!kind || strcmp(kind, "X") != 0)
             continue;
         spans++;
@@ -139,13 +156,17 @@ static void test_memory(void)
     char dir[E2E_PATH];
     make_folder(dir, "llmrun-memory");
     /* activations large enough that whole KiB of rounding do not matter */
-    CU_ASSERT_EQUAL(shell(dir, "$L plan $D/m.llm topologies/cpu8.xml -q --set tp=2 --set pp=2 --set dp=2 --set sequence=256 "
-                               "--set batch='16 sequences' --set microbatch=4 -o $D/p >$D/plan.txt && "
-                               "$R $D/p --data $D/t.bin --steps 3 --json --quiet"), 0);
+    CU_ASSERT_EQUAL(
+        shell(dir,
+              "$L plan $D/m.llm topologies/cpu8.xml -q --set tp=2 --set pp=2 --set dp=2 --set sequence=256 "
+              "--set batch='16 sequences' --set microbatch=4 -o $D/p >$D/plan.txt && "
+              "$R $D/p --data $D/t.bin --steps 3 --json --quiet"),
+        0);
     json_t *summary = read_json(dir, "stdout"), *arena, *memory = json_object_get(summary, "memory");
     size_t i;
     json_int_t planned = 0;
-    json_array_foreach(json_object_get(summary, "arenas"), i, arena) {
+    json_array_foreach(json_object_get(summary, "arenas"), i, arena)
+    {
         json_int_t plan = json_integer_value(json_object_get(arena, "planned_bytes"));
         json_int_t touched = json_integer_value(json_object_get(arena, "touched_bytes"));
         CU_ASSERT(touched <= plan && touched > plan - 512); /* buffers end at multiples of 256 */
@@ -163,12 +184,16 @@ static void test_memory(void)
     json_decref(summary);
 }
 
-/* scripts start a long run in the background as process $P, with its first children as $C; nobody may be left at the end */
-#define BEGIN "$R $D/p8 --data $D/t.bin --steps 1000000 --quiet %s 2>$D/said & P=$!; "                                  \
-              "for i in 1 2 3 4 5 6 7 8 9; do sleep 0.3; C=$(pgrep -P $P | sed -n 3p); test -n \"$C\" && break; done; "  \
-              "sleep 0.7; ALL=$(pgrep -P $P); "
-#define LEFT "sleep 0.3; for c in $ALL; do " \
-             "case $(cut -d' ' -f3 /proc/$c/stat 2>/dev/null) in ''|Z|X) ;; *) exit 99;; esac; done; exit $code"
+/* scripts start a long run in the background as process $P, with its first children as $C; nobody may be left
+ * at the end */
+#define BEGIN                                                                                                \
+    "$R $D/p8 --data $D/t.bin --steps 1000000 --quiet %s 2>$D/said & P=$!; "                                 \
+    "for i in 1 2 3 4 5 6 7 8 9; do sleep 0.3; C=$(pgrep -P $P | sed -n 3p); test -n \"$C\" && break; "      \
+    "done; "                                                                                                 \
+    "sleep 0.7; ALL=$(pgrep -P $P); "
+#define LEFT                                                                                                 \
+    "sleep 0.3; for c in $ALL; do "                                                                          \
+    "case $(cut -d' ' -f3 /proc/$c/stat 2>/dev/null) in ''|Z|X) ;; *) exit 99;; esac; done; exit $code"
 
 static void check_fault(const char *dir, const char *options, const char *blow, int code, const char *says)
 {
@@ -204,7 +229,8 @@ static void test_mixed_up(void)
         {"cp $D/p8/programs/1.bin $D/q/programs/0.bin", "/q/programs/0.bin: is the program of role 1 of 2"},
         {"cp $D/p8/programs/eval-0.bin $D/q/programs/0.bin", "/q/programs/0.bin: is an evaluation program"},
         {"cp $D/p8/programs/0.bin $D/q/programs/eval-0.bin", "/q/programs/eval-0.bin: is a training program"},
-        {"cp $D/other/programs/1.bin $D/q/programs/1.bin", "/q/programs/1.bin: belongs to another job than programs/0.bin"},
+        {"cp $D/other/programs/1.bin $D/q/programs/1.bin",
+         "/q/programs/1.bin: belongs to another job than programs/0.bin"},
         {"cp $D/p1/ranks.bin $D/q/ranks.bin", "/q/programs/0.bin: is the program of role 0 of 2"},
         {"rm $D/q/programs/eval-1.bin", "/q/MANIFEST: does not list programs/eval-1.bin"},
         {"echo nonsense >$D/q/ranks.bin", "/q/ranks.bin: "},
@@ -212,11 +238,15 @@ static void test_mixed_up(void)
     };
     char dir[E2E_PATH], script[1024], text[1 << 12], path[E2E_PATH + 32];
     make_folder(dir, "llmrun-mixed");
-    CU_ASSERT_EQUAL_FATAL(shell(dir, "$L plan $D/m.llm topologies/cpu8.xml -q --set tp=2 --set pp=2 --set dp=2 "
-                                     "--set batch='16 sequences' -o $D/other"), 0);
+    CU_ASSERT_EQUAL_FATAL(shell(dir,
+                                "$L plan $D/m.llm topologies/cpu8.xml -q --set tp=2 --set pp=2 --set dp=2 "
+                                "--set batch='16 sequences' -o $D/other"),
+                          0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        snprintf(script, sizeof script, "rm -rf $D/q; cp -r $D/p8 $D/q && %s && (cd $D/q && find . -type f ! -name MANIFEST "
-                 "-printf '%%P\\n' | xargs sha256sum >MANIFEST) && $R $D/q --data $D/t.bin --steps 1", cases[i].mix);
+        snprintf(script, sizeof script,
+                 "rm -rf $D/q; cp -r $D/p8 $D/q && %s && (cd $D/q && find . -type f ! -name MANIFEST "
+                 "-printf '%%P\\n' | xargs sha256sum >MANIFEST) && $R $D/q --data $D/t.bin --steps 1",
+                 cases[i].mix);
         CU_ASSERT_EQUAL(shell(dir, script), 3);
         snprintf(path, sizeof path, "%s/stderr", dir);
         e2e_read_text(path, text, sizeof text);

@@ -1,5 +1,5 @@
-/* Token files under libFuzzer.  First byte 0: a file that stands alone, a Megatron pair otherwise, whose index is as
- * long as the second byte says.  Whatever is accepted must give ids for any sample. */
+/* Token files under libFuzzer.  First byte 0: a file that stands alone, a Megatron pair otherwise, whose
+ * index is as long as the second byte says.  Whatever is accepted must give ids for any sample. */
 
 #include "runtime/data.h"
 

@@ -1,6 +1,6 @@
-/* The safetensors reader under libFuzzer.  An even first byte: what follows is a header, to which the length in front
- * and as many bytes of data as the second byte says are added; odd: the whole file.  Whatever is accepted must obey
- * the format's rules as checked here once more, and every element must be readable. */
+/* The safetensors reader under libFuzzer.  An even first byte: what follows is a header, to which the length
+ * in front and as many bytes of data as the second byte says are added; odd: the whole file.  Whatever is
+ * accepted must obey the format's rules as checked here once more, and every element must be readable. */
 
 #include "runtime/safetensors.h"
 

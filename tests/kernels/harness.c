@@ -1,5 +1,6 @@
-/* See harness.h.  Every operand has its own mapping with a PROT_NONE page on either side, so a kernel that leaves its
- * footprint by one byte on the near side dies here; gaps between rows hold a pattern that must survive. */
+/* See harness.h.  Every operand has its own mapping with a PROT_NONE page on either side, so a kernel that
+ * leaves its footprint by one byte on the near side dies here; gaps between rows hold a pattern that must
+ * survive. */
 
 #include "tests/kernels/harness.h"
 #include "runtime/device.h"
@@ -166,9 +167,23 @@ static bool compare(const struct kernel_case *c, const struct mode *m, uint32_t 
     }
     bool fine = worst <= (is_written(o) ? tolerance : 0);
     if (!fine)
-        printf("\n%s %s (C %s, G %s%s%s): error %.3g of %.3g\n", isa_info(c->op)->name, o->name, isa_dtype_name(m->c),
-               isa_dtype_name(m->g), add ? ", add" : "", m->high ? ", high" : "", worst, tolerance);
+        printf("\n%s %s (C %s, G %s%s%s): error %.3g of %.3g\n", isa_info(c->op)->name, o->name,
+               isa_dtype_name(m->c), isa_dtype_name(m->g), add ? ", add" : "", m->high ? ", high" : "", worst,
+               tolerance);
     return fine;
+}
+
+static void set_attributes(const struct kernel_case *c, struct sample *s)
+{
+    const struct isa_info *info = isa_info(c->op);
+    for (uint32_t i = 0; i < info->nattrs; i++)
+        for (uint32_t j = 0; j < ISA_MAX_ATTRS && c->attrs[j].name; j++)
+            if (strcmp(c->attrs[j].name, info->attr[i].name) == 0) {
+                if (info->attr[i].kind == ATTR_REAL)
+                    s->attr[i].f = c->attrs[j].value;
+                else
+                    s->attr[i].i = (int64_t)c->attrs[j].value;
+            }
 }
 
 static void run_mode(const struct kernel_case *c, const struct mode *m)
@@ -179,14 +194,7 @@ static void run_mode(const struct kernel_case *c, const struct mode *m)
     struct kernel_args k = {.scratch = NULL};
     double *before[ISA_MAX_OPERANDS] = {0};
     uint64_t random = 12345 + (uint64_t)c->op;
-    for (uint32_t i = 0; i < info->nattrs; i++)
-        for (uint32_t j = 0; j < ISA_MAX_ATTRS && c->attrs[j].name; j++)
-            if (strcmp(c->attrs[j].name, info->attr[i].name) == 0) {
-                if (info->attr[i].kind == ATTR_REAL)
-                    s.attr[i].f = c->attrs[j].value;
-                else
-                    s.attr[i].i = (int64_t)c->attrs[j].value;
-            }
+    set_attributes(c, &s);
     memcpy(k.attr, s.attr, sizeof k.attr);
     for (uint32_t i = 0; i < info->noperands; i++) {
         if (c->absent >> i & 1)
@@ -215,7 +223,8 @@ static void run_mode(const struct kernel_case *c, const struct mode *m)
             before[i][e] = element_get(&placed[i], (uint32_t)(e / s.cols[i]), (uint32_t)(e % s.cols[i]));
         }
         bool add = info->operand[i].mark == MARK_ADD && m->add;
-        k.operand[i] = (struct view){placed[i].data, placed[i].dtype, add, s.rows[i], s.cols[i], placed[i].ld};
+        k.operand[i] =
+            (struct view){placed[i].data, placed[i].dtype, add, s.rows[i], s.cols[i], placed[i].ld};
     }
     c->reference(&s);
     struct placed scratch;
@@ -243,7 +252,8 @@ void harness_check(const struct kernel_case *c)
         run_mode(c, &(struct mode){dtypes[bits & 1], dtypes[bits >> 1 & 1], bits >> 2 & 1, bits >> 3 & 1});
 }
 
-void harness_differentiate(struct sample *s, double (*objective)(const struct sample *s), uint32_t in, uint32_t out)
+void harness_differentiate(struct sample *s, double (*objective)(const struct sample *s), uint32_t in,
+                           uint32_t out)
 {
     size_t n = (size_t)s->rows[in] * s->cols[in];
     for (size_t e = 0; e < n; e++) {

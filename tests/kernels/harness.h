@@ -1,8 +1,8 @@
 #ifndef LLMC_TESTS_HARNESS_H
 #define LLMC_TESTS_HARNESS_H
 
-/* Runs a kernel on operands that lie against inaccessible pages, with gaps between rows, and compares all it wrote
- * with a reference in double precision.  Shapes come from isa.def's own expressions. */
+/* Runs a kernel on operands that lie against inaccessible pages, with gaps between rows, and compares all it
+ * wrote with a reference in double precision.  Shapes come from isa.def's own expressions. */
 
 #include "kernels/kernels.h"
 
@@ -25,16 +25,17 @@ struct kernel_case {
     } attrs[ISA_MAX_ATTRS];
     void (*prepare)(struct sample *s);   /* makes inputs consistent; NULL = random numbers do */
     void (*reference)(struct sample *s); /* inputs -> outputs, as if nothing were accumulated */
-    uint32_t integers; /* int32 operands are drawn from [0, integers) */
-    double tolerance;  /* relative to the largest reference value, for fp32; 0 = 2e-6 */
-    uint32_t absent;   /* bits: optional operands left out */
+    uint32_t integers;                   /* int32 operands are drawn from [0, integers) */
+    double tolerance;                    /* relative to the largest reference value, for fp32; 0 = 2e-6 */
+    uint32_t absent;                     /* bits: optional operands left out */
 };
 
 /* all of: C and G in fp32 and bf16, writing and accumulating, operands against the page before and after */
 void harness_check(const struct kernel_case *c);
 
 /* v[out] = gradient of objective by v[in], by central differences */
-void harness_differentiate(struct sample *s, double (*objective)(const struct sample *s), uint32_t in, uint32_t out);
+void harness_differentiate(struct sample *s, double (*objective)(const struct sample *s), uint32_t in,
+                           uint32_t out);
 
 #define INT_ATTR(s, op, name) ((s)->attr[ATTR(op, name)].i)
 #define REAL_ATTR(s, op, name) ((s)->attr[ATTR(op, name)].f)

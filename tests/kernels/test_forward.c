@@ -34,7 +34,8 @@ static void ref_embed(struct sample *s)
     EACH(s, EMBED, y, i, j)
     {
         int64_t row = (int64_t)AT(s, EMBED, tokens, i, 0) - INT_ATTR(s, EMBED, start);
-        AT(s, EMBED, y, i, j) = row >= 0 && row < (int64_t)ROWS(s, EMBED, table) ? AT(s, EMBED, table, row, j) : 0;
+        AT(s, EMBED, y, i, j) =
+            row >= 0 && row < (int64_t)ROWS(s, EMBED, table) ? AT(s, EMBED, table, row, j) : 0;
     }
 }
 
@@ -124,7 +125,8 @@ static double rope_frequency(const struct sample *s, uint32_t pair)
 {
     double f = 1 / pow(REAL_ATTR(s, ROPE, theta), 2.0 * pair / (double)INT_ATTR(s, ROPE, dims));
     double wavelength = 2 * acos(-1) / f, original = REAL_ATTR(s, ROPE, original);
-    double low = REAL_ATTR(s, ROPE, low), high = REAL_ATTR(s, ROPE, high), factor = REAL_ATTR(s, ROPE, factor);
+    double low = REAL_ATTR(s, ROPE, low), high = REAL_ATTR(s, ROPE, high),
+           factor = REAL_ATTR(s, ROPE, factor);
     if (INT_ATTR(s, ROPE, scaling) == 1)
         return f / factor;
     if (INT_ATTR(s, ROPE, scaling) != 2 || wavelength < original / high)
@@ -144,7 +146,8 @@ static void ref_rope(struct sample *s)
             for (uint32_t p = 0; p < dims / 2; p++) {
                 bool adjacent = INT_ATTR(s, ROPE, adjacent);
                 uint32_t a = c + (adjacent ? 2 * p : p), b = c + (adjacent ? 2 * p + 1 : p + dims / 2);
-                double at = (double)((i + INT_ATTR(s, ROPE, start)) % INT_ATTR(s, ROPE, sequence)) * rope_frequency(s, p);
+                double at = (double)((i + INT_ATTR(s, ROPE, start)) % INT_ATTR(s, ROPE, sequence)) *
+                            rope_frequency(s, p);
                 double sign = INT_ATTR(s, ROPE, inverse) ? -1 : 1, re = cos(at), im = sign * sin(at);
                 AT(s, ROPE, y, i, a) = AT(s, ROPE, x, i, a) * re - AT(s, ROPE, x, i, b) * im;
                 AT(s, ROPE, y, i, b) = AT(s, ROPE, x, i, a) * im + AT(s, ROPE, x, i, b) * re;
@@ -154,7 +157,8 @@ static void ref_rope(struct sample *s)
 static void ref_attention(struct sample *s)
 {
     uint32_t heads = (uint32_t)INT_ATTR(s, ATTENTION, heads), d = (uint32_t)INT_ATTR(s, ATTENTION, head);
-    uint32_t shared = heads / (uint32_t)INT_ATTR(s, ATTENTION, kv), length = (uint32_t)INT_ATTR(s, ATTENTION, sequence);
+    uint32_t shared = heads / (uint32_t)INT_ATTR(s, ATTENTION, kv),
+             length = (uint32_t)INT_ATTR(s, ATTENTION, sequence);
     int64_t window = INT_ATTR(s, ATTENTION, window);
     double cap = REAL_ATTR(s, ATTENTION, softcap), score[256];
     for (uint32_t i = 0; i < ROWS(s, ATTENTION, q); i++)
@@ -173,14 +177,16 @@ static void ref_attention(struct sample *s)
             }
             for (uint32_t j = first; j <= i; j++)
                 for (uint32_t e = 0; e < d; e++)
-                    AT(s, ATTENTION, o, i, h * d + e) += score[j - first] / sum * AT(s, ATTENTION, v, j, h / shared * d + e);
+                    AT(s, ATTENTION, o, i, h * d + e) +=
+                        score[j - first] / sum * AT(s, ATTENTION, v, j, h / shared * d + e);
             AT(s, ATTENTION, lse, i, h) = log(sum);
         }
 }
 
 static double gelu(double x, int64_t tanh_form)
 {
-    return tanh_form ? 0.5 * x * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x))) : 0.5 * x * (1 + erf(x / sqrt(2)));
+    return tanh_form ? 0.5 * x * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)))
+                     : 0.5 * x * (1 + erf(x / sqrt(2)));
 }
 
 static void ref_gelu(struct sample *s)
@@ -190,13 +196,15 @@ static void ref_gelu(struct sample *s)
 
 static void ref_relu(struct sample *s)
 {
-    EACH(s, RELU, y, i, j) AT(s, RELU, y, i, j) = pow(fmax(AT(s, RELU, x, i, j), 0), (double)INT_ATTR(s, RELU, power));
+    EACH(s, RELU, y, i, j)
+    AT(s, RELU, y, i, j) = pow(fmax(AT(s, RELU, x, i, j), 0), (double)INT_ATTR(s, RELU, power));
 }
 
 static void ref_swiglu(struct sample *s)
 {
     EACH(s, SWIGLU, y, i, j)
-    AT(s, SWIGLU, y, i, j) = AT(s, SWIGLU, gate, i, j) / (1 + exp(-AT(s, SWIGLU, gate, i, j))) * AT(s, SWIGLU, up, i, j);
+    AT(s, SWIGLU, y, i, j) =
+        AT(s, SWIGLU, gate, i, j) / (1 + exp(-AT(s, SWIGLU, gate, i, j))) * AT(s, SWIGLU, up, i, j);
 }
 
 static void ref_geglu(struct sample *s)
@@ -242,7 +250,8 @@ static void ref_loss(struct sample *s)
     double sum = 0;
     for (uint32_t i = 0; i < ROWS(s, XENT_LOSS, sum); i++)
         sum += log(AT(s, XENT_LOSS, sum, i, 0)) - AT(s, XENT_LOSS, sum, i, 1);
-    AT(s, XENT_LOSS, loss, 0, 0) = sum * REAL_ATTR(s, XENT_LOSS, scale) * (double)INT_ATTR(s, XENT_LOSS, count);
+    AT(s, XENT_LOSS, loss, 0, 0) =
+        sum * REAL_ATTR(s, XENT_LOSS, scale) * (double)INT_ATTR(s, XENT_LOSS, count);
 }
 
 static void ref_sqnorm(struct sample *s)
@@ -273,15 +282,18 @@ static void prepare_adamw(struct sample *s)
 
 static void ref_adamw(struct sample *s)
 {
-    double b1 = REAL_ATTR(s, ADAMW, beta1), b2 = REAL_ATTR(s, ADAMW, beta2), lr = AT(s, ADAMW, step, 0, STEP_LR);
+    double b1 = REAL_ATTR(s, ADAMW, beta1), b2 = REAL_ATTR(s, ADAMW, beta2),
+           lr = AT(s, ADAMW, step, 0, STEP_LR);
     EACH(s, ADAMW, p, i, j)
     {
         double g = AT(s, ADAMW, g, i, j) * AT(s, ADAMW, scale, 0, 0);
         double m = AT(s, ADAMW, m, i, j) = b1 * AT(s, ADAMW, m, i, j) + (1 - b1) * g;
         double v = AT(s, ADAMW, v, i, j) = b2 * AT(s, ADAMW, v, i, j) + (1 - b2) * g * g;
-        double mhat = m / AT(s, ADAMW, step, 0, STEP_CORRECTION1), vhat = v / AT(s, ADAMW, step, 0, STEP_CORRECTION2);
+        double mhat = m / AT(s, ADAMW, step, 0, STEP_CORRECTION1),
+               vhat = v / AT(s, ADAMW, step, 0, STEP_CORRECTION2);
         double p = AT(s, ADAMW, p, i, j);
-        AT(s, ADAMW, p, i, j) = p - lr * (mhat / (sqrt(vhat) + REAL_ATTR(s, ADAMW, eps)) + REAL_ATTR(s, ADAMW, decay) * p);
+        AT(s, ADAMW, p, i, j) =
+            p - lr * (mhat / (sqrt(vhat) + REAL_ATTR(s, ADAMW, eps)) + REAL_ATTR(s, ADAMW, decay) * p);
         if (s->v[OPND(ADAMW, copy)])
             AT(s, ADAMW, copy, i, j) = AT(s, ADAMW, p, i, j);
     }
@@ -291,7 +303,8 @@ static void ref_sgd(struct sample *s)
 {
     EACH(s, SGD, p, i, j)
     {
-        double p = AT(s, SGD, p, i, j), d = AT(s, SGD, g, i, j) * AT(s, SGD, scale, 0, 0) + REAL_ATTR(s, SGD, decay) * p;
+        double p = AT(s, SGD, p, i, j),
+               d = AT(s, SGD, g, i, j) * AT(s, SGD, scale, 0, 0) + REAL_ATTR(s, SGD, decay) * p;
         if (s->v[OPND(SGD, m)])
             d = AT(s, SGD, m, i, j) = REAL_ATTR(s, SGD, momentum) * AT(s, SGD, m, i, j) + d;
         AT(s, SGD, p, i, j) = p - AT(s, SGD, step, 0, STEP_LR) * d;
@@ -307,24 +320,85 @@ static const struct kernel_case cases[] = {
     {OP_ADD, {{"t", 5}, {"h", 7}}, {{0}}, NULL, ref_add, 0, 0, 1 << OPND(ADD, b)},
     {OP_ADD, {{"t", 5}, {"h", 7}}, {{0}}, NULL, ref_add, 0, 0, 1 << OPND(ADD, bias)},
     {OP_EMBED, {{"t", 9}, {"h", 5}, {"v", 4}}, {{"start", 3}}, NULL, ref_embed, 10, 0, 0},
-    {OP_POSITION, {{"t", 9}, {"h", 5}, {"s", 6}}, {{"start", 2}, {"sequence", 5}}, NULL, ref_position, 0, 0, 0},
+    {OP_POSITION,
+     {{"t", 9}, {"h", 5}, {"s", 6}},
+     {{"start", 2}, {"sequence", 5}},
+     NULL,
+     ref_position,
+     0,
+     0,
+     0},
     {OP_RMSNORM, {{"t", 4}, {"h", 21}}, {{"eps", 1e-5}}, NULL, ref_rmsnorm, 0, 0, 0},
     {OP_LAYERNORM, {{"t", 4}, {"h", 21}}, {{"eps", 1e-5}}, NULL, ref_layernorm, 0, 0, 0},
-    {OP_LAYERNORM, {{"t", 4}, {"h", 16}}, {{"eps", 1e-5}}, NULL, ref_layernorm, 0, 0, 1 << OPND(LAYERNORM, b)},
+    {OP_LAYERNORM,
+     {{"t", 4}, {"h", 16}},
+     {{"eps", 1e-5}},
+     NULL,
+     ref_layernorm,
+     0,
+     0,
+     1 << OPND(LAYERNORM, b)},
     {OP_MATMUL_NT, {{"m", 9}, {"n", 13}, {"k", 17}}, {{0}}, NULL, ref_nt, 0, 0, 0},
     {OP_MATMUL_NT, {{"m", 9}, {"n", 13}, {"k", 17}}, {{0}}, NULL, ref_nt, 0, 0, 1 << OPND(MATMUL_NT, bias)},
     {OP_MATMUL_NN, {{"m", 9}, {"n", 13}, {"k", 17}}, {{0}}, NULL, ref_nn, 0, 0, 0},
     {OP_MATMUL_TN, {{"m", 9}, {"n", 13}, {"k", 17}}, {{0}}, NULL, ref_tn, 0, 0, 0},
     {OP_BIAS_W, {{"t", 12}, {"h", 7}}, {{0}}, NULL, ref_bias, 0, 0, 0},
-    {OP_ROPE, {{"t", 12}, {"a", 16}}, {{"head", 8}, {"dims", 8}, {"sequence", 6}, {"theta", 10000}}, NULL, ref_rope, 0, 0, 0},
-    {OP_ROPE, {{"t", 4}, {"a", 16}}, {{"head", 8}, {"dims", 6}, {"adjacent", 1}, {"inverse", 1}, {"start", 4}, {"sequence", 8},
-     {"theta", 100}, {"scaling", 1}, {"factor", 4}}, NULL, ref_rope, 0, 0, 0},
-    {OP_ROPE, {{"t", 40}, {"a", 8}}, {{"head", 8}, {"dims", 8}, {"sequence", 40}, {"theta", 500}, {"scaling", 2}, {"factor", 8},
-     {"low", 1}, {"high", 4}, {"original", 32}}, NULL, ref_rope, 0, 0, 0},
-    {OP_ATTENTION, {{"t", 150}}, {{"heads", 4}, {"kv", 2}, {"head", 3}, {"sequence", 75}, {"scale", 0.7}}, NULL, ref_attention,
-     0, 0, 0},
-    {OP_ATTENTION, {{"t", 140}}, {{"heads", 2}, {"kv", 1}, {"head", 4}, {"sequence", 140}, {"scale", 3}, {"window", 33},
-     {"softcap", 2}}, NULL, ref_attention, 0, 4e-6, 0},
+    {OP_ROPE,
+     {{"t", 12}, {"a", 16}},
+     {{"head", 8}, {"dims", 8}, {"sequence", 6}, {"theta", 10000}},
+     NULL,
+     ref_rope,
+     0,
+     0,
+     0},
+    {OP_ROPE,
+     {{"t", 4}, {"a", 16}},
+     {{"head", 8},
+      {"dims", 6},
+      {"adjacent", 1},
+      {"inverse", 1},
+      {"start", 4},
+      {"sequence", 8},
+      {"theta", 100},
+      {"scaling", 1},
+      {"factor", 4}},
+     NULL,
+     ref_rope,
+     0,
+     0,
+     0},
+    {OP_ROPE,
+     {{"t", 40}, {"a", 8}},
+     {{"head", 8},
+      {"dims", 8},
+      {"sequence", 40},
+      {"theta", 500},
+      {"scaling", 2},
+      {"factor", 8},
+      {"low", 1},
+      {"high", 4},
+      {"original", 32}},
+     NULL,
+     ref_rope,
+     0,
+     0,
+     0},
+    {OP_ATTENTION,
+     {{"t", 150}},
+     {{"heads", 4}, {"kv", 2}, {"head", 3}, {"sequence", 75}, {"scale", 0.7}},
+     NULL,
+     ref_attention,
+     0,
+     0,
+     0},
+    {OP_ATTENTION,
+     {{"t", 140}},
+     {{"heads", 2}, {"kv", 1}, {"head", 4}, {"sequence", 140}, {"scale", 3}, {"window", 33}, {"softcap", 2}},
+     NULL,
+     ref_attention,
+     0,
+     4e-6,
+     0},
     {OP_GELU, {{"t", 5}, {"h", 9}}, {{"tanh", 0}}, NULL, ref_gelu, 0, 0, 0},
     {OP_GELU, {{"t", 5}, {"h", 9}}, {{"tanh", 1}}, NULL, ref_gelu, 0, 0, 0},
     {OP_RELU, {{"t", 5}, {"h", 9}}, {{"power", 1}}, NULL, ref_relu, 0, 0, 0},
@@ -341,10 +415,23 @@ static const struct kernel_case cases[] = {
     {OP_CLIP, {{0}}, {{"limit", 1}}, prepare_clip, ref_clip, 0, 0, 0},
     {OP_CLIP, {{0}}, {{"limit", 5}}, prepare_clip, ref_clip, 0, 0, 0},
     {OP_CLIP, {{0}}, {{"limit", 0}}, prepare_clip, ref_clip, 0, 0, 0},
-    {OP_ADAMW, {{"t", 3}, {"h", 11}}, {{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"decay", 0.1}}, prepare_adamw, ref_adamw,
-     0, 0, 0},
+    {OP_ADAMW,
+     {{"t", 3}, {"h", 11}},
+     {{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"decay", 0.1}},
+     prepare_adamw,
+     ref_adamw,
+     0,
+     0,
+     0},
     {OP_SGD, {{"t", 3}, {"h", 11}}, {{"momentum", 0.9}, {"decay", 0.1}}, NULL, ref_sgd, 0, 0, 0},
-    {OP_SGD, {{"t", 3}, {"h", 11}}, {{"decay", 0.1}}, NULL, ref_sgd, 0, 0, 1 << OPND(SGD, m) | 1 << OPND(SGD, copy)},
+    {OP_SGD,
+     {{"t", 3}, {"h", 11}},
+     {{"decay", 0.1}},
+     NULL,
+     ref_sgd,
+     0,
+     0,
+     1 << OPND(SGD, m) | 1 << OPND(SGD, copy)},
 };
 
 static void test_all(void)

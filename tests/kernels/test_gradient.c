@@ -34,7 +34,8 @@ static void moments(const double *x, uint32_t h, double *mean, double *rstd)
 }
 
 /* sum of dy * y over rows, y the normalised x times g */
-static double norm_objective(const double *x, const double *g, const double *dy, uint32_t rows, uint32_t h, bool layer)
+static double norm_objective(const double *x, const double *g, const double *dy, uint32_t rows, uint32_t h,
+                             bool layer)
 {
     double sum = 0;
     for (uint32_t i = 0; i < rows; i++, x += h, dy += h) {
@@ -73,12 +74,14 @@ static void stats(double *mean, double *rstd, const double *x, uint32_t rows, ui
 
 static void prepare_rmsnorm_i(struct sample *s)
 {
-    stats(NULL, s->v[OPND(RMSNORM_I, rstd)], s->v[OPND(RMSNORM_I, x)], ROWS(s, RMSNORM_I, x), COLS(s, RMSNORM_I, x));
+    stats(NULL, s->v[OPND(RMSNORM_I, rstd)], s->v[OPND(RMSNORM_I, x)], ROWS(s, RMSNORM_I, x),
+          COLS(s, RMSNORM_I, x));
 }
 
 static void prepare_rmsnorm_w(struct sample *s)
 {
-    stats(NULL, s->v[OPND(RMSNORM_W, rstd)], s->v[OPND(RMSNORM_W, x)], ROWS(s, RMSNORM_W, x), COLS(s, RMSNORM_W, x));
+    stats(NULL, s->v[OPND(RMSNORM_W, rstd)], s->v[OPND(RMSNORM_W, x)], ROWS(s, RMSNORM_W, x),
+          COLS(s, RMSNORM_W, x));
 }
 
 static void prepare_layernorm_i(struct sample *s)
@@ -109,7 +112,8 @@ static void ref_rmsnorm_w(struct sample *s)
     for (uint32_t j = 0; j < COLS(s, RMSNORM_W, x); j++) {
         AT(s, RMSNORM_W, dg, 0, j) = 0;
         for (uint32_t i = 0; i < ROWS(s, RMSNORM_W, x); i++)
-            AT(s, RMSNORM_W, dg, 0, j) += AT(s, RMSNORM_W, dy, i, j) * AT(s, RMSNORM_W, x, i, j) * AT(s, RMSNORM_W, rstd, i, 0);
+            AT(s, RMSNORM_W, dg, 0, j) +=
+                AT(s, RMSNORM_W, dy, i, j) * AT(s, RMSNORM_W, x, i, j) * AT(s, RMSNORM_W, rstd, i, 0);
     }
 }
 
@@ -118,7 +122,8 @@ static void ref_layernorm_w(struct sample *s)
     for (uint32_t j = 0; j < COLS(s, LAYERNORM_W, x); j++) {
         double dg = 0, db = 0;
         for (uint32_t i = 0; i < ROWS(s, LAYERNORM_W, x); i++) {
-            dg += AT(s, LAYERNORM_W, dy, i, j) * (AT(s, LAYERNORM_W, x, i, j) - AT(s, LAYERNORM_W, mean, i, 0)) *
+            dg += AT(s, LAYERNORM_W, dy, i, j) *
+                  (AT(s, LAYERNORM_W, x, i, j) - AT(s, LAYERNORM_W, mean, i, 0)) *
                   AT(s, LAYERNORM_W, rstd, i, 0);
             db += AT(s, LAYERNORM_W, dy, i, j);
         }
@@ -149,13 +154,15 @@ static void ref_position_w(struct sample *s)
 
 static double gelu(double x, int64_t tanh_form)
 {
-    return tanh_form ? 0.5 * x * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x))) : 0.5 * x * (1 + erf(x / sqrt(2)));
+    return tanh_form ? 0.5 * x * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)))
+                     : 0.5 * x * (1 + erf(x / sqrt(2)));
 }
 
 static double of_gelu(const struct sample *s)
 {
     double sum = 0;
-    EACH(s, GELU_I, x, i, j) sum += AT(s, GELU_I, dy, i, j) * gelu(AT(s, GELU_I, x, i, j), INT_ATTR(s, GELU_I, tanh));
+    EACH(s, GELU_I, x, i, j)
+    sum += AT(s, GELU_I, dy, i, j) * gelu(AT(s, GELU_I, x, i, j), INT_ATTR(s, GELU_I, tanh));
     return sum;
 }
 
@@ -196,7 +203,8 @@ static double of_geglu(const struct sample *s)
 {
     double sum = 0;
     EACH(s, GEGLU_I, up, i, j)
-    sum += AT(s, GEGLU_I, dy, i, j) * AT(s, GEGLU_I, up, i, j) * gelu(AT(s, GEGLU_I, gate, i, j), INT_ATTR(s, GEGLU_I, tanh));
+    sum += AT(s, GEGLU_I, dy, i, j) * AT(s, GEGLU_I, up, i, j) *
+           gelu(AT(s, GEGLU_I, gate, i, j), INT_ATTR(s, GEGLU_I, tanh));
     return sum;
 }
 
@@ -209,7 +217,8 @@ static void ref_geglu_i(struct sample *s)
 /* one query row's attention; out gets its output, the log-sum-exp is returned */
 static double attend(const struct sample *s, uint32_t i, uint32_t h, double *out)
 {
-    uint32_t d = (uint32_t)INT_ATTR(s, ATTENTION_I, head), length = (uint32_t)INT_ATTR(s, ATTENTION_I, sequence);
+    uint32_t d = (uint32_t)INT_ATTR(s, ATTENTION_I, head),
+             length = (uint32_t)INT_ATTR(s, ATTENTION_I, sequence);
     uint32_t kv = h / (uint32_t)(INT_ATTR(s, ATTENTION_I, heads) / INT_ATTR(s, ATTENTION_I, kv));
     int64_t window = INT_ATTR(s, ATTENTION_I, window);
     double cap = REAL_ATTR(s, ATTENTION_I, softcap), sum = 0;
@@ -299,9 +308,23 @@ static const struct kernel_case cases[] = {
     {OP_RMSNORM_W, {{"t", 4}, {"h", 13}}, {{0}}, prepare_rmsnorm_w, ref_rmsnorm_w, 0, 0, 0},
     {OP_LAYERNORM_I, {{"t", 4}, {"h", 13}}, {{0}}, prepare_layernorm_i, ref_layernorm_i, 0, 5e-6, 0},
     {OP_LAYERNORM_W, {{"t", 4}, {"h", 13}}, {{0}}, prepare_layernorm_w, ref_layernorm_w, 0, 0, 0},
-    {OP_LAYERNORM_W, {{"t", 4}, {"h", 13}}, {{0}}, prepare_layernorm_w, ref_layernorm_w, 0, 0, 1 << OPND(LAYERNORM_W, db)},
+    {OP_LAYERNORM_W,
+     {{"t", 4}, {"h", 13}},
+     {{0}},
+     prepare_layernorm_w,
+     ref_layernorm_w,
+     0,
+     0,
+     1 << OPND(LAYERNORM_W, db)},
     {OP_EMBED_W, {{"t", 19}, {"h", 5}, {"v", 4}}, {{"start", 3}}, NULL, ref_embed_w, 10, 0, 0},
-    {OP_POSITION_W, {{"t", 9}, {"h", 5}, {"s", 6}}, {{"start", 2}, {"sequence", 5}}, NULL, ref_position_w, 0, 0, 0},
+    {OP_POSITION_W,
+     {{"t", 9}, {"h", 5}, {"s", 6}},
+     {{"start", 2}, {"sequence", 5}},
+     NULL,
+     ref_position_w,
+     0,
+     0,
+     0},
     {OP_GELU_I, {{"t", 5}, {"h", 9}}, {{"tanh", 0}}, NULL, ref_gelu_i, 0, 0, 0},
     {OP_GELU_I, {{"t", 5}, {"h", 9}}, {{"tanh", 1}}, NULL, ref_gelu_i, 0, 0, 0},
     {OP_RELU_I, {{"t", 5}, {"h", 9}}, {{"power", 1}}, NULL, ref_relu_i, 0, 0, 0},
@@ -309,11 +332,30 @@ static const struct kernel_case cases[] = {
     {OP_SWIGLU_I, {{"t", 5}, {"h", 9}}, {{0}}, NULL, ref_swiglu_i, 0, 0, 0},
     {OP_GEGLU_I, {{"t", 5}, {"h", 9}}, {{"tanh", 0}}, NULL, ref_geglu_i, 0, 0, 0},
     {OP_GEGLU_I, {{"t", 5}, {"h", 9}}, {{"tanh", 1}}, NULL, ref_geglu_i, 0, 0, 0},
-    {OP_ATTENTION_I, {{"t", 16}}, {{"heads", 4}, {"kv", 2}, {"head", 3}, {"sequence", 8}, {"scale", 0.7}}, prepare_attention,
-     ref_attention_i, 0, 1e-5, 0},
-    {OP_ATTENTION_I, {{"t", 72}}, {{"heads", 1}, {"kv", 1}, {"head", 2}, {"sequence", 72}, {"scale", 2}, {"window", 9},
-     {"softcap", 1.5}}, prepare_attention, ref_attention_i, 0, 1e-5, 0},
-    {OP_XENT_I, {{"t", 7}, {"v", 9}}, {{"start", 9}, {"vocab", 15}, {"scale", 0.3}}, prepare_xent, ref_xent_i, 15, 0, 0},
+    {OP_ATTENTION_I,
+     {{"t", 16}},
+     {{"heads", 4}, {"kv", 2}, {"head", 3}, {"sequence", 8}, {"scale", 0.7}},
+     prepare_attention,
+     ref_attention_i,
+     0,
+     1e-5,
+     0},
+    {OP_ATTENTION_I,
+     {{"t", 72}},
+     {{"heads", 1}, {"kv", 1}, {"head", 2}, {"sequence", 72}, {"scale", 2}, {"window", 9}, {"softcap", 1.5}},
+     prepare_attention,
+     ref_attention_i,
+     0,
+     1e-5,
+     0},
+    {OP_XENT_I,
+     {{"t", 7}, {"v", 9}},
+     {{"start", 9}, {"vocab", 15}, {"scale", 0.3}},
+     prepare_xent,
+     ref_xent_i,
+     15,
+     0,
+     0},
 };
 
 static void test_all(void)

@@ -24,8 +24,14 @@ void many_open(struct many *m, uint32_t nranks, uint32_t nroles, uint32_t nbuffe
         program_slot(p, "before", SLOT_PEER, 0, nranks - 1);
         for (uint32_t b = 0; b < nbuffers; b++) {
             /* PARAM, so that the adversarial mode does not poison what the test put there */
-            struct buffer buffer = {.name = "vector", .kind = BUFFER_PARAM, .ring = NONE, .bytes = bytes, .stride = bytes,
-                                    .offset = b * ((bytes + 255) / 256 * 256), .bucket = NONE, .shard_slot = NONE};
+            struct buffer buffer = {.name = "vector",
+                                    .kind = BUFFER_PARAM,
+                                    .ring = NONE,
+                                    .bytes = bytes,
+                                    .stride = bytes,
+                                    .offset = b * ((bytes + 255) / 256 * 256),
+                                    .bucket = NONE,
+                                    .shard_slot = NONE};
             program_buffer(p, &buffer);
             p->arena_bytes = buffer.offset + (bytes + 255) / 256 * 256;
         }
@@ -51,7 +57,8 @@ static void wait_for(struct many *m, uint32_t role, uint32_t insn, uint32_t othe
         program_wait(p, insn, (enum queue)p->insns[other].queue, position);
 }
 
-uint32_t many_insn(struct many *m, uint32_t role, enum op op, enum queue q, const struct many_operand *o, uint32_t no)
+uint32_t many_insn(struct many *m, uint32_t role, enum op op, enum queue q, const struct many_operand *o,
+                   uint32_t no)
 {
     struct program *p = m->program[role];
     const struct isa_info *info = isa_info(op);
@@ -65,9 +72,13 @@ uint32_t many_insn(struct many *m, uint32_t role, enum op op, enum queue q, cons
     for (uint32_t j = 0; j < no; j++) {
         struct operand *operand = &p->operands[p->insns[i].operand + j];
         bool whole = o[j].part < 0;
-        *operand = (struct operand){.buffer = o[j].buffer, .mark = (uint8_t)info->operand[j].mark, .slot = UINT16_MAX,
+        *operand = (struct operand){.buffer = o[j].buffer,
+                                    .mark = (uint8_t)info->operand[j].mark,
+                                    .slot = UINT16_MAX,
                                     .offset = whole ? 0 : (uint64_t)o[j].part * PART * sizeof(float),
-                                    .rows = whole ? m->nranks : 1, .cols = PART, .ld = PART};
+                                    .rows = whole ? m->nranks : 1,
+                                    .cols = PART,
+                                    .ld = PART};
         operand->mark = operand->mark == MARK_ADD ? MARK_WRITE : operand->mark;
         uint32_t b = o[j].buffer;
         bool writes = operand->mark != MARK_READ;
@@ -105,9 +116,13 @@ static enum status body(void *context, uint32_t rank)
     struct many *m = c->m;
     char error[512];
     struct exec *e;
-    struct exec_setup setup = {.world = &m->world, .device = device_cpu(), .transport = transport_shm(),
-                               .channels = &m->channels, .ranks = m->ranks,
-                               .programs = {(const struct program *const *)m->program, NULL}, .shuffle_seed = m->seed,
+    struct exec_setup setup = {.world = &m->world,
+                               .device = device_cpu(),
+                               .transport = transport_shm(),
+                               .channels = &m->channels,
+                               .ranks = m->ranks,
+                               .programs = {(const struct program *const *)m->program, NULL},
+                               .shuffle_seed = m->seed,
                                .watchdog_s = m->watchdog_s};
     atomic_store(&m->world.ranks[rank].state, RANK_STEPPING);
     atomic_store(&m->world.ranks[rank].running, NONE);
@@ -140,8 +155,10 @@ enum status many_run(struct many *m, uint32_t runs)
     struct context c = {m, runs};
     if (!m->world.map) {
         TRY(channels_make(&m->channels, m->ranks, sets, 1));
-        struct world_sizes sizes = {.nranks = m->nranks, .arena_bytes = m->program[0]->arena_bytes,
-                                    .transport_bytes = transport_shm()->shared_bytes(m->channels.list, m->channels.n)};
+        struct world_sizes sizes = {.nranks = m->nranks,
+                                    .arena_bytes = m->program[0]->arena_bytes,
+                                    .transport_bytes =
+                                        transport_shm()->shared_bytes(m->channels.list, m->channels.n)};
         TRY(world_open(&m->world, &sizes, NULL, NONE, 1, error, sizeof error));
     }
     return runs ? launch_local(&m->world, body, describe, &c) : STATUS_OK;

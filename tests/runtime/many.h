@@ -3,8 +3,8 @@
 
 /* Hand-made programs run by real processes, for tests of the executor and the transport.
  *
- * Buffers are vectors of n * PART elements of fp32, one per index, the same on every rank; each instruction waits for
- * the last writer and all later readers of what it touches, so results do not depend on timing. */
+ * Buffers are vectors of n * PART elements of fp32, one per index, the same on every rank; each instruction
+ * waits for the last writer and all later readers of what it touches, so results do not depend on timing. */
 
 #include "runtime/exec.h"
 #include "runtime/launch.h"
@@ -14,10 +14,10 @@ enum { PART = 40, MOST_BUFFERS = 8, MOST_MANY = 8 };
 struct many {
     uint32_t nranks, nroles, nbuffers;
     struct program *program[MOST_MANY]; /* by role */
-    struct ranks *ranks;                /* one group of all; slot 0 the group, 1 the next rank, 2 the one before */
+    struct ranks *ranks; /* one group of all; slot 0 the group, 1 the next rank, 2 the one before */
     struct channels channels;
     struct world world;
-    uint64_t seed;     /* of the shuffle; 0 = none */
+    uint64_t seed; /* of the shuffle; 0 = none */
     double watchdog_s;
     void (*before)(struct many *m, uint32_t rank); /* in the rank's process, before it runs; NULL */
     uint32_t last_writer[MOST_MANY][MOST_BUFFERS]; /* instruction + 1 */
@@ -33,7 +33,8 @@ struct many_operand {
     int part; /* -1 = the whole; else a part */
 };
 /* appends an instruction to a role; operands in the table's order.  At most 64 instructions. */
-uint32_t many_insn(struct many *m, uint32_t role, enum op op, enum queue q, const struct many_operand *o, uint32_t no);
+uint32_t many_insn(struct many *m, uint32_t role, enum op op, enum queue q, const struct many_operand *o,
+                   uint32_t no);
 float *many_vector(struct many *m, uint32_t rank, uint32_t buffer);
 /* fork, run once each, wait; the failure, if any, is in world.control->message */
 enum status many_run(struct many *m, uint32_t runs);

@@ -29,7 +29,8 @@ static void close_folder(const struct folder_of_files *f, const char *const *nam
     rmdir(f->dir);
 }
 
-static char *write_bytes(const struct folder_of_files *f, const char *name, const void *bytes, size_t n, char path[128])
+static char *write_bytes(const struct folder_of_files *f, const char *name, const void *bytes, size_t n,
+                         char path[128])
 {
     snprintf(path, 128, "%s/%s", f->dir, name);
     FILE *out = fopen(path, "wb");
@@ -138,7 +139,8 @@ static void append(struct index_file *x, uint64_t value, uint32_t bytes)
         x->bytes[x->n++] = (uint8_t)(value >> (8 * i));
 }
 
-static struct index_file make_index(uint8_t code, uint64_t version, uint64_t first, uint64_t second, uint64_t pointer)
+static struct index_file make_index(uint8_t code, uint64_t version, uint64_t first, uint64_t second,
+                                    uint64_t pointer)
 {
     struct index_file x = {{0}, 0};
     memcpy(x.bytes, "MMIDIDX\0\0", 9);
@@ -181,9 +183,11 @@ static void test_megatron(void)
     open_folder(&f);
     write_bytes(&f, "m.bin", ids, sizeof ids, bin);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct index_file x = make_index(cases[i].code, cases[i].version, cases[i].first, cases[i].second, cases[i].pointer);
+        struct index_file x =
+            make_index(cases[i].code, cases[i].version, cases[i].first, cases[i].second, cases[i].pointer);
         write_bytes(&f, "m.idx", x.bytes, (size_t)((int)x.n - cases[i].cut), idx);
-        CU_ASSERT(try_open(i & 1 ? idx : bin, 2, 256, tail) == (cases[i].message[0] ? STATUS_INPUT : STATUS_OK));
+        CU_ASSERT(try_open(i & 1 ? idx : bin, 2, 256, tail) ==
+                  (cases[i].message[0] ? STATUS_INPUT : STATUS_OK));
         CU_ASSERT_STRING_EQUAL(tail, cases[i].message);
     }
     close_folder(&f, (const char *const[]){"m.bin", "m.idx", NULL});

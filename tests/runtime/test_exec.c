@@ -1,5 +1,5 @@
-/* The executor: random programs over all queues give the same bits in order and in any adversarial order, a missing
- * wait shows up, and what goes wrong ends with a report. */
+/* The executor: random programs over all queues give the same bits in order and in any adversarial order, a
+ * missing wait shows up, and what goes wrong ends with a report. */
 
 #include "tests/runtime/many.h"
 
@@ -36,7 +36,8 @@ static void append(struct many *m, const struct step *s, uint64_t *random)
         many_insn(m, 0, s->op, q, &y, 1);
     } else if (s->op == OP_BROADCAST) {
         uint32_t i = many_insn(m, 0, s->op, q, &y, 1);
-        m->program[0]->attrs[m->program[0]->insns[i].attr + ATTR(BROADCAST, root)].u.i = (int64_t)s->b % m->nranks;
+        m->program[0]->attrs[m->program[0]->insns[i].attr + ATTR(BROADCAST, root)].u.i =
+            (int64_t)s->b % m->nranks;
     } else if (s->op == OP_ALL_GATHER) {
         many_insn(m, 0, s->op, q, (struct many_operand[]){y, part_a}, 2);
     } else if (s->op == OP_REDUCE_SCATTER) {
@@ -51,7 +52,8 @@ static void append(struct many *m, const struct step *s, uint64_t *random)
 
 static void make_steps(struct step *steps, uint32_t nranks, uint64_t *random)
 {
-    static const enum op ops[] = {OP_ADD, OP_ADD, OP_ALL_REDUCE, OP_BROADCAST, OP_ALL_GATHER, OP_REDUCE_SCATTER,
+    static const enum op ops[] = {OP_ADD,        OP_ADD,        OP_ALL_REDUCE,
+                                  OP_BROADCAST,  OP_ALL_GATHER, OP_REDUCE_SCATTER,
                                   OP_ALL_TO_ALL, OP_SEND};
     for (uint32_t i = 0; i < LENGTH; i++) {
         struct step *s = &steps[i];
@@ -170,8 +172,11 @@ static void test_missing_wait(void)
     static vectors start, want;
     uint32_t found = 0, tried = 0;
     for (uint32_t w = 0; w < 4; w++) {
-        const struct step steps[] = {{OP_ADD, 0, 1, 2, 0}, {OP_ALL_REDUCE, 0, 0, 0, 0}, {OP_ADD, 3, 0, 1, 0},
-                                     {OP_SEND, 4, 3, 0, 0}, {OP_ADD, 1, 4, 3, 0}};
+        const struct step steps[] = {{OP_ADD, 0, 1, 2, 0},
+                                     {OP_ALL_REDUCE, 0, 0, 0, 0},
+                                     {OP_ADD, 3, 0, 1, 0},
+                                     {OP_SEND, 4, 3, 0, 0},
+                                     {OP_ADD, 1, 4, 3, 0}};
         struct many m;
         uint64_t random = 2; /* puts ALL_REDUCE on a queue of its own */
         many_open(&m, 3, 1, BUFFERS);
@@ -229,9 +234,10 @@ static void test_mismatch(void)
     many_insn(&m, 0, OP_ALL_REDUCE, QUEUE_TP, &(struct many_operand){0, -1}, 1);
     many_insn(&m, 1, OP_ALL_REDUCE, QUEUE_TP, &(struct many_operand){0, 0}, 1);
     CU_ASSERT(many_run(&m, 1) == STATUS_BUG);
-    CU_ASSERT_STRING_EQUAL(m.world.control->message,
-                           "ranks 0 and 1 meet with different operations: ALL_REDUCE f32 2x40 and ALL_REDUCE f32 1x40 "
-                           "(argument 0, 0)");
+    CU_ASSERT_STRING_EQUAL(
+        m.world.control->message,
+        "ranks 0 and 1 meet with different operations: ALL_REDUCE f32 2x40 and ALL_REDUCE f32 1x40 "
+        "(argument 0, 0)");
     many_close(&m);
 }
 
@@ -260,13 +266,15 @@ static void test_refusals(void)
     many_open(&m, 1, 1, 1);
     many_insn(&m, 0, OP_SEND, QUEUE_SEND, &(struct many_operand){0, -1}, 1);
     CU_ASSERT(many_run(&m, 1) == STATUS_INPUT);
-    CU_ASSERT(strstr(m.world.control->message, "rank 0, instruction 0: a rank cannot send to itself: ") != NULL);
+    CU_ASSERT(strstr(m.world.control->message, "rank 0, instruction 0: a rank cannot send to itself: ") !=
+              NULL);
     many_close(&m);
     many_open(&m, 2, 1, 1);
     uint32_t i = many_insn(&m, 0, OP_BROADCAST, QUEUE_TP, &(struct many_operand){0, -1}, 1);
     m.program[0]->attrs[m.program[0]->insns[i].attr + ATTR(BROADCAST, root)].u.i = 2;
     CU_ASSERT(many_run(&m, 1) == STATUS_INPUT);
-    CU_ASSERT(strstr(m.world.control->message, "instruction 0: its root is no member of its group: ") != NULL);
+    CU_ASSERT(strstr(m.world.control->message, "instruction 0: its root is no member of its group: ") !=
+              NULL);
     many_close(&m);
 }
 

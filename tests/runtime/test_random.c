@@ -1,5 +1,5 @@
-/* Philox against its authors' known answers, normals by their statistics and their independence of layout, and the
- * learning rate against the compiler's. */
+/* Philox against its authors' known answers, normals by their statistics and their independence of layout,
+ * and the learning rate against the compiler's. */
 
 #include "compiler/model/model.h"
 #include "runtime/lr.h"
@@ -47,7 +47,7 @@ static void test_normals(void)
     CU_ASSERT(fabs(product / N) < 0.08); /* other names, other numbers */
     CU_ASSERT(beyond > N * 0.04 && beyond < N * 0.051);
     random_normals(2, "a.weight", 0, 1, 4, 2, y);
-    CU_ASSERT(x[0] != y[0] && x[1] != y[1]); /* other seeds too */
+    CU_ASSERT(x[0] != y[0] && x[1] != y[1]);        /* other seeds too */
     random_normals(1, "a.weight", 7, 5, 100, 2, y); /* any order of elements gives the same ones */
     for (uint32_t i = 0; i < 100; i++)
         CU_ASSERT(y[i] == x[7 + 5 * i]);
@@ -61,10 +61,18 @@ static void test_lr(void)
         for (uint64_t warmup = 0; warmup < 8; warmup += 3)
             for (uint64_t decay = 0; decay < 40; decay += 13)
                 for (uint64_t step = 0; step < 60; step++) {
-                    struct job_info job = {.lr_kind = kind, .lr = 0.3, .lr_min = 0.01, .lr_warmup = warmup,
-                                           .lr_decay = decay, .lr_stable = 9};
-                    struct train t = {.lr_kind = (enum lr_kind)kind, .lr = 0.3, .lr_min = 0.01, .lr_warmup = warmup,
-                                      .lr_decay = decay, .lr_stable = 9};
+                    struct job_info job = {.lr_kind = kind,
+                                           .lr = 0.3,
+                                           .lr_min = 0.01,
+                                           .lr_warmup = warmup,
+                                           .lr_decay = decay,
+                                           .lr_stable = 9};
+                    struct train t = {.lr_kind = (enum lr_kind)kind,
+                                      .lr = 0.3,
+                                      .lr_min = 0.01,
+                                      .lr_warmup = warmup,
+                                      .lr_decay = decay,
+                                      .lr_stable = 9};
                     CU_ASSERT(lr_at(&job, step, 50) == train_lr(&t, step, 50));
                 }
 }

@@ -57,20 +57,23 @@ static const struct {
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}", 4, ""},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[0,5],\"data_offsets\":[0,0]}}", 0, ""},
     {"{\"__metadata__\":{\"k\":\"v\"},\"b\":{\"dtype\":\"I64\",\"shape\":[1],\"data_offsets\":[2,10]},"
-     "\"a\":{\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[0,2]}}", 10, ""},
+     "\"a\":{\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[0,2]}}",
+     10, ""},
     {"{\"a\":{\"dtype\":\"F4\",\"shape\":[2],\"data_offsets\":[0,1]}}", 1, ""},
     {"[]", 0, "not safetensors: its header does not begin with '{'"},
     {" {}", 0, "not safetensors: its header does not begin with '{'"},
     {"{\"a\":1}", 0, "tensor 'a' is not an object"},
     {"{} x", 0, "header: end of file expected near 'x'"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"a\":{\"dtype\":\"F32\",\"shape\":[1],"
-     "\"data_offsets\":[0,4]}}", 4, "header: duplicate object key near '\"a\"'"},
+     "\"data_offsets\":[0,4]}}",
+     4, "header: duplicate object key near '\"a\"'"},
     {"{\"\xff\":1}", 0, "header: unable to decode byte 0xff near '\"'"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 0,
      "tensor 'a' must hold dtype, shape and two data_offsets, and nothing else"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"x\":1}}", 4,
      "tensor 'a' must hold dtype, shape and two data_offsets, and nothing else"},
-    {"{\"a\":{\"dtype\":\"F33\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "tensor 'a' has an unknown dtype"},
+    {"{\"a\":{\"dtype\":\"F33\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4,
+     "tensor 'a' has an unknown dtype"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}", 4,
      "tensor 'a' has more than 8 dimensions"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 4,
@@ -83,13 +86,17 @@ static const struct {
      "tensor 'a' has a size that is no whole number of bytes"},
     {"{\"a\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,2]}}", 2,
      "tensor 'a' has a size that is no whole number of bytes"},
-    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,5]}}", 4, "tensor 'a' has data_offsets outside of the data"},
-    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", 4, "tensor 'a' has data_offsets outside of the data"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,5]}}", 4,
+     "tensor 'a' has data_offsets outside of the data"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", 4,
+     "tensor 'a' has data_offsets outside of the data"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,3]}}", 4,
      "tensor 'a' has data_offsets that do not fit its shape and dtype"},
-    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}", 2, "tensor 'a' leaves a hole or overlaps another"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}", 2,
+     "tensor 'a' leaves a hole or overlaps another"},
     {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],"
-     "\"data_offsets\":[1,3]}}", 3, "tensor 'b' leaves a hole or overlaps another"},
+     "\"data_offsets\":[1,3]}}",
+     3, "tensor 'b' leaves a hole or overlaps another"},
     {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 3, "2 bytes behind the last tensor"},
     {"{\"__metadata__\":{\"a\":1}}", 0, "__metadata__ is not an object of strings"},
     {"{\"__metadata__\":[]}", 0, "__metadata__ is not an object of strings"},
@@ -112,7 +119,8 @@ static void test_headers(void)
     CU_ASSERT_STRING_EQUAL(tail, "not safetensors: its header of 3 bytes does not fit in the file");
     write_file(path, UINT64_MAX - 3, "{}", 0);
     CU_ASSERT(try_open(path, tail) == STATUS_INPUT);
-    CU_ASSERT_STRING_EQUAL(tail, "not safetensors: its header of 18446744073709551612 bytes does not fit in the file");
+    CU_ASSERT_STRING_EQUAL(
+        tail, "not safetensors: its header of 18446744073709551612 bytes does not fit in the file");
     remove_folder(dir);
 }
 
@@ -154,8 +162,10 @@ static void check_round_trip(uint64_t file_bytes, uint32_t files)
                                {.name = "c", .ndim = 2, .shape = {4, 1}}};
     struct weight_files *maker, *helper;
     make_folder(dir);
-    CU_ASSERT_FATAL(safetensors_create(dir, "model", t, 3, file_bytes, true, &maker, error, sizeof error) == STATUS_OK);
-    CU_ASSERT_FATAL(safetensors_create(dir, "model", t, 3, file_bytes, false, &helper, error, sizeof error) == STATUS_OK);
+    CU_ASSERT_FATAL(safetensors_create(dir, "model", t, 3, file_bytes, true, &maker, error, sizeof error) ==
+                    STATUS_OK);
+    CU_ASSERT_FATAL(safetensors_create(dir, "model", t, 3, file_bytes, false, &helper, error, sizeof error) ==
+                    STATUS_OK);
     for (uint32_t i = 0; i < 3; i++)
         for (uint32_t e = 0; e < (i == 0 ? 5u : i == 1 ? 6u : 4u); e++) {
             float x = (float)(100 * i + e);
@@ -191,7 +201,8 @@ static void test_index(void)
     } cases[] = {{"{}", "has no weight_map"},
                  {"{\"weight_map\":{\"a\":\"../x\"}}", "the file of 'a' is no plain file name"},
                  {"{\"weight_map\":{\"a\":7}}", "the file of 'a' is no plain file name"},
-                 {"{\"weight_map\":{\"a\":\"one.safetensors\",\"b\":\"two.safetensors\"}}", "tensor 'a' is in two files"},
+                 {"{\"weight_map\":{\"a\":\"one.safetensors\",\"b\":\"two.safetensors\"}}",
+                  "tensor 'a' is in two files"},
                  {"{", "string or '}' expected near end of file"}};
     char dir[64], path[128], error[512];
     struct safetensors *s;

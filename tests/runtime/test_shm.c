@@ -1,5 +1,5 @@
-/* Meetings in shared memory, driven from one process that plays all members: every dtype, strided operands, in-place
- * forms, maxima, more meetings than seats, and pieces larger than one. */
+/* Meetings in shared memory, driven from one process that plays all members: every dtype, strided operands,
+ * in-place forms, maxima, more meetings than seats, and pieces larger than one. */
 
 #include "kernels/cpu/rows.h"
 #include "runtime/transport.h"
@@ -20,7 +20,8 @@ struct meetings {
 static void open_meetings(struct meetings *t)
 {
     char error[200];
-    struct world_sizes sizes = {.nranks = MEMBERS, .arena_bytes = ARENA,
+    struct world_sizes sizes = {.nranks = MEMBERS,
+                                .arena_bytes = ARENA,
                                 .transport_bytes = transport_shm()->shared_bytes(channels, 2)};
     CU_ASSERT_FATAL(world_open(&t->world[0], &sizes, NULL, 0, 1, error, sizeof error) == STATUS_OK);
     for (uint32_t r = 0; r < MEMBERS; r++) {
@@ -106,12 +107,12 @@ enum { ROWS = 5 };
 static const struct form forms[] = {
     {OP_ALL_REDUCE, ROWS, ROWS, true, 0},
     {OP_ALL_REDUCE, ROWS, ROWS, true, 1},
-    {OP_ALL_GATHER, ROWS, MEMBERS * ROWS, false, 0},
-    {OP_ALL_GATHER, ROWS, MEMBERS * ROWS, true, 0},
-    {OP_REDUCE_SCATTER, MEMBERS * ROWS, ROWS, false, 0},
-    {OP_REDUCE_SCATTER, MEMBERS * ROWS, ROWS, true, 0},
+    {OP_ALL_GATHER, ROWS, MEMBERS *ROWS, false, 0},
+    {OP_ALL_GATHER, ROWS, MEMBERS *ROWS, true, 0},
+    {OP_REDUCE_SCATTER, MEMBERS *ROWS, ROWS, false, 0},
+    {OP_REDUCE_SCATTER, MEMBERS *ROWS, ROWS, true, 0},
     {OP_BROADCAST, ROWS, ROWS, true, 2},
-    {OP_ALL_TO_ALL, MEMBERS * ROWS, MEMBERS * ROWS, false, 0},
+    {OP_ALL_TO_ALL, MEMBERS *ROWS, MEMBERS *ROWS, false, 0},
 };
 
 static double expected(const struct form *f, uint32_t member, uint32_t i, uint32_t j)
@@ -131,7 +132,8 @@ static double expected(const struct form *f, uint32_t member, uint32_t i, uint32
     return f->argument ? most : sum;
 }
 
-static void check_form(struct meetings *t, const struct form *f, enum dtype dtype, uint32_t cols, uint32_t gap, uint64_t number)
+static void check_form(struct meetings *t, const struct form *f, enum dtype dtype, uint32_t cols,
+                       uint32_t gap, uint64_t number)
 {
     struct meeting m[MEMBERS];
     uint32_t size = isa_dtype_bytes(dtype);
@@ -143,8 +145,13 @@ static void check_form(struct meetings *t, const struct form *f, enum dtype dtyp
             y = f->op == OP_ALL_GATHER ? x : f->op == OP_REDUCE_SCATTER ? x + part : x;
         if (f->in_place && f->op == OP_ALL_GATHER)
             x = y + part;
-        m[r] = (struct meeting){.op = f->op, .channel = 0, .self = r, .number = number, .argument = f->argument,
-                                .x = {x, dtype, false, f->x_rows, cols, ld}, .y = {y, dtype, false, f->y_rows, cols, ld}};
+        m[r] = (struct meeting){.op = f->op,
+                                .channel = 0,
+                                .self = r,
+                                .number = number,
+                                .argument = f->argument,
+                                .x = {x, dtype, false, f->x_rows, cols, ld},
+                                .y = {y, dtype, false, f->y_rows, cols, ld}};
         for (uint32_t i = 0; i < f->x_rows; i++)
             for (uint32_t j = 0; j < cols; j++)
                 put(&m[r].x, i, j, value(r, i, j));

@@ -1,5 +1,6 @@
-/* Persistent state between buckets and logical tensors: boxes moved by slots, stored transposed, padded, sharded;
- * initial rules independent of the layout; given weights; what every rank answers for when it saves. */
+/* Persistent state between buckets and logical tensors: boxes moved by slots, stored transposed, padded,
+ * sharded; initial rules independent of the layout; given weights; what every rank answers for when it saves.
+ */
 
 #include "kernels/cpu/rows.h"
 #include "runtime/weights.h"
@@ -11,35 +12,77 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ROWS = 10, PADDED = 12, COLS = 6, VECTOR = 5, SHARDS = 2, ELEMENTS = PADDED / 2 * COLS + COLS * PADDED / 2 + 8 };
+enum {
+    ROWS = 10,
+    PADDED = 12,
+    COLS = 6,
+    VECTOR = 5,
+    SHARDS = 2,
+    ELEMENTS = PADDED / 2 * COLS + COLS * PADDED / 2 + 8
+};
 
-/* Two ranks of a tensor split.  One bucket: a [10, 6] table split by rows and padded to 12 (6 each); its twin stored
- * transposed ([6 columns][6 rows each]); a vector of 5 in both.  ZeRO: each rank owns half of the bucket's elements. */
+/* Two ranks of a tensor split.  One bucket: a [10, 6] table split by rows and padded to 12 (6 each); its twin
+ * stored transposed ([6 columns][6 rows each]); a vector of 5 in both.  ZeRO: each rank owns half of the
+ * bucket's elements. */
 struct fixture {
     struct program *p;
     struct ranks *ranks;
     float arena[2][5 * ELEMENTS];
 };
 
-static struct buffer make_buffer(enum buffer_kind kind, enum dtype dtype, uint64_t elements, uint64_t offset, uint32_t shard)
+static struct buffer make_buffer(enum buffer_kind kind, enum dtype dtype, uint64_t elements, uint64_t offset,
+                                 uint32_t shard)
 {
     uint64_t bytes = elements * isa_dtype_bytes(dtype);
-    return (struct buffer){.name = "b", .kind = kind, .dtype = dtype, .ring = NONE, .bytes = bytes, .stride = bytes,
-                           .offset = offset, .bucket = 0, .shard_slot = shard};
+    return (struct buffer){.name = "b",
+                           .kind = kind,
+                           .dtype = dtype,
+                           .ring = NONE,
+                           .bytes = bytes,
+                           .stride = bytes,
+                           .offset = offset,
+                           .bucket = 0,
+                           .shard_slot = shard};
 }
 
 static void open_fixture(struct fixture *f, bool sharded)
 {
     struct program *p = f->p = program_new(0, 1);
     program_slot(p, "tp", SLOT_COORD, AXIS_TP, 1);
-    struct bucket bucket = {.name = "all", .elements = ELEMENTS, .tensor = 0, .ntensors = 3, .count_slot = NONE};
-    struct tensor table = {.name = "table", .ndim = 2, .shape = {ROWS, COLS}, .rows = PADDED / 2, .cols = COLS,
-                           .row_slot = 0, .row_stride = PADDED / 2, .col_slot = NONE, .at = 0, .init = INIT_NORMAL, .std = 0.5};
-    struct tensor turned = {.name = "turned", .ndim = 2, .shape = {ROWS, COLS}, .rows = COLS, .cols = PADDED / 2,
-                            .row_slot = 0, .row_stride = PADDED / 2, .col_slot = NONE, .transposed = true,
-                            .at = PADDED / 2 * COLS, .init = INIT_NORMAL, .std = 0.5};
-    struct tensor vector = {.name = "vector", .ndim = 1, .shape = {1, VECTOR}, .rows = 1, .cols = VECTOR,
-                            .row_slot = NONE, .col_slot = NONE, .at = PADDED * COLS + 1, .init = INIT_ONES};
+    struct bucket bucket = {
+        .name = "all", .elements = ELEMENTS, .tensor = 0, .ntensors = 3, .count_slot = NONE};
+    struct tensor table = {.name = "table",
+                           .ndim = 2,
+                           .shape = {ROWS, COLS},
+                           .rows = PADDED / 2,
+                           .cols = COLS,
+                           .row_slot = 0,
+                           .row_stride = PADDED / 2,
+                           .col_slot = NONE,
+                           .at = 0,
+                           .init = INIT_NORMAL,
+                           .std = 0.5};
+    struct tensor turned = {.name = "turned",
+                            .ndim = 2,
+                            .shape = {ROWS, COLS},
+                            .rows = COLS,
+                            .cols = PADDED / 2,
+                            .row_slot = 0,
+                            .row_stride = PADDED / 2,
+                            .col_slot = NONE,
+                            .transposed = true,
+                            .at = PADDED / 2 * COLS,
+                            .init = INIT_NORMAL,
+                            .std = 0.5};
+    struct tensor vector = {.name = "vector",
+                            .ndim = 1,
+                            .shape = {1, VECTOR},
+                            .rows = 1,
+                            .cols = VECTOR,
+                            .row_slot = NONE,
+                            .col_slot = NONE,
+                            .at = PADDED * COLS + 1,
+                            .init = INIT_ONES};
     program_bucket(p, &bucket);
     program_tensor(p, &table);
     program_tensor(p, &turned);
@@ -53,8 +96,13 @@ static void open_fixture(struct fixture *f, bool sharded)
         program_buffer(p, &buffers[i]);
     uint32_t i = program_insn(p, OP_SGD);
     struct operand *o = &p->operands[p->insns[i].operand];
-    o[OPND(SGD, p)] = (struct operand){.buffer = 1, .dtype = DTYPE_F32, .mark = MARK_UPDATE, .slot = UINT16_MAX, .rows = 1,
-                                       .cols = (uint32_t)own, .ld = (uint32_t)own};
+    o[OPND(SGD, p)] = (struct operand){.buffer = 1,
+                                       .dtype = DTYPE_F32,
+                                       .mark = MARK_UPDATE,
+                                       .slot = UINT16_MAX,
+                                       .rows = 1,
+                                       .cols = (uint32_t)own,
+                                       .ld = (uint32_t)own};
     o[OPND(SGD, g)] = o[OPND(SGD, p)];
     o[OPND(SGD, g)].buffer = 3;
     f->ranks = ranks_new(2, 1, 0, 2);
@@ -98,17 +146,20 @@ static void test_init(void)
         CU_ASSERT(master[PADDED / 2 * COLS + c * PADDED / 2 + 3] != 0);
         CU_ASSERT(master[PADDED / 2 * COLS + c * PADDED / 2 + 4] == 0);
     }
-    CU_ASSERT(master[PADDED * COLS] == 0 && master[PADDED * COLS + 1] == 1 && master[PADDED * COLS + VECTOR + 1] == 0);
+    CU_ASSERT(master[PADDED * COLS] == 0 && master[PADDED * COLS + 1] == 1 &&
+              master[PADDED * COLS + VECTOR + 1] == 0);
     CU_ASSERT(f.arena[0][ELEMENTS] != master[0]); /* another part of the table */
     close_fixture(&f);
 }
 
-static struct weights_sink make_sink(const char *dir, struct weight_plan *catalog, uint32_t n, _Atomic uint64_t *covered)
+static struct weights_sink make_sink(const char *dir, struct weight_plan *catalog, uint32_t n,
+                                     _Atomic uint64_t *covered)
 {
     char error[256];
     struct weights_sink sink = {.catalog = catalog, .ncatalog = n, .covered = covered};
     memset((void *)covered, 0, n * sizeof *covered);
-    CU_ASSERT_FATAL(safetensors_create(dir, "model", catalog, n, 1 << 20, true, &sink.files, error, sizeof error) == STATUS_OK);
+    CU_ASSERT_FATAL(safetensors_create(dir, "model", catalog, n, 1 << 20, true, &sink.files, error,
+                                       sizeof error) == STATUS_OK);
     return sink;
 }
 
