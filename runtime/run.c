@@ -8,9 +8,11 @@
 #include "runtime/weights.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 _Static_assert(NMEMORY == 8 && NREPORTS <= 8, "world_rank holds eight figures of each kind");
@@ -32,6 +34,31 @@ static enum status open_data(struct run *r, char *error, size_t error_size)
     }
     TRY(data_open(r->o.eval, job->sequence, job->vocab, &r->held_out, error, error_size));
     return data_check(r->held_out, UINT64_MAX, error, error_size);
+}
+
+/* Can what is written at the end be written?  Better to know before the first step than after the last. */
+static enum status try_outputs(const struct settings *o, char *error, size_t error_size)
+{
+    char path[4200];
+    int fd = 0;
+    if (o->save && mkdir(o->save, 0777) && errno != EEXIST) {
+        snprintf(error, error_size, "cannot make folder %s: %s", o->save, strerror(errno));
+        return STATUS_WORLD;
+    }
+    snprintf(path, sizeof path, "%s/.llmrun-%d", o->save ? o->save : "", (int)getpid());
+    if (o->save && (fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600)) >= 0) {
+        close(fd);
+        unlink(path);
+    }
+    if (fd >= 0 && o->trace) {
+        snprintf(path, sizeof path, "%s", o->trace);
+        if ((fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666)) >= 0)
+            close(fd);
+    }
+    if (fd >= 0)
+        return STATUS_OK;
+    snprintf(error, error_size, "%s: %s", path, strerror(errno));
+    return STATUS_WORLD;
 }
 
 enum status run_open(struct run *r, const struct settings *o, char *error, size_t error_size)
@@ -58,6 +85,7 @@ enum status run_open(struct run *r, const struct settings *o, char *error, size_
     if (o->init)
         TRY(safetensors_open(o->init, &r->init, error, error_size));
     TRY(open_data(r, error, error_size));
+    TRY(try_outputs(o, error, error_size));
     r->arena_sizes = calloc(r->folder->ranks->nranks, sizeof *r->arena_sizes);
     for (uint32_t i = 0; r->arena_sizes && i < r->folder->ranks->nranks; i++) {
         uint32_t role = r->folder->ranks->ranks[i].role;

@@ -256,6 +256,24 @@ static void test_mixed_up(void)
     }
 }
 
+/* what can't be written at the end is known before the first step */
+static void test_outputs(void)
+{
+    static const char *const cases[][2] = {{"--save $D/none/s", "/none/s: No such file or directory"},
+                                           {"--save $D/t.bin", "/t.bin/.llmrun-"},
+                                           {"--save $D/s --trace $D/none/t", "/none/t: No such file or directory"}};
+    char dir[E2E_PATH], script[512], text[1 << 12], path[E2E_PATH + 32];
+    make_folder(dir, "llmrun-outputs");
+    snprintf(path, sizeof path, "%s/stderr", dir);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(script, sizeof script, "$R $D/p1 --data $D/t.bin --steps 1 --log $D/log %s", cases[i][0]);
+        CU_ASSERT_EQUAL(shell(dir, script), 4);
+        e2e_read_text(path, text, sizeof text);
+        CU_ASSERT(strstr(text, cases[i][1]) && !strstr(text, "loss"));
+    }
+    CU_ASSERT_EQUAL(shell(dir, "ls -A $D/s | grep . && exit 1; exit 0"), 0); /* nothing is left behind */
+}
+
 void suite_llmrun(void);
 void suite_llmrun(void)
 {
@@ -265,5 +283,6 @@ void suite_llmrun(void)
     CU_add_test(s, "trace", test_trace);
     CU_add_test(s, "memory by name, no allocation", test_memory);
     CU_add_test(s, "files of different plans", test_mixed_up);
+    CU_add_test(s, "outputs that cannot be written", test_outputs);
     CU_add_test(s, "death, standstill, lost parent", test_faults);
 }
