@@ -8,12 +8,13 @@
  * else. A seat is free for meeting k + DEPTH when its poster has seen k end; opening k + DEPTH needs all
  * posters. */
 
-#include "kernels/cpu/rows.h"
+#include "kernels/cpu/sums.h"
 #include "runtime/transport.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-enum { DEPTH = 4, PIECE = 16384 /* elements */, BLOCK = 1024 /* elements of a partial sum */ };
+enum { DEPTH = 4, PIECE = 16384 /* elements */ };
 
 struct offer { /* one member's operands, as arena offsets */
     uint64_t x, y;
@@ -125,90 +126,29 @@ static void copy_elements(const struct side *to, uint64_t f, const struct side *
     }
 }
 
-/* running sums of up to BLOCK elements, in the type they are taken in */
-union sums {
-    float f[BLOCK];
-    double d[BLOCK];
-    int32_t i[BLOCK];
-};
-
-#define COMBINE(acc, value)                                                                                  \
-    do {                                                                                                     \
-        if (first)                                                                                           \
-            (acc) = (value);                                                                                 \
-        else if (!maximum)                                                                                   \
-            (acc) += (value);                                                                                \
-        else if ((value) > (acc))                                                                            \
-            (acc) = (value);                                                                                 \
-    } while (0)
-
-static void combine(union sums *sums, const uint8_t *in, uint32_t n, enum dtype dtype, bool first,
-                    bool maximum)
-{
-    const float *f = (const void *)in;
-    const double *d = (const void *)in;
-    const uint16_t *h = (const void *)in;
-    const int32_t *w = (const void *)in;
-    switch (dtype) {
-    case DTYPE_F32:
-        for (uint32_t j = 0; j < n; j++)
-            COMBINE(sums->f[j], f[j]);
-        break;
-    case DTYPE_BF16:
-        for (uint32_t j = 0; j < n; j++)
-            COMBINE(sums->f[j], bf16_load(h[j]));
-        break;
-    case DTYPE_F64:
-        for (uint32_t j = 0; j < n; j++)
-            COMBINE(sums->d[j], d[j]);
-        break;
-    case DTYPE_I32:
-        for (uint32_t j = 0; j < n; j++)
-            COMBINE(sums->i[j], w[j]);
-        break;
-    case NDTYPES:
-        break;
-    }
-}
-
-static void put_sums(const union sums *sums, uint8_t *out, uint32_t n, enum dtype dtype)
-{
-    uint16_t *h = (void *)out;
-    switch (dtype) {
-    case DTYPE_F32:
-    case DTYPE_I32:
-        memcpy(out, sums, n * sizeof(float));
-        break;
-    case DTYPE_BF16:
-        for (uint32_t j = 0; j < n; j++)
-            h[j] = bf16_round(sums->f[j]);
-        break;
-    case DTYPE_F64:
-        memcpy(out, sums, n * sizeof(double));
-        break;
-    case NDTYPES:
-        break;
-    }
-}
-
 /* elements [e, e + n) of the members' x, summed; to every member's x at e, or to one member's y at f */
 static void sum_elements(const struct transport *t, const struct line *l, const struct seat *s, uint64_t e,
                          uint64_t n, uint32_t to, uint64_t f)
 {
     union sums sums;
-    enum dtype dtype = (enum dtype)s->offer[0].dtype;
-    bool everyone = to == UINT32_MAX;
-    uint32_t members = l->channel.nmembers, cols = s->offer[0].cols;
+    const struct offer *o = s->offer;
+    enum dtype dtype = (enum dtype)o->dtype;
+    bool everyone = to == UINT32_MAX, flat = true;
+    enum sums_rule rule = o->argument && everyone ? SUMS_MAX : SUMS_ADD;
+    uint32_t members = l->channel.nmembers, cols = o->cols; /* members may differ in ld, never in cols */
+    for (uint32_t m = 0; m < members; m++)
+        flat = flat && o[m].x_ld == cols && o[m].y_ld == cols;
     for (uint64_t run; n; n -= run, e += run, f += run) {
-        run = n < BLOCK ? n : BLOCK;
-        run = run < cols - e % cols ? run : cols - e % cols; /* members may differ in ld, never in cols */
+        run = n < SUMS_BLOCK ? n : SUMS_BLOCK;
+        if (!flat)
+            run = run < cols - e % cols ? run : cols - e % cols;
         for (uint32_t m = 0; m < members; m++) {
             struct side x = side_of(t, l, s, m, false);
-            combine(&sums, element(&x, e), (uint32_t)run, dtype, m == 0, s->offer[0].argument && everyone);
+            sums_take(&sums, element(&x, e), (uint32_t)run, dtype, m ? rule : SUMS_SET);
         }
         for (uint32_t m = everyone ? 0 : to; m < (everyone ? members : to + 1); m++) {
             struct side y = side_of(t, l, s, m, !everyone);
-            put_sums(&sums, element(&y, everyone ? e : f), (uint32_t)run, dtype);
+            sums_store(&sums, element(&y, everyone ? e : f), (uint32_t)run, dtype);
         }
     }
 }

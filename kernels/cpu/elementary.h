@@ -1,7 +1,7 @@
 #ifndef LLMC_KERNELS_CPU_ELEMENTARY_H
 #define LLMC_KERNELS_CPU_ELEMENTARY_H
 
-/* exp, the logistic function and tanh of an fp32 number, without branch or call, so that loops over them become vector
+/* bf16 to fp32 and back, and exp, the logistic function and tanh of an fp32 number, without branch or call, so that loops over them become vector
  * instructions; hence code in a header.  The coefficients are minimax fits of ours (least squares reweighted until the
  * error is level, in fp64, then rounded).  tests/kernels/test_elementary.c holds the stated errors to libm in fp64. */
 
@@ -17,6 +17,24 @@
 #define VARIANTS
 #endif
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+/* bf16: the upper half of a float; stored by rounding to nearest, ties to even */
+ALWAYS_INLINE float float_of_bf16(uint16_t bits)
+{
+    uint32_t wide = (uint32_t)bits << 16;
+    float x;
+    memcpy(&x, &wide, sizeof x);
+    return x;
+}
+
+ALWAYS_INLINE uint16_t bf16_of_float(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    uint32_t nan = (bits >> 16) | 0x40u; /* stays a NaN even where its payload lies in the low half */
+    uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
+}
 
 /* 2^n for -126 <= n <= 127 */
 ALWAYS_INLINE float float_power_of_two(int32_t n)

@@ -2,31 +2,14 @@
 
 #include "kernels/cpu/rows.h"
 
-ALWAYS_INLINE float widen(uint16_t bits)
-{
-    uint32_t wide = (uint32_t)bits << 16;
-    float x;
-    memcpy(&x, &wide, sizeof x);
-    return x;
-}
-
-ALWAYS_INLINE uint16_t narrow(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    uint32_t nan = (bits >> 16) | 0x40u; /* stays a NaN even where its payload lies in the low half */
-    uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
-}
-
 float bf16_load(uint16_t bits)
 {
-    return widen(bits);
+    return float_of_bf16(bits);
 }
 
 uint16_t bf16_round(float x)
 {
-    return narrow(x);
+    return bf16_of_float(x);
 }
 
 VARIANTS const float *row_load(const struct view *v, uint32_t i, float *tmp)
@@ -36,7 +19,7 @@ VARIANTS const float *row_load(const struct view *v, uint32_t i, float *tmp)
         return (const float *)v->data + at;
     const uint16_t *in = (const uint16_t *)v->data + at;
     for (uint32_t j = 0; j < v->cols; j++)
-        tmp[j] = widen(in[j]);
+        tmp[j] = float_of_bf16(in[j]);
     return tmp;
 }
 
@@ -55,10 +38,10 @@ VARIANTS void row_store(const struct view *v, uint32_t i, const float *x)
     uint16_t *out = (uint16_t *)v->data + at;
     if (v->add)
         for (uint32_t j = 0; j < v->cols; j++)
-            out[j] = narrow(widen(out[j]) + x[j]);
+            out[j] = bf16_of_float(float_of_bf16(out[j]) + x[j]);
     else
         for (uint32_t j = 0; j < v->cols; j++)
-            out[j] = narrow(x[j]);
+            out[j] = bf16_of_float(x[j]);
 }
 
 VARIANTS const float *tile_load(const struct view *v, uint32_t row, uint32_t rows, uint32_t col, uint32_t cols, float *tmp,
@@ -72,7 +55,7 @@ VARIANTS const float *tile_load(const struct view *v, uint32_t row, uint32_t row
     for (uint32_t i = 0; i < rows; i++) {
         const uint16_t *in = (const uint16_t *)v->data + (size_t)(row + i) * v->ld + col;
         for (uint32_t j = 0; j < cols; j++)
-            tmp[(size_t)i * cols + j] = widen(in[j]);
+            tmp[(size_t)i * cols + j] = float_of_bf16(in[j]);
     }
     return tmp;
 }
@@ -94,7 +77,7 @@ VARIANTS void tile_close(const struct view *v, uint32_t row, uint32_t rows, uint
     for (uint32_t i = 0; i < rows; i++) {
         uint16_t *out = (uint16_t *)v->data + (size_t)(row + i) * v->ld + col;
         for (uint32_t j = 0; j < cols; j++)
-            out[j] = narrow(tmp[(size_t)i * cols + j]);
+            out[j] = bf16_of_float(tmp[(size_t)i * cols + j]);
     }
 }
 
@@ -164,6 +147,6 @@ VARIANTS void columns_store(const struct view *out, const double *sum)
     } else {
         uint16_t *y = out->data;
         for (uint32_t j = 0; j < out->cols; j++)
-            y[j] = narrow((float)(sum[j] + (out->add ? (double)widen(y[j]) : 0)));
+            y[j] = bf16_of_float((float)(sum[j] + (out->add ? (double)float_of_bf16(y[j]) : 0)));
     }
 }
