@@ -90,9 +90,11 @@ VARIANTS void cpu_SWIGLU_I(struct kernel_args *k)
 {
     const struct view *gate = V(SWIGLU_I, gate), *up = V(SWIGLU_I, up), *dy = V(SWIGLU_I, dy);
     uint32_t h = gate->cols;
-    float *tmp_gate = k->scratch, *tmp_up = tmp_gate + h, *tmp_dy = tmp_up + h, *dgate = tmp_dy + h, *dup = dgate + h;
+    float *tmp_gate = k->scratch, *tmp_up = tmp_gate + h, *tmp_dy = tmp_up + h, *dgate = tmp_dy + h,
+          *dup = dgate + h;
     for (uint32_t i = 0; i < gate->rows; i++) {
-        const float *a = row_load(gate, i, tmp_gate), *b = row_load(up, i, tmp_up), *d = row_load(dy, i, tmp_dy);
+        const float *a = row_load(gate, i, tmp_gate), *b = row_load(up, i, tmp_up),
+                    *d = row_load(dy, i, tmp_dy);
         for (uint32_t j = 0; j < h; j++) {
             float s = float_logistic(a[j]);
             dgate[j] = d[j] * b[j] * s * (1 + a[j] * (1 - s));
@@ -121,9 +123,11 @@ VARIANTS void cpu_GEGLU_I(struct kernel_args *k)
     const struct view *gate = V(GEGLU_I, gate), *up = V(GEGLU_I, up), *dy = V(GEGLU_I, dy);
     bool tanh_form = INTEGER(GEGLU_I, tanh);
     uint32_t h = gate->cols;
-    float *tmp_gate = k->scratch, *tmp_up = tmp_gate + h, *tmp_dy = tmp_up + h, *dgate = tmp_dy + h, *dup = dgate + h;
+    float *tmp_gate = k->scratch, *tmp_up = tmp_gate + h, *tmp_dy = tmp_up + h, *dgate = tmp_dy + h,
+          *dup = dgate + h;
     for (uint32_t i = 0; i < gate->rows; i++) {
-        const float *a = row_load(gate, i, tmp_gate), *b = row_load(up, i, tmp_up), *d = row_load(dy, i, tmp_dy);
+        const float *a = row_load(gate, i, tmp_gate), *b = row_load(up, i, tmp_up),
+                    *d = row_load(dy, i, tmp_dy);
         for (uint32_t j = 0; j < h; j++) {
             dgate[j] = d[j] * b[j] * gelu_slope(a[j], tanh_form);
             dup[j] = d[j] * gelu(a[j], tanh_form);

@@ -1,10 +1,10 @@
 /* Causal attention and its gradient, per sequence and head, in blocks of rows.
  *
  * A block's scores against all keys it may see are one matrix product; the softmax is then taken whole, so no
- * running rescale is needed.  The gradient recomputes the probabilities from the saved log-sum-exp (Dao et al.,
- * FlashAttention-2, arXiv 2307.08691, algorithm 2): dS = P (dP - D) with D = rowsum(dO O).
- * Several query heads share a key head; their contributions add in head order.  Work O(t S head), scratch
- * 2 BLOCK S + (bf16) (4 S + 5 BLOCK) head floats. */
+ * running rescale is needed.  The gradient recomputes the probabilities from the saved log-sum-exp (Dao et
+ * al., FlashAttention-2, arXiv 2307.08691, algorithm 2): dS = P (dP - D) with D = rowsum(dO O). Several query
+ * heads share a key head; their contributions add in head order.  Work O(t S head), scratch 2 BLOCK S +
+ * (bf16) (4 S + 5 BLOCK) head floats. */
 
 #include "kernels/cpu/rows.h"
 
@@ -23,8 +23,8 @@ static uint32_t first_key(const struct shape *s, uint32_t i)
     return s->window && i + 1 > s->window ? i + 1 - s->window : 0;
 }
 
-static void product(bool ta, bool tb, uint32_t m, uint32_t n, uint32_t inner, float alpha, const float *a, uint32_t lda,
-                    const float *b, uint32_t ldb, float beta, float *c, uint32_t ldc)
+static void product(bool ta, bool tb, uint32_t m, uint32_t n, uint32_t inner, float alpha, const float *a,
+                    uint32_t lda, const float *b, uint32_t ldb, float beta, float *c, uint32_t ldc)
 {
     cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (int)m, (int)n,
                 (int)inner, alpha, a, (int)lda, b, (int)ldb, beta, c, (int)ldc);
@@ -53,8 +53,10 @@ VARIANTS static float softmax_row(const struct shape *s, uint32_t i, uint32_t k0
 static void forward_head(struct kernel_args *k, const struct shape *s, uint32_t row0, uint32_t h)
 {
     const struct view *o = V(ATTENTION, o), *lse = V(ATTENTION, lse);
-    uint32_t d = s->head, length = s->sequence, col = h * d, kcol = h / (s->heads / s->kv) * d, ldq, ldk, ldv, ldo;
-    float *score = k->scratch, *tmp_k = score + 2 * (size_t)BLOCK * length, *tmp_v = tmp_k + (size_t)length * d;
+    uint32_t d = s->head, length = s->sequence, col = h * d, kcol = h / (s->heads / s->kv) * d, ldq, ldk, ldv,
+             ldo;
+    float *score = k->scratch, *tmp_k = score + 2 * (size_t)BLOCK * length,
+          *tmp_v = tmp_k + (size_t)length * d;
     float *tmp_q = tmp_v + (size_t)length * d, *tmp_o = tmp_q + (size_t)BLOCK * d;
     const float *key = tile_load(V(ATTENTION, k), row0, length, kcol, d, tmp_k, &ldk);
     const float *value = tile_load(V(ATTENTION, v), row0, length, kcol, d, tmp_v, &ldv);
@@ -74,8 +76,8 @@ static void forward_head(struct kernel_args *k, const struct shape *s, uint32_t 
 
 void cpu_ATTENTION(struct kernel_args *k)
 {
-    struct shape s = {(uint32_t)INTEGER(ATTENTION, heads), (uint32_t)INTEGER(ATTENTION, kv),
-                      (uint32_t)INTEGER(ATTENTION, head), (uint32_t)INTEGER(ATTENTION, sequence),
+    struct shape s = {(uint32_t)INTEGER(ATTENTION, heads),  (uint32_t)INTEGER(ATTENTION, kv),
+                      (uint32_t)INTEGER(ATTENTION, head),   (uint32_t)INTEGER(ATTENTION, sequence),
                       (uint32_t)INTEGER(ATTENTION, window), (float)NUMBER(ATTENTION, scale),
                       (float)NUMBER(ATTENTION, softcap)};
     for (uint32_t row0 = 0; row0 < V(ATTENTION, q)->rows; row0 += s.sequence)
@@ -84,8 +86,9 @@ void cpu_ATTENTION(struct kernel_args *k)
 }
 
 /* scores -> probabilities (0 where masked), dprob -> gradient by the uncapped score, for m rows of a block */
-VARIANTS static void backward_rows(const struct shape *s, uint32_t i0, uint32_t m, uint32_t k0, uint32_t n, const float *lse,
-                          uint32_t ldl, const float *delta, float *prob, float *dprob)
+VARIANTS static void backward_rows(const struct shape *s, uint32_t i0, uint32_t m, uint32_t k0, uint32_t n,
+                                   const float *lse, uint32_t ldl, const float *delta, float *prob,
+                                   float *dprob)
 {
     for (uint32_t i = 0; i < m; i++) {
         uint32_t from = first_key(s, i0 + i) - k0, to = i0 + i + 1 - k0;
@@ -94,7 +97,8 @@ VARIANTS static void backward_rows(const struct shape *s, uint32_t i0, uint32_t 
         memset(p, 0, from * sizeof *p);
         memset(dp, 0, from * sizeof *dp);
         for (uint32_t j = from; j < to; j++) {
-            float ratio = s->softcap > 0 ? p[j] / s->softcap : 0; /* tanh of the raw score, cap's slope 1 - tanh^2 */
+            float ratio =
+                s->softcap > 0 ? p[j] / s->softcap : 0; /* tanh of the raw score, cap's slope 1 - tanh^2 */
             p[j] = float_exp(p[j] - total);
             dp[j] = p[j] * (dp[j] - shift) * (1 - ratio * ratio);
         }
@@ -104,14 +108,15 @@ VARIANTS static void backward_rows(const struct shape *s, uint32_t i0, uint32_t 
 }
 
 /* one query head's share of the gradients of key head kcol / d, which gather in dkey and dvalue */
-static void backward_head(struct kernel_args *k, const struct shape *s, uint32_t row0, uint32_t h, const float *key,
-                          uint32_t ldk, const float *value, uint32_t ldv, float *dkey, uint32_t lddk, float *dvalue,
-                          uint32_t lddv, float *tmp)
+static void backward_head(struct kernel_args *k, const struct shape *s, uint32_t row0, uint32_t h,
+                          const float *key, uint32_t ldk, const float *value, uint32_t ldv, float *dkey,
+                          uint32_t lddk, float *dvalue, uint32_t lddv, float *tmp)
 {
     const struct view *q = V(ATTENTION_I, q), *dq = V(ATTENTION_I, dq), *lse = V(ATTENTION_I, lse);
     uint32_t d = s->head, length = s->sequence, col = h * d, ldq, ldo, lddo, lddq;
     float *score = k->scratch, *dscore = score + (size_t)BLOCK * length, delta[BLOCK];
-    float *tmp_o = tmp + (size_t)BLOCK * d, *tmp_do = tmp_o + (size_t)BLOCK * d, *tmp_dq = tmp_do + (size_t)BLOCK * d;
+    float *tmp_o = tmp + (size_t)BLOCK * d, *tmp_do = tmp_o + (size_t)BLOCK * d,
+          *tmp_dq = tmp_do + (size_t)BLOCK * d;
     for (uint32_t i0 = 0; i0 < length; i0 += BLOCK) {
         uint32_t m = length - i0 < BLOCK ? length - i0 : BLOCK, k0 = first_key(s, i0), n = i0 + m - k0;
         uint32_t row = row0 + i0;
@@ -123,8 +128,8 @@ static void backward_head(struct kernel_args *k, const struct shape *s, uint32_t
         product(false, true, m, n, d, s->scale, query, ldq, key + (size_t)k0 * ldk, ldk, 0, score, n);
         cap_scores(s, score, (size_t)m * n);
         product(false, true, m, n, d, 1, dout, lddo, value + (size_t)k0 * ldv, ldv, 0, dscore, n);
-        backward_rows(s, i0, m, k0, n, (const float *)lse->data + (size_t)row * lse->ld + h, lse->ld, delta, score,
-                      dscore);
+        backward_rows(s, i0, m, k0, n, (const float *)lse->data + (size_t)row * lse->ld + h, lse->ld, delta,
+                      score, dscore);
         float *dquery = tile_open(dq, row, col, d, tmp_dq, &lddq);
         product(false, false, m, d, n, s->scale, dscore, n, key + (size_t)k0 * ldk, ldk, 0, dquery, lddq);
         tile_close(dq, row, m, col, d, dquery);
@@ -141,8 +146,8 @@ static void zero_tile(float *tile, uint32_t rows, uint32_t cols, uint32_t ld)
 
 void cpu_ATTENTION_I(struct kernel_args *k)
 {
-    struct shape s = {(uint32_t)INTEGER(ATTENTION_I, heads), (uint32_t)INTEGER(ATTENTION_I, kv),
-                      (uint32_t)INTEGER(ATTENTION_I, head), (uint32_t)INTEGER(ATTENTION_I, sequence),
+    struct shape s = {(uint32_t)INTEGER(ATTENTION_I, heads),  (uint32_t)INTEGER(ATTENTION_I, kv),
+                      (uint32_t)INTEGER(ATTENTION_I, head),   (uint32_t)INTEGER(ATTENTION_I, sequence),
                       (uint32_t)INTEGER(ATTENTION_I, window), (float)NUMBER(ATTENTION_I, scale),
                       (float)NUMBER(ATTENTION_I, softcap)};
     const struct view *dk = V(ATTENTION_I, dk), *dv = V(ATTENTION_I, dv);

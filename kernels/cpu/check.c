@@ -1,5 +1,5 @@
-/* What isa.def's shapes cannot say: the limits of attributes.  A kernel that is given arguments this file accepts
- * stays within its operands and never divides by zero. */
+/* What isa.def's shapes cannot say: the limits of attributes.  A kernel that is given arguments this file
+ * accepts stays within its operands and never divides by zero. */
 
 #include "kernels/cpu/rows.h"
 
@@ -8,8 +8,8 @@ static bool whole(uint32_t n, int64_t part)
     return part > 0 && n % part == 0;
 }
 
-static const char *check_heads(const struct view *q, const struct view *kv_view, int64_t heads, int64_t kv, int64_t head,
-                               int64_t sequence, int64_t window, double softcap)
+static const char *check_heads(const struct view *q, const struct view *kv_view, int64_t heads, int64_t kv,
+                               int64_t head, int64_t sequence, int64_t window, double softcap)
 {
     if (heads < 1 || kv < 1 || head < 1 || heads % kv || heads > q->cols || head > q->cols ||
         heads * head != q->cols || kv * head != kv_view->cols)
@@ -35,29 +35,33 @@ static const char *check_rope(const struct kernel_args *k)
 
 static const char *check_positions(const struct view *table, int64_t start, int64_t sequence)
 {
-    return start < 0 || sequence < 1 || sequence > table->rows ? "positions are out of the table's range" : NULL;
+    return start < 0 || sequence < 1 || sequence > table->rows ? "positions are out of the table's range"
+                                                               : NULL;
 }
 
 const char *kernel_check(enum op op, const struct kernel_args *k)
 {
     if (op == OP_TOKENS)
-        return INTEGER(TOKENS, sequence) < 1 || INTEGER(TOKENS, sequence) > UINT32_MAX || INTEGER(TOKENS, sample) < 0
+        return INTEGER(TOKENS, sequence) < 1 || INTEGER(TOKENS, sequence) > UINT32_MAX ||
+                       INTEGER(TOKENS, sample) < 0
                    ? "sequence or sample is out of range"
                    : NULL;
     if (op == OP_POSITION)
         return check_positions(V(POSITION, table), INTEGER(POSITION, start), INTEGER(POSITION, sequence));
     if (op == OP_POSITION_W)
-        return check_positions(V(POSITION_W, dtable), INTEGER(POSITION_W, start), INTEGER(POSITION_W, sequence));
+        return check_positions(V(POSITION_W, dtable), INTEGER(POSITION_W, start),
+                               INTEGER(POSITION_W, sequence));
     if (op == OP_ROPE)
         return check_rope(k);
     if (op == OP_ATTENTION)
-        return check_heads(V(ATTENTION, q), V(ATTENTION, k), INTEGER(ATTENTION, heads), INTEGER(ATTENTION, kv),
-                           INTEGER(ATTENTION, head), INTEGER(ATTENTION, sequence), INTEGER(ATTENTION, window),
-                           NUMBER(ATTENTION, softcap));
+        return check_heads(V(ATTENTION, q), V(ATTENTION, k), INTEGER(ATTENTION, heads),
+                           INTEGER(ATTENTION, kv), INTEGER(ATTENTION, head), INTEGER(ATTENTION, sequence),
+                           INTEGER(ATTENTION, window), NUMBER(ATTENTION, softcap));
     if (op == OP_ATTENTION_I)
         return check_heads(V(ATTENTION_I, q), V(ATTENTION_I, k), INTEGER(ATTENTION_I, heads),
-                           INTEGER(ATTENTION_I, kv), INTEGER(ATTENTION_I, head), INTEGER(ATTENTION_I, sequence),
-                           INTEGER(ATTENTION_I, window), NUMBER(ATTENTION_I, softcap));
+                           INTEGER(ATTENTION_I, kv), INTEGER(ATTENTION_I, head),
+                           INTEGER(ATTENTION_I, sequence), INTEGER(ATTENTION_I, window),
+                           NUMBER(ATTENTION_I, softcap));
     if (op == OP_RELU || op == OP_RELU_I) {
         int64_t power = op == OP_RELU ? INTEGER(RELU, power) : INTEGER(RELU_I, power);
         return power == 1 || power == 2 ? NULL : "power is neither 1 nor 2";

@@ -1,16 +1,18 @@
 #ifndef LLMC_KERNELS_CPU_ELEMENTARY_H
 #define LLMC_KERNELS_CPU_ELEMENTARY_H
 
-/* bf16 to fp32 and back, and exp, the logistic function and tanh of an fp32 number, without branch or call, so that loops over them become vector
- * instructions; hence code in a header.  The coefficients are minimax fits of ours (least squares reweighted until the
- * error is level, in fp64, then rounded).  tests/kernels/test_elementary.c holds the stated errors to libm in fp64. */
+/* bf16 to fp32 and back, and exp, the logistic function and tanh of an fp32 number, without branch or call,
+ * so that loops over them become vector instructions; hence code in a header.  The coefficients are minimax
+ * fits of ours (least squares reweighted until the error is level, in fp64, then rounded).
+ * tests/kernels/test_elementary.c holds the stated errors to libm in fp64. */
 
 #include <stdint.h>
 #include <string.h>
 
-/* Compiled for AVX-512, for AVX2 and for any processor, chosen when the program starts.  No variant reassociates or
- * fuses anything (-ffp-contract=off), so all give the same bits.  Not under clang 14, which cannot call such a function
- * from another file, nor with the sanitizers, whose instrumentation cannot run before main(). */
+/* Compiled for AVX-512, for AVX2 and for any processor, chosen when the program starts.  No variant
+ * reassociates or fuses anything (-ffp-contract=off), so all give the same bits.  Not under clang 14, which
+ * cannot call such a function from another file, nor with the sanitizers, whose instrumentation cannot run
+ * before main(). */
 #if defined(__x86_64__) && defined(__linux__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
 #define VARIANTS __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
@@ -45,9 +47,10 @@ ALWAYS_INLINE float float_power_of_two(int32_t n)
     return x;
 }
 
-/* e^x within 1.1 units in the last place; underflows through the subnormal numbers to 0, overflows to infinity.
- * x = n ln 2 + r with |r| <= ln(2) / 2; e^r by a polynomial whose own error is 3e-9.  ln 2 is split in two so that
- * n times its upper part is exact (Cody & Waite).  2^n is two factors: it may lie outside fp32's range. */
+/* e^x within 1.1 units in the last place; underflows through the subnormal numbers to 0, overflows to
+ * infinity. x = n ln 2 + r with |r| <= ln(2) / 2; e^r by a polynomial whose own error is 3e-9.  ln 2 is split
+ * in two so that n times its upper part is exact (Cody & Waite).  2^n is two factors: it may lie outside
+ * fp32's range. */
 ALWAYS_INLINE float float_exp(float x)
 {
     const float to_integer = 0x1.8p23f; /* adding it leaves the nearest integer in the low bits */
@@ -69,12 +72,13 @@ ALWAYS_INLINE float float_logistic(float x)
     return 1 / (1 + float_exp(-x));
 }
 
-/* tanh x within 1.7 units in the last place: x + x^3 p(x^2) near 0, p's error 3e-9, else 1 - 2 / (e^(2 |x|) + 1) with
- * x's sign */
+/* tanh x within 1.7 units in the last place: x + x^3 p(x^2) near 0, p's error 3e-9, else 1 - 2 / (e^(2 |x|) +
+ * 1) with x's sign */
 ALWAYS_INLINE float float_tanh(float x)
 {
     float size = __builtin_fabsf(x), s = x * x;
-    float p = -0x1.55553ep-2f + s * (0x1.1109aep-3f + s * (-0x1.b898dep-5f + s * (0x1.54b8ap-6f + s * -0x1.8258p-8f)));
+    float p = -0x1.55553ep-2f +
+              s * (0x1.1109aep-3f + s * (-0x1.b898dep-5f + s * (0x1.54b8ap-6f + s * -0x1.8258p-8f)));
     float far = __builtin_copysignf(1 - 2 / (float_exp(2 * size) + 1), x);
     return size < 0.6f ? x + x * (s * p) : far;
 }

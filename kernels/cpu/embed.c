@@ -8,7 +8,8 @@ void cpu_TOKENS(struct kernel_args *k)
 {
     const struct view *tokens = V(TOKENS, tokens), *targets = V(TOKENS, targets);
     const double *step = V(TOKENS, step)->data;
-    uint32_t sequence = (uint32_t)INTEGER(TOKENS, sequence), rows = tokens->data ? tokens->rows : targets->rows;
+    uint32_t sequence = (uint32_t)INTEGER(TOKENS, sequence),
+             rows = tokens->data ? tokens->rows : targets->rows;
     uint64_t first = (uint64_t)step[STEP_SAMPLE] + (uint64_t)INTEGER(TOKENS, sample);
     for (uint32_t row = 0; row < rows; row += sequence) {
         uint64_t sample = first + row / sequence;
@@ -16,7 +17,8 @@ void cpu_TOKENS(struct kernel_args *k)
         if (tokens->data)
             data_copy(k->batch, sample, 0, n, (int32_t *)tokens->data + (size_t)row * tokens->ld, tokens->ld);
         if (targets->data)
-            data_copy(k->batch, sample, 1, n, (int32_t *)targets->data + (size_t)row * targets->ld, targets->ld);
+            data_copy(k->batch, sample, 1, n, (int32_t *)targets->data + (size_t)row * targets->ld,
+                      targets->ld);
     }
 }
 

@@ -1,7 +1,8 @@
 /* Matrix products by the BLAS's sgemm, and the bias gradient.
  *
- * fp32 operands are used in place.  bf16 operands are converted whole into scratch, multiplied in fp32 and rounded
- * once at the end, as a GPU's tensor cores do.  Accumulation is sgemm's beta = 1, or one addition when bf16. */
+ * fp32 operands are used in place.  bf16 operands are converted whole into scratch, multiplied in fp32 and
+ * rounded once at the end, as a GPU's tensor cores do.  Accumulation is sgemm's beta = 1, or one addition
+ * when bf16. */
 
 #include "kernels/cpu/rows.h"
 
@@ -36,7 +37,8 @@ static void multiply(const struct view *c, const struct view *a, bool ta, const 
 void cpu_MATMUL_NT(struct kernel_args *k)
 {
     const struct view *bias = V(MATMUL_NT, bias);
-    multiply(V(MATMUL_NT, c), V(MATMUL_NT, a), false, V(MATMUL_NT, b), true, bias->data ? bias : NULL, k->scratch);
+    multiply(V(MATMUL_NT, c), V(MATMUL_NT, a), false, V(MATMUL_NT, b), true, bias->data ? bias : NULL,
+             k->scratch);
 }
 
 void cpu_MATMUL_NN(struct kernel_args *k)

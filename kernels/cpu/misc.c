@@ -53,8 +53,8 @@ VARIANTS void cpu_ADD(struct kernel_args *k)
     }
 }
 
-/* Upper bounds rather than exact figures: rows in flight, whole converted matrices where the kernel needs them.
- * The attention figure mirrors the layout at the top of attention.c. */
+/* Upper bounds rather than exact figures: rows in flight, whole converted matrices where the kernel needs
+ * them. The attention figure mirrors the layout at the top of attention.c. */
 size_t kernel_scratch_floats(enum op op, const struct kernel_args *k)
 {
     const struct isa_info *info = isa_info(op);

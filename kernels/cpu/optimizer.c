@@ -1,6 +1,7 @@
 /* Gradient norm, clipping and the update rules.  Scalars in fp64, elements in fp32.
  *
- * AdamW: Loshchilov & Hutter, arXiv 1711.05101, algorithm 2, with the decay multiplied by the learning rate. */
+ * AdamW: Loshchilov & Hutter, arXiv 1711.05101, algorithm 2, with the decay multiplied by the learning rate.
+ */
 
 #include "kernels/cpu/rows.h"
 
@@ -25,7 +26,8 @@ void cpu_CLIP(struct kernel_args *k)
 
 VARIANTS void cpu_ADAMW(struct kernel_args *k)
 {
-    const struct view *p = V(ADAMW, p), *m = V(ADAMW, m), *v = V(ADAMW, v), *g = V(ADAMW, g), *copy = V(ADAMW, copy);
+    const struct view *p = V(ADAMW, p), *m = V(ADAMW, m), *v = V(ADAMW, v), *g = V(ADAMW, g),
+                      *copy = V(ADAMW, copy);
     const double *step = V(ADAMW, step)->data;
     double lr = step[STEP_LR];
     float beta1 = (float)NUMBER(ADAMW, beta1), beta2 = (float)NUMBER(ADAMW, beta2);
@@ -35,7 +37,8 @@ VARIANTS void cpu_ADAMW(struct kernel_args *k)
     float scale = (float)*(const double *)V(ADAMW, scale)->data;
     for (uint32_t i = 0; i < p->rows; i++) {
         const float *grad = row_load(g, i, k->scratch);
-        float *restrict param = (float *)p->data + (size_t)i * p->ld, *restrict mean = (float *)m->data + (size_t)i * m->ld;
+        float *restrict param = (float *)p->data + (size_t)i * p->ld, *restrict mean = (float *)m->data +
+                                                                                       (size_t)i * m->ld;
         float *restrict square = (float *)v->data + (size_t)i * v->ld;
         for (uint32_t j = 0; j < p->cols; j++) {
             float d = grad[j] * scale;

@@ -1,17 +1,19 @@
 /* Rotary position embedding (Su et al., arXiv 2104.09864).
  *
- * Pair i of a head turns by position * frequency_i, frequency_i = theta^(-2i / dims), scaled as Llama 3 or linearly.
- * Pairs are (i, i + dims/2), Hugging Face's order, or adjacent (2i, 2i + 1), Meta's.  Angles in fp64: at position
- * 10^5 an fp32 angle would be wrong in the third digit.  Only every ANCHOR-th position calls sin and cos; from there
- * each next position is a rotation by one step of frequency_i, in fp64 (error below ANCHOR 2^-52).  Anchors lie at
- * multiples of ANCHOR, so that a position's table does not depend on where the rank's part begins. */
+ * Pair i of a head turns by position * frequency_i, frequency_i = theta^(-2i / dims), scaled as Llama 3 or
+ * linearly. Pairs are (i, i + dims/2), Hugging Face's order, or adjacent (2i, 2i + 1), Meta's.  Angles in
+ * fp64: at position 10^5 an fp32 angle would be wrong in the third digit.  Only every ANCHOR-th position
+ * calls sin and cos; from there each next position is a rotation by one step of frequency_i, in fp64 (error
+ * below ANCHOR 2^-52).  Anchors lie at multiples of ANCHOR, so that a position's table does not depend on
+ * where the rank's part begins. */
 
 #include "kernels/cpu/rows.h"
 
 enum { ANCHOR = 64 };
 enum scaling { SCALING_NONE, SCALING_LINEAR, SCALING_LLAMA3 };
 
-/* Llama 3.1: wavelengths above original/low are stretched by factor, those below original/high kept, between blended */
+/* Llama 3.1: wavelengths above original/low are stretched by factor, those below original/high kept, between
+ * blended */
 static double frequency(const struct kernel_args *k, uint32_t pair, uint32_t dims)
 {
     double f = pow(NUMBER(ROPE, theta), -2.0 * pair / dims), factor = NUMBER(ROPE, factor);
@@ -29,8 +31,10 @@ static double frequency(const struct kernel_args *k, uint32_t pair, uint32_t dim
     return (1 - keep) * f / factor + keep * f;
 }
 
-/* row i of table = {cos, sign sin} of position (start + i) mod sequence, half of dims each; work: 5 half doubles */
-VARIANTS static void make_table(const struct kernel_args *k, float *table, uint32_t positions, double *restrict work)
+/* row i of table = {cos, sign sin} of position (start + i) mod sequence, half of dims each; work: 5 half
+ * doubles */
+VARIANTS static void make_table(const struct kernel_args *k, float *table, uint32_t positions,
+                                double *restrict work)
 {
     uint32_t dims = (uint32_t)INTEGER(ROPE, dims), half = dims / 2;
     uint64_t sequence = (uint64_t)INTEGER(ROPE, sequence), start = (uint64_t)INTEGER(ROPE, start);
@@ -62,8 +66,8 @@ VARIANTS static void make_table(const struct kernel_args *k, float *table, uint3
     }
 }
 
-ALWAYS_INLINE void rotate_head(const float *restrict in, float *restrict out, const float *cosine, const float *sine, uint32_t dims,
-                        bool adjacent)
+ALWAYS_INLINE void rotate_head(const float *restrict in, float *restrict out, const float *cosine,
+                               const float *sine, uint32_t dims, bool adjacent)
 {
     for (uint32_t p = 0; p < dims / 2; p++) {
         uint32_t a = adjacent ? 2 * p : p, b = adjacent ? 2 * p + 1 : p + dims / 2;
@@ -79,7 +83,8 @@ VARIANTS void cpu_ROPE(struct kernel_args *k)
     uint64_t sequence = (uint64_t)INTEGER(ROPE, sequence);
     uint32_t positions = x->rows < sequence ? x->rows : (uint32_t)sequence;
     double *work = (double *)(void *)k->scratch;
-    float *table = k->scratch + 10 * (size_t)half, *tmp = table + (size_t)positions * dims, *out = tmp + x->cols;
+    float *table = k->scratch + 10 * (size_t)half, *tmp = table + (size_t)positions * dims,
+          *out = tmp + x->cols;
     make_table(k, table, positions, work);
     for (uint32_t i = 0; i < x->rows; i++) {
         const float *in = row_load(x, i, tmp), *cosine = table + (size_t)(i % positions) * dims;

@@ -44,8 +44,8 @@ VARIANTS void row_store(const struct view *v, uint32_t i, const float *x)
             out[j] = bf16_of_float(x[j]);
 }
 
-VARIANTS const float *tile_load(const struct view *v, uint32_t row, uint32_t rows, uint32_t col, uint32_t cols, float *tmp,
-                       uint32_t *ld)
+VARIANTS const float *tile_load(const struct view *v, uint32_t row, uint32_t rows, uint32_t col,
+                                uint32_t cols, float *tmp, uint32_t *ld)
 {
     if (v->dtype == DTYPE_F32) {
         *ld = v->ld;
@@ -70,7 +70,8 @@ float *tile_open(const struct view *v, uint32_t row, uint32_t col, uint32_t cols
     return tmp;
 }
 
-VARIANTS void tile_close(const struct view *v, uint32_t row, uint32_t rows, uint32_t col, uint32_t cols, const float *tmp)
+VARIANTS void tile_close(const struct view *v, uint32_t row, uint32_t rows, uint32_t col, uint32_t cols,
+                         const float *tmp)
 {
     if (v->dtype == DTYPE_F32)
         return;

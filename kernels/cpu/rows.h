@@ -3,8 +3,9 @@
 
 /* How the CPU kernels see operands: one row at a time, as fp32 whatever the dtype.
  *
- * Kernels compute a row into scratch and then store it, so an output may be the very same view as an input ("in
- * place") wherever isa.def allows it.  bf16 is stored by rounding to nearest, ties to even; NaN stays NaN. */
+ * Kernels compute a row into scratch and then store it, so an output may be the very same view as an input
+ * ("in place") wherever isa.def allows it.  bf16 is stored by rounding to nearest, ties to even; NaN stays
+ * NaN. */
 
 #include "kernels/cpu/elementary.h"
 #include "kernels/kernels.h"
@@ -27,14 +28,15 @@ uint16_t bf16_round(float x);
 const float *row_load(const struct view *v, uint32_t i, float *tmp);
 /* row i = x, or += x where the view accumulates; x may be the row itself where it does not */
 void row_store(const struct view *v, uint32_t i, const float *x);
-/* rows [row, row + rows) and columns [col, col + cols) as an fp32 matrix with leading dimension *ld: in place for
- * fp32, else converted into tmp (rows * cols floats) */
-const float *tile_load(const struct view *v, uint32_t row, uint32_t rows, uint32_t col, uint32_t cols, float *tmp,
-                       uint32_t *ld);
+/* rows [row, row + rows) and columns [col, col + cols) as an fp32 matrix with leading dimension *ld: in place
+ * for fp32, else converted into tmp (rows * cols floats) */
+const float *tile_load(const struct view *v, uint32_t row, uint32_t rows, uint32_t col, uint32_t cols,
+                       float *tmp, uint32_t *ld);
 /* where to compute such a tile of an output that does not accumulate: in place for fp32, else tmp */
 float *tile_open(const struct view *v, uint32_t row, uint32_t col, uint32_t cols, float *tmp, uint32_t *ld);
 /* the counterpart: rounds tmp into the view; nothing to do for fp32 */
-void tile_close(const struct view *v, uint32_t row, uint32_t rows, uint32_t col, uint32_t cols, const float *tmp);
+void tile_close(const struct view *v, uint32_t row, uint32_t rows, uint32_t col, uint32_t cols,
+                const float *tmp);
 
 /* sums in fp64, in sixteen lanes that are added pairwise: the same bits on every machine */
 double row_dot(const float *a, const float *b, uint32_t n);

@@ -2,9 +2,9 @@
  *
  *   kernel alone    FILL of one element, called directly: what no executor could save
  *   one queue       the same, replayed from a program
- *   two queues      every instruction waits for the one before, on the other queue: FILL, then an ALL_REDUCE among one
- *   two ranks       the same with two processes: each pair of instructions holds a meeting, so ranks wait for each other
- * least = the best of many runs; a busy machine shows in the median first. */
+ *   two queues      every instruction waits for the one before, on the other queue: FILL, then an ALL_REDUCE
+ * among one two ranks       the same with two processes: each pair of instructions holds a meeting, so ranks
+ * wait for each other least = the best of many runs; a busy machine shows in the median first. */
 
 #include "tests/runtime/many.h"
 
@@ -59,8 +59,12 @@ static void make_program(struct program *p, bool meetings)
         p->insns[insn].seq = i;
         if (meeting)
             p->attrs[p->insns[insn].attr].slot = 0;
-        p->operands[p->insns[insn].operand] = (struct operand){
-            .buffer = 0, .mark = meeting ? MARK_UPDATE : MARK_WRITE, .slot = UINT16_MAX, .rows = 1, .cols = 1, .ld = 1};
+        p->operands[p->insns[insn].operand] = (struct operand){.buffer = 0,
+                                                               .mark = meeting ? MARK_UPDATE : MARK_WRITE,
+                                                               .slot = UINT16_MAX,
+                                                               .rows = 1,
+                                                               .cols = 1,
+                                                               .ld = 1};
         if (meetings && i)
             program_wait(p, insn, meeting ? QUEUE_COMPUTE : QUEUE_TP, (i - 1) / 2);
     }
@@ -70,8 +74,11 @@ static enum status replay(struct many *m, uint32_t rank, double *ns)
 {
     struct exec *e;
     char error[512];
-    struct exec_setup setup = {.world = &m->world, .device = device_cpu(), .transport = transport_shm(),
-                               .channels = &m->channels, .ranks = m->ranks,
+    struct exec_setup setup = {.world = &m->world,
+                               .device = device_cpu(),
+                               .transport = transport_shm(),
+                               .channels = &m->channels,
+                               .ranks = m->ranks,
                                .programs = {(const struct program *const *)m->program, NULL}};
     m->world.rank = rank;
     enum status st = exec_open(&e, &setup, error, sizeof error);

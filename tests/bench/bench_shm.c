@@ -1,12 +1,11 @@
 /* Collectives over shared memory against memcpy, in the same processes and the same run.
  *
- * n processes meet as ranks do in llmrun.  The yardstick is all n of them copying between halves of their own arena at
- * once: bytes copied per second, all together.  An operation must at least read and write certain bytes:
- *   ALL_REDUCE of B per member: n B read, n B written      = a copy of n B
- *   REDUCE_SCATTER of B:        n B read,   B written      = a copy of (n + 1) B / 2
- *   ALL_GATHER to B:            B read once at best, n B written, counted as (n + 1) B / 2
- *   SEND of B:                  a copy of B
- * ratio = seconds that the yardstick needs for that copy / seconds of the operation; 1.0 = as fast as memcpy. */
+ * n processes meet as ranks do in llmrun.  The yardstick is all n of them copying between halves of their own
+ * arena at once: bytes copied per second, all together.  An operation must at least read and write certain
+ * bytes: ALL_REDUCE of B per member: n B read, n B written      = a copy of n B REDUCE_SCATTER of B:        n
+ * B read,   B written      = a copy of (n + 1) B / 2 ALL_GATHER to B:            B read once at best, n B
+ * written, counted as (n + 1) B / 2 SEND of B:                  a copy of B ratio = seconds that the
+ * yardstick needs for that copy / seconds of the operation; 1.0 = as fast as memcpy. */
 
 #include "runtime/program.h"
 #include "runtime/transport.h"
@@ -48,7 +47,8 @@ static bool meet(struct run *r, enum op op, struct view x, struct view y)
 
 static struct view rows(void *data, uint64_t elements)
 {
-    return (struct view){.data = data, .dtype = DTYPE_F32, .rows = (uint32_t)(elements / 256), .cols = 256, .ld = 256};
+    return (struct view){
+        .data = data, .dtype = DTYPE_F32, .rows = (uint32_t)(elements / 256), .cols = 256, .ld = 256};
 }
 
 /* seconds of one operation on vectors of `elements`; the mean over as many as take a while */
@@ -69,8 +69,9 @@ static double time_operation(struct run *r, enum op op, uint64_t elements, int r
         }
         struct view whole = rows(x, elements), part = rows(y, elements / r->n);
         enum op mine = op == OP_SEND && r->world->rank == 1 ? OP_RECV : op;
-        bool fine = op == OP_ALL_GATHER ? meet(r, mine, part, whole)
-            : op == OP_REDUCE_SCATTER ? meet(r, mine, whole, part) : meet(r, mine, whole, whole);
+        bool fine = op == OP_ALL_GATHER       ? meet(r, mine, part, whole)
+                    : op == OP_REDUCE_SCATTER ? meet(r, mine, whole, part)
+                                              : meet(r, mine, whole, whole);
         if (!fine)
             return 0;
     }
@@ -94,7 +95,9 @@ static void measure_all(struct run *r)
     static const struct {
         enum op op;
         const char *name;
-    } operations[] = {{OP_ALL_REDUCE, "all_reduce"}, {OP_REDUCE_SCATTER, "reduce_scatter"}, {OP_ALL_GATHER, "all_gather"},
+    } operations[] = {{OP_ALL_REDUCE, "all_reduce"},
+                      {OP_REDUCE_SCATTER, "reduce_scatter"},
+                      {OP_ALL_GATHER, "all_gather"},
                       {OP_SEND, "send"}};
     for (uint64_t kib = 16; kib <= 16384; kib *= 32) {
         uint64_t elements = kib * 256;
@@ -106,10 +109,14 @@ static void measure_all(struct run *r)
             if (operations[i].op == OP_SEND && r->n != 2)
                 continue;
             double s = time_operation(r, operations[i].op, elements, repeats), bytes = (double)elements * 4;
-            double least = operations[i].op == OP_ALL_REDUCE ? n * bytes : operations[i].op == OP_SEND ? bytes : (n + 1) * bytes / 2;
+            double least = operations[i].op == OP_ALL_REDUCE ? n * bytes
+                           : operations[i].op == OP_SEND     ? bytes
+                                                             : (n + 1) * bytes / 2;
             if (r->world->rank == 0)
-                printf("%2.0f ranks  %-14s  %6llu KiB  %10.1f us   memcpy of the same bytes %10.1f us   ratio %.2f\n", n,
-                       operations[i].name, (unsigned long long)kib, s * 1e6, least / copy_bytes_s * 1e6, least / copy_bytes_s / s);
+                printf("%2.0f ranks  %-14s  %6llu KiB  %10.1f us   memcpy of the same bytes %10.1f us   "
+                       "ratio %.2f\n",
+                       n, operations[i].name, (unsigned long long)kib, s * 1e6, least / copy_bytes_s * 1e6,
+                       least / copy_bytes_s / s);
         }
     }
 }
@@ -120,7 +127,8 @@ static int bench(uint32_t n)
     struct channel channel = {.nmembers = n, .members = members};
     struct world w;
     char error[256];
-    struct world_sizes sizes = {.nranks = n, .arena_bytes = 33u << 20, .transport_bytes = transport_shm()->shared_bytes(&channel, 1)};
+    struct world_sizes sizes = {
+        .nranks = n, .arena_bytes = 33u << 20, .transport_bytes = transport_shm()->shared_bytes(&channel, 1)};
     if (world_open(&w, &sizes, NULL, NONE, 10, error, sizeof error) != STATUS_OK) {
         fprintf(stderr, "%s\n", error);
         return 4;

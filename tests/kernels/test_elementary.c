@@ -1,5 +1,5 @@
-/* exp, logistic and tanh against libm in double precision, over floats drawn from all bit patterns; and the vector
- * variant that this processor runs against the scalar code, bit by bit. */
+/* exp, logistic and tanh against libm in double precision, over floats drawn from all bit patterns; and the
+ * vector variant that this processor runs against the scalar code, bit by bit. */
 
 #include "kernels/cpu/rows.h"
 
