@@ -329,7 +329,7 @@ static void test_mutants(void)
 {
     struct tally tallies[NMUTATIONS] = {0}, sum = {0};
     struct bench b;
-    uint32_t per_plan = (e2e_quick() ? 300 : NMUTANTS) / NPLANS;
+    uint32_t per_plan = (e2e_quick() ? 300u : NMUTANTS) / (uint32_t)NPLANS;
     e2e_folder(b.folder, "mutation");
     snprintf(b.data, sizeof b.data, "%s/tokens.bin", b.folder);
     write_tokens(b.data);
