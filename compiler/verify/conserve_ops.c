@@ -259,6 +259,20 @@ static bool compute_by_table(struct machine *m, uint32_t i)
            check_start(m, i, rule, &b) && write_outputs(m, i, rule, &r, &b);
 }
 
+/* on every rank within the batch: also what keeps products of rows within 64 bits */
+static bool check_sample(struct machine *m, uint32_t i, const struct extent *sample)
+{
+    int64_t batch = (int64_t)m->c->plan->job->train.batch, last = sample->lo;
+    for (int a = 0; a < NAXES; a++) {
+        if (sample->step[a] < 0 || sample->step[a] > batch || last >= batch)
+            return conserve_fail(m, i, "it reads samples %s of a batch of %lld", extent_text(m->c->arena, sample),
+                                 (long long)batch);
+        last += sample->step[a] * (m->c->plan->mesh.size[a] - 1);
+    }
+    return last < batch || conserve_fail(m, i, "it reads samples %s of a batch of %lld",
+                                         extent_text(m->c->arena, sample), (long long)batch);
+}
+
 static bool compute_tokens(struct machine *m, uint32_t i)
 {
     const struct reference *ref = m->c->reference;
@@ -271,6 +285,8 @@ static bool compute_tokens(struct machine *m, uint32_t i)
     if (step.node != ref->block || sequence != (int64_t)m->c->plan->job->train.sequence)
         return conserve_fail(m, i, "it reads sequences of %lld tokens, the job's have %lld",
                              (long long)sequence, (long long)m->c->plan->job->train.sequence);
+    if (!check_sample(m, i, &sample))
+        return false;
     for (size_t k = OPND(TOKENS, tokens); k <= OPND(TOKENS, targets); k++) {
         const struct operand *o = prove_operand(m->program, i, k);
         if (o->buffer == NONE)
