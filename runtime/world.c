@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <signal.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,8 +124,9 @@ static int open_shared(const char *name, size_t bytes, uint32_t rank, double tim
         struct stat st;
         if (fd >= 0 && !fstat(fd, &st) && (size_t)st.st_size == bytes) {
             struct world_control *c = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-            bool ready =
-                c != MAP_FAILED && atomic_load(&c->ready) == ready_mark && atomic_load(&c->attached) > 0;
+            /* a run that died before all had attached may have left its object behind */
+            bool ready = c != MAP_FAILED && atomic_load(&c->ready) == ready_mark &&
+                         kill(atomic_load(&c->creator), 0) == 0;
             if (c != MAP_FAILED)
                 munmap(c, PAGE_BYTES);
             if (ready)
@@ -233,8 +235,10 @@ enum status world_open(struct world *w, const struct world_sizes *sizes, const c
     if (st != STATUS_OK || !name)
         return st;
     atomic_fetch_add(&w->control->attached, 1);
-    if (rank == 0)
+    if (rank == 0) {
+        atomic_store(&w->control->creator, (int32_t)getpid());
         atomic_store(&w->control->ready, ready_mark);
+    }
     return wait_attached(w, name, timeout_s, error, error_size);
 }
 

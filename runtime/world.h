@@ -32,6 +32,7 @@ struct world_rank {
 
 struct world_control {
     _Atomic uint64_t ready;            /* set by the creator when the block is valid */
+    _Atomic int32_t creator;           /* process that made it */
     _Atomic uint32_t attached, failed; /* failed: enum status of the first failure */
     _Atomic uint32_t barrier_count, barrier_turn;
     _Atomic uint32_t message_ready;
