@@ -19,7 +19,9 @@ title "compiler: seconds of each pass    $build/tests/bench/bench_compile"
 title "training: tokens per second of tiny-llama"
 cat /usr/share/common-licenses/GPL-3 /usr/share/common-licenses/LGPL-2.1 /usr/share/common-licenses/MPL-1.1 > "$work/text"
 quietly "$build/llmc" tokens "$work/text" -o "$work/tokens.bin"
-torch=$(python3 tests/bench/torch_tokens.py $model 3 2>/dev/null || /usr/bin/python3 tests/bench/torch_tokens.py $model 3 2>/dev/null)
+for python in ${PYTHON:-python3 /usr/bin/python3}; do # PYTHON=VENV/bin/python chooses one that has PyTorch
+    torch=$($python tests/bench/torch_tokens.py $model 3 2>/dev/null) && break
+done
 [ -n "$torch" ] && echo "PyTorch, eager fp32: $torch" || echo "PyTorch is not installed: nothing to compare with"
 torch=$(echo "$torch" | sed -n 's/.*"tokens_per_s": *\([0-9.]*\).*/\1/p')
 for layout in "gpus=1 tp=1 pp=1 dp=1" "gpus=2 tp=1 pp=1 dp=2" "gpus=8 tp=2 pp=2 dp=2"; do
@@ -31,7 +33,13 @@ for layout in "gpus=1 tp=1 pp=1 dp=1" "gpus=2 tp=1 pp=1 dp=2" "gpus=8 tp=2 pp=2 
     echo "llmrun, $layout: $ours tokens/s${torch:+, ratio to PyTorch $(awk -v a="$ours" -v b="$torch" 'BEGIN { printf "%.2f", a / b }')}"
 done
 
-title "executor: time between kernels, one rank    llmrun --trace"
+title "program files: encode, decode, check    $build/tests/bench/bench_program"
+"$build/tests/bench/bench_program"
+
+title "executor: ns per instruction    $build/tests/bench/bench_exec"
+"$build/tests/bench/bench_exec"
+
+title "executor: time between the kernels of a real step, one rank    llmrun --trace"
 for model in tests/reference/llama/model.llm $model; do
     quietly "$build/llmc" plan "$model" topologies/cpu8.xml --set gpus=1 --set tp=1 --set pp=1 --set dp=1 -o "$work/plan" --force
     data=$work/tokens.bin
