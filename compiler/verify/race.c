@@ -10,7 +10,7 @@
  * operand that is written may coincide with another only where its row of the table allows it.  Cost:
  * accesses times overlapping regions. */
 
-#include "compiler/verify/prove.h"
+#include "compiler/verify/store.h"
 
 #include "compiler/support/vec.h"
 
@@ -180,7 +180,7 @@ static bool writes(const struct operand *o)
 }
 
 /* May output y share its bytes with input x of the same shape?  Kernels that finish with an element before
- * they write it; collectives whose own part lies within the whole. */
+ * they write it. */
 static bool in_place(uint16_t op, const struct region *y, const struct region *x)
 {
     switch (op) {
@@ -198,12 +198,19 @@ static bool in_place(uint16_t op, const struct region *y, const struct region *x
     case OP_GEGLU_I:
     case OP_POSITION:
         return !memcmp(x, y, sizeof *x);
-    case OP_ALL_GATHER:
-        return x->at >= y->at && region_end(x) <= region_end(y);
-    case OP_REDUCE_SCATTER:
-        return y->at >= x->at && region_end(y) <= region_end(x);
     }
     return false;
+}
+
+/* Of a gather or a scatter: is `part` the member's own part of `all`?  Any other part is another member's, who may still
+ * read it, or has written it. */
+static bool own_part(const struct race *c, uint32_t i, const struct operand *part, const struct operand *all)
+{
+    uint32_t mask = prove_mask(&c->plan->mesh, prove_comm_slot(c->program, i)->arg), axis = store_axis(c->program, part);
+    if (part->buffer != all->buffer || part->offset != all->offset || part->dtype != all->dtype || all->slot != UINT16_MAX ||
+        (all->rows > 1 && all->ld != all->cols))
+        return false;
+    return !mask || (axis < NAXES && mask == AXIS_BIT(axis));
 }
 
 static void check_within(struct race *c, uint32_t i)
@@ -217,8 +224,9 @@ static void check_within(struct race *c, uint32_t i)
                 continue;
             const struct region *ry = &c->places.at[c->of[p->insns[i].operand + k]].region;
             const struct region *rx = &c->places.at[c->of[p->insns[i].operand + j]].region;
-            if (!prove_overlap(ry, rx) ||
-                (!writes(x) && y->dtype == x->dtype && in_place(p->insns[i].op, ry, rx)))
+            uint16_t op = p->insns[i].op;
+            if (!prove_overlap(ry, rx) || (!writes(x) && y->dtype == x->dtype && in_place(op, ry, rx)) ||
+                (op == OP_ALL_GATHER && own_part(c, i, x, y)) || (op == OP_REDUCE_SCATTER && own_part(c, i, y, x)))
                 continue;
             c->site.insn = i;
             prove_report(c->arena, c->plan, c->verdict, c->site, "its operands %s and %s overlap",

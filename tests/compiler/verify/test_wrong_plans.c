@@ -180,6 +180,14 @@ static const struct wrong wrongs[] = {
      "nothing orders the two",
      {{"ALL_GATHER y=%param.layer0#", "y=", NULL, "ALL_GATHER y=%param.layer1#"},
       {"ALL_GATHER x=%param.layer1#", "x=", NULL, "ALL_GATHER x=%param.layer0#"}}},
+    {"a gather whose input lies in another member's part of the output", sharded, false, true, 0,
+     "operands y and x overlap",
+     {{"RMSNORM y=%t.n2.", "y=%t.n2.bf16.16x32#30", "y=%t.full.bf16.32x32#25", NULL},
+      {"ALL_GATHER x=%t.n2.", "x=%t.n2.bf16.16x32#30", "x=%t.full.bf16.32x32#25", NULL}}},
+    {"a reduction that writes where other members still read", sharded, false, true, 0,
+     "operands y and x overlap",
+     {{"REDUCE_SCATTER y=%t.d.", "y=%t.d.bf16.16x32#34", "y=%t.part.bf16.32x32#21", NULL},
+      {"ADD b=%t.d.", "b=%t.d.bf16.16x32#34", "b=%t.part.bf16.32x32#21", NULL}}},
 };
 
 struct slice {
@@ -279,10 +287,39 @@ static void test_edited(void)
     }
 }
 
+/* A step over twice the batch with half the scale is the right plan of another job; with the smaller job's header and
+ * scale it would add gradients of samples that belong to the next step. */
+static void test_more_samples(void)
+{
+    struct arena *a = arena_new();
+    struct job *job = text_job(a, llama_job);
+    struct plan *p = make_plan(a, edited(a, &(struct edit){false, "batch 16", "batch 32"}), "tp=1 pp=1 dp=2 zero=1 microbatch=2");
+    p->job = job;
+    for (int evaluation = 0; evaluation < 2; evaluation++) {
+        struct program *q = (evaluation ? p->eval : p->train)[0];
+        q->job.batch = job->train.batch;
+        q->job.tokens_per_step /= 2;
+        for (uint32_t i = 0; i < q->ninsns; i++) {
+            if (q->insns[i].op == OP_XENT_LOSS)
+                q->attrs[q->insns[i].attr + ATTR(XENT_LOSS, scale)].u.f *= 2;
+            if (q->insns[i].op == OP_XENT_I)
+                q->attrs[q->insns[i].attr + ATTR(XENT_I, scale)].u.f *= 2;
+        }
+    }
+    const struct verdict *v = verify_plan(a, p, false);
+    bool refused = v->nviolations && strstr(v->violations[0].message, "samples");
+    CU_ASSERT(refused);
+    if (!refused)
+        printf("\n    %s", v->nviolations ? v->violations[0].message : "accepted");
+    plan_close(p);
+    arena_free(a);
+}
+
 void suite_wrong_plans(void);
 void suite_wrong_plans(void)
 {
     CU_pSuite s = CU_add_suite("wrong_plans", NULL, NULL);
     CU_add_test(s, "the plan of another job is refused", test_other_job);
     CU_add_test(s, "edits that fit together are refused", test_edited);
+    CU_add_test(s, "a step over more than its batch is refused", test_more_samples);
 }
