@@ -1,10 +1,10 @@
 /* Property 7, conservation: what programs carry for the runtime beside their instructions.
  *
  *   job       learning rates, bias corrections, data order and the length of a run come from the header
- *   tables    buckets and tensors say what is filled in, loaded and saved; both programs of a rank must say the same, or
- *             evaluation would find other weights than its proof assumes
- *   counts    a bucket's count slot says which copy is saved: the one that counts in the gradient norm, which conserve.c
- *             proves to count each element once
+ *   tables    buckets and tensors say what is filled in, loaded and saved; both programs of a rank must say
+ * the same, or evaluation would find other weights than its proof assumes counts    a bucket's count slot
+ * says which copy is saved: the one that counts in the gradient norm, which conserve.c proves to count each
+ * element once
  *
  * One pass over the tables; counts compare every optimizer instruction with the SQNORMs of its gradient. */
 
@@ -12,36 +12,40 @@
 
 #include <string.h>
 
-static void check_job(struct arena *a, const struct plan *p, const struct job_info *j, struct site at, struct verdict *v)
+static void check_job(struct arena *a, const struct plan *p, const struct job_info *j, struct site at,
+                      struct verdict *v)
 {
     const struct train *t = &p->job->train;
     double tokens = (double)t->sequence * (double)t->batch;
     uint64_t steps = t->total > 0 ? (uint64_t)(t->total / tokens) : 0;
-    bool data = j->sequence == t->sequence && j->batch == t->batch && j->vocab == p->job->model.vocab && j->seed == t->seed &&
-                j->steps_total == steps && j->tokens_per_step == tokens;
+    bool data = j->sequence == t->sequence && j->batch == t->batch && j->vocab == p->job->model.vocab &&
+                j->seed == t->seed && j->steps_total == steps && j->tokens_per_step == tokens;
     bool rates = j->lr_kind == (uint32_t)t->lr_kind && j->lr == t->lr && j->lr_min == t->lr_min &&
                  j->lr_warmup == t->lr_warmup && j->lr_decay == t->lr_decay && j->lr_stable == t->lr_stable;
-    if (!data || !rates || j->optimizer != (uint32_t)t->optimizer || j->beta1 != t->beta1 || j->beta2 != t->beta2)
+    if (!data || !rates || j->optimizer != (uint32_t)t->optimizer || j->beta1 != t->beta1 ||
+        j->beta2 != t->beta2)
         prove_report(a, p, v, at, "the job in its header is not the model file's");
 }
 
 static bool same_bucket(const struct bucket *x, const struct bucket *y)
 {
-    return !strcmp(x->name, y->name) && x->elements == y->elements && x->tensor == y->tensor && x->ntensors == y->ntensors &&
-           x->decay == y->decay; /* evaluation saves nothing */
+    return !strcmp(x->name, y->name) && x->elements == y->elements && x->tensor == y->tensor &&
+           x->ntensors == y->ntensors && x->decay == y->decay; /* evaluation saves nothing */
 }
 
 static bool same_tensor(const struct tensor *x, const struct tensor *y)
 {
-    return !strcmp(x->name, y->name) && x->ndim == y->ndim && x->shape[0] == y->shape[0] && x->shape[1] == y->shape[1] &&
-           x->row == y->row && x->col == y->col && x->rows == y->rows && x->cols == y->cols && x->row_slot == y->row_slot &&
-           x->col_slot == y->col_slot && x->row_stride == y->row_stride && x->col_stride == y->col_stride &&
+    return !strcmp(x->name, y->name) && x->ndim == y->ndim && x->shape[0] == y->shape[0] &&
+           x->shape[1] == y->shape[1] && x->row == y->row && x->col == y->col && x->rows == y->rows &&
+           x->cols == y->cols && x->row_slot == y->row_slot && x->col_slot == y->col_slot &&
+           x->row_stride == y->row_stride && x->col_stride == y->col_stride &&
            x->transposed == y->transposed && x->at == y->at && x->init == y->init && x->std == y->std;
 }
 
 static void check_tables(struct arena *a, const struct plan *p, uint32_t role, struct verdict *v)
 {
-    const struct program *t = prove_program(p, role, PROGRAM_TRAIN), *e = prove_program(p, role, PROGRAM_EVAL);
+    const struct program *t = prove_program(p, role, PROGRAM_TRAIN),
+                         *e = prove_program(p, role, PROGRAM_EVAL);
     struct site at = {7, role, NONE, true, NONE};
     if (!e)
         return;

@@ -1,10 +1,11 @@
 /* Property 7, conservation: the numbers have the formats that the job asks for.
  *
- * Values of conserve.c are those of real arithmetic, so a gradient that was accumulated in bf16, or a master copy that
- * was rounded on the way, would still be the right node there.  Here every operand's format is compared with what the
- * job says of its use: compute format for the model's values, `grads` for weight gradients, fp32 for what the optimizer
- * keeps.  A COPY that converts would round in between, and no step needs one.  Transfers and collectives follow: what
- * they read was written in its own format (store.c).  One pass over the instructions. */
+ * Values of conserve.c are those of real arithmetic, so a gradient that was accumulated in bf16, or a master
+ * copy that was rounded on the way, would still be the right node there.  Here every operand's format is
+ * compared with what the job says of its use: compute format for the model's values, `grads` for weight
+ * gradients, fp32 for what the optimizer keeps.  A COPY that converts would round in between, and no step
+ * needs one.  Transfers and collectives follow: what they read was written in its own format (store.c).  One
+ * pass over the instructions. */
 
 #include "compiler/verify/prove.h"
 
@@ -20,8 +21,8 @@ static enum dtype format_of(enum dtype_name d)
 /* fp16 and fp8 can't be run, and are refused before anything is looked at */
 static struct formats job_formats(const struct train *t)
 {
-    struct formats f = {format_of(t->precision), format_of(t->parameters), format_of(t->grads), format_of(t->moments),
-                        format_of(t->master)};
+    struct formats f = {format_of(t->precision), format_of(t->parameters), format_of(t->grads),
+                        format_of(t->moments), format_of(t->master)};
     if (t->precision == DT_FP32)
         f.parameters = DTYPE_F32;
     return f;
@@ -31,34 +32,70 @@ static struct formats job_formats(const struct train *t)
 static enum dtype wanted(const struct formats *f, enum op op, size_t k)
 {
     switch (op) {
-    case OP_EMBED_W: case OP_POSITION_W: case OP_RMSNORM_W: case OP_LAYERNORM_W: case OP_MATMUL_TN: case OP_BIAS_W:
+    case OP_EMBED_W:
+    case OP_POSITION_W:
+    case OP_RMSNORM_W:
+    case OP_LAYERNORM_W:
+    case OP_MATMUL_TN:
+    case OP_BIAS_W:
     case OP_SQNORM:
         return f->gradients;
     case OP_ADAMW:
         return k == OPND(ADAMW, copy) ? f->parameters : f->gradients;
     case OP_SGD:
         return k == OPND(SGD, copy) ? f->parameters : f->gradients;
-    case OP_MATMUL_NT: case OP_MATMUL_NN:
+    case OP_MATMUL_NT:
+    case OP_MATMUL_NN:
         return f->compute;
-    case OP_TOKENS: case OP_FILL: case OP_COPY: case OP_ADD: case OP_EMBED: case OP_POSITION: case OP_RMSNORM:
-    case OP_RMSNORM_I: case OP_LAYERNORM: case OP_LAYERNORM_I: case OP_ROPE: case OP_ATTENTION: case OP_ATTENTION_I:
-    case OP_GELU: case OP_GELU_I: case OP_RELU: case OP_RELU_I: case OP_SWIGLU: case OP_SWIGLU_I: case OP_GEGLU:
-    case OP_GEGLU_I: case OP_XENT_MAX: case OP_XENT_SUM: case OP_XENT_LOSS: case OP_XENT_I: case OP_CLIP: case OP_SEND:
-    case OP_RECV: case OP_ALL_REDUCE: case OP_ALL_GATHER: case OP_REDUCE_SCATTER: case OP_BROADCAST: case OP_ALL_TO_ALL:
+    case OP_TOKENS:
+    case OP_FILL:
+    case OP_COPY:
+    case OP_ADD:
+    case OP_EMBED:
+    case OP_POSITION:
+    case OP_RMSNORM:
+    case OP_RMSNORM_I:
+    case OP_LAYERNORM:
+    case OP_LAYERNORM_I:
+    case OP_ROPE:
+    case OP_ATTENTION:
+    case OP_ATTENTION_I:
+    case OP_GELU:
+    case OP_GELU_I:
+    case OP_RELU:
+    case OP_RELU_I:
+    case OP_SWIGLU:
+    case OP_SWIGLU_I:
+    case OP_GEGLU:
+    case OP_GEGLU_I:
+    case OP_XENT_MAX:
+    case OP_XENT_SUM:
+    case OP_XENT_LOSS:
+    case OP_XENT_I:
+    case OP_CLIP:
+    case OP_SEND:
+    case OP_RECV:
+    case OP_ALL_REDUCE:
+    case OP_ALL_GATHER:
+    case OP_REDUCE_SCATTER:
+    case OP_BROADCAST:
+    case OP_ALL_TO_ALL:
     case NOPS:
         break;
     }
     return NDTYPES;
 }
 
-static void check_insn(struct arena *a, const struct plan *p, const struct program *q, const struct formats *f,
-                       struct site at, struct verdict *v)
+static void check_insn(struct arena *a, const struct plan *p, const struct program *q,
+                       const struct formats *f, struct site at, struct verdict *v)
 {
     enum op op = (enum op)q->insns[at.insn].op;
     const struct isa_info *info = isa_info(op);
     for (uint32_t k = 0; k < info->noperands; k++) {
         const struct operand *o = prove_operand(q, at.insn, k);
-        enum dtype want = info->operand[k].dtype == 'C' ? f->compute : info->operand[k].dtype == 'G' ? wanted(f, op, k) : NDTYPES;
+        enum dtype want = info->operand[k].dtype == 'C'   ? f->compute
+                          : info->operand[k].dtype == 'G' ? wanted(f, op, k)
+                                                          : NDTYPES;
         if (op == OP_COPY)
             want = prove_operand(q, at.insn, OPND(COPY, x))->dtype;
         if (o->buffer == NONE || want == NDTYPES || o->dtype == want)
@@ -69,8 +106,8 @@ static void check_insn(struct arena *a, const struct plan *p, const struct progr
     }
 }
 
-static void check_buffer(struct arena *a, const struct plan *p, const struct buffer *b, const struct formats *f,
-                         struct site at, struct verdict *v)
+static void check_buffer(struct arena *a, const struct plan *p, const struct buffer *b,
+                         const struct formats *f, struct site at, struct verdict *v)
 {
     enum dtype want = NDTYPES;
     switch (b->kind) {
@@ -91,7 +128,8 @@ static void check_buffer(struct arena *a, const struct plan *p, const struct buf
         break;
     }
     if (want != NDTYPES && b->dtype != want)
-        prove_report(a, p, v, at, "buffer %s is %s, the job asks for %s", b->name, isa_dtype_name(b->dtype), isa_dtype_name(want));
+        prove_report(a, p, v, at, "buffer %s is %s, the job asks for %s", b->name, isa_dtype_name(b->dtype),
+                     isa_dtype_name(want));
 }
 
 void verify_precision(struct arena *a, const struct plan *p, struct verdict *v)

@@ -202,13 +202,14 @@ static bool in_place(uint16_t op, const struct region *y, const struct region *x
     return false;
 }
 
-/* Of a gather or a scatter: is `part` the member's own part of `all`?  Any other part is another member's, who may still
- * read it, or has written it. */
+/* Of a gather or a scatter: is `part` the member's own part of `all`?  Any other part is another member's,
+ * who may still read it, or has written it. */
 static bool own_part(const struct race *c, uint32_t i, const struct operand *part, const struct operand *all)
 {
-    uint32_t mask = prove_mask(&c->plan->mesh, prove_comm_slot(c->program, i)->arg), axis = store_axis(c->program, part);
-    if (part->buffer != all->buffer || part->offset != all->offset || part->dtype != all->dtype || all->slot != UINT16_MAX ||
-        (all->rows > 1 && all->ld != all->cols))
+    uint32_t mask = prove_mask(&c->plan->mesh, prove_comm_slot(c->program, i)->arg),
+             axis = store_axis(c->program, part);
+    if (part->buffer != all->buffer || part->offset != all->offset || part->dtype != all->dtype ||
+        all->slot != UINT16_MAX || (all->rows > 1 && all->ld != all->cols))
         return false;
     return !mask || (axis < NAXES && mask == AXIS_BIT(axis));
 }
@@ -226,7 +227,8 @@ static void check_within(struct race *c, uint32_t i)
             const struct region *rx = &c->places.at[c->of[p->insns[i].operand + j]].region;
             uint16_t op = p->insns[i].op;
             if (!prove_overlap(ry, rx) || (!writes(x) && y->dtype == x->dtype && in_place(op, ry, rx)) ||
-                (op == OP_ALL_GATHER && own_part(c, i, x, y)) || (op == OP_REDUCE_SCATTER && own_part(c, i, y, x)))
+                (op == OP_ALL_GATHER && own_part(c, i, x, y)) ||
+                (op == OP_REDUCE_SCATTER && own_part(c, i, y, x)))
                 continue;
             c->site.insn = i;
             prove_report(c->arena, c->plan, c->verdict, c->site, "its operands %s and %s overlap",

@@ -1,4 +1,5 @@
-/* Plans that are right for another job, or wrong in several places that fit together: what single mutations don't reach. */
+/* Plans that are right for another job, or wrong in several places that fit together: what single mutations
+ * don't reach. */
 
 #include "compiler/support/vec.h"
 #include "compiler/verify/verify.h"
@@ -11,18 +12,23 @@
 /* ---- the plan of another job ---- */
 
 static const char llama_job[] =
-    "llmc 1\nmodel tiny {\n    vocab 97\n    width 32\n    norm rmsnorm(eps=1e-5)\n    embed tokens\n    repeat 4 {\n"
+    "llmc 1\nmodel tiny {\n    vocab 97\n    width 32\n    norm rmsnorm(eps=1e-5)\n    embed tokens\n    "
+    "repeat 4 {\n"
     "        layer {\n"
-    "            attn gqa(heads=4, kv=2, head=8, rope=rotary(500, dims=6, pairs=half, scaling=llama3(8, 1, 4, 64)), scale=8)\n"
+    "            attn gqa(heads=4, kv=2, head=8, rope=rotary(500, dims=6, pairs=half, scaling=llama3(8, 1, "
+    "4, 64)), scale=8)\n"
     "            ffn swiglu(48)\n        }\n    }\n    head untied\n}\n"
     "train {\n    sequence 16\n    batch 16 sequences\n    precision bf16(grads=fp32)\n"
     "    optimizer adamw(lr=1e-3, beta1=0.9, beta2=0.95, eps=1e-8, weight_decay=0.1)\n"
-    "    lr_schedule cosine(warmup=2, decay=10, min=1e-5)\n    clip 1.0\n    init normal(std=0.02, residual=yes)\n    seed 1\n}\n";
+    "    lr_schedule cosine(warmup=2, decay=10, min=1e-5)\n    clip 1.0\n    init normal(std=0.02, "
+    "residual=yes)\n    seed 1\n}\n";
 static const char gpt2_job[] =
-    "llmc 1\nmodel tiny {\n    vocab 97\n    width 32\n    norm layernorm(eps=1e-5, bias=yes)\n    embed tokens\n"
+    "llmc 1\nmodel tiny {\n    vocab 97\n    width 32\n    norm layernorm(eps=1e-5, bias=yes)\n    embed "
+    "tokens\n"
     "    embed positions(24)\n    repeat 4 {\n        layer {\n            attn mha(heads=4, bias=yes)\n"
     "            ffn gelu(64, bias=yes, approx=tanh)\n        }\n    }\n    head tied\n}\n"
-    "train {\n    sequence 16\n    batch 16 sequences\n    precision fp32\n    optimizer sgd(lr=0.1, momentum=0.9)\n"
+    "train {\n    sequence 16\n    batch 16 sequences\n    precision fp32\n    optimizer sgd(lr=0.1, "
+    "momentum=0.9)\n"
     "    lr_schedule wsd(warmup=2, stable=3, decay=10, min=1e-5)\n    total 1Mi tokens\n}\n";
 
 static const struct edit {
@@ -106,7 +112,8 @@ static struct plan *make_plan(struct arena *a, const char *text, const char *dec
 
 static void test_other_job(void)
 {
-    static const char *const decisions[] = {"tp=2 sp=1 pp=2 dp=2 zero=1 microbatch=2", "tp=1 pp=1 dp=1 microbatch=4"};
+    static const char *const decisions[] = {"tp=2 sp=1 pp=2 dp=2 zero=1 microbatch=2",
+                                            "tp=1 pp=1 dp=1 microbatch=4"};
     for (size_t k = 0; k < ARRAY_LEN(decisions); k++)
         for (size_t i = 0; i < ARRAY_LEN(edits); i++) {
             struct arena *a = arena_new();
@@ -116,7 +123,8 @@ static void test_other_job(void)
             const struct verdict *v = verify_plan(a, p, false);
             CU_ASSERT(v->nviolations > 0);
             if (!v->nviolations)
-                printf("\n    %s: a plan for '%s' is accepted for '%s'", decisions[k], edits[i].from, edits[i].to);
+                printf("\n    %s: a plan for '%s' is accepted for '%s'", decisions[k], edits[i].from,
+                       edits[i].to);
             plan_close(p);
             arena_free(a);
         }
@@ -124,8 +132,9 @@ static void test_other_job(void)
 
 /* ---- edits of program text that fit together ---- */
 
-/* One change of a printed program: in the first line that holds all words of `line`, `from` becomes `to` (empty: the
- * rest of the line goes); or the values of key `from` in that line and of `to` (or `from`) in the first line that holds all words of `other` change places. */
+/* One change of a printed program: in the first line that holds all words of `line`, `from` becomes `to`
+ * (empty: the rest of the line goes); or the values of key `from` in that line and of `to` (or `from`) in the
+ * first line that holds all words of `other` change places. */
 struct change {
     const char *line, *from, *to, *other;
 };
@@ -137,54 +146,111 @@ struct wrong {
     struct change change[4];
 };
 
-static const char whole[] = "tp=2 sp=1 pp=2 dp=2 zero=0 microbatch=2", sharded[] = "tp=2 sp=1 pp=2 dp=2 zero=1 microbatch=2",
+static const char whole[] = "tp=2 sp=1 pp=2 dp=2 zero=0 microbatch=2",
+                  sharded[] = "tp=2 sp=1 pp=2 dp=2 zero=1 microbatch=2",
                   single[] = "tp=1 pp=1 dp=1 microbatch=4";
 static const struct wrong wrongs[] = {
-    {"gradients of two layers change places", single, false, false, 0,
+    {"gradients of two layers change places",
+     single,
+     false,
+     false,
+     0,
      "expected gradient of model.layers.0.self_attn.q_proj.weight",
      {{"ADAMW grad.layer0#", "g=", NULL, "ADAMW grad.layer1#"}}},
-    {"gradients of two layers' shards change places", sharded, false, false, 1,
+    {"gradients of two layers' shards change places",
+     sharded,
+     false,
+     false,
+     1,
      "expected gradient of model.layers.2.self_attn.q_proj.weight",
      {{"ADAMW grad.layer2#", "g=", NULL, "ADAMW grad.layer3#"}}},
-    {"first moments of two layers change places", single, false, false, 0,
+    {"first moments of two layers change places",
+     single,
+     false,
+     false,
+     0,
      "expected first moment of model.layers.0.self_attn.q_proj.weight",
      {{"ADAMW m.layer0#", "m=", NULL, "ADAMW m.layer1#"}}},
-    {"the moments change places", whole, false, false, 0,
+    {"the moments change places",
+     whole,
+     false,
+     false,
+     0,
      "expected first moment of model.layers.0.self_attn.q_proj.weight",
      {{"ADAMW grad.layer0#", " m=", " v=", "ADAMW grad.layer0#"}}},
-    {"working copies of two layers change places", single, false, false, 0,
+    {"working copies of two layers change places",
+     single,
+     false,
+     false,
+     0,
      "at the end of the step buffer param.layer0 holds updated model.layers.1.self_attn.q_proj.weight",
      {{"ADAMW copy=%param.layer0#", "copy=", NULL, "ADAMW copy=%param.layer1#"}}},
-    {"working copies of two layers' shards change places", sharded, false, false, 0,
+    {"working copies of two layers' shards change places",
+     sharded,
+     false,
+     false,
+     0,
      "at the end of the step buffer param.layer0 holds updated model.layers.1.self_attn.q_proj.weight",
      {{"ADAMW copy=%param.layer0#", "copy=", NULL, "ADAMW copy=%param.layer1#"}}},
-    {"master weights of two layers change places", whole, false, false, 0,
+    {"master weights of two layers change places",
+     whole,
+     false,
+     false,
+     0,
      "expected first moment of model.layers.1.self_attn.q_proj.weight",
      {{"ADAMW p=%master.layer0#", "p=", NULL, "ADAMW p=%master.layer1#"}}},
-    {"evaluation calls gate what training calls up, and uses it so", "tp=1 pp=1 dp=1 microbatch=16", false, true, 0,
+    {"evaluation calls gate what training calls up, and uses it so",
+     "tp=1 pp=1 dp=1 microbatch=16",
+     false,
+     true,
+     0,
      "tensor model.layers.0.mlp.up_proj.weight is not the training program",
      {{"tensor model.layers.0.mlp.gate_proj.weight", "gate_proj", "temporary", NULL},
       {"tensor model.layers.0.mlp.up_proj.weight", "up_proj", "gate_proj", NULL},
       {"tensor model.layers.0.mlp.temporary.weight", "temporary", "up_proj", NULL},
       {"SWIGLU L0", " gate=", " up=", "SWIGLU L0"}}},
-    {"a replicated bucket counts in the norm on all ranks", whole, false, false, 0,
+    {"a replicated bucket counts in the norm on all ranks",
+     whole,
+     false,
+     false,
+     0,
      "bucket vectors.whole is not saved where",
      {{"bucket vectors. elements", " count first", "", NULL}}},
-    {"maximum instead of sum of the metrics", whole, false, false, 0,
+    {"maximum instead of sum of the metrics",
+     whole,
+     false,
+     false,
+     0,
      "attribute max differs",
      {{"ALL_REDUCE metrics", "max=0", "max=1", NULL}}},
-    {"metrics over the wrong group", sharded, false, false, 0,
+    {"metrics over the wrong group",
+     sharded,
+     false,
+     false,
+     0,
      "f32 here, f64 there",
      {{"ALL_REDUCE metrics", "group=", NULL, "ALL_REDUCE grad.vectors"}}},
-    {"one bucket gathered twice, another never, for evaluation", sharded, false, true, 0,
+    {"one bucket gathered twice, another never, for evaluation",
+     sharded,
+     false,
+     true,
+     0,
      "nothing orders the two",
      {{"ALL_GATHER y=%param.layer0#", "y=", NULL, "ALL_GATHER y=%param.layer1#"},
       {"ALL_GATHER x=%param.layer1#", "x=", NULL, "ALL_GATHER x=%param.layer0#"}}},
-    {"a gather whose input lies in another member's part of the output", sharded, false, true, 0,
+    {"a gather whose input lies in another member's part of the output",
+     sharded,
+     false,
+     true,
+     0,
      "operands y and x overlap",
      {{"RMSNORM y=%t.n2.", "y=%t.n2.bf16.16x32#30", "y=%t.full.bf16.32x32#25", NULL},
       {"ALL_GATHER x=%t.n2.", "x=%t.n2.bf16.16x32#30", "x=%t.full.bf16.32x32#25", NULL}}},
-    {"a reduction that writes where other members still read", sharded, false, true, 0,
+    {"a reduction that writes where other members still read",
+     sharded,
+     false,
+     true,
+     0,
      "operands y and x overlap",
      {{"REDUCE_SCATTER y=%t.d.", "y=%t.d.bf16.16x32#34", "y=%t.part.bf16.32x32#21", NULL},
       {"ADD b=%t.d.", "b=%t.d.bf16.16x32#34", "b=%t.part.bf16.32x32#21", NULL}}},
@@ -287,13 +353,14 @@ static void test_edited(void)
     }
 }
 
-/* A step over twice the batch with half the scale is the right plan of another job; with the smaller job's header and
- * scale it would add gradients of samples that belong to the next step. */
+/* A step over twice the batch with half the scale is the right plan of another job; with the smaller job's
+ * header and scale it would add gradients of samples that belong to the next step. */
 static void test_more_samples(void)
 {
     struct arena *a = arena_new();
     struct job *job = text_job(a, llama_job);
-    struct plan *p = make_plan(a, edited(a, &(struct edit){false, "batch 16", "batch 32"}), "tp=1 pp=1 dp=2 zero=1 microbatch=2");
+    struct plan *p = make_plan(a, edited(a, &(struct edit){false, "batch 16", "batch 32"}),
+                               "tp=1 pp=1 dp=2 zero=1 microbatch=2");
     p->job = job;
     for (int evaluation = 0; evaluation < 2; evaluation++) {
         struct program *q = (evaluation ? p->eval : p->train)[0];
