@@ -1,9 +1,10 @@
-/* The worked examples: every plans/<name>/model.llm on the cluster that plans/<name>/cluster names must give exactly
- * plans/<name>/summary.txt.
+/* The worked examples: every plans/<name>/model.llm on the cluster that plans/<name>/cluster names must give
+ * exactly plans/<name>/summary.txt.
  *
- * `cluster` holds the path of the cluster file, then lines `set KEY=VALUE`.  The summary holds what does not change
- * with the last digits of the cost model: parameters, decision, stages, memory; of a model that cannot be emitted yet
- * the estimate's, and how plan refuses it.  UPDATE=1 rewrites.  Sanitizer runs leave the largest out. */
+ * `cluster` holds the path of the cluster file, then lines `set KEY=VALUE`.  The summary holds what does not
+ * change with the last digits of the cost model: parameters, decision, stages, memory; of a model that cannot
+ * be emitted yet the estimate's, and how plan refuses it.  UPDATE=1 rewrites.  Sanitizer runs leave the
+ * largest out. */
 
 #include "compiler/compile.h"
 #include "compiler/model/sema.h"
@@ -57,7 +58,8 @@ static void open_example(struct example *x, const char *name)
     CU_ASSERT(diag_warnings(d) == 0);
 }
 
-static void write_decision(const struct example *x, const struct decision *d, uint64_t peak, const char *how, FILE *out)
+static void write_decision(const struct example *x, const struct decision *d, uint64_t peak, const char *how,
+                           FILE *out)
 {
     const struct model *m = &x->job->model;
     uint64_t all = model_parameters(m), active = model_active_parameters(m);
@@ -84,7 +86,8 @@ static void write_summary(const struct example *x, FILE *out)
     CU_ASSERT_EQUAL(s, STATUS_NO_PLAN);
     struct search_result *r = search(x->a, diag_new(x->a), x->job, x->topo, 1, 0, false);
     CU_ASSERT_FATAL(r->ncandidates == 1);
-    write_decision(x, &r->candidates[0].decision, r->candidates[0].estimate.peak_bytes, "on the fullest stage, estimated", out);
+    write_decision(x, &r->candidates[0].decision, r->candidates[0].estimate.peak_bytes,
+                   "on the fullest stage, estimated", out);
     diag_print(d, out, false);
 }
 
@@ -148,7 +151,8 @@ static void test_sizes(void)
         CU_ASSERT_EQUAL(x.job->train.batch, cases[i].batch);
         CU_ASSERT_EQUAL(x.job->train.sequence, cases[i].sequence);
         const char *summary = read_text(x.a, arena_printf(x.a, "plans/%s/summary.txt", x.name));
-        CU_ASSERT_PTR_NOT_NULL(strstr(summary, arena_printf(x.a, ", %s of ", units_show_commas(cases[i].gpus).s)));
+        CU_ASSERT_PTR_NOT_NULL(
+            strstr(summary, arena_printf(x.a, ", %s of ", units_show_commas(cases[i].gpus).s)));
         arena_free(x.a);
     }
 }

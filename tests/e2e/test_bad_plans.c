@@ -1,6 +1,6 @@
-/* Well-formed requests that no plan satisfies: every tests/bad-plans/NAME.args, handed to llmc, must end with the exit
- * code in the first line of NAME.err and print the rest of that file on stderr, nothing on stdout, and write nothing.
- * UPDATE=1 rewrites. */
+/* Well-formed requests that no plan satisfies: every tests/bad-plans/NAME.args, handed to llmc, must end with
+ * the exit code in the first line of NAME.err and print the rest of that file on stderr, nothing on stdout,
+ * and write nothing. UPDATE=1 rewrites. */
 
 #include "tests/e2e/e2e.h"
 
@@ -23,8 +23,8 @@ static void check_case(const char *dir, const char *file)
     snprintf(path, sizeof path, CASES "%s", file);
     e2e_read_text(path, args, sizeof args);
     args[strcspn(args, "\n")] = 0;
-    snprintf(command, sizeof command, "D='%s'; %s/llmc %s %s >\"$D/out\" 2>\"$D/err\" </dev/null", dir, e2e_build(), args,
-             strncmp(args, "plan ", 5) ? "" : "-o \"$D/plan\"");
+    snprintf(command, sizeof command, "D='%s'; timeout 120 %s/llmc %s %s >\"$D/out\" 2>\"$D/err\" </dev/null",
+             dir, e2e_build(), args, strncmp(args, "plan ", 5) ? "" : "-o \"$D/plan\"");
     int status = system(command);
     snprintf(path, sizeof path, "%s/out", dir);
     e2e_read_text(path, out, sizeof out);

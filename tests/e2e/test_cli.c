@@ -1,6 +1,7 @@
-/* The command line as people and scripts meet it: exit codes, what goes to stdout and what to stderr, JSON, damaged
- * and foreign plan folders, equal bytes.  Everything runs the real binaries by a shell in the root of the tree, with
- * L and R for llmc and llmrun, M and C for the tiny Llama and its cluster, D for a folder of the test. */
+/* The command line as people and scripts meet it: exit codes, what goes to stdout and what to stderr, JSON,
+ * damaged and foreign plan folders, equal bytes.  Everything runs the real binaries by a shell in the root of
+ * the tree, with L and R for llmc and llmrun, M and C for the tiny Llama and its cluster, D for a folder of
+ * the test. */
 
 #include "tests/e2e/e2e.h"
 
@@ -27,17 +28,24 @@ static char *folder(void)
     return path;
 }
 
-static void shoot(struct shot *s, const char *dir, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void shoot(struct shot *s, const char *dir, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 static void shoot(struct shot *s, const char *dir, const char *format, ...)
 {
-    char command[2048], whole[4096], path[E2E_PATH + 16];
+    char whole[4 * E2E_PATH], path[E2E_PATH + 16];
     va_list ap;
+    snprintf(path, sizeof path, "%s/script", dir);
+    FILE *script = fopen(path, "w");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(script);
+    fprintf(script, "L=%s/llmc R=%s/llmrun M=plans/tiny-llama/model.llm C=topologies/cpu8.xml D='%s'\n",
+            e2e_build(), e2e_build(), dir);
     va_start(ap, format);
-    vsnprintf(command, sizeof command, format, ap);
+    vfprintf(script, format, ap);
     va_end(ap);
-    snprintf(whole, sizeof whole,
-             "L=%s/llmc R=%s/llmrun M=plans/tiny-llama/model.llm C=topologies/cpu8.xml D='%s'; "
-             "{ %s\n} >'%s/stdout' 2>'%s/stderr' </dev/null", e2e_build(), e2e_build(), dir, command, dir, dir);
+    fputs("\n", script);
+    fclose(script);
+    snprintf(whole, sizeof whole, "timeout 120 sh '%s' >'%s/stdout' 2>'%s/stderr' </dev/null", path, dir,
+             dir);
     int status = system(whole);
     s->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     snprintf(path, sizeof path, "%s/stdout", dir);
@@ -52,8 +60,8 @@ static void expect(struct shot *s, const char *dir, const char *command, int cod
     shoot(s, dir, "%s", command);
     bool fine = s->code == code && (says ? strstr(s->err, says) != NULL : !*s->err) && (!code || !*s->out);
     if (!fine)
-        printf("\n    %s\n    exit %d, wanted %d; stderr wanted: %s\n    stderr: %s    stdout: %.200s\n", command, s->code, code,
-               says ? says : "(nothing)", s->err, s->out);
+        printf("\n    %s\n    exit %d, wanted %d; stderr wanted: %s\n    stderr: %s    stdout: %.200s\n",
+               command, s->code, code, says ? says : "(nothing)", s->err, s->out);
     CU_ASSERT(fine);
 }
 
@@ -171,19 +179,24 @@ static void test_failures(void)
         {"$L help >/dev/full", 4, "No space left on device"},
         {"$L show $D/p --code >/dev/full", 4, "No space left on device"},
         {"$R $D/p --data $M --steps 1 --device cuda", 4, "not supported by this build"},
-        {"$L tokens LICENSE -q -o $D/t; RANK=0 WORLD_SIZE=3 MASTER_PORT=1 $R $D/p --data $D/t --steps 1", 5, "3 ranks were started, the plan is for 8"},
+        {"$L tokens LICENSE -q -o $D/t; RANK=0 WORLD_SIZE=3 MASTER_PORT=1 $R $D/p --data $D/t --steps 1", 5,
+         "3 ranks were started, the plan is for 8"},
     };
     EXPECT_ALL(lines, true);
 }
 
 /* ---- JSON ---- */
 
-#define DECISION "decision: tp sp cp pp vpp dp ep etp zero shard microbatch microbatches recompute recompute_detail schedule " \
-                 "schedule_group layout context order offload prefetch;"
-#define PREDICTED "predicted: step_time_s tokens_per_s_per_gpu model_flops_per_gpu_s mfu bubble_fraction " \
-                  "exposed_comm_fraction peak_memory_bytes peak_memory_rank;"
-#define CONTRACT "schema; model: name parameters active_parameters layers; cluster: name gpus gpus_used;" DECISION PREDICTED \
-                 "search: space evaluated pruned gap"
+#define DECISION                                                                                             \
+    "decision: tp sp cp pp vpp dp ep etp zero shard microbatch microbatches recompute recompute_detail "     \
+    "schedule "                                                                                              \
+    "schedule_group layout context order offload prefetch;"
+#define PREDICTED                                                                                            \
+    "predicted: step_time_s tokens_per_s_per_gpu model_flops_per_gpu_s mfu bubble_fraction "                 \
+    "exposed_comm_fraction peak_memory_bytes peak_memory_rank;"
+#define CONTRACT                                                                                             \
+    "schema; model: name parameters active_parameters layers; cluster: name gpus gpus_used;" DECISION        \
+        PREDICTED "search: space evaluated pruned gap"
 
 /* keys: "a; b: c d;": members of the object and of its members */
 static void expect_keys(const json_t *object, const char *keys, const char *command)
@@ -217,19 +230,24 @@ static void test_json(void)
         {"$L plan $M $C -q -o $D/p --json", CONTRACT " seconds", 0, false},
         {"cat $D/p/plan.json", CONTRACT, 0, false},
         {"$L estimate $M $C --json", CONTRACT " seconds", 0, false},
-        {"$L estimate plans/deepseek-v3/model.llm topologies/h800-2048.xml --json", CONTRACT " seconds", 0, false},
-        {"$L estimate $M $C --sweep tp=1,2 --json", "key; value; estimate: schema decision predicted", 0, true},
+        {"$L estimate plans/deepseek-v3/model.llm topologies/h800-2048.xml --json", CONTRACT " seconds", 0,
+         false},
+        {"$L estimate $M $C --sweep tp=1,2 --json", "key; value; estimate: schema decision predicted", 0,
+         true},
         {"$L check $D/p --json", "schema; holds; certificate; violations", 0, false},
         {"$L show $D/p --json", CONTRACT, 0, false},
         {"$L show $D/p --memory --json", "schema; roles", 0, false},
         {"$L show $D/p --traffic --json", "schema; traffic", 0, false},
-        {"$L show $D/p --timeline --json", "schema; step_time_s; bubble_fraction; exposed_comm_fraction; roles", 0, false},
+        {"$L show $D/p --timeline --json",
+         "schema; step_time_s; bubble_fraction; exposed_comm_fraction; roles", 0, false},
         {"$L show $D/p --schedule --json", "schema; schedule; ranks", 0, false},
         {"$L show $D/p --code --json", "schema; role; instructions", 0, false},
         {"$L topo show $C --json", "schema; name; nodes; gpus; usable_gpus; node_types; levels", 0, false},
         {"$L isa --json", "fingerprint; instructions", 0, false},
-        {"$L plan $M $C -o $D/q --set tp=3 --json", "file; line; column; length; code; message; notes; fix", 3, true},
-        {"$L plan $M $C -o $D/q --set memory=16MiB --json", "file; line; column; length; code; message; notes; fix", 1, true},
+        {"$L plan $M $C -o $D/q --set tp=3 --json", "file; line; column; length; code; message; notes; fix",
+         3, true},
+        {"$L plan $M $C -o $D/q --set memory=16MiB --json",
+         "file; line; column; length; code; message; notes; fix", 1, true},
         {"$R $D/p --data $D/t --steps 1 --json", "steps; ranks; tokens; loss", 0, false},
     };
     struct shot *s = malloc(sizeof *s);
@@ -259,12 +277,14 @@ static void test_json(void)
 /* every file of the folder: cut in half, one byte changed, gone; by everyone who reads plans */
 static void test_damage(void)
 {
-    static const char *const files[] = {"plan.json", "model.llm", "cluster.xml", "ranks.bin", "programs/0.bin", "programs/1.bin",
+    static const char *const files[] = {"plan.json",           "model.llm",           "cluster.xml",
+                                        "ranks.bin",           "programs/0.bin",      "programs/1.bin",
                                         "programs/eval-0.bin", "programs/eval-1.bin", "MANIFEST"};
-    static const char *const damage[] = {"truncate -s $(($(stat -c %s $F) / 2)) $F",
-                                         ("n=$(($(stat -c %s $F) / 2)); b=$(od -An -tu1 -j $n -N 1 $F); "
-                                         "printf \"\\\\$(printf %03o $(((b + 1) % 256)))\" | dd of=$F bs=1 seek=$n conv=notrunc 2>&-"),
-                                         "rm $F"};
+    static const char *const damage[] = {
+        "truncate -s $(($(stat -c %s $F) / 2)) $F",
+        ("n=$(($(stat -c %s $F) / 2)); b=$(od -An -tu1 -j $n -N 1 $F); "
+         "printf \"\\\\$(printf %03o $(((b + 1) % 256)))\" | dd of=$F bs=1 seek=$n conv=notrunc 2>&-"),
+        "rm $F"};
     static const char *const readers[] = {"$L check $D/q", "$L show $D/q", "$R $D/q --data $M --steps 1"};
     struct shot *s = malloc(sizeof *s);
     char *dir = folder();
@@ -272,7 +292,8 @@ static void test_damage(void)
     expect(s, dir, "$L plan $M $C -q -o $D/p && test $(find $D/p -type f | wc -l) = 9", 0, NULL);
     for (size_t f = 0; f < sizeof files / sizeof *files; f++)
         for (size_t k = 0; k < sizeof damage / sizeof *damage; k++) {
-            shoot(s, dir, "rm -rf $D/q; cp -r $D/p $D/q; F=$D/q/%s; %s; ! cmp -s $F $D/p/%s", files[f], damage[k], files[f]);
+            shoot(s, dir, "rm -rf $D/q; cp -r $D/p $D/q; F=$D/q/%s; %s; ! cmp -s $F $D/p/%s", files[f],
+                  damage[k], files[f]);
             CU_ASSERT_EQUAL(s->code, 0);
             /* a changed line of MANIFEST accuses the file that it names */
             bool line = !strcmp(files[f], "MANIFEST") && k == 1;
@@ -289,11 +310,14 @@ static void test_writing(void)
 {
     struct shot *s = malloc(sizeof *s);
     char *dir = folder();
-    expect(s, dir, "mkdir $D/foreign; echo mine >$D/foreign/x; $L plan $M $C -o $D/foreign", 4, "holds more than a plan");
+    expect(s, dir, "mkdir $D/foreign; echo mine >$D/foreign/x; $L plan $M $C -o $D/foreign", 4,
+           "holds more than a plan");
     expect(s, dir, "ls $D/foreign", 0, NULL);
     CU_ASSERT_STRING_EQUAL(s->out, "x\n");
-    expect(s, dir, "$L plan $M $C -q -o $D/foreign --force && test -f $D/foreign/MANIFEST && grep -rqx mine $D/foreign.old-*", 0,
-           NULL);
+    expect(s, dir,
+           "$L plan $M $C -q -o $D/foreign --force && test -f $D/foreign/MANIFEST && grep -rqx mine "
+           "$D/foreign.old-*",
+           0, NULL);
     expect(s, dir, "echo mine >$D/file; $L plan $M $C -o $D/file", 4, "holds more than a plan");
     /* a disc that is full: here a limit on the size of files, once reported and once deadly */
     expect(s, dir, "trap '' XFSZ; ulimit -f 16; $L plan $M $C -o $D/full", 4, "File too large");
@@ -305,7 +329,9 @@ static void test_writing(void)
     expect(s, dir, "$L plan $M $C -q -o $D/p && cp -r $D/p $D/before", 0, NULL);
     expect(s, dir, "trap '' XFSZ; ulimit -f 16; $L plan $M $C --set zero=0 -o $D/p", 4, "File too large");
     expect(s, dir, "diff -r $D/p $D/before", 0, NULL);
-    expect(s, dir, "$L plan $M $C --set zero=0 -q -o $D/p && ! diff -r $D/p $D/before >/dev/null && $L check $D/p", 0, NULL);
+    expect(s, dir,
+           "$L plan $M $C --set zero=0 -q -o $D/p && ! diff -r $D/p $D/before >/dev/null && $L check $D/p", 0,
+           NULL);
     expect(s, dir, "ls -d $D/p?*", 2, "No such file");
     free(s);
     free(dir);
@@ -316,9 +342,12 @@ static void test_same_bytes(void)
 {
     struct shot *s = malloc(sizeof *s);
     char *dir = folder();
-    expect(s, dir, "$L plan $M $C -q -o $D/a && TZ=Asia/Tokyo LC_ALL=C.UTF-8 COLUMNS=20 $L plan $M $C -q -o $D/b", 0, NULL);
+    expect(s, dir,
+           "$L plan $M $C -q -o $D/a && TZ=Asia/Tokyo LC_ALL=C.UTF-8 COLUMNS=20 $L plan $M $C -q -o $D/b", 0,
+           NULL);
     expect(s, dir, "diff -r $D/a $D/b", 0, NULL);
-    expect(s, dir, "cp $M $D/m.llm; L=$(realpath $L); C=$(realpath $C); cd $D && $L plan m.llm $C -q -o c", 0, NULL);
+    expect(s, dir, "cp $M $D/m.llm; L=$(realpath $L); C=$(realpath $C); cd $D && $L plan m.llm $C -q -o c", 0,
+           NULL);
     expect(s, dir, "diff -r $D/a $D/c", 0, NULL);
     char other[E2E_PATH];
     snprintf(other, sizeof other, "%s/clang/llmc", e2e_build());
@@ -328,8 +357,8 @@ static void test_same_bytes(void)
         "plans/llama3-70b/model.llm topologies/dgx-h100-superpod.xml --set gpus=512",
     };
     for (size_t i = 0; !access(other, X_OK) && i < sizeof more / sizeof *more; i++) {
-        shoot(s, dir, "rm -rf $D/a $D/b; $L plan %s -q -o $D/a && %s plan %s -q -o $D/b && diff -r $D/a $D/b", more[i], other,
-              more[i]);
+        shoot(s, dir, "rm -rf $D/a $D/b; $L plan %s -q -o $D/a && %s plan %s -q -o $D/b && diff -r $D/a $D/b",
+              more[i], other, more[i]);
         CU_ASSERT_EQUAL(s->code, 0);
     }
     free(s);
@@ -342,8 +371,10 @@ static void test_fmt(void)
 {
     struct shot *s = malloc(sizeof *s);
     char *dir = folder();
-    expect(s, dir, "for f in plans/*/model.llm tests/cases/oracles/*.llm; do $L fmt $f >$D/1 && $L fmt $D/1 >$D/2 && "
-                   "cmp $D/1 $D/2 || exit 1; done", 0, NULL);
+    expect(s, dir,
+           "for f in plans/*/model.llm tests/cases/oracles/*.llm; do $L fmt $f >$D/1 && $L fmt $D/1 >$D/2 && "
+           "cmp $D/1 $D/2 || exit 1; done",
+           0, NULL);
     expect(s, dir, "for f in plans/*/model.llm; do $L fmt $f | cmp - $f || exit 1; done", 0, NULL);
     free(s);
     free(dir);
@@ -353,7 +384,8 @@ static void test_dumps(void)
 {
     struct shot *s = malloc(sizeof *s);
     char *dir = folder();
-    expect(s, dir, "$L fmt $M >$D/1 && $L -d ast $M $C | cmp - $D/1 && $L dump ast $M $C | cmp - $D/1", 0, NULL);
+    expect(s, dir, "$L fmt $M >$D/1 && $L -d ast $M $C | cmp - $D/1 && $L dump ast $M $C | cmp - $D/1", 0,
+           NULL);
     expect(s, dir, "$L -d sched $M $C", 0, NULL);
     CU_ASSERT(!strncmp(s->out, "0F0,0F1,0B0,", 12));
     expect(s, dir, "$L -d sched $M $C --set schedule=gpipe", 0, NULL);

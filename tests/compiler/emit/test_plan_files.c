@@ -92,7 +92,7 @@ static void test_imports(void)
 /* every file of the folder in turn: longer, or gone */
 static void test_changed(void)
 {
-    static const char *const names[] = {"plan.json",          "model.llm", "cluster.xml", "programs/0.bin",
+    static const char *const names[] = {"plan.json",           "model.llm", "cluster.xml", "programs/0.bin",
                                         "programs/eval-0.bin", "ranks.bin", "MANIFEST"};
     for (int gone = 0; gone < 2; gone++)
         for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -120,8 +120,8 @@ static void test_targets(void)
         enum status status;
         bool kept; /* the file survives, in place or beside */
     } cases[] = {
-        {NULL, false, STATUS_OK, false},           {"notes.txt", false, STATUS_WORLD, true},
-        {"MANIFEST", false, STATUS_OK, false},     {"model.llm", false, STATUS_WORLD, true},
+        {NULL, false, STATUS_OK, false},       {"notes.txt", false, STATUS_WORLD, true},
+        {"MANIFEST", false, STATUS_OK, false}, {"model.llm", false, STATUS_WORLD, true},
         {"notes.txt", true, STATUS_OK, true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
