@@ -1,10 +1,10 @@
 #!/bin/sh
 # The whole way on this machine: text -> tokens; model + cluster -> plan; plan -> timeline; plan + tokens -> training.
 #   demo.sh BUILD_FOLDER        leaves everything in BUILD_FOLDER/demo
-# STEPS=80 steps of 16 sequences: half the job's batch, so that two cores are done in a few minutes.
+# STEPS=60 steps of 16 sequences: half the job's batch, so that two cores are done in a few minutes.
 # Text: the licences that every Debian carries in /usr/share/common-licenses, as byte-level tokens.
 set -eu
-build=$1 demo=$1/demo steps=${STEPS:-80}
+build=$1 demo=$1/demo steps=${STEPS:-60}
 started=$(date +%s)
 rm -rf "$demo"
 mkdir -p "$demo"
