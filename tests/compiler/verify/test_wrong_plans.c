@@ -254,6 +254,9 @@ static const struct wrong wrongs[] = {
      "operands y and x overlap",
      {{"REDUCE_SCATTER y=%t.d.", "y=%t.d.bf16.16x32#34", "y=%t.part.bf16.32x32#21", NULL},
       {"ADD b=%t.d.", "b=%t.d.bf16.16x32#34", "b=%t.part.bf16.32x32#21", NULL}}},
+    {"evaluation takes a moment for its own scratch", sharded, false, true, 0,
+     "buffer m.layer0 is not where the evaluation program keeps it",
+     {{"buffer m.layer0 moment1", " moment1 ", " step ", NULL}, {"buffer m.layer0 step", " bucket", "", NULL}}},
 };
 
 struct slice {
