@@ -5,30 +5,37 @@
 
 #include "kernels/cpu/rows.h"
 
-ALWAYS_INLINE float gelu(float x, bool tanh_form)
+/* out = gelu(x), n elements; erff is a call and keeps the erf form from being vector code */
+VARIANTS static void gelu_row(float *restrict out, const float *restrict x, uint32_t n, bool tanh_form)
 {
-    if (!tanh_form)
-        return 0.5f * x * (1 + erff(x * 0.70710678f));
-    return x * float_logistic(1.59576912f * (x + 0.044715f * x * x * x));
+    if (tanh_form)
+        for (uint32_t j = 0; j < n; j++)
+            out[j] = x[j] * float_logistic(1.59576912f * (x[j] + 0.044715f * x[j] * x[j] * x[j]));
+    else
+        for (uint32_t j = 0; j < n; j++)
+            out[j] = 0.5f * x[j] * (1 + erff(x[j] * 0.70710678f));
 }
 
-ALWAYS_INLINE float gelu_slope(float x, bool tanh_form)
+/* out = the derivative of gelu at x */
+VARIANTS static void gelu_slope_row(float *restrict out, const float *restrict x, uint32_t n, bool tanh_form)
 {
-    if (!tanh_form)
-        return 0.5f * (1 + erff(x * 0.70710678f)) + x * 0.39894228f * float_exp(-0.5f * x * x);
-    float s = float_logistic(1.59576912f * (x + 0.044715f * x * x * x));
-    return s + x * s * (1 - s) * 1.59576912f * (1 + 0.134145f * x * x);
+    if (tanh_form)
+        for (uint32_t j = 0; j < n; j++) {
+            float s = float_logistic(1.59576912f * (x[j] + 0.044715f * x[j] * x[j] * x[j]));
+            out[j] = s + x[j] * s * (1 - s) * 1.59576912f * (1 + 0.134145f * x[j] * x[j]);
+        }
+    else
+        for (uint32_t j = 0; j < n; j++)
+            out[j] =
+                0.5f * (1 + erff(x[j] * 0.70710678f)) + x[j] * 0.39894228f * float_exp(-0.5f * x[j] * x[j]);
 }
 
-VARIANTS void cpu_GELU(struct kernel_args *k)
+void cpu_GELU(struct kernel_args *k)
 {
     const struct view *y = V(GELU, y), *x = V(GELU, x);
-    bool tanh_form = INTEGER(GELU, tanh);
     float *tmp = k->scratch, *out = tmp + x->cols;
     for (uint32_t i = 0; i < x->rows; i++) {
-        const float *in = row_load(x, i, tmp);
-        for (uint32_t j = 0; j < x->cols; j++)
-            out[j] = gelu(in[j], tanh_form);
+        gelu_row(out, row_load(x, i, tmp), x->cols, INTEGER(GELU, tanh));
         row_store(y, i, out);
     }
 }
@@ -36,12 +43,12 @@ VARIANTS void cpu_GELU(struct kernel_args *k)
 VARIANTS void cpu_GELU_I(struct kernel_args *k)
 {
     const struct view *dx = V(GELU_I, dx), *dy = V(GELU_I, dy), *x = V(GELU_I, x);
-    bool tanh_form = INTEGER(GELU_I, tanh);
     float *tmp_x = k->scratch, *tmp_dy = tmp_x + x->cols, *out = tmp_dy + x->cols;
     for (uint32_t i = 0; i < x->rows; i++) {
-        const float *in = row_load(x, i, tmp_x), *up = row_load(dy, i, tmp_dy);
+        const float *up = row_load(dy, i, tmp_dy);
+        gelu_slope_row(out, row_load(x, i, tmp_x), x->cols, INTEGER(GELU_I, tanh));
         for (uint32_t j = 0; j < x->cols; j++)
-            out[j] = up[j] * gelu_slope(in[j], tanh_form);
+            out[j] *= up[j];
         row_store(dx, i, out);
     }
 }
@@ -108,29 +115,32 @@ VARIANTS void cpu_SWIGLU_I(struct kernel_args *k)
 VARIANTS void cpu_GEGLU(struct kernel_args *k)
 {
     const struct view *y = V(GEGLU, y), *gate = V(GEGLU, gate), *up = V(GEGLU, up);
-    bool tanh_form = INTEGER(GEGLU, tanh);
     float *tmp_gate = k->scratch, *tmp_up = tmp_gate + y->cols, *out = tmp_up + y->cols;
     for (uint32_t i = 0; i < y->rows; i++) {
-        const float *a = row_load(gate, i, tmp_gate), *b = row_load(up, i, tmp_up);
+        const float *b = row_load(up, i, tmp_up);
+        gelu_row(out, row_load(gate, i, tmp_gate), y->cols, INTEGER(GEGLU, tanh));
         for (uint32_t j = 0; j < y->cols; j++)
-            out[j] = gelu(a[j], tanh_form) * b[j];
+            out[j] *= b[j];
         row_store(y, i, out);
     }
 }
 
+/* dgate = dy up gelu'(gate), dup = dy gelu(gate) */
 VARIANTS void cpu_GEGLU_I(struct kernel_args *k)
 {
     const struct view *gate = V(GEGLU_I, gate), *up = V(GEGLU_I, up), *dy = V(GEGLU_I, dy);
     bool tanh_form = INTEGER(GEGLU_I, tanh);
     uint32_t h = gate->cols;
-    float *tmp_gate = k->scratch, *tmp_up = tmp_gate + h, *tmp_dy = tmp_up + h, *dgate = tmp_dy + h,
-          *dup = dgate + h;
+    float *tmp_gate = k->scratch, *tmp_up = tmp_gate + h, *tmp_dy = tmp_up + h;
+    float *restrict dgate = tmp_dy + h, *restrict dup = dgate + h;
     for (uint32_t i = 0; i < gate->rows; i++) {
         const float *a = row_load(gate, i, tmp_gate), *b = row_load(up, i, tmp_up),
                     *d = row_load(dy, i, tmp_dy);
+        gelu_slope_row(dgate, a, h, tanh_form);
+        gelu_row(dup, a, h, tanh_form);
         for (uint32_t j = 0; j < h; j++) {
-            dgate[j] = d[j] * b[j] * gelu_slope(a[j], tanh_form);
-            dup[j] = d[j] * gelu(a[j], tanh_form);
+            dgate[j] *= d[j] * b[j];
+            dup[j] *= d[j];
         }
         row_store(V(GEGLU_I, dgate), i, dgate);
         row_store(V(GEGLU_I, dup), i, dup);

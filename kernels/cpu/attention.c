@@ -32,7 +32,9 @@ static void product(bool ta, bool tb, uint32_t m, uint32_t n, uint32_t inner, fl
 
 VARIANTS static void cap_scores(const struct shape *s, float *score, size_t n)
 {
-    for (size_t j = 0; s->softcap > 0 && j < n; j++)
+    if (!(s->softcap > 0))
+        return;
+    for (size_t j = 0; j < n; j++)
         score[j] = s->softcap * float_tanh(score[j] / s->softcap);
 }
 

@@ -43,12 +43,13 @@ void cpu_COPY(struct kernel_args *k)
 VARIANTS void cpu_ADD(struct kernel_args *k)
 {
     const struct view *y = V(ADD, y), *a = V(ADD, a), *b = V(ADD, b), *bias = V(ADD, bias);
-    float *tmp_a = k->scratch, *tmp_b = tmp_a + y->cols, *out = tmp_b + y->cols;
-    const float *shared = bias->data ? row_load(bias, 0, out + y->cols) : NULL;
+    float *tmp_a = k->scratch, *tmp_b = tmp_a + y->cols, *out = tmp_b + y->cols, *zero = out + y->cols;
+    memset(zero, 0, y->cols * sizeof *zero);
+    const float *shared = bias->data ? row_load(bias, 0, zero + y->cols) : zero;
     for (uint32_t i = 0; i < y->rows; i++) {
-        const float *in = row_load(a, i, tmp_a), *second = b->data ? row_load(b, i, tmp_b) : NULL;
+        const float *in = row_load(a, i, tmp_a), *second = b->data ? row_load(b, i, tmp_b) : zero;
         for (uint32_t j = 0; j < y->cols; j++)
-            out[j] = in[j] + (second ? second[j] : 0) + (shared ? shared[j] : 0);
+            out[j] = in[j] + second[j] + shared[j];
         row_store(y, i, out);
     }
 }

@@ -82,11 +82,17 @@ VARIANTS void tile_close(const struct view *v, uint32_t row, uint32_t rows, uint
     }
 }
 
-enum { LANES = 16 };
+/* Sums run in LANES lanes, held as two vectors; the compiler makes them from whatever the processor has. */
+enum { WIDE = 8, LANES = 2 * WIDE };
+typedef float floats __attribute__((vector_size(WIDE * sizeof(float))));
+typedef int32_t masks __attribute__((vector_size(WIDE * sizeof(float))));
+typedef double doubles __attribute__((vector_size(WIDE * sizeof(double))));
 
-ALWAYS_INLINE double lanes_sum(double lane[LANES])
+/* lane l + lane l + n for halving n: the order of the table */
+ALWAYS_INLINE double lanes_sum(const doubles *low, const doubles *high)
 {
-    for (uint32_t n = LANES / 2; n; n /= 2)
+    doubles lane = *low + *high;
+    for (uint32_t n = WIDE / 2; n; n /= 2)
         for (uint32_t l = 0; l < n; l++)
             lane[l] += lane[l + n];
     return lane[0];
@@ -94,41 +100,56 @@ ALWAYS_INLINE double lanes_sum(double lane[LANES])
 
 VARIANTS double row_dot(const float *a, const float *b, uint32_t n)
 {
-    double lane[LANES] = {0};
+    doubles low = {0}, high = {0};
     uint32_t j = 0;
-    for (; j + LANES <= n; j += LANES)
-        for (uint32_t l = 0; l < LANES; l++)
-            lane[l] += (double)a[j + l] * (double)b[j + l];
-    for (uint32_t l = 0; j < n; j++, l++)
-        lane[l] += (double)a[j] * (double)b[j];
-    return lanes_sum(lane);
+    for (; j + LANES <= n; j += LANES) {
+        floats x, y, u, v;
+        memcpy(&x, a + j, sizeof x);
+        memcpy(&y, b + j, sizeof y);
+        memcpy(&u, a + j + WIDE, sizeof u);
+        memcpy(&v, b + j + WIDE, sizeof v);
+        low += __builtin_convertvector(x, doubles) * __builtin_convertvector(y, doubles);
+        high += __builtin_convertvector(u, doubles) * __builtin_convertvector(v, doubles);
+    }
+    double rest = 0;
+    for (; j < n; j++)
+        rest += (double)a[j] * (double)b[j];
+    return lanes_sum(&low, &high) + rest;
 }
 
 VARIANTS double row_sum(const float *a, uint32_t n)
 {
-    double lane[LANES] = {0};
+    doubles low = {0}, high = {0};
     uint32_t j = 0;
-    for (; j + LANES <= n; j += LANES)
-        for (uint32_t l = 0; l < LANES; l++)
-            lane[l] += (double)a[j + l];
-    for (uint32_t l = 0; j < n; j++, l++)
-        lane[l] += (double)a[j];
-    return lanes_sum(lane);
+    for (; j + LANES <= n; j += LANES) {
+        floats x, y;
+        memcpy(&x, a + j, sizeof x);
+        memcpy(&y, a + j + WIDE, sizeof y);
+        low += __builtin_convertvector(x, doubles);
+        high += __builtin_convertvector(y, doubles);
+    }
+    double rest = 0;
+    for (; j < n; j++)
+        rest += (double)a[j];
+    return lanes_sum(&low, &high) + rest;
 }
 
 VARIANTS float row_max(const float *a, uint32_t n)
 {
-    float lane[LANES], most = -INFINITY;
+    floats lane, x;
+    float most = -INFINITY;
     uint32_t j = 0;
-    for (uint32_t l = 0; l < LANES; l++)
+    for (uint32_t l = 0; l < WIDE; l++)
         lane[l] = -INFINITY;
-    for (; j + LANES <= n; j += LANES)
-        for (uint32_t l = 0; l < LANES; l++)
-            lane[l] = a[j + l] > lane[l] ? a[j + l] : lane[l];
-    for (uint32_t l = 0; j < n; j++, l++)
-        lane[l] = a[j] > lane[l] ? a[j] : lane[l];
-    for (uint32_t l = 0; l < LANES; l++)
+    for (; j + WIDE <= n; j += WIDE) {
+        memcpy(&x, a + j, sizeof x);
+        masks larger = x > lane;
+        lane = (floats)(((masks)x & larger) | ((masks)lane & ~larger));
+    }
+    for (uint32_t l = 0; l < WIDE; l++)
         most = lane[l] > most ? lane[l] : most;
+    for (; j < n; j++)
+        most = a[j] > most ? a[j] : most;
     return most;
 }
 

@@ -38,7 +38,7 @@ float *tile_open(const struct view *v, uint32_t row, uint32_t col, uint32_t cols
 void tile_close(const struct view *v, uint32_t row, uint32_t rows, uint32_t col, uint32_t cols,
                 const float *tmp);
 
-/* sums in fp64, in sixteen lanes that are added pairwise: the same bits on every machine */
+/* sums in fp64, in sixteen lanes that are added pairwise, then the last n mod 16: the same bits everywhere */
 double row_dot(const float *a, const float *b, uint32_t n);
 double row_sum(const float *a, uint32_t n);
 /* the largest of n elements, -inf if there are none; a NaN counts as smaller than any number */

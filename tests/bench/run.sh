@@ -7,8 +7,6 @@ model=plans/tiny-llama/model.llm
 title() { printf '\n== %s\n' "$1"; }
 # a command whose output is only wanted where it fails
 quietly() { "$@" >"$work/output" 2>&1 || { echo "failed: $*"; tail -n 5 "$work/output"; exit 1; }; }
-# the median of a run log's tokens_per_s, without the first step
-rate() { sed -n '2,$s/.*"tokens_per_s": *\([0-9.eE+]*\).*/\1/p' "$1" | sort -g | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
 
 echo "$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1), $(nproc) cores, $(uname -sr), $(date -u +%Y-%m-%d)"
 echo "load before the start: $(cut -d' ' -f1-3 /proc/loadavg)"
@@ -16,22 +14,8 @@ echo "load before the start: $(cut -d' ' -f1-3 /proc/loadavg)"
 title "compiler: seconds of each pass    $build/tests/bench/bench_compile"
 "$build/tests/bench/bench_compile" "$work/cluster.xml"
 
-title "training: tokens per second of tiny-llama"
-cat /usr/share/common-licenses/GPL-3 /usr/share/common-licenses/LGPL-2.1 /usr/share/common-licenses/MPL-1.1 > "$work/text"
-quietly "$build/llmc" tokens "$work/text" -o "$work/tokens.bin"
-for python in ${PYTHON:-python3 /usr/bin/python3}; do # PYTHON=VENV/bin/python chooses one that has PyTorch
-    torch=$($python tests/bench/torch_tokens.py $model 3 2>/dev/null) && break
-done
-[ -n "$torch" ] && echo "PyTorch, eager fp32: $torch" || echo "PyTorch is not installed: nothing to compare with"
-torch=$(echo "$torch" | sed -n 's/.*"tokens_per_s": *\([0-9.]*\).*/\1/p')
-for layout in "gpus=1 tp=1 pp=1 dp=1" "gpus=2 tp=1 pp=1 dp=2" "gpus=8 tp=2 pp=2 dp=2"; do
-    set --
-    for word in $layout; do set -- "$@" --set "$word"; done
-    quietly "$build/llmc" plan $model topologies/cpu8.xml "$@" -o "$work/plan" --force
-    quietly "$build/llmrun" "$work/plan" --data "$work/tokens.bin" --steps 5 --log "$work/log.jsonl"
-    ours=$(rate "$work/log.jsonl")
-    echo "llmrun, $layout: $ours tokens/s${torch:+, ratio to PyTorch $(awk -v a="$ours" -v b="$torch" 'BEGIN { printf "%.2f", a / b }')}"
-done
+title "training: tokens per second of tiny-llama against PyTorch    tests/bench/training.sh $build"
+tests/bench/training.sh "$build"
 
 title "program files: encode, decode, check    $build/tests/bench/bench_program"
 "$build/tests/bench/bench_program"

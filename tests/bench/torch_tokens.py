@@ -2,15 +2,15 @@
 """Tokens per second of PyTorch (eager, fp32, CPU) training the model of a .llm file that has the shape of
 plans/tiny-llama: rmsnorm, rope, gqa, swiglu.  The counterpart of llmrun's figure in the same benchmark run.
 
-    torch_tokens.py MODEL.llm [STEPS]          prints one JSON object; exit 4 where PyTorch is not installed
+    torch_tokens.py MODEL.llm STEPS THREADS [MICROBATCH]     prints one JSON object; exit 4 where PyTorch is not installed
 
-The step is what llmrun's is: forward, backward, clipping, AdamW.  Several numbers of sequences per forward are tried
-(gradients accumulate over the batch) and the fastest counts, so that PyTorch is not held to our microbatch.
+The step is what llmrun's is: forward, backward, clipping, AdamW.  Without MICROBATCH several numbers of sequences per
+forward are tried (gradients accumulate over the batch) and the fastest counts, so that PyTorch is not held to our
+microbatch.  tokens_per_s is the median step's; tokens_per_cpu_s counts the processor time of all threads.
 """
 
 import json
 import math
-import os
 import re
 import sys
 import time
@@ -66,7 +66,10 @@ def loss_of(c, p, tokens, cos, sin, mask):
         k = rotate(k.view(n, s, kv, head).transpose(1, 2), cos, sin)
         v = v.view(n, s, kv, head).transpose(1, 2)
         k, v = (t.repeat_interleave(c["heads"] // kv, 1) for t in (k, v))
-        a = torch.softmax(q @ k.transpose(-1, -2) * head ** -0.5 + mask, -1) @ v
+        if hasattr(F, "scaled_dot_product_attention"):
+            a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:
+            a = torch.softmax(q @ k.transpose(-1, -2) * head ** -0.5 + mask, -1) @ v
         x = x + F.linear(a.transpose(1, 2).reshape(n, s, -1), l["o"])
         gate, up = F.linear(rms_norm(x, l["n2"]), l["up"]).chunk(2, -1)
         x = x + F.linear(F.silu(gate) * up, l["down"])
@@ -79,7 +82,7 @@ def tokens_per_s(c, p, optimizer, leaves, microbatch, steps):
     angle = torch.arange(s)[:, None] * 10000.0 ** (-torch.arange(head // 2) * 2.0 / head)
     mask = torch.full((s, s), -math.inf).triu(1)
     data = torch.randint(0, c["vocab"], (c["batch"], s + 1))
-    best = math.inf
+    walls, start_cpu = [], 0
     for step in range(steps + 1):  # the first warms up
         started = time.perf_counter()
         optimizer.zero_grad(set_to_none=True)
@@ -88,20 +91,23 @@ def tokens_per_s(c, p, optimizer, leaves, microbatch, steps):
         torch.nn.utils.clip_grad_norm_(leaves, 1.0)
         optimizer.step()
         if step:
-            best = min(best, time.perf_counter() - started)
-    return c["batch"] * s / best
+            walls.append(time.perf_counter() - started)
+        else:
+            start_cpu = time.process_time()
+    tokens = c["batch"] * s
+    return tokens / sorted(walls)[len(walls) // 2], tokens * steps / (time.process_time() - start_cpu)
 
 
 def main():
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
     c = read_shape(sys.argv[1])
-    steps = int(sys.argv[2]) if len(sys.argv) > 2 else 5
+    steps, tries = int(sys.argv[2]), [int(sys.argv[4])] if len(sys.argv) > 4 else [2, 8, 32]
+    torch.set_num_threads(int(sys.argv[3]))
     p = make_parameters(c)
     leaves = [p["embed"], p["norm"], p["head"]] + [w for l in p["layers"] for w in l.values()]
     optimizer = torch.optim.AdamW(leaves, lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1)
-    rates = {m: tokens_per_s(c, p, optimizer, leaves, m, steps) for m in (1, 2, 4, 8, 16, 32) if m <= c["batch"]}
+    rates = {m: tokens_per_s(c, p, optimizer, leaves, m, steps) for m in tries if m <= c["batch"]}
     fastest = max(rates, key=rates.get)
-    print(json.dumps({"tokens_per_s": rates[fastest], "microbatch": fastest, "threads": torch.get_num_threads(),
+    print(json.dumps({"tokens_per_s": rates[fastest][0], "tokens_per_cpu_s": rates[fastest][1], "microbatch": fastest, "threads": torch.get_num_threads(),
                       "torch": torch.__version__, "parameters": sum(w.numel() for w in leaves)}))
 
 
