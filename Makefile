@@ -69,6 +69,13 @@ $(B)/grammar/%.o: $(B)/grammar/%.c $(B)/grammar/llm.tab.h $(B)/grammar/llm.lex.h
 
 $(B)/compiler/model/parse.o: $(B)/grammar/llm.tab.h $(B)/grammar/llm.lex.h
 
+# the software stacks that come with the compiler, as string literals
+$(B)/compiler/profile/builtin.inc: $(sort $(wildcard compiler/profile/*.profile))
+	$(Q)mkdir -p $(@D); for f in $^; do echo "{\"$$(basename $$f .profile)\","; \
+	sed 's/[\\"]/\\&/g; s/.*/"&\\n"/' $$f; echo "},"; done >$@
+
+$(B)/compiler/profile/profile.o: $(B)/compiler/profile/builtin.inc
+
 # once per build folder: name what is missing before the first compilation fails without it
 $(B)/.deps:
 	$(Q)tests/tools/deps.sh --check && mkdir -p $(B) && touch $@

@@ -195,7 +195,7 @@ void cost_set_shard(struct cost *c)
 
 void cost_init(struct cost *c, const struct job *job, const struct topo *topo, const struct decision *d, bool all_masks)
 {
-    *c = (struct cost){.job = job, .topo = topo, .type = &topo->types[d->type], .decision = d};
+    *c = (struct cost){.job = job, .profile = job->wishes.profile, .topo = topo, .type = &topo->types[d->type], .decision = d};
     cost_device_init(c);
     c->device.nic_factor = 1;
     double compute = 1;

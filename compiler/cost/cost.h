@@ -2,7 +2,7 @@
 #define LLMC_COST_H
 
 /* Predicted time, behind one narrow interface: the nanoseconds of an instruction of a program, and the step time and
- * memory of a decision in closed form.  comp.c owns kernels, comm.c transfers and collectives, mem.c bytes; block.c
+ * memory of a decision in closed form.  kernel.c owns kernels, comm.c transfers and collectives, mem.c bytes; block.c
  * turns a layer into both by rules per operator, estimate.c adds them up. */
 
 #include "compiler/model/decision.h"
@@ -36,6 +36,7 @@ struct cost_group {
 
 struct cost {
     const struct job *job;
+    const struct profile *profile; /* of the job */
     const struct topo *topo;
     const struct topo_node_type *type;
     const struct decision *decision;

@@ -7,6 +7,7 @@
  * All counts are in elements, layers, tokens or sequences; all strings and arrays live in the compilation's arena.
  * A layer is stored once per distinct `layer { }` of the file; `layers` lists them in model order. */
 
+#include "compiler/profile/profile.h"
 #include "compiler/support/diag.h"
 
 #include <stdbool.h>
@@ -193,7 +194,8 @@ struct wishes {
     uint32_t comm_sms;
     enum objective objective;
     double step_time_s, finish_s; /* limits, 0 = none */
-    const char *profile;          /* "llmrun" */
+    const char *profile_name;     /* "llmrun" */
+    const struct profile *profile;
     struct span span;
 };
 

@@ -109,7 +109,7 @@ static void test_defaults(void)
               t->batch == 8);
     CU_ASSERT(j->wishes.recompute == RECOMPUTE_AUTO && j->wishes.objective == MINIMIZE_STEP_TIME &&
               !j->wishes.nschedules);
-    CU_ASSERT_STRING_EQUAL(j->wishes.profile, "llmrun");
+    CU_ASSERT_STRING_EQUAL(j->wishes.profile_name, "llmrun");
     arena_free(a);
 }
 
@@ -156,7 +156,7 @@ static void test_plan_words(void)
     CU_ASSERT(w->chunks[15].loss && w->chunks[15].layers == 2 && w->chunks[15].predictions == 1);
     CU_ASSERT_EQUAL(w->finish_s, 60 * 86400.0);
     CU_ASSERT_EQUAL(w->norder, 3);
-    CU_ASSERT_STRING_EQUAL(w->profile, "megatron-core");
+    CU_ASSERT_STRING_EQUAL(w->profile_name, "megatron-core");
     arena_free(a);
 }
 

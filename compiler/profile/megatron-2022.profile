@@ -1,0 +1,1 @@
+# Megatron-LM up to 2022: unfused attention.
