@@ -1,17 +1,14 @@
-/* A layer, the embedding or the head as one rank runs it: seconds, exposed transfers, bytes and parameters, by rules
- * per operator.
+/* A layer, the embedding or the head as one rank runs it: seconds and exposed transfers, by rules per operator; keep.c
+ * adds bytes and parameters.
  *
- * Which values live from forward to backward follows from who reads them there: norms, products and activations need
- * their input, attention its input, output and log-sum-exp, the loss its logits.  Everything else is a temporary.
- * Recomputation takes values off that list and adds the operators that make them again to the backward.  Tensor-parallel
- * transfers are exposed in forward; in backward the gather of a product's input runs beside its input gradient, and the
- * reduction of that gradient beside the weight gradient.  Context parallelism by ring hides its transfers behind attention, up to its length.
- * Assumed where nothing is emitted yet: an asked-for overlap hides half of what it names. */
+ * Recomputation adds the operators that it runs again to the backward.  Tensor-parallel transfers are exposed in
+ * forward; in backward the gather of a product's input runs beside its input gradient, and the reduction of that
+ * gradient beside the weight gradient.  Context parallelism by ring hides its transfers behind attention, up to its
+ * length.  Assumed where nothing is emitted yet: an asked-for overlap hides half of what it names. */
 
 #include "compiler/cost/cost_private.h"
 
 #include <math.h>
-#include <string.h>
 
 struct block {
     const struct cost *c;
@@ -20,9 +17,7 @@ struct block {
     enum dtype dtype;
     double element, tokens, rows; /* tokens of a microbatch here; rows of a TOKENS value (split under SP) */
     double sequence;
-    uint8_t *kept;                /* by value */
-    uint8_t *again;               /* by operator: full recomputation runs it once more, because backward reads on it */
-    double gradients;             /* most bytes of gradient temporaries of one operator */
+    const uint8_t *again;         /* by operator: full recomputation runs it once more, because backward reads on it */
     struct cost_block out;
 };
 
@@ -50,34 +45,6 @@ static bool recomputes(const struct block *b, const struct opr *o, uint32_t part
     return b->d->recompute == RECOMPUTE_SELECTIVE && (b->d->parts & part);
 }
 
-/* Operators whose outputs backward reads, directly or through others: the last product of a layer is not among them. */
-static void find_again(struct block *b)
-{
-    const struct expansion *e = b->e;
-    for (uint32_t i = e->noprs; i-- > 0;) {
-        const struct opr *o = &e->oprs[i];
-        b->again[i] = o->out != NONE && b->kept[o->out];
-        for (int k = 0; b->again[i] && k < 2; k++)
-            if (o->in[k] != NONE)
-                b->kept[o->in[k]] = 1;
-    }
-}
-
-/* values that backward reads, by operator kind */
-static void find_kept(struct block *b)
-{
-    memset(b->kept, 0, b->e->nvalues);
-    for (uint32_t i = 0; i < b->e->noprs; i++) {
-        const struct opr *o = &b->e->oprs[i];
-        bool in = o->kind != OPR_ROPE && o->kind != OPR_ADD && o->kind != OPR_POSITION, out = o->kind == OPR_ATTENTION;
-        for (int k = 0; in && k < 2; k++)
-            if (o->in[k] != NONE)
-                b->kept[o->in[k]] = 1;
-        if (out)
-            b->kept[o->out] = 1;
-    }
-}
-
 static double weights_cols(const struct block *b, const struct opr *o, double *in)
 {
     double rows = 0;
@@ -86,14 +53,6 @@ static double weights_cols(const struct block *b, const struct opr *o, double *i
         *in = (double)b->e->weights[o->weight + w].cols;
     }
     return rows;
-}
-
-/* the word of selective recomputation that covers a product */
-static uint32_t linear_part(const struct opr *o)
-{
-    if (o->ffn)
-        return PART_FFN;
-    return o->attn && o->attn->kind == ATTN_MLA ? PART_MLA_UP : 0;
 }
 
 static void linear(struct block *b, const struct opr *o)
@@ -117,9 +76,7 @@ static void linear(struct block *b, const struct opr *o)
     /* the weight gradient accumulates in fp32 */
     double weight = cost_matmul_s(c, uk, un, um, b->dtype) + 8 * n * k / c->device.bytes_s;
     double bias = o->nbiases ? cost_stream_s(c, value_bytes(b, o->out)) : 0; /* column sums */
-    add_time(b, forward, input + weight + bias, recomputes(b, o, linear_part(o)));
-    /* the gradient of the logits overwrites them */
-    b->gradients = fmax(b->gradients, value_bytes(b, o->in[0]) + (head ? 0 : value_bytes(b, o->out)));
+    add_time(b, forward, input + weight + bias, recomputes(b, o, cost_linear_part(o)));
     if (first->split == SPLIT_NONE || tp < 2)
         return;
     double shown = c->job->wishes.overlap & OVERLAP_TP ? 0.5 : 1, full = b->tokens * b->element;
@@ -180,27 +137,8 @@ static void attention(struct block *b, const struct opr *o)
     double forward = cost_attention_s(b->c, b->tokens, context, heads, qk, v, b->dtype, false);
     double backward = cost_attention_s(b->c, b->tokens, context, heads, qk, v, b->dtype, true);
     add_time(b, forward, backward, recomputes(b, o, PART_CORE_ATTN));
-    b->out.keep_bytes += 4 * b->tokens * heads;
-    b->gradients = fmax(b->gradients, value_bytes(b, o->in[0]) + value_bytes(b, o->in[1]) + value_bytes(b, o->out));
     if (b->d->cp > 1)
         context_parallel(b, t, forward, backward);
-}
-
-static bool keeps_fp8(const struct block *b)
-{
-    return b->c->job->train.precision == DT_FP8;
-}
-
-/* bytes of a value from forward to backward: fp8 training keeps what only products read as they read it */
-static double kept_bytes(const struct block *b, uint32_t v)
-{
-    bool products = keeps_fp8(b);
-    for (uint32_t i = 0; i < b->e->noprs && products; i++) {
-        const struct opr *o = &b->e->oprs[i];
-        bool reads = o->in[0] == v || o->in[1] == v || (o->kind == OPR_ATTENTION && o->out == v);
-        products = !reads || o->kind == OPR_LINEAR || o->kind == OPR_EXPERTS || o->kind == OPR_ROUTER;
-    }
-    return b->kept[v] ? value_bytes(b, v) * (products ? 0.5 : 1) : 0;
 }
 
 static void experts(struct block *b, const struct opr *o)
@@ -224,10 +162,6 @@ static void experts(struct block *b, const struct opr *o)
                     cost_collective_s(c, OP_REDUCE_SCATTER, routed * h * b->element, AXIS_BIT(AXIS_TP));
     b->out.forward_comm_s += shown * dispatch;
     b->out.backward_comm_s += shown * dispatch * (recomputes(b, o, PART_MOE) ? 2 : 1);
-    double in = b->element * routed * h, hidden = b->element * routed * w, fp8 = keeps_fp8(b) ? 0.5 : 1;
-    if (!recomputes(b, o, PART_MOE))
-        b->out.keep_bytes += fp8 * in + hidden * parts + (recomputes(b, o, PART_MOE_ACT) ? 0 : fp8 * hidden);
-    b->gradients = fmax(b->gradients, 2 * in + hidden * (parts + 1));
 }
 
 static void stream(struct block *b, const struct opr *o)
@@ -238,20 +172,17 @@ static void stream(struct block *b, const struct opr *o)
     case OPR_NORM:
         add_time(b, cost_stream_s(c, in + out), cost_stream_s(c, 2 * in + 2 * out) + cost_stream_s(c, in + out),
                  recomputes(b, o, PART_NORM));
-            b->out.keep_bytes += 4 * b->rows * (c->job->model.norm.kind == NORM_LAYER ? 2 : 1);
         break;
     case OPR_ROPE:
         add_time(b, cost_stream_s(c, 2 * in), cost_stream_s(c, 2 * in), recomputes(b, o, 0));
         break;
     case OPR_ACT:
         add_time(b, cost_stream_s(c, in + out), cost_stream_s(c, 2 * in + out), recomputes(b, o, PART_FFN_ACT | PART_FFN));
-            b->gradients = fmax(b->gradients, in + out);
         break;
     case OPR_ADD:
         add_time(b, cost_stream_s(c, in + in2 + out), o->nbiases ? cost_stream_s(c, out) : 0, recomputes(b, o, 0));
         break;
     case OPR_EMBED:
-        b->out.keep_bytes += 4 * b->tokens;
         add_time(b, cost_stream_s(c, 2 * out), cost_stream_s(c, 5 * out), false);
         if (b->d->tp > 1)
             b->out.forward_comm_s += cost_collective_s(c, b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE,
@@ -266,53 +197,14 @@ static void stream(struct block *b, const struct opr *o)
         in = b->element * b->tokens * (double)expand_padded_vocab(c->job->model.vocab, b->d->tp) / b->d->tp;
         add_time(b, 2 * cost_stream_s(c, in), cost_stream_s(c, 2 * in), false);
         b->out.forward_comm_s += 2 * cost_collective_s(c, OP_ALL_REDUCE, 8 * b->tokens, AXIS_BIT(AXIS_TP));
-            b->out.keep_bytes += 16 * b->tokens;
         break;
     case OPR_ROUTER:
         add_time(b, cost_stream_s(c, in + 6 * out), cost_stream_s(c, 2 * in + 6 * out), recomputes(b, o, PART_MOE));
-            b->out.keep_bytes += 2 * out;
         break;
     case OPR_LINEAR:
     case OPR_ATTENTION:
     case OPR_EXPERTS:
         break;
-    }
-}
-
-/* values that selective recomputation makes again: outputs of the operators it names */
-static void forget(struct block *b)
-{
-    for (uint32_t i = 0; i < b->e->noprs; i++) {
-        const struct opr *o = &b->e->oprs[i];
-        uint32_t part = o->kind == OPR_NORM        ? PART_NORM
-                        : o->kind == OPR_ATTENTION ? PART_CORE_ATTN
-                        : o->kind == OPR_ACT       ? PART_FFN_ACT | PART_FFN
-                        : o->kind == OPR_LINEAR    ? linear_part(o)
-                                                   : 0;
-        if (o->out != NONE && (b->d->parts & part))
-            b->kept[o->out] = 0;
-    }
-}
-
-static void count_weights(struct block *b, bool vocabulary)
-{
-    for (uint32_t i = 0; i < b->e->noprs; i++) {
-        const struct opr *o = &b->e->oprs[i];
-        for (uint32_t w = o->weight; w < o->bias + o->nbiases; w++) {
-            const struct opr_weight *t = &b->e->weights[w];
-            double rows = (double)t->rows;
-            if (vocabulary && t->rows == b->c->job->model.vocab && !t->vector)
-                rows = (double)expand_padded_vocab(t->rows, b->d->tp);
-            double n = rows * (double)t->cols, own = t->split == SPLIT_NONE ? n : n / b->d->tp;
-            if (o->kind == OPR_EXPERTS)
-                b->out.experts += n / b->d->ep / b->d->etp;
-            else if (!t->vector)
-                b->out.matrices += own;
-            else if (t->split == SPLIT_NONE)
-                b->out.vectors_whole += own;
-            else
-                b->out.vectors_split += own;
-        }
     }
 }
 
@@ -331,11 +223,7 @@ static struct cost_block block_make(struct arena *a, const struct cost *c, const
     b.sequence = (double)t->sequence;
     b.tokens = b.sequence * d->microbatch / d->cp;
     b.rows = d->sp ? b.tokens / d->tp : b.tokens;
-    b.kept = ARENA_ARRAY(a, uint8_t, e->nvalues + 1);
-    b.again = ARENA_ARRAY(a, uint8_t, e->noprs + 1);
-    find_kept(&b);
-    find_again(&b);
-    find_kept(&b); /* the search for operators has marked their inputs too */
+    b.again = cost_again(a, e);
     for (uint32_t i = 0; i < e->noprs; i++) {
         if (e->oprs[i].kind == OPR_LINEAR)
             linear(&b, &e->oprs[i]);
@@ -346,22 +234,7 @@ static struct cost_block block_make(struct arena *a, const struct cost *c, const
         else
             stream(&b, &e->oprs[i]);
     }
-    count_weights(&b, !layer);
-    double all = b.out.keep_bytes, kept;
-    for (uint32_t v = 0; v < e->nvalues; v++)
-        all += kept_bytes(&b, v);
-    if (b.d->recompute == RECOMPUTE_SELECTIVE)
-        forget(&b);
-    kept = b.out.keep_bytes;
-    for (uint32_t v = 0; v < e->nvalues; v++)
-        kept += kept_bytes(&b, v);
-    if (b.d->recompute == RECOMPUTE_FULL)
-        kept = value_bytes(&b, 0);
-    double stream_bytes = b.rows * b.element * (double)c->job->model.width;
-    double gathered = d->sp ? b.tokens * b.element * (double)c->job->model.width : 0;
-    b.out.keep_bytes = kept;
-    b.out.forward_bytes = 2 * stream_bytes + gathered + (all - kept);
-    b.out.backward_bytes = stream_bytes + b.gradients + 2 * gathered + (all - kept);
+    cost_keep(a, c, e, layer, &b.out);
     return b.out;
 }
 

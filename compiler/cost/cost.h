@@ -2,8 +2,9 @@
 #define LLMC_COST_H
 
 /* Predicted time, behind one narrow interface: the nanoseconds of an instruction of a program, and the step time and
- * memory of a decision in closed form.  kernel.c owns kernels, comm.c transfers and collectives, mem.c bytes; block.c
- * turns a layer into both by rules per operator, estimate.c adds them up. */
+ * memory of a decision in closed form.  kernel.c owns kernels, comm.c transfers and collectives; block.c
+ * turns a layer into seconds and keep.c into bytes by rules per operator; mem.c sums a rank's bytes, estimate.c the
+ * step's seconds. */
 
 #include "compiler/model/decision.h"
 #include "compiler/model/expand.h"

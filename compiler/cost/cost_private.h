@@ -44,6 +44,13 @@ struct cost_kinds cost_kinds_new(struct arena *a, const struct model *m);
 void cost_shape_init(struct arena *a, const struct cost *c, const struct cost_kinds *k, struct cost_shape *s);
 void cost_shape_layers(const struct cost_shape *s, uint32_t nlayers, double *layer_s, double *embed_s, double *head_s);
 
+/* keep.c: bytes and parameter elements of a block into out; layer: not the embedding or the head */
+void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e, bool layer, struct cost_block *out);
+/* by operator: backward reads its output, directly or through others; the last product of a layer is not among them */
+const uint8_t *cost_again(struct arena *a, const struct expansion *e);
+/* the word of selective recomputation that covers a product */
+uint32_t cost_linear_part(const struct opr *o);
+
 /* which pipeline rank runs a stage; V-shaped schedules fold the second half back */
 bool cost_v_placement(enum schedule_kind k);
 uint32_t cost_stage_rank(const struct decision *d, uint32_t stage);

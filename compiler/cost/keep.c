@@ -1,0 +1,215 @@
+/* A layer, the embedding or the head as one rank holds it: bytes from forward to backward, temporaries, and parameters,
+ * by rules per operator.
+ *
+ * Which values live from forward to backward follows from who reads them there: norms, products and activations need
+ * their input, attention its input, output and log-sum-exp, the loss its logits.  Everything else is a temporary.
+ * Recomputation takes values off that list. */
+
+#include "compiler/cost/cost_private.h"
+
+#include <math.h>
+#include <string.h>
+
+struct keep {
+    const struct cost *c;
+    const struct expansion *e;
+    enum recompute recompute; /* of this block: the embedding and the head are never recomputed */
+    uint32_t parts;
+    double element, tokens, rows; /* tokens of a microbatch here; rows of a TOKENS value (split under SP) */
+    uint8_t *kept;                /* by value */
+    double gradients;             /* most bytes of gradient temporaries of one operator */
+    double extra;                 /* kept besides values: statistics, log-sum-exp, routing */
+    struct cost_block *out;
+};
+
+static double value_bytes(const struct keep *b, uint32_t v)
+{
+    if (v == NONE)
+        return 0;
+    const struct opr_value *value = &b->e->values[v];
+    double cols = (double)value->cols;
+    return b->element * (value->class == CLASS_COLS ? b->tokens * cols / b->c->decision->tp : b->rows * cols);
+}
+
+/* values that backward reads, by operator kind; kept: by value */
+static void find_kept(const struct expansion *e, uint8_t *kept)
+{
+    memset(kept, 0, e->nvalues);
+    for (uint32_t i = 0; i < e->noprs; i++) {
+        const struct opr *o = &e->oprs[i];
+        bool in = o->kind != OPR_ROPE && o->kind != OPR_ADD && o->kind != OPR_POSITION, out = o->kind == OPR_ATTENTION;
+        for (int k = 0; in && k < 2; k++)
+            if (o->in[k] != NONE)
+                kept[o->in[k]] = 1;
+        if (out)
+            kept[o->out] = 1;
+    }
+}
+
+const uint8_t *cost_again(struct arena *a, const struct expansion *e)
+{
+    uint8_t *again = ARENA_ARRAY(a, uint8_t, e->noprs + 1), *kept = ARENA_ARRAY(a, uint8_t, e->nvalues + 1);
+    find_kept(e, kept);
+    for (uint32_t i = e->noprs; i-- > 0;) {
+        const struct opr *o = &e->oprs[i];
+        again[i] = o->out != NONE && kept[o->out];
+        for (int k = 0; again[i] && k < 2; k++)
+            if (o->in[k] != NONE)
+                kept[o->in[k]] = 1;
+    }
+    return again;
+}
+
+uint32_t cost_linear_part(const struct opr *o)
+{
+    if (o->ffn)
+        return PART_FFN;
+    return o->attn && o->attn->kind == ATTN_MLA ? PART_MLA_UP : 0;
+}
+
+static bool recomputes(const struct keep *b, uint32_t part)
+{
+    return b->recompute == RECOMPUTE_FULL || (b->recompute == RECOMPUTE_SELECTIVE && (b->parts & part));
+}
+
+static bool keeps_fp8(const struct keep *b)
+{
+    return b->c->job->train.precision == DT_FP8;
+}
+
+/* bytes of a value from forward to backward: fp8 training keeps what only products read as they read it */
+static double kept_bytes(const struct keep *b, uint32_t v)
+{
+    bool products = keeps_fp8(b);
+    for (uint32_t i = 0; i < b->e->noprs && products; i++) {
+        const struct opr *o = &b->e->oprs[i];
+        bool reads = o->in[0] == v || o->in[1] == v || (o->kind == OPR_ATTENTION && o->out == v);
+        products = !reads || o->kind == OPR_LINEAR || o->kind == OPR_EXPERTS || o->kind == OPR_ROUTER;
+    }
+    return b->kept[v] ? value_bytes(b, v) * (products ? 0.5 : 1) : 0;
+}
+
+static void experts(struct keep *b, const struct opr *o)
+{
+    const struct moe *m = o->moe;
+    const struct decision *d = b->c->decision;
+    double h = (double)b->c->job->model.width, w = (double)m->expert.width / d->etp, parts = o->nweights - 1;
+    double routed = b->tokens / d->tp * m->active * b->c->job->train.imbalance * d->etp;
+    double in = b->element * routed * h, hidden = b->element * routed * w, fp8 = keeps_fp8(b) ? 0.5 : 1;
+    if (!recomputes(b, PART_MOE))
+        b->extra += fp8 * in + hidden * parts + (recomputes(b, PART_MOE_ACT) ? 0 : fp8 * hidden);
+    b->gradients = fmax(b->gradients, 2 * in + hidden * (parts + 1));
+}
+
+static void operator(struct keep *b, uint32_t i)
+{
+    const struct opr *o = &b->e->oprs[i];
+    double in = value_bytes(b, o->in[0]), in2 = value_bytes(b, o->in[1]), out = value_bytes(b, o->out);
+    switch (o->kind) {
+    case OPR_NORM:
+        b->extra += 4 * b->rows * (b->c->job->model.norm.kind == NORM_LAYER ? 2 : 1);
+        break;
+    case OPR_LINEAR: /* the gradient of the logits overwrites them */
+        if (i + 1 < b->e->noprs && o[1].kind == OPR_LOSS)
+            out = 0;
+        b->gradients = fmax(b->gradients, in + out);
+        break;
+    case OPR_ATTENTION:
+        b->extra += 4 * b->tokens * o->attn->heads / b->c->decision->tp;
+        b->gradients = fmax(b->gradients, in + in2 + out);
+        break;
+    case OPR_ACT:
+        b->gradients = fmax(b->gradients, in + out);
+        break;
+    case OPR_EMBED:
+        b->extra += 4 * b->tokens;
+        break;
+    case OPR_LOSS:
+        b->extra += 16 * b->tokens;
+        break;
+    case OPR_ROUTER:
+        b->extra += 2 * out;
+        break;
+    case OPR_EXPERTS:
+        experts(b, o);
+        break;
+    case OPR_ROPE:
+    case OPR_ADD:
+    case OPR_POSITION:
+        break;
+    }
+}
+
+/* values that selective recomputation makes again: outputs of the operators it names */
+static void forget(struct keep *b)
+{
+    for (uint32_t i = 0; i < b->e->noprs; i++) {
+        const struct opr *o = &b->e->oprs[i];
+        uint32_t part = o->kind == OPR_NORM        ? PART_NORM
+                        : o->kind == OPR_ATTENTION ? PART_CORE_ATTN
+                        : o->kind == OPR_ACT       ? PART_FFN_ACT | PART_FFN
+                        : o->kind == OPR_LINEAR    ? cost_linear_part(o)
+                                                   : 0;
+        if (o->out != NONE && (b->parts & part))
+            b->kept[o->out] = 0;
+    }
+}
+
+static void count_weights(struct keep *b, bool vocabulary)
+{
+    const struct decision *d = b->c->decision;
+    for (uint32_t i = 0; i < b->e->noprs; i++) {
+        const struct opr *o = &b->e->oprs[i];
+        for (uint32_t w = o->weight; w < o->bias + o->nbiases; w++) {
+            const struct opr_weight *t = &b->e->weights[w];
+            double rows = (double)t->rows;
+            if (vocabulary && t->rows == b->c->job->model.vocab && !t->vector)
+                rows = (double)expand_padded_vocab(t->rows, d->tp);
+            double n = rows * (double)t->cols, own = t->split == SPLIT_NONE ? n : n / d->tp;
+            if (o->kind == OPR_EXPERTS)
+                b->out->experts += n / d->ep / d->etp;
+            else if (!t->vector)
+                b->out->matrices += own;
+            else if (t->split == SPLIT_NONE)
+                b->out->vectors_whole += own;
+            else
+                b->out->vectors_split += own;
+        }
+    }
+}
+
+static double kept_values(const struct keep *b)
+{
+    double bytes = b->extra;
+    for (uint32_t v = 0; v < b->e->nvalues; v++)
+        bytes += kept_bytes(b, v);
+    return bytes;
+}
+
+void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e, bool layer, struct cost_block *out)
+{
+    const struct decision *d = c->decision;
+    struct keep b = {.c = c, .e = e, .out = out};
+    b.recompute = layer ? d->recompute : RECOMPUTE_NONE;
+    b.parts = layer ? d->parts : 0;
+    b.element = c->job->train.precision == DT_FP32 ? 4 : 2;
+    b.tokens = (double)c->job->train.sequence * d->microbatch / d->cp;
+    b.rows = d->sp ? b.tokens / d->tp : b.tokens;
+    b.kept = ARENA_ARRAY(a, uint8_t, e->nvalues + 1);
+    find_kept(e, b.kept);
+    for (uint32_t i = 0; i < e->noprs; i++)
+        operator(&b, i);
+    count_weights(&b, !layer);
+    double all = kept_values(&b), kept = all;
+    if (b.recompute == RECOMPUTE_SELECTIVE) {
+        forget(&b);
+        kept = kept_values(&b);
+    }
+    if (b.recompute == RECOMPUTE_FULL)
+        kept = value_bytes(&b, 0);
+    double stream_bytes = b.rows * b.element * (double)c->job->model.width;
+    double gathered = d->sp ? b.tokens * b.element * (double)c->job->model.width : 0;
+    out->keep_bytes = kept;
+    out->forward_bytes = 2 * stream_bytes + gathered + (all - kept);
+    out->backward_bytes = stream_bytes + b.gradients + 2 * gathered + (all - kept);
+}
