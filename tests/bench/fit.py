@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""Fits the profiles to measured runs, and cross-validates them by leaving each source out in turn.
+
+usage: fit.py [--build DIR] [--measured DIR] [--work DIR] [--profile NAME]... [--out DIR] [--leave-out] [--rounds N]
+
+Each profile is a handful of physical parameters (compiler/profile/profile.def).  They minimise a robust loss of the log of
+predicted over measured step time, every source weighing as the root of its number of rows, plus a penalty for leaving the prior
+(the parameter's own default here, in units of its spread), by Levenberg-Marquardt with finite differences.  With --leave-out the
+fit is repeated without each source, and its rows are predicted by the rest.  --out writes NAME.profile; without it nothing
+changes.  Needs numpy.
+"""
+import argparse, collections, json, math, os, sys
+import numpy
+from rows import Predictor, make_inputs, quantile
+
+# parameter: (prior, spread); what is not named here is not fitted
+PRIORS = json.load(open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "priors.json")))
+
+
+def weights(rows):
+    count = collections.Counter(r.family for r in rows)
+    return numpy.array([1 / math.sqrt(math.sqrt(count[r.family])) for r in rows])
+
+
+def huber(r, k):
+    """square roots of the robust loss, signed: its square is quadratic near zero and linear beyond k"""
+    a = numpy.abs(r)
+    return numpy.where(a <= k, r, numpy.sign(r) * numpy.sqrt(numpy.maximum(2 * k * a - k * k, 0)))
+
+
+class Fit:
+    def __init__(self, predictor, profile, rows, bounds):
+        self.p, self.profile, self.rows, self.bounds = predictor, profile, rows, bounds
+        self.names = [n for n in PRIORS[profile]]
+        self.prior = numpy.array([PRIORS[profile][n][0] for n in self.names], float)
+        self.spread = numpy.array([PRIORS[profile][n][1] for n in self.names], float)
+        self.x = numpy.array([predictor.get(profile, n) for n in self.names])
+        self.weight = weights([predictor.rows[i] for i in rows])
+
+    def errors(self, x):
+        for n, v in zip(self.names, x):
+            self.p.set(self.profile, n, v)
+        self.p.run(self.rows)
+        e = [self.p.rows[i].error() for i in self.rows]
+        return numpy.array([0.7 if v is None else v for v in e])
+
+    def residuals(self, e, x):
+        return numpy.concatenate([self.weight * huber(e, 0.10) / 0.06, (x - self.prior) / self.spread])
+
+    def clip(self, x):
+        low = numpy.array([self.bounds[n][0] for n in self.names])
+        high = numpy.array([self.bounds[n][1] for n in self.names])
+        return numpy.clip(x, low, high)
+
+    def solve(self, rounds, log):
+        x, damping = self.clip(self.x), 1e-2
+        r = self.residuals(self.errors(x), x)
+        for k in range(rounds):
+            jacobian = numpy.empty((len(r), len(x)))
+            for j in range(len(x)):
+                step = 0.1 * self.spread[j]
+                y = x.copy()
+                y[j] = y[j] + step if y[j] + step <= self.bounds[self.names[j]][1] else y[j] - step
+                jacobian[:, j] = (self.residuals(self.errors(y), y) - r) / (y[j] - x[j])
+            gained = 0
+            for attempt in range(5):
+                a = jacobian.T @ jacobian
+                dx = numpy.linalg.solve(a + damping * numpy.diag(numpy.diag(a)), -jacobian.T @ r)
+                y = self.clip(x + dx)
+                s = self.residuals(self.errors(y), y)
+                if s @ s < r @ r:
+                    gained, x, r, damping = r @ r - s @ s, y, s, damping / 4
+                    break
+                damping *= 6
+            if log:
+                print("  round %d: loss %.2f" % (k, r @ r), file=sys.stderr)
+            if gained < 1e-3 * (r @ r):
+                break
+        self.x = x
+        return x
+
+
+def bounds_of(root):
+    import re
+    found = {}
+    for line in open(os.path.join(root, "compiler/profile/profile.def")):
+        m = re.match(r"PARAM\((\w+), ([\d.]+), ([\d.]+), ([\d.]+),", line)
+        if m:
+            found[m[1]] = (float(m[3]), float(m[4]), float(m[2]))
+    return found
+
+
+def summary(rows):
+    e = [abs(math.exp(r.error()) - 1) for r in rows if r.error() is not None]
+    return "n %4d  median %4.1f %%  p90 %5.1f %%" % (len(e), 100 * quantile(e, 0.5), 100 * quantile(e, 0.9))
+
+
+def write(out, profile, fit, bounds):
+    """the profile's file, its leading comments kept, values in the order of profile.def"""
+    path = os.path.join(out, profile + ".profile")
+    values = {}
+    head = []
+    for line in open(path):
+        if line.startswith("#"):
+            head.append(line)
+        elif line.split():
+            values[line.split()[0]] = line.split()[1]
+    for n, v in zip(fit.names, fit.x):
+        values[n] = "%.3g" % v
+    with open(path, "w") as f:
+        f.writelines(head)
+        for n in bounds:
+            if n in values and float(values[n]) != bounds[n][2]:
+                f.write("%-24s %s\n" % (n, values[n]))
+
+
+def main():
+    a = argparse.ArgumentParser()
+    a.add_argument("--build", default="build")
+    a.add_argument("--measured", default="../shared/data/measured")
+    a.add_argument("--work", default="build/bench")
+    a.add_argument("--profile", action="append")
+    a.add_argument("--out")
+    a.add_argument("--leave-out", action="store_true")
+    a.add_argument("--rounds", type=int, default=12)
+    a.add_argument("--verbose", action="store_true")
+    o = a.parse_args()
+    p = Predictor(o.build, o.measured, make_inputs(o.measured, o.work))
+    bounds = bounds_of(".")
+    p.run()
+    left_out = []
+    for profile in o.profile or list(PRIORS):
+        rows = [i for i, r in enumerate(p.rows) if r.profile == profile and r.scored and r.latest and r.status != 3]
+        start = Fit(p, profile, rows, bounds)
+        first = start.x.copy()
+        start.solve(o.rounds, o.verbose)
+        start.errors(start.x)
+        print("%s: %s" % (profile, summary([p.rows[i] for i in rows])))
+        for n, v, b in zip(start.names, start.x, start.prior):
+            print("    %-24s %-8.3g prior %.3g" % (n, v, b))
+        if o.out:
+            write(o.out, profile, start, bounds)
+        if not o.leave_out:
+            continue
+        for family in sorted({p.rows[i].family for i in rows}):
+            fit = Fit(p, profile, [i for i in rows if p.rows[i].family != family], bounds)
+            fit.x = start.x.copy()
+            fit.solve(o.rounds, False)
+            test = [i for i in rows if p.rows[i].family == family]
+            fit.rows = test
+            fit.errors(fit.x)
+            left_out += [abs(math.exp(p.rows[i].error()) - 1) for i in test if p.rows[i].error() is not None]
+            print("    without %-16s it is predicted with %s" % (family, summary([p.rows[i] for i in test])))
+            sys.stdout.flush()
+    if left_out:
+        print("left out, all: n %d  median %.1f %%  p90 %.1f %%" % (len(left_out), 100 * quantile(left_out, 0.5), 100 * quantile(left_out, 0.9)))
+
+
+main()
