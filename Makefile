@@ -109,6 +109,11 @@ run-demo: all
 run-bench: all $(BENCHES:%=$(B)/tests/bench/%)
 	$(Q)tests/bench/run.sh $(B)
 
+# predicted against measured microbenchmarks, one a line in MEASURED/microbench.jsonl
+MEASURED ?= ../shared/data/measured
+bench-micro: $(B)/tests/bench/bench_micro
+	$(Q)$< $(MEASURED) $(KIND)
+
 FUZZ_SECONDS ?= 600
 run-fuzz: $(FUZZERS:%=$(B)/tests/fuzz/%)
 	$(Q)tests/tools/fuzz.sh $(B) $(FUZZ_SECONDS) $(FUZZERS)
@@ -123,7 +128,7 @@ install: all
 clean:
 	$(Q)rm -rf build
 
-.PHONY: all deps check asan demo bench fuzz run-tests run-demo run-bench run-fuzz install clean
+.PHONY: all deps check asan demo bench bench-micro fuzz run-tests run-demo run-bench run-fuzz install clean
 .SECONDARY:
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
