@@ -3,8 +3,9 @@
  *
  * Recomputation adds the operators that it runs again to the backward.  Tensor-parallel transfers are exposed in
  * forward; in backward the gather of a product's input runs beside its input gradient, and the reduction of that
- * gradient beside the weight gradient.  Context parallelism by ring hides its transfers behind attention, up to its
- * length.  Assumed where nothing is emitted yet: an asked-for overlap hides half of what it names. */
+ * gradient beside the weight gradient, as far as the profile's stack does so.  Context parallelism by ring hides its
+ * transfers behind attention, up to its length.  What an asked-for overlap leaves exposed is the profile's.  A block
+ * takes at least the host's time to launch its kernels. */
 
 #include "compiler/cost/cost_private.h"
 
@@ -18,8 +19,21 @@ struct block {
     double element, tokens, rows; /* tokens of a microbatch here; rows of a TOKENS value (split under SP) */
     double sequence;
     const uint8_t *again;         /* by operator: full recomputation runs it once more, because backward reads on it */
+    double forward_kernels, backward_kernels;
     struct cost_block out;
 };
+
+/* exposed share of transfers on an axis: as asked for in the plan block, else as the stack does by itself */
+static double shown(const struct block *b, uint32_t axis, double by_itself, double overlapped)
+{
+    const struct wishes *w = &b->c->job->wishes;
+    return w->never_overlap & axis ? 1 : w->overlap & axis ? overlapped : by_itself;
+}
+
+static double tp_shown(const struct block *b)
+{
+    return shown(b, OVERLAP_TP, b->c->profile->tp_shown, b->c->profile->tp_overlap_shown);
+}
 
 static double value_bytes(const struct block *b, uint32_t v)
 {
@@ -30,18 +44,20 @@ static double value_bytes(const struct block *b, uint32_t v)
     return b->element * (value->class == CLASS_COLS ? b->tokens * cols / b->d->tp : b->rows * cols);
 }
 
-/* forward and backward kernels; again: seconds to make the output once more, counted under recomputation */
-static void add_time(struct block *b, double forward, double backward, bool again)
+/* forward and backward kernels, n of one and nb of the other; again: forward runs once more under recomputation */
+static void add_time(struct block *b, double forward, double n, double backward, double nb, bool again)
 {
     b->out.forward_s += forward;
     b->out.backward_s += backward + (again ? forward : 0);
+    b->forward_kernels += n;
+    b->backward_kernels += nb + (again ? n : 0);
 }
 
 /* does backward run operator o once more? part: the words of selective recomputation that name it */
 static bool recomputes(const struct block *b, const struct opr *o, uint32_t part)
 {
     if (b->d->recompute == RECOMPUTE_FULL)
-        return b->again[o - b->e->oprs];
+        return b->again[o - b->e->oprs] || b->c->profile->recompute_whole > 0.5;
     return b->d->recompute == RECOMPUTE_SELECTIVE && (b->d->parts & part);
 }
 
@@ -53,6 +69,30 @@ static double weights_cols(const struct block *b, const struct opr *o, double *i
         *in = (double)b->e->weights[o->weight + w].cols;
     }
     return rows;
+}
+
+/* Transfers around a product over tp: bytes of its whole output and input.  A row-parallel one reduces its output in
+ * forward and, split over the sequence, gathers that gradient in backward; a column-parallel one gathers its input in
+ * forward and again beside its input gradient, and reduces its input's gradient beside its weight gradient. */
+static void tensor_parallel(struct block *b, const struct opr *o, double out, double in, double input_s, double weight_s)
+{
+    const struct cost *c = b->c;
+    double share = tp_shown(b), hidden = c->profile->tp_backward_hidden;
+    bool again = b->d->recompute == RECOMPUTE_FULL && recomputes(b, o, 0);
+    enum op reduce_op = b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE;
+    if (o->row_parallel) {
+        double reduce = share * cost_collective_s(c, reduce_op, out, AXIS_BIT(AXIS_TP));
+        b->out.forward_comm_s += reduce;
+        b->out.backward_comm_s += again ? reduce : 0;
+        if (b->d->sp)
+            b->out.backward_comm_s += share * cost_collective_s(c, OP_ALL_GATHER, out, AXIS_BIT(AXIS_TP));
+        return;
+    }
+    double gather = b->d->sp ? share * cost_collective_s(c, OP_ALL_GATHER, in, AXIS_BIT(AXIS_TP)) : 0;
+    double reduce = share * cost_collective_s(c, reduce_op, in, AXIS_BIT(AXIS_TP));
+    b->out.forward_comm_s += gather;
+    b->out.backward_comm_s += gather - hidden * fmin(gather, input_s) + reduce - hidden * fmin(reduce, weight_s);
+    b->out.backward_comm_s += again ? gather : 0;
 }
 
 static void linear(struct block *b, const struct opr *o)
@@ -76,26 +116,10 @@ static void linear(struct block *b, const struct opr *o)
     /* the weight gradient accumulates in fp32 */
     double weight = cost_matmul_s(c, uk, un, um, b->dtype) + 8 * n * k / c->device.bytes_s;
     double bias = o->nbiases ? cost_stream_s(c, value_bytes(b, o->out)) : 0; /* column sums */
-    add_time(b, forward, input + weight + bias, recomputes(b, o, cost_linear_part(o)));
-    if (first->split == SPLIT_NONE || tp < 2)
-        return;
-    double shown = c->job->wishes.overlap & OVERLAP_TP ? 0.5 : 1, full = b->tokens * b->element;
-    if (o->row_parallel) {
-        enum op op = b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE;
-        double t = shown * cost_collective_s(c, op, full * out, AXIS_BIT(AXIS_TP));
-        b->out.forward_comm_s += t;
-        if (b->d->recompute == RECOMPUTE_FULL && recomputes(b, o, 0))
-            b->out.backward_comm_s += t;
-        if (b->d->sp)
-            b->out.backward_comm_s += shown * cost_collective_s(c, OP_ALL_GATHER, full * out, AXIS_BIT(AXIS_TP));
-        return;
-    }
-    double gather = b->d->sp ? shown * cost_collective_s(c, OP_ALL_GATHER, full * in, AXIS_BIT(AXIS_TP)) : 0;
-    double reduce = cost_collective_s(c, b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE, full * in, AXIS_BIT(AXIS_TP));
-    b->out.forward_comm_s += gather;
-    b->out.backward_comm_s += fmax(0, gather - input) + fmax(0, reduce - weight);
-    if (b->d->recompute == RECOMPUTE_FULL && recomputes(b, o, 0))
-        b->out.backward_comm_s += gather;
+    b->out.weight_s += weight + bias;
+    add_time(b, forward, 1, input + weight + bias, 2 + (bias > 0), recomputes(b, o, cost_linear_part(o)));
+    if (first->split != SPLIT_NONE && tp > 1)
+        tensor_parallel(b, o, b->tokens * b->element * out, b->tokens * b->element * in, input, weight);
 }
 
 /* transfers of keys and values (or heads) among the ranks of a sequence; attention of `seconds` can hide a ring */
@@ -105,18 +129,18 @@ static void context_parallel(struct block *b, const struct attn *t, double forwa
     double cp = b->d->cp, tp = b->d->tp, kv_heads = t->kind == ATTN_MLA ? t->heads : t->kv;
     double v = t->kind == ATTN_MLA ? t->v : t->head;
     double kv = b->tokens * b->element * kv_heads * (t->head + v) / tp, q = b->tokens * b->element * t->heads * t->head / tp;
-    double shown = c->job->wishes.overlap & OVERLAP_CP ? 0.5 : 1;
+    double share = shown(b, OVERLAP_CP, c->profile->cp_shown, c->profile->cp_shown);
     if (b->d->context == CONTEXT_ALL_GATHER) {
-        b->out.forward_comm_s += shown * cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP));
-        b->out.backward_comm_s += shown * (cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP)) +
+        b->out.forward_comm_s += share * cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP));
+        b->out.backward_comm_s += share * (cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP)) +
                                            cost_collective_s(c, OP_REDUCE_SCATTER, kv * cp, AXIS_BIT(AXIS_CP)));
         return;
     }
     if (b->d->context == CONTEXT_ALL_TO_ALL) {
         double there = cost_collective_s(c, OP_ALL_TO_ALL, kv + q, AXIS_BIT(AXIS_CP));
         double back = cost_collective_s(c, OP_ALL_TO_ALL, q, AXIS_BIT(AXIS_CP));
-        b->out.forward_comm_s += shown * (there + back);
-        b->out.backward_comm_s += shown * (there + back);
+        b->out.forward_comm_s += share * (there + back);
+        b->out.backward_comm_s += share * (there + back);
         return;
     }
     /* a ring moves what an all-gather moves, in cp - 1 steps under cp steps of attention */
@@ -136,7 +160,7 @@ static void attention(struct block *b, const struct opr *o)
     /* rows are balanced over cp: every rank has tokens/cp of them, each with s keys */
     double forward = cost_attention_s(b->c, b->tokens, context, heads, qk, v, b->dtype, false);
     double backward = cost_attention_s(b->c, b->tokens, context, heads, qk, v, b->dtype, true);
-    add_time(b, forward, backward, recomputes(b, o, PART_CORE_ATTN));
+    add_time(b, forward, 1, backward, 3, recomputes(b, o, PART_CORE_ATTN));
     if (b->d->cp > 1)
         context_parallel(b, t, forward, backward);
 }
@@ -154,14 +178,17 @@ static void experts(struct block *b, const struct opr *o)
     double down = fmax(cost_matmul_s(c, um, uh, uw, b->dtype), cost_stream_s(c, weights));
     double act = cost_stream_s(c, b->element * routed * w * (parts + 1));
     double move = cost_stream_s(c, 4 * b->element * routed * h); /* permute and unpermute */
-    add_time(b, up + down + act + move, 2 * (up + down) + 1.5 * act + move, recomputes(b, o, PART_MOE));
-    double shown = c->job->wishes.overlap & OVERLAP_ALL_TO_ALL ? 0.5 : 1;
+    double fixed = 1e-6 * c->profile->moe_layer_us; /* counting, sorting and the host's wait for counts */
+    b->out.weight_s += up + down;
+    add_time(b, up + down + act + move + fixed, 8, 2 * (up + down) + 1.5 * act + move + fixed, 12,
+             recomputes(b, o, PART_MOE));
+    double share = shown(b, OVERLAP_ALL_TO_ALL, c->profile->ep_shown, c->profile->ep_overlap_shown);
     double dispatch = 2 * cost_group_s(c, OP_ALL_TO_ALL, unique * h * b->element, &c->ep);
     if (etp > 1)
         dispatch += cost_collective_s(c, OP_ALL_GATHER, routed * h * b->element, AXIS_BIT(AXIS_TP)) +
                     cost_collective_s(c, OP_REDUCE_SCATTER, routed * h * b->element, AXIS_BIT(AXIS_TP));
-    b->out.forward_comm_s += shown * dispatch;
-    b->out.backward_comm_s += shown * dispatch * (recomputes(b, o, PART_MOE) ? 2 : 1);
+    b->out.forward_comm_s += share * dispatch;
+    b->out.backward_comm_s += share * dispatch * (recomputes(b, o, PART_MOE) ? 2 : 1);
 }
 
 static void stream(struct block *b, const struct opr *o)
@@ -170,36 +197,38 @@ static void stream(struct block *b, const struct opr *o)
     double in = value_bytes(b, o->in[0]), in2 = value_bytes(b, o->in[1]), out = value_bytes(b, o->out);
     switch (o->kind) {
     case OPR_NORM:
-        add_time(b, cost_stream_s(c, in + out), cost_stream_s(c, 2 * in + 2 * out) + cost_stream_s(c, in + out),
+        add_time(b, cost_stream_s(c, in + out), 1, cost_stream_s(c, 2 * in + 2 * out) + cost_stream_s(c, in + out), 2,
                  recomputes(b, o, PART_NORM));
         break;
     case OPR_ROPE:
-        add_time(b, cost_stream_s(c, 2 * in), cost_stream_s(c, 2 * in), recomputes(b, o, 0));
+        add_time(b, cost_stream_s(c, 2 * in), 1, cost_stream_s(c, 2 * in), 1, recomputes(b, o, 0));
         break;
     case OPR_ACT:
-        add_time(b, cost_stream_s(c, in + out), cost_stream_s(c, 2 * in + out), recomputes(b, o, PART_FFN_ACT | PART_FFN));
+        add_time(b, cost_stream_s(c, in + out), 1, cost_stream_s(c, 2 * in + out), 1,
+                 recomputes(b, o, PART_FFN_ACT | PART_FFN));
         break;
     case OPR_ADD:
-        add_time(b, cost_stream_s(c, in + in2 + out), o->nbiases ? cost_stream_s(c, out) : 0, recomputes(b, o, 0));
+        add_time(b, cost_stream_s(c, in + in2 + out), 1, o->nbiases ? cost_stream_s(c, out) : 0, o->nbiases > 0,
+                 recomputes(b, o, 0));
         break;
     case OPR_EMBED:
-        add_time(b, cost_stream_s(c, 2 * out), cost_stream_s(c, 5 * out), false);
+        add_time(b, cost_stream_s(c, 2 * out), 1, cost_stream_s(c, 5 * out), 2, false);
         if (b->d->tp > 1)
             b->out.forward_comm_s += cost_collective_s(c, b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE,
                                                        b->tokens * b->element * (double)c->job->model.width,
                                                        AXIS_BIT(AXIS_TP));
         break;
     case OPR_POSITION:
-        add_time(b, cost_stream_s(c, 2 * out), cost_stream_s(c, 5 * out), false);
+        add_time(b, cost_stream_s(c, 2 * out), 1, cost_stream_s(c, 5 * out), 2, false);
         break;
     case OPR_LOSS:
         /* maximum, sum, and the gradient in place; two small reductions of row statistics */
         in = b->element * b->tokens * (double)expand_padded_vocab(c->job->model.vocab, b->d->tp) / b->d->tp;
-        add_time(b, 2 * cost_stream_s(c, in), cost_stream_s(c, 2 * in), false);
+        add_time(b, 2 * cost_stream_s(c, in), 6, cost_stream_s(c, 2 * in), 2, false);
         b->out.forward_comm_s += 2 * cost_collective_s(c, OP_ALL_REDUCE, 8 * b->tokens, AXIS_BIT(AXIS_TP));
         break;
     case OPR_ROUTER:
-        add_time(b, cost_stream_s(c, in + 6 * out), cost_stream_s(c, 2 * in + 6 * out), recomputes(b, o, PART_MOE));
+        add_time(b, cost_stream_s(c, in + 6 * out), 4, cost_stream_s(c, 2 * in + 6 * out), 6, recomputes(b, o, PART_MOE));
         break;
     case OPR_LINEAR:
     case OPR_ATTENTION:
@@ -234,6 +263,9 @@ static struct cost_block block_make(struct arena *a, const struct cost *c, const
         else
             stream(&b, &e->oprs[i]);
     }
+    double host_s = 1e-6 * c->profile->host_kernel_us;
+    b.out.forward_s = fmax(b.out.forward_s, host_s * b.forward_kernels);
+    b.out.backward_s = fmax(b.out.backward_s, host_s * b.backward_kernels);
     cost_keep(a, c, e, layer, &b.out);
     return b.out;
 }

@@ -11,14 +11,11 @@
 
 #include <math.h>
 
-/* what hidden transfers cost the kernels beside them: multiprocessors and memory bandwidth (Calculon's H100 file: 2 % on
- * InfiniBand, 15 % on NVLink) */
-#define STOLEN 0.08
-
 static void add_block(struct cost_stage *st, const struct cost_block *b, double times)
 {
     st->forward_s += times * b->forward_s;
     st->backward_s += times * b->backward_s;
+    st->weight_s += times * b->weight_s;
     st->forward_comm_s += times * b->forward_comm_s;
     st->backward_comm_s += times * b->backward_comm_s;
     st->matrices += times * (b->matrices + b->vectors_split + b->vectors_whole);
@@ -148,25 +145,29 @@ static void dp_transfers(const struct cost *c, const struct cost_stage *st, doub
     }
 }
 
-/* exposed data-parallel time: of the worst rank */
+/* Exposed data-parallel time, of the worst rank.  Transfers run beside kernels as far as the stack lets them: of what
+ * could hide, the profile's share stays exposed; the last reduced and the first gathered block have nothing to hide
+ * behind.  Hidden ones slow the kernels beside them down.  Under ZeRO 2 gradients are scattered for every microbatch,
+ * under ZeRO 3 parameters are gathered twice for each. */
 static double dp_exposed(const struct cost *c, const struct cost_stage *stages)
 {
     const struct decision *d = c->decision;
-    double worst = 0, before_f = 0, before_x = 0, per_microbatch = 0, reduce = 0, gather = 0;
-    bool never = c->job->wishes.never_overlap & OVERLAP_DP;
+    const struct profile *profile = c->profile;
+    const struct wishes *w = &c->job->wishes;
+    double worst = 0, before_f = 0, before_x = 0, reduce = 0, gather = 0;
+    double share = w->never_overlap & OVERLAP_DP ? 1 : w->overlap & OVERLAP_DP ? profile->dp_overlap_shown : profile->dp_shown;
     for (uint32_t r = 0; r < d->pp; r++) {
         const struct cost_stage *st = &stages[r];
-        double f = rank_f(st), x = rank_x(st), share = 1 / fmax(1, st->blocks);
+        double f = rank_f(st), x = rank_x(st), last = 1 / fmax(1, st->blocks);
         if (r == 0 || st->matrices != st[-1].matrices || st->experts != st[-1].experts)
             dp_transfers(c, st, &reduce, &gather);
-        double hidden_x = never ? 0 : x * (1 - share), hidden_f = never ? 0 : f * (1 - share);
-        double tail = fmax(fmax(reduce - hidden_x, reduce * share) - before_x, 0);
-        double head = fmax(fmax(gather - hidden_f, gather * share) - before_f, 0);
-        if (d->zero >= 2) /* gradients are scattered, and under 3 parameters gathered twice, for every microbatch */
-            per_microbatch = fmax(0, reduce + (d->zero == 3 ? gather : 0) - hidden_x) +
-                             (d->zero == 3 ? fmax(0, gather - hidden_f) : 0);
-        double hidden = (reduce + gather) * (d->zero >= 2 ? d->microbatches : 1);
-        worst = fmax(worst, tail + head + per_microbatch * (d->microbatches - 1) + STOLEN * hidden);
+        double times_x = d->zero >= 2 ? d->microbatches : 1, times_f = d->zero == 3 ? d->microbatches : 1;
+        double moved_x = reduce + (d->zero == 3 ? gather : 0);
+        double hide_x = fmin(moved_x, x) * (1 - last), hide_f = fmin(gather, f) * (1 - last);
+        double exposed = times_x * (moved_x - (1 - share) * hide_x) + times_f * (gather - (1 - share) * hide_f);
+        exposed -= fmin(exposed, before_x) + fmin(fmax(0, exposed - before_x), before_f);
+        double hidden = (1 - share) * (times_x * hide_x + times_f * hide_f);
+        worst = fmax(worst, exposed + profile->stolen * hidden);
         before_f += f;
         before_x += x;
     }
@@ -215,6 +216,11 @@ void cost_time(const struct cost *c, const struct cost_shape *s, struct cost_sta
     e->bubble_s = fmax(0, pipeline - e->compute_s - e->tp_comm_s);
     e->dp_comm_s = dp_exposed(c, stages);
     e->optimizer_s = optimizer_s(c, stages);
+    /* everyone waits for the slowest node at every synchronisation, and for the host at the step's seam */
+    double slow = c->profile->straggle * log2(fmax(1, d->nnodes));
+    e->compute_s *= 1 + slow;
+    e->bubble_s *= 1 + slow;
+    e->optimizer_s += 1e-3 * c->profile->step_overhead_ms;
     e->step_time_s = e->compute_s + e->tp_comm_s + e->pp_comm_s + e->bubble_s + e->dp_comm_s + e->optimizer_s;
 }
 
