@@ -196,7 +196,7 @@ static void evaluate_family(struct searching *s, const struct family *f)
             cost_set_shard(&c);
             for (uint32_t v = 0; v < s->space.vpp.n; v++) {
                 d.vpp = s->space.vpp.at[v];
-                if ((uint64_t)d.pp * d.vpp > s->job->model.nlayers && d.vpp > 1)
+                if ((uint64_t)d.pp * d.vpp > s->job->model.nlayers && d.vpp > 1 && !s->layout_stages)
                     continue;
                 if (s->layout_stages && d.pp * d.vpp != s->layout_nstages)
                     continue;
@@ -428,7 +428,7 @@ bool search_run(struct searching *s, struct diag *d)
     s->memory_limit = r->memory_limit_bytes = memory_limit(s);
     r->candidates = ARENA_ARRAY(s->arena, struct candidate, s->top + 1);
     s->kinds = cost_kinds_new(s->arena, &s->job->model);
-    s->stages = ARENA_ARRAY(s->arena, struct cost_stage, s->job->model.nlayers + 1);
+    s->stages = ARENA_ARRAY(s->arena, struct cost_stage, s->job->model.nlayers + 3);
     s->flop_s = dense_flop_s(s);
     const struct train *t = &s->job->train;
     for (uint32_t i = 0; i < s->job->model.nlayers; i++)

@@ -54,6 +54,12 @@ static bool layers_divide(const struct model *m, enum degree degree, uint32_t v)
     return true;
 }
 
+/* stages that the model can be cut into: a layout may give the embedding and the head stages of their own */
+static uint64_t most_chunks(const struct job *job)
+{
+    return (uint64_t)job->model.nlayers + (job->wishes.layout ? 2 : 0);
+}
+
 static bool possible(const struct space *s, enum degree degree, uint32_t v)
 {
     const struct job *job = s->job;
@@ -68,7 +74,7 @@ static bool possible(const struct space *s, enum degree degree, uint32_t v)
         return job->train.batch % v == 0;
     case DEG_PP:
     case DEG_VPP:
-        return v <= job->model.nlayers;
+        return v <= most_chunks(job);
     case DEG_ZERO:
         return v <= 3;
     case DEG_SHARD:
@@ -104,8 +110,8 @@ static uint32_t degree_most(const struct space *s, enum degree degree)
     uint64_t most = s->usable;
     if (degree == DEG_DP && job->train.batch < most)
         most = job->train.batch;
-    if ((degree == DEG_PP || degree == DEG_VPP) && job->model.nlayers < most)
-        most = job->model.nlayers;
+    if (degree == DEG_VPP || (degree == DEG_PP && most_chunks(job) < most))
+        most = most_chunks(job);
     if (degree == DEG_ZERO)
         most = 3;
     if ((degree == DEG_TP || degree == DEG_ETP || degree == DEG_VPP) && most > 4096)
