@@ -295,6 +295,20 @@ struct cost_kinds cost_kinds_new(struct arena *a, const struct model *m)
     return k;
 }
 
+/* the distinct layers as they are where a stage spares them from recomputation */
+static struct cost_block *spared_layers(struct arena *a, const struct cost *c, const struct cost_kinds *k)
+{
+    struct decision none = *c->decision;
+    struct cost spared = *c;
+    none.recompute = RECOMPUTE_NONE;
+    none.parts = 0;
+    spared.decision = &none;
+    struct cost_block *layers = ARENA_ARRAY(a, struct cost_block, k->n ? k->n : 1);
+    for (uint32_t i = 0; i < k->n; i++)
+        layers[i] = block_make(a, &spared, k->layers[i], true);
+    return layers;
+}
+
 void cost_shape_init(struct arena *a, const struct cost *c, const struct cost_kinds *k, struct cost_shape *s)
 {
     const struct model *m = &c->job->model;
@@ -303,6 +317,7 @@ void cost_shape_init(struct arena *a, const struct cost *c, const struct cost_ki
     s->layers = ARENA_ARRAY(a, struct cost_block, k->n ? k->n : 1);
     for (uint32_t i = 0; i < k->n; i++)
         s->layers[i] = block_make(a, c, k->layers[i], true);
+    s->spared = d->recompute == RECOMPUTE_NONE ? s->layers : spared_layers(a, c, k);
     s->embed = block_make(a, c, k->embed, false);
     s->head = block_make(a, c, k->head, false);
     if (m->predict) { /* the layer, a projection of 2 width to width, and the head once more */

@@ -18,7 +18,8 @@ struct cost_block {
 };
 struct cost_shape {
     uint32_t ndistinct;
-    struct cost_block *layers;  /* distinct ones */
+    struct cost_block *layers;  /* distinct ones, as the decision recomputes */
+    struct cost_block *spared;  /* the same without recomputation */
     const uint32_t *kind, *run; /* by layer of the model: distinct layer; how many from here on are the same */
     struct cost_block embed, head, predict;
     double boundary_bytes; /* residual stream of one microbatch on one rank */
@@ -57,10 +58,13 @@ bool cost_v_placement(enum schedule_kind k);
 uint32_t cost_stage_rank(const struct decision *d, uint32_t stage);
 /* the j-th of the vpp stages of rank r */
 uint32_t cost_rank_stage(const struct decision *d, uint32_t r, uint32_t j);
-/* the stage's layers as runs of equal ones: length of the run at its layer i */
+/* the stage's layers as runs of equal blocks: length of the run at its layer i, and its block */
 uint32_t cost_run(const struct cost_shape *s, const struct stage *st, uint32_t i);
+const struct cost_block *cost_layer(const struct cost_shape *s, const struct stage *st, uint32_t i);
 /* time and memory of c->decision from its shape */
 void cost_time(const struct cost *c, const struct cost_shape *s, struct cost_stage *stages, struct estimate *e);
 void cost_memory(const struct cost *c, const struct cost_shape *s, struct estimate *e);
+/* memory alone, of one pipeline rank; cost_memory() is that of the fullest */
+void cost_rank_memory(const struct cost *c, const struct cost_shape *s, uint32_t r, struct estimate *e);
 
 #endif

@@ -31,7 +31,7 @@ static struct cost_stage sum_rank(const struct cost *c, const struct cost_shape 
         const struct stage *st = &d->stages[cost_rank_stage(d, r, j)];
         for (uint32_t i = 0, run; i < st->count; i += run) {
             run = cost_run(s, st, i);
-            add_block(&sum, &s->layers[s->kind[st->first + i]], run);
+            add_block(&sum, cost_layer(s, st, i), run);
         }
         if (st->embed)
             add_block(&sum, &s->embed, 1);

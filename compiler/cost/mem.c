@@ -72,8 +72,13 @@ uint32_t cost_rank_stage(const struct decision *d, uint32_t r, uint32_t j)
 
 uint32_t cost_run(const struct cost_shape *s, const struct stage *st, uint32_t i)
 {
-    uint32_t run = s->run[st->first + i], left = st->count - i;
+    uint32_t run = s->run[st->first + i], again = st->count - st->spared, left = (i < again ? again : st->count) - i;
     return run < left ? run : left;
+}
+
+const struct cost_block *cost_layer(const struct cost_shape *s, const struct stage *st, uint32_t i)
+{
+    return &(i < st->count - st->spared ? s->layers : s->spared)[s->kind[st->first + i]];
 }
 
 /* what one pipeline rank holds */
@@ -111,7 +116,7 @@ static struct holding hold_rank(const struct cost *c, const struct cost_shape *s
         const struct stage *st = &d->stages[cost_rank_stage(d, r, j)];
         for (uint32_t i = 0, run; i < st->count; i += run) {
             run = cost_run(s, st, i);
-            hold_block(c, &h, &s->layers[s->kind[st->first + i]], run, run * n);
+            hold_block(c, &h, cost_layer(s, st, i), run, run * n);
         }
         if (st->embed)
             hold_block(c, &h, &s->embed, 1, n);
@@ -132,7 +137,7 @@ static double dtype_bytes(enum dtype_name d)
     return d == DT_FP32 ? 4 : d == DT_FP8 ? 1 : 2;
 }
 
-void cost_memory(const struct cost *c, const struct cost_shape *s, struct estimate *e)
+void cost_rank_memory(const struct cost *c, const struct cost_shape *s, uint32_t r, struct estimate *e)
 {
     const struct decision *d = c->decision;
     const struct train *t = &c->job->train;
@@ -142,33 +147,39 @@ void cost_memory(const struct cost *c, const struct cost_shape *s, struct estima
     state += t->optimizer == OPT_ADAMW ? 2 * dtype_bytes(t->moments) : t->momentum > 0 ? 4 : 0;
     if (c->job->wishes.offload & OFFLOAD_OPTIMIZER)
         state = 0;
-    double copies = d->schedule == SCHED_DUALPIPE ? 2 : 1, most = -1;
+    double copies = d->schedule == SCHED_DUALPIPE ? 2 : 1;
     uint32_t edp = decision_expert_dp(d), expert_shard = d->shard < edp ? d->shard : edp;
-    for (uint32_t r = 0; r < d->pp; r++) {
-        struct holding h = hold_rank(c, s, r);
-        h.dense *= copies;
-        h.experts *= copies;
-        double all = h.dense + h.experts, own = h.dense / d->shard + h.experts / expert_shard;
-        double parameters = d->zero >= 3 ? own * parameter : all * parameter;
-        double gradients = d->zero >= 2 ? own * gradient : all * gradient;
-        double optimizer = state * (d->zero ? own : all);
-        double activations = c->job->wishes.offload & OFFLOAD_ACTIVATIONS ? fmin(h.keep, 2 * h.keep / h.blocks) : h.keep;
-        /* With one microbatch, gradients take the place of activations already used.  With more, the rings stay whole
-         * until the last backward. */
-        if (d->microbatches == 1 && d->zero < 2)
-            activations -= fmin(gradients, activations) * (1 - 1.0 / h.blocks);
-        double buffers = h.temporary + (d->pp > 1 ? 4 * s->boundary_bytes : 0);
-        buffers += (d->zero >= 3 ? 2 * h.largest * parameter : 0) + (d->zero >= 2 ? 2 * h.largest * gradient : 0);
-        double total = parameters + gradients + optimizer + activations + buffers;
-        if (total <= most)
-            continue;
-        most = total;
-        e->peak_stage = r;
-        e->parameter_bytes = (uint64_t)parameters;
-        e->gradient_bytes = (uint64_t)gradients;
-        e->optimizer_bytes = (uint64_t)optimizer;
-        e->activation_bytes = (uint64_t)activations;
-        e->buffer_bytes = (uint64_t)buffers;
-    }
+    struct holding h = hold_rank(c, s, r);
+    h.dense *= copies;
+    h.experts *= copies;
+    double all = h.dense + h.experts, own = h.dense / d->shard + h.experts / expert_shard;
+    double parameters = d->zero >= 3 ? own * parameter : all * parameter;
+    double gradients = d->zero >= 2 ? own * gradient : all * gradient;
+    double optimizer = state * (d->zero ? own : all);
+    double activations = c->job->wishes.offload & OFFLOAD_ACTIVATIONS ? fmin(h.keep, 2 * h.keep / h.blocks) : h.keep;
+    /* With one microbatch, gradients take the place of activations already used.  With more, the rings stay whole
+     * until the last backward. */
+    if (d->microbatches == 1 && d->zero < 2)
+        activations -= fmin(gradients, activations) * (1 - 1.0 / h.blocks);
+    double buffers = h.temporary + (d->pp > 1 ? 4 * s->boundary_bytes : 0);
+    buffers += (d->zero >= 3 ? 2 * h.largest * parameter : 0) + (d->zero >= 2 ? 2 * h.largest * gradient : 0);
+    e->peak_stage = r;
+    e->parameter_bytes = (uint64_t)parameters;
+    e->gradient_bytes = (uint64_t)gradients;
+    e->optimizer_bytes = (uint64_t)optimizer;
+    e->activation_bytes = (uint64_t)activations;
+    e->buffer_bytes = (uint64_t)buffers;
     e->peak_bytes = e->parameter_bytes + e->gradient_bytes + e->optimizer_bytes + e->activation_bytes + e->buffer_bytes;
+}
+
+void cost_memory(const struct cost *c, const struct cost_shape *s, struct estimate *e)
+{
+    struct estimate fullest = *e;
+    for (uint32_t r = 0; r < c->decision->pp; r++) {
+        struct estimate rank = *e; /* times stay */
+        cost_rank_memory(c, s, r, &rank);
+        if (r == 0 || rank.peak_bytes > fullest.peak_bytes)
+            fullest = rank;
+    }
+    *e = fullest;
 }

@@ -184,6 +184,11 @@ static bool legal_stages(struct arena *a, const struct job *job, const struct de
         const struct stage *st = &d->stages[s];
         if (st->first != next || st->count > job->model.nlayers - next)
             REFUSE("stage %u starts at layer %u, expected %u", s, st->first, next);
+        if (st->spared > st->count || (st->spared && d->recompute == RECOMPUTE_NONE))
+            REFUSE("stage %u spares %u of %u layers from recomputation", s, st->spared, st->count);
+        uint32_t again = d->recompute_layers < st->count ? d->recompute_layers : st->count;
+        if (d->recompute_layers && st->spared != st->count - again)
+            REFUSE("stage %u recomputes %u layers, not the %u asked for", s, st->count - st->spared, again);
         if (st->embed != (s == 0) || st->head != (s + 1 == d->nstages))
             REFUSE("the embedding belongs to the first stage and the head to the last");
         next += st->count;
@@ -241,6 +246,9 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
         REFUSE("recompute selective");
     if (d->recompute == RECOMPUTE_FULL && d->recompute_layers)
         REFUSE("recompute full(layers=%u)", d->recompute_layers);
+    for (uint32_t s = 0; s < d->nstages; s++)
+        if (d->stages[s].spared)
+            REFUSE("recompute of some layers of a stage");
     if (job->wishes.offload)
         REFUSE("offload");
     if (job->wishes.overlap & ~(uint32_t)(OVERLAP_DP | OVERLAP_PP))
@@ -380,10 +388,18 @@ void decision_cut(struct arena *a, struct decision *d, uint32_t nlayers, const d
     else
         cut_uneven(a, nlayers, stages, cost, embed, head, count);
     for (uint32_t s = 0, first = 0; s < stages; s++) {
-        d->stages[s] = (struct stage){first, count[s], s == 0, s + 1 == stages};
+        d->stages[s] = (struct stage){first, count[s], s == 0, s + 1 == stages, 0};
         first += count[s];
     }
     arena_reset(a, mark);
+}
+
+void decision_spare(struct decision *d)
+{
+    for (uint32_t s = 0; s < d->nstages; s++) {
+        struct stage *st = &d->stages[s];
+        st->spared = d->recompute_layers && d->recompute_layers < st->count ? st->count - d->recompute_layers : 0;
+    }
 }
 
 char *decision_text(struct arena *a, const struct decision *d)
@@ -422,6 +438,13 @@ char *decision_text(struct arena *a, const struct decision *d)
             }
         strbuf_text(&b, "]");
     }
+    uint32_t spared = 0, layers = 0;
+    for (uint32_t s = 0; s < d->nstages && !d->recompute_layers; s++) {
+        spared += d->stages[s].spared;
+        layers += d->stages[s].count;
+    }
+    if (spared)
+        strbuf_printf(&b, " in %u of %u layers", layers - spared, layers);
     char *text = arena_strdup(a, b.text);
     strbuf_free(&b);
     return text;

@@ -13,6 +13,7 @@
 struct stage {
     uint32_t first, count; /* layers */
     bool embed, head;      /* holds the embedding; the final norm, head and loss */
+    uint32_t spared;       /* its last layers that keep what they need where the decision recomputes */
 };
 
 struct decision {
@@ -45,6 +46,9 @@ bool decision_legal(struct arena *a, const struct job *job, const struct topo *t
                     const char **why);
 /* the same for what the lowering can emit today; the sentence names what it cannot */
 bool decision_emittable(struct arena *a, const struct job *job, const struct decision *d, const char **why);
+
+/* spared layers of its stages from recompute_layers: full(layers=N) recomputes the first N of each chunk */
+void decision_spare(struct decision *d);
 
 /* stages of even cost from `cost[layer]`, embedding and head counted as costs of their own (0 = by layer count) */
 void decision_cut(struct arena *a, struct decision *d, uint32_t nlayers, const double *cost, double embed, double head);

@@ -208,6 +208,15 @@ void decision_json(const struct decision *d, struct strbuf *out)
     strbuf_text(out, "], ");
     if (d->recompute_layers)
         strbuf_printf(out, "\"recompute_layers\": %u, ", d->recompute_layers);
+    uint32_t spared = 0;
+    for (uint32_t s = 0; s < d->nstages; s++)
+        spared += d->stages[s].spared;
+    if (spared && !d->recompute_layers) { /* layers run again, by stage */
+        strbuf_text(out, "\"recompute_stages\": [");
+        for (uint32_t s = 0; s < d->nstages; s++)
+            strbuf_printf(out, "%s%u", s ? ", " : "", d->stages[s].count - d->stages[s].spared);
+        strbuf_text(out, "], ");
+    }
     strbuf_printf(out, "\"schedule\": \"%s\", \"schedule_group\": ", schedule_name(d->schedule));
     if (d->schedule_group)
         strbuf_printf(out, "%u", d->schedule_group);
@@ -309,6 +318,20 @@ static bool json_nodes(struct arena *a, const json_t *o, const struct topo *topo
     return true;
 }
 
+static bool json_spared(struct arena *a, const json_t *list, struct decision *d, const char **why)
+{
+    decision_spare(d);
+    if (list && json_array_size(list) != d->nstages)
+        REFUSE("decision: 'recompute_stages' must have one number for each of the %u stages", d->nstages);
+    for (uint32_t s = 0; list && s < d->nstages; s++) {
+        const json_t *v = json_array_get(list, s);
+        if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > d->stages[s].count)
+            REFUSE("decision: 'recompute_stages' must count layers of its stage");
+        d->stages[s].spared = d->stages[s].count - (uint32_t)json_integer_value(v);
+    }
+    return true;
+}
+
 static bool json_decision(struct arena *a, const json_t *o, const struct job *job, const struct topo *topo,
                           struct decision *d, const char **why)
 {
@@ -334,6 +357,8 @@ static bool json_decision(struct arena *a, const json_t *o, const struct job *jo
         REFUSE("decision: 'layout' is missing");
     if (!json_words(a, o, d, why) || !json_nodes(a, o, topo, d, why) ||
         !decision_parse_layout(a, d, job->model.nlayers, layout, why))
+        return false;
+    if (!json_spared(a, json_object_get(o, "recompute_stages"), d, why))
         return false;
     uint64_t gpus = (uint64_t)d->tp * d->cp, most = UINT32_MAX;
     if (gpus > most || (gpus *= d->pp) > most || (gpus *= d->dp) > most)

@@ -110,6 +110,8 @@ static const struct search_cut *find_cut(struct searching *s, struct search_shap
         decision_cut(s->arena, d, s->job->model.nlayers, h->layer_s, h->embed_s, h->head_s);
         cut->stages = d->stages;
     }
+    struct decision spared = {.nstages = nstages, .stages = cut->stages, .recompute_layers = d->recompute_layers};
+    decision_spare(&spared);
     cut->nstages = nstages;
     cut->next = h->cuts;
     h->cuts = cut;
