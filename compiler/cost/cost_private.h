@@ -6,6 +6,7 @@
  * recompute) and on nothing else of a decision, so a search makes it once for thousands of decisions. */
 
 #include "compiler/cost/cost.h"
+#include "compiler/cost/pipeline.h"
 
 struct cost_block {
     double forward_s, backward_s;           /* kernels; recomputation counts as backward */
@@ -61,8 +62,12 @@ uint32_t cost_rank_stage(const struct decision *d, uint32_t r, uint32_t j);
 /* the stage's layers as runs of equal blocks: length of the run at its layer i, and its block */
 uint32_t cost_run(const struct cost_shape *s, const struct stage *st, uint32_t i);
 const struct cost_block *cost_layer(const struct cost_shape *s, const struct stage *st, uint32_t i);
-/* time and memory of c->decision from its shape */
-void cost_time(const struct cost *c, const struct cost_shape *s, struct cost_stage *stages, struct estimate *e);
+/* sums by pipeline rank, and the stages' times for pipeline.c and the run of actions */
+void cost_pipeline(const struct cost *c, const struct cost_shape *s, struct cost_stage *ranks,
+                   struct pipeline_stage *stages, struct pipeline_times *times);
+/* time and memory of c->decision from its shape; ranks and stages: scratch, one of each */
+void cost_time(const struct cost *c, const struct cost_shape *s, struct cost_stage *ranks,
+               struct pipeline_stage *stages, struct estimate *e);
 void cost_memory(const struct cost *c, const struct cost_shape *s, struct estimate *e);
 /* memory alone, of one pipeline rank; cost_memory() is that of the fullest */
 void cost_rank_memory(const struct cost *c, const struct cost_shape *s, uint32_t r, struct estimate *e);

@@ -1,9 +1,6 @@
 /* Step time of a decision in closed form.
  *
- * Pipeline: max over ranks r of fill_r + m (F + X)_r + drain_r, where fill and drain are the F and X of the ranks
- * before r (divided by the chunks), plus transfers: on the way in and out once, and under 1F1B once more per p
- * microbatches (exact for even stages with p | m: T = (m+p-1)(F+X) + 2c[(p-1)m/p + p-2]).  Split-backward schedules
- * shorten the fill and drain as their papers say.  Data-parallel transfers hide behind the last backward (reductions) and
+ * The pipeline is pipeline.c's.  Data-parallel transfers hide behind the last backward (reductions) and
  * the first forward (gathers) of their rank and behind the time that the rank waits for others there; the last and the
  * first block's stay exposed.  The optimizer streams its own shard; the slowest rank counts. */
 
@@ -23,27 +20,37 @@ static void add_block(struct cost_stage *st, const struct cost_block *b, double 
     st->blocks += times;
 }
 
-static struct cost_stage sum_rank(const struct cost *c, const struct cost_shape *s, uint32_t r)
+static struct cost_stage sum_stage(const struct cost *c, const struct cost_shape *s, uint32_t stage)
 {
     const struct decision *d = c->decision;
+    const struct stage *st = &d->stages[stage];
     struct cost_stage sum = {0};
-    for (uint32_t j = 0; j < d->vpp; j++) {
-        const struct stage *st = &d->stages[cost_rank_stage(d, r, j)];
-        for (uint32_t i = 0, run; i < st->count; i += run) {
-            run = cost_run(s, st, i);
-            add_block(&sum, cost_layer(s, st, i), run);
-        }
-        if (st->embed)
-            add_block(&sum, &s->embed, 1);
-        if (!st->head)
-            continue;
-        struct cost_block head = s->head;
-        if (c->job->model.tied && cost_stage_rank(d, 0) == r)
-            head.matrices = 0;
-        add_block(&sum, &head, 1);
-        add_block(&sum, &s->predict, c->job->model.predict);
+    for (uint32_t i = 0, run; i < st->count; i += run) {
+        run = cost_run(s, st, i);
+        add_block(&sum, &s->layers[s->kind[st->first + i]], run);
     }
+    if (st->embed)
+        add_block(&sum, &s->embed, 1);
+    if (!st->head)
+        return sum;
+    struct cost_block head = s->head;
+    if (c->job->model.tied && cost_stage_rank(d, 0) == cost_stage_rank(d, stage))
+        head.matrices = 0;
+    add_block(&sum, &head, 1);
+    add_block(&sum, &s->predict, c->job->model.predict);
     return sum;
+}
+
+static void add_stage(struct cost_stage *rank, const struct cost_stage *st)
+{
+    rank->forward_s += st->forward_s;
+    rank->backward_s += st->backward_s;
+    rank->weight_s += st->weight_s;
+    rank->forward_comm_s += st->forward_comm_s;
+    rank->backward_comm_s += st->backward_comm_s;
+    rank->matrices += st->matrices;
+    rank->experts += st->experts;
+    rank->blocks += st->blocks;
 }
 
 static double rank_f(const struct cost_stage *st)
@@ -56,70 +63,36 @@ static double rank_x(const struct cost_stage *st)
     return st->backward_s + st->backward_comm_s;
 }
 
-/* what is left of (fill, drain) under a schedule, as shares of the fused ones */
-static void schedule_ramps(const struct decision *d, double *fill, double *drain)
-{
-    double w = d->recompute == RECOMPUTE_FULL ? 1.0 / 3 : 0.5; /* weight gradients' share of backward */
-    *fill = *drain = 1.0 / d->vpp;
-    switch (d->schedule) {
-    case SCHED_ZB_H1: /* (p-1)(F + B - W) */
-        *drain = 1 - 2 * w > 0 ? 1 - 2 * w : 0;
-        break;
-    case SCHED_ZB_H2:
-    case SCHED_ZB_V:
-        *fill = 0.1; /* none where F = B = W; stages never are exactly so */
-        *drain = 0;
-        break;
-    case SCHED_V_HALF:
-        *fill = 0.5;
-        *drain = 0.25;
-        break;
-    case SCHED_V_MIN:
-        *fill = 0.67;
-        *drain = 0.5;
-        break;
-    case SCHED_DUALPIPE: /* (p/2 - 1)(F&B + B - 3W) */
-    case SCHED_DUALPIPE_V:
-        *fill = 0.5;
-        *drain = 0.5 * (2 - 3 * w > 0 ? 2 - 3 * w : 0) / 2;
-        break;
-    case SCHED_GPIPE:
-    case SCHED_1F1B:
-    case SCHED_EAGER_1F1B:
-    case SCHED_INTERLEAVED:
-    case SCHED_COMBINED_1F1B:
-    case SCHED_AUTO:
-    case SCHED_FILE:
-    case NSCHEDULES:
-        break;
-    }
-}
-
-/* transfers on the critical path */
-static double boundary_s(const struct cost *c, const struct cost_shape *s)
+void cost_pipeline(const struct cost *c, const struct cost_shape *s, struct cost_stage *ranks,
+                   struct pipeline_stage *stages, struct pipeline_times *times)
 {
     const struct decision *d = c->decision;
-    if (d->pp < 2)
-        return 0;
-    double t = cost_transfer_s(c, s->boundary_bytes), p = d->pp, m = d->microbatches;
-    double once = 2 * t * (p - 1);
-    bool strict = d->schedule == SCHED_1F1B || d->schedule == SCHED_INTERLEAVED || d->schedule == SCHED_COMBINED_1F1B ||
-                  d->schedule == SCHED_ZB_H1;
-    return once + (strict && m > p ? 2 * t * ((p - 1) * m / p - 1) : 0);
-}
-
-static double pipeline_s(const struct cost *c, const struct cost_stage *stages)
-{
-    const struct decision *d = c->decision;
-    double fill, drain, before_f = 0, before_x = 0, longest = 0, m = d->microbatches;
-    schedule_ramps(d, &fill, &drain);
+    const struct wishes *w = &c->job->wishes;
+    double transfer_s = d->pp > 1 ? cost_transfer_s(c, s->boundary_bytes) : 0;
     for (uint32_t r = 0; r < d->pp; r++) {
-        double f = rank_f(&stages[r]), x = rank_x(&stages[r]);
-        longest = fmax(longest, fill * before_f + m * (f + x) + drain * before_x);
-        before_f += f;
-        before_x += x;
+        ranks[r] = (struct cost_stage){0};
+        for (uint32_t j = 0; j < d->vpp; j++) {
+            uint32_t i = cost_rank_stage(d, r, j);
+            struct cost_stage st = sum_stage(c, s, i);
+            add_stage(&ranks[r], &st);
+            stages[i] = (struct pipeline_stage){.forward_s = rank_f(&st), .backward_s = rank_x(&st),
+                                                .input_s = rank_x(&st) - st.weight_s, .weight_s = st.weight_s,
+                                                .next_s = transfer_s, .back_s = transfer_s};
+        }
     }
-    return longest;
+    *times = (struct pipeline_times){.stages = stages, .pair = 1};
+    times->held = w->never_overlap & OVERLAP_PP ? 1 : w->overlap & OVERLAP_PP ? 0 : c->profile->pp_shown;
+}
+
+/* the part of the pipeline's seconds that transfers between stages are to blame for */
+static double boundary_s(const struct cost *c, struct pipeline_stage *stages, const struct pipeline_times *times,
+                         double pipeline)
+{
+    if (c->decision->pp < 2)
+        return 0;
+    for (uint32_t i = 0; i < c->decision->nstages; i++)
+        stages[i].next_s = stages[i].back_s = 0;
+    return fmax(0, pipeline - pipeline_closed_s(c->decision, times));
 }
 
 /* seconds of one reduction and one gather of everything that a rank holds */
@@ -194,28 +167,30 @@ static double optimizer_s(const struct cost *c, const struct cost_stage *stages)
            cost_collective_s(c, OP_ALL_REDUCE, 16, AXES_WORLD);
 }
 
-void cost_time(const struct cost *c, const struct cost_shape *s, struct cost_stage *stages, struct estimate *e)
+void cost_time(const struct cost *c, const struct cost_shape *s, struct cost_stage *ranks,
+               struct pipeline_stage *stages, struct estimate *e)
 {
     const struct decision *d = c->decision;
+    struct pipeline_times times;
     double slowest = -1, compute = 0, comm = 0;
+    cost_pipeline(c, s, ranks, stages, &times);
     for (uint32_t r = 0; r < d->pp; r++) {
-        stages[r] = sum_rank(c, s, r);
-        double f = rank_f(&stages[r]), x = rank_x(&stages[r]);
-        compute += stages[r].forward_s + stages[r].backward_s;
-        comm += stages[r].forward_comm_s + stages[r].backward_comm_s;
+        double f = rank_f(&ranks[r]), x = rank_x(&ranks[r]);
+        compute += ranks[r].forward_s + ranks[r].backward_s;
+        comm += ranks[r].forward_comm_s + ranks[r].backward_comm_s;
         if (f + x <= slowest)
             continue;
         slowest = f + x;
         e->stage_forward_s = f;
         e->stage_backward_s = x;
     }
-    double pipeline = pipeline_s(c, stages);
+    double pipeline = pipeline_closed_s(d, &times);
     e->compute_s = compute / d->pp * d->microbatches;
     e->tp_comm_s = comm / d->pp * d->microbatches;
-    e->pp_comm_s = boundary_s(c, s);
-    e->bubble_s = fmax(0, pipeline - e->compute_s - e->tp_comm_s);
-    e->dp_comm_s = dp_exposed(c, stages);
-    e->optimizer_s = optimizer_s(c, stages);
+    e->pp_comm_s = boundary_s(c, stages, &times, pipeline);
+    e->bubble_s = fmax(0, pipeline - e->compute_s - e->tp_comm_s - e->pp_comm_s);
+    e->dp_comm_s = dp_exposed(c, ranks);
+    e->optimizer_s = optimizer_s(c, ranks);
     /* everyone waits for the slowest node at every synchronisation, and for the host at the step's seam */
     double slow = c->profile->straggle * log2(fmax(1, d->nnodes));
     e->compute_s *= 1 + slow;
@@ -231,7 +206,8 @@ void cost_estimate(struct arena *a, const struct cost *c, struct estimate *e)
     struct cost_shape s;
     cost_shape_init(a, c, &kinds, &s);
     *e = (struct estimate){0};
-    cost_time(c, &s, ARENA_ARRAY(a, struct cost_stage, c->decision->pp), e);
+    cost_time(c, &s, ARENA_ARRAY(a, struct cost_stage, c->decision->pp),
+              ARENA_ARRAY(a, struct pipeline_stage, c->decision->nstages), e);
     cost_memory(c, &s, e);
     arena_reset(a, mark);
 }

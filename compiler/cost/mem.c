@@ -53,7 +53,7 @@ static double in_flight(const struct decision *d, uint32_t r)
 
 bool cost_v_placement(enum schedule_kind k)
 {
-    return k == SCHED_ZB_V || k == SCHED_V_HALF || k == SCHED_V_MIN || k == SCHED_DUALPIPE_V;
+    return pipeline_folds(k);
 }
 
 uint32_t cost_stage_rank(const struct decision *d, uint32_t stage)

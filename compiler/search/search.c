@@ -146,7 +146,7 @@ static void evaluate(struct searching *s, struct cost *c, struct search_shape *h
         r->has_closest = true;
         return;
     }
-    cost_time(c, &h->shape, s->stages, &x.estimate);
+    cost_time(c, &h->shape, s->ranks, s->stages, &x.estimate);
     if (!within_limits(s, &x.estimate)) {
         s->too_slow++;
         if (s->fastest_s <= 0 || x.estimate.step_time_s < s->fastest_s)
@@ -430,7 +430,8 @@ bool search_run(struct searching *s, struct diag *d)
     s->memory_limit = r->memory_limit_bytes = memory_limit(s);
     r->candidates = ARENA_ARRAY(s->arena, struct candidate, s->top + 1);
     s->kinds = cost_kinds_new(s->arena, &s->job->model);
-    s->stages = ARENA_ARRAY(s->arena, struct cost_stage, s->job->model.nlayers + 3);
+    s->ranks = ARENA_ARRAY(s->arena, struct cost_stage, s->job->model.nlayers + 3);
+    s->stages = ARENA_ARRAY(s->arena, struct pipeline_stage, s->job->model.nlayers + 3);
     s->flop_s = dense_flop_s(s);
     const struct train *t = &s->job->train;
     for (uint32_t i = 0; i < s->job->model.nlayers; i++)

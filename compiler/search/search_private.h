@@ -41,7 +41,8 @@ struct searching {
     struct space space;
     struct search_result *result;
     struct cost_kinds kinds;
-    struct cost_stage *stages;
+    struct cost_stage *ranks;
+    struct pipeline_stage *stages;
     struct stage *layout_stages;
     uint32_t layout_nstages, nmeshes;
     double flop_s, dense_flops, rest_bound, fastest_s;

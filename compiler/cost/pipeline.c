@@ -1,0 +1,346 @@
+/* Makespan of a pipeline's step in closed form, and lower bounds of it.
+ *
+ * A step is a graph: a rank's actions in their order, and F(s, i) -> F(s+1, i), B(s+1, i) -> B(s, i), F(n-1, i) ->
+ * B(n-1, i), with transfers on the edges between ranks.  Its makespan is the longest path, so every path is a lower
+ * bound.  The paths tried, for every rank r:
+ *
+ *   start   up to r's first backward: the forwards before it in r's order, or the first microbatch's way to the last
+ *           stage and back
+ *   middle  to r's last forward: r's own actions, or cycles over neighbouring ranks.  A cycle goes down the backwards of
+ *           ranks r..a, over r's order on a to a later forward and up to r again; while ranks a..r hold L more microbatches
+ *           than r alone it advances L of them and pays every transfer twice (1F1B: the 2(p-1)c per p microbatches of
+ *           T = (m+p-1)(F+X) + 2c[(p-1)m/p + p-2])
+ *   end     r's remaining actions or the last microbatch's way to the last stage and back, then the backwards of the
+ *           ranks before r, or the weight gradients that one of them still has to do
+ *
+ * A part `held` of a transfer that blocks the sender is a part of the action before it.  GPipe is exact: two permutation
+ * flow shops of identical jobs, sum + (m-1) max, with boundaries as machines.
+ *
+ * Sources: Narayanan et al., SC'21 (1F1B, interleaved); Qi et al. 2023 (zero bubble) and 2024 (V-shaped); DeepSeek-V3
+ * report (DualPipe). */
+
+#include "compiler/cost/pipeline.h"
+
+#include <math.h>
+
+struct view {
+    const struct decision *d;
+    const struct pipeline_stage *stage;
+    uint32_t p, v, n, m, group;
+    double held, free, pair;
+    bool folds, splits;
+};
+
+bool pipeline_folds(enum schedule_kind k)
+{
+    return k == SCHED_ZB_V || k == SCHED_V_HALF || k == SCHED_V_MIN || k == SCHED_DUALPIPE_V;
+}
+
+bool pipeline_splits(enum schedule_kind k)
+{
+    return pipeline_folds(k) || k == SCHED_ZB_H1 || k == SCHED_ZB_H2 || k == SCHED_DUALPIPE;
+}
+
+static struct view view(const struct decision *d, const struct pipeline_times *t)
+{
+    struct view x = {.d = d, .stage = t->stages, .p = d->pp, .v = d->vpp, .n = d->pp * d->vpp, .m = d->microbatches,
+                     .held = t->held, .free = 1 - t->held, .pair = t->pair};
+    x.group = d->schedule_group ? d->schedule_group : d->pp;
+    x.folds = pipeline_folds(d->schedule);
+    x.splits = pipeline_splits(d->schedule);
+    return x;
+}
+
+/* does data cross from one rank to another between stages s and s + 1? */
+static bool crosses(const struct view *x, uint32_t s)
+{
+    return s + 1 < x->n && x->p > 1 && !(x->folds && s + 1 == x->p);
+}
+
+static double next_s(const struct view *x, uint32_t s)
+{
+    return crosses(x, s) ? x->free * x->stage[s].next_s : 0;
+}
+
+static double back_s(const struct view *x, uint32_t s)
+{
+    return s > 0 && crosses(x, s - 1) ? x->free * x->stage[s].back_s : 0;
+}
+
+static double forward_s(const struct view *x, uint32_t s)
+{
+    return x->stage[s].forward_s + (crosses(x, s) ? x->held * x->stage[s].next_s : 0);
+}
+
+/* what the chain of backwards waits for: the input gradient where it is split off */
+static double backward_s(const struct view *x, uint32_t s)
+{
+    double own = x->splits ? x->stage[s].input_s : x->stage[s].backward_s;
+    return own + (s > 0 && crosses(x, s - 1) ? x->held * x->stage[s].back_s : 0);
+}
+
+static double weight_s(const struct view *x, uint32_t s)
+{
+    return x->splits ? x->stage[s].weight_s : 0;
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint32_t above(uint32_t a, uint32_t b)
+{
+    return a > b ? a - b : 0;
+}
+
+static double gpipe_s(const struct view *x)
+{
+    double sum = 0, most_f = 0, most_b = 0;
+    for (uint32_t s = 0; s < x->n; s++) {
+        double f = forward_s(x, s), b = backward_s(x, s), next = next_s(x, s), back = back_s(x, s);
+        sum += f + b + next + back;
+        most_f = fmax(most_f, fmax(f, next));
+        most_b = fmax(most_b, fmax(b, back));
+    }
+    return sum + (x->m - 1) * (most_f + most_b);
+}
+
+/* --- one stage per rank: 1F1B, eager 1F1B, ZB-H1, ZB-H2 --- */
+
+/* forwards of rank r before its first backward */
+static uint32_t linear_ahead(const struct view *x, uint32_t r)
+{
+    uint32_t before = x->p - 1 - r, n = before + 1;
+    if (x->d->schedule == SCHED_EAGER_1F1B || x->d->schedule == SCHED_ZB_H2)
+        n = 2 * before + 1;
+    return least(n, x->m);
+}
+
+/* rank r runs W only behind backwards of microbatches from here on */
+static uint32_t linear_late(const struct view *x, uint32_t r)
+{
+    return x->d->schedule == SCHED_ZB_H1 ? r : x->d->schedule == SCHED_ZB_H2 ? 2 * r : 0;
+}
+
+/* Running sums over the ranks 0..r and over all: forwards and backwards with their transfers. */
+struct sums {
+    double forward, backward; /* actions of ranks before r and of their transfers up to r and down from r */
+    double all_forward, all_backward;
+};
+
+static struct sums all_sums(const struct view *x)
+{
+    struct sums z = {0};
+    for (uint32_t s = 0; s < x->n; s++) {
+        z.all_forward += forward_s(x, s) + next_s(x, s);
+        z.all_backward += backward_s(x, s) + back_s(x, s);
+    }
+    return z;
+}
+
+/* One rank's own times while the paths are made. */
+struct rank {
+    uint32_t r, ahead, late;
+    double f, b, w;
+};
+
+/* from r's first backward to its last forward, `middle` of each */
+static double own_middle(const struct rank *k, uint32_t middle, uint32_t from)
+{
+    uint32_t weights = above(middle, from > k->late ? from : k->late);
+    return (middle - from) * (k->f + k->b) + weights * k->w;
+}
+
+/* cycles of `cycle_s` for `advance` microbatches: as many as fit, or one before the weight gradients begin */
+static double cycles(const struct rank *k, uint32_t middle, uint32_t advance, double cycle_s, double best)
+{
+    if (advance == 0 || advance > middle || cycle_s <= advance * (k->f + k->b))
+        return best;
+    uint32_t times = middle / advance;
+    double all = times * cycle_s + own_middle(k, middle, times * advance);
+    if (k->w > 0)
+        all = fmax(all, cycle_s + own_middle(k, middle, advance));
+    return fmax(all, best);
+}
+
+static double middle_s(const struct view *x, const struct sums *z, const struct rank *k, uint32_t middle)
+{
+    double best = own_middle(k, middle, 0), both = k->f + k->b;
+    double below = z->forward + z->backward, all = z->all_forward + z->all_backward;
+    uint32_t r = k->r, last = x->p - 1, first_ahead = linear_ahead(x, 0), last_ahead = linear_ahead(x, last);
+    best = cycles(k, middle, first_ahead - k->ahead + 1, below + both, best);
+    best = cycles(k, middle, k->ahead - last_ahead + 1, all - below, best);
+    best = cycles(k, middle, first_ahead - last_ahead + 1, all, best);
+    if (r > 0) {
+        double before = forward_s(x, r - 1) + backward_s(x, r - 1) + next_s(x, r - 1) + back_s(x, r);
+        best = cycles(k, middle, linear_ahead(x, r - 1) - k->ahead + 1, before + both, best);
+    }
+    if (r < last) {
+        double after = forward_s(x, r + 1) + backward_s(x, r + 1) + next_s(x, r) + back_s(x, r + 1);
+        best = cycles(k, middle, k->ahead - linear_ahead(x, r + 1) + 1, after + both, best);
+    }
+    return best;
+}
+
+static double linear_s(const struct view *x)
+{
+    struct sums z = all_sums(x);
+    double longest = 0, tail = 0;
+    uint32_t m = x->m;
+    for (uint32_t r = 0; r < x->p; r++) {
+        struct rank k = {.r = r, .ahead = linear_ahead(x, r), .late = linear_late(x, r), .f = forward_s(x, r),
+                         .b = backward_s(x, r), .w = weight_s(x, r)};
+        uint32_t middle = m - k.ahead, weights = above(m - 1, k.late), weights_before = above(middle, k.late);
+        double there_and_back = z.all_forward - z.forward - k.f + z.all_backward - z.backward - k.b;
+        double first_backward = z.forward + fmax(k.ahead * k.f, k.f + there_and_back);
+        double last_forward = middle ? first_backward + middle_s(x, &z, &k, middle) : z.forward + m * k.f;
+        double last_backward = last_forward + fmax((k.ahead - 1) * k.b + (weights - weights_before) * k.w, there_and_back);
+        if (middle == 0)
+            last_backward = fmax(last_backward, first_backward + (m - 1) * k.b + weights * k.w);
+        /* tail: from the last backward of rank r: down to where the step ends */
+        tail = fmax((m - weights) * k.w, r > 0 ? back_s(x, r) + backward_s(x, r - 1) + tail : 0);
+        longest = fmax(longest, last_backward + k.b + tail);
+        z.forward += k.f + next_s(x, r);
+        z.backward += k.b + (r + 1 < x->p ? back_s(x, r + 1) : 0);
+    }
+    return longest;
+}
+
+/* --- looped placement: interleaved and combined 1F1B --- */
+
+/* chunk c's share of the first `count` entries of the order of forwards: groups of microbatches, chunk by chunk */
+static double looped_count(const struct view *x, uint64_t count, uint32_t c)
+{
+    uint64_t round = (uint64_t)x->group * x->v, full = count / round;
+    if (full > x->m / x->group)
+        full = x->m / x->group;
+    uint64_t rest = count - full * round, left = x->m - full * x->group, size = left < x->group ? left : x->group;
+    uint64_t own = rest > c * size ? rest - c * size : 0;
+    return (double)(full * x->group + (own < size ? own : size));
+}
+
+/* One rank's share of a looped schedule: seconds of parts of its order. */
+struct looped {
+    double before;      /* forwards before the first backward */
+    double middle;      /* from the first backward to the last forward */
+    double after, back; /* backwards after the last forward; all backwards */
+    double forward;     /* all forwards */
+};
+
+static struct looped looped_rank(const struct view *x, uint32_t r)
+{
+    bool pairs = x->d->schedule == SCHED_COMBINED_1F1B;
+    uint64_t depth = 2 * (uint64_t)(x->p - 1 - r) + (uint64_t)(x->v - 1) * x->group + 1;
+    uint64_t all = (uint64_t)x->m * x->v, ahead = depth < all ? depth : all;
+    struct looped k = {0};
+    for (uint32_t c = 0; c < x->v; c++) {
+        uint32_t s = c * x->p + r;
+        double before = looped_count(x, ahead, c), middle = looped_count(x, all - ahead, x->v - 1 - c);
+        double f = forward_s(x, s), b = backward_s(x, s);
+        k.before += before * f;
+        k.middle += (pairs ? x->pair : 1) * ((x->m - before) * f + middle * b);
+        k.after += (x->m - middle) * b;
+        k.forward += x->m * f;
+        k.back += x->m * b;
+    }
+    return k;
+}
+
+static double looped_s(const struct view *x)
+{
+    struct sums z = all_sums(x);
+    uint32_t top = (x->v - 1) * x->p;
+    double longest = 0, up = 0, down = 0; /* between rank r's last stage and the model's last one */
+    for (uint32_t s = top + 1; s < x->n; s++) {
+        up += next_s(x, s - 1) + forward_s(x, s);
+        down += backward_s(x, s) + back_s(x, s);
+    }
+    for (uint32_t r = 0; r < x->p; r++) {
+        struct looped k = looped_rank(x, r);
+        double first_backward = fmax(z.forward + k.before, z.all_forward + down);
+        double last_forward = first_backward + k.middle;
+        if (k.middle <= 0)
+            last_forward = z.forward + k.forward;
+        double end = fmax(first_backward + k.middle + k.after + z.backward, last_forward + up + z.all_backward);
+        longest = fmax(longest, end);
+        z.forward += forward_s(x, r) + next_s(x, r);
+        z.backward += backward_s(x, r) + back_s(x, r + 1 < x->n ? r + 1 : r);
+        if (top + r + 1 < x->n) {
+            up -= next_s(x, top + r) + forward_s(x, top + r + 1);
+            down -= backward_s(x, top + r + 1) + back_s(x, top + r + 1);
+        }
+    }
+    return longest;
+}
+
+/* --- V-shaped placement: rank r has stages r and 2p - 1 - r --- */
+
+static double folded_s(const struct view *x)
+{
+    struct sums z = all_sums(x);
+    double longest = 0, down = 0; /* backwards of the stages behind rank r's second one */
+    for (uint32_t r = 0; r < x->p; r++) {
+        uint32_t a = r, o = 2 * x->p - 1 - r, m = x->m;
+        double work = m * (forward_s(x, a) + backward_s(x, a) + weight_s(x, a) + forward_s(x, o) + backward_s(x, o) +
+                           weight_s(x, o));
+        double before = least(m, 2 * x->p - 1 - r) * forward_s(x, a) + least(m, r + 1) * forward_s(x, o);
+        longest = fmax(longest, z.forward + work);
+        if (x->d->schedule == SCHED_ZB_V)
+            longest = fmax(longest, z.all_forward + down + work - before);
+        z.forward += forward_s(x, a) + next_s(x, a);
+        down += backward_s(x, o) + back_s(x, o);
+    }
+    return longest;
+}
+
+/* --- DualPipe: rank r has stage r of one copy of the model and stage p - 1 - r of the other --- */
+
+static double mirrored_s(const struct view *x)
+{
+    struct sums z = all_sums(x);
+    double longest = 0;
+    for (uint32_t r = 0; r < x->p; r++) {
+        uint32_t o = x->p - 1 - r;
+        double a_s = forward_s(x, r) + backward_s(x, r) + weight_s(x, r);
+        double o_s = forward_s(x, o) + backward_s(x, o) + weight_s(x, o);
+        double head = fmin(z.forward, z.all_forward - z.forward - forward_s(x, r));
+        longest = fmax(longest, head + x->m / 2.0 * (a_s + o_s) * fmin(1, x->pair));
+        z.forward += forward_s(x, r) + next_s(x, r);
+    }
+    return longest;
+}
+
+double pipeline_bound_s(const struct decision *d, const struct pipeline_times *t)
+{
+    struct view x = view(d, t);
+    switch (d->schedule) {
+    case SCHED_GPIPE:
+        return gpipe_s(&x);
+    case SCHED_1F1B:
+    case SCHED_EAGER_1F1B:
+    case SCHED_ZB_H1:
+    case SCHED_ZB_H2:
+        return linear_s(&x);
+    case SCHED_INTERLEAVED:
+    case SCHED_COMBINED_1F1B:
+        return looped_s(&x);
+    case SCHED_ZB_V:
+    case SCHED_V_HALF:
+    case SCHED_V_MIN:
+    case SCHED_DUALPIPE_V:
+        return folded_s(&x);
+    case SCHED_DUALPIPE:
+        return mirrored_s(&x);
+    case SCHED_AUTO:
+    case SCHED_FILE:
+    case NSCHEDULES:
+        break;
+    }
+    return 0;
+}
+
+double pipeline_closed_s(const struct decision *d, const struct pipeline_times *t)
+{
+    return pipeline_bound_s(d, t);
+}

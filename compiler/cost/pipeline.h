@@ -1,0 +1,33 @@
+#ifndef LLMC_PIPELINE_H
+#define LLMC_PIPELINE_H
+
+/* Pipelines in closed form: how long a schedule takes with uneven stages and transfers that cost something, and how
+ * many microbatches' activations a rank holds.  The truth is simulate_actions() on the schedule itself; what is here
+ * costs a few operations per stage and is called a hundred thousand times a second by the search. */
+
+#include "compiler/model/decision.h"
+
+/* One stage and one microbatch.  A schedule that splits the backward runs input_s, then some time weight_s; one that
+ * does not runs backward_s. */
+struct pipeline_stage {
+    double forward_s, backward_s, input_s, weight_s;
+    double next_s, back_s; /* transfers: of activations to the next stage, of gradients to the stage before */
+};
+struct pipeline_times {
+    const struct pipeline_stage *stages; /* by stage of the decision */
+    double held; /* share of a transfer that the sender computes nothing in: 0 = overlapped, 1 = blocking */
+    double pair; /* duration of an overlapped forward and backward, as a share of both one after the other */
+};
+
+/* Seconds from the first forward to the last action of a step.  The bound is never above the simulated makespan: it is
+ * the longest of some paths through the schedule's actions.  The closed form is the same with what those paths leave
+ * out estimated; it is what plans are ranked by. */
+double pipeline_bound_s(const struct decision *d, const struct pipeline_times *t);
+double pipeline_closed_s(const struct decision *d, const struct pipeline_times *t);
+
+/* placement: V-shaped schedules fold the second half of the stages back onto the ranks */
+bool pipeline_folds(enum schedule_kind k);
+/* does the schedule run input and weight gradients apart? */
+bool pipeline_splits(enum schedule_kind k);
+
+#endif
