@@ -160,6 +160,10 @@ static void attention(struct block *b, const struct opr *o)
     /* rows are balanced over cp: every rank has tokens/cp of them, each with s keys */
     double forward = cost_attention_s(b->c, b->tokens, context, heads, qk, v, b->dtype, false);
     double backward = cost_attention_s(b->c, b->tokens, context, heads, qk, v, b->dtype, true);
+    if (b->d->cp > 1 && b->d->context == CONTEXT_RING) {
+        forward /= b->c->profile->cp_attention;
+        backward /= b->c->profile->cp_attention;
+    }
     add_time(b, forward, 1, backward, 3, recomputes(b, o, PART_CORE_ATTN));
     if (b->d->cp > 1)
         context_parallel(b, t, forward, backward);
@@ -263,7 +267,7 @@ static struct cost_block block_make(struct arena *a, const struct cost *c, const
         else
             stream(&b, &e->oprs[i]);
     }
-    double host_s = 1e-6 * c->profile->host_kernel_us;
+    double host_s = 1e-6 * c->profile->host_op_us;
     b.out.forward_s = fmax(b.out.forward_s, host_s * b.forward_kernels);
     b.out.backward_s = fmax(b.out.backward_s, host_s * b.backward_kernels);
     cost_keep(a, c, e, layer, &b.out);

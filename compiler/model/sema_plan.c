@@ -547,8 +547,11 @@ static void sema_profile(struct check *c, const struct binding *words, struct wi
     struct profile *p = ARENA_NEW(c->arena, struct profile);
     w->profile_name = bound_name(words, "profile");
     w->profile = p;
-    if (profile_find(p, w->profile_name))
+    if (profile_find(p, w->profile_name)) {
+        if (w->sequence_parallel == TRI_AUTO && p->sequence_parallel < 0.5)
+            w->sequence_parallel = TRI_NO;
         return;
+    }
     const char *names[16];
     size_t n = 0;
     while (n < 16 && profile_name(n)) {

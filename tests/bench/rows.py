@@ -40,7 +40,9 @@ class Row:
         self.step_s = target["step_time_s"]
         self.oom = target["oom"]
         self.memory_gb = target["peak_memory_gb"]
-        self.scored = bool(self.speed) and not self.oom and not target["from_flops"]
+        # reference rows: another architecture than the file says, or a configuration that the source does not give
+        self.reference = bool({"arch_modified", "config_unknown", "inconsistent_dp"} & set(target["tags"]))
+        self.scored = bool(self.speed) and not self.oom and not target["from_flops"] and not self.reference
         self.latest = raw.get("latest_release_of_config") is not False
         self.profile, self.status, self.predicted, self.layout = None, None, {}, ""
 
