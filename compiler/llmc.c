@@ -2,8 +2,10 @@
 
 #include "compiler/compile.h"
 #include "compiler/inspect/estimate.h"
+#include "compiler/inspect/explain.h"
 #include "compiler/inspect/manual.h"
 #include "compiler/inspect/show.h"
+#include "compiler/inspect/sweep.h"
 #include "compiler/inspect/tokens.h"
 #include "compiler/inspect/trace.h"
 #include "compiler/inspect/verdict.h"
@@ -191,18 +193,25 @@ static enum status command_trace(struct context *c)
     return close_output(f, o->output);
 }
 
+static enum status command_sweep(struct context *c)
+{
+    const struct options *o = c->options;
+    struct topo *topo = topo_read(c->arena, c->diag, o->args[1]);
+    if (!topo)
+        return report(c, STATUS_INPUT);
+    struct sweep_options options = {.model = o->args[0], .nsets = o->nsets, .sets = o->sets, .nsweeps = o->nsweeps,
+                                    .sweeps = o->sweeps, .budget = o->budget, .json = o->json};
+    return report(c, sweep(c->arena, c->diag, topo, &options, stdout));
+}
+
 static enum status command_estimate(struct context *c)
 {
     const struct options *o = c->options;
     struct job *job;
     struct topo *topo;
+    if (o->nsweeps)
+        return command_sweep(c);
     TRY(read_inputs(c, &job, &topo));
-    for (uint32_t i = 0; i < o->nsweeps; i++) {
-        enum status s = estimate_sweep(c->arena, c->diag, o->args[0], o->sets, o->nsets, topo, o->sweeps[i], o->budget,
-                                       o->json, stdout);
-        if (s != STATUS_OK || i + 1 == o->nsweeps)
-            return report(c, s);
-    }
     struct search_result *r = search(c->arena, c->diag, job, topo, o->top ? (uint32_t)o->top : 10, o->budget, false);
     if (diag_errors(c->diag) || !r->ncandidates)
         return report(c, STATUS_NO_PLAN);
@@ -215,6 +224,26 @@ static enum status command_estimate(struct context *c)
         estimate_print(job, topo, r, stdout);
     }
     return report(c, STATUS_OK);
+}
+
+/* of a plan folder, or of a model and a cluster */
+static enum status command_explain(struct context *c)
+{
+    const struct options *o = c->options;
+    struct explain_options options = {.all = o->all, .json = o->json, .colour = c->colour, .budget = o->budget};
+    struct job *job;
+    struct topo *topo;
+    struct plan *p = NULL;
+    if (o->nargs == 2) {
+        TRY(read_inputs(c, &job, &topo));
+    } else {
+        if (o->nsets)
+            return fail(STATUS_USAGE, "a plan folder has its statements already; --set goes with MODEL CLUSTER");
+        TRY(open_plan(c, &p));
+        job = p->job;
+        topo = p->topo;
+    }
+    return explain(c->arena, c->diag, job, topo, p, &options, stdout);
 }
 
 static enum status command_topo(struct context *c)
@@ -309,7 +338,8 @@ static const struct {
     const char *name;
     enum status (*run)(struct context *c);
 } commands[] = {
-    {"plan", command_plan},   {"estimate", command_estimate}, {"check", command_check}, {"show", command_show},
+    {"plan", command_plan},   {"estimate", command_estimate}, {"explain", command_explain}, {"check", command_check},
+    {"show", command_show},
     {"trace", command_trace}, {"topo show", command_topo},    {"tokens", command_tokens}, {"fmt", command_fmt},
     {"isa", command_isa}, {"dump", command_dump},         {"version", command_version}, {"help", command_help},
 };

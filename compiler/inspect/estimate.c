@@ -3,17 +3,12 @@
 
 #include "compiler/inspect/estimate.h"
 
-#include "compiler/model/sema.h"
+#include "compiler/inspect/explain_items.h"
 #include "compiler/support/strbuf.h"
 #include "compiler/support/units.h"
 #include "compiler/support/vec.h"
 
 #include <string.h>
-
-struct figures {
-    double tokens_per_s, tokens_per_s_per_gpu, model_flops_per_gpu_s, mfu, bubble, exposed;
-    uint32_t peak_rank;
-};
 
 static double peak_flop_s(const struct job *job, const struct topo_gpu *gpu)
 {
@@ -31,7 +26,7 @@ static double peak_flop_s(const struct job *job, const struct topo_gpu *gpu)
     return 0;
 }
 
-static struct figures figures_of(const struct job *job, const struct topo *topo, const struct candidate *c)
+struct figures estimate_figures(const struct job *job, const struct topo *topo, const struct candidate *c)
 {
     const struct train *t = &job->train;
     const struct estimate *e = &c->estimate;
@@ -51,9 +46,40 @@ static struct figures figures_of(const struct job *job, const struct topo *topo,
     return f;
 }
 
-static double gib(uint64_t bytes)
+/* Generations of accelerators whose kernels measured runs have calibrated; processors are described by their file. */
+static bool is_calibrated(const struct topo_gpu *gpu)
 {
-    return (double)bytes / (1024.0 * 1024 * 1024);
+    static const uint32_t sm[] = {80, 90, 100, 103};
+    for (size_t i = 0; i < ARRAY_LEN(sm); i++)
+        if (gpu->sm == sm[i])
+            return true;
+    return !strcmp(gpu->model, "cpu");
+}
+
+const char *estimate_basis(struct arena *a, const struct job *job, const struct topo *topo, const struct decision *d)
+{
+    const struct topo_gpu *gpu = &topo->types[d->type].gpu;
+    const char *guess = is_calibrated(gpu) ? "" : arena_printf(a, "; extrapolated: no run has calibrated kernels of %s", gpu->model);
+    return arena_printf(a, "%s%s", job->wishes.profile_name, guess);
+}
+
+static void print_parts(const struct explain_item *item, uint32_t n, struct explain_unit u, FILE *out)
+{
+    int64_t shown[EXPLAIN_ITEMS] = {0}, share[EXPLAIN_ITEMS] = {0};
+    double value[EXPLAIN_ITEMS] = {0}, sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += value[i] = item[i].value;
+    explain_round(value, n, u.step, shown);
+    explain_round(value, n, sum / 1000, share);
+    for (uint32_t i = 0; i < n; i++)
+        if (value[i] > 0)
+            fprintf(out, "    %-26s %9.*f %-3s %5.1f %%\n", item[i].name, u.decimals, (double)shown[i] * u.step / u.per_name,
+                    u.name, (double)share[i] / 10);
+}
+
+static void print_total(const char *head, double value, struct explain_unit u, const char *rest, FILE *out)
+{
+    fprintf(out, "  %-9s%.*f %s%s\n", head, u.decimals, value / u.per_name, u.name, rest);
 }
 
 static void print_best(const struct job *job, const struct topo *topo, const struct search_result *r, FILE *out)
@@ -61,26 +87,24 @@ static void print_best(const struct job *job, const struct topo *topo, const str
     struct arena *a = arena_new();
     const struct candidate *c = &r->candidates[0];
     const struct estimate *e = &c->estimate;
-    struct figures f = figures_of(job, topo, c);
+    struct figures f = estimate_figures(job, topo, c);
+    struct explain_item item[EXPLAIN_ITEMS];
     fprintf(out, "%s on %u of %llu GPUs of %s\n", job->model.name, c->decision.gpus_used, (unsigned long long)topo->gpus,
             topo->name ? topo->name : "the cluster");
     fprintf(out, "  plan     %s\n", decision_text(a, &c->decision));
     fprintf(out, "  stages   %s\n", decision_layout_short(a, &c->decision));
-    fprintf(out, "  step     %s   %.0f tokens/s   %.0f tokens/s/GPU   %s/GPU", units_show_seconds(e->step_time_s).s,
-            f.tokens_per_s, f.tokens_per_s_per_gpu, units_show_flop_s(f.model_flops_per_gpu_s).s);
-    if (f.mfu > 0)
-        fprintf(out, "   MFU %.1f %%", 100 * f.mfu);
-    const double part[] = {e->compute_s, e->tp_comm_s, e->pp_comm_s, e->dp_comm_s, e->bubble_s, e->optimizer_s};
-    static const char *const name[] = {"compute", "layer transfers", "stage transfers", "gradients and parameters",
-                                       "bubble", "optimizer"};
-    fprintf(out, "\n");
-    for (size_t i = 0; i < ARRAY_LEN(part); i++)
-        fprintf(out, "    %-26s %10s %6.1f %%\n", name[i], units_show_seconds(part[i]).s, 100 * part[i] / e->step_time_s);
-    fprintf(out, "  memory   %s of %s on stage %u\n", units_show_bytes(e->peak_bytes).s,
-            units_show_bytes(r->memory_limit_bytes).s, e->peak_stage);
-    fprintf(out, "    parameters %.2f  gradients %.2f  optimizer %.2f  activations %.2f  buffers %.2f GiB\n",
-            gib(e->parameter_bytes), gib(e->gradient_bytes), gib(e->optimizer_bytes), gib(e->activation_bytes),
-            gib(e->buffer_bytes));
+    fprintf(out, "  profile  %s\n", estimate_basis(a, job, topo, &c->decision));
+    const char *mfu = f.mfu > 0 ? arena_printf(a, "   MFU %.1f %%", 100 * f.mfu) : "";
+    struct explain_unit u = explain_unit_seconds(e->step_time_s);
+    print_total("step", e->step_time_s, u,
+                arena_printf(a, "   %.0f tokens/s   %.0f tokens/s/GPU   %s/GPU%s", f.tokens_per_s, f.tokens_per_s_per_gpu,
+                             units_show_flop_s(f.model_flops_per_gpu_s).s, mfu),
+                out);
+    print_parts(item, explain_time_items(a, NULL, e, item), u, out);
+    u = explain_unit_bytes((double)e->peak_bytes);
+    print_total("memory", (double)e->peak_bytes, u,
+                arena_printf(a, " of %s on stage %u", units_show_bytes(r->memory_limit_bytes).s, e->peak_stage), out);
+    print_parts(item, explain_memory_items(a, NULL, e, item), u, out);
     if (!c->emittable)
         fprintf(out, "  not emitted yet: %s\n", c->cannot);
     arena_free(a);
@@ -102,7 +126,7 @@ void estimate_print(const struct job *job, const struct topo *topo, const struct
     for (uint32_t i = 1; i < r->ncandidates; i++) {
         const struct candidate *c = &r->candidates[i];
         fprintf(out, "  %3u. %10s %8.1f %9s  %s%s\n", i + 1, units_show_seconds(c->estimate.step_time_s).s,
-                100 * figures_of(job, topo, c).mfu, units_show_bytes(c->estimate.peak_bytes).s,
+                100 * estimate_figures(job, topo, c).mfu, units_show_bytes(c->estimate.peak_bytes).s,
                 decision_text(a, &c->decision), c->emittable ? "" : " *");
     }
     bool planned = false;
@@ -122,7 +146,7 @@ static void key(struct strbuf *o, const char *k, double v, const char *after)
 
 static void predicted_json(const struct job *job, const struct topo *topo, const struct candidate *c, struct strbuf *o)
 {
-    struct figures f = figures_of(job, topo, c);
+    struct figures f = estimate_figures(job, topo, c);
     strbuf_text(o, "\"predicted\": {");
     key(o, "step_time_s", c->estimate.step_time_s, ", ");
     key(o, "tokens_per_s_per_gpu", f.tokens_per_s_per_gpu, ", ");
@@ -136,19 +160,17 @@ static void predicted_json(const struct job *job, const struct topo *topo, const
 
 static void items_json(const struct estimate *e, struct strbuf *o)
 {
+    struct arena *a = arena_new();
+    struct explain_item item[EXPLAIN_ITEMS];
     strbuf_text(o, " \"time\": {");
-    key(o, "compute_s", e->compute_s, ", ");
-    key(o, "tp_comm_s", e->tp_comm_s, ", ");
-    key(o, "pp_comm_s", e->pp_comm_s, ", ");
-    key(o, "dp_comm_s", e->dp_comm_s, ", ");
-    key(o, "bubble_s", e->bubble_s, ", ");
-    key(o, "optimizer_s", e->optimizer_s, "},\n");
-    strbuf_printf(o,
-                  " \"memory\": {\"parameter_bytes\": %llu, \"gradient_bytes\": %llu, \"optimizer_bytes\": %llu, "
-                  "\"activation_bytes\": %llu, \"buffer_bytes\": %llu},\n",
-                  (unsigned long long)e->parameter_bytes, (unsigned long long)e->gradient_bytes,
-                  (unsigned long long)e->optimizer_bytes, (unsigned long long)e->activation_bytes,
-                  (unsigned long long)e->buffer_bytes);
+    uint32_t n = explain_time_items(a, NULL, e, item);
+    for (uint32_t i = 0; i < n; i++)
+        key(o, item[i].key, item[i].value, i + 1 < n ? ", " : "},\n");
+    strbuf_text(o, " \"memory\": {");
+    n = explain_memory_items(a, NULL, e, item);
+    for (uint32_t i = 0; i < n; i++)
+        strbuf_printf(o, "\"%s\": %.0f%s", item[i].key, item[i].value, i + 1 < n ? ", " : "},\n");
+    arena_free(a);
 }
 
 static void candidate_json(const struct job *job, const struct topo *topo, const struct candidate *c, struct strbuf *o)
@@ -180,6 +202,10 @@ void estimate_json(const struct job *job, const struct topo *topo, const struct 
     candidate_json(job, topo, &r->candidates[0], o);
     strbuf_text(o, ",\n");
     items_json(&r->candidates[0].estimate, o);
+    strbuf_text(o, " \"profile\": ");
+    strbuf_json_string(o, job->wishes.profile_name);
+    strbuf_printf(o, ", \"extrapolated\": %s,\n",
+                  is_calibrated(&topo->types[r->candidates[0].decision.type].gpu) ? "false" : "true");
     strbuf_printf(o, " \"search\": {\"space\": %llu, \"evaluated\": %llu, \"pruned\": %llu, \"over_memory\": %llu, ",
                   (unsigned long long)r->space, (unsigned long long)r->evaluated, (unsigned long long)r->pruned,
                   (unsigned long long)r->infeasible_memory);
@@ -192,90 +218,4 @@ void estimate_json(const struct job *job, const struct topo *topo, const struct 
         strbuf_text(o, "}");
     }
     strbuf_text(o, "]}\n");
-}
-
-/* values of a sweep: split at commas, brackets around them allowed */
-static uint32_t sweep_values(struct arena *a, const char *list, const char ***values)
-{
-    VEC(const char *) out = {0};
-    size_t n = strlen(list);
-    if (n >= 2 && list[0] == '[' && list[n - 1] == ']') {
-        list++;
-        n -= 2;
-    }
-    for (size_t i = 0, start = 0; i <= n; i++)
-        if (i == n || list[i] == ',') {
-            size_t from = start, to = i;
-            while (from < to && list[from] == ' ')
-                from++;
-            while (to > from && list[to - 1] == ' ')
-                to--;
-            if (to == from)
-                return 0;
-            vec_push(a, &out, arena_strndup(a, list + from, to - from));
-            start = i + 1;
-        }
-    *values = out.at;
-    return (uint32_t)out.n;
-}
-
-static void sweep_row(struct arena *a, const struct job *job, const struct topo *topo, const struct search_result *r,
-                      const char *key_text, const char *value, bool json, FILE *out)
-{
-    struct strbuf b = {0};
-    if (json) {
-        strbuf_text(&b, "{\"key\": ");
-        strbuf_json_string(&b, key_text);
-        strbuf_text(&b, ", \"value\": ");
-        strbuf_json_string(&b, value);
-        strbuf_text(&b, ", \"estimate\": ");
-        if (r->ncandidates)
-            estimate_json(job, topo, r, &b);
-        else
-            strbuf_text(&b, "null");
-        strbuf_text(&b, "}");
-    } else if (r->ncandidates) {
-        const struct candidate *c = &r->candidates[0];
-        struct figures f = figures_of(job, topo, c);
-        strbuf_printf(&b, "%-16s %8u %10s %12.0f %8.1f %9s  %s%s\n", value, c->decision.gpus_used,
-                      units_show_seconds(c->estimate.step_time_s).s, f.tokens_per_s, 100 * f.mfu,
-                      units_show_bytes(c->estimate.peak_bytes).s, decision_text(a, &c->decision), c->emittable ? "" : " *");
-    } else {
-        strbuf_printf(&b, "%-16s no plan\n", value);
-    }
-    fputs(b.text, out);
-    strbuf_free(&b);
-}
-
-enum status estimate_sweep(struct arena *a, struct diag *d, const char *model, const char *const *sets, uint32_t nsets,
-                           const struct topo *topo, const char *sweep, uint64_t budget, bool json, FILE *out)
-{
-    const char *equals = strchr(sweep, '='), **values;
-    uint32_t n = equals && equals > sweep ? sweep_values(a, equals + 1, &values) : 0;
-    if (n == 0) {
-        diag_error(d, (struct span){0}, "usage", "--sweep takes KEY=LIST, such as tp=1,2,4,8");
-        return STATUS_USAGE;
-    }
-    const char *key_text = arena_strndup(a, sweep, (size_t)(equals - sweep));
-    const char **all = ARENA_ARRAY(a, const char *, nsets + 1);
-    for (uint32_t i = 0; i < nsets; i++)
-        all[i] = sets[i];
-    if (!json)
-        fprintf(out, "%-16s %8s %10s %12s %8s %9s  %s\n", key_text, "GPUs", "step", "tokens/s", "MFU %", "memory", "plan");
-    enum status status = STATUS_NO_PLAN;
-    for (uint32_t i = 0; i < n; i++) {
-        all[nsets] = arena_printf(a, "%s=%s", key_text, values[i]);
-        struct job *job = job_read(a, d, model, all, nsets + 1);
-        if (!job)
-            return STATUS_INPUT;
-        struct search_result *r = search(a, diag_new(a), job, topo, 1, budget, false);
-        if (r->ncandidates)
-            status = STATUS_OK;
-        if (json)
-            fputs(i ? ",\n" : "[", out);
-        sweep_row(a, job, topo, r, key_text, values[i], json, out);
-    }
-    if (json)
-        fputs("]\n", out);
-    return status;
 }

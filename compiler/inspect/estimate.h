@@ -13,10 +13,13 @@ void estimate_print(const struct job *job, const struct topo *topo, const struct
 /* the contract's keys for the best candidate; "search" with seconds; "candidates": the others in short */
 void estimate_json(const struct job *job, const struct topo *topo, const struct search_result *r, struct strbuf *out);
 
-/* The best candidate for every value of --sweep KEY=LIST (a,b,c or [a, b, c]), one row each, or a JSON array.  The model
- * file is read once per value, with KEY=VALUE after the other sets.  STATUS_USAGE for a malformed list, STATUS_INPUT
- * for values that the language refuses; values without a plan are rows that say so. */
-enum status estimate_sweep(struct arena *a, struct diag *d, const char *model, const char *const *sets, uint32_t nsets,
-                           const struct topo *topo, const char *sweep, uint64_t budget, bool json, FILE *out);
+struct figures {
+    double tokens_per_s, tokens_per_s_per_gpu, model_flops_per_gpu_s, mfu; /* mfu 0: peak not known */
+    double bubble, exposed;                                               /* fractions of the step */
+    uint32_t peak_rank;                                                   /* first rank of the fullest stage */
+};
+struct figures estimate_figures(const struct job *job, const struct topo *topo, const struct candidate *c);
+/* "megatron-core", the profile, and a warning where the GPUs' kernels are not calibrated by any measured run */
+const char *estimate_basis(struct arena *a, const struct job *job, const struct topo *topo, const struct decision *d);
 
 #endif

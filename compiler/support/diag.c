@@ -134,6 +134,14 @@ int diag_warnings(const struct diag *d)
     return d->warnings;
 }
 
+const char *diag_first(const struct diag *d)
+{
+    for (size_t i = 0; i < d->messages.n; i++)
+        if (d->messages.at[i].severity == SEVERITY_ERROR)
+            return d->messages.at[i].text;
+    return "";
+}
+
 /* ---- text ---- */
 
 /* Bytes of the UTF-8 character at s (at most n of them), and its code point; 1 and U+FFFD when it is

@@ -49,6 +49,8 @@ void diag_help(struct diag *d, const char *fmt, ...) __attribute__((format(print
 
 int diag_errors(const struct diag *d);
 int diag_warnings(const struct diag *d);
+/* the sentence of the error that came first; "" without one */
+const char *diag_first(const struct diag *d);
 void diag_print(const struct diag *d, FILE *out, bool colour);
 /* JSON array of {file, line, column, length, severity, code, message, notes, fix} */
 void diag_print_json(const struct diag *d, FILE *out);

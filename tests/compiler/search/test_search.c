@@ -257,27 +257,6 @@ static void test_json(void)
     arena_free(f.a);
 }
 
-static void test_sweep(void)
-{
-    struct arena *a = arena_new();
-    struct diag *d = diag_new(a);
-    struct topo *topo = topo_read(a, d, "topologies/h100x8.xml");
-    CU_ASSERT_PTR_NOT_NULL_FATAL(topo);
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    const char *model = "plans/llama3-8b/model.llm";
-    CU_ASSERT_EQUAL(estimate_sweep(a, d, model, NULL, 0, topo, "tp=[1, 2, 16]", 0, false, out), STATUS_OK);
-    CU_ASSERT_EQUAL(estimate_sweep(a, d, model, NULL, 0, topo, "tp", 0, false, out), STATUS_USAGE);
-    CU_ASSERT_EQUAL(estimate_sweep(a, d, model, NULL, 0, topo, "tp=1,,2", 0, false, out), STATUS_USAGE);
-    CU_ASSERT_EQUAL(estimate_sweep(a, d, model, NULL, 0, topo, "nosuch=1", 0, false, out), STATUS_INPUT);
-    fclose(out);
-    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\n16               no plan\n"));
-    CU_ASSERT_PTR_NOT_NULL(strstr(text, "tp 2"));
-    free(text);
-    arena_free(a);
-}
-
 void suite_search(void);
 void suite_search(void)
 {
@@ -289,5 +268,4 @@ void suite_search(void)
     CU_add_test(s, "keep and degree exclude each other", test_keep);
     CU_add_test(s, "replicas stay inside pods", test_place);
     CU_add_test(s, "JSON of the contract", test_json);
-    CU_add_test(s, "sweeps", test_sweep);
 }

@@ -1,0 +1,305 @@
+/* Changed requests: some nodes more or fewer for a plan that exists; for a request that nothing satisfies, every single
+ * change that something would, with its price.
+ *
+ * A change drops one wish of the plan block, keeps the optimizer's state on the host, names a node type, or adds nodes (by
+ * doubling, then bisection to an eighth).  Each is a search of its own on a small budget, so a price is an upper bound. */
+
+#include "compiler/inspect/explain_private.h"
+#include "compiler/support/units.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TRIAL_BUDGET 20000
+#define MOST_NODES (1u << 17)
+
+/* the cluster with n more nodes of a type behind its last one; NULL where that has no meaning */
+static struct topo *with_nodes(struct arena *a, const struct topo *t, uint32_t type, uint32_t n)
+{
+    const struct topo_node_type *y = &t->types[type];
+    if (t->torus_dims || y->nic_bytes_s_per_gpu <= 0 || t->nnodes + (uint64_t)n > MOST_NODES)
+        return NULL;
+    struct topo *copy = ARENA_NEW(a, struct topo);
+    *copy = *t;
+    copy->types = ARENA_ARRAY(a, struct topo_node_type, t->ntypes);
+    memcpy(copy->types, t->types, t->ntypes * sizeof *t->types);
+    copy->types[type].nnodes += n;
+    for (uint32_t i = type + 1; i < t->ntypes; i++)
+        copy->types[i].first_domain += (n + y->scale_up.span - 1) / y->scale_up.span;
+    copy->nnodes += n;
+    copy->nodes = ARENA_ARRAY(a, struct topo_node, copy->nnodes);
+    memcpy(copy->nodes, t->nodes, t->nnodes * sizeof *t->nodes);
+    for (uint32_t i = 0; i < n; i++)
+        copy->nodes[t->nnodes + i] =
+            (struct topo_node){.name = "one more", .type = type, .ordinal = y->nnodes + i, .nic_factor = 1, .compute_factor = 1};
+    copy->tiers = ARENA_ARRAY(a, struct topo_tier, t->ntiers ? t->ntiers : 1);
+    for (uint32_t i = 0; i < t->ntiers; i++) {
+        struct topo_tier *tier = &copy->tiers[i];
+        *tier = t->tiers[i];
+        if (i + 1 == t->ntiers && tier->span < copy->nnodes)
+            tier->span = copy->nnodes;
+        if (!tier->group_of)
+            continue;
+        uint32_t *groups = ARENA_ARRAY(a, uint32_t, copy->nnodes);
+        for (uint32_t k = 0; k < copy->nnodes; k++)
+            groups[k] = tier->group_of[k < t->nnodes ? k : t->nnodes - 1];
+        tier->group_of = groups;
+    }
+    copy->gpus += (uint64_t)n * y->gpus;
+    copy->usable_gpus += (uint64_t)n * y->gpus;
+    return copy;
+}
+
+static struct topo *without_node(struct arena *a, const struct topo *t, uint32_t node)
+{
+    struct topo *copy = ARENA_NEW(a, struct topo);
+    *copy = *t;
+    copy->nodes = ARENA_ARRAY(a, struct topo_node, t->nnodes);
+    memcpy(copy->nodes, t->nodes, t->nnodes * sizeof *t->nodes);
+    copy->nodes[node].state = NODE_EXCLUDED;
+    copy->usable_gpus -= t->types[t->nodes[node].type].gpus;
+    return copy;
+}
+
+/* the best plan of a changed request; false if there is none */
+static bool try_change(struct explanation *x, const struct job *job, const struct topo *topo, struct explain_change *c)
+{
+    const struct search_result *r = search(x->arena, diag_new(x->arena), job, topo, 1, TRIAL_BUDGET, x->emit_only);
+    if (!r->ncandidates)
+        return false;
+    c->candidate = r->candidates[0];
+    c->how = decision_text(x->arena, &c->candidate.decision);
+    vec_push(x->arena, &x->changes, *c);
+    return true;
+}
+
+static struct job with_gpus(const struct explanation *x, enum relation relation, uint64_t gpus)
+{
+    struct job job = *x->job;
+    job.wishes.degree[DEG_GPUS].relation = relation;
+    job.wishes.degree[DEG_GPUS].value = gpus;
+    return job;
+}
+
+static double gpu_seconds(const struct candidate *c)
+{
+    return c->estimate.step_time_s * c->decision.gpus_used;
+}
+
+/* is it worth telling: more nodes that pay for themselves, fewer that lose nothing or are cheaper */
+static bool worthwhile(const struct explanation *x, const struct candidate *c)
+{
+    if (c->decision.gpus_used > x->chosen.decision.gpus_used)
+        return gpu_seconds(c) < 0.995 * gpu_seconds(&x->chosen);
+    return c->estimate.step_time_s < 1.005 * x->chosen.estimate.step_time_s || gpu_seconds(c) < 0.98 * gpu_seconds(&x->chosen);
+}
+
+static bool try_nodes(struct explanation *x, const struct job *job, const struct topo *t)
+{
+    struct explain_change c = {0};
+    if (!t || !try_change(x, job, t, &c))
+        return false;
+    struct explain_change *last = &x->changes.at[x->changes.n - 1];
+    if (!worthwhile(x, &last->candidate)) {
+        x->changes.n--;
+        return false;
+    }
+    int64_t more = (int64_t)last->candidate.decision.nnodes - (int64_t)x->chosen.decision.nnodes;
+    last->bigger = more > 0;
+    last->what = arena_printf(x->arena, "%lld node%s %s (%u GPUs)", (long long)llabs(more), llabs(more) == 1 ? "" : "s",
+                              more > 0 ? "more" : "fewer", last->candidate.decision.gpus_used);
+    return true;
+}
+
+void explain_nodes(struct explanation *x)
+{
+    const struct decision *d = &x->chosen.decision;
+    const struct topo_node_type *y = &x->topo->types[d->type];
+    uint32_t *nodes, usable = topo_usable(x->arena, x->topo, d->type, &nodes), more = d->nnodes / 8 ? d->nnodes / 8 : 1;
+    if (d->gpus_used % y->gpus)
+        return;
+    struct job one = with_gpus(x, REL_EQ, (uint64_t)(d->nnodes + 1) * y->gpus);
+    const struct topo *grown = usable > d->nnodes ? x->topo : with_nodes(x->arena, x->topo, d->type, 1);
+    if (!try_nodes(x, &one, grown) && more > 1) { /* an eighth more at most, whatever number is cheapest */
+        struct job any = with_gpus(x, REL_GE, (uint64_t)(d->nnodes + 1) * y->gpus);
+        any.wishes.objective = MINIMIZE_GPU_TIME;
+        uint32_t missing = d->nnodes + more > usable ? d->nnodes + more - usable : 0;
+        if (usable <= d->nnodes + more)
+            try_nodes(x, &any, missing ? with_nodes(x->arena, x->topo, d->type, missing) : x->topo);
+    }
+    if (d->nnodes < 2)
+        return;
+    struct job fewer = with_gpus(x, REL_GE, (uint64_t)(d->nnodes - more) * y->gpus);
+    fewer.wishes.objective = MINIMIZE_GPU_TIME;
+    if (usable == d->nnodes)
+        try_nodes(x, &fewer, without_node(x->arena, x->topo, d->nodes[d->nnodes - 1]));
+}
+
+/* ---- what would make an impossible request possible ---- */
+
+enum { RELAX_KEEPS = NDEGREES, RELAX_LAYOUT, RELAX_SCHEDULE, RELAX_SP, RELAX_CONTEXT, RELAX_ORDER, RELAX_RECOMPUTE,
+       RELAX_MEMORY, RELAX_STEP_TIME, RELAX_FINISH, NRELAX };
+
+/* takes wish number `which` back; its name, or NULL if it was not stated */
+static const char *relax(struct wishes *w, int which)
+{
+    static const char *const names[] = {"keep", "layout", "schedule", "sequence_parallel", "context", "order", "recompute",
+                                        "memory", "step_time", "finish"};
+    bool stated = false;
+    if (which < NDEGREES) {
+        stated = w->degree[which].relation != REL_ANY;
+        w->degree[which].relation = REL_ANY;
+        return stated ? degree_names[which] : NULL;
+    }
+    if (which == RELAX_KEEPS) {
+        stated = w->nkeeps;
+        w->nkeeps = 0;
+    } else if (which == RELAX_LAYOUT) {
+        stated = w->layout;
+        w->layout = NULL;
+    } else if (which == RELAX_SCHEDULE) {
+        stated = w->nschedules;
+        w->nschedules = 0;
+    } else if (which == RELAX_SP) {
+        stated = w->sequence_parallel != TRI_AUTO;
+        w->sequence_parallel = TRI_AUTO;
+    } else if (which == RELAX_CONTEXT) {
+        stated = w->context != CONTEXT_AUTO;
+        w->context = CONTEXT_AUTO;
+    } else if (which == RELAX_ORDER) {
+        stated = w->norder;
+        w->norder = 0;
+    } else if (which == RELAX_RECOMPUTE) {
+        stated = w->recompute != RECOMPUTE_AUTO;
+        w->recompute = RECOMPUTE_AUTO;
+    } else if (which == RELAX_MEMORY) {
+        stated = w->memory;
+        w->memory = 0;
+    } else if (which == RELAX_STEP_TIME) {
+        stated = w->step_time_s > 0;
+        w->step_time_s = 0;
+    } else if (which == RELAX_FINISH) {
+        stated = w->finish_s > 0;
+        w->finish_s = 0;
+    }
+    return stated ? names[which - NDEGREES] : NULL;
+}
+
+static void rescue_by_wishes(struct explanation *x)
+{
+    for (int which = 0; which < NRELAX; which++) {
+        struct job job = *x->job;
+        const char *name = which == DEG_GPUS ? NULL : relax(&job.wishes, which); /* rescue_by_nodes() says how many */
+        struct explain_change c = {.what = arena_printf(x->arena, "without '%s'", name ? name : "")};
+        if (name)
+            try_change(x, &job, x->topo, &c);
+    }
+    if (x->changes.n)
+        return;
+    struct job job = *x->job;
+    int stated = 0;
+    for (int which = 0; which < NRELAX; which++)
+        stated += relax(&job.wishes, which) != NULL;
+    struct explain_change c = {.what = "without all of these wishes"};
+    if (stated > 1)
+        try_change(x, &job, x->topo, &c);
+}
+
+/* the request on n nodes of a type, the cluster's own ones first; NULL where it can't have so many */
+static const struct topo *nodes_for(struct explanation *x, uint32_t type, uint32_t usable, uint32_t n, struct job *job)
+{
+    *job = with_gpus(x, REL_LE, (uint64_t)n * x->topo->types[type].gpus);
+    return n <= usable ? x->topo : with_nodes(x->arena, x->topo, type, n - usable);
+}
+
+static bool enough_nodes(struct explanation *x, uint32_t type, uint32_t usable, uint32_t n, bool *possible)
+{
+    struct arena_mark mark = arena_mark(x->arena);
+    struct job job;
+    const struct topo *t = nodes_for(x, type, usable, n, &job);
+    *possible = t != NULL;
+    bool found = t && search(x->arena, diag_new(x->arena), &job, t, 1, TRIAL_BUDGET, x->emit_only)->ncandidates;
+    arena_reset(x->arena, mark);
+    return found;
+}
+
+static void rescue_by_nodes(struct explanation *x, uint32_t type)
+{
+    const struct wish *wish = &x->job->wishes.degree[DEG_GPUS];
+    uint32_t *nodes, usable = topo_usable(x->arena, x->topo, type, &nodes), low = usable, high = 0, per_node;
+    per_node = x->topo->types[type].gpus;
+    if (!usable)
+        return;
+    if ((wish->relation == REL_EQ || wish->relation == REL_LE) && wish->value / per_node < usable)
+        low = wish->value < per_node ? 1 : (uint32_t)(wish->value / per_node);
+    bool possible = true;
+    uint32_t first = low;
+    for (uint64_t n = 2 * (uint64_t)low; !high && possible && n <= 4096 * (uint64_t)first && n <= MOST_NODES; n *= 2)
+        *(enough_nodes(x, type, usable, (uint32_t)n, &possible) ? &high : &low) = (uint32_t)n;
+    if (!high)
+        return;
+    for (uint32_t finest = high / 16; high - low > 1 && high - low > finest;) {
+        uint32_t n = low + (high - low) / 2;
+        *(enough_nodes(x, type, usable, n, &possible) ? &high : &low) = n;
+    }
+    struct job job;
+    const struct topo *t = nodes_for(x, type, usable, high, &job);
+    struct explain_change c = {.bigger = true};
+    c.what = arena_printf(x->arena, "%u nodes instead of %u", high, first);
+    try_change(x, &job, t, &c);
+}
+
+static void rescue_by_memory(struct explanation *x)
+{
+    const struct search_result *r = x->found;
+    if (!r || !r->has_closest || x->job->wishes.memory)
+        return;
+    struct topo *t = ARENA_NEW(x->arena, struct topo);
+    *t = *x->topo;
+    t->types = ARENA_ARRAY(x->arena, struct topo_node_type, t->ntypes);
+    memcpy(t->types, x->topo->types, t->ntypes * sizeof *t->types);
+    struct topo_gpu *gpu = &t->types[r->closest.decision.type].gpu;
+    double gib = 1024.0 * 1024 * 1024;
+    uint64_t need = r->closest.estimate.peak_bytes + gpu->reserve_bytes;
+    gpu->memory_bytes = (uint64_t)(ceil((double)need / gib) * gib);
+    struct explain_change c = {.bigger = true, .what = arena_printf(x->arena, "%s on each GPU instead of %s",
+                                                                    units_show_bytes(gpu->memory_bytes).s,
+                                                                    units_show_bytes(x->topo->types[r->closest.decision.type]
+                                                                                         .gpu.memory_bytes).s)};
+    try_change(x, x->job, t, &c);
+}
+
+static int by_price(const void *left, const void *right)
+{
+    const struct explain_change *a = left, *b = right;
+    if (a->bigger != b->bigger)
+        return a->bigger ? 1 : -1;
+    double s = a->candidate.estimate.step_time_s, t = b->candidate.estimate.step_time_s;
+    return s != t ? s < t ? -1 : 1 : strcmp(a->what, b->what);
+}
+
+void explain_rescue(struct explanation *x)
+{
+    bool mixed = false;
+    for (uint32_t i = 0; i < x->topo->ntypes && x->topo->ntypes > 1; i++) {
+        struct job job = *x->job;
+        job.wishes.use = x->topo->types[i].id;
+        struct explain_change c = {.what = arena_printf(x->arena, "with use \"%s\"", x->topo->types[i].id)};
+        mixed |= !x->job->wishes.use && try_change(x, &job, x->topo, &c);
+    }
+    if (!mixed) {
+        rescue_by_wishes(x);
+        struct job job = *x->job;
+        job.wishes.offload |= OFFLOAD_OPTIMIZER;
+        struct explain_change c = {.what = "with offload [optimizer]"};
+        if (!(x->job->wishes.offload & OFFLOAD_OPTIMIZER) && x->found && x->found->has_closest)
+            try_change(x, &job, x->topo, &c);
+        for (uint32_t i = 0; i < x->topo->ntypes; i++)
+            if (!x->job->wishes.use || !strcmp(x->job->wishes.use, x->topo->types[i].id))
+                rescue_by_nodes(x, i);
+        rescue_by_memory(x);
+    }
+    if (x->changes.n)
+        qsort(x->changes.at, x->changes.n, sizeof *x->changes.at, by_price);
+}

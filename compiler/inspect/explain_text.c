@@ -1,0 +1,211 @@
+/* The explanation as text: short, in order of importance, one screen; --all adds what is small or the same. */
+
+#include "compiler/inspect/estimate.h"
+#include "compiler/inspect/explain_private.h"
+#include "compiler/support/strbuf.h"
+#include "compiler/support/units.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* effects below this are not worth a line of their own */
+#define SMALL 0.001
+
+/* items, their shares and their total; rounded so that both columns add up as printed */
+static void print_items(const struct explain_item *item, uint32_t n, struct explain_unit u, bool all, const char *total,
+                        FILE *out)
+{
+    int64_t shown[EXPLAIN_ITEMS] = {0}, share[EXPLAIN_ITEMS] = {0};
+    double value[EXPLAIN_ITEMS] = {0}, sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += value[i] = item[i].value;
+    int64_t whole = explain_round(value, n, u.step, shown), tenths = explain_round(value, n, sum / 1000, share);
+    double scale = u.step / u.per_name;
+    for (uint32_t i = 0; i < n; i++) {
+        if (!all && !shown[i])
+            continue;
+        const char *note = *item[i].how ? item[i].how : item[i].meaning;
+        fprintf(out, "  %-24s %9.*f %-3s %5.1f %%  %s\n", item[i].name, u.decimals, (double)shown[i] * scale, u.name,
+                (double)share[i] / 10, note);
+    }
+    fprintf(out, "  %-24s %9.*f %-3s %5.1f %%  %s\n", "total", u.decimals, (double)whole * scale, u.name, (double)tenths / 10, total);
+}
+
+static void print_head(const struct explanation *x, FILE *out)
+{
+    const struct candidate *c = &x->chosen;
+    struct figures f = estimate_figures(x->job, x->topo, c);
+    fprintf(out, "%s on %u of %" PRIu64 " GPUs of %s: %s per step, %.0f tokens/s/GPU", x->job->model.name, c->decision.gpus_used,
+            x->topo->gpus, x->topo->name ? x->topo->name : "the cluster", units_show_seconds(c->estimate.step_time_s).s,
+            f.tokens_per_s_per_gpu);
+    if (f.mfu > 0)
+        fprintf(out, ", MFU %.1f %%", 100 * f.mfu);
+    fprintf(out, "\n  %s\n", decision_text(x->arena, &c->decision));
+    if (x->plan && x->plan->timeline)
+        fprintf(out, "  the program, simulated instruction by instruction: %s per step\n",
+                units_show_seconds(1e-9 * (double)x->plan->timeline->step_ns).s);
+    fprintf(out, "  profile %s\n", estimate_basis(x->arena, x->job, x->topo, &c->decision));
+    const struct candidate *l = &x->left_out;
+    double other = x->has_left_out ? l->estimate.step_time_s / c->estimate.step_time_s - 1 : 0;
+    if (!c->emittable && x->has_left_out)
+        fprintf(out, "  not emitted yet: %s; the best that is: %s (%+.1f %%)\n", c->cannot,
+                decision_text(x->arena, &l->decision), 100 * other);
+    else if (!c->emittable)
+        fprintf(out, "  not emitted yet: %s\n", c->cannot);
+    else if (x->has_left_out)
+        fprintf(out, "  faster by the same estimate, but not emitted yet (%s): %s (%+.1f %%)\n", l->cannot,
+                decision_text(x->arena, &l->decision), 100 * other);
+}
+
+static int by_loss(const void *left, const void *right)
+{
+    const struct explain_other *a = left, *b = right;
+    if (a->fits != b->fits)
+        return a->fits ? -1 : 1;
+    double s = a->candidate.estimate.step_time_s, t = b->candidate.estimate.step_time_s;
+    return s != t ? s < t ? -1 : 1 : strcmp(a->what, b->what);
+}
+
+static void print_others(const struct explanation *x, bool all, FILE *out)
+{
+    uint32_t n = (uint32_t)x->others.n;
+    if (!n)
+        return;
+    struct explain_other *sorted = ARENA_ARRAY(x->arena, struct explain_other, n);
+    memcpy(sorted, x->others.at, n * sizeof *sorted);
+    qsort(sorted, n, sizeof *sorted, by_loss);
+    fprintf(out, "\nOne thing different\n");
+    const char *misses = "";
+    for (uint32_t i = 0; i < n; i++) {
+        const struct explain_other *o = &sorted[i];
+        const struct estimate *e = &o->candidate.estimate;
+        if (!o->fits) {
+            misses = arena_printf(x->arena, "%s%s%s (%s)", misses, *misses ? ", " : "", o->what, o->why);
+            continue;
+        }
+        if (!all && i >= 6)
+            continue;
+        fprintf(out, "  %-24s %9s     %+6.1f %%  %s%s\n", o->what, units_show_seconds(e->step_time_s).s,
+                100 * (e->step_time_s / x->chosen.estimate.step_time_s - 1), units_show_bytes(e->peak_bytes).s,
+                o->candidate.emittable ? "" : ", not emitted yet");
+    }
+    if (*misses)
+        fprintf(out, "  no: %s\n", misses);
+}
+
+static int by_effect(const void *left, const void *right)
+{
+    const struct explain_shift *a = *(const struct explain_shift *const *)left, *b = *(const struct explain_shift *const *)right;
+    double s = fabs(a->less), t = fabs(b->less);
+    return s != t ? s > t ? -1 : 1 : strcmp(a->key, b->key);
+}
+
+static void print_shifts(const struct explanation *x, bool all, FILE *out)
+{
+    uint32_t n = (uint32_t)x->shifts.n;
+    const struct explain_shift **sorted = ARENA_ARRAY(x->arena, const struct explain_shift *, n ? n : 1);
+    for (uint32_t i = 0; i < n; i++)
+        sorted[i] = &x->shifts.at[i];
+    qsort(sorted, n, sizeof *sorted, by_effect);
+    const char *small = "";
+    bool other = false;
+    fprintf(out, "\nWhat it depends on (step time at -10 %% and +10 %%)\n");
+    for (uint32_t i = 0; i < n; i++) {
+        const struct explain_shift *s = sorted[i];
+        other |= s->choice != NULL;
+        if (!all && !s->choice && fabs(s->less) < SMALL && !(fabs(s->more) >= SMALL)) {
+            small = arena_printf(x->arena, "%s%s%s", small, *small ? ", " : "", s->what);
+            continue;
+        }
+        fprintf(out, "  %-24s %+8.1f %%", s->what, 100 * s->less);
+        if (isnan(s->more))
+            fprintf(out, "           ");
+        else
+            fprintf(out, " %+8.1f %%", 100 * s->more);
+        if (s->choice)
+            fprintf(out, "  then %s would be %.1f %% faster", s->choice, 100 * s->gain);
+        fprintf(out, "\n");
+    }
+    if (x->has_jitter)
+        fprintf(out, "  %-24s %+8.1f %%             %u replicas wait for the slowest; %+.1f %% on one alone\n",
+                arena_printf(x->arena, "every action off by %.0f %%", 100 * x->jitter_share), 100 * x->jitter_slowest,
+                x->chosen.decision.dp, 100 * x->jitter_mean);
+    if (*small)
+        fprintf(out, "  less than %.1f %%: %s\n", 100 * SMALL, small);
+    if (!other)
+        fprintf(out, "  The choice stays the same in all of these cases.\n");
+}
+
+static void print_changes(const struct explanation *x, FILE *out)
+{
+    if (!x->changes.n)
+        return;
+    fprintf(out, "\nWhat would be better\n");
+    for (size_t i = 0; i < x->changes.n; i++) {
+        const struct explain_change *c = &x->changes.at[i];
+        const struct candidate *then = &c->candidate, *now = &x->chosen;
+        double step = then->estimate.step_time_s / now->estimate.step_time_s - 1;
+        double gpu = (1 + step) * then->decision.gpus_used / now->decision.gpus_used - 1;
+        fprintf(out, "  %s: %s per step (%+.1f %%), GPU time %+.1f %%\n    %s\n", c->what,
+                units_show_seconds(then->estimate.step_time_s).s, 100 * step, 100 * gpu, c->how);
+    }
+}
+
+static void print_certificate(const struct explanation *x, FILE *out)
+{
+    const struct search_result *r = x->found;
+    double over = r->evaluated ? 100.0 * (double)r->infeasible_memory / (double)r->evaluated : 0;
+    fprintf(out, "\nWhat ruled out the rest\n");
+    fprintf(out, "  %s plans were looked at", units_show_commas(r->evaluated).s);
+    if (r->infeasible_memory)
+        fprintf(out, "; %.0f %% of them need more than %s", over, units_show_bytes(r->memory_limit_bytes).s);
+    if (r->pruned)
+        fprintf(out, "\n  %s groups of plans were not: even without bubble they would be slower", units_show_commas(r->pruned).s);
+    fprintf(out, "\n\nHow sure\n");
+    if (r->gap > 0)
+        fprintf(out, "  The budget ended before the space: something in it may be up to %.1f %% faster, nothing more.\n",
+                100 * r->gap);
+    else
+        fprintf(out, "  By this cost model nothing in the space that the plan block allows is faster: every plan was looked at\n"
+                     "  or is ruled out by a lower bound on its time.\n");
+}
+
+static void print_rescue(const struct explanation *x, bool all, FILE *out)
+{
+    uint32_t n = (uint32_t)x->changes.n;
+    if (!n) {
+        fprintf(out, "No single change of the request was found that some plan would satisfy.\n");
+        return;
+    }
+    fprintf(out, "What would make it possible\n");
+    for (uint32_t i = 0; i < n && (all || i < 8); i++) {
+        const struct explain_change *c = &x->changes.at[i];
+        const struct estimate *e = &c->candidate.estimate;
+        fprintf(out, "  %s: %s per step on %u GPUs, %s\n    %s\n", c->what, units_show_seconds(e->step_time_s).s,
+                c->candidate.decision.gpus_used, units_show_bytes(e->peak_bytes).s, c->how);
+    }
+}
+
+void explain_text(const struct explanation *x, bool all, FILE *out)
+{
+    struct explain_item item[EXPLAIN_ITEMS];
+    const struct estimate *e = &x->chosen.estimate;
+    if (!x->cost) {
+        print_rescue(x, all, out);
+        return;
+    }
+    print_head(x, out);
+    fprintf(out, "\nTime of a step\n");
+    uint32_t n = explain_time_items(x->arena, x->cost, e, item);
+    print_items(item, n, explain_unit_seconds(e->step_time_s), all, "", out);
+    fprintf(out, "\nMemory of stage %u, the fullest\n", e->peak_stage);
+    n = explain_memory_items(x->arena, x->cost, e, item);
+    print_items(item, n, explain_unit_bytes((double)e->peak_bytes), all,
+                arena_printf(x->arena, "of %s", units_show_bytes(x->memory_limit_bytes).s), out);
+    print_others(x, all, out);
+    print_shifts(x, all, out);
+    print_changes(x, out);
+    print_certificate(x, out);
+}

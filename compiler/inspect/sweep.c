@@ -1,0 +1,200 @@
+/* Sweeps: every combination of some statements' values, each a search of its own; rows are kept until all are there, so
+ * that columns are as wide as they need to be and a sweep that is refused prints nothing. */
+
+#include "compiler/inspect/sweep.h"
+
+#include "compiler/inspect/estimate.h"
+#include "compiler/model/sema.h"
+#include "compiler/support/strbuf.h"
+#include "compiler/support/units.h"
+#include "compiler/support/vec.h"
+
+#include <string.h>
+
+#define ROWS_MAX 4096
+#define KEYS_MAX 8
+#define COLUMNS 9 /* behind the keys */
+
+struct list {
+    const char *key;
+    VEC(const char *) values;
+};
+struct row {
+    const char *value[KEYS_MAX], *cell[COLUMNS];
+    const char *why; /* where there is no plan */
+};
+static const char *const heads[COLUMNS] = {"step", "tok/s/GPU", "MFU %", "memory", "bubble %", "exposed %", "GPUs", "plan", ""};
+
+/* KEY=A,B,C or KEY=[A, B, C]; commas inside brackets and parentheses belong to a value */
+static bool parse_list(struct arena *a, const char *text, struct list *l)
+{
+    const char *equals = strchr(text, '=');
+    if (!equals || equals == text)
+        return false;
+    l->key = arena_strndup(a, text, (size_t)(equals - text));
+    const char *list = equals + 1;
+    size_t n = strlen(list);
+    if (n >= 2 && list[0] == '[' && list[n - 1] == ']') {
+        list++;
+        n -= 2;
+    }
+    int depth = 0;
+    for (size_t i = 0, start = 0; i <= n; i++) {
+        depth += i < n && strchr("[(", list[i]) ? 1 : i < n && strchr("])", list[i]) ? -1 : 0;
+        if (i < n && (list[i] != ',' || depth > 0))
+            continue;
+        size_t from = start, to = i;
+        while (from < to && list[from] == ' ')
+            from++;
+        while (to > from && list[to - 1] == ' ')
+            to--;
+        if (to == from)
+            return false;
+        vec_push(a, &l->values, arena_strndup(a, list + from, to - from));
+        start = i + 1;
+    }
+    return true;
+}
+
+/* why nothing was found, in a few words */
+static const char *few_words(struct arena *a, const struct diag *d, const struct search_result *r)
+{
+    if (r && r->has_closest && r->infeasible_memory)
+        return arena_printf(a, "needs %s of %s", units_show_bytes(r->closest.estimate.peak_bytes).s,
+                            units_show_bytes(r->memory_limit_bytes).s);
+    const char *text = diag_first(d);
+    return strncmp(text, "no plan: ", 9) ? text : text + 9;
+}
+
+static void fill_cells(struct arena *a, const struct job *job, const struct topo *topo, const struct candidate *c, struct row *row)
+{
+    struct figures f = estimate_figures(job, topo, c);
+    uint32_t i = 0;
+    row->cell[i++] = arena_strdup(a, units_show_seconds(c->estimate.step_time_s).s);
+    row->cell[i++] = arena_printf(a, "%.0f", f.tokens_per_s_per_gpu);
+    row->cell[i++] = arena_printf(a, "%.1f", 100 * f.mfu);
+    row->cell[i++] = arena_strdup(a, units_show_bytes(c->estimate.peak_bytes).s);
+    row->cell[i++] = arena_printf(a, "%.1f", 100 * f.bubble);
+    row->cell[i++] = arena_printf(a, "%.1f", 100 * f.exposed);
+    row->cell[i++] = arena_printf(a, "%u", c->decision.gpus_used);
+    row->cell[i++] = decision_text(a, &c->decision);
+    row->cell[i++] = c->emittable ? "" : "*";
+}
+
+static void row_json(struct arena *a, const struct list *lists, uint32_t nlists, const struct row *row, const char *estimate,
+                     struct strbuf *o)
+{
+    strbuf_text(o, "{\"schema\": 1, \"sweep\": {");
+    for (uint32_t i = 0; i < nlists; i++) {
+        strbuf_text(o, i ? ", " : "");
+        strbuf_json_string(o, lists[i].key);
+        strbuf_text(o, ": ");
+        strbuf_json_string(o, row->value[i]);
+    }
+    strbuf_text(o, "}, \"why\": ");
+    row->why ? strbuf_json_string(o, row->why) : strbuf_text(o, "null");
+    char *line = arena_strdup(a, estimate); /* line ends stand between tokens only: strings have theirs escaped */
+    for (char *p = line; *p; p++)
+        *p = *p == '\n' ? ' ' : *p;
+    strbuf_printf(o, ", \"estimate\": %s}\n", line);
+}
+
+static int widest(const struct row *rows, size_t n, const char *head, uint32_t key, size_t column)
+{
+    size_t width = strlen(head);
+    for (size_t i = 0; i < n; i++) {
+        const char *text = column < COLUMNS ? rows[i].cell[column] : rows[i].value[key];
+        size_t length = text ? strlen(text) : 0;
+        width = length > width ? length : width;
+    }
+    return (int)width;
+}
+
+static void print_table(const struct list *lists, uint32_t nlists, const struct row *rows, size_t n, FILE *out)
+{
+    int key_width[KEYS_MAX], width[COLUMNS];
+    bool starred = false;
+    for (uint32_t k = 0; k < nlists; k++) {
+        key_width[k] = widest(rows, n, lists[k].key, k, COLUMNS);
+        fprintf(out, "%-*s  ", key_width[k], lists[k].key);
+    }
+    for (size_t c = 0; c < COLUMNS; c++)
+        width[c] = widest(rows, n, heads[c], 0, c);
+    for (size_t c = 0; c + 2 < COLUMNS; c++)
+        fprintf(out, "%*s  ", width[c], heads[c]);
+    fprintf(out, "%s\n", heads[COLUMNS - 2]);
+    for (size_t i = 0; i < n; i++) {
+        for (uint32_t k = 0; k < nlists; k++)
+            fprintf(out, "%-*s  ", key_width[k], rows[i].value[k]);
+        if (rows[i].why) {
+            fprintf(out, "%*s  %s\n", width[0], "-", rows[i].why);
+            continue;
+        }
+        for (size_t c = 0; c + 2 < COLUMNS; c++)
+            fprintf(out, "%*s  ", width[c], rows[i].cell[c]);
+        fprintf(out, "%s%s%s\n", rows[i].cell[COLUMNS - 2], *rows[i].cell[COLUMNS - 1] ? " " : "", rows[i].cell[COLUMNS - 1]);
+        starred |= *rows[i].cell[COLUMNS - 1] != 0;
+    }
+    if (starred)
+        fprintf(out, "* not emitted yet\n");
+}
+
+/* the lists; 0 after an error */
+static size_t read_lists(struct arena *a, struct diag *d, const struct sweep_options *o, struct list *lists)
+{
+    size_t total = 1;
+    for (uint32_t i = 0; i < o->nsweeps; i++) {
+        if (i == KEYS_MAX || !parse_list(a, o->sweeps[i], &lists[i])) {
+            diag_error(d, (struct span){0}, "usage", "--sweep takes KEY=LIST, such as tp=1,2,4,8");
+            return 0;
+        }
+        total *= lists[i].values.n;
+        if (total > ROWS_MAX) {
+            diag_error(d, (struct span){0}, "usage", "a sweep has at most %u rows", ROWS_MAX);
+            return 0;
+        }
+    }
+    return total;
+}
+
+enum status sweep(struct arena *a, struct diag *d, const struct topo *topo, const struct sweep_options *o, FILE *out)
+{
+    struct list lists[KEYS_MAX] = {{0}};
+    size_t n = read_lists(a, d, o, lists), refused = 0, found = 0;
+    if (!n)
+        return STATUS_USAGE;
+    struct row *rows = ARENA_ARRAY(a, struct row, n);
+    struct strbuf json = {0};
+    const char **sets = ARENA_ARRAY(a, const char *, o->nsets + KEYS_MAX);
+    for (uint32_t i = 0; i < o->nsets; i++)
+        sets[i] = o->sets[i];
+    for (size_t i = 0; i < n; i++) {
+        for (size_t k = o->nsweeps, rest = i; k-- > 0; rest /= lists[k].values.n) {
+            rows[i].value[k] = lists[k].values.at[rest % lists[k].values.n];
+            sets[o->nsets + k] = arena_printf(a, "%s=%s", lists[k].key, rows[i].value[k]);
+        }
+        struct diag *own = diag_new(a);
+        struct job *job = job_read(a, own, o->model, sets, o->nsets + o->nsweeps);
+        struct search_result *r = job ? search(a, own, job, topo, 1, o->budget, false) : NULL;
+        struct strbuf estimate = {0};
+        refused += !job;
+        if (r && r->ncandidates) {
+            found++;
+            fill_cells(a, job, topo, &r->candidates[0], &rows[i]);
+            estimate_json(job, topo, r, &estimate);
+        } else {
+            rows[i].why = few_words(a, own, r);
+            strbuf_text(&estimate, "null");
+        }
+        row_json(a, lists, o->nsweeps, &rows[i], estimate.text, &json);
+        strbuf_free(&estimate);
+        if (refused == n) /* then the last refusal stands for all, in full */
+            job_read(a, d, o->model, sets, o->nsets + o->nsweeps);
+    }
+    if (refused < n && o->json)
+        fputs(json.text, out);
+    else if (refused < n)
+        print_table(lists, o->nsweeps, rows, n, out);
+    strbuf_free(&json);
+    return refused == n ? STATUS_INPUT : found ? STATUS_OK : STATUS_NO_PLAN;
+}
