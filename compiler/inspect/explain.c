@@ -1,7 +1,6 @@
 /* `llmc explain`: what is asked, in which order.  The search runs once as `llmc plan` or `llmc estimate` would; everything
  * else changes one thing of its answer, or of its question, and looks again. */
 
-#include "compiler/compile.h"
 #include "compiler/inspect/explain_private.h"
 #include "compiler/support/vec.h"
 
@@ -48,10 +47,8 @@ enum status explain(struct arena *a, struct diag *d, const struct job *job, cons
     }
     choose(&x);
     x.cost = cost_new(a, job, topo, &x.chosen.decision);
-    if (plan) {
+    if (plan)
         cost_estimate(a, x.cost, &x.chosen.estimate);
-        x.memory_limit_bytes = compile_memory_limit(job, topo, &x.chosen.decision);
-    }
     explain_shifts(&x);
     explain_jitter(&x);
     explain_nodes(&x);

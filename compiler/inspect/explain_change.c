@@ -195,6 +195,10 @@ static void rescue_by_wishes(struct explanation *x)
         if (name)
             try_change(x, &job, x->topo, &c);
     }
+}
+
+static void rescue_by_all(struct explanation *x)
+{
     if (x->changes.n)
         return;
     struct job job = *x->job;
@@ -299,6 +303,7 @@ void explain_rescue(struct explanation *x)
             if (!x->job->wishes.use || !strcmp(x->job->wishes.use, x->topo->types[i].id))
                 rescue_by_nodes(x, i);
         rescue_by_memory(x);
+        rescue_by_all(x);
     }
     if (x->changes.n)
         qsort(x->changes.at, x->changes.n, sizeof *x->changes.at, by_price);

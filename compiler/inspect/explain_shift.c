@@ -173,5 +173,5 @@ void explain_shifts(struct explanation *x)
                       arena_printf(x->arena, "bandwidth of '%s'", t->tiers[i].name));
     }
     if (d->nnodes > 1)
-        add_shift(x, SHIFT_NODE, d->nodes[0], "slow_node", "one node computing slower");
+        add_shift(x, SHIFT_NODE, d->nodes[0], "slow_node", "one node slower");
 }
