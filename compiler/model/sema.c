@@ -11,17 +11,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* the override as a source of its own: `tp=8` reads `tp = 8`, `batch=2Mi tokens` reads `batch 2Mi tokens` */
+/* the override as a source of its own: `tp=8` reads `tp = 8`, `batch=2Mi tokens` reads `batch 2Mi tokens`, and
+ * `tp<=8`, `tp in [1, 2]` read as they are */
 static struct source *set_source(struct arena *a, const struct word *row, const char *key, const char *value)
 {
     static const char *const limits[] = {"memory", "step_time", "finish"};
+    value += strspn(value, " ");
     bool relation = (row->takes & TAKES_WISH) && !strchr("<>=", *value) && strncmp(value, "in ", 3) != 0 &&
                     strncmp(value, "in[", 3) != 0;
     for (size_t i = 0; i < ARRAY_LEN(limits); i++)
         relation = relation || (!strcmp(key, limits[i]) && !strchr("<>=", *value));
     struct source *s = ARENA_NEW(a, struct source);
     s->name = "--set";
-    s->text = arena_printf(a, "%s %s%s", key, relation ? "= " : "", value);
+    s->text = arena_printf(a, "%s %s%s", key, !relation ? "" : *value == '[' ? "in " : "= ", value);
     s->size = strlen(s->text);
     return s;
 }
@@ -31,7 +33,13 @@ static struct stmt *sema_set(struct check *c, const char *set)
     const char *equals = strchr(set, '=');
     if (equals && equals > set && strchr("<>", equals[-1])) /* tp<=8 */
         equals--;
+    size_t word = strcspn(set, " =<>");
+    const char *rest = set + word + strspn(set + word, " ");
+    if (!strncmp(rest, "in ", 3) || !strncmp(rest, "in[", 3)) /* tp in [1, 2] */
+        equals = rest;
     size_t n = equals ? (size_t)(equals - set) : strlen(set);
+    while (equals && n && set[n - 1] == ' ')
+        n--;
     char *key = arena_strndup(c->arena, set, n);
     struct source *whole = ARENA_NEW(c->arena, struct source);
     *whole = (struct source){.name = "--set", .text = arena_strdup(c->arena, set), .size = strlen(set)};

@@ -45,7 +45,7 @@ struct option_row {
 #define AT(field) offsetof(struct options, field)
 static const struct option_row rows[] = {
     {"output", 'o', TEXT, AT(output), "PATH", "where to write"},
-    {"set", 0, LIST, AT(sets), "KEY=VALUE", "override a statement of the plan or train block; repeatable"},
+    {"set", 0, LIST, AT(sets), "KEY=VALUE", "override a statement of the plan or train block; also KEY<=N, KEY>=N, KEY in [..]"},
     {"sweep", 0, LIST, AT(sweeps), "KEY=A,B,C", "one estimate for every value; repeatable: every combination"},
     {"top", 0, NUMBER, AT(top), "N", "how many of the best decisions to keep: to list, or to try until one fits"},
     {"budget", 0, NUMBER, AT(budget), "N", "stop the search after N evaluations"},
@@ -141,8 +141,9 @@ static bool store(const struct option_row *r, const char *value, struct options 
         bool set = r->at == AT(sets);
         uint32_t *count = set ? &o->nsets : &o->nsweeps;
         size_t room = set ? ARRAY_LEN(o->sets) : ARRAY_LEN(o->sweeps);
-        if (!strchr(value, '=') || *count == room) {
-            fprintf(stderr, strchr(value, '=') ? "llmc: too many --%s\n" : "llmc: --%s wants %s\n", r->name, r->argument);
+        bool formed = strchr(value, '=') || (set && (strstr(value, " in ") || strstr(value, " in[")));
+        if (!formed || *count == room) {
+            fprintf(stderr, formed ? "llmc: too many --%s\n" : "llmc: --%s wants %s\n", r->name, r->argument);
             return false;
         }
         (set ? o->sets : o->sweeps)[(*count)++] = value;
