@@ -28,11 +28,23 @@ struct cost_device {
     double nic_factor; /* of the most degraded node used */
 };
 
-/* Who takes part in a collective: n members, below[l] of them together at or below network level l. */
+/* One way to run a collective: start_s + per_byte_s * bytes + root_s * sqrt(bytes); way: algorithm and protocol. */
+struct cost_line {
+    float start_s, per_byte_s, root_s;
+    uint32_t way;
+};
+/* Who takes part in a collective: n members, below[l] of them together at or below network level l; and, made from
+ * that, the ways to run each kind of collective, or the curve that was measured (index + 1).  No padding: compared as
+ * bytes. */
 #define COST_LEVELS 12
+enum cost_move { MOVE_ALL_REDUCE, MOVE_GATHER, MOVE_BROADCAST, MOVE_EXCHANGE, NMOVES };
+#define COST_LINES 18
 struct cost_group {
     uint32_t n, level, below[COST_LEVELS];
-    bool beyond; /* reaches beyond a scale-up domain that is smaller than a node */
+    uint32_t beyond; /* 1: reaches beyond a scale-up domain that is smaller than a node */
+    uint32_t first[NMOVES + 1]; /* lines of a move: first[move] .. first[move + 1] - 1 */
+    struct cost_line lines[COST_LINES];
+    uint16_t curve[6]; /* all-reduce, all-gather, reduce-scatter, all-to-all, broadcast, send; 0 = none */
 };
 
 struct cost {
@@ -46,7 +58,8 @@ struct cost {
     struct cost_unit unit;
     struct cost_group group[1u << NAXES]; /* by axis mask */
     struct cost_group tie, shard, replicas, ep; /* first-last stage; of ZeRO state; of its replicas; of experts */
-    uint32_t next_level;                  /* worst pair of neighbouring stages */
+    struct cost_group next;     /* worst pair of neighbouring stages */
+    uint32_t next_level;        /* = next.level */
 };
 
 /* d: legal, with its nodes */
@@ -67,6 +80,16 @@ double cost_collective_s(const struct cost *c, enum op op, double bytes, uint32_
 double cost_group_s(const struct cost *c, enum op op, double bytes, const struct cost_group *g);
 /* between neighbouring pipeline ranks */
 double cost_transfer_s(const struct cost *c, double bytes);
+/* seconds that this GPU's share of its node's NICs is busy with it: transfers that overlap each other need the sum */
+double cost_wire_s(const struct cost *c, enum op op, double bytes, const struct cost_group *g);
+/* Tokens to their experts or back: bytes: of this rank's tokens, each once; copies: experts per token; of `groups`
+ * groups of experts a token visits `pick` (0 = any).  By all-to-all every copy travels; with once_per_node a token goes
+ * to a node once and is copied there (DeepEP, HybridEP). */
+double cost_dispatch_s(const struct cost *c, double bytes, double copies, uint32_t groups, uint32_t pick,
+                       const struct cost_group *g, bool once_per_node);
+/* how cost_group_s() got there: algorithm or curve, levels, bus bandwidth; at most size bytes with the final 0 */
+void cost_collective_why(const struct cost *c, enum op op, double bytes, const struct cost_group *g, char *text,
+                         size_t size);
 
 /* closed form, itemised; the items of time and of memory add up */
 struct estimate {

@@ -36,6 +36,14 @@ void cost_device_init(struct cost *c);
 /* groups of ZeRO state from the decision's shard */
 void cost_set_shard(struct cost *c);
 struct cost_group cost_run_group(const struct cost *c, uint32_t n, uint32_t stride);
+/* fills a group's lines from its members and the topology */
+void cost_tune(const struct cost *c, struct cost_group *g);
+/* bytes/s of one GPU's links as NCCL's large transfers reach them: inside the group's domain; per GPU at a network level */
+double cost_link_bytes_s(const struct cost *c, const struct cost_group *g);
+double cost_net_bytes_s(const struct cost *c, uint32_t level);
+const char *cost_way_name(uint32_t way);
+/* where cost_group.curve keeps an operation; 6 = nowhere */
+uint32_t cost_curve_slot(enum op op);
 
 /* distinct layers by pointer, and their expansions: made once per job */
 struct cost_kinds {

@@ -193,6 +193,7 @@ static void assume_scale_up(const struct topo_node_type *type, struct topo_scale
         s->kind = row->scale_up;
         s->bytes_s = row->bidirectional_bytes_s / 2;
         s->gpus = type->gpus;
+        s->multicast = s->kind == SCALE_UP_NVSWITCH && type->gpu.sm >= 90;
     }
 }
 
@@ -211,7 +212,8 @@ static void read_scale_up(struct walk *w, const struct xml_element *e, struct to
         return;
     s->kind = (enum scale_up_kind)kind;
     type->gpu.given |= FACT_SCALE_UP;
-    s->multicast = topo_attr_yes(e, "multicast", false);
+    /* switches of Hopper's generation and later add and multicast (NVLink SHARP) */
+    s->multicast = topo_attr_yes(e, "multicast", s->kind == SCALE_UP_NVSWITCH && type->gpu.sm >= 90);
     if (s->multicast && s->kind != SCALE_UP_NVSWITCH)
         diag_error(w->diag, xml_attr(e, "multicast")->at, "scale-up", "only kind=\"nvswitch\" can multicast");
     read_scale_up_rate(w, e, type, s);

@@ -87,7 +87,7 @@ static void test_collectives(void)
     struct cost *h = make(a, HOST("H100-SXM", "450GB/s", ""), &d), *g = make(a, HOST("A100-SXM", "300GB/s", ""), &d);
     CU_ASSERT_DOUBLE_EQUAL(busbw(h, OP_ALL_GATHER, gib, tp, 8), 361, 15); /* 8 x H200: 361 */
     CU_ASSERT_DOUBLE_EQUAL(busbw(g, OP_ALL_REDUCE, gib, tp, 8), 235, 15); /* 8 x A100: 229-235 */
-    CU_ASSERT(busbw(h, OP_ALL_REDUCE, 1 << 20, tp, 8) < 60);              /* 8 x H200: 40 at 1 MiB */
+    CU_ASSERT(busbw(h, OP_ALL_REDUCE, 1 << 20, tp, 8) < 70);              /* 8 x H200: 40, 8 x H100: 66 at 1 MiB */
     CU_ASSERT_DOUBLE_EQUAL(busbw(h, OP_ALL_REDUCE, gib, dp, 4), 45, 3);   /* one GPU per node on its own 50 GB/s NIC */
     /* a group over 4 full nodes uses all NICs of each */
     double world = busbw(h, OP_ALL_REDUCE, gib, AXES_WORLD, 32);

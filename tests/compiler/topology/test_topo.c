@@ -425,7 +425,7 @@ static void test_print(void)
     char *text = printed(topo_print, t), *json = printed(topo_print_json, t);
     static const char *const lines[] = {
         "cluster cluster: 10 nodes, 80 GPUs, 72 usable\n",
-        "  scale-up    nvswitch, 450GB/s one way per GPU (file), 8 GPUs per domain\n",
+        "  scale-up    nvswitch, 450GB/s one way per GPU (file), 8 GPUs per domain, multicast\n",
         "  memory      79.6GiB (catalogue), of which 2GiB reserved (catalogue)\n",
         "  nic         8 x 50GB/s\n",
         "network roce, 8 rails\n",

@@ -1,0 +1,165 @@
+/* Who takes part in the collectives of a decision, and at which levels of the network they meet.
+ *
+ * A group is described by how many of its first group's members sit together at or below each level; all groups of a
+ * mask are translates of one another, so one stands for all.  Its ways to communicate are tuned once, here, because a
+ * search asks for them a hundred thousand times.  Curves of the cluster file that fit a group exactly are found here too.
+ *
+ * The groups of one mask run at the same time on every GPU: each is given only its members' own share of links, NICs
+ * and uplinks, so contention among them needs no further factor. */
+
+#include "compiler/cost/cost_private.h"
+
+#include <string.h>
+
+static const char *const curve_names[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"};
+
+uint32_t cost_curve_slot(enum op op)
+{
+    static const int ops[] = {OP_ALL_REDUCE, OP_ALL_GATHER, OP_REDUCE_SCATTER, OP_ALL_TO_ALL, OP_BROADCAST, OP_SEND};
+    for (uint32_t i = 0; i < 6; i++)
+        if (ops[i] == (int)op)
+            return i;
+    return op == OP_RECV ? 5 : 6;
+}
+
+/* the curve for exactly this group, as index + 1; 0 = none */
+static uint16_t find_curve(const struct cost *c, const char *kind, const struct cost_group *g)
+{
+    uint32_t per_node = g->below[0] < c->type->gpus ? g->below[0] : c->type->gpus;
+    for (uint32_t i = 0; i < c->topo->nmeasured && i < UINT16_MAX; i++) {
+        const struct topo_measured *t = &c->topo->measured[i];
+        if (strcmp(t->kind, kind) || t->npoints == 0 || t->ranks != g->n)
+            continue;
+        if ((t->per_node && t->per_node != per_node) || (t->type && strcmp(t->type, c->type->id)))
+            continue;
+        if (!t->tier || !strcmp(t->tier, topo_level_name(c->topo, g->level)))
+            return (uint16_t)(i + 1);
+    }
+    return 0;
+}
+
+static void finish(const struct cost *c, struct cost_group *g)
+{
+    memset(g->curve, 0, sizeof g->curve);
+    for (uint32_t i = 0; i < 6 && c->topo->nmeasured && g->n > 1; i++)
+        g->curve[i] = find_curve(c, curve_names[i], g);
+    cost_tune(c, g);
+}
+
+/* does a group from rank 0 to rank `last` leave a domain of bridged GPUs? */
+static bool beyond_domain(const struct cost *c, uint32_t last)
+{
+    uint32_t domain = c->type->scale_up.gpus;
+    return domain && domain < c->type->gpus && last >= domain;
+}
+
+/* n ranks, `stride` apart, from rank 0: experts and ZeRO shards, which are runs of the mesh's inner axes */
+struct cost_group cost_run_group(const struct cost *c, uint32_t n, uint32_t stride)
+{
+    struct cost_group g = {.n = n};
+    const struct decision *d = c->decision;
+    uint32_t per_node = c->type->gpus;
+    for (uint32_t level = 0; level < COST_LEVELS; level++) {
+        uint32_t low = 1, high = n;
+        while (low < high) {
+            uint32_t middle = low + (high - low) / 2;
+            if (mesh_level(c->topo, d->nodes, per_node, 0, middle * stride) <= level)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        g.below[level] = low;
+        g.level = level;
+        if (low == n)
+            break;
+    }
+    g.beyond = beyond_domain(c, (g.below[0] - 1) * stride);
+    finish(c, &g);
+    return g;
+}
+
+static struct cost_group mesh_cost_group(const struct cost *c, uint32_t mask)
+{
+    const struct decision *d = c->decision;
+    struct cost_group g = {.n = mesh_group_size(&c->mesh, mask)};
+    if (g.n < 2)
+        return g;
+    g.level = mesh_group_level(&c->mesh, c->topo, d->nodes, c->type->gpus, mask);
+    g.level = g.level < COST_LEVELS ? g.level : COST_LEVELS - 1;
+    for (uint32_t level = 0; level < g.level; level++)
+        g.below[level] = mesh_group_below(&c->mesh, c->topo, d->nodes, c->type->gpus, mask, level);
+    g.below[g.level] = g.n;
+    struct group members = mesh_group(&c->mesh, 0, mask);
+    g.beyond = beyond_domain(c, group_rank(&members, g.below[0] - 1));
+    finish(c, &g);
+    return g;
+}
+
+/* two neighbouring stages at the worst place */
+static struct cost_group next_group(const struct cost *c)
+{
+    struct cost_group g = {.n = c->decision->pp > 1 ? 2 : 1};
+    if (g.n < 2)
+        return g;
+    g.level = mesh_next_stage_level(&c->mesh, c->topo, c->decision->nodes, c->type->gpus);
+    g.level = g.level < COST_LEVELS ? g.level : COST_LEVELS - 1;
+    for (uint32_t level = 0; level <= g.level; level++)
+        g.below[level] = level == g.level ? 2 : 1;
+    g.beyond = g.level == 0 && beyond_domain(c, c->mesh.stride[AXIS_PP]);
+    finish(c, &g);
+    return g;
+}
+
+void cost_set_shard(struct cost *c)
+{
+    const struct decision *d = c->decision;
+    const struct cost_group *all = &c->group[AXIS_BIT(AXIS_DP) | AXIS_BIT(AXIS_CP)];
+    if (d->shard == d->dp * d->cp) {
+        c->shard = *all;
+        c->replicas = (struct cost_group){.n = 1};
+        return;
+    }
+    c->replicas = *all;
+    c->shard = cost_run_group(c, d->shard, d->order[0] == AXIS_TP ? d->tp : 1);
+    c->replicas.n = d->dp * d->cp / d->shard;
+    for (uint32_t level = 0; level < COST_LEVELS; level++) { /* what is left above the shard groups */
+        uint32_t sets = c->replicas.below[level] / d->shard;
+        c->replicas.below[level] = sets ? sets : 1;
+    }
+    finish(c, &c->replicas);
+}
+
+void cost_init(struct cost *c, const struct job *job, const struct topo *topo, const struct decision *d, bool all_masks)
+{
+    *c = (struct cost){.job = job, .profile = job->wishes.profile, .topo = topo, .type = &topo->types[d->type], .decision = d};
+    cost_device_init(c);
+    c->device.nic_factor = 1;
+    double compute = 1;
+    for (uint32_t i = 0; i < d->nnodes; i++) { /* everyone waits for the slowest */
+        const struct topo_node *node = &topo->nodes[d->nodes[i]];
+        c->device.nic_factor = node->nic_factor < c->device.nic_factor ? node->nic_factor : c->device.nic_factor;
+        compute = node->compute_factor < compute ? node->compute_factor : compute;
+    }
+    for (int i = 0; i < NDTYPES; i++)
+        c->device.flop_s[i] *= compute;
+    const uint32_t size[NAXES] = {[AXIS_TP] = d->tp, [AXIS_CP] = d->cp, [AXIS_DP] = d->dp, [AXIS_PP] = d->pp};
+    c->mesh = mesh_new(size, d->order);
+    uint32_t tp = AXIS_BIT(AXIS_TP), cp = AXIS_BIT(AXIS_CP), dp = AXIS_BIT(AXIS_DP);
+    for (uint32_t mask = 1; mask <= AXES_WORLD; mask++)
+        if (all_masks || mask == tp || mask == cp || mask == (dp | cp) || mask == AXES_WORLD)
+            c->group[mask] = mesh_cost_group(c, mask);
+    if (!all_masks)
+        c->group[dp] = d->cp == 1 ? c->group[dp | cp] : mesh_cost_group(c, dp);
+    c->tie = mesh_cost_group(c, GROUP_TIE);
+    c->next = next_group(c);
+    c->next_level = c->next.level;
+    cost_set_shard(c);
+    c->ep = cost_run_group(c, d->ep, d->etp);
+}
+
+struct cost *cost_new(struct arena *a, const struct job *job, const struct topo *topo, const struct decision *d)
+{
+    struct cost *c = ARENA_NEW(a, struct cost);
+    cost_init(c, job, topo, d, true);
+    return c;
+}
