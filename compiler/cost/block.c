@@ -184,7 +184,9 @@ static void experts(struct block *b, const struct opr *o)
     double move = cost_stream_s(c, 4 * b->element * routed * h); /* permute and unpermute */
     double fixed = 1e-6 * c->profile->moe_layer_us; /* counting, sorting and the host's wait for counts */
     b->out.weight_s += up + down;
-    add_time(b, up + down + act + move + fixed, 8, 2 * (up + down) + 1.5 * act + move + fixed, 12,
+    /* a grouped product is a launch per expert, and one more where its input is converted to 8 bits */
+    double launches = local * (c->job->train.precision == DT_FP8 ? 4 : 2);
+    add_time(b, up + down + act + move + fixed, 8 + launches, 2 * (up + down) + 1.5 * act + move + fixed, 12 + 2 * launches,
              recomputes(b, o, PART_MOE));
     double share = shown(b, OVERLAP_ALL_TO_ALL, c->profile->ep_shown, c->profile->ep_overlap_shown);
     double dispatch = 2 * cost_group_s(c, OP_ALL_TO_ALL, unique * h * b->element, &c->ep);
@@ -241,6 +243,14 @@ static void stream(struct block *b, const struct opr *o)
     }
 }
 
+/* Kernels that the host launches as it goes: at least the longer of the two, and more where they are alike, because the
+ * small kernels of a block then wait for the host while the large ones let it run ahead.  Runs of one model with growing
+ * microbatches (vTrain's, tp 2 to 8) follow the root of the sum of squares. */
+static double either(double kernels_s, double host_s)
+{
+    return sqrt(kernels_s * kernels_s + host_s * host_s);
+}
+
 static struct cost_block block_make(struct arena *a, const struct cost *c, const struct expansion *e, bool layer)
 {
     const struct decision *d = c->decision;
@@ -268,8 +278,8 @@ static struct cost_block block_make(struct arena *a, const struct cost *c, const
             stream(&b, &e->oprs[i]);
     }
     double host_s = 1e-6 * c->profile->host_op_us;
-    b.out.forward_s = fmax(b.out.forward_s, host_s * b.forward_kernels);
-    b.out.backward_s = fmax(b.out.backward_s, host_s * b.backward_kernels);
+    b.out.forward_s = either(b.out.forward_s, host_s * b.forward_kernels);
+    b.out.backward_s = either(b.out.backward_s, host_s * b.backward_kernels);
     cost_keep(a, c, e, layer, &b.out);
     return b.out;
 }

@@ -11,4 +11,3 @@ tp_overlap_shown         0.708
 cp_attention             0.85
 dp_shown                 0.0877
 stolen                   0.0771
-recompute_whole 1
