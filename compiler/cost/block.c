@@ -111,10 +111,9 @@ static void linear(struct block *b, const struct opr *o)
     else
         m = b->rows;
     uint64_t um = (uint64_t)m, un = (uint64_t)ceil(n), uk = (uint64_t)ceil(k);
-    double forward = cost_matmul_s(c, um, un, uk, b->dtype);
-    double input = cost_matmul_s(c, um, uk, un, b->dtype);
-    /* the weight gradient accumulates in fp32 */
-    double weight = cost_matmul_s(c, uk, un, um, b->dtype) + 8 * n * k / c->device.bytes_s;
+    double forward = cost_matmul_s(c, PRODUCT_FORWARD, um, un, uk, b->dtype);
+    double input = cost_matmul_s(c, PRODUCT_INPUT, um, uk, un, b->dtype);
+    double weight = cost_matmul_s(c, PRODUCT_WEIGHT, un, uk, um, b->dtype);
     double bias = o->nbiases ? cost_stream_s(c, value_bytes(b, o->out)) : 0; /* column sums */
     b->out.weight_s += weight + bias;
     add_time(b, forward, 1, input + weight + bias, 2 + (bias > 0), recomputes(b, o, cost_linear_part(o)));
@@ -152,14 +151,12 @@ static void context_parallel(struct block *b, const struct attn *t, double forwa
 static void attention(struct block *b, const struct opr *o)
 {
     const struct attn *t = o->attn;
-    double tp = b->d->tp, heads = t->heads / tp, s = b->sequence;
-    double context = t->window && 2.0 * t->window < s ? 2.0 * t->window : s;
-    if (t->chunk && t->chunk < context)
-        context = t->chunk;
-    double qk = t->head, v = t->kind == ATTN_MLA ? t->v : t->head;
+    double tp = b->d->tp, s = b->sequence;
     /* rows are balanced over cp: every rank has tokens/cp of them, each with s keys */
-    double forward = cost_attention_s(b->c, b->tokens, context, heads, qk, v, b->dtype, false);
-    double backward = cost_attention_s(b->c, b->tokens, context, heads, qk, v, b->dtype, true);
+    struct cost_attention a = {.tokens = b->tokens, .context = t->chunk && t->chunk < s ? t->chunk : s, .window = t->window,
+                               .heads = t->heads / tp, .kv = t->kind == ATTN_MLA ? t->heads / tp : ceil(t->kv / tp),
+                               .qk = t->head, .v = t->kind == ATTN_MLA ? t->v : t->head};
+    double forward = cost_attention_s(b->c, &a, b->dtype, false), backward = cost_attention_s(b->c, &a, b->dtype, true);
     if (b->d->cp > 1 && b->d->context == CONTEXT_RING) {
         forward /= b->c->profile->cp_attention;
         backward /= b->c->profile->cp_attention;
@@ -176,17 +173,19 @@ static void experts(struct block *b, const struct opr *o)
     double h = (double)c->job->model.width, ep = b->d->ep, etp = b->d->etp, w = (double)m->expert.width / etp;
     double unique = b->tokens / b->d->tp * m->active * c->job->train.imbalance; /* token copies that start here */
     double routed = unique * etp, parts = o->nweights - 1, local = m->experts / ep;
-    double weights = local * h * w * b->element;
-    uint64_t um = (uint64_t)ceil(routed), uh = (uint64_t)h, uw = (uint64_t)ceil(w), uup = (uint64_t)ceil(w * parts);
-    double up = fmax(cost_matmul_s(c, um, uup, uh, b->dtype), cost_stream_s(c, weights * parts));
-    double down = fmax(cost_matmul_s(c, um, uh, uw, b->dtype), cost_stream_s(c, weights));
+    uint64_t uh = (uint64_t)h, uw = (uint64_t)ceil(w), uup = (uint64_t)ceil(w * parts), groups = (uint64_t)ceil(local);
+    double seconds[3];
+    for (enum product p = PRODUCT_FORWARD; p <= PRODUCT_WEIGHT; p++)
+        seconds[p] = cost_grouped_matmul_s(c, p, groups, routed / local, uup, uh, b->dtype) +
+                     cost_grouped_matmul_s(c, p, groups, routed / local, uh, uw, b->dtype);
     double act = cost_stream_s(c, b->element * routed * w * (parts + 1));
     double move = cost_stream_s(c, 4 * b->element * routed * h); /* permute and unpermute */
     double fixed = 1e-6 * c->profile->moe_layer_us; /* counting, sorting and the host's wait for counts */
-    b->out.weight_s += up + down;
+    b->out.weight_s += seconds[PRODUCT_WEIGHT];
     /* a grouped product is a launch per expert, and one more where its input is converted to 8 bits */
     double launches = local * (c->job->train.precision == DT_FP8 ? 4 : 2);
-    add_time(b, up + down + act + move + fixed, 8 + launches, 2 * (up + down) + 1.5 * act + move + fixed, 12 + 2 * launches,
+    add_time(b, seconds[PRODUCT_FORWARD] + act + move + fixed, 8 + launches,
+             seconds[PRODUCT_INPUT] + seconds[PRODUCT_WEIGHT] + 1.5 * act + move + fixed, 12 + 2 * launches,
              recomputes(b, o, PART_MOE));
     double share = shown(b, OVERLAP_ALL_TO_ALL, c->profile->ep_shown, c->profile->ep_overlap_shown);
     double dispatch = 2 * cost_group_s(c, OP_ALL_TO_ALL, unique * h * b->element, &c->ep);

@@ -23,8 +23,8 @@ static double matmul_insn_s(const struct cost *c, const struct program *p, const
     const struct operand *out = operand_at(p, x, 0), *in = operand_at(p, x, 1);
     bool reduces_rows = x->op == OP_MATMUL_TN; /* c[m, n] = a[k, m]' b[k, n] */
     uint64_t k = reduces_rows ? in->rows : in->cols;
-    double extra = out->mark == MARK_ADD ? operand_bytes(out) / c->device.bytes_s : 0;
-    return cost_matmul_s(c, out->rows, out->cols, k, (enum dtype)in->dtype) + extra;
+    enum product product = out->mark == MARK_ADD ? PRODUCT_WEIGHT : PRODUCT_FORWARD;
+    return cost_matmul_s(c, product, out->rows, out->cols, k, (enum dtype)in->dtype);
 }
 
 static double attention_insn_s(const struct cost *c, const struct program *p, const struct insn *x)
@@ -36,9 +36,9 @@ static double attention_insn_s(const struct cost *c, const struct program *p, co
     int64_t context = at[backward ? ATTR(ATTENTION_I, sequence) : ATTR(ATTENTION, sequence)].u.i;
     int64_t window = at[backward ? ATTR(ATTENTION_I, window) : ATTR(ATTENTION, window)].u.i;
     const struct operand *q = operand_at(p, x, backward ? OPND(ATTENTION_I, q) : OPND(ATTENTION, q));
-    /* a window of w keys costs every row w, a causal row half its sequence: cost_attention_s() halves, so double w */
-    double keys = window && 2 * window < context ? 2 * (double)window : (double)context;
-    return cost_attention_s(c, q->rows, keys, (double)heads, (double)head, (double)head, (enum dtype)q->dtype, backward);
+    struct cost_attention a = {.tokens = q->rows, .context = (double)context, .window = (double)window, .heads = (double)heads,
+                               .qk = (double)head, .v = (double)head};
+    return cost_attention_s(c, &a, (enum dtype)q->dtype, backward);
 }
 
 static double stream_insn_s(const struct cost *c, const struct program *p, const struct insn *x)

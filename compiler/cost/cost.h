@@ -6,6 +6,7 @@
  * turns a layer into seconds and keep.c into bytes by rules per operator; mem.c sums a rank's bytes, estimate.c the
  * step's seconds. */
 
+#include "compiler/cost/device.h"
 #include "compiler/model/decision.h"
 #include "compiler/model/expand.h"
 #include "compiler/topology/mesh.h"
@@ -15,17 +16,6 @@
 struct cost_unit {
     bool on;
     int64_t f_ns, b_ns, c_ns;
-};
-
-/* what a GPU of the plan's type can do, efficiencies included; 0 launch = not known */
-struct cost_device {
-    double flop_s[NDTYPES]; /* of large matrix products */
-    double fp8_flop_s;      /* of large fp8 products, 0 = none */
-    double attention_forward, attention_backward; /* fraction of flop_s for long sequences and heads of 128 */
-    double bytes_s, launch_s;
-    double half_k;     /* inner dimension at which a product reaches half of its speed */
-    double half_tiles; /* output tiles of 128 x 128 at which it does */
-    double nic_factor; /* of the most degraded node used */
 };
 
 /* One way to run a collective: start_s + per_byte_s * bytes + root_s * sqrt(bytes); way: algorithm and protocol. */
@@ -69,11 +59,26 @@ void cost_init(struct cost *c, const struct job *job, const struct topo *topo, c
 
 /* duration of instruction i; first: the first compute instruction of its action */
 int64_t cost_insn_ns(const struct cost *c, const struct program *p, uint32_t i, bool first);
-double cost_matmul_s(const struct cost *c, uint64_t m, uint64_t n, uint64_t k, enum dtype dtype);
-/* causal attention of `tokens` query rows on `context` keys each (full count: the sequence, or the window);
- * qk, v: width of a head's query and value; backward: both gradients together */
-double cost_attention_s(const struct cost *c, double tokens, double context, double heads, double qk, double v,
-                        enum dtype dtype, bool backward);
+/* C[m, n] over k, of bf16 or fp32 operands; under fp8 precision bf16 means fp8, except in the _half one.  Which product of
+ * a layer: its forward, the gradient of its input, or that of its weight, which is added to C. */
+enum product { PRODUCT_FORWARD, PRODUCT_INPUT, PRODUCT_WEIGHT };
+double cost_matmul_s(const struct cost *c, enum product product, uint64_t m, uint64_t n, uint64_t k, enum dtype dtype);
+double cost_matmul_half_s(const struct cost *c, enum product product, uint64_t m, uint64_t n, uint64_t k, enum dtype dtype);
+/* so many independent products in one kernel, half precision */
+double cost_batched_matmul_s(const struct cost *c, double products, uint64_t m, uint64_t n, uint64_t k, enum dtype dtype);
+/* experts: groups layers [k] -> [n], each of m tokens on average; m, n, k are those of the forward product for every `product` */
+double cost_grouped_matmul_s(const struct cost *c, enum product product, uint64_t groups, double m, uint64_t n, uint64_t k,
+                             enum dtype dtype);
+/* a bf16 tensor to fp8, both ways round */
+double cost_quantize_s(const struct cost *c, double elements);
+/* Causal attention of `tokens` query rows, each of which may see `context` keys at most (the sequence; a chunk), or
+ * `window` of them; heads of `kv` keys and values; qk, v: width of a head's query and value. */
+struct cost_attention {
+    double tokens, context, window /* 0 = none */, heads, kv /* 0 = heads */, qk, v;
+    bool full; /* no causal mask */
+};
+/* backward: both gradients together */
+double cost_attention_s(const struct cost *c, const struct cost_attention *a, enum dtype dtype, bool backward);
 double cost_stream_s(const struct cost *c, double bytes);
 /* op: the collective's opcode; bytes: of the largest operand; mask as SLOT_GROUP's argument */
 double cost_collective_s(const struct cost *c, enum op op, double bytes, uint32_t mask);

@@ -133,15 +133,13 @@ void cost_init(struct cost *c, const struct job *job, const struct topo *topo, c
 {
     *c = (struct cost){.job = job, .profile = job->wishes.profile, .topo = topo, .type = &topo->types[d->type], .decision = d};
     cost_device_init(c);
-    c->device.nic_factor = 1;
     double compute = 1;
     for (uint32_t i = 0; i < d->nnodes; i++) { /* everyone waits for the slowest */
         const struct topo_node *node = &topo->nodes[d->nodes[i]];
         c->device.nic_factor = node->nic_factor < c->device.nic_factor ? node->nic_factor : c->device.nic_factor;
         compute = node->compute_factor < compute ? node->compute_factor : compute;
     }
-    for (int i = 0; i < NDTYPES; i++)
-        c->device.flop_s[i] *= compute;
+    c->device.compute_factor = compute;
     const uint32_t size[NAXES] = {[AXIS_TP] = d->tp, [AXIS_CP] = d->cp, [AXIS_DP] = d->dp, [AXIS_PP] = d->pp};
     c->mesh = mesh_new(size, d->order);
     uint32_t tp = AXIS_BIT(AXIS_TP), cp = AXIS_BIT(AXIS_CP), dp = AXIS_BIT(AXIS_DP);

@@ -1,62 +1,31 @@
-/* Seconds of kernels: a roofline with three corrections.
+/* Seconds of matrix products and of memory-bound kernels.
  *
- * A product takes max(flops / (peak * efficiency), bytes / bandwidth) plus a launch.  Efficiency is what large products
- * sustain (a stated one wins), times k / (k + half_k) for the prologue of short inner dimensions, times
- * tiles / (tiles + half_tiles) for outputs too small to fill the machine.  The sustained fractions are read off published
- * sweeps: A100 0.74-0.78 of 312 TFLOP/s at K >= 7168 and 0.61 at K = 512, H100 about 0.68 of 989 in end-to-end runs,
- * B200 0.55-0.63 of 2250; their best single shapes are 0.80-0.87.  Attention follows FlashAttention's own tables: about
- * 0.75 of what products reach forward and 0.62 backward, less for short sequences and for heads of 64.  A measured
- * product curve of the cluster file replaces the formula: the efficiency of the nearest measured shape in log space. */
+ * A product C[m, n] = A[m, k] B[k, n] is limited three ways, joined by a 4-norm (each limit also slows the others a little):
+ *  - clock: the library cuts C into tiles, a unit (an SM; two on Blackwell) makes one in 2 tm tn (k + fill) / rate, and the
+ *    device takes ceil(tiles / units) rounds (tile and wave quantisation), or cuts the inner dimension to fill the last
+ *    round and pays a fix-up.  The best of the generation's tile shapes counts, as the library's heuristic would choose;
+ *  - power: 2 m n k operations at the rate that the power supply sustains, which full rounds exceed;
+ *  - memory: operands once, output once, output at a higher price because it is written at the tiles' ends.
+ * A weight gradient adds to its output.  Constants are in device.c.  A measured product curve of the cluster file replaces
+ * the formula: the efficiency of the nearest measured shape in log space.
+ *
+ * Devices without a table (CPU ranks) have one roofline: efficiency k / (k + half_k) for the prologue of short inner dimensions
+ * times tiles / (tiles + half_tiles) for outputs too small to fill the machine. */
 
 #include "compiler/cost/cost_private.h"
 
 #include <math.h>
 #include <string.h>
 
-static double sustained(const struct topo_gpu *gpu, enum topo_dtype d)
-{
-    if (gpu->efficiency[d] > 0)
-        return gpu->efficiency[d];
-    if (gpu->sm >= 100)
-        return 0.60;
-    if (gpu->sm >= 90)
-        return 0.68;
-    return gpu->sm ? 0.76 : 0.8;
-}
-
-void cost_device_init(struct cost *c)
-{
-    const struct topo_gpu *gpu = &c->type->gpu;
-    struct cost_device *dev = &c->device;
-    enum topo_dtype half = gpu->peak_flop_s[TOPO_BF16] > 0 ? TOPO_BF16 : TOPO_FP16;
-    bool fp16 = c->job->train.precision == DT_FP16 && gpu->peak_flop_s[TOPO_FP16] > 0;
-    half = fp16 ? TOPO_FP16 : half;
-    /* a device without half precision computes it in fp32 */
-    enum topo_dtype low = gpu->peak_flop_s[half] > 0 ? half : TOPO_FP32;
-    enum topo_dtype full = gpu->peak_flop_s[TOPO_FP32] > 0 ? TOPO_FP32 : low;
-    bool processor = !strcmp(gpu->model, "cpu"); /* the cluster file's word for CPU ranks */
-    for (int d = 0; d < NDTYPES; d++) {
-        enum topo_dtype t = d == DTYPE_BF16 ? low : full;
-        dev->flop_s[d] = gpu->peak_flop_s[t] * sustained(gpu, t);
-    }
-    if (gpu->peak_flop_s[TOPO_FP8] > 0)
-        dev->fp8_flop_s = gpu->peak_flop_s[TOPO_FP8] * sustained(gpu, TOPO_FP8);
-    dev->bytes_s = gpu->memory_bytes_s > 0 ? 0.85 * gpu->memory_bytes_s : 8e9;
-    dev->launch_s = processor ? 2e-6 : 2.5e-6; /* GPU: kernel to kernel within a captured graph, ramps included */
-    dev->attention_forward = gpu->sm >= 80 ? 0.75 : 0.5;
-    dev->attention_backward = gpu->sm >= 80 ? 0.62 : 0.45;
-    dev->half_k = processor ? 16 : 110;
-    dev->half_tiles = processor ? 0.5 : gpu->sm >= 90 ? 40 : 30;
-}
-
 /* measured efficiency of the nearest shape, as operations per second; 0 = nothing measured */
-static double measured_flop_s(const struct cost *c, double m, double n, double k, enum dtype dtype)
+static double measured_flop_s(const struct cost *c, double m, double n, double k, enum cost_number number)
 {
-    const char *want = dtype == DTYPE_BF16 ? "bf16" : "fp32";
+    static const char *const words[COST_NNUMBERS] = {[COST_F32] = "fp32", [COST_HALF] = "bf16", [COST_FP8] = "fp8"};
     double best = INFINITY, flop_s = 0;
     for (uint32_t i = 0; i < c->topo->nmeasured; i++) {
         const struct topo_measured *t = &c->topo->measured[i];
-        if (strcmp(t->kind, "gemm") || (t->type && strcmp(t->type, c->type->id)) || (t->dtype && strcmp(t->dtype, want)))
+        if (strcmp(t->kind, "gemm") || (t->type && strcmp(t->type, c->type->id)) ||
+            (t->dtype && strcmp(t->dtype, words[number])))
             continue;
         for (uint32_t j = 0; j < t->npoints; j++) {
             const struct topo_point *p = &t->points[j];
@@ -71,40 +40,137 @@ static double measured_flop_s(const struct cost *c, double m, double n, double k
     return best < 2.8 ? flop_s : 0;
 }
 
-double cost_matmul_s(const struct cost *c, uint64_t m, uint64_t n, uint64_t k, enum dtype dtype)
+/* x / y rounded up, from the reciprocal; x < 2^52 */
+static double parts(double x, double per_y)
+{
+    double q = x * per_y - 1e-9, whole = (double)(int64_t)q;
+    return whole + (whole < q);
+}
+
+static double norm4(double a, double b, double c)
+{
+    a *= a, b *= b, c *= c;
+    return sqrt(sqrt(a * a + b * b + c * c));
+}
+
+/* bytes of operands and output, written ones at their price */
+static double product_bytes(const struct cost_device *dev, enum product product, double m, double n, double k,
+                            enum cost_number number)
+{
+    double element = number == COST_F32 ? 4 : number == COST_FP8 ? 1 : 2, result = number == COST_F32 ? 4 : 2;
+    double added = product == PRODUCT_WEIGHT ? dev->gradient_bytes : 0;
+    return element * (m * k + k * n) + (added + dev->write * (added > 0 ? added : result)) * m * n;
+}
+
+/* Speed left for rows that start at odd places: loads of 16 bytes need rows of a multiple of 16 bytes, tensor memory
+ * access does not work otherwise (cuBLAS documentation, "Tensor Core usage"; NVIDIA's matrix-multiplication guide, section 2.1). */
+static double alignment(const struct cost_device *dev, uint64_t n, uint64_t k, enum cost_number number)
+{
+    uint64_t bytes = (n | k) * (number == COST_FP8 ? 1 : 2); /* lowest set bits are those of the worse one */
+    if (number == COST_F32 || !(bytes & 15))
+        return 1;
+    return !(bytes & 7) ? dev->aligned : 0.6 * dev->aligned;
+}
+
+/* seconds of the rounds of tiles at the highest clock; products: independent ones of that shape, side by side */
+static double rounds_s(const struct cost_device *dev, double products, double m, double n, double k, double flop_s)
+{
+    double best = INFINITY, per_unit = 2 * dev->units / flop_s * (64 * parts(k, 1.0 / 64) + dev->fill), idle = 1 / dev->units;
+    for (unsigned i = 0; i < dev->ntiles; i++) {
+        const struct cost_tile *t = &dev->tiles[i];
+        double tiles = products * parts(m, t->per_m) * parts(n, t->per_n), tile_s = t->m * t->n * per_unit / t->relative;
+        double whole = parts(tiles, idle) * tile_s, split = tiles * idle * tile_s + dev->split_s;
+        double least = whole < split ? whole : split;
+        best = least < best ? least : best;
+    }
+    return best;
+}
+
+static double plain_s(const struct cost_device *dev, double products, double m, double n, double k, enum cost_number number)
+{
+    double tiles = products * ceil(m / 128) * ceil(n / 128);
+    double flop_s = dev->clock_flop_s[number] * k / (k + dev->half_k) * tiles / (tiles + dev->half_tiles);
+    return 2 * products * m * n * k / flop_s;
+}
+
+static enum cost_number number_of(const struct cost *c, enum dtype dtype)
+{
+    if (dtype != DTYPE_BF16)
+        return COST_F32;
+    return c->job->train.precision == DT_FP8 && c->device.clock_flop_s[COST_FP8] > 0 ? COST_FP8 : COST_HALF;
+}
+
+/* products independent ones of the same shape in one kernel */
+static double batch_s(const struct cost *c, enum product product, double products, uint64_t m, uint64_t n, uint64_t k,
+                      enum cost_number number)
 {
     if (m == 0 || n == 0 || k == 0)
         return 0;
     const struct cost_device *dev = &c->device;
-    double dm = (double)m, dn = (double)n, dk = (double)k, flops = 2 * dm * dn * dk;
-    double element = dtype == DTYPE_BF16 ? 2 : 4;
-    double bytes = element * (dm * dk + dk * dn + dm * dn);
-    double flop_s = c->topo->nmeasured ? measured_flop_s(c, dm, dn, dk, dtype) : 0;
-    if (flop_s <= 0) {
-        double tiles = ceil(dm / 128) * ceil(dn / 128);
-        flop_s = dev->flop_s[dtype] * dk / (dk + dev->half_k) * tiles / (tiles + dev->half_tiles);
-        if (dtype == DTYPE_BF16 && c->job->train.precision == DT_FP8 && dev->fp8_flop_s > 0)
-            flop_s *= dev->fp8_flop_s / dev->flop_s[dtype];
-    }
-    return fmax(flops / flop_s, bytes / dev->bytes_s) + dev->launch_s;
+    double dm = (double)m, dn = (double)n, dk = (double)k, flops = 2 * products * dm * dn * dk;
+    double memory = products * product_bytes(dev, product, dm, dn, dk, number) / dev->product_bytes_s;
+    double flop_s = c->topo->nmeasured ? measured_flop_s(c, dm, dn, dk, number) : 0;
+    if (flop_s > 0)
+        return fmax(flops / (flop_s * dev->compute_factor), memory) + dev->launch_s;
+    if (dev->plain)
+        return fmax(plain_s(dev, products, dm, dn, dk, number) / dev->compute_factor, memory) + dev->launch_s;
+    double share = (product == PRODUCT_WEIGHT ? dev->weight_share : 1) / (alignment(dev, n, k, number) * dev->compute_factor);
+    double clock = share * rounds_s(dev, products, dm, dn, dk, dev->clock_flop_s[number]);
+    return norm4(clock, share * flops / dev->power_flop_s[number], memory) + dev->launch_s;
 }
 
-double cost_attention_s(const struct cost *c, double tokens, double context, double heads, double qk, double v,
-                        enum dtype dtype, bool backward)
+double cost_matmul_s(const struct cost *c, enum product product, uint64_t m, uint64_t n, uint64_t k, enum dtype dtype)
 {
-    if (tokens <= 0 || heads <= 0)
-        return 0;
+    return batch_s(c, product, 1, m, n, k, number_of(c, dtype));
+}
+
+double cost_matmul_half_s(const struct cost *c, enum product product, uint64_t m, uint64_t n, uint64_t k, enum dtype dtype)
+{
+    return batch_s(c, product, 1, m, n, k, dtype == DTYPE_BF16 ? COST_HALF : COST_F32);
+}
+
+double cost_batched_matmul_s(const struct cost *c, double products, uint64_t m, uint64_t n, uint64_t k, enum dtype dtype)
+{
+    return batch_s(c, PRODUCT_FORWARD, products, m, n, k, dtype == DTYPE_BF16 ? COST_HALF : COST_F32);
+}
+
+/* Products run beside each other, so rounds are filled across them; what is read and written differs for every one, and
+ * follows its arithmetic instead of hiding in it: the memory of small groups adds to the power-limited time. */
+double cost_grouped_matmul_s(const struct cost *c, enum product product, uint64_t groups, double m, uint64_t n, uint64_t k,
+                             enum dtype dtype)
+{
     const struct cost_device *dev = &c->device;
-    /* half of the score matrix is above the diagonal; backward has five products to forward's two */
-    double flops = 0.5 * 2 * tokens * context * heads * (qk + v) * (backward ? 2.5 : 1);
-    double width = fmin(1, 0.5 + qk / 256); /* heads of 64 run at three quarters */
-    double rate = dev->flop_s[dtype] * (backward ? dev->attention_backward : dev->attention_forward) * width * context /
-                  (context + 512);
-    double bytes = (dtype == DTYPE_BF16 ? 2 : 4) * tokens * heads * 2 * (qk + v) * (backward ? 2 : 1);
-    return fmax(flops / rate, bytes / dev->bytes_s) + dev->launch_s * (backward ? 3 : 1);
+    enum cost_number number = number_of(c, dtype);
+    double dn = (double)n, dk = (double)k, rows = m, cols = dn, inner = dk;
+    if (groups == 0 || !(m > 0) || n == 0 || k == 0)
+        return 0;
+    if (product == PRODUCT_WEIGHT) { /* of m tokens' gradient: [n, k] over m */
+        rows = dn;
+        cols = dk;
+        inner = m;
+    } else if (product == PRODUCT_INPUT) {
+        cols = dk;
+        inner = dn;
+    }
+    double number_groups = (double)groups, flops = 2 * number_groups * m * dn * dk;
+    double element = number == COST_F32 ? 4 : number == COST_FP8 ? 1 : 2, out = product == PRODUCT_WEIGHT ? 2 * dev->gradient_bytes : 2;
+    double bytes = number_groups * (element * (rows * inner + inner * cols) + out * rows * cols);
+    double memory = bytes / dev->product_bytes_s, host = number_groups * dev->group_s;
+    if (dev->plain)
+        return fmax(fmax(plain_s(dev, number_groups, rows, cols, inner, number) / dev->compute_factor, memory), host) + dev->launch_s;
+    double share = (product == PRODUCT_WEIGHT ? dev->weight_share : 1) / dev->compute_factor;
+    double clock = share * rounds_s(dev, number_groups, rows, cols, inner, dev->clock_flop_s[number]);
+    return fmax(norm4(clock, share * flops / dev->power_flop_s[number], 0) + memory, host) + dev->launch_s;
+}
+
+double cost_quantize_s(const struct cost *c, double elements)
+{
+    /* read once; written by rows and, for the gradient products, by columns; FP8 tensor cores take both operands along
+     * the inner dimension (Transformer Engine's cast-transpose kernels) */
+    return elements * (2 + 1 + 1) / c->device.bytes_s + c->device.launch_s;
 }
 
 double cost_stream_s(const struct cost *c, double bytes)
 {
-    return bytes / c->device.bytes_s + c->device.launch_s;
+    return c->device.stream * bytes / c->device.bytes_s + c->device.launch_s;
 }

@@ -111,22 +111,110 @@ static void add(struct bench *b, const char *kind, const char *gpu, double measu
                                            predicted_s / measured_s - 1};
 }
 
-/* m, n, k: of the output and the inner dimension, whatever the layout */
+/* SimuMax: m, n, k are those of the output and the inner dimension, whatever the layout; TN is a forward product, NN an
+ * input gradient, NT a weight gradient, which is added to the output */
 static void gemm(struct bench *b, const struct cost *c, const json_t *row)
 {
     const json_t *s = json_object_get(row, "shape");
     const char *layout = word(s, "layout");
+    struct cost own = *c;
+    own.device.gradient_bytes = strcmp(word(s, "out_dtype"), "fp32") ? 2 : 4;
+    enum product product = !strcmp(layout, "NT") ? PRODUCT_WEIGHT : !strcmp(layout, "NN") ? PRODUCT_INPUT : PRODUCT_FORWARD;
     double m = number(s, "m"), n = number(s, "n"), k = number(s, "k");
-    double predicted = cost_matmul_s(c, (uint64_t)m, (uint64_t)n, (uint64_t)k, DTYPE_BF16);
+    double predicted = cost_matmul_s(&own, product, (uint64_t)m, (uint64_t)n, (uint64_t)k, DTYPE_BF16);
     add(b, "gemm", word(row, "gpu"), 2 * m * n * k / number(row, "tflops") * 1e-12, predicted,
         arena_printf(b->a, "%s %s m=%g n=%g k=%g", layout, word(s, "out_dtype"), m, n, k));
+}
+
+/* The best shape of a sweep, and its fastest run: uniform operands, cool device, so without the limit of power. */
+static void gemm_peak(struct bench *b, const struct cost *c, const json_t *row)
+{
+    unsigned long long m = 0, n = 0, k = 0;
+    struct cost own = *c;
+    struct job job = *c->job;
+    bool fp8 = !strcmp(word(row, "dtype"), "fp8");
+    job.train.precision = fp8 ? DT_FP8 : DT_BF16;
+    own.job = &job;
+    for (int i = 0; i < COST_NNUMBERS; i++)
+        own.device.power_flop_s[i] = INFINITY;
+    if (sscanf(word(row, "shape_mnk"), "%llux%llux%llu", &m, &n, &k) != 3)
+        return;
+    double predicted = cost_matmul_s(&own, PRODUCT_FORWARD, m, n, k, DTYPE_BF16);
+    add(b, fp8 ? "gemm_peak fp8" : "gemm_peak bf16", word(row, "gpu"),
+        2.0 * (double)m * (double)n * (double)k / number(row, "tflops") * 1e-12, predicted,
+        arena_strdup(b->a, word(row, "shape_mnk")));
+}
+
+/* SimuMax measured Transformer Engine's loop of products, which takes the host about 9 us per group where they are small */
+static void grouped_gemm(struct bench *b, const struct cost *c, const json_t *row)
+{
+    const json_t *s = json_object_get(row, "shape");
+    const char *stage = word(s, "stage");
+    struct cost own = *c;
+    own.device.group_s = 9e-6;
+    own.device.gradient_bytes = strcmp(word(s, "main_grad_dtype"), "fp32") ? 2 : 4;
+    enum product product = !strcmp(stage, "fwd") ? PRODUCT_FORWARD : !strcmp(stage, "bwd_grad_w") ? PRODUCT_WEIGHT : PRODUCT_INPUT;
+    double groups = number(s, "ng"), m = number(s, "M"), n = number(s, "N"), k = number(s, "K");
+    double predicted = cost_grouped_matmul_s(&own, product, (uint64_t)groups, m, (uint64_t)n, (uint64_t)k, DTYPE_BF16);
+    add(b, "grouped_gemm", word(row, "gpu"), 2 * groups * m * n * k / number(row, "tflops") * 1e-12, predicted,
+        arena_printf(b->a, "%s groups=%g m=%g n=%g k=%g %s", stage, groups, m, n, k, word(s, "main_grad_dtype")));
+}
+
+/* SimuMax counts the whole score matrix, and backward as 2.5 times that; the kernels are causal */
+static void sdp(struct bench *b, const struct cost *c, const json_t *row)
+{
+    const json_t *s = json_object_get(row, "shape");
+    bool backward = !strcmp(word(row, "kind"), "sdp_bwd");
+    struct cost_attention a = {.context = number(s, "seq_len"), .heads = number(s, "head_num"), .kv = number(s, "kv_head_num"),
+                               .qk = number(s, "qk_head_dim"), .v = number(s, "v_head_dim")};
+    a.tokens = number(s, "batch") * a.context;
+    double flops = 2 * a.tokens * a.context * a.heads * (a.qk + a.v) * (backward ? 2.5 : 1);
+    add(b, word(row, "kind"), word(row, "gpu"), flops / number(row, "tflops") * 1e-12,
+        cost_attention_s(c, &a, DTYPE_BF16, backward),
+        arena_printf(b->a, "seq=%g heads=%g kv=%g qk=%g v=%g", a.context, a.heads, a.kv, a.qk, a.v));
+}
+
+/* DeepSeek-V3's heads, half of the scores counted */
+static void mla(struct bench *b, const struct cost *c, const json_t *row)
+{
+    double s = number(row, "seq");
+    struct cost_attention a = {.tokens = s, .context = s, .heads = 128, .qk = 192, .v = 128};
+    double flops = a.tokens * a.context * a.heads * (a.qk + a.v);
+    const char *text = arena_printf(b->a, "seq=%g heads=128 qk=192 v=128", s);
+    add(b, "flash_attention mla", word(row, "gpu"), flops / number(row, "tflops_fwd") * 1e-12,
+        cost_attention_s(c, &a, DTYPE_BF16, false), text);
+    add(b, "flash_attention mla", word(row, "gpu"), 2.5 * flops / number(row, "tflops_bwd") * 1e-12,
+        cost_attention_s(c, &a, DTYPE_BF16, true), text);
+}
+
+/* The FlashAttention papers' figures: 16,384 tokens, width 2048.  Left out: version 2 on Hopper, older than what stacks
+ * use there. */
+static void flash(struct bench *b, const struct cost *c, const json_t *row)
+{
+    const char *impl = word(row, "impl"), *pass = word(row, "pass_");
+    double s = number(row, "seq"), d = number(row, "head_dim");
+    if (!(d > 0)) {
+        mla(b, c, row);
+        return;
+    }
+    if (!strcmp(impl, "fa2") && c->type->gpu.sm >= 90)
+        return;
+    bool causal = json_is_true(json_object_get(row, "causal"));
+    struct cost_attention a = {.tokens = 16384, .context = s, .heads = 2048 / d, .qk = d, .v = d, .full = !causal};
+    bool forward = strcmp(pass, "bwd") != 0, backward = strcmp(pass, "fwd") != 0;
+    double flops = 4 * a.tokens * s * a.heads * d * (causal ? 0.5 : 1) * ((forward ? 1 : 0) + (backward ? 2.5 : 0));
+    double predicted = (forward ? cost_attention_s(c, &a, DTYPE_BF16, false) : 0) +
+                       (backward ? cost_attention_s(c, &a, DTYPE_BF16, true) : 0);
+    add(b, arena_printf(b->a, "flash_attention %s", impl), word(row, "gpu"), flops / number(row, "tflops") * 1e-12, predicted,
+        arena_printf(b->a, "%s seq=%g head=%g%s", pass, s, d, causal ? " causal" : ""));
 }
 
 static const struct {
     const char *kind;
     void (*price)(struct bench *b, const struct cost *c, const json_t *row);
 } kinds[] = {
-    {"gemm", gemm},
+    {"gemm", gemm}, {"gemm_peak", gemm_peak}, {"grouped_gemm", grouped_gemm}, {"sdp_fwd", sdp}, {"sdp_bwd", sdp},
+    {"flash_attention", flash},
 };
 
 static int by_group(const void *x, const void *y)

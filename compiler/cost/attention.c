@@ -1,0 +1,79 @@
+/* Seconds of attention.
+ *
+ * Flash attention: a unit takes a tile of `rows` queries of one head over the keys it may see.  A tile costs its scores'
+ * products at the device's rate, plus the exponentials per score, plus a fill worth some keys; the device takes the sum of all
+ * tiles over its units plus a share of the longest one, and never less than the longest.  A causal mask halves the scores
+ * of a sequence except for half a tile on the diagonal, a window keeps at most its width and wastes a tile's edge.
+ * Backward has five products to forward's two (FlashAttention-2, section 3.1).
+ *
+ * Unfused attention is the sum of its kernels: batched products of every head, and scores that pass through memory for
+ * scale, mask and softmax, and once more for dropout. */
+
+#include "compiler/cost/cost_private.h"
+
+#include <math.h>
+
+/* keys that a tile of queries computes scores for: on average, and the longest tile */
+static double tile_keys(const struct cost_attention *a, double rows, double *longest)
+{
+    double keys = a->context;
+    *longest = keys;
+    if (a->window > 0 && a->window < keys) {
+        *longest = fmin(keys, a->window + rows);
+        return *longest - a->window * a->window / (2 * keys);
+    }
+    return a->full ? keys : 0.5 * (keys + fmin(rows, keys));
+}
+
+static double flash_s(const struct cost_device *dev, const struct cost_attention *a, bool backward, double element)
+{
+    const struct cost_flash *f = backward ? &dev->backward : &dev->forward;
+    double rows = fmin(f->rows, a->context), longest, keys = tile_keys(a, rows, &longest);
+    double per_score = (2 * (a->qk + a->v) + f->softmax) * (backward ? 2.5 : 1);
+    double flop_s = f->flop_s * dev->compute_factor * (a->qk != a->v ? f->unequal : 1);
+    double tiles = a->heads * ceil(a->tokens / f->rows), unit_s = per_score * f->rows * dev->sms / flop_s;
+    double all = tiles * unit_s * (keys + f->fill) / dev->sms, last = unit_s * (longest + f->fill);
+    double seconds = fmax(all + f->tail * last, last);
+    double kv = a->kv > 0 ? a->kv : a->heads;
+    double bytes = element * a->tokens * (a->heads + kv) * (a->qk + a->v) * (backward ? 2 : 1);
+    return fmax(seconds, bytes / dev->bytes_s) + dev->launch_s * (backward ? 3 : 1);
+}
+
+static double unfused_s(const struct cost *c, const struct cost_attention *a, bool backward, enum dtype dtype)
+{
+    double heads = a->heads * a->tokens / a->context, scores = a->heads * a->tokens * a->context;
+    uint64_t s = (uint64_t)ceil(a->context), qk = (uint64_t)ceil(a->qk), v = (uint64_t)ceil(a->v);
+    double element = dtype == DTYPE_BF16 ? 2 : 4;
+    double query_key = cost_batched_matmul_s(c, heads, s, s, qk, dtype), context = cost_batched_matmul_s(c, heads, s, v, s, dtype);
+    double mask = 1; /* a byte per score: what dropout left */
+    if (!backward)
+        return query_key + context + cost_stream_s(c, 2 * element * scores) + cost_stream_s(c, (2 * element + mask) * scores);
+    /* gradients of scores [s, s] and of values; then of keys and queries */
+    double products = cost_batched_matmul_s(c, heads, s, s, v, dtype) + context +
+                      2 * cost_batched_matmul_s(c, heads, s, qk, s, dtype);
+    return products + cost_stream_s(c, 3 * element * scores) + cost_stream_s(c, (2 * element + mask) * scores);
+}
+
+/* half of the score matrix is above the diagonal; what products reach, a share less, for heads of 128 and long sequences */
+static double plain_s(const struct cost_device *dev, const struct cost_attention *a, bool backward, enum dtype dtype)
+{
+    double longest, keys = tile_keys(a, 1, &longest), flops = 2 * a->tokens * keys * a->heads * (a->qk + a->v) * (backward ? 2.5 : 1);
+    double width = fmin(1, 0.5 + a->qk / 256), peak = dev->clock_flop_s[dtype == DTYPE_BF16 ? COST_HALF : COST_F32];
+    double rate = peak * dev->compute_factor * (backward ? dev->backward.flop_s : dev->forward.flop_s) * width *
+                  a->context / (a->context + 512);
+    double bytes = (dtype == DTYPE_BF16 ? 2 : 4) * a->tokens * a->heads * 2 * (a->qk + a->v) * (backward ? 2 : 1);
+    return fmax(flops / rate, bytes / dev->bytes_s) + dev->launch_s * (backward ? 3 : 1);
+}
+
+double cost_attention_s(const struct cost *c, const struct cost_attention *a, enum dtype dtype, bool backward)
+{
+    if (!(a->tokens > 0) || !(a->heads > 0) || !(a->context > 0))
+        return 0;
+    if (c->device.unfused)
+        return unfused_s(c, a, backward, dtype);
+    if (c->device.plain)
+        return plain_s(&c->device, a, backward, dtype);
+    double seconds = flash_s(&c->device, a, backward, dtype == DTYPE_BF16 ? 2 : 4);
+    /* no tensor cores for fp32 */
+    return dtype == DTYPE_BF16 ? seconds : seconds * c->device.clock_flop_s[COST_HALF] / c->device.clock_flop_s[COST_F32];
+}

@@ -1,0 +1,182 @@
+/* Table of GPU generations, and the device of a plan from it.
+ *
+ * Sources of a row's constants:
+ *  - units: multiprocessors of the product (NVIDIA's architecture papers; GB200's and GB300's 152 from the shapes of their best
+ *    products, which fill 76 pairs exactly).  Blackwell computes a tile by a pair.
+ *  - clock: share of the data-sheet peak that products reach which fill the device exactly, from the best shapes of the
+ *    maximum-achievable-matmul tables (A100 0.87, H100 0.80, GH200 0.84, B200 0.78, GB200 0.73, fp8 0.71-0.78), divided by their
+ *    quantisation and fill.
+ *  - power: share of the peak sustained under the power limit; combined with the clock as a 4-norm (kernel.c).  A100-PCIe (300 W)
+ *    and B200 fitted to their shape tables by tests/bench/fit_kernels.c.  A100-SXM has 400 W and the same chip.  Hopper by end-to-end runs.
+ *  - fill, tile, split, weight, write: fitted by the same program to the same tables.
+ *  - attention: FlashAttention-2's figures (A100), FlashAttention-3's (Hopper), tables of cuDNN (Blackwell): rate and softmax
+ *    from the spread over head sizes, fill from that over sequence lengths, tail from that over the number of heads. */
+
+#include "compiler/cost/cost_private.h"
+#include "compiler/support/vec.h"
+
+#include <math.h>
+#include <string.h>
+
+struct tile {
+    double m, n;
+};
+#define AMPERE_TILES {{128, 256}, {256, 128}, {128, 128}, {64, 256}, {256, 64}, {64, 128}, {128, 64}, {64, 64}}
+#define HOPPER_TILES \
+    {{128, 256}, {256, 128}, {128, 224}, {128, 192}, {128, 160}, {128, 128}, {64, 256}, {256, 64}, {64, 128}, {128, 64}}
+#define BLACKWELL_TILES \
+    {{256, 256}, {256, 224}, {256, 192}, {256, 160}, {256, 128}, {128, 256}, {128, 192}, {128, 128}, {256, 64}, {128, 64}, {64, 256}}
+
+struct generation {
+    unsigned sm; /* at least */
+    struct tile tiles[COST_MAX_TILES];
+    double sms_per_tile;
+    double clock, clock_fp8;
+    double fill, shared, split_s, weight, write, aligned;
+    double memory, product_memory; /* share of the data-sheet bandwidth: streams, operands of products */
+    /* attention: flop_s as a share of what large products sustain */
+    struct cost_flash forward, backward;
+};
+static const struct generation generations[] = {
+    {100, BLACKWELL_TILES, 2, 0.82, 0.79, 70, 0.092, 18e-6, 1.045, 2.9, 0.4, 0.90, 0.88,
+     {1.55, 180, 240, 256, 0.75, 1.05}, {1.02, 60, 180, 128, 0.20, 0.80}},
+    {90, HOPPER_TILES, 1, 0.86, 0.78, 90, 0.15, 30e-6, 1.04, 2, 0.4, 0.90, 0.88,
+     {1.36, 220, 200, 128, 0.40, 1}, {0.96, 100, 200, 128, 0.40, 0.95}},
+    {80, AMPERE_TILES, 1, 0.90, 0, 175, 1.06, 92e-6, 1.046, 1.5, 0.7, 0.88, 0.85,
+     {1.11, 93, 175, 128, 0.75, 0.88}, {0.856, 60, 175, 128, 0.35, 0.82}},
+    {70, AMPERE_TILES, 1, 0.85, 0, 175, 1.06, 92e-6, 1.046, 1.5, 0.7, 0.85, 0.85,
+     {0.60, 93, 175, 128, 0.75, 0.88}, {0.5, 60, 175, 128, 0.35, 0.82}},
+};
+
+/* by beginning of the catalogue's name, first match; power: share of the peak sustained, half precision and fp8 */
+static const struct {
+    const char *model;
+    double sms, power, power_fp8;
+} models[] = {
+    {"A100-PCIe", 108, 0.92, 0},     {"A100", 108, 1.10, 0},        {"A800", 108, 1.10, 0},       {"V100", 80, 1.0, 0},
+    {"L40S", 142, 0.65, 0.65},       {"H100-PCIe", 114, 0.70, 0.6}, {"H100-SXM-96GB", 132, 0.76, 0.62},
+    {"H20", 78, 1.2, 1.2},           {"GH200", 132, 0.88, 0.75},    {"H", 132, 0.82, 0.68},
+    {"GB", 152, 0.52, 0.52},         {"B", 148, 0.516, 0.52},
+};
+
+static const struct generation *find_generation(const struct topo_gpu *gpu)
+{
+    for (size_t i = 0; gpu->sm && i < ARRAY_LEN(generations); i++)
+        if (gpu->sm >= generations[i].sm)
+            return &generations[i];
+    return NULL;
+}
+
+/* seconds of the largest products under both limits, as a rate; kernel.c's norm */
+static double sustained(double clock, double power)
+{
+    return pow(pow(clock, -4) + pow(power, -4), -0.25);
+}
+
+static void init_tiles(struct cost_device *dev, const struct generation *g)
+{
+    double most = 0;
+    for (dev->ntiles = 0; dev->ntiles < COST_MAX_TILES && g->tiles[dev->ntiles].m > 0; dev->ntiles++) {
+        const struct tile *t = &g->tiles[dev->ntiles];
+        double relative = 1 / (1 + g->shared * (128 / t->m + 128 / t->n));
+        dev->tiles[dev->ntiles] = (struct cost_tile){t->m, t->n, 1 / t->m, 1 / t->n, relative};
+        most = fmax(most, relative);
+    }
+    for (unsigned i = 0; i < dev->ntiles; i++)
+        dev->tiles[i].relative /= most;
+}
+
+/* rates of one number format; stated: the cluster file's efficiency of large products, 0 = none */
+static void init_rate(struct cost_device *dev, enum cost_number number, double peak, double clock, double power, double stated,
+                      double factor)
+{
+    if (peak <= 0 || clock <= 0)
+        return;
+    double scale = factor * (stated > 0 ? stated / sustained(clock, power) : 1);
+    dev->clock_flop_s[number] = peak * clock * scale;
+    dev->power_flop_s[number] = peak * power * scale;
+}
+
+static void init_known(struct cost *c, const struct topo_gpu *gpu, const struct generation *g, enum topo_dtype low,
+                       enum topo_dtype full)
+{
+    struct cost_device *dev = &c->device;
+    const struct profile *p = c->profile;
+    double power = 0.8, power_fp8 = 0.6;
+    dev->sms = 128;
+    for (size_t i = 0; i < ARRAY_LEN(models); i++) {
+        if (strncmp(models[i].model, gpu->model, strlen(models[i].model)))
+            continue;
+        dev->sms = models[i].sms;
+        power = models[i].power;
+        power_fp8 = models[i].power_fp8;
+        break;
+    }
+    dev->units = floor(dev->sms / g->sms_per_tile);
+    init_tiles(dev, g);
+    double half = gpu->sm >= 100 ? p->matmul_sm100 : gpu->sm >= 90 ? p->matmul_sm90 : p->matmul_sm80;
+    double fp8 = gpu->sm >= 100 ? p->matmul_fp8_sm100 : p->matmul_fp8_sm90;
+    init_rate(dev, COST_HALF, gpu->peak_flop_s[low], g->clock, power, gpu->efficiency[low], half);
+    init_rate(dev, COST_F32, gpu->peak_flop_s[full], 0.9, 0.9, gpu->efficiency[full], half);
+    init_rate(dev, COST_FP8, gpu->peak_flop_s[TOPO_FP8], g->clock_fp8, power_fp8, gpu->efficiency[TOPO_FP8], fp8);
+    double large = gpu->peak_flop_s[low] * sustained(g->clock, power);
+    dev->fill = g->fill;
+    dev->split_s = g->split_s;
+    dev->weight_share = g->weight;
+    dev->write = g->write;
+    dev->aligned = g->aligned;
+    dev->forward = g->forward;
+    dev->backward = g->backward;
+    dev->forward.flop_s *= large * p->attention;
+    dev->backward.flop_s *= large * p->attention;
+    dev->bytes_s = g->memory * gpu->memory_bytes_s;
+    dev->product_bytes_s = g->product_memory * gpu->memory_bytes_s;
+    dev->launch_s = 2.5e-6;
+}
+
+/* CPU ranks and devices without a table: large products at 0.8 of the peak, attention as FlashAttention's tables relate
+ * it to products */
+static void init_plain(struct cost *c, const struct topo_gpu *gpu, enum topo_dtype low, enum topo_dtype full)
+{
+    struct cost_device *dev = &c->device;
+    bool processor = !strcmp(gpu->model, "cpu"); /* the cluster file's word for CPU ranks */
+    dev->plain = true;
+    dev->units = dev->sms = 1;
+    double peaks[COST_NNUMBERS] = {[COST_F32] = gpu->peak_flop_s[full], [COST_HALF] = gpu->peak_flop_s[low],
+                                   [COST_FP8] = gpu->peak_flop_s[TOPO_FP8]};
+    const enum topo_dtype names[COST_NNUMBERS] = {[COST_F32] = full, [COST_HALF] = low, [COST_FP8] = TOPO_FP8};
+    for (int i = 0; i < COST_NNUMBERS; i++) {
+        double stated = gpu->efficiency[names[i]];
+        dev->clock_flop_s[i] = dev->power_flop_s[i] = peaks[i] * (stated > 0 ? stated : 0.8);
+    }
+    dev->half_k = processor ? 16 : 110;
+    dev->half_tiles = processor ? 0.5 : 30;
+    dev->weight_share = 1;
+    dev->forward.flop_s = 0.5;
+    dev->backward.flop_s = 0.45;
+    dev->bytes_s = gpu->memory_bytes_s > 0 ? 0.85 * gpu->memory_bytes_s : 8e9;
+    dev->product_bytes_s = dev->bytes_s;
+    dev->launch_s = processor ? 2e-6 : 2.5e-6;
+}
+
+void cost_device_init(struct cost *c)
+{
+    const struct topo_gpu *gpu = &c->type->gpu;
+    struct cost_device *dev = &c->device;
+    const struct train *t = &c->job->train;
+    *dev = (struct cost_device){.compute_factor = 1, .nic_factor = 1};
+    enum topo_dtype half = gpu->peak_flop_s[TOPO_BF16] > 0 ? TOPO_BF16 : TOPO_FP16;
+    bool fp16 = t->precision == DT_FP16 && gpu->peak_flop_s[TOPO_FP16] > 0;
+    half = fp16 ? TOPO_FP16 : half;
+    /* a device without half precision computes it in fp32 */
+    enum topo_dtype low = gpu->peak_flop_s[half] > 0 ? half : TOPO_FP32;
+    enum topo_dtype full = gpu->peak_flop_s[TOPO_FP32] > 0 ? TOPO_FP32 : low;
+    const struct generation *g = find_generation(gpu);
+    if (g && gpu->memory_bytes_s > 0)
+        init_known(c, gpu, g, low, full);
+    else
+        init_plain(c, gpu, low, full);
+    dev->gradient_bytes = t->grads == DT_BF16 || t->grads == DT_FP16 ? 2 : 4;
+    dev->unfused = c->profile->attention_unfused > 0.5;
+    dev->stream = c->profile->stream_traffic;
+}

@@ -1,0 +1,57 @@
+#ifndef LLMC_COST_DEVICE_H
+#define LLMC_COST_DEVICE_H
+
+/* What the GPU of a plan can do, as the kernel functions need it: filled once per decision by cost_device_init() from
+ * the table of generations in device.c, the catalogue's peaks and the profile's factors.  Plain values, so that a price
+ * is a few dozen floating-point operations. */
+
+#include <stdbool.h>
+
+/* number formats that products are computed in */
+enum cost_number { COST_F32, COST_HALF, COST_FP8, COST_NNUMBERS };
+
+/* One output tile shape of a library of products.  tile_s: seconds that the unit which computes a tile (an SM, or a pair
+ * of them) takes per element of the inner dimension, at the highest clock. */
+struct cost_tile {
+    double m, n, per_m, per_n; /* per_: reciprocals */
+    double relative;           /* of the largest tile's speed; a unit's load of operands is shared by fewer results */
+};
+enum { COST_MAX_TILES = 12 };
+
+/* flash attention of one direction: rate of both products, and what a tile of scores costs beside them */
+struct cost_flash {
+    double flop_s;  /* products alone, whole device */
+    double softmax; /* exponential and rescaling per score, in flops at that rate */
+    double fill;    /* keys' worth of prologue, epilogue and first loads of a tile of queries */
+    double rows;    /* queries of a tile */
+    double tail;    /* share of the longest tile that the device waits for at the end */
+    double unequal; /* factor where keys and values differ in width */
+};
+
+struct cost_device {
+    bool plain;   /* no table for it (CPU ranks, other makers): one roofline, see kernel.c */
+    double units; /* that compute tiles side by side */
+    double sms;
+    unsigned ntiles;
+    struct cost_tile tiles[COST_MAX_TILES];
+    double clock_flop_s[COST_NNUMBERS]; /* largest tiles, all units busy, highest clock; 0 = none */
+    double power_flop_s[COST_NNUMBERS]; /* that the power supply sustains */
+    double fill;                        /* inner dimension's worth of prologue and epilogue of a tile */
+    double split_s;                     /* extra time of a kernel that cuts its inner dimension to fill all units */
+    double weight_share;                /* weight gradients' time, relative to forward products */
+    double write;                       /* cost of a written byte of a product, relative to a read one */
+    double aligned;                     /* speed left where rows start at 8-byte boundaries only */
+    struct cost_flash forward, backward;
+    bool unfused;       /* attention by separate kernels */
+    double bytes_s;     /* memory, sustained by streaming kernels */
+    double product_bytes_s;
+    double stream;      /* bytes moved per byte that fused kernels need */
+    double gradient_bytes; /* of an accumulated weight gradient's element */
+    double group_s;     /* least time per product of a group, where a benchmark launched them one by one */
+    double launch_s;    /* kernel to kernel within a captured graph, ramps included */
+    double half_k, half_tiles; /* plain: inner dimension and output tiles at which half of the speed is reached */
+    double compute_factor; /* of the slowest node used */
+    double nic_factor;     /* of the most degraded node used */
+};
+
+#endif
