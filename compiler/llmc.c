@@ -14,6 +14,7 @@
 #include "compiler/model/vocab.h"
 #include "compiler/support/cli.h"
 #include "compiler/support/strbuf.h"
+#include "compiler/support/units.h"
 #include "compiler/topology/topo.h"
 
 #include <errno.h>
@@ -47,13 +48,36 @@ static enum status fail(enum status status, const char *message)
     return status;
 }
 
+/* a bound on memory that no GPU reaches bounds nothing: say so */
+static void warn_memory(struct context *c, const struct job *job, const struct topo *topo)
+{
+    uint64_t most = 0;
+    const char *model = "";
+    for (uint32_t i = 0; i < topo->ntypes; i++) {
+        const struct topo_gpu *g = &topo->types[i].gpu;
+        bool meant = !job->wishes.use || !strcmp(job->wishes.use, topo->types[i].id);
+        if (!meant || g->memory_bytes <= g->reserve_bytes + most)
+            continue;
+        most = g->memory_bytes - g->reserve_bytes;
+        model = g->model;
+    }
+    if (job->wishes.memory > most && most) {
+        diag_warning(c->diag, job->wishes.memory_span, "memory", "a plan may have %s, but %s leaves %s",
+                     units_show_bytes(job->wishes.memory).s, model, units_show_bytes(most).s);
+        diag_help(c->diag, "the bound is the GPU's memory less its reserve; 'reserve' in the cluster file changes that");
+    }
+}
+
 static enum status read_inputs(struct context *c, struct job **job, struct topo **topo)
 {
     const struct options *o = c->options;
     uint32_t first = o->nargs - 2;
     *job = job_read(c->arena, c->diag, o->args[first], o->sets, o->nsets);
     *topo = topo_read(c->arena, c->diag, o->args[first + 1]);
-    return *job && *topo ? STATUS_OK : report(c, STATUS_INPUT);
+    if (!*job || !*topo)
+        return report(c, STATUS_INPUT);
+    warn_memory(c, *job, *topo);
+    return STATUS_OK;
 }
 
 /* what the search would choose if everything that the language can say could be lowered */
@@ -243,7 +267,8 @@ static enum status command_explain(struct context *c)
         job = p->job;
         topo = p->topo;
     }
-    return explain(c->arena, c->diag, job, topo, p, &options, stdout);
+    enum status s = explain(c->arena, c->diag, job, topo, p, &options, stdout);
+    return s == STATUS_OK ? report(c, s) : s;
 }
 
 static enum status command_topo(struct context *c)

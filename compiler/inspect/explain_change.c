@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TRIAL_BUDGET 20000
+#define TRIAL_BUDGET 200000
 #define MOST_NODES (1u << 17)
 
 /* the cluster with n more nodes of a type behind its last one; NULL where that has no meaning */
@@ -237,13 +237,15 @@ static void rescue_by_nodes(struct explanation *x, uint32_t type)
         return;
     if ((wish->relation == REL_EQ || wish->relation == REL_LE) && wish->value / per_node < usable)
         low = wish->value < per_node ? 1 : (uint32_t)(wish->value / per_node);
-    bool possible = true;
+    bool possible = true, pinned = wish->relation != REL_ANY;
     uint32_t first = low;
+    if (pinned && enough_nodes(x, type, usable, low, &possible)) /* fewer than asked for */
+        high = low;
     for (uint64_t n = 2 * (uint64_t)low; !high && possible && n <= 4096 * (uint64_t)first && n <= MOST_NODES; n *= 2)
         *(enough_nodes(x, type, usable, (uint32_t)n, &possible) ? &high : &low) = (uint32_t)n;
     if (!high)
         return;
-    for (uint32_t finest = high / 16; high - low > 1 && high - low > finest;) {
+    for (uint32_t finest = high / 16; high > low && high - low > 1 && high - low > finest;) {
         uint32_t n = low + (high - low) / 2;
         *(enough_nodes(x, type, usable, n, &possible) ? &high : &low) = n;
     }
@@ -251,7 +253,11 @@ static void rescue_by_nodes(struct explanation *x, uint32_t type)
     const struct topo *t = nodes_for(x, type, usable, high, &job);
     struct explain_change c = {.bigger = true};
     c.what = arena_printf(x->arena, "%u nodes instead of %u", high, first);
-    try_change(x, &job, t, &c);
+    if (!try_change(x, &job, t, &c) || high > first)
+        return;
+    struct explain_change *last = &x->changes.at[x->changes.n - 1];
+    last->bigger = false;
+    last->what = arena_printf(x->arena, "with %u GPUs", last->candidate.decision.gpus_used);
 }
 
 static void rescue_by_memory(struct explanation *x)

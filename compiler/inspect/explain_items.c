@@ -24,10 +24,10 @@ static double peak_of(const struct cost *c)
     return half > 0 ? half : gpu->peak_flop_s[TOPO_FP32];
 }
 
-static bool has_measured(const struct cost *c, bool products)
+static bool has_measured_products(const struct cost *c)
 {
     for (uint32_t i = 0; i < c->topo->nmeasured; i++)
-        if ((c->topo->measured[i].kind[0] == 'g') == products)
+        if (!strcmp(c->topo->measured[i].kind, "gemm"))
             return true;
     return false;
 }
@@ -42,13 +42,25 @@ static const char *compute_how(struct arena *a, const struct cost *c, const stru
     double share = model_flops(&c->job->model, t->sequence, t->batch) / (e->compute_s * d->gpus_used * peak);
     return arena_printf(a, "%u x %s on the mean stage; useful: %.0f %% of %s%s", d->microbatches,
                         units_show_seconds(e->compute_s / d->microbatches).s, 100 * share, units_show_flop_s(peak).s,
-                        has_measured(c, true) ? "; measured products" : "");
+                        has_measured_products(c) ? "; measured products" : "");
 }
 
-static const char *group_text(struct arena *a, const struct cost *c, const struct cost_group *g)
+/* one transfer in words: its algorithm, or the curve, members, network and rate; the rest of the sentence is detail */
+static void transfer_how(struct arena *a, const struct cost *c, const char *head, enum op op, double bytes,
+                         const struct cost_group *g, struct explain_item *item)
 {
-    const char *name = topo_level_name(c->topo, g->level);
-    return arena_printf(a, "%u ranks, %s%s", g->n, name, has_measured(c, false) ? " (curves where measured)" : "");
+    char why[256];
+    cost_collective_why(c, op, bytes, g, why, sizeof why);
+    const char *name = arena_printf(a, "%s%s of %s", head, isa_info(op)->name, units_show_bytes((uint64_t)bytes).s);
+    char *lower = arena_strdup(a, name);
+    for (char *p = lower; *p; p++)
+        *p = *p == '_' ? '-' : *p >= 'A' && *p <= 'Z' && p - lower < (ptrdiff_t)(strlen(head) + strlen(isa_info(op)->name))
+                                   ? (char)(*p - 'A' + 'a')
+                                   : *p;
+    const char *comma = strstr(why, ", of ");
+    const char *brief = arena_printf(a, "%s, %.*s", lower, comma ? (int)(comma - why) : (int)strlen(why), why);
+    item->how = *item->how ? arena_printf(a, "%s; %s", item->how, brief) : brief;
+    item->detail = arena_printf(a, "%s%s%s: %s", item->detail, *item->detail ? "; " : "", lower, why);
 }
 
 static double element_bytes(const struct cost *c)
@@ -56,21 +68,18 @@ static double element_bytes(const struct cost *c)
     return c->job->train.precision == DT_FP32 ? 4 : 2;
 }
 
-static const char *layer_how(struct arena *a, const struct cost *c)
+static void layer_how(struct arena *a, const struct cost *c, struct explain_item *item)
 {
     const struct decision *d = c->decision;
-    const char *text = "";
-    uint64_t rows = c->job->train.sequence / d->cp * d->microbatch;
-    uint64_t bytes = (uint64_t)((double)rows * (double)c->job->model.width * element_bytes(c));
+    double rows = (double)(c->job->train.sequence / d->cp * d->microbatch), width = (double)c->job->model.width;
+    double bytes = rows * width * element_bytes(c);
     if (d->tp > 1)
-        text = arena_printf(a, "tp: %s of %s, %s", d->sp ? "all-gather, reduce-scatter" : "all-reduce",
-                            units_show_bytes(bytes).s, group_text(a, c, &c->group[AXIS_BIT(AXIS_TP)]));
+        transfer_how(a, c, "tp: ", d->sp ? OP_ALL_GATHER : OP_ALL_REDUCE, bytes, &c->group[AXIS_BIT(AXIS_TP)], item);
     if (d->cp > 1)
-        text = arena_printf(a, "%s%scp: %s, %s", text, *text ? "; " : "", context_names[d->context],
-                            group_text(a, c, &c->group[AXIS_BIT(AXIS_CP)]));
+        item->how = arena_printf(a, "%s%scp: %s over %s", item->how, *item->how ? "; " : "", context_names[d->context],
+                                 topo_level_name(c->topo, c->group[AXIS_BIT(AXIS_CP)].level));
     if (d->ep > 1)
-        text = arena_printf(a, "%s%sep: all-to-all, %s", text, *text ? "; " : "", group_text(a, c, &c->ep));
-    return text;
+        transfer_how(a, c, "ep: ", OP_ALL_TO_ALL, bytes / d->tp, &c->ep, item);
 }
 
 static const char *stage_how(struct arena *a, const struct cost *c)
@@ -84,18 +93,32 @@ static const char *stage_how(struct arena *a, const struct cost *c)
                         topo_level_name(c->topo, c->next_level), units_show_seconds(cost_transfer_s(c, bytes)).s);
 }
 
-static const char *data_how(struct arena *a, const struct cost *c)
+/* parameters outside of the routed experts */
+static double dense_parameters(const struct model *m)
+{
+    double dense = (double)model_active_parameters(m);
+    for (uint32_t i = 0; i < m->nlayers; i++) {
+        const struct layer *l = m->layers[i];
+        if (!l->is_moe || l->moe.experts <= l->moe.active)
+            continue;
+        double rest = (double)(model_layer_parameters(m, l, false) - model_layer_parameters(m, l, true));
+        dense -= rest / (l->moe.experts - l->moe.active) * l->moe.active;
+    }
+    return dense;
+}
+
+/* the pipeline's ranks hold much the same: an even share of the dense parameters names the size */
+static void data_how(struct arena *a, const struct cost *c, struct explain_item *item)
 {
     const struct decision *d = c->decision;
-    uint32_t n = d->dp * d->cp;
-    if (n < 2)
-        return "";
+    const struct train *t = &c->job->train;
+    if (d->dp * d->cp < 2)
+        return;
     const struct cost_group *g = d->zero ? &c->shard : &c->group[AXIS_BIT(AXIS_DP) | AXIS_BIT(AXIS_CP)];
-    const char *replicas = "";
-    if (d->zero && d->shard < n)
-        replicas = arena_printf(a, "; all-reduce, %s", group_text(a, c, &c->replicas));
-    return arena_printf(a, "%s, %s%s; what does not hide",
-                        d->zero ? "reduce-scatter, all-gather" : "all-reduce", group_text(a, c, g), replicas);
+    double bytes = (t->reduce == DT_FP32 ? 4.0 : 2.0) * dense_parameters(&c->job->model) / ((double)d->tp * d->pp);
+    transfer_how(a, c, "", d->zero ? OP_REDUCE_SCATTER : OP_ALL_REDUCE, bytes, g, item);
+    if (d->zero && c->replicas.n > 1)
+        transfer_how(a, c, "", OP_ALL_REDUCE, bytes / d->shard, &c->replicas, item);
 }
 
 static const char *bubble_how(struct arena *a, const struct cost *c)
@@ -121,20 +144,22 @@ static int by_value(const void *x, const void *y)
     return strcmp(a->key, b->key);
 }
 
+#define ITEM(key, name, meaning) out[n++] = (struct explain_item){#key, name, (double)e->key, meaning, "", ""}
+
 uint32_t explain_time_items(struct arena *a, const struct cost *c, const struct estimate *e, struct explain_item *out)
 {
     uint32_t n = 0;
-    out[n++] = (struct explain_item){"compute_s", "compute", e->compute_s, "kernels of forward and backward", ""};
-    out[n++] = (struct explain_item){"tp_comm_s", "layer transfers", e->tp_comm_s, "of tp, cp and ep, not hidden", ""};
-    out[n++] = (struct explain_item){"pp_comm_s", "stage transfers", e->pp_comm_s, "activations between stages, not hidden", ""};
-    out[n++] = (struct explain_item){"dp_comm_s", "gradients and parameters", e->dp_comm_s, "transfers of dp, not hidden", ""};
-    out[n++] = (struct explain_item){"bubble_s", "bubble", e->bubble_s, "stages waiting for each other", ""};
-    out[n++] = (struct explain_item){"optimizer_s", "optimizer", e->optimizer_s, "update of the parameters", ""};
+    ITEM(compute_s, "compute", "kernels of forward and backward");
+    ITEM(tp_comm_s, "layer transfers", "of tp, cp and ep, not hidden");
+    ITEM(pp_comm_s, "stage transfers", "activations between stages, not hidden");
+    ITEM(dp_comm_s, "gradients and parameters", "transfers of dp, not hidden");
+    ITEM(bubble_s, "bubble", "stages waiting for each other");
+    ITEM(optimizer_s, "optimizer", "update of the parameters");
     if (c) {
         out[0].how = compute_how(a, c, e);
-        out[1].how = layer_how(a, c);
+        layer_how(a, c, &out[1]);
         out[2].how = stage_how(a, c);
-        out[3].how = data_how(a, c);
+        data_how(a, c, &out[3]);
         out[4].how = bubble_how(a, c);
         out[5].how = optimizer_how(a, c);
     }
@@ -149,11 +174,11 @@ static double dtype_bytes(enum dtype_name d)
 uint32_t explain_memory_items(struct arena *a, const struct cost *c, const struct estimate *e, struct explain_item *out)
 {
     uint32_t n = 0;
-    out[n++] = (struct explain_item){"parameter_bytes", "parameters", (double)e->parameter_bytes, "working copy", ""};
-    out[n++] = (struct explain_item){"gradient_bytes", "gradients", (double)e->gradient_bytes, "accumulated over a step", ""};
-    out[n++] = (struct explain_item){"optimizer_bytes", "optimizer", (double)e->optimizer_bytes, "master copy and moments", ""};
-    out[n++] = (struct explain_item){"activation_bytes", "activations", (double)e->activation_bytes, "kept for backward", ""};
-    out[n++] = (struct explain_item){"buffer_bytes", "buffers", (double)e->buffer_bytes, "temporaries and transfers", ""};
+    ITEM(parameter_bytes, "parameters", "working copy");
+    ITEM(gradient_bytes, "gradients", "accumulated over a step");
+    ITEM(optimizer_bytes, "optimizer", "master copy and moments");
+    ITEM(activation_bytes, "activations", "kept for backward");
+    ITEM(buffer_bytes, "buffers", "temporaries and transfers");
     if (c) {
         const struct decision *d = c->decision;
         const struct train *t = &c->job->train;

@@ -9,7 +9,8 @@ struct explain_item {
     const char *key, *name; /* of JSON with its unit; for people */
     double value;           /* seconds or bytes, never negative */
     const char *meaning;    /* what it is */
-    const char *how;        /* which formula, algorithm or measured curve gave it; "" = nothing to say */
+    const char *how;        /* what gave it, in a few words; "" = nothing to say */
+    const char *detail;     /* algorithm or measured curve, rate and latency of its largest transfer; "" = none */
 };
 #define EXPLAIN_ITEMS 24
 

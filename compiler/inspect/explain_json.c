@@ -35,7 +35,8 @@ static void items_json(const struct explanation *x, bool time, struct strbuf *o)
         text(o, "key", item[i].key, ", ");
         number(o, time ? "seconds" : "bytes", item[i].value, ", ");
         text(o, "meaning", item[i].meaning, ", ");
-        text(o, "how", item[i].how, "}");
+        text(o, "how", item[i].how, ", ");
+        text(o, "detail", item[i].detail, "}");
     }
     strbuf_text(o, "]},\n");
 }

@@ -29,6 +29,8 @@ static void print_items(const struct explain_item *item, uint32_t n, struct expl
         const char *note = *item[i].how ? item[i].how : item[i].meaning;
         fprintf(out, "  %-24s %9.*f %-3s %5.1f %%  %s\n", item[i].name, u.decimals, (double)shown[i] * scale, u.name,
                 (double)share[i] / 10, note);
+        if (all && *item[i].detail)
+            fprintf(out, "  %24s %s\n", "", item[i].detail);
     }
     fprintf(out, "  %-24s %9.*f %-3s %5.1f %%  %s\n", "total", u.decimals, (double)whole * scale, u.name, (double)tenths / 10, total);
 }

@@ -467,6 +467,40 @@ static bool divides_all(const struct model *m, uint64_t n, bool experts, const s
     return true;
 }
 
+/* the divisor of n next to v, downwards or upwards */
+static uint64_t near_divisor(uint64_t n, uint64_t v, bool up)
+{
+    while (v > 1 && v < n && n % v)
+        v = up ? v + 1 : v - 1;
+    return v < n ? v : n;
+}
+
+/* the batch is dp replicas of whole microbatches */
+static void check_batch(struct check *c, const struct wish *dp, const struct wish *mb)
+{
+    const struct job *j = c->job;
+    uint64_t batch = j->train.batch, replicas = dp->relation == REL_EQ ? dp->value : 1;
+    uint64_t sequences = mb->relation == REL_EQ ? mb->value : 1, group = replicas * sequences;
+    if (!batch || batch % group == 0)
+        return;
+    bool both = dp->relation == REL_EQ && mb->relation == REL_EQ, by_microbatch = mb->relation == REL_EQ && batch % replicas == 0;
+    diag_error(c->diag, mb->relation == REL_EQ ? mb->span : dp->span, "relation",
+               "%s = %" PRIu64 " does not divide the batch of %" PRIu64 " sequences",
+               both                     ? "dp * microbatch"
+               : mb->relation == REL_EQ ? "microbatch"
+                                        : "dp",
+               group, batch);
+    diag_note(c->diag, j->train.batch_span, "the batch");
+    const char *name = by_microbatch ? "microbatch" : "dp";
+    uint64_t n = by_microbatch ? batch / replicas : batch, v = by_microbatch ? sequences : replicas;
+    uint64_t low = near_divisor(n, v, false), high = near_divisor(n, v, true), whole = (batch + group / 2) / group * group;
+    char other[64] = "";
+    if (high != low)
+        snprintf(other, sizeof other, " or %s = %" PRIu64, name, high);
+    diag_help(c->diag, "%s = %" PRIu64 "%s would, or a batch of %" PRIu64 " sequences", name, low, other,
+              whole ? whole : group);
+}
+
 static void check_wishes(struct check *c, const struct wishes *w)
 {
     const struct job *j = c->job;
@@ -489,17 +523,7 @@ static void check_wishes(struct check *c, const struct wishes *w)
     if (j->model.nlayers && stages > (uint64_t)j->model.nlayers + 2)
         diag_error(c->diag, pp->relation == REL_EQ ? pp->span : vpp->span, "relation",
                    "%" PRIu64 " pipeline chunks for %u layers", stages, j->model.nlayers);
-    uint64_t group = (dp->relation == REL_EQ ? dp->value : 1) * (mb->relation == REL_EQ ? mb->value : 1);
-    if (j->train.batch && j->train.batch % group) {
-        bool both = dp->relation == REL_EQ && mb->relation == REL_EQ;
-        diag_error(c->diag, mb->relation == REL_EQ ? mb->span : dp->span, "relation",
-                   "%s = %" PRIu64 " does not divide the batch of %" PRIu64 " sequences",
-                   both                     ? "dp * microbatch"
-                   : mb->relation == REL_EQ ? "microbatch"
-                                            : "dp",
-                   group, j->train.batch);
-        diag_note(c->diag, j->train.batch_span, "the batch");
-    }
+    check_batch(c, dp, mb);
     uint64_t ranks = dp->value * cp->value;
     bool pinned = shard->relation == REL_EQ && dp->relation == REL_EQ && cp->relation == REL_EQ;
     if (pinned && ranks % shard->value)
