@@ -1,7 +1,7 @@
 #ifndef LLMC_SEARCH_PRIVATE_H
 #define LLMC_SEARCH_PRIVATE_H
 
-/* Between search.c and blame.c: the state of one search. */
+/* Between search.c, branch.c, shapes.c, neighbours.c and blame.c: the state of one search. */
 
 #include "compiler/cost/cost_private.h"
 #include "compiler/search/search.h"
@@ -9,27 +9,43 @@
 #include "compiler/support/vec.h"
 
 struct shape_key {
-    uint32_t tp, cp, ep, etp, microbatch, recompute, sp, context;
+    uint32_t tp, cp, ep, etp, microbatch, recompute, parts, sp, context;
 };
 struct search_cut {
     uint32_t nstages;
     struct stage *stages;
     struct search_cut *next;
 };
+/* blocks of one key and groups, with what bounds need of them */
 struct search_shape {
     struct shape_key key;
     struct cost_group tp, cp, ep;
     struct cost_shape shape;
-    double *layer_s, embed_s, head_s, total_s;
+    double *layer_s, embed_s, head_s;
+    double all_s, all_least_s;     /* of all blocks; kernels alone; both without recomputation where that can be spared */
+    double layer_least_s[2];       /* of the fastest layer; the same of kernels alone */
     struct search_cut *cuts;
     struct search_shape *next;
 };
+/* a mesh with expert degrees: what branch.c opens first */
+struct mesh_node {
+    struct space_mesh mesh;
+    uint32_t ep, etp;
+    double bound;
+};
+/* with an order of axes, nodes, microbatch, recomputation, sequence parallelism and context kind */
 struct family {
     struct decision decision; /* without zero, shard, vpp, schedule and stages */
-    const struct cost *cost;  /* of its mesh and expert degrees */
+    const struct cost *cost;
     struct search_shape *shape;
+    uint32_t *dead_from; /* shared by microbatches: from this one on nothing fits */
+    bool spare;
     double bound;
-    uint32_t index;
+};
+enum node_kind { NODE_LEAF, NODE_FAMILY, NODE_MESH };
+struct node {
+    double bound;
+    uint32_t kind, index;
 };
 struct searching {
     struct arena *arena;
@@ -38,24 +54,53 @@ struct searching {
     bool emit_only;
     uint32_t top;
     uint64_t budget, memory_limit;
+    /* neighbours: only decisions that differ from `unlike` in this dimension; stages may spare layers as it does */
+    const struct decision *unlike;
+    enum dimension dimension;
+    bool spare, may_spare;
     struct space space;
     struct search_result *result;
     struct cost_kinds kinds;
     struct cost_stage *ranks;
     struct pipeline_stage *stages;
-    struct stage *layout_stages;
+    struct stage *scratch, *layout_stages;
     uint32_t layout_nstages, nmeshes;
-    double flop_s, dense_flops, rest_bound, fastest_s;
-    uint64_t too_slow;
+    bool overlapping; /* schedules that run a forward and a backward at once */
+    double rest_bound, fastest_s, fastest_seen_s;
     const char *cannot; /* why something that fits can't be emitted */
-    const struct cost *first_order; /* of the last mesh in the first order of axes */
     bool cut_short;
+    VEC(struct mesh_node) meshes;
     VEC(struct family) families;
+    VEC(struct candidate) leaves;
+    VEC(struct node) heap;
     struct search_shape *shapes[4096];
 };
 
 /* fills s->result from arena, job, topo, emit_only, top and budget; false after an error about the wishes alone */
 bool search_run(struct searching *s, struct diag *d);
+double search_objective(const struct searching *s, double step_time_s, uint32_t gpus);
+/* objective of the worst candidate kept; INFINITY while there is room */
+double search_worst(const struct searching *s);
+/* complete, feasible, timed: among the candidates if it is good enough */
+void search_keep(struct searching *s, const struct candidate *c);
+uint64_t search_dimension_value(const struct decision *d, enum dimension k);
+
+/* branch.c: the tree of meshes, families and leaves, best bound first */
+void search_branch(struct searching *s);
+
+/* shapes.c: the cached shape of c's decision; stages of a shape, cut once per number of stages */
+struct search_shape *search_shape(struct searching *s, const struct cost *c);
+const struct search_cut *search_cut(struct searching *s, struct search_shape *h, const struct decision *d);
+/* bound on a step's time from below: all of a shape's blocks, however cut and scheduled */
+double search_shape_bound_s(const struct search_shape *h, const struct decision *d, uint32_t nlayers, bool kernels_only);
+/* Spares as many layers from recomputation as every rank's memory allows, in d's own stages; false if a rank does not
+ * fit with none spared. */
+bool search_spare(const struct cost *c, const struct cost_shape *h, struct decision *d, uint64_t limit);
+
+/* neighbours.c: without wish `which` of SEARCH_WISHES; its name and place, or NULL if it was not stated */
+#define SEARCH_WISHES (NDEGREES + 10)
+const char *search_drop_wish(struct job *job, uint32_t which, struct span *at);
+
 /* can the job be emitted at all? false after an error that names what cannot */
 bool search_emit_ready(const struct searching *s, struct diag *d);
 /* one error that says why nothing was found and what would help */

@@ -1,8 +1,9 @@
 /* Which decisions exist: candidate lists per degree, meshes made of them, and the nodes under a mesh.
  *
  * A degree's candidates divide what they split (heads, FFN widths, experts, the batch), so nothing illegal is listed
- * twice over; wishes filter the lists.  Where the file gives no order of axes two are tried: tp, cp, dp, pp and
- * tp, cp, pp, dp (innermost first); the second keeps a whole replica close together, which `keep pp within ...` needs.
+ * twice over; wishes filter the lists.  Where the file gives no order of axes all are there, the usual ones first: tp, cp,
+ * dp, pp and tp, cp, pp, dp (innermost first); the second keeps a whole replica close together, which `keep pp within ...`
+ * needs.
  *
  * `keep AXIS within X` bounds runs of ranks: all ranks from the first to the last of a group.  Nodes are handed out so
  * that runs fit: of every domain or tier group only a multiple of the run's nodes is used. */
@@ -211,14 +212,31 @@ static bool make_list(struct arena *a, struct diag *d, const struct space *s, en
     return false;
 }
 
+/* all permutations of four axes, the usual two first */
+static void all_orders(struct space *s)
+{
+    static const enum axis usual[2][NAXES] = {{AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}, {AXIS_TP, AXIS_CP, AXIS_PP, AXIS_DP}};
+    memcpy(s->order, usual, sizeof usual);
+    s->norders = 2;
+    for (uint32_t code = 0; code < 256 && !s->emit_only; code++) {
+        enum axis x[NAXES];
+        uint32_t seen = 0;
+        for (uint32_t i = 0; i < NAXES; i++) {
+            x[i] = (enum axis)(code >> (6 - 2 * i) & 3);
+            seen |= 1u << x[i];
+        }
+        if (seen == (1u << NAXES) - 1 && memcmp(x, usual[0], sizeof x) && memcmp(x, usual[1], sizeof x))
+            memcpy(s->order[s->norders++], x, sizeof x);
+    }
+}
+
 static bool space_orders(struct diag *d, struct space *s)
 {
     const struct wishes *w = &s->job->wishes;
-    const enum axis standard[2][NAXES] = {{AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}, {AXIS_TP, AXIS_CP, AXIS_PP, AXIS_DP}};
-    memcpy(s->order, standard, sizeof standard);
-    s->norders = 2;
+    all_orders(s);
     if (!w->norder)
         return true;
+    const enum axis standard[NAXES] = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP};
     uint32_t seen = 0, n = 0;
     s->norders = 1;
     for (uint32_t i = 0; i < w->norder; i++)
@@ -232,9 +250,55 @@ static bool space_orders(struct diag *d, struct space *s)
         return false;
     }
     for (uint32_t i = 0; i < NAXES; i++) /* what was left out comes outermost */
-        if (!(seen & 1u << standard[0][i]))
-            s->order[0][n++] = standard[0][i];
+        if (!(seen & 1u << standard[i]))
+            s->order[0][n++] = standard[i];
     return true;
+}
+
+static uint32_t order_size(const struct space_mesh *m, enum axis axis)
+{
+    return axis == AXIS_TP ? m->tp : axis == AXIS_CP ? m->cp : axis == AXIS_DP ? m->dp : m->pp;
+}
+
+bool space_order_counts(const struct space *s, uint32_t order, const struct space_mesh *m)
+{
+    for (uint32_t before = 0; before < order; before++) {
+        uint32_t i = 0, j = 0;
+        while (i < NAXES || j < NAXES) {
+            if (i < NAXES && order_size(m, s->order[before][i]) == 1)
+                i++;
+            else if (j < NAXES && order_size(m, s->order[order][j]) == 1)
+                j++;
+            else if (s->order[before][i] != s->order[order][j])
+                break;
+            else
+                i++, j++;
+        }
+        if (i == NAXES && j == NAXES)
+            return false;
+    }
+    return true;
+}
+
+static void add_schedule(struct space *s, enum schedule_kind kind, uint32_t vpp, uint32_t group, uint32_t groups_of_pp)
+{
+    if (s->nschedules < SPACE_SCHEDULES)
+        s->schedules[s->nschedules++] = (struct space_schedule){kind, vpp, group, groups_of_pp};
+}
+
+/* one kind with every number of chunks that it takes */
+static void add_kind(struct space *s, enum schedule_kind kind, uint32_t group)
+{
+    bool looped = kind == SCHED_INTERLEAVED || kind == SCHED_COMBINED_1F1B;
+    bool folded = kind == SCHED_ZB_V || kind == SCHED_V_HALF || kind == SCHED_V_MIN || kind == SCHED_DUALPIPE_V;
+    for (uint32_t i = 0; i < s->vpp.n; i++) {
+        uint32_t v = s->vpp.at[i];
+        if (folded ? v != 2 : looped ? v < 2 : v != 1)
+            continue;
+        add_schedule(s, kind, v, group, looped && !group ? 1 : 0);
+        if (looped && !group)
+            add_schedule(s, kind, v, 0, 2);
+    }
 }
 
 static bool space_schedules(struct diag *d, struct space *s)
@@ -243,7 +307,7 @@ static bool space_schedules(struct diag *d, struct space *s)
     static const enum schedule_kind all[] = {SCHED_1F1B,  SCHED_GPIPE,  SCHED_INTERLEAVED, SCHED_EAGER_1F1B, SCHED_ZB_H1,
                                              SCHED_ZB_H2, SCHED_ZB_V,   SCHED_V_HALF,      SCHED_V_MIN,      SCHED_COMBINED_1F1B,
                                              SCHED_DUALPIPE, SCHED_DUALPIPE_V};
-    bool automatic = w->nschedules == 0;
+    bool automatic = w->nschedules == 0, known = false;
     for (uint32_t i = 0; i < w->nschedules; i++)
         automatic |= w->schedules[i].kind == SCHED_AUTO;
     for (size_t k = 0; k < ARRAY_LEN(all); k++) {
@@ -251,37 +315,41 @@ static bool space_schedules(struct diag *d, struct space *s)
             continue;
         for (uint32_t i = 0; i < (automatic ? 1 : w->nschedules); i++)
             if (automatic || w->schedules[i].kind == all[k]) {
-                s->groups[s->nschedules] = automatic ? 0 : w->schedules[i].group;
-                s->schedules[s->nschedules++] = all[k];
-                break;
+                add_kind(s, all[k], automatic ? 0 : w->schedules[i].group);
+                known = true;
             }
     }
     if (s->nschedules)
         return true;
+    if (known) {
+        diag_error(d, w->schedules[0].span, "no-plan", "no plan: schedule '%s' takes another number of chunks per rank (vpp)",
+                   schedule_name(w->schedules[0].kind));
+        if (w->degree[DEG_VPP].relation != REL_ANY)
+            diag_note(d, w->degree[DEG_VPP].span, "'vpp' excludes it");
+        diag_help(d, "drop either line; v-shaped schedules take vpp 2, interleaved ones 2 or more, the others 1");
+        return false;
+    }
     diag_error(d, w->schedules[0].span, "not-emittable", "no plan: schedule '%s' can be %s, not emitted yet",
                schedule_name(w->schedules[0].kind), w->schedules[0].kind == SCHED_FILE ? "read" : "estimated");
     diag_help(d, "allow schedule in [1f1b, gpipe]");
     return false;
 }
 
-static bool space_recompute(struct diag *d, struct space *s)
+bool space_schedule_takes(const struct space *s, const struct space_schedule *k, const struct decision *d)
 {
-    const struct wishes *w = &s->job->wishes;
-    s->recompute[0] = w->recompute;
-    s->nrecompute = 1;
-    if (w->recompute == RECOMPUTE_AUTO) {
-        s->nrecompute = 0;
-        s->recompute[s->nrecompute++] = RECOMPUTE_NONE;
-        if (!s->emit_only)
-            s->recompute[s->nrecompute++] = RECOMPUTE_SELECTIVE;
-        s->recompute[s->nrecompute++] = RECOMPUTE_FULL;
-    } else if (s->emit_only && (w->recompute == RECOMPUTE_SELECTIVE || w->recompute_layers)) {
-        diag_error(d, w->recompute_span, "not-emittable",
-                   "no plan: recompute of parts of the model can be estimated but not emitted yet");
-        diag_help(d, "allow recompute none, full or auto");
+    bool looped = k->kind == SCHED_INTERLEAVED || k->kind == SCHED_COMBINED_1F1B;
+    if (d->pp == 1) /* without a pipeline all are alike, or keep more */
+        return k->vpp == 1 && k->kind == s->schedules[0].kind;
+    if (k->kind == SCHED_DUALPIPE)
+        return d->pp % 2 == 0 && d->microbatches >= 2 * d->pp;
+    if (!looped)
+        return true;
+    if (k->groups_of_pp > 1 && d->microbatches <= d->pp)
+        return false; /* the table is one short group either way */
+    uint32_t group = k->group ? k->group : k->groups_of_pp * d->pp, rest = d->microbatches % group;
+    if ((k->group || k->groups_of_pp > 1) && (group < d->pp || group > d->microbatches))
         return false;
-    }
-    return true;
+    return d->microbatches <= group || rest == 0 || rest >= d->pp;
 }
 
 static bool space_type(struct arena *a, struct diag *d, struct space *s)
@@ -362,7 +430,7 @@ bool space_new(struct arena *a, struct diag *d, const struct job *job, const str
     good &= make_list(a, d, s, DEG_EP, &s->ep);
     good &= make_list(a, d, s, DEG_ETP, &s->etp);
     good &= make_list(a, d, s, DEG_ZERO, &s->zero);
-    return space_orders(d, s) && space_schedules(d, s) && space_recompute(d, s) && good;
+    return space_orders(d, s) && good && space_schedules(d, s) && space_recompute(a, d, s);
 }
 
 uint32_t space_meshes(struct arena *a, const struct space *s, struct space_mesh **meshes)
@@ -373,14 +441,13 @@ uint32_t space_meshes(struct arena *a, const struct space *s, struct space_mesh 
         for (uint32_t j = 0; j < s->cp.n; j++)
             for (uint32_t k = 0; k < s->dp.n; k++)
                 for (uint32_t l = 0; l < s->pp.n; l++) {
-                    struct space_mesh m = {s->tp.at[i], s->cp.at[j], s->dp.at[k], s->pp.at[l], 0};
+                    struct space_mesh m = {s->tp.at[i], s->cp.at[j], s->dp.at[k], s->pp.at[l]};
                     uint64_t n = (uint64_t)m.tp * m.cp;
                     if (n > s->usable || (n *= m.dp) > s->usable || (n *= m.pp) > s->usable)
                         break; /* pp ascends */
                     if (!space_wants(gpus, n))
                         continue;
-                    for (m.order = 0; m.order < s->norders && (m.order == 0 || (m.pp > 1 && m.dp > 1)); m.order++)
-                        vec_push(a, &out, m);
+                    vec_push(a, &out, m);
                 }
     *meshes = out.at;
     return (uint32_t)out.n;

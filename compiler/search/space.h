@@ -2,7 +2,13 @@
 #define LLMC_SPACE_H
 
 /* The space of decisions that wishes, job and cluster allow, as candidate lists per degree and a list of meshes.
- * A mesh fixes the four axes, their order and the nodes; everything below it is enumerated by search.c. */
+ * A mesh fixes the four axes; everything below it is enumerated by branch.c.
+ *
+ * What is in it, wishes aside: every tp, ep, pp and dp that divides what it splits; cp in powers of two that leave 2,048
+ * tokens; etp 1; vpp to 4, and 8; ZeRO 0 to 3, state split over all of dp * cp or over the most ranks that stay within
+ * one level of the network; microbatches that divide the replica's batch, to 256 Ki tokens; recompute none, full, or
+ * one of a chain of lists (cheapest second per byte first), in as few layers of each stage as memory needs; every
+ * schedule, groups of pp and 2 pp; every order of axes; stages cut for even time, layers moved where memory asks. */
 
 #include "compiler/model/decision.h"
 #include "compiler/topology/mesh.h"
@@ -13,7 +19,6 @@ struct space_list {
 };
 struct space_mesh {
     uint32_t tp, cp, dp, pp;
-    uint8_t order;
 };
 /* usable nodes in runs of `block` that cross no boundary of a level; a plan takes the first it needs */
 struct space_nodes {
@@ -21,6 +26,21 @@ struct space_nodes {
     uint32_t level, n;
     const uint32_t *nodes;
 };
+/* a schedule with its chunks and group: `group` microbatches, or else `groups_of_pp` times pp of them */
+struct space_schedule {
+    enum schedule_kind kind;
+    uint32_t vpp, group, groups_of_pp;
+};
+/* spare: stages with room keep the activations of some or all of their layers */
+struct space_recompute {
+    enum recompute kind;
+    uint32_t parts, layers;
+    bool spare;
+};
+#define SPACE_ORDERS 24
+#define SPACE_SCHEDULES 256
+#define SPACE_RECOMPUTE 12
+
 struct space {
     struct arena *arena;
     const struct job *job;
@@ -30,12 +50,11 @@ struct space {
     uint64_t usable; /* GPUs */
     struct space_list tp, cp, pp, vpp, dp, ep, etp, zero;
     uint32_t norders;
-    enum axis order[2][NAXES];
+    enum axis order[SPACE_ORDERS][NAXES];
     uint32_t nschedules;
-    enum schedule_kind schedules[NSCHEDULES];
-    uint32_t groups[NSCHEDULES]; /* interleaved(group=N) */
+    struct space_schedule schedules[SPACE_SCHEDULES];
     uint32_t nrecompute;
-    enum recompute recompute[3];
+    struct space_recompute recompute[SPACE_RECOMPUTE];
     bool experts;
     uint32_t nplaces;       /* node lists so far; the first is all usable nodes */
     struct space_nodes places[32];
@@ -45,9 +64,15 @@ struct space {
 /* lists, orders, schedules; false after an error that names the wish which leaves its list empty */
 bool space_new(struct arena *a, struct diag *d, const struct job *job, const struct topo *topo, bool emit_only,
                struct space *s);
+/* recompute.c: the kinds of recomputation, from lists, orders and nodes */
+bool space_recompute(struct arena *a, struct diag *d, struct space *s);
 bool space_wants(const struct wish *w, uint64_t value);
 /* all meshes, most GPUs first; nodes not chosen yet */
 uint32_t space_meshes(struct arena *a, const struct space *s, struct space_mesh **meshes);
+/* does an order of axes differ from all before it, with axes of size 1 left out? */
+bool space_order_counts(const struct space *s, uint32_t order, const struct space_mesh *m);
+/* schedules of a pipeline with m microbatches */
+bool space_schedule_takes(const struct space *s, const struct space_schedule *k, const struct decision *d);
 /* order, nodes and gpus_used of d from its degrees; false if a keep wish or the cluster forbids it */
 bool space_place(struct space *s, uint32_t order, struct decision *d);
 
