@@ -111,8 +111,9 @@ run-bench: all $(BENCHES:%=$(B)/tests/bench/%)
 
 # predicted against measured microbenchmarks, one a line in MEASURED/microbench.jsonl
 MEASURED ?= ../shared/data/measured
-bench-micro: $(B)/tests/bench/bench_micro
+bench-micro: $(B)/tests/bench/bench_micro $(B)/tests/bench/bench_comm
 	$(Q)$< $(MEASURED) $(KIND)
+	$(Q)$(B)/tests/bench/bench_comm $(MEASURED)
 
 FUZZ_SECONDS ?= 600
 run-fuzz: $(FUZZERS:%=$(B)/tests/fuzz/%)

@@ -104,7 +104,7 @@ double cost_wire_s(const struct cost *c, enum op op, double bytes, const struct 
     case NMOVES:
         break;
     }
-    return moved * bytes / cost_net_bytes_s(c, 1);
+    return moved * bytes / c->net.bytes_s[1];
 }
 
 /* how many of n sets a token meets, expected: k experts drawn evenly, from the picked groups only */
@@ -132,9 +132,10 @@ double cost_dispatch_s(const struct cost *c, double bytes, double copies, uint32
     double n = g->n, together = g->below[0], nodes = g->level ? ceil(n / together) : 1;
     double inside = sets_met(n, copies, groups, pick) * (together - 1) / together;
     double across = nodes > 1 ? sets_met(nodes, copies, groups, pick) * (nodes - 1) / nodes : 0;
-    double link = together > 1 ? cost_link_bytes_s(c, g) : 1, net = g->level ? cost_net_bytes_s(c, g->level) * 0.94 : 1;
-    /* forwarding inside a node runs while the next tokens arrive */
-    return 50e-6 + fmax(together > 1 ? bytes * inside / link : 0, bytes * across / net);
+    double link_s = together > 1 ? bytes * inside / cost_link_bytes_s(c, g, true) : 0;
+    double net_s = g->level ? bytes * across / (c->net.bytes_s[g->level] * DIRECT_NET) : 0;
+    /* forwarding inside a node runs while the next tokens arrive; a tenth of the shorter part is left over (fitted) */
+    return 50e-6 + fmax(link_s, net_s) + 0.1 * fmin(link_s, net_s);
 }
 
 /* bus bandwidth as nccl-tests counts it */

@@ -37,6 +37,13 @@ struct cost_group {
     uint16_t curve[6]; /* all-reduce, all-gather, reduce-scatter, all-to-all, broadcast, send; 0 = none */
 };
 
+/* links and networks as transfers of NCCL's reach them, by level (0: inside a domain): made once per decision */
+struct cost_net {
+    double bytes_s[COST_LEVELS]; /* per GPU, one way; 0: see cost_link_bytes_s() */
+    double extra_s[COST_LEVELS]; /* stated latency of a hop beyond NCCL's default; the whole latency where plain */
+    bool plain, ordered;         /* no NCCL: CPU ranks, torus; networks that keep 128 bytes together */
+};
+
 struct cost {
     const struct job *job;
     const struct profile *profile; /* of the job */
@@ -44,6 +51,7 @@ struct cost {
     const struct topo_node_type *type;
     const struct decision *decision;
     struct cost_device device;
+    struct cost_net net;
     struct mesh mesh;
     struct cost_unit unit;
     struct cost_group group[1u << NAXES]; /* by axis mask */

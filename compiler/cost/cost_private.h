@@ -38,9 +38,12 @@ void cost_set_shard(struct cost *c);
 struct cost_group cost_run_group(const struct cost *c, uint32_t n, uint32_t stride);
 /* fills a group's lines from its members and the topology */
 void cost_tune(const struct cost *c, struct cost_group *g);
-/* bytes/s of one GPU's links as NCCL's large transfers reach them: inside the group's domain; per GPU at a network level */
-double cost_link_bytes_s(const struct cost *c, const struct cost_group *g);
-double cost_net_bytes_s(const struct cost *c, uint32_t level);
+/* share of a NIC's bandwidth that many short sends reach, of what a ring does (dispatch over 16 to 64 H100) */
+#define DIRECT_NET 0.94
+/* c->net, after c->device.nic_factor */
+void cost_net_init(struct cost *c);
+/* bytes/s of one GPU's links inside the group's domain, as large transfers reach them; direct: of all-to-all */
+double cost_link_bytes_s(const struct cost *c, const struct cost_group *g, bool direct);
 const char *cost_way_name(uint32_t way);
 /* where cost_group.curve keeps an operation; 6 = nowhere */
 uint32_t cost_curve_slot(enum op op);

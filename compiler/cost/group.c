@@ -140,6 +140,7 @@ void cost_init(struct cost *c, const struct job *job, const struct topo *topo, c
         compute = node->compute_factor < compute ? node->compute_factor : compute;
     }
     c->device.compute_factor = compute;
+    cost_net_init(c);
     const uint32_t size[NAXES] = {[AXIS_TP] = d->tp, [AXIS_CP] = d->cp, [AXIS_DP] = d->dp, [AXIS_PP] = d->pp};
     c->mesh = mesh_new(size, d->order);
     uint32_t tp = AXIS_BIT(AXIS_TP), cp = AXIS_BIT(AXIS_CP), dp = AXIS_BIT(AXIS_DP);

@@ -53,10 +53,10 @@ struct generation {
 };
 static const struct generation generations[] = {
     /* sm link  nvls  direct pcie   ll              start hops odd ramp, us per root of MiB */
-    {100, 0.76, 0.620, 0.64, 48e9, {282, 90, 70}, 2, 1.0, 0, 6, 13},
-    {90, 0.82, 0.700, 0.72, 48e9, {141, 45, 35}, 2, 1.0, 0, 6, 6.5},
+    {100, 0.76, 0.615, 0.64, 48e9, {282, 90, 70}, 5, 1.0, 0, 4, 11},
+    {90, 0.82, 0.700, 0.72, 48e9, {141, 45, 35}, 5, 1.0, 0, 6, 7},
     {80, 0.80, 0, 0.72, 24e9, {30, 22.5, 19}, 20, 1.6, 0.4, 3, 0},
-    {70, 0.90, 0, 0.72, 12e9, {39, 39, 20.4}, 5, 1.3, 0, 0, 0},
+    {70, 0.90, 0, 0.72, 12e9, {39, 39, 20.4}, 10, 1.5, 0, 0, 0},
     {0, 0.72, 0, 0.65, 12e9, {20, 20, 20}, 5, 1.0, 0, 6, 0}, /* not NVIDIA's: MI300X, 313 of 448 GB/s */
 };
 
@@ -68,37 +68,60 @@ static const struct generation *generation(const struct cost *c)
     return g;
 }
 
-/* CPU ranks and chips on a torus: no NCCL; a hop is what the topology says, 3 us to start */
-static bool plain(const struct cost *c)
-{
-    return c->topo->torus_dims || (!c->type->gpu.sm && c->type->scale_up.kind == SCALE_UP_NONE);
-}
-
 static enum medium inner_medium(const struct cost *c, const struct cost_group *g)
 {
     bool links = c->type->scale_up.kind == SCALE_UP_NVSWITCH || c->type->scale_up.kind == SCALE_UP_MESH;
     return links && !g->beyond ? NVLINK : PCI;
 }
 
+/* topo_level_latency_s() without a statement */
+static const double assumed_s[NMEDIA] = {1.9e-6, 2.5e-6, 4.0e-6};
+
+/* Networks: 48 of 50 GB/s per NIC (NCCL's channel speeds; 381.8 of 400 measured on 4 nodes of B200 over EFA at 16 GiB);
+ * plain Ethernet: TCP's copies, assumed. */
+void cost_net_init(struct cost *c)
+{
+    struct cost_net *net = &c->net;
+    const struct topo *t = c->topo;
+    bool efa = !strcmp(t->medium, "efa"), torus = t->torus_dims > 0;
+    double share = torus ? 0.90 : !strcmp(t->medium, "ethernet") ? 0.80 : 0.96;
+    net->plain = torus || (!c->type->gpu.sm && c->type->scale_up.kind == SCALE_UP_NONE);
+    net->ordered = !efa; /* packets of EFA arrive in any order: its plug-in turns LL128 off */
+    for (uint32_t level = 0; level < COST_LEVELS && level <= t->ntiers; level++) {
+        double stated = topo_level_latency_s(t, c->decision->type, level);
+        enum medium m = level ? NET : c->type->scale_up.kind == SCALE_UP_PCIE ? PCI : NVLINK;
+        net->extra_s[level] = net->plain ? stated : stated - assumed_s[m];
+        /* what AWS's plug-in tells NCCL (p5en, p6); meets 4 nodes of B200 from 16 MiB on */
+        if (level && efa && fabs(net->extra_s[level]) < 1e-9)
+            net->extra_s[level] = 35e-6;
+        double bytes_s = level ? topo_level_bytes_s(t, c->decision->type, level) * c->device.nic_factor * share : 0;
+        net->bytes_s[level] = level && bytes_s <= 0 ? 1e9 : bytes_s;
+    }
+}
+
 /* DGX-1V's eight V100: rings of disjoint links through 2..8 of them, each 1/6 of a GPU's NVLink (vTrain's curves) */
 static const uint8_t cube_mesh_rings[9] = {0, 0, 1, 2, 4, 2, 2, 4, 6};
 
-double cost_link_bytes_s(const struct cost *c, const struct cost_group *g)
+static double plain_link_bytes_s(const struct cost *c)
+{
+    double bytes_s = c->type->host_bytes_s > 0 ? c->type->host_bytes_s : c->type->gpu.memory_bytes_s / 4;
+    if (c->topo->torus_dims)
+        bytes_s = topo_level_bytes_s(c->topo, c->decision->type, 0);
+    return 0.80 * fmax(bytes_s, 2e9); /* CPU ranks: read and written by both sides */
+}
+
+double cost_link_bytes_s(const struct cost *c, const struct cost_group *g, bool direct)
 {
     const struct topo_scale_up *s = &c->type->scale_up;
     const struct generation *gen = generation(c);
-    double together = g->below[0], bytes_s = s->bytes_s * gen->link;
-    if (plain(c)) {
-        bytes_s = topo_level_bytes_s(c->topo, c->decision->type, 0);
-        if (!c->topo->torus_dims) /* through host memory: read and written by both sides */
-            bytes_s = c->type->host_bytes_s > 0 ? c->type->host_bytes_s : c->type->gpu.memory_bytes_s / 4;
-        return fmax(bytes_s, 2e9) * 0.80;
-    }
+    double together = g->below[0], bytes_s = s->bytes_s * (direct ? gen->direct : gen->link);
+    if (c->net.plain)
+        return plain_link_bytes_s(c);
     if (inner_medium(c, g) == PCI) {
-        /* SimuMax, A100 PCIe: 22 GB/s of 32 raw; 8 GPUs on two sockets 0.6 of what 4 on one have */
+        /* SimuMax, A100 PCIe: 22 GB/s of 32 raw; 8 GPUs on two sockets 0.6 of what 4 on one have, all-to-all 0.4 */
         double raw = s->kind == SCALE_UP_PCIE && !g->beyond ? 0.70 * s->bytes_s : 0.85 * c->type->host_bytes_s;
         raw = raw > 0 ? raw : 0.93 * gen->pcie;
-        return together > 4 ? 0.6 * raw : raw;
+        return together > 4 ? (direct ? 0.4 : 0.6) * raw : raw;
     }
     if (s->kind == SCALE_UP_MESH && s->gpus > 1 && together > 1) {
         if (gen->sm == 70 && s->gpus == 8 && together <= 8)
@@ -108,40 +131,30 @@ double cost_link_bytes_s(const struct cost *c, const struct cost_group *g)
     return fmax(bytes_s, 1e9);
 }
 
-/* measured: 381.8 of 400 GB/s on 4 B200 nodes over EFA; 46-48 of 50 per NIC on InfiniBand (maintainers of NCCL) */
-double cost_net_bytes_s(const struct cost *c, uint32_t level)
-{
-    double share = c->topo->torus_dims ? 0.90 : !strcmp(c->topo->medium, "ethernet") ? 0.80 : 0.95;
-    double bytes_s = topo_level_bytes_s(c->topo, c->decision->type, level) * c->device.nic_factor * share;
-    return bytes_s > 0 ? bytes_s : 1e9;
-}
-
-/* seconds of a hop at a level; what the topology states beyond (or below) NCCL's default counts twice under Simple,
- * which flushes after data arrives */
-static double hop_s(const struct cost *c, const struct cost_group *g, bool tree, enum proto p, uint32_t level)
-{
-    double stated = topo_level_latency_s(c->topo, c->decision->type, level);
-    if (plain(c))
-        return stated;
-    enum medium m = level ? NET : inner_medium(c, g);
-    static const double assumed[NMEDIA] = {1.9e-6, 2.5e-6, 4.0e-6}; /* topo_level_latency_s() without a statement */
-    double own = hop_us[tree][m][p] * 1e-6 * (level ? 1 : generation(c)->hops), extra = stated - assumed[m];
-    if (level == 0 && m == PCI)
-        extra = 0;
-    /* what AWS's plug-in tells NCCL of EFA (p5en, p6): fits 4 nodes of B200 from 16 MiB on */
-    if (level && !strcmp(c->topo->medium, "efa") && fabs(extra) < 1e-9)
-        extra = 35e-6;
-    return fmax(own + extra * (level && p == SIMPLE ? 2 : 1), own / 2);
-}
-
 /* what the lines of one group are made from */
 struct tuning {
     const struct cost *c;
     const struct generation *gen;
     struct cost_group *g;
-    double n, together, nodes; /* members; of them in a domain; domains */
-    double link, net, bus;     /* bytes/s of a ring: inside, across, both */
+    bool plain;
+    enum medium medium;         /* inside */
+    double n, together, nodes;  /* members; of them in a domain; domains */
+    double link, net, bus;      /* bytes/s of a ring: inside, across, both */
+    double hop[2][3];           /* inside, seconds: ring or tree, by protocol */
 };
+
+/* seconds of a hop; what the topology states beyond (or below) NCCL's default counts twice under Simple on a network,
+ * which flushes after data arrives */
+static double hop_s(const struct tuning *t, bool tree, enum proto p, uint32_t level)
+{
+    const struct cost_net *net = &t->c->net;
+    if (t->plain)
+        return net->extra_s[level];
+    double own = hop_us[tree][level ? NET : t->medium][p] * 1e-6 * (level ? 1 : t->gen->hops), extra = net->extra_s[level];
+    if (level == 0 && t->medium == PCI && t->c->type->scale_up.kind != SCALE_UP_PCIE)
+        extra = 0; /* stated of the links, which the group leaves */
+    return fmax(own + extra * (level && p == SIMPLE ? 2 : 1), own / 2);
+}
 
 static void add_line(struct tuning *t, enum way way, double start_s, double bytes_s, double root_s)
 {
@@ -155,26 +168,27 @@ static void add_line(struct tuning *t, enum way way, double start_s, double byte
 /* seconds of `passes` rounds of a ring */
 static double ring_hops_s(const struct tuning *t, enum proto p, double passes)
 {
-    double seconds = (t->n - t->nodes) * (t->together > 1 ? hop_s(t->c, t->g, false, p, 0) : 0), sets = t->nodes;
+    double seconds = (t->n - t->nodes) * t->hop[0][p], sets = t->nodes;
     for (uint32_t level = 1; level <= t->g->level; level++) {
-        double above = ceil(t->n / t->g->below[level]);
-        seconds += fmax(0, sets - above) * hop_s(t->c, t->g, false, p, level);
+        double above = level == t->g->level ? 1 : ceil(t->n / t->g->below[level]);
+        if (sets > above)
+            seconds += (sets - above) * hop_s(t, false, p, level);
         sets = fmin(sets, above);
     }
     return passes * seconds;
 }
 
-/* seconds of one way through a tree between nodes */
-static double tree_hops_s(const struct tuning *t, enum proto p, double net_us)
+/* seconds of one way through a tree between nodes; own_us: in place of the tree's latency, 0 = none */
+static double tree_hops_s(const struct tuning *t, enum proto p, double own_us)
 {
     double seconds = 0, below = t->together;
     for (uint32_t level = 1; level <= t->g->level; level++) {
         double sets = t->g->below[level] / below;
         if (sets <= 1)
             continue;
-        double hop = hop_s(t->c, t->g, true, p, level);
-        if (net_us > 0) /* NVLSTree has a latency of its own in place of the tree's */
-            hop = fmax(hop + (net_us - hop_us[1][NET][p]) * 1e-6, hop / 2);
+        double hop = hop_s(t, true, p, level);
+        if (own_us > 0)
+            hop = fmax(hop + (own_us - hop_us[1][NET][p]) * 1e-6, hop / 2);
         seconds += log2(ceil(sets)) * hop;
         below = t->g->below[level];
     }
@@ -186,38 +200,47 @@ static double ll_bytes_s(const struct tuning *t)
     return fmin(t->bus / 2, t->gen->ll[t->nodes <= 1 ? 0 : t->nodes <= 2 ? 1 : 2] * 1e9);
 }
 
+/* LL128 needs links and networks that keep 128 bytes together */
+static bool admits(const struct tuning *t, enum proto p)
+{
+    bool links = t->together < 2 || t->medium == NVLINK;
+    return p != LL128 || (links && t->gen->sm >= 70 && (t->nodes <= 1 || t->c->net.ordered));
+}
+
+static double start_s(const struct tuning *t, double us)
+{
+    return t->plain ? 3e-6 : (us + t->gen->start_us) * 1e-6;
+}
+
+static double ramp_s(const struct tuning *t, double us_per_root_mib)
+{
+    return t->plain ? 0 : us_per_root_mib * 1e-6 / 1024;
+}
+
 /* moved: bytes over the bottleneck per byte of message */
 static void ring_lines(struct tuning *t, double passes, double moved)
 {
     const enum way ways[3] = {RING_LL, RING_LL128, RING};
     const double bus[3] = {ll_bytes_s(t), 0.92 * t->bus, t->bus};
-    bool links = t->together < 2 || inner_medium(t->c, t->g) == NVLINK;
-    for (int p = plain(t->c) ? SIMPLE : LL; p <= SIMPLE; p++) {
-        if (p == LL128 && (!links || t->gen->sm < 70)) /* needs 128-byte stores that stay whole */
-            continue;
-        double start = plain(t->c) ? 3e-6 : (base_us[0][p] + t->gen->start_us) * 1e-6;
-        double copied = t->together > 1 ? t->gen->odd / t->n : 0;
-        double ramp = p == LL || plain(t->c) ? 0 : t->gen->ramp_us * 1e-6 / 1024 * passes / 2;
-        add_line(t, ways[p], start + ring_hops_s(t, (enum proto)p, passes), bus[p] / (moved + copied), ramp);
-    }
+    double copied = t->medium == NVLINK && t->together > 1 ? t->gen->odd / t->n : 0;
+    for (int p = t->plain ? SIMPLE : LL; p <= SIMPLE; p++)
+        if (admits(t, (enum proto)p))
+            add_line(t, ways[p], start_s(t, base_us[0][p]) + ring_hops_s(t, (enum proto)p, passes), bus[p] / (moved + copied),
+                     p == LL ? 0 : ramp_s(t, t->gen->ramp_us * passes / 2));
 }
 
 static void tree_lines(struct tuning *t)
 {
-    double factor = t->nodes > 2 ? 2 : 1; /* a node of one tree's inside is a leaf of the other: at most 2 x the message */
+    double factor = t->nodes > 2 ? 2 : 1; /* a node inside of one tree is a leaf of the other: at most 2 x the message */
     const double share[3] = {1 / 3.8, t->nodes > 1 ? 120.0 / 128 : 7.0 / 9, 0.92};
     const enum way ways[3] = {TREE_LL, TREE_LL128, TREE};
-    bool links = t->together < 2 || inner_medium(t->c, t->g) == NVLINK;
-    for (int p = plain(t->c) ? SIMPLE : LL; p <= SIMPLE; p++) {
-        if (p == LL128 && (!links || t->gen->sm < 70))
+    for (int p = t->plain ? SIMPLE : LL; p <= SIMPLE; p++) {
+        if (!admits(t, (enum proto)p))
             continue;
-        double inner = t->together > 1 ? (t->together - 1) * hop_s(t->c, t->g, true, (enum proto)p, 0) : 0;
-        double rate = fmin(t->together > 1 ? t->link / 2 : INFINITY, t->net / factor) * share[p];
-        if (p == LL)
-            rate = fmin(rate, ll_bytes_s(t));
-        double start = plain(t->c) ? 3e-6 : (base_us[1][p] + t->gen->start_us) * 1e-6;
-        add_line(t, ways[p], start + 2 * (inner + tree_hops_s(t, (enum proto)p, 0)), rate,
-                 p == LL || plain(t->c) ? 0 : t->gen->ramp_us * 1e-6 / 1024);
+        double hops = (t->together - 1) * t->hop[1][p] + tree_hops_s(t, (enum proto)p, 0);
+        double rate = fmin(t->link / 2, t->net / factor) * share[p];
+        add_line(t, ways[p], start_s(t, base_us[1][p]) + 2 * hops, p == LL ? fmin(rate, ll_bytes_s(t)) : rate,
+                 p == LL ? 0 : ramp_s(t, t->gen->ramp_us));
     }
 }
 
@@ -228,40 +251,40 @@ static void nvls_lines(struct tuning *t)
     if (!t->c->type->scale_up.multicast || t->gen->nvls <= 0 || t->together < 2 || t->g->beyond)
         return;
     double p = fmin(t->together, 8), bus = t->c->type->scale_up.bytes_s * t->gen->nvls * 2 * (p - 1) / (p + 1);
-    double rate = bus * t->together / (2 * (t->together - 1)), start = (t->gen->start_us + nvls_us) * 1e-6;
-    double ramp = t->gen->nvls_ramp_us * 1e-6 / 1024;
+    double rate = bus * t->together / (2 * (t->together - 1)), net = t->net / (t->nodes > 2 ? 2 : 1);
+    /* where the network is the narrower one, filling of the switch hides behind it */
+    double start = start_s(t, nvls_us), ramp = ramp_s(t, net < rate ? t->gen->ramp_us : t->gen->nvls_ramp_us);
     if (t->nodes <= 1)
         add_line(t, NVLS, start, rate, ramp);
     else
-        add_line(t, NVLS_TREE, start + 2 * tree_hops_s(t, SIMPLE, nvls_net_us), fmin(rate, t->net / (t->nodes > 2 ? 2 : 1)),
-                 ramp);
+        add_line(t, NVLS_TREE, start + 2 * tree_hops_s(t, SIMPLE, nvls_net_us), fmin(rate, net), ramp);
 }
 
 /* gathers with one member per node: a tree per chunk (NCCL 2.23 and later) */
 static void pat_line(struct tuning *t)
 {
-    if (t->together > 1 || t->nodes < 4 || plain(t->c))
+    if (t->together > 1 || t->nodes < 4 || t->plain)
         return;
-    double start = (8 + t->gen->start_us + 2.8 * t->n) * 1e-6 + tree_hops_s(t, SIMPLE, 0) / 3.5;
-    add_line(t, PAT, start, 0.75 * t->bus * t->n / (t->n - 1), t->gen->ramp_us * 1e-6 / 2048);
+    double start = start_s(t, 8 + 2.8 * t->n) + tree_hops_s(t, SIMPLE, 0) / 3.5;
+    add_line(t, PAT, start, 0.75 * t->bus * t->n / (t->n - 1), ramp_s(t, t->gen->ramp_us / 2));
 }
 
 /* every part directly; inside and across one after the other, as dispatch on 8 to 64 H100 adds up */
 static void direct_line(struct tuning *t)
 {
     const struct cost_group *g = t->g;
-    double direct = t->link * (plain(t->c) || inner_medium(t->c, g) == PCI ? 1 : t->gen->direct / t->gen->link);
-    double per_byte = t->together > 1 ? (t->together - 1) / t->n / direct : 0, across = 0, below = t->together;
-    double start = plain(t->c) ? 3e-6 : (base_us[0][SIMPLE] + t->gen->start_us) * 1e-6;
+    double direct = t->together > 1 ? cost_link_bytes_s(t->c, g, true) : INFINITY, below = t->together, across = 0;
+    double per_byte = (t->together - 1) / t->n / direct;
     for (uint32_t level = 1; level <= g->level; level++) {
         if (g->below[level] > below || level == g->level)
-            across = fmax(across, (t->n - below) / t->n / (cost_net_bytes_s(t->c, level) * 0.96));
+            across = fmax(across, (t->n - below) / t->n / (t->c->net.bytes_s[level] * (t->plain ? 1 : DIRECT_NET)));
         below = g->below[level];
     }
     if (across > 0 && t->together > 1 && !t->c->topo->cross_rail) /* to the right rail over the links first */
         per_byte += (t->n - t->together) / t->n * (t->together - 1) / t->together / direct;
-    double step = hop_s(t->c, g, false, SIMPLE, g->level);
-    add_line(t, DIRECT, start + step + 0.5e-6 * (t->n - 1), 1 / (per_byte + across), 0);
+    double step = hop_s(t, false, SIMPLE, g->level);
+    add_line(t, DIRECT, start_s(t, base_us[0][LL]) + step + (t->plain ? step : 0.3e-6) * (t->n - 1),
+             1 / (per_byte + across), 0);
 }
 
 /* lines that another of the same move beats at every size */
@@ -290,14 +313,17 @@ void cost_tune(const struct cost *c, struct cost_group *g)
     memset(g->lines, 0, sizeof g->lines);
     if (g->n < 2)
         return;
-    struct tuning t = {.c = c, .gen = generation(c), .g = g, .n = g->n, .together = g->below[0]};
+    struct tuning t = {.c = c, .gen = generation(c), .g = g, .plain = c->net.plain, .medium = inner_medium(c, g),
+                       .n = g->n, .together = g->below[0]};
     t.nodes = g->level ? ceil(t.n / t.together) : 1;
-    t.link = t.together > 1 ? cost_link_bytes_s(c, g) : INFINITY;
+    t.link = t.together > 1 ? cost_link_bytes_s(c, g, false) : INFINITY;
+    for (int i = 0; i < 6 && t.together > 1; i++)
+        t.hop[i / 3][i % 3] = hop_s(&t, i / 3, (enum proto)(i % 3), 0);
     t.net = INFINITY;
     double below = t.together;
     for (uint32_t level = 1; level <= g->level; level++) {
         if (g->below[level] > below || level == g->level)
-            t.net = fmin(t.net, below * cost_net_bytes_s(c, level));
+            t.net = fmin(t.net, below * c->net.bytes_s[level]);
         below = g->below[level];
     }
     t.bus = fmin(t.link, t.net);
