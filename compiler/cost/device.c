@@ -116,6 +116,7 @@ static void init_known(struct cost *c, const struct topo_gpu *gpu, const struct 
     init_tiles(dev, g);
     double half = gpu->sm >= 100 ? p->matmul_sm100 : gpu->sm >= 90 ? p->matmul_sm90 : p->matmul_sm80;
     double fp8 = gpu->sm >= 100 ? p->matmul_fp8_sm100 : p->matmul_fp8_sm90;
+    double attention = gpu->sm >= 100 ? p->attention_sm100 : gpu->sm >= 90 ? p->attention_sm90 : p->attention_sm80;
     init_rate(dev, COST_HALF, gpu->peak_flop_s[low], g->clock, power, gpu->efficiency[low], half);
     init_rate(dev, COST_F32, gpu->peak_flop_s[full], 0.9, 0.9, gpu->efficiency[full], half);
     init_rate(dev, COST_FP8, gpu->peak_flop_s[TOPO_FP8], g->clock_fp8, power_fp8, gpu->efficiency[TOPO_FP8], fp8);
@@ -127,8 +128,8 @@ static void init_known(struct cost *c, const struct topo_gpu *gpu, const struct 
     dev->aligned = g->aligned;
     dev->forward = g->forward;
     dev->backward = g->backward;
-    dev->forward.flop_s *= large * p->attention;
-    dev->backward.flop_s *= large * p->attention;
+    dev->forward.flop_s *= large * attention;
+    dev->backward.flop_s *= large * attention;
     dev->bytes_s = g->memory * gpu->memory_bytes_s;
     dev->product_bytes_s = g->product_memory * gpu->memory_bytes_s;
     dev->launch_s = 2.5e-6;
