@@ -16,6 +16,7 @@ static struct schedule *tagged_schedule(struct arena *a, const struct plan *p)
     struct schedule *s = ARENA_NEW(a, struct schedule);
     s->nranks = p->nroles;
     s->nstages = p->decision.nstages;
+    s->copies = 1;
     s->microbatches = p->decision.microbatches;
     s->nactions = ARENA_ARRAY(a, uint32_t, s->nranks);
     s->actions = ARENA_ARRAY(a, struct action *, s->nranks);
@@ -35,7 +36,7 @@ static struct schedule *tagged_schedule(struct arena *a, const struct plan *p)
             if (*had & bit) /* the rest of an interrupted action */
                 continue;
             *had |= bit;
-            s->actions[r][s->nactions[r]++] = (struct action){b[i].action, b[i].stage, b[i].microbatch};
+            s->actions[r][s->nactions[r]++] = (struct action){b[i].action, false, b[i].stage, b[i].microbatch};
             s->stage_rank[b[i].stage] = r;
         }
     }

@@ -1,7 +1,7 @@
 /* Torch's pipeline CSV (torch/distributed/pipelining, format "compute_only"), written and read.
  *
  * One row per rank; a cell is <stage><letter><microbatch> or empty (an idle tick).  Rows may have different
- * lengths. Only F, B, I and W are read: overlapped pairs and communication actions are refused by name.
+ * lengths. F, B, I, W and overlapped pairs are read; communication actions are refused by name.
  * Numbers of stages and microbatches follow from the cells, and are bounded by the number of cells before
  * anything is sized by them. */
 
@@ -22,7 +22,9 @@ void schedule_print(const struct schedule *s, FILE *out)
             const struct action *t = &s->actions[r][k];
             if (t->kind == 'O')
                 continue;
-            fprintf(out, "%s%u%c%u", comma, t->stage, t->kind, t->microbatch);
+            bool second = k > 0 && t[-1].pair;
+            fprintf(out, "%s%s%u%c%u%s", second ? ";" : comma, t->pair ? "(" : "", t->stage, t->kind, t->microbatch,
+                    second ? ")OVERLAP_F_B" : "");
             comma = ",";
         }
         fputc('\n', out);
@@ -54,6 +56,30 @@ static bool read_number(const char *s, size_t n, size_t *at, uint32_t *value)
     return *at > start && v <= MAX_NUMBER;
 }
 
+/* <stage><letter><microbatch> */
+static bool read_action(struct reader *in, const char *s, size_t n, size_t *at, struct action *out)
+{
+    if (!read_number(s, n, at, &out->stage) || *at == n || !strchr("FBIW", s[*at]))
+        return false;
+    out->kind = s[(*at)++];
+    if (!read_number(s, n, at, &out->microbatch))
+        return false;
+    if (out->stage >= in->nstages)
+        in->nstages = out->stage + 1;
+    if (out->microbatch >= in->microbatches)
+        in->microbatches = out->microbatch + 1;
+    return true;
+}
+
+static bool read_word(const char *s, size_t n, size_t *at, const char *word)
+{
+    size_t length = strlen(word);
+    if (n - *at < length || memcmp(s + *at, word, length))
+        return false;
+    *at += length;
+    return true;
+}
+
 static bool read_cell(struct reader *in, const char *s, size_t n)
 {
     while (n && (s[0] == ' ' || s[0] == '\t'))
@@ -62,24 +88,22 @@ static bool read_cell(struct reader *in, const char *s, size_t n)
         n--;
     if (n == 0)
         return true;
-    struct cell cell = {.rank = in->row - 1};
+    struct cell cell = {.rank = in->row - 1}, other = cell;
     size_t at = 0;
-    bool ok = read_number(s, n, &at, &cell.action.stage) && at < n && strchr("FBIW", s[at]);
-    if (ok) {
-        cell.action.kind = s[at++];
-        ok = read_number(s, n, &at, &cell.action.microbatch) && at == n;
-    }
-    if (!ok) {
+    bool pair = read_word(s, n, &at, "("), ok = read_action(in, s, n, &at, &cell.action);
+    if (pair)
+        ok = ok && cell.action.kind == 'F' && read_word(s, n, &at, ";") && read_action(in, s, n, &at, &other.action) &&
+             other.action.kind == 'B' && read_word(s, n, &at, ")OVERLAP_F_B");
+    if (!ok || at < n) {
         int shown = n < 40 ? (int)n : 40;
-        in->why = arena_printf(in->arena, "row %u, cell %u: '%.*s' is not <stage><F, B, I or W><microbatch>",
-                               in->row, in->column, shown, s);
+        in->why = arena_printf(in->arena, "row %u, cell %u: '%.*s' is neither <stage><F, B, I or W><microbatch> nor "
+                                          "(<F>;<B>)OVERLAP_F_B", in->row, in->column, shown, s);
         return false;
     }
-    if (cell.action.stage >= in->nstages)
-        in->nstages = cell.action.stage + 1;
-    if (cell.action.microbatch >= in->microbatches)
-        in->microbatches = cell.action.microbatch + 1;
+    cell.action.pair = pair;
     vec_push(in->arena, &in->cells, cell);
+    if (pair)
+        vec_push(in->arena, &in->cells, other);
     return true;
 }
 
@@ -125,6 +149,8 @@ static struct schedule *build(struct reader *in, uint32_t nranks)
     for (size_t i = 0; i < in->cells.n; i++) {
         const struct action *t = &in->cells.at[i].action;
         schedule_append(s, in->cells.at[i].rank, t->kind, t->stage, t->microbatch);
+        if (t->pair)
+            s->actions[in->cells.at[i].rank][s->nactions[in->cells.at[i].rank] - 1].pair = true;
     }
     if (!s->forward_only)
         schedule_finish(s);

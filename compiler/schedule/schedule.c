@@ -1,22 +1,14 @@
-/* Schedules as data: making the decision's one, and checking any of them.
- *
- * The check has two halves.  First counting: every (stage, microbatch) has one F and one B, or one F, one I
- * and one W, all on the stage's rank, and one O ends every rank.  Then a run without durations: a rank
- * advances while its next action's inputs are there; whoever makes an input wakes the rank that needs it. The
- * run visits every action once and wakes at most two ranks for each, so it is linear, and it gets stuck
- * exactly if order and dependences form a cycle. */
+/* Schedules as data: the decision's one, made by its family, and the forward-only one of an evaluation. */
 
 #include "compiler/schedule/family.h"
-#include "compiler/support/strbuf.h"
 
 #include <assert.h>
 
-struct schedule *schedule_empty(struct arena *a, uint32_t nranks, uint32_t nstages, uint32_t microbatches,
-                                uint32_t room)
+struct schedule *schedule_empty(struct arena *a, uint32_t nranks, uint32_t nstages, uint32_t microbatches, uint64_t room)
 {
     struct schedule *s = ARENA_NEW(a, struct schedule);
     *s = (struct schedule){
-        .nranks = nranks, .nstages = nstages, .microbatches = microbatches, .forward_only = true};
+        .nranks = nranks, .nstages = nstages, .copies = 1, .microbatches = microbatches, .forward_only = true};
     s->nactions = ARENA_ARRAY(a, uint32_t, nranks);
     s->actions = ARENA_ARRAY(a, struct action *, nranks);
     for (uint32_t r = 0; r < nranks; r++)
@@ -38,34 +30,127 @@ void schedule_append(struct schedule *s, uint32_t rank, char kind, uint32_t stag
         s->forward_only = false;
 }
 
+void schedule_append_pair(struct schedule *s, uint32_t rank, struct action forward, struct action backward)
+{
+    schedule_append(s, rank, forward.kind, forward.stage, forward.microbatch);
+    s->actions[rank][s->nactions[rank] - 1].pair = true;
+    schedule_append(s, rank, backward.kind, backward.stage, backward.microbatch);
+}
+
 void schedule_finish(struct schedule *s)
 {
     for (uint32_t r = 0; r < s->nranks; r++)
         s->actions[r][s->nactions[r]++] = (struct action){.kind = 'O'};
 }
 
+/* stages per pipeline rank: 0 = any number */
+static uint32_t chunks(enum schedule_kind k)
+{
+    switch (k) {
+    case SCHED_GPIPE:
+    case SCHED_1F1B:
+    case SCHED_EAGER_1F1B:
+    case SCHED_ZB_H1:
+    case SCHED_ZB_H2:
+    case SCHED_DUALPIPE:
+        return 1;
+    case SCHED_ZB_V:
+    case SCHED_V_HALF:
+    case SCHED_V_MIN:
+    case SCHED_DUALPIPE_V:
+        return 2;
+    case SCHED_INTERLEAVED:
+    case SCHED_COMBINED_1F1B:
+    case SCHED_AUTO:
+    case SCHED_FILE:
+    case NSCHEDULES:
+        break;
+    }
+    return 0;
+}
+
 const char *schedule_unsupported(struct arena *a, const struct decision *d)
 {
-    bool known = d->schedule == SCHED_GPIPE || d->schedule == SCHED_1F1B || d->schedule == SCHED_EAGER_1F1B;
-    if (!known)
-        return arena_printf(a, "schedule '%s' cannot be made yet; gpipe, 1f1b and eager_1f1b can",
-                            schedule_name(d->schedule));
-    if (d->nstages != d->pp)
-        return arena_printf(
-            a, "schedule '%s' runs one stage per pipeline rank, but %u stages on %u ranks are asked for",
-            schedule_name(d->schedule), d->nstages, d->pp);
+    const char *name = schedule_name(d->schedule);
+    uint32_t p = d->pp, m = d->microbatches, per_rank = chunks(d->schedule);
+    if (d->schedule >= SCHED_AUTO)
+        return arena_printf(a, "schedule '%s' cannot be made from a decision", name);
+    if (d->nstages % p || (per_rank && d->nstages != per_rank * p))
+        return arena_printf(a, "schedule '%s' runs %s per pipeline rank, but %u stages on %u ranks are asked for", name,
+                            per_rank == 1   ? "one stage"
+                            : per_rank == 2 ? "two stages"
+                                            : "as many stages on one rank as on another",
+                            d->nstages, p);
+    uint32_t group = d->schedule_group ? d->schedule_group : p, rest = m % group;
+    if (per_rank == 0 && (group < p || (m > group && rest && rest < p)))
+        return arena_printf(a, "schedule '%s' takes groups of at least pp = %u microbatches, the last one too; %u in groups "
+                               "of %u leave %u", name, p, m, group, group < p ? group : rest);
+    if (d->schedule == SCHED_DUALPIPE_V && m < 2 * p - 1)
+        return arena_printf(a, "schedule 'dualpipe_v' needs at least 2 * pp - 1 = %u microbatches, not %u", 2 * p - 1, m);
+    if (d->schedule == SCHED_DUALPIPE && (p % 2 || m % 2 || m < 2 * p))
+        return arena_printf(a, "schedule 'dualpipe' needs an even pp and an even number of at least 2 * pp microbatches, "
+                               "not %u and %u", p, m);
     return NULL;
+}
+
+static bool splits(enum schedule_kind k)
+{
+    return k == SCHED_ZB_H1 || k == SCHED_ZB_H2 || k == SCHED_DUALPIPE || chunks(k) == 2;
+}
+
+static void fill(struct arena *a, struct schedule *s, const struct decision *d)
+{
+    uint32_t group = d->schedule_group ? d->schedule_group : d->pp;
+    switch (d->schedule) {
+    case SCHED_GPIPE:
+        schedule_gpipe(s);
+        return;
+    case SCHED_1F1B:
+    case SCHED_EAGER_1F1B:
+        schedule_1f1b(s, d->schedule == SCHED_EAGER_1F1B);
+        return;
+    case SCHED_INTERLEAVED:
+    case SCHED_COMBINED_1F1B:
+        schedule_interleaved(s, group, d->schedule == SCHED_COMBINED_1F1B);
+        return;
+    case SCHED_ZB_H1:
+        schedule_zb_h1(s);
+        return;
+    case SCHED_ZB_H2:
+        schedule_zb_h2(s);
+        return;
+    case SCHED_ZB_V:
+        schedule_zb_v(s);
+        return;
+    case SCHED_V_HALF:
+        schedule_v_half(s);
+        return;
+    case SCHED_V_MIN:
+        schedule_v_min(s);
+        return;
+    case SCHED_DUALPIPE:
+        schedule_dualpipe(s, ARENA_ARRAY(a, struct action, 4 * (size_t)d->pp));
+        return;
+    case SCHED_DUALPIPE_V:
+        schedule_dualpipe_v(s, ARENA_ARRAY(a, struct action, 4 * (size_t)d->pp));
+        return;
+    case SCHED_AUTO:
+    case SCHED_FILE:
+    case NSCHEDULES:
+        break;
+    }
 }
 
 struct schedule *schedule_new(struct arena *a, const struct decision *d)
 {
     if (schedule_unsupported(a, d))
         return NULL;
-    struct schedule *s = schedule_empty(a, d->pp, d->pp, d->microbatches, 2 * d->microbatches);
-    if (d->schedule == SCHED_GPIPE)
-        schedule_gpipe(s);
-    else
-        schedule_1f1b(s, d->schedule == SCHED_EAGER_1F1B);
+    bool mirrored = d->schedule == SCHED_DUALPIPE;
+    uint32_t copies = mirrored ? 2 : 1, stages = copies * d->nstages, m = d->microbatches / copies;
+    uint64_t per_action = splits(d->schedule) ? 3 : 2;
+    struct schedule *s = schedule_empty(a, d->pp, stages, m, per_action * (stages / d->pp) * m);
+    s->copies = copies;
+    fill(a, s, d);
     schedule_finish(s);
     return s;
 }
@@ -91,194 +176,4 @@ uint32_t schedule_rank(const struct schedule *s, uint32_t stage)
 {
     assert(stage < s->nstages);
     return s->stage_rank[stage];
-}
-
-/* what has been seen or done of one (stage, microbatch) */
-enum { SEEN_F = 1, SEEN_I = 2, SEEN_W = 4, SEEN_B = SEEN_I | SEEN_W };
-
-static unsigned bits(char kind)
-{
-    switch (kind) {
-    case 'F':
-        return SEEN_F;
-    case 'I':
-        return SEEN_I;
-    case 'W':
-        return SEEN_W;
-    case 'B':
-        return SEEN_B;
-    }
-    return 0;
-}
-
-static bool count_actions(struct arena *a, const struct schedule *s, uint8_t *seen, const char **why)
-{
-    for (uint32_t r = 0; r < s->nranks; r++) {
-        for (uint32_t k = 0; k < s->nactions[r]; k++) {
-            const struct action *t = &s->actions[r][k];
-            if (t->kind == 'O') {
-                if (k + 1 == s->nactions[r] && !s->forward_only)
-                    continue;
-                *why = arena_printf(a,
-                                    s->forward_only ? "rank %u: an optimizer step in a forward-only schedule"
-                                                    : "rank %u: the optimizer step is not its last action",
-                                    r);
-                return false;
-            }
-            if (!bits(t->kind) || t->stage >= s->nstages || t->microbatch >= s->microbatches) {
-                *why = arena_printf(a, "rank %u, action %u: no such action: %u%c%u", r, k, t->stage, t->kind,
-                                    t->microbatch);
-                return false;
-            }
-            if (s->stage_rank[t->stage] != r) {
-                *why = arena_printf(a, "%u%c%u is on rank %u, but stage %u is on rank %u", t->stage, t->kind,
-                                    t->microbatch, r, t->stage, s->stage_rank[t->stage]);
-                return false;
-            }
-            uint8_t *had = &seen[(size_t)t->stage * s->microbatches + t->microbatch];
-            if (*had & bits(t->kind)) {
-                *why = arena_printf(a, "rank %u: %u%c%u repeats work already done", r, t->stage, t->kind,
-                                    t->microbatch);
-                return false;
-            }
-            *had = (uint8_t)(*had | bits(t->kind));
-        }
-        if (!s->forward_only && (s->nactions[r] == 0 || s->actions[r][s->nactions[r] - 1].kind != 'O')) {
-            *why = arena_printf(a, "rank %u does not end with the optimizer step", r);
-            return false;
-        }
-    }
-    return true;
-}
-
-bool schedule_check(struct arena *a, const struct schedule *s, const char **why)
-{
-    struct arena_mark mark = arena_mark(a);
-    uint8_t *seen = ARENA_ARRAY(a, uint8_t, (size_t)s->nstages * s->microbatches);
-    if (!count_actions(a, s, seen, why))
-        return false;
-    unsigned want = s->forward_only ? SEEN_F : SEEN_F | SEEN_B;
-    for (uint32_t stage = 0; stage < s->nstages; stage++) {
-        for (uint32_t i = 0; i < s->microbatches; i++) {
-            unsigned missing = want & ~(unsigned)seen[(size_t)stage * s->microbatches + i];
-            if (!missing)
-                continue;
-            char kind = missing & SEEN_F ? 'F' : missing == SEEN_B ? 'B' : missing & SEEN_I ? 'I' : 'W';
-            *why = arena_printf(a, "%u%c%u is missing", stage, kind, i);
-            return false;
-        }
-    }
-    uint32_t n;
-    bool ok = schedule_order(a, s, &n, why) != NULL;
-    if (ok)
-        arena_reset(a, mark);
-    return ok;
-}
-
-/* --- the run without durations --- */
-
-struct run {
-    const struct schedule *s;
-    uint8_t *done;      /* SEEN_ bits by stage * microbatches + microbatch */
-    uint32_t *position; /* per rank */
-    uint32_t *stack;    /* ranks to look at */
-    bool *stacked;
-    uint32_t nstack;
-};
-
-static bool is_done(const struct run *run, uint32_t stage, uint32_t microbatch, unsigned what)
-{
-    return (run->done[(size_t)stage * run->s->microbatches + microbatch] & what) == what;
-}
-
-static bool can_run(const struct run *run, const struct action *t)
-{
-    uint32_t i = t->microbatch;
-    switch (t->kind) {
-    case 'F':
-        return t->stage == 0 || is_done(run, t->stage - 1, i, SEEN_F);
-    case 'B':
-    case 'I':
-        return is_done(run, t->stage, i, SEEN_F) &&
-               (t->stage + 1 == run->s->nstages || is_done(run, t->stage + 1, i, SEEN_I));
-    case 'W':
-        return is_done(run, t->stage, i, SEEN_I);
-    }
-    return true;
-}
-
-static void wake(struct run *run, uint32_t rank)
-{
-    if (rank != NONE && !run->stacked[rank]) {
-        run->stacked[rank] = true;
-        run->stack[run->nstack++] = rank;
-    }
-}
-
-static void finish_action(struct run *run, const struct action *t)
-{
-    const struct schedule *s = run->s;
-    if (t->kind == 'O')
-        return;
-    uint8_t *done = &run->done[(size_t)t->stage * s->microbatches + t->microbatch];
-    *done = (uint8_t)(*done | bits(t->kind));
-    if (t->kind == 'F' && t->stage + 1 < s->nstages)
-        wake(run, s->stage_rank[t->stage + 1]);
-    if (bits(t->kind) & SEEN_I && t->stage > 0)
-        wake(run, s->stage_rank[t->stage - 1]);
-}
-
-static const char *stuck(struct arena *a, const struct run *run)
-{
-    const struct schedule *s = run->s;
-    struct strbuf b = {0};
-    strbuf_text(&b, "the order of actions cannot run: ");
-    uint32_t shown = 0;
-    for (uint32_t r = 0; r < s->nranks; r++) {
-        if (run->position[r] == s->nactions[r])
-            continue;
-        const struct action *t = &s->actions[r][run->position[r]];
-        if (++shown > 4) {
-            strbuf_text(&b, ", ...");
-            break;
-        }
-        strbuf_printf(&b, "%srank %u is blocked at %u%c%u", shown > 1 ? ", " : "", r, t->stage, t->kind,
-                      t->microbatch);
-    }
-    const char *text = arena_strdup(a, b.text);
-    strbuf_free(&b);
-    return text;
-}
-
-const struct schedule_step *schedule_order(struct arena *a, const struct schedule *s, uint32_t *nsteps,
-                                           const char **why)
-{
-    size_t total = 0;
-    for (uint32_t r = 0; r < s->nranks; r++)
-        total += s->nactions[r];
-    struct schedule_step *steps = ARENA_ARRAY(a, struct schedule_step, total + 1);
-    struct arena_mark mark = arena_mark(a);
-    struct run run = {.s = s};
-    run.done = ARENA_ARRAY(a, uint8_t, (size_t)s->nstages * s->microbatches);
-    run.position = ARENA_ARRAY(a, uint32_t, s->nranks);
-    run.stack = ARENA_ARRAY(a, uint32_t, s->nranks);
-    run.stacked = ARENA_ARRAY(a, bool, s->nranks);
-    for (uint32_t r = s->nranks; r-- > 0;)
-        wake(&run, r);
-    size_t n = 0;
-    while (run.nstack) {
-        uint32_t r = run.stack[--run.nstack];
-        run.stacked[r] = false;
-        while (run.position[r] < s->nactions[r] && can_run(&run, &s->actions[r][run.position[r]])) {
-            steps[n++] = (struct schedule_step){.rank = r, .index = run.position[r]};
-            finish_action(&run, &s->actions[r][run.position[r]++]);
-        }
-    }
-    if (n < total) {
-        *why = stuck(a, &run);
-        return NULL;
-    }
-    arena_reset(a, mark);
-    *nsteps = (uint32_t)n;
-    return steps;
 }

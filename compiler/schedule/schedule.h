@@ -2,17 +2,23 @@
 #define LLMC_SCHEDULE_H
 
 /* A schedule is data: per pipeline rank an ordered list of actions.  Letters are torch's
- * (pipelining/schedules.py): F forward, I input gradient, W weight gradient, B both.  Definitions: GPipe,
- * 1F1B as in Megatron-LM (SC'21, section 2.2). */
+ * (pipelining/schedules.py): F forward, I input gradient, W weight gradient, B both.
+ *
+ * F(s, i) comes after F(s-1, i); B or I of (s, i) after that of (s+1, i), on the last stage after F; W after I.
+ * DualPipe runs two copies of the model: its stages are those of one copy and then those of the other, each copy is a
+ * chain of its own with microbatches of its own. */
 
 #include "compiler/model/decision.h"
 
 struct action {
     char kind; /* F B I W, or O: optimizer step, last on every rank */
+    bool pair; /* F and the B behind it run together: both start when both can, and end together */
     uint32_t stage, microbatch;
 };
 struct schedule {
-    uint32_t nranks, nstages, microbatches;
+    uint32_t nranks, nstages;
+    uint32_t copies;       /* chains of nstages / copies stages: 2 in DualPipe, else 1 */
+    uint32_t microbatches; /* of each copy */
     bool forward_only;
     uint32_t *nactions; /* per pipeline rank */
     struct action **actions;
@@ -25,7 +31,7 @@ const char *schedule_unsupported(struct arena *a, const struct decision *d);
 struct schedule *schedule_new(struct arena *a, const struct decision *d);
 /* which pipeline rank runs a stage */
 uint32_t schedule_rank(const struct schedule *s, uint32_t stage);
-/* forward only, for evaluation: no B and no O */
+/* forward only, for evaluation: no B and no O; looped placement */
 struct schedule *schedule_forward(struct arena *a, uint32_t pp, uint32_t nstages, uint32_t microbatches);
 
 /* Complete, on the right rank, F before B, I before W, and free of cycles; false and one sentence if not. */
@@ -39,9 +45,9 @@ struct schedule_step {
 const struct schedule_step *schedule_order(struct arena *a, const struct schedule *s, uint32_t *nsteps,
                                            const char **why);
 
-/* torch's pipeline CSV ("compute only"): one row per rank, cells such as 0F3, empty cells are idle ticks; O
- * is not written.  parse is the inverse: it adds O where there are backward actions.  NULL and a sentence
- * naming row and cell; the result is complete and can run (it went through schedule_check()). */
+/* torch's pipeline CSV ("compute only"): one row per rank, cells such as 0F3, 0I3, (0F5;7B3)OVERLAP_F_B; empty cells are
+ * idle ticks; O is not written.  parse is the inverse: it adds O where there are backward actions.  NULL and a sentence
+ * naming row and cell; the result is complete and can run (it went through schedule_check()).  A CSV has one copy. */
 void schedule_print(const struct schedule *s, FILE *out);
 struct schedule *schedule_parse(struct arena *a, const char *text, size_t size, const char **why);
 

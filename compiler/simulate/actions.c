@@ -1,77 +1,214 @@
-/* Run of a schedule's actions, without instructions: one pass over the actions in a runnable order.
+/* Run of a schedule's actions with durations, without instructions.
  *
- * A rank runs its list in order; F waits for the transfer from the stage before, B and I for the one from the
- * stage after.  A transfer starts when its producer has ended and the one before it on the same boundary and
- * direction is through ("queue per peer and direction", the upper reference of receive placement: the timed
- * order of the emitted instructions is within a few per cent of it).  Receivers always have a free slot:
- * rings are as deep as the schedule needs.  Linear in actions. */
+ * A rank runs its list in order; F waits for the transfer from the stage before, B and I for the one from the stage
+ * after.  A transfer starts when its producer has ended and the one before it on the same boundary and direction is
+ * through ("queue per peer and direction", the upper reference of receive placement: the timed order of the emitted
+ * instructions is within a few per cent of it).  Receivers always have a free slot: rings are as deep as the schedule
+ * needs.  The `held` part of a transfer is computed time lost on the sender and prolongs its action instead.  A pair
+ * starts when both its actions can; it takes `pair` of both, but not less than the longer one.
+ *
+ * A boundary's transfers in one direction come from one rank, in its order, so no time depends on the order in which
+ * ranks are looked at: a rank runs until an input is missing, and whoever makes one wakes the rank that needs it.
+ * Linear in actions; two numbers per stage and microbatch. */
 
 #include "compiler/simulate/simulate.h"
 
-#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#define NOT_YET (-1.0)
+
+/* durations of a stage with what its sends hold, and latencies of the transfers */
+struct act_stage {
+    double forward, backward, input, weight, next, back;
+    double forward_held, backward_held;
+    uint32_t next_rank, back_rank; /* NONE: no stage there */
+    double keep_bytes;
+};
 
 struct act_run {
     const struct schedule *s;
-    const double *forward_s, *backward_s, *transfer_s;
-    double *rank_s;                   /* when a rank is free */
-    double *channel_s;                /* when a boundary is free: 2 * boundary + direction */
+    struct act_stage *stage;
     double *forward_in, *backward_in; /* arrival, by stage * microbatches + microbatch */
+    double *next_free, *back_free;    /* of a stage's two outgoing channels */
+    double pair;
+    uint32_t *position, *stack, nstack;
+    bool *stacked;
+    struct act_rank *ranks;
 };
 
-/* arrival of data sent at time `at` over boundary b (stages b and b + 1), direction 0 = towards later stages
- */
-static double transfer(struct act_run *run, uint32_t b, uint32_t direction, double at)
+static void wake(struct act_run *run, uint32_t rank)
 {
-    if (run->s->stage_rank[b] == run->s->stage_rank[b + 1])
-        return at;
-    double *channel = &run->channel_s[2 * (size_t)b + direction];
-    *channel = (*channel > at ? *channel : at) + run->transfer_s[b];
-    return *channel;
+    if (!run->stacked[rank]) {
+        run->stacked[rank] = true;
+        run->stack[run->nstack++] = rank;
+    }
 }
 
-static void run_action(struct act_run *run, uint32_t rank, const struct action *t)
+static double later(double a, double b)
 {
-    const struct schedule *s = run->s;
-    size_t here = (size_t)t->stage * s->microbatches + t->microbatch;
-    double ready = 0, duration = 0;
-    if (t->kind == 'F') {
-        ready = run->forward_in[here];
-        duration = run->forward_s[t->stage];
-    } else if (t->kind == 'B' || t->kind == 'I') {
-        ready = run->backward_in[here];
-        duration = t->kind == 'B' ? run->backward_s[t->stage] : run->backward_s[t->stage] / 2;
-    } else if (t->kind == 'W') {
-        duration = run->backward_s[t->stage] / 2;
-    } else {
+    return a > b ? a : b;
+}
+
+/* when an action's input is there; NOT_YET if it has not been made */
+static double ready_s(const struct act_run *run, const struct action *t)
+{
+    size_t here = (size_t)t->stage * run->s->microbatches + t->microbatch;
+    return t->kind == 'F' ? run->forward_in[here] : t->kind == 'W' || t->kind == 'O' ? 0 : run->backward_in[here];
+}
+
+static void send_forward(struct act_run *run, uint32_t stage, size_t here, double end)
+{
+    const struct act_stage *st = &run->stage[stage];
+    if (st->next_rank == NONE) { /* the last stage: its own backward may come */
+        run->backward_in[here] = end;
         return;
     }
-    double end = (run->rank_s[rank] > ready ? run->rank_s[rank] : ready) + duration;
-    run->rank_s[rank] = end;
-    if (t->kind == 'F' && t->stage + 1 < s->nstages)
-        run->forward_in[here + s->microbatches] = transfer(run, t->stage, 0, end);
-    else if ((t->kind == 'B' || t->kind == 'I') && t->stage > 0)
-        run->backward_in[here - s->microbatches] = transfer(run, t->stage - 1, 1, end);
+    if (st->next > 0)
+        run->next_free[stage] = end = later(run->next_free[stage], end) + st->next;
+    run->forward_in[here + run->s->microbatches] = end;
+    wake(run, st->next_rank);
 }
 
-double simulate_actions(struct arena *a, const struct schedule *s, const double *forward_s,
-                        const double *backward_s, const double *transfer_s)
+static void send_backward(struct act_run *run, uint32_t stage, size_t here, double end)
+{
+    const struct act_stage *st = &run->stage[stage];
+    if (st->back_rank == NONE)
+        return;
+    if (st->back > 0)
+        run->back_free[stage] = end = later(run->back_free[stage], end) + st->back;
+    run->backward_in[here - run->s->microbatches] = end;
+    wake(run, st->back_rank);
+}
+
+static void count_live(struct act_rank *k, double bytes, bool made)
+{
+    if (made) {
+        k->live_bytes += bytes;
+        k->peak_bytes = later(k->peak_bytes, k->live_bytes);
+        k->peak = ++k->live > k->peak ? k->live : k->peak;
+    } else {
+        k->live_bytes -= bytes;
+        k->live--;
+    }
+}
+
+/* what follows from an action that ended */
+static void finish(struct act_run *run, struct act_rank *k, const struct action *t, double end)
+{
+    size_t here = (size_t)t->stage * run->s->microbatches + t->microbatch;
+    if (t->kind == 'F')
+        send_forward(run, t->stage, here, end);
+    else if (t->kind != 'W')
+        send_backward(run, t->stage, here, end);
+    if (t->kind != 'I')
+        count_live(k, run->stage[t->stage].keep_bytes, t->kind == 'F');
+}
+
+static double duration_s(const struct act_stage *st, char kind)
+{
+    return kind == 'F' ? st->forward : kind == 'B' ? st->backward : kind == 'I' ? st->input : st->weight;
+}
+
+static double pair_s(const struct act_run *run, const struct act_stage *f, const struct act_stage *b)
+{
+    double forward = f->forward - f->forward_held, backward = b->backward - b->backward_held;
+    return later(run->pair * (forward + backward), later(forward, backward)) + f->forward_held + b->backward_held;
+}
+
+/* runs rank r as far as its inputs go */
+static void advance(struct act_run *run, uint32_t r)
+{
+    const struct schedule *s = run->s;
+    struct act_rank *k = &run->ranks[r];
+    const struct action *at = s->actions[r] + run->position[r], *end = s->actions[r] + s->nactions[r];
+    for (; at < end && at->kind != 'O'; at += at->pair ? 2 : 1) {
+        double ready = ready_s(run, at), takes;
+        if (ready < 0)
+            break;
+        if (at->pair) {
+            double other = ready_s(run, at + 1);
+            if (other < 0)
+                break;
+            ready = later(ready, other);
+            takes = pair_s(run, &run->stage[at->stage], &run->stage[at[1].stage]);
+        } else {
+            takes = duration_s(&run->stage[at->stage], at->kind);
+        }
+        double start = later(k->end_s, ready);
+        if (at == s->actions[r])
+            k->start_s = start;
+        k->end_s = start + takes;
+        k->busy_s += takes;
+        finish(run, k, at, k->end_s);
+        if (at->pair)
+            finish(run, k, at + 1, k->end_s);
+    }
+    run->position[r] = (uint32_t)(at - s->actions[r]);
+}
+
+static void prepare_stages(struct act_run *run, const struct pipeline_times *times, const double *keep_bytes)
+{
+    const struct schedule *s = run->s;
+    uint32_t chain = s->nstages / s->copies;
+    for (uint32_t i = 0; i < s->nstages; i++) {
+        const struct pipeline_stage *from = &times->stages[i % chain];
+        bool last = (i + 1) % chain == 0, first = i % chain == 0;
+        bool sends = !last && s->stage_rank[i] != s->stage_rank[i + 1];
+        bool sends_back = !first && s->stage_rank[i] != s->stage_rank[i - 1];
+        struct act_stage *st = &run->stage[i];
+        st->forward_held = sends ? times->held * from->next_s : 0;
+        st->backward_held = sends_back ? times->held * from->back_s : 0;
+        st->forward = from->forward_s + st->forward_held;
+        st->backward = from->backward_s + st->backward_held;
+        st->input = from->input_s + st->backward_held;
+        st->weight = from->weight_s;
+        st->next = sends ? (1 - times->held) * from->next_s : 0;
+        st->back = sends_back ? (1 - times->held) * from->back_s : 0;
+        st->next_rank = last ? NONE : s->stage_rank[i + 1];
+        st->back_rank = first ? NONE : s->stage_rank[i - 1];
+        st->keep_bytes = keep_bytes ? keep_bytes[i % chain] : 1;
+        double *in = run->forward_in + (size_t)i * s->microbatches;
+        for (uint32_t m = 0; !first && m < s->microbatches; m++)
+            in[m] = NOT_YET;
+    }
+    for (size_t i = 0; i < (size_t)s->nstages * s->microbatches; i++)
+        run->backward_in[i] = NOT_YET;
+}
+
+double simulate_actions(struct arena *a, const struct schedule *s, const struct pipeline_times *times,
+                        const double *keep_bytes, struct act_rank *ranks)
 {
     struct arena_mark mark = arena_mark(a);
-    const char *why;
-    uint32_t n;
-    const struct schedule_step *order = schedule_order(a, s, &n, &why);
-    assert(order);
     size_t cells = (size_t)s->nstages * s->microbatches;
-    struct act_run run = {.s = s, .forward_s = forward_s, .backward_s = backward_s, .transfer_s = transfer_s};
-    run.rank_s = ARENA_ARRAY(a, double, s->nranks);
-    run.channel_s = ARENA_ARRAY(a, double, 2 * (size_t)s->nstages);
+    struct act_run run = {.s = s, .pair = times->pair, .ranks = ranks};
+    if (!ranks)
+        run.ranks = ARENA_ARRAY(a, struct act_rank, s->nranks);
+    memset(run.ranks, 0, s->nranks * sizeof *run.ranks);
+    run.stage = ARENA_ARRAY(a, struct act_stage, s->nstages);
     run.forward_in = ARENA_ARRAY(a, double, cells);
     run.backward_in = ARENA_ARRAY(a, double, cells);
-    for (uint32_t i = 0; i < n; i++)
-        run_action(&run, order[i].rank, &s->actions[order[i].rank][order[i].index]);
+    run.next_free = ARENA_ARRAY(a, double, s->nstages);
+    run.back_free = ARENA_ARRAY(a, double, s->nstages);
+    run.position = ARENA_ARRAY(a, uint32_t, s->nranks);
+    run.stack = ARENA_ARRAY(a, uint32_t, s->nranks);
+    run.stacked = ARENA_ARRAY(a, bool, s->nranks);
+    prepare_stages(&run, times, keep_bytes);
+    for (uint32_t r = s->nranks; r-- > 0;)
+        wake(&run, r);
+    while (run.nstack) {
+        uint32_t r = run.stack[--run.nstack];
+        run.stacked[r] = false;
+        advance(&run, r);
+    }
     double makespan = 0;
+    for (uint32_t r = 0; r < s->nranks; r++) {
+        makespan = later(makespan, run.ranks[r].end_s);
+        if (run.position[r] < s->nactions[r] && s->actions[r][run.position[r]].kind != 'O')
+            makespan = INFINITY; /* stuck; an infinite step is nobody's choice */
+    }
     for (uint32_t r = 0; r < s->nranks; r++)
-        makespan = run.rank_s[r] > makespan ? run.rank_s[r] : makespan;
+        run.ranks[r].idle_s = makespan - run.ranks[r].busy_s;
     arena_reset(a, mark);
     return makespan;
 }

@@ -9,6 +9,7 @@
  * rank begins it.  Linear in instructions. */
 
 #include "compiler/cost/cost.h"
+#include "compiler/cost/pipeline.h"
 #include "compiler/schedule/schedule.h"
 
 struct sim_interval {
@@ -59,11 +60,17 @@ const struct live_point *simulate_memory(struct arena *a, const struct program *
 const uint64_t *simulate_memory_at(struct arena *a, const struct program *p, const struct sim_role *r,
                                    int64_t at_ns);
 
-/* Run of actions alone, for the search: seconds of one microbatch's forward and backward by stage, and of one
- * boundary transfer by boundary (transfer_s[s]: between stages s and s + 1, both ways; nothing if both are on
- * one rank).  I and W take half of the backward each, O nothing.  Returns the makespan in seconds; the
- * schedule must be runnable. */
-double simulate_actions(struct arena *a, const struct schedule *s, const double *forward_s,
-                        const double *backward_s, const double *transfer_s);
+/* Run of a schedule's actions alone, with the stages' own times; stages in the decision's numbering.  Returns seconds
+ * from the first action to the end of the last, INFINITY where the order cannot run.  keep_bytes: by stage of the
+ * decision, what one microbatch leaves there from F to B or W; NULL: 1 each.  ranks: NULL, or one per pipeline rank to
+ * fill in.  A microsecond per 100 actions or so; linear. */
+struct act_rank {
+    double start_s, end_s, busy_s; /* held transfers count as busy */
+    double idle_s;                 /* of the makespan */
+    double peak_bytes, live_bytes; /* live: at the end, 0 */
+    uint32_t peak, live;           /* microbatches in flight, summed over the rank's stages */
+};
+double simulate_actions(struct arena *a, const struct schedule *s, const struct pipeline_times *times,
+                        const double *keep_bytes, struct act_rank *ranks);
 
 #endif

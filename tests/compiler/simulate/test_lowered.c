@@ -84,7 +84,8 @@ static void test_two_simulators(void)
         struct fixture f = {.tp = 1, .pp = 4, .dp = 1, .microbatches = 8, .schedule = kinds[k]};
         struct plan *p = fixture_plan(a, &f);
         CU_ASSERT_PTR_NOT_NULL_FATAL(p);
-        double forward_s[4] = {0}, backward_s[4] = {0}, transfer_s[4] = {0}, end_s = 0;
+        struct pipeline_stage stages[4] = {{0}};
+        double end_s = 0;
         for (uint32_t r = 0; r < p->nroles; r++) {
             const struct sim_role *role = &p->timeline->roles[r];
             for (uint32_t i = 0; i < role->ninsns; i++) {
@@ -92,14 +93,15 @@ static void test_two_simulators(void)
                 double seconds = (double)(role->insns[i].end_ns - role->insns[i].start_ns) * 1e-9;
                 double at_s = (double)(role->insns[i].end_ns - role->begin_ns) * 1e-9;
                 if (n->op == OP_SEND && n->action == 'F')
-                    transfer_s[r] = seconds;
+                    stages[r].next_s = stages[r + 1].back_s = seconds;
                 if (n->queue != QUEUE_COMPUTE || (n->action != 'F' && n->action != 'B'))
                     continue;
-                *(n->action == 'F' ? &forward_s[r] : &backward_s[r]) += seconds / f.microbatches;
+                *(n->action == 'F' ? &stages[r].forward_s : &stages[r].backward_s) += seconds / f.microbatches;
                 end_s = at_s > end_s ? at_s : end_s;
             }
         }
-        double actions_s = simulate_actions(a, schedule_new(a, &p->decision), forward_s, backward_s, transfer_s);
+        struct pipeline_times times = {.stages = stages, .pair = 1};
+        double actions_s = simulate_actions(a, schedule_new(a, &p->decision), &times, NULL, NULL);
         CU_ASSERT_DOUBLE_EQUAL(actions_s, end_s, 0.01 * end_s);
         plan_close(p);
         arena_free(a);

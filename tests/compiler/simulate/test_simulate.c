@@ -105,11 +105,12 @@ static void test_actions_agree(void)
     for (uint32_t p = 2; p <= 6; p++) {
         for (uint32_t m = 1; m <= 20; m += 3) {
             struct bench b = start(SCHED_1F1B, p, m, 1000, 2000, 70);
-            double f[8], x[8], c[8];
+            struct pipeline_stage stages[8];
             for (uint32_t i = 0; i < 8; i++)
-                f[i] = 1000, x[i] = 2000, c[i] = 70;
+                stages[i] = (struct pipeline_stage){.forward_s = 1000, .backward_s = 2000, .next_s = 70, .back_s = 70};
+            struct pipeline_times times = {.stages = stages, .pair = 1};
             run(&b);
-            CU_ASSERT_EQUAL((double)b.t->step_ns, simulate_actions(b.a, b.s, f, x, c));
+            CU_ASSERT_EQUAL((double)b.t->step_ns, simulate_actions(b.a, b.s, &times, NULL, NULL));
             finish(&b);
         }
     }
