@@ -174,9 +174,13 @@ static bool legal_stages(struct arena *a, const struct job *job, const struct de
                d->vpp);
     if (d->vpp > 1 && d->pp == 1)
         REFUSE("vpp = %u needs pp > 1", d->vpp);
-    if (d->schedule == SCHED_DUALPIPE && (d->pp % 2 || d->microbatches < 2 * d->pp))
-        REFUSE("dualpipe needs an even pp and at least 2 * pp microbatches");
+    if (d->schedule == SCHED_DUALPIPE && (d->pp % 2 || d->microbatches % 2 || d->microbatches < 2 * d->pp))
+        REFUSE("dualpipe needs an even pp and an even number of at least 2 * pp microbatches");
+    if (d->schedule == SCHED_DUALPIPE_V && d->microbatches < 2 * d->pp - 1)
+        REFUSE("dualpipe_v needs at least 2 * pp - 1 microbatches");
     uint32_t group = d->schedule_group ? d->schedule_group : d->pp, rest = d->microbatches % group;
+    if (!chunks && group < d->pp)
+        REFUSE("%s: groups of %u microbatches are smaller than pp = %u", schedule_name(d->schedule), group, d->pp);
     if (!chunks && d->microbatches > group && rest && rest < d->pp)
         REFUSE("%s: a last group of %u microbatches is smaller than pp = %u", schedule_name(d->schedule), rest, d->pp);
     uint32_t next = 0;

@@ -341,7 +341,9 @@ bool space_schedule_takes(const struct space *s, const struct space_schedule *k,
     if (d->pp == 1) /* without a pipeline all are alike, or keep more */
         return k->vpp == 1 && k->kind == s->schedules[0].kind;
     if (k->kind == SCHED_DUALPIPE)
-        return d->pp % 2 == 0 && d->microbatches >= 2 * d->pp;
+        return d->pp % 2 == 0 && d->microbatches % 2 == 0 && d->microbatches >= 2 * d->pp;
+    if (k->kind == SCHED_DUALPIPE_V)
+        return d->microbatches >= 2 * d->pp - 1;
     if (!looped)
         return true;
     if (k->groups_of_pp > 1 && d->microbatches <= d->pp)
