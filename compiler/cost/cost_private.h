@@ -76,6 +76,9 @@ const struct cost_block *cost_layer(const struct cost_shape *s, const struct sta
 /* sums by pipeline rank, and the stages' times for pipeline.c and the run of actions */
 void cost_pipeline(const struct cost *c, const struct cost_shape *s, struct cost_stage *ranks,
                    struct pipeline_stage *stages, struct pipeline_times *times);
+void cost_clear_transfers(const struct decision *d, struct pipeline_stage *stages);
+/* the step's items from a pipeline of pipeline_s seconds, of which free_s are left if transfers cost nothing */
+void cost_step(const struct cost *c, const struct cost_stage *ranks, double pipeline_s, double free_s, struct estimate *e);
 /* time and memory of c->decision from its shape; ranks and stages: scratch, one of each */
 void cost_time(const struct cost *c, const struct cost_shape *s, struct cost_stage *ranks,
                struct pipeline_stage *stages, struct estimate *e);

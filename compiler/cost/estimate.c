@@ -84,15 +84,10 @@ void cost_pipeline(const struct cost *c, const struct cost_shape *s, struct cost
     times->held = w->never_overlap & OVERLAP_PP ? 1 : w->overlap & OVERLAP_PP ? 0 : c->profile->pp_shown;
 }
 
-/* the part of the pipeline's seconds that transfers between stages are to blame for */
-static double boundary_s(const struct cost *c, struct pipeline_stage *stages, const struct pipeline_times *times,
-                         double pipeline)
+void cost_clear_transfers(const struct decision *d, struct pipeline_stage *stages)
 {
-    if (c->decision->pp < 2)
-        return 0;
-    for (uint32_t i = 0; i < c->decision->nstages; i++)
+    for (uint32_t i = 0; i < d->nstages; i++)
         stages[i].next_s = stages[i].back_s = 0;
-    return fmax(0, pipeline - pipeline_closed_s(c->decision, times));
 }
 
 /* seconds of one reduction and one gather of everything that a rank holds */
@@ -167,13 +162,10 @@ static double optimizer_s(const struct cost *c, const struct cost_stage *stages)
            cost_collective_s(c, OP_ALL_REDUCE, 16, AXES_WORLD);
 }
 
-void cost_time(const struct cost *c, const struct cost_shape *s, struct cost_stage *ranks,
-               struct pipeline_stage *stages, struct estimate *e)
+void cost_step(const struct cost *c, const struct cost_stage *ranks, double pipeline_s, double free_s, struct estimate *e)
 {
     const struct decision *d = c->decision;
-    struct pipeline_times times;
     double slowest = -1, compute = 0, comm = 0;
-    cost_pipeline(c, s, ranks, stages, &times);
     for (uint32_t r = 0; r < d->pp; r++) {
         double f = rank_f(&ranks[r]), x = rank_x(&ranks[r]);
         compute += ranks[r].forward_s + ranks[r].backward_s;
@@ -184,11 +176,10 @@ void cost_time(const struct cost *c, const struct cost_shape *s, struct cost_sta
         e->stage_forward_s = f;
         e->stage_backward_s = x;
     }
-    double pipeline = pipeline_closed_s(d, &times);
     e->compute_s = compute / d->pp * d->microbatches;
     e->tp_comm_s = comm / d->pp * d->microbatches;
-    e->pp_comm_s = boundary_s(c, stages, &times, pipeline);
-    e->bubble_s = fmax(0, pipeline - e->compute_s - e->tp_comm_s - e->pp_comm_s);
+    e->pp_comm_s = fmax(0, pipeline_s - free_s);
+    e->bubble_s = fmax(0, pipeline_s - e->compute_s - e->tp_comm_s - e->pp_comm_s);
     e->dp_comm_s = dp_exposed(c, ranks);
     e->optimizer_s = optimizer_s(c, ranks);
     /* everyone waits for the slowest node at every synchronisation, and for the host at the step's seam */
@@ -197,6 +188,19 @@ void cost_time(const struct cost *c, const struct cost_shape *s, struct cost_sta
     e->bubble_s *= 1 + slow;
     e->optimizer_s += 1e-3 * c->profile->step_overhead_ms;
     e->step_time_s = e->compute_s + e->tp_comm_s + e->pp_comm_s + e->bubble_s + e->dp_comm_s + e->optimizer_s;
+}
+
+void cost_time(const struct cost *c, const struct cost_shape *s, struct cost_stage *ranks,
+               struct pipeline_stage *stages, struct estimate *e)
+{
+    struct pipeline_times times;
+    cost_pipeline(c, s, ranks, stages, &times);
+    double pipeline_s = pipeline_closed_s(c->decision, &times), free_s = pipeline_s;
+    if (c->decision->pp > 1) {
+        cost_clear_transfers(c->decision, stages);
+        free_s = pipeline_closed_s(c->decision, &times);
+    }
+    cost_step(c, ranks, pipeline_s, free_s, e);
 }
 
 void cost_estimate(struct arena *a, const struct cost *c, struct estimate *e)

@@ -1,0 +1,40 @@
+/* predict(): cost_estimate() with the schedule simulated.
+ *
+ * The schedule runs twice, with transfers between stages and without; the difference is what they are to blame for.
+ * Everything beside the pipeline (data-parallel transfers, optimizer, memory) stays the closed form's.  Linear in
+ * stages * microbatches, 100 ns or so for each. */
+
+#include "compiler/simulate/predict.h"
+
+#include "compiler/cost/cost_private.h"
+#include "compiler/simulate/simulate.h"
+
+/* 24 bytes each, twice over */
+#define MOST_ACTIONS ((uint64_t)8 << 20)
+
+bool predict(struct arena *a, const struct cost *c, struct estimate *e)
+{
+    const struct decision *d = c->decision;
+    struct arena_mark mark = arena_mark(a);
+    cost_estimate(a, c, e);
+    if (3 * (uint64_t)d->nstages * d->microbatches > MOST_ACTIONS || schedule_unsupported(a, d)) {
+        arena_reset(a, mark);
+        return false;
+    }
+    struct cost_kinds kinds = cost_kinds_new(a, &c->job->model);
+    struct cost_shape shape;
+    struct pipeline_times times;
+    struct cost_stage *ranks = ARENA_ARRAY(a, struct cost_stage, d->pp);
+    struct pipeline_stage *stages = ARENA_ARRAY(a, struct pipeline_stage, d->nstages);
+    cost_shape_init(a, c, &kinds, &shape);
+    cost_pipeline(c, &shape, ranks, stages, &times);
+    const struct schedule *s = schedule_new(a, d);
+    double pipeline_s = simulate_actions(a, s, &times, NULL, NULL), free_s = pipeline_s;
+    if (d->pp > 1) {
+        cost_clear_transfers(d, stages);
+        free_s = simulate_actions(a, s, &times, NULL, NULL);
+    }
+    cost_step(c, ranks, pipeline_s, free_s, e);
+    arena_reset(a, mark);
+    return true;
+}
