@@ -32,19 +32,19 @@ struct generation {
     struct tile tiles[COST_MAX_TILES];
     double sms_per_tile;
     double clock, clock_fp8;
-    double fill, shared, split_s, weight, write, aligned;
+    double fill, shared, split_s, weight, write, odd, batch_odd;
     double memory, product_memory; /* share of the data-sheet bandwidth: streams, operands of products */
     /* attention: flop_s as a share of what large products sustain */
     struct cost_flash forward, backward;
 };
 static const struct generation generations[] = {
-    {100, BLACKWELL_TILES, 2, 0.82, 0.79, 70, 0.092, 18e-6, 1.045, 2.9, 0.4, 0.90, 0.88,
+    {100, BLACKWELL_TILES, 2, 0.82, 0.79, 70, 0.092, 18e-6, 1.045, 2.9, 0.5, 0.085, 0.90, 0.88,
      {1.55, 180, 240, 256, 0.75, 1.05}, {1.02, 60, 180, 128, 0.20, 0.80}},
-    {90, HOPPER_TILES, 1, 0.86, 0.78, 90, 0.15, 30e-6, 1.04, 2, 0.4, 0.90, 0.88,
+    {90, HOPPER_TILES, 1, 0.86, 0.78, 90, 0.15, 30e-6, 1.04, 2, 0.5, 0.085, 0.90, 0.88,
      {1.36, 220, 200, 128, 0.40, 1}, {0.96, 100, 200, 128, 0.40, 0.95}},
-    {80, AMPERE_TILES, 1, 0.90, 0, 175, 1.06, 92e-6, 1.046, 1.5, 0.7, 0.88, 0.85,
+    {80, AMPERE_TILES, 1, 0.90, 0, 175, 1.06, 92e-6, 1.046, 1.5, 0.75, 0.085, 0.88, 0.85,
      {1.11, 93, 175, 128, 0.75, 0.88}, {0.856, 60, 175, 128, 0.35, 0.82}},
-    {70, AMPERE_TILES, 1, 0.85, 0, 175, 1.06, 92e-6, 1.046, 1.5, 0.7, 0.85, 0.85,
+    {70, AMPERE_TILES, 1, 0.85, 0, 175, 1.06, 92e-6, 1.046, 1.5, 0.75, 0.085, 0.85, 0.85,
      {0.60, 93, 175, 128, 0.75, 0.88}, {0.5, 60, 175, 128, 0.35, 0.82}},
 };
 
@@ -79,11 +79,11 @@ static void init_tiles(struct cost_device *dev, const struct generation *g)
     for (dev->ntiles = 0; dev->ntiles < COST_MAX_TILES && g->tiles[dev->ntiles].m > 0; dev->ntiles++) {
         const struct tile *t = &g->tiles[dev->ntiles];
         double relative = 1 / (1 + g->shared * (128 / t->m + 128 / t->n));
-        dev->tiles[dev->ntiles] = (struct cost_tile){t->m, t->n, 1 / t->m, 1 / t->n, relative};
+        dev->tiles[dev->ntiles] = (struct cost_tile){t->m, t->n, 1 / t->m, 1 / t->n, t->m * t->n / relative};
         most = fmax(most, relative);
     }
     for (unsigned i = 0; i < dev->ntiles; i++)
-        dev->tiles[i].relative /= most;
+        dev->tiles[i].work *= most;
 }
 
 /* rates of one number format; stated: the cluster file's efficiency of large products, 0 = none */
@@ -125,7 +125,8 @@ static void init_known(struct cost *c, const struct topo_gpu *gpu, const struct 
     dev->split_s = g->split_s;
     dev->weight_share = g->weight;
     dev->write = g->write;
-    dev->aligned = g->aligned;
+    dev->odd = g->odd;
+    dev->batch_odd = g->batch_odd;
     dev->forward = g->forward;
     dev->backward = g->backward;
     dev->forward.flop_s *= large * attention;

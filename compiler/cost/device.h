@@ -10,11 +10,11 @@
 /* number formats that products are computed in */
 enum cost_number { COST_F32, COST_HALF, COST_FP8, COST_NNUMBERS };
 
-/* One output tile shape of a library of products.  tile_s: seconds that the unit which computes a tile (an SM, or a pair
- * of them) takes per element of the inner dimension, at the highest clock. */
+/* One output tile shape of a library of products.  Operands that a unit loads for a smaller tile are shared by fewer
+ * results, so it runs slower. */
 struct cost_tile {
     double m, n, per_m, per_n; /* per_: reciprocals */
-    double relative;           /* of the largest tile's speed; a unit's load of operands is shared by fewer results */
+    double work;               /* m n, over the speed relative to the largest tile's */
 };
 enum { COST_MAX_TILES = 12 };
 
@@ -40,7 +40,7 @@ struct cost_device {
     double split_s;                     /* extra time of a kernel that cuts its inner dimension to fill all units */
     double weight_share;                /* weight gradients' time, relative to forward products */
     double write;                       /* cost of a written byte of a product, relative to a read one */
-    double aligned;                     /* speed left where rows start at 8-byte boundaries only */
+    double odd, batch_odd;              /* speed left where rows start at 8-byte boundaries only; of batches */
     struct cost_flash forward, backward;
     bool unfused;       /* attention by separate kernels */
     double bytes_s;     /* memory, sustained by streaming kernels */
