@@ -228,35 +228,61 @@ static bool enough_nodes(struct explanation *x, uint32_t type, uint32_t usable, 
     return found;
 }
 
-static void rescue_by_nodes(struct explanation *x, uint32_t type)
+/* how much faster a step must be than the fastest plan's, if a limit on time is what nothing meets; else 1 */
+static double times_faster(const struct explanation *x)
 {
-    const struct wish *wish = &x->job->wishes.degree[DEG_GPUS];
-    uint32_t *nodes, usable = topo_usable(x->arena, x->topo, type, &nodes), low = usable, high = 0, per_node;
-    per_node = x->topo->types[type].gpus;
-    if (!usable)
-        return;
-    if ((wish->relation == REL_EQ || wish->relation == REL_LE) && wish->value / per_node < usable)
-        low = wish->value < per_node ? 1 : (uint32_t)(wish->value / per_node);
-    bool possible = true, pinned = wish->relation != REL_ANY;
-    uint32_t first = low;
-    if (pinned && enough_nodes(x, type, usable, low, &possible)) /* fewer than asked for */
-        high = low;
-    for (uint64_t n = 2 * (uint64_t)low; !high && possible && n <= 4096 * (uint64_t)first && n <= MOST_NODES; n *= 2)
+    const struct wishes *w = &x->job->wishes;
+    const struct train *t = &x->job->train;
+    double limit = w->step_time_s;
+    if (w->finish_s > 0 && t->total > 0) {
+        double own = w->finish_s * (double)t->batch * (double)t->sequence / t->total;
+        limit = limit > 0 ? fmin(limit, own) : own;
+    }
+    double most = 1;
+    for (size_t i = 0; i < x->changes.n && limit > 0; i++)
+        most = fmax(most, x->changes.at[i].candidate.estimate.step_time_s / limit);
+    return most;
+}
+
+/* The least number of nodes with a plan, above `from`, to an eighth; 0 = none found.  Under a limit on time nothing scales
+ * better than evenly, so that is where to begin, in steps of a quarter; else by doubling, then bisection. */
+static uint32_t least_nodes(struct explanation *x, uint32_t type, uint32_t usable, uint32_t from)
+{
+    bool possible = true;
+    uint32_t low = from, high = 0;
+    double evenly = ceil(from * times_faster(x));
+    if (evenly > from) {
+        for (double n = evenly; possible && n <= 2 * evenly && n <= MOST_NODES; n = ceil(1.25 * n))
+            if (enough_nodes(x, type, usable, (uint32_t)n, &possible))
+                return (uint32_t)n;
+        return 0;
+    }
+    for (uint64_t n = 2 * (uint64_t)from; !high && possible && n <= 4096 * (uint64_t)from && n <= MOST_NODES; n *= 2)
         *(enough_nodes(x, type, usable, (uint32_t)n, &possible) ? &high : &low) = (uint32_t)n;
-    if (!high)
-        return;
-    for (uint32_t finest = high / 16; high > low && high - low > 1 && high - low > finest;) {
+    for (uint32_t finest = high / 16; high && high - low > 1 && high - low > finest;) {
         uint32_t n = low + (high - low) / 2;
         *(enough_nodes(x, type, usable, n, &possible) ? &high : &low) = n;
     }
+    return high;
+}
+
+static void rescue_by_nodes(struct explanation *x, uint32_t type)
+{
+    const struct wish *wish = &x->job->wishes.degree[DEG_GPUS];
+    uint32_t *list, usable = topo_usable(x->arena, x->topo, type, &list), from = usable;
+    uint32_t per_node = x->topo->types[type].gpus;
+    if (!usable)
+        return;
+    if ((wish->relation == REL_EQ || wish->relation == REL_LE) && wish->value / per_node < usable)
+        from = wish->value < per_node ? 1 : (uint32_t)(wish->value / per_node);
+    bool possible, fewer = wish->relation != REL_ANY && enough_nodes(x, type, usable, from, &possible);
+    uint32_t nodes = fewer ? from : least_nodes(x, type, usable, from);
     struct job job;
-    const struct topo *t = nodes_for(x, type, usable, high, &job);
-    struct explain_change c = {.bigger = true};
-    c.what = arena_printf(x->arena, "%u nodes instead of %u", high, first);
-    if (!try_change(x, &job, t, &c) || high > first)
+    const struct topo *t = nodes ? nodes_for(x, type, usable, nodes, &job) : NULL;
+    struct explain_change c = {.bigger = !fewer, .what = arena_printf(x->arena, "%u nodes instead of %u", nodes, from)};
+    if (!t || !try_change(x, &job, t, &c) || !fewer)
         return;
     struct explain_change *last = &x->changes.at[x->changes.n - 1];
-    last->bigger = false;
     last->what = arena_printf(x->arena, "with %u GPUs", last->candidate.decision.gpus_used);
 }
 
@@ -272,6 +298,8 @@ static void rescue_by_memory(struct explanation *x)
     struct topo_gpu *gpu = &t->types[r->closest.decision.type].gpu;
     double gib = 1024.0 * 1024 * 1024;
     uint64_t need = r->closest.estimate.peak_bytes + gpu->reserve_bytes;
+    if (need > 2 * gpu->memory_bytes) /* there is no such accelerator to be had */
+        return;
     gpu->memory_bytes = (uint64_t)(ceil((double)need / gib) * gib);
     struct explain_change c = {.bigger = true, .what = arena_printf(x->arena, "%s on each GPU instead of %s",
                                                                     units_show_bytes(gpu->memory_bytes).s,
