@@ -62,6 +62,26 @@ static struct topo *without_node(struct arena *a, const struct topo *t, uint32_t
     return copy;
 }
 
+/* the cluster with a node of the type back that is excluded, spare or short of a GPU; NULL if there is none */
+static struct topo *with_node_back(struct arena *a, const struct topo *t, uint32_t type, const char **name)
+{
+    for (uint32_t i = 0; i < t->nnodes; i++) {
+        const struct topo_node *node = &t->nodes[i];
+        if (node->type != type || (node->state == NODE_USABLE && !node->excluded_gpus))
+            continue;
+        struct topo *copy = ARENA_NEW(a, struct topo);
+        *copy = *t;
+        copy->nodes = ARENA_ARRAY(a, struct topo_node, t->nnodes);
+        memcpy(copy->nodes, t->nodes, t->nnodes * sizeof *t->nodes);
+        copy->nodes[i].state = NODE_USABLE;
+        copy->nodes[i].excluded_gpus = 0;
+        copy->usable_gpus += t->types[type].gpus;
+        *name = node->reason ? arena_printf(a, "%s back (%s)", node->name, node->reason) : arena_printf(a, "%s back", node->name);
+        return copy;
+    }
+    return NULL;
+}
+
 /* the best plan of a changed request; false if there is none */
 static bool try_change(struct explanation *x, const struct job *job, const struct topo *topo, struct explain_change *c)
 {
@@ -95,7 +115,8 @@ static bool worthwhile(const struct explanation *x, const struct candidate *c)
     return c->estimate.step_time_s < 1.005 * x->chosen.estimate.step_time_s || gpu_seconds(c) < 0.98 * gpu_seconds(&x->chosen);
 }
 
-static bool try_nodes(struct explanation *x, const struct job *job, const struct topo *t)
+/* back: the node that is back, as its name says, or NULL */
+static bool try_nodes(struct explanation *x, const struct job *job, const struct topo *t, const char *back)
 {
     struct explain_change c = {0};
     if (!t || !try_change(x, job, t, &c))
@@ -107,7 +128,10 @@ static bool try_nodes(struct explanation *x, const struct job *job, const struct
     }
     int64_t more = (int64_t)last->candidate.decision.nnodes - (int64_t)x->chosen.decision.nnodes;
     last->bigger = more > 0;
-    last->what = arena_printf(x->arena, "%lld node%s %s (%u GPUs)", (long long)llabs(more), llabs(more) == 1 ? "" : "s",
+    if (back)
+        last->what = arena_printf(x->arena, "with %s, %u GPUs", back, last->candidate.decision.gpus_used);
+    else
+        last->what = arena_printf(x->arena, "%lld node%s %s, %u GPUs", (long long)llabs(more), llabs(more) == 1 ? "" : "s",
                               more > 0 ? "more" : "fewer", last->candidate.decision.gpus_used);
     return true;
 }
@@ -120,20 +144,22 @@ void explain_nodes(struct explanation *x)
     if (d->gpus_used % y->gpus)
         return;
     struct job one = with_gpus(x, REL_EQ, (uint64_t)(d->nnodes + 1) * y->gpus);
-    const struct topo *grown = usable > d->nnodes ? x->topo : with_nodes(x->arena, x->topo, d->type, 1);
-    if (!try_nodes(x, &one, grown) && more > 1) { /* an eighth more at most, whatever number is cheapest */
+    const char *back = NULL;
+    const struct topo *grown = usable > d->nnodes ? x->topo : with_node_back(x->arena, x->topo, d->type, &back);
+    grown = grown ? grown : with_nodes(x->arena, x->topo, d->type, 1);
+    if (!try_nodes(x, &one, grown, back) && more > 1) { /* an eighth more at most, whatever number is cheapest */
         struct job any = with_gpus(x, REL_GE, (uint64_t)(d->nnodes + 1) * y->gpus);
         any.wishes.objective = MINIMIZE_GPU_TIME;
         uint32_t missing = d->nnodes + more > usable ? d->nnodes + more - usable : 0;
         if (usable <= d->nnodes + more)
-            try_nodes(x, &any, missing ? with_nodes(x->arena, x->topo, d->type, missing) : x->topo);
+            try_nodes(x, &any, missing ? with_nodes(x->arena, x->topo, d->type, missing) : x->topo, NULL);
     }
     if (d->nnodes < 2)
         return;
     struct job fewer = with_gpus(x, REL_GE, (uint64_t)(d->nnodes - more) * y->gpus);
     fewer.wishes.objective = MINIMIZE_GPU_TIME;
     if (usable == d->nnodes)
-        try_nodes(x, &fewer, without_node(x->arena, x->topo, d->nodes[d->nnodes - 1]));
+        try_nodes(x, &fewer, without_node(x->arena, x->topo, d->nodes[d->nnodes - 1]), NULL);
 }
 
 /* ---- what would make an impossible request possible ---- */

@@ -21,6 +21,7 @@ struct explain_shift {
     double less, more;      /* change of the step time, as a fraction, at -10 % and +10 %; more NAN = less alone */
     const char *choice;     /* the plan that would be chosen instead, or NULL */
     double gain;            /* and by how much it is faster then */
+    const char *note;       /* of the cluster, or NULL */
 };
 
 /* a changed request; price: the best plan of it */

@@ -168,9 +168,12 @@ void explain_shifts(struct explanation *x)
         add_shift(x, SHIFT_SCALE_UP, 0, "scale_up", joined ? "scale-up bandwidth" : "bandwidth inside a node");
     if (t->nnodes > 1) {
         add_shift(x, SHIFT_NIC, 0, t->torus_dims ? "torus" : "nic", t->torus_dims ? "torus bandwidth" : "NIC bandwidth");
-        for (uint32_t i = 0; i < t->ntiers && !t->torus_dims; i++)
+        for (uint32_t i = 0; i < t->ntiers && !t->torus_dims; i++) {
             add_shift(x, SHIFT_TIER, i, arena_printf(x->arena, "tier %s", t->tiers[i].name),
                       arena_printf(x->arena, "bandwidth of '%s'", t->tiers[i].name));
+            if (t->tiers[i].oversubscription > 1)
+                x->shifts.at[x->shifts.n - 1].note = arena_printf(x->arena, "%g to 1 oversubscribed", t->tiers[i].oversubscription);
+        }
     }
     if (d->nnodes > 1)
         add_shift(x, SHIFT_NODE, d->nodes[0], "slow_node", "one node slower");

@@ -126,6 +126,8 @@ static void print_shifts(const struct explanation *x, bool all, FILE *out)
             fprintf(out, "           ");
         else
             fprintf(out, " %+8.1f %%", 100 * s->more);
+        if (s->note)
+            fprintf(out, "  %s", s->note);
         if (s->choice)
             fprintf(out, "  then %s would be %.1f %% faster", s->choice, 100 * s->gain);
         fprintf(out, "\n");
