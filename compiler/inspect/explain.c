@@ -2,9 +2,52 @@
  * else changes one thing of its answer, or of its question, and looks again. */
 
 #include "compiler/inspect/explain_private.h"
-#include "compiler/support/vec.h"
+#include "compiler/support/units.h"
+
+#include <string.h>
 
 #define POOL 24
+
+/* a dimension's value in words; "" where it follows from others */
+static const char *dimension_text(struct arena *a, const struct decision *d, enum dimension k)
+{
+    switch (k) {
+    case DIM_TP:
+        return arena_printf(a, "tp %u", d->tp);
+    case DIM_SP:
+        return d->tp < 2 ? "" : d->sp ? "sp" : "no sp";
+    case DIM_CP:
+        return arena_printf(a, "cp %u", d->cp);
+    case DIM_CONTEXT:
+        return d->cp < 2 ? "" : context_names[d->context];
+    case DIM_PP:
+        return arena_printf(a, "pp %u", d->pp);
+    case DIM_VPP:
+        return arena_printf(a, "vpp %u", d->vpp);
+    case DIM_EP:
+        return arena_printf(a, "ep %u", d->ep);
+    case DIM_ETP:
+        return arena_printf(a, "etp %u", d->etp);
+    case DIM_ZERO:
+        return arena_printf(a, "zero %u", d->zero);
+    case DIM_SHARD:
+        return d->zero && d->shard < d->dp * d->cp ? arena_printf(a, "shard %u", d->shard) : "";
+    case DIM_MICROBATCH:
+        return arena_printf(a, "microbatch %u", d->microbatch);
+    case DIM_RECOMPUTE:
+        return strstr(decision_text(a, d), "recompute ");
+    case DIM_SCHEDULE:
+        return d->pp < 2 ? "" : schedule_name(d->schedule);
+    case DIM_ORDER:
+        return arena_printf(a, "order %s %s %s %s", axis_names[d->order[0]], axis_names[d->order[1]], axis_names[d->order[2]],
+                            axis_names[d->order[3]]);
+    case DIM_GPUS:
+        return arena_printf(a, "%u GPUs", d->gpus_used);
+    case NDIMENSIONS:
+        break;
+    }
+    return "";
+}
 
 static void choose(struct explanation *x)
 {
@@ -16,6 +59,40 @@ static void choose(struct explanation *x)
     x->chosen = (struct candidate){.decision = x->plan->decision};
     x->chosen.emittable = decision_emittable(x->arena, x->job, &x->chosen.decision, &why);
     x->chosen.cannot = why;
+}
+
+/* in which choices the decision differs, its own dimension first; what follows from others is left out */
+static const char *difference(struct arena *a, const struct decision *d, const struct decision *from, enum dimension first)
+{
+    const char *text = "";
+    for (uint32_t i = 0; i <= NDIMENSIONS; i++) {
+        enum dimension k = i == 0 ? first : (enum dimension)(i - 1);
+        const char *now = i > 0 && k == first ? "" : dimension_text(a, d, k);
+        if (*now && strcmp(now, dimension_text(a, from, k)) != 0)
+            text = arena_printf(a, "%s%s%s", text, *text ? ", " : "", now);
+    }
+    return text;
+}
+
+static void find_others(struct explanation *x)
+{
+    struct neighbour *list = ARENA_ARRAY(x->arena, struct neighbour, NDIMENSIONS);
+    search_neighbours(x->arena, x->job, x->topo, &x->chosen, x->emit_only, list);
+    for (uint32_t k = 0; k < NDIMENSIONS; k++) {
+        const struct neighbour *n = &list[k];
+        bool again = false;
+        for (size_t i = 0; i < x->others.n; i++)
+            again |= (n->found || n->memory) && !strcmp(decision_text(x->arena, &x->others.at[i].candidate.decision),
+                             decision_text(x->arena, &n->candidate.decision));
+        if ((!n->found && !n->memory) || again)
+            continue;
+        struct explain_other o = {.candidate = n->candidate, .fits = n->found, .wished = n->wished, .slower = n->slower};
+        o.dimension = dimension_names[k];
+        o.what = difference(x->arena, &n->candidate.decision, &x->chosen.decision, n->dimension);
+        if (n->memory)
+            o.why = arena_printf(x->arena, "needs %s", units_show_bytes(n->candidate.estimate.peak_bytes).s);
+        vec_push(x->arena, &x->others, o);
+    }
 }
 
 /* the best of what the choice left aside: of everything, for a plan; of what can be emitted, for an estimate */
@@ -49,6 +126,7 @@ enum status explain(struct arena *a, struct diag *d, const struct job *job, cons
     x.cost = cost_new(a, job, topo, &x.chosen.decision);
     if (plan)
         cost_estimate(a, x.cost, &x.chosen.estimate);
+    find_others(&x);
     explain_shifts(&x);
     explain_jitter(&x);
     explain_nodes(&x);

@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TRIAL_BUDGET 200000
+#define TRIAL_BUDGET 100000
+#define NODES_BUDGET 20000 /* is there any plan at all? */
 #define MOST_NODES (1u << 17)
 
 /* the cluster with n more nodes of a type behind its last one; NULL where that has no meaning */
@@ -164,76 +165,36 @@ void explain_nodes(struct explanation *x)
 
 /* ---- what would make an impossible request possible ---- */
 
-enum { RELAX_KEEPS = NDEGREES, RELAX_LAYOUT, RELAX_SCHEDULE, RELAX_SP, RELAX_CONTEXT, RELAX_ORDER, RELAX_RECOMPUTE,
-       RELAX_MEMORY, RELAX_STEP_TIME, RELAX_FINISH, NRELAX };
-
-/* takes wish number `which` back; its name, or NULL if it was not stated */
-static const char *relax(struct wishes *w, int which)
-{
-    static const char *const names[] = {"keep", "layout", "schedule", "sequence_parallel", "context", "order", "recompute",
-                                        "memory", "step_time", "finish"};
-    bool stated = false;
-    if (which < NDEGREES) {
-        stated = w->degree[which].relation != REL_ANY;
-        w->degree[which].relation = REL_ANY;
-        return stated ? degree_names[which] : NULL;
-    }
-    if (which == RELAX_KEEPS) {
-        stated = w->nkeeps;
-        w->nkeeps = 0;
-    } else if (which == RELAX_LAYOUT) {
-        stated = w->layout;
-        w->layout = NULL;
-    } else if (which == RELAX_SCHEDULE) {
-        stated = w->nschedules;
-        w->nschedules = 0;
-    } else if (which == RELAX_SP) {
-        stated = w->sequence_parallel != TRI_AUTO;
-        w->sequence_parallel = TRI_AUTO;
-    } else if (which == RELAX_CONTEXT) {
-        stated = w->context != CONTEXT_AUTO;
-        w->context = CONTEXT_AUTO;
-    } else if (which == RELAX_ORDER) {
-        stated = w->norder;
-        w->norder = 0;
-    } else if (which == RELAX_RECOMPUTE) {
-        stated = w->recompute != RECOMPUTE_AUTO;
-        w->recompute = RECOMPUTE_AUTO;
-    } else if (which == RELAX_MEMORY) {
-        stated = w->memory;
-        w->memory = 0;
-    } else if (which == RELAX_STEP_TIME) {
-        stated = w->step_time_s > 0;
-        w->step_time_s = 0;
-    } else if (which == RELAX_FINISH) {
-        stated = w->finish_s > 0;
-        w->finish_s = 0;
-    }
-    return stated ? names[which - NDEGREES] : NULL;
-}
-
 static void rescue_by_wishes(struct explanation *x)
 {
-    for (int which = 0; which < NRELAX; which++) {
-        struct job job = *x->job;
-        const char *name = which == DEG_GPUS ? NULL : relax(&job.wishes, which); /* rescue_by_nodes() says how many */
-        struct explain_change c = {.what = arena_printf(x->arena, "without '%s'", name ? name : "")};
-        if (name)
-            try_change(x, &job, x->topo, &c);
+    struct relaxation *list;
+    uint32_t n = search_relaxations(x->arena, x->job, x->topo, x->emit_only, TRIAL_BUDGET, &list);
+    for (uint32_t i = 0; i < n; i++) {
+        if (!list[i].found || !strcmp(list[i].wish, degree_names[DEG_GPUS])) /* rescue_by_nodes() says how many */
+            continue;
+        struct explain_change c = {.what = arena_printf(x->arena, "without '%s'", list[i].wish), .candidate = list[i].candidate};
+        c.how = decision_text(x->arena, &c.candidate.decision);
+        vec_push(x->arena, &x->changes, c);
     }
 }
 
+/* where no single wish is to blame */
 static void rescue_by_all(struct explanation *x)
 {
+    struct job job = *x->job;
+    struct wishes *w = &job.wishes;
     if (x->changes.n)
         return;
-    struct job job = *x->job;
-    int stated = 0;
-    for (int which = 0; which < NRELAX; which++)
-        stated += relax(&job.wishes, which) != NULL;
-    struct explain_change c = {.what = "without all of these wishes"};
-    if (stated > 1)
-        try_change(x, &job, x->topo, &c);
+    memset(w->degree, 0, sizeof w->degree);
+    w->nkeeps = w->norder = w->nschedules = 0;
+    w->layout = NULL;
+    w->sequence_parallel = TRI_AUTO;
+    w->context = CONTEXT_AUTO;
+    w->recompute = RECOMPUTE_AUTO;
+    w->memory = 0;
+    w->step_time_s = w->finish_s = 0;
+    struct explain_change c = {.what = "without any of the plan block's wishes"};
+    try_change(x, &job, x->topo, &c);
 }
 
 /* the request on n nodes of a type, the cluster's own ones first; NULL where it can't have so many */
@@ -249,7 +210,7 @@ static bool enough_nodes(struct explanation *x, uint32_t type, uint32_t usable, 
     struct job job;
     const struct topo *t = nodes_for(x, type, usable, n, &job);
     *possible = t != NULL;
-    bool found = t && search(x->arena, diag_new(x->arena), &job, t, 1, TRIAL_BUDGET, x->emit_only)->ncandidates;
+    bool found = t && search(x->arena, diag_new(x->arena), &job, t, 1, NODES_BUDGET, x->emit_only)->ncandidates;
     arena_reset(x->arena, mark);
     return found;
 }

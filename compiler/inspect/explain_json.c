@@ -55,9 +55,10 @@ static void others_json(const struct explanation *x, struct strbuf *o)
     for (size_t i = 0; i < x->others.n; i++) {
         const struct explain_other *r = &x->others.at[i];
         strbuf_text(o, i ? ",\n  {" : "\n  {");
+        text(o, "dimension", r->dimension, ", ");
         text(o, "change", r->what, ", ");
-        number(o, "loses", r->candidate.estimate.step_time_s / x->chosen.estimate.step_time_s - 1, ", ");
-        strbuf_printf(o, "\"fits\": %s, ", r->fits ? "true" : "false");
+        number(o, "loses", r->slower, ", ");
+        strbuf_printf(o, "\"fits\": %s, \"against_wishes\": %s, ", r->fits ? "true" : "false", r->wished ? "true" : "false");
         text(o, "why", r->why, ",\n   ");
         candidate_json(&r->candidate, o);
         strbuf_text(o, "}");
@@ -105,6 +106,10 @@ static void search_json(const struct search_result *r, struct strbuf *o)
     strbuf_printf(o, " \"search\": {\"space\": %llu, \"evaluated\": %llu, \"pruned\": %llu, \"over_memory\": %llu, ",
                   (unsigned long long)r->space, (unsigned long long)r->evaluated, (unsigned long long)r->pruned,
                   (unsigned long long)r->infeasible_memory);
+    strbuf_text(o, "\"removed\": {");
+    for (uint32_t i = 0; i < NREMOVALS; i++)
+        strbuf_printf(o, "%s\"%s\": %llu", i ? ", " : "", removal_names[i], (unsigned long long)r->removed[i]);
+    strbuf_text(o, "}, ");
     number(o, "gap", r->gap, "}}\n");
 }
 

@@ -7,9 +7,11 @@
 #include "compiler/inspect/explain_items.h"
 #include "compiler/support/vec.h"
 
-/* a plan that differs from the chosen one */
+/* a plan that differs from the chosen one in one dimension */
 struct explain_other {
-    const char *what; /* "tp 4" */
+    const char *dimension, *what; /* "tp"; "tp 4, no sp": what follows included */
+    double slower;                /* by the objective, as a fraction */
+    bool wished;                  /* the plan block forbids it */
     struct candidate candidate;
     bool fits;
     const char *why; /* where it does not */

@@ -12,6 +12,7 @@
 
 /* effects below this are not worth a line of their own */
 #define SMALL 0.001
+#define OTHERS_SHOWN 7
 
 /* items, their shares and their total; rounded so that both columns add up as printed */
 static void print_items(const struct explain_item *item, uint32_t n, struct explain_unit u, bool all, const char *total,
@@ -66,13 +67,12 @@ static int by_loss(const void *left, const void *right)
     const struct explain_other *a = left, *b = right;
     if (a->fits != b->fits)
         return a->fits ? -1 : 1;
-    double s = a->candidate.estimate.step_time_s, t = b->candidate.estimate.step_time_s;
-    return s != t ? s < t ? -1 : 1 : strcmp(a->what, b->what);
+    return a->slower != b->slower ? a->slower < b->slower ? -1 : 1 : strcmp(a->dimension, b->dimension);
 }
 
 static void print_others(const struct explanation *x, bool all, FILE *out)
 {
-    uint32_t n = (uint32_t)x->others.n;
+    uint32_t n = (uint32_t)x->others.n, shown = 0;
     if (!n)
         return;
     struct explain_other *sorted = ARENA_ARRAY(x->arena, struct explain_other, n);
@@ -83,18 +83,19 @@ static void print_others(const struct explanation *x, bool all, FILE *out)
     for (uint32_t i = 0; i < n; i++) {
         const struct explain_other *o = &sorted[i];
         const struct estimate *e = &o->candidate.estimate;
-        if (!o->fits) {
-            misses = arena_printf(x->arena, "%s%s%s (%s)", misses, *misses ? ", " : "", o->what, o->why);
+        if (!o->fits)
+            misses = arena_printf(x->arena, "%s%s%s %s", misses, *misses ? "; " : "", o->what, o->why);
+        if (!o->fits || (!all && shown == OTHERS_SHOWN))
             continue;
-        }
-        if (!all && i >= 6)
-            continue;
-        fprintf(out, "  %-24s %9s     %+6.1f %%  %s%s\n", o->what, units_show_seconds(e->step_time_s).s,
-                100 * (e->step_time_s / x->chosen.estimate.step_time_s - 1), units_show_bytes(e->peak_bytes).s,
-                o->candidate.emittable ? "" : ", not emitted yet");
+        shown++;
+        const char *emitted = o->candidate.emittable == x->chosen.emittable ? ""
+                              : o->candidate.emittable                      ? ", can be emitted"
+                                                                            : ", not emitted yet";
+        fprintf(out, "  %+6.1f %% %9s %9s  %s%s%s\n", 100 * o->slower, units_show_seconds(e->step_time_s).s,
+                units_show_bytes(e->peak_bytes).s, o->what, emitted, o->wished ? ", against the plan block" : "");
     }
     if (*misses)
-        fprintf(out, "  no: %s\n", misses);
+        fprintf(out, "  does not fit: %s\n", misses);
 }
 
 static int by_effect(const void *left, const void *right)
@@ -157,23 +158,43 @@ static void print_changes(const struct explanation *x, FILE *out)
     }
 }
 
+/* counts by constraint, the largest first */
+static void print_removed(const struct search_result *r, FILE *out)
+{
+    static const char *const meaning[NREMOVALS] = {
+        [REMOVED_BOUND] = "groups, not looked at: even their bound is slower",
+        [REMOVED_MEMORY] = "need more memory than there is",
+        [REMOVED_KEEP] = "meshes, break a 'keep' or don't fit the nodes in one piece",
+        [REMOVED_TIME] = "slower than the limit on time",
+        [REMOVED_EMIT] = "fit, but can't be emitted yet",
+        [REMOVED_SAME] = "orders of axes that cost the same",
+    };
+    uint32_t order[NREMOVALS];
+    for (uint32_t i = 0; i < NREMOVALS; i++) {
+        uint32_t at = i;
+        for (; at > 0 && r->removed[order[at - 1]] < r->removed[i]; at--)
+            order[at] = order[at - 1];
+        order[at] = i;
+    }
+    fprintf(out, "\nWhat ruled out the rest (%s plans looked at)\n", units_show_commas(r->evaluated).s);
+    for (uint32_t i = 0; i < NREMOVALS; i++)
+        if (r->removed[order[i]])
+            fprintf(out, "  %13s  %s\n", units_show_commas(r->removed[order[i]]).s, meaning[order[i]]);
+}
+
 static void print_certificate(const struct explanation *x, FILE *out)
 {
     const struct search_result *r = x->found;
-    double over = r->evaluated ? 100.0 * (double)r->infeasible_memory / (double)r->evaluated : 0;
-    fprintf(out, "\nWhat ruled out the rest\n");
-    fprintf(out, "  %s plans were looked at", units_show_commas(r->evaluated).s);
-    if (r->infeasible_memory)
-        fprintf(out, "; %.0f %% of them need more than %s", over, units_show_bytes(r->memory_limit_bytes).s);
-    if (r->pruned)
-        fprintf(out, "\n  %s groups of plans were not: even without bubble they would be slower", units_show_commas(r->pruned).s);
-    fprintf(out, "\n\nHow sure\n");
+    print_removed(r, out);
+    fprintf(out, "\nHow sure\n");
     if (r->gap > 0)
         fprintf(out, "  The budget ended before the space: something in it may be up to %.1f %% faster, nothing more.\n",
                 100 * r->gap);
     else
         fprintf(out, "  By this cost model nothing in the space that the plan block allows is faster: every plan was looked at\n"
                      "  or is ruled out by a lower bound on its time.\n");
+    if (r->simulated)
+        fprintf(out, "  The best %s were run through their schedule, action by action.\n", units_show_commas(r->simulated).s);
 }
 
 static void print_rescue(const struct explanation *x, bool all, FILE *out)
