@@ -230,7 +230,7 @@ static void test_profile(void)
     const struct cost *c = make_cost(a, "H100-SXM", "bf16", NULL);
     struct profile p = *c->profile;
     p.matmul_sm90 = 0.5 * p.matmul_sm90;
-    p.attention = 0.5 * p.attention;
+    p.attention_sm90 = 0.5 * p.attention_sm90;
     p.stream_traffic = 2 * p.stream_traffic;
     const struct cost *slow = make_cost(a, "H100-SXM", "bf16", &p);
     struct cost_attention t = {.tokens = 8192, .context = 8192, .heads = 16, .qk = 128, .v = 128};
