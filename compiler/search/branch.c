@@ -48,6 +48,28 @@ static struct node heap_pop(struct searching *s)
     return top;
 }
 
+/* sequence parallelism as wished, where it is possible */
+static bool sp_possible(const struct searching *s, const struct decision *d, uint64_t tokens)
+{
+    enum tri wish = s->job->wishes.sequence_parallel;
+    if (d->sp && (d->tp == 1 || tokens % d->tp))
+        return false;
+    return d->sp ? wish != TRI_NO : wish != TRI_YES || d->tp == 1; /* with tp = 1 there is nothing to split */
+}
+
+static bool next_microbatch(const struct searching *s, const struct decision *d, uint64_t per_replica, uint64_t *b)
+{
+    const struct wish *w = &s->job->wishes.degree[DEG_MICROBATCH];
+    uint64_t last = w->relation == REL_EQ ? w->value : w->relation == REL_ANY ? 4096 : 65536;
+    for (++*b; *b <= per_replica && *b <= last; ++*b) {
+        if (w->relation == REL_ANY && *b > 1 && *b * s->job->train.sequence / d->cp > 256 * 1024)
+            return false; /* products are long since large enough */
+        if (per_replica % *b == 0 && per_replica / *b <= INT32_MAX && space_wants(w, *b))
+            return true;
+    }
+    return false;
+}
+
 /* ---- leaves ---- */
 
 static bool within_limits(const struct searching *s, const struct estimate *e)
@@ -98,8 +120,8 @@ static bool leaf_fits(struct searching *s, const struct cost *c, const struct se
     return false;
 }
 
-/* one decision, complete and legal: true unless it does not fit */
-static bool leaf(struct searching *s, struct cost *c, const struct family *f, const struct decision *d)
+/* one decision, complete and legal: true unless it does not fit; over: even without what its ZeRO level adds */
+static bool leaf(struct searching *s, struct cost *c, const struct family *f, const struct decision *d, bool *over)
 {
     struct search_result *r = s->result;
     struct candidate x = {.decision = *d};
@@ -109,8 +131,10 @@ static bool leaf(struct searching *s, struct cost *c, const struct family *f, co
     c->decision = &x.decision;
     r->evaluated++;
     uint64_t before = r->removed[REMOVED_MEMORY];
-    if (!leaf_fits(s, c, f->shape, f->spare, &x))
+    if (!leaf_fits(s, c, f->shape, f->spare, &x)) {
+        *over = x.estimate.peak_bytes - x.estimate.buffer_bytes > s->memory_limit && d->microbatches > 1;
         return r->removed[REMOVED_MEMORY] == before;
+    }
     cost_time(c, &f->shape->shape, s->ranks, s->stages, &x.estimate);
     if (s->fastest_s <= 0 || x.estimate.step_time_s < s->fastest_s)
         s->fastest_s = x.estimate.step_time_s;
@@ -157,56 +181,246 @@ static uint32_t shard_choices(const struct searching *s, const struct cost *c, c
     return n;
 }
 
-/* all schedules of a family under one ZeRO level and shard, which d names; false if nothing fits */
-static bool open_schedules(struct searching *s, struct cost *c, struct family *f, struct decision *d, uint32_t few)
+/* The schedules of a family that cut the model into the same stages on the same ranks: one run of space.schedules.  Their
+ * times differ in the pipeline alone, and those of ZeRO levels in all but the pipeline, so that one row and one column of
+ * the table of both bound every cell. */
+struct class {
+    uint32_t first, n; /* schedules first .. first + n - 1 */
+    const struct search_cut *cut;
+    double pipeline_s[SPACE_SCHEDULES]; /* step time under the first state choice, INFINITY if it does not apply */
+    bool dead[SPACE_SCHEDULES];         /* fits under no state choice */
+};
+/* ZeRO levels with their shards, those that need least memory first */
+enum { STATES = 64 };
+struct states {
+    uint32_t n, zero[STATES], shard[STATES];
+    double more_s[STATES]; /* step time beyond that of the first */
+};
+
+static void list_states(const struct searching *s, struct cost *c, struct decision *d, bool few, struct states *out)
 {
-    bool fits = false;
-    for (uint32_t k = 0, done = 0; k < s->space.nschedules; k++) {
-        const struct space_schedule *k_s = &s->space.schedules[k];
-        d->schedule = k_s->kind;
-        d->vpp = k_s->vpp;
-        d->schedule_group = k_s->group ? k_s->group : k_s->groups_of_pp > 1 ? k_s->groups_of_pp * d->pp : 0;
-        if (d->pp * d->vpp > s->job->model.nlayers && d->vpp > 1 && !s->layout_stages)
+    bool split = d->dp * d->cp > 1; /* else all levels are the first */
+    c->decision = d;
+    out->n = 0;
+    for (uint32_t z = split ? s->space.zero.n : 1; z-- > 0;) {
+        uint32_t shards[16];
+        d->zero = s->space.zero.at[z];
+        if (few && split && d->zero != 1 && s->space.zero.n > 1)
             continue;
-        if ((s->layout_stages && d->pp * d->vpp != s->layout_nstages) || !space_schedule_takes(&s->space, k_s, d))
+        uint32_t n = shard_choices(s, c, d, few ? 1 : ARRAY_LEN(shards), shards);
+        for (uint32_t i = 0; i < n && out->n < STATES; i++) {
+            out->zero[out->n] = d->zero;
+            out->shard[out->n++] = shards[i];
+        }
+    }
+}
+
+static void set_state(struct cost *c, struct decision *d, const struct states *x, uint32_t i)
+{
+    d->zero = x->zero[i];
+    d->shard = x->shard[i];
+    c->decision = d;
+    cost_set_shard(c);
+}
+
+static void set_schedule(const struct searching *s, struct decision *d, uint32_t k)
+{
+    const struct space_schedule *x = &s->space.schedules[k];
+    d->schedule = x->kind;
+    d->vpp = x->vpp;
+    d->schedule_group = x->group ? x->group : x->groups_of_pp > 1 ? x->groups_of_pp * d->pp : 0;
+}
+
+static bool schedule_applies(const struct searching *s, const struct decision *d, uint32_t k)
+{
+    if (d->pp * d->vpp > s->job->model.nlayers && d->vpp > 1 && !s->layout_stages)
+        return false;
+    return (!s->layout_stages || d->pp * d->vpp == s->layout_nstages) &&
+           space_schedule_takes(&s->space, &s->space.schedules[k], d);
+}
+
+/* step time of d with all layers spared that may be: a bound for whatever memory leaves of them */
+static double bound_s(struct searching *s, struct cost *c, const struct family *f, struct decision *d)
+{
+    struct estimate e = {0};
+    struct stage *stages = d->stages;
+    if (f->spare && d->recompute != RECOMPUTE_NONE) {
+        memcpy(s->scratch, stages, d->nstages * sizeof *stages);
+        for (uint32_t i = 0; i < d->nstages; i++)
+            s->scratch[i].spared = s->scratch[i].count;
+        d->stages = s->scratch;
+    }
+    c->decision = d;
+    s->result->evaluated++;
+    cost_time(c, &f->shape->shape, s->ranks, s->stages, &e);
+    d->stages = stages;
+    return e.step_time_s;
+}
+
+/* the row and the column; false if no schedule of the class applies */
+static bool fill_class(struct searching *s, struct cost *c, const struct family *f, struct decision *d, struct class *x,
+                       struct states *states)
+{
+    uint32_t any = UINT32_MAX;
+    set_state(c, d, states, 0);
+    for (uint32_t k = x->first; k < x->first + x->n; k++) {
+        x->pipeline_s[k - x->first] = INFINITY;
+        x->dead[k - x->first] = false;
+        set_schedule(s, d, k);
+        if (!schedule_applies(s, d, k))
             continue;
-        if (few && done++ == few)
-            break;
-        const struct search_cut *cut = search_cut(s, f->shape, d);
-        d->nstages = cut->nstages;
-        d->stages = cut->stages;
-        s->result->space++;
-        fits |= leaf(s, c, f, d);
+        if (any == UINT32_MAX) {
+            x->cut = search_cut(s, f->shape, d);
+            d->nstages = x->cut->nstages;
+            d->stages = x->cut->stages;
+        }
+        any = k;
+        x->pipeline_s[k - x->first] = bound_s(s, c, f, d);
+    }
+    if (any == UINT32_MAX)
+        return false;
+    set_schedule(s, d, any);
+    states->more_s[0] = 0;
+    for (uint32_t i = 1; i < states->n; i++) {
+        set_state(c, d, states, i);
+        states->more_s[i] = bound_s(s, c, f, d) - x->pipeline_s[any - x->first];
+    }
+    return true;
+}
+
+/* does the schedule hold no more than any other of its class, on every rank? */
+static bool thrifty(enum schedule_kind k)
+{
+    return k == SCHED_1F1B || k == SCHED_V_HALF || k == SCHED_V_MIN;
+}
+
+/* the cells of the table whose bound is low enough; few: only so many schedules; true if something fits */
+static bool open_class(struct searching *s, struct cost *c, struct family *f, struct decision *d, struct class *x,
+                       const struct states *states, uint32_t few)
+{
+    bool fits = false, live = true, thrifty_here = false;
+    for (uint32_t k = 0; k < x->n; k++)
+        thrifty_here |= thrifty(s->space.schedules[x->first + k].kind) && isfinite(x->pipeline_s[k]);
+    for (uint32_t i = 0; i < states->n && live; i++) {
+        set_state(c, d, states, i);
+        bool thrifty_dead = thrifty_here;
+        for (int rest = 0; rest < 2; rest++)
+            for (uint32_t k = 0, done = 0; k < x->n && !(few && done == few); k++) {
+                bool is_thrifty = thrifty(s->space.schedules[x->first + k].kind);
+                if (is_thrifty == rest || !isfinite(x->pipeline_s[k]))
+                    continue;
+                done++;
+                s->result->space++;
+                if (x->dead[k] || (rest && thrifty_dead)) {
+                    s->result->removed[REMOVED_MEMORY]++;
+                    continue;
+                }
+                double bound = (x->pipeline_s[k] + states->more_s[i]) * (1 - 1e-9);
+                if (search_objective(s, bound, d->gpus_used) >= search_worst(s)) {
+                    s->result->removed[REMOVED_BOUND]++;
+                    thrifty_dead &= !is_thrifty;
+                    fits = true; /* for all we know */
+                    continue;
+                }
+                set_schedule(s, d, x->first + k);
+                d->stages = x->cut->stages;
+                bool over = false; /* by more than another state could change */
+                fits |= leaf(s, c, f, d, &over);
+                x->dead[k] = over;
+                thrifty_dead &= !is_thrifty || over;
+            }
+        live = !thrifty_dead; /* then the others are as well, under this state and all that follow */
     }
     return fits;
 }
 
-static void open_family(struct searching *s, struct family *f, uint32_t few)
+static bool open_classes(struct searching *s, struct family *f, uint32_t few)
 {
     struct decision d = f->decision;
     struct cost c = *f->cost;
+    struct states states;
     bool fits = false;
-    if (!few && d.microbatch >= *f->dead_from)
-        return;
-    for (uint32_t z = 0; z < s->space.zero.n; z++) {
-        uint32_t shards[16];
-        bool split = d.dp * d.cp > 1; /* else all levels are the first */
-        d.zero = s->space.zero.at[split ? s->space.zero.n - 1 - z : 0];
-        if (!split && z > 0)
-            break;
-        if (few && split && d.zero != 1 && s->space.zero.n > 1)
-            continue;
-        c.decision = &d;
-        uint32_t n = shard_choices(s, &c, &d, few ? 1 : ARRAY_LEN(shards), shards);
-        for (uint32_t i = 0; i < n; i++) {
-            d.shard = shards[i];
-            c.decision = &d;
-            cost_set_shard(&c);
-            fits |= open_schedules(s, &c, f, &d, few);
-        }
+    list_states(s, &c, &d, few, &states);
+    for (uint32_t k = 0, n; k < s->space.nschedules && states.n; k += n) {
+        const struct space_schedule *all = s->space.schedules;
+        for (n = 1; k + n < s->space.nschedules && all[k + n].vpp == all[k].vpp &&
+                    cost_v_placement(all[k + n].kind) == cost_v_placement(all[k].kind);)
+            n++;
+        struct class x;
+        x.first = k;
+        x.n = n;
+        x.cut = NULL;
+        if (fill_class(s, &c, f, &d, &x, &states))
+            fits |= open_class(s, &c, f, &d, &x, &states, few);
     }
-    if (!fits && !few && d.microbatch < *f->dead_from)
-        *f->dead_from = d.microbatch;
+    return fits;
+}
+
+/* could the family with b sequences fit under the least state, by any schedule that holds least of its class? */
+static bool probe(struct searching *s, const struct family *f, uint32_t b)
+{
+    struct decision d = f->decision;
+    struct cost c = *f->cost;
+    struct states states;
+    struct estimate e = {0};
+    d.microbatches = (uint32_t)((uint64_t)d.microbatch * d.microbatches / b);
+    d.microbatch = b;
+    list_states(s, &c, &d, false, &states);
+    if (!states.n || d.microbatches == 1)
+        return true;
+    set_state(&c, &d, &states, 0);
+    struct search_shape *h = b == f->decision.microbatch ? f->shape : search_shape(s, &c);
+    bool any = false;
+    for (uint32_t k = 0, first = 0; k < s->space.nschedules; k++) {
+        const struct space_schedule *all = s->space.schedules;
+        if (all[k].vpp != all[first].vpp || cost_v_placement(all[k].kind) != cost_v_placement(all[first].kind))
+            first = k;
+        bool least = thrifty(all[k].kind);
+        for (uint32_t i = first; i < s->space.nschedules && all[i].vpp == all[k].vpp && !least; i++)
+            least = cost_v_placement(all[i].kind) == cost_v_placement(all[k].kind) && thrifty(all[i].kind);
+        if (least && !thrifty(all[k].kind))
+            continue; /* another of its class holds less */
+        set_schedule(s, &d, k);
+        if (!schedule_applies(s, &d, k))
+            continue;
+        const struct search_cut *cut = search_cut(s, h, &d);
+        d.nstages = cut->nstages;
+        d.stages = cut->stages;
+        any = true;
+        s->result->evaluated++;
+        cost_memory(&c, &h->shape, &e);
+        if (e.peak_bytes - e.buffer_bytes <= s->memory_limit)
+            return true;
+        struct candidate x = {.decision = d, .estimate = e};
+        too_full(s, &x);
+    }
+    return !any;
+}
+
+static uint32_t least_microbatch(const struct searching *s, const struct decision *d)
+{
+    uint64_t b = 0, per_replica = (uint64_t)d->microbatch * d->microbatches;
+    while (next_microbatch(s, d, per_replica, &b))
+        if (sp_possible(s, d, s->job->train.sequence / d->cp * b))
+            return (uint32_t)b;
+    return d->microbatch;
+}
+
+static void open_family(struct searching *s, struct family *f, uint32_t few)
+{
+    uint32_t b = f->decision.microbatch;
+    if (few) {
+        open_classes(s, f, few);
+        return;
+    }
+    if (*f->dead_from == UINT32_MAX) { /* more sequences need more memory: ask the fewest first */
+        uint32_t least = least_microbatch(s, &f->decision);
+        *f->dead_from = least == b || probe(s, f, least) ? UINT32_MAX - 1 : 0;
+    }
+    if (b >= *f->dead_from)
+        return;
+    if (!probe(s, f, b) || !open_classes(s, f, 0))
+        *f->dead_from = b;
 }
 
 /* ---- families ---- */
@@ -245,28 +459,6 @@ static bool context_possible(const struct searching *s, const struct decision *d
         last = s->job->model.layers[i];
     }
     return true;
-}
-
-/* sequence parallelism as wished, where it is possible */
-static bool sp_possible(const struct searching *s, const struct decision *d, uint64_t tokens)
-{
-    enum tri wish = s->job->wishes.sequence_parallel;
-    if (d->sp && (d->tp == 1 || tokens % d->tp))
-        return false;
-    return d->sp ? wish != TRI_NO : wish != TRI_YES || d->tp == 1; /* with tp = 1 there is nothing to split */
-}
-
-static bool next_microbatch(const struct searching *s, const struct decision *d, uint64_t per_replica, uint64_t *b)
-{
-    const struct wish *w = &s->job->wishes.degree[DEG_MICROBATCH];
-    uint64_t last = w->relation == REL_EQ ? w->value : w->relation == REL_ANY ? 4096 : 65536;
-    for (++*b; *b <= per_replica && *b <= last; ++*b) {
-        if (w->relation == REL_ANY && *b > 1 && *b * s->job->train.sequence / d->cp > 256 * 1024)
-            return false; /* products are long since large enough */
-        if (per_replica % *b == 0 && per_replica / *b <= INT32_MAX && space_wants(w, *b))
-            return true;
-    }
-    return false;
 }
 
 /* all families of a mesh in one order; dive: recomputation none and full, sequence parallelism where possible */

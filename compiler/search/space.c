@@ -286,18 +286,34 @@ static void add_schedule(struct space *s, enum schedule_kind kind, uint32_t vpp,
         s->schedules[s->nschedules++] = (struct space_schedule){kind, vpp, group, groups_of_pp};
 }
 
+static bool folded(enum schedule_kind k)
+{
+    return k == SCHED_ZB_V || k == SCHED_V_HALF || k == SCHED_V_MIN || k == SCHED_DUALPIPE_V;
+}
+
 /* one kind with every number of chunks that it takes */
 static void add_kind(struct space *s, enum schedule_kind kind, uint32_t group)
 {
     bool looped = kind == SCHED_INTERLEAVED || kind == SCHED_COMBINED_1F1B;
-    bool folded = kind == SCHED_ZB_V || kind == SCHED_V_HALF || kind == SCHED_V_MIN || kind == SCHED_DUALPIPE_V;
     for (uint32_t i = 0; i < s->vpp.n; i++) {
         uint32_t v = s->vpp.at[i];
-        if (folded ? v != 2 : looped ? v < 2 : v != 1)
+        if (folded(kind) ? v != 2 : looped ? v < 2 : v != 1)
             continue;
         add_schedule(s, kind, v, group, looped && !group ? 1 : 0);
         if (looped && !group)
             add_schedule(s, kind, v, 0, 2);
+    }
+}
+
+/* by chunks and placement, as they stand otherwise: branch.c takes runs that share their stages together */
+static void sort_schedules(struct space *s)
+{
+    for (uint32_t i = 1; i < s->nschedules; i++) {
+        struct space_schedule x = s->schedules[i];
+        uint32_t key = 2 * x.vpp + folded(x.kind), at = i;
+        for (; at > 0 && 2 * s->schedules[at - 1].vpp + folded(s->schedules[at - 1].kind) > key; at--)
+            s->schedules[at] = s->schedules[at - 1];
+        s->schedules[at] = x;
     }
 }
 
@@ -319,6 +335,7 @@ static bool space_schedules(struct diag *d, struct space *s)
                 known = true;
             }
     }
+    sort_schedules(s);
     if (s->nschedules)
         return true;
     if (known) {
