@@ -1,5 +1,5 @@
-/* Papers' configurations: GPT as in Megatron-LM (learned positions, biases, tied head) or Llama 3, on DGX A100 with eight
- * HDR adapters (Selene) or on H100 nodes with eight adapters of 400 Gb/s. */
+/* Papers' configurations: GPT as in Megatron-LM (learned positions, biases, tied head) or Llama 3, on DGX
+ * A100 with eight HDR adapters (Selene) or on H100 nodes with eight adapters of 400 Gb/s. */
 
 #include "tests/compiler/cost/published.h"
 
@@ -21,7 +21,8 @@ static const char llama_text[] =
 static const char cluster_text[] =
     "<cluster version=\"1\"><node-type id=\"n\" gpus=\"8\"><gpu model=\"%s\"%s/>"
     "<scale-up kind=\"nvswitch\" bandwidth=\"%s\"/><nic count=\"8\" bandwidth=\"%s\"/></node-type>"
-    "<nodes type=\"n\" count=\"%u\"/><fabric medium=\"infiniband\"><tier name=\"leaf\" span=\"all\"/></fabric></cluster>";
+    "<nodes type=\"n\" count=\"%u\"/><fabric medium=\"infiniband\"><tier name=\"leaf\" "
+    "span=\"all\"/></fabric></cluster>";
 
 static struct source *source_of(struct arena *a, const char *name, const char *text)
 {
@@ -32,12 +33,14 @@ static struct source *source_of(struct arena *a, const char *name, const char *t
 
 struct job *published_job(struct arena *a, const struct published_run *r)
 {
-    uint32_t sequence = r->sequence ? r->sequence : 2048, vocab = r->vocab ? r->vocab : r->kv ? 128256 : 51200;
+    uint32_t sequence = r->sequence ? r->sequence : 2048, vocab = r->vocab ? r->vocab
+                                                                  : r->kv  ? 128256
+                                                                           : 51200;
     const char *train = r->train ? r->train : "precision bf16", *plan = r->plan ? r->plan : "";
-    char *text = r->kv ? arena_printf(a, llama_text, vocab, r->width, r->layers, r->heads, r->kv, r->ffn, sequence,
-                                      r->batch, train, plan)
-                       : arena_printf(a, gpt_text, vocab, r->width, sequence, r->layers, r->heads, 4 * r->width,
-                                      sequence, r->batch, train, plan);
+    char *text = r->kv ? arena_printf(a, llama_text, vocab, r->width, r->layers, r->heads, r->kv, r->ffn,
+                                      sequence, r->batch, train, plan)
+                       : arena_printf(a, gpt_text, vocab, r->width, sequence, r->layers, r->heads,
+                                      4 * r->width, sequence, r->batch, train, plan);
     struct diag *d = diag_new(a);
     struct job *job = job_parse(a, d, source_of(a, r->name, text), NULL, 0);
     if (!job)
@@ -59,7 +62,8 @@ struct topo *published_topo(struct arena *a, const struct published_run *r)
     return topo;
 }
 
-const struct candidate *published_best(struct arena *a, const struct published_run *r, struct job *job, struct topo *topo)
+const struct candidate *published_best(struct arena *a, const struct published_run *r, struct job *job,
+                                       struct topo *topo)
 {
     struct diag *d = diag_new(a);
     struct search_result *found = search(a, d, job, topo, 1, 0, false);

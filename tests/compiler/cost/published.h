@@ -1,7 +1,8 @@
 #ifndef LLMC_TESTS_PUBLISHED_H
 #define LLMC_TESTS_PUBLISHED_H
 
-/* Configurations of papers as jobs and clusters in memory, for the tests that compare with what the papers print. */
+/* Configurations of papers as jobs and clusters in memory, for the tests that compare with what the papers
+ * print. */
 
 #include "compiler/compile.h"
 
@@ -23,7 +24,8 @@ struct published_run {
 struct job *published_job(struct arena *a, const struct published_run *r);
 struct topo *published_topo(struct arena *a, const struct published_run *r);
 /* what the search takes with the run's pins; asserts that something fits */
-const struct candidate *published_best(struct arena *a, const struct published_run *r, struct job *job, struct topo *topo);
+const struct candidate *published_best(struct arena *a, const struct published_run *r, struct job *job,
+                                       struct topo *topo);
 /* the run lowered; release with plan_close() */
 struct plan *published_plan(struct arena *a, const struct published_run *r);
 

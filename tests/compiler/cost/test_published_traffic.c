@@ -1,13 +1,13 @@
 /* Communication as papers count it, against instructions of lowered programs and transfers of the estimate.
  *
- * Volumes are bytes that one rank sends: 2(n-1)/n of the vector for a ring all-reduce of n members, (n-1)/n for a
- * gather or a scatter of the whole vector, the message for a send.  Sources:
- *   SC'21      Narayanan et al., arXiv:2104.04473: section 3.2 per microbatch: pipeline bsh between neighbours, tensor
- *              parallel l 8bsh (t-1)/t per rank; section 2.2.2: interleaving sends v times as much; 4.1: scatter/gather
- *   Korth.'22  Korthikanti et al., arXiv:2205.05198, section 4.2: an all-reduce becomes a reduce-scatter and an
+ * Volumes are bytes that one rank sends: 2(n-1)/n of the vector for a ring all-reduce of n members, (n-1)/n
+ * for a gather or a scatter of the whole vector, the message for a send.  Sources: SC'21      Narayanan et
+ * al., arXiv:2104.04473: section 3.2 per microbatch: pipeline bsh between neighbours, tensor parallel l 8bsh
+ * (t-1)/t per rank; section 2.2.2: interleaving sends v times as much; 4.1: scatter/gather Korth.'22
+ * Korthikanti et al., arXiv:2205.05198, section 4.2: an all-reduce becomes a reduce-scatter and an
  *              all-gather; inputs are gathered once more for the weight gradient
- *   ZeRO       Rajbhandari et al., arXiv:1910.02054, section 7: data parallel and stages 1 and 2 move 2 Psi, stage 3 3 Psi
- *   Llama 3    Grattafiori et al., arXiv:2407.21783, section 3.3.2: 126 layers, tp 8, pp 16 */
+ *   ZeRO       Rajbhandari et al., arXiv:1910.02054, section 7: data parallel and stages 1 and 2 move 2 Psi,
+ * stage 3 3 Psi Llama 3    Grattafiori et al., arXiv:2407.21783, section 3.3.2: 126 layers, tp 8, pp 16 */
 
 #include "tests/compiler/cost/published.h"
 
@@ -19,7 +19,9 @@
 #include <string.h>
 
 #define NMB 4
-#define PIPE_16 " pp = 16\n dp = 1\n tp = 8\n microbatch = 1\n schedule 1f1b\n zero = 0\n layout \"Et*7|(t*8|)*14t*7L\"\n"
+#define PIPE_16                                                                                              \
+    " pp = 16\n dp = 1\n tp = 8\n microbatch = 1\n schedule 1f1b\n zero = 0\n layout "                       \
+    "\"Et*7|(t*8|)*14t*7L\"\n"
 
 /* one tp collective per kind, layers or not, and microbatch, summed over the pipeline's ranks */
 struct counts {
@@ -41,7 +43,8 @@ static uint32_t group_of(const struct program *p, uint32_t i)
     return 0;
 }
 
-/* is the gathered matrix the input of the next weight gradient that reads it (and not its output's gradient)? */
+/* is the gathered matrix the input of the next weight gradient that reads it (and not its output's gradient)?
+ */
 static bool gathers_input(const struct program *p, uint32_t i)
 {
     uint32_t buffer = operand_of(p, i, OPND(ALL_GATHER, y))->buffer;
@@ -72,34 +75,53 @@ static struct counts count_tp(const struct plan *plan, uint32_t microbatch, bool
             c.reduce_scatter += n->op == OP_REDUCE_SCATTER;
             if (n->op != OP_ALL_GATHER)
                 continue;
-            uint32_t *kind = n->action == 'F' ? &c.gather_forward : gathers_input(p, i) ? &c.gather_again : &c.gather_gradient;
+            uint32_t *kind = n->action == 'F'      ? &c.gather_forward
+                             : gathers_input(p, i) ? &c.gather_again
+                                                   : &c.gather_gradient;
             ++*kind;
         }
     }
     return c;
 }
 
-/* Llama 3 405B, per microbatch over 126 layers and 16 stages.  Forward: one collective behind attention and one behind
- * the feed-forward network (and one in front of each with sequence parallelism); backward mirrors it.  Outside the
- * layers: the embedding's sum, the gathered or summed input of the head, two reductions of the loss.  Sums of the norms'
- * gradients, once per step, are not on the tp queue.
- * Full recomputation runs a layer's forward again except for its last product, whose output nothing reads: 5
- * all-reduces per layer and not the 6 of a Megatron-LM that calls the layer once more. */
+/* Llama 3 405B, per microbatch over 126 layers and 16 stages.  Forward: one collective behind attention and
+ * one behind the feed-forward network (and one in front of each with sequence parallelism); backward mirrors
+ * it.  Outside the layers: the embedding's sum, the gathered or summed input of the head, two reductions of
+ * the loss.  Sums of the norms' gradients, once per step, are not on the tp queue. Full recomputation runs a
+ * layer's forward again except for its last product, whose output nothing reads: 5 all-reduces per layer and
+ * not the 6 of a Megatron-LM that calls the layer once more. */
 static const struct {
     const char *name, *plan;
     struct counts layers, rest;
 } counted[] = {
-    {"405B without sp", PIPE_16 " sequence_parallel no\n recompute none\n", {.all_reduce = 504}, {.all_reduce = 4}},
-    {"405B with sp", PIPE_16 " sequence_parallel yes\n recompute none\n",
+    {"405B without sp",
+     PIPE_16 " sequence_parallel no\n recompute none\n",
+     {.all_reduce = 504},
+     {.all_reduce = 4}},
+    {"405B with sp",
+     PIPE_16 " sequence_parallel yes\n recompute none\n",
      {.reduce_scatter = 504, .gather_forward = 252, .gather_gradient = 252, .gather_again = 252},
      {.all_reduce = 2, .reduce_scatter = 2, .gather_forward = 1, .gather_gradient = 1, .gather_again = 1}},
-    {"405B recomputed", PIPE_16 " sequence_parallel no\n recompute full\n", {.all_reduce = 630}, {.all_reduce = 4}},
+    {"405B recomputed",
+     PIPE_16 " sequence_parallel no\n recompute full\n",
+     {.all_reduce = 630},
+     {.all_reduce = 4}},
 };
 
 static struct published_run llama_405b(const char *name, const char *plan)
 {
-    return (struct published_run){.name = name, .layers = 126, .width = 16384, .heads = 128, .kv = 8, .ffn = 53248,
-                                  .sequence = 8192, .batch = NMB, .plan = plan, .hopper = true, .gpus = 128, .roomy = true};
+    return (struct published_run){.name = name,
+                                  .layers = 126,
+                                  .width = 16384,
+                                  .heads = 128,
+                                  .kv = 8,
+                                  .ffn = 53248,
+                                  .sequence = 8192,
+                                  .batch = NMB,
+                                  .plan = plan,
+                                  .hopper = true,
+                                  .gpus = 128,
+                                  .roomy = true};
 }
 
 static void test_counts(void)
@@ -148,10 +170,10 @@ static double sum_sent(const struct plan *plan, uint32_t role, uint32_t mask, bo
     return sum;
 }
 
-/* SC'21 3.2 with 16-bit elements, for a middle rank.  A tensor-parallel byte is sent once whether summed or scattered and
- * gathered; gathering inputs again adds 2 bsh (t-1)/t per layer to the published 8.  The published bsh per boundary
- * and direction is every tensor rank's message without sequence parallelism; with it the message is 1/t, which is
- * what the scatter/gather optimisation of section 4.1 sends between nodes. */
+/* SC'21 3.2 with 16-bit elements, for a middle rank.  A tensor-parallel byte is sent once whether summed or
+ * scattered and gathered; gathering inputs again adds 2 bsh (t-1)/t per layer to the published 8.  The
+ * published bsh per boundary and direction is every tensor rank's message without sequence parallelism; with
+ * it the message is 1/t, which is what the scatter/gather optimisation of section 4.1 sends between nodes. */
 static const struct {
     const char *name;
     uint32_t layers, width, heads, tp, pp, microbatch;
@@ -170,13 +192,20 @@ static void test_volumes(void)
     for (size_t i = 0; i < ARRAY_LEN(volumes); i++) {
         struct arena *a = arena_new();
         uint32_t t = volumes[i].tp, pp = volumes[i].pp, layers = volumes[i].layers;
-        char *plan = arena_printf(a, " tp = %u\n pp = %u\n dp = 1\n zero = 0\n microbatch = %u\n recompute none\n"
-                                  " schedule 1f1b\n sequence_parallel %s\n layout \"Et*%u|(t*%u|)*%ut*%uL\"\n",
-                                  t, pp, volumes[i].microbatch, volumes[i].sp ? "yes" : "no", layers / pp, layers / pp,
-                                  pp - 2, layers / pp);
-        struct published_run run = {.name = volumes[i].name, .layers = layers, .width = volumes[i].width,
-                                    .heads = volumes[i].heads, .batch = NMB * volumes[i].microbatch, .plan = plan,
-                                    .gpus = t * pp < 8 ? 8 : t * pp, .roomy = true};
+        char *plan =
+            arena_printf(a,
+                         " tp = %u\n pp = %u\n dp = 1\n zero = 0\n microbatch = %u\n recompute none\n"
+                         " schedule 1f1b\n sequence_parallel %s\n layout \"Et*%u|(t*%u|)*%ut*%uL\"\n",
+                         t, pp, volumes[i].microbatch, volumes[i].sp ? "yes" : "no", layers / pp, layers / pp,
+                         pp - 2, layers / pp);
+        struct published_run run = {.name = volumes[i].name,
+                                    .layers = layers,
+                                    .width = volumes[i].width,
+                                    .heads = volumes[i].heads,
+                                    .batch = NMB * volumes[i].microbatch,
+                                    .plan = plan,
+                                    .gpus = t * pp < 8 ? 8 : t * pp,
+                                    .roomy = true};
         struct plan *p = published_plan(a, &run);
         double bsh = 2.0 * volumes[i].microbatch * 2048 * volumes[i].width;
         double tp_wanted = volumes[i].tp_bsh * bsh * (t - 1) / t * (layers / pp) * NMB;
@@ -208,33 +237,49 @@ static void test_interleaved(void)
     struct arena *a = arena_new();
     for (uint32_t p = 2; p <= 8; p *= 2)
         for (uint32_t v = 1; v <= 4; v++) {
-            struct decision d = {.tp = 1, .cp = 1, .pp = p, .vpp = v, .dp = 1, .ep = 1, .etp = 1, .shard = 1,
-                                 .microbatch = 1, .microbatches = 2 * p, .nstages = p * v, .gpus_used = p,
+            struct decision d = {.tp = 1,
+                                 .cp = 1,
+                                 .pp = p,
+                                 .vpp = v,
+                                 .dp = 1,
+                                 .ep = 1,
+                                 .etp = 1,
+                                 .shard = 1,
+                                 .microbatch = 1,
+                                 .microbatches = 2 * p,
+                                 .nstages = p * v,
+                                 .gpus_used = p,
                                  .schedule = v > 1 ? SCHED_INTERLEAVED : SCHED_1F1B};
             decision_cut(a, &d, p * v, NULL, 0, 0);
             const struct schedule *s = schedule_new(a, &d);
-            if (!s && v > 1)
-                continue;
             CU_ASSERT_PTR_NOT_NULL_FATAL(s);
             CU_ASSERT_EQUAL(crossings(s), 2 * 2 * p * (p * v - 1));
         }
     arena_free(a);
 }
 
-/* ZeRO, section 7, in elements that a rank sends per step and parameter it holds, times d/(d-1).  Lowered programs keep
- * gradients in fp32 and parameters in bf16; the paper counts elements. */
+/* ZeRO, section 7, in elements that a rank sends per step and parameter it holds, times d/(d-1).  Lowered
+ * programs keep gradients in fp32 and parameters in bf16; the paper counts elements. */
 static void test_zero_lowered(void)
 {
     for (uint32_t zero = 0; zero < 2; zero++) {
         struct arena *a = arena_new();
-        char *plan = arena_printf(a, " tp = 1\n pp = 1\n dp = 8\n zero = %u\n microbatch = 1\n recompute none\n", zero);
-        struct published_run run = {.name = "7.5B", .layers = 36, .width = 4096, .heads = 32, .batch = 16, .plan = plan,
-                                    .gpus = 8, .roomy = true};
+        char *plan = arena_printf(
+            a, " tp = 1\n pp = 1\n dp = 8\n zero = %u\n microbatch = 1\n recompute none\n", zero);
+        struct published_run run = {.name = "7.5B",
+                                    .layers = 36,
+                                    .width = 4096,
+                                    .heads = 32,
+                                    .batch = 16,
+                                    .plan = plan,
+                                    .gpus = 8,
+                                    .roomy = true};
         struct plan *p = published_plan(a, &run);
         const struct program *x = p->train[0];
         double psi = (double)model_parameters(&p->job->model), moved = 0;
         for (uint32_t i = 0; i < x->ninsns; i++)
-            if (x->insns[i].queue == QUEUE_DP && (group_of(x, i) & AXIS_BIT(AXIS_DP)) && x->insns[i].op != OP_SEND)
+            if (x->insns[i].queue == QUEUE_DP && (group_of(x, i) & AXIS_BIT(AXIS_DP)) &&
+                x->insns[i].op != OP_SEND)
                 moved += sent_bytes(p, x, i) / isa_dtype_bytes((enum dtype)operand_of(x, i, 0)->dtype);
         CU_ASSERT_DOUBLE_EQUAL(moved * 8 / 7 / psi, 2, 2e-3); /* buckets are padded */
         plan_close(p);
@@ -242,18 +287,28 @@ static void test_zero_lowered(void)
     }
 }
 
-/* The estimate's seconds, where nothing hides and bandwidth is all that counts: stage 3 takes 1.5 times as long as
- * stages 0 to 2.  One microbatch, as the paper has it; all transfers of 16-bit elements. */
+/* The estimate's seconds, where nothing hides and bandwidth is all that counts: stage 3 takes 1.5 times as
+ * long as stages 0 to 2.  One microbatch, as the paper has it; all transfers of 16-bit elements. */
 static void test_zero_estimated(void)
 {
     double seconds[4];
     for (uint32_t zero = 0; zero < 4; zero++) {
         struct arena *a = arena_new();
-        char *plan = arena_printf(a, " tp = 1\n pp = 1\n dp = 64\n zero = %u\n microbatch = 1\n recompute full\n"
-                                  " never overlap dp\n", zero);
-        struct published_run run = {.name = "GPT-3 175B", .layers = 96, .width = 12288, .heads = 96, .batch = 64,
-                                    .train = "precision bf16(reduce=bf16)", .plan = plan, .gpus = 64, .roomy = true};
-        seconds[zero] = published_best(a, &run, published_job(a, &run), published_topo(a, &run))->estimate.dp_comm_s;
+        char *plan = arena_printf(a,
+                                  " tp = 1\n pp = 1\n dp = 64\n zero = %u\n microbatch = 1\n recompute full\n"
+                                  " never overlap dp\n",
+                                  zero);
+        struct published_run run = {.name = "GPT-3 175B",
+                                    .layers = 96,
+                                    .width = 12288,
+                                    .heads = 96,
+                                    .batch = 64,
+                                    .train = "precision bf16(reduce=bf16)",
+                                    .plan = plan,
+                                    .gpus = 64,
+                                    .roomy = true};
+        seconds[zero] =
+            published_best(a, &run, published_job(a, &run), published_topo(a, &run))->estimate.dp_comm_s;
         arena_free(a);
     }
     CU_ASSERT_DOUBLE_EQUAL(seconds[1] / seconds[0], 1, 0.03);
