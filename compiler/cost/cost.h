@@ -111,8 +111,11 @@ struct estimate {
     uint64_t peak_bytes;                      /* of the fullest stage */
     uint32_t peak_stage;                      /* pipeline rank */
     uint64_t parameter_bytes, gradient_bytes, optimizer_bytes, activation_bytes, buffer_bytes; /* on that stage */
+    uint64_t allocator_bytes, communicator_bytes, context_bytes; /* as the profile's stack has them */
 };
 void cost_estimate(struct arena *a, const struct cost *c, struct estimate *e);
+/* bytes of a GPU that peak_bytes is compared with: its memory, less the reserve where the profile itemises no context */
+uint64_t cost_memory_limit(const struct job *job, const struct topo_gpu *gpu);
 /* forward and backward seconds of each layer, the embedding and the head, for cutting stages */
 void cost_layers(struct arena *a, const struct cost *c, double *layer_s, double *embed_s, double *head_s);
 

@@ -14,6 +14,8 @@ struct cost_block {
     double forward_comm_s, backward_comm_s; /* exposed transfers of tp, cp, ep */
     double keep_bytes;                      /* from F to B, per microbatch in flight */
     double forward_bytes, backward_bytes;   /* temporaries at their fullest */
+    double loss_bytes;                      /* of the head: temporaries while the loss is made */
+    double shapes;                          /* elements of its matrices, one of several experts */
     /* parameter elements on this rank: matrices split or whole, vectors split or whole over tp, experts */
     double matrices, vectors_split, vectors_whole, experts;
 };
@@ -62,6 +64,8 @@ void cost_shape_layers(const struct cost_shape *s, uint32_t nlayers, double *lay
 void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e, bool layer, struct cost_block *out);
 /* by operator: backward reads its output, directly or through others; the last product of a layer is not among them */
 const uint8_t *cost_again(struct arena *a, const struct expansion *e);
+/* does 'recompute selective' without parts mean every second product here, as in PyTorch's example? */
+bool cost_selective_products(const struct cost *c, const struct decision *d);
 /* the word of selective recomputation that covers a product */
 uint32_t cost_linear_part(const struct opr *o);
 

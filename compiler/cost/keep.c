@@ -3,7 +3,11 @@
  *
  * Which values live from forward to backward follows from who reads them there: norms, products and activations need
  * their input, attention its input, output and log-sum-exp, the loss its logits.  Everything else is a temporary.
- * Recomputation takes values off that list. */
+ * Recomputation takes values off that list.  For a dense layer of GPT with dropout and unfused attention that gives
+ * sbh (34 + 5as/h), split over tp as in equations 1 to 6 of Korthikanti et al. 2022.
+ *
+ * What a stack does otherwise is in its profile: dropout's masks, scores, logits in fp32, gradients of vocabulary
+ * matrices made whole. */
 
 #include "compiler/cost/cost_private.h"
 
@@ -18,7 +22,9 @@ struct keep {
     double element, tokens, rows; /* tokens of a microbatch here; rows of a TOKENS value (split under SP) */
     uint8_t *kept;                /* by value */
     double gradients;             /* most bytes of gradient temporaries of one operator */
-    double extra;                 /* kept besides values: statistics, log-sum-exp, routing */
+    double sequence;
+    double spared;                /* what recomputation takes off extra */
+    double extra;                 /* kept besides values: statistics, log-sum-exp, masks, routing */
     struct cost_block *out;
 };
 
@@ -96,15 +102,35 @@ static void experts(struct keep *b, const struct opr *o)
     double h = (double)b->c->job->model.width, w = (double)m->expert.width / d->etp, parts = o->nweights - 1;
     double routed = b->tokens / d->tp * m->active * b->c->job->train.imbalance * d->etp;
     double in = b->element * routed * h, hidden = b->element * routed * w, fp8 = keeps_fp8(b) ? 0.5 : 1;
-    if (!recomputes(b, PART_MOE))
-        b->extra += fp8 * in + hidden * parts + (recomputes(b, PART_MOE_ACT) ? 0 : fp8 * hidden);
+    double kept = fp8 * in + hidden * parts + (recomputes(b, PART_MOE_ACT) ? 0 : fp8 * hidden);
+    b->extra += recomputes(b, PART_MOE) ? 0 : kept;
+    b->spared += recomputes(b, PART_MOE) ? kept : 0;
     b->gradients = fmax(b->gradients, 2 * in + hidden * (parts + 1));
+}
+
+/* Scores of unfused attention: the softmax's output and, with dropout, its mask and its output (Korthikanti et al.,
+ * section 4.1: 2as^2b + as^2b + 2as^2b); fused attention keeps one fp32 statistic per row and head. */
+static void attention(struct keep *b, const struct opr *o)
+{
+    const struct attn *t = o->attn;
+    const struct profile *p = b->c->profile;
+    double heads = (double)t->heads / b->c->decision->tp, rows = b->tokens * heads;
+    double window = t->window ? fmin(t->window, b->sequence) : t->chunk ? fmin(t->chunk, b->sequence) : b->sequence;
+    double scores = rows * (p->keeps_scores > 0.5 ? window * (b->element + (p->dropout > 0.5 ? b->element + 1 : 0)) : 4);
+    if (recomputes(b, PART_CORE_ATTN))
+        b->spared += scores;
+    else
+        b->extra += scores;
+    /* keys of latent attention are joined from their two parts */
+    if (t->kind == ATTN_MLA && p->allocator > 0.5 && !recomputes(b, PART_MLA_UP))
+        b->extra += b->element * rows * t->rope_dims;
 }
 
 static void operator(struct keep *b, uint32_t i)
 {
     const struct opr *o = &b->e->oprs[i];
     double in = value_bytes(b, o->in[0]), in2 = value_bytes(b, o->in[1]), out = value_bytes(b, o->out);
+    double mask = b->c->profile->dropout > 0.5 ? out / b->element : 0; /* one byte an element */
     switch (o->kind) {
     case OPR_NORM:
         b->extra += 4 * b->rows * (b->c->job->model.norm.kind == NORM_LAYER ? 2 : 1);
@@ -115,14 +141,14 @@ static void operator(struct keep *b, uint32_t i)
         b->gradients = fmax(b->gradients, in + out);
         break;
     case OPR_ATTENTION:
-        b->extra += 4 * b->tokens * o->attn->heads / b->c->decision->tp;
+        attention(b, o);
         b->gradients = fmax(b->gradients, in + in2 + out);
         break;
     case OPR_ACT:
         b->gradients = fmax(b->gradients, in + out);
         break;
     case OPR_EMBED:
-        b->extra += 4 * b->tokens;
+        b->extra += 4 * b->tokens + mask;
         break;
     case OPR_LOSS:
         b->extra += 16 * b->tokens;
@@ -133,11 +159,50 @@ static void operator(struct keep *b, uint32_t i)
     case OPR_EXPERTS:
         experts(b, o);
         break;
-    case OPR_ROPE:
     case OPR_ADD:
+        b->extra += mask;
+        break;
+    case OPR_ROPE:
     case OPR_POSITION:
         break;
     }
+}
+
+/* PyTorch's example of selective checkpointing: of the products, in order, every second one is run again; attention's
+ * outputs are kept; everything else is run again */
+static bool keeps_product(const struct keep *b, uint32_t i)
+{
+    uint32_t products = 0;
+    for (uint32_t k = 0; k <= i; k++)
+        products += b->e->oprs[k].kind == OPR_LINEAR ? b->e->oprs[k].nweights : 0;
+    return products % 2;
+}
+
+bool cost_selective_products(const struct cost *c, const struct decision *d)
+{
+    return c->profile->selective_products > 0.5 && d->recompute == RECOMPUTE_SELECTIVE && d->parts == PART_CORE_ATTN;
+}
+
+/* the same over values: of a stacked product (q, k and v; gate and up) the kept share by columns */
+static double selective_bytes(struct keep *b)
+{
+    const struct expansion *e = b->e;
+    double bytes = value_bytes(b, 0);
+    for (uint32_t i = 0; i < e->noprs; i++) {
+        const struct opr *o = &e->oprs[i];
+        if (o->kind == OPR_ATTENTION)
+            bytes += value_bytes(b, o->out);
+        if (o->kind != OPR_LINEAR || o->out == NONE)
+            continue;
+        double all = 0, kept = 0;
+        for (uint32_t w = 0; w < o->nweights; w++)
+            all += (double)e->weights[o->weight + w].rows;
+        bool last = keeps_product(b, i); /* of this operator's products; they alternate backwards from it */
+        for (uint32_t w = o->nweights; w-- > 0; last = !last)
+            kept += last ? (double)e->weights[o->weight + w].rows : 0;
+        bytes += all > 0 ? value_bytes(b, o->out) * kept / all : 0;
+    }
+    return bytes + b->extra;
 }
 
 /* values that selective recomputation makes again: outputs of the operators it names */
@@ -166,6 +231,7 @@ static void count_weights(struct keep *b, bool vocabulary)
             if (vocabulary && t->rows == b->c->job->model.vocab && !t->vector)
                 rows = (double)expand_padded_vocab(t->rows, d->tp);
             double n = rows * (double)t->cols, own = t->split == SPLIT_NONE ? n : n / d->tp;
+            b->out->shapes += o->kind == OPR_EXPERTS ? n / o->moe->experts / d->etp : t->vector ? 0 : own;
             if (o->kind == OPR_EXPERTS)
                 b->out->experts += n / d->ep / d->etp;
             else if (!t->vector)
@@ -186,6 +252,28 @@ static double kept_values(const struct keep *b)
     return bytes;
 }
 
+/* The loss of a stack that makes it from copies: nothing of the logits stays, the softmax and its gradient count as
+ * temporaries of the head.  In the head's backward live the logits' gradient, the matrix's whole gradient where the
+ * stack makes one, and the stream's gradient and gathered input. */
+static void loss_buffers(struct keep *b)
+{
+    const struct profile *p = b->c->profile;
+    const struct decision *d = b->c->decision;
+    const struct expansion *e = b->e;
+    double width = (double)b->c->job->model.width, stream = b->tokens * b->element * width;
+    for (uint32_t i = 1; i < e->noprs; i++) {
+        if (e->oprs[i].kind != OPR_LOSS)
+            continue;
+        uint32_t logits = e->oprs[i].in[0];
+        double rows = (double)expand_padded_vocab(b->c->job->model.vocab, d->tp), n = b->tokens * rows / d->tp;
+        double most = p->loss_whole > 0.5 ? b->tokens * rows : n;
+        b->kept[logits] = 0;
+        double matrix = p->whole_gradients > 0.5 ? b->element * rows * width / d->tp : 0;
+        b->out->loss_bytes = fmax(p->loss_bytes * most + (d->sp ? 2 : 1) * stream,
+                                  b->element * n + matrix + (d->sp ? 3 : 1) * stream);
+    }
+}
+
 void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e, bool layer, struct cost_block *out)
 {
     const struct decision *d = c->decision;
@@ -193,15 +281,20 @@ void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e,
     b.recompute = layer ? d->recompute : RECOMPUTE_NONE;
     b.parts = layer ? d->parts : 0;
     b.element = c->job->train.precision == DT_FP32 ? 4 : 2;
-    b.tokens = (double)c->job->train.sequence * d->microbatch / d->cp;
+    b.sequence = (double)c->job->train.sequence;
+    b.tokens = b.sequence * d->microbatch / d->cp;
     b.rows = d->sp ? b.tokens / d->tp : b.tokens;
     b.kept = ARENA_ARRAY(a, uint8_t, e->nvalues + 1);
     find_kept(e, b.kept);
     for (uint32_t i = 0; i < e->noprs; i++)
         operator(&b, i);
     count_weights(&b, !layer);
-    double all = kept_values(&b), kept = all;
-    if (b.recompute == RECOMPUTE_SELECTIVE) {
+    if (!layer && c->profile->loss_bytes > 0)
+        loss_buffers(&b);
+    double all = kept_values(&b) + b.spared, kept = all - b.spared;
+    if (b.recompute == RECOMPUTE_SELECTIVE && cost_selective_products(c, d)) {
+        kept = fmin(kept, selective_bytes(&b));
+    } else if (b.recompute == RECOMPUTE_SELECTIVE) {
         forget(&b);
         kept = kept_values(&b);
     }

@@ -1,6 +1,11 @@
-/* Bytes of a decision, as the lowering allocates them: persistent buffers by ZeRO level, rings of kept activations as
- * deep as the schedule has microbatches in flight, temporaries and boundary buffers.  The placed arena is the truth;
- * this only steers the search.
+/* Bytes of a decision: persistent buffers by ZeRO level, activations of the microbatches in flight, temporaries and
+ * boundary buffers.
+ *
+ * llmrun places buffers once: rings of activations as deep as the schedule has microbatches in flight, beside them the
+ * fullest temporaries.  The placed arena is the truth; this steers the search.  Other stacks allocate through the
+ * step; the fullest moment is then the loss (all that the rank keeps, and the loss's temporaries) or the backward of
+ * a layer (the same without the head's, and what that layer makes again and takes for gradients).  What their
+ * allocator holds back, their communicators and their context are lines of the estimate, by the profile.
  *
  * In flight, in units of one microbatch's activations of a whole rank (p ranks, m microbatches, rank r):
  *   gpipe m   1f1b p - r   eager 2(p - r) - 1   interleaved (2(p-1-r) + (v-1)N + 1)/v   zb_h1 p   zb_h2 2p - 1
@@ -86,6 +91,8 @@ struct holding {
     double dense, experts; /* parameter elements, buckets padded */
     double largest;        /* of one block: gathered at a time under zero 3 */
     double keep, temporary;
+    double head_keep, head_temporary; /* of the head: no longer there in a layer's backward */
+    double shapes;         /* elements of one block's distinct matrices, the most of all */
     uint32_t blocks;
 };
 
@@ -103,7 +110,21 @@ static void hold_block(const struct cost *c, struct holding *h, const struct cos
     h->largest = fmax(h->largest, own + b->experts);
     h->keep += keep_times * b->keep_bytes;
     h->temporary = fmax(h->temporary, fmax(b->forward_bytes, b->backward_bytes));
+    h->shapes = fmax(h->shapes, b->shapes);
     h->blocks++;
+}
+
+/* the same of the head; keep_times: of its activations */
+static void hold_head(const struct cost *c, struct holding *h, const struct cost_block *head, double keep_times)
+{
+    double before = h->temporary, shapes = h->shapes;
+    hold_block(c, h, head, 1, keep_times);
+    if (c->profile->allocator < 0.5)
+        return;
+    h->temporary = before;
+    h->shapes = shapes;
+    h->head_keep = head->keep_bytes;
+    h->head_temporary = head->loss_bytes > 0 ? head->loss_bytes : fmax(head->forward_bytes, head->backward_bytes);
 }
 
 static struct holding hold_rank(const struct cost *c, const struct cost_shape *s, uint32_t r)
@@ -125,7 +146,7 @@ static struct holding hold_rank(const struct cost *c, const struct cost_shape *s
         struct cost_block head = s->head;
         if (m->tied && cost_stage_rank(d, 0) == r)
             head.matrices = 0;
-        hold_block(c, &h, &head, 1, n);
+        hold_head(c, &h, &head, n);
         if (m->predict)
             hold_block(c, &h, &s->predict, m->predict, m->predict * n);
     }
@@ -137,39 +158,104 @@ static double dtype_bytes(enum dtype_name d)
     return d == DT_FP32 ? 4 : d == DT_FP8 ? 1 : 2;
 }
 
+/* share of what an allocator would like to hold that it cannot give back: blocks in part used */
+#define ALLOCATOR_LEAST 0.2
+
+/* bytes per parameter element */
+struct widths {
+    double parameter, gradient, copy, state;
+};
+
+static struct widths widths_of(const struct cost *c)
+{
+    const struct train *t = &c->job->train;
+    bool fp32 = t->precision == DT_FP32;
+    struct widths w = {.parameter = dtype_bytes(fp32 ? DT_FP32 : t->parameters), .gradient = dtype_bytes(t->grads)};
+    w.state = fp32 ? 0 : dtype_bytes(t->master);
+    if (c->decision->zero >= 3 && c->profile->master_shards > 0.5) {
+        w.parameter = fmax(w.parameter, dtype_bytes(t->master));
+        w.state = 0;
+    }
+    w.state += t->optimizer == OPT_ADAMW ? 2 * dtype_bytes(t->moments) : t->momentum > 0 ? 4 : 0;
+    if (c->job->wishes.offload & OFFLOAD_OPTIMIZER)
+        w.state = 0;
+    w.copy = !fp32 && t->grads == DT_FP32 && c->decision->zero < 2 ? c->profile->gradient_copy_bytes : 0;
+    return w;
+}
+
+/* kinds of transfers that a rank takes part in, each with buffers of its own */
+static uint32_t communicators(const struct decision *d)
+{
+    uint32_t n = d->gpus_used > 1; /* all ranks */
+    n += d->tp > 1;
+    n += d->cp > 1;
+    n += d->dp > 1;
+    n += d->dp * d->cp > d->shard && d->shard > 1;
+    n += d->pp > 1 ? 2 : 0; /* to both neighbours */
+    n += d->ep > 1 ? 2 : 0; /* dispatch, and the experts' reduction */
+    n += d->tp > 1 && (d->pp > 1 || d->dp > 1); /* the model-parallel group, for norms */
+    return n;
+}
+
+/* what a layer or the head gathers of sharded parameters, and the gradients on their way to shards */
+static double shard_buffers(const struct cost *c, const struct holding *h)
+{
+    const struct decision *d = c->decision;
+    double gathered = 2 * h->largest, most = 1e9 * c->profile->gathered_most, element = c->job->train.precision == DT_FP32 ? 4 : 2;
+    if (most > 0)
+        gathered = fmin(gathered, most);
+    double reduced = c->job->train.reduce == DT_FP32 ? 4 : 2;
+    return (d->zero >= 3 ? element * gathered : 0) + (d->zero >= 2 ? reduced * gathered : 0);
+}
+
+uint64_t cost_memory_limit(const struct job *job, const struct topo_gpu *gpu)
+{
+    uint64_t reserve = job->wishes.profile->context_gib > 0 ? 0 : gpu->reserve_bytes;
+    uint64_t limit = gpu->memory_bytes > reserve ? gpu->memory_bytes - reserve : 0, wish = job->wishes.memory;
+    return wish && wish < limit ? wish : limit;
+}
+
 void cost_rank_memory(const struct cost *c, const struct cost_shape *s, uint32_t r, struct estimate *e)
 {
     const struct decision *d = c->decision;
-    const struct train *t = &c->job->train;
-    bool fp32 = t->precision == DT_FP32;
-    double parameter = dtype_bytes(fp32 ? DT_FP32 : t->parameters), gradient = dtype_bytes(t->grads);
-    double state = fp32 ? 0 : dtype_bytes(t->master);
-    state += t->optimizer == OPT_ADAMW ? 2 * dtype_bytes(t->moments) : t->momentum > 0 ? 4 : 0;
-    if (c->job->wishes.offload & OFFLOAD_OPTIMIZER)
-        state = 0;
+    const struct profile *p = c->profile;
+    struct widths w = widths_of(c);
     double copies = d->schedule == SCHED_DUALPIPE ? 2 : 1;
     uint32_t edp = decision_expert_dp(d), expert_shard = d->shard < edp ? d->shard : edp;
     struct holding h = hold_rank(c, s, r);
     h.dense *= copies;
     h.experts *= copies;
     double all = h.dense + h.experts, own = h.dense / d->shard + h.experts / expert_shard;
-    double parameters = d->zero >= 3 ? own * parameter : all * parameter;
-    double gradients = d->zero >= 2 ? own * gradient : all * gradient;
-    double optimizer = state * (d->zero ? own : all);
-    double activations = c->job->wishes.offload & OFFLOAD_ACTIVATIONS ? fmin(h.keep, 2 * h.keep / h.blocks) : h.keep;
-    /* With one microbatch, gradients take the place of activations already used.  With more, the rings stay whole
-     * until the last backward. */
-    if (d->microbatches == 1 && d->zero < 2)
-        activations -= fmin(gradients, activations) * (1 - 1.0 / h.blocks);
-    double buffers = h.temporary + (d->pp > 1 ? 4 * s->boundary_bytes : 0);
-    buffers += (d->zero >= 3 ? 2 * h.largest * parameter : 0) + (d->zero >= 2 ? 2 * h.largest * gradient : 0);
+    double parameters = w.parameter * (d->zero >= 3 ? own : all);
+    double gradients = w.gradient * (d->zero >= 2 ? own : all) + w.copy * all;
+    double optimizer = w.state * (d->zero ? own : all);
+    bool offload = c->job->wishes.offload & OFFLOAD_ACTIVATIONS;
+    double activations = offload ? fmin(h.keep, 2 * h.keep / h.blocks) : h.keep, buffers;
+    if (p->allocator > 0.5) {
+        buffers = fmax(h.temporary - h.head_keep, h.head_temporary) + (d->pp > 1 ? 2 * s->boundary_bytes : 0);
+        buffers += p->gradient_shapes > 0.5 ? 2 * h.shapes : 0;
+    } else {
+        /* With one microbatch, gradients take the place of activations already used.  With more, the rings stay
+         * whole until the last backward. */
+        if (d->microbatches == 1 && d->zero < 2)
+            activations -= fmin(gradients, activations) * (1 - 1.0 / h.blocks);
+        buffers = h.temporary + (d->pp > 1 ? 4 * s->boundary_bytes : 0);
+    }
+    buffers += shard_buffers(c, &h);
     e->peak_stage = r;
     e->parameter_bytes = (uint64_t)parameters;
     e->gradient_bytes = (uint64_t)gradients;
     e->optimizer_bytes = (uint64_t)optimizer;
     e->activation_bytes = (uint64_t)activations;
-    e->buffer_bytes = (uint64_t)buffers;
-    e->peak_bytes = e->parameter_bytes + e->gradient_bytes + e->optimizer_bytes + e->activation_bytes + e->buffer_bytes;
+    e->buffer_bytes = (uint64_t)fmax(buffers, 0);
+    e->communicator_bytes = (uint64_t)(p->communicator_mib * communicators(d) * (1 << 20));
+    e->context_bytes = (uint64_t)(p->context_gib * (1 << 30));
+    e->peak_bytes = e->parameter_bytes + e->gradient_bytes + e->optimizer_bytes + e->activation_bytes + e->buffer_bytes +
+                    e->communicator_bytes + e->context_bytes;
+    /* a caching allocator gives back what it holds for nothing when the device has no more */
+    double held = p->allocator_share * (activations + fmax(buffers, 0)), limit = (double)cost_memory_limit(c->job, &c->type->gpu);
+    e->allocator_bytes = (uint64_t)fmin(held, fmax(limit - (double)e->peak_bytes, ALLOCATOR_LEAST * held));
+    e->peak_bytes += e->allocator_bytes;
 }
 
 void cost_memory(const struct cost *c, const struct cost_shape *s, struct estimate *e)

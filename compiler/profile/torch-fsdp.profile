@@ -11,3 +11,11 @@ tp_overlap_shown         0.671
 cp_attention             0.85
 dp_shown                 0.187
 stolen                   0.0859
+# memory: PyTorch's cross entropy takes fp32 copies of the logits
+allocator 1
+allocator_share 0.1
+context_gib 1
+communicator_mib 64
+loss_bytes 4
+master_shards 1
+selective_products 1

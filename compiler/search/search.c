@@ -134,14 +134,6 @@ uint64_t search_dimension_value(const struct decision *d, enum dimension k)
     return 0;
 }
 
-static uint64_t memory_limit(const struct searching *s)
-{
-    const struct topo_gpu *gpu = &s->topo->types[s->space.type].gpu;
-    uint64_t limit = gpu->memory_bytes > gpu->reserve_bytes ? gpu->memory_bytes - gpu->reserve_bytes : 0;
-    uint64_t wish = s->job->wishes.memory;
-    return wish && wish < limit ? wish : limit;
-}
-
 /* wishes that a search takes as given: the layout; false after an error */
 static bool read_layout(struct searching *s, struct diag *d)
 {
@@ -184,7 +176,7 @@ bool search_run(struct searching *s, struct diag *d)
     struct search_result *r = s->result;
     if (!space_new(s->arena, d, s->job, s->topo, s->emit_only, &s->space) || !read_layout(s, d))
         return false;
-    s->memory_limit = r->memory_limit_bytes = memory_limit(s);
+    s->memory_limit = r->memory_limit_bytes = cost_memory_limit(s->job, &s->topo->types[s->space.type].gpu);
     r->candidates = ARENA_ARRAY(s->arena, struct candidate, s->top + 1);
     s->kinds = cost_kinds_new(s->arena, &s->job->model);
     s->ranks = ARENA_ARRAY(s->arena, struct cost_stage, s->job->model.nlayers + 3);

@@ -92,11 +92,12 @@ static void print_row(uint32_t i, const struct row *row, const struct search_res
     }
     const struct estimate *e = &r->candidates[0].estimate;
     const struct decision *d = &r->candidates[0].decision;
-    printf("0\t%.9g\t%.9g\t%.9g\t%.9g\t%.9g\t%.9g\t%.9g\t%llu\t%llu\t%llu\t%llu\t%llu\t%llu", e->step_time_s, e->compute_s,
+    printf("0\t%.9g\t%.9g\t%.9g\t%.9g\t%.9g\t%.9g\t%.9g\t%llu\t%llu\t%llu\t%llu\t%llu\t%llu\t%llu\t%llu\t%llu", e->step_time_s, e->compute_s,
            e->tp_comm_s, e->pp_comm_s, e->dp_comm_s, e->bubble_s, e->optimizer_s, (unsigned long long)e->peak_bytes,
            (unsigned long long)e->parameter_bytes, (unsigned long long)e->gradient_bytes,
            (unsigned long long)e->optimizer_bytes, (unsigned long long)e->activation_bytes,
-           (unsigned long long)e->buffer_bytes);
+           (unsigned long long)e->buffer_bytes, (unsigned long long)e->allocator_bytes,
+           (unsigned long long)e->communicator_bytes, (unsigned long long)e->context_bytes);
     struct arena *a = arena_new();
     printf("\t%s\n", decision_text(a, d));
     arena_free(a);

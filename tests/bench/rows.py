@@ -6,7 +6,7 @@ live outside this repository, in MEASURED.  Predictions come from build/tests/be
 import json, math, os, re, subprocess, sys
 
 ITEMS = ("step", "compute", "tp", "pp", "dp", "bubble", "optimizer", "peak", "parameters", "gradients", "states", "activations",
-         "buffers")
+         "buffers", "allocator", "communicators", "context")
 
 
 def folder_name(identifier):
