@@ -1,4 +1,6 @@
 # Megatron-Core and NeMo of 2024 and later: fused kernels, flash attention, overlapped transfers.
+# Memory: the loss in fp32, the head's gradient whole in half precision, and one tensor of each weight's shape, as
+# Transformer Engine keeps; reserved above allocated as in 36 runs on B200 where both are known.
 matmul_sm90              0.928
 matmul_sm100             0.886
 matmul_fp8_sm90          0.959
@@ -19,12 +21,10 @@ ep_shown                 0.428
 ep_overlap_shown         0.4
 pp_shown                 0.558
 stolen                   0.0874
-# memory: Transformer Engine keeps one tensor of each weight's shape; the head's gradient is made in half precision and
-# the loss in fp32; reserved above allocated as in 36 runs on B200 of which both are known
-allocator 1
-allocator_share 0.15
-context_gib 1.5
-communicator_mib 128
-loss_bytes 4
-whole_gradients 1
-gradient_shapes 1
+allocator                1
+allocator_share          0.15
+context_gib              1.5
+communicator_mib         128
+loss_bytes               4
+whole_gradients          1
+gradient_shapes          1
