@@ -126,7 +126,11 @@ double cost_link_bytes_s(const struct cost *c, const struct cost_group *g, bool 
     if (s->kind == SCALE_UP_MESH && s->gpus > 1 && together > 1) {
         if (gen->sm == 70 && s->gpus == 8 && together <= 8)
             return bytes_s * cube_mesh_rings[g->below[0]] / 6;
-        bytes_s *= fmin(1, (together - 1) / (s->gpus - 1)); /* links to others than the members lie idle */
+        /* Links to others than the members lie idle.  A GPU with fewer links than peers cannot be joined to all of them: its
+         * links go where a switch or a ring takes them. */
+        double links = s->bytes_s / (gen->sm >= 100 ? 50e9 : gen->sm ? 25e9 : 64e9);
+        if (links > s->gpus - 1.5)
+            bytes_s *= fmin(1, (together - 1) / (s->gpus - 1));
     }
     return fmax(bytes_s, 1e9);
 }
