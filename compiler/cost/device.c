@@ -32,20 +32,20 @@ struct generation {
     struct tile tiles[COST_MAX_TILES];
     double sms_per_tile;
     double clock, clock_fp8;
-    double fill, shared, split_s, weight, write, odd, batch_odd;
+    double fill, shared, split_s, weight, write, group_shown, odd, batch_odd;
     double memory, product_memory; /* share of the data-sheet bandwidth: streams, operands of products */
     /* attention: flop_s as a share of what large products sustain */
     struct cost_flash forward, backward;
 };
 static const struct generation generations[] = {
-    {100, BLACKWELL_TILES, 2, 0.82, 0.79, 70, 0.092, 18e-6, 1.045, 2.9, 0.5, 0.085, 0.90, 0.88,
-     {1.55, 180, 240, 256, 0.75, 1.05}, {1.02, 60, 180, 128, 0.20, 0.80}},
-    {90, HOPPER_TILES, 1, 0.86, 0.78, 90, 0.15, 30e-6, 1.04, 2, 0.5, 0.085, 0.90, 0.88,
-     {1.36, 220, 200, 128, 0.40, 1}, {0.96, 100, 200, 128, 0.40, 0.95}},
-    {80, AMPERE_TILES, 1, 0.90, 0, 175, 1.06, 92e-6, 1.046, 1.5, 0.75, 0.085, 0.88, 0.85,
-     {1.11, 93, 175, 128, 0.75, 0.88}, {0.856, 60, 175, 128, 0.35, 0.82}},
-    {70, AMPERE_TILES, 1, 0.85, 0, 175, 1.06, 92e-6, 1.046, 1.5, 0.75, 0.085, 0.85, 0.85,
-     {0.60, 93, 175, 128, 0.75, 0.88}, {0.5, 60, 175, 128, 0.35, 0.82}},
+    {100, BLACKWELL_TILES, 2, 0.82, 0.79, 85, 0.092, 18e-6, 1.065, 2, 0.90, 0.5, 0.085, 0.90, 0.88,
+     {1.59, 212, 158, 256, 0.64, 1}, {0.99, 55, 111, 128, 0.15, 0.78}},
+    {90, HOPPER_TILES, 1, 0.86, 0.80, 90, 0.15, 30e-6, 1.05, 2, 0.6, 0.5, 0.085, 0.90, 0.88,
+     {1.60, 290, 258, 128, 1, 0.88}, {0.94, 100, 286, 128, 0.43, 0.94}},
+    {80, AMPERE_TILES, 1, 0.90, 0, 175, 1.06, 92e-6, 1.046, 1.5, 0.35, 0.75, 0.085, 0.88, 0.85,
+     {1.165, 100, 176, 128, 0.89, 0.85}, {0.88, 73, 188, 128, 0.41, 0.78}},
+    {70, AMPERE_TILES, 1, 0.85, 0, 175, 1.06, 92e-6, 1.046, 1.5, 0.35, 0.75, 0.085, 0.85, 0.85,
+     {0.60, 100, 176, 128, 0.89, 0.85}, {0.5, 73, 188, 128, 0.41, 0.78}},
 };
 
 /* by beginning of the catalogue's name, first match; power: share of the peak sustained, half precision and fp8 */
@@ -73,17 +73,26 @@ static double sustained(double clock, double power)
     return pow(pow(clock, -4) + pow(power, -4), -0.25);
 }
 
-static void init_tiles(struct cost_device *dev, const struct generation *g)
+void cost_device_tiles(struct cost_device *dev, double shared)
 {
     double most = 0;
-    for (dev->ntiles = 0; dev->ntiles < COST_MAX_TILES && g->tiles[dev->ntiles].m > 0; dev->ntiles++) {
-        const struct tile *t = &g->tiles[dev->ntiles];
-        double relative = 1 / (1 + g->shared * (128 / t->m + 128 / t->n));
-        dev->tiles[dev->ntiles] = (struct cost_tile){t->m, t->n, 1 / t->m, 1 / t->n, t->m * t->n / relative};
+    for (unsigned i = 0; i < dev->ntiles; i++) {
+        struct cost_tile *t = &dev->tiles[i];
+        double relative = 1 / (1 + shared * 128 * (t->per_m + t->per_n));
+        t->work = t->m * t->n / relative;
         most = fmax(most, relative);
     }
     for (unsigned i = 0; i < dev->ntiles; i++)
         dev->tiles[i].work *= most;
+}
+
+static void init_tiles(struct cost_device *dev, const struct generation *g)
+{
+    for (dev->ntiles = 0; dev->ntiles < COST_MAX_TILES && g->tiles[dev->ntiles].m > 0; dev->ntiles++) {
+        const struct tile *t = &g->tiles[dev->ntiles];
+        dev->tiles[dev->ntiles] = (struct cost_tile){.m = t->m, .n = t->n, .per_m = 1 / t->m, .per_n = 1 / t->n};
+    }
+    cost_device_tiles(dev, g->shared);
 }
 
 /* rates of one number format; stated: the cluster file's efficiency of large products, 0 = none */
@@ -125,6 +134,7 @@ static void init_known(struct cost *c, const struct topo_gpu *gpu, const struct 
     dev->split_s = g->split_s;
     dev->weight_share = g->weight;
     dev->write = g->write;
+    dev->group_shown = g->group_shown;
     dev->odd = g->odd;
     dev->batch_odd = g->batch_odd;
     dev->forward = g->forward;
@@ -178,6 +188,7 @@ void cost_device_init(struct cost *c)
         init_known(c, gpu, g, low, full);
     else
         init_plain(c, gpu, low, full);
+    /* only accumulation in fp32 slows the tiles' ends */
     dev->gradient_bytes = t->grads == DT_BF16 || t->grads == DT_FP16 ? 2 : 4;
     dev->unfused = c->profile->attention_unfused > 0.5;
     dev->stream = c->profile->stream_traffic;

@@ -38,7 +38,8 @@ struct cost_device {
     double power_flop_s[COST_NNUMBERS]; /* that the power supply sustains */
     double fill;                        /* inner dimension's worth of prologue and epilogue of a tile */
     double split_s;                     /* extra time of a kernel that cuts its inner dimension to fill all units */
-    double weight_share;                /* weight gradients' time, relative to forward products */
+    double weight_share;                /* time of weight gradients that are added in fp32, relative to forward products */
+    double group_shown;                 /* of a group's memory time, where arithmetic takes longer; or the reverse */
     double write;                       /* cost of a written byte of a product, relative to a read one */
     double odd, batch_odd;              /* speed left where rows start at 8-byte boundaries only; of batches */
     struct cost_flash forward, backward;
@@ -53,5 +54,8 @@ struct cost_device {
     double compute_factor; /* of the slowest node used */
     double nic_factor;     /* of the most degraded node used */
 };
+
+/* fills in the tiles' work: shared is the time of a 128 x 128 tile's loads of one operand, relative to its arithmetic */
+void cost_device_tiles(struct cost_device *dev, double shared);
 
 #endif

@@ -103,6 +103,12 @@ static enum cost_number number_of(const struct cost *c, enum dtype dtype)
     return c->job->train.precision == DT_FP8 && c->device.clock_flop_s[COST_FP8] > 0 ? COST_FP8 : COST_HALF;
 }
 
+/* an fp32 gradient is read and written at the end of its tiles */
+static double layout_share(const struct cost_device *dev, enum product product)
+{
+    return product == PRODUCT_WEIGHT && dev->gradient_bytes > 2 ? dev->weight_share : 1;
+}
+
 /* products independent ones of the same shape in one kernel */
 static double batch_s(const struct cost *c, enum product product, double products, uint64_t m, uint64_t n, uint64_t k,
                       enum cost_number number)
@@ -117,7 +123,7 @@ static double batch_s(const struct cost *c, enum product product, double product
         return fmax(flops / (flop_s * dev->compute_factor), memory) + dev->launch_s;
     if (dev->plain)
         return fmax(plain_s(dev, products, dm, dn, dk, number) / dev->compute_factor, memory) + dev->launch_s;
-    double share = (product == PRODUCT_WEIGHT ? dev->weight_share : 1) / (alignment(dev, products > 1, n, k, number) * dev->compute_factor);
+    double share = layout_share(dev, product) / (alignment(dev, products > 1, n, k, number) * dev->compute_factor);
     double clock = share * rounds_s(dev, products, dm, dn, dk, dev->clock_flop_s[number]);
     return norm4(clock, share * flops / dev->power_flop_s[number], memory) + dev->launch_s;
 }
@@ -137,8 +143,8 @@ double cost_batched_matmul_s(const struct cost *c, double products, uint64_t m, 
     return batch_s(c, PRODUCT_FORWARD, products, m, n, k, dtype == DTYPE_BF16 ? COST_HALF : COST_F32);
 }
 
-/* Products run beside each other, so rounds are filled across them; what is read and written differs for every one, and
- * follows its arithmetic instead of hiding in it: the memory of small groups adds to the power-limited time. */
+/* Products run beside each other, so rounds are filled across them.  What is read and written differs for every one, and a
+ * share of it does not hide behind their arithmetic. */
 double cost_grouped_matmul_s(const struct cost *c, enum product product, uint64_t groups, double m, uint64_t n, uint64_t k,
                              enum dtype dtype)
 {
@@ -161,9 +167,10 @@ double cost_grouped_matmul_s(const struct cost *c, enum product product, uint64_
     double memory = bytes / dev->product_bytes_s, host = number_groups * dev->group_s;
     if (dev->plain)
         return fmax(fmax(plain_s(dev, number_groups, rows, cols, inner, number) / dev->compute_factor, memory), host) + dev->launch_s;
-    double share = (product == PRODUCT_WEIGHT ? dev->weight_share : 1) / dev->compute_factor;
+    double share = layout_share(dev, product) / dev->compute_factor;
     double clock = share * rounds_s(dev, number_groups, rows, cols, inner, dev->clock_flop_s[number]);
-    return fmax(norm4(clock, share * flops / dev->power_flop_s[number], 0) + memory, host) + dev->launch_s;
+    double compute = norm4(clock, share * flops / dev->power_flop_s[number], 0);
+    return fmax(fmax(compute, memory) + dev->group_shown * fmin(compute, memory), host) + dev->launch_s;
 }
 
 double cost_quantize_s(const struct cost *c, double elements)
