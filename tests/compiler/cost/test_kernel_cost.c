@@ -59,7 +59,7 @@ static void test_products(void)
         {"A100-PCIe-80GB", PRODUCT_INPUT, 4096, 5120, 576, 185, 0.08},
         {"A100-PCIe-80GB", PRODUCT_WEIGHT, 8192, 28672, 4096, 222, 0.04},
         {"B200", PRODUCT_FORWARD, 4096, 129280, 7168, 1101, 0.06},
-        {"B200", PRODUCT_FORWARD, 65536, 32768, 512, 851, 0.20},
+        {"B200", PRODUCT_INPUT, 65536, 5120, 576, 1103, 0.08},
         {"B200", PRODUCT_WEIGHT, 64128, 8192, 8192, 1001, 0.08},
     };
     struct arena *a = arena_new();
