@@ -2,14 +2,24 @@
  * else changes one thing of its answer, or of its question, and looks again. */
 
 #include "compiler/inspect/explain_private.h"
+#include "compiler/simulate/predict.h"
 #include "compiler/support/units.h"
 
 #include <string.h>
 
 #define POOL 24
 
-/* a dimension's value in words; "" where it follows from others */
-static const char *dimension_text(struct arena *a, const struct decision *d, enum dimension k)
+/* how many layers recompute follows from memory: said where recompute is what differs */
+static const char *recompute_text(struct arena *a, const struct decision *d, bool whole)
+{
+    char *text = strstr(decision_text(a, d), "recompute "), *layers = strstr(text, " in ");
+    if (layers && !whole)
+        *layers = 0;
+    return text;
+}
+
+/* a dimension's value in words; "" where it follows from others; whole: with what usually follows */
+static const char *dimension_text(struct arena *a, const struct decision *d, enum dimension k, bool whole)
 {
     switch (k) {
     case DIM_TP:
@@ -35,7 +45,7 @@ static const char *dimension_text(struct arena *a, const struct decision *d, enu
     case DIM_MICROBATCH:
         return arena_printf(a, "microbatch %u", d->microbatch);
     case DIM_RECOMPUTE:
-        return strstr(decision_text(a, d), "recompute ");
+        return recompute_text(a, d, whole);
     case DIM_SCHEDULE:
         return d->pp < 2 ? "" : schedule_name(d->schedule);
     case DIM_ORDER:
@@ -55,10 +65,16 @@ static void choose(struct explanation *x)
         x->chosen = x->found->candidates[0];
         return;
     }
-    const char *why = NULL;
+    const char *why = NULL, *text = decision_text(x->arena, &x->plan->decision);
+    for (uint32_t i = 0; i < x->found->ncandidates; i++) {
+        x->chosen = x->found->candidates[i];
+        if (!strcmp(decision_text(x->arena, &x->chosen.decision), text))
+            return;
+    }
     x->chosen = (struct candidate){.decision = x->plan->decision};
     x->chosen.emittable = decision_emittable(x->arena, x->job, &x->chosen.decision, &why);
     x->chosen.cannot = why;
+    predict(x->arena, cost_new(x->arena, x->job, x->topo, &x->chosen.decision), &x->chosen.estimate);
 }
 
 /* in which choices the decision differs, its own dimension first; what follows from others is left out */
@@ -67,8 +83,8 @@ static const char *difference(struct arena *a, const struct decision *d, const s
     const char *text = "";
     for (uint32_t i = 0; i <= NDIMENSIONS; i++) {
         enum dimension k = i == 0 ? first : (enum dimension)(i - 1);
-        const char *now = i > 0 && k == first ? "" : dimension_text(a, d, k);
-        if (*now && strcmp(now, dimension_text(a, from, k)) != 0)
+        const char *now = i > 0 && k == first ? "" : dimension_text(a, d, k, i == 0);
+        if (*now && strcmp(now, dimension_text(a, from, k, i == 0)) != 0)
             text = arena_printf(a, "%s%s%s", text, *text ? ", " : "", now);
     }
     return text;
@@ -117,15 +133,14 @@ enum status explain(struct arena *a, struct diag *d, const struct job *job, cons
     x.found = search(a, d, job, topo, POOL, o->budget, x.emit_only);
     x.memory_limit_bytes = x.found->memory_limit_bytes;
     if (!plan && !x.found->ncandidates) {
-        diag_print(d, stderr, o->colour);
+        if (!o->quiet)
+            diag_print(d, stderr, o->colour);
         explain_rescue(&x);
         o->json ? explain_json(&x, out) : explain_text(&x, o->all, out);
         return STATUS_NO_PLAN;
     }
     choose(&x);
     x.cost = cost_new(a, job, topo, &x.chosen.decision);
-    if (plan)
-        cost_estimate(a, x.cost, &x.chosen.estimate);
     find_others(&x);
     explain_shifts(&x);
     explain_jitter(&x);

@@ -11,7 +11,7 @@
 struct explain_options {
     bool all;  /* everything instead of one screen */
     bool json;
-    bool colour; /* of errors on stderr */
+    bool colour, quiet; /* errors on stderr: in colour, not at all */
     uint64_t budget; /* of the search, as everywhere */
 };
 /* plan: the decision of a plan folder with its timeline, or NULL: decide here.  STATUS_NO_PLAN where nothing satisfies
