@@ -179,6 +179,9 @@ uint32_t explain_memory_items(struct arena *a, const struct cost *c, const struc
     ITEM(optimizer_bytes, "optimizer", "master copy and moments");
     ITEM(activation_bytes, "activations", "kept for backward");
     ITEM(buffer_bytes, "buffers", "temporaries and transfers");
+    ITEM(allocator_bytes, "allocator", "reserved but not used: fragments and caches of the stack's allocator");
+    ITEM(communicator_bytes, "communicators", "channel buffers of the groups");
+    ITEM(context_bytes, "context", "device context and libraries of the stack");
     if (c) {
         const struct decision *d = c->decision;
         const struct train *t = &c->job->train;

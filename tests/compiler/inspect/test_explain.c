@@ -42,6 +42,8 @@ static const struct {
     {"plans/mixtral-8x7b/model.llm", "topologies/dgx-h100-superpod.xml", {"gpus=64", "pp=4", "tp=1"}, 3},
     {"plans/tiny-llama/model.llm", "topologies/cpu8.xml", {0}, 0},
     {"plans/gpt3-175b/model.llm", "topologies/a100-1024.xml", {"tp=8", "pp=16", "zero=1"}, 3},
+    {"plans/gpt3-175b/model.llm", "topologies/a100-1024.xml", {"profile=\"megatron-core\"", "pp=16", "zero=1"}, 3},
+    {"plans/llama3-8b/model.llm", "topologies/h100x8.xml", {"profile=\"torch-fsdp\""}, 1},
 };
 #define NREQUESTS (sizeof requests / sizeof *requests)
 
@@ -214,7 +216,7 @@ static const struct {
     {"plans/llama3-8b/model.llm", "topologies/h100x8.xml", {"memory=8GiB", "tp=1", "zero=0"}, 3, "without 'memory'"},
     {"plans/llama3-8b/model.llm", "tests/cases/explain/mixed.xml", {0}, 0, "with use \"new\""},
     {"plans/llama3-8b/model.llm", "tests/cases/explain/seven.xml", {"tp=4", "pp=2", "dp=8", "gpus=56", "cp=1"}, 5,
-     "without 'dp'"},
+     "8 nodes instead of 7"},
 };
 
 /* what is offered keeps within the request's own limits */
