@@ -23,6 +23,9 @@
 
 #include <math.h>
 
+/* pipelines with more ranks than this get a simpler bound: arrays are on the stack */
+#define MOST_RANKS 512
+
 struct view {
     const struct decision *d;
     const struct pipeline_stage *stage;
@@ -152,12 +155,13 @@ static double own_middle(const struct rank *k, uint32_t middle, uint32_t from)
     return (middle - from) * (k->f + k->b) + weights * k->w;
 }
 
-/* cycles of `cycle_s` for `advance` microbatches: as many as fit, or one before the weight gradients begin */
-static double cycles(const struct rank *k, uint32_t middle, uint32_t advance, double cycle_s, double best)
+/* Cycles of `cycle_s` for `advance` microbatches: as many as fit, or one before the weight gradients begin.  One over
+ * ranks behind r ends with r's next backward, not with its last forward: something must follow it. */
+static double cycles(const struct rank *k, uint32_t middle, uint32_t advance, double cycle_s, bool behind, double best)
 {
-    if (advance == 0 || advance > middle || cycle_s <= advance * (k->f + k->b))
+    if (advance == 0 || advance + behind > middle || cycle_s <= advance * (k->f + k->b))
         return best;
-    uint32_t times = middle / advance;
+    uint32_t times = (middle - behind) / advance;
     double all = times * cycle_s + own_middle(k, middle, times * advance);
     if (k->w > 0)
         all = fmax(all, cycle_s + own_middle(k, middle, advance));
@@ -169,16 +173,16 @@ static double middle_s(const struct view *x, const struct sums *z, const struct 
     double best = own_middle(k, middle, 0), both = k->f + k->b;
     double below = z->forward + z->backward, all = z->all_forward + z->all_backward;
     uint32_t r = k->r, last = x->p - 1, first_ahead = linear_ahead(x, 0), last_ahead = linear_ahead(x, last);
-    best = cycles(k, middle, first_ahead - k->ahead + 1, below + both, best);
-    best = cycles(k, middle, k->ahead - last_ahead + 1, all - below, best);
-    best = cycles(k, middle, first_ahead - last_ahead + 1, all, best);
+    best = cycles(k, middle, first_ahead - k->ahead + 1, below + both, false, best);
+    best = cycles(k, middle, k->ahead - last_ahead + 1, all - below, r < last, best);
+    best = cycles(k, middle, first_ahead - last_ahead + 1, all, r < last, best);
     if (r > 0) {
         double before = forward_s(x, r - 1) + backward_s(x, r - 1) + next_s(x, r - 1) + back_s(x, r);
-        best = cycles(k, middle, linear_ahead(x, r - 1) - k->ahead + 1, before + both, best);
+        best = cycles(k, middle, linear_ahead(x, r - 1) - k->ahead + 1, before + both, false, best);
     }
     if (r < last) {
         double after = forward_s(x, r + 1) + backward_s(x, r + 1) + next_s(x, r) + back_s(x, r + 1);
-        best = cycles(k, middle, k->ahead - linear_ahead(x, r + 1) + 1, after + both, best);
+        best = cycles(k, middle, k->ahead - linear_ahead(x, r + 1) + 1, after + both, true, best);
     }
     return best;
 }
@@ -220,56 +224,101 @@ static double looped_count(const struct view *x, uint64_t count, uint32_t c)
     return (double)(full * x->group + (own < size ? own : size));
 }
 
-/* One rank's share of a looped schedule: seconds of parts of its order. */
+/* Lower bounds of when things happen on each rank; `top` is its stage in the last chunk. */
 struct looped {
-    double before;      /* forwards before the first backward */
-    double middle;      /* from the first backward to the last forward */
-    double after, back; /* backwards after the last forward; all backwards */
-    double forward;     /* all forwards */
+    double enter[MOST_RANKS];    /* first forward of `top` starts */
+    double turn[MOST_RANKS];     /* first backward starts, it is top's */
+    double forward[MOST_RANKS];  /* last forward ends, it is top's */
+    double backward[MOST_RANKS]; /* last backward of `top` ends */
+    double rest[MOST_RANKS];     /* from then to the end of the step */
 };
 
-static struct looped looped_rank(const struct view *x, uint32_t r)
+/* Chunk by chunk: the first microbatch comes from the rank before, and behind a whole group of the chunk before. */
+static void looped_enter(const struct view *x, struct looped *k)
+{
+    uint32_t p = x->p;
+    double group = least(x->group, x->m);
+    for (uint32_t s = 0; s < x->n; s++) {
+        uint32_t r = s % p;
+        double came = s == 0 ? 0 : k->enter[r ? r - 1 : p - 1] + forward_s(x, s - 1) + next_s(x, s - 1);
+        k->enter[r] = s < p ? came : fmax(came, k->enter[r] + group * forward_s(x, s - p));
+    }
+}
+
+/* The same backwards in time, for the last group and the last microbatch. */
+static void looped_rest(const struct view *x, struct looped *k)
+{
+    uint32_t p = x->p, left = x->m % x->group;
+    double group = left ? left : x->group;
+    for (uint32_t s = 0; s < x->n; s++) {
+        uint32_t r = s % p;
+        double goes = s == 0 ? 0 : back_s(x, s) + backward_s(x, s - 1) + k->rest[r ? r - 1 : p - 1];
+        k->rest[r] = s < p ? goes : fmax(goes, group * backward_s(x, s - p) + k->rest[r]);
+    }
+}
+
+/* what rank r does between those events in its own order */
+static void looped_own(const struct view *x, struct looped *k, uint32_t r)
 {
     bool pairs = x->d->schedule == SCHED_COMBINED_1F1B;
     uint64_t depth = 2 * (uint64_t)(x->p - 1 - r) + (uint64_t)(x->v - 1) * x->group + 1;
     uint64_t all = (uint64_t)x->m * x->v, ahead = depth < all ? depth : all;
-    struct looped k = {0};
+    uint64_t first = (uint64_t)(x->v - 1) * least(x->group, x->m), left = x->m % x->group;
+    uint64_t last = all - (x->v - 1) * (left ? left : x->group);
+    double before = 0, middle = 0, after = 0;
     for (uint32_t c = 0; c < x->v; c++) {
-        uint32_t s = c * x->p + r;
-        double before = looped_count(x, ahead, c), middle = looped_count(x, all - ahead, x->v - 1 - c);
-        double f = forward_s(x, s), b = backward_s(x, s);
-        k.before += before * f;
-        k.middle += (pairs ? x->pair : 1) * ((x->m - before) * f + middle * b);
-        k.after += (x->m - middle) * b;
-        k.forward += x->m * f;
-        k.back += x->m * b;
+        uint32_t s = c * x->p + r, back = x->v - 1 - c;
+        double f = forward_s(x, s), b = backward_s(x, s), warm = looped_count(x, ahead, c);
+        double steady = looped_count(x, all - ahead, back);
+        before += (warm - looped_count(x, first, c)) * f;
+        middle += (pairs ? x->pair : 1) * ((x->m - warm) * f + steady * b);
+        after += (looped_count(x, last, back) - steady) * b;
     }
-    return k;
+    k->turn[r] = k->enter[r] + before;
+    k->forward[r] = middle;
+    k->backward[r] = after;
+}
+
+/* any number of ranks: the way to a rank, its own work, and the way back */
+static double looped_plain_s(const struct view *x)
+{
+    double longest = 0, head = 0, tail = 0, share = x->d->schedule == SCHED_COMBINED_1F1B ? x->pair : 1;
+    for (uint32_t r = 0; r < x->p; r++) {
+        double work = 0;
+        for (uint32_t s = r; s < x->n; s += x->p)
+            work += x->m * (forward_s(x, s) + backward_s(x, s));
+        longest = fmax(longest, head + share * work + tail);
+        head += forward_s(x, r) + next_s(x, r);
+        tail += backward_s(x, r) + (r + 1 < x->n ? back_s(x, r + 1) : 0);
+    }
+    return longest;
 }
 
 static double looped_s(const struct view *x)
 {
-    struct sums z = all_sums(x);
-    uint32_t top = (x->v - 1) * x->p;
-    double longest = 0, up = 0, down = 0; /* between rank r's last stage and the model's last one */
-    for (uint32_t s = top + 1; s < x->n; s++) {
-        up += next_s(x, s - 1) + forward_s(x, s);
-        down += backward_s(x, s) + back_s(x, s);
+    if (x->p > MOST_RANKS)
+        return looped_plain_s(x);
+    struct looped k;
+    uint32_t p = x->p, top = (x->v - 1) * p;
+    double longest = 0;
+    looped_enter(x, &k);
+    looped_rest(x, &k);
+    for (uint32_t r = p; r-- > 0;) {
+        looped_own(x, &k, r);
+        double warm = k.turn[r]; /* where there is no steady state the last forward does not wait for a backward */
+        if (r + 1 < p)
+            k.turn[r] = fmax(k.turn[r], k.turn[r + 1] + backward_s(x, top + r + 1) + back_s(x, top + r + 1));
+        else
+            k.turn[r] = fmax(k.turn[r], k.enter[r] + forward_s(x, top + r));
+        k.forward[r] = k.forward[r] > 0 ? k.turn[r] + k.forward[r] : warm;
     }
-    for (uint32_t r = 0; r < x->p; r++) {
-        struct looped k = looped_rank(x, r);
-        double first_backward = fmax(z.forward + k.before, z.all_forward + down);
-        double last_forward = first_backward + k.middle;
-        if (k.middle <= 0)
-            last_forward = z.forward + k.forward;
-        double end = fmax(first_backward + k.middle + k.after + z.backward, last_forward + up + z.all_backward);
-        longest = fmax(longest, end);
-        z.forward += forward_s(x, r) + next_s(x, r);
-        z.backward += backward_s(x, r) + back_s(x, r + 1 < x->n ? r + 1 : r);
-        if (top + r + 1 < x->n) {
-            up -= next_s(x, top + r) + forward_s(x, top + r + 1);
-            down -= backward_s(x, top + r + 1) + back_s(x, top + r + 1);
-        }
+    for (uint32_t r = 1; r < p; r++)
+        k.forward[r] = fmax(k.forward[r], k.forward[r - 1] + next_s(x, top + r - 1) + forward_s(x, top + r));
+    for (uint32_t r = p; r-- > 0;) {
+        k.backward[r] += fmax(k.forward[r], k.turn[r]);
+        if (r + 1 < p)
+            k.backward[r] = fmax(k.backward[r], k.backward[r + 1] + back_s(x, top + r + 1) + backward_s(x, top + r));
+        longest = fmax(longest, k.backward[r] + k.rest[r]);
     }
     return longest;
 }

@@ -1,0 +1,145 @@
+/* Closed forms and lower bounds of pipelines against the run of their actions: on thousands of random instances with
+ * uneven stages the bound is never above, and mostly close. */
+
+#include "compiler/simulate/simulate.h"
+
+#include <CUnit/Basic.h>
+#include <math.h>
+#include <stdlib.h>
+
+#define MOST_STAGES 64
+#define INSTANCES 1500
+
+struct instance {
+    struct decision d;
+    struct pipeline_stage stages[MOST_STAGES];
+    struct pipeline_times times;
+};
+
+/* xorshift64*: the same instances everywhere */
+static double draw(uint64_t *state, double low, double high)
+{
+    *state ^= *state >> 12;
+    *state ^= *state << 25;
+    *state ^= *state >> 27;
+    return low + (high - low) * (double)((*state * 2685821657736338717u) >> 11) / 9007199254740992.0;
+}
+
+static uint32_t pick(uint64_t *state, uint32_t low, uint32_t high)
+{
+    return low + (uint32_t)draw(state, 0, high - low + 0.999999);
+}
+
+static uint32_t draw_chunks(uint64_t *state, enum schedule_kind kind)
+{
+    if (kind == SCHED_INTERLEAVED || kind == SCHED_COMBINED_1F1B)
+        return pick(state, 2, 4);
+    return pipeline_folds(kind) ? 2 : 1;
+}
+
+/* stages as models have them: layers alike up to one more or less, a head, an embedding; now and then wild ones */
+static void draw_stages(uint64_t *state, struct instance *x)
+{
+    bool wild = draw(state, 0, 1) < 0.2;
+    double forward = draw(state, 0.5, 2), input = draw(state, 0.7, 1.6), weight = draw(state, 0.5, 1.2);
+    double transfer = draw(state, 0, 1) < 0.3 ? 0 : draw(state, 0, 0.2), uneven = draw(state, 0, 0.3);
+    for (uint32_t s = 0; s < x->d.nstages; s++) {
+        double size = wild ? draw(state, 0.3, 2) : 1 + (draw(state, 0, 1) < 0.3 ? uneven : 0);
+        struct pipeline_stage *st = &x->stages[s];
+        st->forward_s = forward * size;
+        st->input_s = forward * input * size;
+        st->weight_s = forward * weight * size;
+        if (s + 1 == x->d.nstages) {
+            double head = draw(state, 0, 0.5);
+            st->forward_s += head, st->input_s += head, st->weight_s += head;
+        }
+        st->backward_s = (st->input_s + st->weight_s) * draw(state, 0.95, 1);
+        st->next_s = transfer * (wild ? draw(state, 0, 3) : 1);
+        st->back_s = transfer * (wild ? draw(state, 0, 3) : 1);
+    }
+}
+
+static void draw_instance(uint64_t *state, enum schedule_kind kind, struct instance *x)
+{
+    struct decision *d = &x->d;
+    *d = (struct decision){.schedule = kind, .vpp = draw_chunks(state, kind)};
+    d->pp = pick(state, 2, 12);
+    d->microbatches = pick(state, 1, 6 * d->pp);
+    if (kind == SCHED_DUALPIPE)
+        d->pp += d->pp % 2;
+    if (kind == SCHED_DUALPIPE || kind == SCHED_DUALPIPE_V)
+        d->microbatches = 2 * d->pp + 2 * pick(state, 0, 3 * d->pp);
+    if (kind == SCHED_INTERLEAVED || kind == SCHED_COMBINED_1F1B) {
+        d->schedule_group = draw(state, 0, 1) < 0.3 ? 2 * d->pp : 0;
+        uint32_t group = d->schedule_group ? d->schedule_group : d->pp;
+        if (draw(state, 0, 1) < 0.8)
+            d->microbatches = group * pick(state, 1, 5);
+        else
+            d->microbatches = group + d->pp;
+        if (draw(state, 0, 1) < 0.1)
+            d->microbatches = pick(state, 1, group);
+    }
+    d->nstages = d->pp * d->vpp;
+    draw_stages(state, x);
+    double held = draw(state, 0, 1);
+    x->times = (struct pipeline_times){.stages = x->stages, .held = held < 0.6 ? 0 : held < 0.8 ? 1 : draw(state, 0, 1),
+                                       .pair = draw(state, 0, 1) < 0.5 ? 1 : draw(state, 0.6, 1)};
+}
+
+static int compare_doubles(const void *x, const void *y)
+{
+    double a = *(const double *)x, b = *(const double *)y;
+    return (a > b) - (a < b);
+}
+
+static const struct {
+    enum schedule_kind kind;
+    double median, least; /* bound / simulated: at least this in the middle, and in the worst of 20 */
+} families[] = {
+    {SCHED_GPIPE, 0.97, 0.97},       {SCHED_1F1B, 0.97, 0.9},    {SCHED_EAGER_1F1B, 0.97, 0.9}, {SCHED_INTERLEAVED, 0.97, 0.9},
+    {SCHED_COMBINED_1F1B, 0.9, 0.8}, {SCHED_ZB_H1, 0.9, 0.8},    {SCHED_ZB_H2, 0.9, 0.8},       {SCHED_ZB_V, 0.9, 0.8},
+    {SCHED_V_HALF, 0.9, 0.7},        {SCHED_V_MIN, 0.9, 0.7},    {SCHED_DUALPIPE, 0.9, 0.7},    {SCHED_DUALPIPE_V, 0.9, 0.7},
+};
+
+static void test_bounds(void)
+{
+    double *share = malloc(INSTANCES * sizeof *share), *closed = malloc(INSTANCES * sizeof *closed);
+    CU_ASSERT_FATAL(share && closed);
+    for (size_t k = 0; k < sizeof families / sizeof *families; k++) {
+        uint64_t state = 88172645463325252u + k;
+        uint32_t above = 0;
+        for (uint32_t i = 0; i < INSTANCES; i++) {
+            struct arena *a = arena_new();
+            struct instance x;
+            draw_instance(&state, families[k].kind, &x);
+            const struct schedule *s = schedule_new(a, &x.d);
+            CU_ASSERT_PTR_NOT_NULL_FATAL(s);
+            double makespan = simulate_actions(a, s, &x.times, NULL, NULL);
+            share[i] = pipeline_bound_s(&x.d, &x.times) / makespan;
+            closed[i] = fabs(pipeline_closed_s(&x.d, &x.times) / makespan - 1);
+            if (share[i] > 1 + 1e-9) {
+                if (getenv("PIPELINE_PRINT"))
+                printf("above %u p %u v %u m %u N %u held %g pair %g: %g\n", families[k].kind, x.d.pp, x.d.vpp, x.d.microbatches, x.d.schedule_group, x.times.held, x.times.pair, share[i]);
+                above++;
+            }
+            arena_free(a);
+        }
+        qsort(share, INSTANCES, sizeof *share, compare_doubles);
+        qsort(closed, INSTANCES, sizeof *closed, compare_doubles);
+        if (getenv("PIPELINE_PRINT"))
+            printf("%2u: above %u; bound median %.4f p5 %.4f least %.4f; closed form median %.4f p95 %.4f\n", families[k].kind, above,
+                   share[INSTANCES / 2], share[INSTANCES / 20], share[0], closed[INSTANCES / 2], closed[INSTANCES * 19 / 20]);
+        CU_ASSERT_EQUAL(above, 0);
+        CU_ASSERT(share[INSTANCES / 2] >= families[k].median);
+        CU_ASSERT(share[INSTANCES / 20] >= families[k].least);
+    }
+    free(share);
+    free(closed);
+}
+
+void suite_pipeline(void);
+void suite_pipeline(void)
+{
+    CU_pSuite s = CU_add_suite("pipeline", NULL, NULL);
+    CU_add_test(s, "bounds hold and are close", test_bounds);
+}
