@@ -63,12 +63,21 @@ static double rank_x(const struct cost_stage *st)
     return st->backward_s + st->backward_comm_s;
 }
 
+/* between two stages: what every rank of a tensor-parallel group holds alike may be sent in shares and gathered there */
+static double boundary_transfer_s(const struct cost *c, double bytes)
+{
+    const struct decision *d = c->decision;
+    if (d->sp || d->tp < 2 || c->profile->boundary_split < 0.5)
+        return cost_transfer_s(c, bytes);
+    return cost_transfer_s(c, bytes / d->tp) + cost_collective_s(c, OP_ALL_GATHER, bytes, AXIS_BIT(AXIS_TP));
+}
+
 void cost_pipeline(const struct cost *c, const struct cost_shape *s, struct cost_stage *ranks,
                    struct pipeline_stage *stages, struct pipeline_times *times)
 {
     const struct decision *d = c->decision;
     const struct wishes *w = &c->job->wishes;
-    double transfer_s = d->pp > 1 ? cost_transfer_s(c, s->boundary_bytes) : 0;
+    double transfer_s = d->pp > 1 ? boundary_transfer_s(c, s->boundary_bytes) : 0;
     for (uint32_t r = 0; r < d->pp; r++) {
         ranks[r] = (struct cost_stage){0};
         for (uint32_t j = 0; j < d->vpp; j++) {

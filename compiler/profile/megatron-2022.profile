@@ -1,22 +1,23 @@
 # Megatron-LM up to 2022: unfused attention.
 # Memory: dropout's masks, scores kept by unfused attention, the loss in fp32.
-matmul_sm80              0.941
+matmul_sm80              0.927
 attention_unfused        1
-stream_traffic           1.21
+stream_traffic           1.13
 recompute_whole          1
 sequence_parallel        0
-host_op_us               106
-step_overhead_ms         24.5
-straggle                 0.0082
-tp_backward_hidden       0.606
-pp_shown                 0.61
-dp_shown                 0.912
-stolen                   0.0816
+host_op_us               97.4
+step_overhead_ms         23
+straggle                 0.00988
+tp_backward_hidden       0.391
+pp_shown                 0.486
+boundary_split           1
+dp_shown                 0.868
+stolen                   0.0821
 allocator                1
 allocator_share          0.1
 context_gib              2
 communicator_mib         256
-loss_bytes               10
-whole_gradients          1
 keeps_scores             1
 dropout                  1
+loss_bytes               10
+whole_gradients          1

@@ -28,3 +28,4 @@ communicator_mib         128
 loss_bytes               4
 whole_gradients          1
 gradient_shapes          1
+boundary_split 1
