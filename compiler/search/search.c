@@ -68,6 +68,11 @@ double search_worst(const struct searching *s)
     return s->result->ncandidates < s->top ? INFINITY : objective(s, &s->result->candidates[s->top - 1]);
 }
 
+double search_best(const struct searching *s)
+{
+    return s->result->ncandidates ? objective(s, &s->result->candidates[0]) : INFINITY;
+}
+
 void search_keep(struct searching *s, const struct candidate *c)
 {
     struct search_result *r = s->result;

@@ -33,16 +33,34 @@ struct mesh_node {
     uint32_t ep, etp;
     double bound;
 };
-/* with an order of axes, nodes, microbatch, recomputation, sequence parallelism and context kind */
+/* With an order of axes, nodes, microbatch, sequence parallelism and context kind.  Its shape is that of the least
+ * recomputation there can be; stages are cut by it. */
 struct family {
     struct decision decision; /* without zero, shard, vpp, schedule and stages */
     const struct cost *cost;
     struct search_shape *shape;
-    uint32_t *dead_from; /* shared by microbatches: from this one on nothing fits */
-    bool spare;
+    uint32_t *dead_from; /* by kind of recomputation, shared by microbatches: from this one on nothing fits */
+    uint32_t alive;      /* bits by kind of recomputation, once opened */
+    uint16_t *dead;      /* by schedule: kinds that fit under no state */
     double bound;
 };
-enum node_kind { NODE_LEAF, NODE_FAMILY, NODE_MESH };
+struct cell {
+    uint32_t family, schedule, zero, shard;
+};
+/* a decision that fits, with its objective from below */
+struct leaf {
+    struct candidate candidate;
+    const struct cost *cost;
+    const struct search_shape *shape;
+    double bound;
+};
+enum leaf_fate {
+    LEAF_GOOD,
+    LEAF_OUT,    /* does not fit, is too slow, or is not asked for */
+    LEAF_DEAD,   /* does not fit, nor would it under another state */
+    LEAF_SPARED, /* fits without any recomputation */
+};
+enum node_kind { NODE_LEAF, NODE_CELL, NODE_FAMILY, NODE_MESH };
 struct node {
     double bound;
     uint32_t kind, index;
@@ -71,7 +89,8 @@ struct searching {
     bool cut_short;
     VEC(struct mesh_node) meshes;
     VEC(struct family) families;
-    VEC(struct candidate) leaves;
+    VEC(struct cell) cells;
+    VEC(struct leaf) leaves;
     VEC(struct node) heap;
     struct search_shape *shapes[4096];
 };
@@ -81,12 +100,33 @@ bool search_run(struct searching *s, struct diag *d);
 double search_objective(const struct searching *s, double step_time_s, uint32_t gpus);
 /* objective of the worst candidate kept; INFINITY while there is room */
 double search_worst(const struct searching *s);
+/* of the best one; INFINITY while there is none */
+double search_best(const struct searching *s);
 /* complete, feasible, timed: among the candidates if it is good enough */
 void search_keep(struct searching *s, const struct candidate *c);
 uint64_t search_dimension_value(const struct decision *d, enum dimension k);
 
 /* branch.c: the tree of meshes, families and leaves, best bound first */
 void search_branch(struct searching *s);
+
+bool search_next_microbatch(const struct searching *s, const struct decision *d, uint64_t per_replica, uint64_t *b);
+/* sequence parallelism as wished, with b sequences */
+bool search_sp_possible(const struct searching *s, const struct decision *d, uint64_t b);
+
+/* family.c: the cells of a family whose bound is low enough, the leaves of a cell */
+typedef void (*cell_taker)(struct searching *s, void *to, const struct cell *cell, double bound, uint32_t family);
+typedef void (*leaf_taker)(struct searching *s, void *to, const struct leaf *x);
+void search_open_family(struct searching *s, uint32_t index, cell_taker take, void *to);
+void search_open_cell(struct searching *s, const struct cell *cell, leaf_taker take, void *to);
+
+/* leaf.c: memory and bound of one decision of shape h; time of a leaf, and whether it is kept */
+enum leaf_fate search_leaf(struct searching *s, struct cost *c, struct search_shape *h, const struct decision *d, bool spare,
+                           struct leaf *out);
+void search_finish_leaf(struct searching *s, struct leaf *x);
+/* c's decision from below: items as cost_time() */
+void search_bound(struct searching *s, const struct cost *c, const struct search_shape *h, struct estimate *e);
+/* counts x, which does not fit, and remembers it if it is the closest miss */
+void search_too_full(struct searching *s, const struct candidate *x);
 
 /* shapes.c: the cached shape of c's decision; stages of a shape, cut once per number of stages */
 struct search_shape *search_shape(struct searching *s, const struct cost *c);

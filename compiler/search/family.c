@@ -1,0 +1,279 @@
+/* Families: what a mesh with an order of axes, a microbatch, sequence parallelism and a context kind opens into.
+ *
+ * A family's table has a row of schedules and a column of states (ZeRO level and shard).  Schedules of a class cut the
+ * model into the same stages on the same ranks; their times differ in the pipeline alone, and those of states in all but
+ * the pipeline: so one row and one column bound every cell, with all layers spared from recomputation that may be.  Cells
+ * wait in the heap; one whose turn has come becomes leaves, one for each kind of recomputation that fits.
+ *
+ * Memory comes first: more sequences never need less, so kinds of recomputation that do not fit with the fewest are
+ * dropped for all, and one that does not fit with the schedule that holds least in each class, its state split as far as
+ * allowed and what splitting adds left out, is dropped for the family. */
+
+#include "compiler/search/search_private.h"
+
+#include <math.h>
+#include <string.h>
+
+/* divisors of all for which one rank more would leave a level of the network, and all itself; most first */
+static uint32_t shard_choices(const struct searching *s, const struct cost *c, const struct decision *d, uint32_t room,
+                              uint32_t *out)
+{
+    uint32_t all = d->dp * d->cp, n = 0;
+    const struct wish *w = &s->job->wishes.degree[DEG_SHARD];
+    if (d->zero == 0 || all == 1) {
+        out[0] = 1;
+        return space_wants(w, 1);
+    }
+    if (w->relation != REL_ANY) {
+        for (uint32_t v = all; v >= 1 && n < room; v--)
+            if (all % v == 0 && space_wants(w, v))
+                out[n++] = v;
+        return n;
+    }
+    out[n++] = all;
+    struct cost_group last = cost_run_group(c, all, d->order[0] == AXIS_TP ? d->tp : 1);
+    for (uint32_t v = all / 2; v >= 2 && n < room; v--) {
+        if (all % v)
+            continue;
+        struct cost_group g = cost_run_group(c, v, d->order[0] == AXIS_TP ? d->tp : 1);
+        if (g.level < last.level)
+            out[n++] = v;
+        last = g.level < last.level ? g : last;
+    }
+    return n;
+}
+
+/* ZeRO levels with their shards, those that need least memory first */
+enum { STATES = 64 };
+struct states {
+    uint32_t n, zero[STATES], shard[STATES];
+};
+
+static void list_states(const struct searching *s, struct cost *c, struct decision *d, struct states *out)
+{
+    bool split = d->dp * d->cp > 1; /* else all levels are the first */
+    c->decision = d;
+    out->n = 0;
+    for (uint32_t z = split ? s->space.zero.n : 1; z-- > 0;) {
+        uint32_t shards[16];
+        d->zero = s->space.zero.at[z];
+        uint32_t n = shard_choices(s, c, d, ARRAY_LEN(shards), shards);
+        for (uint32_t i = 0; i < n && out->n < STATES; i++) {
+            out->zero[out->n] = d->zero;
+            out->shard[out->n++] = shards[i];
+        }
+    }
+}
+
+static void set_state(struct cost *c, struct decision *d, uint32_t zero, uint32_t shard)
+{
+    d->zero = zero;
+    d->shard = shard;
+    c->decision = d;
+    cost_set_shard(c);
+}
+
+static void set_schedule(const struct searching *s, struct decision *d, uint32_t k)
+{
+    const struct space_schedule *x = &s->space.schedules[k];
+    d->schedule = x->kind;
+    d->vpp = x->vpp;
+    d->schedule_group = x->group ? x->group : x->groups_of_pp > 1 ? x->groups_of_pp * d->pp : 0;
+}
+
+static void set_recompute(const struct searching *s, struct decision *d, uint32_t k)
+{
+    d->recompute = s->space.recompute[k].kind;
+    d->parts = s->space.recompute[k].parts;
+    d->recompute_layers = s->space.recompute[k].layers;
+}
+
+static void set_stages(struct searching *s, const struct family *f, struct decision *d)
+{
+    const struct search_cut *cut = search_cut(s, f->shape, d);
+    d->nstages = cut->nstages;
+    d->stages = cut->stages;
+}
+
+static bool schedule_applies(const struct searching *s, const struct decision *d, uint32_t k)
+{
+    uint32_t vpp = s->space.schedules[k].vpp;
+    if (d->pp * vpp > s->job->model.nlayers && vpp > 1 && !s->layout_stages)
+        return false;
+    return (!s->layout_stages || d->pp * vpp == s->layout_nstages) &&
+           space_schedule_takes(&s->space, &s->space.schedules[k], d);
+}
+
+static bool same_class(const struct space_schedule *x, const struct space_schedule *y)
+{
+    return x->vpp == y->vpp && cost_v_placement(x->kind) == cost_v_placement(y->kind);
+}
+
+/* one past the last schedule of k's class */
+static uint32_t class_end(const struct searching *s, uint32_t k)
+{
+    uint32_t end = k + 1;
+    while (end < s->space.nschedules && same_class(&s->space.schedules[k], &s->space.schedules[end]))
+        end++;
+    return end;
+}
+
+/* does the schedule hold no more than any other of its class, on every rank? */
+static bool thrifty(enum schedule_kind k)
+{
+    return k == SCHED_1F1B || k == SCHED_V_HALF || k == SCHED_V_MIN;
+}
+
+/* Could a kind of recomputation fit, with b sequences, under the least state and a schedule that holds least? */
+static bool probe(struct searching *s, const struct family *f, uint32_t kind, uint32_t b)
+{
+    struct decision d = f->decision;
+    struct cost c = *f->cost;
+    struct states states;
+    bool any = false;
+    d.microbatches = (uint32_t)((uint64_t)d.microbatch * d.microbatches / b);
+    d.microbatch = b;
+    set_recompute(s, &d, kind);
+    list_states(s, &c, &d, &states);
+    if (!states.n || d.microbatches == 1)
+        return states.n;
+    set_state(&c, &d, states.zero[0], states.shard[0]);
+    struct search_shape *h = search_shape(s, &c);
+    for (uint32_t first = 0, end; first < s->space.nschedules; first = end) {
+        bool least_here = false;
+        end = class_end(s, first);
+        for (uint32_t k = first; k < end; k++)
+            least_here |= thrifty(s->space.schedules[k].kind) && schedule_applies(s, &d, k);
+        for (uint32_t k = first; k < end; k++) {
+            if ((least_here && !thrifty(s->space.schedules[k].kind)) || !schedule_applies(s, &d, k))
+                continue;
+            struct candidate x = {.decision = d};
+            set_schedule(s, &x.decision, k);
+            set_stages(s, f, &x.decision);
+            c.decision = &x.decision;
+            any = true;
+            s->result->evaluated++;
+            if (x.decision.recompute_layers) {
+                memcpy(s->scratch, x.decision.stages, x.decision.nstages * sizeof *s->scratch);
+                x.decision.stages = s->scratch;
+                decision_spare(&x.decision);
+            }
+            cost_memory(&c, &h->shape, &x.estimate);
+            if (x.estimate.peak_bytes - x.estimate.buffer_bytes <= s->memory_limit)
+                return true;
+            search_too_full(s, &x);
+        }
+    }
+    return !any;
+}
+
+static uint32_t least_microbatch(const struct searching *s, const struct decision *d)
+{
+    uint64_t b = 0, per_replica = (uint64_t)d->microbatch * d->microbatches;
+    while (search_next_microbatch(s, d, per_replica, &b))
+        if (search_sp_possible(s, d, b))
+            return (uint32_t)b;
+    return d->microbatch;
+}
+
+/* is the kind of recomputation worth a leaf of this family? */
+static bool kind_lives(struct searching *s, struct family *f, uint32_t kind)
+{
+    uint32_t b = f->decision.microbatch, *dead_from = &f->dead_from[kind];
+    if (*dead_from == UINT32_MAX) { /* ask the fewest first */
+        uint32_t least = least_microbatch(s, &f->decision);
+        *dead_from = probe(s, f, kind, least) ? UINT32_MAX - 1 : 0;
+        if (least == b)
+            return *dead_from;
+    }
+    if (b < *dead_from && !probe(s, f, kind, b))
+        *dead_from = b;
+    return b < *dead_from;
+}
+
+/* step time of d with all layers spared that may be: a bound for whatever memory leaves of them */
+static double bound_s(struct searching *s, struct cost *c, const struct family *f, struct decision *d)
+{
+    struct estimate e = {0};
+    c->decision = d;
+    search_bound(s, c, f->shape, &e);
+    return e.step_time_s;
+}
+
+static void add_cell(struct searching *s, const struct family *f, uint32_t index, const struct cell *cell, double step_s,
+                     cell_taker take, void *to)
+{
+    double bound = search_objective(s, step_s * (1 - 1e-9), f->decision.gpus_used);
+    s->result->space += s->space.nrecompute;
+    if (bound < search_worst(s))
+        take(s, to, cell, fmax(bound, f->bound), index);
+    else
+        s->result->removed[REMOVED_BOUND]++;
+}
+
+void search_open_family(struct searching *s, uint32_t index, cell_taker take, void *to)
+{
+    struct family *f = &s->families.at[index];
+    struct decision d = f->decision;
+    struct cost c = *f->cost;
+    struct states states;
+    double row_s[SPACE_SCHEDULES], column_s[STATES];
+    f->alive = 0;
+    for (uint32_t kind = 0; kind < s->space.nrecompute; kind++)
+        f->alive |= kind_lives(s, f, kind) ? 1u << kind : 0;
+    if (!f->alive)
+        return;
+    f->dead = ARENA_ARRAY(s->arena, uint16_t, s->space.nschedules);
+    list_states(s, &c, &d, &states);
+    for (uint32_t first = 0, end; first < s->space.nschedules && states.n; first = end) {
+        uint32_t any = UINT32_MAX;
+        end = class_end(s, first);
+        set_state(&c, &d, states.zero[0], states.shard[0]);
+        for (uint32_t k = first; k < end; k++) {
+            if (!schedule_applies(s, &d, k))
+                continue;
+            set_schedule(s, &d, k);
+            set_stages(s, f, &d);
+            row_s[k] = bound_s(s, &c, f, &d);
+            any = k;
+        }
+        if (any == UINT32_MAX)
+            continue;
+        for (uint32_t i = 0; i < states.n; i++) {
+            set_state(&c, &d, states.zero[i], states.shard[i]);
+            column_s[i] = i ? bound_s(s, &c, f, &d) : row_s[any];
+        }
+        for (uint32_t k = first; k < end; k++)
+            for (uint32_t i = 0; i < states.n && schedule_applies(s, &d, k); i++)
+                add_cell(s, f, index, &(struct cell){index, k, states.zero[i], states.shard[i]},
+                         row_s[k] + column_s[i] - row_s[any], take, to);
+    }
+}
+
+void search_open_cell(struct searching *s, const struct cell *cell, leaf_taker take, void *to)
+{
+    struct family *f = &s->families.at[cell->family];
+    for (uint32_t kind = 0; kind < s->space.nrecompute; kind++) {
+        if (!(f->alive & 1u << kind) || (f->dead[cell->schedule] & 1u << kind)) {
+            s->result->removed[REMOVED_MEMORY]++;
+            continue;
+        }
+        struct decision d = f->decision;
+        struct cost c = *f->cost;
+        struct leaf x;
+        set_recompute(s, &d, kind);
+        set_schedule(s, &d, cell->schedule);
+        set_stages(s, f, &d);
+        set_state(&c, &d, cell->zero, cell->shard);
+        const struct space_recompute *k = &s->space.recompute[kind];
+        bool spare = k->kind != RECOMPUTE_NONE && (k->spare || s->spare);
+        enum leaf_fate fate = search_leaf(s, &c, search_shape(s, &c), &d, spare, &x);
+        if (fate == LEAF_DEAD)
+            f->dead[cell->schedule] |= (uint16_t)(1u << kind);
+        x.cost = f->cost;
+        if (fate == LEAF_GOOD)
+            take(s, to, &x);
+        if (k->kind == RECOMPUTE_NONE && fate != LEAF_DEAD && x.candidate.estimate.peak_bytes <= s->memory_limit && s->may_spare)
+            return; /* with room for everything all other kinds would spare every layer */
+    }
+}

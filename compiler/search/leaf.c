@@ -1,0 +1,152 @@
+/* Leaves of the tree: a complete decision's memory, its time from below, and its time with the schedule run.
+ *
+ * A leaf that fits waits in the heap with its bound (pipeline.c's longest path); its turn come, its schedule is run action
+ * by action as predict() does it, from the cached blocks.  Where stages may spare layers from recomputation, as many are
+ * spared on each rank as its memory allows: with the cut given nothing is faster, for less backward delays nobody. */
+
+#include "compiler/schedule/schedule.h"
+#include "compiler/search/search_private.h"
+#include "compiler/simulate/simulate.h"
+
+#include <math.h>
+#include <string.h>
+
+static bool within_limits(const struct searching *s, const struct estimate *e)
+{
+    const struct wishes *w = &s->job->wishes;
+    const struct train *t = &s->job->train;
+    if (w->step_time_s > 0 && e->step_time_s > w->step_time_s)
+        return false;
+    if (w->finish_s > 0 && t->total > 0 &&
+        t->total / ((double)t->batch * (double)t->sequence) * e->step_time_s > w->finish_s)
+        return false;
+    return true;
+}
+
+void search_too_full(struct searching *s, const struct candidate *x)
+{
+    struct search_result *r = s->result;
+    r->removed[REMOVED_MEMORY]++;
+    if (r->has_closest && x->estimate.peak_bytes >= r->closest.estimate.peak_bytes)
+        return;
+    r->closest = *x;
+    r->closest.decision.stages = ARENA_ARRAY(s->arena, struct stage, x->decision.nstages);
+    memcpy(r->closest.decision.stages, x->decision.stages, x->decision.nstages * sizeof *x->decision.stages);
+    r->has_closest = true;
+}
+
+/* Memory of x's decision under one kind of recomputation; false if it does not fit.  *spared: every layer is, so that it
+ * is the decision without recomputation. */
+static bool leaf_fits(struct searching *s, const struct cost *c, const struct search_shape *h, bool spare, struct candidate *x,
+                      bool *spared)
+{
+    struct decision *d = &x->decision;
+    *spared = false;
+    memcpy(s->scratch, d->stages, d->nstages * sizeof *d->stages);
+    d->stages = s->scratch;
+    decision_spare(d);
+    if (spare && search_spare(c, &h->shape, d, s->memory_limit)) {
+        uint32_t again = 0;
+        for (uint32_t i = 0; i < d->nstages; i++)
+            again += d->stages[i].count - d->stages[i].spared;
+        *spared = again == 0;
+    } else if (spare) {
+        decision_spare(d);
+    }
+    cost_memory(c, &h->shape, &x->estimate);
+    if (x->estimate.peak_bytes <= s->memory_limit)
+        return true;
+    search_too_full(s, x);
+    return false;
+}
+
+void search_bound(struct searching *s, const struct cost *c, const struct search_shape *h, struct estimate *e)
+{
+    const struct decision *d = c->decision;
+    struct pipeline_times times;
+    double fullest = 0;
+    cost_pipeline(c, &h->shape, s->ranks, s->stages, &times);
+    for (uint32_t r = 0; r < d->pp; r++)
+        fullest = fmax(fullest, s->ranks[r].forward_s + s->ranks[r].forward_comm_s + s->ranks[r].backward_s +
+                                    s->ranks[r].backward_comm_s);
+    double pipeline_s = pipeline_bound_s(d, &times) * (1 - 1e-9);
+    cost_step(c, s->ranks, pipeline_s, fmin(pipeline_s, d->microbatches * fullest * fmin(1, times.pair)), e);
+    s->result->evaluated++;
+}
+
+/* 3 actions for each stage and microbatch at most; a run of more than this many is left to the closed form */
+#define MOST_ACTIONS ((uint64_t)2 << 20)
+/* actions that take as long as an evaluation in closed form; they run twice, with transfers and without */
+#define ACTIONS_PER_EVALUATION 32
+
+/* the same with the schedule run action by action: predict()'s figures, from the cached shape */
+static void leaf_time(struct searching *s, const struct cost *c, const struct search_shape *h, struct estimate *e)
+{
+    const struct decision *d = c->decision;
+    uint64_t actions = 3 * (uint64_t)d->nstages * d->microbatches;
+    if (d->pp == 1 || actions > MOST_ACTIONS || schedule_unsupported(s->arena, d)) {
+        cost_time(c, &h->shape, s->ranks, s->stages, e); /* one rank waits for nobody */
+        return;
+    }
+    struct arena_mark mark = arena_mark(s->arena);
+    struct pipeline_times times;
+    cost_pipeline(c, &h->shape, s->ranks, s->stages, &times);
+    const struct schedule *schedule = schedule_new(s->arena, d);
+    double pipeline_s = simulate_actions(s->arena, schedule, &times, NULL, NULL);
+    cost_clear_transfers(d, s->stages);
+    double free_s = simulate_actions(s->arena, schedule, &times, NULL, NULL);
+    s->result->simulated++;
+    s->result->evaluated += actions / ACTIONS_PER_EVALUATION;
+    cost_step(c, s->ranks, pipeline_s, free_s, e);
+    arena_reset(s->arena, mark);
+}
+
+void search_finish_leaf(struct searching *s, struct leaf *x)
+{
+    struct search_result *r = s->result;
+    struct cost c = *x->cost;
+    struct candidate *found = &x->candidate;
+    c.decision = &found->decision;
+    cost_set_shard(&c);
+    leaf_time(s, &c, x->shape, &found->estimate);
+    if (s->fastest_s <= 0 || found->estimate.step_time_s < s->fastest_s)
+        s->fastest_s = found->estimate.step_time_s;
+    if (!within_limits(s, &found->estimate)) {
+        r->removed[REMOVED_TIME]++;
+        return;
+    }
+    s->fastest_seen_s = fmin(s->fastest_seen_s, search_objective(s, found->estimate.step_time_s, found->decision.gpus_used));
+    search_keep(s, found);
+}
+
+enum leaf_fate search_leaf(struct searching *s, struct cost *c, struct search_shape *h, const struct decision *d, bool spare,
+                           struct leaf *out)
+{
+    struct search_result *r = s->result;
+    struct candidate *x = &out->candidate;
+    const char *why;
+    *out = (struct leaf){.candidate = {.decision = *d}, .shape = h};
+    c->decision = &x->decision;
+    r->evaluated++;
+    bool spared;
+    if (!leaf_fits(s, c, h, spare && d->recompute != RECOMPUTE_NONE, x, &spared))
+        return x->estimate.peak_bytes - x->estimate.buffer_bytes > s->memory_limit && d->microbatches > 1 ? LEAF_DEAD : LEAF_OUT;
+    if (spared)
+        return LEAF_SPARED;
+    if (s->unlike && search_dimension_value(&x->decision, s->dimension) == search_dimension_value(s->unlike, s->dimension))
+        return LEAF_OUT;
+    if (s->emit_only && !decision_emittable(s->arena, s->job, &x->decision, &why)) {
+        s->cannot = why;
+        r->removed[REMOVED_EMIT]++;
+        return LEAF_OUT;
+    }
+    search_bound(s, c, h, &x->estimate);
+    out->bound = search_objective(s, x->estimate.step_time_s, d->gpus_used);
+    if (out->bound >= search_worst(s)) {
+        r->removed[REMOVED_BOUND]++;
+        return LEAF_OUT;
+    }
+    x->decision.stages = ARENA_ARRAY(s->arena, struct stage, d->nstages);
+    memcpy(x->decision.stages, s->scratch, d->nstages * sizeof *s->scratch);
+    return LEAF_GOOD;
+}
