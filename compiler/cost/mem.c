@@ -158,7 +158,7 @@ static double dtype_bytes(enum dtype_name d)
     return d == DT_FP32 ? 4 : d == DT_FP8 ? 1 : 2;
 }
 
-/* share of what an allocator would like to hold that it cannot give back: blocks in part used */
+/* share of what a caching allocator would like to hold that it cannot give back: blocks in part used */
 #define ALLOCATOR_LEAST 0.2
 
 /* bytes per parameter element */
@@ -227,7 +227,7 @@ void cost_rank_memory(const struct cost *c, const struct cost_shape *s, uint32_t
     h.experts *= copies;
     double all = h.dense + h.experts, own = h.dense / d->shard + h.experts / expert_shard;
     double parameters = w.parameter * (d->zero >= 3 ? own : all);
-    double gradients = w.gradient * (d->zero >= 2 ? own : all) + w.copy * all;
+    double gradients = w.gradient * (d->zero >= 2 ? own : all);
     double optimizer = w.state * (d->zero ? own : all);
     bool offload = c->job->wishes.offload & OFFLOAD_ACTIVATIONS;
     double activations = offload ? fmin(h.keep, 2 * h.keep / h.blocks) : h.keep, buffers;
@@ -253,8 +253,10 @@ void cost_rank_memory(const struct cost *c, const struct cost_shape *s, uint32_t
     e->peak_bytes = e->parameter_bytes + e->gradient_bytes + e->optimizer_bytes + e->activation_bytes + e->buffer_bytes +
                     e->communicator_bytes + e->context_bytes;
     /* a caching allocator gives back what it holds for nothing when the device has no more */
-    double held = p->allocator_share * (activations + fmax(buffers, 0)), limit = (double)cost_memory_limit(c->job, &c->type->gpu);
-    e->allocator_bytes = (uint64_t)fmin(held, fmax(limit - (double)e->peak_bytes, ALLOCATOR_LEAST * held));
+    double in_part = p->allocator_share * (activations + fmax(buffers, 0)), held = in_part + p->held_gib * (1 << 30);
+    double limit = (double)cost_memory_limit(c->job, &c->type->gpu);
+    double free_bytes = limit - (double)e->peak_bytes - w.copy * all;
+    e->allocator_bytes = (uint64_t)(w.copy * all + fmin(held, fmax(free_bytes, ALLOCATOR_LEAST * in_part)));
     e->peak_bytes += e->allocator_bytes;
 }
 

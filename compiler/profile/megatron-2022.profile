@@ -14,10 +14,13 @@ boundary_split           1
 dp_shown                 0.868
 stolen                   0.0821
 allocator                1
-allocator_share          0.1
+allocator_share          0.05
+held_gib                 6
 context_gib              2
 communicator_mib         256
+loss_bytes               6
+whole_gradients          1
 keeps_scores             1
 dropout                  1
-loss_bytes               10
-whole_gradients          1
+gradient_copy_bytes      2
+gathered_most            1

@@ -16,8 +16,7 @@ DEFINITION = {"simumax-b200": "allocated", "zerobubble": "allocated", "torchtita
               "nanotron": "reserved", "internevo-mem": "all", "bloom": "all"}
 LIVE = ("parameters", "gradients", "states", "activations", "buffers")
 COVERS = {"allocated": LIVE, "reserved": LIVE + ("allocator",), "all": LIVE + ("allocator", "communicators", "context")}
-# printed in GiB: nvidia-smi and PyTorch divide by powers of two whatever they call the unit
-UNIT = 1 << 30
+UNIT = 1e9
 # rows whose inputs do not say what the run did, by source or id: why
 QUIRKS = {
     "kempner": "bf16 weights and moments without fp32 masters (state shrinks by 6 bytes per parameter over the sweep), whole logits",
@@ -25,8 +24,8 @@ QUIRKS = {
 }
 
 
-def even_layouts(folder):
-    """gives even stages to runs that state pp and no layout"""
+def as_run(folder):
+    """gives even stages to runs that state pp and no layout, and interleaved ones Megatron's groups of pp microbatches"""
     for name in os.listdir(folder):
         path = os.path.join(folder, name, "model.llm")
         if not os.path.exists(path):
@@ -35,6 +34,10 @@ def even_layouts(folder):
             text = f.read()
         value = lambda key: int((re.search(r"^    %s = (\d+)" % key, text, re.M) or [0, 1])[1])
         chunks = value("pp") * value("vpp")
+        if value("vpp") > 1:
+            text = re.sub(r"schedule interleaved$", "schedule interleaved(group=%d)" % value("pp"), text, flags=re.M)
+            with open(path, "w") as f:
+                f.write(text)
         layers = sum(int(n) * body.count("layer {") for n, body in re.findall(r"repeat (\d+) \{(.*?)\n    \}", text, re.S))
         interleaved = re.search(r"schedule .*interleaved", text) and value("vpp") == 1
         if chunks == 1 or layers % chunks or "layout" in text or interleaved or "predict" in text:
@@ -46,8 +49,7 @@ def even_layouts(folder):
 
 
 def measured_bytes(row):
-    gib = row.raw["measured"].get("peak_mem_gb")
-    return gib * UNIT if gib else None
+    return row.memory_gb * UNIT if row.memory_gb else None
 
 
 def predicted_bytes(row):
@@ -88,7 +90,7 @@ def report(predictor, show_all, worst):
     print("all rows:" if show_all else "worst rows without a known quirk:")
     for error, row in pairs:
         p = row.predicted
-        print("  %-58s %6.1f -> %6.1f GiB %+6.1f %%  %s" % (
+        print("  %-58s %6.1f -> %6.1f GB %+6.1f %%  %s" % (
             row.id, measured_bytes(row) / UNIT, predicted_bytes(row) / UNIT, 100 * error,
             " ".join("%s %.1f" % (k[:5], p[k] / UNIT) for k in COVERS["all"])))
     for name, why in sorted(QUIRKS.items()):
@@ -105,7 +107,7 @@ def verdicts(predictor):
     for r in ran:
         print("  ran, no plan:       %s (exit %d)" % (r.id, r.status))
     for r in missed:
-        print("  ran out, predicted: %s %.1f GiB" % (r.id, r.predicted["peak"] / UNIT))
+        print("  ran out, predicted: %s %.1f GB" % (r.id, r.predicted["peak"] / UNIT))
 
 
 def main():
@@ -115,7 +117,7 @@ def main():
     build, measured = words[0], words[1]
     with tempfile.TemporaryDirectory() as work:
         folder = rows.make_inputs(measured, work)
-        even_layouts(folder)
+        as_run(folder)
         predictor = rows.Predictor(build, measured, folder)
         for word in words[2:]:
             found = re.fullmatch(r"([\w-]+)\.(\w+)=([\d.]+)", word)
