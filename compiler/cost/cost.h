@@ -6,7 +6,7 @@
  * turns a layer into seconds and keep.c into bytes by rules per operator; mem.c sums a rank's bytes, estimate.c the
  * step's seconds. */
 
-#include "compiler/cost/device.h"
+#include "compiler/cost/kernel.h"
 #include "compiler/model/decision.h"
 #include "compiler/model/expand.h"
 #include "compiler/topology/mesh.h"
@@ -67,27 +67,6 @@ void cost_init(struct cost *c, const struct job *job, const struct topo *topo, c
 
 /* duration of instruction i; first: the first compute instruction of its action */
 int64_t cost_insn_ns(const struct cost *c, const struct program *p, uint32_t i, bool first);
-/* C[m, n] over k, of bf16 or fp32 operands; under fp8 precision bf16 means fp8, except in the _half one.  Which product of
- * a layer: its forward, the gradient of its input, or that of its weight, which is added to C. */
-enum product { PRODUCT_FORWARD, PRODUCT_INPUT, PRODUCT_WEIGHT };
-double cost_matmul_s(const struct cost *c, enum product product, uint64_t m, uint64_t n, uint64_t k, enum dtype dtype);
-double cost_matmul_half_s(const struct cost *c, enum product product, uint64_t m, uint64_t n, uint64_t k, enum dtype dtype);
-/* so many independent products in one kernel, half precision */
-double cost_batched_matmul_s(const struct cost *c, double products, uint64_t m, uint64_t n, uint64_t k, enum dtype dtype);
-/* experts: groups layers [k] -> [n], each of m tokens on average; m, n, k are those of the forward product for every `product` */
-double cost_grouped_matmul_s(const struct cost *c, enum product product, uint64_t groups, double m, uint64_t n, uint64_t k,
-                             enum dtype dtype);
-/* a bf16 tensor to fp8, both ways round */
-double cost_quantize_s(const struct cost *c, double elements);
-/* Causal attention of `tokens` query rows, each of which may see `context` keys at most (the sequence; a chunk), or
- * `window` of them; heads of `kv` keys and values; qk, v: width of a head's query and value. */
-struct cost_attention {
-    double tokens, context, window /* 0 = none */, heads, kv /* 0 = heads */, qk, v;
-    bool full; /* no causal mask */
-};
-/* backward: both gradients together */
-double cost_attention_s(const struct cost *c, const struct cost_attention *a, enum dtype dtype, bool backward);
-double cost_stream_s(const struct cost *c, double bytes);
 /* op: the collective's opcode; bytes: of the largest operand; mask as SLOT_GROUP's argument */
 double cost_collective_s(const struct cost *c, enum op op, double bytes, uint32_t mask);
 double cost_group_s(const struct cost *c, enum op op, double bytes, const struct cost_group *g);

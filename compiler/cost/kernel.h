@@ -1,11 +1,16 @@
-#ifndef LLMC_COST_DEVICE_H
-#define LLMC_COST_DEVICE_H
+#ifndef LLMC_COST_KERNEL_H
+#define LLMC_COST_KERNEL_H
 
-/* What the GPU of a plan can do, as the kernel functions need it: filled once per decision by cost_device_init() from
- * the table of generations in device.c, the catalogue's peaks and the profile's factors.  Plain values, so that a price
- * is a few dozen floating-point operations. */
+/* Seconds of single kernels, and what the GPU of a plan can do, as they need it: filled once per decision by
+ * cost_device_init() from the table of generations in device.c, the catalogue's peaks and the profile's factors.  Plain
+ * values, so that a price is a few dozen floating-point operations. */
+
+#include "runtime/isa.h"
 
 #include <stdbool.h>
+#include <stdint.h>
+
+struct cost;
 
 /* number formats that products are computed in */
 enum cost_number { COST_F32, COST_HALF, COST_FP8, COST_NNUMBERS };
@@ -57,5 +62,28 @@ struct cost_device {
 
 /* fills in the tiles' work: shared is the time of a 128 x 128 tile's loads of one operand, relative to its arithmetic */
 void cost_device_tiles(struct cost_device *dev, double shared);
+
+/* C[m, n] over k, of bf16 or fp32 operands; under fp8 precision bf16 means fp8, except in the _half one.  Which product of
+ * a layer: its forward, the gradient of its input, or that of its weight, which is added to C. */
+enum product { PRODUCT_FORWARD, PRODUCT_INPUT, PRODUCT_WEIGHT };
+double cost_matmul_s(const struct cost *c, enum product product, uint64_t m, uint64_t n, uint64_t k, enum dtype dtype);
+double cost_matmul_half_s(const struct cost *c, enum product product, uint64_t m, uint64_t n, uint64_t k, enum dtype dtype);
+/* so many independent products in one kernel, half precision */
+double cost_batched_matmul_s(const struct cost *c, double products, uint64_t m, uint64_t n, uint64_t k, enum dtype dtype);
+/* experts: groups layers [k] -> [n], each of m tokens on average; m, n, k are those of the forward product for every `product` */
+double cost_grouped_matmul_s(const struct cost *c, enum product product, uint64_t groups, double m, uint64_t n, uint64_t k,
+                             enum dtype dtype);
+/* a bf16 tensor to fp8, both ways round */
+double cost_quantize_s(const struct cost *c, double elements);
+/* Causal attention of `tokens` query rows, each of which may see `context` keys at most (the sequence; a chunk), or
+ * `window` of them; heads of `kv` keys and values; qk, v: width of a head's query and value. */
+struct cost_attention {
+    double tokens, context, window /* 0 = none */, heads, kv /* 0 = heads */, qk, v;
+    bool full; /* no causal mask */
+};
+/* backward: both gradients together */
+double cost_attention_s(const struct cost *c, const struct cost_attention *a, enum dtype dtype, bool backward);
+/* a memory-bound kernel; bytes: read and written */
+double cost_stream_s(const struct cost *c, double bytes);
 
 #endif
