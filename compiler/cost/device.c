@@ -7,7 +7,7 @@
  *    maximum-achievable-matmul tables (A100 0.87, H100 0.80, GH200 0.84, B200 0.78, GB200 0.73, fp8 0.71-0.78), divided by their
  *    quantisation and fill.
  *  - power: share of the peak sustained under the power limit; combined with the clock as a 4-norm (kernel.c).  A100-PCIe (300 W)
- *    and B200 fitted to their shape tables by tests/bench/fit_kernels.c.  A100-SXM has 400 W and the same chip.  Hopper by end-to-end runs.
+ *    and B200 fitted to their shape tables by `bench_micro FOLDER fit`.  A100-SXM has 400 W and the same chip.  Hopper by end-to-end runs.
  *  - fill, tile, split, weight, write: fitted by the same program to the same tables.
  *  - attention: FlashAttention-2's figures (A100), FlashAttention-3's (Hopper), tables of cuDNN (Blackwell): rate and softmax
  *    from the spread over head sizes, fill from that over sequence lengths, tail from that over the number of heads. */
@@ -92,6 +92,7 @@ static void init_tiles(struct cost_device *dev, const struct generation *g)
         const struct tile *t = &g->tiles[dev->ntiles];
         dev->tiles[dev->ntiles] = (struct cost_tile){.m = t->m, .n = t->n, .per_m = 1 / t->m, .per_n = 1 / t->n};
     }
+    dev->shared = g->shared;
     cost_device_tiles(dev, g->shared);
 }
 

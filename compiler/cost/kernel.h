@@ -41,6 +41,7 @@ struct cost_device {
     struct cost_tile tiles[COST_MAX_TILES];
     double clock_flop_s[COST_NNUMBERS]; /* largest tiles, all units busy, highest clock; 0 = none */
     double power_flop_s[COST_NNUMBERS]; /* that the power supply sustains */
+    double shared;                      /* see cost_device_tiles() */
     double fill;                        /* inner dimension's worth of prologue and epilogue of a tile */
     double split_s;                     /* extra time of a kernel that cuts its inner dimension to fill all units */
     double weight_share;                /* time of weight gradients that are added in fp32, relative to forward products */

@@ -2,6 +2,7 @@
  * of the error in seconds, and the rows that are furthest off.
  *
  *   bench_micro FOLDER [kind]        FOLDER/microbench.jsonl, one measurement a line
+ *   bench_micro FOLDER fit           improves the constants of device.c by coordinate descent and prints them
  *
  * A row is priced in-process by the function of cost/ that a plan would call, on one node of eight of its GPU as the
  * catalogue describes it, without a software stack's profile.  Rows of devices that the catalogue lacks are counted and left out.
@@ -45,8 +46,9 @@ struct bench {
         const char *model;
         struct cost *cost;
     } gpus[MAX_GPUS];
-    uint32_t nrows, unknown;
+    uint32_t nrows, unknown, nlines;
     struct row rows[MAX_ROWS];
+    json_t *lines[MAX_ROWS];
 };
 
 static const char model_text[] = "llmc 1\nmodel bench {\n vocab 32000\n width 4096\n norm rmsnorm\n embed tokens\n repeat 8 { layer {\n"
@@ -246,23 +248,112 @@ static void report(struct bench *b, const struct row *rows, uint32_t n)
                1e6 * rows[i].predicted_s, rows[i].text);
 }
 
-static void read_rows(struct bench *b, FILE *f, const char *only)
+static void read_lines(struct bench *b, FILE *f)
 {
     char *line = NULL;
     size_t room = 0;
-    while (getline(&line, &room, f) > 0) {
+    while (getline(&line, &room, f) > 0 && b->nlines < MAX_ROWS) {
         json_t *row = json_loads(line, 0, NULL);
-        for (size_t i = 0; row && i < ARRAY_LEN(kinds); i++) {
-            if (strcmp(kinds[i].kind, word(row, "kind")) || (only && strcmp(only, kinds[i].kind)))
-                continue;
-            const struct cost *c = find_cost(b, word(row, "gpu"));
-            b->unknown += !c;
-            if (c)
-                kinds[i].price(b, c, row);
-        }
-        json_decref(row);
+        if (row)
+            b->lines[b->nlines++] = row;
     }
     free(line);
+}
+
+/* prices the lines of a kind (NULL = all) on a device (NULL = all) */
+static void price(struct bench *b, const char *kind, const struct cost *device)
+{
+    b->nrows = 0;
+    for (uint32_t l = 0; l < b->nlines; l++)
+        for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+            if (strcmp(kinds[i].kind, word(b->lines[l], "kind")) || (kind && strcmp(kind, kinds[i].kind)))
+                continue;
+            const struct cost *c = find_cost(b, word(b->lines[l], "gpu"));
+            b->unknown += !c;
+            if (c && (!device || c == device))
+                kinds[i].price(b, c, b->lines[l]);
+        }
+}
+
+/* A constant of a device that the rows determine.  Those of one GPU are fitted to all rows of that GPU. */
+static const struct knob {
+    const char *name;
+    size_t offset;
+    const char *model;
+} knobs[] = {
+#define KNOB(model, member) {#member, offsetof(struct cost_device, member), model}
+    KNOB("A100-PCIe-80GB", power_flop_s[COST_HALF]), KNOB("A100-PCIe-80GB", fill), KNOB("A100-PCIe-80GB", split_s),
+    KNOB("A100-PCIe-80GB", weight_share), KNOB("A100-PCIe-80GB", write), KNOB("A100-PCIe-80GB", group_shown),
+    KNOB("A100-PCIe-80GB", shared),
+    KNOB("A100-PCIe-80GB", forward.unequal), KNOB("A100-PCIe-80GB", backward.unequal),
+    KNOB("A100-SXM", forward.flop_s), KNOB("A100-SXM", forward.softmax), KNOB("A100-SXM", forward.fill),
+    KNOB("A100-SXM", forward.tail), KNOB("A100-SXM", backward.flop_s), KNOB("A100-SXM", backward.softmax),
+    KNOB("A100-SXM", backward.fill), KNOB("A100-SXM", backward.tail),
+    KNOB("H100-SXM", forward.flop_s), KNOB("H100-SXM", forward.softmax), KNOB("H100-SXM", forward.fill),
+    KNOB("H100-SXM", forward.tail), KNOB("H100-SXM", forward.unequal), KNOB("H100-SXM", backward.unequal),
+    KNOB("B200", power_flop_s[COST_HALF]), KNOB("B200", fill), KNOB("B200", split_s), KNOB("B200", weight_share),
+    KNOB("B200", group_shown), KNOB("B200", shared), KNOB("B200", forward.flop_s), KNOB("B200", forward.softmax),
+    KNOB("B200", forward.fill), KNOB("B200", forward.tail), KNOB("B200", forward.unequal), KNOB("B200", backward.flop_s),
+    KNOB("B200", backward.softmax), KNOB("B200", backward.fill), KNOB("B200", backward.tail), KNOB("B200", backward.unequal),
+#undef KNOB
+};
+
+/* Mean |log error| of a device's rows, every kind alike by the root of its size.  Not the median: it would jump. */
+static double loss(struct bench *b, struct cost *device)
+{
+    double sum = 0, weights = 0;
+    cost_device_tiles(&device->device, device->device.shared);
+    price(b, NULL, device);
+    qsort(b->rows, b->nrows, sizeof *b->rows, by_group);
+    for (uint32_t i = 0, n; i < b->nrows; i += n) {
+        double group = 0;
+        for (n = 0; i + n < b->nrows && !strcmp(b->rows[i].kind, b->rows[i + n].kind); n++)
+            group += fabs(log1p(b->rows[i + n].error));
+        sum += group / sqrt(n);
+        weights += sqrt(n);
+    }
+    return weights > 0 ? sum / weights : 0;
+}
+
+/* one pass over a device's knobs, each by a factor of 1 + step either way; its loss afterwards */
+static double descend(struct bench *b, struct cost *device, const char *model, double step)
+{
+    double best = loss(b, device);
+    for (size_t k = 0; k < ARRAY_LEN(knobs); k++) {
+        if (strcmp(knobs[k].model, model))
+            continue;
+        double *at = (double *)((char *)&device->device + knobs[k].offset), was = *at;
+        for (int side = 0; side < 2; side++) {
+            double before = *at;
+            *at = was * (side ? 1 / (1 + step) : 1 + step);
+            double now = loss(b, device);
+            if (now < best - 1e-6)
+                best = now;
+            else
+                *at = before;
+        }
+    }
+    return best;
+}
+
+static void fit(struct bench *b)
+{
+    price(b, NULL, NULL); /* makes the devices */
+    struct cost_device start[MAX_GPUS];
+    for (uint32_t g = 0; g < b->ngpus; g++) {
+        start[g] = b->gpus[g].cost->device;
+        double first = loss(b, b->gpus[g].cost), last = first;
+        for (double step = 0.16; step > 0.005; step /= 2)
+            for (int pass = 0; pass < 4; pass++)
+                last = descend(b, b->gpus[g].cost, b->gpus[g].model, step);
+        printf("%s: mean error %.2f %% -> %.2f %%\n", b->gpus[g].model, 100 * first, 100 * last);
+        for (size_t k = 0; k < ARRAY_LEN(knobs); k++)
+            if (!strcmp(knobs[k].model, b->gpus[g].model))
+                printf("    %-26s x %.3f = %g\n", knobs[k].name,
+                       *(double *)((char *)&b->gpus[g].cost->device + knobs[k].offset) /
+                           *(double *)((char *)&start[g] + knobs[k].offset),
+                       *(double *)((char *)&b->gpus[g].cost->device + knobs[k].offset));
+    }
 }
 
 int main(int argc, char **argv)
@@ -275,11 +366,15 @@ int main(int argc, char **argv)
     char *path = argc > 1 ? arena_printf(a, "%s/microbench.jsonl", argv[1]) : NULL;
     FILE *f = path ? fopen(path, "r") : NULL;
     if (!f || !b->job) {
-        fprintf(stderr, "usage: bench_micro FOLDER [kind]     FOLDER holds microbench.jsonl\n");
+        fprintf(stderr, "usage: bench_micro FOLDER [kind | fit]     FOLDER holds microbench.jsonl\n");
         return 2;
     }
-    read_rows(b, f, argc > 2 ? argv[2] : NULL);
+    read_lines(b, f);
     fclose(f);
+    if (argc > 2 && !strcmp(argv[2], "fit"))
+        fit(b);
+    b->unknown = 0;
+    price(b, argc > 2 && strcmp(argv[2], "fit") ? argv[2] : NULL, NULL);
     qsort(b->rows, b->nrows, sizeof *b->rows, by_group);
     printf("%-34s %-16s %5s %8s %8s %8s   error of predicted seconds, %%\n", "kind", "gpu", "rows", "bias", "median", "p90");
     for (uint32_t i = 0, n; i < b->nrows; i += n) {
@@ -288,6 +383,8 @@ int main(int argc, char **argv)
         report(b, &b->rows[i], n);
     }
     printf("%u rows, %u of devices that the catalogue lacks left out\n", b->nrows, b->unknown);
+    for (uint32_t i = 0; i < b->nlines; i++)
+        json_decref(b->lines[i]);
     arena_free(a);
     return 0;
 }
