@@ -377,7 +377,8 @@ void search_branch(struct searching *s)
             s->rest_bound = x.bound;
         }
         /* the rest of the list is filled with the best of what is there */
-        if (x.bound >= search_worst(s) || ((certain || spent) && (x.kind != NODE_LEAF || r->ncandidates == s->top)))
+        if (x.bound >= search_worst(s) || (certain && r->ncandidates == s->top) ||
+            (spent && (x.kind != NODE_LEAF || r->ncandidates == s->top)))
             break;
         heap_pop(s);
         open_node(s, &x);
