@@ -21,8 +21,7 @@ static const char llama_text[] =
 static const char cluster_text[] =
     "<cluster version=\"1\"><node-type id=\"n\" gpus=\"8\"><gpu model=\"%s\"%s/>"
     "<scale-up kind=\"nvswitch\" bandwidth=\"%s\"/><nic count=\"8\" bandwidth=\"%s\"/></node-type>"
-    "<nodes type=\"n\" count=\"%u\"/><fabric medium=\"infiniband\"><tier name=\"leaf\" "
-    "span=\"all\"/></fabric></cluster>";
+    "<nodes type=\"n\" count=\"%u\"/><fabric medium=\"infiniband\">%s</fabric></cluster>";
 
 static struct source *source_of(struct arena *a, const char *name, const char *text)
 {
@@ -53,7 +52,8 @@ struct topo *published_topo(struct arena *a, const struct published_run *r)
 {
     char *text = arena_printf(a, cluster_text, r->hopper ? "H100-SXM" : "A100-SXM-80GB",
                               r->roomy ? " memory=\"100TiB\"" : "", r->hopper ? "450GB/s" : "300GB/s",
-                              r->hopper ? "400Gb/s" : "200Gb/s", r->gpus / 8);
+                              r->hopper ? "400Gb/s" : "200Gb/s", r->gpus / 8,
+                              r->tiers ? r->tiers : "<tier name=\"leaf\" span=\"all\"/>");
     struct diag *d = diag_new(a);
     struct topo *topo = topo_parse(a, d, source_of(a, "cluster.xml", text), NULL);
     if (!topo)

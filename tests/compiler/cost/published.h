@@ -17,6 +17,7 @@ struct published_run {
     const char *plan;  /* lines of `plan` */
     bool hopper;       /* H100 nodes with 400 Gb/s per GPU; else A100 with 200 */
     uint32_t gpus;     /* 8 per node */
+    const char *tiers; /* of the fabric; NULL: one, at full bandwidth */
     bool roomy;        /* devices of 100 TiB, where memory is not the question */
 };
 

@@ -2,13 +2,20 @@
  * against all.
  *
  * A row holds what the paper prints; its value must come out of the formula within half a unit of the last
- * printed digit and the rounding of the inputs.  Sources: SC'21      Narayanan et al., arXiv:2104.04473:
- * equations 2-4, tables 1 and 2, section 5.1 Korth.'22  Korthikanti et al., arXiv:2205.05198: tables 3 and 5,
- * section 6.3, appendix A MT-NLG     Smith et al., arXiv:2201.11990, section 2.4        PaLM     Chowdhery et
- * al., arXiv:2204.02311, 4.1, app. B Llama 3    Grattafiori et al., arXiv:2407.21783, table 4, 3.2  nanoGPT
- * model.py, estimate_mfu   llm.c  train_gpt2.cu What they count: SC'21 full recomputation and whole attention
- * (hardware FLOPs); Korthikanti both ways; PaLM and nanoGPT 6N, embeddings included, and whole attention;
- * llm.c 6N and half of it for the causal mask. */
+ * printed digit and the rounding of the inputs.  Sources, and what they count:
+ *
+ * - SC'21: Narayanan et al., arXiv:2104.04473, equations 2-4, tables 1 and 2, section 5.1, and MT-NLG: Smith
+ * et al., arXiv:2201.11990, section 2.4: full recomputation and whole attention (hardware FLOPs).
+ *
+ * - Korthikanti et al., arXiv:2205.05198, tables 3 and 5, section 6.3, appendix A: with and without
+ * recomputation, whole attention.
+ *
+ * - PaLM: Chowdhery et al., arXiv:2204.02311, section 4.1 and appendix B, and nanoGPT, estimate_mfu() of
+ * model.py: 6N, embeddings included, and whole attention.
+ *
+ * - llm.c, train_gpt2.cu: 6N and half of attention for the causal mask.
+ *
+ * - Llama 3: Grattafiori et al., arXiv:2407.21783, section 3.2 and table 4: 6N for the budget. */
 
 #include "tests/compiler/cost/published.h"
 

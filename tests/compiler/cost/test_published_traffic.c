@@ -1,13 +1,19 @@
 /* Communication as papers count it, against instructions of lowered programs and transfers of the estimate.
  *
  * Volumes are bytes that one rank sends: 2(n-1)/n of the vector for a ring all-reduce of n members, (n-1)/n
- * for a gather or a scatter of the whole vector, the message for a send.  Sources: SC'21      Narayanan et
- * al., arXiv:2104.04473: section 3.2 per microbatch: pipeline bsh between neighbours, tensor parallel l 8bsh
- * (t-1)/t per rank; section 2.2.2: interleaving sends v times as much; 4.1: scatter/gather Korth.'22
- * Korthikanti et al., arXiv:2205.05198, section 4.2: an all-reduce becomes a reduce-scatter and an
- *              all-gather; inputs are gathered once more for the weight gradient
- *   ZeRO       Rajbhandari et al., arXiv:1910.02054, section 7: data parallel and stages 1 and 2 move 2 Psi,
- * stage 3 3 Psi Llama 3    Grattafiori et al., arXiv:2407.21783, section 3.3.2: 126 layers, tp 8, pp 16 */
+ * for a gather or a scatter of the whole vector, the message for a send.  Sources:
+ *
+ * - SC'21: Narayanan et al., arXiv:2104.04473.  Section 3.2, per microbatch: bsh between pipeline
+ * neighbours, 8bsh (t-1)/t per layer and rank of tensor parallelism; 2.2.2: interleaving sends v times as
+ * much; 4.1: scatter/gather.
+ *
+ * - Korthikanti et al., arXiv:2205.05198, section 4.2: an all-reduce becomes a reduce-scatter and an
+ * all-gather; inputs are gathered once more for the weight gradient.
+ *
+ * - ZeRO: Rajbhandari et al., arXiv:1910.02054, section 7: data parallelism and stages 1 and 2 move twice the
+ * parameters, stage 3 three times.
+ *
+ * - Llama 3: Grattafiori et al., arXiv:2407.21783, section 3.3.2: 126 layers, tp 8, pp 16. */
 
 #include "tests/compiler/cost/published.h"
 
