@@ -204,10 +204,10 @@ void cost_time(const struct cost *c, const struct cost_shape *s, struct cost_sta
 {
     struct pipeline_times times;
     cost_pipeline(c, s, ranks, stages, &times);
-    double pipeline_s = pipeline_closed_s(c->decision, &times), free_s = pipeline_s;
+    double pipeline_s = pipeline_bound_s(c->decision, &times), free_s = pipeline_s;
     if (c->decision->pp > 1) {
         cost_clear_transfers(c->decision, stages);
-        free_s = pipeline_closed_s(c->decision, &times);
+        free_s = pipeline_bound_s(c->decision, &times);
     }
     cost_step(c, ranks, pipeline_s, free_s, e);
 }

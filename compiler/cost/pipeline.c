@@ -19,20 +19,9 @@
  * Sources: Narayanan et al., SC'21 (1F1B, interleaved); Qi et al. 2023 (zero bubble) and 2024 (V-shaped); DeepSeek-V3
  * report (DualPipe). */
 
-#include "compiler/cost/pipeline.h"
+#include "compiler/cost/pipeline_private.h"
 
 #include <math.h>
-
-/* pipelines with more ranks than this get a simpler bound: arrays are on the stack */
-#define MOST_RANKS 512
-
-struct view {
-    const struct decision *d;
-    const struct pipeline_stage *stage;
-    uint32_t p, v, n, m, group;
-    double held, free, pair;
-    bool folds, splits;
-};
 
 bool pipeline_folds(enum schedule_kind k)
 {
@@ -44,9 +33,9 @@ bool pipeline_splits(enum schedule_kind k)
     return pipeline_folds(k) || k == SCHED_ZB_H1 || k == SCHED_ZB_H2 || k == SCHED_DUALPIPE;
 }
 
-static struct view view(const struct decision *d, const struct pipeline_times *t)
+static struct pipeline_view make_view(const struct decision *d, const struct pipeline_times *t)
 {
-    struct view x = {.d = d, .stage = t->stages, .p = d->pp, .v = d->vpp, .n = d->pp * d->vpp, .m = d->microbatches,
+    struct pipeline_view x = {.d = d, .stage = t->stages, .p = d->pp, .v = d->vpp, .n = d->pp * d->vpp, .m = d->microbatches,
                      .held = t->held, .free = 1 - t->held, .pair = t->pair};
     x.group = d->schedule_group ? d->schedule_group : d->pp;
     x.folds = pipeline_folds(d->schedule);
@@ -55,36 +44,40 @@ static struct view view(const struct decision *d, const struct pipeline_times *t
 }
 
 /* does data cross from one rank to another between stages s and s + 1? */
-static bool crosses(const struct view *x, uint32_t s)
+static bool crosses(const struct pipeline_view *x, uint32_t s)
 {
     return s + 1 < x->n && x->p > 1 && !(x->folds && s + 1 == x->p);
 }
 
-static double next_s(const struct view *x, uint32_t s)
+double pipeline_next_s(const struct pipeline_view *x, uint32_t s)
 {
     return crosses(x, s) ? x->free * x->stage[s].next_s : 0;
 }
 
-static double back_s(const struct view *x, uint32_t s)
+double pipeline_back_s(const struct pipeline_view *x, uint32_t s)
 {
     return s > 0 && crosses(x, s - 1) ? x->free * x->stage[s].back_s : 0;
 }
 
-static double forward_s(const struct view *x, uint32_t s)
+double pipeline_forward_s(const struct pipeline_view *x, uint32_t s)
 {
     return x->stage[s].forward_s + (crosses(x, s) ? x->held * x->stage[s].next_s : 0);
 }
 
-/* what the chain of backwards waits for: the input gradient where it is split off */
-static double backward_s(const struct view *x, uint32_t s)
+double pipeline_backward_s(const struct pipeline_view *x, uint32_t s)
 {
     double own = x->splits ? x->stage[s].input_s : x->stage[s].backward_s;
     return own + (s > 0 && crosses(x, s - 1) ? x->held * x->stage[s].back_s : 0);
 }
 
-static double weight_s(const struct view *x, uint32_t s)
+double pipeline_weight_s(const struct pipeline_view *x, uint32_t s)
 {
     return x->splits ? x->stage[s].weight_s : 0;
+}
+
+double pipeline_fused_s(const struct pipeline_view *x, uint32_t s)
+{
+    return x->stage[s].backward_s + (s > 0 && crosses(x, s - 1) ? x->held * x->stage[s].back_s : 0);
 }
 
 static uint32_t least(uint32_t a, uint32_t b)
@@ -97,11 +90,11 @@ static uint32_t above(uint32_t a, uint32_t b)
     return a > b ? a - b : 0;
 }
 
-static double gpipe_s(const struct view *x)
+static double gpipe_s(const struct pipeline_view *x)
 {
     double sum = 0, most_f = 0, most_b = 0;
     for (uint32_t s = 0; s < x->n; s++) {
-        double f = forward_s(x, s), b = backward_s(x, s), next = next_s(x, s), back = back_s(x, s);
+        double f = pipeline_forward_s(x, s), b = pipeline_backward_s(x, s), next = pipeline_next_s(x, s), back = pipeline_back_s(x, s);
         sum += f + b + next + back;
         most_f = fmax(most_f, fmax(f, next));
         most_b = fmax(most_b, fmax(b, back));
@@ -112,7 +105,7 @@ static double gpipe_s(const struct view *x)
 /* --- one stage per rank: 1F1B, eager 1F1B, ZB-H1, ZB-H2 --- */
 
 /* forwards of rank r before its first backward */
-static uint32_t linear_ahead(const struct view *x, uint32_t r)
+static uint32_t linear_ahead(const struct pipeline_view *x, uint32_t r)
 {
     uint32_t before = x->p - 1 - r, n = before + 1;
     if (x->d->schedule == SCHED_EAGER_1F1B || x->d->schedule == SCHED_ZB_H2)
@@ -121,7 +114,7 @@ static uint32_t linear_ahead(const struct view *x, uint32_t r)
 }
 
 /* rank r runs W only behind backwards of microbatches from here on */
-static uint32_t linear_late(const struct view *x, uint32_t r)
+static uint32_t linear_late(const struct pipeline_view *x, uint32_t r)
 {
     return x->d->schedule == SCHED_ZB_H1 ? r : x->d->schedule == SCHED_ZB_H2 ? 2 * r : 0;
 }
@@ -132,12 +125,12 @@ struct sums {
     double all_forward, all_backward;
 };
 
-static struct sums all_sums(const struct view *x)
+static struct sums all_sums(const struct pipeline_view *x)
 {
     struct sums z = {0};
     for (uint32_t s = 0; s < x->n; s++) {
-        z.all_forward += forward_s(x, s) + next_s(x, s);
-        z.all_backward += backward_s(x, s) + back_s(x, s);
+        z.all_forward += pipeline_forward_s(x, s) + pipeline_next_s(x, s);
+        z.all_backward += pipeline_backward_s(x, s) + pipeline_back_s(x, s);
     }
     return z;
 }
@@ -168,7 +161,7 @@ static double cycles(const struct rank *k, uint32_t middle, uint32_t advance, do
     return fmax(all, best);
 }
 
-static double middle_s(const struct view *x, const struct sums *z, const struct rank *k, uint32_t middle)
+static double middle_s(const struct pipeline_view *x, const struct sums *z, const struct rank *k, uint32_t middle)
 {
     double best = own_middle(k, middle, 0), both = k->f + k->b;
     double below = z->forward + z->backward, all = z->all_forward + z->all_backward;
@@ -177,24 +170,24 @@ static double middle_s(const struct view *x, const struct sums *z, const struct 
     best = cycles(k, middle, k->ahead - last_ahead + 1, all - below, r < last, best);
     best = cycles(k, middle, first_ahead - last_ahead + 1, all, r < last, best);
     if (r > 0) {
-        double before = forward_s(x, r - 1) + backward_s(x, r - 1) + next_s(x, r - 1) + back_s(x, r);
+        double before = pipeline_forward_s(x, r - 1) + pipeline_backward_s(x, r - 1) + pipeline_next_s(x, r - 1) + pipeline_back_s(x, r);
         best = cycles(k, middle, linear_ahead(x, r - 1) - k->ahead + 1, before + both, false, best);
     }
     if (r < last) {
-        double after = forward_s(x, r + 1) + backward_s(x, r + 1) + next_s(x, r) + back_s(x, r + 1);
+        double after = pipeline_forward_s(x, r + 1) + pipeline_backward_s(x, r + 1) + pipeline_next_s(x, r) + pipeline_back_s(x, r + 1);
         best = cycles(k, middle, k->ahead - linear_ahead(x, r + 1) + 1, after + both, true, best);
     }
     return best;
 }
 
-static double linear_s(const struct view *x)
+static double linear_s(const struct pipeline_view *x)
 {
     struct sums z = all_sums(x);
     double longest = 0, tail = 0;
     uint32_t m = x->m;
     for (uint32_t r = 0; r < x->p; r++) {
-        struct rank k = {.r = r, .ahead = linear_ahead(x, r), .late = linear_late(x, r), .f = forward_s(x, r),
-                         .b = backward_s(x, r), .w = weight_s(x, r)};
+        struct rank k = {.r = r, .ahead = linear_ahead(x, r), .late = linear_late(x, r), .f = pipeline_forward_s(x, r),
+                         .b = pipeline_backward_s(x, r), .w = pipeline_weight_s(x, r)};
         uint32_t middle = m - k.ahead, weights = above(m - 1, k.late), weights_before = above(middle, k.late);
         double there_and_back = z.all_forward - z.forward - k.f + z.all_backward - z.backward - k.b;
         double first_backward = z.forward + fmax(k.ahead * k.f, k.f + there_and_back);
@@ -203,10 +196,10 @@ static double linear_s(const struct view *x)
         if (middle == 0)
             last_backward = fmax(last_backward, first_backward + (m - 1) * k.b + weights * k.w);
         /* tail: from the last backward of rank r: down to where the step ends */
-        tail = fmax((m - weights) * k.w, r > 0 ? back_s(x, r) + backward_s(x, r - 1) + tail : 0);
+        tail = fmax((m - weights) * k.w, r > 0 ? pipeline_back_s(x, r) + pipeline_backward_s(x, r - 1) + tail : 0);
         longest = fmax(longest, last_backward + k.b + tail);
-        z.forward += k.f + next_s(x, r);
-        z.backward += k.b + (r + 1 < x->p ? back_s(x, r + 1) : 0);
+        z.forward += k.f + pipeline_next_s(x, r);
+        z.backward += k.b + (r + 1 < x->p ? pipeline_back_s(x, r + 1) : 0);
     }
     return longest;
 }
@@ -214,7 +207,7 @@ static double linear_s(const struct view *x)
 /* --- looped placement: interleaved and combined 1F1B --- */
 
 /* chunk c's share of the first `count` entries of the order of forwards: groups of microbatches, chunk by chunk */
-static double looped_count(const struct view *x, uint64_t count, uint32_t c)
+static double looped_count(const struct pipeline_view *x, uint64_t count, uint32_t c)
 {
     uint64_t round = (uint64_t)x->group * x->v, full = count / round;
     if (full > x->m / x->group)
@@ -234,31 +227,31 @@ struct looped {
 };
 
 /* Chunk by chunk: the first microbatch comes from the rank before, and behind a whole group of the chunk before. */
-static void looped_enter(const struct view *x, struct looped *k)
+static void looped_enter(const struct pipeline_view *x, struct looped *k)
 {
     uint32_t p = x->p;
     double group = least(x->group, x->m);
     for (uint32_t s = 0; s < x->n; s++) {
         uint32_t r = s % p;
-        double came = s == 0 ? 0 : k->enter[r ? r - 1 : p - 1] + forward_s(x, s - 1) + next_s(x, s - 1);
-        k->enter[r] = s < p ? came : fmax(came, k->enter[r] + group * forward_s(x, s - p));
+        double came = s == 0 ? 0 : k->enter[r ? r - 1 : p - 1] + pipeline_forward_s(x, s - 1) + pipeline_next_s(x, s - 1);
+        k->enter[r] = s < p ? came : fmax(came, k->enter[r] + group * pipeline_forward_s(x, s - p));
     }
 }
 
 /* The same backwards in time, for the last group and the last microbatch. */
-static void looped_rest(const struct view *x, struct looped *k)
+static void looped_rest(const struct pipeline_view *x, struct looped *k)
 {
     uint32_t p = x->p, left = x->m % x->group;
     double group = left ? left : x->group;
     for (uint32_t s = 0; s < x->n; s++) {
         uint32_t r = s % p;
-        double goes = s == 0 ? 0 : back_s(x, s) + backward_s(x, s - 1) + k->rest[r ? r - 1 : p - 1];
-        k->rest[r] = s < p ? goes : fmax(goes, group * backward_s(x, s - p) + k->rest[r]);
+        double goes = s == 0 ? 0 : pipeline_back_s(x, s) + pipeline_backward_s(x, s - 1) + k->rest[r ? r - 1 : p - 1];
+        k->rest[r] = s < p ? goes : fmax(goes, group * pipeline_backward_s(x, s - p) + k->rest[r]);
     }
 }
 
 /* what rank r does between those events in its own order */
-static void looped_own(const struct view *x, struct looped *k, uint32_t r)
+static void looped_own(const struct pipeline_view *x, struct looped *k, uint32_t r)
 {
     bool pairs = x->d->schedule == SCHED_COMBINED_1F1B;
     uint64_t depth = 2 * (uint64_t)(x->p - 1 - r) + (uint64_t)(x->v - 1) * x->group + 1;
@@ -268,7 +261,7 @@ static void looped_own(const struct view *x, struct looped *k, uint32_t r)
     double before = 0, middle = 0, after = 0;
     for (uint32_t c = 0; c < x->v; c++) {
         uint32_t s = c * x->p + r, back = x->v - 1 - c;
-        double f = forward_s(x, s), b = backward_s(x, s), warm = looped_count(x, ahead, c);
+        double f = pipeline_forward_s(x, s), b = pipeline_backward_s(x, s), warm = looped_count(x, ahead, c);
         double steady = looped_count(x, all - ahead, back);
         before += (warm - looped_count(x, first, c)) * f;
         middle += (pairs ? x->pair : 1) * ((x->m - warm) * f + steady * b);
@@ -280,21 +273,21 @@ static void looped_own(const struct view *x, struct looped *k, uint32_t r)
 }
 
 /* any number of ranks: the way to a rank, its own work, and the way back */
-static double looped_plain_s(const struct view *x)
+static double looped_plain_s(const struct pipeline_view *x)
 {
     double longest = 0, head = 0, tail = 0, share = x->d->schedule == SCHED_COMBINED_1F1B ? x->pair : 1;
     for (uint32_t r = 0; r < x->p; r++) {
         double work = 0;
         for (uint32_t s = r; s < x->n; s += x->p)
-            work += x->m * (forward_s(x, s) + backward_s(x, s));
+            work += x->m * (pipeline_forward_s(x, s) + pipeline_backward_s(x, s));
         longest = fmax(longest, head + share * work + tail);
-        head += forward_s(x, r) + next_s(x, r);
-        tail += backward_s(x, r) + (r + 1 < x->n ? back_s(x, r + 1) : 0);
+        head += pipeline_forward_s(x, r) + pipeline_next_s(x, r);
+        tail += pipeline_backward_s(x, r) + (r + 1 < x->n ? pipeline_back_s(x, r + 1) : 0);
     }
     return longest;
 }
 
-static double looped_s(const struct view *x)
+static double looped_s(const struct pipeline_view *x)
 {
     if (x->p > MOST_RANKS)
         return looped_plain_s(x);
@@ -307,62 +300,25 @@ static double looped_s(const struct view *x)
         looped_own(x, &k, r);
         double warm = k.turn[r]; /* where there is no steady state the last forward does not wait for a backward */
         if (r + 1 < p)
-            k.turn[r] = fmax(k.turn[r], k.turn[r + 1] + backward_s(x, top + r + 1) + back_s(x, top + r + 1));
+            k.turn[r] = fmax(k.turn[r], k.turn[r + 1] + pipeline_backward_s(x, top + r + 1) + pipeline_back_s(x, top + r + 1));
         else
-            k.turn[r] = fmax(k.turn[r], k.enter[r] + forward_s(x, top + r));
+            k.turn[r] = fmax(k.turn[r], k.enter[r] + pipeline_forward_s(x, top + r));
         k.forward[r] = k.forward[r] > 0 ? k.turn[r] + k.forward[r] : warm;
     }
     for (uint32_t r = 1; r < p; r++)
-        k.forward[r] = fmax(k.forward[r], k.forward[r - 1] + next_s(x, top + r - 1) + forward_s(x, top + r));
+        k.forward[r] = fmax(k.forward[r], k.forward[r - 1] + pipeline_next_s(x, top + r - 1) + pipeline_forward_s(x, top + r));
     for (uint32_t r = p; r-- > 0;) {
         k.backward[r] += fmax(k.forward[r], k.turn[r]);
         if (r + 1 < p)
-            k.backward[r] = fmax(k.backward[r], k.backward[r + 1] + back_s(x, top + r + 1) + backward_s(x, top + r));
+            k.backward[r] = fmax(k.backward[r], k.backward[r + 1] + pipeline_back_s(x, top + r + 1) + pipeline_backward_s(x, top + r));
         longest = fmax(longest, k.backward[r] + k.rest[r]);
-    }
-    return longest;
-}
-
-/* --- V-shaped placement: rank r has stages r and 2p - 1 - r --- */
-
-static double folded_s(const struct view *x)
-{
-    struct sums z = all_sums(x);
-    double longest = 0, down = 0; /* backwards of the stages behind rank r's second one */
-    for (uint32_t r = 0; r < x->p; r++) {
-        uint32_t a = r, o = 2 * x->p - 1 - r, m = x->m;
-        double work = m * (forward_s(x, a) + backward_s(x, a) + weight_s(x, a) + forward_s(x, o) + backward_s(x, o) +
-                           weight_s(x, o));
-        double before = least(m, 2 * x->p - 1 - r) * forward_s(x, a) + least(m, r + 1) * forward_s(x, o);
-        longest = fmax(longest, z.forward + work);
-        if (x->d->schedule == SCHED_ZB_V)
-            longest = fmax(longest, z.all_forward + down + work - before);
-        z.forward += forward_s(x, a) + next_s(x, a);
-        down += backward_s(x, o) + back_s(x, o);
-    }
-    return longest;
-}
-
-/* --- DualPipe: rank r has stage r of one copy of the model and stage p - 1 - r of the other --- */
-
-static double mirrored_s(const struct view *x)
-{
-    struct sums z = all_sums(x);
-    double longest = 0;
-    for (uint32_t r = 0; r < x->p; r++) {
-        uint32_t o = x->p - 1 - r;
-        double a_s = forward_s(x, r) + backward_s(x, r) + weight_s(x, r);
-        double o_s = forward_s(x, o) + backward_s(x, o) + weight_s(x, o);
-        double head = fmin(z.forward, z.all_forward - z.forward - forward_s(x, r));
-        longest = fmax(longest, head + x->m / 2.0 * (a_s + o_s) * fmin(1, x->pair));
-        z.forward += forward_s(x, r) + next_s(x, r);
     }
     return longest;
 }
 
 double pipeline_bound_s(const struct decision *d, const struct pipeline_times *t)
 {
-    struct view x = view(d, t);
+    struct pipeline_view x = make_view(d, t);
     switch (d->schedule) {
     case SCHED_GPIPE:
         return gpipe_s(&x);
@@ -377,19 +333,14 @@ double pipeline_bound_s(const struct decision *d, const struct pipeline_times *t
     case SCHED_ZB_V:
     case SCHED_V_HALF:
     case SCHED_V_MIN:
-    case SCHED_DUALPIPE_V:
-        return folded_s(&x);
+        return pipeline_folded_s(&x);
     case SCHED_DUALPIPE:
-        return mirrored_s(&x);
+    case SCHED_DUALPIPE_V:
+        return pipeline_dual_s(&x);
     case SCHED_AUTO:
     case SCHED_FILE:
     case NSCHEDULES:
         break;
     }
     return 0;
-}
-
-double pipeline_closed_s(const struct decision *d, const struct pipeline_times *t)
-{
-    return pipeline_bound_s(d, t);
 }

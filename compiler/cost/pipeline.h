@@ -19,15 +19,19 @@ struct pipeline_times {
     double pair; /* duration of an overlapped forward and backward, as a share of both one after the other */
 };
 
-/* Seconds from the first forward to the last action of a step.  The bound is never above the simulated makespan: it is
- * the longest of some paths through the schedule's actions.  The closed form is the same with what those paths leave
- * out estimated; it is what plans are ranked by. */
+/* Seconds from the first forward to the last action of a step, never above the simulated makespan: the longest of some
+ * paths through the schedule's actions.  On random uneven stages with transfers it is, in the median, 0.999 of the
+ * makespan or more for 1F1B, interleaved, ZB-H and ZB-V, exact for GPipe, 0.98 for V-Half and pairs, 0.93 for V-Min. */
 double pipeline_bound_s(const struct decision *d, const struct pipeline_times *t);
-double pipeline_closed_s(const struct decision *d, const struct pipeline_times *t);
 
 /* placement: V-shaped schedules fold the second half of the stages back onto the ranks */
 bool pipeline_folds(enum schedule_kind k);
 /* does the schedule run input and weight gradients apart? */
 bool pipeline_splits(enum schedule_kind k);
+
+/* V-Half and V-Min repeat one block of six slots on every rank: when F, I and W of its first and of its second stage
+ * stand in it for microbatch 0; microbatch i comes 6 i later. */
+enum pipeline_slot { SLOT_F, SLOT_F2, SLOT_I2, SLOT_W2, SLOT_I, SLOT_W, NSLOTS };
+void pipeline_block(enum schedule_kind k, uint32_t nranks, uint32_t rank, uint32_t at[NSLOTS]);
 
 #endif

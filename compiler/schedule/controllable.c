@@ -8,6 +8,7 @@
  * (V-Half) 6p slots, p/2.  Delays at the three turns keep slots apart: they depend on p mod 3 and p mod 2.  Only the
  * order is kept, holes close up.  Idle where F = I = W: about 1/2 (V-Half) and 2/3 (V-Min) of 1F1B's. */
 
+#include "compiler/cost/pipeline.h"
 #include "compiler/schedule/family.h"
 
 #include <stdlib.h>
@@ -17,58 +18,26 @@ struct beat {
     uint32_t stage, at;
 };
 
-/* down: slots from a rank to the next, in both passes; up: from a rank to the one before */
-struct block {
-    uint32_t down, up, turn[3];
-};
-
 static int compare_beats(const void *x, const void *y)
 {
     const struct beat *a = x, *b = y;
     return (int)(a->at % 6) - (int)(b->at % 6);
 }
 
-static void place_weight(const struct beat *beats, struct beat *w, uint32_t after)
+void schedule_block(struct schedule *s, enum schedule_kind kind)
 {
-    bool used[6] = {false};
-    for (uint32_t k = 0; k < 6; k++)
-        if (beats[k].at != UINT32_MAX)
-            used[beats[k].at % 6] = true;
-    w->at = after + 1;
-    while (used[w->at % 6])
-        w->at++;
-}
-
-static void run_block(struct schedule *s, const struct block *b)
-{
-    uint32_t p = s->nranks, m = s->microbatches;
-    uint32_t f1 = (p - 1) * (b->down + b->up) + b->turn[0], i1 = f1 + b->turn[1];
-    uint32_t i0 = i1 + (p - 1) * (b->down + b->up) + b->turn[2];
+    uint32_t p = s->nranks, m = s->microbatches, at[NSLOTS];
     for (uint32_t r = 0; r < p; r++) {
-        uint32_t last = 2 * p - 1 - r;
-        struct beat beats[6] = {{'F', r, b->down * r},       {'F', last, f1 - b->up * r}, {'I', last, i1 + b->down * r},
-                                {'W', last, UINT32_MAX},     {'I', r, i0 - b->up * r},    {'W', r, UINT32_MAX}};
-        place_weight(beats, &beats[3], beats[2].at);
-        place_weight(beats, &beats[5], beats[4].at);
-        qsort(beats, 6, sizeof *beats, compare_beats);
-        uint32_t periods = m;
-        for (uint32_t k = 0; k < 6; k++)
+        uint32_t last = 2 * p - 1 - r, periods = m;
+        pipeline_block(kind, p, r, at);
+        struct beat beats[NSLOTS] = {{'F', r, at[SLOT_F]},     {'F', last, at[SLOT_F2]}, {'I', last, at[SLOT_I2]},
+                                     {'W', last, at[SLOT_W2]}, {'I', r, at[SLOT_I]},     {'W', r, at[SLOT_W]}};
+        qsort(beats, NSLOTS, sizeof *beats, compare_beats);
+        for (uint32_t k = 0; k < NSLOTS; k++)
             periods = m + beats[k].at / 6 > periods ? m + beats[k].at / 6 : periods;
         for (uint32_t n = 0; n < periods; n++)
-            for (uint32_t k = 0; k < 6; k++)
+            for (uint32_t k = 0; k < NSLOTS; k++)
                 if (n >= beats[k].at / 6 && n - beats[k].at / 6 < m)
                     schedule_append(s, r, beats[k].kind, beats[k].stage, n - beats[k].at / 6);
     }
-}
-
-void schedule_v_half(struct schedule *s)
-{
-    static const struct block even = {1, 2, {5, 1, 1}}, odd = {1, 2, {2, 1, 4}};
-    run_block(s, s->nranks % 2 ? &odd : &even);
-}
-
-void schedule_v_min(struct schedule *s)
-{
-    static const struct block plain = {1, 1, {1, 1, 1}}, thirds = {1, 1, {1, 3, 1}};
-    run_block(s, s->nranks % 3 ? &plain : &thirds);
 }

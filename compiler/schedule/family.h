@@ -24,8 +24,8 @@ void schedule_zb_h1(struct schedule *s);
 void schedule_zb_h2(struct schedule *s);
 /* zbv.c, controllable.c: stages r and 2p - 1 - r on rank r */
 void schedule_zb_v(struct schedule *s);
-void schedule_v_half(struct schedule *s);
-void schedule_v_min(struct schedule *s);
+/* V-Half or V-Min */
+void schedule_block(struct schedule *s, enum schedule_kind kind);
 /* dualpipe.c: folded as before, or two copies of p stages in opposite directions; scratch: 4p actions */
 void schedule_dualpipe_v(struct schedule *s, struct action *scratch);
 void schedule_dualpipe(struct schedule *s, struct action *scratch);

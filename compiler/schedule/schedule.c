@@ -123,10 +123,8 @@ static void fill(struct arena *a, struct schedule *s, const struct decision *d)
         schedule_zb_v(s);
         return;
     case SCHED_V_HALF:
-        schedule_v_half(s);
-        return;
     case SCHED_V_MIN:
-        schedule_v_min(s);
+        schedule_block(s, d->schedule);
         return;
     case SCHED_DUALPIPE:
         schedule_dualpipe(s, ARENA_ARRAY(a, struct action, 4 * (size_t)d->pp));

@@ -96,15 +96,15 @@ static const struct {
     enum schedule_kind kind;
     double median, least; /* bound / simulated: at least this in the middle, and in the worst of 20 */
 } families[] = {
-    {SCHED_GPIPE, 0.97, 0.97},       {SCHED_1F1B, 0.97, 0.9},    {SCHED_EAGER_1F1B, 0.97, 0.9}, {SCHED_INTERLEAVED, 0.97, 0.9},
-    {SCHED_COMBINED_1F1B, 0.9, 0.8}, {SCHED_ZB_H1, 0.9, 0.8},    {SCHED_ZB_H2, 0.9, 0.8},       {SCHED_ZB_V, 0.9, 0.8},
-    {SCHED_V_HALF, 0.9, 0.7},        {SCHED_V_MIN, 0.9, 0.7},    {SCHED_DUALPIPE, 0.9, 0.7},    {SCHED_DUALPIPE_V, 0.9, 0.7},
+    {SCHED_GPIPE, 0.9999, 0.9999},   {SCHED_1F1B, 0.9999, 0.99}, {SCHED_EAGER_1F1B, 0.9999, 0.99}, {SCHED_INTERLEAVED, 0.99, 0.95},
+    {SCHED_COMBINED_1F1B, 0.97, 0.9}, {SCHED_ZB_H1, 0.999, 0.99}, {SCHED_ZB_H2, 0.999, 0.99},     {SCHED_ZB_V, 0.999, 0.98},
+    {SCHED_V_HALF, 0.98, 0.92},      {SCHED_V_MIN, 0.93, 0.8},   {SCHED_DUALPIPE, 0.97, 0.92},    {SCHED_DUALPIPE_V, 0.97, 0.92},
 };
 
 static void test_bounds(void)
 {
-    double *share = malloc(INSTANCES * sizeof *share), *closed = malloc(INSTANCES * sizeof *closed);
-    CU_ASSERT_FATAL(share && closed);
+    double *share = malloc(INSTANCES * sizeof *share);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(share);
     for (size_t k = 0; k < sizeof families / sizeof *families; k++) {
         uint64_t state = 88172645463325252u + k;
         uint32_t above = 0;
@@ -116,25 +116,15 @@ static void test_bounds(void)
             CU_ASSERT_PTR_NOT_NULL_FATAL(s);
             double makespan = simulate_actions(a, s, &x.times, NULL, NULL);
             share[i] = pipeline_bound_s(&x.d, &x.times) / makespan;
-            closed[i] = fabs(pipeline_closed_s(&x.d, &x.times) / makespan - 1);
-            if (share[i] > 1 + 1e-9) {
-                if (getenv("PIPELINE_PRINT"))
-                printf("above %u p %u v %u m %u N %u held %g pair %g: %g\n", families[k].kind, x.d.pp, x.d.vpp, x.d.microbatches, x.d.schedule_group, x.times.held, x.times.pair, share[i]);
-                above++;
-            }
+            above += share[i] > 1 + 1e-9;
             arena_free(a);
         }
         qsort(share, INSTANCES, sizeof *share, compare_doubles);
-        qsort(closed, INSTANCES, sizeof *closed, compare_doubles);
-        if (getenv("PIPELINE_PRINT"))
-            printf("%2u: above %u; bound median %.4f p5 %.4f least %.4f; closed form median %.4f p95 %.4f\n", families[k].kind, above,
-                   share[INSTANCES / 2], share[INSTANCES / 20], share[0], closed[INSTANCES / 2], closed[INSTANCES * 19 / 20]);
         CU_ASSERT_EQUAL(above, 0);
         CU_ASSERT(share[INSTANCES / 2] >= families[k].median);
         CU_ASSERT(share[INSTANCES / 20] >= families[k].least);
     }
     free(share);
-    free(closed);
 }
 
 void suite_pipeline(void);

@@ -1,0 +1,32 @@
+#ifndef LLMC_PIPELINE_PRIVATE_H
+#define LLMC_PIPELINE_PRIVATE_H
+
+/* Between pipeline.c and pipeline_v.c: a decision's pipeline with what its transfers hold added to its actions. */
+
+#include "compiler/cost/pipeline.h"
+
+/* pipelines with more ranks than this get a simpler bound: arrays are on the stack */
+#define MOST_RANKS 256
+
+struct pipeline_view {
+    const struct decision *d;
+    const struct pipeline_stage *stage;
+    uint32_t p, v, n, m, group;
+    double held, free, pair;
+    bool folds, splits;
+};
+
+/* seconds of a stage's actions; backward: what the chain of backwards waits for, the input gradient where it is split */
+double pipeline_forward_s(const struct pipeline_view *x, uint32_t s);
+double pipeline_backward_s(const struct pipeline_view *x, uint32_t s);
+double pipeline_weight_s(const struct pipeline_view *x, uint32_t s);
+double pipeline_fused_s(const struct pipeline_view *x, uint32_t s);
+/* latency from stage s to the next, and to the one before; 0 where both are on one rank or there is none */
+double pipeline_next_s(const struct pipeline_view *x, uint32_t s);
+double pipeline_back_s(const struct pipeline_view *x, uint32_t s);
+
+/* pipeline_v.c: bounds of ZB-V, V-Half and V-Min, and of DualPipe and DualPipeV */
+double pipeline_folded_s(const struct pipeline_view *x);
+double pipeline_dual_s(const struct pipeline_view *x);
+
+#endif
