@@ -111,9 +111,17 @@ static void linear(struct block *b, const struct opr *o)
     else
         m = b->rows;
     uint64_t um = (uint64_t)m, un = (uint64_t)ceil(n), uk = (uint64_t)ceil(k);
-    double forward = cost_matmul_s(c, PRODUCT_FORWARD, um, un, uk, b->dtype);
-    double input = cost_matmul_s(c, PRODUCT_INPUT, um, uk, un, b->dtype);
-    double weight = cost_matmul_s(c, PRODUCT_WEIGHT, un, uk, um, b->dtype);
+    /* under fp8 the head stays in half precision; elsewhere products convert their input, and backward the gradient */
+    bool fp8 = !head && c->job->train.precision == DT_FP8;
+    double seconds[3] = {0}; /* by product */
+    for (enum product p = PRODUCT_FORWARD; p <= PRODUCT_WEIGHT; p++) {
+        uint64_t rows = p == PRODUCT_WEIGHT ? un : um, cols = p == PRODUCT_FORWARD ? un : uk;
+        uint64_t inner = p == PRODUCT_FORWARD ? uk : p == PRODUCT_INPUT ? un : um;
+        seconds[p] = head ? cost_matmul_half_s(c, p, rows, cols, inner, b->dtype) : cost_matmul_s(c, p, rows, cols, inner, b->dtype);
+    }
+    double forward = seconds[PRODUCT_FORWARD] + (fp8 ? cost_quantize_s(c, m * k) : 0);
+    double input = seconds[PRODUCT_INPUT] + (fp8 ? cost_quantize_s(c, m * n) : 0);
+    double weight = seconds[PRODUCT_WEIGHT];
     double bias = o->nbiases ? cost_stream_s(c, value_bytes(b, o->out)) : 0; /* column sums */
     b->out.weight_s += weight + bias;
     add_time(b, forward, 1, input + weight + bias, 2 + (bias > 0), recomputes(b, o, cost_linear_part(o)));
@@ -178,6 +186,10 @@ static void experts(struct block *b, const struct opr *o)
     for (enum product p = PRODUCT_FORWARD; p <= PRODUCT_WEIGHT; p++)
         seconds[p] = cost_grouped_matmul_s(c, p, groups, routed / local, uup, uh, b->dtype) +
                      cost_grouped_matmul_s(c, p, groups, routed / local, uh, uw, b->dtype);
+    if (c->job->train.precision == DT_FP8) { /* inputs; then gradients */
+        seconds[PRODUCT_FORWARD] += cost_quantize_s(c, routed * h) + cost_quantize_s(c, routed * w);
+        seconds[PRODUCT_INPUT] += cost_quantize_s(c, routed * h) + cost_quantize_s(c, routed * w * parts);
+    }
     double act = cost_stream_s(c, b->element * routed * w * (parts + 1));
     double move = cost_stream_s(c, 4 * b->element * routed * h); /* permute and unpermute */
     double fixed = 1e-6 * c->profile->moe_layer_us; /* counting, sorting and the host's wait for counts */
