@@ -18,6 +18,7 @@
 #include "compiler/topology/topo.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -94,6 +95,53 @@ static void say_left_out(struct context *c, const struct job *job, const struct 
     arena_reset(c->arena, mark);
 }
 
+/* the job without what the plan block asks for and nobody can emit: the words of the model and of training stay */
+static struct job without_plan_only(struct context *c, const struct job *job)
+{
+    struct job copy = *job;
+    struct plan_only *kept = ARENA_ARRAY(c->arena, struct plan_only, job->nplan_only + 1);
+    copy.nplan_only = 0;
+    for (uint32_t i = 0; i < job->nplan_only; i++) {
+        const char *what = job->plan_only[i].what;
+        what += *what == '\''; /* "schedule 'zb_v'", "'zero' above 1" */
+        if (!vocab_find(SCOPE_plan, arena_strndup(c->arena, what, strcspn(what, " '"))))
+            kept[copy.nplan_only++] = job->plan_only[i];
+    }
+    copy.plan_only = kept;
+    return copy;
+}
+
+/* beside an error that something can't be emitted yet: what it would give, and what can be had without it */
+static void say_gain(struct context *c, const struct job *job, const struct topo *topo)
+{
+    struct arena_mark mark = arena_mark(c->arena);
+    struct relaxation *list;
+    const struct candidate *instead = NULL;
+    const char *without = NULL;
+    struct job rest = without_plan_only(c, job);
+    struct search_result *r = search(c->arena, diag_new(c->arena), job, topo, 1, c->options->budget, false);
+    uint32_t n = r->ncandidates ? search_relaxations(c->arena, &rest, topo, true, c->options->budget ? c->options->budget : 100000, &list) : 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (list[i].found &&
+            (!instead || list[i].candidate.estimate.step_time_s < instead->estimate.step_time_s)) {
+            instead = &list[i].candidate;
+            without = list[i].wish;
+        }
+    char text[512] = "";
+    if (instead) {
+        double wished_s = r->candidates[0].estimate.step_time_s, instead_s = instead->estimate.step_time_s;
+        snprintf(text, sizeof text, "by the estimate it gives %s per step; without '%s' a plan can be written: %s, %.1f %% %s",
+                 units_show_seconds(wished_s).s, without, units_show_seconds(instead_s).s,
+                 100 * fabs(instead_s / wished_s - 1), instead_s > wished_s ? "slower" : "faster");
+    } else if (r->ncandidates) {
+        snprintf(text, sizeof text, "by the estimate it gives %s per step",
+                 units_show_seconds(r->candidates[0].estimate.step_time_s).s);
+    }
+    arena_reset(c->arena, mark);
+    if (*text)
+        diag_note(c->diag, (struct span){0}, "%s", text);
+}
+
 static enum status command_plan(struct context *c)
 {
     const struct options *o = c->options;
@@ -112,6 +160,8 @@ static enum status command_plan(struct context *c)
         verdict_print(v, stderr);
         return fail(STATUS_BUG, "the plan does not verify and was not written; this is a bug in llmc");
     }
+    if (s == STATUS_NO_PLAN && strstr(diag_first(c->diag), "not emitted yet"))
+        say_gain(c, job, topo);
     if (s != STATUS_OK)
         return report(c, s);
     c->plan = p;

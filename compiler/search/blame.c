@@ -62,9 +62,11 @@ static void blame_memory(struct searching *s, struct diag *d)
                recompute_names[c->recompute], units_show_bytes(e->peak_bytes).s, e->peak_stage);
     bool small = e->peak_bytes < (uint64_t)1 << 30;
     double unit = small ? 1 << 20 : 1 << 30;
-    diag_note(d, nowhere, "parameters %.1f  gradients %.1f  optimizer %.1f  activations %.1f  buffers %.1f %s",
+    double own = (double)(e->allocator_bytes + e->communicator_bytes + e->context_bytes);
+    const char *stack = own > 0 ? arena_printf(s->arena, "  software stack %.1f", own / unit) : "";
+    diag_note(d, nowhere, "parameters %.1f  gradients %.1f  optimizer %.1f  activations %.1f  buffers %.1f%s %s",
               (double)e->parameter_bytes / unit, (double)e->gradient_bytes / unit, (double)e->optimizer_bytes / unit,
-              (double)e->activation_bytes / unit, (double)e->buffer_bytes / unit, small ? "MiB" : "GiB");
+              (double)e->activation_bytes / unit, (double)e->buffer_bytes / unit, stack, small ? "MiB" : "GiB");
     struct strbuf help = {0};
     memory_help(s, &help);
     if (help.length)
@@ -115,9 +117,45 @@ static uint32_t find_suspects(struct searching *s, struct suspect *out, uint32_t
     return n;
 }
 
+/* Degrees that are pinned and can't make up the GPUs asked for, or there: an error that multiplies them out. */
+static bool blame_product(struct searching *s, struct diag *d)
+{
+    static const enum degree axes[] = {DEG_TP, DEG_CP, DEG_PP, DEG_DP};
+    const struct wish *w = s->job->wishes.degree, *gpus = &w[DEG_GPUS];
+    const char *text = "";
+    uint64_t product = 1, pinned = 0;
+    struct span last = nowhere;
+    for (size_t i = 0; i < ARRAY_LEN(axes); i++) {
+        const struct wish *x = &w[axes[i]];
+        if (x->relation != REL_EQ || x->value == 0 || product > UINT64_MAX / x->value)
+            continue;
+        product *= x->value;
+        last = x->span;
+        text = arena_printf(s->arena, "%s%s%s %llu", text, pinned++ ? " x " : "", degree_names[axes[i]],
+                            (unsigned long long)x->value);
+    }
+    bool asked = gpus->relation == REL_EQ, all = pinned == ARRAY_LEN(axes);
+    uint64_t want = asked ? gpus->value : s->space.usable;
+    if (pinned < 2 || (asked ? (all ? product == want : want % product == 0) : product <= want))
+        return false;
+    diag_error(d, asked ? gpus->span : last, "no-plan", "no plan: %s is %llu GPUs, %s %llu", text, (unsigned long long)product,
+               asked ? all ? "not" : "which does not divide" : "but the cluster has", (unsigned long long)want);
+    uint64_t others = all ? product / w[DEG_DP].value : 1, dp = want / others;
+    uint64_t fits = product <= s->space.usable ? (want > product && !all ? want / product * product : product) : 0;
+    if (all && asked && want % others == 0 && s->job->train.batch % dp == 0)
+        diag_help(d, "dp = %llu would make %llu", (unsigned long long)dp, (unsigned long long)want);
+    else if (asked && fits)
+        diag_help(d, "gpus = %llu fits these degrees, or leave one of them open", (unsigned long long)fits);
+    else
+        diag_help(d, "leave one of them open, or make it smaller");
+    return true;
+}
+
 static void blame_wishes(struct searching *s, struct diag *d)
 {
     struct suspect found[2];
+    if (blame_product(s, d))
+        return;
     uint32_t n = find_suspects(s, found, 2);
     const struct wishes *w = &s->job->wishes;
     if (n == 0) {

@@ -396,7 +396,14 @@ static bool space_type(struct arena *a, struct diag *d, struct space *s)
                    w->use ? w->use : "", w->use ? "'" : "");
     else {
         diag_error(d, w->use_span, "no-plan", "no plan: the cluster has usable nodes of %u types and a plan uses one", with);
-        diag_help(d, "add 'use \"%s\"' to the plan block", t->types[s->type].id);
+        const char *types = "";
+        for (uint32_t i = 0; i < t->ntypes; i++) {
+            uint32_t *nodes, n = topo_usable(s->arena, t, i, &nodes);
+            if (n)
+                types = arena_printf(s->arena, "%s%s'use \"%s\"' (%llu GPUs)", types, *types ? " or " : "", t->types[i].id,
+                                     (unsigned long long)n * t->types[i].gpus);
+        }
+        diag_help(d, "add %s to the plan block", types);
     }
     return false;
 }

@@ -12,25 +12,42 @@ struct command {
     const char *name, *args, *meaning;
     uint32_t least, most; /* positional arguments */
     const char *options;  /* space-separated */
+    const char *more;     /* paragraphs behind them, or NULL */
 };
+
+static const char estimate_more[] =
+    "Prints the best plans by the cost model, whether or not they can be emitted yet, the first one itemised.\n"
+    "KEY is any word of the plan or train block; a value with blanks or brackets needs the shell's quotes:\n"
+    "  --set tp=8 --set 'pp<=16' --set 'microbatch in [1, 2]' --set batch=\"2Mi tokens\"\n"
+    "  --sweep tp=1,2,4,8 --sweep microbatch=1,2     a table with a row for each of the eight combinations\n"
+    "  --sweep gpus=256,512,1024 --json              a JSON object per line\n"
+    "A row without a plan says why.  Exit code 1 if no row has one.\n";
+static const char explain_more[] =
+    "DIR is a plan folder; with MODEL CLUSTER the decision is made first, as llmc estimate does.  One screen says\n"
+    "  where a step's time and the fullest stage's memory go: items that add up, and what gave each of them;\n"
+    "  what one thing different loses, and what does not fit;\n"
+    "  what the step time depends on: 10 % less or more of computing and of each bandwidth, a node at 90 %, jitter;\n"
+    "  numbers of nodes that would be better, what ruled out the other plans, and how sure the choice is.\n"
+    "For a request that nothing satisfies (exit code 1) it says which changes something would, and at what price.\n";
 
 static const struct command commands[] = {
     {"plan", "MODEL CLUSTER -o DIR", "search, lower, verify, simulate, write a plan", 2, 2,
-     "output set top budget json force"},
-    {"estimate", "MODEL CLUSTER", "predict only; no plan is written", 2, 2, "set sweep top budget json"},
+     "output set top budget json force", NULL},
+    {"estimate", "MODEL CLUSTER", "predict only; no plan is written", 2, 2, "set sweep top budget json",
+     estimate_more},
     {"explain", "DIR | MODEL CLUSTER", "why this plan: what it costs, what came close, what would change it", 1, 2,
-     "set budget all json"},
-    {"check", "DIR", "prove a plan's properties from its files alone", 1, 1, "full execute json"},
+     "set budget all json", explain_more},
+    {"check", "DIR", "prove a plan's properties from its files alone", 1, 1, "full execute json", NULL},
     {"show", "DIR", "summary; or memory, traffic, timeline, schedule, code", 1, 1,
-     "memory traffic timeline schedule code rank stage json ascii"},
-    {"trace", "DIR -o FILE", "predicted timeline for Perfetto or chrome://tracing", 1, 1, "output ranks"},
-    {"topo show", "CLUSTER", "the cluster as resolved, with bandwidth per tier", 1, 1, "json"},
-    {"tokens", "IN -o OUT", "any text file to byte-level tokens", 1, 1, "output"},
-    {"fmt", "FILE", "a model file in canonical form, on stdout", 1, 1, ""},
-    {"isa", "[NAME]", "the instruction set's manual", 0, 1, "json"},
-    {"dump", "STAGE MODEL CLUSTER", "print a stage: ast, sched, asm (short: -d STAGE)", 3, 3, "set rank"},
-    {"version", "", "name, version and licence", 0, 0, ""},
-    {"help", "[COMMAND | language]", "this text, a command's, or the model language's words", 0, 2, ""},
+     "memory traffic timeline schedule code rank stage json ascii", NULL},
+    {"trace", "DIR -o FILE", "predicted timeline for Perfetto or chrome://tracing", 1, 1, "output ranks", NULL},
+    {"topo show", "CLUSTER", "the cluster as resolved, with bandwidth per tier", 1, 1, "json", NULL},
+    {"tokens", "IN -o OUT", "any text file to byte-level tokens", 1, 1, "output", NULL},
+    {"fmt", "FILE", "a model file in canonical form, on stdout", 1, 1, "", NULL},
+    {"isa", "[NAME]", "the instruction set's manual", 0, 1, "json", NULL},
+    {"dump", "STAGE MODEL CLUSTER", "print a stage: ast, sched, asm (short: -d STAGE)", 3, 3, "set rank", NULL},
+    {"version", "", "name, version and licence", 0, 0, "", NULL},
+    {"help", "[COMMAND | language]", "this text, a command's, or the model language's words", 0, 2, "", NULL},
 };
 
 enum value { FLAG, TEXT, NUMBER, LIST };
@@ -277,5 +294,7 @@ bool cli_help(FILE *out, const char *command)
                 snprintf(letter, sizeof letter, "-%c, ", rows[i].letter);
             fprintf(out, "  %-4s%-20s %s\n", letter, left, rows[i].meaning);
         }
+    if (c->more)
+        fprintf(out, "\n%s", c->more);
     return true;
 }

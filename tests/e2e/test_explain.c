@@ -1,0 +1,152 @@
+/* What llmc says in situations that people get into: every tests/cases/explain/NAME.args, handed to llmc, must end with the
+ * exit code in the first line of NAME.out and print the rest of it: stderr first, then stdout.  UPDATE=1 rewrites.
+ *
+ * What is asserted is what is said and in which order: figures are '#', as the cost model may move them; that they add up
+ * is tested where they are made. */
+
+#include "tests/e2e/e2e.h"
+
+#include <CUnit/CUnit.h>
+#include <ctype.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+void suite_explain_cases(void);
+
+#define CASES "tests/cases/explain/"
+#define ROOM 32768
+
+static size_t unit_length(const char *p)
+{
+    static const char *const units[] = {"TFLOP/s", "GFLOP/s", "PFLOP/s", "TB/s", "GB/s", "MB/s", "GiB", "MiB", "KiB", "TiB",
+                                        "min",     "ms",      "us",      "ns",   "h",    "d",    "s",   "%"};
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        size_t n = strlen(units[i]);
+        if (!strncmp(p, units[i], n) && !isalnum((unsigned char)p[n]))
+            return n;
+    }
+    return 0;
+}
+
+/* length of the figure at p, its unit included; 0 = a number that says what, not how much; first: of its line */
+static size_t figure_length(const char *p, bool first)
+{
+    size_t n = strspn(p, "0123456789.,"), digits = strspn(p, "0123456789");
+    while (n && strchr(".,", p[n - 1]))
+        n--;
+    size_t unit = unit_length(p + n);
+    size_t apart = p[n] == ' ' && !strchr("dh", p[n + 1]) ? unit_length(p + n + 1) : 0;
+    bool count = !strncmp(p + n, " GPU", 4) || !strncmp(p + n, " of ", 4);
+    bool figure = n > digits || unit || apart || !strncmp(p + n, " %", 2) || (!first && !strncmp(p + n, "  ", 2)) || !strncmp(p + n, " plans", 6) ||
+                  (digits >= 4 && !count);
+    return figure ? n + unit : 0;
+}
+
+/* figures to '#', times and sizes with their units; blanks inside a line to one */
+static void mask(const char *text, char *out)
+{
+    char *at = out;
+    bool inside = false;
+    for (const char *p = text; *p && at - out < ROOM - 2;) {
+        bool word = p > text && (isalnum((unsigned char)p[-1]) || strchr("_.-'", p[-1]));
+        size_t n = isdigit((unsigned char)*p) && !word ? figure_length(p, p == text || p[-1] == '\n') : 0;
+        if (isdigit((unsigned char)*p) && p > text && p[-1] == '-' && (p - 1 == text || strchr(" (", p[-2])))
+            n = figure_length(p, false);
+        if (n) {
+            if (at > out && strchr("+-", at[-1]))
+                at--;
+            *at++ = '#';
+            p += n;
+            inside = true;
+        } else if (*p == ' ' && inside) {
+            p += strspn(p, " ");
+            if (*p && *p != '\n')
+                *at++ = ' ';
+        } else {
+            inside = *p != '\n' && (inside || *p != ' ');
+            *at++ = *p++;
+        }
+    }
+    *at = 0;
+}
+
+static void check_case(const char *dir, const char *file)
+{
+    static const char *const streams[] = {"err", "out"};
+    char args[1024], command[4096], path[E2E_PATH + 300];
+    char *raw = malloc(ROOM), *got = malloc(ROOM + 64), *want = malloc(ROOM + 64), *said = malloc(ROOM);
+    int stem = (int)(strlen(file) - strlen(".args"));
+    snprintf(path, sizeof path, CASES "%s", file);
+    e2e_read_text(path, args, sizeof args);
+    args[strcspn(args, "\n")] = 0;
+    snprintf(command, sizeof command, "D='%s'; timeout 120 %s/llmc %s %s >\"$D/out\" 2>\"$D/err\" </dev/null", dir, e2e_build(),
+             args, strncmp(args, "plan ", 5) ? "" : "-o \"$D/plan\"");
+    int status = system(command);
+    int length = snprintf(got, ROOM, "exit %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, streams[i]);
+        e2e_read_text(path, raw, (size_t)ROOM / 2);
+        mask(raw, said);
+        length += snprintf(got + length, (size_t)(ROOM - length), "%s", said);
+    }
+    snprintf(path, sizeof path, CASES "%.*s.out", stem, file);
+    FILE *f = getenv("UPDATE") ? fopen(path, "w") : NULL;
+    if (f) {
+        fputs(got, f);
+        fclose(f);
+    }
+    e2e_read_text(path, want, ROOM);
+    if (strcmp(got, want))
+        printf("\n%s%s: wanted\n%sgot\n%s", CASES, file, want, got);
+    CU_ASSERT(!strcmp(got, want));
+    free(raw);
+    free(got);
+    free(want);
+    free(said);
+}
+
+static int is_case(const struct dirent *e)
+{
+    size_t n = strlen(e->d_name);
+    return n > 5 && !strcmp(e->d_name + n - 5, ".args");
+}
+
+static void test_cases(void)
+{
+    struct dirent **names;
+    char dir[E2E_PATH];
+    e2e_folder(dir, "explain");
+    int n = scandir(CASES, &names, is_case, alphasort);
+    CU_ASSERT_FATAL(n >= 10);
+    for (int i = 0; i < n; i++) {
+        check_case(dir, names[i]->d_name);
+        free(names[i]);
+    }
+    free(names);
+}
+
+static void test_mask(void)
+{
+    static const char *const texts[][2] = {
+        {"tp 8, pp 16, microbatch 2 x 24: 16.4s per step (+3.1 %)", "tp 8, pp 16, microbatch 2 x 24: # per step (# %)"},
+        {"  compute      14.84 s    90.6 %  12 x 3ms\n", "  compute # s # % 12 x #\n"},
+        {"on 512 of 1016 GPUs of m3: 1,024 plans, A100-SXM-80GB", "on 512 of 1016 GPUs of m3: # plans, A100-SXM-80GB"},
+        {"nodes instead of 128: -0.3 % of 77.6GiB, zero 1", "nodes instead of 128: # % of #, zero 1"},
+        {"361 GB/s, tp 2 sp, (-3.5 %)", "# GB/s, tp 2 sp, (# %)"},
+    };
+    char out[ROOM];
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        mask(texts[i][0], out);
+        CU_ASSERT_STRING_EQUAL(out, texts[i][1]);
+    }
+}
+
+void suite_explain_cases(void)
+{
+    CU_pSuite s = CU_add_suite("explain_cases", NULL, NULL);
+    CU_add_test(s, "figures are masked, words are not", test_mask);
+    CU_add_test(s, "what is said in which situation", test_cases);
+}
