@@ -200,7 +200,8 @@ static void experts(struct block *b, const struct opr *o)
              seconds[PRODUCT_INPUT] + seconds[PRODUCT_WEIGHT] + 1.5 * act + move + fixed, 12 + 2 * launches,
              recomputes(b, o, PART_MOE));
     double share = shown(b, OVERLAP_ALL_TO_ALL, c->profile->ep_shown, c->profile->ep_overlap_shown);
-    double dispatch = 2 * cost_group_s(c, OP_ALL_TO_ALL, unique * h * b->element, &c->ep);
+    double dispatch = 2 * cost_dispatch_s(c, unique / m->active * h * b->element, m->active, m->groups, m->pick, &c->ep,
+                                          c->profile->ep_once_per_node > 0.5);
     if (etp > 1)
         dispatch += cost_collective_s(c, OP_ALL_GATHER, routed * h * b->element, AXIS_BIT(AXIS_TP)) +
                     cost_collective_s(c, OP_REDUCE_SCATTER, routed * h * b->element, AXIS_BIT(AXIS_TP));

@@ -17,7 +17,8 @@ tp_shown                 0.617
 tp_overlap_shown         0.464
 cp_attention             0.871
 cp_shown                 0.485
-ep_shown                 0.428
+ep_shown                 0.7
+ep_once_per_node         1
 ep_overlap_shown         0.4
 pp_shown                 0.558
 stolen                   0.0874
