@@ -142,9 +142,54 @@ static void test_steps(void)
     }
 }
 
+/* Korth.'22, table 4: forward and backward of one layer of the 22B model, 4 sequences, milliseconds */
+static void test_layers(void)
+{
+    static const struct {
+        const char *name, *plan;
+        double forward_ms, backward_ms;
+    } layers[] = {
+        {"baseline", "recompute none\n sequence_parallel no\n", 7.7, 11.9},
+        {"sequence parallelism", "recompute none\n sequence_parallel yes\n", 7.2, 11.8},
+        {"full recomputation", "recompute full\n sequence_parallel no\n", 7.7, 19.5},
+        {"selective", "recompute selective\n sequence_parallel no\n", 7.7, 13.2},
+        {"selective and sequence", "recompute selective\n sequence_parallel yes\n", 7.2, 13.1},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(layers); i++) {
+        struct arena *a = arena_new();
+        char *plan =
+            arena_printf(a, MEGATRON " tp = 8\n pp = 1\n dp = 1\n microbatch = 4\n %s", layers[i].plan);
+        struct published_run run = {.name = layers[i].name,
+                                    .layers = 48,
+                                    .width = 6144,
+                                    .heads = 64,
+                                    .batch = 4,
+                                    .gpus = 8,
+                                    .train = MIXED,
+                                    .plan = plan,
+                                    .roomy = true};
+        struct job *job = published_job(a, &run);
+        struct topo *topo = published_topo(a, &run);
+        const struct candidate *c = published_best(a, &run, job, topo);
+        double layer_s[48], embed_s, head_s,
+            printed_s = 1e-3 * (layers[i].forward_ms + layers[i].backward_ms);
+        cost_layers(a, cost_new(a, job, topo, &c->decision), layer_s, &embed_s, &head_s);
+        double error = layer_s[0] / printed_s - 1;
+        if (getenv("VERBOSE"))
+            printf("\n%-24s %6.2f ms, predicted %6.2f: %+5.1f %%  embedding %.2f head %.2f", run.name,
+                   1e3 * printed_s, 1e3 * layer_s[0], 100 * error, 1e3 * embed_s, 1e3 * head_s);
+        CU_ASSERT(fabs(error) <= 0.08);
+        if (fabs(error) > 0.08)
+            printf("[%s: %.2f ms, predicted %.2f, %+.1f %%] ", run.name, 1e3 * printed_s, 1e3 * layer_s[0],
+                   100 * error);
+        arena_free(a);
+    }
+}
+
 void suite_published_time(void);
 void suite_published_time(void)
 {
     CU_pSuite s = CU_add_suite("published_time", NULL, NULL);
+    CU_add_test(s, "layer times within 8 %", test_layers);
     CU_add_test(s, "step times within 8 %", test_steps);
 }
