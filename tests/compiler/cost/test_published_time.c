@@ -64,9 +64,9 @@ static const struct row {
     {GPT("SC'21 1008B", 128, 25600, 160, 3072, 3072,
          FULL "tp = 8\n pp = 64\n dp = 6\n microbatch = 1\n schedule 1f1b\n"),
      0, 163},
-    /* microbatch and chunks not printed */
+    /* Megatron-LM, examples/pretrain_gpt3_175B.sh */
     {GPT("SC'21 GPT-3", 96, 12288, 96, 1536, 1024,
-         FULL "tp = 8\n pp = 16\n dp = 8\n schedule in [1f1b, interleaved]\n"),
+         FULL "tp = 8\n pp = 16\n dp = 8\n microbatch = 1\n schedule 1f1b\n"),
      0, 140},
     {GPT("Korth.'22 22B full", 48, 6144, 64, 4, 8, FULL "tp = 8\n pp = 1\n dp = 1\n microbatch = 4\n"), 1.42,
      0},
