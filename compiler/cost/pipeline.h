@@ -17,6 +17,8 @@ struct pipeline_times {
     const struct pipeline_stage *stages; /* by stage of the decision */
     double held; /* share of a transfer that the sender computes nothing in: 0 = overlapped, 1 = blocking */
     double pair; /* duration of an overlapped forward and backward, as a share of both one after the other */
+    double jitter; /* simulation only: every duration is off by a random share, uniform within +-jitter, from `seed` */
+    uint64_t seed;
 };
 
 /* Seconds from the first forward to the last action of a step, never above the simulated makespan: the longest of some

@@ -41,7 +41,7 @@ static const char *dimension_text(struct arena *a, const struct decision *d, enu
     case DIM_ZERO:
         return arena_printf(a, "zero %u", d->zero);
     case DIM_SHARD:
-        return d->zero && d->shard < d->dp * d->cp ? arena_printf(a, "shard %u", d->shard) : "";
+        return d->zero && (whole || d->shard < d->dp * d->cp) ? arena_printf(a, "shard %u", d->shard) : "";
     case DIM_MICROBATCH:
         return arena_printf(a, "microbatch %u", d->microbatch);
     case DIM_RECOMPUTE:
@@ -135,6 +135,7 @@ enum status explain(struct arena *a, struct diag *d, const struct job *job, cons
     if (!plan && !x.found->ncandidates) {
         if (!o->quiet)
             diag_print(d, stderr, o->colour);
+        x.reason = diag_first(d);
         explain_rescue(&x);
         o->json ? explain_json(&x, out) : explain_text(&x, o->all, out);
         return STATUS_NO_PLAN;

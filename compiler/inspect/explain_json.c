@@ -120,7 +120,8 @@ void explain_json(const struct explanation *x, FILE *out)
     text(&o, "model", x->job->model.name, ", ");
     text(&o, "cluster", x->topo->name ? x->topo->name : "", ", ");
     text(&o, "profile", x->job->wishes.profile_name, ",\n");
-    strbuf_printf(&o, " \"feasible\": %s,\n", x->cost ? "true" : "false");
+    strbuf_printf(&o, " \"feasible\": %s, ", x->cost ? "true" : "false");
+    text(&o, "reason", x->reason, ",\n");
     if (x->cost) {
         strbuf_text(&o, " \"chosen\": {");
         candidate_json(&x->chosen, &o);

@@ -44,6 +44,7 @@ struct explanation {
     const struct cost *cost;
     uint64_t memory_limit_bytes, budget;
     bool emit_only;
+    const char *reason; /* why nothing was found, or NULL */
     VEC(struct explain_other) others;
     VEC(struct explain_shift) shifts;
     VEC(struct explain_change) changes;

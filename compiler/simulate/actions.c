@@ -31,7 +31,8 @@ struct act_run {
     struct act_stage *stage;
     double *forward_in, *backward_in; /* arrival, by stage * microbatches + microbatch */
     double *next_free, *back_free;    /* of a stage's two outgoing channels */
-    double pair;
+    double pair, jitter;
+    uint64_t random; /* splitmix64's state (Steele, Lea and Flood 2014) */
     uint32_t *position, *stack, nstack;
     bool *stacked;
     struct act_rank *ranks;
@@ -116,6 +117,15 @@ static double pair_s(const struct act_run *run, const struct act_stage *f, const
     return later(run->pair * (forward + backward), later(forward, backward)) + f->forward_held + b->backward_held;
 }
 
+/* what a duration is multiplied with under jitter */
+static double off(struct act_run *run)
+{
+    uint64_t z = (run->random += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return 1 + run->jitter * ((double)((z ^ (z >> 31)) >> 11) / 4503599627370496.0 - 1);
+}
+
 /* runs rank r as far as its inputs go */
 static void advance(struct act_run *run, uint32_t r)
 {
@@ -135,6 +145,8 @@ static void advance(struct act_run *run, uint32_t r)
         } else {
             takes = duration_s(&run->stage[at->stage], at->kind);
         }
+        if (run->jitter > 0)
+            takes *= off(run);
         double start = later(k->end_s, ready);
         if (at == s->actions[r])
             k->start_s = start;
@@ -181,7 +193,7 @@ double simulate_actions(struct arena *a, const struct schedule *s, const struct 
 {
     struct arena_mark mark = arena_mark(a);
     size_t cells = (size_t)s->nstages * s->microbatches;
-    struct act_run run = {.s = s, .pair = times->pair, .ranks = ranks};
+    struct act_run run = {.s = s, .pair = times->pair, .jitter = times->jitter, .random = times->seed, .ranks = ranks};
     if (!ranks)
         run.ranks = ARENA_ARRAY(a, struct act_rank, s->nranks);
     memset(run.ranks, 0, s->nranks * sizeof *run.ranks);

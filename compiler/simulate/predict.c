@@ -12,12 +12,40 @@
 /* 24 bytes each, twice over */
 #define MOST_ACTIONS ((uint64_t)8 << 20)
 
+static bool can_run(struct arena *a, const struct decision *d)
+{
+    return 3 * (uint64_t)d->nstages * d->microbatches <= MOST_ACTIONS && !schedule_unsupported(a, d);
+}
+
+bool predict_jitter(struct arena *a, const struct cost *c, double jitter, uint32_t n, double *even_s, double *runs_s)
+{
+    const struct decision *d = c->decision;
+    if (!can_run(a, d))
+        return false;
+    struct arena_mark mark = arena_mark(a);
+    struct cost_kinds kinds = cost_kinds_new(a, &c->job->model);
+    struct cost_shape shape;
+    struct pipeline_times times;
+    struct cost_stage *ranks = ARENA_ARRAY(a, struct cost_stage, d->pp);
+    cost_shape_init(a, c, &kinds, &shape);
+    cost_pipeline(c, &shape, ranks, ARENA_ARRAY(a, struct pipeline_stage, d->nstages), &times);
+    const struct schedule *s = schedule_new(a, d);
+    *even_s = simulate_actions(a, s, &times, NULL, NULL);
+    times.jitter = jitter;
+    for (uint32_t i = 0; i < n; i++) {
+        times.seed = i + 1;
+        runs_s[i] = simulate_actions(a, s, &times, NULL, NULL);
+    }
+    arena_reset(a, mark);
+    return true;
+}
+
 bool predict(struct arena *a, const struct cost *c, struct estimate *e)
 {
     const struct decision *d = c->decision;
     struct arena_mark mark = arena_mark(a);
     cost_estimate(a, c, e);
-    if (3 * (uint64_t)d->nstages * d->microbatches > MOST_ACTIONS || schedule_unsupported(a, d)) {
+    if (!can_run(a, d)) {
         arena_reset(a, mark);
         return false;
     }
