@@ -38,12 +38,11 @@ static enum cost_move move_of(enum op op)
     return op == OP_ALL_TO_ALL ? MOVE_EXCHANGE : MOVE_BROADCAST;
 }
 
-/* the fastest line for a size; NULL: none, the group has one member */
+/* the fastest line for a size; NULL: the group was not tuned for the move */
 static const struct cost_line *fastest(const struct cost_group *g, enum cost_move move, double bytes, double *seconds)
 {
     const struct cost_line *best = NULL;
     double root = sqrt(bytes);
-    *seconds = 0;
     for (uint32_t i = g->first[move]; i < g->first[move + 1]; i++) {
         const struct cost_line *x = &g->lines[i];
         double s = (double)x->start_s + (double)x->per_byte_s * bytes + (double)x->root_s * root;
@@ -53,6 +52,17 @@ static const struct cost_line *fastest(const struct cost_group *g, enum cost_mov
         }
     }
     return best;
+}
+
+/* the same for any group of several members */
+static struct cost_line choose(const struct cost *c, const struct cost_group *g, enum cost_move move, double bytes, double *seconds)
+{
+    const struct cost_line *line = fastest(g, move, bytes, seconds);
+    if (line)
+        return *line;
+    struct cost_group tuned = *g;
+    cost_tune(c, &tuned, 1u << move);
+    return *fastest(&tuned, move, bytes, seconds);
 }
 
 static const struct topo_measured *curve_of(const struct cost *c, const struct cost_group *g, enum op op)
@@ -69,7 +79,9 @@ double cost_group_s(const struct cost *c, enum op op, double bytes, const struct
     if (t)
         return curve_s(t, bytes);
     double seconds;
-    fastest(g, move_of(op), bytes, &seconds);
+    enum cost_move move = move_of(op);
+    if (!fastest(g, move, bytes, &seconds))
+        choose(c, g, move, bytes, &seconds);
     return seconds;
 }
 
@@ -161,11 +173,11 @@ void cost_collective_why(const struct cost *c, enum op op, double bytes, const s
                  outside ? ", continued beyond its points," : "", g->n, where, bus);
         return;
     }
-    const struct cost_line *line = fastest(g, move, bytes, &seconds);
-    int used = snprintf(text, size, "%s over %u", op == OP_SEND || op == OP_RECV ? "send" : cost_way_name(line->way), g->n);
+    struct cost_line line = choose(c, g, move, bytes, &seconds);
+    int used = snprintf(text, size, "%s over %u", op == OP_SEND || op == OP_RECV ? "send" : cost_way_name(line.way), g->n);
     if (used >= 0 && (size_t)used < size && g->level)
         used += snprintf(text + used, size - (size_t)used, ", %u a domain", g->below[0]);
     if (used >= 0 && (size_t)used < size)
         snprintf(text + used, size - (size_t)used, ", %s: %.0f GB/s, of %.3g us %.3g are latency", where, bus, seconds * 1e6,
-                 (double)line->start_s * 1e6);
+                 (double)line.start_s * 1e6);
 }

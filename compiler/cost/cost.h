@@ -32,7 +32,7 @@ enum cost_move { MOVE_ALL_REDUCE, MOVE_GATHER, MOVE_BROADCAST, MOVE_EXCHANGE, NM
 struct cost_group {
     uint32_t n, level, below[COST_LEVELS];
     uint32_t beyond; /* 1: reaches beyond a scale-up domain that is smaller than a node */
-    uint32_t first[NMOVES + 1]; /* lines of a move: first[move] .. first[move + 1] - 1 */
+    uint32_t first[NMOVES + 1]; /* lines of a move: first[move] .. first[move + 1] - 1; none = not made yet */
     struct cost_line lines[COST_LINES];
     uint16_t curve[6]; /* all-reduce, all-gather, reduce-scatter, all-to-all, broadcast, send; 0 = none */
 };

@@ -38,8 +38,9 @@ void cost_device_init(struct cost *c);
 /* groups of ZeRO state from the decision's shard */
 void cost_set_shard(struct cost *c);
 struct cost_group cost_run_group(const struct cost *c, uint32_t n, uint32_t stride);
-/* fills a group's lines from its members and the topology */
-void cost_tune(const struct cost *c, struct cost_group *g);
+/* fills a group's lines from its members and the topology, for a set of moves (bits of enum cost_move) */
+#define MOVES_ALL ((1u << NMOVES) - 1)
+void cost_tune(const struct cost *c, struct cost_group *g, uint32_t moves);
 /* share of a NIC's bandwidth that many short sends reach, of what a ring does (dispatch over 16 to 64 H100) */
 #define DIRECT_NET 0.94
 /* c->net, after c->device.nic_factor */

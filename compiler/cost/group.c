@@ -38,12 +38,13 @@ static uint16_t find_curve(const struct cost *c, const char *kind, const struct 
     return 0;
 }
 
-static void finish(const struct cost *c, struct cost_group *g)
+/* moves: what the group is for; others are tuned when somebody asks */
+static void finish(const struct cost *c, struct cost_group *g, uint32_t moves)
 {
     memset(g->curve, 0, sizeof g->curve);
     for (uint32_t i = 0; i < 6 && c->topo->nmeasured && g->n > 1; i++)
         g->curve[i] = find_curve(c, curve_names[i], g);
-    cost_tune(c, g);
+    cost_tune(c, g, moves);
 }
 
 /* does a group from rank 0 to rank `last` leave a domain of bridged GPUs? */
@@ -53,8 +54,8 @@ static bool beyond_domain(const struct cost *c, uint32_t last)
     return domain && domain < c->type->gpus && last >= domain;
 }
 
-/* n ranks, `stride` apart, from rank 0: experts and ZeRO shards, which are runs of the mesh's inner axes */
-struct cost_group cost_run_group(const struct cost *c, uint32_t n, uint32_t stride)
+/* n ranks, `stride` apart, from rank 0 */
+static struct cost_group run_group(const struct cost *c, uint32_t n, uint32_t stride, uint32_t moves)
 {
     struct cost_group g = {.n = n};
     const struct decision *d = c->decision;
@@ -74,8 +75,14 @@ struct cost_group cost_run_group(const struct cost *c, uint32_t n, uint32_t stri
             break;
     }
     g.beyond = beyond_domain(c, (g.below[0] - 1) * stride);
-    finish(c, &g);
+    finish(c, &g, moves);
     return g;
+}
+
+/* experts and ZeRO shards, which are runs of the mesh's inner axes */
+struct cost_group cost_run_group(const struct cost *c, uint32_t n, uint32_t stride)
+{
+    return run_group(c, n, stride, 1u << MOVE_GATHER | 1u << MOVE_ALL_REDUCE);
 }
 
 static struct cost_group mesh_cost_group(const struct cost *c, uint32_t mask)
@@ -91,7 +98,7 @@ static struct cost_group mesh_cost_group(const struct cost *c, uint32_t mask)
     g.below[g.level] = g.n;
     struct group members = mesh_group(&c->mesh, 0, mask);
     g.beyond = beyond_domain(c, group_rank(&members, g.below[0] - 1));
-    finish(c, &g);
+    finish(c, &g, MOVES_ALL);
     return g;
 }
 
@@ -106,7 +113,7 @@ static struct cost_group next_group(const struct cost *c)
     for (uint32_t level = 0; level <= g.level; level++)
         g.below[level] = level == g.level ? 2 : 1;
     g.beyond = g.level == 0 && beyond_domain(c, c->mesh.stride[AXIS_PP]);
-    finish(c, &g);
+    finish(c, &g, 1u << MOVE_BROADCAST);
     return g;
 }
 
@@ -120,13 +127,13 @@ void cost_set_shard(struct cost *c)
         return;
     }
     c->replicas = *all;
-    c->shard = cost_run_group(c, d->shard, d->order[0] == AXIS_TP ? d->tp : 1);
+    c->shard = run_group(c, d->shard, d->order[0] == AXIS_TP ? d->tp : 1, 1u << MOVE_GATHER);
     c->replicas.n = d->dp * d->cp / d->shard;
     for (uint32_t level = 0; level < COST_LEVELS; level++) { /* what is left above the shard groups */
         uint32_t sets = c->replicas.below[level] / d->shard;
         c->replicas.below[level] = sets ? sets : 1;
     }
-    finish(c, &c->replicas);
+    finish(c, &c->replicas, 1u << MOVE_ALL_REDUCE);
 }
 
 void cost_init(struct cost *c, const struct job *job, const struct topo *topo, const struct decision *d, bool all_masks)
@@ -153,7 +160,7 @@ void cost_init(struct cost *c, const struct job *job, const struct topo *topo, c
     c->next = next_group(c);
     c->next_level = c->next.level;
     cost_set_shard(c);
-    c->ep = cost_run_group(c, d->ep, d->etp);
+    c->ep = run_group(c, d->ep, d->etp, 1u << MOVE_EXCHANGE);
 }
 
 struct cost *cost_new(struct arena *a, const struct job *job, const struct topo *topo, const struct decision *d)

@@ -21,6 +21,17 @@
 #include <math.h>
 #include <string.h>
 
+/* no NaN here, so no call of the library's */
+static double lesser(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+static double greater(double a, double b)
+{
+    return a > b ? a : b;
+}
+
 enum proto { LL, LL128, SIMPLE };
 enum way { RING_LL, RING_LL128, RING, TREE_LL, TREE_LL128, TREE, NVLS, NVLS_TREE, PAT, DIRECT, NWAYS };
 enum medium { NVLINK, PCI, NET, NMEDIA };
@@ -107,7 +118,7 @@ static double plain_link_bytes_s(const struct cost *c)
     double bytes_s = c->type->host_bytes_s > 0 ? c->type->host_bytes_s : c->type->gpu.memory_bytes_s / 4;
     if (c->topo->torus_dims)
         bytes_s = topo_level_bytes_s(c->topo, c->decision->type, 0);
-    return 0.80 * fmax(bytes_s, 2e9); /* CPU ranks: read and written by both sides */
+    return 0.80 * greater(bytes_s, 2e9); /* CPU ranks: read and written by both sides */
 }
 
 double cost_link_bytes_s(const struct cost *c, const struct cost_group *g, bool direct)
@@ -130,9 +141,9 @@ double cost_link_bytes_s(const struct cost *c, const struct cost_group *g, bool 
          * links go where a switch or a ring takes them. */
         double links = s->bytes_s / (gen->sm >= 100 ? 50e9 : gen->sm ? 25e9 : 64e9);
         if (links > s->gpus - 1.5)
-            bytes_s *= fmin(1, (together - 1) / (s->gpus - 1));
+            bytes_s *= lesser(1, (together - 1) / (s->gpus - 1));
     }
-    return fmax(bytes_s, 1e9);
+    return greater(bytes_s, 1e9);
 }
 
 /* what the lines of one group are made from */
@@ -157,7 +168,7 @@ static double hop_s(const struct tuning *t, bool tree, enum proto p, uint32_t le
     double own = hop_us[tree][level ? NET : t->medium][p] * 1e-6 * (level ? 1 : t->gen->hops), extra = net->extra_s[level];
     if (level == 0 && t->medium == PCI && t->c->type->scale_up.kind != SCALE_UP_PCIE)
         extra = 0; /* stated of the links, which the group leaves */
-    return fmax(own + extra * (level && p == SIMPLE ? 2 : 1), own / 2);
+    return greater(own + extra * (level && p == SIMPLE ? 2 : 1), own / 2);
 }
 
 static void add_line(struct tuning *t, enum way way, double start_s, double bytes_s, double root_s)
@@ -177,7 +188,7 @@ static double ring_hops_s(const struct tuning *t, enum proto p, double passes)
         double above = level == t->g->level ? 1 : ceil(t->n / t->g->below[level]);
         if (sets > above)
             seconds += (sets - above) * hop_s(t, false, p, level);
-        sets = fmin(sets, above);
+        sets = lesser(sets, above);
     }
     return passes * seconds;
 }
@@ -192,7 +203,7 @@ static double tree_hops_s(const struct tuning *t, enum proto p, double own_us)
             continue;
         double hop = hop_s(t, true, p, level);
         if (own_us > 0)
-            hop = fmax(hop + (own_us - hop_us[1][NET][p]) * 1e-6, hop / 2);
+            hop = greater(hop + (own_us - hop_us[1][NET][p]) * 1e-6, hop / 2);
         seconds += log2(ceil(sets)) * hop;
         below = t->g->below[level];
     }
@@ -201,7 +212,7 @@ static double tree_hops_s(const struct tuning *t, enum proto p, double own_us)
 
 static double ll_bytes_s(const struct tuning *t)
 {
-    return fmin(t->bus / 2, t->gen->ll[t->nodes <= 1 ? 0 : t->nodes <= 2 ? 1 : 2] * 1e9);
+    return lesser(t->bus / 2, t->gen->ll[t->nodes <= 1 ? 0 : t->nodes <= 2 ? 1 : 2] * 1e9);
 }
 
 /* LL128 needs links and networks that keep 128 bytes together */
@@ -242,8 +253,8 @@ static void tree_lines(struct tuning *t)
         if (!admits(t, (enum proto)p))
             continue;
         double hops = (t->together - 1) * t->hop[1][p] + tree_hops_s(t, (enum proto)p, 0);
-        double rate = fmin(t->link / 2, t->net / factor) * share[p];
-        add_line(t, ways[p], start_s(t, base_us[1][p]) + 2 * hops, p == LL ? fmin(rate, ll_bytes_s(t)) : rate,
+        double rate = lesser(t->link / 2, t->net / factor) * share[p];
+        add_line(t, ways[p], start_s(t, base_us[1][p]) + 2 * hops, p == LL ? lesser(rate, ll_bytes_s(t)) : rate,
                  p == LL ? 0 : ramp_s(t, t->gen->ramp_us));
     }
 }
@@ -254,14 +265,14 @@ static void nvls_lines(struct tuning *t)
 {
     if (!t->c->type->scale_up.multicast || t->gen->nvls <= 0 || t->together < 2 || t->g->beyond)
         return;
-    double p = fmin(t->together, 8), bus = t->c->type->scale_up.bytes_s * t->gen->nvls * 2 * (p - 1) / (p + 1);
+    double p = lesser(t->together, 8), bus = t->c->type->scale_up.bytes_s * t->gen->nvls * 2 * (p - 1) / (p + 1);
     double rate = bus * t->together / (2 * (t->together - 1)), net = t->net / (t->nodes > 2 ? 2 : 1);
     /* where the network is the narrower one, filling of the switch hides behind it */
     double start = start_s(t, nvls_us), ramp = ramp_s(t, net < rate ? t->gen->ramp_us : t->gen->nvls_ramp_us);
     if (t->nodes <= 1)
         add_line(t, NVLS, start, rate, ramp);
     else
-        add_line(t, NVLS_TREE, start + 2 * tree_hops_s(t, SIMPLE, nvls_net_us), fmin(rate, net), ramp);
+        add_line(t, NVLS_TREE, start + 2 * tree_hops_s(t, SIMPLE, nvls_net_us), lesser(rate, net), ramp);
 }
 
 /* gathers with one member per node: a tree per chunk (NCCL 2.23 and later) */
@@ -281,7 +292,7 @@ static void direct_line(struct tuning *t)
     double per_byte = (t->together - 1) / t->n / direct;
     for (uint32_t level = 1; level <= g->level; level++) {
         if (g->below[level] > below || level == g->level)
-            across = fmax(across, (t->n - below) / t->n / (t->c->net.bytes_s[level] * (t->plain ? 1 : DIRECT_NET)));
+            across = greater(across, (t->n - below) / t->n / (t->c->net.bytes_s[level] * (t->plain ? 1 : DIRECT_NET)));
         below = g->below[level];
     }
     if (across > 0 && t->together > 1 && !t->c->topo->cross_rail) /* to the right rail over the links first */
@@ -291,48 +302,29 @@ static void direct_line(struct tuning *t)
              1 / (per_byte + across), 0);
 }
 
-/* lines that another of the same move beats at every size */
-static void drop_beaten(struct cost_group *g, uint32_t from)
-{
-    uint32_t kept = from, end = g->first[NMOVES];
-    for (uint32_t i = from; i < end; i++) {
-        const struct cost_line *x = &g->lines[i];
-        bool beaten = false;
-        for (uint32_t k = from; k < end && !beaten; k++) {
-            const struct cost_line *y = &g->lines[k];
-            bool no_worse = y->start_s <= x->start_s && y->per_byte_s <= x->per_byte_s && y->root_s <= x->root_s;
-            bool equal = y->start_s == x->start_s && y->per_byte_s == x->per_byte_s && y->root_s == x->root_s;
-            beaten = k != i && no_worse && (!equal || k < i);
-        }
-        if (!beaten)
-            g->lines[kept++] = *x;
-    }
-    memset(&g->lines[kept], 0, (end - kept) * sizeof g->lines[0]);
-    g->first[NMOVES] = kept;
-}
-
-void cost_tune(const struct cost *c, struct cost_group *g)
+void cost_tune(const struct cost *c, struct cost_group *g, uint32_t moves)
 {
     memset(g->first, 0, sizeof g->first);
     memset(g->lines, 0, sizeof g->lines);
     if (g->n < 2)
         return;
     struct tuning t = {.c = c, .gen = generation(c), .g = g, .plain = c->net.plain, .medium = inner_medium(c, g),
-                       .n = g->n, .together = g->below[0]};
+                       .n = g->n, .together = g->below[0], .net = INFINITY};
     t.nodes = g->level ? ceil(t.n / t.together) : 1;
     t.link = t.together > 1 ? cost_link_bytes_s(c, g, false) : INFINITY;
     for (int i = 0; i < 6 && t.together > 1; i++)
         t.hop[i / 3][i % 3] = hop_s(&t, i / 3, (enum proto)(i % 3), 0);
-    t.net = INFINITY;
     double below = t.together;
     for (uint32_t level = 1; level <= g->level; level++) {
         if (g->below[level] > below || level == g->level)
-            t.net = fmin(t.net, below * c->net.bytes_s[level]);
+            t.net = lesser(t.net, below * c->net.bytes_s[level]);
         below = g->below[level];
     }
-    t.bus = fmin(t.link, t.net);
-    for (int move = 0; move < NMOVES; move++) {
-        uint32_t from = g->first[move] = g->first[NMOVES];
+    t.bus = lesser(t.link, t.net);
+    for (uint32_t move = 0; move < NMOVES; move++) {
+        g->first[move] = g->first[NMOVES];
+        if (!(moves & 1u << move))
+            continue;
         if (move == MOVE_ALL_REDUCE) {
             ring_lines(&t, 2, 2 * (t.n - 1) / t.n);
             tree_lines(&t);
@@ -345,6 +337,5 @@ void cost_tune(const struct cost *c, struct cost_group *g)
         } else {
             direct_line(&t);
         }
-        drop_beaten(g, from);
     }
 }
