@@ -33,13 +33,18 @@ bool pipeline_splits(enum schedule_kind k)
     return pipeline_folds(k) || k == SCHED_ZB_H1 || k == SCHED_ZB_H2 || k == SCHED_DUALPIPE;
 }
 
-static struct pipeline_view make_view(const struct decision *d, const struct pipeline_times *t)
+struct pipeline_view pipeline_view_new(const struct decision *d, const struct pipeline_times *t)
 {
-    struct pipeline_view x = {.d = d, .stage = t->stages, .p = d->pp, .v = d->vpp, .n = d->pp * d->vpp, .m = d->microbatches,
-                     .held = t->held, .free = 1 - t->held, .pair = t->pair};
+    struct pipeline_view x = {.d = d, .p = d->pp, .v = d->vpp, .n = d->pp * d->vpp, .m = d->microbatches, .free = 1, .pair = 1};
     x.group = d->schedule_group ? d->schedule_group : d->pp;
     x.folds = pipeline_folds(d->schedule);
     x.splits = pipeline_splits(d->schedule);
+    if (!t)
+        return x;
+    x.stage = t->stages;
+    x.held = t->held;
+    x.free = 1 - t->held;
+    x.pair = t->pair;
     return x;
 }
 
@@ -207,7 +212,7 @@ static double linear_s(const struct pipeline_view *x)
 /* --- looped placement: interleaved and combined 1F1B --- */
 
 /* chunk c's share of the first `count` entries of the order of forwards: groups of microbatches, chunk by chunk */
-static double looped_count(const struct pipeline_view *x, uint64_t count, uint32_t c)
+double pipeline_looped_count(const struct pipeline_view *x, uint64_t count, uint32_t c)
 {
     uint64_t round = (uint64_t)x->group * x->v, full = count / round;
     if (full > x->m / x->group)
@@ -261,11 +266,11 @@ static void looped_own(const struct pipeline_view *x, struct looped *k, uint32_t
     double before = 0, middle = 0, after = 0;
     for (uint32_t c = 0; c < x->v; c++) {
         uint32_t s = c * x->p + r, back = x->v - 1 - c;
-        double f = pipeline_forward_s(x, s), b = pipeline_backward_s(x, s), warm = looped_count(x, ahead, c);
-        double steady = looped_count(x, all - ahead, back);
-        before += (warm - looped_count(x, first, c)) * f;
+        double f = pipeline_forward_s(x, s), b = pipeline_backward_s(x, s), warm = pipeline_looped_count(x, ahead, c);
+        double steady = pipeline_looped_count(x, all - ahead, back);
+        before += (warm - pipeline_looped_count(x, first, c)) * f;
         middle += (pairs ? x->pair : 1) * ((x->m - warm) * f + steady * b);
-        after += (looped_count(x, last, back) - steady) * b;
+        after += (pipeline_looped_count(x, last, back) - steady) * b;
     }
     k->turn[r] = k->enter[r] + before;
     k->forward[r] = middle;
@@ -318,7 +323,7 @@ static double looped_s(const struct pipeline_view *x)
 
 double pipeline_bound_s(const struct decision *d, const struct pipeline_times *t)
 {
-    struct pipeline_view x = make_view(d, t);
+    struct pipeline_view x = pipeline_view_new(d, t);
     switch (d->schedule) {
     case SCHED_GPIPE:
         return gpipe_s(&x);

@@ -26,6 +26,11 @@ struct pipeline_times {
  * makespan or more for 1F1B, interleaved, ZB-H and ZB-V, exact for GPipe, 0.98 for V-Half and pairs, 0.93 for V-Min. */
 double pipeline_bound_s(const struct decision *d, const struct pipeline_times *t);
 
+/* Most bytes of activations on a pipeline rank at a time, exactly as the schedule's order has it.  keep: what one
+ * microbatch leaves from its forward to its (weight) backward on the rank's j-th stage, vpp of them; in DualPipe two, of
+ * stage `rank` and of the other copy's stage pp - 1 - rank. */
+double pipeline_live_bytes(const struct decision *d, uint32_t rank, const double *keep);
+
 /* placement: V-shaped schedules fold the second half of the stages back onto the ranks */
 bool pipeline_folds(enum schedule_kind k);
 /* does the schedule run input and weight gradients apart? */

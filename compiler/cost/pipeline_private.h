@@ -25,6 +25,14 @@ double pipeline_fused_s(const struct pipeline_view *x, uint32_t s);
 double pipeline_next_s(const struct pipeline_view *x, uint32_t s);
 double pipeline_back_s(const struct pipeline_view *x, uint32_t s);
 
+/* chunk c's share of the first `count` entries of a looped order of forwards: groups of microbatches, chunk by chunk */
+double pipeline_looped_count(const struct pipeline_view *x, uint64_t count, uint32_t c);
+/* actions of each kind on a rank of ZB-V, V-Half or V-Min before F or I (event) of microbatch i */
+void pipeline_folded_count(const struct pipeline_view *x, uint32_t r, enum pipeline_slot event, uint32_t i,
+                           uint32_t count[NSLOTS]);
+/* t may be NULL: then only counts can be asked for */
+struct pipeline_view pipeline_view_new(const struct decision *d, const struct pipeline_times *t);
+
 /* pipeline_v.c: bounds of ZB-V, V-Half and V-Min, and of DualPipe and DualPipeV */
 double pipeline_folded_s(const struct pipeline_view *x);
 double pipeline_dual_s(const struct pipeline_view *x);

@@ -126,6 +126,18 @@ static void count_zb_v(const struct pipeline_view *x, uint32_t r, enum pipeline_
     count[SLOT_W] = first ? least(w1, x->m) : 0;
 }
 
+void pipeline_folded_count(const struct pipeline_view *x, uint32_t r, enum pipeline_slot event, uint32_t i,
+                           uint32_t count[NSLOTS])
+{
+    uint32_t at[NSLOTS];
+    if (x->d->schedule == SCHED_ZB_V) {
+        count_zb_v(x, r, event, i, count);
+        return;
+    }
+    pipeline_block(x->d->schedule, x->p, r, at);
+    count_block(x, at, event, i, count);
+}
+
 /* --- events --- */
 
 /* in the order in which a microbatch meets them, first and last one */

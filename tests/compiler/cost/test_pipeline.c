@@ -73,7 +73,7 @@ static void draw_instance(uint64_t *state, enum schedule_kind kind, struct insta
         d->schedule_group = draw(state, 0, 1) < 0.3 ? 2 * d->pp : 0;
         uint32_t group = d->schedule_group ? d->schedule_group : d->pp;
         if (draw(state, 0, 1) < 0.8)
-            d->microbatches = group * pick(state, 1, 5);
+            d->microbatches = group * pick(state, 1, 9);
         else
             d->microbatches = group + d->pp;
         if (draw(state, 0, 1) < 0.1)
@@ -127,9 +127,38 @@ static void test_bounds(void)
     free(share);
 }
 
+/* the most bytes that a rank holds are the run's, with stages that keep unequal amounts and with equal ones */
+static void test_live(void)
+{
+    uint64_t state = 4101842887655102017u;
+    for (size_t k = 0; k < sizeof families / sizeof *families; k++)
+        for (uint32_t i = 0; i < 400; i++) {
+            struct arena *a = arena_new();
+            struct instance x;
+            struct act_rank ranks[32];
+            double bytes[MOST_STAGES];
+            draw_instance(&state, families[k].kind, &x);
+            const struct decision *d = &x.d;
+            for (uint32_t s = 0; s < d->nstages; s++)
+                bytes[s] = i % 2 ? 1 : draw(&state, 0.5, 4);
+            simulate_actions(a, schedule_new(a, d), &x.times, bytes, ranks);
+            for (uint32_t r = 0; r < d->pp; r++) {
+                double keep[MOST_STAGES];
+                for (uint32_t j = 0; j < d->vpp; j++)
+                    keep[j] = bytes[pipeline_folds(d->schedule) && j ? 2 * d->pp - 1 - r : r + j * d->pp];
+                if (d->schedule == SCHED_DUALPIPE)
+                    keep[1] = bytes[d->pp - 1 - r];
+                double live = pipeline_live_bytes(d, r, keep);
+                CU_ASSERT_DOUBLE_EQUAL(live, ranks[r].peak_bytes, 1e-9 * live);
+            }
+            arena_free(a);
+        }
+}
+
 void suite_pipeline(void);
 void suite_pipeline(void)
 {
     CU_pSuite s = CU_add_suite("pipeline", NULL, NULL);
     CU_add_test(s, "bounds hold and are close", test_bounds);
+    CU_add_test(s, "activations in flight", test_live);
 }

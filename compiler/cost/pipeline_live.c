@@ -1,0 +1,126 @@
+/* Activations in flight: the most that a rank's order holds at a time.
+ *
+ * What is held grows with a forward and shrinks with a backward (with W where it is split), so the most is just after
+ * some forward.  With one stage per rank that is a number of microbatches: gpipe m, 1f1b p - r, eager 2(p - r) - 1,
+ * zb_h1 p (r weight gradients are left lying), zb_h2 2p - 1, each at most m.  Elsewhere bytes of two or more stages add
+ * up, and along a stretch of the order in which the same stages take turns they change evenly: only the ends of such
+ * stretches are looked at.  A few operations per chunk and stretch. */
+
+#include "compiler/cost/pipeline_private.h"
+
+#include <math.h>
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* after `forwards` entries of the order of forwards and `backwards` of that of backwards */
+static double looped_held(const struct pipeline_view *x, const double *keep, uint64_t forwards, uint64_t backwards)
+{
+    double held = 0;
+    for (uint32_t c = 0; c < x->v; c++)
+        held += keep[c] * (pipeline_looped_count(x, forwards, c) - pipeline_looped_count(x, backwards, x->v - 1 - c));
+    return held;
+}
+
+/* Behind the warm-up of `ahead` forwards comes a forward and a backward in turn: stretches end where either changes its
+ * chunk.  In the first groups and in the last one all combinations occur. */
+static double looped_live(const struct pipeline_view *x, uint32_t r, const double *keep)
+{
+    uint64_t pair = x->d->schedule == SCHED_COMBINED_1F1B ? 1 : 0, all = (uint64_t)x->m * x->v;
+    uint64_t depth = 2 * (uint64_t)(x->p - 1 - r) + (uint64_t)(x->v - 1) * x->group + 1 + pair;
+    uint64_t ahead = depth < all ? depth : all, round = (uint64_t)x->group * x->v, steady = all - ahead;
+    double most = fmax(looped_held(x, keep, ahead, 0), looped_held(x, keep, all, steady));
+    uint64_t left = x->m % x->group, tail = (left ? left : x->group) * (uint64_t)x->v;
+    for (uint64_t k = 0; k < steady;) {
+        /* the next end of a stretch behind k, of forwards or of backwards */
+        uint64_t f = ahead + k, step_f = x->group - f % round % x->group, step_b = x->group - k % round % x->group;
+        if (f >= all - tail) { /* the last group may be smaller */
+            uint64_t size = tail / x->v;
+            step_f = size - (f - (all - tail)) % size;
+        }
+        if (k >= all - tail) {
+            uint64_t size = tail / x->v;
+            step_b = size - (k - (all - tail)) % size;
+        }
+        k += step_f < step_b ? step_f : step_b;
+        if (k > steady)
+            k = steady;
+        most = fmax(most, looped_held(x, keep, ahead + k, k));
+        if (k > 3 * round && k + 2 * round < steady)
+            k += (steady - k - round) / round * round; /* every round is like the one before */
+    }
+    return most;
+}
+
+static double folded_after(const struct pipeline_view *x, uint32_t r, const double *keep, enum pipeline_slot event, uint32_t i)
+{
+    uint32_t n[NSLOTS];
+    pipeline_folded_count(x, r, event, i, n);
+    n[event]++;
+    return keep[0] * ((double)n[SLOT_F] - n[SLOT_W]) + keep[1] * ((double)n[SLOT_F2] - n[SLOT_W2]);
+}
+
+static double folded_live(const struct pipeline_view *x, uint32_t r, const double *keep)
+{
+    uint32_t p = x->p, last = x->m - 1, at[NSLOTS] = {0};
+    if (x->d->schedule != SCHED_ZB_V)
+        pipeline_block(x->d->schedule, p, r, at);
+    uint32_t lag = (at[SLOT_F2] - at[SLOT_F]) / 6;
+    /* ends of phases, and where forwards of the first stage run out */
+    const uint32_t ends[] = {0, r, p - 1, p, 2 * (p - r) - 1, 2 * p - 2, 2 * p, last > lag + 1 ? last - lag - 1 : 0,
+                             last > lag ? last - lag : 0, last > lag ? last - lag + 1 : 0, last};
+    double most = 0;
+    for (size_t k = 0; k < sizeof ends / sizeof *ends; k++)
+        for (uint32_t before = 0; before < 2; before++) {
+            uint32_t i = least(ends[k] > before ? ends[k] - before : 0, last);
+            most = fmax(most, folded_after(x, r, keep, SLOT_F, i));
+            most = fmax(most, folded_after(x, r, keep, SLOT_F2, i));
+        }
+    return most;
+}
+
+/* A pair's forward joins what the warm-up left; see dualpipe.c.  keep: of the stage nearer to the entry, of the other. */
+static double dual_live(uint32_t h, uint32_t n, uint32_t m, double near, double far)
+{
+    uint32_t joins = m + h + 1 > 2 * n ? 1 : 0;
+    return (2 * n - h - 1 + joins) * near + (h + 1) * far;
+}
+
+double pipeline_live_bytes(const struct decision *d, uint32_t rank, const double *keep)
+{
+    struct pipeline_view x = pipeline_view_new(d, NULL);
+    uint32_t p = d->pp, m = d->microbatches, other = p - 1 - rank;
+    switch (d->schedule) {
+    case SCHED_GPIPE:
+    case SCHED_AUTO:
+    case SCHED_FILE:
+    case NSCHEDULES:
+        break;
+    case SCHED_1F1B:
+        return least(m, p - rank) * keep[0];
+    case SCHED_EAGER_1F1B:
+        return least(m, 2 * (p - rank) - 1) * keep[0];
+    case SCHED_ZB_H1:
+        return least(m, p) * keep[0];
+    case SCHED_ZB_H2:
+        return least(m, 2 * p - 1) * keep[0];
+    case SCHED_INTERLEAVED:
+    case SCHED_COMBINED_1F1B:
+        return looped_live(&x, rank, keep);
+    case SCHED_ZB_V:
+    case SCHED_V_HALF:
+    case SCHED_V_MIN:
+        return folded_live(&x, rank, keep);
+    case SCHED_DUALPIPE_V:
+        return dual_live(rank, p, m, keep[0], keep[1]);
+    case SCHED_DUALPIPE:
+        return rank < other ? dual_live(rank, p / 2, m / 2, keep[0], keep[1])
+                            : dual_live(other, p / 2, m / 2, keep[1], keep[0]);
+    }
+    double all = 0;
+    for (uint32_t j = 0; j < d->vpp; j++)
+        all += m * keep[j];
+    return all;
+}
