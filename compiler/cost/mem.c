@@ -7,54 +7,11 @@
  * a layer (the same without the head's, and what that layer makes again and takes for gradients).  What their
  * allocator holds back, their communicators and their context are lines of the estimate, by the profile.
  *
- * In flight, in units of one microbatch's activations of a whole rank (p ranks, m microbatches, rank r):
- *   gpipe m   1f1b p - r   eager 2(p - r) - 1   interleaved (2(p-1-r) + (v-1)N + 1)/v   zb_h1 p   zb_h2 2p - 1
- *   zb_v p   v_half p/2 + 1   v_min p/3 + 2   dualpipe, dualpipe_v p + 1, with two copies of the parameters in dualpipe
- * each at most m.  Sources: Narayanan et al. SC'21; Qi et al. 2023 and 2024; DeepSeek-V3 report. */
+ * Microbatches in flight are pipeline_live.c's. */
 
 #include "compiler/cost/cost_private.h"
 
 #include <math.h>
-
-static double in_flight(const struct decision *d, uint32_t r)
-{
-    double p = d->pp, m = d->microbatches, v = d->vpp, group = d->schedule_group ? d->schedule_group : d->pp, n = m;
-    switch (d->schedule) {
-    case SCHED_GPIPE:
-    case SCHED_AUTO:
-    case SCHED_FILE:
-    case NSCHEDULES:
-        break;
-    case SCHED_1F1B:
-        n = p - r;
-        break;
-    case SCHED_EAGER_1F1B:
-        n = 2 * (p - r) - 1;
-        break;
-    case SCHED_INTERLEAVED:
-    case SCHED_COMBINED_1F1B:
-        n = (2 * (p - 1 - r) + (v - 1) * group + 1) / v;
-        break;
-    case SCHED_ZB_H1:
-    case SCHED_ZB_V:
-        n = p;
-        break;
-    case SCHED_ZB_H2:
-        n = 2 * p - 1;
-        break;
-    case SCHED_V_HALF:
-        n = p / 2 + 1;
-        break;
-    case SCHED_V_MIN:
-        n = p / 3 + 2;
-        break;
-    case SCHED_DUALPIPE:
-    case SCHED_DUALPIPE_V:
-        n = p + 1;
-        break;
-    }
-    return fmin(n, m);
-}
 
 bool cost_v_placement(enum schedule_kind k)
 {
@@ -102,23 +59,22 @@ static double padded(const struct decision *d, double elements)
     return ceil(elements / step) * step;
 }
 
-static void hold_block(const struct cost *c, struct holding *h, const struct cost_block *b, double times, double keep_times)
+static void hold_block(const struct cost *c, struct holding *h, const struct cost_block *b, double times)
 {
     double own = padded(c->decision, b->matrices);
     h->dense += times * (own + b->vectors_split + b->vectors_whole);
     h->experts += times * padded(c->decision, b->experts);
     h->largest = fmax(h->largest, own + b->experts);
-    h->keep += keep_times * b->keep_bytes;
     h->temporary = fmax(h->temporary, fmax(b->forward_bytes, b->backward_bytes));
     h->shapes = fmax(h->shapes, b->shapes);
     h->blocks++;
 }
 
-/* the same of the head; keep_times: of its activations */
-static void hold_head(const struct cost *c, struct holding *h, const struct cost_block *head, double keep_times)
+/* the same of the head */
+static void hold_head(const struct cost *c, struct holding *h, const struct cost_block *head)
 {
     double before = h->temporary, shapes = h->shapes;
-    hold_block(c, h, head, 1, keep_times);
+    hold_block(c, h, head, 1);
     if (c->profile->allocator < 0.5)
         return;
     h->temporary = before;
@@ -127,29 +83,54 @@ static void hold_head(const struct cost *c, struct holding *h, const struct cost
     h->head_temporary = head->loss_bytes > 0 ? head->loss_bytes : fmax(head->forward_bytes, head->backward_bytes);
 }
 
+/* bytes that one microbatch leaves on a stage */
+static double stage_keep(const struct cost *c, const struct cost_shape *s, uint32_t stage)
+{
+    const struct stage *st = &c->decision->stages[stage];
+    double keep = (st->embed ? s->embed.keep_bytes : 0);
+    if (st->head)
+        keep += s->head.keep_bytes + c->job->model.predict * s->predict.keep_bytes;
+    for (uint32_t i = 0, run; i < st->count; i += run) {
+        run = cost_run(s, st, i);
+        keep += run * cost_layer(s, st, i)->keep_bytes;
+    }
+    return keep;
+}
+
+static double rank_keep(const struct cost *c, const struct cost_shape *s, uint32_t r)
+{
+    const struct decision *d = c->decision;
+    double keep[DECISION_MOST_VPP] = {0};
+    for (uint32_t j = 0; j < d->vpp; j++)
+        keep[j] = stage_keep(c, s, cost_rank_stage(d, r, j));
+    if (d->schedule == SCHED_DUALPIPE)
+        keep[1] = stage_keep(c, s, d->pp - 1 - r);
+    return pipeline_live_bytes(d, r, keep);
+}
+
 static struct holding hold_rank(const struct cost *c, const struct cost_shape *s, uint32_t r)
 {
     const struct decision *d = c->decision;
     const struct model *m = &c->job->model;
     struct holding h = {0};
-    double n = in_flight(d, r);
     for (uint32_t j = 0; j < d->vpp; j++) {
         const struct stage *st = &d->stages[cost_rank_stage(d, r, j)];
         for (uint32_t i = 0, run; i < st->count; i += run) {
             run = cost_run(s, st, i);
-            hold_block(c, &h, cost_layer(s, st, i), run, run * n);
+            hold_block(c, &h, cost_layer(s, st, i), run);
         }
         if (st->embed)
-            hold_block(c, &h, &s->embed, 1, n);
+            hold_block(c, &h, &s->embed, 1);
         if (!st->head)
             continue;
         struct cost_block head = s->head;
         if (m->tied && cost_stage_rank(d, 0) == r)
             head.matrices = 0;
-        hold_head(c, &h, &head, n);
+        hold_head(c, &h, &head);
         if (m->predict)
-            hold_block(c, &h, &s->predict, m->predict, m->predict * n);
+            hold_block(c, &h, &s->predict, m->predict);
     }
+    h.keep = rank_keep(c, s, r);
     return h;
 }
 

@@ -172,6 +172,8 @@ static bool legal_stages(struct arena *a, const struct job *job, const struct de
     if (chunks ? d->vpp != chunks : d->vpp < 2)
         REFUSE("schedule %s takes vpp %s, not %u", schedule_name(d->schedule), chunks == 1 ? "= 1" : chunks == 2 ? "= 2" : ">= 2",
                d->vpp);
+    if (d->vpp > DECISION_MOST_VPP)
+        REFUSE("vpp = %u: at most %u chunks per rank", d->vpp, DECISION_MOST_VPP);
     if (d->vpp > 1 && d->pp == 1)
         REFUSE("vpp = %u needs pp > 1", d->vpp);
     if (d->schedule == SCHED_DUALPIPE && (d->pp % 2 || d->microbatches % 2 || d->microbatches < 2 * d->pp))

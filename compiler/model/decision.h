@@ -16,6 +16,8 @@ struct stage {
     uint32_t spared;       /* its last layers that keep what they need where the decision recomputes */
 };
 
+#define DECISION_MOST_VPP 64 /* legal ones have no more */
+
 struct decision {
     uint32_t tp, cp, pp, vpp, dp, ep, etp, zero, shard;
     uint32_t microbatch;   /* sequences */
