@@ -194,10 +194,8 @@ static void experts(struct block *b, const struct opr *o)
     double move = cost_stream_s(c, 4 * b->element * routed * h); /* permute and unpermute */
     double fixed = 1e-6 * c->profile->moe_layer_us; /* counting, sorting and the host's wait for counts */
     b->out.weight_s += seconds[PRODUCT_WEIGHT];
-    /* a grouped product is a launch per expert, and one more where its input is converted to 8 bits */
-    double launches = local * (c->job->train.precision == DT_FP8 ? 4 : 2);
-    add_time(b, seconds[PRODUCT_FORWARD] + act + move + fixed, 8 + launches,
-             seconds[PRODUCT_INPUT] + seconds[PRODUCT_WEIGHT] + 1.5 * act + move + fixed, 12 + 2 * launches,
+    add_time(b, seconds[PRODUCT_FORWARD] + act + move + fixed, 8,
+             seconds[PRODUCT_INPUT] + seconds[PRODUCT_WEIGHT] + 1.5 * act + move + fixed, 12,
              recomputes(b, o, PART_MOE));
     double share = shown(b, OVERLAP_ALL_TO_ALL, c->profile->ep_shown, c->profile->ep_overlap_shown);
     double dispatch = 2 * cost_dispatch_s(c, unique / m->active * h * b->element, m->active, m->groups, m->pick, &c->ep,

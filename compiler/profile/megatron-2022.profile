@@ -18,9 +18,9 @@ allocator_share          0.05
 held_gib                 6
 context_gib              2
 communicator_mib         256
-loss_bytes               6
-whole_gradients          1
 keeps_scores             1
 dropout                  1
+loss_bytes               6
+whole_gradients          1
 gradient_copy_bytes      2
 gathered_most            1
