@@ -1,10 +1,11 @@
 /* Seconds of attention.
  *
  * Flash attention: a unit takes a tile of `rows` queries of one head over the keys it may see.  A tile costs its scores'
- * products at the device's rate, plus the exponentials per score, plus a fill worth some keys; the device takes the sum of all
- * tiles over its units plus a share of the longest one, and never less than the longest.  A causal mask halves the scores
- * of a sequence except for half a tile on the diagonal, a window keeps at most its width and wastes a tile's edge.
- * Backward has five products to forward's two (FlashAttention-2, section 3.1).
+ * products at the device's rate, plus the exponentials per score, plus a fill worth some keys; the device takes the sum
+ * of all tiles over its units plus a share of the longest one, and never less than the longest.  A causal mask halves the
+ * scores of a sequence except for half a tile on the diagonal, a window keeps at most its width and wastes a tile's edge.
+ * Heads are padded to the widths that kernels are made for.  Backward has five products to forward's two
+ * (FlashAttention-2, section 3.1).
  *
  * Unfused attention is the sum of its kernels: batched products of every head, and scores that pass through memory for
  * scale, mask and softmax, and once more for dropout. */
@@ -25,11 +26,19 @@ static double tile_keys(const struct cost_attention *a, double rows, double *lon
     return a->full ? keys : 0.5 * (keys + fmin(rows, keys));
 }
 
+/* the width that a head is padded to in shared memory: 64, 96, 128, then by 32 (FlashAttention-2) or 64 (-3) */
+static double padded(double width, bool coarse)
+{
+    double part = coarse && width > 128 ? 64 : 32;
+    return fmax(64, part * ceil(width / part));
+}
+
 static double flash_s(const struct cost_device *dev, const struct cost_attention *a, bool backward, double element)
 {
     const struct cost_flash *f = backward ? &dev->backward : &dev->forward;
     double rows = fmin(f->rows, a->context), longest, keys = tile_keys(a, rows, &longest);
-    double per_score = (2 * (a->qk + a->v) + f->softmax) * (backward ? 2.5 : 1);
+    double width = padded(a->qk, dev->coarse_heads) + padded(a->v, dev->coarse_heads);
+    double per_score = (2 * width + f->softmax) * (backward ? 2.5 : 1);
     double flop_s = f->flop_s * dev->compute_factor * (a->qk != a->v ? f->unequal : 1);
     double tiles = a->heads * ceil(a->tokens / f->rows), unit_s = per_score * f->rows * dev->sms / flop_s;
     double all = tiles * unit_s * (keys + f->fill) / dev->sms, last = unit_s * (longest + f->fill);

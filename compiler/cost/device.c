@@ -139,6 +139,7 @@ static void init_known(struct cost *c, const struct topo_gpu *gpu, const struct 
     dev->group_shown = g->group_shown;
     dev->odd = g->odd;
     dev->batch_odd = g->batch_odd;
+    dev->coarse_heads = g->sm >= 90;
     dev->forward = g->forward;
     dev->backward = g->backward;
     dev->forward.flop_s *= large * attention;

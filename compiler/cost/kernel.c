@@ -64,9 +64,9 @@ static double product_bytes(const struct cost_device *dev, enum product product,
 /* Speed left for rows that start at odd places: the fast loads need rows of a multiple of 16 bytes (NVIDIA's matrix
  * multiplication guide, section 2.1).  Batches of products fell back to kernels without tensor cores: BLOOM's runs with heads
  * of 108 took 1.4 times the step of heads of 144, for products that are a fortieth of the arithmetic. */
-static double alignment(const struct cost_device *dev, bool batch, uint64_t n, uint64_t k, enum cost_number number)
+static double alignment(const struct cost_device *dev, bool batch, uint64_t row, uint64_t other, enum cost_number number)
 {
-    uint64_t bytes = (n | k) * (number == COST_FP8 ? 1 : 2); /* lowest set bits are those of the worse one */
+    uint64_t bytes = (row | other) * (number == COST_FP8 ? 1 : 2); /* lowest set bits are those of the worse one */
     if (number == COST_F32 || !(bytes & 15))
         return 1;
     if (batch)
@@ -123,7 +123,7 @@ static double batch_s(const struct cost *c, enum product product, double product
         return fmax(flops / (flop_s * dev->compute_factor), memory) + dev->launch_s;
     if (dev->plain)
         return fmax(plain_s(dev, products, dm, dn, dk, number) / dev->compute_factor, memory) + dev->launch_s;
-    double share = layout_share(dev, product) / (alignment(dev, products > 1, n, k, number) * dev->compute_factor);
+    double share = layout_share(dev, product) / (alignment(dev, products > 1, n, product == PRODUCT_WEIGHT ? m : k, number) * dev->compute_factor);
     double clock = share * rounds_s(dev, products, dm, dn, dk, dev->clock_flop_s[number]);
     return norm4(clock, share * flops / dev->power_flop_s[number], memory) + dev->launch_s;
 }

@@ -49,6 +49,7 @@ struct cost_device {
     double write;                       /* cost of a written byte of a product, relative to a read one */
     double odd, batch_odd;              /* speed left where rows start at 8-byte boundaries only; of batches */
     struct cost_flash forward, backward;
+    bool coarse_heads;  /* attention knows few head sizes */
     bool unfused;       /* attention by separate kernels */
     double bytes_s;     /* memory, sustained by streaming kernels */
     double product_bytes_s;

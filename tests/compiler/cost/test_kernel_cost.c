@@ -218,8 +218,27 @@ static void test_attention_shapes(void)
         odd.qk = odd.v = 108;
         CU_ASSERT(cost_attention_s(u, &odd, DTYPE_BF16, backward) > 1.02 * cost_attention_s(u, &aligned, DTYPE_BF16, backward));
     }
+    struct cost_attention padded = t, whole = t; /* heads of 80 run as 96 */
+    padded.qk = padded.v = 80;
+    whole.qk = whole.v = 96;
+    CU_ASSERT_DOUBLE_EQUAL(cost_attention_s(c, &padded, DTYPE_BF16, false), cost_attention_s(c, &whole, DTYPE_BF16, false), 1e-12);
     t.tokens = 0;
     CU_ASSERT_EQUAL(cost_attention_s(c, &t, DTYPE_BF16, false), 0);
+    arena_free(a);
+}
+
+/* everyone waits for the slowest: arithmetic by the node's factor, memory not */
+static void test_slow_node(void)
+{
+    struct arena *a = arena_new();
+    struct cost *c = make_cost(a, "H100-SXM", "bf16", NULL);
+    double product = forward_s(c, 8192, 8192, 8192), stream = cost_stream_s(c, 1e9);
+    struct cost_attention t = {.tokens = 8192, .context = 8192, .heads = 16, .qk = 128, .v = 128};
+    double attention = cost_attention_s(c, &t, DTYPE_BF16, true);
+    c->device.compute_factor = 0.8;
+    CU_ASSERT_DOUBLE_EQUAL(forward_s(c, 8192, 8192, 8192) / product, 1.25, 0.01);
+    CU_ASSERT_DOUBLE_EQUAL(cost_attention_s(c, &t, DTYPE_BF16, true) / attention, 1.25, 0.01);
+    CU_ASSERT_EQUAL(cost_stream_s(c, 1e9), stream);
     arena_free(a);
 }
 
@@ -253,5 +272,6 @@ void suite_kernel_cost(void)
     CU_add_test(s, "products of experts", test_groups);
     CU_add_test(s, "attention against published rates", test_attention);
     CU_add_test(s, "attention by shape", test_attention_shapes);
+    CU_add_test(s, "a slow node", test_slow_node);
     CU_add_test(s, "a profile's factors", test_profile);
 }
