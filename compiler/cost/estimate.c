@@ -99,26 +99,35 @@ void cost_clear_transfers(const struct decision *d, struct pipeline_stage *stage
         stages[i].next_s = stages[i].back_s = 0;
 }
 
-/* seconds of one reduction and one gather of everything that a rank holds */
+/* a transfer in equal pieces, each with its own latency */
+static double pieces_s(const struct cost *c, enum op op, double bytes, double pieces, const struct cost_group *g)
+{
+    return pieces * cost_group_s(c, op, bytes / pieces, g);
+}
+
+/* Seconds of one reduction and one gather of everything that a rank holds.  ZeRO 2 and 3 move block by block; else gradients
+ * travel in buckets of 40 million elements, of a million per member where they are many (Megatron-LM's default). */
 static void dp_transfers(const struct cost *c, const struct cost_stage *st, double *reduce, double *gather)
 {
     const struct decision *d = c->decision;
     const struct train *t = &c->job->train;
-    double gradient = t->reduce == DT_FP32 ? 4 : 2, parameter = t->precision == DT_FP32 ? 4 : 2;
-    uint32_t mask = AXIS_BIT(AXIS_DP) | AXIS_BIT(AXIS_CP);
+    double gradient = t->reduce == DT_FP32 ? 4 : 2, parameter = t->precision == DT_FP32 ? 4 : 2, n = d->dp * d->cp;
+    const struct cost_group *all = &c->group[AXIS_BIT(AXIS_DP) | AXIS_BIT(AXIS_CP)];
+    double pieces = d->zero >= 2 ? fmax(1, st->blocks) : ceil(fmax(1, st->matrices) / fmax(40e6, 1e6 * n));
     *reduce = *gather = 0;
-    if (d->dp * d->cp > 1 && d->zero == 0) {
-        *reduce = cost_collective_s(c, OP_ALL_REDUCE, gradient * st->matrices, mask);
-    } else if (d->dp * d->cp > 1) {
-        *reduce = cost_group_s(c, OP_REDUCE_SCATTER, gradient * st->matrices, &c->shard) +
-                  cost_group_s(c, OP_ALL_REDUCE, gradient * st->matrices / d->shard, &c->replicas);
-        *gather = cost_group_s(c, OP_ALL_GATHER, parameter * st->matrices, &c->shard);
+    if (n > 1 && d->zero == 0) {
+        *reduce = pieces_s(c, OP_ALL_REDUCE, gradient * st->matrices, pieces, all);
+    } else if (n > 1) {
+        *reduce = pieces_s(c, OP_REDUCE_SCATTER, gradient * st->matrices, pieces, &c->shard) +
+                  pieces_s(c, OP_ALL_REDUCE, gradient * st->matrices / d->shard, pieces, &c->replicas);
+        *gather = pieces_s(c, OP_ALL_GATHER, parameter * st->matrices, pieces, &c->shard);
     }
     uint32_t edp = decision_expert_dp(d);
     if (st->experts > 0 && edp > 1) {
         struct cost_group g = cost_run_group(c, edp, d->ep * d->etp);
-        *reduce += cost_group_s(c, d->zero ? OP_REDUCE_SCATTER : OP_ALL_REDUCE, gradient * st->experts, &g);
-        *gather += d->zero ? cost_group_s(c, OP_ALL_GATHER, parameter * st->experts, &g) : 0;
+        pieces = d->zero >= 2 ? fmax(1, st->blocks) : ceil(st->experts / fmax(40e6, 1e6 * edp));
+        *reduce += pieces_s(c, d->zero ? OP_REDUCE_SCATTER : OP_ALL_REDUCE, gradient * st->experts, pieces, &g);
+        *gather += d->zero ? pieces_s(c, OP_ALL_GATHER, parameter * st->experts, pieces, &g) : 0;
     }
 }
 
