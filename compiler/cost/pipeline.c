@@ -128,14 +128,17 @@ static uint32_t linear_late(const struct pipeline_view *x, uint32_t r)
 struct sums {
     double forward, backward; /* actions of ranks before r and of their transfers up to r and down from r */
     double all_forward, all_backward;
+    double latency; /* of all transfers */
 };
 
 static struct sums all_sums(const struct pipeline_view *x)
 {
     struct sums z = {0};
     for (uint32_t s = 0; s < x->n; s++) {
-        z.all_forward += pipeline_forward_s(x, s) + pipeline_next_s(x, s);
-        z.all_backward += pipeline_backward_s(x, s) + pipeline_back_s(x, s);
+        double next = pipeline_next_s(x, s), back = pipeline_back_s(x, s);
+        z.all_forward += pipeline_forward_s(x, s) + next;
+        z.all_backward += pipeline_backward_s(x, s) + back;
+        z.latency += next + back;
     }
     return z;
 }
@@ -170,6 +173,8 @@ static double middle_s(const struct pipeline_view *x, const struct sums *z, cons
 {
     double best = own_middle(k, middle, 0), both = k->f + k->b;
     double below = z->forward + z->backward, all = z->all_forward + z->all_backward;
+    if (z->latency <= 0) /* a cycle's mean is below its slowest rank's own pace */
+        return best;
     uint32_t r = k->r, last = x->p - 1, first_ahead = linear_ahead(x, 0), last_ahead = linear_ahead(x, last);
     best = cycles(k, middle, first_ahead - k->ahead + 1, below + both, false, best);
     best = cycles(k, middle, k->ahead - last_ahead + 1, all - below, r < last, best);

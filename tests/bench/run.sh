@@ -14,6 +14,9 @@ echo "load before the start: $(cut -d' ' -f1-3 /proc/loadavg)"
 title "compiler: seconds of each pass    $build/tests/bench/bench_compile"
 "$build/tests/bench/bench_compile" "$work/cluster.xml"
 
+title "pipelines: bounds and runs of actions per second    $build/tests/bench/bench_search"
+"$build/tests/bench/bench_search"
+
 title "training: tokens per second of tiny-llama against PyTorch    tests/bench/training.sh $build"
 tests/bench/training.sh "$build"
 
