@@ -225,6 +225,8 @@ void search_open_family(struct searching *s, uint32_t index, cell_taker take, vo
         return;
     f->dead = ARENA_ARRAY(s->arena, uint16_t, s->space.nschedules);
     list_states(s, &c, &d, &states);
+    f->least_zero = states.zero[0];
+    f->least_shard = states.shard[0];
     for (uint32_t first = 0, end; first < s->space.nschedules && states.n; first = end) {
         uint32_t any = UINT32_MAX;
         end = class_end(s, first);
@@ -268,7 +270,7 @@ void search_open_cell(struct searching *s, const struct cell *cell, leaf_taker t
         const struct space_recompute *k = &s->space.recompute[kind];
         bool spare = k->kind != RECOMPUTE_NONE && (k->spare || s->spare);
         enum leaf_fate fate = search_leaf(s, &c, search_shape(s, &c), &d, spare, &x);
-        if (fate == LEAF_DEAD)
+        if (fate == LEAF_DEAD && cell->zero == f->least_zero && cell->shard == f->least_shard)
             f->dead[cell->schedule] |= (uint16_t)(1u << kind);
         x.cost = f->cost;
         if (fate == LEAF_GOOD)

@@ -20,6 +20,7 @@ struct search_cut {
 struct search_shape {
     struct shape_key key;
     struct cost_group tp, cp, ep;
+    double compute_factor, nic_factor; /* of the slowest node */
     struct cost_shape shape;
     double *layer_s, embed_s, head_s;
     double all_s, all_least_s;     /* of all blocks; kernels alone; both without recomputation where that can be spared */
@@ -42,6 +43,7 @@ struct family {
     uint32_t *dead_from; /* by kind of recomputation, shared by microbatches: from this one on nothing fits */
     uint32_t alive;      /* bits by kind of recomputation, once opened */
     uint16_t *dead;      /* by schedule: kinds that fit under no state */
+    uint32_t least_zero, least_shard; /* the state that needs least memory */
     double bound;
 };
 struct cell {
@@ -57,7 +59,7 @@ struct leaf {
 enum leaf_fate {
     LEAF_GOOD,
     LEAF_OUT,    /* does not fit, is too slow, or is not asked for */
-    LEAF_DEAD,   /* does not fit, nor would it under another state */
+    LEAF_DEAD,   /* does not fit, even without buffers: nor would it under a state that needs more */
     LEAF_SPARED, /* fits without any recomputation */
 };
 enum node_kind { NODE_LEAF, NODE_CELL, NODE_FAMILY, NODE_MESH };

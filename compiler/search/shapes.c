@@ -52,10 +52,13 @@ struct search_shape *search_shape(struct searching *s, const struct cost *c)
     uint32_t tp = AXIS_BIT(AXIS_TP), cp = AXIS_BIT(AXIS_CP);
     for (struct search_shape *h = *slot; h; h = h->next)
         if (memcmp(&h->key, &key, sizeof key) == 0 && same_group(&h->tp, &c->group[tp]) &&
-            same_group(&h->cp, &c->group[cp]) && same_group(&h->ep, &c->ep))
+            same_group(&h->cp, &c->group[cp]) && same_group(&h->ep, &c->ep) && h->compute_factor == c->device.compute_factor &&
+            h->nic_factor == c->device.nic_factor)
             return h;
     struct search_shape *h = ARENA_NEW(s->arena, struct search_shape);
     *h = (struct search_shape){.key = key, .tp = c->group[tp], .cp = c->group[cp], .ep = c->ep, .next = *slot};
+    h->compute_factor = c->device.compute_factor;
+    h->nic_factor = c->device.nic_factor;
     cost_shape_init(s->arena, c, &s->kinds, &h->shape);
     uint32_t n = s->job->model.nlayers;
     h->layer_s = ARENA_ARRAY(s->arena, double, n ? n : 1);
@@ -107,26 +110,36 @@ static void spare_rank(struct decision *d, uint32_t r, uint32_t k)
         }
 }
 
-bool search_spare(const struct cost *c, const struct cost_shape *h, struct decision *d, uint64_t limit)
+/* does rank r fit with k of its layers spared? */
+static bool rank_fits(const struct cost *c, const struct cost_shape *h, struct decision *d, uint32_t r, uint32_t k, uint64_t limit)
 {
     struct estimate e = {0};
+    spare_rank(d, r, k);
+    cost_rank_memory(c, h, r, &e);
+    return e.peak_bytes <= limit;
+}
+
+bool search_spare(const struct cost *c, const struct cost_shape *h, struct decision *d, uint64_t limit)
+{
     for (uint32_t r = 0; r < d->pp; r++) {
         uint32_t layers = 0, low = 0, high;
         for (uint32_t j = 0; j < d->vpp; j++)
             layers += d->stages[cost_rank_stage(d, r, j)].count;
-        spare_rank(d, r, layers);
-        cost_rank_memory(c, h, r, &e);
-        if (e.peak_bytes <= limit)
+        if (rank_fits(c, h, d, r, layers, limit))
             continue;
-        spare_rank(d, r, 0);
-        cost_rank_memory(c, h, r, &e);
-        if (e.peak_bytes > limit)
+        high = layers;
+        if (d->microbatches == 1) { /* gradients take the place of activations: fewer spared may need more */
+            while (high > 0 && !rank_fits(c, h, d, r, high - 1, limit))
+                high--;
+            if (high == 0)
+                return false;
+            continue;
+        }
+        if (layers == 0 || !rank_fits(c, h, d, r, 0, limit))
             return false;
-        for (high = layers; low + 1 < high;) { /* low fits, high does not */
+        while (low + 1 < high) { /* low fits, high does not */
             uint32_t middle = low + (high - low) / 2;
-            spare_rank(d, r, middle);
-            cost_rank_memory(c, h, r, &e);
-            if (e.peak_bytes <= limit)
+            if (rank_fits(c, h, d, r, middle, limit))
                 low = middle;
             else
                 high = middle;

@@ -484,9 +484,9 @@ static uint64_t axis_run(const struct decision *d, const struct mesh *m, const c
 {
     for (uint32_t i = 0; i < NAXES; i++)
         if (!strcmp(axis, axis_names[i]))
-            return (uint64_t)m->stride[i] * m->size[i];
+            return m->size[i] > 1 ? (uint64_t)m->stride[i] * m->size[i] : 1;
     if (!strcmp(axis, "ep"))
-        return (uint64_t)d->ep * d->etp;
+        return d->ep > 1 ? (uint64_t)d->ep * d->etp : 1;
     if (!strcmp(axis, "etp"))
         return d->etp;
     return !strcmp(axis, "shard") ? (uint64_t)d->shard * d->tp : 0;
