@@ -27,7 +27,7 @@ static struct cost_stage sum_stage(const struct cost *c, const struct cost_shape
     struct cost_stage sum = {0};
     for (uint32_t i = 0, run; i < st->count; i += run) {
         run = cost_run(s, st, i);
-        add_block(&sum, &s->layers[s->kind[st->first + i]], run);
+        add_block(&sum, cost_layer(s, st, i), run);
     }
     if (st->embed)
         add_block(&sum, &s->embed, 1);
