@@ -68,9 +68,11 @@ static void choose(struct explanation *x)
     const char *why = NULL, *text = decision_text(x->arena, &x->plan->decision);
     for (uint32_t i = 0; i < x->found->ncandidates; i++) {
         x->chosen = x->found->candidates[i];
+        x->rank = i;
         if (!strcmp(decision_text(x->arena, &x->chosen.decision), text))
             return;
     }
+    x->rank = UINT32_MAX;
     x->chosen = (struct candidate){.decision = x->plan->decision};
     x->chosen.emittable = decision_emittable(x->arena, x->job, &x->chosen.decision, &why);
     x->chosen.cannot = why;
@@ -129,7 +131,7 @@ static void find_left_out(struct explanation *x)
 enum status explain(struct arena *a, struct diag *d, const struct job *job, const struct topo *topo, const struct plan *plan,
                     const struct explain_options *o, FILE *out)
 {
-    struct explanation x = {.arena = a, .job = job, .topo = topo, .plan = plan, .budget = o->budget, .emit_only = plan != NULL};
+    struct explanation x = {.arena = a, .job = job, .topo = topo, .plan = plan, .budget = o->budget, .emit_only = plan != NULL, .all = o->all};
     x.found = search(a, d, job, topo, POOL, o->budget, x.emit_only);
     x.memory_limit_bytes = x.found->memory_limit_bytes;
     if (!plan && !x.found->ncandidates) {

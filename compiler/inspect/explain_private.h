@@ -43,7 +43,8 @@ struct explanation {
     struct candidate chosen;
     const struct cost *cost;
     uint64_t memory_limit_bytes, budget;
-    bool emit_only;
+    bool emit_only, all;
+    uint32_t rank; /* of the plan folder's decision among the search's, from 0; UINT32_MAX = not among them */
     const char *reason; /* why nothing was found, or NULL */
     VEC(struct explain_other) others;
     VEC(struct explain_shift) shifts;

@@ -1,11 +1,12 @@
 /* What the answer depends on: the chosen plan on a cluster in which one bandwidth, or computing, is 10 % less or more, or
  * one node is slower; and whether another plan would be chosen there.
  *
- * The other plans are the search's best ones, estimated again on the changed cluster: a plan outside that list would have
- * to gain more than the list spans.  Measured curves scale with what they measure: the part of a transfer's time above
+ * The other plans are the search's best ones, estimated again on the changed cluster; with --all the search runs again on
+ * each of them.  Measured curves scale with what they measure: the part of a transfer's time above
  * the first point's, which is latency. */
 
 #include "compiler/inspect/explain_private.h"
+#include "compiler/simulate/predict.h"
 
 #include <math.h>
 #include <string.h>
@@ -119,7 +120,28 @@ static double price(const struct explanation *x, double seconds, const struct de
     return x->job->wishes.objective == MINIMIZE_GPU_TIME ? seconds * d->gpus_used : seconds;
 }
 
-/* the plan that would be chosen there, if it is another and gains more than it did before */
+static void take_choice(struct explanation *x, const struct decision *d, double gain, struct explain_shift *s)
+{
+    if (gain < TIE || (s->choice && gain <= s->gain))
+        return;
+    s->choice = decision_text(x->arena, d);
+    s->gain = gain;
+}
+
+/* what a new search there finds */
+static void searched_choice(struct explanation *x, const struct topo *t, struct explain_shift *s)
+{
+    const struct search_result *r = search(x->arena, diag_new(x->arena), x->job, t, 1, x->budget, x->emit_only);
+    struct estimate e;
+    if (!r->ncandidates)
+        return;
+    const struct candidate *best = &r->candidates[0];
+    predict(x->arena, cost_new(x->arena, x->job, t, &x->chosen.decision), &e);
+    double then = price(x, e.step_time_s, &x->chosen.decision);
+    take_choice(x, &best->decision, 1 - price(x, best->estimate.step_time_s, &best->decision) / then, s);
+}
+
+/* the one of the search's best plans that would be chosen there, if it is another and gains more than it did before */
 static void other_choice(struct explanation *x, const struct topo *t, double chosen_s, struct explain_shift *s)
 {
     double least = price(x, chosen_s, &x->chosen.decision) * (1 - TIE);
@@ -137,11 +159,7 @@ static void other_choice(struct explanation *x, const struct topo *t, double cho
     double before = price(x, step_s(x, x->topo, &x->chosen.decision), &x->chosen.decision);
     if (price(x, step_s(x, x->topo, &best->decision), &best->decision) < before * (1 - TIE))
         return; /* it would have won anyhow: the plan is somebody's wish, not our choice */
-    double gain = 1 - least / price(x, chosen_s, &x->chosen.decision);
-    if (s->choice && gain <= s->gain)
-        return;
-    s->choice = decision_text(x->arena, &best->decision);
-    s->gain = gain;
+    take_choice(x, &best->decision, 1 - least / price(x, chosen_s, &x->chosen.decision), s);
 }
 
 static void add_shift(struct explanation *x, enum shift_kind kind, uint32_t which, const char *key, const char *what)
@@ -152,7 +170,10 @@ static void add_shift(struct explanation *x, enum shift_kind kind, uint32_t whic
         const struct topo *t = shifted(x->arena, x->topo, kind, which, up ? 1 + SHIFT : 1 - SHIFT);
         double then = step_s(x, t, &x->chosen.decision);
         *(up ? &s.more : &s.less) = then / now - 1;
-        other_choice(x, t, then, &s);
+        if (x->all)
+            searched_choice(x, t, &s);
+        else
+            other_choice(x, t, then, &s);
     }
     vec_push(x->arena, &x->shifts, s);
 }

@@ -49,6 +49,12 @@ static void print_head(const struct explanation *x, FILE *out)
     if (x->plan && x->plan->timeline)
         fprintf(out, "  the program, simulated instruction by instruction: %s per step\n",
                 units_show_seconds(1e-9 * (double)x->plan->timeline->step_ns).s);
+    if (x->plan && x->rank == UINT32_MAX)
+        fprintf(out, "  not among the %u best of a new search: it was chosen by other limits or by another version\n",
+                x->found->ncandidates);
+    else if (x->plan && x->rank)
+        fprintf(out, "  the search has %u plan%s before it: their buffers, once placed, did not fit\n", x->rank,
+                x->rank > 1 ? "s" : "");
     fprintf(out, "  profile %s\n", estimate_basis(x->arena, x->job, x->topo, &c->decision));
     const struct candidate *l = &x->left_out;
     double other = x->has_left_out ? l->estimate.step_time_s / c->estimate.step_time_s - 1 : 0;
@@ -139,8 +145,10 @@ static void print_shifts(const struct explanation *x, bool all, FILE *out)
                 x->chosen.decision.dp, 100 * x->jitter_mean);
     if (*small)
         fprintf(out, "  less than %.1f %%: %s\n", 100 * SMALL, small);
-    if (!other)
-        fprintf(out, "  The choice stays the same in all of these cases.\n");
+    if (!other && all)
+        fprintf(out, "  A new search in each of these cases chooses the same plan, or one as fast.\n");
+    else if (!other)
+        fprintf(out, "  None of the %u best plans would be chosen instead in any of these cases.\n", x->found->ncandidates);
 }
 
 static void print_changes(const struct explanation *x, FILE *out)
