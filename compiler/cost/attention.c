@@ -1,14 +1,14 @@
 /* Seconds of attention.
  *
- * Flash attention: a unit takes a tile of `rows` queries of one head over the keys it may see.  A tile costs its scores'
- * products at the device's rate, plus the exponentials per score, plus a fill worth some keys; the device takes the sum
- * of all tiles over its units plus a share of the longest one, and never less than the longest.  A causal mask halves the
- * scores of a sequence except for half a tile on the diagonal, a window keeps at most its width and wastes a tile's edge.
- * Heads are padded to the widths that kernels are made for.  Backward has five products to forward's two
- * (FlashAttention-2, section 3.1).
+ * Flash attention: a unit takes a tile of `rows` queries of one head over the keys it may see.  A tile costs
+ * its scores' products at the device's rate, plus the exponentials per score, plus a fill worth some keys;
+ * the device takes the sum of all tiles over its units plus a share of the longest one, and never less than
+ * the longest.  A causal mask halves the scores of a sequence except for half a tile on the diagonal, a
+ * window keeps at most its width and wastes a tile's edge. Heads are padded to the widths that kernels are
+ * made for.  Backward has five products to forward's two (FlashAttention-2, section 3.1).
  *
- * Unfused attention is the sum of its kernels: batched products of every head, and scores that pass through memory for
- * scale, mask and softmax, and once more for dropout. */
+ * Unfused attention is the sum of its kernels: batched products of every head, and scores that pass through
+ * memory for scale, mask and softmax, and once more for dropout. */
 
 #include "compiler/cost/cost_private.h"
 
@@ -26,14 +26,16 @@ static double tile_keys(const struct cost_attention *a, double rows, double *lon
     return a->full ? keys : 0.5 * (keys + fmin(rows, keys));
 }
 
-/* the width that a head is padded to in shared memory: 64, 96, 128, then by 32 (FlashAttention-2) or 64 (-3) */
+/* the width that a head is padded to in shared memory: 64, 96, 128, then by 32 (FlashAttention-2) or 64 (-3)
+ */
 static double padded(double width, bool coarse)
 {
     double part = coarse && width > 128 ? 64 : 32;
     return fmax(64, part * ceil(width / part));
 }
 
-static double flash_s(const struct cost_device *dev, const struct cost_attention *a, bool backward, double element)
+static double flash_s(const struct cost_device *dev, const struct cost_attention *a, bool backward,
+                      double element)
 {
     const struct cost_flash *f = backward ? &dev->backward : &dev->forward;
     double rows = fmin(f->rows, a->context), longest, keys = tile_keys(a, rows, &longest);
@@ -53,24 +55,32 @@ static double unfused_s(const struct cost *c, const struct cost_attention *a, bo
     double heads = a->heads * a->tokens / a->context, scores = a->heads * a->tokens * a->context;
     uint64_t s = (uint64_t)ceil(a->context), qk = (uint64_t)ceil(a->qk), v = (uint64_t)ceil(a->v);
     double element = dtype == DTYPE_BF16 ? 2 : 4;
-    double query_key = cost_batched_matmul_s(c, heads, s, s, qk, dtype), context = cost_batched_matmul_s(c, heads, s, v, s, dtype);
+    double query_key = cost_batched_matmul_s(c, heads, s, s, qk, dtype),
+           context = cost_batched_matmul_s(c, heads, s, v, s, dtype);
     double mask = 1; /* a byte per score: what dropout left */
     if (!backward)
-        return query_key + context + cost_stream_s(c, 2 * element * scores) + cost_stream_s(c, (2 * element + mask) * scores);
+        return query_key + context + cost_stream_s(c, 2 * element * scores) +
+               cost_stream_s(c, (2 * element + mask) * scores);
     /* gradients of scores [s, s] and of values; then of keys and queries */
     double products = cost_batched_matmul_s(c, heads, s, s, v, dtype) + context +
                       2 * cost_batched_matmul_s(c, heads, s, qk, s, dtype);
-    return products + cost_stream_s(c, 3 * element * scores) + cost_stream_s(c, (2 * element + mask) * scores);
+    return products + cost_stream_s(c, 3 * element * scores) +
+           cost_stream_s(c, (2 * element + mask) * scores);
 }
 
-/* half of the score matrix is above the diagonal; what products reach, a share less, for heads of 128 and long sequences */
-static double plain_s(const struct cost_device *dev, const struct cost_attention *a, bool backward, enum dtype dtype)
+/* half of the score matrix is above the diagonal; what products reach, a share less, for heads of 128 and
+ * long sequences */
+static double plain_s(const struct cost_device *dev, const struct cost_attention *a, bool backward,
+                      enum dtype dtype)
 {
-    double longest, keys = tile_keys(a, 1, &longest), flops = 2 * a->tokens * keys * a->heads * (a->qk + a->v) * (backward ? 2.5 : 1);
-    double width = fmin(1, 0.5 + a->qk / 256), peak = dev->clock_flop_s[dtype == DTYPE_BF16 ? COST_HALF : COST_F32];
-    double rate = peak * dev->compute_factor * (backward ? dev->backward.flop_s : dev->forward.flop_s) * width *
-                  a->context / (a->context + 512);
-    double bytes = (dtype == DTYPE_BF16 ? 2 : 4) * a->tokens * a->heads * 2 * (a->qk + a->v) * (backward ? 2 : 1);
+    double longest, keys = tile_keys(a, 1, &longest),
+                    flops = 2 * a->tokens * keys * a->heads * (a->qk + a->v) * (backward ? 2.5 : 1);
+    double width = fmin(1, 0.5 + a->qk / 256),
+           peak = dev->clock_flop_s[dtype == DTYPE_BF16 ? COST_HALF : COST_F32];
+    double rate = peak * dev->compute_factor * (backward ? dev->backward.flop_s : dev->forward.flop_s) *
+                  width * a->context / (a->context + 512);
+    double bytes =
+        (dtype == DTYPE_BF16 ? 2 : 4) * a->tokens * a->heads * 2 * (a->qk + a->v) * (backward ? 2 : 1);
     return fmax(flops / rate, bytes / dev->bytes_s) + dev->launch_s * (backward ? 3 : 1);
 }
 
@@ -84,5 +94,7 @@ double cost_attention_s(const struct cost *c, const struct cost_attention *a, en
         return plain_s(&c->device, a, backward, dtype);
     double seconds = flash_s(&c->device, a, backward, dtype == DTYPE_BF16 ? 2 : 4);
     /* no tensor cores for fp32 */
-    return dtype == DTYPE_BF16 ? seconds : seconds * c->device.clock_flop_s[COST_HALF] / c->device.clock_flop_s[COST_F32];
+    return dtype == DTYPE_BF16
+               ? seconds
+               : seconds * c->device.clock_flop_s[COST_HALF] / c->device.clock_flop_s[COST_F32];
 }

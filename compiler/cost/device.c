@@ -1,16 +1,19 @@
 /* Table of GPU generations, and the device of a plan from it.
  *
- * Sources of a row's constants:
- *  - units: multiprocessors of the product (NVIDIA's architecture papers; GB200's and GB300's 152 from the shapes of their best
- *    products, which fill 76 pairs exactly).  Blackwell computes a tile by a pair.
- *  - clock: share of the data-sheet peak that products reach which fill the device exactly, from the best shapes of the
- *    maximum-achievable-matmul tables (A100 0.87, H100 0.80, GH200 0.84, B200 0.78, GB200 0.73, fp8 0.71-0.78), divided by their
- *    quantisation and fill.
- *  - power: share of the peak sustained under the power limit; combined with the clock as a 4-norm (kernel.c).  A100-PCIe (300 W)
- *    and B200 fitted to their shape tables by `bench_micro FOLDER fit`.  A100-SXM has 400 W and the same chip.  Hopper by end-to-end runs.
- *  - fill, tile, split, weight, write: fitted by the same program to the same tables.
- *  - attention: FlashAttention-2's figures (A100), FlashAttention-3's (Hopper), tables of cuDNN (Blackwell): rate and softmax
- *    from the spread over head sizes, fill from that over sequence lengths, tail from that over the number of heads. */
+ * Sources of the constants:
+ *  units       multiprocessors of the product (NVIDIA's architecture papers; 152 of GB200 and GB300 from the shapes of
+ *              their best products, which fill 76 pairs exactly).  Blackwell makes a tile by a pair.
+ *  clock       share of the data-sheet peak that products reach which fill the device exactly: the best shapes of the
+ *              tables of maximum achievable products (A100 0.87, H100 0.80, GH200 0.84, B200 0.78, GB200 0.73, fp8 0.71
+ *              to 0.78), divided by their quantisation and fill.
+ *  power       share of the peak sustained under the power limit, joined with the clock by kernel.c's norm.  A100-PCIe
+ *              (300 W) and B200: fitted to SimuMax's tables of shapes; A100-SXM has 400 W and the same chip; the others
+ *              by end-to-end runs.
+ *  fill, shared, split, weight, write, group: the same tables, by `bench_micro FOLDER fit`; Hopper, without such a table,
+ *              lies between.
+ *  odd         NVIDIA's guide; batches from BLOOM's runs (kernel.c).
+ *  attention   FlashAttention-2's figures (A100), FlashAttention-3's (Hopper), SimuMax (A100-PCIe, B200: cuDNN); rate and
+ *              softmax by their spread over head sizes, fill over sequence lengths, tail over the number of heads. */
 
 #include "compiler/cost/cost_private.h"
 #include "compiler/support/vec.h"
@@ -18,47 +21,59 @@
 #include <math.h>
 #include <string.h>
 
-struct tile {
-    double m, n;
-};
-#define AMPERE_TILES {{128, 256}, {256, 128}, {128, 128}, {64, 256}, {256, 64}, {64, 128}, {128, 64}, {64, 64}}
-#define HOPPER_TILES \
-    {{128, 256}, {256, 128}, {128, 224}, {128, 192}, {128, 160}, {128, 128}, {64, 256}, {256, 64}, {64, 128}, {128, 64}}
-#define BLACKWELL_TILES \
-    {{256, 256}, {256, 224}, {256, 192}, {256, 160}, {256, 128}, {128, 256}, {128, 192}, {128, 128}, {256, 64}, {128, 64}, {64, 256}}
-
-struct generation {
+/* clang-format off */
+static const struct generation {
     unsigned sm; /* at least */
-    struct tile tiles[COST_MAX_TILES];
     double sms_per_tile;
-    double clock, clock_fp8;
-    double fill, shared, split_s, weight, write, group_shown, odd, batch_odd;
-    double memory, product_memory; /* share of the data-sheet bandwidth: streams, operands of products */
-    /* attention: flop_s as a share of what large products sustain */
-    struct cost_flash forward, backward;
-};
-static const struct generation generations[] = {
-    {100, BLACKWELL_TILES, 2, 0.82, 0.79, 85, 0.092, 18e-6, 1.065, 2, 0.90, 0.5, 0.085, 0.90, 0.88,
-     {1.59, 212, 158, 256, 0.64, 1}, {0.99, 55, 111, 128, 0.15, 0.78}},
-    {90, HOPPER_TILES, 1, 0.86, 0.80, 90, 0.15, 30e-6, 1.05, 2, 0.6, 0.5, 0.085, 0.90, 0.88,
-     {1.60, 290, 258, 128, 1, 0.88}, {0.94, 100, 286, 128, 0.43, 0.94}},
-    {80, AMPERE_TILES, 1, 0.90, 0, 175, 1.06, 92e-6, 1.046, 1.5, 0.35, 0.75, 0.085, 0.88, 0.85,
-     {1.165, 100, 176, 128, 0.89, 0.85}, {0.88, 73, 188, 128, 0.41, 0.78}},
-    {70, AMPERE_TILES, 1, 0.85, 0, 175, 1.06, 92e-6, 1.046, 1.5, 0.35, 0.75, 0.085, 0.85, 0.85,
-     {0.60, 100, 176, 128, 0.89, 0.85}, {0.5, 73, 188, 128, 0.41, 0.78}},
+    struct {
+        double m, n;
+    } tiles[COST_MAX_TILES];
+    double clock, clock_fp8;               /* shares of the peak */
+    double fill, shared, split_s, weight, write, group, odd, batch_odd; /* see struct cost_device */
+    double memory, product_memory;         /* shares of the data-sheet bandwidth: streams, products */
+    struct cost_flash forward, backward;   /* flop_s: share of what large products sustain */
+} generations[] = {
+    {.sm = 100, .sms_per_tile = 2,
+     .tiles = {{256, 256}, {256, 224}, {256, 192}, {256, 160}, {256, 128}, {128, 256}, {128, 192}, {128, 128},
+               {256, 64}, {128, 64}, {64, 256}},
+     .clock = 0.82, .clock_fp8 = 0.79, .fill = 85, .shared = 0.092, .split_s = 18e-6, .weight = 1.065, .write = 2,
+     .group = 0.9, .odd = 0.5, .batch_odd = 0.085, .memory = 0.90, .product_memory = 0.88,
+     .forward = {.flop_s = 1.59, .softmax = 212, .fill = 158, .rows = 256, .tail = 0.64, .unequal = 1},
+     .backward = {.flop_s = 0.99, .softmax = 55, .fill = 111, .rows = 128, .tail = 0.15, .unequal = 0.78}},
+    {.sm = 90, .sms_per_tile = 1,
+     .tiles = {{128, 256}, {256, 128}, {128, 224}, {128, 192}, {128, 160}, {128, 128}, {64, 256}, {256, 64},
+               {64, 128}, {128, 64}},
+     .clock = 0.86, .clock_fp8 = 0.80, .fill = 90, .shared = 0.15, .split_s = 30e-6, .weight = 1.05, .write = 2,
+     .group = 0.6, .odd = 0.5, .batch_odd = 0.085, .memory = 0.90, .product_memory = 0.88,
+     .forward = {.flop_s = 1.60, .softmax = 290, .fill = 258, .rows = 128, .tail = 1, .unequal = 0.88},
+     .backward = {.flop_s = 0.94, .softmax = 100, .fill = 286, .rows = 128, .tail = 0.43, .unequal = 0.94}},
+    {.sm = 80, .sms_per_tile = 1,
+     .tiles = {{128, 256}, {256, 128}, {128, 128}, {64, 256}, {256, 64}, {64, 128}, {128, 64}, {64, 64}},
+     .clock = 0.90, .fill = 175, .shared = 1.06, .split_s = 92e-6, .weight = 1.046, .write = 1.5,
+     .group = 0.35, .odd = 0.75, .batch_odd = 0.085, .memory = 0.88, .product_memory = 0.85,
+     .forward = {.flop_s = 1.165, .softmax = 100, .fill = 176, .rows = 128, .tail = 0.89, .unequal = 0.85},
+     .backward = {.flop_s = 0.88, .softmax = 73, .fill = 188, .rows = 128, .tail = 0.41, .unequal = 0.78}},
+    /* no measurements of kernels: Ampere's, at rates of public V100 benchmarks */
+    {.sm = 70, .sms_per_tile = 1,
+     .tiles = {{128, 256}, {256, 128}, {128, 128}, {64, 256}, {256, 64}, {64, 128}, {128, 64}, {64, 64}},
+     .clock = 0.85, .fill = 175, .shared = 1.06, .split_s = 92e-6, .weight = 1.046, .write = 1.5,
+     .group = 0.35, .odd = 0.75, .batch_odd = 0.085, .memory = 0.85, .product_memory = 0.85,
+     .forward = {.flop_s = 0.60, .softmax = 100, .fill = 176, .rows = 128, .tail = 0.89, .unequal = 0.85},
+     .backward = {.flop_s = 0.50, .softmax = 73, .fill = 188, .rows = 128, .tail = 0.41, .unequal = 0.78}},
 };
 
-/* by beginning of the catalogue's name, first match; power: share of the peak sustained, half precision and fp8 */
+/* by beginning of the catalogue's name, first match; power: half precision and fp8 */
 static const struct {
     const char *model;
     double sms, power, power_fp8;
 } models[] = {
-    {"A100-PCIe", 108, 0.92, 0},     {"A100", 108, 1.10, 0},        {"A800", 108, 1.10, 0},       {"V100", 80, 1.0, 0},
-    {"L40S", 142, 0.65, 0.65},       {"H100-PCIe", 114, 0.70, 0.6}, {"H100-SXM-96GB", 132, 0.76, 0.62},
-    {"H20", 78, 1.2, 1.2},           {"GH200", 132, 0.88, 0.75},    {"H", 132, 0.82, 0.68},
-    {"GB300", 152, 0.62, 0.60},
-    {"GB", 152, 0.58, 0.54},         {"B300", 148, 0.56, 0.56},         {"B", 148, 0.516, 0.52},
+    {"A100-PCIe", 108, 0.92, 0},     {"A100", 108, 1.10, 0},              {"A800", 108, 1.10, 0},
+    {"V100", 80, 1.0, 0},            {"L40S", 142, 0.65, 0.65},           {"H100-PCIe", 114, 0.70, 0.6},
+    {"H20", 78, 1.2, 1.2},           {"H100-SXM-96GB", 132, 0.76, 0.62},  {"GH200", 132, 0.88, 0.75},
+    {"H", 132, 0.82, 0.68},          {"GB300", 152, 0.62, 0.60},          {"GB", 152, 0.58, 0.54},
+    {"B300", 148, 0.56, 0.56},       {"B", 148, 0.516, 0.52},
 };
+/* clang-format on */
 
 static const struct generation *find_generation(const struct topo_gpu *gpu)
 {
@@ -90,16 +105,17 @@ void cost_device_tiles(struct cost_device *dev, double shared)
 static void init_tiles(struct cost_device *dev, const struct generation *g)
 {
     for (dev->ntiles = 0; dev->ntiles < COST_MAX_TILES && g->tiles[dev->ntiles].m > 0; dev->ntiles++) {
-        const struct tile *t = &g->tiles[dev->ntiles];
-        dev->tiles[dev->ntiles] = (struct cost_tile){.m = t->m, .n = t->n, .per_m = 1 / t->m, .per_n = 1 / t->n};
+        double m = g->tiles[dev->ntiles].m, n = g->tiles[dev->ntiles].n;
+        dev->tiles[dev->ntiles] =
+            (struct cost_tile){.m = m, .n = n, .per_m = 1 / m, .per_n = 1 / n};
     }
     dev->shared = g->shared;
     cost_device_tiles(dev, g->shared);
 }
 
 /* rates of one number format; stated: the cluster file's efficiency of large products, 0 = none */
-static void init_rate(struct cost_device *dev, enum cost_number number, double peak, double clock, double power, double stated,
-                      double factor)
+static void init_rate(struct cost_device *dev, enum cost_number number, double peak, double clock,
+                      double power, double stated, double factor)
 {
     if (peak <= 0 || clock <= 0)
         return;
@@ -108,8 +124,8 @@ static void init_rate(struct cost_device *dev, enum cost_number number, double p
     dev->power_flop_s[number] = peak * power * scale;
 }
 
-static void init_known(struct cost *c, const struct topo_gpu *gpu, const struct generation *g, enum topo_dtype low,
-                       enum topo_dtype full)
+static void init_known(struct cost *c, const struct topo_gpu *gpu, const struct generation *g,
+                       enum topo_dtype low, enum topo_dtype full)
 {
     struct cost_device *dev = &c->device;
     const struct profile *p = c->profile;
@@ -127,16 +143,19 @@ static void init_known(struct cost *c, const struct topo_gpu *gpu, const struct 
     init_tiles(dev, g);
     double half = gpu->sm >= 100 ? p->matmul_sm100 : gpu->sm >= 90 ? p->matmul_sm90 : p->matmul_sm80;
     double fp8 = gpu->sm >= 100 ? p->matmul_fp8_sm100 : p->matmul_fp8_sm90;
-    double attention = gpu->sm >= 100 ? p->attention_sm100 : gpu->sm >= 90 ? p->attention_sm90 : p->attention_sm80;
+    double attention = gpu->sm >= 100  ? p->attention_sm100
+                       : gpu->sm >= 90 ? p->attention_sm90
+                                       : p->attention_sm80;
     init_rate(dev, COST_HALF, gpu->peak_flop_s[low], g->clock, power, gpu->efficiency[low], half);
     init_rate(dev, COST_F32, gpu->peak_flop_s[full], 0.9, 0.9, gpu->efficiency[full], half);
-    init_rate(dev, COST_FP8, gpu->peak_flop_s[TOPO_FP8], g->clock_fp8, power_fp8, gpu->efficiency[TOPO_FP8], fp8);
+    init_rate(dev, COST_FP8, gpu->peak_flop_s[TOPO_FP8], g->clock_fp8, power_fp8, gpu->efficiency[TOPO_FP8],
+              fp8);
     double large = gpu->peak_flop_s[low] * sustained(g->clock, power);
     dev->fill = g->fill;
     dev->split_s = g->split_s;
     dev->weight_share = g->weight;
     dev->write = g->write;
-    dev->group_shown = g->group_shown;
+    dev->group_shown = g->group;
     dev->odd = g->odd;
     dev->batch_odd = g->batch_odd;
     dev->coarse_heads = g->sm >= 90;
@@ -149,17 +168,19 @@ static void init_known(struct cost *c, const struct topo_gpu *gpu, const struct 
     dev->launch_s = 2.5e-6;
 }
 
-/* CPU ranks and devices without a table: large products at 0.8 of the peak, attention as FlashAttention's tables relate
- * it to products */
+/* CPU ranks and devices without a table: large products at 0.8 of the peak, attention as FlashAttention's
+ * tables relate it to products */
 static void init_plain(struct cost *c, const struct topo_gpu *gpu, enum topo_dtype low, enum topo_dtype full)
 {
     struct cost_device *dev = &c->device;
     bool processor = !strcmp(gpu->model, "cpu"); /* the cluster file's word for CPU ranks */
     dev->plain = true;
     dev->units = dev->sms = 1;
-    double peaks[COST_NNUMBERS] = {[COST_F32] = gpu->peak_flop_s[full], [COST_HALF] = gpu->peak_flop_s[low],
+    double peaks[COST_NNUMBERS] = {[COST_F32] = gpu->peak_flop_s[full],
+                                   [COST_HALF] = gpu->peak_flop_s[low],
                                    [COST_FP8] = gpu->peak_flop_s[TOPO_FP8]};
-    const enum topo_dtype names[COST_NNUMBERS] = {[COST_F32] = full, [COST_HALF] = low, [COST_FP8] = TOPO_FP8};
+    const enum topo_dtype names[COST_NNUMBERS] = {
+        [COST_F32] = full, [COST_HALF] = low, [COST_FP8] = TOPO_FP8};
     for (int i = 0; i < COST_NNUMBERS; i++) {
         double stated = gpu->efficiency[names[i]];
         dev->clock_flop_s[i] = dev->power_flop_s[i] = peaks[i] * (stated > 0 ? stated : 0.8);

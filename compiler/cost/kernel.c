@@ -1,16 +1,18 @@
 /* Seconds of matrix products and of memory-bound kernels.
  *
- * A product C[m, n] = A[m, k] B[k, n] is limited three ways, joined by a 4-norm (each limit also slows the others a little):
- *  - clock: the library cuts C into tiles, a unit (an SM; two on Blackwell) makes one in 2 tm tn (k + fill) / rate, and the
- *    device takes ceil(tiles / units) rounds (tile and wave quantisation), or cuts the inner dimension to fill the last
- *    round and pays a fix-up.  The best of the generation's tile shapes counts, as the library's heuristic would choose;
+ * A product C[m, n] = A[m, k] B[k, n] is limited three ways, joined by a 4-norm (each limit also slows the
+ * others a little):
+ *  - clock: the library cuts C into tiles, a unit (an SM; two on Blackwell) makes one in 2 tm tn (k + fill) /
+ * rate, and the device takes ceil(tiles / units) rounds (tile and wave quantisation), or cuts the inner
+ * dimension to fill the last round and pays a fix-up.  The best of the generation's tile shapes counts, as
+ * the library's heuristic would choose;
  *  - power: 2 m n k operations at the rate that the power supply sustains, which full rounds exceed;
  *  - memory: operands once, output once, output at a higher price because it is written at the tiles' ends.
- * A weight gradient adds to its output.  Constants are in device.c.  A measured product curve of the cluster file replaces
- * the formula: the efficiency of the nearest measured shape in log space.
+ * A weight gradient adds to its output.  Constants are in device.c.  A measured product curve of the cluster
+ * file replaces the formula: the efficiency of the nearest measured shape in log space.
  *
- * Devices without a table (CPU ranks) have one roofline: efficiency k / (k + half_k) for the prologue of short inner dimensions
- * times tiles / (tiles + half_tiles) for outputs too small to fill the machine. */
+ * Devices without a table (CPU ranks) have one roofline: efficiency k / (k + half_k) for the prologue of
+ * short inner dimensions times tiles / (tiles + half_tiles) for outputs too small to fill the machine. */
 
 #include "compiler/cost/cost_private.h"
 
@@ -20,7 +22,8 @@
 /* measured efficiency of the nearest shape, as operations per second; 0 = nothing measured */
 static double measured_flop_s(const struct cost *c, double m, double n, double k, enum cost_number number)
 {
-    static const char *const words[COST_NNUMBERS] = {[COST_F32] = "fp32", [COST_HALF] = "bf16", [COST_FP8] = "fp8"};
+    static const char *const words[COST_NNUMBERS] = {
+        [COST_F32] = "fp32", [COST_HALF] = "bf16", [COST_FP8] = "fp8"};
     double best = INFINITY, flop_s = 0;
     for (uint32_t i = 0; i < c->topo->nmeasured; i++) {
         const struct topo_measured *t = &c->topo->measured[i];
@@ -61,12 +64,15 @@ static double product_bytes(const struct cost_device *dev, enum product product,
     return element * (m * k + k * n) + (added + dev->write * (added > 0 ? added : result)) * m * n;
 }
 
-/* Speed left for rows that start at odd places: the fast loads need rows of a multiple of 16 bytes (NVIDIA's matrix
- * multiplication guide, section 2.1).  Batches of products fell back to kernels without tensor cores: BLOOM's runs with heads
- * of 108 took 1.4 times the step of heads of 144, for products that are a fortieth of the arithmetic. */
-static double alignment(const struct cost_device *dev, bool batch, uint64_t row, uint64_t other, enum cost_number number)
+/* Speed left for rows that start at odd places: the fast loads need rows of a multiple of 16 bytes (NVIDIA's
+ * matrix multiplication guide, section 2.1).  Batches of products fell back to kernels without tensor cores:
+ * BLOOM's runs with heads of 108 took 1.4 times the step of heads of 144, for products that are a fortieth of
+ * the arithmetic. */
+static double alignment(const struct cost_device *dev, bool batch, uint64_t row, uint64_t other,
+                        enum cost_number number)
 {
-    uint64_t bytes = (row | other) * (number == COST_FP8 ? 1 : 2); /* lowest set bits are those of the worse one */
+    uint64_t bytes =
+        (row | other) * (number == COST_FP8 ? 1 : 2); /* lowest set bits are those of the worse one */
     if (number == COST_F32 || !(bytes & 15))
         return 1;
     if (batch)
@@ -74,14 +80,17 @@ static double alignment(const struct cost_device *dev, bool batch, uint64_t row,
     return !(bytes & 7) ? dev->odd : bytes & 3 ? 0.5 * dev->odd : 0.75 * dev->odd;
 }
 
-/* seconds of the rounds of tiles at the highest clock; products: independent ones of that shape, side by side */
-static double rounds_s(const struct cost_device *dev, double products, double m, double n, double k, double flop_s)
+/* seconds of the rounds of tiles at the highest clock; products: independent ones of that shape, side by side
+ */
+static double rounds_s(const struct cost_device *dev, double products, double m, double n, double k,
+                       double flop_s)
 {
     double best = INFINITY, per_unit = 1 / dev->units, overhead = dev->split_s;
     double unit_s = 2 * dev->units / flop_s * (64 * parts(k, 1.0 / 64) + dev->fill);
     for (unsigned i = 0; i < dev->ntiles; i++) {
         const struct cost_tile *t = &dev->tiles[i];
-        double rounds = products * parts(m, t->per_m) * parts(n, t->per_n) * per_unit, tile_s = t->work * unit_s;
+        double rounds = products * parts(m, t->per_m) * parts(n, t->per_n) * per_unit,
+               tile_s = t->work * unit_s;
         double whole = parts(rounds, 1) * tile_s, split = rounds * tile_s + overhead;
         double least = whole < split ? whole : split;
         best = least < best ? least : best;
@@ -89,7 +98,8 @@ static double rounds_s(const struct cost_device *dev, double products, double m,
     return best;
 }
 
-static double plain_s(const struct cost_device *dev, double products, double m, double n, double k, enum cost_number number)
+static double plain_s(const struct cost_device *dev, double products, double m, double n, double k,
+                      enum cost_number number)
 {
     double tiles = products * ceil(m / 128) * ceil(n / 128);
     double flop_s = dev->clock_flop_s[number] * k / (k + dev->half_k) * tiles / (tiles + dev->half_tiles);
@@ -110,8 +120,8 @@ static double layout_share(const struct cost_device *dev, enum product product)
 }
 
 /* products independent ones of the same shape in one kernel */
-static double batch_s(const struct cost *c, enum product product, double products, uint64_t m, uint64_t n, uint64_t k,
-                      enum cost_number number)
+static double batch_s(const struct cost *c, enum product product, double products, uint64_t m, uint64_t n,
+                      uint64_t k, enum cost_number number)
 {
     if (m == 0 || n == 0 || k == 0)
         return 0;
@@ -123,30 +133,35 @@ static double batch_s(const struct cost *c, enum product product, double product
         return fmax(flops / (flop_s * dev->compute_factor), memory) + dev->launch_s;
     if (dev->plain)
         return fmax(plain_s(dev, products, dm, dn, dk, number) / dev->compute_factor, memory) + dev->launch_s;
-    double share = layout_share(dev, product) / (alignment(dev, products > 1, n, product == PRODUCT_WEIGHT ? m : k, number) * dev->compute_factor);
+    double share =
+        layout_share(dev, product) /
+        (alignment(dev, products > 1, n, product == PRODUCT_WEIGHT ? m : k, number) * dev->compute_factor);
     double clock = share * rounds_s(dev, products, dm, dn, dk, dev->clock_flop_s[number]);
     return norm4(clock, share * flops / dev->power_flop_s[number], memory) + dev->launch_s;
 }
 
-double cost_matmul_s(const struct cost *c, enum product product, uint64_t m, uint64_t n, uint64_t k, enum dtype dtype)
+double cost_matmul_s(const struct cost *c, enum product product, uint64_t m, uint64_t n, uint64_t k,
+                     enum dtype dtype)
 {
     return batch_s(c, product, 1, m, n, k, number_of(c, dtype));
 }
 
-double cost_matmul_half_s(const struct cost *c, enum product product, uint64_t m, uint64_t n, uint64_t k, enum dtype dtype)
+double cost_matmul_half_s(const struct cost *c, enum product product, uint64_t m, uint64_t n, uint64_t k,
+                          enum dtype dtype)
 {
     return batch_s(c, product, 1, m, n, k, dtype == DTYPE_BF16 ? COST_HALF : COST_F32);
 }
 
-double cost_batched_matmul_s(const struct cost *c, double products, uint64_t m, uint64_t n, uint64_t k, enum dtype dtype)
+double cost_batched_matmul_s(const struct cost *c, double products, uint64_t m, uint64_t n, uint64_t k,
+                             enum dtype dtype)
 {
     return batch_s(c, PRODUCT_FORWARD, products, m, n, k, dtype == DTYPE_BF16 ? COST_HALF : COST_F32);
 }
 
-/* Products run beside each other, so rounds are filled across them.  What is read and written differs for every one, and a
- * share of it does not hide behind their arithmetic. */
-double cost_grouped_matmul_s(const struct cost *c, enum product product, uint64_t groups, double m, uint64_t n, uint64_t k,
-                             enum dtype dtype)
+/* Products run beside each other, so rounds are filled across them.  What is read and written differs for
+ * every one, and a share of it does not hide behind their arithmetic. */
+double cost_grouped_matmul_s(const struct cost *c, enum product product, uint64_t groups, double m,
+                             uint64_t n, uint64_t k, enum dtype dtype)
 {
     const struct cost_device *dev = &c->device;
     enum cost_number number = number_of(c, dtype);
@@ -162,11 +177,17 @@ double cost_grouped_matmul_s(const struct cost *c, enum product product, uint64_
         inner = dn;
     }
     double number_groups = (double)groups, flops = 2 * number_groups * m * dn * dk;
-    double element = number == COST_F32 ? 4 : number == COST_FP8 ? 1 : 2, out = product == PRODUCT_WEIGHT ? 2 * dev->gradient_bytes : 2;
+    double element = number == COST_F32   ? 4
+                     : number == COST_FP8 ? 1
+                                          : 2,
+           out = product == PRODUCT_WEIGHT ? 2 * dev->gradient_bytes : 2;
     double bytes = number_groups * (element * (rows * inner + inner * cols) + out * rows * cols);
     double memory = bytes / dev->product_bytes_s, host = number_groups * dev->group_s;
     if (dev->plain)
-        return fmax(fmax(plain_s(dev, number_groups, rows, cols, inner, number) / dev->compute_factor, memory), host) + dev->launch_s;
+        return fmax(
+                   fmax(plain_s(dev, number_groups, rows, cols, inner, number) / dev->compute_factor, memory),
+                   host) +
+               dev->launch_s;
     double share = layout_share(dev, product) / dev->compute_factor;
     double clock = share * rounds_s(dev, number_groups, rows, cols, inner, dev->clock_flop_s[number]);
     double compute = norm4(clock, share * flops / dev->power_flop_s[number], 0);
@@ -175,8 +196,8 @@ double cost_grouped_matmul_s(const struct cost *c, enum product product, uint64_
 
 double cost_quantize_s(const struct cost *c, double elements)
 {
-    /* read once; written by rows and, for the gradient products, by columns; FP8 tensor cores take both operands along
-     * the inner dimension (Transformer Engine's cast-transpose kernels) */
+    /* read once; written by rows and, for the gradient products, by columns; FP8 tensor cores take both
+     * operands along the inner dimension (Transformer Engine's cast-transpose kernels) */
     return elements * (2 + 1 + 1) / c->device.bytes_s + c->device.launch_s;
 }
 

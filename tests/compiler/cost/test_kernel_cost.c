@@ -1,5 +1,5 @@
-/* Prices of kernels: published rates by shape and GPU, order of prices where physics dictates it, steps of tiles and rounds,
- * the factors of a profile, and CPU ranks. */
+/* Prices of kernels: published rates by shape and GPU, order of prices where physics dictates it, steps of
+ * tiles and rounds, the factors of a profile, and CPU ranks. */
 
 #include "compiler/compile.h"
 #include "compiler/cost/cost.h"
@@ -12,24 +12,41 @@
 
 static struct job *make_job(struct arena *a, const char *precision)
 {
-    return text_job(a, arena_printf(a, "llmc 1\nmodel m {\n vocab 32000\n width 2048\n norm rmsnorm\n embed tokens\n"
-                                       " repeat 8 { layer { attn gqa(heads=16, kv=8, rope=10_000)\n ffn swiglu(8192) } }\n"
-                                       " head untied\n}\ntrain {\n sequence 2048\n batch 64 sequences\n precision %s\n}\n", precision));
+    return text_job(
+        a, arena_printf(a,
+                        "llmc 1\nmodel m {\n vocab 32000\n width 2048\n norm rmsnorm\n embed tokens\n"
+                        " repeat 8 { layer { attn gqa(heads=16, kv=8, rope=10_000)\n ffn swiglu(8192) } }\n"
+                        " head untied\n}\ntrain {\n sequence 2048\n batch 64 sequences\n precision %s\n}\n",
+                        precision));
 }
 
 /* profile: NULL = that of the job */
-static struct cost *make_cost(struct arena *a, const char *gpu, const char *precision, const struct profile *profile)
+static struct cost *make_cost(struct arena *a, const char *gpu, const char *precision,
+                              const struct profile *profile)
 {
     struct job *job = make_job(a, precision);
     struct source *s = ARENA_NEW(a, struct source);
-    char *text = arena_printf(a, "<cluster version=\"1\"><node-type id=\"n\" gpus=\"1\"><gpu model=\"%s\"/>"
-                                 "<scale-up kind=\"none\"/></node-type><nodes type=\"n\" count=\"1\"/></cluster>", gpu);
+    char *text =
+        arena_printf(a,
+                     "<cluster version=\"1\"><node-type id=\"n\" gpus=\"1\"><gpu model=\"%s\"/>"
+                     "<scale-up kind=\"none\"/></node-type><nodes type=\"n\" count=\"1\"/></cluster>",
+                     gpu);
     *s = (struct source){"c.xml", text, strlen(text), false};
     struct topo *topo = topo_parse(a, diag_new(a), s, NULL);
     CU_ASSERT_PTR_NOT_NULL_FATAL(topo);
     struct decision *d = ARENA_NEW(a, struct decision);
-    *d = (struct decision){.tp = 1, .cp = 1, .pp = 1, .vpp = 1, .dp = 1, .ep = 1, .etp = 1, .shard = 1, .microbatch = 1,
-                           .microbatches = 64, .schedule = SCHED_1F1B, .order = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}};
+    *d = (struct decision){.tp = 1,
+                           .cp = 1,
+                           .pp = 1,
+                           .vpp = 1,
+                           .dp = 1,
+                           .ep = 1,
+                           .etp = 1,
+                           .shard = 1,
+                           .microbatch = 1,
+                           .microbatches = 64,
+                           .schedule = SCHED_1F1B,
+                           .order = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}};
     const char *why = "";
     CU_ASSERT_FATAL(decision_place(a, topo, d, &why));
     decision_cut(a, d, job->model.nlayers, NULL, 0, 0);
@@ -43,7 +60,8 @@ static double forward_s(const struct cost *c, uint64_t m, uint64_t n, uint64_t k
     return cost_matmul_s(c, PRODUCT_FORWARD, m, n, k, DTYPE_BF16);
 }
 
-/* Rates of single products.  Sustained ones: shape tables of the SimuMax project (A100-PCIe, B200; layouts of Megatron). */
+/* Rates of single products.  Sustained ones: shape tables of the SimuMax project (A100-PCIe, B200; layouts of
+ * Megatron). */
 static void test_products(void)
 {
     static const struct {
@@ -68,21 +86,25 @@ static void test_products(void)
         double seconds = cost_matmul_s(c, rows[i].product, rows[i].m, rows[i].n, rows[i].k, DTYPE_BF16);
         double tflops = 2e-12 * (double)rows[i].m * (double)rows[i].n * (double)rows[i].k / seconds;
         if (fabs(tflops / rows[i].tflops - 1) > rows[i].tolerance)
-            printf("\n    %s %llux%llux%llu: %.0f TFLOP/s, published %.0f", rows[i].gpu, (unsigned long long)rows[i].m,
-                   (unsigned long long)rows[i].n, (unsigned long long)rows[i].k, tflops, rows[i].tflops);
+            printf("\n    %s %llux%llux%llu: %.0f TFLOP/s, published %.0f", rows[i].gpu,
+                   (unsigned long long)rows[i].m, (unsigned long long)rows[i].n,
+                   (unsigned long long)rows[i].k, tflops, rows[i].tflops);
         CU_ASSERT(fabs(tflops / rows[i].tflops - 1) <= rows[i].tolerance);
     }
     arena_free(a);
 }
 
-/* The most that anyone measured at any shape (tables of maximum achievable products) is what the highest clock gives, and more
- * than is sustained; sustained Hopper rates by end-to-end runs. */
+/* The most that anyone measured at any shape (tables of maximum achievable products) is what the highest
+ * clock gives, and more than is sustained; sustained Hopper rates by end-to-end runs. */
 static void test_peaks(void)
 {
     static const struct {
         const char *gpu;
         double most, least; /* TFLOP/s of a sustained 8192^3 */
-    } rows[] = {{"A100-SXM", 271.2, 230}, {"A100-PCIe-80GB", 252.9, 222}, {"H100-SXM", 794.5, 620}, {"B200", 1745, 1000},
+    } rows[] = {{"A100-SXM", 271.2, 230},
+                {"A100-PCIe-80GB", 252.9, 222},
+                {"H100-SXM", 794.5, 620},
+                {"B200", 1745, 1000},
                 {"GB200", 1822, 1100}};
     struct arena *a = arena_new();
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -106,11 +128,14 @@ static void test_order(void)
             CU_ASSERT(forward_s(c, 4096, 4096, n) <= forward_s(c, 4096, 4096, 2 * n));
             CU_ASSERT(cost_stream_s(c, (double)n) < cost_stream_s(c, 2 * (double)n));
             double flops = 2.0 * 4096 * 4096 * (double)n;
-            double peak = c->type->gpu.peak_flop_s[c->type->gpu.peak_flop_s[TOPO_BF16] > 0 ? TOPO_BF16 : TOPO_FP16];
+            double peak =
+                c->type->gpu.peak_flop_s[c->type->gpu.peak_flop_s[TOPO_BF16] > 0 ? TOPO_BF16 : TOPO_FP16];
             CU_ASSERT(forward_s(c, 4096, 4096, n) > flops / peak);
         }
-        CU_ASSERT(cost_matmul_s(c, PRODUCT_WEIGHT, 4096, 4096, 4096, DTYPE_BF16) >= forward_s(c, 4096, 4096, 4096));
-        CU_ASSERT(cost_matmul_s(c, PRODUCT_FORWARD, 4096, 4096, 4096, DTYPE_F32) > 3 * forward_s(c, 4096, 4096, 4096));
+        CU_ASSERT(cost_matmul_s(c, PRODUCT_WEIGHT, 4096, 4096, 4096, DTYPE_BF16) >=
+                  forward_s(c, 4096, 4096, 4096));
+        CU_ASSERT(cost_matmul_s(c, PRODUCT_FORWARD, 4096, 4096, 4096, DTYPE_F32) >
+                  3 * forward_s(c, 4096, 4096, 4096));
         CU_ASSERT_EQUAL(forward_s(c, 0, 8, 8), 0);
         /* one row: the weight's bytes at no more than the memory's bandwidth */
         CU_ASSERT(forward_s(c, 1, 8192, 8192) >= 2.0 * 8192 * 8192 / c->type->gpu.memory_bytes_s);
@@ -135,12 +160,15 @@ static void test_rounds(void)
 static void test_number_formats(void)
 {
     struct arena *a = arena_new();
-    const struct cost *half = make_cost(a, "H100-SXM", "bf16", NULL), *fp8 = make_cost(a, "H100-SXM", "fp8", NULL);
+    const struct cost *half = make_cost(a, "H100-SXM", "bf16", NULL),
+                      *fp8 = make_cost(a, "H100-SXM", "fp8", NULL);
     double ratio = forward_s(half, 8192, 8192, 8192) / forward_s(fp8, 8192, 8192, 8192);
     CU_ASSERT(ratio > 1.4 && ratio < 2);
-    CU_ASSERT_EQUAL(cost_matmul_half_s(fp8, PRODUCT_FORWARD, 8192, 8192, 8192, DTYPE_BF16), forward_s(half, 8192, 8192, 8192));
+    CU_ASSERT_EQUAL(cost_matmul_half_s(fp8, PRODUCT_FORWARD, 8192, 8192, 8192, DTYPE_BF16),
+                    forward_s(half, 8192, 8192, 8192));
     const struct cost *older = make_cost(a, "A100-SXM", "bf16", NULL); /* no such unit */
-    CU_ASSERT(cost_quantize_s(half, 1e9) < 2 * cost_stream_s(half, 2e9) && cost_quantize_s(half, 1e9) > cost_stream_s(half, 2e9));
+    CU_ASSERT(cost_quantize_s(half, 1e9) < 2 * cost_stream_s(half, 2e9) &&
+              cost_quantize_s(half, 1e9) > cost_stream_s(half, 2e9));
     CU_ASSERT_EQUAL(older->device.clock_flop_s[COST_FP8], 0);
     arena_free(a);
 }
@@ -158,13 +186,15 @@ static void test_groups(void)
     double flops = 2.0 * 40 * 2460 * 3072 * 5120;
     static const double published[] = {1095e12, 1017e12, 938e12};
     for (enum product p = PRODUCT_FORWARD; p <= PRODUCT_WEIGHT; p++)
-        CU_ASSERT(fabs(flops / cost_grouped_matmul_s(c, p, 40, 2460, 3072, 5120, DTYPE_BF16) / published[p] - 1) < 0.2);
+        CU_ASSERT(fabs(flops / cost_grouped_matmul_s(c, p, 40, 2460, 3072, 5120, DTYPE_BF16) / published[p] -
+                       1) < 0.2);
     c->device.group_s = 9e-6; /* a loop of launches */
     CU_ASSERT(cost_grouped_matmul_s(c, PRODUCT_FORWARD, 256, 1, 64, 64, DTYPE_BF16) >= 256 * 9e-6);
     arena_free(a);
 }
 
-/* FlashAttention-2 (A100, forward and backward) and -3 (H100, forward), 16,384 tokens, width 2048; SimuMax (B200) */
+/* FlashAttention-2 (A100, forward and backward) and -3 (H100, forward), 16,384 tokens, width 2048; SimuMax
+ * (B200) */
 static void test_attention(void)
 {
     static const struct {
@@ -173,17 +203,25 @@ static void test_attention(void)
         bool causal, backward;
         double tflops, tolerance;
     } rows[] = {
-        {"A100-SXM", 512, 16, 128, true, true, 99, 0.08},     {"A100-SXM", 16384, 16, 128, true, true, 189, 0.08},
-        {"A100-SXM", 2048, 32, 64, false, true, 162, 0.08},   {"H100-SXM", 512, 16, 128, true, false, 292, 0.10},
-        {"H100-SXM", 16384, 16, 128, true, false, 616, 0.08}, {"H100-SXM", 4096, 8, 256, false, false, 736, 0.08},
+        {"A100-SXM", 512, 16, 128, true, true, 99, 0.08},
+        {"A100-SXM", 16384, 16, 128, true, true, 189, 0.08},
+        {"A100-SXM", 2048, 32, 64, false, true, 162, 0.08},
+        {"H100-SXM", 512, 16, 128, true, false, 292, 0.10},
+        {"H100-SXM", 16384, 16, 128, true, false, 616, 0.08},
+        {"H100-SXM", 4096, 8, 256, false, false, 736, 0.08},
         {"H100-SXM", 8192, 32, 64, false, false, 496, 0.08},
     };
     struct arena *a = arena_new();
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct cost *c = make_cost(a, rows[i].gpu, "bf16", NULL);
-        struct cost_attention t = {.tokens = 16384, .context = rows[i].seq, .heads = rows[i].heads, .qk = rows[i].head,
-                                   .v = rows[i].head, .full = !rows[i].causal};
-        double flops = 4 * t.tokens * t.context * t.heads * t.qk * (rows[i].causal ? 0.5 : 1) * (rows[i].backward ? 3.5 : 1);
+        struct cost_attention t = {.tokens = 16384,
+                                   .context = rows[i].seq,
+                                   .heads = rows[i].heads,
+                                   .qk = rows[i].head,
+                                   .v = rows[i].head,
+                                   .full = !rows[i].causal};
+        double flops = 4 * t.tokens * t.context * t.heads * t.qk * (rows[i].causal ? 0.5 : 1) *
+                       (rows[i].backward ? 3.5 : 1);
         double seconds = cost_attention_s(c, &t, DTYPE_BF16, false);
         seconds += rows[i].backward ? cost_attention_s(c, &t, DTYPE_BF16, true) : 0;
         CU_ASSERT(fabs(flops / seconds / 1e12 / rows[i].tflops - 1) < rows[i].tolerance);
@@ -196,11 +234,14 @@ static void test_attention_shapes(void)
     struct arena *a = arena_new();
     struct profile old = *make_cost(a, "A100-SXM", "bf16", NULL)->profile;
     old.attention_unfused = 1;
-    const struct cost *c = make_cost(a, "A100-SXM", "bf16", NULL), *u = make_cost(a, "A100-SXM", "bf16", &old);
-    struct cost_attention t = {.tokens = 8192, .context = 8192, .heads = 16, .qk = 128, .v = 128}, w = t, mla = t, few = t;
+    const struct cost *c = make_cost(a, "A100-SXM", "bf16", NULL),
+                      *u = make_cost(a, "A100-SXM", "bf16", &old);
+    struct cost_attention t = {.tokens = 8192, .context = 8192, .heads = 16, .qk = 128, .v = 128}, w = t,
+                          mla = t, few = t;
     for (int backward = 0; backward < 2; backward++) {
         double seconds = cost_attention_s(c, &t, DTYPE_BF16, backward);
-        w.window = 1024; /* an eighth of the keys per row, of the half that a causal mask leaves: a bit above a quarter */
+        w.window = 1024; /* an eighth of the keys per row, of the half that a causal mask leaves: a bit above
+                            a quarter */
         double narrow = cost_attention_s(c, &w, DTYPE_BF16, backward) / seconds;
         CU_ASSERT(narrow > 0.25 && narrow < 0.40);
         w.window = 8192;
@@ -216,12 +257,14 @@ static void test_attention_shapes(void)
         struct cost_attention aligned = t, odd = t;
         aligned.qk = aligned.v = 112;
         odd.qk = odd.v = 108;
-        CU_ASSERT(cost_attention_s(u, &odd, DTYPE_BF16, backward) > 1.02 * cost_attention_s(u, &aligned, DTYPE_BF16, backward));
+        CU_ASSERT(cost_attention_s(u, &odd, DTYPE_BF16, backward) >
+                  1.02 * cost_attention_s(u, &aligned, DTYPE_BF16, backward));
     }
     struct cost_attention padded = t, whole = t; /* heads of 80 run as 96 */
     padded.qk = padded.v = 80;
     whole.qk = whole.v = 96;
-    CU_ASSERT_DOUBLE_EQUAL(cost_attention_s(c, &padded, DTYPE_BF16, false), cost_attention_s(c, &whole, DTYPE_BF16, false), 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(cost_attention_s(c, &padded, DTYPE_BF16, false),
+                           cost_attention_s(c, &whole, DTYPE_BF16, false), 1e-12);
     t.tokens = 0;
     CU_ASSERT_EQUAL(cost_attention_s(c, &t, DTYPE_BF16, false), 0);
     arena_free(a);
@@ -253,10 +296,12 @@ static void test_profile(void)
     const struct cost *slow = make_cost(a, "H100-SXM", "bf16", &p);
     struct cost_attention t = {.tokens = 8192, .context = 8192, .heads = 16, .qk = 128, .v = 128};
     CU_ASSERT_DOUBLE_EQUAL(forward_s(slow, 8192, 8192, 8192) / forward_s(c, 8192, 8192, 8192), 2, 0.02);
-    CU_ASSERT_DOUBLE_EQUAL(cost_attention_s(slow, &t, DTYPE_BF16, false) / cost_attention_s(c, &t, DTYPE_BF16, false), 2, 0.02);
+    CU_ASSERT_DOUBLE_EQUAL(
+        cost_attention_s(slow, &t, DTYPE_BF16, false) / cost_attention_s(c, &t, DTYPE_BF16, false), 2, 0.02);
     CU_ASSERT_DOUBLE_EQUAL(cost_stream_s(slow, 1e9) / cost_stream_s(c, 1e9), 2, 0.02);
     const struct cost *other = make_cost(a, "A100-SXM", "bf16", &p); /* another generation's factor */
-    CU_ASSERT_DOUBLE_EQUAL(forward_s(other, 8192, 8192, 8192), forward_s(make_cost(a, "A100-SXM", "bf16", NULL), 8192, 8192, 8192), 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(forward_s(other, 8192, 8192, 8192),
+                           forward_s(make_cost(a, "A100-SXM", "bf16", NULL), 8192, 8192, 8192), 1e-9);
     arena_free(a);
 }
 
