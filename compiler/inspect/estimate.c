@@ -17,9 +17,13 @@ static double peak_flop_s(const struct job *job, const struct topo_gpu *gpu)
     case DT_FP32:
         return peak[TOPO_FP32];
     case DT_BF16:
-        return peak[TOPO_BF16] > 0 ? peak[TOPO_BF16] : peak[TOPO_FP16] > 0 ? peak[TOPO_FP16] : peak[TOPO_FP32];
+        return peak[TOPO_BF16] > 0   ? peak[TOPO_BF16]
+               : peak[TOPO_FP16] > 0 ? peak[TOPO_FP16]
+                                     : peak[TOPO_FP32];
     case DT_FP16:
-        return peak[TOPO_FP16] > 0 ? peak[TOPO_FP16] : peak[TOPO_BF16] > 0 ? peak[TOPO_BF16] : peak[TOPO_FP32];
+        return peak[TOPO_FP16] > 0   ? peak[TOPO_FP16]
+               : peak[TOPO_BF16] > 0 ? peak[TOPO_BF16]
+                                     : peak[TOPO_FP32];
     case DT_FP8:
         return peak[TOPO_FP8];
     }
@@ -38,7 +42,9 @@ struct figures estimate_figures(const struct job *job, const struct topo *topo, 
     f.mfu = peak > 0 ? f.model_flops_per_gpu_s / peak : 0;
     f.bubble = e->bubble_s / e->step_time_s;
     f.exposed = (e->tp_comm_s + e->pp_comm_s + e->dp_comm_s) / e->step_time_s;
-    const uint32_t size[NAXES] = {[AXIS_TP] = c->decision.tp, [AXIS_CP] = c->decision.cp, [AXIS_DP] = c->decision.dp,
+    const uint32_t size[NAXES] = {[AXIS_TP] = c->decision.tp,
+                                  [AXIS_CP] = c->decision.cp,
+                                  [AXIS_DP] = c->decision.dp,
                                   [AXIS_PP] = c->decision.pp};
     const uint32_t coord[NAXES] = {[AXIS_PP] = e->peak_stage};
     struct mesh mesh = mesh_new(size, c->decision.order);
@@ -46,7 +52,8 @@ struct figures estimate_figures(const struct job *job, const struct topo *topo, 
     return f;
 }
 
-/* Generations of accelerators whose kernels measured runs have calibrated; processors are described by their file. */
+/* Generations of accelerators whose kernels measured runs have calibrated; processors are described by their
+ * file. */
 static bool is_calibrated(const struct topo_gpu *gpu)
 {
     static const uint32_t sm[] = {80, 90, 100, 103};
@@ -56,10 +63,14 @@ static bool is_calibrated(const struct topo_gpu *gpu)
     return !strcmp(gpu->model, "cpu");
 }
 
-const char *estimate_basis(struct arena *a, const struct job *job, const struct topo *topo, const struct decision *d)
+const char *estimate_basis(struct arena *a, const struct job *job, const struct topo *topo,
+                           const struct decision *d)
 {
     const struct topo_gpu *gpu = &topo->types[d->type].gpu;
-    const char *guess = is_calibrated(gpu) ? "" : arena_printf(a, "; extrapolated: no run has calibrated kernels of %s", gpu->model);
+    const char *guess =
+        is_calibrated(gpu)
+            ? ""
+            : arena_printf(a, "; extrapolated: no run has calibrated kernels of %s", gpu->model);
     return arena_printf(a, "%s%s", job->wishes.profile_name, guess);
 }
 
@@ -73,8 +84,8 @@ static void print_parts(const struct explain_item *item, uint32_t n, struct expl
     explain_round(value, n, sum / 1000, share);
     for (uint32_t i = 0; i < n; i++)
         if (value[i] > 0)
-            fprintf(out, "    %-26s %9.*f %-3s %5.1f %%\n", item[i].name, u.decimals, (double)shown[i] * u.step / u.per_name,
-                    u.name, (double)share[i] / 10);
+            fprintf(out, "    %-26s %9.*f %-3s %5.1f %%\n", item[i].name, u.decimals,
+                    (double)shown[i] * u.step / u.per_name, u.name, (double)share[i] / 10);
 }
 
 static void print_total(const char *head, double value, struct explain_unit u, const char *rest, FILE *out)
@@ -82,28 +93,30 @@ static void print_total(const char *head, double value, struct explain_unit u, c
     fprintf(out, "  %-9s%.*f %s%s\n", head, u.decimals, value / u.per_name, u.name, rest);
 }
 
-static void print_best(const struct job *job, const struct topo *topo, const struct search_result *r, FILE *out)
+static void print_best(const struct job *job, const struct topo *topo, const struct search_result *r,
+                       FILE *out)
 {
     struct arena *a = arena_new();
     const struct candidate *c = &r->candidates[0];
     const struct estimate *e = &c->estimate;
     struct figures f = estimate_figures(job, topo, c);
     struct explain_item item[EXPLAIN_ITEMS];
-    fprintf(out, "%s on %u of %llu GPUs of %s\n", job->model.name, c->decision.gpus_used, (unsigned long long)topo->gpus,
-            topo->name ? topo->name : "the cluster");
+    fprintf(out, "%s on %u of %llu GPUs of %s\n", job->model.name, c->decision.gpus_used,
+            (unsigned long long)topo->gpus, topo->name ? topo->name : "the cluster");
     fprintf(out, "  plan     %s\n", decision_text(a, &c->decision));
     fprintf(out, "  stages   %s\n", decision_layout_short(a, &c->decision));
     fprintf(out, "  profile  %s\n", estimate_basis(a, job, topo, &c->decision));
     const char *mfu = f.mfu > 0 ? arena_printf(a, "   MFU %.1f %%", 100 * f.mfu) : "";
     struct explain_unit u = explain_unit_seconds(e->step_time_s);
     print_total("step", e->step_time_s, u,
-                arena_printf(a, "   %.0f tokens/s   %.0f tokens/s/GPU   %s/GPU%s", f.tokens_per_s, f.tokens_per_s_per_gpu,
-                             units_show_flop_s(f.model_flops_per_gpu_s).s, mfu),
+                arena_printf(a, "   %.0f tokens/s   %.0f tokens/s/GPU   %s/GPU%s", f.tokens_per_s,
+                             f.tokens_per_s_per_gpu, units_show_flop_s(f.model_flops_per_gpu_s).s, mfu),
                 out);
     print_parts(item, explain_time_items(a, NULL, e, item), u, out);
     u = explain_unit_bytes((double)e->peak_bytes);
-    print_total("memory", (double)e->peak_bytes, u,
-                arena_printf(a, " of %s on stage %u", units_show_bytes(r->memory_limit_bytes).s, e->peak_stage), out);
+    print_total(
+        "memory", (double)e->peak_bytes, u,
+        arena_printf(a, " of %s on stage %u", units_show_bytes(r->memory_limit_bytes).s, e->peak_stage), out);
     print_parts(item, explain_memory_items(a, NULL, e, item), u, out);
     if (!c->emittable)
         fprintf(out, "  not emitted yet: %s\n", c->cannot);
@@ -116,8 +129,9 @@ void estimate_print(const struct job *job, const struct topo *topo, const struct
         return;
     struct arena *a = arena_new();
     print_best(job, topo, r, out);
-    fprintf(out, "  search   %llu evaluated, %llu families ruled out by bound, %llu over memory", (unsigned long long)r->evaluated,
-            (unsigned long long)r->pruned, (unsigned long long)r->infeasible_memory);
+    fprintf(out, "  search   %llu evaluated, %llu families ruled out by bound, %llu over memory",
+            (unsigned long long)r->evaluated, (unsigned long long)r->pruned,
+            (unsigned long long)r->infeasible_memory);
     if (r->gap > 0)
         fprintf(out, ", at most %.1f %% from the best", 100 * r->gap);
     fprintf(out, ", %s\n", units_show_seconds(r->seconds).s);
@@ -144,7 +158,8 @@ static void key(struct strbuf *o, const char *k, double v, const char *after)
     strbuf_text(o, after);
 }
 
-static void predicted_json(const struct job *job, const struct topo *topo, const struct candidate *c, struct strbuf *o)
+static void predicted_json(const struct job *job, const struct topo *topo, const struct candidate *c,
+                           struct strbuf *o)
 {
     struct figures f = estimate_figures(job, topo, c);
     strbuf_text(o, "\"predicted\": {");
@@ -154,8 +169,8 @@ static void predicted_json(const struct job *job, const struct topo *topo, const
     key(o, "mfu", f.mfu, ",\n               ");
     key(o, "bubble_fraction", f.bubble, ", ");
     key(o, "exposed_comm_fraction", f.exposed, ", ");
-    strbuf_printf(o, "\"peak_memory_bytes\": %llu, \"peak_memory_rank\": %u}", (unsigned long long)c->estimate.peak_bytes,
-                  f.peak_rank);
+    strbuf_printf(o, "\"peak_memory_bytes\": %llu, \"peak_memory_rank\": %u}",
+                  (unsigned long long)c->estimate.peak_bytes, f.peak_rank);
 }
 
 static void items_json(const struct estimate *e, struct strbuf *o)
@@ -173,7 +188,8 @@ static void items_json(const struct estimate *e, struct strbuf *o)
     arena_free(a);
 }
 
-static void candidate_json(const struct job *job, const struct topo *topo, const struct candidate *c, struct strbuf *o)
+static void candidate_json(const struct job *job, const struct topo *topo, const struct candidate *c,
+                           struct strbuf *o)
 {
     strbuf_text(o, "\"decision\": ");
     decision_json(&c->decision, o);
@@ -186,7 +202,8 @@ static void candidate_json(const struct job *job, const struct topo *topo, const
     }
 }
 
-void estimate_json(const struct job *job, const struct topo *topo, const struct search_result *r, struct strbuf *o)
+void estimate_json(const struct job *job, const struct topo *topo, const struct search_result *r,
+                   struct strbuf *o)
 {
     if (r->ncandidates == 0)
         return;
@@ -194,7 +211,8 @@ void estimate_json(const struct job *job, const struct topo *topo, const struct 
     strbuf_text(o, "{\"schema\": 1,\n \"model\": {\"name\": ");
     strbuf_json_string(o, m->name);
     strbuf_printf(o, ", \"parameters\": %llu, \"active_parameters\": %llu, \"layers\": %u},\n",
-                  (unsigned long long)model_parameters(m), (unsigned long long)model_active_parameters(m), m->nlayers);
+                  (unsigned long long)model_parameters(m), (unsigned long long)model_active_parameters(m),
+                  m->nlayers);
     strbuf_text(o, " \"cluster\": {\"name\": ");
     strbuf_json_string(o, topo->name ? topo->name : "");
     strbuf_printf(o, ", \"gpus\": %llu, \"gpus_used\": %u},\n ", (unsigned long long)topo->gpus,
@@ -206,9 +224,10 @@ void estimate_json(const struct job *job, const struct topo *topo, const struct 
     strbuf_json_string(o, job->wishes.profile_name);
     strbuf_printf(o, ", \"extrapolated\": %s,\n",
                   is_calibrated(&topo->types[r->candidates[0].decision.type].gpu) ? "false" : "true");
-    strbuf_printf(o, " \"search\": {\"space\": %llu, \"evaluated\": %llu, \"pruned\": %llu, \"over_memory\": %llu, ",
-                  (unsigned long long)r->space, (unsigned long long)r->evaluated, (unsigned long long)r->pruned,
-                  (unsigned long long)r->infeasible_memory);
+    strbuf_printf(
+        o, " \"search\": {\"space\": %llu, \"evaluated\": %llu, \"pruned\": %llu, \"over_memory\": %llu, ",
+        (unsigned long long)r->space, (unsigned long long)r->evaluated, (unsigned long long)r->pruned,
+        (unsigned long long)r->infeasible_memory);
     key(o, "gap", r->gap, ", ");
     key(o, "seconds", r->seconds, "},\n");
     strbuf_text(o, " \"candidates\": [");

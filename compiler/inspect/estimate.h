@@ -11,15 +11,18 @@ struct strbuf;
 /* best candidate itemised, then the runners-up, one line each */
 void estimate_print(const struct job *job, const struct topo *topo, const struct search_result *r, FILE *out);
 /* the contract's keys for the best candidate; "search" with seconds; "candidates": the others in short */
-void estimate_json(const struct job *job, const struct topo *topo, const struct search_result *r, struct strbuf *out);
+void estimate_json(const struct job *job, const struct topo *topo, const struct search_result *r,
+                   struct strbuf *out);
 
 struct figures {
     double tokens_per_s, tokens_per_s_per_gpu, model_flops_per_gpu_s, mfu; /* mfu 0: peak not known */
-    double bubble, exposed;                                               /* fractions of the step */
-    uint32_t peak_rank;                                                   /* first rank of the fullest stage */
+    double bubble, exposed;                                                /* fractions of the step */
+    uint32_t peak_rank; /* first rank of the fullest stage */
 };
 struct figures estimate_figures(const struct job *job, const struct topo *topo, const struct candidate *c);
-/* "megatron-core", the profile, and a warning where the GPUs' kernels are not calibrated by any measured run */
-const char *estimate_basis(struct arena *a, const struct job *job, const struct topo *topo, const struct decision *d);
+/* "megatron-core", the profile, and a warning where the GPUs' kernels are not calibrated by any measured run
+ */
+const char *estimate_basis(struct arena *a, const struct job *job, const struct topo *topo,
+                           const struct decision *d);
 
 #endif

@@ -1,5 +1,5 @@
-/* `llmc explain`: what is asked, in which order.  The search runs once as `llmc plan` or `llmc estimate` would; everything
- * else changes one thing of its answer, or of its question, and looks again. */
+/* `llmc explain`: what is asked, in which order.  The search runs once as `llmc plan` or `llmc estimate`
+ * would; everything else changes one thing of its answer, or of its question, and looks again. */
 
 #include "compiler/inspect/explain_private.h"
 #include "compiler/simulate/predict.h"
@@ -49,8 +49,8 @@ static const char *dimension_text(struct arena *a, const struct decision *d, enu
     case DIM_SCHEDULE:
         return d->pp < 2 ? "" : schedule_name(d->schedule);
     case DIM_ORDER:
-        return arena_printf(a, "order %s %s %s %s", axis_names[d->order[0]], axis_names[d->order[1]], axis_names[d->order[2]],
-                            axis_names[d->order[3]]);
+        return arena_printf(a, "order %s %s %s %s", axis_names[d->order[0]], axis_names[d->order[1]],
+                            axis_names[d->order[2]], axis_names[d->order[3]]);
     case DIM_GPUS:
         return arena_printf(a, "%u GPUs", d->gpus_used);
     case NDIMENSIONS:
@@ -80,7 +80,8 @@ static void choose(struct explanation *x)
 }
 
 /* in which choices the decision differs, its own dimension first; what follows from others is left out */
-static const char *difference(struct arena *a, const struct decision *d, const struct decision *from, enum dimension first)
+static const char *difference(struct arena *a, const struct decision *d, const struct decision *from,
+                              enum dimension first)
 {
     const char *text = "";
     for (uint32_t i = 0; i <= NDIMENSIONS; i++) {
@@ -100,11 +101,13 @@ static void find_others(struct explanation *x)
         const struct neighbour *n = &list[k];
         bool again = false;
         for (size_t i = 0; i < x->others.n; i++)
-            again |= (n->found || n->memory) && !strcmp(decision_text(x->arena, &x->others.at[i].candidate.decision),
+            again |= (n->found || n->memory) &&
+                     !strcmp(decision_text(x->arena, &x->others.at[i].candidate.decision),
                              decision_text(x->arena, &n->candidate.decision));
         if ((!n->found && !n->memory) || again)
             continue;
-        struct explain_other o = {.candidate = n->candidate, .fits = n->found, .wished = n->wished, .slower = n->slower};
+        struct explain_other o = {
+            .candidate = n->candidate, .fits = n->found, .wished = n->wished, .slower = n->slower};
         o.dimension = dimension_names[k];
         o.what = difference(x->arena, &n->candidate.decision, &x->chosen.decision, n->dimension);
         if (n->memory)
@@ -113,7 +116,8 @@ static void find_others(struct explanation *x)
     }
 }
 
-/* the best of what the choice left aside: of everything, for a plan; of what can be emitted, for an estimate */
+/* the best of what the choice left aside: of everything, for a plan; of what can be emitted, for an estimate
+ */
 static void find_left_out(struct explanation *x)
 {
     if (!x->plan && x->chosen.emittable)
@@ -123,15 +127,21 @@ static void find_left_out(struct explanation *x)
     if (!r->ncandidates)
         return;
     x->left_out = r->candidates[0];
-    x->has_left_out = x->plan ? !x->left_out.emittable &&
-                                    x->left_out.estimate.step_time_s < x->chosen.estimate.step_time_s
-                              : true;
+    x->has_left_out =
+        x->plan ? !x->left_out.emittable && x->left_out.estimate.step_time_s < x->chosen.estimate.step_time_s
+                : true;
 }
 
-enum status explain(struct arena *a, struct diag *d, const struct job *job, const struct topo *topo, const struct plan *plan,
-                    const struct explain_options *o, FILE *out)
+enum status explain(struct arena *a, struct diag *d, const struct job *job, const struct topo *topo,
+                    const struct plan *plan, const struct explain_options *o, FILE *out)
 {
-    struct explanation x = {.arena = a, .job = job, .topo = topo, .plan = plan, .budget = o->budget, .emit_only = plan != NULL, .all = o->all};
+    struct explanation x = {.arena = a,
+                            .job = job,
+                            .topo = topo,
+                            .plan = plan,
+                            .budget = o->budget,
+                            .emit_only = plan != NULL,
+                            .all = o->all};
     x.found = search(a, d, job, topo, POOL, o->budget, x.emit_only);
     x.memory_limit_bytes = x.found->memory_limit_bytes;
     if (!plan && !x.found->ncandidates) {

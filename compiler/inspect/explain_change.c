@@ -1,8 +1,9 @@
-/* Changed requests: some nodes more or fewer for a plan that exists; for a request that nothing satisfies, every single
- * change that something would, with its price.
+/* Changed requests: some nodes more or fewer for a plan that exists; for a request that nothing satisfies,
+ * every single change that something would, with its price.
  *
- * A change drops one wish of the plan block, keeps the optimizer's state on the host, names a node type, or adds nodes (by
- * doubling, then bisection to an eighth).  Each is a search of its own on a small budget, so a price is an upper bound. */
+ * A change drops one wish of the plan block, keeps the optimizer's state on the host, names a node type, or
+ * adds nodes (by doubling, then bisection to an eighth).  Each is a search of its own on a small budget, so a
+ * price is an upper bound. */
 
 #include "compiler/inspect/explain_private.h"
 #include "compiler/support/units.h"
@@ -32,8 +33,8 @@ static struct topo *with_nodes(struct arena *a, const struct topo *t, uint32_t t
     copy->nodes = ARENA_ARRAY(a, struct topo_node, copy->nnodes);
     memcpy(copy->nodes, t->nodes, t->nnodes * sizeof *t->nodes);
     for (uint32_t i = 0; i < n; i++)
-        copy->nodes[t->nnodes + i] =
-            (struct topo_node){.name = "one more", .type = type, .ordinal = y->nnodes + i, .nic_factor = 1, .compute_factor = 1};
+        copy->nodes[t->nnodes + i] = (struct topo_node){
+            .name = "one more", .type = type, .ordinal = y->nnodes + i, .nic_factor = 1, .compute_factor = 1};
     copy->tiers = ARENA_ARRAY(a, struct topo_tier, t->ntiers ? t->ntiers : 1);
     for (uint32_t i = 0; i < t->ntiers; i++) {
         struct topo_tier *tier = &copy->tiers[i];
@@ -63,7 +64,8 @@ static struct topo *without_node(struct arena *a, const struct topo *t, uint32_t
     return copy;
 }
 
-/* the cluster with a node of the type back that is excluded, spare or short of a GPU; NULL if there is none */
+/* the cluster with a node of the type back that is excluded, spare or short of a GPU; NULL if there is none
+ */
 static struct topo *with_node_back(struct arena *a, const struct topo *t, uint32_t type, const char **name)
 {
     for (uint32_t i = 0; i < t->nnodes; i++) {
@@ -77,16 +79,19 @@ static struct topo *with_node_back(struct arena *a, const struct topo *t, uint32
         copy->nodes[i].state = NODE_USABLE;
         copy->nodes[i].excluded_gpus = 0;
         copy->usable_gpus += t->types[type].gpus;
-        *name = node->reason ? arena_printf(a, "%s back (%s)", node->name, node->reason) : arena_printf(a, "%s back", node->name);
+        *name = node->reason ? arena_printf(a, "%s back (%s)", node->name, node->reason)
+                             : arena_printf(a, "%s back", node->name);
         return copy;
     }
     return NULL;
 }
 
 /* the best plan of a changed request; false if there is none */
-static bool try_change(struct explanation *x, const struct job *job, const struct topo *topo, struct explain_change *c)
+static bool try_change(struct explanation *x, const struct job *job, const struct topo *topo,
+                       struct explain_change *c)
 {
-    const struct search_result *r = search(x->arena, diag_new(x->arena), job, topo, 1, TRIAL_BUDGET, x->emit_only);
+    const struct search_result *r =
+        search(x->arena, diag_new(x->arena), job, topo, 1, TRIAL_BUDGET, x->emit_only);
     if (!r->ncandidates)
         return false;
     c->candidate = r->candidates[0];
@@ -113,7 +118,8 @@ static bool worthwhile(const struct explanation *x, const struct candidate *c)
 {
     if (c->decision.gpus_used > x->chosen.decision.gpus_used)
         return gpu_seconds(c) < 0.995 * gpu_seconds(&x->chosen);
-    return c->estimate.step_time_s < 1.005 * x->chosen.estimate.step_time_s || gpu_seconds(c) < 0.98 * gpu_seconds(&x->chosen);
+    return c->estimate.step_time_s < 1.005 * x->chosen.estimate.step_time_s ||
+           gpu_seconds(c) < 0.98 * gpu_seconds(&x->chosen);
 }
 
 /* back: the node that is back, as its name says, or NULL */
@@ -132,8 +138,9 @@ static bool try_nodes(struct explanation *x, const struct job *job, const struct
     if (back)
         last->what = arena_printf(x->arena, "with %s, %u GPUs", back, last->candidate.decision.gpus_used);
     else
-        last->what = arena_printf(x->arena, "%lld node%s %s, %u GPUs", (long long)llabs(more), llabs(more) == 1 ? "" : "s",
-                              more > 0 ? "more" : "fewer", last->candidate.decision.gpus_used);
+        last->what = arena_printf(x->arena, "%lld node%s %s, %u GPUs", (long long)llabs(more),
+                                  llabs(more) == 1 ? "" : "s", more > 0 ? "more" : "fewer",
+                                  last->candidate.decision.gpus_used);
     return true;
 }
 
@@ -141,14 +148,17 @@ void explain_nodes(struct explanation *x)
 {
     const struct decision *d = &x->chosen.decision;
     const struct topo_node_type *y = &x->topo->types[d->type];
-    uint32_t *nodes, usable = topo_usable(x->arena, x->topo, d->type, &nodes), more = d->nnodes / 8 ? d->nnodes / 8 : 1;
+    uint32_t *nodes, usable = topo_usable(x->arena, x->topo, d->type, &nodes),
+                     more = d->nnodes / 8 ? d->nnodes / 8 : 1;
     if (d->gpus_used % y->gpus)
         return;
     struct job one = with_gpus(x, REL_EQ, (uint64_t)(d->nnodes + 1) * y->gpus);
     const char *back = NULL;
-    const struct topo *grown = usable > d->nnodes ? x->topo : with_node_back(x->arena, x->topo, d->type, &back);
+    const struct topo *grown =
+        usable > d->nnodes ? x->topo : with_node_back(x->arena, x->topo, d->type, &back);
     grown = grown ? grown : with_nodes(x->arena, x->topo, d->type, 1);
-    if (!try_nodes(x, &one, grown, back) && more > 1) { /* an eighth more at most, whatever number is cheapest */
+    if (!try_nodes(x, &one, grown, back) &&
+        more > 1) { /* an eighth more at most, whatever number is cheapest */
         struct job any = with_gpus(x, REL_GE, (uint64_t)(d->nnodes + 1) * y->gpus);
         any.wishes.objective = MINIMIZE_GPU_TIME;
         uint32_t missing = d->nnodes + more > usable ? d->nnodes + more - usable : 0;
@@ -170,9 +180,11 @@ static void rescue_by_wishes(struct explanation *x)
     struct relaxation *list;
     uint32_t n = search_relaxations(x->arena, x->job, x->topo, x->emit_only, TRIAL_BUDGET, &list);
     for (uint32_t i = 0; i < n; i++) {
-        if (!list[i].found || !strcmp(list[i].wish, degree_names[DEG_GPUS])) /* rescue_by_nodes() says how many */
+        if (!list[i].found ||
+            !strcmp(list[i].wish, degree_names[DEG_GPUS])) /* rescue_by_nodes() says how many */
             continue;
-        struct explain_change c = {.what = arena_printf(x->arena, "without '%s'", list[i].wish), .candidate = list[i].candidate};
+        struct explain_change c = {.what = arena_printf(x->arena, "without '%s'", list[i].wish),
+                                   .candidate = list[i].candidate};
         c.how = decision_text(x->arena, &c.candidate.decision);
         vec_push(x->arena, &x->changes, c);
     }
@@ -198,7 +210,8 @@ static void rescue_by_all(struct explanation *x)
 }
 
 /* the request on n nodes of a type, the cluster's own ones first; NULL where it can't have so many */
-static const struct topo *nodes_for(struct explanation *x, uint32_t type, uint32_t usable, uint32_t n, struct job *job)
+static const struct topo *nodes_for(struct explanation *x, uint32_t type, uint32_t usable, uint32_t n,
+                                    struct job *job)
 {
     *job = with_gpus(x, REL_LE, (uint64_t)n * x->topo->types[type].gpus);
     return n <= usable ? x->topo : with_nodes(x->arena, x->topo, type, n - usable);
@@ -210,7 +223,8 @@ static bool enough_nodes(struct explanation *x, uint32_t type, uint32_t usable, 
     struct job job;
     const struct topo *t = nodes_for(x, type, usable, n, &job);
     *possible = t != NULL;
-    bool found = t && search(x->arena, diag_new(x->arena), &job, t, 1, NODES_BUDGET, x->emit_only)->ncandidates;
+    bool found =
+        t && search(x->arena, diag_new(x->arena), &job, t, 1, NODES_BUDGET, x->emit_only)->ncandidates;
     arena_reset(x->arena, mark);
     return found;
 }
@@ -231,8 +245,9 @@ static double times_faster(const struct explanation *x)
     return most;
 }
 
-/* The least number of nodes with a plan, above `from`, to an eighth; 0 = none found.  Under a limit on time nothing scales
- * better than evenly, so that is where to begin, in steps of a quarter; else by doubling, then bisection. */
+/* The least number of nodes with a plan, above `from`, to an eighth; 0 = none found.  Under a limit on time
+ * nothing scales better than evenly, so that is where to begin, in steps of a quarter; else by doubling, then
+ * bisection. */
 static uint32_t least_nodes(struct explanation *x, uint32_t type, uint32_t usable, uint32_t from)
 {
     bool possible = true;
@@ -244,7 +259,8 @@ static uint32_t least_nodes(struct explanation *x, uint32_t type, uint32_t usabl
                 return (uint32_t)n;
         return 0;
     }
-    for (uint64_t n = 2 * (uint64_t)from; !high && possible && n <= 4096 * (uint64_t)from && n <= MOST_NODES; n *= 2)
+    for (uint64_t n = 2 * (uint64_t)from; !high && possible && n <= 4096 * (uint64_t)from && n <= MOST_NODES;
+         n *= 2)
         *(enough_nodes(x, type, usable, (uint32_t)n, &possible) ? &high : &low) = (uint32_t)n;
     for (uint32_t finest = high / 16; high && high - low > 1 && high - low > finest;) {
         uint32_t n = low + (high - low) / 2;
@@ -266,7 +282,8 @@ static void rescue_by_nodes(struct explanation *x, uint32_t type)
     uint32_t nodes = fewer ? from : least_nodes(x, type, usable, from);
     struct job job;
     const struct topo *t = nodes ? nodes_for(x, type, usable, nodes, &job) : NULL;
-    struct explain_change c = {.bigger = !fewer, .what = arena_printf(x->arena, "%u nodes instead of %u", nodes, from)};
+    struct explain_change c = {.bigger = !fewer,
+                               .what = arena_printf(x->arena, "%u nodes instead of %u", nodes, from)};
     if (!t || !try_change(x, &job, t, &c) || !fewer)
         return;
     struct explain_change *last = &x->changes.at[x->changes.n - 1];
@@ -288,10 +305,10 @@ static void rescue_by_memory(struct explanation *x)
     if (need > 2 * gpu->memory_bytes) /* there is no such accelerator to be had */
         return;
     gpu->memory_bytes = (uint64_t)(ceil((double)need / gib) * gib);
-    struct explain_change c = {.bigger = true, .what = arena_printf(x->arena, "%s on each GPU instead of %s",
-                                                                    units_show_bytes(gpu->memory_bytes).s,
-                                                                    units_show_bytes(x->topo->types[r->closest.decision.type]
-                                                                                         .gpu.memory_bytes).s)};
+    struct explain_change c = {
+        .bigger = true,
+        .what = arena_printf(x->arena, "%s on each GPU instead of %s", units_show_bytes(gpu->memory_bytes).s,
+                             units_show_bytes(x->topo->types[r->closest.decision.type].gpu.memory_bytes).s)};
     try_change(x, x->job, t, &c);
 }
 

@@ -24,12 +24,14 @@ static void items_json(const struct explanation *x, bool time, struct strbuf *o)
 {
     struct explain_item item[EXPLAIN_ITEMS];
     const struct estimate *e = &x->chosen.estimate;
-    uint32_t n = time ? explain_time_items(x->arena, x->cost, e, item) : explain_memory_items(x->arena, x->cost, e, item);
+    uint32_t n = time ? explain_time_items(x->arena, x->cost, e, item)
+                      : explain_memory_items(x->arena, x->cost, e, item);
     if (time)
         number(o, "step_time_s", e->step_time_s, ", \"items\": [");
     else
         strbuf_printf(o, "\"peak_bytes\": %llu, \"limit_bytes\": %llu, \"stage\": %u, \"items\": [",
-                      (unsigned long long)e->peak_bytes, (unsigned long long)x->memory_limit_bytes, e->peak_stage);
+                      (unsigned long long)e->peak_bytes, (unsigned long long)x->memory_limit_bytes,
+                      e->peak_stage);
     for (uint32_t i = 0; i < n; i++) {
         strbuf_text(o, i ? ",\n   {" : "\n   {");
         text(o, "key", item[i].key, ", ");
@@ -58,7 +60,8 @@ static void others_json(const struct explanation *x, struct strbuf *o)
         text(o, "dimension", r->dimension, ", ");
         text(o, "change", r->what, ", ");
         number(o, "loses", r->slower, ", ");
-        strbuf_printf(o, "\"fits\": %s, \"against_wishes\": %s, ", r->fits ? "true" : "false", r->wished ? "true" : "false");
+        strbuf_printf(o, "\"fits\": %s, \"against_wishes\": %s, ", r->fits ? "true" : "false",
+                      r->wished ? "true" : "false");
         text(o, "why", r->why, ",\n   ");
         candidate_json(&r->candidate, o);
         strbuf_text(o, "}");
@@ -103,12 +106,14 @@ static void changes_json(const struct explanation *x, struct strbuf *o)
 
 static void search_json(const struct search_result *r, struct strbuf *o)
 {
-    strbuf_printf(o, " \"search\": {\"space\": %llu, \"evaluated\": %llu, \"pruned\": %llu, \"over_memory\": %llu, ",
-                  (unsigned long long)r->space, (unsigned long long)r->evaluated, (unsigned long long)r->pruned,
-                  (unsigned long long)r->infeasible_memory);
+    strbuf_printf(
+        o, " \"search\": {\"space\": %llu, \"evaluated\": %llu, \"pruned\": %llu, \"over_memory\": %llu, ",
+        (unsigned long long)r->space, (unsigned long long)r->evaluated, (unsigned long long)r->pruned,
+        (unsigned long long)r->infeasible_memory);
     strbuf_text(o, "\"removed\": {");
     for (uint32_t i = 0; i < NREMOVALS; i++)
-        strbuf_printf(o, "%s\"%s\": %llu", i ? ", " : "", removal_names[i], (unsigned long long)r->removed[i]);
+        strbuf_printf(o, "%s\"%s\": %llu", i ? ", " : "", removal_names[i],
+                      (unsigned long long)r->removed[i]);
     strbuf_text(o, "}, ");
     number(o, "gap", r->gap, "}}\n");
 }

@@ -1,7 +1,8 @@
 #ifndef LLMC_EXPLAIN_PRIVATE_H
 #define LLMC_EXPLAIN_PRIVATE_H
 
-/* Between the files of explain: what is found out (explain.c, _shift.c, _change.c) and printed (_text.c, _json.c). */
+/* Between the files of explain: what is found out (explain.c, _shift.c, _change.c) and printed (_text.c,
+ * _json.c). */
 
 #include "compiler/inspect/explain.h"
 #include "compiler/inspect/explain_items.h"
@@ -20,10 +21,10 @@ struct explain_other {
 /* the chosen plan where one figure of the cluster is different */
 struct explain_shift {
     const char *key, *what; /* "nic", "NIC bandwidth" */
-    double less, more;      /* change of the step time, as a fraction, at -10 % and +10 %; more NAN = less alone */
-    const char *choice;     /* the plan that would be chosen instead, or NULL */
-    double gain;            /* and by how much it is faster then */
-    const char *note;       /* of the cluster, or NULL */
+    double less, more; /* change of the step time, as a fraction, at -10 % and +10 %; more NAN = less alone */
+    const char *choice; /* the plan that would be chosen instead, or NULL */
+    double gain;        /* and by how much it is faster then */
+    const char *note;   /* of the cluster, or NULL */
 };
 
 /* a changed request; price: the best plan of it */
@@ -50,9 +51,11 @@ struct explanation {
     VEC(struct explain_shift) shifts;
     VEC(struct explain_change) changes;
     bool has_jitter;
-    double jitter_share, jitter_mean, jitter_slowest; /* change of the step time, of one replica and of the slowest */
+    double jitter_share, jitter_mean,
+        jitter_slowest; /* change of the step time, of one replica and of the slowest */
     bool has_left_out;
-    struct candidate left_out; /* best plan regardless of what can be emitted, or best that can, whichever isn't chosen */
+    struct candidate
+        left_out; /* best plan regardless of what can be emitted, or best that can, whichever isn't chosen */
 };
 
 /* explain_shift.c: the chosen plan on a slightly different cluster */

@@ -1,9 +1,9 @@
-/* What the answer depends on: the chosen plan on a cluster in which one bandwidth, or computing, is 10 % less or more, or
- * one node is slower; and whether another plan would be chosen there.
+/* What the answer depends on: the chosen plan on a cluster in which one bandwidth, or computing, is 10 % less
+ * or more, or one node is slower; and whether another plan would be chosen there.
  *
- * The other plans are the search's best ones, estimated again on the changed cluster; with --all the search runs again on
- * each of them.  Measured curves scale with what they measure: the part of a transfer's time above
- * the first point's, which is latency. */
+ * The other plans are the search's best ones, estimated again on the changed cluster; with --all the search
+ * runs again on each of them.  Measured curves scale with what they measure: the part of a transfer's time
+ * above the first point's, which is latency. */
 
 #include "compiler/inspect/explain_private.h"
 #include "compiler/simulate/predict.h"
@@ -88,7 +88,8 @@ static void scale_type(struct arena *a, struct topo_node_type *y, enum shift_kin
     }
 }
 
-static const struct topo *shifted(struct arena *a, const struct topo *t, enum shift_kind kind, uint32_t which, double factor)
+static const struct topo *shifted(struct arena *a, const struct topo *t, enum shift_kind kind, uint32_t which,
+                                  double factor)
 {
     struct topo *copy = topo_copy(a, t);
     for (uint32_t i = 0; i < t->ntypes; i++)
@@ -131,7 +132,8 @@ static void take_choice(struct explanation *x, const struct decision *d, double 
 /* what a new search there finds */
 static void searched_choice(struct explanation *x, const struct topo *t, struct explain_shift *s)
 {
-    const struct search_result *r = search(x->arena, diag_new(x->arena), x->job, t, 1, x->budget, x->emit_only);
+    const struct search_result *r =
+        search(x->arena, diag_new(x->arena), x->job, t, 1, x->budget, x->emit_only);
     struct estimate e;
     if (!r->ncandidates)
         return;
@@ -141,8 +143,10 @@ static void searched_choice(struct explanation *x, const struct topo *t, struct 
     take_choice(x, &best->decision, 1 - price(x, best->estimate.step_time_s, &best->decision) / then, s);
 }
 
-/* the one of the search's best plans that would be chosen there, if it is another and gains more than it did before */
-static void other_choice(struct explanation *x, const struct topo *t, double chosen_s, struct explain_shift *s)
+/* the one of the search's best plans that would be chosen there, if it is another and gains more than it did
+ * before */
+static void other_choice(struct explanation *x, const struct topo *t, double chosen_s,
+                         struct explain_shift *s)
 {
     double least = price(x, chosen_s, &x->chosen.decision) * (1 - TIE);
     const struct candidate *best = NULL;
@@ -162,7 +166,8 @@ static void other_choice(struct explanation *x, const struct topo *t, double cho
     take_choice(x, &best->decision, 1 - least / price(x, chosen_s, &x->chosen.decision), s);
 }
 
-static void add_shift(struct explanation *x, enum shift_kind kind, uint32_t which, const char *key, const char *what)
+static void add_shift(struct explanation *x, enum shift_kind kind, uint32_t which, const char *key,
+                      const char *what)
 {
     double now = step_s(x, x->topo, &x->chosen.decision);
     struct explain_shift s = {.key = key, .what = what, .more = NAN};
@@ -186,14 +191,17 @@ void explain_shifts(struct explanation *x)
     add_shift(x, SHIFT_MEMORY, 0, "memory_bandwidth", "memory bandwidth");
     bool joined = t->types[d->type].scale_up.kind != SCALE_UP_NONE;
     if (t->types[d->type].gpus * t->types[d->type].scale_up.span > 1)
-        add_shift(x, SHIFT_SCALE_UP, 0, "scale_up", joined ? "scale-up bandwidth" : "bandwidth inside a node");
+        add_shift(x, SHIFT_SCALE_UP, 0, "scale_up",
+                  joined ? "scale-up bandwidth" : "bandwidth inside a node");
     if (t->nnodes > 1) {
-        add_shift(x, SHIFT_NIC, 0, t->torus_dims ? "torus" : "nic", t->torus_dims ? "torus bandwidth" : "NIC bandwidth");
+        add_shift(x, SHIFT_NIC, 0, t->torus_dims ? "torus" : "nic",
+                  t->torus_dims ? "torus bandwidth" : "NIC bandwidth");
         for (uint32_t i = 0; i < t->ntiers && !t->torus_dims; i++) {
             add_shift(x, SHIFT_TIER, i, arena_printf(x->arena, "tier %s", t->tiers[i].name),
                       arena_printf(x->arena, "bandwidth of '%s'", t->tiers[i].name));
             if (t->tiers[i].oversubscription > 1)
-                x->shifts.at[x->shifts.n - 1].note = arena_printf(x->arena, "%g to 1 oversubscribed", t->tiers[i].oversubscription);
+                x->shifts.at[x->shifts.n - 1].note =
+                    arena_printf(x->arena, "%g to 1 oversubscribed", t->tiers[i].oversubscription);
         }
     }
     if (d->nnodes > 1)

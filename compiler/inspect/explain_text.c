@@ -1,4 +1,5 @@
-/* The explanation as text: short, in order of importance, one screen; --all adds what is small or the same. */
+/* The explanation as text: short, in order of importance, one screen; --all adds what is small or the same.
+ */
 
 #include "compiler/inspect/estimate.h"
 #include "compiler/inspect/explain_private.h"
@@ -15,34 +16,36 @@
 #define OTHERS_SHOWN 7
 
 /* items, their shares and their total; rounded so that both columns add up as printed */
-static void print_items(const struct explain_item *item, uint32_t n, struct explain_unit u, bool all, const char *total,
-                        FILE *out)
+static void print_items(const struct explain_item *item, uint32_t n, struct explain_unit u, bool all,
+                        const char *total, FILE *out)
 {
     int64_t shown[EXPLAIN_ITEMS] = {0}, share[EXPLAIN_ITEMS] = {0};
     double value[EXPLAIN_ITEMS] = {0}, sum = 0;
     for (uint32_t i = 0; i < n; i++)
         sum += value[i] = item[i].value;
-    int64_t whole = explain_round(value, n, u.step, shown), tenths = explain_round(value, n, sum / 1000, share);
+    int64_t whole = explain_round(value, n, u.step, shown),
+            tenths = explain_round(value, n, sum / 1000, share);
     double scale = u.step / u.per_name;
     for (uint32_t i = 0; i < n; i++) {
         if (!all && !shown[i])
             continue;
         const char *note = *item[i].how ? item[i].how : item[i].meaning;
-        fprintf(out, "  %-24s %9.*f %-3s %5.1f %%  %s\n", item[i].name, u.decimals, (double)shown[i] * scale, u.name,
-                (double)share[i] / 10, note);
+        fprintf(out, "  %-24s %9.*f %-3s %5.1f %%  %s\n", item[i].name, u.decimals, (double)shown[i] * scale,
+                u.name, (double)share[i] / 10, note);
         if (all && *item[i].detail)
             fprintf(out, "  %24s %s\n", "", item[i].detail);
     }
-    fprintf(out, "  %-24s %9.*f %-3s %5.1f %%  %s\n", "total", u.decimals, (double)whole * scale, u.name, (double)tenths / 10, total);
+    fprintf(out, "  %-24s %9.*f %-3s %5.1f %%  %s\n", "total", u.decimals, (double)whole * scale, u.name,
+            (double)tenths / 10, total);
 }
 
 static void print_head(const struct explanation *x, FILE *out)
 {
     const struct candidate *c = &x->chosen;
     struct figures f = estimate_figures(x->job, x->topo, c);
-    fprintf(out, "%s on %u of %" PRIu64 " GPUs of %s: %s per step, %.0f tokens/s/GPU", x->job->model.name, c->decision.gpus_used,
-            x->topo->gpus, x->topo->name ? x->topo->name : "the cluster", units_show_seconds(c->estimate.step_time_s).s,
-            f.tokens_per_s_per_gpu);
+    fprintf(out, "%s on %u of %" PRIu64 " GPUs of %s: %s per step, %.0f tokens/s/GPU", x->job->model.name,
+            c->decision.gpus_used, x->topo->gpus, x->topo->name ? x->topo->name : "the cluster",
+            units_show_seconds(c->estimate.step_time_s).s, f.tokens_per_s_per_gpu);
     if (f.mfu > 0)
         fprintf(out, ", MFU %.1f %%", 100 * f.mfu);
     fprintf(out, "\n  %s\n", decision_text(x->arena, &c->decision));
@@ -50,11 +53,13 @@ static void print_head(const struct explanation *x, FILE *out)
         fprintf(out, "  the program, simulated instruction by instruction: %s per step\n",
                 units_show_seconds(1e-9 * (double)x->plan->timeline->step_ns).s);
     if (x->plan && x->rank == UINT32_MAX)
-        fprintf(out, "  not among the %u best of a new search: it was chosen by other limits or by another version\n",
-                x->found->ncandidates);
+        fprintf(
+            out,
+            "  not among the %u best of a new search: it was chosen by other limits or by another version\n",
+            x->found->ncandidates);
     else if (x->plan && x->rank)
-        fprintf(out, "  the search has %u plan%s before it: their buffers, once placed, did not fit\n", x->rank,
-                x->rank > 1 ? "s" : "");
+        fprintf(out, "  the search has %u plan%s before it: their buffers, once placed, did not fit\n",
+                x->rank, x->rank > 1 ? "s" : "");
     fprintf(out, "  profile %s\n", estimate_basis(x->arena, x->job, x->topo, &c->decision));
     const struct candidate *l = &x->left_out;
     double other = x->has_left_out ? l->estimate.step_time_s / c->estimate.step_time_s - 1 : 0;
@@ -98,7 +103,8 @@ static void print_others(const struct explanation *x, bool all, FILE *out)
                               : o->candidate.emittable                      ? ", can be emitted"
                                                                             : ", not emitted yet";
         fprintf(out, "  %+6.1f %% %9s %9s  %s%s%s\n", 100 * o->slower, units_show_seconds(e->step_time_s).s,
-                units_show_bytes(e->peak_bytes).s, o->what, emitted, o->wished ? ", against the plan block" : "");
+                units_show_bytes(e->peak_bytes).s, o->what, emitted,
+                o->wished ? ", against the plan block" : "");
     }
     if (*misses)
         fprintf(out, "  does not fit: %s\n", misses);
@@ -106,7 +112,8 @@ static void print_others(const struct explanation *x, bool all, FILE *out)
 
 static int by_effect(const void *left, const void *right)
 {
-    const struct explain_shift *a = *(const struct explain_shift *const *)left, *b = *(const struct explain_shift *const *)right;
+    const struct explain_shift *a = *(const struct explain_shift *const *)left,
+                               *b = *(const struct explain_shift *const *)right;
     double s = fabs(a->less), t = fabs(b->less);
     return s != t ? s > t ? -1 : 1 : strcmp(a->key, b->key);
 }
@@ -140,15 +147,17 @@ static void print_shifts(const struct explanation *x, bool all, FILE *out)
         fprintf(out, "\n");
     }
     if (x->has_jitter)
-        fprintf(out, "  %-24s %+8.1f %%             %u replicas wait for the slowest; %+.1f %% on one alone\n",
-                arena_printf(x->arena, "every action off by %.0f %%", 100 * x->jitter_share), 100 * x->jitter_slowest,
-                x->chosen.decision.dp, 100 * x->jitter_mean);
+        fprintf(out,
+                "  %-24s %+8.1f %%             %u replicas wait for the slowest; %+.1f %% on one alone\n",
+                arena_printf(x->arena, "every action off by %.0f %%", 100 * x->jitter_share),
+                100 * x->jitter_slowest, x->chosen.decision.dp, 100 * x->jitter_mean);
     if (*small)
         fprintf(out, "  less than %.1f %%: %s\n", 100 * SMALL, small);
     if (!other && all)
         fprintf(out, "  A new search in each of these cases chooses the same plan, or one as fast.\n");
-    else if (!other)
-        fprintf(out, "  None of the %u best plans would be chosen instead in any of these cases.\n", x->found->ncandidates);
+    else if (!other && x->found->ncandidates > 1)
+        fprintf(out, "  None of the %u best plans would be chosen instead in any of these cases.\n",
+                x->found->ncandidates);
 }
 
 static void print_changes(const struct explanation *x, FILE *out)
@@ -190,19 +199,55 @@ static void print_removed(const struct search_result *r, FILE *out)
             fprintf(out, "  %13s  %s\n", units_show_commas(r->removed[order[i]]).s, meaning[order[i]]);
 }
 
-static void print_certificate(const struct explanation *x, FILE *out)
+/* which choices the plan block left open, and which it made */
+static void print_space(const struct explanation *x, FILE *out)
+{
+    const struct wishes *w = &x->job->wishes;
+    const char *open = "", *made = "";
+    for (uint32_t i = 0; i < NDEGREES; i++) {
+        const char **list = w->degree[i].relation == REL_EQ ? &made : &open;
+        *list = arena_printf(x->arena, "%s%s%s", *list, **list ? ", " : "", degree_names[i]);
+    }
+    const struct {
+        const char *name;
+        bool made;
+    } others[] = {{"sequence_parallel", w->sequence_parallel != TRI_AUTO},
+                  {"context", w->context != CONTEXT_AUTO},
+                  {"schedule", w->nschedules > 0},
+                  {"recompute", w->recompute != RECOMPUTE_AUTO},
+                  {"layout", w->layout != NULL},
+                  {"order", w->norder > 0}};
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        const char **list = others[i].made ? &made : &open;
+        *list = arena_printf(x->arena, "%s%s%s", *list, **list ? ", " : "", others[i].name);
+    }
+    fprintf(out, "  open were %s%s%s\n", *open ? open : "no choices",
+            *made ? "\n  the plan block decides " : "", made);
+}
+
+static void print_certificate(const struct explanation *x, bool all, FILE *out)
 {
     const struct search_result *r = x->found;
+    bool passed = false; /* by a neighbour that the search did not come to */
+    for (size_t i = 0; i < x->others.n; i++)
+        passed |= x->others.at[i].fits && !x->others.at[i].wished && x->others.at[i].slower < -SMALL;
     print_removed(r, out);
     fprintf(out, "\nHow sure\n");
+    if (all)
+        print_space(x, out);
     if (r->gap > 0)
-        fprintf(out, "  The budget ended before the space: something in it may be up to %.1f %% faster, nothing more.\n",
-                100 * r->gap);
+        fprintf(out,
+                "  The budget ended before the space: something in it may be up to %.1f %% faster, nothing "
+                "more;\n"
+                "  --budget N lets the search look further%s.\n",
+                100 * r->gap, passed ? ", which is worth while: one thing different is faster already" : "");
     else
-        fprintf(out, "  By this cost model nothing in the space that the plan block allows is faster: every plan was looked at\n"
+        fprintf(out, "  By this cost model nothing in the space that the plan block allows is faster: every "
+                     "plan was looked at\n"
                      "  or is ruled out by a lower bound on its time.\n");
     if (r->simulated)
-        fprintf(out, "  The best %s were run through their schedule, action by action.\n", units_show_commas(r->simulated).s);
+        fprintf(out, "  The best %s were run through their schedule, action by action.\n",
+                units_show_commas(r->simulated).s);
 }
 
 static void print_rescue(const struct explanation *x, bool all, FILE *out)
@@ -216,8 +261,9 @@ static void print_rescue(const struct explanation *x, bool all, FILE *out)
     for (uint32_t i = 0; i < n && (all || i < 8); i++) {
         const struct explain_change *c = &x->changes.at[i];
         const struct estimate *e = &c->candidate.estimate;
-        fprintf(out, "  %s: %s per step on %u GPUs, %s\n    %s\n", c->what, units_show_seconds(e->step_time_s).s,
-                c->candidate.decision.gpus_used, units_show_bytes(e->peak_bytes).s, c->how);
+        fprintf(out, "  %s: %s per step on %u GPUs, %s\n    %s\n", c->what,
+                units_show_seconds(e->step_time_s).s, c->candidate.decision.gpus_used,
+                units_show_bytes(e->peak_bytes).s, c->how);
     }
 }
 
@@ -240,5 +286,5 @@ void explain_text(const struct explanation *x, bool all, FILE *out)
     print_others(x, all, out);
     print_shifts(x, all, out);
     print_changes(x, out);
-    print_certificate(x, out);
+    print_certificate(x, all, out);
 }

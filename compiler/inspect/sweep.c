@@ -1,5 +1,5 @@
-/* Sweeps: every combination of some statements' values, each a search of its own; rows are kept until all are there, so
- * that columns are as wide as they need to be and a sweep that is refused prints nothing. */
+/* Sweeps: every combination of some statements' values, each a search of its own; rows are kept until all are
+ * there, so that columns are as wide as they need to be and a sweep that is refused prints nothing. */
 
 #include "compiler/inspect/sweep.h"
 
@@ -23,7 +23,8 @@ struct row {
     const char *value[KEYS_MAX], *cell[COLUMNS];
     const char *why; /* where there is no plan */
 };
-static const char *const heads[COLUMNS] = {"step", "tok/s/GPU", "MFU %", "memory", "bubble %", "exposed %", "GPUs", "plan", ""};
+static const char *const heads[COLUMNS] = {"step",      "tok/s/GPU", "MFU %", "memory", "bubble %",
+                                           "exposed %", "GPUs",      "plan",  ""};
 
 /* KEY=A,B,C or KEY=[A, B, C]; commas inside brackets and parentheses belong to a value */
 static bool parse_list(struct arena *a, const char *text, struct list *l)
@@ -66,7 +67,8 @@ static const char *few_words(struct arena *a, const struct diag *d, const struct
     return strncmp(text, "no plan: ", 9) ? text : text + 9;
 }
 
-static void fill_cells(struct arena *a, const struct job *job, const struct topo *topo, const struct candidate *c, struct row *row)
+static void fill_cells(struct arena *a, const struct job *job, const struct topo *topo,
+                       const struct candidate *c, struct row *row)
 {
     struct figures f = estimate_figures(job, topo, c);
     uint32_t i = 0;
@@ -81,8 +83,8 @@ static void fill_cells(struct arena *a, const struct job *job, const struct topo
     row->cell[i++] = c->emittable ? "" : "*";
 }
 
-static void row_json(struct arena *a, const struct list *lists, uint32_t nlists, const struct row *row, const char *estimate,
-                     struct strbuf *o)
+static void row_json(struct arena *a, const struct list *lists, uint32_t nlists, const struct row *row,
+                     const char *estimate, struct strbuf *o)
 {
     strbuf_text(o, "{\"schema\": 1, \"sweep\": {");
     for (uint32_t i = 0; i < nlists; i++) {
@@ -93,7 +95,8 @@ static void row_json(struct arena *a, const struct list *lists, uint32_t nlists,
     }
     strbuf_text(o, "}, \"why\": ");
     row->why ? strbuf_json_string(o, row->why) : strbuf_text(o, "null");
-    char *line = arena_strdup(a, estimate); /* line ends stand between tokens only: strings have theirs escaped */
+    char *line =
+        arena_strdup(a, estimate); /* line ends stand between tokens only: strings have theirs escaped */
     for (char *p = line; *p; p++)
         *p = *p == '\n' ? ' ' : *p;
     strbuf_printf(o, ", \"estimate\": %s}\n", line);
@@ -110,7 +113,8 @@ static int widest(const struct row *rows, size_t n, const char *head, uint32_t k
     return (int)width;
 }
 
-static void print_table(const struct list *lists, uint32_t nlists, const struct row *rows, size_t n, FILE *out)
+static void print_table(const struct list *lists, uint32_t nlists, const struct row *rows, size_t n,
+                        FILE *out)
 {
     int key_width[KEYS_MAX], width[COLUMNS];
     bool starred = false;
@@ -132,7 +136,8 @@ static void print_table(const struct list *lists, uint32_t nlists, const struct 
         }
         for (size_t c = 0; c + 2 < COLUMNS; c++)
             fprintf(out, "%*s  ", width[c], rows[i].cell[c]);
-        fprintf(out, "%s%s%s\n", rows[i].cell[COLUMNS - 2], *rows[i].cell[COLUMNS - 1] ? " " : "", rows[i].cell[COLUMNS - 1]);
+        fprintf(out, "%s%s%s\n", rows[i].cell[COLUMNS - 2], *rows[i].cell[COLUMNS - 1] ? " " : "",
+                rows[i].cell[COLUMNS - 1]);
         starred |= *rows[i].cell[COLUMNS - 1] != 0;
     }
     if (starred)
@@ -157,7 +162,8 @@ static size_t read_lists(struct arena *a, struct diag *d, const struct sweep_opt
     return total;
 }
 
-enum status sweep(struct arena *a, struct diag *d, const struct topo *topo, const struct sweep_options *o, FILE *out)
+enum status sweep(struct arena *a, struct diag *d, const struct topo *topo, const struct sweep_options *o,
+                  FILE *out)
 {
     struct list lists[KEYS_MAX] = {{0}};
     size_t n = read_lists(a, d, o, lists), refused = 0, found = 0;

@@ -13,9 +13,11 @@ struct sweep_options {
     uint64_t budget;
     bool json; /* one object per row and line */
 };
-/* One row for every combination of the lists' values, the last list fastest; the search runs with KEY=VALUE after the other
- * sets.  Rows without a plan say why.  STATUS_OK if some row has a plan, else STATUS_NO_PLAN; STATUS_USAGE for a malformed
- * list and STATUS_INPUT where the language refuses every row, both with an error in d and nothing on out. */
-enum status sweep(struct arena *a, struct diag *d, const struct topo *topo, const struct sweep_options *o, FILE *out);
+/* One row for every combination of the lists' values, the last list fastest; the search runs with KEY=VALUE
+ * after the other sets.  Rows without a plan say why.  STATUS_OK if some row has a plan, else STATUS_NO_PLAN;
+ * STATUS_USAGE for a malformed list and STATUS_INPUT where the language refuses every row, both with an error
+ * in d and nothing on out. */
+enum status sweep(struct arena *a, struct diag *d, const struct topo *topo, const struct sweep_options *o,
+                  FILE *out);
 
 #endif

@@ -1,8 +1,9 @@
-/* What llmc says in situations that people get into: every tests/cases/explain/NAME.args, handed to llmc, must end with the
- * exit code in the first line of NAME.out and print the rest of it: stderr first, then stdout.  UPDATE=1 rewrites.
+/* What llmc says in situations that people get into: every tests/cases/explain/NAME.args, handed to llmc,
+ * must end with the exit code in the first line of NAME.out and print the rest of it: stderr first, then
+ * stdout.  UPDATE=1 rewrites.
  *
- * What is asserted is what is said and in which order: figures are '#', as the cost model may move them; that they add up
- * is tested where they are made. */
+ * What is asserted is what is said and in which order: figures are '#', as the cost model may move them; that
+ * they add up is tested where they are made. */
 
 #include "tests/e2e/e2e.h"
 
@@ -21,8 +22,9 @@ void suite_explain_cases(void);
 
 static size_t unit_length(const char *p)
 {
-    static const char *const units[] = {"TFLOP/s", "GFLOP/s", "PFLOP/s", "TB/s", "GB/s", "MB/s", "GiB", "MiB", "KiB", "TiB",
-                                        "min",     "ms",      "us",      "ns",   "h",    "d",    "s",   "%"};
+    static const char *const units[] = {"TFLOP/s", "GFLOP/s", "PFLOP/s", "TB/s", "GB/s", "MB/s",
+                                        "GiB",     "MiB",     "KiB",     "TiB",  "min",  "ms",
+                                        "us",      "ns",      "h",       "d",    "s",    "%"};
     for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
         size_t n = strlen(units[i]);
         if (!strncmp(p, units[i], n) && !isalnum((unsigned char)p[n]))
@@ -31,7 +33,8 @@ static size_t unit_length(const char *p)
     return 0;
 }
 
-/* length of the figure at p, its unit included; 0 = a number that says what, not how much; first: of its line */
+/* length of the figure at p, its unit included; 0 = a number that says what, not how much; first: of its line
+ */
 static size_t figure_length(const char *p, bool first)
 {
     size_t n = strspn(p, "0123456789.,"), digits = strspn(p, "0123456789");
@@ -40,7 +43,8 @@ static size_t figure_length(const char *p, bool first)
     size_t unit = unit_length(p + n);
     size_t apart = p[n] == ' ' && !strchr("dh", p[n + 1]) ? unit_length(p + n + 1) : 0;
     bool count = !strncmp(p + n, " GPU", 4) || !strncmp(p + n, " of ", 4);
-    bool figure = n > digits || unit || apart || !strncmp(p + n, " %", 2) || (!first && !strncmp(p + n, "  ", 2)) || !strncmp(p + n, " plans", 6) ||
+    bool figure = n > digits || unit || apart || !strncmp(p + n, " %", 2) ||
+                  (!first && !strncmp(p + n, "  ", 2)) || !strncmp(p + n, " plans", 6) ||
                   (digits >= 4 && !count);
     return figure ? n + unit : 0;
 }
@@ -82,8 +86,8 @@ static void check_case(const char *dir, const char *file)
     snprintf(path, sizeof path, CASES "%s", file);
     e2e_read_text(path, args, sizeof args);
     args[strcspn(args, "\n")] = 0;
-    snprintf(command, sizeof command, "D='%s'; timeout 120 %s/llmc %s %s >\"$D/out\" 2>\"$D/err\" </dev/null", dir, e2e_build(),
-             args, strncmp(args, "plan ", 5) ? "" : "-o \"$D/plan\"");
+    snprintf(command, sizeof command, "D='%s'; timeout 120 %s/llmc %s %s >\"$D/out\" 2>\"$D/err\" </dev/null",
+             dir, e2e_build(), args, strncmp(args, "plan ", 5) ? "" : "-o \"$D/plan\"");
     int status = system(command);
     int length = snprintf(got, ROOM, "exit %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
     for (size_t i = 0; i < 2; i++) {
@@ -131,9 +135,11 @@ static void test_cases(void)
 static void test_mask(void)
 {
     static const char *const texts[][2] = {
-        {"tp 8, pp 16, microbatch 2 x 24: 16.4s per step (+3.1 %)", "tp 8, pp 16, microbatch 2 x 24: # per step (# %)"},
+        {"tp 8, pp 16, microbatch 2 x 24: 16.4s per step (+3.1 %)",
+         "tp 8, pp 16, microbatch 2 x 24: # per step (# %)"},
         {"  compute      14.84 s    90.6 %  12 x 3ms\n", "  compute # s # % 12 x #\n"},
-        {"on 512 of 1016 GPUs of m3: 1,024 plans, A100-SXM-80GB", "on 512 of 1016 GPUs of m3: # plans, A100-SXM-80GB"},
+        {"on 512 of 1016 GPUs of m3: 1,024 plans, A100-SXM-80GB",
+         "on 512 of 1016 GPUs of m3: # plans, A100-SXM-80GB"},
         {"nodes instead of 128: -0.3 % of 77.6GiB, zero 1", "nodes instead of 128: # % of #, zero 1"},
         {"361 GB/s, tp 2 sp, (-3.5 %)", "# GB/s, tp 2 sp, (# %)"},
     };

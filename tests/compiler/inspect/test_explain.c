@@ -1,4 +1,5 @@
-/* Explanations: figures that add up, also as printed; signs of sensitivities; changes that keep what they promise; sweeps. */
+/* Explanations: figures that add up, also as printed; signs of sensitivities; changes that keep what they
+ * promise; sweeps. */
 
 #include "compiler/inspect/explain.h"
 #include "compiler/inspect/explain_items.h"
@@ -42,7 +43,10 @@ static const struct {
     {"plans/mixtral-8x7b/model.llm", "topologies/dgx-h100-superpod.xml", {"gpus=64", "pp=4", "tp=1"}, 3},
     {"plans/tiny-llama/model.llm", "topologies/cpu8.xml", {0}, 0},
     {"plans/gpt3-175b/model.llm", "topologies/a100-1024.xml", {"tp=8", "pp=16", "zero=1"}, 3},
-    {"plans/gpt3-175b/model.llm", "topologies/a100-1024.xml", {"profile=\"megatron-core\"", "pp=16", "zero=1"}, 3},
+    {"plans/gpt3-175b/model.llm",
+     "topologies/a100-1024.xml",
+     {"profile=\"megatron-core\"", "pp=16", "zero=1"},
+     3},
     {"plans/llama3-8b/model.llm", "topologies/h100x8.xml", {"profile=\"torch-fsdp\""}, 1},
 };
 #define NREQUESTS (sizeof requests / sizeof *requests)
@@ -163,18 +167,19 @@ static void check_figures(const json_t *root)
     json_t *time = json_object_get(root, "time"), *memory = json_object_get(root, "memory"), *x;
     double total = json_number_value(json_object_get(time, "step_time_s")), sum = 0;
     size_t i;
-    json_array_foreach(json_object_get(time, "items"), i, x)
-        sum += json_number_value(json_object_get(x, "seconds"));
+    json_array_foreach(json_object_get(time, "items"), i, x) sum +=
+        json_number_value(json_object_get(x, "seconds"));
     CU_ASSERT_DOUBLE_EQUAL(sum, total, 1e-9 * total);
     total = json_number_value(json_object_get(memory, "peak_bytes"));
     sum = 0;
-    json_array_foreach(json_object_get(memory, "items"), i, x)
-        sum += json_number_value(json_object_get(x, "bytes"));
+    json_array_foreach(json_object_get(memory, "items"), i, x) sum +=
+        json_number_value(json_object_get(x, "bytes"));
     CU_ASSERT_EQUAL(sum, total);
     CU_ASSERT(total <= json_number_value(json_object_get(memory, "limit_bytes")));
     json_array_foreach(json_object_get(root, "sensitivity"), i, x)
     {
-        /* less of anything is never faster, more is never slower; 10 % less can't cost more than all of it would */
+        /* less of anything is never faster, more is never slower; 10 % less can't cost more than all of it
+         * would */
         double less = json_number_value(json_object_get(x, "at_minus_10_percent"));
         json_t *more = json_object_get(x, "at_plus_10_percent");
         CU_ASSERT(less >= -1e-3 && less < 0.13);
@@ -195,8 +200,8 @@ static void test_json(void)
         CU_ASSERT_PTR_NOT_NULL_FATAL(root);
         check_figures(root);
         CU_ASSERT(json_is_true(json_object_get(root, "feasible")));
-        static const char *const keys[] = {"schema", "model", "cluster", "profile", "chosen", "runners_up", "jitter", "changes",
-                                           "search"};
+        static const char *const keys[] = {"schema",     "model",  "cluster", "profile", "chosen",
+                                           "runners_up", "jitter", "changes", "search"};
         for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
             CU_ASSERT_PTR_NOT_NULL(json_object_get(root, keys[k]));
         json_decref(root);
@@ -213,9 +218,16 @@ static const struct {
     {"plans/llama3-405b/model.llm", "topologies/h100x8.xml", {0}, 0, "nodes instead of 1"},
     {"plans/llama3-8b/model.llm", "topologies/h100x8.xml", {"step_time=5s"}, 1, "without 'step_time'"},
     {"plans/llama3-8b/model.llm", "topologies/h100x8.xml", {"tp=16"}, 1, "without 'tp'"},
-    {"plans/llama3-8b/model.llm", "topologies/h100x8.xml", {"memory=8GiB", "tp=1", "zero=0"}, 3, "without 'memory'"},
+    {"plans/llama3-8b/model.llm",
+     "topologies/h100x8.xml",
+     {"memory=8GiB", "tp=1", "zero=0"},
+     3,
+     "without 'memory'"},
     {"plans/llama3-8b/model.llm", "tests/cases/explain/mixed.xml", {0}, 0, "with use \"new\""},
-    {"plans/llama3-8b/model.llm", "tests/cases/explain/seven.xml", {"tp=4", "pp=2", "dp=8", "gpus=56", "cp=1"}, 5,
+    {"plans/llama3-8b/model.llm",
+     "tests/cases/explain/seven.xml",
+     {"tp=4", "pp=2", "dp=8", "gpus=56", "cp=1"},
+     5,
      "8 nodes instead of 7"},
 };
 
@@ -268,7 +280,8 @@ static enum status swept(struct asked *q, const char *const *sweeps, uint32_t n,
 {
     size_t size = 0;
     FILE *out = open_memstream(text, &size);
-    struct sweep_options o = {.model = "plans/llama3-8b/model.llm", .sweeps = sweeps, .nsweeps = n, .budget = 5000, .json = json};
+    struct sweep_options o = {
+        .model = "plans/llama3-8b/model.llm", .sweeps = sweeps, .nsweeps = n, .budget = 5000, .json = json};
     enum status s = sweep(q->a, q->d, q->topo, &o, out);
     fclose(out);
     return s;
@@ -316,9 +329,14 @@ static void test_sweep_refused(void)
         const char *list;
         enum status status;
     } cases[] = {
-        {"tp", STATUS_USAGE},        {"tp=1,,2", STATUS_USAGE},     {"=1", STATUS_USAGE},
-        {"nosuch=1", STATUS_INPUT},  {"tp=0,x", STATUS_INPUT},      {"tp=16", STATUS_NO_PLAN},
-        {"tp=0,1", STATUS_OK},       {"batch=1Mi tokens, 1000 tokens", STATUS_OK},
+        {"tp", STATUS_USAGE},
+        {"tp=1,,2", STATUS_USAGE},
+        {"=1", STATUS_USAGE},
+        {"nosuch=1", STATUS_INPUT},
+        {"tp=0,x", STATUS_INPUT},
+        {"tp=16", STATUS_NO_PLAN},
+        {"tp=0,1", STATUS_OK},
+        {"batch=1Mi tokens, 1000 tokens", STATUS_OK},
         {"schedule=1f1b,interleaved(group=2)", STATUS_OK},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -343,9 +361,9 @@ static void test_sets(void)
         enum relation relation;
         uint64_t value, nlist;
     } cases[] = {
-        {"tp=2", REL_EQ, 2, 0},        {"tp = 2", REL_EQ, 2, 0},      {"tp<=4", REL_LE, 4, 0},  {"tp <= 4", REL_LE, 4, 0},
-        {"tp>=2", REL_GE, 2, 0},       {"tp in [1, 2]", REL_IN, 0, 2}, {"tp in[4]", REL_IN, 0, 1}, {"tp=[1,2]", REL_IN, 0, 2},
-        {"tp=in [1,2]", REL_IN, 0, 2},
+        {"tp=2", REL_EQ, 2, 0},     {"tp = 2", REL_EQ, 2, 0},   {"tp<=4", REL_LE, 4, 0},
+        {"tp <= 4", REL_LE, 4, 0},  {"tp>=2", REL_GE, 2, 0},    {"tp in [1, 2]", REL_IN, 0, 2},
+        {"tp in[4]", REL_IN, 0, 1}, {"tp=[1,2]", REL_IN, 0, 2}, {"tp=in [1,2]", REL_IN, 0, 2},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct asked q = ask("plans/llama3-8b/model.llm", "topologies/h100x8.xml", &cases[i].set, 1);
