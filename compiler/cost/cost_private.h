@@ -14,7 +14,7 @@ struct cost_block {
     double forward_comm_s, backward_comm_s; /* exposed transfers of tp, cp, ep */
     double keep_bytes;                      /* from F to B, per microbatch in flight */
     double forward_bytes, backward_bytes;   /* temporaries at their fullest */
-    double loss_bytes;                      /* of the head: temporaries while the loss is made */
+    double loss_bytes, loss_least_bytes;    /* of the head: temporaries while the loss is made, and at the least */
     double shapes;                          /* elements of its matrices, one of several experts */
     /* parameter elements on this rank: matrices split or whole, vectors split or whole over tp, experts */
     double matrices, vectors_split, vectors_whole, experts;

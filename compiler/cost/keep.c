@@ -130,12 +130,15 @@ static void operator(struct keep *b, uint32_t i)
 {
     const struct opr *o = &b->e->oprs[i];
     double in = value_bytes(b, o->in[0]), in2 = value_bytes(b, o->in[1]), out = value_bytes(b, o->out);
-    double mask = b->c->profile->dropout > 0.5 ? out / b->element : 0; /* one byte an element */
+    const struct profile *p = b->c->profile;
+    const struct decision *d = b->c->decision;
+    double mask = p->dropout > 0.5 ? out / b->element : 0; /* one byte an element */
     switch (o->kind) {
     case OPR_NORM:
         b->extra += 4 * b->rows * (b->c->job->model.norm.kind == NORM_LAYER ? 2 : 1);
         break;
-    case OPR_LINEAR: /* the gradient of the logits overwrites them */
+    case OPR_LINEAR:
+        /* the gradient of the logits overwrites them */
         if (i + 1 < b->e->noprs && o[1].kind == OPR_LOSS)
             out = 0;
         b->gradients = fmax(b->gradients, in + out);
@@ -145,6 +148,8 @@ static void operator(struct keep *b, uint32_t i)
         b->gradients = fmax(b->gradients, in + in2 + out);
         break;
     case OPR_ACT:
+        if (in > 1.5 * out && !recomputes(b, PART_FFN_ACT | PART_FFN))
+            b->extra += p->eager * out;
         b->gradients = fmax(b->gradients, in + out);
         break;
     case OPR_EMBED:
@@ -163,6 +168,8 @@ static void operator(struct keep *b, uint32_t i)
         b->extra += mask;
         break;
     case OPR_ROPE:
+        b->extra += p->eager * b->element * b->tokens * (double)(o->attn->heads + o->attn->kv) * o->attn->head / d->tp;
+        break;
     case OPR_POSITION:
         break;
     }
@@ -202,7 +209,7 @@ static double selective_bytes(struct keep *b)
             kept += last ? (double)e->weights[o->weight + w].rows : 0;
         bytes += all > 0 ? value_bytes(b, o->out) * kept / all : 0;
     }
-    return bytes + b->extra;
+    return bytes;
 }
 
 /* values that selective recomputation makes again: outputs of the operators it names */
@@ -269,8 +276,9 @@ static void loss_buffers(struct keep *b)
         double most = p->loss_whole > 0.5 ? b->tokens * rows : n;
         b->kept[logits] = 0;
         double matrix = p->whole_gradients > 0.5 ? b->element * rows * width / d->tp : 0;
-        b->out->loss_bytes = fmax(p->loss_bytes * most + (d->sp ? 2 : 1) * stream,
-                                  b->element * n + matrix + (d->sp ? 3 : 1) * stream);
+        double least = p->loss_least > 0 ? p->loss_least : p->loss_bytes, backward = b->element * n + matrix + (d->sp ? 3 : 1) * stream;
+        b->out->loss_bytes = fmax(p->loss_bytes * most + (d->sp ? 2 : 1) * stream, backward);
+        b->out->loss_least_bytes = fmax(least * n + (d->sp ? 2 : 1) * stream, backward);
     }
 }
 

@@ -49,6 +49,7 @@ struct holding {
     double largest;        /* of one block: gathered at a time under zero 3 */
     double keep, temporary;
     double head_keep, head_temporary; /* of the head: no longer there in a layer's backward */
+    double head_least;     /* temporaries of the head with the loss that takes least */
     double shapes;         /* elements of one block's distinct matrices, the most of all */
     uint32_t blocks;
 };
@@ -81,6 +82,7 @@ static void hold_head(const struct cost *c, struct holding *h, const struct cost
     h->shapes = shapes;
     h->head_keep = head->keep_bytes;
     h->head_temporary = head->loss_bytes > 0 ? head->loss_bytes : fmax(head->forward_bytes, head->backward_bytes);
+    h->head_least = head->loss_bytes > 0 ? head->loss_least_bytes : h->head_temporary;
 }
 
 /* bytes that one microbatch leaves on a stage */
@@ -196,49 +198,60 @@ uint64_t cost_memory_limit(const struct job *job, const struct topo_gpu *gpu)
     return wish && wish < limit ? wish : limit;
 }
 
-void cost_rank_memory(const struct cost *c, const struct cost_shape *s, uint32_t r, struct estimate *e)
+/* lines of the estimate of rank r from what it holds */
+static void fill_lines(const struct cost *c, const struct cost_shape *s, const struct holding *h, uint32_t r,
+                       struct estimate *e)
 {
     const struct decision *d = c->decision;
     const struct profile *p = c->profile;
     struct widths w = widths_of(c);
-    double copies = d->schedule == SCHED_DUALPIPE ? 2 : 1;
     uint32_t edp = decision_expert_dp(d), expert_shard = d->shard < edp ? d->shard : edp;
-    struct holding h = hold_rank(c, s, r);
-    h.dense *= copies;
-    h.experts *= copies;
-    double all = h.dense + h.experts, own = h.dense / d->shard + h.experts / expert_shard;
+    double all = h->dense + h->experts, own = h->dense / d->shard + h->experts / expert_shard;
     double parameters = w.parameter * (d->zero >= 3 ? own : all);
     double gradients = w.gradient * (d->zero >= 2 ? own : all);
     double optimizer = w.state * (d->zero ? own : all);
     bool offload = c->job->wishes.offload & OFFLOAD_ACTIVATIONS;
-    double activations = offload ? fmin(h.keep, 2 * h.keep / h.blocks) : h.keep, buffers;
+    double activations = offload ? fmin(h->keep, 2 * h->keep / h->blocks) : h->keep, buffers;
     if (p->allocator > 0.5) {
-        buffers = fmax(h.temporary - h.head_keep, h.head_temporary) + (d->pp > 1 ? 2 * s->boundary_bytes : 0);
-        buffers += p->gradient_shapes > 0.5 ? 2 * h.shapes : 0;
+        buffers = fmax(h->temporary - h->head_keep, h->head_temporary) + (d->pp > 1 ? 2 * s->boundary_bytes : 0);
+        buffers += p->gradient_shapes > 0.5 ? 2 * h->shapes : 0;
     } else {
         /* With one microbatch, gradients take the place of activations already used.  With more, the rings stay
          * whole until the last backward. */
         if (d->microbatches == 1 && d->zero < 2)
-            activations -= fmin(gradients, activations) * (1 - 1.0 / h.blocks);
-        buffers = h.temporary + (d->pp > 1 ? 4 * s->boundary_bytes : 0);
+            activations -= fmin(gradients, activations) * (1 - 1.0 / h->blocks);
+        buffers = h->temporary + (d->pp > 1 ? 4 * s->boundary_bytes : 0);
     }
-    buffers += shard_buffers(c, &h);
+    buffers = fmax(buffers + shard_buffers(c, h), 0);
     e->peak_stage = r;
     e->parameter_bytes = (uint64_t)parameters;
     e->gradient_bytes = (uint64_t)gradients;
     e->optimizer_bytes = (uint64_t)optimizer;
     e->activation_bytes = (uint64_t)activations;
-    e->buffer_bytes = (uint64_t)fmax(buffers, 0);
+    e->buffer_bytes = (uint64_t)buffers;
     e->communicator_bytes = (uint64_t)(p->communicator_mib * communicators(d) * (1 << 20));
     e->context_bytes = (uint64_t)(p->context_gib * (1 << 30));
     e->peak_bytes = e->parameter_bytes + e->gradient_bytes + e->optimizer_bytes + e->activation_bytes + e->buffer_bytes +
                     e->communicator_bytes + e->context_bytes;
     /* a caching allocator gives back what it holds for nothing when the device has no more */
-    double in_part = p->allocator_share * (activations + fmax(buffers, 0)), held = in_part + p->held_gib * (1 << 30);
+    double in_part = p->allocator_share * (activations + buffers), held = in_part + p->held_gib * (1 << 30);
     double limit = (double)cost_memory_limit(c->job, &c->type->gpu);
     double free_bytes = limit - (double)e->peak_bytes - w.copy * all;
     e->allocator_bytes = (uint64_t)(w.copy * all + fmin(held, fmax(free_bytes, ALLOCATOR_LEAST * in_part)));
     e->peak_bytes += e->allocator_bytes;
+}
+
+void cost_rank_memory(const struct cost *c, const struct cost_shape *s, uint32_t r, struct estimate *e)
+{
+    double copies = c->decision->schedule == SCHED_DUALPIPE ? 2 : 1;
+    struct holding h = hold_rank(c, s, r);
+    h.dense *= copies;
+    h.experts *= copies;
+    fill_lines(c, s, &h, r, e);
+    if (h.head_least < h.head_temporary && e->peak_bytes > cost_memory_limit(c->job, &c->type->gpu)) {
+        h.head_temporary = h.head_least;
+        fill_lines(c, s, &h, r, e);
+    }
 }
 
 void cost_memory(const struct cost *c, const struct cost_shape *s, struct estimate *e)

@@ -13,9 +13,11 @@ cp_attention             0.85
 dp_shown                 0.187
 stolen                   0.0859
 allocator                1
-allocator_share          0.1
+allocator_share          0.15
 context_gib              1
 communicator_mib         64
-loss_bytes               4
+loss_bytes               9
+loss_least               4
+eager                    1.5
 master_shards            1
 selective_products       1
