@@ -55,20 +55,21 @@ static const double nvls_us = 25, nvls_net_us = 20.9;
  * link, though 22.4 are measured; A100 20 of 25; H100 20.6 of 25; B200 40.1 of 50, 37.8 measured).  nvls: the same behind
  * a switch that adds (tuning.cc has 0.85 of link on Hopper, 0.74 on Blackwell; these follow curves of 8 H200, 8 B200 and 72 GB200
  * up to 16 GiB).  direct: of all-to-all (dispatch of tokens on H100 and GB200).  pcie: bytes/s of x16 (topo.h).
- * ll: cap in GB/s on one node, two, more (llMaxBws).  start, hops: software of the time against NCCL 2.30's latencies
+ * ll: cap in GB/s on one node, two, more (llMaxBws).  tree, tree128, ring128: caps per channel on two nodes and on more
+ * (perChMaxTreeBws and its kin); a channel per NIC.  start, hops: software of the time against NCCL 2.30's latencies
  * (vTrain's and stas00's curves of A100, vTrain's of V100).  odd: steps' worth of copying besides the ring's (vTrain's A100: 2
  * to 8 GPUs). */
 struct generation {
     uint32_t sm;
-    double link, nvls, direct, pcie, ll[3], start_us, hops, odd, ramp_us, nvls_ramp_us;
+    double link, nvls, direct, pcie, ll[3], tree[2], tree128[2], ring128, start_us, hops, odd, ramp_us, nvls_ramp_us;
 };
 static const struct generation generations[] = {
-    /* sm link  nvls  direct pcie   ll              start hops odd ramp, us per root of MiB */
-    {100, 0.76, 0.615, 0.64, 48e9, {282, 90, 70}, 5, 1.0, 0, 2, 11},
-    {90, 0.82, 0.700, 0.72, 48e9, {141, 45, 35}, 5, 1.0, 0, 2, 7},
-    {80, 0.80, 0, 0.72, 24e9, {30, 22.5, 19}, 20, 1.6, 0.4, 3, 0},
-    {70, 0.90, 0, 0.72, 12e9, {39, 39, 20.4}, 10, 1.5, 0, 0, 0},
-    {0, 0.72, 0, 0.65, 12e9, {20, 20, 20}, 5, 1.0, 0, 6, 0}, /* not NVIDIA's: MI300X, 313 of 448 GB/s */
+    /* sm link  nvls  direct pcie   ll             tree          tree LL128   ring LL128 start hops odd ramps */
+    {100, 0.76, 0.615, 0.64, 48e9, {282, 90, 70}, {42.8, 24}, {31.67, 20}, 40, 5, 1.0, 0, 2, 11},
+    {90, 0.82, 0.700, 0.72, 48e9, {141, 45, 35}, {41.4, 36}, {36.7, 29}, 36.7, 5, 1.0, 0, 2, 7},
+    {80, 0.80, 0, 0.72, 24e9, {30, 22.5, 19}, {23.6, 17.8}, {20, 20}, 20, 20, 1.6, 0.4, 3, 0},
+    {70, 0.90, 0, 0.72, 12e9, {39, 39, 20.4}, {18.5, 10}, {20, 20}, 20, 10, 1.5, 0, 0, 0},
+    {0, 0.72, 0, 0.65, 12e9, {20, 20, 20}, {18.5, 10}, {20, 20}, 20, 5, 1.0, 0, 6, 0}, /* MI300X, 313 of 448 GB/s */
 };
 
 static const struct generation *generation(const struct cost *c)
@@ -155,6 +156,7 @@ struct tuning {
     enum medium medium;         /* inside */
     double n, together, nodes;  /* members; of them in a domain; domains */
     double link, net, bus;      /* bytes/s of a ring: inside, across, both */
+    double channels;            /* NICs that the members of a domain bring */
     double hop[2][3];           /* inside, seconds: ring or tree, by protocol */
 };
 
@@ -232,11 +234,17 @@ static double ramp_s(const struct tuning *t, double us_per_root_mib)
     return t->plain ? 0 : us_per_root_mib * 1e-6 / 1024;
 }
 
+/* what so many GB/s per channel allow across the network; without one nothing caps */
+static double capped(const struct tuning *t, double bytes_s, double per_channel)
+{
+    return t->nodes > 1 && !t->plain ? lesser(bytes_s, t->channels * per_channel * 1e9) : bytes_s;
+}
+
 /* moved: bytes over the bottleneck per byte of message */
 static void ring_lines(struct tuning *t, double passes, double moved)
 {
     const enum way ways[3] = {RING_LL, RING_LL128, RING};
-    const double bus[3] = {ll_bytes_s(t), 0.92 * t->bus, t->bus};
+    const double bus[3] = {ll_bytes_s(t), capped(t, 0.92 * t->bus, t->gen->ring128), t->bus};
     double copied = t->medium == NVLINK && t->together > 1 ? t->gen->odd / t->n : 0;
     for (int p = t->plain ? SIMPLE : LL; p <= SIMPLE; p++)
         if (admits(t, (enum proto)p))
@@ -247,14 +255,16 @@ static void ring_lines(struct tuning *t, double passes, double moved)
 static void tree_lines(struct tuning *t)
 {
     double factor = t->nodes > 2 ? 2 : 1; /* a node inside of one tree is a leaf of the other: at most 2 x the message */
-    const double share[3] = {1 / 3.8, t->nodes > 1 ? 120.0 / 128 : 7.0 / 9, 0.92};
+    const double share[3] = {1 / 3.8, t->nodes > 1 ? 120.0 / 128 : 7.0 / 9, 0.92}; /* of the bus, twice the rate */
+    const double cap[3] = {INFINITY, t->gen->tree128[t->nodes > 2], t->gen->tree[t->nodes > 2]};
     const enum way ways[3] = {TREE_LL, TREE_LL128, TREE};
     for (int p = t->plain ? SIMPLE : LL; p <= SIMPLE; p++) {
         if (!admits(t, (enum proto)p))
             continue;
         double hops = (t->together - 1) * t->hop[1][p] + tree_hops_s(t, (enum proto)p, 0);
         double rate = lesser(t->link / 2, t->net / factor) * share[p];
-        add_line(t, ways[p], start_s(t, base_us[1][p]) + 2 * hops, p == LL ? lesser(rate, ll_bytes_s(t)) : rate,
+        rate = p == LL ? lesser(rate, ll_bytes_s(t)) : capped(t, rate, cap[p] / 2);
+        add_line(t, ways[p], start_s(t, base_us[1][p]) + 2 * hops, rate,
                  p == LL ? 0 : ramp_s(t, t->gen->ramp_us));
     }
 }
@@ -311,6 +321,10 @@ void cost_tune(const struct cost *c, struct cost_group *g, uint32_t moves)
     struct tuning t = {.c = c, .gen = generation(c), .g = g, .plain = c->net.plain, .medium = inner_medium(c, g),
                        .n = g->n, .together = g->below[0], .net = INFINITY};
     t.nodes = g->level ? ceil(t.n / t.together) : 1;
+    double nics = 0;
+    for (uint32_t i = 0; i < c->type->nnics; i++)
+        nics += c->type->nics[i].count;
+    t.channels = greater(1, t.together * nics / c->type->gpus);
     t.link = t.together > 1 ? cost_link_bytes_s(c, g, false) : INFINITY;
     for (int i = 0; i < 6 && t.together > 1; i++)
         t.hop[i / 3][i % 3] = hop_s(&t, i / 3, (enum proto)(i % 3), 0);

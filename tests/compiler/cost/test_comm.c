@@ -179,7 +179,7 @@ static void test_choice(void)
     check_why(h, &node, OP_ALL_REDUCE, 4096, "ring LL over 8, scale-up");
     check_why(h, &node, OP_ALL_REDUCE, 1e9, "NVLS over 8, scale-up");
     check_why(h, &node, OP_ALL_GATHER, 1e9, "ring over 8, scale-up");
-    check_why(h, &all, OP_ALL_REDUCE, 1e8, "tree LL128 over 512, 8 a domain");
+    check_why(h, &all, OP_ALL_REDUCE, 2e7, "tree LL128 over 512, 8 a domain");
     check_why(h, &all, OP_ALL_REDUCE, 1e9, "NVLS and tree over 512, 8 a domain, leaf");
     check_why(h, &rail, OP_ALL_GATHER, 1e7, "PAT over 64");
     check_why(h, &node, OP_ALL_TO_ALL, 1e8, "direct over 8");
