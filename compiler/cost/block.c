@@ -205,6 +205,11 @@ static void experts(struct block *b, const struct opr *o)
                     cost_collective_s(c, OP_REDUCE_SCATTER, routed * h * b->element, AXIS_BIT(AXIS_TP));
     b->out.forward_comm_s += share * dispatch;
     b->out.backward_comm_s += share * dispatch * (recomputes(b, o, PART_MOE) ? 2 : 1);
+    if (c->job->wishes.never_overlap & OVERLAP_ALL_TO_ALL)
+        return;
+    double hidden = fmax(0, share - c->profile->ep_overlap_shown);
+    b->out.forward_hidden_s += hidden * dispatch;
+    b->out.backward_hidden_s += hidden * dispatch;
 }
 
 static void stream(struct block *b, const struct opr *o)

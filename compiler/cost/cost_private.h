@@ -12,6 +12,7 @@ struct cost_block {
     double forward_s, backward_s;           /* kernels; recomputation counts as backward */
     double weight_s;                        /* the part of backward that makes weight gradients */
     double forward_comm_s, backward_comm_s; /* exposed transfers of tp, cp, ep */
+    double forward_hidden_s, backward_hidden_s; /* of them: what another microbatch's kernels hide under schedules in pairs */
     double keep_bytes;                      /* from F to B, per microbatch in flight */
     double forward_bytes, backward_bytes;   /* temporaries at their fullest */
     double loss_bytes, loss_least_bytes;    /* of the head: temporaries while the loss is made, and at the least */
@@ -30,7 +31,7 @@ struct cost_shape {
 
 /* sums of a pipeline rank's blocks */
 struct cost_stage {
-    double forward_s, backward_s, weight_s, forward_comm_s, backward_comm_s;
+    double forward_s, backward_s, weight_s, forward_comm_s, backward_comm_s, forward_hidden_s, backward_hidden_s;
     double matrices, experts, blocks; /* parameter elements; matrices with all vectors */
 };
 

@@ -15,6 +15,8 @@ static void add_block(struct cost_stage *st, const struct cost_block *b, double 
     st->weight_s += times * b->weight_s;
     st->forward_comm_s += times * b->forward_comm_s;
     st->backward_comm_s += times * b->backward_comm_s;
+    st->forward_hidden_s += times * b->forward_hidden_s;
+    st->backward_hidden_s += times * b->backward_hidden_s;
     st->matrices += times * (b->matrices + b->vectors_split + b->vectors_whole);
     st->experts += times * b->experts;
     st->blocks += times;
@@ -48,6 +50,8 @@ static void add_stage(struct cost_stage *rank, const struct cost_stage *st)
     rank->weight_s += st->weight_s;
     rank->forward_comm_s += st->forward_comm_s;
     rank->backward_comm_s += st->backward_comm_s;
+    rank->forward_hidden_s += st->forward_hidden_s;
+    rank->backward_hidden_s += st->backward_hidden_s;
     rank->matrices += st->matrices;
     rank->experts += st->experts;
     rank->blocks += st->blocks;
@@ -86,10 +90,12 @@ void cost_pipeline(const struct cost *c, const struct cost_shape *s, struct cost
             add_stage(&ranks[r], &st);
             stages[i] = (struct pipeline_stage){.forward_s = rank_f(&st), .backward_s = rank_x(&st),
                                                 .input_s = rank_x(&st) - st.weight_s, .weight_s = st.weight_s,
-                                                .next_s = transfer_s, .back_s = transfer_s};
+                                                .next_s = transfer_s, .back_s = transfer_s,
+                                                .forward_hidden_s = st.forward_hidden_s,
+                                                .backward_hidden_s = st.backward_hidden_s};
         }
     }
-    *times = (struct pipeline_times){.stages = stages, .pair = 1};
+    *times = (struct pipeline_times){.stages = stages};
     times->held = w->never_overlap & OVERLAP_PP ? 1 : w->overlap & OVERLAP_PP ? 0 : c->profile->pp_shown;
 }
 
@@ -198,6 +204,8 @@ void cost_step(const struct cost *c, const struct cost_stage *ranks, double pipe
     e->tp_comm_s = comm / d->pp * d->microbatches;
     e->pp_comm_s = fmax(0, pipeline_s - free_s);
     e->bubble_s = fmax(0, pipeline_s - e->compute_s - e->tp_comm_s - e->pp_comm_s);
+    /* what overlapped pairs hide of it is not seen */
+    e->tp_comm_s = fmin(e->tp_comm_s, fmax(0, pipeline_s - e->compute_s - e->pp_comm_s));
     e->dp_comm_s = dp_exposed(c, ranks);
     e->optimizer_s = optimizer_s(c, ranks);
     /* everyone waits for the slowest node at every synchronisation, and for the host at the step's seam */

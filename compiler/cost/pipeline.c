@@ -35,7 +35,7 @@ bool pipeline_splits(enum schedule_kind k)
 
 struct pipeline_view pipeline_view_new(const struct decision *d, const struct pipeline_times *t)
 {
-    struct pipeline_view x = {.d = d, .p = d->pp, .v = d->vpp, .n = d->pp * d->vpp, .m = d->microbatches, .free = 1, .pair = 1};
+    struct pipeline_view x = {.d = d, .p = d->pp, .v = d->vpp, .n = d->pp * d->vpp, .m = d->microbatches, .free = 1};
     x.group = d->schedule_group ? d->schedule_group : d->pp;
     x.folds = pipeline_folds(d->schedule);
     x.splits = pipeline_splits(d->schedule);
@@ -44,7 +44,6 @@ struct pipeline_view pipeline_view_new(const struct decision *d, const struct pi
     x.stage = t->stages;
     x.held = t->held;
     x.free = 1 - t->held;
-    x.pair = t->pair;
     return x;
 }
 
@@ -274,7 +273,8 @@ static void looped_own(const struct pipeline_view *x, struct looped *k, uint32_t
         double f = pipeline_forward_s(x, s), b = pipeline_backward_s(x, s), warm = pipeline_looped_count(x, ahead, c);
         double steady = pipeline_looped_count(x, all - ahead, back);
         before += (warm - pipeline_looped_count(x, first, c)) * f;
-        middle += (pairs ? x->pair : 1) * ((x->m - warm) * f + steady * b);
+        double hidden_f = pairs ? x->stage[s].forward_hidden_s : 0, hidden_b = pairs ? x->stage[s].backward_hidden_s : 0;
+        middle += (x->m - warm) * (f - hidden_f) + steady * (b - hidden_b);
         after += (pipeline_looped_count(x, last, back) - steady) * b;
     }
     k->turn[r] = k->enter[r] + before;
@@ -285,12 +285,13 @@ static void looped_own(const struct pipeline_view *x, struct looped *k, uint32_t
 /* any number of ranks: the way to a rank, its own work, and the way back */
 static double looped_plain_s(const struct pipeline_view *x)
 {
-    double longest = 0, head = 0, tail = 0, share = x->d->schedule == SCHED_COMBINED_1F1B ? x->pair : 1;
+    double longest = 0, head = 0, tail = 0, hides = x->d->schedule == SCHED_COMBINED_1F1B ? 1 : 0;
     for (uint32_t r = 0; r < x->p; r++) {
         double work = 0;
         for (uint32_t s = r; s < x->n; s += x->p)
-            work += x->m * (pipeline_forward_s(x, s) + pipeline_backward_s(x, s));
-        longest = fmax(longest, head + share * work + tail);
+            work += x->m * (pipeline_forward_s(x, s) + pipeline_backward_s(x, s) -
+                            hides * (x->stage[s].forward_hidden_s + x->stage[s].backward_hidden_s));
+        longest = fmax(longest, head + work + tail);
         head += pipeline_forward_s(x, r) + pipeline_next_s(x, r);
         tail += pipeline_backward_s(x, r) + (r + 1 < x->n ? pipeline_back_s(x, r + 1) : 0);
     }

@@ -12,11 +12,12 @@
 struct pipeline_stage {
     double forward_s, backward_s, input_s, weight_s;
     double next_s, back_s; /* transfers: of activations to the next stage, of gradients to the stage before */
+    /* of its forward and fused backward: what hides behind the other action of a pair */
+    double forward_hidden_s, backward_hidden_s;
 };
 struct pipeline_times {
     const struct pipeline_stage *stages; /* by stage of the decision */
     double held; /* share of a transfer that the sender computes nothing in: 0 = overlapped, 1 = blocking */
-    double pair; /* duration of an overlapped forward and backward, as a share of both one after the other */
     double jitter; /* simulation only: every duration is off by a random share, uniform within +-jitter, from `seed` */
     uint64_t seed;
 };

@@ -12,7 +12,7 @@ struct pipeline_view {
     const struct decision *d;
     const struct pipeline_stage *stage;
     uint32_t p, v, n, m, group;
-    double held, free, pair;
+    double held, free;
     bool folds, splits;
 };
 

@@ -7,7 +7,7 @@
  * rank has left.  All of it are paths through the schedule's graph.
  *
  * For DualPipe and DualPipeV the same with two events: the way to a rank's first backward, then everything that its order
- * still has, pairs at their share, then the last microbatch's way back to the first stage. */
+ * still has, less what pairs hide, then the last microbatch's way back to the first stage. */
 
 #include "compiler/cost/pipeline_private.h"
 
@@ -263,7 +263,8 @@ static struct dual dual_rank(const struct pipeline_view *x, uint32_t h, uint32_t
     uint32_t early = 2 * n - h - 1 + (middle && steady ? 1 : 0); /* near forwards before the first backward */
     uint32_t pairs = steady - (middle && steady ? 1 : 0), pairs2 = m - n;
     uint32_t fused = steady + outer + (h + 1) / 2, fused2 = steady + outer + h / 2 + 1;
-    double hidden = (1 - x->pair) * (pairs * (f + b2) + pairs2 * (f2 + b));
+    const struct pipeline_stage *a = &x->stage[near], *z = &x->stage[far];
+    double hidden = pairs * (a->forward_hidden_s + z->backward_hidden_s) + pairs2 * (z->forward_hidden_s + a->backward_hidden_s);
     struct dual k = {.start_s = early * f + (h + 1) * f2, .left_s = (h + 1) * fmax(pipeline_weight_s(x, near), pipeline_weight_s(x, far))};
     k.rest_s = m * (f + f2) - k.start_s + fused * b + (m - fused) * split + fused2 * b2 + (m - fused2) * split2 - hidden;
     return k;

@@ -68,9 +68,9 @@ void search_bound(struct searching *s, const struct cost *c, const struct search
     cost_pipeline(c, &h->shape, s->ranks, s->stages, &times);
     for (uint32_t r = 0; r < d->pp; r++)
         fullest = fmax(fullest, s->ranks[r].forward_s + s->ranks[r].forward_comm_s + s->ranks[r].backward_s +
-                                    s->ranks[r].backward_comm_s);
+                                    s->ranks[r].backward_comm_s - s->ranks[r].forward_hidden_s - s->ranks[r].backward_hidden_s);
     double pipeline_s = pipeline_bound_s(d, &times) * (1 - 1e-9);
-    cost_step(c, s->ranks, pipeline_s, fmin(pipeline_s, d->microbatches * fullest * fmin(1, times.pair)), e);
+    cost_step(c, s->ranks, pipeline_s, fmin(pipeline_s, d->microbatches * fullest), e);
     s->result->evaluated++;
 }
 

@@ -15,10 +15,11 @@ static bool same_group(const struct cost_group *a, const struct cost_group *b)
     return memcmp(a, b, sizeof *a) == 0;
 }
 
-static double block_s(const struct cost_block *b, bool kernels_only)
+/* paired: some schedule runs a forward beside a backward, so what hides there may not count */
+static double block_s(const struct cost_block *b, bool kernels_only, bool paired)
 {
-    double kernels = b->forward_s + b->backward_s;
-    return kernels_only ? kernels : kernels + b->forward_comm_s + b->backward_comm_s;
+    double kernels = b->forward_s + b->backward_s, hidden = paired ? b->forward_hidden_s + b->backward_hidden_s : 0;
+    return kernels_only ? kernels : kernels + b->forward_comm_s + b->backward_comm_s - hidden;
 }
 
 static void fill_bounds(const struct searching *s, struct search_shape *h)
@@ -26,13 +27,13 @@ static void fill_bounds(const struct searching *s, struct search_shape *h)
     const struct model *m = &s->job->model;
     const struct cost_shape *x = &h->shape;
     for (int kernels_only = 0; kernels_only < 2; kernels_only++) {
-        double all = block_s(&x->embed, kernels_only) + block_s(&x->head, kernels_only) +
-                     m->predict * block_s(&x->predict, kernels_only);
+        double all = block_s(&x->embed, kernels_only, s->overlapping) + block_s(&x->head, kernels_only, s->overlapping) +
+                     m->predict * block_s(&x->predict, kernels_only, s->overlapping);
         double least = m->nlayers ? INFINITY : 0;
         for (uint32_t i = 0; i < m->nlayers; i++) {
-            double own = block_s(&x->layers[x->kind[i]], kernels_only);
+            double own = block_s(&x->layers[x->kind[i]], kernels_only, s->overlapping);
             if (s->may_spare || s->job->wishes.recompute_layers)
-                own = fmin(own, block_s(&x->spared[x->kind[i]], kernels_only));
+                own = fmin(own, block_s(&x->spared[x->kind[i]], kernels_only, s->overlapping));
             all += own;
             least = fmin(least, own);
         }

@@ -5,7 +5,7 @@
  * through ("queue per peer and direction", the upper reference of receive placement: the timed order of the emitted
  * instructions is within a few per cent of it).  Receivers always have a free slot: rings are as deep as the schedule
  * needs.  The `held` part of a transfer is computed time lost on the sender and prolongs its action instead.  A pair
- * starts when both its actions can; it takes `pair` of both, but not less than the longer one.
+ * starts when both its actions can; it takes both less what they hide of each other, but not less than the longer one.
  *
  * A boundary's transfers in one direction come from one rank, in its order, so no time depends on the order in which
  * ranks are looked at: a rank runs until an input is missing, and whoever makes one wakes the rank that needs it.
@@ -21,7 +21,7 @@
 /* durations of a stage with what its sends hold, and latencies of the transfers */
 struct act_stage {
     double forward, backward, input, weight, next, back;
-    double forward_held, backward_held;
+    double forward_held, backward_held, forward_hidden, backward_hidden;
     uint32_t next_rank, back_rank; /* NONE: no stage there */
     double keep_bytes;
 };
@@ -31,7 +31,7 @@ struct act_run {
     struct act_stage *stage;
     double *forward_in, *backward_in; /* arrival, by stage * microbatches + microbatch */
     double *next_free, *back_free;    /* of a stage's two outgoing channels */
-    double pair, jitter;
+    double jitter;
     uint64_t random; /* splitmix64's state (Steele, Lea and Flood 2014) */
     uint32_t *position, *stack, nstack;
     bool *stacked;
@@ -111,10 +111,11 @@ static double duration_s(const struct act_stage *st, char kind)
     return kind == 'F' ? st->forward : kind == 'B' ? st->backward : kind == 'I' ? st->input : st->weight;
 }
 
-static double pair_s(const struct act_run *run, const struct act_stage *f, const struct act_stage *b)
+static double pair_s(const struct act_stage *f, const struct act_stage *b)
 {
     double forward = f->forward - f->forward_held, backward = b->backward - b->backward_held;
-    return later(run->pair * (forward + backward), later(forward, backward)) + f->forward_held + b->backward_held;
+    double both = forward + backward - f->forward_hidden - b->backward_hidden;
+    return later(both, later(forward, backward)) + f->forward_held + b->backward_held;
 }
 
 /* what a duration is multiplied with under jitter */
@@ -141,7 +142,7 @@ static void advance(struct act_run *run, uint32_t r)
             if (other < 0)
                 break;
             ready = later(ready, other);
-            takes = pair_s(run, &run->stage[at->stage], &run->stage[at[1].stage]);
+            takes = pair_s(&run->stage[at->stage], &run->stage[at[1].stage]);
         } else {
             takes = duration_s(&run->stage[at->stage], at->kind);
         }
@@ -171,6 +172,8 @@ static void prepare_stages(struct act_run *run, const struct pipeline_times *tim
         struct act_stage *st = &run->stage[i];
         st->forward_held = sends ? times->held * from->next_s : 0;
         st->backward_held = sends_back ? times->held * from->back_s : 0;
+        st->forward_hidden = from->forward_hidden_s;
+        st->backward_hidden = from->backward_hidden_s;
         st->forward = from->forward_s + st->forward_held;
         st->backward = from->backward_s + st->backward_held;
         st->input = from->input_s + st->backward_held;
@@ -193,7 +196,7 @@ double simulate_actions(struct arena *a, const struct schedule *s, const struct 
 {
     struct arena_mark mark = arena_mark(a);
     size_t cells = (size_t)s->nstages * s->microbatches;
-    struct act_run run = {.s = s, .pair = times->pair, .jitter = times->jitter, .random = times->seed, .ranks = ranks};
+    struct act_run run = {.s = s, .jitter = times->jitter, .random = times->seed, .ranks = ranks};
     if (!ranks)
         run.ranks = ARENA_ARRAY(a, struct act_rank, s->nranks);
     memset(run.ranks, 0, s->nranks * sizeof *run.ranks);

@@ -14,7 +14,10 @@ echo "load before the start: $(cut -d' ' -f1-3 /proc/loadavg)"
 title "compiler: seconds of each pass    $build/tests/bench/bench_compile"
 "$build/tests/bench/bench_compile" "$work/cluster.xml"
 
-title "pipelines: bounds and runs of actions per second    $build/tests/bench/bench_search"
+title "pipelines: bounds and runs of actions per second    $build/tests/bench/bench_pipeline"
+"$build/tests/bench/bench_pipeline"
+
+title "search: large jobs on one core    $build/tests/bench/bench_search"
 "$build/tests/bench/bench_search"
 
 title "training: tokens per second of tiny-llama against PyTorch    tests/bench/training.sh $build"

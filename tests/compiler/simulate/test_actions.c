@@ -24,9 +24,11 @@ static struct outcome run(const struct shape *x)
     struct pipeline_stage stages[128];
     struct act_rank ranks[32];
     double share = x->kind == SCHED_DUALPIPE ? 1 : x->v;
+    double hidden = x->pair > 0 ? (1 - x->pair) / share : 0;
     for (uint32_t s = 0; s < d.nstages; s++)
-        stages[s] = (struct pipeline_stage){x->f / share, (x->i + x->w) / share, x->i / share, x->w / share, x->c, x->c};
-    struct pipeline_times times = {.stages = stages, .pair = x->pair > 0 ? x->pair : 1};
+        stages[s] = (struct pipeline_stage){x->f / share, (x->i + x->w) / share, x->i / share, x->w / share, x->c, x->c,
+                                            hidden * x->f, hidden * (x->i + x->w)};
+    struct pipeline_times times = {.stages = stages};
     const struct schedule *s = schedule_new(a, &d);
     CU_ASSERT_PTR_NOT_NULL_FATAL(s);
     struct outcome o = {.makespan_s = simulate_actions(a, s, &times, NULL, ranks)};
@@ -180,10 +182,10 @@ static void test_held(void)
     struct decision d = {.pp = 4, .vpp = 1, .microbatches = 8, .nstages = 4, .schedule = SCHED_1F1B};
     struct pipeline_stage held[4], longer[4];
     for (uint32_t s = 0; s < 4; s++) {
-        held[s] = (struct pipeline_stage){1, 2, 1, 1, 0.5, 0.25};
-        longer[s] = (struct pipeline_stage){s < 3 ? 1.5 : 1, s > 0 ? 2.25 : 2, 1, 1, 0, 0};
+        held[s] = (struct pipeline_stage){1, 2, 1, 1, 0.5, 0.25, 0, 0};
+        longer[s] = (struct pipeline_stage){s < 3 ? 1.5 : 1, s > 0 ? 2.25 : 2, 1, 1, 0, 0, 0, 0};
     }
-    struct pipeline_times x = {.stages = held, .held = 1, .pair = 1}, y = {.stages = longer, .pair = 1};
+    struct pipeline_times x = {.stages = held, .held = 1}, y = {.stages = longer};
     const struct schedule *s = schedule_new(a, &d);
     CU_ASSERT_DOUBLE_EQUAL(simulate_actions(a, s, &x, NULL, NULL), simulate_actions(a, s, &y, NULL, NULL), 1e-12);
     arena_free(a);
@@ -198,8 +200,8 @@ static void test_memory(void)
     const double bytes[4] = {10, 10, 10, 100};
     struct act_rank ranks[4];
     for (uint32_t s = 0; s < 4; s++)
-        stages[s] = (struct pipeline_stage){1, 2, 1, 1, 0, 0};
-    struct pipeline_times times = {.stages = stages, .pair = 1};
+        stages[s] = (struct pipeline_stage){1, 2, 1, 1, 0, 0, 0, 0};
+    struct pipeline_times times = {.stages = stages};
     simulate_actions(a, schedule_new(a, &d), &times, bytes, ranks);
     for (uint32_t r = 0; r < 4; r++) {
         CU_ASSERT_EQUAL(ranks[r].peak, 4 - r);

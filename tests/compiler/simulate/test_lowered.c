@@ -100,7 +100,7 @@ static void test_two_simulators(void)
                 end_s = at_s > end_s ? at_s : end_s;
             }
         }
-        struct pipeline_times times = {.stages = stages, .pair = 1};
+        struct pipeline_times times = {.stages = stages};
         double actions_s = simulate_actions(a, schedule_new(a, &p->decision), &times, NULL, NULL);
         CU_ASSERT_DOUBLE_EQUAL(actions_s, end_s, 0.01 * end_s);
         plan_close(p);
