@@ -45,7 +45,7 @@ static const struct generation {
                {64, 128}, {128, 64}},
      .clock = 0.86, .clock_fp8 = 0.80, .fill = 90, .shared = 0.15, .split_s = 30e-6, .weight = 1.05, .write = 2,
      .group = 0.6, .odd = 0.5, .batch_odd = 0.085, .memory = 0.90, .product_memory = 0.88,
-     .forward = {.flop_s = 1.60, .softmax = 290, .fill = 258, .rows = 128, .tail = 1, .unequal = 0.88},
+     .forward = {.flop_s = 1.54, .softmax = 290, .fill = 258, .rows = 128, .tail = 1, .unequal = 0.88},
      .backward = {.flop_s = 0.94, .softmax = 100, .fill = 286, .rows = 128, .tail = 0.43, .unequal = 0.94}},
     {.sm = 80, .sms_per_tile = 1,
      .tiles = {{128, 256}, {256, 128}, {128, 128}, {64, 256}, {256, 64}, {64, 128}, {128, 64}, {64, 64}},

@@ -1,12 +1,12 @@
-/* Predicted against measured microbenchmarks: for every kind and GPU the number of rows, bias, median and 90th percentile
- * of the error in seconds, and the rows that are furthest off.
+/* Predicted against measured microbenchmarks: for every kind and GPU the number of rows, bias, median and
+ * 90th percentile of the error in seconds, and the rows that are furthest off.
  *
  *   bench_micro FOLDER [kind]        FOLDER/microbench.jsonl, one measurement a line
  *   bench_micro FOLDER fit           improves the constants of device.c by coordinate descent and prints them
  *
- * A row is priced in-process by the function of cost/ that a plan would call, on one node of eight of its GPU as the
- * catalogue describes it, without a software stack's profile.  Rows of devices that the catalogue lacks are counted and left out.
- * A further kind is a function and a line of the table `kinds`. */
+ * A row is priced in-process by the function of cost/ that a plan would call, on one node of eight of its GPU
+ * as the catalogue describes it, without a software stack's profile.  Rows of devices that the catalogue
+ * lacks are counted and left out. A further kind is a function and a line of the table `kinds`. */
 
 #include "compiler/cost/cost.h"
 #include "compiler/model/sema.h"
@@ -20,21 +20,22 @@
 
 enum { MAX_GPUS = 32, MAX_ROWS = 4096, WORST = 5 };
 
-/* as the rows name a device, as the catalogue does */
+/* A row's name of a device holds `part`, and `form` if there is one: that of the catalogue.  First match. */
 static const struct {
-    const char *row, *model, *scale_up; /* GB/s one way; NULL = PCIe only */
+    const char *part, *form, *model, *scale_up; /* scale_up: GB/s one way; NULL = PCIe only */
 } names[] = {
-    {"A100", "A100-SXM", "300"},         {"A100-SXM", "A100-SXM", "300"},         {"NVIDIA A100 SXM", "A100-SXM", "300"},
-    {"A100-PCIe-80GB", "A100-PCIe-80GB", NULL}, {"NVIDIA A100 PCIe", "A100-PCIe-80GB", NULL},
-    {"H100", "H100-SXM", "450"},         {"H100-SXM", "H100-SXM", "450"},         {"NVIDIA H100 SXM", "H100-SXM", "450"},
-    {"Hopper", "H100-SXM", "450"},       {"H200-SXM", "H200-SXM", "450"},         {"NVIDIA H200 SXM", "H200-SXM", "450"},
-    {"NVIDIA GH200 SXM", "GH200", NULL}, {"B200", "B200", "900"},                 {"B200-SXM", "B200", "900"},
-    {"NVIDIA B200 SXM", "B200", "900"},  {"Blackwell", "GB200", "900"},           {"GB200", "GB200", "900"},
-    {"NVIDIA GB200 SXM", "GB200", "900"}, {"NVIDIA B300 SXM", "B300", "900"},     {"V100-SXM", "V100", "150"},
+    {"GB300", NULL, "GB300", "900"},     {"GB200", NULL, "GB200", "900"},
+    {"B300", NULL, "B300", "900"},       {"B200", NULL, "B200", "900"},
+    {"Blackwell", NULL, "GB200", "900"}, {"GH200", NULL, "GH200", NULL},
+    {"H200", NULL, "H200-SXM", "450"},   {"H100", "PCI", "H100-PCIe", NULL},
+    {"H100", NULL, "H100-SXM", "450"},   {"Hopper", NULL, "H100-SXM", "450"},
+    {"H800", NULL, "H800-SXM", "200"},   {"A100", "PCI", "A100-PCIe-80GB", NULL},
+    {"A100", NULL, "A100-SXM", "300"},   {"A800", NULL, "A800-SXM", "200"},
+    {"V100", NULL, "V100", "150"},
 };
 
 struct row {
-    const char *kind, *gpu, *text; /* text: the shape, for the list of the worst */
+    const char *kind, *gpu, *text;         /* text: the shape, for the list of the worst */
     double measured_s, predicted_s, error; /* predicted / measured - 1 */
 };
 struct bench {
@@ -51,22 +52,36 @@ struct bench {
     json_t *lines[MAX_ROWS];
 };
 
-static const char model_text[] = "llmc 1\nmodel bench {\n vocab 32000\n width 4096\n norm rmsnorm\n embed tokens\n repeat 8 { layer {\n"
-                                 " attn gqa(heads=32, kv=8, rope=10_000)\n ffn swiglu(8192) } }\n head untied\n}\n"
-                                 "train {\n sequence 4096\n batch 64 sequences\n precision bf16\n}\n";
+static const char model_text[] =
+    "llmc 1\nmodel bench {\n vocab 32000\n width 4096\n norm rmsnorm\n embed tokens\n repeat 8 { layer {\n"
+    " attn gqa(heads=32, kv=8, rope=10_000)\n ffn swiglu(8192) } }\n head untied\n}\n"
+    "train {\n sequence 4096\n batch 64 sequences\n precision bf16\n}\n";
 
 static struct cost *make_cost(struct bench *b, const char *model, const char *scale_up)
 {
-    char *text = arena_printf(b->a, "<cluster version=\"1\"><node-type id=\"n\" gpus=\"8\"><gpu model=\"%s\"/>"
-                              "<scale-up kind=\"%s\"%s%s%s/><nic count=\"8\" bandwidth=\"400Gb/s\"/></node-type>"
-                              "<nodes type=\"n\" count=\"1\"/></cluster>", model, scale_up ? "nvswitch" : "none",
-                              scale_up ? " bandwidth=\"" : "", scale_up ? scale_up : "", scale_up ? "GB/s\"" : "");
+    char *text =
+        arena_printf(b->a,
+                     "<cluster version=\"1\"><node-type id=\"n\" gpus=\"8\"><gpu model=\"%s\"/>"
+                     "<scale-up kind=\"%s\"%s%s%s/><nic count=\"8\" bandwidth=\"400Gb/s\"/></node-type>"
+                     "<nodes type=\"n\" count=\"1\"/></cluster>",
+                     model, scale_up ? "nvswitch" : "none", scale_up ? " bandwidth=\"" : "",
+                     scale_up ? scale_up : "", scale_up ? "GB/s\"" : "");
     struct source *s = ARENA_NEW(b->a, struct source);
     *s = (struct source){"bench.xml", text, strlen(text), false};
     struct topo *topo = topo_parse(b->a, b->d, s, NULL);
     struct decision *d = ARENA_NEW(b->a, struct decision);
-    *d = (struct decision){.tp = 8, .cp = 1, .pp = 1, .vpp = 1, .dp = 1, .ep = 1, .etp = 1, .shard = 1, .microbatch = 1,
-                           .microbatches = 64, .schedule = SCHED_1F1B, .order = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}};
+    *d = (struct decision){.tp = 8,
+                           .cp = 1,
+                           .pp = 1,
+                           .vpp = 1,
+                           .dp = 1,
+                           .ep = 1,
+                           .etp = 1,
+                           .shard = 1,
+                           .microbatch = 1,
+                           .microbatches = 64,
+                           .schedule = SCHED_1F1B,
+                           .order = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}};
     const char *why = "";
     if (!topo || !decision_place(b->a, topo, d, &why)) {
         diag_print(b->d, stderr, false);
@@ -81,7 +96,7 @@ static struct cost *make_cost(struct bench *b, const char *model, const char *sc
 static const struct cost *find_cost(struct bench *b, const char *gpu)
 {
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        if (strcmp(names[i].row, gpu))
+        if (!strstr(gpu, names[i].part) || (names[i].form && !strstr(gpu, names[i].form)))
             continue;
         for (uint32_t k = 0; k < b->ngpus; k++)
             if (!strcmp(b->gpus[k].model, names[i].model))
@@ -106,29 +121,34 @@ static const char *word(const json_t *o, const char *key)
 }
 
 /* one measurement: seconds that were measured and that are predicted */
-static void add(struct bench *b, const char *kind, const char *gpu, double measured_s, double predicted_s, const char *text)
+static void add(struct bench *b, const char *kind, const char *gpu, double measured_s, double predicted_s,
+                const char *text)
 {
     if (b->nrows < MAX_ROWS && measured_s > 0)
-        b->rows[b->nrows++] = (struct row){arena_strdup(b->a, kind), arena_strdup(b->a, gpu), text, measured_s, predicted_s,
-                                           predicted_s / measured_s - 1};
+        b->rows[b->nrows++] =
+            (struct row){arena_strdup(b->a, kind),    arena_strdup(b->a, gpu), text, measured_s, predicted_s,
+                         predicted_s / measured_s - 1};
 }
 
-/* SimuMax: m, n, k are those of the output and the inner dimension, whatever the layout; TN is a forward product, NN an
- * input gradient, NT a weight gradient, which is added to the output */
+/* SimuMax: m, n, k are those of the output and the inner dimension, whatever the layout; TN is a forward
+ * product, NN an input gradient, NT a weight gradient, which is added to the output */
 static void gemm(struct bench *b, const struct cost *c, const json_t *row)
 {
     const json_t *s = json_object_get(row, "shape");
     const char *layout = word(s, "layout");
     struct cost own = *c;
     own.device.gradient_bytes = strcmp(word(s, "out_dtype"), "fp32") ? 2 : 4;
-    enum product product = !strcmp(layout, "NT") ? PRODUCT_WEIGHT : !strcmp(layout, "NN") ? PRODUCT_INPUT : PRODUCT_FORWARD;
+    enum product product = !strcmp(layout, "NT")   ? PRODUCT_WEIGHT
+                           : !strcmp(layout, "NN") ? PRODUCT_INPUT
+                                                   : PRODUCT_FORWARD;
     double m = number(s, "m"), n = number(s, "n"), k = number(s, "k");
     double predicted = cost_matmul_s(&own, product, (uint64_t)m, (uint64_t)n, (uint64_t)k, DTYPE_BF16);
     add(b, "gemm", word(row, "gpu"), 2 * m * n * k / number(row, "tflops") * 1e-12, predicted,
         arena_printf(b->a, "%s %s m=%g n=%g k=%g", layout, word(s, "out_dtype"), m, n, k));
 }
 
-/* The best shape of a sweep, and its fastest run: uniform operands, cool device, so without the limit of power. */
+/* The best shape of a sweep, and its fastest run: uniform operands, cool device, so without the limit of
+ * power. */
 static void gemm_peak(struct bench *b, const struct cost *c, const json_t *row)
 {
     unsigned long long m = 0, n = 0, k = 0;
@@ -147,7 +167,8 @@ static void gemm_peak(struct bench *b, const struct cost *c, const json_t *row)
         arena_strdup(b->a, word(row, "shape_mnk")));
 }
 
-/* SimuMax measured Transformer Engine's loop of products, which takes the host about 9 us per group where they are small */
+/* SimuMax measured Transformer Engine's loop of products, which takes the host about 9 us per group where
+ * they are small */
 static void grouped_gemm(struct bench *b, const struct cost *c, const json_t *row)
 {
     const json_t *s = json_object_get(row, "shape");
@@ -155,11 +176,16 @@ static void grouped_gemm(struct bench *b, const struct cost *c, const json_t *ro
     struct cost own = *c;
     own.device.group_s = 9e-6;
     own.device.gradient_bytes = strcmp(word(s, "main_grad_dtype"), "fp32") ? 2 : 4;
-    enum product product = !strcmp(stage, "fwd") ? PRODUCT_FORWARD : !strcmp(stage, "bwd_grad_w") ? PRODUCT_WEIGHT : PRODUCT_INPUT;
+    enum product product = !strcmp(stage, "fwd")          ? PRODUCT_FORWARD
+                           : !strcmp(stage, "bwd_grad_w") ? PRODUCT_WEIGHT
+                                                          : PRODUCT_INPUT;
     double groups = number(s, "ng"), m = number(s, "M"), n = number(s, "N"), k = number(s, "K");
-    double predicted = cost_grouped_matmul_s(&own, product, (uint64_t)groups, m, (uint64_t)n, (uint64_t)k, DTYPE_BF16);
-    add(b, "grouped_gemm", word(row, "gpu"), 2 * groups * m * n * k / number(row, "tflops") * 1e-12, predicted,
-        arena_printf(b->a, "%s groups=%g m=%g n=%g k=%g %s", stage, groups, m, n, k, word(s, "main_grad_dtype")));
+    double predicted =
+        cost_grouped_matmul_s(&own, product, (uint64_t)groups, m, (uint64_t)n, (uint64_t)k, DTYPE_BF16);
+    add(b, "grouped_gemm", word(row, "gpu"), 2 * groups * m * n * k / number(row, "tflops") * 1e-12,
+        predicted,
+        arena_printf(b->a, "%s groups=%g m=%g n=%g k=%g %s", stage, groups, m, n, k,
+                     word(s, "main_grad_dtype")));
 }
 
 /* SimuMax counts the whole score matrix, and backward as 2.5 times that; the kernels are causal */
@@ -167,8 +193,11 @@ static void sdp(struct bench *b, const struct cost *c, const json_t *row)
 {
     const json_t *s = json_object_get(row, "shape");
     bool backward = !strcmp(word(row, "kind"), "sdp_bwd");
-    struct cost_attention a = {.context = number(s, "seq_len"), .heads = number(s, "head_num"), .kv = number(s, "kv_head_num"),
-                               .qk = number(s, "qk_head_dim"), .v = number(s, "v_head_dim")};
+    struct cost_attention a = {.context = number(s, "seq_len"),
+                               .heads = number(s, "head_num"),
+                               .kv = number(s, "kv_head_num"),
+                               .qk = number(s, "qk_head_dim"),
+                               .v = number(s, "v_head_dim")};
     a.tokens = number(s, "batch") * a.context;
     double flops = 2 * a.tokens * a.context * a.heads * (a.qk + a.v) * (backward ? 2.5 : 1);
     add(b, word(row, "kind"), word(row, "gpu"), flops / number(row, "tflops") * 1e-12,
@@ -189,8 +218,8 @@ static void mla(struct bench *b, const struct cost *c, const json_t *row)
         cost_attention_s(c, &a, DTYPE_BF16, true), text);
 }
 
-/* The FlashAttention papers' figures: 16,384 tokens, width 2048.  Left out: version 2 on Hopper, older than what stacks
- * use there. */
+/* The FlashAttention papers' figures: 16,384 tokens, width 2048.  Left out: version 2 on Hopper, older than
+ * what stacks use there. */
 static void flash(struct bench *b, const struct cost *c, const json_t *row)
 {
     const char *impl = word(row, "impl"), *pass = word(row, "pass_");
@@ -202,12 +231,15 @@ static void flash(struct bench *b, const struct cost *c, const json_t *row)
     if (!strcmp(impl, "fa2") && c->type->gpu.sm >= 90)
         return;
     bool causal = json_is_true(json_object_get(row, "causal"));
-    struct cost_attention a = {.tokens = 16384, .context = s, .heads = 2048 / d, .qk = d, .v = d, .full = !causal};
+    struct cost_attention a = {
+        .tokens = 16384, .context = s, .heads = 2048 / d, .qk = d, .v = d, .full = !causal};
     bool forward = strcmp(pass, "bwd") != 0, backward = strcmp(pass, "fwd") != 0;
-    double flops = 4 * a.tokens * s * a.heads * d * (causal ? 0.5 : 1) * ((forward ? 1 : 0) + (backward ? 2.5 : 0));
+    double flops =
+        4 * a.tokens * s * a.heads * d * (causal ? 0.5 : 1) * ((forward ? 1 : 0) + (backward ? 2.5 : 0));
     double predicted = (forward ? cost_attention_s(c, &a, DTYPE_BF16, false) : 0) +
                        (backward ? cost_attention_s(c, &a, DTYPE_BF16, true) : 0);
-    add(b, arena_printf(b->a, "flash_attention %s", impl), word(row, "gpu"), flops / number(row, "tflops") * 1e-12, predicted,
+    add(b, arena_printf(b->a, "flash_attention %s", impl), word(row, "gpu"),
+        flops / number(row, "tflops") * 1e-12, predicted,
         arena_printf(b->a, "%s seq=%g head=%g%s", pass, s, d, causal ? " causal" : ""));
 }
 
@@ -215,8 +247,8 @@ static const struct {
     const char *kind;
     void (*price)(struct bench *b, const struct cost *c, const json_t *row);
 } kinds[] = {
-    {"gemm", gemm}, {"gemm_peak", gemm_peak}, {"grouped_gemm", grouped_gemm}, {"sdp_fwd", sdp}, {"sdp_bwd", sdp},
-    {"flash_attention", flash},
+    {"gemm", gemm},   {"gemm_peak", gemm_peak}, {"grouped_gemm", grouped_gemm},
+    {"sdp_fwd", sdp}, {"sdp_bwd", sdp},         {"flash_attention", flash},
 };
 
 static int by_group(const void *x, const void *y)
@@ -244,8 +276,8 @@ static void report(struct bench *b, const struct row *rows, uint32_t n)
     printf("%-34s %-16s %5u %+8.1f %8.1f %8.1f\n", rows->kind, rows->gpu, n, 100 * signed_error[n / 2],
            100 * fabs(rows[n / 2].error), 100 * fabs(rows[p90 ? p90 - 1 : 0].error));
     for (uint32_t i = n; i-- > 0 && n - i <= WORST && fabs(rows[i].error) > 0.10;)
-        printf("    %+7.1f %%  measured %10.1f us  predicted %10.1f us  %s\n", 100 * rows[i].error, 1e6 * rows[i].measured_s,
-               1e6 * rows[i].predicted_s, rows[i].text);
+        printf("    %+7.1f %%  measured %10.1f us  predicted %10.1f us  %s\n", 100 * rows[i].error,
+               1e6 * rows[i].measured_s, 1e6 * rows[i].predicted_s, rows[i].text);
 }
 
 static void read_lines(struct bench *b, FILE *f)
@@ -281,24 +313,54 @@ static const struct knob {
     size_t offset;
     const char *model;
 } knobs[] = {
-#define KNOB(model, member) {#member, offsetof(struct cost_device, member), model}
-    KNOB("A100-PCIe-80GB", power_flop_s[COST_HALF]), KNOB("A100-PCIe-80GB", fill), KNOB("A100-PCIe-80GB", split_s),
-    KNOB("A100-PCIe-80GB", weight_share), KNOB("A100-PCIe-80GB", write), KNOB("A100-PCIe-80GB", group_shown),
+#define KNOB(model, member)                                                                                  \
+    {                                                                                                        \
+#member, offsetof(struct cost_device, member), model                                                 \
+    }
+    KNOB("A100-PCIe-80GB", power_flop_s[COST_HALF]),
+    KNOB("A100-PCIe-80GB", fill),
+    KNOB("A100-PCIe-80GB", split_s),
+    KNOB("A100-PCIe-80GB", weight_share),
+    KNOB("A100-PCIe-80GB", write),
+    KNOB("A100-PCIe-80GB", group_shown),
     KNOB("A100-PCIe-80GB", shared),
-    KNOB("A100-PCIe-80GB", forward.unequal), KNOB("A100-PCIe-80GB", backward.unequal),
-    KNOB("A100-SXM", forward.flop_s), KNOB("A100-SXM", forward.softmax), KNOB("A100-SXM", forward.fill),
-    KNOB("A100-SXM", forward.tail), KNOB("A100-SXM", backward.flop_s), KNOB("A100-SXM", backward.softmax),
-    KNOB("A100-SXM", backward.fill), KNOB("A100-SXM", backward.tail),
-    KNOB("H100-SXM", forward.flop_s), KNOB("H100-SXM", forward.softmax), KNOB("H100-SXM", forward.fill),
-    KNOB("H100-SXM", forward.tail), KNOB("H100-SXM", forward.unequal), KNOB("H100-SXM", backward.unequal),
-    KNOB("B200", power_flop_s[COST_HALF]), KNOB("B200", fill), KNOB("B200", split_s), KNOB("B200", weight_share),
-    KNOB("B200", group_shown), KNOB("B200", shared), KNOB("B200", forward.flop_s), KNOB("B200", forward.softmax),
-    KNOB("B200", forward.fill), KNOB("B200", forward.tail), KNOB("B200", forward.unequal), KNOB("B200", backward.flop_s),
-    KNOB("B200", backward.softmax), KNOB("B200", backward.fill), KNOB("B200", backward.tail), KNOB("B200", backward.unequal),
+    KNOB("A100-PCIe-80GB", forward.unequal),
+    KNOB("A100-PCIe-80GB", backward.unequal),
+    KNOB("A100-SXM", forward.flop_s),
+    KNOB("A100-SXM", forward.softmax),
+    KNOB("A100-SXM", forward.fill),
+    KNOB("A100-SXM", forward.tail),
+    KNOB("A100-SXM", backward.flop_s),
+    KNOB("A100-SXM", backward.softmax),
+    KNOB("A100-SXM", backward.fill),
+    KNOB("A100-SXM", backward.tail),
+    KNOB("H100-SXM", forward.flop_s),
+    KNOB("H100-SXM", forward.softmax),
+    KNOB("H100-SXM", forward.fill),
+    KNOB("H100-SXM", forward.tail),
+    KNOB("H100-SXM", forward.unequal),
+    KNOB("H100-SXM", backward.unequal),
+    KNOB("B200", power_flop_s[COST_HALF]),
+    KNOB("B200", fill),
+    KNOB("B200", split_s),
+    KNOB("B200", weight_share),
+    KNOB("B200", group_shown),
+    KNOB("B200", shared),
+    KNOB("B200", forward.flop_s),
+    KNOB("B200", forward.softmax),
+    KNOB("B200", forward.fill),
+    KNOB("B200", forward.tail),
+    KNOB("B200", forward.unequal),
+    KNOB("B200", backward.flop_s),
+    KNOB("B200", backward.softmax),
+    KNOB("B200", backward.fill),
+    KNOB("B200", backward.tail),
+    KNOB("B200", backward.unequal),
 #undef KNOB
 };
 
-/* Mean |log error| of a device's rows, every kind alike by the root of its size.  Not the median: it would jump. */
+/* Mean |log error| of a device's rows, every kind alike by the root of its size.  Not the median: it would
+ * jump. */
 static double loss(struct bench *b, struct cost *device)
 {
     double sum = 0, weights = 0;
@@ -356,6 +418,17 @@ static void fit(struct bench *b)
     }
 }
 
+/* every parameter at its default: kernels as the device table has them */
+static const struct profile *plain_profile(struct arena *a)
+{
+    struct profile *p = ARENA_NEW(a, struct profile);
+    size_t n;
+    const struct profile_param *params = profile_params(&n);
+    for (size_t i = 0; i < n; i++)
+        *PROFILE_PARAM(p, &params[i]) = params[i].value;
+    return p;
+}
+
 int main(int argc, char **argv)
 {
     struct arena *a = arena_new();
@@ -363,6 +436,8 @@ int main(int argc, char **argv)
     *b = (struct bench){.a = a, .d = diag_new(a)};
     struct source s = {"bench.llm", model_text, strlen(model_text), false};
     b->job = job_parse(a, b->d, &s, NULL, 0);
+    if (b->job)
+        b->job->wishes.profile = plain_profile(a);
     char *path = argc > 1 ? arena_printf(a, "%s/microbench.jsonl", argv[1]) : NULL;
     FILE *f = path ? fopen(path, "r") : NULL;
     if (!f || !b->job) {
@@ -376,9 +451,11 @@ int main(int argc, char **argv)
     b->unknown = 0;
     price(b, argc > 2 && strcmp(argv[2], "fit") ? argv[2] : NULL, NULL);
     qsort(b->rows, b->nrows, sizeof *b->rows, by_group);
-    printf("%-34s %-16s %5s %8s %8s %8s   error of predicted seconds, %%\n", "kind", "gpu", "rows", "bias", "median", "p90");
+    printf("%-34s %-16s %5s %8s %8s %8s   error of predicted seconds, %%\n", "kind", "gpu", "rows", "bias",
+           "median", "p90");
     for (uint32_t i = 0, n; i < b->nrows; i += n) {
-        for (n = 1; i + n < b->nrows && !strcmp(b->rows[i].kind, b->rows[i + n].kind) && !strcmp(b->rows[i].gpu, b->rows[i + n].gpu);)
+        for (n = 1; i + n < b->nrows && !strcmp(b->rows[i].kind, b->rows[i + n].kind) &&
+                    !strcmp(b->rows[i].gpu, b->rows[i + n].gpu);)
             n++;
         report(b, &b->rows[i], n);
     }
