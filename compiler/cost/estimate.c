@@ -137,6 +137,18 @@ static void dp_transfers(const struct cost *c, const struct cost_stage *st, doub
     }
 }
 
+/* seconds of one microbatch's pass in which the NICs carry other transfers than data-parallel ones, which wait for them */
+static double nic_taken_s(const struct cost *c, double layer_comm_s)
+{
+    const struct decision *d = c->decision;
+    if (!c->group[AXIS_BIT(AXIS_DP) | AXIS_BIT(AXIS_CP)].level)
+        return 0;
+    bool layers = c->group[AXIS_BIT(AXIS_TP)].level || c->group[AXIS_BIT(AXIS_CP)].level || c->ep.level;
+    double rows = (double)c->job->train.sequence / d->cp * d->microbatch / (d->sp ? d->tp : 1);
+    double bytes = rows * (double)c->job->model.width * (c->job->train.precision == DT_FP32 ? 4 : 2);
+    return (layers ? layer_comm_s : 0) + (d->pp > 1 ? d->vpp * cost_wire_s(c, OP_SEND, bytes, &c->next) : 0);
+}
+
 /* Exposed data-parallel time, of the worst rank.  Transfers run beside kernels as far as the stack lets them: of what
  * could hide, the profile's share stays exposed; the last reduced and the first gathered block have nothing to hide
  * behind.  Hidden ones slow the kernels beside them down.  Under ZeRO 2 gradients are scattered for every microbatch,
@@ -155,7 +167,8 @@ static double dp_exposed(const struct cost *c, const struct cost_stage *stages)
             dp_transfers(c, st, &reduce, &gather);
         double times_x = d->zero >= 2 ? d->microbatches : 1, times_f = d->zero == 3 ? d->microbatches : 1;
         double moved_x = reduce + (d->zero == 3 ? gather : 0);
-        double hide_x = fmin(moved_x, x) * (1 - last), hide_f = fmin(gather, f) * (1 - last);
+        double free_x = fmax(0, x - nic_taken_s(c, st->backward_comm_s)), free_f = fmax(0, f - nic_taken_s(c, st->forward_comm_s));
+        double hide_x = fmin(moved_x, free_x) * (1 - last), hide_f = fmin(gather, free_f) * (1 - last);
         double exposed = times_x * (moved_x - (1 - share) * hide_x) + times_f * (gather - (1 - share) * hide_f);
         exposed -= fmin(exposed, before_x) + fmin(fmax(0, exposed - before_x), before_f);
         double hidden = (1 - share) * (times_x * hide_x + times_f * hide_f);
