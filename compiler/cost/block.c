@@ -77,7 +77,7 @@ static double weights_cols(const struct block *b, const struct opr *o, double *i
 static void tensor_parallel(struct block *b, const struct opr *o, double out, double in, double input_s, double weight_s)
 {
     const struct cost *c = b->c;
-    double share = tp_shown(b), hidden = c->profile->tp_backward_hidden;
+    double share = tp_shown(b), hidden = b->d->sp ? c->profile->sp_backward_hidden : c->profile->tp_backward_hidden;
     bool again = b->d->recompute == RECOMPUTE_FULL && recomputes(b, o, 0);
     enum op reduce_op = b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE;
     if (o->row_parallel) {

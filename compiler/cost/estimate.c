@@ -221,8 +221,10 @@ void cost_step(const struct cost *c, const struct cost_stage *ranks, double pipe
     e->tp_comm_s = fmin(e->tp_comm_s, fmax(0, pipeline_s - e->compute_s - e->pp_comm_s));
     e->dp_comm_s = dp_exposed(c, ranks);
     e->optimizer_s = optimizer_s(c, ranks);
-    /* everyone waits for the slowest node at every synchronisation, and for the host at the step's seam */
-    double slow = c->profile->straggle * log2(fmax(1, d->nnodes));
+    /* Everyone waits for the slowest node at every synchronisation, and for the host at the step's seam.  A node that is slow
+     * on a stage with slack holds nobody up. */
+    double straggle = c->profile->straggle, slack = slowest * d->pp / (compute + comm) - 1;
+    double slow = fmax(straggle * log2(fmax(1, (double)d->nnodes / d->pp)), straggle * log2(fmax(1, d->nnodes)) - slack);
     e->compute_s *= 1 + slow;
     e->bubble_s *= 1 + slow;
     e->optimizer_s += 1e-3 * c->profile->step_overhead_ms;

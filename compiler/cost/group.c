@@ -102,7 +102,8 @@ static struct cost_group mesh_cost_group(const struct cost *c, uint32_t mask)
     return g;
 }
 
-/* two neighbouring stages at the worst place */
+/* Two neighbouring stages at the worst place.  What leaves a switch group at its end is one stage's ranks out of all that sit
+ * in it: these few share its uplinks, oversubscribed or not, as a ring's one member does. */
 static struct cost_group next_group(const struct cost *c)
 {
     struct cost_group g = {.n = c->decision->pp > 1 ? 2 : 1};
@@ -110,8 +111,11 @@ static struct cost_group next_group(const struct cost *c)
         return g;
     g.level = mesh_next_stage_level(&c->mesh, c->topo, c->decision->nodes, c->type->gpus);
     g.level = g.level < COST_LEVELS ? g.level : COST_LEVELS - 1;
-    for (uint32_t level = 0; level <= g.level; level++)
-        g.below[level] = level == g.level ? 2 : 1;
+    for (uint32_t level = 0; level <= g.level; level++) {
+        uint64_t nodes = level && level <= c->topo->ntiers ? c->topo->tiers[level - 1].span : 1;
+        uint64_t inside = nodes * c->type->gpus / c->mesh.stride[AXIS_PP];
+        g.below[level] = level == g.level ? 2 : level && inside > 1 ? (uint32_t)inside : 1;
+    }
     g.beyond = g.level == 0 && beyond_domain(c, c->mesh.stride[AXIS_PP]);
     finish(c, &g, 1u << MOVE_BROADCAST);
     return g;

@@ -1,18 +1,18 @@
 # Megatron-LM up to 2022: unfused attention.
 # Memory: dropout's masks, scores kept by unfused attention, the loss in fp32.
-matmul_sm80              0.927
+matmul_sm80              0.9
 attention_unfused        1
-stream_traffic           1.13
 recompute_whole          1
 sequence_parallel        0
-host_op_us               97.4
-step_overhead_ms         23
-straggle                 0.00988
-tp_backward_hidden       0.391
-pp_shown                 0.486
+host_op_us               94.8
+step_overhead_ms         22.3
+straggle                 0.0128
+tp_backward_hidden       0.33
+sp_backward_hidden       0.909
+pp_shown                 0.507
 boundary_split           1
-dp_shown                 0.868
-stolen                   0.0821
+dp_shown                 0.965
+stolen                   0.0811
 allocator                1
 allocator_share          0.05
 held_gib                 6
