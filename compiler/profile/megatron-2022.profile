@@ -1,18 +1,18 @@
 # Megatron-LM up to 2022: unfused attention.
 # Memory: dropout's masks, scores kept by unfused attention, the loss in fp32.
-matmul_sm80              0.9
+matmul_sm80              0.899
 attention_unfused        1
 recompute_whole          1
 sequence_parallel        0
-host_op_us               94.8
-step_overhead_ms         22.3
-straggle                 0.0128
-tp_backward_hidden       0.33
-sp_backward_hidden       0.909
-pp_shown                 0.507
+host_op_us               93.1
+step_overhead_ms         21.9
+straggle                 0.0125
+tp_backward_hidden       0.322
+sp_backward_hidden       0.908
+pp_shown                 0.512
 boundary_split           1
-dp_shown                 0.965
-stolen                   0.0811
+dp_shown                 1
+stolen                   0.0808
 allocator                1
 allocator_share          0.05
 held_gib                 6

@@ -1,19 +1,19 @@
 # PyTorch FSDP and its kin: eager or compiled kernels, parameters gathered layer by layer.
 # Memory: the sharded parameters are the masters; fused cross entropy; every second product recomputed.
 matmul_sm80              0.907
-matmul_sm90              0.862
-matmul_fp8_sm90          0.954
-attention_sm80           0.511
+matmul_sm90              0.866
+matmul_fp8_sm90          0.955
+attention_sm80           0.51
 attention_sm90           0.328
-stream_traffic           1.62
-host_op_us               29.6
-step_overhead_ms         23.2
-straggle                 0.00541
-tp_overlap_shown         0.618
-sp_backward_hidden       0.338
+stream_traffic           1.6
+host_op_us               29.4
+step_overhead_ms         21.9
+straggle                 0.00506
+tp_overlap_shown         0.62
+sp_backward_hidden       0.335
 cp_attention             0.85
-dp_shown                 0.179
-stolen                   0.0856
+dp_shown                 0.185
+stolen                   0.0858
 allocator                1
 allocator_share          0.15
 context_gib              1
