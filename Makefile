@@ -115,6 +115,10 @@ bench-micro: $(B)/tests/bench/bench_micro $(B)/tests/bench/bench_comm
 	$(Q)$< $(MEASURED) $(KIND)
 	$(Q)$(B)/tests/bench/bench_comm $(MEASURED)
 
+# predicted against measured memory of published runs in MEASURED/runs.jsonl
+bench-memory: $(B)/tests/bench/accuracy
+	$(Q)python3 tests/bench/memory.py $(B) $(MEASURED)
+
 FUZZ_SECONDS ?= 600
 run-fuzz: $(FUZZERS:%=$(B)/tests/fuzz/%)
 	$(Q)tests/tools/fuzz.sh $(B) $(FUZZ_SECONDS) $(FUZZERS)
@@ -129,7 +133,7 @@ install: all
 clean:
 	$(Q)rm -rf build
 
-.PHONY: all deps check asan demo bench bench-micro fuzz run-tests run-demo run-bench run-fuzz install clean
+.PHONY: all deps check asan demo bench bench-micro bench-memory fuzz run-tests run-demo run-bench run-fuzz install clean
 .SECONDARY:
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
