@@ -212,16 +212,16 @@ static double selective_bytes(struct keep *b)
     return bytes;
 }
 
-/* values that selective recomputation makes again: outputs of the operators it names */
+/* values that selective recomputation makes again: outputs of the operators it names.  That of attention stays: the
+ * product behind it reads it, and what attention keeps inside is not a value. */
 static void forget(struct keep *b)
 {
     for (uint32_t i = 0; i < b->e->noprs; i++) {
         const struct opr *o = &b->e->oprs[i];
-        uint32_t part = o->kind == OPR_NORM        ? PART_NORM
-                        : o->kind == OPR_ATTENTION ? PART_CORE_ATTN
-                        : o->kind == OPR_ACT       ? PART_FFN_ACT | PART_FFN
-                        : o->kind == OPR_LINEAR    ? cost_linear_part(o)
-                                                   : 0;
+        uint32_t part = o->kind == OPR_NORM     ? PART_NORM
+                        : o->kind == OPR_ACT    ? PART_FFN_ACT | PART_FFN
+                        : o->kind == OPR_LINEAR ? cost_linear_part(o)
+                                                : 0;
         if (o->out != NONE && (b->parts & part))
             b->kept[o->out] = 0;
     }
