@@ -1,19 +1,17 @@
 /* Table of GPU generations, and the device of a plan from it.
  *
  * Sources of the constants:
- *  units       multiprocessors of the product (NVIDIA's architecture papers; 152 of GB200 and GB300 from the shapes of
- *              their best products, which fill 76 pairs exactly).  Blackwell makes a tile by a pair.
- *  clock       share of the data-sheet peak that products reach which fill the device exactly: the best shapes of the
- *              tables of maximum achievable products (A100 0.87, H100 0.80, GH200 0.84, B200 0.78, GB200 0.73, fp8 0.71
- *              to 0.78), divided by their quantisation and fill.
- *  power       share of the peak sustained under the power limit, joined with the clock by kernel.c's norm.  A100-PCIe
- *              (300 W) and B200: fitted to SimuMax's tables of shapes; A100-SXM has 400 W and the same chip; the others
- *              by end-to-end runs.
- *  fill, shared, split, weight, write, group: the same tables, by `bench_micro FOLDER fit`; Hopper, without such a table,
- *              lies between.
- *  odd         NVIDIA's guide; batches from BLOOM's runs (kernel.c).
- *  attention   FlashAttention-2's figures (A100), FlashAttention-3's (Hopper), SimuMax (A100-PCIe, B200: cuDNN); rate and
- *              softmax by their spread over head sizes, fill over sequence lengths, tail over the number of heads. */
+ *  units       multiprocessors of the product (NVIDIA's architecture papers; 152 of GB200 and GB300 from the
+ * shapes of their best products, which fill 76 pairs exactly).  Blackwell makes a tile by a pair. clock share
+ * of the data-sheet peak that products reach which fill the device exactly: the best shapes of the tables of
+ * maximum achievable products (A100 0.87, H100 0.80, GH200 0.84, B200 0.78, GB200 0.73, fp8 0.71 to 0.78),
+ * divided by their quantisation and fill. power       share of the peak sustained under the power limit,
+ * joined with the clock by kernel.c's norm.  A100-PCIe (300 W) and B200: fitted to SimuMax's tables of
+ * shapes; A100-SXM has 400 W and the same chip; the others by end-to-end runs. fill, shared, split, weight,
+ * write, group: the same tables, by `bench_micro FOLDER fit`; Hopper, without such a table, lies between. odd
+ * NVIDIA's guide; batches from BLOOM's runs (kernel.c). attention   FlashAttention-2's figures (A100),
+ * FlashAttention-3's (Hopper), SimuMax (A100-PCIe, B200: cuDNN); rate and softmax by their spread over head
+ * sizes, fill over sequence lengths, tail over the number of heads. */
 
 #include "compiler/cost/cost_private.h"
 #include "compiler/support/vec.h"
@@ -106,8 +104,7 @@ static void init_tiles(struct cost_device *dev, const struct generation *g)
 {
     for (dev->ntiles = 0; dev->ntiles < COST_MAX_TILES && g->tiles[dev->ntiles].m > 0; dev->ntiles++) {
         double m = g->tiles[dev->ntiles].m, n = g->tiles[dev->ntiles].n;
-        dev->tiles[dev->ntiles] =
-            (struct cost_tile){.m = m, .n = n, .per_m = 1 / m, .per_n = 1 / n};
+        dev->tiles[dev->ntiles] = (struct cost_tile){.m = m, .n = n, .per_m = 1 / m, .per_n = 1 / n};
     }
     dev->shared = g->shared;
     cost_device_tiles(dev, g->shared);
@@ -161,6 +158,10 @@ static void init_known(struct cost *c, const struct topo_gpu *gpu, const struct 
     dev->coarse_heads = g->sm >= 90;
     dev->forward = g->forward;
     dev->backward = g->backward;
+    if (gpu->sm >= 103) { /* Blackwell Ultra: exponentials at twice the rate (NVIDIA's architecture paper) */
+        dev->forward.softmax /= 2;
+        dev->backward.softmax /= 2;
+    }
     dev->forward.flop_s *= large * attention;
     dev->backward.flop_s *= large * attention;
     dev->bytes_s = g->memory * gpu->memory_bytes_s;
@@ -185,6 +186,7 @@ static void init_plain(struct cost *c, const struct topo_gpu *gpu, enum topo_dty
         double stated = gpu->efficiency[names[i]];
         dev->clock_flop_s[i] = dev->power_flop_s[i] = peaks[i] * (stated > 0 ? stated : 0.8);
     }
+    dev->write = 1;
     dev->half_k = processor ? 16 : 110;
     dev->half_tiles = processor ? 0.5 : 30;
     dev->weight_share = 1;

@@ -270,6 +270,33 @@ static void test_attention_shapes(void)
     arena_free(a);
 }
 
+/* ranks on a processor, and makers without a table: one roofline, outputs counted once, gradients read as
+ * well */
+static void test_plain(void)
+{
+    struct arena *a = arena_new();
+    struct job *job = make_job(a, "bf16");
+    uint64_t state = 1;
+    struct decision d = random_decision(a, &state, job, random_host(a, 1), 1);
+    const struct cost *cpu = cost_new(a, job, random_host(a, 1), &d);
+    const struct cost *gpu = make_cost(a, "MI300X", "bf16", NULL);
+    CU_ASSERT(cpu->device.plain && gpu->device.plain);
+    CU_ASSERT_EQUAL(cpu->device.launch_s, 2e-6);
+    /* 20 GFLOP/s stated, 0.8 of it sustained, less k / (k + 16) and tiles / (tiles + 0.5) */
+    double expected = 2 * pow(1024, 3) / (16e9 * 1024 / 1040 * 64 / 64.5);
+    CU_ASSERT_DOUBLE_EQUAL(forward_s(cpu, 1024, 1024, 1024), expected + 2e-6, 1e-6 * expected);
+    double thin = forward_s(gpu, 65536, 4096, 1) - gpu->device.launch_s; /* writes 512 MiB */
+    CU_ASSERT_DOUBLE_EQUAL(thin, 2 * (65536 + 4096 + 65536.0 * 4096) / gpu->device.bytes_s, 0.3 * thin);
+    CU_ASSERT(cost_matmul_s(gpu, PRODUCT_WEIGHT, 65536, 4096, 1, DTYPE_BF16) > 3 * thin);
+    struct cost_attention t = {.tokens = 8192, .context = 8192, .heads = 16, .qk = 128, .v = 128}, full = t;
+    full.full = true;
+    double ratio =
+        cost_attention_s(gpu, &full, DTYPE_BF16, true) / cost_attention_s(gpu, &t, DTYPE_BF16, true);
+    CU_ASSERT(ratio > 1.9 && ratio <= 2);
+    CU_ASSERT(cost_grouped_matmul_s(gpu, PRODUCT_INPUT, 8, 1024, 4096, 4096, DTYPE_BF16) > 0);
+    arena_free(a);
+}
+
 /* everyone waits for the slowest: arithmetic by the node's factor, memory not */
 static void test_slow_node(void)
 {
@@ -317,6 +344,7 @@ void suite_kernel_cost(void)
     CU_add_test(s, "products of experts", test_groups);
     CU_add_test(s, "attention against published rates", test_attention);
     CU_add_test(s, "attention by shape", test_attention_shapes);
+    CU_add_test(s, "devices without a table", test_plain);
     CU_add_test(s, "a slow node", test_slow_node);
     CU_add_test(s, "a profile's factors", test_profile);
 }
