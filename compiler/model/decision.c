@@ -286,12 +286,14 @@ static double cut_solve(struct arena *a, const struct cut *c, double limit, uint
     for (uint32_t s = 0; s < c->stages; s++) {
         for (uint32_t i = 0; i <= n; i++) {
             next[i] = INFINITY;
-            for (uint32_t j = s; j < i; j++) {
+            for (uint32_t j = i; j-- > s;) { /* stages grow from here on */
                 double cost = stage_cost(c, s, j, i);
-                if (isinf(best[j]) || cost > limit)
+                if (cost > limit || (isinf(limit) && cost > next[i]))
+                    break;
+                if (isinf(best[j]))
                     continue;
                 double v = isinf(limit) ? fmax(best[j], cost) : best[j] + cost * cost;
-                if (v < next[i] * (1 - 1e-12) || isinf(next[i])) {
+                if (v <= next[i] * (1 + 1e-12) || isinf(next[i])) { /* of equals the smaller j */
                     next[i] = v;
                     from[(size_t)s * (n + 1) + i] = j;
                 }

@@ -102,7 +102,7 @@ static void add_family(struct searching *s, struct cost *c, struct decision *d, 
 {
     c->decision = d;
     struct search_shape *h = search_shape(s, c);
-    double t = search_shape_bound_s(h, d, s->job->model.nlayers, false);
+    double t = search_share_bound_s(h, d); /* refined when its turn comes */
     struct family f = {.decision = *d, .cost = c, .shape = h, .dead_from = dead_from,
                        .bound = search_objective(s, t, d->gpus_used)};
     if (f.bound >= search_worst(s)) {
@@ -147,19 +147,14 @@ static void open_order(struct searching *s, struct cost *c, struct decision *d)
 
 /* ---- meshes ---- */
 
-static bool same_group(const struct cost_group *a, const struct cost_group *b)
-{
-    return memcmp(a, b, sizeof *a) == 0;
-}
-
 /* the same degrees in another order of axes cost the same */
 static bool same_transfers(const struct cost *a, const struct cost *b)
 {
     const uint32_t masks[] = {AXIS_BIT(AXIS_TP), AXIS_BIT(AXIS_CP), AXIS_BIT(AXIS_DP), AXIS_BIT(AXIS_DP) | AXIS_BIT(AXIS_CP)};
     for (size_t i = 0; i < ARRAY_LEN(masks); i++)
-        if (!same_group(&a->group[masks[i]], &b->group[masks[i]]))
+        if (!search_same_group(&a->group[masks[i]], &b->group[masks[i]]))
             return false;
-    return a->next_level == b->next_level && same_group(&a->tie, &b->tie) && same_group(&a->ep, &b->ep) &&
+    return a->next_level == b->next_level && search_same_group(&a->tie, &b->tie) && search_same_group(&a->ep, &b->ep) &&
            (a->mesh.order[0] == AXIS_TP) == (b->mesh.order[0] == AXIS_TP);
 }
 
@@ -215,7 +210,7 @@ static double tuple_bound_s(struct searching *s, struct tuple *t, const struct c
             vec_push(s->arena, &t->shapes, NULL);
         if (!t->shapes.at[b - 1])
             t->shapes.at[b - 1] = search_shape(s, &own);
-        best = fmin(best, search_shape_bound_s(t->shapes.at[b - 1], d, s->job->model.nlayers, true));
+        best = fmin(best, search_shape_bound_s(t->shapes.at[b - 1], d));
     }
     return best;
 }
@@ -335,6 +330,23 @@ static void push_cell(struct searching *s, void *to, const struct cell *cell, do
     vec_push(s->arena, &s->cells, *cell);
 }
 
+/* a family's turn: its bound by cuts first, then again in its place */
+static void open_or_refine(struct searching *s, const struct node *x)
+{
+    struct family *f = &s->families.at[x->index];
+    if (!f->refined) {
+        f->refined = true;
+        double t = search_family_bound_s(s, f->shape, &f->decision);
+        f->bound = fmax(f->bound, search_objective(s, t, f->decision.gpus_used));
+        if (f->bound >= search_worst(s))
+            s->result->removed[REMOVED_BOUND]++;
+        else
+            heap_push(s, (struct node){f->bound, NODE_FAMILY, x->index});
+    } else {
+        search_open_family(s, x->index, push_cell, NULL);
+    }
+}
+
 static void open_node(struct searching *s, const struct node *x)
 {
     switch ((enum node_kind)x->kind) {
@@ -342,7 +354,7 @@ static void open_node(struct searching *s, const struct node *x)
         open_mesh(s, &s->meshes.at[x->index], false);
         break;
     case NODE_FAMILY:
-        search_open_family(s, x->index, push_cell, NULL);
+        open_or_refine(s, x);
         break;
     case NODE_CELL: {
         struct cell cell = s->cells.at[x->index];

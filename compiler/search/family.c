@@ -118,6 +118,32 @@ static uint32_t class_end(const struct searching *s, uint32_t k)
     return end;
 }
 
+/* of all schedules that apply: least over their classes */
+double search_family_bound_s(struct searching *s, struct search_shape *h, const struct decision *d)
+{
+    struct decision x = *d;
+    double least = INFINITY;
+    for (uint32_t first = 0, end; first < s->space.nschedules; first = end) {
+        bool applies = false, both_ways = false;
+        end = class_end(s, first);
+        for (uint32_t k = first; k < end; k++) {
+            bool own = schedule_applies(s, d, k);
+            applies |= own && s->space.schedules[k].kind != SCHED_DUALPIPE;
+            both_ways |= own && s->space.schedules[k].kind == SCHED_DUALPIPE;
+        }
+        if (!applies && !both_ways)
+            continue;
+        set_schedule(s, &x, first);
+        const struct search_cut *cut = search_cut(s, h, &x);
+        enum placement p = cost_v_placement(s->space.schedules[first].kind) ? PLACE_FOLDED : PLACE_LOOPED;
+        if (applies)
+            least = fmin(least, search_class_bound_s(h, &x, cut, p));
+        if (both_ways)
+            least = fmin(least, search_class_bound_s(h, &x, cut, PLACE_BOTH_WAYS));
+    }
+    return least;
+}
+
 /* does the schedule hold no more than any other of its class, on every rank? */
 static bool thrifty(enum schedule_kind k)
 {

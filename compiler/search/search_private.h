@@ -23,8 +23,10 @@ struct search_shape {
     double compute_factor, nic_factor; /* of the slowest node */
     struct cost_shape shape;
     double *layer_s, embed_s, head_s;
-    double all_s, all_least_s;     /* of all blocks; kernels alone; both without recomputation where that can be spared */
-    double layer_least_s[2];       /* of the fastest layer; the same of kernels alone */
+    /* without recomputation where that can be spared: all kernels; by layer, sums of forward and of both directions before
+     * it; of the embedding's forward, the embedding, the head with prediction modules */
+    uint32_t nlayers;
+    double kernels_s, *forward_before, *time_before, embed_forward_s, embed_least_s, head_least_s;
     struct search_cut *cuts;
     struct search_shape *next;
 };
@@ -45,6 +47,7 @@ struct family {
     uint16_t *dead;      /* by schedule: kinds that fit under no state */
     uint32_t least_zero, least_shard; /* the state that needs least memory */
     double bound;
+    bool refined; /* its bound is that of its cuts */
 };
 struct cell {
     uint32_t family, schedule, zero, shard;
@@ -94,7 +97,7 @@ struct searching {
     VEC(struct cell) cells;
     VEC(struct leaf) leaves;
     VEC(struct node) heap;
-    struct search_shape *shapes[4096];
+    struct search_shape *shapes[16384];
 };
 
 /* fills s->result from arena, job, topo, emit_only, top and budget; false after an error about the wishes alone */
@@ -118,6 +121,7 @@ bool search_sp_possible(const struct searching *s, const struct decision *d, uin
 /* family.c: the cells of a family whose bound is low enough, the leaves of a cell */
 typedef void (*cell_taker)(struct searching *s, void *to, const struct cell *cell, double bound, uint32_t family);
 typedef void (*leaf_taker)(struct searching *s, void *to, const struct leaf *x);
+double search_family_bound_s(struct searching *s, struct search_shape *h, const struct decision *d);
 void search_open_family(struct searching *s, uint32_t index, cell_taker take, void *to);
 void search_open_cell(struct searching *s, const struct cell *cell, leaf_taker take, void *to);
 
@@ -133,8 +137,13 @@ void search_too_full(struct searching *s, const struct candidate *x);
 /* shapes.c: the cached shape of c's decision; stages of a shape, cut once per number of stages */
 struct search_shape *search_shape(struct searching *s, const struct cost *c);
 const struct search_cut *search_cut(struct searching *s, struct search_shape *h, const struct decision *d);
-/* bound on a step's time from below: all of a shape's blocks, however cut and scheduled */
-double search_shape_bound_s(const struct search_shape *h, const struct decision *d, uint32_t nlayers, bool kernels_only);
+bool search_same_group(const struct cost_group *a, const struct cost_group *b);
+/* bounds on a step's time from below: by kernels alone, however cut and scheduled; by a cut and its placement */
+enum placement { PLACE_LOOPED, PLACE_FOLDED, PLACE_BOTH_WAYS };
+double search_shape_bound_s(const struct search_shape *h, const struct decision *d);
+double search_share_bound_s(const struct search_shape *h, const struct decision *d); /* with transfers */
+double search_class_bound_s(const struct search_shape *h, const struct decision *d, const struct search_cut *cut,
+                            enum placement placement);
 /* Spares as many layers from recomputation as every rank's memory allows, in d's own stages; false if a rank does not
  * fit with none spared. */
 bool search_spare(const struct cost *c, const struct cost_shape *h, struct decision *d, uint64_t limit);

@@ -1,18 +1,20 @@
 /* Cached shapes: the blocks of one key of degrees, made once for all decisions that share it, and what follows from them
  * alone: even cuts into stages, bounds from below, and how many layers each stage can spare from recomputation.
  *
- * The bound: some rank takes at least its share of all blocks, and some rank holds at least ceil(layers / pp) layers, m
- * times over.  It holds for every cut, placement and schedule that runs a forward and a backward one after the other;
- * for schedules that overlap the two, kernels alone are counted, for they share one queue. */
+ * Bounds: of a mesh, kernels alone: some rank takes at least its share of all blocks, m times over.  Of a family, by its
+ * cuts and placements: a rank works off m microbatches of all its stages, after the first microbatch has come through the
+ * stages before its first, whatever their order; what schedules of overlapped pairs hide is left out where the space has
+ * them. */
 
 #include "compiler/search/search_private.h"
 
 #include <math.h>
 #include <string.h>
 
-static bool same_group(const struct cost_group *a, const struct cost_group *b)
+bool search_same_group(const struct cost_group *a, const struct cost_group *b)
 {
-    return memcmp(a, b, sizeof *a) == 0;
+    return a->n == b->n && a->level == b->level && a->beyond == b->beyond && !memcmp(a->below, b->below, sizeof a->below) &&
+           !memcmp(a->curve, b->curve, sizeof a->curve);
 }
 
 /* paired: some schedule runs a forward beside a backward, so what hides there may not count */
@@ -22,38 +24,56 @@ static double block_s(const struct cost_block *b, bool kernels_only, bool paired
     return kernels_only ? kernels : kernels + b->forward_comm_s + b->backward_comm_s - hidden;
 }
 
-static void fill_bounds(const struct searching *s, struct search_shape *h)
+static void fill_bounds(struct searching *s, struct search_shape *h)
 {
     const struct model *m = &s->job->model;
     const struct cost_shape *x = &h->shape;
-    for (int kernels_only = 0; kernels_only < 2; kernels_only++) {
-        double all = block_s(&x->embed, kernels_only, s->overlapping) + block_s(&x->head, kernels_only, s->overlapping) +
-                     m->predict * block_s(&x->predict, kernels_only, s->overlapping);
-        double least = m->nlayers ? INFINITY : 0;
-        for (uint32_t i = 0; i < m->nlayers; i++) {
-            double own = block_s(&x->layers[x->kind[i]], kernels_only, s->overlapping);
-            if (s->may_spare || s->job->wishes.recompute_layers)
-                own = fmin(own, block_s(&x->spared[x->kind[i]], kernels_only, s->overlapping));
-            all += own;
-            least = fmin(least, own);
-        }
-        *(kernels_only ? &h->all_least_s : &h->all_s) = all;
-        h->layer_least_s[kernels_only] = least;
+    uint32_t n = h->nlayers = m->nlayers;
+    bool paired = s->overlapping;
+    h->forward_before = ARENA_ARRAY(s->arena, double, n + 1);
+    h->time_before = ARENA_ARRAY(s->arena, double, n + 1);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct cost_block *b = &x->layers[x->kind[i]], *spared = &x->spared[x->kind[i]];
+        bool free_choice = s->may_spare || s->job->wishes.recompute_layers;
+        h->forward_before[i + 1] = h->forward_before[i] + b->forward_s + b->forward_comm_s - (paired ? b->forward_hidden_s : 0);
+        h->time_before[i + 1] = h->time_before[i] + fmin(block_s(b, false, paired), block_s(free_choice ? spared : b, false, paired));
+        h->kernels_s += fmin(block_s(b, true, paired), block_s(free_choice ? spared : b, true, paired));
     }
+    h->embed_forward_s = x->embed.forward_s + x->embed.forward_comm_s;
+    h->embed_least_s = block_s(&x->embed, false, paired);
+    h->head_least_s = block_s(&x->head, false, paired) + m->predict * block_s(&x->predict, false, paired);
+    h->kernels_s += block_s(&x->embed, true, paired) + block_s(&x->head, true, paired) + m->predict * block_s(&x->predict, true, paired);
+}
+
+/* bytes: a multiple of 4 */
+static uint64_t hash_words(uint64_t hash, const void *at, size_t bytes)
+{
+    const uint8_t *p = at;
+    for (size_t i = 0; i < bytes; i += 4) {
+        uint32_t word;
+        memcpy(&word, p + i, 4);
+        hash = (hash ^ word) * 1099511628211u;
+    }
+    return hash;
+}
+
+static uint64_t hash_group(uint64_t hash, const struct cost_group *g)
+{
+    return hash_words((hash ^ g->n) * 1099511628211u, g->below, sizeof g->below);
 }
 
 struct search_shape *search_shape(struct searching *s, const struct cost *c)
 {
     const struct decision *d = c->decision;
     const struct shape_key key = {d->tp, d->cp, d->ep, d->etp, d->microbatch, d->recompute, d->parts, d->sp, d->context};
-    uint64_t hash = 1469598103934665603u;
-    for (size_t i = 0; i < sizeof key; i++)
-        hash = (hash ^ ((const uint8_t *)&key)[i]) * 1099511628211u;
-    struct search_shape **slot = &s->shapes[hash % ARRAY_LEN(s->shapes)];
     uint32_t tp = AXIS_BIT(AXIS_TP), cp = AXIS_BIT(AXIS_CP);
+    uint64_t hash = hash_words(1469598103934665603u, &key, sizeof key);
+    hash = hash_words(hash_group(hash, &c->group[tp]), &c->device.compute_factor, sizeof c->device.compute_factor);
+    hash = hash_group(hash_group(hash, &c->group[cp]), &c->ep);
+    struct search_shape **slot = &s->shapes[(hash ^ hash >> 29) % ARRAY_LEN(s->shapes)];
     for (struct search_shape *h = *slot; h; h = h->next)
-        if (memcmp(&h->key, &key, sizeof key) == 0 && same_group(&h->tp, &c->group[tp]) &&
-            same_group(&h->cp, &c->group[cp]) && same_group(&h->ep, &c->ep) && h->compute_factor == c->device.compute_factor &&
+        if (memcmp(&h->key, &key, sizeof key) == 0 && search_same_group(&h->tp, &c->group[tp]) &&
+            search_same_group(&h->cp, &c->group[cp]) && search_same_group(&h->ep, &c->ep) && h->compute_factor == c->device.compute_factor &&
             h->nic_factor == c->device.nic_factor)
             return h;
     struct search_shape *h = ARENA_NEW(s->arena, struct search_shape);
@@ -69,11 +89,49 @@ struct search_shape *search_shape(struct searching *s, const struct cost *c)
     return h;
 }
 
-double search_shape_bound_s(const struct search_shape *h, const struct decision *d, uint32_t nlayers, bool kernels_only)
+double search_shape_bound_s(const struct search_shape *h, const struct decision *d)
 {
-    double share = (kernels_only ? h->all_least_s : h->all_s) / d->pp;
-    double fullest = h->layer_least_s[kernels_only] * (double)((nlayers + d->pp - 1) / d->pp);
-    return d->microbatches * fmax(share, fullest) * (1 - 1e-12);
+    return d->microbatches * (h->kernels_s / d->pp) * (1 - 1e-12);
+}
+
+double search_share_bound_s(const struct search_shape *h, const struct decision *d)
+{
+    double all = h->time_before[h->nlayers] + h->embed_least_s + h->head_least_s;
+    return d->microbatches * (all / d->pp) * (1 - 1e-12);
+}
+
+/* of stage i of a cut: seconds before it in a microbatch's forward, and its own of both directions */
+static double forward_before(const struct search_shape *h, const struct stage *st)
+{
+    return h->forward_before[st->first] + (st->embed ? 0 : h->embed_forward_s);
+}
+
+static double stage_time(const struct search_shape *h, const struct stage *st)
+{
+    double t = h->time_before[st->first + st->count] - h->time_before[st->first];
+    return t + (st->embed ? h->embed_least_s : 0) + (st->head ? h->head_least_s : 0);
+}
+
+double search_class_bound_s(const struct search_shape *h, const struct decision *d, const struct search_cut *cut,
+                            enum placement placement)
+{
+    double longest = 0, m = d->microbatches;
+    uint32_t p = d->pp, n = cut->nstages;
+    for (uint32_t r = 0; r < p; r++) {
+        const struct stage *first = &cut->stages[r], *mirror = &cut->stages[p - 1 - r];
+        double start = forward_before(h, first), own = 0;
+        if (placement == PLACE_BOTH_WAYS) {
+            start = fmin(start, forward_before(h, mirror));
+            own = (stage_time(h, first) + stage_time(h, mirror)) / 2;
+        } else if (placement == PLACE_FOLDED) {
+            own = stage_time(h, first) + stage_time(h, &cut->stages[n - 1 - r]);
+        } else {
+            for (uint32_t i = r; i < n; i += p)
+                own += stage_time(h, &cut->stages[i]);
+        }
+        longest = fmax(longest, start + m * own);
+    }
+    return longest * (1 - 1e-12);
 }
 
 const struct search_cut *search_cut(struct searching *s, struct search_shape *h, const struct decision *d)
