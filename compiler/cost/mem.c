@@ -142,7 +142,7 @@ static double dtype_bytes(enum dtype_name d)
 }
 
 /* share of what a caching allocator would like to hold that it cannot give back: blocks in part used */
-#define ALLOCATOR_LEAST 0.2
+#define ALLOCATOR_LEAST 0.1
 
 /* bytes per parameter element */
 struct widths {

@@ -29,5 +29,6 @@ allocator_share          0.15
 context_gib              1.5
 communicator_mib         128
 loss_bytes               4
+loss_least               2
 whole_gradients          1
 gradient_shapes          1

@@ -25,7 +25,8 @@ QUIRKS = {
 
 
 def as_run(folder):
-    """gives even stages to runs that state pp and no layout, and interleaved ones Megatron's groups of pp microbatches"""
+    """What was so without being said: even stages where the layers divide and no layout is given, interleaved ones in
+    groups of pp microbatches, and state split over all data-parallel ranks."""
     for name in os.listdir(folder):
         path = os.path.join(folder, name, "model.llm")
         if not os.path.exists(path):
@@ -34,6 +35,10 @@ def as_run(folder):
             text = f.read()
         value = lambda key: int((re.search(r"^    %s = (\d+)" % key, text, re.M) or [0, 1])[1])
         chunks = value("pp") * value("vpp")
+        if value("zero") and "shard =" not in text and re.search(r"^    dp = ", text, re.M):
+            text = text.rstrip()[:-1] + "    shard = %d\n}\n" % (value("dp") * value("cp"))
+            with open(path, "w") as f:
+                f.write(text)
         if value("vpp") > 1:
             text = re.sub(r"schedule interleaved$", "schedule interleaved(group=%d)" % value("pp"), text, flags=re.M)
             with open(path, "w") as f:
