@@ -28,6 +28,11 @@ bool pipeline_folds(enum schedule_kind k)
     return k == SCHED_ZB_V || k == SCHED_V_HALF || k == SCHED_V_MIN || k == SCHED_DUALPIPE_V;
 }
 
+bool pipeline_skews(enum schedule_kind k)
+{
+    return k == SCHED_ZB_H2 || k == SCHED_ZB_V;
+}
+
 bool pipeline_splits(enum schedule_kind k)
 {
     return pipeline_folds(k) || k == SCHED_ZB_H1 || k == SCHED_ZB_H2 || k == SCHED_DUALPIPE;
@@ -192,6 +197,7 @@ static double middle_s(const struct pipeline_view *x, const struct sums *z, cons
 static double linear_s(const struct pipeline_view *x)
 {
     struct sums z = all_sums(x);
+    bool skews = pipeline_skews(x->d->schedule); /* then from a rank's first action to its last */
     double longest = 0, tail = 0;
     uint32_t m = x->m;
     for (uint32_t r = 0; r < x->p; r++) {
@@ -205,8 +211,8 @@ static double linear_s(const struct pipeline_view *x)
         if (middle == 0)
             last_backward = fmax(last_backward, first_backward + (m - 1) * k.b + weights * k.w);
         /* tail: from the last backward of rank r: down to where the step ends */
-        tail = fmax((m - weights) * k.w, r > 0 ? pipeline_back_s(x, r) + pipeline_backward_s(x, r - 1) + tail : 0);
-        longest = fmax(longest, last_backward + k.b + tail);
+        tail = fmax((m - weights) * k.w, r > 0 && !skews ? pipeline_back_s(x, r) + pipeline_backward_s(x, r - 1) + tail : 0);
+        longest = fmax(longest, last_backward + k.b + tail - (skews ? z.forward : 0));
         z.forward += k.f + pipeline_next_s(x, r);
         z.backward += k.b + (r + 1 < x->p ? pipeline_back_s(x, r + 1) : 0);
     }

@@ -22,7 +22,7 @@ struct pipeline_times {
     uint64_t seed;
 };
 
-/* Seconds from the first forward to the last action of a step, never above the simulated makespan: the longest of some
+/* Seconds of a step, from the first forward to the last action or as a period, never above simulate_actions(): the longest of some
  * paths through the schedule's actions.  On random uneven stages with transfers it is, in the median, 0.999 of the
  * makespan or more for 1F1B, interleaved, ZB-H and ZB-V, exact for GPipe, 0.98 for V-Half and pairs, 0.93 for V-Min. */
 double pipeline_bound_s(const struct decision *d, const struct pipeline_times *t);
@@ -34,6 +34,11 @@ double pipeline_live_bytes(const struct decision *d, uint32_t rank, const double
 
 /* placement: V-shaped schedules fold the second half of the stages back onto the ranks */
 bool pipeline_folds(enum schedule_kind k);
+/* ZB-H2 and ZB-V leave no rank idle between its own first and last action, but ranks start and end one after the other.
+ * They are meant with each rank's optimizer step behind its own last action, and with what the whole model must agree on,
+ * the norm of the gradient, checked afterwards (Qi et al. 2023, section 4: post-validation).  A step's seconds are then
+ * the period of steps that follow each other. */
+bool pipeline_skews(enum schedule_kind k);
 /* does the schedule run input and weight gradients apart? */
 bool pipeline_splits(enum schedule_kind k);
 

@@ -220,8 +220,45 @@ static void place_event(const struct pipeline_view *x, struct folded *ranks, uin
     k->at[e] = at;
 }
 
+/* From a rank's first action to its last, for steps that follow each other rank by rank: own order, and the way of the
+ * first and of the last microbatch to the rank's next action on it. */
+static double skewed_s(const struct pipeline_view *x)
+{
+    double longest = 0, forward = 0, backward = 0;  /* of the stages between rank r's two, both ways */
+    double last_forward = 0, last_backward = 0;     /* of the stages behind its second one */
+    for (uint32_t s = 0; s + 1 < 2 * x->p; s++) {
+        forward += pipeline_forward_s(x, s) + pipeline_next_s(x, s);
+        backward += pipeline_backward_s(x, s + 1) + pipeline_back_s(x, s + 1);
+    }
+    for (uint32_t r = 0; r < x->p; r++) {
+        struct folded k;
+        uint32_t o = 2 * x->p - 1 - r;
+        fold_rank(x, r, &k);
+        /* starts of F F2 I2 I of one microbatch, one after the other */
+        const double way[] = {0, forward, k.takes[SLOT_F2] + last_forward + last_backward, backward};
+        for (int e = 1; e < NEVENTS; e++) {
+            double at = e % 4 ? k.at[e - 1] + way[e % 4] : 0;
+            for (int n = 0; n < NEVENTS; n++)
+                if (k.rank_of[n] < k.rank_of[e])
+                    at = fmax(at, k.at[n] + k.before[e] - k.before[n]);
+            k.at[e] = at;
+        }
+        for (int e = 0; e < NEVENTS; e++)
+            longest = fmax(longest, k.at[e] + k.all_s - k.before[e]);
+        if (r + 1 == x->p)
+            break;
+        forward -= pipeline_forward_s(x, r) + pipeline_next_s(x, r) + pipeline_forward_s(x, o - 1) + pipeline_next_s(x, o - 1);
+        backward -= pipeline_backward_s(x, o) + pipeline_back_s(x, o) + pipeline_backward_s(x, r + 1) + pipeline_back_s(x, r + 1);
+        last_forward += pipeline_next_s(x, o - 1) + pipeline_forward_s(x, o);
+        last_backward += pipeline_backward_s(x, o) + pipeline_back_s(x, o);
+    }
+    return longest;
+}
+
 double pipeline_folded_s(const struct pipeline_view *x)
 {
+    if (pipeline_skews(x->d->schedule))
+        return skewed_s(x);
     struct folded ranks[MOST_RANKS];
     double longest = 0, head = 0;
     for (uint32_t r = 0; r < x->p; r++) {

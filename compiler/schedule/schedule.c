@@ -1,5 +1,6 @@
 /* Schedules as data: the decision's one, made by its family, and the forward-only one of an evaluation. */
 
+#include "compiler/cost/pipeline.h"
 #include "compiler/schedule/family.h"
 
 #include <assert.h>
@@ -93,11 +94,6 @@ const char *schedule_unsupported(struct arena *a, const struct decision *d)
     return NULL;
 }
 
-static bool splits(enum schedule_kind k)
-{
-    return k == SCHED_ZB_H1 || k == SCHED_ZB_H2 || k == SCHED_DUALPIPE || chunks(k) == 2;
-}
-
 static void fill(struct arena *a, struct schedule *s, const struct decision *d)
 {
     uint32_t group = d->schedule_group ? d->schedule_group : d->pp;
@@ -145,9 +141,10 @@ struct schedule *schedule_new(struct arena *a, const struct decision *d)
         return NULL;
     bool mirrored = d->schedule == SCHED_DUALPIPE;
     uint32_t copies = mirrored ? 2 : 1, stages = copies * d->nstages, m = d->microbatches / copies;
-    uint64_t per_action = splits(d->schedule) ? 3 : 2;
+    uint64_t per_action = pipeline_splits(d->schedule) ? 3 : 2;
     struct schedule *s = schedule_empty(a, d->pp, stages, m, per_action * (stages / d->pp) * m);
     s->copies = copies;
+    s->skews = pipeline_skews(d->schedule);
     fill(a, s, d);
     schedule_finish(s);
     return s;

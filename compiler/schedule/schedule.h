@@ -20,6 +20,7 @@ struct schedule {
     uint32_t copies;       /* chains of nstages / copies stages: 2 in DualPipe, else 1 */
     uint32_t microbatches; /* of each copy */
     bool forward_only;
+    bool skews; /* a rank's optimizer step follows its own last action: see pipeline_skews() */
     uint32_t *nactions; /* per pipeline rank */
     struct action **actions;
     uint32_t *stage_rank; /* by stage; NONE where no rank runs it (schedule_check() refuses that) */

@@ -7,6 +7,8 @@
  * needs.  The `held` part of a transfer is computed time lost on the sender and prolongs its action instead.  A pair
  * starts when both its actions can; it takes both less what they hide of each other, but not less than the longer one.
  *
+ * Where the optimizer step of a rank does not wait for others (schedule.h) two steps run one after the other.
+ *
  * A boundary's transfers in one direction come from one rank, in its order, so no time depends on the order in which
  * ranks are looked at: a rank runs until an input is missing, and whoever makes one wakes the rank that needs it.
  * Linear in actions; two numbers per stage and microbatch. */
@@ -191,6 +193,44 @@ static void prepare_stages(struct act_run *run, const struct pipeline_times *tim
         run->backward_in[i] = NOT_YET;
 }
 
+/* the whole schedule, from where the ranks are; returns the end of its last action */
+static double run_step(struct act_run *run, const struct pipeline_times *times, const double *keep_bytes)
+{
+    const struct schedule *s = run->s;
+    prepare_stages(run, times, keep_bytes);
+    for (uint32_t r = s->nranks; r-- > 0;) {
+        run->position[r] = 0;
+        wake(run, r);
+    }
+    while (run->nstack) {
+        uint32_t r = run->stack[--run->nstack];
+        run->stacked[r] = false;
+        advance(run, r);
+    }
+    double end = 0;
+    for (uint32_t r = 0; r < s->nranks; r++) {
+        end = later(end, run->ranks[r].end_s);
+        if (run->position[r] < s->nactions[r] && s->actions[r][run->position[r]].kind != 'O')
+            end = INFINITY; /* stuck; an infinite step is nobody's choice */
+    }
+    return end;
+}
+
+/* Seconds from a step's end to the next one's on the rank where it is longest, each rank going on when it is through. */
+static double period_s(struct arena *a, struct act_run *run, const struct pipeline_times *times, const double *keep_bytes)
+{
+    struct act_rank *first = run->ranks;
+    double period = 0;
+    run->ranks = ARENA_ARRAY(a, struct act_rank, run->s->nranks);
+    for (uint32_t r = 0; r < run->s->nranks; r++)
+        run->ranks[r].end_s = first[r].end_s;
+    run_step(run, times, keep_bytes);
+    for (uint32_t r = 0; r < run->s->nranks; r++)
+        period = later(period, run->ranks[r].end_s - first[r].end_s);
+    run->ranks = first;
+    return period;
+}
+
 double simulate_actions(struct arena *a, const struct schedule *s, const struct pipeline_times *times,
                         const double *keep_bytes, struct act_rank *ranks)
 {
@@ -208,22 +248,11 @@ double simulate_actions(struct arena *a, const struct schedule *s, const struct 
     run.position = ARENA_ARRAY(a, uint32_t, s->nranks);
     run.stack = ARENA_ARRAY(a, uint32_t, s->nranks);
     run.stacked = ARENA_ARRAY(a, bool, s->nranks);
-    prepare_stages(&run, times, keep_bytes);
-    for (uint32_t r = s->nranks; r-- > 0;)
-        wake(&run, r);
-    while (run.nstack) {
-        uint32_t r = run.stack[--run.nstack];
-        run.stacked[r] = false;
-        advance(&run, r);
-    }
-    double makespan = 0;
-    for (uint32_t r = 0; r < s->nranks; r++) {
-        makespan = later(makespan, run.ranks[r].end_s);
-        if (run.position[r] < s->nactions[r] && s->actions[r][run.position[r]].kind != 'O')
-            makespan = INFINITY; /* stuck; an infinite step is nobody's choice */
-    }
+    double step_s = run_step(&run, times, keep_bytes);
+    if (s->skews && isfinite(step_s))
+        step_s = period_s(a, &run, times, keep_bytes);
     for (uint32_t r = 0; r < s->nranks; r++)
-        run.ranks[r].idle_s = makespan - run.ranks[r].busy_s;
+        run.ranks[r].idle_s = step_s - run.ranks[r].busy_s;
     arena_reset(a, mark);
-    return makespan;
+    return step_s;
 }

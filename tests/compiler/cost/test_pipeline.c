@@ -99,7 +99,7 @@ static const struct {
     double median, least; /* bound / simulated: at least this in the middle, and in the worst of 20 */
 } families[] = {
     {SCHED_GPIPE, 0.9999, 0.9999},   {SCHED_1F1B, 0.9999, 0.99}, {SCHED_EAGER_1F1B, 0.9999, 0.99}, {SCHED_INTERLEAVED, 0.99, 0.94},
-    {SCHED_COMBINED_1F1B, 0.97, 0.9}, {SCHED_ZB_H1, 0.999, 0.99}, {SCHED_ZB_H2, 0.999, 0.99},     {SCHED_ZB_V, 0.999, 0.98},
+    {SCHED_COMBINED_1F1B, 0.97, 0.9}, {SCHED_ZB_H1, 0.999, 0.99}, {SCHED_ZB_H2, 0.985, 0.87},     {SCHED_ZB_V, 0.985, 0.9},
     {SCHED_V_HALF, 0.98, 0.92},      {SCHED_V_MIN, 0.93, 0.8},   {SCHED_DUALPIPE, 0.97, 0.92},    {SCHED_DUALPIPE_V, 0.97, 0.92},
 };
 
