@@ -100,8 +100,11 @@ static bool sensible(const struct space *s, enum degree degree, uint32_t v)
         return power && (stated || s->job->train.sequence / v >= 2048 || v == 1);
     if (degree == DEG_VPP)
         return stated || v <= 4 || (power && v <= 8);
-    if (degree == DEG_ETP)
-        return stated || v == 1;
+    if (degree == DEG_ETP) { /* experts whole, or split as everything else is where the file fixes that */
+        const struct wish *tp = &s->job->wishes.degree[DEG_TP];
+        bool fixed = tp->relation == REL_EQ && s->job->wishes.degree[DEG_EP].relation == REL_EQ;
+        return stated || v == 1 || (fixed && v == tp->value);
+    }
     return true;
 }
 
