@@ -285,10 +285,10 @@ static void nvls_lines(struct tuning *t)
         add_line(t, NVLS_TREE, start + 2 * tree_hops_s(t, SIMPLE, nvls_net_us), lesser(rate, net), ramp);
 }
 
-/* gathers with one member per node: a tree per chunk (NCCL 2.23 and later) */
+/* gathers with one member per node: a tree per chunk.  NCCL 2.23 and later, which runs of Ampere's time did not have. */
 static void pat_line(struct tuning *t)
 {
-    if (t->together > 1 || t->nodes < 4 || t->plain)
+    if (t->together > 1 || t->nodes < 4 || t->plain || t->gen->sm < 90)
         return;
     double start = start_s(t, 8 + 2.8 * t->n) + tree_hops_s(t, SIMPLE, 0) / 3.5;
     add_line(t, PAT, start, 0.75 * t->bus * t->n / (t->n - 1), ramp_s(t, t->gen->ramp_us / 2));
