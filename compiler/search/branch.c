@@ -90,6 +90,13 @@ static bool context_possible(const struct searching *s, const struct decision *d
     return true;
 }
 
+/* kernels by microbatch size, whatever the order, context kind and (least) recomputation: bounds before any shape of their
+ * own is made */
+struct tuple {
+    uint32_t tp, cp, ep, etp;
+    VEC(const struct search_shape *) shapes; /* [b - 1], NULL where not asked for */
+};
+
 static uint32_t *dead_from_new(struct searching *s)
 {
     uint32_t *dead_from = ARENA_ARRAY(s->arena, uint32_t, s->space.nrecompute);
@@ -98,13 +105,12 @@ static uint32_t *dead_from_new(struct searching *s)
     return dead_from;
 }
 
-static void add_family(struct searching *s, struct cost *c, struct decision *d, uint32_t *dead_from)
+static void add_family(struct searching *s, const struct cost *c, const struct tuple *t, const struct decision *d,
+                       uint32_t *dead_from)
 {
-    c->decision = d;
-    struct search_shape *h = search_shape(s, c);
-    double t = search_share_bound_s(h, d); /* refined when its turn comes */
-    struct family f = {.decision = *d, .cost = c, .shape = h, .dead_from = dead_from,
-                       .bound = search_objective(s, t, d->gpus_used)};
+    double step_s = search_shape_bound_s(t->shapes.at[d->microbatch - 1], d); /* refined when its turn comes */
+    struct family f = {.decision = *d, .cost = c, .dead_from = dead_from,
+                       .bound = search_objective(s, step_s, d->gpus_used)};
     if (f.bound >= search_worst(s)) {
         s->result->removed[REMOVED_BOUND]++;
         return;
@@ -122,7 +128,7 @@ static void set_table_recompute(const struct searching *s, struct decision *d)
 }
 
 /* all families of a mesh in one order */
-static void open_order(struct searching *s, struct cost *c, struct decision *d)
+static void open_order(struct searching *s, const struct cost *c, const struct tuple *t, struct decision *d)
 {
     const struct wishes *w = &s->job->wishes;
     uint64_t per_replica = s->job->train.batch / d->dp;
@@ -140,7 +146,7 @@ static void open_order(struct searching *s, struct cost *c, struct decision *d)
                 d->microbatch = (uint32_t)b;
                 d->microbatches = (uint32_t)(per_replica / b);
                 if (search_sp_possible(s, d, b))
-                    add_family(s, c, d, dead_from);
+                    add_family(s, c, t, d, dead_from);
             }
         }
 }
@@ -184,16 +190,9 @@ static void open_mesh(struct searching *s, const struct mesh_node *m, bool one_o
             continue;
         }
         orders[n++] = c;
-        open_order(s, c, &d);
+        open_order(s, c, m->tuple, &d);
     }
 }
-
-/* kernels of the fastest microbatch size, sequence parallelism and recomputation: a bound for every order of a mesh */
-struct tuple {
-    uint32_t tp, cp, ep, etp;
-    uint64_t most; /* of b */
-    VEC(struct search_shape *) shapes; /* [b - 1], NULL where not asked for yet */
-};
 
 static double tuple_bound_s(struct searching *s, struct tuple *t, const struct cost *c, struct decision *d, uint64_t per_replica)
 {
@@ -218,18 +217,20 @@ static double tuple_bound_s(struct searching *s, struct tuple *t, const struct c
 /* the bound of a mesh: of the recomputation that costs least, for the first cost that can be had */
 static void add_meshes(struct searching *s, const struct space_mesh *meshes, uint32_t n, uint32_t ep, uint32_t etp)
 {
-    struct tuple t = {0};
+    struct tuple *t = NULL;
     struct cost *c = NULL;
     for (uint32_t i = 0; i < n; i++) {
         const struct space_mesh *m = &meshes[i];
-        struct mesh_node x = {*m, ep, etp, 0};
+        struct mesh_node x = {.mesh = *m, .ep = ep, .etp = etp};
         struct decision d = mesh_decision(&x);
         if ((uint64_t)d.tp * d.cp * d.dp % ((uint64_t)ep * etp))
             continue;
-        if (!c || m->tp != t.tp || m->cp != t.cp) {
-            t = (struct tuple){.tp = m->tp, .cp = m->cp, .ep = ep, .etp = etp};
+        if (!c || m->tp != t->tp || m->cp != t->cp) {
+            t = ARENA_NEW(s->arena, struct tuple);
+            *t = (struct tuple){.tp = m->tp, .cp = m->cp, .ep = ep, .etp = etp};
             c = NULL;
         }
+        x.tuple = t;
         uint32_t order = 0;
         while (order < s->space.norders && !space_place(&s->space, order, &d))
             order++;
@@ -242,10 +243,26 @@ static void add_meshes(struct searching *s, const struct space_mesh *meshes, uin
             cost_init(c, s->job, s->topo, &d, false);
             cost_device_init(c); /* other meshes may do without degraded nodes */
         }
-        x.bound = search_objective(s, tuple_bound_s(s, &t, c, &d, s->job->train.batch / d.dp), d.gpus_used);
+        x.bound = search_objective(s, tuple_bound_s(s, t, c, &d, s->job->train.batch / d.dp), d.gpus_used);
         if (isfinite(x.bound))
             vec_push(s->arena, &s->meshes, x);
     }
+}
+
+/* a family's bound by its own blocks with transfers, later by its cuts */
+static void refine(struct searching *s, struct family *f)
+{
+    double step_s;
+    if (!f->shape) {
+        struct cost c = *f->cost;
+        c.decision = &f->decision;
+        f->shape = search_shape(s, &c);
+        step_s = search_share_bound_s(f->shape, &f->decision);
+    } else {
+        f->refined = true;
+        step_s = search_family_bound_s(s, f->shape, &f->decision);
+    }
+    f->bound = fmax(f->bound, search_objective(s, step_s, f->decision.gpus_used));
 }
 
 /* ---- the dive ---- */
@@ -301,8 +318,11 @@ static void dive(struct searching *s)
     for (size_t i = 0; i < n && opened < ENOUGH && s->result->evaluated < s->budget / 4; i++) {
         uint32_t before = (uint32_t)s->families.n;
         open_mesh(s, &s->meshes.at[meshes[i].index], true);
-        for (uint32_t f = before; f < s->families.n; f++)
+        for (uint32_t f = before; f < s->families.n; f++) {
+            refine(s, &s->families.at[f]);
+            refine(s, &s->families.at[f]);
             search_open_family(s, f, dive_cell, found);
+        }
         opened += found->n > 0;
         s->families.n = before;
     }
@@ -330,21 +350,19 @@ static void push_cell(struct searching *s, void *to, const struct cell *cell, do
     vec_push(s->arena, &s->cells, *cell);
 }
 
-/* a family's turn: its bound by cuts first, then again in its place */
+/* a family's turn: first its bound, and back in its place */
 static void open_or_refine(struct searching *s, const struct node *x)
 {
     struct family *f = &s->families.at[x->index];
-    if (!f->refined) {
-        f->refined = true;
-        double t = search_family_bound_s(s, f->shape, &f->decision);
-        f->bound = fmax(f->bound, search_objective(s, t, f->decision.gpus_used));
-        if (f->bound >= search_worst(s))
-            s->result->removed[REMOVED_BOUND]++;
-        else
-            heap_push(s, (struct node){f->bound, NODE_FAMILY, x->index});
-    } else {
+    if (f->refined) {
         search_open_family(s, x->index, push_cell, NULL);
+        return;
     }
+    refine(s, f);
+    if (f->bound >= search_worst(s))
+        s->result->removed[REMOVED_BOUND]++;
+    else
+        heap_push(s, (struct node){f->bound, NODE_FAMILY, x->index});
 }
 
 static void open_node(struct searching *s, const struct node *x)

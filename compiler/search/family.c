@@ -122,7 +122,12 @@ static uint32_t class_end(const struct searching *s, uint32_t k)
 double search_family_bound_s(struct searching *s, struct search_shape *h, const struct decision *d)
 {
     struct decision x = *d;
+    struct search_least *known = h->least;
     double least = INFINITY;
+    while (known && (known->pp != d->pp || known->microbatches != d->microbatches))
+        known = known->next;
+    if (known)
+        return known->step_s; /* of another order of axes */
     for (uint32_t first = 0, end; first < s->space.nschedules; first = end) {
         bool applies = false, both_ways = false;
         end = class_end(s, first);
@@ -141,6 +146,10 @@ double search_family_bound_s(struct searching *s, struct search_shape *h, const 
         if (both_ways)
             least = fmin(least, search_class_bound_s(h, &x, cut, PLACE_BOTH_WAYS));
     }
+    known = ARENA_NEW(s->arena, struct search_least);
+    *known = (struct search_least){d->pp, d->microbatches, least, h->least};
+    h->least = known;
+    s->result->evaluated++;
     return least;
 }
 

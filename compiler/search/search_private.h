@@ -16,6 +16,12 @@ struct search_cut {
     struct stage *stages;
     struct search_cut *next;
 };
+/* the least step time of any schedule, by ranks and microbatches */
+struct search_least {
+    uint32_t pp, microbatches;
+    double step_s;
+    struct search_least *next;
+};
 /* blocks of one key and groups, with what bounds need of them */
 struct search_shape {
     struct shape_key key;
@@ -28,20 +34,23 @@ struct search_shape {
     uint32_t nlayers;
     double kernels_s, *forward_before, *time_before, embed_forward_s, embed_least_s, head_least_s;
     struct search_cut *cuts;
+    struct search_least *least;
     struct search_shape *next;
 };
 /* a mesh with expert degrees: what branch.c opens first */
+struct tuple;
 struct mesh_node {
     struct space_mesh mesh;
     uint32_t ep, etp;
     double bound;
+    const struct tuple *tuple; /* kernels of its degrees */
 };
 /* With an order of axes, nodes, microbatch, sequence parallelism and context kind.  Its shape is that of the least
  * recomputation there can be; stages are cut by it. */
 struct family {
     struct decision decision; /* without zero, shard, vpp, schedule and stages */
     const struct cost *cost;
-    struct search_shape *shape;
+    struct search_shape *shape; /* once refined */
     uint32_t *dead_from; /* by kind of recomputation, shared by microbatches: from this one on nothing fits */
     uint32_t alive;      /* bits by kind of recomputation, once opened */
     uint16_t *dead;      /* by schedule: kinds that fit under no state */

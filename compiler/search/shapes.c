@@ -80,6 +80,7 @@ struct search_shape *search_shape(struct searching *s, const struct cost *c)
     *h = (struct search_shape){.key = key, .tp = c->group[tp], .cp = c->group[cp], .ep = c->ep, .next = *slot};
     h->compute_factor = c->device.compute_factor;
     h->nic_factor = c->device.nic_factor;
+    s->result->evaluated += 2 * s->kinds.n + 3; /* blocks, each about as long as an evaluation */
     cost_shape_init(s->arena, c, &s->kinds, &h->shape);
     uint32_t n = s->job->model.nlayers;
     h->layer_s = ARENA_ARRAY(s->arena, double, n ? n : 1);
