@@ -4,15 +4,14 @@ matmul_sm80              0.899
 attention_unfused        1
 recompute_whole          1
 sequence_parallel        0
-host_op_us               93.1
+host_op_us               92.6
 step_overhead_ms         21.9
 straggle                 0.0125
-tp_backward_hidden       0.322
+tp_backward_hidden       0.32
 sp_backward_hidden       0.908
 pp_shown                 0.512
 boundary_split           1
 dp_shown                 1
-stolen                   0.0808
 allocator                1
 allocator_share          0.05
 held_gib                 6
