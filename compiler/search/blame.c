@@ -203,9 +203,16 @@ void search_blame(struct searching *s, struct diag *d)
 {
     const struct search_result *r = s->result;
     if (s->result->removed[REMOVED_TIME]) {
-        diag_error(d, s->job->wishes.span, "too-slow", "no plan: the fastest that fits needs %s per step",
-                   units_show_seconds(s->fastest_s).s);
-        diag_help(d, "relax 'step_time' or 'finish', or use more GPUs");
+        const struct wishes *w = &s->job->wishes;
+        const struct train *t = &s->job->train;
+        bool by_step = w->step_time_s > 0 && s->fastest_s > w->step_time_s;
+        double run_s = t->total / ((double)t->batch * (double)t->sequence) * s->fastest_s;
+        diag_error(d, w->span, "too-slow", "no plan: the fastest that fits needs %s per step%s%s%s%s",
+                   units_show_seconds(s->fastest_s).s, by_step ? ", 'step_time' allows " : " and ",
+                   by_step ? units_show_seconds(w->step_time_s).s : units_show_seconds(run_s).s,
+                   by_step ? "" : " in all, 'finish' allows ", by_step ? "" : units_show_seconds(w->finish_s).s);
+        diag_help(d, "relax '%s', or use %.3g times the GPUs or more", by_step ? "step_time" : "finish",
+                  by_step ? s->fastest_s / w->step_time_s : run_s / w->finish_s);
     } else if (s->cannot) {
         diag_error(d, s->job->wishes.span, "not-emittable", "no plan: %s can be estimated but not emitted yet", s->cannot);
     } else if (r->has_closest) {
