@@ -109,7 +109,7 @@ static char *explained(struct asked *q, bool all, bool json, enum status want)
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
-    struct explain_options o = {.all = all, .json = json, .budget = 20000, .quiet = true};
+    struct explain_options o = {.all = all, .json = json, .budget = 5000, .quiet = true};
     CU_ASSERT_EQUAL(explain(q->a, q->d, q->job, q->topo, NULL, &o, out), want);
     fclose(out);
     return text;
@@ -147,7 +147,7 @@ static void add_up(const char *text, const char *heading, const char *unit_after
 static void test_printed(void)
 {
     for (size_t i = 0; i < NREQUESTS; i++)
-        for (int all = 0; all < 2; all++) {
+        for (int all = 0; all < (i == 0 ? 2 : 1); all++) {
             struct asked q = ask(requests[i].model, requests[i].cluster, requests[i].sets, requests[i].nsets);
             char *text = explained(&q, all, false, STATUS_OK);
             add_up(text, "Time of a step\n", "s");
