@@ -14,6 +14,7 @@ struct cost_block {
     double forward_comm_s, backward_comm_s; /* exposed transfers of tp, cp, ep */
     double forward_hidden_s, backward_hidden_s; /* of them: what another microbatch's kernels hide under schedules in pairs */
     double keep_bytes;                      /* from F to B, per microbatch in flight */
+    double eager_bytes;                     /* the same of copies that only operators without fusion keep */
     double forward_bytes, backward_bytes;   /* temporaries at their fullest */
     double loss_bytes, loss_least_bytes;    /* of the head: temporaries while the loss is made, and at the least */
     double shapes;                          /* elements of its matrices, one of several experts */

@@ -1,13 +1,14 @@
-/* A layer, the embedding or the head as one rank holds it: bytes from forward to backward, temporaries, and parameters,
- * by rules per operator.
+/* A layer, the embedding or the head as one rank holds it: bytes from forward to backward, temporaries, and
+ * parameters, by rules per operator.
  *
- * Which values live from forward to backward follows from who reads them there: norms, products and activations need
- * their input, attention its input, output and log-sum-exp, the loss its logits.  Everything else is a temporary.
- * Recomputation takes values off that list.  For a dense layer of GPT with dropout and unfused attention that gives
- * sbh (34 + 5as/h), split over tp as in equations 1 to 6 of Korthikanti et al. 2022.
+ * Which values live from forward to backward follows from who reads them there: norms, products and
+ * activations need their input, attention its input, output and log-sum-exp, the loss its logits.  Everything
+ * else is a temporary. Recomputation takes values off that list.  For a dense layer of GPT with dropout and
+ * unfused attention that gives sbh (34 + 5as/h), split over tp as in equations 1 to 6 of Korthikanti et al.
+ * 2022.
  *
- * What a stack does otherwise is in its profile: dropout's masks, scores, logits in fp32, gradients of vocabulary
- * matrices made whole. */
+ * What a stack does otherwise is in its profile: dropout's masks, scores, logits in fp32, gradients of
+ * vocabulary matrices made whole. */
 
 #include "compiler/cost/cost_private.h"
 
@@ -23,8 +24,9 @@ struct keep {
     uint8_t *kept;                /* by value */
     double gradients;             /* most bytes of gradient temporaries of one operator */
     double sequence;
-    double spared;                /* what recomputation takes off extra */
-    double extra;                 /* kept besides values: statistics, log-sum-exp, masks, routing */
+    double spared; /* what recomputation takes off extra */
+    double eager;  /* copies of operators that are not fused */
+    double extra;  /* kept besides values: statistics, log-sum-exp, masks, routing */
     struct cost_block *out;
 };
 
@@ -43,7 +45,8 @@ static void find_kept(const struct expansion *e, uint8_t *kept)
     memset(kept, 0, e->nvalues);
     for (uint32_t i = 0; i < e->noprs; i++) {
         const struct opr *o = &e->oprs[i];
-        bool in = o->kind != OPR_ROPE && o->kind != OPR_ADD && o->kind != OPR_POSITION, out = o->kind == OPR_ATTENTION;
+        bool in = o->kind != OPR_ROPE && o->kind != OPR_ADD && o->kind != OPR_POSITION,
+             out = o->kind == OPR_ATTENTION;
         for (int k = 0; in && k < 2; k++)
             if (o->in[k] != NONE)
                 kept[o->in[k]] = 1;
@@ -108,15 +111,19 @@ static void experts(struct keep *b, const struct opr *o)
     b->gradients = fmax(b->gradients, 2 * in + hidden * (parts + 1));
 }
 
-/* Scores of unfused attention: the softmax's output and, with dropout, its mask and its output (Korthikanti et al.,
- * section 4.1: 2as^2b + as^2b + 2as^2b); fused attention keeps one fp32 statistic per row and head. */
+/* Scores of unfused attention: the softmax's output and, with dropout, its mask and its output (Korthikanti
+ * et al., section 4.1: 2as^2b + as^2b + 2as^2b); fused attention keeps one fp32 statistic per row and head.
+ */
 static void attention(struct keep *b, const struct opr *o)
 {
     const struct attn *t = o->attn;
     const struct profile *p = b->c->profile;
     double heads = (double)t->heads / b->c->decision->tp, rows = b->tokens * heads;
-    double window = t->window ? fmin(t->window, b->sequence) : t->chunk ? fmin(t->chunk, b->sequence) : b->sequence;
-    double scores = rows * (p->keeps_scores > 0.5 ? window * (b->element + (p->dropout > 0.5 ? b->element + 1 : 0)) : 4);
+    double window = t->window  ? fmin(t->window, b->sequence)
+                    : t->chunk ? fmin(t->chunk, b->sequence)
+                               : b->sequence;
+    double scores =
+        rows * (p->keeps_scores > 0.5 ? window * (b->element + (p->dropout > 0.5 ? b->element + 1 : 0)) : 4);
     if (recomputes(b, PART_CORE_ATTN))
         b->spared += scores;
     else
@@ -149,7 +156,7 @@ static void operator(struct keep *b, uint32_t i)
         break;
     case OPR_ACT:
         if (in > 1.5 * out && !recomputes(b, PART_FFN_ACT | PART_FFN))
-            b->extra += p->eager * out;
+            b->eager += p->eager * out;
         b->gradients = fmax(b->gradients, in + out);
         break;
     case OPR_EMBED:
@@ -168,15 +175,16 @@ static void operator(struct keep *b, uint32_t i)
         b->extra += mask;
         break;
     case OPR_ROPE:
-        b->extra += p->eager * b->element * b->tokens * (double)(o->attn->heads + o->attn->kv) * o->attn->head / d->tp;
+        b->eager += p->eager * b->element * b->tokens * (double)(o->attn->heads + o->attn->kv) *
+                    o->attn->head / d->tp;
         break;
     case OPR_POSITION:
         break;
     }
 }
 
-/* PyTorch's example of selective checkpointing: of the products, in order, every second one is run again; attention's
- * outputs are kept; everything else is run again */
+/* PyTorch's example of selective checkpointing: of the products, in order, every second one is run again;
+ * attention's outputs are kept; everything else is run again */
 static bool keeps_product(const struct keep *b, uint32_t i)
 {
     uint32_t products = 0;
@@ -187,7 +195,8 @@ static bool keeps_product(const struct keep *b, uint32_t i)
 
 bool cost_selective_products(const struct cost *c, const struct decision *d)
 {
-    return c->profile->selective_products > 0.5 && d->recompute == RECOMPUTE_SELECTIVE && d->parts == PART_CORE_ATTN;
+    return c->profile->selective_products > 0.5 && d->recompute == RECOMPUTE_SELECTIVE &&
+           d->parts == PART_CORE_ATTN;
 }
 
 /* the same over values: of a stacked product (q, k and v; gate and up) the kept share by columns */
@@ -212,8 +221,8 @@ static double selective_bytes(struct keep *b)
     return bytes;
 }
 
-/* values that selective recomputation makes again: outputs of the operators it names.  That of attention stays: the
- * product behind it reads it, and what attention keeps inside is not a value. */
+/* values that selective recomputation makes again: outputs of the operators it names.  That of attention
+ * stays: the product behind it reads it, and what attention keeps inside is not a value. */
 static void forget(struct keep *b)
 {
     for (uint32_t i = 0; i < b->e->noprs; i++) {
@@ -259,9 +268,9 @@ static double kept_values(const struct keep *b)
     return bytes;
 }
 
-/* The loss of a stack that makes it from copies: nothing of the logits stays, the softmax and its gradient count as
- * temporaries of the head.  In the head's backward live the logits' gradient, the matrix's whole gradient where the
- * stack makes one, and the stream's gradient and gathered input. */
+/* The loss of a stack that makes it from copies: nothing of the logits stays, the softmax and its gradient
+ * count as temporaries of the head.  In the head's backward live the logits' gradient, the matrix's whole
+ * gradient where the stack makes one, and the stream's gradient and gathered input. */
 static void loss_buffers(struct keep *b)
 {
     const struct profile *p = b->c->profile;
@@ -272,17 +281,20 @@ static void loss_buffers(struct keep *b)
         if (e->oprs[i].kind != OPR_LOSS)
             continue;
         uint32_t logits = e->oprs[i].in[0];
-        double rows = (double)expand_padded_vocab(b->c->job->model.vocab, d->tp), n = b->tokens * rows / d->tp;
+        double rows = (double)expand_padded_vocab(b->c->job->model.vocab, d->tp),
+               n = b->tokens * rows / d->tp;
         double most = p->loss_whole > 0.5 ? b->tokens * rows : n;
         b->kept[logits] = 0;
         double matrix = p->whole_gradients > 0.5 ? b->element * rows * width / d->tp : 0;
-        double least = p->loss_least > 0 ? p->loss_least : p->loss_bytes, backward = b->element * n + matrix + (d->sp ? 3 : 1) * stream;
+        double least = p->loss_least > 0 ? p->loss_least : p->loss_bytes,
+               backward = b->element * n + matrix + (d->sp ? 3 : 1) * stream;
         b->out->loss_bytes = fmax(p->loss_bytes * most + (d->sp ? 2 : 1) * stream, backward);
         b->out->loss_least_bytes = fmax(least * n + (d->sp ? 2 : 1) * stream, backward);
     }
 }
 
-void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e, bool layer, struct cost_block *out)
+void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e, bool layer,
+               struct cost_block *out)
 {
     const struct decision *d = c->decision;
     struct keep b = {.c = c, .e = e, .out = out};
@@ -299,7 +311,7 @@ void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e,
     count_weights(&b, !layer);
     if (!layer && c->profile->loss_bytes > 0)
         loss_buffers(&b);
-    double all = kept_values(&b) + b.spared, kept = all - b.spared;
+    double all = kept_values(&b) + b.spared, kept = all - b.spared, again;
     if (b.recompute == RECOMPUTE_SELECTIVE && cost_selective_products(c, d)) {
         kept = fmin(kept, selective_bytes(&b));
     } else if (b.recompute == RECOMPUTE_SELECTIVE) {
@@ -311,6 +323,8 @@ void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e,
     double stream_bytes = b.rows * b.element * (double)c->job->model.width;
     double gathered = d->sp ? b.tokens * b.element * (double)c->job->model.width : 0;
     out->keep_bytes = kept;
-    out->forward_bytes = 2 * stream_bytes + gathered + (all - kept);
-    out->backward_bytes = stream_bytes + b.gradients + 2 * gathered + (all - kept);
+    out->eager_bytes = b.recompute == RECOMPUTE_FULL || cost_selective_products(c, d) ? 0 : b.eager;
+    again = all - kept + b.eager - out->eager_bytes;
+    out->forward_bytes = 2 * stream_bytes + gathered + again;
+    out->backward_bytes = stream_bytes + b.gradients + 2 * gathered + again;
 }

@@ -1,11 +1,12 @@
-/* Bytes of a decision: persistent buffers by ZeRO level, activations of the microbatches in flight, temporaries and
- * boundary buffers.
+/* Bytes of a decision: persistent buffers by ZeRO level, activations of the microbatches in flight,
+ * temporaries and boundary buffers.
  *
- * llmrun places buffers once: rings of activations as deep as the schedule has microbatches in flight, beside them the
- * fullest temporaries.  The placed arena is the truth; this steers the search.  Other stacks allocate through the
- * step; the fullest moment is then the loss (all that the rank keeps, and the loss's temporaries) or the backward of
- * a layer (the same without the head's, and what that layer makes again and takes for gradients).  What their
- * allocator holds back, their communicators and their context are lines of the estimate, by the profile.
+ * llmrun places buffers once: rings of activations as deep as the schedule has microbatches in flight, beside
+ * them the fullest temporaries.  The placed arena is the truth; this steers the search.  Other stacks
+ * allocate through the step; the fullest moment is then the loss (all that the rank keeps, and the loss's
+ * temporaries) or the backward of a layer (the same without the head's, and what that layer makes again and
+ * takes for gradients).  What their allocator holds back, their communicators and their context are lines of
+ * the estimate, by the profile.
  *
  * Microbatches in flight are pipeline_live.c's. */
 
@@ -34,7 +35,8 @@ uint32_t cost_rank_stage(const struct decision *d, uint32_t r, uint32_t j)
 
 uint32_t cost_run(const struct cost_shape *s, const struct stage *st, uint32_t i)
 {
-    uint32_t run = s->run[st->first + i], again = st->count - st->spared, left = (i < again ? again : st->count) - i;
+    uint32_t run = s->run[st->first + i], again = st->count - st->spared,
+             left = (i < again ? again : st->count) - i;
     return run < left ? run : left;
 }
 
@@ -49,8 +51,8 @@ struct holding {
     double largest;        /* of one block: gathered at a time under zero 3 */
     double keep, temporary;
     double head_keep, head_temporary; /* of the head: no longer there in a layer's backward */
-    double head_least;     /* temporaries of the head with the loss that takes least */
-    double shapes;         /* elements of one block's distinct matrices, the most of all */
+    double head_least;                /* temporaries of the head with the loss that takes least */
+    double shapes;                    /* elements of one block's distinct matrices, the most of all */
     uint32_t blocks;
 };
 
@@ -81,32 +83,34 @@ static void hold_head(const struct cost *c, struct holding *h, const struct cost
     h->temporary = before;
     h->shapes = shapes;
     h->head_keep = head->keep_bytes;
-    h->head_temporary = head->loss_bytes > 0 ? head->loss_bytes : fmax(head->forward_bytes, head->backward_bytes);
+    h->head_temporary =
+        head->loss_bytes > 0 ? head->loss_bytes : fmax(head->forward_bytes, head->backward_bytes);
     h->head_least = head->loss_bytes > 0 ? head->loss_least_bytes : h->head_temporary;
 }
 
-/* bytes that one microbatch leaves on a stage */
-static double stage_keep(const struct cost *c, const struct cost_shape *s, uint32_t stage)
+/* bytes that one microbatch leaves on a stage; eager: with the copies of operators that are not fused */
+static double stage_keep(const struct cost *c, const struct cost_shape *s, uint32_t stage, bool eager)
 {
     const struct stage *st = &c->decision->stages[stage];
     double keep = (st->embed ? s->embed.keep_bytes : 0);
     if (st->head)
         keep += s->head.keep_bytes + c->job->model.predict * s->predict.keep_bytes;
     for (uint32_t i = 0, run; i < st->count; i += run) {
+        const struct cost_block *b = cost_layer(s, st, i);
         run = cost_run(s, st, i);
-        keep += run * cost_layer(s, st, i)->keep_bytes;
+        keep += run * (b->keep_bytes + (eager ? b->eager_bytes : 0));
     }
     return keep;
 }
 
-static double rank_keep(const struct cost *c, const struct cost_shape *s, uint32_t r)
+static double rank_keep(const struct cost *c, const struct cost_shape *s, uint32_t r, bool eager)
 {
     const struct decision *d = c->decision;
     double keep[DECISION_MOST_VPP] = {0};
     for (uint32_t j = 0; j < d->vpp; j++)
-        keep[j] = stage_keep(c, s, cost_rank_stage(d, r, j));
+        keep[j] = stage_keep(c, s, cost_rank_stage(d, r, j), eager);
     if (d->schedule == SCHED_DUALPIPE)
-        keep[1] = stage_keep(c, s, d->pp - 1 - r);
+        keep[1] = stage_keep(c, s, d->pp - 1 - r, eager);
     return pipeline_live_bytes(d, r, keep);
 }
 
@@ -132,7 +136,7 @@ static struct holding hold_rank(const struct cost *c, const struct cost_shape *s
         if (m->predict)
             hold_block(c, &h, &s->predict, m->predict);
     }
-    h.keep = rank_keep(c, s, r);
+    h.keep = rank_keep(c, s, r, true);
     return h;
 }
 
@@ -153,7 +157,8 @@ static struct widths widths_of(const struct cost *c)
 {
     const struct train *t = &c->job->train;
     bool fp32 = t->precision == DT_FP32;
-    struct widths w = {.parameter = dtype_bytes(fp32 ? DT_FP32 : t->parameters), .gradient = dtype_bytes(t->grads)};
+    struct widths w = {.parameter = dtype_bytes(fp32 ? DT_FP32 : t->parameters),
+                       .gradient = dtype_bytes(t->grads)};
     w.state = fp32 ? 0 : dtype_bytes(t->master);
     if (c->decision->zero >= 3 && c->profile->master_shards > 0.5) {
         w.parameter = fmax(w.parameter, dtype_bytes(t->master));
@@ -174,8 +179,8 @@ static uint32_t communicators(const struct decision *d)
     n += d->cp > 1;
     n += d->dp > 1;
     n += d->dp * d->cp > d->shard && d->shard > 1;
-    n += d->pp > 1 ? 2 : 0; /* to both neighbours */
-    n += d->ep > 1 ? 2 : 0; /* dispatch, and the experts' reduction */
+    n += d->pp > 1 ? 2 : 0;                     /* to both neighbours */
+    n += d->ep > 1 ? 2 : 0;                     /* dispatch, and the experts' reduction */
     n += d->tp > 1 && (d->pp > 1 || d->dp > 1); /* the model-parallel group, for norms */
     return n;
 }
@@ -184,7 +189,8 @@ static uint32_t communicators(const struct decision *d)
 static double shard_buffers(const struct cost *c, const struct holding *h)
 {
     const struct decision *d = c->decision;
-    double gathered = 2 * h->largest, most = 1e9 * c->profile->gathered_most, element = c->job->train.precision == DT_FP32 ? 4 : 2;
+    double gathered = 2 * h->largest, most = 1e9 * c->profile->gathered_most,
+           element = c->job->train.precision == DT_FP32 ? 4 : 2;
     if (most > 0)
         gathered = fmin(gathered, most);
     double reduced = c->job->train.reduce == DT_FP32 ? 4 : 2;
@@ -213,11 +219,12 @@ static void fill_lines(const struct cost *c, const struct cost_shape *s, const s
     bool offload = c->job->wishes.offload & OFFLOAD_ACTIVATIONS;
     double activations = offload ? fmin(h->keep, 2 * h->keep / h->blocks) : h->keep, buffers;
     if (p->allocator > 0.5) {
-        buffers = fmax(h->temporary - h->head_keep, h->head_temporary) + (d->pp > 1 ? 2 * s->boundary_bytes : 0);
+        buffers =
+            fmax(h->temporary - h->head_keep, h->head_temporary) + (d->pp > 1 ? 2 * s->boundary_bytes : 0);
         buffers += p->gradient_shapes > 0.5 ? 2 * h->shapes : 0;
     } else {
-        /* With one microbatch, gradients take the place of activations already used.  With more, the rings stay
-         * whole until the last backward. */
+        /* With one microbatch, gradients take the place of activations already used.  With more, the rings
+         * stay whole until the last backward. */
         if (d->microbatches == 1 && d->zero < 2)
             activations -= fmin(gradients, activations) * (1 - 1.0 / h->blocks);
         buffers = h->temporary + (d->pp > 1 ? 4 * s->boundary_bytes : 0);
@@ -231,8 +238,8 @@ static void fill_lines(const struct cost *c, const struct cost_shape *s, const s
     e->buffer_bytes = (uint64_t)buffers;
     e->communicator_bytes = (uint64_t)(p->communicator_mib * communicators(d) * (1 << 20));
     e->context_bytes = (uint64_t)(p->context_gib * (1 << 30));
-    e->peak_bytes = e->parameter_bytes + e->gradient_bytes + e->optimizer_bytes + e->activation_bytes + e->buffer_bytes +
-                    e->communicator_bytes + e->context_bytes;
+    e->peak_bytes = e->parameter_bytes + e->gradient_bytes + e->optimizer_bytes + e->activation_bytes +
+                    e->buffer_bytes + e->communicator_bytes + e->context_bytes;
     /* a caching allocator gives back what it holds for nothing when the device has no more */
     double in_part = p->allocator_share * (activations + buffers), held = in_part + p->held_gib * (1 << 30);
     double limit = (double)cost_memory_limit(c->job, &c->type->gpu);
@@ -248,10 +255,13 @@ void cost_rank_memory(const struct cost *c, const struct cost_shape *s, uint32_t
     h.dense *= copies;
     h.experts *= copies;
     fill_lines(c, s, &h, r, e);
-    if (h.head_least < h.head_temporary && e->peak_bytes > cost_memory_limit(c->job, &c->type->gpu)) {
-        h.head_temporary = h.head_least;
-        fill_lines(c, s, &h, r, e);
-    }
+    if (e->peak_bytes <= cost_memory_limit(c->job, &c->type->gpu))
+        return;
+    /* where memory is short, a fused loss and fused operators */
+    h.head_temporary = fmin(h.head_temporary, h.head_least);
+    if (c->profile->eager > 0)
+        h.keep = rank_keep(c, s, r, false);
+    fill_lines(c, s, &h, r, e);
 }
 
 void cost_memory(const struct cost *c, const struct cost_shape *s, struct estimate *e)

@@ -20,6 +20,6 @@ context_gib              1
 communicator_mib         64
 loss_bytes               9
 loss_least               4
-eager                    1.2
+eager                    1.5
 master_shards            1
 selective_products       1

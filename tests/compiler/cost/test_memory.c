@@ -1,14 +1,16 @@
-/* Memory of published configurations, by the papers' formulas and printed figures, and as allocators measured it.
+/* Memory of published configurations, by the papers' formulas and printed figures, and as allocators measured
+ * it.
  *
  * - Korthikanti et al., arXiv:2205.05198, section 4: bytes that one layer keeps for backward, equations 1 (no
- * parallelism), 2 (tensor), 4 (with sequence), 6 (selective recomputation), and 2sbh of full recomputation.  What the
- * four models of its table 3 need per GPU is Calculon's (Isaev et al. 2023) reading of it: the state of the layers at 18
- * bytes per parameter, activations of the first stage, interleaved ones with their factor 1 + (p - 1) / (pm).
+ * parallelism), 2 (tensor), 4 (with sequence), 6 (selective recomputation), and 2sbh of full recomputation.
+ * What the four models of its table 3 need per GPU is Calculon's (Isaev et al. 2023) reading of it: the state
+ * of the layers at 18 bytes per parameter, activations of the first stage, interleaved ones with their factor
+ * 1 + (p - 1) / (pm).
  *
  * - Rajbhandari et al., arXiv:1910.02054, figure 1: 7.5 billion parameters over 64 ranks, 16 bytes each.
  *
- * - SimuMax (github.com/MooreThreads/SimuMax), results on B200: the most that PyTorch had allocated in Megatron-LM's
- * training of the first layers of Llama 3, GiB. */
+ * - SimuMax (github.com/MooreThreads/SimuMax), results on B200: the most that PyTorch had allocated in
+ * Megatron-LM's training of the first layers of Llama 3, GiB. */
 
 #include "tests/compiler/cost/published.h"
 
@@ -35,7 +37,8 @@ static bool near(double have, double want, double share)
     return false;
 }
 
-/* sequence 2048, microbatch 2, h = 4096, a = 32; kept bytes in units of sbh: sum + tensor / t + 5as/h where scores stay */
+/* sequence 2048, microbatch 2, h = 4096, a = 32; kept bytes in units of sbh: sum + tensor / t + 5as/h where
+ * scores stay */
 static const struct {
     const char *plan;
     double whole, split, tp;
@@ -57,14 +60,22 @@ static void test_layer(void)
         double bytes[2];
         for (uint32_t k = 0; k < 2; k++) {
             struct published_run r = {
-                .name = "layer", .layers = 2 + k, .width = (uint32_t)h, .heads = (uint32_t)heads, .batch = (uint32_t)b, .gpus = 8,
+                .name = "layer",
+                .layers = 2 + k,
+                .width = (uint32_t)h,
+                .heads = (uint32_t)heads,
+                .batch = (uint32_t)b,
+                .gpus = 8,
                 .roomy = true,
-                .plan = arena_printf(a, "profile \"megatron-2022\"\n pp = 1\n cp = 1\n dp = 1\n zero = 0\n microbatch = 2\n %s",
-                                     kept[i].plan)};
+                .plan = arena_printf(
+                    a,
+                    "profile \"megatron-2022\"\n pp = 1\n cp = 1\n dp = 1\n zero = 0\n microbatch = 2\n %s",
+                    kept[i].plan)};
             bytes[k] = (double)estimate_of(a, &r)->activation_bytes;
         }
         double scores = kept[i].scores ? 5 * heads * s / h / kept[i].tp : 0;
-        CU_ASSERT(near((bytes[1] - bytes[0]) / (s * b * h), kept[i].whole + kept[i].split / kept[i].tp + scores, 0.003));
+        CU_ASSERT(near((bytes[1] - bytes[0]) / (s * b * h),
+                       kept[i].whole + kept[i].split / kept[i].tp + scores, 0.003));
         arena_free(a);
     }
 }
@@ -85,7 +96,8 @@ static const char *layout(struct arena *a, uint32_t layers, uint32_t chunks)
 {
     struct strbuf b = {0};
     for (uint32_t i = 0; i < chunks; i++)
-        strbuf_printf(&b, "%s%st*%u%s", i ? "|" : "", i ? "" : "E", layers / chunks, i + 1 == chunks ? "L" : "");
+        strbuf_printf(&b, "%s%st*%u%s", i ? "|" : "", i ? "" : "E", layers / chunks,
+                      i + 1 == chunks ? "L" : "");
     char *text = arena_strdup(a, b.text);
     strbuf_free(&b);
     return text;
@@ -97,14 +109,25 @@ static void test_models(void)
         for (int selective = 0; selective < 2; selective++) {
             struct arena *a = arena_new();
             uint32_t pp = models[i].pp, chunks = pp * models[i].vpp;
-            char *schedule = models[i].vpp > 1 ? arena_printf(a, "vpp = %u\n schedule interleaved(group=%u)\n", models[i].vpp, pp)
-                                               : arena_strdup(a, "schedule 1f1b\n");
+            char *schedule =
+                models[i].vpp > 1
+                    ? arena_printf(a, "vpp = %u\n schedule interleaved(group=%u)\n", models[i].vpp, pp)
+                    : arena_strdup(a, "schedule 1f1b\n");
             char *plan = arena_printf(
-                a, "profile \"megatron-2022\"\n tp = 8\n pp = %u\n cp = 1\n dp = 1\n zero = 0\n microbatch = %u\n %s %s %s", pp,
-                models[i].microbatch, schedule, pp > 1 ? arena_printf(a, "layout \"%s\"\n", layout(a, models[i].layers, chunks)) : "",
-                selective ? "recompute selective\n sequence_parallel yes\n" : "recompute none\n sequence_parallel no\n");
-            struct published_run r = {.name = models[i].name, .layers = models[i].layers, .width = models[i].width,
-                                      .heads = models[i].heads, .batch = models[i].batch, .gpus = 8 * pp, .roomy = true,
+                a,
+                "profile \"megatron-2022\"\n tp = 8\n pp = %u\n cp = 1\n dp = 1\n zero = 0\n microbatch = "
+                "%u\n %s %s %s",
+                pp, models[i].microbatch, schedule,
+                pp > 1 ? arena_printf(a, "layout \"%s\"\n", layout(a, models[i].layers, chunks)) : "",
+                selective ? "recompute selective\n sequence_parallel yes\n"
+                          : "recompute none\n sequence_parallel no\n");
+            struct published_run r = {.name = models[i].name,
+                                      .layers = models[i].layers,
+                                      .width = models[i].width,
+                                      .heads = models[i].heads,
+                                      .batch = models[i].batch,
+                                      .gpus = 8 * pp,
+                                      .roomy = true,
                                       .plan = plan};
             const struct estimate *e = estimate_of(a, &r);
             /* the figures leave embeddings out: the table is split over tp, positions are not */
@@ -112,7 +135,8 @@ static void test_models(void)
             double state = (double)(e->parameter_bytes + e->gradient_bytes + e->optimizer_bytes) - embeddings;
             CU_ASSERT_EQUAL(e->peak_stage, 0);
             CU_ASSERT(near(state / GIB, models[i].state, 0.005));
-            CU_ASSERT(near((double)e->activation_bytes / GIB, selective ? models[i].selective : models[i].activations,
+            CU_ASSERT(near((double)e->activation_bytes / GIB,
+                           selective ? models[i].selective : models[i].activations,
                            0.03)); /* with the embedding's dropout mask, which the figures leave out */
             arena_free(a);
         }
@@ -125,9 +149,17 @@ static void test_zero(void)
     for (uint32_t zero = 0; zero < ARRAY_LEN(gb); zero++) {
         struct arena *a = arena_new();
         struct published_run r = {
-            .name = "7.5B", .layers = 36, .width = 4096, .heads = 32, .batch = 64, .gpus = 64, .roomy = true,
+            .name = "7.5B",
+            .layers = 36,
+            .width = 4096,
+            .heads = 32,
+            .batch = 64,
+            .gpus = 64,
+            .roomy = true,
             .train = "precision bf16(master=fp32, grads=bf16)",
-            .plan = arena_printf(a, "tp = 1\n pp = 1\n cp = 1\n dp = 64\n zero = %u\n microbatch = 1\n recompute full\n", zero)};
+            .plan = arena_printf(
+                a, "tp = 1\n pp = 1\n cp = 1\n dp = 64\n zero = %u\n microbatch = 1\n recompute full\n",
+                zero)};
         double n = (double)model_parameters(&published_job(a, &r)->model);
         const struct estimate *e = estimate_of(a, &r);
         double state = (double)(e->parameter_bytes + e->gradient_bytes + e->optimizer_bytes);
@@ -148,12 +180,23 @@ static void test_state(void)
                  {"precision fp32", 16}};
     for (size_t i = 0; i < ARRAY_LEN(state); i++) {
         struct arena *a = arena_new();
-        struct published_run r = {.name = "405B", .layers = 126, .width = 16384, .heads = 128, .kv = 8, .ffn = 53248,
-                                  .batch = 16, .gpus = 8, .hopper = true, .roomy = true, .train = state[i].train,
-                                  .plan = "tp = 8\n pp = 1\n cp = 1\n dp = 1\n zero = 0\n microbatch = 1\n recompute full\n"};
+        struct published_run r = {
+            .name = "405B",
+            .layers = 126,
+            .width = 16384,
+            .heads = 128,
+            .kv = 8,
+            .ffn = 53248,
+            .batch = 16,
+            .gpus = 8,
+            .hopper = true,
+            .roomy = true,
+            .train = state[i].train,
+            .plan = "tp = 8\n pp = 1\n cp = 1\n dp = 1\n zero = 0\n microbatch = 1\n recompute full\n"};
         double n = (double)model_parameters(&published_job(a, &r)->model) / 8;
         const struct estimate *e = estimate_of(a, &r);
-        CU_ASSERT(near((double)(e->parameter_bytes + e->gradient_bytes + e->optimizer_bytes) / n, state[i].bytes, 0.002));
+        CU_ASSERT(near((double)(e->parameter_bytes + e->gradient_bytes + e->optimizer_bytes) / n,
+                       state[i].bytes, 0.002));
         arena_free(a);
     }
 }
@@ -162,25 +205,39 @@ static const struct {
     uint32_t layers, width, heads, ffn, kv, tp, dp;
     double gib;
 } measured[] = {
-    {12, 8192, 64, 28672, 8, 2, 4, 60.68},    {12, 8192, 64, 28672, 8, 4, 2, 39.07},   {12, 8192, 64, 28672, 8, 8, 1, 28.29},
-    {4, 16384, 128, 53248, 16, 2, 4, 81.59},  {4, 16384, 128, 53248, 16, 4, 2, 52.89},
+    {12, 8192, 64, 28672, 8, 2, 4, 60.68},   {12, 8192, 64, 28672, 8, 4, 2, 39.07},
+    {12, 8192, 64, 28672, 8, 8, 1, 28.29},   {4, 16384, 128, 53248, 16, 2, 4, 81.59},
+    {4, 16384, 128, 53248, 16, 4, 2, 52.89},
 };
 
 static void test_measured(void)
 {
     for (size_t i = 0; i < ARRAY_LEN(measured); i++) {
         struct arena *a = arena_new();
-        struct published_run r = {
-            .name = "llama", .layers = measured[i].layers, .width = measured[i].width, .heads = measured[i].heads,
-            .kv = measured[i].kv, .ffn = measured[i].ffn, .sequence = 4096, .batch = 16, .gpus = 8, .hopper = true, .roomy = true,
-            .plan = arena_printf(a, "profile \"megatron-core\"\n tp = %u\n pp = 1\n cp = 1\n dp = %u\n zero = %u\n microbatch = 1\n "
-                                    "recompute none\n %s", measured[i].tp, measured[i].dp, measured[i].dp > 1,
-                                 measured[i].tp > 1 ? "sequence_parallel yes\n" : "")};
+        struct published_run r = {.name = "llama",
+                                  .layers = measured[i].layers,
+                                  .width = measured[i].width,
+                                  .heads = measured[i].heads,
+                                  .kv = measured[i].kv,
+                                  .ffn = measured[i].ffn,
+                                  .sequence = 4096,
+                                  .batch = 16,
+                                  .gpus = 8,
+                                  .hopper = true,
+                                  .roomy = true,
+                                  .plan = arena_printf(a,
+                                                       "profile \"megatron-core\"\n tp = %u\n pp = 1\n cp = "
+                                                       "1\n dp = %u\n zero = %u\n microbatch = 1\n "
+                                                       "recompute none\n %s",
+                                                       measured[i].tp, measured[i].dp, measured[i].dp > 1,
+                                                       measured[i].tp > 1 ? "sequence_parallel yes\n" : "")};
         const struct estimate *e = estimate_of(a, &r);
-        double live = (double)(e->parameter_bytes + e->gradient_bytes + e->optimizer_bytes + e->activation_bytes + e->buffer_bytes);
+        double live = (double)(e->parameter_bytes + e->gradient_bytes + e->optimizer_bytes +
+                               e->activation_bytes + e->buffer_bytes);
         CU_ASSERT(near(live / GIB, measured[i].gib, 0.01));
-        CU_ASSERT_EQUAL(e->peak_bytes, e->parameter_bytes + e->gradient_bytes + e->optimizer_bytes + e->activation_bytes +
-                                           e->buffer_bytes + e->allocator_bytes + e->communicator_bytes + e->context_bytes);
+        CU_ASSERT_EQUAL(e->peak_bytes, e->parameter_bytes + e->gradient_bytes + e->optimizer_bytes +
+                                           e->activation_bytes + e->buffer_bytes + e->allocator_bytes +
+                                           e->communicator_bytes + e->context_bytes);
         arena_free(a);
     }
 }
@@ -189,9 +246,16 @@ static void test_measured(void)
 static void test_allocator(void)
 {
     struct arena *a = arena_new();
-    struct published_run r = {.name = "22B", .layers = 48, .width = 6144, .heads = 64, .batch = 4, .gpus = 8, .roomy = true,
-                              .plan = "profile \"megatron-2022\"\n tp = 8\n pp = 1\n cp = 1\n dp = 1\n zero = 0\n microbatch = 4\n "
-                                      "recompute selective\n sequence_parallel yes\n"};
+    struct published_run r = {
+        .name = "22B",
+        .layers = 48,
+        .width = 6144,
+        .heads = 64,
+        .batch = 4,
+        .gpus = 8,
+        .roomy = true,
+        .plan = "profile \"megatron-2022\"\n tp = 8\n pp = 1\n cp = 1\n dp = 1\n zero = 0\n microbatch = 4\n "
+                "recompute selective\n sequence_parallel yes\n"};
     const struct estimate *roomy = estimate_of(a, &r);
     r.plan = arena_printf(a, "%s memory <= 70GiB\n", r.plan);
     struct job *job = published_job(a, &r);
@@ -202,9 +266,15 @@ static void test_allocator(void)
     CU_ASSERT(tight->peak_bytes <= cost_memory_limit(job, &topo->types[0].gpu));
     /* the profile itemises the context, so the reserve does not count once more */
     CU_ASSERT(tight->context_bytes > 0);
-    CU_ASSERT_EQUAL(cost_memory_limit(published_job(a, &(struct published_run){.name = "1", .layers = 1, .width = 64, .heads = 1,
-                                                                               .batch = 8, .plan = "profile \"megatron-2022\""}),
-                                      &topo->types[0].gpu), topo->types[0].gpu.memory_bytes);
+    CU_ASSERT_EQUAL(
+        cost_memory_limit(published_job(a, &(struct published_run){.name = "1",
+                                                                   .layers = 1,
+                                                                   .width = 64,
+                                                                   .heads = 1,
+                                                                   .batch = 8,
+                                                                   .plan = "profile \"megatron-2022\""}),
+                          &topo->types[0].gpu),
+        topo->types[0].gpu.memory_bytes);
     arena_free(a);
 }
 
