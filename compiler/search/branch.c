@@ -285,45 +285,39 @@ static void dive_leaf(struct searching *s, void *to, const struct leaf *x)
         dive->best[at] = *x;
 }
 
-/* a few schedules, ZeRO 1 or what there is */
-static void dive_cell(struct searching *s, void *to, const struct cell *cell, double bound, uint32_t family)
-{
-    const struct space_schedule *k = &s->space.schedules[cell->schedule];
-    const struct decision *d = &s->families.at[family].decision;
-    bool few = k->kind == SCHED_1F1B || k->kind == SCHED_ZB_V || (k->kind == SCHED_INTERLEAVED && k->groups_of_pp < 2);
-    bool usual = cell->zero == 1 && cell->shard == d->dp * d->cp;
-    (void)bound;
-    if ((few || s->space.nschedules < 4) && (usual || s->space.zero.n < 4 || d->dp * d->cp == 1))
-        search_open_cell(s, cell, dive_leaf, to);
-}
-
 static int compare_nodes(const void *x, const void *y)
 {
     return node_before(x, y) ? -1 : node_before(y, x);
 }
 
-/* The most promising meshes, until enough of them hold something that fits or a quarter of the budget is gone; the best
- * leaves of them are timed. */
+/* Every mesh that its bound leaves hope for, with the smallest microbatches and a few schedules and states, until a quarter
+ * of the budget is gone; the best leaves are timed. */
 static void dive(struct searching *s)
 {
-    enum { ENOUGH = 12 };
+    enum { SIZES = 3 };
     struct dive *found = ARENA_NEW(s->arena, struct dive);
     if (s->heap.n == 0)
         return;
     qsort(s->heap.at, s->heap.n, sizeof *s->heap.at, compare_nodes); /* sorted is a heap as well */
     size_t n = s->heap.n;
-    struct node *meshes = ARENA_ARRAY(s->arena, struct node, n ? n : 1);
+    struct node *meshes = ARENA_ARRAY(s->arena, struct node, n);
     memcpy(meshes, s->heap.at, n * sizeof *meshes);
-    uint32_t opened = 0;
-    for (size_t i = 0; i < n && opened < ENOUGH && s->result->evaluated < s->budget / 4; i++) {
-        uint32_t before = (uint32_t)s->families.n;
+    for (size_t i = 0; i < n && s->result->evaluated < s->budget / 4; i++) {
+        uint32_t before = (uint32_t)s->families.n, sizes = 0, last = 0;
+        if (found->n && meshes[i].bound >= found->best[0].bound)
+            break;
         open_mesh(s, &s->meshes.at[meshes[i].index], true);
         for (uint32_t f = before; f < s->families.n; f++) {
-            refine(s, &s->families.at[f]);
-            refine(s, &s->families.at[f]);
-            search_open_family(s, f, dive_cell, found);
+            struct family *x = &s->families.at[f];
+            bool usual = x->decision.context != CONTEXT_RING || s->job->wishes.context == CONTEXT_RING;
+            if (x->decision.sp != s->families.at[before].decision.sp || !usual || (last != x->decision.microbatch && sizes == SIZES))
+                continue;
+            sizes += last != x->decision.microbatch;
+            last = x->decision.microbatch;
+            refine(s, x);
+            if (!found->n || x->bound < found->best[0].bound)
+                search_sample_family(s, f, dive_leaf, found);
         }
-        opened += found->n > 0;
         s->families.n = before;
     }
     memcpy(s->heap.at, meshes, n * sizeof *meshes); /* families were for the dive alone */

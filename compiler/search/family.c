@@ -246,6 +246,37 @@ static void add_cell(struct searching *s, const struct family *f, uint32_t index
         s->result->removed[REMOVED_BOUND]++;
 }
 
+/* which kinds of recomputation are worth a leaf; false: none */
+static bool find_alive(struct searching *s, struct family *f)
+{
+    f->alive = 0;
+    for (uint32_t kind = 0; kind < s->space.nrecompute; kind++)
+        f->alive |= kind_lives(s, f, kind) ? 1u << kind : 0;
+    f->dead = ARENA_ARRAY(s->arena, uint16_t, s->space.nschedules);
+    return f->alive;
+}
+
+void search_sample_family(struct searching *s, uint32_t index, leaf_taker take, void *to)
+{
+    struct family *f = &s->families.at[index];
+    struct cost c = *f->cost;
+    struct decision d = f->decision;
+    struct states states;
+    if (!find_alive(s, f))
+        return;
+    list_states(s, &c, &d, &states);
+    f->least_zero = UINT32_MAX; /* nothing is known to be dead from so few */
+    for (uint32_t k = 0; k < s->space.nschedules; k++) {
+        const struct space_schedule *x = &s->space.schedules[k];
+        bool usual = x->kind == SCHED_1F1B || x->kind == SCHED_ZB_V || (x->kind == SCHED_INTERLEAVED && x->groups_of_pp < 2);
+        if (!schedule_applies(s, &d, k) || !(usual || s->space.nschedules < 4))
+            continue;
+        for (uint32_t i = 0; i < states.n; i++)
+            if (states.zero[i] == 1 || i == 0 || states.n < 3)
+                search_open_cell(s, &(struct cell){index, k, states.zero[i], states.shard[i]}, take, to);
+    }
+}
+
 void search_open_family(struct searching *s, uint32_t index, cell_taker take, void *to)
 {
     struct family *f = &s->families.at[index];
@@ -253,12 +284,8 @@ void search_open_family(struct searching *s, uint32_t index, cell_taker take, vo
     struct cost c = *f->cost;
     struct states states;
     double row_s[SPACE_SCHEDULES], column_s[STATES];
-    f->alive = 0;
-    for (uint32_t kind = 0; kind < s->space.nrecompute; kind++)
-        f->alive |= kind_lives(s, f, kind) ? 1u << kind : 0;
-    if (!f->alive)
+    if (!find_alive(s, f))
         return;
-    f->dead = ARENA_ARRAY(s->arena, uint16_t, s->space.nschedules);
     list_states(s, &c, &d, &states);
     f->least_zero = states.zero[0];
     f->least_shard = states.shard[0];

@@ -132,6 +132,8 @@ typedef void (*cell_taker)(struct searching *s, void *to, const struct cell *cel
 typedef void (*leaf_taker)(struct searching *s, void *to, const struct leaf *x);
 double search_family_bound_s(struct searching *s, struct search_shape *h, const struct decision *d);
 void search_open_family(struct searching *s, uint32_t index, cell_taker take, void *to);
+/* leaves of a few usual cells */
+void search_sample_family(struct searching *s, uint32_t index, leaf_taker take, void *to);
 void search_open_cell(struct searching *s, const struct cell *cell, leaf_taker take, void *to);
 
 /* leaf.c: memory and bound of one decision of shape h; time of a leaf, and whether it is kept */
