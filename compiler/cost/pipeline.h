@@ -23,8 +23,8 @@ struct pipeline_times {
 };
 
 /* Seconds of a step, from the first forward to the last action or as a period, never above simulate_actions(): the longest of some
- * paths through the schedule's actions.  On random uneven stages with transfers it is, in the median, 0.999 of the
- * makespan or more for 1F1B, interleaved, ZB-H and ZB-V, exact for GPipe, 0.98 for V-Half and pairs, 0.93 for V-Min. */
+ * paths through the schedule's actions.  On random uneven stages with transfers it is, in the median, 0.995 of the
+ * makespan or more for 1F1B, interleaved, ZB-H and ZB-V, exact for GPipe, 0.98 for V-Half and pairs, 0.94 for V-Min. */
 double pipeline_bound_s(const struct decision *d, const struct pipeline_times *t);
 
 /* Most bytes of activations on a pipeline rank at a time, exactly as the schedule's order has it.  keep: what one

@@ -4,7 +4,7 @@
  * microbatch on both its stages, r and 2p-1-r.  An event comes after the same one on the neighbour that hands the
  * microbatch on, and after every earlier event of its own rank with what the rank does in between: its order is known,
  * so is the number of each of its six kinds of action before any of them.  The step ends after every event with what the
- * rank has left.  All of it are paths through the schedule's graph.
+ * rank has left; V-Half and V-Min also after whole cycles of their block, over the ranks behind.  All of it are paths through the schedule's graph.
  *
  * For DualPipe and DualPipeV the same with two events: the way to a rank's first backward, then everything that its order
  * still has, less what pairs hide, then the last microbatch's way back to the first stage. */
@@ -255,6 +255,63 @@ static double skewed_s(const struct pipeline_view *x)
     return longest;
 }
 
+/* Work of a rank in `count` actions of each kind. */
+static double work_s(const struct folded *k, const uint32_t *count)
+{
+    double work = 0;
+    for (int n = 0; n < NSLOTS; n++)
+        work += count[n] * k->takes[n];
+    return work;
+}
+
+/* Repeated blocks: action X of a microbatch, its way over the ranks behind to Y, the rank's own order from Y to a later
+ * microbatch's X, and so on.  way: seconds from X to Y.  Whole cycles where the block runs in full, own work around. */
+static double cycles_s(const struct pipeline_view *x, const struct folded *k, const uint32_t *at, enum event from,
+                       enum pipeline_slot to, double way)
+{
+    enum pipeline_slot slot = slot_of(from);
+    uint32_t most = 0, last = at[SLOT_F] + 6 * x->m; /* forwards of the first stage run out */
+    for (int n = 0; n < NSLOTS; n++)
+        most = at[n] > most ? at[n] : most;
+    uint32_t first = (most - at[slot] + 5) / 6, advance = (at[to] - at[slot]) / 6 + 1;
+    if (at[slot] + 6 * (first + advance) > last)
+        return 0;
+    uint32_t times = ((last - at[slot]) / 6 - first) / advance, start[NSLOTS], back[NSLOTS], next[NSLOTS], end[NSLOTS];
+    count_block(x, at, slot, first, start);
+    count_block(x, at, to, first, back);
+    count_block(x, at, slot, first + advance, next);
+    count_block(x, at, slot, first + times * advance, end);
+    double cycle = way + work_s(k, next) - work_s(k, back);
+    return k->at[from] + work_s(k, start) - k->before[from] + times * cycle + k->all_s - work_s(k, end);
+}
+
+static double all_cycles_s(const struct pipeline_view *x, const struct folded *ranks)
+{
+    double longest = 0, forward = 0, backward = 0;  /* of the stages between rank r's two, both ways */
+    double last_forward = 0, last_backward = 0;     /* of the stages behind its second one */
+    for (uint32_t s = 0; s + 1 < 2 * x->p; s++) {
+        forward += pipeline_forward_s(x, s) + pipeline_next_s(x, s);
+        backward += pipeline_backward_s(x, s + 1) + pipeline_back_s(x, s + 1);
+    }
+    for (uint32_t r = 0; r < x->p; r++) {
+        const struct folded *k = &ranks[r];
+        uint32_t o = 2 * x->p - 1 - r, at[NSLOTS];
+        pipeline_block(x->d->schedule, x->p, r, at);
+        double turn = k->takes[SLOT_F2] + last_forward + last_backward;
+        longest = fmax(longest, cycles_s(x, k, at, FIRST_F, SLOT_F2, forward));
+        longest = fmax(longest, cycles_s(x, k, at, FIRST_F, SLOT_I, forward + turn + backward));
+        longest = fmax(longest, cycles_s(x, k, at, FIRST_F2, SLOT_I2, turn));
+        longest = fmax(longest, cycles_s(x, k, at, FIRST_I2, SLOT_I, backward));
+        if (r + 1 == x->p)
+            break;
+        forward -= pipeline_forward_s(x, r) + pipeline_next_s(x, r) + pipeline_forward_s(x, o - 1) + pipeline_next_s(x, o - 1);
+        backward -= pipeline_backward_s(x, o) + pipeline_back_s(x, o) + pipeline_backward_s(x, r + 1) + pipeline_back_s(x, r + 1);
+        last_forward += pipeline_next_s(x, o - 1) + pipeline_forward_s(x, o);
+        last_backward += pipeline_backward_s(x, o) + pipeline_back_s(x, o);
+    }
+    return longest;
+}
+
 double pipeline_folded_s(const struct pipeline_view *x)
 {
     if (pipeline_skews(x->d->schedule))
@@ -277,7 +334,7 @@ double pipeline_folded_s(const struct pipeline_view *x)
     for (uint32_t r = 0; r < x->p; r++)
         for (int e = 0; e < NEVENTS; e++)
             longest = fmax(longest, ranks[r].at[e] + ranks[r].all_s - ranks[r].before[e]);
-    return longest;
+    return fmax(longest, all_cycles_s(x, ranks));
 }
 
 /* --- DualPipe and DualPipeV --- */
