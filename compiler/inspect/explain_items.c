@@ -204,11 +204,15 @@ uint32_t explain_memory_items(struct arena *a, const struct cost *c, const struc
         const struct decision *d = c->decision;
         const struct train *t = &c->job->train;
         bool fp32 = t->precision == DT_FP32;
-        double state = fp32 ? 0 : dtype_bytes(t->master);
+        double parameter = dtype_bytes(fp32 ? DT_FP32 : t->parameters), state = fp32 ? 0 : dtype_bytes(t->master);
+        if (d->zero >= 3 && c->profile->master_shards > 0.5) { /* the shards are the masters */
+            parameter = fmax(parameter, dtype_bytes(t->master));
+            state = 0;
+        }
         state += t->optimizer == OPT_ADAMW ? 2 * dtype_bytes(t->moments) : t->momentum > 0 ? 4 : 0;
         const char *split = arena_printf(a, "split over %u", d->shard);
         out[0].how =
-            arena_printf(a, "%g bytes per parameter%s%s", dtype_bytes(fp32 ? DT_FP32 : t->parameters),
+            arena_printf(a, "%g bytes per parameter%s%s", parameter,
                          d->zero >= 3 ? ", " : "", d->zero >= 3 ? split : "");
         out[1].how = arena_printf(a, "%g bytes per parameter%s%s", dtype_bytes(t->grads),
                                   d->zero >= 2 ? ", " : "", d->zero >= 2 ? split : "");
