@@ -1,19 +1,19 @@
 # PyTorch FSDP and its kin: eager or compiled kernels, parameters gathered layer by layer.
 # Memory: the sharded parameters are the masters; fused cross entropy; every second product recomputed.
-matmul_sm80              0.907
-matmul_sm90              0.867
-matmul_fp8_sm90          0.956
-attention_sm80           0.51
-attention_sm90           0.332
-stream_traffic           1.6
-host_op_us               29.4
-step_overhead_ms         22
-straggle                 0.00501
-tp_overlap_shown         0.619
-sp_backward_hidden       0.336
+matmul_sm80              0.925
+matmul_sm90              0.868
+matmul_fp8_sm90          0.989
+attention_sm80           0.507
+attention_sm90           0.329
+stream_traffic           1.64
+host_op_us               30.5
+step_overhead_ms         21
+straggle                 0.00379
+tp_overlap_shown         0.564
+sp_backward_hidden       0.393
 cp_attention             0.85
-dp_shown                 0.186
-stolen                   0.0857
+dp_shown                 0.212
+stolen                   0.088
 allocator                1
 allocator_share          0.15
 context_gib              1

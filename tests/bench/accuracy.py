@@ -7,11 +7,8 @@ Scored are rows with a measured speed (not one derived from printed FLOP/s), of 
 releases are listed apart.  Ranking takes every row with a speed.  Rows off by more than a quarter are listed with what is known
 of their source (quirks.json) or as unexplained.  Exit status 1 if a goal is missed.
 """
-import argparse, collections, json, math, os, re, statistics, sys
+import argparse, collections, json, math, statistics, sys
 from rows import Predictor, make_inputs, quantile
-
-HERE = os.path.dirname(os.path.abspath(__file__))
-QUIRKS = [(re.compile(q["rows"]), q["why"]) for q in json.load(open(os.path.join(HERE, "quirks.json")))]
 
 
 def percent(x):
@@ -39,16 +36,12 @@ def table(title, rows):
     return statistics.median(a), quantile(a, 0.9)
 
 
-def quirk(r):
-    return next((why for pattern, why in QUIRKS if pattern.search(r.id)), None)
-
-
 def far_off(rows):
     """rows beyond 25 %, gathered by their explanation; the number of unexplained ones"""
     by, unexplained = collections.defaultdict(list), 0
     for r in rows:
         if r.error() is not None and abs(math.exp(r.error()) - 1) > 0.25:
-            by[quirk(r)].append(r)
+            by[r.quirk()].append(r)
     print("\nrows off by more than 25 %%: %d" % sum(map(len, by.values())))
     for why in sorted(by, key=lambda w: w or ""):
         print("  %s (%d)" % (why or "not explained", len(by[why])))
@@ -130,6 +123,7 @@ def main():
         return listing([r for r in p.rows if r.family == o.rows])
     scored = [r for r in p.rows if r.scored and r.latest and r.status == 0]
     median, p90 = table("error of predicted tokens/s/GPU, newest release of each configuration", scored)
+    table("the same without the rows whose source has a known quirk (quirks.json)", [r for r in scored if not r.quirk()])
     older = [r for r in p.rows if r.scored and not r.latest and r.status == 0]
     table("superseded releases (not scored)", older)
     unexplained = far_off(scored)

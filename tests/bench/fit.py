@@ -130,9 +130,9 @@ def main():
     p.run()
     left_out = []
     for profile in o.profile or list(PRIORS):
-        # without a stated microbatch the search chooses: slow, and no measure of the parameters
+        # without a stated microbatch the search chooses: slow, and no measure of the parameters; nor are rows with quirks
         rows = [i for i, r in enumerate(p.rows) if r.profile == profile and r.scored and r.latest and r.status != 3
-                and "mbs_unknown" not in r.target["tags"]]
+                and "mbs_unknown" not in r.target["tags"] and not r.quirk()]
         start = Fit(p, profile, rows, bounds)
         first = start.x.copy()
         start.solve(o.rounds, o.verbose)

@@ -5,6 +5,9 @@ live outside this repository, in MEASURED.  Predictions come from build/tests/be
 """
 import json, math, os, re, subprocess, sys
 
+HERE = os.path.dirname(os.path.abspath(__file__))
+with open(os.path.join(HERE, "quirks.json")) as quirks:
+    QUIRKS = [(re.compile(q["rows"]), q["why"]) for q in json.load(quirks)]
 ITEMS = ("step", "compute", "tp", "pp", "dp", "bubble", "optimizer", "peak", "parameters", "gradients", "states", "activations",
          "buffers", "allocator", "communicators", "context")
 
@@ -51,6 +54,10 @@ class Row:
         if self.status != 0 or not self.step_s:
             return None
         return math.log(self.step_s / self.predicted["step"])
+
+    def quirk(self):
+        """what is known of the source that no model of the configuration can tell; None for most rows"""
+        return next((why for pattern, why in QUIRKS if pattern.search(self.id)), None)
 
     def config(self):
         """what two releases of one configuration have in common"""
