@@ -1,23 +1,22 @@
 /* Makespan of a pipeline's step in closed form, and lower bounds of it.
  *
- * A step is a graph: a rank's actions in their order, and F(s, i) -> F(s+1, i), B(s+1, i) -> B(s, i), F(n-1, i) ->
- * B(n-1, i), with transfers on the edges between ranks.  Its makespan is the longest path, so every path is a lower
- * bound.  The paths tried, for every rank r:
+ * A step is a graph: a rank's actions in their order, and F(s, i) -> F(s+1, i), B(s+1, i) -> B(s, i), F(n-1,
+ * i) -> B(n-1, i), with transfers on the edges between ranks.  Its makespan is the longest path, so every
+ * path is a lower bound.  The paths tried, for every rank r:
  *
- *   start   up to r's first backward: the forwards before it in r's order, or the first microbatch's way to the last
- *           stage and back
- *   middle  to r's last forward: r's own actions, or cycles over neighbouring ranks.  A cycle goes down the backwards of
- *           ranks r..a, over r's order on a to a later forward and up to r again; while ranks a..r hold L more microbatches
- *           than r alone it advances L of them and pays every transfer twice (1F1B: the 2(p-1)c per p microbatches of
- *           T = (m+p-1)(F+X) + 2c[(p-1)m/p + p-2])
- *   end     r's remaining actions or the last microbatch's way to the last stage and back, then the backwards of the
- *           ranks before r, or the weight gradients that one of them still has to do
+ *   start   up to r's first backward: the forwards before it in r's order, or the first microbatch's way to
+ * the last stage and back middle  to r's last forward: r's own actions, or cycles over neighbouring ranks.  A
+ * cycle goes down the backwards of ranks r..a, over r's order on a to a later forward and up to r again;
+ * while ranks a..r hold L more microbatches than r alone it advances L of them and pays every transfer twice
+ * (1F1B: the 2(p-1)c per p microbatches of T = (m+p-1)(F+X) + 2c[(p-1)m/p + p-2]) end     r's remaining
+ * actions or the last microbatch's way to the last stage and back, then the backwards of the ranks before r,
+ * or the weight gradients that one of them still has to do
  *
- * A part `held` of a transfer that blocks the sender is a part of the action before it.  GPipe is exact: two permutation
- * flow shops of identical jobs, sum + (m-1) max, with boundaries as machines.
+ * A part `held` of a transfer that blocks the sender is a part of the action before it.  GPipe is exact: two
+ * permutation flow shops of identical jobs, sum + (m-1) max, with boundaries as machines.
  *
- * Sources: Narayanan et al., SC'21 (1F1B, interleaved); Qi et al. 2023 (zero bubble) and 2024 (V-shaped); DeepSeek-V3
- * report (DualPipe). */
+ * Sources: Narayanan et al., SC'21 (1F1B, interleaved); Qi et al. 2023 (zero bubble) and 2024 (V-shaped);
+ * DeepSeek-V3 report (DualPipe). */
 
 #include "compiler/cost/pipeline_private.h"
 
@@ -40,7 +39,8 @@ bool pipeline_splits(enum schedule_kind k)
 
 struct pipeline_view pipeline_view_new(const struct decision *d, const struct pipeline_times *t)
 {
-    struct pipeline_view x = {.d = d, .p = d->pp, .v = d->vpp, .n = d->pp * d->vpp, .m = d->microbatches, .free = 1};
+    struct pipeline_view x = {
+        .d = d, .p = d->pp, .v = d->vpp, .n = d->pp * d->vpp, .m = d->microbatches, .free = 1};
     x.group = d->schedule_group ? d->schedule_group : d->pp;
     x.folds = pipeline_folds(d->schedule);
     x.splits = pipeline_splits(d->schedule);
@@ -103,7 +103,8 @@ static double gpipe_s(const struct pipeline_view *x)
 {
     double sum = 0, most_f = 0, most_b = 0;
     for (uint32_t s = 0; s < x->n; s++) {
-        double f = pipeline_forward_s(x, s), b = pipeline_backward_s(x, s), next = pipeline_next_s(x, s), back = pipeline_back_s(x, s);
+        double f = pipeline_forward_s(x, s), b = pipeline_backward_s(x, s), next = pipeline_next_s(x, s),
+               back = pipeline_back_s(x, s);
         sum += f + b + next + back;
         most_f = fmax(most_f, fmax(f, next));
         most_b = fmax(most_b, fmax(b, back));
@@ -160,9 +161,11 @@ static double own_middle(const struct rank *k, uint32_t middle, uint32_t from)
     return (middle - from) * (k->f + k->b) + weights * k->w;
 }
 
-/* Cycles of `cycle_s` for `advance` microbatches: as many as fit, or one before the weight gradients begin.  One over
- * ranks behind r ends with r's next backward, not with its last forward: something must follow it. */
-static double cycles(const struct rank *k, uint32_t middle, uint32_t advance, double cycle_s, bool behind, double best)
+/* Cycles of `cycle_s` for `advance` microbatches: as many as fit, or one before the weight gradients begin.
+ * One over ranks behind r ends with r's next backward, not with its last forward: something must follow it.
+ */
+static double cycles(const struct rank *k, uint32_t middle, uint32_t advance, double cycle_s, bool behind,
+                     double best)
 {
     if (advance == 0 || advance + behind > middle || cycle_s <= advance * (k->f + k->b))
         return best;
@@ -173,7 +176,8 @@ static double cycles(const struct rank *k, uint32_t middle, uint32_t advance, do
     return fmax(all, best);
 }
 
-static double middle_s(const struct pipeline_view *x, const struct sums *z, const struct rank *k, uint32_t middle)
+static double middle_s(const struct pipeline_view *x, const struct sums *z, const struct rank *k,
+                       uint32_t middle)
 {
     double best = own_middle(k, middle, 0), both = k->f + k->b;
     double below = z->forward + z->backward, all = z->all_forward + z->all_backward;
@@ -184,11 +188,13 @@ static double middle_s(const struct pipeline_view *x, const struct sums *z, cons
     best = cycles(k, middle, k->ahead - last_ahead + 1, all - below, r < last, best);
     best = cycles(k, middle, first_ahead - last_ahead + 1, all, r < last, best);
     if (r > 0) {
-        double before = pipeline_forward_s(x, r - 1) + pipeline_backward_s(x, r - 1) + pipeline_next_s(x, r - 1) + pipeline_back_s(x, r);
+        double before = pipeline_forward_s(x, r - 1) + pipeline_backward_s(x, r - 1) +
+                        pipeline_next_s(x, r - 1) + pipeline_back_s(x, r);
         best = cycles(k, middle, linear_ahead(x, r - 1) - k->ahead + 1, before + both, false, best);
     }
     if (r < last) {
-        double after = pipeline_forward_s(x, r + 1) + pipeline_backward_s(x, r + 1) + pipeline_next_s(x, r) + pipeline_back_s(x, r + 1);
+        double after = pipeline_forward_s(x, r + 1) + pipeline_backward_s(x, r + 1) + pipeline_next_s(x, r) +
+                       pipeline_back_s(x, r + 1);
         best = cycles(k, middle, k->ahead - linear_ahead(x, r + 1) + 1, after + both, true, best);
     }
     return best;
@@ -201,17 +207,23 @@ static double linear_s(const struct pipeline_view *x)
     double longest = 0, tail = 0;
     uint32_t m = x->m;
     for (uint32_t r = 0; r < x->p; r++) {
-        struct rank k = {.r = r, .ahead = linear_ahead(x, r), .late = linear_late(x, r), .f = pipeline_forward_s(x, r),
-                         .b = pipeline_backward_s(x, r), .w = pipeline_weight_s(x, r)};
+        struct rank k = {.r = r,
+                         .ahead = linear_ahead(x, r),
+                         .late = linear_late(x, r),
+                         .f = pipeline_forward_s(x, r),
+                         .b = pipeline_backward_s(x, r),
+                         .w = pipeline_weight_s(x, r)};
         uint32_t middle = m - k.ahead, weights = above(m - 1, k.late), weights_before = above(middle, k.late);
         double there_and_back = z.all_forward - z.forward - k.f + z.all_backward - z.backward - k.b;
         double first_backward = z.forward + fmax(k.ahead * k.f, k.f + there_and_back);
         double last_forward = middle ? first_backward + middle_s(x, &z, &k, middle) : z.forward + m * k.f;
-        double last_backward = last_forward + fmax((k.ahead - 1) * k.b + (weights - weights_before) * k.w, there_and_back);
+        double last_backward =
+            last_forward + fmax((k.ahead - 1) * k.b + (weights - weights_before) * k.w, there_and_back);
         if (middle == 0)
             last_backward = fmax(last_backward, first_backward + (m - 1) * k.b + weights * k.w);
         /* tail: from the last backward of rank r: down to where the step ends */
-        tail = fmax((m - weights) * k.w, r > 0 && !skews ? pipeline_back_s(x, r) + pipeline_backward_s(x, r - 1) + tail : 0);
+        tail = fmax((m - weights) * k.w,
+                    r > 0 && !skews ? pipeline_back_s(x, r) + pipeline_backward_s(x, r - 1) + tail : 0);
         longest = fmax(longest, last_backward + k.b + tail - (skews ? z.forward : 0));
         z.forward += k.f + pipeline_next_s(x, r);
         z.backward += k.b + (r + 1 < x->p ? pipeline_back_s(x, r + 1) : 0);
@@ -221,13 +233,15 @@ static double linear_s(const struct pipeline_view *x)
 
 /* --- looped placement: interleaved and combined 1F1B --- */
 
-/* chunk c's share of the first `count` entries of the order of forwards: groups of microbatches, chunk by chunk */
+/* chunk c's share of the first `count` entries of the order of forwards: groups of microbatches, chunk by
+ * chunk */
 double pipeline_looped_count(const struct pipeline_view *x, uint64_t count, uint32_t c)
 {
     uint64_t round = (uint64_t)x->group * x->v, full = count / round;
     if (full > x->m / x->group)
         full = x->m / x->group;
-    uint64_t rest = count - full * round, left = x->m - full * x->group, size = left < x->group ? left : x->group;
+    uint64_t rest = count - full * round, left = x->m - full * x->group,
+             size = left < x->group ? left : x->group;
     uint64_t own = rest > c * size ? rest - c * size : 0;
     return (double)(full * x->group + (own < size ? own : size));
 }
@@ -241,14 +255,17 @@ struct looped {
     double rest[MOST_RANKS];     /* from then to the end of the step */
 };
 
-/* Chunk by chunk: the first microbatch comes from the rank before, and behind a whole group of the chunk before. */
+/* Chunk by chunk: the first microbatch comes from the rank before, and behind a whole group of the chunk
+ * before. */
 static void looped_enter(const struct pipeline_view *x, struct looped *k)
 {
     uint32_t p = x->p;
     double group = least(x->group, x->m);
     for (uint32_t s = 0; s < x->n; s++) {
         uint32_t r = s % p;
-        double came = s == 0 ? 0 : k->enter[r ? r - 1 : p - 1] + pipeline_forward_s(x, s - 1) + pipeline_next_s(x, s - 1);
+        double came =
+            s == 0 ? 0
+                   : k->enter[r ? r - 1 : p - 1] + pipeline_forward_s(x, s - 1) + pipeline_next_s(x, s - 1);
         k->enter[r] = s < p ? came : fmax(came, k->enter[r] + group * pipeline_forward_s(x, s - p));
     }
 }
@@ -260,7 +277,8 @@ static void looped_rest(const struct pipeline_view *x, struct looped *k)
     double group = left ? left : x->group;
     for (uint32_t s = 0; s < x->n; s++) {
         uint32_t r = s % p;
-        double goes = s == 0 ? 0 : pipeline_back_s(x, s) + pipeline_backward_s(x, s - 1) + k->rest[r ? r - 1 : p - 1];
+        double goes =
+            s == 0 ? 0 : pipeline_back_s(x, s) + pipeline_backward_s(x, s - 1) + k->rest[r ? r - 1 : p - 1];
         k->rest[r] = s < p ? goes : fmax(goes, group * pipeline_backward_s(x, s - p) + k->rest[r]);
     }
 }
@@ -276,10 +294,12 @@ static void looped_own(const struct pipeline_view *x, struct looped *k, uint32_t
     double before = 0, middle = 0, after = 0;
     for (uint32_t c = 0; c < x->v; c++) {
         uint32_t s = c * x->p + r, back = x->v - 1 - c;
-        double f = pipeline_forward_s(x, s), b = pipeline_backward_s(x, s), warm = pipeline_looped_count(x, ahead, c);
+        double f = pipeline_forward_s(x, s), b = pipeline_backward_s(x, s),
+               warm = pipeline_looped_count(x, ahead, c);
         double steady = pipeline_looped_count(x, all - ahead, back);
         before += (warm - pipeline_looped_count(x, first, c)) * f;
-        double hidden_f = pairs ? x->stage[s].forward_hidden_s : 0, hidden_b = pairs ? x->stage[s].backward_hidden_s : 0;
+        double hidden_f = pairs ? x->stage[s].forward_hidden_s : 0,
+               hidden_b = pairs ? x->stage[s].backward_hidden_s : 0;
         middle += (x->m - warm) * (f - hidden_f) + steady * (b - hidden_b);
         after += (pipeline_looped_count(x, last, back) - steady) * b;
     }
@@ -315,19 +335,23 @@ static double looped_s(const struct pipeline_view *x)
     looped_rest(x, &k);
     for (uint32_t r = p; r-- > 0;) {
         looped_own(x, &k, r);
-        double warm = k.turn[r]; /* where there is no steady state the last forward does not wait for a backward */
+        double warm =
+            k.turn[r]; /* where there is no steady state the last forward does not wait for a backward */
         if (r + 1 < p)
-            k.turn[r] = fmax(k.turn[r], k.turn[r + 1] + pipeline_backward_s(x, top + r + 1) + pipeline_back_s(x, top + r + 1));
+            k.turn[r] = fmax(k.turn[r], k.turn[r + 1] + pipeline_backward_s(x, top + r + 1) +
+                                            pipeline_back_s(x, top + r + 1));
         else
             k.turn[r] = fmax(k.turn[r], k.enter[r] + pipeline_forward_s(x, top + r));
         k.forward[r] = k.forward[r] > 0 ? k.turn[r] + k.forward[r] : warm;
     }
     for (uint32_t r = 1; r < p; r++)
-        k.forward[r] = fmax(k.forward[r], k.forward[r - 1] + pipeline_next_s(x, top + r - 1) + pipeline_forward_s(x, top + r));
+        k.forward[r] = fmax(k.forward[r], k.forward[r - 1] + pipeline_next_s(x, top + r - 1) +
+                                              pipeline_forward_s(x, top + r));
     for (uint32_t r = p; r-- > 0;) {
         k.backward[r] += fmax(k.forward[r], k.turn[r]);
         if (r + 1 < p)
-            k.backward[r] = fmax(k.backward[r], k.backward[r + 1] + pipeline_back_s(x, top + r + 1) + pipeline_backward_s(x, top + r));
+            k.backward[r] = fmax(k.backward[r], k.backward[r + 1] + pipeline_back_s(x, top + r + 1) +
+                                                    pipeline_backward_s(x, top + r));
         longest = fmax(longest, k.backward[r] + k.rest[r]);
     }
     return longest;

@@ -1,14 +1,15 @@
 #ifndef LLMC_PIPELINE_H
 #define LLMC_PIPELINE_H
 
-/* Pipelines in closed form: how long a schedule takes with uneven stages and transfers that cost something, and how
- * many microbatches' activations a rank holds.  The truth is simulate_actions() on the schedule itself; what is here
- * costs a few operations per stage and is called a hundred thousand times a second by the search. */
+/* Pipelines in closed form: how long a schedule takes with uneven stages and transfers that cost something,
+ * and how many microbatches' activations a rank holds.  The truth is simulate_actions() on the schedule
+ * itself; what is here costs a few operations per stage and is called a hundred thousand times a second by
+ * the search. */
 
 #include "compiler/model/decision.h"
 
-/* One stage and one microbatch.  A schedule that splits the backward runs input_s, then some time weight_s; one that
- * does not runs backward_s. */
+/* One stage and one microbatch.  A schedule that splits the backward runs input_s, then some time weight_s;
+ * one that does not runs backward_s. */
 struct pipeline_stage {
     double forward_s, backward_s, input_s, weight_s;
     double next_s, back_s; /* transfers: of activations to the next stage, of gradients to the stage before */
@@ -17,33 +18,35 @@ struct pipeline_stage {
 };
 struct pipeline_times {
     const struct pipeline_stage *stages; /* by stage of the decision */
-    double held; /* share of a transfer that the sender computes nothing in: 0 = overlapped, 1 = blocking */
-    double jitter; /* simulation only: every duration is off by a random share, uniform within +-jitter, from `seed` */
+    double held;   /* share of a transfer that the sender computes nothing in: 0 = overlapped, 1 = blocking */
+    double jitter; /* simulation only: every duration is off by a random share, uniform within +-jitter, from
+                      `seed` */
     uint64_t seed;
 };
 
-/* Seconds of a step, from the first forward to the last action or as a period, never above simulate_actions(): the longest of some
- * paths through the schedule's actions.  On random uneven stages with transfers it is, in the median, 0.995 of the
- * makespan or more for 1F1B, interleaved, ZB-H and ZB-V, exact for GPipe, 0.98 for V-Half and pairs, 0.94 for V-Min. */
+/* Seconds of a step, from the first forward to the last action or as a period, never above
+ * simulate_actions(): the longest of some paths through the schedule's actions.  On random uneven stages with
+ * transfers it is, in the median, 0.995 of the makespan or more for 1F1B, interleaved, ZB-H and ZB-V, exact
+ * for GPipe, 0.98 for V-Half and pairs, 0.94 for V-Min. */
 double pipeline_bound_s(const struct decision *d, const struct pipeline_times *t);
 
-/* Most bytes of activations on a pipeline rank at a time, exactly as the schedule's order has it.  keep: what one
- * microbatch leaves from its forward to its (weight) backward on the rank's j-th stage, vpp of them; in DualPipe two, of
- * stage `rank` and of the other copy's stage pp - 1 - rank. */
+/* Most bytes of activations on a pipeline rank at a time, exactly as the schedule's order has it.  keep: what
+ * one microbatch leaves from its forward to its (weight) backward on the rank's j-th stage, vpp of them; in
+ * DualPipe two, of stage `rank` and of the other copy's stage pp - 1 - rank. */
 double pipeline_live_bytes(const struct decision *d, uint32_t rank, const double *keep);
 
 /* placement: V-shaped schedules fold the second half of the stages back onto the ranks */
 bool pipeline_folds(enum schedule_kind k);
-/* ZB-H2 and ZB-V leave no rank idle between its own first and last action, but ranks start and end one after the other.
- * They are meant with each rank's optimizer step behind its own last action, and with what the whole model must agree on,
- * the norm of the gradient, checked afterwards (Qi et al. 2023, section 4: post-validation).  A step's seconds are then
- * the period of steps that follow each other. */
+/* ZB-H2 and ZB-V leave no rank idle between its own first and last action, but ranks start and end one after
+ * the other. They are meant with each rank's optimizer step behind its own last action, and with what the
+ * whole model must agree on, the norm of the gradient, checked afterwards (Qi et al. 2023, section 4:
+ * post-validation).  A step's seconds are then the period of steps that follow each other. */
 bool pipeline_skews(enum schedule_kind k);
 /* does the schedule run input and weight gradients apart? */
 bool pipeline_splits(enum schedule_kind k);
 
-/* V-Half and V-Min repeat one block of six slots on every rank: when F, I and W of its first and of its second stage
- * stand in it for microbatch 0; microbatch i comes 6 i later. */
+/* V-Half and V-Min repeat one block of six slots on every rank: when F, I and W of its first and of its
+ * second stage stand in it for microbatch 0; microbatch i comes 6 i later. */
 enum pipeline_slot { SLOT_F, SLOT_F2, SLOT_I2, SLOT_W2, SLOT_I, SLOT_W, NSLOTS };
 void pipeline_block(enum schedule_kind k, uint32_t nranks, uint32_t rank, uint32_t at[NSLOTS]);
 

@@ -1,10 +1,11 @@
 /* Activations in flight: the most that a rank's order holds at a time.
  *
- * What is held grows with a forward and shrinks with a backward (with W where it is split), so the most is just after
- * some forward.  With one stage per rank that is a number of microbatches: gpipe m, 1f1b p - r, eager 2(p - r) - 1,
- * zb_h1 p (r weight gradients are left lying), zb_h2 2p - 1, each at most m.  Elsewhere bytes of two or more stages add
- * up, and along a stretch of the order in which the same stages take turns they change evenly: only the ends of such
- * stretches are looked at.  A few operations per chunk and stretch. */
+ * What is held grows with a forward and shrinks with a backward (with W where it is split), so the most is
+ * just after some forward.  With one stage per rank that is a number of microbatches: gpipe m, 1f1b p - r,
+ * eager 2(p - r) - 1, zb_h1 p (r weight gradients are left lying), zb_h2 2p - 1, each at most m.  Elsewhere
+ * bytes of two or more stages add up, and along a stretch of the order in which the same stages take turns
+ * they change evenly: only the ends of such stretches are looked at.  A few operations per chunk and stretch.
+ */
 
 #include "compiler/cost/pipeline_private.h"
 
@@ -16,16 +17,18 @@ static uint32_t least(uint32_t a, uint32_t b)
 }
 
 /* after `forwards` entries of the order of forwards and `backwards` of that of backwards */
-static double looped_held(const struct pipeline_view *x, const double *keep, uint64_t forwards, uint64_t backwards)
+static double looped_held(const struct pipeline_view *x, const double *keep, uint64_t forwards,
+                          uint64_t backwards)
 {
     double held = 0;
     for (uint32_t c = 0; c < x->v; c++)
-        held += keep[c] * (pipeline_looped_count(x, forwards, c) - pipeline_looped_count(x, backwards, x->v - 1 - c));
+        held += keep[c] *
+                (pipeline_looped_count(x, forwards, c) - pipeline_looped_count(x, backwards, x->v - 1 - c));
     return held;
 }
 
-/* Behind the warm-up of `ahead` forwards comes a forward and a backward in turn: stretches end where either changes its
- * chunk.  In the first groups and in the last one all combinations occur. */
+/* Behind the warm-up of `ahead` forwards comes a forward and a backward in turn: stretches end where either
+ * changes its chunk.  In the first groups and in the last one all combinations occur. */
 static double looped_live(const struct pipeline_view *x, uint32_t r, const double *keep)
 {
     uint64_t pair = x->d->schedule == SCHED_COMBINED_1F1B ? 1 : 0, all = (uint64_t)x->m * x->v;
@@ -35,7 +38,8 @@ static double looped_live(const struct pipeline_view *x, uint32_t r, const doubl
     uint64_t left = x->m % x->group, tail = (left ? left : x->group) * (uint64_t)x->v;
     for (uint64_t k = 0; k < steady;) {
         /* the next end of a stretch behind k, of forwards or of backwards */
-        uint64_t f = ahead + k, step_f = x->group - f % round % x->group, step_b = x->group - k % round % x->group;
+        uint64_t f = ahead + k, step_f = x->group - f % round % x->group,
+                 step_b = x->group - k % round % x->group;
         if (f >= all - tail) { /* the last group may be smaller */
             uint64_t size = tail / x->v;
             step_f = size - (f - (all - tail)) % size;
@@ -54,7 +58,8 @@ static double looped_live(const struct pipeline_view *x, uint32_t r, const doubl
     return most;
 }
 
-static double folded_after(const struct pipeline_view *x, uint32_t r, const double *keep, enum pipeline_slot event, uint32_t i)
+static double folded_after(const struct pipeline_view *x, uint32_t r, const double *keep,
+                           enum pipeline_slot event, uint32_t i)
 {
     uint32_t n[NSLOTS];
     pipeline_folded_count(x, r, event, i, n);
@@ -69,8 +74,17 @@ static double folded_live(const struct pipeline_view *x, uint32_t r, const doubl
         pipeline_block(x->d->schedule, p, r, at);
     uint32_t lag = (at[SLOT_F2] - at[SLOT_F]) / 6;
     /* ends of phases, and where forwards of the first stage run out */
-    const uint32_t ends[] = {0, r, p - 1, p, 2 * (p - r) - 1, 2 * p - 2, 2 * p, last > lag + 1 ? last - lag - 1 : 0,
-                             last > lag ? last - lag : 0, last > lag ? last - lag + 1 : 0, last};
+    const uint32_t ends[] = {0,
+                             r,
+                             p - 1,
+                             p,
+                             2 * (p - r) - 1,
+                             2 * p - 2,
+                             2 * p,
+                             last > lag + 1 ? last - lag - 1 : 0,
+                             last > lag ? last - lag : 0,
+                             last > lag ? last - lag + 1 : 0,
+                             last};
     double most = 0;
     for (size_t k = 0; k < sizeof ends / sizeof *ends; k++)
         for (uint32_t before = 0; before < 2; before++) {
@@ -81,7 +95,8 @@ static double folded_live(const struct pipeline_view *x, uint32_t r, const doubl
     return most;
 }
 
-/* A pair's forward joins what the warm-up left; see dualpipe.c.  keep: of the stage nearer to the entry, of the other. */
+/* A pair's forward joins what the warm-up left; see dualpipe.c.  keep: of the stage nearer to the entry, of
+ * the other. */
 static double dual_live(uint32_t h, uint32_t n, uint32_t m, double near, double far)
 {
     uint32_t joins = m + h + 1 > 2 * n ? 1 : 0;

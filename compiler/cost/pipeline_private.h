@@ -1,7 +1,8 @@
 #ifndef LLMC_PIPELINE_PRIVATE_H
 #define LLMC_PIPELINE_PRIVATE_H
 
-/* Between pipeline.c and pipeline_v.c: a decision's pipeline with what its transfers hold added to its actions. */
+/* Between pipeline.c and pipeline_v.c: a decision's pipeline with what its transfers hold added to its
+ * actions. */
 
 #include "compiler/cost/pipeline.h"
 
@@ -16,7 +17,8 @@ struct pipeline_view {
     bool folds, splits;
 };
 
-/* seconds of a stage's actions; backward: what the chain of backwards waits for, the input gradient where it is split */
+/* seconds of a stage's actions; backward: what the chain of backwards waits for, the input gradient where it
+ * is split */
 double pipeline_forward_s(const struct pipeline_view *x, uint32_t s);
 double pipeline_backward_s(const struct pipeline_view *x, uint32_t s);
 double pipeline_weight_s(const struct pipeline_view *x, uint32_t s);
@@ -25,7 +27,8 @@ double pipeline_fused_s(const struct pipeline_view *x, uint32_t s);
 double pipeline_next_s(const struct pipeline_view *x, uint32_t s);
 double pipeline_back_s(const struct pipeline_view *x, uint32_t s);
 
-/* chunk c's share of the first `count` entries of a looped order of forwards: groups of microbatches, chunk by chunk */
+/* chunk c's share of the first `count` entries of a looped order of forwards: groups of microbatches, chunk
+ * by chunk */
 double pipeline_looped_count(const struct pipeline_view *x, uint64_t count, uint32_t c);
 /* actions of each kind on a rank of ZB-V, V-Half or V-Min before F or I (event) of microbatch i */
 void pipeline_folded_count(const struct pipeline_view *x, uint32_t r, enum pipeline_slot event, uint32_t i,

@@ -1,13 +1,14 @@
 /* Lower bounds of the pipelines in which every rank serves two stages: V-shaped ones and DualPipe.
  *
- * For ZB-V, V-Half and V-Min eight events per rank r are followed: the starts of F and I of the first and of the last
- * microbatch on both its stages, r and 2p-1-r.  An event comes after the same one on the neighbour that hands the
- * microbatch on, and after every earlier event of its own rank with what the rank does in between: its order is known,
- * so is the number of each of its six kinds of action before any of them.  The step ends after every event with what the
- * rank has left; V-Half and V-Min also after whole cycles of their block, over the ranks behind.  All of it are paths through the schedule's graph.
+ * For ZB-V, V-Half and V-Min eight events per rank r are followed: the starts of F and I of the first and of
+ * the last microbatch on both its stages, r and 2p-1-r.  An event comes after the same one on the neighbour
+ * that hands the microbatch on, and after every earlier event of its own rank with what the rank does in
+ * between: its order is known, so is the number of each of its six kinds of action before any of them.  The
+ * step ends after every event with what the rank has left; V-Half and V-Min also after whole cycles of their
+ * block, over the ranks behind.  All of it are paths through the schedule's graph.
  *
- * For DualPipe and DualPipeV the same with two events: the way to a rank's first backward, then everything that its order
- * still has, less what pairs hide, then the last microbatch's way back to the first stage. */
+ * For DualPipe and DualPipeV the same with two events: the way to a rank's first backward, then everything
+ * that its order still has, less what pairs hide, then the last microbatch's way back to the first stage. */
 
 #include "compiler/cost/pipeline_private.h"
 
@@ -47,7 +48,8 @@ void pipeline_block(enum schedule_kind k, uint32_t nranks, uint32_t rank, uint32
     at[SLOT_F2] = b->down * (nranks - 1) + b->turn[0] + b->up * back;
     at[SLOT_I2] = way + b->turn[0] + b->turn[1] + b->down * rank;
     at[SLOT_I] = way + b->turn[0] + b->turn[1] + b->down * (nranks - 1) + b->turn[2] + b->up * back;
-    unsigned used = 1u << at[SLOT_F] % 6 | 1u << at[SLOT_F2] % 6 | 1u << at[SLOT_I2] % 6 | 1u << at[SLOT_I] % 6;
+    unsigned used =
+        1u << at[SLOT_F] % 6 | 1u << at[SLOT_F2] % 6 | 1u << at[SLOT_I2] % 6 | 1u << at[SLOT_I] % 6;
     at[SLOT_W2] = free_slot(&used, at[SLOT_I2]);
     at[SLOT_W] = free_slot(&used, at[SLOT_I]);
 }
@@ -59,8 +61,8 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-static void count_block(const struct pipeline_view *x, const uint32_t *at, enum pipeline_slot event, uint32_t i,
-                        uint32_t *count)
+static void count_block(const struct pipeline_view *x, const uint32_t *at, enum pipeline_slot event,
+                        uint32_t i, uint32_t *count)
 {
     uint64_t now = at[event] + 6 * (uint64_t)i;
     for (int k = 0; k < NSLOTS; k++) {
@@ -69,8 +71,10 @@ static void count_block(const struct pipeline_view *x, const uint32_t *at, enum 
     }
 }
 
-/* The order of zbv.c, phase by phase, for max(m, 2p - 1) microbatches: what is beyond m drops out of every count. */
-static void count_zb_v(const struct pipeline_view *x, uint32_t r, enum pipeline_slot event, uint32_t i, uint32_t *count)
+/* The order of zbv.c, phase by phase, for max(m, 2p - 1) microbatches: what is beyond m drops out of every
+ * count. */
+static void count_zb_v(const struct pipeline_view *x, uint32_t r, enum pipeline_slot event, uint32_t i,
+                       uint32_t *count)
 {
     uint32_t p = x->p, all = x->m > 2 * p - 1 ? x->m : 2 * p - 1, lead = 2 * (p - r) - 1, k;
     enum { NOTHING, WARM, FIRST, STEADY, DRAIN, LAST } phase = NOTHING;
@@ -144,11 +148,11 @@ void pipeline_folded_count(const struct pipeline_view *x, uint32_t r, enum pipel
 enum event { FIRST_F, FIRST_F2, FIRST_I2, FIRST_I, LAST_F, LAST_F2, LAST_I2, LAST_I, NEVENTS };
 
 struct folded {
-    double takes[NSLOTS];   /* seconds of one action of each kind */
-    double all_s;           /* the rank's whole work */
-    double before[NEVENTS]; /* work before an event in the rank's order */
+    double takes[NSLOTS];      /* seconds of one action of each kind */
+    double all_s;              /* the rank's whole work */
+    double before[NEVENTS];    /* work before an event in the rank's order */
     uint32_t rank_of[NEVENTS]; /* actions before it */
-    double at[NEVENTS];     /* bound of its time */
+    double at[NEVENTS];        /* bound of its time */
 };
 
 static enum pipeline_slot slot_of(enum event e)
@@ -220,12 +224,12 @@ static void place_event(const struct pipeline_view *x, struct folded *ranks, uin
     k->at[e] = at;
 }
 
-/* From a rank's first action to its last, for steps that follow each other rank by rank: own order, and the way of the
- * first and of the last microbatch to the rank's next action on it. */
+/* From a rank's first action to its last, for steps that follow each other rank by rank: own order, and the
+ * way of the first and of the last microbatch to the rank's next action on it. */
 static double skewed_s(const struct pipeline_view *x)
 {
-    double longest = 0, forward = 0, backward = 0;  /* of the stages between rank r's two, both ways */
-    double last_forward = 0, last_backward = 0;     /* of the stages behind its second one */
+    double longest = 0, forward = 0, backward = 0; /* of the stages between rank r's two, both ways */
+    double last_forward = 0, last_backward = 0;    /* of the stages behind its second one */
     for (uint32_t s = 0; s + 1 < 2 * x->p; s++) {
         forward += pipeline_forward_s(x, s) + pipeline_next_s(x, s);
         backward += pipeline_backward_s(x, s + 1) + pipeline_back_s(x, s + 1);
@@ -247,8 +251,10 @@ static double skewed_s(const struct pipeline_view *x)
             longest = fmax(longest, k.at[e] + k.all_s - k.before[e]);
         if (r + 1 == x->p)
             break;
-        forward -= pipeline_forward_s(x, r) + pipeline_next_s(x, r) + pipeline_forward_s(x, o - 1) + pipeline_next_s(x, o - 1);
-        backward -= pipeline_backward_s(x, o) + pipeline_back_s(x, o) + pipeline_backward_s(x, r + 1) + pipeline_back_s(x, r + 1);
+        forward -= pipeline_forward_s(x, r) + pipeline_next_s(x, r) + pipeline_forward_s(x, o - 1) +
+                   pipeline_next_s(x, o - 1);
+        backward -= pipeline_backward_s(x, o) + pipeline_back_s(x, o) + pipeline_backward_s(x, r + 1) +
+                    pipeline_back_s(x, r + 1);
         last_forward += pipeline_next_s(x, o - 1) + pipeline_forward_s(x, o);
         last_backward += pipeline_backward_s(x, o) + pipeline_back_s(x, o);
     }
@@ -264,19 +270,21 @@ static double work_s(const struct folded *k, const uint32_t *count)
     return work;
 }
 
-/* Repeated blocks: action X of a microbatch, its way over the ranks behind to Y, the rank's own order from Y to a later
- * microbatch's X, and so on.  way: seconds from X to Y.  Whole cycles where the block runs in full, own work around. */
-static double cycles_s(const struct pipeline_view *x, const struct folded *k, const uint32_t *at, enum event from,
-                       enum pipeline_slot to, double way)
+/* Repeated blocks: action X of a microbatch, its way over the ranks behind to Y, the rank's own order from Y
+ * to a later microbatch's X, and so on.  way: seconds from X to Y.  Whole cycles where the block runs in
+ * full, own work around. */
+static double cycles_s(const struct pipeline_view *x, const struct folded *k, const uint32_t *at,
+                       enum event from, enum pipeline_slot to, double way)
 {
     enum pipeline_slot slot = slot_of(from);
     uint32_t most = 0, last = at[SLOT_F] + 6 * x->m; /* forwards of the first stage run out */
     for (int n = 0; n < NSLOTS; n++)
         most = at[n] > most ? at[n] : most;
     uint32_t first = (most - at[slot] + 5) / 6, advance = (at[to] - at[slot]) / 6 + 1;
-    if (at[slot] + 6 * (first + advance) > last)
+    if (x->m > UINT32_MAX / 16 || at[slot] + 6 * (first + advance) > last)
         return 0;
-    uint32_t times = ((last - at[slot]) / 6 - first) / advance, start[NSLOTS], back[NSLOTS], next[NSLOTS], end[NSLOTS];
+    uint32_t times = ((last - at[slot]) / 6 - first) / advance, start[NSLOTS], back[NSLOTS], next[NSLOTS],
+             end[NSLOTS];
     count_block(x, at, slot, first, start);
     count_block(x, at, to, first, back);
     count_block(x, at, slot, first + advance, next);
@@ -287,8 +295,8 @@ static double cycles_s(const struct pipeline_view *x, const struct folded *k, co
 
 static double all_cycles_s(const struct pipeline_view *x, const struct folded *ranks)
 {
-    double longest = 0, forward = 0, backward = 0;  /* of the stages between rank r's two, both ways */
-    double last_forward = 0, last_backward = 0;     /* of the stages behind its second one */
+    double longest = 0, forward = 0, backward = 0; /* of the stages between rank r's two, both ways */
+    double last_forward = 0, last_backward = 0;    /* of the stages behind its second one */
     for (uint32_t s = 0; s + 1 < 2 * x->p; s++) {
         forward += pipeline_forward_s(x, s) + pipeline_next_s(x, s);
         backward += pipeline_backward_s(x, s + 1) + pipeline_back_s(x, s + 1);
@@ -304,8 +312,10 @@ static double all_cycles_s(const struct pipeline_view *x, const struct folded *r
         longest = fmax(longest, cycles_s(x, k, at, FIRST_I2, SLOT_I, backward));
         if (r + 1 == x->p)
             break;
-        forward -= pipeline_forward_s(x, r) + pipeline_next_s(x, r) + pipeline_forward_s(x, o - 1) + pipeline_next_s(x, o - 1);
-        backward -= pipeline_backward_s(x, o) + pipeline_back_s(x, o) + pipeline_backward_s(x, r + 1) + pipeline_back_s(x, r + 1);
+        forward -= pipeline_forward_s(x, r) + pipeline_next_s(x, r) + pipeline_forward_s(x, o - 1) +
+                   pipeline_next_s(x, o - 1);
+        backward -= pipeline_backward_s(x, o) + pipeline_back_s(x, o) + pipeline_backward_s(x, r + 1) +
+                    pipeline_back_s(x, r + 1);
         last_forward += pipeline_next_s(x, o - 1) + pipeline_forward_s(x, o);
         last_backward += pipeline_backward_s(x, o) + pipeline_back_s(x, o);
     }
@@ -326,7 +336,8 @@ double pipeline_folded_s(const struct pipeline_view *x)
     }
     if (x->p > MOST_RANKS)
         return longest;
-    /* with few microbatches the last forwards come before the first backwards: then what follows from them is new */
+    /* with few microbatches the last forwards come before the first backwards: then what follows from them is
+     * new */
     for (int sweep = x->m > 2 * x->p ? 1 : 0; sweep < 2; sweep++)
         for (int e = 0; e < NEVENTS; e++)
             for (uint32_t k = 0; k < x->p; k++)
@@ -348,7 +359,8 @@ struct dual {
 
 static struct dual dual_rank(const struct pipeline_view *x, uint32_t h, uint32_t n, uint32_t m)
 {
-    uint32_t near = h, far = 2 * n - 1 - h, outer = n - h - 1, steady = m + h + 1 > 2 * n ? m + h + 1 - 2 * n : 0;
+    uint32_t near = h, far = 2 * n - 1 - h, outer = n - h - 1,
+             steady = m + h + 1 > 2 * n ? m + h + 1 - 2 * n : 0;
     bool middle = outer == 0;
     double f = pipeline_forward_s(x, near), f2 = pipeline_forward_s(x, far);
     double b = pipeline_fused_s(x, near), b2 = pipeline_fused_s(x, far);
@@ -358,9 +370,12 @@ static struct dual dual_rank(const struct pipeline_view *x, uint32_t h, uint32_t
     uint32_t pairs = steady - (middle && steady ? 1 : 0), pairs2 = m - n;
     uint32_t fused = steady + outer + (h + 1) / 2, fused2 = steady + outer + h / 2 + 1;
     const struct pipeline_stage *a = &x->stage[near], *z = &x->stage[far];
-    double hidden = pairs * (a->forward_hidden_s + z->backward_hidden_s) + pairs2 * (z->forward_hidden_s + a->backward_hidden_s);
-    struct dual k = {.start_s = early * f + (h + 1) * f2, .left_s = (h + 1) * fmax(pipeline_weight_s(x, near), pipeline_weight_s(x, far))};
-    k.rest_s = m * (f + f2) - k.start_s + fused * b + (m - fused) * split + fused2 * b2 + (m - fused2) * split2 - hidden;
+    double hidden = pairs * (a->forward_hidden_s + z->backward_hidden_s) +
+                    pairs2 * (z->forward_hidden_s + a->backward_hidden_s);
+    struct dual k = {.start_s = early * f + (h + 1) * f2,
+                     .left_s = (h + 1) * fmax(pipeline_weight_s(x, near), pipeline_weight_s(x, far))};
+    k.rest_s = m * (f + f2) - k.start_s + fused * b + (m - fused) * split + fused2 * b2 +
+               (m - fused2) * split2 - hidden;
     return k;
 }
 
@@ -376,7 +391,8 @@ double pipeline_dual_s(const struct pipeline_view *x)
         double end = first + k.rest_s;
         longest = fmax(longest, fmax(end, end - k.left_s + tail));
         head += pipeline_forward_s(x, h) + pipeline_next_s(x, h);
-        down += fmin(pipeline_backward_s(x, last - h), pipeline_fused_s(x, last - h)) + pipeline_back_s(x, last - h);
+        down += fmin(pipeline_backward_s(x, last - h), pipeline_fused_s(x, last - h)) +
+                pipeline_back_s(x, last - h);
         tail += fmin(pipeline_backward_s(x, h), pipeline_fused_s(x, h)) + pipeline_back_s(x, h + 1);
     }
     return longest;

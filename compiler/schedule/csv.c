@@ -23,8 +23,8 @@ void schedule_print(const struct schedule *s, FILE *out)
             if (t->kind == 'O')
                 continue;
             bool second = k > 0 && t[-1].pair;
-            fprintf(out, "%s%s%u%c%u%s", second ? ";" : comma, t->pair ? "(" : "", t->stage, t->kind, t->microbatch,
-                    second ? ")OVERLAP_F_B" : "");
+            fprintf(out, "%s%s%u%c%u%s", second ? ";" : comma, t->pair ? "(" : "", t->stage, t->kind,
+                    t->microbatch, second ? ")OVERLAP_F_B" : "");
             comma = ",";
         }
         fputc('\n', out);
@@ -92,12 +92,15 @@ static bool read_cell(struct reader *in, const char *s, size_t n)
     size_t at = 0;
     bool pair = read_word(s, n, &at, "("), ok = read_action(in, s, n, &at, &cell.action);
     if (pair)
-        ok = ok && cell.action.kind == 'F' && read_word(s, n, &at, ";") && read_action(in, s, n, &at, &other.action) &&
-             other.action.kind == 'B' && read_word(s, n, &at, ")OVERLAP_F_B");
+        ok = ok && cell.action.kind == 'F' && read_word(s, n, &at, ";") &&
+             read_action(in, s, n, &at, &other.action) && other.action.kind == 'B' &&
+             read_word(s, n, &at, ")OVERLAP_F_B");
     if (!ok || at < n) {
         int shown = n < 40 ? (int)n : 40;
-        in->why = arena_printf(in->arena, "row %u, cell %u: '%.*s' is neither <stage><F, B, I or W><microbatch> nor "
-                                          "(<F>;<B>)OVERLAP_F_B", in->row, in->column, shown, s);
+        in->why = arena_printf(in->arena,
+                               "row %u, cell %u: '%.*s' is neither <stage><F, B, I or W><microbatch> nor "
+                               "(<F>;<B>)OVERLAP_F_B",
+                               in->row, in->column, shown, s);
         return false;
     }
     cell.action.pair = pair;

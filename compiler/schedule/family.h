@@ -1,13 +1,14 @@
 #ifndef LLMC_SCHEDULE_FAMILY_H
 #define LLMC_SCHEDULE_FAMILY_H
 
-/* Between schedule.c and the families of schedules.  A family fills an empty schedule, whose stages have their ranks:
- * it appends the actions of every rank in order; schedule.c adds the optimizer step. */
+/* Between schedule.c and the families of schedules.  A family fills an empty schedule, whose stages have
+ * their ranks: it appends the actions of every rank in order; schedule.c adds the optimizer step. */
 
 #include "compiler/schedule/schedule.h"
 
 /* room: actions per rank at most, the optimizer step not counted */
-struct schedule *schedule_empty(struct arena *a, uint32_t nranks, uint32_t nstages, uint32_t microbatches, uint64_t room);
+struct schedule *schedule_empty(struct arena *a, uint32_t nranks, uint32_t nstages, uint32_t microbatches,
+                                uint64_t room);
 void schedule_append(struct schedule *s, uint32_t rank, char kind, uint32_t stage, uint32_t microbatch);
 /* a forward and a backward that run together */
 void schedule_append_pair(struct schedule *s, uint32_t rank, struct action forward, struct action backward);
@@ -17,7 +18,8 @@ void schedule_finish(struct schedule *s);
 /* 1f1b.c: one stage per rank */
 void schedule_gpipe(struct schedule *s);
 void schedule_1f1b(struct schedule *s, bool eager);
-/* interleaved.c: stage s on rank s mod p; group >= 1; pairs: overlapped F and B, with one more forward ahead */
+/* interleaved.c: stage s on rank s mod p; group >= 1; pairs: overlapped F and B, with one more forward ahead
+ */
 void schedule_interleaved(struct schedule *s, uint32_t group, bool pairs);
 /* zb.c: one stage per rank, backward split */
 void schedule_zb_h1(struct schedule *s);

@@ -5,11 +5,15 @@
 
 #include <assert.h>
 
-struct schedule *schedule_empty(struct arena *a, uint32_t nranks, uint32_t nstages, uint32_t microbatches, uint64_t room)
+struct schedule *schedule_empty(struct arena *a, uint32_t nranks, uint32_t nstages, uint32_t microbatches,
+                                uint64_t room)
 {
     struct schedule *s = ARENA_NEW(a, struct schedule);
-    *s = (struct schedule){
-        .nranks = nranks, .nstages = nstages, .copies = 1, .microbatches = microbatches, .forward_only = true};
+    *s = (struct schedule){.nranks = nranks,
+                           .nstages = nstages,
+                           .copies = 1,
+                           .microbatches = microbatches,
+                           .forward_only = true};
     s->nactions = ARENA_ARRAY(a, uint32_t, nranks);
     s->actions = ARENA_ARRAY(a, struct action *, nranks);
     for (uint32_t r = 0; r < nranks; r++)
@@ -77,20 +81,28 @@ const char *schedule_unsupported(struct arena *a, const struct decision *d)
     if (d->schedule >= SCHED_AUTO)
         return arena_printf(a, "schedule '%s' cannot be made from a decision", name);
     if (d->nstages % p || (per_rank && d->nstages != per_rank * p))
-        return arena_printf(a, "schedule '%s' runs %s per pipeline rank, but %u stages on %u ranks are asked for", name,
-                            per_rank == 1   ? "one stage"
-                            : per_rank == 2 ? "two stages"
-                                            : "as many stages on one rank as on another",
-                            d->nstages, p);
+        return arena_printf(
+            a, "schedule '%s' runs %s per pipeline rank, but %u stages on %u ranks are asked for", name,
+            per_rank == 1   ? "one stage"
+            : per_rank == 2 ? "two stages"
+                            : "as many stages on one rank as on another",
+            d->nstages, p);
     uint32_t group = d->schedule_group ? d->schedule_group : p, rest = m % group;
     if (per_rank == 0 && (group < p || (m > group && rest && rest < p)))
-        return arena_printf(a, "schedule '%s' takes groups of at least pp = %u microbatches, the last one too; %u in groups "
-                               "of %u leave %u", name, p, m, group, group < p ? group : rest);
+        return arena_printf(
+            a,
+            "schedule '%s' takes groups of at least pp = %u microbatches, the last one too; %u in groups "
+            "of %u leave %u",
+            name, p, m, group, group < p ? group : rest);
     if (d->schedule == SCHED_DUALPIPE_V && m < 2 * p - 1)
-        return arena_printf(a, "schedule 'dualpipe_v' needs at least 2 * pp - 1 = %u microbatches, not %u", 2 * p - 1, m);
+        return arena_printf(a, "schedule 'dualpipe_v' needs at least 2 * pp - 1 = %u microbatches, not %u",
+                            2 * p - 1, m);
     if (d->schedule == SCHED_DUALPIPE && (p % 2 || m % 2 || m < 2 * p))
-        return arena_printf(a, "schedule 'dualpipe' needs an even pp and an even number of at least 2 * pp microbatches, "
-                               "not %u and %u", p, m);
+        return arena_printf(
+            a,
+            "schedule 'dualpipe' needs an even pp and an even number of at least 2 * pp microbatches, "
+            "not %u and %u",
+            p, m);
     return NULL;
 }
 

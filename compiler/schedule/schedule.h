@@ -4,9 +4,9 @@
 /* A schedule is data: per pipeline rank an ordered list of actions.  Letters are torch's
  * (pipelining/schedules.py): F forward, I input gradient, W weight gradient, B both.
  *
- * F(s, i) comes after F(s-1, i); B or I of (s, i) after that of (s+1, i), on the last stage after F; W after I.
- * DualPipe runs two copies of the model: its stages are those of one copy and then those of the other, each copy is a
- * chain of its own with microbatches of its own. */
+ * F(s, i) comes after F(s-1, i); B or I of (s, i) after that of (s+1, i), on the last stage after F; W after
+ * I. DualPipe runs two copies of the model: its stages are those of one copy and then those of the other,
+ * each copy is a chain of its own with microbatches of its own. */
 
 #include "compiler/model/decision.h"
 
@@ -20,7 +20,7 @@ struct schedule {
     uint32_t copies;       /* chains of nstages / copies stages: 2 in DualPipe, else 1 */
     uint32_t microbatches; /* of each copy */
     bool forward_only;
-    bool skews; /* a rank's optimizer step follows its own last action: see pipeline_skews() */
+    bool skews;         /* a rank's optimizer step follows its own last action: see pipeline_skews() */
     uint32_t *nactions; /* per pipeline rank */
     struct action **actions;
     uint32_t *stage_rank; /* by stage; NONE where no rank runs it (schedule_check() refuses that) */
@@ -46,9 +46,10 @@ struct schedule_step {
 const struct schedule_step *schedule_order(struct arena *a, const struct schedule *s, uint32_t *nsteps,
                                            const char **why);
 
-/* torch's pipeline CSV ("compute only"): one row per rank, cells such as 0F3, 0I3, (0F5;7B3)OVERLAP_F_B; empty cells are
- * idle ticks; O is not written.  parse is the inverse: it adds O where there are backward actions.  NULL and a sentence
- * naming row and cell; the result is complete and can run (it went through schedule_check()).  A CSV has one copy. */
+/* torch's pipeline CSV ("compute only"): one row per rank, cells such as 0F3, 0I3, (0F5;7B3)OVERLAP_F_B;
+ * empty cells are idle ticks; O is not written.  parse is the inverse: it adds O where there are backward
+ * actions.  NULL and a sentence naming row and cell; the result is complete and can run (it went through
+ * schedule_check()).  A CSV has one copy. */
 void schedule_print(const struct schedule *s, FILE *out);
 struct schedule *schedule_parse(struct arena *a, const char *text, size_t size, const char **why);
 

@@ -1,17 +1,18 @@
 /* Run of a schedule's actions with durations, without instructions.
  *
- * A rank runs its list in order; F waits for the transfer from the stage before, B and I for the one from the stage
- * after.  A transfer starts when its producer has ended and the one before it on the same boundary and direction is
- * through ("queue per peer and direction", the upper reference of receive placement: the timed order of the emitted
- * instructions is within a few per cent of it).  Receivers always have a free slot: rings are as deep as the schedule
- * needs.  The `held` part of a transfer is computed time lost on the sender and prolongs its action instead.  A pair
- * starts when both its actions can; it takes both less what they hide of each other, but not less than the longer one.
+ * A rank runs its list in order; F waits for the transfer from the stage before, B and I for the one from the
+ * stage after.  A transfer starts when its producer has ended and the one before it on the same boundary and
+ * direction is through ("queue per peer and direction", the upper reference of receive placement: the timed
+ * order of the emitted instructions is within a few per cent of it).  Receivers always have a free slot:
+ * rings are as deep as the schedule needs.  The `held` part of a transfer is computed time lost on the sender
+ * and prolongs its action instead.  A pair starts when both its actions can; it takes both less what they
+ * hide of each other, but not less than the longer one.
  *
  * Where the optimizer step of a rank does not wait for others (schedule.h) two steps run one after the other.
  *
- * A boundary's transfers in one direction come from one rank, in its order, so no time depends on the order in which
- * ranks are looked at: a rank runs until an input is missing, and whoever makes one wakes the rank that needs it.
- * Linear in actions; two numbers per stage and microbatch. */
+ * A boundary's transfers in one direction come from one rank, in its order, so no time depends on the order
+ * in which ranks are looked at: a rank runs until an input is missing, and whoever makes one wakes the rank
+ * that needs it. Linear in actions; two numbers per stage and microbatch. */
 
 #include "compiler/simulate/simulate.h"
 
@@ -57,7 +58,9 @@ static double later(double a, double b)
 static double ready_s(const struct act_run *run, const struct action *t)
 {
     size_t here = (size_t)t->stage * run->s->microbatches + t->microbatch;
-    return t->kind == 'F' ? run->forward_in[here] : t->kind == 'W' || t->kind == 'O' ? 0 : run->backward_in[here];
+    return t->kind == 'F'                     ? run->forward_in[here]
+           : t->kind == 'W' || t->kind == 'O' ? 0
+                                              : run->backward_in[here];
 }
 
 static void send_forward(struct act_run *run, uint32_t stage, size_t here, double end)
@@ -216,8 +219,10 @@ static double run_step(struct act_run *run, const struct pipeline_times *times, 
     return end;
 }
 
-/* Seconds from a step's end to the next one's on the rank where it is longest, each rank going on when it is through. */
-static double period_s(struct arena *a, struct act_run *run, const struct pipeline_times *times, const double *keep_bytes)
+/* Seconds from a step's end to the next one's on the rank where it is longest, each rank going on when it is
+ * through. */
+static double period_s(struct arena *a, struct act_run *run, const struct pipeline_times *times,
+                       const double *keep_bytes)
 {
     struct act_rank *first = run->ranks;
     double period = 0;

@@ -1,8 +1,8 @@
 /* predict(): cost_estimate() with the schedule simulated.
  *
- * The schedule runs twice, with transfers between stages and without; the difference is what they are to blame for.
- * Everything beside the pipeline (data-parallel transfers, optimizer, memory) stays the closed form's.  Linear in
- * stages * microbatches, 100 ns or so for each. */
+ * The schedule runs twice, with transfers between stages and without; the difference is what they are to
+ * blame for. Everything beside the pipeline (data-parallel transfers, optimizer, memory) stays the closed
+ * form's.  Linear in stages * microbatches, 100 ns or so for each. */
 
 #include "compiler/simulate/predict.h"
 
@@ -17,7 +17,8 @@ static bool can_run(struct arena *a, const struct decision *d)
     return 3 * (uint64_t)d->nstages * d->microbatches <= MOST_ACTIONS && !schedule_unsupported(a, d);
 }
 
-bool predict_jitter(struct arena *a, const struct cost *c, double jitter, uint32_t n, double *even_s, double *runs_s)
+bool predict_jitter(struct arena *a, const struct cost *c, double jitter, uint32_t n, double *even_s,
+                    double *runs_s)
 {
     const struct decision *d = c->decision;
     if (!can_run(a, d))

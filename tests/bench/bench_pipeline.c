@@ -1,5 +1,6 @@
-/* What the search does a hundred thousand times: bounds of pipelines, and runs of actions with their schedule made anew.
- * Per second of processor time.  Rates at 8 ranks and 64 microbatches, and growth curves: time per stage and per action stays flat. */
+/* What the search does a hundred thousand times: bounds of pipelines, and runs of actions with their schedule
+ * made anew. Per second of processor time.  Rates at 8 ranks and 64 microbatches, and growth curves: time per
+ * stage and per action stays flat. */
 
 #include "compiler/simulate/simulate.h"
 #include "compiler/support/vec.h"
@@ -71,18 +72,26 @@ static void bench_schedules(struct arena *a, struct load *x)
         const char *name;
         enum schedule_kind kind;
         uint32_t v;
-    } all[] = {{"gpipe", SCHED_GPIPE, 1},         {"1f1b", SCHED_1F1B, 1},     {"eager_1f1b", SCHED_EAGER_1F1B, 1},
-               {"interleaved", SCHED_INTERLEAVED, 2}, {"combined_1f1b", SCHED_COMBINED_1F1B, 2}, {"zb_h1", SCHED_ZB_H1, 1},
-               {"zb_h2", SCHED_ZB_H2, 1},         {"zb_v", SCHED_ZB_V, 2},     {"v_half", SCHED_V_HALF, 2},
-               {"v_min", SCHED_V_MIN, 2},         {"dualpipe", SCHED_DUALPIPE, 1}, {"dualpipe_v", SCHED_DUALPIPE_V, 2}};
+    } all[] = {{"gpipe", SCHED_GPIPE, 1},
+               {"1f1b", SCHED_1F1B, 1},
+               {"eager_1f1b", SCHED_EAGER_1F1B, 1},
+               {"interleaved", SCHED_INTERLEAVED, 2},
+               {"combined_1f1b", SCHED_COMBINED_1F1B, 2},
+               {"zb_h1", SCHED_ZB_H1, 1},
+               {"zb_h2", SCHED_ZB_H2, 1},
+               {"zb_v", SCHED_ZB_V, 2},
+               {"v_half", SCHED_V_HALF, 2},
+               {"v_min", SCHED_V_MIN, 2},
+               {"dualpipe", SCHED_DUALPIPE, 1},
+               {"dualpipe_v", SCHED_DUALPIPE_V, 2}};
     printf("8 ranks, 64 microbatches   runs/s   ns/action   bounds/s   bound/run\n");
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         double makespan_s = 0, bound_s = 0;
         uint64_t nactions = 0;
         make_load(x, all[i].kind, 8, all[i].v, 64);
         double runs = run_rate(a, x, &makespan_s, &nactions), bounds = bound_rate(x, &bound_s);
-        printf("  %-20s %10.0f %11.1f %10.0f %11.4f\n", all[i].name, runs, 1e9 / runs / (double)nactions, bounds,
-               bound_s / makespan_s);
+        printf("  %-20s %10.0f %11.1f %10.0f %11.4f\n", all[i].name, runs, 1e9 / runs / (double)nactions,
+               bounds, bound_s / makespan_s);
     }
 }
 

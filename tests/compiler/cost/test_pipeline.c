@@ -1,5 +1,5 @@
-/* Closed forms and lower bounds of pipelines against the run of their actions: on thousands of random instances with
- * uneven stages the bound is never above, and mostly close. */
+/* Closed forms and lower bounds of pipelines against the run of their actions: on thousands of random
+ * instances with uneven stages the bound is never above, and mostly close. */
 
 #include "compiler/simulate/simulate.h"
 
@@ -37,7 +37,8 @@ static uint32_t draw_chunks(uint64_t *state, enum schedule_kind kind)
     return pipeline_folds(kind) ? 2 : 1;
 }
 
-/* stages as models have them: layers alike up to one more or less, a head, an embedding; now and then wild ones */
+/* stages as models have them: layers alike up to one more or less, a head, an embedding; now and then wild
+ * ones */
 static void draw_stages(uint64_t *state, struct instance *x)
 {
     bool wild = draw(state, 0, 1) < 0.2;
@@ -85,7 +86,10 @@ static void draw_instance(uint64_t *state, enum schedule_kind kind, struct insta
     d->nstages = d->pp * d->vpp;
     draw_stages(state, x);
     double held = draw(state, 0, 1);
-    x->times = (struct pipeline_times){.stages = x->stages, .held = held < 0.6 ? 0 : held < 0.8 ? 1 : draw(state, 0, 1)};
+    x->times = (struct pipeline_times){.stages = x->stages,
+                                       .held = held < 0.6   ? 0
+                                               : held < 0.8 ? 1
+                                                            : draw(state, 0, 1)};
 }
 
 static int compare_doubles(const void *x, const void *y)
@@ -98,9 +102,10 @@ static const struct {
     enum schedule_kind kind;
     double median, least; /* bound / simulated: at least this in the middle, and in the worst of 20 */
 } families[] = {
-    {SCHED_GPIPE, 0.9999, 0.9999},   {SCHED_1F1B, 0.9999, 0.99}, {SCHED_EAGER_1F1B, 0.9999, 0.99}, {SCHED_INTERLEAVED, 0.99, 0.94},
-    {SCHED_COMBINED_1F1B, 0.97, 0.9}, {SCHED_ZB_H1, 0.999, 0.99}, {SCHED_ZB_H2, 0.985, 0.87},     {SCHED_ZB_V, 0.985, 0.9},
-    {SCHED_V_HALF, 0.98, 0.92},      {SCHED_V_MIN, 0.93, 0.8},   {SCHED_DUALPIPE, 0.97, 0.92},    {SCHED_DUALPIPE_V, 0.97, 0.92},
+    {SCHED_GPIPE, 0.9999, 0.9999},   {SCHED_1F1B, 0.9999, 0.99},       {SCHED_EAGER_1F1B, 0.9999, 0.99},
+    {SCHED_INTERLEAVED, 0.99, 0.94}, {SCHED_COMBINED_1F1B, 0.97, 0.9}, {SCHED_ZB_H1, 0.999, 0.99},
+    {SCHED_ZB_H2, 0.985, 0.87},      {SCHED_ZB_V, 0.985, 0.9},         {SCHED_V_HALF, 0.98, 0.92},
+    {SCHED_V_MIN, 0.93, 0.8},        {SCHED_DUALPIPE, 0.97, 0.92},     {SCHED_DUALPIPE_V, 0.97, 0.92},
 };
 
 static void test_bounds(void)
@@ -129,7 +134,8 @@ static void test_bounds(void)
     free(share);
 }
 
-/* the most bytes that a rank holds are the run's, with stages that keep unequal amounts and with equal ones */
+/* the most bytes that a rank holds are the run's, with stages that keep unequal amounts and with equal ones
+ */
 static void test_live(void)
 {
     uint64_t state = 4101842887655102017u;

@@ -1,4 +1,5 @@
-/* Run of actions: every schedule's bubble and memory as its paper has them, against closed forms and a table. */
+/* Run of actions: every schedule's bubble and memory as its paper has them, against closed forms and a table.
+ */
 
 #include "compiler/simulate/simulate.h"
 
@@ -13,21 +14,26 @@ struct shape {
 };
 struct outcome {
     double step_s, makespan_s, span_s; /* span: from a rank's first action to its last, the longest */
-    double peak;               /* microbatches of a rank's whole share, on the fullest rank */
+    double peak;                       /* microbatches of a rank's whole share, on the fullest rank */
 };
 
 static struct outcome run(const struct shape *x)
 {
     struct arena *a = arena_new();
-    struct decision d = {.pp = x->p, .vpp = x->v, .microbatches = x->m, .nstages = x->p * x->v, .schedule = x->kind,
+    struct decision d = {.pp = x->p,
+                         .vpp = x->v,
+                         .microbatches = x->m,
+                         .nstages = x->p * x->v,
+                         .schedule = x->kind,
                          .schedule_group = x->group};
     struct pipeline_stage stages[128];
     struct act_rank ranks[32];
     double share = x->kind == SCHED_DUALPIPE ? 1 : x->v;
     double hidden = x->pair > 0 ? (1 - x->pair) / share : 0;
     for (uint32_t s = 0; s < d.nstages; s++)
-        stages[s] = (struct pipeline_stage){x->f / share, (x->i + x->w) / share, x->i / share, x->w / share, x->c, x->c,
-                                            hidden * x->f, hidden * (x->i + x->w)};
+        stages[s] = (struct pipeline_stage){
+            x->f / share, (x->i + x->w) / share, x->i / share,          x->w / share, x->c,
+            x->c,         hidden * x->f,         hidden * (x->i + x->w)};
     struct pipeline_times times = {.stages = stages};
     const struct schedule *s = schedule_new(a, &d);
     CU_ASSERT_PTR_NOT_NULL_FATAL(s);
@@ -43,7 +49,8 @@ static struct outcome run(const struct shape *x)
     return o;
 }
 
-/* GPipe (Huang et al. 2019) and 1F1B: (p-1)/(m+p-1) of the step; interleaved (SC'21): (p-1)/(v m) of the ideal time */
+/* GPipe (Huang et al. 2019) and 1F1B: (p-1)/(m+p-1) of the step; interleaved (SC'21): (p-1)/(v m) of the
+ * ideal time */
 static void test_bubbles(void)
 {
     for (uint32_t p = 1; p <= 8; p++)
@@ -71,23 +78,29 @@ static void test_transfers(void)
             double hops = (p - 1) * (m / p) + p - 2;
             CU_ASSERT_EQUAL(run(&(struct shape){SCHED_1F1B, p, 1, m, 0, 100, 100, 100, 5, 1}).makespan_s,
                             (m + p - 1) * 300.0 + 10 * hops);
-            CU_ASSERT_EQUAL(run(&(struct shape){SCHED_EAGER_1F1B, p, 1, m, 0, 100, 100, 100, 5, 1}).makespan_s,
-                            (m + p - 1) * 300.0 + 10.0 * (p - 1));
+            CU_ASSERT_EQUAL(
+                run(&(struct shape){SCHED_EAGER_1F1B, p, 1, m, 0, 100, 100, 100, 5, 1}).makespan_s,
+                (m + p - 1) * 300.0 + 10.0 * (p - 1));
         }
 }
 
-/* Bubble in per cent of the makespan with F = I = W = 1 and free transfers; peak: microbatches on the fullest of 8 ranks.
- * Of ZB-H1, ZB-H2 and ZB-V it is what any schedule of their placement leaves: (p-1)F, (p-1)F/2. */
+/* Bubble in per cent of the makespan with F = I = W = 1 and free transfers; peak: microbatches on the fullest
+ * of 8 ranks. Of ZB-H1, ZB-H2 and ZB-V it is what any schedule of their placement leaves: (p-1)F, (p-1)F/2.
+ */
 static const struct {
     enum schedule_kind kind;
     uint32_t v;
     double idle[4]; /* p4 m8, p8 m24, p8 m64, p16 m64 */
     double peak;
 } table[] = {
-    {SCHED_GPIPE, 1, {27.27, 22.58, 9.86, 18.99}, 24},      {SCHED_1F1B, 1, {27.27, 22.58, 9.86, 18.99}, 8},
-    {SCHED_INTERLEAVED, 2, {15.79, 12.73, 5.19, 10.49}, 11.5}, {SCHED_INTERLEAVED, 4, {8.57, 6.80, 2.66, 5.54}, 9.75},
-    {SCHED_ZB_H1, 1, {11.11, 8.86, 3.52, 7.25}, 8},         {SCHED_ZB_H2, 1, {11.11, 8.86, 3.52, 7.25}, 15},
-    {SCHED_ZB_V, 2, {5.88, 4.64, 1.79, 3.76}, 8},           {SCHED_DUALPIPE_V, 2, {11.11, 8.86, 3.52, 7.25}, 8.5},
+    {SCHED_GPIPE, 1, {27.27, 22.58, 9.86, 18.99}, 24},
+    {SCHED_1F1B, 1, {27.27, 22.58, 9.86, 18.99}, 8},
+    {SCHED_INTERLEAVED, 2, {15.79, 12.73, 5.19, 10.49}, 11.5},
+    {SCHED_INTERLEAVED, 4, {8.57, 6.80, 2.66, 5.54}, 9.75},
+    {SCHED_ZB_H1, 1, {11.11, 8.86, 3.52, 7.25}, 8},
+    {SCHED_ZB_H2, 1, {11.11, 8.86, 3.52, 7.25}, 15},
+    {SCHED_ZB_V, 2, {5.88, 4.64, 1.79, 3.76}, 8},
+    {SCHED_DUALPIPE_V, 2, {11.11, 8.86, 3.52, 7.25}, 8.5},
     {SCHED_DUALPIPE, 1, {7.69, 7.69, 3.03, 6.80}, 9},
 };
 
@@ -100,7 +113,8 @@ static void test_table(void)
             CU_ASSERT_DOUBLE_EQUAL(100 - 300 * m[k] / o.makespan_s, table[i].idle[k], 0.005);
             if (k == 1)
                 CU_ASSERT_DOUBLE_EQUAL(o.peak, table[i].peak, 0.001);
-            if (pipeline_skews(table[i].kind)) { /* no rank idles inside its own span, nor when steps follow each other */
+            if (pipeline_skews(table[i].kind)) { /* no rank idles inside its own span, nor when steps follow
+                                                    each other */
                 CU_ASSERT_DOUBLE_EQUAL(o.span_s, 3 * m[k], 1e-9);
                 CU_ASSERT_DOUBLE_EQUAL(o.step_s, 3 * m[k], 1e-9);
             } else {
@@ -114,7 +128,8 @@ static void test_papers(void)
 {
     for (uint32_t p = 2; p <= 10; p++) {
         uint32_t m = 4 * p;
-        /* Qi et al. 2023: (p-1)(F+I-W), and with 2p microbatches' memory (p-1)(F+I-2W) inside each rank's span */
+        /* Qi et al. 2023: (p-1)(F+I-W), and with 2p microbatches' memory (p-1)(F+I-2W) inside each rank's
+         * span */
         double t = run(&(struct shape){SCHED_ZB_H1, p, 1, m, 0, 10, 12, 8, 0, 1}).makespan_s;
         CU_ASSERT_DOUBLE_EQUAL(t - 30.0 * m, (p - 1) * (10 + 12 - 8.0), 1e-9);
         t = run(&(struct shape){SCHED_ZB_H2, p, 1, m, 0, 10, 12, 8, 0, 1}).span_s;
@@ -123,11 +138,13 @@ static void test_papers(void)
         struct outcome half = run(&(struct shape){SCHED_V_HALF, p, 2, m, 0, 1, 1, 1, 0, 1});
         struct outcome third = run(&(struct shape){SCHED_V_MIN, p, 2, m, 0, 1, 1, 1, 0, 1});
         CU_ASSERT(half.peak <= (p + 3) / 2.0 && third.peak <= ceil(p / 3.0) + 1);
-        CU_ASSERT(half.makespan_s - 3 * m <= 1.5 * (p - 1) + 0.5 && third.makespan_s - 3 * m <= 2 * (p - 1) + 1);
+        CU_ASSERT(half.makespan_s - 3 * m <= 1.5 * (p - 1) + 0.5 &&
+                  third.makespan_s - 3 * m <= 2 * (p - 1) + 1);
     }
     for (uint32_t p = 4; p <= 12; p += 4) {
         uint32_t m = 4 * p;
-        /* DeepSeek-V3 report, table 2: (p/2-1)(F&B + B - 3W), memory p + 1; for DualPipeV half of (p-1)(...) */
+        /* DeepSeek-V3 report, table 2: (p/2-1)(F&B + B - 3W), memory p + 1; for DualPipeV half of (p-1)(...)
+         */
         struct outcome o = run(&(struct shape){SCHED_DUALPIPE, p, 1, m, 0, 1, 1, 1, 0, 1});
         CU_ASSERT_DOUBLE_EQUAL(o.makespan_s - 3 * m, (p / 2 - 1) * (3 + 2 - 3.0), 1e-9);
         CU_ASSERT_DOUBLE_EQUAL(o.peak, p + 1, 1e-9);
@@ -143,17 +160,18 @@ static const struct {
     uint32_t v, m;
     double makespan_s, peak;
 } pairs[] = {
-    {SCHED_COMBINED_1F1B, 1, 24, 82.65, 16},  {SCHED_COMBINED_1F1B, 1, 64, 184.65, 16},
-    {SCHED_COMBINED_1F1B, 2, 24, 73.725, 12}, {SCHED_COMBINED_1F1B, 2, 64, 175.725, 12},
+    {SCHED_COMBINED_1F1B, 1, 24, 82.65, 16},   {SCHED_COMBINED_1F1B, 1, 64, 184.65, 16},
+    {SCHED_COMBINED_1F1B, 2, 24, 73.725, 12},  {SCHED_COMBINED_1F1B, 2, 64, 175.725, 12},
     {SCHED_COMBINED_1F1B, 4, 24, 69.2625, 10}, {SCHED_COMBINED_1F1B, 4, 64, 171.2625, 10},
-    {SCHED_DUALPIPE_V, 2, 24, 70.45, 8.5},    {SCHED_DUALPIPE_V, 2, 64, 172.45, 8.5},
-    {SCHED_DUALPIPE, 1, 24, 69.90, 9},        {SCHED_DUALPIPE, 1, 64, 171.90, 9},
+    {SCHED_DUALPIPE_V, 2, 24, 70.45, 8.5},     {SCHED_DUALPIPE_V, 2, 64, 172.45, 8.5},
+    {SCHED_DUALPIPE, 1, 24, 69.90, 9},         {SCHED_DUALPIPE, 1, 64, 171.90, 9},
 };
 
 static void test_pairs(void)
 {
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
-        struct outcome o = run(&(struct shape){pairs[i].kind, 8, pairs[i].v, pairs[i].m, 0, 1, 1, 1, 0, 0.85});
+        struct outcome o =
+            run(&(struct shape){pairs[i].kind, 8, pairs[i].v, pairs[i].m, 0, 1, 1, 1, 0, 0.85});
         CU_ASSERT_DOUBLE_EQUAL(o.makespan_s, pairs[i].makespan_s, 1e-9);
         CU_ASSERT_DOUBLE_EQUAL(o.peak, pairs[i].peak, 1e-9);
     }
@@ -165,10 +183,10 @@ static const struct {
     uint32_t v, group;
     double at[2];
 } slow[] = {
-    {SCHED_1F1B, 1, 0, {120.40, 130.60}}, {SCHED_INTERLEAVED, 2, 0, {108.00, 112.50}},
+    {SCHED_1F1B, 1, 0, {120.40, 130.60}},        {SCHED_INTERLEAVED, 2, 0, {108.00, 112.50}},
     {SCHED_INTERLEAVED, 4, 0, {104.35, 113.65}}, {SCHED_ZB_H1, 1, 0, {104.40, 108.60}},
-    {SCHED_ZB_H2, 1, 0, {103.35, 104.40}}, {SCHED_ZB_V, 2, 0, {101.15, 106.10}},
-    {SCHED_DUALPIPE_V, 2, 0, {106.60, 118.90}}, {SCHED_DUALPIPE, 1, 0, {103.85, 109.40}},
+    {SCHED_ZB_H2, 1, 0, {103.35, 104.40}},       {SCHED_ZB_V, 2, 0, {101.15, 106.10}},
+    {SCHED_DUALPIPE_V, 2, 0, {106.60, 118.90}},  {SCHED_DUALPIPE, 1, 0, {103.85, 109.40}},
 };
 
 static void test_slow(void)
@@ -192,7 +210,8 @@ static void test_held(void)
     }
     struct pipeline_times x = {.stages = held, .held = 1}, y = {.stages = longer};
     const struct schedule *s = schedule_new(a, &d);
-    CU_ASSERT_DOUBLE_EQUAL(simulate_actions(a, s, &x, NULL, NULL), simulate_actions(a, s, &y, NULL, NULL), 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(simulate_actions(a, s, &x, NULL, NULL), simulate_actions(a, s, &y, NULL, NULL),
+                           1e-12);
     arena_free(a);
 }
 

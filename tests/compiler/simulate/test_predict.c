@@ -1,5 +1,5 @@
-/* predict(): the estimate with the schedule run is the closed form's where that is exact, never below it, and its items
- * add up; schedules in pairs hide dispatch and combine. */
+/* predict(): the estimate with the schedule run is the closed form's where that is exact, never below it, and
+ * its items add up; schedules in pairs hide dispatch and combine. */
 
 #include "compiler/model/sema.h"
 #include "compiler/simulate/predict.h"
@@ -8,17 +8,20 @@
 #include <CUnit/Basic.h>
 #include <string.h>
 
-#define MODEL(ffn)                                                                                            \
-    "llmc 1\nmodel m {\n vocab 32000\n width 2048\n norm rmsnorm\n embed tokens\n"                            \
-    " repeat 17 { layer { attn gqa(heads=16, kv=8, rope=10_000)\n " ffn " } }\n"                              \
+#define MODEL(ffn)                                                                                           \
+    "llmc 1\nmodel m {\n vocab 32000\n width 2048\n norm rmsnorm\n embed tokens\n"                           \
+    " repeat 17 { layer { attn gqa(heads=16, kv=8, rope=10_000)\n " ffn " } }\n"                             \
     " head untied\n}\ntrain {\n sequence 2048\n batch 64 sequences\n precision bf16\n}\n"
 
-static const char cluster[] = "<cluster version=\"1\"><node-type id=\"n\" gpus=\"8\"><gpu model=\"H100-SXM\"/>"
-                              "<scale-up kind=\"nvswitch\" bandwidth=\"450GB/s\"/><nic count=\"8\" bandwidth=\"100Gb/s\"/></node-type>"
-                              "<nodes type=\"n\" count=\"4\"/><fabric medium=\"infiniband\"><tier name=\"core\" span=\"all\"/></fabric></cluster>";
+static const char cluster[] =
+    "<cluster version=\"1\"><node-type id=\"n\" gpus=\"8\"><gpu model=\"H100-SXM\"/>"
+    "<scale-up kind=\"nvswitch\" bandwidth=\"450GB/s\"/><nic count=\"8\" bandwidth=\"100Gb/s\"/></node-type>"
+    "<nodes type=\"n\" count=\"4\"/><fabric medium=\"infiniband\"><tier name=\"core\" "
+    "span=\"all\"/></fabric></cluster>";
 
 /* pp = 4 with the expert degree given, 16 microbatches */
-static struct cost *make(struct arena *a, const char *model, enum schedule_kind kind, uint32_t vpp, uint32_t ep)
+static struct cost *make(struct arena *a, const char *model, enum schedule_kind kind, uint32_t vpp,
+                         uint32_t ep)
 {
     struct job *job = text_job(a, model);
     struct source *s = ARENA_NEW(a, struct source);
@@ -26,8 +29,18 @@ static struct cost *make(struct arena *a, const char *model, enum schedule_kind 
     struct topo *topo = topo_parse(a, diag_new(a), s, NULL);
     struct decision *d = ARENA_NEW(a, struct decision);
     const char *why = "";
-    *d = (struct decision){.tp = 1, .cp = 1, .pp = 4, .vpp = vpp, .dp = 8, .ep = ep, .etp = 1, .shard = 1, .microbatch = 1,
-                           .microbatches = 8, .schedule = kind, .order = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}};
+    *d = (struct decision){.tp = 1,
+                           .cp = 1,
+                           .pp = 4,
+                           .vpp = vpp,
+                           .dp = 8,
+                           .ep = ep,
+                           .etp = 1,
+                           .shard = 1,
+                           .microbatch = 1,
+                           .microbatches = 8,
+                           .schedule = kind,
+                           .order = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}};
     CU_ASSERT_FATAL(topo && decision_place(a, topo, d, &why));
     decision_cut(a, d, job->model.nlayers, NULL, 0, 0);
     bool legal = decision_legal(a, job, topo, d, &why);
@@ -43,9 +56,9 @@ static double sum(const struct estimate *e)
 static const struct {
     enum schedule_kind kind;
     uint32_t vpp;
-} all[] = {{SCHED_GPIPE, 1},       {SCHED_1F1B, 1},          {SCHED_EAGER_1F1B, 1}, {SCHED_ZB_H1, 1},
-           {SCHED_ZB_H2, 1},       {SCHED_DUALPIPE, 1},      {SCHED_INTERLEAVED, 2}, {SCHED_INTERLEAVED, 4},
-           {SCHED_COMBINED_1F1B, 2}, {SCHED_ZB_V, 2},        {SCHED_V_HALF, 2},     {SCHED_V_MIN, 2},
+} all[] = {{SCHED_GPIPE, 1},         {SCHED_1F1B, 1},     {SCHED_EAGER_1F1B, 1},  {SCHED_ZB_H1, 1},
+           {SCHED_ZB_H2, 1},         {SCHED_DUALPIPE, 1}, {SCHED_INTERLEAVED, 2}, {SCHED_INTERLEAVED, 4},
+           {SCHED_COMBINED_1F1B, 2}, {SCHED_ZB_V, 2},     {SCHED_V_HALF, 2},      {SCHED_V_MIN, 2},
            {SCHED_DUALPIPE_V, 2}};
 
 static void test_schedules(void)
@@ -59,7 +72,9 @@ static void test_schedules(void)
         CU_ASSERT_DOUBLE_EQUAL(sum(&run), run.step_time_s, 1e-12);
         CU_ASSERT_DOUBLE_EQUAL(sum(&closed), closed.step_time_s, 1e-12);
         CU_ASSERT(run.step_time_s >= closed.step_time_s * (1 - 1e-9));
-        CU_ASSERT(run.step_time_s <= closed.step_time_s * (all[i].kind == SCHED_GPIPE ? 1 + 1e-9 : all[i].kind == SCHED_V_MIN ? 1.15 : 1.06));
+        CU_ASSERT(run.step_time_s <= closed.step_time_s * (all[i].kind == SCHED_GPIPE   ? 1 + 1e-9
+                                                           : all[i].kind == SCHED_V_MIN ? 1.15
+                                                                                        : 1.06));
         CU_ASSERT(run.bubble_s > 0 && run.pp_comm_s > 0);
         CU_ASSERT_EQUAL(run.peak_bytes, closed.peak_bytes);
         arena_free(a);
