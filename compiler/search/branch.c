@@ -106,10 +106,10 @@ static uint32_t *dead_from_new(struct searching *s)
 }
 
 static void add_family(struct searching *s, const struct cost *c, const struct tuple *t, const struct decision *d,
-                       uint32_t *dead_from)
+                       uint32_t *dead_from, struct states *states)
 {
     double step_s = search_shape_bound_s(t->shapes.at[d->microbatch - 1], d); /* refined when its turn comes */
-    struct family f = {.decision = *d, .cost = c, .dead_from = dead_from,
+    struct family f = {.decision = *d, .cost = c, .dead_from = dead_from, .states = states,
                        .bound = search_objective(s, step_s, d->gpus_used)};
     if (f.bound >= search_worst(s)) {
         s->result->removed[REMOVED_BOUND]++;
@@ -132,6 +132,7 @@ static void open_order(struct searching *s, const struct cost *c, const struct t
 {
     const struct wishes *w = &s->job->wishes;
     uint64_t per_replica = s->job->train.batch / d->dp;
+    struct states *states = ARENA_NEW(s->arena, struct states);
     set_table_recompute(s, d);
     for (int sp = 1; sp >= 0; sp--)
         for (int context = CONTEXT_RING; context <= CONTEXT_ALL_TO_ALL; context++) {
@@ -146,7 +147,7 @@ static void open_order(struct searching *s, const struct cost *c, const struct t
                 d->microbatch = (uint32_t)b;
                 d->microbatches = (uint32_t)(per_replica / b);
                 if (search_sp_possible(s, d, b))
-                    add_family(s, c, t, d, dead_from);
+                    add_family(s, c, t, d, dead_from, states);
             }
         }
 }

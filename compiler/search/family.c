@@ -43,34 +43,39 @@ static uint32_t shard_choices(const struct searching *s, const struct cost *c, c
     return n;
 }
 
-/* ZeRO levels with their shards, those that need least memory first */
 enum { STATES = 64 };
-struct states {
-    uint32_t n, zero[STATES], shard[STATES];
-};
 
-static void list_states(const struct searching *s, struct cost *c, struct decision *d, struct states *out)
+/* the family's states, made by the first that asks */
+static const struct states *list_states(struct searching *s, const struct family *f)
 {
-    bool split = d->dp * d->cp > 1; /* else all levels are the first */
-    c->decision = d;
-    out->n = 0;
+    struct states *x = f->states;
+    if (x->at)
+        return x;
+    struct decision d = f->decision;
+    struct cost c = *f->cost;
+    bool split = d.dp * d.cp > 1; /* else all levels are the first */
+    c.decision = &d;
+    x->at = ARENA_ARRAY(s->arena, struct state, STATES);
     for (uint32_t z = split ? s->space.zero.n : 1; z-- > 0;) {
         uint32_t shards[16];
-        d->zero = s->space.zero.at[z];
-        uint32_t n = shard_choices(s, c, d, ARRAY_LEN(shards), shards);
-        for (uint32_t i = 0; i < n && out->n < STATES; i++) {
-            out->zero[out->n] = d->zero;
-            out->shard[out->n++] = shards[i];
+        d.zero = s->space.zero.at[z];
+        uint32_t n = shard_choices(s, &c, &d, ARRAY_LEN(shards), shards);
+        for (uint32_t i = 0; i < n && x->n < STATES; i++) {
+            d.shard = shards[i];
+            cost_set_shard(&c);
+            x->at[x->n++] = (struct state){d.zero, d.shard, c.shard, c.replicas};
         }
     }
+    return x;
 }
 
-static void set_state(struct cost *c, struct decision *d, uint32_t zero, uint32_t shard)
+static void set_state(struct cost *c, struct decision *d, const struct state *x)
 {
-    d->zero = zero;
-    d->shard = shard;
+    d->zero = x->zero;
+    d->shard = x->shard;
     c->decision = d;
-    cost_set_shard(c);
+    c->shard = x->ranks;
+    c->replicas = x->replicas;
 }
 
 static void set_schedule(const struct searching *s, struct decision *d, uint32_t k)
@@ -164,15 +169,14 @@ static bool probe(struct searching *s, const struct family *f, uint32_t kind, ui
 {
     struct decision d = f->decision;
     struct cost c = *f->cost;
-    struct states states;
+    const struct states *states = list_states(s, f);
     bool any = false;
     d.microbatches = (uint32_t)((uint64_t)d.microbatch * d.microbatches / b);
     d.microbatch = b;
     set_recompute(s, &d, kind);
-    list_states(s, &c, &d, &states);
-    if (!states.n || d.microbatches == 1)
-        return states.n;
-    set_state(&c, &d, states.zero[0], states.shard[0]);
+    if (!states->n || d.microbatches == 1)
+        return states->n;
+    set_state(&c, &d, &states->at[0]);
     struct search_shape *h = search_shape(s, &c);
     for (uint32_t first = 0, end; first < s->space.nschedules; first = end) {
         bool least_here = false;
@@ -259,21 +263,18 @@ static bool find_alive(struct searching *s, struct family *f)
 void search_sample_family(struct searching *s, uint32_t index, leaf_taker take, void *to)
 {
     struct family *f = &s->families.at[index];
-    struct cost c = *f->cost;
-    struct decision d = f->decision;
-    struct states states;
+    const struct decision *d = &f->decision;
     if (!find_alive(s, f))
         return;
-    list_states(s, &c, &d, &states);
-    f->least_zero = UINT32_MAX; /* nothing is known to be dead from so few */
+    const struct states *states = list_states(s, f);
     for (uint32_t k = 0; k < s->space.nschedules; k++) {
         const struct space_schedule *x = &s->space.schedules[k];
         bool usual = x->kind == SCHED_1F1B || x->kind == SCHED_ZB_V || (x->kind == SCHED_INTERLEAVED && x->groups_of_pp < 2);
-        if (!schedule_applies(s, &d, k) || !(usual || s->space.nschedules < 4))
+        if (!schedule_applies(s, d, k) || !(usual || s->space.nschedules < 4))
             continue;
-        for (uint32_t i = 0; i < states.n; i++)
-            if (states.zero[i] == 1 || i == 0 || states.n < 3)
-                search_open_cell(s, &(struct cell){index, k, states.zero[i], states.shard[i]}, take, to);
+        for (uint32_t i = 0; i < states->n; i++)
+            if (states->at[i].zero == 1 || i == 0 || states->n < 3)
+                search_open_cell(s, &(struct cell){index, k, i}, take, to);
     }
 }
 
@@ -282,17 +283,14 @@ void search_open_family(struct searching *s, uint32_t index, cell_taker take, vo
     struct family *f = &s->families.at[index];
     struct decision d = f->decision;
     struct cost c = *f->cost;
-    struct states states;
     double row_s[SPACE_SCHEDULES], column_s[STATES];
     if (!find_alive(s, f))
         return;
-    list_states(s, &c, &d, &states);
-    f->least_zero = states.zero[0];
-    f->least_shard = states.shard[0];
-    for (uint32_t first = 0, end; first < s->space.nschedules && states.n; first = end) {
+    const struct states *states = list_states(s, f);
+    for (uint32_t first = 0, end; first < s->space.nschedules && states->n; first = end) {
         uint32_t any = UINT32_MAX;
         end = class_end(s, first);
-        set_state(&c, &d, states.zero[0], states.shard[0]);
+        set_state(&c, &d, &states->at[0]);
         for (uint32_t k = first; k < end; k++) {
             if (!schedule_applies(s, &d, k))
                 continue;
@@ -303,13 +301,13 @@ void search_open_family(struct searching *s, uint32_t index, cell_taker take, vo
         }
         if (any == UINT32_MAX)
             continue;
-        for (uint32_t i = 0; i < states.n; i++) {
-            set_state(&c, &d, states.zero[i], states.shard[i]);
+        for (uint32_t i = 0; i < states->n; i++) {
+            set_state(&c, &d, &states->at[i]);
             column_s[i] = i ? bound_s(s, &c, f, &d) : row_s[any];
         }
         for (uint32_t k = first; k < end; k++)
-            for (uint32_t i = 0; i < states.n && schedule_applies(s, &d, k); i++)
-                add_cell(s, f, index, &(struct cell){index, k, states.zero[i], states.shard[i]},
+            for (uint32_t i = 0; i < states->n && schedule_applies(s, &d, k); i++)
+                add_cell(s, f, index, &(struct cell){index, k, i},
                          row_s[k] + column_s[i] - row_s[any], take, to);
     }
 }
@@ -328,11 +326,11 @@ void search_open_cell(struct searching *s, const struct cell *cell, leaf_taker t
         set_recompute(s, &d, kind);
         set_schedule(s, &d, cell->schedule);
         set_stages(s, f, &d);
-        set_state(&c, &d, cell->zero, cell->shard);
+        set_state(&c, &d, &f->states->at[cell->state]);
         const struct space_recompute *k = &s->space.recompute[kind];
         bool spare = k->kind != RECOMPUTE_NONE && (k->spare || s->spare);
         enum leaf_fate fate = search_leaf(s, &c, search_shape(s, &c), &d, spare, &x);
-        if (fate == LEAF_DEAD && cell->zero == f->least_zero && cell->shard == f->least_shard)
+        if (fate == LEAF_DEAD && cell->state == 0) /* the others need more */
             f->dead[cell->schedule] |= (uint16_t)(1u << kind);
         x.cost = f->cost;
         if (fate == LEAF_GOOD)

@@ -45,6 +45,15 @@ struct mesh_node {
     double bound;
     const struct tuple *tuple; /* kernels of its degrees */
 };
+/* ZeRO levels with their shards and groups, those that need least memory first: made once for a mesh in one order */
+struct state {
+    uint32_t zero, shard;
+    struct cost_group ranks, replicas; /* that share state; that hold the same */
+};
+struct states {
+    uint32_t n;
+    struct state *at; /* NULL: not made yet */
+};
 /* With an order of axes, nodes, microbatch, sequence parallelism and context kind.  Its shape is that of the least
  * recomputation there can be; stages are cut by it. */
 struct family {
@@ -52,14 +61,14 @@ struct family {
     const struct cost *cost;
     struct search_shape *shape; /* once refined */
     uint32_t *dead_from; /* by kind of recomputation, shared by microbatches: from this one on nothing fits */
+    struct states *states; /* shared by all families of the mesh and order */
     uint32_t alive;      /* bits by kind of recomputation, once opened */
     uint16_t *dead;      /* by schedule: kinds that fit under no state */
-    uint32_t least_zero, least_shard; /* the state that needs least memory */
     double bound;
     bool refined; /* its bound is that of its cuts */
 };
 struct cell {
-    uint32_t family, schedule, zero, shard;
+    uint32_t family, schedule, state;
 };
 /* a decision that fits, with its objective from below */
 struct leaf {
