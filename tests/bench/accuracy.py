@@ -56,14 +56,14 @@ def sweep_of(r):
     return (r.family, m["name"], m["layers"], m["hidden"], m["seq"], h["gpu"], h["n_gpus"], r.raw.get("dtype"))
 
 
-def ranking(rows):
+def ranking(rows, which):
     sweeps = collections.defaultdict(list)
     for r in rows:
         if r.speed and not r.oom and r.error() is not None:
             sweeps[sweep_of(r)].append((r.speed, r.speed * math.exp(r.error())))
     right = pairs = 0
     regrets = []
-    print("\nranking within sweeps of ten or more rows (pairs that differ by more than 5 %)")
+    print("\nranking within sweeps of ten or more rows%s (pairs that differ by more than 5 %%)" % which)
     for key in sorted(sweeps, key=str):
         s = sweeps[key]
         if len(s) < 10:
@@ -127,7 +127,8 @@ def main():
     older = [r for r in p.rows if r.scored and not r.latest and r.status == 0]
     table("superseded releases (not scored)", older)
     unexplained = far_off(scored)
-    right, regret = ranking(p.rows)
+    right, regret = ranking(p.rows, "")
+    ranking([r for r in p.rows if not r.quirk()], " without the rows whose source has a known quirk")
     bad = verdicts(p.rows)
     if o.json:
         with open(o.json, "w") as f:
