@@ -194,6 +194,7 @@ struct wishes {
     uint32_t comm_sms;
     enum objective objective;
     double step_time_s, finish_s; /* limits, 0 = none */
+    struct span step_time_span, finish_span;
     const char *profile_name;     /* "llmrun" */
     const struct profile *profile;
     struct span span;

@@ -559,8 +559,10 @@ static void sema_plan_entry(struct check *c, const struct entry *e, struct wishe
     } else if (!strcmp(word, "step_time")) {
         if (sema_limit(c, e, UNITS_SECONDS, &v))
             w->step_time_s = v.number.real;
+        w->step_time_span = e->stmt->span;
     } else if (!strcmp(word, "finish") && sema_limit(c, e, UNITS_SECONDS, &v)) {
         w->finish_s = v.number.real;
+        w->finish_span = e->stmt->span;
         if (c->job->train.total == 0)
             diag_error(c->diag, e->stmt->span, "missing", "'finish' needs 'total N tokens' in train");
     }

@@ -199,6 +199,20 @@ static void blame_wishes(struct searching *s, struct diag *d)
         diag_help(d, "drop %s", n > 1 ? "either line" : "the line");
 }
 
+/* what would meet a limit: fewest of all usable GPUs, if a 'gpus' wish holds them back; else more than there are */
+static void blame_deadline(struct searching *s, struct diag *d, const char *limit, double times)
+{
+    struct job job = *s->job;
+    struct candidate x;
+    bool held_back = job.wishes.degree[DEG_GPUS].relation != REL_ANY;
+    job.wishes.degree[DEG_GPUS].relation = REL_ANY;
+    if (held_back && search_gpus_needed(s->arena, &job, s->topo, s->emit_only, &x))
+        diag_help(d, "%u GPUs would do (%s per step): change 'gpus', or relax '%s'", x.decision.gpus_used,
+                  units_show_seconds(x.estimate.step_time_s).s, limit);
+    else
+        diag_help(d, "relax '%s', or use %.3g times the GPUs or more", limit, times);
+}
+
 void search_blame(struct searching *s, struct diag *d)
 {
     const struct search_result *r = s->result;
@@ -207,12 +221,12 @@ void search_blame(struct searching *s, struct diag *d)
         const struct train *t = &s->job->train;
         bool by_step = w->step_time_s > 0 && s->fastest_s > w->step_time_s;
         double run_s = t->total / ((double)t->batch * (double)t->sequence) * s->fastest_s;
-        diag_error(d, w->span, "too-slow", "no plan: the fastest that fits needs %s per step%s%s%s%s",
-                   units_show_seconds(s->fastest_s).s, by_step ? ", 'step_time' allows " : " and ",
+        diag_error(d, by_step ? w->step_time_span : w->finish_span, "too-slow",
+                   "no plan: the fastest that fits needs %s per step%s%s%s%s", units_show_seconds(s->fastest_s).s,
+                   by_step ? ", 'step_time' allows " : " and ",
                    by_step ? units_show_seconds(w->step_time_s).s : units_show_seconds(run_s).s,
                    by_step ? "" : " in all, 'finish' allows ", by_step ? "" : units_show_seconds(w->finish_s).s);
-        diag_help(d, "relax '%s', or use %.3g times the GPUs or more", by_step ? "step_time" : "finish",
-                  by_step ? s->fastest_s / w->step_time_s : run_s / w->finish_s);
+        blame_deadline(s, d, by_step ? "step_time" : "finish", by_step ? s->fastest_s / w->step_time_s : run_s / w->finish_s);
     } else if (s->cannot) {
         diag_error(d, s->job->wishes.span, "not-emittable", "no plan: %s can be estimated but not emitted yet", s->cannot);
     } else if (r->has_closest) {

@@ -401,6 +401,8 @@ void search_branch(struct searching *s)
             s->cut_short = true;
             s->rest_bound = x.bound;
         }
+        if (s->job->wishes.objective == MINIMIZE_STEP_TIME && !s->fewest && x.bound > search_limit_s(s) && s->fastest_s > 0)
+            break; /* nothing that is left keeps the limits, and the error can name a time */
         /* the rest of the list is filled with the best of what is there */
         if (x.bound >= search_worst(s) || (certain && r->ncandidates == s->top) ||
             (spent && (x.kind != NODE_LEAF || r->ncandidates == s->top)))

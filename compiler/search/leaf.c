@@ -11,18 +11,6 @@
 #include <math.h>
 #include <string.h>
 
-static bool within_limits(const struct searching *s, const struct estimate *e)
-{
-    const struct wishes *w = &s->job->wishes;
-    const struct train *t = &s->job->train;
-    if (w->step_time_s > 0 && e->step_time_s > w->step_time_s)
-        return false;
-    if (w->finish_s > 0 && t->total > 0 &&
-        t->total / ((double)t->batch * (double)t->sequence) * e->step_time_s > w->finish_s)
-        return false;
-    return true;
-}
-
 void search_too_full(struct searching *s, const struct candidate *x)
 {
     struct search_result *r = s->result;
@@ -111,7 +99,7 @@ void search_finish_leaf(struct searching *s, struct leaf *x)
     leaf_time(s, &c, x->shape, &found->estimate);
     if (s->fastest_s <= 0 || found->estimate.step_time_s < s->fastest_s)
         s->fastest_s = found->estimate.step_time_s;
-    if (!within_limits(s, &found->estimate)) {
+    if (found->estimate.step_time_s > search_limit_s(s)) {
         r->removed[REMOVED_TIME]++;
         return;
     }

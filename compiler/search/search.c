@@ -22,8 +22,20 @@ const char *const removal_names[NREMOVALS] = {"bound", "memory", "keep", "step t
 const char *const dimension_names[NDIMENSIONS] = {"tp", "sequence_parallel", "cp", "context", "pp", "vpp", "ep", "etp",
                                                   "zero", "shard", "microbatch", "recompute", "schedule", "order", "gpus"};
 
+double search_limit_s(const struct searching *s)
+{
+    const struct wishes *w = &s->job->wishes;
+    const struct train *t = &s->job->train;
+    double limit = w->step_time_s > 0 ? w->step_time_s : INFINITY;
+    if (w->finish_s > 0 && t->total > 0)
+        limit = fmin(limit, w->finish_s * (double)t->batch * (double)t->sequence / t->total);
+    return limit;
+}
+
 double search_objective(const struct searching *s, double step_time_s, uint32_t gpus)
 {
+    if (s->fewest) /* then time, too little to outweigh a GPU */
+        return step_time_s > search_limit_s(s) ? INFINITY : gpus + 0.25 * step_time_s / search_limit_s(s);
     return s->job->wishes.objective == MINIMIZE_GPU_TIME ? step_time_s * gpus : step_time_s;
 }
 
@@ -197,6 +209,17 @@ bool search_run(struct searching *s, struct diag *d)
     s->rest_bound = s->fastest_seen_s = INFINITY;
     search_branch(s);
     certify(s);
+    return true;
+}
+
+bool search_gpus_needed(struct arena *a, const struct job *job, const struct topo *topo, bool emit_only, struct candidate *out)
+{
+    struct searching *s = ARENA_NEW(a, struct searching);
+    *s = (struct searching){.arena = a, .job = job, .topo = topo, .emit_only = emit_only, .top = 1, .fewest = true,
+                            .budget = BUDGET_DEFAULT, .result = ARENA_NEW(a, struct search_result)};
+    if (isinf(search_limit_s(s)) || !search_run(s, diag_new(a)) || !s->result->ncandidates)
+        return false;
+    *out = s->result->candidates[0];
     return true;
 }
 

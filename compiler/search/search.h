@@ -44,6 +44,10 @@ struct search_result {
 struct search_result *search(struct arena *a, struct diag *d, const struct job *job, const struct topo *topo, uint32_t top,
                              uint64_t budget, bool emit_only);
 
+/* GPUs needed for a deadline: the plan on the fewest that keeps 'step_time' and 'finish' (as far as a usual budget sees);
+ * false if there is none or no limit is stated. */
+bool search_gpus_needed(struct arena *a, const struct job *job, const struct topo *topo, bool emit_only, struct candidate *out);
+
 /* What a decision chooses, one by one.  A neighbour differs in one of them: it takes its best other value while the
  * others keep theirs; dp makes up for the number of GPUs, microbatches and shard follow, and stages are cut anew. */
 enum dimension {

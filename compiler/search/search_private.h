@@ -98,6 +98,7 @@ struct searching {
     /* neighbours: only decisions that differ from `unlike` in this dimension; stages may spare layers as it does */
     const struct decision *unlike;
     enum dimension dimension;
+    bool fewest; /* objective: the number of GPUs that keeps the limits on time */
     bool spare, may_spare;
     struct space space;
     struct search_result *result;
@@ -120,6 +121,8 @@ struct searching {
 
 /* fills s->result from arena, job, topo, emit_only, top and budget; false after an error about the wishes alone */
 bool search_run(struct searching *s, struct diag *d);
+/* the stricter of 'step_time' and 'finish' per step; INFINITY without either */
+double search_limit_s(const struct searching *s);
 double search_objective(const struct searching *s, double step_time_s, uint32_t gpus);
 /* objective of the worst candidate kept; INFINITY while there is room */
 double search_worst(const struct searching *s);

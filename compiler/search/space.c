@@ -432,6 +432,22 @@ static bool space_keeps(struct arena *a, struct diag *d, const struct space *s)
     return true;
 }
 
+/* wishes that nothing in the space can follow */
+static void warn_idle(struct diag *d, const struct space *s)
+{
+    const struct wishes *w = &s->job->wishes;
+    if (w->sequence_parallel == TRI_YES && s->tp.at[s->tp.n - 1] == 1) {
+        diag_warning(d, w->sequence_parallel_span, "idle", "sequence parallelism does nothing here: tp can only be 1");
+        diag_help(d, "drop the line, or allow a larger tp");
+    }
+    const struct wish *shard = &w->degree[DEG_SHARD];
+    if (shard->relation == REL_EQ && shard->value > 1 && s->zero.at[s->zero.n - 1] == 0) {
+        diag_warning(d, shard->span, "idle", "there is no state to split over %llu ranks: zero can only be 0",
+                     (unsigned long long)shard->value);
+        diag_help(d, "allow zero 1, 2 or 3");
+    }
+}
+
 bool space_new(struct arena *a, struct diag *d, const struct job *job, const struct topo *topo, bool emit_only,
                struct space *s)
 {
@@ -459,6 +475,8 @@ bool space_new(struct arena *a, struct diag *d, const struct job *job, const str
     good &= make_list(a, d, s, DEG_EP, &s->ep);
     good &= make_list(a, d, s, DEG_ETP, &s->etp);
     good &= make_list(a, d, s, DEG_ZERO, &s->zero);
+    if (good)
+        warn_idle(d, s);
     return space_orders(d, s) && good && space_schedules(d, s) && space_recompute(a, d, s);
 }
 
