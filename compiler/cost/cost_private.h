@@ -16,7 +16,8 @@ struct cost_block {
     double keep_bytes;                      /* from F to B, per microbatch in flight */
     double eager_bytes;                     /* the same of copies that only operators without fusion keep */
     double forward_bytes, backward_bytes;   /* temporaries at their fullest */
-    double loss_bytes, loss_least_bytes;    /* of the head: temporaries while the loss is made, and at the least */
+    double loss_bytes, loss_least_bytes, loss_whole_bytes; /* of the head: temporaries while the loss is made; of the
+                                                              leanest one; of one over all logits */
     double shapes;                          /* elements of its matrices, one of several experts */
     /* parameter elements on this rank: matrices split or whole, vectors split or whole over tp, experts */
     double matrices, vectors_split, vectors_whole, experts;

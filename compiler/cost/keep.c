@@ -283,12 +283,12 @@ static void loss_buffers(struct keep *b)
         uint32_t logits = e->oprs[i].in[0];
         double rows = (double)expand_padded_vocab(b->c->job->model.vocab, d->tp),
                n = b->tokens * rows / d->tp;
-        double most = p->loss_whole > 0.5 ? b->tokens * rows : n;
         b->kept[logits] = 0;
         double matrix = p->whole_gradients > 0.5 ? b->element * rows * width / d->tp : 0;
         double least = p->loss_least > 0 ? p->loss_least : p->loss_bytes,
                backward = b->element * n + matrix + (d->sp ? 3 : 1) * stream;
-        b->out->loss_bytes = fmax(p->loss_bytes * most + (d->sp ? 2 : 1) * stream, backward);
+        b->out->loss_bytes = fmax(p->loss_bytes * n + (d->sp ? 2 : 1) * stream, backward);
+        b->out->loss_whole_bytes = fmax(p->loss_bytes * n * d->tp + (d->sp ? 2 : 1) * stream, backward);
         b->out->loss_least_bytes = fmax(least * n + (d->sp ? 2 : 1) * stream, backward);
     }
 }

@@ -51,7 +51,7 @@ struct holding {
     double largest;        /* of one block: gathered at a time under zero 3 */
     double keep, temporary;
     double head_keep, head_temporary; /* of the head: no longer there in a layer's backward */
-    double head_least;                /* temporaries of the head with the loss that takes least */
+    double head_split, head_least;    /* the same of a loss over split logits, and of the leanest one */
     double shapes;                    /* elements of one block's distinct matrices, the most of all */
     uint32_t blocks;
 };
@@ -83,8 +83,10 @@ static void hold_head(const struct cost *c, struct holding *h, const struct cost
     h->temporary = before;
     h->shapes = shapes;
     h->head_keep = head->keep_bytes;
-    h->head_temporary =
-        head->loss_bytes > 0 ? head->loss_bytes : fmax(head->forward_bytes, head->backward_bytes);
+    bool whole = c->profile->loss_whole > 0.5 && c->decision->zero >= 3;
+    h->head_temporary = head->loss_bytes > 0 ? (whole ? head->loss_whole_bytes : head->loss_bytes)
+                                             : fmax(head->forward_bytes, head->backward_bytes);
+    h->head_split = head->loss_bytes > 0 ? head->loss_bytes : h->head_temporary;
     h->head_least = head->loss_bytes > 0 ? head->loss_least_bytes : h->head_temporary;
 }
 
@@ -257,7 +259,11 @@ void cost_rank_memory(const struct cost *c, const struct cost_shape *s, uint32_t
     fill_lines(c, s, &h, r, e);
     if (e->peak_bytes <= cost_memory_limit(c->job, &c->type->gpu))
         return;
-    /* where memory is short, a fused loss and fused operators */
+    /* where memory is short: a loss over split logits, then a fused one and fused operators */
+    h.head_temporary = fmin(h.head_temporary, h.head_split);
+    fill_lines(c, s, &h, r, e);
+    if (e->peak_bytes <= cost_memory_limit(c->job, &c->type->gpu))
+        return;
     h.head_temporary = fmin(h.head_temporary, h.head_least);
     if (c->profile->eager > 0)
         h.keep = rank_keep(c, s, r, false);

@@ -1,5 +1,6 @@
 # PyTorch FSDP and its kin: eager or compiled kernels, parameters gathered layer by layer.
-# Memory: the sharded parameters are the masters; fused cross entropy; every second product recomputed.
+# Memory: the sharded parameters are the masters; cross entropy in fp32 (logits, log-softmax and the gradients of both)
+# over whole logits, fused and split where memory is short; every second product recomputed.
 matmul_sm80              0.925
 matmul_sm90              0.868
 matmul_fp8_sm90          0.989
@@ -15,11 +16,12 @@ cp_attention             0.85
 dp_shown                 0.212
 stolen                   0.088
 allocator                1
-allocator_share          0.15
+allocator_share          0.1
 context_gib              1
 communicator_mib         64
-loss_bytes               9
+loss_bytes               12
 loss_least               4
 eager                    1.5
 master_shards            1
 selective_products       1
+loss_whole               1

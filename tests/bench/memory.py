@@ -19,14 +19,17 @@ COVERS = {"allocated": LIVE, "reserved": LIVE + ("allocator",), "all": LIVE + ("
 UNIT = 1e9
 # rows whose inputs do not say what the run did, by source or id: why
 QUIRKS = {
-    "kempner": "bf16 weights and moments without fp32 masters (state shrinks by 6 bytes per parameter over the sweep), whole logits",
-    "torchtitan/t6": "loss not split over tensor-parallel ranks",
+    "kempner": "bf16 weights and moments without fp32 masters: state shrinks by 6 bytes per parameter over the sweep",
+    "torchtitan/h200": "the loss compiled into one kernel: 24 GB less than the same run on H100",
+    "modelzoo/qwen3-235b-gb200": "offloads what the first products of experts keep",
+    "moefold/llama3-8x70b-tp-ep-dp": "the source does not say how it was split; the plan found is another one",
 }
 
 
 def as_run(folder):
     """What was so without being said: even stages where the layers divide and no layout is given, interleaved ones in
-    groups of pp microbatches, and state split over all data-parallel ranks."""
+    groups of pp microbatches, state split over all data-parallel ranks, and sequence parallelism beside PyTorch's tensor
+    parallelism."""
     for name in os.listdir(folder):
         path = os.path.join(folder, name, "model.llm")
         if not os.path.exists(path):
@@ -37,6 +40,10 @@ def as_run(folder):
         chunks = value("pp") * value("vpp")
         if value("zero") and "shard =" not in text and re.search(r"^    dp = ", text, re.M):
             text = text.rstrip()[:-1] + "    shard = %d\n}\n" % (value("dp") * value("cp"))
+            with open(path, "w") as f:
+                f.write(text)
+        if value("zero") == 3 and value("tp") > 1 and "sequence_parallel" not in text:
+            text = text.rstrip()[:-1] + "    sequence_parallel yes\n}\n"
             with open(path, "w") as f:
                 f.write(text)
         if value("vpp") > 1:
