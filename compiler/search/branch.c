@@ -268,6 +268,8 @@ static void refine(struct searching *s, struct family *f)
 
 /* ---- the dive ---- */
 
+/* while nothing has been found that many budgets may be spent: "nothing fits" had better be true */
+#define PATIENCE 10
 enum { DIVE_LEAVES = 12 };
 struct dive {
     struct leaf best[DIVE_LEAVES]; /* least bound first */
@@ -303,7 +305,7 @@ static void dive(struct searching *s)
     size_t n = s->heap.n;
     struct node *meshes = ARENA_ARRAY(s->arena, struct node, n);
     memcpy(meshes, s->heap.at, n * sizeof *meshes);
-    for (size_t i = 0; i < n && s->result->evaluated < s->budget / 4; i++) {
+    for (size_t i = 0; i < n && s->result->evaluated < (found->n ? s->budget / 4 : PATIENCE / 2 * s->budget); i++) {
         uint32_t before = (uint32_t)s->families.n, sizes = 0, last = 0;
         if (found->n && meshes[i].bound >= found->best[0].bound)
             break;
@@ -396,7 +398,8 @@ void search_branch(struct searching *s)
     while (s->heap.n) {
         struct node x = s->heap.at[0];
         const struct search_result *r = s->result;
-        bool certain = r->ncandidates && x.bound >= search_best(s), spent = r->evaluated >= s->budget;
+        bool certain = r->ncandidates && x.bound >= search_best(s), 
+             spent = r->evaluated >= s->budget * (r->ncandidates ? 1 : PATIENCE);
         if (spent && !s->cut_short && !certain) {
             s->cut_short = true;
             s->rest_bound = x.bound;

@@ -15,6 +15,8 @@ void search_too_full(struct searching *s, const struct candidate *x)
 {
     struct search_result *r = s->result;
     r->removed[REMOVED_MEMORY]++;
+    if (s->unlike && search_dimension_value(&x->decision, s->dimension) == search_dimension_value(s->unlike, s->dimension))
+        return;
     if (r->has_closest && x->estimate.peak_bytes >= r->closest.estimate.peak_bytes)
         return;
     r->closest = *x;
