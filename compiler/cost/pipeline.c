@@ -42,6 +42,7 @@ struct pipeline_view pipeline_view_new(const struct decision *d, const struct pi
     struct pipeline_view x = {
         .d = d, .p = d->pp, .v = d->vpp, .n = d->pp * d->vpp, .m = d->microbatches, .free = 1};
     x.group = d->schedule_group ? d->schedule_group : d->pp;
+    x.groups = x.m / x.group;
     x.folds = pipeline_folds(d->schedule);
     x.splits = pipeline_splits(d->schedule);
     if (!t)
@@ -233,17 +234,22 @@ static double linear_s(const struct pipeline_view *x)
 
 /* --- looped placement: interleaved and combined 1F1B --- */
 
-/* chunk c's share of the first `count` entries of the order of forwards: groups of microbatches, chunk by
- * chunk */
-double pipeline_looped_count(const struct pipeline_view *x, uint64_t count, uint32_t c)
+struct pipeline_place pipeline_place_of(const struct pipeline_view *x, uint64_t count)
 {
-    uint64_t round = (uint64_t)x->group * x->v, full = count / round;
-    if (full > x->m / x->group)
-        full = x->m / x->group;
-    uint64_t rest = count - full * round, left = x->m - full * x->group,
-             size = left < x->group ? left : x->group;
-    uint64_t own = rest > c * size ? rest - c * size : 0;
-    return (double)(full * x->group + (own < size ? own : size));
+    uint64_t full = count / ((uint64_t)x->group * x->v);
+    if (full > x->groups)
+        full = x->groups;
+    struct pipeline_place at = {.base = full * x->group};
+    uint64_t left = x->m - at.base;
+    at.size = left < x->group ? left : x->group;
+    at.rest = count - at.base * x->v;
+    return at;
+}
+
+double pipeline_chunk_count(const struct pipeline_place *at, uint32_t c)
+{
+    uint64_t before = c * at->size, own = at->rest > before ? at->rest - before : 0;
+    return (double)(at->base + (own < at->size ? own : at->size));
 }
 
 /* Lower bounds of when things happen on each rank; `top` is its stage in the last chunk. */
@@ -291,17 +297,20 @@ static void looped_own(const struct pipeline_view *x, struct looped *k, uint32_t
     uint64_t all = (uint64_t)x->m * x->v, ahead = depth < all ? depth : all;
     uint64_t first = (uint64_t)(x->v - 1) * least(x->group, x->m), left = x->m % x->group;
     uint64_t last = all - (x->v - 1) * (left ? left : x->group);
+    const struct pipeline_place at_first = pipeline_place_of(x, first),
+                                at_ahead = pipeline_place_of(x, ahead);
+    const struct pipeline_place at_turn = pipeline_place_of(x, all - ahead),
+                                at_last = pipeline_place_of(x, last);
     double before = 0, middle = 0, after = 0;
     for (uint32_t c = 0; c < x->v; c++) {
         uint32_t s = c * x->p + r, back = x->v - 1 - c;
-        double f = pipeline_forward_s(x, s), b = pipeline_backward_s(x, s),
-               warm = pipeline_looped_count(x, ahead, c);
-        double steady = pipeline_looped_count(x, all - ahead, back);
-        before += (warm - pipeline_looped_count(x, first, c)) * f;
+        double f = pipeline_forward_s(x, s), b = pipeline_backward_s(x, s);
+        double warm = pipeline_chunk_count(&at_ahead, c), steady = pipeline_chunk_count(&at_turn, back);
+        before += (warm - pipeline_chunk_count(&at_first, c)) * f;
         double hidden_f = pairs ? x->stage[s].forward_hidden_s : 0,
                hidden_b = pairs ? x->stage[s].backward_hidden_s : 0;
         middle += (x->m - warm) * (f - hidden_f) + steady * (b - hidden_b);
-        after += (pipeline_looped_count(x, last, back) - steady) * b;
+        after += (pipeline_chunk_count(&at_last, back) - steady) * b;
     }
     k->turn[r] = k->enter[r] + before;
     k->forward[r] = middle;

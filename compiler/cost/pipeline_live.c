@@ -20,10 +20,10 @@ static uint32_t least(uint32_t a, uint32_t b)
 static double looped_held(const struct pipeline_view *x, const double *keep, uint64_t forwards,
                           uint64_t backwards)
 {
+    const struct pipeline_place f = pipeline_place_of(x, forwards), b = pipeline_place_of(x, backwards);
     double held = 0;
     for (uint32_t c = 0; c < x->v; c++)
-        held += keep[c] *
-                (pipeline_looped_count(x, forwards, c) - pipeline_looped_count(x, backwards, x->v - 1 - c));
+        held += keep[c] * (pipeline_chunk_count(&f, c) - pipeline_chunk_count(&b, x->v - 1 - c));
     return held;
 }
 
@@ -34,6 +34,11 @@ static double looped_live(const struct pipeline_view *x, uint32_t r, const doubl
     uint64_t pair = x->d->schedule == SCHED_COMBINED_1F1B ? 1 : 0, all = (uint64_t)x->m * x->v;
     uint64_t depth = 2 * (uint64_t)(x->p - 1 - r) + (uint64_t)(x->v - 1) * x->group + 1 + pair;
     uint64_t ahead = depth < all ? depth : all, round = (uint64_t)x->group * x->v, steady = all - ahead;
+    uint32_t alike = 1;
+    while (alike < x->v && keep[alike] == keep[0])
+        alike++;
+    if (alike == x->v)
+        return (double)ahead * keep[0];
     double most = fmax(looped_held(x, keep, ahead, 0), looped_held(x, keep, all, steady));
     uint64_t left = x->m % x->group, tail = (left ? left : x->group) * (uint64_t)x->v;
     for (uint64_t k = 0; k < steady;) {
@@ -52,7 +57,7 @@ static double looped_live(const struct pipeline_view *x, uint32_t r, const doubl
         if (k > steady)
             k = steady;
         most = fmax(most, looped_held(x, keep, ahead + k, k));
-        if (k > 3 * round && k + 2 * round < steady)
+        if (k > round && k + 2 * round < steady)
             k += (steady - k - round) / round * round; /* every round is like the one before */
     }
     return most;
@@ -73,25 +78,17 @@ static double folded_live(const struct pipeline_view *x, uint32_t r, const doubl
     if (x->d->schedule != SCHED_ZB_V)
         pipeline_block(x->d->schedule, p, r, at);
     uint32_t lag = (at[SLOT_F2] - at[SLOT_F]) / 6;
-    /* ends of phases, and where forwards of the first stage run out */
-    const uint32_t ends[] = {0,
-                             r,
-                             p - 1,
-                             p,
-                             2 * (p - r) - 1,
-                             2 * p - 2,
-                             2 * p,
-                             last > lag + 1 ? last - lag - 1 : 0,
-                             last > lag ? last - lag : 0,
-                             last > lag ? last - lag + 1 : 0,
-                             last};
+    bool block = x->d->schedule != SCHED_ZB_V;
+    /* ends of phases of ZB-V; in blocks, where forwards of the first stage run out */
+    const uint32_t zb_v[2][4] = {{2 * p - 2 - r, 2 * p - 1 - r, last, last}, {r ? r - 1 : 0, r, p, last}};
+    const uint32_t ends[2][4] = {{last, last, last, last},
+                                 {last > lag ? last - lag - 1 : 0, last > lag ? last - lag : 0,
+                                  last > lag ? last - lag + 1 : 0, last}};
     double most = 0;
-    for (size_t k = 0; k < sizeof ends / sizeof *ends; k++)
-        for (uint32_t before = 0; before < 2; before++) {
-            uint32_t i = least(ends[k] > before ? ends[k] - before : 0, last);
-            most = fmax(most, folded_after(x, r, keep, SLOT_F, i));
-            most = fmax(most, folded_after(x, r, keep, SLOT_F2, i));
-        }
+    for (uint32_t k = 0; k < 4; k++) {
+        most = fmax(most, folded_after(x, r, keep, SLOT_F, least((block ? ends : zb_v)[0][k], last)));
+        most = fmax(most, folded_after(x, r, keep, SLOT_F2, least((block ? ends : zb_v)[1][k], last)));
+    }
     return most;
 }
 

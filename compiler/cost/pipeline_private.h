@@ -12,7 +12,7 @@
 struct pipeline_view {
     const struct decision *d;
     const struct pipeline_stage *stage;
-    uint32_t p, v, n, m, group;
+    uint32_t p, v, n, m, group, groups; /* whole ones */
     double held, free;
     bool folds, splits;
 };
@@ -27,9 +27,14 @@ double pipeline_fused_s(const struct pipeline_view *x, uint32_t s);
 double pipeline_next_s(const struct pipeline_view *x, uint32_t s);
 double pipeline_back_s(const struct pipeline_view *x, uint32_t s);
 
-/* chunk c's share of the first `count` entries of a looped order of forwards: groups of microbatches, chunk
- * by chunk */
-double pipeline_looped_count(const struct pipeline_view *x, uint64_t count, uint32_t c);
+/* A place in a looped order of forwards: microbatches in groups, a group chunk by chunk.  Of `count` entries
+ * chunk c has base and its part of `rest` entries of a group of `size`.  In the order of backwards c counts
+ * from the last chunk. */
+struct pipeline_place {
+    uint64_t base, rest, size;
+};
+struct pipeline_place pipeline_place_of(const struct pipeline_view *x, uint64_t count);
+double pipeline_chunk_count(const struct pipeline_place *at, uint32_t c);
 /* actions of each kind on a rank of ZB-V, V-Half or V-Min before F or I (event) of microbatch i */
 void pipeline_folded_count(const struct pipeline_view *x, uint32_t r, enum pipeline_slot event, uint32_t i,
                            uint32_t count[NSLOTS]);
