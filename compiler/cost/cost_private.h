@@ -8,6 +8,9 @@
 #include "compiler/cost/cost.h"
 #include "compiler/cost/pipeline.h"
 
+/* ways to make the loss: over all logits on every tensor-parallel rank, the same over split ones, one that is parallel
+ * over the vocabulary from the start, the one that takes least */
+enum cost_loss { LOSS_WHOLE, LOSS_SPLIT, LOSS_PARALLEL, LOSS_LEAST, NLOSSES };
 struct cost_block {
     double forward_s, backward_s;           /* kernels; recomputation counts as backward */
     double weight_s;                        /* the part of backward that makes weight gradients */
@@ -16,8 +19,7 @@ struct cost_block {
     double keep_bytes;                      /* from F to B, per microbatch in flight */
     double eager_bytes;                     /* the same of copies that only operators without fusion keep */
     double forward_bytes, backward_bytes;   /* temporaries at their fullest */
-    double loss_bytes, loss_least_bytes, loss_whole_bytes; /* of the head: temporaries while the loss is made; of the
-                                                              leanest one; of one over all logits */
+    double loss_bytes[NLOSSES];             /* of the head: temporaries while the loss is made; 0: as the lines above */
     double shapes;                          /* elements of its matrices, one of several experts */
     /* parameter elements on this rank: matrices split or whole, vectors split or whole over tp, experts */
     double matrices, vectors_split, vectors_whole, experts;

@@ -285,11 +285,15 @@ static void loss_buffers(struct keep *b)
                n = b->tokens * rows / d->tp;
         b->kept[logits] = 0;
         double matrix = p->whole_gradients > 0.5 ? b->element * rows * width / d->tp : 0;
-        double least = p->loss_least > 0 ? p->loss_least : p->loss_bytes,
-               backward = b->element * n + matrix + (d->sp ? 3 : 1) * stream;
-        b->out->loss_bytes = fmax(p->loss_bytes * n + (d->sp ? 2 : 1) * stream, backward);
-        b->out->loss_whole_bytes = fmax(p->loss_bytes * n * d->tp + (d->sp ? 2 : 1) * stream, backward);
-        b->out->loss_least_bytes = fmax(least * n + (d->sp ? 2 : 1) * stream, backward);
+        double backward = b->element * n + matrix + (d->sp ? 3 : 1) * stream;
+        const double bytes[NLOSSES] = {
+            [LOSS_WHOLE] = p->loss_bytes * n * d->tp,
+            [LOSS_SPLIT] = p->loss_bytes * n,
+            [LOSS_PARALLEL] = (p->loss_parallel > 0 ? p->loss_parallel : p->loss_bytes) * n,
+            [LOSS_LEAST] = (p->loss_least > 0 ? p->loss_least : p->loss_bytes) * n,
+        };
+        for (int k = 0; k < NLOSSES; k++)
+            b->out->loss_bytes[k] = fmax(bytes[k] + (d->sp ? 2 : 1) * stream, backward);
     }
 }
 

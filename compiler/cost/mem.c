@@ -51,7 +51,7 @@ struct holding {
     double largest;        /* of one block: gathered at a time under zero 3 */
     double keep, temporary;
     double head_keep, head_temporary; /* of the head: no longer there in a layer's backward */
-    double head_split, head_least;    /* the same of a loss over split logits, and of the leanest one */
+    const double *loss;               /* temporaries of the head by enum cost_loss, NULL: one way only */
     double shapes;                    /* elements of one block's distinct matrices, the most of all */
     uint32_t blocks;
 };
@@ -83,11 +83,12 @@ static void hold_head(const struct cost *c, struct holding *h, const struct cost
     h->temporary = before;
     h->shapes = shapes;
     h->head_keep = head->keep_bytes;
-    bool whole = c->profile->loss_whole > 0.5 && c->decision->zero >= 3;
-    h->head_temporary = head->loss_bytes > 0 ? (whole ? head->loss_whole_bytes : head->loss_bytes)
-                                             : fmax(head->forward_bytes, head->backward_bytes);
-    h->head_split = head->loss_bytes > 0 ? head->loss_bytes : h->head_temporary;
-    h->head_least = head->loss_bytes > 0 ? head->loss_least_bytes : h->head_temporary;
+    h->head_temporary = fmax(head->forward_bytes, head->backward_bytes);
+    if (c->profile->loss_bytes <= 0)
+        return;
+    h->head_temporary = head->loss_bytes[c->decision->zero < 3          ? LOSS_PARALLEL
+                                         : c->profile->loss_whole > 0.5 ? LOSS_WHOLE
+                                                                        : LOSS_SPLIT];
 }
 
 /* bytes that one microbatch leaves on a stage; eager: with the copies of operators that are not fused */
@@ -135,6 +136,8 @@ static struct holding hold_rank(const struct cost *c, const struct cost_shape *s
         if (m->tied && cost_stage_rank(d, 0) == r)
             head.matrices = 0;
         hold_head(c, &h, &head);
+        if (c->profile->allocator > 0.5 && c->profile->loss_bytes > 0)
+            h.loss = s->head.loss_bytes;
         if (m->predict)
             hold_block(c, &h, &s->predict, m->predict);
     }
@@ -257,17 +260,14 @@ void cost_rank_memory(const struct cost *c, const struct cost_shape *s, uint32_t
     h.dense *= copies;
     h.experts *= copies;
     fill_lines(c, s, &h, r, e);
-    if (e->peak_bytes <= cost_memory_limit(c->job, &c->type->gpu))
-        return;
     /* where memory is short: a loss over split logits, then a fused one and fused operators */
-    h.head_temporary = fmin(h.head_temporary, h.head_split);
-    fill_lines(c, s, &h, r, e);
-    if (e->peak_bytes <= cost_memory_limit(c->job, &c->type->gpu))
-        return;
-    h.head_temporary = fmin(h.head_temporary, h.head_least);
-    if (c->profile->eager > 0)
-        h.keep = rank_keep(c, s, r, false);
-    fill_lines(c, s, &h, r, e);
+    for (int k = 0; k < 2 && e->peak_bytes > cost_memory_limit(c->job, &c->type->gpu); k++) {
+        if (h.loss)
+            h.head_temporary = fmin(h.head_temporary, h.loss[k ? LOSS_LEAST : LOSS_SPLIT]);
+        if (k && c->profile->eager > 0)
+            h.keep = rank_keep(c, s, r, false);
+        fill_lines(c, s, &h, r, e);
+    }
 }
 
 void cost_memory(const struct cost *c, const struct cost_shape *s, struct estimate *e)

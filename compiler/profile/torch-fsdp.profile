@@ -21,7 +21,8 @@ context_gib              1
 communicator_mib         64
 loss_bytes               12
 loss_least               4
-eager                    1.5
+eager                    2
 master_shards            1
 selective_products       1
 loss_whole               1
+loss_parallel            6
