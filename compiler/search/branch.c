@@ -293,6 +293,41 @@ static int compare_nodes(const void *x, const void *y)
     return node_before(x, y) ? -1 : node_before(y, x);
 }
 
+static void time_leaves(struct searching *s, struct dive *found)
+{
+    for (uint32_t i = 0; i < found->n; i++)
+        if (found->best[i].bound < search_best(s))
+            search_finish_leaf(s, &found->best[i]);
+}
+
+static void dive_cell(struct searching *s, void *to, const struct cell *cell, double bound, uint32_t family)
+{
+    (void)family;
+    if (bound < search_best(s))
+        search_open_cell(s, cell, dive_leaf, to);
+}
+
+/* all schedules and states of the best families of a dive */
+static void polish(struct searching *s, const struct dive *found)
+{
+    enum { FAMILIES = 4 };
+    struct dive *more = ARENA_NEW(s->arena, struct dive);
+    uint32_t seen[FAMILIES], n = 0;
+    for (uint32_t i = 0; i < found->n && n < FAMILIES; i++) {
+        uint32_t k = 0;
+        while (k < n && seen[k] != found->best[i].family)
+            k++;
+        if (k < n)
+            continue;
+        seen[n++] = found->best[i].family;
+        struct family *f = &s->families.at[found->best[i].family];
+        if (!f->refined)
+            refine(s, f);
+        search_open_family(s, found->best[i].family, dive_cell, more);
+    }
+    time_leaves(s, more);
+}
+
 /* Every mesh that its bound leaves hope for, with the smallest microbatches and a few schedules and states, until a quarter
  * of the budget is gone; the best leaves are timed. */
 static void dive(struct searching *s)
@@ -321,13 +356,11 @@ static void dive(struct searching *s)
             if (!found->n || x->bound < found->best[0].bound)
                 search_sample_family(s, f, dive_leaf, found);
         }
-        s->families.n = before;
     }
     memcpy(s->heap.at, meshes, n * sizeof *meshes); /* families were for the dive alone */
     s->heap.n = n;
-    for (uint32_t i = 0; i < found->n; i++)
-        if (found->best[i].bound < search_best(s))
-            search_finish_leaf(s, &found->best[i]);
+    time_leaves(s, found);
+    polish(s, found);
 }
 
 /* ---- the loop ---- */

@@ -333,6 +333,7 @@ void search_open_cell(struct searching *s, const struct cell *cell, leaf_taker t
         if (fate == LEAF_DEAD && cell->state == 0) /* the others need more */
             f->dead[cell->schedule] |= (uint16_t)(1u << kind);
         x.cost = f->cost;
+        x.family = cell->family;
         if (fate == LEAF_GOOD)
             take(s, to, &x);
         if (k->kind == RECOMPUTE_NONE && fate != LEAF_DEAD && x.candidate.estimate.peak_bytes <= s->memory_limit && s->may_spare)

@@ -75,6 +75,7 @@ struct leaf {
     struct candidate candidate;
     const struct cost *cost;
     const struct search_shape *shape;
+    uint32_t family;
     double bound;
 };
 enum leaf_fate {
