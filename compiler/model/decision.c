@@ -29,7 +29,20 @@ bool decision_place(struct arena *a, const struct topo *topo, struct decision *d
     d->gpus_used = (uint32_t)gpus;
     d->nnodes = (uint32_t)want;
     d->nodes = nodes;
+    uint32_t *healthy, nhealthy = decision_healthy(a, topo, nodes, n, &healthy);
+    if (nhealthy >= want)
+        d->nodes = healthy;
     return true;
+}
+
+uint32_t decision_healthy(struct arena *a, const struct topo *topo, const uint32_t *nodes, uint32_t n, uint32_t **healthy)
+{
+    uint32_t *out = ARENA_ARRAY(a, uint32_t, n ? n : 1), have = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (topo->nodes[nodes[i]].nic_factor >= 1 && topo->nodes[nodes[i]].compute_factor >= 1)
+            out[have++] = nodes[i];
+    *healthy = out;
+    return have;
 }
 
 uint32_t decision_expert_dp(const struct decision *d)

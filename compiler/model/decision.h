@@ -37,8 +37,11 @@ struct decision {
     const uint32_t *nodes;
 };
 
-/* The nodes for its type and degrees: the first usable ones.  false and one sentence if there are too few. */
+/* The nodes for its type and degrees: the first usable ones, without degraded ones where the others are enough, since
+ * everyone waits for the slowest.  false and one sentence if there are too few. */
 bool decision_place(struct arena *a, const struct topo *topo, struct decision *d, const char **why);
+/* of n nodes those that are not degraded, in order */
+uint32_t decision_healthy(struct arena *a, const struct topo *topo, const uint32_t *nodes, uint32_t n, uint32_t **healthy);
 /* ranks that share the experts' data-parallel reduction: tp * cp * dp / (ep * etp) */
 uint32_t decision_expert_dp(const struct decision *d);
 

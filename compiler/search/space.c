@@ -459,6 +459,9 @@ bool space_new(struct arena *a, struct diag *d, const struct job *job, const str
     uint32_t *nodes;
     s->places[0] = (struct space_nodes){1, 0, topo_usable(a, topo, s->type, &nodes), NULL};
     s->places[0].nodes = nodes;
+    uint32_t *healthy;
+    s->nhealthy = decision_healthy(a, topo, nodes, s->places[0].n, &healthy);
+    s->healthy = healthy;
     s->nplaces = 1;
     const struct wish *gpus = &job->wishes.degree[DEG_GPUS];
     if ((gpus->relation == REL_EQ || gpus->relation == REL_GE) && gpus->value > s->usable) {
@@ -587,7 +590,7 @@ bool space_place(struct space *s, uint32_t order, struct decision *d)
         s->keeps_refused += block > 1;
         return false;
     }
-    d->nodes = place->nodes;
+    d->nodes = block == 1 && s->nhealthy >= d->nnodes ? s->healthy : place->nodes;
     for (uint32_t i = 0; i < w->nkeeps; i++) {
         uint64_t run = axis_run(d, &m, w->keeps[i].axis);
         if (run > 1 && !keep_holds(s, &w->keeps[i], d, run)) {

@@ -9,7 +9,8 @@
  * one level of the network; microbatches that divide the replica's batch, to 256 Ki tokens; recompute none, full, or
  * one of a chain of lists (cheapest second per byte first), in as few layers of each stage as memory needs; every
  * schedule, groups of pp and 2 pp; every order of axes; stages cut for even time (without recomputation where that is
- * chosen freely), a rank's spared layers spread over its chunks, later ones first.  Not in it: cuts made for memory. */
+ * chosen freely), a rank's spared layers spread over its chunks, later ones first; the first usable nodes, without degraded ones where the others are
+ * enough.  Not in it: cuts made for memory. */
 
 #include "compiler/model/decision.h"
 #include "compiler/topology/mesh.h"
@@ -57,6 +58,8 @@ struct space {
     uint32_t nrecompute;
     struct space_recompute recompute[SPACE_RECOMPUTE];
     bool experts;
+    uint32_t nhealthy; /* nodes that are not degraded: all of a plan's, where they are enough */
+    const uint32_t *healthy;
     uint32_t nplaces;       /* node lists so far; the first is all usable nodes */
     struct space_nodes places[32];
     uint64_t keeps_refused; /* meshes that a keep wish has removed */
