@@ -221,8 +221,9 @@ static void fill_lines(const struct cost *c, const struct cost_shape *s, const s
     double parameters = w.parameter * (d->zero >= 3 ? own : all);
     double gradients = w.gradient * (d->zero >= 2 ? own : all);
     double optimizer = w.state * (d->zero ? own : all);
+    double blocks = fmax(h->blocks, 1); /* a stage may be empty */
     bool offload = c->job->wishes.offload & OFFLOAD_ACTIVATIONS;
-    double activations = offload ? fmin(h->keep, 2 * h->keep / h->blocks) : h->keep, buffers;
+    double activations = offload ? fmin(h->keep, 2 * h->keep / blocks) : h->keep, buffers;
     if (p->allocator > 0.5) {
         buffers =
             fmax(h->temporary - h->head_keep, h->head_temporary) + (d->pp > 1 ? 2 * s->boundary_bytes : 0);
@@ -231,7 +232,7 @@ static void fill_lines(const struct cost *c, const struct cost_shape *s, const s
         /* With one microbatch, gradients take the place of activations already used.  With more, the rings
          * stay whole until the last backward. */
         if (d->microbatches == 1 && d->zero < 2)
-            activations -= fmin(gradients, activations) * (1 - 1.0 / h->blocks);
+            activations -= fmin(gradients, activations) * (1 - 1 / blocks);
         buffers = h->temporary + (d->pp > 1 ? 4 * s->boundary_bytes : 0);
     }
     buffers = fmax(buffers + shard_buffers(c, h), 0);
