@@ -1,8 +1,9 @@
 /* Why a search found nothing, in one message.
  *
- * Memory: the closest miss, itemised, and what each single change of it would save and cost.  Limits on time: the
- * fastest plan.  Wishes that exclude each other: each wish is dropped in turn and the search repeated on a small budget;
- * the first whose absence lets plans appear is named at its line, a second one in the note, with a value that works. */
+ * Memory: the closest miss, itemised, and what each single change of it would save and cost.  Limits on time:
+ * the fastest plan.  Wishes that exclude each other: each wish is dropped in turn and the search repeated on
+ * a small budget; the first whose absence lets plans appear is named at its line, a second one in the note,
+ * with a value that works. */
 
 #include "compiler/search/search_private.h"
 #include "compiler/support/strbuf.h"
@@ -30,7 +31,9 @@ bool search_emit_ready(const struct searching *s, struct diag *d)
     if (!w->offload && !(w->overlap & ~can) && !(w->never_overlap & never))
         return true;
     diag_error(d, w->span, "not-emittable", "no plan: %s can be estimated but not emitted yet",
-               w->offload ? "offload" : w->overlap & ~can ? "overlap of tp, cp or all_to_all" : "never overlap of dp or pp");
+               w->offload          ? "offload"
+               : w->overlap & ~can ? "overlap of tp, cp or all_to_all"
+                                   : "never overlap of dp or pp");
     return false;
 }
 
@@ -40,7 +43,8 @@ static void memory_help(struct searching *s, struct strbuf *out)
     struct remedy *list;
     uint32_t n = search_remedies(s->arena, s->job, s->topo, x, s->memory_limit, s->emit_only, &list);
     for (uint32_t i = 0; i < n && i < 5; i++) {
-        strbuf_printf(out, "%s%s saves %s", out->length ? "; " : "", list[i].name, units_show_bytes(list[i].saves_bytes).s);
+        strbuf_printf(out, "%s%s saves %s", out->length ? "; " : "", list[i].name,
+                      units_show_bytes(list[i].saves_bytes).s);
         if (list[i].candidate.decision.gpus_used != x->decision.gpus_used)
             strbuf_printf(out, " on %u GPUs", list[i].candidate.decision.gpus_used);
         else if (list[i].slower >= 0.005)
@@ -56,7 +60,8 @@ static void blame_memory(struct searching *s, struct diag *d)
     const struct estimate *e = &x->estimate;
     const struct decision *c = &x->decision;
     diag_error(d, nowhere, "memory",
-               "nothing fits in %s. Closest: tp %u, pp %u, cp %u, dp %u, zero %u, microbatch %u, recompute %s needs %s on "
+               "nothing fits in %s. Closest: tp %u, pp %u, cp %u, dp %u, zero %u, microbatch %u, recompute "
+               "%s needs %s on "
                "stage %u",
                units_show_bytes(s->memory_limit).s, c->tp, c->pp, c->cp, c->dp, c->zero, c->microbatch,
                recompute_names[c->recompute], units_show_bytes(e->peak_bytes).s, e->peak_stage);
@@ -64,9 +69,11 @@ static void blame_memory(struct searching *s, struct diag *d)
     double unit = small ? 1 << 20 : 1 << 30;
     double own = (double)(e->allocator_bytes + e->communicator_bytes + e->context_bytes);
     const char *stack = own > 0 ? arena_printf(s->arena, "  software stack %.1f", own / unit) : "";
-    diag_note(d, nowhere, "parameters %.1f  gradients %.1f  optimizer %.1f  activations %.1f  buffers %.1f%s %s",
-              (double)e->parameter_bytes / unit, (double)e->gradient_bytes / unit, (double)e->optimizer_bytes / unit,
-              (double)e->activation_bytes / unit, (double)e->buffer_bytes / unit, stack, small ? "MiB" : "GiB");
+    diag_note(d, nowhere,
+              "parameters %.1f  gradients %.1f  optimizer %.1f  activations %.1f  buffers %.1f%s %s",
+              (double)e->parameter_bytes / unit, (double)e->gradient_bytes / unit,
+              (double)e->optimizer_bytes / unit, (double)e->activation_bytes / unit,
+              (double)e->buffer_bytes / unit, stack, small ? "MiB" : "GiB");
     struct strbuf help = {0};
     memory_help(s, &help);
     if (help.length)
@@ -78,9 +85,12 @@ static void blame_memory(struct searching *s, struct diag *d)
 
 static uint64_t degree_value(const struct decision *d, uint32_t which)
 {
-    const uint32_t v[NDEGREES] = {[DEG_TP] = d->tp, [DEG_CP] = d->cp, [DEG_PP] = d->pp, [DEG_VPP] = d->vpp, [DEG_DP] = d->dp,
-                                  [DEG_EP] = d->ep, [DEG_ETP] = d->etp, [DEG_ZERO] = d->zero, [DEG_SHARD] = d->shard,
-                                  [DEG_MICROBATCH] = d->microbatch, [DEG_GPUS] = d->gpus_used};
+    const uint32_t v[NDEGREES] = {[DEG_TP] = d->tp,         [DEG_CP] = d->cp,
+                                  [DEG_PP] = d->pp,         [DEG_VPP] = d->vpp,
+                                  [DEG_DP] = d->dp,         [DEG_EP] = d->ep,
+                                  [DEG_ETP] = d->etp,       [DEG_ZERO] = d->zero,
+                                  [DEG_SHARD] = d->shard,   [DEG_MICROBATCH] = d->microbatch,
+                                  [DEG_GPUS] = d->gpus_used};
     return v[which];
 }
 
@@ -88,7 +98,7 @@ struct suspect {
     uint32_t which;
     const char *name;
     struct span span;
-    uint64_t value; /* of a degree, in the plan that appears without the wish */
+    uint64_t value;           /* of a degree, in the plan that appears without the wish */
     struct space_list values; /* all that it could be without the wish, for tp */
 };
 
@@ -103,21 +113,27 @@ static uint32_t find_suspects(struct searching *s, struct suspect *out, uint32_t
         const char *name = search_drop_wish(&job, which, &at);
         if (!name)
             continue;
-        *trial = (struct searching){.arena = s->arena, .job = &job, .topo = s->topo, .emit_only = s->emit_only, .top = 1,
-                                    .budget = TRIAL_BUDGET, .result = ARENA_NEW(s->arena, struct search_result)};
+        *trial = (struct searching){.arena = s->arena,
+                                    .job = &job,
+                                    .topo = s->topo,
+                                    .emit_only = s->emit_only,
+                                    .top = 1,
+                                    .budget = TRIAL_BUDGET,
+                                    .result = ARENA_NEW(s->arena, struct search_result)};
         if (!search_run(trial, diag_new(s->arena)) || !trial->result->evaluated)
             continue;
         const struct search_result *r = trial->result;
-        uint64_t value = which >= NDEGREES  ? 0
-                         : r->ncandidates   ? degree_value(&r->candidates[0].decision, which)
-                         : r->has_closest   ? degree_value(&r->closest.decision, which)
-                                            : 0;
+        uint64_t value = which >= NDEGREES ? 0
+                         : r->ncandidates  ? degree_value(&r->candidates[0].decision, which)
+                         : r->has_closest  ? degree_value(&r->closest.decision, which)
+                                           : 0;
         out[n++] = (struct suspect){which, name, at, value, trial->space.tp};
     }
     return n;
 }
 
-/* Degrees that are pinned and can't make up the GPUs asked for, or there: an error that multiplies them out. */
+/* Degrees that are pinned and can't make up the GPUs asked for, or there: an error that multiplies them out.
+ */
 static bool blame_product(struct searching *s, struct diag *d)
 {
     static const enum degree axes[] = {DEG_TP, DEG_CP, DEG_PP, DEG_DP};
@@ -138,10 +154,13 @@ static bool blame_product(struct searching *s, struct diag *d)
     uint64_t want = asked ? gpus->value : s->space.usable;
     if (pinned < 2 || (asked ? (all ? product == want : want % product == 0) : product <= want))
         return false;
-    diag_error(d, asked ? gpus->span : last, "no-plan", "no plan: %s is %llu GPUs, %s %llu", text, (unsigned long long)product,
-               asked ? all ? "not" : "which does not divide" : "but the cluster has", (unsigned long long)want);
+    diag_error(d, asked ? gpus->span : last, "no-plan", "no plan: %s is %llu GPUs, %s %llu", text,
+               (unsigned long long)product,
+               asked ? all ? "not" : "which does not divide" : "but the cluster has",
+               (unsigned long long)want);
     uint64_t others = all ? product / w[DEG_DP].value : 1, dp = want / others;
-    uint64_t fits = product <= s->space.usable ? (want > product && !all ? want / product * product : product) : 0;
+    uint64_t fits =
+        product <= s->space.usable ? (want > product && !all ? want / product * product : product) : 0;
     if (all && asked && want % others == 0 && s->job->train.batch % dp == 0)
         diag_help(d, "dp = %llu would make %llu", (unsigned long long)dp, (unsigned long long)want);
     else if (asked && fits)
@@ -159,9 +178,12 @@ static void blame_wishes(struct searching *s, struct diag *d)
     uint32_t n = find_suspects(s, found, 2);
     const struct wishes *w = &s->job->wishes;
     if (n == 0) {
-        diag_error(d, w->span, "no-plan", "no plan: no combination of degrees satisfies the plan block on %llu GPUs%s",
+        diag_error(d, w->span, "no-plan",
+                   "no plan: no combination of degrees satisfies the plan block on %llu GPUs%s",
                    (unsigned long long)s->space.usable,
-                   s->nmeshes ? "" : ": tp * cp * dp * pp never meets the number of GPUs, with dp dividing the batch");
+                   s->nmeshes
+                       ? ""
+                       : ": tp * cp * dp * pp never meets the number of GPUs, with dp dividing the batch");
         diag_help(d, "drop wishes until plans appear; two or more of them exclude each other");
         return;
     }
@@ -171,22 +193,26 @@ static void blame_wishes(struct searching *s, struct diag *d)
     if (wish && wish->relation == REL_EQ && keep)
         diag_error(d, x->span, "no-plan", "no plan: '%s' must be %llu but %s of '%s' has %u GPUs", x->name,
                    (unsigned long long)wish->value,
-                   w->keeps[0].within && !strcmp(w->keeps[0].within, "scale_up") ? "an NVLink domain" : "a node",
+                   w->keeps[0].within && !strcmp(w->keeps[0].within, "scale_up") ? "an NVLink domain"
+                                                                                 : "a node",
                    s->topo->types[s->space.type].id,
-                   w->keeps[0].within && !strcmp(w->keeps[0].within, "scale_up") ? s->topo->types[s->space.type].scale_up.gpus
-                                                                               : s->topo->types[s->space.type].gpus);
+                   w->keeps[0].within && !strcmp(w->keeps[0].within, "scale_up")
+                       ? s->topo->types[s->space.type].scale_up.gpus
+                       : s->topo->types[s->space.type].gpus);
     else if (wish && wish->relation == REL_EQ)
-        diag_error(d, x->span, "no-plan", "no plan: with '%s' = %llu nothing satisfies the rest of the plan block",
-                   x->name, (unsigned long long)wish->value);
+        diag_error(d, x->span, "no-plan",
+                   "no plan: with '%s' = %llu nothing satisfies the rest of the plan block", x->name,
+                   (unsigned long long)wish->value);
     else
-        diag_error(d, x->span, "no-plan", "no plan: with this '%s' nothing satisfies the rest of the plan block",
-                   x->name);
+        diag_error(d, x->span, "no-plan",
+                   "no plan: with this '%s' nothing satisfies the rest of the plan block", x->name);
     if (n > 1 && !keep)
         diag_note(d, found[1].span, "'%s' excludes it", found[1].name);
     else if (keep && w->keeps[0].within)
         diag_note(d, found[1].span, "'keep %s within %s'", w->keeps[0].axis, w->keeps[0].within);
     else if (keep)
-        diag_note(d, found[1].span, "'keep %s within %llu nodes'", w->keeps[0].axis, (unsigned long long)w->keeps[0].nodes);
+        diag_note(d, found[1].span, "'keep %s within %llu nodes'", w->keeps[0].axis,
+                  (unsigned long long)w->keeps[0].nodes);
     if (wish && keep && x->which == DEG_TP) {
         const char *values = "";
         for (uint32_t i = 0; i < x->values.n && x->values.at[i] <= s->topo->types[s->space.type].gpus; i++)
@@ -199,7 +225,8 @@ static void blame_wishes(struct searching *s, struct diag *d)
         diag_help(d, "drop %s", n > 1 ? "either line" : "the line");
 }
 
-/* what would meet a limit: fewest of all usable GPUs, if a 'gpus' wish holds them back; else more than there are */
+/* what would meet a limit: fewest of all usable GPUs, if a 'gpus' wish holds them back; else more than there
+ * are */
 static void blame_deadline(struct searching *s, struct diag *d, const char *limit, double times)
 {
     struct job job = *s->job;
@@ -222,13 +249,16 @@ void search_blame(struct searching *s, struct diag *d)
         bool by_step = w->step_time_s > 0 && s->fastest_s > w->step_time_s;
         double run_s = t->total / ((double)t->batch * (double)t->sequence) * s->fastest_s;
         diag_error(d, by_step ? w->step_time_span : w->finish_span, "too-slow",
-                   "no plan: the fastest that fits needs %s per step%s%s%s%s", units_show_seconds(s->fastest_s).s,
-                   by_step ? ", 'step_time' allows " : " and ",
+                   "no plan: the fastest that fits needs %s per step%s%s%s%s",
+                   units_show_seconds(s->fastest_s).s, by_step ? ", 'step_time' allows " : " and ",
                    by_step ? units_show_seconds(w->step_time_s).s : units_show_seconds(run_s).s,
-                   by_step ? "" : " in all, 'finish' allows ", by_step ? "" : units_show_seconds(w->finish_s).s);
-        blame_deadline(s, d, by_step ? "step_time" : "finish", by_step ? s->fastest_s / w->step_time_s : run_s / w->finish_s);
+                   by_step ? "" : " in all, 'finish' allows ",
+                   by_step ? "" : units_show_seconds(w->finish_s).s);
+        blame_deadline(s, d, by_step ? "step_time" : "finish",
+                       by_step ? s->fastest_s / w->step_time_s : run_s / w->finish_s);
     } else if (s->cannot) {
-        diag_error(d, s->job->wishes.span, "not-emittable", "no plan: %s can be estimated but not emitted yet", s->cannot);
+        diag_error(d, s->job->wishes.span, "not-emittable",
+                   "no plan: %s can be estimated but not emitted yet", s->cannot);
     } else if (r->has_closest) {
         blame_memory(s, d);
     } else {

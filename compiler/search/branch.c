@@ -1,11 +1,12 @@
 /* The tree of a search, opened best bound first.
  *
- * A mesh (four axes and the experts' degrees) is bounded by the kernels of its fastest microbatch size; it opens into
- * families: an order of axes and nodes, a microbatch, sequence parallelism and a context kind, bounded by their blocks
- * with transfers (shapes.c).  A family opens into cells, a schedule and a state each (family.c), a cell into leaves, one
- * for each kind of recomputation, and a leaf is timed by running its schedule (leaf.c).  Nothing whose bound reaches the
- * worst candidate kept is opened, so when the least bound in the heap reaches the best time found, that is the best of the
- * space, and what is left when the budget ends bounds how much better another could be.
+ * A mesh (four axes and the experts' degrees) is bounded by the kernels of its fastest microbatch size; it
+ * opens into families: an order of axes and nodes, a microbatch, sequence parallelism and a context kind,
+ * bounded by their blocks with transfers (shapes.c).  A family opens into cells, a schedule and a state each
+ * (family.c), a cell into leaves, one for each kind of recomputation, and a leaf is timed by running its
+ * schedule (leaf.c).  Nothing whose bound reaches the worst candidate kept is opened, so when the least bound
+ * in the heap reaches the best time found, that is the best of the space, and what is left when the budget
+ * ends bounds how much better another could be.
  *
  * A dive over the most promising meshes finds something to compare with first. */
 
@@ -62,7 +63,8 @@ bool search_sp_possible(const struct searching *s, const struct decision *d, uin
     return d->sp ? wish != TRI_NO : wish != TRI_YES || d->tp == 1; /* with tp = 1 there is nothing to split */
 }
 
-bool search_next_microbatch(const struct searching *s, const struct decision *d, uint64_t per_replica, uint64_t *b)
+bool search_next_microbatch(const struct searching *s, const struct decision *d, uint64_t per_replica,
+                            uint64_t *b)
 {
     const struct wish *w = &s->job->wishes.degree[DEG_MICROBATCH];
     uint64_t last = w->relation == REL_EQ ? w->value : w->relation == REL_ANY ? 4096 : 65536;
@@ -90,8 +92,8 @@ static bool context_possible(const struct searching *s, const struct decision *d
     return true;
 }
 
-/* kernels by microbatch size, whatever the order, context kind and (least) recomputation: bounds before any shape of their
- * own is made */
+/* kernels by microbatch size, whatever the order, context kind and (least) recomputation: bounds before any
+ * shape of their own is made */
 struct tuple {
     uint32_t tp, cp, ep, etp;
     VEC(const struct search_shape *) shapes; /* [b - 1], NULL where not asked for */
@@ -105,11 +107,15 @@ static uint32_t *dead_from_new(struct searching *s)
     return dead_from;
 }
 
-static void add_family(struct searching *s, const struct cost *c, const struct tuple *t, const struct decision *d,
-                       uint32_t *dead_from, struct states *states)
+static void add_family(struct searching *s, const struct cost *c, const struct tuple *t,
+                       const struct decision *d, uint32_t *dead_from, struct states *states)
 {
-    double step_s = search_shape_bound_s(t->shapes.at[d->microbatch - 1], d); /* refined when its turn comes */
-    struct family f = {.decision = *d, .cost = c, .dead_from = dead_from, .states = states,
+    double step_s =
+        search_shape_bound_s(t->shapes.at[d->microbatch - 1], d); /* refined when its turn comes */
+    struct family f = {.decision = *d,
+                       .cost = c,
+                       .dead_from = dead_from,
+                       .states = states,
                        .bound = search_objective(s, step_s, d->gpus_used)};
     if (f.bound >= search_worst(s)) {
         s->result->removed[REMOVED_BOUND]++;
@@ -138,7 +144,8 @@ static void open_order(struct searching *s, const struct cost *c, const struct t
         for (int context = CONTEXT_RING; context <= CONTEXT_ALL_TO_ALL; context++) {
             d->sp = sp;
             d->context = d->cp > 1 ? (enum context_kind)context : CONTEXT_AUTO;
-            if (d->cp == 1 ? context != CONTEXT_RING : w->context != CONTEXT_AUTO && (int)w->context != context)
+            if (d->cp == 1 ? context != CONTEXT_RING
+                           : w->context != CONTEXT_AUTO && (int)w->context != context)
                 continue;
             if (!context_possible(s, d))
                 continue;
@@ -157,18 +164,26 @@ static void open_order(struct searching *s, const struct cost *c, const struct t
 /* the same degrees in another order of axes cost the same */
 static bool same_transfers(const struct cost *a, const struct cost *b)
 {
-    const uint32_t masks[] = {AXIS_BIT(AXIS_TP), AXIS_BIT(AXIS_CP), AXIS_BIT(AXIS_DP), AXIS_BIT(AXIS_DP) | AXIS_BIT(AXIS_CP)};
+    const uint32_t masks[] = {AXIS_BIT(AXIS_TP), AXIS_BIT(AXIS_CP), AXIS_BIT(AXIS_DP),
+                              AXIS_BIT(AXIS_DP) | AXIS_BIT(AXIS_CP)};
     for (size_t i = 0; i < ARRAY_LEN(masks); i++)
         if (!search_same_group(&a->group[masks[i]], &b->group[masks[i]]))
             return false;
-    return a->next_level == b->next_level && search_same_group(&a->tie, &b->tie) && search_same_group(&a->ep, &b->ep) &&
+    return a->next_level == b->next_level && search_same_group(&a->tie, &b->tie) &&
+           search_same_group(&a->ep, &b->ep) &&
            (a->mesh.order[0] == AXIS_TP) == (b->mesh.order[0] == AXIS_TP);
 }
 
 static struct decision mesh_decision(const struct mesh_node *m)
 {
-    return (struct decision){.tp = m->mesh.tp, .cp = m->mesh.cp, .dp = m->mesh.dp, .pp = m->mesh.pp, .vpp = 1, .ep = m->ep,
-                             .etp = m->etp, .shard = 1};
+    return (struct decision){.tp = m->mesh.tp,
+                             .cp = m->mesh.cp,
+                             .dp = m->mesh.dp,
+                             .pp = m->mesh.pp,
+                             .vpp = 1,
+                             .ep = m->ep,
+                             .etp = m->etp,
+                             .shard = 1};
 }
 
 static void open_mesh(struct searching *s, const struct mesh_node *m, bool one_order)
@@ -195,7 +210,8 @@ static void open_mesh(struct searching *s, const struct mesh_node *m, bool one_o
     }
 }
 
-static double tuple_bound_s(struct searching *s, struct tuple *t, const struct cost *c, struct decision *d, uint64_t per_replica)
+static double tuple_bound_s(struct searching *s, struct tuple *t, const struct cost *c, struct decision *d,
+                            uint64_t per_replica)
 {
     double best = INFINITY;
     struct cost own = *c;
@@ -204,7 +220,8 @@ static double tuple_bound_s(struct searching *s, struct tuple *t, const struct c
         d->microbatch = (uint32_t)b;
         d->microbatches = (uint32_t)(per_replica / b);
         d->sp = true; /* splits what norms stream; the wishes may not allow it */
-        if (d->tp == 1 || s->job->wishes.sequence_parallel == TRI_NO || s->job->train.sequence / d->cp * b % d->tp)
+        if (d->tp == 1 || s->job->wishes.sequence_parallel == TRI_NO ||
+            s->job->train.sequence / d->cp * b % d->tp)
             d->sp = false;
         while (t->shapes.n < b)
             vec_push(s->arena, &t->shapes, NULL);
@@ -216,7 +233,8 @@ static double tuple_bound_s(struct searching *s, struct tuple *t, const struct c
 }
 
 /* the bound of a mesh: of the recomputation that costs least, for the first cost that can be had */
-static void add_meshes(struct searching *s, const struct space_mesh *meshes, uint32_t n, uint32_t ep, uint32_t etp)
+static void add_meshes(struct searching *s, const struct space_mesh *meshes, uint32_t n, uint32_t ep,
+                       uint32_t etp)
 {
     struct tuple *t = NULL;
     struct cost *c = NULL;
@@ -328,8 +346,8 @@ static void polish(struct searching *s, const struct dive *found)
     time_leaves(s, more);
 }
 
-/* Every mesh that its bound leaves hope for, with the smallest microbatches and a few schedules and states, until a quarter
- * of the budget is gone; the best leaves are timed. */
+/* Every mesh that its bound leaves hope for, with the smallest microbatches and a few schedules and states,
+ * until a quarter of the budget is gone; the best leaves are timed. */
 static void dive(struct searching *s)
 {
     enum { SIZES = 3 };
@@ -340,7 +358,8 @@ static void dive(struct searching *s)
     size_t n = s->heap.n;
     struct node *meshes = ARENA_ARRAY(s->arena, struct node, n);
     memcpy(meshes, s->heap.at, n * sizeof *meshes);
-    for (size_t i = 0; i < n && s->result->evaluated < (found->n ? s->budget / 4 : PATIENCE / 2 * s->budget); i++) {
+    for (size_t i = 0; i < n && s->result->evaluated < (found->n ? s->budget / 4 : PATIENCE / 2 * s->budget);
+         i++) {
         uint32_t before = (uint32_t)s->families.n, sizes = 0, last = 0;
         if (found->n && meshes[i].bound >= found->best[0].bound)
             break;
@@ -348,7 +367,8 @@ static void dive(struct searching *s)
         for (uint32_t f = before; f < s->families.n; f++) {
             struct family *x = &s->families.at[f];
             bool usual = x->decision.context != CONTEXT_RING || s->job->wishes.context == CONTEXT_RING;
-            if (x->decision.sp != s->families.at[before].decision.sp || !usual || (last != x->decision.microbatch && sizes == SIZES))
+            if (x->decision.sp != s->families.at[before].decision.sp || !usual ||
+                (last != x->decision.microbatch && sizes == SIZES))
                 continue;
             sizes += last != x->decision.microbatch;
             last = x->decision.microbatch;
@@ -431,13 +451,14 @@ void search_branch(struct searching *s)
     while (s->heap.n) {
         struct node x = s->heap.at[0];
         const struct search_result *r = s->result;
-        bool certain = r->ncandidates && x.bound >= search_best(s), 
+        bool certain = r->ncandidates && x.bound >= search_best(s),
              spent = r->evaluated >= s->budget * (r->ncandidates ? 1 : PATIENCE);
         if (spent && !s->cut_short && !certain) {
             s->cut_short = true;
             s->rest_bound = x.bound;
         }
-        if (s->job->wishes.objective == MINIMIZE_STEP_TIME && !s->fewest && x.bound > search_limit_s(s) && s->fastest_s > 0)
+        if (s->job->wishes.objective == MINIMIZE_STEP_TIME && !s->fewest && x.bound > search_limit_s(s) &&
+            s->fastest_s > 0)
             break; /* nothing that is left keeps the limits, and the error can name a time */
         /* the rest of the list is filled with the best of what is there */
         if (x.bound >= search_worst(s) || (certain && r->ncandidates == s->top) ||

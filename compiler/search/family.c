@@ -1,13 +1,15 @@
-/* Families: what a mesh with an order of axes, a microbatch, sequence parallelism and a context kind opens into.
+/* Families: what a mesh with an order of axes, a microbatch, sequence parallelism and a context kind opens
+ * into.
  *
- * A family's table has a row of schedules and a column of states (ZeRO level and shard).  Schedules of a class cut the
- * model into the same stages on the same ranks; their times differ in the pipeline alone, and those of states in all but
- * the pipeline: so one row and one column bound every cell, with all layers spared from recomputation that may be.  Cells
- * wait in the heap; one whose turn has come becomes leaves, one for each kind of recomputation that fits.
+ * A family's table has a row of schedules and a column of states (ZeRO level and shard).  Schedules of a
+ * class cut the model into the same stages on the same ranks; their times differ in the pipeline alone, and
+ * those of states in all but the pipeline: so one row and one column bound every cell, with all layers spared
+ * from recomputation that may be.  Cells wait in the heap; one whose turn has come becomes leaves, one for
+ * each kind of recomputation that fits.
  *
- * Memory comes first: more sequences never need less, so kinds of recomputation that do not fit with the fewest are
- * dropped for all, and one that does not fit with the schedule that holds least in each class, its state split as far as
- * allowed and what splitting adds left out, is dropped for the family. */
+ * Memory comes first: more sequences never need less, so kinds of recomputation that do not fit with the
+ * fewest are dropped for all, and one that does not fit with the schedule that holds least in each class, its
+ * state split as far as allowed and what splitting adds left out, is dropped for the family. */
 
 #include "compiler/search/search_private.h"
 
@@ -15,8 +17,8 @@
 #include <string.h>
 
 /* divisors of all for which one rank more would leave a level of the network, and all itself; most first */
-static uint32_t shard_choices(const struct searching *s, const struct cost *c, const struct decision *d, uint32_t room,
-                              uint32_t *out)
+static uint32_t shard_choices(const struct searching *s, const struct cost *c, const struct decision *d,
+                              uint32_t room, uint32_t *out)
 {
     uint32_t all = d->dp * d->cp, n = 0;
     const struct wish *w = &s->job->wishes.degree[DEG_SHARD];
@@ -164,7 +166,8 @@ static bool thrifty(enum schedule_kind k)
     return k == SCHED_1F1B || k == SCHED_V_HALF || k == SCHED_V_MIN;
 }
 
-/* Could a kind of recomputation fit, with b sequences, under the least state and a schedule that holds least? */
+/* Could a kind of recomputation fit, with b sequences, under the least state and a schedule that holds least?
+ */
 static bool probe(struct searching *s, const struct family *f, uint32_t kind, uint32_t b)
 {
     struct decision d = f->decision;
@@ -239,8 +242,8 @@ static double bound_s(struct searching *s, struct cost *c, const struct family *
     return e.step_time_s;
 }
 
-static void add_cell(struct searching *s, const struct family *f, uint32_t index, const struct cell *cell, double step_s,
-                     cell_taker take, void *to)
+static void add_cell(struct searching *s, const struct family *f, uint32_t index, const struct cell *cell,
+                     double step_s, cell_taker take, void *to)
 {
     double bound = search_objective(s, step_s * (1 - 1e-9), f->decision.gpus_used);
     s->result->space += s->space.nrecompute;
@@ -269,7 +272,8 @@ void search_sample_family(struct searching *s, uint32_t index, leaf_taker take, 
     const struct states *states = list_states(s, f);
     for (uint32_t k = 0; k < s->space.nschedules; k++) {
         const struct space_schedule *x = &s->space.schedules[k];
-        bool usual = x->kind == SCHED_1F1B || x->kind == SCHED_ZB_V || (x->kind == SCHED_INTERLEAVED && x->groups_of_pp < 2);
+        bool usual = x->kind == SCHED_1F1B || x->kind == SCHED_ZB_V ||
+                     (x->kind == SCHED_INTERLEAVED && x->groups_of_pp < 2);
         if (!schedule_applies(s, d, k) || !(usual || s->space.nschedules < 4))
             continue;
         for (uint32_t i = 0; i < states->n; i++)
@@ -307,8 +311,8 @@ void search_open_family(struct searching *s, uint32_t index, cell_taker take, vo
         }
         for (uint32_t k = first; k < end; k++)
             for (uint32_t i = 0; i < states->n && schedule_applies(s, &d, k); i++)
-                add_cell(s, f, index, &(struct cell){index, k, i},
-                         row_s[k] + column_s[i] - row_s[any], take, to);
+                add_cell(s, f, index, &(struct cell){index, k, i}, row_s[k] + column_s[i] - row_s[any], take,
+                         to);
     }
 }
 
@@ -336,7 +340,8 @@ void search_open_cell(struct searching *s, const struct cell *cell, leaf_taker t
         x.family = cell->family;
         if (fate == LEAF_GOOD)
             take(s, to, &x);
-        if (k->kind == RECOMPUTE_NONE && fate != LEAF_DEAD && x.candidate.estimate.peak_bytes <= s->memory_limit && s->may_spare)
+        if (k->kind == RECOMPUTE_NONE && fate != LEAF_DEAD &&
+            x.candidate.estimate.peak_bytes <= s->memory_limit && s->may_spare)
             return; /* with room for everything all other kinds would spare every layer */
     }
 }

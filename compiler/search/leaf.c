@@ -1,8 +1,9 @@
 /* Leaves of the tree: a complete decision's memory, its time from below, and its time with the schedule run.
  *
- * A leaf that fits waits in the heap with its bound (pipeline.c's longest path); its turn come, its schedule is run action
- * by action as predict() does it, from the cached blocks.  Where stages may spare layers from recomputation, as many are
- * spared on each rank as its memory allows: with the cut given nothing is faster, for less backward delays nobody. */
+ * A leaf that fits waits in the heap with its bound (pipeline.c's longest path); its turn come, its schedule
+ * is run action by action as predict() does it, from the cached blocks.  Where stages may spare layers from
+ * recomputation, as many are spared on each rank as its memory allows: with the cut given nothing is faster,
+ * for less backward delays nobody. */
 
 #include "compiler/schedule/schedule.h"
 #include "compiler/search/search_private.h"
@@ -15,7 +16,8 @@ void search_too_full(struct searching *s, const struct candidate *x)
 {
     struct search_result *r = s->result;
     r->removed[REMOVED_MEMORY]++;
-    if (s->unlike && search_dimension_value(&x->decision, s->dimension) == search_dimension_value(s->unlike, s->dimension))
+    if (s->unlike &&
+        search_dimension_value(&x->decision, s->dimension) == search_dimension_value(s->unlike, s->dimension))
         return;
     if (r->has_closest && x->estimate.peak_bytes >= r->closest.estimate.peak_bytes)
         return;
@@ -25,10 +27,10 @@ void search_too_full(struct searching *s, const struct candidate *x)
     r->has_closest = true;
 }
 
-/* Memory of x's decision under one kind of recomputation; false if it does not fit.  *spared: every layer is, so that it
- * is the decision without recomputation. */
-static bool leaf_fits(struct searching *s, const struct cost *c, const struct search_shape *h, bool spare, struct candidate *x,
-                      bool *spared)
+/* Memory of x's decision under one kind of recomputation; false if it does not fit.  *spared: every layer is,
+ * so that it is the decision without recomputation. */
+static bool leaf_fits(struct searching *s, const struct cost *c, const struct search_shape *h, bool spare,
+                      struct candidate *x, bool *spared)
 {
     struct decision *d = &x->decision;
     *spared = false;
@@ -58,7 +60,8 @@ void search_bound(struct searching *s, const struct cost *c, const struct search
     cost_pipeline(c, &h->shape, s->ranks, s->stages, &times);
     for (uint32_t r = 0; r < d->pp; r++)
         fullest = fmax(fullest, s->ranks[r].forward_s + s->ranks[r].forward_comm_s + s->ranks[r].backward_s +
-                                    s->ranks[r].backward_comm_s - s->ranks[r].forward_hidden_s - s->ranks[r].backward_hidden_s);
+                                    s->ranks[r].backward_comm_s - s->ranks[r].forward_hidden_s -
+                                    s->ranks[r].backward_hidden_s);
     double pipeline_s = pipeline_bound_s(d, &times) * (1 - 1e-9);
     cost_step(c, s->ranks, pipeline_s, fmin(pipeline_s, d->microbatches * fullest), e);
     s->result->evaluated++;
@@ -70,7 +73,8 @@ void search_bound(struct searching *s, const struct cost *c, const struct search
 #define ACTIONS_PER_EVALUATION 32
 
 /* the same with the schedule run action by action: predict()'s figures, from the cached shape */
-static void leaf_time(struct searching *s, const struct cost *c, const struct search_shape *h, struct estimate *e)
+static void leaf_time(struct searching *s, const struct cost *c, const struct search_shape *h,
+                      struct estimate *e)
 {
     const struct decision *d = c->decision;
     uint64_t actions = 3 * (uint64_t)d->nstages * d->microbatches;
@@ -105,12 +109,13 @@ void search_finish_leaf(struct searching *s, struct leaf *x)
         r->removed[REMOVED_TIME]++;
         return;
     }
-    s->fastest_seen_s = fmin(s->fastest_seen_s, search_objective(s, found->estimate.step_time_s, found->decision.gpus_used));
+    s->fastest_seen_s =
+        fmin(s->fastest_seen_s, search_objective(s, found->estimate.step_time_s, found->decision.gpus_used));
     search_keep(s, found);
 }
 
-enum leaf_fate search_leaf(struct searching *s, struct cost *c, struct search_shape *h, const struct decision *d, bool spare,
-                           struct leaf *out)
+enum leaf_fate search_leaf(struct searching *s, struct cost *c, struct search_shape *h,
+                           const struct decision *d, bool spare, struct leaf *out)
 {
     struct search_result *r = s->result;
     struct candidate *x = &out->candidate;
@@ -120,10 +125,13 @@ enum leaf_fate search_leaf(struct searching *s, struct cost *c, struct search_sh
     r->evaluated++;
     bool spared;
     if (!leaf_fits(s, c, h, spare && d->recompute != RECOMPUTE_NONE, x, &spared))
-        return x->estimate.peak_bytes - x->estimate.buffer_bytes > s->memory_limit && d->microbatches > 1 ? LEAF_DEAD : LEAF_OUT;
+        return x->estimate.peak_bytes - x->estimate.buffer_bytes > s->memory_limit && d->microbatches > 1
+                   ? LEAF_DEAD
+                   : LEAF_OUT;
     if (spared)
         return LEAF_SPARED;
-    if (s->unlike && search_dimension_value(&x->decision, s->dimension) == search_dimension_value(s->unlike, s->dimension))
+    if (s->unlike &&
+        search_dimension_value(&x->decision, s->dimension) == search_dimension_value(s->unlike, s->dimension))
         return LEAF_OUT;
     if (s->emit_only && !decision_emittable(s->arena, s->job, &x->decision, &why)) {
         s->cannot = why;

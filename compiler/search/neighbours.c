@@ -1,8 +1,9 @@
-/* What if one thing were different: the winner's neighbours, plans without one wish, changes that make a decision fit.
+/* What if one thing were different: the winner's neighbours, plans without one wish, changes that make a
+ * decision fit.
  *
- * The first two are searches of their own over a job whose wishes are changed: for a neighbour everything is pinned to
- * the winner's values but one dimension, dp and what follows from it.  Spaces are small then, and the answer is as exact
- * as any search.  Changes of a decision are evaluated one by one. */
+ * The first two are searches of their own over a job whose wishes are changed: for a neighbour everything is
+ * pinned to the winner's values but one dimension, dp and what follows from it.  Spaces are small then, and
+ * the answer is as exact as any search.  Changes of a decision are evaluated one by one. */
 
 #include "compiler/search/search_private.h"
 
@@ -24,7 +25,8 @@ static void pin_schedule(struct arena *a, struct wishes *w, const struct decisio
     w->nschedules = 1;
 }
 
-/* everything that d chooses, as wishes; dp follows from the number of GPUs, a shard of all of dp * cp from both */
+/* everything that d chooses, as wishes; dp follows from the number of GPUs, a shard of all of dp * cp from
+ * both */
 static void pin_all(struct arena *a, struct wishes *w, const struct decision *d)
 {
     pin(w, DEG_TP, d->tp);
@@ -59,10 +61,20 @@ static void set_degree(struct wishes *w, enum degree k, const struct wishes *as)
 /* the dimension as the wishes `as` leave it */
 static void set_free(struct wishes *w, enum dimension k, const struct wishes *as)
 {
-    static const int degree[NDIMENSIONS] = {[DIM_TP] = DEG_TP, [DIM_SP] = -1, [DIM_CP] = DEG_CP, [DIM_CONTEXT] = -1,
-                                            [DIM_PP] = DEG_PP, [DIM_VPP] = DEG_VPP, [DIM_EP] = DEG_EP, [DIM_ETP] = DEG_ETP,
-                                            [DIM_ZERO] = DEG_ZERO, [DIM_SHARD] = DEG_SHARD, [DIM_MICROBATCH] = DEG_MICROBATCH,
-                                            [DIM_RECOMPUTE] = -1, [DIM_SCHEDULE] = DEG_VPP, [DIM_ORDER] = -1,
+    static const int degree[NDIMENSIONS] = {[DIM_TP] = DEG_TP,
+                                            [DIM_SP] = -1,
+                                            [DIM_CP] = DEG_CP,
+                                            [DIM_CONTEXT] = -1,
+                                            [DIM_PP] = DEG_PP,
+                                            [DIM_VPP] = DEG_VPP,
+                                            [DIM_EP] = DEG_EP,
+                                            [DIM_ETP] = DEG_ETP,
+                                            [DIM_ZERO] = DEG_ZERO,
+                                            [DIM_SHARD] = DEG_SHARD,
+                                            [DIM_MICROBATCH] = DEG_MICROBATCH,
+                                            [DIM_RECOMPUTE] = -1,
+                                            [DIM_SCHEDULE] = DEG_VPP,
+                                            [DIM_ORDER] = -1,
                                             [DIM_GPUS] = DEG_GPUS};
     if (degree[k] >= 0)
         set_degree(w, (enum degree)degree[k], as);
@@ -98,8 +110,8 @@ static bool pinned(const struct wishes *w, enum dimension k)
     for (uint32_t i = 0; i < NDEGREES; i++)
         if (a.degree[i].relation != b.degree[i].relation)
             return true;
-    return a.sequence_parallel != b.sequence_parallel || a.context != b.context || a.nschedules != b.nschedules ||
-           a.recompute != b.recompute || a.norder != b.norder;
+    return a.sequence_parallel != b.sequence_parallel || a.context != b.context ||
+           a.nschedules != b.nschedules || a.recompute != b.recompute || a.norder != b.norder;
 }
 
 static bool spares(const struct decision *d)
@@ -116,16 +128,24 @@ static double worth(const struct wishes *w, const struct candidate *c)
 }
 
 /* `as`: the wishes on the dimension */
-static void find_neighbour(struct arena *a, const struct job *job, const struct topo *topo, const struct candidate *winner,
-                           bool emit_only, const struct wishes *as, struct neighbour *out)
+static void find_neighbour(struct arena *a, const struct job *job, const struct topo *topo,
+                           const struct candidate *winner, bool emit_only, const struct wishes *as,
+                           struct neighbour *out)
 {
     struct job pinned_job = *job;
     struct searching *s = ARENA_NEW(a, struct searching);
     pin_all(a, &pinned_job.wishes, &winner->decision);
     set_free(&pinned_job.wishes, out->dimension, as);
-    *s = (struct searching){.arena = a, .job = &pinned_job, .topo = topo, .emit_only = emit_only, .top = 1,
-                            .budget = NEIGHBOUR_BUDGET, .result = ARENA_NEW(a, struct search_result),
-                            .unlike = &winner->decision, .dimension = out->dimension, .spare = spares(&winner->decision)};
+    *s = (struct searching){.arena = a,
+                            .job = &pinned_job,
+                            .topo = topo,
+                            .emit_only = emit_only,
+                            .top = 1,
+                            .budget = NEIGHBOUR_BUDGET,
+                            .result = ARENA_NEW(a, struct search_result),
+                            .unlike = &winner->decision,
+                            .dimension = out->dimension,
+                            .spare = spares(&winner->decision)};
     struct search_result *r = s->result;
     out->found = out->memory = false;
     if (!search_run(s, diag_new(a)))
@@ -140,8 +160,8 @@ static void find_neighbour(struct arena *a, const struct job *job, const struct 
         out->slower = worth(&job->wishes, &out->candidate) / worth(&job->wishes, winner) - 1;
 }
 
-void search_neighbours(struct arena *a, const struct job *job, const struct topo *topo, const struct candidate *winner,
-                       bool emit_only, struct neighbour *out)
+void search_neighbours(struct arena *a, const struct job *job, const struct topo *topo,
+                       const struct candidate *winner, bool emit_only, struct neighbour *out)
 {
     static const struct wishes none = {.recompute = RECOMPUTE_AUTO};
     for (uint32_t k = 0; k < NDIMENSIONS; k++) {
@@ -157,8 +177,8 @@ void search_neighbours(struct arena *a, const struct job *job, const struct topo
 const char *search_drop_wish(struct job *job, uint32_t which, struct span *at)
 {
     struct wishes *w = &job->wishes;
-    static const char *const names[] = {"keep", "layout", "schedule", "sequence_parallel", "context", "order", "recompute",
-                                        "memory", "step_time", "finish"};
+    static const char *const names[] = {"keep",  "layout",    "schedule", "sequence_parallel", "context",
+                                        "order", "recompute", "memory",   "step_time",         "finish"};
     if (which < NDEGREES) {
         *at = w->degree[which].span;
         bool stated = w->degree[which].relation != REL_ANY;
@@ -220,8 +240,8 @@ const char *search_drop_wish(struct job *job, uint32_t which, struct span *at)
     return stated ? names[which - NDEGREES] : NULL;
 }
 
-uint32_t search_relaxations(struct arena *a, const struct job *job, const struct topo *topo, bool emit_only, uint64_t budget,
-                            struct relaxation **out)
+uint32_t search_relaxations(struct arena *a, const struct job *job, const struct topo *topo, bool emit_only,
+                            uint64_t budget, struct relaxation **out)
 {
     *out = ARENA_ARRAY(a, struct relaxation, SEARCH_WISHES);
     uint32_t n = 0;
@@ -232,8 +252,13 @@ uint32_t search_relaxations(struct arena *a, const struct job *job, const struct
         if (!x.wish)
             continue;
         struct searching *s = ARENA_NEW(a, struct searching);
-        *s = (struct searching){.arena = a, .job = &without, .topo = topo, .emit_only = emit_only, .top = 1,
-                                .budget = budget ? budget : NEIGHBOUR_BUDGET, .result = ARENA_NEW(a, struct search_result)};
+        *s = (struct searching){.arena = a,
+                                .job = &without,
+                                .topo = topo,
+                                .emit_only = emit_only,
+                                .top = 1,
+                                .budget = budget ? budget : NEIGHBOUR_BUDGET,
+                                .result = ARENA_NEW(a, struct search_result)};
         if (search_run(s, diag_new(a)) && s->result->ncandidates) {
             x.found = true;
             x.candidate = s->result->candidates[0];

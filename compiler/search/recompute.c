@@ -1,9 +1,9 @@
 /* Which kinds of recomputation a search tries: none, full, and a chain of lists.
  *
- * Each list of the chain adds to the one before it the part of a layer that frees a byte for the fewest seconds, on the
- * smallest mesh allowed with one sequence: the order in which a person would give parts up, too.  With stages that spare
- * some of their layers, what lies between two lists of the chain is reached to within a layer.  The list [core_attn] is
- * tried as well, for it has a name, `selective`. */
+ * Each list of the chain adds to the one before it the part of a layer that frees a byte for the fewest
+ * seconds, on the smallest mesh allowed with one sequence: the order in which a person would give parts up,
+ * too.  With stages that spare some of their layers, what lies between two lists of the chain is reached to
+ * within a layer.  The list [core_attn] is tried as well, for it has a name, `selective`. */
 
 #include "compiler/cost/cost_private.h"
 #include "compiler/search/space.h"
@@ -22,8 +22,8 @@ static uint32_t without_covered(uint32_t parts)
     return parts;
 }
 
-static struct parts_sum sum_parts(struct arena *a, struct cost *c, const struct cost_kinds *kinds, struct decision *d,
-                                  uint32_t parts)
+static struct parts_sum sum_parts(struct arena *a, struct cost *c, const struct cost_kinds *kinds,
+                                  struct decision *d, uint32_t parts)
 {
     struct arena_mark mark = arena_mark(a);
     struct cost_shape shape;
@@ -44,8 +44,18 @@ static struct parts_sum sum_parts(struct arena *a, struct cost *c, const struct 
 /* the chain into s, behind what is there */
 static void add_chain(struct arena *a, struct space *s)
 {
-    struct decision d = {.tp = s->tp.at[0], .cp = s->cp.at[0], .pp = 1, .vpp = 1, .dp = 1, .ep = 1, .etp = 1, .shard = 1,
-                         .microbatch = 1, .microbatches = 1, .context = CONTEXT_RING, .type = s->type};
+    struct decision d = {.tp = s->tp.at[0],
+                         .cp = s->cp.at[0],
+                         .pp = 1,
+                         .vpp = 1,
+                         .dp = 1,
+                         .ep = 1,
+                         .etp = 1,
+                         .shard = 1,
+                         .microbatch = 1,
+                         .microbatches = 1,
+                         .context = CONTEXT_RING,
+                         .type = s->type};
     d.gpus_used = d.tp * d.cp;
     uint32_t per_node = s->topo->types[s->type].gpus;
     d.nnodes = (d.gpus_used + per_node - 1) / per_node;
@@ -93,7 +103,8 @@ bool space_recompute(struct arena *a, struct diag *d, struct space *s)
     if (w->recompute == RECOMPUTE_AUTO) {
         s->recompute[s->nrecompute++] = (struct space_recompute){RECOMPUTE_NONE, 0, 0, false};
         if (!s->emit_only) {
-            s->recompute[s->nrecompute++] = (struct space_recompute){RECOMPUTE_SELECTIVE, PART_CORE_ATTN, 0, true};
+            s->recompute[s->nrecompute++] =
+                (struct space_recompute){RECOMPUTE_SELECTIVE, PART_CORE_ATTN, 0, true};
             add_chain(a, s);
         }
         s->recompute[s->nrecompute++] = (struct space_recompute){RECOMPUTE_FULL, 0, 0, !s->emit_only};

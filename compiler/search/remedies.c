@@ -11,8 +11,20 @@ struct change {
     uint64_t usable; /* GPUs of the decision's type */
 };
 
-enum { CHANGE_SELECTIVE, CHANGE_FULL, CHANGE_PP, CHANGE_ZERO, CHANGE_TP, CHANGE_SP, CHANGE_MICROBATCH, CHANGE_CP, CHANGE_EP,
-       CHANGE_SCHEDULE, CHANGE_DP, NCHANGES };
+enum {
+    CHANGE_SELECTIVE,
+    CHANGE_FULL,
+    CHANGE_PP,
+    CHANGE_ZERO,
+    CHANGE_TP,
+    CHANGE_SP,
+    CHANGE_MICROBATCH,
+    CHANGE_CP,
+    CHANGE_EP,
+    CHANGE_SCHEDULE,
+    CHANGE_DP,
+    NCHANGES
+};
 
 static bool recompute(struct decision *d, enum recompute kind, uint32_t parts)
 {
@@ -35,7 +47,8 @@ static bool apply(struct arena *a, const struct change *x, int which, struct dec
     uint32_t layers = x->job->model.nlayers;
     switch (which) {
     case CHANGE_SELECTIVE:
-        done = d->recompute == RECOMPUTE_NONE && recompute(d, RECOMPUTE_SELECTIVE, PART_CORE_ATTN | PART_NORM | PART_FFN_ACT);
+        done = d->recompute == RECOMPUTE_NONE &&
+               recompute(d, RECOMPUTE_SELECTIVE, PART_CORE_ATTN | PART_NORM | PART_FFN_ACT);
         *name = "recompute [norm, core_attn, ffn_act]";
         break;
     case CHANGE_FULL:
@@ -103,7 +116,8 @@ static bool apply(struct arena *a, const struct change *x, int which, struct dec
 }
 
 /* stages as before unless their number has changed */
-static void cut_again(struct arena *a, const struct job *job, const struct cost *c, struct decision *d, bool anew)
+static void cut_again(struct arena *a, const struct job *job, const struct cost *c, struct decision *d,
+                      bool anew)
 {
     uint32_t n = job->model.nlayers;
     struct stage *stages = ARENA_ARRAY(a, struct stage, d->nstages);
@@ -129,12 +143,14 @@ static int compare_remedies(const void *x, const void *y)
     return strcmp(a->name, b->name);
 }
 
-uint32_t search_remedies(struct arena *a, const struct job *job, const struct topo *topo, const struct candidate *miss,
-                         uint64_t limit_bytes, bool emit_only, struct remedy **out)
+uint32_t search_remedies(struct arena *a, const struct job *job, const struct topo *topo,
+                         const struct candidate *miss, uint64_t limit_bytes, bool emit_only,
+                         struct remedy **out)
 {
     uint32_t *nodes, n = 0;
     const struct decision *from = &miss->decision;
-    struct change x = {job, topo, (uint64_t)topo_usable(a, topo, from->type, &nodes) * topo->types[from->type].gpus};
+    struct change x = {job, topo,
+                       (uint64_t)topo_usable(a, topo, from->type, &nodes) * topo->types[from->type].gpus};
     struct estimate before;
     cost_estimate(a, cost_new(a, job, topo, from), &before);
     *out = ARENA_ARRAY(a, struct remedy, NCHANGES);

@@ -1,12 +1,12 @@
 /* A search: its state, its candidates and its certificate.
  *
- * branch.c opens the tree of decisions best bound first and hands over what is feasible; here the best are kept.  When
- * the tree is exhausted nothing in the space (space.h) is better than the first candidate; when the budget ends before
- * that, the least bound left says how much better anything could be: `gap`.
+ * branch.c opens the tree of decisions best bound first and hands over what is feasible; here the best are
+ * kept.  When the tree is exhausted nothing in the space (space.h) is better than the first candidate; when
+ * the budget ends before that, the least bound left says how much better anything could be: `gap`.
  *
- * Order of candidates: step time (or GPU-seconds), raised by up to 0.1 % with the share of memory used, so that of
- * equally fast plans the leaner wins; then degrees, so that no tie is left to chance.  What that preference may cost is
- * part of the gap. */
+ * Order of candidates: step time (or GPU-seconds), raised by up to 0.1 % with the share of memory used, so
+ * that of equally fast plans the leaner wins; then degrees, so that no tie is left to chance.  What that
+ * preference may cost is part of the gap. */
 
 #include "compiler/search/search_private.h"
 
@@ -18,9 +18,11 @@
 #define BUDGET_DEFAULT 150000
 #define LEAN 0.001
 
-const char *const removal_names[NREMOVALS] = {"bound", "memory", "keep", "step time", "not emitted", "same transfers"};
-const char *const dimension_names[NDIMENSIONS] = {"tp", "sequence_parallel", "cp", "context", "pp", "vpp", "ep", "etp",
-                                                  "zero", "shard", "microbatch", "recompute", "schedule", "order", "gpus"};
+const char *const removal_names[NREMOVALS] = {"bound",     "memory",      "keep",
+                                              "step time", "not emitted", "same transfers"};
+const char *const dimension_names[NDIMENSIONS] = {
+    "tp",    "sequence_parallel", "cp",        "context",  "pp",    "vpp", "ep", "etp", "zero",
+    "shard", "microbatch",        "recompute", "schedule", "order", "gpus"};
 
 double search_limit_s(const struct searching *s)
 {
@@ -54,9 +56,23 @@ static void tie_values(const struct decision *d, uint32_t out[NTIES])
         order = order * NAXES + d->order[i];
     for (uint32_t i = 0; i < d->nstages; i++)
         spared += d->stages[i].spared;
-    const uint32_t v[NTIES] = {d->gpus_used, d->tp, d->cp, d->pp, d->ep, d->etp, d->zero, d->vpp, d->recompute, d->microbatch,
-                               d->schedule == SCHED_GPIPE ? NSCHEDULES : d->schedule, d->schedule_group, d->sp, d->context,
-                               d->parts, spared, d->shard};
+    const uint32_t v[NTIES] = {d->gpus_used,
+                               d->tp,
+                               d->cp,
+                               d->pp,
+                               d->ep,
+                               d->etp,
+                               d->zero,
+                               d->vpp,
+                               d->recompute,
+                               d->microbatch,
+                               d->schedule == SCHED_GPIPE ? NSCHEDULES : d->schedule,
+                               d->schedule_group,
+                               d->sp,
+                               d->context,
+                               d->parts,
+                               spared,
+                               d->shard};
     memcpy(out, v, sizeof v);
     out[NTIES - 1] = out[NTIES - 1] * 256 + order;
 }
@@ -212,25 +228,37 @@ bool search_run(struct searching *s, struct diag *d)
     return true;
 }
 
-bool search_gpus_needed(struct arena *a, const struct job *job, const struct topo *topo, bool emit_only, struct candidate *out)
+bool search_gpus_needed(struct arena *a, const struct job *job, const struct topo *topo, bool emit_only,
+                        struct candidate *out)
 {
     struct searching *s = ARENA_NEW(a, struct searching);
-    *s = (struct searching){.arena = a, .job = job, .topo = topo, .emit_only = emit_only, .top = 1, .fewest = true,
-                            .budget = BUDGET_DEFAULT, .result = ARENA_NEW(a, struct search_result)};
+    *s = (struct searching){.arena = a,
+                            .job = job,
+                            .topo = topo,
+                            .emit_only = emit_only,
+                            .top = 1,
+                            .fewest = true,
+                            .budget = BUDGET_DEFAULT,
+                            .result = ARENA_NEW(a, struct search_result)};
     if (isinf(search_limit_s(s)) || !search_run(s, diag_new(a)) || !s->result->ncandidates)
         return false;
     *out = s->result->candidates[0];
     return true;
 }
 
-struct search_result *search(struct arena *a, struct diag *d, const struct job *job, const struct topo *topo, uint32_t top,
-                             uint64_t budget, bool emit_only)
+struct search_result *search(struct arena *a, struct diag *d, const struct job *job, const struct topo *topo,
+                             uint32_t top, uint64_t budget, bool emit_only)
 {
     struct timespec start, end;
     clock_gettime(CLOCK_MONOTONIC, &start);
     struct searching *s = ARENA_NEW(a, struct searching);
-    *s = (struct searching){.arena = a, .job = job, .topo = topo, .emit_only = emit_only, .top = top ? top : 1,
-                            .budget = budget ? budget : BUDGET_DEFAULT, .result = ARENA_NEW(a, struct search_result)};
+    *s = (struct searching){.arena = a,
+                            .job = job,
+                            .topo = topo,
+                            .emit_only = emit_only,
+                            .top = top ? top : 1,
+                            .budget = budget ? budget : BUDGET_DEFAULT,
+                            .result = ARENA_NEW(a, struct search_result)};
     if (search_emit_ready(s, d) && search_run(s, d) && s->result->ncandidates == 0)
         search_blame(s, d);
     clock_gettime(CLOCK_MONOTONIC, &end);

@@ -1,8 +1,8 @@
 #ifndef LLMC_SEARCH_H
 #define LLMC_SEARCH_H
 
-/* Search over legal decisions: space.c enumerates what wishes, job and cluster allow; search.c bounds and ranks;
- * neighbours.c asks what would be if one thing were different; blame.c says why nothing was found. */
+/* Search over legal decisions: space.c enumerates what wishes, job and cluster allow; search.c bounds and
+ * ranks; neighbours.c asks what would be if one thing were different; blame.c says why nothing was found. */
 
 #include "compiler/cost/cost.h"
 
@@ -29,7 +29,7 @@ struct search_result {
     uint64_t space, evaluated, pruned, infeasible_memory, illegal;
     uint64_t simulated;          /* candidates whose schedule was run action by action */
     uint64_t removed[NREMOVALS]; /* by enum removal */
-    uint32_t ncandidates; /* best first, at most `top` */
+    uint32_t ncandidates;        /* best first, at most `top` */
     struct candidate *candidates;
     /* when nothing fits: the closest miss, and the constraint that removed most candidates */
     bool has_closest;
@@ -38,47 +38,67 @@ struct search_result {
     double gap; /* 0: everything better than the best is ruled out; else (best - bound of the rest) / best */
     double seconds;
 };
-/* Best first by the job's objective.  budget: evaluations, 0 = enough for about a second.  Where nothing is found,
- * ncandidates is 0 and one error in d says why and what would help.  emit_only: rank only what the lowering can emit
- * (llmc plan); false for llmc estimate. */
-struct search_result *search(struct arena *a, struct diag *d, const struct job *job, const struct topo *topo, uint32_t top,
-                             uint64_t budget, bool emit_only);
+/* Best first by the job's objective.  budget: evaluations, 0 = enough for about a second.  Where nothing is
+ * found, ncandidates is 0 and one error in d says why and what would help.  emit_only: rank only what the
+ * lowering can emit (llmc plan); false for llmc estimate. */
+struct search_result *search(struct arena *a, struct diag *d, const struct job *job, const struct topo *topo,
+                             uint32_t top, uint64_t budget, bool emit_only);
 
-/* GPUs needed for a deadline: the plan on the fewest that keeps 'step_time' and 'finish' (as far as a usual budget sees);
- * false if there is none or no limit is stated. */
-bool search_gpus_needed(struct arena *a, const struct job *job, const struct topo *topo, bool emit_only, struct candidate *out);
+/* GPUs needed for a deadline: the plan on the fewest that keeps 'step_time' and 'finish' (as far as a usual
+ * budget sees); false if there is none or no limit is stated. */
+bool search_gpus_needed(struct arena *a, const struct job *job, const struct topo *topo, bool emit_only,
+                        struct candidate *out);
 
-/* What a decision chooses, one by one.  A neighbour differs in one of them: it takes its best other value while the
- * others keep theirs; dp makes up for the number of GPUs, microbatches and shard follow, and stages are cut anew. */
+/* What a decision chooses, one by one.  A neighbour differs in one of them: it takes its best other value
+ * while the others keep theirs; dp makes up for the number of GPUs, microbatches and shard follow, and stages
+ * are cut anew. */
 enum dimension {
-    DIM_TP, DIM_SP, DIM_CP, DIM_CONTEXT, DIM_PP, DIM_VPP, DIM_EP, DIM_ETP, DIM_ZERO, DIM_SHARD, DIM_MICROBATCH, DIM_RECOMPUTE,
-    DIM_SCHEDULE, DIM_ORDER, DIM_GPUS, NDIMENSIONS
+    DIM_TP,
+    DIM_SP,
+    DIM_CP,
+    DIM_CONTEXT,
+    DIM_PP,
+    DIM_VPP,
+    DIM_EP,
+    DIM_ETP,
+    DIM_ZERO,
+    DIM_SHARD,
+    DIM_MICROBATCH,
+    DIM_RECOMPUTE,
+    DIM_SCHEDULE,
+    DIM_ORDER,
+    DIM_GPUS,
+    NDIMENSIONS
 };
 extern const char *const dimension_names[NDIMENSIONS]; /* "tp" ... */
 
 struct neighbour {
     enum dimension dimension;
-    bool found;             /* false: no other value exists, fits or is allowed by the wishes */
-    bool memory;            /* !found: other values exist but the best of them does not fit: candidate is the closest */
-    bool wished;            /* the wishes leave no other value */
+    bool found;  /* false: no other value exists, fits or is allowed by the wishes */
+    bool memory; /* !found: other values exist but the best of them does not fit: candidate is the closest */
+    bool wished; /* the wishes leave no other value */
     struct candidate candidate;
-    double slower;          /* objective of the candidate / the winner's - 1; below 0 only where wishes were given up */
+    double
+        slower; /* objective of the candidate / the winner's - 1; below 0 only where wishes were given up */
 };
-/* out[NDIMENSIONS], by dimension.  Wishes hold, save that the dimension itself is free where the wishes pin it (`wished`). */
-void search_neighbours(struct arena *a, const struct job *job, const struct topo *topo, const struct candidate *winner,
-                       bool emit_only, struct neighbour *out);
+/* out[NDIMENSIONS], by dimension.  Wishes hold, save that the dimension itself is free where the wishes pin
+ * it (`wished`). */
+void search_neighbours(struct arena *a, const struct job *job, const struct topo *topo,
+                       const struct candidate *winner, bool emit_only, struct neighbour *out);
 
-/* What dropping one stated wish would change: the best plan without it.  Returns an arena array by line of the file. */
+/* What dropping one stated wish would change: the best plan without it.  Returns an arena array by line of
+ * the file. */
 struct relaxation {
     const char *wish; /* "tp", "keep", "memory" ... */
     struct span span;
     bool found;
     struct candidate candidate;
 };
-uint32_t search_relaxations(struct arena *a, const struct job *job, const struct topo *topo, bool emit_only, uint64_t budget,
-                            struct relaxation **out);
+uint32_t search_relaxations(struct arena *a, const struct job *job, const struct topo *topo, bool emit_only,
+                            uint64_t budget, struct relaxation **out);
 
-/* Single changes of a decision that does not fit, evaluated: what each would save and cost, those that fit first. */
+/* Single changes of a decision that does not fit, evaluated: what each would save and cost, those that fit
+ * first. */
 struct remedy {
     const char *name; /* "recompute full", "pp 32" */
     struct candidate candidate;
@@ -86,7 +106,8 @@ struct remedy {
     double slower; /* step time against the decision's - 1 */
     bool fits;
 };
-uint32_t search_remedies(struct arena *a, const struct job *job, const struct topo *topo, const struct candidate *miss,
-                         uint64_t limit_bytes, bool emit_only, struct remedy **out);
+uint32_t search_remedies(struct arena *a, const struct job *job, const struct topo *topo,
+                         const struct candidate *miss, uint64_t limit_bytes, bool emit_only,
+                         struct remedy **out);
 
 #endif

@@ -29,8 +29,8 @@ struct search_shape {
     double compute_factor, nic_factor; /* of the slowest node */
     struct cost_shape shape;
     double *layer_s, embed_s, head_s;
-    /* without recomputation where that can be spared: all kernels; by layer, sums of forward and of both directions before
-     * it; of the embedding's forward, the embedding, the head with prediction modules */
+    /* without recomputation where that can be spared: all kernels; by layer, sums of forward and of both
+     * directions before it; of the embedding's forward, the embedding, the head with prediction modules */
     uint32_t nlayers;
     double kernels_s, *forward_before, *time_before, embed_forward_s, embed_least_s, head_least_s;
     struct search_cut *cuts;
@@ -45,7 +45,8 @@ struct mesh_node {
     double bound;
     const struct tuple *tuple; /* kernels of its degrees */
 };
-/* ZeRO levels with their shards and groups, those that need least memory first: made once for a mesh in one order */
+/* ZeRO levels with their shards and groups, those that need least memory first: made once for a mesh in one
+ * order */
 struct state {
     uint32_t zero, shard;
     struct cost_group ranks, replicas; /* that share state; that hold the same */
@@ -54,16 +55,16 @@ struct states {
     uint32_t n;
     struct state *at; /* NULL: not made yet */
 };
-/* With an order of axes, nodes, microbatch, sequence parallelism and context kind.  Its shape is that of the least
- * recomputation there can be; stages are cut by it. */
+/* With an order of axes, nodes, microbatch, sequence parallelism and context kind.  Its shape is that of the
+ * least recomputation there can be; stages are cut by it. */
 struct family {
     struct decision decision; /* without zero, shard, vpp, schedule and stages */
     const struct cost *cost;
     struct search_shape *shape; /* once refined */
     uint32_t *dead_from; /* by kind of recomputation, shared by microbatches: from this one on nothing fits */
     struct states *states; /* shared by all families of the mesh and order */
-    uint32_t alive;      /* bits by kind of recomputation, once opened */
-    uint16_t *dead;      /* by schedule: kinds that fit under no state */
+    uint32_t alive;        /* bits by kind of recomputation, once opened */
+    uint16_t *dead;        /* by schedule: kinds that fit under no state */
     double bound;
     bool refined; /* its bound is that of its cuts */
 };
@@ -96,7 +97,8 @@ struct searching {
     bool emit_only;
     uint32_t top;
     uint64_t budget, memory_limit;
-    /* neighbours: only decisions that differ from `unlike` in this dimension; stages may spare layers as it does */
+    /* neighbours: only decisions that differ from `unlike` in this dimension; stages may spare layers as it
+     * does */
     const struct decision *unlike;
     enum dimension dimension;
     bool fewest; /* objective: the number of GPUs that keeps the limits on time */
@@ -120,7 +122,8 @@ struct searching {
     struct search_shape *shapes[16384];
 };
 
-/* fills s->result from arena, job, topo, emit_only, top and budget; false after an error about the wishes alone */
+/* fills s->result from arena, job, topo, emit_only, top and budget; false after an error about the wishes
+ * alone */
 bool search_run(struct searching *s, struct diag *d);
 /* the stricter of 'step_time' and 'finish' per step; INFINITY without either */
 double search_limit_s(const struct searching *s);
@@ -136,12 +139,14 @@ uint64_t search_dimension_value(const struct decision *d, enum dimension k);
 /* branch.c: the tree of meshes, families and leaves, best bound first */
 void search_branch(struct searching *s);
 
-bool search_next_microbatch(const struct searching *s, const struct decision *d, uint64_t per_replica, uint64_t *b);
+bool search_next_microbatch(const struct searching *s, const struct decision *d, uint64_t per_replica,
+                            uint64_t *b);
 /* sequence parallelism as wished, with b sequences */
 bool search_sp_possible(const struct searching *s, const struct decision *d, uint64_t b);
 
 /* family.c: the cells of a family whose bound is low enough, the leaves of a cell */
-typedef void (*cell_taker)(struct searching *s, void *to, const struct cell *cell, double bound, uint32_t family);
+typedef void (*cell_taker)(struct searching *s, void *to, const struct cell *cell, double bound,
+                           uint32_t family);
 typedef void (*leaf_taker)(struct searching *s, void *to, const struct leaf *x);
 double search_family_bound_s(struct searching *s, struct search_shape *h, const struct decision *d);
 void search_open_family(struct searching *s, uint32_t index, cell_taker take, void *to);
@@ -150,11 +155,12 @@ void search_sample_family(struct searching *s, uint32_t index, leaf_taker take, 
 void search_open_cell(struct searching *s, const struct cell *cell, leaf_taker take, void *to);
 
 /* leaf.c: memory and bound of one decision of shape h; time of a leaf, and whether it is kept */
-enum leaf_fate search_leaf(struct searching *s, struct cost *c, struct search_shape *h, const struct decision *d, bool spare,
-                           struct leaf *out);
+enum leaf_fate search_leaf(struct searching *s, struct cost *c, struct search_shape *h,
+                           const struct decision *d, bool spare, struct leaf *out);
 void search_finish_leaf(struct searching *s, struct leaf *x);
 /* c's decision from below: items as cost_time() */
-void search_bound(struct searching *s, const struct cost *c, const struct search_shape *h, struct estimate *e);
+void search_bound(struct searching *s, const struct cost *c, const struct search_shape *h,
+                  struct estimate *e);
 /* counts x, which does not fit, and remembers it if it is the closest miss */
 void search_too_full(struct searching *s, const struct candidate *x);
 
@@ -162,14 +168,15 @@ void search_too_full(struct searching *s, const struct candidate *x);
 struct search_shape *search_shape(struct searching *s, const struct cost *c);
 const struct search_cut *search_cut(struct searching *s, struct search_shape *h, const struct decision *d);
 bool search_same_group(const struct cost_group *a, const struct cost_group *b);
-/* bounds on a step's time from below: by kernels alone, however cut and scheduled; by a cut and its placement */
+/* bounds on a step's time from below: by kernels alone, however cut and scheduled; by a cut and its placement
+ */
 enum placement { PLACE_LOOPED, PLACE_FOLDED, PLACE_BOTH_WAYS };
 double search_shape_bound_s(const struct search_shape *h, const struct decision *d);
 double search_share_bound_s(const struct search_shape *h, const struct decision *d); /* with transfers */
-double search_class_bound_s(const struct search_shape *h, const struct decision *d, const struct search_cut *cut,
-                            enum placement placement);
-/* Spares as many layers from recomputation as every rank's memory allows, in d's own stages; false if a rank does not
- * fit with none spared. */
+double search_class_bound_s(const struct search_shape *h, const struct decision *d,
+                            const struct search_cut *cut, enum placement placement);
+/* Spares as many layers from recomputation as every rank's memory allows, in d's own stages; false if a rank
+ * does not fit with none spared. */
 bool search_spare(const struct cost *c, const struct cost_shape *h, struct decision *d, uint64_t limit);
 
 /* neighbours.c: without wish `which` of SEARCH_WISHES; its name and place, or NULL if it was not stated */

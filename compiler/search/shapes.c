@@ -1,10 +1,11 @@
-/* Cached shapes: the blocks of one key of degrees, made once for all decisions that share it, and what follows from them
- * alone: even cuts into stages, bounds from below, and how many layers each stage can spare from recomputation.
+/* Cached shapes: the blocks of one key of degrees, made once for all decisions that share it, and what
+ * follows from them alone: even cuts into stages, bounds from below, and how many layers each stage can spare
+ * from recomputation.
  *
- * Bounds: of a mesh, kernels alone: some rank takes at least its share of all blocks, m times over.  Of a family, by its
- * cuts and placements: a rank works off m microbatches of all its stages, after the first microbatch has come through the
- * stages before its first, whatever their order; what schedules of overlapped pairs hide is left out where the space has
- * them. */
+ * Bounds: of a mesh, kernels alone: some rank takes at least its share of all blocks, m times over.  Of a
+ * family, by its cuts and placements: a rank works off m microbatches of all its stages, after the first
+ * microbatch has come through the stages before its first, whatever their order; what schedules of overlapped
+ * pairs hide is left out where the space has them. */
 
 #include "compiler/search/search_private.h"
 
@@ -13,14 +14,15 @@
 
 bool search_same_group(const struct cost_group *a, const struct cost_group *b)
 {
-    return a->n == b->n && a->level == b->level && a->beyond == b->beyond && !memcmp(a->below, b->below, sizeof a->below) &&
-           !memcmp(a->curve, b->curve, sizeof a->curve);
+    return a->n == b->n && a->level == b->level && a->beyond == b->beyond &&
+           !memcmp(a->below, b->below, sizeof a->below) && !memcmp(a->curve, b->curve, sizeof a->curve);
 }
 
 /* paired: some schedule runs a forward beside a backward, so what hides there may not count */
 static double block_s(const struct cost_block *b, bool kernels_only, bool paired)
 {
-    double kernels = b->forward_s + b->backward_s, hidden = paired ? b->forward_hidden_s + b->backward_hidden_s : 0;
+    double kernels = b->forward_s + b->backward_s,
+           hidden = paired ? b->forward_hidden_s + b->backward_hidden_s : 0;
     return kernels_only ? kernels : kernels + b->forward_comm_s + b->backward_comm_s - hidden;
 }
 
@@ -35,14 +37,17 @@ static void fill_bounds(struct searching *s, struct search_shape *h)
     for (uint32_t i = 0; i < n; i++) {
         const struct cost_block *b = &x->layers[x->kind[i]], *spared = &x->spared[x->kind[i]];
         bool free_choice = s->may_spare || s->job->wishes.recompute_layers;
-        h->forward_before[i + 1] = h->forward_before[i] + b->forward_s + b->forward_comm_s - (paired ? b->forward_hidden_s : 0);
-        h->time_before[i + 1] = h->time_before[i] + fmin(block_s(b, false, paired), block_s(free_choice ? spared : b, false, paired));
+        h->forward_before[i + 1] =
+            h->forward_before[i] + b->forward_s + b->forward_comm_s - (paired ? b->forward_hidden_s : 0);
+        h->time_before[i + 1] = h->time_before[i] + fmin(block_s(b, false, paired),
+                                                         block_s(free_choice ? spared : b, false, paired));
         h->kernels_s += fmin(block_s(b, true, paired), block_s(free_choice ? spared : b, true, paired));
     }
     h->embed_forward_s = x->embed.forward_s + x->embed.forward_comm_s;
     h->embed_least_s = block_s(&x->embed, false, paired);
     h->head_least_s = block_s(&x->head, false, paired) + m->predict * block_s(&x->predict, false, paired);
-    h->kernels_s += block_s(&x->embed, true, paired) + block_s(&x->head, true, paired) + m->predict * block_s(&x->predict, true, paired);
+    h->kernels_s += block_s(&x->embed, true, paired) + block_s(&x->head, true, paired) +
+                    m->predict * block_s(&x->predict, true, paired);
 }
 
 /* bytes: a multiple of 4 */
@@ -65,19 +70,22 @@ static uint64_t hash_group(uint64_t hash, const struct cost_group *g)
 struct search_shape *search_shape(struct searching *s, const struct cost *c)
 {
     const struct decision *d = c->decision;
-    const struct shape_key key = {d->tp, d->cp, d->ep, d->etp, d->microbatch, d->recompute, d->parts, d->sp, d->context};
+    const struct shape_key key = {d->tp,        d->cp,    d->ep, d->etp,    d->microbatch,
+                                  d->recompute, d->parts, d->sp, d->context};
     uint32_t tp = AXIS_BIT(AXIS_TP), cp = AXIS_BIT(AXIS_CP);
     uint64_t hash = hash_words(1469598103934665603u, &key, sizeof key);
-    hash = hash_words(hash_group(hash, &c->group[tp]), &c->device.compute_factor, sizeof c->device.compute_factor);
+    hash = hash_words(hash_group(hash, &c->group[tp]), &c->device.compute_factor,
+                      sizeof c->device.compute_factor);
     hash = hash_group(hash_group(hash, &c->group[cp]), &c->ep);
     struct search_shape **slot = &s->shapes[(hash ^ hash >> 29) % ARRAY_LEN(s->shapes)];
     for (struct search_shape *h = *slot; h; h = h->next)
         if (memcmp(&h->key, &key, sizeof key) == 0 && search_same_group(&h->tp, &c->group[tp]) &&
-            search_same_group(&h->cp, &c->group[cp]) && search_same_group(&h->ep, &c->ep) && h->compute_factor == c->device.compute_factor &&
-            h->nic_factor == c->device.nic_factor)
+            search_same_group(&h->cp, &c->group[cp]) && search_same_group(&h->ep, &c->ep) &&
+            h->compute_factor == c->device.compute_factor && h->nic_factor == c->device.nic_factor)
             return h;
     struct search_shape *h = ARENA_NEW(s->arena, struct search_shape);
-    *h = (struct search_shape){.key = key, .tp = c->group[tp], .cp = c->group[cp], .ep = c->ep, .next = *slot};
+    *h =
+        (struct search_shape){.key = key, .tp = c->group[tp], .cp = c->group[cp], .ep = c->ep, .next = *slot};
     h->compute_factor = c->device.compute_factor;
     h->nic_factor = c->device.nic_factor;
     s->result->evaluated += 2 * s->kinds.n + 3; /* blocks, each about as long as an evaluation */
@@ -113,8 +121,8 @@ static double stage_time(const struct search_shape *h, const struct stage *st)
     return t + (st->embed ? h->embed_least_s : 0) + (st->head ? h->head_least_s : 0);
 }
 
-double search_class_bound_s(const struct search_shape *h, const struct decision *d, const struct search_cut *cut,
-                            enum placement placement)
+double search_class_bound_s(const struct search_shape *h, const struct decision *d,
+                            const struct search_cut *cut, enum placement placement)
 {
     double longest = 0, m = d->microbatches;
     uint32_t p = d->pp, n = cut->nstages;
@@ -171,7 +179,8 @@ static void spare_rank(struct decision *d, uint32_t r, uint32_t k)
 }
 
 /* does rank r fit with k of its layers spared? */
-static bool rank_fits(const struct cost *c, const struct cost_shape *h, struct decision *d, uint32_t r, uint32_t k, uint64_t limit)
+static bool rank_fits(const struct cost *c, const struct cost_shape *h, struct decision *d, uint32_t r,
+                      uint32_t k, uint64_t limit)
 {
     struct estimate e = {0};
     spare_rank(d, r, k);

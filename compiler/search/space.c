@@ -1,12 +1,12 @@
 /* Which decisions exist: candidate lists per degree, meshes made of them, and the nodes under a mesh.
  *
- * A degree's candidates divide what they split (heads, FFN widths, experts, the batch), so nothing illegal is listed
- * twice over; wishes filter the lists.  Where the file gives no order of axes all are there, the usual ones first: tp, cp,
- * dp, pp and tp, cp, pp, dp (innermost first); the second keeps a whole replica close together, which `keep pp within ...`
- * needs.
+ * A degree's candidates divide what they split (heads, FFN widths, experts, the batch), so nothing illegal is
+ * listed twice over; wishes filter the lists.  Where the file gives no order of axes all are there, the usual
+ * ones first: tp, cp, dp, pp and tp, cp, pp, dp (innermost first); the second keeps a whole replica close
+ * together, which `keep pp within ...` needs.
  *
- * `keep AXIS within X` bounds runs of ranks: all ranks from the first to the last of a group.  Nodes are handed out so
- * that runs fit: of every domain or tier group only a multiple of the run's nodes is used. */
+ * `keep AXIS within X` bounds runs of ranks: all ranks from the first to the last of a group.  Nodes are
+ * handed out so that runs fit: of every domain or tier group only a multiple of the run's nodes is used. */
 
 #include "compiler/search/space.h"
 
@@ -43,9 +43,9 @@ static bool layers_divide(const struct model *m, enum degree degree, uint32_t v)
         if (l == last)
             continue;
         last = l;
-        if (degree == DEG_TP &&
-            (l->attn.heads % v || (l->attn.kind == ATTN_GQA && l->attn.kv % v) || (!l->is_moe && l->ffn.width % v) ||
-             (l->is_moe && l->moe.shared && l->moe.expert.width * l->moe.shared % v)))
+        if (degree == DEG_TP && (l->attn.heads % v || (l->attn.kind == ATTN_GQA && l->attn.kv % v) ||
+                                 (!l->is_moe && l->ffn.width % v) ||
+                                 (l->is_moe && l->moe.shared && l->moe.expert.width * l->moe.shared % v)))
             return false;
         if (degree == DEG_EP && l->is_moe && l->moe.experts % v)
             return false;
@@ -158,14 +158,15 @@ static const char *why_impossible(struct arena *a, const struct space *s, enum d
     switch (degree) {
     case DEG_TP:
         if (m->nlayers)
-            return arena_printf(a, "it must divide heads = %u, kv = %u and the FFN's width", m->layers[0]->attn.heads,
-                                m->layers[0]->attn.kv);
+            return arena_printf(a, "it must divide heads = %u, kv = %u and the FFN's width",
+                                m->layers[0]->attn.heads, m->layers[0]->attn.kv);
         break;
     case DEG_CP:
         return arena_printf(a, "twice its value must divide the sequence of %llu tokens",
                             (unsigned long long)s->job->train.sequence);
     case DEG_DP:
-        return arena_printf(a, "it must divide the batch of %llu sequences", (unsigned long long)s->job->train.batch);
+        return arena_printf(a, "it must divide the batch of %llu sequences",
+                            (unsigned long long)s->job->train.batch);
     case DEG_PP:
     case DEG_VPP:
         return arena_printf(a, "the model has %u layers", m->nlayers);
@@ -182,7 +183,8 @@ static const char *why_impossible(struct arena *a, const struct space *s, enum d
     return "no such value exists";
 }
 
-static bool make_list(struct arena *a, struct diag *d, const struct space *s, enum degree degree, struct space_list *out)
+static bool make_list(struct arena *a, struct diag *d, const struct space *s, enum degree degree,
+                      struct space_list *out)
 {
     const struct wish *w = &s->job->wishes.degree[degree];
     VEC(uint32_t) wanted = {0}, all = {0};
@@ -205,7 +207,8 @@ static bool make_list(struct arena *a, struct diag *d, const struct space *s, en
     struct space_list known = {(uint32_t)all.n, all.at};
     const char *text = wish_text(a, degree, w);
     if (emittable_lost)
-        diag_error(d, w->span, "not-emittable", "no plan: %s, which can be estimated but not emitted yet", text);
+        diag_error(d, w->span, "not-emittable", "no plan: %s, which can be estimated but not emitted yet",
+                   text);
     else
         diag_error(d, w->span, "no-plan", "no plan: %s but %s", text,
                    w->relation == REL_EQ && w->value > most && degree != DEG_ZERO && degree != DEG_PP
@@ -218,7 +221,8 @@ static bool make_list(struct arena *a, struct diag *d, const struct space *s, en
 /* all permutations of four axes, the usual two first */
 static void all_orders(struct space *s)
 {
-    static const enum axis usual[2][NAXES] = {{AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}, {AXIS_TP, AXIS_CP, AXIS_PP, AXIS_DP}};
+    static const enum axis usual[2][NAXES] = {{AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP},
+                                              {AXIS_TP, AXIS_CP, AXIS_PP, AXIS_DP}};
     memcpy(s->order, usual, sizeof usual);
     s->norders = 2;
     for (uint32_t code = 0; code < 256 && !s->emit_only; code++) {
@@ -283,7 +287,8 @@ bool space_order_counts(const struct space *s, uint32_t order, const struct spac
     return true;
 }
 
-static void add_schedule(struct space *s, enum schedule_kind kind, uint32_t vpp, uint32_t group, uint32_t groups_of_pp)
+static void add_schedule(struct space *s, enum schedule_kind kind, uint32_t vpp, uint32_t group,
+                         uint32_t groups_of_pp)
 {
     if (s->nschedules < SPACE_SCHEDULES)
         s->schedules[s->nschedules++] = (struct space_schedule){kind, vpp, group, groups_of_pp};
@@ -323,9 +328,9 @@ static void sort_schedules(struct space *s)
 static bool space_schedules(struct diag *d, struct space *s)
 {
     const struct wishes *w = &s->job->wishes;
-    static const enum schedule_kind all[] = {SCHED_1F1B,  SCHED_GPIPE,  SCHED_INTERLEAVED, SCHED_EAGER_1F1B, SCHED_ZB_H1,
-                                             SCHED_ZB_H2, SCHED_ZB_V,   SCHED_V_HALF,      SCHED_V_MIN,      SCHED_COMBINED_1F1B,
-                                             SCHED_DUALPIPE, SCHED_DUALPIPE_V};
+    static const enum schedule_kind all[] = {
+        SCHED_1F1B, SCHED_GPIPE,  SCHED_INTERLEAVED, SCHED_EAGER_1F1B,    SCHED_ZB_H1,    SCHED_ZB_H2,
+        SCHED_ZB_V, SCHED_V_HALF, SCHED_V_MIN,       SCHED_COMBINED_1F1B, SCHED_DUALPIPE, SCHED_DUALPIPE_V};
     bool automatic = w->nschedules == 0, known = false;
     for (uint32_t i = 0; i < w->nschedules; i++)
         automatic |= w->schedules[i].kind == SCHED_AUTO;
@@ -342,15 +347,18 @@ static bool space_schedules(struct diag *d, struct space *s)
     if (s->nschedules)
         return true;
     if (known) {
-        diag_error(d, w->schedules[0].span, "no-plan", "no plan: schedule '%s' takes another number of chunks per rank (vpp)",
+        diag_error(d, w->schedules[0].span, "no-plan",
+                   "no plan: schedule '%s' takes another number of chunks per rank (vpp)",
                    schedule_name(w->schedules[0].kind));
         if (w->degree[DEG_VPP].relation != REL_ANY)
             diag_note(d, w->degree[DEG_VPP].span, "'vpp' excludes it");
-        diag_help(d, "drop either line; v-shaped schedules take vpp 2, interleaved ones 2 or more, the others 1");
+        diag_help(
+            d, "drop either line; v-shaped schedules take vpp 2, interleaved ones 2 or more, the others 1");
         return false;
     }
     diag_error(d, w->schedules[0].span, "not-emittable", "no plan: schedule '%s' can be %s, not emitted yet",
-               schedule_name(w->schedules[0].kind), w->schedules[0].kind == SCHED_FILE ? "read" : "estimated");
+               schedule_name(w->schedules[0].kind),
+               w->schedules[0].kind == SCHED_FILE ? "read" : "estimated");
     diag_help(d, "allow schedule in [1f1b, gpipe]");
     return false;
 }
@@ -395,16 +403,17 @@ static bool space_type(struct arena *a, struct diag *d, struct space *s)
     if (with == 1)
         return true;
     if (with == 0)
-        diag_error(d, w->use_span, "no-plan", "no plan: the cluster has no usable nodes%s%s%s", w->use ? " of type '" : "",
-                   w->use ? w->use : "", w->use ? "'" : "");
+        diag_error(d, w->use_span, "no-plan", "no plan: the cluster has no usable nodes%s%s%s",
+                   w->use ? " of type '" : "", w->use ? w->use : "", w->use ? "'" : "");
     else {
-        diag_error(d, w->use_span, "no-plan", "no plan: the cluster has usable nodes of %u types and a plan uses one", with);
+        diag_error(d, w->use_span, "no-plan",
+                   "no plan: the cluster has usable nodes of %u types and a plan uses one", with);
         const char *types = "";
         for (uint32_t i = 0; i < t->ntypes; i++) {
             uint32_t *nodes, n = topo_usable(s->arena, t, i, &nodes);
             if (n)
-                types = arena_printf(s->arena, "%s%s'use \"%s\"' (%llu GPUs)", types, *types ? " or " : "", t->types[i].id,
-                                     (unsigned long long)n * t->types[i].gpus);
+                types = arena_printf(s->arena, "%s%s'use \"%s\"' (%llu GPUs)", types, *types ? " or " : "",
+                                     t->types[i].id, (unsigned long long)n * t->types[i].gpus);
         }
         diag_help(d, "add %s to the plan block", types);
     }
@@ -425,7 +434,8 @@ static bool space_keeps(struct arena *a, struct diag *d, const struct space *s)
         }
         if (known)
             continue;
-        diag_error(d, w->keeps[i].span, "no-plan", "no plan: '%s' has no tier '%s'", t->name ? t->name : "the cluster", within);
+        diag_error(d, w->keeps[i].span, "no-plan", "no plan: '%s' has no tier '%s'",
+                   t->name ? t->name : "the cluster", within);
         diag_help(d, "keep %s within one of %s, or within N nodes", w->keeps[i].axis, names);
         return false;
     }
@@ -437,7 +447,8 @@ static void warn_idle(struct diag *d, const struct space *s)
 {
     const struct wishes *w = &s->job->wishes;
     if (w->sequence_parallel == TRI_YES && s->tp.at[s->tp.n - 1] == 1) {
-        diag_warning(d, w->sequence_parallel_span, "idle", "sequence parallelism does nothing here: tp can only be 1");
+        diag_warning(d, w->sequence_parallel_span, "idle",
+                     "sequence parallelism does nothing here: tp can only be 1");
         diag_help(d, "drop the line, or allow a larger tp");
     }
     const struct wish *shard = &w->degree[DEG_SHARD];
@@ -448,8 +459,8 @@ static void warn_idle(struct diag *d, const struct space *s)
     }
 }
 
-bool space_new(struct arena *a, struct diag *d, const struct job *job, const struct topo *topo, bool emit_only,
-               struct space *s)
+bool space_new(struct arena *a, struct diag *d, const struct job *job, const struct topo *topo,
+               bool emit_only, struct space *s)
 {
     *s = (struct space){.arena = a, .job = job, .topo = topo, .emit_only = emit_only};
     for (uint32_t i = 0; i < job->model.nlayers; i++)
@@ -465,8 +476,9 @@ bool space_new(struct arena *a, struct diag *d, const struct job *job, const str
     s->nplaces = 1;
     const struct wish *gpus = &job->wishes.degree[DEG_GPUS];
     if ((gpus->relation == REL_EQ || gpus->relation == REL_GE) && gpus->value > s->usable) {
-        diag_error(d, gpus->span, "no-plan", "no plan: %s but '%s' has %llu usable GPUs", wish_text(a, DEG_GPUS, gpus),
-                   topo->name ? topo->name : "the cluster", (unsigned long long)s->usable);
+        diag_error(d, gpus->span, "no-plan", "no plan: %s but '%s' has %llu usable GPUs",
+                   wish_text(a, DEG_GPUS, gpus), topo->name ? topo->name : "the cluster",
+                   (unsigned long long)s->usable);
         diag_help(d, "drop the line: as many as fit are used");
         return false;
     }
@@ -503,7 +515,8 @@ uint32_t space_meshes(struct arena *a, const struct space *s, struct space_mesh 
     return (uint32_t)out.n;
 }
 
-/* ranks from the first to one past the last of the aligned run that holds a group of the axis; 0 = unknown axis */
+/* ranks from the first to one past the last of the aligned run that holds a group of the axis; 0 = unknown
+ * axis */
 static uint64_t axis_run(const struct decision *d, const struct mesh *m, const char *axis)
 {
     for (uint32_t i = 0; i < NAXES; i++)
@@ -527,7 +540,8 @@ static uint32_t keep_level(const struct topo *t, const struct keep_wish *k)
     return t->ntiers;
 }
 
-static bool keep_holds(const struct space *s, const struct keep_wish *k, const struct decision *d, uint64_t run)
+static bool keep_holds(const struct space *s, const struct keep_wish *k, const struct decision *d,
+                       uint64_t run)
 {
     uint32_t per_node = s->topo->types[d->type].gpus;
     for (uint64_t first = 0; first < d->gpus_used; first += run) {

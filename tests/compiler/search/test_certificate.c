@@ -1,10 +1,11 @@
-/* The certificate: on small random problems, plain loops over every decision of the stated space, each with its schedule
- * run, find nothing faster than the printed gap allows, and find something exactly where the search does.
+/* The certificate: on small random problems, plain loops over every decision of the stated space, each with
+ * its schedule run, find nothing faster than the printed gap allows, and find something exactly where the
+ * search does.
  *
- * The loops know the space's words (space.h) and nothing of bounds, probes, caches or the order in which the search goes:
- * what is possible is asked of decision_legal(), time and memory of the cost model.  Two parts are the search's own by
- * definition of the space and taken from it: the chain of recomputation lists, and that stages are cut for even time of
- * layers without recomputation where it is chosen freely. */
+ * The loops know the space's words (space.h) and nothing of bounds, probes, caches or the order in which the
+ * search goes: what is possible is asked of decision_legal(), time and memory of the cost model.  Two parts
+ * are the search's own by definition of the space and taken from it: the chain of recomputation lists, and
+ * that stages are cut for even time of layers without recomputation where it is chosen freely. */
 
 #include "compiler/cost/cost_private.h"
 #include "compiler/schedule/schedule.h"
@@ -27,7 +28,7 @@ struct problem {
     struct space space; /* lists of recomputation and the node type are used */
     struct cost_kinds kinds;
     uint64_t limit;
-    double best_s;      /* of the loops */
+    double best_s; /* of the loops */
     struct decision best;
     struct stage stages[64]; /* best's */
     uint64_t legal, fitting;
@@ -46,26 +47,43 @@ static const char *random_model(struct arena *a, uint64_t *state)
     bool moe = random_below(state, 4) == 0;
     const char *ffn = moe ? arena_printf(a, "moe  swiglu(%u) {\n experts 4\n active 2\n }", width)
                           : arena_printf(a, "ffn  swiglu(%u)", 4 * width);
-    static const char *const recompute[] = {"", "", "", "recompute none", "recompute full", "recompute [norm, ffn_act]",
+    static const char *const recompute[] = {"",
+                                            "",
+                                            "",
+                                            "recompute none",
+                                            "recompute full",
+                                            "recompute [norm, ffn_act]",
                                             "recompute full(layers=1)"};
-    static const char *const schedule[] = {"schedule in [1f1b, gpipe, zb_h1]", "schedule in [1f1b, interleaved, zb_v]",
+    static const char *const schedule[] = {"schedule in [1f1b, gpipe, zb_h1]",
+                                           "schedule in [1f1b, interleaved, zb_v]",
                                            "schedule in [eager_1f1b, v_half, v_min, zb_h2]",
-                                           "schedule in [1f1b, combined_1f1b, dualpipe, dualpipe_v]", "schedule 1f1b",
+                                           "schedule in [1f1b, combined_1f1b, dualpipe, dualpipe_v]",
+                                           "schedule 1f1b",
                                            "schedule interleaved(group=4)"};
-    static const char *const more[] = {"", "tp <= 2", "pp >= 2", "microbatch in [1, 2]", "sequence_parallel yes", "cp = 2",
-                                       "order [tp, cp, pp, dp]", "minimize gpu_time", "zero in [1, 3]", "keep tp within node"};
-    static const char *const order[] = {"order [tp, cp, dp, pp]", "order [tp, cp, dp, pp]", "order [pp, tp, dp, cp]", ""};
+    static const char *const more[] = {"",
+                                       "tp <= 2",
+                                       "pp >= 2",
+                                       "microbatch in [1, 2]",
+                                       "sequence_parallel yes",
+                                       "cp = 2",
+                                       "order [tp, cp, pp, dp]",
+                                       "minimize gpu_time",
+                                       "zero in [1, 3]",
+                                       "keep tp within node"};
+    static const char *const order[] = {"order [tp, cp, dp, pp]", "order [tp, cp, dp, pp]",
+                                        "order [pp, tp, dp, cp]", ""};
     const char *extra = one_of(state, more, ARRAY_LEN(more));
-    return arena_printf(a,
-                        "llmc 1\nmodel random {\n vocab %u\n width %u\n norm rmsnorm\n embed tokens\n repeat %u {\n layer {\n"
-                        " attn gqa(heads=%u, kv=%u, rope=10_000)\n %s\n }\n }\n head %s\n}\n"
-                        "train {\n sequence 4096\n batch %u sequences\n precision bf16\n}\n"
-                        "plan {\n memory <= %uMiB\n gpus in [%u, %u]\n %s\n %s\n %s\n %s\n}\n",
-                        8000 + 1000 * random_below(state, 50), width, layers, heads, heads >> random_below(state, 2), ffn,
-                        random_below(state, 2) ? "tied" : "untied", batch, 600u << random_below(state, 6),
-                        4u << random_below(state, 2), 4 + 2 * random_below(state, 3), one_of(state, recompute, ARRAY_LEN(recompute)),
-                        one_of(state, schedule, ARRAY_LEN(schedule)), strstr(extra, "order") ? "" : one_of(state, order, ARRAY_LEN(order)),
-                        extra);
+    return arena_printf(
+        a,
+        "llmc 1\nmodel random {\n vocab %u\n width %u\n norm rmsnorm\n embed tokens\n repeat %u {\n layer {\n"
+        " attn gqa(heads=%u, kv=%u, rope=10_000)\n %s\n }\n }\n head %s\n}\n"
+        "train {\n sequence 4096\n batch %u sequences\n precision bf16\n}\n"
+        "plan {\n memory <= %uMiB\n gpus in [%u, %u]\n %s\n %s\n %s\n %s\n}\n",
+        8000 + 1000 * random_below(state, 50), width, layers, heads, heads >> random_below(state, 2), ffn,
+        random_below(state, 2) ? "tied" : "untied", batch, 600u << random_below(state, 6),
+        4u << random_below(state, 2), 4 + 2 * random_below(state, 3),
+        one_of(state, recompute, ARRAY_LEN(recompute)), one_of(state, schedule, ARRAY_LEN(schedule)),
+        strstr(extra, "order") ? "" : one_of(state, order, ARRAY_LEN(order)), extra);
 }
 
 static const char *random_cluster(struct arena *a, uint64_t *state)
@@ -75,15 +93,21 @@ static const char *random_cluster(struct arena *a, uint64_t *state)
         nodes = 2;
     const char *fabric = nodes == 1
                              ? ""
-                             : arena_printf(a, "<fabric medium=\"infiniband\">%s<tier name=\"all\" span=\"all\" oversubscription=\"%u\"/></fabric>",
-                                            random_below(state, 2) ? "<tier name=\"rack\" span=\"2\"/>" : "", 1 + random_below(state, 4));
-    const char *degraded = nodes > 1 && random_below(state, 3) == 0 ? "<degraded nodes=\"h-0002\" compute=\"0.8\"/>" : "";
-    return arena_printf(a,
-                        "<?xml version=\"1.0\"?><cluster version=\"1\" name=\"random\"><node-type id=\"h\" gpus=\"%u\">"
-                        "<gpu model=\"%s\"/><scale-up kind=\"nvswitch\" bandwidth=\"%uGB/s\"/><nic count=\"%u\" bandwidth=\"%uGb/s\"/>"
-                        "</node-type><nodes type=\"h\" count=\"%u\"/>%s%s</cluster>",
-                        gpus, random_below(state, 2) ? "H100-SXM" : "A100-SXM-80GB", 100 + 50 * random_below(state, 5), gpus,
-                        100u << random_below(state, 3), nodes, fabric, degraded);
+                             : arena_printf(a,
+                                            "<fabric medium=\"infiniband\">%s<tier name=\"all\" span=\"all\" "
+                                            "oversubscription=\"%u\"/></fabric>",
+                                            random_below(state, 2) ? "<tier name=\"rack\" span=\"2\"/>" : "",
+                                            1 + random_below(state, 4));
+    const char *degraded =
+        nodes > 1 && random_below(state, 3) == 0 ? "<degraded nodes=\"h-0002\" compute=\"0.8\"/>" : "";
+    return arena_printf(
+        a,
+        "<?xml version=\"1.0\"?><cluster version=\"1\" name=\"random\"><node-type id=\"h\" gpus=\"%u\">"
+        "<gpu model=\"%s\"/><scale-up kind=\"nvswitch\" bandwidth=\"%uGB/s\"/><nic count=\"%u\" "
+        "bandwidth=\"%uGb/s\"/>"
+        "</node-type><nodes type=\"h\" count=\"%u\"/>%s%s</cluster>",
+        gpus, random_below(state, 2) ? "H100-SXM" : "A100-SXM-80GB", 100 + 50 * random_below(state, 5), gpus,
+        100u << random_below(state, 3), nodes, fabric, degraded);
 }
 
 static struct topo *read_cluster(struct arena *a, const char *text)
@@ -101,7 +125,8 @@ static struct topo *read_cluster(struct arena *a, const char *text)
 /* ---- one decision ---- */
 
 /* the best of a decision whose stages stand: memory, then the run of its schedule */
-static void judge(struct problem *x, const struct cost *c, const struct cost_shape *shape, const struct decision *d)
+static void judge(struct problem *x, const struct cost *c, const struct cost_shape *shape,
+                  const struct decision *d)
 {
     struct arena_mark mark = arena_mark(x->a);
     struct estimate e = {0};
@@ -132,13 +157,15 @@ static void judge(struct problem *x, const struct cost *c, const struct cost_sha
 }
 
 /* every number of layers of every rank spared, the later chunks' first */
-static void spare_all_ways(struct problem *x, const struct cost *c, const struct cost_shape *shape, struct decision *d, uint32_t rank)
+static void spare_all_ways(struct problem *x, const struct cost *c, const struct cost_shape *shape,
+                           struct decision *d, uint32_t rank)
 {
     if (rank == d->pp) {
         judge(x, c, shape, d);
         return;
     }
-    bool folded = d->schedule == SCHED_ZB_V || d->schedule == SCHED_V_HALF || d->schedule == SCHED_V_MIN || d->schedule == SCHED_DUALPIPE_V;
+    bool folded = d->schedule == SCHED_ZB_V || d->schedule == SCHED_V_HALF || d->schedule == SCHED_V_MIN ||
+                  d->schedule == SCHED_DUALPIPE_V;
     struct stage *chunk[64];
     uint32_t layers = 0;
     for (uint32_t j = 0; j < d->vpp; j++) {
@@ -201,8 +228,9 @@ static bool wants(const struct problem *x, enum degree k, uint64_t v)
     bool listed = false;
     for (uint32_t i = 0; i < w->nlist; i++)
         listed |= w->list[i] == v;
-    return w->relation == REL_ANY || (w->relation == REL_EQ && v == w->value) || (w->relation == REL_LE && v <= w->value) ||
-           (w->relation == REL_GE && v >= w->value) || (w->relation == REL_IN && listed);
+    return w->relation == REL_ANY || (w->relation == REL_EQ && v == w->value) ||
+           (w->relation == REL_LE && v <= w->value) || (w->relation == REL_GE && v >= w->value) ||
+           (w->relation == REL_IN && listed);
 }
 
 static void loop_schedules(struct problem *x, struct cost *c, struct decision d)
@@ -211,7 +239,8 @@ static void loop_schedules(struct problem *x, struct cost *c, struct decision d)
     for (uint32_t i = 0; i < w->nschedules; i++)
         for (uint32_t vpp = 1; vpp <= 8; vpp++)
             for (uint32_t group = 0; group <= 2; group += 2) {
-                bool looped = w->schedules[i].kind == SCHED_INTERLEAVED || w->schedules[i].kind == SCHED_COMBINED_1F1B;
+                bool looped =
+                    w->schedules[i].kind == SCHED_INTERLEAVED || w->schedules[i].kind == SCHED_COMBINED_1F1B;
                 d.schedule = w->schedules[i].kind;
                 d.vpp = vpp;
                 d.schedule_group = w->schedules[i].group ? w->schedules[i].group : looped ? group * d.pp : 0;
@@ -298,7 +327,8 @@ static void loop_mesh(struct problem *x, struct decision d)
                     d.sp = sp;
                     d.context = d.cp > 1 ? (enum context_kind)context : CONTEXT_AUTO;
                     d.microbatches = per_replica / d.microbatch;
-                    if (per_replica % d.microbatch || !wants(x, DEG_MICROBATCH, d.microbatch) || (d.cp == 1 && context > CONTEXT_RING))
+                    if (per_replica % d.microbatch || !wants(x, DEG_MICROBATCH, d.microbatch) ||
+                        (d.cp == 1 && context > CONTEXT_RING))
                         continue;
                     if (d.tp > 1 && w->sequence_parallel == TRI_YES && !sp)
                         continue;
@@ -316,11 +346,19 @@ static void enumerate(struct problem *x)
                 for (uint32_t dp = 1; dp <= x->job->train.batch; dp++)
                     for (uint32_t ep = 1; ep <= experts; ep++) {
                         uint64_t n = (uint64_t)tp * cp * pp * dp;
-                        if (n > gpus || !wants(x, DEG_GPUS, n) || !wants(x, DEG_TP, tp) || !wants(x, DEG_CP, cp) ||
-                            !wants(x, DEG_PP, pp) || x->job->train.batch % dp || x->job->model.layers[0]->attn.kv % tp)
+                        if (n > gpus || !wants(x, DEG_GPUS, n) || !wants(x, DEG_TP, tp) ||
+                            !wants(x, DEG_CP, cp) || !wants(x, DEG_PP, pp) || x->job->train.batch % dp ||
+                            x->job->model.layers[0]->attn.kv % tp)
                             continue;
-                        loop_mesh(x, (struct decision){.tp = tp, .cp = cp, .pp = pp, .dp = dp, .ep = ep, .etp = 1, .vpp = 1,
-                                                       .gpus_used = (uint32_t)n, .shard = 1});
+                        loop_mesh(x, (struct decision){.tp = tp,
+                                                       .cp = cp,
+                                                       .pp = pp,
+                                                       .dp = dp,
+                                                       .ep = ep,
+                                                       .etp = 1,
+                                                       .vpp = 1,
+                                                       .gpus_used = (uint32_t)n,
+                                                       .shard = 1});
                     }
 }
 
@@ -342,21 +380,24 @@ static bool check(uint64_t seed, uint64_t budget, uint64_t *legal, double *wides
     if (r->ncandidates) {
         const struct candidate *c = &r->candidates[0];
         const char *why = "";
-        double found_s = c->estimate.step_time_s * (x.job->wishes.objective == MINIMIZE_GPU_TIME ? c->decision.gpus_used : 1);
+        double found_s = c->estimate.step_time_s *
+                         (x.job->wishes.objective == MINIMIZE_GPU_TIME ? c->decision.gpus_used : 1);
         struct estimate e;
         predict(x.a, cost_new(x.a, x.job, x.topo, &c->decision), &e);
         *widest = fmax(*widest, r->gap);
         good &= decision_legal(x.a, x.job, x.topo, &c->decision, &why);
-        good &= fabs(e.step_time_s - c->estimate.step_time_s) <= 1e-9 * e.step_time_s && e.peak_bytes == c->estimate.peak_bytes;
+        good &= fabs(e.step_time_s - c->estimate.step_time_s) <= 1e-9 * e.step_time_s &&
+                e.peak_bytes == c->estimate.peak_bytes;
         good &= e.peak_bytes <= x.limit && r->gap >= 0 && r->gap < 1;
         good &= found_s * (1 - r->gap) <= x.best_s * (1 + 1e-9); /* the certificate */
         good &= x.best_s <= found_s * (1 + 1e-9);                /* the loops have it, too */
         if (!good)
-            printf("\nseed %llu: found %.9g s (%s), predicted %.9g, gap %.4f; the loops %.9g s (%s) %s\n", (unsigned long long)seed,
-                   found_s, decision_text(x.a, &c->decision), e.step_time_s, r->gap, x.best_s,
-                   isfinite(x.best_s) ? decision_text(x.a, &x.best) : "", why);
+            printf("\nseed %llu: found %.9g s (%s), predicted %.9g, gap %.4f; the loops %.9g s (%s) %s\n",
+                   (unsigned long long)seed, found_s, decision_text(x.a, &c->decision), e.step_time_s, r->gap,
+                   x.best_s, isfinite(x.best_s) ? decision_text(x.a, &x.best) : "", why);
     } else if (budget == 0 && isfinite(x.best_s)) {
-        printf("\nseed %llu: nothing found; the loops %.9g s (%s)\n", (unsigned long long)seed, x.best_s, decision_text(x.a, &x.best));
+        printf("\nseed %llu: nothing found; the loops %.9g s (%s)\n", (unsigned long long)seed, x.best_s,
+               decision_text(x.a, &x.best));
         good = false;
     }
     arena_free(x.a);

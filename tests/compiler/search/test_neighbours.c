@@ -1,5 +1,5 @@
-/* What if one thing were different: neighbours, plans without a wish, remedies, GPUs for a deadline; and that the list of
- * candidates names no layout twice. */
+/* What if one thing were different: neighbours, plans without a wish, remedies, GPUs for a deadline; and that
+ * the list of candidates names no layout twice. */
 
 #include "compiler/model/sema.h"
 #include "compiler/search/search.h"
@@ -14,7 +14,8 @@ struct asked {
     struct search_result *r;
 };
 
-static struct asked ask(const char *model, const char *cluster, const char *const *sets, uint32_t nsets, uint32_t top)
+static struct asked ask(const char *model, const char *cluster, const char *const *sets, uint32_t nsets,
+                        uint32_t top)
 {
     struct asked x = {.a = arena_new()};
     struct diag *d = diag_new(x.a);
@@ -44,7 +45,8 @@ static void test_neighbours(void)
         if (!n[k].found)
             continue;
         CU_ASSERT(decision_legal(x.a, x.job, x.topo, d, &why));
-        CU_ASSERT(n[k].wished || n[k].slower >= -x.r->gap - 0.0011); /* what is leaner may win by a thousandth */
+        CU_ASSERT(n[k].wished ||
+                  n[k].slower >= -x.r->gap - 0.0011); /* what is leaner may win by a thousandth */
         CU_ASSERT(n[k].candidate.estimate.peak_bytes <= x.r->memory_limit_bytes);
         CU_ASSERT(k == DIM_TP ? d->tp != w->tp : d->tp == w->tp);
         CU_ASSERT(k == DIM_CP ? d->cp != w->cp : d->cp == w->cp);
@@ -66,7 +68,10 @@ static void test_relaxations(void)
     struct relaxation *list;
     uint32_t n = search_relaxations(x.a, x.job, x.topo, false, 0, &list), seen = 0;
     for (uint32_t i = 0; i < n; i++) {
-        seen |= !strcmp(list[i].wish, "tp") ? 1 : !strcmp(list[i].wish, "pp") ? 2 : !strcmp(list[i].wish, "gpus") ? 4 : 0;
+        seen |= !strcmp(list[i].wish, "tp")     ? 1
+                : !strcmp(list[i].wish, "pp")   ? 2
+                : !strcmp(list[i].wish, "gpus") ? 4
+                                                : 0;
         if (!strcmp(list[i].wish, "gpus") && list[i].found)
             CU_ASSERT(list[i].candidate.decision.gpus_used != 64);
         CU_ASSERT(i == 0 || list[i].span.start >= list[i - 1].span.start);
@@ -90,7 +95,8 @@ static void test_remedies(void)
         const char *why;
         CU_ASSERT(decision_legal(x.a, x.job, x.topo, &list[i].candidate.decision, &why));
         CU_ASSERT(list[i].saves_bytes > 0);
-        CU_ASSERT_EQUAL(list[i].saves_bytes, x.r->closest.estimate.peak_bytes - list[i].candidate.estimate.peak_bytes);
+        CU_ASSERT_EQUAL(list[i].saves_bytes,
+                        x.r->closest.estimate.peak_bytes - list[i].candidate.estimate.peak_bytes);
         CU_ASSERT(fits || !list[i].fits); /* those that fit come first */
         fits = list[i].fits;
         if (strcmp(list[i].name, "recompute full"))

@@ -1,9 +1,10 @@
-/* Against choices that people have published: on the same GPUs, with the same batch, sequence, software stack and family of
- * recomputation, the search's own choice is predicted at least as fast.
+/* Against choices that people have published: on the same GPUs, with the same batch, sequence, software stack
+ * and family of recomputation, the search's own choice is predicted at least as fast.
  *
- * Sources: Korthikanti et al. 2022, table 3 (22B to 1T; full recomputation, and selective with sequence parallelism);
- * Narayanan et al., SC'21, table 1, microbatches and chunks as in the script released with it; Llama 3 report, table 4
- * (tp 8, pp 16, the three stages of pre-training).  What a row leaves open (schedule of Llama 3) is left open for both. */
+ * Sources: Korthikanti et al. 2022, table 3 (22B to 1T; full recomputation, and selective with sequence
+ * parallelism); Narayanan et al., SC'21, table 1, microbatches and chunks as in the script released with it;
+ * Llama 3 report, table 4 (tp 8, pp 16, the three stages of pre-training).  What a row leaves open (schedule
+ * of Llama 3) is left open for both. */
 
 #include "compiler/search/search.h"
 #include "tests/compiler/random_plan.h"
@@ -46,14 +47,19 @@ static const struct row rows[] = {
 static const char *model_text(struct arena *a, const struct row *r, const char *plan)
 {
     const char *layers =
-        r->llama ? arena_printf(a, "attn gqa(heads=%u, kv=8, head=128, rope=500_000)\nffn swiglu(53_248)", r->heads)
-                 : arena_printf(a, "attn mha(heads=%u, bias=yes)\nffn gelu(%u, bias=yes)", r->heads, 4 * r->width);
+        r->llama
+            ? arena_printf(a, "attn gqa(heads=%u, kv=8, head=128, rope=500_000)\nffn swiglu(53_248)",
+                           r->heads)
+            : arena_printf(a, "attn mha(heads=%u, bias=yes)\nffn gelu(%u, bias=yes)", r->heads, 4 * r->width);
     return arena_printf(a,
-                        "llmc 1\nmodel published {\nvocab %s\nwidth %u\nnorm %s\nembed tokens\n%srepeat %u {\nlayer {\n%s\n}\n}\n"
-                        "head %s\n}\ntrain {\nsequence %u\nbatch %u sequences\nprecision %s\n}\nplan {\nprofile %s\ngpus = %u\n%s}\n",
+                        "llmc 1\nmodel published {\nvocab %s\nwidth %u\nnorm %s\nembed tokens\n%srepeat %u "
+                        "{\nlayer {\n%s\n}\n}\n"
+                        "head %s\n}\ntrain {\nsequence %u\nbatch %u sequences\nprecision %s\n}\nplan "
+                        "{\nprofile %s\ngpus = %u\n%s}\n",
                         r->llama ? "128_256" : "51_200", r->width, r->llama ? "rmsnorm" : "layernorm",
-                        r->llama ? "" : "embed positions(2048)\n", r->layers, layers, r->llama ? "untied" : "tied", r->sequence,
-                        r->batch, r->llama ? "bf16" : "fp16(master=fp32, parameters=fp16)",
+                        r->llama ? "" : "embed positions(2048)\n", r->layers, layers,
+                        r->llama ? "untied" : "tied", r->sequence, r->batch,
+                        r->llama ? "bf16" : "fp16(master=fp32, parameters=fp16)",
                         r->llama ? "\"megatron-core\"" : "\"megatron-2022\"", r->gpus, plan);
 }
 
@@ -61,12 +67,14 @@ static struct topo *cluster(struct arena *a, const struct row *r)
 {
     struct diag *d = diag_new(a);
     struct source *s = ARENA_NEW(a, struct source);
-    char *text = arena_printf(a,
-                              "<cluster version=\"1\" name=\"published\"><node-type id=\"node\" gpus=\"8\"><gpu model=\"%s\"/>"
-                              "<scale-up kind=\"nvswitch\" bandwidth=\"%uGB/s\"/><nic count=\"8\" bandwidth=\"%uGb/s\"/></node-type>"
-                              "<nodes type=\"node\" count=\"%u\"/>%s</cluster>",
-                              r->llama ? "H100-SXM" : "A100-SXM-80GB", r->llama ? 450 : 300, r->llama ? 400 : 200, r->gpus / 8,
-                              r->gpus > 8 ? "<fabric medium=\"infiniband\"><tier name=\"leaf\" span=\"all\"/></fabric>" : "");
+    char *text = arena_printf(
+        a,
+        "<cluster version=\"1\" name=\"published\"><node-type id=\"node\" gpus=\"8\"><gpu model=\"%s\"/>"
+        "<scale-up kind=\"nvswitch\" bandwidth=\"%uGB/s\"/><nic count=\"8\" "
+        "bandwidth=\"%uGb/s\"/></node-type>"
+        "<nodes type=\"node\" count=\"%u\"/>%s</cluster>",
+        r->llama ? "H100-SXM" : "A100-SXM-80GB", r->llama ? 450 : 300, r->llama ? 400 : 200, r->gpus / 8,
+        r->gpus > 8 ? "<fabric medium=\"infiniband\"><tier name=\"leaf\" span=\"all\"/></fabric>" : "");
     *s = (struct source){"published.xml", text, strlen(text), false};
     struct topo *t = topo_parse(a, d, s, NULL);
     CU_ASSERT_PTR_NOT_NULL_FATAL(t);
@@ -77,13 +85,15 @@ static void check(const struct row *r)
 {
     struct arena *a = arena_new();
     struct topo *topo = cluster(a, r);
-    const char *family = r->llama ? "" : r->selective ? "recompute selective\nsequence_parallel yes\n" : "recompute full\n";
+    const char *family = r->llama       ? ""
+                         : r->selective ? "recompute selective\nsequence_parallel yes\n"
+                                        : "recompute full\n";
     const char *chunks = r->vpp > 1    ? arena_printf(a, "vpp = %u\nschedule interleaved\n", r->vpp)
                          : r->vpp == 1 ? "vpp = 1\nschedule 1f1b\n"
                                        : "schedule in [1f1b, interleaved]\n";
     const char *size = r->microbatch ? arena_printf(a, "microbatch = %u\n", r->microbatch) : "";
-    const char *pinned = arena_printf(a, "%s%s%stp = %u\ncp = %u\npp = %u\n%s", family, chunks, size, r->tp, r->cp, r->pp,
-                                      r->llama ? "zero in [1, 2]\n" : "zero = 0\n");
+    const char *pinned = arena_printf(a, "%s%s%stp = %u\ncp = %u\npp = %u\n%s", family, chunks, size, r->tp,
+                                      r->cp, r->pp, r->llama ? "zero in [1, 2]\n" : "zero = 0\n");
     struct job *theirs = text_job(a, model_text(a, r, pinned)), *ours = text_job(a, model_text(a, r, family));
     struct search_result *published = search(a, diag_new(a), theirs, topo, 1, 0, false);
     struct search_result *own = search(a, diag_new(a), ours, topo, 1, 0, false);
@@ -94,11 +104,13 @@ static void check(const struct row *r)
         bool good = x->estimate.step_time_s <= y->estimate.step_time_s * (1 + 1e-9);
         CU_ASSERT(good);
         if (!good || getenv("LLMC_VERBOSE"))
-            printf("\n%s: ours %.4g s, gap %.3f, %s\n  published %.4g s, %s\n", r->name, x->estimate.step_time_s, own->gap,
-                   decision_text(a, &x->decision), y->estimate.step_time_s, decision_text(a, &y->decision));
+            printf("\n%s: ours %.4g s, gap %.3f, %s\n  published %.4g s, %s\n", r->name,
+                   x->estimate.step_time_s, own->gap, decision_text(a, &x->decision), y->estimate.step_time_s,
+                   decision_text(a, &y->decision));
     } else {
-        printf("\n%s: ours %u, published %u found; closest %.1f GiB of %.1f\n", r->name, own->ncandidates, published->ncandidates,
-               (double)published->closest.estimate.peak_bytes / (1 << 30), (double)published->memory_limit_bytes / (1 << 30));
+        printf("\n%s: ours %u, published %u found; closest %.1f GiB of %.1f\n", r->name, own->ncandidates,
+               published->ncandidates, (double)published->closest.estimate.peak_bytes / (1 << 30),
+               (double)published->memory_limit_bytes / (1 << 30));
     }
     arena_free(a);
 }
