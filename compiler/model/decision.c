@@ -393,6 +393,79 @@ static void cut_uneven(struct arena *a, uint32_t n, uint32_t stages, const doubl
     }
 }
 
+/* Loads of the ranks under a cut into several stages each: the most, and the sum of squares. */
+struct loads {
+    double most, squares;
+};
+
+static struct loads rank_loads(const struct decision *d, const uint32_t *count, const double *cost, double embed,
+                               double head, double *load)
+{
+    uint32_t stages = d->pp * d->vpp;
+    bool folds = schedule_chunks(d->schedule) == 2;
+    struct loads sum = {0};
+    for (uint32_t r = 0; r < d->pp; r++)
+        load[r] = 0;
+    for (uint32_t s = 0, next = 0; s < stages; s++) {
+        double own = stage_extra(s, stages, embed, head);
+        for (uint32_t k = 0; k < count[s]; k++, next++)
+            own += cost ? cost[next] : 1;
+        load[folds && s >= d->pp ? stages - 1 - s : s % d->pp] += own;
+    }
+    for (uint32_t r = 0; r < d->pp; r++) {
+        sum.most = fmax(sum.most, load[r]);
+        sum.squares += load[r] * load[r];
+    }
+    return sum;
+}
+
+/* layers that a stage can give away: one stays unless it has the embedding or the head */
+static uint32_t stage_spare(const struct decision *d, const uint32_t *count, uint32_t s)
+{
+    uint32_t stays = s > 0 && s + 1 < d->pp * d->vpp ? 1 : 0;
+    return count[s] > stays ? count[s] - stays : 0;
+}
+
+/* A rank's stage that can give away most layers, or has fewest. */
+static uint32_t rank_stage(const struct decision *d, const uint32_t *count, uint32_t r, bool most)
+{
+    uint32_t found = r;
+    for (uint32_t j = 1; j < d->vpp; j++) {
+        uint32_t s = schedule_chunks(d->schedule) == 2 ? 2 * d->pp - 1 - r : r + j * d->pp;
+        if (most ? stage_spare(d, count, s) > stage_spare(d, count, found) : count[s] < count[found])
+            found = s;
+    }
+    return found;
+}
+
+/* Stages of even cost make uneven ranks where one rank has the head beside a stage of layers: layers move from the
+ * fullest rank to the emptiest, all stages between shifting along, as long as that helps. */
+static void balance_ranks(struct arena *a, const struct decision *d, uint32_t *count, const double *cost, double embed,
+                          double head)
+{
+    double *load = ARENA_ARRAY(a, double, d->pp);
+    struct loads now = rank_loads(d, count, cost, embed, head, load);
+    for (uint32_t moves = 0; moves < 2 * d->pp; moves++) {
+        uint32_t full = 0, empty = 0;
+        for (uint32_t r = 1; r < d->pp; r++) {
+            full = load[r] > load[full] ? r : full;
+            empty = load[r] < load[empty] ? r : empty;
+        }
+        uint32_t from = rank_stage(d, count, full, true), to = rank_stage(d, count, empty, false);
+        if (stage_spare(d, count, from) == 0)
+            return;
+        count[from]--;
+        count[to]++;
+        struct loads then = rank_loads(d, count, cost, embed, head, load);
+        if (then.most > now.most * (1 + 1e-12) || then.squares >= now.squares * (1 - 1e-12)) {
+            count[from]++;
+            count[to]--;
+            return;
+        }
+        now = then;
+    }
+}
+
 void decision_cut(struct arena *a, struct decision *d, uint32_t nlayers, const double *cost, double embed, double head)
 {
     uint32_t stages = d->pp * d->vpp;
@@ -408,6 +481,8 @@ void decision_cut(struct arena *a, struct decision *d, uint32_t nlayers, const d
         cut_even(nlayers, stages, t, embed, head, count);
     else
         cut_uneven(a, nlayers, stages, cost, embed, head, count);
+    if (d->vpp > 1 && stages <= nlayers)
+        balance_ranks(a, d, count, cost, embed, head);
     for (uint32_t s = 0, first = 0; s < stages; s++) {
         d->stages[s] = (struct stage){first, count[s], s == 0, s + 1 == stages, 0};
         first += count[s];

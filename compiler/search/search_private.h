@@ -13,6 +13,7 @@ struct shape_key {
 };
 struct search_cut {
     uint32_t nstages;
+    bool folds;
     struct stage *stages;
     struct search_cut *next;
 };

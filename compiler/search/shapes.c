@@ -146,11 +146,12 @@ double search_class_bound_s(const struct search_shape *h, const struct decision 
 const struct search_cut *search_cut(struct searching *s, struct search_shape *h, const struct decision *d)
 {
     uint32_t nstages = d->pp * d->vpp;
+    bool folds = cost_v_placement(d->schedule);
     for (struct search_cut *cut = h->cuts; cut; cut = cut->next)
-        if (cut->nstages == nstages)
+        if (cut->nstages == nstages && cut->folds == folds)
             return cut;
     struct search_cut *cut = ARENA_NEW(s->arena, struct search_cut);
-    struct decision x = {.pp = d->pp, .vpp = d->vpp, .recompute_layers = d->recompute_layers};
+    struct decision x = {.pp = d->pp, .vpp = d->vpp, .schedule = d->schedule, .recompute_layers = d->recompute_layers};
     if (s->layout_stages) {
         x.stages = s->layout_stages;
         x.nstages = nstages;
@@ -158,7 +159,7 @@ const struct search_cut *search_cut(struct searching *s, struct search_shape *h,
         decision_cut(s->arena, &x, s->job->model.nlayers, h->layer_s, h->embed_s, h->head_s);
     }
     decision_spare(&x);
-    *cut = (struct search_cut){nstages, x.stages, h->cuts};
+    *cut = (struct search_cut){nstages, folds, x.stages, h->cuts};
     h->cuts = cut;
     return cut;
 }
