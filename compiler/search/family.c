@@ -33,6 +33,8 @@ static uint32_t shard_choices(const struct searching *s, const struct cost *c, c
         return n;
     }
     out[n++] = all;
+    if (s->job->wishes.degree[DEG_ZERO].relation == REL_EQ) /* who fixes zero means its default: all ranks */
+        return n;
     struct cost_group last = cost_run_group(c, all, d->order[0] == AXIS_TP ? d->tp : 1);
     for (uint32_t v = all / 2; v >= 2 && n < room; v--) {
         if (all % v)

@@ -300,7 +300,7 @@ static bool folded(enum schedule_kind k)
 }
 
 /* one kind with every number of chunks that it takes */
-static void add_kind(struct space *s, enum schedule_kind kind, uint32_t group)
+static void add_kind(struct space *s, enum schedule_kind kind, uint32_t group, bool named)
 {
     bool looped = kind == SCHED_INTERLEAVED || kind == SCHED_COMBINED_1F1B;
     for (uint32_t i = 0; i < s->vpp.n; i++) {
@@ -308,7 +308,7 @@ static void add_kind(struct space *s, enum schedule_kind kind, uint32_t group)
         if (folded(kind) ? v != 2 : looped ? v < 2 : v != 1)
             continue;
         add_schedule(s, kind, v, group, looped && !group ? 1 : 0);
-        if (looped && !group)
+        if (looped && !group && !named) /* a schedule that the file names without a group has groups of pp */
             add_schedule(s, kind, v, 0, 2);
     }
 }
@@ -339,7 +339,7 @@ static bool space_schedules(struct diag *d, struct space *s)
             continue;
         for (uint32_t i = 0; i < (automatic ? 1 : w->nschedules); i++)
             if (automatic || w->schedules[i].kind == all[k]) {
-                add_kind(s, all[k], automatic ? 0 : w->schedules[i].group);
+                add_kind(s, all[k], automatic ? 0 : w->schedules[i].group, !automatic);
                 known = true;
             }
     }
