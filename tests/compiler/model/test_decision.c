@@ -183,6 +183,25 @@ static void test_cut(void)
     arena_free(a);
 }
 
+/* 61 layers and a head of three on 16 ranks of two stages: four each, looped and folded */
+static void test_cut_ranks(void)
+{
+    const enum schedule_kind kinds[] = {SCHED_INTERLEAVED, SCHED_ZB_V};
+    for (int k = 0; k < 2; k++) {
+        struct arena *a = arena_new();
+        struct decision d = {.pp = 16, .vpp = 2, .schedule = kinds[k]};
+        double load[16] = {0};
+        decision_cut(a, &d, 61, NULL, 0, 3);
+        for (uint32_t s = 0, next = 0; s < 32; next += d.stages[s++].count) {
+            CU_ASSERT_EQUAL(d.stages[s].first, next);
+            load[k && s >= 16 ? 31 - s : s % 16] += d.stages[s].count + (s == 31 ? 3 : 0);
+        }
+        for (uint32_t r = 0; r < 16; r++)
+            CU_ASSERT_EQUAL(load[r], 4);
+        arena_free(a);
+    }
+}
+
 static const struct {
     const char *layout, *print; /* print NULL = refused with `why` */
     const char *why;
@@ -273,6 +292,7 @@ void suite_decision(void)
     CU_add_test(s, "legality and its sentences", test_legal);
     CU_add_test(s, "what can be emitted", test_emittable);
     CU_add_test(s, "cut against brute force", test_cut);
+    CU_add_test(s, "cuts into ranks of several stages", test_cut_ranks);
     CU_add_test(s, "layout strings", test_layout);
     CU_add_test(s, "one line of text", test_text);
     CU_add_test(s, "JSON and back", test_json);
