@@ -1,19 +1,19 @@
 # Megatron-LM up to 2022: unfused attention.
 # Memory: dropout's masks, scores kept by unfused attention, the loss in fp32.
-matmul_sm80              0.923
+matmul_sm80              0.926
 attention_unfused        1
-stream_traffic           1.19
+stream_traffic           1.2
 recompute_whole          1
 sequence_parallel        0
-host_op_us               86
-step_overhead_ms         24.9
-straggle                 0.00766
-tp_backward_hidden       0.125
-sp_backward_hidden       0.909
-pp_shown                 0.501
+host_op_us               79
+step_overhead_ms         29.3
+straggle                 0.0085
+tp_backward_hidden       0.132
+sp_backward_hidden       0.922
+pp_shown                 0.504
 boundary_split           1
-dp_shown                 0.424
-stolen                   0.0781
+dp_shown                 0.378
+stolen                   0.0767
 allocator                1
 allocator_share          0.05
 held_gib                 6
