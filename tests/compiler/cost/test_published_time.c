@@ -36,7 +36,6 @@
 static const struct row {
     struct published_run run;
     double seconds, tflops;
-    double within; /* 0: 8 % */
 } rows[] = {
 #define GPT(title, l, h, heads_, b, n, plan_)                                                                \
     {                                                                                                        \
@@ -103,9 +102,8 @@ static const struct row {
         .tiers = "<tier name=\"rack\" span=\"2\"/><tier name=\"pod\" span=\"384\"/>"                         \
                  "<tier name=\"cluster\" span=\"all\" oversubscription=\"7\"/>"                              \
     }
-    /* a stack of their own from 2024, a tenth slower here than NVIDIA's runs of 2025 that the profile is fitted to */
-    {L405("Llama 3 8,192", 8192, 2048, 8192, LLAMA "cp = 1\n dp = 64\n"), 0, 430, 0.12},
-    {L405("Llama 3 16,384", 8192, 2048, 16384, LLAMA "cp = 1\n dp = 128\n"), 0, 400, 0.12},
+    {L405("Llama 3 8,192", 8192, 2048, 8192, LLAMA "cp = 1\n dp = 64\n"), 0, 430},
+    {L405("Llama 3 16,384", 8192, 2048, 16384, LLAMA "cp = 1\n dp = 128\n"), 0, 400},
     {L405("Llama 3 131,072 tokens", 131072, 128, 16384, LLAMA "cp = 16\n dp = 8\n context all_gather\n"), 0,
      380},
 #undef L405
@@ -137,7 +135,9 @@ static void test_steps(void)
                    "%.2f optimizer %.2f",
                    row->run.name, seconds, e->step_time_s, 100 * error, e->compute_s, e->tp_comm_s,
                    e->pp_comm_s, e->dp_comm_s, e->bubble_s, e->optimizer_s);
-        double within = row->within > 0 ? row->within : 0.08;
+        /* Llama 3 ran on a stack of its own from 2024, a tenth slower at 8k tokens than NVIDIA's runs of 2025 that the
+         * profile is fitted to */
+        double within = row->run.hopper && row->run.sequence == 8192 ? 0.12 : 0.08;
         CU_ASSERT(fabs(error) <= within);
         if (fabs(error) > within)
             printf("[%s: %.2f s, predicted %.2f, %+.1f %%] ", row->run.name, seconds, e->step_time_s,
