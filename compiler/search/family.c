@@ -235,13 +235,16 @@ static bool kind_lives(struct searching *s, struct family *f, uint32_t kind)
     return b < *dead_from;
 }
 
-/* step time of d with all layers spared that may be: a bound for whatever memory leaves of them */
+/* Step time of d with all layers spared that may be: a bound for whatever memory leaves of them, but for the
+ * data-parallel transfers that a longer backward would hide: at most one more forward, under ZeRO 2 and 3 for
+ * every microbatch. */
 static double bound_s(struct searching *s, struct cost *c, const struct family *f, struct decision *d)
 {
     struct estimate e = {0};
     c->decision = d;
     search_bound(s, c, f->shape, &e);
-    return e.step_time_s;
+    double longer = s->may_spare ? e.stage_forward_s * (d->zero >= 2 ? d->microbatches : 1) : 0;
+    return e.step_time_s - fmin(e.dp_comm_s, longer);
 }
 
 static void add_cell(struct searching *s, const struct family *f, uint32_t index, const struct cell *cell,

@@ -2,8 +2,8 @@
  *
  * A leaf that fits waits in the heap with its bound (pipeline.c's longest path); its turn come, its schedule
  * is run action by action as predict() does it, from the cached blocks.  Where stages may spare layers from
- * recomputation, as many are spared on each rank as its memory allows: with the cut given nothing is faster,
- * for less backward delays nobody. */
+ * recomputation, as many are spared on each rank as its memory allows: with the cut
+ * given no pipeline is faster, for less backward delays nobody. */
 
 #include "compiler/schedule/schedule.h"
 #include "compiler/search/search_private.h"

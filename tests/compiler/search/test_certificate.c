@@ -39,6 +39,13 @@ static const char *one_of(uint64_t *state, const char *const *list, uint32_t n)
     return list[random_below(state, n)];
 }
 
+static const char *random_profile(uint64_t *state)
+{
+    static const char *const profiles[] = {"", "", "profile \"megatron-core\"", "profile \"torch-fsdp\"",
+                                           "profile \"megatron-2022\""};
+    return one_of(state, profiles, ARRAY_LEN(profiles));
+}
+
 static const char *random_model(struct arena *a, uint64_t *state)
 {
     static const uint32_t width_of[] = {1024, 2048, 4096};
@@ -78,12 +85,12 @@ static const char *random_model(struct arena *a, uint64_t *state)
         "llmc 1\nmodel random {\n vocab %u\n width %u\n norm rmsnorm\n embed tokens\n repeat %u {\n layer {\n"
         " attn gqa(heads=%u, kv=%u, rope=10_000)\n %s\n }\n }\n head %s\n}\n"
         "train {\n sequence 4096\n batch %u sequences\n precision bf16\n}\n"
-        "plan {\n memory <= %uMiB\n gpus in [%u, %u]\n %s\n %s\n %s\n %s\n}\n",
+        "plan {\n memory <= %uMiB\n gpus in [%u, %u]\n %s\n %s\n %s\n %s\n %s\n}\n",
         8000 + 1000 * random_below(state, 50), width, layers, heads, heads >> random_below(state, 2), ffn,
         random_below(state, 2) ? "tied" : "untied", batch, 600u << random_below(state, 6),
         4u << random_below(state, 2), 4 + 2 * random_below(state, 3),
         one_of(state, recompute, ARRAY_LEN(recompute)), one_of(state, schedule, ARRAY_LEN(schedule)),
-        strstr(extra, "order") ? "" : one_of(state, order, ARRAY_LEN(order)), extra);
+        strstr(extra, "order") ? "" : one_of(state, order, ARRAY_LEN(order)), extra, random_profile(state));
 }
 
 static const char *random_cluster(struct arena *a, uint64_t *state)
@@ -156,33 +163,35 @@ static void judge(struct problem *x, const struct cost *c, const struct cost_sha
     arena_reset(x->a, mark);
 }
 
-/* every number of layers of every rank spared, the later chunks' first */
-static void spare_all_ways(struct problem *x, const struct cost *c, const struct cost_shape *shape,
-                           struct decision *d, uint32_t rank)
+/* of every rank as many layers spared as fit, the later chunks' first */
+static void spare_most(struct problem *x, const struct cost *c, const struct cost_shape *shape,
+                       struct decision *d)
 {
-    if (rank == d->pp) {
-        judge(x, c, shape, d);
-        return;
-    }
     bool folded = d->schedule == SCHED_ZB_V || d->schedule == SCHED_V_HALF || d->schedule == SCHED_V_MIN ||
                   d->schedule == SCHED_DUALPIPE_V;
-    struct stage *chunk[64];
-    uint32_t layers = 0;
-    for (uint32_t j = 0; j < d->vpp; j++) {
-        chunk[j] = &d->stages[folded && j ? 2 * d->pp - 1 - rank : rank + j * d->pp];
-        layers += chunk[j]->count;
+    for (uint32_t rank = 0; rank < d->pp; rank++) {
+        struct stage *chunk[64];
+        uint32_t layers = 0;
+        for (uint32_t j = 0; j < d->vpp; j++) {
+            chunk[j] = &d->stages[folded && j ? 2 * d->pp - 1 - rank : rank + j * d->pp];
+            layers += chunk[j]->count;
+        }
+        for (uint32_t k = layers + 1; k-- > 0;) {
+            struct estimate e = {0};
+            for (uint32_t j = 0; j < d->vpp; j++)
+                chunk[j]->spared = 0;
+            for (uint32_t left = k; left;)
+                for (uint32_t j = d->vpp; j-- > 0 && left;)
+                    if (chunk[j]->spared < chunk[j]->count) {
+                        chunk[j]->spared++;
+                        left--;
+                    }
+            cost_rank_memory(c, shape, rank, &e);
+            if (e.peak_bytes <= x->limit)
+                break;
+        }
     }
-    for (uint32_t k = 0; k <= layers; k++) {
-        for (uint32_t j = 0; j < d->vpp; j++)
-            chunk[j]->spared = 0;
-        for (uint32_t left = k; left;)
-            for (uint32_t j = d->vpp; j-- > 0 && left;)
-                if (chunk[j]->spared < chunk[j]->count) {
-                    chunk[j]->spared++;
-                    left--;
-                }
-        spare_all_ways(x, c, shape, d, rank + 1);
-    }
+    judge(x, c, shape, d);
 }
 
 static void try_recompute(struct problem *x, struct cost *c, struct decision d)
@@ -215,7 +224,7 @@ static void try_recompute(struct problem *x, struct cost *c, struct decision d)
         if (r->kind == RECOMPUTE_NONE || !free_choice)
             judge(x, c, &shape, &d);
         else
-            spare_all_ways(x, c, &shape, &d, 0);
+            spare_most(x, c, &shape, &d);
     }
     arena_reset(x->a, mark);
 }
@@ -330,7 +339,7 @@ static void loop_mesh(struct problem *x, struct decision d)
                     if (per_replica % d.microbatch || !wants(x, DEG_MICROBATCH, d.microbatch) ||
                         (d.cp == 1 && context > CONTEXT_RING))
                         continue;
-                    if (d.tp > 1 && w->sequence_parallel == TRI_YES && !sp)
+                    if (d.tp > 1 && w->sequence_parallel == (sp ? TRI_NO : TRI_YES))
                         continue;
                     loop_states(x, c, d);
                 }
