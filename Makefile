@@ -109,8 +109,13 @@ run-demo: all
 run-bench: all $(BENCHES:%=$(B)/tests/bench/%)
 	$(Q)tests/bench/run.sh $(B)
 
-# predicted against measured microbenchmarks, one a line in MEASURED/microbench.jsonl
 MEASURED ?= ../shared/data/measured
+
+# predictions against published runs in MEASURED/runs.jsonl; exit status 1 where a goal is missed
+bench-accuracy: $(B)/tests/bench/accuracy
+	$(Q)python3 tests/bench/accuracy.py --build $(B) --measured $(MEASURED) --work $(B)/bench
+
+# predicted against measured microbenchmarks, one a line in MEASURED/microbench.jsonl
 bench-micro: $(B)/tests/bench/bench_micro $(B)/tests/bench/bench_comm
 	$(Q)$< $(MEASURED) $(KIND)
 	$(Q)$(B)/tests/bench/bench_comm $(MEASURED)
@@ -133,7 +138,7 @@ install: all
 clean:
 	$(Q)rm -rf build
 
-.PHONY: all deps check asan demo bench bench-micro bench-memory fuzz run-tests run-demo run-bench run-fuzz install clean
+.PHONY: all deps check asan demo bench bench-accuracy bench-micro bench-memory fuzz run-tests run-demo run-bench run-fuzz install clean
 .SECONDARY:
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
