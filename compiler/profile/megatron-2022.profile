@@ -1,4 +1,5 @@
 # Megatron-LM up to 2022: unfused attention.
+# Kernels, host and transfers: fitted to published runs by tests/bench/fit.py (figures in README.md).
 # Memory: dropout's masks, scores kept by unfused attention, the loss in fp32.
 matmul_sm80              0.926
 attention_unfused        1

@@ -1,4 +1,5 @@
 # PyTorch FSDP and its kin: eager or compiled kernels, parameters gathered layer by layer.
+# Kernels, host and transfers: fitted to published runs by tests/bench/fit.py (figures in README.md).
 # Memory: the sharded parameters are the masters; cross entropy in fp32 (logits, log-softmax and the gradients of both)
 # over whole logits, fused and split where memory is short; every second product recomputed.
 matmul_sm80              0.925
