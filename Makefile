@@ -115,6 +115,12 @@ MEASURED ?= ../shared/data/measured
 bench-accuracy: $(B)/tests/bench/accuracy
 	$(Q)python3 tests/bench/accuracy.py --build $(B) --measured $(MEASURED) --work $(B)/bench
 
+# the same rows, each source predicted by a fit of the profiles without it; tests/bench/fit.py --out writes profiles
+PYTHON ?= python3
+bench-leave-out: $(B)/tests/bench/accuracy
+	$(Q)$(PYTHON) -c 'import numpy' 2>/dev/null || { echo "  numpy is missing: apt-get install python3-numpy, or PYTHON=a Python that has it"; exit 4; }
+	$(Q)$(PYTHON) tests/bench/fit.py --build $(B) --measured $(MEASURED) --work $(B)/bench --rounds 4 --leave-out
+
 # predicted against measured microbenchmarks, one a line in MEASURED/microbench.jsonl
 bench-micro: $(B)/tests/bench/bench_micro $(B)/tests/bench/bench_comm
 	$(Q)$< $(MEASURED) $(KIND)
@@ -138,7 +144,7 @@ install: all
 clean:
 	$(Q)rm -rf build
 
-.PHONY: all deps check asan demo bench bench-accuracy bench-micro bench-memory fuzz run-tests run-demo run-bench run-fuzz install clean
+.PHONY: all deps check asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory fuzz run-tests run-demo run-bench run-fuzz install clean
 .SECONDARY:
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -29,7 +29,7 @@ static const char *dimension_text(struct arena *a, const struct decision *d, enu
     case DIM_CP:
         return arena_printf(a, "cp %u", d->cp);
     case DIM_CONTEXT:
-        return d->cp < 2 ? "" : context_names[d->context];
+        return d->cp < 2 ? "" : arena_printf(a, "context %s", context_names[d->context]);
     case DIM_PP:
         return arena_printf(a, "pp %u", d->pp);
     case DIM_VPP:

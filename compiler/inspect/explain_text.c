@@ -245,8 +245,10 @@ static void print_certificate(const struct explanation *x, bool all, FILE *out)
         fprintf(out, "  By this cost model nothing in the space that the plan block allows is faster: every "
                      "plan was looked at\n"
                      "  or is ruled out by a lower bound on its time.\n");
-    if (r->simulated)
-        fprintf(out, "  The best %s were run through their schedule, action by action.\n",
+    if (r->simulated == 1)
+        fprintf(out, "  The best one was run through its schedule, action by action.\n");
+    else if (r->simulated)
+        fprintf(out, "  The best %s were run through their schedules, action by action.\n",
                 units_show_commas(r->simulated).s);
 }
 
