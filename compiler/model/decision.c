@@ -147,8 +147,7 @@ static bool legal_shapes(struct arena *a, const struct job *job, const struct de
     return true;
 }
 
-/* chunks per pipeline rank that a schedule is defined for: 0 = any number above 1 */
-static uint32_t schedule_chunks(enum schedule_kind k)
+uint32_t schedule_chunks(enum schedule_kind k)
 {
     switch (k) {
     case SCHED_GPIPE:

@@ -55,6 +55,9 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
 /* spared layers of its stages from recompute_layers: full(layers=N) recomputes the first N of each chunk */
 void decision_spare(struct decision *d);
 
+/* stages per pipeline rank that a schedule is defined for: 0 = any number above 1 */
+uint32_t schedule_chunks(enum schedule_kind k);
+
 /* stages of even cost from `cost[layer]`, embedding and head counted as costs of their own (0 = by layer count); with
  * vpp > 1 then ranks of even cost, by d->schedule's placement */
 void decision_cut(struct arena *a, struct decision *d, uint32_t nlayers, const double *cost, double embed, double head);

@@ -48,36 +48,10 @@ void schedule_finish(struct schedule *s)
         s->actions[r][s->nactions[r]++] = (struct action){.kind = 'O'};
 }
 
-/* stages per pipeline rank: 0 = any number */
-static uint32_t chunks(enum schedule_kind k)
-{
-    switch (k) {
-    case SCHED_GPIPE:
-    case SCHED_1F1B:
-    case SCHED_EAGER_1F1B:
-    case SCHED_ZB_H1:
-    case SCHED_ZB_H2:
-    case SCHED_DUALPIPE:
-        return 1;
-    case SCHED_ZB_V:
-    case SCHED_V_HALF:
-    case SCHED_V_MIN:
-    case SCHED_DUALPIPE_V:
-        return 2;
-    case SCHED_INTERLEAVED:
-    case SCHED_COMBINED_1F1B:
-    case SCHED_AUTO:
-    case SCHED_FILE:
-    case NSCHEDULES:
-        break;
-    }
-    return 0;
-}
-
 const char *schedule_unsupported(struct arena *a, const struct decision *d)
 {
     const char *name = schedule_name(d->schedule);
-    uint32_t p = d->pp, m = d->microbatches, per_rank = chunks(d->schedule);
+    uint32_t p = d->pp, m = d->microbatches, per_rank = schedule_chunks(d->schedule);
     if (d->schedule >= SCHED_AUTO)
         return arena_printf(a, "schedule '%s' cannot be made from a decision", name);
     if (d->nstages % p || (per_rank && d->nstages != per_rank * p))
