@@ -224,22 +224,44 @@ static void place_event(const struct pipeline_view *x, struct folded *ranks, uin
     k->at[e] = at;
 }
 
+/* seconds of a microbatch's way from a rank's first stage to its second, behind that one and back, and home */
+struct ways {
+    double forward, backward;           /* over the stages between the rank's two, both ways */
+    double last_forward, last_backward; /* over the stages behind its second one */
+};
+
+static struct ways ways_of_first(const struct pipeline_view *x)
+{
+    struct ways w = {0};
+    for (uint32_t s = 0; s + 1 < 2 * x->p; s++) {
+        w.forward += pipeline_forward_s(x, s) + pipeline_next_s(x, s);
+        w.backward += pipeline_backward_s(x, s + 1) + pipeline_back_s(x, s + 1);
+    }
+    return w;
+}
+
+/* from rank r's to those of rank r + 1 */
+static void ways_of_next(const struct pipeline_view *x, uint32_t r, struct ways *w)
+{
+    uint32_t o = 2 * x->p - 1 - r;
+    w->forward -= pipeline_forward_s(x, r) + pipeline_next_s(x, r) + pipeline_forward_s(x, o - 1) + pipeline_next_s(x, o - 1);
+    w->backward -= pipeline_backward_s(x, o) + pipeline_back_s(x, o) + pipeline_backward_s(x, r + 1) +
+                   pipeline_back_s(x, r + 1);
+    w->last_forward += pipeline_next_s(x, o - 1) + pipeline_forward_s(x, o);
+    w->last_backward += pipeline_backward_s(x, o) + pipeline_back_s(x, o);
+}
+
 /* From a rank's first action to its last, for steps that follow each other rank by rank: own order, and the
  * way of the first and of the last microbatch to the rank's next action on it. */
 static double skewed_s(const struct pipeline_view *x)
 {
-    double longest = 0, forward = 0, backward = 0; /* of the stages between rank r's two, both ways */
-    double last_forward = 0, last_backward = 0;    /* of the stages behind its second one */
-    for (uint32_t s = 0; s + 1 < 2 * x->p; s++) {
-        forward += pipeline_forward_s(x, s) + pipeline_next_s(x, s);
-        backward += pipeline_backward_s(x, s + 1) + pipeline_back_s(x, s + 1);
-    }
+    struct ways w = ways_of_first(x);
+    double longest = 0;
     for (uint32_t r = 0; r < x->p; r++) {
         struct folded k;
-        uint32_t o = 2 * x->p - 1 - r;
         fold_rank(x, r, &k);
         /* starts of F F2 I2 I of one microbatch, one after the other */
-        const double way[] = {0, forward, k.takes[SLOT_F2] + last_forward + last_backward, backward};
+        const double way[] = {0, w.forward, k.takes[SLOT_F2] + w.last_forward + w.last_backward, w.backward};
         for (int e = 1; e < NEVENTS; e++) {
             double at = e % 4 ? k.at[e - 1] + way[e % 4] : 0;
             for (int n = 0; n < NEVENTS; n++)
@@ -249,14 +271,8 @@ static double skewed_s(const struct pipeline_view *x)
         }
         for (int e = 0; e < NEVENTS; e++)
             longest = fmax(longest, k.at[e] + k.all_s - k.before[e]);
-        if (r + 1 == x->p)
-            break;
-        forward -= pipeline_forward_s(x, r) + pipeline_next_s(x, r) + pipeline_forward_s(x, o - 1) +
-                   pipeline_next_s(x, o - 1);
-        backward -= pipeline_backward_s(x, o) + pipeline_back_s(x, o) + pipeline_backward_s(x, r + 1) +
-                    pipeline_back_s(x, r + 1);
-        last_forward += pipeline_next_s(x, o - 1) + pipeline_forward_s(x, o);
-        last_backward += pipeline_backward_s(x, o) + pipeline_back_s(x, o);
+        if (r + 1 < x->p)
+            ways_of_next(x, r, &w);
     }
     return longest;
 }
@@ -295,29 +311,19 @@ static double cycles_s(const struct pipeline_view *x, const struct folded *k, co
 
 static double all_cycles_s(const struct pipeline_view *x, const struct folded *ranks)
 {
-    double longest = 0, forward = 0, backward = 0; /* of the stages between rank r's two, both ways */
-    double last_forward = 0, last_backward = 0;    /* of the stages behind its second one */
-    for (uint32_t s = 0; s + 1 < 2 * x->p; s++) {
-        forward += pipeline_forward_s(x, s) + pipeline_next_s(x, s);
-        backward += pipeline_backward_s(x, s + 1) + pipeline_back_s(x, s + 1);
-    }
+    struct ways w = ways_of_first(x);
+    double longest = 0;
     for (uint32_t r = 0; r < x->p; r++) {
         const struct folded *k = &ranks[r];
-        uint32_t o = 2 * x->p - 1 - r, at[NSLOTS];
+        uint32_t at[NSLOTS];
         pipeline_block(x->d->schedule, x->p, r, at);
-        double turn = k->takes[SLOT_F2] + last_forward + last_backward;
-        longest = fmax(longest, cycles_s(x, k, at, FIRST_F, SLOT_F2, forward));
-        longest = fmax(longest, cycles_s(x, k, at, FIRST_F, SLOT_I, forward + turn + backward));
+        double turn = k->takes[SLOT_F2] + w.last_forward + w.last_backward;
+        longest = fmax(longest, cycles_s(x, k, at, FIRST_F, SLOT_F2, w.forward));
+        longest = fmax(longest, cycles_s(x, k, at, FIRST_F, SLOT_I, w.forward + turn + w.backward));
         longest = fmax(longest, cycles_s(x, k, at, FIRST_F2, SLOT_I2, turn));
-        longest = fmax(longest, cycles_s(x, k, at, FIRST_I2, SLOT_I, backward));
-        if (r + 1 == x->p)
-            break;
-        forward -= pipeline_forward_s(x, r) + pipeline_next_s(x, r) + pipeline_forward_s(x, o - 1) +
-                   pipeline_next_s(x, o - 1);
-        backward -= pipeline_backward_s(x, o) + pipeline_back_s(x, o) + pipeline_backward_s(x, r + 1) +
-                    pipeline_back_s(x, r + 1);
-        last_forward += pipeline_next_s(x, o - 1) + pipeline_forward_s(x, o);
-        last_backward += pipeline_backward_s(x, o) + pipeline_back_s(x, o);
+        longest = fmax(longest, cycles_s(x, k, at, FIRST_I2, SLOT_I, w.backward));
+        if (r + 1 < x->p)
+            ways_of_next(x, r, &w);
     }
     return longest;
 }

@@ -3,6 +3,9 @@
 
 #include "compiler/model/check.h"
 
+#include <stdio.h>
+#include <string.h>
+
 void sema_profile(struct check *c, const struct binding *words, struct wishes *w)
 {
     struct profile *p = ARENA_NEW(c->arena, struct profile);
@@ -15,13 +18,15 @@ void sema_profile(struct check *c, const struct binding *words, struct wishes *w
     }
     const char *names[16];
     size_t n = 0;
-    while (n < 16 && profile_name(n)) {
+    char list[512] = "";
+    for (; n < 16 && profile_name(n); n++) {
         names[n] = profile_name(n);
-        n++;
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%s\"%s\"", n ? ", " : "", names[n]);
     }
     diag_error(c->diag, bound_find(words, "profile")->value.span, "unknown", "unknown profile '%s'", w->profile_name);
     const char *near = diag_nearest(w->profile_name, names, n);
     if (near)
         diag_caret(c->diag, "did you mean \"%s\"?", near);
-    diag_help(c->diag, "profiles: llmrun, \"megatron-core\", \"megatron-2022\", \"torch-fsdp\"");
+    diag_help(c->diag, "profiles: %s", list);
 }

@@ -4,6 +4,7 @@
 
 #include "tests/e2e/e2e.h"
 
+#include <dirent.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdarg.h>
@@ -63,6 +64,25 @@ void e2e_read_text(const char *path, char *text, size_t size)
         return;
     text[fread(text, 1, size - 1, f)] = 0;
     fclose(f);
+}
+
+static int is_case(const struct dirent *e)
+{
+    size_t n = strlen(e->d_name);
+    return n > 5 && !strcmp(e->d_name + n - 5, ".args");
+}
+
+int e2e_cases(const char *folder, const char *dir, void (*check)(const char *dir, const char *file))
+{
+    struct dirent **names;
+    int n = scandir(folder, &names, is_case, alphasort);
+    for (int i = 0; i < n; i++) {
+        check(dir, names[i]->d_name);
+        free(names[i]);
+    }
+    if (n >= 0)
+        free(names);
+    return n;
 }
 
 bool e2e_same_bytes(const char *a, const char *b)

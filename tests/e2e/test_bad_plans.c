@@ -5,7 +5,6 @@
 #include "tests/e2e/e2e.h"
 
 #include <CUnit/CUnit.h>
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,24 +45,11 @@ static void check_case(const char *dir, const char *file)
     CU_ASSERT(access(path, F_OK) != 0);
 }
 
-static int is_case(const struct dirent *e)
-{
-    size_t n = strlen(e->d_name);
-    return n > 5 && !strcmp(e->d_name + n - 5, ".args");
-}
-
 static void test_cases(void)
 {
-    struct dirent **names;
     char dir[E2E_PATH];
     e2e_folder(dir, "bad-plans");
-    int n = scandir(CASES, &names, is_case, alphasort);
-    CU_ASSERT_FATAL(n >= 30);
-    for (int i = 0; i < n; i++) {
-        check_case(dir, names[i]->d_name);
-        free(names[i]);
-    }
-    free(names);
+    CU_ASSERT(e2e_cases(CASES, dir, check_case) >= 30);
 }
 
 void suite_bad_plans(void)

@@ -9,7 +9,6 @@
 
 #include <CUnit/CUnit.h>
 #include <ctype.h>
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,24 +111,11 @@ static void check_case(const char *dir, const char *file)
     free(said);
 }
 
-static int is_case(const struct dirent *e)
-{
-    size_t n = strlen(e->d_name);
-    return n > 5 && !strcmp(e->d_name + n - 5, ".args");
-}
-
 static void test_cases(void)
 {
-    struct dirent **names;
     char dir[E2E_PATH];
     e2e_folder(dir, "explain");
-    int n = scandir(CASES, &names, is_case, alphasort);
-    CU_ASSERT_FATAL(n >= 10);
-    for (int i = 0; i < n; i++) {
-        check_case(dir, names[i]->d_name);
-        free(names[i]);
-    }
-    free(names);
+    CU_ASSERT(e2e_cases(CASES, dir, check_case) >= 10);
 }
 
 static void test_mask(void)
