@@ -33,7 +33,15 @@ static const struct range {
               {"adjacent", 0, 1},
               {"inverse", 0, 1},
               {"tanh", 0, 1},
-              {"max", 0, 1}};
+              {"max", 0, 1},
+              {"sigmoid", 0, 1},
+              {"normalize", 0, 1},
+              {"groups", 1, UINT32_MAX},
+              {"pick", 1, UINT32_MAX},
+              {"experts", 1, UINT32_MAX},
+              {"blocks", 1, UINT32_MAX},
+              {"rows", 1, UINT32_MAX},
+              {"capacity", 0, UINT32_MAX}};
 
 /* relations between names of a row: '%' divisible by, '<' less than, '=' at most */
 static const struct relation {
@@ -46,7 +54,10 @@ static const struct relation {
                  {OP_ATTENTION_I, "heads", '%', "kv"},  {OP_ROPE, "a", '%', "head"},
                  {OP_ROPE, "dims", '=', "head"},        {OP_ROPE, "dims", '%', "2"},
                  {OP_POSITION, "sequence", '=', "s"},   {OP_POSITION_W, "sequence", '=', "s"},
-                 {OP_BROADCAST, "root", '<', "group_n"}};
+                 {OP_BROADCAST, "root", '<', "group_n"}, {OP_ROUTE, "k", '=', "e"},
+                 {OP_ROUTE, "e", '%', "groups"},        {OP_ROUTE, "pick", '=', "groups"},
+                 {OP_ARRANGE, "experts", '%', "blocks"}, {OP_GROUPED_NT, "m", '%', "blocks"},
+                 {OP_GROUPED_NN, "m", '%', "blocks"},   {OP_GROUPED_TN, "m", '%', "blocks"}};
 
 enum term_kind { TERM_CONSTANT, TERM_NAME, TERM_ATTR, TERM_GROUP };
 struct term {

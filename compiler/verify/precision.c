@@ -38,6 +38,7 @@ static enum dtype wanted(const struct formats *f, enum op op, size_t k)
     case OP_LAYERNORM_W:
     case OP_MATMUL_TN:
     case OP_BIAS_W:
+    case OP_GROUPED_TN:
     case OP_SQNORM:
         return f->gradients;
     case OP_ADAMW:
@@ -46,6 +47,9 @@ static enum dtype wanted(const struct formats *f, enum op op, size_t k)
         return k == OPND(SGD, copy) ? f->parameters : f->gradients;
     case OP_MATMUL_NT:
     case OP_MATMUL_NN:
+    case OP_GROUPED_NT:
+    case OP_GROUPED_NN:
+    case OP_ROUTE_I:
         return f->compute;
     case OP_TOKENS:
     case OP_FILL:
@@ -80,6 +84,14 @@ static enum dtype wanted(const struct formats *f, enum op op, size_t k)
     case OP_REDUCE_SCATTER:
     case OP_BROADCAST:
     case OP_ALL_TO_ALL:
+    case OP_ROUTE:
+    case OP_LOAD:
+    case OP_BALANCE:
+    case OP_BIAS_MOVE:
+    case OP_ARRANGE:
+    case OP_DISPATCH:
+    case OP_COMBINE:
+    case OP_COMBINE_W:
     case NOPS:
         break;
     }
@@ -98,6 +110,8 @@ static void check_insn(struct arena *a, const struct plan *p, const struct progr
                                                           : NDTYPES;
         if (op == OP_COPY)
             want = prove_operand(q, at.insn, OPND(COPY, x))->dtype;
+        if (op == OP_MATMUL_NT && o->dtype == DTYPE_F32 && k == OPND(MATMUL_NT, c))
+            continue; /* a router's logits keep the accumulator's format */
         if (o->buffer == NONE || want == NDTYPES || o->dtype == want)
             continue;
         prove_report(a, p, v, at, "its operand %s is %s, expected %s", info->operand[k].name,

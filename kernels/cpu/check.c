@@ -39,6 +39,59 @@ static const char *check_positions(const struct view *table, int64_t start, int6
                                                                : NULL;
 }
 
+static const char *check_route(const struct kernel_args *k)
+{
+    int64_t e = V(ROUTE, logits)->cols, n = V(ROUTE, index)->cols, groups = INTEGER(ROUTE, groups), pick = INTEGER(ROUTE, pick);
+    if (groups < 1 || pick < 1 || pick > groups || e % groups || n > pick * (e / groups))
+        return "groups, pick and choices do not fit the experts";
+    return INTEGER(ROUTE, sequence) < 1 || INTEGER(ROUTE, start) < 0 || INTEGER(ROUTE, sample) < 0
+               ? "sequence, start or sample is out of range"
+               : NULL;
+}
+
+static const char *check_arrange(const struct kernel_args *k)
+{
+    int64_t experts = INTEGER(ARRANGE, experts), blocks = INTEGER(ARRANGE, blocks), rows = INTEGER(ARRANGE, rows);
+    if (experts < 1 || blocks < 1 || experts % blocks || rows < 1 || rows > INT32_MAX / blocks)
+        return "experts, blocks and rows do not fit";
+    return INTEGER(ARRANGE, sequence) < 1 || INTEGER(ARRANGE, start) < 0 || INTEGER(ARRANGE, capacity) < 0
+               ? "sequence, start or capacity is out of range"
+               : NULL;
+}
+
+static const char *check_grouped(const struct view *rows, const struct view *counts, int64_t experts, int64_t blocks)
+{
+    return experts < 1 || blocks < 1 || rows->rows % blocks || counts->rows != experts * blocks
+               ? "experts and blocks do not fit the operands"
+               : NULL;
+}
+
+static const char *check_experts(enum op op, const struct kernel_args *k)
+{
+    if (op == OP_ROUTE)
+        return check_route(k);
+    if (op == OP_ARRANGE)
+        return check_arrange(k);
+    if (op == OP_GROUPED_NT)
+        return check_grouped(V(GROUPED_NT, a), V(GROUPED_NT, counts), INTEGER(GROUPED_NT, experts),
+                             INTEGER(GROUPED_NT, blocks));
+    if (op == OP_GROUPED_NN)
+        return check_grouped(V(GROUPED_NN, a), V(GROUPED_NN, counts), INTEGER(GROUPED_NN, experts),
+                             INTEGER(GROUPED_NN, blocks));
+    if (op == OP_GROUPED_TN)
+        return check_grouped(V(GROUPED_TN, a), V(GROUPED_TN, counts), INTEGER(GROUPED_TN, experts),
+                             INTEGER(GROUPED_TN, blocks));
+    int64_t sequence = op == OP_LOAD      ? INTEGER(LOAD, sequence)
+                       : op == OP_BALANCE ? INTEGER(BALANCE, sequence)
+                       : op == OP_ROUTE_I ? INTEGER(ROUTE_I, sequence)
+                                          : 1;
+    int64_t start = op == OP_LOAD      ? INTEGER(LOAD, start)
+                    : op == OP_BALANCE ? INTEGER(BALANCE, start)
+                    : op == OP_ROUTE_I ? INTEGER(ROUTE_I, start)
+                                       : 0;
+    return sequence < 1 || start < 0 ? "sequence or start is out of range" : NULL;
+}
+
 const char *kernel_check(enum op op, const struct kernel_args *k)
 {
     if (op == OP_TOKENS)
@@ -66,5 +119,5 @@ const char *kernel_check(enum op op, const struct kernel_args *k)
         int64_t power = op == OP_RELU ? INTEGER(RELU, power) : INTEGER(RELU_I, power);
         return power == 1 || power == 2 ? NULL : "power is neither 1 nor 2";
     }
-    return NULL;
+    return check_experts(op, k);
 }

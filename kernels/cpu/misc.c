@@ -82,6 +82,8 @@ size_t kernel_scratch_floats(enum op op, const struct kernel_args *k)
             return rows + (size_t)V(ROPE, x)->rows * (size_t)INTEGER(ROPE, dims);
         if (op == OP_EMBED_W || op == OP_POSITION_W)
             return rows + (size_t)k->operand[0].rows * k->operand[0].cols;
+        if (op == OP_ARRANGE)
+            return rows + 2 * (size_t)INTEGER(ARRANGE, experts);
         return rows;
     case UNIT_P2P:
     case UNIT_COLLECTIVE:

@@ -21,7 +21,8 @@ void cpu_CLIP(struct kernel_args *k)
 {
     double limit = NUMBER(CLIP, limit), norm = sqrt(*(const double *)V(CLIP, sum)->data);
     double scale = limit > 0 ? limit / (norm + 1e-6) : 1;
-    *(double *)V(CLIP, scale)->data = scale < 1 ? scale : 1;
+    const double *need = V(CLIP, need)->data;
+    *(double *)V(CLIP, scale)->data = need && need[0] > 0 ? -1 : scale < 1 ? scale : 1;
 }
 
 VARIANTS void cpu_ADAMW(struct kernel_args *k)
@@ -35,7 +36,7 @@ VARIANTS void cpu_ADAMW(struct kernel_args *k)
     float eps = (float)NUMBER(ADAMW, eps), rate = (float)(lr / step[STEP_CORRECTION1]);
     float root2 = (float)(1 / sqrt(step[STEP_CORRECTION2])), shrink = (float)(1 - lr * NUMBER(ADAMW, decay));
     float scale = (float)*(const double *)V(ADAMW, scale)->data;
-    for (uint32_t i = 0; i < p->rows; i++) {
+    for (uint32_t i = 0; i < p->rows && scale >= 0; i++) {
         const float *grad = row_load(g, i, k->scratch);
         float *restrict param = (float *)p->data + (size_t)i * p->ld, *restrict mean = (float *)m->data +
                                                                                        (size_t)i * m->ld;
@@ -57,7 +58,7 @@ VARIANTS void cpu_SGD(struct kernel_args *k)
     float lr = (float)((const double *)V(SGD, step)->data)[STEP_LR];
     float momentum = (float)NUMBER(SGD, momentum), decay = (float)NUMBER(SGD, decay);
     float scale = (float)*(const double *)V(SGD, scale)->data;
-    for (uint32_t i = 0; i < p->rows; i++) {
+    for (uint32_t i = 0; i < p->rows && scale >= 0; i++) {
         const float *grad = row_load(g, i, k->scratch);
         float *param = (float *)p->data + (size_t)i * p->ld;
         float *mean = m->data ? (float *)m->data + (size_t)i * m->ld : NULL;

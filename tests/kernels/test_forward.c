@@ -264,17 +264,28 @@ static void ref_sqnorm(struct sample *s)
 static void prepare_clip(struct sample *s)
 {
     AT(s, CLIP, sum, 0, 0) = 16;
+    if (s->v[OPND(CLIP, need)])
+        AT(s, CLIP, need, 0, 0) = 0;
+}
+
+static void prepare_need(struct sample *s)
+{
+    AT(s, CLIP, sum, 0, 0) = 16;
+    AT(s, CLIP, need, 0, 0) = 1.5;
 }
 
 static void ref_clip(struct sample *s)
 {
     double limit = REAL_ATTR(s, CLIP, limit);
     AT(s, CLIP, scale, 0, 0) = limit > 0 ? fmin(1, limit / (4 + 1e-6)) : 1;
+    if (s->v[OPND(CLIP, need)] && AT(s, CLIP, need, 0, 0) > 0)
+        AT(s, CLIP, scale, 0, 0) = -1;
 }
 
 static void prepare_adamw(struct sample *s)
 {
     EACH(s, ADAMW, v, i, j) AT(s, ADAMW, v, i, j) = fabs(AT(s, ADAMW, v, i, j));
+    AT(s, ADAMW, scale, 0, 0) = fabs(AT(s, ADAMW, scale, 0, 0));
     AT(s, ADAMW, step, 0, STEP_LR) = 0.01;
     AT(s, ADAMW, step, 0, STEP_CORRECTION1) = 1 - pow(REAL_ATTR(s, ADAMW, beta1), 3);
     AT(s, ADAMW, step, 0, STEP_CORRECTION2) = 1 - pow(REAL_ATTR(s, ADAMW, beta2), 3);
@@ -297,6 +308,22 @@ static void ref_adamw(struct sample *s)
         if (s->v[OPND(ADAMW, copy)])
             AT(s, ADAMW, copy, i, j) = AT(s, ADAMW, p, i, j);
     }
+}
+
+static void prepare_sgd(struct sample *s)
+{
+    AT(s, SGD, scale, 0, 0) = fabs(AT(s, SGD, scale, 0, 0));
+}
+
+/* scale -1: the step is not taken */
+static void prepare_skip(struct sample *s)
+{
+    s->v[s->op == OP_SGD ? OPND(SGD, scale) : OPND(ADAMW, scale)][0] = -1;
+}
+
+static void ref_skip(struct sample *s)
+{
+    (void)s;
 }
 
 static void ref_sgd(struct sample *s)
@@ -415,6 +442,8 @@ static const struct kernel_case cases[] = {
     {OP_CLIP, {{0}}, {{"limit", 1}}, prepare_clip, ref_clip, 0, 0, 0},
     {OP_CLIP, {{0}}, {{"limit", 5}}, prepare_clip, ref_clip, 0, 0, 0},
     {OP_CLIP, {{0}}, {{"limit", 0}}, prepare_clip, ref_clip, 0, 0, 0},
+    {OP_CLIP, {{0}}, {{"limit", 5}}, prepare_clip, ref_clip, 0, 0, 1 << OPND(CLIP, need)},
+    {OP_CLIP, {{0}}, {{"limit", 5}}, prepare_need, ref_clip, 0, 0, 0},
     {OP_ADAMW,
      {{"t", 3}, {"h", 11}},
      {{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"decay", 0.1}},
@@ -423,11 +452,13 @@ static const struct kernel_case cases[] = {
      0,
      0,
      0},
-    {OP_SGD, {{"t", 3}, {"h", 11}}, {{"momentum", 0.9}, {"decay", 0.1}}, NULL, ref_sgd, 0, 0, 0},
+    {OP_ADAMW, {{"t", 3}, {"h", 11}}, {{"beta1", 0.9}, {"beta2", 0.95}}, prepare_skip, ref_skip, 0, 0, 0},
+    {OP_SGD, {{"t", 3}, {"h", 11}}, {{"momentum", 0.9}}, prepare_skip, ref_skip, 0, 0, 0},
+    {OP_SGD, {{"t", 3}, {"h", 11}}, {{"momentum", 0.9}, {"decay", 0.1}}, prepare_sgd, ref_sgd, 0, 0, 0},
     {OP_SGD,
      {{"t", 3}, {"h", 11}},
      {{"decay", 0.1}},
-     NULL,
+     prepare_sgd,
      ref_sgd,
      0,
      0,

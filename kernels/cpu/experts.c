@@ -1,0 +1,212 @@
+/* Experts: rows into blocks and back, and products of each row with its own expert's matrix.
+ *
+ * Within a block an expert's rows lie without gaps, so a product is one small sgemm per block and expert that has
+ * rows.  Rows keep token order, so equal choices give equal bits.  Indices come from memory: those that are out of
+ * range are passed over. */
+
+#include "kernels/cpu/rows.h"
+
+#include <cblas.h>
+
+static int32_t *int_row(const struct view *v, uint32_t i)
+{
+    return (int32_t *)v->data + (size_t)i * v->ld;
+}
+
+/* place = a choice's number among its expert's, or -1; counts = how many there are */
+static void number_choices(const struct kernel_args *k, int32_t *used)
+{
+    const struct view *index = V(ARRANGE, index), *place = V(ARRANGE, place), *counts = V(ARRANGE, counts);
+    uint32_t experts = (uint32_t)INTEGER(ARRANGE, experts);
+    int64_t capacity = INTEGER(ARRANGE, capacity);
+    uint64_t sequence = UINT64_MAX;
+    for (uint32_t e = 0; e < experts; e++)
+        *int_row(counts, e) = 0;
+    for (uint32_t i = 0; i < index->rows; i++) {
+        uint64_t now = ((uint64_t)INTEGER(ARRANGE, start) + i) / (uint64_t)INTEGER(ARRANGE, sequence);
+        if (now != sequence)
+            memset(used, 0, experts * sizeof *used);
+        sequence = now;
+        for (uint32_t j = 0; j < index->cols; j++) {
+            uint32_t e = (uint32_t)int_row(index, i)[j];
+            bool fits = e < experts && (!capacity || used[e] < capacity);
+            int_row(place, i)[j] = fits ? (*int_row(counts, e))++ : -1;
+            if (fits)
+                used[e]++;
+        }
+    }
+}
+
+void cpu_ARRANGE(struct kernel_args *k)
+{
+    const struct view *index = V(ARRANGE, index), *place = V(ARRANGE, place), *counts = V(ARRANGE, counts);
+    uint32_t experts = (uint32_t)INTEGER(ARRANGE, experts), blocks = (uint32_t)INTEGER(ARRANGE, blocks);
+    int64_t rows = INTEGER(ARRANGE, rows);
+    int32_t *start = (int32_t *)(void *)k->scratch; /* first row of every expert */
+    double *need = V(ARRANGE, need)->data, mean = (double)index->rows * index->cols / blocks;
+    number_choices(k, start);
+    for (uint32_t b = 0, e = 0; b < blocks; b++) {
+        int64_t used = 0, wanted = 0;
+        for (uint32_t end = e + experts / blocks; e < end; e++) {
+            int32_t *count = int_row(counts, e);
+            wanted += *count;
+            *count = *count < rows - used ? *count : (int32_t)(rows - used);
+            start[e] = (int32_t)(b * rows + used);
+            used += *count;
+        }
+        if (wanted > rows && need) {
+            need[0] = (double)wanted / mean > need[0] ? (double)wanted / mean : need[0];
+            need[1] = (double)wanted > need[1] ? (double)wanted : need[1];
+        }
+    }
+    for (uint32_t i = 0; i < index->rows; i++)
+        for (uint32_t j = 0; j < index->cols; j++) {
+            int32_t *p = &int_row(place, i)[j], e = int_row(index, i)[j];
+            *p = *p >= 0 && *p < *int_row(counts, (uint32_t)e) ? start[e] + *p : -1;
+        }
+}
+
+/* weight of a choice, 1 without weights */
+static float choice_weight(const struct view *weight, uint32_t i, uint32_t j)
+{
+    return weight->data ? ((const float *)weight->data)[(size_t)i * weight->ld + j] : 1;
+}
+
+VARIANTS void cpu_DISPATCH(struct kernel_args *k)
+{
+    const struct view *y = V(DISPATCH, y), *x = V(DISPATCH, x), *place = V(DISPATCH, place);
+    const struct view *weight = V(DISPATCH, weight);
+    float *tmp = k->scratch, *out = tmp + x->cols;
+    for (uint32_t i = 0; i < x->rows; i++) {
+        const float *in = row_load(x, i, tmp);
+        for (uint32_t j = 0; j < place->cols; j++) {
+            int32_t row = int_row(place, i)[j];
+            float w = choice_weight(weight, i, j);
+            for (uint32_t c = 0; c < x->cols; c++)
+                out[c] = w * in[c];
+            if ((uint32_t)row < y->rows)
+                row_store(y, (uint32_t)row, out);
+        }
+    }
+}
+
+VARIANTS void cpu_COMBINE(struct kernel_args *k)
+{
+    const struct view *y = V(COMBINE, y), *x = V(COMBINE, x), *place = V(COMBINE, place);
+    const struct view *weight = V(COMBINE, weight);
+    float *tmp = k->scratch, *out = tmp + x->cols;
+    for (uint32_t i = 0; i < y->rows; i++) {
+        memset(out, 0, y->cols * sizeof *out);
+        for (uint32_t j = 0; j < place->cols; j++) {
+            uint32_t row = (uint32_t)int_row(place, i)[j];
+            float w = choice_weight(weight, i, j);
+            const float *in = row < x->rows ? row_load(x, row, tmp) : NULL;
+            for (uint32_t c = 0; in && c < y->cols; c++)
+                out[c] += w * in[c];
+        }
+        row_store(y, i, out);
+    }
+}
+
+void cpu_COMBINE_W(struct kernel_args *k)
+{
+    const struct view *dweight = V(COMBINE_W, dweight), *dy = V(COMBINE_W, dy), *x = V(COMBINE_W, x);
+    const struct view *place = V(COMBINE_W, place);
+    float *tmp_dy = k->scratch, *tmp_x = tmp_dy + x->cols, *out = tmp_x + x->cols;
+    for (uint32_t i = 0; i < dy->rows; i++) {
+        const float *d = row_load(dy, i, tmp_dy);
+        for (uint32_t j = 0; j < place->cols; j++) {
+            uint32_t row = (uint32_t)int_row(place, i)[j];
+            out[j] = row < x->rows ? (float)row_dot(d, row_load(x, row, tmp_x), x->cols) : 0;
+        }
+        row_store(dweight, i, out);
+    }
+}
+
+/* rows of one expert in one block */
+struct group {
+    uint32_t expert, row, rows;
+};
+
+/* the next group after g, empty ones too; false: that was the last.  Start with expert = UINT32_MAX. */
+static bool next_group(struct group *g, uint32_t *at, const struct view *counts, uint32_t experts, uint32_t blocks,
+                       uint32_t m)
+{
+    if (*at == experts * blocks)
+        return false;
+    uint32_t per_block = m / blocks, block = *at / experts, end = (block + 1) * per_block;
+    int32_t count = *int_row(counts, *at);
+    g->row = *at % experts ? g->row + g->rows : block * per_block;
+    g->expert = *at % experts;
+    g->rows = count < 0 ? 0 : (uint32_t)count;
+    g->rows = g->rows < end - g->row ? g->rows : end - g->row;
+    ++*at;
+    return true;
+}
+
+static struct view rows_of(const struct view *v, uint32_t row, uint32_t rows)
+{
+    struct view part = *v;
+    part.data = (uint8_t *)v->data + (size_t)row * v->ld * isa_dtype_bytes(v->dtype);
+    part.rows = rows;
+    return part;
+}
+
+/* c (+)= op(a) op(b), as in matmul.c; fp32 in place, bf16 by way of scratch */
+static void multiply(const struct view *c, const struct view *a, bool ta, const struct view *b, bool tb, float *scratch)
+{
+    uint32_t m = c->rows, n = c->cols, inner = ta ? a->rows : a->cols, lda, ldb, ldc;
+    float *tmp_b = scratch + (a->dtype == DTYPE_F32 ? 0 : (size_t)a->rows * a->cols);
+    float *tmp_c = tmp_b + (b->dtype == DTYPE_F32 ? 0 : (size_t)b->rows * b->cols);
+    const float *in_a = tile_load(a, 0, a->rows, 0, a->cols, scratch, &lda);
+    const float *in_b = tile_load(b, 0, b->rows, 0, b->cols, tmp_b, &ldb);
+    float *out = tile_open(c, 0, 0, n, tmp_c, &ldc);
+    bool direct = c->dtype == DTYPE_F32;
+    cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (int)m, (int)n,
+                (int)inner, 1, in_a, (int)lda, in_b, (int)ldb, direct && c->add ? 1 : 0, out, (int)ldc);
+    for (uint32_t i = 0; i < m && !direct; i++)
+        row_store(c, i, out + (size_t)i * ldc);
+}
+
+/* each group's rows of c = its rows of a times the expert's part of b, transposed or not */
+static void multiply_groups(const struct view *c, const struct view *a, const struct view *b, bool tb,
+                            const struct view *counts, uint32_t experts, uint32_t blocks, float *scratch)
+{
+    struct group g = {0};
+    uint32_t per_expert = b->rows / experts;
+    for (uint32_t at = 0; next_group(&g, &at, counts, experts, blocks, c->rows);) {
+        struct view out = rows_of(c, g.row, g.rows), in = rows_of(a, g.row, g.rows),
+                    weight = rows_of(b, g.expert * per_expert, per_expert);
+        if (g.rows)
+            multiply(&out, &in, false, &weight, tb, scratch);
+    }
+}
+
+void cpu_GROUPED_NT(struct kernel_args *k)
+{
+    multiply_groups(V(GROUPED_NT, c), V(GROUPED_NT, a), V(GROUPED_NT, b), true, V(GROUPED_NT, counts),
+                    (uint32_t)INTEGER(GROUPED_NT, experts), (uint32_t)INTEGER(GROUPED_NT, blocks), k->scratch);
+}
+
+void cpu_GROUPED_NN(struct kernel_args *k)
+{
+    multiply_groups(V(GROUPED_NN, c), V(GROUPED_NN, a), V(GROUPED_NN, b), false, V(GROUPED_NN, counts),
+                    (uint32_t)INTEGER(GROUPED_NN, experts), (uint32_t)INTEGER(GROUPED_NN, blocks), k->scratch);
+}
+
+/* the first block writes, unless c accumulates; an expert without rows gets zeros */
+void cpu_GROUPED_TN(struct kernel_args *k)
+{
+    const struct view *c = V(GROUPED_TN, c), *a = V(GROUPED_TN, a), *b = V(GROUPED_TN, b);
+    uint32_t experts = (uint32_t)INTEGER(GROUPED_TN, experts), blocks = (uint32_t)INTEGER(GROUPED_TN, blocks);
+    struct group g = {0};
+    for (uint32_t i = 0; i < c->rows && !c->add; i++)
+        memset((uint8_t *)c->data + (size_t)i * c->ld * isa_dtype_bytes(c->dtype), 0, c->cols * isa_dtype_bytes(c->dtype));
+    for (uint32_t at = 0; next_group(&g, &at, V(GROUPED_TN, counts), experts, blocks, a->rows);) {
+        struct view out = rows_of(c, g.expert * a->cols, a->cols), left = rows_of(a, g.row, g.rows),
+                    right = rows_of(b, g.row, g.rows);
+        out.add = true;
+        if (g.rows)
+            multiply(&out, &left, true, &right, false, k->scratch);
+    }
+}
