@@ -144,12 +144,14 @@ struct mat lower_value(struct lower *l, uint32_t piece, uint32_t value)
     const struct piece *pc = &l->pieces[piece];
     const struct opr_value *v = &pc->e->values[value];
     uint32_t rows = v->class == CLASS_TOKENS ? l->local : l->tokens, cols = lower_local_cols(l, v);
-    if (value == pc->e->result && piece + 1 < l->npieces && !l->recomputing)
+    const struct chunk *c = &l->chunks[pc->chunk];
+    bool last = piece + 1 == c->first + c->npieces;
+    if (value == pc->e->result && !last && !l->recomputing)
         return lower_value(l, piece + 1, 0);
-    if (value == pc->e->result && piece + 1 == l->npieces && l->output != NONE && !l->recomputing)
-        return lower_ring_mat(l, l->output, l->ctype, rows, cols);
-    if (value == 0 && piece == 0 && l->input != NONE)
-        return lower_ring_mat(l, l->input, l->ctype, rows, cols);
+    if (value == pc->e->result && last && c->output != NONE && !l->recomputing)
+        return lower_ring_mat(l, c->output, l->ctype, rows, cols);
+    if (value == 0 && piece == c->first && c->input != NONE)
+        return lower_ring_mat(l, c->input, l->ctype, rows, cols);
     if (pc->buffer[value] != NONE)
         return lower_ring_mat(l, pc->buffer[value], l->ctype, rows, cols);
     return lower_temp(l, v->name, l->ctype, rows, cols);

@@ -3,11 +3,12 @@
 
 /* Inside of the lowering: the state while one role's program is being written, and the words its rules speak.
  *
- * A stage's contents are pieces: the embedding, its layers, the head.  Every piece is an expansion (operators over
+ * A role runs one or more chunks: the stages that the schedule puts on its rank.  A chunk's contents are pieces: the embedding, its layers, the head.  Every piece is an expansion (operators over
  * values) with a place for each value and each weight.  Values that the backward pass needs live in the ring class `act`
  * (one slot per microbatch in flight); all others are temporaries, one buffer per name, used again by every layer. */
 
 #include "compiler/lower/lower.h"
+#include "compiler/schedule/schedule.h"
 #include "compiler/support/vec.h"
 
 /* a matrix in a buffer; instance: the microbatch that owns the slot of a ring buffer, else NONE */
@@ -30,6 +31,7 @@ struct weight_place {
 struct piece {
     const struct expansion *e;
     uint32_t layer;              /* NONE for embedding and head */
+    uint32_t chunk;
     bool recompute;              /* keep only value 0, do the rest again in B */
     uint32_t *line;              /* source line per operator */
     bool *saved;                 /* per value: needed by B */
@@ -41,9 +43,23 @@ struct piece {
     bool *has_gradient;
 };
 
+struct chunk {
+    const struct stage *stage;
+    uint32_t stage_index;     /* of the model: the tag; */
+    uint32_t index, copy;     /* of the schedule's stages; DualPipe's copy of the model */
+    uint32_t first, npieces;
+    uint32_t before, behind;  /* ranks of the stages before and behind; the own one: no transfer; NONE: there is none */
+    uint32_t left;            /* backward actions to come */
+    uint32_t ring_act, ring_in, ring_out, ring_grad, ring_token;
+    uint32_t input, output, gradient, tokens_buffer, targets_buffer; /* ring buffers; NONE */
+};
+
 struct bucket_info {
     uint32_t param, gradient, master, moment1, moment2; /* buffers; NONE */
-    uint32_t piece;    /* whose B completes it: index, or NONE = with the stage's last B */
+    const struct chunk *chunk;
+    uint32_t piece;    /* whose last B completes it: index, or NONE = with the chunk's last B */
+    uint32_t shared;   /* another piece that uses its weights, or NONE */
+    uint32_t pending;  /* of those two, how many have not had their last B */
     bool split;        /* over tp; else whole on every tp rank */
     bool tie, counts;  /* tied copy pair; this role's copy counts in the norm */
     uint64_t used;     /* elements before padding */
@@ -56,19 +72,18 @@ struct lower {
     struct program *p;
     bool evaluation;
     uint32_t stage_index, role;
-    const struct stage *stage;
     enum dtype ctype; /* compute dtype */
     uint32_t tokens, local; /* rows of a microbatch: whole; of this rank's TOKENS values */
     bool sp;                /* sequence parallelism with tp > 1 */
-    uint32_t npieces;
+    uint32_t nchunks, npieces;
+    struct chunk *chunks, *chunk; /* chunk: of the current action */
     struct piece *pieces;
     uint32_t nbuckets;
     struct bucket_info *buckets;
-    uint32_t ring_act, ring_in, ring_out, ring_grad, ring_token;
-    uint32_t input, output, gradient, tokens_buffer, targets_buffer; /* ring buffers; NONE */
     uint32_t step_block, metrics, scale;
     bool recomputing;
     VEC(uint32_t) instances; /* per operand of the program */
+    VEC(uint32_t) channels;  /* per instruction */
     /* tags of what is being written */
     char action;
     uint32_t layer, microbatch, line;
@@ -105,6 +120,13 @@ enum mark lower_contribution(struct lower *l, uint32_t piece, uint32_t weight);
 /* where the gradient of a value goes: the place set beforehand or a temporary to write, or the existing one to add to */
 struct mat lower_gradient(struct lower *l, uint32_t piece, uint32_t value, enum mark *mark);
 
+/* pieces.c: chunks and pieces of the role; step block and metrics; the buffers of a step */
+void lower_chunks(struct lower *l, const struct schedule *s);
+void lower_blocks(struct lower *l);
+void lower_step_buffers(struct lower *l);
+/* "embed", "head", or the layer's number behind a prefix */
+const char *lower_piece_name(const struct lower *l, uint32_t piece, const char *layer);
+
 /* params.c: buckets, tensors, persistent buffers */
 void lower_params(struct lower *l);
 
@@ -113,8 +135,9 @@ struct mat lower_gather(struct lower *l, const char *name, struct mat m);      /
 void lower_reduce_into(struct lower *l, struct mat partial, struct mat out);   /* partial sums over tp -> TOKENS */
 struct mat lower_partial(struct lower *l, struct mat out);                     /* where to put those partial sums */
 void lower_collective(struct lower *l, enum op op, enum queue q, uint32_t mask, struct mat x, struct mat y);
-void lower_send(struct lower *l, struct mat m, uint32_t peer);
-void lower_receive(struct lower *l, struct mat m, uint32_t peer);
+/* channel: a number that SENDs and RECVs which meet have in common; those of a channel meet in program order */
+void lower_send(struct lower *l, struct mat m, uint32_t peer, uint32_t channel);
+void lower_receive(struct lower *l, struct mat m, uint32_t peer, uint32_t channel);
 
 /* rules: one per operator kind, in the table of rules.c */
 struct rule {
@@ -149,8 +172,13 @@ void lower_bucket_reduce(struct lower *l, uint32_t bucket);
 void lower_optimizer(struct lower *l);
 void lower_metrics_reduce(struct lower *l);
 
-/* order.c: keying simulation, ring depths, queue order, waits, seq; instances: per role, per operand */
-void order_programs(struct arena *a, const struct cost *c, struct program **programs, uint32_t **instances,
-                    uint32_t nroles, uint32_t microbatches);
+/* order.c: keying simulation, ring depths, queue order, waits, seq */
+struct lowered {
+    struct program *p;
+    const uint32_t *instances; /* per operand: microbatch that owns the slot of a ring buffer, or NONE */
+    const uint32_t *channels;  /* per instruction: of a SEND or RECV, else NONE; small numbers */
+};
+void order_programs(struct arena *a, const struct cost *c, const struct lowered *roles, uint32_t nroles,
+                    uint32_t microbatches);
 
 #endif

@@ -49,16 +49,25 @@ void lower_reduce_into(struct lower *l, struct mat partial, struct mat out)
         lower_collective(l, OP_ALL_REDUCE, QUEUE_TP, AXIS_BIT(AXIS_TP), out, out);
 }
 
-void lower_send(struct lower *l, struct mat m, uint32_t peer)
+static void set_channel(struct lower *l, uint32_t insn, uint32_t channel)
+{
+    while (l->channels.n <= insn)
+        vec_push(l->arena, &l->channels, NONE);
+    l->channels.at[insn] = channel;
+}
+
+void lower_send(struct lower *l, struct mat m, uint32_t peer, uint32_t channel)
 {
     uint32_t i = lower_insn(l, OP_SEND);
+    set_channel(l, i, channel);
     ARG(l, i, SEND, x, m, MARK_READ);
     ATTR_BIND_SET(l, i, SEND, peer, 0, lower_slot(l, SLOT_PEER, peer), 0);
 }
 
-void lower_receive(struct lower *l, struct mat m, uint32_t peer)
+void lower_receive(struct lower *l, struct mat m, uint32_t peer, uint32_t channel)
 {
     uint32_t i = lower_insn(l, OP_RECV);
+    set_channel(l, i, channel);
     ARG(l, i, RECV, y, m, MARK_WRITE);
     ATTR_BIND_SET(l, i, RECV, peer, 0, lower_slot(l, SLOT_PEER, peer), 0);
 }

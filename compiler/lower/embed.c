@@ -11,7 +11,7 @@ static uint32_t vocab_rows(const struct lower *l)
 /* first sequence of the microbatch on replica 0, and the distance between replicas */
 static void read_tokens(struct lower *l, bool targets)
 {
-    uint32_t i = lower_insn(l, OP_TOKENS), buffer = targets ? l->targets_buffer : l->tokens_buffer;
+    uint32_t i = lower_insn(l, OP_TOKENS), buffer = targets ? l->chunk->targets_buffer : l->chunk->tokens_buffer;
     struct mat m = lower_ring_mat(l, buffer, DTYPE_I32, l->tokens, 1);
     struct mat step = {l->step_block, NONE, 0, 1, STEP_WORDS, STEP_WORDS, DTYPE_F64, NONE, 0};
     if (targets)
@@ -37,7 +37,7 @@ void lower_embed(struct lower *l, uint32_t piece, uint32_t opr)
     struct mat y = lower_value(l, piece, o->out), c = lower_partial(l, y);
     uint32_t i = lower_insn(l, OP_EMBED);
     ARG(l, i, EMBED, y, c, MARK_WRITE);
-    ARG(l, i, EMBED, tokens, lower_ring_mat(l, l->tokens_buffer, DTYPE_I32, l->tokens, 1), MARK_READ);
+    ARG(l, i, EMBED, tokens, lower_ring_mat(l, l->chunk->tokens_buffer, DTYPE_I32, l->tokens, 1), MARK_READ);
     ARG(l, i, EMBED, table, lower_weight(l, piece, o, false), MARK_READ);
     ATTR_BIND_SET(l, i, EMBED, start, 0, tp_slot(l), vocab_rows(l));
     lower_reduce_into(l, c, y);
@@ -52,7 +52,7 @@ void lower_embed_back(struct lower *l, uint32_t piece, uint32_t opr)
     uint32_t i = lower_insn(l, OP_EMBED_W);
     ARG(l, i, EMBED_W, dtable, lower_weight(l, piece, o, true), mark);
     ARG(l, i, EMBED_W, dy, dy, MARK_READ);
-    ARG(l, i, EMBED_W, tokens, lower_ring_mat(l, l->tokens_buffer, DTYPE_I32, l->tokens, 1), MARK_READ);
+    ARG(l, i, EMBED_W, tokens, lower_ring_mat(l, l->chunk->tokens_buffer, DTYPE_I32, l->tokens, 1), MARK_READ);
     ATTR_BIND_SET(l, i, EMBED_W, start, 0, tp_slot(l), vocab_rows(l));
 }
 
@@ -85,7 +85,7 @@ void lower_position_back(struct lower *l, uint32_t piece, uint32_t opr)
  * logits of a row.  It is the mean over the step's targets; only tp rank 0's share counts in the metrics. */
 static void targets_and_sums(struct lower *l, struct mat logits, struct mat max, struct mat sum)
 {
-    struct mat targets = lower_ring_mat(l, l->targets_buffer, DTYPE_I32, l->tokens, 1);
+    struct mat targets = lower_ring_mat(l, l->chunk->targets_buffer, DTYPE_I32, l->tokens, 1);
     uint32_t i = lower_insn(l, OP_XENT_MAX);
     ARG(l, i, XENT_MAX, max, max, MARK_WRITE);
     ARG(l, i, XENT_MAX, logits, logits, MARK_READ);
@@ -137,7 +137,7 @@ void lower_loss_back(struct lower *l, uint32_t piece, uint32_t opr)
     ARG(l, i, XENT_I, logits, logits, MARK_READ);
     ARG(l, i, XENT_I, max, lower_aux(l, piece, opr, 0, 1), MARK_READ);
     ARG(l, i, XENT_I, sum, lower_aux(l, piece, opr, 1, 2), MARK_READ);
-    ARG(l, i, XENT_I, targets, lower_ring_mat(l, l->targets_buffer, DTYPE_I32, l->tokens, 1), MARK_READ);
+    ARG(l, i, XENT_I, targets, lower_ring_mat(l, l->chunk->targets_buffer, DTYPE_I32, l->tokens, 1), MARK_READ);
     ATTR_BIND_SET(l, i, XENT_I, start, 0, tp_slot(l), vocab_rows(l));
     ATTR_INT_SET(l, i, XENT_I, vocab, l->job->model.vocab);
     ATTR_REAL_SET(l, i, XENT_I, scale, loss_scale(l));

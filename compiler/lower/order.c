@@ -1,8 +1,8 @@
 /* Order: when each transfer and collective is issued, how deep rings are, who waits for whom.
  *
  * 1. Dependences of every role's instructions (in program order) from what their operands read and write, rings unlimited.
- * 2. Keying simulation: one rank per role, queues in program order but transfers with a queue per peer and direction; an
- *    event loop by start time.  The number of the event is `seq`: equal for all parties of a rendezvous, growing along
+ * 2. Keying simulation: one rank per role, queues in program order but transfers with a queue per channel and direction
+ *    (a channel is what two neighbouring stages send each other in one direction); an event loop by start time.  The number of the event is `seq`: equal for all parties of a rendezvous, growing along
  *    every queue and every dependence, so the merged graph is acyclic whatever the durations.
  * 3. A ring is as deep as the most slots in flight in that run; a slot is used again only where its last user ended
  *    before the next writer started.
@@ -17,27 +17,32 @@
 #include <stdlib.h>
 
 #define NO_INSN UINT32_MAX
-#define CHANNELS 4 /* send and receive queues per rank in the keying run: two peers each */
-#define NVQUEUES (NQUEUES + 2 * CHANNELS)
 
 struct deps {
     uint32_t *first; /* [n + 1] */
     VEC(uint32_t) list;
 };
 
+/* an in-order queue of the keying run: one of the program's, or a channel's sends or receives of one role */
+struct vqueue {
+    uint32_t *insn, length, head;
+    uint32_t channel;           /* NONE = one of the program's queues */
+    uint32_t peer, peer_vqueue; /* of a channel: its other end */
+    bool sends;
+    uint32_t next_waiter;
+    int64_t free_ns, ready_ns; /* ready: of a head that waits for its partners */
+    bool ready;
+};
+
 struct role {
     struct program *p;
-    const uint32_t *instances;
+    const uint32_t *instances, *channels;
     uint32_t *depth; /* per ring */
     struct deps deps;
-    uint32_t *vqueue[NVQUEUES], length[NVQUEUES], head[NVQUEUES];
-    uint32_t send_peer[CHANNELS], recv_peer[CHANNELS]; /* role at the other end, NO_INSN = unused */
+    uint32_t nvqueues;
+    struct vqueue *vqueue;
     int64_t *start, *end;
-    int64_t free_ns[NVQUEUES];
-    uint32_t *waiter;            /* per instruction: first virtual queue whose head waits for it, or NO_INSN */
-    uint32_t next_waiter[NVQUEUES];
-    int64_t ready_ns[NVQUEUES];  /* of a head that waits for its partners */
-    bool ready[NVQUEUES];
+    uint32_t *waiter; /* per instruction: first virtual queue whose head waits for it, or NO_INSN */
     bool *first_of_action;
 };
 
@@ -120,56 +125,82 @@ static const struct slot *meeting_slot(const struct program *p, uint32_t i)
     return NULL;
 }
 
-static uint32_t channel(uint32_t peers[CHANNELS], uint32_t peer)
+static uint32_t vqueue_of(const struct role *r, uint32_t i)
 {
-    for (uint32_t k = 0; k < CHANNELS; k++)
-        if (peers[k] == peer || peers[k] == NO_INSN) {
-            peers[k] = peer;
-            return k;
-        }
-    assert(false); /* a rank has at most CHANNELS neighbours */
-    return 0;
+    uint32_t channel = r->channels[i];
+    if (channel == NONE)
+        return r->p->insns[i].queue;
+    bool sends = r->p->insns[i].op == OP_SEND;
+    for (uint32_t v = NQUEUES;; v++)
+        if (r->vqueue[v].channel == channel && r->vqueue[v].sends == sends)
+            return v;
 }
 
-static uint32_t vqueue_of(struct role *r, uint32_t i)
+/* the ends of every channel: [2c] sends, [2c + 1] receives */
+struct ends {
+    uint32_t n;
+    uint32_t (*at)[2]; /* role, virtual queue */
+};
+
+static void find_vqueues(struct arena *a, struct role *r, uint32_t index, struct ends *ends)
 {
-    enum queue q = (enum queue)r->p->insns[i].queue;
-    if (q == QUEUE_SEND)
-        return NQUEUES + channel(r->send_peer, meeting_slot(r->p, i)->arg);
-    if (q == QUEUE_RECV)
-        return NQUEUES + CHANNELS + channel(r->recv_peer, meeting_slot(r->p, i)->arg);
-    return q;
+    const struct program *p = r->p;
+    VEC(struct vqueue) all = {0};
+    for (uint32_t q = 0; q < NQUEUES; q++)
+        vec_push(a, &all, ((struct vqueue){.channel = NONE, .next_waiter = NO_INSN}));
+    for (uint32_t i = 0; i < p->ninsns; i++) {
+        if (r->channels[i] == NONE)
+            continue;
+        bool sends = p->insns[i].op == OP_SEND;
+        uint32_t *end = ends->at[2 * r->channels[i] + !sends];
+        if (end[0] != NONE)
+            continue;
+        end[0] = index;
+        end[1] = (uint32_t)all.n;
+        vec_push(a, &all,
+                 ((struct vqueue){.channel = r->channels[i], .sends = sends, .next_waiter = NO_INSN}));
+    }
+    r->vqueue = all.at;
+    r->nvqueues = (uint32_t)all.n;
+}
+
+static void join_ends(struct role *roles, uint32_t nroles, const struct ends *ends)
+{
+    for (uint32_t r = 0; r < nroles; r++)
+        for (uint32_t v = NQUEUES; v < roles[r].nvqueues; v++) {
+            struct vqueue *q = &roles[r].vqueue[v];
+            const uint32_t *other = ends->at[2 * q->channel + q->sends];
+            q->peer = other[0];
+            q->peer_vqueue = other[1];
+        }
 }
 
 static void prepare_role(struct arena *a, struct role *r)
 {
     struct program *p = r->p;
-    memset(r->send_peer, 0xff, sizeof r->send_peer);
-    memset(r->recv_peer, 0xff, sizeof r->recv_peer);
-    uint8_t *of = ARENA_ARRAY(a, uint8_t, p->ninsns);
+    uint32_t *of = ARENA_ARRAY(a, uint32_t, p->ninsns);
     for (uint32_t i = 0; i < p->ninsns; i++)
-        r->length[of[i] = (uint8_t)vqueue_of(r, i)]++;
-    for (uint32_t q = 0; q < NVQUEUES; q++) {
-        r->vqueue[q] = ARENA_ARRAY(a, uint32_t, r->length[q]);
-        r->length[q] = 0;
-        r->next_waiter[q] = NO_INSN;
+        r->vqueue[of[i] = vqueue_of(r, i)].length++;
+    for (uint32_t v = 0; v < r->nvqueues; v++) {
+        r->vqueue[v].insn = ARENA_ARRAY(a, uint32_t, r->vqueue[v].length);
+        r->vqueue[v].length = 0;
     }
     r->start = ARENA_ARRAY(a, int64_t, p->ninsns);
     r->end = ARENA_ARRAY(a, int64_t, p->ninsns);
     r->waiter = ARENA_ARRAY(a, uint32_t, p->ninsns);
     r->first_of_action = ARENA_ARRAY(a, bool, p->ninsns);
-    uint32_t microbatch = NONE;
-    char action = 0;
+    struct insn before = {.action = 1};
     for (uint32_t i = 0; i < p->ninsns; i++) {
         const struct insn *n = &p->insns[i];
-        r->vqueue[of[i]][r->length[of[i]]++] = i;
+        struct vqueue *q = &r->vqueue[of[i]];
+        q->insn[q->length++] = i;
         r->waiter[i] = NO_INSN;
         r->end[i] = -1;
-        if (n->queue == QUEUE_COMPUTE && (n->action != action || n->microbatch != microbatch)) {
-            r->first_of_action[i] = true;
-            action = n->action;
-            microbatch = n->microbatch;
-        }
+        if (n->queue != QUEUE_COMPUTE)
+            continue;
+        r->first_of_action[i] =
+            n->action != before.action || n->stage != before.stage || n->microbatch != before.microbatch;
+        before = *n;
     }
 }
 
@@ -221,18 +252,13 @@ static struct event heap_pop(struct keying *k)
 static uint32_t parties(const struct keying *k, uint32_t role, uint32_t vqueue, struct event out[])
 {
     const struct role *r = &k->roles[role];
+    const struct vqueue *q = &r->vqueue[vqueue];
     out[0] = (struct event){0, role, vqueue};
-    if (vqueue >= NQUEUES) {
-        bool send = vqueue < NQUEUES + CHANNELS;
-        uint32_t c = vqueue - NQUEUES - (send ? 0 : CHANNELS), peer = send ? r->send_peer[c] : r->recv_peer[c];
-        const uint32_t *back = send ? k->roles[peer].recv_peer : k->roles[peer].send_peer;
-        uint32_t j = 0;
-        while (j < CHANNELS && back[j] != role)
-            j++;
-        out[1] = (struct event){0, peer, NQUEUES + (send ? (uint32_t)CHANNELS : 0) + j};
+    if (q->channel != NONE) {
+        out[1] = (struct event){0, q->peer, q->peer_vqueue};
         return 2;
     }
-    const struct slot *s = meeting_slot(r->p, r->vqueue[vqueue][r->head[vqueue]]);
+    const struct slot *s = meeting_slot(r->p, q->insn[q->head]);
     if (!s || s->kind != SLOT_GROUP || !(s->arg & (GROUP_TIE | AXIS_BIT(AXIS_PP))))
         return 1;
     uint32_t n = 1;
@@ -246,13 +272,14 @@ static uint32_t parties(const struct keying *k, uint32_t role, uint32_t vqueue, 
 static bool partner_ready(const struct keying *k, const struct slot *s, struct event other, int64_t *ready)
 {
     const struct role *r = &k->roles[other.role];
-    if (!r->ready[other.vqueue])
+    const struct vqueue *q = &r->vqueue[other.vqueue];
+    if (!q->ready)
         return false;
-    const struct slot *t = meeting_slot(r->p, r->vqueue[other.vqueue][r->head[other.vqueue]]);
+    const struct slot *t = meeting_slot(r->p, q->insn[q->head]);
     if (s->kind == SLOT_GROUP && (!t || t->kind != s->kind || t->arg != s->arg))
         return false;
-    if (r->ready_ns[other.vqueue] > *ready)
-        *ready = r->ready_ns[other.vqueue];
+    if (q->ready_ns > *ready)
+        *ready = q->ready_ns;
     return true;
 }
 
@@ -260,22 +287,23 @@ static bool partner_ready(const struct keying *k, const struct slot *s, struct e
 static void offer_head(struct keying *k, uint32_t role, uint32_t vqueue, struct event scratch[])
 {
     struct role *r = &k->roles[role];
-    if (r->head[vqueue] >= r->length[vqueue])
+    struct vqueue *q = &r->vqueue[vqueue];
+    if (q->head >= q->length)
         return;
-    uint32_t i = r->vqueue[vqueue][r->head[vqueue]];
-    int64_t ready = r->free_ns[vqueue];
+    uint32_t i = q->insn[q->head];
+    int64_t ready = q->free_ns;
     for (uint32_t d = r->deps.first[i]; d < r->deps.first[i + 1]; d++) {
         uint32_t from = r->deps.list.at[d];
         if (r->end[from] < 0) {
-            r->next_waiter[vqueue] = r->waiter[from];
+            q->next_waiter = r->waiter[from];
             r->waiter[from] = vqueue;
             return;
         }
         if (r->end[from] > ready)
             ready = r->end[from];
     }
-    r->ready[vqueue] = true;
-    r->ready_ns[vqueue] = ready;
+    q->ready = true;
+    q->ready_ns = ready;
     uint32_t n = parties(k, role, vqueue, scratch);
     const struct slot *meeting = meeting_slot(r->p, i);
     for (uint32_t x = 1; x < n; x++)
@@ -290,27 +318,29 @@ static void run_event(struct keying *k, struct event e, struct event met[], stru
     int64_t duration = 0;
     for (uint32_t x = 0; x < n; x++) {
         const struct role *r = &k->roles[met[x].role];
-        uint32_t i = r->vqueue[met[x].vqueue][r->head[met[x].vqueue]];
+        const struct vqueue *q = &r->vqueue[met[x].vqueue];
+        uint32_t i = q->insn[q->head];
         int64_t ns = cost_insn_ns(k->cost, r->p, i, r->first_of_action[i]);
         if (ns > duration)
             duration = ns;
     }
     for (uint32_t x = 0; x < n; x++) {
         struct role *r = &k->roles[met[x].role];
-        uint32_t q = met[x].vqueue, i = r->vqueue[q][r->head[q]++];
+        struct vqueue *q = &r->vqueue[met[x].vqueue];
+        uint32_t i = q->insn[q->head++];
         r->p->insns[i].seq = k->seq;
         r->start[i] = e.start;
-        r->end[i] = r->free_ns[q] = e.start + duration;
-        r->ready[q] = false;
+        r->end[i] = q->free_ns = e.start + duration;
+        q->ready = false;
         met[x].start = i;
     }
     k->seq++;
     for (uint32_t x = 0; x < n; x++) {
         struct role *r = &k->roles[met[x].role];
         offer_head(k, met[x].role, met[x].vqueue, scratch);
-        for (uint32_t q = r->waiter[met[x].start], next; q != NO_INSN; q = next) {
-            next = r->next_waiter[q];
-            offer_head(k, met[x].role, q, scratch);
+        for (uint32_t v = r->waiter[met[x].start], next; v != NO_INSN; v = next) {
+            next = r->vqueue[v].next_waiter;
+            offer_head(k, met[x].role, v, scratch);
         }
     }
 }
@@ -319,16 +349,26 @@ static void run_keying(struct arena *a, const struct cost *c, struct role *roles
 {
     struct keying k = {.arena = a, .cost = c, .roles = roles, .nroles = nroles};
     struct event *met = ARENA_ARRAY(a, struct event, nroles + 2), *scratch = ARENA_ARRAY(a, struct event, nroles + 2);
+    struct ends ends = {0};
+    for (uint32_t r = 0; r < nroles; r++)
+        for (uint32_t i = 0; i < roles[r].p->ninsns; i++)
+            if (roles[r].channels[i] != NONE && roles[r].channels[i] >= ends.n)
+                ends.n = roles[r].channels[i] + 1;
+    ends.at = arena_array(a, 2 * (size_t)ends.n + 1, sizeof *ends.at);
+    memset(ends.at, 0xff, 2 * (size_t)ends.n * sizeof *ends.at);
+    for (uint32_t r = 0; r < nroles; r++)
+        find_vqueues(a, &roles[r], r, &ends);
+    join_ends(roles, nroles, &ends);
     for (uint32_t r = 0; r < nroles; r++)
         prepare_role(a, &roles[r]);
     for (uint32_t r = 0; r < nroles; r++)
-        for (uint32_t q = 0; q < NVQUEUES; q++)
-            offer_head(&k, r, q, scratch);
+        for (uint32_t v = 0; v < roles[r].nvqueues; v++)
+            offer_head(&k, r, v, scratch);
     while (k.heap.n)
         run_event(&k, heap_pop(&k), met, scratch);
     for (uint32_t r = 0; r < nroles; r++)
-        for (uint32_t q = 0; q < NVQUEUES; q++)
-            assert(roles[r].head[q] == roles[r].length[q]);
+        for (uint32_t v = 0; v < roles[r].nvqueues; v++)
+            assert(roles[r].vqueue[v].head == roles[r].vqueue[v].length);
 }
 
 /* ---- 3. rings ---- */
@@ -469,15 +509,16 @@ static void add_waits(struct arena *a, struct role *r)
     program_set_waits(p, waits.at, first);
 }
 
-void order_programs(struct arena *a, const struct cost *c, struct program **programs, uint32_t **instances,
-                    uint32_t nroles, uint32_t microbatches)
+void order_programs(struct arena *a, const struct cost *c, const struct lowered *lowered, uint32_t nroles,
+                    uint32_t microbatches)
 {
     struct role *roles = ARENA_ARRAY(a, struct role, nroles);
     for (uint32_t r = 0; r < nroles; r++) {
-        roles[r].p = programs[r];
-        roles[r].instances = instances[r];
-        roles[r].depth = ARENA_ARRAY(a, uint32_t, programs[r]->nrings);
-        for (uint32_t g = 0; g < programs[r]->nrings; g++)
+        struct program *p = roles[r].p = lowered[r].p;
+        roles[r].instances = lowered[r].instances;
+        roles[r].channels = lowered[r].channels;
+        roles[r].depth = ARENA_ARRAY(a, uint32_t, p->nrings);
+        for (uint32_t g = 0; g < p->nrings; g++)
             roles[r].depth[g] = microbatches;
         find_deps(a, &roles[r]);
     }

@@ -1,6 +1,6 @@
-/* Buckets: parameters of a stage that are reduced, sharded and updated together.
+/* Buckets: parameters of a chunk that are reduced, sharded and updated together.
  *
- * One bucket per piece for its matrices (weight decay applies), two per stage for vectors (no decay): those split over tp
+ * One bucket per piece for its matrices (weight decay applies), two per chunk for vectors (no decay): those split over tp
  * and those whole on every tp rank.  Position tables are whole matrices and get a bucket of their own.  A bucket is padded
  * so that its shards are equal multiples of 64 elements.  Within an operator weights are dense and stacked in order.
  *
@@ -126,7 +126,8 @@ static void add_buffers(struct lower *l, uint32_t bucket)
 /* which weights belong together: the piece of matrices; vectors by whether tp splits them */
 struct bucket_class {
     const char *name;
-    uint32_t piece; /* NONE = vectors of the whole stage */
+    const struct chunk *chunk;
+    uint32_t piece; /* NONE = vectors of the whole chunk */
     bool decay, split;
 };
 
@@ -135,16 +136,26 @@ static bool belongs(const struct bucket_class *c, const struct weight_ref *r, co
     return w->decay == c->decay && (w->split != SPLIT_NONE) == c->split && (c->piece == NONE || c->piece == r->piece);
 }
 
-/* the head of a tied model uses the embedding's table where that is on the same stage */
+static uint32_t find_piece(const struct lower *l, bool head)
+{
+    for (uint32_t i = 0; i < l->nchunks; i++) {
+        const struct chunk *c = &l->chunks[i];
+        if (head ? c->stage->head : c->stage->embed)
+            return head ? c->first + c->npieces - 1 : c->first;
+    }
+    return NONE;
+}
+
+/* the head of a tied model uses the embedding's table where that is on the same rank */
 static bool shares_embedding(const struct lower *l, const struct weight_ref *r)
 {
-    return l->job->model.tied && l->stage->embed && l->stage->head && !strcmp(r->o->name, "head");
+    return l->job->model.tied && !strcmp(r->o->name, "head") && find_piece(l, false) != NONE;
 }
 
 static void fill_class(struct lower *l, const struct bucket_class *c)
 {
     uint32_t bucket = NONE;
-    for (uint32_t p = 0; p < l->npieces; p++)
+    for (uint32_t p = c->chunk->first; p < c->chunk->first + c->chunk->npieces; p++)
         for (uint32_t i = 0; i < l->pieces[p].e->noprs; i++) {
             const struct opr *o = &l->pieces[p].e->oprs[i];
             for (uint32_t k = 0; k < o->nweights + o->nbiases; k++) {
@@ -156,10 +167,12 @@ static void fill_class(struct lower *l, const struct bucket_class *c)
                     struct bucket b = {.tensor = l->p->ntensors, .decay = c->decay, .count_slot = NONE};
                     snprintf(b.name, sizeof b.name, "%s", c->name);
                     bucket = program_bucket(l->p, &b);
-                    bool tied = l->job->model.tied && l->d->pp > 1 &&
-                                (o->kind == OPR_EMBED || !strcmp(o->name, "head"));
+                    bool table = l->job->model.tied && (o->kind == OPR_EMBED || !strcmp(o->name, "head"));
+                    uint32_t shared = table && o->kind == OPR_EMBED ? find_piece(l, true) : NONE;
+                    bool tied = table && shared == NONE;
                     l->buckets[bucket] =
-                        (struct bucket_info){.piece = c->piece, .split = c->split, .tie = tied,
+                        (struct bucket_info){.chunk = c->chunk, .piece = c->piece, .shared = shared,
+                                             .pending = shared == NONE ? 1 : 2, .split = c->split, .tie = tied,
                                              .counts = !tied || o->kind == OPR_EMBED};
                     l->nbuckets = bucket + 1;
                 }
@@ -170,25 +183,39 @@ static void fill_class(struct lower *l, const struct bucket_class *c)
         add_buffers(l, bucket);
 }
 
-void lower_params(struct lower *l)
+/* buckets of matrices, piece by piece */
+static void fill_pieces(struct lower *l, const struct chunk *c)
 {
-    l->buckets = ARENA_ARRAY(l->arena, struct bucket_info, 2 * (size_t)l->npieces + 4);
-    for (uint32_t p = 0; p < l->npieces; p++) {
-        const struct piece *pc = &l->pieces[p];
-        const char *name = pc->layer != NONE ? arena_printf(l->arena, "layer%u", pc->layer)
-                           : l->stage->embed && p == 0 ? "embed" : "head";
-        struct bucket_class split = {name, p, true, true};
-        struct bucket_class whole = {arena_printf(l->arena, "%s.whole", name), p, true, false};
+    for (uint32_t p = c->first; p < c->first + c->npieces; p++) {
+        const char *name = lower_piece_name(l, p, "layer");
+        struct bucket_class split = {name, c, p, true, true};
+        struct bucket_class whole = {arena_printf(l->arena, "%s.whole", name), c, p, true, false};
         fill_class(l, &split);
         fill_class(l, &whole);
     }
-    struct bucket_class vectors = {"vectors.split", NONE, false, true}, whole = {"vectors.whole", NONE, false, false};
-    fill_class(l, &vectors);
+}
+
+static void fill_vectors(struct lower *l, const struct chunk *c)
+{
+    const char *tail = l->nchunks == 1 ? "" : arena_printf(l->arena, ".s%u", c->stage_index);
+    struct bucket_class split = {arena_printf(l->arena, "vectors.split%s", tail), c, NONE, false, true};
+    struct bucket_class whole = {arena_printf(l->arena, "vectors.whole%s", tail), c, NONE, false, false};
+    fill_class(l, &split);
     fill_class(l, &whole);
-    if (l->stage->embed && l->stage->head && l->job->model.tied) {
-        struct piece *head = &l->pieces[l->npieces - 1];
-        for (uint32_t i = 0; i < head->e->noprs; i++)
-            if (!strcmp(head->e->oprs[i].name, "head"))
-                head->weights[head->e->oprs[i].weight] = l->pieces[0].weights[l->pieces[0].e->oprs[0].weight];
-    }
+}
+
+void lower_params(struct lower *l)
+{
+    l->buckets = ARENA_ARRAY(l->arena, struct bucket_info, 2 * (size_t)l->npieces + 2 * (size_t)l->nchunks + 2);
+    for (uint32_t i = 0; i < l->nchunks; i++)
+        fill_pieces(l, &l->chunks[i]);
+    for (uint32_t i = 0; i < l->nchunks; i++)
+        fill_vectors(l, &l->chunks[i]);
+    uint32_t embed = find_piece(l, false), last = find_piece(l, true);
+    if (!l->job->model.tied || embed == NONE || last == NONE)
+        return;
+    struct piece *head = &l->pieces[last];
+    for (uint32_t i = 0; i < head->e->noprs; i++)
+        if (!strcmp(head->e->oprs[i].name, "head"))
+            head->weights[head->e->oprs[i].weight] = l->pieces[embed].weights[l->pieces[embed].e->oprs[0].weight];
 }

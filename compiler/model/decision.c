@@ -244,6 +244,11 @@ static bool emittable_size(struct arena *a, const struct job *job, const struct 
     return true;
 }
 
+bool schedule_emittable(enum schedule_kind k)
+{
+    return k == SCHED_GPIPE || k == SCHED_1F1B || k == SCHED_EAGER_1F1B || k == SCHED_INTERLEAVED;
+}
+
 bool decision_emittable(struct arena *a, const struct job *job, const struct decision *d, const char **why)
 {
     const char *what;
@@ -254,7 +259,7 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
         REFUSE("context parallelism (cp = %u)", d->cp);
     if (d->ep > 1 || d->etp > 1)
         REFUSE("expert parallelism (ep = %u, etp = %u)", d->ep, d->etp);
-    if (d->schedule != SCHED_GPIPE && d->schedule != SCHED_1F1B)
+    if (!schedule_emittable(d->schedule))
         REFUSE("schedule %s", schedule_name(d->schedule));
     if (d->zero > 1)
         REFUSE("zero = %u", d->zero);

@@ -52,6 +52,9 @@ bool decision_legal(struct arena *a, const struct job *job, const struct topo *t
 /* the same for what the lowering can emit today; the sentence names what it cannot */
 bool decision_emittable(struct arena *a, const struct job *job, const struct decision *d, const char **why);
 
+/* schedules that the lowering can emit */
+bool schedule_emittable(enum schedule_kind k);
+
 /* spared layers of its stages from recompute_layers: full(layers=N) recomputes the first N of each chunk */
 void decision_spare(struct decision *d);
 

@@ -136,20 +136,55 @@ struct schedule *schedule_new(struct arena *a, const struct decision *d)
     return s;
 }
 
-struct schedule *schedule_forward(struct arena *a, uint32_t pp, uint32_t nstages, uint32_t microbatches)
+static bool is_looped(const struct schedule *s)
 {
-    struct schedule *s =
-        schedule_empty(a, pp, nstages, microbatches, nstages / pp * microbatches + microbatches);
-    /* chunk by chunk in groups of pp microbatches, the order of interleaved warm-up; with one stage per rank:
-     * 0, 1, ... */
-    for (uint32_t r = 0; r < pp; r++) {
-        for (uint32_t base = 0; base < microbatches; base += pp) {
-            for (uint32_t stage = r; stage < nstages; stage += pp) {
-                for (uint32_t i = base; i < microbatches && i < base + pp; i++)
-                    schedule_append(s, r, 'F', stage, i);
-            }
-        }
+    for (uint32_t i = 0; i < s->nstages; i++)
+        if (s->stage_rank[i] != i % s->nranks)
+            return false;
+    return s->copies == 1;
+}
+
+/* chunk by chunk in groups of pp microbatches, the order of interleaved warm-up; with one stage per rank: 0, 1, ... */
+static void forward_looped(struct schedule *s, uint32_t r)
+{
+    for (uint32_t base = 0; base < s->microbatches; base += s->nranks)
+        for (uint32_t stage = r; stage < s->nstages; stage += s->nranks)
+            for (uint32_t i = base; i < s->microbatches && i < base + s->nranks; i++)
+                schedule_append(s, r, 'F', stage, i);
+}
+
+/* F of stage s, microbatch i in the order of s + i * (stages of the chain per rank), the later stage first where that is
+ * equal: it grows along every dependence, so that the ranks cannot block each other */
+static void forward_any(struct schedule *s, const struct schedule *train, uint32_t r)
+{
+    uint32_t chain = train->nstages / train->copies, step = (chain + s->nranks - 1) / s->nranks;
+    uint64_t last = chain - 1 + (uint64_t)step * (s->microbatches - 1);
+    for (uint64_t key = 0; key <= last; key++)
+        for (uint32_t stage = chain; stage-- > 0;)
+            if (train->stage_rank[stage] == r && stage <= key && (key - stage) % step == 0 &&
+                (key - stage) / step < s->microbatches)
+                schedule_append(s, r, 'F', stage, (uint32_t)((key - stage) / step));
+}
+
+struct schedule *schedule_forward(struct arena *a, const struct schedule *train)
+{
+    uint32_t m = train->microbatches * train->copies, most = 0;
+    for (uint32_t r = 0; r < train->nranks; r++) {
+        uint32_t own = 0;
+        for (uint32_t i = 0; i < train->nstages; i++)
+            own += train->stage_rank[i] == r;
+        most = own > most ? own : most;
     }
+    struct schedule *s = schedule_empty(a, train->nranks, train->nstages, m, (uint64_t)most * m);
+    s->copies = train->copies;
+    for (uint32_t r = 0; r < s->nranks; r++) {
+        if (is_looped(train))
+            forward_looped(s, r);
+        else
+            forward_any(s, train, r);
+    }
+    for (uint32_t i = 0; i < s->nstages; i++)
+        s->stage_rank[i] = train->stage_rank[i];
     return s;
 }
 

@@ -32,8 +32,9 @@ const char *schedule_unsupported(struct arena *a, const struct decision *d);
 struct schedule *schedule_new(struct arena *a, const struct decision *d);
 /* which pipeline rank runs a stage */
 uint32_t schedule_rank(const struct schedule *s, uint32_t stage);
-/* forward only, for evaluation: no B and no O; looped placement */
-struct schedule *schedule_forward(struct arena *a, uint32_t pp, uint32_t nstages, uint32_t microbatches);
+/* Forward only, for evaluation: no B and no O, every stage where `train` has it.  Of two copies the first runs all
+ * microbatches; the other's stages have a rank but no actions. */
+struct schedule *schedule_forward(struct arena *a, const struct schedule *train);
 
 /* Complete, on the right rank, F before B, I before W, and free of cycles; false and one sentence if not. */
 bool schedule_check(struct arena *a, const struct schedule *s, const char **why);

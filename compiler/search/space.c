@@ -92,7 +92,7 @@ static bool sensible(const struct space *s, enum degree degree, uint32_t v)
 {
     bool stated = s->job->wishes.degree[degree].relation != REL_ANY;
     bool power = (v & (v - 1)) == 0;
-    if (s->emit_only && (degree == DEG_CP || degree == DEG_VPP || degree == DEG_EP || degree == DEG_ETP))
+    if (s->emit_only && (degree == DEG_CP || degree == DEG_EP || degree == DEG_ETP))
         return v == 1;
     if (s->emit_only && degree == DEG_ZERO)
         return v <= 1;
@@ -335,7 +335,7 @@ static bool space_schedules(struct diag *d, struct space *s)
     for (uint32_t i = 0; i < w->nschedules; i++)
         automatic |= w->schedules[i].kind == SCHED_AUTO;
     for (size_t k = 0; k < ARRAY_LEN(all); k++) {
-        if (s->emit_only && all[k] != SCHED_1F1B && all[k] != SCHED_GPIPE)
+        if (s->emit_only && !schedule_emittable(all[k]))
             continue;
         for (uint32_t i = 0; i < (automatic ? 1 : w->nschedules); i++)
             if (automatic || w->schedules[i].kind == all[k]) {

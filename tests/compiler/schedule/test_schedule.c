@@ -183,10 +183,12 @@ static void test_forward(void)
 {
     struct arena *a = arena_new();
     const char *why = "";
-    const struct schedule *s = schedule_forward(a, 2, 2, 3);
+    struct decision d = {.pp = 2, .nstages = 2, .microbatches = 3, .schedule = SCHED_1F1B};
+    const struct schedule *s = schedule_forward(a, schedule_new(a, &d));
     CU_ASSERT(schedule_check(a, s, &why));
     CU_ASSERT_STRING_EQUAL(csv(a, s), "0F0,0F1,0F2\n1F0,1F1,1F2\n");
-    s = schedule_forward(a, 2, 4, 3);
+    d = (struct decision){.pp = 2, .nstages = 4, .microbatches = 3, .schedule = SCHED_INTERLEAVED};
+    s = schedule_forward(a, schedule_new(a, &d));
     CU_ASSERT(schedule_check(a, s, &why));
     CU_ASSERT_STRING_EQUAL(csv(a, s), "0F0,0F1,2F0,2F1,0F2,2F2\n1F0,1F1,3F0,3F1,1F2,3F2\n");
     arena_free(a);

@@ -1,0 +1,236 @@
+/* What a role consists of: its chunks (stages), their pieces, and the buffers of a step.
+ *
+ * A chunk's input is received into a ring, or is the output buffer of the stage before it where that is on the same rank:
+ * then value and gradient pass from chunk to chunk without a transfer.  One gradient buffer per chunk holds the gradient
+ * of its output, then of whatever residual value the backward pass has come to, at last of its input.
+ * What a piece keeps for its backward pass follows from its operators' rules. */
+
+#include "compiler/lower/build.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+/* columns of an operator's k-th statistics */
+static uint32_t aux_cols(const struct lower *l, const struct opr *o, uint32_t k)
+{
+    if (o->kind == OPR_ATTENTION)
+        return o->attn->heads / l->d->tp;
+    return o->kind == OPR_LOSS && k == 1 ? 2 : 1;
+}
+
+static uint32_t aux_count(const struct lower *l, const struct opr *o)
+{
+    bool rms = o->kind == OPR_NORM && l->job->model.norm.kind == NORM_RMS;
+    return rms ? 1 : lower_rule(o->kind)->naux;
+}
+
+/* what B needs of a piece: values that are saved, and operators that recomputing must run to make them */
+static void plan_piece(struct lower *l, struct piece *pc)
+{
+    const struct expansion *e = pc->e;
+    bool *want = ARENA_ARRAY(l->arena, bool, e->nvalues);
+    pc->saved = ARENA_ARRAY(l->arena, bool, e->nvalues);
+    pc->needed = ARENA_ARRAY(l->arena, bool, e->noprs);
+    for (uint32_t i = e->noprs; i-- > 0;) {
+        const struct opr *o = &e->oprs[i];
+        const struct rule *r = lower_rule(o->kind);
+        pc->needed[i] = r->saves_out || aux_count(l, o) || (o->out != NONE && want[o->out]);
+        if (r->saves_out)
+            pc->saved[o->out] = want[o->out] = true;
+        for (uint32_t k = 0; k < 2; k++)
+            if (o->in[k] != NONE && (r->saves_in || pc->needed[i])) {
+                want[o->in[k]] = true;
+                pc->saved[o->in[k]] |= r->saves_in;
+            }
+    }
+}
+
+static void place_piece(struct lower *l, uint32_t index)
+{
+    struct piece *pc = &l->pieces[index];
+    const struct chunk *c = &l->chunks[pc->chunk];
+    const struct expansion *e = pc->e;
+    pc->buffer = ARENA_ARRAY(l->arena, uint32_t, e->nvalues);
+    pc->aux = arena_array(l->arena, e->noprs, sizeof *pc->aux);
+    pc->gradient = ARENA_ARRAY(l->arena, struct mat, e->nvalues);
+    pc->has_gradient = ARENA_ARRAY(l->arena, bool, e->nvalues);
+    const char *tag = lower_piece_name(l, index, "L");
+    char name[40];
+    for (uint32_t v = 0; v < e->nvalues; v++) {
+        bool first = index == c->first, input = v == 0 && !(c->stage->embed && first);
+        bool keep = !l->evaluation && pc->saved[v] && (!pc->recompute || input);
+        pc->buffer[v] = NONE;
+        if (!keep || (input && first))
+            continue;
+        uint64_t rows = e->values[v].class == CLASS_TOKENS ? l->local : l->tokens;
+        snprintf(name, sizeof name, "%s.%s", tag, e->values[v].name);
+        uint64_t bytes = rows * lower_local_cols(l, &e->values[v]) * isa_dtype_bytes(l->ctype);
+        pc->buffer[v] = lower_step_buffer(l, name, l->ctype, bytes, c->ring_act);
+    }
+    for (uint32_t i = 0; i < e->noprs; i++)
+        for (uint32_t k = 0; k < 2; k++) {
+            pc->aux[i][k] = NONE;
+            if (k >= aux_count(l, &e->oprs[i]) || l->evaluation || pc->recompute)
+                continue;
+            uint64_t rows = e->oprs[i].kind == OPR_NORM ? l->local : l->tokens;
+            snprintf(name, sizeof name, "%s.%s.%u", tag, e->oprs[i].name, k);
+            pc->aux[i][k] = lower_step_buffer(l, name, DTYPE_F32, rows * aux_cols(l, &e->oprs[i], k) * sizeof(float),
+                                              c->ring_act);
+        }
+}
+
+static uint32_t span_line(struct span s)
+{
+    uint32_t line = 0, column;
+    if (s.source)
+        source_position(s.source, s.start, &line, &column);
+    return line;
+}
+
+static void add_piece(struct lower *l, const struct expansion *e, uint32_t layer, bool recompute)
+{
+    struct piece *pc = &l->pieces[l->npieces++];
+    pc->e = e;
+    pc->layer = layer;
+    pc->chunk = l->nchunks - 1;
+    pc->recompute = recompute;
+    pc->line = ARENA_ARRAY(l->arena, uint32_t, e->noprs);
+    pc->weights = ARENA_ARRAY(l->arena, struct weight_place, e->nweights);
+    for (uint32_t i = 0; i < e->noprs; i++)
+        pc->line[i] = span_line(e->oprs[i].span);
+    plan_piece(l, pc);
+    l->chunks[l->nchunks - 1].npieces++;
+}
+
+static void add_pieces(struct lower *l, const struct stage *stage)
+{
+    const struct model *m = &l->job->model;
+    const struct layer *previous = NULL;
+    const struct expansion *e = NULL;
+    if (stage->embed)
+        add_piece(l, expand_embed(l->arena, m), NONE, false);
+    for (uint32_t i = 0; i < stage->count; i++) {
+        const struct layer *layer = m->layers[stage->first + i];
+        if (layer != previous)
+            e = expand_layer(l->arena, m, layer);
+        previous = layer;
+        bool full = l->d->recompute == RECOMPUTE_FULL && (!l->d->recompute_layers || i < l->d->recompute_layers);
+        add_piece(l, e, stage->first + i, full);
+    }
+    if (stage->head)
+        add_piece(l, expand_head(l->arena, m), NONE, false);
+}
+
+/* stages of this rank in ascending order; in DualPipe stage s of the second copy follows those of the first */
+void lower_chunks(struct lower *l, const struct schedule *s)
+{
+    uint32_t chain = s->nstages / s->copies, pieces = 0, n = 0;
+    for (uint32_t i = 0; i < s->nstages; i++)
+        if (s->stage_rank[i] == l->role) {
+            pieces += l->d->stages[i % chain].count + 2;
+            n++;
+        }
+    l->chunks = ARENA_ARRAY(l->arena, struct chunk, n);
+    l->pieces = ARENA_ARRAY(l->arena, struct piece, pieces);
+    for (uint32_t i = 0; i < s->nstages; i++) {
+        if (s->stage_rank[i] != l->role)
+            continue;
+        struct chunk *c = &l->chunks[l->nchunks++];
+        *c = (struct chunk){.stage = &l->d->stages[i % chain], .stage_index = i % chain, .index = i, .copy = i / chain,
+                            .first = l->npieces, .left = s->microbatches, .before = NONE, .behind = NONE};
+        if (i % chain)
+            c->before = s->stage_rank[i - 1];
+        if ((i + 1) % chain)
+            c->behind = s->stage_rank[i + 1];
+        add_pieces(l, c->stage);
+    }
+}
+
+const char *lower_piece_name(const struct lower *l, uint32_t piece, const char *layer)
+{
+    const struct piece *pc = &l->pieces[piece];
+    const struct chunk *c = &l->chunks[pc->chunk];
+    if (pc->layer != NONE)
+        return arena_printf(l->arena, "%s%u", layer, pc->layer);
+    return c->stage->embed && piece == c->first ? "embed" : "head";
+}
+
+void lower_blocks(struct lower *l)
+{
+    struct buffer b = {.kind = BUFFER_BLOCK, .dtype = DTYPE_F64, .ring = NONE, .bytes = STEP_WORDS * 8, .bucket = NONE,
+                       .shard_slot = NONE, .stride = STEP_WORDS * 8, .name = "step"};
+    l->step_block = program_buffer(l->p, &b);
+    b.kind = BUFFER_METRICS;
+    b.bytes = b.stride = METRIC_WORDS * 8;
+    snprintf(b.name, sizeof b.name, "metrics");
+    l->metrics = program_buffer(l->p, &b);
+}
+
+/* "act", or "act.s5" where the rank has several chunks */
+static const char *chunk_name(const struct lower *l, const struct chunk *c, const char *name)
+{
+    return l->nchunks == 1 ? name : arena_printf(l->arena, "%s.s%u", name, c->stage_index);
+}
+
+static uint32_t chunk_buffer(struct lower *l, const struct chunk *c, const char *name, enum dtype dtype, uint64_t bytes,
+                             uint32_t ring)
+{
+    return lower_step_buffer(l, chunk_name(l, c, name), dtype, bytes, ring);
+}
+
+/* the chunk of the stage behind; NULL where that is on another rank */
+static const struct chunk *next_chunk(const struct lower *l, const struct chunk *c)
+{
+    for (uint32_t i = 0; i < l->nchunks && c->behind == l->role; i++)
+        if (l->chunks[i].index == c->index + 1)
+            return &l->chunks[i];
+    return NULL;
+}
+
+/* Values at a chunk's ends.  A chunk without pieces passes on what it gets. */
+static void place_ends(struct lower *l, struct chunk *c)
+{
+    uint64_t rows = (uint64_t)l->local * l->job->model.width * isa_dtype_bytes(l->ctype);
+    uint64_t ids = (uint64_t)l->tokens * sizeof(int32_t);
+    const struct chunk *next = next_chunk(l, c);
+    bool first = c->stage->embed, last = c->stage->head, empty = c->npieces == 0;
+    c->input = c->output = c->gradient = c->tokens_buffer = c->targets_buffer = NONE;
+    if (next) {
+        c->output = next->input;
+        c->gradient = next->gradient;
+    }
+    if (!first)
+        c->input = empty && next ? next->input : chunk_buffer(l, c, "input", l->ctype, rows, c->ring_in);
+    if (!last && !next)
+        c->output = empty ? c->input : chunk_buffer(l, c, "output", l->ctype, rows, c->ring_out);
+    if (!l->evaluation && !next)
+        c->gradient = chunk_buffer(l, c, "gradient", l->ctype, rows, c->ring_grad);
+    if (first)
+        c->tokens_buffer = chunk_buffer(l, c, "tokens", DTYPE_I32, ids, c->ring_token);
+    if (last)
+        c->targets_buffer = chunk_buffer(l, c, "targets", DTYPE_I32, ids, c->ring_token);
+}
+
+void lower_step_buffers(struct lower *l)
+{
+    for (uint32_t i = 0; i < l->nchunks; i++) {
+        struct chunk *c = &l->chunks[i];
+        c->ring_act = program_ring(l->p, chunk_name(l, c, "act"), 1);
+        c->ring_in = program_ring(l->p, chunk_name(l, c, "in"), 1);
+        c->ring_out = program_ring(l->p, chunk_name(l, c, "out"), 1);
+        c->ring_grad = program_ring(l->p, chunk_name(l, c, "grad"), 1);
+        c->ring_token = program_ring(l->p, chunk_name(l, c, "token"), 1);
+    }
+    for (uint32_t i = l->nchunks; i-- > 0;)
+        place_ends(l, &l->chunks[i]);
+    for (uint32_t p = 0; p < l->npieces; p++)
+        place_piece(l, p);
+    if (l->evaluation)
+        return;
+    l->scale = lower_step_buffer(l, "clip.scale", DTYPE_F64, sizeof(double), NONE);
+    for (uint32_t b = 0; b < l->nbuckets; b++) {
+        char name[56];
+        snprintf(name, sizeof name, "grad.%s", l->p->buckets[b].name);
+        l->buckets[b].gradient = lower_step_buffer(l, name, DTYPE_F32, l->p->buckets[b].elements * sizeof(float), NONE);
+    }
+}
