@@ -120,10 +120,29 @@ uint32_t program_bucket(struct program *p, const struct bucket *b)
     return p->nbuckets++;
 }
 
+uint32_t tensor_boxes(const struct tensor *t)
+{
+    return t->family ? t->boxes : 1;
+}
+
+void tensor_name(const struct tensor *t, uint64_t member, char *out, size_t size)
+{
+    const char *at = t->family ? strchr(t->name, '%') : NULL;
+    if (at)
+        snprintf(out, size, "%.*s%llu%s", (int)(at - t->name), t->name, (unsigned long long)member, at + 1);
+    else
+        snprintf(out, size, "%s", t->name);
+}
+
 uint32_t program_tensor(struct program *p, const struct tensor *t)
 {
     struct tensor copy = *t;
     copy_name(copy.name, sizeof copy.name, t->name);
+    if (!t->family) {
+        copy.member = copy.boxes = 0;
+        copy.member_slot = NONE;
+        copy.member_stride = 0;
+    }
     p->tensors = grow(p->tensors, &p->room[ROOM_TENSORS], p->ntensors, 1, sizeof *p->tensors);
     p->tensors[p->ntensors] = copy;
     return p->ntensors++;

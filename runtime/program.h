@@ -81,6 +81,10 @@ struct tensor {
     uint64_t at;              /* element of the bucket */
     enum init_kind init;
     double std;
+    /* A family: the name holds one '%', for which 0 .. family - 1 stand; `boxes` such boxes follow one another in the
+     * bucket, of members member, member + 1, ... + slot * stride.  0 = one tensor, one box. */
+    uint32_t family, member, boxes, member_slot;
+    uint64_t member_stride;
     /* rows of the logical tensor beyond shape (padded vocabulary) read as 0 and are never saved */
 };
 
@@ -144,6 +148,9 @@ struct program {
 };
 
 /* building: each returns the index of the new item; pointers into the arrays die with the next call */
+/* boxes of a tensor; the name of a member of its family, or its only one */
+uint32_t tensor_boxes(const struct tensor *t);
+void tensor_name(const struct tensor *t, uint64_t member, char *out, size_t size);
 struct program *program_new(uint32_t role, uint32_t nroles);
 void program_free(struct program *p);
 uint32_t program_slot(struct program *p, const char *name, enum slot_kind kind, uint32_t arg, int64_t most);

@@ -274,12 +274,18 @@ static enum status check_tensor(const struct check *c, uint32_t i, uint64_t elem
         __builtin_mul_overflow(t->shape[0], t->shape[1], &product) || product > LIMIT_BYTES)
         return FAULT("tensor %" PRIu32 " (%s): %" PRIu32 " dimensions of %" PRIu64 " x %" PRIu64, i, t->name,
                      t->ndim, t->shape[0], t->shape[1]);
-    uint64_t stored = (uint64_t)t->rows * t->cols;
-    if (!stored || t->at > elements || stored > elements - t->at)
+    uint64_t stored = 0, last = 0;
+    bool boxes = tensor_boxes(t) && !__builtin_mul_overflow((uint64_t)t->rows * t->cols, tensor_boxes(t), &stored);
+    if (!boxes || !stored || t->at > elements || stored > elements - t->at)
         return FAULT("tensor %" PRIu32 " (%s): a box of %" PRIu32 " x %" PRIu32 " at element %" PRIu64
                      " does not lie in a bucket of %" PRIu64,
                      i, t->name, t->rows, t->cols, t->at, elements);
     TRY(check_number_slot(c, "tensor", i, "row", t->row_slot));
+    if (t->family)
+        TRY(check_number_slot(c, "tensor", i, "member", t->member_slot));
+    if (t->family && (!corner_end(c->p, t->member, t->member_slot, t->member_stride, t->boxes, &last) ||
+                      last > t->family || t->family > LIMIT_TENSORS || !strchr(t->name, '%')))
+        return FAULT("tensor %" PRIu32 " (%s): its boxes are not of its family of %" PRIu32, i, t->name, t->family);
     TRY(check_number_slot(c, "tensor", i, "column", t->col_slot));
     /* rows (of a vector: its elements) may lie beyond the shape: padding */
     if (!corner_end(c->p, t->row, t->row_slot, t->row_stride, t->transposed ? t->cols : t->rows, &row_end) ||
@@ -307,7 +313,7 @@ static enum status check_overlap(const struct check *c, const struct bucket *b, 
 {
     for (uint32_t i = 0; i < b->ntensors; i++) {
         const struct tensor *t = &c->p->tensors[b->tensor + i];
-        extents[i] = (struct extent){t->at, t->at + (uint64_t)t->rows * t->cols, b->tensor + i};
+        extents[i] = (struct extent){t->at, t->at + (uint64_t)t->rows * t->cols * tensor_boxes(t), b->tensor + i};
     }
     qsort(extents, b->ntensors, sizeof *extents, compare_extents);
     for (uint32_t i = 1; i < b->ntensors; i++)

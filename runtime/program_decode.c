@@ -94,6 +94,14 @@ static void read_tensor(struct reader *r, struct tensor *t)
     t->at = read_number(r);
     t->init = (enum init_kind)read_below(r, NINIT_KINDS - 1);
     t->std = read_real(r);
+    t->member_slot = NONE;
+    t->family = read_u32(r);
+    if (!t->family)
+        return;
+    t->member = read_u32(r);
+    t->boxes = read_u32(r);
+    t->member_slot = read_optional(r);
+    t->member_stride = read_number(r);
 }
 
 static bool read_tables(struct decoder *d)

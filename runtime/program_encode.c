@@ -155,6 +155,13 @@ static void write_tensor(struct bytes *b, const struct tensor *t)
     bytes_number(b, t->at);
     bytes_number(b, t->init);
     bytes_real(b, t->std);
+    bytes_number(b, t->family);
+    if (!t->family)
+        return;
+    bytes_number(b, t->member);
+    bytes_number(b, t->boxes);
+    write_optional(b, t->member_slot);
+    bytes_number(b, t->member_stride);
 }
 
 static void write_tables(const struct program *p, struct bytes *b)

@@ -293,6 +293,14 @@ static enum status parse_tensor(struct parser *s)
     struct tensor t = {.ndim = 1, .shape = {1, 0}};
     uint32_t init;
     TRY(read_item(s, s->p->ntensors, t.name, sizeof t.name));
+    t.member_slot = NONE;
+    if (accept(s, "family")) {
+        skip_spaces(s);
+        TRY(read_u32(s, &t.family));
+        TRY(keyword_u32(s, "from", &t.member));
+        TRY(keyword_u32(s, "boxes", &t.boxes));
+        TRY(parse_corner(s, "member", &t.member_slot, &t.member_stride));
+    }
     TRY(keyword_u64(s, "shape", &t.shape[1]));
     skip_spaces(s);
     if (s->at < s->end && *s->at >= '0' && *s->at <= '9') {

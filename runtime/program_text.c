@@ -233,7 +233,12 @@ static void print_buckets(const struct program *p, FILE *out)
     }
     for (uint32_t i = 0; i < p->ntensors; i++) {
         const struct tensor *t = &p->tensors[i];
-        fprintf(out, "tensor %" PRIu32 " %.*s shape", i, NAME(t->name));
+        fprintf(out, "tensor %" PRIu32 " %.*s", i, NAME(t->name));
+        if (t->family) {
+            fprintf(out, " family %" PRIu32 " from %" PRIu32 " boxes %" PRIu32, t->family, t->member, t->boxes);
+            print_corner(p, "member", t->member_slot, t->member_stride, out);
+        }
+        fputs(" shape", out);
         if (t->ndim != 1)
             fprintf(out, " %" PRIu64, t->shape[0]);
         fprintf(out, " %" PRIu64 " box %" PRIu32 " %" PRIu32 " at %" PRIu64 " corner %" PRIu64 " %" PRIu64,

@@ -13,6 +13,7 @@
 
 struct run {
     const struct tensor *tensor;
+    uint64_t member;      /* of the tensor's family */
     uint64_t element;     /* in the bucket */
     uint64_t first, step; /* logical element of the first one, distance to the next */
     uint32_t n;
@@ -24,10 +25,13 @@ static uint64_t slot_value(const struct weights_place *w, uint32_t slot)
     return slot == NONE ? 0 : rank_value(w->ranks, w->rank, slot);
 }
 
-/* stored row i of a box, its columns [from, to) */
+/* stored row i of all boxes of a tensor, its columns [from, to) */
 static enum status walk_row(const struct weights_place *w, const struct tensor *t, uint64_t i, uint64_t from,
                             uint64_t to, visit_run *visit, void *context)
 {
+    uint64_t element = t->at + i * t->cols + from, box = i / t->rows;
+    uint64_t member = t->family ? t->member + slot_value(w, t->member_slot) * t->member_stride + box : 0;
+    i %= t->rows;
     uint64_t row = t->row + slot_value(w, t->row_slot) * t->row_stride;
     uint64_t col = t->col + slot_value(w, t->col_slot) * t->col_stride;
     uint64_t across = t->transposed ? col + i : row + i, along = (t->transposed ? row : col) + from;
@@ -35,7 +39,7 @@ static enum status walk_row(const struct weights_place *w, const struct tensor *
     if (across >= across_end || along >= along_end)
         return STATUS_OK;
     uint64_t n = to - from < along_end - along ? to - from : along_end - along;
-    struct run run = {t, t->at + i * t->cols + from, 0, t->transposed ? t->shape[1] : 1, (uint32_t)n};
+    struct run run = {t, member, element, 0, t->transposed ? t->shape[1] : 1, (uint32_t)n};
     run.first = t->transposed ? along * t->shape[1] + across : across * t->shape[1] + along;
     return visit(context, &run);
 }
@@ -45,7 +49,7 @@ static enum status walk(const struct weights_place *w, const struct bucket *b, u
 {
     for (uint32_t k = 0; k < b->ntensors; k++) {
         const struct tensor *t = &w->p->tensors[b->tensor + k];
-        uint64_t end = t->at + (uint64_t)t->rows * t->cols, lo = from > t->at ? from : t->at,
+        uint64_t end = t->at + (uint64_t)t->rows * t->cols * tensor_boxes(t), lo = from > t->at ? from : t->at,
                  hi = to < end ? to : end;
         for (uint64_t e = lo; e < hi;) {
             uint64_t i = (e - t->at) / t->cols, c = (e - t->at) % t->cols;
@@ -66,7 +70,7 @@ struct fill {
     char *error;
     size_t error_size;
 };
-enum { CHUNK = 512 };
+enum { CHUNK = 512, NAME_ROOM = 112 };
 
 /* a tensor in files that may prefix all names, or lack the prefix */
 static const struct weight *find_tensor(const struct safetensors *from, const char *name)
@@ -82,15 +86,15 @@ static const struct weight *find_tensor(const struct safetensors *from, const ch
     return w;
 }
 
-static enum status check_weight(const struct tensor *t, const struct weight *found, char *error,
+static enum status check_weight(const struct tensor *t, const char *name, const struct weight *found, char *error,
                                 size_t error_size)
 {
     if (!found) {
-        snprintf(error, error_size, "the weights lack tensor '%s'", t->name);
+        snprintf(error, error_size, "the weights lack tensor '%s'", name);
         return STATUS_INPUT;
     }
     if (found->dtype == WEIGHT_OTHER) {
-        snprintf(error, error_size, "tensor '%s' of the weights is neither F32, BF16 nor F16", t->name);
+        snprintf(error, error_size, "tensor '%s' of the weights is neither F32, BF16 nor F16", name);
         return STATUS_INPUT;
     }
     bool same = found->ndim == t->ndim && found->shape[t->ndim - 1] == t->shape[1] &&
@@ -102,20 +106,20 @@ static enum status check_weight(const struct tensor *t, const struct weight *fou
         snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s%llu", d ? " x " : "",
                  (unsigned long long)found->shape[d]);
     if (t->ndim == 1)
-        snprintf(error, error_size, "tensor '%s' is %s in the weights, %llu in the plan", t->name, shape,
+        snprintf(error, error_size, "tensor '%s' is %s in the weights, %llu in the plan", name, shape,
                  (unsigned long long)t->shape[1]);
     else
-        snprintf(error, error_size, "tensor '%s' is %s in the weights, %llu x %llu in the plan", t->name,
+        snprintf(error, error_size, "tensor '%s' is %s in the weights, %llu x %llu in the plan", name,
                  shape, (unsigned long long)t->shape[0], (unsigned long long)t->shape[1]);
     return STATUS_INPUT;
 }
 
-static void initial_values(const struct tensor *t, uint64_t seed, uint64_t first, uint64_t step, uint32_t n,
-                           float *out)
+static void initial_values(const struct tensor *t, const char *name, uint64_t seed, uint64_t first, uint64_t step,
+                           uint32_t n, float *out)
 {
     switch (t->init) {
     case INIT_NORMAL:
-        random_normals(seed, t->name, first, step, n, t->std, out);
+        random_normals(seed, name, first, step, n, t->std, out);
         return;
     case INIT_ONES:
         for (uint32_t i = 0; i < n; i++)
@@ -131,16 +135,18 @@ static enum status fill_run(void *context, const struct run *run)
 {
     struct fill *f = context;
     float values[CHUNK];
-    const struct weight *found = f->from ? find_tensor(f->from, run->tensor->name) : NULL;
+    char name[NAME_ROOM];
+    tensor_name(run->tensor, run->member, name, sizeof name);
+    const struct weight *found = f->from ? find_tensor(f->from, name) : NULL;
     if (f->from)
-        TRY(check_weight(run->tensor, found, f->error, f->error_size));
+        TRY(check_weight(run->tensor, name, found, f->error, f->error_size));
     for (uint32_t i = 0; i < run->n; i += CHUNK) {
         uint32_t n = run->n - i < CHUNK ? run->n - i : CHUNK;
         uint64_t first = run->first + i * run->step, at = run->element - f->base + i;
         if (found)
             safetensors_load(found, first, run->step, n, values);
         else
-            initial_values(run->tensor, f->seed, first, run->step, n, values);
+            initial_values(run->tensor, name, f->seed, first, run->step, n, values);
         for (uint32_t j = 0; j < n; j++)
             if (f->buffer->dtype == DTYPE_F32)
                 ((float *)(void *)f->data)[at + j] = values[j];
@@ -177,15 +183,20 @@ enum status weights_catalog(const struct program *const *programs, uint32_t nrol
 {
     size_t room = 1, kept = 0;
     for (uint32_t r = 0; r < nroles; r++)
-        room += programs[r]->ntensors;
-    struct weight_plan *list = calloc(room, sizeof *list);
+        for (uint32_t i = 0; i < programs[r]->ntensors; i++)
+            room += programs[r]->tensors[i].family ? programs[r]->tensors[i].family : 1;
+    struct weight_plan *list = calloc(room, sizeof *list + NAME_ROOM); /* names behind the list */
     if (!list)
         return STATUS_WORLD;
+    char(*names)[NAME_ROOM] = (void *)(list + room);
     for (uint32_t r = 0; r < nroles; r++)
         for (uint32_t i = 0; i < programs[r]->ntensors; i++) {
             const struct tensor *t = &programs[r]->tensors[i];
-            list[kept++] =
-                (struct weight_plan){.name = t->name, .ndim = t->ndim, .shape = {t->shape[0], t->shape[1]}};
+            for (uint32_t k = 0; k < (t->family ? t->family : 1); k++, kept++) {
+                tensor_name(t, k, names[kept], sizeof *names);
+                list[kept] = (struct weight_plan){
+                    .name = names[kept], .ndim = t->ndim, .shape = {t->shape[0], t->shape[1]}};
+            }
         }
     qsort(list, kept, sizeof *list, by_name);
     uint32_t unique = 0;
@@ -215,7 +226,9 @@ struct store {
 static enum status store_run(void *context, const struct run *run)
 {
     const struct store *s = context;
-    struct weight_plan key = {.name = run->tensor->name};
+    char name[NAME_ROOM];
+    tensor_name(run->tensor, run->member, name, sizeof name);
+    struct weight_plan key = {.name = name};
     const struct weight_plan *t = bsearch(&key, s->sink->catalog, s->sink->ncatalog, sizeof key, by_name);
     uint32_t index = (uint32_t)(t - s->sink->catalog);
     uint8_t *out = safetensors_target(s->sink->files, index);

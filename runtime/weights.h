@@ -24,8 +24,8 @@ struct weights_place {
 enum status weights_init(const struct weights_place *w, const struct safetensors *from, uint64_t seed,
                          char *error, size_t error_size);
 
-/* All logical tensors of all roles, each once, sorted by name.  The caller frees the array; names belong to
- * the programs.  Fails if two roles disagree on a shape. */
+/* All logical tensors of all roles, each once, sorted by name.  The caller frees the array, which holds the
+ * names too.  Fails if two roles disagree on a shape. */
 enum status weights_catalog(const struct program *const *programs, uint32_t nroles, struct weight_plan **out,
                             uint32_t *n, char *error, size_t error_size);
 

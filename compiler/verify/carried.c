@@ -35,7 +35,9 @@ static bool same_bucket(const struct bucket *x, const struct bucket *y)
 
 static bool same_tensor(const struct tensor *x, const struct tensor *y)
 {
-    return !strcmp(x->name, y->name) && x->ndim == y->ndim && x->shape[0] == y->shape[0] &&
+    bool family = x->family == y->family && x->member == y->member && x->boxes == y->boxes &&
+                  x->member_slot == y->member_slot && x->member_stride == y->member_stride;
+    return family && !strcmp(x->name, y->name) && x->ndim == y->ndim && x->shape[0] == y->shape[0] &&
            x->shape[1] == y->shape[1] && x->row == y->row && x->col == y->col && x->rows == y->rows &&
            x->cols == y->cols && x->row_slot == y->row_slot && x->col_slot == y->col_slot &&
            x->row_stride == y->row_stride && x->col_stride == y->col_stride &&
