@@ -169,6 +169,24 @@ static enum status check_eval(const struct reader *r, const struct program *trai
     return STATUS_OK;
 }
 
+/* do the tokens that an instruction reads lie within samples of `sequence`, whatever its slots' values */
+static bool places_fit(const struct program *p, uint32_t i, uint64_t sequence)
+{
+    const struct attr *a = p->attrs + p->insns[i].attr, *first = a + ATTR(TOKENS, first), *shift = a + ATTR(TOKENS, shift);
+    uint64_t n = (uint64_t)a[ATTR(TOKENS, sequence)].u.i;
+    bool together = first->slot == shift->slot; /* then the sum is affine in one slot: largest at an end */
+    for (int end = 0; end < 4; end++) {
+        if (together && (end & 1) != end >> 1)
+            continue;
+        int64_t x = first->slot != NONE && end & 1 ? p->slots[first->slot].most : 0;
+        int64_t y = shift->slot != NONE && end >> 1 ? p->slots[shift->slot].most : 0;
+        uint64_t at = (uint64_t)(first->u.i + x * first->stride), more = (uint64_t)(shift->u.i + y * shift->stride);
+        if (at > sequence || more > sequence || n > sequence || at + more + n > sequence)
+            return false;
+    }
+    return true;
+}
+
 /* All programs belong to one job, and sequences are as long as it says: the token file is cut into such. */
 static enum status check_job(const struct reader *r, const char *name, const struct program *p,
                              const struct job_info *job, bool evaluation)
@@ -179,9 +197,8 @@ static enum status check_job(const struct reader *r, const char *name, const str
     if (p->evaluation != evaluation)
         return fail(r, "%s/%s: is %s program", r->dir, name, p->evaluation ? "an evaluation" : "a training");
     for (uint32_t i = 0; i < p->ninsns; i++)
-        if (p->insns[i].op == OP_TOKENS &&
-            (uint64_t)p->attrs[p->insns[i].attr + ATTR(TOKENS, sequence)].u.i != job->sequence)
-            return fail(r, "%s/%s: instruction %u reads sequences of another length than the job's", r->dir,
+        if (p->insns[i].op == OP_TOKENS && !places_fit(p, i, job->sequence))
+            return fail(r, "%s/%s: instruction %u reads beyond the job's sequences", r->dir,
                         name, i);
     return STATUS_OK;
 }

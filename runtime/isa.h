@@ -35,7 +35,7 @@ struct isa_attr {
     enum attr_kind kind;
 };
 #define ISA_MAX_OPERANDS 12
-#define ISA_MAX_ATTRS 12
+#define ISA_MAX_ATTRS 16
 struct isa_info {
     const char *name;
     enum queue queue;

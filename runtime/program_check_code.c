@@ -41,7 +41,10 @@ static const struct range {
               {"experts", 1, UINT32_MAX},
               {"blocks", 1, UINT32_MAX},
               {"rows", 1, UINT32_MAX},
-              {"capacity", 0, UINT32_MAX}};
+              {"capacity", 0, UINT32_MAX},
+              {"parts", 1, UINT32_MAX},
+              {"kparts", 1, UINT32_MAX},
+              {"by", 1, UINT32_MAX}};
 
 /* relations between names of a row: '%' divisible by, '<' less than, '=' at most */
 static const struct relation {
@@ -57,7 +60,12 @@ static const struct relation {
                  {OP_BROADCAST, "root", '<', "group_n"}, {OP_ROUTE, "k", '=', "e"},
                  {OP_ROUTE, "e", '%', "groups"},        {OP_ROUTE, "pick", '=', "groups"},
                  {OP_ARRANGE, "experts", '%', "blocks"}, {OP_GROUPED_NT, "m", '%', "blocks"},
-                 {OP_GROUPED_NN, "m", '%', "blocks"},   {OP_GROUPED_TN, "m", '%', "blocks"}};
+                 {OP_GROUPED_NN, "m", '%', "blocks"},   {OP_GROUPED_TN, "m", '%', "blocks"},
+                 {OP_ATTENTION_PART, "t", '%', "sequence"},   {OP_ATTENTION_PART, "u", '%', "sequence"},
+                 {OP_ATTENTION_PART, "heads", '%', "kv"},     {OP_ATTENTION_PART, "sequence", '%', "2"},
+                 {OP_ATTENTION_PART_I, "t", '%', "sequence"}, {OP_ATTENTION_PART_I, "u", '%', "sequence"},
+                 {OP_ATTENTION_PART_I, "heads", '%', "kv"},   {OP_ATTENTION_PART_I, "sequence", '%', "2"},
+                 {OP_SHIFT, "by", '<', "group_n"}};
 
 enum term_kind { TERM_CONSTANT, TERM_NAME, TERM_ATTR, TERM_GROUP };
 struct term {
@@ -70,7 +78,7 @@ struct dimension {
     struct term factor[2];
 };
 #define MAX_NAMES 16
-#define MAX_RELATIONS 3
+#define MAX_RELATIONS 4
 struct row {
     const struct isa_info *info;
     uint8_t ndims, nplain, nrelations, nnames;

@@ -92,6 +92,12 @@ static enum dtype wanted(const struct formats *f, enum op op, size_t k)
     case OP_DISPATCH:
     case OP_COMBINE:
     case OP_COMBINE_W:
+    case OP_ATTENTION_PART:
+    case OP_ATTENTION_PART_I:
+    case OP_ATTENTION_MERGE:
+    case OP_COLUMNS_SPLIT:
+    case OP_COLUMNS_JOIN:
+    case OP_SHIFT:
     case NOPS:
         break;
     }
@@ -112,6 +118,8 @@ static void check_insn(struct arena *a, const struct plan *p, const struct progr
             want = prove_operand(q, at.insn, OPND(COPY, x))->dtype;
         if (op == OP_MATMUL_NT && o->dtype == DTYPE_F32 && k == OPND(MATMUL_NT, c))
             continue; /* a router's logits keep the accumulator's format */
+        if (op == OP_COPY && want == DTYPE_F32 && o->dtype == f->compute)
+            continue; /* what was accumulated in fp32, rounded once */
         if (o->buffer == NONE || want == NDTYPES || o->dtype == want)
             continue;
         prove_report(a, p, v, at, "its operand %s is %s, expected %s", info->operand[k].name,

@@ -26,17 +26,61 @@ static const char *check_rope(const struct kernel_args *k)
     int64_t head = INTEGER(ROPE, head), dims = INTEGER(ROPE, dims), scaling = INTEGER(ROPE, scaling);
     if (!whole(V(ROPE, x)->cols, head) || dims < 2 || dims % 2 || dims > head)
         return "head and dims do not fit the operand";
-    if (INTEGER(ROPE, sequence) < 1 || INTEGER(ROPE, start) < 0)
+    if (INTEGER(ROPE, sequence) < 1 || INTEGER(ROPE, sequence) > UINT32_MAX || INTEGER(ROPE, start) < 0 ||
+        INTEGER(ROPE, first) < 0 || INTEGER(ROPE, shift) < 0)
         return "positions are out of range";
     if (!(NUMBER(ROPE, theta) > 0) || scaling < 0 || scaling > 2)
         return "theta or scaling is out of range";
     return NULL;
 }
 
-static const char *check_positions(const struct view *table, int64_t start, int64_t sequence)
+static const char *check_positions(const struct view *table, int64_t start, int64_t sequence, int64_t first,
+                                   int64_t shift)
 {
-    return start < 0 || sequence < 1 || sequence > table->rows ? "positions are out of the table's range"
-                                                               : NULL;
+    int64_t rows = table->rows;
+    bool fine = start >= 0 && sequence >= 1 && first >= 0 && shift >= 0 && sequence <= rows && first <= rows &&
+                shift <= rows && sequence + first + shift <= rows;
+    return fine ? NULL : "positions are out of the table's range";
+}
+
+/* rows and keys are the same sequences, in whole parts of two equal runs; places fit in 62 bits */
+static const char *check_parts(const struct view *q, const struct view *keys, int64_t sequence, int64_t parts,
+                               int64_t kparts, const union value *places, const union value *kplaces)
+{
+    const int64_t most = (int64_t)1 << 60;
+    if (sequence % 2 || !whole(q->rows, parts) || !whole(keys->rows, kparts) || !whole(q->rows, parts * sequence) ||
+        q->rows / parts != keys->rows / kparts)
+        return "rows and keys are not the same sequences in halves";
+    for (int i = 0; i < 2; i++)
+        if (places[i].i < 0 || places[i].i > most || kplaces[i].i < 0 || kplaces[i].i > most)
+            return "places are out of range";
+    return NULL;
+}
+
+static const char *check_attention_part(const struct kernel_args *k)
+{
+#define PART_CHECKS(op)                                                                                      \
+    const char *why = check_heads(V(op, q), V(op, k), INTEGER(op, heads), INTEGER(op, kv), INTEGER(op, head), \
+                                  INTEGER(op, sequence), INTEGER(op, window), NUMBER(op, softcap));          \
+    return why ? why                                                                                         \
+               : check_parts(V(op, q), V(op, k), INTEGER(op, sequence), INTEGER(op, parts),                  \
+                             INTEGER(op, kparts), &k->attr[ATTR(op, first)], &k->attr[ATTR(op, kfirst)])
+    PART_CHECKS(ATTENTION_PART);
+}
+
+static const char *check_attention_part_i(const struct kernel_args *k)
+{
+    PART_CHECKS(ATTENTION_PART_I);
+#undef PART_CHECKS
+}
+
+/* places of a sample's tokens: it has `sequence` of them or more, which the loader compares with the data's */
+static const char *check_tokens(const struct kernel_args *k)
+{
+    int64_t sequence = INTEGER(TOKENS, sequence), first = INTEGER(TOKENS, first), shift = INTEGER(TOKENS, shift);
+    bool fine = sequence >= 1 && sequence <= UINT32_MAX && INTEGER(TOKENS, sample) >= 0 && first >= 0 &&
+                first <= UINT32_MAX && shift >= 0 && shift <= UINT32_MAX;
+    return fine ? NULL : "sequence, sample or places are out of range";
 }
 
 static const char *check_route(const struct kernel_args *k)
@@ -95,15 +139,14 @@ static const char *check_experts(enum op op, const struct kernel_args *k)
 const char *kernel_check(enum op op, const struct kernel_args *k)
 {
     if (op == OP_TOKENS)
-        return INTEGER(TOKENS, sequence) < 1 || INTEGER(TOKENS, sequence) > UINT32_MAX ||
-                       INTEGER(TOKENS, sample) < 0
-                   ? "sequence or sample is out of range"
-                   : NULL;
+        return check_tokens(k);
     if (op == OP_POSITION)
-        return check_positions(V(POSITION, table), INTEGER(POSITION, start), INTEGER(POSITION, sequence));
+        return check_positions(V(POSITION, table), INTEGER(POSITION, start), INTEGER(POSITION, sequence),
+                               INTEGER(POSITION, first), INTEGER(POSITION, shift));
     if (op == OP_POSITION_W)
         return check_positions(V(POSITION_W, dtable), INTEGER(POSITION_W, start),
-                               INTEGER(POSITION_W, sequence));
+                               INTEGER(POSITION_W, sequence), INTEGER(POSITION_W, first),
+                               INTEGER(POSITION_W, shift));
     if (op == OP_ROPE)
         return check_rope(k);
     if (op == OP_ATTENTION)
@@ -115,6 +158,14 @@ const char *kernel_check(enum op op, const struct kernel_args *k)
                            INTEGER(ATTENTION_I, kv), INTEGER(ATTENTION_I, head),
                            INTEGER(ATTENTION_I, sequence), INTEGER(ATTENTION_I, window),
                            NUMBER(ATTENTION_I, softcap));
+    if (op == OP_ATTENTION_PART)
+        return check_attention_part(k);
+    if (op == OP_ATTENTION_PART_I)
+        return check_attention_part_i(k);
+    if (op == OP_ATTENTION_MERGE)
+        return INTEGER(ATTENTION_MERGE, head) * V(ATTENTION_MERGE, lse)->cols == V(ATTENTION_MERGE, o)->cols
+                   ? NULL
+                   : "heads and head do not fit the operands";
     if (op == OP_RELU || op == OP_RELU_I) {
         int64_t power = op == OP_RELU ? INTEGER(RELU, power) : INTEGER(RELU_I, power);
         return power == 1 || power == 2 ? NULL : "power is neither 1 nor 2";

@@ -1,6 +1,7 @@
 /* Tokens of the batch, token and position embeddings, and the embeddings' gradients.
  * Gradients add rows in token order, so equal batches give equal bits. */
 
+#include "kernels/cpu/places.h"
 #include "kernels/cpu/rows.h"
 #include "runtime/data.h"
 
@@ -10,14 +11,17 @@ void cpu_TOKENS(struct kernel_args *k)
     const double *step = V(TOKENS, step)->data;
     uint32_t sequence = (uint32_t)INTEGER(TOKENS, sequence),
              rows = tokens->data ? tokens->rows : targets->rows;
+    struct places p = {rows, 1, sequence, INTEGER(TOKENS, first), INTEGER(TOKENS, shift)};
+    uint32_t run = p.shift ? sequence / 2 : sequence;
     uint64_t first = (uint64_t)step[STEP_SAMPLE] + (uint64_t)INTEGER(TOKENS, sample);
-    for (uint32_t row = 0; row < rows; row += sequence) {
-        uint64_t sample = first + row / sequence;
-        uint32_t n = rows - row < sequence ? rows - row : sequence;
+    for (uint32_t row = 0, n; row < rows; row += n) {
+        uint32_t w = row % sequence, end = w < run ? run : sequence;
+        uint64_t sample = first + row / sequence, from = (uint64_t)place_of(&p, 0, w);
+        n = rows - row < end - w ? rows - row : end - w;
         if (tokens->data)
-            data_copy(k->batch, sample, 0, n, (int32_t *)tokens->data + (size_t)row * tokens->ld, tokens->ld);
+            data_copy(k->batch, sample, from, n, (int32_t *)tokens->data + (size_t)row * tokens->ld, tokens->ld);
         if (targets->data)
-            data_copy(k->batch, sample, 1, n, (int32_t *)targets->data + (size_t)row * targets->ld,
+            data_copy(k->batch, sample, from + 1, n, (int32_t *)targets->data + (size_t)row * targets->ld,
                       targets->ld);
     }
 }
@@ -76,10 +80,12 @@ VARIANTS void cpu_POSITION(struct kernel_args *k)
 {
     const struct view *y = V(POSITION, y), *x = V(POSITION, x), *table = V(POSITION, table);
     uint64_t start = (uint64_t)INTEGER(POSITION, start), sequence = (uint64_t)INTEGER(POSITION, sequence);
+    struct places p = {x->rows, 1, (uint32_t)sequence, INTEGER(POSITION, first), INTEGER(POSITION, shift)};
     float *tmp = k->scratch, *tmp_table = tmp + y->cols, *out = tmp_table + y->cols;
     for (uint32_t i = 0; i < y->rows; i++) {
         const float *in = row_load(x, i, tmp);
-        const float *position = row_load(table, (uint32_t)((start + i) % sequence), tmp_table);
+        uint32_t place = (uint32_t)place_of(&p, 0, (uint32_t)((start + i) % sequence));
+        const float *position = row_load(table, place, tmp_table);
         for (uint32_t j = 0; j < y->cols; j++)
             out[j] = in[j] + position[j];
         row_store(y, i, out);
@@ -90,8 +96,9 @@ void cpu_POSITION_W(struct kernel_args *k)
 {
     const struct view *table = V(POSITION_W, dtable), *dy = V(POSITION_W, dy);
     uint64_t start = (uint64_t)INTEGER(POSITION_W, start), sequence = (uint64_t)INTEGER(POSITION_W, sequence);
+    struct places p = {dy->rows, 1, (uint32_t)sequence, INTEGER(POSITION_W, first), INTEGER(POSITION_W, shift)};
     struct view sum = open_sum(table, k->scratch + dy->cols);
     for (uint32_t i = 0; i < dy->rows; i++)
-        row_store(&sum, (uint32_t)((start + i) % sequence), row_load(dy, i, k->scratch));
+        row_store(&sum, (uint32_t)place_of(&p, 0, (uint32_t)((start + i) % sequence)), row_load(dy, i, k->scratch));
     close_sum(table, &sum);
 }

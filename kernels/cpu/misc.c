@@ -73,6 +73,13 @@ size_t kernel_scratch_floats(enum op op, const struct kernel_args *k)
         return all + rows;
     case UNIT_ATTENTION: {
         bool forward = op == OP_ATTENTION;
+        if (op == OP_ATTENTION_PART || op == OP_ATTENTION_PART_I) {
+            forward = op == OP_ATTENTION_PART;
+            size_t d = (size_t)(forward ? INTEGER(ATTENTION_PART, head) : INTEGER(ATTENTION_PART_I, head));
+            size_t parts = (size_t)(forward ? INTEGER(ATTENTION_PART, kparts) : INTEGER(ATTENTION_PART_I, kparts));
+            size_t part = (size_t)(forward ? INTEGER(ATTENTION_PART, sequence) : INTEGER(ATTENTION_PART_I, sequence));
+            return 32 * parts + parts * part * (2 * ATTENTION_BLOCK + 4 * d) + 5 * ATTENTION_BLOCK * d;
+        }
         size_t head = (size_t)(forward ? INTEGER(ATTENTION, head) : INTEGER(ATTENTION_I, head));
         size_t sequence = (size_t)(forward ? INTEGER(ATTENTION, sequence) : INTEGER(ATTENTION_I, sequence));
         return 2 * ATTENTION_BLOCK * sequence + 4 * sequence * head + 5 * ATTENTION_BLOCK * head;

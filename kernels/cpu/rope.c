@@ -7,6 +7,7 @@
  * below ANCHOR 2^-52).  Anchors lie at multiples of ANCHOR, so that a position's table does not depend on
  * where the rank's part begins. */
 
+#include "kernels/cpu/places.h"
 #include "kernels/cpu/rows.h"
 
 enum { ANCHOR = 64 };
@@ -31,13 +32,14 @@ static double frequency(const struct kernel_args *k, uint32_t pair, uint32_t dim
     return (1 - keep) * f / factor + keep * f;
 }
 
-/* row i of table = {cos, sign sin} of position (start + i) mod sequence, half of dims each; work: 5 half
+/* row i of table = {cos, sign sin} of the place of (start + i) mod sequence, half of dims each; work: 5 half
  * doubles */
 VARIANTS static void make_table(const struct kernel_args *k, float *table, uint32_t positions,
                                 double *restrict work)
 {
     uint32_t dims = (uint32_t)INTEGER(ROPE, dims), half = dims / 2;
     uint64_t sequence = (uint64_t)INTEGER(ROPE, sequence), start = (uint64_t)INTEGER(ROPE, start);
+    struct places places = {0, 1, (uint32_t)sequence, INTEGER(ROPE, first), INTEGER(ROPE, shift)};
     double *restrict f = work, *restrict step_cos = f + half, *restrict step_sin = step_cos + half;
     double *restrict cosine = step_sin + half, *restrict sine = cosine + half;
     float sign = INTEGER(ROPE, inverse) ? -1 : 1;
@@ -46,8 +48,9 @@ VARIANTS static void make_table(const struct kernel_args *k, float *table, uint3
         sincos(f[p], &step_sin[p], &step_cos[p]);
     }
     for (uint32_t i = 0; i < positions; i++) {
-        uint64_t position = (start + i) % sequence, beyond = position % ANCHOR, turns = 1;
-        if (i == 0 || beyond == 0) {
+        uint32_t w = (uint32_t)((start + i) % sequence);
+        uint64_t position = (uint64_t)place_of(&places, 0, w), beyond = position % ANCHOR, turns = 1;
+        if (i == 0 || w == 0 || w == sequence / 2 || beyond == 0) {
             for (uint32_t p = 0; p < half; p++)
                 sincos((double)(position - beyond) * f[p], &sine[p], &cosine[p]);
             turns = beyond;

@@ -29,7 +29,7 @@ const char small_program[] =
     "bucket 0 dense elements 1024 tensors 2 decay count count#1\n"
     "tensor 0 a.weight shape 64 8 box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
     "tensor 1 a.bias shape 8 box 1 8 at 128 corner 0 0 ones 0\n"
-    "0 compute TOKENS tokens=%y#1+2048[8x1]i32 step=%block#3[1x8]f64 sample=0 sequence=8\n"
+    "0 compute TOKENS tokens=%y#1+2048[8x1]i32 step=%block#3[1x8]f64 sample=0 sequence=8 first=0 shift=0\n"
     "1 compute MATMUL_NT c=%x#0~1[8x8]f32 a=%y#1[8x4/8]f32 b=%w#2[8x4]f32 <compute:0 ; F s0 mb1 L2 line 7\n"
     "2 tp ALL_REDUCE x=%x#0~1[8x8]f32 group=@tpgroup#3 max=0 <compute:1\n"
     "3 send SEND x=%x#0~1+256[8x8]f32 peer=@next#2 <tp:0\n"
@@ -66,7 +66,7 @@ static uint32_t pick(struct maker *m, uint32_t n)
 }
 
 struct shape_names {
-    uint32_t sequence, t, head, kv, heads, a, s, group_n, other[5]; /* h v m n k */
+    uint32_t sequence, t, u, head, kv, heads, a, s, group_n, parts, w, other[5]; /* h v m n k */
 };
 
 static uint32_t name_value(const struct shape_names *x, const char *name, size_t n)
@@ -75,6 +75,11 @@ static uint32_t name_value(const struct shape_names *x, const char *name, size_t
         const char *name;
         uint32_t value;
     } values[] = {{"t", x->t},
+                  {"u", x->u},
+                  {"w", x->w},
+                  {"parts", x->parts},
+                  {"kparts", x->parts},
+                  {"by", 1},
                   {"head", x->head},
                   {"kv", x->kv},
                   {"heads", x->heads},
@@ -180,6 +185,11 @@ static void add_insn(struct maker *m)
     struct shape_names x = {.sequence = 1 + pick(m, 4)};
     enum dtype compute = pick(m, 2) ? DTYPE_BF16 : DTYPE_F32, any = (enum dtype)pick(m, NDTYPES);
     bool add = pick(m, 2);
+    if (op == OP_ATTENTION_PART || op == OP_ATTENTION_PART_I)
+        x.sequence = 2 * (1 + pick(m, 2));
+    x.parts = 1 + pick(m, 3);
+    x.w = 1 + pick(m, 5);
+    x.u = x.sequence * (1 + pick(m, 3));
     x.head = 2 * (1 + pick(m, 3));
     x.kv = 1 + pick(m, 2);
     x.t = x.sequence * (1 + pick(m, 3));

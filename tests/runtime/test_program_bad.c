@@ -78,7 +78,7 @@ static const struct refusal bad_tables[] = {
 
 static const struct refusal bad_code[] = {
     {"0 compute TOKENS", "0 tp TOKENS",
-     "instruction 0 (0 tp TOKENS tokens=%y#1+2048[8x1]i32 step=%block#3[1x8]f64 sample=0 sequence=8): it may "
+     "instruction 0 (0 tp TOKENS tokens=%y#1+2048[8x1]i32 step=%block#3[1x8]f64 sample=0 sequence=8 first=0 shift=0): it may "
      "not run on queue tp"},
     {"2 tp ALL_REDUCE", "2 send ALL_REDUCE",
      "instruction 2 (2 send ALL_REDUCE x=%x#0~1[8x8]f32 group=@tpgroup#3 max=0 <compute:1): it may not run "
@@ -167,10 +167,10 @@ static const struct refusal bad_code[] = {
      "instruction 5 (5 dp ALL_GATHER y=%y#1[15x8]f32 x=%w#2[4x8]f32 group=@tpgroup#3): operand y: 15 rows, "
      "but group_n*t = 16"},
     {"sample=0 sequence=8", "sample=0 sequence=3",
-     "instruction 0 (0 compute TOKENS tokens=%y#1+2048[8x1]i32 step=%block#3[1x8]f64 sample=0 sequence=3): t "
+     "instruction 0 (0 compute TOKENS tokens=%y#1+2048[8x1]i32 step=%block#3[1x8]f64 sample=0 sequence=3 first=0 shift=0): t "
      "= 8 must be divisible by sequence = 3"},
     {"sample=0 sequence=8", "sample=0 sequence=0",
-     "instruction 0 (0 compute TOKENS tokens=%y#1+2048[8x1]i32 step=%block#3[1x8]f64 sample=0 sequence=0): "
+     "instruction 0 (0 compute TOKENS tokens=%y#1+2048[8x1]i32 step=%block#3[1x8]f64 sample=0 sequence=0 first=0 shift=0): "
      "attribute sequence must be 1 to 4294967295"},
     {"heads=2 kv=1 head=2", "heads=1 kv=1 head=4",
      "instruction 7 (7 compute ATTENTION o=%y#1[8x4]f32 lse=%y#1+1024[8x2]f32 q=%x#0[8x4]f32 "
@@ -192,17 +192,17 @@ static const struct refusal bad_code[] = {
      "heads = 3 must be divisible by kv = 2"},
     {"7 compute ATTENTION", "7 compute ROPE y=%y#1[8x4]f32 x=%x#0[8x4]f32 head=3 dims=2 sequence=8\n# ",
      "instruction 7 (7 compute ROPE y=%y#1[8x4]f32 x=%x#0[8x4]f32 head=3 dims=2 adjacent=0 inverse=0 start=0 "
-     "sequence=8 theta=0 scaling=0 factor=0 low=0 high=0 original=0): a = 4 must be divisible by head = 3"},
+     "sequence=8 theta=0 scaling=0 factor=0 low=0 high=0 original=0 first=0 shift=0): a = 4 must be divisible by head = 3"},
     {"7 compute ATTENTION", "7 compute ROPE y=%y#1[8x4]f32 x=%x#0[8x4]f32 head=4 dims=6 sequence=8\n# ",
      "instruction 7 (7 compute ROPE y=%y#1[8x4]f32 x=%x#0[8x4]f32 head=4 dims=6 adjacent=0 inverse=0 start=0 "
-     "sequence=8 theta=0 scaling=0 factor=0 low=0 high=0 original=0): dims = 6 must be at most head = 4"},
+     "sequence=8 theta=0 scaling=0 factor=0 low=0 high=0 original=0 first=0 shift=0): dims = 6 must be at most head = 4"},
     {"7 compute ATTENTION", "7 compute ROPE y=%y#1[8x4]f32 x=%x#0[8x4]f32 head=4 dims=3 sequence=8\n# ",
      "instruction 7 (7 compute ROPE y=%y#1[8x4]f32 x=%x#0[8x4]f32 head=4 dims=3 adjacent=0 inverse=0 start=0 "
-     "sequence=8 theta=0 scaling=0 factor=0 low=0 high=0 original=0): dims = 3 must be divisible by 2"},
+     "sequence=8 theta=0 scaling=0 factor=0 low=0 high=0 original=0 first=0 shift=0): dims = 3 must be divisible by 2"},
     {"7 compute ATTENTION",
      "7 compute POSITION y=%y#1[8x4]f32 x=%x#0[8x4]f32 table=%w#2[4x4]f32 sequence=8\n# ",
      "instruction 7 (7 compute POSITION y=%y#1[8x4]f32 x=%x#0[8x4]f32 table=%w#2[4x4]f32 start=0 "
-     "sequence=8): sequence = 8 must be at most s = 4"},
+     "sequence=8 first=0 shift=0): sequence = 8 must be at most s = 4"},
     {"7 compute ATTENTION", "7 dp BROADCAST x=%y#1[8x4]f32 group=@tpgroup#3 root=4\n# ",
      "instruction 7 (7 dp BROADCAST x=%y#1[8x4]f32 group=@tpgroup#3 root=4): root = 4 must be less than "
      "group_n = 4"},

@@ -1,0 +1,248 @@
+/* Attention in parts against plain formulas in double precision: every way in which a rank of a split
+ * sequence meets keys, parts merged and gradients added over all keys against attention to all at once. */
+
+#include "tests/kernels/harness.h"
+
+#include <CUnit/CUnit.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* place of row `row` of an operand, by the words of isa.def */
+static int64_t place(int64_t row, int64_t rows, int64_t parts, int64_t sequence, int64_t first, int64_t shift)
+{
+    int64_t part = row / (rows / parts), w = row % sequence;
+    return first + part * sequence / 2 + w + (w >= sequence / 2 ? shift - part * sequence : 0);
+}
+
+static int64_t sequence_of(int64_t row, int64_t rows, int64_t parts, int64_t sequence)
+{
+    return row % (rows / parts) / sequence;
+}
+
+/* operands and attributes of either instruction */
+struct call {
+    const double *q, *k, *v;
+    uint32_t t, u;
+    int64_t heads, kv, head, sequence, window, parts, kparts, first, shift, kfirst, kshift;
+    double scale, softcap;
+};
+
+#define CALL(s, op)                                                                                          \
+    {s->v[OPND(op, q)],       s->v[OPND(op, k)],       s->v[OPND(op, v)],     s->rows[OPND(op, q)],          \
+     s->rows[OPND(op, k)],    INT_ATTR(s, op, heads),  INT_ATTR(s, op, kv),   INT_ATTR(s, op, head),         \
+     INT_ATTR(s, op, sequence), INT_ATTR(s, op, window), INT_ATTR(s, op, parts), INT_ATTR(s, op, kparts),    \
+     INT_ATTR(s, op, first),  INT_ATTR(s, op, shift),  INT_ATTR(s, op, kfirst), INT_ATTR(s, op, kshift),     \
+     REAL_ATTR(s, op, scale), REAL_ATTR(s, op, softcap)}
+
+static bool sees(const struct call *c, uint32_t i, uint32_t j)
+{
+    int64_t p = place(i, c->t, c->parts, c->sequence, c->first, c->shift);
+    int64_t r = place(j, c->u, c->kparts, c->sequence, c->kfirst, c->kshift);
+    return sequence_of(i, c->t, c->parts, c->sequence) == sequence_of(j, c->u, c->kparts, c->sequence) && r <= p &&
+           (!c->window || r > p - c->window);
+}
+
+static double score(const struct call *c, uint32_t i, uint32_t j, uint32_t h)
+{
+    double sum = 0;
+    for (int64_t d = 0; d < c->head; d++)
+        sum += c->q[(i * c->heads + h) * c->head + d] *
+               c->k[(j * c->kv + h / (c->heads / c->kv)) * c->head + d];
+    sum *= c->scale;
+    return c->softcap > 0 ? c->softcap * tanh(sum / c->softcap) : sum;
+}
+
+/* log-sum-exp of a row and head; out: head numbers, or NULL */
+static double attend(const struct call *c, uint32_t i, uint32_t h, double *out)
+{
+    double sum = 0;
+    for (int64_t d = 0; out && d < c->head; d++)
+        out[d] = 0;
+    for (uint32_t j = 0; j < c->u; j++) {
+        if (!sees(c, i, j))
+            continue;
+        double e = exp(score(c, i, j, h));
+        sum += e;
+        for (int64_t d = 0; out && d < c->head; d++)
+            out[d] += e * c->v[(j * c->kv + h / (c->heads / c->kv)) * c->head + d];
+    }
+    for (int64_t d = 0; out && sum > 0 && d < c->head; d++)
+        out[d] /= sum;
+    return sum > 0 ? log(sum) : -INFINITY;
+}
+
+static void ref_part(struct sample *s)
+{
+    struct call c = CALL(s, ATTENTION_PART);
+    for (uint32_t i = 0; i < c.t; i++)
+        for (uint32_t h = 0; h < c.heads; h++)
+            s->v[OPND(ATTENTION_PART, lse)][i * c.heads + h] =
+                attend(&c, i, h, s->v[OPND(ATTENTION_PART, o)] + (i * c.heads + h) * c.head);
+}
+
+/* o and lse as if there were a further key of score 0 and value 0.1 elsewhere: what other ranks hold */
+static void exact_output(struct sample *s)
+{
+    struct call c = CALL(s, ATTENTION_PART_I);
+    double *o = s->v[OPND(ATTENTION_PART_I, o)];
+    for (uint32_t i = 0; i < c.t; i++)
+        for (uint32_t h = 0; h < c.heads; h++) {
+            double *at = o + (i * c.heads + h) * c.head, e = exp(attend(&c, i, h, at));
+            for (int64_t d = 0; d < c.head; d++)
+                at[d] = (e * at[d] + 0.1) / (e + 1);
+            s->v[OPND(ATTENTION_PART_I, lse)][i * c.heads + h] = log(e + 1);
+        }
+}
+
+/* o as a kernel may find it, in bf16: the row sums of o dout are those of the rounded one */
+static void prepare_part_i(struct sample *s)
+{
+    size_t n = (size_t)s->rows[OPND(ATTENTION_PART_I, o)] * s->cols[OPND(ATTENTION_PART_I, o)];
+    exact_output(s);
+    for (size_t i = 0; i < n; i++) {
+        double *x = &s->v[OPND(ATTENTION_PART_I, o)][i];
+        int power;
+        double mantissa = frexp(*x, &power);
+        *x = ldexp(nearbyint(ldexp(mantissa, 8)), power - 8);
+    }
+}
+
+static double objective(const struct sample *s)
+{
+    struct call c = CALL(s, ATTENTION_PART_I);
+    double sum = 0, out[16];
+    for (uint32_t i = 0; i < c.t; i++)
+        for (uint32_t h = 0; h < c.heads; h++) {
+            double e = exp(attend(&c, i, h, out));
+            for (int64_t d = 0; d < c.head; d++)
+                sum += (e * out[d] + 0.1) / (e + 1) *
+                       s->v[OPND(ATTENTION_PART_I, dout)][(i * c.heads + h) * c.head + d];
+        }
+    return sum;
+}
+
+/* one row, key and head: dS = P (dP - rowsum(o dout)) cap's slope */
+static void add_pair(struct sample *s, const struct call *c, uint32_t i, uint32_t j, uint32_t h)
+{
+    size_t qi = (size_t)((i * c->heads + h) * c->head), kj = (size_t)((j * c->kv + h / (c->heads / c->kv)) * c->head);
+    const double *dout = s->v[OPND(ATTENTION_PART_I, dout)] + qi, *o = s->v[OPND(ATTENTION_PART_I, o)] + qi;
+    double dp = 0, sc = score(c, i, j, h), p = exp(sc - s->v[OPND(ATTENTION_PART_I, lse)][i * c->heads + h]);
+    double slope = c->softcap > 0 ? 1 - sc * sc / (c->softcap * c->softcap) : 1;
+    for (int64_t d = 0; d < c->head; d++)
+        dp += dout[d] * (c->v[kj + (size_t)d] - o[d]);
+    for (int64_t d = 0; d < c->head; d++) {
+        s->v[OPND(ATTENTION_PART_I, dq)][qi + (size_t)d] += p * dp * slope * c->scale * c->k[kj + (size_t)d];
+        s->v[OPND(ATTENTION_PART_I, dk)][kj + (size_t)d] += p * dp * slope * c->scale * c->q[qi + (size_t)d];
+        s->v[OPND(ATTENTION_PART_I, dv)][kj + (size_t)d] += p * dout[d];
+    }
+}
+
+static void formula(struct sample *s)
+{
+    struct call c = CALL(s, ATTENTION_PART_I);
+    for (uint32_t k = 0; k < 3; k++)
+        memset(s->v[k], 0, (size_t)s->rows[k] * s->cols[k] * sizeof(double));
+    for (uint32_t i = 0; i < c.t; i++)
+        for (uint32_t j = 0; j < c.u; j++)
+            for (uint32_t h = 0; h < c.heads && sees(&c, i, j); h++)
+                add_pair(s, &c, i, j, h);
+}
+
+static void ref_part_i(struct sample *s)
+{
+    exact_output(s);
+    for (uint32_t k = 0; k < 3; k++) { /* the formula is the gradient: dq, dk, dv by q, k, v */
+        size_t n = (size_t)s->rows[k] * s->cols[k];
+        double *want = s->v[k], worst = 0;
+        s->v[k] = calloc(n, sizeof *want);
+        harness_differentiate(s, objective, OPND(ATTENTION_PART_I, q) + k, k);
+        double *have = s->v[k];
+        s->v[k] = want;
+        formula(s);
+        for (size_t e = 0; e < n; e++)
+            worst = fmax(worst, fabs(want[e] - have[e]));
+        CU_ASSERT(worst < 1e-7);
+        free(have);
+    }
+    prepare_part_i(s);
+    formula(s);
+}
+
+static void prepare_merge(struct sample *s)
+{
+    s->v[OPND(ATTENTION_MERGE, lse)][0] = -INFINITY;
+    s->v[OPND(ATTENTION_MERGE, part_lse)][1] = -INFINITY;
+    s->v[OPND(ATTENTION_MERGE, part_lse)][2] = s->v[OPND(ATTENTION_MERGE, lse)][2] = -INFINITY;
+    for (uint32_t d = 0; d < INT_ATTR(s, ATTENTION_MERGE, head); d++)
+        s->v[OPND(ATTENTION_MERGE, o)][2 * INT_ATTR(s, ATTENTION_MERGE, head) + d] = 0;
+}
+
+static void ref_merge(struct sample *s)
+{
+    int64_t head = INT_ATTR(s, ATTENTION_MERGE, head);
+    for (uint32_t i = 0; i < s->rows[OPND(ATTENTION_MERGE, lse)] * s->cols[OPND(ATTENTION_MERGE, lse)]; i++) {
+        double *a = &s->v[OPND(ATTENTION_MERGE, lse)][i], ea = exp(*a),
+               eb = exp(s->v[OPND(ATTENTION_MERGE, part_lse)][i]);
+        for (int64_t d = 0; d < head; d++) {
+            double *o = &s->v[OPND(ATTENTION_MERGE, o)][i * head + d];
+            *o = ea + eb > 0 ? (ea * *o + eb * s->v[OPND(ATTENTION_MERGE, part)][i * head + d]) / (ea + eb) : 0;
+        }
+        *a = log(ea + eb);
+    }
+}
+
+static void ref_split(struct sample *s)
+{
+    uint32_t t = s->rows[OPND(COLUMNS_SPLIT, x)], w = s->cols[OPND(COLUMNS_SPLIT, y)], n = s->cols[OPND(COLUMNS_SPLIT, x)];
+    for (uint32_t i = 0; i < t; i++)
+        for (uint32_t j = 0; j < n; j++)
+            s->v[OPND(COLUMNS_SPLIT, y)][(j / w * t + i) * w + j % w] = s->v[OPND(COLUMNS_SPLIT, x)][i * n + j];
+}
+
+static void ref_join(struct sample *s)
+{
+    uint32_t t = s->rows[OPND(COLUMNS_JOIN, y)], w = s->cols[OPND(COLUMNS_JOIN, x)], n = s->cols[OPND(COLUMNS_JOIN, y)];
+    for (uint32_t i = 0; i < t; i++)
+        for (uint32_t j = 0; j < n; j++)
+            s->v[OPND(COLUMNS_JOIN, y)][i * n + j] = s->v[OPND(COLUMNS_JOIN, x)][(j / w * t + i) * w + j % w];
+}
+
+/* sequences of 24 tokens on 3 ranks: runs of 4; two sequences */
+#define RANK(c) {"first", 4 * (c)}, {"shift", 16 - 8 * (c)}
+#define KEYS(c) {"kfirst", 4 * (c)}, {"kshift", 16 - 8 * (c)}
+#define HEADS {"heads", 4}, {"kv", 2}, {"head", 3}, {"sequence", 8}, {"scale", 0.7}
+#define STEEP {"heads", 4}, {"kv", 2}, {"head", 3}, {"sequence", 8}, {"scale", 3}
+static const struct kernel_case cases[] = {
+    /* own keys; of one before, of one behind; gathered keys; heads of all rows */
+    {OP_ATTENTION_PART, {{"t", 16}, {"u", 16}}, {HEADS, {"parts", 1}, {"kparts", 1}, RANK(1), KEYS(1)}, NULL, ref_part, 0, 0, 0},
+    {OP_ATTENTION_PART, {{"t", 16}, {"u", 16}}, {HEADS, {"parts", 1}, {"kparts", 1}, RANK(1), KEYS(0)}, NULL, ref_part, 0, 0, 0},
+    {OP_ATTENTION_PART, {{"t", 16}, {"u", 16}}, {HEADS, {"parts", 1}, {"kparts", 1}, RANK(1), KEYS(2)}, NULL, ref_part, 0, 0, 0},
+    {OP_ATTENTION_PART, {{"t", 16}, {"u", 16}}, {HEADS, {"parts", 1}, {"kparts", 1}, RANK(0), KEYS(2), {"window", 6}}, NULL, ref_part, 0, 0, 0},
+    {OP_ATTENTION_PART, {{"t", 16}, {"u", 48}}, {HEADS, {"parts", 1}, {"kparts", 3}, RANK(1), {"kshift", 16}}, NULL, ref_part, 0, 0, 0},
+    {OP_ATTENTION_PART, {{"t", 16}, {"u", 48}}, {HEADS, {"parts", 1}, {"kparts", 3}, RANK(2), {"kshift", 16}, {"window", 5}, {"softcap", 2}}, NULL, ref_part, 0, 4e-6, 0},
+    {OP_ATTENTION_PART, {{"t", 48}, {"u", 48}}, {HEADS, {"parts", 3}, {"kparts", 3}, {"shift", 16}, {"kshift", 16}, {"window", 9}}, NULL, ref_part, 0, 0, 0},
+    /* runs longer than a block of rows */
+    {OP_ATTENTION_PART, {{"t", 150}, {"u", 150}}, {{"heads", 2}, {"kv", 1}, {"head", 4}, {"sequence", 150}, {"scale", 0.7}, {"parts", 1}, {"kparts", 1}, {"first", 75}, {"shift", 75}, {"kshift", 225}}, NULL, ref_part, 0, 0, 0},
+    {OP_ATTENTION_PART_I, {{"t", 16}, {"u", 16}}, {STEEP, {"parts", 1}, {"kparts", 1}, RANK(1), KEYS(1)}, prepare_part_i, ref_part_i, 0, 1e-5, 0},
+    {OP_ATTENTION_PART_I, {{"t", 16}, {"u", 16}}, {STEEP, {"parts", 1}, {"kparts", 1}, RANK(1), KEYS(2)}, prepare_part_i, ref_part_i, 0, 1e-5, 0},
+    {OP_ATTENTION_PART_I, {{"t", 8}, {"u", 24}}, {STEEP, {"parts", 1}, {"kparts", 3}, RANK(1), {"kshift", 16}, {"window", 6}, {"softcap", 1.5}}, prepare_part_i, ref_part_i, 0, 1e-5, 0},
+    {OP_ATTENTION_PART_I, {{"t", 24}, {"u", 24}}, {STEEP, {"parts", 3}, {"kparts", 3}, {"shift", 16}, {"kshift", 16}}, prepare_part_i, ref_part_i, 0, 1e-5, 0},
+    {OP_ATTENTION_PART_I, {{"t", 140}, {"u", 140}}, {{"heads", 1}, {"kv", 1}, {"head", 2}, {"sequence", 140}, {"scale", 6}, {"parts", 1}, {"kparts", 1}, {"first", 70}, {"shift", 70}, {"kshift", 210}, {"window", 80}}, prepare_part_i, ref_part_i, 0, 1e-5, 0},
+    {OP_ATTENTION_MERGE, {{"t", 5}}, {{"heads", 3}, {"head", 4}}, prepare_merge, ref_merge, 0, 0, 0},
+    {OP_COLUMNS_SPLIT, {{"t", 5}, {"w", 3}}, {{"parts", 4}}, NULL, ref_split, 0, 0, 0},
+    {OP_COLUMNS_JOIN, {{"t", 5}, {"w", 3}}, {{"parts", 4}}, NULL, ref_join, 0, 0, 0},
+};
+
+static void test_all(void)
+{
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        harness_check(&cases[i]);
+}
+
+void suite_parts(void);
+void suite_parts(void)
+{
+    CU_pSuite s = CU_add_suite("parts", NULL, NULL);
+    CU_add_test(s, "attention in parts equals plain formulas", test_all);
+}
