@@ -139,6 +139,25 @@ uint32_t lower_local_cols(const struct lower *l, const struct opr_value *v)
     return (uint32_t)(cols / l->d->tp);
 }
 
+static bool is_half(const struct lower *l)
+{
+    return l->halves == HALF_INPUT || l->halves == HALF_WEIGHT;
+}
+
+/* a buffer that is written in I and read in W */
+static struct mat late_mat(struct lower *l, uint32_t piece, uint32_t value, const char *prefix, uint32_t *buffer,
+                           uint32_t rows, uint32_t cols)
+{
+    const struct piece *pc = &l->pieces[piece];
+    if (*buffer == NONE) {
+        const char *name = arena_printf(l->arena, "%s.%s%s.late", lower_piece_name(l, piece, "L"), prefix,
+                                        pc->e->values[value].name);
+        uint64_t bytes = (uint64_t)rows * cols * isa_dtype_bytes(l->ctype);
+        *buffer = lower_step_buffer(l, name, l->ctype, bytes, l->chunks[pc->chunk].ring_late);
+    }
+    return lower_ring_mat(l, *buffer, l->ctype, rows, cols);
+}
+
 struct mat lower_value(struct lower *l, uint32_t piece, uint32_t value)
 {
     const struct piece *pc = &l->pieces[piece];
@@ -154,6 +173,8 @@ struct mat lower_value(struct lower *l, uint32_t piece, uint32_t value)
         return lower_ring_mat(l, c->input, l->ctype, rows, cols);
     if (pc->buffer[value] != NONE)
         return lower_ring_mat(l, pc->buffer[value], l->ctype, rows, cols);
+    if (pc->weighs[value] && is_half(l))
+        return late_mat(l, piece, value, "", &pc->late_value[value], rows, cols);
     return lower_temp(l, v->name, l->ctype, rows, cols);
 }
 
@@ -217,11 +238,37 @@ struct mat lower_gradient(struct lower *l, uint32_t piece, uint32_t value, enum 
     *mark = pc->has_gradient[value] ? MARK_ADD : MARK_WRITE;
     if (!pc->has_gradient[value] && pc->gradient[value].buffer == NONE) {
         const struct opr_value *v = &pc->e->values[value];
-        char name[24];
-        snprintf(name, sizeof name, "d%s", v->name);
-        pc->gradient[value] = lower_temp(l, name, l->ctype, v->class == CLASS_TOKENS ? l->local : l->tokens,
-                                         lower_local_cols(l, v));
+        uint32_t rows = v->class == CLASS_TOKENS ? l->local : l->tokens, cols = lower_local_cols(l, v);
+        if (pc->weighed[value] && is_half(l))
+            pc->gradient[value] = late_mat(l, piece, value, "d", &pc->late_gradient[value], rows, cols);
+        else
+            pc->gradient[value] = lower_temp(l, arena_printf(l->arena, "d%s", v->name), l->ctype, rows, cols);
     }
     pc->has_gradient[value] = true;
     return pc->gradient[value];
+}
+
+struct mat lower_output_gradient(struct lower *l, uint32_t piece, uint32_t value)
+{
+    struct piece *pc = &l->pieces[piece];
+    const struct chunk *c = &l->chunks[pc->chunk];
+    if (l->halves == HALF_WEIGHT) {
+        struct mat m = pc->late[value];
+        m.instance = l->microbatch;
+        return m;
+    }
+    struct mat dy = pc->gradient[value];
+    if (l->halves != HALF_INPUT)
+        return dy;
+    uint32_t ring = l->p->buffers[dy.buffer].ring;
+    bool embeds = c->stage->embed && piece == c->first; /* nothing changes the gradient behind it */
+    if (ring != c->ring_act && ring != c->ring_late && !embeds) {
+        struct mat copy = late_mat(l, piece, value, "d", &pc->late_gradient[value], dy.rows, dy.cols);
+        uint32_t i = lower_insn(l, OP_COPY);
+        ARG(l, i, COPY, y, copy, MARK_WRITE);
+        ARG(l, i, COPY, x, dy, MARK_READ);
+        dy = copy;
+    }
+    pc->late[value] = dy;
+    return dy;
 }

@@ -36,11 +36,14 @@ struct piece {
     uint32_t *line;              /* source line per operator */
     bool *saved;                 /* per value: needed by B */
     bool *needed;                /* per operator: must run again when recomputing */
+    bool *weighed, *weighs;      /* per value: output, input of an operator whose weight gradient may come in a W */
     uint32_t *buffer;            /* per value: its ring buffer if saved, else NONE */
     uint32_t (*aux)[2];          /* per operator: ring buffers of its statistics, else NONE */
     struct weight_place *weights; /* per weight */
     struct mat *gradient;        /* per value, while its piece's B is being written */
     bool *has_gradient;
+    uint32_t *late_value, *late_gradient; /* per value: ring buffer of what W needs beside what F kept, or NONE */
+    struct mat *late;            /* per value: its gradient as I left it for W; the instance is W's microbatch */
 };
 
 struct chunk {
@@ -51,6 +54,7 @@ struct chunk {
     uint32_t before, behind;  /* ranks of the stages before and behind; the own one: no transfer; NONE: there is none */
     uint32_t left;            /* backward actions to come */
     uint32_t ring_act, ring_in, ring_out, ring_grad, ring_token;
+    uint32_t ring_late;       /* from I to W; NONE where the schedule has none */
     uint32_t input, output, gradient, tokens_buffer, targets_buffer; /* ring buffers; NONE */
 };
 
@@ -65,6 +69,8 @@ struct bucket_info {
     uint64_t used;     /* elements before padding */
 };
 
+enum { HALF_INPUT = 1, HALF_WEIGHT = 2 };
+
 struct lower {
     struct arena *arena;
     const struct job *job;
@@ -74,6 +80,7 @@ struct lower {
     uint32_t stage_index, role;
     enum dtype ctype; /* compute dtype */
     uint32_t tokens, local; /* rows of a microbatch: whole; of this rank's TOKENS values */
+    bool splits;            /* the role's schedule has I and W */
     bool sp;                /* sequence parallelism with tp > 1 */
     uint32_t nchunks, npieces;
     struct chunk *chunks, *chunk; /* chunk: of the current action */
@@ -82,6 +89,7 @@ struct lower {
     struct bucket_info *buckets;
     uint32_t step_block, metrics, scale;
     bool recomputing;
+    uint32_t halves; /* of the backward pass that is being written: B both, I the input's, W the weight's; F none */
     VEC(uint32_t) instances; /* per operand of the program */
     VEC(uint32_t) channels;  /* per instruction */
     /* tags of what is being written */
@@ -127,6 +135,9 @@ void lower_step_buffers(struct lower *l);
 /* "embed", "head", or the layer's number behind a prefix */
 const char *lower_piece_name(const struct lower *l, uint32_t piece, const char *layer);
 
+/* In I: the gradient of an operator's output, from now on kept for W.  In W: that gradient.  In B: as it is. */
+struct mat lower_output_gradient(struct lower *l, uint32_t piece, uint32_t value);
+
 /* params.c: buckets, tensors, persistent buffers */
 void lower_params(struct lower *l);
 
@@ -145,6 +156,7 @@ struct rule {
     void (*backward)(struct lower *l, uint32_t piece, uint32_t opr); /* input gradient, then weight gradient */
     bool saves_in, saves_out; /* values that backward reads */
     uint32_t naux;
+    bool splits; /* backward writes l->halves alone and is called in W too; others do all their work in B or I */
 };
 const struct rule *lower_rule(enum opr_kind kind);
 void lower_linear(struct lower *l, uint32_t piece, uint32_t opr);

@@ -45,9 +45,11 @@ void lower_embed(struct lower *l, uint32_t piece, uint32_t opr)
 
 void lower_embed_back(struct lower *l, uint32_t piece, uint32_t opr)
 {
-    struct piece *pc = &l->pieces[piece];
-    const struct opr *o = &pc->e->oprs[opr];
-    struct mat dy = lower_gather(l, "dfull", pc->gradient[o->out]);
+    const struct opr *o = &l->pieces[piece].e->oprs[opr];
+    struct mat dy = lower_output_gradient(l, piece, o->out);
+    if (!(l->halves & HALF_WEIGHT))
+        return;
+    dy = lower_gather(l, "dfull", dy);
     enum mark mark = lower_contribution(l, piece, o->weight);
     uint32_t i = lower_insn(l, OP_EMBED_W);
     ARG(l, i, EMBED_W, dtable, lower_weight(l, piece, o, true), mark);
@@ -71,14 +73,19 @@ void lower_position_back(struct lower *l, uint32_t piece, uint32_t opr)
 {
     struct piece *pc = &l->pieces[piece];
     const struct opr *o = &pc->e->oprs[opr];
+    struct mat dy = lower_output_gradient(l, piece, o->out);
+    if (l->halves & HALF_INPUT) {
+        pc->gradient[o->in[0]] = dy;
+        pc->has_gradient[o->in[0]] = true;
+    }
+    if (!(l->halves & HALF_WEIGHT))
+        return;
     enum mark mark = lower_contribution(l, piece, o->weight);
     uint32_t i = lower_insn(l, OP_POSITION_W);
     ARG(l, i, POSITION_W, dtable, lower_weight(l, piece, o, true), mark);
-    ARG(l, i, POSITION_W, dy, pc->gradient[o->out], MARK_READ);
+    ARG(l, i, POSITION_W, dy, dy, MARK_READ);
     ATTR_BIND_SET(l, i, POSITION_W, start, 0, l->sp ? tp_slot(l) : NONE, l->local);
     ATTR_INT_SET(l, i, POSITION_W, sequence, l->job->train.sequence);
-    pc->gradient[o->in[0]] = pc->gradient[o->out];
-    pc->has_gradient[o->in[0]] = true;
 }
 
 /* The loss is vocabulary-parallel: row maxima, then sums and target logits, are reduced over tp; no rank ever holds all

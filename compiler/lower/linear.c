@@ -2,7 +2,8 @@
  *
  * Column-parallel (TOKENS -> COLS): the weight's output rows are split over tp.  Row-parallel (COLS -> TOKENS): its
  * input columns are; the products are partial sums.  Input gradient dx = dy W, weight gradient dW = dy' x; the former is
- * issued first so that its reduction over tp runs under the latter.  Shapes per rank: x [t, k], W [n, k], y [t, n]. */
+ * issued first so that its reduction over tp runs under the latter.
+ * Split in I and W, both gather what they need.  Shapes per rank: x [t, k], W [n, k], y [t, n]. */
 
 #include "compiler/lower/build.h"
 
@@ -51,13 +52,14 @@ static void weight_gradient(struct lower *l, uint32_t piece, const struct opr *o
 
 void lower_linear_back(struct lower *l, uint32_t piece, uint32_t opr)
 {
-    struct piece *pc = &l->pieces[piece];
-    const struct opr *o = &pc->e->oprs[opr];
-    struct mat dy = pc->gradient[o->out], x = lower_value(l, piece, o->in[0]);
+    const struct opr *o = &l->pieces[piece].e->oprs[opr];
+    struct mat dy = lower_output_gradient(l, piece, o->out), x = lower_value(l, piece, o->in[0]);
     if (o->row_parallel)
         dy = lower_gather(l, "dfull", dy);
-    else
+    else if (l->halves & HALF_WEIGHT)
         x = lower_gather(l, "full", x);
-    input_gradient(l, piece, o, dy);
-    weight_gradient(l, piece, o, dy, x);
+    if (l->halves & HALF_INPUT)
+        input_gradient(l, piece, o, dy);
+    if (l->halves & HALF_WEIGHT)
+        weight_gradient(l, piece, o, dy, x);
 }

@@ -1,7 +1,8 @@
 /* The lowering's driver: for every pipeline rank its chunks, its buffers, then its schedule action by action.
  *
  * F of a chunk runs its pieces' operators in order.  B runs the pieces backwards; a piece that recomputes first runs its
- * forward operators again, as far as its backward needs them.  After a chunk's last B every bucket is reduced as soon as
+ * forward operators again, as far as its backward needs them.  Split, I is that
+ * without the gradients of weights and keeps in a ring what W needs for them.  After a chunk's last B or W every bucket is reduced as soon as
  * the piece that completes it is done.  A new kind of operator is one row of the table below and its file. */
 
 #include "compiler/lower/build.h"
@@ -10,17 +11,17 @@
 const struct rule *lower_rule(enum opr_kind kind)
 {
     static const struct rule table[] = {
-        [OPR_EMBED] = {lower_embed, lower_embed_back, false, false, 0},
-        [OPR_POSITION] = {lower_position, lower_position_back, false, false, 0},
-        [OPR_NORM] = {lower_norm, lower_norm_back, true, false, 2},
-        [OPR_LINEAR] = {lower_linear, lower_linear_back, true, false, 0},
-        [OPR_ROPE] = {lower_rope, lower_rope_back, false, false, 0},
-        [OPR_ATTENTION] = {lower_attention, lower_attention_back, true, true, 1},
-        [OPR_ACT] = {lower_act, lower_act_back, true, false, 0},
-        [OPR_ADD] = {lower_add, lower_add_back, false, false, 0},
-        [OPR_LOSS] = {lower_loss, lower_loss_back, true, false, 2},
-        [OPR_ROUTER] = {NULL, NULL, false, false, 0},
-        [OPR_EXPERTS] = {NULL, NULL, false, false, 0},
+        [OPR_EMBED] = {lower_embed, lower_embed_back, false, false, 0, true},
+        [OPR_POSITION] = {lower_position, lower_position_back, false, false, 0, true},
+        [OPR_NORM] = {lower_norm, lower_norm_back, true, false, 2, false},
+        [OPR_LINEAR] = {lower_linear, lower_linear_back, true, false, 0, true},
+        [OPR_ROPE] = {lower_rope, lower_rope_back, false, false, 0, false},
+        [OPR_ATTENTION] = {lower_attention, lower_attention_back, true, true, 1, false},
+        [OPR_ACT] = {lower_act, lower_act_back, true, false, 0, false},
+        [OPR_ADD] = {lower_add, lower_add_back, false, false, 0, false},
+        [OPR_LOSS] = {lower_loss, lower_loss_back, true, false, 2, false},
+        [OPR_ROUTER] = {NULL, NULL, false, false, 0, false},
+        [OPR_EXPERTS] = {NULL, NULL, false, false, 0, false},
     };
     return &table[kind];
 }
@@ -41,8 +42,10 @@ static void piece_backward(struct lower *l, uint32_t piece)
     const struct piece *pc = &l->pieces[piece];
     l->layer = pc->layer;
     for (uint32_t i = pc->e->noprs; i-- > 0;) {
+        const struct rule *r = lower_rule(pc->e->oprs[i].kind);
         l->line = pc->line[i];
-        lower_rule(pc->e->oprs[i].kind)->backward(l, piece, i);
+        if (l->halves & HALF_INPUT || r->splits)
+            r->backward(l, piece, i);
     }
 }
 
@@ -91,27 +94,30 @@ static void reduce_buckets(struct lower *l, uint32_t piece)
     }
 }
 
+/* the gradient of a piece's result, or of its input where it has none (the head), lies in the chunk's buffer */
+static void enter_piece(struct piece *pc, struct mat at)
+{
+    for (uint32_t v = 0; v < pc->e->nvalues; v++) {
+        pc->gradient[v].buffer = NONE;
+        pc->has_gradient[v] = false;
+    }
+    uint32_t value = pc->e->result == NONE ? 0 : pc->e->result;
+    pc->gradient[value] = at;
+    pc->has_gradient[value] = pc->e->result != NONE;
+}
+
+/* B; or I, which leaves W what it needs */
 static void backward(struct lower *l)
 {
     struct chunk *c = l->chunk;
     struct mat at = boundary(l, c->gradient);
-    bool last = --c->left == 0;
-    for (uint32_t p = c->first; p < c->first + c->npieces; p++)
-        for (uint32_t v = 0; v < l->pieces[p].e->nvalues; v++) {
-            l->pieces[p].gradient[v].buffer = NONE;
-            l->pieces[p].has_gradient[v] = false;
-        }
+    bool last = l->halves & HALF_WEIGHT && --c->left == 0;
     untag(l);
     if (c->behind != NONE && c->behind != l->role)
         lower_receive(l, at, c->behind, backward_channel(c->index + 1));
     for (uint32_t p = c->first + c->npieces; p-- > c->first;) {
         struct piece *pc = &l->pieces[p];
-        if (pc->e->result == NONE) {
-            pc->gradient[0] = at;
-        } else {
-            pc->gradient[pc->e->result] = at;
-            pc->has_gradient[pc->e->result] = true;
-        }
+        enter_piece(pc, at);
         if (pc->recompute) {
             l->recomputing = true;
             piece_forward(l, p);
@@ -126,6 +132,20 @@ static void backward(struct lower *l)
         reduce_buckets(l, NONE);
     if (c->before != NONE && c->before != l->role)
         lower_send(l, at, c->before, backward_channel(c->index));
+}
+
+static void weights(struct lower *l)
+{
+    struct chunk *c = l->chunk;
+    bool last = --c->left == 0;
+    for (uint32_t p = c->first + c->npieces; p-- > c->first;) {
+        piece_backward(l, p);
+        if (last)
+            reduce_buckets(l, p);
+    }
+    untag(l);
+    if (last)
+        reduce_buckets(l, NONE);
 }
 
 /* the action's chunk, and its tags: stage of the model, microbatch of the step */
@@ -149,9 +169,15 @@ static void lower_actions(struct lower *l, const struct schedule *s)
             continue;
         }
         enter_action(l, s, a);
+        l->halves = a->kind == 'B'   ? HALF_INPUT | HALF_WEIGHT
+                    : a->kind == 'I' ? HALF_INPUT
+                    : a->kind == 'W' ? HALF_WEIGHT
+                                     : 0;
         if (a->kind == 'F')
             forward(l);
-        else if (a->kind == 'B')
+        else if (a->kind == 'W')
+            weights(l);
+        else
             backward(l);
     }
     if (l->evaluation) {

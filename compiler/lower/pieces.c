@@ -31,9 +31,15 @@ static void plan_piece(struct lower *l, struct piece *pc)
     bool *want = ARENA_ARRAY(l->arena, bool, e->nvalues);
     pc->saved = ARENA_ARRAY(l->arena, bool, e->nvalues);
     pc->needed = ARENA_ARRAY(l->arena, bool, e->noprs);
+    pc->weighed = ARENA_ARRAY(l->arena, bool, e->nvalues);
+    pc->weighs = ARENA_ARRAY(l->arena, bool, e->nvalues);
     for (uint32_t i = e->noprs; i-- > 0;) {
         const struct opr *o = &e->oprs[i];
         const struct rule *r = lower_rule(o->kind);
+        if (r->splits && o->out != NONE)
+            pc->weighed[o->out] = true;
+        if (r->splits && o->in[0] != NONE)
+            pc->weighs[o->in[0]] = true;
         pc->needed[i] = r->saves_out || aux_count(l, o) || (o->out != NONE && want[o->out]);
         if (r->saves_out)
             pc->saved[o->out] = want[o->out] = true;
@@ -54,12 +60,15 @@ static void place_piece(struct lower *l, uint32_t index)
     pc->aux = arena_array(l->arena, e->noprs, sizeof *pc->aux);
     pc->gradient = ARENA_ARRAY(l->arena, struct mat, e->nvalues);
     pc->has_gradient = ARENA_ARRAY(l->arena, bool, e->nvalues);
+    pc->late = ARENA_ARRAY(l->arena, struct mat, e->nvalues);
+    pc->late_value = ARENA_ARRAY(l->arena, uint32_t, e->nvalues);
+    pc->late_gradient = ARENA_ARRAY(l->arena, uint32_t, e->nvalues);
     const char *tag = lower_piece_name(l, index, "L");
     char name[40];
     for (uint32_t v = 0; v < e->nvalues; v++) {
         bool first = index == c->first, input = v == 0 && !(c->stage->embed && first);
         bool keep = !l->evaluation && pc->saved[v] && (!pc->recompute || input);
-        pc->buffer[v] = NONE;
+        pc->buffer[v] = pc->late_value[v] = pc->late_gradient[v] = NONE;
         if (!keep || (input && first))
             continue;
         uint64_t rows = e->values[v].class == CLASS_TOKENS ? l->local : l->tokens;
@@ -144,6 +153,8 @@ void lower_chunks(struct lower *l, const struct schedule *s)
             c->behind = s->stage_rank[i + 1];
         add_pieces(l, c->stage);
     }
+    for (uint32_t i = 0; i < s->nactions[l->role]; i++)
+        l->splits |= s->actions[l->role][i].kind == 'I';
 }
 
 const char *lower_piece_name(const struct lower *l, uint32_t piece, const char *layer)
@@ -220,6 +231,7 @@ void lower_step_buffers(struct lower *l)
         c->ring_out = program_ring(l->p, chunk_name(l, c, "out"), 1);
         c->ring_grad = program_ring(l->p, chunk_name(l, c, "grad"), 1);
         c->ring_token = program_ring(l->p, chunk_name(l, c, "token"), 1);
+        c->ring_late = l->splits && !l->evaluation ? program_ring(l->p, chunk_name(l, c, "late"), 1) : NONE;
     }
     for (uint32_t i = l->nchunks; i-- > 0;)
         place_ends(l, &l->chunks[i]);

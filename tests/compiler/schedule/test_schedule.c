@@ -187,7 +187,8 @@ static void test_forward(void)
     const struct schedule *s = schedule_forward(a, schedule_new(a, &d));
     CU_ASSERT(schedule_check(a, s, &why));
     CU_ASSERT_STRING_EQUAL(csv(a, s), "0F0,0F1,0F2\n1F0,1F1,1F2\n");
-    d = (struct decision){.pp = 2, .nstages = 4, .microbatches = 3, .schedule = SCHED_INTERLEAVED};
+    d = (struct decision){.pp = 2, .nstages = 4, .microbatches = 3, .schedule = SCHED_INTERLEAVED,
+                          .schedule_group = 3};
     s = schedule_forward(a, schedule_new(a, &d));
     CU_ASSERT(schedule_check(a, s, &why));
     CU_ASSERT_STRING_EQUAL(csv(a, s), "0F0,0F1,2F0,2F1,0F2,2F2\n1F0,1F1,3F0,3F1,1F2,3F2\n");
