@@ -1,0 +1,324 @@
+/* Parameters by name: where each rank keeps what, its initial values, and the comparison.
+ *
+ * An element of a bucket belongs to at most one place of a logical tensor; the one rank's tensors, laid one behind the
+ * other, number all of them.  Elements outside (padding) start as 0 and are not compared. */
+
+#include "compiler/execute/exact.h"
+#include "compiler/execute/machine.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+#define NOWHERE UINT64_MAX
+
+enum kept { KEPT_PARAM, KEPT_MOMENT1, KEPT_MOMENT2, KEPT_GRADIENT, NKEPT = KEPT_GRADIENT + EXACT_STEPS };
+
+struct exact_tensor {
+    const char *name;
+    uint64_t rows, cols, first;
+};
+struct exact_truth {
+    uint32_t ntensors;
+    struct exact_tensor *tensors;
+    uint64_t n;               /* elements of all tensors */
+    uint64_t *kept[NKEPT];    /* by element; gradients of each step */
+    uint8_t *known[NKEPT];    /* there is a value */
+    uint64_t loss[EXACT_STEPS], norm[EXACT_STEPS], held_out[EXACT_STEPS];
+    uint64_t batch;
+};
+
+/* one execution, of the one rank (record) or of another plan (compared with `truth`) */
+struct session {
+    struct arena *arena; /* for messages */
+    struct exact_machine *m;
+    struct exact_truth *truth;
+    bool record;
+    uint32_t step;
+    uint64_t ***where; /* [rank][bucket][element]: number of the logical element, or NOWHERE */
+    uint8_t *seen[NKEPT];
+    uint64_t elements;
+    const char *why;
+};
+
+static bool differ(struct session *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static bool differ(struct session *s, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    if (!s->why)
+        s->why = arena_vprintf(s->arena, fmt, ap);
+    va_end(ap);
+    return false;
+}
+
+static const struct exact_tensor *find_tensor(const struct exact_truth *t, const char *name)
+{
+    for (uint32_t i = 0; i < t->ntensors; i++)
+        if (!strcmp(t->tensors[i].name, name))
+            return &t->tensors[i];
+    return NULL;
+}
+
+static bool list_tensors(struct session *s, const struct plan *p)
+{
+    struct exact_truth *t = s->truth;
+    uint32_t room = 0;
+    for (uint32_t r = 0; r < p->nroles; r++)
+        room += p->train[r]->ntensors;
+    t->tensors = ARENA_ARRAY(s->arena, struct exact_tensor, room + 1u);
+    for (uint32_t r = 0; r < p->nroles; r++)
+        for (uint32_t i = 0; i < p->train[r]->ntensors; i++) {
+            const struct tensor *x = &p->train[r]->tensors[i];
+            if (find_tensor(t, x->name))
+                continue;
+            if (x->shape[1] && x->shape[0] > ((uint64_t)1 << 28) / x->shape[1])
+                return differ(s, "tensor %s is too large to be executed exactly", x->name);
+            t->tensors[t->ntensors++] =
+                (struct exact_tensor){arena_strdup(s->arena, x->name), x->shape[0], x->shape[1], t->n};
+            t->n += x->shape[0] * x->shape[1];
+        }
+    for (int k = 0; k < NKEPT; k++) {
+        t->kept[k] = ARENA_ARRAY(s->arena, uint64_t, t->n + 1);
+        t->known[k] = ARENA_ARRAY(s->arena, uint8_t, t->n + 1);
+    }
+    return true;
+}
+
+static bool place_tensor(struct session *s, uint32_t rank, const struct tensor *x, uint64_t *where, uint64_t elements)
+{
+    const struct exact_tensor *t = find_tensor(s->truth, x->name);
+    uint64_t row = x->row, col = x->col;
+    if (!t || t->rows != x->shape[0] || t->cols != x->shape[1])
+        return differ(s, "rank %u: tensor %s (%llu x %llu) is none of the single rank's", rank, x->name,
+                      (unsigned long long)x->shape[0], (unsigned long long)x->shape[1]);
+    if (x->row_slot != NONE)
+        row += exact_value(s->m, rank, x->row_slot) * x->row_stride;
+    if (x->col_slot != NONE)
+        col += exact_value(s->m, rank, x->col_slot) * x->col_stride;
+    for (uint64_t i = 0; i < x->rows; i++)
+        for (uint64_t j = 0; j < x->cols; j++) {
+            uint64_t r = row + (x->transposed ? j : i), c = col + (x->transposed ? i : j), e = x->at + i * x->cols + j;
+            if (r < t->rows && c < t->cols && e < elements)
+                where[e] = t->first + r * t->cols + c;
+        }
+    return true;
+}
+
+static bool place_tensors(struct session *s)
+{
+    struct arena *a = s->m->arena;
+    s->where = ARENA_ARRAY(a, uint64_t **, s->m->nranks);
+    for (uint32_t r = 0; r < s->m->nranks; r++) {
+        const struct program *p = s->m->plan->train[s->m->plan->ranks->ranks[r].role];
+        s->where[r] = ARENA_ARRAY(a, uint64_t *, p->nbuckets + 1u);
+        for (uint32_t b = 0; b < p->nbuckets; b++) {
+            const struct bucket *x = &p->buckets[b];
+            s->where[r][b] = ARENA_ARRAY(a, uint64_t, x->elements + 1);
+            memset(s->where[r][b], 0xff, x->elements * sizeof(uint64_t));
+            for (uint32_t k = 0; k < x->ntensors; k++)
+                if (!place_tensor(s, r, &p->tensors[x->tensor + k], s->where[r][b], x->elements))
+                    return false;
+        }
+    }
+    for (int k = 0; k < NKEPT; k++)
+        s->seen[k] = ARENA_ARRAY(a, uint8_t, s->truth->n + 1);
+    return true;
+}
+
+/* the bucket element that a buffer's first one is */
+static uint64_t shard_base(const struct session *s, uint32_t rank, const struct buffer *b)
+{
+    return b->shard_slot == NONE ? 0 : exact_value(s->m, rank, b->shard_slot) * (b->bytes / isa_dtype_bytes(b->dtype));
+}
+
+static void fill_buffer(struct session *s, uint32_t rank, const struct program *p, const struct buffer *b)
+{
+    uint64_t size = isa_dtype_bytes(b->dtype), n = b->bytes / size, base = shard_base(s, rank, b);
+    uint64_t which = b->kind == BUFFER_MOMENT1 ? 1 : b->kind == BUFFER_MOMENT2 ? 2 : 0;
+    for (uint64_t e = 0; e < n; e++) {
+        uint64_t at = base + e < p->buckets[b->bucket].elements ? s->where[rank][b->bucket][base + e] : NOWHERE;
+        uint64_t value = at == NOWHERE ? 0 : field_hash(SALT_WEIGHT, at, which);
+        memory_write(&s->m->ranks[rank].memory, b->offset + e * size, b->dtype, value);
+    }
+}
+
+static bool fill_ranks(struct session *s)
+{
+    for (uint32_t r = 0; r < s->m->nranks; r++) {
+        const struct program *p = s->m->plan->train[s->m->plan->ranks->ranks[r].role];
+        for (uint32_t b = 0; b < p->nbuffers; b++) {
+            const struct buffer *x = &p->buffers[b];
+            if (x->bucket == NONE || x->kind == BUFFER_STEP)
+                continue;
+            if ((x->offset + x->bytes) / 2 > s->m->ranks[r].memory.nwords)
+                return differ(s, "rank %u: buffer %s leaves the arena", r, x->name);
+            fill_buffer(s, r, p, x);
+        }
+    }
+    return true;
+}
+
+static const struct buffer *find_buffer(const struct program *p, enum buffer_kind kind)
+{
+    for (uint32_t b = 0; b < p->nbuffers; b++)
+        if (p->buffers[b].kind == kind)
+            return &p->buffers[b];
+    return NULL;
+}
+
+static void write_block(struct session *s, enum exact_program which, uint64_t sample)
+{
+    for (uint32_t r = 0; r < s->m->nranks; r++) {
+        uint32_t role = s->m->plan->ranks->ranks[r].role;
+        const struct program *p = which == EXACT_EVAL ? s->m->plan->eval[role] : s->m->plan->train[role];
+        const struct buffer *b = find_buffer(p, BUFFER_BLOCK);
+        for (uint32_t w = 0; b && w < STEP_WORDS && 8 * w < b->bytes; w++) {
+            uint64_t value = w == STEP_SAMPLE ? sample : w == STEP_NUMBER ? s->step : field_hash(SALT_STEP, w, s->step);
+            memory_write(&s->m->ranks[r].memory, b->offset + 8 * (uint64_t)w, DTYPE_F64, value);
+        }
+    }
+}
+
+/* one element of one kind: recorded, or compared */
+static bool meet(struct session *s, uint32_t rank, enum kept kind, uint64_t at, uint64_t value)
+{
+    static const char *const names[] = {"parameter", "first moment", "second moment", "gradient"};
+    struct exact_truth *t = s->truth;
+    s->elements++;
+    s->seen[kind][at] = 1;
+    if (s->record) {
+        t->kept[kind][at] = value;
+        t->known[kind][at] = 1;
+        return true;
+    }
+    if (t->known[kind][at] && t->kept[kind][at] == value)
+        return true;
+    for (uint32_t i = 0; i < t->ntensors; i++)
+        if (at - t->tensors[i].first < t->tensors[i].rows * t->tensors[i].cols && at >= t->tensors[i].first)
+            return differ(s, "step %u: rank %u: the %s of %s differs, first at row %llu, column %llu", s->step + 1, rank,
+                          names[kind < KEPT_GRADIENT ? kind : KEPT_GRADIENT], t->tensors[i].name,
+                          (unsigned long long)((at - t->tensors[i].first) / t->tensors[i].cols),
+                          (unsigned long long)((at - t->tensors[i].first) % t->tensors[i].cols));
+    return false;
+}
+
+/* after an optimizer instruction: what it read and left, by the elements of its parameters */
+static void update(void *context, uint32_t rank, uint32_t insn, const struct exact_args *k)
+{
+    struct session *s = context;
+    const struct program *p = s->m->ranks[rank].p;
+    const struct insn *in = &p->insns[insn];
+    bool adam = in->op == OP_ADAMW;
+    const struct operand *o = &p->operands[in->operand + (adam ? OPND(ADAMW, p) : OPND(SGD, p))];
+    const struct buffer *b = &p->buffers[o->buffer];
+    const size_t operand[] = {adam ? OPND(ADAMW, p) : OPND(SGD, p), adam ? OPND(ADAMW, m) : OPND(SGD, m),
+                              adam ? OPND(ADAMW, v) : ISA_MAX_OPERANDS, adam ? OPND(ADAMW, g) : OPND(SGD, g)};
+    struct place place;
+    if (!exact_place(s->m, rank, insn, (uint32_t)operand[0], &place) || b->bucket == NONE)
+        return;
+    uint64_t base = shard_base(s, rank, b) + (place.at - b->offset) / isa_dtype_bytes(b->dtype);
+    for (uint32_t which = 0; which < 4; which++) {
+        const struct exact_view *v = operand[which] < ISA_MAX_OPERANDS ? &k->v[operand[which]] : NULL;
+        enum kept kind = which == KEPT_GRADIENT ? (enum kept)(KEPT_GRADIENT + s->step) : (enum kept)which;
+        for (uint64_t e = 0; v && v->at && e < (uint64_t)v->rows * v->cols; e++) {
+            uint64_t element = base + e / place.cols * place.ld + e % place.cols;
+            uint64_t at = element < p->buckets[b->bucket].elements ? s->where[rank][b->bucket][element] : NOWHERE;
+            if (at != NOWHERE && (kind >= KEPT_GRADIENT || s->step + 1 == EXACT_STEPS) && !meet(s, rank, kind, at, v->at[e]))
+                return;
+        }
+    }
+}
+
+static bool compare_number(struct session *s, uint32_t rank, const char *what, uint64_t value, uint64_t *truth)
+{
+    s->elements++;
+    if (s->record && rank == 0)
+        *truth = value;
+    return value == *truth ? true : differ(s, "step %u: rank %u: the %s differs", s->step + 1, rank, what);
+}
+
+static bool compare_metrics(struct session *s, enum exact_program which)
+{
+    struct exact_truth *t = s->truth;
+    for (uint32_t r = 0; r < s->m->nranks; r++) {
+        const struct buffer *b = find_buffer(s->m->ranks[r].p, BUFFER_METRICS);
+        if (!b)
+            continue;
+        struct memory *memory = &s->m->ranks[r].memory;
+        uint64_t loss = memory_read(memory, b->offset + 8 * METRIC_LOSS, DTYPE_F64);
+        if (which == EXACT_EVAL) {
+            if (!compare_number(s, r, "held-out loss", loss, &t->held_out[s->step]))
+                return false;
+            continue;
+        }
+        uint64_t norm = memory_read(memory, b->offset + 8 * METRIC_SQNORM, DTYPE_F64);
+        if (!compare_number(s, r, "loss", loss, &t->loss[s->step]) ||
+            !compare_number(s, r, "gradient norm", norm, &t->norm[s->step]))
+            return false;
+    }
+    return true;
+}
+
+/* has every element that the single rank updates been seen? */
+static bool compare_coverage(struct session *s)
+{
+    struct exact_truth *t = s->truth;
+    for (uint32_t k = 0; k < NKEPT; k++)
+        for (uint32_t i = 0; i < t->ntensors; i++)
+            for (uint64_t e = t->tensors[i].first; e < t->tensors[i].first + t->tensors[i].rows * t->tensors[i].cols; e++)
+                if (t->known[k][e] && !s->seen[k][e])
+                    return differ(s, "no rank updates row %llu, column %llu of %s",
+                                  (unsigned long long)((e - t->tensors[i].first) / t->tensors[i].cols),
+                                  (unsigned long long)((e - t->tensors[i].first) % t->tensors[i].cols), t->tensors[i].name);
+    return true;
+}
+
+static bool run_steps(struct session *s)
+{
+    for (s->step = 0; s->step < EXACT_STEPS; s->step++) {
+        write_block(s, EXACT_TRAIN, s->step * s->truth->batch);
+        if (!exact_run(s->m, EXACT_TRAIN) || !compare_metrics(s, EXACT_TRAIN) || s->why)
+            return false;
+        write_block(s, EXACT_EVAL, 1000 * s->truth->batch);
+        if (!exact_run(s->m, EXACT_EVAL) || !compare_metrics(s, EXACT_EVAL))
+            return false;
+    }
+    return s->record || compare_coverage(s);
+}
+
+static struct exact_result execute(struct session *s, const struct plan *p, uint64_t seed)
+{
+    struct exact_result result = {0};
+    s->m = exact_open(s->arena, p, seed, &result.why);
+    if (!s->m)
+        return result;
+    s->m->update = update;
+    s->m->context = s;
+    if (place_tensors(s) && fill_ranks(s))
+        run_steps(s);
+    if (!s->why && s->m->why[0])
+        s->why = arena_strdup(s->arena, s->m->why);
+    result.why = s->why;
+    result.elements = s->elements;
+    result.ninsns = s->m->ninsns;
+    for (uint32_t r = 0; r < s->m->nranks; r++)
+        result.undefined += s->m->ranks[r].memory.undefined;
+    exact_close(s->m);
+    return result;
+}
+
+struct exact_truth *exact_truth(struct arena *a, const struct plan *one, const char **why)
+{
+    struct session s = {.arena = a, .record = true, .truth = ARENA_NEW(a, struct exact_truth)};
+    s.truth->batch = one->train[0]->job.batch;
+    if (list_tensors(&s, one))
+        s.why = execute(&s, one, 0).why;
+    *why = s.why;
+    return s.why ? NULL : s.truth;
+}
+
+struct exact_result exact_compare(struct arena *a, const struct plan *p, const struct exact_truth *t, uint64_t seed)
+{
+    struct session s = {.arena = a, .truth = (struct exact_truth *)t};
+    return execute(&s, p, seed);
+}

@@ -1,0 +1,59 @@
+#ifndef LLMC_EXECUTE_KERNEL_H
+#define LLMC_EXECUTE_KERNEL_H
+
+/* The compute rows of runtime/isa.def over the field.
+ *
+ * Sums of products are exact.  The rest is a fixed random function, chosen so that all identities hold on which a layout
+ * may rely, and no others: norms, activations and updates act on a row or an element; attention's numerator and
+ * denominator are sums over keys, so blocks of keys merge exactly ("lse" holds the denominator); cross-entropy is a
+ * sum over columns shifted by one common number; gradients are the formal derivatives with the same functions, where
+ * a function's derivative is another fixed random function.
+ *
+ * Operands arrive dense; what is only written arrives as zeros.  Accumulation is the caller's. */
+
+#include "compiler/execute/field.h"
+#include "compiler/support/arena.h"
+#include "runtime/isa.h"
+
+struct exact_view {
+    uint64_t *at; /* NULL: an absent optional operand; whole numbers as int64_t */
+    uint32_t rows, cols;
+};
+struct exact_args {
+    struct exact_view v[ISA_MAX_OPERANDS];
+    union {
+        int64_t i;
+        double f;
+    } attr[ISA_MAX_ATTRS];
+    uint64_t vocab; /* of the job: tokens are below */
+    struct arena *scratch;
+};
+typedef void exact_kernel(struct exact_args *k);
+/* NULL: this instruction has no exact form here */
+exact_kernel *exact_kernel_of(enum op op);
+
+#define V(op, name) (&k->v[OPND(op, name)])
+#define INTEGER(op, name) (k->attr[ATTR(op, name)].i)
+#define NUMBER(op, name) (k->attr[ATTR(op, name)].f)
+
+/* which random function */
+enum exact_salt {
+    SALT_TOKEN = 1, SALT_RSTD, SALT_ROPE_COS, SALT_ROPE_SIN, SALT_EXP, SALT_CAP, SALT_CAP_SLOPE, SALT_ACT, SALT_ACT_SLOPE,
+    SALT_LOG, SALT_CLIP, SALT_ADAM, SALT_STEP, SALT_WEIGHT, SALT_ROUTER, SALT_ROUTER_SLOPE
+};
+/* exp of a score less its shift */
+static inline uint64_t exact_exp(uint64_t score)
+{
+    return field_hash(SALT_EXP, score, 0);
+}
+
+#define EXACT_KERNELS(K)                                                                                                 \
+    K(TOKENS) K(FILL) K(COPY) K(ADD) K(EMBED) K(EMBED_W) K(POSITION) K(POSITION_W) K(RMSNORM) K(RMSNORM_I) K(RMSNORM_W)  \
+    K(LAYERNORM) K(LAYERNORM_I) K(LAYERNORM_W) K(MATMUL_NT) K(MATMUL_NN) K(MATMUL_TN) K(BIAS_W) K(ROPE) K(ATTENTION)    \
+    K(ATTENTION_I) K(GELU) K(GELU_I) K(RELU) K(RELU_I) K(SWIGLU) K(SWIGLU_I) K(GEGLU) K(GEGLU_I) K(XENT_MAX) K(XENT_SUM) \
+    K(XENT_LOSS) K(XENT_I) K(SQNORM) K(CLIP) K(ADAMW) K(SGD)
+#define K(name) exact_kernel exact_##name;
+EXACT_KERNELS(K)
+#undef K
+
+#endif

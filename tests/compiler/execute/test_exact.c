@@ -1,0 +1,49 @@
+/* The exact interpreter on real plans: random valid ones compute what one rank computes, in adversarial orders. */
+
+#include "compiler/execute/exact.h"
+#include "tests/compiler/random_plan.h"
+#include "tests/e2e/e2e.h"
+
+#include <CUnit/CUnit.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { PLANS = 40, QUICK_PLANS = 8, MOST_RANKS = 8 };
+
+static void test_random_plans(void)
+{
+    uint64_t elements = 0, ninsns = 0;
+    for (uint64_t seed = 1; seed <= (e2e_quick() ? QUICK_PLANS : PLANS); seed++) {
+        struct arena *a = arena_new();
+        const char *why = "";
+        struct plan *p = random_plan(a, seed, MOST_RANKS);
+        struct topo *host = random_host(a, 1);
+        struct decision alone = text_decision(a, p->job, host, "microbatch=1");
+        struct plan *one = compile_decision(a, p->job, host, &alone, &(struct compile_options){0}, &why);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(one);
+        struct exact_truth *truth = exact_truth(a, one, &why);
+        CU_ASSERT_PTR_NOT_NULL(truth);
+        if (!truth)
+            printf("\n    seed %llu: the single rank: %s", (unsigned long long)seed, why);
+        for (uint64_t order = 0; truth && order < 2; order++) {
+            struct exact_result r = exact_compare(a, p, truth, order * seed);
+            if (r.why)
+                printf("\n    seed %llu, order %llu, %s: %s", (unsigned long long)seed, (unsigned long long)order,
+                       decision_text(a, &p->decision), r.why);
+            CU_ASSERT_PTR_NULL(r.why);
+            elements += r.elements;
+            ninsns += r.ninsns;
+        }
+        plan_close(one);
+        plan_close(p);
+        arena_free(a);
+    }
+    printf("%llu instructions, %llu numbers equal ", (unsigned long long)ninsns, (unsigned long long)elements);
+}
+
+void suite_exact(void);
+void suite_exact(void)
+{
+    CU_pSuite s = CU_add_suite("exact", NULL, NULL);
+    CU_add_test(s, "random plans compute what one rank computes, modulo a prime", test_random_plans);
+}
