@@ -25,6 +25,7 @@ static const struct range {
               {"kv", 1, UINT32_MAX},
               {"head", 1, UINT32_MAX},
               {"dims", 2, UINT32_MAX},
+              {"from", 0, UINT32_MAX},
               {"vocab", 1, UINT32_MAX},
               {"root", 0, UINT32_MAX},
               {"window", 0, UINT32_MAX},

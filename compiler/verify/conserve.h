@@ -87,6 +87,7 @@ bool conserve_count(struct machine *m, uint32_t i, size_t attr, uint32_t *first,
 void conserve_attrs(const struct machine *m, uint32_t i, struct recipe *r);
 
 bool conserve_compute(struct machine *m, uint32_t i);  /* conserve_ops.c */
+bool conserve_heads(struct machine *m, uint32_t i);    /* conserve_heads.c: HEADNORM*, MLA_KEYS* */
 bool conserve_products(struct machine *m, uint32_t i); /* conserve_products.c: MATMUL_*, BIAS_W */
 bool conserve_norm(struct machine *m, uint32_t i);     /* conserve_norm.c: SQNORM */
 bool conserve_update(struct machine *m, uint32_t i);   /* conserve_state.c: ADAMW, SGD */

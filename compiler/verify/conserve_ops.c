@@ -163,6 +163,7 @@ static bool check_attention(struct machine *m, uint32_t i, const struct recipe *
     int64_t head = (int64_t)r->attr[ATTR(ATTENTION, head)],
             sequence = (int64_t)r->attr[ATTR(ATTENTION, sequence)];
     const struct extent *q = &b->at[find_name(s, "heads*head")], *k = &b->at[find_name(s, "kv*head")];
+    const struct extent *v = &b->at[find_name(s, "kv*u")];
     bool back = r->op == OP_ATTENTION_I;
     uint32_t nq = r->input[back ? OPND(ATTENTION_I, q) : OPND(ATTENTION, q)],
              nk = r->input[back ? OPND(ATTENTION_I, k) : OPND(ATTENTION, k)];
@@ -182,6 +183,17 @@ static bool check_attention(struct machine *m, uint32_t i, const struct recipe *
     if (!multiple(&b->at[find_name(s, "t")], sequence, true))
         return conserve_fail(m, i, "its rows %s are no whole sequences of %lld tokens",
                              extent_text(m->c->arena, &b->at[find_name(s, "t")]), (long long)sequence);
+    int64_t u = k->len ? v->len * head / k->len : 0;
+    struct extent values = extent_scaled(k, u, head), out = extent_scaled(&heads, u, 1);
+    if (!extent_same(&values, v))
+        return conserve_fail(m, i, "its value columns %s do not belong to its key columns %s",
+                             extent_text(m->c->arena, v), extent_text(m->c->arena, k));
+    uint8_t o = find_name(s, "heads*u");
+    if (b->known[o] && !extent_same(&b->at[o], &out))
+        return conserve_fail(m, i, "its output has columns %s, its queries %s", extent_text(m->c->arena, &b->at[o]),
+                             extent_text(m->c->arena, q));
+    b->known[o] = true;
+    b->at[o] = out;
     uint8_t name = find_name(s, "heads");
     if (b->known[name] && !extent_same(&b->at[name], &heads))
         return conserve_fail(m, i, "its log-sum-exp is of heads %s, its queries of heads %s",
@@ -189,6 +201,16 @@ static bool check_attention(struct machine *m, uint32_t i, const struct recipe *
     b->known[name] = true;
     b->at[name] = heads;
     return true;
+}
+
+/* columns of what a norm normalises */
+static int64_t normed_columns(const struct machine *m, const struct recipe *r)
+{
+    const size_t x = r->op == OP_RMSNORM     ? OPND(RMSNORM, x)
+                     : r->op == OP_RMSNORM_I ? OPND(RMSNORM_I, x)
+                     : r->op == OP_LAYERNORM ? OPND(LAYERNORM, x)
+                                             : OPND(LAYERNORM_I, x);
+    return m->c->nodes->at[r->input[x]].cols;
 }
 
 static bool check_special(struct machine *m, uint32_t i, const struct rule *rule, const struct recipe *r,
@@ -202,8 +224,7 @@ static bool check_special(struct machine *m, uint32_t i, const struct rule *rule
     uint8_t whole = find_name(s, rule->whole);
     if (!whole)
         return true;
-    int64_t size = r->op == OP_POSITION ? (int64_t)m->c->plan->job->model.positions
-                                        : (int64_t)m->c->plan->job->model.width;
+    int64_t size = r->op == OP_POSITION ? (int64_t)m->c->plan->job->model.positions : normed_columns(m, r);
     return extent_whole(&b->at[whole], size) ||
            conserve_fail(m, i, "it needs all %lld elements, but has %s", (long long)size,
                          extent_text(m->c->arena, &b->at[whole]));
@@ -355,6 +376,12 @@ bool conserve_compute(struct machine *m, uint32_t i)
         return compute_copy(m, i);
     case OP_ADD:
         return compute_add(m, i);
+    case OP_HEADNORM:
+    case OP_HEADNORM_I:
+    case OP_HEADNORM_W:
+    case OP_MLA_KEYS:
+    case OP_MLA_KEYS_I:
+        return conserve_heads(m, i);
     }
     return compute_by_table(m, i);
 }

@@ -43,6 +43,14 @@ static bool everywhere(const struct extent *x)
     return !memcmp(x->step, zero, sizeof zero);
 }
 
+struct extent extent_scaled(const struct extent *x, int64_t multiply, int64_t divide)
+{
+    struct extent e = {x->lo * multiply / divide, x->len * multiply / divide, {0}};
+    for (int a = 0; a < NAXES; a++)
+        e.step[a] = x->step[a] * multiply / divide;
+    return e;
+}
+
 bool extent_whole(const struct extent *x, int64_t size)
 {
     return everywhere(x) && x->lo == 0 && x->len >= size;

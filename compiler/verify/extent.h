@@ -15,6 +15,8 @@ struct extent extent_new(int64_t lo, int64_t len);
 bool extent_same(const struct extent *x, const struct extent *y);
 /* the elements at .. at + len of it */
 struct extent extent_part(const struct extent *x, int64_t at, int64_t len);
+/* times multiply / divide, which must be whole */
+struct extent extent_scaled(const struct extent *x, int64_t multiply, int64_t divide);
 bool extent_whole(const struct extent *x, int64_t size); /* 0 .. size or more, on every rank */
 
 /* Contributions: for k < count the elements of extent + k * stride; and only on ranks whose coordinates of

@@ -36,6 +36,7 @@ static enum dtype wanted(const struct formats *f, enum op op, size_t k)
     case OP_POSITION_W:
     case OP_RMSNORM_W:
     case OP_LAYERNORM_W:
+    case OP_HEADNORM_W:
     case OP_MATMUL_TN:
     case OP_BIAS_W:
     case OP_GROUPED_TN:
@@ -72,6 +73,13 @@ static enum dtype wanted(const struct formats *f, enum op op, size_t k)
     case OP_SWIGLU_I:
     case OP_GEGLU:
     case OP_GEGLU_I:
+    case OP_SCALE:
+    case OP_SOFTCAP:
+    case OP_SOFTCAP_I:
+    case OP_HEADNORM:
+    case OP_HEADNORM_I:
+    case OP_MLA_KEYS:
+    case OP_MLA_KEYS_I:
     case OP_XENT_MAX:
     case OP_XENT_SUM:
     case OP_XENT_LOSS:

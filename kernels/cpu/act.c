@@ -146,3 +146,42 @@ VARIANTS void cpu_GEGLU_I(struct kernel_args *k)
         row_store(V(GEGLU_I, dup), i, dup);
     }
 }
+
+VARIANTS void cpu_SCALE(struct kernel_args *k)
+{
+    const struct view *y = V(SCALE, y), *x = V(SCALE, x);
+    float *tmp = k->scratch, *out = tmp + x->cols, factor = (float)NUMBER(SCALE, factor);
+    for (uint32_t i = 0; i < x->rows; i++) {
+        const float *in = row_load(x, i, tmp);
+        for (uint32_t j = 0; j < x->cols; j++)
+            out[j] = in[j] * factor;
+        row_store(y, i, out);
+    }
+}
+
+VARIANTS void cpu_SOFTCAP(struct kernel_args *k)
+{
+    const struct view *y = V(SOFTCAP, y), *x = V(SOFTCAP, x);
+    float *tmp = k->scratch, *out = tmp + x->cols, cap = (float)NUMBER(SOFTCAP, cap);
+    for (uint32_t i = 0; i < x->rows; i++) {
+        const float *in = row_load(x, i, tmp);
+        for (uint32_t j = 0; j < x->cols; j++)
+            out[j] = cap * float_tanh(in[j] / cap);
+        row_store(y, i, out);
+    }
+}
+
+/* slope 1 - tanh^2 */
+VARIANTS void cpu_SOFTCAP_I(struct kernel_args *k)
+{
+    const struct view *dx = V(SOFTCAP_I, dx), *dy = V(SOFTCAP_I, dy), *x = V(SOFTCAP_I, x);
+    float *tmp = k->scratch, *tmp_dy = tmp + x->cols, *out = tmp_dy + x->cols, cap = (float)NUMBER(SOFTCAP_I, cap);
+    for (uint32_t i = 0; i < x->rows; i++) {
+        const float *in = row_load(x, i, tmp), *up = row_load(dy, i, tmp_dy);
+        for (uint32_t j = 0; j < x->cols; j++) {
+            float ratio = float_tanh(in[j] / cap);
+            out[j] = up[j] * (1 - ratio * ratio);
+        }
+        row_store(dx, i, out);
+    }
+}

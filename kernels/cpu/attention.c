@@ -14,6 +14,7 @@ enum { BLOCK = ATTENTION_BLOCK };
 
 struct shape {
     uint32_t heads, kv, head, sequence, window;
+    uint32_t u; /* dimensions of a head's values */
     float scale, softcap;
 };
 
@@ -55,24 +56,23 @@ VARIANTS static float softmax_row(const struct shape *s, uint32_t i, uint32_t k0
 static void forward_head(struct kernel_args *k, const struct shape *s, uint32_t row0, uint32_t h)
 {
     const struct view *o = V(ATTENTION, o), *lse = V(ATTENTION, lse);
-    uint32_t d = s->head, length = s->sequence, col = h * d, kcol = h / (s->heads / s->kv) * d, ldq, ldk, ldv,
-             ldo;
+    uint32_t d = s->head, u = s->u, length = s->sequence, g = h / (s->heads / s->kv), ldq, ldk, ldv, ldo;
     float *score = k->scratch, *tmp_k = score + 2 * (size_t)BLOCK * length,
           *tmp_v = tmp_k + (size_t)length * d;
-    float *tmp_q = tmp_v + (size_t)length * d, *tmp_o = tmp_q + (size_t)BLOCK * d;
-    const float *key = tile_load(V(ATTENTION, k), row0, length, kcol, d, tmp_k, &ldk);
-    const float *value = tile_load(V(ATTENTION, v), row0, length, kcol, d, tmp_v, &ldv);
+    float *tmp_q = tmp_v + (size_t)length * u, *tmp_o = tmp_q + (size_t)BLOCK * d;
+    const float *key = tile_load(V(ATTENTION, k), row0, length, g * d, d, tmp_k, &ldk);
+    const float *value = tile_load(V(ATTENTION, v), row0, length, g * u, u, tmp_v, &ldv);
     for (uint32_t i0 = 0; i0 < length; i0 += BLOCK) {
         uint32_t m = length - i0 < BLOCK ? length - i0 : BLOCK, k0 = first_key(s, i0), n = i0 + m - k0;
-        const float *query = tile_load(V(ATTENTION, q), row0 + i0, m, col, d, tmp_q, &ldq);
+        const float *query = tile_load(V(ATTENTION, q), row0 + i0, m, h * d, d, tmp_q, &ldq);
         product(false, true, m, n, d, s->scale, query, ldq, key + (size_t)k0 * ldk, ldk, 0, score, n);
         cap_scores(s, score, (size_t)m * n);
         for (uint32_t i = 0; i < m; i++)
             ((float *)lse->data)[(size_t)(row0 + i0 + i) * lse->ld + h] =
                 softmax_row(s, i0 + i, k0, n, score + (size_t)i * n);
-        float *out = tile_open(o, row0 + i0, col, d, tmp_o, &ldo);
-        product(false, false, m, d, n, 1, score, n, value + (size_t)k0 * ldv, ldv, 0, out, ldo);
-        tile_close(o, row0 + i0, m, col, d, out);
+        float *out = tile_open(o, row0 + i0, h * u, u, tmp_o, &ldo);
+        product(false, false, m, u, n, 1, score, n, value + (size_t)k0 * ldv, ldv, 0, out, ldo);
+        tile_close(o, row0 + i0, m, h * u, u, out);
     }
 }
 
@@ -80,8 +80,8 @@ void cpu_ATTENTION(struct kernel_args *k)
 {
     struct shape s = {(uint32_t)INTEGER(ATTENTION, heads),  (uint32_t)INTEGER(ATTENTION, kv),
                       (uint32_t)INTEGER(ATTENTION, head),   (uint32_t)INTEGER(ATTENTION, sequence),
-                      (uint32_t)INTEGER(ATTENTION, window), (float)NUMBER(ATTENTION, scale),
-                      (float)NUMBER(ATTENTION, softcap)};
+                      (uint32_t)INTEGER(ATTENTION, window), V(ATTENTION, v)->cols / (uint32_t)INTEGER(ATTENTION, kv),
+                      (float)NUMBER(ATTENTION, scale),      (float)NUMBER(ATTENTION, softcap)};
     for (uint32_t row0 = 0; row0 < V(ATTENTION, q)->rows; row0 += s.sequence)
         for (uint32_t h = 0; h < s.heads; h++)
             forward_head(k, &s, row0, h);
@@ -115,28 +115,28 @@ static void backward_head(struct kernel_args *k, const struct shape *s, uint32_t
                           uint32_t lddk, float *dvalue, uint32_t lddv, float *tmp)
 {
     const struct view *q = V(ATTENTION_I, q), *dq = V(ATTENTION_I, dq), *lse = V(ATTENTION_I, lse);
-    uint32_t d = s->head, length = s->sequence, col = h * d, ldq, ldo, lddo, lddq;
+    uint32_t d = s->head, u = s->u, length = s->sequence, ldq, ldo, lddo, lddq;
     float *score = k->scratch, *dscore = score + (size_t)BLOCK * length, delta[BLOCK];
-    float *tmp_o = tmp + (size_t)BLOCK * d, *tmp_do = tmp_o + (size_t)BLOCK * d,
-          *tmp_dq = tmp_do + (size_t)BLOCK * d;
+    float *tmp_o = tmp + (size_t)BLOCK * d, *tmp_do = tmp_o + (size_t)BLOCK * u,
+          *tmp_dq = tmp_do + (size_t)BLOCK * u;
     for (uint32_t i0 = 0; i0 < length; i0 += BLOCK) {
         uint32_t m = length - i0 < BLOCK ? length - i0 : BLOCK, k0 = first_key(s, i0), n = i0 + m - k0;
         uint32_t row = row0 + i0;
-        const float *query = tile_load(q, row, m, col, d, tmp, &ldq);
-        const float *out = tile_load(V(ATTENTION_I, o), row, m, col, d, tmp_o, &ldo);
-        const float *dout = tile_load(V(ATTENTION_I, dout), row, m, col, d, tmp_do, &lddo);
+        const float *query = tile_load(q, row, m, h * d, d, tmp, &ldq);
+        const float *out = tile_load(V(ATTENTION_I, o), row, m, h * u, u, tmp_o, &ldo);
+        const float *dout = tile_load(V(ATTENTION_I, dout), row, m, h * u, u, tmp_do, &lddo);
         for (uint32_t i = 0; i < m; i++)
-            delta[i] = (float)row_dot(out + (size_t)i * ldo, dout + (size_t)i * lddo, d);
+            delta[i] = (float)row_dot(out + (size_t)i * ldo, dout + (size_t)i * lddo, u);
         product(false, true, m, n, d, s->scale, query, ldq, key + (size_t)k0 * ldk, ldk, 0, score, n);
         cap_scores(s, score, (size_t)m * n);
-        product(false, true, m, n, d, 1, dout, lddo, value + (size_t)k0 * ldv, ldv, 0, dscore, n);
+        product(false, true, m, n, u, 1, dout, lddo, value + (size_t)k0 * ldv, ldv, 0, dscore, n);
         backward_rows(s, i0, m, k0, n, (const float *)lse->data + (size_t)row * lse->ld + h, lse->ld, delta,
                       score, dscore);
-        float *dquery = tile_open(dq, row, col, d, tmp_dq, &lddq);
+        float *dquery = tile_open(dq, row, h * d, d, tmp_dq, &lddq);
         product(false, false, m, d, n, s->scale, dscore, n, key + (size_t)k0 * ldk, ldk, 0, dquery, lddq);
-        tile_close(dq, row, m, col, d, dquery);
+        tile_close(dq, row, m, h * d, d, dquery);
         product(true, false, n, d, m, s->scale, dscore, n, query, ldq, 1, dkey + (size_t)k0 * lddk, lddk);
-        product(true, false, n, d, m, 1, score, n, dout, lddo, 1, dvalue + (size_t)k0 * lddv, lddv);
+        product(true, false, n, u, m, 1, score, n, dout, lddo, 1, dvalue + (size_t)k0 * lddv, lddv);
     }
 }
 
@@ -150,24 +150,24 @@ void cpu_ATTENTION_I(struct kernel_args *k)
 {
     struct shape s = {(uint32_t)INTEGER(ATTENTION_I, heads),  (uint32_t)INTEGER(ATTENTION_I, kv),
                       (uint32_t)INTEGER(ATTENTION_I, head),   (uint32_t)INTEGER(ATTENTION_I, sequence),
-                      (uint32_t)INTEGER(ATTENTION_I, window), (float)NUMBER(ATTENTION_I, scale),
-                      (float)NUMBER(ATTENTION_I, softcap)};
+                      (uint32_t)INTEGER(ATTENTION_I, window), V(ATTENTION_I, v)->cols / (uint32_t)INTEGER(ATTENTION_I, kv),
+                      (float)NUMBER(ATTENTION_I, scale),      (float)NUMBER(ATTENTION_I, softcap)};
     const struct view *dk = V(ATTENTION_I, dk), *dv = V(ATTENTION_I, dv);
-    uint32_t d = s.head, length = s.sequence, shared = s.heads / s.kv, ldk, ldv, lddk, lddv;
+    uint32_t d = s.head, u = s.u, length = s.sequence, shared = s.heads / s.kv, ldk, ldv, lddk, lddv;
     float *tmp_k = k->scratch + 2 * (size_t)BLOCK * length, *tmp_v = tmp_k + (size_t)length * d;
-    float *tmp_dk = tmp_v + (size_t)length * d, *tmp_dv = tmp_dk + (size_t)length * d;
+    float *tmp_dk = tmp_v + (size_t)length * u, *tmp_dv = tmp_dk + (size_t)length * d;
     for (uint32_t row0 = 0; row0 < dk->rows; row0 += length)
         for (uint32_t g = 0; g < s.kv; g++) {
             const float *key = tile_load(V(ATTENTION_I, k), row0, length, g * d, d, tmp_k, &ldk);
-            const float *value = tile_load(V(ATTENTION_I, v), row0, length, g * d, d, tmp_v, &ldv);
+            const float *value = tile_load(V(ATTENTION_I, v), row0, length, g * u, u, tmp_v, &ldv);
             float *dkey = tile_open(dk, row0, g * d, d, tmp_dk, &lddk);
-            float *dvalue = tile_open(dv, row0, g * d, d, tmp_dv, &lddv);
+            float *dvalue = tile_open(dv, row0, g * u, u, tmp_dv, &lddv);
             zero_tile(dkey, length, d, lddk);
-            zero_tile(dvalue, length, d, lddv);
+            zero_tile(dvalue, length, u, lddv);
             for (uint32_t h = g * shared; h < (g + 1) * shared; h++)
                 backward_head(k, &s, row0, h, key, ldk, value, ldv, dkey, lddk, dvalue, lddv,
-                              tmp_dv + (size_t)length * d);
+                              tmp_dv + (size_t)length * u);
             tile_close(dk, row0, length, g * d, d, dkey);
-            tile_close(dv, row0, length, g * d, d, dvalue);
+            tile_close(dv, row0, length, g * u, u, dvalue);
         }
 }

@@ -8,9 +8,11 @@ static bool whole(uint32_t n, int64_t part)
     return part > 0 && n % part == 0;
 }
 
-static const char *check_heads(const struct view *q, const struct view *kv_view, int64_t heads, int64_t kv,
-                               int64_t head, int64_t sequence, int64_t window, double softcap)
+static const char *check_heads(const struct view *q, const struct view *kv_view, const struct view *v, int64_t heads,
+                               int64_t kv, int64_t head, int64_t sequence, int64_t window, double softcap)
 {
+    if (kv > 0 && (v->cols % kv || v->cols < kv))
+        return "kv does not fit the values";
     if (heads < 1 || kv < 1 || head < 1 || heads % kv || heads > q->cols || head > q->cols ||
         heads * head != q->cols || kv * head != kv_view->cols)
         return "heads, kv and head do not fit the operands";
@@ -24,12 +26,13 @@ static const char *check_heads(const struct view *q, const struct view *kv_view,
 static const char *check_rope(const struct kernel_args *k)
 {
     int64_t head = INTEGER(ROPE, head), dims = INTEGER(ROPE, dims), scaling = INTEGER(ROPE, scaling);
-    if (!whole(V(ROPE, x)->cols, head) || dims < 2 || dims % 2 || dims > head)
+    if (!whole(V(ROPE, x)->cols, head) || dims < 2 || dims % 2 || dims > head || INTEGER(ROPE, from) < 0 ||
+        INTEGER(ROPE, from) > head - dims)
         return "head and dims do not fit the operand";
     if (INTEGER(ROPE, sequence) < 1 || INTEGER(ROPE, sequence) > UINT32_MAX || INTEGER(ROPE, start) < 0 ||
         INTEGER(ROPE, first) < 0 || INTEGER(ROPE, shift) < 0)
         return "positions are out of range";
-    if (!(NUMBER(ROPE, theta) > 0) || scaling < 0 || scaling > 2)
+    if (!(NUMBER(ROPE, theta) > 0) || scaling < 0 || scaling > 3)
         return "theta or scaling is out of range";
     return NULL;
 }
@@ -136,6 +139,20 @@ static const char *check_experts(enum op op, const struct kernel_args *k)
     return sequence < 1 || start < 0 ? "sequence or start is out of range" : NULL;
 }
 
+static const char *check_latent(const struct view *k, const struct view *v, const struct view *kv, const struct view *rope,
+                                int64_t heads, int64_t head)
+{
+    if (heads < 1 || head < 1 || heads > k->cols || heads * head != k->cols || v->cols % heads || rope->cols > head)
+        return "heads and head do not fit the operands";
+    uint64_t one = (uint64_t)head - rope->cols + v->cols / (uint64_t)heads;
+    return one * (uint64_t)heads == kv->cols ? NULL : "the latent's columns are not those of keys and values";
+}
+
+static const char *check_headnorm(const struct view *x, int64_t heads, int64_t head)
+{
+    return heads < 1 || head < 1 || heads > x->cols || heads * head != x->cols ? "heads and head do not fit the operand" : NULL;
+}
+
 const char *kernel_check(enum op op, const struct kernel_args *k)
 {
     if (op == OP_TOKENS)
@@ -150,11 +167,11 @@ const char *kernel_check(enum op op, const struct kernel_args *k)
     if (op == OP_ROPE)
         return check_rope(k);
     if (op == OP_ATTENTION)
-        return check_heads(V(ATTENTION, q), V(ATTENTION, k), INTEGER(ATTENTION, heads),
+        return check_heads(V(ATTENTION, q), V(ATTENTION, k), V(ATTENTION, v), INTEGER(ATTENTION, heads),
                            INTEGER(ATTENTION, kv), INTEGER(ATTENTION, head), INTEGER(ATTENTION, sequence),
                            INTEGER(ATTENTION, window), NUMBER(ATTENTION, softcap));
     if (op == OP_ATTENTION_I)
-        return check_heads(V(ATTENTION_I, q), V(ATTENTION_I, k), INTEGER(ATTENTION_I, heads),
+        return check_heads(V(ATTENTION_I, q), V(ATTENTION_I, k), V(ATTENTION_I, v), INTEGER(ATTENTION_I, heads),
                            INTEGER(ATTENTION_I, kv), INTEGER(ATTENTION_I, head),
                            INTEGER(ATTENTION_I, sequence), INTEGER(ATTENTION_I, window),
                            NUMBER(ATTENTION_I, softcap));
@@ -166,6 +183,20 @@ const char *kernel_check(enum op op, const struct kernel_args *k)
         return INTEGER(ATTENTION_MERGE, head) * V(ATTENTION_MERGE, lse)->cols == V(ATTENTION_MERGE, o)->cols
                    ? NULL
                    : "heads and head do not fit the operands";
+    if (op == OP_MLA_KEYS)
+        return check_latent(V(MLA_KEYS, k), V(MLA_KEYS, v), V(MLA_KEYS, kv), V(MLA_KEYS, rope), INTEGER(MLA_KEYS, heads),
+                            INTEGER(MLA_KEYS, head));
+    if (op == OP_MLA_KEYS_I)
+        return check_latent(V(MLA_KEYS_I, dk), V(MLA_KEYS_I, dv), V(MLA_KEYS_I, dkv), V(MLA_KEYS_I, drope),
+                            INTEGER(MLA_KEYS_I, heads), INTEGER(MLA_KEYS_I, head));
+    if (op == OP_HEADNORM)
+        return check_headnorm(V(HEADNORM, x), INTEGER(HEADNORM, heads), INTEGER(HEADNORM, head));
+    if (op == OP_HEADNORM_I)
+        return check_headnorm(V(HEADNORM_I, x), INTEGER(HEADNORM_I, heads), INTEGER(HEADNORM_I, head));
+    if (op == OP_HEADNORM_W)
+        return check_headnorm(V(HEADNORM_W, x), INTEGER(HEADNORM_W, heads), INTEGER(HEADNORM_W, head));
+    if (op == OP_SOFTCAP || op == OP_SOFTCAP_I)
+        return (op == OP_SOFTCAP ? NUMBER(SOFTCAP, cap) : NUMBER(SOFTCAP_I, cap)) > 0 ? NULL : "cap is not positive";
     if (op == OP_RELU || op == OP_RELU_I) {
         int64_t power = op == OP_RELU ? INTEGER(RELU, power) : INTEGER(RELU_I, power);
         return power == 1 || power == 2 ? NULL : "power is neither 1 nor 2";

@@ -82,11 +82,16 @@ size_t kernel_scratch_floats(enum op op, const struct kernel_args *k)
         }
         size_t head = (size_t)(forward ? INTEGER(ATTENTION, head) : INTEGER(ATTENTION_I, head));
         size_t sequence = (size_t)(forward ? INTEGER(ATTENTION, sequence) : INTEGER(ATTENTION_I, sequence));
+        size_t kv = (size_t)(forward ? INTEGER(ATTENTION, kv) : INTEGER(ATTENTION_I, kv));
+        size_t u = (forward ? V(ATTENTION, v) : V(ATTENTION_I, v))->cols / kv;
+        head = head > u ? head : u;
         return 2 * ATTENTION_BLOCK * sequence + 4 * sequence * head + 5 * ATTENTION_BLOCK * head;
     }
     case UNIT_STREAM:
         if (op == OP_ROPE)
             return rows + (size_t)V(ROPE, x)->rows * (size_t)INTEGER(ROPE, dims);
+        if (op == OP_HEADNORM_W)
+            return rows + 2 * (size_t)INTEGER(HEADNORM_W, head);
         if (op == OP_EMBED_W || op == OP_POSITION_W)
             return rows + (size_t)k->operand[0].rows * k->operand[0].cols;
         if (op == OP_ARRANGE)

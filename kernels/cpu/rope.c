@@ -1,7 +1,7 @@
 /* Rotary position embedding (Su et al., arXiv 2104.09864).
  *
  * Pair i of a head turns by position * frequency_i, frequency_i = theta^(-2i / dims), scaled as Llama 3 or
- * linearly. Pairs are (i, i + dims/2), Hugging Face's order, or adjacent (2i, 2i + 1), Meta's.  Angles in
+ * linearly, or as YaRN (Peng et al., arXiv 2309.00071, section 3.2). Pairs are (i, i + dims/2), Hugging Face's order, or adjacent (2i, 2i + 1), Meta's.  Angles in
  * fp64: at position 10^5 an fp32 angle would be wrong in the third digit.  Only every ANCHOR-th position
  * calls sin and cos; from there each next position is a rotation by one step of frequency_i, in fp64 (error
  * below ANCHOR 2^-52).  Anchors lie at multiples of ANCHOR, so that a position's table does not depend on
@@ -11,7 +11,22 @@
 #include "kernels/cpu/rows.h"
 
 enum { ANCHOR = 64 };
-enum scaling { SCALING_NONE, SCALING_LINEAR, SCALING_LLAMA3 };
+enum scaling { SCALING_NONE, SCALING_LINEAR, SCALING_LLAMA3, SCALING_YARN };
+
+/* YaRN: pairs that turn more than `high` times within the original length keep their frequency, those that turn less
+ * than `low` times are divided by factor, between them it fades linearly in the pair's number */
+static double yarn_frequency(const struct kernel_args *k, double f, uint32_t pair, uint32_t dims)
+{
+    double scale = dims / (2 * log(NUMBER(ROPE, theta))), turn = 2 * 3.14159265358979323846;
+    double first = floor(scale * log(NUMBER(ROPE, original) / (NUMBER(ROPE, high) * turn)));
+    double last = ceil(scale * log(NUMBER(ROPE, original) / (NUMBER(ROPE, low) * turn)));
+    first = first > 0 ? first : 0;
+    last = last < dims - 1 ? last : dims - 1;
+    last = last > first ? last : first + 0.001;
+    double ramp = (pair - first) / (last - first);
+    ramp = ramp < 0 ? 0 : ramp > 1 ? 1 : ramp;
+    return f * (1 - ramp) + f / NUMBER(ROPE, factor) * ramp;
+}
 
 /* Llama 3.1: wavelengths above original/low are stretched by factor, those below original/high kept, between
  * blended */
@@ -21,6 +36,8 @@ static double frequency(const struct kernel_args *k, uint32_t pair, uint32_t dim
     double low = NUMBER(ROPE, low), high = NUMBER(ROPE, high), original = NUMBER(ROPE, original);
     if (INTEGER(ROPE, scaling) == SCALING_LINEAR)
         return f / factor;
+    if (INTEGER(ROPE, scaling) == SCALING_YARN)
+        return yarn_frequency(k, f, pair, dims);
     if (INTEGER(ROPE, scaling) != SCALING_LLAMA3)
         return f;
     double turns = original * f / (2 * 3.14159265358979323846); /* full turns within the original length */
@@ -42,7 +59,7 @@ VARIANTS static void make_table(const struct kernel_args *k, float *table, uint3
     struct places places = {0, 1, (uint32_t)sequence, INTEGER(ROPE, first), INTEGER(ROPE, shift)};
     double *restrict f = work, *restrict step_cos = f + half, *restrict step_sin = step_cos + half;
     double *restrict cosine = step_sin + half, *restrict sine = cosine + half;
-    float sign = INTEGER(ROPE, inverse) ? -1 : 1;
+    double size = NUMBER(ROPE, magnitude) > 0 ? NUMBER(ROPE, magnitude) : 1, sign = INTEGER(ROPE, inverse) ? -size : size;
     for (uint32_t p = 0; p < half; p++) {
         f[p] = frequency(k, p, dims);
         sincos(f[p], &step_sin[p], &step_cos[p]);
@@ -63,8 +80,8 @@ VARIANTS static void make_table(const struct kernel_args *k, float *table, uint3
             }
         float *restrict out = table + (size_t)i * dims;
         for (uint32_t p = 0; p < half; p++) {
-            out[p] = (float)cosine[p];
-            out[half + p] = sign * (float)sine[p];
+            out[p] = (float)(size * cosine[p]);
+            out[half + p] = (float)(sign * sine[p]);
         }
     }
 }
@@ -83,6 +100,7 @@ VARIANTS void cpu_ROPE(struct kernel_args *k)
 {
     const struct view *y = V(ROPE, y), *x = V(ROPE, x);
     uint32_t head = (uint32_t)INTEGER(ROPE, head), dims = (uint32_t)INTEGER(ROPE, dims), half = dims / 2;
+    uint32_t from = (uint32_t)INTEGER(ROPE, from);
     uint64_t sequence = (uint64_t)INTEGER(ROPE, sequence);
     uint32_t positions = x->rows < sequence ? x->rows : (uint32_t)sequence;
     double *work = (double *)(void *)k->scratch;
@@ -94,7 +112,7 @@ VARIANTS void cpu_ROPE(struct kernel_args *k)
         if (dims < head)
             memcpy(out, in, x->cols * sizeof *out);
         for (uint32_t c = 0; c + head <= x->cols; c += head)
-            rotate_head(in + c, out + c, cosine, cosine + half, dims, INTEGER(ROPE, adjacent) != 0);
+            rotate_head(in + c + from, out + c + from, cosine, cosine + half, dims, INTEGER(ROPE, adjacent) != 0);
         row_store(y, i, out);
     }
 }

@@ -129,6 +129,13 @@ static double rope_frequency(const struct sample *s, uint32_t pair)
            factor = REAL_ATTR(s, ROPE, factor);
     if (INT_ATTR(s, ROPE, scaling) == 1)
         return f / factor;
+    if (INT_ATTR(s, ROPE, scaling) == 3) { /* the pairs at which a wave fits `high` and `low` times, then a ramp */
+        double dims = (double)INT_ATTR(s, ROPE, dims), size = log(REAL_ATTR(s, ROPE, theta));
+        double first = fmax(0, floor(dims * log(original / (2 * acos(-1) * high)) / (2 * size)));
+        double last = fmin(dims - 1, ceil(dims * log(original / (2 * acos(-1) * low)) / (2 * size)));
+        double keep = 1 - fmin(1, fmax(0, (pair - first) / (last - first)));
+        return f / factor * (1 - keep) + f * keep;
+    }
     if (INT_ATTR(s, ROPE, scaling) != 2 || wavelength < original / high)
         return f;
     if (wavelength > original / low)
@@ -145,10 +152,12 @@ static void ref_rope(struct sample *s)
         for (uint32_t c = 0; c < COLS(s, ROPE, x); c += head)
             for (uint32_t p = 0; p < dims / 2; p++) {
                 bool adjacent = INT_ATTR(s, ROPE, adjacent);
-                uint32_t a = c + (adjacent ? 2 * p : p), b = c + (adjacent ? 2 * p + 1 : p + dims / 2);
+                uint32_t first = c + (uint32_t)INT_ATTR(s, ROPE, from);
+                uint32_t a = first + (adjacent ? 2 * p : p), b = first + (adjacent ? 2 * p + 1 : p + dims / 2);
+                double size = REAL_ATTR(s, ROPE, magnitude) > 0 ? REAL_ATTR(s, ROPE, magnitude) : 1;
                 double at = (double)((i + INT_ATTR(s, ROPE, start)) % INT_ATTR(s, ROPE, sequence)) *
                             rope_frequency(s, p);
-                double sign = INT_ATTR(s, ROPE, inverse) ? -1 : 1, re = cos(at), im = sign * sin(at);
+                double sign = INT_ATTR(s, ROPE, inverse) ? -1 : 1, re = size * cos(at), im = size * sign * sin(at);
                 AT(s, ROPE, y, i, a) = AT(s, ROPE, x, i, a) * re - AT(s, ROPE, x, i, b) * im;
                 AT(s, ROPE, y, i, b) = AT(s, ROPE, x, i, a) * im + AT(s, ROPE, x, i, b) * re;
             }
@@ -158,15 +167,16 @@ static void ref_attention(struct sample *s)
 {
     uint32_t heads = (uint32_t)INT_ATTR(s, ATTENTION, heads), d = (uint32_t)INT_ATTR(s, ATTENTION, head);
     uint32_t shared = heads / (uint32_t)INT_ATTR(s, ATTENTION, kv),
-             length = (uint32_t)INT_ATTR(s, ATTENTION, sequence);
+             length = (uint32_t)INT_ATTR(s, ATTENTION, sequence),
+             u = COLS(s, ATTENTION, v) / (uint32_t)INT_ATTR(s, ATTENTION, kv);
     int64_t window = INT_ATTR(s, ATTENTION, window);
     double cap = REAL_ATTR(s, ATTENTION, softcap), score[256];
     for (uint32_t i = 0; i < ROWS(s, ATTENTION, q); i++)
         for (uint32_t h = 0; h < heads; h++) {
             uint32_t first = i / length * length;
             double sum = 0;
-            for (uint32_t e = 0; e < d; e++)
-                AT(s, ATTENTION, o, i, h * d + e) = 0;
+            for (uint32_t e = 0; e < u; e++)
+                AT(s, ATTENTION, o, i, h * u + e) = 0;
             for (uint32_t j = first; j <= i; j++) {
                 double dot = 0;
                 for (uint32_t e = 0; e < d; e++)
@@ -176,11 +186,50 @@ static void ref_attention(struct sample *s)
                 sum += score[j - first] = window && i - j >= window ? 0 : exp(dot);
             }
             for (uint32_t j = first; j <= i; j++)
-                for (uint32_t e = 0; e < d; e++)
-                    AT(s, ATTENTION, o, i, h * d + e) +=
-                        score[j - first] / sum * AT(s, ATTENTION, v, j, h / shared * d + e);
+                for (uint32_t e = 0; e < u; e++)
+                    AT(s, ATTENTION, o, i, h * u + e) +=
+                        score[j - first] / sum * AT(s, ATTENTION, v, j, h / shared * u + e);
             AT(s, ATTENTION, lse, i, h) = log(sum);
         }
+}
+
+static void ref_scale(struct sample *s)
+{
+    EACH(s, SCALE, y, i, j)
+        AT(s, SCALE, y, i, j) = AT(s, SCALE, x, i, j) * REAL_ATTR(s, SCALE, factor);
+}
+
+static void ref_softcap(struct sample *s)
+{
+    double cap = REAL_ATTR(s, SOFTCAP, cap);
+    EACH(s, SOFTCAP, y, i, j)
+        AT(s, SOFTCAP, y, i, j) = cap * tanh(AT(s, SOFTCAP, x, i, j) / cap);
+}
+
+static void ref_headnorm(struct sample *s)
+{
+    uint32_t d = (uint32_t)INT_ATTR(s, HEADNORM, head);
+    EACH(s, HEADNORM, rstd, i, h)
+    {
+        double sum = 0;
+        for (uint32_t e = 0; e < d; e++)
+            sum += AT(s, HEADNORM, x, i, h * d + e) * AT(s, HEADNORM, x, i, h * d + e) / d;
+        AT(s, HEADNORM, rstd, i, h) = 1 / sqrt(sum + REAL_ATTR(s, HEADNORM, eps));
+        for (uint32_t e = 0; e < d; e++)
+            AT(s, HEADNORM, y, i, h * d + e) =
+                AT(s, HEADNORM, x, i, h * d + e) * AT(s, HEADNORM, rstd, i, h) * AT(s, HEADNORM, g, 0, e);
+    }
+}
+
+static void ref_keys(struct sample *s)
+{
+    uint32_t head = (uint32_t)INT_ATTR(s, MLA_KEYS, head), r = COLS(s, MLA_KEYS, rope);
+    uint32_t u = COLS(s, MLA_KEYS, v) / (uint32_t)INT_ATTR(s, MLA_KEYS, heads), one = head - r + u;
+    EACH(s, MLA_KEYS, k, i, j)
+        AT(s, MLA_KEYS, k, i, j) = j % head < head - r ? AT(s, MLA_KEYS, kv, i, j / head * one + j % head)
+                                                       : AT(s, MLA_KEYS, rope, i, j % head - (head - r));
+    EACH(s, MLA_KEYS, v, i, j)
+        AT(s, MLA_KEYS, v, i, j) = AT(s, MLA_KEYS, kv, i, j / u * one + head - r + j % u);
 }
 
 static double gelu(double x, int64_t tanh_form)
@@ -410,8 +459,26 @@ static const struct kernel_case cases[] = {
      0,
      0,
      0},
+    {OP_ROPE,
+     {{"t", 40}, {"a", 28}},
+     {{"head", 14},
+      {"dims", 12},
+      {"from", 2},
+      {"magnitude", 1.25},
+      {"sequence", 40},
+      {"theta", 50},
+      {"scaling", 3},
+      {"factor", 4},
+      {"low", 1},
+      {"high", 3},
+      {"original", 32}},
+     NULL,
+     ref_rope,
+     0,
+     0,
+     0},
     {OP_ATTENTION,
-     {{"t", 150}},
+     {{"t", 150}, {"u", 5}},
      {{"heads", 4}, {"kv", 2}, {"head", 3}, {"sequence", 75}, {"scale", 0.7}},
      NULL,
      ref_attention,
@@ -419,13 +486,17 @@ static const struct kernel_case cases[] = {
      0,
      0},
     {OP_ATTENTION,
-     {{"t", 140}},
+     {{"t", 140}, {"u", 4}},
      {{"heads", 2}, {"kv", 1}, {"head", 4}, {"sequence", 140}, {"scale", 3}, {"window", 33}, {"softcap", 2}},
      NULL,
      ref_attention,
      0,
      4e-6,
      0},
+    {OP_SCALE, {{"t", 5}, {"h", 9}}, {{"factor", 1.75}}, NULL, ref_scale, 0, 0, 0},
+    {OP_SOFTCAP, {{"t", 5}, {"h", 9}}, {{"cap", 1.5}}, NULL, ref_softcap, 0, 0, 0},
+    {OP_HEADNORM, {{"t", 4}}, {{"heads", 3}, {"head", 5}, {"eps", 1e-5}}, NULL, ref_headnorm, 0, 0, 0},
+    {OP_MLA_KEYS, {{"t", 4}, {"w", 18}, {"r", 2}, {"u", 3}}, {{"heads", 3}, {"head", 5}}, NULL, ref_keys, 0, 0, 0},
     {OP_GELU, {{"t", 5}, {"h", 9}}, {{"tanh", 0}}, NULL, ref_gelu, 0, 0, 0},
     {OP_GELU, {{"t", 5}, {"h", 9}}, {{"tanh", 1}}, NULL, ref_gelu, 0, 0, 0},
     {OP_RELU, {{"t", 5}, {"h", 9}}, {{"power", 1}}, NULL, ref_relu, 0, 0, 0},

@@ -218,11 +218,12 @@ static void ref_geglu_i(struct sample *s)
 static double attend(const struct sample *s, uint32_t i, uint32_t h, double *out)
 {
     uint32_t d = (uint32_t)INT_ATTR(s, ATTENTION_I, head),
+             u = COLS(s, ATTENTION_I, v) / (uint32_t)INT_ATTR(s, ATTENTION_I, kv),
              length = (uint32_t)INT_ATTR(s, ATTENTION_I, sequence);
     uint32_t kv = h / (uint32_t)(INT_ATTR(s, ATTENTION_I, heads) / INT_ATTR(s, ATTENTION_I, kv));
     int64_t window = INT_ATTR(s, ATTENTION_I, window);
     double cap = REAL_ATTR(s, ATTENTION_I, softcap), sum = 0;
-    for (uint32_t e = 0; e < d; e++)
+    for (uint32_t e = 0; e < u; e++)
         out[e] = 0;
     for (uint32_t j = i / length * length; j <= i; j++) {
         double dot = 0;
@@ -233,17 +234,17 @@ static double attend(const struct sample *s, uint32_t i, uint32_t h, double *out
         dot *= REAL_ATTR(s, ATTENTION_I, scale);
         double weight = exp(cap > 0 ? cap * tanh(dot / cap) : dot);
         sum += weight;
-        for (uint32_t e = 0; e < d; e++)
-            out[e] += weight * AT(s, ATTENTION_I, v, j, kv * d + e);
+        for (uint32_t e = 0; e < u; e++)
+            out[e] += weight * AT(s, ATTENTION_I, v, j, kv * u + e);
     }
-    for (uint32_t e = 0; e < d; e++)
+    for (uint32_t e = 0; e < u; e++)
         out[e] /= sum;
     return log(sum);
 }
 
 static double of_attention(const struct sample *s)
 {
-    uint32_t d = (uint32_t)INT_ATTR(s, ATTENTION_I, head);
+    uint32_t d = COLS(s, ATTENTION_I, v) / (uint32_t)INT_ATTR(s, ATTENTION_I, kv);
     double sum = 0, out[16];
     for (uint32_t i = 0; i < ROWS(s, ATTENTION_I, q); i++)
         for (uint32_t h = 0; h < INT_ATTR(s, ATTENTION_I, heads); h++) {
@@ -256,7 +257,7 @@ static double of_attention(const struct sample *s)
 
 static void prepare_attention(struct sample *s)
 {
-    uint32_t d = (uint32_t)INT_ATTR(s, ATTENTION_I, head);
+    uint32_t d = COLS(s, ATTENTION_I, v) / (uint32_t)INT_ATTR(s, ATTENTION_I, kv);
     for (uint32_t i = 0; i < ROWS(s, ATTENTION_I, q); i++)
         for (uint32_t h = 0; h < INT_ATTR(s, ATTENTION_I, heads); h++)
             AT(s, ATTENTION_I, lse, i, h) = attend(s, i, h, &AT(s, ATTENTION_I, o, i, h * d));
@@ -303,6 +304,67 @@ static void ref_xent_i(struct sample *s)
     harness_differentiate(s, of_xent, OPND(XENT_I, logits), OPND(XENT_I, dlogits));
 }
 
+static double of_softcap(const struct sample *s)
+{
+    double sum = 0, cap = REAL_ATTR(s, SOFTCAP_I, cap);
+    EACH(s, SOFTCAP_I, x, i, j)
+        sum += AT(s, SOFTCAP_I, dy, i, j) * cap * tanh(AT(s, SOFTCAP_I, x, i, j) / cap);
+    return sum;
+}
+
+static void ref_softcap_i(struct sample *s)
+{
+    harness_differentiate(s, of_softcap, OPND(SOFTCAP_I, x), OPND(SOFTCAP_I, dx));
+}
+
+/* a matrix of heads is, row-major, a matrix of one head per row */
+static double of_headnorm_i(const struct sample *s)
+{
+    uint32_t d = (uint32_t)INT_ATTR(s, HEADNORM_I, head);
+    return norm_objective(s->v[OPND(HEADNORM_I, x)], s->v[OPND(HEADNORM_I, g)], s->v[OPND(HEADNORM_I, dy)],
+                          ROWS(s, HEADNORM_I, x) * (COLS(s, HEADNORM_I, x) / d), d, false);
+}
+
+static void prepare_headnorm_i(struct sample *s)
+{
+    uint32_t d = (uint32_t)INT_ATTR(s, HEADNORM_I, head);
+    stats(NULL, s->v[OPND(HEADNORM_I, rstd)], s->v[OPND(HEADNORM_I, x)],
+          ROWS(s, HEADNORM_I, x) * (COLS(s, HEADNORM_I, x) / d), d);
+}
+
+static void ref_headnorm_i(struct sample *s)
+{
+    harness_differentiate(s, of_headnorm_i, OPND(HEADNORM_I, x), OPND(HEADNORM_I, dx));
+}
+
+static void ref_headnorm_w(struct sample *s)
+{
+    uint32_t d = (uint32_t)INT_ATTR(s, HEADNORM_W, head);
+    for (uint32_t e = 0; e < d; e++)
+        AT(s, HEADNORM_W, dg, 0, e) = 0;
+    EACH(s, HEADNORM_W, x, i, j)
+        AT(s, HEADNORM_W, dg, 0, j % d) += AT(s, HEADNORM_W, dy, i, j) * AT(s, HEADNORM_W, x, i, j) *
+                                           AT(s, HEADNORM_W, rstd, i, j / d);
+}
+
+static void ref_keys_i(struct sample *s)
+{
+    uint32_t heads = (uint32_t)INT_ATTR(s, MLA_KEYS_I, heads), head = (uint32_t)INT_ATTR(s, MLA_KEYS_I, head);
+    uint32_t r = COLS(s, MLA_KEYS_I, drope), u = COLS(s, MLA_KEYS_I, dv) / heads, one = head - r + u;
+    EACH(s, MLA_KEYS_I, dkv, i, j)
+    {
+        uint32_t h = j / one, c = j % one;
+        AT(s, MLA_KEYS_I, dkv, i, j) = c < head - r ? AT(s, MLA_KEYS_I, dk, i, h * head + c)
+                                                    : AT(s, MLA_KEYS_I, dv, i, h * u + c - (head - r));
+    }
+    EACH(s, MLA_KEYS_I, drope, i, j)
+    {
+        AT(s, MLA_KEYS_I, drope, i, j) = 0;
+        for (uint32_t h = 0; h < heads; h++)
+            AT(s, MLA_KEYS_I, drope, i, j) += AT(s, MLA_KEYS_I, dk, i, h * head + head - r + j);
+    }
+}
+
 static const struct kernel_case cases[] = {
     {OP_RMSNORM_I, {{"t", 4}, {"h", 13}}, {{0}}, prepare_rmsnorm_i, ref_rmsnorm_i, 0, 5e-6, 0},
     {OP_RMSNORM_W, {{"t", 4}, {"h", 13}}, {{0}}, prepare_rmsnorm_w, ref_rmsnorm_w, 0, 0, 0},
@@ -333,7 +395,7 @@ static const struct kernel_case cases[] = {
     {OP_GEGLU_I, {{"t", 5}, {"h", 9}}, {{"tanh", 0}}, NULL, ref_geglu_i, 0, 0, 0},
     {OP_GEGLU_I, {{"t", 5}, {"h", 9}}, {{"tanh", 1}}, NULL, ref_geglu_i, 0, 0, 0},
     {OP_ATTENTION_I,
-     {{"t", 16}},
+     {{"t", 16}, {"u", 5}},
      {{"heads", 4}, {"kv", 2}, {"head", 3}, {"sequence", 8}, {"scale", 0.7}},
      prepare_attention,
      ref_attention_i,
@@ -341,13 +403,17 @@ static const struct kernel_case cases[] = {
      1e-5,
      0},
     {OP_ATTENTION_I,
-     {{"t", 72}},
+     {{"t", 72}, {"u", 2}},
      {{"heads", 1}, {"kv", 1}, {"head", 2}, {"sequence", 72}, {"scale", 2}, {"window", 9}, {"softcap", 1.5}},
      prepare_attention,
      ref_attention_i,
      0,
      1e-5,
      0},
+    {OP_SOFTCAP_I, {{"t", 5}, {"h", 9}}, {{"cap", 1.5}}, NULL, ref_softcap_i, 0, 0, 0},
+    {OP_HEADNORM_I, {{"t", 4}}, {{"heads", 3}, {"head", 5}}, prepare_headnorm_i, ref_headnorm_i, 0, 5e-6, 0},
+    {OP_HEADNORM_W, {{"t", 4}}, {{"heads", 3}, {"head", 5}}, NULL, ref_headnorm_w, 0, 0, 0},
+    {OP_MLA_KEYS_I, {{"t", 4}, {"w", 18}, {"r", 2}, {"u", 3}}, {{"heads", 3}, {"head", 5}}, NULL, ref_keys_i, 0, 0, 0},
     {OP_XENT_I,
      {{"t", 7}, {"v", 9}},
      {{"start", 9}, {"vocab", 15}, {"scale", 0.3}},

@@ -66,7 +66,7 @@ static uint32_t pick(struct maker *m, uint32_t n)
 }
 
 struct shape_names {
-    uint32_t sequence, t, u, head, kv, heads, a, s, group_n, parts, w, other[5]; /* h v m n k */
+    uint32_t sequence, t, u, head, kv, heads, a, s, group_n, parts, w, other[9]; /* h v m n k r e experts blocks */
 };
 
 static uint32_t name_value(const struct shape_names *x, const char *name, size_t n)
@@ -94,6 +94,10 @@ static uint32_t name_value(const struct shape_names *x, const char *name, size_t
                   {"m", x->other[2]},
                   {"n", x->other[3]},
                   {"k", x->other[4]},
+                  {"r", x->other[5]},
+                  {"e", x->other[6]},
+                  {"experts", x->other[7]},
+                  {"blocks", x->other[8]},
                   {"sequence", x->sequence},
                   {"dims", x->head / 2 * 2}};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
@@ -197,7 +201,7 @@ static void add_insn(struct maker *m)
     x.a = x.head * (1 + pick(m, 3));
     x.s = x.sequence + pick(m, 3);
     x.group_n = (uint32_t)m->p->slots[3].most;
-    for (int k = 0; k < 5; k++)
+    for (int k = 0; k < 9; k++)
         x.other[k] = 1 + pick(m, 9);
     if (info->queue == QUEUE_ANY)
         in->queue = (uint8_t)(pick(m, 2) ? QUEUE_TP : pick(m, 2) ? QUEUE_DP : QUEUE_COMPUTE);
