@@ -63,8 +63,9 @@ static const char *check_parts(const struct view *q, const struct view *keys, in
 static const char *check_attention_part(const struct kernel_args *k)
 {
 #define PART_CHECKS(op)                                                                                      \
-    const char *why = check_heads(V(op, q), V(op, k), INTEGER(op, heads), INTEGER(op, kv), INTEGER(op, head), \
-                                  INTEGER(op, sequence), INTEGER(op, window), NUMBER(op, softcap));          \
+    const char *why = check_heads(V(op, q), V(op, k), V(op, v), INTEGER(op, heads), INTEGER(op, kv),          \
+                                  INTEGER(op, head), INTEGER(op, sequence), INTEGER(op, window),            \
+                                  NUMBER(op, softcap));                                                     \
     return why ? why                                                                                         \
                : check_parts(V(op, q), V(op, k), INTEGER(op, sequence), INTEGER(op, parts),                  \
                              INTEGER(op, kparts), &k->attr[ATTR(op, first)], &k->attr[ATTR(op, kfirst)])
