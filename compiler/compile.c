@@ -46,7 +46,7 @@ struct plan *compile_decision(struct arena *a, struct job *job, struct topo *top
     p->job = job;
     p->topo = topo;
     p->decision = *decision;
-    p->mesh = plan_mesh(decision);
+    p->mesh = decision_mesh(job, decision);
     struct cost *cost = cost_new(a, job, topo, &p->decision);
     if (o->unit)
         cost->unit = o->costs;

@@ -15,13 +15,16 @@
 #define NONE UINT32_MAX
 
 enum axis { AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP, NAXES };
+/* Ranks are mixed-radix numbers of up to so many digits; the first four are the lowest digits of the axes, the rest
+ * upper digits of axes that experts or shards cut.  Masks are sets of digits. */
+#define NDIGITS 8
 
 /* A slot is a 64-bit value per rank.  Kind and argument fix it: the verifier recomputes every value from the mesh. */
 enum slot_kind {
-    SLOT_COORD, /* arg = axis: the rank's coordinate */
-    SLOT_FIRST, /* arg = mask of axes: 1 where all those coordinates are 0, else 0 */
+    SLOT_COORD, /* arg = mask: the rank's digits there as one number, innermost lowest */
+    SLOT_FIRST, /* arg = mask: 1 where all those digits are 0, else 0 */
     SLOT_PEER,  /* arg = pp coordinate: the rank there with the other coordinates equal */
-    SLOT_GROUP  /* arg = mask of axes along which the members vary; GROUP_TIE: this rank's {first, last} stage pair */
+    SLOT_GROUP  /* arg = mask of digits along which the members vary; GROUP_TIE: this rank's {first, last} stage pair */
 };
 #define GROUP_TIE (1u << 30)
 struct slot {

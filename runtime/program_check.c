@@ -104,7 +104,7 @@ static enum status check_job(const struct check *c)
 
 static enum status check_slots(const struct check *c)
 {
-    const uint32_t axes = (1u << NAXES) - 1;
+    const uint32_t digits = (1u << NDIGITS) - 1;
     for (uint32_t i = 0; i < c->p->nslots; i++) {
         const struct slot *s = &c->p->slots[i];
         bool fine = false;
@@ -114,16 +114,16 @@ static enum status check_slots(const struct check *c)
                          s->name, s->most, UINT32_MAX);
         switch (s->kind) {
         case SLOT_COORD:
-            fine = s->arg < NAXES;
+            fine = s->arg && !(s->arg & ~digits);
             break;
         case SLOT_FIRST:
-            fine = !(s->arg & ~axes) && s->most == 1;
+            fine = !(s->arg & ~digits) && s->most == 1;
             break;
         case SLOT_PEER:
             fine = s->arg < NONE;
             break;
         case SLOT_GROUP:
-            fine = !(s->arg & ~(axes | GROUP_TIE)) && s->most >= 1;
+            fine = !(s->arg & ~(digits | GROUP_TIE)) && s->most >= 1;
             break;
         }
         if (!fine)

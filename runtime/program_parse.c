@@ -191,11 +191,11 @@ static enum status parse_axes(struct parser *s, uint32_t *mask)
         char name[8];
         uint32_t a = 0;
         TRY(read_name(s, name, sizeof name));
-        while (a < NAXES && strcmp(name, program_axis_words[a]) != 0)
+        while (a < NDIGITS && strcmp(name, program_digit_words[a]) != 0)
             a++;
-        if (a == NAXES && strcmp(name, "tie") != 0)
+        if (a == NDIGITS && strcmp(name, "tie") != 0)
             return fault(s, "unknown axis '%s'", name);
-        *mask |= a == NAXES ? GROUP_TIE : 1u << a;
+        *mask |= a == NDIGITS ? GROUP_TIE : 1u << a;
     } while (accept_char(s, '+'));
     return STATUS_OK;
 }
@@ -209,8 +209,6 @@ static enum status parse_slot(struct parser *s)
     TRY(read_word(s, program_slot_words, NSLOT_KINDS, &kind));
     switch ((enum slot_kind)kind) {
     case SLOT_COORD:
-        TRY(read_word(s, program_axis_words, NAXES, &slot.arg));
-        break;
     case SLOT_FIRST:
     case SLOT_GROUP:
         TRY(parse_axes(s, &slot.arg));

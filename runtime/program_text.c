@@ -150,9 +150,9 @@ void program_print_insn(const struct program *p, uint32_t i, FILE *out)
 static void print_axes(uint32_t mask, FILE *out)
 {
     const char *between = "";
-    for (uint32_t a = 0; a < NAXES; a++)
+    for (uint32_t a = 0; a < NDIGITS; a++)
         if (mask >> a & 1) {
-            fprintf(out, "%s%s", between, program_axis_words[a]);
+            fprintf(out, "%s%s", between, program_digit_words[a]);
             between = "+";
         }
     if (mask & GROUP_TIE) {
@@ -171,8 +171,6 @@ static void print_slots(const struct program *p, FILE *out)
                 program_word(program_slot_words, NSLOT_KINDS, s->kind));
         switch (s->kind) {
         case SLOT_COORD:
-            fputs(program_word(program_axis_words, NAXES, s->arg), out);
-            break;
         case SLOT_FIRST:
         case SLOT_GROUP:
             print_axes(s->arg, out);

@@ -28,7 +28,7 @@
 #define NSLOT_KINDS 4
 #define NINIT_KINDS 3
 extern const char *const program_slot_words[NSLOT_KINDS];
-extern const char *const program_axis_words[NAXES];
+extern const char *const program_digit_words[NDIGITS];
 extern const char *const program_buffer_words[NBUFFER_KINDS];
 extern const char *const program_init_words[NINIT_KINDS];
 /* words[i], or "?" beyond n */

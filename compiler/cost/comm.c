@@ -90,6 +90,13 @@ double cost_collective_s(const struct cost *c, enum op op, double bytes, uint32_
     return cost_group_s(c, op, bytes, mask & GROUP_TIE ? &c->tie : &c->group[mask & AXES_WORLD]);
 }
 
+double cost_digits_s(const struct cost *c, enum op op, double bytes, uint32_t mask)
+{
+    if (!c->digits || mask & GROUP_TIE)
+        return cost_collective_s(c, op, bytes, mask);
+    return cost_group_s(c, op, bytes, &c->digits[mask & ((1u << NDIGITS) - 1)]);
+}
+
 double cost_transfer_s(const struct cost *c, double bytes)
 {
     return cost_group_s(c, OP_SEND, bytes, &c->next);

@@ -66,7 +66,7 @@ static double collective_insn_s(const struct cost *c, const struct program *p, c
         bytes = fmax(bytes, operand_bytes(operand_at(p, x, i)));
     for (size_t i = 0; i < info->nattrs; i++)
         if (info->attr[i].kind == ATTR_GROUP)
-            return cost_collective_s(c, (enum op)x->op, bytes, p->slots[p->attrs[x->attr + i].slot].arg);
+            return cost_digits_s(c, (enum op)x->op, bytes, p->slots[p->attrs[x->attr + i].slot].arg);
     return 0;
 }
 

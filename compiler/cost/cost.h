@@ -55,6 +55,7 @@ struct cost {
     struct mesh mesh;
     struct cost_unit unit;
     struct cost_group group[1u << NAXES]; /* by axis mask */
+    const struct cost_group *digits;      /* by mask of the folded mesh's digits; NULL where these are the axes */
     struct cost_group tie, shard, replicas, ep; /* first-last stage; of ZeRO state; of its replicas; of experts */
     struct cost_group next;     /* worst pair of neighbouring stages */
     uint32_t next_level;        /* = next.level */
@@ -67,8 +68,10 @@ void cost_init(struct cost *c, const struct job *job, const struct topo *topo, c
 
 /* duration of instruction i; first: the first compute instruction of its action */
 int64_t cost_insn_ns(const struct cost *c, const struct program *p, uint32_t i, bool first);
-/* op: the collective's opcode; bytes: of the largest operand; mask as SLOT_GROUP's argument */
+/* op: the collective's opcode; bytes: of the largest operand; mask of axes, or GROUP_TIE */
 double cost_collective_s(const struct cost *c, enum op op, double bytes, uint32_t mask);
+/* the same of a mask of digits, as programs have it */
+double cost_digits_s(const struct cost *c, enum op op, double bytes, uint32_t mask);
 double cost_group_s(const struct cost *c, enum op op, double bytes, const struct cost_group *g);
 /* between neighbouring pipeline ranks */
 double cost_transfer_s(const struct cost *c, double bytes);

@@ -85,18 +85,18 @@ struct cost_group cost_run_group(const struct cost *c, uint32_t n, uint32_t stri
     return run_group(c, n, stride, 1u << MOVE_GATHER | 1u << MOVE_ALL_REDUCE);
 }
 
-static struct cost_group mesh_cost_group(const struct cost *c, uint32_t mask)
+static struct cost_group mesh_cost_group(const struct cost *c, const struct mesh *m, uint32_t mask)
 {
     const struct decision *d = c->decision;
-    struct cost_group g = {.n = mesh_group_size(&c->mesh, mask)};
+    struct cost_group g = {.n = mesh_group_size(m, mask)};
     if (g.n < 2)
         return g;
-    g.level = mesh_group_level(&c->mesh, c->topo, d->nodes, c->type->gpus, mask);
+    g.level = mesh_group_level(m, c->topo, d->nodes, c->type->gpus, mask);
     g.level = g.level < COST_LEVELS ? g.level : COST_LEVELS - 1;
     for (uint32_t level = 0; level < g.level; level++)
-        g.below[level] = mesh_group_below(&c->mesh, c->topo, d->nodes, c->type->gpus, mask, level);
+        g.below[level] = mesh_group_below(m, c->topo, d->nodes, c->type->gpus, mask, level);
     g.below[g.level] = g.n;
-    struct group members = mesh_group(&c->mesh, 0, mask);
+    struct group members = mesh_group(m, 0, mask);
     g.beyond = beyond_domain(c, group_rank(&members, g.below[0] - 1));
     finish(c, &g, MOVES_ALL);
     return g;
@@ -157,10 +157,10 @@ void cost_init(struct cost *c, const struct job *job, const struct topo *topo, c
     uint32_t tp = AXIS_BIT(AXIS_TP), cp = AXIS_BIT(AXIS_CP), dp = AXIS_BIT(AXIS_DP);
     for (uint32_t mask = 1; mask <= AXES_WORLD; mask++)
         if (all_masks || mask == tp || mask == cp || mask == (dp | cp) || mask == AXES_WORLD)
-            c->group[mask] = mesh_cost_group(c, mask);
+            c->group[mask] = mesh_cost_group(c, &c->mesh, mask);
     if (!all_masks)
-        c->group[dp] = d->cp == 1 ? c->group[dp | cp] : mesh_cost_group(c, dp);
-    c->tie = mesh_cost_group(c, GROUP_TIE);
+        c->group[dp] = d->cp == 1 ? c->group[dp | cp] : mesh_cost_group(c, &c->mesh, dp);
+    c->tie = mesh_cost_group(c, &c->mesh, GROUP_TIE);
     c->next = next_group(c);
     c->next_level = c->next.level;
     cost_set_shard(c);
@@ -171,5 +171,13 @@ struct cost *cost_new(struct arena *a, const struct job *job, const struct topo 
 {
     struct cost *c = ARENA_NEW(a, struct cost);
     cost_init(c, job, topo, d, true);
+    struct mesh m = decision_mesh(job, d);
+    if (m.ndigits == NAXES)
+        return c;
+    struct cost_group *digits = ARENA_ARRAY(a, struct cost_group, 1u << NDIGITS);
+    for (uint32_t mask = 1; mask < 1u << NDIGITS; mask++)
+        if (!(mask & ~m.dim[MESH_WORLD]))
+            digits[mask] = mesh_cost_group(c, &m, mask);
+    c->digits = digits;
     return c;
 }

@@ -7,12 +7,6 @@
 
 #include <stdlib.h>
 
-struct mesh plan_mesh(const struct decision *d)
-{
-    const uint32_t size[NAXES] = {[AXIS_TP] = d->tp, [AXIS_CP] = d->cp, [AXIS_DP] = d->dp, [AXIS_PP] = d->pp};
-    return mesh_new(size, d->order);
-}
-
 #define MOST_MASKS 32
 struct masks {
     uint32_t n, mask[MOST_MASKS], base[MOST_MASKS]; /* base: number of the mask's first group */
@@ -31,17 +25,14 @@ static void collect_masks(const struct program *p, struct masks *m)
 
 static uint64_t slot_value(const struct mesh *mesh, const struct masks *m, uint32_t rank, const struct slot *s)
 {
-    uint32_t coord[NAXES];
-    mesh_coords(mesh, rank, coord);
+    uint32_t coord[NDIGITS];
     switch (s->kind) {
     case SLOT_COORD:
-        return coord[s->arg];
+        return mesh_number(mesh, rank, s->arg);
     case SLOT_FIRST:
-        for (uint32_t x = 0; x < NAXES; x++)
-            if (s->arg >> x & 1 && coord[x])
-                return 0;
-        return 1;
+        return mesh_number(mesh, rank, s->arg) == 0;
     case SLOT_PEER:
+        mesh_coords(mesh, rank, coord);
         coord[AXIS_PP] = s->arg;
         return mesh_rank(mesh, coord);
     case SLOT_GROUP:
@@ -69,7 +60,7 @@ struct ranks *plan_ranks(const struct plan *p)
     struct ranks *out = ranks_new(nranks, p->nroles, ngroups, nvalues);
     uint32_t per_node = p->topo->types[p->decision.type].gpus, next = 0;
     for (uint32_t rank = 0; rank < nranks; rank++) {
-        uint32_t coord[NAXES];
+        uint32_t coord[NDIGITS];
         mesh_coords(&p->mesh, rank, coord);
         struct rank_info *info = &out->ranks[rank];
         info->role = coord[AXIS_PP];

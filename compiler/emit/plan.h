@@ -24,8 +24,6 @@ struct plan {
     double search_gap, search_seconds; /* seconds: stdout only */
 };
 
-/* the mesh of a decision */
-struct mesh plan_mesh(const struct decision *d);
 /* ranks.bin of a mesh: roles, places, groups, slot values by the declarations in the programs */
 struct ranks *plan_ranks(const struct plan *p);
 

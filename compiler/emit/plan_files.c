@@ -302,7 +302,7 @@ static enum status read_inputs(struct arena *a, const char *dir, const struct fi
     if (!decision_from_json(a, decision, strlen(decision), p->job, p->topo, &p->decision, &why) ||
         !decision_legal(a, p->job, p->topo, &p->decision, &why))
         FAIL(STATUS_INPUT, "%s/plan.json: %s", dir, why);
-    p->mesh = plan_mesh(&p->decision);
+    p->mesh = decision_mesh(p->job, &p->decision);
     return STATUS_OK;
 }
 

@@ -44,7 +44,7 @@ struct predicted plan_predicted(const struct plan *p)
             fullest = r;
         }
     }
-    const uint32_t coord[NAXES] = {[AXIS_PP] = fullest};
+    const uint32_t coord[NDIGITS] = {[AXIS_PP] = fullest};
     f.peak_memory_rank = mesh_rank(&p->mesh, coord);
     return f;
 }

@@ -46,7 +46,7 @@ struct figures estimate_figures(const struct job *job, const struct topo *topo, 
                                   [AXIS_CP] = c->decision.cp,
                                   [AXIS_DP] = c->decision.dp,
                                   [AXIS_PP] = c->decision.pp};
-    const uint32_t coord[NAXES] = {[AXIS_PP] = e->peak_stage};
+    const uint32_t coord[NDIGITS] = {[AXIS_PP] = e->peak_stage};
     struct mesh mesh = mesh_new(size, c->decision.order);
     f.peak_rank = mesh_rank(&mesh, coord);
     return f;

@@ -68,7 +68,7 @@ bool show_role(struct arena *a, const struct plan *p, const struct show_options 
 
 uint32_t show_first_rank(const struct plan *p, uint32_t role)
 {
-    const uint32_t coord[NAXES] = {[AXIS_PP] = role};
+    const uint32_t coord[NDIGITS] = {[AXIS_PP] = role};
     return mesh_rank(&p->mesh, coord);
 }
 

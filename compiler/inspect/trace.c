@@ -52,13 +52,13 @@ static void print_time(FILE *out, const char *key, int64_t ns)
 
 static void name_process(struct writer *w, uint32_t rank, uint32_t role)
 {
-    uint32_t coord[NAXES];
-    mesh_coords(&w->p->mesh, rank, coord);
+    const struct mesh *m = &w->p->mesh;
     begin_event(w);
     fprintf(w->out,
             "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%u,\"args\":{\"name\":\"rank %u: pp %u, tp %u, "
             "cp %u, dp %u\"}}",
-            rank, rank, role, coord[AXIS_TP], coord[AXIS_CP], coord[AXIS_DP]);
+            rank, rank, role, mesh_number(m, rank, m->dim[MESH_TP]), mesh_number(m, rank, m->dim[MESH_CP]),
+            mesh_number(m, rank, m->dim[MESH_DP]));
     begin_event(w);
     fprintf(w->out,
             "{\"ph\":\"M\",\"name\":\"process_labels\",\"pid\":%u,\"args\":{\"labels\":\"layers %s\"}}", rank,
@@ -133,7 +133,7 @@ static uint32_t peer_of(const struct plan *p, uint32_t rank, const struct progra
         uint32_t slot = program->attrs[n->attr + k].slot;
         if (info->attr[k].kind != ATTR_PEER || slot >= program->nslots)
             continue;
-        uint32_t coord[NAXES];
+        uint32_t coord[NDIGITS];
         mesh_coords(&p->mesh, rank, coord);
         coord[AXIS_PP] = program->slots[slot].arg;
         return mesh_rank(&p->mesh, coord);

@@ -88,7 +88,6 @@ static bool same_flows(const struct flows *x, const struct flows *y, uint32_t di
 
 static char *group_text(struct arena *a, const struct plan *p, const struct flow *f, uint32_t role)
 {
-    static const char *const axes[NAXES] = {"tp", "cp", "dp", "pp"};
     if (f->peer && f->with == role + 1)
         return arena_strdup(a, "next rank");
     if (f->peer && f->with + 1 == role)
@@ -99,12 +98,9 @@ static char *group_text(struct arena *a, const struct plan *p, const struct flow
         return arena_strdup(a, "first and last");
     if (mesh_group_size(&p->mesh, f->with) == p->mesh.nranks)
         return arena_strdup(a, "all ranks");
-    char *text = arena_strdup(a, "");
-    for (uint32_t k = 0; k < NAXES; k++) {
-        if (f->with >> k & 1)
-            text = arena_printf(a, "%s%s%s", text, *text ? " x " : "", axes[k]);
-    }
-    return text;
+    char text[80];
+    mesh_mask_text(&p->mesh, f->with, " x ", text, sizeof text);
+    return arena_strdup(a, text);
 }
 
 static const char *tier_name(const struct plan *p, const struct flow *f)

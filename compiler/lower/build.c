@@ -50,36 +50,26 @@ void lower_bind(struct lower *l, uint32_t insn, size_t k, int64_t base, uint32_t
     a->stride = slot == NONE ? 0 : stride;
 }
 
-static uint32_t axis_size(const struct decision *d, enum axis axis)
-{
-    const uint32_t size[NAXES] = {[AXIS_TP] = d->tp, [AXIS_CP] = d->cp, [AXIS_DP] = d->dp, [AXIS_PP] = d->pp};
-    return size[axis];
-}
-
 uint32_t lower_slot(struct lower *l, enum slot_kind kind, uint32_t arg)
 {
-    static const char *const axis_name[NAXES] = {"tp", "cp", "dp", "pp"};
     for (uint32_t i = 0; i < l->p->nslots; i++)
         if (l->p->slots[i].kind == kind && l->p->slots[i].arg == arg)
             return i;
-    char axes[24] = "", name[40];
-    uint32_t size = 1;
-    for (uint32_t x = 0; x < NAXES && !(arg & GROUP_TIE); x++)
-        if (arg >> x & 1) {
-            size *= axis_size(l->d, (enum axis)x);
-            snprintf(axes + strlen(axes), sizeof axes - strlen(axes), "%s%s", *axes ? "_" : "", axis_name[x]);
-        }
+    char digits[20] = "", name[40];
+    uint32_t size = mesh_group_size(&l->mesh, arg & GROUP_TIE ? 0 : arg);
+    if (kind != SLOT_PEER && !(arg & GROUP_TIE))
+        mesh_mask_text(&l->mesh, arg, "_", digits, sizeof digits);
     switch (kind) {
     case SLOT_COORD:
-        return program_slot(l->p, axis_name[arg], kind, arg, axis_size(l->d, (enum axis)arg) - 1);
+        return program_slot(l->p, digits, kind, arg, size - 1);
     case SLOT_FIRST:
-        snprintf(name, sizeof name, "first_%s", axes);
+        snprintf(name, sizeof name, "first_%s", digits);
         return program_slot(l->p, name, kind, arg, 1);
     case SLOT_PEER:
         snprintf(name, sizeof name, "stage_%u", arg);
         return program_slot(l->p, name, kind, arg, l->d->gpus_used - 1);
     case SLOT_GROUP:
-        snprintf(name, sizeof name, "group_%s", arg & GROUP_TIE ? "tie" : axes);
+        snprintf(name, sizeof name, "group_%s", arg & GROUP_TIE ? "tie" : digits);
         return program_slot(l->p, name, kind, arg, arg & GROUP_TIE ? 2 : size);
     }
     assert(false);

@@ -75,6 +75,7 @@ struct lower {
     struct arena *arena;
     const struct job *job;
     const struct decision *d;
+    struct mesh mesh; /* masks of dimensions for slots: mesh.dim[] */
     struct program *p;
     bool evaluation;
     uint32_t stage_index, role;

@@ -30,7 +30,7 @@ struct mat lower_gather(struct lower *l, const char *name, struct mat m)
     if (!l->sp)
         return m;
     struct mat whole = lower_temp(l, name, m.dtype, l->tokens, m.cols);
-    lower_collective(l, OP_ALL_GATHER, QUEUE_TP, AXIS_BIT(AXIS_TP), m, whole);
+    lower_collective(l, OP_ALL_GATHER, QUEUE_TP, l->mesh.dim[MESH_TP], m, whole);
     return whole;
 }
 
@@ -44,9 +44,9 @@ void lower_reduce_into(struct lower *l, struct mat partial, struct mat out)
     if (l->d->tp == 1)
         return;
     if (l->sp)
-        lower_collective(l, OP_REDUCE_SCATTER, QUEUE_TP, AXIS_BIT(AXIS_TP), partial, out);
+        lower_collective(l, OP_REDUCE_SCATTER, QUEUE_TP, l->mesh.dim[MESH_TP], partial, out);
     else
-        lower_collective(l, OP_ALL_REDUCE, QUEUE_TP, AXIS_BIT(AXIS_TP), out, out);
+        lower_collective(l, OP_ALL_REDUCE, QUEUE_TP, l->mesh.dim[MESH_TP], out, out);
 }
 
 static void set_channel(struct lower *l, uint32_t insn, uint32_t channel)

@@ -19,7 +19,7 @@ static void read_tokens(struct lower *l, bool targets)
     else
         ARG(l, i, TOKENS, tokens, m, MARK_WRITE);
     ARG(l, i, TOKENS, step, step, MARK_READ);
-    uint32_t dp = l->d->dp > 1 ? lower_slot(l, SLOT_COORD, AXIS_DP) : NONE;
+    uint32_t dp = l->d->dp > 1 ? lower_slot(l, SLOT_COORD, l->mesh.dim[MESH_DP]) : NONE;
     ATTR_BIND_SET(l, i, TOKENS, sample, (uint64_t)l->microbatch * l->d->microbatch, dp,
                   (uint64_t)l->d->microbatches * l->d->microbatch);
     ATTR_INT_SET(l, i, TOKENS, sequence, l->job->train.sequence);
@@ -27,7 +27,7 @@ static void read_tokens(struct lower *l, bool targets)
 
 static uint32_t tp_slot(struct lower *l)
 {
-    return l->d->tp > 1 ? lower_slot(l, SLOT_COORD, AXIS_TP) : NONE;
+    return l->d->tp > 1 ? lower_slot(l, SLOT_COORD, l->mesh.dim[MESH_TP]) : NONE;
 }
 
 void lower_embed(struct lower *l, uint32_t piece, uint32_t opr)
@@ -99,7 +99,7 @@ static void targets_and_sums(struct lower *l, struct mat logits, struct mat max,
     ATTR_BIND_SET(l, i, XENT_MAX, start, 0, tp_slot(l), vocab_rows(l));
     ATTR_INT_SET(l, i, XENT_MAX, vocab, l->job->model.vocab);
     if (l->d->tp > 1) {
-        lower_collective(l, OP_ALL_REDUCE, QUEUE_TP, AXIS_BIT(AXIS_TP), max, max);
+        lower_collective(l, OP_ALL_REDUCE, QUEUE_TP, l->mesh.dim[MESH_TP], max, max);
         ATTR_INT_SET(l, l->p->ninsns - 1, ALL_REDUCE, max, 1);
     }
     i = lower_insn(l, OP_XENT_SUM);
@@ -110,7 +110,7 @@ static void targets_and_sums(struct lower *l, struct mat logits, struct mat max,
     ATTR_BIND_SET(l, i, XENT_SUM, start, 0, tp_slot(l), vocab_rows(l));
     ATTR_INT_SET(l, i, XENT_SUM, vocab, l->job->model.vocab);
     if (l->d->tp > 1)
-        lower_collective(l, OP_ALL_REDUCE, QUEUE_TP, AXIS_BIT(AXIS_TP), sum, sum);
+        lower_collective(l, OP_ALL_REDUCE, QUEUE_TP, l->mesh.dim[MESH_TP], sum, sum);
 }
 
 static double loss_scale(const struct lower *l)
@@ -131,7 +131,7 @@ void lower_loss(struct lower *l, uint32_t piece, uint32_t opr)
     ARG(l, i, XENT_LOSS, sum, sum, MARK_READ);
     ATTR_REAL_SET(l, i, XENT_LOSS, scale, loss_scale(l));
     bool shared = l->d->tp > 1;
-    ATTR_BIND_SET(l, i, XENT_LOSS, count, shared ? 0 : 1, shared ? lower_slot(l, SLOT_FIRST, AXIS_BIT(AXIS_TP)) : NONE, 1);
+    ATTR_BIND_SET(l, i, XENT_LOSS, count, shared ? 0 : 1, shared ? lower_slot(l, SLOT_FIRST, l->mesh.dim[MESH_TP]) : NONE, 1);
 }
 
 void lower_loss_back(struct lower *l, uint32_t piece, uint32_t opr)

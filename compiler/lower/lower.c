@@ -203,7 +203,8 @@ static struct job_info job_info(const struct job *j)
 static struct lowered lower_role(struct arena *a, const struct job *job, const struct decision *d, uint32_t role,
                                  const struct program *train, const struct schedule *s)
 {
-    struct lower l = {.arena = a, .job = job, .d = d, .role = role, .evaluation = train != NULL};
+    struct lower l = {.arena = a, .job = job, .d = d, .role = role, .evaluation = train != NULL,
+                      .mesh = decision_mesh(job, d)};
     l.p = program_new(role, d->pp);
     l.p->evaluation = l.evaluation;
     for (uint32_t i = 0; train && i < train->nslots; i++)

@@ -18,7 +18,7 @@ static struct mat own_shard(struct lower *l, struct mat m)
     if (!l->d->zero || l->d->dp == 1)
         return m;
     m.rows /= l->d->dp;
-    m.slot = lower_slot(l, SLOT_COORD, AXIS_DP);
+    m.slot = lower_slot(l, SLOT_COORD, l->mesh.dim[MESH_DP]);
     m.slot_stride = (uint64_t)m.rows * m.cols * isa_dtype_bytes(m.dtype);
     return m;
 }
@@ -43,7 +43,7 @@ void lower_head_of_step(struct lower *l)
             if ((l->buckets[b].piece != NONE) != pieces)
                 continue;
             struct mat m = flat(l->buckets[b].param, l->ctype, l->p->buckets[b].elements);
-            lower_collective(l, OP_ALL_GATHER, QUEUE_DP, AXIS_BIT(AXIS_DP), own_shard(l, m), m);
+            lower_collective(l, OP_ALL_GATHER, QUEUE_DP, l->mesh.dim[MESH_DP], own_shard(l, m), m);
         }
 }
 
@@ -60,19 +60,19 @@ void lower_bucket_reduce(struct lower *l, uint32_t bucket)
     if (b->tie)
         lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, GROUP_TIE, m, m);
     if (l->sp && !b->split)
-        lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, AXIS_BIT(AXIS_TP), m, m);
+        lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, l->mesh.dim[MESH_TP], m, m);
     if (l->d->dp == 1)
         return;
     if (l->d->zero)
-        lower_collective(l, OP_REDUCE_SCATTER, QUEUE_DP, AXIS_BIT(AXIS_DP), m, own_shard(l, m));
+        lower_collective(l, OP_REDUCE_SCATTER, QUEUE_DP, l->mesh.dim[MESH_DP], m, own_shard(l, m));
     else
-        lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, AXIS_BIT(AXIS_DP), m, m);
+        lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, l->mesh.dim[MESH_DP], m, m);
 }
 
 void lower_metrics_reduce(struct lower *l)
 {
     if (l->d->gpus_used > 1)
-        lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, AXES_WORLD, metric(l, 0, METRIC_WORDS), metric(l, 0, METRIC_WORDS));
+        lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, l->mesh.dim[MESH_WORLD], metric(l, 0, METRIC_WORDS), metric(l, 0, METRIC_WORDS));
 }
 
 static void square_norm(struct lower *l, uint32_t bucket)
@@ -81,12 +81,12 @@ static void square_norm(struct lower *l, uint32_t bucket)
     struct mat g = own_shard(l, flat(b->gradient, DTYPE_F32, l->p->buckets[bucket].elements));
     uint32_t mask = 0, i = lower_insn(l, OP_SQNORM);
     if (!b->split && l->d->tp > 1)
-        mask |= AXIS_BIT(AXIS_TP);
+        mask |= l->mesh.dim[MESH_TP];
     if (!l->d->zero && l->d->dp > 1)
-        mask |= AXIS_BIT(AXIS_DP);
+        mask |= l->mesh.dim[MESH_DP];
     uint32_t slot = mask && b->counts ? lower_slot(l, SLOT_FIRST, mask) : NONE;
     /* the copy of a tied embedding lives behind the first stage, where first(pp) is never 1: it neither counts nor saves */
-    l->p->buckets[bucket].count_slot = b->counts ? slot : lower_slot(l, SLOT_FIRST, AXIS_BIT(AXIS_PP));
+    l->p->buckets[bucket].count_slot = b->counts ? slot : lower_slot(l, SLOT_FIRST, l->mesh.dim[MESH_PP]);
     ARG(l, i, SQNORM, sum, metric(l, METRIC_SQNORM, 1), MARK_ADD);
     ARG(l, i, SQNORM, g, g, MARK_READ);
     ATTR_BIND_SET(l, i, SQNORM, count, b->counts && !mask, slot, 1);

@@ -44,7 +44,7 @@ static void add_tensor(struct lower *l, const struct weight_ref *r, const struct
 {
     const struct piece *pc = &l->pieces[r->piece];
     const struct opr_weight *w = &pc->e->weights[r->weight];
-    uint32_t tp = l->d->tp, slot = tp > 1 && w->split != SPLIT_NONE ? lower_slot(l, SLOT_COORD, AXIS_TP) : NONE;
+    uint32_t tp = l->d->tp, slot = tp > 1 && w->split != SPLIT_NONE ? lower_slot(l, SLOT_COORD, l->mesh.dim[MESH_TP]) : NONE;
     struct tensor t = {.ndim = w->vector ? 1 : 2, .rows = place->rows, .cols = place->cols, .row_slot = NONE,
                        .col_slot = NONE, .transposed = w->transposed, .at = place->at, .init = init_of(w),
                        .std = l->job->train.init_std};
@@ -110,7 +110,7 @@ static void add_buffers(struct lower *l, uint32_t bucket)
     uint64_t n = pb->elements = (b->used + step - 1) / step * step;
     bool sharded = l->d->zero && l->d->dp > 1;
     uint64_t own = sharded ? n / l->d->dp : n;
-    uint32_t slot = sharded ? lower_slot(l, SLOT_COORD, AXIS_DP) : NONE;
+    uint32_t slot = sharded ? lower_slot(l, SLOT_COORD, l->mesh.dim[MESH_DP]) : NONE;
     const char *name = l->p->buckets[bucket].name;
     b->param = add_buffer(l, "param", name, BUFFER_PARAM, l->ctype, n, bucket, NONE);
     b->master = b->moment1 = b->moment2 = b->gradient = NONE;

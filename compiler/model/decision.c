@@ -9,6 +9,7 @@
 #include "compiler/support/strbuf.h"
 
 #include <math.h>
+#include <string.h>
 
 const char *const recompute_names[] = {"none", "selective", "full", "auto"};
 const char *const recompute_part_names[8] = {"norm", "core_attn", "mla_up", "ffn", "ffn_act", "moe", "moe_act", "shared"};
@@ -244,6 +245,42 @@ static bool emittable_size(struct arena *a, const struct job *job, const struct 
     return true;
 }
 
+/* ranks over which experts' state is split: the same number as for dense weights, where there are as many */
+static struct mesh_degrees mesh_degrees(const struct job *job, const struct decision *d)
+{
+    struct mesh_degrees g = {.size = {[AXIS_TP] = d->tp, [AXIS_CP] = d->cp, [AXIS_DP] = d->dp, [AXIS_PP] = d->pp},
+                             .etp = d->etp, .ep = d->ep, .shard = d->zero ? d->shard : 1};
+    memcpy(g.order, d->order, sizeof g.order);
+    for (uint32_t i = 0; i < job->model.nlayers; i++)
+        g.experts = g.experts || job->model.layers[i]->is_moe;
+    uint32_t edp = decision_expert_dp(d);
+    g.expert_shard = g.shard < edp ? g.shard : edp;
+    return g;
+}
+
+struct mesh decision_mesh(const struct job *job, const struct decision *d)
+{
+    struct mesh_degrees g = mesh_degrees(job, d);
+    struct mesh m;
+    enum mesh_dim what[2];
+    return mesh_fold(&g, &m, what) ? m : mesh_new(g.size, g.order);
+}
+
+static bool emittable_mesh(struct arena *a, const struct job *job, const struct decision *d, const char **why)
+{
+    struct mesh_degrees g = mesh_degrees(job, d);
+    struct mesh m;
+    enum mesh_dim what[2];
+    if (!mesh_fold(&g, &m, what))
+        REFUSE("%s = %u across %s: their groups do not nest", mesh_dim_names[what[0]],
+               what[0] == MESH_SHARD || what[0] == MESH_EXPERT_SHARD ? d->shard
+               : what[0] == MESH_EP                                 ? d->ep
+               : what[0] == MESH_ETP                                ? d->etp
+                                                                   : g.size[what[0]],
+               mesh_dim_names[what[1]]);
+    return true;
+}
+
 bool schedule_emittable(enum schedule_kind k)
 {
     return k < SCHED_AUTO && k != SCHED_COMBINED_1F1B && k != SCHED_DUALPIPE && k != SCHED_DUALPIPE_V;
@@ -278,7 +315,7 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
         REFUSE("overlap of tp, cp or all_to_all with compute");
     if (job->wishes.never_overlap & (OVERLAP_DP | OVERLAP_PP))
         REFUSE("never overlap dp or pp");
-    return emittable_size(a, job, d, why);
+    return emittable_mesh(a, job, d, why) && emittable_size(a, job, d, why);
 }
 
 /* Latest plan of layers into stages; prefix[i] = cost of the first i layers. */

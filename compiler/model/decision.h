@@ -7,7 +7,7 @@
  * placement; the V-shaped ones come with their schedules).  A decision says nothing that follows from it. */
 
 #include "compiler/model/model.h"
-#include "compiler/topology/topo.h"
+#include "compiler/topology/mesh.h"
 #include "runtime/program.h"
 
 struct stage {
@@ -44,6 +44,10 @@ bool decision_place(struct arena *a, const struct topo *topo, struct decision *d
 uint32_t decision_healthy(struct arena *a, const struct topo *topo, const uint32_t *nodes, uint32_t n, uint32_t **healthy);
 /* ranks that share the experts' data-parallel reduction: tp * cp * dp / (ep * etp) */
 uint32_t decision_expert_dp(const struct decision *d);
+
+/* The mesh of its ranks, cut into digits where experts or shards need it; where they do not nest, which decision_emittable()
+ * refuses, one digit per axis. */
+struct mesh decision_mesh(const struct job *job, const struct decision *d);
 
 /* Is it consistent with itself, the job and the cluster?  false and one sentence if not: divisibility of heads, kv heads,
  * vocabulary padding aside, batch = microbatch * microbatches * dp, every layer in one stage, memory not considered. */

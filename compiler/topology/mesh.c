@@ -1,7 +1,8 @@
-/* Ranks as points of a four-axis mesh, and the groups that collectives run over.
+/* Ranks as points of a mesh of digits, and the groups that collectives run over.
  *
- * A rank is a mixed-radix number with the order's first axis as its lowest digit.  A group fixes every digit outside its
- * axis mask, so all groups of a mask are translates of one another by the fixed digits: size, extent and number follow
+ * A rank is a mixed-radix number with the order's first digit as its lowest.  Folding: experts and shards end at products
+ * of the same number (Megatron-Core's parallel folding); where all these products divide one another in order, the
+ * quotients are the common digits.  A group fixes every digit outside its mask, so all groups of a mask are translates of one another by the fixed digits: size, extent and number follow
  * from the sizes alone, and only the network level needs the nodes.
  *
  * Levels assume what topo promises: nodes of a decision are in document order and every tier is a run of that order,
@@ -11,33 +12,232 @@
 #include "compiler/topology/mesh.h"
 
 #include <assert.h>
+#include <stdio.h>
 
-struct mesh mesh_new(const uint32_t size[NAXES], const enum axis order[NAXES])
+const char *const mesh_dim_names[NDIMS] = {"tp",    "cp",      "dp",           "pp",             "ep",   "etp", "edp",
+                                      "shard", "replica", "expert_shard", "expert_replica", "world"};
+
+/* Cut an axis into digits at products `at[]` (ascending, of the number without pp) that lie inside of it. */
+static void add_digits(struct mesh *m, enum axis axis, uint32_t size, uint64_t below, const uint64_t *at, uint32_t n)
+{
+    uint64_t from = below, end = below * size;
+    uint32_t digit = axis;
+    for (uint32_t i = 0; i <= n; i++) {
+        uint64_t to = i < n && at[i] < end ? at[i] : end;
+        bool first = digit == (uint32_t)axis;
+        if (to <= from && !(first && i == n))
+            continue;
+        m->order[m->ndigits++] = digit;
+        m->home[digit] = axis;
+        m->size[digit] = (uint32_t)(to / from);
+        m->stride[digit] = m->nranks;
+        m->nranks *= m->size[digit];
+        m->dim[axis] |= AXIS_BIT(digit);
+        m->dim[MESH_WORLD] |= AXIS_BIT(digit);
+        from = to;
+        for (digit = NAXES; digit < NDIGITS - 1 && m->dim[MESH_WORLD] & AXIS_BIT(digit);)
+            digit++;
+        if (from == end)
+            return;
+    }
+}
+
+static struct mesh mesh_cut(const uint32_t size[NAXES], const enum axis order[NAXES], const uint64_t *at, uint32_t n)
 {
     struct mesh m = {.nranks = 1};
+    uint64_t below = 1;
+    for (int i = 0; i < NDIGITS; i++)
+        m.size[i] = m.stride[i] = 1;
     for (int i = 0; i < NAXES; i++) {
         enum axis axis = order[i];
-        assert(size[axis] > 0 && m.size[axis] == 0); /* the order is a permutation */
-        m.order[i] = axis;
-        m.size[axis] = size[axis];
-        m.stride[axis] = m.nranks;
-        m.nranks *= size[axis];
+        assert(size[axis] > 0 && m.dim[axis] == 0); /* the order is a permutation */
+        add_digits(&m, axis, size[axis], below, at, axis == AXIS_PP ? 0 : n);
+        if (axis != AXIS_PP)
+            below *= size[axis];
     }
     return m;
 }
 
-void mesh_coords(const struct mesh *m, uint32_t rank, uint32_t coord[NAXES])
+/* digits of several ranks from product `from` to product `to` of the number without pp */
+static uint32_t digits_between(const struct mesh *m, uint64_t from, uint64_t to)
 {
-    for (int a = 0; a < NAXES; a++)
+    uint64_t below = 1;
+    uint32_t mask = 0;
+    for (uint32_t i = 0; i < m->ndigits; i++) {
+        uint32_t digit = m->order[i];
+        if (digit == AXIS_PP || m->size[digit] == 1)
+            continue;
+        mask |= below >= from && below < to ? AXIS_BIT(digit) : 0;
+        below *= m->size[digit];
+    }
+    return mask;
+}
+
+struct mesh mesh_new(const uint32_t size[NAXES], const enum axis order[NAXES])
+{
+    struct mesh m = mesh_cut(size, order, NULL, 0);
+    m.dim[MESH_EDP] = digits_between(&m, 1, m.nranks);
+    m.dim[MESH_REPLICA] = (m.dim[MESH_CP] | m.dim[MESH_DP]) & m.dim[MESH_EDP];
+    m.dim[MESH_EXPERT_REPLICA] = m.dim[MESH_EDP];
+    return m;
+}
+
+/* Where the inner `shard` of the dp and cp ranks end, as a product of the number without pp. */
+static uint64_t shard_end(const struct mesh_degrees *g, uint64_t shard, bool *nests)
+{
+    uint64_t below = 1;
+    *nests = true;
+    for (int i = 0; i < NAXES; i++) {
+        uint64_t n = g->size[g->order[i]];
+        bool counts = g->order[i] == AXIS_CP || g->order[i] == AXIS_DP;
+        if (g->order[i] == AXIS_PP)
+            continue;
+        if (counts && shard <= n) {
+            *nests = n % shard == 0;
+            return below * shard;
+        }
+        if (counts) {
+            *nests = *nests && shard % n == 0;
+            shard /= n;
+        }
+        below *= n;
+    }
+    return below;
+}
+
+struct boundary {
+    uint64_t at;
+    enum mesh_dim dim; /* that ends there */
+};
+
+/* all ends, ascending, each once; false where one does not divide the next */
+static uint32_t sort_boundaries(struct boundary *b, uint32_t n, enum mesh_dim what[2], bool *nests)
+{
+    uint32_t kept = 0;
+    *nests = true;
+    for (uint32_t i = 1; i < n; i++)
+        for (uint32_t k = i; k > 0 && b[k - 1].at > b[k].at; k--) {
+            struct boundary swap = b[k];
+            b[k] = b[k - 1];
+            b[k - 1] = swap;
+        }
+    for (uint32_t i = 0; i < n; i++) {
+        if (kept && b[i].at == b[kept - 1].at)
+            continue;
+        if (kept && b[i].at % b[kept - 1].at) {
+            what[0] = b[kept - 1].dim;
+            what[1] = b[i].dim;
+            *nests = false;
+            return 0;
+        }
+        b[kept++] = b[i];
+    }
+    return kept;
+}
+
+bool mesh_fold(const struct mesh_degrees *g, struct mesh *m, enum mesh_dim what[2])
+{
+    struct boundary b[8];
+    uint64_t at[8], below = 1, all = (uint64_t)g->size[AXIS_TP] * g->size[AXIS_CP] * g->size[AXIS_DP];
+    uint64_t experts = g->experts ? (uint64_t)g->etp * g->ep : 1;
+    uint64_t shard = g->shard ? g->shard : (uint64_t)g->size[AXIS_CP] * g->size[AXIS_DP];
+    uint64_t copies = g->expert_shard ? g->expert_shard : all / experts;
+    uint32_t n = 0;
+    bool nests;
+    for (int i = 0; i < NAXES; i++)
+        if (g->order[i] != AXIS_PP) {
+            below *= g->size[g->order[i]];
+            b[n++] = (struct boundary){below, (enum mesh_dim)g->order[i]};
+        }
+    uint64_t end = shard_end(g, shard, &nests);
+    what[0] = MESH_SHARD;
+    what[1] = MESH_DP;
+    if (!nests)
+        return false;
+    if (shard > 1)
+        b[n++] = (struct boundary){end, MESH_SHARD};
+    if (g->experts) {
+        b[n++] = (struct boundary){g->etp, MESH_ETP};
+        b[n++] = (struct boundary){experts, MESH_EP};
+        b[n++] = (struct boundary){experts * copies, MESH_EXPERT_SHARD};
+    }
+    n = sort_boundaries(b, n, what, &nests);
+    if (!nests)
+        return false;
+    for (uint32_t i = 0; i < n; i++)
+        at[i] = b[i].at;
+    *m = mesh_cut(g->size, g->order, at, n);
+    uint32_t dense = (m->dim[MESH_CP] | m->dim[MESH_DP]) & digits_between(m, 1, all);
+    m->dim[MESH_SHARD] = shard > 1 ? dense & digits_between(m, 1, end) : 0;
+    m->dim[MESH_REPLICA] = dense & ~m->dim[MESH_SHARD];
+    m->dim[MESH_ETP] = g->experts ? digits_between(m, 1, g->etp) : 0;
+    m->dim[MESH_EP] = g->experts ? digits_between(m, g->etp, experts) : 0;
+    m->dim[MESH_EDP] = digits_between(m, experts, all);
+    m->dim[MESH_EXPERT_SHARD] = g->experts ? digits_between(m, experts, experts * copies) : 0;
+    m->dim[MESH_EXPERT_REPLICA] = m->dim[MESH_EDP] & ~m->dim[MESH_EXPERT_SHARD];
+    return true;
+}
+
+void mesh_coords(const struct mesh *m, uint32_t rank, uint32_t coord[NDIGITS])
+{
+    for (int a = 0; a < NDIGITS; a++)
         coord[a] = rank / m->stride[a] % m->size[a];
 }
 
-uint32_t mesh_rank(const struct mesh *m, const uint32_t coord[NAXES])
+uint32_t mesh_rank(const struct mesh *m, const uint32_t coord[NDIGITS])
 {
     uint32_t rank = 0;
-    for (int a = 0; a < NAXES; a++)
+    for (int a = 0; a < NDIGITS; a++)
         rank += coord[a] * m->stride[a];
     return rank;
+}
+
+uint32_t mesh_number(const struct mesh *m, uint32_t rank, uint32_t mask)
+{
+    uint32_t number = 0, radix = 1;
+    for (uint32_t i = 0; i < m->ndigits; i++) {
+        uint32_t digit = m->order[i];
+        if (!(mask & AXIS_BIT(digit)))
+            continue;
+        number += rank / m->stride[digit] % m->size[digit] * radix;
+        radix *= m->size[digit];
+    }
+    return number;
+}
+
+uint32_t mesh_weight(const struct mesh *m, uint32_t mask, uint32_t digit)
+{
+    uint32_t radix = 1;
+    for (uint32_t i = 0; i < m->ndigits && m->order[i] != digit; i++)
+        if (mask & AXIS_BIT(m->order[i]))
+            radix *= m->size[m->order[i]];
+    return radix;
+}
+
+static uint32_t of_several(const struct mesh *m, uint32_t mask)
+{
+    for (uint32_t digit = 0; digit < NDIGITS; digit++)
+        if (m->size[digit] == 1)
+            mask &= ~AXIS_BIT(digit);
+    return mask;
+}
+
+void mesh_mask_text(const struct mesh *m, uint32_t mask, const char *between, char *text, size_t size)
+{
+    size_t n = 0;
+    text[0] = 0;
+    for (uint32_t d = 0; d < MESH_WORLD && mask; d++) {
+        uint32_t dim = d <= MESH_PP ? m->dim[d] : of_several(m, m->dim[d]);
+        bool whole = d <= MESH_PP ? (dim & mask) == dim : dim && of_several(m, mask) == dim;
+        if (!dim || !whole)
+            continue;
+        if (n < size)
+            n += (size_t)snprintf(text + n, size - n, "%s%s", n ? between : "", mesh_dim_names[d]);
+        mask &= ~dim;
+    }
+    for (uint32_t i = 0; i < m->ndigits && mask; i++) /* no dimension is all of the rest: single digits */
+        if (mask & AXIS_BIT(m->order[i]) && m->size[m->order[i]] > 1 && n < size)
+            n += (size_t)snprintf(text + n, size - n, "%s%s.%u", n ? between : "", mesh_dim_names[m->home[m->order[i]]], i);
 }
 
 /* The tie group fixes what a pipeline group fixes: it is two of its members. */
@@ -51,27 +251,57 @@ uint32_t mesh_group_size(const struct mesh *m, uint32_t mask)
     if (mask & GROUP_TIE)
         return m->size[AXIS_PP] > 1 ? 2 : 1;
     uint32_t n = 1;
-    for (uint32_t a = 0; a < NAXES; a++)
+    for (uint32_t a = 0; a < NDIGITS; a++)
         if (mask & AXIS_BIT(a))
             n *= m->size[a];
     return n;
 }
 
+/* Neighbouring digits of one axis, or of any if `all`, are one run of the box.  false: more than NAXES runs. */
+static bool group_runs(const struct mesh *m, uint32_t mask, bool all, struct group *g)
+{
+    uint32_t used = 0, last = NDIGITS;
+    for (uint32_t i = 0; i < m->ndigits; i++) {
+        uint32_t digit = m->order[i];
+        if (!(mask & AXIS_BIT(digit)) || m->size[digit] == 1)
+            continue;
+        bool joins = last < NDIGITS && m->stride[last] * m->size[last] == m->stride[digit] &&
+                     (all || m->home[last] == m->home[digit]);
+        last = digit;
+        if (joins) {
+            g->n[used - 1] *= m->size[digit];
+            continue;
+        }
+        if (used == NAXES)
+            return false;
+        g->n[used] = m->size[digit];
+        g->stride[used++] = m->stride[digit];
+    }
+    return true;
+}
+
 struct group mesh_group(const struct mesh *m, uint32_t rank, uint32_t mask)
 {
     struct group g = {.first = rank, .n = {1, 1, 1, 1}};
-    uint32_t fixing = fixing_mask(mask), used = 0;
-    for (int i = 0; i < NAXES; i++) {
-        enum axis axis = m->order[i];
-        if (!(fixing & AXIS_BIT(axis)))
-            continue;
-        g.first -= rank / m->stride[axis] % m->size[axis] * m->stride[axis];
-        if (m->size[axis] == 1)
-            continue;
-        bool tie = (mask & GROUP_TIE) != 0;
-        g.n[used] = tie ? 2 : m->size[axis];
-        g.stride[used] = tie ? (m->size[axis] - 1) * m->stride[axis] : m->stride[axis];
-        used++;
+    uint32_t fixing = fixing_mask(mask);
+    for (uint32_t i = 0; i < m->ndigits; i++) {
+        uint32_t digit = m->order[i];
+        if (fixing & AXIS_BIT(digit))
+            g.first -= rank / m->stride[digit] % m->size[digit] * m->stride[digit];
+    }
+    if (mask & GROUP_TIE) {
+        if (m->size[AXIS_PP] > 1) {
+            g.n[0] = 2;
+            g.stride[0] = (m->size[AXIS_PP] - 1) * m->stride[AXIS_PP];
+        }
+        return g;
+    }
+    struct group empty = g;
+    if (!group_runs(m, mask, false, &g)) {
+        g = empty;
+        bool fits = group_runs(m, mask, true, &g);
+        assert(fits); /* 8 digits have at most 4 runs that are not neighbours */
+        (void)fits;
     }
     return g;
 }
@@ -79,8 +309,8 @@ struct group mesh_group(const struct mesh *m, uint32_t rank, uint32_t mask)
 uint32_t mesh_group_index(const struct mesh *m, uint32_t rank, uint32_t mask)
 {
     uint32_t fixing = fixing_mask(mask), index = 0, radix = 1;
-    for (int i = 0; i < NAXES; i++) {
-        enum axis axis = m->order[i];
+    for (uint32_t i = 0; i < m->ndigits; i++) {
+        uint32_t axis = m->order[i];
         if (fixing & AXIS_BIT(axis))
             continue;
         index += rank / m->stride[axis] % m->size[axis] * radix;
@@ -97,8 +327,8 @@ uint32_t mesh_ngroups(const struct mesh *m, uint32_t mask)
 uint32_t mesh_group_first(const struct mesh *m, uint32_t index, uint32_t mask)
 {
     uint32_t fixing = fixing_mask(mask), first = 0;
-    for (int i = 0; i < NAXES; i++) {
-        enum axis axis = m->order[i];
+    for (uint32_t i = 0; i < m->ndigits; i++) {
+        uint32_t axis = m->order[i];
         if (fixing & AXIS_BIT(axis))
             continue;
         first += index % m->size[axis] * m->stride[axis];
@@ -150,7 +380,7 @@ uint32_t mesh_group_level(const struct mesh *m, const struct topo *t, const uint
     if (extent < gpus_per_node && gpus_per_node % (extent + 1) == 0) {
         /* innermost axes only: their groups are runs aligned to their length, inside a node */
         uint32_t inner = 1;
-        for (int i = 0; i < NAXES && (fixing_mask(mask) & AXIS_BIT(m->order[i]) || m->size[m->order[i]] == 1); i++)
+        for (uint32_t i = 0; i < m->ndigits && (fixing_mask(mask) & AXIS_BIT(m->order[i]) || m->size[m->order[i]] == 1); i++)
             inner *= m->size[m->order[i]];
         if (inner == extent + 1)
             return 0;

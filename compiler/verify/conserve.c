@@ -101,9 +101,9 @@ bool conserve_read_parts(struct machine *m, uint32_t i, size_t k, struct parts *
     return true;
 }
 
-bool conserve_read_flat(struct machine *m, uint32_t i, size_t k, struct whole *out, uint32_t *axis)
+bool conserve_read_flat(struct machine *m, uint32_t i, size_t k, struct whole *out, uint32_t *mask)
 {
-    if (!store_read_flat(m->store, prove_operand(m->program, i, k), out, axis))
+    if (!store_read_flat(m->store, prove_operand(m->program, i, k), out, mask))
         return fail_read(m, i, k);
     m->writer[k] = store_writer(m->store, prove_operand(m->program, i, k));
     return true;
@@ -215,8 +215,7 @@ bool conserve_bind(struct machine *m, uint32_t i, size_t attr, int64_t len, stru
     if (s->kind != SLOT_COORD)
         return conserve_fail(m, i, "its attribute %s depends on slot %s, which is no coordinate",
                              isa_info((enum op)m->program->insns[i].op)->attr[attr].name, s->name);
-    if (s->most)
-        out->step[s->arg] = a->stride;
+    extent_move(out, &m->c->plan->mesh, s->arg, a->stride);
     return true;
 }
 
@@ -409,7 +408,7 @@ static void interpret(struct arena *a, const struct plan *p, int kind, struct ve
                                          .program = q,
                                          .role = r,
                                          .site = {7, r, NONE, kind == PROGRAM_EVAL, NONE},
-                                         .store = store_new(scratch, q)};
+                                         .store = store_new(scratch, q, &p->mesh)};
     }
     for (uint32_t r = 0; r < p->nroles && !c.failed; r++)
         conserve_start(&c.machines[r]);

@@ -27,6 +27,7 @@ struct machine {
     struct whole deposit;
     uint32_t deposit_mask;
     uint32_t writer[ISA_MAX_OPERANDS]; /* who wrote what the current instruction has read; NONE */
+    uint32_t *part;                    /* per bucket: digits by which its working copy is updated; 0 = whole */
     struct whole **initial;            /* per bucket: parameters, moments (3 each) as the step finds them */
 };
 /* the names that an opcode's table gives to rows and columns; 0 = the number 1 or 2 */
@@ -67,8 +68,8 @@ const char *conserve_origin(struct machine *m, const struct value *v);
 bool conserve_read(struct machine *m, uint32_t i, size_t k, struct value *out);
 /* as pieces, in rows and columns of the operand */
 bool conserve_read_parts(struct machine *m, uint32_t i, size_t k, struct parts *out);
-/* as a flat list of elements; *axis: NAXES, or the operand is the part numbered by the coordinate of *axis */
-bool conserve_read_flat(struct machine *m, uint32_t i, size_t k, struct whole *out, uint32_t *axis);
+/* as a flat list of elements; *mask: 0, or the operand is the part numbered by the digits of *mask */
+bool conserve_read_flat(struct machine *m, uint32_t i, size_t k, struct whole *out, uint32_t *mask);
 /* write pieces that together are the operand, or add them to what is there */
 bool conserve_emit(struct machine *m, uint32_t i, size_t k, const struct parts *out);
 /* a value that the model's step has, or that is on the way to one; false after a report */
@@ -81,7 +82,7 @@ struct value conserve_value(struct conserve *c, uint32_t node, const struct exte
                             struct extent col);
 /* base + slot * stride of an attribute, `len` long; false: it depends on no coordinate */
 bool conserve_bind(struct machine *m, uint32_t i, size_t attr, int64_t len, struct extent *out);
-/* axes on whose first ranks an attribute is 1 (0 elsewhere); *never: it is 0 on this role */
+/* digits on whose first ranks an attribute is 1 (0 elsewhere); *never: it is 0 on this role */
 bool conserve_count(struct machine *m, uint32_t i, size_t attr, uint32_t *first, bool *never);
 /* attributes into a recipe; those that depend on how a matrix is split are left 0 */
 void conserve_attrs(const struct machine *m, uint32_t i, struct recipe *r);
@@ -91,7 +92,7 @@ bool conserve_heads(struct machine *m, uint32_t i);    /* conserve_heads.c: HEAD
 bool conserve_products(struct machine *m, uint32_t i); /* conserve_products.c: MATMUL_*, BIAS_W */
 bool conserve_norm(struct machine *m, uint32_t i);     /* conserve_norm.c: SQNORM */
 bool conserve_update(struct machine *m, uint32_t i);   /* conserve_state.c: ADAMW, SGD */
-/* squared norm of gradients of the whole batch, counted on the first ranks of these axes; NULL, or what is
+/* squared norm of gradients of the whole batch, counted on the first ranks of these digits; NULL, or what is
  * wrong */
 const char *conserve_norm_of(struct conserve *c, const struct whole *w, uint32_t first, struct value *sum);
 bool conserve_start(struct machine *m); /* parameters and state as the step finds them */

@@ -12,69 +12,84 @@ static uint32_t group_mask(const struct machine *m, uint32_t i)
     return prove_mask(&m->c->plan->mesh, prove_comm_slot(m->program, i)->arg);
 }
 
-/* the one axis of a mask, NAXES if it has none or several */
-static uint32_t only_axis(uint32_t mask)
+/* digits that a shard's norm depends on: those that number the shards */
+static uint32_t slice_mask(const struct block *b)
 {
-    for (uint32_t a = 0; a < NAXES; a++)
-        if (mask == AXIS_BIT(a))
-            return a;
-    return NAXES;
+    uint32_t mask = 0;
+    for (uint32_t digit = 0; digit < NDIGITS; digit++)
+        mask |= b->extent.step[digit] ? AXIS_BIT(digit) : 0;
+    return mask;
 }
 
-/* A shard's norm becomes its weights' norms when it is summed over the axis that numbers the shards. */
-static const char *open_slices(struct conserve *c, const struct value *v, uint32_t axis, struct value *rest,
-                               struct value *opened)
-{
-    struct term *terms = ARENA_ARRAY(c->scratch, struct term, v->nterms + 1u);
-    *rest = *v;
-    rest->nterms = 0;
-    rest->terms = terms;
-    *opened = (struct value){.kind = VALUE_ZERO};
-    for (uint32_t i = 0; i < v->nterms; i++) {
-        const struct term *t = &v->terms[i];
-        const struct node *n = &c->nodes->at[t->node];
-        if (n->recipe.op != RECIPE_SLICE || t->blocks.n != 1 || !t->blocks.at[0].extent.step[axis]) {
-            terms[rest->nterms++] = *t;
-            continue;
-        }
-        struct block plain = t->blocks.at[0];
-        struct blocks one = {1, &plain}, all;
-        struct value part;
-        uint32_t first = plain.first;
-        plain.first = 0;
-        if (first & AXIS_BIT(axis) ||
-            !blocks_reduce(c->scratch, &one, axis, c->plan->mesh.size[axis], &all) ||
-            !blocks_whole(&all, n->domain))
-            return "the shards whose norms it sums are not the whole bucket";
-        const char *why = conserve_norm_of(c, c->slices.at[n->recipe.attr[0]], first, &part);
-        if (!why)
-            why = value_add(c->scratch, c->nodes, opened, &part, opened);
-        if (why)
-            return why;
-    }
-    return NULL;
-}
-
-/* sum or maximum over all axes of a mask; dp first, because shards open up only there */
-static const char *reduce(struct conserve *c, const struct value *v, uint32_t mask, bool max,
-                          struct value *out)
+/* the digits of a mask one by one, outermost first of dp, then cp, then tp; pp needs all roles */
+static const char *reduce_digits(struct conserve *c, struct value *v, uint32_t mask, bool max)
 {
     static const enum axis order[] = {AXIS_DP, AXIS_CP, AXIS_TP};
+    const struct mesh *mesh = &c->plan->mesh;
+    for (size_t k = 0; k < ARRAY_LEN(order); k++)
+        for (uint32_t i = mesh->ndigits; i-- > 0;) {
+            uint32_t digit = mesh->order[i];
+            if (!(mask & AXIS_BIT(digit)) || mesh->home[digit] != (uint32_t)order[k])
+                continue;
+            const char *why = value_reduce(c->scratch, c->nodes, v, digit, mesh->size[digit], max, v);
+            if (why)
+                return why;
+        }
+    return NULL;
+}
+
+/* A shard's norm becomes its weights' norms when it is summed over all the digits that number the shards; what these
+ * weights' norms lack then is summed over the rest of the mask. */
+static const char *open_slice(struct conserve *c, const struct term *t, uint32_t mask, struct value *sum)
+{
+    const struct node *n = &c->nodes->at[t->node];
+    struct block plain = t->blocks.at[0];
+    struct blocks all = {1, &plain};
+    uint32_t own = slice_mask(&plain), first = plain.first;
+    struct value part;
+    plain.first = 0;
+    for (uint32_t i = 0; i < c->plan->mesh.ndigits; i++) {
+        uint32_t digit = c->plan->mesh.order[i];
+        if (own & AXIS_BIT(digit) && !blocks_reduce(c->scratch, &all, digit, c->plan->mesh.size[digit], &all))
+            return "the shards whose norms it sums overlap";
+    }
+    if (own & ~mask || first & own || !blocks_whole(&all, n->domain))
+        return "the shards whose norms it sums are not the whole bucket";
+    const char *why = conserve_norm_of(c, c->slices.at[n->recipe.attr[0]], first, &part);
+    if (!why)
+        why = reduce_digits(c, &part, mask & ~own, false);
+    return why ? why : value_add(c->scratch, c->nodes, sum, &part, sum);
+}
+
+/* sum or maximum over all digits of a mask but pp */
+static const char *reduce(struct conserve *c, const struct value *v, uint32_t mask, bool max, struct value *out)
+{
+    struct term *terms = ARENA_ARRAY(c->scratch, struct term, v->nterms + 1u);
+    struct value rest = *v, opened = {.kind = VALUE_ZERO};
     *out = *v;
-    for (size_t k = 0; k < ARRAY_LEN(order); k++) {
-        uint32_t axis = order[k];
-        struct value rest, opened;
-        if (!(mask & AXIS_BIT(axis)) || out->kind == VALUE_ZERO)
-            continue;
-        const char *why = open_slices(c, out, axis, &rest, &opened);
-        if (!why)
-            why = value_reduce(c->scratch, c->nodes, &rest, axis, c->plan->mesh.size[axis], max, &rest);
-        if (!why)
-            why = value_add(c->scratch, c->nodes, &rest, &opened, out);
+    if (v->kind == VALUE_ZERO || !mask)
+        return NULL;
+    if (v->kind != VALUE_NODES)
+        return reduce_digits(c, out, mask, max);
+    rest.nterms = 0;
+    rest.terms = terms;
+    for (uint32_t i = 0; i < v->nterms; i++) {
+        const struct term *t = &v->terms[i];
+        bool slice = c->nodes->at[t->node].recipe.op == RECIPE_SLICE && t->blocks.n == 1;
+        const char *why = NULL;
+        if (slice && slice_mask(&t->blocks.at[0]) & mask)
+            why = open_slice(c, t, mask, &opened);
+        else
+            terms[rest.nterms++] = *t;
         if (why)
             return why;
     }
-    return NULL;
+    const char *why = NULL;
+    if (rest.nterms || rest.node != NODE_ZERO || opened.kind == VALUE_ZERO)
+        why = reduce_digits(c, &rest, mask, max);
+    else
+        rest = (struct value){.kind = VALUE_ZERO};
+    return why ? why : value_add(c->scratch, c->nodes, &rest, &opened, out);
 }
 
 /* ---- all-reduce ---- */
@@ -136,9 +151,9 @@ static bool all_reduce(struct machine *m, uint32_t i, uint32_t mask)
     struct parts *p = &m->c->parts[1];
     const char *why = NULL;
     struct whole w;
-    uint32_t axis;
-    if (store_read_flat(m->store, o, &w, &axis)) {
-        if (axis != NAXES)
+    uint32_t part;
+    if (store_read_flat(m->store, o, &w, &part)) {
+        if (part)
             return conserve_fail(m, i, "it reduces shards");
         for (uint32_t k = 0; k < w.n && !why; k++)
             why = reduce(m->c, &w.at[k].value, mask, max, &w.at[k].value);
@@ -146,7 +161,7 @@ static bool all_reduce(struct machine *m, uint32_t i, uint32_t mask)
             return conserve_fail_inputs(m, i, "%s", why);
         if (!check_world(m, i, mask, &w))
             return false;
-        return store_write_flat(m->store, o, &w, NAXES, i) ||
+        return store_write_flat(m->store, o, &w, 0, i) ||
                conserve_fail(m, i, "its operand can't hold the result");
     }
     if (!conserve_read_parts(m, i, OPND(ALL_REDUCE, x), p))
@@ -224,7 +239,7 @@ static bool finish_crossing(struct machine *m, uint32_t i, uint32_t mask, bool m
         const struct operand *o = prove_operand(other->program, other->next, OPND(ALL_REDUCE, x));
         struct whole w = {sum.elements, sum.n, ARENA_ARRAY(c->scratch, struct stretch, sum.n)};
         memcpy(w.at, sum.at, sum.n * sizeof *w.at);
-        if (!store_write_flat(other->store, o, &w, NAXES, other->next))
+        if (!store_write_flat(other->store, o, &w, 0, other->next))
             return conserve_fail(other, other->next, "its operand can't hold the result");
         other->deposited = false;
         other->next += r != m->role; /* the caller steps on itself */
@@ -236,11 +251,11 @@ static bool finish_crossing(struct machine *m, uint32_t i, uint32_t mask, bool m
 static bool all_reduce_crossing(struct machine *m, uint32_t i, uint32_t mask, bool *wait)
 {
     struct conserve *c = m->c;
-    uint32_t axis, there = 0, members = 0;
+    uint32_t part, there = 0, members = 0;
     if (!m->deposited) {
-        if (!conserve_read_flat(m, i, OPND(ALL_REDUCE, x), &m->deposit, &axis))
+        if (!conserve_read_flat(m, i, OPND(ALL_REDUCE, x), &m->deposit, &part))
             return false;
-        if (axis != NAXES)
+        if (part)
             return conserve_fail(m, i, "it reduces shards");
         m->deposited = true;
         m->deposit_mask = mask;
@@ -257,60 +272,82 @@ static bool all_reduce_crossing(struct machine *m, uint32_t i, uint32_t mask, bo
 
 /* ---- gather and scatter ---- */
 
-static bool gather_flat(struct machine *m, uint32_t i, uint32_t axis)
+static bool gather_flat(struct machine *m, uint32_t i, uint32_t mask)
 {
     struct whole w;
-    uint32_t parts;
-    if (!conserve_read_flat(m, i, OPND(ALL_GATHER, x), &w, &parts))
+    uint32_t part;
+    if (!conserve_read_flat(m, i, OPND(ALL_GATHER, x), &w, &part))
         return false;
-    if (parts != axis)
+    if (prove_mask(&m->c->plan->mesh, part) != mask)
         return conserve_fail(m, i, "it gathers what is no shard along its group");
-    return store_write_flat(m->store, prove_operand(m->program, i, OPND(ALL_GATHER, y)), &w, NAXES, i) ||
+    return store_write_flat(m->store, prove_operand(m->program, i, OPND(ALL_GATHER, y)), &w, 0, i) ||
            conserve_fail(m, i, "its output can't hold all shards");
 }
 
-/* members' rows one below the other: they must be consecutive by coordinate */
-static bool gather_rows(struct machine *m, uint32_t i, uint32_t axis)
+/* are rows the members' own, one below the other in the order of their numbers? */
+static bool split_rows(const struct machine *m, const struct extent *row, uint32_t mask)
+{
+    const struct mesh *mesh = &m->c->plan->mesh;
+    for (uint32_t digit = 0; digit < NDIGITS; digit++)
+        if (mask & AXIS_BIT(digit) && row->step[digit] != row->len * mesh_weight(mesh, mask, digit))
+            return false;
+    return true;
+}
+
+static bool same_along(const struct value *v, uint32_t mask)
+{
+    for (uint32_t j = 0; j < v->nterms; j++)
+        for (uint32_t b = 0; b < v->terms[j].blocks.n; b++) {
+            const struct block *k = &v->terms[j].blocks.at[b];
+            if ((slice_mask(k) | k->first) & mask)
+                return false;
+        }
+    return true;
+}
+
+/* members' rows one below the other: they must be consecutive by number */
+static bool gather_rows(struct machine *m, uint32_t i, uint32_t mask)
 {
     struct parts *p = &m->c->parts[1];
     const struct operand *x = prove_operand(m->program, i, OPND(ALL_GATHER, x));
-    int64_t n = m->c->plan->mesh.size[axis];
+    uint32_t n = mesh_group_size(&m->c->plan->mesh, mask);
     if (!conserve_read_parts(m, i, OPND(ALL_GATHER, x), p))
         return false;
     for (uint32_t k = 0; k < p->n; k++) {
         struct part *t = &p->at[k];
-        if (t->value.kind != VALUE_NODES || t->rows != x->rows || t->value.row.step[axis] != t->value.row.len)
+        if (t->value.kind != VALUE_NODES || t->rows != x->rows || !split_rows(m, &t->value.row, mask))
             return conserve_fail_inputs(m, i, "it gathers %s, which is not split by rows along its group",
                                         value_text(m->c->arena, m->c->nodes, &t->value));
-        for (uint32_t j = 0; j < t->value.nterms; j++)
-            for (uint32_t b = 0; b < t->value.terms[j].blocks.n; b++)
-                if (t->value.terms[j].blocks.at[b].extent.step[axis] || t->value.terms[j].blocks.at[b].first)
-                    return conserve_fail(m, i, "it gathers partial sums that differ along its group");
-        t->rows *= (uint32_t)n;
-        t->value.row.step[axis] = 0;
+        if (!same_along(&t->value, mask))
+            return conserve_fail(m, i, "it gathers partial sums that differ along its group");
+        t->rows *= n;
+        for (uint32_t digit = 0; digit < NDIGITS; digit++)
+            t->value.row.step[digit] *= !(mask & AXIS_BIT(digit));
         t->value.row.len *= n;
     }
     return conserve_emit(m, i, OPND(ALL_GATHER, y), p);
 }
 
-static bool scatter_flat(struct machine *m, uint32_t i, uint32_t axis)
+static bool scatter_flat(struct machine *m, uint32_t i, uint32_t mask)
 {
     struct whole w;
-    uint32_t parts;
-    if (!conserve_read_flat(m, i, OPND(REDUCE_SCATTER, x), &w, &parts))
+    uint32_t part;
+    const struct operand *y = prove_operand(m->program, i, OPND(REDUCE_SCATTER, y));
+    if (!conserve_read_flat(m, i, OPND(REDUCE_SCATTER, x), &w, &part))
         return false;
-    if (parts != NAXES)
+    if (part)
         return conserve_fail(m, i, "it reduces shards");
     for (uint32_t k = 0; k < w.n; k++) {
-        const char *why = reduce(m->c, &w.at[k].value, AXIS_BIT(axis), false, &w.at[k].value);
+        const char *why = reduce(m->c, &w.at[k].value, mask, false, &w.at[k].value);
         if (why)
             return conserve_fail_inputs(m, i, "%s", why);
     }
-    return store_write_flat(m->store, prove_operand(m->program, i, OPND(REDUCE_SCATTER, y)), &w, axis, i) ||
+    uint32_t own = y->slot == UINT16_MAX ? mask : store_part(m->program, y);
+    return (prove_mask(&m->c->plan->mesh, own) == mask && store_write_flat(m->store, y, &w, own, i)) ||
            conserve_fail(m, i, "its output is not the own shard");
 }
 
-static bool scatter_rows(struct machine *m, uint32_t i, uint32_t axis)
+static bool scatter_rows(struct machine *m, uint32_t i, uint32_t mask)
 {
     struct parts *p = &m->c->parts[1];
     const struct operand *x = prove_operand(m->program, i, OPND(REDUCE_SCATTER, x)),
@@ -322,14 +359,37 @@ static bool scatter_rows(struct machine *m, uint32_t i, uint32_t axis)
         if (t->rows != x->rows || t->value.kind != VALUE_NODES)
             return conserve_fail_inputs(m, i, "it scatters rows of %s",
                                         value_text(m->c->arena, m->c->nodes, &t->value));
-        const char *why = reduce(m->c, &t->value, AXIS_BIT(axis), false, &t->value);
+        const char *why = reduce(m->c, &t->value, mask, false, &t->value);
         if (why)
             return conserve_fail_inputs(m, i, "%s", why);
         t->rows = y->rows;
         t->value.row.len = y->rows;
-        t->value.row.step[axis] = y->rows;
+        extent_move(&t->value.row, &m->c->plan->mesh, mask, y->rows);
     }
     return conserve_emit(m, i, OPND(REDUCE_SCATTER, y), p);
+}
+
+/* Elements of buckets are flat lists, whose shards are runs; anything else is a matrix, whose shards are rows.  A shard
+ * says so itself; sums are of a bucket where they are on the way to a weight's gradient. */
+static bool is_flat(struct machine *m, uint32_t i, bool gather, uint32_t mask)
+{
+    const struct operand *x =
+        prove_operand(m->program, i, gather ? OPND(ALL_GATHER, x) : OPND(REDUCE_SCATTER, x));
+    struct whole w;
+    uint32_t part;
+    if (!store_read_flat(m->store, x, &w, &part))
+        return m->program->buffers[x->buffer].bucket != NONE ||
+               mask == prove_mask(&m->c->plan->mesh, m->c->plan->mesh.dim[MESH_DP]);
+    bool zeros = true;
+    for (uint32_t k = 0; k < w.n; k++) {
+        const struct value *v = &w.at[k].value;
+        if (v->kind != VALUE_NODES)
+            continue;
+        zeros = false;
+        if (part || (!gather && m->c->nodes->at[v->nterms ? v->terms[0].node : v->node].weight))
+            return true;
+    }
+    return part || zeros || m->program->buffers[x->buffer].bucket != NONE;
 }
 
 /* ---- transfers ---- */
@@ -379,13 +439,13 @@ bool conserve_comm(struct machine *m, uint32_t i, bool *wait)
         return send(m, i);
     if (op == OP_RECV)
         return receive(m, i, wait);
-    uint32_t mask = group_mask(m, i), axis = only_axis(mask);
+    uint32_t mask = group_mask(m, i);
     if (op == OP_ALL_REDUCE)
         return prove_crosses(mask) ? all_reduce_crossing(m, i, mask, wait) : all_reduce(m, i, mask);
-    if ((op != OP_ALL_GATHER && op != OP_REDUCE_SCATTER) || axis >= NAXES || axis == AXIS_PP)
+    if ((op != OP_ALL_GATHER && op != OP_REDUCE_SCATTER) || !mask || prove_crosses(mask))
         return conserve_fail(m, i, "there is no rule for this collective over this group");
-    bool flat = axis == AXIS_DP; /* shards of buckets; along the other axes rows of activations */
+    bool flat = is_flat(m, i, op == OP_ALL_GATHER, mask);
     if (op == OP_ALL_GATHER)
-        return flat ? gather_flat(m, i, axis) : gather_rows(m, i, axis);
-    return flat ? scatter_flat(m, i, axis) : scatter_rows(m, i, axis);
+        return flat ? gather_flat(m, i, mask) : gather_rows(m, i, mask);
+    return flat ? scatter_flat(m, i, mask) : scatter_rows(m, i, mask);
 }

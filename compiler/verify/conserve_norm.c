@@ -13,7 +13,7 @@ static struct block box_elements(const struct value *v, const struct weight_unit
     struct block b = {.extent = extent_new(v->row.lo * width + v->col.lo, v->col.len),
                       .count = v->row.len,
                       .stride = width};
-    for (int a = 0; a < NAXES; a++)
+    for (int a = 0; a < NDIGITS; a++)
         b.extent.step[a] = v->row.step[a] * width + v->col.step[a];
     if (b.extent.len >= width || b.count == 1) {
         b.extent.len = v->row.len * v->col.len;
@@ -63,18 +63,18 @@ const char *conserve_norm_of(struct conserve *c, const struct whole *w, uint32_t
 }
 
 /* A shard of a bucket can't be said in elements of its weights: the sum stays "the part of that list that my
- * coordinate numbers" until the reduction over the axis makes it whole (conserve_comm.c). */
-static struct value slice_norm(struct conserve *c, const struct whole *w, uint32_t axis, uint32_t first)
+ * number among its group" until the reduction over the group makes it whole (conserve_comm.c). */
+static struct value slice_norm(struct conserve *c, const struct whole *w, uint32_t mask, uint32_t first)
 {
     struct whole *copy = ARENA_NEW(c->scratch, struct whole);
     struct block *block = ARENA_NEW(c->scratch, struct block);
     struct term *term = ARENA_NEW(c->scratch, struct term);
     struct recipe r = {.op = RECIPE_SLICE, .attr = {c->slices.n}};
-    int64_t n = (int64_t)w->elements / c->plan->mesh.size[axis];
+    int64_t n = (int64_t)w->elements / mesh_group_size(&c->plan->mesh, mask);
     *copy = *w;
     vec_push(c->scratch, &c->slices, copy);
     *block = (struct block){.extent = extent_new(0, n), .count = 1, .first = first};
-    block->extent.step[axis] = n;
+    extent_move(&block->extent, &c->plan->mesh, mask, n);
     *term =
         (struct term){nodes_add(c->nodes, &r, "a shard's squared norm", 1, (int64_t)w->elements), {1, block}};
     return (struct value){
@@ -84,17 +84,17 @@ static struct value slice_norm(struct conserve *c, const struct whole *w, uint32
 bool conserve_norm(struct machine *m, uint32_t i)
 {
     struct whole w;
-    uint32_t axis, first;
+    uint32_t mask, first;
     bool never;
     struct value sum;
-    if (!conserve_read_flat(m, i, OPND(SQNORM, g), &w, &axis) ||
+    if (!conserve_read_flat(m, i, OPND(SQNORM, g), &w, &mask) ||
         !conserve_count(m, i, ATTR(SQNORM, count), &first, &never))
         return false;
     const char *why = conserve_norm_of(m->c, &w, first, &sum);
     if (why)
         return conserve_fail_inputs(m, i, "%s", why);
-    if (sum.kind != VALUE_ZERO && axis != NAXES && m->c->plan->mesh.size[axis] > 1)
-        sum = slice_norm(m->c, &w, axis, first);
+    if (sum.kind != VALUE_ZERO && prove_mask(&m->c->plan->mesh, mask))
+        sum = slice_norm(m->c, &w, mask, first);
     if (never)
         sum = (struct value){.kind = VALUE_ZERO};
     return conserve_emit_one(m, i, OPND(SQNORM, sum), &sum);

@@ -127,7 +127,7 @@ static bool bind_outputs(struct machine *m, uint32_t i, const struct rule *rule,
 static bool multiple(const struct extent *e, int64_t n, bool length)
 {
     bool fine = n > 0 && e->lo % n == 0 && (!length || e->len % n == 0);
-    for (int a = 0; a < NAXES; a++)
+    for (int a = 0; a < NDIGITS; a++)
         fine = fine && e->step[a] % n == 0;
     return fine;
 }
@@ -145,7 +145,7 @@ static bool check_start(struct machine *m, uint32_t i, const struct rule *rule, 
         return false;
     apart = start;
     apart.lo -= e->lo;
-    for (int a = 0; a < NAXES; a++)
+    for (int a = 0; a < NDIGITS; a++)
         apart.step[a] -= e->step[a];
     int64_t sequence = (int64_t)m->c->plan->job->train.sequence;
     if (rule->starts ? extent_same(&start, e) : multiple(&apart, sequence, false))
@@ -173,7 +173,7 @@ static bool check_attention(struct machine *m, uint32_t i, const struct recipe *
     grouped.len *= group;
     heads.lo /= head;
     heads.len /= head;
-    for (int a = 0; a < NAXES; a++) {
+    for (int a = 0; a < NDIGITS; a++) {
         grouped.step[a] *= group;
         heads.step[a] /= head;
     }
@@ -284,7 +284,7 @@ static bool compute_by_table(struct machine *m, uint32_t i)
 static bool check_sample(struct machine *m, uint32_t i, const struct extent *sample)
 {
     int64_t batch = (int64_t)m->c->plan->job->train.batch, last = sample->lo;
-    for (int a = 0; a < NAXES; a++) {
+    for (int a = 0; a < NDIGITS; a++) {
         if (sample->step[a] < 0 || sample->step[a] > batch || last >= batch)
             return conserve_fail(m, i, "it reads samples %s of a batch of %lld", extent_text(m->c->arena, sample),
                                  (long long)batch);
@@ -313,7 +313,7 @@ static bool compute_tokens(struct machine *m, uint32_t i)
         if (o->buffer == NONE)
             continue;
         struct extent row = extent_new(sample.lo * sequence, o->rows);
-        for (int a = 0; a < NAXES; a++)
+        for (int a = 0; a < NDIGITS; a++)
             row.step[a] = sample.step[a] * sequence;
         struct value v = conserve_value(m->c, k == OPND(TOKENS, tokens) ? ref->tokens : ref->targets, NULL,
                                         row, extent_new(0, 1));

@@ -39,8 +39,7 @@ static bool tensor_box(struct machine *m, const struct tensor *t, struct extent 
         const struct slot *s = &m->program->slots[ends[i].slot];
         if (s->kind != SLOT_COORD)
             return fail_start(m, t->name, "its place depends on a slot that is no coordinate");
-        if (s->most)
-            ends[i].e->step[s->arg] = (int64_t)ends[i].stride;
+        extent_move(ends[i].e, &m->c->plan->mesh, s->arg, (int64_t)ends[i].stride);
     }
     bool swap = t->transposed || t->ndim == 1; /* outputs run along the tensor's columns */
     *out = swap ? col : row;
@@ -54,8 +53,8 @@ static bool covers(struct machine *m, const struct extent *e, int64_t size, bool
 {
     struct block block = {.extent = *e, .count = 1};
     struct blocks all = {1, &block};
-    for (uint32_t axis = 0; axis < NAXES; axis++)
-        if (e->step[axis] && !blocks_reduce(m->c->scratch, &all, axis, m->c->plan->mesh.size[axis], &all))
+    for (uint32_t digit = 0; digit < NDIGITS; digit++)
+        if (e->step[digit] && !blocks_reduce(m->c->scratch, &all, digit, m->c->plan->mesh.size[digit], &all))
             return false;
     return blocks_whole(&all, size) &&
            (padded || (all.n == 1 && all.at[0].count == 1 && all.at[0].extent.len == size));
@@ -97,7 +96,7 @@ static bool add_tensor(struct machine *m, const struct tensor *t, bool decay, st
         bool last = unit + 1 == ref->nunits || strcmp(ref->units[unit + 1].name, name) != 0;
         if (out.lo >= u->at + size && !last)
             continue;
-        bool split = memcmp(out.step, (int64_t[NAXES]){0}, sizeof out.step) != 0;
+        bool split = memcmp(out.step, (int64_t[NDIGITS]){0}, sizeof out.step) != 0;
         int64_t n = split || last || out.lo + left <= u->at + size ? left : u->at + size - out.lo;
         struct extent mine = extent_part(&out, -u->at, n);
         if (u->decay != decay)
@@ -152,9 +151,24 @@ static struct whole *new_whole(struct machine *m, const struct bucket *b, enum s
     return w;
 }
 
-static bool sharded(const struct machine *m)
+/* Digits by which the optimizer updates a bucket's working copy in parts, by the operand it writes that copy through; only
+ * that part of it is then up to date at the step's end, and may be believed at its start.  0 = all of it. */
+static uint32_t updated_part(const struct machine *m, uint32_t bucket)
 {
-    return m->c->plan->decision.zero > 0 && m->c->plan->mesh.size[AXIS_DP] > 1;
+    const struct program *p = prove_program(m->c->plan, m->role, PROGRAM_TRAIN);
+    for (uint32_t i = p->ninsns; i-- > 0;) {
+        enum op op = (enum op)p->insns[i].op;
+        if (op != OP_ADAMW && op != OP_SGD)
+            continue;
+        for (size_t k = 0; k < 2; k++) {
+            const struct operand *o =
+                prove_operand(p, i, k ? op == OP_ADAMW ? OPND(ADAMW, copy) : OPND(SGD, copy) : OPND(ADAMW, p));
+            if (o->buffer != NONE && p->buffers[o->buffer].kind == BUFFER_PARAM &&
+                p->buffers[o->buffer].bucket == bucket && o->slot != UINT16_MAX)
+                return store_part(p, o);
+        }
+    }
+    return 0;
 }
 
 static int state_of(enum buffer_kind kind)
@@ -177,7 +191,7 @@ static int state_of(enum buffer_kind kind)
 }
 
 /* One operand over a whole buffer of a bucket, or over the own shard of one that holds everything. */
-static bool whole_operand(const struct machine *m, uint32_t buffer, bool own, struct operand *o)
+static bool whole_operand(const struct machine *m, uint32_t buffer, uint32_t own, struct operand *o)
 {
     const struct buffer *b = &m->program->buffers[buffer];
     uint64_t size = isa_dtype_bytes(b->dtype), n = b->bytes / size, cols = n % 64 ? n : 64, parts = 1;
@@ -186,7 +200,7 @@ static bool whole_operand(const struct machine *m, uint32_t buffer, bool own, st
     if (own) {
         uint32_t s = 0;
         while (s < m->program->nslots &&
-               (m->program->slots[s].kind != SLOT_COORD || m->program->slots[s].arg != AXIS_DP))
+               (m->program->slots[s].kind != SLOT_COORD || m->program->slots[s].arg != own))
             s++;
         if (s == m->program->nslots)
             return false;
@@ -223,12 +237,11 @@ static bool start_buffer(struct machine *m, uint32_t i)
     if (s == NSTATES)
         return true;
     const struct whole *w = m->initial[b->bucket * NSTATES + (uint32_t)s];
-    bool own = b->kind == BUFFER_PARAM && sharded(m);
-    uint32_t axis = own ? AXIS_DP : NAXES;
+    uint32_t own = b->kind == BUFFER_PARAM ? m->part[b->bucket] : 0, mask = own;
     if (b->shard_slot != NONE && m->program->slots[b->shard_slot].most)
-        axis = m->program->slots[b->shard_slot].arg;
+        mask = m->program->slots[b->shard_slot].arg;
     struct operand o;
-    if (!whole_operand(m, i, own, &o) || !store_write_flat(m->store, &o, w, axis, NONE))
+    if (!whole_operand(m, i, own, &o) || !store_write_flat(m->store, &o, w, mask, NONE))
         return conserve_fail(m, NONE, "buffer %s can't hold its bucket", b->name);
     return true;
 }
@@ -237,6 +250,9 @@ bool conserve_start(struct machine *m)
 {
     const struct program *p = m->program;
     m->initial = ARENA_ARRAY(m->c->scratch, struct whole *, NSTATES * (size_t)p->nbuckets + 1);
+    m->part = ARENA_ARRAY(m->c->scratch, uint32_t, p->nbuckets + 1u);
+    for (uint32_t b = 0; b < p->nbuckets; b++)
+        m->part[b] = updated_part(m, b);
     for (uint32_t b = 0; b < p->nbuckets; b++)
         for (int s = 0; s < NSTATES; s++)
             if (!(m->initial[b * NSTATES + (uint32_t)s] = new_whole(m, &p->buckets[b], (enum state)s)))
@@ -268,14 +284,14 @@ static const struct weight_unit *unit_of(const struct machine *m, uint32_t node,
 }
 
 /* one operand of the update: its elements against the parameters' */
-static bool beside(struct machine *m, uint32_t i, size_t k, const struct whole *p, uint32_t axis,
+static bool beside(struct machine *m, uint32_t i, size_t k, const struct whole *p, uint32_t mask,
                    struct whole *out)
 {
     const char *name = isa_info((enum op)m->program->insns[i].op)->operand[k].name;
     uint32_t mine;
     if (!conserve_read_flat(m, i, k, out, &mine))
         return false;
-    if (mine != axis || out->elements != p->elements)
+    if (mine != mask || out->elements != p->elements)
         return conserve_fail(m, i, "its operand %s is not the same shard as the parameters", name);
     uint32_t j = 0; /* zeros may be cut differently */
     for (uint32_t e = 0; e < p->n; e++) {
@@ -348,7 +364,7 @@ static bool check_scalars(struct machine *m, uint32_t i, size_t scale, size_t st
            conserve_fail(m, i, "its step block is %s", nodes_name(m->c->nodes, v.node));
 }
 
-static bool write_updated(struct machine *m, uint32_t i, size_t k, const struct whole *old, uint32_t axis)
+static bool write_updated(struct machine *m, uint32_t i, size_t k, const struct whole *old, uint32_t mask)
 {
     const struct operand *o = prove_operand(m->program, i, k);
     if (o->buffer == NONE)
@@ -359,7 +375,7 @@ static bool write_updated(struct machine *m, uint32_t i, size_t k, const struct 
         if (w.at[e].value.kind == VALUE_NODES)
             w.at[e].value.node = updated(m, w.at[e].value.node);
     }
-    return store_write_flat(m->store, o, &w, axis, i) ||
+    return store_write_flat(m->store, o, &w, mask, i) ||
            conserve_fail(m, i, "its output can't hold these elements");
 }
 
@@ -370,12 +386,12 @@ bool conserve_update(struct machine *m, uint32_t i)
            kg = adam ? OPND(ADAMW, g) : OPND(SGD, g);
     bool moment = prove_operand(m->program, i, km)->buffer != NONE;
     struct whole p, first = {0}, second = {0}, g;
-    uint32_t axis;
+    uint32_t mask;
     if (!check_scalars(m, i, adam ? OPND(ADAMW, scale) : OPND(SGD, scale),
                        adam ? OPND(ADAMW, step) : OPND(SGD, step)) ||
-        !conserve_read_flat(m, i, OPND(ADAMW, p), &p, &axis) ||
-        (moment && !beside(m, i, km, &p, axis, &first)) || (adam && !beside(m, i, kv, &p, axis, &second)) ||
-        !beside(m, i, kg, &p, axis, &g))
+        !conserve_read_flat(m, i, OPND(ADAMW, p), &p, &mask) ||
+        (moment && !beside(m, i, km, &p, mask, &first)) || (adam && !beside(m, i, kv, &p, mask, &second)) ||
+        !beside(m, i, kg, &p, mask, &g))
         return false;
     if (!adam && moment != (m->c->plan->job->train.momentum > 0))
         return conserve_fail(m, i, "momentum %s", moment ? "is kept, but the model has none" : "is missing");
@@ -394,10 +410,10 @@ bool conserve_update(struct machine *m, uint32_t i)
             !check_value(m, i, &g, p.at[e].at, u->gradient, v, "gradient"))
             return false;
     }
-    return write_updated(m, i, OPND(ADAMW, p), &p, axis) &&
-           write_updated(m, i, OPND(ADAMW, copy), &p, axis) &&
-           (!moment || write_updated(m, i, km, &first, axis)) &&
-           (!adam || write_updated(m, i, kv, &second, axis));
+    return write_updated(m, i, OPND(ADAMW, p), &p, mask) &&
+           write_updated(m, i, OPND(ADAMW, copy), &p, mask) &&
+           (!moment || write_updated(m, i, km, &first, mask)) &&
+           (!adam || write_updated(m, i, kv, &second, mask));
 }
 
 /* ---- the end ---- */
@@ -427,7 +443,7 @@ static bool end_buffer(struct machine *m, uint32_t i)
         return true;
     for (uint32_t k = 0; k < c->n; k++) {
         const struct piece *p = &c->pieces[k];
-        if (p->own && (b->kind != BUFFER_PARAM || !sharded(m) || p->axis != AXIS_DP))
+        if (p->own && (b->kind != BUFFER_PARAM || p->mask != m->part[b->bucket]))
             return conserve_fail(
                 m, NONE, "at the end of the step buffer %s is up to date in the own shard only", b->name);
         bytes += p->rows * p->width;

@@ -70,7 +70,7 @@ void verify_defined(struct arena *a, const struct plan *p, struct verdict *v)
             if (!c.program)
                 continue;
             struct arena *scratch = arena_new();
-            c.store = store_new(scratch, c.program);
+            c.store = store_new(scratch, c.program, &p->mesh);
             define_state(&c);
             for (uint32_t i = 0; i < c.program->ninsns && prove_count(v, 5) < 20; i++)
                 check_insn(&c, i);

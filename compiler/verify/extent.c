@@ -14,6 +14,20 @@
 
 #define MOST_COPIES 4096 /* of a comb, where it must be written out */
 
+const char *const digit_names[NDIGITS] = {"tp", "cp", "dp", "pp", "d4", "d5", "d6", "d7"};
+
+void extent_move(struct extent *x, const struct mesh *m, uint32_t mask, int64_t stride)
+{
+    for (uint32_t i = 0; i < m->ndigits; i++) {
+        uint32_t digit = m->order[i];
+        if (!(mask & AXIS_BIT(digit)))
+            continue;
+        if (m->size[digit] > 1)
+            x->step[digit] += stride;
+        stride *= m->size[digit];
+    }
+}
+
 struct extent extent_new(int64_t lo, int64_t len)
 {
     return (struct extent){.lo = lo, .len = len};
@@ -39,7 +53,7 @@ static bool same_step(const struct extent *x, const struct extent *y)
 
 static bool everywhere(const struct extent *x)
 {
-    static const int64_t zero[NAXES];
+    static const int64_t zero[NDIGITS];
     return !memcmp(x->step, zero, sizeof zero);
 }
 
@@ -173,16 +187,16 @@ static bool spread(struct block *b, int64_t step, int64_t size, int64_t *copies)
     return *copies <= MOST_COPIES;
 }
 
-bool blocks_reduce(struct arena *a, const struct blocks *x, uint32_t axis, int64_t size, struct blocks *out)
+bool blocks_reduce(struct arena *a, const struct blocks *x, uint32_t digit, int64_t size, struct blocks *out)
 {
     VEC(struct block) list = {0};
     uint32_t n = 0;
     for (uint32_t i = 0; i < x->n; i++) {
         struct block b = x->at[i];
-        int64_t step = b.extent.step[axis], copies = 1;
-        b.extent.step[axis] = 0;
-        if (b.first & AXIS_BIT(axis))
-            b.first &= ~AXIS_BIT(axis); /* only coordinate 0 had it */
+        int64_t step = b.extent.step[digit], copies = 1;
+        b.extent.step[digit] = 0;
+        if (b.first & AXIS_BIT(digit))
+            b.first &= ~AXIS_BIT(digit); /* only coordinate 0 had it */
         else if (size > 1 && !spread(&b, step, size, &copies))
             return false;
         vec_reserve(a, &list, n + (size_t)copies);
@@ -237,10 +251,9 @@ bool blocks_whole(const struct blocks *x, int64_t size)
 static void print_extent(struct strbuf *b, const struct extent *x)
 {
     strbuf_printf(b, "[%lld, %lld)", (long long)x->lo, (long long)(x->lo + x->len));
-    static const char *const names[NAXES] = {"tp", "cp", "dp", "pp"};
-    for (int i = 0; i < NAXES; i++)
+    for (int i = 0; i < NDIGITS; i++)
         if (x->step[i])
-            strbuf_printf(b, " + %lld %s", (long long)x->step[i], names[i]);
+            strbuf_printf(b, " + %lld %s", (long long)x->step[i], digit_names[i]);
 }
 
 char *extent_text(struct arena *a, const struct extent *x)

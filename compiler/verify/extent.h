@@ -7,10 +7,12 @@
 #include "compiler/support/arena.h"
 #include "compiler/topology/mesh.h"
 
-/* lo + sum step[a] * coordinate[a], and len elements from there; step is 0 on axes of one rank */
+/* lo + sum step[a] * digit[a], and len elements from there; step is 0 on digits of one rank */
 struct extent {
-    int64_t lo, len, step[NAXES];
+    int64_t lo, len, step[NDIGITS];
 };
+/* add stride * the number that the digits of a mask make */
+void extent_move(struct extent *x, const struct mesh *m, uint32_t mask, int64_t stride);
 struct extent extent_new(int64_t lo, int64_t len);
 bool extent_same(const struct extent *x, const struct extent *y);
 /* the elements at .. at + len of it */
@@ -20,7 +22,7 @@ struct extent extent_scaled(const struct extent *x, int64_t multiply, int64_t di
 bool extent_whole(const struct extent *x, int64_t size); /* 0 .. size or more, on every rank */
 
 /* Contributions: for k < count the elements of extent + k * stride; and only on ranks whose coordinates of
- * the axes in `first` are all 0 */
+ * the digits in `first` are all 0 */
 struct block {
     struct extent extent;
     int64_t count, stride;
@@ -32,12 +34,13 @@ struct blocks {
 };
 /* disjoint union of two sets on the same rank; false: they (may) share elements */
 bool blocks_union(struct arena *a, const struct blocks *x, const struct blocks *y, struct blocks *out);
-/* union over all coordinates of an axis of `size` ranks; false: an element would be counted twice */
-bool blocks_reduce(struct arena *a, const struct blocks *x, uint32_t axis, int64_t size, struct blocks *out);
+/* union over all values of a digit of `size`; false: an element would be counted twice */
+bool blocks_reduce(struct arena *a, const struct blocks *x, uint32_t digit, int64_t size, struct blocks *out);
 /* are they all of 0 .. size, on every rank */
 bool blocks_whole(const struct blocks *x, int64_t size);
 /* "[0, 64) + 32 tp" */
 char *blocks_text(struct arena *a, const struct blocks *x);
+extern const char *const digit_names[NDIGITS];
 char *extent_text(struct arena *a, const struct extent *x);
 
 #endif

@@ -7,7 +7,7 @@
 #include "compiler/support/vec.h"
 
 /* one possible meeting per pair of roles, then one per group kind and queue */
-#define NMASKS ((1u << NAXES) + 1) /* last: the tie group */
+#define NMASKS ((1u << NDIGITS) + 1) /* last: the tie group */
 
 struct table {
     const struct plan *plan;

@@ -42,21 +42,14 @@ static void check_rank(struct arena *a, const struct plan *p, uint32_t rank, uin
         taken[r->node] |= (uint64_t)1 << r->gpu;
 }
 
-static bool wish_mask(const struct keep_wish *w, uint32_t *mask)
+static bool wish_mask(const struct mesh *m, const struct keep_wish *w, uint32_t *mask)
 {
-    static const struct {
-        const char *name;
-        uint32_t mask;
-    } names[] = {{"tp", AXIS_BIT(AXIS_TP)},
-                 {"cp", AXIS_BIT(AXIS_CP)},
-                 {"dp", AXIS_BIT(AXIS_DP)},
-                 {"pp", AXIS_BIT(AXIS_PP)}};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!strcmp(w->axis, names[i].name)) {
-            *mask = names[i].mask;
+    for (uint32_t d = 0; d < NDIMS; d++)
+        if (!strcmp(w->axis, mesh_dim_names[d])) {
+            *mask = m->dim[d];
             return true;
         }
-    return false; /* ep, etp, shard: not in a plan's mesh */
+    return false;
 }
 
 /* outermost level that a keep wish allows; UINT32_MAX where it counts nodes instead */
@@ -73,7 +66,7 @@ static uint32_t wish_level(const struct plan *p, const struct keep_wish *w)
 static void check_keep(struct arena *a, const struct plan *p, const struct keep_wish *w, struct verdict *v)
 {
     uint32_t mask, level = wish_level(p, w);
-    if (!wish_mask(w, &mask))
+    if (!wish_mask(&p->mesh, w, &mask))
         return;
     bool node = w->within && !strcmp(w->within, "node");
     uint32_t gpus = p->topo->types[p->decision.type].gpus;

@@ -148,7 +148,7 @@ uint32_t prove_mask(const struct mesh *m, uint32_t mask)
 {
     if (mask & GROUP_TIE)
         return m->size[AXIS_PP] > 1 ? GROUP_TIE : 0;
-    for (uint32_t a = 0; a < NAXES; a++)
+    for (uint32_t a = 0; a < NDIGITS; a++)
         if (m->size[a] == 1)
             mask &= ~AXIS_BIT(a);
     return mask;

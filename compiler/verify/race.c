@@ -207,11 +207,11 @@ static bool in_place(uint16_t op, const struct region *y, const struct region *x
 static bool own_part(const struct race *c, uint32_t i, const struct operand *part, const struct operand *all)
 {
     uint32_t mask = prove_mask(&c->plan->mesh, prove_comm_slot(c->program, i)->arg),
-             axis = store_axis(c->program, part);
+             own = prove_mask(&c->plan->mesh, store_part(c->program, part));
     if (part->buffer != all->buffer || part->offset != all->offset || part->dtype != all->dtype ||
         all->slot != UINT16_MAX || (all->rows > 1 && all->ld != all->cols))
         return false;
-    return !mask || (axis < NAXES && mask == AXIS_BIT(axis));
+    return mask == own;
 }
 
 static void check_within(struct race *c, uint32_t i)

@@ -99,6 +99,7 @@ static uint32_t param(const struct builder *b, uint32_t unit)
 static void add_gradient(struct builder *b, uint32_t unit, uint32_t node)
 {
     struct weight_unit *u = &b->units.at[unit];
+    b->nodes->at[node].weight = true;
     u->gradient = sum(b, u->gradient, node, NAME("gradient of %s", u->name), b->nodes->at[node].cols);
 }
 

@@ -24,7 +24,7 @@ static uint64_t slot_most(const struct plan *p, const struct slot *s)
 {
     switch (s->kind) {
     case SLOT_COORD:
-        return p->mesh.size[s->arg] - 1;
+        return mesh_group_size(&p->mesh, s->arg) - 1;
     case SLOT_FIRST:
         return 1;
     case SLOT_PEER:
@@ -47,17 +47,17 @@ static const struct slot *find_group_slot(const struct program *p, uint32_t mask
 
 /* NULL, or what is wrong with a rank's value */
 static const char *slot_fault(struct arena *a, const struct plan *p, uint32_t rank,
-                              const uint32_t coord[NAXES], const struct slot *s, uint64_t value)
+                              const uint32_t coord[NDIGITS], const struct slot *s, uint64_t value)
 {
     uint64_t want = 0;
-    uint32_t at[NAXES];
+    uint32_t at[NDIGITS];
     switch (s->kind) {
     case SLOT_COORD:
-        want = coord[s->arg];
+        want = mesh_number(&p->mesh, rank, s->arg);
         break;
     case SLOT_FIRST:
         want = 1;
-        for (uint32_t i = 0; i < NAXES; i++)
+        for (uint32_t i = 0; i < NDIGITS; i++)
             if (s->arg & AXIS_BIT(i) && coord[i])
                 want = 0;
         break;
@@ -118,7 +118,7 @@ void prove_slots(struct arena *a, const struct plan *p, struct verdict *v)
         return;
     for (uint32_t rank = 0; rank < p->ranks->nranks; rank++) {
         const struct rank_info *r = &p->ranks->ranks[rank];
-        uint32_t coord[NAXES];
+        uint32_t coord[NDIGITS];
         mesh_coords(&p->mesh, rank, coord);
         struct site at = {2, r->role, rank, false, NONE};
         if (r->role != coord[AXIS_PP]) {

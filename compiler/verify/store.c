@@ -45,13 +45,13 @@ static struct region region_of(const struct store *s, const struct operand *o, u
     return r;
 }
 
-uint32_t store_axis(const struct program *p, const struct operand *o)
+uint32_t store_part(const struct program *p, const struct operand *o)
 {
     if (o->slot == UINT16_MAX || p->slots[o->slot].kind != SLOT_COORD || (o->rows > 1 && o->ld != o->cols))
-        return NAXES;
+        return 0;
     return o->slot_stride == (uint64_t)o->rows * o->cols * isa_dtype_bytes((enum dtype)o->dtype)
                ? p->slots[o->slot].arg
-               : NAXES;
+               : 0;
 }
 
 /* ---- layout ---- */
@@ -104,10 +104,10 @@ static void find_near(struct store *s)
     arena_free(scratch);
 }
 
-struct store *store_new(struct arena *a, const struct program *p)
+struct store *store_new(struct arena *a, const struct program *p, const struct mesh *m)
 {
     struct store *s = ARENA_NEW(a, struct store);
-    *s = (struct store){.arena = a, .program = p};
+    *s = (struct store){.arena = a, .program = p, .mesh = m};
     s->first = ARENA_ARRAY(a, uint32_t, p->nbuffers + 1u);
     for (uint32_t i = 0; i < p->nbuffers; i++) {
         s->first[i] = s->ncells;
@@ -299,11 +299,11 @@ void store_write(struct store *s, const struct operand *o, const struct part *pa
     struct region r = region_of(s, o, &cell);
     struct piece p = {.writer = writer, .dtype = o->dtype, .value = part->value};
     if (o->slot != UINT16_MAX) {
-        uint32_t axis = store_axis(s->program, o);
+        uint32_t mask = store_part(s->program, o);
         p.own = true;
-        p.axis = (uint8_t)axis;
+        p.mask = (uint8_t)mask;
         struct piece *at = put(s, cell, &r, &p);
-        if (axis == NAXES) /* no part of a whole: nothing is known */
+        if (!mask) /* no part of a whole: nothing is known */
             *at = s->cells[cell].pieces[--s->cells[cell].n];
         return;
     }
@@ -396,12 +396,12 @@ bool store_read(struct store *s, const struct operand *o, struct parts *out)
             }
         return read_parts(c, &r, o->dtype, out);
     }
-    uint32_t axis = store_axis(s->program, o);
-    if (axis == NAXES)
+    uint32_t mask = store_part(s->program, o);
+    if (!mask)
         return false;
     for (uint32_t i = 0; i < c->n; i++)
         if (same_place(&c->pieces[i], &r) && c->pieces[i].dtype == o->dtype && c->pieces[i].own &&
-            c->pieces[i].axis == axis) {
+            c->pieces[i].mask == mask) {
             out->n = 1;
             out->at[0] = (struct part){0, o->rows, 0, o->cols, c->pieces[i].writer, c->pieces[i].value};
             return true;
@@ -411,8 +411,7 @@ bool store_read(struct store *s, const struct operand *o, struct parts *out)
         return false;
     out->at[0].rows = o->rows;
     out->at[0].value.row.len = o->rows;
-    if (s->program->slots[o->slot].most)
-        out->at[0].value.row.step[axis] += o->rows;
+    extent_move(&out->at[0].value.row, s->mesh, mask, o->rows);
     return true;
 }
 
@@ -422,25 +421,25 @@ static int by_at(const void *x, const void *y)
     return (a->at > b->at) - (a->at < b->at);
 }
 
-bool store_read_flat(struct store *s, const struct operand *o, struct whole *out, uint32_t *axis)
+bool store_read_flat(struct store *s, const struct operand *o, struct whole *out, uint32_t *mask)
 {
-    uint32_t cell, own = o->slot == UINT16_MAX ? NAXES : store_axis(s->program, o);
+    uint32_t cell, own = o->slot == UINT16_MAX ? 0 : store_part(s->program, o);
     struct region r = region_of(s, o, &cell);
     const struct cell *c = &s->cells[cell];
     uint64_t size = isa_dtype_bytes((enum dtype)o->dtype), bytes = r.rows * r.width, covered = 0;
-    if (!cut_one_run(r.rows, r.width, r.pitch) || (o->slot != UINT16_MAX && own == NAXES))
+    if (!cut_one_run(r.rows, r.width, r.pitch) || (o->slot != UINT16_MAX && !own))
         return false;
-    *axis = own;
+    *mask = own;
     *out = (struct whole){.elements = bytes / size, .at = ARENA_ARRAY(s->arena, struct stretch, c->n + 1u)};
     for (uint32_t i = 0; i < c->n; i++) {
         const struct piece *p = &c->pieces[i];
         if (p->at >= r.at + bytes || piece_end(p) <= r.at)
             continue;
         if (p->own || p->value.kind == VALUE_PART) {
-            bool mine = p->own ? p->axis == own && p->value.kind == VALUE_PART : own == NAXES;
+            bool mine = p->own ? p->mask == own && p->value.kind == VALUE_PART : !own;
             if (!mine || p->at != r.at || p->rows * p->width != bytes || p->dtype != o->dtype)
                 return false;
-            *axis = p->value.axis;
+            *mask = p->value.mask;
             *out = *p->value.whole;
             return true;
         }
@@ -456,23 +455,23 @@ bool store_read_flat(struct store *s, const struct operand *o, struct whole *out
     return covered == bytes;
 }
 
-bool store_write_flat(struct store *s, const struct operand *o, const struct whole *w, uint32_t axis,
+bool store_write_flat(struct store *s, const struct operand *o, const struct whole *w, uint32_t mask,
                       uint32_t writer)
 {
-    uint32_t cell, own = o->slot == UINT16_MAX ? NAXES : store_axis(s->program, o);
+    uint32_t cell, own = o->slot == UINT16_MAX ? 0 : store_part(s->program, o);
     struct region r = region_of(s, o, &cell);
     uint64_t size = isa_dtype_bytes((enum dtype)o->dtype), bytes = r.rows * r.width;
     struct piece p = {.writer = writer, .dtype = o->dtype};
-    if (!cut_one_run(r.rows, r.width, r.pitch) || (o->slot != UINT16_MAX && own != axis))
+    if (!cut_one_run(r.rows, r.width, r.pitch) || (o->slot != UINT16_MAX && own != mask))
         return false;
-    if (axis < NAXES && o->slot != UINT16_MAX && w->elements * size != bytes)
+    if (mask && o->slot != UINT16_MAX && w->elements * size != bytes)
         return false;
-    if (axis < NAXES) {
+    if (mask) {
         struct whole *copy = ARENA_NEW(s->arena, struct whole);
         *copy = *w;
         p.own = o->slot != UINT16_MAX;
-        p.axis = (uint8_t)axis;
-        p.value = (struct value){.kind = VALUE_PART, .axis = axis, .whole = copy};
+        p.mask = (uint8_t)mask;
+        p.value = (struct value){.kind = VALUE_PART, .mask = mask, .whole = copy};
         put(s, cell, &r, &p);
         return true;
     }
@@ -502,7 +501,7 @@ uint64_t store_missing(struct store *s, const struct operand *o)
     for (uint32_t i = 0; i < c->n; i++) {
         const struct piece *p = &c->pieces[i];
         struct cuts cuts;
-        if (same_place(p, &r) && (!p->own || (o->slot != UINT16_MAX && p->axis == store_axis(s->program, o))))
+        if (same_place(p, &r) && (!p->own || (o->slot != UINT16_MAX && p->mask == store_part(s->program, o))))
             return 0;
         if (p->own || !overlaps(p, &r) || !cut_of(p, &r, &cuts))
             continue;
@@ -525,11 +524,11 @@ void store_define(struct store *s, const struct operand *o, uint32_t writer)
                           writer,
                           o->dtype,
                           true,
-                          (uint8_t)store_axis(s->program, o),
+                          (uint8_t)store_part(s->program, o),
                           {.kind = VALUE_BYTES}};
         drop_near(s, cell, &r);
         for (uint32_t i = 0; i < c->n; i++)
-            if (same_place(&c->pieces[i], &r) && c->pieces[i].own == p.own && c->pieces[i].axis == p.axis)
+            if (same_place(&c->pieces[i], &r) && c->pieces[i].own == p.own && c->pieces[i].mask == p.mask)
                 return;
         *new_piece(s, c) = p;
         return;

@@ -17,8 +17,8 @@ struct piece {
     uint64_t at, rows, width, pitch; /* bytes in the cell; rows = 1 is one run */
     uint32_t writer;                 /* instruction; NONE = there from the start */
     uint8_t dtype;
-    bool own; /* only the rank's own part of it, by `axis` */
-    uint8_t axis;
+    bool own; /* only the rank's own part of it, by its number in the digits of `mask` */
+    uint8_t mask;
     struct value value;
 };
 struct cell {
@@ -30,6 +30,7 @@ struct cell {
 struct store {
     struct arena *arena;
     const struct program *program;
+    const struct mesh *mesh;
     uint32_t ncells;
     struct cell *cells;
     uint32_t *first; /* first cell of every buffer */
@@ -48,18 +49,18 @@ struct parts {
     struct part at[MOST_PARTS];
 };
 
-struct store *store_new(struct arena *a, const struct program *p);
+struct store *store_new(struct arena *a, const struct program *p, const struct mesh *m);
 /* The parts of an operand without slot, in row, then column order.  false: some of it is not known. */
 bool store_read(struct store *s, const struct operand *o, struct parts *out);
 /* write one rectangle of an operand */
 void store_write(struct store *s, const struct operand *o, const struct part *part, uint32_t writer);
 
 /* The operand as a flat run of elements: of all its own bytes, or, at a slot, of the range that all values
- * cover. *axis: NAXES, or the operand is the part of `out` that the rank's coordinate of *axis numbers.
+ * cover. *mask: 0, or the operand is the part of `out` that the rank's digits in *mask number.
  * false: unknown. */
-bool store_read_flat(struct store *s, const struct operand *o, struct whole *out, uint32_t *axis);
+bool store_read_flat(struct store *s, const struct operand *o, struct whole *out, uint32_t *mask);
 /* the same for writing; value pieces must tile `w` */
-bool store_write_flat(struct store *s, const struct operand *o, const struct whole *w, uint32_t axis,
+bool store_write_flat(struct store *s, const struct operand *o, const struct whole *w, uint32_t mask,
                       uint32_t writer);
 /* bytes of an operand that nothing has defined (property 5) */
 uint64_t store_missing(struct store *s, const struct operand *o);
@@ -68,8 +69,7 @@ void store_define(struct store *s, const struct operand *o, uint32_t writer);
 
 /* last instruction that wrote into the operand's bytes, NONE = none */
 uint32_t store_writer(const struct store *s, const struct operand *o);
-/* the axis of an operand's slot if it is a coordinate and the operand one of equal dense parts; NAXES if not
- */
-uint32_t store_axis(const struct program *p, const struct operand *o);
+/* the digits of an operand's slot if it is a coordinate and the operand one of equal dense parts; 0 if not */
+uint32_t store_part(const struct program *p, const struct operand *o);
 
 #endif

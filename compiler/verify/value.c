@@ -121,6 +121,7 @@ uint32_t nodes_sum(struct nodes *g, uint32_t x, uint32_t y)
     struct node n = {.recipe = {.op = RECIPE_SUM}, .cols = g->at[x].cols};
     n.sum[0] = g->at[x].sum[0] + g->at[y].sum[0];
     n.sum[1] = g->at[x].sum[1] + g->at[y].sum[1] + (n.sum[0] < g->at[x].sum[0]);
+    n.weight = g->at[x].weight && g->at[y].weight;
     n.recipe.input[0] = x; /* for messages only */
     n.recipe.input[1] = y;
     return add_node(g, &n);
@@ -201,21 +202,20 @@ const char *value_add(struct arena *a, struct nodes *g, const struct value *x, c
     return NULL;
 }
 
-const char *value_reduce(struct arena *a, struct nodes *g, const struct value *value, uint32_t axis,
+const char *value_reduce(struct arena *a, struct nodes *g, const struct value *value, uint32_t digit,
                          int64_t size, bool max, struct value *out)
 {
-    static const char *const names[NAXES] = {"tp", "cp", "dp", "pp"};
     const struct value copy = *value, *x = &copy; /* *out may be *value */
     *out = *x;
     if (x->kind == VALUE_ZERO || size == 1)
         return NULL;
     if (x->kind != VALUE_NODES)
         return "a shard of a bucket can't be reduced";
-    if (x->row.step[axis] || x->col.step[axis])
-        return arena_printf(a, "the members along %s hold different rows or columns of it", names[axis]);
+    if (x->row.step[digit] || x->col.step[digit])
+        return arena_printf(a, "the members along %s hold different rows or columns of it", digit_names[digit]);
     if (x->node != NODE_ZERO)
         return arena_printf(a, "%s is complete on every rank along %s: reducing it would count it %lld times",
-                            nodes_name(g, x->node), names[axis], (long long)size);
+                            nodes_name(g, x->node), digit_names[digit], (long long)size);
     struct term *terms = ARENA_ARRAY(a, struct term, x->nterms);
     out->terms = terms;
     out->nterms = 0;
@@ -224,9 +224,9 @@ const char *value_reduce(struct arena *a, struct nodes *g, const struct value *v
         if (g->at[t.node].max != max)
             return arena_printf(a, "%s is a %s", nodes_name(g, t.node),
                                 max ? "sum, not a maximum" : "maximum, not a sum");
-        if (!blocks_reduce(a, &x->terms[i].blocks, axis, size, &t.blocks))
+        if (!blocks_reduce(a, &x->terms[i].blocks, digit, size, &t.blocks))
             return arena_printf(a, "over %s contributions to %s would count twice: each rank has %s",
-                                names[axis], nodes_name(g, t.node), blocks_text(a, &x->terms[i].blocks));
+                                digit_names[digit], nodes_name(g, t.node), blocks_text(a, &x->terms[i].blocks));
         settle(g, out, terms, t);
     }
     return NULL;
@@ -239,7 +239,7 @@ bool value_same(const struct value *x, const struct value *y)
     if (x->kind == VALUE_ZERO || x->kind == VALUE_BYTES)
         return true;
     if (x->kind == VALUE_PART)
-        return x->whole == y->whole && x->axis == y->axis;
+        return x->whole == y->whole && x->mask == y->mask;
     for (uint32_t i = 0; i < x->nterms; i++) {
         const struct term *s = &x->terms[i], *t = &y->terms[i];
         if (s->node != t->node || s->blocks.n != t->blocks.n)

@@ -40,6 +40,7 @@ struct node {
     int64_t cols;     /* of the logical matrix; rows are tokens or the weight's */
     int64_t domain;   /* elements of the contraction index, 0 if it has none */
     bool max;         /* contributions are maximised, not added */
+    bool weight;      /* of a weight's gradient, or part of that sum */
 };
 struct nodes {
     struct arena *arena;
@@ -61,13 +62,13 @@ struct term {
 enum value_kind {
     VALUE_NODES, /* as above */
     VALUE_ZERO,  /* zeros: any shape */
-    VALUE_PART,  /* the rank's own part, by its coordinate of `axis`, of a flat list of pieces */
+    VALUE_PART,  /* the rank's own part, by its number in the digits of `mask`, of a flat list of pieces */
     VALUE_BYTES  /* defined, and nothing more is known (property 5) */
 };
 struct value {
     enum value_kind kind;
     uint32_t node;
-    uint32_t nterms, axis;
+    uint32_t nterms, mask;
     const struct term *terms; /* sorted by node */
     struct extent row, col;
     const struct whole *whole;    /* VALUE_PART */
@@ -86,8 +87,8 @@ struct whole {
 /* x + y on the same rows and columns; NULL, or what is wrong */
 const char *value_add(struct arena *a, struct nodes *g, const struct value *x, const struct value *y,
                       struct value *out);
-/* sum (or maximum) over all coordinates of an axis; NULL, or what is wrong */
-const char *value_reduce(struct arena *a, struct nodes *g, const struct value *x, uint32_t axis, int64_t size,
+/* sum (or maximum) over all values of a digit; NULL, or what is wrong */
+const char *value_reduce(struct arena *a, struct nodes *g, const struct value *x, uint32_t digit, int64_t size,
                          bool max, struct value *out);
 bool value_same(const struct value *x, const struct value *y);
 /* "layers.3.q, columns [0, 64)", and what is missing of it */

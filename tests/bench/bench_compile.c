@@ -111,7 +111,7 @@ static int bench(size_t i, const char *cluster)
     }
     size_t bytes = 0;
     struct plan p = {.job = job, .topo = topo, .decision = found->candidates[0].decision};
-    p.mesh = plan_mesh(&p.decision);
+    p.mesh = decision_mesh(job, &p.decision);
     uint32_t violations = compile(a, &p, seconds, &bytes), instructions = 0;
     printf("%6u", p.decision.gpus_used);
     for (int k = 0; k < NPHASES; k++) {

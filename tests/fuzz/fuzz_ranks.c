@@ -22,7 +22,7 @@ static void check_accepted(const struct ranks *r)
     char error[300];
     struct program *p = program_new(0, 1);
     const struct program *programs[] = {p, p, p, p};
-    program_slot(p, "a", SLOT_COORD, AXIS_TP, 3);
+    program_slot(p, "a", SLOT_COORD, 1u << AXIS_TP, 3);
     program_slot(p, "b", SLOT_PEER, 0, 7);
     program_slot(p, "c", SLOT_GROUP, 1, 2);
     for (uint32_t i = 0; i < r->ngroups; i++) {

@@ -259,7 +259,7 @@ static void repeat_insn(struct maker *m, uint32_t from, uint32_t shift)
 static void add_tables(struct maker *m)
 {
     struct program *p = m->p;
-    program_slot(p, "tp", SLOT_COORD, AXIS_TP, 3);
+    program_slot(p, "tp", SLOT_COORD, 1u << AXIS_TP, 3);
     program_slot(p, "first", SLOT_FIRST, 5, 1);
     program_slot(p, "next", SLOT_PEER, 1, 63);
     uint32_t axis = pick(m, NAXES), tie = pick(m, 3) ? 0 : GROUP_TIE;

@@ -114,7 +114,7 @@ static void test_limits(void)
     for (uint32_t over = 0; over < 2; over++) {
         struct program *p = random_program(1, 40), *q;
         while (p->nslots < LIMIT_SLOTS + over)
-            program_slot(p, "s", SLOT_COORD, 0, 1);
+            program_slot(p, "s", SLOT_COORD, 1, 1);
         CU_ASSERT_EQUAL(program_check(p, error, sizeof error), over ? STATUS_INPUT : STATUS_OK);
         if (over)
             CU_ASSERT_STRING_EQUAL(error, "4097 slots, at most 4096 are allowed");

@@ -231,7 +231,7 @@ static const struct refusal bad_text[] = {
     {"slot 1", "slot 2", "line 7: number 2 where 1 is next"},
     {"count first", "count#1 first", "line 7: unknown word at '#1 first cp+dp most '"},
     {"count first", "a_name_that_is_far_too_long first", "line 7: a name of more than 23 characters"},
-    {"coord tp", "coord ep", "line 6: unknown word at 'ep most 3'"},
+    {"coord tp", "coord ep", "line 6: unknown axis 'ep'"},
     {"first cp+dp", "first cp+ep", "line 7: unknown axis 'ep'"},
     {"y step f32", "y step f16", "line 12: unknown dtype"},
     {"shard tp#0", "shard pp#0", "line 13: slot 0 is not 'pp'"},

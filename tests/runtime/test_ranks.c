@@ -35,7 +35,7 @@ static struct ranks *mesh_table(void)
 static struct program *mesh_program(uint32_t role)
 {
     struct program *p = program_new(role, PP);
-    program_slot(p, "tp", SLOT_COORD, AXIS_TP, TP - 1);
+    program_slot(p, "tp", SLOT_COORD, 1u << AXIS_TP, TP - 1);
     program_slot(p, "first", SLOT_FIRST, 1u << AXIS_DP, 1);
     program_slot(p, "peer", SLOT_PEER, 1 - role, NRANKS - 1);
     program_slot(p, "tpgroup", SLOT_GROUP, 1u << AXIS_TP, TP);

@@ -48,7 +48,7 @@ static struct buffer make_buffer(enum buffer_kind kind, enum dtype dtype, uint64
 static void open_fixture(struct fixture *f, bool sharded)
 {
     struct program *p = f->p = program_new(0, 1);
-    program_slot(p, "tp", SLOT_COORD, AXIS_TP, 1);
+    program_slot(p, "tp", SLOT_COORD, 1u << AXIS_TP, 1);
     struct bucket bucket = {
         .name = "all", .elements = ELEMENTS, .tensor = 0, .ntensors = 3, .count_slot = NONE};
     struct tensor table = {.name = "table",

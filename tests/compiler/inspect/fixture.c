@@ -86,7 +86,7 @@ struct plan *fixture_plan(struct arena *a, const struct fixture *f)
         if (decision_legal(a, p->job, p->topo, &p->decision, &why) &&
             decision_emittable(a, p->job, &p->decision, &why)) {
             struct cost *c = cost_new(a, p->job, p->topo, &p->decision);
-            p->mesh = plan_mesh(&p->decision);
+            p->mesh = decision_mesh(p->job, &p->decision);
             lower_plan(a, c, p);
             for (uint32_t r = 0; r < p->nroles; r++)
                 place_program(a, p->train[r]);

@@ -16,7 +16,7 @@ static void test_coords(void)
         CU_ASSERT_EQUAL(m.nranks, 24);
         CU_ASSERT_EQUAL(m.stride[orders[i][0]], 1);
         for (uint32_t rank = 0; rank < m.nranks; rank++) {
-            uint32_t coord[NAXES];
+            uint32_t coord[NDIGITS];
             mesh_coords(&m, rank, coord);
             CU_ASSERT_EQUAL(mesh_rank(&m, coord), rank);
             for (int a = 0; a < NAXES; a++)

@@ -89,7 +89,9 @@ static void test_memory(void)
     for (uint64_t seed = 1; seed <= 300; seed++) {
         struct arena *a = arena_new();
         struct program *p = two_buffers();
-        struct store *s = store_new(a, p);
+        const struct mesh plain = mesh_new((const uint32_t[NAXES]){1, 1, 1, 1},
+                                           (const enum axis[NAXES]){AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP});
+        struct store *s = store_new(a, p, &plain);
         struct byte map[BYTES] = {{0, 0, 0}}, owner[BYTES] = {{0, 0, 0}};
         uint64_t random = seed;
         struct operand last = draw(&random);
@@ -125,13 +127,13 @@ static void test_memory(void)
 enum { DOMAIN = 240 };
 
 /* elements of a set on one rank, as counts */
-static void count(const struct blocks *b, const uint32_t coord[NAXES], uint32_t *n)
+static void count(const struct blocks *b, const uint32_t coord[NDIGITS], uint32_t *n)
 {
     for (uint32_t i = 0; i < b->n; i++) {
         const struct block *x = &b->at[i];
         bool here = true;
         int64_t lo = x->extent.lo;
-        for (uint32_t a = 0; a < NAXES; a++) {
+        for (uint32_t a = 0; a < NDIGITS; a++) {
             lo += x->extent.step[a] * coord[a];
             here = here && !(x->first & AXIS_BIT(a) && coord[a]);
         }
@@ -183,7 +185,7 @@ static void test_contributions(void)
             unions++;
             for (uint32_t t = 0; t < tp; t++)
                 for (uint32_t d = 0; d < dp; d++) {
-                    uint32_t coord[NAXES] = {[AXIS_TP] = t, [AXIS_DP] = d}, want[DOMAIN] = {0},
+                    uint32_t coord[NDIGITS] = {[AXIS_TP] = t, [AXIS_DP] = d}, want[DOMAIN] = {0},
                              have[DOMAIN] = {0};
                     count(&set, coord, want);
                     count(&one, coord, want);
@@ -199,8 +201,8 @@ static void test_contributions(void)
             for (uint32_t d = 0; d < dp; d++) {
                 uint32_t want[DOMAIN] = {0}, have[DOMAIN] = {0};
                 for (uint32_t t = 0; t < tp; t++)
-                    count(&set, (uint32_t[NAXES]){[AXIS_TP] = t, [AXIS_DP] = d}, want);
-                count(&reduced, (uint32_t[NAXES]){[AXIS_DP] = d}, have);
+                    count(&set, (uint32_t[NDIGITS]){[AXIS_TP] = t, [AXIS_DP] = d}, want);
+                count(&reduced, (uint32_t[NDIGITS]){[AXIS_DP] = d}, have);
                 CU_ASSERT_FATAL(!memcmp(want, have, sizeof want));
                 for (int e = 0; e < DOMAIN; e++)
                     CU_ASSERT_FATAL(have[e] <= 1);
