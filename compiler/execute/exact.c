@@ -59,24 +59,33 @@ static const struct exact_tensor *find_tensor(const struct exact_truth *t, const
     return NULL;
 }
 
+static bool add_tensor(struct session *s, const struct tensor *x, uint64_t member)
+{
+    struct exact_truth *t = s->truth;
+    char name[160];
+    tensor_name(x, member, name, sizeof name);
+    if (find_tensor(t, name))
+        return true;
+    if (x->shape[1] && x->shape[0] > ((uint64_t)1 << 28) / x->shape[1])
+        return differ(s, "tensor %s is too large to be executed exactly", name);
+    t->tensors[t->ntensors++] = (struct exact_tensor){arena_strdup(s->arena, name), x->shape[0], x->shape[1], t->n};
+    t->n += x->shape[0] * x->shape[1];
+    return true;
+}
+
 static bool list_tensors(struct session *s, const struct plan *p)
 {
     struct exact_truth *t = s->truth;
-    uint32_t room = 0;
+    size_t room = 1;
     for (uint32_t r = 0; r < p->nroles; r++)
-        room += p->train[r]->ntensors;
-    t->tensors = ARENA_ARRAY(s->arena, struct exact_tensor, room + 1u);
+        for (uint32_t i = 0; i < p->train[r]->ntensors; i++)
+            room += p->train[r]->tensors[i].family ? p->train[r]->tensors[i].family : 1;
+    t->tensors = ARENA_ARRAY(s->arena, struct exact_tensor, room);
     for (uint32_t r = 0; r < p->nroles; r++)
-        for (uint32_t i = 0; i < p->train[r]->ntensors; i++) {
-            const struct tensor *x = &p->train[r]->tensors[i];
-            if (find_tensor(t, x->name))
-                continue;
-            if (x->shape[1] && x->shape[0] > ((uint64_t)1 << 28) / x->shape[1])
-                return differ(s, "tensor %s is too large to be executed exactly", x->name);
-            t->tensors[t->ntensors++] =
-                (struct exact_tensor){arena_strdup(s->arena, x->name), x->shape[0], x->shape[1], t->n};
-            t->n += x->shape[0] * x->shape[1];
-        }
+        for (uint32_t i = 0; i < p->train[r]->ntensors; i++)
+            for (uint32_t k = 0; k == 0 || k < p->train[r]->tensors[i].family; k++)
+                if (!add_tensor(s, &p->train[r]->tensors[i], k))
+                    return false;
     for (int k = 0; k < NKEPT; k++) {
         t->kept[k] = ARENA_ARRAY(s->arena, uint64_t, t->n + 1);
         t->known[k] = ARENA_ARRAY(s->arena, uint8_t, t->n + 1);
@@ -84,23 +93,29 @@ static bool list_tensors(struct session *s, const struct plan *p)
     return true;
 }
 
+static uint64_t bound(const struct session *s, uint32_t rank, uint64_t base, uint32_t slot, uint64_t stride)
+{
+    return base + (slot == NONE ? 0 : exact_value(s->m, rank, slot) * stride);
+}
+
 static bool place_tensor(struct session *s, uint32_t rank, const struct tensor *x, uint64_t *where, uint64_t elements)
 {
-    const struct exact_tensor *t = find_tensor(s->truth, x->name);
-    uint64_t row = x->row, col = x->col;
-    if (!t || t->rows != x->shape[0] || t->cols != x->shape[1])
-        return differ(s, "rank %u: tensor %s (%llu x %llu) is none of the single rank's", rank, x->name,
-                      (unsigned long long)x->shape[0], (unsigned long long)x->shape[1]);
-    if (x->row_slot != NONE)
-        row += exact_value(s->m, rank, x->row_slot) * x->row_stride;
-    if (x->col_slot != NONE)
-        col += exact_value(s->m, rank, x->col_slot) * x->col_stride;
-    for (uint64_t i = 0; i < x->rows; i++)
-        for (uint64_t j = 0; j < x->cols; j++) {
-            uint64_t r = row + (x->transposed ? j : i), c = col + (x->transposed ? i : j), e = x->at + i * x->cols + j;
-            if (r < t->rows && c < t->cols && e < elements)
-                where[e] = t->first + r * t->cols + c;
-        }
+    uint64_t row = bound(s, rank, x->row, x->row_slot, x->row_stride), col = bound(s, rank, x->col, x->col_slot, x->col_stride);
+    uint64_t member = x->family ? bound(s, rank, x->member, x->member_slot, x->member_stride) : 0, e = x->at;
+    for (uint32_t box = 0; box < tensor_boxes(x); box++) {
+        char name[160];
+        tensor_name(x, member + box, name, sizeof name);
+        const struct exact_tensor *t = find_tensor(s->truth, name);
+        if (!t || t->rows != x->shape[0] || t->cols != x->shape[1])
+            return differ(s, "rank %u: tensor %s (%llu x %llu) is none of the single rank's", rank, name,
+                          (unsigned long long)x->shape[0], (unsigned long long)x->shape[1]);
+        for (uint64_t i = 0; i < x->rows; i++)
+            for (uint64_t j = 0; j < x->cols; j++, e++) {
+                uint64_t r = row + (x->transposed ? j : i), c = col + (x->transposed ? i : j);
+                if (r < t->rows && c < t->cols && e < elements)
+                    where[e] = t->first + r * t->cols + c;
+            }
+    }
     return true;
 }
 
@@ -202,23 +217,31 @@ static bool meet(struct session *s, uint32_t rank, enum kept kind, uint64_t at, 
     return false;
 }
 
+/* operands of an instruction that updates: parameters, both moments, gradient; NONE = it has none */
+static void updated_operands(enum op op, uint32_t out[4])
+{
+    const size_t adam[] = {OPND(ADAMW, p), OPND(ADAMW, m), OPND(ADAMW, v), OPND(ADAMW, g)};
+    const size_t sgd[] = {OPND(SGD, p), OPND(SGD, m), NONE, OPND(SGD, g)};
+    const size_t bias[] = {OPND(BIAS_MOVE, bias), NONE, NONE, NONE};
+    for (int i = 0; i < 4; i++)
+        out[i] = (uint32_t)(op == OP_ADAMW ? adam[i] : op == OP_SGD ? sgd[i] : bias[i]);
+}
+
 /* after an optimizer instruction: what it read and left, by the elements of its parameters */
 static void update(void *context, uint32_t rank, uint32_t insn, const struct exact_args *k)
 {
     struct session *s = context;
     const struct program *p = s->m->ranks[rank].p;
     const struct insn *in = &p->insns[insn];
-    bool adam = in->op == OP_ADAMW;
-    const struct operand *o = &p->operands[in->operand + (adam ? OPND(ADAMW, p) : OPND(SGD, p))];
-    const struct buffer *b = &p->buffers[o->buffer];
-    const size_t operand[] = {adam ? OPND(ADAMW, p) : OPND(SGD, p), adam ? OPND(ADAMW, m) : OPND(SGD, m),
-                              adam ? OPND(ADAMW, v) : ISA_MAX_OPERANDS, adam ? OPND(ADAMW, g) : OPND(SGD, g)};
+    uint32_t operand[4];
     struct place place;
-    if (!exact_place(s->m, rank, insn, (uint32_t)operand[0], &place) || b->bucket == NONE)
+    updated_operands((enum op)in->op, operand);
+    const struct buffer *b = &p->buffers[p->operands[in->operand + operand[0]].buffer];
+    if (!exact_place(s->m, rank, insn, operand[0], &place) || b->bucket == NONE)
         return;
     uint64_t base = shard_base(s, rank, b) + (place.at - b->offset) / isa_dtype_bytes(b->dtype);
     for (uint32_t which = 0; which < 4; which++) {
-        const struct exact_view *v = operand[which] < ISA_MAX_OPERANDS ? &k->v[operand[which]] : NULL;
+        const struct exact_view *v = operand[which] == NONE ? NULL : &k->v[operand[which]];
         enum kept kind = which == KEPT_GRADIENT ? (enum kept)(KEPT_GRADIENT + s->step) : (enum kept)which;
         for (uint64_t e = 0; v && v->at && e < (uint64_t)v->rows * v->cols; e++) {
             uint64_t element = base + e / place.cols * place.ld + e % place.cols;

@@ -31,7 +31,8 @@ void exact_TOKENS(struct exact_args *k)
     uint64_t sequence = (uint64_t)INTEGER(TOKENS, sequence), rows = tokens->at ? tokens->rows : targets->rows;
     uint64_t first = V(TOKENS, step)->at[STEP_SAMPLE] + (uint64_t)INTEGER(TOKENS, sample);
     for (uint64_t i = 0; i < rows && sequence; i++) {
-        uint64_t sample = first + i / sequence, place = i % sequence;
+        uint64_t sample = first + i / sequence;
+        uint64_t place = (uint64_t)exact_place_of(0, i % sequence, sequence, INTEGER(TOKENS, first), INTEGER(TOKENS, shift));
         if (tokens->at)
             tokens->at[i] = (uint64_t)token(k, sample, place);
         if (targets->at)
@@ -89,17 +90,21 @@ void exact_EMBED_W(struct exact_args *k)
 }
 
 /* row of a table of positions; rows beyond it do not exist, and a plan that asks for them is wrong anyway */
-static uint64_t position(int64_t start, uint64_t i, int64_t sequence, const struct exact_view *table)
+static uint64_t position(int64_t start, uint64_t i, int64_t sequence, int64_t first, int64_t shift,
+                         const struct exact_view *table)
 {
-    uint64_t at = sequence > 0 ? ((uint64_t)start + i) % (uint64_t)sequence : 0;
+    uint64_t n = sequence > 0 ? (uint64_t)sequence : 1;
+    uint64_t at = (uint64_t)exact_place_of(0, ((uint64_t)start + i) % n, n, first, shift);
     return at < table->rows ? at : 0;
 }
+#define POSITION_OF(op, i, table)                                                                                        \
+    position(INTEGER(op, start), i, INTEGER(op, sequence), INTEGER(op, first), INTEGER(op, shift), table)
 
 void exact_POSITION(struct exact_args *k)
 {
     const struct exact_view *y = V(POSITION, y), *x = V(POSITION, x), *table = V(POSITION, table);
     for (uint32_t i = 0; i < y->rows; i++) {
-        uint64_t at = position(INTEGER(POSITION, start), i, INTEGER(POSITION, sequence), table);
+        uint64_t at = POSITION_OF(POSITION, i, table);
         add_row(row(y, i), row(x, i), y->cols);
         add_row(row(y, i), row(table, at), y->cols);
     }
@@ -109,8 +114,7 @@ void exact_POSITION_W(struct exact_args *k)
 {
     const struct exact_view *table = V(POSITION_W, dtable), *dy = V(POSITION_W, dy);
     for (uint32_t i = 0; i < dy->rows; i++)
-        add_row(row(table, position(INTEGER(POSITION_W, start), i, INTEGER(POSITION_W, sequence), table)), row(dy, i),
-                dy->cols);
+        add_row(row(table, POSITION_OF(POSITION_W, i, table)), row(dy, i), dy->cols);
 }
 
 static struct exact_view transpose(struct arena *a, const struct exact_view *x)
@@ -171,7 +175,8 @@ void exact_ROPE(struct exact_args *k)
     if (!head || !sequence || dims > head)
         return;
     for (uint64_t i = 0; i < y->rows; i++) {
-        uint64_t at = ((uint64_t)INTEGER(ROPE, start) + i) % sequence;
+        uint64_t w = ((uint64_t)INTEGER(ROPE, start) + i) % sequence;
+        uint64_t at = (uint64_t)exact_place_of(0, w, sequence, INTEGER(ROPE, first), INTEGER(ROPE, shift));
         for (uint64_t p = 0; p < dims / 2; p++) {
             uint64_t c = field_hash(SALT_ROPE_COS, kind, at << 32 | p), s = field_hash(SALT_ROPE_SIN, kind, at << 32 | p);
             uint64_t one = INTEGER(ROPE, adjacent) ? 2 * p : p, two = INTEGER(ROPE, adjacent) ? 2 * p + 1 : p + dims / 2;

@@ -25,7 +25,8 @@ struct exact_args {
         int64_t i;
         double f;
     } attr[ISA_MAX_ATTRS];
-    uint64_t vocab; /* of the job: tokens are below */
+    uint64_t vocab;   /* of the job: tokens are below */
+    uint64_t garbage; /* state of what unspecified rows hold */
     struct arena *scratch;
 };
 typedef void exact_kernel(struct exact_args *k);
@@ -39,7 +40,7 @@ exact_kernel *exact_kernel_of(enum op op);
 /* which random function */
 enum exact_salt {
     SALT_TOKEN = 1, SALT_RSTD, SALT_ROPE_COS, SALT_ROPE_SIN, SALT_EXP, SALT_CAP, SALT_CAP_SLOPE, SALT_ACT, SALT_ACT_SLOPE,
-    SALT_LOG, SALT_CLIP, SALT_ADAM, SALT_STEP, SALT_WEIGHT, SALT_ROUTER, SALT_ROUTER_SLOPE
+    SALT_LOG, SALT_CLIP, SALT_ADAM, SALT_STEP, SALT_WEIGHT, SALT_ROUTER
 };
 /* exp of a score less its shift */
 static inline uint64_t exact_exp(uint64_t score)
@@ -47,11 +48,26 @@ static inline uint64_t exact_exp(uint64_t score)
     return field_hash(SALT_EXP, score, 0);
 }
 
+/* what an unspecified element holds */
+static inline uint64_t exact_garbage(struct exact_args *k)
+{
+    k->garbage = field_bits(k->garbage, 0, 0);
+    return field_reduce(k->garbage);
+}
+/* place of token w of a split sequence, as isa.def says */
+static inline int64_t exact_place_of(uint64_t part, uint64_t w, uint64_t sequence, int64_t first, int64_t shift)
+{
+    int64_t half = (int64_t)(sequence / 2), grown = (int64_t)part * half;
+    return first + grown + (int64_t)w + ((int64_t)w >= half ? shift - 2 * grown : 0);
+}
+
 #define EXACT_KERNELS(K)                                                                                                 \
     K(TOKENS) K(FILL) K(COPY) K(ADD) K(EMBED) K(EMBED_W) K(POSITION) K(POSITION_W) K(RMSNORM) K(RMSNORM_I) K(RMSNORM_W)  \
     K(LAYERNORM) K(LAYERNORM_I) K(LAYERNORM_W) K(MATMUL_NT) K(MATMUL_NN) K(MATMUL_TN) K(BIAS_W) K(ROPE) K(ATTENTION)    \
     K(ATTENTION_I) K(GELU) K(GELU_I) K(RELU) K(RELU_I) K(SWIGLU) K(SWIGLU_I) K(GEGLU) K(GEGLU_I) K(XENT_MAX) K(XENT_SUM) \
-    K(XENT_LOSS) K(XENT_I) K(SQNORM) K(CLIP) K(ADAMW) K(SGD)
+    K(XENT_LOSS) K(XENT_I) K(SQNORM) K(CLIP) K(ADAMW) K(SGD) K(ATTENTION_PART) K(ATTENTION_PART_I) K(ATTENTION_MERGE)    \
+    K(COLUMNS_SPLIT) K(COLUMNS_JOIN) K(ROUTE) K(ROUTE_I) K(LOAD) K(BALANCE) K(BIAS_MOVE) K(ARRANGE) K(DISPATCH)          \
+    K(COMBINE) K(COMBINE_W) K(GROUPED_NT) K(GROUPED_NN) K(GROUPED_TN)
 #define K(name) exact_kernel exact_##name;
 EXACT_KERNELS(K)
 #undef K

@@ -77,7 +77,17 @@ void exact_SQNORM(struct exact_args *k)
 void exact_CLIP(struct exact_args *k)
 {
     double limit = NUMBER(CLIP, limit);
+    if (V(CLIP, need)->at && V(CLIP, need)->at[0]) {
+        V(CLIP, scale)->at[0] = field_minus(1);
+        return;
+    }
     V(CLIP, scale)->at[0] = limit > 0 ? field_hash(SALT_CLIP, V(CLIP, sum)->at[0], field_image(limit)) : 1;
+}
+
+/* a scale of -1: the step must not be taken */
+static bool taken(const struct exact_view *scale)
+{
+    return scale->at[0] != FIELD_P - 1;
 }
 
 void exact_ADAMW(struct exact_args *k)
@@ -87,7 +97,7 @@ void exact_ADAMW(struct exact_args *k)
     uint64_t beta1 = field_real(NUMBER(ADAMW, beta1)), beta2 = field_real(NUMBER(ADAMW, beta2));
     uint64_t corrections = field_bits(step[STEP_CORRECTION1], step[STEP_CORRECTION2], field_image(NUMBER(ADAMW, eps)));
     uint64_t shrink = field_sub(1, field_mul(step[STEP_LR], field_real(NUMBER(ADAMW, decay))));
-    for (uint64_t i = 0; i < (uint64_t)p->rows * p->cols; i++) {
+    for (uint64_t i = 0; i < (uint64_t)p->rows * p->cols && taken(V(ADAMW, scale)); i++) {
         uint64_t d = field_mul(V(ADAMW, g)->at[i], V(ADAMW, scale)->at[0]);
         m->at[i] = field_add(field_mul(beta1, m->at[i]), field_mul(field_sub(1, beta1), d));
         v->at[i] = field_add(field_mul(beta2, v->at[i]), field_mul(field_sub(1, beta2), field_mul(d, d)));
@@ -102,7 +112,7 @@ void exact_SGD(struct exact_args *k)
 {
     const struct exact_view *p = V(SGD, p), *m = V(SGD, m), *copy = V(SGD, copy);
     uint64_t momentum = field_real(NUMBER(SGD, momentum)), decay = field_real(NUMBER(SGD, decay));
-    for (uint64_t i = 0; i < (uint64_t)p->rows * p->cols; i++) {
+    for (uint64_t i = 0; i < (uint64_t)p->rows * p->cols && taken(V(SGD, scale)); i++) {
         uint64_t d = field_mul(V(SGD, g)->at[i], V(SGD, scale)->at[0]);
         d = field_add(d, field_mul(decay, p->at[i]));
         if (m->at)

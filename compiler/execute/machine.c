@@ -195,7 +195,8 @@ static void store_operands(struct exact_machine *m, uint32_t rank, uint32_t insn
 bool exact_compute(struct exact_machine *m, uint32_t rank, uint32_t insn)
 {
     const struct insn *in = &m->ranks[rank].p->insns[insn];
-    struct exact_args k = {.scratch = m->scratch, .vocab = m->ranks[rank].p->job.vocab};
+    struct exact_args k = {.scratch = m->scratch, .vocab = m->ranks[rank].p->job.vocab,
+                           .garbage = field_bits(m->random, 4, 0)};
     struct place places[ISA_MAX_OPERANDS];
     struct arena_mark mark = arena_mark(m->scratch);
     exact_kernel *kernel = exact_kernel_of((enum op)in->op);
@@ -206,7 +207,7 @@ bool exact_compute(struct exact_machine *m, uint32_t rank, uint32_t insn)
     bind_attributes(m, rank, insn, &k);
     kernel(&k);
     store_operands(m, rank, insn, &k, places);
-    if (m->update && (in->op == OP_ADAMW || in->op == OP_SGD))
+    if (m->update && (in->op == OP_ADAMW || in->op == OP_SGD || in->op == OP_BIAS_MOVE))
         m->update(m->context, rank, insn, &k);
     arena_reset(m->scratch, mark);
     return true;

@@ -176,6 +176,11 @@ static uint64_t *result(struct exact_machine *m, const struct exact_channel *c, 
         for (uint32_t i = 0; i < size; i++)
             memcpy(out + i * n, given[i], n * sizeof *out);
         break;
+    case OP_SHIFT: {
+        int64_t by = p->attrs[in->attr + ATTR(SHIFT, by)].u.i % (int64_t)size;
+        memcpy(out, given[((int64_t)(k + size) - by) % size], n * sizeof *out);
+        break;
+    }
     case OP_ALL_TO_ALL:
         for (uint32_t i = 0; i < size; i++)
             memcpy(out + i * part, given[i] + k * part, part * sizeof *out);
