@@ -103,6 +103,11 @@ fuzz:
 run-tests: all $(B)/tests/run
 	$(Q)LLMC_BUILD=$(B) LLMC_QUICK=$(QUICK) LLMC_CC='$(CC) $(filter-out $(SANITIZE),$(CFLAGS))' $(B)/tests/run $(SUITE)
 
+# a thousand and more drawn layouts against one rank, an eighth of them by llmrun
+LAYOUTS ?= 300
+check-layouts: all $(B)/tests/run
+	$(Q)LLMC_BUILD=$(B) LAYOUTS=$(LAYOUTS) $(B)/tests/run any_layout
+
 run-demo: all
 	$(Q)tests/tools/demo.sh $(B)
 
@@ -144,7 +149,7 @@ install: all
 clean:
 	$(Q)rm -rf build
 
-.PHONY: all deps check asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory fuzz run-tests run-demo run-bench run-fuzz install clean
+.PHONY: all deps check check-layouts asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory fuzz run-tests run-demo run-bench run-fuzz install clean
 .SECONDARY:
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -166,13 +166,13 @@ void exact_ROPE(struct exact_args *k)
 {
     const struct exact_view *y = V(ROPE, y), *x = V(ROPE, x);
     uint64_t head = (uint64_t)INTEGER(ROPE, head), dims = (uint64_t)INTEGER(ROPE, dims);
-    uint64_t sequence = (uint64_t)INTEGER(ROPE, sequence), kind = (uint64_t)INTEGER(ROPE, scaling);
+    uint64_t start = (uint64_t)INTEGER(ROPE, from), sequence = (uint64_t)INTEGER(ROPE, sequence), kind = (uint64_t)INTEGER(ROPE, scaling);
     for (size_t i = ATTR(ROPE, theta); i < isa_info(OP_ROPE)->nattrs; i++)
         if (isa_info(OP_ROPE)->attr[i].kind == ATTR_REAL)
             kind = field_bits(kind, i, field_image(k->attr[i].f));
     kind = field_bits(kind, dims, (uint64_t)INTEGER(ROPE, adjacent));
     memcpy(y->at, x->at, (size_t)y->rows * y->cols * sizeof *y->at);
-    if (!head || !sequence || dims > head)
+    if (!head || !sequence || dims > head || start > head - dims)
         return;
     for (uint64_t i = 0; i < y->rows; i++) {
         uint64_t w = ((uint64_t)INTEGER(ROPE, start) + i) % sequence;
@@ -181,7 +181,7 @@ void exact_ROPE(struct exact_args *k)
             uint64_t c = field_hash(SALT_ROPE_COS, kind, at << 32 | p), s = field_hash(SALT_ROPE_SIN, kind, at << 32 | p);
             uint64_t one = INTEGER(ROPE, adjacent) ? 2 * p : p, two = INTEGER(ROPE, adjacent) ? 2 * p + 1 : p + dims / 2;
             s = INTEGER(ROPE, inverse) ? field_minus(s) : s;
-            for (uint64_t h = 0; h + head <= y->cols; h += head) {
+            for (uint64_t h = start; h + head <= y->cols + start; h += head) {
                 uint64_t u = row(x, i)[h + one], v = row(x, i)[h + two];
                 row(y, i)[h + one] = field_sub(field_mul(u, c), field_mul(v, s));
                 row(y, i)[h + two] = field_add(field_mul(v, c), field_mul(u, s));

@@ -48,6 +48,10 @@ static inline uint64_t exact_exp(uint64_t score)
     return field_hash(SALT_EXP, score, 0);
 }
 
+static inline uint32_t exact_share(uint32_t n, int64_t parts)
+{
+    return parts > 0 ? (uint32_t)(n / parts) : 0;
+}
 /* what an unspecified element holds */
 static inline uint64_t exact_garbage(struct exact_args *k)
 {
@@ -67,7 +71,8 @@ static inline int64_t exact_place_of(uint64_t part, uint64_t w, uint64_t sequenc
     K(ATTENTION_I) K(GELU) K(GELU_I) K(RELU) K(RELU_I) K(SWIGLU) K(SWIGLU_I) K(GEGLU) K(GEGLU_I) K(XENT_MAX) K(XENT_SUM) \
     K(XENT_LOSS) K(XENT_I) K(SQNORM) K(CLIP) K(ADAMW) K(SGD) K(ATTENTION_PART) K(ATTENTION_PART_I) K(ATTENTION_MERGE)    \
     K(COLUMNS_SPLIT) K(COLUMNS_JOIN) K(ROUTE) K(ROUTE_I) K(LOAD) K(BALANCE) K(BIAS_MOVE) K(ARRANGE) K(DISPATCH)          \
-    K(COMBINE) K(COMBINE_W) K(GROUPED_NT) K(GROUPED_NN) K(GROUPED_TN)
+    K(COMBINE) K(COMBINE_W) K(GROUPED_NT) K(GROUPED_NN) K(GROUPED_TN) K(SCALE) K(SOFTCAP) K(SOFTCAP_I)                        \
+    K(HEADNORM) K(HEADNORM_I) K(HEADNORM_W) K(MLA_KEYS) K(MLA_KEYS_I)
 #define K(name) exact_kernel exact_##name;
 EXACT_KERNELS(K)
 #undef K

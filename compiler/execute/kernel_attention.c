@@ -9,7 +9,7 @@
 #include "compiler/execute/kernel.h"
 
 struct shape {
-    uint32_t heads, kv, head, sequence, window;
+    uint32_t heads, kv, head, u, sequence, window; /* u: dimensions of a head's values */
     uint64_t scale, softcap; /* softcap: image, 0 = none */
 };
 
@@ -48,14 +48,15 @@ static void add_scaled(uint64_t *to, uint64_t factor, const uint64_t *from, uint
 void exact_ATTENTION(struct exact_args *k)
 {
     struct shape s = {(uint32_t)INTEGER(ATTENTION, heads), (uint32_t)INTEGER(ATTENTION, kv),
-                      (uint32_t)INTEGER(ATTENTION, head), (uint32_t)INTEGER(ATTENTION, sequence),
+                      (uint32_t)INTEGER(ATTENTION, head), exact_share(V(ATTENTION, v)->cols, INTEGER(ATTENTION, kv)),
+                      (uint32_t)INTEGER(ATTENTION, sequence),
                       (uint32_t)INTEGER(ATTENTION, window), field_real(NUMBER(ATTENTION, scale)),
                       NUMBER(ATTENTION, softcap) > 0 ? field_image(NUMBER(ATTENTION, softcap)) : 0};
     const struct exact_view *o = V(ATTENTION, o), *q = V(ATTENTION, q), *lse = V(ATTENTION, lse);
     for (uint32_t r = 0; r < q->rows; r++)
         for (uint32_t h = 0; h < s.heads; h++) {
             uint32_t from, i = s.sequence ? r % s.sequence : 0, row0 = r - i, g;
-            uint64_t total = 0, *out = at(o, r, h, s.head);
+            uint64_t total = 0, *out = at(o, r, h, s.u);
             if (!first_key(&s, i, &from))
                 return;
             g = h / (s.heads / s.kv);
@@ -63,10 +64,10 @@ void exact_ATTENTION(struct exact_args *k)
                 uint64_t e = exact_exp(
                     cap(&s, raw_score(&s, at(q, r, h, s.head), at(V(ATTENTION, k), row0 + j, g, s.head))));
                 total = field_add(total, e);
-                add_scaled(out, e, at(V(ATTENTION, v), row0 + j, g, s.head), s.head);
+                add_scaled(out, e, at(V(ATTENTION, v), row0 + j, g, s.u), s.u);
             }
             uint64_t inverse = field_inverse(total);
-            for (uint32_t d = 0; d < s.head; d++)
+            for (uint32_t d = 0; d < s.u; d++)
                 out[d] = field_mul(out[d], inverse);
             lse->at[(uint64_t)r * s.heads + h] = total;
         }
@@ -74,26 +75,27 @@ void exact_ATTENTION(struct exact_args *k)
 
 static void backward_row(struct exact_args *k, const struct shape *s, uint32_t r, uint32_t h)
 {
-    uint32_t from, i = r % s->sequence, row0 = r - i, g = h / (s->heads / s->kv), n = s->head;
-    const uint64_t *q = at(V(ATTENTION_I, q), r, h, n), *dout = at(V(ATTENTION_I, dout), r, h, n);
-    uint64_t delta = field_dot(at(V(ATTENTION_I, o), r, h, n), 1, dout, 1, n);
+    uint32_t from, i = r % s->sequence, row0 = r - i, g = h / (s->heads / s->kv), n = s->head, u = s->u;
+    const uint64_t *q = at(V(ATTENTION_I, q), r, h, n), *dout = at(V(ATTENTION_I, dout), r, h, u);
+    uint64_t delta = field_dot(at(V(ATTENTION_I, o), r, h, u), 1, dout, 1, u);
     uint64_t inverse = field_inverse(V(ATTENTION_I, lse)->at[(uint64_t)r * s->heads + h]);
     first_key(s, i, &from);
     for (uint32_t j = from; j <= i; j++) {
-        const uint64_t *key = at(V(ATTENTION_I, k), row0 + j, g, n), *value = at(V(ATTENTION_I, v), row0 + j, g, n);
+        const uint64_t *key = at(V(ATTENTION_I, k), row0 + j, g, n), *value = at(V(ATTENTION_I, v), row0 + j, g, u);
         uint64_t raw = raw_score(s, q, key), p = field_mul(exact_exp(cap(s, raw)), inverse);
-        uint64_t ds = field_mul(p, field_sub(field_dot(dout, 1, value, 1, n), delta));
+        uint64_t ds = field_mul(p, field_sub(field_dot(dout, 1, value, 1, u), delta));
         ds = field_mul(field_mul(ds, cap_slope(s, raw)), s->scale);
         add_scaled(at(V(ATTENTION_I, dq), r, h, n), ds, key, n);
         add_scaled(at(V(ATTENTION_I, dk), row0 + j, g, n), ds, q, n);
-        add_scaled(at(V(ATTENTION_I, dv), row0 + j, g, n), p, dout, n);
+        add_scaled(at(V(ATTENTION_I, dv), row0 + j, g, u), p, dout, u);
     }
 }
 
 void exact_ATTENTION_I(struct exact_args *k)
 {
     struct shape s = {(uint32_t)INTEGER(ATTENTION_I, heads), (uint32_t)INTEGER(ATTENTION_I, kv),
-                      (uint32_t)INTEGER(ATTENTION_I, head), (uint32_t)INTEGER(ATTENTION_I, sequence),
+                      (uint32_t)INTEGER(ATTENTION_I, head), exact_share(V(ATTENTION_I, v)->cols, INTEGER(ATTENTION_I, kv)),
+                      (uint32_t)INTEGER(ATTENTION_I, sequence),
                       (uint32_t)INTEGER(ATTENTION_I, window), field_real(NUMBER(ATTENTION_I, scale)),
                       NUMBER(ATTENTION_I, softcap) > 0 ? field_image(NUMBER(ATTENTION_I, softcap)) : 0};
     uint32_t from;

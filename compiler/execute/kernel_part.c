@@ -11,15 +11,16 @@ struct split {
     int64_t first, shift;
 };
 struct part {
-    uint32_t heads, kv, head;
+    uint32_t heads, kv, head, u; /* u: dimensions of a head's values */
     int64_t window;
     uint64_t scale, softcap;
     struct split q, k;
 };
 
 #define PART(op)                                                                                                         \
-    {(uint32_t)INTEGER(op, heads), (uint32_t)INTEGER(op, kv), (uint32_t)INTEGER(op, head), INTEGER(op, window),          \
-     field_real(NUMBER(op, scale)), NUMBER(op, softcap) > 0 ? field_image(NUMBER(op, softcap)) : 0,                      \
+    {(uint32_t)INTEGER(op, heads), (uint32_t)INTEGER(op, kv), (uint32_t)INTEGER(op, head),                               \
+     exact_share(V(op, v)->cols, INTEGER(op, kv)), INTEGER(op, window), field_real(NUMBER(op, scale)),                                   \
+     NUMBER(op, softcap) > 0 ? field_image(NUMBER(op, softcap)) : 0,                                                     \
      {V(op, q)->rows, (uint64_t)INTEGER(op, parts), (uint64_t)INTEGER(op, sequence), INTEGER(op, first),                 \
       INTEGER(op, shift)},                                                                                               \
      {V(op, k)->rows, (uint64_t)INTEGER(op, kparts), (uint64_t)INTEGER(op, sequence), INTEGER(op, kfirst),               \
@@ -69,7 +70,7 @@ void exact_ATTENTION_PART(struct exact_args *k)
     const struct exact_view *q = V(ATTENTION_PART, q), *o = V(ATTENTION_PART, o);
     for (uint64_t i = 0; sensible(&p) && i < q->rows; i++)
         for (uint32_t h = 0; h < p.heads; h++) {
-            uint64_t total = 0, *out = at(o, i, h, p.head);
+            uint64_t total = 0, *out = at(o, i, h, p.u);
             uint32_t g = h / (p.heads / p.kv);
             for (uint64_t j = 0; j < p.k.rows; j++) {
                 if (!sees(&p, i, j))
@@ -77,10 +78,10 @@ void exact_ATTENTION_PART(struct exact_args *k)
                 uint64_t raw = raw_score(&p, at(q, i, h, p.head), at(V(ATTENTION_PART, k), j, g, p.head));
                 uint64_t e = exact_exp(p.softcap ? field_hash(SALT_CAP, raw, p.softcap) : raw);
                 total = field_add(total, e);
-                add_scaled(out, e, at(V(ATTENTION_PART, v), j, g, p.head), p.head);
+                add_scaled(out, e, at(V(ATTENTION_PART, v), j, g, p.u), p.u);
             }
             uint64_t inverse = field_inverse(total);
-            for (uint32_t d = 0; d < p.head; d++)
+            for (uint32_t d = 0; d < p.u; d++)
                 out[d] = field_mul(out[d], inverse);
             V(ATTENTION_PART, lse)->at[i * p.heads + h] = total;
         }
@@ -88,21 +89,21 @@ void exact_ATTENTION_PART(struct exact_args *k)
 
 static void backward_row(struct exact_args *k, const struct part *p, uint64_t i, uint32_t h)
 {
-    uint32_t n = p->head, g = h / (p->heads / p->kv);
-    const uint64_t *q = at(V(ATTENTION_PART_I, q), i, h, n), *dout = at(V(ATTENTION_PART_I, dout), i, h, n);
-    uint64_t delta = field_dot(at(V(ATTENTION_PART_I, o), i, h, n), 1, dout, 1, n);
+    uint32_t n = p->head, u = p->u, g = h / (p->heads / p->kv);
+    const uint64_t *q = at(V(ATTENTION_PART_I, q), i, h, n), *dout = at(V(ATTENTION_PART_I, dout), i, h, u);
+    uint64_t delta = field_dot(at(V(ATTENTION_PART_I, o), i, h, u), 1, dout, 1, u);
     uint64_t inverse = field_inverse(V(ATTENTION_PART_I, lse)->at[i * p->heads + h]);
     for (uint64_t j = 0; j < p->k.rows; j++) {
         if (!sees(p, i, j))
             continue;
-        const uint64_t *key = at(V(ATTENTION_PART_I, k), j, g, n), *value = at(V(ATTENTION_PART_I, v), j, g, n);
+        const uint64_t *key = at(V(ATTENTION_PART_I, k), j, g, n), *value = at(V(ATTENTION_PART_I, v), j, g, u);
         uint64_t raw = raw_score(p, q, key), slope = p->softcap ? field_hash(SALT_CAP_SLOPE, raw, p->softcap) : 1;
         uint64_t e = exact_exp(p->softcap ? field_hash(SALT_CAP, raw, p->softcap) : raw), prob = field_mul(e, inverse);
-        uint64_t ds = field_mul(prob, field_sub(field_dot(dout, 1, value, 1, n), delta));
+        uint64_t ds = field_mul(prob, field_sub(field_dot(dout, 1, value, 1, u), delta));
         ds = field_mul(field_mul(ds, slope), p->scale);
         add_scaled(at(V(ATTENTION_PART_I, dq), i, h, n), ds, key, n);
         add_scaled(at(V(ATTENTION_PART_I, dk), j, g, n), ds, q, n);
-        add_scaled(at(V(ATTENTION_PART_I, dv), j, g, n), prob, dout, n);
+        add_scaled(at(V(ATTENTION_PART_I, dv), j, g, u), prob, dout, u);
     }
 }
 

@@ -1,0 +1,147 @@
+/* Drawing layouts: dimensions first by a few coins, so that each is often above 1 and seldom all are; then whatever the
+ * rules of legality leave. */
+
+#include "tests/compiler/random_layout.h"
+
+#include "tests/compiler/random_plan.h"
+
+#define TRAIN(batch)                                                                                                     \
+    "train {\n    sequence 16\n    batch " batch " sequences\n    precision fp32\n    optimizer adamw(lr=1e-3)\n}\n"
+#define MODEL "llmc 1\nmodel tiny {\n    vocab 53\n    width 16\n"
+
+const struct layout_model layout_models[] = {
+    {"llama", MODEL "    norm rmsnorm\n    embed tokens\n    repeat 4 {\n        layer {\n"
+                    "            attn gqa(heads=8, kv=4, head=4, rope=10_000)\n            ffn swiglu(24)\n        }\n    }\n"
+                    "    head untied\n}\n" TRAIN("16")},
+    {"gpt2", MODEL "    norm layernorm\n    embed tokens\n    embed positions(16)\n    repeat 5 {\n        layer {\n"
+                   "            attn mha(heads=4, bias=yes)\n            ffn gelu(32, bias=yes)\n        }\n    }\n"
+                   "    head tied\n}\n" TRAIN("24")},
+    {"mistral", MODEL "    norm rmsnorm\n    embed tokens\n    repeat 8 {\n        layer {\n"
+                      "            attn gqa(heads=4, kv=2, window=6, rope=500)\n            ffn geglu(16)\n        }\n    }\n"
+                      "    head tied\n}\n" TRAIN("16")},
+    {"mixtral", MODEL "    norm rmsnorm\n    embed tokens\n    repeat 4 {\n        layer {\n"
+                      "            attn gqa(heads=4, kv=4, rope=10_000)\n            moe swiglu(16) {\n"
+                      "                experts 4\n                active 2\n                router softmax\n            }\n"
+                      "        }\n    }\n    head untied\n}\n" TRAIN("16")},
+    {"deepseek", MODEL "    norm rmsnorm\n    embed tokens\n    repeat 1 {\n        layer {\n"
+                       "            attn mla(heads=4, q_rank=8, kv_rank=8, nope=4, rope=4, v=4)\n            ffn swiglu(24)\n"
+                       "        }\n    }\n    repeat 3 {\n        layer {\n"
+                       "            attn mla(heads=4, q_rank=8, kv_rank=8, nope=4, rope=4, v=4)\n            moe swiglu(8) {\n"
+                       "                experts 8\n                active 2\n                shared 1\n"
+                       "                router sigmoid(groups=4, pick=2, bias=yes, scale=2.5)\n            }\n        }\n"
+                       "    }\n    predict 1 ahead\n    head untied\n}\n" TRAIN("16")},
+};
+const uint32_t layout_nmodels = sizeof layout_models / sizeof *layout_models;
+
+static uint32_t degree(uint64_t *state, uint32_t most_log2)
+{
+    return random_below(state, 2) ? 1u << random_below(state, most_log2 + 1) : 1;
+}
+
+static bool has_experts(const struct job *job)
+{
+    for (uint32_t i = 0; i < job->model.nlayers; i++)
+        if (job->model.layers[i]->is_moe)
+            return true;
+    return false;
+}
+
+static void draw_schedule(uint64_t *state, struct decision *d)
+{
+    d->schedule = random_below(state, 3) ? (enum schedule_kind)random_below(state, SCHED_AUTO) : SCHED_1F1B;
+    uint32_t chunks = schedule_chunks(d->schedule);
+    d->vpp = chunks ? chunks : 2 + random_below(state, 2);
+    d->schedule_group = !chunks && random_below(state, 4) == 0 ? d->pp + random_below(state, 3) : 0;
+    d->nstages = d->pp * d->vpp;
+}
+
+static void draw_recompute(uint64_t *state, struct decision *d)
+{
+    static const enum recompute kinds[] = {RECOMPUTE_NONE, RECOMPUTE_NONE, RECOMPUTE_FULL, RECOMPUTE_SELECTIVE};
+    d->recompute = kinds[random_below(state, 4)];
+    d->parts = d->recompute == RECOMPUTE_SELECTIVE ? 1 + random_below(state, 255) : 0;
+    if (d->recompute == RECOMPUTE_SELECTIVE && random_below(state, 2)) /* one alone, as is usual */
+        d->parts = 1u << random_below(state, 8);
+    d->recompute_layers = d->recompute == RECOMPUTE_FULL && random_below(state, 3) == 0 ? 1 + random_below(state, 2) : 0;
+}
+
+static void draw_degrees(uint64_t *state, const struct job *job, struct decision *d)
+{
+    static const enum axis orders[][NAXES] = {{AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP},
+                                              {AXIS_TP, AXIS_CP, AXIS_PP, AXIS_DP},
+                                              {AXIS_CP, AXIS_TP, AXIS_DP, AXIS_PP}};
+    const enum axis *order = orders[random_below(state, 6) < 3 ? 0 : random_below(state, 3)];
+    for (int i = 0; i < NAXES; i++)
+        d->order[i] = order[i];
+    d->tp = degree(state, 2);
+    d->cp = degree(state, 2);
+    d->pp = random_below(state, 2) ? 1 + random_below(state, 4) : 1;
+    d->dp = random_below(state, 5) ? degree(state, 3) : 3;
+    if (has_experts(job)) {
+        d->ep = degree(state, 3);
+        d->etp = degree(state, 1);
+    }
+    d->sp = d->tp > 1 && random_below(state, 3);
+    d->context = (enum context_kind)(1 + random_below(state, 3));
+    d->zero = random_below(state, 4);
+    d->shard = d->zero ? d->dp * d->cp : 1;
+    if (d->zero && random_below(state, 3) == 0)
+        d->shard = random_below(state, 2) ? d->dp : degree(state, 3);
+    d->microbatch = 1 + random_below(state, 3);
+}
+
+static bool finish(struct arena *a, uint64_t *state, const struct job *job, const struct topo *topo, struct decision *d)
+{
+    const char *why;
+    uint32_t n = job->model.nlayers;
+    d->microbatches = (uint32_t)(job->train.batch / d->dp / d->microbatch);
+    if (!d->microbatches || !decision_place(a, topo, d, &why))
+        return false;
+    double *cost = ARENA_ARRAY(a, double, n);
+    for (uint32_t i = 0; i < n; i++)
+        cost[i] = 1 + random_below(state, 4);
+    decision_cut(a, d, n, cost, random_below(state, 3), random_below(state, 3));
+    decision_spare(d);
+    for (uint32_t s = 0; s < d->nstages && d->recompute == RECOMPUTE_FULL && !d->recompute_layers; s++)
+        if (random_below(state, 4) == 0)
+            d->stages[s].spared = random_below(state, d->stages[s].count + 1);
+    return decision_legal(a, job, topo, d, &why) && decision_emittable(a, job, d, &why);
+}
+
+static struct decision plain(void)
+{
+    return (struct decision){.tp = 1, .cp = 1, .pp = 1, .vpp = 1, .dp = 1, .ep = 1, .etp = 1, .shard = 1, .microbatch = 1,
+                             .recompute = RECOMPUTE_NONE, .schedule = SCHED_1F1B, .nstages = 1,
+                             .order = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}};
+}
+
+bool layout_draw(struct arena *a, uint64_t *state, const struct job *job, const struct topo *topo, uint32_t max_ranks,
+                 struct decision *out)
+{
+    struct arena_mark mark = arena_mark(a);
+    for (uint32_t tries = 0; tries < 20000; tries++) {
+        struct decision d = plain();
+        draw_degrees(state, job, &d);
+        draw_schedule(state, &d);
+        draw_recompute(state, &d);
+        uint32_t ranks = d.tp * d.cp * d.pp * d.dp;
+        if (ranks < 2 || ranks > max_ranks || d.nstages > job->model.nlayers)
+            continue;
+        if (finish(a, state, job, topo, &d)) {
+            *out = d;
+            return true;
+        }
+        arena_reset(a, mark);
+    }
+    return false;
+}
+
+struct decision layout_alone(struct arena *a, const struct job *job, const struct topo *topo)
+{
+    struct decision d = plain();
+    const char *why = "";
+    d.microbatches = (uint32_t)job->train.batch;
+    decision_place(a, topo, &d, &why);
+    decision_cut(a, &d, job->model.nlayers, NULL, 0, 0);
+    return d;
+}

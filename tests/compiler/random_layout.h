@@ -1,0 +1,23 @@
+#ifndef LLMC_TESTS_RANDOM_LAYOUT_H
+#define LLMC_TESTS_RANDOM_LAYOUT_H
+
+/* Layouts over every dimension that a decision has, for tiny models of all kinds: what decision_emittable() accepts today
+ * is drawn, so tests that use this grow with the lowering. */
+
+#include "compiler/compile.h"
+
+struct layout_model {
+    const char *name, *text;
+};
+extern const struct layout_model layout_models[];
+extern const uint32_t layout_nmodels;
+
+/* one host of `gpus` ranks for the drawn layouts: tests/compiler/random_plan.h's random_host() */
+/* A legal and emittable decision for 2 to max_ranks ranks; false if none was found in many draws.  Equal states give
+ * equal layouts as long as the rules of legality stay. */
+bool layout_draw(struct arena *a, uint64_t *state, const struct job *job, const struct topo *topo, uint32_t max_ranks,
+                 struct decision *out);
+/* one rank, one sequence at a time */
+struct decision layout_alone(struct arena *a, const struct job *job, const struct topo *topo);
+
+#endif
