@@ -36,6 +36,25 @@ uint32_t schedule_rank(const struct schedule *s, uint32_t stage);
  * microbatches; the other's stages have a rank but no actions. */
 struct schedule *schedule_forward(struct arena *a, const struct schedule *train);
 
+/* What schedule_auto() makes a schedule for.  A rank's activations: of a stage keep_bytes from each F to its
+ * W or B. */
+struct pipeline_times;
+struct schedule_costs {
+    const struct pipeline_times *times;
+    const double *keep_bytes; /* by stage of the decision; NULL: 1 each */
+    const double *most_bytes; /* by pipeline rank; NULL: no limit */
+    bool folds;               /* two stages per rank: r and 2 pp - 1 - r */
+    bool skews;               /* as in struct schedule */
+    uint64_t budget;          /* actions run in the search, about; 0: a usual number */
+};
+/* The fastest schedule found for the decision's pp, vpp and microbatches (its `schedule` is not looked at):
+ * never slower in simulate_actions() than any formula's of that placement that fits.  Deterministic.  NULL
+ * where a rank cannot hold one microbatch of each of its stages.  *step_s: its seconds. */
+struct schedule *schedule_auto(struct arena *a, const struct decision *d, const struct schedule_costs *c,
+                               double *step_s);
+/* seconds that no schedule of the placement without overlapped pairs goes below, memory aside */
+double schedule_auto_bound_s(struct arena *a, const struct decision *d, const struct schedule_costs *c);
+
 /* Complete, on the right rank, F before B, I before W, and free of cycles; false and one sentence if not. */
 bool schedule_check(struct arena *a, const struct schedule *s, const char **why);
 /* All actions in an order in which they can run: on a rank as listed, behind what they depend on; the order

@@ -1,0 +1,206 @@
+/* Lower bounds of a placement: seconds that no order of its actions goes below.
+ *
+ * Every rank is looked at as one machine.  Its actions have earliest starts, from chains of forwards and
+ * input gradients through all stages, where the k-th action of a stage is behind the k before it, and where a
+ * rank that ends the k-th forward of a stage has done k of each of its shallower chunks.  A machine whose
+ * jobs have earliest starts is through no sooner than when it takes them in that order.  Behind a rank's last
+ * input gradient is the way to the first stage.
+ *
+ * Memory adds to it with one stage per rank: a rank that holds k microbatches does at most k forwards before
+ * its first input gradient, and behind its last forward at most k of the rest. */
+
+#include "compiler/schedule/auto_private.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+struct bound {
+    const struct auto_job *job;
+    uint32_t *slot_of;            /* by stage */
+    double *forward, *backward;   /* earliest starts, by stage * m + microbatch */
+    double *begins;               /* by rank */
+    double *done;               /* by rank: scratch */
+};
+struct machine_job {
+    double release_s, takes_s;
+    bool weight;
+};
+
+static double input_s(const struct auto_stage *st)
+{
+    return fmin(st->takes[AUTO_I], st->takes[AUTO_B]);
+}
+
+static double weight_s(const struct auto_stage *st)
+{
+    return fmin(st->takes[AUTO_I] + st->takes[AUTO_W], st->takes[AUTO_B]) - input_s(st);
+}
+
+static int compare_jobs(const void *x, const void *y)
+{
+    const struct machine_job *a = x, *b = y;
+    return (a->release_s > b->release_s) - (a->release_s < b->release_s);
+}
+
+static void earliest_forwards(struct bound *b)
+{
+    const struct auto_job *job = b->job;
+    uint32_t n = job->p * job->v, m = job->m;
+    double *shallower = b->done; /* forward seconds of a rank's chunks so far */
+    for (uint32_t r = 0; r < job->p; r++)
+        shallower[r] = 0;
+    for (uint32_t s = 0; s < n; s++) {
+        const struct auto_stage *st = &job->slot[b->slot_of[s]];
+        double *own = b->forward + (size_t)s * m, takes = st->takes[AUTO_F];
+        for (uint32_t i = 0; i < m; i++) {
+            const struct auto_stage *from = s ? &job->slot[b->slot_of[s - 1]] : NULL;
+            own[i] = from ? own[i - (size_t)m] + from->takes[AUTO_F] + from->next_s : 0;
+            if (s < job->p)
+                b->begins[st->rank] = i ? b->begins[st->rank] : own[0];
+            if (i)
+                own[i] = fmax(own[i], own[i - 1] + takes);
+            own[i] = fmax(own[i], b->begins[st->rank] + (i + 1) * (shallower[st->rank] + takes) - takes);
+        }
+        shallower[st->rank] += takes;
+    }
+}
+
+static void earliest_backwards(struct bound *b)
+{
+    const struct auto_job *job = b->job;
+    uint32_t n = job->p * job->v, m = job->m;
+    double *done = b->done; /* seconds of a rank's forwards and of its deeper input gradients */
+    for (uint32_t r = 0; r < job->p; r++) {
+        done[r] = 0;
+        for (uint32_t c = 0; c < job->v; c++)
+            done[r] += job->slot[r * job->v + c].takes[AUTO_F];
+    }
+    for (uint32_t s = n; s-- > 0;) {
+        const struct auto_stage *st = &job->slot[b->slot_of[s]];
+        double *own = b->backward + (size_t)s * m, takes = input_s(st);
+        for (uint32_t i = 0; i < m; i++) {
+            const struct auto_stage *from = s + 1 < n ? &job->slot[b->slot_of[s + 1]] : NULL;
+            own[i] = from ? own[i + (size_t)m] + input_s(from) + from->back_s
+                          : b->forward[(size_t)s * m + i] + st->takes[AUTO_F];
+            if (i)
+                own[i] = fmax(own[i], own[i - 1] + takes);
+            own[i] = fmax(own[i], b->begins[st->rank] + (i + 1) * (done[st->rank] + takes) - takes);
+        }
+        done[st->rank] += takes;
+    }
+}
+
+/* rank r's jobs in the order of their earliest starts; way_s: from its last input gradient to the end */
+static double machine_s(const struct bound *b, struct machine_job *jobs, uint32_t r, double way_s)
+{
+    const struct auto_job *job = b->job;
+    uint32_t n = 0;
+    for (uint32_t c = 0; c < job->v; c++) {
+        const struct auto_stage *st = &job->slot[r * job->v + c];
+        for (uint32_t i = 0; i < job->m; i++) {
+            size_t here = (size_t)st->stage * job->m + i;
+            jobs[n++] = (struct machine_job){b->forward[here], st->takes[AUTO_F], false};
+            jobs[n++] = (struct machine_job){b->backward[here], input_s(st), false};
+            jobs[n++] = (struct machine_job){b->backward[here] + input_s(st), weight_s(st), true};
+        }
+    }
+    qsort(jobs, n, sizeof *jobs, compare_jobs);
+    double all = 0, chain = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        all = fmax(all, jobs[i].release_s) + jobs[i].takes_s;
+        if (!jobs[i].weight)
+            chain = fmax(chain, jobs[i].release_s) + jobs[i].takes_s;
+    }
+    return fmax(all, chain + way_s);
+}
+
+/* --- memory, one stage per rank --- */
+
+/* from a rank's first forward to its first input gradient at the earliest: a microbatch's way there and back */
+static double trip_s(const struct bound *b, uint32_t r)
+{
+    double s = b->job->slot[b->slot_of[r]].takes[AUTO_F];
+    for (uint32_t q = r; q + 1 < b->job->p; q++) {
+        const struct auto_stage *next = &b->job->slot[b->slot_of[q + 1]];
+        s += b->job->slot[b->slot_of[q]].next_s + next->takes[AUTO_F] + input_s(next) + next->back_s;
+    }
+    return s;
+}
+
+/* microbatches that a rank can hold */
+static double held(const struct auto_job *job, uint32_t r)
+{
+    double most = job->most ? floor(job->most[r] * (1 + 1e-9) / job->slot[r].keep) : job->m;
+    return most < job->m ? most : job->m;
+}
+
+/* Idle from the first forward to the first input gradient, with at most k forwards to do; and from the last
+ * forward to the last input gradient, with at most k - 1 of the rest.  Where more microbatches than k come
+ * the first interval ends before the second begins. */
+static double memory_s(const struct bound *b, uint32_t r, double *chain_s)
+{
+    const struct auto_stage *st = &b->job->slot[b->slot_of[r]];
+    double m = b->job->m, k = held(b->job, r), f = st->takes[AUTO_F], i = input_s(st), w = weight_s(st);
+    double trip = trip_s(b, r), before = fmax(0, trip - k * f), behind = fmax(0, trip - f - (k - 1) * (i + w));
+    *chain_s = before + m * (f + i) + (m - k) * w;
+    return m * (f + i + w) + (k < m ? before + behind : fmax(before, behind));
+}
+
+/* from rank 0's first forward, or from each rank's own */
+static double linear_s(const struct bound *b)
+{
+    const struct auto_job *job = b->job;
+    double longest = 0;
+    for (uint32_t r = 0; r < job->p; r++) {
+        double chain, own = memory_s(b, r, &chain), way = 0;
+        longest = fmax(longest, own + (job->skews ? 0 : b->begins[r]));
+        for (uint32_t q = r + 1; q-- > 0;) { /* behind r's last input gradient those of the ranks before */
+            const struct auto_stage *st = &job->slot[b->slot_of[q]];
+            double before = job->skews ? b->begins[r] - b->begins[q] : b->begins[r];
+            longest = fmax(longest, before + chain + way + weight_s(st));
+            if (q)
+                way += st->back_s + input_s(&job->slot[b->slot_of[q - 1]]);
+        }
+    }
+    return longest;
+}
+
+static double work_s(const struct auto_job *job)
+{
+    double longest = 0;
+    for (uint32_t r = 0; r < job->p; r++) {
+        double s = 0;
+        for (uint32_t c = 0; c < job->v; c++) {
+            const struct auto_stage *st = &job->slot[r * job->v + c];
+            s += job->m * (st->takes[AUTO_F] + input_s(st) + weight_s(st));
+        }
+        longest = fmax(longest, s);
+    }
+    return longest;
+}
+
+double auto_bound_s(struct arena *a, const struct auto_job *job)
+{
+    struct arena_mark mark = arena_mark(a);
+    uint32_t n = job->p * job->v;
+    struct bound b = {.job = job};
+    b.slot_of = ARENA_ARRAY(a, uint32_t, n);
+    for (uint32_t k = 0; k < n; k++)
+        b.slot_of[job->slot[k].stage] = k;
+    b.forward = ARENA_ARRAY(a, double, (size_t)n * job->m);
+    b.backward = ARENA_ARRAY(a, double, (size_t)n * job->m);
+    b.begins = ARENA_ARRAY(a, double, job->p);
+    b.done = ARENA_ARRAY(a, double, job->p);
+    earliest_forwards(&b);
+    earliest_backwards(&b);
+    struct machine_job *jobs = ARENA_ARRAY(a, struct machine_job, (size_t)3 * job->v * job->m);
+    double longest = job->v == 1 ? linear_s(&b) : work_s(job), way = weight_s(&job->slot[b.slot_of[0]]);
+    for (uint32_t r = 0; r < job->p && !job->skews; r++) {
+        const struct auto_stage *first = &job->slot[b.slot_of[r]]; /* stage r is the rank's first */
+        if (r)
+            way += first->back_s + input_s(&job->slot[b.slot_of[r - 1]]);
+        longest = fmax(longest, machine_s(&b, jobs, r, way));
+    }
+    arena_reset(a, mark);
+    return longest;
+}
