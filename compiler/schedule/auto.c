@@ -57,7 +57,8 @@ static uint32_t stage_slot(const struct auto_job *job, uint32_t s)
     return stage_rank(job, s) * job->v + s / job->p;
 }
 
-static void fill_stage(const struct auto_job *job, const struct schedule_costs *c, uint32_t s, struct auto_stage *st)
+static void fill_stage(const struct auto_job *job, const struct schedule_costs *c, uint32_t s,
+                       struct auto_stage *st)
 {
     const struct pipeline_stage *from = &c->times->stages[s];
     uint32_t n = job->p * job->v, rank = stage_rank(job, s);
@@ -81,7 +82,8 @@ static void fill_stage(const struct auto_job *job, const struct schedule_costs *
     st->stage = s;
 }
 
-static void make_job(struct arena *a, const struct decision *d, const struct schedule_costs *c, struct auto_job *job)
+static void make_job(struct arena *a, const struct decision *d, const struct schedule_costs *c,
+                     struct auto_job *job)
 {
     *job = (struct auto_job){.p = d->pp,
                              .v = d->vpp,
@@ -161,7 +163,8 @@ static double try_formulas(struct auto_search *x, const struct decision *like, s
 static void emit_rank(const struct auto_job *job, const struct auto_order *o, uint32_t r, uint32_t *scratch,
                       struct schedule *s)
 {
-    uint32_t v = job->v, m = job->m, *f = scratch, *i = f + v, *w = i + v, *splits = w + v, *split = splits + v;
+    uint32_t v = job->v, m = job->m, *f = scratch, *i = f + v, *w = i + v, *splits = w + v,
+             *split = splits + v;
     memset(scratch, 0, 4 * (size_t)v * sizeof *scratch);
     for (uint32_t k = 0; k < o->n[r]; k++) {
         uint16_t y = o->at[r][k];
@@ -170,7 +173,7 @@ static void emit_rank(const struct auto_job *job, const struct auto_order *o, ui
         microbatch = kind == AUTO_F ? f[c]++ : kind == AUTO_W ? split[c * m + w[c]++] : i[c]++;
         if (kind == AUTO_I)
             split[c * m + splits[c]++] = microbatch;
-        schedule_append(s, r, "FIWB"[kind], job->slot[r * v + c].stage, microbatch);
+        schedule_append(s, r, "FIWB"[kind], job -> slot[r * v + c].stage, microbatch);
         s->actions[r][s->nactions[r] - 1].pair = y & AUTO_PAIR;
     }
 }
@@ -186,7 +189,8 @@ static struct schedule *emit(struct arena *a, const struct auto_job *job, const 
     return s;
 }
 
-static struct auto_search *search_new(struct arena *a, const struct decision *d, const struct schedule_costs *c)
+static struct auto_search *search_new(struct arena *a, const struct decision *d,
+                                      const struct schedule_costs *c)
 {
     struct auto_search *x = ARENA_NEW(a, struct auto_search);
     *x = (struct auto_search){.arena = a, .score = {INFINITY, INFINITY}};
@@ -201,7 +205,8 @@ static struct auto_search *search_new(struct arena *a, const struct decision *d,
     return x;
 }
 
-struct schedule *schedule_auto(struct arena *a, const struct decision *d, const struct schedule_costs *c, double *step_s)
+struct schedule *schedule_auto(struct arena *a, const struct decision *d, const struct schedule_costs *c,
+                               double *step_s)
 {
     struct arena *scratch = arena_new();
     struct auto_search *x = search_new(scratch, d, c);

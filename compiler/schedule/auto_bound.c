@@ -16,9 +16,9 @@
 
 struct bound {
     const struct auto_job *job;
-    uint32_t *slot_of;            /* by stage */
-    double *forward, *backward;   /* earliest starts, by stage * m + microbatch */
-    double *begins;               /* by rank */
+    uint32_t *slot_of;          /* by stage */
+    double *forward, *backward; /* earliest starts, by stage * m + microbatch */
+    double *begins;             /* by rank */
     double *done;               /* by rank: scratch */
 };
 struct machine_job {
@@ -116,7 +116,8 @@ static double machine_s(const struct bound *b, struct machine_job *jobs, uint32_
 
 /* --- memory, one stage per rank --- */
 
-/* from a rank's first forward to its first input gradient at the earliest: a microbatch's way there and back */
+/* from a rank's first forward to its first input gradient at the earliest: a microbatch's way there and back
+ */
 static double trip_s(const struct bound *b, uint32_t r)
 {
     double s = b->job->slot[b->slot_of[r]].takes[AUTO_F];
@@ -141,7 +142,8 @@ static double memory_s(const struct bound *b, uint32_t r, double *chain_s)
 {
     const struct auto_stage *st = &b->job->slot[b->slot_of[r]];
     double m = b->job->m, k = held(b->job, r), f = st->takes[AUTO_F], i = input_s(st), w = weight_s(st);
-    double trip = trip_s(b, r), before = fmax(0, trip - k * f), behind = fmax(0, trip - f - (k - 1) * (i + w));
+    double trip = trip_s(b, r), before = fmax(0, trip - k * f),
+           behind = fmax(0, trip - f - (k - 1) * (i + w));
     *chain_s = before + m * (f + i) + (m - k) * w;
     return m * (f + i + w) + (k < m ? before + behind : fmax(before, behind));
 }

@@ -15,7 +15,7 @@
 #include <string.h>
 
 struct slot_state {
-    uint32_t f, i, w, b;      /* done; b: of them without a W */
+    uint32_t f, i, w, b; /* done; b: of them without a W */
     uint32_t forward_there, backward_there;
     double next_free, back_free;
 };
@@ -29,7 +29,7 @@ struct auto_greedy {
     uint32_t *inside;  /* by rank: chunks of microbatches between F and I */
     uint32_t *waiting; /* by rank: W to do */
     bool *idle;
-    double *key;       /* by rank: when it chooses next */
+    double *key; /* by rank: when it chooses next */
     uint32_t *winner, leaves;
 };
 
@@ -209,7 +209,7 @@ static void take(struct offer *best, uint32_t chunk, uint64_t key)
 struct offers {
     struct offer f, i, w;
     double soon, back_soon; /* the next arrival that is known; of an input gradient's */
-    bool blocked; /* a forward is there but there is no room */
+    bool blocked;           /* a forward is there but there is no room */
 };
 
 static struct offers look(const struct auto_greedy *g, uint32_t r, double now)

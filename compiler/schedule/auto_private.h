@@ -42,7 +42,7 @@ struct auto_score {
 };
 
 /* auto_run.c */
-struct auto_trace { /* of the last recorded run */
+struct auto_trace {        /* of the last recorded run */
     double **start, **end; /* by rank and place in the order */
     uint32_t **microbatch;
     uint32_t *forward, *backward; /* places of F, and of I or B, by slot * m + microbatch */

@@ -52,7 +52,8 @@ static void copy_rules(const struct auto_job *job, struct auto_rules *to, const 
 static bool fusing_pays(const struct auto_job *job)
 {
     for (uint32_t k = 0; k < job->p * job->v; k++)
-        if (job->slot[k].takes[AUTO_B] < (job->slot[k].takes[AUTO_I] + job->slot[k].takes[AUTO_W]) * (1 - 1e-9))
+        if (job->slot[k].takes[AUTO_B] <
+            (job->slot[k].takes[AUTO_I] + job->slot[k].takes[AUTO_W]) * (1 - 1e-9))
             return true;
     return false;
 }
@@ -66,7 +67,8 @@ static bool table_rules(const struct auto_job *job, uint32_t n, bool fuses, stru
     u->fuse = 0;
     u->fuse_entry = fuses && (n /= NWINDOWS) % 5;
     if (fuses) { /* up to the last few microbatches, or all */
-        const uint32_t ends[] = {m, m > p ? m - p : 0, m > 2 * p ? m - 2 * p : 0, m, m > p / 2 ? m - p / 2 : 0};
+        const uint32_t ends[] = {m, m > p ? m - p : 0, m > 2 * p ? m - 2 * p : 0, m,
+                                 m > p / 2 ? m - p / 2 : 0};
         u->fuse = n % 5 ? ends[n % 5] : 0;
         n /= 5;
     } else {
@@ -143,7 +145,8 @@ void auto_try_rules(struct auto_search *x, uint64_t until)
     u.rank = ARENA_ARRAY(x->arena, struct auto_rank_rule, x->job.p);
     best.rank = ARENA_ARRAY(x->arena, struct auto_rank_rule, x->job.p);
     uint64_t half = x->spent + (until - x->spent) / 2;
-    for (uint32_t n = 0; table_rules(&x->job, n, fuses, &u) && !auto_optimal(x) && (n == 0 || x->spent < half); n++) {
+    for (uint32_t n = 0;
+         table_rules(&x->job, n, fuses, &u) && !auto_optimal(x) && (n == 0 || x->spent < half); n++) {
         try_rules(x, &u, &score);
         if (n == 0 || auto_better(&score, &least)) {
             least = score;

@@ -8,11 +8,11 @@
 
 struct auto_run {
     const struct auto_job *job;
-    double *forward_in, *backward_in; /* arrivals, by slot * m + microbatch */
-    double *next_free, *back_free;    /* by slot */
-    uint32_t *f, *i;                  /* done, by slot */
+    double *forward_in, *backward_in;         /* arrivals, by slot * m + microbatch */
+    double *next_free, *back_free;            /* by slot */
+    uint32_t *f, *i;                          /* done, by slot */
     uint32_t *forward_there, *backward_there; /* arrived or on the way, by slot */
-    double *start, *end, *before;     /* by rank */
+    double *start, *end, *before;             /* by rank */
     uint32_t *position, *stack, nstack;
     bool *stacked;
     bool records;
