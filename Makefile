@@ -108,6 +108,12 @@ LAYOUTS ?= 300
 check-layouts: all $(B)/tests/run
 	$(Q)LLMC_BUILD=$(B) LAYOUTS=$(LAYOUTS) $(B)/tests/run any_layout
 
+# faults in drawn plans, and valid plans: what the verifier must find, and what it must accept
+MUTANTS ?= 100000
+VALID ?= 10000
+check-mutants: $(B)/tests/run
+	$(Q)LLMC_BUILD=$(B) MUTANTS=$(MUTANTS) VALID=$(VALID) $(B)/tests/run verify_mutation
+
 run-demo: all
 	$(Q)tests/tools/demo.sh $(B)
 
@@ -149,7 +155,7 @@ install: all
 clean:
 	$(Q)rm -rf build
 
-.PHONY: all deps check check-layouts asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory fuzz run-tests run-demo run-bench run-fuzz install clean
+.PHONY: all deps check check-layouts check-mutants asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory fuzz run-tests run-demo run-bench run-fuzz install clean
 .SECONDARY:
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

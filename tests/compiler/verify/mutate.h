@@ -3,7 +3,7 @@
 
 /* Faults put into plans, one at a time, each of a kind that a broken compiler could make. */
 
-#include "compiler/emit/plan.h"
+#include "compiler/verify/verify.h"
 
 enum mutation {
     MUTATE_DROP,         /* one instruction */
@@ -24,6 +24,8 @@ enum mutation {
     MUTATE_BUFFER,       /* another buffer of the same size */
     MUTATE_MARK,         /* written instead of added, or the other way round */
     MUTATE_ATTRIBUTE,
+    MUTATE_BIND_SLOT, /* an attribute follows another of the rank's numbers */
+    MUTATE_EXCHANGED, /* two operands of one instruction */
     MUTATE_QUEUE,
     MUTATE_SEQ,
     MUTATE_LAYER_SKIPPED, /* all of a layer in one microbatch */
@@ -48,7 +50,6 @@ struct mutation_site {
 struct mutant {
     struct plan plan; /* shares with the original what was not changed */
     enum mutation kind;
-    bool values;  /* what is computed may have changed, not only order and place */
     bool global;  /* no instruction is at fault: tables */
     uint32_t seq; /* MUTATE_QUEUE: of the instruction whose order changed */
     uint32_t nsites;
@@ -58,6 +59,8 @@ struct mutant {
 /* false: this draw found nothing to change */
 bool mutate(struct arena *a, const struct plan *p, enum mutation kind, uint64_t *random, struct mutant *out);
 void mutant_free(struct mutant *m);
+/* does a violation name an instruction or bytes that the fault concerns? */
+bool mutate_named(const struct mutant *m, const struct violation *v);
 
 /* a copy whose instructions are list[0..n) of the source's; waits follow their targets.  seq: of each, or
  * NULL. */

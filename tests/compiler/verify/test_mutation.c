@@ -2,23 +2,26 @@
  *
  * Small plans over all dimensions get one fault each (mutate.h).  The verifier must report it, at an
  * instruction that the fault touches, that meets it, or that uses its bytes.  A mutant that it accepts must
- * be harmless: the brute-force closure over all ranks (oracle.h) finds neither deadlock nor race, and runs
- * under adversarial orders compute the same losses and gradient norms as the plan without the fault. */
+ * be harmless: the brute-force closure over all ranks (oracle.h) finds neither deadlock nor race, and all ranks,
+ * executed modulo a prime under adversarial orders (compiler/execute), compute what the one rank computes.
+ *
+ * make check-mutants: MUTANTS=N of them, on layouts drawn over all that can be lowered, and VALID=N random valid plans
+ * that must be accepted. */
 
+#include "compiler/execute/exact.h"
 #include "compiler/verify/verify.h"
+#include "tests/compiler/random_layout.h"
 #include "tests/compiler/random_plan.h"
 #include "tests/compiler/verify/mutate.h"
 #include "tests/compiler/verify/oracle.h"
 #include "tests/e2e/e2e.h"
 
 #include <CUnit/CUnit.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define NMUTANTS 10500 /* all plans together */
-#define NSEEDS 2
-#define TOLERANCE 1e-5
+#define NSEEDS 3
 
 static const char llama[] =
     "llmc 1\nmodel tiny {\n    vocab 97\n    width 32\n    norm rmsnorm\n    embed tokens\n"
@@ -59,192 +62,21 @@ struct tally {
     uint32_t killed[10];
 };
 
-/* ---- is a message about the fault? ---- */
-
-static bool overlaps_site(const struct mutant *m, uint32_t role, bool evaluation, uint32_t insn)
-{
-    const struct program *p = evaluation ? m->plan.eval[role] : m->plan.train[role];
-    for (uint32_t k = 0; k < isa_info((enum op)p->insns[insn].op)->noperands; k++) {
-        const struct operand *o = &p->operands[p->insns[insn].operand + k];
-        if (o->buffer == NONE)
-            continue;
-        uint64_t size = isa_dtype_bytes((enum dtype)o->dtype),
-                 start = p->buffers[o->buffer].offset + o->offset;
-        uint64_t span = o->slot == UINT16_MAX ? 0 : (uint64_t)p->slots[o->slot].most * o->slot_stride;
-        uint64_t end = start + span + ((uint64_t)(o->rows - 1) * o->ld + o->cols) * size;
-        for (uint32_t s = 0; s < m->nsites; s++)
-            if (m->sites[s].role == role && m->sites[s].evaluation == evaluation && m->sites[s].start < end &&
-                start < m->sites[s].end)
-                return true;
-    }
-    return false;
-}
-
-/* a fault in what a role sends is seen where it is used: one step of messages is followed */
-static bool meets_site(const struct mutant *m, uint32_t role, bool evaluation, uint32_t insn)
-{
-    const struct program *p = evaluation ? m->plan.eval[role] : m->plan.train[role];
-    for (uint32_t s = 0; s < m->nsites; s++) {
-        const struct mutation_site *x = &m->sites[s];
-        if (x->insn == NONE || x->evaluation != evaluation)
-            continue;
-        const struct program *q = evaluation ? m->plan.eval[x->role] : m->plan.train[x->role];
-        if (x->insn < q->ninsns && (q->insns[x->insn].seq + 4) / 8 == (p->insns[insn].seq + 4) / 8)
-            return true;
-    }
-    return false;
-}
-
-/* a collective across roles is one instruction: does any member's part of it use the bytes? */
-static bool member_overlaps(const struct mutant *m, uint32_t role, bool evaluation, uint32_t insn)
-{
-    const struct program *p = evaluation ? m->plan.eval[role] : m->plan.train[role];
-    if (isa_info((enum op)p->insns[insn].op)->unit != UNIT_COLLECTIVE)
-        return false;
-    for (uint32_t r = 0; r < m->plan.nroles; r++) {
-        const struct program *q = evaluation ? m->plan.eval[r] : m->plan.train[r];
-        for (uint32_t i = 0; i < q->ninsns; i++)
-            if (q->insns[i].seq == p->insns[insn].seq && overlaps_site(m, r, evaluation, i))
-                return true;
-    }
-    return false;
-}
-
-static bool about(const struct mutant *m, uint32_t role, bool evaluation, uint32_t insn)
-{
-    for (uint32_t s = 0; s < m->nsites; s++)
-        if (m->sites[s].role == role && m->sites[s].evaluation == evaluation && m->sites[s].insn == insn)
-            return true;
-    return overlaps_site(m, role, evaluation, insn) || meets_site(m, role, evaluation, insn) ||
-           member_overlaps(m, role, evaluation, insn);
-}
-
-/* "buffer NAME" of a buffer that the fault touches */
-static bool names_buffer(const struct mutant *m, const struct violation *v)
-{
-    const struct program *p = v->evaluation ? m->plan.eval[v->role] : m->plan.train[v->role];
-    for (uint32_t b = 0; b < p->nbuffers; b++) {
-        char text[64];
-        snprintf(text, sizeof text, "buffer %s ", p->buffers[b].name);
-        for (uint32_t s = 0; s < m->nsites && strstr(v->message, text); s++)
-            if (m->sites[s].role == v->role && m->sites[s].evaluation == v->evaluation &&
-                m->sites[s].start < p->buffers[b].offset + p->buffers[b].bytes &&
-                p->buffers[b].offset < m->sites[s].end)
-                return true;
-    }
-    return false;
-}
-
-/* A collective on another queue no longer orders what stood before it with what stands after it. */
-static bool lost_order(const struct mutant *m, const struct violation *v)
-{
-    const struct program *p = v->evaluation ? m->plan.eval[v->role] : m->plan.train[v->role];
-    const char *other = strstr(v->message, "bytes that instruction ");
-    if (m->kind != MUTATE_QUEUE || v->property != 4 || !other)
-        return false;
-    unsigned long i = strtoul(other + strlen("bytes that instruction "), NULL, 10);
-    return i < p->ninsns && p->insns[i].seq < m->seq && m->seq < p->insns[v->insn].seq;
-}
-
-static bool names_fault(const struct mutant *m, const struct violation *v)
-{
-    if (m->global || v->role == NONE)
-        return true;
-    if (v->insn == NONE)
-        return v->property == 1 || names_buffer(m, v);
-    if (about(m, v->role, v->evaluation, v->insn) || lost_order(m, v))
-        return true;
-    uint32_t role = v->role;
-    for (const char *s = v->message; *s; s++) {
-        if (!strncmp(s, "role ", 5))
-            role = (uint32_t)strtoul(s + 5, NULL, 10);
-        if (strncmp(s, "instruction ", 12) != 0 || role >= m->plan.nroles)
-            continue;
-        const struct program *p = v->evaluation ? m->plan.eval[role] : m->plan.train[role];
-        unsigned long i = strtoul(s + 12, NULL, 10);
-        if (i < p->ninsns && about(m, role, v->evaluation, (uint32_t)i))
-            return true;
-    }
-    return false;
-}
-
-/* ---- do survivors compute the same? ---- */
-
-static void write_tokens(const char *path)
-{
-    FILE *f = fopen(path, "wb");
-    uint64_t state = 1;
-    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
-    for (int i = 0; i < 2000; i++) {
-        uint16_t token = (uint16_t)random_below(&state, 97);
-        fwrite(&token, sizeof token, 1, f);
-    }
-    fclose(f);
-}
-
-/* losses, norms and held-out losses of a run */
-struct outcome {
-    struct e2e_log log;
-    size_t evals;
-    double eval[E2E_STEPS];
-};
-
-static bool read_evals(const char *path, struct outcome *o)
-{
-    char line[1024];
-    FILE *f = fopen(path, "r");
-    o->evals = 0;
-    while (f && o->evals < E2E_STEPS && fgets(line, sizeof line, f)) {
-        const char *at = strstr(line, "\"eval_loss\": ");
-        if (at)
-            o->eval[o->evals++] = strtod(at + strlen("\"eval_loss\": "), NULL);
-    }
-    if (f)
-        fclose(f);
-    return o->evals > 0;
-}
-
-static bool run(const struct plan *p, const char *folder, const char *data, unsigned seed, struct outcome *o)
-{
-    char error[512], path[E2E_PATH + 32], out[E2E_PATH + 32];
-    snprintf(path, sizeof path, "%s/log.jsonl", folder);
-    snprintf(out, sizeof out, "%s/out.txt", folder);
-    char plan[E2E_PATH + 32];
-    snprintf(plan, sizeof plan, "%s/plan", folder);
-    if (plan_write(p, plan, true, error, sizeof error) != STATUS_OK) {
-        printf("\n    %s", error);
-        return false;
-    }
-    return !e2e_command(out,
-                        "%s/llmrun '%s' --data '%s' --eval '%s' --eval-every 1 --steps 3 --watchdog 20 "
-                        "--quiet --log '%s' "
-                        "--shuffle-queues %u",
-                        e2e_build(), plan, data, data, path, seed) &&
-           e2e_log_read(path, &o->log) && o->log.steps == 3 && read_evals(path, o);
-}
-
-static bool runs_alike(const struct mutant *m, const char *folder, const char *data,
-                       const struct outcome *want)
-{
-    for (unsigned seed = 1; seed <= NSEEDS; seed++) {
-        struct outcome o;
-        if (!run(&m->plan, folder, data, seed, &o) || o.evals != want->evals)
-            return false;
-        for (size_t s = 0; s < o.log.steps; s++)
-            if (e2e_relative(o.log.loss[s], want->log.loss[s]) > TOLERANCE ||
-                e2e_relative(o.log.grad_norm[s], want->log.grad_norm[s]) > 10 * TOLERANCE)
-                return false;
-        for (size_t s = 0; s < o.evals; s++)
-            if (e2e_relative(o.eval[s], want->eval[s]) > TOLERANCE)
-                return false;
-    }
-    return true;
-}
-
+/* what survivors are measured by */
 struct bench {
-    char folder[E2E_PATH], data[E2E_PATH + 32];
-    struct outcome want;
+    const struct plan *plan;
+    const struct exact_truth *truth;
 };
+
+static const char *harm(struct arena *a, const struct mutant *m, const struct bench *b)
+{
+    const char *why = oracle_order(a, &m->plan, false);
+    if (!why)
+        why = oracle_order(a, &m->plan, true);
+    for (uint64_t seed = 1; seed <= NSEEDS && !why; seed++)
+        why = exact_compare(a, &m->plan, b->truth, seed).why;
+    return why;
+}
 
 static void judge(struct arena *a, const struct mutant *m, const struct bench *b, struct tally *t,
                   const char *what)
@@ -253,16 +85,12 @@ static void judge(struct arena *a, const struct mutant *m, const struct bench *b
     t->disagreed += full->nviolations > 0;
     if (full->nviolations)
         printf("\n    %s: full disagrees: %.400s", what, full->violations[0].message);
-    const char *why = oracle_order(a, &m->plan, false);
-    if (!why)
-        why = oracle_order(a, &m->plan, true);
-    if (!why && m->values && !runs_alike(m, b->folder, b->data, &b->want))
-        why = "runs differ";
+    const char *why = harm(a, m, b);
     t->harmless += !why;
     if (why) {
         const struct program *p =
             m->nsites ? (m->sites[0].evaluation ? m->plan.eval : m->plan.train)[m->sites[0].role] : NULL;
-        printf("\n    %s %s survived, but %s; ", what, mutation_name(m->kind), why);
+        printf("\n    %s: %s survived, but %.600s; ", what, mutation_name(m->kind), why);
         for (uint32_t s = 0; s < m->nsites; s++)
             if (p && m->sites[s].insn != NONE && m->sites[s].insn < p->ninsns) {
                 program_print_insn(p, m->sites[s].insn, stdout);
@@ -288,9 +116,9 @@ static uint32_t weight(enum mutation k)
     return 2;
 }
 
-static void mutate_plan(const struct plan *p, const char *what, uint64_t seed, uint32_t count,
-                        struct bench *b, struct tally *tallies)
+static void mutate_plan(const struct bench *b, const char *what, uint64_t seed, uint32_t count, struct tally *tallies)
 {
+    const struct plan *p = b->plan;
     uint32_t kinds = 0, total = 0;
     enum mutation list[4 * NMUTATIONS];
     for (unsigned k = 0; k < NMUTATIONS; k++)
@@ -311,7 +139,7 @@ static void mutate_plan(const struct plan *p, const char *what, uint64_t seed, u
         if (v->nviolations) {
             bool named = false;
             for (uint32_t i = 0; i < v->nviolations && !named; i++)
-                named = names_fault(&m, &v->violations[i]);
+                named = mutate_named(&m, &v->violations[i]);
             t->killed[v->violations[0].property]++;
             t->unnamed += !named;
             if (!named && getenv("LLMC_SHOW"))
@@ -325,35 +153,40 @@ static void mutate_plan(const struct plan *p, const char *what, uint64_t seed, u
     }
 }
 
-static void test_mutants(void)
+/* adds `count` mutants of one decision's plan; false: the plan itself is not right */
+static bool mutate_decision(struct arena *a, struct job *job, struct topo *topo, const struct decision *d, uint64_t seed,
+                            uint32_t count, struct tally *tallies)
 {
-    struct tally tallies[NMUTATIONS] = {0}, sum = {0};
-    struct bench b;
-    uint32_t per_plan = (e2e_quick() ? 300u : NMUTANTS) / (uint32_t)NPLANS;
-    e2e_folder(b.folder, "mutation");
-    snprintf(b.data, sizeof b.data, "%s/tokens.bin", b.folder);
-    write_tokens(b.data);
-    for (size_t i = 0; i < NPLANS; i++) {
-        struct arena *a = arena_new();
-        const char *why = "";
-        struct job *job = text_job(a, plans[i].model);
-        struct topo *topo = random_host(a, 8);
-        struct decision d = text_decision(a, job, topo, plans[i].decision);
-        struct plan *raw = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why);
-        CU_ASSERT_PTR_NOT_NULL_FATAL(raw);
-        struct plan *p = mutate_spread(a, raw, 8);
-        CU_ASSERT_EQUAL(verify_plan(a, p, true)->nviolations, 0);
-        CU_ASSERT_PTR_NULL(oracle_order(a, p, false));
-        CU_ASSERT_TRUE_FATAL(run(p, b.folder, b.data, 99, &b.want));
-        mutate_plan(p, plans[i].decision, i + 1, per_plan, &b, tallies);
-        plan_close(raw);
-        for (uint32_t r = 0; r < p->nroles; r++) {
-            program_free(p->train[r]);
-            program_free(p->eval[r]);
-        }
-        ranks_free(p->ranks);
-        arena_free(a);
+    const char *why = "", *what = decision_text(a, d);
+    struct decision alone = layout_alone(a, job, topo);
+    struct plan *raw = compile_decision(a, job, topo, d, &(struct compile_options){0}, &why);
+    struct plan *one = compile_decision(a, job, topo, &alone, &(struct compile_options){0}, &why);
+    CU_ASSERT_FATAL(raw && one);
+    struct plan *p = mutate_spread(a, raw, 8);
+    struct bench b = {p, exact_truth(a, one, &why)};
+    const struct verdict *v = verify_plan(a, p, true);
+    bool fine = !v->nviolations && b.truth;
+    why = fine ? oracle_order(a, p, false) : v->nviolations ? v->violations[0].message : why;
+    if (fine && !why)
+        why = exact_compare(a, p, b.truth, seed).why;
+    if (why)
+        printf("\n    %s, without a fault: %.600s", what, why);
+    CU_ASSERT_PTR_NULL(why);
+    if (!why)
+        mutate_plan(&b, what, seed, count, tallies);
+    plan_close(raw);
+    plan_close(one);
+    for (uint32_t r = 0; r < p->nroles; r++) {
+        program_free(p->train[r]);
+        program_free(p->eval[r]);
     }
+    ranks_free(p->ranks);
+    return !why;
+}
+
+static void print_tallies(const struct tally *tallies, uint32_t least)
+{
+    struct tally sum = {0};
     printf("\n    %-20s %6s %6s %8s %7s   killed by property 1..8\n", "mutation", "made", "alive", "harmless",
            "unnamed");
     for (unsigned k = 0; k < NMUTATIONS; k++) {
@@ -370,10 +203,90 @@ static void test_mutants(void)
         sum.disagreed += t->disagreed;
     }
     printf("    %-20s %6u %6u %8u %7u\n  ", "all", sum.made, sum.survived, sum.harmless, sum.unnamed);
-    CU_ASSERT_TRUE(e2e_quick() || sum.made >= 10000);
+    CU_ASSERT_TRUE(sum.made >= least);
     CU_ASSERT_EQUAL(sum.survived, sum.harmless);
     CU_ASSERT_EQUAL(sum.disagreed, 0);
     CU_ASSERT_EQUAL(sum.unnamed, 0);
+}
+
+static void test_mutants(void)
+{
+    struct tally tallies[NMUTATIONS] = {0};
+    uint32_t per_plan = (e2e_quick() ? 300u : NMUTANTS) / (uint32_t)NPLANS;
+    if (getenv("MUTANTS"))
+        return;
+    for (size_t i = 0; i < NPLANS; i++) {
+        struct arena *a = arena_new();
+        struct job *job = text_job(a, plans[i].model);
+        struct topo *topo = random_host(a, 8);
+        struct decision d = text_decision(a, job, topo, plans[i].decision);
+        mutate_decision(a, job, topo, &d, i + 1, per_plan, tallies);
+        arena_free(a);
+    }
+    print_tallies(tallies, e2e_quick() ? 0 : 10000);
+}
+
+enum { RANKS_DRAWN = 8, MUTANTS_EACH = 100, MUTANTS_DRAWN = 400 };
+
+/* the job of a drawn plan: short, since the closure is quadratic in instructions; NULL: cannot be lowered yet */
+static struct job *drawn_job(struct arena *a, uint32_t model)
+{
+    const char *why;
+    struct job *job = text_job(a, layout_models[model % layout_nmodels].text);
+    struct topo *topo = random_host(a, 1);
+    job->train.batch = 8;
+    struct decision alone = layout_alone(a, job, topo);
+    return decision_emittable(a, job, &alone, &why) ? job : NULL;
+}
+
+/* the same on layouts drawn over everything */
+static void test_drawn(void)
+{
+    struct tally tallies[NMUTATIONS] = {0};
+    const char *wanted = getenv("MUTANTS");
+    uint64_t left = wanted ? strtoull(wanted, NULL, 10) : e2e_quick() ? 40 : MUTANTS_DRAWN;
+    uint32_t each = wanted ? MUTANTS_EACH : 20;
+    for (uint64_t seed = 1; left; seed++) {
+        struct arena *a = arena_new();
+        uint64_t state = seed;
+        struct topo *topo = random_host(a, RANKS_DRAWN);
+        struct job *job = drawn_job(a, (uint32_t)seed);
+        struct decision d;
+        if (job && layout_draw(a, &state, job, topo, RANKS_DRAWN, &d)) {
+            mutate_decision(a, job, topo, &d, seed, each, tallies);
+            left -= left < each ? left : each;
+        }
+        arena_free(a);
+    }
+    print_tallies(tallies, 0);
+}
+
+static void test_valid(void)
+{
+    const char *wanted = getenv("VALID");
+    uint64_t n = wanted ? strtoull(wanted, NULL, 10) : 0, accepted = 0, drawn = 0;
+    for (uint64_t seed = 1; drawn < n; seed++) {
+        struct arena *a = arena_new();
+        uint64_t state = seed ^ (uint64_t)1 << 40;
+        const char *why = "";
+        struct topo *topo = random_host(a, RANKS_DRAWN);
+        struct job *job = drawn_job(a, (uint32_t)seed);
+        struct decision d;
+        if (job && layout_draw(a, &state, job, topo, RANKS_DRAWN, &d)) {
+            struct plan *p = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why);
+            const struct verdict *v = p ? verify_plan(a, p, true) : NULL;
+            bool fine = v && !v->nviolations;
+            accepted += fine;
+            drawn++;
+            if (!fine)
+                printf("\n    %s: %.500s", decision_text(a, &d), v ? v->violations[0].message : why);
+            if (p)
+                plan_close(p);
+        }
+        arena_free(a);
+    }
+    CU_ASSERT_EQUAL(accepted, drawn);
+    printf("%llu random valid plans accepted ", (unsigned long long)accepted);
 }
 
 void suite_verify_mutation(void);
@@ -381,4 +294,6 @@ void suite_verify_mutation(void)
 {
     CU_pSuite s = CU_add_suite("verify_mutation", NULL, NULL);
     CU_add_test(s, "ten thousand faults are found and named", test_mutants);
+    CU_add_test(s, "so are those in drawn layouts", test_drawn);
+    CU_add_test(s, "valid plans are accepted", test_valid);
 }
