@@ -24,7 +24,7 @@ enum slot_kind {
     SLOT_COORD, /* arg = mask: the rank's digits there as one number, innermost lowest */
     SLOT_FIRST, /* arg = mask: 1 where all those digits are 0, else 0 */
     SLOT_PEER,  /* arg = pp coordinate: the rank there with the other coordinates equal */
-    SLOT_GROUP  /* arg = mask of digits along which the members vary; GROUP_TIE: this rank's {first, last} stage pair */
+    SLOT_GROUP  /* arg = mask of digits along which the members vary; GROUP_TIE: this rank and its mirror image, {r, pp-1-r} */
 };
 #define GROUP_TIE (1u << 30)
 struct slot {

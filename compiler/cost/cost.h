@@ -66,6 +66,20 @@ struct cost *cost_new(struct arena *a, const struct job *job, const struct topo 
 /* the same into place, for the search: groups of the masks that blocks need only */
 void cost_init(struct cost *c, const struct job *job, const struct topo *topo, const struct decision *d, bool all_masks);
 
+/* Is a compute instruction its action's first?  Instructions of two actions may alternate (a pair).  Start with zeros. */
+struct cost_actions {
+    struct insn last[2];
+};
+static inline bool cost_starts_action(struct cost_actions *t, const struct insn *n)
+{
+    for (int k = 0; k < 2; k++)
+        if (t->last[k].action == n->action && t->last[k].stage == n->stage && t->last[k].microbatch == n->microbatch)
+            return false;
+    t->last[1] = t->last[0];
+    t->last[0] = *n;
+    return true;
+}
+
 /* duration of instruction i; first: the first compute instruction of its action */
 int64_t cost_insn_ns(const struct cost *c, const struct program *p, uint32_t i, bool first);
 /* op: the collective's opcode; bytes: of the largest operand; mask of axes, or GROUP_TIE */

@@ -95,7 +95,7 @@ static char *group_text(struct arena *a, const struct plan *p, const struct flow
     if (f->peer)
         return arena_printf(a, "pipeline rank %u", f->with);
     if (f->with & GROUP_TIE)
-        return arena_strdup(a, "first and last");
+        return arena_strdup(a, role == 0 || role + 1 == p->nroles ? "first and last" : "mirror rank");
     if (mesh_group_size(&p->mesh, f->with) == p->mesh.nranks)
         return arena_strdup(a, "all ranks");
     char text[80];

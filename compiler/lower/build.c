@@ -92,7 +92,7 @@ static struct mat whole(uint32_t buffer, uint32_t instance, enum dtype dtype, ui
 struct mat lower_temp(struct lower *l, const char *name, enum dtype dtype, uint32_t rows, uint32_t cols)
 {
     char full[40];
-    snprintf(full, sizeof full, "t.%s.%s.%ux%u", name, isa_dtype_name(dtype), rows, cols);
+    snprintf(full, sizeof full, "t.%s%s.%s.%ux%u", l->temps, name, isa_dtype_name(dtype), rows, cols);
     for (uint32_t i = l->p->nbuffers; i-- > 0;)
         if (!strcmp(l->p->buffers[i].name, full))
             return whole(i, NONE, dtype, rows, cols);

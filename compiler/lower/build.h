@@ -65,7 +65,8 @@ struct bucket_info {
     uint32_t shared;   /* another piece that uses its weights, or NONE */
     uint32_t pending;  /* of those two, how many have not had their last B */
     bool split;        /* over tp; else whole on every tp rank */
-    bool tie, counts;  /* tied copy pair; this role's copy counts in the norm */
+    bool tie, counts;  /* a copy lies on the mirror rank: tied table, DualPipe; this role's copy counts in the norm */
+    bool mirror;       /* one of DualPipe's */
     uint64_t used;     /* elements before padding */
 };
 
@@ -73,6 +74,7 @@ enum { HALF_INPUT = 1, HALF_WEIGHT = 2 };
 
 struct lower {
     struct arena *arena;
+    const struct cost *cost;
     const struct job *job;
     const struct decision *d;
     struct mesh mesh; /* masks of dimensions for slots: mesh.dim[] */
@@ -83,6 +85,7 @@ struct lower {
     uint32_t tokens, local; /* rows of a microbatch: whole; of this rank's TOKENS values */
     bool splits;            /* the role's schedule has I and W */
     bool sp;                /* sequence parallelism with tp > 1 */
+    uint32_t copies; /* of the model, by the schedule */
     uint32_t nchunks, npieces;
     struct chunk *chunks, *chunk; /* chunk: of the current action */
     struct piece *pieces;
@@ -90,6 +93,7 @@ struct lower {
     struct bucket_info *buckets;
     uint32_t step_block, metrics, scale;
     bool recomputing;
+    const char *temps; /* in front of temporaries' names: not the same ones for both actions of a pair */
     uint32_t halves; /* of the backward pass that is being written: B both, I the input's, W the weight's; F none */
     VEC(uint32_t) instances; /* per operand of the program */
     VEC(uint32_t) channels;  /* per instruction */

@@ -49,7 +49,7 @@ static void piece_backward(struct lower *l, uint32_t piece)
     }
 }
 
-/* Two channels per pair of neighbouring stages: values of stage s forward, gradients of its input back. */
+/* Two channels between neighbouring stages: values of stage s forward, gradients of its input back. */
 static uint32_t forward_channel(uint32_t stage)
 {
     return 2 * stage;
@@ -84,14 +84,29 @@ static void forward(struct lower *l)
         lower_send(l, boundary(l, c->output), c->behind, forward_channel(c->index));
 }
 
+/* Buckets that the piece completes.  Copies on mirror ranks must be reduced in one order by both: after all else. */
 static void reduce_buckets(struct lower *l, uint32_t piece)
 {
     for (uint32_t b = 0; b < l->nbuckets; b++) {
         struct bucket_info *info = &l->buckets[b];
         bool mine = piece == NONE ? info->piece == NONE && info->chunk == l->chunk : info->piece == piece;
-        if ((mine || (piece != NONE && info->shared == piece)) && --info->pending == 0)
+        if ((mine || (piece != NONE && info->shared == piece)) && --info->pending == 0 && !info->mirror)
             lower_bucket_reduce(l, b);
     }
+}
+
+/* stages of the model from the first to the last, on this rank and its mirror image alike */
+static void reduce_mirrored(struct lower *l)
+{
+    l->action = 'O';
+    l->microbatch = NONE;
+    untag(l);
+    for (uint32_t stage = 0; stage < l->d->nstages; stage++)
+        for (uint32_t b = 0; b < l->nbuckets; b++)
+            if (l->buckets[b].mirror && l->buckets[b].chunk->stage_index == stage) {
+                l->stage_index = stage;
+                lower_bucket_reduce(l, b);
+            }
 }
 
 /* the gradient of a piece's result, or of its input where it has none (the head), lies in the chunk's buffer */
@@ -157,6 +172,67 @@ static void enter_action(struct lower *l, const struct schedule *s, const struct
             l->chunk = &l->chunks[i];
     l->stage_index = l->chunk->stage_index;
     l->microbatch = l->chunk->copy * s->microbatches + a->microbatch;
+    l->halves = a->kind == 'B'   ? HALF_INPUT | HALF_WEIGHT
+                : a->kind == 'I' ? HALF_INPUT
+                : a->kind == 'W' ? HALF_WEIGHT
+                                 : 0;
+}
+
+static void lower_action(struct lower *l, const struct schedule *s, const struct action *a)
+{
+    enter_action(l, s, a);
+    if (a->kind == 'F')
+        forward(l);
+    else if (a->kind == 'W')
+        weights(l);
+    else
+        backward(l);
+}
+
+struct strand {
+    uint32_t next, end;
+    double done_ns, all_ns; /* on the compute queue */
+};
+
+static struct strand new_strand(const struct lower *l, uint32_t first, uint32_t end)
+{
+    struct strand s = {.next = first, .end = end, .all_ns = 1};
+    for (uint32_t i = first; i < end; i++)
+        if (l->p->insns[i].queue == QUEUE_COMPUTE)
+            s.all_ns += (double)cost_insn_ns(l->cost, l->p, i, false);
+    return s;
+}
+
+/* Two actions that run together are one list: their instructions alternate on the compute queue so that both are at the
+ * same share of their work, and transfers of one run under the other's compute.  Temporaries of the second have other
+ * names; all else that both touch is read only. */
+static void lower_pair(struct lower *l, const struct schedule *s, const struct action *a)
+{
+    uint32_t first = l->p->ninsns;
+    lower_action(l, s, a);
+    uint32_t second = l->p->ninsns;
+    l->temps = "b.";
+    lower_action(l, s, a + 1);
+    l->temps = "";
+    uint32_t end = l->p->ninsns, n = end - first;
+    while (l->channels.n < end)
+        vec_push(l->arena, &l->channels, NONE);
+    struct strand x = new_strand(l, first, second), y = new_strand(l, second, end);
+    struct arena_mark mark = arena_mark(l->arena);
+    struct insn *insns = ARENA_ARRAY(l->arena, struct insn, n);
+    uint32_t *channels = ARENA_ARRAY(l->arena, uint32_t, n);
+    for (uint32_t k = 0; k < n; k++) {
+        bool left = y.next == y.end || (x.next < x.end && x.done_ns * y.all_ns <= y.done_ns * x.all_ns);
+        struct strand *from = left ? &x : &y;
+        uint32_t i = from->next++;
+        insns[k] = l->p->insns[i];
+        channels[k] = l->channels.at[i];
+        if (insns[k].queue == QUEUE_COMPUTE)
+            from->done_ns += (double)cost_insn_ns(l->cost, l->p, i, false);
+    }
+    memcpy(l->p->insns + first, insns, n * sizeof *insns);
+    memcpy(l->channels.at + first, channels, n * sizeof *channels);
+    arena_reset(l->arena, mark);
 }
 
 static void lower_actions(struct lower *l, const struct schedule *s)
@@ -165,20 +241,14 @@ static void lower_actions(struct lower *l, const struct schedule *s)
     for (uint32_t i = 0; i < s->nactions[l->role]; i++) {
         const struct action *a = &s->actions[l->role][i];
         if (a->kind == 'O') {
+            reduce_mirrored(l);
             lower_optimizer(l);
-            continue;
+        } else if (a->pair) {
+            lower_pair(l, s, a);
+            i++;
+        } else {
+            lower_action(l, s, a);
         }
-        enter_action(l, s, a);
-        l->halves = a->kind == 'B'   ? HALF_INPUT | HALF_WEIGHT
-                    : a->kind == 'I' ? HALF_INPUT
-                    : a->kind == 'W' ? HALF_WEIGHT
-                                     : 0;
-        if (a->kind == 'F')
-            forward(l);
-        else if (a->kind == 'W')
-            weights(l);
-        else
-            backward(l);
     }
     if (l->evaluation) {
         l->action = 'O';
@@ -200,10 +270,10 @@ static struct job_info job_info(const struct job *j)
 
 /* One role's program, in program order.  train: NULL, or the role's training program, whose slots and persistent
  * buffers its evaluation program repeats. */
-static struct lowered lower_role(struct arena *a, const struct job *job, const struct decision *d, uint32_t role,
-                                 const struct program *train, const struct schedule *s)
+static struct lowered lower_role(struct arena *a, const struct cost *c, const struct job *job, const struct decision *d,
+                                 uint32_t role, const struct program *train, const struct schedule *s)
 {
-    struct lower l = {.arena = a, .job = job, .d = d, .role = role, .evaluation = train != NULL,
+    struct lower l = {.arena = a, .cost = c, .job = job, .d = d, .role = role, .evaluation = train != NULL, .temps = "",
                       .mesh = decision_mesh(job, d)};
     l.p = program_new(role, d->pp);
     l.p->evaluation = l.evaluation;
@@ -235,12 +305,12 @@ void lower_plan(struct arena *a, const struct cost *c, struct plan *p)
     p->eval = ARENA_ARRAY(a, struct program *, d->pp);
     struct schedule *s = schedule_new(a, d), *f = schedule_forward(a, s);
     for (uint32_t r = 0; r < d->pp; r++) {
-        all[r] = lower_role(a, p->job, d, r, NULL, s);
+        all[r] = lower_role(a, c, p->job, d, r, NULL, s);
         p->train[r] = all[r].p;
     }
     order_programs(a, c, all, d->pp, d->microbatches);
     for (uint32_t r = 0; r < d->pp; r++) {
-        all[r] = lower_role(a, p->job, d, r, p->train[r], f);
+        all[r] = lower_role(a, c, p->job, d, r, p->train[r], f);
         p->eval[r] = all[r].p;
     }
     order_programs(a, c, all, d->pp, d->microbatches);

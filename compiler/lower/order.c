@@ -189,18 +189,15 @@ static void prepare_role(struct arena *a, struct role *r)
     r->end = ARENA_ARRAY(a, int64_t, p->ninsns);
     r->waiter = ARENA_ARRAY(a, uint32_t, p->ninsns);
     r->first_of_action = ARENA_ARRAY(a, bool, p->ninsns);
-    struct insn before = {.action = 1};
+    struct cost_actions actions = {0};
     for (uint32_t i = 0; i < p->ninsns; i++) {
         const struct insn *n = &p->insns[i];
         struct vqueue *q = &r->vqueue[of[i]];
         q->insn[q->length++] = i;
         r->waiter[i] = NO_INSN;
         r->end[i] = -1;
-        if (n->queue != QUEUE_COMPUTE)
-            continue;
-        r->first_of_action[i] =
-            n->action != before.action || n->stage != before.stage || n->microbatch != before.microbatch;
-        before = *n;
+        if (n->queue == QUEUE_COMPUTE)
+            r->first_of_action[i] = cost_starts_action(&actions, n);
     }
 }
 
@@ -261,9 +258,9 @@ static uint32_t parties(const struct keying *k, uint32_t role, uint32_t vqueue, 
     const struct slot *s = meeting_slot(r->p, q->insn[q->head]);
     if (!s || s->kind != SLOT_GROUP || !(s->arg & (GROUP_TIE | AXIS_BIT(AXIS_PP))))
         return 1;
-    uint32_t n = 1;
+    uint32_t n = 1, mirror = k->nroles - 1 - role;
     for (uint32_t x = 0; x < k->nroles; x++)
-        if (x != role && (!(s->arg & GROUP_TIE) || x == 0 || x == k->nroles - 1))
+        if (x != role && (!(s->arg & GROUP_TIE) || x == mirror))
             out[n++] = (struct event){0, x, vqueue};
     return n;
 }

@@ -169,11 +169,12 @@ static void fill_class(struct lower *l, const struct bucket_class *c)
                     bucket = program_bucket(l->p, &b);
                     bool table = l->job->model.tied && (o->kind == OPR_EMBED || !strcmp(o->name, "head"));
                     uint32_t shared = table && o->kind == OPR_EMBED ? find_piece(l, true) : NONE;
-                    bool tied = table && shared == NONE;
+                    bool tied = table && shared == NONE, copies = l->copies > 1;
                     l->buckets[bucket] =
                         (struct bucket_info){.chunk = c->chunk, .piece = c->piece, .shared = shared,
-                                             .pending = shared == NONE ? 1 : 2, .split = c->split, .tie = tied,
-                                             .counts = !tied || o->kind == OPR_EMBED};
+                                             .pending = shared == NONE ? 1 : 2, .split = c->split,
+                                             .tie = tied || copies, .mirror = copies,
+                                             .counts = copies ? l->role < l->d->pp / 2 : !tied || o->kind == OPR_EMBED};
                     l->nbuckets = bucket + 1;
                 }
                 place_weight(l, &r, bucket);

@@ -134,6 +134,7 @@ static void add_pieces(struct lower *l, const struct stage *stage)
 void lower_chunks(struct lower *l, const struct schedule *s)
 {
     uint32_t chain = s->nstages / s->copies, pieces = 0, n = 0;
+    l->copies = s->copies;
     for (uint32_t i = 0; i < s->nstages; i++)
         if (s->stage_rank[i] == l->role) {
             pieces += l->d->stages[i % chain].count + 2;

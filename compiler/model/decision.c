@@ -283,7 +283,7 @@ static bool emittable_mesh(struct arena *a, const struct job *job, const struct 
 
 bool schedule_emittable(enum schedule_kind k)
 {
-    return k < SCHED_AUTO && k != SCHED_COMBINED_1F1B && k != SCHED_DUALPIPE && k != SCHED_DUALPIPE_V;
+    return k < SCHED_AUTO;
 }
 
 bool decision_emittable(struct arena *a, const struct job *job, const struct decision *d, const char **why)

@@ -40,7 +40,7 @@ static int meeting_kind(const struct program *p, uint32_t i, uint32_t nroles, ui
     return MEET_NONE;
 }
 
-#define MAX_MASKS 64u
+#define MAX_MASKS 1024u /* a tie group per pair of roles */
 struct builder {
     struct sim_engine *e;
     uint32_t *nsends, *nrecvs, *channel; /* by source * nroles + destination; channel: first meeting */
@@ -70,22 +70,21 @@ static bool walk_meetings(struct arena *a, struct builder *b, uint32_t role, con
         if (kind == MEET_NONE)
             continue;
         if (kind == MEET_GROUP) {
-            uint32_t k = mask_index(b, with);
+            uint32_t mirror = e->nroles - 1 - role;
+            bool tie = with & GROUP_TIE;
+            uint32_t k = mask_index(b, tie ? GROUP_TIE | (role < mirror ? role : mirror) : with);
             if (k == MAX_MASKS) {
-                b->why = "more than 64 different groups span roles";
+                b->why = "more than 1024 different groups span roles";
                 return false;
             }
-            bool tie = with & GROUP_TIE;
-            if (tie && role != 0 && role + 1 != e->nroles) {
-                b->why = arena_printf(
-                    a, "role %u, instruction %u: only the first and the last role are of the tie group", role,
-                    i);
+            if (tie && role == mirror) {
+                b->why = arena_printf(a, "role %u, instruction %u: the role is its own mirror image", role, i);
                 return false;
             }
             meeting = b->group[k] + seen[k]++;
             if (seen[k] > b->most[k])
                 b->most[k] = seen[k];
-            party = tie ? role != 0 : role;
+            party = tie ? role > mirror : role;
         } else {
             if (with >= e->nroles) {
                 b->why = arena_printf(a, "role %u, instruction %u: its peer, role %u, is not one of %u roles",
@@ -156,17 +155,12 @@ static bool fill_slots(struct arena *a, struct sim_engine *e, const struct cost 
 {
     const struct program *p = e->programs[role];
     struct sim_actor *actors = &e->actors[(size_t)role * NQUEUES];
-    struct insn before = {.action = 1};
+    struct cost_actions actions = {0};
     int64_t limit_ns = duration_limit_ns(e);
     uint32_t at[NQUEUES] = {0};
     for (uint32_t i = 0; i < p->ninsns; i++) {
         const struct insn *insn = &p->insns[i];
-        bool first = false;
-        if (insn->queue == QUEUE_COMPUTE) {
-            first = insn->action != before.action || insn->stage != before.stage ||
-                    insn->microbatch != before.microbatch;
-            before = *insn;
-        }
+        bool first = insn->queue == QUEUE_COMPUTE && cost_starts_action(&actions, insn);
         uint32_t slot = slot_of[i] = actors[insn->queue].first + at[insn->queue]++;
         int64_t ns = cost_insn_ns(c, p, i, first);
         e->slots[slot] = (struct sim_slot){.duration_ns = ns < limit_ns ? ns : limit_ns,

@@ -240,10 +240,25 @@ void mesh_mask_text(const struct mesh *m, uint32_t mask, const char *between, ch
             n += (size_t)snprintf(text + n, size - n, "%s%s.%u", n ? between : "", mesh_dim_names[m->home[m->order[i]]], i);
 }
 
-/* The tie group fixes what a pipeline group fixes: it is two of its members. */
+/* A tie group fixes what a pipeline group fixes: it is two of its members, r and its mirror image pp-1-r. */
 static uint32_t fixing_mask(uint32_t mask)
 {
     return mask & GROUP_TIE ? AXIS_BIT(AXIS_PP) : mask;
+}
+
+/* the lower pipeline coordinate of {r, pp-1-r} */
+static uint32_t mirror_pair(const struct mesh *m, uint32_t rank)
+{
+    uint32_t r = rank / m->stride[AXIS_PP] % m->size[AXIS_PP], mirror = m->size[AXIS_PP] - 1 - r;
+    return r < mirror ? r : mirror;
+}
+
+/* values that a digit contributes to the number of a mask's groups: 1 where groups run along it */
+static uint32_t group_digits(const struct mesh *m, uint32_t mask, uint32_t digit)
+{
+    if (!(fixing_mask(mask) & AXIS_BIT(digit)))
+        return m->size[digit];
+    return mask & GROUP_TIE ? (m->size[digit] + 1) / 2 : 1;
 }
 
 uint32_t mesh_group_size(const struct mesh *m, uint32_t mask)
@@ -290,9 +305,11 @@ struct group mesh_group(const struct mesh *m, uint32_t rank, uint32_t mask)
             g.first -= rank / m->stride[digit] % m->size[digit] * m->stride[digit];
     }
     if (mask & GROUP_TIE) {
-        if (m->size[AXIS_PP] > 1) {
+        uint32_t pair = mirror_pair(m, rank), apart = m->size[AXIS_PP] - 1 - 2 * pair;
+        g.first += pair * m->stride[AXIS_PP];
+        if (apart) {
             g.n[0] = 2;
-            g.stride[0] = (m->size[AXIS_PP] - 1) * m->stride[AXIS_PP];
+            g.stride[0] = apart * m->stride[AXIS_PP];
         }
         return g;
     }
@@ -308,31 +325,31 @@ struct group mesh_group(const struct mesh *m, uint32_t rank, uint32_t mask)
 
 uint32_t mesh_group_index(const struct mesh *m, uint32_t rank, uint32_t mask)
 {
-    uint32_t fixing = fixing_mask(mask), index = 0, radix = 1;
+    uint32_t index = 0, radix = 1;
     for (uint32_t i = 0; i < m->ndigits; i++) {
-        uint32_t axis = m->order[i];
-        if (fixing & AXIS_BIT(axis))
-            continue;
-        index += rank / m->stride[axis] % m->size[axis] * radix;
-        radix *= m->size[axis];
+        uint32_t digit = m->order[i], values = group_digits(m, mask, digit);
+        uint32_t coord = rank / m->stride[digit] % m->size[digit];
+        index += (values == m->size[digit] ? coord : values == 1 ? 0 : mirror_pair(m, rank)) * radix;
+        radix *= values;
     }
     return index;
 }
 
 uint32_t mesh_ngroups(const struct mesh *m, uint32_t mask)
 {
-    return m->nranks / mesh_group_size(m, fixing_mask(mask));
+    uint32_t n = 1;
+    for (uint32_t i = 0; i < m->ndigits; i++)
+        n *= group_digits(m, mask, m->order[i]);
+    return n;
 }
 
 uint32_t mesh_group_first(const struct mesh *m, uint32_t index, uint32_t mask)
 {
-    uint32_t fixing = fixing_mask(mask), first = 0;
+    uint32_t first = 0;
     for (uint32_t i = 0; i < m->ndigits; i++) {
-        uint32_t axis = m->order[i];
-        if (fixing & AXIS_BIT(axis))
-            continue;
-        first += index % m->size[axis] * m->stride[axis];
-        index /= m->size[axis];
+        uint32_t digit = m->order[i], values = group_digits(m, mask, digit);
+        first += index % values * m->stride[digit];
+        index /= values;
     }
     return first;
 }

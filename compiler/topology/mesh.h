@@ -60,7 +60,7 @@ uint32_t mesh_weight(const struct mesh *m, uint32_t mask, uint32_t digit);
 /* names of the dimensions that a mask is made of, with something between; at most `size` bytes */
 void mesh_mask_text(const struct mesh *m, uint32_t mask, const char *between, char *text, size_t size);
 
-/* members of the group of `rank`; mask of digits or GROUP_TIE (first and last pipeline rank) */
+/* members of the group of `rank`; mask of digits or GROUP_TIE (pipeline ranks r and pp-1-r) */
 uint32_t mesh_group_size(const struct mesh *m, uint32_t mask);
 struct group mesh_group(const struct mesh *m, uint32_t rank, uint32_t mask);
 /* groups of a mask are numbered by their first member: 0, 1, ... in order of it */

@@ -215,7 +215,7 @@ static bool finish_crossing(struct machine *m, uint32_t i, uint32_t mask, bool m
     const char *why = NULL;
     for (uint32_t r = 0; r < c->nroles && !why; r++) {
         const struct whole *w = &c->machines[r].deposit;
-        if (!prove_member(c->plan, mask, r))
+        if (!prove_together(c->plan, mask, m->role, r))
             continue;
         if (!sum.at)
             sum = (struct whole){w->elements, 1, ARENA_ARRAY(c->scratch, struct stretch, 2)};
@@ -234,7 +234,7 @@ static bool finish_crossing(struct machine *m, uint32_t i, uint32_t mask, bool m
         return false;
     for (uint32_t r = 0; r < c->nroles; r++) {
         struct machine *other = &c->machines[r];
-        if (!prove_member(c->plan, mask, r))
+        if (!prove_together(c->plan, mask, m->role, r))
             continue;
         const struct operand *o = prove_operand(other->program, other->next, OPND(ALL_REDUCE, x));
         struct whole w = {sum.elements, sum.n, ARENA_ARRAY(c->scratch, struct stretch, sum.n)};
@@ -262,8 +262,8 @@ static bool all_reduce_crossing(struct machine *m, uint32_t i, uint32_t mask, bo
     }
     for (uint32_t r = 0; r < c->nroles; r++) {
         const struct machine *other = &c->machines[r];
-        members += prove_member(c->plan, mask, r);
-        there += prove_member(c->plan, mask, r) && other->deposited && other->deposit_mask == mask &&
+        members += prove_together(c->plan, mask, m->role, r);
+        there += prove_together(c->plan, mask, m->role, r) && other->deposited && other->deposit_mask == mask &&
                  other->deposit.elements == m->deposit.elements;
     }
     *wait = there < members;

@@ -107,7 +107,7 @@ static void check_partners(const struct match *c, uint32_t role)
                 prove_report(c->arena, c->plan, c->verdict, at, "its peer lies at pipeline rank %u of %u",
                              peer, c->plan->nroles);
         } else if (prove_is_collective(op) && !prove_member(c->plan, prove_comm_slot(p, i)->arg, role)) {
-            prove_report(c->arena, c->plan, c->verdict, at, "role %u is no member of the tied stages' group",
+            prove_report(c->arena, c->plan, c->verdict, at, "role %u is its own mirror image",
                          role);
         }
         if (op == OP_BROADCAST && prove_attr(p, i, ATTR(BROADCAST, root))->u.i >= prove_comm_slot(p, i)->most)

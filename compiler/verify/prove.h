@@ -55,10 +55,15 @@ static inline bool prove_crosses(uint32_t mask)
 {
     return (mask & (AXIS_BIT(AXIS_PP) | GROUP_TIE)) != 0;
 }
-/* is a role among them (the tie group: first and last pipeline rank) */
+/* has a role such a group (a tie group: unless it is its own mirror image) */
 static inline bool prove_member(const struct plan *p, uint32_t mask, uint32_t role)
 {
-    return !(mask & GROUP_TIE) || role == 0 || role + 1 == p->nroles;
+    return !(mask & GROUP_TIE) || role != p->nroles - 1 - role;
+}
+/* are two roles in the same one */
+static inline bool prove_together(const struct plan *p, uint32_t mask, uint32_t role, uint32_t other)
+{
+    return !(mask & GROUP_TIE) || other == role || other == p->nroles - 1 - role;
 }
 
 const struct attr *prove_attr(const struct program *p, uint32_t insn, size_t index);

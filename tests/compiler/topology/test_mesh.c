@@ -58,6 +58,9 @@ static void test_groups(void)
     check_mask(&m, GROUP_TIE);
     struct group tie = mesh_group(&m, 7, GROUP_TIE); /* coordinates tp 1, dp 0, pp 1 */
     CU_ASSERT_EQUAL(group_size(&tie), 2);
+    CU_ASSERT_EQUAL(group_rank(&tie, 0), 7);
+    CU_ASSERT_EQUAL(group_rank(&tie, 1), 13);
+    tie = mesh_group(&m, 1, GROUP_TIE);
     CU_ASSERT_EQUAL(group_rank(&tie, 0), 1);
     CU_ASSERT_EQUAL(group_rank(&tie, 1), 19);
 }
