@@ -39,6 +39,8 @@ static void make_meeting(const struct exec *e, const struct play *play, uint32_t
     m->x = k.operand[noperands - 1];
     if (in->op == OP_BROADCAST)
         m->argument = (uint32_t)k.attr[ATTR(BROADCAST, root)].i;
+    if (in->op == OP_SHIFT)
+        m->argument = (uint32_t)k.attr[ATTR(SHIFT, by)].i;
     if (in->op == OP_ALL_REDUCE)
         m->argument = k.attr[ATTR(ALL_REDUCE, max)].i != 0;
 }

@@ -24,8 +24,12 @@ enum slot_kind {
     SLOT_COORD, /* arg = mask: the rank's digits there as one number, innermost lowest */
     SLOT_FIRST, /* arg = mask: 1 where all those digits are 0, else 0 */
     SLOT_PEER,  /* arg = pp coordinate: the rank there with the other coordinates equal */
-    SLOT_GROUP  /* arg = mask of digits along which the members vary; GROUP_TIE: this rank and its mirror image, {r, pp-1-r} */
+    SLOT_GROUP, /* arg = mask of digits along which the members vary; GROUP_TIE: this rank and its mirror image, {r, pp-1-r} */
+    SLOT_BEHIND /* arg = SLOT_BEHIND_ARG: the number at the mask of the rank `distance` places before, cyclically */
 };
+#define SLOT_BEHIND_ARG(mask, distance) ((uint32_t)(distance) << 8 | (uint32_t)(mask))
+#define SLOT_BEHIND_MASK(arg) ((arg) & 0xffu)
+#define SLOT_BEHIND_DISTANCE(arg) ((arg) >> 8)
 #define GROUP_TIE (1u << 30)
 struct slot {
     char name[24];

@@ -33,7 +33,8 @@ enum status program_fault(char *error, size_t error_size, const char *fmt, ...)
 
 bool program_slot_counts(const struct program *p, uint32_t slot)
 {
-    return slot < p->nslots && (p->slots[slot].kind == SLOT_COORD || p->slots[slot].kind == SLOT_FIRST);
+    return slot < p->nslots && (p->slots[slot].kind == SLOT_COORD || p->slots[slot].kind == SLOT_FIRST ||
+                                p->slots[slot].kind == SLOT_BEHIND);
 }
 
 /* names are read by people, and by the text form, which ends them at what may not be in them */
@@ -124,6 +125,10 @@ static enum status check_slots(const struct check *c)
             break;
         case SLOT_GROUP:
             fine = !(s->arg & ~(digits | GROUP_TIE)) && s->most >= 1;
+            break;
+        case SLOT_BEHIND:
+            fine = SLOT_BEHIND_MASK(s->arg) && !(SLOT_BEHIND_MASK(s->arg) & ~digits) &&
+                   SLOT_BEHIND_DISTANCE(s->arg) <= s->most;
             break;
         }
         if (!fine)

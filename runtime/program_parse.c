@@ -203,7 +203,7 @@ static enum status parse_axes(struct parser *s, uint32_t *mask)
 static enum status parse_slot(struct parser *s)
 {
     struct slot slot = {.arg = 0};
-    uint32_t kind;
+    uint32_t kind, distance;
     int64_t most;
     TRY(read_item(s, s->p->nslots, slot.name, sizeof slot.name));
     TRY(read_word(s, program_slot_words, NSLOT_KINDS, &kind));
@@ -215,6 +215,13 @@ static enum status parse_slot(struct parser *s)
         break;
     case SLOT_PEER:
         TRY(read_u32(s, &slot.arg));
+        break;
+    case SLOT_BEHIND:
+        TRY(parse_axes(s, &slot.arg));
+        TRY(read_u32(s, &distance));
+        if (slot.arg > 0xff || distance > UINT32_MAX >> 8)
+            return fault(s, "no such slot");
+        slot.arg = SLOT_BEHIND_ARG(slot.arg, distance);
         break;
     }
     TRY(expect(s, "most"));

@@ -268,6 +268,7 @@ static enum status check_value(const struct ranks *r, uint32_t rank, const struc
     switch (s->kind) {
     case SLOT_COORD:
     case SLOT_FIRST:
+    case SLOT_BEHIND:
         if (v > (uint64_t)s->most)
             return FAULT("rank %u: slot %s is %llu, at most %lld is declared", rank, s->name,
                          (unsigned long long)v, (long long)s->most);

@@ -175,6 +175,10 @@ static void print_slots(const struct program *p, FILE *out)
         case SLOT_GROUP:
             print_axes(s->arg, out);
             break;
+        case SLOT_BEHIND:
+            print_axes(SLOT_BEHIND_MASK(s->arg), out);
+            fprintf(out, " %" PRIu32, SLOT_BEHIND_DISTANCE(s->arg));
+            break;
         case SLOT_PEER:
             fprintf(out, "%" PRIu32, s->arg);
             break;

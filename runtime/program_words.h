@@ -25,7 +25,7 @@
 /* never in a name, besides what is not printable; '~' is printable and excluded too */
 #define PROGRAM_NAME_ENDS " \"#+*=[]~"
 
-#define NSLOT_KINDS 4
+#define NSLOT_KINDS 5
 #define NINIT_KINDS 3
 extern const char *const program_slot_words[NSLOT_KINDS];
 extern const char *const program_digit_words[NDIGITS];

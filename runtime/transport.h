@@ -23,7 +23,7 @@ struct meeting {
     uint32_t channel, self; /* self: own index among the members */
     uint64_t number;
     struct view x, y;  /* x: what it gives, y: where it receives; in-place instructions have x == y */
-    uint32_t argument; /* BROADCAST: root; ALL_REDUCE: 1 = maximum */
+    uint32_t argument; /* BROADCAST: root; ALL_REDUCE: 1 = maximum; SHIFT: by */
 };
 enum meeting_state {
     MEETING_REFUSED, /* post(): an earlier meeting must end first; try again */

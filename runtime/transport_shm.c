@@ -163,7 +163,7 @@ static void measure(const struct line *l, const struct seat *s, uint64_t *lots, 
     if (o->op == OP_REDUCE_SCATTER) {
         *lots = n;
         *elements = size / n;
-    } else if (o->op == OP_ALL_GATHER) {
+    } else if (o->op == OP_ALL_GATHER || o->op == OP_SHIFT) {
         *lots = n;
     } else if (o->op == OP_ALL_TO_ALL) {
         *lots = n * n;
@@ -187,6 +187,10 @@ static void do_piece(const struct transport *t, const struct line *l, const stru
         x = side_of(t, l, s, (uint32_t)(lot / n), false);
         y = side_of(t, l, s, (uint32_t)(lot % n), true);
         copy_elements(&y, lot / n * elements + e, &x, lot % n * elements + e, count);
+    } else if (o->op == OP_SHIFT) {
+        x = side_of(t, l, s, (uint32_t)lot, false);
+        y = side_of(t, l, s, (uint32_t)((lot + o->argument) % n), true);
+        copy_elements(&y, e, &x, e, count);
     } else if (o->op == OP_ALL_GATHER) {
         x = side_of(t, l, s, (uint32_t)lot, false);
         for (uint32_t m = 0; m < n; m++) {
@@ -218,7 +222,7 @@ static bool sizes_fit(const struct offer *o, uint32_t nmembers)
     if (o->op == OP_REDUCE_SCATTER)
         return o->x_rows == (uint64_t)nmembers * o->y_rows;
     return o->x_rows == o->y_rows && (o->op != OP_ALL_TO_ALL || o->x_rows % nmembers == 0) &&
-           (o->op != OP_BROADCAST || o->argument < nmembers);
+           ((o->op != OP_BROADCAST && o->op != OP_SHIFT) || o->argument < nmembers);
 }
 
 /* all members' offers must describe the same meeting */

@@ -35,6 +35,10 @@ static uint64_t slot_value(const struct mesh *mesh, const struct masks *m, uint3
         mesh_coords(mesh, rank, coord);
         coord[AXIS_PP] = s->arg;
         return mesh_rank(mesh, coord);
+    case SLOT_BEHIND: {
+        uint32_t mask = SLOT_BEHIND_MASK(s->arg), n = mesh_group_size(mesh, mask);
+        return (mesh_number(mesh, rank, mask) + n - SLOT_BEHIND_DISTANCE(s->arg) % n) % n;
+    }
     case SLOT_GROUP:
         for (uint32_t i = 0; i < m->n; i++)
             if (m->mask[i] == s->arg)

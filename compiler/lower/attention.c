@@ -26,7 +26,8 @@ static void rotate(struct lower *l, const struct attn *t, struct mat m, bool inv
     ATTR_INT_SET(l, i, ROPE, adjacent, r->adjacent);
     ATTR_INT_SET(l, i, ROPE, inverse, inverse);
     ATTR_BIND_SET(l, i, ROPE, start, 0, NONE, 0);
-    ATTR_INT_SET(l, i, ROPE, sequence, l->job->train.sequence);
+    ATTR_INT_SET(l, i, ROPE, sequence, lower_sequence(l));
+    lower_places(l, i, ATTR(ROPE, first), ATTR(ROPE, shift));
     ATTR_REAL_SET(l, i, ROPE, theta, r->theta);
     ATTR_INT_SET(l, i, ROPE, scaling, r->scaling);
     ATTR_REAL_SET(l, i, ROPE, factor, r->factor);
@@ -53,6 +54,10 @@ void lower_rope_back(struct lower *l, uint32_t piece, uint32_t opr)
 
 void lower_attention(struct lower *l, uint32_t piece, uint32_t opr)
 {
+    if (l->d->cp > 1) {
+        lower_context(l, piece, opr);
+        return;
+    }
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
     const struct attn *t = o->attn;
     struct qkv m = split_qkv(l, t, lower_value(l, piece, o->in[0]));
@@ -73,6 +78,10 @@ void lower_attention(struct lower *l, uint32_t piece, uint32_t opr)
 
 void lower_attention_back(struct lower *l, uint32_t piece, uint32_t opr)
 {
+    if (l->d->cp > 1) {
+        lower_context_back(l, piece, opr);
+        return;
+    }
     struct piece *pc = &l->pieces[piece];
     const struct opr *o = &pc->e->oprs[opr];
     const struct attn *t = o->attn;

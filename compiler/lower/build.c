@@ -56,9 +56,10 @@ uint32_t lower_slot(struct lower *l, enum slot_kind kind, uint32_t arg)
         if (l->p->slots[i].kind == kind && l->p->slots[i].arg == arg)
             return i;
     char digits[20] = "", name[40];
-    uint32_t size = mesh_group_size(&l->mesh, arg & GROUP_TIE ? 0 : arg);
+    uint32_t mask = kind == SLOT_BEHIND ? SLOT_BEHIND_MASK(arg) : arg & GROUP_TIE ? 0 : arg;
+    uint32_t size = mesh_group_size(&l->mesh, mask);
     if (kind != SLOT_PEER && !(arg & GROUP_TIE))
-        mesh_mask_text(&l->mesh, arg, "_", digits, sizeof digits);
+        mesh_mask_text(&l->mesh, mask, "_", digits, sizeof digits);
     switch (kind) {
     case SLOT_COORD:
         return program_slot(l->p, digits, kind, arg, size - 1);
@@ -71,6 +72,9 @@ uint32_t lower_slot(struct lower *l, enum slot_kind kind, uint32_t arg)
     case SLOT_GROUP:
         snprintf(name, sizeof name, "group_%s", arg & GROUP_TIE ? "tie" : digits);
         return program_slot(l->p, name, kind, arg, arg & GROUP_TIE ? 2 : size);
+    case SLOT_BEHIND:
+        snprintf(name, sizeof name, "%s_behind_%u", digits, SLOT_BEHIND_DISTANCE(arg));
+        return program_slot(l->p, name, kind, arg, size - 1);
     }
     assert(false);
     return NONE;
@@ -173,11 +177,22 @@ struct mat lower_aux(struct lower *l, uint32_t piece, uint32_t opr, uint32_t k, 
     const struct piece *pc = &l->pieces[piece];
     const struct opr *o = &pc->e->oprs[opr];
     uint32_t rows = o->kind == OPR_NORM ? l->local : l->tokens;
+    if (o->kind == OPR_ATTENTION && lower_exchanges_heads(l))
+        rows *= l->d->cp;
     char name[24];
     if (pc->aux[opr][k] != NONE)
         return lower_ring_mat(l, pc->aux[opr][k], DTYPE_F32, rows, cols);
     snprintf(name, sizeof name, "%s%c", o->name, "01"[k]);
     return lower_temp(l, name, DTYPE_F32, rows, cols);
+}
+
+struct mat lower_exchanged(struct lower *l, uint32_t piece, uint32_t opr)
+{
+    const struct piece *pc = &l->pieces[piece];
+    uint32_t rows = l->d->cp * l->tokens, cols = lower_exchanged_cols(l, pc->e->oprs[opr].attn);
+    if (pc->aux[opr][1] != NONE)
+        return lower_ring_mat(l, pc->aux[opr][1], l->ctype, rows, cols);
+    return lower_temp(l, "heads.kept", l->ctype, rows, cols);
 }
 
 static struct mat bucket_mat(struct lower *l, const struct weight_place *w, uint32_t rows, bool gradient)

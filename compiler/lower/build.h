@@ -143,6 +143,16 @@ const char *lower_piece_name(const struct lower *l, uint32_t piece, const char *
 /* In I: the gradient of an operator's output, from now on kept for W.  In W: that gradient.  In B: as it is. */
 struct mat lower_output_gradient(struct lower *l, uint32_t piece, uint32_t value);
 
+/* context.c: context parallelism.  Attention to keys of all ranks of a sequence; an instruction's starts for the own rows;
+ * tokens of a sequence here.  With exchanged heads attention keeps its operands in its own layout, all rows of some heads. */
+void lower_context(struct lower *l, uint32_t piece, uint32_t opr);
+void lower_context_back(struct lower *l, uint32_t piece, uint32_t opr);
+void lower_places(struct lower *l, uint32_t insn, size_t first, size_t shift);
+uint32_t lower_sequence(const struct lower *l);
+bool lower_exchanges_heads(const struct lower *l);
+uint32_t lower_exchanged_cols(const struct lower *l, const struct attn *t);
+struct mat lower_exchanged(struct lower *l, uint32_t piece, uint32_t opr);
+
 /* params.c: buckets, tensors, persistent buffers */
 void lower_params(struct lower *l);
 

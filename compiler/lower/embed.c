@@ -22,7 +22,8 @@ static void read_tokens(struct lower *l, bool targets)
     uint32_t dp = l->d->dp > 1 ? lower_slot(l, SLOT_COORD, l->mesh.dim[MESH_DP]) : NONE;
     ATTR_BIND_SET(l, i, TOKENS, sample, (uint64_t)l->microbatch * l->d->microbatch, dp,
                   (uint64_t)l->d->microbatches * l->d->microbatch);
-    ATTR_INT_SET(l, i, TOKENS, sequence, l->job->train.sequence);
+    ATTR_INT_SET(l, i, TOKENS, sequence, lower_sequence(l));
+    lower_places(l, i, ATTR(TOKENS, first), ATTR(TOKENS, shift));
 }
 
 static uint32_t tp_slot(struct lower *l)
@@ -66,7 +67,8 @@ void lower_position(struct lower *l, uint32_t piece, uint32_t opr)
     ARG(l, i, POSITION, x, lower_value(l, piece, o->in[0]), MARK_READ);
     ARG(l, i, POSITION, table, lower_weight(l, piece, o, false), MARK_READ);
     ATTR_BIND_SET(l, i, POSITION, start, 0, l->sp ? tp_slot(l) : NONE, l->local);
-    ATTR_INT_SET(l, i, POSITION, sequence, l->job->train.sequence);
+    ATTR_INT_SET(l, i, POSITION, sequence, lower_sequence(l));
+    lower_places(l, i, ATTR(POSITION, first), ATTR(POSITION, shift));
 }
 
 void lower_position_back(struct lower *l, uint32_t piece, uint32_t opr)
@@ -85,7 +87,8 @@ void lower_position_back(struct lower *l, uint32_t piece, uint32_t opr)
     ARG(l, i, POSITION_W, dtable, lower_weight(l, piece, o, true), mark);
     ARG(l, i, POSITION_W, dy, dy, MARK_READ);
     ATTR_BIND_SET(l, i, POSITION_W, start, 0, l->sp ? tp_slot(l) : NONE, l->local);
-    ATTR_INT_SET(l, i, POSITION_W, sequence, l->job->train.sequence);
+    ATTR_INT_SET(l, i, POSITION_W, sequence, lower_sequence(l));
+    lower_places(l, i, ATTR(POSITION_W, first), ATTR(POSITION_W, shift));
 }
 
 /* The loss is vocabulary-parallel: row maxima, then sums and target logits, are reduced over tp; no rank ever holds all

@@ -282,7 +282,7 @@ static struct lowered lower_role(struct arena *a, const struct cost *c, const st
     l.p->job = job_info(job);
     l.ctype = job->train.precision == DT_FP32 ? DTYPE_F32 : DTYPE_BF16;
     l.sp = d->sp && d->tp > 1;
-    l.tokens = d->microbatch * (uint32_t)job->train.sequence;
+    l.tokens = d->microbatch * (uint32_t)job->train.sequence / d->cp;
     l.local = l.sp ? l.tokens / d->tp : l.tokens;
     lower_chunks(&l, s);
     l.chunk = l.chunks;

@@ -15,10 +15,10 @@ static struct mat flat(uint32_t buffer, enum dtype dtype, uint64_t elements)
 /* the own shard of a whole bucket buffer; all of it without ZeRO */
 static struct mat own_shard(struct lower *l, struct mat m)
 {
-    if (!l->d->zero || l->d->dp == 1)
+    if (!l->d->zero || l->d->dp * l->d->cp == 1)
         return m;
-    m.rows /= l->d->dp;
-    m.slot = lower_slot(l, SLOT_COORD, l->mesh.dim[MESH_DP]);
+    m.rows /= l->d->dp * l->d->cp;
+    m.slot = lower_slot(l, SLOT_COORD, (l->mesh.dim[MESH_DP] | l->mesh.dim[MESH_CP]));
     m.slot_stride = (uint64_t)m.rows * m.cols * isa_dtype_bytes(m.dtype);
     return m;
 }
@@ -35,7 +35,7 @@ void lower_head_of_step(struct lower *l)
     l->line = 0;
     uint32_t i = lower_insn(l, OP_FILL);
     ARG(l, i, FILL, y, metric(l, 0, METRIC_WORDS), MARK_WRITE);
-    if (!l->d->zero || l->d->dp == 1)
+    if (!l->d->zero || l->d->dp * l->d->cp == 1)
         return;
     /* in the order of first use: the vectors' buckets come last in the list, but the first norm needs them */
     for (int pieces = 0; pieces < 2; pieces++)
@@ -43,7 +43,7 @@ void lower_head_of_step(struct lower *l)
             if ((l->buckets[b].piece != NONE) != pieces)
                 continue;
             struct mat m = flat(l->buckets[b].param, l->ctype, l->p->buckets[b].elements);
-            lower_collective(l, OP_ALL_GATHER, QUEUE_DP, l->mesh.dim[MESH_DP], own_shard(l, m), m);
+            lower_collective(l, OP_ALL_GATHER, QUEUE_DP, (l->mesh.dim[MESH_DP] | l->mesh.dim[MESH_CP]), own_shard(l, m), m);
         }
 }
 
@@ -61,12 +61,12 @@ void lower_bucket_reduce(struct lower *l, uint32_t bucket)
         lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, GROUP_TIE, m, m);
     if (l->sp && !b->split)
         lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, l->mesh.dim[MESH_TP], m, m);
-    if (l->d->dp == 1)
+    if (l->d->dp * l->d->cp == 1)
         return;
     if (l->d->zero)
-        lower_collective(l, OP_REDUCE_SCATTER, QUEUE_DP, l->mesh.dim[MESH_DP], m, own_shard(l, m));
+        lower_collective(l, OP_REDUCE_SCATTER, QUEUE_DP, (l->mesh.dim[MESH_DP] | l->mesh.dim[MESH_CP]), m, own_shard(l, m));
     else
-        lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, l->mesh.dim[MESH_DP], m, m);
+        lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, (l->mesh.dim[MESH_DP] | l->mesh.dim[MESH_CP]), m, m);
 }
 
 void lower_metrics_reduce(struct lower *l)
@@ -82,8 +82,8 @@ static void square_norm(struct lower *l, uint32_t bucket)
     uint32_t mask = 0, i = lower_insn(l, OP_SQNORM);
     if (!b->split && l->d->tp > 1)
         mask |= l->mesh.dim[MESH_TP];
-    if (!l->d->zero && l->d->dp > 1)
-        mask |= l->mesh.dim[MESH_DP];
+    if (!l->d->zero && l->d->dp * l->d->cp > 1)
+        mask |= (l->mesh.dim[MESH_DP] | l->mesh.dim[MESH_CP]);
     uint32_t slot = mask && b->counts ? lower_slot(l, SLOT_FIRST, mask) : NONE;
     /* the copy of a tied embedding lives behind the first stage, where first(pp) is never 1: it neither counts nor saves */
     l->p->buckets[bucket].count_slot = b->counts ? slot : lower_slot(l, SLOT_FIRST, l->mesh.dim[MESH_PP]);

@@ -106,11 +106,11 @@ static void add_buffers(struct lower *l, uint32_t bucket)
 {
     struct bucket_info *b = &l->buckets[bucket];
     struct bucket *pb = &l->p->buckets[bucket];
-    uint64_t step = PAD_ELEMENTS * (uint64_t)(l->d->zero ? l->d->dp : 1);
+    uint64_t step = PAD_ELEMENTS * (uint64_t)(l->d->zero ? l->d->dp * l->d->cp : 1);
     uint64_t n = pb->elements = (b->used + step - 1) / step * step;
-    bool sharded = l->d->zero && l->d->dp > 1;
-    uint64_t own = sharded ? n / l->d->dp : n;
-    uint32_t slot = sharded ? lower_slot(l, SLOT_COORD, l->mesh.dim[MESH_DP]) : NONE;
+    bool sharded = l->d->zero && l->d->dp * l->d->cp > 1;
+    uint64_t own = sharded ? n / (l->d->dp * l->d->cp) : n;
+    uint32_t slot = sharded ? lower_slot(l, SLOT_COORD, l->mesh.dim[MESH_DP] | l->mesh.dim[MESH_CP]) : NONE;
     const char *name = l->p->buckets[bucket].name;
     b->param = add_buffer(l, "param", name, BUFFER_PARAM, l->ctype, n, bucket, NONE);
     b->master = b->moment1 = b->moment2 = b->gradient = NONE;

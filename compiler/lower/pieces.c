@@ -21,6 +21,8 @@ static uint32_t aux_cols(const struct lower *l, const struct opr *o, uint32_t k)
 static uint32_t aux_count(const struct lower *l, const struct opr *o)
 {
     bool rms = o->kind == OPR_NORM && l->job->model.norm.kind == NORM_RMS;
+    if (o->kind == OPR_ATTENTION && lower_exchanges_heads(l))
+        return 2; /* and its operands */
     return rms ? 1 : lower_rule(o->kind)->naux;
 }
 
@@ -36,6 +38,7 @@ static void plan_piece(struct lower *l, struct piece *pc)
     for (uint32_t i = e->noprs; i-- > 0;) {
         const struct opr *o = &e->oprs[i];
         const struct rule *r = lower_rule(o->kind);
+        bool saves_in = r->saves_in && !(o->kind == OPR_ATTENTION && lower_exchanges_heads(l));
         if (r->splits && o->out != NONE)
             pc->weighed[o->out] = true;
         if (r->splits && o->in[0] != NONE)
@@ -44,9 +47,9 @@ static void plan_piece(struct lower *l, struct piece *pc)
         if (r->saves_out)
             pc->saved[o->out] = want[o->out] = true;
         for (uint32_t k = 0; k < 2; k++)
-            if (o->in[k] != NONE && (r->saves_in || pc->needed[i])) {
+            if (o->in[k] != NONE && (saves_in || pc->needed[i])) {
                 want[o->in[k]] = true;
-                pc->saved[o->in[k]] |= r->saves_in;
+                pc->saved[o->in[k]] |= saves_in;
             }
     }
 }
@@ -83,6 +86,12 @@ static void place_piece(struct lower *l, uint32_t index)
                 continue;
             uint64_t rows = e->oprs[i].kind == OPR_NORM ? l->local : l->tokens;
             snprintf(name, sizeof name, "%s.%s.%u", tag, e->oprs[i].name, k);
+            if (k && e->oprs[i].kind == OPR_ATTENTION) {
+                rows *= (uint64_t)l->d->cp * lower_exchanged_cols(l, e->oprs[i].attn);
+                pc->aux[i][k] =
+                    lower_step_buffer(l, name, l->ctype, rows * isa_dtype_bytes(l->ctype), c->ring_act);
+                continue;
+            }
             pc->aux[i][k] = lower_step_buffer(l, name, DTYPE_F32, rows * aux_cols(l, &e->oprs[i], k) * sizeof(float),
                                               c->ring_act);
         }

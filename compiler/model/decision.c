@@ -292,16 +292,17 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
     struct span where;
     if (model_unsupported(job, &what, &where))
         REFUSE("%s", what);
-    if (d->cp > 1)
-        REFUSE("context parallelism (cp = %u)", d->cp);
+    for (uint32_t i = 0; d->cp > 1 && i < job->model.nlayers; i++)
+        if (job->model.layers[i]->attn.kind == ATTN_MLA)
+            REFUSE("context parallelism (cp = %u) of latent attention", d->cp);
     if (d->ep > 1 || d->etp > 1)
         REFUSE("expert parallelism (ep = %u, etp = %u)", d->ep, d->etp);
     if (!schedule_emittable(d->schedule))
         REFUSE("schedule %s", schedule_name(d->schedule));
     if (d->zero > 1)
         REFUSE("zero = %u", d->zero);
-    if (d->zero == 1 && d->shard != d->dp)
-        REFUSE("ZeRO state split over shard = %u of dp = %u ranks", d->shard, d->dp);
+    if (d->zero == 1 && d->shard != d->dp * d->cp)
+        REFUSE("ZeRO state split over shard = %u of dp * cp = %u ranks", d->shard, d->dp * d->cp);
     if (d->recompute == RECOMPUTE_SELECTIVE)
         REFUSE("recompute selective");
     if (d->recompute == RECOMPUTE_FULL && d->recompute_layers)
@@ -311,7 +312,7 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
             REFUSE("recompute of some layers of a stage");
     if (job->wishes.offload)
         REFUSE("offload");
-    if (job->wishes.overlap & ~(uint32_t)(OVERLAP_DP | OVERLAP_PP))
+    if (job->wishes.overlap & ~(uint32_t)(OVERLAP_DP | OVERLAP_PP | (d->context == CONTEXT_RING ? OVERLAP_CP : 0)))
         REFUSE("overlap of tp, cp or all_to_all with compute");
     if (job->wishes.never_overlap & (OVERLAP_DP | OVERLAP_PP))
         REFUSE("never overlap dp or pp");

@@ -27,12 +27,12 @@ bool search_emit_ready(const struct searching *s, struct diag *d)
         diag_help(d, "llmc estimate predicts it");
         return false;
     }
-    uint32_t never = OVERLAP_DP | OVERLAP_PP, can = OVERLAP_DP | OVERLAP_PP;
+    uint32_t never = OVERLAP_DP | OVERLAP_PP, can = OVERLAP_DP | OVERLAP_PP | OVERLAP_CP;
     if (!w->offload && !(w->overlap & ~can) && !(w->never_overlap & never))
         return true;
     diag_error(d, w->span, "not-emittable", "no plan: %s can be estimated but not emitted yet",
                w->offload          ? "offload"
-               : w->overlap & ~can ? "overlap of tp, cp or all_to_all"
+               : w->overlap & ~can ? "overlap of tp or all_to_all"
                                    : "never overlap of dp or pp");
     return false;
 }

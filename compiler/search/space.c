@@ -92,7 +92,7 @@ static bool sensible(const struct space *s, enum degree degree, uint32_t v)
 {
     bool stated = s->job->wishes.degree[degree].relation != REL_ANY;
     bool power = (v & (v - 1)) == 0;
-    if (s->emit_only && (degree == DEG_CP || degree == DEG_EP || degree == DEG_ETP))
+    if (s->emit_only && (degree == DEG_EP || degree == DEG_ETP))
         return v == 1;
     if (s->emit_only && degree == DEG_ZERO)
         return v <= 1;

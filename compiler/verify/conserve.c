@@ -245,6 +245,10 @@ void conserve_attrs(const struct machine *m, uint32_t i, struct recipe *r)
         else if (info->attr[k].kind == ATTR_REAL)
             r->attr[k] = reference_real(a->u.f);
     }
+    if (r->op == OP_ROPE)
+        r->attr[ATTR(ROPE, sequence)] *= m->c->plan->decision.cp;
+    if (r->op == OP_POSITION || r->op == OP_POSITION_W)
+        r->attr[r->op == OP_POSITION ? ATTR(POSITION, sequence) : ATTR(POSITION_W, sequence)] *= m->c->plan->decision.cp;
     if (r->op == OP_ATTENTION ||
         r->op == OP_ATTENTION_I) /* heads of this rank: compared with its columns instead */
         r->attr[ATTR(ATTENTION, heads)] = r->attr[ATTR(ATTENTION, kv)] = 0;
@@ -356,6 +360,7 @@ static bool step(struct machine *m, uint32_t i, bool *wait)
     case OP_REDUCE_SCATTER:
     case OP_BROADCAST:
     case OP_ALL_TO_ALL:
+    case OP_SHIFT:
         return conserve_comm(m, i, wait);
     }
     return conserve_compute(m, i);

@@ -91,6 +91,15 @@ bool conserve_compute(struct machine *m, uint32_t i);  /* conserve_ops.c */
 bool conserve_heads(struct machine *m, uint32_t i);    /* conserve_heads.c: HEADNORM*, MLA_KEYS* */
 bool conserve_products(struct machine *m, uint32_t i); /* conserve_products.c: MATMUL_*, BIAS_W */
 bool conserve_norm(struct machine *m, uint32_t i);     /* conserve_norm.c: SQNORM */
+/* conserve_context.c: sequences that are split over ranks.  Attention in parts, and columns for rows; shifts round a ring;
+ * heads for rows; tokens of a sequence per rank; rows + the own place in their microbatch; are an instruction's `first` and
+ * `shift` the places of these rows? */
+bool conserve_context(struct machine *m, uint32_t i);
+bool conserve_shift(struct machine *m, uint32_t i);
+bool conserve_exchange(struct machine *m, uint32_t i);
+int64_t conserve_sequence(const struct machine *m);
+void conserve_own_rows(const struct machine *m, struct extent *row);
+bool conserve_places(struct machine *m, uint32_t i, size_t first, size_t shift, const struct extent *row);
 bool conserve_update(struct machine *m, uint32_t i);   /* conserve_state.c: ADAMW, SGD */
 /* squared norm of gradients of the whole batch, counted on the first ranks of these digits; NULL, or what is
  * wrong */

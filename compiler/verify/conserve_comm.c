@@ -288,6 +288,8 @@ static bool gather_flat(struct machine *m, uint32_t i, uint32_t mask)
 static bool split_rows(const struct machine *m, const struct extent *row, uint32_t mask)
 {
     const struct mesh *mesh = &m->c->plan->mesh;
+    if (row->turn)
+        return false;
     for (uint32_t digit = 0; digit < NDIGITS; digit++)
         if (mask & AXIS_BIT(digit) && row->step[digit] != row->len * mesh_weight(mesh, mask, digit))
             return false;
@@ -440,6 +442,10 @@ bool conserve_comm(struct machine *m, uint32_t i, bool *wait)
     if (op == OP_RECV)
         return receive(m, i, wait);
     uint32_t mask = group_mask(m, i);
+    if (op == OP_SHIFT)
+        return conserve_shift(m, i);
+    if (op == OP_ALL_TO_ALL && mask == prove_mask(&m->c->plan->mesh, m->c->plan->mesh.dim[MESH_CP]))
+        return conserve_exchange(m, i);
     if (op == OP_ALL_REDUCE)
         return prove_crosses(mask) ? all_reduce_crossing(m, i, mask, wait) : all_reduce(m, i, mask);
     if ((op != OP_ALL_GATHER && op != OP_REDUCE_SCATTER) || !mask || prove_crosses(mask))

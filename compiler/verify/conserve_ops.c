@@ -147,8 +147,9 @@ static bool check_start(struct machine *m, uint32_t i, const struct rule *rule, 
     apart.lo -= e->lo;
     for (int a = 0; a < NDIGITS; a++)
         apart.step[a] -= e->step[a];
-    int64_t sequence = (int64_t)m->c->plan->job->train.sequence;
-    if (rule->starts ? extent_same(&start, e) : multiple(&apart, sequence, false))
+    if (rule->rotates && !conserve_places(m, i, attr_index(info, "first"), attr_index(info, "shift"), e))
+        return false;
+    if (rule->starts ? extent_same(&start, e) : multiple(&apart, conserve_sequence(m), false))
         return true;
     return conserve_fail(m, i, "it says that its elements are %s%s, but they are %s",
                          extent_text(m->c->arena, &start), rule->starts ? "" : " (modulo the sequence)",
@@ -303,18 +304,22 @@ static bool compute_tokens(struct machine *m, uint32_t i)
     if (!conserve_read(m, i, OPND(TOKENS, step), &step) ||
         !conserve_bind(m, i, ATTR(TOKENS, sample), 1, &sample))
         return false;
-    if (step.node != ref->block || sequence != (int64_t)m->c->plan->job->train.sequence)
-        return conserve_fail(m, i, "it reads sequences of %lld tokens, the job's have %lld",
-                             (long long)sequence, (long long)m->c->plan->job->train.sequence);
+    if (step.node != ref->block || sequence != conserve_sequence(m))
+        return conserve_fail(m, i, "it reads sequences of %lld tokens, a rank of the job's has %lld",
+                             (long long)sequence, (long long)conserve_sequence(m));
     if (!check_sample(m, i, &sample))
         return false;
+    int64_t whole = (int64_t)m->c->plan->job->train.sequence;
     for (size_t k = OPND(TOKENS, tokens); k <= OPND(TOKENS, targets); k++) {
         const struct operand *o = prove_operand(m->program, i, k);
         if (o->buffer == NONE)
             continue;
-        struct extent row = extent_new(sample.lo * sequence, o->rows);
+        struct extent row = extent_new(sample.lo * whole, o->rows);
         for (int a = 0; a < NDIGITS; a++)
-            row.step[a] = sample.step[a] * sequence;
+            row.step[a] = sample.step[a] * whole;
+        conserve_own_rows(m, &row);
+        if (!conserve_places(m, i, ATTR(TOKENS, first), ATTR(TOKENS, shift), &row))
+            return false;
         struct value v = conserve_value(m->c, k == OPND(TOKENS, tokens) ? ref->tokens : ref->targets, NULL,
                                         row, extent_new(0, 1));
         v.origin = i + 1;
@@ -344,6 +349,11 @@ static bool compute_copy(struct machine *m, uint32_t i)
 static bool compute_add(struct machine *m, uint32_t i)
 {
     struct value sum, v;
+    if (prove_operand(m->program, i, OPND(ADD, b))->buffer == NONE &&
+        prove_operand(m->program, i, OPND(ADD, bias))->buffer == NONE) { /* alone: whatever it is, side by side */
+        struct parts *p = &m->c->parts[1];
+        return conserve_read_parts(m, i, OPND(ADD, a), p) && conserve_emit(m, i, OPND(ADD, y), p);
+    }
     if (!conserve_read(m, i, OPND(ADD, a), &sum))
         return false;
     if (prove_operand(m->program, i, OPND(ADD, b))->buffer != NONE) {
@@ -376,6 +386,12 @@ bool conserve_compute(struct machine *m, uint32_t i)
         return compute_copy(m, i);
     case OP_ADD:
         return compute_add(m, i);
+    case OP_ATTENTION_PART:
+    case OP_ATTENTION_PART_I:
+    case OP_ATTENTION_MERGE:
+    case OP_COLUMNS_SPLIT:
+    case OP_COLUMNS_JOIN:
+        return conserve_context(m, i);
     case OP_HEADNORM:
     case OP_HEADNORM_I:
     case OP_HEADNORM_W:

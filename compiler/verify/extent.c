@@ -35,7 +35,7 @@ struct extent extent_new(int64_t lo, int64_t len)
 
 bool extent_same(const struct extent *x, const struct extent *y)
 {
-    return x->lo == y->lo && x->len == y->len && !memcmp(x->step, y->step, sizeof x->step);
+    return x->lo == y->lo && x->len == y->len && !memcmp(x->step, y->step, sizeof x->step) && x->turn == y->turn;
 }
 
 struct extent extent_part(const struct extent *x, int64_t at, int64_t len)
@@ -51,6 +51,45 @@ static bool same_step(const struct extent *x, const struct extent *y)
     return !memcmp(x->step, y->step, sizeof x->step);
 }
 
+bool blocks_same(const struct block *x, const struct block *y)
+{
+    return extent_same(&x->extent, &y->extent) && x->count == y->count && (x->count <= 1 || x->stride == y->stride) &&
+           x->first == y->first && x->turns == y->turns;
+}
+
+/* Are two intervals those of different ranks of one ring?  Then they share no element: a rank's own are disjoint. */
+static bool other_turns(const struct block *x, const struct block *y)
+{
+    const struct extent *a = &x->extent, *b = &y->extent;
+    uint32_t n = a->ring ? a->members : b->members;
+    if ((!a->turn && !b->turn) || !n || a->lo != b->lo || a->len != b->len || x->count != 1 || y->count != 1 ||
+        (a->ring && b->ring && (a->ring != b->ring || a->members != b->members)))
+        return false;
+    return (b->turn + n - a->turn) % n > x->turns && (a->turn + n - b->turn) % n > y->turns;
+}
+
+/* turns of x, then those of y; all of them are all members' elements */
+static bool join_turns(const struct block *x, const struct block *y, struct block *out)
+{
+    if (!other_turns(x, y))
+        return false;
+    uint32_t n = x->extent.ring ? x->extent.members : y->extent.members;
+    const struct block *first = (x->extent.turn + x->turns + 1) % n == y->extent.turn ? x : y, *last = first == x ? y : x;
+    if ((first->extent.turn + first->turns + 1) % n != last->extent.turn)
+        return false;
+    *out = *first;
+    out->extent.ring = x->extent.ring ? x->extent.ring : y->extent.ring;
+    out->extent.members = (uint16_t)n;
+    out->turns = x->turns + y->turns + 1;
+    if (out->turns + 1 < n)
+        return true;
+    for (uint32_t d = 0; d < NDIGITS; d++)
+        out->extent.step[d] *= !(out->extent.ring & AXIS_BIT(d));
+    out->extent.len *= n;
+    out->extent.ring = out->turns = out->extent.turn = out->extent.members = 0;
+    return true;
+}
+
 static bool everywhere(const struct extent *x)
 {
     static const int64_t zero[NDIGITS];
@@ -59,8 +98,8 @@ static bool everywhere(const struct extent *x)
 
 struct extent extent_scaled(const struct extent *x, int64_t multiply, int64_t divide)
 {
-    struct extent e = {x->lo * multiply / divide, x->len * multiply / divide, {0}};
-    for (int a = 0; a < NAXES; a++)
+    struct extent e = {.lo = x->lo * multiply / divide, .len = x->len * multiply / divide};
+    for (int a = 0; a < NDIGITS; a++)
         e.step[a] = x->step[a] * multiply / divide;
     return e;
 }
@@ -78,6 +117,8 @@ static int64_t block_end(const struct block *b)
 /* May two combs of equal step share an element?  Exact for single intervals and for equal strides. */
 static bool may_meet(const struct block *x, const struct block *y)
 {
+    if (x->extent.turn || y->extent.turn || x->turns || y->turns)
+        return !other_turns(x, y);
     if (x->extent.lo >= block_end(y) || y->extent.lo >= block_end(x))
         return false;
     if (x->count == 1 && y->count == 1)
@@ -97,6 +138,8 @@ static bool join(const struct block *x, const struct block *y, struct block *out
 {
     if (!same_step(&x->extent, &y->extent) || x->first != y->first)
         return false;
+    if (x->extent.turn || y->extent.turn || x->turns || y->turns)
+        return join_turns(x, y, out);
     if (y->extent.lo < x->extent.lo) {
         const struct block *swap = x;
         x = y;
@@ -194,6 +237,8 @@ bool blocks_reduce(struct arena *a, const struct blocks *x, uint32_t digit, int6
     for (uint32_t i = 0; i < x->n; i++) {
         struct block b = x->at[i];
         int64_t step = b.extent.step[digit], copies = 1;
+        if ((b.extent.turn || b.turns) && step)
+            return false; /* which rank has which is known, but not needed */
         b.extent.step[digit] = 0;
         if (b.first & AXIS_BIT(digit))
             b.first &= ~AXIS_BIT(digit); /* only coordinate 0 had it */
@@ -254,6 +299,8 @@ static void print_extent(struct strbuf *b, const struct extent *x)
     for (int i = 0; i < NDIGITS; i++)
         if (x->step[i])
             strbuf_printf(b, " + %lld %s", (long long)x->step[i], digit_names[i]);
+    if (x->turn)
+        strbuf_printf(b, " of the rank %u places before", x->turn);
 }
 
 char *extent_text(struct arena *a, const struct extent *x)
@@ -275,6 +322,8 @@ char *blocks_text(struct arena *a, const struct blocks *x)
         if (x->at[i].count > 1)
             strbuf_printf(&b, " and %lld more, %lld apart", (long long)x->at[i].count - 1,
                           (long long)x->at[i].stride);
+        if (x->at[i].turns)
+            strbuf_printf(&b, " and of the %u before it", x->at[i].turns);
         if (x->at[i].first)
             strbuf_text(&b, " of the first rank");
     }

@@ -10,6 +10,10 @@
 /* lo + sum step[a] * digit[a], and len elements from there; step is 0 on digits of one rank */
 struct extent {
     int64_t lo, len, step[NDIGITS];
+    /* After `turn` shifts round a ring of `members`, those of the digits in `ring`: its number is that of the rank as many
+     * places before.  0: the own one. */
+    uint16_t turn, members;
+    uint32_t ring;
 };
 /* add stride * the number that the digits of a mask make */
 void extent_move(struct extent *x, const struct mesh *m, uint32_t mask, int64_t stride);
@@ -27,7 +31,9 @@ struct block {
     struct extent extent;
     int64_t count, stride;
     uint32_t first;
+    uint32_t turns; /* and of so many further turns, from extent's on */
 };
+bool blocks_same(const struct block *x, const struct block *y);
 struct blocks {
     uint32_t n;
     const struct block *at;

@@ -31,6 +31,8 @@ static uint64_t slot_most(const struct plan *p, const struct slot *s)
         return p->mesh.nranks - 1;
     case SLOT_GROUP:
         return mesh_group_size(&p->mesh, s->arg);
+    case SLOT_BEHIND:
+        return mesh_group_size(&p->mesh, SLOT_BEHIND_MASK(s->arg)) - 1;
     }
     return 0;
 }
@@ -43,6 +45,22 @@ static const struct slot *find_group_slot(const struct program *p, uint32_t mask
             return &p->slots[i];
         }
     return NULL;
+}
+
+/* Round a ring: the number of the member `distance` places before, counted back from the rank itself. */
+static uint64_t number_behind(const struct mesh *m, const uint32_t coord[NDIGITS], const struct slot *s)
+{
+    uint64_t number = 0, weight = 1;
+    for (uint32_t i = 0; i < m->ndigits; i++) {
+        uint32_t digit = m->order[i];
+        if (!(SLOT_BEHIND_MASK(s->arg) & AXIS_BIT(digit)))
+            continue;
+        number += coord[digit] * weight;
+        weight *= m->size[digit];
+    }
+    for (uint32_t k = SLOT_BEHIND_DISTANCE(s->arg); k > 0; k--)
+        number = number ? number - 1 : weight - 1;
+    return number;
 }
 
 /* NULL, or what is wrong with a rank's value */
@@ -67,6 +85,12 @@ static const char *slot_fault(struct arena *a, const struct plan *p, uint32_t ra
         memcpy(at, coord, sizeof at);
         at[AXIS_PP] = s->arg;
         want = mesh_rank(&p->mesh, at);
+        break;
+    case SLOT_BEHIND:
+        if (SLOT_BEHIND_DISTANCE(s->arg) > slot_most(p, s))
+            return arena_printf(a, "%u places before, on a ring of %llu", SLOT_BEHIND_DISTANCE(s->arg),
+                                (unsigned long long)slot_most(p, s) + 1);
+        want = number_behind(&p->mesh, coord, s);
         break;
     case SLOT_GROUP: {
         if (value >= p->ranks->ngroups)

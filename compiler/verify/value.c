@@ -146,10 +146,23 @@ const char *nodes_name(const struct nodes *g, uint32_t node)
     return "a sum that the model's step does not have";
 }
 
+bool value_complete(const struct nodes *g, const struct value *v, const struct term *t)
+{
+    int64_t domain = g->at[t->node].domain, group = g->group;
+    if (domain != DOMAIN_MICROBATCH)
+        return domain && blocks_whole(&t->blocks, domain);
+    if (t->blocks.n != 1 || t->blocks.at[0].count != 1 || t->blocks.at[0].first || v->row.lo < 0)
+        return false;
+    struct extent all = extent_new(v->row.lo / group * group, group);
+    for (uint32_t d = 0; d < NDIGITS; d++)
+        all.step[d] = v->row.step[d] % group ? 0 : v->row.step[d];
+    return extent_same(&t->blocks.at[0].extent, &all);
+}
+
 /* a term that has become whole joins the full node */
 static void settle(struct nodes *g, struct value *v, struct term *terms, struct term t)
 {
-    if (g->at[t.node].domain && blocks_whole(&t.blocks, g->at[t.node].domain)) {
+    if (value_complete(g, v, &t)) {
         v->node = nodes_sum(g, v->node, t.node);
         return;
     }
@@ -189,6 +202,8 @@ const char *value_add(struct arena *a, struct nodes *g, const struct value *x, c
             t = y->terms[j++];
         } else {
             t.node = x->terms[i].node;
+            if (g->at[t.node].recipe.op == OP_ATTENTION)
+                return arena_printf(a, "parts of %s are added: they must be merged", nodes_name(g, t.node));
             if (!blocks_union(a, &x->terms[i].blocks, &y->terms[j].blocks, &t.blocks))
                 return arena_printf(a, "contributions to %s would count twice: %s are there, %s are added",
                                     nodes_name(g, t.node), blocks_text(a, &x->terms[i].blocks),
@@ -221,6 +236,8 @@ const char *value_reduce(struct arena *a, struct nodes *g, const struct value *v
     out->nterms = 0;
     for (uint32_t i = 0; i < x->nterms; i++) {
         struct term t = x->terms[i];
+        if (g->at[t.node].recipe.op == OP_ATTENTION)
+            return arena_printf(a, "parts of %s are reduced: they must be merged", nodes_name(g, t.node));
         if (g->at[t.node].max != max)
             return arena_printf(a, "%s is a %s", nodes_name(g, t.node),
                                 max ? "sum, not a maximum" : "maximum, not a sum");
@@ -245,9 +262,7 @@ bool value_same(const struct value *x, const struct value *y)
         if (s->node != t->node || s->blocks.n != t->blocks.n)
             return false;
         for (uint32_t k = 0; k < s->blocks.n; k++) {
-            const struct block *b = &s->blocks.at[k], *c = &t->blocks.at[k];
-            if (!extent_same(&b->extent, &c->extent) || b->count != c->count ||
-                (b->count > 1 && b->stride != c->stride) || b->first != c->first)
+            if (!blocks_same(&s->blocks.at[k], &t->blocks.at[k]))
                 return false;
         }
     }

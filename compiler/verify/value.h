@@ -38,12 +38,14 @@ struct node {
     uint64_t sum[2];  /* sums of nodes are told apart by the sum of their fingerprints, mod 2^128 */
     const char *name; /* of the reference's; NULL for sums that only the program makes */
     int64_t cols;     /* of the logical matrix; rows are tokens or the weight's */
-    int64_t domain;   /* elements of the contraction index, 0 if it has none */
+    int64_t domain;   /* elements of the contraction index, 0 if it has none, or DOMAIN_MICROBATCH */
     bool max;         /* contributions are maximised, not added */
     bool weight;      /* of a weight's gradient, or part of that sum */
 };
+#define DOMAIN_MICROBATCH (-1) /* contributions are rows of the value's own microbatch */
 struct nodes {
     struct arena *arena;
+    int64_t group; /* rows of a microbatch on all ranks of a sequence */
     uint32_t n, room, *table, table_room;
     struct node *at;
 };
@@ -90,6 +92,8 @@ const char *value_add(struct arena *a, struct nodes *g, const struct value *x, c
 /* sum (or maximum) over all values of a digit; NULL, or what is wrong */
 const char *value_reduce(struct arena *a, struct nodes *g, const struct value *x, uint32_t digit, int64_t size,
                          bool max, struct value *out);
+/* are these all contributions to the term's node that this value needs? */
+bool value_complete(const struct nodes *g, const struct value *v, const struct term *t);
 bool value_same(const struct value *x, const struct value *y);
 /* "layers.3.q, columns [0, 64)", and what is missing of it */
 char *value_text(struct arena *a, const struct nodes *g, const struct value *v);

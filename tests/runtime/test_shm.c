@@ -113,6 +113,8 @@ static const struct form forms[] = {
     {OP_REDUCE_SCATTER, MEMBERS *ROWS, ROWS, true, 0},
     {OP_BROADCAST, ROWS, ROWS, true, 2},
     {OP_ALL_TO_ALL, MEMBERS *ROWS, MEMBERS *ROWS, false, 0},
+    {OP_SHIFT, ROWS, ROWS, false, 1},
+    {OP_SHIFT, ROWS, ROWS, false, MEMBERS - 1},
 };
 
 static double expected(const struct form *f, uint32_t member, uint32_t i, uint32_t j)
@@ -129,6 +131,8 @@ static double expected(const struct form *f, uint32_t member, uint32_t i, uint32
         return value(f->argument, i, j);
     if (f->op == OP_ALL_TO_ALL)
         return value(i / ROWS, member * ROWS + i % ROWS, j);
+    if (f->op == OP_SHIFT)
+        return value((member + MEMBERS - f->argument) % MEMBERS, i, j);
     return f->argument ? most : sum;
 }
 
