@@ -128,6 +128,8 @@ static void check_insn(struct arena *a, const struct plan *p, const struct progr
             continue; /* a router's logits keep the accumulator's format */
         if (op == OP_COPY && want == DTYPE_F32 && o->dtype == f->compute)
             continue; /* what was accumulated in fp32, rounded once */
+        if (op == OP_ADD && prove_operand(q, at.insn, OPND(ADD, y))->mark == MARK_ADD && o->dtype == DTYPE_F32)
+            continue; /* a sum that is kept in fp32 */
         if (o->buffer == NONE || want == NDTYPES || o->dtype == want)
             continue;
         prove_report(a, p, v, at, "its operand %s is %s, expected %s", info->operand[k].name,
