@@ -1,6 +1,7 @@
 /* llmc: the command line of the plan compiler.  One function per command; compile.c has the passes in order. */
 
 #include "compiler/compile.h"
+#include "compiler/execute/execute.h"
 #include "compiler/inspect/estimate.h"
 #include "compiler/inspect/explain.h"
 #include "compiler/inspect/manual.h"
@@ -203,12 +204,21 @@ static enum status command_check(struct context *c)
 {
     struct plan *p;
     char error[1024];
-    if (c->options->execute)
-        return fail(STATUS_NO_PLAN, "check --execute cannot be done yet: run the plan and a single-rank plan with llmrun");
     enum status s = plan_read(c->arena, c->options->args[0], &p, error, sizeof error);
     if (s != STATUS_OK)
         return fail(s, error);
     c->plan = p;
+    if (c->options->execute) {
+        struct execution e;
+        s = execute_plan(c->arena, p, &e, error, sizeof error);
+        if (s != STATUS_OK)
+            return fail(s, error);
+        if (c->options->json)
+            execution_json(&e, stdout);
+        else
+            execution_print(&e, stdout);
+        return execution_equal(&e) ? STATUS_OK : STATUS_NO_PLAN;
+    }
     struct verdict *v = verify_plan(c->arena, p, c->options->full);
     if (c->options->json)
         verdict_json(v, stdout);

@@ -70,7 +70,7 @@ static const struct option_row rows[] = {
     {"force", 0, FLAG, AT(force), NULL, "where DIR holds more than a plan, move it aside first"},
     {"all", 0, FLAG, AT(all), NULL, "everything, not one screen"},
     {"full", 0, FLAG, AT(full), NULL, "unfold all ranks instead of proving by roles"},
-    {"execute", 0, FLAG, AT(execute), NULL, "run the plan on CPU ranks against one rank (not yet)"},
+    {"execute", 0, FLAG, AT(execute), NULL, "run its structure at small dimensions against one rank"},
     {"memory", 0, FLAG, AT(memory), NULL, "bytes by kind, over time"},
     {"traffic", 0, FLAG, AT(traffic), NULL, "bytes by group and network level"},
     {"timeline", 0, FLAG, AT(timeline), NULL, "the step drawn in the terminal"},

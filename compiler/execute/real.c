@@ -1,0 +1,175 @@
+/* Real kernels: both plans are written into a temporary folder and trained by the llmrun that lies beside this program, one
+ * process per rank; their logs are compared as tests do.  In bf16 layouts round at different places, so the bounds are
+ * those of rounding. */
+
+#include "compiler/execute/execute.h"
+
+#include "compiler/execute/field.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { STEPS = 3, ROOM = 400 };
+
+struct figures {
+    uint32_t steps;
+    double loss[STEPS], norm[STEPS];
+};
+
+static enum status world(char *error, size_t error_size, const char *what)
+{
+    snprintf(error, error_size, "%s: %s", what, strerror(errno));
+    return STATUS_WORLD;
+}
+
+/* llmrun in the folder of this program */
+static bool find_llmrun(char path[ROOM + 16])
+{
+    char own[ROOM];
+    ssize_t n = readlink("/proc/self/exe", own, sizeof own - 1);
+    if (n <= 0)
+        return false;
+    own[n] = 0;
+    char *slash = strrchr(own, '/');
+    if (!slash)
+        return false;
+    *slash = 0;
+    snprintf(path, ROOM + 16, "%s/llmrun", own);
+    return access(path, X_OK) == 0;
+}
+
+static enum status write_tokens(const char *path, const struct job *job, char *error, size_t error_size)
+{
+    FILE *f = fopen(path, "wb");
+    uint64_t n = (uint64_t)STEPS * job->train.batch * job->train.sequence + 1;
+    if (!f)
+        return world(error, error_size, path);
+    for (uint64_t i = 0; i < n; i++) {
+        uint16_t token = (uint16_t)(field_bits(i, 1, 0) % job->model.vocab);
+        fwrite(&token, sizeof token, 1, f);
+    }
+    return ferror(f) | fclose(f) ? world(error, error_size, path) : STATUS_OK;
+}
+
+static void read_log(const char *path, struct figures *out)
+{
+    char line[1024];
+    FILE *f = fopen(path, "r");
+    *out = (struct figures){0};
+    while (f && out->steps < STEPS && fgets(line, sizeof line, f)) {
+        const char *loss = strstr(line, "\"loss\": "), *norm = strstr(line, "\"grad_norm\": ");
+        if (!loss || !norm)
+            continue;
+        out->loss[out->steps] = strtod(loss + strlen("\"loss\": "), NULL);
+        out->norm[out->steps++] = strtod(norm + strlen("\"grad_norm\": "), NULL);
+    }
+    if (f)
+        fclose(f);
+}
+
+/* exit status of llmrun; what it says goes to a file */
+static int spawn(const char *llmrun, const char *plan, const char *data, const char *log, const char *said)
+{
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        char steps[16];
+        int fd = open(said, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        snprintf(steps, sizeof steps, "%d", STEPS);
+        if (fd < 0 || dup2(fd, 1) < 0 || dup2(fd, 2) < 0)
+            _exit(127);
+        execl(llmrun, llmrun, plan, "--data", data, "--steps", steps, "--log", log, "--quiet", (char *)NULL);
+        _exit(127);
+    }
+    int status = -1;
+    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        continue;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* NULL, or why it did not train (in the arena) */
+static const char *train(struct arena *a, const struct plan *p, const char *llmrun, const char *folder, const char *name,
+                         struct figures *out)
+{
+    char plan[ROOM], data[ROOM], log[ROOM], said[ROOM], error[512], text[400] = "";
+    snprintf(plan, sizeof plan, "%s/%s", folder, name);
+    snprintf(data, sizeof data, "%s/tokens", folder);
+    snprintf(log, sizeof log, "%s/%s.log", folder, name);
+    snprintf(said, sizeof said, "%s/%s.said", folder, name);
+    if (plan_write(p, plan, true, error, sizeof error) != STATUS_OK)
+        return arena_strdup(a, error);
+    int code = spawn(llmrun, plan, data, log, said);
+    read_log(log, out);
+    if (code == 0 && out->steps == STEPS)
+        return NULL;
+    FILE *f = fopen(said, "r");
+    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    if (f)
+        fclose(f);
+    text[n] = 0;
+    text[strcspn(text, "\n")] = 0;
+    return arena_printf(a, "llmrun ended with code %d on the plan of %u ranks: %s", code, p->ranks->nranks, text);
+}
+
+static double relative(double x, double y)
+{
+    return isfinite(x) && isfinite(y) ? fabs(x - y) / fmax(fabs(y), 1e-30) : INFINITY;
+}
+
+static void compare(struct arena *a, const struct job *job, const struct figures *x, const struct figures *y, struct execution *e)
+{
+    bool exact = job->train.precision == DT_FP32;
+    double loss_bound = exact ? 1e-5 : 1e-2;
+    for (uint32_t i = 0; i < STEPS; i++) {
+        double loss = relative(x->loss[i], y->loss[i]), norm = relative(x->norm[i], y->norm[i]);
+        double norm_bound = !exact ? 1e-1 : i ? 1e-3 : 1e-5;
+        e->loss_error = loss > e->loss_error ? loss : e->loss_error;
+        e->norm_error = norm > e->norm_error ? norm : e->norm_error;
+        if (!e->real && !(loss <= loss_bound && norm <= norm_bound))
+            e->real = arena_printf(a, "step %u: loss %.9g, one rank %.9g; gradient norm %.9g, one rank %.9g", i + 1, x->loss[i],
+                                   y->loss[i], x->norm[i], y->norm[i]);
+    }
+    e->steps = STEPS;
+}
+
+static void remove_folder(const char *folder)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        execlp("rm", "rm", "-rf", folder, (char *)NULL);
+        _exit(127);
+    }
+    while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        continue;
+}
+
+enum status execute_real(struct arena *a, const struct plan *p, const struct plan *one, struct execution *e, char *error,
+                         size_t error_size)
+{
+    char llmrun[ROOM + 16], folder[300], data[ROOM];
+    const char *tmp = getenv("TMPDIR");
+    struct figures many, single;
+    if (!find_llmrun(llmrun)) {
+        snprintf(error, error_size, "llmrun is not in the folder of this program: real kernels cannot be run");
+        return STATUS_WORLD;
+    }
+    snprintf(folder, sizeof folder, "%.200s/llmc-execute-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (!mkdtemp(folder))
+        return world(error, error_size, folder);
+    snprintf(data, sizeof data, "%s/tokens", folder);
+    enum status st = write_tokens(data, p->job, error, error_size);
+    if (st == STATUS_OK) {
+        e->real = train(a, one, llmrun, folder, "one", &single);
+        if (!e->real)
+            e->real = train(a, p, llmrun, folder, "many", &many);
+        if (!e->real)
+            compare(a, p->job, &many, &single, e);
+    }
+    remove_folder(folder);
+    return st;
+}

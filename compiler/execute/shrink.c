@@ -1,0 +1,210 @@
+/* Shrinking: degrees first, then the model's dimensions to the smallest that these degrees divide, then stages with at most
+ * two layers each, then the fewest microbatches that the schedule takes. */
+
+#include "compiler/execute/shrink.h"
+
+#include <string.h>
+
+enum { WIDTH = 16, HEAD = 4, LATENT = 8, VOCAB = 53, MOST_STAGE_LAYERS = 2, MOST_CHUNKS = 3, MOST_MICROBATCH = 2 };
+
+static uint32_t least(uint32_t x, uint32_t y)
+{
+    return x < y ? x : y;
+}
+
+static uint32_t most(uint32_t x, uint32_t y)
+{
+    return x > y ? x : y;
+}
+
+static uint32_t divisor(uint32_t x, uint32_t y)
+{
+    while (y) {
+        uint32_t rest = x % y;
+        x = y;
+        y = rest;
+    }
+    return x;
+}
+
+/* the next smaller number that keeps as many factors as it can; 1 after 2 */
+static uint32_t smaller(uint32_t n)
+{
+    for (uint32_t f = 2; f < n; f++)
+        if (n % f == 0)
+            return n / f;
+    return n > 2 ? 2 : 1;
+}
+
+static uint32_t ranks_of(const struct decision *d)
+{
+    return d->tp * d->cp * d->pp * d->dp;
+}
+
+static void shrink_degrees(struct decision *d, const struct decision *from)
+{
+    bool split = from->zero && from->shard < from->dp * from->cp; /* some of each: shards and copies */
+    uint32_t dp_least = least(d->dp, split ? 4 : 2);
+    while (ranks_of(d) > SHRINK_MOST_RANKS) {
+        uint32_t *largest = &d->tp;
+        largest = d->cp > *largest ? &d->cp : largest;
+        largest = d->pp > *largest ? &d->pp : largest;
+        if (d->dp > dp_least)
+            d->dp = smaller(d->dp);
+        else if (*largest > 2)
+            *largest = smaller(*largest);
+        else
+            d->dp = smaller(d->dp);
+    }
+    uint32_t world = d->tp * d->cp * d->dp, data = d->dp * d->cp;
+    while (d->ep * d->etp > world || world % (d->ep * d->etp))
+        *(d->ep >= d->etp ? &d->ep : &d->etp) = smaller(d->ep >= d->etp ? d->ep : d->etp);
+    d->shard = !d->zero ? 1 : split && from->shard > 1 ? smaller(data) : split ? 1 : data;
+    d->gpus_used = ranks_of(d);
+}
+
+static void shrink_attn(struct attn *at, const struct decision *d, uint32_t sequence)
+{
+    uint32_t unit = d->tp * (d->context == CONTEXT_ALL_TO_ALL ? d->cp : 1), ratio = at->kv ? at->heads / at->kv : 1;
+    uint32_t full = at->head;
+    at->window = at->window ? most(2, sequence / 2 - 1) : 0;
+    at->chunk = at->chunk ? most(2, sequence / 2) : 0;
+    at->heads = unit * least(most(ratio, 1), 2);
+    at->kv = unit;
+    at->head = HEAD;
+    if (at->kind == ATTN_MLA) {
+        at->kv = at->heads = unit;
+        at->q_rank = at->q_rank ? LATENT : 0;
+        at->kv_rank = LATENT;
+        at->nope = at->v = at->rope_dims = HEAD;
+        at->head = 2 * HEAD;
+    }
+    at->rope.dims = at->kind == ATTN_MLA || at->rope.dims >= full ? HEAD : HEAD / 2;
+    if (at->scale == full)
+        at->scale = at->head;
+}
+
+static void shrink_moe(struct moe *m, const struct decision *d)
+{
+    uint32_t groups = m->groups > 1 ? 2 : m->groups, pick = m->groups > 1 ? (m->pick < m->groups ? 1 : 2) : m->pick;
+    uint32_t step = d->ep / divisor(d->ep, most(groups, 1)) * most(groups, 1), experts = step;
+    m->active = least(m->active, 2);
+    while (experts < m->active + 1 || (groups > 1 && experts / groups * pick < m->active + 1))
+        experts += step;
+    if (m->experts < experts && m->groups <= 1 && m->experts % d->ep == 0)
+        experts = m->experts;
+    m->experts = experts;
+    m->groups = groups;
+    m->pick = pick;
+    m->expert.width = 4 * d->etp * d->tp;
+}
+
+static const struct layer *shrink_layer(struct arena *a, const struct layer *from, const struct decision *d, uint32_t sequence)
+{
+    struct layer *l = ARENA_NEW(a, struct layer);
+    *l = *from;
+    shrink_attn(&l->attn, d, sequence);
+    if (l->is_moe)
+        shrink_moe(&l->moe, d);
+    else
+        l->ffn.width = 8 * d->tp;
+    return l;
+}
+
+/* Small layers are one object where the large ones are. */
+struct layers {
+    struct arena *arena;
+    const struct decision *decision;
+    uint32_t sequence, n;
+    const struct layer **from, **to;
+};
+
+static const struct layer *small_layer(struct layers *s, const struct layer *from)
+{
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->from[i] == from)
+            return s->to[i];
+    s->from[s->n] = from;
+    s->to[s->n] = shrink_layer(s->arena, from, s->decision, s->sequence);
+    return s->to[s->n++];
+}
+
+static void shrink_stages(struct layers *s, const struct plan *p, struct job *job, struct decision *d)
+{
+    const struct decision *from = &p->decision;
+    struct model *m = &job->model;
+    d->nstages = d->pp * d->vpp;
+    d->stages = ARENA_ARRAY(s->arena, struct stage, d->nstages);
+    m->layers = ARENA_ARRAY(s->arena, const struct layer *, d->nstages * MOST_STAGE_LAYERS + 1u);
+    m->nlayers = 0;
+    d->recompute_layers = least(d->recompute_layers, MOST_STAGE_LAYERS);
+    for (uint32_t i = 0; i < d->nstages; i++) {
+        bool last = i + 1 == d->nstages;
+        const struct stage *old = &from->stages[last ? from->nstages - 1 : (uint64_t)i * from->nstages / d->nstages];
+        struct stage *st = &d->stages[i];
+        *st = (struct stage){m->nlayers, least(old->count, MOST_STAGE_LAYERS), i == 0, last, 0};
+        for (uint32_t k = 0; k < st->count; k++)
+            m->layers[m->nlayers++] = small_layer(s, p->job->model.layers[old->first + (k ? old->count - 1 : 0)]);
+        uint32_t again = least(d->recompute_layers ? d->recompute_layers : st->count, st->count);
+        st->spared = d->recompute_layers ? st->count - again
+                     : old->spared == 0  ? 0
+                                         : most(1, old->spared * st->count / old->count);
+    }
+}
+
+static uint32_t small_sequence(const struct decision *d)
+{
+    uint32_t n = 2 * d->cp * (d->sp ? d->tp : 1);
+    while (n < 8)
+        n *= 2;
+    return n;
+}
+
+static void shrink_model(struct job *job, uint32_t sequence)
+{
+    struct model *m = &job->model;
+    m->vocab = m->vocab < VOCAB ? m->vocab : VOCAB;
+    m->width = WIDTH;
+    m->positions = m->positions ? sequence : 0;
+    job->train.sequence = sequence;
+    job->train.total = 0;
+    job->train.lr_warmup = 0;
+    job->wishes.memory = 0;
+}
+
+struct shrunk *shrink_plan(struct arena *a, const struct plan *p, const char **why)
+{
+    struct shrunk *s = ARENA_NEW(a, struct shrunk);
+    struct decision *d = &s->decision;
+    const struct decision *from = &p->decision;
+    s->job = *p->job;
+    *d = *from;
+    shrink_degrees(d, from);
+    d->vpp = least(from->vpp, most(schedule_chunks(from->schedule), MOST_CHUNKS));
+    d->microbatch = least(from->microbatch, MOST_MICROBATCH);
+    uint32_t room = p->job->model.nlayers + 1, sequence = small_sequence(d);
+    struct layers layers = {a, d, sequence, 0, ARENA_ARRAY(a, const struct layer *, room), ARENA_ARRAY(a, const struct layer *, room)};
+    shrink_model(&s->job, sequence);
+    shrink_stages(&layers, p, &s->job, d);
+    if (s->job.model.predict_layer)
+        s->job.model.predict_layer = shrink_layer(a, s->job.model.predict_layer, d, sequence);
+    if (from->schedule_group)
+        d->schedule_group = from->schedule_group == from->pp ? d->pp : least(most(from->schedule_group, d->pp), 2 * d->pp);
+    if (!decision_place(a, p->topo, d, why))
+        return NULL;
+    for (d->microbatches = least(from->microbatches, 2 * d->pp); d->microbatches <= 4 * SHRINK_MOST_RANKS; d->microbatches++) {
+        s->job.train.batch = (uint64_t)d->microbatch * d->microbatches * d->dp;
+        if (decision_legal(a, &s->job, p->topo, d, why) && decision_emittable(a, &s->job, d, why))
+            break;
+    }
+    if (d->microbatches > 4 * SHRINK_MOST_RANKS)
+        return NULL;
+    s->alone = (struct decision){.tp = 1, .cp = 1, .pp = 1, .vpp = 1, .dp = 1, .ep = 1, .etp = 1, .shard = 1, .microbatch = 1,
+                                 .microbatches = (uint32_t)s->job.train.batch, .recompute = RECOMPUTE_NONE,
+                                 .schedule = SCHED_1F1B, .nstages = 1, .type = d->type,
+                                 .order = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}};
+    if (!decision_place(a, p->topo, &s->alone, why))
+        return NULL;
+    decision_cut(a, &s->alone, s->job.model.nlayers, NULL, 0, 0);
+    return s;
+}
