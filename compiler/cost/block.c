@@ -152,8 +152,9 @@ static void context_parallel(struct block *b, const struct attn *t, double forwa
     }
     /* a ring moves what an all-gather moves, in cp - 1 steps under cp steps of attention */
     double ring = cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP));
-    b->out.forward_comm_s += fmax(0, ring - forward * (cp - 1) / cp);
-    b->out.backward_comm_s += fmax(0, 2 * ring - backward * (cp - 1) / cp);
+    double hides = c->job->wishes.never_overlap & OVERLAP_CP ? 0 : (cp - 1) / cp;
+    b->out.forward_comm_s += fmax(0, ring - forward * hides);
+    b->out.backward_comm_s += fmax(0, 2 * ring - backward * hides);
 }
 
 static void attention(struct block *b, const struct opr *o)

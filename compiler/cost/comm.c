@@ -97,6 +97,12 @@ double cost_digits_s(const struct cost *c, enum op op, double bytes, uint32_t ma
     return cost_group_s(c, op, bytes, &c->digits[mask & ((1u << NDIGITS) - 1)]);
 }
 
+double cost_shift_s(const struct cost *c, double bytes, uint32_t mask)
+{
+    double n = c->digits ? c->digits[mask & ((1u << NDIGITS) - 1)].n : c->group[mask & AXES_WORLD].n;
+    return n > 1 ? cost_digits_s(c, OP_ALL_GATHER, bytes * n, mask) / (n - 1) : 0;
+}
+
 double cost_transfer_s(const struct cost *c, double bytes)
 {
     return cost_group_s(c, OP_SEND, bytes, &c->next);

@@ -41,10 +41,31 @@ static double attention_insn_s(const struct cost *c, const struct program *p, co
     return cost_attention_s(c, &a, (enum dtype)q->dtype, backward);
 }
 
+/* Attention to some keys.  The kernels skip what the mask hides, so the ranks' and the steps' shares are equal: keys of all
+ * ranks are the whole sequence, those of one rank a step of a ring, with the profile's speed there, merge included. */
+static double attention_part_s(const struct cost *c, const struct program *p, const struct insn *x)
+{
+    bool backward = x->op == OP_ATTENTION_PART_I;
+    const struct attr *at = &p->attrs[x->attr];
+    const struct operand *q = operand_at(p, x, backward ? OPND(ATTENTION_PART_I, q) : OPND(ATTENTION_PART, q));
+    double head = (double)at[backward ? ATTR(ATTENTION_PART_I, head) : ATTR(ATTENTION_PART, head)].u.i;
+    double kv = (double)at[backward ? ATTR(ATTENTION_PART_I, kv) : ATTR(ATTENTION_PART, kv)].u.i;
+    double window = (double)at[backward ? ATTR(ATTENTION_PART_I, window) : ATTR(ATTENTION_PART, window)].u.i;
+    double part = (double)at[backward ? ATTR(ATTENTION_PART_I, sequence) : ATTR(ATTENTION_PART, sequence)].u.i;
+    double parts = (double)at[backward ? ATTR(ATTENTION_PART_I, kparts) : ATTR(ATTENTION_PART, kparts)].u.i;
+    double sequence = (double)c->job->train.sequence;
+    struct cost_attention a = {.tokens = q->rows, .context = sequence, .window = window, .heads = q->cols / head, .kv = kv,
+                               .qk = head, .v = head};
+    double whole = cost_attention_s(c, &a, (enum dtype)q->dtype, backward);
+    return part * parts < sequence ? whole * part * parts / sequence / c->profile->cp_attention : whole;
+}
+
 static double stream_insn_s(const struct cost *c, const struct program *p, const struct insn *x)
 {
     const struct isa_info *info = isa_info((enum op)x->op);
     double bytes = 0;
+    if (x->op == OP_ATTENTION_MERGE)
+        return 0; /* counted with its part of attention */
     size_t table = x->op == OP_EMBED ? OPND(EMBED, table) : x->op == OP_POSITION ? OPND(POSITION, table) : SIZE_MAX;
     for (size_t i = 0; i < info->noperands; i++) {
         const struct operand *o = operand_at(p, x, i);
@@ -66,7 +87,9 @@ static double collective_insn_s(const struct cost *c, const struct program *p, c
         bytes = fmax(bytes, operand_bytes(operand_at(p, x, i)));
     for (size_t i = 0; i < info->nattrs; i++)
         if (info->attr[i].kind == ATTR_GROUP)
-            return cost_digits_s(c, (enum op)x->op, bytes, p->slots[p->attrs[x->attr + i].slot].arg);
+            return x->op == OP_SHIFT
+                       ? cost_shift_s(c, bytes, p->slots[p->attrs[x->attr + i].slot].arg)
+                       : cost_digits_s(c, (enum op)x->op, bytes, p->slots[p->attrs[x->attr + i].slot].arg);
     return 0;
 }
 
@@ -90,7 +113,8 @@ int64_t cost_insn_ns(const struct cost *c, const struct program *p, uint32_t i, 
         seconds = matmul_insn_s(c, p, x);
         break;
     case UNIT_ATTENTION:
-        seconds = attention_insn_s(c, p, x);
+        seconds = x->op == OP_ATTENTION_PART || x->op == OP_ATTENTION_PART_I ? attention_part_s(c, p, x)
+                                                                               : attention_insn_s(c, p, x);
         break;
     case UNIT_STREAM:
         seconds = stream_insn_s(c, p, x);

@@ -87,6 +87,8 @@ double cost_collective_s(const struct cost *c, enum op op, double bytes, uint32_
 /* the same of a mask of digits, as programs have it */
 double cost_digits_s(const struct cost *c, enum op op, double bytes, uint32_t mask);
 double cost_group_s(const struct cost *c, enum op op, double bytes, const struct cost_group *g);
+/* from every member to the next one round a ring: one of an all-gather's n - 1 rounds; bytes: of a member */
+double cost_shift_s(const struct cost *c, double bytes, uint32_t mask);
 /* between neighbouring pipeline ranks */
 double cost_transfer_s(const struct cost *c, double bytes);
 /* seconds that this GPU's share of its node's NICs is busy with it: transfers that overlap each other need the sum */

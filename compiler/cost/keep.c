@@ -128,6 +128,9 @@ static void attention(struct keep *b, const struct opr *o)
         b->spared += scores;
     else
         b->extra += scores;
+    /* attention to exchanged heads keeps its output in its own layout too: the product behind it reads the local one */
+    if (b->c->decision->cp > 1 && b->c->decision->context == CONTEXT_ALL_TO_ALL && !recomputes(b, PART_CORE_ATTN))
+        b->extra += value_bytes(b, o->out);
     /* keys of latent attention are joined from their two parts */
     if (t->kind == ATTN_MLA && p->allocator > 0.5 && !recomputes(b, PART_MLA_UP))
         b->extra += b->element * rows * t->rope_dims;
