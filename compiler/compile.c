@@ -48,6 +48,8 @@ struct plan *compile_decision(struct arena *a, struct job *job, struct topo *top
     p->decision = *decision;
     p->mesh = decision_mesh(job, decision);
     struct cost *cost = cost_new(a, job, topo, &p->decision);
+    if (!p->decision.prefetch)
+        p->decision.prefetch = cost_prefetch(a, cost);
     if (o->unit)
         cost->unit = o->costs;
     progress(o, "lowering");

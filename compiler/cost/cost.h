@@ -112,6 +112,8 @@ struct estimate {
     uint64_t allocator_bytes, communicator_bytes, context_bytes; /* as the profile's stack has them */
 };
 void cost_estimate(struct arena *a, const struct cost *c, struct estimate *e);
+/* uses ahead that parameters should be gathered under ZeRO 3; 0 where nothing is gathered */
+uint32_t cost_prefetch(struct arena *a, const struct cost *c);
 /* bytes of a GPU that peak_bytes is compared with: its memory, less the reserve where the profile itemises no context */
 uint64_t cost_memory_limit(const struct job *job, const struct topo_gpu *gpu);
 /* forward and backward seconds of each layer, the embedding and the head, for cutting stages */

@@ -195,12 +195,17 @@ struct mat lower_exchanged(struct lower *l, uint32_t piece, uint32_t opr)
     return lower_temp(l, "heads.kept", l->ctype, rows, cols);
 }
 
-static struct mat bucket_mat(struct lower *l, const struct weight_place *w, uint32_t rows, bool gradient)
+static struct mat bucket_mat(struct lower *l, uint32_t piece, const struct weight_place *w, uint32_t rows, bool gradient)
 {
     const struct bucket_info *b = &l->buckets[w->bucket];
     enum dtype dtype = gradient ? DTYPE_F32 : l->ctype;
     struct mat m = whole(gradient ? b->gradient : b->param, NONE, dtype, rows, w->cols);
-    m.at = w->at * isa_dtype_bytes(dtype);
+    uint64_t element = w->at;
+    if (gradient ? b->scatters : b->gathers) {
+        m.buffer = gradient ? l->shards.making : l->shards.ring->gathered[l->shards.ring->at % l->shards.ring->depth];
+        element += lower_shard_part(&l->pieces[piece], w->bucket)->at;
+    }
+    m.at = element * isa_dtype_bytes(dtype);
     return m;
 }
 
@@ -210,14 +215,14 @@ struct mat lower_weight(struct lower *l, uint32_t piece, const struct opr *o, bo
     uint32_t rows = 0;
     for (uint32_t i = 0; i < o->nweights; i++)
         rows += w[i].rows;
-    return bucket_mat(l, w, rows, gradient);
+    return bucket_mat(l, piece, w, rows, gradient);
 }
 
 struct mat lower_vector(struct lower *l, uint32_t piece, const struct opr *o, uint32_t k, bool gradient)
 {
     if (k >= o->nbiases)
         return no_mat;
-    return bucket_mat(l, &l->pieces[piece].weights[o->bias + k], 1, gradient);
+    return bucket_mat(l, piece, &l->pieces[piece].weights[o->bias + k], 1, gradient);
 }
 
 struct mat lower_vectors(struct lower *l, uint32_t piece, const struct opr *o, bool gradient)

@@ -28,6 +28,13 @@ struct weight_place {
     bool *written;       /* this step's gradient has its first contribution */
 };
 
+/* where a bucket lies in the buffers in which its piece is worked on */
+struct shard_part {
+    uint32_t bucket;
+    uint64_t at;   /* element */
+    bool backward; /* read by B beside what the vectors' buckets hold */
+};
+
 struct piece {
     const struct expansion *e;
     uint32_t layer;              /* NONE for embedding and head */
@@ -40,6 +47,10 @@ struct piece {
     uint32_t *buffer;            /* per value: its ring buffer if saved, else NONE */
     uint32_t (*aux)[2];          /* per operator: ring buffers of its statistics, else NONE */
     struct weight_place *weights; /* per weight */
+    uint32_t nparts;             /* its buckets that are gathered or scattered: */
+    struct shard_part *parts;
+    uint64_t elements;           /* of them together */
+    bool gathers, scatters;      /* any of them */
     struct mat *gradient;        /* per value, while its piece's B is being written */
     bool *has_gradient;
     uint32_t *late_value, *late_gradient; /* per value: ring buffer of what W needs beside what F kept, or NONE */
@@ -64,10 +75,29 @@ struct bucket_info {
     uint32_t piece;    /* whose last B completes it: index, or NONE = with the chunk's last B */
     uint32_t shared;   /* another piece that uses its weights, or NONE */
     uint32_t pending;  /* of those two, how many have not had their last B */
+    uint32_t shard, replica; /* digits that it is sharded over; the others of its gradient's sum: its copies */
+    uint64_t own;      /* elements of a shard */
+    bool gathers;      /* param is the own shard, gathered for every use; */
+    bool scatters;     /* gradient is the own shard's sum of every microbatch's; begun: it has one */
+    bool begun;
     bool split;        /* over tp; else whole on every tp rank */
     bool tie, counts;  /* a copy lies on the mirror rank: tied table, DualPipe; this role's copy counts in the norm */
     bool mirror;       /* one of DualPipe's */
     uint64_t used;     /* elements before padding */
+};
+
+/* state of gathering and scattering (shard.c) */
+struct gather_ring {
+    uint32_t depth, *gathered; /* buffers: use u is gathered into u mod depth */
+    VEC(uint32_t) uses;        /* pieces, in program order */
+    uint32_t at, issued;       /* use that is open, NONE before the first; how many are gathered or on their way */
+};
+struct shards {
+    struct gather_ring rings[2], *ring; /* [1]: of the second actions of pairs; ring: of the current action */
+    uint32_t made[2], nmade, making; /* buffers of gradients; making: of the piece that is being written */
+    uint32_t pending, nparts;  /* bucket whose last microbatch's part is not added yet, or NONE */
+    struct mat part;           /* that part */
+    bool last;                 /* it is the last one */
 };
 
 enum { HALF_INPUT = 1, HALF_WEIGHT = 2 };
@@ -91,6 +121,7 @@ struct lower {
     struct piece *pieces;
     uint32_t nbuckets;
     struct bucket_info *buckets;
+    struct shards shards;
     uint32_t step_block, metrics, scale;
     bool recomputing;
     const char *temps; /* in front of temporaries' names: not the same ones for both actions of a pair */
@@ -193,9 +224,25 @@ void lower_position_back(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_loss(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_loss_back(struct lower *l, uint32_t piece, uint32_t opr);
 
-/* optimizer.c: the step's head, gradient reduction, the optimizer */
-void lower_head_of_step(struct lower *l);
+/* shard.c: buckets as flat lists, what of them a rank owns; gradient reduction; ZeRO 2 and 3 */
+struct mat lower_flat(uint32_t buffer, enum dtype dtype, uint64_t elements);
+struct mat lower_own_shard(struct lower *l, uint32_t bucket, struct mat m);
+struct mat lower_own_param(struct lower *l, uint32_t bucket);
+struct mat lower_own_gradient(struct lower *l, uint32_t bucket);
+const struct shard_part *lower_shard_part(const struct piece *pc, uint32_t bucket); /* NULL: it is not worked on */
+void lower_shards(struct lower *l, const struct schedule *s); /* their buffers */
+void lower_gather_first(struct lower *l);
+/* around what reads a piece's parameters, writes its gradients; the second one's end: at the latest in the optimizer */
+void lower_open_params(struct lower *l, uint32_t piece);
+void lower_open_gradients(struct lower *l, uint32_t piece);
+void lower_close_gradients(struct lower *l);
+/* a microbatch's gradient; the sum of all where it is kept whole; what is left to sum then */
+void lower_bucket_scatter(struct lower *l, uint32_t piece, uint32_t bucket, bool last);
 void lower_bucket_reduce(struct lower *l, uint32_t bucket);
+void lower_bucket_finish(struct lower *l, uint32_t bucket);
+
+/* optimizer.c: the step's head, the optimizer */
+void lower_head_of_step(struct lower *l);
 void lower_optimizer(struct lower *l);
 void lower_metrics_reduce(struct lower *l);
 

@@ -77,18 +77,25 @@ static void forward(struct lower *l)
     untag(l);
     if (c->before != NONE && c->before != l->role)
         lower_receive(l, boundary(l, c->input), c->before, forward_channel(c->index - 1));
-    for (uint32_t p = c->first; p < c->first + c->npieces; p++)
+    for (uint32_t p = c->first; p < c->first + c->npieces; p++) {
+        lower_open_params(l, p);
         piece_forward(l, p);
+    }
     untag(l);
     if (c->behind != NONE && c->behind != l->role)
         lower_send(l, boundary(l, c->output), c->behind, forward_channel(c->index));
 }
 
-/* Buckets that the piece completes.  Copies on mirror ranks must be reduced in one order by both: after all else. */
-static void reduce_buckets(struct lower *l, uint32_t piece)
+/* Buckets behind a piece's gradients of weights, or behind all of a chunk's (NONE).  Copies on mirror ranks must be reduced
+ * in one order by both: after all else. */
+static void reduce_buckets(struct lower *l, uint32_t piece, bool last)
 {
     for (uint32_t b = 0; b < l->nbuckets; b++) {
         struct bucket_info *info = &l->buckets[b];
+        if (info->scatters && info->piece == piece)
+            lower_bucket_scatter(l, piece, b, last);
+        if (info->scatters || !last)
+            continue;
         bool mine = piece == NONE ? info->piece == NONE && info->chunk == l->chunk : info->piece == piece;
         if ((mine || (piece != NONE && info->shared == piece)) && --info->pending == 0 && !info->mirror)
             lower_bucket_reduce(l, b);
@@ -98,6 +105,7 @@ static void reduce_buckets(struct lower *l, uint32_t piece)
 /* stages of the model from the first to the last, on this rank and its mirror image alike */
 static void reduce_mirrored(struct lower *l)
 {
+    lower_close_gradients(l);
     l->action = 'O';
     l->microbatch = NONE;
     untag(l);
@@ -133,18 +141,20 @@ static void backward(struct lower *l)
     for (uint32_t p = c->first + c->npieces; p-- > c->first;) {
         struct piece *pc = &l->pieces[p];
         enter_piece(pc, at);
+        lower_open_params(l, p);
+        lower_open_gradients(l, p);
         if (pc->recompute) {
             l->recomputing = true;
             piece_forward(l, p);
             l->recomputing = false;
         }
         piece_backward(l, p);
-        if (last)
-            reduce_buckets(l, p);
+        if (l->halves & HALF_WEIGHT)
+            reduce_buckets(l, p, last);
     }
     untag(l);
     if (last)
-        reduce_buckets(l, NONE);
+        reduce_buckets(l, NONE, true);
     if (c->before != NONE && c->before != l->role)
         lower_send(l, at, c->before, backward_channel(c->index));
 }
@@ -154,13 +164,14 @@ static void weights(struct lower *l)
     struct chunk *c = l->chunk;
     bool last = --c->left == 0;
     for (uint32_t p = c->first + c->npieces; p-- > c->first;) {
+        lower_open_gradients(l, p);
         piece_backward(l, p);
-        if (last)
-            reduce_buckets(l, p);
+        if (l->halves & HALF_WEIGHT)
+            reduce_buckets(l, p, last);
     }
     untag(l);
     if (last)
-        reduce_buckets(l, NONE);
+        reduce_buckets(l, NONE, true);
 }
 
 /* the action's chunk, and its tags: stage of the model, microbatch of the step */
@@ -205,14 +216,16 @@ static struct strand new_strand(const struct lower *l, uint32_t first, uint32_t 
 
 /* Two actions that run together are one list: their instructions alternate on the compute queue so that both are at the
  * same share of their work, and transfers of one run under the other's compute.  Temporaries of the second have other
- * names; all else that both touch is read only. */
+ * names, and its parameters are gathered into buffers of its own; all else that both touch is read only. */
 static void lower_pair(struct lower *l, const struct schedule *s, const struct action *a)
 {
     uint32_t first = l->p->ninsns;
     lower_action(l, s, a);
     uint32_t second = l->p->ninsns;
     l->temps = "b.";
+    l->shards.ring = &l->shards.rings[1];
     lower_action(l, s, a + 1);
+    l->shards.ring = &l->shards.rings[0];
     l->temps = "";
     uint32_t end = l->p->ninsns, n = end - first;
     while (l->channels.n < end)
@@ -290,6 +303,7 @@ static struct lowered lower_role(struct arena *a, const struct cost *c, const st
     lower_blocks(&l);
     lower_params(&l);
     lower_step_buffers(&l);
+    lower_shards(&l, s);
     lower_actions(&l, s);
     while (l.channels.n < l.p->ninsns)
         vec_push(a, &l.channels, NONE);

@@ -106,13 +106,12 @@ static void add_buffers(struct lower *l, uint32_t bucket)
 {
     struct bucket_info *b = &l->buckets[bucket];
     struct bucket *pb = &l->p->buckets[bucket];
-    uint64_t step = PAD_ELEMENTS * (uint64_t)(l->d->zero ? l->d->dp * l->d->cp : 1);
-    uint64_t n = pb->elements = (b->used + step - 1) / step * step;
-    bool sharded = l->d->zero && l->d->dp * l->d->cp > 1;
-    uint64_t own = sharded ? n / (l->d->dp * l->d->cp) : n;
-    uint32_t slot = sharded ? lower_slot(l, SLOT_COORD, l->mesh.dim[MESH_DP] | l->mesh.dim[MESH_CP]) : NONE;
+    uint64_t shards = mesh_group_size(&l->mesh, b->shard), step = PAD_ELEMENTS * shards;
+    uint64_t n = pb->elements = (b->used + step - 1) / step * step, own = b->own = n / shards;
+    uint32_t slot = b->shard ? lower_slot(l, SLOT_COORD, b->shard) : NONE;
     const char *name = l->p->buckets[bucket].name;
-    b->param = add_buffer(l, "param", name, BUFFER_PARAM, l->ctype, n, bucket, NONE);
+    b->param = add_buffer(l, "param", name, BUFFER_PARAM, l->ctype, b->gathers ? own : n, bucket,
+                          b->gathers ? slot : NONE);
     b->master = b->moment1 = b->moment2 = b->gradient = NONE;
     if (l->ctype != DTYPE_F32)
         b->master = add_buffer(l, "master", name, BUFFER_MASTER, DTYPE_F32, own, bucket, slot);
@@ -152,6 +151,26 @@ static bool shares_embedding(const struct lower *l, const struct weight_ref *r)
     return l->job->model.tied && !strcmp(r->o->name, "head") && find_piece(l, false) != NONE;
 }
 
+/* does a W find gradients of the piece's matrices that its I has made already? */
+static bool made_early(const struct lower *l, const struct bucket_info *b)
+{
+    const struct expansion *e = l->pieces[b->piece].e;
+    bool early = false;
+    for (uint32_t i = 0; l->splits && i < e->noprs; i++)
+        early |= !lower_rule(e->oprs[i].kind)->splits && e->oprs[i].nweights && e->weights[e->oprs[i].weight].decay;
+    return early;
+}
+
+/* Over which ranks it is sharded, and what of it: see shard.c. */
+static void shard_bucket(const struct lower *l, struct bucket_info *b)
+{
+    b->shard = l->mesh.dim[MESH_SHARD];
+    b->replica = l->mesh.dim[MESH_REPLICA];
+    bool alone = b->shard && b->piece != NONE;
+    b->gathers = alone && l->d->zero >= 3;
+    b->scatters = alone && l->d->zero >= 2 && b->shared == NONE && !made_early(l, b);
+}
+
 static void fill_class(struct lower *l, const struct bucket_class *c)
 {
     uint32_t bucket = NONE;
@@ -180,8 +199,10 @@ static void fill_class(struct lower *l, const struct bucket_class *c)
                 place_weight(l, &r, bucket);
             }
         }
-    if (bucket != NONE)
-        add_buffers(l, bucket);
+    if (bucket == NONE)
+        return;
+    shard_bucket(l, &l->buckets[bucket]);
+    add_buffers(l, bucket);
 }
 
 /* buckets of matrices, piece by piece */

@@ -253,6 +253,7 @@ void lower_step_buffers(struct lower *l)
     for (uint32_t b = 0; b < l->nbuckets; b++) {
         char name[56];
         snprintf(name, sizeof name, "grad.%s", l->p->buckets[b].name);
-        l->buckets[b].gradient = lower_step_buffer(l, name, DTYPE_F32, l->p->buckets[b].elements * sizeof(float), NONE);
+        uint64_t elements = l->buckets[b].scatters ? l->buckets[b].own : l->p->buckets[b].elements;
+        l->buckets[b].gradient = lower_step_buffer(l, name, DTYPE_F32, elements * sizeof(float), NONE);
     }
 }

@@ -91,6 +91,9 @@ static bool legal_degrees(struct arena *a, const struct job *job, const struct t
         REFUSE("zero must be 0 to 3");
     if ((uint64_t)d->dp * d->cp % d->shard)
         REFUSE("shard = %u does not divide dp * cp = %u", d->shard, d->dp * d->cp);
+    if (d->prefetch > DECISION_MOST_PREFETCH || (d->prefetch && d->zero < 3))
+        REFUSE("prefetch = %u: parameters are gathered at most %u uses ahead, under zero 3", d->prefetch,
+               DECISION_MOST_PREFETCH);
     if (d->zero == 0 && d->shard != 1)
         REFUSE("shard = %u needs zero >= 1", d->shard);
     return true;
@@ -299,10 +302,6 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
         REFUSE("expert parallelism (ep = %u, etp = %u)", d->ep, d->etp);
     if (!schedule_emittable(d->schedule))
         REFUSE("schedule %s", schedule_name(d->schedule));
-    if (d->zero > 1)
-        REFUSE("zero = %u", d->zero);
-    if (d->zero == 1 && d->shard != d->dp * d->cp)
-        REFUSE("ZeRO state split over shard = %u of dp * cp = %u ranks", d->shard, d->dp * d->cp);
     if (d->recompute == RECOMPUTE_SELECTIVE)
         REFUSE("recompute selective");
     if (d->recompute == RECOMPUTE_FULL && d->recompute_layers)

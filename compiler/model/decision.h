@@ -16,12 +16,14 @@ struct stage {
     uint32_t spared;       /* its last layers that keep what they need where the decision recomputes */
 };
 
+#define DECISION_MOST_PREFETCH 64
 #define DECISION_MOST_VPP 64 /* legal ones have no more */
 
 struct decision {
     uint32_t tp, cp, pp, vpp, dp, ep, etp, zero, shard;
     uint32_t microbatch;   /* sequences */
     uint32_t microbatches; /* per data-parallel replica and step */
+    uint32_t prefetch;     /* zero 3: uses ahead that parameters are gathered */
     bool sp;
     enum recompute recompute; /* never AUTO */
     uint32_t parts, recompute_layers;

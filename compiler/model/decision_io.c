@@ -232,7 +232,12 @@ void decision_json(const struct decision *d, struct strbuf *out)
     strbuf_text(out, ", \"order\": [");
     for (int i = 0; i < NAXES; i++)
         strbuf_printf(out, "%s\"%s\"", i ? ", " : "", axis_names[d->order[i]]);
-    strbuf_printf(out, "], \"offload\": [], \"prefetch\": null, \"node_type\": %u, \"nodes\": ", d->type);
+    strbuf_printf(out, "], \"offload\": [], \"prefetch\": ");
+    if (d->prefetch)
+        strbuf_printf(out, "%u", d->prefetch);
+    else
+        strbuf_text(out, "null");
+    strbuf_printf(out, ", \"node_type\": %u, \"nodes\": ", d->type);
     nodes_json(d, out);
     strbuf_text(out, "}");
     arena_free(a);
@@ -351,6 +356,8 @@ static bool json_decision(struct arena *a, const json_t *o, const struct job *jo
         !json_u32(a, o, "recompute_layers", &d->recompute_layers, why))
         return false;
     if (json_is_integer(json_object_get(o, "schedule_group")) && !json_u32(a, o, "schedule_group", &d->schedule_group, why))
+        return false;
+    if (json_is_integer(json_object_get(o, "prefetch")) && !json_u32(a, o, "prefetch", &d->prefetch, why))
         return false;
     const char *layout = json_string_value(json_object_get(o, "layout"));
     if (!layout)

@@ -25,7 +25,7 @@ struct machine {
     struct store *store;
     bool deposited; /* its value lies in `meeting`, it waits for the other members */
     struct whole deposit;
-    uint32_t deposit_mask;
+    uint32_t deposit_mask, deposit_part;
     uint32_t writer[ISA_MAX_OPERANDS]; /* who wrote what the current instruction has read; NONE */
     uint32_t *part;                    /* per bucket: digits by which its working copy is updated; 0 = whole */
     struct whole **initial;            /* per bucket: parameters, moments (3 each) as the step finds them */
@@ -87,6 +87,11 @@ bool conserve_count(struct machine *m, uint32_t i, size_t attr, uint32_t *first,
 /* attributes into a recipe; those that depend on how a matrix is split are left 0 */
 void conserve_attrs(const struct machine *m, uint32_t i, struct recipe *r);
 
+/* conserve_shards.c: a list that may be changed; one stretch added to a list that may hold zeros in its place (NULL, or
+ * what is wrong); ADD of shards */
+struct whole conserve_copy(struct conserve *c, const struct whole *w);
+const char *conserve_overlay(struct conserve *c, struct whole *acc, const struct stretch *s);
+bool conserve_add_shards(struct machine *m, uint32_t i, bool *shards);
 bool conserve_compute(struct machine *m, uint32_t i);  /* conserve_ops.c */
 bool conserve_heads(struct machine *m, uint32_t i);    /* conserve_heads.c: HEADNORM*, MLA_KEYS* */
 bool conserve_products(struct machine *m, uint32_t i); /* conserve_products.c: MATMUL_*, BIAS_W */

@@ -153,15 +153,16 @@ static bool all_reduce(struct machine *m, uint32_t i, uint32_t mask)
     struct whole w;
     uint32_t part;
     if (store_read_flat(m->store, o, &w, &part)) {
-        if (part)
+        if (part & mask)
             return conserve_fail(m, i, "it reduces shards");
+        w = conserve_copy(m->c, &w);
         for (uint32_t k = 0; k < w.n && !why; k++)
             why = reduce(m->c, &w.at[k].value, mask, max, &w.at[k].value);
         if (why)
             return conserve_fail_inputs(m, i, "%s", why);
         if (!check_world(m, i, mask, &w))
             return false;
-        return store_write_flat(m->store, o, &w, 0, i) ||
+        return store_write_flat(m->store, o, &w, part, i) ||
                conserve_fail(m, i, "its operand can't hold the result");
     }
     if (!conserve_read_parts(m, i, OPND(ALL_REDUCE, x), p))
@@ -174,38 +175,6 @@ static bool all_reduce(struct machine *m, uint32_t i, uint32_t mask)
         store_write(m->store, o, &p->at[k], i);
     }
     return !why || conserve_fail_inputs(m, i, "%s", why);
-}
-
-/* Add one stretch to a list that may hold zeros, cut differently, in its place. */
-static const char *overlay(struct conserve *c, struct whole *acc, const struct stretch *s)
-{
-    if (s->value.kind == VALUE_ZERO)
-        return NULL;
-    for (uint32_t k = 0; k < acc->n; k++) {
-        struct stretch *x = &acc->at[k];
-        if (x->at == s->at && x->n == s->n)
-            return value_add(c->scratch, c->nodes, &x->value, &s->value, &x->value);
-        if (x->value.kind != VALUE_ZERO || s->at < x->at || s->at + s->n > x->at + x->n)
-            continue;
-        struct stretch before = *x, after = *x;
-        before.n = s->at - x->at;
-        after.at = s->at + s->n;
-        after.n = x->at + x->n - after.at;
-        struct whole grown = {acc->elements, 0, ARENA_ARRAY(c->scratch, struct stretch, acc->n + 2u)};
-        for (uint32_t j = 0; j < acc->n; j++) {
-            if (j != k)
-                grown.at[grown.n++] = acc->at[j];
-            else if (before.n)
-                grown.at[grown.n++] = before;
-            if (j == k)
-                grown.at[grown.n++] = *s;
-            if (j == k && after.n)
-                grown.at[grown.n++] = after;
-        }
-        *acc = grown;
-        return NULL;
-    }
-    return "its members hold different things at the same place";
 }
 
 static bool finish_crossing(struct machine *m, uint32_t i, uint32_t mask, bool max)
@@ -225,7 +194,7 @@ static bool finish_crossing(struct machine *m, uint32_t i, uint32_t mask, bool m
             struct stretch s = w->at[k];
             why = reduce(c, &s.value, mask & GROUP_TIE ? 0 : mask, max, &s.value);
             if (!why)
-                why = overlay(c, &sum, &s);
+                why = conserve_overlay(c, &sum, &s);
         }
     }
     if (why)
@@ -239,7 +208,7 @@ static bool finish_crossing(struct machine *m, uint32_t i, uint32_t mask, bool m
         const struct operand *o = prove_operand(other->program, other->next, OPND(ALL_REDUCE, x));
         struct whole w = {sum.elements, sum.n, ARENA_ARRAY(c->scratch, struct stretch, sum.n)};
         memcpy(w.at, sum.at, sum.n * sizeof *w.at);
-        if (!store_write_flat(other->store, o, &w, 0, other->next))
+        if (!store_write_flat(other->store, o, &w, other->deposit_part, other->next))
             return conserve_fail(other, other->next, "its operand can't hold the result");
         other->deposited = false;
         other->next += r != m->role; /* the caller steps on itself */
@@ -251,11 +220,11 @@ static bool finish_crossing(struct machine *m, uint32_t i, uint32_t mask, bool m
 static bool all_reduce_crossing(struct machine *m, uint32_t i, uint32_t mask, bool *wait)
 {
     struct conserve *c = m->c;
-    uint32_t part, there = 0, members = 0;
+    uint32_t there = 0, members = 0;
     if (!m->deposited) {
-        if (!conserve_read_flat(m, i, OPND(ALL_REDUCE, x), &m->deposit, &part))
+        if (!conserve_read_flat(m, i, OPND(ALL_REDUCE, x), &m->deposit, &m->deposit_part))
             return false;
-        if (part)
+        if (m->deposit_part & mask)
             return conserve_fail(m, i, "it reduces shards");
         m->deposited = true;
         m->deposit_mask = mask;
@@ -264,6 +233,7 @@ static bool all_reduce_crossing(struct machine *m, uint32_t i, uint32_t mask, bo
         const struct machine *other = &c->machines[r];
         members += prove_together(c->plan, mask, m->role, r);
         there += prove_together(c->plan, mask, m->role, r) && other->deposited && other->deposit_mask == mask &&
+                 other->deposit_part == m->deposit_part &&
                  other->deposit.elements == m->deposit.elements;
     }
     *wait = there < members;

@@ -349,6 +349,9 @@ static bool compute_copy(struct machine *m, uint32_t i)
 static bool compute_add(struct machine *m, uint32_t i)
 {
     struct value sum, v;
+    bool shards;
+    if (!conserve_add_shards(m, i, &shards) || shards)
+        return shards && !m->c->failed;
     if (prove_operand(m->program, i, OPND(ADD, b))->buffer == NONE &&
         prove_operand(m->program, i, OPND(ADD, bias))->buffer == NONE) { /* alone: whatever it is, side by side */
         struct parts *p = &m->c->parts[1];

@@ -1,0 +1,295 @@
+/* ZeRO stages 2 and 3: parameters gathered where they are used, gradients scattered as soon as they are made.
+ *
+ * A piece of the model (a layer, the embedding, the head) is the unit.  Stage 3: the working copy exists as shards; each
+ * use of a piece, in F or in a backward pass, gathers it into the next of depth = prefetch + 1 buffers, `prefetch` uses
+ * ahead, on the dp queue.  What F gathered is given up when the ring comes round (FSDP's reshard after forward); uses of
+ * one piece in a row share a gather.  Stage 2 and 3: each microbatch's gradients of a piece are made in one of two
+ * buffers, reduce-scattered under the next piece's backward pass, and added to the own shard's sum one piece later.
+ * Sums over replicas, tp and tied tables are taken of the shards after the last microbatch.
+ *
+ * Vectors, and tables that two pieces use, are kept whole and scattered once, as in stage 1: they are few, or their
+ * gradient is complete only at the end.  Rajbhandari et al. 2020 (ZeRO); Zhao et al. 2023 (FSDP; its hybrid sharding is a
+ * shard group smaller than dp). */
+
+#include "compiler/lower/build.h"
+
+#include <stdio.h>
+
+#define FLAT_COLS 64u
+
+struct mat lower_flat(uint32_t buffer, enum dtype dtype, uint64_t elements)
+{
+    return (struct mat){buffer, NONE, 0, (uint32_t)(elements / FLAT_COLS), FLAT_COLS, FLAT_COLS, dtype, NONE, 0};
+}
+
+struct mat lower_own_shard(struct lower *l, uint32_t bucket, struct mat m)
+{
+    const struct bucket_info *b = &l->buckets[bucket];
+    if (!b->shard)
+        return m;
+    m.rows /= mesh_group_size(&l->mesh, b->shard);
+    m.slot = lower_slot(l, SLOT_COORD, b->shard);
+    m.slot_stride = (uint64_t)m.rows * m.cols * isa_dtype_bytes(m.dtype);
+    return m;
+}
+
+/* of the working copy; of the gradient */
+struct mat lower_own_param(struct lower *l, uint32_t bucket)
+{
+    const struct bucket_info *b = &l->buckets[bucket];
+    if (b->gathers)
+        return lower_flat(b->param, l->ctype, b->own);
+    return lower_own_shard(l, bucket, lower_flat(b->param, l->ctype, l->p->buckets[bucket].elements));
+}
+
+struct mat lower_own_gradient(struct lower *l, uint32_t bucket)
+{
+    const struct bucket_info *b = &l->buckets[bucket];
+    if (b->scatters)
+        return lower_flat(b->gradient, DTYPE_F32, b->own);
+    return lower_own_shard(l, bucket, lower_flat(b->gradient, DTYPE_F32, l->p->buckets[bucket].elements));
+}
+
+/* ---- what is where ---- */
+
+/* Does a piece's backward pass read its matrices?  Tables are only looked up. */
+static bool backward_reads(const struct piece *pc, uint32_t bucket)
+{
+    for (uint32_t i = 0; i < pc->e->noprs; i++) {
+        const struct opr *o = &pc->e->oprs[i];
+        for (uint32_t k = 0; k < o->nweights; k++)
+            if (o->kind != OPR_EMBED && o->kind != OPR_POSITION && pc->weights[o->weight + k].bucket == bucket)
+                return true;
+    }
+    return false;
+}
+
+/* the buckets of a piece that are worked on in common buffers, one behind the other */
+static void collect_parts(struct lower *l, struct piece *pc)
+{
+    const struct expansion *e = pc->e;
+    pc->parts = ARENA_ARRAY(l->arena, struct shard_part, e->nweights + 1u);
+    for (uint32_t w = 0; w < e->nweights; w++) {
+        const struct bucket_info *b = &l->buckets[pc->weights[w].bucket];
+        uint32_t known = 0;
+        while (known < pc->nparts && pc->parts[known].bucket != pc->weights[w].bucket)
+            known++;
+        if (known < pc->nparts || (!b->gathers && !b->scatters))
+            continue;
+        pc->parts[pc->nparts++] = (struct shard_part){pc->weights[w].bucket, pc->elements,
+                                                      backward_reads(pc, pc->weights[w].bucket)};
+        pc->elements += l->p->buckets[pc->weights[w].bucket].elements;
+        pc->gathers |= b->gathers;
+        pc->scatters |= b->scatters;
+    }
+}
+
+const struct shard_part *lower_shard_part(const struct piece *pc, uint32_t bucket)
+{
+    for (uint32_t i = 0; i < pc->nparts; i++)
+        if (pc->parts[i].bucket == bucket)
+            return &pc->parts[i];
+    return NULL;
+}
+
+static bool reads_backward(const struct piece *pc)
+{
+    bool reads = pc->recompute;
+    for (uint32_t i = 0; i < pc->nparts; i++)
+        reads |= pc->parts[i].backward;
+    return reads;
+}
+
+static void add_use(struct lower *l, struct gather_ring *r, uint32_t piece)
+{
+    if (l->pieces[piece].gathers && (!r->uses.n || r->uses.at[r->uses.n - 1] != piece))
+        vec_push(l->arena, &r->uses, piece);
+}
+
+static void add_uses(struct lower *l, struct gather_ring *r, const struct action *a)
+{
+    const struct chunk *c = NULL;
+    for (uint32_t k = 0; k < l->nchunks; k++)
+        if (l->chunks[k].index == a->stage)
+            c = &l->chunks[k];
+    if (!c || a->kind == 'O' || a->kind == 'W')
+        return;
+    for (uint32_t p = 0; p < c->npieces; p++)
+        if (a->kind == 'F')
+            add_use(l, r, c->first + p);
+        else if (reads_backward(&l->pieces[c->first + c->npieces - 1 - p]))
+            add_use(l, r, c->first + c->npieces - 1 - p);
+}
+
+/* buffers for the pieces in the order in which the role's actions need them gathered */
+static void place_ring(struct lower *l, struct gather_ring *r, const char *prefix, uint64_t elements)
+{
+    char name[40];
+    r->at = NONE;
+    r->depth = l->d->prefetch + 1 < r->uses.n ? l->d->prefetch + 1 : (uint32_t)r->uses.n;
+    r->gathered = ARENA_ARRAY(l->arena, uint32_t, r->depth + 1u);
+    for (uint32_t i = 0; i < r->depth; i++) {
+        snprintf(name, sizeof name, "%sgathered.%u", prefix, i);
+        r->gathered[i] = lower_step_buffer(l, name, l->ctype, elements * isa_dtype_bytes(l->ctype), NONE);
+    }
+}
+
+void lower_shards(struct lower *l, const struct schedule *schedule)
+{
+    struct shards *s = &l->shards;
+    uint64_t gathered = 0, made = 0;
+    char name[40];
+    *s = (struct shards){.pending = NONE, .ring = s->rings};
+    for (uint32_t p = 0; p < l->npieces; p++) {
+        struct piece *pc = &l->pieces[p];
+        collect_parts(l, pc);
+        gathered = pc->gathers && pc->elements > gathered ? pc->elements : gathered;
+        made = pc->scatters && pc->elements > made ? pc->elements : made;
+    }
+    const struct action *a = schedule->actions[l->role];
+    for (uint32_t i = 0; i < schedule->nactions[l->role]; i++)
+        add_uses(l, &s->rings[i && a[i - 1].pair], &a[i]);
+    place_ring(l, &s->rings[0], "", gathered);
+    place_ring(l, &s->rings[1], "b.", gathered);
+    for (uint32_t i = 0; i < 2 && made && !l->evaluation; i++) {
+        snprintf(name, sizeof name, "made.%u", i);
+        s->made[i] = lower_step_buffer(l, name, DTYPE_F32, made * sizeof(float), NONE);
+    }
+}
+
+/* ---- parameters ---- */
+
+static void gather(struct lower *l, uint32_t use)
+{
+    const struct gather_ring *r = l->shards.ring;
+    const struct piece *pc = &l->pieces[r->uses.at[use]];
+    uint32_t layer = l->layer;
+    l->layer = pc->layer;
+    for (uint32_t i = 0; i < pc->nparts; i++) {
+        const struct bucket_info *b = &l->buckets[pc->parts[i].bucket];
+        if (!b->gathers)
+            continue;
+        struct mat y = lower_flat(r->gathered[use % r->depth], l->ctype, l->p->buckets[pc->parts[i].bucket].elements);
+        y.at = pc->parts[i].at * isa_dtype_bytes(l->ctype);
+        lower_collective(l, OP_ALL_GATHER, QUEUE_DP, b->shard, lower_own_param(l, pc->parts[i].bucket), y);
+    }
+    l->layer = layer;
+}
+
+static void gather_up_to(struct lower *l, uint32_t use)
+{
+    struct gather_ring *r = l->shards.ring;
+    for (; r->issued <= use && r->issued < r->uses.n; r->issued++)
+        gather(l, r->issued);
+}
+
+void lower_gather_first(struct lower *l)
+{
+    if (l->d->prefetch)
+        gather_up_to(l, l->d->prefetch - 1);
+}
+
+void lower_open_params(struct lower *l, uint32_t piece)
+{
+    struct gather_ring *r = l->shards.ring;
+    const struct piece *pc = &l->pieces[piece];
+    if (!pc->gathers || (l->halves && !reads_backward(pc)) || (r->at != NONE && r->uses.at[r->at] == piece))
+        return;
+    r->at = r->at == NONE ? 0 : r->at + 1;
+    gather_up_to(l, r->at + l->d->prefetch);
+}
+
+/* ---- gradients ---- */
+
+void lower_open_gradients(struct lower *l, uint32_t piece)
+{
+    struct piece *pc = &l->pieces[piece];
+    if (!pc->scatters || !(l->halves & HALF_WEIGHT))
+        return;
+    l->shards.making = l->shards.made[l->shards.nmade++ % 2];
+    for (uint32_t w = 0; w < pc->e->nweights; w++)
+        if (l->buckets[pc->weights[w].bucket].scatters)
+            *pc->weights[w].written = false;
+}
+
+/* add a microbatch's shard to the sum */
+void lower_close_gradients(struct lower *l)
+{
+    struct shards *s = &l->shards;
+    if (s->pending == NONE)
+        return;
+    uint32_t bucket = s->pending, i = lower_insn(l, OP_ADD);
+    s->pending = NONE;
+    ARG(l, i, ADD, y, lower_own_gradient(l, bucket), MARK_ADD);
+    ARG(l, i, ADD, a, s->part, MARK_READ);
+    if (s->last && !l->buckets[bucket].mirror)
+        lower_bucket_finish(l, bucket);
+}
+
+static void fill_padding(struct lower *l, struct mat m, uint64_t used)
+{
+    uint64_t elements = (uint64_t)m.rows * m.cols;
+    if (elements == used)
+        return;
+    uint32_t i = lower_insn(l, OP_FILL), pad = (uint32_t)(elements - used);
+    struct mat tail = {m.buffer, NONE, m.at + used * sizeof(float), 1, pad, pad, DTYPE_F32, NONE, 0};
+    ARG(l, i, FILL, y, tail, MARK_WRITE);
+}
+
+void lower_bucket_scatter(struct lower *l, uint32_t piece, uint32_t bucket, bool last)
+{
+    struct shards *s = &l->shards;
+    struct bucket_info *b = &l->buckets[bucket];
+    const struct shard_part *part = lower_shard_part(&l->pieces[piece], bucket);
+    struct mat whole = lower_flat(s->making, DTYPE_F32, l->p->buckets[bucket].elements), own;
+    whole.at = part->at * sizeof(float);
+    fill_padding(l, whole, b->used);
+    if (b->begun) {
+        own = lower_temp(l, s->nparts++ % 2 ? "part1" : "part0", DTYPE_F32, (uint32_t)(b->own / FLAT_COLS), FLAT_COLS);
+    } else {
+        own = lower_own_gradient(l, bucket);
+    }
+    lower_collective(l, OP_REDUCE_SCATTER, QUEUE_DP, b->shard, whole, own);
+    lower_close_gradients(l);
+    if (b->begun) {
+        s->pending = bucket;
+        s->part = own;
+        s->last = last;
+    } else if (last && !b->mirror) {
+        lower_bucket_finish(l, bucket);
+    }
+    b->begun = true;
+}
+
+/* ---- sums ---- */
+
+/* what the own part, or all of it, still lacks */
+void lower_bucket_finish(struct lower *l, uint32_t bucket)
+{
+    const struct bucket_info *b = &l->buckets[bucket];
+    struct mat m = lower_own_gradient(l, bucket);
+    if (b->scatters && b->tie)
+        lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, GROUP_TIE, m, m);
+    if (b->scatters && l->sp && !b->split)
+        lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, l->mesh.dim[MESH_TP], m, m);
+    if (b->replica)
+        lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, b->replica, m, m);
+}
+
+void lower_bucket_reduce(struct lower *l, uint32_t bucket)
+{
+    struct bucket_info *b = &l->buckets[bucket];
+    if (b->scatters) {
+        lower_bucket_finish(l, bucket);
+        return;
+    }
+    struct mat m = lower_flat(b->gradient, DTYPE_F32, l->p->buckets[bucket].elements);
+    fill_padding(l, m, b->used);
+    if (b->tie)
+        lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, GROUP_TIE, m, m);
+    if (l->sp && !b->split)
+        lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, l->mesh.dim[MESH_TP], m, m);
+    if (b->shard)
+        lower_collective(l, OP_REDUCE_SCATTER, QUEUE_DP, b->shard, m, lower_own_shard(l, bucket, m));
+    lower_bucket_finish(l, bucket);
+}
