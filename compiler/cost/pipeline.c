@@ -47,6 +47,7 @@ struct pipeline_view pipeline_view_new(const struct decision *d, const struct pi
     x.splits = pipeline_splits(d->schedule);
     if (!t)
         return x;
+    x.skews = t->skewed && pipeline_skews(d->schedule);
     x.stage = t->stages;
     x.held = t->held;
     x.free = 1 - t->held;
@@ -204,7 +205,7 @@ static double middle_s(const struct pipeline_view *x, const struct sums *z, cons
 static double linear_s(const struct pipeline_view *x)
 {
     struct sums z = all_sums(x);
-    bool skews = pipeline_skews(x->d->schedule); /* then from a rank's first action to its last */
+    bool skews = x->skews; /* then from a rank's first action to its last */
     double longest = 0, tail = 0;
     uint32_t m = x->m;
     for (uint32_t r = 0; r < x->p; r++) {

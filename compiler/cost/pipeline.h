@@ -18,6 +18,8 @@ struct pipeline_stage {
 };
 struct pipeline_times {
     const struct pipeline_stage *stages; /* by stage of the decision */
+    bool skewed;   /* schedules that are meant for it: every rank's optimizer step follows its own last action.  The
+                      emitted programs clip by a norm that all ranks must know first. */
     double held;   /* share of a transfer that the sender computes nothing in: 0 = overlapped, 1 = blocking */
     double jitter; /* simulation only: every duration is off by a random share, uniform within +-jitter, from
                       `seed` */

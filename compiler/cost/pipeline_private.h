@@ -14,7 +14,7 @@ struct pipeline_view {
     const struct pipeline_stage *stage;
     uint32_t p, v, n, m, group, groups; /* whole ones */
     double held, free;
-    bool folds, splits;
+    bool folds, splits, skews;
 };
 
 /* seconds of a stage's actions; backward: what the chain of backwards waits for, the input gradient where it

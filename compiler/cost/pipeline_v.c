@@ -330,7 +330,7 @@ static double all_cycles_s(const struct pipeline_view *x, const struct folded *r
 
 double pipeline_folded_s(const struct pipeline_view *x)
 {
-    if (pipeline_skews(x->d->schedule))
+    if (x->skews)
         return skewed_s(x);
     struct folded ranks[MOST_RANKS];
     double longest = 0, head = 0;
@@ -340,6 +340,8 @@ double pipeline_folded_s(const struct pipeline_view *x)
         longest = fmax(longest, head + k->all_s);
         head += k->takes[SLOT_F] + pipeline_next_s(x, r);
     }
+    if (x->d->schedule == SCHED_ZB_V) /* repeats no block; ranks have hardly a hole */
+        return fmax(longest, skewed_s(x));
     if (x->p > MOST_RANKS)
         return longest;
     /* with few microbatches the last forwards come before the first backwards: then what follows from them is

@@ -254,7 +254,7 @@ double simulate_actions(struct arena *a, const struct schedule *s, const struct 
     run.stack = ARENA_ARRAY(a, uint32_t, s->nranks);
     run.stacked = ARENA_ARRAY(a, bool, s->nranks);
     double step_s = run_step(&run, times, keep_bytes);
-    if (s->skews && isfinite(step_s))
+    if (s->skews && times->skewed && isfinite(step_s))
         step_s = period_s(a, &run, times, keep_bytes);
     for (uint32_t r = 0; r < s->nranks; r++)
         run.ranks[r].idle_s = step_s - run.ranks[r].busy_s;

@@ -61,8 +61,8 @@ const uint64_t *simulate_memory_at(struct arena *a, const struct program *p, con
                                    int64_t at_ns);
 
 /* Run of a schedule's actions alone, with the stages' own times; stages in the decision's numbering.  Returns seconds
- * from the first action to the end of the last, or from one step's end to the next one's where the schedule skews them;
- * INFINITY where the order cannot run.  keep_bytes: by stage of the
+ * from the first action to the end of the last, or from one step's end to the next one's where the schedule is meant
+ * to be skewed and the times say that it is; INFINITY where the order cannot run.  keep_bytes: by stage of the
  * decision, what one microbatch leaves there from F to B or W; NULL: 1 each.  ranks: NULL, or one per pipeline rank to
  * fill in.  A microsecond per 100 actions or so; linear. */
 struct act_rank {

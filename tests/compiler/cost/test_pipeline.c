@@ -87,6 +87,7 @@ static void draw_instance(uint64_t *state, enum schedule_kind kind, struct insta
     draw_stages(state, x);
     double held = draw(state, 0, 1);
     x->times = (struct pipeline_times){.stages = x->stages,
+                                       .skewed = d->microbatches % 2,
                                        .held = held < 0.6   ? 0
                                                : held < 0.8 ? 1
                                                             : draw(state, 0, 1)};

@@ -48,7 +48,8 @@ static void decide(struct arena *a, struct plan *p, const struct fixture *f)
     *d = (struct decision){.tp = f->tp,
                            .cp = 1,
                            .pp = f->pp,
-                           .vpp = 1,
+                           .vpp = f->vpp ? f->vpp : 1,
+                           .schedule_group = f->group,
                            .dp = f->dp,
                            .ep = 1,
                            .etp = 1,
@@ -59,7 +60,7 @@ static void decide(struct arena *a, struct plan *p, const struct fixture *f)
                            .sp = f->sp,
                            .schedule = f->schedule,
                            .context = CONTEXT_AUTO,
-                           .nstages = f->pp};
+                           .nstages = f->pp * (f->vpp ? f->vpp : 1)};
     const enum axis order[NAXES] = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP};
     memcpy(d->order, order, sizeof order);
     d->gpus_used = f->tp * f->pp * f->dp;

@@ -7,6 +7,7 @@
 
 struct fixture {
     uint32_t tp, pp, dp, zero, microbatches; /* one sequence per microbatch */
+    uint32_t vpp, group;                     /* 0: one stage per rank; groups of pp */
     bool sp;
     enum schedule_kind schedule;
     bool unit; /* unit costs f, b, c instead of predicted ones */

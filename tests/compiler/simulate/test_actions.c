@@ -34,7 +34,7 @@ static struct outcome run(const struct shape *x)
         stages[s] = (struct pipeline_stage){
             x->f / share, (x->i + x->w) / share, x->i / share,          x->w / share, x->c,
             x->c,         hidden * x->f,         hidden * (x->i + x->w)};
-    struct pipeline_times times = {.stages = stages};
+    struct pipeline_times times = {.stages = stages, .skewed = true};
     const struct schedule *s = schedule_new(a, &d);
     CU_ASSERT_PTR_NOT_NULL_FATAL(s);
     struct outcome o = {.step_s = simulate_actions(a, s, &times, NULL, ranks)};
@@ -225,7 +225,7 @@ static void test_memory(void)
     struct act_rank ranks[4];
     for (uint32_t s = 0; s < 4; s++)
         stages[s] = (struct pipeline_stage){1, 2, 1, 1, 0, 0, 0, 0};
-    struct pipeline_times times = {.stages = stages};
+    struct pipeline_times times = {.stages = stages, .skewed = true};
     simulate_actions(a, schedule_new(a, &d), &times, bytes, ranks);
     for (uint32_t r = 0; r < 4; r++) {
         CU_ASSERT_EQUAL(ranks[r].peak, 4 - r);
