@@ -48,7 +48,7 @@ static const char *pick(uint64_t *state, const char *x, const char *y)
 struct job *random_job(struct arena *a, uint64_t *state)
 {
     static const uint32_t heads_of[] = {2, 4, 8}, sequence_of[] = {8, 16, 32}, batch_of[] = {8, 16, 24};
-    uint32_t heads = heads_of[random_below(state, 3)], width = heads * 8, layers = 1 + random_below(state, 5);
+    uint32_t heads = heads_of[random_below(state, 3)], width = heads * 8, layers = 1 + random_below(state, 6);
     uint32_t sequence = sequence_of[random_below(state, 3)], batch = batch_of[random_below(state, 3)];
     bool gpt2 = random_below(state, 2);
     uint32_t kv = gpt2 ? heads : heads >> random_below(state, 2), ffn = 16 + 16 * random_below(state, 4);
@@ -95,7 +95,7 @@ static void finish_decision(struct arena *a, const struct job *job, const struct
     uint32_t *nodes;
     d->shard = d->zero ? d->dp : 1;
     d->microbatches = (uint32_t)(job->train.batch / d->dp / (d->microbatch ? d->microbatch : 1));
-    d->nstages = d->pp;
+    d->nstages = d->pp * d->vpp;
     d->gpus_used = d->tp * d->pp * d->dp;
     topo_usable(a, topo, 0, &nodes);
     d->nnodes = 1;
@@ -115,7 +115,7 @@ struct decision text_decision(struct arena *a, const struct job *job, const stru
     const struct {
         const char *name;
         uint32_t *at;
-    } degree[] = {{"tp=", &d.tp}, {"pp=", &d.pp}, {"dp=", &d.dp}, {"zero=", &d.zero}, {"microbatch=", &d.microbatch}};
+    } degree[] = {{"tp=", &d.tp}, {"pp=", &d.pp}, {"dp=", &d.dp}, {"zero=", &d.zero}, {"microbatch=", &d.microbatch}, {"vpp=", &d.vpp}};
     for (const char *p = text; *p; p += strspn(p, " ")) {
         size_t n = strcspn(p, " ");
         uint32_t value = (uint32_t)strtoul(p + strcspn(p, "=") + 1, NULL, 10);
@@ -128,11 +128,25 @@ struct decision text_decision(struct arena *a, const struct job *job, const stru
             d.recompute = RECOMPUTE_FULL;
         if (!strncmp(p, "gpipe=", 6) && value)
             d.schedule = SCHED_GPIPE;
+        for (int k = 0; k < SCHED_AUTO && !strncmp(p, "schedule=", 9); k++)
+            if (strlen(schedule_name(k)) == n - 9 && !strncmp(p + 9, schedule_name(k), n - 9))
+                d.schedule = (enum schedule_kind)k;
         p += n;
     }
     finish_decision(a, job, topo, &d);
     decision_cut(a, &d, job->model.nlayers, NULL, 0, 0);
     return d;
+}
+
+/* half of them plain, the others any with any number of chunks; most illegal ones are drawn again */
+static void draw_schedule(uint64_t *state, struct decision *d)
+{
+    d->schedule = (enum schedule_kind)random_below(state, SCHED_AUTO);
+    if (d->pp == 1 || random_below(state, 3) == 0)
+        d->schedule = random_below(state, 3) ? SCHED_1F1B : SCHED_GPIPE;
+    d->vpp = schedule_chunks(d->schedule) ? schedule_chunks(d->schedule) : 2 + random_below(state, 2);
+    if (!schedule_chunks(d->schedule) && random_below(state, 2))
+        d->schedule_group = d->pp + random_below(state, 4);
 }
 
 struct decision random_decision(struct arena *a, uint64_t *state, const struct job *job, const struct topo *topo,
@@ -147,11 +161,11 @@ struct decision random_decision(struct arena *a, uint64_t *state, const struct j
         d.zero = random_below(state, 2);
         d.microbatch = 1 + random_below(state, 3);
         d.sp = d.tp > 1 && random_below(state, 2);
-        d.schedule = random_below(state, 3) ? SCHED_1F1B : SCHED_GPIPE;
+        draw_schedule(state, &d);
         d.recompute = random_below(state, 3) ? RECOMPUTE_NONE : RECOMPUTE_FULL;
         d.recompute_layers = d.recompute == RECOMPUTE_FULL && random_below(state, 3) == 0 ? 1 : 0;
         finish_decision(a, job, topo, &d);
-        if (d.gpus_used > max_ranks || d.pp > job->model.nlayers)
+        if (d.gpus_used > max_ranks || d.pp * d.vpp > job->model.nlayers)
             continue;
         double *cost = ARENA_ARRAY(a, double, job->model.nlayers);
         for (uint32_t i = 0; i < job->model.nlayers; i++)

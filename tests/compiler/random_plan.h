@@ -12,7 +12,7 @@ uint32_t random_below(uint64_t *state, uint32_t n);
 struct job *random_job(struct arena *a, uint64_t *state);
 /* one host of `gpus` CPU ranks */
 struct topo *random_host(struct arena *a, uint32_t gpus);
-/* a decision for at most max_ranks ranks over tp, sp, pp (uneven cuts too), dp, microbatch, schedule, zero, recompute */
+/* a decision for at most max_ranks ranks over tp, sp, pp (uneven cuts too), vpp, dp, microbatch, schedule, zero, recompute */
 struct decision random_decision(struct arena *a, uint64_t *state, const struct job *job, const struct topo *topo,
                                 uint32_t max_ranks);
 /* all of it, compiled; never NULL */
@@ -21,7 +21,7 @@ struct plan *random_plan(struct arena *a, uint64_t seed, uint32_t max_ranks);
 /* text of a model -> job, asserting that it has no errors; the tests' own fixed models */
 struct job *text_job(struct arena *a, const char *text);
 extern const char tiny_llama[], tiny_gpt2[];
-/* a decision by hand: "tp=2 sp=1 pp=2 dp=2 zero=1 microbatch=1 full=1 gpipe=1" */
+/* a decision by hand: "tp=2 sp=1 pp=2 vpp=2 dp=2 zero=1 microbatch=1 full=1 schedule=zb_v" */
 struct decision text_decision(struct arena *a, const struct job *job, const struct topo *topo, const char *text);
 
 #endif
