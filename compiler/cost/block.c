@@ -225,6 +225,19 @@ static void stream(struct block *b, const struct opr *o)
     case OPR_ROPE:
         add_time(b, cost_stream_s(c, 2 * in), 1, cost_stream_s(c, 2 * in), 1, recomputes(b, o, 0));
         break;
+    case OPR_HEADNORM: /* in and out also hold the other half */
+        add_time(b, cost_stream_s(c, in + out) / 2, 1, cost_stream_s(c, 3 * out) / 2 + cost_stream_s(c, out), 2,
+                 recomputes(b, o, PART_NORM));
+        break;
+    case OPR_KEYS:
+        add_time(b, cost_stream_s(c, in + in2 + out), 1, cost_stream_s(c, in + in2 + out), 1, recomputes(b, o, PART_MLA_UP));
+        break;
+    case OPR_SCALE:
+        add_time(b, cost_stream_s(c, 2 * in), 1, cost_stream_s(c, 2 * in), 1, recomputes(b, o, 0));
+        break;
+    case OPR_SOFTCAP:
+        add_time(b, cost_stream_s(c, in + out), 1, cost_stream_s(c, 2 * in + out), 1, recomputes(b, o, 0));
+        break;
     case OPR_ACT:
         add_time(b, cost_stream_s(c, in + out), 1, cost_stream_s(c, 2 * in + out), 1,
                  recomputes(b, o, PART_FFN_ACT | PART_FFN));

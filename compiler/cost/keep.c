@@ -45,7 +45,8 @@ static void find_kept(const struct expansion *e, uint8_t *kept)
     memset(kept, 0, e->nvalues);
     for (uint32_t i = 0; i < e->noprs; i++) {
         const struct opr *o = &e->oprs[i];
-        bool in = o->kind != OPR_ROPE && o->kind != OPR_ADD && o->kind != OPR_POSITION,
+        bool in = o->kind != OPR_ROPE && o->kind != OPR_ADD && o->kind != OPR_POSITION && o->kind != OPR_KEYS &&
+                  o->kind != OPR_SCALE,
              out = o->kind == OPR_ATTENTION;
         for (int k = 0; in && k < 2; k++)
             if (o->in[k] != NONE)
@@ -131,9 +132,6 @@ static void attention(struct keep *b, const struct opr *o)
     /* attention to exchanged heads keeps its output in its own layout too: the product behind it reads the local one */
     if (b->c->decision->cp > 1 && b->c->decision->context == CONTEXT_ALL_TO_ALL && !recomputes(b, PART_CORE_ATTN))
         b->extra += value_bytes(b, o->out);
-    /* keys of latent attention are joined from their two parts */
-    if (t->kind == ATTN_MLA && p->allocator > 0.5 && !recomputes(b, PART_MLA_UP))
-        b->extra += b->element * rows * t->rope_dims;
 }
 
 static void operator(struct keep *b, uint32_t i)
@@ -181,6 +179,14 @@ static void operator(struct keep *b, uint32_t i)
         b->eager += p->eager * b->element * b->tokens * (double)(o->attn->heads + o->attn->kv) *
                     o->attn->head / d->tp;
         break;
+    case OPR_HEADNORM:
+        b->extra += 4 * b->tokens * (o->keys ? o->attn->kv : o->attn->heads) / d->tp;
+        break;
+    case OPR_KEYS:
+    case OPR_SOFTCAP:
+        b->gradients = fmax(b->gradients, in + out);
+        break;
+    case OPR_SCALE:
     case OPR_POSITION:
         break;
     }
@@ -232,6 +238,7 @@ static void forget(struct keep *b)
         const struct opr *o = &b->e->oprs[i];
         uint32_t part = o->kind == OPR_NORM     ? PART_NORM
                         : o->kind == OPR_ACT    ? PART_FFN_ACT | PART_FFN
+                        : o->kind == OPR_KEYS   ? PART_MLA_UP
                         : o->kind == OPR_LINEAR ? cost_linear_part(o)
                                                 : 0;
         if (o->out != NONE && (b->parts & part))

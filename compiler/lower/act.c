@@ -98,3 +98,48 @@ void lower_act_back(struct lower *l, uint32_t piece, uint32_t opr)
         break;
     }
 }
+
+/* in place, its gradient too */
+static void scale(struct lower *l, struct mat m, double factor)
+{
+    uint32_t i = lower_insn(l, OP_SCALE);
+    ARG(l, i, SCALE, y, m, MARK_WRITE);
+    ARG(l, i, SCALE, x, m, MARK_READ);
+    ATTR_REAL_SET(l, i, SCALE, factor, factor);
+}
+
+void lower_scale(struct lower *l, uint32_t piece, uint32_t opr)
+{
+    const struct opr *o = &l->pieces[piece].e->oprs[opr];
+    scale(l, lower_value(l, piece, o->out), o->factor);
+}
+
+void lower_scale_back(struct lower *l, uint32_t piece, uint32_t opr)
+{
+    const struct opr *o = &l->pieces[piece].e->oprs[opr];
+    scale(l, l->pieces[piece].gradient[o->out], o->factor);
+}
+
+void lower_softcap(struct lower *l, uint32_t piece, uint32_t opr)
+{
+    const struct opr *o = &l->pieces[piece].e->oprs[opr];
+    uint32_t i = lower_insn(l, OP_SOFTCAP);
+    ARG(l, i, SOFTCAP, y, lower_value(l, piece, o->out), MARK_WRITE);
+    ARG(l, i, SOFTCAP, x, lower_value(l, piece, o->in[0]), MARK_READ);
+    ATTR_REAL_SET(l, i, SOFTCAP, cap, o->factor);
+}
+
+/* over the output's gradient */
+void lower_softcap_back(struct lower *l, uint32_t piece, uint32_t opr)
+{
+    struct piece *pc = &l->pieces[piece];
+    const struct opr *o = &pc->e->oprs[opr];
+    struct mat d = pc->gradient[o->out];
+    uint32_t i = lower_insn(l, OP_SOFTCAP_I);
+    ARG(l, i, SOFTCAP_I, dx, d, MARK_WRITE);
+    ARG(l, i, SOFTCAP_I, dy, d, MARK_READ);
+    ARG(l, i, SOFTCAP_I, x, lower_value(l, piece, o->in[0]), MARK_READ);
+    ATTR_REAL_SET(l, i, SOFTCAP_I, cap, o->factor);
+    pc->gradient[o->in[0]] = d;
+    pc->has_gradient[o->in[0]] = true;
+}

@@ -1,4 +1,5 @@
 /* Rotary positions and causal attention on the fused projection's columns [q | k | v]; heads are split over tp.
+ * Where q and k are normalised they lie in a value of their own, [q | k]; latent attention has [q] and [k | v].
  * Backward keeps q, k, v after rotation, the output and the log-sum-exp (Dao 2023, section 3.1). */
 
 #include "compiler/lower/build.h"
@@ -9,47 +10,84 @@ struct qkv {
     struct mat q, k, v;
 };
 
-static struct qkv split_qkv(const struct lower *l, const struct attn *t, struct mat m)
+/* of attention's two operands, or of their gradients */
+static struct qkv split_qkv(const struct lower *l, const struct opr *o, struct mat first, struct mat second)
 {
+    const struct attn *t = o->attn;
     uint32_t q = t->heads / l->d->tp * t->head, kv = t->kv / l->d->tp * t->head;
-    return (struct qkv){mat_columns(m, 0, q), mat_columns(m, q, kv), mat_columns(m, q + kv, kv)};
+    if (t->kind == ATTN_MLA)
+        return (struct qkv){first, mat_columns(second, 0, kv), mat_columns(second, kv, second.cols - kv)};
+    return (struct qkv){mat_columns(first, 0, q), mat_columns(first, q, kv), mat_columns(second, q + kv, kv)};
 }
 
-static void rotate(struct lower *l, const struct attn *t, struct mat m, bool inverse)
+static struct qkv values(struct lower *l, uint32_t piece, const struct opr *o)
+{
+    return split_qkv(l, o, lower_value(l, piece, o->in[0]), lower_value(l, piece, o->in[o->in[1] != NONE]));
+}
+
+static struct qkv gradients(struct lower *l, uint32_t piece, const struct opr *o)
+{
+    enum mark mark;
+    struct mat first = lower_gradient(l, piece, o->in[0], &mark);
+    return split_qkv(l, o, first, o->in[1] == NONE ? first : lower_gradient(l, piece, o->in[1], &mark));
+}
+
+/* YaRN's magnitude (Peng et al., arXiv 2309.00071, section 3.4): 0.1 ln(factor) + 1, times or over the file's words */
+static double magnitude(const struct rope *r)
+{
+    double size = 0.1 * log(r->factor);
+    return r->scaling == ROPE_YARN ? (r->mscale * size + 1) / (r->mscale_all * size + 1) : 0;
+}
+
+/* heads of `head` columns whose last dims turn, where not all do, if they are latent attention's; local: the own rows */
+static void rotate(struct lower *l, const struct attn *t, struct mat m, uint32_t head, bool local, bool inverse)
 {
     const struct rope *r = &t->rope;
+    bool yarn = r->scaling == ROPE_YARN;
     uint32_t i = lower_insn(l, OP_ROPE);
     ARG(l, i, ROPE, y, m, MARK_WRITE);
     ARG(l, i, ROPE, x, m, MARK_READ);
-    ATTR_INT_SET(l, i, ROPE, head, t->head);
+    ATTR_INT_SET(l, i, ROPE, head, head);
     ATTR_INT_SET(l, i, ROPE, dims, r->dims);
     ATTR_INT_SET(l, i, ROPE, adjacent, r->adjacent);
     ATTR_INT_SET(l, i, ROPE, inverse, inverse);
-    ATTR_BIND_SET(l, i, ROPE, start, 0, NONE, 0);
+    ATTR_BIND_SET(l, i, ROPE, start, 0, local && l->sp ? lower_slot(l, SLOT_COORD, l->mesh.dim[MESH_TP]) : NONE, l->local);
     ATTR_INT_SET(l, i, ROPE, sequence, lower_sequence(l));
     lower_places(l, i, ATTR(ROPE, first), ATTR(ROPE, shift));
     ATTR_REAL_SET(l, i, ROPE, theta, r->theta);
     ATTR_INT_SET(l, i, ROPE, scaling, r->scaling);
     ATTR_REAL_SET(l, i, ROPE, factor, r->factor);
-    ATTR_REAL_SET(l, i, ROPE, low, r->low);
-    ATTR_REAL_SET(l, i, ROPE, high, r->high);
+    ATTR_REAL_SET(l, i, ROPE, low, yarn ? r->slow : r->low);
+    ATTR_REAL_SET(l, i, ROPE, high, yarn ? r->fast : r->high);
     ATTR_REAL_SET(l, i, ROPE, original, r->original);
+    ATTR_INT_SET(l, i, ROPE, from, t->kind == ATTN_MLA ? head - r->dims : 0);
+    ATTR_REAL_SET(l, i, ROPE, magnitude, magnitude(r));
+}
+
+/* q and k of the fused projection; or latent attention's q, or its rotary key, a TOKENS value */
+static void rotate_value(struct lower *l, uint32_t piece, const struct opr *o, struct mat m, bool inverse)
+{
+    const struct attn *t = o->attn;
+    bool local = l->pieces[piece].e->values[o->in[0]].class == CLASS_TOKENS;
+    if (t->kind == ATTN_MLA) {
+        rotate(l, t, m, local ? t->rope_dims : t->head, local, inverse);
+        return;
+    }
+    uint32_t q = t->heads / l->d->tp * t->head, kv = t->kv / l->d->tp * t->head;
+    rotate(l, t, mat_columns(m, 0, q), t->head, false, inverse);
+    rotate(l, t, mat_columns(m, q, kv), t->head, false, inverse);
 }
 
 void lower_rope(struct lower *l, uint32_t piece, uint32_t opr)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
-    struct qkv m = split_qkv(l, o->attn, lower_value(l, piece, o->in[0]));
-    rotate(l, o->attn, m.q, false);
-    rotate(l, o->attn, m.k, false);
+    rotate_value(l, piece, o, lower_value(l, piece, o->in[0]), false);
 }
 
 void lower_rope_back(struct lower *l, uint32_t piece, uint32_t opr)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
-    struct qkv m = split_qkv(l, o->attn, l->pieces[piece].gradient[o->out]);
-    rotate(l, o->attn, m.q, true);
-    rotate(l, o->attn, m.k, true);
+    rotate_value(l, piece, o, l->pieces[piece].gradient[o->out], true);
 }
 
 void lower_attention(struct lower *l, uint32_t piece, uint32_t opr)
@@ -60,7 +98,7 @@ void lower_attention(struct lower *l, uint32_t piece, uint32_t opr)
     }
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
     const struct attn *t = o->attn;
-    struct qkv m = split_qkv(l, t, lower_value(l, piece, o->in[0]));
+    struct qkv m = values(l, piece, o);
     uint32_t heads = t->heads / l->d->tp, i = lower_insn(l, OP_ATTENTION);
     ARG(l, i, ATTENTION, o, lower_value(l, piece, o->out), MARK_WRITE);
     ARG(l, i, ATTENTION, lse, lower_aux(l, piece, opr, 0, heads), MARK_WRITE);
@@ -85,9 +123,7 @@ void lower_attention_back(struct lower *l, uint32_t piece, uint32_t opr)
     struct piece *pc = &l->pieces[piece];
     const struct opr *o = &pc->e->oprs[opr];
     const struct attn *t = o->attn;
-    enum mark mark;
-    struct qkv m = split_qkv(l, t, lower_value(l, piece, o->in[0]));
-    struct qkv d = split_qkv(l, t, lower_gradient(l, piece, o->in[0], &mark));
+    struct qkv m = values(l, piece, o), d = gradients(l, piece, o);
     uint32_t heads = t->heads / l->d->tp, i = lower_insn(l, OP_ATTENTION_I);
     ARG(l, i, ATTENTION_I, dq, d.q, MARK_WRITE);
     ARG(l, i, ATTENTION_I, dk, d.k, MARK_WRITE);

@@ -128,7 +128,7 @@ uint32_t lower_local_cols(const struct lower *l, const struct opr_value *v)
     if (v->class == CLASS_TOKENS)
         return (uint32_t)v->cols;
     uint64_t cols = v->cols;
-    if (!strcmp(v->name, "logits"))
+    if (!strncmp(v->name, "logits", 6))
         cols = expand_padded_vocab(cols, l->d->tp);
     return (uint32_t)(cols / l->d->tp);
 }

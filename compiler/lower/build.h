@@ -81,6 +81,7 @@ struct bucket_info {
     bool scatters;     /* gradient is the own shard's sum of every microbatch's; begun: it has one */
     bool begun;
     bool split;        /* over tp; else whole on every tp rank */
+    bool partial;      /* whole, and every tp rank's gradient covers its own heads alone */
     bool tie, counts;  /* a copy lies on the mirror rank: tied table, DualPipe; this role's copy counts in the norm */
     bool mirror;       /* one of DualPipe's */
     uint64_t used;     /* elements before padding */
@@ -207,12 +208,21 @@ struct rule {
 const struct rule *lower_rule(enum opr_kind kind);
 void lower_linear(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_linear_back(struct lower *l, uint32_t piece, uint32_t opr);
+enum norm_kind lower_norm_kind(const struct lower *l, const struct opr *o);
 void lower_norm(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_norm_back(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_rope(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_rope_back(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_attention(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_attention_back(struct lower *l, uint32_t piece, uint32_t opr);
+void lower_headnorm(struct lower *l, uint32_t piece, uint32_t opr);
+void lower_headnorm_back(struct lower *l, uint32_t piece, uint32_t opr);
+void lower_keys(struct lower *l, uint32_t piece, uint32_t opr);
+void lower_keys_back(struct lower *l, uint32_t piece, uint32_t opr);
+void lower_scale(struct lower *l, uint32_t piece, uint32_t opr);
+void lower_scale_back(struct lower *l, uint32_t piece, uint32_t opr);
+void lower_softcap(struct lower *l, uint32_t piece, uint32_t opr);
+void lower_softcap_back(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_act(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_act_back(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_add(struct lower *l, uint32_t piece, uint32_t opr);

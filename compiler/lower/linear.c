@@ -1,17 +1,24 @@
 /* Linear layers: y = x W' + b.
  *
  * Column-parallel (TOKENS -> COLS): the weight's output rows are split over tp.  Row-parallel (COLS -> TOKENS): its
- * input columns are; the products are partial sums.  Input gradient dx = dy W, weight gradient dW = dy' x; the former is
+ * input columns are; the products are partial sums.  Whole (TOKENS -> TOKENS, latent attention's projections down): every
+ * rank has the whole weight and works on its own rows; nothing is gathered or reduced but the weight's gradient under
+ * sequence parallelism, as that of a norm.  Input gradient dx = dy W, weight gradient dW = dy' x; the former is
  * issued first so that its reduction over tp runs under the latter.
  * Split in I and W, both gather what they need.  Shapes per rank: x [t, k], W [n, k], y [t, n]. */
 
 #include "compiler/lower/build.h"
 
+static bool gathers(const struct piece *pc, const struct opr *o)
+{
+    return !o->row_parallel && pc->e->values[o->out].class == CLASS_COLS;
+}
+
 void lower_linear(struct lower *l, uint32_t piece, uint32_t opr)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
     struct mat x = lower_value(l, piece, o->in[0]), y = lower_value(l, piece, o->out);
-    struct mat a = o->row_parallel ? x : lower_gather(l, "full", x);
+    struct mat a = gathers(&l->pieces[piece], o) ? lower_gather(l, "full", x) : x;
     struct mat c = o->row_parallel ? lower_partial(l, y) : y;
     uint32_t i = lower_insn(l, OP_MATMUL_NT);
     ARG(l, i, MATMUL_NT, c, c, MARK_WRITE);
@@ -22,17 +29,27 @@ void lower_linear(struct lower *l, uint32_t piece, uint32_t opr)
         lower_reduce_into(l, c, y);
 }
 
+/* A gradient that has other contributions already gets this one, reduced, added. */
 static void input_gradient(struct lower *l, uint32_t piece, const struct opr *o, struct mat dy)
 {
     enum mark mark;
-    struct mat dx = lower_gradient(l, piece, o->in[0], &mark);
-    struct mat c = o->row_parallel || l->d->tp == 1 ? dx : lower_partial(l, dx);
+    struct mat dx = lower_gradient(l, piece, o->in[0], &mark), sum = dx;
+    bool reduces = gathers(&l->pieces[piece], o) && l->d->tp > 1;
+    if (reduces && mark == MARK_ADD)
+        sum = lower_temp(l, "dsum", dx.dtype, dx.rows, dx.cols);
+    struct mat c = reduces ? lower_partial(l, sum) : dx;
     uint32_t i = lower_insn(l, OP_MATMUL_NN);
-    ARG(l, i, MATMUL_NN, c, c, mark);
+    ARG(l, i, MATMUL_NN, c, c, reduces ? MARK_WRITE : mark);
     ARG(l, i, MATMUL_NN, a, dy, MARK_READ);
     ARG(l, i, MATMUL_NN, b, lower_weight(l, piece, o, false), MARK_READ);
-    if (!o->row_parallel)
-        lower_reduce_into(l, c, dx);
+    if (!reduces)
+        return;
+    lower_reduce_into(l, c, sum);
+    if (mark == MARK_WRITE)
+        return;
+    i = lower_insn(l, OP_ADD);
+    ARG(l, i, ADD, y, dx, MARK_ADD);
+    ARG(l, i, ADD, a, sum, MARK_READ);
 }
 
 static void weight_gradient(struct lower *l, uint32_t piece, const struct opr *o, struct mat dy, struct mat x)
@@ -56,7 +73,7 @@ void lower_linear_back(struct lower *l, uint32_t piece, uint32_t opr)
     struct mat dy = lower_output_gradient(l, piece, o->out), x = lower_value(l, piece, o->in[0]);
     if (o->row_parallel)
         dy = lower_gather(l, "dfull", dy);
-    else if (l->halves & HALF_WEIGHT)
+    else if (l->halves & HALF_WEIGHT && gathers(&l->pieces[piece], o))
         x = lower_gather(l, "full", x);
     if (l->halves & HALF_INPUT)
         input_gradient(l, piece, o, dy);

@@ -20,6 +20,10 @@ const struct rule *lower_rule(enum opr_kind kind)
         [OPR_ACT] = {lower_act, lower_act_back, true, false, 0, false},
         [OPR_ADD] = {lower_add, lower_add_back, false, false, 0, false},
         [OPR_LOSS] = {lower_loss, lower_loss_back, true, false, 2, false},
+        [OPR_HEADNORM] = {lower_headnorm, lower_headnorm_back, true, false, 1, false},
+        [OPR_KEYS] = {lower_keys, lower_keys_back, false, false, 0, false},
+        [OPR_SCALE] = {lower_scale, lower_scale_back, false, false, 0, false},
+        [OPR_SOFTCAP] = {lower_softcap, lower_softcap_back, true, false, 0, false},
         [OPR_ROUTER] = {NULL, NULL, false, false, 0, false},
         [OPR_EXPERTS] = {NULL, NULL, false, false, 0, false},
     };

@@ -3,12 +3,18 @@
 
 #include "compiler/lower/build.h"
 
+/* norms within latent attention are RMSNorm, whatever the model has */
+enum norm_kind lower_norm_kind(const struct lower *l, const struct opr *o)
+{
+    return o->attn ? NORM_RMS : l->job->model.norm.kind;
+}
+
 void lower_norm(struct lower *l, uint32_t piece, uint32_t opr)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
     struct mat x = lower_value(l, piece, o->in[0]), y = lower_value(l, piece, o->out);
     struct mat g = lower_vector(l, piece, o, 0, false);
-    if (l->job->model.norm.kind == NORM_RMS) {
+    if (lower_norm_kind(l, o) == NORM_RMS) {
         uint32_t i = lower_insn(l, OP_RMSNORM);
         ARG(l, i, RMSNORM, y, y, MARK_WRITE);
         ARG(l, i, RMSNORM, x, x, MARK_READ);
@@ -71,9 +77,10 @@ static void layer_back(struct lower *l, uint32_t piece, uint32_t opr, struct mat
 
 void lower_norm_back(struct lower *l, uint32_t piece, uint32_t opr)
 {
+    const struct opr *o = &l->pieces[piece].e->oprs[opr];
     enum mark mark;
-    struct mat dx = lower_gradient(l, piece, l->pieces[piece].e->oprs[opr].in[0], &mark);
-    if (l->job->model.norm.kind == NORM_RMS)
+    struct mat dx = lower_gradient(l, piece, o->in[0], &mark);
+    if (lower_norm_kind(l, o) == NORM_RMS)
         rms_back(l, piece, opr, dx, mark);
     else
         layer_back(l, piece, opr, dx, mark);

@@ -19,10 +19,11 @@ struct weight_ref {
     const struct opr *o;
 };
 
-static uint64_t padded_rows(const struct lower *l, const struct opr *o, const struct opr_weight *w)
+/* rows of a matrix or columns of a vector of the vocabulary are padded */
+static uint64_t padded(const struct lower *l, const struct opr *o, uint64_t outputs)
 {
     bool vocab = o->kind == OPR_EMBED || (o->kind == OPR_LINEAR && !strcmp(o->name, "head"));
-    return vocab ? expand_padded_vocab(w->rows, l->d->tp) : w->rows;
+    return vocab ? expand_padded_vocab(outputs, l->d->tp) : outputs;
 }
 
 static enum init_kind init_of(const struct opr_weight *w)
@@ -77,7 +78,8 @@ static void place_weight(struct lower *l, const struct weight_ref *r, uint32_t b
     const struct opr_weight *w = &pc->e->weights[r->weight];
     struct weight_place *place = &pc->weights[r->weight];
     struct bucket_info *b = &l->buckets[bucket];
-    uint64_t rows = padded_rows(l, r->o, w), cols = w->cols, tp = l->d->tp;
+    uint64_t rows = w->vector ? 1 : padded(l, r->o, w->rows), cols = w->vector ? padded(l, r->o, w->cols) : w->cols;
+    uint64_t tp = l->d->tp;
     if (w->split == SPLIT_COLS || (w->split == SPLIT_ROWS && w->vector))
         cols /= tp;
     else if (w->split == SPLIT_ROWS)
@@ -127,12 +129,12 @@ struct bucket_class {
     const char *name;
     const struct chunk *chunk;
     uint32_t piece; /* NONE = vectors of the whole chunk */
-    bool decay, split;
+    bool decay, split, partial; /* partial: whole, with gradients that cover the own heads alone */
 };
 
 static bool belongs(const struct bucket_class *c, const struct weight_ref *r, const struct opr_weight *w)
 {
-    return w->decay == c->decay && (w->split != SPLIT_NONE) == c->split && (c->piece == NONE || c->piece == r->piece);
+    return w->decay == c->decay && (w->split != SPLIT_NONE) == c->split && w->shared == c->partial && (c->piece == NONE || c->piece == r->piece);
 }
 
 static uint32_t find_piece(const struct lower *l, bool head)
@@ -191,7 +193,7 @@ static void fill_class(struct lower *l, const struct bucket_class *c)
                     bool tied = table && shared == NONE, copies = l->copies > 1;
                     l->buckets[bucket] =
                         (struct bucket_info){.chunk = c->chunk, .piece = c->piece, .shared = shared,
-                                             .pending = shared == NONE ? 1 : 2, .split = c->split,
+                                             .pending = shared == NONE ? 1 : 2, .split = c->split, .partial = c->partial,
                                              .tie = tied || copies, .mirror = copies,
                                              .counts = copies ? l->role < l->d->pp / 2 : !tied || o->kind == OPR_EMBED};
                     l->nbuckets = bucket + 1;
@@ -210,8 +212,8 @@ static void fill_pieces(struct lower *l, const struct chunk *c)
 {
     for (uint32_t p = c->first; p < c->first + c->npieces; p++) {
         const char *name = lower_piece_name(l, p, "layer");
-        struct bucket_class split = {name, c, p, true, true};
-        struct bucket_class whole = {arena_printf(l->arena, "%s.whole", name), c, p, true, false};
+        struct bucket_class split = {name, c, p, true, true, false};
+        struct bucket_class whole = {arena_printf(l->arena, "%s.whole", name), c, p, true, false, false};
         fill_class(l, &split);
         fill_class(l, &whole);
     }
@@ -220,15 +222,17 @@ static void fill_pieces(struct lower *l, const struct chunk *c)
 static void fill_vectors(struct lower *l, const struct chunk *c)
 {
     const char *tail = l->nchunks == 1 ? "" : arena_printf(l->arena, ".s%u", c->stage_index);
-    struct bucket_class split = {arena_printf(l->arena, "vectors.split%s", tail), c, NONE, false, true};
-    struct bucket_class whole = {arena_printf(l->arena, "vectors.whole%s", tail), c, NONE, false, false};
+    struct bucket_class split = {arena_printf(l->arena, "vectors.split%s", tail), c, NONE, false, true, false};
+    struct bucket_class whole = {arena_printf(l->arena, "vectors.whole%s", tail), c, NONE, false, false, false};
+    struct bucket_class heads = {arena_printf(l->arena, "vectors.heads%s", tail), c, NONE, false, false, true};
     fill_class(l, &split);
     fill_class(l, &whole);
+    fill_class(l, &heads);
 }
 
 void lower_params(struct lower *l)
 {
-    l->buckets = ARENA_ARRAY(l->arena, struct bucket_info, 2 * (size_t)l->npieces + 2 * (size_t)l->nchunks + 2);
+    l->buckets = ARENA_ARRAY(l->arena, struct bucket_info, 2 * (size_t)l->npieces + 3 * (size_t)l->nchunks + 2);
     for (uint32_t i = 0; i < l->nchunks; i++)
         fill_pieces(l, &l->chunks[i]);
     for (uint32_t i = 0; i < l->nchunks; i++)

@@ -15,12 +15,14 @@ static uint32_t aux_cols(const struct lower *l, const struct opr *o, uint32_t k)
 {
     if (o->kind == OPR_ATTENTION)
         return o->attn->heads / l->d->tp;
+    if (o->kind == OPR_HEADNORM)
+        return (o->keys ? o->attn->kv : o->attn->heads) / l->d->tp;
     return o->kind == OPR_LOSS && k == 1 ? 2 : 1;
 }
 
 static uint32_t aux_count(const struct lower *l, const struct opr *o)
 {
-    bool rms = o->kind == OPR_NORM && l->job->model.norm.kind == NORM_RMS;
+    bool rms = o->kind == OPR_NORM && lower_norm_kind(l, o) == NORM_RMS;
     if (o->kind == OPR_ATTENTION && lower_exchanges_heads(l))
         return 2; /* and its operands */
     return rms ? 1 : lower_rule(o->kind)->naux;

@@ -11,7 +11,8 @@ void lower_add(struct lower *l, uint32_t piece, uint32_t opr)
     uint32_t i = lower_insn(l, OP_ADD);
     ARG(l, i, ADD, y, lower_value(l, piece, o->out), MARK_WRITE);
     ARG(l, i, ADD, a, lower_value(l, piece, o->in[0]), MARK_READ);
-    ARG(l, i, ADD, b, lower_value(l, piece, o->in[1]), MARK_READ);
+    if (o->in[1] != NONE)
+        ARG(l, i, ADD, b, lower_value(l, piece, o->in[1]), MARK_READ);
     ARG(l, i, ADD, bias, lower_vector(l, piece, o, 0, false), MARK_READ);
 }
 
@@ -19,7 +20,7 @@ void lower_add_back(struct lower *l, uint32_t piece, uint32_t opr)
 {
     struct piece *pc = &l->pieces[piece];
     const struct opr *o = &pc->e->oprs[opr];
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < 2 && o->in[k] != NONE; k++) {
         pc->gradient[o->in[k]] = pc->gradient[o->out];
         pc->has_gradient[o->in[k]] = true;
     }

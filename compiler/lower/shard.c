@@ -287,7 +287,7 @@ void lower_bucket_reduce(struct lower *l, uint32_t bucket)
     fill_padding(l, m, b->used);
     if (b->tie)
         lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, GROUP_TIE, m, m);
-    if (l->sp && !b->split)
+    if ((l->sp && !b->split) || (l->d->tp > 1 && b->partial))
         lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, l->mesh.dim[MESH_TP], m, m);
     if (b->shard)
         lower_collective(l, OP_REDUCE_SCATTER, QUEUE_DP, b->shard, m, lower_own_shard(l, bucket, m));

@@ -1,8 +1,10 @@
 /* Model expansion: dense transformer layers, embedding and head as operators.
  *
  * One pass per layer, in forward order; the current residual value is threaded through.  Weights that are used as one
- * stacked matrix (q, k, v; gate, up) are listed in stacking order.  Mixture-of-experts and latent-attention layers
- * are expanded in expand_moe.c. */
+ * stacked matrix (q, k, v; gate, up) are listed in stacking order.  Attention is expanded in
+ * expand_attn.c, experts in expand_moe.c.
+ * Parallel sublayers: norms and both branches come before both additions, so that in the backward pass everything that
+ * reads the branches' gradient, which shares the residual's buffer, is done before norms add to it. */
 
 #include "compiler/model/expand_build.h"
 
@@ -76,61 +78,6 @@ static uint32_t expand_add(struct expand_builder *b, const char *name, const cha
     return v;
 }
 
-static void stacked(struct opr_weight *w, bool gpt2, uint64_t first, uint64_t all)
-{
-    if (gpt2) {
-        w->hf_row = first;
-        w->hf_rows = all;
-    }
-}
-
-static void expand_qkv(struct expand_builder *b, const struct attn *t, uint32_t in, uint32_t out)
-{
-    static const char *const name[3] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"};
-    uint64_t q = (uint64_t)t->heads * t->head, kv = (uint64_t)t->kv * t->head, all = q + 2 * kv, at = 0;
-    struct opr *o = expand_opr(b, OPR_LINEAR, "attn.qkv", in, out);
-    o->attn = t;
-    o->span = t->span;
-    for (int i = 0; i < 3; i++) {
-        uint64_t rows = i ? kv : q;
-        struct opr_weight *w = expand_matrix(b, arena_printf(b->arena, "%s.weight", name[i]), "attn.c_attn.weight", rows,
-                                          b->model->width, SPLIT_ROWS);
-        stacked(w, b->gpt2, at, all);
-        at += rows;
-    }
-    at = 0;
-    for (int i = 0; (t->bias || t->qkv_bias) && i < 3; i++) {
-        uint64_t rows = i ? kv : q;
-        struct opr_weight *w = expand_vector(b, arena_printf(b->arena, "%s.bias", name[i]), "attn.c_attn.bias", rows,
-                                          SPLIT_ROWS, WEIGHT_ZEROS);
-        stacked(w, b->gpt2, at, all);
-        at += rows;
-    }
-}
-
-/* in: normalised input; returns the branch's output before its bias */
-static uint32_t expand_attention(struct expand_builder *b, const struct attn *t, uint32_t in)
-{
-    uint64_t q = (uint64_t)t->heads * t->head, kv = (uint64_t)t->kv * t->head, width = b->model->width;
-    uint32_t qkv = expand_value(b, "qkv", CLASS_COLS, q + 2 * kv);
-    expand_qkv(b, t, in, qkv);
-    if (t->rope.on) {
-        struct opr *o = expand_opr(b, OPR_ROPE, "attn.rope", qkv, qkv);
-        o->attn = t;
-        o->span = t->span;
-    }
-    uint32_t out = expand_value(b, "o", CLASS_COLS, q);
-    struct opr *o = expand_opr(b, OPR_ATTENTION, "attn.core", qkv, out);
-    o->attn = t;
-    o->span = t->span;
-    uint32_t a = expand_value(b, "a", CLASS_TOKENS, width);
-    o = expand_opr(b, OPR_LINEAR, "attn.out", out, a);
-    o->row_parallel = true;
-    o->span = t->span;
-    expand_matrix(b, "self_attn.o_proj.weight", "attn.c_proj.weight", width, q, SPLIT_COLS)->init = WEIGHT_RESIDUAL;
-    return a;
-}
-
 static bool gated(enum act act)
 {
     return act == ACT_SWIGLU || act == ACT_GEGLU;
@@ -170,29 +117,52 @@ static struct expansion *finish(struct expand_builder *b, uint32_t result)
     return e;
 }
 
+/* the sublayers' branches up to what is added to the residual stream */
+static uint32_t expand_branch(struct expand_builder *b, const struct layer *l, bool attn, uint32_t in)
+{
+    if (attn)
+        return l->attn.kind == ATTN_MLA ? expand_mla(b, &l->attn, in) : expand_gqa(b, &l->attn, in);
+    return l->is_moe ? expand_moe(b, &l->moe, in) : expand_ffn(b, &l->ffn, in);
+}
+
+struct sublayer {
+    const char *add, *sum, *norm, *normed, *llama, *gpt2, *bias, *gpt2_bias;
+    struct span span;
+};
+
+/* x + f, or x + norm(f + bias) */
+static uint32_t expand_join(struct expand_builder *b, const struct sublayer *s, uint32_t x, uint32_t f)
+{
+    bool post = b->model->norm.place != NORM_PRE;
+    if (post && s->bias)
+        f = expand_add(b, arena_printf(b->arena, "%s.bias", s->add), arena_printf(b->arena, "%s.b", s->sum), f, NO_VALUE,
+                       s->bias, s->gpt2_bias, s->span);
+    if (post)
+        f = expand_norm(b, s->norm, s->normed, f, s->llama, s->gpt2);
+    return expand_add(b, s->add, s->sum, x, f, post ? NULL : s->bias, s->gpt2_bias, s->span);
+}
+
 const struct expansion *expand_layer(struct arena *a, const struct model *m, const struct layer *l)
 {
     struct expand_builder b = {.arena = a, .model = m, .gpt2 = expand_gpt2_names(m)};
     uint32_t x = expand_value(&b, "x", CLASS_TOKENS, m->width);
-    bool pre = m->norm.place != NORM_POST, post = m->norm.place != NORM_PRE;
-    uint32_t n1 = pre ? expand_norm(&b, "norm1", "n1", x, "input_layernorm", "ln_1") : x;
-    uint32_t f1 = l->attn.kind == ATTN_MLA ? expand_mla(&b, &l->attn, n1) : expand_attention(&b, &l->attn, n1);
-    if (post)
-        f1 = expand_norm(&b, "norm1.post", "p1", f1, "post_attention_layernorm", "ln_1_post");
-    const char *o_bias = l->attn.bias ? "self_attn.o_proj.bias" : NULL;
-    uint32_t x1 = expand_add(&b, "attn.add", "x1", x, f1, o_bias, "attn.c_proj.bias", l->attn.span);
-    uint32_t n2 = l->parallel ? x : x1;
-    if (l->parallel && l->parallel_norms == 1)
-        n2 = n1;
-    else if (pre)
-        n2 = expand_norm(&b, "norm2", "n2", n2, post ? "pre_feedforward_layernorm" : "post_attention_layernorm", "ln_2");
-    uint32_t f2 = l->is_moe ? expand_moe(&b, &l->moe, n2) : expand_ffn(&b, &l->ffn, n2);
-    if (post)
-        f2 = expand_norm(&b, "norm2.post", "p2", f2, "post_feedforward_layernorm", "ln_2_post");
-    const char *d_bias = !l->is_moe && l->ffn.bias ? "mlp.down_proj.bias" : NULL;
-    uint32_t x2 = expand_add(&b, "ffn.add", "x2", x1, f2, d_bias, "mlp.c_proj.bias",
-                             l->is_moe ? l->moe.span : l->ffn.span);
-    return finish(&b, x2);
+    bool pre = m->norm.place != NORM_POST, both = m->norm.place == NORM_BOTH;
+    struct sublayer attn = {"attn.add", "x1", "norm1.post", "p1", "post_attention_layernorm", "ln_1_post",
+                            l->attn.bias ? "self_attn.o_proj.bias" : NULL, "attn.c_proj.bias", l->attn.span};
+    struct sublayer ffn = {"ffn.add", "x2", "norm2.post", "p2", "post_feedforward_layernorm", "ln_2_post",
+                           !l->is_moe && l->ffn.bias ? "mlp.down_proj.bias" : NULL, "mlp.c_proj.bias",
+                           l->is_moe ? l->moe.span : l->ffn.span};
+    const char *second = both ? "pre_feedforward_layernorm" : "post_attention_layernorm";
+    uint32_t n1 = pre ? expand_norm(&b, "norm1", "n1", x, "input_layernorm", "ln_1") : x, n2 = n1;
+    if (l->parallel) {
+        if (l->parallel_norms == 2)
+            n2 = expand_norm(&b, "norm2", "n2", x, second, "ln_2");
+        uint32_t f1 = expand_branch(&b, l, true, n1), f2 = expand_branch(&b, l, false, n2);
+        return finish(&b, expand_join(&b, &ffn, expand_join(&b, &attn, x, f1), f2));
+    }
+    uint32_t x1 = expand_join(&b, &attn, x, expand_branch(&b, l, true, n1));
+    n2 = pre ? expand_norm(&b, "norm2", "n2", x1, second, "ln_2") : x1;
+    return finish(&b, expand_join(&b, &ffn, x1, expand_branch(&b, l, false, n2)));
 }
 
 const struct expansion *expand_embed(struct arena *a, const struct model *m)
@@ -202,6 +172,11 @@ const struct expansion *expand_embed(struct arena *a, const struct model *m)
     expand_opr(&b, OPR_EMBED, "embed", NO_VALUE, x)->span = m->embed_span;
     expand_matrix(&b, "model.embed_tokens.weight", "transformer.wte.weight", m->vocab, m->width, SPLIT_ROWS)->transposed =
         false;
+    if (m->embed_scale != 1) {
+        struct opr *o = expand_opr(&b, OPR_SCALE, "embed.scale", x, x);
+        o->span = m->embed_span;
+        o->factor = m->embed_scale;
+    }
     if (m->positions) {
         uint32_t y = expand_value(&b, "ep", CLASS_TOKENS, m->width);
         expand_opr(&b, OPR_POSITION, "positions", x, y)->span = m->positions_span;
@@ -209,6 +184,8 @@ const struct expansion *expand_embed(struct arena *a, const struct model *m)
             ->transposed = false;
         x = y;
     }
+    if (m->embed_norm)
+        x = expand_norm(&b, "embed.norm", "en", x, "model.embed_layernorm", "transformer.word_embeddings_layernorm");
     return finish(&b, x);
 }
 
@@ -217,11 +194,26 @@ const struct expansion *expand_head(struct arena *a, const struct model *m)
     struct expand_builder b = {.arena = a, .model = m, .gpt2 = expand_gpt2_names(m)};
     uint32_t x = expand_value(&b, "xf", CLASS_TOKENS, m->width);
     uint32_t n = expand_norm(&b, "norm.final", "nf", x, "model.norm", "transformer.ln_f");
-    uint32_t logits = expand_value(&b, "logits", CLASS_COLS, m->vocab);
+    bool cap = m->head_softcap > 0;
+    uint32_t logits = expand_value(&b, cap ? "logits.raw" : "logits", CLASS_COLS, m->vocab);
     expand_opr(&b, OPR_LINEAR, "head", n, logits)->span = m->head_span;
     const char *llama = m->tied ? "model.embed_tokens.weight" : "lm_head.weight";
     const char *gpt2 = m->tied ? "transformer.wte.weight" : "lm_head.weight";
     expand_matrix(&b, llama, gpt2, m->vocab, m->width, SPLIT_ROWS)->transposed = false;
+    if (m->head_bias)
+        expand_vector(&b, "lm_head.bias", "lm_head.bias", m->vocab, SPLIT_ROWS, WEIGHT_ZEROS);
+    if (m->head_scale != 1) {
+        struct opr *o = expand_opr(&b, OPR_SCALE, "head.scale", logits, logits);
+        o->span = m->head_span;
+        o->factor = m->head_scale;
+    }
+    if (cap) {
+        uint32_t capped = expand_value(&b, "logits", CLASS_COLS, m->vocab);
+        struct opr *o = expand_opr(&b, OPR_SOFTCAP, "head.softcap", logits, capped);
+        o->span = m->head_span;
+        o->factor = m->head_softcap;
+        logits = capped;
+    }
     expand_opr(&b, OPR_LOSS, "loss", logits, NO_VALUE)->span = m->head_span;
     return finish(&b, NO_VALUE);
 }

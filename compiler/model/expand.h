@@ -16,11 +16,15 @@ enum opr_kind {
     OPR_EMBED,     /* -> TOKENS */
     OPR_POSITION,  /* TOKENS -> TOKENS, learned positions */
     OPR_NORM,      /* TOKENS -> TOKENS */
-    OPR_LINEAR,    /* column-parallel TOKENS -> COLS, or row-parallel COLS -> TOKENS */
-    OPR_ROPE,      /* COLS, on the q and k columns of the fused projection, in place: out = in */
-    OPR_ATTENTION, /* COLS [q | k | v] -> COLS */
+    OPR_LINEAR,    /* column-parallel TOKENS -> COLS, row-parallel COLS -> TOKENS, or whole on every rank TOKENS -> TOKENS */
+    OPR_ROPE,      /* in place: out = in; COLS, on the queries (and keys) of attention, or TOKENS, latent attention's key */
+    OPR_HEADNORM,  /* COLS [q | k | v] -> its half of COLS [q | k]: of queries, or (keys) of keys */
+    OPR_KEYS,      /* latent attention: COLS [k without positions | v] per head, TOKENS rotary key -> COLS [k | v] */
+    OPR_ATTENTION, /* COLS [q | k | v] -> COLS; or in[0] = [q | k] or [q], in[1] = the rest at the end of [.. | v], [k | v] */
     OPR_ACT,       /* COLS -> COLS; gated: [gate | up] */
-    OPR_ADD,       /* TOKENS + TOKENS + the bias of the row-parallel product */
+    OPR_ADD,       /* TOKENS (+ TOKENS) + the bias of the row-parallel product */
+    OPR_SCALE,     /* in place: out = in */
+    OPR_SOFTCAP,   /* COLS -> COLS */
     OPR_LOSS,      /* COLS (logits) -> nothing */
     OPR_ROUTER,    /* planned, not run: TOKENS -> expert choice */
     OPR_EXPERTS    /* planned, not run: routed experts, expert-parallel */
@@ -50,6 +54,7 @@ struct opr_weight {
     uint64_t hf_rows;     /* rows of the Hugging Face tensor's output dimension */
     enum opr_split split; /* over tp */
     bool decay;           /* weight decay applies */
+    bool shared;          /* whole on every tp rank, used with the own heads alone: its gradient is partial over tp */
     enum opr_init init;
 };
 
@@ -58,6 +63,8 @@ struct opr {
     const char *name; /* "attn.qkv" */
     uint32_t in[2], out; /* values; UINT32_MAX = none */
     bool row_parallel;   /* LINEAR */
+    bool keys;           /* HEADNORM: of the keys */
+    double factor;       /* SCALE: factor; SOFTCAP: cap */
     uint32_t weight, nweights; /* matrices: in expansion's weights */
     uint32_t bias, nbiases;    /* vectors added to the output */
     const struct attn *attn;   /* ROPE, ATTENTION */

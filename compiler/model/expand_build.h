@@ -30,6 +30,7 @@ struct opr_weight *expand_vector(struct expand_builder *b, const char *llama, co
 
 /* sublayers: from the (normalised) input to the branch's output before its bias */
 uint32_t expand_ffn(struct expand_builder *b, const struct ffn *f, uint32_t in);
+uint32_t expand_gqa(struct expand_builder *b, const struct attn *t, uint32_t in);
 uint32_t expand_mla(struct expand_builder *b, const struct attn *t, uint32_t in);
 uint32_t expand_moe(struct expand_builder *b, const struct moe *m, uint32_t in);
 

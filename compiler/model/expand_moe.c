@@ -1,60 +1,8 @@
-/* Expansion of what is planned and costed but not run yet: latent attention and mixtures of experts.
+/* Expansion of mixtures of experts, planned and costed but not run yet.
  *
- * Latent attention as in DeepSeek-V2 (arXiv 2405.04434, section 2.1): queries and keys/values go through low-rank
- * projections that every tensor-parallel rank holds whole; the projections up to heads are column-parallel.
  * All experts of a layer are one operator with stacked weights; shared experts are an FFN of their own beside it. */
 
 #include "compiler/model/expand_build.h"
-
-/* a low-rank projection down, whole on every rank, and its norm */
-static uint32_t expand_down(struct expand_builder *b, const struct attn *t, uint32_t in, const char *name, uint64_t rows,
-                            uint64_t normed, const char *weight, const char *norm)
-{
-    uint32_t low = expand_value(b, name, CLASS_TOKENS, rows);
-    expand_opr(b, OPR_LINEAR, name, in, low)->span = t->span;
-    expand_matrix(b, weight, weight, rows, b->model->width, SPLIT_NONE);
-    uint32_t out = expand_value(b, arena_printf(b->arena, "%s.n", name), CLASS_TOKENS, normed);
-    expand_opr(b, OPR_NORM, arena_printf(b->arena, "%s.norm", name), low, out)->span = t->span;
-    expand_vector(b, norm, norm, normed, SPLIT_NONE, WEIGHT_ONES);
-    return out;
-}
-
-uint32_t expand_mla(struct expand_builder *b, const struct attn *t, uint32_t in)
-{
-    uint64_t qk = (uint64_t)t->heads * (t->nope + t->rope_dims), v = (uint64_t)t->heads * t->v;
-    uint64_t width = b->model->width, nope = (uint64_t)t->heads * t->nope;
-    uint32_t q_in = in;
-    if (t->q_rank)
-        q_in = expand_down(b, t, in, "mla.q_down", t->q_rank, t->q_rank, "self_attn.q_a_proj.weight",
-                           "self_attn.q_a_layernorm.weight");
-    uint32_t kv_in = expand_down(b, t, in, "mla.kv_down", (uint64_t)t->kv_rank + t->rope_dims, t->kv_rank,
-                                 "self_attn.kv_a_proj_with_mqa.weight", "self_attn.kv_a_layernorm.weight");
-    uint32_t q = expand_value(b, "q", CLASS_COLS, qk);
-    struct opr *o = expand_opr(b, OPR_LINEAR, "mla.q_up", q_in, q);
-    o->attn = t;
-    o->span = t->span;
-    const char *name = t->q_rank ? "self_attn.q_b_proj.weight" : "self_attn.q_proj.weight";
-    expand_matrix(b, name, name, qk, t->q_rank ? t->q_rank : width, SPLIT_ROWS);
-    uint32_t kv = expand_value(b, "kv", CLASS_COLS, nope + v);
-    o = expand_opr(b, OPR_LINEAR, "mla.kv_up", kv_in, kv);
-    o->attn = t;
-    o->span = t->span;
-    expand_matrix(b, "self_attn.kv_b_proj.weight", "self_attn.kv_b_proj.weight", nope + v, t->kv_rank, SPLIT_ROWS);
-    o = expand_opr(b, OPR_ROPE, "attn.rope", q, q);
-    o->attn = t;
-    o->span = t->span;
-    uint32_t out = expand_value(b, "o", CLASS_COLS, v);
-    o = expand_opr(b, OPR_ATTENTION, "attn.core", q, out);
-    o->in[1] = kv;
-    o->attn = t;
-    o->span = t->span;
-    uint32_t a = expand_value(b, "a", CLASS_TOKENS, width);
-    o = expand_opr(b, OPR_LINEAR, "attn.out", out, a);
-    o->row_parallel = true;
-    o->span = t->span;
-    expand_matrix(b, "self_attn.o_proj.weight", "self_attn.o_proj.weight", width, v, SPLIT_COLS)->init = WEIGHT_RESIDUAL;
-    return a;
-}
 
 uint32_t expand_moe(struct expand_builder *b, const struct moe *m, uint32_t in)
 {

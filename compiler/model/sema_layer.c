@@ -263,7 +263,6 @@ static void sema_parallel(struct check *c, const struct stmt *s, const struct en
     struct binding b = check_bind(c, SCOPE_parallel, &v);
     l->parallel = true;
     l->parallel_norms = (uint32_t)bound_count(&b, "norms");
-    check_plan_only(c, v.span, "'layer parallel'");
     if (c->job->model.norm.place != NORM_PRE) {
         diag_error(c->diag, v.span, "relation", "parallel sublayers need place=pre");
         diag_note(c->diag, c->job->model.norm_span, "the norm");

@@ -23,10 +23,10 @@ static struct block box_elements(const struct value *v, const struct weight_unit
 }
 
 /* squared norm of one stretch of a gradient, counted on the ranks of `first` */
-static const char *stretch_norm(struct conserve *c, const struct stretch *s, uint32_t first,
+static const char *stretch_norm(struct conserve *c, const struct stretch *s, uint32_t nth, uint32_t first,
                                 struct value *sum)
 {
-    struct recipe r = {.op = RECIPE_SQUARES, .input = {s->value.node}};
+    struct recipe r = {.op = RECIPE_SQUARES, .input = {s->value.node}, .attr = {nth}};
     uint32_t node = s->value.kind == VALUE_NODES && !s->value.nterms ? nodes_find(c->nodes, &r) : NONE;
     if (node == NONE)
         return arena_printf(c->arena, "it takes the norm of %s, which is no gradient of the whole batch",
@@ -51,11 +51,24 @@ static const char *stretch_norm(struct conserve *c, const struct stretch *s, uin
     return value_add(c->scratch, c->nodes, sum, &v, sum);
 }
 
+/* how many stretches before it hold the same elements of the same gradient: it is then that of several weights */
+static uint32_t nth_of(const struct whole *w, uint32_t e)
+{
+    const struct value *v = &w->at[e].value;
+    uint32_t n = 0;
+    for (uint32_t i = e; i-- > 0 && i + 64 > e;) {
+        const struct value *x = &w->at[i].value;
+        n += x->kind == VALUE_NODES && x->node == v->node && !x->nterms && extent_same(&x->row, &v->row) &&
+             extent_same(&x->col, &v->col);
+    }
+    return n;
+}
+
 const char *conserve_norm_of(struct conserve *c, const struct whole *w, uint32_t first, struct value *sum)
 {
     *sum = (struct value){.kind = VALUE_ZERO};
     for (uint32_t e = 0; e < w->n; e++) {
-        const char *why = w->at[e].value.kind == VALUE_ZERO ? NULL : stretch_norm(c, &w->at[e], first, sum);
+        const char *why = w->at[e].value.kind == VALUE_ZERO ? NULL : stretch_norm(c, &w->at[e], nth_of(w, e), first, sum);
         if (why)
             return why;
     }

@@ -197,6 +197,11 @@ static bool in_place(uint16_t op, const struct region *y, const struct region *x
     case OP_GEGLU:
     case OP_GEGLU_I:
     case OP_POSITION:
+    case OP_SCALE:
+    case OP_SOFTCAP:
+    case OP_SOFTCAP_I:
+    case OP_HEADNORM:
+    case OP_HEADNORM_I:
         return !memcmp(x, y, sizeof *x);
     }
     return false;

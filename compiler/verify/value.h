@@ -23,7 +23,7 @@ enum {
     RECIPE_SUM = NOPS,
     RECIPE_SOURCE,  /* attr 0: enum source; attr 1: unit */
     RECIPE_UPDATED, /* input 0 after the optimizer's step */
-    RECIPE_SQUARES, /* sum of squares of input 0 */
+    RECIPE_SQUARES, /* sum of squares of input 0; attr 0: of how many weights before it is the gradient too */
     RECIPE_SLICE    /* of a flat list that is split over ranks; attr 0 numbers the list */
 };
 struct recipe {
