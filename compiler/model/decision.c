@@ -298,6 +298,8 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
     for (uint32_t i = 0; d->cp > 1 && i < job->model.nlayers; i++)
         if (job->model.layers[i]->attn.kind == ATTN_MLA)
             REFUSE("context parallelism (cp = %u) of latent attention", d->cp);
+        else if (job->model.layers[i]->attn.qk_norm != QK_NORM_NO)
+            REFUSE("context parallelism (cp = %u) with normalised queries", d->cp);
     if (d->ep > 1 || d->etp > 1)
         REFUSE("expert parallelism (ep = %u, etp = %u)", d->ep, d->etp);
     if (!schedule_emittable(d->schedule))
