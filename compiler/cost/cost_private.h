@@ -76,7 +76,8 @@ bool cost_selective_products(const struct cost *c, const struct decision *d);
 uint32_t cost_linear_part(const struct opr *o);
 
 /* which pipeline rank runs a stage; V-shaped schedules fold the second half back */
-bool cost_v_placement(enum schedule_kind k);
+/* bytes that one microbatch leaves on a stage; eager: with the copies of operators that are not fused */
+double cost_stage_keep(const struct cost *c, const struct cost_shape *s, uint32_t stage, bool eager);
 uint32_t cost_stage_rank(const struct decision *d, uint32_t stage);
 /* the j-th of the vpp stages of rank r */
 uint32_t cost_rank_stage(const struct decision *d, uint32_t r, uint32_t j);

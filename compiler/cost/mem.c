@@ -14,21 +14,16 @@
 
 #include <math.h>
 
-bool cost_v_placement(enum schedule_kind k)
-{
-    return pipeline_folds(k);
-}
-
 uint32_t cost_stage_rank(const struct decision *d, uint32_t stage)
 {
-    if (cost_v_placement(d->schedule))
+    if (decision_folds(d))
         return stage < d->pp ? stage : 2 * d->pp - 1 - stage;
     return stage % d->pp;
 }
 
 uint32_t cost_rank_stage(const struct decision *d, uint32_t r, uint32_t j)
 {
-    if (cost_v_placement(d->schedule) && j)
+    if (decision_folds(d) && j)
         return 2 * d->pp - 1 - r;
     return r + j * d->pp;
 }
@@ -91,8 +86,7 @@ static void hold_head(const struct cost *c, struct holding *h, const struct cost
                                                                         : LOSS_SPLIT];
 }
 
-/* bytes that one microbatch leaves on a stage; eager: with the copies of operators that are not fused */
-static double stage_keep(const struct cost *c, const struct cost_shape *s, uint32_t stage, bool eager)
+double cost_stage_keep(const struct cost *c, const struct cost_shape *s, uint32_t stage, bool eager)
 {
     const struct stage *st = &c->decision->stages[stage];
     double keep = (st->embed ? s->embed.keep_bytes : 0);
@@ -111,9 +105,9 @@ static double rank_keep(const struct cost *c, const struct cost_shape *s, uint32
     const struct decision *d = c->decision;
     double keep[DECISION_MOST_VPP] = {0};
     for (uint32_t j = 0; j < d->vpp; j++)
-        keep[j] = stage_keep(c, s, cost_rank_stage(d, r, j), eager);
+        keep[j] = cost_stage_keep(c, s, cost_rank_stage(d, r, j), eager);
     if (d->schedule == SCHED_DUALPIPE)
-        keep[1] = stage_keep(c, s, d->pp - 1 - r, eager);
+        keep[1] = cost_stage_keep(c, s, d->pp - 1 - r, eager);
     return pipeline_live_bytes(d, r, keep);
 }
 

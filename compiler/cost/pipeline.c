@@ -43,7 +43,7 @@ struct pipeline_view pipeline_view_new(const struct decision *d, const struct pi
         .d = d, .p = d->pp, .v = d->vpp, .n = d->pp * d->vpp, .m = d->microbatches, .free = 1};
     x.group = d->schedule_group ? d->schedule_group : d->pp;
     x.groups = x.m / x.group;
-    x.folds = pipeline_folds(d->schedule);
+    x.folds = decision_folds(d);
     x.splits = pipeline_splits(d->schedule);
     if (!t)
         return x;
@@ -367,6 +367,23 @@ static double looped_s(const struct pipeline_view *x)
     return longest;
 }
 
+/* any order: the way to a rank, then its own work */
+static double listed_s(const struct pipeline_view *x)
+{
+    double longest = 0, head = 0;
+    for (uint32_t r = 0; r < x->p; r++) {
+        double work = 0;
+        for (uint32_t j = 0; j < x->v; j++) {
+            const struct pipeline_stage *st = &x->stage[x->folds && j ? 2 * x->p - 1 - r : r + j * x->p];
+            work += st->forward_s + fmin(st->backward_s, st->input_s + st->weight_s) - st->forward_hidden_s -
+                    st->backward_hidden_s;
+        }
+        longest = fmax(longest, head + x->m * work);
+        head += x->stage[r].forward_s + pipeline_next_s(x, r);
+    }
+    return longest;
+}
+
 double pipeline_bound_s(const struct decision *d, const struct pipeline_times *t)
 {
     struct pipeline_view x = pipeline_view_new(d, t);
@@ -390,6 +407,7 @@ double pipeline_bound_s(const struct decision *d, const struct pipeline_times *t
         return pipeline_dual_s(&x);
     case SCHED_AUTO:
     case SCHED_FILE:
+        return listed_s(&x);
     case NSCHEDULES:
         break;
     }

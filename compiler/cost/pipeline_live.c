@@ -9,6 +9,8 @@
 
 #include "compiler/cost/pipeline_private.h"
 
+#include "compiler/model/actions.h"
+
 #include <math.h>
 
 static uint32_t least(uint32_t a, uint32_t b)
@@ -100,14 +102,32 @@ static double dual_live(uint32_t h, uint32_t n, uint32_t m, double near, double 
     return (2 * n - h - 1 + joins) * near + (h + 1) * far;
 }
 
+/* action by action */
+static double listed_live(const struct pipeline_view *x, const struct schedule *s, uint32_t r, const double *keep)
+{
+    double live = 0, most = 0;
+    for (uint32_t k = 0; k < s->nactions[r]; k++) {
+        const struct action *t = &s->actions[r][k];
+        double own = keep[t->stage / x->p]; /* a rank's stages ascend in either placement */
+        if (t->kind == 'F')
+            most = fmax(most, live += own);
+        else if (t->kind == 'B' || t->kind == 'W')
+            live -= own;
+    }
+    return most;
+}
+
 double pipeline_live_bytes(const struct decision *d, uint32_t rank, const double *keep)
 {
     struct pipeline_view x = pipeline_view_new(d, NULL);
     uint32_t p = d->pp, m = d->microbatches, other = p - 1 - rank;
     switch (d->schedule) {
-    case SCHED_GPIPE:
     case SCHED_AUTO:
     case SCHED_FILE:
+        if (d->listed)
+            return listed_live(&x, d->listed, rank, keep);
+        break;
+    case SCHED_GPIPE:
     case NSCHEDULES:
         break;
     case SCHED_1F1B:

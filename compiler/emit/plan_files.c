@@ -9,6 +9,7 @@
 #include "compiler/emit/plan.h"
 
 #include "compiler/model/sema.h"
+#include "compiler/schedule/schedule.h"
 #include "compiler/support/strbuf.h"
 #include "compiler/support/vec.h"
 #include "runtime/hash.h"
@@ -27,6 +28,7 @@
         snprintf(error, error_size, __VA_ARGS__);                                                            \
         return status;                                                                                       \
     } while (0)
+#define SCHEDULE "schedule.csv" /* of decisions that come with one: auto and file */
 #define MOST_FILE ((size_t)4 << 30)
 
 static enum status write_file(const char *dir, const char *name, const void *bytes, size_t n, struct strbuf *manifest,
@@ -64,6 +66,21 @@ static enum status write_program(const struct program *p, const char *dir, struc
     return s;
 }
 
+static enum status write_schedule(const struct schedule *s, const char *dir, struct strbuf *manifest, char *error,
+                                  size_t error_size)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    if (!f)
+        FAIL(STATUS_WORLD, "%s: %s", SCHEDULE, strerror(errno));
+    schedule_print(s, f);
+    fclose(f);
+    enum status status = write_file(dir, SCHEDULE, text, n, manifest, error, error_size);
+    free(text);
+    return status;
+}
+
 static enum status write_all(const struct plan *p, const char *dir, struct strbuf *manifest, char *error, size_t error_size)
 {
     char path[4096];
@@ -74,6 +91,8 @@ static enum status write_all(const struct plan *p, const char *dir, struct strbu
     TRY(s);
     TRY(write_file(dir, "model.llm", p->job->source->text, p->job->source->size, manifest, error, error_size));
     TRY(write_file(dir, "cluster.xml", p->topo->text, p->topo->text_size, manifest, error, error_size));
+    if (p->decision.listed)
+        TRY(write_schedule(p->decision.listed, dir, manifest, error, error_size));
     snprintf(path, sizeof path, "%s/programs", dir);
     if (mkdir(path, 0777))
         FAIL(STATUS_WORLD, "%s: %s", path, strerror(errno));
@@ -113,7 +132,7 @@ enum target { TARGET_FREE, TARGET_PLAN, TARGET_FOREIGN };
 static enum target inspect_target(const char *dir)
 {
     static const char *const ours[] = {".", "..", "plan.json", "model.llm", "cluster.xml", "programs", "ranks.bin",
-                                       "MANIFEST"};
+                                       SCHEDULE, "MANIFEST"};
     bool manifest = false, foreign = false;
     size_t entries = 0;
     DIR *d = opendir(dir);
@@ -282,6 +301,23 @@ static enum status read_json(struct arena *a, const char *dir, const struct file
     return STATUS_OK;
 }
 
+static enum status read_schedule(struct arena *a, const char *dir, const struct files *files, struct decision *d,
+                                 char *error, size_t error_size)
+{
+    if (d->schedule != SCHED_AUTO && d->schedule != SCHED_FILE)
+        return STATUS_OK;
+    const struct file *f = find_file(files, SCHEDULE);
+    const char *why = NULL;
+    if (!f)
+        FAIL(STATUS_INPUT, "%s/MANIFEST does not list %s", dir, SCHEDULE);
+    d->listed = schedule_parse(a, f->bytes, f->size, &why);
+    if (d->listed)
+        why = schedule_unsupported(a, d);
+    if (why)
+        FAIL(STATUS_INPUT, "%s/%s: %s", dir, SCHEDULE, why);
+    return STATUS_OK;
+}
+
 static enum status read_inputs(struct arena *a, const char *dir, const struct files *files, struct plan *p, char *error,
                                size_t error_size)
 {
@@ -302,6 +338,7 @@ static enum status read_inputs(struct arena *a, const char *dir, const struct fi
     if (!decision_from_json(a, decision, strlen(decision), p->job, p->topo, &p->decision, &why) ||
         !decision_legal(a, p->job, p->topo, &p->decision, &why))
         FAIL(STATUS_INPUT, "%s/plan.json: %s", dir, why);
+    TRY(read_schedule(a, dir, files, &p->decision, error, error_size));
     p->mesh = decision_mesh(p->job, &p->decision);
     return STATUS_OK;
 }

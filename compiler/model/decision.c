@@ -176,16 +176,22 @@ uint32_t schedule_chunks(enum schedule_kind k)
     return 0;
 }
 
+bool decision_folds(const struct decision *d)
+{
+    return d->schedule == SCHED_AUTO || d->schedule == SCHED_FILE ? d->folds : schedule_chunks(d->schedule) == 2;
+}
+
 static bool legal_stages(struct arena *a, const struct job *job, const struct decision *d, const char **why)
 {
-    if (d->schedule >= SCHED_AUTO)
-        REFUSE("a decision names one schedule");
+    bool listed = d->schedule == SCHED_AUTO || d->schedule == SCHED_FILE;
     if (d->recompute == RECOMPUTE_AUTO)
         REFUSE("a decision names one kind of recomputation");
     if ((uint64_t)d->pp * d->vpp != d->nstages)
         REFUSE("%u stages are not pp * vpp = %llu", d->nstages, (unsigned long long)d->pp * d->vpp);
     uint32_t chunks = schedule_chunks(d->schedule);
-    if (chunks ? d->vpp != chunks : d->vpp < 2)
+    if (d->folds && (!listed || d->vpp != 2))
+        REFUSE("folded placement has two stages per rank and comes with its schedule");
+    if (!listed && (chunks ? d->vpp != chunks : d->vpp < 2))
         REFUSE("schedule %s takes vpp %s, not %u", schedule_name(d->schedule), chunks == 1 ? "= 1" : chunks == 2 ? "= 2" : ">= 2",
                d->vpp);
     if (d->vpp > DECISION_MOST_VPP)
@@ -197,9 +203,9 @@ static bool legal_stages(struct arena *a, const struct job *job, const struct de
     if (d->schedule == SCHED_DUALPIPE_V && d->microbatches < 2 * d->pp - 1)
         REFUSE("dualpipe_v needs at least 2 * pp - 1 microbatches");
     uint32_t group = d->schedule_group ? d->schedule_group : d->pp, rest = d->microbatches % group;
-    if (!chunks && group < d->pp)
+    if (!listed && !chunks && group < d->pp)
         REFUSE("%s: groups of %u microbatches are smaller than pp = %u", schedule_name(d->schedule), group, d->pp);
-    if (!chunks && d->microbatches > group && rest && rest < d->pp)
+    if (!listed && !chunks && d->microbatches > group && rest && rest < d->pp)
         REFUSE("%s: a last group of %u microbatches is smaller than pp = %u", schedule_name(d->schedule), rest, d->pp);
     uint32_t next = 0;
     for (uint32_t s = 0; s < d->nstages; s++) {
@@ -284,11 +290,6 @@ static bool emittable_mesh(struct arena *a, const struct job *job, const struct 
     return true;
 }
 
-bool schedule_emittable(enum schedule_kind k)
-{
-    return k < SCHED_AUTO;
-}
-
 bool decision_emittable(struct arena *a, const struct job *job, const struct decision *d, const char **why)
 {
     const char *what;
@@ -302,8 +303,6 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
             REFUSE("context parallelism (cp = %u) with normalised queries", d->cp);
     if (d->ep > 1 || d->etp > 1)
         REFUSE("expert parallelism (ep = %u, etp = %u)", d->ep, d->etp);
-    if (!schedule_emittable(d->schedule))
-        REFUSE("schedule %s", schedule_name(d->schedule));
     if (d->recompute == RECOMPUTE_SELECTIVE)
         REFUSE("recompute selective");
     if (d->recompute == RECOMPUTE_FULL && d->recompute_layers)
@@ -445,7 +444,7 @@ static struct loads rank_loads(const struct decision *d, const uint32_t *count, 
                                double head, double *load)
 {
     uint32_t stages = d->pp * d->vpp;
-    bool folds = schedule_chunks(d->schedule) == 2;
+    bool folds = decision_folds(d);
     struct loads sum = {0};
     for (uint32_t r = 0; r < d->pp; r++)
         load[r] = 0;
@@ -474,7 +473,7 @@ static uint32_t rank_stage(const struct decision *d, const uint32_t *count, uint
 {
     uint32_t found = r;
     for (uint32_t j = 1; j < d->vpp; j++) {
-        uint32_t s = schedule_chunks(d->schedule) == 2 ? 2 * d->pp - 1 - r : r + j * d->pp;
+        uint32_t s = decision_folds(d) ? 2 * d->pp - 1 - r : r + j * d->pp;
         if (most ? stage_spare(d, count, s) > stage_spare(d, count, found) : count[s] < count[found])
             found = s;
     }

@@ -19,6 +19,7 @@ struct stage {
 #define DECISION_MOST_PREFETCH 64
 #define DECISION_MOST_VPP 64 /* legal ones have no more */
 
+struct schedule;
 struct decision {
     uint32_t tp, cp, pp, vpp, dp, ep, etp, zero, shard;
     uint32_t microbatch;   /* sequences */
@@ -27,8 +28,12 @@ struct decision {
     bool sp;
     enum recompute recompute; /* never AUTO */
     uint32_t parts, recompute_layers;
-    enum schedule_kind schedule; /* never AUTO */
+    enum schedule_kind schedule;
     uint32_t schedule_group;
+    /* AUTO and FILE: the schedule itself, kept beside the plan's other files; its placement: stages r and 2 pp - 1 - r on
+     * rank r, else r + j pp */
+    const struct schedule *listed;
+    bool folds;
     enum context_kind context;
     enum axis order[NAXES]; /* innermost first */
     uint32_t nstages;
@@ -58,12 +63,12 @@ bool decision_legal(struct arena *a, const struct job *job, const struct topo *t
 /* the same for what the lowering can emit today; the sentence names what it cannot */
 bool decision_emittable(struct arena *a, const struct job *job, const struct decision *d, const char **why);
 
-/* schedules that the lowering can emit */
-bool schedule_emittable(enum schedule_kind k);
 
 /* spared layers of its stages from recompute_layers: full(layers=N) recomputes the first N of each chunk */
 void decision_spare(struct decision *d);
 
+/* placement of the stages: V-shaped, or looped */
+bool decision_folds(const struct decision *d);
 /* stages per pipeline rank that a schedule is defined for: 0 = any number above 1 */
 uint32_t schedule_chunks(enum schedule_kind k);
 

@@ -222,6 +222,8 @@ void decision_json(const struct decision *d, struct strbuf *out)
         strbuf_printf(out, "%u", d->schedule_group);
     else
         strbuf_text(out, "null");
+    if (d->folds)
+        strbuf_text(out, ", \"folded\": true");
     strbuf_text(out, ", \"layout\": ");
     strbuf_json_string(out, decision_layout(a, d));
     strbuf_text(out, ", \"context\": ");
@@ -272,7 +274,7 @@ static bool json_words(struct arena *a, const json_t *o, struct decision *d, con
         schedules[i] = schedule_name((enum schedule_kind)i);
     uint32_t recompute, schedule, context = CONTEXT_AUTO;
     if (!json_word(a, json_object_get(o, "recompute"), "recompute", recompute_names, 3, &recompute, why) ||
-        !json_word(a, json_object_get(o, "schedule"), "schedule", schedules, SCHED_AUTO, &schedule, why))
+        !json_word(a, json_object_get(o, "schedule"), "schedule", schedules, NSCHEDULES, &schedule, why))
         return false;
     const json_t *v = json_object_get(o, "context");
     if (v && !json_is_null(v) && !json_word(a, v, "context", context_names, 4, &context, why))
@@ -280,6 +282,7 @@ static bool json_words(struct arena *a, const json_t *o, struct decision *d, con
     d->recompute = (enum recompute)recompute;
     d->schedule = (enum schedule_kind)schedule;
     d->context = (enum context_kind)context;
+    d->folds = json_is_true(json_object_get(o, "folded"));
     v = json_object_get(o, "recompute_detail");
     for (size_t i = 0; i < json_array_size(v); i++) {
         uint32_t bit;

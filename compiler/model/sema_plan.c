@@ -170,6 +170,7 @@ static bool sema_schedule_one(struct check *c, const struct value *v, struct sch
     if (v->kind == VALUE_STRING) {
         out->kind = SCHED_FILE;
         out->file = v->text;
+        *runs = true;
         return true;
     }
     struct word quiet = *row; /* a list runs if one of its schedules does, so '*' is judged by the caller */

@@ -136,6 +136,7 @@ static double try_formulas(struct auto_search *x, const struct decision *like, s
     double least = INFINITY;
     for (uint32_t k = 0; k < SCHED_AUTO * ARRAY_LEN(groups); k++) {
         struct decision d = *like;
+        d.listed = NULL;
         d.schedule = (enum schedule_kind)(k / ARRAY_LEN(groups));
         d.schedule_group = groups[k % ARRAY_LEN(groups)];
         if ((d.schedule_group && schedule_chunks(d.schedule)) || d.schedule_group > x->job.m ||

@@ -48,12 +48,31 @@ void schedule_finish(struct schedule *s)
         s->actions[r][s->nactions[r]++] = (struct action){.kind = 'O'};
 }
 
+/* is the schedule that came with the decision one of its own ranks, stages and microbatches? */
+static const char *listed_unsupported(struct arena *a, const struct decision *d)
+{
+    const char *name = schedule_name(d->schedule);
+    const struct schedule *s = d->listed;
+    if (!s)
+        return arena_printf(a, "schedule '%s' comes with its actions, and there are none", name);
+    if (s->nranks != d->pp || s->nstages != d->nstages || s->microbatches != d->microbatches)
+        return arena_printf(a,
+                            "schedule '%s' has %u ranks, %u stages and %u microbatches, but %u, %u and %u are asked for",
+                            name, s->nranks, s->nstages, s->microbatches, d->pp, d->nstages, d->microbatches);
+    for (uint32_t i = 0; i < s->nstages; i++) {
+        uint32_t r = d->folds && i >= d->pp ? 2 * d->pp - 1 - i : i % d->pp;
+        if (s->stage_rank[i] != r)
+            return arena_printf(a, "schedule '%s' has stage %u on rank %u, not %u", name, i, s->stage_rank[i], r);
+    }
+    return NULL;
+}
+
 const char *schedule_unsupported(struct arena *a, const struct decision *d)
 {
     const char *name = schedule_name(d->schedule);
     uint32_t p = d->pp, m = d->microbatches, per_rank = schedule_chunks(d->schedule);
-    if (d->schedule >= SCHED_AUTO)
-        return arena_printf(a, "schedule '%s' cannot be made from a decision", name);
+    if (d->schedule == SCHED_AUTO || d->schedule == SCHED_FILE)
+        return listed_unsupported(a, d);
     if (d->nstages % p || (per_rank && d->nstages != per_rank * p))
         return arena_printf(
             a, "schedule '%s' runs %s per pipeline rank, but %u stages on %u ranks are asked for", name,
@@ -125,6 +144,11 @@ struct schedule *schedule_new(struct arena *a, const struct decision *d)
 {
     if (schedule_unsupported(a, d))
         return NULL;
+    if (d->schedule == SCHED_AUTO || d->schedule == SCHED_FILE) {
+        struct schedule *own = ARENA_NEW(a, struct schedule);
+        *own = *d->listed;
+        return own;
+    }
     bool mirrored = d->schedule == SCHED_DUALPIPE;
     uint32_t copies = mirrored ? 2 : 1, stages = copies * d->nstages, m = d->microbatches / copies;
     uint64_t per_action = pipeline_splits(d->schedule) ? 3 : 2;

@@ -1,32 +1,14 @@
 #ifndef LLMC_SCHEDULE_H
 #define LLMC_SCHEDULE_H
 
-/* A schedule is data: per pipeline rank an ordered list of actions.  Letters are torch's
- * (pipelining/schedules.py): F forward, I input gradient, W weight gradient, B both.
- *
- * F(s, i) comes after F(s-1, i); B or I of (s, i) after that of (s+1, i), on the last stage after F; W after
- * I. DualPipe runs two copies of the model: its stages are those of one copy and then those of the other,
- * each copy is a chain of its own with microbatches of its own. */
+/* Schedules: made by formula, synthesised for given costs, read from a file; checked, ordered, printed.  What one is:
+ * model/actions.h. */
 
+#include "compiler/model/actions.h"
 #include "compiler/model/decision.h"
 
-struct action {
-    char kind; /* F B I W, or O: optimizer step, last on every rank */
-    bool pair; /* F and the B behind it run together: both start when both can, and end together */
-    uint32_t stage, microbatch;
-};
-struct schedule {
-    uint32_t nranks, nstages;
-    uint32_t copies;       /* chains of nstages / copies stages: 2 in DualPipe, else 1 */
-    uint32_t microbatches; /* of each copy */
-    bool forward_only;
-    bool skews;         /* a rank's optimizer step follows its own last action: see pipeline_skews() */
-    uint32_t *nactions; /* per pipeline rank */
-    struct action **actions;
-    uint32_t *stage_rank; /* by stage; NONE where no rank runs it (schedule_check() refuses that) */
-};
-
-/* NULL, or a sentence on why schedule_new() cannot make the decision's schedule */
+/* NULL, or a sentence on why schedule_new() cannot make the decision's schedule; of 'auto' and 'file' it is the
+ * decision's `listed` */
 const char *schedule_unsupported(struct arena *a, const struct decision *d);
 /* the decision's schedule; O is appended to every rank; NULL where schedule_unsupported() says so */
 struct schedule *schedule_new(struct arena *a, const struct decision *d);

@@ -87,6 +87,8 @@ static void set_schedule(const struct searching *s, struct decision *d, uint32_t
     const struct space_schedule *x = &s->space.schedules[k];
     d->schedule = x->kind;
     d->vpp = x->vpp;
+    d->listed = x->listed;
+    d->folds = x->listed && x->folds;
     d->schedule_group = x->group ? x->group : x->groups_of_pp > 1 ? x->groups_of_pp * d->pp : 0;
 }
 
@@ -115,7 +117,7 @@ static bool schedule_applies(const struct searching *s, const struct decision *d
 
 static bool same_class(const struct space_schedule *x, const struct space_schedule *y)
 {
-    return x->vpp == y->vpp && cost_v_placement(x->kind) == cost_v_placement(y->kind);
+    return x->vpp == y->vpp && x->folds == y->folds;
 }
 
 /* one past the last schedule of k's class */
@@ -149,7 +151,7 @@ double search_family_bound_s(struct searching *s, struct search_shape *h, const 
             continue;
         set_schedule(s, &x, first);
         const struct search_cut *cut = search_cut(s, h, &x);
-        enum placement p = cost_v_placement(s->space.schedules[first].kind) ? PLACE_FOLDED : PLACE_LOOPED;
+        enum placement p = s->space.schedules[first].folds ? PLACE_FOLDED : PLACE_LOOPED;
         if (applies)
             least = fmin(least, search_class_bound_s(h, &x, cut, p));
         if (both_ways)

@@ -73,8 +73,7 @@ void search_bound(struct searching *s, const struct cost *c, const struct search
 #define ACTIONS_PER_EVALUATION 32
 
 /* the same with the schedule run action by action: predict()'s figures, from the cached shape */
-static void leaf_time(struct searching *s, const struct cost *c, const struct search_shape *h,
-                      struct estimate *e)
+void search_time(struct searching *s, const struct cost *c, const struct search_shape *h, struct estimate *e)
 {
     const struct decision *d = c->decision;
     uint64_t actions = 3 * (uint64_t)d->nstages * d->microbatches;
@@ -102,7 +101,7 @@ void search_finish_leaf(struct searching *s, struct leaf *x)
     struct candidate *found = &x->candidate;
     c.decision = &found->decision;
     cost_set_shard(&c);
-    leaf_time(s, &c, x->shape, &found->estimate);
+    search_time(s, &c, x->shape, &found->estimate);
     if (s->fastest_s <= 0 || found->estimate.step_time_s < s->fastest_s)
         s->fastest_s = found->estimate.step_time_s;
     if (found->estimate.step_time_s > search_limit_s(s)) {

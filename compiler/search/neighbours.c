@@ -19,6 +19,8 @@ static void pin(struct wishes *w, enum degree k, uint64_t value)
 
 static void pin_schedule(struct arena *a, struct wishes *w, const struct decision *d)
 {
+    if (d->schedule == SCHED_FILE) /* no other has the file's */
+        return;
     struct schedule_wish *wish = ARENA_NEW(a, struct schedule_wish);
     *wish = (struct schedule_wish){.kind = d->schedule, .group = d->schedule_group};
     w->schedules = wish;

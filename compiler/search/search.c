@@ -224,6 +224,7 @@ bool search_run(struct searching *s, struct diag *d)
     }
     s->rest_bound = s->fastest_seen_s = INFINITY;
     search_branch(s);
+    search_finalists(s);
     certify(s);
     return true;
 }

@@ -162,6 +162,11 @@ void search_finish_leaf(struct searching *s, struct leaf *x);
 /* c's decision from below: items as cost_time() */
 void search_bound(struct searching *s, const struct cost *c, const struct search_shape *h,
                   struct estimate *e);
+/* c's decision with its schedule run */
+void search_time(struct searching *s, const struct cost *c, const struct search_shape *h, struct estimate *e);
+/* finalists.c: candidates with synthesised schedules beside those of formulas, or instead of them where 'auto' was asked
+ * for */
+void search_finalists(struct searching *s);
 /* counts x, which does not fit, and remembers it if it is the closest miss */
 void search_too_full(struct searching *s, const struct candidate *x);
 

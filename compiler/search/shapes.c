@@ -146,7 +146,7 @@ double search_class_bound_s(const struct search_shape *h, const struct decision 
 const struct search_cut *search_cut(struct searching *s, struct search_shape *h, const struct decision *d)
 {
     uint32_t nstages = d->pp * d->vpp;
-    bool folds = cost_v_placement(d->schedule);
+    bool folds = decision_folds(d);
     for (struct search_cut *cut = h->cuts; cut; cut = cut->next)
         if (cut->nstages == nstages && cut->folds == folds)
             return cut;

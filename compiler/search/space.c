@@ -9,6 +9,7 @@
  * handed out so that runs fit: of every domain or tier group only a multiple of the run's nodes is used. */
 
 #include "compiler/search/space.h"
+#include "compiler/model/actions.h"
 
 #include "compiler/support/vec.h"
 
@@ -289,7 +290,11 @@ static void add_schedule(struct space *s, enum schedule_kind kind, uint32_t vpp,
                          uint32_t groups_of_pp)
 {
     if (s->nschedules < SPACE_SCHEDULES)
-        s->schedules[s->nschedules++] = (struct space_schedule){kind, vpp, group, groups_of_pp};
+        s->schedules[s->nschedules++] = (struct space_schedule){.kind = kind,
+                                                               .vpp = vpp,
+                                                               .group = group,
+                                                               .groups_of_pp = groups_of_pp,
+                                                               .folds = schedule_chunks(kind) == 2};
 }
 
 static bool folded(enum schedule_kind k)
@@ -316,8 +321,8 @@ static void sort_schedules(struct space *s)
 {
     for (uint32_t i = 1; i < s->nschedules; i++) {
         struct space_schedule x = s->schedules[i];
-        uint32_t key = 2 * x.vpp + folded(x.kind), at = i;
-        for (; at > 0 && 2 * s->schedules[at - 1].vpp + folded(s->schedules[at - 1].kind) > key; at--)
+        uint32_t key = 2 * x.vpp + x.folds, at = i;
+        for (; at > 0 && 2 * s->schedules[at - 1].vpp + s->schedules[at - 1].folds > key; at--)
             s->schedules[at] = s->schedules[at - 1];
         s->schedules[at] = x;
     }
@@ -329,41 +334,39 @@ static bool space_schedules(struct diag *d, struct space *s)
     static const enum schedule_kind all[] = {
         SCHED_1F1B, SCHED_GPIPE,  SCHED_INTERLEAVED, SCHED_EAGER_1F1B,    SCHED_ZB_H1,    SCHED_ZB_H2,
         SCHED_ZB_V, SCHED_V_HALF, SCHED_V_MIN,       SCHED_COMBINED_1F1B, SCHED_DUALPIPE, SCHED_DUALPIPE_V};
-    bool automatic = w->nschedules == 0, known = false;
-    for (uint32_t i = 0; i < w->nschedules; i++)
+    bool automatic = w->nschedules == 0;
+    for (uint32_t i = 0; i < w->nschedules; i++) {
         automatic |= w->schedules[i].kind == SCHED_AUTO;
-    for (size_t k = 0; k < ARRAY_LEN(all); k++) {
-        if (s->emit_only && !schedule_emittable(all[k]))
+        if (w->schedules[i].kind != SCHED_FILE)
             continue;
+        if (s->nschedules == SPACE_SCHEDULES ||
+            !space_schedule_file(d, s, &w->schedules[i], &s->schedules[s->nschedules++]))
+            return false;
+    }
+    for (size_t k = 0; k < ARRAY_LEN(all); k++) {
         for (uint32_t i = 0; i < (automatic ? 1 : w->nschedules); i++)
             if (automatic || w->schedules[i].kind == all[k]) {
                 add_kind(s, all[k], automatic ? 0 : w->schedules[i].group, !automatic);
-                known = true;
             }
     }
     sort_schedules(s);
     if (s->nschedules)
         return true;
-    if (known) {
-        diag_error(d, w->schedules[0].span, "no-plan",
-                   "no plan: schedule '%s' takes another number of chunks per rank (vpp)",
-                   schedule_name(w->schedules[0].kind));
-        if (w->degree[DEG_VPP].relation != REL_ANY)
-            diag_note(d, w->degree[DEG_VPP].span, "'vpp' excludes it");
-        diag_help(
-            d, "drop either line; v-shaped schedules take vpp 2, interleaved ones 2 or more, the others 1");
-        return false;
-    }
-    diag_error(d, w->schedules[0].span, "not-emittable", "no plan: schedule '%s' can be %s, not emitted yet",
-               schedule_name(w->schedules[0].kind),
-               w->schedules[0].kind == SCHED_FILE ? "read" : "estimated");
-    diag_help(d, "allow schedule in [1f1b, gpipe]");
+    diag_error(d, w->schedules[0].span, "no-plan",
+               "no plan: schedule '%s' takes another number of chunks per rank (vpp)",
+               schedule_name(w->schedules[0].kind));
+    if (w->degree[DEG_VPP].relation != REL_ANY)
+        diag_note(d, w->degree[DEG_VPP].span, "'vpp' excludes it");
+    diag_help(d,
+              "drop either line; v-shaped schedules take vpp 2, interleaved ones 2 or more, the others 1");
     return false;
 }
 
 bool space_schedule_takes(const struct space *s, const struct space_schedule *k, const struct decision *d)
 {
     bool looped = k->kind == SCHED_INTERLEAVED || k->kind == SCHED_COMBINED_1F1B;
+    if (k->listed)
+        return d->pp == k->listed->nranks && d->microbatches == k->listed->microbatches;
     if (d->pp == 1) /* without a pipeline all are alike, or keep more */
         return k->vpp == 1 && k->kind == s->schedules[0].kind;
     if (k->kind == SCHED_DUALPIPE)

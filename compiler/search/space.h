@@ -33,6 +33,8 @@ struct space_nodes {
 struct space_schedule {
     enum schedule_kind kind;
     uint32_t vpp, group, groups_of_pp;
+    bool folds;                    /* placement */
+    const struct schedule *listed; /* of a file */
 };
 /* spare: stages with room keep the activations of some or all of their layers */
 struct space_recompute {
@@ -71,6 +73,8 @@ bool space_new(struct arena *a, struct diag *d, const struct job *job, const str
                bool emit_only, struct space *s);
 /* recompute.c: the kinds of recomputation, from lists, orders and nodes */
 bool space_recompute(struct arena *a, struct diag *d, struct space *s);
+/* schedule_file.c: the schedule that a wish's file has; false after an error */
+bool space_schedule_file(struct diag *d, struct space *s, const struct schedule_wish *w, struct space_schedule *out);
 bool space_wants(const struct wish *w, uint64_t value);
 /* all meshes, most GPUs first; nodes not chosen yet */
 uint32_t space_meshes(struct arena *a, const struct space *s, struct space_mesh **meshes);

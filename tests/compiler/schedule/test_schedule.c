@@ -209,7 +209,7 @@ static const struct {
      "schedule 'dualpipe' needs an even pp and an even number of at least 2 * pp microbatches, not 4 and 6"},
     {SCHED_DUALPIPE, 1, 3, 8,
      "schedule 'dualpipe' needs an even pp and an even number of at least 2 * pp microbatches, not 3 and 8"},
-    {SCHED_AUTO, 1, 4, 8, "schedule 'auto' cannot be made from a decision"},
+    {SCHED_AUTO, 1, 4, 8, "schedule 'auto' comes with its actions, and there are none"},
 };
 
 static void test_unsupported(void)
