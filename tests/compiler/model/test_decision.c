@@ -131,9 +131,6 @@ static void test_emittable(void)
     g.d.zero = 2;
     CU_ASSERT_FALSE(decision_emittable(g.a, g.job, &g.d, &why));
     CU_ASSERT_STRING_EQUAL(why, "zero = 2");
-    g.d.schedule = SCHED_ZB_H1;
-    CU_ASSERT_FALSE(decision_emittable(g.a, g.job, &g.d, &why));
-    CU_ASSERT_STRING_EQUAL(why, "schedule zb_h1");
     g.d.dp = 64;
     CU_ASSERT_FALSE(decision_place(g.a, g.topo, &g.d, &why));
     CU_ASSERT_STRING_EQUAL(why, "256 GPUs are needed but 'c' has 8 usable");
