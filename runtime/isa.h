@@ -89,8 +89,9 @@ struct isa_info {
 
 /* the step block: fp64[8], written by the host before each step; the only place of what changes from step to step */
 enum { STEP_NUMBER, STEP_LR, STEP_CORRECTION1, STEP_CORRECTION2, STEP_SAMPLE, STEP_WORDS = 8 };
-/* the metrics block: fp64[2], all-reduced over the world at the end of a step */
-enum { METRIC_SQNORM, METRIC_LOSS, METRIC_WORDS };
+/* the metrics block: fp64[5].  At the end of a step the first METRIC_SUMS are summed over the world, the others, where a
+ * program bounds its experts' rows, are maximised: what ARRANGE lacked */
+enum { METRIC_SQNORM, METRIC_LOSS, METRIC_BALANCE, METRIC_SUMS, METRIC_NEED = METRIC_SUMS, METRIC_NEED_ROWS, METRIC_WORDS };
 
 const struct isa_info *isa_info(enum op op);
 bool isa_find(const char *name, enum op *op);

@@ -13,24 +13,22 @@ static struct mat up(struct mat m)
     return mat_columns(m, m.cols / 2, m.cols / 2);
 }
 
-void lower_act(struct lower *l, uint32_t piece, uint32_t opr)
+void lower_activation(struct lower *l, const struct ffn *f, struct mat x, struct mat y)
 {
-    const struct opr *o = &l->pieces[piece].e->oprs[opr];
-    struct mat x = lower_value(l, piece, o->in[0]), y = lower_value(l, piece, o->out);
     uint32_t i;
-    switch (o->ffn->act) {
+    switch (f->act) {
     case ACT_GELU:
         i = lower_insn(l, OP_GELU);
         ARG(l, i, GELU, y, y, MARK_WRITE);
         ARG(l, i, GELU, x, x, MARK_READ);
-        ATTR_INT_SET(l, i, GELU, tanh, o->ffn->approx_tanh);
+        ATTR_INT_SET(l, i, GELU, tanh, f->approx_tanh);
         break;
     case ACT_RELU:
     case ACT_RELU2:
         i = lower_insn(l, OP_RELU);
         ARG(l, i, RELU, y, y, MARK_WRITE);
         ARG(l, i, RELU, x, x, MARK_READ);
-        ATTR_INT_SET(l, i, RELU, power, o->ffn->act == ACT_RELU ? 1 : 2);
+        ATTR_INT_SET(l, i, RELU, power, f->act == ACT_RELU ? 1 : 2);
         break;
     case ACT_SWIGLU:
         i = lower_insn(l, OP_SWIGLU);
@@ -43,14 +41,14 @@ void lower_act(struct lower *l, uint32_t piece, uint32_t opr)
         ARG(l, i, GEGLU, y, y, MARK_WRITE);
         ARG(l, i, GEGLU, gate, gate(x), MARK_READ);
         ARG(l, i, GEGLU, up, up(x), MARK_READ);
-        ATTR_INT_SET(l, i, GEGLU, tanh, o->ffn->approx_tanh);
+        ATTR_INT_SET(l, i, GEGLU, tanh, f->approx_tanh);
         break;
     }
 }
 
-static void gated_back(struct lower *l, const struct opr *o, struct mat x, struct mat dx, struct mat dy)
+static void gated_back(struct lower *l, const struct ffn *f, struct mat x, struct mat dx, struct mat dy)
 {
-    if (o->ffn->act == ACT_SWIGLU) {
+    if (f->act == ACT_SWIGLU) {
         uint32_t i = lower_insn(l, OP_SWIGLU_I);
         ARG(l, i, SWIGLU_I, dgate, gate(dx), MARK_WRITE);
         ARG(l, i, SWIGLU_I, dup, up(dx), MARK_WRITE);
@@ -65,7 +63,39 @@ static void gated_back(struct lower *l, const struct opr *o, struct mat x, struc
     ARG(l, i, GEGLU_I, dy, dy, MARK_READ);
     ARG(l, i, GEGLU_I, gate, gate(x), MARK_READ);
     ARG(l, i, GEGLU_I, up, up(x), MARK_READ);
-    ATTR_INT_SET(l, i, GEGLU_I, tanh, o->ffn->approx_tanh);
+    ATTR_INT_SET(l, i, GEGLU_I, tanh, f->approx_tanh);
+}
+
+void lower_activation_back(struct lower *l, const struct ffn *f, struct mat x, struct mat dx, struct mat dy)
+{
+    uint32_t i;
+    switch (f->act) {
+    case ACT_GELU:
+        i = lower_insn(l, OP_GELU_I);
+        ARG(l, i, GELU_I, dx, dx, MARK_WRITE);
+        ARG(l, i, GELU_I, dy, dy, MARK_READ);
+        ARG(l, i, GELU_I, x, x, MARK_READ);
+        ATTR_INT_SET(l, i, GELU_I, tanh, f->approx_tanh);
+        break;
+    case ACT_RELU:
+    case ACT_RELU2:
+        i = lower_insn(l, OP_RELU_I);
+        ARG(l, i, RELU_I, dx, dx, MARK_WRITE);
+        ARG(l, i, RELU_I, dy, dy, MARK_READ);
+        ARG(l, i, RELU_I, x, x, MARK_READ);
+        ATTR_INT_SET(l, i, RELU_I, power, f->act == ACT_RELU ? 1 : 2);
+        break;
+    case ACT_SWIGLU:
+    case ACT_GEGLU:
+        gated_back(l, f, x, dx, dy);
+        break;
+    }
+}
+
+void lower_act(struct lower *l, uint32_t piece, uint32_t opr)
+{
+    const struct opr *o = &l->pieces[piece].e->oprs[opr];
+    lower_activation(l, o->ffn, lower_value(l, piece, o->in[0]), lower_value(l, piece, o->out));
 }
 
 void lower_act_back(struct lower *l, uint32_t piece, uint32_t opr)
@@ -74,29 +104,7 @@ void lower_act_back(struct lower *l, uint32_t piece, uint32_t opr)
     const struct opr *o = &pc->e->oprs[opr];
     enum mark mark;
     struct mat x = lower_value(l, piece, o->in[0]), dx = lower_gradient(l, piece, o->in[0], &mark);
-    struct mat dy = pc->gradient[o->out];
-    uint32_t i;
-    switch (o->ffn->act) {
-    case ACT_GELU:
-        i = lower_insn(l, OP_GELU_I);
-        ARG(l, i, GELU_I, dx, dx, MARK_WRITE);
-        ARG(l, i, GELU_I, dy, dy, MARK_READ);
-        ARG(l, i, GELU_I, x, x, MARK_READ);
-        ATTR_INT_SET(l, i, GELU_I, tanh, o->ffn->approx_tanh);
-        break;
-    case ACT_RELU:
-    case ACT_RELU2:
-        i = lower_insn(l, OP_RELU_I);
-        ARG(l, i, RELU_I, dx, dx, MARK_WRITE);
-        ARG(l, i, RELU_I, dy, dy, MARK_READ);
-        ARG(l, i, RELU_I, x, x, MARK_READ);
-        ATTR_INT_SET(l, i, RELU_I, power, o->ffn->act == ACT_RELU ? 1 : 2);
-        break;
-    case ACT_SWIGLU:
-    case ACT_GEGLU:
-        gated_back(l, o, x, dx, dy);
-        break;
-    }
+    lower_activation_back(l, o->ffn, x, dx, pc->gradient[o->out]);
 }
 
 /* in place, its gradient too */

@@ -101,7 +101,7 @@ void lower_attention(struct lower *l, uint32_t piece, uint32_t opr)
     struct qkv m = values(l, piece, o);
     uint32_t heads = t->heads / l->d->tp, i = lower_insn(l, OP_ATTENTION);
     ARG(l, i, ATTENTION, o, lower_value(l, piece, o->out), MARK_WRITE);
-    ARG(l, i, ATTENTION, lse, lower_aux(l, piece, opr, 0, heads), MARK_WRITE);
+    ARG(l, i, ATTENTION, lse, lower_aux(l, piece, opr, 0), MARK_WRITE);
     ARG(l, i, ATTENTION, q, m.q, MARK_READ);
     ARG(l, i, ATTENTION, k, m.k, MARK_READ);
     ARG(l, i, ATTENTION, v, m.v, MARK_READ);
@@ -133,7 +133,7 @@ void lower_attention_back(struct lower *l, uint32_t piece, uint32_t opr)
     ARG(l, i, ATTENTION_I, v, m.v, MARK_READ);
     ARG(l, i, ATTENTION_I, o, lower_value(l, piece, o->out), MARK_READ);
     ARG(l, i, ATTENTION_I, dout, pc->gradient[o->out], MARK_READ);
-    ARG(l, i, ATTENTION_I, lse, lower_aux(l, piece, opr, 0, heads), MARK_READ);
+    ARG(l, i, ATTENTION_I, lse, lower_aux(l, piece, opr, 0), MARK_READ);
     ATTR_INT_SET(l, i, ATTENTION_I, heads, heads);
     ATTR_INT_SET(l, i, ATTENTION_I, kv, t->kv / l->d->tp);
     ATTR_INT_SET(l, i, ATTENTION_I, head, t->head);

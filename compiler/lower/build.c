@@ -172,33 +172,45 @@ struct mat lower_value(struct lower *l, uint32_t piece, uint32_t value)
     return lower_temp(l, v->name, l->ctype, rows, cols);
 }
 
-struct mat lower_aux(struct lower *l, uint32_t piece, uint32_t opr, uint32_t k, uint32_t cols)
+struct aux_shape lower_aux_shape(const struct lower *l, const struct opr *o, uint32_t k)
+{
+    if (o->kind == OPR_ROUTER || o->kind == OPR_EXPERTS)
+        return lower_moe_shape(l, o, k);
+    if (o->kind == OPR_NORM)
+        return (struct aux_shape){DTYPE_F32, l->local, 1};
+    if (o->kind == OPR_ATTENTION && lower_exchanges_heads(l)) {
+        uint32_t rows = l->d->cp * l->tokens;
+        return k ? (struct aux_shape){l->ctype, rows, lower_exchanged_cols(l, o->attn)}
+                 : (struct aux_shape){DTYPE_F32, rows, o->attn->heads / l->d->tp / l->d->cp};
+    }
+    if (o->kind == OPR_HEADNORM)
+        return (struct aux_shape){DTYPE_F32, l->tokens, (o->keys ? o->attn->kv : o->attn->heads) / l->d->tp};
+    return (struct aux_shape){DTYPE_F32, l->tokens, o->kind == OPR_ATTENTION ? o->attn->heads / l->d->tp
+                                                    : o->kind == OPR_LOSS && k == 1 ? 2
+                                                                                    : 1};
+}
+
+struct mat lower_aux(struct lower *l, uint32_t piece, uint32_t opr, uint32_t k)
 {
     const struct piece *pc = &l->pieces[piece];
     const struct opr *o = &pc->e->oprs[opr];
-    uint32_t rows = o->kind == OPR_NORM ? l->local : l->tokens;
-    if (o->kind == OPR_ATTENTION && lower_exchanges_heads(l))
-        rows *= l->d->cp;
+    struct aux_shape s = lower_aux_shape(l, o, k);
     char name[24];
     if (pc->aux[opr][k] != NONE)
-        return lower_ring_mat(l, pc->aux[opr][k], DTYPE_F32, rows, cols);
-    snprintf(name, sizeof name, "%s%c", o->name, "01"[k]);
-    return lower_temp(l, name, DTYPE_F32, rows, cols);
+        return lower_ring_mat(l, pc->aux[opr][k], s.dtype, s.rows, s.cols);
+    snprintf(name, sizeof name, "%s%u", o->name, k);
+    return lower_temp(l, name, s.dtype, s.rows, s.cols);
 }
 
 struct mat lower_exchanged(struct lower *l, uint32_t piece, uint32_t opr)
 {
-    const struct piece *pc = &l->pieces[piece];
-    uint32_t rows = l->d->cp * l->tokens, cols = lower_exchanged_cols(l, pc->e->oprs[opr].attn);
-    if (pc->aux[opr][1] != NONE)
-        return lower_ring_mat(l, pc->aux[opr][1], l->ctype, rows, cols);
-    return lower_temp(l, "heads.kept", l->ctype, rows, cols);
+    return lower_aux(l, piece, opr, 1);
 }
 
 static struct mat bucket_mat(struct lower *l, uint32_t piece, const struct weight_place *w, uint32_t rows, bool gradient)
 {
     const struct bucket_info *b = &l->buckets[w->bucket];
-    enum dtype dtype = gradient ? DTYPE_F32 : l->ctype;
+    enum dtype dtype = gradient || b->moved ? DTYPE_F32 : l->ctype;
     struct mat m = whole(gradient ? b->gradient : b->param, NONE, dtype, rows, w->cols);
     uint64_t element = w->at;
     if (gradient ? b->scatters : b->gathers) {
@@ -232,6 +244,12 @@ struct mat lower_vectors(struct lower *l, uint32_t piece, const struct opr *o, b
         m.cols += l->pieces[piece].weights[o->bias + k].cols;
     m.ld = m.cols;
     return m;
+}
+
+struct mat lower_one_weight(struct lower *l, uint32_t piece, const struct opr *o, uint32_t k, bool gradient)
+{
+    const struct weight_place *w = &l->pieces[piece].weights[o->weight + k];
+    return bucket_mat(l, piece, w, w->rows, gradient);
 }
 
 enum mark lower_contribution(struct lower *l, uint32_t piece, uint32_t weight)

@@ -21,6 +21,13 @@ struct mat {
     uint64_t slot_stride;
 };
 
+/* what an operator keeps beside its values: statistics, choices of experts, rows on their way */
+#define LOWER_AUX 6
+struct aux_shape {
+    enum dtype dtype;
+    uint32_t rows, cols;
+};
+
 struct weight_place {
     uint32_t bucket;
     uint64_t at; /* element */
@@ -45,7 +52,7 @@ struct piece {
     bool *needed;                /* per operator: must run again when recomputing */
     bool *weighed, *weighs;      /* per value: output, input of an operator whose weight gradient may come in a W */
     uint32_t *buffer;            /* per value: its ring buffer if saved, else NONE */
-    uint32_t (*aux)[2];          /* per operator: ring buffers of its statistics, else NONE */
+    uint32_t (*aux)[LOWER_AUX];  /* per operator: ring buffers of its statistics, else NONE */
     struct weight_place *weights; /* per weight */
     uint32_t nparts;             /* its buckets that are gathered or scattered: */
     struct shard_part *parts;
@@ -84,6 +91,8 @@ struct bucket_info {
     bool partial;      /* whole, and every tp rank's gradient covers its own heads alone */
     bool tie, counts;  /* a copy lies on the mirror rank: tied table, DualPipe; this role's copy counts in the norm */
     bool mirror;       /* one of DualPipe's */
+    bool experts;      /* weights of experts */
+    bool moved;        /* no gradient, no state: changed by an instruction of its own, whole and fp32 on every rank */
     uint64_t used;     /* elements before padding */
 };
 
@@ -154,12 +163,15 @@ struct mat mat_rows(struct mat m, uint32_t first, uint32_t rows);
 
 /* a value of the current microbatch; statistics k of an operator */
 struct mat lower_value(struct lower *l, uint32_t piece, uint32_t value);
-struct mat lower_aux(struct lower *l, uint32_t piece, uint32_t opr, uint32_t k, uint32_t cols);
+struct mat lower_aux(struct lower *l, uint32_t piece, uint32_t opr, uint32_t k);
 uint32_t lower_local_cols(const struct lower *l, const struct opr_value *v);
 /* fused weight (or its gradient) of an operator's matrices; k-th vector; all its vectors stacked */
 struct mat lower_weight(struct lower *l, uint32_t piece, const struct opr *o, bool gradient);
 struct mat lower_vector(struct lower *l, uint32_t piece, const struct opr *o, uint32_t k, bool gradient);
 struct mat lower_vectors(struct lower *l, uint32_t piece, const struct opr *o, bool gradient);
+/* the k-th weight alone: of all experts that are here, one below the other */
+struct mat lower_one_weight(struct lower *l, uint32_t piece, const struct opr *o, uint32_t k, bool gradient);
+struct aux_shape lower_aux_shape(const struct lower *l, const struct opr *o, uint32_t k);
 /* WRITE for a gradient's first contribution in this step, ADD after */
 enum mark lower_contribution(struct lower *l, uint32_t piece, uint32_t weight);
 /* where the gradient of a value goes: the place set beforehand or a temporary to write, or the existing one to add to */
@@ -231,8 +243,32 @@ void lower_embed(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_embed_back(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_position(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_position_back(struct lower *l, uint32_t piece, uint32_t opr);
+void lower_router(struct lower *l, uint32_t piece, uint32_t opr);
+void lower_router_back(struct lower *l, uint32_t piece, uint32_t opr);
+void lower_experts(struct lower *l, uint32_t piece, uint32_t opr);
+void lower_experts_back(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_loss(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_loss_back(struct lower *l, uint32_t piece, uint32_t opr);
+
+/* act.c: the activation of a feed-forward layer, gated forms on [gate | up], and its gradient by x */
+void lower_activation(struct lower *l, const struct ffn *f, struct mat x, struct mat y);
+void lower_activation_back(struct lower *l, const struct ffn *f, struct mat x, struct mat dx, struct mat dy);
+
+/* moe.c: how the rows of a microbatch lie while they are with the experts */
+struct expert_rows {
+    uint32_t blocks, experts; /* blocks here; experts of each */
+    uint32_t block;           /* rows of a block */
+    uint32_t capacity;        /* rows per sequence and expert, 0 = no limit */
+    bool bounded;             /* a block may be too small */
+};
+struct expert_rows lower_expert_rows(const struct lower *l, const struct moe *m);
+bool lower_bounds_experts(const struct lower *l); /* in any layer of the model */
+/* choices of a correction bias' experts in this step: their place, their sum over ranks, the step of the bias */
+struct mat lower_load(struct lower *l, uint32_t piece, const struct opr *router, enum mark *mark);
+void lower_load_reduce(struct lower *l);
+void lower_bias_move(struct lower *l);
+uint32_t lower_router_aux(const struct moe *m);
+struct aux_shape lower_moe_shape(const struct lower *l, const struct opr *o, uint32_t k);
 
 /* shard.c: buckets as flat lists, what of them a rank owns; gradient reduction; ZeRO 2 and 3 */
 struct mat lower_flat(uint32_t buffer, enum dtype dtype, uint64_t elements);

@@ -18,6 +18,10 @@ void lower_collective(struct lower *l, enum op op, enum queue q, uint32_t mask, 
         ARG(l, i, ALL_GATHER, x, x, MARK_READ);
         ARG(l, i, ALL_GATHER, y, y, MARK_WRITE);
         ATTR_BIND_SET(l, i, ALL_GATHER, group, 0, slot, 0);
+    } else if (op == OP_ALL_TO_ALL) {
+        ARG(l, i, ALL_TO_ALL, x, x, MARK_READ);
+        ARG(l, i, ALL_TO_ALL, y, y, MARK_WRITE);
+        ATTR_BIND_SET(l, i, ALL_TO_ALL, group, 0, slot, 0);
     } else {
         ARG(l, i, REDUCE_SCATTER, x, x, MARK_READ);
         ARG(l, i, REDUCE_SCATTER, y, y, MARK_WRITE);

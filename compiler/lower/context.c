@@ -288,7 +288,7 @@ struct exchanged {
 static struct exchanged exchanged_new(struct lower *l, const struct context *c, uint32_t piece, uint32_t opr)
 {
     uint32_t q = c->q_cols / c->cp, kv = c->kv_cols / c->cp;
-    struct mat all = lower_exchanged(l, piece, opr), lse = lower_aux(l, piece, opr, 0, c->heads / c->cp);
+    struct mat all = lower_exchanged(l, piece, opr), lse = lower_aux(l, piece, opr, 0);
     return (struct exchanged){mat_columns(all, 0, q + 2 * kv), mat_columns(all, 0, q),       mat_columns(all, q, kv),
                               mat_columns(all, q + kv, kv),    mat_columns(all, q + 2 * kv, q), lse};
 }
@@ -323,10 +323,10 @@ void lower_context(struct lower *l, uint32_t piece, uint32_t opr)
     switch (l->d->context) {
     case CONTEXT_AUTO: /* a decision has chosen */
     case CONTEXT_RING:
-        ring(l, &c, qkv, out, lower_aux(l, piece, opr, 0, c.heads));
+        ring(l, &c, qkv, out, lower_aux(l, piece, opr, 0));
         break;
     case CONTEXT_ALL_GATHER:
-        gathered(l, &c, qkv, out, lower_aux(l, piece, opr, 0, c.heads));
+        gathered(l, &c, qkv, out, lower_aux(l, piece, opr, 0));
         break;
     case CONTEXT_ALL_TO_ALL:
         x = exchanged_new(l, &c, piece, opr);
@@ -350,7 +350,7 @@ void lower_context_back(struct lower *l, uint32_t piece, uint32_t opr)
     }
     struct mat qkv = lower_value(l, piece, o->in[0]);
     struct seen s = {mat_columns(qkv, 0, c.q_cols), lower_value(l, piece, o->out), dout,
-                     lower_aux(l, piece, opr, 0, c.heads)};
+                     lower_aux(l, piece, opr, 0)};
     if (l->d->context == CONTEXT_ALL_GATHER)
         gathered_back(l, &c, &s, qkv, dqkv);
     else

@@ -125,7 +125,7 @@ void lower_loss(struct lower *l, uint32_t piece, uint32_t opr)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
     struct mat logits = lower_value(l, piece, o->in[0]);
-    struct mat max = lower_aux(l, piece, opr, 0, 1), sum = lower_aux(l, piece, opr, 1, 2);
+    struct mat max = lower_aux(l, piece, opr, 0), sum = lower_aux(l, piece, opr, 1);
     read_tokens(l, true);
     targets_and_sums(l, logits, max, sum);
     struct mat loss = {l->metrics, NONE, METRIC_LOSS * sizeof(double), 1, 1, 1, DTYPE_F64, NONE, 0};
@@ -145,8 +145,8 @@ void lower_loss_back(struct lower *l, uint32_t piece, uint32_t opr)
     uint32_t i = lower_insn(l, OP_XENT_I);
     ARG(l, i, XENT_I, dlogits, logits, MARK_WRITE);
     ARG(l, i, XENT_I, logits, logits, MARK_READ);
-    ARG(l, i, XENT_I, max, lower_aux(l, piece, opr, 0, 1), MARK_READ);
-    ARG(l, i, XENT_I, sum, lower_aux(l, piece, opr, 1, 2), MARK_READ);
+    ARG(l, i, XENT_I, max, lower_aux(l, piece, opr, 0), MARK_READ);
+    ARG(l, i, XENT_I, sum, lower_aux(l, piece, opr, 1), MARK_READ);
     ARG(l, i, XENT_I, targets, lower_ring_mat(l, l->chunk->targets_buffer, DTYPE_I32, l->tokens, 1), MARK_READ);
     ATTR_BIND_SET(l, i, XENT_I, start, 0, tp_slot(l), vocab_rows(l));
     ATTR_INT_SET(l, i, XENT_I, vocab, l->job->model.vocab);

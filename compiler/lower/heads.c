@@ -24,7 +24,7 @@ void lower_headnorm(struct lower *l, uint32_t piece, uint32_t opr)
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
     uint32_t heads = local_heads(l, o);
     struct mat x = half(l, o, lower_value(l, piece, o->in[0])), y = half(l, o, lower_value(l, piece, o->out));
-    struct mat rstd = lower_aux(l, piece, opr, 0, heads);
+    struct mat rstd = lower_aux(l, piece, opr, 0);
     uint32_t i = lower_insn(l, OP_HEADNORM);
     ARG(l, i, HEADNORM, y, y, MARK_WRITE);
     ARG(l, i, HEADNORM, x, x, MARK_READ);
@@ -43,7 +43,7 @@ void lower_headnorm_back(struct lower *l, uint32_t piece, uint32_t opr)
     enum mark mark;
     uint32_t heads = local_heads(l, o);
     struct mat x = half(l, o, lower_value(l, piece, o->in[0])), dx = half(l, o, lower_gradient(l, piece, o->in[0], &mark));
-    struct mat dy = half(l, o, pc->gradient[o->out]), rstd = lower_aux(l, piece, opr, 0, heads);
+    struct mat dy = half(l, o, pc->gradient[o->out]), rstd = lower_aux(l, piece, opr, 0);
     uint32_t i = lower_insn(l, OP_HEADNORM_I);
     ARG(l, i, HEADNORM_I, dx, dx, MARK_WRITE);
     ARG(l, i, HEADNORM_I, dy, dy, MARK_READ);

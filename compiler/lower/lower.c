@@ -24,8 +24,8 @@ const struct rule *lower_rule(enum opr_kind kind)
         [OPR_KEYS] = {lower_keys, lower_keys_back, false, false, 0, false},
         [OPR_SCALE] = {lower_scale, lower_scale_back, false, false, 0, false},
         [OPR_SOFTCAP] = {lower_softcap, lower_softcap_back, true, false, 0, false},
-        [OPR_ROUTER] = {NULL, NULL, false, false, 0, false},
-        [OPR_EXPERTS] = {NULL, NULL, false, false, 0, false},
+        [OPR_ROUTER] = {lower_router, lower_router_back, true, false, 5, false},
+        [OPR_EXPERTS] = {lower_experts, lower_experts_back, false, false, 5, false},
     };
     return &table[kind];
 }

@@ -19,7 +19,7 @@ void lower_norm(struct lower *l, uint32_t piece, uint32_t opr)
         ARG(l, i, RMSNORM, y, y, MARK_WRITE);
         ARG(l, i, RMSNORM, x, x, MARK_READ);
         ARG(l, i, RMSNORM, g, g, MARK_READ);
-        ARG(l, i, RMSNORM, rstd, lower_aux(l, piece, opr, 0, 1), MARK_WRITE);
+        ARG(l, i, RMSNORM, rstd, lower_aux(l, piece, opr, 0), MARK_WRITE);
         ATTR_REAL_SET(l, i, RMSNORM, eps, l->job->model.norm.eps);
         return;
     }
@@ -28,8 +28,8 @@ void lower_norm(struct lower *l, uint32_t piece, uint32_t opr)
     ARG(l, i, LAYERNORM, x, x, MARK_READ);
     ARG(l, i, LAYERNORM, g, g, MARK_READ);
     ARG(l, i, LAYERNORM, b, lower_vector(l, piece, o, 1, false), MARK_READ);
-    ARG(l, i, LAYERNORM, rstd, lower_aux(l, piece, opr, 0, 1), MARK_WRITE);
-    ARG(l, i, LAYERNORM, mean, lower_aux(l, piece, opr, 1, 1), MARK_WRITE);
+    ARG(l, i, LAYERNORM, rstd, lower_aux(l, piece, opr, 0), MARK_WRITE);
+    ARG(l, i, LAYERNORM, mean, lower_aux(l, piece, opr, 1), MARK_WRITE);
     ATTR_REAL_SET(l, i, LAYERNORM, eps, l->job->model.norm.eps);
 }
 
@@ -37,7 +37,7 @@ static void rms_back(struct lower *l, uint32_t piece, uint32_t opr, struct mat d
 {
     struct piece *pc = &l->pieces[piece];
     const struct opr *o = &pc->e->oprs[opr];
-    struct mat x = lower_value(l, piece, o->in[0]), dy = pc->gradient[o->out], rstd = lower_aux(l, piece, opr, 0, 1);
+    struct mat x = lower_value(l, piece, o->in[0]), dy = pc->gradient[o->out], rstd = lower_aux(l, piece, opr, 0);
     uint32_t i = lower_insn(l, OP_RMSNORM_I);
     ARG(l, i, RMSNORM_I, dx, dx, mark);
     ARG(l, i, RMSNORM_I, dy, dy, MARK_READ);
@@ -57,7 +57,7 @@ static void layer_back(struct lower *l, uint32_t piece, uint32_t opr, struct mat
     struct piece *pc = &l->pieces[piece];
     const struct opr *o = &pc->e->oprs[opr];
     struct mat x = lower_value(l, piece, o->in[0]), dy = pc->gradient[o->out];
-    struct mat rstd = lower_aux(l, piece, opr, 0, 1), mean = lower_aux(l, piece, opr, 1, 1);
+    struct mat rstd = lower_aux(l, piece, opr, 0), mean = lower_aux(l, piece, opr, 1);
     uint32_t i = lower_insn(l, OP_LAYERNORM_I);
     ARG(l, i, LAYERNORM_I, dx, dx, mark);
     ARG(l, i, LAYERNORM_I, dy, dy, MARK_READ);

@@ -20,7 +20,7 @@ void lower_head_of_step(struct lower *l)
     for (int pieces = 0; pieces < 2; pieces++)
         for (uint32_t b = 0; b < l->nbuckets; b++) {
             const struct bucket_info *info = &l->buckets[b];
-            if ((info->piece != NONE) != pieces || !info->shard || info->gathers)
+            if (info->moved || (info->piece != NONE) != pieces || !info->shard || info->gathers)
                 continue;
             struct mat m = lower_flat(info->param, l->ctype, l->p->buckets[b].elements);
             lower_collective(l, OP_ALL_GATHER, QUEUE_DP, info->shard, lower_own_param(l, b), m);
@@ -31,7 +31,11 @@ void lower_head_of_step(struct lower *l)
 void lower_metrics_reduce(struct lower *l)
 {
     if (l->d->gpus_used > 1)
-        lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, l->mesh.dim[MESH_WORLD], metric(l, 0, METRIC_WORDS), metric(l, 0, METRIC_WORDS));
+        lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, l->mesh.dim[MESH_WORLD], metric(l, 0, METRIC_SUMS), metric(l, 0, METRIC_SUMS));
+    if (l->d->gpus_used > 1 && lower_bounds_experts(l)) {
+        lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, l->mesh.dim[MESH_WORLD], metric(l, METRIC_NEED, 2), metric(l, METRIC_NEED, 2));
+        ATTR_INT_SET(l, l->p->ninsns - 1, ALL_REDUCE, max, 1);
+    }
 }
 
 static void square_norm(struct lower *l, uint32_t bucket)
@@ -94,14 +98,21 @@ void lower_optimizer(struct lower *l)
     l->action = 'O';
     l->microbatch = l->layer = NONE;
     l->line = 0;
+    lower_load_reduce(l);
     for (uint32_t b = 0; b < l->nbuckets; b++)
-        square_norm(l, b);
+        if (!l->buckets[b].moved)
+            square_norm(l, b);
     lower_metrics_reduce(l);
+    bool bounded = lower_bounds_experts(l);
     uint32_t i = lower_insn(l, OP_CLIP);
     struct mat scale = {l->scale, NONE, 0, 1, 1, 1, DTYPE_F64, NONE, 0};
     ARG(l, i, CLIP, scale, scale, MARK_WRITE);
     ARG(l, i, CLIP, sum, metric(l, METRIC_SQNORM, 1), MARK_READ);
+    if (bounded)
+        ARG(l, i, CLIP, need, metric(l, METRIC_NEED, 2), MARK_READ);
     ATTR_REAL_SET(l, i, CLIP, limit, l->job->train.clip);
     for (uint32_t b = 0; b < l->nbuckets; b++)
-        update(l, b);
+        if (!l->buckets[b].moved)
+            update(l, b);
+    lower_bias_move(l);
 }

@@ -41,6 +41,24 @@ static enum init_kind init_of(const struct opr_weight *w)
     return INIT_ZEROS;
 }
 
+/* experts of one matrix lie one below the other: those of the rank's number in ep, of each its part in etp */
+static void add_family(struct lower *l, const struct opr_weight *w, struct tensor *t)
+{
+    uint32_t ep = l->mesh.dim[MESH_EP], etp = l->mesh.dim[MESH_ETP];
+    t->family = w->family;
+    t->boxes = w->family / l->d->ep;
+    t->rows /= t->boxes;
+    t->member_slot = ep ? lower_slot(l, SLOT_COORD, ep) : NONE;
+    t->member_stride = ep ? t->boxes : 0;
+    if (etp && w->member_split == SPLIT_ROWS) {
+        t->row_slot = lower_slot(l, SLOT_COORD, etp);
+        t->row_stride = t->rows;
+    } else if (etp) {
+        t->col_slot = lower_slot(l, SLOT_COORD, etp);
+        t->col_stride = t->cols;
+    }
+}
+
 static void add_tensor(struct lower *l, const struct weight_ref *r, const struct weight_place *place)
 {
     const struct piece *pc = &l->pieces[r->piece];
@@ -68,6 +86,8 @@ static void add_tensor(struct lower *l, const struct weight_ref *r, const struct
             t.row_stride = stride;
         }
     }
+    if (w->family)
+        add_family(l, w, &t);
     program_tensor(l->p, &t);
     l->p->buckets[place->bucket].ntensors++;
 }
@@ -80,6 +100,10 @@ static void place_weight(struct lower *l, const struct weight_ref *r, uint32_t b
     struct bucket_info *b = &l->buckets[bucket];
     uint64_t rows = w->vector ? 1 : padded(l, r->o, w->rows), cols = w->vector ? padded(l, r->o, w->cols) : w->cols;
     uint64_t tp = l->d->tp;
+    if (w->family) {
+        rows /= l->d->ep;
+        *(w->member_split == SPLIT_ROWS ? &rows : &cols) /= l->d->etp;
+    }
     if (w->split == SPLIT_COLS || (w->split == SPLIT_ROWS && w->vector))
         cols /= tp;
     else if (w->split == SPLIT_ROWS)
@@ -112,9 +136,11 @@ static void add_buffers(struct lower *l, uint32_t bucket)
     uint64_t n = pb->elements = (b->used + step - 1) / step * step, own = b->own = n / shards;
     uint32_t slot = b->shard ? lower_slot(l, SLOT_COORD, b->shard) : NONE;
     const char *name = l->p->buckets[bucket].name;
-    b->param = add_buffer(l, "param", name, BUFFER_PARAM, l->ctype, b->gathers ? own : n, bucket,
+    b->param = add_buffer(l, "param", name, BUFFER_PARAM, b->moved ? DTYPE_F32 : l->ctype, b->gathers ? own : n, bucket,
                           b->gathers ? slot : NONE);
     b->master = b->moment1 = b->moment2 = b->gradient = NONE;
+    if (b->moved)
+        return;
     if (l->ctype != DTYPE_F32)
         b->master = add_buffer(l, "master", name, BUFFER_MASTER, DTYPE_F32, own, bucket, slot);
     bool adam = l->job->train.optimizer == OPT_ADAMW;
@@ -130,11 +156,13 @@ struct bucket_class {
     const struct chunk *chunk;
     uint32_t piece; /* NONE = vectors of the whole chunk */
     bool decay, split, partial; /* partial: whole, with gradients that cover the own heads alone */
+    bool experts, moved;
 };
 
 static bool belongs(const struct bucket_class *c, const struct weight_ref *r, const struct opr_weight *w)
 {
-    return w->decay == c->decay && (w->split != SPLIT_NONE) == c->split && w->shared == c->partial && (c->piece == NONE || c->piece == r->piece);
+    return w->decay == c->decay && (w->split != SPLIT_NONE) == c->split && w->shared == c->partial &&
+           w->moved == c->moved && (w->family > 0) == c->experts && (c->piece == NONE || c->piece == r->piece);
 }
 
 static uint32_t find_piece(const struct lower *l, bool head)
@@ -166,8 +194,9 @@ static bool made_early(const struct lower *l, const struct bucket_info *b)
 /* Over which ranks it is sharded, and what of it: see shard.c. */
 static void shard_bucket(const struct lower *l, struct bucket_info *b)
 {
-    b->shard = l->mesh.dim[MESH_SHARD];
-    b->replica = l->mesh.dim[MESH_REPLICA];
+    b->shard = b->moved ? 0 : l->mesh.dim[b->experts ? MESH_EXPERT_SHARD : MESH_SHARD];
+    b->replica = b->moved ? 0 : l->mesh.dim[b->experts ? MESH_EXPERT_REPLICA : MESH_REPLICA];
+    b->split |= b->experts; /* their groups already fold tp in */
     bool alone = b->shard && b->piece != NONE;
     b->gathers = alone && l->d->zero >= 3;
     b->scatters = alone && l->d->zero >= 2 && b->shared == NONE && !made_early(l, b);
@@ -194,6 +223,7 @@ static void fill_class(struct lower *l, const struct bucket_class *c)
                     l->buckets[bucket] =
                         (struct bucket_info){.chunk = c->chunk, .piece = c->piece, .shared = shared,
                                              .pending = shared == NONE ? 1 : 2, .split = c->split, .partial = c->partial,
+                                             .experts = c->experts, .moved = c->moved,
                                              .tie = tied || copies, .mirror = copies,
                                              .counts = copies ? l->role < l->d->pp / 2 : !tied || o->kind == OPR_EMBED};
                     l->nbuckets = bucket + 1;
@@ -212,27 +242,31 @@ static void fill_pieces(struct lower *l, const struct chunk *c)
 {
     for (uint32_t p = c->first; p < c->first + c->npieces; p++) {
         const char *name = lower_piece_name(l, p, "layer");
-        struct bucket_class split = {name, c, p, true, true, false};
-        struct bucket_class whole = {arena_printf(l->arena, "%s.whole", name), c, p, true, false, false};
+        struct bucket_class split = {name, c, p, true, true, false, false, false};
+        struct bucket_class whole = {arena_printf(l->arena, "%s.whole", name), c, p, true, false, false, false, false};
+        struct bucket_class experts = {arena_printf(l->arena, "%s.experts", name), c, p, true, false, false, true, false};
         fill_class(l, &split);
         fill_class(l, &whole);
+        fill_class(l, &experts);
     }
 }
 
 static void fill_vectors(struct lower *l, const struct chunk *c)
 {
     const char *tail = l->nchunks == 1 ? "" : arena_printf(l->arena, ".s%u", c->stage_index);
-    struct bucket_class split = {arena_printf(l->arena, "vectors.split%s", tail), c, NONE, false, true, false};
-    struct bucket_class whole = {arena_printf(l->arena, "vectors.whole%s", tail), c, NONE, false, false, false};
-    struct bucket_class heads = {arena_printf(l->arena, "vectors.heads%s", tail), c, NONE, false, false, true};
+    struct bucket_class split = {arena_printf(l->arena, "vectors.split%s", tail), c, NONE, false, true, false, false, false};
+    struct bucket_class whole = {arena_printf(l->arena, "vectors.whole%s", tail), c, NONE, false, false, false, false, false};
+    struct bucket_class heads = {arena_printf(l->arena, "vectors.heads%s", tail), c, NONE, false, false, true, false, false};
+    struct bucket_class moved = {arena_printf(l->arena, "router.bias%s", tail), c, NONE, false, false, false, false, true};
     fill_class(l, &split);
     fill_class(l, &whole);
     fill_class(l, &heads);
+    fill_class(l, &moved);
 }
 
 void lower_params(struct lower *l)
 {
-    l->buckets = ARENA_ARRAY(l->arena, struct bucket_info, 2 * (size_t)l->npieces + 3 * (size_t)l->nchunks + 2);
+    l->buckets = ARENA_ARRAY(l->arena, struct bucket_info, 3 * (size_t)l->npieces + 4 * (size_t)l->nchunks + 2);
     for (uint32_t i = 0; i < l->nchunks; i++)
         fill_pieces(l, &l->chunks[i]);
     for (uint32_t i = 0; i < l->nchunks; i++)

@@ -10,21 +10,13 @@
 #include <assert.h>
 #include <stdio.h>
 
-/* columns of an operator's k-th statistics */
-static uint32_t aux_cols(const struct lower *l, const struct opr *o, uint32_t k)
-{
-    if (o->kind == OPR_ATTENTION)
-        return o->attn->heads / l->d->tp;
-    if (o->kind == OPR_HEADNORM)
-        return (o->keys ? o->attn->kv : o->attn->heads) / l->d->tp;
-    return o->kind == OPR_LOSS && k == 1 ? 2 : 1;
-}
-
 static uint32_t aux_count(const struct lower *l, const struct opr *o)
 {
     bool rms = o->kind == OPR_NORM && lower_norm_kind(l, o) == NORM_RMS;
     if (o->kind == OPR_ATTENTION && lower_exchanges_heads(l))
         return 2; /* and its operands */
+    if (o->kind == OPR_ROUTER)
+        return lower_router_aux(o->moe);
     return rms ? 1 : lower_rule(o->kind)->naux;
 }
 
@@ -82,20 +74,14 @@ static void place_piece(struct lower *l, uint32_t index)
         pc->buffer[v] = lower_step_buffer(l, name, l->ctype, bytes, c->ring_act);
     }
     for (uint32_t i = 0; i < e->noprs; i++)
-        for (uint32_t k = 0; k < 2; k++) {
+        for (uint32_t k = 0; k < LOWER_AUX; k++) {
             pc->aux[i][k] = NONE;
             if (k >= aux_count(l, &e->oprs[i]) || l->evaluation || pc->recompute)
                 continue;
-            uint64_t rows = e->oprs[i].kind == OPR_NORM ? l->local : l->tokens;
+            struct aux_shape shape = lower_aux_shape(l, &e->oprs[i], k);
             snprintf(name, sizeof name, "%s.%s.%u", tag, e->oprs[i].name, k);
-            if (k && e->oprs[i].kind == OPR_ATTENTION) {
-                rows *= (uint64_t)l->d->cp * lower_exchanged_cols(l, e->oprs[i].attn);
-                pc->aux[i][k] =
-                    lower_step_buffer(l, name, l->ctype, rows * isa_dtype_bytes(l->ctype), c->ring_act);
-                continue;
-            }
-            pc->aux[i][k] = lower_step_buffer(l, name, DTYPE_F32, rows * aux_cols(l, &e->oprs[i], k) * sizeof(float),
-                                              c->ring_act);
+            uint64_t bytes = (uint64_t)shape.rows * shape.cols * isa_dtype_bytes(shape.dtype);
+            pc->aux[i][k] = lower_step_buffer(l, name, shape.dtype, bytes, c->ring_act);
         }
 }
 
@@ -256,6 +242,7 @@ void lower_step_buffers(struct lower *l)
         char name[56];
         snprintf(name, sizeof name, "grad.%s", l->p->buckets[b].name);
         uint64_t elements = l->buckets[b].scatters ? l->buckets[b].own : l->p->buckets[b].elements;
-        l->buckets[b].gradient = lower_step_buffer(l, name, DTYPE_F32, elements * sizeof(float), NONE);
+        enum dtype dtype = l->buckets[b].moved ? DTYPE_F64 : DTYPE_F32; /* a count in place of a gradient */
+        l->buckets[b].gradient = lower_step_buffer(l, name, dtype, elements * isa_dtype_bytes(dtype), NONE);
     }
 }

@@ -83,6 +83,11 @@ static bool gated(enum act act)
     return act == ACT_SWIGLU || act == ACT_GEGLU;
 }
 
+static const char *ffn_name(const struct expand_builder *b, const char *tail)
+{
+    return arena_printf(b->arena, "%s.%s", b->ffn, tail);
+}
+
 uint32_t expand_ffn(struct expand_builder *b, const struct ffn *f, uint32_t in)
 {
     uint64_t width = b->model->width, parts = gated(f->act) ? 2 : 1;
@@ -91,12 +96,12 @@ uint32_t expand_ffn(struct expand_builder *b, const struct ffn *f, uint32_t in)
     o->ffn = f;
     o->span = f->span;
     if (gated(f->act))
-        expand_matrix(b, "mlp.gate_proj.weight", "mlp.c_gate.weight", f->width, width, SPLIT_ROWS);
-    expand_matrix(b, "mlp.up_proj.weight", "mlp.c_fc.weight", f->width, width, SPLIT_ROWS);
+        expand_matrix(b, ffn_name(b, "gate_proj.weight"), "mlp.c_gate.weight", f->width, width, SPLIT_ROWS);
+    expand_matrix(b, ffn_name(b, "up_proj.weight"), "mlp.c_fc.weight", f->width, width, SPLIT_ROWS);
     if (f->bias && gated(f->act))
-        expand_vector(b, "mlp.gate_proj.bias", "mlp.c_gate.bias", f->width, SPLIT_ROWS, WEIGHT_ZEROS);
+        expand_vector(b, ffn_name(b, "gate_proj.bias"), "mlp.c_gate.bias", f->width, SPLIT_ROWS, WEIGHT_ZEROS);
     if (f->bias)
-        expand_vector(b, "mlp.up_proj.bias", "mlp.c_fc.bias", f->width, SPLIT_ROWS, WEIGHT_ZEROS);
+        expand_vector(b, ffn_name(b, "up_proj.bias"), "mlp.c_fc.bias", f->width, SPLIT_ROWS, WEIGHT_ZEROS);
     uint32_t h = expand_value(b, "h", CLASS_COLS, f->width);
     o = expand_opr(b, OPR_ACT, "ffn.act", up, h);
     o->ffn = f;
@@ -105,7 +110,7 @@ uint32_t expand_ffn(struct expand_builder *b, const struct ffn *f, uint32_t in)
     o = expand_opr(b, OPR_LINEAR, "ffn.down", h, d);
     o->row_parallel = true;
     o->span = f->span;
-    expand_matrix(b, "mlp.down_proj.weight", "mlp.c_proj.weight", width, f->width, SPLIT_COLS)->init = WEIGHT_RESIDUAL;
+    expand_matrix(b, ffn_name(b, "down_proj.weight"), "mlp.c_proj.weight", width, f->width, SPLIT_COLS)->init = WEIGHT_RESIDUAL;
     return d;
 }
 
@@ -144,7 +149,7 @@ static uint32_t expand_join(struct expand_builder *b, const struct sublayer *s, 
 
 const struct expansion *expand_layer(struct arena *a, const struct model *m, const struct layer *l)
 {
-    struct expand_builder b = {.arena = a, .model = m, .gpt2 = expand_gpt2_names(m)};
+    struct expand_builder b = {.arena = a, .model = m, .gpt2 = expand_gpt2_names(m), .ffn = "mlp"};
     uint32_t x = expand_value(&b, "x", CLASS_TOKENS, m->width);
     bool pre = m->norm.place != NORM_POST, both = m->norm.place == NORM_BOTH;
     struct sublayer attn = {"attn.add", "x1", "norm1.post", "p1", "post_attention_layernorm", "ln_1_post",
@@ -167,7 +172,7 @@ const struct expansion *expand_layer(struct arena *a, const struct model *m, con
 
 const struct expansion *expand_embed(struct arena *a, const struct model *m)
 {
-    struct expand_builder b = {.arena = a, .model = m, .gpt2 = expand_gpt2_names(m)};
+    struct expand_builder b = {.arena = a, .model = m, .gpt2 = expand_gpt2_names(m), .ffn = "mlp"};
     uint32_t x = expand_value(&b, "e", CLASS_TOKENS, m->width);
     expand_opr(&b, OPR_EMBED, "embed", NO_VALUE, x)->span = m->embed_span;
     expand_matrix(&b, "model.embed_tokens.weight", "transformer.wte.weight", m->vocab, m->width, SPLIT_ROWS)->transposed =
@@ -191,7 +196,7 @@ const struct expansion *expand_embed(struct arena *a, const struct model *m)
 
 const struct expansion *expand_head(struct arena *a, const struct model *m)
 {
-    struct expand_builder b = {.arena = a, .model = m, .gpt2 = expand_gpt2_names(m)};
+    struct expand_builder b = {.arena = a, .model = m, .gpt2 = expand_gpt2_names(m), .ffn = "mlp"};
     uint32_t x = expand_value(&b, "xf", CLASS_TOKENS, m->width);
     uint32_t n = expand_norm(&b, "norm.final", "nf", x, "model.norm", "transformer.ln_f");
     bool cap = m->head_softcap > 0;

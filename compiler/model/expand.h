@@ -26,8 +26,8 @@ enum opr_kind {
     OPR_SCALE,     /* in place: out = in */
     OPR_SOFTCAP,   /* COLS -> COLS */
     OPR_LOSS,      /* COLS (logits) -> nothing */
-    OPR_ROUTER,    /* planned, not run: TOKENS -> expert choice */
-    OPR_EXPERTS    /* planned, not run: routed experts, expert-parallel */
+    OPR_ROUTER,    /* TOKENS -> expert choice, which is no matrix: its value has no place */
+    OPR_EXPERTS    /* TOKENS, expert choice -> TOKENS: routed experts, expert-parallel */
 };
 
 enum opr_class { CLASS_TOKENS, CLASS_COLS };
@@ -53,8 +53,11 @@ struct opr_weight {
     uint64_t hf_row;      /* first row within the Hugging Face tensor's output dimension (fused c_attn) */
     uint64_t hf_rows;     /* rows of the Hugging Face tensor's output dimension */
     enum opr_split split; /* over tp */
+    uint32_t family;      /* experts: so many tensors of rows / family rows, '%' in the suffix for the number; else 0 */
+    enum opr_split member_split; /* of each of them over etp */
     bool decay;           /* weight decay applies */
     bool shared;          /* whole on every tp rank, used with the own heads alone: its gradient is partial over tp */
+    bool moved;           /* not trained: an instruction of its own changes it (a router's correction bias) */
     enum opr_init init;
 };
 

@@ -13,6 +13,7 @@ struct expand_builder {
     struct arena *arena;
     const struct model *model;
     bool gpt2;
+    const char *ffn; /* what a feed-forward layer's names begin with: "mlp" */
     VEC(struct opr_value) values;
     VEC(struct opr) oprs;
     VEC(struct opr_weight) weights;

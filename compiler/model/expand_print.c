@@ -28,7 +28,9 @@ static void print_weight(const struct opr_weight *w, FILE *out)
         fprintf(out, " [%" PRIu64 "]", w->cols);
     else
         fprintf(out, " [%" PRIu64 "x%" PRIu64 "]", w->rows, w->cols);
-    if (w->hf_rows != (w->vector ? w->cols : w->rows))
+    if (w->family)
+        fprintf(out, " in %" PRIu32 "%s", w->family, w->member_split == SPLIT_ROWS ? " rows/etp" : " cols/etp");
+    else if (w->hf_rows != (w->vector ? w->cols : w->rows))
         fprintf(out, " from output %" PRIu64 " of %" PRIu64, w->hf_row, w->hf_rows);
     fprintf(out, "%s%s %s%s\n", w->transposed ? " transposed" : "", split[w->split], init[w->init],
             w->decay ? "" : " no-decay");

@@ -1,0 +1,380 @@
+/* Experts: router, rows to the experts and back, the experts' products.
+ *
+ * Every rank routes its own token rows.  The chosen rows lie in one block per expert rank, expert after expert, with
+ * counts; an all-to-all of rows and counts over the expert group gives every rank one block per member, all for its own
+ * experts, and products run over rows with counts.  The way back is the same all-to-all, then a weighted sum per token
+ * (Lepikhin et al. 2021, section 3; without dropping as in Gale et al. 2023).  A block holds so many rows as one rank
+ * can send at most, unless the decision bounds it: then a step that lacks room is not taken.
+ *
+ * Kept for the backward pass: the rows that came, both products' outputs, and what went back, for the weights' gradient.
+ * Shapes per rank: x [t, h], k choices, m rows in blocks, w = the experts' width. */
+
+#include "compiler/lower/build.h"
+
+#include <math.h>
+
+enum { ROUTER_SCORE, ROUTER_INDEX, ROUTER_WEIGHT, ROUTER_PLACE, ROUTER_COUNTS, ROUTER_LOAD };
+enum { EXPERTS_ROWS, EXPERTS_UP, EXPERTS_HIDDEN, EXPERTS_BACK, EXPERTS_COUNTS };
+
+static bool gated(const struct ffn *f)
+{
+    return f->act == ACT_SWIGLU || f->act == ACT_GEGLU;
+}
+
+struct expert_rows lower_expert_rows(const struct lower *l, const struct moe *m)
+{
+    uint32_t ep = l->d->ep, experts = m->experts / ep, most = m->active < experts ? m->active : experts;
+    struct expert_rows r = {ep, experts, l->local * most, 0, false};
+    if (m->capacity > 0) {
+        uint32_t s = lower_sequence(l), part = s < l->local ? s : l->local; /* of a sequence that is here */
+        uint32_t sequences = l->local % part ? l->local / part + 2 : l->local / part;
+        r.capacity = (uint32_t)ceil(m->capacity * part * m->active / m->experts);
+        uint64_t room = (uint64_t)sequences * r.capacity * experts;
+        r.block = room < r.block ? (uint32_t)room : r.block;
+    }
+    return r;
+}
+
+uint32_t lower_router_aux(const struct moe *m)
+{
+    return m->balance > 0 ? ROUTER_LOAD + 1 : ROUTER_LOAD;
+}
+
+struct aux_shape lower_moe_shape(const struct lower *l, const struct opr *o, uint32_t k)
+{
+    const struct moe *m = o->moe;
+    struct expert_rows r = lower_expert_rows(l, m);
+    uint32_t rows = r.blocks * l->d->etp * r.block, sent = r.blocks * r.block, w = (uint32_t)m->expert.width / l->d->etp, h = (uint32_t)l->job->model.width;
+    const struct aux_shape router[] = {{DTYPE_F32, l->local, m->experts}, {DTYPE_I32, l->local, m->active},
+                                       {DTYPE_F32, l->local, m->active},  {DTYPE_I32, l->local, m->active},
+                                       {DTYPE_I32, m->experts, 1},        {DTYPE_F64, l->d->microbatch, m->experts}};
+    const struct aux_shape experts[] = {{l->ctype, rows, h},
+                                        {l->ctype, rows, gated(&m->expert) ? 2 * w : w},
+                                        {l->ctype, rows, w},
+                                        {l->ctype, sent, h},
+                                        {DTYPE_I32, r.blocks * l->d->etp * r.experts, 1}};
+    return o->kind == OPR_ROUTER ? router[k] : experts[k];
+}
+
+static struct mat no_mat(void)
+{
+    return (struct mat){.buffer = NONE};
+}
+
+/* first row of the rank's own among the microbatch's */
+static void bind_start(struct lower *l, uint32_t insn, size_t attr)
+{
+    bool split = l->sp && l->d->tp > 1;
+    lower_bind(l, insn, attr, 0, split ? lower_slot(l, SLOT_COORD, l->mesh.dim[MESH_TP]) : NONE, l->local);
+}
+
+static struct mat router_bias(struct lower *l, uint32_t piece, const struct opr *o)
+{
+    return o->moe->bias ? lower_vector(l, piece, o, o->nbiases - 1, false) : no_mat();
+}
+
+/* ---- router ---- */
+
+static void route(struct lower *l, uint32_t piece, uint32_t opr, struct mat logits)
+{
+    const struct opr *o = &l->pieces[piece].e->oprs[opr];
+    const struct moe *m = o->moe;
+    struct mat step = {l->step_block, NONE, 0, 1, STEP_WORDS, STEP_WORDS, DTYPE_F64, NONE, 0};
+    uint32_t i = lower_insn(l, OP_ROUTE), dp = l->d->dp > 1 ? lower_slot(l, SLOT_COORD, l->mesh.dim[MESH_DP]) : NONE;
+    ARG(l, i, ROUTE, index, lower_aux(l, piece, opr, ROUTER_INDEX), MARK_WRITE);
+    ARG(l, i, ROUTE, weight, lower_aux(l, piece, opr, ROUTER_WEIGHT), MARK_WRITE);
+    ARG(l, i, ROUTE, score, lower_aux(l, piece, opr, ROUTER_SCORE), MARK_WRITE);
+    ARG(l, i, ROUTE, logits, logits, MARK_READ);
+    ARG(l, i, ROUTE, bias, router_bias(l, piece, o), MARK_READ);
+    ARG(l, i, ROUTE, step, step, MARK_READ);
+    ATTR_INT_SET(l, i, ROUTE, sigmoid, m->router == ROUTER_SIGMOID);
+    ATTR_INT_SET(l, i, ROUTE, groups, m->groups);
+    ATTR_INT_SET(l, i, ROUTE, pick, m->pick);
+    ATTR_INT_SET(l, i, ROUTE, normalize, m->normalize);
+    ATTR_REAL_SET(l, i, ROUTE, scale, m->scale);
+    ATTR_INT_SET(l, i, ROUTE, layer, l->pieces[piece].layer);
+    ATTR_BIND_SET(l, i, ROUTE, sample, (uint64_t)l->microbatch * l->d->microbatch, dp,
+                  (uint64_t)l->d->microbatches * l->d->microbatch);
+    ATTR_INT_SET(l, i, ROUTE, sequence, lower_sequence(l));
+    bind_start(l, i, ATTR(ROUTE, start));
+    lower_places(l, i, ATTR(ROUTE, first), ATTR(ROUTE, shift));
+}
+
+/* how often each expert was chosen: per sequence for the balance loss, over the step for the correction bias */
+static void count_load(struct lower *l, uint32_t piece, uint32_t opr)
+{
+    const struct opr *o = &l->pieces[piece].e->oprs[opr];
+    const struct moe *m = o->moe;
+    struct mat index = lower_aux(l, piece, opr, ROUTER_INDEX), load;
+    if (m->balance > 0) {
+        load = lower_aux(l, piece, opr, ROUTER_LOAD);
+        uint32_t i = lower_insn(l, OP_LOAD);
+        ARG(l, i, LOAD, load, load, MARK_WRITE);
+        ARG(l, i, LOAD, index, index, MARK_READ);
+        ATTR_INT_SET(l, i, LOAD, sequence, lower_sequence(l));
+        bind_start(l, i, ATTR(LOAD, start));
+        uint32_t parts = (l->sp ? l->mesh.dim[MESH_TP] : 0) | (l->d->cp > 1 ? l->mesh.dim[MESH_CP] : 0);
+        if (parts)
+            lower_collective(l, OP_ALL_REDUCE, QUEUE_TP, parts, load, load);
+    }
+    if (!m->bias || l->evaluation || l->recomputing)
+        return;
+    enum mark mark;
+    load = lower_load(l, piece, o, &mark);
+    uint32_t i = lower_insn(l, OP_LOAD);
+    ARG(l, i, LOAD, load, load, mark);
+    ARG(l, i, LOAD, index, index, MARK_READ);
+    ATTR_INT_SET(l, i, LOAD, sequence, l->local);
+    ATTR_BIND_SET(l, i, LOAD, start, 0, NONE, 0);
+}
+
+/* weight of the balance loss of one sequence, over all: balance * E / (K S) * 1 / S, mean over the batch */
+static double balance_scale(const struct lower *l, const struct moe *m)
+{
+    double s = (double)l->job->train.sequence;
+    return m->balance * m->experts / (m->active * s) / (s * (double)l->job->train.batch);
+}
+
+static void balance(struct lower *l, uint32_t piece, uint32_t opr)
+{
+    const struct opr *o = &l->pieces[piece].e->oprs[opr];
+    if (!(o->moe->balance > 0) || l->recomputing)
+        return;
+    struct mat loss = {l->metrics, NONE, METRIC_BALANCE * sizeof(double), 1, 1, 1, DTYPE_F64, NONE, 0};
+    uint32_t i = lower_insn(l, OP_BALANCE);
+    ARG(l, i, BALANCE, loss, loss, MARK_ADD);
+    ARG(l, i, BALANCE, load, lower_aux(l, piece, opr, ROUTER_LOAD), MARK_READ);
+    ARG(l, i, BALANCE, score, lower_aux(l, piece, opr, ROUTER_SCORE), MARK_READ);
+    ATTR_REAL_SET(l, i, BALANCE, scale, balance_scale(l, o->moe));
+    ATTR_INT_SET(l, i, BALANCE, sequence, lower_sequence(l));
+    bind_start(l, i, ATTR(BALANCE, start));
+}
+
+static void arrange(struct lower *l, uint32_t piece, uint32_t opr)
+{
+    const struct opr *o = &l->pieces[piece].e->oprs[opr];
+    struct expert_rows r = lower_expert_rows(l, o->moe);
+    struct mat need = {l->metrics, NONE, METRIC_NEED * sizeof(double), 1, 2, 2, DTYPE_F64, NONE, 0};
+    uint32_t i = lower_insn(l, OP_ARRANGE);
+    ARG(l, i, ARRANGE, place, lower_aux(l, piece, opr, ROUTER_PLACE), MARK_WRITE);
+    ARG(l, i, ARRANGE, counts, lower_aux(l, piece, opr, ROUTER_COUNTS), MARK_WRITE);
+    if (r.bounded && !l->recomputing)
+        ARG(l, i, ARRANGE, need, need, MARK_UPDATE);
+    ARG(l, i, ARRANGE, index, lower_aux(l, piece, opr, ROUTER_INDEX), MARK_READ);
+    ATTR_INT_SET(l, i, ARRANGE, experts, o->moe->experts);
+    ATTR_INT_SET(l, i, ARRANGE, blocks, r.blocks);
+    ATTR_INT_SET(l, i, ARRANGE, rows, r.block);
+    ATTR_INT_SET(l, i, ARRANGE, capacity, r.capacity);
+    ATTR_INT_SET(l, i, ARRANGE, sequence, lower_sequence(l));
+    bind_start(l, i, ATTR(ARRANGE, start));
+}
+
+void lower_router(struct lower *l, uint32_t piece, uint32_t opr)
+{
+    const struct opr *o = &l->pieces[piece].e->oprs[opr];
+    struct mat logits = lower_temp(l, "logits", DTYPE_F32, l->local, o->moe->experts);
+    uint32_t i = lower_insn(l, OP_MATMUL_NT);
+    ARG(l, i, MATMUL_NT, c, logits, MARK_WRITE);
+    ARG(l, i, MATMUL_NT, a, lower_value(l, piece, o->in[0]), MARK_READ);
+    ARG(l, i, MATMUL_NT, b, lower_weight(l, piece, o, false), MARK_READ);
+    if (o->moe->linear_bias)
+        ARG(l, i, MATMUL_NT, bias, lower_vector(l, piece, o, 0, false), MARK_READ);
+    route(l, piece, opr, logits);
+    count_load(l, piece, opr);
+    balance(l, piece, opr);
+    arrange(l, piece, opr);
+}
+
+void lower_router_back(struct lower *l, uint32_t piece, uint32_t opr)
+{
+    const struct opr *o = &l->pieces[piece].e->oprs[opr];
+    const struct moe *m = o->moe;
+    struct mat dlogits = lower_temp(l, "dlogits", l->ctype, l->local, m->experts), x = lower_value(l, piece, o->in[0]);
+    enum mark mark;
+    uint32_t i = lower_insn(l, OP_ROUTE_I);
+    ARG(l, i, ROUTE_I, dlogits, dlogits, MARK_WRITE);
+    ARG(l, i, ROUTE_I, dweight, lower_temp(l, "dweight", DTYPE_F32, l->local, m->active), MARK_READ);
+    ARG(l, i, ROUTE_I, index, lower_aux(l, piece, opr, ROUTER_INDEX), MARK_READ);
+    ARG(l, i, ROUTE_I, score, lower_aux(l, piece, opr, ROUTER_SCORE), MARK_READ);
+    if (m->balance > 0)
+        ARG(l, i, ROUTE_I, load, lower_aux(l, piece, opr, ROUTER_LOAD), MARK_READ);
+    ATTR_INT_SET(l, i, ROUTE_I, sigmoid, m->router == ROUTER_SIGMOID);
+    ATTR_INT_SET(l, i, ROUTE_I, normalize, m->normalize);
+    ATTR_REAL_SET(l, i, ROUTE_I, scale, m->scale);
+    ATTR_REAL_SET(l, i, ROUTE_I, balance, balance_scale(l, m));
+    ATTR_INT_SET(l, i, ROUTE_I, sequence, lower_sequence(l));
+    bind_start(l, i, ATTR(ROUTE_I, start));
+    struct mat dx = lower_gradient(l, piece, o->in[0], &mark);
+    i = lower_insn(l, OP_MATMUL_NN);
+    ARG(l, i, MATMUL_NN, c, dx, mark);
+    ARG(l, i, MATMUL_NN, a, dlogits, MARK_READ);
+    ARG(l, i, MATMUL_NN, b, lower_weight(l, piece, o, false), MARK_READ);
+    mark = lower_contribution(l, piece, o->weight);
+    i = lower_insn(l, OP_MATMUL_TN);
+    ARG(l, i, MATMUL_TN, c, lower_weight(l, piece, o, true), mark);
+    ARG(l, i, MATMUL_TN, a, dlogits, MARK_READ);
+    ARG(l, i, MATMUL_TN, b, x, MARK_READ);
+    if (!m->linear_bias)
+        return;
+    mark = lower_contribution(l, piece, o->bias);
+    i = lower_insn(l, OP_BIAS_W);
+    ARG(l, i, BIAS_W, db, lower_vector(l, piece, o, 0, true), mark);
+    ARG(l, i, BIAS_W, dy, dlogits, MARK_READ);
+}
+
+/* ---- rows to the experts and back ---- */
+
+/* rows as they are sent, and as they are with the experts: etp times as many */
+static struct mat sent_temp(struct lower *l, const char *name, const struct moe *m, uint32_t cols)
+{
+    struct expert_rows r = lower_expert_rows(l, m);
+    return lower_temp(l, name, l->ctype, r.blocks * r.block, cols);
+}
+
+static struct mat rows_temp(struct lower *l, const char *name, const struct moe *m, uint32_t cols)
+{
+    struct expert_rows r = lower_expert_rows(l, m);
+    return lower_temp(l, name, l->ctype, r.blocks * l->d->etp * r.block, cols);
+}
+
+/* blocks x, one per expert rank, to these ranks: y; then to all that share an expert.  Rows, or counts. */
+static void exchange(struct lower *l, struct mat x, struct mat y, const char *name)
+{
+    uint32_t ep = l->mesh.dim[MESH_EP], etp = l->mesh.dim[MESH_ETP];
+    struct mat part = ep && etp ? lower_temp(l, name, x.dtype, x.rows, x.cols) : ep ? y : x;
+    if (ep)
+        lower_collective(l, OP_ALL_TO_ALL, QUEUE_TP, ep, x, part);
+    if (etp)
+        lower_collective(l, OP_ALL_GATHER, QUEUE_TP, etp, part, y);
+}
+
+/* the way back: partial sums over etp into the own rows, then home */
+static void exchange_back(struct lower *l, struct mat x, struct mat y, const char *name)
+{
+    uint32_t ep = l->mesh.dim[MESH_EP], etp = l->mesh.dim[MESH_ETP];
+    struct mat part = ep && etp ? lower_temp(l, name, y.dtype, y.rows, y.cols) : etp ? y : x;
+    if (etp)
+        lower_collective(l, OP_REDUCE_SCATTER, QUEUE_TP, etp, x, part);
+    if (ep)
+        lower_collective(l, OP_ALL_TO_ALL, QUEUE_TP, ep, part, y);
+}
+
+static bool exchanges(const struct lower *l)
+{
+    return l->mesh.dim[MESH_EP] || l->mesh.dim[MESH_ETP];
+}
+
+/* x to its experts' rows y; weight: none, or to be multiplied by */
+static void dispatch(struct lower *l, const struct moe *m, struct mat x, struct mat place, struct mat weight, struct mat y)
+{
+    struct mat sent = exchanges(l) ? sent_temp(l, "sent", m, x.cols) : y;
+    uint32_t i = lower_insn(l, OP_DISPATCH);
+    ARG(l, i, DISPATCH, y, sent, MARK_WRITE);
+    ARG(l, i, DISPATCH, x, x, MARK_READ);
+    ARG(l, i, DISPATCH, place, place, MARK_READ);
+    ARG(l, i, DISPATCH, weight, weight, MARK_READ);
+    if (exchanges(l))
+        exchange(l, sent, y, "came");
+}
+
+static void combine(struct lower *l, struct mat x, struct mat place, struct mat weight, struct mat y, enum mark mark)
+{
+    uint32_t i = lower_insn(l, OP_COMBINE);
+    ARG(l, i, COMBINE, y, y, mark);
+    ARG(l, i, COMBINE, x, x, MARK_READ);
+    ARG(l, i, COMBINE, place, place, MARK_READ);
+    ARG(l, i, COMBINE, weight, weight, MARK_READ);
+}
+
+/* ---- experts ---- */
+
+struct experts {
+    const struct opr *o;
+    const struct moe *m;
+    uint32_t router; /* the operator that chose */
+    struct mat counts;
+    struct expert_rows rows;
+};
+
+static struct experts open_experts(struct lower *l, uint32_t piece, uint32_t opr)
+{
+    const struct piece *pc = &l->pieces[piece];
+    struct experts e = {.o = &pc->e->oprs[opr], .m = pc->e->oprs[opr].moe};
+    while (pc->e->oprs[e.router].out != e.o->in[1])
+        e.router++;
+    e.rows = lower_expert_rows(l, e.m);
+    e.counts = lower_aux(l, piece, exchanges(l) ? opr : e.router, exchanges(l) ? EXPERTS_COUNTS : ROUTER_COUNTS);
+    return e;
+}
+
+static void grouped(struct lower *l, const struct experts *e, enum op op, struct mat c, struct mat a, struct mat b,
+                    enum mark mark)
+{
+    /* the three rows have the same operands and attributes */
+    uint32_t i = lower_insn(l, op);
+    ARG(l, i, GROUPED_NT, c, c, mark);
+    ARG(l, i, GROUPED_NT, a, a, MARK_READ);
+    ARG(l, i, GROUPED_NT, b, b, MARK_READ);
+    ARG(l, i, GROUPED_NT, counts, e->counts, MARK_READ);
+    ATTR_INT_SET(l, i, GROUPED_NT, experts, e->rows.experts);
+    ATTR_INT_SET(l, i, GROUPED_NT, blocks, e->rows.blocks * l->d->etp);
+}
+
+/* the k-th of the projections in, side by side */
+static struct mat projection(const struct experts *e, struct mat up, uint32_t k)
+{
+    uint32_t w = up.cols / (e->o->nweights - 1);
+    return mat_columns(up, k * w, w);
+}
+
+void lower_experts(struct lower *l, uint32_t piece, uint32_t opr)
+{
+    struct experts e = open_experts(l, piece, opr);
+    struct mat place = lower_aux(l, piece, e.router, ROUTER_PLACE), x = lower_value(l, piece, e.o->in[0]);
+    struct mat rows = lower_aux(l, piece, opr, EXPERTS_ROWS), up = lower_aux(l, piece, opr, EXPERTS_UP);
+    struct mat hidden = lower_aux(l, piece, opr, EXPERTS_HIDDEN), back = lower_aux(l, piece, opr, EXPERTS_BACK);
+    struct mat out = exchanges(l) ? rows_temp(l, "outs", e.m, back.cols) : back;
+    dispatch(l, e.m, x, place, no_mat(), rows);
+    if (exchanges(l))
+        exchange(l, lower_aux(l, piece, e.router, ROUTER_COUNTS), e.counts, "counts");
+    for (uint32_t k = 0; k + 1 < e.o->nweights; k++)
+        grouped(l, &e, OP_GROUPED_NT, projection(&e, up, k), rows, lower_one_weight(l, piece, e.o, k, false), MARK_WRITE);
+    lower_activation(l, &e.m->expert, up, hidden);
+    grouped(l, &e, OP_GROUPED_NT, out, hidden, lower_one_weight(l, piece, e.o, e.o->nweights - 1, false), MARK_WRITE);
+    if (exchanges(l))
+        exchange_back(l, out, back, "summed");
+    combine(l, back, place, lower_aux(l, piece, e.router, ROUTER_WEIGHT), lower_value(l, piece, e.o->out), MARK_WRITE);
+}
+
+void lower_experts_back(struct lower *l, uint32_t piece, uint32_t opr)
+{
+    struct experts e = open_experts(l, piece, opr);
+    struct mat place = lower_aux(l, piece, e.router, ROUTER_PLACE), weight = lower_aux(l, piece, e.router, ROUTER_WEIGHT);
+    struct mat rows = lower_aux(l, piece, opr, EXPERTS_ROWS), up = lower_aux(l, piece, opr, EXPERTS_UP);
+    struct mat hidden = lower_aux(l, piece, opr, EXPERTS_HIDDEN), back = lower_aux(l, piece, opr, EXPERTS_BACK);
+    struct mat dy = l->pieces[piece].gradient[e.o->out], dback = rows_temp(l, "dback", e.m, back.cols);
+    struct mat dhidden = rows_temp(l, "dhidden", e.m, hidden.cols), dup = rows_temp(l, "dups", e.m, up.cols);
+    struct mat drows = rows_temp(l, "drows", e.m, rows.cols), dx_rows = drows;
+    uint32_t down = e.o->nweights - 1, i = lower_insn(l, OP_COMBINE_W);
+    ARG(l, i, COMBINE_W, dweight, lower_temp(l, "dweight", DTYPE_F32, l->local, e.m->active), MARK_WRITE);
+    ARG(l, i, COMBINE_W, dy, dy, MARK_READ);
+    ARG(l, i, COMBINE_W, x, back, MARK_READ);
+    ARG(l, i, COMBINE_W, place, place, MARK_READ);
+    dispatch(l, e.m, dy, place, weight, dback);
+    grouped(l, &e, OP_GROUPED_NN, dhidden, dback, lower_one_weight(l, piece, e.o, down, false), MARK_WRITE);
+    lower_activation_back(l, &e.m->expert, up, dup, dhidden);
+    for (uint32_t k = 0; k < down; k++)
+        grouped(l, &e, OP_GROUPED_NN, drows, projection(&e, dup, k), lower_one_weight(l, piece, e.o, k, false),
+                k ? MARK_ADD : MARK_WRITE);
+    enum mark mark;
+    struct mat dx = lower_gradient(l, piece, e.o->in[0], &mark);
+    if (exchanges(l)) {
+        dx_rows = sent_temp(l, "dsent", e.m, rows.cols);
+        exchange_back(l, drows, dx_rows, "summed");
+    }
+    combine(l, dx_rows, place, no_mat(), dx, mark);
+    mark = lower_contribution(l, piece, e.o->weight);
+    grouped(l, &e, OP_GROUPED_TN, lower_one_weight(l, piece, e.o, down, true), dback, hidden, mark);
+    for (uint32_t k = 0; k < down; k++)
+        grouped(l, &e, OP_GROUPED_TN, lower_one_weight(l, piece, e.o, k, true), projection(&e, dup, k), rows, mark);
+}
