@@ -273,7 +273,10 @@ static enum status command_trace(struct context *c)
     FILE *f = strcmp(o->output, "-") ? fopen(o->output, "w") : stdout;
     if (!f)
         return fail(STATUS_WORLD, arena_printf(c->arena, "%s: %s", o->output, strerror(errno)));
-    trace_write(p, ranks, nranks, f);
+    if (o->times)
+        trace_times(p, f);
+    else
+        trace_write(p, ranks, nranks, f);
     return close_output(f, o->output);
 }
 

@@ -112,14 +112,87 @@ static enum progress try_meeting(struct exec *e, struct play *play, uint32_t q, 
     return MOVED;
 }
 
+/* one element of each part: members meet, and nothing else moves */
+static void make_small(struct meeting *m)
+{
+    uint32_t parts = m->x.rows > m->y.rows ? m->x.rows / (m->y.rows ? m->y.rows : 1) : 1;
+    uint32_t gathered = m->y.rows > m->x.rows ? m->y.rows / (m->x.rows ? m->x.rows : 1) : 1;
+    if (m->op == OP_ALL_TO_ALL)
+        return;
+    m->x.rows = parts;
+    m->y.rows = gathered;
+    m->x.cols = m->y.cols = 1;
+}
+
+/* When a paced head is ready: when what it waited for has ended by plan, which may be a moment before this process was woken
+ * to see it, so that waking late does not add up.  A meeting starts when the last member is ready. */
+static int64_t paced_start(const struct play *play, uint32_t q, uint32_t i)
+{
+    const struct insn *in = &play->p->insns[i];
+    uint32_t at = play->done[q];
+    int64_t start = at ? play->ended_ns[play->order[play->first[q] + at - 1]] : play->ended_ns[play->p->ninsns];
+    for (uint32_t w = 0; w < in->nwaits; w++) {
+        const struct wait *wait = &play->p->waits[in->wait + w];
+        int64_t end = play->ended_ns[play->order[play->first[wait->queue] + wait->position]];
+        start = end > start ? end : start;
+    }
+    return start;
+}
+
+/* instead of doing its work an instruction takes its planned time */
+static enum progress try_paced(struct exec *e, struct play *play, uint32_t q, uint32_t i)
+{
+    int64_t now = world_now_ns();
+    if (!play->started[q]) {
+        int64_t start = paced_start(play, q, i);
+        if (insn_is_meeting(&play->p->insns[i])) {
+            struct meeting m;
+            bool posted = false;
+            make_meeting(e, play, i, &m);
+            make_small(&m);
+            m.ready_ns = start;
+            if (!play->open[q]) {
+                enum meeting_state st = e->s.transport->post(e->transport, &m);
+                if (st == MEETING_REFUSED || st == MEETING_FAILED)
+                    return st == MEETING_FAILED ? BROKEN : STUCK;
+                play->open[q] = posted = true;
+            }
+            if (e->s.transport->poll(e->transport, &m) != MEETING_DONE)
+                return posted ? MOVED : STUCK;
+            start = e->s.transport->latest(e->transport, &m);
+        }
+        play->started[q] = true;
+        play->until_ns[q] = start + play->pace_ns[i];
+        if (play->trace)
+            play->trace[i] = (struct trace_span){start, play->until_ns[q]};
+    }
+    if (now < play->until_ns[q])
+        return STUCK;
+    play->started[q] = false;
+    play->ended_ns[i] = play->until_ns[q];
+    pop(e, play, q);
+    return MOVED;
+}
+
+/* nanoseconds until the first running head ends; a tenth of a second if none runs */
+static int64_t paced_rest(const struct play *play)
+{
+    int64_t first = INT64_MAX, now = world_now_ns();
+    for (uint32_t q = 0; q < NQUEUES; q++)
+        first = play->started[q] && play->until_ns[q] < first ? play->until_ns[q] : first;
+    return first == INT64_MAX ? 100000000 : first > now ? first - now : 0;
+}
+
 static enum progress try_queue(struct exec *e, struct play *play, uint32_t q)
 {
     if (play->done[q] == play->count[q])
         return STUCK;
     uint32_t i = play->order[play->first[q] + play->done[q]];
     const struct insn *in = &play->p->insns[i];
-    if (!play->open[q] && !waits_done(play, in))
+    if (!play->open[q] && !play->started[q] && !waits_done(play, in))
         return STUCK;
+    if (play->pace_ns)
+        return try_paced(e, play, q, i);
     if (insn_is_meeting(in))
         return try_meeting(e, play, q, i);
     run_kernel(e, play, i);
@@ -208,9 +281,16 @@ static void check_watchdog(const struct exec *e, struct patience *p)
         exec_report(e, stderr);
 }
 
-static enum status wait_for_peers(const struct exec *e, uint32_t event, struct patience *p)
+static enum status wait_for_peers(const struct exec *e, const struct play *play, uint32_t event, struct patience *p)
 {
     TRY(world_failed(e->s.world));
+    if (play->pace_ns) {
+        int64_t rest = paced_rest(play);
+        if (rest > 20000) /* shorter: the way into the kernel and back would be longer */
+            world_sleep_for(e->s.world, event, rest);
+        check_watchdog(e, p);
+        return world_failed(e->s.world);
+    }
     if (p->polls++ < e->s.world->spins) {
         __builtin_ia32_pause();
         return STATUS_OK;
@@ -248,6 +328,8 @@ enum status exec_run(struct exec *e, enum routine which, const struct batch_sour
     play->batch = batch;
     memset(play->done, 0, sizeof play->done);
     memset(play->open, 0, sizeof play->open);
+    if (play->pace_ns)
+        play->ended_ns[play->p->ninsns] = world_now_ns(); /* the step's begin */
     for (uint32_t q = 0; q < NQUEUES; q++)
         publish_head(e, play, q);
     atomic_store(&e->s.world->ranks[e->s.world->rank].evaluating, which == ROUTINE_EVAL);
@@ -261,7 +343,7 @@ enum status exec_run(struct exec *e, enum routine which, const struct batch_sour
         if (moved == MOVED)
             patience.polls = 0;
         else
-            TRY(wait_for_peers(e, event, &patience));
+            TRY(wait_for_peers(e, play, event, &patience));
         left = 0;
         for (uint32_t q = 0; q < NQUEUES; q++)
             left += play->count[q] - play->done[q];

@@ -65,6 +65,9 @@ static bool allocate(struct play *play, uint32_t nchannels)
     play->self = calloc(n, sizeof *play->self);
     play->number = calloc(n, sizeof *play->number);
     play->meetings = calloc(nchannels + (size_t)1, sizeof *play->meetings);
+    play->ended_ns = calloc(n, sizeof *play->ended_ns);
+    if (!play->ended_ns)
+        return false;
     return play->order && play->channel && play->self && play->number && play->meetings;
 }
 
@@ -141,6 +144,8 @@ enum status exec_open(struct exec **out, const struct exec_setup *s, char *error
     for (uint32_t r = 0; r < NROUTINES && st == STATUS_OK; r++)
         if (s->programs[r] && s->programs[r][role])
             st = load(e, &e->play[r], s->programs[r][role], error, error_size);
+    if (s->pace_ns)
+        e->play[ROUTINE_TRAIN].pace_ns = s->pace_ns[role];
     if (st == STATUS_OK)
         st = s->transport->open(&e->transport, s->world, s->channels->list, s->channels->n);
     e->scratch_bytes = (e->scratch_bytes + 4096) / 4096 * 4096;
@@ -167,6 +172,7 @@ void exec_close(struct exec *e)
         free(e->play[r].self);
         free(e->play[r].number);
         free(e->play[r].meetings);
+        free(e->play[r].ended_ns);
     }
     if (e->transport)
         e->s.transport->close(e->transport);

@@ -14,6 +14,10 @@ struct play { /* one program as this rank replays it */
     uint64_t *meetings;       /* by channel: how many the program holds */
     uint32_t done[NQUEUES];   /* positions finished in this run */
     bool open[NQUEUES];       /* the head is posted */
+    const int64_t *pace_ns;   /* by instruction: how long it takes; NULL: it is done */
+    int64_t *ended_ns;        /* paced: by instruction, when it ended by plan */
+    bool started[NQUEUES];    /* paced: the head runs, and ends at: */
+    int64_t until_ns[NQUEUES];
     struct trace_span *trace;
     const struct batch_source *batch;
 };

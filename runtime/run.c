@@ -22,6 +22,8 @@ static enum status open_data(struct run *r, char *error, size_t error_size)
 {
     const struct job_info *job = &r->folder->train[0]->job;
     uint64_t samples = 0;
+    if (r->o.paced)
+        return pace_read(r->o.paced, r->programs[ROUTINE_TRAIN], r->folder->ranks->nroles, &r->pace, error, error_size);
     TRY(data_open(r->o.data, job->sequence, job->vocab, &r->data, error, error_size));
     if (__builtin_mul_overflow(r->steps, job->batch, &samples))
         samples = UINT64_MAX;
@@ -68,7 +70,7 @@ enum status run_open(struct run *r, const struct settings *o, char *error, size_
     const struct job_info *job = &r->folder->train[0]->job;
     r->programs[ROUTINE_TRAIN] = (const struct program *const *)r->folder->train;
     r->programs[ROUTINE_EVAL] = (const struct program *const *)r->folder->eval;
-    r->steps = o->steps ? o->steps : job->steps_total;
+    r->steps = o->steps ? o->steps : o->paced ? 3 : job->steps_total;
     if (!r->steps) {
         snprintf(error, error_size, "the job states no length ('total'); say --steps N");
         return STATUS_USAGE;
@@ -103,6 +105,7 @@ void run_close(struct run *r)
     safetensors_close(r->init);
     channels_free(&r->channels);
     free(r->catalog);
+    pace_free(&r->pace);
     free(r->arena_sizes);
     world_close(&r->world);
     folder_close(r->folder);
@@ -150,9 +153,9 @@ static enum status report(struct session *s, enum status st)
 
 static void measure(struct session *s, uint32_t when)
 {
-    size_t scratch_bytes, data_bytes, held_bytes = 0;
+    size_t scratch_bytes, data_bytes = 0, held_bytes = 0;
     const void *scratch = exec_scratch(s->exec, &scratch_bytes),
-               *data = data_mapping(s->run->data, &data_bytes);
+               *data = s->run->data ? data_mapping(s->run->data, &data_bytes) : NULL;
     const void *held = s->run->held_out ? data_mapping(s->run->held_out, &held_bytes) : NULL;
     const struct memory_range ranges[] = {{s->world->map, s->world->control_bytes, MEMORY_CONTROL},
                                           {s->world->map + s->world->control_bytes,
@@ -175,6 +178,7 @@ static enum status open_session(struct session *s, struct run *r, uint32_t rank)
         .programs = {r->programs[ROUTINE_TRAIN], r->held_out ? r->programs[ROUTINE_EVAL] : NULL},
         .shuffle_seed = r->o.shuffle_seed,
         .watchdog_s = r->o.watchdog_s,
+        .pace_ns = (const int64_t *const *)r->pace.ns,
         .peers_by_pid = r->peers_by_pid};
     *s = (struct session){.run = r, .world = &r->world, .face = &r->world.ranks[rank]};
     s->summary.loss = s->summary.eval_loss = NAN;
@@ -186,8 +190,10 @@ static enum status open_session(struct session *s, struct run *r, uint32_t rank)
     TRY(world_barrier(s->world));
     measure(s, 0);
     TRY(world_barrier(s->world));
-    memset(r->world.arena[rank], 0xff, r->arena_sizes[rank]);
-    TRY(report(s, weights_init(&s->place, r->init, p->job.seed, s->error, sizeof s->error)));
+    if (!r->o.paced)
+        memset(r->world.arena[rank], 0xff, r->arena_sizes[rank]);
+    if (!r->o.paced)
+        TRY(report(s, weights_init(&s->place, r->init, p->job.seed, s->error, sizeof s->error)));
     safetensors_close(r->init);
     r->init = NULL;
     if (rank == 0 && !r->o.quiet) {
@@ -292,7 +298,7 @@ static void log_results(struct session *s, uint64_t step, double step_time_s)
                             lr_at(job, step, s->run->steps),
                             step_time_s,
                             tokens / step_time_s};
-    if (metrics) {
+    if (metrics && !s->run->o.paced) {
         line.loss = metrics[METRIC_LOSS];
         line.grad_norm = sqrt(metrics[METRIC_SQNORM]);
     }
@@ -379,6 +385,11 @@ static enum status report_end(struct session *s)
             s->summary.before[line] += s->world->ranks[i].memory[0][line];
             s->summary.after[line] += s->world->ranks[i].memory[1][line];
         }
+    if (r->o.paced && r->steps > 1 && !r->o.quiet) {
+        double measured_s = s->summary.seconds / (double)(r->steps - 1), planned_s = (double)r->pace.step_ns * 1e-9;
+        fprintf(stderr, "paced: a step took %.6g s, planned %.6g s (%+.1f %%)\n", measured_s, planned_s,
+                100 * (measured_s / planned_s - 1));
+    }
     if (r->o.json)
         summary_print(r, &s->summary, stdout);
     snprintf(s->error, sizeof s->error, "%s: could not be written", r->o.log ? r->o.log : "log");

@@ -8,6 +8,7 @@
 #include "runtime/exec.h"
 #include "runtime/folder.h"
 #include "runtime/log.h"
+#include "runtime/pace.h"
 #include "runtime/settings.h"
 #include "runtime/safetensors.h"
 
@@ -24,6 +25,7 @@ struct run {
     struct world world;
     bool peers_by_pid;
     uint64_t steps;
+    struct pace pace; /* --paced */
 };
 
 /* loads and checks everything that needs no peers */

@@ -29,6 +29,8 @@ static const char help[] =
     "change)\n"
     "  --dump-gradients DIR  write the first step's gradients, reduced and not clipped, as "
     "DIR/gradients.safetensors\n"
+    "  --paced FILE          every kernel and transfer only takes its planned time ('llmc trace DIR --times -o FILE'):\n"
+    "                        how close does the step come to the simulated one?  Nothing is computed\n"
     "  --watchdog SECONDS    fail, with a list of who waits for whom, after so long without progress (60; 0 "
     "= never)\n"
     "  --ranks local|all     refuse plans for several nodes, or start all their ranks here (default: all)\n"
@@ -84,7 +86,7 @@ static const struct option long_options[] = {{"data", required_argument, NULL, O
                                              {"transport", required_argument, NULL, OPT_TRANSPORT},
                                              {"checkpoint", required_argument, NULL, OPT_CHECKPOINT},
                                              {"resume", no_argument, NULL, OPT_RESUME},
-                                             {"paced", no_argument, NULL, OPT_PACED},
+                                             {"paced", required_argument, NULL, OPT_PACED},
                                              {"calibrate", no_argument, NULL, OPT_CALIBRATE},
                                              {"json", no_argument, NULL, OPT_JSON},
                                              {"quiet", no_argument, NULL, OPT_QUIET},
@@ -137,7 +139,7 @@ static const char **path_of(struct settings *o, int option)
         const char **path;
     } paths[] = {{OPT_DATA, &o->data},          {OPT_INIT, &o->init}, {OPT_SAVE, &o->save},
                  {OPT_EVAL, &o->eval},          {OPT_LOG, &o->log},   {OPT_TRACE, &o->trace},
-                 {OPT_GRADIENTS, &o->gradients}};
+                 {OPT_GRADIENTS, &o->gradients}, {OPT_PACED, &o->paced}};
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
         if (paths[i].option == option)
             return paths[i].path;
@@ -158,7 +160,6 @@ static const char *later_of(int option)
 {
     return option == OPT_CHECKPOINT ? "--checkpoint"
            : option == OPT_RESUME   ? "--resume"
-           : option == OPT_PACED    ? "--paced"
                                     : "--calibrate";
 }
 
@@ -189,7 +190,6 @@ static enum status apply(struct settings *o, int option, bool *done)
         return read_choice("--transport", optarg, "shm", "mpi nccl d2d");
     case OPT_CHECKPOINT:
     case OPT_RESUME:
-    case OPT_PACED:
     case OPT_CALIBRATE:
         return unsupported(later_of(option));
     case OPT_JSON:
@@ -226,7 +226,9 @@ enum status settings_parse(struct settings *o, int argc, char **argv, bool *done
     if (optind >= argc)
         return usage("PLAN", NULL, "missing: the folder that 'llmc plan' wrote");
     o->dir = argv[optind];
-    if (!o->data)
+    if (o->paced && (o->eval || o->save || o->init || o->gradients))
+        return usage("--paced", NULL, "computes nothing: no --init, --eval, --save or --dump-gradients");
+    if (!o->data && !o->paced)
         return usage("--data", NULL, "missing: a file of tokens ('llmc tokens' makes one from text)");
     if (o->eval_every && !o->eval)
         return usage("--eval-every", NULL, "needs --eval FILE");

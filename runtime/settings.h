@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 struct settings {
-    const char *dir, *data, *init, *save, *eval, *log, *trace, *gradients;
+    const char *dir, *data, *init, *save, *eval, *log, *trace, *gradients, *paced;
     uint64_t steps;      /* 0 = the job's own length */
     uint64_t eval_every; /* 0 = only at the end */
     uint64_t shuffle_seed;

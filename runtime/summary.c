@@ -55,6 +55,13 @@ void summary_print(const struct run *r, const struct summary *s, FILE *out)
             "%llu,\n",
             (unsigned long long)total(r, REPORT_INSTRUCTIONS),
             (unsigned long long)total(r, REPORT_ALLOCATIONS), (unsigned long long)total(r, REPORT_SCRATCH));
+    if (r->o.paced) {
+        fputs("  \"paced\": {\"planned_step_s\": ", out);
+        log_number(out, (double)r->pace.step_ns * 1e-9);
+        fputs(", \"measured_step_s\": ", out);
+        log_number(out, timed ? s->seconds / (double)timed : NAN);
+        fputs("},\n", out);
+    }
     print_arenas(r, out);
     print_memory(r, s, out);
     fprintf(out, "  \"plan\": \"%s\"}\n", r->folder->hash);

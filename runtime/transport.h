@@ -23,6 +23,7 @@ struct meeting {
     uint32_t channel, self; /* self: own index among the members */
     uint64_t number;
     struct view x, y;  /* x: what it gives, y: where it receives; in-place instructions have x == y */
+    int64_t ready_ns;  /* when the member was ready for it; only for latest() */
     uint32_t argument; /* BROADCAST: root; ALL_REDUCE: 1 = maximum; SHIFT: by */
 };
 enum meeting_state {
@@ -43,6 +44,8 @@ struct transport_ops {
     enum meeting_state (*post)(struct transport *t, const struct meeting *m);
     /* DONE: all that m gives and receives is final, and no peer will touch it again */
     enum meeting_state (*poll)(struct transport *t, const struct meeting *m);
+    /* right after DONE: the greatest ready_ns of all members */
+    int64_t (*latest)(struct transport *t, const struct meeting *m);
 };
 const struct transport_ops *transport_shm(void);
 

@@ -18,6 +18,7 @@ enum { DEPTH = 4, PIECE = 16384 /* elements */ };
 
 struct offer { /* one member's operands, as arena offsets */
     uint64_t x, y;
+    int64_t ready_ns;
     uint32_t x_rows, y_rows, cols, x_ld, y_ld, op, dtype, argument;
 };
 struct seat {
@@ -270,6 +271,7 @@ static enum meeting_state shm_post(struct transport *t, const struct meeting *m)
     const struct view *x = &m->x, *y = &m->y;
     o->x = (uint64_t)((const uint8_t *)x->data - arena);
     o->y = (uint64_t)((const uint8_t *)y->data - arena);
+    o->ready_ns = m->ready_ns;
     o->x_rows = x->rows;
     o->y_rows = y->rows;
     o->cols = x->cols;
@@ -314,9 +316,20 @@ static enum meeting_state shm_poll(struct transport *t, const struct meeting *m)
     return MEETING_DONE;
 }
 
+/* offers are safe to read: the next meeting but DEPTH, which uses the seat again, needs this rank */
+static int64_t shm_latest(struct transport *t, const struct meeting *m)
+{
+    const struct line *l = &t->lines[m->channel];
+    const struct seat *s = seat_of(l, m->number);
+    int64_t latest = s->offer[0].ready_ns;
+    for (uint32_t k = 1; k < l->channel.nmembers; k++)
+        latest = s->offer[k].ready_ns > latest ? s->offer[k].ready_ns : latest;
+    return latest;
+}
+
 const struct transport_ops *transport_shm(void)
 {
     static const struct transport_ops shm = {"shm",     shared_bytes, shm_open_transport,
-                                             shm_close, shm_post,     shm_poll};
+                                             shm_close, shm_post,     shm_poll, shm_latest};
     return &shm;
 }

@@ -55,14 +55,19 @@ void world_bump(const struct world *w, uint32_t rank)
         futex(&r->event, FUTEX_WAKE, 1, NULL);
 }
 
-void world_sleep(const struct world *w, uint32_t event)
+void world_sleep_for(const struct world *w, uint32_t event, int64_t ns)
 {
     struct world_rank *r = &w->ranks[w->rank];
-    struct timespec tenth = {0, 100000000};
+    struct timespec most = {0, ns < 100000000 ? ns : 100000000};
     atomic_store(&r->sleeping, 1);
     if (!atomic_load(&w->control->failed))
-        futex(&r->event, FUTEX_WAIT, event, &tenth);
+        futex(&r->event, FUTEX_WAIT, event, &most);
     atomic_store(&r->sleeping, 0);
+}
+
+void world_sleep(const struct world *w, uint32_t event)
+{
+    world_sleep_for(w, event, 100000000);
 }
 
 void world_fail(const struct world *w, enum status st, const char *fmt, ...)

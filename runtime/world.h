@@ -69,6 +69,8 @@ uint32_t world_event(const struct world *w);
 void world_bump(const struct world *w, uint32_t rank);
 /* until the event differs from `event`, a failure, or 100 ms */
 void world_sleep(const struct world *w, uint32_t event);
+/* the same, but at most that long */
+void world_sleep_for(const struct world *w, uint32_t event, int64_t ns);
 
 /* records the first failure of the run and wakes everyone; later ones are ignored */
 void world_fail(const struct world *w, enum status st, const char *fmt, ...)

@@ -279,3 +279,15 @@ bool trace_parse_ranks(struct arena *a, const char *text, uint32_t world, uint32
     }
     return true;
 }
+
+void trace_times(const struct plan *p, FILE *out)
+{
+    fprintf(out, "llmc-times 1 %u %lld\n", p->nroles, (long long)p->timeline->step_ns);
+    for (uint32_t r = 0; r < p->nroles; r++) {
+        const struct sim_role *role = &p->timeline->roles[r];
+        fprintf(out, "%u\n", role->ninsns);
+        for (uint32_t i = 0; i < role->ninsns; i++)
+            fprintf(out, "%lld%c", (long long)(role->insns[i].end_ns - role->insns[i].start_ns),
+                    i % 16 == 15 || i + 1 == role->ninsns ? '\n' : ' ');
+    }
+}

@@ -17,4 +17,8 @@ void trace_write(const struct plan *p, const uint32_t *ranks, uint32_t nranks, F
 bool trace_parse_ranks(struct arena *a, const char *text, uint32_t world, uint32_t **ranks, uint32_t *nranks,
                        const char **why);
 
+/* planned times for `llmrun --paced`: "llmc-times 1 ROLES STEP_NS", then per role the number of its instructions and how
+ * many nanoseconds each takes */
+void trace_times(const struct plan *p, FILE *out);
+
 #endif

@@ -17,7 +17,7 @@ struct options {
     const char *output, *stage, *ranks, *filter;
     uint64_t top, budget;
     uint32_t rank, stage_index; /* UINT32_MAX = not given */
-    bool json, all, force, full, execute, quiet, help, version, ascii;
+    bool json, times, all, force, full, execute, quiet, help, version, ascii;
     bool memory, traffic, timeline, schedule, code;
 };
 

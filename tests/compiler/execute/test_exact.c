@@ -1,7 +1,9 @@
 /* The exact interpreter on real plans: random valid ones compute what one rank computes, in adversarial orders. */
 
 #include "compiler/execute/exact.h"
+#include "tests/compiler/random_layout.h"
 #include "tests/compiler/random_plan.h"
+#include "tests/compiler/verify/mutate.h"
 #include "tests/e2e/e2e.h"
 
 #include <CUnit/CUnit.h>
@@ -41,9 +43,47 @@ static void test_random_plans(void)
     printf("%llu instructions, %llu numbers equal ", (unsigned long long)ninsns, (unsigned long long)elements);
 }
 
+/* The interpreter itself: faults of these kinds change what is computed, or nothing at all is checked. */
+static void test_faults(void)
+{
+    static const enum mutation kinds[] = {MUTATE_REDUCTION, MUTATE_LAYER_SWAPPED, MUTATE_LAYER_SKIPPED, MUTATE_MARK, MUTATE_WAIT};
+    struct arena *a = arena_new();
+    const char *why = "";
+    struct job *job = text_job(a, tiny_llama);
+    struct topo *host = random_host(a, 8);
+    job->train.batch = 8;
+    struct decision d = text_decision(a, job, host, "tp=2 sp=1 pp=2 dp=2 zero=1 microbatch=1"), alone = layout_alone(a, job, host);
+    struct plan *p = compile_decision(a, job, host, &d, &(struct compile_options){0}, &why);
+    struct plan *one = compile_decision(a, job, host, &alone, &(struct compile_options){0}, &why);
+    struct exact_truth *truth = exact_truth(a, one, &why);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(truth);
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        uint64_t state = k + 1;
+        uint32_t made = 0, found = 0;
+        for (uint32_t tries = 0; made < 8 && tries < 200; tries++) {
+            struct mutant m;
+            bool differs = false;
+            if (!mutate(a, p, kinds[k], &state, &m))
+                continue;
+            for (uint64_t seed = 1; seed <= 6 && !differs; seed++)
+                differs = exact_compare(a, &m.plan, truth, seed).why != NULL;
+            made++;
+            found += differs;
+            mutant_free(&m);
+        }
+        CU_ASSERT(made == 8 && found >= (kinds[k] == MUTATE_WAIT ? 2u : 8u));
+        if (found < made)
+            printf("%s: %u of %u differ; ", mutation_name(kinds[k]), found, made);
+    }
+    plan_close(p);
+    plan_close(one);
+    arena_free(a);
+}
+
 void suite_exact(void);
 void suite_exact(void)
 {
     CU_pSuite s = CU_add_suite("exact", NULL, NULL);
     CU_add_test(s, "random plans compute what one rank computes, modulo a prime", test_random_plans);
+    CU_add_test(s, "faults differ from one rank", test_faults);
 }

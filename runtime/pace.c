@@ -1,0 +1,72 @@
+/* Reading planned times: numbers separated by white space, every one of them checked against the programs. */
+
+#include "runtime/pace.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static enum status fault(const char *path, const char *what, char *error, size_t error_size)
+{
+    snprintf(error, error_size, "%s: %s", path, what);
+    return STATUS_INPUT;
+}
+
+/* a duration below 2^50 ns, a fortnight */
+static bool read_number(FILE *f, int64_t *out)
+{
+    long long n;
+    if (fscanf(f, "%18lld", &n) != 1 || n < 0 || n >= (int64_t)1 << 50)
+        return false;
+    *out = n;
+    return true;
+}
+
+static enum status read_roles(FILE *f, const char *path, const struct program *const *programs, struct pace *out, char *error,
+                              size_t error_size)
+{
+    for (uint32_t r = 0; r < out->nroles; r++) {
+        int64_t n;
+        if (!read_number(f, &n) || n != programs[r]->ninsns)
+            return fault(path, "it is not of this plan", error, error_size);
+        out->ns[r] = calloc((size_t)n + 1, sizeof **out->ns);
+        for (int64_t i = 0; out->ns[r] && i < n; i++)
+            if (!read_number(f, &out->ns[r][i]))
+                return fault(path, "a time is missing or out of range", error, error_size);
+        if (!out->ns[r])
+            return STATUS_WORLD;
+    }
+    return STATUS_OK;
+}
+
+enum status pace_read(const char *path, const struct program *const *programs, uint32_t nroles, struct pace *out, char *error,
+                      size_t error_size)
+{
+    char magic[16] = "";
+    int64_t version = 0, roles = 0;
+    FILE *f = fopen(path, "r");
+    *out = (struct pace){0};
+    if (!f)
+        return fault(path, strerror(errno), error, error_size);
+    enum status st = STATUS_OK;
+    if (fscanf(f, "%15s", magic) != 1 || strcmp(magic, "llmc-times") || !read_number(f, &version) || version != 1 ||
+        !read_number(f, &roles) || !read_number(f, &out->step_ns))
+        st = fault(path, "it does not hold planned times ('llmc trace DIR --times' writes them)", error, error_size);
+    else if (roles != nroles)
+        st = fault(path, "it is not of this plan", error, error_size);
+    if (st == STATUS_OK) {
+        out->nroles = nroles;
+        out->ns = calloc(nroles + 1u, sizeof *out->ns);
+        st = out->ns ? read_roles(f, path, programs, out, error, error_size) : STATUS_WORLD;
+    }
+    fclose(f);
+    return st;
+}
+
+void pace_free(struct pace *p)
+{
+    for (uint32_t r = 0; p->ns && r < p->nroles; r++)
+        free(p->ns[r]);
+    free(p->ns);
+    *p = (struct pace){0};
+}
