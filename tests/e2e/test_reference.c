@@ -1,5 +1,5 @@
-/* llmrun against an independent reference: tests/reference/make_fixtures.py computed loss, every parameter gradient and
- * eight AdamW steps of four tiny models in float64.  Each model starts from the same safetensors here, on one rank and
+/* llmrun against an independent reference: tests/reference/make_fixtures.py and, with Hugging Face's models, make_hf.py
+ * computed loss, every parameter gradient and eight AdamW steps of tiny models in float64.  Each model starts from the same safetensors here, on one rank and
  * split several ways on eight.
  *
  * Bounds, in fp32: loss of every step 1e-5 relative; each gradient of the first step 1e-5 in norm; gradient norm 1e-5 at
@@ -30,6 +30,19 @@ static const struct {
     {"mixed", "--set gpus=1", 1, false},
     {"mixed", "--set tp=2 --set pp=2 --set dp=2 --set gpus=8 --set sequence_parallel=yes --set zero=1", 8, true},
     {"mixed", "--set tp=2 --set pp=2 --set dp=2 --set gpus=8 --set sequence_parallel=no --set recompute=full", 8, false},
+    {"gemma2", "--set gpus=1", 1, false},
+    {"gemma2", "--set tp=2 --set pp=2 --set dp=2 --set gpus=8 --set sequence_parallel=yes --set zero=1", 8, true},
+    {"gemma2", "--set tp=2 --set cp=2 --set gpus=4 --set recompute=full", 4, false},
+    {"gpt_neox", "--set gpus=1", 1, false},
+    {"gpt_neox", "--set tp=2 --set pp=2 --set gpus=4 --set sequence_parallel=yes", 4, true},
+    {"gpt_neox", "--set tp=2 --set pp=2 --set gpus=4 --set sequence_parallel=no --set schedule=zb_h1", 4, false},
+    {"qwen3", "--set gpus=1", 1, false},
+    {"qwen3", "--set tp=2 --set pp=2 --set dp=2 --set gpus=8 --set sequence_parallel=yes --set zero=3", 8, true},
+    {"qwen3", "--set tp=2 --set pp=2 --set gpus=4 --set sequence_parallel=no --set schedule=zb_h1", 4, false},
+    {"mla", "--set gpus=1", 1, false},
+    {"mla", "--set tp=2 --set pp=2 --set gpus=4 --set sequence_parallel=yes", 4, true},
+    {"mla", "--set tp=2 --set pp=2 --set dp=2 --set gpus=8 --set sequence_parallel=no --set schedule=zb_h1 --set zero=1", 8, false},
+    {"mla", "--set tp=2 --set gpus=2 --set sequence_parallel=yes --set recompute=full", 2, false},
 };
 
 static void compare_losses(const char *folder, const char *reference)
@@ -112,6 +125,26 @@ static void test_mixed(void)
     check_model("mixed");
 }
 
+static void test_gemma2(void)
+{
+    check_model("gemma2");
+}
+
+static void test_neox(void)
+{
+    check_model("gpt_neox");
+}
+
+static void test_qwen3(void)
+{
+    check_model("qwen3");
+}
+
+static void test_mla(void)
+{
+    check_model("mla");
+}
+
 void suite_reference(void);
 void suite_reference(void)
 {
@@ -120,4 +153,8 @@ void suite_reference(void)
     CU_add_test(s, "llama: rmsnorm, rope, grouped queries, swiglu, untied head", test_llama);
     CU_add_test(s, "qwen2: query and key biases, tied head, bf16 weights", test_qwen2);
     CU_add_test(s, "mixed: adjacent partial rope, llama3 scaling, wide heads, erf geglu, all biases", test_mixed);
+    CU_add_test(s, "gemma2: norms before and after, soft caps, windows, scaled embedding", test_gemma2);
+    CU_add_test(s, "gpt_neox: parallel sublayers, partial rotation", test_neox);
+    CU_add_test(s, "qwen3: normalised queries and keys", test_qwen3);
+    CU_add_test(s, "mla: latent attention of DeepSeek-V3", test_mla);
 }
