@@ -87,6 +87,7 @@ struct bucket_info {
     bool gathers;      /* param is the own shard, gathered for every use; */
     bool scatters;     /* gradient is the own shard's sum of every microbatch's; begun: it has one */
     bool begun;
+    bool late;         /* what crosses roles is summed behind the last backward of both */
     bool split;        /* over tp; else whole on every tp rank */
     bool partial;      /* whole, and every tp rank's gradient covers its own heads alone */
     bool tie, counts;  /* a copy lies on the mirror rank: tied table, DualPipe; this role's copy counts in the norm */

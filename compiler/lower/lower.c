@@ -90,8 +90,8 @@ static void forward(struct lower *l)
         lower_send(l, boundary(l, c->output), c->behind, forward_channel(c->index));
 }
 
-/* Buckets behind a piece's gradients of weights, or behind all of a chunk's (NONE).  Copies on mirror ranks must be reduced
- * in one order by both: after all else. */
+/* Buckets behind a piece's gradients of weights, or behind all of a chunk's (NONE).  Sums over roles come late where the dp
+ * queue has work that a backward pass waits for, and of copies on mirror ranks, which both must reduce in one order. */
 static void reduce_buckets(struct lower *l, uint32_t piece, bool last)
 {
     for (uint32_t b = 0; b < l->nbuckets; b++) {
@@ -101,13 +101,13 @@ static void reduce_buckets(struct lower *l, uint32_t piece, bool last)
         if (info->scatters || !last)
             continue;
         bool mine = piece == NONE ? info->piece == NONE && info->chunk == l->chunk : info->piece == piece;
-        if ((mine || (piece != NONE && info->shared == piece)) && --info->pending == 0 && !info->mirror)
+        if ((mine || (piece != NONE && info->shared == piece)) && --info->pending == 0 && !info->late)
             lower_bucket_reduce(l, b);
     }
 }
 
-/* stages of the model from the first to the last, on this rank and its mirror image alike */
-static void reduce_mirrored(struct lower *l)
+/* Stages of the model from the first to the last, on this rank and its mirror image alike; a tied table is one bucket. */
+static void reduce_late(struct lower *l)
 {
     lower_close_gradients(l);
     l->action = 'O';
@@ -115,7 +115,7 @@ static void reduce_mirrored(struct lower *l)
     untag(l);
     for (uint32_t stage = 0; stage < l->d->nstages; stage++)
         for (uint32_t b = 0; b < l->nbuckets; b++)
-            if (l->buckets[b].mirror && l->buckets[b].chunk->stage_index == stage) {
+            if (l->buckets[b].late && l->buckets[b].chunk->stage_index == stage) {
                 l->stage_index = stage;
                 lower_bucket_reduce(l, b);
             }
@@ -258,7 +258,7 @@ static void lower_actions(struct lower *l, const struct schedule *s)
     for (uint32_t i = 0; i < s->nactions[l->role]; i++) {
         const struct action *a = &s->actions[l->role][i];
         if (a->kind == 'O') {
-            reduce_mirrored(l);
+            reduce_late(l);
             lower_optimizer(l);
         } else if (a->pair) {
             lower_pair(l, s, a);

@@ -200,6 +200,7 @@ static void shard_bucket(const struct lower *l, struct bucket_info *b)
     bool alone = b->shard && b->piece != NONE;
     b->gathers = alone && l->d->zero >= 3;
     b->scatters = alone && l->d->zero >= 2 && b->shared == NONE && !made_early(l, b);
+    b->late = b->mirror || (b->tie && l->d->zero >= 2);
 }
 
 static void fill_class(struct lower *l, const struct bucket_class *c)

@@ -222,7 +222,7 @@ void lower_close_gradients(struct lower *l)
     s->pending = NONE;
     ARG(l, i, ADD, y, lower_own_gradient(l, bucket), MARK_ADD);
     ARG(l, i, ADD, a, s->part, MARK_READ);
-    if (s->last && !l->buckets[bucket].mirror)
+    if (s->last && !l->buckets[bucket].late)
         lower_bucket_finish(l, bucket);
 }
 
@@ -255,7 +255,7 @@ void lower_bucket_scatter(struct lower *l, uint32_t piece, uint32_t bucket, bool
         s->pending = bucket;
         s->part = own;
         s->last = last;
-    } else if (last && !b->mirror) {
+    } else if (last && !b->late) {
         lower_bucket_finish(l, bucket);
     }
     b->begun = true;

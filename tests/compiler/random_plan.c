@@ -93,7 +93,7 @@ struct topo *random_host(struct arena *a, uint32_t gpus)
 static void finish_decision(struct arena *a, const struct job *job, const struct topo *topo, struct decision *d)
 {
     uint32_t *nodes;
-    d->shard = d->zero ? d->dp : 1;
+    d->shard = !d->zero ? 1 : d->shard > 1 ? d->shard : d->dp;
     d->microbatches = (uint32_t)(job->train.batch / d->dp / (d->microbatch ? d->microbatch : 1));
     d->nstages = d->pp * d->vpp;
     d->gpus_used = d->tp * d->pp * d->dp;
@@ -115,7 +115,8 @@ struct decision text_decision(struct arena *a, const struct job *job, const stru
     const struct {
         const char *name;
         uint32_t *at;
-    } degree[] = {{"tp=", &d.tp}, {"pp=", &d.pp}, {"dp=", &d.dp}, {"zero=", &d.zero}, {"microbatch=", &d.microbatch}, {"vpp=", &d.vpp}};
+    } degree[] = {{"tp=", &d.tp}, {"pp=", &d.pp}, {"dp=", &d.dp}, {"zero=", &d.zero}, {"microbatch=", &d.microbatch},
+                  {"shard=", &d.shard}, {"prefetch=", &d.prefetch}, {"vpp=", &d.vpp}};
     for (const char *p = text; *p; p += strspn(p, " ")) {
         size_t n = strcspn(p, " ");
         uint32_t value = (uint32_t)strtoul(p + strcspn(p, "=") + 1, NULL, 10);
@@ -158,7 +159,9 @@ struct decision random_decision(struct arena *a, uint64_t *state, const struct j
         d.tp = 1u << random_below(state, 3);
         d.pp = 1 + random_below(state, 4);
         d.dp = 1 + random_below(state, 4);
-        d.zero = random_below(state, 2);
+        d.zero = random_below(state, 4);
+        d.shard = d.dp == 4 && random_below(state, 2) ? 2 : 1;
+        d.prefetch = d.zero == 3 ? random_below(state, 4) : 0;
         d.microbatch = 1 + random_below(state, 3);
         d.sp = d.tp > 1 && random_below(state, 2);
         draw_schedule(state, &d);

@@ -15,7 +15,7 @@
 enum { LAYOUTS = 22, QUICK_LAYOUTS = 3, STEPS = 20 }; /* per model; two models */
 
 struct layout {
-    unsigned tp, pp, dp, microbatch, zero;
+    unsigned tp, pp, dp, microbatch, zero, shard;
     bool sp;
     const char *schedule, *recompute;
     const char *stages; /* layers of each stage, Megatron's string; NULL = as llmc cuts them */
@@ -50,7 +50,8 @@ static struct layout draw_layout(uint64_t *state, unsigned most_tp)
         l.microbatch = 1u << draw(state, 3);
     } while (l.tp > most_tp || l.tp * l.pp * l.dp > 8 || l.tp * l.pp * l.dp < 2 || l.dp * l.microbatch > 8);
     l.sp = l.tp > 1 && draw(state, 3);
-    l.zero = l.dp > 1 ? draw(state, 3) > 0 : 0;
+    l.zero = l.dp > 1 ? (unsigned)draw(state, 4) : 0;
+    l.shard = l.dp >= 4 && draw(state, 2) ? 2 : l.dp;
     l.schedule = draw(state, 2) ? "1f1b" : "gpipe";
     l.recompute = draw(state, 2) ? "full" : "none";
     l.stages = draw_stages(state, l.pp);
@@ -63,6 +64,8 @@ static void print_layout(const struct layout *l, char *text, size_t size)
                      " --set sequence_parallel=%s --set schedule=%s --set recompute=%s",
                      l->tp * l->pp * l->dp, l->tp, l->pp, l->dp, l->microbatch, l->zero, l->sp ? "yes" : "no",
                      l->schedule, l->recompute);
+    if (l->zero)
+        n += snprintf(text + n, size - (size_t)n, " --set shard=%u", l->shard);
     if (l->stages)
         snprintf(text + n, size - (size_t)n, " --set 'layout=\"%s\"'", l->stages);
 }
