@@ -73,26 +73,40 @@ static double weights_cols(const struct block *b, const struct opr *o, double *i
 
 /* Transfers around a product over tp: bytes of its whole output and input.  A row-parallel one reduces its output in
  * forward and, split over the sequence, gathers that gradient in backward; a column-parallel one gathers its input in
- * forward and again beside its input gradient, and reduces its input's gradient beside its weight gradient. */
+ * forward and again beside its input gradient, and reduces its input's gradient beside its weight gradient.  What is
+ * gathered for 8-bit products is converted before it travels (Transformer Engine), what is reduced is not. */
 static void tensor_parallel(struct block *b, const struct opr *o, double out, double in, double input_s, double weight_s)
 {
     const struct cost *c = b->c;
     double share = tp_shown(b), hidden = b->d->sp ? c->profile->sp_backward_hidden : c->profile->tp_backward_hidden;
+    hidden *= c->job->wishes.never_overlap & OVERLAP_TP ? 0 : 1;
     bool again = b->d->recompute == RECOMPUTE_FULL && recomputes(b, o, 0);
     enum op reduce_op = b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE;
+    double gathered = c->job->train.precision == DT_FP8 ? 0.5 : 1;
     if (o->row_parallel) {
         double reduce = share * cost_collective_s(c, reduce_op, out, AXIS_BIT(AXIS_TP));
         b->out.forward_comm_s += reduce;
         b->out.backward_comm_s += again ? reduce : 0;
         if (b->d->sp)
-            b->out.backward_comm_s += share * cost_collective_s(c, OP_ALL_GATHER, out, AXIS_BIT(AXIS_TP));
+            b->out.backward_comm_s += share * cost_collective_s(c, OP_ALL_GATHER, gathered * out, AXIS_BIT(AXIS_TP));
         return;
     }
-    double gather = b->d->sp ? share * cost_collective_s(c, OP_ALL_GATHER, in, AXIS_BIT(AXIS_TP)) : 0;
+    double gather = b->d->sp ? share * cost_collective_s(c, OP_ALL_GATHER, gathered * in, AXIS_BIT(AXIS_TP)) : 0;
     double reduce = share * cost_collective_s(c, reduce_op, in, AXIS_BIT(AXIS_TP));
     b->out.forward_comm_s += gather;
     b->out.backward_comm_s += gather - hidden * fmin(gather, input_s) + reduce - hidden * fmin(reduce, weight_s);
     b->out.backward_comm_s += again ? gather : 0;
+}
+
+/* Seconds of making an operand of m rows 8 bits wide.  One that is gathered over tp is converted in shares before; on
+ * Hopper, whose products take both operands along the inner dimension, the whole is transposed after. */
+static double operand_s(const struct block *b, double m, double cols, bool gathered)
+{
+    const struct cost *c = b->c;
+    if (!gathered)
+        return cost_quantize_s(c, m * cols);
+    double turned = c->type->gpu.sm >= 100 ? 0 : cost_quantize_s(c, m * cols / 2);
+    return cost_quantize_s(c, m * cols / b->d->tp) + turned;
 }
 
 static void linear(struct block *b, const struct opr *o)
@@ -119,8 +133,9 @@ static void linear(struct block *b, const struct opr *o)
         uint64_t inner = p == PRODUCT_FORWARD ? uk : p == PRODUCT_INPUT ? un : um;
         seconds[p] = head ? cost_matmul_half_s(c, p, rows, cols, inner, b->dtype) : cost_matmul_s(c, p, rows, cols, inner, b->dtype);
     }
-    double forward = seconds[PRODUCT_FORWARD] + (fp8 ? cost_quantize_s(c, m * k) : 0);
-    double input = seconds[PRODUCT_INPUT] + (fp8 ? cost_quantize_s(c, m * n) : 0);
+    bool whole = first->split != SPLIT_NONE && tp > 1 && b->d->sp; /* one side of the product is gathered */
+    double forward = seconds[PRODUCT_FORWARD] + (fp8 ? operand_s(b, m, k, whole && !o->row_parallel) : 0);
+    double input = seconds[PRODUCT_INPUT] + (fp8 ? operand_s(b, m, n, whole && o->row_parallel) : 0);
     double weight = seconds[PRODUCT_WEIGHT];
     double bias = o->nbiases ? cost_stream_s(c, value_bytes(b, o->out)) : 0; /* column sums */
     b->out.weight_s += weight + bias;
@@ -193,7 +208,8 @@ static void experts(struct block *b, const struct opr *o)
     }
     double act = cost_stream_s(c, b->element * routed * w * (parts + 1));
     double move = cost_stream_s(c, 4 * b->element * routed * h); /* permute and unpermute */
-    double fixed = 1e-6 * c->profile->moe_layer_us; /* counting, sorting and the host's wait for counts */
+    double fixed = 1e-6 * c->profile->moe_layer_us; /* counting and sorting */
+    fixed += c->type->scale_up.span > 1 ? 0 : 1e-6 * c->profile->moe_wait_us;
     b->out.weight_s += seconds[PRODUCT_WEIGHT];
     add_time(b, seconds[PRODUCT_FORWARD] + act + move + fixed, 8,
              seconds[PRODUCT_INPUT] + seconds[PRODUCT_WEIGHT] + 1.5 * act + move + fixed, 12,

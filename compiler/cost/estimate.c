@@ -135,6 +135,10 @@ static void dp_transfers(const struct cost *c, const struct cost_stage *st, doub
         *reduce += pieces_s(c, d->zero ? OP_REDUCE_SCATTER : OP_ALL_REDUCE, gradient * st->experts, pieces, &g);
         *gather += d->zero ? pieces_s(c, OP_ALL_GATHER, parameter * st->experts, pieces, &g) : 0;
     }
+    if (d->zero == 3) {
+        *reduce /= c->profile->zero3_speed;
+        *gather /= c->profile->zero3_speed;
+    }
 }
 
 /* seconds of one microbatch's pass in which the NICs carry other transfers than data-parallel ones, which wait for them */

@@ -198,7 +198,7 @@ double cost_quantize_s(const struct cost *c, double elements)
 {
     /* read once; written by rows and, for the gradient products, by columns; FP8 tensor cores take both
      * operands along the inner dimension (Transformer Engine's cast-transpose kernels) */
-    return elements * (2 + 1 + 1) / c->device.bytes_s + c->device.launch_s;
+    return c->profile->quantize_traffic * elements * (2 + 1 + 1) / c->device.bytes_s + c->device.launch_s;
 }
 
 double cost_stream_s(const struct cost *c, double bytes)

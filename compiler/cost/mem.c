@@ -166,7 +166,9 @@ static struct widths widths_of(const struct cost *c)
     w.state += t->optimizer == OPT_ADAMW ? 2 * dtype_bytes(t->moments) : t->momentum > 0 ? 4 : 0;
     if (c->job->wishes.offload & OFFLOAD_OPTIMIZER)
         w.state = 0;
-    w.copy = !fp32 && t->grads == DT_FP32 && c->decision->zero < 2 ? c->profile->gradient_copy_bytes : 0;
+    /* an optimizer that shards its state reduces half-precision gradients after the step's last backward; Megatron's adds
+     * each to its fp32 one as it comes */
+    w.copy = !fp32 && t->grads == DT_FP32 && c->decision->zero == 1 ? c->profile->gradient_copy_bytes : 0;
     return w;
 }
 
@@ -240,11 +242,12 @@ static void fill_lines(const struct cost *c, const struct cost_shape *s, const s
     e->context_bytes = (uint64_t)(p->context_gib * (1 << 30));
     e->peak_bytes = e->parameter_bytes + e->gradient_bytes + e->optimizer_bytes + e->activation_bytes +
                     e->buffer_bytes + e->communicator_bytes + e->context_bytes;
-    /* a caching allocator gives back what it holds for nothing when the device has no more */
-    double in_part = p->allocator_share * (activations + buffers), held = in_part + p->held_gib * (1 << 30);
-    double limit = (double)cost_memory_limit(c->job, &c->type->gpu);
-    double free_bytes = limit - (double)e->peak_bytes - w.copy * all;
-    e->allocator_bytes = (uint64_t)(w.copy * all + fmin(held, fmax(free_bytes, ALLOCATOR_LEAST * in_part)));
+    /* A caching allocator gives back what it holds for nothing when the device has no more.  The optimizer's buckets live
+     * as long as it does; under ZeRO 2 and 3 they are those that shard_buffers() counts. */
+    double in_part = p->allocator_share * (activations + buffers), held = in_part, taken = w.copy * all;
+    *(d->zero < 2 ? &taken : &held) += p->held_gib * (1 << 30);
+    double limit = (double)cost_memory_limit(c->job, &c->type->gpu), free_bytes = limit - (double)e->peak_bytes - taken;
+    e->allocator_bytes = (uint64_t)(taken + fmin(held, fmax(free_bytes, ALLOCATOR_LEAST * in_part)));
     e->peak_bytes += e->allocator_bytes;
 }
 

@@ -1,20 +1,21 @@
 # Megatron-LM up to 2022: unfused attention.
 # Kernels, host and transfers: fitted to published runs by tests/bench/fit.py (figures in README.md).
 # Memory: dropout's masks, scores kept by unfused attention, the loss in fp32.
-matmul_sm80              0.926
+matmul_sm80              0.921
 attention_unfused        1
-stream_traffic           1.2
+stream_traffic           1.17
 recompute_whole          1
 sequence_parallel        0
-host_op_us               79
-step_overhead_ms         29.3
+host_op_us               78.1
+step_overhead_ms         29
 straggle                 0.0085
-tp_backward_hidden       0.132
+tp_backward_hidden       0.165
 sp_backward_hidden       0.922
-pp_shown                 0.504
+pp_shown                 0.497
 boundary_split           1
-dp_shown                 0.378
-stolen                   0.0767
+dp_shown                 0.473
+zero3_speed              0.172
+stolen                   0.0794
 allocator                1
 allocator_share          0.05
 held_gib                 6
@@ -25,4 +26,5 @@ dropout                  1
 loss_bytes               6
 whole_gradients          1
 gradient_copy_bytes      2
+zero_most                1
 gathered_most            1

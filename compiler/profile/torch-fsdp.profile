@@ -2,28 +2,29 @@
 # Kernels, host and transfers: fitted to published runs by tests/bench/fit.py (figures in README.md).
 # Memory: the sharded parameters are the masters; cross entropy in fp32 (logits, log-softmax and the gradients of both)
 # over whole logits, fused and split where memory is short; every second product recomputed.
-matmul_sm80              0.925
-matmul_sm90              0.868
-matmul_fp8_sm90          0.989
-attention_sm80           0.507
-attention_sm90           0.329
-stream_traffic           1.64
-host_op_us               30.5
-step_overhead_ms         21
-straggle                 0.00379
-tp_overlap_shown         0.564
-sp_backward_hidden       0.393
+matmul_sm80              0.912
+matmul_sm90              0.858
+matmul_fp8_sm90          1.04
+attention_sm80           0.501
+attention_sm90           0.331
+stream_traffic           1.53
+quantize_traffic         1.63
+host_op_us               29.1
+step_overhead_ms         28
+straggle                 0.00217
+tp_overlap_shown         0.696
+sp_backward_hidden       0.195
 cp_attention             0.85
-dp_shown                 0.212
-stolen                   0.088
+dp_shown                 0.238
+stolen                   0.089
 allocator                1
 allocator_share          0.1
 context_gib              1
 communicator_mib         64
 loss_bytes               12
+loss_parallel            6
 loss_least               4
 eager                    2
+loss_whole               1
 master_shards            1
 selective_products       1
-loss_whole               1
-loss_parallel            6

@@ -197,7 +197,8 @@ static bool make_list(struct arena *a, struct diag *d, const struct space *s, en
             continue;
         }
         vec_push(a, &all, v);
-        if (space_wants(w, v))
+        bool beyond = degree == DEG_ZERO && w->relation == REL_ANY && v > s->job->wishes.profile->zero_most;
+        if (space_wants(w, v) && !beyond)
             vec_push(a, &wanted, v);
     }
     *out = (struct space_list){(uint32_t)wanted.n, wanted.at};

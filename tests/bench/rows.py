@@ -7,7 +7,7 @@ import json, math, os, re, subprocess, sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 with open(os.path.join(HERE, "quirks.json")) as quirks:
-    QUIRKS = [(re.compile(q["rows"]), q["why"]) for q in json.load(quirks)]
+    QUIRKS = [(re.compile(q["rows"]), q["why"], q.get("fitted", False)) for q in json.load(quirks)]
 ITEMS = ("step", "compute", "tp", "pp", "dp", "bubble", "optimizer", "peak", "parameters", "gradients", "states", "activations",
          "buffers", "allocator", "communicators", "context")
 
@@ -57,7 +57,11 @@ class Row:
 
     def quirk(self):
         """what is known of the source that no model of the configuration can tell; None for most rows"""
-        return next((why for pattern, why in QUIRKS if pattern.search(self.id)), None)
+        return next((why for pattern, why, _ in QUIRKS if pattern.search(self.id)), None)
+
+    def fitted(self):
+        """may the fit look at it? not where the source is known to measure something else"""
+        return all(fitted for pattern, _, fitted in QUIRKS if pattern.search(self.id))
 
     def config(self):
         """what two releases of one configuration have in common"""

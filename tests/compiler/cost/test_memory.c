@@ -257,7 +257,7 @@ static void test_allocator(void)
         .plan = "profile \"megatron-2022\"\n tp = 8\n pp = 1\n cp = 1\n dp = 1\n zero = 0\n microbatch = 4\n "
                 "recompute selective\n sequence_parallel yes\n"};
     const struct estimate *roomy = estimate_of(a, &r);
-    r.plan = arena_printf(a, "%s memory <= 70GiB\n", r.plan);
+    r.plan = arena_printf(a, "%s memory <= 65.7GiB\n", r.plan);
     struct job *job = published_job(a, &r);
     struct topo *topo = published_topo(a, &r);
     const struct estimate *tight = &published_best(a, &r, job, topo)->estimate;

@@ -135,11 +135,8 @@ static void test_steps(void)
                    "%.2f optimizer %.2f",
                    row->run.name, seconds, e->step_time_s, 100 * error, e->compute_s, e->tp_comm_s,
                    e->pp_comm_s, e->dp_comm_s, e->bubble_s, e->optimizer_s);
-        /* Llama 3 ran on a stack of its own from 2024, a tenth slower at 8k tokens than NVIDIA's runs of 2025 that the
-         * profile is fitted to */
-        double within = row->run.hopper && row->run.sequence == 8192 ? 0.12 : 0.08;
-        CU_ASSERT(fabs(error) <= within);
-        if (fabs(error) > within)
+        CU_ASSERT(fabs(error) <= 0.08);
+        if (fabs(error) > 0.08)
             printf("[%s: %.2f s, predicted %.2f, %+.1f %%] ", row->run.name, seconds, e->step_time_s,
                    100 * error);
         arena_free(a);

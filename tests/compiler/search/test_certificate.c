@@ -270,7 +270,9 @@ static void loop_schedules(struct problem *x, struct cost *c, struct decision d)
 static void loop_states(struct problem *x, struct cost *c, struct decision d)
 {
     uint32_t all = d.dp * d.cp, per_node = x->topo->types[0].gpus, inner = d.order[0] == AXIS_TP ? d.tp : 1;
-    for (d.zero = 0; d.zero <= 3; d.zero++) {
+    const struct wishes *w = &x->job->wishes;
+    double most = w->degree[DEG_ZERO].relation == REL_ANY ? w->profile->zero_most : 3;
+    for (d.zero = 0; d.zero <= most; d.zero++) {
         if (!wants(x, DEG_ZERO, d.zero))
             continue;
         for (d.shard = 1; d.shard <= all; d.shard++) {
