@@ -1,4 +1,4 @@
-/* Predicted step times of published configurations, everything that the papers print pinned: within 8 %, two rows within 12 %.
+/* Predicted step times of published configurations, everything that the papers print pinned: within 8 %.
  *
  * A step's seconds are printed, or follow from the printed TFLOP/s by the paper's own formula.  Sources:
  *
