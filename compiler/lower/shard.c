@@ -163,8 +163,9 @@ static void gather(struct lower *l, uint32_t use)
 {
     const struct gather_ring *r = l->shards.ring;
     const struct piece *pc = &l->pieces[r->uses.at[use]];
-    uint32_t layer = l->layer;
+    uint32_t layer = l->layer, microbatch = l->microbatch;
     l->layer = pc->layer;
+    l->microbatch = NONE; /* of whichever comes to use it */
     for (uint32_t i = 0; i < pc->nparts; i++) {
         const struct bucket_info *b = &l->buckets[pc->parts[i].bucket];
         if (!b->gathers)
@@ -174,6 +175,7 @@ static void gather(struct lower *l, uint32_t use)
         lower_collective(l, OP_ALL_GATHER, QUEUE_DP, b->shard, lower_own_param(l, pc->parts[i].bucket), y);
     }
     l->layer = layer;
+    l->microbatch = microbatch;
 }
 
 static void gather_up_to(struct lower *l, uint32_t use)

@@ -65,6 +65,69 @@ static void test_groups(void)
     CU_ASSERT_EQUAL(group_rank(&tie, 1), 19);
 }
 
+/* Dimensions as masks: sizes and first strides of what people name, on 2 x 2 x 8 x 3 ranks. */
+static void test_folds(void)
+{
+    static const struct {
+        struct mesh_degrees g;
+        uint32_t digits;
+        struct {
+            enum mesh_dim dim;
+            uint32_t size, stride;
+        } want[5];
+    } cases[] = {
+        {{.etp = 1, .ep = 1, .shard = 1}, 4, {{MESH_TP, 2, 1}, {MESH_CP, 2, 2}, {MESH_DP, 8, 4}, {MESH_PP, 3, 32}}},
+        {{.etp = 1, .ep = 1, .shard = 0}, 4, {{MESH_SHARD, 16, 2}, {MESH_REPLICA, 1, 0}}},
+        {{.etp = 1, .ep = 1, .shard = 4}, 5, {{MESH_SHARD, 4, 2}, {MESH_REPLICA, 4, 8}, {MESH_DP, 8, 4}}},
+        {{.experts = true, .etp = 1, .ep = 8, .shard = 1, .expert_shard = 1}, 5,
+         {{MESH_EP, 8, 1}, {MESH_EDP, 4, 8}, {MESH_TP, 2, 1}, {MESH_DP, 8, 4}}},
+        {{.experts = true, .etp = 2, .ep = 8, .shard = 0, .expert_shard = 0}, 5,
+         {{MESH_ETP, 2, 1}, {MESH_EP, 8, 2}, {MESH_EDP, 2, 16}, {MESH_EXPERT_SHARD, 2, 16}, {MESH_SHARD, 16, 2}}},
+        {{.experts = true, .etp = 1, .ep = 4, .shard = 4, .expert_shard = 4}, 6,
+         {{MESH_EP, 4, 1}, {MESH_EXPERT_SHARD, 4, 4}, {MESH_EXPERT_REPLICA, 2, 16}, {MESH_SHARD, 4, 2}}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mesh_degrees g = cases[i].g;
+        struct mesh m;
+        enum mesh_dim what[2];
+        memcpy(g.size, (const uint32_t[NAXES]){2, 2, 8, 3}, sizeof g.size);
+        memcpy(g.order, order, sizeof g.order);
+        CU_ASSERT_FATAL(mesh_fold(&g, &m, what));
+        CU_ASSERT_EQUAL(m.nranks, 96);
+        CU_ASSERT_EQUAL(m.ndigits, cases[i].digits);
+        for (size_t k = 0; k < 5 && cases[i].want[k].size; k++) {
+            uint32_t mask = m.dim[cases[i].want[k].dim], stride = cases[i].want[k].stride;
+            CU_ASSERT_EQUAL(mesh_group_size(&m, mask), cases[i].want[k].size);
+            for (uint32_t rank = 0; rank < m.nranks && stride; rank++) {
+                struct group group = mesh_group(&m, rank, mask);
+                CU_ASSERT_EQUAL(group_rank(&group, 1) - group.first, stride);
+                CU_ASSERT_EQUAL(group_rank(&group, mesh_number(&m, rank, mask)), rank);
+            }
+        }
+        for (uint32_t mask = 1; mask < 1u << NDIGITS; mask++)
+            if (!(mask & ~m.dim[MESH_WORLD]))
+                for (uint32_t rank = 0; rank < m.nranks; rank += 7) {
+                    struct group group = mesh_group(&m, rank, mask);
+                    CU_ASSERT_EQUAL(group_rank(&group, mesh_number(&m, rank, mask)), rank);
+                    CU_ASSERT_EQUAL(mesh_group_first(&m, mesh_group_index(&m, rank, mask), mask), group.first);
+                }
+    }
+}
+
+static void test_unfoldable(void)
+{
+    struct mesh_degrees g = {.size = {2, 1, 6, 1}, .order = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}, .experts = true, .etp = 1,
+                             .ep = 3, .shard = 1, .expert_shard = 1};
+    struct mesh m;
+    enum mesh_dim what[2];
+    CU_ASSERT_FALSE(mesh_fold(&g, &m, what));
+    CU_ASSERT(what[0] == MESH_TP && what[1] == MESH_EP);
+    g.ep = 1;
+    g.shard = 4;
+    CU_ASSERT_FALSE(mesh_fold(&g, &m, what));
+    CU_ASSERT(what[0] == MESH_SHARD && what[1] == MESH_DP);
+}
+
 static const char cluster[] =
     "<cluster version=\"1\"><node-type id=\"n\" gpus=\"8\"><gpu model=\"H100-SXM\"/>"
     "<scale-up kind=\"nvswitch\" bandwidth=\"450GB/s\"/><nic count=\"8\" bandwidth=\"400Gb/s\"/></node-type>"
@@ -109,4 +172,6 @@ void suite_mesh(void)
     CU_add_test(s, "rank and coordinates are inverse", test_coords);
     CU_add_test(s, "groups partition the ranks", test_groups);
     CU_add_test(s, "levels of groups", test_levels);
+    CU_add_test(s, "experts and shards fold into digits", test_folds);
+    CU_add_test(s, "what does not nest does not fold", test_unfoldable);
 }

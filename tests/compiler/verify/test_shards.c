@@ -1,0 +1,188 @@
+/* Faults of ZeRO 2 and 3 and of shards with replicas: each is one that a wrong lowering would make, and the sentence that
+ * names it is the verifier's. */
+
+#include "compiler/support/vec.h"
+#include "compiler/verify/verify.h"
+#include "tests/compiler/random_plan.h"
+#include "tests/compiler/verify/mutate.h"
+
+#include <CUnit/CUnit.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char job_text[] =
+    "llmc 1\nmodel tiny {\n    vocab 96\n    width 32\n    norm rmsnorm(eps=1e-5)\n    embed tokens\n    repeat 3 {\n"
+    "        layer {\n            attn gqa(heads=4, kv=2, rope=500)\n            ffn swiglu(48)\n        }\n    }\n"
+    "    head untied\n}\ntrain {\n    sequence 8\n    batch 8 sequences\n    precision fp32\n"
+    "    optimizer adamw(lr=1e-3)\n    clip 1.0\n}\n";
+
+static uint32_t find_insn(const struct program *p, enum op op, const char *buffer, size_t operand, uint32_t skip)
+{
+    for (uint32_t i = 0; i < p->ninsns; i++) {
+        const struct operand *o = &p->operands[p->insns[i].operand + operand];
+        if (p->insns[i].op == op && o->buffer != NONE &&
+            !strncmp(p->buffers[o->buffer].name, buffer, strlen(buffer)) && skip-- == 0)
+            return i;
+    }
+    CU_FAIL_FATAL("no such instruction");
+    return NONE;
+}
+
+static struct operand *at(struct program *p, uint32_t insn, size_t operand)
+{
+    return &p->operands[p->insns[insn].operand + operand];
+}
+
+static uint32_t find_buffer(const struct program *p, const char *name)
+{
+    uint32_t b = 0;
+    while (b < p->nbuffers && strcmp(p->buffers[b].name, name) != 0)
+        b++;
+    CU_ASSERT_FATAL(b < p->nbuffers);
+    return b;
+}
+
+static uint32_t find_slot(const struct program *p, const char *name)
+{
+    uint32_t s = 0;
+    while (s < p->nslots && strcmp(p->slots[s].name, name) != 0)
+        s++;
+    CU_ASSERT_FATAL(s < p->nslots);
+    return s;
+}
+
+static void gathers_elsewhere(struct program *p)
+{
+    uint32_t i = find_insn(p, OP_ALL_GATHER, "gathered.1", OPND(ALL_GATHER, y), 1);
+    at(p, i, OPND(ALL_GATHER, y))->buffer = find_buffer(p, "gathered.0");
+}
+
+static void gathers_another_layer(struct program *p)
+{
+    uint32_t i = find_insn(p, OP_ALL_GATHER, "param.layer1", OPND(ALL_GATHER, x), 0);
+    at(p, i, OPND(ALL_GATHER, x))->buffer = find_buffer(p, "param.layer2");
+}
+
+static void scatters_over_replicas(struct program *p)
+{
+    uint32_t i = find_insn(p, OP_REDUCE_SCATTER, "made.", OPND(REDUCE_SCATTER, x), 0);
+    p->attrs[p->insns[i].attr + ATTR(REDUCE_SCATTER, group)].slot = find_slot(p, "group_replica");
+}
+
+static void adds_to_another_layer(struct program *p)
+{
+    uint32_t i = find_insn(p, OP_ADD, "grad.layer1", OPND(ADD, y), 0);
+    at(p, i, OPND(ADD, y))->buffer = find_buffer(p, "grad.layer2");
+}
+
+static void forgets_microbatch(struct program *p)
+{
+    at(p, find_insn(p, OP_ADD, "grad.layer1", OPND(ADD, y), 0), OPND(ADD, y))->mark = MARK_WRITE;
+}
+
+static void counts_microbatch_twice(struct program *p)
+{
+    uint32_t i = find_insn(p, OP_ADD, "grad.layer1", OPND(ADD, y), 0);
+    at(p, i, OPND(ADD, a))->buffer = find_buffer(p, "grad.layer1");
+}
+
+static void sums_own_shards(struct program *p)
+{
+    uint32_t i = find_insn(p, OP_ALL_REDUCE, "grad.layer1", OPND(ALL_REDUCE, x), 0);
+    p->attrs[p->insns[i].attr + ATTR(ALL_REDUCE, group)].slot = find_slot(p, "group_shard");
+}
+
+static void counts_replicas(struct program *p)
+{
+    uint32_t i = find_insn(p, OP_SQNORM, "grad.layer1", OPND(SQNORM, g), 0);
+    struct attr *count = &p->attrs[p->insns[i].attr + ATTR(SQNORM, count)];
+    *count = (struct attr){.u.i = 1, .slot = NONE};
+}
+
+static void updates_another_layer(struct program *p)
+{
+    uint32_t i = find_insn(p, OP_ADAMW, "param.layer1", OPND(ADAMW, p), 0);
+    at(p, i, OPND(ADAMW, g))->buffer = find_buffer(p, "grad.layer2");
+}
+
+static void keeps_whole_state(struct program *p)
+{
+    p->buffers[find_buffer(p, "param.layer1")].shard_slot = NONE;
+}
+
+static const struct fault {
+    void (*make)(struct program *p);
+    const char *says;
+} faults[] = {
+    {gathers_elsewhere, "the model's step has no MATMUL_NT of a = layer 1"},
+    {gathers_another_layer, "the model's step has no MATMUL_NT of a = layer 1"},
+    {scatters_over_replicas, "it adds a shard to what is not the same part of its bucket"},
+    {adds_to_another_layer, "which is no gradient of the whole batch"},
+    {forgets_microbatch, "which is no gradient of the whole batch"},
+    {counts_microbatch_twice, "would count twice"},
+    {sums_own_shards, "it reduces shards"},
+    {counts_replicas, "reducing it would count it 2 times"},
+    {updates_another_layer, "expected gradient of model.layers.1.self_attn.q_proj.weight"},
+    {keeps_whole_state, "are not the 7680 elements of bucket layer1"},
+};
+
+static void test_faults(void)
+{
+    struct arena *a = arena_new();
+    const char *why = "";
+    struct job *job = text_job(a, job_text);
+    struct topo *topo = random_host(a, 8);
+    struct decision d = text_decision(a, job, topo, "dp=4 zero=3 shard=2 prefetch=1 microbatch=1");
+    struct plan *p = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    CU_ASSERT_EQUAL(verify_plan(a, p, true)->nviolations, 0);
+    for (size_t i = 0; i < ARRAY_LEN(faults); i++) {
+        struct plan wrong = *p;
+        struct program *q = mutate_copy(p->train[0]);
+        wrong.train = &q;
+        faults[i].make(q);
+        const struct verdict *v = verify_plan(a, &wrong, false);
+        bool said = false;
+        for (uint32_t k = 0; k < v->nviolations; k++)
+            said |= strstr(v->violations[k].message, faults[i].says) != NULL;
+        CU_ASSERT(said);
+        for (uint32_t k = 0; k < v->nviolations && !said; k++)
+            printf("\n    fault %zu: property %u: %.600s", i, v->violations[k].property, v->violations[k].message);
+        if (!v->nviolations)
+            printf("\n    fault %zu was not found", i);
+        program_free(q);
+    }
+    plan_close(p);
+    arena_free(a);
+}
+
+/* ZeRO 3 holds a shard of the weights and of their gradients, and buffers of few pieces. */
+static void test_memory(void)
+{
+    uint64_t bytes[4];
+    for (uint32_t zero = 0; zero < 4; zero++) {
+        struct arena *a = arena_new();
+        const char *why = "";
+        struct job *job = text_job(a, job_text);
+        struct topo *topo = random_host(a, 8);
+        struct decision d = text_decision(a, job, topo, arena_printf(a, "dp=8 zero=%u microbatch=1", zero));
+        struct plan *p = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+        bytes[zero] = 0;
+        for (uint32_t b = 0; b < p->train[0]->nbuffers; b++)
+            if (p->train[0]->buffers[b].bucket != NONE || !strncmp(p->train[0]->buffers[b].name, "grad.", 5))
+                bytes[zero] += p->train[0]->buffers[b].bytes;
+        plan_close(p);
+        arena_free(a);
+    }
+    /* of four parts (parameters, gradients, two moments) one after the other is an eighth, vectors apart */
+    CU_ASSERT(bytes[1] * 16 < bytes[0] * 10 && bytes[2] * 16 < bytes[0] * 7 && bytes[3] * 16 < bytes[0] * 3);
+}
+
+void suite_shards(void);
+void suite_shards(void)
+{
+    CU_pSuite s = CU_add_suite("shards", NULL, NULL);
+    CU_add_test(s, "faults of gathers, scatters and replicas are found", test_faults);
+    CU_add_test(s, "each stage of ZeRO holds less", test_memory);
+}
