@@ -23,6 +23,21 @@ const struct layout_model layout_models[] = {
                       "            attn gqa(heads=4, kv=4, rope=10_000)\n            moe swiglu(16) {\n"
                       "                experts 4\n                active 2\n                router softmax\n            }\n"
                       "        }\n    }\n    head untied\n}\n" TRAIN("16")},
+    {"gemma", MODEL "    norm rmsnorm(place=both)\n    embed tokens(scale=yes)\n    repeat 2 {\n        layer {\n"
+                    "            attn gqa(heads=4, kv=2, window=6, rope=10_000, softcap=5, scale=6)\n"
+                    "            ffn geglu(32)\n        }\n        layer {\n"
+                    "            attn gqa(heads=4, kv=2, rope=10_000, softcap=5, scale=6)\n            ffn geglu(32)\n"
+                    "        }\n    }\n    head tied(softcap=8)\n}\n" TRAIN("16")},
+    {"neox", MODEL "    norm layernorm\n    embed tokens\n    repeat 4 {\n        layer parallel(norms=2) {\n"
+                   "            attn mha(heads=4, rope=rotary(10_000, dims=2), bias=yes)\n"
+                   "            ffn gelu(32, bias=yes)\n        }\n    }\n    head untied\n}\n" TRAIN("12")},
+    {"qwen3", MODEL "    norm rmsnorm\n    embed tokens\n    repeat 4 {\n        layer {\n"
+                    "            attn gqa(heads=4, kv=2, rope=10_000, qk_norm=head)\n            moe swiglu(16) {\n"
+                    "                experts 8\n                active 2\n                router softmax\n"
+                    "            }\n        }\n    }\n    head untied\n}\n" TRAIN("16")},
+    {"latent", MODEL "    norm rmsnorm\n    embed tokens\n    repeat 4 {\n        layer {\n"
+                     "            attn mla(heads=4, kv_rank=8, nope=4, rope=2, v=6)\n            ffn swiglu(24)\n"
+                     "        }\n    }\n    head untied\n}\n" TRAIN("16")},
     {"deepseek", MODEL "    norm rmsnorm\n    embed tokens\n    repeat 1 {\n        layer {\n"
                        "            attn mla(heads=4, q_rank=8, kv_rank=8, nope=4, rope=4, v=4)\n            ffn swiglu(24)\n"
                        "        }\n    }\n    repeat 3 {\n        layer {\n"

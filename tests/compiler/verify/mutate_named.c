@@ -44,7 +44,8 @@ static bool meets_site(const struct mutant *m, uint32_t role, bool evaluation, u
 static bool member_overlaps(const struct mutant *m, uint32_t role, bool evaluation, uint32_t insn)
 {
     const struct program *p = evaluation ? m->plan.eval[role] : m->plan.train[role];
-    if (isa_info((enum op)p->insns[insn].op)->unit != UNIT_COLLECTIVE)
+    enum unit unit = isa_info((enum op)p->insns[insn].op)->unit;
+    if (unit != UNIT_COLLECTIVE && unit != UNIT_P2P)
         return false;
     for (uint32_t r = 0; r < m->plan.nroles; r++) {
         const struct program *q = evaluation ? m->plan.eval[r] : m->plan.train[r];
@@ -55,13 +56,48 @@ static bool member_overlaps(const struct mutant *m, uint32_t role, bool evaluati
     return false;
 }
 
+/* bytes of an operand on any rank of the role */
+static void hull(const struct program *p, const struct operand *o, uint64_t *start, uint64_t *end)
+{
+    uint64_t span = o->slot == UINT16_MAX ? 0 : (uint64_t)p->slots[o->slot].most * o->slot_stride;
+    *start = p->buffers[o->buffer].offset + o->offset;
+    *end = *start + span + ((uint64_t)(o->rows - 1) * o->ld + o->cols) * isa_dtype_bytes((enum dtype)o->dtype);
+}
+
+static bool share_bytes(const struct program *p, uint32_t x, uint32_t y)
+{
+    for (uint32_t j = 0; j < isa_info((enum op)p->insns[x].op)->noperands; j++)
+        for (uint32_t k = 0; k < isa_info((enum op)p->insns[y].op)->noperands; k++) {
+            const struct operand *a = &p->operands[p->insns[x].operand + j], *b = &p->operands[p->insns[y].operand + k];
+            uint64_t from, to, start, end;
+            if (a->buffer == NONE || b->buffer == NONE)
+                continue;
+            hull(p, a, &from, &to);
+            hull(p, b, &start, &end);
+            if (from < end && start < to)
+                return true;
+        }
+    return false;
+}
+
+/* what came by a transfer or collective carries the faults of all who took part */
+static bool came_by_meeting(const struct mutant *m, uint32_t role, bool evaluation, uint32_t insn)
+{
+    const struct program *p = evaluation ? m->plan.eval[role] : m->plan.train[role];
+    for (uint32_t i = 0; i < insn; i++)
+        if (i != insn && member_overlaps(m, role, evaluation, i) &&
+            share_bytes(p, i, insn))
+            return true;
+    return false;
+}
+
 static bool about(const struct mutant *m, uint32_t role, bool evaluation, uint32_t insn)
 {
     for (uint32_t s = 0; s < m->nsites; s++)
         if (m->sites[s].role == role && m->sites[s].evaluation == evaluation && m->sites[s].insn == insn)
             return true;
     return overlaps_site(m, role, evaluation, insn) || meets_site(m, role, evaluation, insn) ||
-           member_overlaps(m, role, evaluation, insn);
+           member_overlaps(m, role, evaluation, insn) || came_by_meeting(m, role, evaluation, insn);
 }
 
 /* "buffer NAME" of a buffer that the fault touches */
