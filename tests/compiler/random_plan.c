@@ -93,10 +93,10 @@ struct topo *random_host(struct arena *a, uint32_t gpus)
 static void finish_decision(struct arena *a, const struct job *job, const struct topo *topo, struct decision *d)
 {
     uint32_t *nodes;
-    d->shard = !d->zero ? 1 : d->shard > 1 ? d->shard : d->dp;
+    d->shard = !d->zero ? 1 : d->shard > 1 ? d->shard : d->dp * d->cp;
     d->microbatches = (uint32_t)(job->train.batch / d->dp / (d->microbatch ? d->microbatch : 1));
     d->nstages = d->pp * d->vpp;
-    d->gpus_used = d->tp * d->pp * d->dp;
+    d->gpus_used = d->tp * d->cp * d->pp * d->dp;
     topo_usable(a, topo, 0, &nodes);
     d->nnodes = 1;
     d->nodes = nodes;
@@ -116,13 +116,20 @@ struct decision text_decision(struct arena *a, const struct job *job, const stru
         const char *name;
         uint32_t *at;
     } degree[] = {{"tp=", &d.tp}, {"pp=", &d.pp}, {"dp=", &d.dp}, {"zero=", &d.zero}, {"microbatch=", &d.microbatch},
-                  {"shard=", &d.shard}, {"prefetch=", &d.prefetch}, {"vpp=", &d.vpp}};
+                  {"shard=", &d.shard}, {"prefetch=", &d.prefetch}, {"vpp=", &d.vpp},
+                  {"ring=", &d.cp}, {"all_gather=", &d.cp}, {"all_to_all=", &d.cp}};
     for (const char *p = text; *p; p += strspn(p, " ")) {
         size_t n = strcspn(p, " ");
         uint32_t value = (uint32_t)strtoul(p + strcspn(p, "=") + 1, NULL, 10);
         for (size_t i = 0; i < ARRAY_LEN(degree); i++)
             if (!strncmp(p, degree[i].name, strlen(degree[i].name)))
                 *degree[i].at = value;
+        if (!strncmp(p, "ring=", 5))
+            d.context = CONTEXT_RING;
+        if (!strncmp(p, "all_gather=", 11))
+            d.context = CONTEXT_ALL_GATHER;
+        if (!strncmp(p, "all_to_all=", 11))
+            d.context = CONTEXT_ALL_TO_ALL;
         if (!strncmp(p, "sp=", 3))
             d.sp = value;
         if (!strncmp(p, "full=", 5) && value)

@@ -21,7 +21,8 @@ struct plan *random_plan(struct arena *a, uint64_t seed, uint32_t max_ranks);
 /* text of a model -> job, asserting that it has no errors; the tests' own fixed models */
 struct job *text_job(struct arena *a, const char *text);
 extern const char tiny_llama[], tiny_gpt2[];
-/* a decision by hand: "tp=2 sp=1 pp=2 vpp=2 dp=2 zero=1 microbatch=1 full=1 schedule=zb_v" */
+/* a decision by hand: "tp=2 sp=1 pp=2 vpp=2 dp=2 zero=1 microbatch=1 full=1 schedule=zb_v"; cp by kind: "ring=2",
+ * "all_gather=2", "all_to_all=2" */
 struct decision text_decision(struct arena *a, const struct job *job, const struct topo *topo, const char *text);
 
 #endif

@@ -54,6 +54,10 @@ static const struct {
     {llama, "tp=1 pp=2 dp=2 zero=1 microbatch=2 full=1 gpipe=1"},
     {gpt2, "tp=1 pp=1 dp=4 zero=1 microbatch=1"},
     {llama, "tp=1 pp=1 dp=1 microbatch=4"},
+    {llama, "ring=2 tp=2 sp=1 dp=2 zero=1 microbatch=2"},
+    {gpt2, "all_gather=2 pp=2 dp=2 microbatch=1"},
+    {llama, "all_to_all=2 pp=2 dp=1 zero=1 microbatch=2"},
+    {llama, "ring=4 dp=1 microbatch=4 full=1"},
 };
 #define NPLANS (sizeof plans / sizeof *plans)
 

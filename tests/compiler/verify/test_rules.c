@@ -22,6 +22,8 @@ struct rule_case {
     const char *attrs; /* "eps=1e-5 vocab=10" */
     const char *start; /* the name whose first element the BIND attribute `start` says */
 };
+/* a sequence of 16 tokens on two ranks, whose rows lie one below the other: runs of 4 */
+#define PARTS "t=16 u=16 heads=2 kv=2 head=2 sequence=8 parts=2 kparts=2"
 static const struct rule_case cases[] = {
     {OP_COPY, "t", JOIN_SIDE, "t=6 h=4", "", NULL},
     {OP_COPY, "h", JOIN_SIDE, "t=6 h=4", "", NULL},
@@ -80,6 +82,13 @@ static const struct rule_case cases[] = {
     {OP_MLA_KEYS, "t", JOIN_SIDE, "t=6 heads=1 head=6 w=7 r=2 u=3", "", NULL},
     {OP_MLA_KEYS, "heads w", JOIN_SIDE, "t=6 heads=2 head=6 w=14 r=2 u=3", "", NULL},
     {OP_MLA_KEYS_I, "t", JOIN_SIDE, "t=6 heads=1 head=6 w=7 r=2 u=3", "", NULL},
+    {OP_ATTENTION_PART, "t parts", JOIN_SIDE, PARTS, "kshift=8 shift=8 scale=0.5", NULL},
+    {OP_ATTENTION_PART, "heads kv", JOIN_SIDE, PARTS, "kshift=8 shift=8 scale=0.5", NULL},
+    {OP_ATTENTION_PART_I, "t parts", JOIN_SUM, PARTS, "kshift=8 shift=8 scale=0.5", NULL},
+    {OP_ATTENTION_PART_I, "u kparts", JOIN_SUM, PARTS, "kshift=8 shift=8 scale=0.5 window=5", NULL},
+    {OP_ATTENTION_PART_I, "heads kv", JOIN_SIDE, PARTS, "kshift=8 shift=8 scale=0.5", NULL},
+    {OP_ATTENTION_MERGE, "t", JOIN_SIDE, "t=6 heads=2 head=3", "", NULL},
+    {OP_ATTENTION_MERGE, "heads", JOIN_SIDE, "t=6 heads=2 head=3", "", NULL},
     {OP_SQNORM, "t", JOIN_SUM, "t=6 h=4", "count=1", NULL},
     {OP_ADAMW, "t", JOIN_SIDE, "t=6 h=4", "beta1=0.9 beta2=0.99 eps=1e-8 decay=0.1", NULL},
     {OP_SGD, "t", JOIN_SIDE, "t=6 h=4", "momentum=0.9 decay=0.1", NULL},
@@ -186,6 +195,16 @@ static void fill(const struct rule_case *c, struct operands *x, uint64_t *random
     }
 }
 
+/* what the places of the second of two ranks' rows are more than those of the first */
+static double part_place(const struct rule_case *c, const char *name)
+{
+    bool keys = name[0] == 'k';
+    double sequence = setting(c->sizes, "sequence", strlen("sequence"));
+    if (!split_by(c, keys ? "kparts" : "parts", strlen(keys ? "kparts" : "parts")))
+        return 0;
+    return !strcmp(name + keys, "first") ? sequence / 2 : !strcmp(name + keys, "shift") ? -sequence : 0;
+}
+
 /* the operands' part 0 or 1, run; outputs copied into `out` */
 static void run_part(const struct rule_case *c, const struct operands *x, int part, struct operands *out)
 {
@@ -217,6 +236,7 @@ static void run_part(const struct rule_case *c, const struct operands *x, int pa
             v /= 2;
         if (!strcmp(name, "start") && c->start && parted && split_by(c, c->start, strlen(c->start)))
             v += part * (double)size_of(c, c->start, true, &cut);
+        v += part > 0 ? part_place(c, name) : 0;
         if (info->attr[a].kind == ATTR_REAL)
             k.attr[a].f = v;
         else
@@ -283,6 +303,7 @@ static void test_all(void)
 {
     for (unsigned op = 0; op < NOPS; op++) {
         bool found = op == OP_TOKENS || op == OP_FILL || op == OP_CLIP ||
+                     op == OP_COLUMNS_SPLIT || op == OP_COLUMNS_JOIN || /* parts of one are all of the other */
                      isa_info((enum op)op)->unit == UNIT_P2P ||
                      isa_info((enum op)op)->unit == UNIT_COLLECTIVE;
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
