@@ -146,11 +146,10 @@ struct decision text_decision(struct arena *a, const struct job *job, const stru
     return d;
 }
 
-/* half of them plain, the others any with any number of chunks; most illegal ones are drawn again */
-static void draw_schedule(uint64_t *state, struct decision *d)
+/* number of chunks and size of groups for a schedule; plain ones where it needs a pipeline */
+static void draw_chunks(uint64_t *state, struct decision *d)
 {
-    d->schedule = (enum schedule_kind)random_below(state, SCHED_AUTO);
-    if (d->pp == 1 || random_below(state, 3) == 0)
+    if (d->pp == 1)
         d->schedule = random_below(state, 3) ? SCHED_1F1B : SCHED_GPIPE;
     d->vpp = schedule_chunks(d->schedule) ? schedule_chunks(d->schedule) : 2 + random_below(state, 2);
     if (!schedule_chunks(d->schedule) && random_below(state, 2))
@@ -160,18 +159,20 @@ static void draw_schedule(uint64_t *state, struct decision *d)
 struct decision random_decision(struct arena *a, uint64_t *state, const struct job *job, const struct topo *topo,
                                 uint32_t max_ranks)
 {
-    for (;;) {
+    enum schedule_kind schedule = (enum schedule_kind)random_below(state, SCHED_AUTO);
+    for (uint32_t drawn = 0;; drawn++) {
         struct decision d = plain_decision();
+        d.schedule = drawn < 100 ? schedule : SCHED_1F1B; /* with some models no layout is legal */
         const char *why;
         d.tp = 1u << random_below(state, 3);
-        d.pp = 1 + random_below(state, 4);
+        d.pp = drawn < 100 && schedule != SCHED_1F1B ? 2 + random_below(state, 3) : 1 + random_below(state, 4);
         d.dp = 1 + random_below(state, 4);
         d.zero = random_below(state, 4);
         d.shard = d.dp == 4 && random_below(state, 2) ? 2 : 1;
         d.prefetch = d.zero == 3 ? random_below(state, 4) : 0;
         d.microbatch = 1 + random_below(state, 3);
         d.sp = d.tp > 1 && random_below(state, 2);
-        draw_schedule(state, &d);
+        draw_chunks(state, &d);
         d.recompute = random_below(state, 3) ? RECOMPUTE_NONE : RECOMPUTE_FULL;
         d.recompute_layers = d.recompute == RECOMPUTE_FULL && random_below(state, 3) == 0 ? 1 : 0;
         finish_decision(a, job, topo, &d);

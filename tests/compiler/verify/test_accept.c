@@ -22,15 +22,18 @@ static bool accepted(struct arena *a, const struct plan *p, uint64_t seed, bool 
 static void test_random(void)
 {
     uint64_t n = getenv("LLMC_QUICK") ? NPLANS_QUICK : NPLANS;
-    uint32_t wrong = 0;
+    uint32_t wrong = 0, drawn[SCHED_AUTO] = {0};
     for (uint64_t seed = 1; seed <= n && wrong < 5; seed++) {
         struct arena *a = arena_new();
         struct plan *p = random_plan(a, seed, 8);
+        drawn[p->decision.schedule]++;
         wrong += !accepted(a, p, seed, false) || !accepted(a, p, seed, true);
         plan_close(p);
         arena_free(a);
     }
     CU_ASSERT_EQUAL(wrong, 0);
+    for (int k = 0; k < SCHED_AUTO && n == NPLANS; k++)
+        CU_ASSERT(drawn[k] >= 20);
 }
 
 /* orders of axes other than the default, and many ranks */

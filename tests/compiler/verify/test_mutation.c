@@ -41,6 +41,12 @@ static const char deep[] =
     "            ffn geglu(32)\n        }\n    }\n    head tied\n}\n"
     "train {\n    sequence 8\n    batch 8 sequences\n    precision fp32\n"
     "    optimizer sgd(lr=0.1, momentum=0.9)\n}\n";
+static const char four[] =
+    "llmc 1\nmodel tiny {\n    vocab 97\n    width 16\n    norm rmsnorm\n    embed tokens\n"
+    "    repeat 4 {\n        layer {\n            attn gqa(heads=2, kv=2, rope=10_000)\n"
+    "            ffn swiglu(32)\n        }\n    }\n    head tied\n}\n"
+    "train {\n    sequence 8\n    batch 8 sequences\n    precision fp32\n"
+    "    optimizer adamw(lr=1e-3)\n}\n";
 static const struct {
     const char *model, *decision;
 } plans[] = {
@@ -58,6 +64,11 @@ static const struct {
     {gpt2, "all_gather=2 pp=2 dp=2 microbatch=1"},
     {llama, "all_to_all=2 pp=2 dp=1 zero=1 microbatch=2"},
     {llama, "ring=4 dp=1 microbatch=4 full=1"},
+    {four, "tp=2 sp=1 pp=2 vpp=2 dp=1 microbatch=2 schedule=zb_v full=1"},
+    {four, "tp=1 pp=2 vpp=2 dp=2 zero=1 microbatch=1 schedule=interleaved"},
+    {gpt2, "tp=2 pp=2 dp=1 microbatch=2 schedule=dualpipe"},
+    {gpt2, "tp=1 pp=2 dp=2 microbatch=1 schedule=zb_h1"},
+    {four, "tp=2 sp=1 pp=2 vpp=2 dp=1 microbatch=2 schedule=combined_1f1b"},
 };
 #define NPLANS (sizeof plans / sizeof *plans)
 
