@@ -47,7 +47,7 @@ struct pipeline_view pipeline_view_new(const struct decision *d, const struct pi
     x.splits = pipeline_splits(d->schedule);
     if (!t)
         return x;
-    x.skews = t->skewed && pipeline_skews(d->schedule);
+    x.skews = t->skewed && (pipeline_skews(d->schedule) || d->schedule == SCHED_AUTO);
     x.stage = t->stages;
     x.held = t->held;
     x.free = 1 - t->held;
@@ -379,7 +379,7 @@ static double listed_s(const struct pipeline_view *x)
                     st->backward_hidden_s;
         }
         longest = fmax(longest, head + x->m * work);
-        head += x->stage[r].forward_s + pipeline_next_s(x, r);
+        head += x->skews ? 0 : x->stage[r].forward_s + pipeline_next_s(x, r);
     }
     return longest;
 }

@@ -26,7 +26,6 @@ struct schedule_costs {
     const double *keep_bytes; /* by stage of the decision; NULL: 1 each */
     const double *most_bytes; /* by pipeline rank; NULL: no limit */
     bool folds;               /* two stages per rank: r and 2 pp - 1 - r */
-    bool skews;               /* as in struct schedule */
     uint64_t budget;          /* actions run in the search, about; 0: a usual number */
 };
 /* The fastest schedule found for the decision's pp, vpp and microbatches (its `schedule` is not looked at):
