@@ -227,7 +227,7 @@ static bool sema_moe(struct check *c, const struct entry *e, struct moe *m)
     if (!check_one_item(c, e, &v))
         return false;
     *m = (struct moe){.span = v.span};
-    check_plan_only(c, e->stmt->span, "'moe'");
+
     if (v.kind == VALUE_CALL && !strcmp(v.text, "moe")) {
         if (e->stmt->has_block)
             diag_error(c->diag, e->stmt->open, "no-block",

@@ -153,6 +153,12 @@ bool conserve_known(struct machine *m, uint32_t i, const struct value *v)
                                 nodes_name(m->c->nodes, r->input[0]), nodes_name(m->c->nodes, r->input[1]));
 }
 
+/* sums over weights or layers that only the end of the step completes */
+static bool grows(uint16_t op)
+{
+    return op == OP_SQNORM || op == OP_BALANCE || op == OP_ARRANGE;
+}
+
 bool conserve_emit(struct machine *m, uint32_t i, size_t k, const struct parts *out)
 {
     const struct operand *o = prove_operand(m->program, i, k);
@@ -173,7 +179,7 @@ bool conserve_emit(struct machine *m, uint32_t i, size_t k, const struct parts *
             there ? value_add(m->c->scratch, m->c->nodes, &there->value, &part.value, &part.value) : NULL;
         if (why)
             return conserve_fail(m, i, "%s%s", why, writer_text(m, there->writer));
-        if (m->program->insns[i].op != OP_SQNORM && !conserve_known(m, i, &part.value))
+        if (!grows(m->program->insns[i].op) && !conserve_known(m, i, &part.value))
             return false;
         store_write(m->store, o, &part, i);
     }
@@ -353,6 +359,21 @@ static bool step(struct machine *m, uint32_t i, bool *wait)
     case OP_ADAMW:
     case OP_SGD:
         return conserve_update(m, i);
+    case OP_BIAS_MOVE:
+        return conserve_move(m, i);
+    case OP_CLIP:
+    case OP_ROUTE:
+    case OP_ROUTE_I:
+    case OP_LOAD:
+    case OP_BALANCE:
+    case OP_ARRANGE:
+    case OP_DISPATCH:
+    case OP_COMBINE:
+    case OP_COMBINE_W:
+    case OP_GROUPED_NT:
+    case OP_GROUPED_NN:
+    case OP_GROUPED_TN:
+        return conserve_experts(m, i);
     case OP_SEND:
     case OP_RECV:
     case OP_ALL_REDUCE:

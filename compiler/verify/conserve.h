@@ -27,6 +27,7 @@ struct machine {
     struct whole deposit;
     uint32_t deposit_mask, deposit_part;
     uint32_t writer[ISA_MAX_OPERANDS]; /* who wrote what the current instruction has read; NONE */
+    bool saw_need;                     /* the clipping reads what experts lacked */
     uint32_t *part;                    /* per bucket: digits by which its working copy is updated; 0 = whole */
     struct whole **initial;            /* per bucket: parameters, moments (3 each) as the step finds them */
 };
@@ -106,6 +107,10 @@ int64_t conserve_sequence(const struct machine *m);
 void conserve_own_rows(const struct machine *m, struct extent *row);
 bool conserve_places(struct machine *m, uint32_t i, size_t first, size_t shift, const struct extent *row);
 bool conserve_update(struct machine *m, uint32_t i);   /* conserve_state.c: ADAMW, SGD */
+bool conserve_move(struct machine *m, uint32_t i);     /* conserve_state.c: BIAS_MOVE */
+bool conserve_experts(struct machine *m, uint32_t i);  /* conserve_experts.c: ROUTE to GROUPED_TN, CLIP */
+/* rows or counts of experts on their way: ALL_TO_ALL, ALL_GATHER, REDUCE_SCATTER; *mine: it is of that kind */
+bool conserve_routed(struct machine *m, uint32_t i, uint32_t mask, bool *mine);
 /* squared norm of gradients of the whole batch, counted on the first ranks of these digits; NULL, or what is
  * wrong */
 const char *conserve_norm_of(struct conserve *c, const struct whole *w, uint32_t first, struct value *sum);

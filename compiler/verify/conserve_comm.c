@@ -414,6 +414,12 @@ bool conserve_comm(struct machine *m, uint32_t i, bool *wait)
     uint32_t mask = group_mask(m, i);
     if (op == OP_SHIFT)
         return conserve_shift(m, i);
+    bool routed = false;
+    if ((op == OP_ALL_TO_ALL || op == OP_ALL_GATHER || op == OP_REDUCE_SCATTER) && mask && !prove_crosses(mask)) {
+        bool fine = conserve_routed(m, i, mask, &routed);
+        if (routed)
+            return fine;
+    }
     if (op == OP_ALL_TO_ALL && mask == prove_mask(&m->c->plan->mesh, m->c->plan->mesh.dim[MESH_CP]))
         return conserve_exchange(m, i);
     if (op == OP_ALL_REDUCE)

@@ -6,10 +6,34 @@
 
 #include "compiler/verify/conserve.h"
 
+static int64_t unit_elements(const struct weight_unit *u)
+{
+    return u->rows * u->cols * (u->family ? u->family : 1);
+}
+
+/* elements of a family's members, one behind the other: all of each; some rows of each; some columns of every row */
+static struct block member_elements(const struct value *v, const struct weight_unit *u)
+{
+    int64_t size = u->rows * u->cols;
+    bool columns = v->col.len < u->cols, rows = v->row.len < u->rows;
+    struct block b = {.extent = extent_new(v->member.lo * size + v->row.lo * u->cols + v->col.lo, v->member.len * size),
+                      .count = 1};
+    for (int a = 0; a < NDIGITS; a++)
+        b.extent.step[a] = v->member.step[a] * size + v->row.step[a] * u->cols + v->col.step[a];
+    if (columns || rows) {
+        b.extent.len = columns ? v->col.len : v->row.len * u->cols;
+        b.count = columns ? v->member.len * u->rows : v->member.len;
+        b.stride = columns ? u->cols : size;
+    }
+    return b;
+}
+
 /* elements of a weight's own matrix that a box holds: runs of its columns, one per row */
 static struct block box_elements(const struct value *v, const struct weight_unit *u)
 {
     int64_t width = u->cols;
+    if (v->member.len)
+        return member_elements(v, u);
     struct block b = {.extent = extent_new(v->row.lo * width + v->col.lo, v->col.len),
                       .count = v->row.len,
                       .stride = width};
@@ -44,7 +68,7 @@ static const char *stretch_norm(struct conserve *c, const struct stretch *s, uin
     *block = box_elements(&s->value, u);
     block->first = first;
     *term = (struct term){node, {1, block}};
-    if (blocks_whole(&term->blocks, u->rows * u->cols)) {
+    if (blocks_whole(&term->blocks, unit_elements(u))) {
         v.node = node;
         v.nterms = 0;
     }

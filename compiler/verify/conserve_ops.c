@@ -31,6 +31,7 @@ struct binding {
     struct extent at[16];
     struct value from[16]; /* whose rows or columns they were, for messages */
     uint32_t origin, origin_role;
+    const struct routed *routed; /* of the inputs' rows, which must be equal */
 };
 
 static const struct rule *rule_of(uint16_t op)
@@ -83,6 +84,9 @@ static bool read_inputs(struct machine *m, uint32_t i, struct recipe *r, struct 
         if (!conserve_read(m, i, k, &v))
             return false;
         r->input[k] = v.node;
+        if (v.routed && b->routed && !value_routed_same(v.routed, b->routed))
+            return conserve_fail_inputs(m, i, "its operand %s holds rows that other tokens sent", info->operand[k].name);
+        b->routed = v.routed ? v.routed : b->routed;
         if (!bind(m, i, k, s->row[k], o->rows, &v.row, &v, b) ||
             !bind(m, i, k, s->col[k], o->cols, &v.col, &v, b))
             return false;
@@ -254,6 +258,7 @@ static bool write_outputs(struct machine *m, uint32_t i, const struct rule *rule
                                         s->col[k] ? b->at[s->col[k]] : extent_new(0, o->cols));
         v.origin = b->origin;
         v.origin_role = b->origin_role;
+        v.routed = b->routed;
         if (never)
             v = (struct value){.kind = VALUE_ZERO};
         if (first && !never) {

@@ -77,6 +77,27 @@ static bool check_tensor(struct machine *m, const struct tensor *t, const struct
     return true;
 }
 
+/* members of a family, their boxes one behind the other */
+static bool add_members(struct machine *m, const struct tensor *t, const struct weight_unit *u, bool decay,
+                        const struct extent *out, const struct extent *in, struct whole *w, enum state s)
+{
+    struct extent member = extent_new(t->member, t->boxes);
+    if (t->member_slot != NONE && m->program->slots[t->member_slot].kind != SLOT_COORD)
+        return fail_start(m, t->name, "its members depend on a slot that is no coordinate");
+    if (t->member_slot != NONE)
+        extent_move(&member, &m->c->plan->mesh, m->program->slots[t->member_slot].arg, (int64_t)t->member_stride);
+    if (u->decay != decay)
+        return fail_start(m, t->name,
+                          decay ? "weight decay must not apply to it" : "weight decay must apply to it");
+    if (t->family != u->family || !covers(m, &member, u->family, false) || !covers(m, out, u->rows, false) ||
+        !covers(m, in, u->cols, false))
+        return fail_start(m, t->name, "its boxes on all ranks are not the whole family");
+    struct value v = {
+        .kind = VALUE_NODES, .node = state_node(u, s), .row = *out, .col = *in, .member = member};
+    w->at[w->n++] = (struct stretch){t->at, (uint64_t)(member.len * out->len * in->len), v};
+    return true;
+}
+
 /* One box may hold several weights of a fused tensor: one stretch for each. */
 static bool add_tensor(struct machine *m, const struct tensor *t, bool decay, struct whole *w, enum state s)
 {
@@ -87,6 +108,8 @@ static bool add_tensor(struct machine *m, const struct tensor *t, bool decay, st
         return fail_start(m, t->name, "the model has no such weight");
     if (!check_tensor(m, t, &ref->units[unit]) || !tensor_box(m, t, &out, &in))
         return false;
+    if (t->family || ref->units[unit].family)
+        return add_members(m, t, &ref->units[unit], decay, &out, &in, w, s);
     uint64_t at = t->at;
     int64_t left = out.len;
     const char *name = ref->units[unit].name;
@@ -320,7 +343,7 @@ static bool check_value(struct machine *m, uint32_t i, const struct whole *w, ui
 {
     const struct value *v = value_at(w, at);
     if (v && v->kind == VALUE_NODES && v->node == node && !v->nterms && extent_same(&v->row, &p->row) &&
-        extent_same(&v->col, &p->col))
+        extent_same(&v->col, &p->col) && extent_same(&v->member, &p->member))
         return true;
     return conserve_fail_inputs(
         m, i, "to update %s it reads as %s %s, expected %s", nodes_name(m->c->nodes, p->node), what,
@@ -416,6 +439,28 @@ bool conserve_update(struct machine *m, uint32_t i)
            (!adam || write_updated(m, i, kv, &second, mask));
 }
 
+/* a correction bias, moved by the whole step's load */
+bool conserve_move(struct machine *m, uint32_t i)
+{
+    struct whole w;
+    struct value load, scale;
+    uint32_t mask;
+    if (!conserve_read(m, i, OPND(BIAS_MOVE, load), &load) || !conserve_read(m, i, OPND(BIAS_MOVE, scale), &scale) ||
+        !conserve_read_flat(m, i, OPND(BIAS_MOVE, bias), &w, &mask))
+        return false;
+    const struct weight_unit *u = w.n == 1 && w.at[0].value.kind == VALUE_NODES && !w.at[0].value.nterms
+                                      ? unit_of(m, w.at[0].value.node, SOURCE_PARAM)
+                                      : NULL;
+    if (!u || !u->moved || mask || !extent_whole(&w.at[0].value.col, u->cols))
+        return conserve_fail(m, i, "it moves %s, expected a whole correction bias",
+                             w.n ? value_text(m->c->arena, m->c->nodes, &w.at[0].value) : "nothing");
+    if (load.node != u->gradient || !extent_whole(&load.col, u->cols))
+        return conserve_fail_inputs(m, i, "to move %s it reads %s", u->name, value_text(m->c->arena, m->c->nodes, &load));
+    if (scale.node != m->c->reference->clip)
+        return conserve_fail(m, i, "its scale is %s, expected the clipping factor", nodes_name(m->c->nodes, scale.node));
+    return check_number(m, i, ATTR(BIAS_MOVE, rate), u->rate) && write_updated(m, i, OPND(BIAS_MOVE, bias), &w, 0);
+}
+
 /* ---- the end ---- */
 
 static bool end_value(struct machine *m, const struct value *v, enum reference_source s, const char *buffer)
@@ -465,13 +510,31 @@ static bool end_metric(struct machine *m, uint32_t buffer, uint32_t word, uint32
 {
     struct parts *p = &m->c->parts[0];
     struct operand o = {buffer, DTYPE_F64, MARK_READ, UINT16_MAX, word * sizeof(double), 0, 1, 1, 1};
-    if (store_read(m->store, &o, p) && p->n == 1 && p->at[0].value.kind == VALUE_NODES &&
-        p->at[0].value.node == node && !p->at[0].value.nterms)
+    bool known = store_read(m->store, &o, p) && p->n == 1;
+    if (known && node == NODE_ZERO && p->at[0].value.kind == VALUE_ZERO)
+        return true;
+    if (known && p->at[0].value.kind == VALUE_NODES && p->at[0].value.node == node && !p->at[0].value.nterms)
         return true;
     uint32_t writer = store_writer(m->store, &o);
     return conserve_fail(m, writer, "at the end of the step metric %u is %s, expected %s", word,
                          p->n ? value_text(m->c->arena, m->c->nodes, &p->at[0].value) : "unknown",
                          nodes_name(m->c->nodes, node));
+}
+
+/* what experts lacked: nothing where no block is bounded, else all that any rank lacked, which the clipping has seen */
+static bool end_need(struct machine *m, uint32_t buffer)
+{
+    struct operand o = {buffer, DTYPE_F64, MARK_READ, UINT16_MAX, METRIC_NEED * sizeof(double), 0, 1, 2, 2};
+    struct parts *p = &m->c->parts[0];
+    bool known = store_read(m->store, &o, p) && p->n >= 1;
+    if (known && p->at[0].value.kind == VALUE_ZERO)
+        return true;
+    if (known && p->n == 1 && p->at[0].value.kind == VALUE_NODES && p->at[0].value.node == m->c->reference->need &&
+        !p->at[0].value.nterms && (m->saw_need || m->c->kind == PROGRAM_EVAL))
+        return true;
+    return conserve_fail(m, store_writer(m->store, &o), "at the end of the step what experts lacked is %s%s",
+                         known ? value_text(m->c->arena, m->c->nodes, &p->at[0].value) : "unknown",
+                         m->saw_need ? "" : ", and the optimizer has not seen it");
 }
 
 /* Elements at .. of a bucket must hold what the step found there, updated: the next step believes it. */
@@ -491,7 +554,8 @@ static bool end_place(struct machine *m, const struct whole *initial, uint64_t a
                     : m->c->kind == PROGRAM_TRAIN ? updated(m, x->value.node)
                                                   : x->value.node;
     if (x->value.kind == VALUE_NODES && v->kind == VALUE_NODES && x->at == at && x->n == n &&
-        v->node == node && extent_same(&v->row, &x->value.row) && extent_same(&v->col, &x->value.col))
+        v->node == node && extent_same(&v->row, &x->value.row) && extent_same(&v->col, &x->value.col) &&
+        extent_same(&v->member, &x->value.member))
         return true;
     return conserve_fail(m, NONE, "at the end of the step buffer %s holds %s where it began with %s", buffer,
                          value_text(m->c->arena, m->c->nodes, v),
@@ -528,6 +592,7 @@ bool conserve_end(struct machine *m)
             continue;
         metrics = true;
         if (!end_metric(m, i, METRIC_LOSS, m->c->reference->loss) ||
+            !end_metric(m, i, METRIC_BALANCE, m->c->reference->balance) || !end_need(m, i) ||
             (m->c->kind == PROGRAM_TRAIN && !end_metric(m, i, METRIC_SQNORM, m->c->reference->squares)))
             return false;
     }

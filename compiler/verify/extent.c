@@ -256,6 +256,14 @@ bool blocks_reduce(struct arena *a, const struct blocks *x, uint32_t digit, int6
     return true;
 }
 
+bool blocks_equal(const struct blocks *x, const struct blocks *y)
+{
+    bool same = x->n == y->n;
+    for (uint32_t k = 0; same && k < x->n; k++)
+        same = blocks_same(&x->at[k], &y->at[k]);
+    return same;
+}
+
 struct interval {
     int64_t lo, len;
 };

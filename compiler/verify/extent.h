@@ -42,6 +42,7 @@ struct blocks {
 bool blocks_union(struct arena *a, const struct blocks *x, const struct blocks *y, struct blocks *out);
 /* union over all values of a digit of `size`; false: an element would be counted twice */
 bool blocks_reduce(struct arena *a, const struct blocks *x, uint32_t digit, int64_t size, struct blocks *out);
+bool blocks_equal(const struct blocks *x, const struct blocks *y);
 /* are they all of 0 .. size, on every rank */
 bool blocks_whole(const struct blocks *x, int64_t size);
 /* "[0, 64) + 32 tp" */

@@ -335,8 +335,8 @@ static const char *cannot_express(const struct job *job)
     const struct model *m = &job->model;
     for (uint32_t i = 0; i < m->nlayers; i++) {
         const struct layer *l = m->layers[i];
-        if (l->is_moe)
-            return "mixture of experts";
+        if (l->is_moe && l->moe.expert.bias)
+            return "experts with biases";
         if (l->attn.qk_norm == QK_NORM_FULL || l->attn.sinks || l->attn.alibi || l->attn.chunk)
             return "this kind of attention";
         if (l->ffn.limit > 0)
@@ -349,7 +349,7 @@ static bool gpt2_names(const struct model *m)
 {
     bool plain = m->positions && m->norm.kind == NORM_LAYER;
     for (uint32_t i = 0; i < m->nlayers; i++)
-        plain = plain && m->layers[i]->ffn.act != ACT_SWIGLU && m->layers[i]->ffn.act != ACT_GEGLU && m->layers[i]->attn.heads == m->layers[i]->attn.kv;
+        plain = plain && !m->layers[i]->is_moe && m->layers[i]->ffn.act != ACT_SWIGLU && m->layers[i]->ffn.act != ACT_GEGLU && m->layers[i]->attn.heads == m->layers[i]->attn.kv;
     return plain;
 }
 
@@ -359,10 +359,13 @@ static void finish_units(struct builder *b, struct reference *r)
     for (uint32_t i = 0; i < b->units.n; i++) {
         struct weight_unit *u = &b->units.at[i];
         const char *end = strrchr(u->name, '.');
+        if (u->moved)
+            continue;
         struct recipe q = {.op = RECIPE_SQUARES, .input = {u->gradient}};
         for (uint32_t k = i; k-- > 0 && k + 32 > i;) /* biases of parallel sublayers have one gradient */
             q.attr[0] += b->units.at[k].gradient == u->gradient;
-        u->squares = reference_make(b, q, 0, NAME("squared norm of the gradient of %s", u->name), 1, u->rows * u->cols);
+        u->squares = reference_make(b, q, 0, NAME("squared norm of the gradient of %s", u->name), 1,
+                                    u->rows * u->cols * (u->family ? u->family : 1));
         r->squares = nodes_sum(b->nodes, r->squares, u->squares);
         for (size_t k = 0; k < 3 && end; k++) {
             static const char *const last[3] = {"o_proj.weight", "down_proj.weight", "c_proj.weight"};
@@ -401,6 +404,8 @@ struct reference *reference_new(struct arena *a, const struct job *job, const ch
     embed_back(b, &e, dx);
     finish_units(b, r);
     r->job = job;
+    r->balance = b->balance;
+    r->need = b->need;
     r->nodes = b->nodes;
     r->units = b->units.at;
     r->nunits = (uint32_t)b->units.n;

@@ -26,6 +26,9 @@ struct weight_unit {
     int64_t outputs;  /* of the whole tensor */
     int64_t rows, cols;
     bool vector, transposed, decay;
+    int64_t family; /* so many matrices, '%' in the name for the number; 0 = one */
+    bool moved;     /* not trained but moved by the load of experts: `gradient` is that load, `rate` how far */
+    double rate;
     bool padded; /* a vocabulary: rows beyond it may be stored, zero for ever */
     enum init_kind init;
     double std;
@@ -39,6 +42,7 @@ struct reference {
     uint32_t *table, table_room;
     int64_t ntokens; /* of the batch */
     uint32_t tokens, targets, block, loss, squares, clip;
+    uint32_t balance, need; /* balance loss; rows that experts lack: sums over layers, NODE_ZERO without any */
 };
 /* NULL and what it can't express */
 struct reference *reference_new(struct arena *a, const struct job *job, const char **cannot);

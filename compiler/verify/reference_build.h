@@ -14,6 +14,7 @@ struct builder {
     int64_t ntokens;
     bool gpt2;
     VEC(struct weight_unit) units;
+    uint32_t balance, need; /* sums over the layers so far */
 };
 
 #define INPUT(r, op_, name, node) ((r).input[OPND(op_, name)] = (node))
@@ -70,7 +71,26 @@ struct ffn_nodes {
     uint32_t wgate, wup, wdown, bgate, bup, bdown; /* units; wgate NONE = not gated */
     uint32_t gate, up, act;
 };
+/* reference_layer.c: prefix: what the weights' names begin with, "mlp" */
+struct recipe reference_activation(const struct ffn *f, bool back); /* inputs are the caller's */
+uint32_t reference_ffn(struct builder *b, uint32_t layer, const struct ffn *f, const char *prefix, uint32_t x,
+                       struct ffn_nodes *n);
+uint32_t reference_ffn_back(struct builder *b, uint32_t layer, const struct ffn *f, const struct ffn_nodes *n, uint32_t dy);
+
+/* reference_moe.c */
+struct moe_nodes {
+    uint32_t x;
+    uint32_t router, router_bias, correction, w[3]; /* units; w: gate or NONE, up, down */
+    uint32_t index, weight, score, load, place, counts;
+    uint32_t rows, gate, up, act, back;
+    struct ffn shared;
+    struct ffn_nodes shared_nodes;
+};
+uint32_t reference_moe(struct builder *b, uint32_t layer, const struct moe *m, uint32_t x, struct moe_nodes *n);
+uint32_t reference_moe_back(struct builder *b, uint32_t layer, const struct moe *m, const struct moe_nodes *n, uint32_t dy);
+
 struct layer_nodes {
+    struct moe_nodes moe;
     struct norm_nodes norm[2], post[2];
     struct attn_nodes attn;
     struct ffn_nodes ffn;

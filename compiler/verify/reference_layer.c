@@ -11,7 +11,7 @@ static bool gated(const struct ffn *f)
 }
 
 /* the recipe of an activation or of its gradient; inputs are the caller's */
-static struct recipe activation(const struct ffn *f, bool back)
+struct recipe reference_activation(const struct ffn *f, bool back)
 {
     struct recipe r = {0};
     switch (f->act) {
@@ -35,26 +35,27 @@ static struct recipe activation(const struct ffn *f, bool back)
     return r;
 }
 
-static uint32_t ffn(struct builder *b, uint32_t layer, const struct ffn *f, uint32_t x, struct ffn_nodes *n)
+uint32_t reference_ffn(struct builder *b, uint32_t layer, const struct ffn *f, const char *prefix, uint32_t x,
+                       struct ffn_nodes *n)
 {
     int64_t h = (int64_t)b->model->width, w = (int64_t)f->width;
     *n = (struct ffn_nodes){.wgate = NONE, .bgate = NONE, .bup = NONE, .bdown = NONE};
     n->x = x;
     if (gated(f))
-        n->wgate = reference_unit_add(b, layer, (struct named){"mlp.gate_proj.weight", "mlp.c_gate.weight", 0, 0, false}, w, h,
+        n->wgate = reference_unit_add(b, layer, (struct named){NAME("%s.gate_proj.weight", prefix), "mlp.c_gate.weight", 0, 0, false}, w, h,
                             false);
-    n->wup = reference_unit_add(b, layer, (struct named){"mlp.up_proj.weight", "mlp.c_fc.weight", 0, 0, false}, w, h, false);
+    n->wup = reference_unit_add(b, layer, (struct named){NAME("%s.up_proj.weight", prefix), "mlp.c_fc.weight", 0, 0, false}, w, h, false);
     if (f->bias && gated(f))
         n->bgate =
-            reference_unit_add(b, layer, (struct named){"mlp.gate_proj.bias", "mlp.c_gate.bias", 0, 0, false}, 1, w, true);
+            reference_unit_add(b, layer, (struct named){NAME("%s.gate_proj.bias", prefix), "mlp.c_gate.bias", 0, 0, false}, 1, w, true);
     if (f->bias)
-        n->bup = reference_unit_add(b, layer, (struct named){"mlp.up_proj.bias", "mlp.c_fc.bias", 0, 0, false}, 1, w, true);
+        n->bup = reference_unit_add(b, layer, (struct named){NAME("%s.up_proj.bias", prefix), "mlp.c_fc.bias", 0, 0, false}, 1, w, true);
     n->wdown =
-        reference_unit_add(b, layer, (struct named){"mlp.down_proj.weight", "mlp.c_proj.weight", 0, 0, false}, h, w, false);
+        reference_unit_add(b, layer, (struct named){NAME("%s.down_proj.weight", prefix), "mlp.c_proj.weight", 0, 0, false}, h, w, false);
     if (f->bias)
         n->bdown =
-            reference_unit_add(b, layer, (struct named){"mlp.down_proj.bias", "mlp.c_proj.bias", 0, 0, false}, 1, h, true);
-    struct recipe r = activation(f, false);
+            reference_unit_add(b, layer, (struct named){NAME("%s.down_proj.bias", prefix), "mlp.c_proj.bias", 0, 0, false}, 1, h, true);
+    struct recipe r = reference_activation(f, false);
     n->up = reference_linear(b, n->x, n->wup, n->bup, NAME("layer %u: up", layer));
     if (gated(f)) {
         n->gate = reference_linear(b, n->x, n->wgate, n->bgate, NAME("layer %u: gate", layer));
@@ -68,11 +69,10 @@ static uint32_t ffn(struct builder *b, uint32_t layer, const struct ffn *f, uint
 }
 
 /* gradients of gate and up by its input come from one product, which adds them up */
-static uint32_t ffn_back(struct builder *b, uint32_t layer, const struct ffn *f, const struct ffn_nodes *n,
-                         uint32_t dy)
+uint32_t reference_ffn_back(struct builder *b, uint32_t layer, const struct ffn *f, const struct ffn_nodes *n, uint32_t dy)
 {
     int64_t h = (int64_t)b->model->width, w = (int64_t)f->width;
-    struct recipe r = activation(f, true);
+    struct recipe r = reference_activation(f, true);
     uint32_t dact = reference_linear_back(b, dy, n->act, n->wdown, n->bdown, NAME("layer %u: down", layer)),
              dn = NODE_ZERO;
     if (gated(f)) {
@@ -121,7 +121,8 @@ uint32_t reference_layer(struct builder *b, uint32_t layer, const struct layer *
                                     NAME("layer %u: feed-forward's norm", layer));
         in = n->norm[1].y;
     }
-    f = ffn(b, layer, &l->ffn, in, &n->ffn);
+    f = l->is_moe ? reference_moe(b, layer, &l->moe, in, &n->moe)
+                  : reference_ffn(b, layer, &l->ffn, "mlp", in, &n->ffn);
     if (post) {
         n->post[1] = reference_norm(b, layer, f, "post_feedforward_layernorm", "ln_2_post",
                                     NAME("layer %u: norm behind feed-forward", layer));
@@ -130,9 +131,14 @@ uint32_t reference_layer(struct builder *b, uint32_t layer, const struct layer *
     return add_residual(b, layer, x1, f, "output");
 }
 
+static uint32_t sublayer_back(struct builder *b, uint32_t layer, const struct layer *l, const struct layer_nodes *n, uint32_t dy)
+{
+    return l->is_moe ? reference_moe_back(b, layer, &l->moe, &n->moe, dy) : reference_ffn_back(b, layer, &l->ffn, &n->ffn, dy);
+}
+
 static uint32_t parallel_back(struct builder *b, uint32_t layer, const struct layer *l, const struct layer_nodes *n, uint32_t dx)
 {
-    uint32_t df = ffn_back(b, layer, &l->ffn, &n->ffn, dx), dn = l->parallel_norms == 1 ? df : NODE_ZERO, d = dx;
+    uint32_t df = sublayer_back(b, layer, l, n, dx), dn = l->parallel_norms == 1 ? df : NODE_ZERO, d = dx;
     dn = reference_attention_back(b, layer, &l->attn, &n->attn, dx, dn);
     if (l->parallel_norms == 2)
         d = add_residual(b, layer, d, reference_norm_back(b, &n->norm[1], df), "gradient of its input by feed-forward");
@@ -144,7 +150,7 @@ uint32_t reference_layer_back(struct builder *b, uint32_t layer, const struct la
     bool pre = b->model->norm.place != NORM_POST, post = b->model->norm.place != NORM_PRE;
     if (l->parallel)
         return parallel_back(b, layer, l, n, dx);
-    uint32_t d = ffn_back(b, layer, &l->ffn, &n->ffn, post ? reference_norm_back(b, &n->post[1], dx) : dx);
+    uint32_t d = sublayer_back(b, layer, l, n, post ? reference_norm_back(b, &n->post[1], dx) : dx);
     dx = add_residual(b, layer, dx, pre ? reference_norm_back(b, &n->norm[1], d) : d, "gradient after attention");
     d = post ? reference_norm_back(b, &n->post[0], dx) : dx;
     if (!pre) /* its products add to the residual's gradient one by one */

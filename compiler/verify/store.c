@@ -18,6 +18,12 @@ static bool uniform(const struct value *v)
     return v->kind == VALUE_ZERO || v->kind == VALUE_BYTES;
 }
 
+/* rows with experts, and weights of several, are no interval of rows: a part of them is nothing that has a name */
+static bool has_own_rows(const struct value *v, uint64_t from, uint64_t rows, uint64_t all)
+{
+    return (v->routed || v->member.len) && (from || rows != all);
+}
+
 static uint64_t piece_end(const struct piece *p)
 {
     return p->at + (p->rows - 1) * p->pitch + p->width;
@@ -156,7 +162,10 @@ static void keep(struct store *s, struct cell *c, const struct piece *p, uint64_
         q.pitch = width;
     if (p->value.kind == VALUE_NODES) {
         int64_t size = isa_dtype_bytes((enum dtype)p->dtype);
-        q.value.row = extent_part(&p->value.row, (int64_t)row, (int64_t)rows);
+        if (has_own_rows(&p->value, row, rows, p->rows))
+            return; /* nothing is kept of them */
+        if (!p->value.routed && !p->value.member.len)
+            q.value.row = extent_part(&p->value.row, (int64_t)row, (int64_t)rows);
         q.value.col = extent_part(&p->value.col, (int64_t)col / size, (int64_t)width / size);
     }
     *new_piece(s, c) = q;
@@ -345,7 +354,10 @@ static struct value part_value(const struct piece *p, const struct cut *c, int64
 {
     struct value v = p->value;
     if (v.kind == VALUE_NODES) {
-        v.row = extent_part(&v.row, (int64_t)c->from_row, (int64_t)c->rows);
+        if (has_own_rows(&v, c->from_row, c->rows, p->rows))
+            v = (struct value){.kind = VALUE_BYTES};
+        else if (!v.routed && !v.member.len)
+            v.row = extent_part(&v.row, (int64_t)c->from_row, (int64_t)c->rows);
         v.col = extent_part(&v.col, (int64_t)c->from_col / size, (int64_t)c->width / size);
     }
     return v;
@@ -481,7 +493,7 @@ bool store_write_flat(struct store *s, const struct operand *o, const struct who
         const struct stretch *t = &w->at[i];
         struct region run = {r.at + t->at * size, 1, t->n * size, t->n * size};
         if (t->value.kind == VALUE_NODES) {
-            run.rows = (uint64_t)t->value.row.len;
+            run.rows = (uint64_t)(t->value.row.len * (t->value.member.len ? t->value.member.len : 1));
             run.width = run.pitch = (uint64_t)t->value.col.len * size;
         }
         if (run.rows * run.width != t->n * size)

@@ -187,6 +187,8 @@ const char *value_add(struct arena *a, struct nodes *g, const struct value *x, c
         return arena_printf(a, "rows %s, columns %s are added to rows %s, columns %s",
                             extent_text(a, &y->row), extent_text(a, &y->col), extent_text(a, &x->row),
                             extent_text(a, &x->col));
+    if (!value_routed_same(x->routed, y->routed) || !extent_same(&x->member, &y->member))
+        return "rows or weights of other experts are added";
     struct value sum = *x;
     struct term *terms = x->nterms + y->nterms ? ARENA_ARRAY(a, struct term, x->nterms + y->nterms) : NULL;
     if (x->node != NODE_ZERO && x->node == y->node)
@@ -226,7 +228,7 @@ const char *value_reduce(struct arena *a, struct nodes *g, const struct value *v
         return NULL;
     if (x->kind != VALUE_NODES)
         return "a shard of a bucket can't be reduced";
-    if (x->row.step[digit] || x->col.step[digit])
+    if (x->row.step[digit] || x->col.step[digit] || x->member.step[digit])
         return arena_printf(a, "the members along %s hold different rows or columns of it", digit_names[digit]);
     if (x->node != NODE_ZERO)
         return arena_printf(a, "%s is complete on every rank along %s: reducing it would count it %lld times",
@@ -249,6 +251,13 @@ const char *value_reduce(struct arena *a, struct nodes *g, const struct value *v
     return NULL;
 }
 
+bool value_routed_same(const struct routed *x, const struct routed *y)
+{
+    if (!x || !y)
+        return x == y;
+    return x->blocks == y->blocks && x->rows == y->rows && x->home == y->home && blocks_equal(&x->tokens, &y->tokens);
+}
+
 bool value_same(const struct value *x, const struct value *y)
 {
     if (x->kind != y->kind || x->node != y->node || x->nterms != y->nterms)
@@ -259,14 +268,11 @@ bool value_same(const struct value *x, const struct value *y)
         return x->whole == y->whole && x->mask == y->mask;
     for (uint32_t i = 0; i < x->nterms; i++) {
         const struct term *s = &x->terms[i], *t = &y->terms[i];
-        if (s->node != t->node || s->blocks.n != t->blocks.n)
+        if (s->node != t->node || !blocks_equal(&s->blocks, &t->blocks))
             return false;
-        for (uint32_t k = 0; k < s->blocks.n; k++) {
-            if (!blocks_same(&s->blocks.at[k], &t->blocks.at[k]))
-                return false;
-        }
     }
-    return extent_same(&x->row, &y->row) && extent_same(&x->col, &y->col);
+    return value_routed_same(x->routed, y->routed) && extent_same(&x->member, &y->member) &&
+           extent_same(&x->row, &y->row) && extent_same(&x->col, &y->col);
 }
 
 char *value_text(struct arena *a, const struct nodes *g, const struct value *v)
@@ -288,7 +294,12 @@ char *value_text(struct arena *a, const struct nodes *g, const struct value *v)
     for (uint32_t i = 0; i < v->nterms && i < 4; i++)
         strbuf_printf(&b, "%sa partial sum of %s over %s", b.length ? " + " : "",
                       nodes_name(g, v->terms[i].node), blocks_text(a, &v->terms[i].blocks));
-    strbuf_printf(&b, " (rows %s, columns %s)", extent_text(a, &v->row), extent_text(a, &v->col));
+    if (v->member.len)
+        strbuf_printf(&b, " of experts %s", extent_text(a, &v->member));
+    strbuf_printf(&b, " (%s %s, columns %s)", v->routed ? "experts" : "rows", extent_text(a, &v->row),
+                  extent_text(a, &v->col));
+    if (v->routed)
+        strbuf_printf(&b, ", what tokens %s sent", blocks_text(a, &v->routed->tokens));
     char *s = arena_strdup(a, b.text);
     strbuf_free(&b);
     return s;

@@ -67,12 +67,20 @@ enum value_kind {
     VALUE_PART,  /* the rank's own part, by its number in the digits of `mask`, of a flat list of pieces */
     VALUE_BYTES  /* defined, and nothing more is known (property 5) */
 };
+/* Rows that have been dispatched to experts.  The value's rows are experts; of each it has what `tokens` sent, in blocks
+ * of `rows` rows; home: digits over which they have come back, so that of the tokens only the own ones' rows are there. */
+struct routed {
+    struct blocks tokens;
+    uint32_t blocks, rows, home;
+};
 struct value {
     enum value_kind kind;
     uint32_t node;
     uint32_t nterms, mask;
     const struct term *terms; /* sorted by node */
     struct extent row, col;
+    struct extent member;         /* of a family of weights, each with these rows and columns; len 0 = none */
+    const struct routed *routed;  /* NULL = rows are tokens, or a weight's */
     const struct whole *whole;    /* VALUE_PART */
     uint32_t origin, origin_role; /* for messages: the instruction + 1 that chose its rows; 0 = unknown */
 };
@@ -94,6 +102,7 @@ const char *value_reduce(struct arena *a, struct nodes *g, const struct value *x
                          bool max, struct value *out);
 /* are these all contributions to the term's node that this value needs? */
 bool value_complete(const struct nodes *g, const struct value *v, const struct term *t);
+bool value_routed_same(const struct routed *x, const struct routed *y);
 bool value_same(const struct value *x, const struct value *y);
 /* "layers.3.q, columns [0, 64)", and what is missing of it */
 char *value_text(struct arena *a, const struct nodes *g, const struct value *v);
