@@ -301,8 +301,15 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
             REFUSE("context parallelism (cp = %u) of latent attention", d->cp);
         else if (job->model.layers[i]->attn.qk_norm != QK_NORM_NO)
             REFUSE("context parallelism (cp = %u) with normalised queries", d->cp);
-    if (d->ep > 1 || d->etp > 1)
-        REFUSE("expert parallelism (ep = %u, etp = %u)", d->ep, d->etp);
+    for (uint32_t i = 0; i < job->model.nlayers; i++) {
+        const struct layer *l = job->model.layers[i];
+        if (l->is_moe && l->moe.expert.bias)
+            REFUSE("experts with biases");
+        if (l->is_moe && d->tp > 1 && !d->sp)
+            REFUSE("experts with tp = %u and no sequence parallelism", d->tp);
+        if (l->is_moe && l->moe.bias && d->schedule == SCHED_DUALPIPE)
+            REFUSE("a router's correction bias under schedule dualpipe");
+    }
     if (d->recompute == RECOMPUTE_SELECTIVE)
         REFUSE("recompute selective");
     if (d->recompute == RECOMPUTE_FULL && d->recompute_layers)

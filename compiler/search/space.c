@@ -93,8 +93,6 @@ static bool sensible(const struct space *s, enum degree degree, uint32_t v)
 {
     bool stated = s->job->wishes.degree[degree].relation != REL_ANY;
     bool power = (v & (v - 1)) == 0;
-    if (s->emit_only && (degree == DEG_EP || degree == DEG_ETP))
-        return v == 1;
     if (degree == DEG_CP)
         return power && (stated || s->job->train.sequence / v >= 2048 || v == 1);
     if (degree == DEG_VPP)
