@@ -16,6 +16,13 @@ static const char job_text[] =
     "    head untied\n}\ntrain {\n    sequence 8\n    batch 8 sequences\n    precision fp32\n"
     "    optimizer adamw(lr=1e-3)\n    clip 1.0\n}\n";
 
+static char *replaced(struct arena *a, const char *text, const char *from, const char *to)
+{
+    const char *at = strstr(text, from);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(at);
+    return arena_printf(a, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+}
+
 static uint32_t find_insn(const struct program *p, enum op op, const char *buffer, size_t operand, uint32_t skip)
 {
     for (uint32_t i = 0; i < p->ninsns; i++) {
@@ -179,10 +186,40 @@ static void test_memory(void)
     CU_ASSERT(bytes[1] * 16 < bytes[0] * 10 && bytes[2] * 16 < bytes[0] * 7 && bytes[3] * 16 < bytes[0] * 3);
 }
 
+/* What the cost model says a rank needs, against what placement gave it: where weights and their state dominate. */
+static void test_estimate(void)
+{
+    static const char *const decisions[] = {"dp=8 zero=1 microbatch=1 full=1", "dp=8 zero=2 microbatch=1 full=1",
+                                            "dp=8 zero=3 microbatch=1 full=1 prefetch=1",
+                                            "dp=8 zero=3 shard=4 microbatch=1 full=1 prefetch=1",
+                                            "pp=2 dp=4 zero=2 microbatch=1 full=1",
+                                            "tp=2 sp=1 dp=4 zero=3 shard=2 microbatch=1 full=1 prefetch=1"};
+    for (size_t i = 0; i < ARRAY_LEN(decisions); i++) {
+        struct arena *a = arena_new();
+        const char *why = "";
+        const char *text = replaced(a, job_text, "repeat 3", "repeat 9");
+        struct job *job = text_job(a, replaced(a, replaced(a, text, "width 32", "width 256"), "swiglu(48)", "swiglu(768)"));
+        struct topo *topo = random_host(a, 8);
+        struct decision d = text_decision(a, job, topo, decisions[i]);
+        struct plan *p = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why);
+        struct estimate e;
+        CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+        cost_estimate(a, cost_new(a, job, topo, &d), &e);
+        double placed = (double)compile_peak_bytes(p), off = (double)e.peak_bytes / placed - 1;
+        CU_ASSERT(off > -0.05 && off < 0.05);
+        if (off <= -0.05 || off >= 0.05)
+            printf("\n    %s: estimated %llu, placed %.0f: %.1f %% off", decisions[i], (unsigned long long)e.peak_bytes,
+                   placed, 100 * off);
+        plan_close(p);
+        arena_free(a);
+    }
+}
+
 void suite_shards(void);
 void suite_shards(void)
 {
     CU_pSuite s = CU_add_suite("shards", NULL, NULL);
     CU_add_test(s, "faults of gathers, scatters and replicas are found", test_faults);
     CU_add_test(s, "each stage of ZeRO holds less", test_memory);
+    CU_add_test(s, "as much as was estimated", test_estimate);
 }
