@@ -281,6 +281,8 @@ void lower_bucket_finish(struct lower *l, uint32_t bucket)
 void lower_bucket_reduce(struct lower *l, uint32_t bucket)
 {
     struct bucket_info *b = &l->buckets[bucket];
+    if (b->moved) /* its load is summed in the optimizer */
+        return;
     if (b->scatters) {
         lower_bucket_finish(l, bucket);
         return;
