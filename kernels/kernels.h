@@ -19,12 +19,14 @@ union value {
 };
 
 struct batch_source; /* token data, see runtime/data.h */
+struct routing;
 
 struct kernel_args {
     struct view operand[ISA_MAX_OPERANDS]; /* indexed by OPND(op, name) */
     union value attr[ISA_MAX_ATTRS];       /* indexed by ATTR(op, name), slots resolved */
     float *scratch;                        /* at least kernel_scratch_floats() */
     const struct batch_source *batch;      /* TOKENS only */
+    struct routing *routing;               /* ROUTE only, runtime/routing.h; NULL: choices are free and not recorded */
 };
 
 /* fp32 words of scratch, 64-byte aligned, that the kernel needs for these shapes; allocated once, for the largest */

@@ -74,6 +74,7 @@ static void pop(const struct exec *e, struct play *play, uint32_t q)
 static void run_kernel(struct exec *e, struct play *play, uint32_t i)
 {
     struct kernel_args k = {.scratch = e->scratch, .batch = play->batch};
+    k.routing = play == &e->play[ROUTINE_TRAIN] ? e->s.routing : NULL;
     struct world_rank *face = &e->s.world->ranks[e->s.world->rank];
     exec_resolve(e, play->p, i, &k);
     if (e->hook)

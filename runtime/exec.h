@@ -30,6 +30,7 @@ struct exec_setup {
                               communication, and the step's memory poisoned before each run */
     double watchdog_s;     /* report and fail after so long without progress of any rank; 0 = never */
     const int64_t *const *pace_ns; /* planned times of training instructions by role, instead of doing them; or NULL */
+    struct routing *routing; /* choices of experts in training, routing.h; or NULL */
     bool peers_by_pid;     /* look for dead peers: nobody else does when ranks are started from outside */
 };
 

@@ -38,6 +38,36 @@ static enum status open_data(struct run *r, char *error, size_t error_size)
     return data_check(r->held_out, UINT64_MAX, error, error_size);
 }
 
+/* what all routers of the plan choose in the run */
+static struct routing_shape routing_shape(const struct run *r)
+{
+    const struct job_info *job = &r->folder->train[0]->job;
+    struct routing_shape s = {.sequence = (uint32_t)job->sequence, .samples = r->steps * job->batch};
+    for (uint32_t role = 0; role < r->folder->ranks->nroles; role++) {
+        const struct program *p = r->folder->train[role];
+        for (uint32_t i = 0; i < p->ninsns; i++) {
+            const struct insn *in = &p->insns[i];
+            if (in->op != OP_ROUTE)
+                continue;
+            int64_t layer = p->attrs[in->attr + ATTR(ROUTE, layer)].u.i;
+            if (layer >= s.layers && layer < UINT32_MAX)
+                s.layers = (uint32_t)layer + 1;
+            s.choices = p->operands[in->operand + OPND(ROUTE, index)].cols;
+            s.experts = p->operands[in->operand + OPND(ROUTE, logits)].cols;
+        }
+    }
+    return s;
+}
+
+static enum status open_routing(struct run *r, char *error, size_t error_size)
+{
+    struct routing_shape shape = routing_shape(r);
+    for (int use = ROUTING_SAVE; use <= ROUTING_COMPARE; use++)
+        if (r->o.routing[use])
+            return routing_open(&r->routing, (enum routing_use)use, r->o.routing[use], &shape, error, error_size);
+    return STATUS_OK;
+}
+
 /* Can what is written at the end be written?  Better to know before the first step than after the last. */
 static enum status try_outputs(const struct settings *o, char *error, size_t error_size)
 {
@@ -87,6 +117,7 @@ enum status run_open(struct run *r, const struct settings *o, char *error, size_
     if (o->init)
         TRY(safetensors_open(o->init, &r->init, error, error_size));
     TRY(open_data(r, error, error_size));
+    TRY(open_routing(r, error, error_size));
     TRY(try_outputs(o, error, error_size));
     r->arena_sizes = calloc(r->folder->ranks->nranks, sizeof *r->arena_sizes);
     for (uint32_t i = 0; r->arena_sizes && i < r->folder->ranks->nranks; i++) {
@@ -106,6 +137,7 @@ void run_close(struct run *r)
     channels_free(&r->channels);
     free(r->catalog);
     pace_free(&r->pace);
+    routing_close(&r->routing);
     free(r->arena_sizes);
     world_close(&r->world);
     folder_close(r->folder);
@@ -178,6 +210,7 @@ static enum status open_session(struct session *s, struct run *r, uint32_t rank)
         .programs = {r->programs[ROUTINE_TRAIN], r->held_out ? r->programs[ROUTINE_EVAL] : NULL},
         .shuffle_seed = r->o.shuffle_seed,
         .watchdog_s = r->o.watchdog_s,
+        .routing = r->routing.use ? &r->routing : NULL,
         .pace_ns = (const int64_t *const *)r->pace.ns,
         .peers_by_pid = r->peers_by_pid};
     *s = (struct session){.run = r, .world = &r->world, .face = &r->world.ranks[rank]};
@@ -375,6 +408,9 @@ static enum status report_end(struct session *s)
     TRY(world_barrier(s->world));
     s->face->report[REPORT_ARENA_TOUCHED] =
         touched_bytes(r->world.arena[s->world->rank], r->arena_sizes[s->world->rank]);
+    s->face->report[REPORT_COMPARED] = r->routing.compared;
+    s->face->report[REPORT_FLIPS] = r->routing.flips;
+    memcpy(&s->face->margin, &r->routing.margin, sizeof s->face->margin);
     TRY(world_barrier(s->world));
     if (s->world->rank != 0)
         return STATUS_OK;

@@ -10,6 +10,7 @@
 #include "runtime/log.h"
 #include "runtime/pace.h"
 #include "runtime/settings.h"
+#include "runtime/routing.h"
 #include "runtime/safetensors.h"
 
 struct run {
@@ -26,6 +27,7 @@ struct run {
     bool peers_by_pid;
     uint64_t steps;
     struct pace pace; /* --paced */
+    struct routing routing;
 };
 
 /* loads and checks everything that needs no peers */

@@ -1,6 +1,7 @@
 /* The command line, and what this build cannot do yet, said by name. */
 
 #include "runtime/settings.h"
+#include "runtime/routing.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -31,6 +32,9 @@ static const char help[] =
     "DIR/gradients.safetensors\n"
     "  --paced FILE          every kernel and transfer only takes its planned time ('llmc trace DIR --times -o FILE'):\n"
     "                        how close does the step come to the simulated one?  Nothing is computed\n"
+    "  --routing FILE        let tokens go to the experts that another run chose\n"
+    "  --routing-save FILE   record what this run chooses\n"
+    "  --routing-compare FILE count the tokens whose choice differs from the recorded one, and by what margin (--json)\n"
     "  --watchdog SECONDS    fail, with a list of who waits for whom, after so long without progress (60; 0 "
     "= never)\n"
     "  --ranks local|all     refuse plans for several nodes, or start all their ranks here (default: all)\n"
@@ -67,7 +71,10 @@ enum {
     OPT_CHECKPOINT,
     OPT_RESUME,
     OPT_PACED,
-    OPT_CALIBRATE
+    OPT_CALIBRATE,
+    OPT_ROUTING,
+    OPT_ROUTING_SAVE,
+    OPT_ROUTING_COMPARE
 };
 
 static const struct option long_options[] = {{"data", required_argument, NULL, OPT_DATA},
@@ -88,6 +95,9 @@ static const struct option long_options[] = {{"data", required_argument, NULL, O
                                              {"resume", no_argument, NULL, OPT_RESUME},
                                              {"paced", required_argument, NULL, OPT_PACED},
                                              {"calibrate", no_argument, NULL, OPT_CALIBRATE},
+                                             {"routing", required_argument, NULL, OPT_ROUTING},
+                                             {"routing-save", required_argument, NULL, OPT_ROUTING_SAVE},
+                                             {"routing-compare", required_argument, NULL, OPT_ROUTING_COMPARE},
                                              {"json", no_argument, NULL, OPT_JSON},
                                              {"quiet", no_argument, NULL, OPT_QUIET},
                                              {"help", no_argument, NULL, OPT_HELP},
@@ -139,7 +149,10 @@ static const char **path_of(struct settings *o, int option)
         const char **path;
     } paths[] = {{OPT_DATA, &o->data},          {OPT_INIT, &o->init}, {OPT_SAVE, &o->save},
                  {OPT_EVAL, &o->eval},          {OPT_LOG, &o->log},   {OPT_TRACE, &o->trace},
-                 {OPT_GRADIENTS, &o->gradients}, {OPT_PACED, &o->paced}};
+                 {OPT_GRADIENTS, &o->gradients}, {OPT_PACED, &o->paced},
+                 {OPT_ROUTING, &o->routing[ROUTING_REPLAY]},
+                 {OPT_ROUTING_SAVE, &o->routing[ROUTING_SAVE]},
+                 {OPT_ROUTING_COMPARE, &o->routing[ROUTING_COMPARE]}};
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
         if (paths[i].option == option)
             return paths[i].path;
@@ -226,6 +239,11 @@ enum status settings_parse(struct settings *o, int argc, char **argv, bool *done
     if (optind >= argc)
         return usage("PLAN", NULL, "missing: the folder that 'llmc plan' wrote");
     o->dir = argv[optind];
+    int routings = 0;
+    for (int i = 0; i < 4; i++)
+        routings += o->routing[i] != NULL;
+    if (routings > 1)
+        return usage("--routing", NULL, "one of --routing, --routing-save and --routing-compare");
     if (o->paced && (o->eval || o->save || o->init || o->gradients))
         return usage("--paced", NULL, "computes nothing: no --init, --eval, --save or --dump-gradients");
     if (!o->data && !o->paced)

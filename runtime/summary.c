@@ -62,6 +62,15 @@ void summary_print(const struct run *r, const struct summary *s, FILE *out)
         log_number(out, timed ? s->seconds / (double)timed : NAN);
         fputs("},\n", out);
     }
+    if (r->o.routing[ROUTING_COMPARE]) {
+        double margin = 0;
+        for (uint32_t i = 0; i < r->world.nranks; i++)
+            margin = fmax(margin, r->world.ranks[i].margin);
+        fprintf(out, "  \"routing\": {\"compared\": %llu, \"flips\": %llu, \"greatest_margin\": ",
+                (unsigned long long)total(r, REPORT_COMPARED), (unsigned long long)total(r, REPORT_FLIPS));
+        log_number(out, margin);
+        fputs("},\n", out);
+    }
     print_arenas(r, out);
     print_memory(r, s, out);
     fprintf(out, "  \"plan\": \"%s\"}\n", r->folder->hash);

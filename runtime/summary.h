@@ -13,6 +13,8 @@ enum {
     REPORT_INSTRUCTIONS /* of a step */,
     REPORT_LOADED,
     REPORT_END /* resident bytes */,
+    REPORT_COMPARED, /* tokens at routers, with --routing-compare */
+    REPORT_FLIPS,    /* those that chose otherwise */
     NREPORTS
 };
 

@@ -27,6 +27,7 @@ struct world_rank {
     _Atomic uint32_t step, evaluating;
     _Atomic uint32_t head[NQUEUES]; /* instruction at each queue's head; NONE = queue empty */
     _Atomic uint32_t running;       /* instruction the process is inside of; NONE */
+    double margin; /* of choices of experts that differ from recorded ones, see routing.h */
     uint64_t report[8], memory[2][8]; /* for the final summary, see summary.h and memory.h */
 };
 

@@ -6,7 +6,9 @@
  * section 2.2.3).  Of equal scores the lower index wins.  The balance loss is that of arXiv 2412.19437, equations
  * 17 to 20, per sequence; the choices count as constants in its gradient. */
 
+#include "kernels/cpu/places.h"
 #include "kernels/cpu/rows.h"
+#include "runtime/routing.h"
 
 static int32_t *int_row(const struct view *v, uint32_t i)
 {
@@ -66,6 +68,18 @@ static void limit_groups(float *x, uint32_t n, uint32_t groups, uint32_t pick, b
             x[g * size + j] = -INFINITY;
 }
 
+/* The token's choices as a run's --routing option wants them; value: what they were made by.  Without groups and bias
+ * that is the logits: scores rise with them. */
+static void use_routing(const struct kernel_args *k, uint32_t i, int32_t *chosen, const float *value)
+{
+    uint64_t at = (uint64_t)INTEGER(ROUTE, start) + i, sequence = (uint64_t)INTEGER(ROUTE, sequence);
+    struct places p = {0, 1, (uint32_t)sequence, INTEGER(ROUTE, first), INTEGER(ROUTE, shift)};
+    uint64_t sample = (uint64_t)((const double *)V(ROUTE, step)->data)[STEP_SAMPLE] + (uint64_t)INTEGER(ROUTE, sample);
+    int64_t place = place_of(&p, 0, (uint32_t)(at % sequence));
+    routing_token(k->routing, routing_at(k->routing, INTEGER(ROUTE, layer), sample + at / sequence, (uint64_t)place), chosen,
+                  V(ROUTE, index)->cols, value, V(ROUTE, logits)->cols);
+}
+
 void cpu_ROUTE(struct kernel_args *k)
 {
     const struct view *logits = V(ROUTE, logits), *score = V(ROUTE, score), *bias = V(ROUTE, bias);
@@ -81,10 +95,14 @@ void cpu_ROUTE(struct kernel_args *k)
         if (groups > 1)
             limit_groups(biased, n, groups, pick, sigmoid, tmp);
         double sum = 0;
-        for (uint32_t j = 0; j < index->cols; j++) {
+        for (uint32_t j = 0; j < index->cols; j++)
             chosen[j] = (int32_t)take_largest(biased, n);
+        for (uint32_t j = 0; j < n && k->routing; j++)
+            biased[j] = bias->data ? out[j] + ((const float *)bias->data)[j] : row_load(logits, i, NULL)[j];
+        if (k->routing)
+            use_routing(k, i, chosen, biased);
+        for (uint32_t j = 0; j < index->cols; j++)
             sum += (double)out[chosen[j]];
-        }
         float factor = INTEGER(ROUTE, normalize) ? (float)((double)scale / (sum + 1e-20)) : scale;
         for (uint32_t j = 0; j < index->cols; j++)
             tmp[j] = factor * out[chosen[j]];
