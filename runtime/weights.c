@@ -235,7 +235,8 @@ static enum status store_run(void *context, const struct run *run)
     const struct view *v = s->values;
     size_t at = (size_t)s->row * v->ld + (size_t)(run->element - s->base);
     for (uint32_t i = 0; i < run->n; i++) {
-        float x = v->dtype == DTYPE_F32 ? ((const float *)v->data)[at + i]
+        float x = !v->data              ? 0
+                  : v->dtype == DTYPE_F32 ? ((const float *)v->data)[at + i]
                                         : bf16_load(((const uint16_t *)v->data)[at + i]);
         memcpy(out + (run->first + i * run->step) * sizeof x, &x, sizeof x);
     }
@@ -251,7 +252,7 @@ static struct view place_view(const struct weights_place *w, const struct operan
     return (struct view){w->arena + at, (enum dtype)o->dtype, false, o->rows, o->cols, o->ld};
 }
 
-/* the elements of a bucket that an optimizer instruction updates, with values from its operand `which` */
+/* the elements of a bucket that an optimizer instruction updates, with values from its operand `which`; NONE: zeros */
 static void store_updated(const struct weights_place *w, uint32_t insn, uint32_t which,
                           const struct weights_sink *sink)
 {
@@ -263,7 +264,9 @@ static void store_updated(const struct weights_place *w, uint32_t insn, uint32_t
     const struct bucket *bucket = &w->p->buckets[b->bucket];
     if (bucket->count_slot != NONE && !slot_value(w, bucket->count_slot))
         return;
-    struct view p = place_view(w, param), values = place_view(w, &w->p->operands[in->operand + which]);
+    struct view p = place_view(w, param), values = {.data = NULL};
+    if (which != NONE)
+        values = place_view(w, &w->p->operands[in->operand + which]);
     uint64_t size = isa_dtype_bytes(b->dtype);
     uint64_t first = slot_value(w, b->shard_slot) * (b->bytes / size) +
                      (uint64_t)((uint8_t *)p.data - (w->arena + b->offset)) / size;
@@ -275,7 +278,7 @@ static void store_updated(const struct weights_place *w, uint32_t insn, uint32_t
 
 static bool is_optimizer(const struct insn *in)
 {
-    return in->op == OP_ADAMW || in->op == OP_SGD;
+    return in->op == OP_ADAMW || in->op == OP_SGD || in->op == OP_BIAS_MOVE; /* what it updates is its first operand */
 }
 
 void weights_save(const struct weights_place *w, const struct weights_sink *sink)
@@ -289,7 +292,11 @@ void weights_save_gradient(const struct weights_place *w, uint32_t insn, const s
 {
     const struct insn *in = &w->p->insns[insn];
     if (is_optimizer(in))
-        store_updated(w, insn, in->op == OP_ADAMW ? OPND(ADAMW, g) : OPND(SGD, g), sink);
+        store_updated(w, insn,
+                      in->op == OP_ADAMW ? (uint32_t)OPND(ADAMW, g)
+                      : in->op == OP_SGD ? (uint32_t)OPND(SGD, g)
+                                         : NONE, /* a bias that is not trained */
+                      sink);
 }
 
 enum status weights_complete(const struct weights_sink *sink, char *error, size_t error_size)

@@ -59,6 +59,9 @@ static void reduce(struct lower *l, uint32_t piece, const struct opr *router)
 static void move(struct lower *l, uint32_t piece, const struct opr *router)
 {
     struct mat load = load_mat(l, &l->pieces[piece].weights[router->bias + router->nbiases - 1]);
+    uint32_t mask = l->mesh.dim[MESH_TP] | l->mesh.dim[MESH_CP] | l->mesh.dim[MESH_DP];
+    struct bucket *b = &l->p->buckets[l->pieces[piece].weights[router->bias + router->nbiases - 1].bucket];
+    b->count_slot = mesh_group_size(&l->mesh, mask) > 1 ? lower_slot(l, SLOT_FIRST, mask) : NONE;
     struct mat scale = {l->scale, NONE, 0, 1, 1, 1, DTYPE_F64, NONE, 0};
     uint32_t i = lower_insn(l, OP_BIAS_MOVE);
     ARG(l, i, BIAS_MOVE, bias, lower_vector(l, piece, router, router->nbiases - 1, false), MARK_UPDATE);

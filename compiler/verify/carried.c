@@ -79,11 +79,27 @@ static bool same_count(const struct program *q, const struct bucket *b, uint32_t
     return q->slots[count->slot].kind == s->kind && q->slots[count->slot].arg == s->arg;
 }
 
+/* A correction bias is whole on every rank of its stage and has no norm: the first rank of the stage saves it. */
+static void check_moved(struct arena *a, const struct plan *p, const struct program *q, struct site at, struct verdict *v)
+{
+    uint32_t bucket = q->buffers[prove_operand(q, at.insn, OPND(BIAS_MOVE, bias))->buffer].bucket, want = 0;
+    for (uint32_t digit = 0; digit < p->mesh.ndigits; digit++)
+        if (p->mesh.size[digit] > 1 && p->mesh.home[digit] != AXIS_PP)
+            want |= AXIS_BIT(digit);
+    uint32_t slot = bucket == NONE ? NONE : q->buckets[bucket].count_slot;
+    if (bucket != NONE && (slot == NONE ? want == 0
+                                        : q->slots[slot].kind == SLOT_FIRST && prove_mask(&p->mesh, q->slots[slot].arg) == want))
+        return;
+    prove_report(a, p, v, at, "the bias that it moves is not saved by the first rank of its stage alone");
+}
+
 static void check_counts(struct arena *a, const struct plan *p, uint32_t role, struct verdict *v)
 {
     const struct program *q = prove_program(p, role, PROGRAM_TRAIN);
     for (uint32_t i = 0; i < q->ninsns; i++) {
         enum op op = (enum op)q->insns[i].op;
+        if (op == OP_BIAS_MOVE)
+            check_moved(a, p, q, (struct site){7, role, NONE, false, i}, v);
         if (op != OP_ADAMW && op != OP_SGD)
             continue;
         const struct operand *g = prove_operand(q, i, op == OP_ADAMW ? OPND(ADAMW, g) : OPND(SGD, g));
