@@ -25,7 +25,8 @@ struct bench {
     struct exact_truth *truth;
     char folder[E2E_PATH], data[E2E_PATH + 32];
     struct e2e_log alone;
-    uint32_t exact, real;
+    uint32_t exact, real, flips;
+    bool experts; /* then llmrun's comparisons replay the choices of one rank, and free runs count those that differ */
 };
 
 static void write_tokens(const char *path)
@@ -78,7 +79,12 @@ static bool open_bench(struct bench *b, const struct layout_model *model)
     e2e_folder(b->folder, name);
     snprintf(b->data, sizeof b->data, "%s/tokens.bin", b->folder);
     write_tokens(b->data);
-    CU_ASSERT(train(b, one, "alone", "", &b->alone));
+    for (uint32_t i = 0; i < b->job->model.nlayers; i++)
+        b->experts |= b->job->model.layers[i]->is_moe;
+    char options[E2E_PATH + 64] = "";
+    if (b->experts)
+        snprintf(options, sizeof options, "--routing-save '%s/routing'", b->folder);
+    CU_ASSERT(train(b, one, "alone", options, &b->alone));
     plan_close(one);
     return b->truth != NULL;
 }
@@ -90,12 +96,41 @@ static void blame(const struct bench *b, struct arena *a, uint64_t seed, const s
     CU_FAIL("a layout differs from one rank");
 }
 
+/* a free run of an expert model: tokens that choose otherwise than with one rank do so by rounding alone */
+static bool free_margin(struct bench *b, const struct plan *p, char *text, size_t size)
+{
+    char options[E2E_PATH + 64], path[E2E_PATH + 64], said[8192];
+    struct e2e_log log;
+    snprintf(options, sizeof options, "--json --routing-compare '%s/routing'", b->folder);
+    if (!train(b, p, "free", options, &log)) {
+        snprintf(text, size, "llmrun --routing-compare fails");
+        return false;
+    }
+    snprintf(path, sizeof path, "%s/free.out", b->folder);
+    e2e_read_text(path, said, sizeof said);
+    const char *flips = strstr(said, "\"flips\": "), *margin = strstr(said, "\"greatest_margin\": ");
+    if (!flips || !margin) {
+        snprintf(text, size, "llmrun --routing-compare says nothing of its choices");
+        return false;
+    }
+    b->flips += (uint32_t)strtoul(flips + 9, NULL, 10);
+    double most = strtod(margin + 19, NULL);
+    if (most < 1e-5)
+        return true;
+    snprintf(text, size, "a token chooses another expert by a margin of %.2g of the logits' spread", most);
+    return false;
+}
+
 static void check_real(struct bench *b, struct arena *a, uint64_t seed, const struct plan *p)
 {
-    char options[64], text[256] = "";
+    char options[E2E_PATH + 128] = "", text[256] = "";
     struct e2e_log log;
-    snprintf(options, sizeof options, "--shuffle-queues %llu", (unsigned long long)seed + 1);
-    if (!train(b, p, "plan", seed % 2 ? options : "", &log) || log.steps != STEPS) {
+    size_t n = 0;
+    if (seed % 2)
+        n += (size_t)snprintf(options, sizeof options, "--shuffle-queues %llu ", (unsigned long long)seed + 1);
+    if (b->experts)
+        snprintf(options + n, sizeof options - n, "--routing '%s/routing'", b->folder);
+    if (!train(b, p, "plan", options, &log) || log.steps != STEPS) {
         blame(b, a, seed, &p->decision, "llmrun fails");
         return;
     }
@@ -106,6 +141,8 @@ static void check_real(struct bench *b, struct arena *a, uint64_t seed, const st
             snprintf(text, sizeof text, "llmrun, step %zu: loss off by %.2g, gradient norm by %.2g", i + 1, loss, norm);
     }
     if (*text)
+        blame(b, a, seed, &p->decision, text);
+    if (b->experts && !*text && !free_margin(b, p, text, sizeof text))
         blame(b, a, seed, &p->decision, text);
     b->real++;
 }
@@ -160,6 +197,9 @@ static void check_model(const struct layout_model *model)
         for (uint64_t seed = 1; !alone && seed <= each; seed++)
             check_layout(&b, seed, seed % REAL_EVERY == 0);
         printf("\n    %s: %u layouts exactly, %u of them by llmrun ", model->name, b.exact, b.real);
+        if (b.experts)
+            printf("(%u choices differ in free runs) ", b.flips);
+        fflush(stdout);
     }
     arena_free(b.arena);
 }
