@@ -38,7 +38,19 @@ const struct layout_model layout_models[] = {
     {"latent", MODEL "    norm rmsnorm\n    embed tokens\n    repeat 4 {\n        layer {\n"
                      "            attn mla(heads=4, kv_rank=8, nope=4, rope=2, v=6)\n            ffn swiglu(24)\n"
                      "        }\n    }\n    head untied\n}\n" TRAIN("16")},
+    {"balanced", MODEL "    norm rmsnorm\n    embed tokens\n    repeat 3 {\n        layer {\n"
+                       "            attn gqa(heads=4, kv=2, rope=10_000)\n            moe swiglu(16) {\n"
+                       "                experts 4\n                active 2\n                router softmax\n"
+                       "                balance 0.01\n            }\n        }\n"
+                       "    }\n    head tied\n}\n" TRAIN("12")},
     {"deepseek", MODEL "    norm rmsnorm\n    embed tokens\n    repeat 1 {\n        layer {\n"
+                       "            attn mla(heads=4, q_rank=8, kv_rank=8, nope=4, rope=4, v=4)\n            ffn swiglu(24)\n"
+                       "        }\n    }\n    repeat 3 {\n        layer {\n"
+                       "            attn mla(heads=4, q_rank=8, kv_rank=8, nope=4, rope=4, v=4)\n            moe swiglu(8) {\n"
+                       "                experts 8\n                active 2\n                shared 1\n"
+                       "                router sigmoid(groups=4, pick=2, bias=yes, scale=2.5)\n            }\n        }\n"
+                       "    }\n    head untied\n}\n" TRAIN("16")},
+    {"predict", MODEL "    norm rmsnorm\n    embed tokens\n    repeat 1 {\n        layer {\n"
                        "            attn mla(heads=4, q_rank=8, kv_rank=8, nope=4, rope=4, v=4)\n            ffn swiglu(24)\n"
                        "        }\n    }\n    repeat 3 {\n        layer {\n"
                        "            attn mla(heads=4, q_rank=8, kv_rank=8, nope=4, rope=4, v=4)\n            moe swiglu(8) {\n"
