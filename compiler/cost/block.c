@@ -256,7 +256,7 @@ static void stream(struct block *b, const struct opr *o)
         break;
     case OPR_ACT:
         add_time(b, cost_stream_s(c, in + out), 1, cost_stream_s(c, 2 * in + out), 1,
-                 recomputes(b, o, PART_FFN_ACT | PART_FFN));
+                 recomputes(b, o, o->shared ? PART_SHARED : PART_FFN_ACT | PART_FFN));
         break;
     case OPR_ADD:
         add_time(b, cost_stream_s(c, in + in2 + out), 1, o->nbiases ? cost_stream_s(c, out) : 0, o->nbiases > 0,

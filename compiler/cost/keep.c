@@ -73,7 +73,7 @@ const uint8_t *cost_again(struct arena *a, const struct expansion *e)
 uint32_t cost_linear_part(const struct opr *o)
 {
     if (o->ffn)
-        return PART_FFN;
+        return o->shared ? PART_SHARED : PART_FFN;
     return o->attn && o->attn->kind == ATTN_MLA ? PART_MLA_UP : 0;
 }
 
@@ -156,7 +156,7 @@ static void operator(struct keep *b, uint32_t i)
         b->gradients = fmax(b->gradients, in + in2 + out);
         break;
     case OPR_ACT:
-        if (in > 1.5 * out && !recomputes(b, PART_FFN_ACT | PART_FFN))
+        if (in > 1.5 * out && !recomputes(b, o->shared ? PART_SHARED : PART_FFN_ACT | PART_FFN))
             b->eager += p->eager * out;
         b->gradients = fmax(b->gradients, in + out);
         break;
@@ -237,6 +237,7 @@ static void forget(struct keep *b)
     for (uint32_t i = 0; i < b->e->noprs; i++) {
         const struct opr *o = &b->e->oprs[i];
         uint32_t part = o->kind == OPR_NORM     ? PART_NORM
+                        : o->shared && o->kind == OPR_ACT ? PART_SHARED
                         : o->kind == OPR_ACT    ? PART_FFN_ACT | PART_FFN
                         : o->kind == OPR_KEYS   ? PART_MLA_UP
                         : o->kind == OPR_LINEAR ? cost_linear_part(o)

@@ -42,14 +42,16 @@ struct shard_part {
     bool backward; /* read by B beside what the vectors' buckets hold */
 };
 
+#define RUN_ALL UINT32_MAX
 struct piece {
     const struct expansion *e;
     uint32_t layer;              /* NONE for embedding and head */
     uint32_t chunk;
-    bool recompute;              /* keep only value 0, do the rest again in B */
+    bool recompute;              /* some operators run again in B */
+    uint32_t again;              /* which, bits of recompute_part; RUN_ALL: all that B needs */
     uint32_t *line;              /* source line per operator */
     bool *saved;                 /* per value: needed by B */
-    bool *needed;                /* per operator: must run again when recomputing */
+    bool *needed;                /* per operator: runs again in B */
     bool *weighed, *weighs;      /* per value: output, input of an operator whose weight gradient may come in a W */
     uint32_t *buffer;            /* per value: its ring buffer if saved, else NONE */
     uint32_t (*aux)[LOWER_AUX];  /* per operator: ring buffers of its statistics, else NONE */
@@ -219,6 +221,7 @@ struct rule {
     bool splits; /* backward writes l->halves alone and is called in W too; others do all their work in B or I */
 };
 const struct rule *lower_rule(enum opr_kind kind);
+#define EXPERTS_ACT 2 /* the statistics of OPR_EXPERTS that are the activation's output */
 void lower_linear(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_linear_back(struct lower *l, uint32_t piece, uint32_t opr);
 enum norm_kind lower_norm_kind(const struct lower *l, const struct opr *o);

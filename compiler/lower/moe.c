@@ -14,7 +14,7 @@
 #include <math.h>
 
 enum { ROUTER_SCORE, ROUTER_INDEX, ROUTER_WEIGHT, ROUTER_PLACE, ROUTER_COUNTS, ROUTER_LOAD };
-enum { EXPERTS_ROWS, EXPERTS_UP, EXPERTS_HIDDEN, EXPERTS_BACK, EXPERTS_COUNTS };
+enum { EXPERTS_ROWS, EXPERTS_UP, EXPERTS_HIDDEN = EXPERTS_ACT, EXPERTS_BACK, EXPERTS_COUNTS };
 
 static bool gated(const struct ffn *f)
 {
@@ -334,6 +334,10 @@ void lower_experts(struct lower *l, uint32_t piece, uint32_t opr)
     struct mat rows = lower_aux(l, piece, opr, EXPERTS_ROWS), up = lower_aux(l, piece, opr, EXPERTS_UP);
     struct mat hidden = lower_aux(l, piece, opr, EXPERTS_HIDDEN), back = lower_aux(l, piece, opr, EXPERTS_BACK);
     struct mat out = exchanges(l) ? rows_temp(l, "outs", e.m, back.cols) : back;
+    if (l->recomputing && l->pieces[piece].aux[opr][EXPERTS_UP] != NONE) { /* all else was kept */
+        lower_activation(l, &e.m->expert, up, hidden);
+        return;
+    }
     dispatch(l, e.m, x, place, no_mat(), rows);
     if (exchanges(l))
         exchange(l, lower_aux(l, piece, e.router, ROUTER_COUNTS), e.counts, "counts");

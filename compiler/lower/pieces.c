@@ -20,15 +20,74 @@ static uint32_t aux_count(const struct lower *l, const struct opr *o)
     return rms ? 1 : lower_rule(o->kind)->naux;
 }
 
-/* what B needs of a piece: values that are saved, and operators that recomputing must run to make them */
+/* the words of `recompute` that name an operator */
+static uint32_t opr_part(const struct opr *o)
+{
+    switch (o->kind) {
+    case OPR_NORM:
+    case OPR_HEADNORM:
+        return PART_NORM;
+    case OPR_ATTENTION:
+        return PART_CORE_ATTN;
+    case OPR_KEYS:
+        return PART_MLA_UP;
+    case OPR_LINEAR:
+        if (o->ffn)
+            return o->shared ? PART_SHARED : PART_FFN;
+        return o->attn && o->attn->kind == ATTN_MLA ? PART_MLA_UP : 0;
+    case OPR_ACT:
+        return o->shared ? PART_SHARED : PART_FFN | PART_FFN_ACT;
+    case OPR_ROUTER:
+        return PART_MOE;
+    case OPR_EXPERTS:
+        return PART_MOE | PART_MOE_ACT;
+    case OPR_EMBED:
+    case OPR_POSITION:
+    case OPR_ROPE:
+    case OPR_ADD:
+    case OPR_SCALE:
+    case OPR_SOFTCAP:
+    case OPR_LOSS:
+        break;
+    }
+    return 0;
+}
+
+/* of experts nothing but the activation runs again */
+static bool act_only(const struct piece *pc, const struct opr *o)
+{
+    return o->kind == OPR_EXPERTS && !(pc->again & PART_MOE);
+}
+
+/* Operators that may run again, and the values that are then not kept.  What several operators write (rotation works in
+ * place) is kept or made again by all of them.  Attention that runs again keeps its output: the product behind it reads
+ * that, and what goes are its statistics. */
+static void plan_again(struct lower *l, const struct piece *pc, bool *again, bool *dropped)
+{
+    const struct expansion *e = pc->e;
+    for (uint32_t i = 0; i < e->noprs; i++) {
+        const struct opr *o = &e->oprs[i];
+        again[i] = pc->again == RUN_ALL || opr_part(o) & pc->again;
+        bool inside = (o->kind == OPR_ATTENTION && pc->again != RUN_ALL && !lower_exchanges_heads(l)) || act_only(pc, o);
+        if (again[i] && o->out != NONE && !inside)
+            dropped[o->out] = true;
+    }
+    for (uint32_t i = 0; i < e->noprs; i++)
+        again[i] |= e->oprs[i].out != NONE && dropped[e->oprs[i].out];
+    dropped[0] = false;
+}
+
+/* what B needs of a piece: values that are saved, and operators that run again to make the others */
 static void plan_piece(struct lower *l, struct piece *pc)
 {
     const struct expansion *e = pc->e;
-    bool *want = ARENA_ARRAY(l->arena, bool, e->nvalues);
+    bool *want = ARENA_ARRAY(l->arena, bool, e->nvalues), *dropped = ARENA_ARRAY(l->arena, bool, e->nvalues);
+    bool *again = ARENA_ARRAY(l->arena, bool, e->noprs);
     pc->saved = ARENA_ARRAY(l->arena, bool, e->nvalues);
     pc->needed = ARENA_ARRAY(l->arena, bool, e->noprs);
     pc->weighed = ARENA_ARRAY(l->arena, bool, e->nvalues);
     pc->weighs = ARENA_ARRAY(l->arena, bool, e->nvalues);
+    plan_again(l, pc, again, dropped);
     for (uint32_t i = e->noprs; i-- > 0;) {
         const struct opr *o = &e->oprs[i];
         const struct rule *r = lower_rule(o->kind);
@@ -37,15 +96,15 @@ static void plan_piece(struct lower *l, struct piece *pc)
             pc->weighed[o->out] = true;
         if (r->splits && o->in[0] != NONE)
             pc->weighs[o->in[0]] = true;
-        pc->needed[i] = r->saves_out || aux_count(l, o) || (o->out != NONE && want[o->out]);
+        pc->needed[i] = again[i] && (r->saves_out || aux_count(l, o) || (o->out != NONE && want[o->out]));
+        pc->recompute |= pc->needed[i];
         if (r->saves_out)
-            pc->saved[o->out] = want[o->out] = true;
+            want[o->out] = true;
         for (uint32_t k = 0; k < 2; k++)
-            if (o->in[k] != NONE && (saves_in || pc->needed[i])) {
-                want[o->in[k]] = true;
-                pc->saved[o->in[k]] |= saves_in;
-            }
+            want[o->in[k] == NONE ? 0 : o->in[k]] |= o->in[k] != NONE && (saves_in || pc->needed[i]);
     }
+    for (uint32_t v = 0; v < e->nvalues; v++)
+        pc->saved[v] = want[v] && !dropped[v];
 }
 
 static void place_piece(struct lower *l, uint32_t index)
@@ -64,7 +123,7 @@ static void place_piece(struct lower *l, uint32_t index)
     char name[40];
     for (uint32_t v = 0; v < e->nvalues; v++) {
         bool first = index == c->first, input = v == 0 && !(c->stage->embed && first);
-        bool keep = !l->evaluation && pc->saved[v] && (!pc->recompute || input);
+        bool keep = !l->evaluation && pc->saved[v];
         pc->buffer[v] = pc->late_value[v] = pc->late_gradient[v] = NONE;
         if (!keep || (input && first))
             continue;
@@ -76,7 +135,8 @@ static void place_piece(struct lower *l, uint32_t index)
     for (uint32_t i = 0; i < e->noprs; i++)
         for (uint32_t k = 0; k < LOWER_AUX; k++) {
             pc->aux[i][k] = NONE;
-            if (k >= aux_count(l, &e->oprs[i]) || l->evaluation || pc->recompute)
+            bool made = pc->needed[i] && !(act_only(pc, &e->oprs[i]) && k != EXPERTS_ACT);
+            if (k >= aux_count(l, &e->oprs[i]) || l->evaluation || made)
                 continue;
             struct aux_shape shape = lower_aux_shape(l, &e->oprs[i], k);
             snprintf(name, sizeof name, "%s.%s.%u", tag, e->oprs[i].name, k);
@@ -93,13 +153,13 @@ static uint32_t span_line(struct span s)
     return line;
 }
 
-static void add_piece(struct lower *l, const struct expansion *e, uint32_t layer, bool recompute)
+static void add_piece(struct lower *l, const struct expansion *e, uint32_t layer, uint32_t parts)
 {
     struct piece *pc = &l->pieces[l->npieces++];
     pc->e = e;
     pc->layer = layer;
     pc->chunk = l->nchunks - 1;
-    pc->recompute = recompute;
+    pc->again = parts;
     pc->line = ARENA_ARRAY(l->arena, uint32_t, e->noprs);
     pc->weights = ARENA_ARRAY(l->arena, struct weight_place, e->nweights);
     for (uint32_t i = 0; i < e->noprs; i++)
@@ -113,18 +173,18 @@ static void add_pieces(struct lower *l, const struct stage *stage)
     const struct model *m = &l->job->model;
     const struct layer *previous = NULL;
     const struct expansion *e = NULL;
+    uint32_t parts = l->d->recompute == RECOMPUTE_FULL ? RUN_ALL : l->d->recompute == RECOMPUTE_SELECTIVE ? l->d->parts : 0;
     if (stage->embed)
-        add_piece(l, expand_embed(l->arena, m), NONE, false);
+        add_piece(l, expand_embed(l->arena, m), NONE, 0);
     for (uint32_t i = 0; i < stage->count; i++) {
         const struct layer *layer = m->layers[stage->first + i];
         if (layer != previous)
             e = expand_layer(l->arena, m, layer);
         previous = layer;
-        bool full = l->d->recompute == RECOMPUTE_FULL && (!l->d->recompute_layers || i < l->d->recompute_layers);
-        add_piece(l, e, stage->first + i, full);
+        add_piece(l, e, stage->first + i, i < stage->count - stage->spared ? parts : 0);
     }
     if (stage->head)
-        add_piece(l, expand_head(l->arena, m), NONE, false);
+        add_piece(l, expand_head(l->arena, m), NONE, 0);
 }
 
 /* stages of this rank in ascending order; in DualPipe stage s of the second copy follows those of the first */

@@ -310,13 +310,6 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
         if (l->is_moe && l->moe.bias && d->schedule == SCHED_DUALPIPE)
             REFUSE("a router's correction bias under schedule dualpipe");
     }
-    if (d->recompute == RECOMPUTE_SELECTIVE)
-        REFUSE("recompute selective");
-    if (d->recompute == RECOMPUTE_FULL && d->recompute_layers)
-        REFUSE("recompute full(layers=%u)", d->recompute_layers);
-    for (uint32_t s = 0; s < d->nstages; s++)
-        if (d->stages[s].spared)
-            REFUSE("recompute of some layers of a stage");
     if (job->wishes.offload)
         REFUSE("offload");
     if (job->wishes.overlap & ~(uint32_t)(OVERLAP_DP | OVERLAP_PP | (d->context == CONTEXT_RING ? OVERLAP_CP : 0)))

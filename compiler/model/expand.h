@@ -67,6 +67,7 @@ struct opr {
     uint32_t in[2], out; /* values; UINT32_MAX = none */
     bool row_parallel;   /* LINEAR */
     bool keys;           /* HEADNORM: of the keys */
+    bool shared;         /* of experts that every token uses */
     double factor;       /* SCALE: factor; SOFTCAP: cap */
     uint32_t weight, nweights; /* matrices: in expansion's weights */
     uint32_t bias, nbiases;    /* vectors added to the output */

@@ -50,7 +50,10 @@ uint32_t expand_moe(struct expand_builder *b, const struct moe *m, uint32_t in)
     *shared = m->expert;
     shared->width *= m->shared;
     b->ffn = "mlp.shared_experts";
+    size_t first = b->oprs.n;
     uint32_t s = expand_ffn(b, shared, in);
+    for (size_t i = first; i < b->oprs.n; i++)
+        b->oprs.at[i].shared = true;
     b->ffn = "mlp";
     uint32_t sum = expand_value(b, "ds", CLASS_TOKENS, width);
     o = expand_opr(b, OPR_ADD, "moe.add", d, sum);

@@ -223,7 +223,6 @@ static void sema_recompute(struct check *c, const struct entry *e, struct wishes
     if (v.kind == VALUE_LIST) {
         w->recompute = RECOMPUTE_SELECTIVE;
         names_of(c, vocab_find(SCOPE_recomputes, "parts"), &v, &w->parts);
-        check_plan_only(c, e->stmt->span, "'recompute' of parts");
         return;
     }
     if (!check_takes(c, vocab_find(SCOPE_recomputes, "names"), &v, v.span))

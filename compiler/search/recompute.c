@@ -96,27 +96,17 @@ static void add_chain(struct arena *a, struct space *s)
     }
 }
 
-bool space_recompute(struct arena *a, struct diag *d, struct space *s)
+void space_recompute(struct arena *a, struct space *s)
 {
     const struct wishes *w = &s->job->wishes;
     s->nrecompute = 0;
     if (w->recompute == RECOMPUTE_AUTO) {
         s->recompute[s->nrecompute++] = (struct space_recompute){RECOMPUTE_NONE, 0, 0, false};
-        if (!s->emit_only) {
-            s->recompute[s->nrecompute++] =
-                (struct space_recompute){RECOMPUTE_SELECTIVE, PART_CORE_ATTN, 0, true};
-            add_chain(a, s);
-        }
-        s->recompute[s->nrecompute++] = (struct space_recompute){RECOMPUTE_FULL, 0, 0, !s->emit_only};
-        return true;
-    }
-    if (s->emit_only && (w->recompute == RECOMPUTE_SELECTIVE || w->recompute_layers)) {
-        diag_error(d, w->recompute_span, "not-emittable",
-                   "no plan: recompute of parts of the model can be estimated but not emitted yet");
-        diag_help(d, "allow recompute none, full or auto");
-        return false;
+        s->recompute[s->nrecompute++] = (struct space_recompute){RECOMPUTE_SELECTIVE, PART_CORE_ATTN, 0, true};
+        add_chain(a, s);
+        s->recompute[s->nrecompute++] = (struct space_recompute){RECOMPUTE_FULL, 0, 0, true};
+        return;
     }
     uint32_t parts = w->recompute == RECOMPUTE_SELECTIVE ? (w->parts ? w->parts : PART_CORE_ATTN) : 0;
     s->recompute[s->nrecompute++] = (struct space_recompute){w->recompute, parts, w->recompute_layers, false};
-    return true;
 }

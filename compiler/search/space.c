@@ -492,7 +492,10 @@ bool space_new(struct arena *a, struct diag *d, const struct job *job, const str
     good &= make_list(a, d, s, DEG_ZERO, &s->zero);
     if (good)
         warn_idle(d, s);
-    return space_orders(d, s) && good && space_schedules(d, s) && space_recompute(a, d, s);
+    if (!space_orders(d, s) || !good || !space_schedules(d, s))
+        return false;
+    space_recompute(a, s);
+    return true;
 }
 
 uint32_t space_meshes(struct arena *a, const struct space *s, struct space_mesh **meshes)

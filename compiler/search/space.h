@@ -72,7 +72,7 @@ struct space {
 bool space_new(struct arena *a, struct diag *d, const struct job *job, const struct topo *topo,
                bool emit_only, struct space *s);
 /* recompute.c: the kinds of recomputation, from lists, orders and nodes */
-bool space_recompute(struct arena *a, struct diag *d, struct space *s);
+void space_recompute(struct arena *a, struct space *s);
 /* schedule_file.c: the schedule that a wish's file has; false after an error */
 bool space_schedule_file(struct diag *d, struct space *s, const struct schedule_wish *w, struct space_schedule *out);
 bool space_wants(const struct wish *w, uint64_t value);
