@@ -7,6 +7,7 @@
 #include "compiler/place/place.h"
 #include "compiler/support/units.h"
 
+#include <math.h>
 #include <time.h>
 
 static double now_s(void)
@@ -50,6 +51,8 @@ struct plan *compile_decision(struct arena *a, struct job *job, struct topo *top
     struct cost *cost = cost_new(a, job, topo, &p->decision);
     if (!p->decision.prefetch)
         p->decision.prefetch = cost_prefetch(a, cost);
+    if (p->decision.room <= 0)
+        p->decision.room = job->train.expert_room;
     if (o->unit)
         cost->unit = o->costs;
     progress(o, "lowering");
@@ -67,6 +70,42 @@ struct plan *compile_decision(struct arena *a, struct job *job, struct topo *top
         return NULL;
     }
     return p;
+}
+
+/* does any rank hold rows for experts of others, so that it is a choice how many? */
+static bool has_room(const struct job *job, const struct decision *d)
+{
+    bool experts = false;
+    for (uint32_t i = 0; i < job->model.nlayers; i++)
+        experts |= job->model.layers[i]->is_moe && !(job->model.layers[i]->moe.capacity > 0);
+    return experts && d->ep > 1 && !(d->room > 0) && !(job->train.expert_room > 0);
+}
+
+/* A plan that is too large with room for all rows that can come to experts: with as much room as fits, which placement
+ * takes almost linearly, so that two plans say the third.  NULL if even the mean does not fit. */
+static struct plan *compile_room(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,
+                                 const struct compile_options *o, uint64_t limit, const char **why)
+{
+    struct decision d = *decision;
+    double room = 1, bytes[2];
+    for (int turn = 0; turn < 2; turn++, room = 1.5) {
+        d.room = room;
+        struct plan *p = compile_decision(a, job, topo, &d, o, why);
+        if (!p)
+            return NULL;
+        bytes[turn] = (double)compile_peak_bytes(p);
+        plan_close(p);
+    }
+    if (bytes[0] > (double)limit || bytes[1] <= bytes[0])
+        return NULL;
+    d.room = floor((1 + 0.5 * 0.98 * ((double)limit - bytes[0]) / (bytes[1] - bytes[0])) * 100) / 100;
+    struct plan *p = compile_decision(a, job, topo, &d, o, why);
+    if (p && compile_peak_bytes(p) <= limit)
+        return p;
+    if (p)
+        plan_close(p);
+    d.room = 1;
+    return compile_decision(a, job, topo, &d, o, why);
 }
 
 static void does_not_fit(struct arena *a, struct diag *d, const struct job *job, const struct decision *nearest,
@@ -101,6 +140,14 @@ enum status compile_job(struct arena *a, struct diag *d, struct job *job, struct
         uint64_t peak = compile_peak_bytes(p);
         if (peak <= limit)
             break;
+        if (has_room(job, &found->candidates[i].decision)) {
+            struct plan *bounded = compile_room(a, job, topo, &found->candidates[i].decision, o, limit, &why);
+            if (bounded) {
+                plan_close(p);
+                p = bounded;
+                break;
+            }
+        }
         if (peak < least) {
             least = peak;
             nearest = &found->candidates[i].decision;

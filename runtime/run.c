@@ -251,6 +251,20 @@ static void write_block(double *block, const struct job_info *job, uint64_t step
     block[STEP_SAMPLE] = (double)sample;
 }
 
+/* Rows that experts lacked room for: then no rank has taken the step.  The plan's last reduction told all ranks. */
+static enum status check_room(struct session *s, enum routine which, uint64_t step)
+{
+    const double *metrics = exec_buffer(s->exec, which, BUFFER_METRICS);
+    if (!metrics || s->run->o.paced || !(metrics[METRIC_NEED] > 0))
+        return STATUS_OK;
+    snprintf(s->error, sizeof s->error,
+             "%s %llu was not taken: a rank has %.0f rows for one expert rank, but the plan holds fewer; the mean is %.1f, "
+             "so plan with expert_room %.4g or more",
+             which == ROUTINE_EVAL ? "evaluation at step" : "step", (unsigned long long)step, metrics[METRIC_NEED_ROWS],
+             metrics[METRIC_NEED_ROWS] / metrics[METRIC_NEED], ceil(metrics[METRIC_NEED] * 100) / 100);
+    return report(s, STATUS_WORLD);
+}
+
 /* mean loss over all whole batches of the held-out data */
 static enum status evaluate(struct session *s, uint64_t step)
 {
@@ -263,6 +277,7 @@ static enum status evaluate(struct session *s, uint64_t step)
         if (block)
             write_block(block, job, step, step + 1, b * job->batch);
         TRY(exec_run(s->exec, ROUTINE_EVAL, s->run->held_out, NULL));
+        TRY(check_room(s, ROUTINE_EVAL, step));
         sum += metrics ? metrics[METRIC_LOSS] : NAN;
     }
     s->summary.eval_loss = sum / (double)batches;
@@ -362,6 +377,7 @@ static enum status train(struct session *s)
             write_block(block, job, step, total, step * job->batch);
         TRY(exec_run(s->exec, ROUTINE_TRAIN, r->data, last && r->o.trace ? spans : NULL));
         int64_t now = world_now_ns();
+        TRY(check_room(s, ROUTINE_TRAIN, step + 1));
         log_results(s, step, (double)(now - start) * 1e-9);
         if (step == 0)
             TRY(first_step_done(s));

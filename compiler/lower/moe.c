@@ -31,6 +31,10 @@ struct expert_rows lower_expert_rows(const struct lower *l, const struct moe *m)
         r.capacity = (uint32_t)ceil(m->capacity * part * m->active / m->experts);
         uint64_t room = (uint64_t)sequences * r.capacity * experts;
         r.block = room < r.block ? (uint32_t)room : r.block;
+    } else if (l->d->room > 0) {
+        double room = ceil(l->d->room * l->local * m->active / ep);
+        r.bounded = room < r.block;
+        r.block = r.bounded ? (uint32_t)room : r.block;
     }
     return r;
 }

@@ -91,6 +91,8 @@ static bool legal_degrees(struct arena *a, const struct job *job, const struct t
         REFUSE("zero must be 0 to 3");
     if ((uint64_t)d->dp * d->cp % d->shard)
         REFUSE("shard = %u does not divide dp * cp = %u", d->shard, d->dp * d->cp);
+    if (!(d->room >= 0 && d->room <= 65536))
+        REFUSE("expert_room = %g is out of range", d->room);
     if (d->prefetch > DECISION_MOST_PREFETCH || (d->prefetch && d->zero < 3))
         REFUSE("prefetch = %u: parameters are gathered at most %u uses ahead, under zero 3", d->prefetch,
                DECISION_MOST_PREFETCH);
@@ -564,6 +566,8 @@ char *decision_text(struct arena *a, const struct decision *d)
         for (int i = 0; i < NAXES; i++)
             strbuf_printf(&b, " %s", axis_names[d->order[i]]);
     }
+    if (d->room > 0)
+        strbuf_printf(&b, ", expert room %.4g", d->room);
     strbuf_printf(&b, ", recompute %s", recompute_names[d->recompute]);
     if (d->recompute == RECOMPUTE_FULL && d->recompute_layers)
         strbuf_printf(&b, "(layers=%u)", d->recompute_layers);

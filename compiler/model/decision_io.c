@@ -239,6 +239,8 @@ void decision_json(const struct decision *d, struct strbuf *out)
         strbuf_printf(out, "%u", d->prefetch);
     else
         strbuf_text(out, "null");
+    if (d->room > 0)
+        strbuf_printf(out, ", \"expert_room\": %.17g", d->room);
     strbuf_printf(out, ", \"node_type\": %u, \"nodes\": ", d->type);
     nodes_json(d, out);
     strbuf_text(out, "}");
@@ -362,6 +364,7 @@ static bool json_decision(struct arena *a, const json_t *o, const struct job *jo
         return false;
     if (json_is_integer(json_object_get(o, "prefetch")) && !json_u32(a, o, "prefetch", &d->prefetch, why))
         return false;
+    d->room = json_number_value(json_object_get(o, "expert_room"));
     const char *layout = json_string_value(json_object_get(o, "layout"));
     if (!layout)
         REFUSE("decision: 'layout' is missing");

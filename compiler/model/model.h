@@ -119,6 +119,7 @@ struct train {
     double clip;     /* 0 = none */
     double total;    /* tokens, 0 = not said */
     double imbalance;
+    double expert_room; /* 0 = auto */
     uint64_t seed;
     struct span span, batch_span, sequence_span, precision_span, optimizer_span;
 };

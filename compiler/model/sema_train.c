@@ -232,5 +232,6 @@ void sema_train(struct check *c, const struct stmt *s, const struct env *env)
     t->init_residual = bound_yes(&init, "residual");
     t->clip = bound_real(&b.words, "clip");
     t->imbalance = bound_real(&b.words, "imbalance");
+    t->expert_room = bound_real(&b.words, "expert_room");
     t->seed = bound_count(&b.words, "seed");
 }

@@ -204,6 +204,22 @@ static int64_t most_rows(const struct machine *m, const struct moe *moe, int64_t
     return capacity && sequences * capacity * experts < most ? sequences * capacity * experts : most;
 }
 
+/* what these rows lack joins what others lacked before */
+static bool lacks(struct machine *m, uint32_t i, struct recipe *r, const struct extent *row)
+{
+    struct parts *p = &m->c->parts[0];
+    if (!conserve_read_parts(m, i, OPND(ARRANGE, need), p))
+        return false;
+    r->output = OPND(ARRANGE, need);
+    uint32_t node = conserve_find(m, i, r);
+    if (node == NONE)
+        return false;
+    struct value v = conserve_value(m->c, node, row, extent_new(0, 1), extent_new(0, 2)), sum = v;
+    const char *why = p->n == 1 ? value_add(m->c->scratch, m->c->nodes, &p->at[0].value, &v, &sum)
+                                : "what experts lack is not in one place";
+    return why ? conserve_fail_inputs(m, i, "%s", why) : conserve_emit_one(m, i, OPND(ARRANGE, need), &sum);
+}
+
 static bool arrange(struct machine *m, uint32_t i)
 {
     struct recipe r = {.op = OP_ARRANGE};
@@ -226,7 +242,7 @@ static bool arrange(struct machine *m, uint32_t i)
         return conserve_fail(m, i, "its blocks of %lld rows may lack room for up to %lld, and nobody is told", (long long)rows,
                              (long long)most);
     const struct routed *t = new_routed(m, &index.row, (uint32_t)blocks, (uint32_t)rows);
-    if (bounded && !output(m, i, &r, OPND(ARRANGE, need), &index.row, extent_new(0, 1), extent_new(0, 2), NULL))
+    if (bounded && !lacks(m, i, &r, &index.row))
         return false;
     return output(m, i, &r, OPND(ARRANGE, place), NULL, index.row, index.col, t) &&
            output(m, i, &r, OPND(ARRANGE, counts), NULL, extent_new(0, experts), extent_new(0, 1), t);
