@@ -44,6 +44,17 @@ struct show_options show_detect(FILE *out)
     return o;
 }
 
+/* by the tags of its program: which of the decision's stages a role runs */
+static bool *show_stages(struct arena *a, const struct plan *p, uint32_t role)
+{
+    bool *runs = ARENA_ARRAY(a, bool, p->decision.nstages);
+    const struct program *q = p->train[role];
+    for (uint32_t i = 0; i < q->ninsns; i++)
+        if (q->insns[i].microbatch != NONE && q->insns[i].stage < p->decision.nstages)
+            runs[q->insns[i].stage] = true;
+    return runs;
+}
+
 bool show_role(struct arena *a, const struct plan *p, const struct show_options *o, uint32_t *role,
                const char **why)
 {
@@ -61,7 +72,9 @@ bool show_role(struct arena *a, const struct plan *p, const struct show_options 
                                 p->decision.nstages - 1);
             return false;
         }
-        *role = (uint32_t)o->stage % p->decision.pp;
+        for (uint32_t r = p->nroles; r-- > 0;)
+            if (show_stages(a, p, r)[o->stage])
+                *role = r;
     }
     return true;
 }
@@ -75,10 +88,15 @@ uint32_t show_first_rank(const struct plan *p, uint32_t role)
 char *show_layers(struct arena *a, const struct plan *p, uint32_t role)
 {
     struct strbuf b = {0};
+    const char *plus = "";
+    const bool *runs = show_stages(a, p, role);
     strbuf_text(&b, "");
-    for (uint32_t s = role; s < p->decision.nstages; s += p->decision.pp) {
+    for (uint32_t s = 0; s < p->decision.nstages; s++) {
         const struct stage *stage = &p->decision.stages[s];
-        strbuf_text(&b, s == role ? "" : " + ");
+        if (!runs[s])
+            continue;
+        strbuf_text(&b, plus);
+        plus = " + ";
         strbuf_text(&b, stage->embed ? "E " : "");
         if (stage->count == 1)
             strbuf_printf(&b, "%u", stage->first);
@@ -93,6 +111,18 @@ char *show_layers(struct arena *a, const struct plan *p, uint32_t role)
     return text;
 }
 
+static bool is_of(const struct insn *n, char action, uint32_t stage, uint32_t microbatch)
+{
+    uint32_t own = n->stage == UINT16_MAX ? NONE : n->stage;
+    return n->action == action && own == stage && n->microbatch == microbatch;
+}
+
+static bool continues(const struct show_block *b, const struct insn *n)
+{
+    return is_of(n, b->action, b->stage, b->microbatch) ||
+           (b->other && is_of(n, b->other, b->other_stage, b->other_microbatch));
+}
+
 struct show_block *show_blocks(struct arena *a, const struct program *p, const struct sim_role *r,
                                uint32_t *nblocks)
 {
@@ -103,7 +133,16 @@ struct show_block *show_blocks(struct arena *a, const struct program *p, const s
             continue;
         uint32_t stage = n->stage == UINT16_MAX ? NONE : n->stage;
         struct show_block *last = blocks.n ? &blocks.at[blocks.n - 1] : NULL;
-        if (last && last->action == n->action && last->stage == stage && last->microbatch == n->microbatch) {
+        struct show_block *before = blocks.n > 1 ? last - 1 : NULL;
+        if (before && !continues(last, n) && !before->other && !last->other && continues(before, n)) {
+            /* an action goes on behind another: they alternate, a pair */
+            before->other = last->action;
+            before->other_stage = last->stage;
+            before->other_microbatch = last->microbatch;
+            last = before;
+            blocks.n--;
+        }
+        if (last && continues(last, n)) {
             last->end_ns = r->insns[i].end_ns;
             last->last = i;
         } else {
@@ -124,6 +163,8 @@ struct show_block *show_blocks(struct arena *a, const struct program *p, const s
 char *show_block_name(struct arena *a, const struct show_block *b)
 {
     char action = b->action ? b->action : '-';
+    if (b->other)
+        return arena_printf(a, "%c%u & %c%u", action, b->microbatch, b->other, b->other_microbatch);
     if (b->microbatch == NONE)
         return arena_printf(a, "%c", action);
     return arena_printf(a, "%c%u", action, b->microbatch);

@@ -43,6 +43,8 @@ char *show_layers(struct arena *a, const struct plan *p, uint32_t role);
 
 /* Compute instructions in a row with one tag.  Gaps inside belong to it. */
 struct show_block {
+    char other; /* of a pair: the action whose instructions alternate with this one's; else 0 */
+    uint32_t other_stage, other_microbatch;
     char action;
     uint32_t stage, microbatch; /* NONE = none */
     int64_t start_ns, end_ns;

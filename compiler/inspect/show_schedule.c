@@ -10,14 +10,32 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* One action of a role; seen: bits of the kinds that a stage and microbatch have had.  Tags name stage and microbatch of
+ * the model: of two copies the second has the second half of the microbatches. */
+static void add_action(struct schedule *s, uint32_t role, uint64_t *seen, char action, uint32_t stage,
+                       uint32_t microbatch)
+{
+    uint32_t chain = s->nstages / s->copies;
+    if (!action || !strchr("FBIW", action) || stage >= chain || microbatch >= s->microbatches * s->copies)
+        return;
+    stage += microbatch / s->microbatches * chain;
+    microbatch %= s->microbatches;
+    uint64_t *had = &seen[(size_t)stage * s->microbatches + microbatch], bit = 1ull << (action - 'A');
+    if (*had & bit) /* the rest of an interrupted action */
+        return;
+    *had |= bit;
+    s->actions[role][s->nactions[role]++] = (struct action){action, false, stage, microbatch};
+    s->stage_rank[stage] = role;
+}
+
 /* the schedule that the programs' tags tell */
 static struct schedule *tagged_schedule(struct arena *a, const struct plan *p)
 {
     struct schedule *s = ARENA_NEW(a, struct schedule);
     s->nranks = p->nroles;
-    s->nstages = p->decision.nstages;
-    s->copies = 1;
-    s->microbatches = p->decision.microbatches;
+    s->copies = p->decision.schedule == SCHED_DUALPIPE ? 2 : 1;
+    s->nstages = s->copies * p->decision.nstages;
+    s->microbatches = p->decision.microbatches / s->copies;
     s->nactions = ARENA_ARRAY(a, uint32_t, s->nranks);
     s->actions = ARENA_ARRAY(a, struct action *, s->nranks);
     s->stage_rank = ARENA_ARRAY(a, uint32_t, s->nstages);
@@ -26,18 +44,14 @@ static struct schedule *tagged_schedule(struct arena *a, const struct plan *p)
     for (uint32_t r = 0; r < s->nranks; r++) {
         uint32_t n;
         const struct show_block *b = show_blocks(a, p->train[r], &p->timeline->roles[r], &n);
-        s->actions[r] = ARENA_ARRAY(a, struct action, (size_t)n + 1);
+        s->actions[r] = ARENA_ARRAY(a, struct action, 2 * (size_t)n + 1);
         for (uint32_t i = 0; i < n; i++) {
-            bool known = b[i].action && strchr("FBIW", b[i].action);
-            if (!known || b[i].stage >= s->nstages || b[i].microbatch >= s->microbatches)
-                continue;
-            uint64_t *had = &seen[(size_t)b[i].stage * s->microbatches + b[i].microbatch],
-                     bit = 1ull << (b[i].action - 'A');
-            if (*had & bit) /* the rest of an interrupted action */
-                continue;
-            *had |= bit;
-            s->actions[r][s->nactions[r]++] = (struct action){b[i].action, false, b[i].stage, b[i].microbatch};
-            s->stage_rank[b[i].stage] = r;
+            uint32_t before = s->nactions[r];
+            add_action(s, r, seen, b[i].action, b[i].stage, b[i].microbatch);
+            if (b[i].other)
+                add_action(s, r, seen, b[i].other, b[i].other_stage, b[i].other_microbatch);
+            if (s->nactions[r] == before + 2)
+                s->actions[r][before].pair = true;
         }
     }
     return s;
@@ -66,9 +80,9 @@ static struct grid make_grid(struct arena *a, const struct schedule *s, const st
         uint32_t ready = t->kind == 'F' ? forward[here] : t->kind == 'W' ? 0 : backward[here];
         start[i] = free_at[order[i].rank] > ready ? free_at[order[i].rank] : ready;
         uint32_t end = free_at[order[i].rank] = start[i] + ticks_of(t->kind);
-        if (t->kind == 'F' && t->stage + 1 < s->nstages)
+        if (t->kind == 'F' && (t->stage + 1) % (s->nstages / s->copies))
             forward[here + s->microbatches] = end;
-        if ((t->kind == 'B' || t->kind == 'I') && t->stage > 0)
+        if ((t->kind == 'B' || t->kind == 'I') && t->stage % (s->nstages / s->copies))
             backward[here - s->microbatches] = end;
         g.nticks = end > g.nticks ? end : g.nticks;
     }

@@ -140,7 +140,7 @@ struct look {
 static const struct look looks[] = {
     {'F', "forward", "░", "-", "\033[97;44m"},        {'B', "backward", "▓", "=", "\033[30;42m"},
     {'I', "input gradient", "▒", "+", "\033[30;46m"}, {'W', "weight gradient", "▚", "*", "\033[30;43m"},
-    {'O', "optimizer", "█", "#", "\033[97;45m"},
+    {'O', "optimizer", "█", "#", "\033[97;45m"},   {'&', "both at once", "▞", "%", "\033[97;46m"},
 };
 
 static const struct look *look_of(char action)
@@ -154,9 +154,11 @@ static const struct look *look_of(char action)
 
 static void draw_block(FILE *out, const struct show_options *o, const struct show_block *b, uint32_t width)
 {
-    const struct look *look = look_of(b->action);
-    char number[16] = "";
-    if (b->microbatch != NONE)
+    const struct look *look = look_of(b->other ? '&' : b->action);
+    char number[48] = "";
+    if (b->other)
+        snprintf(number, sizeof number, "%u&%u", b->microbatch, b->other_microbatch);
+    else if (b->microbatch != NONE)
         snprintf(number, sizeof number, "%u", b->microbatch);
     uint32_t digits = (uint32_t)strlen(number);
     if (digits + (o->colour ? 0 : 1) > width)
@@ -231,7 +233,7 @@ static void draw_axis(FILE *out, const struct lane *l, int label)
     fputc('\n', out);
 }
 
-static void draw_legend(FILE *out, const struct plan *p, const struct show_options *o, uint32_t only,
+static void draw_legend(FILE *out, struct arena *a, const struct plan *p, const struct show_options *o, uint32_t only,
                         int label)
 {
     bool used[sizeof looks / sizeof *looks] = {false};
@@ -241,6 +243,10 @@ static void draw_legend(FILE *out, const struct plan *p, const struct show_optio
             if (n->queue == QUEUE_COMPUTE)
                 used[look_of(n->action) - looks] = true;
         }
+        uint32_t nblocks;
+        const struct show_block *b = show_blocks(a, p->train[r], &p->timeline->roles[r], &nblocks);
+        for (uint32_t i = 0; i < nblocks; i++)
+            used[look_of('&') - looks] |= b[i].other != 0;
     }
     fprintf(out, "%*s", label, "");
     for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) {
@@ -420,7 +426,7 @@ void show_timeline(const struct plan *p, FILE *out, const struct show_options *o
         }
         arena_reset(a, mark);
     }
-    draw_legend(out, p, o, only, label);
+    draw_legend(out, a, p, o, only, label);
     fputc('\n', out);
     print_table(out, p, only);
     arena_free(a);
