@@ -3,9 +3,13 @@
 
 #include "compiler/execute/shrink.h"
 
+#include "compiler/cost/pipeline.h"
+#include "compiler/execute/field.h"
+#include "compiler/schedule/schedule.h"
+
 #include <string.h>
 
-enum { WIDTH = 16, HEAD = 4, LATENT = 8, VOCAB = 53, MOST_STAGE_LAYERS = 2, MOST_CHUNKS = 3, MOST_MICROBATCH = 2 };
+enum { WIDTH = 16, HEAD = 4, LATENT = 8, VOCAB = 53, MOST_STAGE_LAYERS = 2, MOST_CHUNKS = 3, MOST_MICROBATCH = 2, MOST_LISTED = 32 };
 
 static uint32_t least(uint32_t x, uint32_t y)
 {
@@ -41,6 +45,12 @@ static uint32_t ranks_of(const struct decision *d)
     return d->tp * d->cp * d->pp * d->dp;
 }
 
+/* a listed schedule that is executed as it is */
+static bool keeps_list(const struct decision *d)
+{
+    return d->listed && d->pp <= SHRINK_MOST_RANKS / 2 && d->vpp <= MOST_CHUNKS && d->microbatches <= MOST_LISTED;
+}
+
 static void shrink_degrees(struct decision *d, const struct decision *from)
 {
     bool split = from->zero && from->shard < from->dp * from->cp; /* some of each: shards and copies */
@@ -48,13 +58,15 @@ static void shrink_degrees(struct decision *d, const struct decision *from)
     while (ranks_of(d) > SHRINK_MOST_RANKS) {
         uint32_t *largest = &d->tp;
         largest = d->cp > *largest ? &d->cp : largest;
-        largest = d->pp > *largest ? &d->pp : largest;
+        largest = d->pp > *largest && !keeps_list(from) ? &d->pp : largest;
         if (d->dp > dp_least)
             d->dp = smaller(d->dp);
         else if (*largest > 2)
             *largest = smaller(*largest);
-        else
+        else if (d->dp > 1)
             d->dp = smaller(d->dp);
+        else
+            *largest = smaller(*largest);
     }
     uint32_t world = d->tp * d->cp * d->dp, data = d->dp * d->cp;
     while (d->ep * d->etp > world || world % (d->ep * d->etp))
@@ -172,6 +184,29 @@ static void shrink_model(struct job *job, uint32_t sequence)
     job->wishes.memory = 0;
 }
 
+const struct schedule *shrink_schedule(struct arena *a, const struct decision *d, uint64_t seed)
+{
+    struct pipeline_stage *stages = ARENA_ARRAY(a, struct pipeline_stage, d->nstages);
+    struct pipeline_times times = {.stages = stages};
+    struct schedule_costs costs = {.times = &times, .folds = d->folds};
+    double step_s;
+    for (uint32_t s = 0; s < d->nstages; s++) {
+        double f = 1 + (double)(field_bits(seed, s, 1) % 8) / 8, w = 1 + (double)(field_bits(seed, s, 2) % 4) / 8;
+        stages[s] = (struct pipeline_stage){.forward_s = f, .input_s = f, .weight_s = f * w, .backward_s = f + f * w,
+                                            .next_s = 0.1, .back_s = 0.1};
+    }
+    return schedule_auto(a, d, &costs, &step_s);
+}
+
+/* whether the schedule of this many microbatches is there */
+static bool list_schedule(struct arena *a, const struct decision *from, struct decision *d)
+{
+    if (!from->listed)
+        return true;
+    d->listed = keeps_list(from) ? from->listed : shrink_schedule(a, d, d->microbatches);
+    return d->listed != NULL;
+}
+
 struct shrunk *shrink_plan(struct arena *a, const struct plan *p, const char **why)
 {
     struct shrunk *s = ARENA_NEW(a, struct shrunk);
@@ -180,7 +215,7 @@ struct shrunk *shrink_plan(struct arena *a, const struct plan *p, const char **w
     s->job = *p->job;
     *d = *from;
     shrink_degrees(d, from);
-    d->vpp = least(from->vpp, most(schedule_chunks(from->schedule), MOST_CHUNKS));
+    d->vpp = least(from->vpp, from->folds ? 2 : most(schedule_chunks(from->schedule), MOST_CHUNKS));
     d->microbatch = least(from->microbatch, MOST_MICROBATCH);
     uint32_t room = p->job->model.nlayers + 1, sequence = small_sequence(d);
     struct layers layers = {a, d, sequence, 0, ARENA_ARRAY(a, const struct layer *, room), ARENA_ARRAY(a, const struct layer *, room)};
@@ -192,9 +227,10 @@ struct shrunk *shrink_plan(struct arena *a, const struct plan *p, const char **w
         d->schedule_group = from->schedule_group == from->pp ? d->pp : least(most(from->schedule_group, d->pp), 2 * d->pp);
     if (!decision_place(a, p->topo, d, why))
         return NULL;
-    for (d->microbatches = least(from->microbatches, 2 * d->pp); d->microbatches <= 4 * SHRINK_MOST_RANKS; d->microbatches++) {
+    d->microbatches = keeps_list(from) ? from->microbatches : least(from->microbatches, 2 * d->pp);
+    for (; d->microbatches <= 4 * SHRINK_MOST_RANKS; d->microbatches++) {
         s->job.train.batch = (uint64_t)d->microbatch * d->microbatches * d->dp;
-        if (decision_legal(a, &s->job, p->topo, d, why) && decision_emittable(a, &s->job, d, why))
+        if (list_schedule(a, from, d) && decision_legal(a, &s->job, p->topo, d, why) && decision_emittable(a, &s->job, d, why))
             break;
     }
     if (d->microbatches > 4 * SHRINK_MOST_RANKS)

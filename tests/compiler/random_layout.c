@@ -3,6 +3,7 @@
 
 #include "tests/compiler/random_layout.h"
 
+#include "compiler/execute/shrink.h"
 #include "tests/compiler/random_plan.h"
 
 #define TRAIN(batch)                                                                                                     \
@@ -75,11 +76,20 @@ static bool has_experts(const struct job *job)
 
 static void draw_schedule(uint64_t *state, struct decision *d)
 {
-    d->schedule = random_below(state, 3) ? (enum schedule_kind)random_below(state, SCHED_AUTO) : SCHED_1F1B;
-    uint32_t chunks = schedule_chunks(d->schedule);
+    d->schedule = random_below(state, 3) ? (enum schedule_kind)random_below(state, SCHED_AUTO + 1) : SCHED_1F1B;
+    uint32_t chunks = d->schedule == SCHED_AUTO ? 1 + random_below(state, 2) : schedule_chunks(d->schedule);
     d->vpp = chunks ? chunks : 2 + random_below(state, 2);
     d->schedule_group = !chunks && random_below(state, 4) == 0 ? d->pp + random_below(state, 3) : 0;
     d->nstages = d->pp * d->vpp;
+}
+
+static bool listed(struct arena *a, uint64_t *state, struct decision *d)
+{
+    if (d->schedule != SCHED_AUTO)
+        return true;
+    d->folds = d->vpp == 2 && random_below(state, 2);
+    d->listed = shrink_schedule(a, d, random_below(state, 1000));
+    return d->listed != NULL;
 }
 
 static void draw_recompute(uint64_t *state, struct decision *d)
@@ -122,7 +132,7 @@ static bool finish(struct arena *a, uint64_t *state, const struct job *job, cons
     const char *why;
     uint32_t n = job->model.nlayers;
     d->microbatches = (uint32_t)(job->train.batch / d->dp / d->microbatch);
-    if (!d->microbatches || !decision_place(a, topo, d, &why))
+    if (!d->microbatches || d->pp > d->microbatches * 8 || !decision_place(a, topo, d, &why) || !listed(a, state, d))
         return false;
     double *cost = ARENA_ARRAY(a, double, n);
     for (uint32_t i = 0; i < n; i++)
