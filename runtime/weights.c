@@ -72,6 +72,30 @@ struct fill {
 };
 enum { CHUNK = 512, NAME_ROOM = 112 };
 
+/* Mixtral's checkpoints have names of their own for what others call mlp.gate and mlp.experts.N.gate_proj, up_proj,
+ * down_proj; false: not such a name */
+static bool mixtral_name(const char *name, char *out, size_t size)
+{
+    static const char *const kinds[][2] = {{".gate_proj.", ".w1."}, {".up_proj.", ".w3."}, {".down_proj.", ".w2."}};
+    const char *mlp = strstr(name, ".mlp.");
+    if (!mlp)
+        return false;
+    const char *rest = mlp + strlen(".mlp."), *tail = "";
+    const char *end = rest + strlen(rest), *with = "";
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && !strncmp(rest, "experts.", 8); i++) {
+        const char *at = strstr(rest, kinds[i][0]);
+        if (!at)
+            continue;
+        end = at;
+        with = kinds[i][1];
+        tail = at + strlen(kinds[i][0]);
+    }
+    if (!*with && strncmp(rest, "gate.", 5) != 0)
+        return false;
+    int n = snprintf(out, size, "%.*s.block_sparse_moe.%.*s%s%s", (int)(mlp - name), name, (int)(end - rest), rest, with, tail);
+    return n > 0 && (size_t)n < size;
+}
+
 /* a tensor in files that may prefix all names, or lack the prefix */
 static const struct weight *find_tensor(const struct safetensors *from, const char *name)
 {
@@ -83,7 +107,8 @@ static const struct weight *find_tensor(const struct safetensors *from, const ch
         snprintf(longer, sizeof longer, "%s%s", prefixes[i], name);
         w = safetensors_find(from, strncmp(name, prefixes[i], n) == 0 ? name + n : longer);
     }
-    return w;
+    char other[160];
+    return !w && mixtral_name(name, other, sizeof other) ? safetensors_find(from, other) : w;
 }
 
 static enum status check_weight(const struct tensor *t, const char *name, const struct weight *found, char *error,

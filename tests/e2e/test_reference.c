@@ -43,6 +43,16 @@ static const struct {
     {"mla", "--set tp=2 --set pp=2 --set gpus=4 --set sequence_parallel=yes", 4, true},
     {"mla", "--set tp=2 --set pp=2 --set dp=2 --set gpus=8 --set sequence_parallel=no --set schedule=zb_h1 --set zero=1", 8, false},
     {"mla", "--set tp=2 --set gpus=2 --set sequence_parallel=yes --set recompute=full", 2, false},
+    {"mixtral", "--set gpus=1", 1, false},
+    {"mixtral", "--set tp=2 --set pp=2 --set dp=2 --set ep=2 --set gpus=8 --set sequence_parallel=yes", 8, true},
+    {"mixtral", "--set cp=2 --set dp=2 --set ep=4 --set gpus=4 --set 'recompute=[norm, moe]'", 4, false},
+    {"qwen3_moe", "--set gpus=1", 1, false},
+    {"qwen3_moe", "--set tp=2 --set pp=2 --set dp=2 --set ep=2 --set gpus=8 --set sequence_parallel=yes --set zero=1", 8, false},
+    {"qwen3_moe", "--set dp=2 --set ep=2 --set pp=2 --set gpus=4 --set 'recompute=[moe_act, norm]'", 4, true},
+    {"deepseek_v3", "--set gpus=1", 1, false},
+    {"deepseek_v3", "--set tp=2 --set pp=2 --set dp=2 --set ep=4 --set gpus=8 --set sequence_parallel=yes", 8, true},
+    {"deepseek_v3", "--set dp=4 --set ep=2 --set pp=2 --set gpus=8 --set zero=1 --set schedule=zb_h1", 8, false},
+    {"deepseek_v3", "--set dp=2 --set ep=2 --set gpus=2 --set 'recompute=[norm, mla_up, moe, shared]'", 2, false},
 };
 
 static void compare_losses(const char *folder, const char *reference)
@@ -145,6 +155,21 @@ static void test_mla(void)
     check_model("mla");
 }
 
+static void test_mixtral(void)
+{
+    check_model("mixtral");
+}
+
+static void test_qwen3_moe(void)
+{
+    check_model("qwen3_moe");
+}
+
+static void test_deepseek(void)
+{
+    check_model("deepseek_v3");
+}
+
 void suite_reference(void);
 void suite_reference(void)
 {
@@ -157,4 +182,7 @@ void suite_reference(void)
     CU_add_test(s, "gpt_neox: parallel sublayers, partial rotation", test_neox);
     CU_add_test(s, "qwen3: normalised queries and keys", test_qwen3);
     CU_add_test(s, "mla: latent attention of DeepSeek-V3", test_mla);
+    CU_add_test(s, "mixtral: softmax router, experts over ranks", test_mixtral);
+    CU_add_test(s, "qwen3_moe: normalised queries, small experts", test_qwen3_moe);
+    CU_add_test(s, "deepseek_v3: latent attention, grouped sigmoid router, shared expert", test_deepseek);
 }

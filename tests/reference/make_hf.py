@@ -7,8 +7,8 @@ Files are those of make_fixtures.py, whose writer this uses:
 
     python3 tests/reference/make_hf.py [NAME ...]     rewrites tests/reference/<name>/ for the models below
 
-Tensors have the names of published checkpoints, also where transformers fuses them in memory (experts).  Two families
-differ from their checkpoints: GPT-NeoX's fused query_key_value is written as the separate q_proj, k_proj and v_proj that
+Weights have the names of published checkpoints, also where transformers fuses them in memory (experts), gradients those
+of llmrun's dumps.  Two families differ from their checkpoints: GPT-NeoX's fused query_key_value is written as the separate q_proj, k_proj and v_proj that
 our language has, and Gemma's norm gains are written as gains (a checkpoint has them minus one).
 
 The committed files were made with torch 2.15 and transformers 5.23 on a CPU.
@@ -185,7 +185,7 @@ def in_files(kind, config, named, gradient):
     out = {}
     for name, t in named.items():
         if name.endswith(("experts.gate_up_proj", "experts.down_proj")):
-            pairs = split_experts(name, t, kind == "mixtral")
+            pairs = split_experts(name, t, kind == "mixtral" and not gradient)
         elif "query_key_value" in name:
             pairs = split_neox(name, t, config.num_attention_heads)
         else:
@@ -194,7 +194,7 @@ def in_files(kind, config, named, gradient):
             if kind == "gpt_neox":
                 for a, b in NEOX_NAMES:
                     n = n.replace(a, b, 1) if not n.startswith(b) and b not in n else n
-            if kind == "mixtral":
+            if kind == "mixtral" and not gradient:
                 n = n.replace("mlp.gate.", "block_sparse_moe.gate.")
             if kind == "gemma2" and "norm" in n and not gradient:
                 part = part + 1
@@ -244,6 +244,9 @@ def make(name, folder):
     base.write_safetensors(f"{folder}/model.safetensors", tensors, "F32", {"format": "pt"})
     loss_of(0).backward()
     gradients = in_files(name, config, {k: p.grad for k, p in parameters.items()}, True)
+    for key, b in model.named_buffers():
+        if key.endswith("e_score_correction_bias"):  # moved by counts, not by a gradient
+            gradients[key] = torch.zeros_like(b)
     base.write_safetensors(f"{folder}/expected.safetensors", gradients, "F32",
                            {"torch": torch.__version__, "transformers": hf.__version__, "dtype": "float64",
                             "made_by": "tests/reference/make_hf.py"})
