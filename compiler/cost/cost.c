@@ -54,8 +54,9 @@ static double attention_part_s(const struct cost *c, const struct program *p, co
     double part = (double)at[backward ? ATTR(ATTENTION_PART_I, sequence) : ATTR(ATTENTION_PART, sequence)].u.i;
     double parts = (double)at[backward ? ATTR(ATTENTION_PART_I, kparts) : ATTR(ATTENTION_PART, kparts)].u.i;
     double sequence = (double)c->job->train.sequence;
+    const struct operand *v = operand_at(p, x, backward ? OPND(ATTENTION_PART_I, v) : OPND(ATTENTION_PART, v));
     struct cost_attention a = {.tokens = q->rows, .context = sequence, .window = window, .heads = q->cols / head, .kv = kv,
-                               .qk = head, .v = head};
+                               .qk = head, .v = v->cols / kv};
     double whole = cost_attention_s(c, &a, (enum dtype)q->dtype, backward);
     return part * parts < sequence ? whole * part * parts / sequence / c->profile->cp_attention : whole;
 }

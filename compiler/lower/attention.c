@@ -6,26 +6,22 @@
 
 #include <math.h>
 
-struct qkv {
-    struct mat q, k, v;
-};
-
 /* of attention's two operands, or of their gradients */
-static struct qkv split_qkv(const struct lower *l, const struct opr *o, struct mat first, struct mat second)
+static struct operands split_qkv(const struct lower *l, const struct opr *o, struct mat first, struct mat second)
 {
     const struct attn *t = o->attn;
     uint32_t q = t->heads / l->d->tp * t->head, kv = t->kv / l->d->tp * t->head;
     if (t->kind == ATTN_MLA)
-        return (struct qkv){first, mat_columns(second, 0, kv), mat_columns(second, kv, second.cols - kv)};
-    return (struct qkv){mat_columns(first, 0, q), mat_columns(first, q, kv), mat_columns(second, q + kv, kv)};
+        return (struct operands){first, mat_columns(second, 0, kv), mat_columns(second, kv, second.cols - kv)};
+    return (struct operands){mat_columns(first, 0, q), mat_columns(first, q, kv), mat_columns(second, q + kv, kv)};
 }
 
-static struct qkv values(struct lower *l, uint32_t piece, const struct opr *o)
+struct operands lower_attention_values(struct lower *l, uint32_t piece, const struct opr *o)
 {
     return split_qkv(l, o, lower_value(l, piece, o->in[0]), lower_value(l, piece, o->in[o->in[1] != NONE]));
 }
 
-static struct qkv gradients(struct lower *l, uint32_t piece, const struct opr *o)
+struct operands lower_attention_gradients(struct lower *l, uint32_t piece, const struct opr *o)
 {
     enum mark mark;
     struct mat first = lower_gradient(l, piece, o->in[0], &mark);
@@ -98,7 +94,7 @@ void lower_attention(struct lower *l, uint32_t piece, uint32_t opr)
     }
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
     const struct attn *t = o->attn;
-    struct qkv m = values(l, piece, o);
+    struct operands m = lower_attention_values(l, piece, o);
     uint32_t heads = t->heads / l->d->tp, i = lower_insn(l, OP_ATTENTION);
     ARG(l, i, ATTENTION, o, lower_value(l, piece, o->out), MARK_WRITE);
     ARG(l, i, ATTENTION, lse, lower_aux(l, piece, opr, 0), MARK_WRITE);
@@ -123,7 +119,7 @@ void lower_attention_back(struct lower *l, uint32_t piece, uint32_t opr)
     struct piece *pc = &l->pieces[piece];
     const struct opr *o = &pc->e->oprs[opr];
     const struct attn *t = o->attn;
-    struct qkv m = values(l, piece, o), d = gradients(l, piece, o);
+    struct operands m = lower_attention_values(l, piece, o), d = lower_attention_gradients(l, piece, o);
     uint32_t heads = t->heads / l->d->tp, i = lower_insn(l, OP_ATTENTION_I);
     ARG(l, i, ATTENTION_I, dq, d.q, MARK_WRITE);
     ARG(l, i, ATTENTION_I, dk, d.k, MARK_WRITE);

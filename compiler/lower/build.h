@@ -190,11 +190,19 @@ const char *lower_piece_name(const struct lower *l, uint32_t piece, const char *
 /* In I: the gradient of an operator's output, from now on kept for W.  In W: that gradient.  In B: as it is. */
 struct mat lower_output_gradient(struct lower *l, uint32_t piece, uint32_t value);
 
+/* attention.c: attention's operands, and their gradients */
+struct operands {
+    struct mat q, k, v;
+};
+struct operands lower_attention_values(struct lower *l, uint32_t piece, const struct opr *o);
+struct operands lower_attention_gradients(struct lower *l, uint32_t piece, const struct opr *o);
+
 /* context.c: context parallelism.  Attention to keys of all ranks of a sequence; an instruction's starts for the own rows;
  * tokens of a sequence here.  With exchanged heads attention keeps its operands in its own layout, all rows of some heads. */
 void lower_context(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_context_back(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_places(struct lower *l, uint32_t insn, size_t first, size_t shift);
+uint32_t lower_value_dims(const struct attn *t);
 uint32_t lower_sequence(const struct lower *l);
 bool lower_exchanges_heads(const struct lower *l);
 uint32_t lower_exchanged_cols(const struct lower *l, const struct attn *t);

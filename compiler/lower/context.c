@@ -19,8 +19,8 @@
 
 struct context {
     const struct attn *t;
-    uint32_t cp, mask, heads, kv, q_cols, kv_cols; /* heads and columns of this tp rank */
-    int64_t run;                                   /* tokens */
+    uint32_t cp, mask, heads, kv; /* heads of this tp rank */
+    int64_t run;                  /* tokens */
     enum queue queue;
 };
 /* whose rows an operand has: parts = 1: those of the rank `behind` places before; parts = cp: all, rank by rank */
@@ -32,11 +32,31 @@ static struct context context_new(const struct lower *l, const struct attn *t)
 {
     const struct decision *d = l->d;
     struct context c = {.t = t, .cp = d->cp, .mask = l->mesh.dim[MESH_CP], .heads = t->heads / d->tp, .kv = t->kv / d->tp};
-    c.q_cols = c.heads * t->head;
-    c.kv_cols = c.kv * t->head;
     c.run = (int64_t)l->job->train.sequence / (2 * (int64_t)d->cp);
     c.queue = l->job->wishes.never_overlap & OVERLAP_CP ? QUEUE_COMPUTE : QUEUE_TP;
     return c;
+}
+
+/* keys and values as what is moved: one matrix where they lie side by side */
+struct pair {
+    uint32_t n;
+    struct mat m[2];
+};
+
+static struct pair pair_new(struct mat k, struct mat v)
+{
+    bool beside = k.buffer == v.buffer && k.instance == v.instance && k.ld == v.ld && k.dtype == v.dtype &&
+                  v.at == k.at + (uint64_t)k.cols * isa_dtype_bytes(k.dtype);
+    struct pair p = {beside ? 1 : 2, {k, v}};
+    if (beside)
+        p.m[0].cols += v.cols;
+    return p;
+}
+
+/* the columns of a matrix with room for both that part i of a pair has there */
+static struct mat pair_part(const struct pair *p, uint32_t i, struct mat both)
+{
+    return p->n == 1 ? both : mat_columns(both, i ? p->m[0].cols : 0, p->m[i].cols);
 }
 
 static void bind_places(struct lower *l, uint32_t insn, size_t first, size_t shift, struct rows rows)
@@ -66,10 +86,15 @@ bool lower_exchanges_heads(const struct lower *l)
     return l->d->cp > 1 && l->d->context == CONTEXT_ALL_TO_ALL;
 }
 
+uint32_t lower_value_dims(const struct attn *t)
+{
+    return t->kind == ATTN_MLA ? t->v : t->head;
+}
+
 /* columns of what attention keeps of its own layout: queries, keys, values, output */
 uint32_t lower_exchanged_cols(const struct lower *l, const struct attn *t)
 {
-    return (2 * t->heads + 2 * t->kv) * t->head / l->d->tp / l->d->cp;
+    return (t->heads + t->kv) * (t->head + lower_value_dims(t)) / l->d->tp / l->d->cp;
 }
 
 static void shift(struct lower *l, const struct context *c, struct mat x, struct mat y)
@@ -172,7 +197,7 @@ static void merge(struct lower *l, const struct context *c, struct mat o, struct
     ARG(l, i, ATTENTION_MERGE, part, part, MARK_READ);
     ARG(l, i, ATTENTION_MERGE, part_lse, part_lse, MARK_READ);
     ATTR_INT_SET(l, i, ATTENTION_MERGE, heads, lse.cols);
-    ATTR_INT_SET(l, i, ATTENTION_MERGE, head, c->t->head);
+    ATTR_INT_SET(l, i, ATTENTION_MERGE, head, lower_value_dims(c->t));
 }
 
 /* ---- ring ---- */
@@ -182,99 +207,125 @@ static struct mat ring_buffer(struct lower *l, const char *name, uint32_t step, 
     return lower_temp(l, arena_printf(l->arena, "%s%u", name, step % 2), dtype, l->tokens, cols);
 }
 
-static void ring(struct lower *l, const struct context *c, struct mat qkv, struct mat out, struct mat lse)
+static void shift_pair(struct lower *l, const struct context *c, struct mat k, struct mat v, struct mat next)
 {
-    struct mat q = mat_columns(qkv, 0, c->q_cols), kv = mat_columns(qkv, c->q_cols, 2 * c->kv_cols);
+    struct pair p = pair_new(k, v);
+    for (uint32_t i = 0; i < p.n; i++)
+        shift(l, c, p.m[i], pair_part(&p, i, next));
+}
+
+static void ring(struct lower *l, const struct context *c, const struct operands *x, struct mat out, struct mat lse)
+{
+    struct mat k = x->k, v = x->v;
     bool wide = out.dtype == DTYPE_F32; /* parts merge in fp32 */
-    struct mat o = wide ? out : lower_temp(l, "ring.o", DTYPE_F32, l->tokens, c->q_cols);
-    struct mat part = lower_temp(l, "ring.part", DTYPE_F32, l->tokens, c->q_cols);
+    struct mat o = wide ? out : lower_temp(l, "ring.o", DTYPE_F32, l->tokens, out.cols);
+    struct mat part = lower_temp(l, "ring.part", DTYPE_F32, l->tokens, out.cols);
     struct mat part_lse = lower_temp(l, "ring.lse", DTYPE_F32, l->tokens, c->heads);
     for (uint32_t s = 0; s < c->cp; s++) {
-        struct mat next = ring_buffer(l, "ring.kv", s, l->ctype, 2 * c->kv_cols);
+        struct mat next = ring_buffer(l, "ring.kv", s, l->ctype, k.cols + v.cols);
         if (s + 1 < c->cp)
-            shift(l, c, kv, next);
-        attend(l, c, s ? part : o, s ? part_lse : lse, q, mat_columns(kv, 0, c->kv_cols),
-               mat_columns(kv, c->kv_cols, c->kv_cols), (struct rows){1, s});
+            shift_pair(l, c, k, v, next);
+        attend(l, c, s ? part : o, s ? part_lse : lse, x->q, k, v, (struct rows){1, s});
         if (s)
             merge(l, c, o, lse, part, part_lse);
-        kv = next;
+        v = mat_columns(next, k.cols, v.cols);
+        k = mat_columns(next, 0, k.cols);
     }
     if (!wide)
         copy(l, o, out);
 }
 
-/* gradients of keys and values follow them one step behind: added to where they have arrived, and sent on */
-static void ring_back(struct lower *l, const struct context *c, const struct seen *s, struct mat qkv, struct mat dqkv)
+/* sums of gradients that have gone all the way round, to where they belong */
+static void ring_home(struct lower *l, const struct context *c, struct mat sum, const struct operands *d)
 {
-    struct mat kv = mat_columns(qkv, c->q_cols, 2 * c->kv_cols), dkv = mat_columns(dqkv, c->q_cols, 2 * c->kv_cols);
-    bool wide = dqkv.dtype == DTYPE_F32;
-    struct mat dq = wide ? mat_columns(dqkv, 0, c->q_cols) : lower_temp(l, "ring.dq", DTYPE_F32, l->tokens, c->q_cols);
-    struct mat part = lower_temp(l, "ring.dpart", DTYPE_F32, l->tokens, 2 * c->kv_cols);
-    for (uint32_t k = 0; k < c->cp; k++) {
-        struct mat next = ring_buffer(l, "ring.kv", k, l->ctype, 2 * c->kv_cols);
-        struct mat sum = ring_buffer(l, "ring.dkv", k, DTYPE_F32, 2 * c->kv_cols);
-        struct mat home = k + 1 < c->cp || !wide ? ring_buffer(l, "ring.dkv", k + 1, DTYPE_F32, 2 * c->kv_cols) : dkv;
-        struct mat own = k ? part : sum;
-        if (k + 1 < c->cp)
-            shift(l, c, kv, next);
-        attend_back(l, c, s, mat_columns(kv, 0, c->kv_cols), mat_columns(kv, c->kv_cols, c->kv_cols), (struct rows){1, k},
-                    dq, k ? MARK_ADD : MARK_WRITE, mat_columns(own, 0, c->kv_cols),
-                    mat_columns(own, c->kv_cols, c->kv_cols));
-        if (k) {
+    struct pair home = pair_new(d->k, d->v);
+    if (d->k.dtype == DTYPE_F32) {
+        for (uint32_t i = 0; i < home.n; i++)
+            shift(l, c, pair_part(&home, i, sum), home.m[i]);
+        return;
+    }
+    struct mat last = ring_buffer(l, "ring.dkv", c->cp, DTYPE_F32, sum.cols);
+    shift(l, c, sum, last);
+    for (uint32_t i = 0; i < home.n; i++)
+        copy(l, pair_part(&home, i, last), home.m[i]);
+}
+
+/* gradients of keys and values follow them one step behind: added to where they have arrived, and sent on */
+static void ring_back(struct lower *l, const struct context *c, const struct seen *s, const struct operands *x,
+                      const struct operands *d)
+{
+    struct mat k = x->k, v = x->v;
+    uint32_t cols = k.cols + v.cols;
+    bool wide = d->q.dtype == DTYPE_F32;
+    struct mat dq = wide ? d->q : lower_temp(l, "ring.dq", DTYPE_F32, l->tokens, d->q.cols);
+    struct mat part = lower_temp(l, "ring.dpart", DTYPE_F32, l->tokens, cols);
+    for (uint32_t step = 0; step < c->cp; step++) {
+        struct mat next = ring_buffer(l, "ring.kv", step, l->ctype, cols);
+        struct mat sum = ring_buffer(l, "ring.dkv", step, DTYPE_F32, cols), own = step ? part : sum;
+        if (step + 1 < c->cp)
+            shift_pair(l, c, k, v, next);
+        attend_back(l, c, s, k, v, (struct rows){1, step}, dq, step ? MARK_ADD : MARK_WRITE, mat_columns(own, 0, k.cols),
+                    mat_columns(own, k.cols, v.cols));
+        if (step) {
             uint32_t i = lower_insn(l, OP_ADD);
             ARG(l, i, ADD, y, sum, MARK_ADD);
             ARG(l, i, ADD, a, part, MARK_READ);
         }
-        shift(l, c, sum, home);
-        kv = next;
-        if (k + 1 == c->cp && !wide)
-            copy(l, home, dkv);
+        if (step + 1 < c->cp)
+            shift(l, c, sum, ring_buffer(l, "ring.dkv", step + 1, DTYPE_F32, cols));
+        else
+            ring_home(l, c, sum, d);
+        v = mat_columns(next, k.cols, v.cols);
+        k = mat_columns(next, 0, k.cols);
     }
     if (!wide)
-        copy(l, dq, mat_columns(dqkv, 0, c->q_cols));
+        copy(l, dq, d->q);
 }
 
 /* ---- all-gather ---- */
 
-static struct mat gather_keys(struct lower *l, const struct context *c, struct mat qkv)
+static struct mat gather_keys(struct lower *l, const struct context *c, const struct operands *x)
 {
-    struct mat all = lower_temp(l, "kv.all", l->ctype, c->cp * l->tokens, 2 * c->kv_cols);
-    lower_collective(l, OP_ALL_GATHER, c->queue, c->mask, mat_columns(qkv, c->q_cols, 2 * c->kv_cols), all);
+    struct mat all = lower_temp(l, "kv.all", l->ctype, c->cp * l->tokens, x->k.cols + x->v.cols);
+    struct pair p = pair_new(x->k, x->v);
+    for (uint32_t i = 0; i < p.n; i++)
+        lower_collective(l, OP_ALL_GATHER, c->queue, c->mask, p.m[i], pair_part(&p, i, all));
     return all;
 }
 
-static void gathered(struct lower *l, const struct context *c, struct mat qkv, struct mat out, struct mat lse)
+static void gathered(struct lower *l, const struct context *c, const struct operands *x, struct mat out, struct mat lse)
 {
-    struct mat all = gather_keys(l, c, qkv);
-    attend(l, c, out, lse, mat_columns(qkv, 0, c->q_cols), mat_columns(all, 0, c->kv_cols),
-           mat_columns(all, c->kv_cols, c->kv_cols), (struct rows){c->cp, 0});
+    struct mat all = gather_keys(l, c, x);
+    attend(l, c, out, lse, x->q, mat_columns(all, 0, x->k.cols), mat_columns(all, x->k.cols, x->v.cols),
+           (struct rows){c->cp, 0});
 }
 
-static void gathered_back(struct lower *l, const struct context *c, const struct seen *s, struct mat qkv, struct mat dqkv)
+static void gathered_back(struct lower *l, const struct context *c, const struct seen *s, const struct operands *x,
+                          const struct operands *d)
 {
-    struct mat all = gather_keys(l, c, qkv), d = lower_temp(l, "dkv.all", l->ctype, all.rows, all.cols);
-    attend_back(l, c, s, mat_columns(all, 0, c->kv_cols), mat_columns(all, c->kv_cols, c->kv_cols),
-                (struct rows){c->cp, 0}, mat_columns(dqkv, 0, c->q_cols), MARK_WRITE, mat_columns(d, 0, c->kv_cols),
-                mat_columns(d, c->kv_cols, c->kv_cols));
-    lower_collective(l, OP_REDUCE_SCATTER, c->queue, c->mask, d, mat_columns(dqkv, c->q_cols, 2 * c->kv_cols));
+    struct mat all = gather_keys(l, c, x), sums = lower_temp(l, "dkv.all", l->ctype, all.rows, all.cols);
+    struct pair p = pair_new(d->k, d->v);
+    attend_back(l, c, s, mat_columns(all, 0, x->k.cols), mat_columns(all, x->k.cols, x->v.cols), (struct rows){c->cp, 0},
+                d->q, MARK_WRITE, mat_columns(sums, 0, x->k.cols), mat_columns(sums, x->k.cols, x->v.cols));
+    for (uint32_t i = 0; i < p.n; i++)
+        lower_collective(l, OP_REDUCE_SCATTER, c->queue, c->mask, pair_part(&p, i, sums), p.m[i]);
 }
 
 /* ---- all-to-all ---- */
 
-/* q, k, v side by side <-> per rank of cp its heads of each, one below the other */
-static void exchange_heads(struct lower *l, const struct context *c, struct mat local, struct mat whole, bool back)
+/* matrices here <-> per rank of cp its heads of each, side by side, one rank below the other */
+static void exchange_heads(struct lower *l, const struct context *c, const struct mat *local, uint32_t n, struct mat whole,
+                           bool back)
 {
-    const uint32_t cols[3] = {c->q_cols, c->kv_cols, c->kv_cols};
     struct mat packed = lower_temp(l, "heads", l->ctype, c->cp * l->tokens, whole.cols);
-    uint32_t at = 0;
     if (back)
         exchange(l, c, whole, packed);
-    for (int i = 0; i < 3 && at < local.cols; at += cols[i++]) {
-        struct mat here = mat_columns(local, at, cols[i]), there = mat_columns(packed, at / c->cp, cols[i] / c->cp);
+    for (uint32_t i = 0, at = 0; i < n; at += local[i++].cols / c->cp) {
+        struct mat there = mat_columns(packed, at, local[i].cols / c->cp);
         if (back)
-            join_columns(l, c, there, here);
+            join_columns(l, c, there, local[i]);
         else
-            split_columns(l, c, here, there);
+            split_columns(l, c, local[i], there);
     }
     if (!back)
         exchange(l, c, packed, whole);
@@ -282,34 +333,44 @@ static void exchange_heads(struct lower *l, const struct context *c, struct mat 
 
 /* views of what attention keeps: queries, keys, values and output of all rows and some heads */
 struct exchanged {
-    struct mat qkv, q, k, v, o, lse;
+    struct mat qkv, o, lse;
+    struct operands x;
 };
 
-static struct exchanged exchanged_new(struct lower *l, const struct context *c, uint32_t piece, uint32_t opr)
+static struct operands operands_of(struct mat all, const struct operands *local, uint32_t cp)
 {
-    uint32_t q = c->q_cols / c->cp, kv = c->kv_cols / c->cp;
-    struct mat all = lower_exchanged(l, piece, opr), lse = lower_aux(l, piece, opr, 0);
-    return (struct exchanged){mat_columns(all, 0, q + 2 * kv), mat_columns(all, 0, q),       mat_columns(all, q, kv),
-                              mat_columns(all, q + kv, kv),    mat_columns(all, q + 2 * kv, q), lse};
+    uint32_t q = local->q.cols / cp, k = local->k.cols / cp, v = local->v.cols / cp;
+    return (struct operands){mat_columns(all, 0, q), mat_columns(all, q, k), mat_columns(all, q + k, v)};
 }
 
-static void exchanged(struct lower *l, const struct context *c, const struct exchanged *x, struct mat qkv, struct mat out)
+static struct exchanged exchanged_new(struct lower *l, const struct context *c, uint32_t piece, uint32_t opr,
+                                      const struct operands *local)
 {
-    exchange_heads(l, c, qkv, x->qkv, false);
-    attend(l, c, x->o, x->lse, x->q, x->k, x->v, (struct rows){c->cp, 0});
-    exchange_heads(l, c, out, x->o, true);
+    struct mat all = lower_exchanged(l, piece, opr);
+    uint32_t o = c->heads / c->cp * lower_value_dims(c->t), qkv = all.cols - o;
+    return (struct exchanged){mat_columns(all, 0, qkv), mat_columns(all, qkv, o), lower_aux(l, piece, opr, 0),
+                              operands_of(all, local, c->cp)};
 }
 
-static void exchanged_back(struct lower *l, const struct context *c, const struct exchanged *x, struct mat dout,
-                           struct mat dqkv)
+static void exchanged(struct lower *l, const struct context *c, const struct exchanged *e, const struct operands *local,
+                      struct mat out)
 {
-    uint32_t q = c->q_cols / c->cp, kv = c->kv_cols / c->cp, rows = c->cp * l->tokens;
-    struct mat d = lower_temp(l, "dheads.qkv", l->ctype, rows, q + 2 * kv);
-    struct seen s = {x->q, x->o, lower_temp(l, "dheads.o", l->ctype, rows, q), x->lse};
-    exchange_heads(l, c, dout, s.dout, false);
-    attend_back(l, c, &s, x->k, x->v, (struct rows){c->cp, 0}, mat_columns(d, 0, q), MARK_WRITE, mat_columns(d, q, kv),
-                mat_columns(d, q + kv, kv));
-    exchange_heads(l, c, dqkv, d, true);
+    const struct mat three[3] = {local->q, local->k, local->v};
+    exchange_heads(l, c, three, 3, e->qkv, false);
+    attend(l, c, e->o, e->lse, e->x.q, e->x.k, e->x.v, (struct rows){c->cp, 0});
+    exchange_heads(l, c, &out, 1, e->o, true);
+}
+
+static void exchanged_back(struct lower *l, const struct context *c, const struct exchanged *e, struct mat dout,
+                           const struct operands *d)
+{
+    struct mat all = lower_temp(l, "dheads.qkv", l->ctype, e->qkv.rows, e->qkv.cols);
+    struct operands x = operands_of(all, d, c->cp);
+    struct seen s = {e->x.q, e->o, lower_temp(l, "dheads.o", l->ctype, e->o.rows, e->o.cols), e->lse};
+    exchange_heads(l, c, &dout, 1, s.dout, false);
+    attend_back(l, c, &s, e->x.k, e->x.v, (struct rows){c->cp, 0}, x.q, MARK_WRITE, x.k, x.v);
+    const struct mat three[3] = {d->q, d->k, d->v};
+    exchange_heads(l, c, three, 3, all, true);
 }
 
 /* ---- rules ---- */
@@ -318,19 +379,20 @@ void lower_context(struct lower *l, uint32_t piece, uint32_t opr)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
     struct context c = context_new(l, o->attn);
-    struct mat qkv = lower_value(l, piece, o->in[0]), out = lower_value(l, piece, o->out);
-    struct exchanged x;
+    struct operands x = lower_attention_values(l, piece, o);
+    struct mat out = lower_value(l, piece, o->out);
+    struct exchanged e;
     switch (l->d->context) {
     case CONTEXT_AUTO: /* a decision has chosen */
     case CONTEXT_RING:
-        ring(l, &c, qkv, out, lower_aux(l, piece, opr, 0));
+        ring(l, &c, &x, out, lower_aux(l, piece, opr, 0));
         break;
     case CONTEXT_ALL_GATHER:
-        gathered(l, &c, qkv, out, lower_aux(l, piece, opr, 0));
+        gathered(l, &c, &x, out, lower_aux(l, piece, opr, 0));
         break;
     case CONTEXT_ALL_TO_ALL:
-        x = exchanged_new(l, &c, piece, opr);
-        exchanged(l, &c, &x, qkv, out);
+        e = exchanged_new(l, &c, piece, opr, &x);
+        exchanged(l, &c, &e, &x, out);
         break;
     }
 }
@@ -340,19 +402,17 @@ void lower_context_back(struct lower *l, uint32_t piece, uint32_t opr)
     struct piece *pc = &l->pieces[piece];
     const struct opr *o = &pc->e->oprs[opr];
     struct context c = context_new(l, o->attn);
-    enum mark mark;
-    struct mat dout = pc->gradient[o->out], dqkv = lower_gradient(l, piece, o->in[0], &mark);
-    struct exchanged x;
+    struct mat dout = pc->gradient[o->out];
+    struct operands d = lower_attention_gradients(l, piece, o);
     if (l->d->context == CONTEXT_ALL_TO_ALL) {
-        x = exchanged_new(l, &c, piece, opr);
-        exchanged_back(l, &c, &x, dout, dqkv);
+        struct exchanged e = exchanged_new(l, &c, piece, opr, &d);
+        exchanged_back(l, &c, &e, dout, &d);
         return;
     }
-    struct mat qkv = lower_value(l, piece, o->in[0]);
-    struct seen s = {mat_columns(qkv, 0, c.q_cols), lower_value(l, piece, o->out), dout,
-                     lower_aux(l, piece, opr, 0)};
+    struct operands x = lower_attention_values(l, piece, o);
+    struct seen s = {x.q, lower_value(l, piece, o->out), dout, lower_aux(l, piece, opr, 0)};
     if (l->d->context == CONTEXT_ALL_GATHER)
-        gathered_back(l, &c, &s, qkv, dqkv);
+        gathered_back(l, &c, &s, &x, &d);
     else
-        ring_back(l, &c, &s, qkv, dqkv);
+        ring_back(l, &c, &s, &x, &d);
 }

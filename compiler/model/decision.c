@@ -298,11 +298,6 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
     struct span where;
     if (model_unsupported(job, &what, &where))
         REFUSE("%s", what);
-    for (uint32_t i = 0; d->cp > 1 && i < job->model.nlayers; i++)
-        if (job->model.layers[i]->attn.kind == ATTN_MLA)
-            REFUSE("context parallelism (cp = %u) of latent attention", d->cp);
-        else if (job->model.layers[i]->attn.qk_norm != QK_NORM_NO)
-            REFUSE("context parallelism (cp = %u) with normalised queries", d->cp);
     for (uint32_t i = 0; i < job->model.nlayers; i++) {
         const struct layer *l = job->model.layers[i];
         if (l->is_moe && l->moe.expert.bias)

@@ -129,21 +129,11 @@ static bool whole_heads(const struct extent *e, int64_t head)
     return fine;
 }
 
-static struct extent scaled(const struct extent *e, int64_t times, int64_t over)
-{
-    struct extent s = *e;
-    s.lo = s.lo * times / over;
-    s.len = s.len * times / over;
-    for (uint32_t d = 0; d < NDIGITS; d++)
-        s.step[d] = s.step[d] * times / over;
-    return s;
-}
-
 /* attributes and operands by name of either instruction */
 struct attention {
     size_t q, k, v, head, sequence, parts, first, shift, kparts, kfirst, kshift;
     struct value qv, kv, vv;
-    struct extent heads;
+    struct extent heads, out; /* columns of log-sum-exps, of the output */
     struct recipe r;
 };
 #define ATTENTION_NAMES(op)                                                                                        \
@@ -175,15 +165,20 @@ static bool read_attention(struct machine *m, uint32_t i, struct attention *a)
         return conserve_fail(m, i, "a rank of cp has %lld tokens of a sequence", (long long)(2 * f.run));
     const struct nodes *g = m->c->nodes;
     int64_t shared = g->at[a->kv.node].cols ? g->at[a->qv.node].cols / g->at[a->kv.node].cols : 1;
-    struct extent grouped = scaled(&a->kv.col, shared, 1);
-    if (!extent_same(&a->kv.row, &a->vv.row) || !extent_same(&a->kv.col, &a->vv.col))
+    struct extent grouped = extent_scaled(&a->kv.col, shared, 1);
+    int64_t dims = head > 0 && a->kv.col.len ? a->vv.col.len * head / a->kv.col.len : 0; /* of a value */
+    if (head < 1)
+        return conserve_fail(m, i, "heads of %lld columns", (long long)head);
+    struct extent values = extent_scaled(&a->kv.col, dims, head);
+    if (!extent_same(&a->kv.row, &a->vv.row) || !extent_same(&values, &a->vv.col))
         return conserve_fail_inputs(m, i, "its keys are rows %s, columns %s, its values rows %s, columns %s",
                                     extent_text(m->c->arena, &a->kv.row), extent_text(m->c->arena, &a->kv.col),
                                     extent_text(m->c->arena, &a->vv.row), extent_text(m->c->arena, &a->vv.col));
-    if (head < 1 || !whole_heads(&a->qv.col, head) || !whole_heads(&a->kv.col, head) || !extent_same(&grouped, &a->qv.col))
+    if (!whole_heads(&a->qv.col, head) || !whole_heads(&a->kv.col, head) || !extent_same(&grouped, &a->qv.col))
         return conserve_fail_inputs(m, i, "its query columns %s do not belong to its key columns %s",
                                     extent_text(m->c->arena, &a->qv.col), extent_text(m->c->arena, &a->kv.col));
-    a->heads = scaled(&a->qv.col, 1, head);
+    a->heads = extent_scaled(&a->qv.col, 1, head);
+    a->out = extent_scaled(&a->heads, dims, 1);
     return check_side(m, i, "rows", &a->qv, a->parts, a->first, a->shift) &&
            check_side(m, i, "keys", &a->kv, a->kparts, a->kfirst, a->kshift);
 }
@@ -234,7 +229,7 @@ static bool attention_part(struct machine *m, uint32_t i)
         uint32_t node = conserve_find(m, i, &r);
         if (node == NONE)
             return false;
-        struct value v = share(m, node, &a.kv.row, a.qv.row, k ? a.heads : a.qv.col);
+        struct value v = share(m, node, &a.kv.row, a.qv.row, k ? a.heads : a.out);
         if (!conserve_emit_one(m, i, out[k], &v))
             return false;
     }
@@ -261,8 +256,8 @@ static bool attention_part_back(struct machine *m, uint32_t i)
     struct attention a = ATTENTION_NAMES(ATTENTION_PART_I);
     struct recipe r = {.op = OP_ATTENTION_I};
     if (!read_attention(m, i, &a) ||
-        !read_beside(m, i, OPND(ATTENTION_PART_I, o), &a, &a.qv.col, &r.input[OPND(ATTENTION_I, o)]) ||
-        !read_beside(m, i, OPND(ATTENTION_PART_I, dout), &a, &a.qv.col, &r.input[OPND(ATTENTION_I, dout)]) ||
+        !read_beside(m, i, OPND(ATTENTION_PART_I, o), &a, &a.out, &r.input[OPND(ATTENTION_I, o)]) ||
+        !read_beside(m, i, OPND(ATTENTION_PART_I, dout), &a, &a.out, &r.input[OPND(ATTENTION_I, dout)]) ||
         !read_beside(m, i, OPND(ATTENTION_PART_I, lse), &a, &a.heads, &r.input[OPND(ATTENTION_I, lse)]))
         return false;
     r.input[OPND(ATTENTION_I, q)] = a.qv.node;
@@ -277,7 +272,7 @@ static bool attention_part_back(struct machine *m, uint32_t i)
         uint32_t node = conserve_find(m, i, &r);
         if (node == NONE)
             return false;
-        const struct value *mine = k ? &a.kv : &a.qv, *other = k ? &a.qv : &a.kv;
+        const struct value *mine = k == 2 ? &a.vv : k ? &a.kv : &a.qv, *other = k ? &a.qv : &a.kv;
         struct value v = share(m, node, &other->row, mine->row, mine->col);
         if (!conserve_emit_one(m, i, out[k], &v))
             return false;
@@ -321,8 +316,9 @@ static bool read_pair(struct machine *m, uint32_t i, size_t o, size_t lse, struc
         return false;
     const struct recipe *r = &m->c->nodes->at[node[0]].recipe;
     struct recipe beside = *r;
-    int64_t head = (int64_t)r->attr[ATTR(ATTENTION, head)];
-    struct extent cols = scaled(&v[1].col, head, 1);
+    const struct node *out = &m->c->nodes->at[node[0]], *sums = &m->c->nodes->at[node[1]];
+    int64_t head = sums->cols ? out->cols / sums->cols : 0; /* dimensions of a value */
+    struct extent cols = extent_scaled(&v[1].col, head, 1);
     beside.output = OPND(ATTENTION, lse);
     bool fits = r->output == OPND(ATTENTION, o) && nodes_find(m->c->nodes, &beside) == node[1] && same_blocks(over, &other) &&
                 extent_same(&v[0].row, &v[1].row) && extent_same(&cols, &v[0].col) &&

@@ -15,7 +15,7 @@
 enum { BLOCK = ATTENTION_BLOCK };
 
 struct job {
-    uint32_t heads, kv, head, keys; /* keys of a sequence at hand */
+    uint32_t heads, kv, head, value, keys; /* dimensions of a head's keys, values; keys of a sequence at hand */
     int64_t window;
     float scale, softcap;
     struct places q, k;
@@ -107,32 +107,32 @@ static float softmax_row(const struct job *j, const struct block *b, uint32_t i,
 }
 
 /* c = alpha rows times the block's keys (or values); data: run r at data + r * step */
-static void times_keys(const struct job *j, const struct block *b, const float *rows, uint32_t ld, float alpha,
-                       const float *const *run, uint32_t ldk, float *score)
+static void times_keys(const struct job *j, const struct block *b, uint32_t dims, const float *rows, uint32_t ld,
+                       float alpha, const float *const *run, uint32_t ldk, float *score)
 {
     for (uint32_t r = 0; r < 2 * j->k.parts; r++)
         if (b->to[r] > b->from[r])
-            product(false, true, b->m, b->to[r] - b->from[r], j->head, alpha, rows, ld,
+            product(false, true, b->m, b->to[r] - b->from[r], dims, alpha, rows, ld,
                     run[r] + (size_t)b->from[r] * ldk, ldk, 0, score + b->column[r], b->n);
 }
 
 /* out = alpha weights times values (or keys), 0 where nothing is seen */
-static void weigh(const struct job *j, const struct block *b, const float *weights, float alpha,
+static void weigh(const struct job *j, const struct block *b, uint32_t dims, const float *weights, float alpha,
                   const float *const *run, uint32_t ldk, float *out, uint32_t ldo)
 {
     for (uint32_t i = 0; i < b->m; i++)
-        memset(out + (size_t)i * ldo, 0, j->head * sizeof *out);
+        memset(out + (size_t)i * ldo, 0, dims * sizeof *out);
     for (uint32_t r = 0; r < 2 * j->k.parts; r++)
         if (b->to[r] > b->from[r])
-            product(false, false, b->m, j->head, b->to[r] - b->from[r], alpha, weights + b->column[r], b->n,
+            product(false, false, b->m, dims, b->to[r] - b->from[r], alpha, weights + b->column[r], b->n,
                     run[r] + (size_t)b->from[r] * ldk, ldk, 1, out, ldo);
 }
 
 /* runs of one sequence and head of a matrix of keys: in place for fp32, else converted to tmp */
-static void load_runs(const struct job *j, const struct view *v, uint32_t sequence, uint32_t head, float *tmp,
-                      const float **run, uint32_t *ld)
+static void load_runs(const struct job *j, const struct view *v, uint32_t sequence, uint32_t head, uint32_t d,
+                      float *tmp, const float **run, uint32_t *ld)
 {
-    uint32_t half = j->k.sequence / 2, d = j->head;
+    uint32_t half = j->k.sequence / 2;
     for (uint32_t r = 0; r < 2 * j->k.parts; r++)
         run[r] =
             tile_load(v, run_row(&j->k, sequence, r), half, head * d, d, tmp + (size_t)r * half * d, ld);
@@ -159,12 +159,12 @@ static void forward_head(struct kernel_args *k, const struct job *j, uint32_t se
     const float **list[4];
     struct block b;
     lists(j, k->scratch, &b, list);
-    uint32_t d = j->head, half = j->q.sequence / 2, ldk, ldv, ldq, ldo;
+    uint32_t d = j->head, u = j->value, half = j->q.sequence / 2, ldk, ldv, ldq, ldo;
     float *score = k->scratch + LISTS(j);
     float *tmp_k = score + 2 * (size_t)BLOCK * j->keys, *tmp_v = tmp_k + (size_t)j->keys * d;
-    float *tmp_q = tmp_v + (size_t)j->keys * d, *tmp_o = tmp_q + (size_t)BLOCK * d;
-    load_runs(j, V(ATTENTION_PART, k), sequence, h / (j->heads / j->kv), tmp_k, list[0], &ldk);
-    load_runs(j, V(ATTENTION_PART, v), sequence, h / (j->heads / j->kv), tmp_v, list[1], &ldv);
+    float *tmp_q = tmp_v + (size_t)j->keys * u, *tmp_o = tmp_q + (size_t)BLOCK * d;
+    load_runs(j, V(ATTENTION_PART, k), sequence, h / (j->heads / j->kv), d, tmp_k, list[0], &ldk);
+    load_runs(j, V(ATTENTION_PART, v), sequence, h / (j->heads / j->kv), u, tmp_v, list[1], &ldv);
     for (uint32_t r = 0; r < 2 * j->q.parts; r++)
         for (uint32_t i0 = 0; i0 < half; i0 += BLOCK) {
             b.m = half - i0 < BLOCK ? half - i0 : BLOCK;
@@ -172,14 +172,14 @@ static void forward_head(struct kernel_args *k, const struct job *j, uint32_t se
             b.place = run_place(&j->q, r) + i0;
             see(j, &b);
             const float *query = tile_load(V(ATTENTION_PART, q), b.row, b.m, h * d, d, tmp_q, &ldq);
-            times_keys(j, &b, query, ldq, j->scale, list[0], ldk, score);
+            times_keys(j, &b, d, query, ldq, j->scale, list[0], ldk, score);
             cap_scores(j, score, (size_t)b.m * b.n);
             for (uint32_t i = 0; i < b.m; i++)
                 ((float *)lse->data)[(size_t)(b.row + i) * lse->ld + h] =
                     softmax_row(j, &b, i, score + (size_t)i * b.n);
-            float *out = tile_open(o, b.row, h * d, d, tmp_o, &ldo);
-            weigh(j, &b, score, 1, list[1], ldv, out, ldo);
-            tile_close(o, b.row, b.m, h * d, d, out);
+            float *out = tile_open(o, b.row, h * u, u, tmp_o, &ldo);
+            weigh(j, &b, u, score, 1, list[1], ldv, out, ldo);
+            tile_close(o, b.row, b.m, h * u, u, out);
         }
 }
 
@@ -187,6 +187,7 @@ static void forward_head(struct kernel_args *k, const struct job *j, uint32_t se
     {(uint32_t)INTEGER(op, heads),                                                                           \
      (uint32_t)INTEGER(op, kv),                                                                              \
      (uint32_t)INTEGER(op, head),                                                                            \
+     V(op, v)->cols / (uint32_t)INTEGER(op, kv),                                                             \
      (uint32_t)(INTEGER(op, sequence) * INTEGER(op, kparts)),                                                \
      INTEGER(op, window),                                                                                    \
      (float)NUMBER(op, scale),                                                                               \
@@ -226,12 +227,12 @@ VARIANTS static void backward_row(const struct job *j, const struct block *b, ui
 }
 
 /* d(run) += alpha weights' rows */
-static void gather(const struct job *j, const struct block *b, const float *weights, float alpha,
+static void gather(const struct job *j, const struct block *b, uint32_t dims, const float *weights, float alpha,
                    const float *rows, uint32_t ld, const float *const *run, uint32_t ldr)
 {
     for (uint32_t r = 0; r < 2 * j->k.parts; r++)
         if (b->to[r] > b->from[r]) /* the lists are of const floats, the gradients' tiles are not */
-            product(true, false, b->to[r] - b->from[r], j->head, b->m, alpha, weights + b->column[r], b->n, rows,
+            product(true, false, b->to[r] - b->from[r], dims, b->m, alpha, weights + b->column[r], b->n, rows,
                     ld, 1, (float *)(uintptr_t)(run[r] + (size_t)b->from[r] * ldr), ldr);
 }
 
@@ -251,10 +252,10 @@ static void backward_head(struct kernel_args *k, const struct job *j, uint32_t s
                           float *tmp)
 {
     const struct view *lse = V(ATTENTION_PART_I, lse);
-    uint32_t d = j->head, half = j->q.sequence / 2, ldq, ldo, lddo;
+    uint32_t d = j->head, u = j->value, half = j->q.sequence / 2, ldq, ldo, lddo;
     float *dscore = score + (size_t)BLOCK * j->keys, delta[BLOCK];
-    float *tmp_o = tmp + (size_t)BLOCK * d, *tmp_do = tmp_o + (size_t)BLOCK * d,
-          *dquery = tmp_do + (size_t)BLOCK * d;
+    float *tmp_o = tmp + (size_t)BLOCK * d, *tmp_do = tmp_o + (size_t)BLOCK * u,
+          *dquery = tmp_do + (size_t)BLOCK * u;
     for (uint32_t r = 0; r < 2 * j->q.parts; r++)
         for (uint32_t i0 = 0; i0 < half; i0 += BLOCK) {
             b->m = half - i0 < BLOCK ? half - i0 : BLOCK;
@@ -262,28 +263,28 @@ static void backward_head(struct kernel_args *k, const struct job *j, uint32_t s
             b->place = run_place(&j->q, r) + i0;
             see(j, b);
             const float *query = tile_load(V(ATTENTION_PART_I, q), b->row, b->m, h * d, d, tmp, &ldq);
-            const float *out = tile_load(V(ATTENTION_PART_I, o), b->row, b->m, h * d, d, tmp_o, &ldo);
-            const float *dout = tile_load(V(ATTENTION_PART_I, dout), b->row, b->m, h * d, d, tmp_do, &lddo);
+            const float *out = tile_load(V(ATTENTION_PART_I, o), b->row, b->m, h * u, u, tmp_o, &ldo);
+            const float *dout = tile_load(V(ATTENTION_PART_I, dout), b->row, b->m, h * u, u, tmp_do, &lddo);
             for (uint32_t i = 0; i < b->m; i++)
-                delta[i] = (float)row_dot(out + (size_t)i * ldo, dout + (size_t)i * lddo, d);
-            times_keys(j, b, query, ldq, j->scale, list[0], ld[0], score);
+                delta[i] = (float)row_dot(out + (size_t)i * ldo, dout + (size_t)i * lddo, u);
+            times_keys(j, b, d, query, ldq, j->scale, list[0], ld[0], score);
             cap_scores(j, score, (size_t)b->m * b->n);
-            times_keys(j, b, dout, lddo, 1, list[1], ld[1], dscore);
+            times_keys(j, b, u, dout, lddo, 1, list[1], ld[1], dscore);
             for (uint32_t i = 0; i < b->m; i++)
                 backward_row(j, b, i, ((const float *)lse->data)[(size_t)(b->row + i) * lse->ld + h], delta[i],
                              score + (size_t)i * b->n, dscore + (size_t)i * b->n);
-            weigh(j, b, dscore, j->scale, list[0], ld[0], dquery, d);
+            weigh(j, b, d, dscore, j->scale, list[0], ld[0], dquery, d);
             store_dquery(j, V(ATTENTION_PART_I, dq), b, h, dquery);
-            gather(j, b, dscore, j->scale, query, ldq, list[2], ld[2]);
-            gather(j, b, score, 1, dout, lddo, list[3], ld[3]);
+            gather(j, b, d, dscore, j->scale, query, ldq, list[2], ld[2]);
+            gather(j, b, u, score, 1, dout, lddo, list[3], ld[3]);
         }
 }
 
 /* zeroed tiles for the gradient of one sequence and key head */
-static void open_runs(const struct job *j, const struct view *v, uint32_t sequence, uint32_t g, float *tmp,
+static void open_runs(const struct job *j, const struct view *v, uint32_t sequence, uint32_t g, uint32_t d, float *tmp,
                       const float **run, uint32_t *ld)
 {
-    uint32_t half = j->k.sequence / 2, d = j->head;
+    uint32_t half = j->k.sequence / 2;
     for (uint32_t r = 0; r < 2 * j->k.parts; r++) {
         float *tile =
             tile_open(v, run_row(&j->k, sequence, r), g * d, d, tmp + (size_t)r * half * d, ld);
@@ -293,11 +294,11 @@ static void open_runs(const struct job *j, const struct view *v, uint32_t sequen
     }
 }
 
-static void close_runs(const struct job *j, const struct view *v, uint32_t sequence, uint32_t g,
+static void close_runs(const struct job *j, const struct view *v, uint32_t sequence, uint32_t g, uint32_t d,
                        const float *const *run)
 {
     for (uint32_t r = 0; r < 2 * j->k.parts; r++)
-        tile_close(v, run_row(&j->k, sequence, r), j->k.sequence / 2, g * j->head, j->head, run[r]);
+        tile_close(v, run_row(&j->k, sequence, r), j->k.sequence / 2, g * d, d, run[r]);
 }
 
 void cpu_ATTENTION_PART_I(struct kernel_args *k)
@@ -307,19 +308,19 @@ void cpu_ATTENTION_PART_I(struct kernel_args *k)
     const float **list[4];
     struct block b;
     lists(&j, k->scratch, &b, list);
-    size_t tile = (size_t)j.keys * j.head;
+    size_t tile = (size_t)j.keys * (j.head > j.value ? j.head : j.value);
     float *score = k->scratch + LISTS(&j), *tmp = score + 2 * (size_t)BLOCK * j.keys;
     const struct view *dk = V(ATTENTION_PART_I, dk), *dv = V(ATTENTION_PART_I, dv);
     for (uint32_t s = 0; s < sequences; s++)
         for (uint32_t g = 0; g < j.kv; g++) {
-            load_runs(&j, V(ATTENTION_PART_I, k), s, g, tmp, list[0], &ld[0]);
-            load_runs(&j, V(ATTENTION_PART_I, v), s, g, tmp + tile, list[1], &ld[1]);
-            open_runs(&j, dk, s, g, tmp + 2 * tile, list[2], &ld[2]);
-            open_runs(&j, dv, s, g, tmp + 3 * tile, list[3], &ld[3]);
+            load_runs(&j, V(ATTENTION_PART_I, k), s, g, j.head, tmp, list[0], &ld[0]);
+            load_runs(&j, V(ATTENTION_PART_I, v), s, g, j.value, tmp + tile, list[1], &ld[1]);
+            open_runs(&j, dk, s, g, j.head, tmp + 2 * tile, list[2], &ld[2]);
+            open_runs(&j, dv, s, g, j.value, tmp + 3 * tile, list[3], &ld[3]);
             for (uint32_t h = g * shared; h < (g + 1) * shared; h++)
                 backward_head(k, &j, s, h, &b, list, ld, score, tmp + 4 * tile);
-            close_runs(&j, dk, s, g, list[2]);
-            close_runs(&j, dv, s, g, list[3]);
+            close_runs(&j, dk, s, g, j.head, list[2]);
+            close_runs(&j, dv, s, g, j.value, list[3]);
         }
 }
 

@@ -76,6 +76,9 @@ size_t kernel_scratch_floats(enum op op, const struct kernel_args *k)
         if (op == OP_ATTENTION_PART || op == OP_ATTENTION_PART_I) {
             forward = op == OP_ATTENTION_PART;
             size_t d = (size_t)(forward ? INTEGER(ATTENTION_PART, head) : INTEGER(ATTENTION_PART_I, head));
+            size_t u = forward ? V(ATTENTION_PART, v)->cols / (size_t)INTEGER(ATTENTION_PART, kv)
+                               : V(ATTENTION_PART_I, v)->cols / (size_t)INTEGER(ATTENTION_PART_I, kv);
+            d = d > u ? d : u;
             size_t parts = (size_t)(forward ? INTEGER(ATTENTION_PART, kparts) : INTEGER(ATTENTION_PART_I, kparts));
             size_t part = (size_t)(forward ? INTEGER(ATTENTION_PART, sequence) : INTEGER(ATTENTION_PART_I, sequence));
             return 32 * parts + parts * part * (2 * ATTENTION_BLOCK + 4 * d) + 5 * ATTENTION_BLOCK * d;

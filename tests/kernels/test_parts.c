@@ -24,13 +24,13 @@ static int64_t sequence_of(int64_t row, int64_t rows, int64_t parts, int64_t seq
 struct call {
     const double *q, *k, *v;
     uint32_t t, u;
-    int64_t heads, kv, head, sequence, window, parts, kparts, first, shift, kfirst, kshift;
+    int64_t heads, kv, head, value, sequence, window, parts, kparts, first, shift, kfirst, kshift;
     double scale, softcap;
 };
 
 #define CALL(s, op)                                                                                          \
     {s->v[OPND(op, q)],       s->v[OPND(op, k)],       s->v[OPND(op, v)],     s->rows[OPND(op, q)],          \
-     s->rows[OPND(op, k)],    INT_ATTR(s, op, heads),  INT_ATTR(s, op, kv),   INT_ATTR(s, op, head),         \
+     s->rows[OPND(op, k)],    INT_ATTR(s, op, heads),  INT_ATTR(s, op, kv),   INT_ATTR(s, op, head), s->cols[OPND(op, v)] / INT_ATTR(s, op, kv), \
      INT_ATTR(s, op, sequence), INT_ATTR(s, op, window), INT_ATTR(s, op, parts), INT_ATTR(s, op, kparts),    \
      INT_ATTR(s, op, first),  INT_ATTR(s, op, shift),  INT_ATTR(s, op, kfirst), INT_ATTR(s, op, kshift),     \
      REAL_ATTR(s, op, scale), REAL_ATTR(s, op, softcap)}
@@ -57,17 +57,17 @@ static double score(const struct call *c, uint32_t i, uint32_t j, uint32_t h)
 static double attend(const struct call *c, uint32_t i, uint32_t h, double *out)
 {
     double sum = 0;
-    for (int64_t d = 0; out && d < c->head; d++)
+    for (int64_t d = 0; out && d < c->value; d++)
         out[d] = 0;
     for (uint32_t j = 0; j < c->u; j++) {
         if (!sees(c, i, j))
             continue;
         double e = exp(score(c, i, j, h));
         sum += e;
-        for (int64_t d = 0; out && d < c->head; d++)
-            out[d] += e * c->v[(j * c->kv + h / (c->heads / c->kv)) * c->head + d];
+        for (int64_t d = 0; out && d < c->value; d++)
+            out[d] += e * c->v[(j * c->kv + h / (c->heads / c->kv)) * c->value + d];
     }
-    for (int64_t d = 0; out && sum > 0 && d < c->head; d++)
+    for (int64_t d = 0; out && sum > 0 && d < c->value; d++)
         out[d] /= sum;
     return sum > 0 ? log(sum) : -INFINITY;
 }
@@ -78,7 +78,7 @@ static void ref_part(struct sample *s)
     for (uint32_t i = 0; i < c.t; i++)
         for (uint32_t h = 0; h < c.heads; h++)
             s->v[OPND(ATTENTION_PART, lse)][i * c.heads + h] =
-                attend(&c, i, h, s->v[OPND(ATTENTION_PART, o)] + (i * c.heads + h) * c.head);
+                attend(&c, i, h, s->v[OPND(ATTENTION_PART, o)] + (i * c.heads + h) * c.value);
 }
 
 /* o and lse as if there were a further key of score 0 and value 0.1 elsewhere: what other ranks hold */
@@ -88,8 +88,8 @@ static void exact_output(struct sample *s)
     double *o = s->v[OPND(ATTENTION_PART_I, o)];
     for (uint32_t i = 0; i < c.t; i++)
         for (uint32_t h = 0; h < c.heads; h++) {
-            double *at = o + (i * c.heads + h) * c.head, e = exp(attend(&c, i, h, at));
-            for (int64_t d = 0; d < c.head; d++)
+            double *at = o + (i * c.heads + h) * c.value, e = exp(attend(&c, i, h, at));
+            for (int64_t d = 0; d < c.value; d++)
                 at[d] = (e * at[d] + 0.1) / (e + 1);
             s->v[OPND(ATTENTION_PART_I, lse)][i * c.heads + h] = log(e + 1);
         }
@@ -115,9 +115,9 @@ static double objective(const struct sample *s)
     for (uint32_t i = 0; i < c.t; i++)
         for (uint32_t h = 0; h < c.heads; h++) {
             double e = exp(attend(&c, i, h, out));
-            for (int64_t d = 0; d < c.head; d++)
+            for (int64_t d = 0; d < c.value; d++)
                 sum += (e * out[d] + 0.1) / (e + 1) *
-                       s->v[OPND(ATTENTION_PART_I, dout)][(i * c.heads + h) * c.head + d];
+                       s->v[OPND(ATTENTION_PART_I, dout)][(i * c.heads + h) * c.value + d];
         }
     return sum;
 }
@@ -125,16 +125,18 @@ static double objective(const struct sample *s)
 /* one row, key and head: dS = P (dP - rowsum(o dout)) cap's slope */
 static void add_pair(struct sample *s, const struct call *c, uint32_t i, uint32_t j, uint32_t h)
 {
-    size_t qi = (size_t)((i * c->heads + h) * c->head), kj = (size_t)((j * c->kv + h / (c->heads / c->kv)) * c->head);
-    const double *dout = s->v[OPND(ATTENTION_PART_I, dout)] + qi, *o = s->v[OPND(ATTENTION_PART_I, o)] + qi;
-    double dp = 0, sc = score(c, i, j, h), p = exp(sc - s->v[OPND(ATTENTION_PART_I, lse)][i * c->heads + h]);
+    int64_t key = j * c->kv + h / (c->heads / c->kv), row = i * c->heads + h;
+    const double *dout = s->v[OPND(ATTENTION_PART_I, dout)] + row * c->value;
+    const double *o = s->v[OPND(ATTENTION_PART_I, o)] + row * c->value;
+    double dp = 0, sc = score(c, i, j, h), p = exp(sc - s->v[OPND(ATTENTION_PART_I, lse)][row]);
     double slope = c->softcap > 0 ? 1 - sc * sc / (c->softcap * c->softcap) : 1;
-    for (int64_t d = 0; d < c->head; d++)
-        dp += dout[d] * (c->v[kj + (size_t)d] - o[d]);
+    for (int64_t d = 0; d < c->value; d++) {
+        dp += dout[d] * (c->v[key * c->value + d] - o[d]);
+        s->v[OPND(ATTENTION_PART_I, dv)][key * c->value + d] += p * dout[d];
+    }
     for (int64_t d = 0; d < c->head; d++) {
-        s->v[OPND(ATTENTION_PART_I, dq)][qi + (size_t)d] += p * dp * slope * c->scale * c->k[kj + (size_t)d];
-        s->v[OPND(ATTENTION_PART_I, dk)][kj + (size_t)d] += p * dp * slope * c->scale * c->q[qi + (size_t)d];
-        s->v[OPND(ATTENTION_PART_I, dv)][kj + (size_t)d] += p * dout[d];
+        s->v[OPND(ATTENTION_PART_I, dq)][row * c->head + d] += p * dp * slope * c->scale * c->k[key * c->head + d];
+        s->v[OPND(ATTENTION_PART_I, dk)][key * c->head + d] += p * dp * slope * c->scale * c->q[row * c->head + d];
     }
 }
 
@@ -215,20 +217,20 @@ static void ref_join(struct sample *s)
 #define STEEP {"heads", 4}, {"kv", 2}, {"head", 3}, {"sequence", 8}, {"scale", 3}
 static const struct kernel_case cases[] = {
     /* own keys; of one before, of one behind; gathered keys; heads of all rows */
-    {OP_ATTENTION_PART, {{"t", 16}, {"u", 16}}, {HEADS, {"parts", 1}, {"kparts", 1}, RANK(1), KEYS(1)}, NULL, ref_part, 0, 0, 0},
-    {OP_ATTENTION_PART, {{"t", 16}, {"u", 16}}, {HEADS, {"parts", 1}, {"kparts", 1}, RANK(1), KEYS(0)}, NULL, ref_part, 0, 0, 0},
-    {OP_ATTENTION_PART, {{"t", 16}, {"u", 16}}, {HEADS, {"parts", 1}, {"kparts", 1}, RANK(1), KEYS(2)}, NULL, ref_part, 0, 0, 0},
-    {OP_ATTENTION_PART, {{"t", 16}, {"u", 16}}, {HEADS, {"parts", 1}, {"kparts", 1}, RANK(0), KEYS(2), {"window", 6}}, NULL, ref_part, 0, 0, 0},
-    {OP_ATTENTION_PART, {{"t", 16}, {"u", 48}}, {HEADS, {"parts", 1}, {"kparts", 3}, RANK(1), {"kshift", 16}}, NULL, ref_part, 0, 0, 0},
-    {OP_ATTENTION_PART, {{"t", 16}, {"u", 48}}, {HEADS, {"parts", 1}, {"kparts", 3}, RANK(2), {"kshift", 16}, {"window", 5}, {"softcap", 2}}, NULL, ref_part, 0, 4e-6, 0},
-    {OP_ATTENTION_PART, {{"t", 48}, {"u", 48}}, {HEADS, {"parts", 3}, {"kparts", 3}, {"shift", 16}, {"kshift", 16}, {"window", 9}}, NULL, ref_part, 0, 0, 0},
+    {OP_ATTENTION_PART, {{"t", 16}, {"u", 16}, {"w", 3}}, {HEADS, {"parts", 1}, {"kparts", 1}, RANK(1), KEYS(1)}, NULL, ref_part, 0, 0, 0},
+    {OP_ATTENTION_PART, {{"t", 16}, {"u", 16}, {"w", 3}}, {HEADS, {"parts", 1}, {"kparts", 1}, RANK(1), KEYS(0)}, NULL, ref_part, 0, 0, 0},
+    {OP_ATTENTION_PART, {{"t", 16}, {"u", 16}, {"w", 3}}, {HEADS, {"parts", 1}, {"kparts", 1}, RANK(1), KEYS(2)}, NULL, ref_part, 0, 0, 0},
+    {OP_ATTENTION_PART, {{"t", 16}, {"u", 16}, {"w", 3}}, {HEADS, {"parts", 1}, {"kparts", 1}, RANK(0), KEYS(2), {"window", 6}}, NULL, ref_part, 0, 0, 0},
+    {OP_ATTENTION_PART, {{"t", 16}, {"u", 48}, {"w", 3}}, {HEADS, {"parts", 1}, {"kparts", 3}, RANK(1), {"kshift", 16}}, NULL, ref_part, 0, 0, 0},
+    {OP_ATTENTION_PART, {{"t", 16}, {"u", 48}, {"w", 3}}, {HEADS, {"parts", 1}, {"kparts", 3}, RANK(2), {"kshift", 16}, {"window", 5}, {"softcap", 2}}, NULL, ref_part, 0, 4e-6, 0},
+    {OP_ATTENTION_PART, {{"t", 48}, {"u", 48}, {"w", 3}}, {HEADS, {"parts", 3}, {"kparts", 3}, {"shift", 16}, {"kshift", 16}, {"window", 9}}, NULL, ref_part, 0, 0, 0},
     /* runs longer than a block of rows */
-    {OP_ATTENTION_PART, {{"t", 150}, {"u", 150}}, {{"heads", 2}, {"kv", 1}, {"head", 4}, {"sequence", 150}, {"scale", 0.7}, {"parts", 1}, {"kparts", 1}, {"first", 75}, {"shift", 75}, {"kshift", 225}}, NULL, ref_part, 0, 0, 0},
-    {OP_ATTENTION_PART_I, {{"t", 16}, {"u", 16}}, {STEEP, {"parts", 1}, {"kparts", 1}, RANK(1), KEYS(1)}, prepare_part_i, ref_part_i, 0, 1e-5, 0},
-    {OP_ATTENTION_PART_I, {{"t", 16}, {"u", 16}}, {STEEP, {"parts", 1}, {"kparts", 1}, RANK(1), KEYS(2)}, prepare_part_i, ref_part_i, 0, 1e-5, 0},
-    {OP_ATTENTION_PART_I, {{"t", 8}, {"u", 24}}, {STEEP, {"parts", 1}, {"kparts", 3}, RANK(1), {"kshift", 16}, {"window", 6}, {"softcap", 1.5}}, prepare_part_i, ref_part_i, 0, 1e-5, 0},
-    {OP_ATTENTION_PART_I, {{"t", 24}, {"u", 24}}, {STEEP, {"parts", 3}, {"kparts", 3}, {"shift", 16}, {"kshift", 16}}, prepare_part_i, ref_part_i, 0, 1e-5, 0},
-    {OP_ATTENTION_PART_I, {{"t", 140}, {"u", 140}}, {{"heads", 1}, {"kv", 1}, {"head", 2}, {"sequence", 140}, {"scale", 6}, {"parts", 1}, {"kparts", 1}, {"first", 70}, {"shift", 70}, {"kshift", 210}, {"window", 80}}, prepare_part_i, ref_part_i, 0, 1e-5, 0},
+    {OP_ATTENTION_PART, {{"t", 150}, {"u", 150}, {"w", 5}}, {{"heads", 2}, {"kv", 1}, {"head", 4}, {"sequence", 150}, {"scale", 0.7}, {"parts", 1}, {"kparts", 1}, {"first", 75}, {"shift", 75}, {"kshift", 225}}, NULL, ref_part, 0, 0, 0},
+    {OP_ATTENTION_PART_I, {{"t", 16}, {"u", 16}, {"w", 3}}, {STEEP, {"parts", 1}, {"kparts", 1}, RANK(1), KEYS(1)}, prepare_part_i, ref_part_i, 0, 1e-5, 0},
+    {OP_ATTENTION_PART_I, {{"t", 16}, {"u", 16}, {"w", 3}}, {STEEP, {"parts", 1}, {"kparts", 1}, RANK(1), KEYS(2)}, prepare_part_i, ref_part_i, 0, 1e-5, 0},
+    {OP_ATTENTION_PART_I, {{"t", 8}, {"u", 24}, {"w", 3}}, {STEEP, {"parts", 1}, {"kparts", 3}, RANK(1), {"kshift", 16}, {"window", 6}, {"softcap", 1.5}}, prepare_part_i, ref_part_i, 0, 1e-5, 0},
+    {OP_ATTENTION_PART_I, {{"t", 24}, {"u", 24}, {"w", 3}}, {STEEP, {"parts", 3}, {"kparts", 3}, {"shift", 16}, {"kshift", 16}}, prepare_part_i, ref_part_i, 0, 1e-5, 0},
+    {OP_ATTENTION_PART_I, {{"t", 140}, {"u", 140}, {"w", 3}}, {{"heads", 1}, {"kv", 1}, {"head", 2}, {"sequence", 140}, {"scale", 6}, {"parts", 1}, {"kparts", 1}, {"first", 70}, {"shift", 70}, {"kshift", 210}, {"window", 80}}, prepare_part_i, ref_part_i, 0, 1e-5, 0},
     {OP_ATTENTION_MERGE, {{"t", 5}}, {{"heads", 3}, {"head", 4}}, prepare_merge, ref_merge, 0, 0, 0},
     {OP_COLUMNS_SPLIT, {{"t", 5}, {"w", 3}}, {{"parts", 4}}, NULL, ref_split, 0, 0, 0},
     {OP_COLUMNS_JOIN, {{"t", 5}, {"w", 3}}, {{"parts", 4}}, NULL, ref_join, 0, 0, 0},

@@ -23,7 +23,7 @@ struct rule_case {
     const char *start; /* the name whose first element the BIND attribute `start` says */
 };
 /* a sequence of 16 tokens on two ranks, whose rows lie one below the other: runs of 4 */
-#define PARTS "t=16 u=16 heads=2 kv=2 head=2 sequence=8 parts=2 kparts=2"
+#define PARTS "t=16 u=16 heads=2 kv=2 head=2 w=3 sequence=8 parts=2 kparts=2"
 static const struct rule_case cases[] = {
     {OP_COPY, "t", JOIN_SIDE, "t=6 h=4", "", NULL},
     {OP_COPY, "h", JOIN_SIDE, "t=6 h=4", "", NULL},

@@ -1,0 +1,157 @@
+/* Sequences split over ranks, in each of the three ways, train like one rank: alone and together with tensor and sequence
+ * parallelism, pipelines, replicas, sharded state and recomputation; grouped heads, windows, capped scores, rotary and
+ * learned positions.  Losses and gradient norms of STEPS steps and the first step's gradients are compared; bounds as in
+ * test_layouts.c. */
+
+#include "tests/e2e/e2e.h"
+
+#include <CUnit/CUnit.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { STEPS = 6, QUICK_LAYOUTS = 4 };
+
+#define REST                                                                                              \
+    "}\ntrain {\n    sequence 24\n    batch 4 sequences\n    precision fp32\n    optimizer adamw(lr=1e-3)\n}\n"
+static const struct {
+    const char *name, *text;
+} models[] = {
+    {"grouped", "llmc 1\nmodel grouped {\n    vocab 101\n    width 32\n    norm rmsnorm\n    embed tokens\n    repeat 2 {\n"
+                "        layer { attn gqa(heads=8, kv=4, rope=500)\n                ffn swiglu(48) }\n    }\n"
+                "    head untied\n" REST},
+    {"windows", "llmc 1\nmodel windows {\n    vocab 101\n    width 32\n    norm rmsnorm\n    embed tokens\n    repeat 1 {\n"
+                "        layer { attn gqa(heads=8, kv=4, rope=500, window=7, softcap=3)\n                ffn geglu(48) }\n"
+                "        layer { attn gqa(heads=8, kv=4, rope=500)\n                ffn geglu(48) }\n"
+                "    }\n    head tied\n" REST},
+    {"learned", "llmc 1\nmodel learned {\n    vocab 101\n    width 32\n    norm layernorm\n    embed tokens\n"
+                "    embed positions(30)\n    repeat 2 {\n        layer { attn mha(heads=8, bias=yes)\n"
+                "                ffn gelu(64, bias=yes) }\n    }\n    head tied\n" REST},
+    {"normed", "llmc 1\nmodel normed {\n    vocab 101\n    width 32\n    norm rmsnorm\n    embed tokens\n    repeat 2 {\n"
+               "        layer { attn gqa(heads=8, kv=4, rope=500, qk_norm=head)\n                ffn swiglu(48) }\n    }\n"
+               "    head untied\n" REST},
+};
+enum { NMODELS = sizeof models / sizeof *models };
+
+/* the kinds take turns at the layouts; each model gets all of them */
+static const char *const layouts[] = {
+    "--set gpus=2 --set cp=2 --set dp=1",
+    "--set gpus=4 --set cp=4 --set dp=1 --set microbatch=2",
+    "--set gpus=8 --set cp=2 --set tp=2 --set sequence_parallel=yes --set pp=2 --set dp=1",
+    "--set gpus=8 --set cp=2 --set tp=2 --set sequence_parallel=yes --set dp=2 --set zero=1 --set microbatch=2",
+    "--set gpus=8 --set cp=4 --set dp=2 --set zero=1 --set recompute=full",
+    "--set gpus=8 --set cp=2 --set pp=2 --set dp=2 --set microbatch=2 --set schedule=gpipe --set zero=0",
+};
+static const char *const kinds[] = {"ring", "all_gather", "all_to_all"};
+
+static bool run(const char *folder, const char *data, const char *layout)
+{
+    char log[2 * E2E_PATH];
+    snprintf(log, sizeof log, "%s/output", folder);
+    return e2e_command(log, "%s/llmc plan %s/../model.llm topologies/cpu8.xml %s -o %s/plan", e2e_build(), folder, layout,
+                       folder) == 0 &&
+           e2e_command(log, "%s/llmrun %s/plan --data %s --steps %d --log %s/log.jsonl --dump-gradients %s/gradients",
+                       e2e_build(), folder, data, STEPS, folder, folder) == 0;
+}
+
+static void compare(const char *folder, const char *alone, const char *what)
+{
+    char path[2 * E2E_PATH];
+    const char *name = "";
+    struct e2e_log a, b;
+    struct e2e_tensors x, y;
+    snprintf(path, sizeof path, "%s/log.jsonl", folder);
+    CU_ASSERT_FATAL(e2e_log_read(path, &a));
+    snprintf(path, sizeof path, "%s/log.jsonl", alone);
+    CU_ASSERT_FATAL(e2e_log_read(path, &b));
+    CU_ASSERT_EQUAL_FATAL(a.steps, b.steps);
+    double loss = 0, norm = 0;
+    for (size_t i = 0; i < a.steps; i++) {
+        double l = e2e_relative(a.loss[i], b.loss[i]), n = e2e_relative(a.grad_norm[i], b.grad_norm[i]);
+        loss = l > loss ? l : loss;
+        norm = n > norm ? n : norm;
+    }
+    snprintf(path, sizeof path, "%s/gradients/gradients.safetensors", folder);
+    CU_ASSERT_FATAL(e2e_tensors_read(path, &x));
+    snprintf(path, sizeof path, "%s/gradients/gradients.safetensors", alone);
+    CU_ASSERT_FATAL(e2e_tensors_read(path, &y));
+    e2e_forget_key_biases(&x);
+    e2e_forget_key_biases(&y);
+    double worst = e2e_worst(&x, &y, &name);
+    bool fine = loss <= 1e-5 && norm <= 1e-3 && worst <= 1e-5;
+    CU_ASSERT(fine);
+    if (!fine)
+        printf("\n    %s: loss off by %.2g, gradient norm by %.2g, gradient of %s by %.2g", what, loss, norm, name, worst);
+    e2e_tensors_free(&x);
+    e2e_tensors_free(&y);
+}
+
+static void check_model(size_t m)
+{
+    char root[E2E_PATH], alone[E2E_PATH], folder[E2E_PATH], name[96], path[2 * E2E_PATH], layout[512];
+    const char *data = "tests/reference/gpt2/tokens.bin"; /* ids below 101 */
+    snprintf(name, sizeof name, "context-%s", models[m].name);
+    e2e_folder(root, name);
+    snprintf(path, sizeof path, "%s/model.llm", root);
+    FILE *f = fopen(path, "w");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+    fputs(models[m].text, f);
+    fclose(f);
+    snprintf(name, sizeof name, "context-%s/alone", models[m].name);
+    e2e_folder(alone, name);
+    CU_ASSERT_FATAL(run(alone, data, "--set gpus=1"));
+    size_t n = sizeof layouts / sizeof *layouts;
+    for (size_t i = 0; i < (e2e_quick() ? QUICK_LAYOUTS : 3 * n); i++) {
+        const char *kind = kinds[(i + i / n + m) % 3];
+        snprintf(name, sizeof name, "context-%s/%zu", models[m].name, i);
+        snprintf(layout, sizeof layout, "%s --set context=%s", layouts[i % n], kind);
+        e2e_folder(folder, name);
+        bool ran = run(folder, data, layout);
+        CU_ASSERT(ran);
+        if (!ran)
+            printf("\n    %s, %s: it does not run", models[m].name, layout);
+        snprintf(path, sizeof path, "%s, %s", models[m].name, layout);
+        if (ran)
+            compare(folder, alone, path);
+    }
+}
+
+static void test_grouped(void)
+{
+    check_model(0);
+}
+
+static void test_windows(void)
+{
+    check_model(1);
+}
+
+static void test_learned(void)
+{
+    check_model(2);
+}
+
+static void test_normed(void)
+{
+    check_model(3);
+}
+
+/* fewer key heads than ranks: no plan, and why */
+static void test_refused(void)
+{
+    char folder[E2E_PATH], log[2 * E2E_PATH];
+    e2e_folder(folder, "context-refused");
+    snprintf(log, sizeof log, "%s/output", folder);
+    CU_ASSERT_NOT_EQUAL(e2e_command(log, "%s/llmc plan tests/reference/llama/model.llm topologies/cpu8.xml --set gpus=4"
+                                         " --set cp=4 --set dp=1 --set context=all_to_all -o %s/plan", e2e_build(), folder), 0);
+}
+
+void suite_context(void);
+void suite_context(void)
+{
+    CU_pSuite s = CU_add_suite("context", NULL, NULL);
+    CU_add_test(s, "grouped heads in split sequences", test_grouped);
+    CU_add_test(s, "windows and capped scores", test_windows);
+    CU_add_test(s, "learned positions", test_learned);
+    CU_add_test(s, "normalised queries and keys", test_normed);
+    CU_add_test(s, "heads that do not divide are refused", test_refused);
+}
