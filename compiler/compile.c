@@ -34,8 +34,11 @@ uint64_t compile_peak_bytes(const struct plan *p)
 {
     uint64_t peak = 0;
     for (uint32_t r = 0; r < p->nroles; r++) {
-        peak = p->train[r]->arena_bytes > peak ? p->train[r]->arena_bytes : peak;
-        peak = p->eval[r]->arena_bytes > peak ? p->eval[r]->arena_bytes : peak;
+        const struct program *both[] = {p->train[r], p->eval[r]};
+        for (int k = 0; k < 2; k++) {
+            uint64_t bytes = both[k]->arena_bytes - program_host_bytes(both[k]);
+            peak = bytes > peak ? bytes : peak;
+        }
     }
     return peak;
 }

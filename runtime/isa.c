@@ -82,7 +82,7 @@ bool isa_queue_legal(enum op op, enum queue q)
     if (!info)
         return false;
     if (info->queue != QUEUE_ANY)
-        return q == info->queue;
+        return q == info->queue || (op == OP_COPY && q == QUEUE_COPY);
     return q == QUEUE_TP || q == QUEUE_DP || q == QUEUE_COMPUTE;
 }
 

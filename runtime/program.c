@@ -111,6 +111,17 @@ uint32_t program_buffer(struct program *p, const struct buffer *b)
     return p->nbuffers++;
 }
 
+uint64_t program_host_bytes(const struct program *p)
+{
+    uint64_t end = 0;
+    for (uint32_t i = 0; i < p->nbuffers; i++) {
+        const struct buffer *b = &p->buffers[i];
+        if (b->host && b->offset + b->bytes > end)
+            end = b->offset + b->bytes;
+    }
+    return (end + 255) / 256 * 256;
+}
+
 uint32_t program_bucket(struct program *p, const struct bucket *b)
 {
     struct bucket copy = *b;

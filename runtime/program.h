@@ -63,6 +63,7 @@ struct buffer {
     uint64_t stride;     /* bytes of a slot; = bytes without a ring */
     uint64_t offset;     /* in the arena, after placement; multiple of 256 */
     uint32_t bucket;     /* persistent kinds of a bucket, else NONE */
+    bool host;           /* in host memory, which is the arena's beginning; only COPY on the copy queue reaches it */
     uint32_t shard_slot; /* holds elements [slot * n, slot * n + n) of the bucket, n = its own elements; NONE = all */
 };
 
@@ -163,6 +164,7 @@ void program_free(struct program *p);
 uint32_t program_slot(struct program *p, const char *name, enum slot_kind kind, uint32_t arg, int64_t most);
 uint32_t program_ring(struct program *p, const char *name, uint32_t depth);
 uint32_t program_buffer(struct program *p, const struct buffer *b);
+uint64_t program_host_bytes(const struct program *p); /* of the arena; the rest is the device's */
 uint32_t program_bucket(struct program *p, const struct bucket *b);
 uint32_t program_tensor(struct program *p, const struct tensor *t);
 /* an instruction with all operands absent and all attributes 0, on the table's queue; TP where that is ANY */

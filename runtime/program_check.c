@@ -18,6 +18,7 @@ struct check {
     const struct program *p;
     char *error;
     size_t error_size;
+    uint64_t host_bytes; /* the arena's beginning */
 };
 
 enum status program_fault(char *error, size_t error_size, const char *fmt, ...)
@@ -231,6 +232,9 @@ static enum status check_size(const struct check *c, uint32_t i)
         return FAULT("buffer %" PRIu32 " (%s): %" PRIu64 " bytes from %" PRIu64
                      " on lie beyond the arena's %" PRIu64,
                      i, b->name, b->bytes, b->offset, c->p->arena_bytes);
+    if (!b->host && b->offset < c->host_bytes)
+        return FAULT("buffer %" PRIu32 " (%s): offset %" PRIu64 " lies in the %" PRIu64 " bytes of host memory", i, b->name,
+                     b->offset, c->host_bytes);
     return STATUS_OK;
 }
 
@@ -367,7 +371,7 @@ static enum status check_buckets(const struct check *c)
 
 enum status program_check(const struct program *p, char *error, size_t error_size)
 {
-    const struct check check = {p, error, error_size}, *c = &check;
+    const struct check check = {p, error, error_size, program_host_bytes(p)}, *c = &check;
     TRY(check_counts(c));
     TRY(check_job(c));
     TRY(check_slots(c));

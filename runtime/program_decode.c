@@ -125,7 +125,11 @@ static bool read_tables(struct decoder *d)
     }
     for (struct buffer *b = p->buffers, *end = b + p->nbuffers; b < end; b++) {
         read_text(r, b->name, sizeof b->name);
-        b->kind = (enum buffer_kind)read_below(r, NBUFFER_KINDS - 1);
+        uint64_t kind = read_below(r, PROGRAM_HOST_BIT + NBUFFER_KINDS - 1);
+        b->host = kind >= PROGRAM_HOST_BIT;
+        kind &= PROGRAM_HOST_BIT - 1;
+        r->bad |= kind >= NBUFFER_KINDS;
+        b->kind = (enum buffer_kind)(kind < NBUFFER_KINDS ? kind : 0);
         b->dtype = (enum dtype)read_below(r, NDTYPES - 1);
         b->ring = read_optional(r);
         b->bytes = read_number(r);

@@ -181,7 +181,7 @@ static void write_tables(const struct program *p, struct bytes *b)
     for (uint32_t i = 0; i < p->nbuffers; i++) {
         const struct buffer *u = &p->buffers[i];
         bytes_text(b, u->name, sizeof u->name);
-        bytes_number(b, u->kind);
+        bytes_number(b, u->kind | (u->host ? PROGRAM_HOST_BIT : 0));
         bytes_number(b, u->dtype);
         write_optional(b, u->ring);
         bytes_number(b, u->bytes);

@@ -247,6 +247,7 @@ static enum status parse_buffer(struct parser *s)
     TRY(read_word(s, program_buffer_words, NBUFFER_KINDS, &kind));
     b.kind = (enum buffer_kind)kind;
     TRY(read_dtype(s, &b.dtype));
+    b.host = accept(s, "host");
     TRY(keyword_u64(s, "bytes", &b.bytes));
     b.stride = b.bytes;
     if (accept(s, "ring"))

@@ -194,9 +194,9 @@ static void print_buffers(const struct program *p, FILE *out)
                 p->rings[i].depth);
     for (uint32_t i = 0; i < p->nbuffers; i++) {
         const struct buffer *b = &p->buffers[i];
-        fprintf(out, "buffer %" PRIu32 " %.*s %s %s bytes %" PRIu64, i, NAME(b->name),
+        fprintf(out, "buffer %" PRIu32 " %.*s %s %s%s bytes %" PRIu64, i, NAME(b->name),
                 program_word(program_buffer_words, NBUFFER_KINDS, b->kind), isa_dtype_name(b->dtype),
-                b->bytes);
+                b->host ? " host" : "", b->bytes);
         if (b->ring != NONE)
             fprintf(out, " ring %" PRIu32, b->ring);
         if (b->stride != b->bytes)

@@ -277,21 +277,40 @@ static struct view place_view(const struct weights_place *w, const struct operan
     return (struct view){w->arena + at, (enum dtype)o->dtype, false, o->rows, o->cols, o->ld};
 }
 
+/* a bucket's master copy in the shape of the part of the working copy that belongs to it */
+static struct view master_view(const struct weights_place *w, uint32_t bucket, const struct view *part)
+{
+    struct view v = *part;
+    for (uint32_t i = 0; i < w->p->nbuffers; i++) {
+        const struct buffer *b = &w->p->buffers[i];
+        if (b->kind != BUFFER_MASTER || b->bucket != bucket || b->bytes != (uint64_t)part->rows * part->ld * sizeof(float))
+            continue;
+        v.data = w->arena + b->offset;
+        v.dtype = DTYPE_F32;
+    }
+    return v;
+}
+
 /* the elements of a bucket that an optimizer instruction updates, with values from its operand `which`; NONE: zeros */
 static void store_updated(const struct weights_place *w, uint32_t insn, uint32_t which,
                           const struct weights_sink *sink)
 {
     const struct insn *in = &w->p->insns[insn];
-    const struct operand *param = &w->p->operands[in->operand + OPND(ADAMW, p)];
-    const struct buffer *b = &w->p->buffers[param->buffer];
-    if (b->bucket == NONE)
+    const struct operand *param = &w->p->operands[in->operand + OPND(ADAMW, p)],
+                         *copy = &w->p->operands[in->operand + (in->op == OP_ADAMW ? OPND(ADAMW, copy) : OPND(SGD, copy))];
+    bool fetched = w->p->buffers[param->buffer].bucket == NONE; /* the master copy is kept in host memory */
+    if (fetched && (in->op == OP_BIAS_MOVE || copy->buffer == NONE || w->p->buffers[copy->buffer].bucket == NONE))
         return;
+    param = fetched ? copy : param;
+    const struct buffer *b = &w->p->buffers[param->buffer];
     const struct bucket *bucket = &w->p->buckets[b->bucket];
     if (bucket->count_slot != NONE && !slot_value(w, bucket->count_slot))
         return;
     struct view p = place_view(w, param), values = {.data = NULL};
     if (which != NONE)
         values = place_view(w, &w->p->operands[in->operand + which]);
+    if (fetched && which == OPND(ADAMW, p))
+        values = master_view(w, b->bucket, &p);
     uint64_t size = isa_dtype_bytes(b->dtype);
     uint64_t first = slot_value(w, b->shard_slot) * (b->bytes / size) +
                      (uint64_t)((uint8_t *)p.data - (w->arena + b->offset)) / size;

@@ -71,6 +71,8 @@ static double stream_insn_s(const struct cost *c, const struct program *p, const
     for (size_t i = 0; i < info->noperands; i++) {
         const struct operand *o = operand_at(p, x, i);
         double own = operand_bytes(o);
+        if (o->buffer != NONE && p->buffers[o->buffer].host)
+            return own / cost_host_bytes_s(c);
         if (i == table)
             own = fmin(own, operand_bytes(operand_at(p, x, 0)));
         if (x->op == OP_EMBED_W && i == OPND(EMBED_W, dtable) && o->mark == MARK_ADD)

@@ -40,6 +40,8 @@ struct cost_stage {
 };
 
 void cost_device_init(struct cost *c);
+/* bytes per second between a GPU and host memory, one way */
+double cost_host_bytes_s(const struct cost *c);
 /* groups of ZeRO state from the decision's shard */
 void cost_set_shard(struct cost *c);
 struct cost_group cost_run_group(const struct cost *c, uint32_t n, uint32_t stride);

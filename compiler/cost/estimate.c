@@ -187,6 +187,11 @@ static double dp_exposed(const struct cost *c, const struct cost_stage *stages)
     return worst;
 }
 
+double cost_host_bytes_s(const struct cost *c)
+{
+    return c->type->host_bytes_s > 0 ? c->type->host_bytes_s : 25e9;
+}
+
 static double optimizer_s(const struct cost *c, const struct cost_stage *stages)
 {
     const struct decision *d = c->decision;
@@ -198,7 +203,7 @@ static double optimizer_s(const struct cost *c, const struct cost_stage *stages)
         own = fmax(own, stages[r].matrices / d->shard + stages[r].experts / expert_shard);
     double bytes_s = c->device.bytes_s;
     if (c->job->wishes.offload & OFFLOAD_OPTIMIZER)
-        bytes_s = c->type->host_bytes_s > 0 ? c->type->host_bytes_s : 25e9;
+        bytes_s = cost_host_bytes_s(c);
     return per_element * own / bytes_s + 10 * c->device.launch_s +
            cost_collective_s(c, OP_ALL_REDUCE, 16, AXES_WORLD);
 }

@@ -38,7 +38,7 @@ struct predicted plan_predicted(const struct plan *p)
     f.mfu = peak > 0 ? f.model_flops_per_gpu_s / peak : 0;
     uint32_t fullest = 0;
     for (uint32_t r = 0; r < p->nroles; r++) {
-        uint64_t bytes = p->train[r]->arena_bytes;
+        uint64_t bytes = p->train[r]->arena_bytes - program_host_bytes(p->train[r]);
         if (bytes > f.peak_memory_bytes) {
             f.peak_memory_bytes = bytes;
             fullest = r;

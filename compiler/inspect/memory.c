@@ -86,11 +86,13 @@ static int by_bytes(const void *x, const void *y)
 
 static struct bill make_bill(struct arena *a, const struct program *p, const struct sim_role *r, bool classes)
 {
-    struct bill b = {.arena_bytes = p->arena_bytes};
+    struct bill b = {.arena_bytes = p->arena_bytes - program_host_bytes(p)};
     const uint64_t *at = simulate_memory_at(a, p, r, r->peak_ns);
     for (uint32_t i = 0; i < p->nbuffers; i++) {
         const struct buffer *buffer = &p->buffers[i];
         char name[48];
+        if (buffer->host)
+            continue;
         if (buffer->kind != BUFFER_STEP)
             snprintf(name, sizeof name, "%s", kind_names[buffer->kind]);
         else if (classes)
@@ -121,6 +123,9 @@ static void print_bill(const struct plan *p, FILE *out, struct arena *a, uint32_
             (double)b.rest_bytes / whole);
     fprintf(out, "  %-32s %12s  = %s bytes\n", "arena", units_show_bytes(b.arena_bytes).s,
             units_show_commas(b.arena_bytes).s);
+    uint64_t host = program_host_bytes(p->train[role]);
+    if (host)
+        fprintf(out, "  %-32s %12s  = %s bytes\n", "in host memory", units_show_bytes(host).s, units_show_commas(host).s);
 }
 
 void show_memory_bill(const struct plan *p, FILE *out, uint32_t role)

@@ -54,23 +54,69 @@ static void square_norm(struct lower *l, uint32_t bucket)
     ATTR_BIND_SET(l, i, SQNORM, count, b->counts && !mask, slot, 1);
 }
 
-static void update(struct lower *l, uint32_t bucket)
+/* A bucket's state as the optimizer works on it; parked in host memory, it is fetched to one of two places on the device
+ * and put back, on the copy queue. */
+struct state {
+    struct mat master, m, v;
+};
+
+static struct mat state_mat(uint32_t buffer, uint64_t elements)
+{
+    return buffer == NONE ? (struct mat){.buffer = NONE} : lower_flat(buffer, DTYPE_F32, elements);
+}
+
+static struct state state_at(const struct lower *l, uint32_t bucket)
 {
     const struct bucket_info *b = &l->buckets[bucket];
+    return (struct state){state_mat(b->master, b->own), state_mat(b->moment1, b->own),
+                          state_mat(b->moment2, b->own)};
+}
+
+static struct mat place_of(struct lower *l, const char *name, uint32_t place, struct mat m)
+{
+    if (m.buffer == NONE)
+        return m;
+    return lower_temp(l, arena_printf(l->arena, "%s%u", name, place), DTYPE_F32, m.rows, m.cols);
+}
+
+static struct state places_of(struct lower *l, uint32_t bucket, uint32_t place)
+{
+    struct state s = state_at(l, bucket);
+    return (struct state){place_of(l, "master", place, s.master), place_of(l, "m", place, s.m),
+                          place_of(l, "v", place, s.v)};
+}
+
+static void copy_mat(struct lower *l, struct mat to, struct mat from)
+{
+    if (from.buffer == NONE)
+        return;
+    uint32_t i = lower_insn(l, OP_COPY);
+    l->p->insns[i].queue = QUEUE_COPY;
+    ARG(l, i, COPY, y, to, MARK_WRITE);
+    ARG(l, i, COPY, x, from, MARK_READ);
+}
+
+static void copy_state(struct lower *l, struct state to, struct state from)
+{
+    copy_mat(l, to.master, from.master);
+    copy_mat(l, to.m, from.m);
+    copy_mat(l, to.v, from.v);
+}
+
+static void update(struct lower *l, uint32_t bucket, struct state s)
+{
     const struct train *t = &l->job->train;
     struct mat g = lower_own_gradient(l, bucket), param = lower_own_param(l, bucket);
     struct mat none = {.buffer = NONE}, step = {l->step_block, NONE, 0, 1, STEP_WORDS, STEP_WORDS, DTYPE_F64, NONE, 0};
-    uint64_t own = (uint64_t)g.rows * g.cols;
-    struct mat p = b->master == NONE ? param : lower_flat(b->master, DTYPE_F32, own);
-    struct mat copy = b->master == NONE ? none : param;
-    struct mat m = b->moment1 == NONE ? none : lower_flat(b->moment1, DTYPE_F32, own);
+    struct mat p = s.master.buffer == NONE ? param : s.master;
+    struct mat copy = s.master.buffer == NONE ? none : param;
     struct mat scale = {l->scale, NONE, 0, 1, 1, 1, DTYPE_F64, NONE, 0};
     double decay = l->p->buckets[bucket].decay ? t->weight_decay : 0;
     if (t->optimizer == OPT_SGD) {
         uint32_t i = lower_insn(l, OP_SGD);
         ARG(l, i, SGD, p, p, MARK_UPDATE);
         ARG(l, i, SGD, copy, copy, MARK_WRITE);
-        ARG(l, i, SGD, m, m, MARK_UPDATE);
+        ARG(l, i, SGD, m, s.m, MARK_UPDATE);
         ARG(l, i, SGD, g, g, MARK_READ);
         ARG(l, i, SGD, scale, scale, MARK_READ);
         ARG(l, i, SGD, step, step, MARK_READ);
@@ -81,8 +127,8 @@ static void update(struct lower *l, uint32_t bucket)
     uint32_t i = lower_insn(l, OP_ADAMW);
     ARG(l, i, ADAMW, p, p, MARK_UPDATE);
     ARG(l, i, ADAMW, copy, copy, MARK_WRITE);
-    ARG(l, i, ADAMW, m, m, MARK_UPDATE);
-    ARG(l, i, ADAMW, v, lower_flat(b->moment2, DTYPE_F32, own), MARK_UPDATE);
+    ARG(l, i, ADAMW, m, s.m, MARK_UPDATE);
+    ARG(l, i, ADAMW, v, s.v, MARK_UPDATE);
     ARG(l, i, ADAMW, g, g, MARK_READ);
     ARG(l, i, ADAMW, scale, scale, MARK_READ);
     ARG(l, i, ADAMW, step, step, MARK_READ);
@@ -90,6 +136,34 @@ static void update(struct lower *l, uint32_t bucket)
     ATTR_REAL_SET(l, i, ADAMW, beta2, t->beta2);
     ATTR_REAL_SET(l, i, ADAMW, eps, t->eps);
     ATTR_REAL_SET(l, i, ADAMW, decay, decay);
+}
+
+/* the next bucket's state is fetched before this one's is put back, so that fetching runs under the update */
+static void update_all(struct lower *l)
+{
+    bool parked = l->job->wishes.offload & OFFLOAD_OPTIMIZER;
+    uint32_t last = NONE, place = 0;
+    struct state fetched = {{.buffer = NONE}, {.buffer = NONE}, {.buffer = NONE}};
+    for (uint32_t b = 0; b < l->nbuckets; b++) {
+        if (l->buckets[b].moved)
+            continue;
+        if (!parked) {
+            update(l, b, state_at(l, b));
+            continue;
+        }
+        struct state next = places_of(l, b, place++ % 2);
+        copy_state(l, next, state_at(l, b));
+        if (last != NONE) {
+            update(l, last, fetched);
+            copy_state(l, state_at(l, last), fetched);
+        }
+        fetched = next;
+        last = b;
+    }
+    if (last != NONE) {
+        update(l, last, fetched);
+        copy_state(l, state_at(l, last), fetched);
+    }
 }
 
 void lower_optimizer(struct lower *l)
@@ -111,8 +185,6 @@ void lower_optimizer(struct lower *l)
     if (bounded)
         ARG(l, i, CLIP, need, metric(l, METRIC_NEED, 2), MARK_READ);
     ATTR_REAL_SET(l, i, CLIP, limit, l->job->train.clip);
-    for (uint32_t b = 0; b < l->nbuckets; b++)
-        if (!l->buckets[b].moved)
-            update(l, b);
+    update_all(l);
     lower_bias_move(l);
 }

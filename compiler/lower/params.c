@@ -123,6 +123,7 @@ static uint32_t add_buffer(struct lower *l, const char *kind_name, const char *b
 {
     struct buffer b = {.kind = kind, .dtype = dtype, .ring = NONE, .bytes = elements * isa_dtype_bytes(dtype),
                        .bucket = bucket, .shard_slot = shard_slot};
+    b.host = kind != BUFFER_PARAM && l->job->wishes.offload & OFFLOAD_OPTIMIZER;
     b.stride = b.bytes;
     snprintf(b.name, sizeof b.name, "%s.%s", kind_name, bucket_name);
     return program_buffer(l->p, &b);

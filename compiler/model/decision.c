@@ -307,8 +307,8 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
         if (l->is_moe && l->moe.bias && d->schedule == SCHED_DUALPIPE)
             REFUSE("a router's correction bias under schedule dualpipe");
     }
-    if (job->wishes.offload)
-        REFUSE("offload");
+    if (job->wishes.offload & OFFLOAD_ACTIVATIONS)
+        REFUSE("offload of activations");
     if (job->wishes.overlap & ~(uint32_t)(OVERLAP_DP | OVERLAP_PP | (d->context == CONTEXT_RING ? OVERLAP_CP : 0)))
         REFUSE("overlap of tp, cp or all_to_all with compute");
     if (job->wishes.never_overlap & (OVERLAP_DP | OVERLAP_PP))

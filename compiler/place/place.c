@@ -174,8 +174,15 @@ void place_program(struct arena *a, struct program *p)
     struct buffer **step = ARENA_ARRAY(a, struct buffer *, p->nbuffers), **scratch = ARENA_ARRAY(a, struct buffer *, p->nbuffers);
     uint64_t top = 0;
     uint32_t n = 0;
+    for (uint32_t b = 0; b < p->nbuffers; b++) /* host memory comes first, where both programs of a rank find it */
+        if (p->buffers[b].host) {
+            p->buffers[b].offset = top;
+            top = align_up(top + p->buffers[b].bytes);
+        }
     for (uint32_t b = 0; b < p->nbuffers; b++)
-        if (p->buffers[b].kind != BUFFER_STEP) {
+        if (p->buffers[b].host) {
+            continue;
+        } else if (p->buffers[b].kind != BUFFER_STEP) {
             p->buffers[b].offset = top;
             top = align_up(top + p->buffers[b].bytes);
         } else {

@@ -28,10 +28,10 @@ bool search_emit_ready(const struct searching *s, struct diag *d)
         return false;
     }
     uint32_t never = OVERLAP_DP | OVERLAP_PP, can = OVERLAP_DP | OVERLAP_PP | OVERLAP_CP;
-    if (!w->offload && !(w->overlap & ~can) && !(w->never_overlap & never))
+    if (!(w->offload & OFFLOAD_ACTIVATIONS) && !(w->overlap & ~can) && !(w->never_overlap & never))
         return true;
     diag_error(d, w->span, "not-emittable", "no plan: %s can be estimated but not emitted yet",
-               w->offload          ? "offload"
+               w->offload & OFFLOAD_ACTIVATIONS ? "offload of activations"
                : w->overlap & ~can ? "overlap of tp or all_to_all"
                                    : "never overlap of dp or pp");
     return false;

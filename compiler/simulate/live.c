@@ -159,7 +159,7 @@ static uint64_t prepare(struct arena *a, struct live_run *run)
         const struct buffer *b = &p->buffers[i];
         run->first_life[i] = (uint32_t)nlives;
         nlives += b->ring == NONE ? 1 : p->rings[b->ring].depth;
-        if (b->kind != BUFFER_STEP)
+        if (b->kind != BUFFER_STEP && !b->host)
             persistent += b->bytes;
     }
     run->lives = ARENA_ARRAY(a, struct life, nlives + 1);
@@ -219,7 +219,7 @@ const uint64_t *simulate_memory_at(struct arena *a, const struct program *p, con
     prepare(a, &run);
     walk(&run);
     for (uint32_t i = 0; i < p->nbuffers; i++) {
-        if (p->buffers[i].kind != BUFFER_STEP)
+        if (p->buffers[i].kind != BUFFER_STEP && !p->buffers[i].host)
             bytes[i] = p->buffers[i].bytes;
     }
     arena_reset(a, mark);

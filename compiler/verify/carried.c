@@ -103,7 +103,10 @@ static void check_counts(struct arena *a, const struct plan *p, uint32_t role, s
         if (op != OP_ADAMW && op != OP_SGD)
             continue;
         const struct operand *g = prove_operand(q, i, op == OP_ADAMW ? OPND(ADAMW, g) : OPND(SGD, g));
+        const struct operand *copy = prove_operand(q, i, op == OP_ADAMW ? OPND(ADAMW, copy) : OPND(SGD, copy));
         uint32_t bucket = q->buffers[prove_operand(q, i, OPND(ADAMW, p))->buffer].bucket;
+        if (bucket == NONE && copy->buffer != NONE) /* the master copy is fetched for the update */
+            bucket = q->buffers[copy->buffer].bucket;
         struct site at = {7, role, NONE, false, i};
         for (uint32_t j = 0; j < i && bucket != NONE; j++) {
             if (q->insns[j].op != OP_SQNORM || prove_operand(q, j, OPND(SQNORM, g))->buffer != g->buffer ||

@@ -93,6 +93,7 @@ void conserve_attrs(const struct machine *m, uint32_t i, struct recipe *r);
 struct whole conserve_copy(struct conserve *c, const struct whole *w);
 const char *conserve_overlay(struct conserve *c, struct whole *acc, const struct stretch *s);
 bool conserve_add_shards(struct machine *m, uint32_t i, bool *shards);
+bool conserve_copy_flat(struct machine *m, uint32_t i); /* COPY of a list */
 bool conserve_compute(struct machine *m, uint32_t i);  /* conserve_ops.c */
 bool conserve_heads(struct machine *m, uint32_t i);    /* conserve_heads.c: HEADNORM*, MLA_KEYS* */
 bool conserve_products(struct machine *m, uint32_t i); /* conserve_products.c: MATMUL_*, BIAS_W */

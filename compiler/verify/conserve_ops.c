@@ -347,6 +347,9 @@ static bool compute_fill(struct machine *m, uint32_t i)
 static bool compute_copy(struct machine *m, uint32_t i)
 {
     struct parts *p = &m->c->parts[1];
+    const struct operand *x = prove_operand(m->program, i, OPND(COPY, x)), *y = prove_operand(m->program, i, OPND(COPY, y));
+    if (m->program->buffers[x->buffer].host || m->program->buffers[y->buffer].host)
+        return conserve_copy_flat(m, i);
     return conserve_read_parts(m, i, OPND(COPY, x), p) && conserve_emit(m, i, OPND(COPY, y), p);
 }
 

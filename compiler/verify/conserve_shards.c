@@ -75,3 +75,16 @@ bool conserve_add_shards(struct machine *m, uint32_t i, bool *shards)
     return store_write_flat(m->store, y, &to, own, i) ||
            conserve_fail(m, i, "its operand can't hold the result");
 }
+
+bool conserve_copy_flat(struct machine *m, uint32_t i)
+{
+    const struct operand *y = prove_operand(m->program, i, OPND(COPY, y));
+    struct whole w;
+    uint32_t part;
+    if (!conserve_read_flat(m, i, OPND(COPY, x), &w, &part))
+        return false;
+    if (prove_operand(m->program, i, OPND(COPY, x))->dtype != y->dtype)
+        return conserve_fail(m, i, "a copy between device and host changes the format");
+    w = conserve_copy(m->c, &w);
+    return store_write_flat(m->store, y, &w, part, i) || conserve_fail(m, i, "its output can't hold the list");
+}

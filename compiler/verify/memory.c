@@ -26,15 +26,18 @@ static void check_limits(struct arena *a, const struct plan *p, const struct pro
 {
     const struct topo_gpu *gpu = &p->topo->types[p->decision.type].gpu;
     uint64_t reserve = gpu->reserve_bytes < gpu->memory_bytes ? gpu->reserve_bytes : gpu->memory_bytes;
-    if (q->arena_bytes > gpu->memory_bytes - reserve)
+    uint64_t host = program_host_bytes(q), device = q->arena_bytes > host ? q->arena_bytes - host : 0;
+    if (device > gpu->memory_bytes - reserve)
         prove_report(a, p, v, at, "its arena of %llu bytes does not fit the %llu bytes that a %s leaves",
-                     (unsigned long long)q->arena_bytes, (unsigned long long)(gpu->memory_bytes - reserve),
+                     (unsigned long long)device, (unsigned long long)(gpu->memory_bytes - reserve),
                      gpu->model);
-    if (p->job->wishes.memory && q->arena_bytes > p->job->wishes.memory)
+    if (p->job->wishes.memory && device > p->job->wishes.memory)
         prove_report(a, p, v, at, "its arena of %llu bytes is larger than the %llu bytes asked for",
-                     (unsigned long long)q->arena_bytes, (unsigned long long)p->job->wishes.memory);
+                     (unsigned long long)device, (unsigned long long)p->job->wishes.memory);
     for (uint32_t i = 0; i < q->nbuffers; i++) {
         const struct buffer *b = &q->buffers[i];
+        if (!b->host && b->offset < host)
+            prove_report(a, p, v, at, "buffer %s lies in host memory", b->name);
         if (b->offset > q->arena_bytes || b->bytes > q->arena_bytes - b->offset)
             prove_report(a, p, v, at, "buffer %s ends %llu bytes behind the arena's end", b->name,
                          (unsigned long long)(b->offset + b->bytes - q->arena_bytes));
@@ -79,7 +82,7 @@ static void check_kept(struct arena *a, const struct plan *p, const struct progr
         for (; tried < y->nbuffers && !found; tried++, k = (k + 1) % y->nbuffers) { /* usually the next one */
             const struct buffer *c = &y->buffers[k];
             found = c->kind == b->kind && c->offset == b->offset && c->bytes == b->bytes &&
-                    c->dtype == b->dtype && c->bucket == b->bucket && c->shard_slot == b->shard_slot;
+                    c->dtype == b->dtype && c->host == b->host && c->bucket == b->bucket && c->shard_slot == b->shard_slot;
         }
         if (!found)
             prove_report(a, p, v, at, "buffer %s is not where the %s program keeps it", b->name,
