@@ -118,8 +118,8 @@ struct decision text_decision(struct arena *a, const struct job *job, const stru
     } degree[] = {{"tp=", &d.tp}, {"pp=", &d.pp}, {"dp=", &d.dp}, {"zero=", &d.zero}, {"microbatch=", &d.microbatch},
                   {"shard=", &d.shard}, {"prefetch=", &d.prefetch}, {"vpp=", &d.vpp},
                   {"ring=", &d.cp}, {"all_gather=", &d.cp}, {"all_to_all=", &d.cp}};
-    for (const char *p = text; *p; p += strspn(p, " ")) {
-        size_t n = strcspn(p, " ");
+    for (const char *p = text; *p; p += strspn(p, " \n")) {
+        size_t n = strcspn(p, " \n");
         uint32_t value = (uint32_t)strtoul(p + strcspn(p, "=") + 1, NULL, 10);
         for (size_t i = 0; i < ARRAY_LEN(degree); i++)
             if (!strncmp(p, degree[i].name, strlen(degree[i].name)))

@@ -106,9 +106,21 @@ static void test_gpt2(void)
     check_case("gpt2");
 }
 
+static void test_interleaved(void)
+{
+    check_case("interleaved");
+}
+
+static void test_zb_v(void)
+{
+    check_case("zb_v");
+}
+
 void suite_stages(void)
 {
     CU_pSuite s = CU_add_suite("stages", NULL, NULL);
     CU_add_test(s, "llama, bf16, tp 2 sp pp 2", test_llama);
     CU_add_test(s, "gpt2, fp32, dp 2 zero 1 recompute", test_gpt2);
+    CU_add_test(s, "two chunks per rank, interleaved", test_interleaved);
+    CU_add_test(s, "two chunks per rank in a V, backward split, tied", test_zb_v);
 }
