@@ -54,7 +54,7 @@ static bool beyond_domain(const struct cost *c, uint32_t last)
     return domain && domain < c->type->gpus && last >= domain;
 }
 
-/* n ranks, `stride` apart, from rank 0 */
+/* n ranks, `stride` apart in the number without pp, from rank 0 */
 static struct cost_group run_group(const struct cost *c, uint32_t n, uint32_t stride, uint32_t moves)
 {
     struct cost_group g = {.n = n};
@@ -64,7 +64,7 @@ static struct cost_group run_group(const struct cost *c, uint32_t n, uint32_t st
         uint32_t low = 1, high = n;
         while (low < high) {
             uint32_t middle = low + (high - low) / 2;
-            if (mesh_level(c->topo, d->nodes, per_node, 0, middle * stride) <= level)
+            if (mesh_level(c->topo, d->nodes, per_node, 0, (uint32_t)mesh_unfold(&c->mesh, (uint64_t)middle * stride)) <= level)
                 low = middle + 1;
             else
                 high = middle;
@@ -74,7 +74,7 @@ static struct cost_group run_group(const struct cost *c, uint32_t n, uint32_t st
         if (low == n)
             break;
     }
-    g.beyond = beyond_domain(c, (g.below[0] - 1) * stride);
+    g.beyond = beyond_domain(c, (uint32_t)mesh_unfold(&c->mesh, (uint64_t)(g.below[0] - 1) * stride));
     finish(c, &g, moves);
     return g;
 }

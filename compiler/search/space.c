@@ -526,10 +526,10 @@ static uint64_t axis_run(const struct decision *d, const struct mesh *m, const c
         if (!strcmp(axis, axis_names[i]))
             return m->size[i] > 1 ? (uint64_t)m->stride[i] * m->size[i] : 1;
     if (!strcmp(axis, "ep"))
-        return d->ep > 1 ? (uint64_t)d->ep * d->etp : 1;
+        return d->ep > 1 ? mesh_run(m, (uint64_t)d->ep * d->etp) : 1;
     if (!strcmp(axis, "etp"))
-        return d->etp;
-    return !strcmp(axis, "shard") ? (uint64_t)d->shard * d->tp : 0;
+        return mesh_run(m, d->etp);
+    return !strcmp(axis, "shard") ? mesh_run(m, (uint64_t)d->shard * d->tp) : 0;
 }
 
 /* network level that a run must not exceed */

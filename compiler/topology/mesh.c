@@ -178,6 +178,29 @@ bool mesh_fold(const struct mesh_degrees *g, struct mesh *m, enum mesh_dim what[
     return true;
 }
 
+uint64_t mesh_unfold(const struct mesh *m, uint64_t i)
+{
+    uint64_t rank = 0;
+    uint32_t outermost = m->order[m->ndigits - 1] == AXIS_PP && m->ndigits > 1 ? m->order[m->ndigits - 2]
+                                                                               : m->order[m->ndigits - 1];
+    for (uint32_t k = 0; k < m->ndigits; k++) {
+        uint32_t digit = m->order[k];
+        if (digit == AXIS_PP)
+            continue;
+        rank += (digit == outermost ? i : i % m->size[digit]) * m->stride[digit];
+        i /= m->size[digit];
+    }
+    return rank;
+}
+
+uint64_t mesh_run(const struct mesh *m, uint64_t n)
+{
+    uint64_t inside = 1; /* what lies within pp */
+    for (uint32_t k = 0; k < m->ndigits && m->order[k] != AXIS_PP; k++)
+        inside *= m->size[m->order[k]];
+    return n <= inside ? n : mesh_unfold(m, n);
+}
+
 void mesh_coords(const struct mesh *m, uint32_t rank, uint32_t coord[NDIGITS])
 {
     for (int a = 0; a < NDIGITS; a++)

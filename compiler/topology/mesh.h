@@ -54,6 +54,10 @@ bool mesh_fold(const struct mesh_degrees *g, struct mesh *m, enum mesh_dim what[
 
 void mesh_coords(const struct mesh *m, uint32_t rank, uint32_t coord[NDIGITS]);
 uint32_t mesh_rank(const struct mesh *m, const uint32_t coord[NDIGITS]);
+/* the i-th rank of the first copy of the number without pp, in which experts and shards are runs; beyond its end too */
+uint64_t mesh_unfold(const struct mesh *m, uint64_t i);
+/* ranks from the first to one past the last of an aligned run that holds n members of that number */
+uint64_t mesh_run(const struct mesh *m, uint64_t n);
 /* the digits of a mask as one number, and what a digit of it counts there */
 uint32_t mesh_number(const struct mesh *m, uint32_t rank, uint32_t mask);
 uint32_t mesh_weight(const struct mesh *m, uint32_t mask, uint32_t digit);
