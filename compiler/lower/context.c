@@ -1,17 +1,17 @@
-/* Context parallelism: a sequence is cut into 2 cp runs, rank c of cp holds runs c and 2 cp - 1 - c, so that all ranks
- * have equally many scores under a causal mask (zigzag; Brandon et al., Striped Attention, arXiv 2311.09431).  Rows of a
- * microbatch on a rank: for each sequence, the first run, then the second.
+/* Context parallelism: a sequence is cut into 2 cp runs, rank c of cp holds runs c and 2 cp - 1 - c, so that
+ * all ranks have equally many scores under a causal mask (zigzag; Brandon et al., Striped Attention, arXiv
+ * 2311.09431).  Rows of a microbatch on a rank: for each sequence, the first run, then the second.
  *
- * ring        keys and values go round in cp - 1 shifts, each under the attention to the keys at hand; the parts merge by
- *             their log-sum-exps.  Backward they go round again, and behind them go the sums of their gradients, which come
- *             home with the last of cp shifts (Liu et al., Ring Attention, arXiv 2310.01889).
- * all_gather  every rank gathers keys and values of all; backward gathers again and scatters the sums of their gradients
- *             (Llama 3, arXiv 2407.21783, section 3.3.2).
- * all_to_all  ranks exchange rows for heads, run attention to the whole sequence on heads / cp, and exchange back
- *             (Jacobs et al., DeepSpeed Ulysses, arXiv 2309.14509).  Backward keeps what attention has seen.
+ * ring        keys and values go round in cp - 1 shifts, each under the attention to the keys at hand; the
+ * parts merge by their log-sum-exps.  Backward they go round again, and behind them go the sums of their
+ * gradients, which come home with the last of cp shifts (Liu et al., Ring Attention, arXiv 2310.01889).
+ * all_gather  every rank gathers keys and values of all; backward gathers again and scatters the sums of
+ * their gradients (Llama 3, arXiv 2407.21783, section 3.3.2). all_to_all  ranks exchange rows for heads, run
+ * attention to the whole sequence on heads / cp, and exchange back (Jacobs et al., DeepSpeed Ulysses, arXiv
+ * 2309.14509).  Backward keeps what attention has seen.
  *
- * Which runs see which is in the instructions' starts, integers bound to the rank's number and to that of the keys' owner;
- * kernels skip what the mask hides. */
+ * Which runs see which is in the instructions' starts, integers bound to the rank's number and to that of the
+ * keys' owner; kernels skip what the mask hides. */
 
 #include "compiler/lower/build.h"
 
@@ -23,7 +23,8 @@ struct context {
     int64_t run;                  /* tokens */
     enum queue queue;
 };
-/* whose rows an operand has: parts = 1: those of the rank `behind` places before; parts = cp: all, rank by rank */
+/* whose rows an operand has: parts = 1: those of the rank `behind` places before; parts = cp: all, rank by
+ * rank */
 struct rows {
     uint32_t parts, behind;
 };
@@ -31,7 +32,8 @@ struct rows {
 static struct context context_new(const struct lower *l, const struct attn *t)
 {
     const struct decision *d = l->d;
-    struct context c = {.t = t, .cp = d->cp, .mask = l->mesh.dim[MESH_CP], .heads = t->heads / d->tp, .kv = t->kv / d->tp};
+    struct context c = {
+        .t = t, .cp = d->cp, .mask = l->mesh.dim[MESH_CP], .heads = t->heads / d->tp, .kv = t->kv / d->tp};
     c.run = (int64_t)l->job->train.sequence / (2 * (int64_t)d->cp);
     c.queue = l->job->wishes.never_overlap & OVERLAP_CP ? QUEUE_COMPUTE : QUEUE_TP;
     return c;
@@ -140,23 +142,23 @@ static void copy(struct lower *l, struct mat x, struct mat y)
 }
 
 /* head counts: of the operands, which are a cp-th where heads were exchanged */
-#define SET_ATTENTION(l, i, op, c, q, k, keys)                                                                            \
-    do {                                                                                                                \
-        ATTR_INT_SET(l, i, op, heads, (q).cols / (c)->t->head);                                                         \
-        ATTR_INT_SET(l, i, op, kv, (k).cols / (c)->t->head);                                                            \
-        ATTR_INT_SET(l, i, op, head, (c)->t->head);                                                                     \
-        ATTR_INT_SET(l, i, op, sequence, 2 * (c)->run);                                                                 \
-        ATTR_REAL_SET(l, i, op, scale, 1 / sqrt((c)->t->scale));                                                        \
-        ATTR_INT_SET(l, i, op, window, (c)->t->window);                                                                 \
-        ATTR_REAL_SET(l, i, op, softcap, (c)->t->softcap);                                                              \
-        ATTR_INT_SET(l, i, op, parts, (q).rows / l->tokens);                                                            \
-        ATTR_INT_SET(l, i, op, kparts, (keys).parts);                                                                   \
-        bind_places(l, i, ATTR(op, first), ATTR(op, shift), (struct rows){(q).rows / l->tokens, 0});                    \
-        bind_places(l, i, ATTR(op, kfirst), ATTR(op, kshift), keys);                                                    \
+#define SET_ATTENTION(l, i, op, c, q, k, keys)                                                               \
+    do {                                                                                                     \
+        ATTR_INT_SET(l, i, op, heads, (q).cols / (c)->t->head);                                              \
+        ATTR_INT_SET(l, i, op, kv, (k).cols / (c)->t->head);                                                 \
+        ATTR_INT_SET(l, i, op, head, (c)->t->head);                                                          \
+        ATTR_INT_SET(l, i, op, sequence, 2 * (c)->run);                                                      \
+        ATTR_REAL_SET(l, i, op, scale, 1 / sqrt((c)->t->scale));                                             \
+        ATTR_INT_SET(l, i, op, window, (c)->t->window);                                                      \
+        ATTR_REAL_SET(l, i, op, softcap, (c)->t->softcap);                                                   \
+        ATTR_INT_SET(l, i, op, parts, (q).rows / l->tokens);                                                 \
+        ATTR_INT_SET(l, i, op, kparts, (keys).parts);                                                        \
+        bind_places(l, i, ATTR(op, first), ATTR(op, shift), (struct rows){(q).rows / l->tokens, 0});         \
+        bind_places(l, i, ATTR(op, kfirst), ATTR(op, kshift), keys);                                         \
     } while (0)
 
-static void attend(struct lower *l, const struct context *c, struct mat o, struct mat lse, struct mat q, struct mat k,
-                   struct mat v, struct rows keys)
+static void attend(struct lower *l, const struct context *c, struct mat o, struct mat lse, struct mat q,
+                   struct mat k, struct mat v, struct rows keys)
 {
     uint32_t i = lower_insn(l, OP_ATTENTION_PART);
     ARG(l, i, ATTENTION_PART, o, o, MARK_WRITE);
@@ -172,8 +174,9 @@ struct seen {
     struct mat q, o, dout, lse;
 };
 
-static void attend_back(struct lower *l, const struct context *c, const struct seen *s, struct mat k, struct mat v,
-                        struct rows keys, struct mat dq, enum mark mark, struct mat dk, struct mat dv)
+static void attend_back(struct lower *l, const struct context *c, const struct seen *s, struct mat k,
+                        struct mat v, struct rows keys, struct mat dq, enum mark mark, struct mat dk,
+                        struct mat dv)
 {
     uint32_t i = lower_insn(l, OP_ATTENTION_PART_I);
     ARG(l, i, ATTENTION_PART_I, dq, dq, mark);
@@ -202,7 +205,8 @@ static void merge(struct lower *l, const struct context *c, struct mat o, struct
 
 /* ---- ring ---- */
 
-static struct mat ring_buffer(struct lower *l, const char *name, uint32_t step, enum dtype dtype, uint32_t cols)
+static struct mat ring_buffer(struct lower *l, const char *name, uint32_t step, enum dtype dtype,
+                              uint32_t cols)
 {
     return lower_temp(l, arena_printf(l->arena, "%s%u", name, step % 2), dtype, l->tokens, cols);
 }
@@ -214,7 +218,8 @@ static void shift_pair(struct lower *l, const struct context *c, struct mat k, s
         shift(l, c, p.m[i], pair_part(&p, i, next));
 }
 
-static void ring(struct lower *l, const struct context *c, const struct operands *x, struct mat out, struct mat lse)
+static void ring(struct lower *l, const struct context *c, const struct operands *x, struct mat out,
+                 struct mat lse)
 {
     struct mat k = x->k, v = x->v;
     bool wide = out.dtype == DTYPE_F32; /* parts merge in fp32 */
@@ -251,8 +256,8 @@ static void ring_home(struct lower *l, const struct context *c, struct mat sum, 
 }
 
 /* gradients of keys and values follow them one step behind: added to where they have arrived, and sent on */
-static void ring_back(struct lower *l, const struct context *c, const struct seen *s, const struct operands *x,
-                      const struct operands *d)
+static void ring_back(struct lower *l, const struct context *c, const struct seen *s,
+                      const struct operands *x, const struct operands *d)
 {
     struct mat k = x->k, v = x->v;
     uint32_t cols = k.cols + v.cols;
@@ -264,8 +269,8 @@ static void ring_back(struct lower *l, const struct context *c, const struct see
         struct mat sum = ring_buffer(l, "ring.dkv", step, DTYPE_F32, cols), own = step ? part : sum;
         if (step + 1 < c->cp)
             shift_pair(l, c, k, v, next);
-        attend_back(l, c, s, k, v, (struct rows){1, step}, dq, step ? MARK_ADD : MARK_WRITE, mat_columns(own, 0, k.cols),
-                    mat_columns(own, k.cols, v.cols));
+        attend_back(l, c, s, k, v, (struct rows){1, step}, dq, step ? MARK_ADD : MARK_WRITE,
+                    mat_columns(own, 0, k.cols), mat_columns(own, k.cols, v.cols));
         if (step) {
             uint32_t i = lower_insn(l, OP_ADD);
             ARG(l, i, ADD, y, sum, MARK_ADD);
@@ -293,20 +298,22 @@ static struct mat gather_keys(struct lower *l, const struct context *c, const st
     return all;
 }
 
-static void gathered(struct lower *l, const struct context *c, const struct operands *x, struct mat out, struct mat lse)
+static void gathered(struct lower *l, const struct context *c, const struct operands *x, struct mat out,
+                     struct mat lse)
 {
     struct mat all = gather_keys(l, c, x);
     attend(l, c, out, lse, x->q, mat_columns(all, 0, x->k.cols), mat_columns(all, x->k.cols, x->v.cols),
            (struct rows){c->cp, 0});
 }
 
-static void gathered_back(struct lower *l, const struct context *c, const struct seen *s, const struct operands *x,
-                          const struct operands *d)
+static void gathered_back(struct lower *l, const struct context *c, const struct seen *s,
+                          const struct operands *x, const struct operands *d)
 {
     struct mat all = gather_keys(l, c, x), sums = lower_temp(l, "dkv.all", l->ctype, all.rows, all.cols);
     struct pair p = pair_new(d->k, d->v);
-    attend_back(l, c, s, mat_columns(all, 0, x->k.cols), mat_columns(all, x->k.cols, x->v.cols), (struct rows){c->cp, 0},
-                d->q, MARK_WRITE, mat_columns(sums, 0, x->k.cols), mat_columns(sums, x->k.cols, x->v.cols));
+    attend_back(l, c, s, mat_columns(all, 0, x->k.cols), mat_columns(all, x->k.cols, x->v.cols),
+                (struct rows){c->cp, 0}, d->q, MARK_WRITE, mat_columns(sums, 0, x->k.cols),
+                mat_columns(sums, x->k.cols, x->v.cols));
     for (uint32_t i = 0; i < p.n; i++)
         lower_collective(l, OP_REDUCE_SCATTER, c->queue, c->mask, pair_part(&p, i, sums), p.m[i]);
 }
@@ -314,8 +321,8 @@ static void gathered_back(struct lower *l, const struct context *c, const struct
 /* ---- all-to-all ---- */
 
 /* matrices here <-> per rank of cp its heads of each, side by side, one rank below the other */
-static void exchange_heads(struct lower *l, const struct context *c, const struct mat *local, uint32_t n, struct mat whole,
-                           bool back)
+static void exchange_heads(struct lower *l, const struct context *c, const struct mat *local, uint32_t n,
+                           struct mat whole, bool back)
 {
     struct mat packed = lower_temp(l, "heads", l->ctype, c->cp * l->tokens, whole.cols);
     if (back)
@@ -352,8 +359,8 @@ static struct exchanged exchanged_new(struct lower *l, const struct context *c, 
                               operands_of(all, local, c->cp)};
 }
 
-static void exchanged(struct lower *l, const struct context *c, const struct exchanged *e, const struct operands *local,
-                      struct mat out)
+static void exchanged(struct lower *l, const struct context *c, const struct exchanged *e,
+                      const struct operands *local, struct mat out)
 {
     const struct mat three[3] = {local->q, local->k, local->v};
     exchange_heads(l, c, three, 3, e->qkv, false);
@@ -361,8 +368,8 @@ static void exchanged(struct lower *l, const struct context *c, const struct exc
     exchange_heads(l, c, &out, 1, e->o, true);
 }
 
-static void exchanged_back(struct lower *l, const struct context *c, const struct exchanged *e, struct mat dout,
-                           const struct operands *d)
+static void exchanged_back(struct lower *l, const struct context *c, const struct exchanged *e,
+                           struct mat dout, const struct operands *d)
 {
     struct mat all = lower_temp(l, "dheads.qkv", l->ctype, e->qkv.rows, e->qkv.cols);
     struct operands x = operands_of(all, d, c->cp);

@@ -1,14 +1,15 @@
 /* Property 7: sequences that are split over ranks (context parallelism).
  *
- * The rows of a node are numbered so that a rank's are an interval: microbatch by microbatch; within one, rank by rank of
- * cp; within a rank, its two runs of every sequence.  With cp = 1 that is the natural order.  Which token a row is follows
- * from this numbering alone, so TOKENS, ROPE, POSITION and attention must say the places that belong to their rows: `first`
- * and `shift` as isa.def has them, bound to the number of the rank that owns the rows.
+ * The rows of a node are numbered so that a rank's are an interval: microbatch by microbatch; within one,
+ * rank by rank of cp; within a rank, its two runs of every sequence.  With cp = 1 that is the natural order.
+ * Which token a row is follows from this numbering alone, so TOKENS, ROPE, POSITION and attention must say
+ * the places that belong to their rows: `first` and `shift` as isa.def has them, bound to the number of the
+ * rank that owns the rows.
  *
- * Rows that have gone round a ring belong to the rank `turn` places before (extent.h).  Attention to some keys is a part of
- * its node, with these keys' rows as contributions; parts merge, they do not add, and their outputs only together with their
- * log-sum-exps.  It is complete with all rows of its microbatch.  Gradients of queries are sums over keys' rows, those of
- * keys and values sums over queries' rows. */
+ * Rows that have gone round a ring belong to the rank `turn` places before (extent.h).  Attention to some
+ * keys is a part of its node, with these keys' rows as contributions; parts merge, they do not add, and their
+ * outputs only together with their log-sum-exps.  It is complete with all rows of its microbatch.  Gradients
+ * of queries are sums over keys' rows, those of keys and values sums over queries' rows. */
 
 #include "compiler/verify/conserve.h"
 
@@ -23,7 +24,8 @@ struct frame {
 static struct frame frame_of(const struct machine *m)
 {
     const struct plan *p = m->c->plan;
-    struct frame f = {.mesh = &p->mesh, .mask = prove_mask(&p->mesh, p->mesh.dim[MESH_CP]), .cp = p->decision.cp};
+    struct frame f = {
+        .mesh = &p->mesh, .mask = prove_mask(&p->mesh, p->mesh.dim[MESH_CP]), .cp = p->decision.cp};
     int64_t sequence = (int64_t)p->job->train.sequence;
     f.run = sequence / (2 * (int64_t)f.cp);
     f.group = sequence * p->decision.microbatch;
@@ -83,7 +85,8 @@ static bool all_rows(const struct frame *f, const struct extent *e)
 }
 
 /* first and shift must be bound to the number of the rows' owner */
-static bool check_bound(struct machine *m, uint32_t i, size_t first, size_t shift, const struct extent *e, bool all)
+static bool check_bound(struct machine *m, uint32_t i, size_t first, size_t shift, const struct extent *e,
+                        bool all)
 {
     struct frame f = frame_of(m);
     const struct attr *a = prove_attr(m->program, i, first), *b = prove_attr(m->program, i, shift);
@@ -94,10 +97,11 @@ static bool check_bound(struct machine *m, uint32_t i, size_t first, size_t shif
     } else {
         const struct slot *s = a->slot == NONE ? NULL : &m->program->slots[a->slot];
         fine = fine && a->stride == f.run && b->stride == -2 * f.run;
-        slots = slots && s && (s->kind == SLOT_COORD ? !e->turn && prove_mask(f.mesh, s->arg) == f.mask
-                               : s->kind == SLOT_BEHIND ? prove_mask(f.mesh, SLOT_BEHIND_MASK(s->arg)) == f.mask &&
-                                                              SLOT_BEHIND_DISTANCE(s->arg) == e->turn
-                                                        : false);
+        slots = slots && s &&
+                (s->kind == SLOT_COORD    ? !e->turn && prove_mask(f.mesh, s->arg) == f.mask
+                 : s->kind == SLOT_BEHIND ? prove_mask(f.mesh, SLOT_BEHIND_MASK(s->arg)) == f.mask &&
+                                                SLOT_BEHIND_DISTANCE(s->arg) == e->turn
+                                          : false);
     }
     return (slots && fine) ||
            conserve_fail_inputs(m, i, "its %s and %s are not the places of rows %s",
@@ -115,7 +119,8 @@ bool conserve_places(struct machine *m, uint32_t i, size_t first, size_t shift, 
         return (!a->u.i && !a->stride && !b->u.i && !b->stride) ||
                conserve_fail(m, i, "its sequences are not split, but it says places of a part");
     if (row->turn || !among_own(&f, row, &inner))
-        return conserve_fail_inputs(m, i, "its rows %s are not those of one rank of cp", extent_text(m->c->arena, row));
+        return conserve_fail_inputs(m, i, "its rows %s are not those of one rank of cp",
+                                    extent_text(m->c->arena, row));
     return check_bound(m, i, first, shift, row, false);
 }
 
@@ -136,13 +141,16 @@ struct attention {
     struct extent heads, out; /* columns of log-sum-exps, of the output */
     struct recipe r;
 };
-#define ATTENTION_NAMES(op)                                                                                        \
-    {.q = OPND(op, q),           .k = OPND(op, k),           .v = OPND(op, v),         .head = ATTR(op, head),     \
-     .sequence = ATTR(op, sequence), .parts = ATTR(op, parts), .first = ATTR(op, first), .shift = ATTR(op, shift), \
-     .kparts = ATTR(op, kparts), .kfirst = ATTR(op, kfirst), .kshift = ATTR(op, kshift)}
+#define ATTENTION_NAMES(op)                                                                                  \
+    {                                                                                                        \
+        .q = OPND(op, q), .k = OPND(op, k), .v = OPND(op, v), .head = ATTR(op, head),                        \
+        .sequence = ATTR(op, sequence), .parts = ATTR(op, parts), .first = ATTR(op, first),                  \
+        .shift = ATTR(op, shift), .kparts = ATTR(op, kparts), .kfirst = ATTR(op, kfirst),                    \
+        .kshift = ATTR(op, kshift)                                                                           \
+    }
 
-static bool check_side(struct machine *m, uint32_t i, const char *name, const struct value *v, size_t parts, size_t first,
-                       size_t shift)
+static bool check_side(struct machine *m, uint32_t i, const char *name, const struct value *v, size_t parts,
+                       size_t first, size_t shift)
 {
     struct frame f = frame_of(m);
     bool all = prove_attr(m->program, i, parts)->u.i == f.cp;
@@ -150,8 +158,8 @@ static bool check_side(struct machine *m, uint32_t i, const char *name, const st
         return conserve_fail(m, i, "its %s are of neither one nor all ranks of cp", name);
     if (all ? !all_rows(&f, &v->row) : !all_own(&f, &v->row))
         return conserve_fail_inputs(m, i, "the rows %s of its %s are not those of %s%s",
-                                    extent_text(m->c->arena, &v->row), name, all ? "all ranks of cp" : "one rank of cp",
-                                    conserve_origin(m, v));
+                                    extent_text(m->c->arena, &v->row), name,
+                                    all ? "all ranks of cp" : "one rank of cp", conserve_origin(m, v));
     return check_bound(m, i, first, shift, &v->row, all);
 }
 
@@ -159,7 +167,8 @@ static bool read_attention(struct machine *m, uint32_t i, struct attention *a)
 {
     struct frame f = frame_of(m);
     int64_t head = prove_attr(m->program, i, a->head)->u.i;
-    if (!conserve_read(m, i, a->q, &a->qv) || !conserve_read(m, i, a->k, &a->kv) || !conserve_read(m, i, a->v, &a->vv))
+    if (!conserve_read(m, i, a->q, &a->qv) || !conserve_read(m, i, a->k, &a->kv) ||
+        !conserve_read(m, i, a->v, &a->vv))
         return false;
     if (prove_attr(m->program, i, a->sequence)->u.i != 2 * f.run)
         return conserve_fail(m, i, "a rank of cp has %lld tokens of a sequence", (long long)(2 * f.run));
@@ -171,12 +180,15 @@ static bool read_attention(struct machine *m, uint32_t i, struct attention *a)
         return conserve_fail(m, i, "heads of %lld columns", (long long)head);
     struct extent values = extent_scaled(&a->kv.col, dims, head);
     if (!extent_same(&a->kv.row, &a->vv.row) || !extent_same(&values, &a->vv.col))
-        return conserve_fail_inputs(m, i, "its keys are rows %s, columns %s, its values rows %s, columns %s",
-                                    extent_text(m->c->arena, &a->kv.row), extent_text(m->c->arena, &a->kv.col),
-                                    extent_text(m->c->arena, &a->vv.row), extent_text(m->c->arena, &a->vv.col));
-    if (!whole_heads(&a->qv.col, head) || !whole_heads(&a->kv.col, head) || !extent_same(&grouped, &a->qv.col))
+        return conserve_fail_inputs(
+            m, i, "its keys are rows %s, columns %s, its values rows %s, columns %s",
+            extent_text(m->c->arena, &a->kv.row), extent_text(m->c->arena, &a->kv.col),
+            extent_text(m->c->arena, &a->vv.row), extent_text(m->c->arena, &a->vv.col));
+    if (!whole_heads(&a->qv.col, head) || !whole_heads(&a->kv.col, head) ||
+        !extent_same(&grouped, &a->qv.col))
         return conserve_fail_inputs(m, i, "its query columns %s do not belong to its key columns %s",
-                                    extent_text(m->c->arena, &a->qv.col), extent_text(m->c->arena, &a->kv.col));
+                                    extent_text(m->c->arena, &a->qv.col),
+                                    extent_text(m->c->arena, &a->kv.col));
     a->heads = extent_scaled(&a->qv.col, 1, head);
     a->out = extent_scaled(&a->heads, dims, 1);
     return check_side(m, i, "rows", &a->qv, a->parts, a->first, a->shift) &&
@@ -184,8 +196,8 @@ static bool read_attention(struct machine *m, uint32_t i, struct attention *a)
 }
 
 /* the model's recipe: parts have the attributes of the whole, less how it is split */
-static void model_attrs(const struct machine *m, uint32_t i, const struct attention *a, size_t scale, size_t window,
-                        size_t softcap, struct recipe *r)
+static void model_attrs(const struct machine *m, uint32_t i, const struct attention *a, size_t scale,
+                        size_t window, size_t softcap, struct recipe *r)
 {
     r->attr[ATTR(ATTENTION, head)] = (uint64_t)prove_attr(m->program, i, a->head)->u.i;
     r->attr[ATTR(ATTENTION, sequence)] = (uint64_t)m->c->plan->job->train.sequence;
@@ -195,7 +207,8 @@ static void model_attrs(const struct machine *m, uint32_t i, const struct attent
 }
 
 /* node over the contributions `over` of the rows' microbatch */
-static struct value share(struct machine *m, uint32_t node, const struct extent *over, struct extent row, struct extent col)
+static struct value share(struct machine *m, uint32_t node, const struct extent *over, struct extent row,
+                          struct extent col)
 {
     struct frame f = frame_of(m);
     struct value v = {.kind = VALUE_NODES, .node = node, .row = row, .col = col};
@@ -222,7 +235,8 @@ static bool attention_part(struct machine *m, uint32_t i)
     r.input[OPND(ATTENTION, q)] = a.qv.node;
     r.input[OPND(ATTENTION, k)] = a.kv.node;
     r.input[OPND(ATTENTION, v)] = a.vv.node;
-    model_attrs(m, i, &a, ATTR(ATTENTION_PART, scale), ATTR(ATTENTION_PART, window), ATTR(ATTENTION_PART, softcap), &r);
+    model_attrs(m, i, &a, ATTR(ATTENTION_PART, scale), ATTR(ATTENTION_PART, window),
+                ATTR(ATTENTION_PART, softcap), &r);
     const size_t out[2] = {OPND(ATTENTION_PART, o), OPND(ATTENTION_PART, lse)};
     for (int k = 0; k < 2; k++) {
         r.output = k ? OPND(ATTENTION, lse) : OPND(ATTENTION, o);
@@ -237,15 +251,16 @@ static bool attention_part(struct machine *m, uint32_t i)
 }
 
 /* output, its gradient and log-sum-exps: of the same rows and heads as the queries */
-static bool read_beside(struct machine *m, uint32_t i, size_t k, const struct attention *a, const struct extent *col,
-                        uint32_t *node)
+static bool read_beside(struct machine *m, uint32_t i, size_t k, const struct attention *a,
+                        const struct extent *col, uint32_t *node)
 {
     struct value v;
     if (!conserve_read(m, i, k, &v))
         return false;
     *node = v.node;
     return (extent_same(&v.row, &a->qv.row) && extent_same(&v.col, col)) ||
-           conserve_fail_inputs(m, i, "its operand %s is rows %s, columns %s; its queries are rows %s, columns %s",
+           conserve_fail_inputs(m, i,
+                                "its operand %s is rows %s, columns %s; its queries are rows %s, columns %s",
                                 isa_info((enum op)m->program->insns[i].op)->operand[k].name,
                                 extent_text(m->c->arena, &v.row), extent_text(m->c->arena, &v.col),
                                 extent_text(m->c->arena, &a->qv.row), extent_text(m->c->arena, &a->qv.col));
@@ -263,9 +278,10 @@ static bool attention_part_back(struct machine *m, uint32_t i)
     r.input[OPND(ATTENTION_I, q)] = a.qv.node;
     r.input[OPND(ATTENTION_I, k)] = a.kv.node;
     r.input[OPND(ATTENTION_I, v)] = a.vv.node;
-    model_attrs(m, i, &a, ATTR(ATTENTION_PART_I, scale), ATTR(ATTENTION_PART_I, window), ATTR(ATTENTION_PART_I, softcap),
-                &r);
-    const size_t out[3] = {OPND(ATTENTION_PART_I, dq), OPND(ATTENTION_PART_I, dk), OPND(ATTENTION_PART_I, dv)};
+    model_attrs(m, i, &a, ATTR(ATTENTION_PART_I, scale), ATTR(ATTENTION_PART_I, window),
+                ATTR(ATTENTION_PART_I, softcap), &r);
+    const size_t out[3] = {OPND(ATTENTION_PART_I, dq), OPND(ATTENTION_PART_I, dk),
+                           OPND(ATTENTION_PART_I, dv)};
     const size_t model[3] = {OPND(ATTENTION_I, dq), OPND(ATTENTION_I, dk), OPND(ATTENTION_I, dv)};
     for (int k = 0; k < 3; k++) {
         r.output = (uint16_t)model[k];
@@ -283,7 +299,8 @@ static bool attention_part_back(struct machine *m, uint32_t i)
 /* ---- merge ---- */
 
 /* an operand that holds one part of one node of attention: the node, its contributions */
-static bool read_share(struct machine *m, uint32_t i, size_t k, struct value *v, uint32_t *node, struct blocks *over)
+static bool read_share(struct machine *m, uint32_t i, size_t k, struct value *v, uint32_t *node,
+                       struct blocks *over)
 {
     struct parts *p = &m->c->parts[0];
     const char *name = isa_info((enum op)m->program->insns[i].op)->operand[k].name;
@@ -308,8 +325,8 @@ static bool same_blocks(const struct blocks *x, const struct blocks *y)
 }
 
 /* output and log-sum-exps of one and the same part; false after a report */
-static bool read_pair(struct machine *m, uint32_t i, size_t o, size_t lse, struct value v[2], uint32_t node[2],
-                      struct blocks *over)
+static bool read_pair(struct machine *m, uint32_t i, size_t o, size_t lse, struct value v[2],
+                      uint32_t node[2], struct blocks *over)
 {
     struct blocks other;
     if (!read_share(m, i, o, &v[0], &node[0], over) || !read_share(m, i, lse, &v[1], &node[1], &other))
@@ -320,8 +337,9 @@ static bool read_pair(struct machine *m, uint32_t i, size_t o, size_t lse, struc
     int64_t head = sums->cols ? out->cols / sums->cols : 0; /* dimensions of a value */
     struct extent cols = extent_scaled(&v[1].col, head, 1);
     beside.output = OPND(ATTENTION, lse);
-    bool fits = r->output == OPND(ATTENTION, o) && nodes_find(m->c->nodes, &beside) == node[1] && same_blocks(over, &other) &&
-                extent_same(&v[0].row, &v[1].row) && extent_same(&cols, &v[0].col) &&
+    bool fits = r->output == OPND(ATTENTION, o) && nodes_find(m->c->nodes, &beside) == node[1] &&
+                same_blocks(over, &other) && extent_same(&v[0].row, &v[1].row) &&
+                extent_same(&cols, &v[0].col) &&
                 prove_attr(m->program, i, ATTR(ATTENTION_MERGE, head))->u.i == head;
     return fits || conserve_fail_inputs(m, i, "%s and %s are not output and log-sum-exps of the same keys",
                                         value_text(m->c->arena, m->c->nodes, &v[0]),
@@ -336,8 +354,10 @@ static bool attention_merge(struct machine *m, uint32_t i)
     if (!read_pair(m, i, OPND(ATTENTION_MERGE, o), OPND(ATTENTION_MERGE, lse), mine, node, &over) ||
         !read_pair(m, i, OPND(ATTENTION_MERGE, part), OPND(ATTENTION_MERGE, part_lse), other, part, &more))
         return false;
-    if (node[0] != part[0] || !extent_same(&mine[0].row, &other[0].row) || !extent_same(&mine[0].col, &other[0].col))
-        return conserve_fail_inputs(m, i, "it merges %s with %s", value_text(m->c->arena, m->c->nodes, &mine[0]),
+    if (node[0] != part[0] || !extent_same(&mine[0].row, &other[0].row) ||
+        !extent_same(&mine[0].col, &other[0].col))
+        return conserve_fail_inputs(m, i, "it merges %s with %s",
+                                    value_text(m->c->arena, m->c->nodes, &mine[0]),
                                     value_text(m->c->arena, m->c->nodes, &other[0]));
     if (!blocks_union(m->c->scratch, &over, &more, &both))
         return conserve_fail_inputs(m, i, "keys would count twice in %s: %s are there, %s are merged",
@@ -387,7 +407,8 @@ static bool side_by_side(const struct parts *p, uint32_t from, uint32_t n, uint3
         const struct part *x = &p->at[from + k];
         struct extent col = extent_part(&v->col, k * v->col.len, v->col.len);
         if (x->row != k * rows || x->rows != rows || x->value.kind != VALUE_NODES || x->value.nterms ||
-            x->value.node != v->node || !extent_same(&x->value.row, &v->row) || !extent_same(&x->value.col, &col))
+            x->value.node != v->node || !extent_same(&x->value.row, &v->row) ||
+            !extent_same(&x->value.col, &col))
             return false;
     }
     return true;
@@ -417,7 +438,8 @@ static int by_column(const void *x, const void *y)
 }
 
 /* members' rows of the own columns: part j of each has columns j */
-static bool rows_come(const struct frame *f, const struct parts *p, uint32_t at, uint32_t rows, struct part *out)
+static bool rows_come(const struct frame *f, const struct parts *p, uint32_t at, uint32_t rows,
+                      struct part *out)
 {
     if (at + f->cp > p->n || !side_by_side(p, at, f->cp, rows))
         return false;
@@ -435,10 +457,12 @@ static bool rows_come(const struct frame *f, const struct parts *p, uint32_t at,
 /* own rows of members' columns; the inverse */
 static bool columns_come(const struct frame *f, const struct part *x, uint32_t rows, struct parts *out)
 {
-    if (x->rows != rows * f->cp || x->value.kind != VALUE_NODES || x->value.nterms || !all_rows(f, &x->value.row))
+    if (x->rows != rows * f->cp || x->value.kind != VALUE_NODES || x->value.nterms ||
+        !all_rows(f, &x->value.row))
         return false;
     for (uint32_t d = 0; d < NDIGITS; d++)
-        if (f->mask & AXIS_BIT(d) && x->value.col.step[d] != x->value.col.len * mesh_weight(f->mesh, f->mask, d))
+        if (f->mask & AXIS_BIT(d) &&
+            x->value.col.step[d] != x->value.col.len * mesh_weight(f->mesh, f->mask, d))
             return false;
     for (uint32_t k = 0; k < f->cp; k++) {
         struct part *y = &out->at[out->n++];
@@ -472,7 +496,8 @@ bool conserve_exchange(struct machine *m, uint32_t i)
             out->n++;
             k += f.cp;
         } else {
-            return conserve_fail_inputs(m, i, "it exchanges %s, neither rows for columns nor columns for rows",
+            return conserve_fail_inputs(m, i,
+                                        "it exchanges %s, neither rows for columns nor columns for rows",
                                         value_text(m->c->arena, m->c->nodes, &p->at[k].value));
         }
     }
@@ -510,7 +535,8 @@ static bool turn_value(struct machine *m, const struct frame *f, struct value *v
         struct block *list = ARENA_ARRAY(m->c->scratch, struct block, old->n + 1u);
         for (uint32_t b = 0; b < old->n; b++) {
             list[b] = old->at[b];
-            if (list[b].first & f->mask || (depends(f, &list[b].extent) && (list[b].count != 1 || !turn(f, &list[b].extent, by))))
+            if (list[b].first & f->mask ||
+                (depends(f, &list[b].extent) && (list[b].count != 1 || !turn(f, &list[b].extent, by))))
                 return false;
         }
         terms[k] = (struct term){v->terms[k].node, {old->n, list}};

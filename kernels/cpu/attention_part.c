@@ -1,11 +1,11 @@
 /* Attention of some rows of a sequence to some of its keys, its gradient, and the merge of two such parts.
  *
- * Rows and keys come in runs of consecutive places (places.h).  A block of rows is multiplied with the keys it
- * may see of every run; the softmax over all of them is taken whole.  Two parts merge by their log-sum-exps:
- * L = log(e^La + e^Lb), o = e^(La - L) oa + e^(Lb - L) ob (Dao 2023, section 3.1).  The gradient uses the
- * log-sum-exp and the output of all keys, so that the parts' contributions add up (Liu et al., Ring
- * Attention, arXiv 2310.01889).  Work O(t u head), scratch 2 BLOCK u + (bf16) (4 u + 5 BLOCK) head floats
- * for u keys of a sequence. */
+ * Rows and keys come in runs of consecutive places (places.h).  A block of rows is multiplied with the keys
+ * it may see of every run; the softmax over all of them is taken whole.  Two parts merge by their
+ * log-sum-exps: L = log(e^La + e^Lb), o = e^(La - L) oa + e^(Lb - L) ob (Dao 2023, section 3.1).  The
+ * gradient uses the log-sum-exp and the output of all keys, so that the parts' contributions add up (Liu et
+ * al., Ring Attention, arXiv 2310.01889).  Work O(t u head), scratch 2 BLOCK u + (bf16) (4 u + 5 BLOCK) head
+ * floats for u keys of a sequence. */
 
 #include "kernels/cpu/places.h"
 #include "kernels/cpu/rows.h"
@@ -15,7 +15,8 @@
 enum { BLOCK = ATTENTION_BLOCK };
 
 struct job {
-    uint32_t heads, kv, head, value, keys; /* dimensions of a head's keys, values; keys of a sequence at hand */
+    uint32_t heads, kv, head, value,
+        keys; /* dimensions of a head's keys, values; keys of a sequence at hand */
     int64_t window;
     float scale, softcap;
     struct places q, k;
@@ -107,8 +108,8 @@ static float softmax_row(const struct job *j, const struct block *b, uint32_t i,
 }
 
 /* c = alpha rows times the block's keys (or values); data: run r at data + r * step */
-static void times_keys(const struct job *j, const struct block *b, uint32_t dims, const float *rows, uint32_t ld,
-                       float alpha, const float *const *run, uint32_t ldk, float *score)
+static void times_keys(const struct job *j, const struct block *b, uint32_t dims, const float *rows,
+                       uint32_t ld, float alpha, const float *const *run, uint32_t ldk, float *score)
 {
     for (uint32_t r = 0; r < 2 * j->k.parts; r++)
         if (b->to[r] > b->from[r])
@@ -117,8 +118,8 @@ static void times_keys(const struct job *j, const struct block *b, uint32_t dims
 }
 
 /* out = alpha weights times values (or keys), 0 where nothing is seen */
-static void weigh(const struct job *j, const struct block *b, uint32_t dims, const float *weights, float alpha,
-                  const float *const *run, uint32_t ldk, float *out, uint32_t ldo)
+static void weigh(const struct job *j, const struct block *b, uint32_t dims, const float *weights,
+                  float alpha, const float *const *run, uint32_t ldk, float *out, uint32_t ldo)
 {
     for (uint32_t i = 0; i < b->m; i++)
         memset(out + (size_t)i * ldo, 0, dims * sizeof *out);
@@ -134,12 +135,12 @@ static void load_runs(const struct job *j, const struct view *v, uint32_t sequen
 {
     uint32_t half = j->k.sequence / 2;
     for (uint32_t r = 0; r < 2 * j->k.parts; r++)
-        run[r] =
-            tile_load(v, run_row(&j->k, sequence, r), half, head * d, d, tmp + (size_t)r * half * d, ld);
+        run[r] = tile_load(v, run_row(&j->k, sequence, r), half, head * d, d, tmp + (size_t)r * half * d, ld);
 }
 
 /* The scratch begins with four lists of pointers to runs and three of numbers, 2 * parts each. */
-#define LISTS(j) (32 * (size_t)(j)->k.parts) /* floats: 16 for pointers, 6 for numbers, and whole cache lines */
+#define LISTS(j)                                                                                             \
+    (32 * (size_t)(j)->k.parts) /* floats: 16 for pointers, 6 for numbers, and whole cache lines */
 
 static void lists(const struct job *j, float *at, struct block *b, const float **list[4])
 {
@@ -184,18 +185,18 @@ static void forward_head(struct kernel_args *k, const struct job *j, uint32_t se
 }
 
 #define JOB(op)                                                                                              \
-    {(uint32_t)INTEGER(op, heads),                                                                           \
-     (uint32_t)INTEGER(op, kv),                                                                              \
-     (uint32_t)INTEGER(op, head),                                                                            \
-     V(op, v)->cols / (uint32_t)INTEGER(op, kv),                                                             \
-     (uint32_t)(INTEGER(op, sequence) * INTEGER(op, kparts)),                                                \
-     INTEGER(op, window),                                                                                    \
-     (float)NUMBER(op, scale),                                                                               \
-     (float)NUMBER(op, softcap),                                                                             \
-     {V(op, q)->rows, (uint32_t)INTEGER(op, parts), (uint32_t)INTEGER(op, sequence), INTEGER(op, first),     \
-      INTEGER(op, shift)},                                                                                   \
-     {V(op, k)->rows, (uint32_t)INTEGER(op, kparts), (uint32_t)INTEGER(op, sequence), INTEGER(op, kfirst),   \
-      INTEGER(op, kshift)}}
+    {                                                                                                        \
+        (uint32_t) INTEGER(op, heads), (uint32_t)INTEGER(op, kv), (uint32_t)INTEGER(op, head),               \
+            V(op, v)->cols / (uint32_t)INTEGER(op, kv),                                                      \
+            (uint32_t)(INTEGER(op, sequence) * INTEGER(op, kparts)), INTEGER(op, window),                    \
+            (float)NUMBER(op, scale), (float)NUMBER(op, softcap),                                            \
+            {V(op, q)->rows, (uint32_t)INTEGER(op, parts), (uint32_t)INTEGER(op, sequence),                  \
+             INTEGER(op, first), INTEGER(op, shift)},                                                        \
+        {                                                                                                    \
+            V(op, k)->rows, (uint32_t)INTEGER(op, kparts), (uint32_t)INTEGER(op, sequence),                  \
+                INTEGER(op, kfirst), INTEGER(op, kshift)                                                     \
+        }                                                                                                    \
+    }
 
 void cpu_ATTENTION_PART(struct kernel_args *k)
 {
@@ -227,8 +228,8 @@ VARIANTS static void backward_row(const struct job *j, const struct block *b, ui
 }
 
 /* d(run) += alpha weights' rows */
-static void gather(const struct job *j, const struct block *b, uint32_t dims, const float *weights, float alpha,
-                   const float *rows, uint32_t ld, const float *const *run, uint32_t ldr)
+static void gather(const struct job *j, const struct block *b, uint32_t dims, const float *weights,
+                   float alpha, const float *rows, uint32_t ld, const float *const *run, uint32_t ldr)
 {
     for (uint32_t r = 0; r < 2 * j->k.parts; r++)
         if (b->to[r] > b->from[r]) /* the lists are of const floats, the gradients' tiles are not */
@@ -271,8 +272,8 @@ static void backward_head(struct kernel_args *k, const struct job *j, uint32_t s
             cap_scores(j, score, (size_t)b->m * b->n);
             times_keys(j, b, u, dout, lddo, 1, list[1], ld[1], dscore);
             for (uint32_t i = 0; i < b->m; i++)
-                backward_row(j, b, i, ((const float *)lse->data)[(size_t)(b->row + i) * lse->ld + h], delta[i],
-                             score + (size_t)i * b->n, dscore + (size_t)i * b->n);
+                backward_row(j, b, i, ((const float *)lse->data)[(size_t)(b->row + i) * lse->ld + h],
+                             delta[i], score + (size_t)i * b->n, dscore + (size_t)i * b->n);
             weigh(j, b, d, dscore, j->scale, list[0], ld[0], dquery, d);
             store_dquery(j, V(ATTENTION_PART_I, dq), b, h, dquery);
             gather(j, b, d, dscore, j->scale, query, ldq, list[2], ld[2]);
@@ -281,13 +282,12 @@ static void backward_head(struct kernel_args *k, const struct job *j, uint32_t s
 }
 
 /* zeroed tiles for the gradient of one sequence and key head */
-static void open_runs(const struct job *j, const struct view *v, uint32_t sequence, uint32_t g, uint32_t d, float *tmp,
-                      const float **run, uint32_t *ld)
+static void open_runs(const struct job *j, const struct view *v, uint32_t sequence, uint32_t g, uint32_t d,
+                      float *tmp, const float **run, uint32_t *ld)
 {
     uint32_t half = j->k.sequence / 2;
     for (uint32_t r = 0; r < 2 * j->k.parts; r++) {
-        float *tile =
-            tile_open(v, run_row(&j->k, sequence, r), g * d, d, tmp + (size_t)r * half * d, ld);
+        float *tile = tile_open(v, run_row(&j->k, sequence, r), g * d, d, tmp + (size_t)r * half * d, ld);
         for (uint32_t i = 0; i < half; i++)
             memset(tile + (size_t)i * *ld, 0, d * sizeof *tile);
         run[r] = tile;
@@ -331,7 +331,8 @@ void cpu_ATTENTION_MERGE(struct kernel_args *k)
     uint32_t head = (uint32_t)INTEGER(ATTENTION_MERGE, head);
     for (uint32_t i = 0; i < o->rows; i++)
         for (uint32_t h = 0; h < lse->cols; h++) {
-            float *la = (float *)lse->data + (size_t)i * lse->ld + h, *a = (float *)o->data + (size_t)i * o->ld;
+            float *la = (float *)lse->data + (size_t)i * lse->ld + h,
+                  *a = (float *)o->data + (size_t)i * o->ld;
             float lb = ((const float *)part_lse->data)[(size_t)i * part_lse->ld + h];
             const float *b = (const float *)part->data + (size_t)i * part->ld;
             if (lb == -INFINITY)

@@ -1,7 +1,7 @@
-/* Sequences split over ranks, in each of the three ways, train like one rank: alone and together with tensor and sequence
- * parallelism, pipelines, replicas, sharded state and recomputation; grouped heads, windows, capped scores, rotary and
- * learned positions.  Losses and gradient norms of STEPS steps and the first step's gradients are compared; bounds as in
- * test_layouts.c. */
+/* Sequences split over ranks, in each of the three ways, train like one rank: alone and together with tensor
+ * and sequence parallelism, pipelines, replicas, sharded state and recomputation; grouped heads, windows,
+ * capped scores, rotary and learned positions.  Losses and gradient norms of STEPS steps and the first step's
+ * gradients are compared; bounds as in test_layouts.c. */
 
 #include "tests/e2e/e2e.h"
 
@@ -11,23 +11,29 @@
 
 enum { STEPS = 6, QUICK_LAYOUTS = 4 };
 
-#define REST                                                                                              \
-    "}\ntrain {\n    sequence 24\n    batch 4 sequences\n    precision fp32\n    optimizer adamw(lr=1e-3)\n}\n"
+#define REST                                                                                                 \
+    "}\ntrain {\n    sequence 24\n    batch 4 sequences\n    precision fp32\n    optimizer "                 \
+    "adamw(lr=1e-3)\n}\n"
 static const struct {
     const char *name, *text;
 } models[] = {
-    {"grouped", "llmc 1\nmodel grouped {\n    vocab 101\n    width 32\n    norm rmsnorm\n    embed tokens\n    repeat 2 {\n"
+    {"grouped", "llmc 1\nmodel grouped {\n    vocab 101\n    width 32\n    norm rmsnorm\n    embed tokens\n  "
+                "  repeat 2 {\n"
                 "        layer { attn gqa(heads=8, kv=4, rope=500)\n                ffn swiglu(48) }\n    }\n"
                 "    head untied\n" REST},
-    {"windows", "llmc 1\nmodel windows {\n    vocab 101\n    width 32\n    norm rmsnorm\n    embed tokens\n    repeat 1 {\n"
-                "        layer { attn gqa(heads=8, kv=4, rope=500, window=7, softcap=3)\n                ffn geglu(48) }\n"
+    {"windows", "llmc 1\nmodel windows {\n    vocab 101\n    width 32\n    norm rmsnorm\n    embed tokens\n  "
+                "  repeat 1 {\n"
+                "        layer { attn gqa(heads=8, kv=4, rope=500, window=7, softcap=3)\n                ffn "
+                "geglu(48) }\n"
                 "        layer { attn gqa(heads=8, kv=4, rope=500)\n                ffn geglu(48) }\n"
                 "    }\n    head tied\n" REST},
     {"learned", "llmc 1\nmodel learned {\n    vocab 101\n    width 32\n    norm layernorm\n    embed tokens\n"
                 "    embed positions(30)\n    repeat 2 {\n        layer { attn mha(heads=8, bias=yes)\n"
                 "                ffn gelu(64, bias=yes) }\n    }\n    head tied\n" REST},
-    {"normed", "llmc 1\nmodel normed {\n    vocab 101\n    width 32\n    norm rmsnorm\n    embed tokens\n    repeat 2 {\n"
-               "        layer { attn gqa(heads=8, kv=4, rope=500, qk_norm=head)\n                ffn swiglu(48) }\n    }\n"
+    {"normed", "llmc 1\nmodel normed {\n    vocab 101\n    width 32\n    norm rmsnorm\n    embed tokens\n    "
+               "repeat 2 {\n"
+               "        layer { attn gqa(heads=8, kv=4, rope=500, qk_norm=head)\n                ffn "
+               "swiglu(48) }\n    }\n"
                "    head untied\n" REST},
 };
 enum { NMODELS = sizeof models / sizeof *models };
@@ -37,7 +43,8 @@ static const char *const layouts[] = {
     "--set gpus=2 --set cp=2 --set dp=1",
     "--set gpus=4 --set cp=4 --set dp=1 --set microbatch=2",
     "--set gpus=8 --set cp=2 --set tp=2 --set sequence_parallel=yes --set pp=2 --set dp=1",
-    "--set gpus=8 --set cp=2 --set tp=2 --set sequence_parallel=yes --set dp=2 --set zero=1 --set microbatch=2",
+    "--set gpus=8 --set cp=2 --set tp=2 --set sequence_parallel=yes --set dp=2 --set zero=1 --set "
+    "microbatch=2",
     "--set gpus=8 --set cp=4 --set dp=2 --set zero=1 --set recompute=full",
     "--set gpus=8 --set cp=2 --set pp=2 --set dp=2 --set microbatch=2 --set schedule=gpipe --set zero=0",
 };
@@ -47,10 +54,11 @@ static bool run(const char *folder, const char *data, const char *layout)
 {
     char log[2 * E2E_PATH];
     snprintf(log, sizeof log, "%s/output", folder);
-    return e2e_command(log, "%s/llmc plan %s/../model.llm topologies/cpu8.xml %s -o %s/plan", e2e_build(), folder, layout,
-                       folder) == 0 &&
-           e2e_command(log, "%s/llmrun %s/plan --data %s --steps %d --log %s/log.jsonl --dump-gradients %s/gradients",
-                       e2e_build(), folder, data, STEPS, folder, folder) == 0;
+    return e2e_command(log, "%s/llmc plan %s/../model.llm topologies/cpu8.xml %s -o %s/plan", e2e_build(),
+                       folder, layout, folder) == 0 &&
+           e2e_command(
+               log, "%s/llmrun %s/plan --data %s --steps %d --log %s/log.jsonl --dump-gradients %s/gradients",
+               e2e_build(), folder, data, STEPS, folder, folder) == 0;
 }
 
 static void compare(const char *folder, const char *alone, const char *what)
@@ -80,7 +88,8 @@ static void compare(const char *folder, const char *alone, const char *what)
     bool fine = loss <= 1e-5 && norm <= 1e-3 && worst <= 1e-5;
     CU_ASSERT(fine);
     if (!fine)
-        printf("\n    %s: loss off by %.2g, gradient norm by %.2g, gradient of %s by %.2g", what, loss, norm, name, worst);
+        printf("\n    %s: loss off by %.2g, gradient norm by %.2g, gradient of %s by %.2g", what, loss, norm,
+               name, worst);
     e2e_tensors_free(&x);
     e2e_tensors_free(&y);
 }
@@ -141,8 +150,12 @@ static void test_refused(void)
     char folder[E2E_PATH], log[2 * E2E_PATH];
     e2e_folder(folder, "context-refused");
     snprintf(log, sizeof log, "%s/output", folder);
-    CU_ASSERT_NOT_EQUAL(e2e_command(log, "%s/llmc plan tests/reference/llama/model.llm topologies/cpu8.xml --set gpus=4"
-                                         " --set cp=4 --set dp=1 --set context=all_to_all -o %s/plan", e2e_build(), folder), 0);
+    CU_ASSERT_NOT_EQUAL(
+        e2e_command(log,
+                    "%s/llmc plan tests/reference/llama/model.llm topologies/cpu8.xml --set gpus=4"
+                    " --set cp=4 --set dp=1 --set context=all_to_all -o %s/plan",
+                    e2e_build(), folder),
+        0);
 }
 
 void suite_context(void);

@@ -29,26 +29,29 @@ struct call {
 };
 
 #define CALL(s, op)                                                                                          \
-    {s->v[OPND(op, q)],       s->v[OPND(op, k)],       s->v[OPND(op, v)],     s->rows[OPND(op, q)],          \
-     s->rows[OPND(op, k)],    INT_ATTR(s, op, heads),  INT_ATTR(s, op, kv),   INT_ATTR(s, op, head), s->cols[OPND(op, v)] / INT_ATTR(s, op, kv), \
-     INT_ATTR(s, op, sequence), INT_ATTR(s, op, window), INT_ATTR(s, op, parts), INT_ATTR(s, op, kparts),    \
-     INT_ATTR(s, op, first),  INT_ATTR(s, op, shift),  INT_ATTR(s, op, kfirst), INT_ATTR(s, op, kshift),     \
-     REAL_ATTR(s, op, scale), REAL_ATTR(s, op, softcap)}
+    {                                                                                                        \
+        s->v[OPND(op, q)], s->v[OPND(op, k)], s->v[OPND(op, v)], s->rows[OPND(op, q)], s->rows[OPND(op, k)], \
+            INT_ATTR(s, op, heads), INT_ATTR(s, op, kv), INT_ATTR(s, op, head),                              \
+            s->cols[OPND(op, v)] / INT_ATTR(s, op, kv), INT_ATTR(s, op, sequence), INT_ATTR(s, op, window),  \
+            INT_ATTR(s, op, parts), INT_ATTR(s, op, kparts), INT_ATTR(s, op, first), INT_ATTR(s, op, shift), \
+            INT_ATTR(s, op, kfirst), INT_ATTR(s, op, kshift), REAL_ATTR(s, op, scale),                       \
+            REAL_ATTR(s, op, softcap)                                                                        \
+    }
 
 static bool sees(const struct call *c, uint32_t i, uint32_t j)
 {
     int64_t p = place(i, c->t, c->parts, c->sequence, c->first, c->shift);
     int64_t r = place(j, c->u, c->kparts, c->sequence, c->kfirst, c->kshift);
-    return sequence_of(i, c->t, c->parts, c->sequence) == sequence_of(j, c->u, c->kparts, c->sequence) && r <= p &&
-           (!c->window || r > p - c->window);
+    return sequence_of(i, c->t, c->parts, c->sequence) == sequence_of(j, c->u, c->kparts, c->sequence) &&
+           r <= p && (!c->window || r > p - c->window);
 }
 
 static double score(const struct call *c, uint32_t i, uint32_t j, uint32_t h)
 {
     double sum = 0;
     for (int64_t d = 0; d < c->head; d++)
-        sum += c->q[(i * c->heads + h) * c->head + d] *
-               c->k[(j * c->kv + h / (c->heads / c->kv)) * c->head + d];
+        sum +=
+            c->q[(i * c->heads + h) * c->head + d] * c->k[(j * c->kv + h / (c->heads / c->kv)) * c->head + d];
     sum *= c->scale;
     return c->softcap > 0 ? c->softcap * tanh(sum / c->softcap) : sum;
 }
@@ -135,8 +138,10 @@ static void add_pair(struct sample *s, const struct call *c, uint32_t i, uint32_
         s->v[OPND(ATTENTION_PART_I, dv)][key * c->value + d] += p * dout[d];
     }
     for (int64_t d = 0; d < c->head; d++) {
-        s->v[OPND(ATTENTION_PART_I, dq)][row * c->head + d] += p * dp * slope * c->scale * c->k[key * c->head + d];
-        s->v[OPND(ATTENTION_PART_I, dk)][key * c->head + d] += p * dp * slope * c->scale * c->q[row * c->head + d];
+        s->v[OPND(ATTENTION_PART_I, dq)][row * c->head + d] +=
+            p * dp * slope * c->scale * c->k[key * c->head + d];
+        s->v[OPND(ATTENTION_PART_I, dk)][key * c->head + d] +=
+            p * dp * slope * c->scale * c->q[row * c->head + d];
     }
 }
 
@@ -188,7 +193,8 @@ static void ref_merge(struct sample *s)
                eb = exp(s->v[OPND(ATTENTION_MERGE, part_lse)][i]);
         for (int64_t d = 0; d < head; d++) {
             double *o = &s->v[OPND(ATTENTION_MERGE, o)][i * head + d];
-            *o = ea + eb > 0 ? (ea * *o + eb * s->v[OPND(ATTENTION_MERGE, part)][i * head + d]) / (ea + eb) : 0;
+            *o = ea + eb > 0 ? (ea * *o + eb * s->v[OPND(ATTENTION_MERGE, part)][i * head + d]) / (ea + eb)
+                             : 0;
         }
         *a = log(ea + eb);
     }
@@ -196,41 +202,170 @@ static void ref_merge(struct sample *s)
 
 static void ref_split(struct sample *s)
 {
-    uint32_t t = s->rows[OPND(COLUMNS_SPLIT, x)], w = s->cols[OPND(COLUMNS_SPLIT, y)], n = s->cols[OPND(COLUMNS_SPLIT, x)];
+    uint32_t t = s->rows[OPND(COLUMNS_SPLIT, x)], w = s->cols[OPND(COLUMNS_SPLIT, y)],
+             n = s->cols[OPND(COLUMNS_SPLIT, x)];
     for (uint32_t i = 0; i < t; i++)
         for (uint32_t j = 0; j < n; j++)
-            s->v[OPND(COLUMNS_SPLIT, y)][(j / w * t + i) * w + j % w] = s->v[OPND(COLUMNS_SPLIT, x)][i * n + j];
+            s->v[OPND(COLUMNS_SPLIT, y)][(j / w * t + i) * w + j % w] =
+                s->v[OPND(COLUMNS_SPLIT, x)][i * n + j];
 }
 
 static void ref_join(struct sample *s)
 {
-    uint32_t t = s->rows[OPND(COLUMNS_JOIN, y)], w = s->cols[OPND(COLUMNS_JOIN, x)], n = s->cols[OPND(COLUMNS_JOIN, y)];
+    uint32_t t = s->rows[OPND(COLUMNS_JOIN, y)], w = s->cols[OPND(COLUMNS_JOIN, x)],
+             n = s->cols[OPND(COLUMNS_JOIN, y)];
     for (uint32_t i = 0; i < t; i++)
         for (uint32_t j = 0; j < n; j++)
             s->v[OPND(COLUMNS_JOIN, y)][i * n + j] = s->v[OPND(COLUMNS_JOIN, x)][(j / w * t + i) * w + j % w];
 }
 
 /* sequences of 24 tokens on 3 ranks: runs of 4; two sequences */
-#define RANK(c) {"first", 4 * (c)}, {"shift", 16 - 8 * (c)}
-#define KEYS(c) {"kfirst", 4 * (c)}, {"kshift", 16 - 8 * (c)}
-#define HEADS {"heads", 4}, {"kv", 2}, {"head", 3}, {"sequence", 8}, {"scale", 0.7}
-#define STEEP {"heads", 4}, {"kv", 2}, {"head", 3}, {"sequence", 8}, {"scale", 3}
+#define RANK(c)                                                                                              \
+    {"first", 4 * (c)},                                                                                      \
+    {                                                                                                        \
+        "shift", 16 - 8 * (c)                                                                                \
+    }
+#define KEYS(c)                                                                                              \
+    {"kfirst", 4 * (c)},                                                                                     \
+    {                                                                                                        \
+        "kshift", 16 - 8 * (c)                                                                               \
+    }
+#define HEADS                                                                                                \
+    {"heads", 4}, {"kv", 2}, {"head", 3}, {"sequence", 8},                                                   \
+    {                                                                                                        \
+        "scale", 0.7                                                                                         \
+    }
+#define STEEP                                                                                                \
+    {"heads", 4}, {"kv", 2}, {"head", 3}, {"sequence", 8},                                                   \
+    {                                                                                                        \
+        "scale", 3                                                                                           \
+    }
 static const struct kernel_case cases[] = {
     /* own keys; of one before, of one behind; gathered keys; heads of all rows */
-    {OP_ATTENTION_PART, {{"t", 16}, {"u", 16}, {"w", 3}}, {HEADS, {"parts", 1}, {"kparts", 1}, RANK(1), KEYS(1)}, NULL, ref_part, 0, 0, 0},
-    {OP_ATTENTION_PART, {{"t", 16}, {"u", 16}, {"w", 3}}, {HEADS, {"parts", 1}, {"kparts", 1}, RANK(1), KEYS(0)}, NULL, ref_part, 0, 0, 0},
-    {OP_ATTENTION_PART, {{"t", 16}, {"u", 16}, {"w", 3}}, {HEADS, {"parts", 1}, {"kparts", 1}, RANK(1), KEYS(2)}, NULL, ref_part, 0, 0, 0},
-    {OP_ATTENTION_PART, {{"t", 16}, {"u", 16}, {"w", 3}}, {HEADS, {"parts", 1}, {"kparts", 1}, RANK(0), KEYS(2), {"window", 6}}, NULL, ref_part, 0, 0, 0},
-    {OP_ATTENTION_PART, {{"t", 16}, {"u", 48}, {"w", 3}}, {HEADS, {"parts", 1}, {"kparts", 3}, RANK(1), {"kshift", 16}}, NULL, ref_part, 0, 0, 0},
-    {OP_ATTENTION_PART, {{"t", 16}, {"u", 48}, {"w", 3}}, {HEADS, {"parts", 1}, {"kparts", 3}, RANK(2), {"kshift", 16}, {"window", 5}, {"softcap", 2}}, NULL, ref_part, 0, 4e-6, 0},
-    {OP_ATTENTION_PART, {{"t", 48}, {"u", 48}, {"w", 3}}, {HEADS, {"parts", 3}, {"kparts", 3}, {"shift", 16}, {"kshift", 16}, {"window", 9}}, NULL, ref_part, 0, 0, 0},
+    {OP_ATTENTION_PART,
+     {{"t", 16}, {"u", 16}, {"w", 3}},
+     {HEADS, {"parts", 1}, {"kparts", 1}, RANK(1), KEYS(1)},
+     NULL,
+     ref_part,
+     0,
+     0,
+     0},
+    {OP_ATTENTION_PART,
+     {{"t", 16}, {"u", 16}, {"w", 3}},
+     {HEADS, {"parts", 1}, {"kparts", 1}, RANK(1), KEYS(0)},
+     NULL,
+     ref_part,
+     0,
+     0,
+     0},
+    {OP_ATTENTION_PART,
+     {{"t", 16}, {"u", 16}, {"w", 3}},
+     {HEADS, {"parts", 1}, {"kparts", 1}, RANK(1), KEYS(2)},
+     NULL,
+     ref_part,
+     0,
+     0,
+     0},
+    {OP_ATTENTION_PART,
+     {{"t", 16}, {"u", 16}, {"w", 3}},
+     {HEADS, {"parts", 1}, {"kparts", 1}, RANK(0), KEYS(2), {"window", 6}},
+     NULL,
+     ref_part,
+     0,
+     0,
+     0},
+    {OP_ATTENTION_PART,
+     {{"t", 16}, {"u", 48}, {"w", 3}},
+     {HEADS, {"parts", 1}, {"kparts", 3}, RANK(1), {"kshift", 16}},
+     NULL,
+     ref_part,
+     0,
+     0,
+     0},
+    {OP_ATTENTION_PART,
+     {{"t", 16}, {"u", 48}, {"w", 3}},
+     {HEADS, {"parts", 1}, {"kparts", 3}, RANK(2), {"kshift", 16}, {"window", 5}, {"softcap", 2}},
+     NULL,
+     ref_part,
+     0,
+     4e-6,
+     0},
+    {OP_ATTENTION_PART,
+     {{"t", 48}, {"u", 48}, {"w", 3}},
+     {HEADS, {"parts", 3}, {"kparts", 3}, {"shift", 16}, {"kshift", 16}, {"window", 9}},
+     NULL,
+     ref_part,
+     0,
+     0,
+     0},
     /* runs longer than a block of rows */
-    {OP_ATTENTION_PART, {{"t", 150}, {"u", 150}, {"w", 5}}, {{"heads", 2}, {"kv", 1}, {"head", 4}, {"sequence", 150}, {"scale", 0.7}, {"parts", 1}, {"kparts", 1}, {"first", 75}, {"shift", 75}, {"kshift", 225}}, NULL, ref_part, 0, 0, 0},
-    {OP_ATTENTION_PART_I, {{"t", 16}, {"u", 16}, {"w", 3}}, {STEEP, {"parts", 1}, {"kparts", 1}, RANK(1), KEYS(1)}, prepare_part_i, ref_part_i, 0, 1e-5, 0},
-    {OP_ATTENTION_PART_I, {{"t", 16}, {"u", 16}, {"w", 3}}, {STEEP, {"parts", 1}, {"kparts", 1}, RANK(1), KEYS(2)}, prepare_part_i, ref_part_i, 0, 1e-5, 0},
-    {OP_ATTENTION_PART_I, {{"t", 8}, {"u", 24}, {"w", 3}}, {STEEP, {"parts", 1}, {"kparts", 3}, RANK(1), {"kshift", 16}, {"window", 6}, {"softcap", 1.5}}, prepare_part_i, ref_part_i, 0, 1e-5, 0},
-    {OP_ATTENTION_PART_I, {{"t", 24}, {"u", 24}, {"w", 3}}, {STEEP, {"parts", 3}, {"kparts", 3}, {"shift", 16}, {"kshift", 16}}, prepare_part_i, ref_part_i, 0, 1e-5, 0},
-    {OP_ATTENTION_PART_I, {{"t", 140}, {"u", 140}, {"w", 3}}, {{"heads", 1}, {"kv", 1}, {"head", 2}, {"sequence", 140}, {"scale", 6}, {"parts", 1}, {"kparts", 1}, {"first", 70}, {"shift", 70}, {"kshift", 210}, {"window", 80}}, prepare_part_i, ref_part_i, 0, 1e-5, 0},
+    {OP_ATTENTION_PART,
+     {{"t", 150}, {"u", 150}, {"w", 5}},
+     {{"heads", 2},
+      {"kv", 1},
+      {"head", 4},
+      {"sequence", 150},
+      {"scale", 0.7},
+      {"parts", 1},
+      {"kparts", 1},
+      {"first", 75},
+      {"shift", 75},
+      {"kshift", 225}},
+     NULL,
+     ref_part,
+     0,
+     0,
+     0},
+    {OP_ATTENTION_PART_I,
+     {{"t", 16}, {"u", 16}, {"w", 3}},
+     {STEEP, {"parts", 1}, {"kparts", 1}, RANK(1), KEYS(1)},
+     prepare_part_i,
+     ref_part_i,
+     0,
+     1e-5,
+     0},
+    {OP_ATTENTION_PART_I,
+     {{"t", 16}, {"u", 16}, {"w", 3}},
+     {STEEP, {"parts", 1}, {"kparts", 1}, RANK(1), KEYS(2)},
+     prepare_part_i,
+     ref_part_i,
+     0,
+     1e-5,
+     0},
+    {OP_ATTENTION_PART_I,
+     {{"t", 8}, {"u", 24}, {"w", 3}},
+     {STEEP, {"parts", 1}, {"kparts", 3}, RANK(1), {"kshift", 16}, {"window", 6}, {"softcap", 1.5}},
+     prepare_part_i,
+     ref_part_i,
+     0,
+     1e-5,
+     0},
+    {OP_ATTENTION_PART_I,
+     {{"t", 24}, {"u", 24}, {"w", 3}},
+     {STEEP, {"parts", 3}, {"kparts", 3}, {"shift", 16}, {"kshift", 16}},
+     prepare_part_i,
+     ref_part_i,
+     0,
+     1e-5,
+     0},
+    {OP_ATTENTION_PART_I,
+     {{"t", 140}, {"u", 140}, {"w", 3}},
+     {{"heads", 1},
+      {"kv", 1},
+      {"head", 2},
+      {"sequence", 140},
+      {"scale", 6},
+      {"parts", 1},
+      {"kparts", 1},
+      {"first", 70},
+      {"shift", 70},
+      {"kshift", 210},
+      {"window", 80}},
+     prepare_part_i,
+     ref_part_i,
+     0,
+     1e-5,
+     0},
     {OP_ATTENTION_MERGE, {{"t", 5}}, {{"heads", 3}, {"head", 4}}, prepare_merge, ref_merge, 0, 0, 0},
     {OP_COLUMNS_SPLIT, {{"t", 5}, {"w", 3}}, {{"parts", 4}}, NULL, ref_split, 0, 0, 0},
     {OP_COLUMNS_JOIN, {{"t", 5}, {"w", 3}}, {{"parts", 4}}, NULL, ref_join, 0, 0, 0},

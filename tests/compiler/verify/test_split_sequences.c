@@ -1,0 +1,167 @@
+/* Faults in plans of split sequences, one of each kind that context parallelism can have: places of the wrong
+ * rank, keys that went too far round the ring, parts merged with themselves or with another part's sums, a
+ * ring's slot of the wrong rank.  Each must be reported, in these words.  (test_mutation.c makes them by the
+ * thousand, at random.) */
+
+#include "compiler/verify/verify.h"
+#include "tests/compiler/random_plan.h"
+
+#include <CUnit/CUnit.h>
+#include <string.h>
+
+static struct insn *find(struct program *p, enum op op, uint32_t nth)
+{
+    for (uint32_t i = 0; i < p->ninsns; i++)
+        if (p->insns[i].op == op && nth-- == 0)
+            return &p->insns[i];
+    CU_FAIL_FATAL("there is no such instruction");
+    return NULL;
+}
+
+static uint32_t find_slot(const struct program *p, enum slot_kind kind, uint32_t nth)
+{
+    for (uint32_t i = 0; i < p->nslots; i++)
+        if (p->slots[i].kind == kind && nth-- == 0)
+            return i;
+    CU_FAIL_FATAL("there is no such slot");
+    return NONE;
+}
+
+static struct attr *attr(struct program *p, enum op op, uint32_t nth, size_t k)
+{
+    return &p->attrs[find(p, op, nth)->attr + k];
+}
+
+static void own_places(struct program *p)
+{
+    struct attr *first = attr(p, OP_ATTENTION_PART, 1, ATTR(ATTENTION_PART, kfirst)),
+                *shift = attr(p, OP_ATTENTION_PART, 1, ATTR(ATTENTION_PART, kshift));
+    first->slot = shift->slot = attr(p, OP_ATTENTION_PART, 0, ATTR(ATTENTION_PART, kfirst))->slot;
+}
+
+static void wrong_run(struct program *p)
+{
+    attr(p, OP_ATTENTION_PART, 0, ATTR(ATTENTION_PART, shift))->u.i += 4;
+}
+
+static void too_far(struct program *p)
+{
+    attr(p, OP_SHIFT, 1, ATTR(SHIFT, by))->u.i = 2;
+}
+
+static void merges_itself(struct program *p)
+{
+    struct operand *o = &p->operands[find(p, OP_ATTENTION_MERGE, 0)->operand];
+    o[OPND(ATTENTION_MERGE, part)] = o[OPND(ATTENTION_MERGE, o)];
+    o[OPND(ATTENTION_MERGE, part_lse)] = o[OPND(ATTENTION_MERGE, lse)];
+    o[OPND(ATTENTION_MERGE, part)].mark = o[OPND(ATTENTION_MERGE, part_lse)].mark = MARK_READ;
+}
+
+static void other_sums(struct program *p)
+{
+    struct operand *o = &p->operands[find(p, OP_ATTENTION_MERGE, 0)->operand];
+    o[OPND(ATTENTION_MERGE, part_lse)] = o[OPND(ATTENTION_MERGE, lse)];
+    o[OPND(ATTENTION_MERGE, part_lse)].mark = MARK_READ;
+}
+
+/* the second step's part goes to where the first one's is, as if it were all */
+static void not_merged(struct program *p)
+{
+    struct operand *o = &p->operands[find(p, OP_ATTENTION_MERGE, 0)->operand];
+    o[OPND(ATTENTION_MERGE, o)] = o[OPND(ATTENTION_MERGE, part)];
+    o[OPND(ATTENTION_MERGE, o)].mark = MARK_UPDATE;
+}
+
+static void wrong_tokens(struct program *p)
+{
+    attr(p, OP_TOKENS, 0, ATTR(TOKENS, first))->stride *= 2;
+}
+
+static void not_turned(struct program *p)
+{
+    attr(p, OP_ROPE, 0, ATTR(ROPE, shift))->stride = 0;
+}
+
+static void half_keys(struct program *p)
+{
+    attr(p, OP_ATTENTION_PART, 0, ATTR(ATTENTION_PART, kparts))->u.i = 1;
+}
+
+static void swapped_blocks(struct program *p)
+{
+    struct attr *group = attr(p, OP_ALL_TO_ALL, 0, ATTR(ALL_TO_ALL, group));
+    group->slot =
+        find_slot(p, SLOT_GROUP, p->slots[group->slot].arg == p->slots[find_slot(p, SLOT_GROUP, 0)].arg);
+}
+
+static const struct {
+    const char *decision;
+    void (*fault)(struct program *p);
+    const char *words;
+} faults[] = {
+    {"ring=4", own_places,
+     "its kfirst and kshift are not the places of rows [0, 4) + 4 cp of the rank 1 places before"},
+    {"ring=4", wrong_run, "its first and shift are not the places of rows [0, 4) + 4 cp"},
+    {"ring=4", too_far,
+     "its kfirst and kshift are not the places of rows [0, 4) + 4 cp of the rank 3 places before"},
+    {"ring=4", merges_itself, "keys would count twice in layer 0: attention"},
+    {"ring=4", other_sums, "are not output and log-sum-exps of the same keys"},
+    {"ring=4", not_merged, "are not output and log-sum-exps of the same keys"},
+    {"ring=4", wrong_tokens, "its first and shift are not the places of rows"},
+    {"all_gather=2", not_turned, "its first and shift are not the places of rows"},
+    {"all_gather=2", half_keys, "are not those of one rank of cp"},
+    {"all_to_all=2 dp=2", swapped_blocks, "there is no rule for this collective over this group"},
+};
+
+static void test_faults(void)
+{
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        struct arena *a = arena_new();
+        const char *why = "";
+        struct job *job = text_job(a, tiny_llama);
+        struct topo *topo = random_host(a, 8);
+        struct decision d = text_decision(a, job, topo, faults[i].decision);
+        struct plan *p = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+        faults[i].fault(p->train[0]);
+        const struct verdict *v = verify_plan(a, p, false);
+        bool found = false;
+        for (uint32_t k = 0; k < v->nviolations; k++)
+            found = found || strstr(v->violations[k].message, faults[i].words);
+        CU_ASSERT(found);
+        if (!found)
+            printf("\n    %s: wanted \"%s\", got \"%.600s\"", faults[i].decision, faults[i].words,
+                   v->nviolations ? v->violations[0].message : "nothing");
+        plan_close(p);
+        arena_free(a);
+    }
+}
+
+/* ranks.bin says another rank's number than the ring's */
+static void test_slot(void)
+{
+    struct arena *a = arena_new();
+    const char *why = "";
+    struct job *job = text_job(a, tiny_llama);
+    struct topo *topo = random_host(a, 8);
+    struct decision d = text_decision(a, job, topo, "ring=4");
+    struct plan *p = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    uint32_t slot = find_slot(p->train[0], SLOT_BEHIND, 0);
+    uint64_t *value = &p->ranks->values[p->ranks->ranks[1].slot + slot];
+    CU_ASSERT_EQUAL(*value, 0);
+    *value = 2;
+    const struct verdict *v = verify_plan(a, p, false);
+    CU_ASSERT_FATAL(v->nviolations > 0);
+    CU_ASSERT_PTR_NOT_NULL(strstr(v->violations[0].message, "slot cp_behind_1 is 2, the mesh says 0"));
+    plan_close(p);
+    arena_free(a);
+}
+
+void suite_split_sequences(void);
+void suite_split_sequences(void)
+{
+    CU_pSuite s = CU_add_suite("split_sequences", NULL, NULL);
+    CU_add_test(s, "faults of split sequences are named", test_faults);
+    CU_add_test(s, "a ring's slots are the mesh's", test_slot);
+}
