@@ -25,7 +25,7 @@ const char small_program[] =
     "buffer 1 y step f32 bytes 4096 offset 4096\n"
     "buffer 2 w master f32 bytes 1024 offset 8192 bucket 0 shard tp#0\n"
     "buffer 3 block block f64 bytes 64 offset 16384\n"
-    "buffer 4 metrics metrics f64 bytes 16 offset 16640\n"
+    "buffer 4 metrics metrics f64 bytes 40 offset 16640\n"
     "bucket 0 dense elements 1024 tensors 2 decay count count#1\n"
     "tensor 0 a.weight shape 64 8 box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
     "tensor 1 a.bias shape 8 box 1 8 at 128 corner 0 0 ones 0\n"

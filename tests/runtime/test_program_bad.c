@@ -54,7 +54,7 @@ static const struct refusal bad_tables[] = {
     {"w master f32 bytes 1024 offset 8192", "w master f32 bytes 1024 ring 0 stride 1024 offset 8192",
      "buffer 2 (w): 1024 bytes are not 3 slots of 1024 bytes"},
     {"block f64 bytes 64", "block f64 bytes 72", "buffer 3 (block): the block buffer must be 8 words of f64"},
-    {"4 metrics metrics f64 bytes 16", "4 metrics block f64 bytes 64",
+    {"4 metrics metrics f64 bytes 40", "4 metrics block f64 bytes 64",
      "buffer 4 (metrics): there is a block buffer already"},
     {"elements 1024", "elements 0", "bucket 0 (dense): 0 elements, must be 1 to 1125899906842624"},
     {"tensors 2", "tensors 3", "bucket 0 (dense): its 3 tensors from 0 on are not the next ones of 2"},

@@ -124,13 +124,12 @@ static void test_emittable(void)
 {
     struct given g = given();
     const char *why = "";
-    g.d.recompute = RECOMPUTE_SELECTIVE;
+    g.job->wishes.offload = OFFLOAD_OPTIMIZER;
+    CU_ASSERT_TRUE(decision_emittable(g.a, g.job, &g.d, &why));
+    g.job->wishes.offload = OFFLOAD_ACTIVATIONS;
     CU_ASSERT_FALSE(decision_emittable(g.a, g.job, &g.d, &why));
-    CU_ASSERT_STRING_EQUAL(why, "recompute selective");
-    g.d.recompute = RECOMPUTE_FULL;
-    g.d.zero = 2;
-    CU_ASSERT_FALSE(decision_emittable(g.a, g.job, &g.d, &why));
-    CU_ASSERT_STRING_EQUAL(why, "zero = 2");
+    CU_ASSERT_STRING_EQUAL(why, "offload of activations");
+    g.job->wishes.offload = 0;
     g.d.dp = 64;
     CU_ASSERT_FALSE(decision_place(g.a, g.topo, &g.d, &why));
     CU_ASSERT_STRING_EQUAL(why, "256 GPUs are needed but 'c' has 8 usable");

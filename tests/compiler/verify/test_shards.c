@@ -8,6 +8,7 @@
 
 #include <CUnit/CUnit.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char job_text[] =
@@ -215,6 +216,86 @@ static void test_estimate(void)
     }
 }
 
+static const struct host_fault {
+    size_t operand; /* of a fetching COPY */
+    const char *says;
+} host_faults[] = {
+    {OPND(COPY, x), "to update"},
+    {OPND(COPY, y), "of which 7680 bytes were not written in this step"},
+};
+
+/* State in host memory: less on the device by as much, the same file and text, and copies of the right thing. */
+static void test_host(void)
+{
+    struct arena *a = arena_new();
+    const char *why = "";
+    struct job *job = text_job(a, job_text);
+    struct topo *topo = random_host(a, 8);
+    struct decision d = text_decision(a, job, topo, "dp=2 tp=2 zero=1 microbatch=1");
+    struct plan *all = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why);
+    job->wishes.offload = OFFLOAD_OPTIMIZER;
+    struct plan *p = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why);
+    CU_ASSERT_FATAL(p && all);
+    CU_ASSERT_EQUAL(verify_plan(a, p, true)->nviolations, 0);
+    CU_ASSERT(compile_peak_bytes(p) < compile_peak_bytes(all));
+    uint64_t state = 0;
+    for (uint32_t b = 0; b < p->train[0]->nbuffers; b++) {
+        enum buffer_kind kind = p->train[0]->buffers[b].kind;
+        CU_ASSERT_EQUAL(p->train[0]->buffers[b].host, kind == BUFFER_MOMENT1 || kind == BUFFER_MOMENT2);
+        state += kind == BUFFER_MOMENT1 || kind == BUFFER_MOMENT2 ? p->train[0]->buffers[b].bytes : 0;
+    }
+    CU_ASSERT(state <= program_host_bytes(p->train[0]) && program_host_bytes(p->train[0]) < state + 256 * 20);
+    CU_ASSERT_EQUAL(program_host_bytes(p->eval[0]), program_host_bytes(p->train[0]));
+
+    char error[800], *text = NULL;
+    size_t size, n, again_size;
+    uint8_t *bytes, *again;
+    struct program *decoded, *parsed;
+    CU_ASSERT_EQUAL_FATAL(program_encode(p->train[0], &bytes, &size), STATUS_OK);
+    CU_ASSERT_EQUAL_FATAL(program_decode(bytes, size, &decoded, error, sizeof error), STATUS_OK);
+    FILE *f = open_memstream(&text, &n);
+    program_print(decoded, f);
+    fclose(f);
+    CU_ASSERT_EQUAL_FATAL(program_parse(text, n, &parsed, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL_FATAL(program_encode(parsed, &again, &again_size), STATUS_OK);
+    CU_ASSERT(size == again_size && !memcmp(bytes, again, size));
+    program_free(decoded);
+    free(bytes);
+    free(again);
+    free(text);
+
+    uint32_t copy = find_insn(parsed, OP_COPY, "v.layer1", OPND(COPY, x), 0);
+    parsed->insns[copy].op = OP_COPY;
+    parsed->insns[copy].queue = QUEUE_COMPUTE;
+    CU_ASSERT_EQUAL(program_check(parsed, error, sizeof error), STATUS_INPUT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error, "operand x: only copies on queue copy reach host memory"));
+    parsed->insns[copy].queue = QUEUE_COPY;
+    uint32_t device = find_buffer(parsed, "param.layer1");
+    parsed->buffers[device].offset = 0;
+    CU_ASSERT_EQUAL(program_check(parsed, error, sizeof error), STATUS_INPUT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error, "(param.layer1): offset 0 lies in the"));
+    program_free(parsed);
+    for (size_t i = 0; i < ARRAY_LEN(host_faults); i++) {
+        struct plan wrong = *p;
+        struct program *q = mutate_copy(p->train[0]);
+        wrong.train = &q;
+        copy = find_insn(q, OP_COPY, "v.layer1", OPND(COPY, x), 0);
+        struct operand *o = at(q, copy, host_faults[i].operand);
+        o->buffer = host_faults[i].operand == OPND(COPY, x) ? find_buffer(q, "m.layer1") : find_buffer(q, "grad.layer2");
+        const struct verdict *v = verify_plan(a, &wrong, false);
+        bool said = false;
+        for (uint32_t k = 0; k < v->nviolations; k++)
+            said |= strstr(v->violations[k].message, host_faults[i].says) != NULL;
+        CU_ASSERT(said);
+        for (uint32_t k = 0; k < v->nviolations && !said; k++)
+            printf("\n    host fault %zu: property %u: %.600s", i, v->violations[k].property, v->violations[k].message);
+        program_free(q);
+    }
+    plan_close(all);
+    plan_close(p);
+    arena_free(a);
+}
+
 void suite_shards(void);
 void suite_shards(void)
 {
@@ -222,4 +303,5 @@ void suite_shards(void)
     CU_add_test(s, "faults of gathers, scatters and replicas are found", test_faults);
     CU_add_test(s, "each stage of ZeRO holds less", test_memory);
     CU_add_test(s, "as much as was estimated", test_estimate);
+    CU_add_test(s, "state in host memory", test_host);
 }
