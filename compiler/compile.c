@@ -8,6 +8,7 @@
 #include "compiler/support/units.h"
 
 #include <math.h>
+#include <string.h>
 #include <time.h>
 
 static double now_s(void)
@@ -84,6 +85,14 @@ static bool has_room(const struct job *job, const struct decision *d)
     return experts && d->ep > 1 && !(d->room > 0) && !(job->train.expert_room > 0);
 }
 
+/* Blocks of experts' rows travel whole, so room costs time.  CPU ranks have room for all that can come; on GPUs room is for
+ * half as much again as the expected unevenness, and a step that needs more stops with the figure it needs. */
+static double usual_room(const struct job *job, const struct topo *topo, const struct decision *d)
+{
+    bool cpu = !strcmp(topo->types[d->type].gpu.model, "cpu");
+    return cpu || !has_room(job, d) ? d->room : 1.5 * job->train.imbalance;
+}
+
 /* A plan that is too large with room for all rows that can come to experts: with as much room as fits, which placement
  * takes almost linearly, so that two plans say the third.  NULL if even the mean does not fit. */
 static struct plan *compile_room(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,
@@ -134,7 +143,9 @@ enum status compile_job(struct arena *a, struct diag *d, struct job *job, struct
     for (uint32_t i = 0; i < found->ncandidates; i++) {
         const char *why = "";
         struct arena_mark mark = arena_mark(a);
-        p = compile_decision(a, job, topo, &found->candidates[i].decision, o, &why);
+        struct decision roomy = found->candidates[i].decision;
+        roomy.room = usual_room(job, topo, &roomy);
+        p = compile_decision(a, job, topo, &roomy, o, &why);
         if (!p) {
             diag_error(d, (struct span){0}, "bug", "the lowered step gets stuck: %s", why);
             return STATUS_BUG;

@@ -27,6 +27,29 @@ static double matmul_insn_s(const struct cost *c, const struct program *p, const
     return cost_matmul_s(c, product, out->rows, out->cols, k, (enum dtype)in->dtype);
 }
 
+/* Rows of an expert that its products take on average, not all that its blocks have room for: kernels go by the counts. */
+static double expert_rows(const struct cost *c, uint64_t experts)
+{
+    const struct decision *d = c->decision;
+    const struct model *m = &c->job->model;
+    double tokens = (double)d->microbatch * (double)c->job->train.sequence / d->cp / (d->sp ? d->tp : 1);
+    for (uint32_t i = 0; i < m->nlayers; i++)
+        if (m->layers[i]->is_moe && m->layers[i]->moe.experts == experts * d->ep)
+            return tokens * d->etp * m->layers[i]->moe.active / (double)experts * c->job->train.imbalance;
+    return tokens;
+}
+
+static double grouped_insn_s(const struct cost *c, const struct program *p, const struct insn *x)
+{
+    const struct operand *out = operand_at(p, x, 0), *a = operand_at(p, x, 1), *b = operand_at(p, x, 2);
+    uint64_t experts = (uint64_t)p->attrs[x->attr + ATTR(GROUPED_NT, experts)].u.i;
+    bool forward = x->op == OP_GROUPED_NT, weight = x->op == OP_GROUPED_TN;
+    enum product product = forward ? PRODUCT_FORWARD : weight ? PRODUCT_WEIGHT : PRODUCT_INPUT;
+    double rows = fmin(expert_rows(c, experts), (double)a->rows / (double)experts);
+    return cost_grouped_matmul_s(c, product, experts, rows, forward ? out->cols : a->cols,
+                                 forward ? a->cols : weight ? b->cols : out->cols, (enum dtype)a->dtype);
+}
+
 static double attention_insn_s(const struct cost *c, const struct program *p, const struct insn *x)
 {
     bool backward = x->op == OP_ATTENTION_I;
@@ -61,6 +84,12 @@ static double attention_part_s(const struct cost *c, const struct program *p, co
     return part * parts < sequence ? whole * part * parts / sequence / c->profile->cp_attention : whole;
 }
 
+/* of the rows of blocks that choices point at */
+static double chosen_bytes(const struct operand *rows, const struct operand *place)
+{
+    return (double)place->rows * place->cols * rows->cols * isa_dtype_bytes((enum dtype)rows->dtype);
+}
+
 static double stream_insn_s(const struct cost *c, const struct program *p, const struct insn *x)
 {
     const struct isa_info *info = isa_info((enum op)x->op);
@@ -75,6 +104,10 @@ static double stream_insn_s(const struct cost *c, const struct program *p, const
             return own / cost_host_bytes_s(c);
         if (i == table)
             own = fmin(own, operand_bytes(operand_at(p, x, 0)));
+        if (x->op == OP_DISPATCH && i == OPND(DISPATCH, y))
+            own = fmin(own, chosen_bytes(o, operand_at(p, x, OPND(DISPATCH, place))));
+        if (x->op == OP_COMBINE && i == OPND(COMBINE, x))
+            own = fmin(own, chosen_bytes(o, operand_at(p, x, OPND(COMBINE, place))));
         if (x->op == OP_EMBED_W && i == OPND(EMBED_W, dtable) && o->mark == MARK_ADD)
             own = fmin(own, 2 * operand_bytes(operand_at(p, x, OPND(EMBED_W, dy))));
         bytes += own * (o->mark == MARK_ADD || o->mark == MARK_UPDATE ? 2 : 1);
@@ -113,7 +146,8 @@ int64_t cost_insn_ns(const struct cost *c, const struct program *p, uint32_t i, 
     double seconds = 0;
     switch (isa_info((enum op)x->op)->unit) {
     case UNIT_MATMUL:
-        seconds = matmul_insn_s(c, p, x);
+        seconds = x->op == OP_GROUPED_NT || x->op == OP_GROUPED_NN || x->op == OP_GROUPED_TN ? grouped_insn_s(c, p, x)
+                                                                                             : matmul_insn_s(c, p, x);
         break;
     case UNIT_ATTENTION:
         seconds = x->op == OP_ATTENTION_PART || x->op == OP_ATTENTION_PART_I ? attention_part_s(c, p, x)
