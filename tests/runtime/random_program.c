@@ -159,7 +159,7 @@ static void fill_attr(struct maker *m, const struct isa_attr *t, struct attr *a,
     case ATTR_INT:
         a->u.i = name_value(x, t->name, strlen(t->name));
         if (!a->u.i)
-            a->u.i = !strcmp(t->name, "vocab") || !strcmp(t->name, "power") ? 1 + pick(m, 2) : pick(m, 2);
+            a->u.i = !strcmp(t->name, "vocab") || !strcmp(t->name, "power") || !strcmp(t->name, "rows") ? 1 + pick(m, 2) : pick(m, 2);
         break;
     case ATTR_REAL:
         a->u.f = (double)pick(m, 1000) / 7;
@@ -203,6 +203,9 @@ static void add_insn(struct maker *m)
     x.group_n = (uint32_t)m->p->slots[3].most;
     for (int k = 0; k < 9; k++)
         x.other[k] = 1 + pick(m, 9);
+    x.other[8] = 1; /* blocks divide experts and rows */
+    if (op == OP_ROUTE || op == OP_ROUTE_I)
+        x.other[6] += x.other[4]; /* choices among experts */
     if (info->queue == QUEUE_ANY)
         in->queue = (uint8_t)(pick(m, 2) ? QUEUE_TP : pick(m, 2) ? QUEUE_DP : QUEUE_COMPUTE);
     for (uint32_t k = 0; k < info->noperands; k++) {
