@@ -52,6 +52,19 @@ static const struct rule_case cases[] = {
     {OP_MATMUL_TN, "k", JOIN_SUM, "m=6 n=4 k=8", "", NULL},
     {OP_BIAS_W, "t", JOIN_SUM, "t=6 h=4", "", NULL},
     {OP_BIAS_W, "h", JOIN_SIDE, "t=6 h=4", "", NULL},
+    {OP_ROUTE, "t", JOIN_SIDE, "t=6 e=8 k=2", "groups=1 pick=1 normalize=1 scale=1 sequence=6", NULL},
+    {OP_ROUTE, "t", JOIN_SIDE, "t=6 e=8 k=2", "sigmoid=1 groups=4 pick=2 scale=2.5 sequence=6", NULL},
+    {OP_ROUTE_I, "t", JOIN_SIDE, "t=6 e=8 k=2 s=1", "normalize=1 scale=1 balance=0.1 sequence=6", "t"},
+    {OP_LOAD, "t", JOIN_SUM, "t=6 e=8 k=2 s=2", "sequence=3", "t"},
+    {OP_BALANCE, "t", JOIN_SUM, "t=6 e=8 s=2", "scale=0.5 sequence=3", "t"},
+    {OP_DISPATCH, "h", JOIN_SIDE, "t=4 h=6 k=2 m=8", "", NULL},
+    {OP_COMBINE, "t", JOIN_SIDE, "t=4 h=6 k=2 m=8", "", NULL},
+    {OP_COMBINE, "h", JOIN_SIDE, "t=4 h=6 k=2 m=8", "", NULL},
+    {OP_COMBINE_W, "t", JOIN_SIDE, "t=4 h=6 k=2 m=8", "", NULL},
+    {OP_COMBINE_W, "h", JOIN_SUM, "t=4 h=6 k=2 m=8", "", NULL},
+    {OP_GROUPED_NT, "k", JOIN_SUM, "m=1 n=4 k=6", "experts=1 blocks=1", NULL},
+    {OP_GROUPED_NN, "n", JOIN_SIDE, "m=8 n=4 k=6", "experts=2 blocks=2", NULL},
+    {OP_GROUPED_TN, "k", JOIN_SIDE, "m=8 n=4 k=6", "experts=2 blocks=2", NULL},
     {OP_ROPE, "t", JOIN_SIDE, "t=8 a=8", "head=4 dims=4 sequence=8 theta=100 factor=1", "t"},
     {OP_ROPE, "a", JOIN_SIDE, "t=8 a=8", "head=4 dims=4 sequence=8 theta=100 factor=1", NULL},
     {OP_ATTENTION, "t", JOIN_SIDE, "t=8 heads=4 kv=2 head=4 u=3", "sequence=4 scale=0.5", NULL},
@@ -302,7 +315,8 @@ static void test_split(void)
 static void test_all(void)
 {
     for (unsigned op = 0; op < NOPS; op++) {
-        bool found = op == OP_TOKENS || op == OP_FILL || op == OP_CLIP ||
+        bool found = op == OP_ARRANGE || op == OP_BIAS_MOVE || /* of a whole: no parts */
+                     op == OP_TOKENS || op == OP_FILL || op == OP_CLIP ||
                      op == OP_COLUMNS_SPLIT || op == OP_COLUMNS_JOIN || /* parts of one are all of the other */
                      isa_info((enum op)op)->unit == UNIT_P2P ||
                      isa_info((enum op)op)->unit == UNIT_COLLECTIVE;
