@@ -30,18 +30,35 @@ struct mat lower_load(struct lower *l, uint32_t piece, const struct opr *router,
     return load_mat(l, &l->pieces[piece].weights[bias]);
 }
 
-/* calls write() for every router of the role that moves its bias */
-static void each_router(struct lower *l, void (*write)(struct lower *l, uint32_t piece, const struct opr *router))
+static uint32_t next_layer(const struct lower *l, uint32_t after)
 {
+    uint32_t next = NONE;
     for (uint32_t p = 0; p < l->npieces; p++)
-        for (uint32_t i = 0; i < l->pieces[p].e->noprs; i++) {
-            const struct opr *o = &l->pieces[p].e->oprs[i];
-            if (o->kind != OPR_ROUTER || !moves(o->moe))
-                continue;
-            l->layer = l->pieces[p].layer;
-            l->line = l->pieces[p].line[i];
-            write(l, p, o);
-        }
+        if (l->pieces[p].layer != NONE && (after == NONE || l->pieces[p].layer > after) && l->pieces[p].layer < next)
+            next = l->pieces[p].layer;
+    return next;
+}
+
+typedef void write_router(struct lower *l, uint32_t piece, const struct opr *router);
+
+static void each_of_piece(struct lower *l, uint32_t piece, write_router *write)
+{
+    const struct piece *pc = &l->pieces[piece];
+    l->layer = pc->layer;
+    for (uint32_t i = 0; i < pc->e->noprs; i++) {
+        l->line = pc->line[i];
+        if (pc->e->oprs[i].kind == OPR_ROUTER && moves(pc->e->oprs[i].moe))
+            write(l, piece, &pc->e->oprs[i]);
+    }
+}
+
+/* every router of the role that moves its bias, by layer: so both of a mirror pair have one order */
+static void each_router(struct lower *l, write_router *write)
+{
+    for (uint32_t layer = next_layer(l, NONE); layer != NONE; layer = next_layer(l, layer))
+        for (uint32_t p = 0; p < l->npieces; p++)
+            if (l->pieces[p].layer == layer)
+                each_of_piece(l, p, write);
     l->layer = NONE;
     l->line = 0;
 }
@@ -52,6 +69,8 @@ static void reduce(struct lower *l, uint32_t piece, const struct opr *router)
     uint32_t mask = l->sp ? l->mesh.dim[MESH_TP] : 0;
     mask |= l->d->dp > 1 ? l->mesh.dim[MESH_DP] : 0;
     mask |= l->d->cp > 1 ? l->mesh.dim[MESH_CP] : 0;
+    if (l->copies > 1)
+        lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, GROUP_TIE, load, load);
     if (mask)
         lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, mask, load, load);
 }
@@ -61,6 +80,8 @@ static void move(struct lower *l, uint32_t piece, const struct opr *router)
     struct mat load = load_mat(l, &l->pieces[piece].weights[router->bias + router->nbiases - 1]);
     uint32_t mask = l->mesh.dim[MESH_TP] | l->mesh.dim[MESH_CP] | l->mesh.dim[MESH_DP];
     struct bucket *b = &l->p->buckets[l->pieces[piece].weights[router->bias + router->nbiases - 1].bucket];
+    if (!l->buckets[l->pieces[piece].weights[router->bias + router->nbiases - 1].bucket].counts)
+        mask = l->mesh.dim[MESH_PP]; /* the mirror rank saves it */
     b->count_slot = mesh_group_size(&l->mesh, mask) > 1 ? lower_slot(l, SLOT_FIRST, mask) : NONE;
     struct mat scale = {l->scale, NONE, 0, 1, 1, 1, DTYPE_F64, NONE, 0};
     uint32_t i = lower_insn(l, OP_BIAS_MOVE);

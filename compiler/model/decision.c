@@ -304,8 +304,6 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
             REFUSE("experts with biases");
         if (l->is_moe && d->tp > 1 && !d->sp)
             REFUSE("experts with tp = %u and no sequence parallelism", d->tp);
-        if (l->is_moe && l->moe.bias && d->schedule == SCHED_DUALPIPE)
-            REFUSE("a router's correction bias under schedule dualpipe");
     }
     if (job->wishes.offload & OFFLOAD_ACTIVATIONS)
         REFUSE("offload of activations");

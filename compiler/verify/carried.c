@@ -87,6 +87,10 @@ static void check_moved(struct arena *a, const struct plan *p, const struct prog
         if (p->mesh.size[digit] > 1 && p->mesh.home[digit] != AXIS_PP)
             want |= AXIS_BIT(digit);
     uint32_t slot = bucket == NONE ? NONE : q->buckets[bucket].count_slot;
+    bool mirrored = p->decision.schedule == SCHED_DUALPIPE && slot != NONE && q->slots[slot].kind == SLOT_FIRST &&
+                    q->slots[slot].arg & AXIS_BIT(AXIS_PP) && q->role >= p->nroles / 2;
+    if (mirrored)
+        return;
     if (bucket != NONE && (slot == NONE ? want == 0
                                         : q->slots[slot].kind == SLOT_FIRST && prove_mask(&p->mesh, q->slots[slot].arg) == want))
         return;

@@ -138,13 +138,24 @@ static void check_insn(struct arena *a, const struct plan *p, const struct progr
     }
 }
 
+/* correction biases: the working copy is the only one */
+static bool is_moved(const struct plan *p, uint32_t role, uint32_t bucket)
+{
+    const struct program *q = prove_program(p, role, PROGRAM_TRAIN);
+    for (uint32_t i = q ? q->ninsns : 0; i-- > 0;)
+        if (q->insns[i].op == OP_BIAS_MOVE &&
+            q->buffers[prove_operand(q, i, OPND(BIAS_MOVE, bias))->buffer].bucket == bucket)
+            return true;
+    return false;
+}
+
 static void check_buffer(struct arena *a, const struct plan *p, const struct buffer *b,
                          const struct formats *f, struct site at, struct verdict *v)
 {
     enum dtype want = NDTYPES;
     switch (b->kind) {
     case BUFFER_PARAM:
-        want = f->parameters;
+        want = b->dtype != f->parameters && is_moved(p, at.role, b->bucket) ? DTYPE_F32 : f->parameters;
         break;
     case BUFFER_MASTER:
         want = f->master;
