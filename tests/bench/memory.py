@@ -22,7 +22,7 @@ QUIRKS = {
     "kempner": "bf16 weights and moments without fp32 masters: state shrinks by 6 bytes per parameter over the sweep",
     "torchtitan/h200": "the loss compiled into one kernel: 24 GB less than the same run on H100",
     "modelzoo/qwen3-235b-gb200": "offloads what the first products of experts keep",
-    "moefold/llama3-8x70b-tp-ep-dp": "the source does not say how it was split; the plan found is another one",
+    "bloom/206B-h14336": "ran out of memory where the same page's 203B model, split alike, took 67 GB",
 }
 
 
@@ -116,10 +116,11 @@ def verdicts(predictor):
     right = sum(r.status == 1 and r.oom for r in predictor.rows)
     print("verdicts: %d runs that ran are called infeasible; of %d that ran out of memory %d are called so" % (
         len(ran), right + len(missed), right))
+    why = lambda r: ": " + quirk(r) if quirk(r) else ""
     for r in ran:
-        print("  ran, no plan:       %s (exit %d)" % (r.id, r.status))
+        print("  ran, no plan:       %s (exit %d)%s" % (r.id, r.status, why(r)))
     for r in missed:
-        print("  ran out, predicted: %s %.1f GB" % (r.id, r.predicted["peak"] / UNIT))
+        print("  ran out, predicted: %s %.1f GB%s" % (r.id, r.predicted["peak"] / UNIT, why(r)))
 
 
 def main():
