@@ -17,6 +17,7 @@ struct cost_block {
     double forward_comm_s, backward_comm_s; /* exposed transfers of tp, cp, ep */
     double forward_hidden_s, backward_hidden_s; /* of them: what another microbatch's kernels hide under schedules in pairs */
     double keep_bytes;                      /* from F to B, per microbatch in flight */
+    double late_bytes;                      /* where the backward is split: from I to W, besides what F kept */
     double eager_bytes;                     /* the same of copies that only operators without fusion keep */
     double forward_bytes, backward_bytes;   /* temporaries at their fullest */
     double loss_bytes[NLOSSES];             /* of the head: temporaries while the loss is made; 0: as the lines above */

@@ -308,6 +308,20 @@ static void loss_buffers(struct keep *b)
     }
 }
 
+/* Gradients of products' outputs, and their inputs where those are only computed again.  The loss's gradient lies in the
+ * logits. */
+static double late_bytes(const struct keep *b)
+{
+    double bytes = 0;
+    for (uint32_t i = 0; i < b->e->noprs; i++) {
+        const struct opr *o = &b->e->oprs[i];
+        bool head = i + 1 < b->e->noprs && o[1].kind == OPR_LOSS;
+        if (o->kind == OPR_LINEAR)
+            bytes += (head ? 0 : value_bytes(b, o->out)) + (b->recompute == RECOMPUTE_FULL ? value_bytes(b, o->in[0]) : 0);
+    }
+    return bytes;
+}
+
 void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e, bool layer,
                struct cost_block *out)
 {
@@ -338,6 +352,7 @@ void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e,
     double stream_bytes = b.rows * b.element * (double)c->job->model.width;
     double gathered = d->sp ? b.tokens * b.element * (double)c->job->model.width : 0;
     out->keep_bytes = kept;
+    out->late_bytes = late_bytes(&b);
     out->eager_bytes = b.recompute == RECOMPUTE_FULL || cost_selective_products(c, d) ? 0 : b.eager;
     again = all - kept + b.eager - out->eager_bytes;
     out->forward_bytes = 2 * stream_bytes + gathered + again;

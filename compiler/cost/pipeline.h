@@ -37,6 +37,9 @@ double pipeline_bound_s(const struct decision *d, const struct pipeline_times *t
  * DualPipe two, of stage `rank` and of the other copy's stage pp - 1 - rank. */
 double pipeline_live_bytes(const struct decision *d, uint32_t rank, const double *keep);
 
+/* Most microbatches between I and W on the rank's j-th stage, j as above; 0 where the backward is not split. */
+uint32_t pipeline_late(const struct decision *d, uint32_t rank, uint32_t j);
+
 /* placement: V-shaped schedules fold the second half of the stages back onto the ranks */
 bool pipeline_folds(enum schedule_kind k);
 /* ZB-H2 and ZB-V leave no rank idle between its own first and last action, but ranks start and end one after

@@ -156,3 +156,56 @@ double pipeline_live_bytes(const struct decision *d, uint32_t rank, const double
         all += m * keep[j];
     return all;
 }
+
+/* most Is without their W in a list */
+static uint32_t listed_late(const struct schedule *s, uint32_t rank, uint32_t stage)
+{
+    uint32_t open = 0, most = 0;
+    for (uint32_t k = 0; k < s->nactions[rank]; k++) {
+        const struct action *t = &s->actions[rank][k];
+        if (t->stage != stage)
+            continue;
+        open += t->kind == 'I';
+        most = open > most ? open : most;
+        open -= t->kind == 'W';
+    }
+    return most;
+}
+
+/* of n Is in turn on the far and the near stage, then `more` on the near one, each behind a W */
+static uint32_t dual_late(uint32_t h, uint32_t outer, bool near)
+{
+    uint32_t all = h + 1, half = (all + 1) / 2;
+    return !near ? half : least(all, half + outer);
+}
+
+uint32_t pipeline_late(const struct decision *d, uint32_t rank, uint32_t j)
+{
+    uint32_t p = d->pp, m = d->microbatches, h = least(rank, p - 1 - rank);
+    switch (d->schedule) {
+    case SCHED_AUTO:
+    case SCHED_FILE:
+        return d->listed ? listed_late(d->listed, rank, decision_folds(d) && j ? 2 * p - 1 - rank : rank + j * p) : 1;
+    case SCHED_ZB_H1:
+        return least(m, rank + 1);
+    case SCHED_ZB_H2:
+        return least(m, 2 * rank + 1);
+    case SCHED_ZB_V:
+        return least(m, j == 0 ? rank + 1 : rank ? rank : 1);
+    case SCHED_V_HALF:
+    case SCHED_V_MIN:
+        return 1;
+    case SCHED_DUALPIPE:
+        return dual_late(h, p / 2 - h - 1, (rank < p / 2) == (j == 0));
+    case SCHED_DUALPIPE_V:
+        return dual_late(rank, p - rank - 1, j == 0);
+    case SCHED_GPIPE:
+    case SCHED_1F1B:
+    case SCHED_EAGER_1F1B:
+    case SCHED_INTERLEAVED:
+    case SCHED_COMBINED_1F1B:
+    case NSCHEDULES:
+        break;
+    }
+    return 0;
+}

@@ -165,7 +165,6 @@ static void test_failures(void)
 {
     static const struct line lines[] = {
         {"$L plan $M $C -o $D/q --set 'memory=16MiB'", 1, "nothing fits in 16MiB"},
-        {"$L plan $M $C -o $D/q --set schedule=zb_v", 1, "can be estimated but not emitted yet"},
         {"$L explain nodir", 3, "nodir/MANIFEST"},
         {"$L estimate $M $C --set gpus=16", 1, "'gpus' must be 16 but 'cpu8' has 8 usable GPUs"},
         {"$L check $D/p --execute", 1, "cannot be done yet"},
