@@ -184,7 +184,7 @@ struct aux_shape lower_aux_shape(const struct lower *l, const struct opr *o, uin
                  : (struct aux_shape){DTYPE_F32, rows, o->attn->heads / l->d->tp / l->d->cp};
     }
     if (o->kind == OPR_HEADNORM)
-        return (struct aux_shape){DTYPE_F32, l->tokens, (o->keys ? o->attn->kv : o->attn->heads) / l->d->tp};
+        return (struct aux_shape){DTYPE_F32, l->tokens, lower_normed_heads(l, o)};
     return (struct aux_shape){DTYPE_F32, l->tokens, o->kind == OPR_ATTENTION ? o->attn->heads / l->d->tp
                                                     : o->kind == OPR_LOSS && k == 1 ? 2
                                                                                     : 1};

@@ -239,6 +239,7 @@ void lower_rope(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_rope_back(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_attention(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_attention_back(struct lower *l, uint32_t piece, uint32_t opr);
+uint32_t lower_normed_heads(const struct lower *l, const struct opr *o);
 void lower_headnorm(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_headnorm_back(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_keys(struct lower *l, uint32_t piece, uint32_t opr);

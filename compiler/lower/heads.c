@@ -14,15 +14,16 @@ static struct mat half(const struct lower *l, const struct opr *o, struct mat m)
     return o->keys ? mat_columns(m, q, kv) : mat_columns(m, 0, q);
 }
 
-static uint32_t local_heads(const struct lower *l, const struct opr *o)
+/* what is normalised by itself: a head, or all of them together */
+uint32_t lower_normed_heads(const struct lower *l, const struct opr *o)
 {
-    return (o->keys ? o->attn->kv : o->attn->heads) / l->d->tp;
+    return o->attn->qk_norm == QK_NORM_FULL ? 1 : (o->keys ? o->attn->kv : o->attn->heads) / l->d->tp;
 }
 
 void lower_headnorm(struct lower *l, uint32_t piece, uint32_t opr)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
-    uint32_t heads = local_heads(l, o);
+    uint32_t heads = lower_normed_heads(l, o);
     struct mat x = half(l, o, lower_value(l, piece, o->in[0])), y = half(l, o, lower_value(l, piece, o->out));
     struct mat rstd = lower_aux(l, piece, opr, 0);
     uint32_t i = lower_insn(l, OP_HEADNORM);
@@ -31,7 +32,7 @@ void lower_headnorm(struct lower *l, uint32_t piece, uint32_t opr)
     ARG(l, i, HEADNORM, g, lower_vector(l, piece, o, 0, false), MARK_READ);
     ARG(l, i, HEADNORM, rstd, rstd, MARK_WRITE);
     ATTR_INT_SET(l, i, HEADNORM, heads, heads);
-    ATTR_INT_SET(l, i, HEADNORM, head, o->attn->head);
+    ATTR_INT_SET(l, i, HEADNORM, head, x.cols / heads);
     ATTR_REAL_SET(l, i, HEADNORM, eps, l->job->model.norm.eps);
 }
 
@@ -41,7 +42,7 @@ void lower_headnorm_back(struct lower *l, uint32_t piece, uint32_t opr)
     struct piece *pc = &l->pieces[piece];
     const struct opr *o = &pc->e->oprs[opr];
     enum mark mark;
-    uint32_t heads = local_heads(l, o);
+    uint32_t heads = lower_normed_heads(l, o);
     struct mat x = half(l, o, lower_value(l, piece, o->in[0])), dx = half(l, o, lower_gradient(l, piece, o->in[0], &mark));
     struct mat dy = half(l, o, pc->gradient[o->out]), rstd = lower_aux(l, piece, opr, 0);
     uint32_t i = lower_insn(l, OP_HEADNORM_I);
@@ -51,7 +52,7 @@ void lower_headnorm_back(struct lower *l, uint32_t piece, uint32_t opr)
     ARG(l, i, HEADNORM_I, g, lower_vector(l, piece, o, 0, false), MARK_READ);
     ARG(l, i, HEADNORM_I, rstd, rstd, MARK_READ);
     ATTR_INT_SET(l, i, HEADNORM_I, heads, heads);
-    ATTR_INT_SET(l, i, HEADNORM_I, head, o->attn->head);
+    ATTR_INT_SET(l, i, HEADNORM_I, head, x.cols / heads);
     mark = lower_contribution(l, piece, o->bias);
     i = lower_insn(l, OP_HEADNORM_W);
     ARG(l, i, HEADNORM_W, dg, lower_vector(l, piece, o, 0, true), mark);
@@ -59,7 +60,7 @@ void lower_headnorm_back(struct lower *l, uint32_t piece, uint32_t opr)
     ARG(l, i, HEADNORM_W, x, x, MARK_READ);
     ARG(l, i, HEADNORM_W, rstd, rstd, MARK_READ);
     ATTR_INT_SET(l, i, HEADNORM_W, heads, heads);
-    ATTR_INT_SET(l, i, HEADNORM_W, head, o->attn->head);
+    ATTR_INT_SET(l, i, HEADNORM_W, head, x.cols / heads);
 }
 
 void lower_keys(struct lower *l, uint32_t piece, uint32_t opr)

@@ -300,6 +300,8 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
         REFUSE("%s", what);
     for (uint32_t i = 0; i < job->model.nlayers; i++) {
         const struct layer *l = job->model.layers[i];
+        if (l->attn.qk_norm == QK_NORM_FULL && d->tp > 1)
+            REFUSE("tp = %u with queries normalised over all heads", d->tp);
         if (l->is_moe && l->moe.expert.bias)
             REFUSE("experts with biases");
         if (l->is_moe && d->tp > 1 && !d->sp)

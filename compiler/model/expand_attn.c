@@ -52,7 +52,8 @@ static uint32_t expand_head_norms(struct expand_builder *b, const struct attn *t
     static const char *const name[2] = {"self_attn.q_norm.weight", "self_attn.k_norm.weight"};
     for (int k = 0; k < 2; k++) {
         attn_opr(b, t, OPR_HEADNORM, k ? "attn.k_norm" : "attn.q_norm", qkv, qk)->keys = k;
-        expand_vector(b, name[k], name[k], t->head, SPLIT_NONE, WEIGHT_ONES)->shared = true;
+        uint64_t gains = t->qk_norm == QK_NORM_FULL ? (k ? t->kv : t->heads) : 1;
+        expand_vector(b, name[k], name[k], gains * t->head, SPLIT_NONE, WEIGHT_ONES)->shared = true;
     }
     return qk;
 }

@@ -86,18 +86,24 @@ static void core_back(struct builder *b, uint32_t layer, const struct attn *t, c
 
 /* ---- norms of q (0) and k (1), head by head ---- */
 
+/* columns that are normalised together: a head, or all */
+static int64_t normed(const struct attn *t, int k)
+{
+    return t->qk_norm == QK_NORM_FULL ? (int64_t)(k ? t->kv : t->heads) * t->head : t->head;
+}
+
 static uint32_t head_norm(struct builder *b, uint32_t layer, const struct attn *t, uint32_t x, int k, struct attn_nodes *n)
 {
     const char *letter = k ? "k" : "q";
     struct named name = {NAME("self_attn.%s_norm.weight", letter), NAME("self_attn.%s_norm.weight", letter), 0, 0, false};
-    n->gain[k] = reference_unit_add(b, layer, name, 1, t->head, true);
+    n->gain[k] = reference_unit_add(b, layer, name, 1, normed(t, k), true);
     b->units.at[n->gain[k]].init = INIT_ONES;
     struct recipe r = {.op = OP_HEADNORM};
     INPUT(r, HEADNORM, x, x);
     INPUT(r, HEADNORM, g, reference_param(b, n->gain[k]));
-    INTEGER(r, HEADNORM, head, t->head);
+    INTEGER(r, HEADNORM, head, normed(t, k));
     NUMBER(r, HEADNORM, eps, b->model->norm.eps);
-    n->rstd[k] = reference_make(b, r, OPND(HEADNORM, rstd), NAME("layer %u: 1/rms of %s", layer, letter), k ? t->kv : t->heads, 0);
+    n->rstd[k] = reference_make(b, r, OPND(HEADNORM, rstd), NAME("layer %u: 1/rms of %s", layer, letter), b->nodes->at[x].cols / normed(t, k), 0);
     return reference_make(b, r, OPND(HEADNORM, y), NAME("layer %u: normalised %s", layer, letter), b->nodes->at[x].cols, 0);
 }
 
@@ -109,15 +115,15 @@ static uint32_t head_norm_back(struct builder *b, uint32_t layer, const struct a
     INPUT(w, HEADNORM_W, dy, dy);
     INPUT(w, HEADNORM_W, x, n->raw[k]);
     INPUT(w, HEADNORM_W, rstd, n->rstd[k]);
-    INTEGER(w, HEADNORM_W, head, t->head);
+    INTEGER(w, HEADNORM_W, head, normed(t, k));
     reference_gradient(b, n->gain[k],
-                       reference_make(b, w, OPND(HEADNORM_W, dg), NAME("gradient of %s", b->units.at[n->gain[k]].name), t->head,
-                                      b->ntokens * (k ? t->kv : t->heads)));
+                       reference_make(b, w, OPND(HEADNORM_W, dg), NAME("gradient of %s", b->units.at[n->gain[k]].name), normed(t, k),
+                                      b->ntokens * (b->nodes->at[dy].cols / normed(t, k))));
     INPUT(r, HEADNORM_I, dy, dy);
     INPUT(r, HEADNORM_I, x, n->raw[k]);
     INPUT(r, HEADNORM_I, g, reference_param(b, n->gain[k]));
     INPUT(r, HEADNORM_I, rstd, n->rstd[k]);
-    INTEGER(r, HEADNORM_I, head, t->head);
+    INTEGER(r, HEADNORM_I, head, normed(t, k));
     return reference_make(b, r, OPND(HEADNORM_I, dx), NAME("layer %u: gradient of raw %s", layer, letter),
                           b->nodes->at[dy].cols, 0);
 }
@@ -142,7 +148,7 @@ static uint32_t grouped(struct builder *b, uint32_t layer, const struct attn *t,
     }
     for (int i = 0; i < 3; i++) {
         n->raw[i] = n->qkv[i] = reference_linear(b, n->x, n->w[i], n->bias[i], NAME("layer %u: %s", layer, letter[i]));
-        if (i < 2 && t->qk_norm == QK_NORM_HEAD)
+        if (i < 2 && t->qk_norm != QK_NORM_NO)
             n->qkv[i] = head_norm(b, layer, t, n->qkv[i], i, n);
         if (i < 2 && t->rope.on)
             n->qkv[i] = rotate(b, t, n->qkv[i], t->head, 0, false, NAME("layer %u: rotated %s", layer, letter[i]));
@@ -160,7 +166,7 @@ static uint32_t grouped_back(struct builder *b, uint32_t layer, const struct att
     for (int i = 0; i < 3; i++) {
         if (i < 2 && t->rope.on)
             d[i] = rotate(b, t, d[i], t->head, 0, true, NAME("layer %u: gradient of unrotated %s", layer, letter[i]));
-        if (i < 2 && t->qk_norm == QK_NORM_HEAD)
+        if (i < 2 && t->qk_norm != QK_NORM_NO)
             d[i] = head_norm_back(b, layer, t, d[i], i, n);
         own = reference_sum(b, own,
                             reference_linear_back(b, d[i], n->x, n->w[i], n->bias[i], NAME("layer %u: %s", layer, letter[i])),

@@ -95,6 +95,17 @@ def qwen3():
     }""", "tied")
 
 
+def olmo2():
+    c = hf.Olmo2Config(**COMMON, num_hidden_layers=2, num_key_value_heads=2, intermediate_size=40, rope_theta=500.0,
+                       rms_norm_eps=1e-6, tie_word_embeddings=False, pad_token_id=None)
+    return hf.Olmo2ForCausalLM(c), text("olmo2", "rmsnorm(eps=1e-6, place=post)", """    repeat 2 {
+        layer {
+            attn gqa(heads=4, kv=2, rope=500, qk_norm=full)
+            ffn  swiglu(40)
+        }
+    }""", "untied")
+
+
 def deepseek(experts):
     c = hf.DeepseekV3Config(**COMMON, num_hidden_layers=2, num_key_value_heads=4, intermediate_size=32,
                             moe_intermediate_size=10, n_routed_experts=8, num_experts_per_tok=2, n_shared_experts=1,
@@ -151,7 +162,7 @@ def neox():
     }""", "untied")
 
 
-MODELS = {"mixtral": mixtral, "qwen3_moe": qwen3_moe, "qwen3": qwen3, "deepseek_v3": lambda: deepseek(True), "mla": lambda: deepseek(False),
+MODELS = {"mixtral": mixtral, "qwen3_moe": qwen3_moe, "qwen3": qwen3, "olmo2": olmo2, "deepseek_v3": lambda: deepseek(True), "mla": lambda: deepseek(False),
           "gemma2": gemma2, "gpt_neox": neox}
 
 

@@ -47,6 +47,23 @@ static const char four[] =
     "            ffn swiglu(32)\n        }\n    }\n    head tied\n}\n"
     "train {\n    sequence 8\n    batch 8 sequences\n    precision fp32\n"
     "    optimizer adamw(lr=1e-3)\n}\n";
+#define ENDS "train {\n    sequence 8\n    batch 8 sequences\n    precision fp32\n    optimizer adamw(lr=1e-3)\n}\n"
+static const char gemma[] =
+    "llmc 1\nmodel tiny {\n    vocab 97\n    width 16\n    norm rmsnorm(place=both)\n    embed tokens(scale=yes)\n"
+    "    repeat 2 {\n        layer {\n            attn gqa(heads=2, kv=2, rope=10_000, softcap=5, window=3)\n"
+    "            ffn geglu(32)\n        }\n    }\n    head tied(softcap=3)\n}\n" ENDS;
+static const char neox[] =
+    "llmc 1\nmodel tiny {\n    vocab 97\n    width 16\n    norm layernorm\n    embed tokens\n"
+    "    repeat 2 {\n        layer parallel(norms=2) {\n            attn mha(heads=2, bias=yes, rope=rotary(10_000, dims=4))\n"
+    "            ffn gelu(32, bias=yes)\n        }\n    }\n    head untied\n}\n" ENDS;
+static const char qwen3[] =
+    "llmc 1\nmodel tiny {\n    vocab 97\n    width 16\n    norm rmsnorm\n    embed tokens\n"
+    "    repeat 2 {\n        layer {\n            attn gqa(heads=4, kv=2, rope=10_000, qk_norm=head)\n"
+    "            ffn swiglu(32)\n        }\n    }\n    head untied\n}\n" ENDS;
+static const char mla[] =
+    "llmc 1\nmodel tiny {\n    vocab 97\n    width 16\n    norm rmsnorm\n    embed tokens\n"
+    "    repeat 2 {\n        layer {\n            attn mla(heads=4, q_rank=8, kv_rank=8, nope=4, rope=2, v=4)\n"
+    "            ffn swiglu(32)\n        }\n    }\n    head untied\n}\n" ENDS;
 static const struct {
     const char *model, *decision;
 } plans[] = {
@@ -69,6 +86,11 @@ static const struct {
     {gpt2, "tp=2 pp=2 dp=1 microbatch=2 schedule=dualpipe"},
     {gpt2, "tp=1 pp=2 dp=2 microbatch=1 schedule=zb_h1"},
     {four, "tp=2 sp=1 pp=2 vpp=2 dp=1 microbatch=2 schedule=combined_1f1b"},
+    {gemma, "tp=2 sp=1 pp=2 dp=1 microbatch=2"},
+    {neox, "tp=2 pp=2 dp=1 microbatch=2"},
+    {qwen3, "tp=2 pp=2 dp=1 zero=1 microbatch=2"},
+    {mla, "tp=2 sp=1 pp=2 dp=1 microbatch=2"},
+    {mla, "tp=2 pp=1 dp=2 zero=1 microbatch=2"},
 };
 #define NPLANS (sizeof plans / sizeof *plans)
 
