@@ -43,6 +43,9 @@ static const struct {
     {"mla", "--set tp=2 --set pp=2 --set gpus=4 --set sequence_parallel=yes", 4, true},
     {"mla", "--set tp=2 --set pp=2 --set dp=2 --set gpus=8 --set sequence_parallel=no --set schedule=zb_h1 --set zero=1", 8, false},
     {"mla", "--set tp=2 --set gpus=2 --set sequence_parallel=yes --set recompute=full", 2, false},
+    {"mla", "--set tp=2 --set cp=2 --set gpus=4 --set sequence_parallel=yes", 4, false},
+    {"olmo2", "--set gpus=1", 1, false},
+    {"olmo2", "--set cp=2 --set pp=2 --set gpus=4", 4, true},
     {"mixtral", "--set gpus=1", 1, false},
     {"mixtral", "--set tp=2 --set pp=2 --set dp=2 --set ep=2 --set gpus=8 --set sequence_parallel=yes", 8, true},
     {"mixtral", "--set cp=2 --set dp=2 --set ep=4 --set gpus=4 --set 'recompute=[norm, moe]'", 4, false},
@@ -155,6 +158,11 @@ static void test_mla(void)
     check_model("mla");
 }
 
+static void test_olmo2(void)
+{
+    check_model("olmo2");
+}
+
 static void test_mixtral(void)
 {
     check_model("mixtral");
@@ -182,6 +190,7 @@ void suite_reference(void)
     CU_add_test(s, "gpt_neox: parallel sublayers, partial rotation", test_neox);
     CU_add_test(s, "qwen3: normalised queries and keys", test_qwen3);
     CU_add_test(s, "mla: latent attention of DeepSeek-V3", test_mla);
+    CU_add_test(s, "olmo2: norms behind sublayers, over all queries and keys", test_olmo2);
     CU_add_test(s, "mixtral: softmax router, experts over ranks", test_mixtral);
     CU_add_test(s, "qwen3_moe: normalised queries, small experts", test_qwen3_moe);
     CU_add_test(s, "deepseek_v3: latent attention, grouped sigmoid router, shared expert", test_deepseek);
