@@ -80,6 +80,8 @@ static uint32_t name_value(const struct shape_names *x, const char *name, size_t
                   {"parts", x->parts},
                   {"kparts", x->parts},
                   {"by", 1},
+                  {"groups", 1},
+                  {"pick", 1},
                   {"head", x->head},
                   {"kv", x->kv},
                   {"heads", x->heads},
