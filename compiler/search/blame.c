@@ -170,10 +170,33 @@ static bool blame_product(struct searching *s, struct diag *d)
     return true;
 }
 
+/* Exchanging rows for heads needs as many heads and key heads of a tp rank as divide among the ranks of cp. */
+static bool blame_heads(struct searching *s, struct diag *d)
+{
+    const struct wishes *w = &s->job->wishes;
+    const struct wish *cp = &w->degree[DEG_CP];
+    if (w->context != CONTEXT_ALL_TO_ALL || cp->relation != REL_EQ || cp->value < 2)
+        return false;
+    for (uint32_t i = 0; i < s->job->model.nlayers; i++) {
+        const struct attn *t = &s->job->model.layers[i]->attn;
+        uint32_t kv = t->kind == ATTN_GQA ? t->kv : t->heads, least = s->space.tp.n ? s->space.tp.at[0] : 1;
+        for (uint32_t k = 0; k < s->space.tp.n; k++)
+            least = s->space.tp.at[k] < least ? s->space.tp.at[k] : least;
+        if (t->heads / least % cp->value == 0 && kv / least % cp->value == 0)
+            continue;
+        diag_error(d, cp->span, "no-plan",
+                   "no plan: 'cp' = %llu by all_to_all must divide the heads = %u and kv = %u of a rank%s",
+                   (unsigned long long)cp->value, t->heads / least, kv / least, least > 1 ? " of tp" : "");
+        diag_help(d, "context ring and all_gather have no such limit");
+        return true;
+    }
+    return false;
+}
+
 static void blame_wishes(struct searching *s, struct diag *d)
 {
     struct suspect found[2];
-    if (blame_product(s, d))
+    if (blame_heads(s, d) || blame_product(s, d))
         return;
     uint32_t n = find_suspects(s, found, 2);
     const struct wishes *w = &s->job->wishes;

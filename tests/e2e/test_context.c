@@ -144,20 +144,6 @@ static void test_normed(void)
     check_model(3);
 }
 
-/* fewer key heads than ranks: no plan, and why */
-static void test_refused(void)
-{
-    char folder[E2E_PATH], log[2 * E2E_PATH];
-    e2e_folder(folder, "context-refused");
-    snprintf(log, sizeof log, "%s/output", folder);
-    CU_ASSERT_NOT_EQUAL(
-        e2e_command(log,
-                    "%s/llmc plan tests/reference/llama/model.llm topologies/cpu8.xml --set gpus=4"
-                    " --set cp=4 --set dp=1 --set context=all_to_all -o %s/plan",
-                    e2e_build(), folder),
-        0);
-}
-
 void suite_context(void);
 void suite_context(void)
 {
@@ -166,5 +152,4 @@ void suite_context(void)
     CU_add_test(s, "windows and capped scores", test_windows);
     CU_add_test(s, "learned positions", test_learned);
     CU_add_test(s, "normalised queries and keys", test_normed);
-    CU_add_test(s, "heads that do not divide are refused", test_refused);
 }
