@@ -84,6 +84,22 @@ static bool check_start(struct machine *m, uint32_t i, size_t sequence, size_t s
 
 /* ---- router ---- */
 
+/* a routing given to the run is found by sample and place: these must be the rows' own */
+static bool check_sample(struct machine *m, uint32_t i, const struct extent *row)
+{
+    int64_t sequence = (int64_t)m->c->plan->job->train.sequence;
+    struct extent sample, start;
+    if (!conserve_bind(m, i, ATTR(ROUTE, sample), 1, &sample) || !conserve_bind(m, i, ATTR(ROUTE, start), row->len, &start))
+        return false;
+    start.lo += sample.lo * sequence;
+    for (int d = 0; d < NDIGITS; d++)
+        start.step[d] += sample.step[d] * sequence;
+    conserve_own_rows(m, &start);
+    return extent_same(&start, row) ||
+           conserve_fail_inputs(m, i, "it says that its rows are %s, but they are %s", extent_text(m->c->arena, &start),
+                                extent_text(m->c->arena, row));
+}
+
 static bool route(struct machine *m, uint32_t i)
 {
     struct recipe r = {.op = OP_ROUTE};
@@ -93,7 +109,7 @@ static bool route(struct machine *m, uint32_t i)
     if (!input(m, i, &r, OPND(ROUTE, logits), NULL, &logits) || !input(m, i, &r, OPND(ROUTE, bias), NULL, &bias) ||
         !input(m, i, &r, OPND(ROUTE, step), NULL, &step) || !whole_columns(m, i, &logits) ||
         (bias.kind == VALUE_NODES && !whole_columns(m, i, &bias)) ||
-        !check_start(m, i, ATTR(ROUTE, sequence), ATTR(ROUTE, start), &logits.row) ||
+        !check_start(m, i, ATTR(ROUTE, sequence), ATTR(ROUTE, start), &logits.row) || !check_sample(m, i, &logits.row) ||
         !conserve_places(m, i, ATTR(ROUTE, first), ATTR(ROUTE, shift), &logits.row))
         return false;
     for (size_t k = OPND(ROUTE, index); k <= OPND(ROUTE, score); k++)
