@@ -256,14 +256,6 @@ bool blocks_reduce(struct arena *a, const struct blocks *x, uint32_t digit, int6
     return true;
 }
 
-bool blocks_equal(const struct blocks *x, const struct blocks *y)
-{
-    bool same = x->n == y->n;
-    for (uint32_t k = 0; same && k < x->n; k++)
-        same = blocks_same(&x->at[k], &y->at[k]);
-    return same;
-}
-
 struct interval {
     int64_t lo, len;
 };
@@ -272,6 +264,63 @@ static int by_lo(const void *x, const void *y)
 {
     const struct interval *a = x, *b = y;
     return (a->lo > b->lo) - (a->lo < b->lo);
+}
+
+/* all intervals of a set on one rank, sorted, neighbours joined; returns their number */
+static size_t list_intervals(const struct blocks *x, struct interval *out)
+{
+    size_t n = 0, kept = 0;
+    for (uint32_t i = 0; i < x->n; i++)
+        for (int64_t k = 0; k < x->at[i].count; k++)
+            out[n++] = (struct interval){x->at[i].extent.lo + k * x->at[i].stride, x->at[i].extent.len};
+    qsort(out, n, sizeof *out, by_lo);
+    for (size_t i = 0; i < n; i++)
+        if (kept && out[kept - 1].lo + out[kept - 1].len == out[i].lo)
+            out[kept - 1].len += out[i].len;
+        else
+            out[kept++] = out[i];
+    return kept;
+}
+
+/* elements of a set whose blocks all follow the ranks as `like` does; -1: they do not, or are too many to list */
+static int64_t listable(const struct blocks *x, const struct block *like, int64_t *count)
+{
+    int64_t total = 0;
+    for (uint32_t i = 0; i < x->n; i++) {
+        const struct block *b = &x->at[i];
+        if (b->first != like->first || b->turns || b->extent.turn || !same_step(&b->extent, &like->extent))
+            return -1;
+        total += b->count * b->extent.len;
+        *count += b->count;
+    }
+    return *count <= (int64_t)1 << 16 ? total : -1;
+}
+
+/* One set can be several combs in several ways: where the combs differ, their elements decide. */
+static bool same_elements(const struct blocks *x, const struct blocks *y)
+{
+    int64_t nx = 0, ny = 0;
+    if (!x->n || !y->n)
+        return false;
+    int64_t total = listable(x, &x->at[0], &nx);
+    if (total < 0 || total != listable(y, &x->at[0], &ny))
+        return false;
+    struct arena *scratch = arena_new();
+    struct interval *a = ARENA_ARRAY(scratch, struct interval, (size_t)nx), *b = ARENA_ARRAY(scratch, struct interval, (size_t)ny);
+    size_t n = list_intervals(x, a);
+    bool same = n == list_intervals(y, b);
+    for (size_t i = 0; same && i < n; i++)
+        same = a[i].lo == b[i].lo && a[i].len == b[i].len;
+    arena_free(scratch);
+    return same;
+}
+
+bool blocks_equal(const struct blocks *x, const struct blocks *y)
+{
+    bool same = x->n == y->n;
+    for (uint32_t k = 0; same && k < x->n; k++)
+        same = blocks_same(&x->at[k], &y->at[k]);
+    return same || same_elements(x, y);
 }
 
 bool blocks_whole(const struct blocks *x, int64_t size)
