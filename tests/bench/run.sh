@@ -17,6 +17,9 @@ title "compiler: seconds of each pass    $build/tests/bench/bench_compile"
 title "pipelines: bounds and runs of actions per second    $build/tests/bench/bench_pipeline"
 "$build/tests/bench/bench_pipeline"
 
+title "pipelines: synthesised schedules against formulas and bounds    $build/tests/bench/bench_auto"
+"$build/tests/bench/bench_auto"
+
 title "search: large jobs on one core    $build/tests/bench/bench_search"
 "$build/tests/bench/bench_search"
 
