@@ -81,6 +81,8 @@ uint32_t cost_linear_part(const struct opr *o);
 /* which pipeline rank runs a stage; V-shaped schedules fold the second half back */
 /* bytes that one microbatch leaves on a stage; eager: with the copies of operators that are not fused */
 double cost_stage_keep(const struct cost *c, const struct cost_shape *s, uint32_t stage, bool eager);
+/* what a microbatch leaves in llmrun's rings from I to W */
+double cost_stage_late(const struct cost *c, const struct cost_shape *s, uint32_t stage);
 uint32_t cost_stage_rank(const struct decision *d, uint32_t stage);
 /* the j-th of the vpp stages of rank r */
 uint32_t cost_rank_stage(const struct decision *d, uint32_t r, uint32_t j);

@@ -100,20 +100,26 @@ double cost_stage_keep(const struct cost *c, const struct cost_shape *s, uint32_
     return keep;
 }
 
-/* what llmrun's rings hold from I to W */
+double cost_stage_late(const struct cost *c, const struct cost_shape *s, uint32_t stage)
+{
+    const struct stage *st = &c->decision->stages[stage];
+    double late = 0;
+    if (c->profile->allocator >= 0.5)
+        return 0;
+    for (uint32_t i = 0, run; i < st->count; i += run) {
+        run = cost_run(s, st, i);
+        late += run * cost_layer(s, st, i)->late_bytes;
+    }
+    return late;
+}
+
 static double rank_late(const struct cost *c, const struct cost_shape *s, uint32_t r)
 {
     const struct decision *d = c->decision;
     double bytes = 0;
     for (uint32_t j = 0; j < d->vpp + (d->schedule == SCHED_DUALPIPE ? 1 : 0); j++) {
         uint32_t stage = d->schedule == SCHED_DUALPIPE && j ? d->pp - 1 - r : cost_rank_stage(d, r, j);
-        const struct stage *st = &d->stages[stage];
-        double late = 0;
-        for (uint32_t i = 0, run; i < st->count; i += run) {
-            run = cost_run(s, st, i);
-            late += run * cost_layer(s, st, i)->late_bytes;
-        }
-        bytes += late * pipeline_late(d, r, j);
+        bytes += cost_stage_late(c, s, stage) * pipeline_late(d, r, j);
     }
     return bytes;
 }
@@ -126,7 +132,7 @@ static double rank_keep(const struct cost *c, const struct cost_shape *s, uint32
         keep[j] = cost_stage_keep(c, s, cost_rank_stage(d, r, j), eager);
     if (d->schedule == SCHED_DUALPIPE)
         keep[1] = cost_stage_keep(c, s, d->pp - 1 - r, eager);
-    return pipeline_live_bytes(d, r, keep) + (c->profile->allocator < 0.5 ? rank_late(c, s, r) : 0);
+    return pipeline_live_bytes(d, r, keep) + rank_late(c, s, r);
 }
 
 static struct holding hold_rank(const struct cost *c, const struct cost_shape *s, uint32_t r)

@@ -102,19 +102,21 @@ static double dual_live(uint32_t h, uint32_t n, uint32_t m, double near, double 
     return (2 * n - h - 1 + joins) * near + (h + 1) * far;
 }
 
-/* action by action */
+/* Action by action: every stage has a ring of its own, as deep as its fullest moment. */
 static double listed_live(const struct pipeline_view *x, const struct schedule *s, uint32_t r, const double *keep)
 {
-    double live = 0, most = 0;
+    uint32_t inside[DECISION_MOST_VPP] = {0}, most[DECISION_MOST_VPP] = {0};
+    double bytes = 0;
     for (uint32_t k = 0; k < s->nactions[r]; k++) {
-        const struct action *t = &s->actions[r][k];
-        double own = keep[t->stage / x->p]; /* a rank's stages ascend in either placement */
-        if (t->kind == 'F')
-            most = fmax(most, live += own);
-        else if (t->kind == 'B' || t->kind == 'W')
-            live -= own;
+        uint32_t c = s->actions[r][k].stage / x->p; /* a rank's stages ascend in either placement */
+        char kind = s->actions[r][k].kind;
+        inside[c] += kind == 'F';
+        inside[c] -= kind == 'B' || kind == 'W';
+        most[c] = inside[c] > most[c] ? inside[c] : most[c];
     }
-    return most;
+    for (uint32_t c = 0; c < x->v; c++)
+        bytes += keep[c] * most[c];
+    return bytes;
 }
 
 double pipeline_live_bytes(const struct decision *d, uint32_t rank, const double *keep)

@@ -7,7 +7,8 @@
  *
  * Memory never locks up: a forward is admitted if behind it, for every chunk deeper than the shallowest that
  * holds anything and itself empty, one microbatch more would fit.  The microbatch that is furthest along can
- * then always go on: the chunk that it enters is empty. */
+ * then always go on: the chunk that it enters is empty.  What an input gradient leaves for W needs room as
+ * well; where there is none a W goes first, or both gradients are done at once. */
 
 #include "compiler/schedule/auto_private.h"
 
@@ -150,6 +151,7 @@ static void begin(struct auto_greedy *g, uint32_t r, uint32_t chunk, enum auto_k
         break;
     case AUTO_I:
         g->inside[r]--;
+        g->live[r] += st->late;
         g->waiting[r]++;
         send_backward(g, slot, end);
         break;
@@ -161,7 +163,7 @@ static void begin(struct auto_greedy *g, uint32_t r, uint32_t chunk, enum auto_k
         break;
     case AUTO_W:
         g->waiting[r]--;
-        g->live[r] -= st->keep;
+        g->live[r] -= st->keep + st->late;
         g->slot[slot].w++;
         break;
     case AUTO_KINDS:
@@ -246,8 +248,10 @@ static struct offers look(const struct auto_greedy *g, uint32_t r, double now)
 static enum auto_kind backward_kind(const struct auto_greedy *g, uint32_t slot)
 {
     const struct auto_rules *u = g->rules;
-    bool entry = u->fuse_entry && g->job->slot[slot].back == NONE;
-    return entry || g->slot[slot].i < u->fuse ? AUTO_B : AUTO_I;
+    const struct auto_stage *st = &g->job->slot[slot];
+    bool entry = u->fuse_entry && st->back == NONE;
+    bool full = g->job->most && g->live[st->rank] + st->late > g->job->most[st->rank];
+    return entry || full || g->slot[slot].i < u->fuse ? AUTO_B : AUTO_I;
 }
 
 /* one choice of rank r: an action begun, or a time to look again */

@@ -299,7 +299,7 @@ bool auto_order_fits(const struct auto_job *job, const struct auto_order *order,
     double live = 0, most = job->most ? job->most[r] * (1 + 1e-9) : INFINITY;
     for (uint32_t k = 0; k < order->n[r]; k++) {
         uint32_t c = AUTO_CHUNK(order->at[r][k]);
-        double keep = job->slot[r * job->v + c].keep;
+        double keep = job->slot[r * job->v + c].keep, later_bytes = job->slot[r * job->v + c].late;
         switch (AUTO_KIND(order->at[r][k])) {
         case AUTO_F:
             f[c]++;
@@ -307,10 +307,11 @@ bool auto_order_fits(const struct auto_job *job, const struct auto_order *order,
             break;
         case AUTO_I:
             i[c]++;
+            live += later_bytes;
             break;
         case AUTO_W:
             w[c]++;
-            live -= keep;
+            live -= keep + later_bytes;
             break;
         case AUTO_B:
             i[c]++;

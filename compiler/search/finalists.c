@@ -18,30 +18,66 @@
 #define RUNS_LEAST 40u        /* runs of all actions, for what is larger */
 #define MOST_ACTIONS 1000000u /* more take seconds */
 #define GAIN 0.002
+#define LEANER 0.75
 
-/* bytes of activations that each rank has room for beside all else; keep: of each stage */
-static void find_room(struct searching *s, const struct cost *c, const struct search_shape *h, double *keep,
-                      double *most)
+/* bytes: of a microbatch by stage, from F to W and from I to W; of all of them that each rank has room for */
+struct room {
+    double *keep, *late, *most;
+};
+
+static void find_room(struct searching *s, const struct cost *c, const struct search_shape *h, double share,
+                      struct room *room)
 {
     const struct decision *d = c->decision;
     double limit = (double)s->memory_limit;
-    for (uint32_t i = 0; i < d->nstages; i++)
-        keep[i] = cost_stage_keep(c, &h->shape, i, true);
+    room->keep = ARENA_ARRAY(s->arena, double, d->nstages);
+    room->late = ARENA_ARRAY(s->arena, double, d->nstages);
+    room->most = ARENA_ARRAY(s->arena, double, d->pp);
+    for (uint32_t i = 0; i < d->nstages; i++) {
+        room->keep[i] = cost_stage_keep(c, &h->shape, i, true);
+        room->late[i] = cost_stage_late(c, &h->shape, i);
+    }
     for (uint32_t r = 0; r < d->pp; r++) {
         struct estimate e = {0};
-        double own[DECISION_MOST_VPP];
-        for (uint32_t j = 0; j < d->vpp; j++)
-            own[j] = keep[cost_rank_stage(d, r, j)];
-        if (d->schedule == SCHED_DUALPIPE)
-            own[1] = keep[d->pp - 1 - r];
+        double own[DECISION_MOST_VPP], late = 0;
+        uint32_t stages = d->schedule == SCHED_DUALPIPE ? 2 : d->vpp;
+        for (uint32_t j = 0; j < stages; j++) {
+            uint32_t stage = d->schedule == SCHED_DUALPIPE && j ? d->pp - 1 - r : cost_rank_stage(d, r, j);
+            own[j] = room->keep[stage];
+            late += room->late[stage] * pipeline_late(d, r, j);
+        }
         cost_rank_memory(c, &h->shape, r, &e);
         double left = fmax(limit - (double)e.peak_bytes, 0) / (1 + c->profile->allocator_share);
-        most[r] = pipeline_live_bytes(d, r, own) + left;
+        room->most[r] = share * (pipeline_live_bytes(d, r, own) + late + left);
     }
 }
 
-/* x with a schedule of its own; false where none is made, or it does not fit after all */
-static bool synthesise(struct searching *s, const struct candidate *x, struct candidate *out)
+/* Memory and time of the candidate with a schedule made for the room; false where there is none. */
+static bool make_schedule(struct searching *s, struct cost *c, const struct search_shape *h,
+                          const struct room *room, struct candidate *out)
+{
+    struct decision *d = &out->decision;
+    uint64_t actions = 3 * (uint64_t)d->nstages * d->microbatches;
+    struct pipeline_times times;
+    double step_s;
+    c->decision = d;
+    cost_pipeline(c, &h->shape, s->ranks, s->stages, &times);
+    struct schedule_costs costs = {.times = &times,
+                                   .keep_bytes = room->keep,
+                                   .late_bytes = room->late,
+                                   .most_bytes = room->most,
+                                   .folds = d->folds,
+                                   .budget = actions * RUNS_LEAST > BUDGET ? actions * RUNS_LEAST : BUDGET};
+    d->listed = schedule_auto(s->arena, d, &costs, &step_s);
+    if (!d->listed)
+        return false;
+    cost_memory(c, &h->shape, &out->estimate);
+    search_time(s, c, h, &out->estimate);
+    return true;
+}
+
+/* x with a schedule of its own in a share of the memory that is left; false where none is made or none fits */
+static bool synthesise(struct searching *s, const struct candidate *x, double share, struct candidate *out)
 {
     *out = *x;
     struct decision *d = &out->decision;
@@ -50,28 +86,25 @@ static bool synthesise(struct searching *s, const struct candidate *x, struct ca
         return false;
     struct cost *c = cost_new(s->arena, s->job, s->topo, &x->decision);
     const struct search_shape *h = search_shape(s, c);
-    struct pipeline_times times;
-    double *keep = ARENA_ARRAY(s->arena, double, d->nstages), *most = ARENA_ARRAY(s->arena, double, d->pp),
-           step_s;
-    find_room(s, c, h, keep, most);
-    cost_pipeline(c, &h->shape, s->ranks, s->stages, &times);
-    struct schedule_costs costs = {.times = &times,
-                                   .keep_bytes = keep,
-                                   .most_bytes = most,
-                                   .folds = decision_folds(d),
-                                   .budget = actions * RUNS_LEAST > BUDGET ? actions * RUNS_LEAST : BUDGET};
+    struct room room;
+    find_room(s, c, h, share, &room);
     d->folds = decision_folds(&x->decision);
     d->schedule = SCHED_AUTO;
     d->schedule_group = 0;
-    d->listed = schedule_auto(s->arena, d, &costs, &step_s);
-    if (!d->listed)
-        return false;
-    c->decision = d;
-    cost_memory(c, &h->shape, &out->estimate);
-    search_time(s, c, h, &out->estimate);
-    return out->estimate.peak_bytes <= s->memory_limit && out->estimate.step_time_s <= search_limit_s(s) &&
-           !(s->unlike &&
-             search_dimension_value(d, s->dimension) == search_dimension_value(s->unlike, s->dimension));
+    /* rings are each as deep as its own fullest moment, so that together they may take more than any moment
+     */
+    for (int tries = 0; make_schedule(s, c, h, &room, out); tries++) {
+        double over = (double)out->estimate.peak_bytes - (double)s->memory_limit;
+        if (over <= 0)
+            return out->estimate.step_time_s <= search_limit_s(s) &&
+                   !(s->unlike && search_dimension_value(d, s->dimension) ==
+                                      search_dimension_value(s->unlike, s->dimension));
+        if (tries == 5)
+            return false;
+        for (uint32_t r = 0; r < d->pp; r++)
+            room.most[r] -= 0.6 * over;
+    }
+    return false;
 }
 
 static bool named(const struct wishes *w, enum schedule_kind k)
@@ -82,34 +115,25 @@ static bool named(const struct wishes *w, enum schedule_kind k)
     return false;
 }
 
-/* what 'auto' alone was asked for: formulas were only where to start from */
-static void drop_unnamed(struct searching *s)
-{
-    struct search_result *r = s->result;
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < r->ncandidates; i++) {
-        const struct decision *d = &r->candidates[i].decision;
-        if (d->pp == 1 || named(&s->job->wishes, d->schedule))
-            r->candidates[kept++] = r->candidates[i];
-    }
-    r->ncandidates = kept;
-}
-
 void search_finalists(struct searching *s)
 {
     struct search_result *r = s->result;
-    bool asked = named(&s->job->wishes, SCHED_AUTO);
-    uint32_t n = r->ncandidates, most = s->top < FINALISTS || !asked ? FINALISTS : s->top;
-    if (!asked && s->job->wishes.nschedules)
+    const struct wishes *w = &s->job->wishes;
+    bool asked = named(w, SCHED_AUTO);
+    uint32_t n = r->ncandidates, most = asked ? n : FINALISTS;
+    if (!asked && w->nschedules)
         return;
     struct candidate *all = ARENA_ARRAY(s->arena, struct candidate, n + 1);
     memcpy(all, r->candidates, n * sizeof *all);
+    r->ncandidates = asked ? 0 : n; /* formulas that nobody named were only where to start from */
     for (uint32_t i = 0; i < n && i < most; i++) {
         struct candidate own;
-        if (synthesise(s, &all[i], &own) &&
+        if (asked && (all[i].decision.pp == 1 || named(w, all[i].decision.schedule)))
+            search_keep(s, &all[i]);
+        if (asked && synthesise(s, &all[i], LEANER, &own)) /* what is placed may take more than estimated */
+            search_keep(s, &own);
+        if (synthesise(s, &all[i], 1, &own) &&
             (asked || own.estimate.step_time_s < all[i].estimate.step_time_s * (1 - GAIN)))
             search_keep(s, &own);
     }
-    if (asked)
-        drop_unnamed(s);
 }

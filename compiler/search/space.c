@@ -343,6 +343,8 @@ static bool space_schedules(struct diag *d, struct space *s)
             return false;
     }
     for (size_t k = 0; k < ARRAY_LEN(all); k++) {
+        if (automatic && w->nschedules && all[k] == SCHED_DUALPIPE) /* no start for 'auto': two copies of the model */
+            continue;
         for (uint32_t i = 0; i < (automatic ? 1 : w->nschedules); i++)
             if (automatic || w->schedules[i].kind == all[k]) {
                 add_kind(s, all[k], automatic ? 0 : w->schedules[i].group, !automatic);

@@ -136,29 +136,73 @@ static void check_shape(struct arena *a, const struct decision *d)
     CU_ASSERT_EQUAL(back->nactions[d->pp - 1], s->nactions[d->pp - 1]);
 }
 
+/* Which shapes are legal, as the schedules' definitions have it.  With interleaving and combined 1F1B the last of the
+ * groups (of pp) must not be smaller than pp, unless it is the only one. */
+static bool any_shape(uint32_t p, uint32_t m)
+{
+    return p > 0 && m > 0;
+}
+
+static bool whole_groups(uint32_t p, uint32_t m)
+{
+    return m <= p || m % p == 0;
+}
+
+static bool full_turns(uint32_t p, uint32_t m)
+{
+    return m >= 2 * p - 1;
+}
+
+static bool both_ways(uint32_t p, uint32_t m)
+{
+    return p % 2 == 0 && m % 2 == 0 && m >= 2 * p;
+}
+
+static const struct {
+    enum schedule_kind kind;
+    uint32_t least, most; /* chunks per rank */
+    bool (*legal)(uint32_t p, uint32_t m);
+} kinds[] = {{SCHED_GPIPE, 1, 1, any_shape},
+             {SCHED_1F1B, 1, 1, any_shape},
+             {SCHED_EAGER_1F1B, 1, 1, any_shape},
+             {SCHED_INTERLEAVED, 2, 4, whole_groups},
+             {SCHED_COMBINED_1F1B, 1, 4, whole_groups},
+             {SCHED_ZB_H1, 1, 1, any_shape},
+             {SCHED_ZB_H2, 1, 1, any_shape},
+             {SCHED_ZB_V, 2, 2, any_shape},
+             {SCHED_V_HALF, 2, 2, any_shape},
+             {SCHED_V_MIN, 2, 2, any_shape},
+             {SCHED_DUALPIPE, 1, 1, both_ways},
+             {SCHED_DUALPIPE_V, 2, 2, full_turns}};
+
+/* legal shapes are made and run, the others are refused with a reason */
 static void test_shapes(void)
 {
-    static const struct {
-        enum schedule_kind kind;
-        uint32_t least, most; /* chunks per rank */
-    } kinds[] = {{SCHED_GPIPE, 1, 1},       {SCHED_1F1B, 1, 1},   {SCHED_EAGER_1F1B, 1, 1}, {SCHED_INTERLEAVED, 1, 4},
-                 {SCHED_COMBINED_1F1B, 1, 4}, {SCHED_ZB_H1, 1, 1}, {SCHED_ZB_H2, 1, 1},      {SCHED_ZB_V, 2, 2},
-                 {SCHED_V_HALF, 2, 2},      {SCHED_V_MIN, 2, 2},  {SCHED_DUALPIPE, 1, 1},   {SCHED_DUALPIPE_V, 2, 2}};
-    uint32_t made = 0;
+    uint32_t made = 0, refused = 0;
     for (uint32_t p = 1; p <= 9; p++)
         for (uint32_t m = 1; m <= 20; m += m < 6 ? 1 : 3) {
             struct arena *a = arena_new();
             for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-                for (uint32_t v = kinds[i].least; v <= kinds[i].most; v++) {
+                for (uint32_t v = 1; v <= 5; v++) {
                     const struct decision *d = decide(a, kinds[i].kind, v, p, m);
-                    if (schedule_unsupported(a, d))
+                    bool fixed = schedule_chunks(kinds[i].kind) > 0;
+                    if (!fixed && (v < kinds[i].least || v > kinds[i].most))
                         continue;
+                    bool legal = kinds[i].legal(p, m) && (!fixed || v == kinds[i].least);
+                    const char *why = schedule_unsupported(a, d);
+                    CU_ASSERT_EQUAL(why == NULL, legal);
+                    CU_ASSERT(why == NULL || strstr(why, schedule_name(kinds[i].kind)));
+                    if (why) {
+                        CU_ASSERT_PTR_NULL(schedule_new(a, d));
+                        refused++;
+                        continue;
+                    }
                     check_shape(a, d);
                     made++;
                 }
             arena_free(a);
         }
-    CU_ASSERT(made > 700);
+    CU_ASSERT(made > 700 && refused > 700);
 }
 
 /* interleaved with every group that divides the microbatches, or leaves at least p for the last group */
@@ -167,11 +211,14 @@ static void test_groups(void)
     for (uint32_t p = 2; p <= 6; p++)
         for (uint32_t m = p; m <= 17; m++)
             for (uint32_t n = p; n <= m; n++) {
-                if (m % n && m % n < p)
-                    continue;
                 struct arena *a = arena_new();
                 struct decision d = *decide(a, SCHED_INTERLEAVED, 3, p, m);
                 d.schedule_group = n;
+                if (m % n && m % n < p) {
+                    CU_ASSERT_PTR_NOT_NULL(schedule_unsupported(a, &d));
+                    arena_free(a);
+                    continue;
+                }
                 check_shape(a, &d);
                 d.schedule = SCHED_COMBINED_1F1B;
                 check_shape(a, &d);

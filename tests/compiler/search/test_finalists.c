@@ -1,0 +1,158 @@
+/* Schedules that are not a formula's in the search: synthesised ones where they gain or are asked for, and one
+ * from a file. */
+
+#include "compiler/model/actions.h"
+#include "compiler/model/sema.h"
+#include "compiler/schedule/schedule.h"
+#include "compiler/search/search.h"
+#include "compiler/simulate/predict.h"
+
+#include <CUnit/Basic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct found {
+    struct arena *a;
+    struct diag *d;
+    struct job *job;
+    struct topo *topo;
+    struct search_result *r;
+};
+
+static struct found run(const char *model, const char *cluster, const char *const *sets, uint32_t nsets, uint32_t top)
+{
+    struct found f = {.a = arena_new()};
+    f.d = diag_new(f.a);
+    f.job = job_read(f.a, f.d, arena_printf(f.a, "plans/%s/model.llm", model), sets, nsets);
+    f.topo = topo_read(f.a, f.d, arena_printf(f.a, "topologies/%s.xml", cluster));
+    CU_ASSERT_PTR_NOT_NULL_FATAL(f.job);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(f.topo);
+    f.r = search(f.a, f.d, f.job, f.topo, top, 0, true);
+    return f;
+}
+
+static const struct {
+    const char *model, *cluster, *sets[4], *formula;
+} asked[] = { /* NULL: memory decides */
+    {"tiny-llama", "cpu8", {"tp=1", "pp=4", "dp=2", "vpp=1"}, "schedule=zb_h1"},
+    {"tiny-llama", "cpu8", {"tp=2", "pp=2", "dp=2", "vpp=2"}, "schedule=zb_v"},
+    {"llama3-70b", "dgx-h100-superpod", {"gpus=64", "batch=128 sequences", "pp=8", "tp=4"}, NULL},
+};
+
+/* asked for by name: every candidate has its own, and the best is no slower than a formula asked for by name */
+static void test_asked(void)
+{
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        const char *sets[5];
+        memcpy(sets, asked[i].sets, sizeof asked[i].sets);
+        sets[4] = "schedule=auto";
+        struct found f = run(asked[i].model, asked[i].cluster, sets, 5, 3);
+        CU_ASSERT_FATAL(f.r->ncandidates > 0);
+        for (uint32_t k = 0; k < f.r->ncandidates; k++) {
+            const struct candidate *x = &f.r->candidates[k];
+            const char *why = "";
+            CU_ASSERT_EQUAL(x->decision.schedule, SCHED_AUTO);
+            CU_ASSERT(x->emittable);
+            CU_ASSERT(decision_legal(f.a, f.job, f.topo, &x->decision, &why));
+            CU_ASSERT_PTR_NULL(schedule_unsupported(f.a, &x->decision));
+            CU_ASSERT(schedule_check(f.a, schedule_new(f.a, &x->decision), &why));
+            CU_ASSERT(x->estimate.peak_bytes <= f.r->memory_limit_bytes);
+            struct estimate e;
+            CU_ASSERT(predict(f.a, cost_new(f.a, f.job, f.topo, &x->decision), &e));
+            CU_ASSERT_DOUBLE_EQUAL(e.step_time_s, x->estimate.step_time_s, 1e-9 * e.step_time_s);
+        }
+        sets[4] = asked[i].formula;
+        if (!asked[i].formula) {
+            arena_free(f.a);
+            continue;
+        }
+        struct found other = run(asked[i].model, asked[i].cluster, sets, 5, 3);
+        CU_ASSERT_FATAL(other.r->ncandidates > 0);
+        double own = f.r->candidates[0].estimate.step_time_s, best = other.r->candidates[0].estimate.step_time_s;
+        CU_ASSERT(own <= best);
+        arena_free(other.a);
+        arena_free(f.a);
+    }
+}
+
+/* named formulas stay as they are */
+static void test_not_asked(void)
+{
+    const char *const sets[] = {"tp=1", "pp=4", "dp=2", "schedule=zb_h1"};
+    struct found f = run("tiny-llama", "cpu8", sets, 4, 3);
+    CU_ASSERT_FATAL(f.r->ncandidates > 0);
+    for (uint32_t k = 0; k < f.r->ncandidates; k++)
+        CU_ASSERT_EQUAL(f.r->candidates[k].decision.schedule, SCHED_ZB_H1);
+    arena_free(f.a);
+}
+
+static const struct {
+    const char *csv, *sets[2], *message; /* NULL: it is taken */
+    uint32_t nsets;
+} files[] = {
+    {"0F0,0F1,0I0,0W0,0I1,0W1\n1F0,1B0,1F1,1B1\n", {"dp=4", "batch=8 sequences"}, NULL, 2},
+    {"0F0,3F0,3B0,0B0\n1F0,2F0,2I0,1I0,2W0,1W0\n", {"dp=2", "batch=2 sequences"}, NULL, 2},
+    {"0F0,2F0,2B0,0B0\n1F0,3F0,3B0,1B0\n", {"dp=1", "batch=1 sequences"}, NULL, 2},
+    {"0F0,0B0\n1F0,1B0\n2F0,2B0\n", {0}, "it has 3 pipeline ranks, which neither wishes nor job and cluster allow", 0},
+    {"0F0,1F0,1B0,0B0\n2F0,3F0,3B0,2B0\n",
+     {0},
+     "its 4 stages on 2 ranks are neither in turn (stage s on rank s mod pp) nor folded (stages r and 2 pp - 1 - r on "
+     "rank r)",
+     0},
+    {"0F0,2F0,2B0,0B0\n1F0,3F0,3B0,1B0\n", {"vpp=1"}, "it has 2 stages per rank, which 'vpp' excludes", 1},
+    {"0F0,0F1,0B0\n1F0,1B0\n", {0}, "0B1 is missing", 0},
+    {"0F0\n1F0\n", {0}, "it has no backward actions", 0},
+};
+
+static void test_files(void)
+{
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char path[] = "/tmp/llmc-schedule-XXXXXX";
+        int fd = mkstemp(path);
+        CU_ASSERT_FATAL(fd >= 0);
+        CU_ASSERT_EQUAL(write(fd, files[i].csv, strlen(files[i].csv)), (ssize_t)strlen(files[i].csv));
+        close(fd);
+        struct arena *a = arena_new();
+        const char *sets[6];
+        uint32_t n = files[i].nsets;
+        memcpy(sets, files[i].sets, n * sizeof *sets);
+        sets[n++] = "tp=1";
+        sets[n++] = "microbatch=1";
+        sets[n++] = arena_printf(a, "schedule=\"%s\"", path);
+        struct found f = run("tiny-llama", "cpu8", sets, n, 2);
+        if (files[i].message) {
+            CU_ASSERT_EQUAL(f.r->ncandidates, 0);
+            CU_ASSERT_STRING_EQUAL(diag_first(f.d),
+                                   arena_printf(a, "no plan: schedule \"%s\": %s", path, files[i].message));
+        } else {
+            CU_ASSERT_FATAL(f.r->ncandidates > 0);
+            const struct decision *d = &f.r->candidates[0].decision;
+            CU_ASSERT_EQUAL(d->schedule, SCHED_FILE);
+            CU_ASSERT(f.r->candidates[0].emittable);
+            CU_ASSERT_PTR_NOT_NULL_FATAL(d->listed);
+            CU_ASSERT_EQUAL(d->microbatches, d->listed->microbatches);
+            CU_ASSERT_EQUAL(d->nstages, d->listed->nstages);
+            char *text = NULL;
+            size_t size = 0;
+            FILE *out = open_memstream(&text, &size);
+            schedule_print(schedule_new(a, d), out);
+            fclose(out);
+            CU_ASSERT_STRING_EQUAL(text, files[i].csv);
+            free(text);
+        }
+        arena_free(f.a);
+        arena_free(a);
+        unlink(path);
+    }
+}
+
+void suite_finalists(void);
+void suite_finalists(void)
+{
+    CU_pSuite s = CU_add_suite("finalists", NULL, NULL);
+    CU_add_test(s, "synthesised where asked for", test_asked);
+    CU_add_test(s, "not where another is named", test_not_asked);
+    CU_add_test(s, "from a file", test_files);
+}
