@@ -40,13 +40,12 @@ enum { NMODELS = sizeof models / sizeof *models };
 
 /* the kinds take turns at the layouts; each model gets all of them */
 static const char *const layouts[] = {
-    "--set gpus=2 --set cp=2 --set dp=1",
-    "--set gpus=4 --set cp=4 --set dp=1 --set microbatch=2",
-    "--set gpus=8 --set cp=2 --set tp=2 --set sequence_parallel=yes --set pp=2 --set dp=1",
-    "--set gpus=8 --set cp=2 --set tp=2 --set sequence_parallel=yes --set dp=2 --set zero=1 --set "
-    "microbatch=2",
-    "--set gpus=8 --set cp=4 --set dp=2 --set zero=1 --set recompute=full",
-    "--set gpus=8 --set cp=2 --set pp=2 --set dp=2 --set microbatch=2 --set schedule=gpipe --set zero=0",
+    "gpus=2 cp=2 dp=1",
+    "gpus=4 cp=4 dp=1 microbatch=2",
+    "gpus=8 cp=2 tp=2 sequence_parallel=yes pp=2 dp=1",
+    "gpus=8 cp=2 tp=2 sequence_parallel=yes dp=2 zero=1 microbatch=2",
+    "gpus=8 cp=4 dp=2 zero=1 recompute=full",
+    "gpus=8 cp=2 pp=2 dp=2 microbatch=2 schedule=gpipe zero=0",
 };
 static const char *const kinds[] = {"ring", "all_gather", "all_to_all"};
 
