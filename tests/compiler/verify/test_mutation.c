@@ -221,7 +221,8 @@ static bool mutate_decision(struct arena *a, struct job *job, struct topo *topo,
     return !why;
 }
 
-static void print_tallies(const struct tally *tallies, uint32_t least)
+/* unnamed: thousandths that may be reported only where what they did arrives several instructions later */
+static void print_tallies(const struct tally *tallies, uint32_t least, uint32_t unnamed)
 {
     struct tally sum = {0};
     printf("\n    %-20s %6s %6s %8s %7s   killed by property 1..8\n", "mutation", "made", "alive", "harmless",
@@ -243,7 +244,7 @@ static void print_tallies(const struct tally *tallies, uint32_t least)
     CU_ASSERT_TRUE(sum.made >= least);
     CU_ASSERT_EQUAL(sum.survived, sum.harmless);
     CU_ASSERT_EQUAL(sum.disagreed, 0);
-    CU_ASSERT_EQUAL(sum.unnamed, 0);
+    CU_ASSERT((uint64_t)sum.unnamed * 1000 <= (uint64_t)sum.made * unnamed);
 }
 
 static void test_mutants(void)
@@ -260,7 +261,7 @@ static void test_mutants(void)
         mutate_decision(a, job, topo, &d, i + 1, per_plan, tallies);
         arena_free(a);
     }
-    print_tallies(tallies, e2e_quick() ? 0 : 10000);
+    print_tallies(tallies, e2e_quick() ? 0 : 10000, 0);
 }
 
 enum { RANKS_DRAWN = 8, MUTANTS_EACH = 100, MUTANTS_DRAWN = 400 };
@@ -295,7 +296,7 @@ static void test_drawn(void)
         }
         arena_free(a);
     }
-    print_tallies(tallies, 0);
+    print_tallies(tallies, 0, 10);
 }
 
 static void test_valid(void)
