@@ -12,8 +12,8 @@
 static const char *const models[] = {
     "swiglu(24) {\n experts 4\n active 2\n router softmax\n }",
     "gelu(24) {\n experts 4\n active 2\n router softmax(normalize=no, linear_bias=yes)\n }",
-    "swiglu(24) {\n experts 8\n active 2\n shared 1\n balance 0.01\n"
-    " router sigmoid(groups=4, pick=2, bias=yes, scale=2.5, rate=0.01)\n }",
+    ("swiglu(24) {\n experts 8\n active 2\n shared 1\n balance 0.01\n"
+     " router sigmoid(groups=4, pick=2, bias=yes, scale=2.5, rate=0.01)\n }"),
     "swiglu(24) {\n experts 4\n active 2\n capacity 1.0\n balance 0.02\n router softmax\n }",
 };
 
