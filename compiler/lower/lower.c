@@ -1,9 +1,10 @@
 /* The lowering's driver: for every pipeline rank its chunks, its buffers, then its schedule action by action.
  *
  * F of a chunk runs its pieces' operators in order.  B runs the pieces backwards; a piece that recomputes first runs its
- * forward operators again, as far as its backward needs them.  Split, I is that
- * without the gradients of weights and keeps in a ring what W needs for them.  After a chunk's last B or W every bucket is reduced as soon as
- * the piece that completes it is done.  A new kind of operator is one row of the table below and its file. */
+ * forward operators again, as far as its backward needs them.  Split, I is B without the gradients of weights of
+ * products and tables, and keeps in a ring what W needs for these.  Two actions that overlap are one list of instructions.
+ * After a chunk's last B or W every bucket is reduced as soon as the piece that completes it is done.  A new kind of
+ * operator is one row of the table below and its file. */
 
 #include "compiler/lower/build.h"
 

@@ -2,7 +2,8 @@
  *
  * 1. Dependences of every role's instructions (in program order) from what their operands read and write, rings unlimited.
  * 2. Keying simulation: one rank per role, queues in program order but transfers with a queue per channel and direction
- *    (a channel is what two neighbouring stages send each other in one direction); an event loop by start time.  The number of the event is `seq`: equal for all parties of a rendezvous, growing along
+ *    (a channel is what two neighbouring stages send each other in one direction); an event loop by start time.  The
+ *    number of the event is `seq`: equal for all parties of a rendezvous, growing along
  *    every queue and every dependence, so the merged graph is acyclic whatever the durations.
  * 3. A ring is as deep as the most slots in flight in that run; a slot is used again only where its last user ended
  *    before the next writer started.

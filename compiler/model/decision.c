@@ -243,7 +243,7 @@ bool decision_legal(struct arena *a, const struct job *job, const struct topo *t
 static bool emittable_size(struct arena *a, const struct job *job, const struct decision *d, const char **why)
 {
     uint64_t tokens = (uint64_t)d->microbatch * job->train.sequence;
-    uint64_t insns = ((uint64_t)job->model.nlayers * 60 + (uint64_t)d->pp * 40) * d->microbatches;
+    uint64_t insns = ((uint64_t)job->model.nlayers * 60 + (uint64_t)d->nstages * 40) * d->microbatches;
     double bucket = (double)job->model.vocab * (double)job->model.width;
     for (uint32_t i = 0; i < job->model.nlayers; i++)
         bucket = fmax(bucket, (double)model_layer_parameters(&job->model, job->model.layers[i], false));

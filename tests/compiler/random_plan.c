@@ -136,9 +136,11 @@ struct decision text_decision(struct arena *a, const struct job *job, const stru
             d.recompute = RECOMPUTE_FULL;
         if (!strncmp(p, "gpipe=", 6) && value)
             d.schedule = SCHED_GPIPE;
-        for (int k = 0; k < SCHED_AUTO && !strncmp(p, "schedule=", 9); k++)
-            if (strlen(schedule_name(k)) == n - 9 && !strncmp(p + 9, schedule_name(k), n - 9))
+        for (int k = 0; k < SCHED_AUTO && !strncmp(p, "schedule=", 9); k++) {
+            const char *name = schedule_name((enum schedule_kind)k);
+            if (strlen(name) == n - 9 && !strncmp(p + 9, name, n - 9))
                 d.schedule = (enum schedule_kind)k;
+        }
         p += n;
     }
     finish_decision(a, job, topo, &d);
