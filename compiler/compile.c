@@ -53,6 +53,7 @@ struct plan *compile_decision(struct arena *a, struct job *job, struct topo *top
     p->decision = *decision;
     p->mesh = decision_mesh(job, decision);
     struct cost *cost = cost_new(a, job, topo, &p->decision);
+    p->decision.offload = job->wishes.offload;
     if (!p->decision.prefetch)
         p->decision.prefetch = cost_prefetch(a, cost);
     if (p->decision.room <= 0)

@@ -25,6 +25,7 @@ struct decision {
     uint32_t microbatch;   /* sequences */
     uint32_t microbatches; /* per data-parallel replica and step */
     double room;           /* rows that a block of experts' rows holds, over the mean; 0: all that can come */
+    uint32_t offload;      /* enum offload_part bits, as the job asks */
     uint32_t prefetch;     /* zero 3: uses ahead that parameters are gathered */
     bool sp;
     enum recompute recompute; /* never AUTO */

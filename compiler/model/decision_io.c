@@ -234,7 +234,10 @@ void decision_json(const struct decision *d, struct strbuf *out)
     strbuf_text(out, ", \"order\": [");
     for (int i = 0; i < NAXES; i++)
         strbuf_printf(out, "%s\"%s\"", i ? ", " : "", axis_names[d->order[i]]);
-    strbuf_printf(out, "], \"offload\": [], \"prefetch\": ");
+    strbuf_printf(out, "], \"offload\": [%s%s%s], \"prefetch\": ",
+                  d->offload & OFFLOAD_OPTIMIZER ? "\"optimizer\"" : "",
+                  d->offload == (OFFLOAD_OPTIMIZER | OFFLOAD_ACTIVATIONS) ? ", " : "",
+                  d->offload & OFFLOAD_ACTIVATIONS ? "\"activations\"" : "");
     if (d->prefetch)
         strbuf_printf(out, "%u", d->prefetch);
     else
@@ -377,6 +380,7 @@ static bool json_decision(struct arena *a, const json_t *o, const struct job *jo
     if (gpus > most || (gpus *= d->pp) > most || (gpus *= d->dp) > most)
         REFUSE("decision: too many ranks");
     d->gpus_used = (uint32_t)gpus;
+    d->offload = job->wishes.offload;
     return decision_legal(a, job, topo, d, why);
 }
 
