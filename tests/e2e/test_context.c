@@ -38,7 +38,7 @@ static const struct {
 };
 enum { NMODELS = sizeof models / sizeof *models };
 
-/* the kinds take turns at the layouts; each model gets all of them */
+/* words of --set; the kinds take turns at the layouts, each model gets all of them */
 static const char *const layouts[] = {
     "gpus=2 cp=2 dp=1",
     "gpus=4 cp=4 dp=1 microbatch=2",
@@ -51,10 +51,15 @@ static const char *const kinds[] = {"ring", "all_gather", "all_to_all"};
 
 static bool run(const char *folder, const char *data, const char *layout)
 {
-    char log[2 * E2E_PATH];
+    char log[2 * E2E_PATH], sets[1024] = "";
+    for (const char *p = layout; *p; p += strspn(p, " ")) {
+        size_t n = strcspn(p, " "), at = strlen(sets);
+        snprintf(sets + at, sizeof sets - at, " --set %.*s", (int)n, p);
+        p += n;
+    }
     snprintf(log, sizeof log, "%s/output", folder);
     return e2e_command(log, "%s/llmc plan %s/../model.llm topologies/cpu8.xml %s -o %s/plan", e2e_build(),
-                       folder, layout, folder) == 0 &&
+                       folder, sets, folder) == 0 &&
            e2e_command(
                log, "%s/llmrun %s/plan --data %s --steps %d --log %s/log.jsonl --dump-gradients %s/gradients",
                e2e_build(), folder, data, STEPS, folder, folder) == 0;
@@ -106,12 +111,12 @@ static void check_model(size_t m)
     fclose(f);
     snprintf(name, sizeof name, "context-%s/alone", models[m].name);
     e2e_folder(alone, name);
-    CU_ASSERT_FATAL(run(alone, data, "--set gpus=1"));
+    CU_ASSERT_FATAL(run(alone, data, "gpus=1"));
     size_t n = sizeof layouts / sizeof *layouts;
     for (size_t i = 0; i < (e2e_quick() ? QUICK_LAYOUTS : 3 * n); i++) {
         const char *kind = kinds[(i + i / n + m) % 3];
         snprintf(name, sizeof name, "context-%s/%zu", models[m].name, i);
-        snprintf(layout, sizeof layout, "%s --set context=%s", layouts[i % n], kind);
+        snprintf(layout, sizeof layout, "%s context=%s", layouts[i % n], kind);
         e2e_folder(folder, name);
         bool ran = run(folder, data, layout);
         CU_ASSERT(ran);
