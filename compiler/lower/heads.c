@@ -1,9 +1,9 @@
 /* Norms of queries and keys, and the keys and values of latent attention; heads are split over tp.
  *
- * The gains of such norms are whole on every rank, but a rank's gradient of them covers its own heads alone: their bucket
- * is summed over tp.  Latent attention: the rotary key is a TOKENS value, rotated on the own rows, gathered, and put to
- * every own head; its gradient is a sum over the own heads, then over tp.  The keys and values that attention reads lie
- * side by side in one value, [k | v]. */
+ * The gains of such norms are whole on every rank, but a rank's gradient of them covers its own heads alone:
+ * their bucket is summed over tp.  Latent attention: the rotary key is a TOKENS value, rotated on the own
+ * rows, gathered, and put to every own head; its gradient is a sum over the own heads, then over tp.  The
+ * keys and values that attention reads lie side by side in one value, [k | v]. */
 
 #include "compiler/lower/build.h"
 
@@ -43,7 +43,8 @@ void lower_headnorm_back(struct lower *l, uint32_t piece, uint32_t opr)
     const struct opr *o = &pc->e->oprs[opr];
     enum mark mark;
     uint32_t heads = lower_normed_heads(l, o);
-    struct mat x = half(l, o, lower_value(l, piece, o->in[0])), dx = half(l, o, lower_gradient(l, piece, o->in[0], &mark));
+    struct mat x = half(l, o, lower_value(l, piece, o->in[0])),
+               dx = half(l, o, lower_gradient(l, piece, o->in[0], &mark));
     struct mat dy = half(l, o, pc->gradient[o->out]), rstd = lower_aux(l, piece, opr, 0);
     uint32_t i = lower_insn(l, OP_HEADNORM_I);
     ARG(l, i, HEADNORM_I, dx, dx, MARK_WRITE);
@@ -67,7 +68,8 @@ void lower_keys(struct lower *l, uint32_t piece, uint32_t opr)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
     uint32_t heads = o->attn->heads / l->d->tp, k = heads * o->attn->head;
-    struct mat rope = lower_gather(l, "krfull", lower_value(l, piece, o->in[1])), y = lower_value(l, piece, o->out);
+    struct mat rope = lower_gather(l, "krfull", lower_value(l, piece, o->in[1])),
+               y = lower_value(l, piece, o->out);
     uint32_t i = lower_insn(l, OP_MLA_KEYS);
     ARG(l, i, MLA_KEYS, k, mat_columns(y, 0, k), MARK_WRITE);
     ARG(l, i, MLA_KEYS, v, mat_columns(y, k, y.cols - k), MARK_WRITE);

@@ -1,8 +1,10 @@
-/* Property 7: instructions that work on every head by itself: norms of queries and keys, latent attention's keys.
+/* Property 7: instructions that work on every head by itself: norms of queries and keys, latent attention's
+ * keys.
  *
- * Columns must be whole heads; which heads they are follows from the columns, whatever the attributes say of their
- * number.  A gain that all heads share gets a sum over rows and heads: its contributions are numbered row * H + head, of
- * H heads in the model, so that a rank's share is a comb.  The rotary part that all heads share gets a sum over heads. */
+ * Columns must be whole heads; which heads they are follows from the columns, whatever the attributes say of
+ * their number.  A gain that all heads share gets a sum over rows and heads: its contributions are numbered
+ * row * H + head, of H heads in the model, so that a rank's share is a comb.  The rotary part that all heads
+ * share gets a sum over heads. */
 
 #include "compiler/verify/conserve.h"
 
@@ -26,23 +28,25 @@ static bool read_into(struct machine *m, uint32_t i, size_t k, struct recipe *r,
 static bool heads_of(struct machine *m, uint32_t i, const struct value *v, int64_t size, struct extent *heads)
 {
     if (!divides(&v->col, size))
-        return conserve_fail(m, i, "columns %s of %s are no whole heads of %lld", extent_text(m->c->arena, &v->col),
-                             nodes_name(m->c->nodes, v->node), (long long)size);
+        return conserve_fail(m, i, "columns %s of %s are no whole heads of %lld",
+                             extent_text(m->c->arena, &v->col), nodes_name(m->c->nodes, v->node),
+                             (long long)size);
     *heads = extent_scaled(&v->col, 1, size);
     return true;
 }
 
-static bool same(struct machine *m, uint32_t i, const struct value *x, const struct extent *a, const struct value *y,
-                 const struct extent *b, const char *what)
+static bool same(struct machine *m, uint32_t i, const struct value *x, const struct extent *a,
+                 const struct value *y, const struct extent *b, const char *what)
 {
     return extent_same(a, b) ||
            conserve_fail_inputs(m, i, "%s %s of %s meet %s of %s%s%s", what, extent_text(m->c->arena, a),
                                 nodes_name(m->c->nodes, x->node), extent_text(m->c->arena, b),
-                                nodes_name(m->c->nodes, y->node), conserve_origin(m, x), conserve_origin(m, y));
+                                nodes_name(m->c->nodes, y->node), conserve_origin(m, x),
+                                conserve_origin(m, y));
 }
 
-static bool emit(struct machine *m, uint32_t i, struct recipe *r, size_t k, const struct extent *over, const struct value *like,
-                 struct extent row, struct extent col)
+static bool emit(struct machine *m, uint32_t i, struct recipe *r, size_t k, const struct extent *over,
+                 const struct value *like, struct extent row, struct extent col)
 {
     r->output = (uint16_t)k;
     uint32_t node = conserve_find(m, i, r);
@@ -56,8 +60,8 @@ static bool emit(struct machine *m, uint32_t i, struct recipe *r, size_t k, cons
 
 static bool whole_gain(struct machine *m, uint32_t i, const struct value *g, int64_t head)
 {
-    return extent_whole(&g->col, head) || conserve_fail(m, i, "its gain has columns %s of %lld", extent_text(m->c->arena, &g->col),
-                                                        (long long)head);
+    return extent_whole(&g->col, head) || conserve_fail(m, i, "its gain has columns %s of %lld",
+                                                        extent_text(m->c->arena, &g->col), (long long)head);
 }
 
 static bool head_norm(struct machine *m, uint32_t i, struct recipe *r, int64_t head)
@@ -78,7 +82,8 @@ static bool head_norm_input(struct machine *m, uint32_t i, struct recipe *r, int
            read_into(m, i, OPND(HEADNORM_I, g), r, &g) && read_into(m, i, OPND(HEADNORM_I, rstd), r, &rstd) &&
            heads_of(m, i, &x, head, &heads) && whole_gain(m, i, &g, head) &&
            same(m, i, &dy, &dy.row, &x, &x.row, "rows") && same(m, i, &dy, &dy.col, &x, &x.col, "columns") &&
-           same(m, i, &rstd, &rstd.row, &x, &x.row, "rows") && same(m, i, &rstd, &rstd.col, &x, &heads, "heads") &&
+           same(m, i, &rstd, &rstd.row, &x, &x.row, "rows") &&
+           same(m, i, &rstd, &rstd.col, &x, &heads, "heads") &&
            emit(m, i, r, OPND(HEADNORM_I, dx), NULL, &dy, dy.row, dy.col);
 }
 
@@ -90,7 +95,8 @@ static bool head_norm_gain(struct machine *m, uint32_t i, struct recipe *r, int6
     if (!read_into(m, i, OPND(HEADNORM_W, dy), r, &dy) || !read_into(m, i, OPND(HEADNORM_W, x), r, &x) ||
         !read_into(m, i, OPND(HEADNORM_W, rstd), r, &rstd) || !heads_of(m, i, &x, head, &heads) ||
         !same(m, i, &dy, &dy.row, &x, &x.row, "rows") || !same(m, i, &dy, &dy.col, &x, &x.col, "columns") ||
-        !same(m, i, &rstd, &rstd.row, &x, &x.row, "rows") || !same(m, i, &rstd, &rstd.col, &x, &heads, "heads"))
+        !same(m, i, &rstd, &rstd.row, &x, &x.row, "rows") ||
+        !same(m, i, &rstd, &rstd.col, &x, &heads, "heads"))
         return false;
     int64_t all = m->c->nodes->at[x.node].cols / head;
     struct block *block = ARENA_NEW(m->c->scratch, struct block);
@@ -146,10 +152,14 @@ static bool keys_input(struct machine *m, uint32_t i, struct recipe *r, int64_t 
     if (!read_into(m, i, OPND(MLA_KEYS_I, dk), r, &dk) || !read_into(m, i, OPND(MLA_KEYS_I, dv), r, &dv))
         return false;
     int64_t rope = prove_operand(m->program, i, OPND(MLA_KEYS_I, drope))->cols;
-    int64_t u = m->c->nodes->at[dk.node].cols ? m->c->nodes->at[dv.node].cols * head / m->c->nodes->at[dk.node].cols : 0;
+    int64_t u = m->c->nodes->at[dk.node].cols
+                    ? m->c->nodes->at[dv.node].cols * head / m->c->nodes->at[dk.node].cols
+                    : 0;
     return heads_of(m, i, &dk, head, &heads) && heads_of(m, i, &dv, u, &value_heads) &&
-           same(m, i, &dk, &dk.row, &dv, &dv.row, "rows") && same(m, i, &dk, &heads, &dv, &value_heads, "heads") &&
-           emit(m, i, r, OPND(MLA_KEYS_I, dkv), NULL, &dk, dk.row, extent_scaled(&heads, head - rope + u, 1)) &&
+           same(m, i, &dk, &dk.row, &dv, &dv.row, "rows") &&
+           same(m, i, &dk, &heads, &dv, &value_heads, "heads") &&
+           emit(m, i, r, OPND(MLA_KEYS_I, dkv), NULL, &dk, dk.row,
+                extent_scaled(&heads, head - rope + u, 1)) &&
            emit(m, i, r, OPND(MLA_KEYS_I, drope), &heads, &dk, dk.row, extent_new(0, rope));
 }
 

@@ -23,7 +23,8 @@ struct builder {
 #define NAME(...) arena_printf(b->arena, __VA_ARGS__)
 
 /* the node of a recipe's output; domain: elements of the index that it sums over, 0 = none */
-uint32_t reference_make(struct builder *b, struct recipe r, size_t output, const char *name, int64_t cols, int64_t domain);
+uint32_t reference_make(struct builder *b, struct recipe r, size_t output, const char *name, int64_t cols,
+                        int64_t domain);
 uint32_t reference_sum(struct builder *b, uint32_t x, uint32_t y, const char *name, int64_t cols);
 
 struct named {
@@ -31,13 +32,15 @@ struct named {
     int64_t at, outputs;      /* GPT-2's fused tensors */
     bool fused;               /* at and outputs hold for the llama name too */
 };
-uint32_t reference_unit_add(struct builder *b, uint32_t layer, struct named n, int64_t rows, int64_t cols, bool vector);
+uint32_t reference_unit_add(struct builder *b, uint32_t layer, struct named n, int64_t rows, int64_t cols,
+                            bool vector);
 uint32_t reference_param(const struct builder *b, uint32_t unit); /* NONE: the empty sum */
 void reference_gradient(struct builder *b, uint32_t unit, uint32_t node);
 
 /* y = x W' + bias (a unit or NONE); back returns the input gradient and adds the weight gradients */
 uint32_t reference_linear(struct builder *b, uint32_t x, uint32_t w, uint32_t bias, const char *name);
-uint32_t reference_linear_back(struct builder *b, uint32_t dy, uint32_t x, uint32_t w, uint32_t bias, const char *name);
+uint32_t reference_linear_back(struct builder *b, uint32_t dy, uint32_t x, uint32_t w, uint32_t bias,
+                               const char *name);
 
 struct norm_nodes {
     bool rms;
@@ -45,10 +48,11 @@ struct norm_nodes {
     uint32_t x, y, mean, rstd, gain, bias; /* gain, bias: units */
     const char *name;
 };
-struct norm_nodes reference_norm(struct builder *b, uint32_t layer, uint32_t x, const char *llama, const char *gpt2,
-                                 const char *name);
+struct norm_nodes reference_norm(struct builder *b, uint32_t layer, uint32_t x, const char *llama,
+                                 const char *gpt2, const char *name);
 /* RMSNorm whatever the model's norm is */
-struct norm_nodes reference_rms(struct builder *b, uint32_t layer, uint32_t x, const char *weight, const char *name);
+struct norm_nodes reference_rms(struct builder *b, uint32_t layer, uint32_t x, const char *weight,
+                                const char *name);
 uint32_t reference_norm_back(struct builder *b, const struct norm_nodes *n, uint32_t dy);
 
 struct attn_nodes {
@@ -57,14 +61,16 @@ struct attn_nodes {
     uint32_t raw[3], qkv[3];        /* products; as attention reads them */
     uint32_t gain[2], rstd[2];      /* norms of q and k: units, nodes */
     uint32_t o, lse;
-    uint32_t down[3], up[2], latent[3], kv; /* latent attention: units of q, kv, rotary key; of q, kv; nodes */
-    struct norm_nodes norm[2];              /* of the latents of q and kv */
+    uint32_t down[3], up[2], latent[3],
+        kv;                    /* latent attention: units of q, kv, rotary key; of q, kv; nodes */
+    struct norm_nodes norm[2]; /* of the latents of q and kv */
 };
-/* reference_attn.c: the branch's output; back adds the gradient by its input to dn, in the order that the backward pass
- * comes to its products */
-uint32_t reference_attention(struct builder *b, uint32_t layer, const struct attn *t, uint32_t x, struct attn_nodes *n);
-uint32_t reference_attention_back(struct builder *b, uint32_t layer, const struct attn *t, const struct attn_nodes *n,
-                                  uint32_t dy, uint32_t dn);
+/* reference_attn.c: the branch's output; back adds the gradient by its input to dn, in the order that the
+ * backward pass comes to its products */
+uint32_t reference_attention(struct builder *b, uint32_t layer, const struct attn *t, uint32_t x,
+                             struct attn_nodes *n);
+uint32_t reference_attention_back(struct builder *b, uint32_t layer, const struct attn *t,
+                                  const struct attn_nodes *n, uint32_t dy, uint32_t dn);
 
 struct ffn_nodes {
     uint32_t x;
@@ -75,7 +81,8 @@ struct ffn_nodes {
 struct recipe reference_activation(const struct ffn *f, bool back); /* inputs are the caller's */
 uint32_t reference_ffn(struct builder *b, uint32_t layer, const struct ffn *f, const char *prefix, uint32_t x,
                        struct ffn_nodes *n);
-uint32_t reference_ffn_back(struct builder *b, uint32_t layer, const struct ffn *f, const struct ffn_nodes *n, uint32_t dy);
+uint32_t reference_ffn_back(struct builder *b, uint32_t layer, const struct ffn *f, const struct ffn_nodes *n,
+                            uint32_t dy);
 
 /* reference_moe.c */
 struct moe_nodes {
@@ -86,8 +93,10 @@ struct moe_nodes {
     struct ffn shared;
     struct ffn_nodes shared_nodes;
 };
-uint32_t reference_moe(struct builder *b, uint32_t layer, const struct moe *m, uint32_t x, struct moe_nodes *n);
-uint32_t reference_moe_back(struct builder *b, uint32_t layer, const struct moe *m, const struct moe_nodes *n, uint32_t dy);
+uint32_t reference_moe(struct builder *b, uint32_t layer, const struct moe *m, uint32_t x,
+                       struct moe_nodes *n);
+uint32_t reference_moe_back(struct builder *b, uint32_t layer, const struct moe *m, const struct moe_nodes *n,
+                            uint32_t dy);
 
 struct layer_nodes {
     struct moe_nodes moe;
@@ -96,7 +105,9 @@ struct layer_nodes {
     struct ffn_nodes ffn;
 };
 /* reference_layer.c */
-uint32_t reference_layer(struct builder *b, uint32_t layer, const struct layer *l, uint32_t x, struct layer_nodes *n);
-uint32_t reference_layer_back(struct builder *b, uint32_t layer, const struct layer *l, const struct layer_nodes *n, uint32_t dx);
+uint32_t reference_layer(struct builder *b, uint32_t layer, const struct layer *l, uint32_t x,
+                         struct layer_nodes *n);
+uint32_t reference_layer_back(struct builder *b, uint32_t layer, const struct layer *l,
+                              const struct layer_nodes *n, uint32_t dx);
 
 #endif

@@ -1,7 +1,7 @@
 /* The reference's layers: feed-forward, and how sublayers join the residual stream.
  *
- * x + f(n(x)), x + n(f(x)) or x + n(f(n(x))), one sublayer after the other or both of the same input.  Sums of gradients
- * carry a name at each state that an accumulating backward pass can leave them in. */
+ * x + f(n(x)), x + n(f(x)) or x + n(f(n(x))), one sublayer after the other or both of the same input.  Sums
+ * of gradients carry a name at each state that an accumulating backward pass can leave them in. */
 
 #include "compiler/verify/reference_build.h"
 
@@ -42,19 +42,27 @@ uint32_t reference_ffn(struct builder *b, uint32_t layer, const struct ffn *f, c
     *n = (struct ffn_nodes){.wgate = NONE, .bgate = NONE, .bup = NONE, .bdown = NONE};
     n->x = x;
     if (gated(f))
-        n->wgate = reference_unit_add(b, layer, (struct named){NAME("%s.gate_proj.weight", prefix), "mlp.c_gate.weight", 0, 0, false}, w, h,
-                            false);
-    n->wup = reference_unit_add(b, layer, (struct named){NAME("%s.up_proj.weight", prefix), "mlp.c_fc.weight", 0, 0, false}, w, h, false);
+        n->wgate = reference_unit_add(
+            b, layer, (struct named){NAME("%s.gate_proj.weight", prefix), "mlp.c_gate.weight", 0, 0, false},
+            w, h, false);
+    n->wup = reference_unit_add(
+        b, layer, (struct named){NAME("%s.up_proj.weight", prefix), "mlp.c_fc.weight", 0, 0, false}, w, h,
+        false);
     if (f->bias && gated(f))
-        n->bgate =
-            reference_unit_add(b, layer, (struct named){NAME("%s.gate_proj.bias", prefix), "mlp.c_gate.bias", 0, 0, false}, 1, w, true);
+        n->bgate = reference_unit_add(
+            b, layer, (struct named){NAME("%s.gate_proj.bias", prefix), "mlp.c_gate.bias", 0, 0, false}, 1, w,
+            true);
     if (f->bias)
-        n->bup = reference_unit_add(b, layer, (struct named){NAME("%s.up_proj.bias", prefix), "mlp.c_fc.bias", 0, 0, false}, 1, w, true);
-    n->wdown =
-        reference_unit_add(b, layer, (struct named){NAME("%s.down_proj.weight", prefix), "mlp.c_proj.weight", 0, 0, false}, h, w, false);
+        n->bup = reference_unit_add(
+            b, layer, (struct named){NAME("%s.up_proj.bias", prefix), "mlp.c_fc.bias", 0, 0, false}, 1, w,
+            true);
+    n->wdown = reference_unit_add(
+        b, layer, (struct named){NAME("%s.down_proj.weight", prefix), "mlp.c_proj.weight", 0, 0, false}, h, w,
+        false);
     if (f->bias)
-        n->bdown =
-            reference_unit_add(b, layer, (struct named){NAME("%s.down_proj.bias", prefix), "mlp.c_proj.bias", 0, 0, false}, 1, h, true);
+        n->bdown = reference_unit_add(
+            b, layer, (struct named){NAME("%s.down_proj.bias", prefix), "mlp.c_proj.bias", 0, 0, false}, 1, h,
+            true);
     struct recipe r = reference_activation(f, false);
     n->up = reference_linear(b, n->x, n->wup, n->bup, NAME("layer %u: up", layer));
     if (gated(f)) {
@@ -69,7 +77,8 @@ uint32_t reference_ffn(struct builder *b, uint32_t layer, const struct ffn *f, c
 }
 
 /* gradients of gate and up by its input come from one product, which adds them up */
-uint32_t reference_ffn_back(struct builder *b, uint32_t layer, const struct ffn *f, const struct ffn_nodes *n, uint32_t dy)
+uint32_t reference_ffn_back(struct builder *b, uint32_t layer, const struct ffn *f, const struct ffn_nodes *n,
+                            uint32_t dy)
 {
     int64_t h = (int64_t)b->model->width, w = (int64_t)f->width;
     struct recipe r = reference_activation(f, true);
@@ -79,15 +88,17 @@ uint32_t reference_ffn_back(struct builder *b, uint32_t layer, const struct ffn 
         INPUT(r, SWIGLU_I, dy, dact);
         INPUT(r, SWIGLU_I, gate, n->gate);
         INPUT(r, SWIGLU_I, up, n->up);
-        uint32_t dgate = reference_make(b, r, OPND(SWIGLU_I, dgate), NAME("layer %u: gradient of gate", layer), w, 0);
+        uint32_t dgate =
+            reference_make(b, r, OPND(SWIGLU_I, dgate), NAME("layer %u: gradient of gate", layer), w, 0);
         dn = reference_linear_back(b, dgate, n->x, n->wgate, n->bgate, NAME("layer %u: gate", layer));
     } else {
         INPUT(r, GELU_I, dy, dact);
         INPUT(r, GELU_I, x, n->up);
     }
     uint32_t dup = reference_make(b, r, gated(f) ? OPND(SWIGLU_I, dup) : OPND(GELU_I, dx),
-                        NAME("layer %u: gradient of up", layer), w, 0);
-    return reference_sum(b, dn, reference_linear_back(b, dup, n->x, n->wup, n->bup, NAME("layer %u: up", layer)),
+                                  NAME("layer %u: gradient of up", layer), w, 0);
+    return reference_sum(b, dn,
+                         reference_linear_back(b, dup, n->x, n->wup, n->bup, NAME("layer %u: up", layer)),
                          NAME("layer %u: gradient of feed-forward's input", layer), h);
 }
 
@@ -98,13 +109,15 @@ static uint32_t add_residual(struct builder *b, uint32_t layer, uint32_t x, uint
     return reference_sum(b, x, f, NAME("layer %u: %s", layer, what), (int64_t)b->model->width);
 }
 
-uint32_t reference_layer(struct builder *b, uint32_t layer, const struct layer *l, uint32_t x, struct layer_nodes *n)
+uint32_t reference_layer(struct builder *b, uint32_t layer, const struct layer *l, uint32_t x,
+                         struct layer_nodes *n)
 {
     bool pre = b->model->norm.place != NORM_POST, post = b->model->norm.place != NORM_PRE;
     const char *second = pre && post ? "pre_feedforward_layernorm" : "post_attention_layernorm";
     uint32_t in = x;
     if (pre) {
-        n->norm[0] = reference_norm(b, layer, x, "input_layernorm", "ln_1", NAME("layer %u: attention's norm", layer));
+        n->norm[0] =
+            reference_norm(b, layer, x, "input_layernorm", "ln_1", NAME("layer %u: attention's norm", layer));
         in = n->norm[0].y;
     }
     uint32_t f = reference_attention(b, layer, &l->attn, in, &n->attn);
@@ -131,27 +144,33 @@ uint32_t reference_layer(struct builder *b, uint32_t layer, const struct layer *
     return add_residual(b, layer, x1, f, "output");
 }
 
-static uint32_t sublayer_back(struct builder *b, uint32_t layer, const struct layer *l, const struct layer_nodes *n, uint32_t dy)
+static uint32_t sublayer_back(struct builder *b, uint32_t layer, const struct layer *l,
+                              const struct layer_nodes *n, uint32_t dy)
 {
-    return l->is_moe ? reference_moe_back(b, layer, &l->moe, &n->moe, dy) : reference_ffn_back(b, layer, &l->ffn, &n->ffn, dy);
+    return l->is_moe ? reference_moe_back(b, layer, &l->moe, &n->moe, dy)
+                     : reference_ffn_back(b, layer, &l->ffn, &n->ffn, dy);
 }
 
-static uint32_t parallel_back(struct builder *b, uint32_t layer, const struct layer *l, const struct layer_nodes *n, uint32_t dx)
+static uint32_t parallel_back(struct builder *b, uint32_t layer, const struct layer *l,
+                              const struct layer_nodes *n, uint32_t dx)
 {
     uint32_t df = sublayer_back(b, layer, l, n, dx), dn = l->parallel_norms == 1 ? df : NODE_ZERO, d = dx;
     dn = reference_attention_back(b, layer, &l->attn, &n->attn, dx, dn);
     if (l->parallel_norms == 2)
-        d = add_residual(b, layer, d, reference_norm_back(b, &n->norm[1], df), "gradient of its input by feed-forward");
+        d = add_residual(b, layer, d, reference_norm_back(b, &n->norm[1], df),
+                         "gradient of its input by feed-forward");
     return add_residual(b, layer, d, reference_norm_back(b, &n->norm[0], dn), "gradient of its input");
 }
 
-uint32_t reference_layer_back(struct builder *b, uint32_t layer, const struct layer *l, const struct layer_nodes *n, uint32_t dx)
+uint32_t reference_layer_back(struct builder *b, uint32_t layer, const struct layer *l,
+                              const struct layer_nodes *n, uint32_t dx)
 {
     bool pre = b->model->norm.place != NORM_POST, post = b->model->norm.place != NORM_PRE;
     if (l->parallel)
         return parallel_back(b, layer, l, n, dx);
     uint32_t d = sublayer_back(b, layer, l, n, post ? reference_norm_back(b, &n->post[1], dx) : dx);
-    dx = add_residual(b, layer, dx, pre ? reference_norm_back(b, &n->norm[1], d) : d, "gradient after attention");
+    dx = add_residual(b, layer, dx, pre ? reference_norm_back(b, &n->norm[1], d) : d,
+                      "gradient after attention");
     d = post ? reference_norm_back(b, &n->post[0], dx) : dx;
     if (!pre) /* its products add to the residual's gradient one by one */
         return reference_attention_back(b, layer, &l->attn, &n->attn, d, dx);

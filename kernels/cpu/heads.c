@@ -1,6 +1,6 @@
-/* Work on every head by itself: normalisation of queries and keys (Dehghani et al. 2023, arXiv 2302.05442; one gain for
- * all heads), and the keys and values of latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1), whose rotary part
- * all heads share.  Statistics and sums over rows in fp64. */
+/* Work on every head by itself: normalisation of queries and keys (Dehghani et al. 2023, arXiv 2302.05442;
+ * one gain for all heads), and the keys and values of latent attention (DeepSeek-V2, arXiv 2405.04434,
+ * section 2.1), whose rotary part all heads share.  Statistics and sums over rows in fp64. */
 
 #include "kernels/cpu/rows.h"
 
@@ -65,8 +65,10 @@ VARIANTS void cpu_HEADNORM_W(struct kernel_args *k)
 
 void cpu_MLA_KEYS(struct kernel_args *k)
 {
-    const struct view *key = V(MLA_KEYS, k), *value = V(MLA_KEYS, v), *kv = V(MLA_KEYS, kv), *rope = V(MLA_KEYS, rope);
-    uint32_t heads = (uint32_t)INTEGER(MLA_KEYS, heads), r = rope->cols, nope = (uint32_t)INTEGER(MLA_KEYS, head) - r;
+    const struct view *key = V(MLA_KEYS, k), *value = V(MLA_KEYS, v), *kv = V(MLA_KEYS, kv),
+                      *rope = V(MLA_KEYS, rope);
+    uint32_t heads = (uint32_t)INTEGER(MLA_KEYS, heads), r = rope->cols,
+             nope = (uint32_t)INTEGER(MLA_KEYS, head) - r;
     uint32_t u = value->cols / heads;
     float *tmp = k->scratch, *tmp_rope = tmp + kv->cols, *out = tmp_rope + r, *out_v = out + key->cols;
     for (uint32_t i = 0; i < kv->rows; i++) {

@@ -1,5 +1,5 @@
-/* Recomputation by operators: every list of parts gives bit for bit the losses and gradients of keeping everything, since
- * what runs again is the same instructions on the same values, and its arena is smaller. */
+/* Recomputation by operators: every list of parts gives bit for bit the losses and gradients of keeping
+ * everything, since what runs again is the same instructions on the same values, and its arena is smaller. */
 
 #include "tests/e2e/e2e.h"
 
@@ -39,18 +39,25 @@ static double arena_bytes(const char *text)
     return bytes;
 }
 
-static bool train(const char *folder, const char *model, const char *recompute, const char *schedule, double *arena)
+static bool train(const char *folder, const char *model, const char *recompute, const char *schedule,
+                  double *arena)
 {
     char log[2 * E2E_PATH], text[16384];
     snprintf(log, sizeof log, "%s/output", folder);
-    if (e2e_command(log, "%s/llmc plan tests/reference/%s/model.llm topologies/cpu8.xml -o %s/plan --set gpus=4 --set tp=2"
-                    " --set pp=2 --set microbatch=1 --set sequence_parallel=yes --set schedule=%s --set 'recompute=%s'",
-                    e2e_build(), model, folder, schedule, recompute))
+    if (e2e_command(
+            log,
+            "%s/llmc plan tests/reference/%s/model.llm topologies/cpu8.xml -o %s/plan --set gpus=4 --set tp=2"
+            " --set pp=2 --set microbatch=1 --set sequence_parallel=yes --set schedule=%s --set "
+            "'recompute=%s'",
+            e2e_build(), model, folder, schedule, recompute))
         return false;
     e2e_read_text(log, text, sizeof text);
     *arena = arena_bytes(text);
-    return !e2e_command(log, "%s/llmrun %s/plan --data tests/reference/%s/tokens.bin --init tests/reference/%s --steps 2"
-                        " --dump-gradients %s/gradients --log %s/log.jsonl", e2e_build(), folder, model, model, folder, folder);
+    return !e2e_command(
+        log,
+        "%s/llmrun %s/plan --data tests/reference/%s/tokens.bin --init tests/reference/%s --steps 2"
+        " --dump-gradients %s/gradients --log %s/log.jsonl",
+        e2e_build(), folder, model, model, folder, folder);
 }
 
 static void check_case(size_t i)
@@ -69,13 +76,14 @@ static void check_case(size_t i)
     bool same = e2e_same_bytes(a, b);
     snprintf(a, sizeof a, "%s/log.jsonl", kept);
     snprintf(b, sizeof b, "%s/log.jsonl", again);
-    same = same && e2e_log_read(a, &x) && e2e_log_read(b, &y) && x.steps == 2 && y.steps == 2
-        && !memcmp(x.loss, y.loss, sizeof *x.loss * 2) && !memcmp(x.grad_norm, y.grad_norm, sizeof *x.loss * 2);
+    same = same && e2e_log_read(a, &x) && e2e_log_read(b, &y) && x.steps == 2 && y.steps == 2 &&
+           !memcmp(x.loss, y.loss, sizeof *x.loss * 2) &&
+           !memcmp(x.grad_norm, y.grad_norm, sizeof *x.loss * 2);
     CU_ASSERT(same);
     CU_ASSERT(some > 0 && some < all);
     if (!same || !(some > 0 && some < all))
-        printf("\n    %s %s %s: %s, arena %.0f bytes, without %.0f", cases[i].model, cases[i].recompute, cases[i].schedule,
-               same ? "the same" : "another result", some, all);
+        printf("\n    %s %s %s: %s, arena %.0f bytes, without %.0f", cases[i].model, cases[i].recompute,
+               cases[i].schedule, same ? "the same" : "another result", some, all);
 }
 
 static void test_parts(void)
