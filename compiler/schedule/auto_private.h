@@ -98,8 +98,7 @@ struct auto_search {
     uint64_t nactions, spent, budget;
     uint64_t random; /* splitmix64's state */
 };
-/* runs the order; is it the best? */
-bool auto_offer(struct auto_search *x, const struct auto_order *o, struct auto_score *score);
+bool auto_offer(struct auto_search *x, const struct auto_order *o, struct auto_score *score); /* true: the best */
 bool auto_optimal(const struct auto_search *x);
 uint32_t auto_draw(struct auto_search *x, uint32_t n); /* below n */
 
