@@ -1,13 +1,14 @@
 /* Experts: router, rows to the experts and back, the experts' products.
  *
- * Every rank routes its own token rows.  The chosen rows lie in one block per expert rank, expert after expert, with
- * counts; an all-to-all of rows and counts over the expert group gives every rank one block per member, all for its own
- * experts, and products run over rows with counts.  The way back is the same all-to-all, then a weighted sum per token
- * (Lepikhin et al. 2021, section 3; without dropping as in Gale et al. 2023).  A block holds so many rows as one rank
- * can send at most, unless the decision bounds it: then a step that lacks room is not taken.
+ * Every rank routes its own token rows.  The chosen rows lie in one block per expert rank, expert after
+ * expert, with counts; an all-to-all of rows and counts over the expert group gives every rank one block per
+ * member, all for its own experts, and products run over rows with counts.  The way back is the same
+ * all-to-all, then a weighted sum per token (Lepikhin et al. 2021, section 3; without dropping as in Gale et
+ * al. 2023).  A block holds so many rows as one rank can send at most, unless the decision bounds it: then a
+ * step that lacks room is not taken.
  *
- * Kept for the backward pass: the rows that came, both products' outputs, and what went back, for the weights' gradient.
- * Shapes per rank: x [t, h], k choices, m rows in blocks, w = the experts' width. */
+ * Kept for the backward pass: the rows that came, both products' outputs, and what went back, for the
+ * weights' gradient. Shapes per rank: x [t, h], k choices, m rows in blocks, w = the experts' width. */
 
 #include "compiler/lower/build.h"
 
@@ -48,10 +49,12 @@ struct aux_shape lower_moe_shape(const struct lower *l, const struct opr *o, uin
 {
     const struct moe *m = o->moe;
     struct expert_rows r = lower_expert_rows(l, m);
-    uint32_t rows = r.blocks * l->d->etp * r.block, sent = r.blocks * r.block, w = (uint32_t)m->expert.width / l->d->etp, h = (uint32_t)l->job->model.width;
-    const struct aux_shape router[] = {{DTYPE_F32, l->local, m->experts}, {DTYPE_I32, l->local, m->active},
-                                       {DTYPE_F32, l->local, m->active},  {DTYPE_I32, l->local, m->active},
-                                       {DTYPE_I32, m->experts, 1},        {DTYPE_F64, l->d->microbatch, m->experts}};
+    uint32_t rows = r.blocks * l->d->etp * r.block, sent = r.blocks * r.block,
+             w = (uint32_t)m->expert.width / l->d->etp, h = (uint32_t)l->job->model.width;
+    const struct aux_shape router[] = {
+        {DTYPE_F32, l->local, m->experts}, {DTYPE_I32, l->local, m->active},
+        {DTYPE_F32, l->local, m->active},  {DTYPE_I32, l->local, m->active},
+        {DTYPE_I32, m->experts, 1},        {DTYPE_F64, l->d->microbatch, m->experts}};
     const struct aux_shape experts[] = {{l->ctype, rows, h},
                                         {l->ctype, rows, gated(&m->expert) ? 2 * w : w},
                                         {l->ctype, rows, w},
@@ -84,7 +87,8 @@ static void route(struct lower *l, uint32_t piece, uint32_t opr, struct mat logi
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
     const struct moe *m = o->moe;
     struct mat step = {l->step_block, NONE, 0, 1, STEP_WORDS, STEP_WORDS, DTYPE_F64, NONE, 0};
-    uint32_t i = lower_insn(l, OP_ROUTE), dp = l->d->dp > 1 ? lower_slot(l, SLOT_COORD, l->mesh.dim[MESH_DP]) : NONE;
+    uint32_t i = lower_insn(l, OP_ROUTE),
+             dp = l->d->dp > 1 ? lower_slot(l, SLOT_COORD, l->mesh.dim[MESH_DP]) : NONE;
     ARG(l, i, ROUTE, index, lower_aux(l, piece, opr, ROUTER_INDEX), MARK_WRITE);
     ARG(l, i, ROUTE, weight, lower_aux(l, piece, opr, ROUTER_WEIGHT), MARK_WRITE);
     ARG(l, i, ROUTE, score, lower_aux(l, piece, opr, ROUTER_SCORE), MARK_WRITE);
@@ -104,7 +108,8 @@ static void route(struct lower *l, uint32_t piece, uint32_t opr, struct mat logi
     lower_places(l, i, ATTR(ROUTE, first), ATTR(ROUTE, shift));
 }
 
-/* how often each expert was chosen: per sequence for the balance loss, over the step for the correction bias */
+/* how often each expert was chosen: per sequence for the balance loss, over the step for the correction bias
+ */
 static void count_load(struct lower *l, uint32_t piece, uint32_t opr)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
@@ -193,7 +198,8 @@ void lower_router_back(struct lower *l, uint32_t piece, uint32_t opr)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
     const struct moe *m = o->moe;
-    struct mat dlogits = lower_temp(l, "dlogits", l->ctype, l->local, m->experts), x = lower_value(l, piece, o->in[0]);
+    struct mat dlogits = lower_temp(l, "dlogits", l->ctype, l->local, m->experts),
+               x = lower_value(l, piece, o->in[0]);
     enum mark mark;
     uint32_t i = lower_insn(l, OP_ROUTE_I);
     ARG(l, i, ROUTE_I, dlogits, dlogits, MARK_WRITE);
@@ -269,7 +275,8 @@ static bool exchanges(const struct lower *l)
 }
 
 /* x to its experts' rows y; weight: none, or to be multiplied by */
-static void dispatch(struct lower *l, const struct moe *m, struct mat x, struct mat place, struct mat weight, struct mat y)
+static void dispatch(struct lower *l, const struct moe *m, struct mat x, struct mat place, struct mat weight,
+                     struct mat y)
 {
     struct mat sent = exchanges(l) ? sent_temp(l, "sent", m, x.cols) : y;
     uint32_t i = lower_insn(l, OP_DISPATCH);
@@ -281,7 +288,8 @@ static void dispatch(struct lower *l, const struct moe *m, struct mat x, struct 
         exchange(l, sent, y, "came");
 }
 
-static void combine(struct lower *l, struct mat x, struct mat place, struct mat weight, struct mat y, enum mark mark)
+static void combine(struct lower *l, struct mat x, struct mat place, struct mat weight, struct mat y,
+                    enum mark mark)
 {
     uint32_t i = lower_insn(l, OP_COMBINE);
     ARG(l, i, COMBINE, y, y, mark);
@@ -307,12 +315,13 @@ static struct experts open_experts(struct lower *l, uint32_t piece, uint32_t opr
     while (pc->e->oprs[e.router].out != e.o->in[1])
         e.router++;
     e.rows = lower_expert_rows(l, e.m);
-    e.counts = lower_aux(l, piece, exchanges(l) ? opr : e.router, exchanges(l) ? EXPERTS_COUNTS : ROUTER_COUNTS);
+    e.counts =
+        lower_aux(l, piece, exchanges(l) ? opr : e.router, exchanges(l) ? EXPERTS_COUNTS : ROUTER_COUNTS);
     return e;
 }
 
-static void grouped(struct lower *l, const struct experts *e, enum op op, struct mat c, struct mat a, struct mat b,
-                    enum mark mark)
+static void grouped(struct lower *l, const struct experts *e, enum op op, struct mat c, struct mat a,
+                    struct mat b, enum mark mark)
 {
     /* the three rows have the same operands and attributes */
     uint32_t i = lower_insn(l, op);
@@ -336,7 +345,8 @@ void lower_experts(struct lower *l, uint32_t piece, uint32_t opr)
     struct experts e = open_experts(l, piece, opr);
     struct mat place = lower_aux(l, piece, e.router, ROUTER_PLACE), x = lower_value(l, piece, e.o->in[0]);
     struct mat rows = lower_aux(l, piece, opr, EXPERTS_ROWS), up = lower_aux(l, piece, opr, EXPERTS_UP);
-    struct mat hidden = lower_aux(l, piece, opr, EXPERTS_HIDDEN), back = lower_aux(l, piece, opr, EXPERTS_BACK);
+    struct mat hidden = lower_aux(l, piece, opr, EXPERTS_HIDDEN),
+               back = lower_aux(l, piece, opr, EXPERTS_BACK);
     struct mat out = exchanges(l) ? rows_temp(l, "outs", e.m, back.cols) : back;
     if (l->recomputing && l->pieces[piece].aux[opr][EXPERTS_UP] != NONE) { /* all else was kept */
         lower_activation(l, &e.m->expert, up, hidden);
@@ -346,20 +356,25 @@ void lower_experts(struct lower *l, uint32_t piece, uint32_t opr)
     if (exchanges(l))
         exchange(l, lower_aux(l, piece, e.router, ROUTER_COUNTS), e.counts, "counts");
     for (uint32_t k = 0; k + 1 < e.o->nweights; k++)
-        grouped(l, &e, OP_GROUPED_NT, projection(&e, up, k), rows, lower_one_weight(l, piece, e.o, k, false), MARK_WRITE);
+        grouped(l, &e, OP_GROUPED_NT, projection(&e, up, k), rows, lower_one_weight(l, piece, e.o, k, false),
+                MARK_WRITE);
     lower_activation(l, &e.m->expert, up, hidden);
-    grouped(l, &e, OP_GROUPED_NT, out, hidden, lower_one_weight(l, piece, e.o, e.o->nweights - 1, false), MARK_WRITE);
+    grouped(l, &e, OP_GROUPED_NT, out, hidden, lower_one_weight(l, piece, e.o, e.o->nweights - 1, false),
+            MARK_WRITE);
     if (exchanges(l))
         exchange_back(l, out, back, "summed");
-    combine(l, back, place, lower_aux(l, piece, e.router, ROUTER_WEIGHT), lower_value(l, piece, e.o->out), MARK_WRITE);
+    combine(l, back, place, lower_aux(l, piece, e.router, ROUTER_WEIGHT), lower_value(l, piece, e.o->out),
+            MARK_WRITE);
 }
 
 void lower_experts_back(struct lower *l, uint32_t piece, uint32_t opr)
 {
     struct experts e = open_experts(l, piece, opr);
-    struct mat place = lower_aux(l, piece, e.router, ROUTER_PLACE), weight = lower_aux(l, piece, e.router, ROUTER_WEIGHT);
+    struct mat place = lower_aux(l, piece, e.router, ROUTER_PLACE),
+               weight = lower_aux(l, piece, e.router, ROUTER_WEIGHT);
     struct mat rows = lower_aux(l, piece, opr, EXPERTS_ROWS), up = lower_aux(l, piece, opr, EXPERTS_UP);
-    struct mat hidden = lower_aux(l, piece, opr, EXPERTS_HIDDEN), back = lower_aux(l, piece, opr, EXPERTS_BACK);
+    struct mat hidden = lower_aux(l, piece, opr, EXPERTS_HIDDEN),
+               back = lower_aux(l, piece, opr, EXPERTS_BACK);
     struct mat dy = l->pieces[piece].gradient[e.o->out], dback = rows_temp(l, "dback", e.m, back.cols);
     struct mat dhidden = rows_temp(l, "dhidden", e.m, hidden.cols), dup = rows_temp(l, "dups", e.m, up.cols);
     struct mat drows = rows_temp(l, "drows", e.m, rows.cols), dx_rows = drows;
@@ -372,8 +387,8 @@ void lower_experts_back(struct lower *l, uint32_t piece, uint32_t opr)
     grouped(l, &e, OP_GROUPED_NN, dhidden, dback, lower_one_weight(l, piece, e.o, down, false), MARK_WRITE);
     lower_activation_back(l, &e.m->expert, up, dup, dhidden);
     for (uint32_t k = 0; k < down; k++)
-        grouped(l, &e, OP_GROUPED_NN, drows, projection(&e, dup, k), lower_one_weight(l, piece, e.o, k, false),
-                k ? MARK_ADD : MARK_WRITE);
+        grouped(l, &e, OP_GROUPED_NN, drows, projection(&e, dup, k),
+                lower_one_weight(l, piece, e.o, k, false), k ? MARK_ADD : MARK_WRITE);
     enum mark mark;
     struct mat dx = lower_gradient(l, piece, e.o->in[0], &mark);
     if (exchanges(l)) {
@@ -384,5 +399,6 @@ void lower_experts_back(struct lower *l, uint32_t piece, uint32_t opr)
     mark = lower_contribution(l, piece, e.o->weight);
     grouped(l, &e, OP_GROUPED_TN, lower_one_weight(l, piece, e.o, down, true), dback, hidden, mark);
     for (uint32_t k = 0; k < down; k++)
-        grouped(l, &e, OP_GROUPED_TN, lower_one_weight(l, piece, e.o, k, true), projection(&e, dup, k), rows, mark);
+        grouped(l, &e, OP_GROUPED_TN, lower_one_weight(l, piece, e.o, k, true), projection(&e, dup, k), rows,
+                mark);
 }

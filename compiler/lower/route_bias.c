@@ -1,6 +1,7 @@
-/* A router's correction bias (DeepSeek-AI, arXiv 2408.15664): not trained by gradients, but moved once per step against
- * the load of each expert.  Its bucket is fp32 and whole on every rank; in place of a gradient it has the choices of the
- * step, counted over its microbatches and summed over all ranks that route tokens. */
+/* A router's correction bias (DeepSeek-AI, arXiv 2408.15664): not trained by gradients, but moved once per
+ * step against the load of each expert.  Its bucket is fp32 and whole on every rank; in place of a gradient
+ * it has the choices of the step, counted over its microbatches and summed over all ranks that route tokens.
+ */
 
 #include "compiler/lower/build.h"
 
@@ -20,7 +21,15 @@ static bool moves(const struct moe *m)
 
 static struct mat load_mat(const struct lower *l, const struct weight_place *w)
 {
-    return (struct mat){l->buckets[w->bucket].gradient, NONE, w->at * sizeof(double), 1, w->cols, w->cols, DTYPE_F64, NONE, 0};
+    return (struct mat){l->buckets[w->bucket].gradient,
+                        NONE,
+                        w->at * sizeof(double),
+                        1,
+                        w->cols,
+                        w->cols,
+                        DTYPE_F64,
+                        NONE,
+                        0};
 }
 
 struct mat lower_load(struct lower *l, uint32_t piece, const struct opr *router, enum mark *mark)
@@ -34,7 +43,8 @@ static uint32_t next_layer(const struct lower *l, uint32_t after)
 {
     uint32_t next = NONE;
     for (uint32_t p = 0; p < l->npieces; p++)
-        if (l->pieces[p].layer != NONE && (after == NONE || l->pieces[p].layer > after) && l->pieces[p].layer < next)
+        if (l->pieces[p].layer != NONE && (after == NONE || l->pieces[p].layer > after) &&
+            l->pieces[p].layer < next)
             next = l->pieces[p].layer;
     return next;
 }

@@ -1,11 +1,12 @@
 /* Property 7: experts.
  *
- * A dispatched matrix has experts for rows; of each expert it holds the rows that some tokens sent (value.h, struct
- * routed).  DISPATCH makes it from the own tokens, for all experts, a block per expert rank.  An ALL_TO_ALL among the expert
- * ranks leaves each its own experts, with what all members' tokens sent: the union of their tokens, as a reduce-scatter
- * of disjoint contributions.  Products need rows, counts and weights of the same experts, sent by the same tokens; a
- * weight's gradient has these tokens as contributions.  The way back keeps the tokens; COMBINE shows that its own tokens,
- * united over the digits that the rows came home by, are all that had been sent.
+ * A dispatched matrix has experts for rows; of each expert it holds the rows that some tokens sent (value.h,
+ * struct routed).  DISPATCH makes it from the own tokens, for all experts, a block per expert rank.  An
+ * ALL_TO_ALL among the expert ranks leaves each its own experts, with what all members' tokens sent: the
+ * union of their tokens, as a reduce-scatter of disjoint contributions.  Products need rows, counts and
+ * weights of the same experts, sent by the same tokens; a weight's gradient has these tokens as
+ * contributions.  The way back keeps the tokens; COMBINE shows that its own tokens, united over the digits
+ * that the rows came home by, are all that had been sent.
  *
  * A block that may lack room must say what it lacks, or be as long as what its tokens can send at most. */
 
@@ -34,11 +35,13 @@ static bool same_rows(struct machine *m, uint32_t i, const struct value *x, cons
 {
     return (extent_same(&x->row, &y->row) && value_routed_same(x->routed, y->routed)) ||
            conserve_fail_inputs(m, i, "its operands hold rows of different tokens: %s and %s",
-                                value_text(m->c->arena, m->c->nodes, x), value_text(m->c->arena, m->c->nodes, y));
+                                value_text(m->c->arena, m->c->nodes, x),
+                                value_text(m->c->arena, m->c->nodes, y));
 }
 
 /* an operand, if it is there, into the recipe; it must have the rows of `like`, where that has a node */
-static bool input(struct machine *m, uint32_t i, struct recipe *r, size_t k, const struct value *like, struct value *out)
+static bool input(struct machine *m, uint32_t i, struct recipe *r, size_t k, const struct value *like,
+                  struct value *out)
 {
     *out = (struct value){.kind = VALUE_ZERO};
     if (prove_operand(m->program, i, k)->buffer == NONE)
@@ -49,8 +52,8 @@ static bool input(struct machine *m, uint32_t i, struct recipe *r, size_t k, con
     return !like || same_rows(m, i, like, out);
 }
 
-static bool output(struct machine *m, uint32_t i, struct recipe *r, size_t k, const struct extent *over, struct extent row,
-                   struct extent col, const struct routed *routed)
+static bool output(struct machine *m, uint32_t i, struct recipe *r, size_t k, const struct extent *over,
+                   struct extent row, struct extent col, const struct routed *routed)
 {
     r->output = (uint16_t)k;
     uint32_t node = conserve_find(m, i, r);
@@ -64,12 +67,14 @@ static bool output(struct machine *m, uint32_t i, struct recipe *r, size_t k, co
 static bool whole_columns(struct machine *m, uint32_t i, const struct value *v)
 {
     return extent_whole(&v->col, node_at(m, v->node)->cols) ||
-           conserve_fail_inputs(m, i, "it needs all columns of %s, but has %s", nodes_name(m->c->nodes, v->node),
-                                extent_text(m->c->arena, &v->col));
+           conserve_fail_inputs(m, i, "it needs all columns of %s, but has %s",
+                                nodes_name(m->c->nodes, v->node), extent_text(m->c->arena, &v->col));
 }
 
-/* rows start, start + 1, ... of the microbatch's: a multiple of the sequence must lie `start` rows before them */
-static bool check_start(struct machine *m, uint32_t i, size_t sequence, size_t start, const struct extent *row)
+/* rows start, start + 1, ... of the microbatch's: a multiple of the sequence must lie `start` rows before
+ * them */
+static bool check_start(struct machine *m, uint32_t i, size_t sequence, size_t start,
+                        const struct extent *row)
 {
     struct extent at;
     int64_t own = conserve_sequence(m);
@@ -78,8 +83,9 @@ static bool check_start(struct machine *m, uint32_t i, size_t sequence, size_t s
     bool fine = prove_attr(m->program, i, sequence)->u.i == own && (row->lo - at.lo) % own == 0;
     for (int d = 0; d < NDIGITS; d++)
         fine = fine && (row->step[d] - at.step[d]) % own == 0;
-    return fine || conserve_fail_inputs(m, i, "its rows %s do not start %s rows into a sequence of %lld",
-                                        extent_text(m->c->arena, row), extent_text(m->c->arena, &at), (long long)own);
+    return fine ||
+           conserve_fail_inputs(m, i, "its rows %s do not start %s rows into a sequence of %lld",
+                                extent_text(m->c->arena, row), extent_text(m->c->arena, &at), (long long)own);
 }
 
 /* ---- router ---- */
@@ -89,15 +95,16 @@ static bool check_sample(struct machine *m, uint32_t i, const struct extent *row
 {
     int64_t sequence = (int64_t)m->c->plan->job->train.sequence;
     struct extent sample, start;
-    if (!conserve_bind(m, i, ATTR(ROUTE, sample), 1, &sample) || !conserve_bind(m, i, ATTR(ROUTE, start), row->len, &start))
+    if (!conserve_bind(m, i, ATTR(ROUTE, sample), 1, &sample) ||
+        !conserve_bind(m, i, ATTR(ROUTE, start), row->len, &start))
         return false;
     start.lo += sample.lo * sequence;
     for (int d = 0; d < NDIGITS; d++)
         start.step[d] += sample.step[d] * sequence;
     conserve_own_rows(m, &start);
     return extent_same(&start, row) ||
-           conserve_fail_inputs(m, i, "it says that its rows are %s, but they are %s", extent_text(m->c->arena, &start),
-                                extent_text(m->c->arena, row));
+           conserve_fail_inputs(m, i, "it says that its rows are %s, but they are %s",
+                                extent_text(m->c->arena, &start), extent_text(m->c->arena, row));
 }
 
 static bool route(struct machine *m, uint32_t i)
@@ -106,21 +113,24 @@ static bool route(struct machine *m, uint32_t i)
     struct value logits, bias, step;
     conserve_attrs(m, i, &r);
     r.attr[ATTR(ROUTE, sequence)] = 0;
-    if (!input(m, i, &r, OPND(ROUTE, logits), NULL, &logits) || !input(m, i, &r, OPND(ROUTE, bias), NULL, &bias) ||
+    if (!input(m, i, &r, OPND(ROUTE, logits), NULL, &logits) ||
+        !input(m, i, &r, OPND(ROUTE, bias), NULL, &bias) ||
         !input(m, i, &r, OPND(ROUTE, step), NULL, &step) || !whole_columns(m, i, &logits) ||
         (bias.kind == VALUE_NODES && !whole_columns(m, i, &bias)) ||
-        !check_start(m, i, ATTR(ROUTE, sequence), ATTR(ROUTE, start), &logits.row) || !check_sample(m, i, &logits.row) ||
+        !check_start(m, i, ATTR(ROUTE, sequence), ATTR(ROUTE, start), &logits.row) ||
+        !check_sample(m, i, &logits.row) ||
         !conserve_places(m, i, ATTR(ROUTE, first), ATTR(ROUTE, shift), &logits.row))
         return false;
     for (size_t k = OPND(ROUTE, index); k <= OPND(ROUTE, score); k++)
-        if (!output(m, i, &r, k, NULL, logits.row, extent_new(0, prove_operand(m->program, i, k)->cols), NULL))
+        if (!output(m, i, &r, k, NULL, logits.row, extent_new(0, prove_operand(m->program, i, k)->cols),
+                    NULL))
             return false;
     return true;
 }
 
 /* Is a load complete for the sequences that these rows, `start` rows into the first, lie in? */
-static bool check_load(struct machine *m, uint32_t i, size_t k, size_t sequence, size_t start, const struct value *rows,
-                       struct recipe *r)
+static bool check_load(struct machine *m, uint32_t i, size_t k, size_t sequence, size_t start,
+                       const struct value *rows, struct recipe *r)
 {
     struct parts *p = &m->c->parts[0];
     const struct operand *o = prove_operand(m->program, i, k);
@@ -136,9 +146,11 @@ static bool check_load(struct machine *m, uint32_t i, size_t k, size_t sequence,
     struct blocks batch = {1, &(struct block){.extent = extent_new(0, m->c->reference->ntokens), .count = 1}};
     const struct blocks *have = v.nterms == 1 ? &v.terms[0].blocks : &batch;
     uint32_t node = v.nterms ? v.terms[0].node : v.node;
-    bool one = p->n == 1 && v.kind == VALUE_NODES && v.nterms <= 1 && (!v.nterms || v.node == NODE_ZERO) && have->n == 1;
+    bool one = p->n == 1 && v.kind == VALUE_NODES && v.nterms <= 1 && (!v.nterms || v.node == NODE_ZERO) &&
+               have->n == 1;
     const struct block *b = &have->at[0];
-    bool fine = one && node_at(m, node)->recipe.op == OP_LOAD && b->count == 1 && !b->first && b->extent.len == all;
+    bool fine =
+        one && node_at(m, node)->recipe.op == OP_LOAD && b->count == 1 && !b->first && b->extent.len == all;
     /* the rows must lie among them, `start` rows behind the first where sequences are whole */
     for (int d = 0; fine && d < NDIGITS && !cut; d++)
         fine = rows->row.step[d] == b->extent.step[d];
@@ -147,8 +159,9 @@ static bool check_load(struct machine *m, uint32_t i, size_t k, size_t sequence,
     for (int d = 0; fine && cut && d < NDIGITS; d++) /* digits that cut sequences step within them */
         fine = rows->row.step[d] == b->extent.step[d] || (!b->extent.step[d] && rows->row.step[d] < all);
     if (!fine)
-        return conserve_fail_inputs(m, i, "its load is %s, which is not that of all rows of the sequences of %s",
-                                    value_text(m->c->arena, m->c->nodes, &v), extent_text(m->c->arena, &rows->row));
+        return conserve_fail_inputs(
+            m, i, "its load is %s, which is not that of all rows of the sequences of %s",
+            value_text(m->c->arena, m->c->nodes, &v), extent_text(m->c->arena, &rows->row));
     r->input[k] = node;
     return true;
 }
@@ -160,13 +173,14 @@ static bool route_back(struct machine *m, uint32_t i)
     conserve_attrs(m, i, &r);
     r.attr[ATTR(ROUTE_I, sequence)] = 0;
     return input(m, i, &r, OPND(ROUTE_I, score), NULL, &score) && whole_columns(m, i, &score) &&
-           input(m, i, &r, OPND(ROUTE_I, index), &score, &index) && input(m, i, &r, OPND(ROUTE_I, dweight), &score, &dweight) &&
+           input(m, i, &r, OPND(ROUTE_I, index), &score, &index) &&
+           input(m, i, &r, OPND(ROUTE_I, dweight), &score, &dweight) &&
            check_load(m, i, OPND(ROUTE_I, load), ATTR(ROUTE_I, sequence), ATTR(ROUTE_I, start), &score, &r) &&
            output(m, i, &r, OPND(ROUTE_I, dlogits), NULL, score.row, score.col, NULL);
 }
 
-/* Counts of one or several sequences; which ones is said by the rows that are counted.  One row may be the load of
- * anything; several are sequences. */
+/* Counts of one or several sequences; which ones is said by the rows that are counted.  One row may be the
+ * load of anything; several are sequences. */
 static bool load(struct machine *m, uint32_t i)
 {
     struct recipe r = {.op = OP_LOAD};
@@ -180,13 +194,15 @@ static bool load(struct machine *m, uint32_t i)
     for (int d = 0; d < NDIGITS; d++)
         last += start.step[d] > 0 ? start.step[d] * (m->c->plan->mesh.size[d] - 1) : 0;
     if (last > sequence * (int64_t)o->rows)
-        return conserve_fail(m, i, "some of its rows belong to none of its %u sequences of %lld", o->rows, (long long)sequence);
+        return conserve_fail(m, i, "some of its rows belong to none of its %u sequences of %lld", o->rows,
+                             (long long)sequence);
     if (o->rows > 1 && !check_start(m, i, ATTR(LOAD, sequence), ATTR(LOAD, start), &index.row))
         return false;
     const struct moe *moe = moe_of(m, index.node);
     if (!moe || o->cols != moe->experts)
         return conserve_fail(m, i, "it counts %u experts", o->cols);
-    return output(m, i, &r, OPND(LOAD, load), &index.row, extent_new(0, o->rows), extent_new(0, o->cols), NULL);
+    return output(m, i, &r, OPND(LOAD, load), &index.row, extent_new(0, o->rows), extent_new(0, o->cols),
+                  NULL);
 }
 
 static bool balance(struct machine *m, uint32_t i)
@@ -202,7 +218,8 @@ static bool balance(struct machine *m, uint32_t i)
 
 /* ---- rows to the experts and back ---- */
 
-static const struct routed *new_routed(struct machine *m, const struct extent *row, uint32_t blocks, uint32_t rows)
+static const struct routed *new_routed(struct machine *m, const struct extent *row, uint32_t blocks,
+                                       uint32_t rows)
 {
     struct routed *t = ARENA_NEW(m->c->scratch, struct routed);
     struct block *b = ARENA_NEW(m->c->scratch, struct block);
@@ -212,7 +229,8 @@ static const struct routed *new_routed(struct machine *m, const struct extent *r
 }
 
 /* rows of one block that these tokens can need at most */
-static int64_t most_rows(const struct machine *m, const struct moe *moe, int64_t tokens, int64_t experts, int64_t capacity)
+static int64_t most_rows(const struct machine *m, const struct moe *moe, int64_t tokens, int64_t experts,
+                         int64_t capacity)
 {
     int64_t own = conserve_sequence(m), part = own < tokens ? own : tokens;
     int64_t most = tokens * (moe->active < experts ? moe->active : experts);
@@ -244,19 +262,24 @@ static bool arrange(struct machine *m, uint32_t i)
         !check_start(m, i, ATTR(ARRANGE, sequence), ATTR(ARRANGE, start), &index.row))
         return false;
     const struct moe *moe = moe_of(m, index.node);
-    int64_t experts = prove_attr(m->program, i, ATTR(ARRANGE, experts))->u.i, blocks = prove_attr(m->program, i, ATTR(ARRANGE, blocks))->u.i;
-    int64_t rows = prove_attr(m->program, i, ATTR(ARRANGE, rows))->u.i, capacity = prove_attr(m->program, i, ATTR(ARRANGE, capacity))->u.i;
+    int64_t experts = prove_attr(m->program, i, ATTR(ARRANGE, experts))->u.i,
+            blocks = prove_attr(m->program, i, ATTR(ARRANGE, blocks))->u.i;
+    int64_t rows = prove_attr(m->program, i, ATTR(ARRANGE, rows))->u.i,
+            capacity = prove_attr(m->program, i, ATTR(ARRANGE, capacity))->u.i;
     if (!moe || experts != moe->experts || experts % blocks)
-        return conserve_fail(m, i, "it arranges %lld experts in %lld blocks", (long long)experts, (long long)blocks);
+        return conserve_fail(m, i, "it arranges %lld experts in %lld blocks", (long long)experts,
+                             (long long)blocks);
     int64_t own = conserve_sequence(m), part = own < index.row.len ? own : index.row.len;
-    if (capacity != (moe->capacity > 0 ? (int64_t)ceil(moe->capacity * (double)part * moe->active / moe->experts) : 0))
+    if (capacity !=
+        (moe->capacity > 0 ? (int64_t)ceil(moe->capacity * (double)part * moe->active / moe->experts) : 0))
         return conserve_fail(m, i, "its capacity of %lld rows is not the model's", (long long)capacity);
     bool bounded = prove_operand(m->program, i, OPND(ARRANGE, need))->buffer != NONE;
-    bool again = prove_operand(m->program, i, OPND(ARRANGE, need))->buffer == NONE && m->program->insns[i].action != 'F';
+    bool again = prove_operand(m->program, i, OPND(ARRANGE, need))->buffer == NONE &&
+                 m->program->insns[i].action != 'F';
     int64_t most = most_rows(m, moe, index.row.len, experts / blocks, capacity);
     if (rows < most && !bounded && !again)
-        return conserve_fail(m, i, "its blocks of %lld rows may lack room for up to %lld, and nobody is told", (long long)rows,
-                             (long long)most);
+        return conserve_fail(m, i, "its blocks of %lld rows may lack room for up to %lld, and nobody is told",
+                             (long long)rows, (long long)most);
     const struct routed *t = new_routed(m, &index.row, (uint32_t)blocks, (uint32_t)rows);
     if (bounded && !lacks(m, i, &r, &index.row))
         return false;
@@ -268,17 +291,20 @@ static bool dispatch(struct machine *m, uint32_t i)
 {
     struct recipe r = {.op = OP_DISPATCH};
     struct value x, place, weight;
-    if (!input(m, i, &r, OPND(DISPATCH, x), NULL, &x) || !input(m, i, &r, OPND(DISPATCH, place), NULL, &place) ||
-        !input(m, i, &r, OPND(DISPATCH, weight), &x, &weight) || !whole_columns(m, i, &place) || !whole_columns(m, i, &x))
+    if (!input(m, i, &r, OPND(DISPATCH, x), NULL, &x) ||
+        !input(m, i, &r, OPND(DISPATCH, place), NULL, &place) ||
+        !input(m, i, &r, OPND(DISPATCH, weight), &x, &weight) || !whole_columns(m, i, &place) ||
+        !whole_columns(m, i, &x))
         return false;
     const struct moe *moe = moe_of(m, place.node);
     const struct operand *y = prove_operand(m->program, i, OPND(DISPATCH, y));
     if (!moe || !place.routed || x.routed || !extent_same(&x.row, &place.row))
-        return conserve_fail_inputs(m, i, "its places %s are not those of its rows %s", value_text(m->c->arena, m->c->nodes, &place),
+        return conserve_fail_inputs(m, i, "its places %s are not those of its rows %s",
+                                    value_text(m->c->arena, m->c->nodes, &place),
                                     extent_text(m->c->arena, &x.row));
     if (y->rows != (uint64_t)place.routed->blocks * place.routed->rows)
-        return conserve_fail(m, i, "it writes %u rows, but the places are in %u blocks of %u", y->rows, place.routed->blocks,
-                             place.routed->rows);
+        return conserve_fail(m, i, "it writes %u rows, but the places are in %u blocks of %u", y->rows,
+                             place.routed->blocks, place.routed->rows);
     return output(m, i, &r, OPND(DISPATCH, y), NULL, extent_new(0, moe->experts), x.col, place.routed);
 }
 
@@ -287,30 +313,36 @@ static bool check_home(struct machine *m, uint32_t i, const struct value *x, con
 {
     const struct moe *moe = moe_of(m, place->node);
     struct blocks own, *all = &own;
-    if (!moe || !place->routed || !x->routed || !extent_whole(&x->row, moe->experts) || x->row.len != moe->experts ||
-        x->routed->blocks != place->routed->blocks || x->routed->rows != place->routed->rows)
-        return conserve_fail_inputs(m, i, "its rows %s are not in the places of %s", value_text(m->c->arena, m->c->nodes, x),
+    if (!moe || !place->routed || !x->routed || !extent_whole(&x->row, moe->experts) ||
+        x->row.len != moe->experts || x->routed->blocks != place->routed->blocks ||
+        x->routed->rows != place->routed->rows)
+        return conserve_fail_inputs(m, i, "its rows %s are not in the places of %s",
+                                    value_text(m->c->arena, m->c->nodes, x),
                                     value_text(m->c->arena, m->c->nodes, place));
     own = place->routed->tokens;
     for (uint32_t k = 0; k < m->c->plan->mesh.ndigits; k++) {
         uint32_t digit = m->c->plan->mesh.order[k];
-        if (x->routed->home & AXIS_BIT(digit) && !blocks_reduce(m->c->scratch, all, digit, m->c->plan->mesh.size[digit], all))
+        if (x->routed->home & AXIS_BIT(digit) &&
+            !blocks_reduce(m->c->scratch, all, digit, m->c->plan->mesh.size[digit], all))
             return conserve_fail(m, i, "its tokens are not the members' own");
     }
     return blocks_equal(all, &x->routed->tokens) ||
-           conserve_fail_inputs(m, i, "its rows were sent by tokens %s, its places are of %s", blocks_text(m->c->arena, &x->routed->tokens),
-                                blocks_text(m->c->arena, all));
+           conserve_fail_inputs(m, i, "its rows were sent by tokens %s, its places are of %s",
+                                blocks_text(m->c->arena, &x->routed->tokens), blocks_text(m->c->arena, all));
 }
 
 static bool combine(struct machine *m, uint32_t i)
 {
     struct recipe r = {.op = OP_COMBINE};
     struct value x, place, weight;
-    if (!input(m, i, &r, OPND(COMBINE, x), NULL, &x) || !input(m, i, &r, OPND(COMBINE, place), NULL, &place) ||
-        !input(m, i, &r, OPND(COMBINE, weight), NULL, &weight) || !whole_columns(m, i, &place) || !check_home(m, i, &x, &place))
+    if (!input(m, i, &r, OPND(COMBINE, x), NULL, &x) ||
+        !input(m, i, &r, OPND(COMBINE, place), NULL, &place) ||
+        !input(m, i, &r, OPND(COMBINE, weight), NULL, &weight) || !whole_columns(m, i, &place) ||
+        !check_home(m, i, &x, &place))
         return false;
     if (weight.kind == VALUE_NODES && !extent_same(&weight.row, &place.row))
-        return conserve_fail_inputs(m, i, "its weights are of rows %s, its places of %s", extent_text(m->c->arena, &weight.row),
+        return conserve_fail_inputs(m, i, "its weights are of rows %s, its places of %s",
+                                    extent_text(m->c->arena, &weight.row),
                                     extent_text(m->c->arena, &place.row));
     return output(m, i, &r, OPND(COMBINE, y), NULL, place.row, x.col, NULL);
 }
@@ -319,31 +351,35 @@ static bool combine_weight(struct machine *m, uint32_t i)
 {
     struct recipe r = {.op = OP_COMBINE_W};
     struct value x, place, dy;
-    if (!input(m, i, &r, OPND(COMBINE_W, x), NULL, &x) || !input(m, i, &r, OPND(COMBINE_W, place), NULL, &place) ||
-        !input(m, i, &r, OPND(COMBINE_W, dy), NULL, &dy) || !check_home(m, i, &x, &place) || !whole_columns(m, i, &dy) ||
-        !whole_columns(m, i, &x))
+    if (!input(m, i, &r, OPND(COMBINE_W, x), NULL, &x) ||
+        !input(m, i, &r, OPND(COMBINE_W, place), NULL, &place) ||
+        !input(m, i, &r, OPND(COMBINE_W, dy), NULL, &dy) || !check_home(m, i, &x, &place) ||
+        !whole_columns(m, i, &dy) || !whole_columns(m, i, &x))
         return false;
     if (dy.routed || !extent_same(&dy.row, &place.row))
-        return conserve_fail_inputs(m, i, "its gradient is of rows %s, its places of %s", extent_text(m->c->arena, &dy.row),
-                                    extent_text(m->c->arena, &place.row));
+        return conserve_fail_inputs(m, i, "its gradient is of rows %s, its places of %s",
+                                    extent_text(m->c->arena, &dy.row), extent_text(m->c->arena, &place.row));
     return output(m, i, &r, OPND(COMBINE_W, dweight), NULL, place.row, place.col, NULL);
 }
 
 /* ---- products ---- */
 
-/* rows, counts (and weights) of the same experts, sent by the same tokens, in the blocks that the instruction says */
+/* rows, counts (and weights) of the same experts, sent by the same tokens, in the blocks that the instruction
+ * says */
 static bool check_group(struct machine *m, uint32_t i, const struct value *a, const struct value *counts)
 {
     int64_t experts = prove_attr(m->program, i, ATTR(GROUPED_NT, experts))->u.i,
             blocks = prove_attr(m->program, i, ATTR(GROUPED_NT, blocks))->u.i;
     if (!a->routed || !counts->routed)
         return conserve_fail_inputs(m, i, "it reads %s and %s as rows and counts of experts",
-                                    value_text(m->c->arena, m->c->nodes, a), value_text(m->c->arena, m->c->nodes, counts));
+                                    value_text(m->c->arena, m->c->nodes, a),
+                                    value_text(m->c->arena, m->c->nodes, counts));
     if (!same_rows(m, i, a, counts))
         return false;
     return (a->row.len == experts && a->routed->blocks == blocks && !a->routed->home) ||
            conserve_fail(m, i, "its rows are %s in %u blocks, not %lld experts in %lld",
-                         value_text(m->c->arena, m->c->nodes, a), a->routed->blocks, (long long)experts, (long long)blocks);
+                         value_text(m->c->arena, m->c->nodes, a), a->routed->blocks, (long long)experts,
+                         (long long)blocks);
 }
 
 static bool grouped(struct machine *m, uint32_t i)
@@ -357,7 +393,8 @@ static bool grouped(struct machine *m, uint32_t i)
     if (!extent_same(&b.member, &a.row) || !extent_same(&a.col, inner))
         return conserve_fail_inputs(m, i, "it multiplies %s by %s", value_text(m->c->arena, m->c->nodes, &a),
                                     value_text(m->c->arena, m->c->nodes, &b));
-    return output(m, i, &r, OPND(GROUPED_NT, c), &a.col, a.row, r.op == OP_GROUPED_NT ? b.row : b.col, a.routed);
+    return output(m, i, &r, OPND(GROUPED_NT, c), &a.col, a.row, r.op == OP_GROUPED_NT ? b.row : b.col,
+                  a.routed);
 }
 
 static bool grouped_weight(struct machine *m, uint32_t i)
@@ -416,8 +453,8 @@ static bool all_to_all(struct machine *m, uint32_t i, uint32_t mask, struct valu
         struct extent back = extent_new(0, v.row.len);
         extent_move(&back, mesh, mask, back.len);
         if (v.routed->blocks != n || v.routed->home & mask || !extent_same(&back, &v.row))
-            return conserve_fail_inputs(m, i, "it exchanges %s in %u blocks among %u ranks", value_text(m->c->arena, m->c->nodes, &v),
-                                        v.routed->blocks, n);
+            return conserve_fail_inputs(m, i, "it exchanges %s in %u blocks among %u ranks",
+                                        value_text(m->c->arena, m->c->nodes, &v), v.routed->blocks, n);
         *t = *v.routed;
         t->home |= mask;
         v.row = extent_new(0, v.row.len * n);
@@ -434,7 +471,8 @@ static bool gather(struct machine *m, uint32_t i, uint32_t mask, struct value v)
     for (int d = 0; d < NDIGITS; d++)
         same = same && !(mask & AXIS_BIT(d) && (v.row.step[d] || v.col.step[d]));
     if (!same)
-        return conserve_fail_inputs(m, i, "it gathers %s of other experts, or of the same tokens", value_text(m->c->arena, m->c->nodes, &v));
+        return conserve_fail_inputs(m, i, "it gathers %s of other experts, or of the same tokens",
+                                    value_text(m->c->arena, m->c->nodes, &v));
     t->blocks *= mesh_group_size(&m->c->plan->mesh, mask);
     v.routed = t;
     return conserve_emit_one(m, i, OPND(ALL_GATHER, y), &v);
@@ -446,13 +484,16 @@ static bool scatter(struct machine *m, uint32_t i, uint32_t mask, struct value v
     struct routed *t = ARENA_NEW(m->c->scratch, struct routed);
     for (uint32_t k = 0; k < mesh->ndigits; k++) {
         uint32_t digit = mesh->order[k];
-        const char *why = mask & AXIS_BIT(digit) ? value_reduce(m->c->scratch, m->c->nodes, &v, digit, mesh->size[digit], false, &v) : NULL;
+        const char *why = mask & AXIS_BIT(digit) ? value_reduce(m->c->scratch, m->c->nodes, &v, digit,
+                                                                mesh->size[digit], false, &v)
+                                                 : NULL;
         if (why)
             return conserve_fail_inputs(m, i, "%s", why);
     }
     *t = *v.routed;
     if (t->blocks % mesh_group_size(mesh, mask) || t->home & mask)
-        return conserve_fail(m, i, "it scatters %u blocks over %u ranks", t->blocks, mesh_group_size(mesh, mask));
+        return conserve_fail(m, i, "it scatters %u blocks over %u ranks", t->blocks,
+                             mesh_group_size(mesh, mask));
     t->blocks /= mesh_group_size(mesh, mask);
     t->home |= mask;
     v.routed = t;
@@ -462,18 +503,20 @@ static bool scatter(struct machine *m, uint32_t i, uint32_t mask, struct value v
 bool conserve_routed(struct machine *m, uint32_t i, uint32_t mask, bool *mine)
 {
     enum op op = (enum op)m->program->insns[i].op;
-    size_t k = op == OP_ALL_TO_ALL ? OPND(ALL_TO_ALL, x) : op == OP_ALL_GATHER ? OPND(ALL_GATHER, x) : OPND(REDUCE_SCATTER, x);
+    size_t k = op == OP_ALL_TO_ALL   ? OPND(ALL_TO_ALL, x)
+               : op == OP_ALL_GATHER ? OPND(ALL_GATHER, x)
+                                     : OPND(REDUCE_SCATTER, x);
     struct parts *p = &m->c->parts[0];
-    *mine = store_read(m->store, prove_operand(m->program, i, k), p) && p->n == 1 && p->at[0].value.kind == VALUE_NODES &&
-            p->at[0].value.routed;
+    *mine = store_read(m->store, prove_operand(m->program, i, k), p) && p->n == 1 &&
+            p->at[0].value.kind == VALUE_NODES && p->at[0].value.routed;
     if (!*mine)
         return true;
     struct value v = p->at[0].value;
     if (!conserve_read_parts(m, i, k, p)) /* for messages: who wrote it */
         return false;
-    return op == OP_ALL_TO_ALL    ? !v.nterms ? all_to_all(m, i, mask, v)
-                                              : conserve_fail_inputs(m, i, "it exchanges partial sums")
-           : op == OP_ALL_GATHER ? gather(m, i, mask, v)
+    return op == OP_ALL_TO_ALL   ? !v.nterms ? all_to_all(m, i, mask, v)
+                                             : conserve_fail_inputs(m, i, "it exchanges partial sums")
+             : op == OP_ALL_GATHER ? gather(m, i, mask, v)
                                  : scatter(m, i, mask, v);
 }
 
@@ -488,7 +531,8 @@ static bool clip(struct machine *m, uint32_t i)
     r.input[OPND(CLIP, need)] = NODE_ZERO;
     m->saw_need = need.kind == VALUE_NODES;
     if (m->saw_need && need.node != m->c->reference->need)
-        return conserve_fail_inputs(m, i, "it reads %s as what experts lack", value_text(m->c->arena, m->c->nodes, &need));
+        return conserve_fail_inputs(m, i, "it reads %s as what experts lack",
+                                    value_text(m->c->arena, m->c->nodes, &need));
     return output(m, i, &r, OPND(CLIP, scale), NULL, extent_new(0, 1), extent_new(0, 1), NULL);
 }
 

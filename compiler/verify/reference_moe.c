@@ -1,8 +1,8 @@
 /* The reference's experts.
  *
- * A dispatched matrix has one row per expert; what a rank has of it are the rows that some tokens sent, so its nodes are
- * those of all tokens and values say whose rows they hold (value.h).  Where rows lie within a block is the program's
- * business: the node of `place` follows from the choices alone, and so do counts. */
+ * A dispatched matrix has one row per expert; what a rank has of it are the rows that some tokens sent, so
+ * its nodes are those of all tokens and values say whose rows they hold (value.h).  Where rows lie within a
+ * block is the program's business: the node of `place` follows from the choices alone, and so do counts. */
 
 #include "compiler/verify/reference_build.h"
 
@@ -11,7 +11,8 @@ static bool gated(const struct ffn *f)
     return f->act == ACT_SWIGLU || f->act == ACT_GEGLU;
 }
 
-static uint32_t family(struct builder *b, uint32_t layer, const struct moe *m, const char *name, int64_t rows, int64_t cols)
+static uint32_t family(struct builder *b, uint32_t layer, const struct moe *m, const char *name, int64_t rows,
+                       int64_t cols)
 {
     const char *tensor = NAME("mlp.experts.%%.%s.weight", name);
     uint32_t u = reference_unit_add(b, layer, (struct named){tensor, tensor, 0, 0, false}, rows, cols, false);
@@ -19,14 +20,16 @@ static uint32_t family(struct builder *b, uint32_t layer, const struct moe *m, c
     return u;
 }
 
-/* weight of a sequence's balance loss, arXiv 2412.19437, equations 17 to 20: E / (K S) counts, 1 / S scores, mean */
+/* weight of a sequence's balance loss, arXiv 2412.19437, equations 17 to 20: E / (K S) counts, 1 / S scores,
+ * mean */
 static double balance_scale(const struct builder *b, const struct moe *m)
 {
     double s = (double)b->job->train.sequence;
     return m->balance * m->experts / (m->active * s) / (s * (double)b->job->train.batch);
 }
 
-static void route(struct builder *b, uint32_t layer, const struct moe *m, uint32_t logits, struct moe_nodes *n)
+static void route(struct builder *b, uint32_t layer, const struct moe *m, uint32_t logits,
+                  struct moe_nodes *n)
 {
     struct recipe r = {.op = OP_ROUTE};
     struct recipe step = {.op = RECIPE_SOURCE, .attr = {SOURCE_BLOCK, 0}};
@@ -40,16 +43,21 @@ static void route(struct builder *b, uint32_t layer, const struct moe *m, uint32
     NUMBER(r, ROUTE, scale, m->scale);
     INTEGER(r, ROUTE, layer, layer);
     n->index = reference_make(b, r, OPND(ROUTE, index), NAME("layer %u: choices", layer), m->active, 0);
-    n->weight = reference_make(b, r, OPND(ROUTE, weight), NAME("layer %u: choices' weights", layer), m->active, 0);
-    n->score = reference_make(b, r, OPND(ROUTE, score), NAME("layer %u: router's scores", layer), m->experts, 0);
+    n->weight =
+        reference_make(b, r, OPND(ROUTE, weight), NAME("layer %u: choices' weights", layer), m->active, 0);
+    n->score =
+        reference_make(b, r, OPND(ROUTE, score), NAME("layer %u: router's scores", layer), m->experts, 0);
     struct recipe load = {.op = OP_LOAD}, arrange = {.op = OP_ARRANGE};
     INPUT(load, LOAD, index, n->index);
-    n->load = reference_make(b, load, OPND(LOAD, load), NAME("layer %u: load of experts", layer), m->experts, b->ntokens);
+    n->load = reference_make(b, load, OPND(LOAD, load), NAME("layer %u: load of experts", layer), m->experts,
+                             b->ntokens);
     INPUT(arrange, ARRANGE, index, n->index);
-    n->place = reference_make(b, arrange, OPND(ARRANGE, place), NAME("layer %u: places of choices", layer), m->active, 0);
-    n->counts = reference_make(b, arrange, OPND(ARRANGE, counts), NAME("layer %u: rows per expert", layer), 1, 0);
-    uint32_t need = reference_make(b, arrange, OPND(ARRANGE, need), NAME("layer %u: rows that experts lack", layer), 2,
-                                   b->ntokens);
+    n->place = reference_make(b, arrange, OPND(ARRANGE, place), NAME("layer %u: places of choices", layer),
+                              m->active, 0);
+    n->counts =
+        reference_make(b, arrange, OPND(ARRANGE, counts), NAME("layer %u: rows per expert", layer), 1, 0);
+    uint32_t need = reference_make(b, arrange, OPND(ARRANGE, need),
+                                   NAME("layer %u: rows that experts lack", layer), 2, b->ntokens);
     b->nodes->at[need].max = true;
     b->need = reference_sum(b, b->need, need, "rows that experts lack", 2);
     if (!(m->balance > 0))
@@ -58,12 +66,13 @@ static void route(struct builder *b, uint32_t layer, const struct moe *m, uint32
     INPUT(balance, BALANCE, load, n->load);
     INPUT(balance, BALANCE, score, n->score);
     NUMBER(balance, BALANCE, scale, balance_scale(b, m));
-    uint32_t loss = reference_make(b, balance, OPND(BALANCE, loss), NAME("layer %u: balance loss", layer), 1, b->ntokens);
+    uint32_t loss =
+        reference_make(b, balance, OPND(BALANCE, loss), NAME("layer %u: balance loss", layer), 1, b->ntokens);
     b->balance = reference_sum(b, b->balance, loss, "the balance loss", 1);
 }
 
-static uint32_t grouped(struct builder *b, const struct moe_nodes *n, enum op op, uint32_t a, uint32_t w, const char *name,
-                        int64_t cols, int64_t domain)
+static uint32_t grouped(struct builder *b, const struct moe_nodes *n, enum op op, uint32_t a, uint32_t w,
+                        const char *name, int64_t cols, int64_t domain)
 {
     struct recipe r = {.op = (uint16_t)op};
     INPUT(r, GROUPED_NT, a, a); /* the three rows have the same operands */
@@ -72,7 +81,8 @@ static uint32_t grouped(struct builder *b, const struct moe_nodes *n, enum op op
     return reference_make(b, r, OPND(GROUPED_NT, c), name, cols, domain);
 }
 
-static uint32_t dispatch(struct builder *b, const struct moe_nodes *n, uint32_t x, uint32_t weight, const char *name)
+static uint32_t dispatch(struct builder *b, const struct moe_nodes *n, uint32_t x, uint32_t weight,
+                         const char *name)
 {
     struct recipe r = {.op = OP_DISPATCH};
     INPUT(r, DISPATCH, x, x);
@@ -81,7 +91,8 @@ static uint32_t dispatch(struct builder *b, const struct moe_nodes *n, uint32_t 
     return reference_make(b, r, OPND(DISPATCH, y), name, (int64_t)b->model->width, 0);
 }
 
-static uint32_t combine(struct builder *b, const struct moe_nodes *n, uint32_t x, uint32_t weight, const char *name)
+static uint32_t combine(struct builder *b, const struct moe_nodes *n, uint32_t x, uint32_t weight,
+                        const char *name)
 {
     struct recipe r = {.op = OP_COMBINE};
     INPUT(r, COMBINE, x, x);
@@ -93,26 +104,30 @@ static uint32_t combine(struct builder *b, const struct moe_nodes *n, uint32_t x
 static void add_units(struct builder *b, uint32_t layer, const struct moe *m, struct moe_nodes *n)
 {
     int64_t h = (int64_t)b->model->width, w = (int64_t)m->expert.width, e = m->experts;
-    const char *gate = "mlp.gate.weight", *bias = "mlp.gate.bias", *correction = "mlp.gate.e_score_correction_bias";
+    const char *gate = "mlp.gate.weight", *bias = "mlp.gate.bias",
+               *correction = "mlp.gate.e_score_correction_bias";
     n->router = reference_unit_add(b, layer, (struct named){gate, gate, 0, 0, false}, e, h, false);
     n->router_bias = n->correction = n->w[0] = NONE;
     if (m->linear_bias)
         n->router_bias = reference_unit_add(b, layer, (struct named){bias, bias, 0, 0, false}, 1, e, true);
     if (m->bias)
-        n->correction = reference_unit_add(b, layer, (struct named){correction, correction, 0, 0, false}, 1, e, true);
+        n->correction =
+            reference_unit_add(b, layer, (struct named){correction, correction, 0, 0, false}, 1, e, true);
     if (gated(&m->expert))
         n->w[0] = family(b, layer, m, "gate_proj", w, h);
     n->w[1] = family(b, layer, m, "up_proj", w, h);
     n->w[2] = family(b, layer, m, "down_proj", h, w);
 }
 
-uint32_t reference_moe(struct builder *b, uint32_t layer, const struct moe *m, uint32_t x, struct moe_nodes *n)
+uint32_t reference_moe(struct builder *b, uint32_t layer, const struct moe *m, uint32_t x,
+                       struct moe_nodes *n)
 {
     int64_t h = (int64_t)b->model->width, w = (int64_t)m->expert.width;
     struct recipe act = reference_activation(&m->expert, false);
     n->x = x;
     add_units(b, layer, m, n);
-    route(b, layer, m, reference_linear(b, x, n->router, n->router_bias, NAME("layer %u: router's logits", layer)), n);
+    route(b, layer, m,
+          reference_linear(b, x, n->router, n->router_bias, NAME("layer %u: router's logits", layer)), n);
     if (n->correction != NONE) {
         struct weight_unit *u = &b->units.at[n->correction];
         u->moved = true;
@@ -120,16 +135,19 @@ uint32_t reference_moe(struct builder *b, uint32_t layer, const struct moe *m, u
         u->gradient = n->load;
     }
     n->rows = dispatch(b, n, x, NODE_ZERO, NAME("layer %u: experts' rows", layer));
-    n->up = grouped(b, n, OP_GROUPED_NT, n->rows, reference_param(b, n->w[1]), NAME("layer %u: experts' up", layer), w, h);
+    n->up = grouped(b, n, OP_GROUPED_NT, n->rows, reference_param(b, n->w[1]),
+                    NAME("layer %u: experts' up", layer), w, h);
     if (gated(&m->expert)) {
-        n->gate = grouped(b, n, OP_GROUPED_NT, n->rows, reference_param(b, n->w[0]), NAME("layer %u: experts' gate", layer), w, h);
+        n->gate = grouped(b, n, OP_GROUPED_NT, n->rows, reference_param(b, n->w[0]),
+                          NAME("layer %u: experts' gate", layer), w, h);
         INPUT(act, SWIGLU, gate, n->gate);
         INPUT(act, SWIGLU, up, n->up);
     } else {
         INPUT(act, GELU, x, n->up);
     }
     n->act = reference_make(b, act, 0, NAME("layer %u: experts' activation", layer), w, 0);
-    n->back = grouped(b, n, OP_GROUPED_NT, n->act, reference_param(b, n->w[2]), NAME("layer %u: experts' down", layer), h, w);
+    n->back = grouped(b, n, OP_GROUPED_NT, n->act, reference_param(b, n->w[2]),
+                      NAME("layer %u: experts' down", layer), h, w);
     uint32_t y = combine(b, n, n->back, n->weight, NAME("layer %u: experts' output", layer));
     if (!m->shared)
         return y;
@@ -139,49 +157,62 @@ uint32_t reference_moe(struct builder *b, uint32_t layer, const struct moe *m, u
     return reference_sum(b, y, s, NAME("layer %u: output of all experts", layer), h);
 }
 
-static void weight_gradient(struct builder *b, const struct moe_nodes *n, uint32_t unit, uint32_t dy, uint32_t x)
+static void weight_gradient(struct builder *b, const struct moe_nodes *n, uint32_t unit, uint32_t dy,
+                            uint32_t x)
 {
     const struct weight_unit u = b->units.at[unit];
-    reference_gradient(b, unit, grouped(b, n, OP_GROUPED_TN, dy, x, NAME("gradient of %s", u.name), u.cols, b->ntokens));
+    reference_gradient(
+        b, unit, grouped(b, n, OP_GROUPED_TN, dy, x, NAME("gradient of %s", u.name), u.cols, b->ntokens));
 }
 
 /* the gradient of the experts' rows, from that of what they sent back */
-static uint32_t experts_back(struct builder *b, uint32_t layer, const struct moe *m, const struct moe_nodes *n, uint32_t dback)
+static uint32_t experts_back(struct builder *b, uint32_t layer, const struct moe *m,
+                             const struct moe_nodes *n, uint32_t dback)
 {
     int64_t h = (int64_t)b->model->width, w = (int64_t)m->expert.width;
     struct recipe r = reference_activation(&m->expert, true);
-    uint32_t dact = grouped(b, n, OP_GROUPED_NN, dback, reference_param(b, n->w[2]), NAME("layer %u: gradient of experts' activation", layer), w, h);
+    uint32_t dact = grouped(b, n, OP_GROUPED_NN, dback, reference_param(b, n->w[2]),
+                            NAME("layer %u: gradient of experts' activation", layer), w, h);
     uint32_t d = NODE_ZERO, dgate = NODE_ZERO;
     weight_gradient(b, n, n->w[2], dback, n->act);
     if (gated(&m->expert)) {
         INPUT(r, SWIGLU_I, dy, dact);
         INPUT(r, SWIGLU_I, gate, n->gate);
         INPUT(r, SWIGLU_I, up, n->up);
-        dgate = reference_make(b, r, OPND(SWIGLU_I, dgate), NAME("layer %u: gradient of experts' gate", layer), w, 0);
+        dgate = reference_make(b, r, OPND(SWIGLU_I, dgate),
+                               NAME("layer %u: gradient of experts' gate", layer), w, 0);
         weight_gradient(b, n, n->w[0], dgate, n->rows);
-        d = grouped(b, n, OP_GROUPED_NN, dgate, reference_param(b, n->w[0]), NAME("layer %u: gradient of experts' rows by gate", layer), h, w);
+        d = grouped(b, n, OP_GROUPED_NN, dgate, reference_param(b, n->w[0]),
+                    NAME("layer %u: gradient of experts' rows by gate", layer), h, w);
     } else {
         INPUT(r, GELU_I, dy, dact);
         INPUT(r, GELU_I, x, n->up);
     }
-    uint32_t dup = reference_make(b, r, gated(&m->expert) ? OPND(SWIGLU_I, dup) : OPND(GELU_I, dx), NAME("layer %u: gradient of experts' up", layer), w, 0);
+    uint32_t dup = reference_make(b, r, gated(&m->expert) ? OPND(SWIGLU_I, dup) : OPND(GELU_I, dx),
+                                  NAME("layer %u: gradient of experts' up", layer), w, 0);
     weight_gradient(b, n, n->w[1], dup, n->rows);
-    uint32_t e = grouped(b, n, OP_GROUPED_NN, dup, reference_param(b, n->w[1]), NAME("layer %u: gradient of experts' rows by up", layer), h, w);
+    uint32_t e = grouped(b, n, OP_GROUPED_NN, dup, reference_param(b, n->w[1]),
+                         NAME("layer %u: gradient of experts' rows by up", layer), h, w);
     return reference_sum(b, d, e, NAME("layer %u: gradient of experts' rows", layer), h);
 }
 
-uint32_t reference_moe_back(struct builder *b, uint32_t layer, const struct moe *m, const struct moe_nodes *n, uint32_t dy)
+uint32_t reference_moe_back(struct builder *b, uint32_t layer, const struct moe *m, const struct moe_nodes *n,
+                            uint32_t dy)
 {
     int64_t h = (int64_t)b->model->width;
     uint32_t d = m->shared ? reference_ffn_back(b, layer, &n->shared, &n->shared_nodes, dy) : NODE_ZERO;
-    uint32_t drows = experts_back(b, layer, m, n, dispatch(b, n, dy, n->weight, NAME("layer %u: gradient of experts' down", layer)));
-    d = reference_sum(b, d, combine(b, n, drows, NODE_ZERO, NAME("layer %u: input gradient of experts", layer)),
+    uint32_t drows = experts_back(
+        b, layer, m, n, dispatch(b, n, dy, n->weight, NAME("layer %u: gradient of experts' down", layer)));
+    d = reference_sum(b, d,
+                      combine(b, n, drows, NODE_ZERO, NAME("layer %u: input gradient of experts", layer)),
                       NAME("layer %u: input gradient of all experts", layer), h);
     struct recipe w = {.op = OP_COMBINE_W}, r = {.op = OP_ROUTE_I};
     INPUT(w, COMBINE_W, dy, dy);
     INPUT(w, COMBINE_W, x, n->back);
     INPUT(w, COMBINE_W, place, n->place);
-    INPUT(r, ROUTE_I, dweight, reference_make(b, w, OPND(COMBINE_W, dweight), NAME("layer %u: gradient of choices' weights", layer), m->active, 0));
+    INPUT(r, ROUTE_I, dweight,
+          reference_make(b, w, OPND(COMBINE_W, dweight),
+                         NAME("layer %u: gradient of choices' weights", layer), m->active, 0));
     INPUT(r, ROUTE_I, index, n->index);
     INPUT(r, ROUTE_I, score, n->score);
     if (m->balance > 0)
@@ -190,7 +221,9 @@ uint32_t reference_moe_back(struct builder *b, uint32_t layer, const struct moe 
     INTEGER(r, ROUTE_I, normalize, m->normalize);
     NUMBER(r, ROUTE_I, scale, m->scale);
     NUMBER(r, ROUTE_I, balance, balance_scale(b, m));
-    uint32_t dlogits = reference_make(b, r, OPND(ROUTE_I, dlogits), NAME("layer %u: gradient of router's logits", layer), m->experts, 0);
-    uint32_t e = reference_linear_back(b, dlogits, n->x, n->router, n->router_bias, NAME("layer %u: router", layer));
+    uint32_t dlogits = reference_make(b, r, OPND(ROUTE_I, dlogits),
+                                      NAME("layer %u: gradient of router's logits", layer), m->experts, 0);
+    uint32_t e =
+        reference_linear_back(b, dlogits, n->x, n->router, n->router_bias, NAME("layer %u: router", layer));
     return reference_sum(b, d, e, NAME("layer %u: gradient of experts' input", layer), h);
 }

@@ -1,8 +1,8 @@
 /* Experts: rows into blocks and back, and products of each row with its own expert's matrix.
  *
- * Within a block an expert's rows lie without gaps, so a product is one small sgemm per block and expert that has
- * rows.  Rows keep token order, so equal choices give equal bits.  Indices come from memory: those that are out of
- * range are passed over. */
+ * Within a block an expert's rows lie without gaps, so a product is one small sgemm per block and expert that
+ * has rows.  Rows keep token order, so equal choices give equal bits.  Indices come from memory: those that
+ * are out of range are passed over. */
 
 #include "kernels/cpu/rows.h"
 
@@ -129,8 +129,8 @@ struct group {
 };
 
 /* the next group after g, empty ones too; false: that was the last.  Start with expert = UINT32_MAX. */
-static bool next_group(struct group *g, uint32_t *at, const struct view *counts, uint32_t experts, uint32_t blocks,
-                       uint32_t m)
+static bool next_group(struct group *g, uint32_t *at, const struct view *counts, uint32_t experts,
+                       uint32_t blocks, uint32_t m)
 {
     if (*at == experts * blocks)
         return false;
@@ -153,7 +153,8 @@ static struct view rows_of(const struct view *v, uint32_t row, uint32_t rows)
 }
 
 /* c (+)= op(a) op(b), as in matmul.c; fp32 in place, bf16 by way of scratch */
-static void multiply(const struct view *c, const struct view *a, bool ta, const struct view *b, bool tb, float *scratch)
+static void multiply(const struct view *c, const struct view *a, bool ta, const struct view *b, bool tb,
+                     float *scratch)
 {
     uint32_t m = c->rows, n = c->cols, inner = ta ? a->rows : a->cols, lda, ldb, ldc;
     float *tmp_b = scratch + (a->dtype == DTYPE_F32 ? 0 : (size_t)a->rows * a->cols);
@@ -185,13 +186,15 @@ static void multiply_groups(const struct view *c, const struct view *a, const st
 void cpu_GROUPED_NT(struct kernel_args *k)
 {
     multiply_groups(V(GROUPED_NT, c), V(GROUPED_NT, a), V(GROUPED_NT, b), true, V(GROUPED_NT, counts),
-                    (uint32_t)INTEGER(GROUPED_NT, experts), (uint32_t)INTEGER(GROUPED_NT, blocks), k->scratch);
+                    (uint32_t)INTEGER(GROUPED_NT, experts), (uint32_t)INTEGER(GROUPED_NT, blocks),
+                    k->scratch);
 }
 
 void cpu_GROUPED_NN(struct kernel_args *k)
 {
     multiply_groups(V(GROUPED_NN, c), V(GROUPED_NN, a), V(GROUPED_NN, b), false, V(GROUPED_NN, counts),
-                    (uint32_t)INTEGER(GROUPED_NN, experts), (uint32_t)INTEGER(GROUPED_NN, blocks), k->scratch);
+                    (uint32_t)INTEGER(GROUPED_NN, experts), (uint32_t)INTEGER(GROUPED_NN, blocks),
+                    k->scratch);
 }
 
 /* the first block writes, unless c accumulates; an expert without rows gets zeros */
@@ -201,7 +204,8 @@ void cpu_GROUPED_TN(struct kernel_args *k)
     uint32_t experts = (uint32_t)INTEGER(GROUPED_TN, experts), blocks = (uint32_t)INTEGER(GROUPED_TN, blocks);
     struct group g = {0};
     for (uint32_t i = 0; i < c->rows && !c->add; i++)
-        memset((uint8_t *)c->data + (size_t)i * c->ld * isa_dtype_bytes(c->dtype), 0, c->cols * isa_dtype_bytes(c->dtype));
+        memset((uint8_t *)c->data + (size_t)i * c->ld * isa_dtype_bytes(c->dtype), 0,
+               c->cols * isa_dtype_bytes(c->dtype));
     for (uint32_t at = 0; next_group(&g, &at, V(GROUPED_TN, counts), experts, blocks, a->rows);) {
         struct view out = rows_of(c, g.expert * a->cols, a->cols), left = rows_of(a, g.row, g.rows),
                     right = rows_of(b, g.row, g.rows);

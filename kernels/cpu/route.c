@@ -1,10 +1,10 @@
 /* The router: which experts a token chooses, with what weight, and the gradient; how evenly the choices fall.
  *
- * Softmax routers (Shazeer et al. 2017; Mixtral normalises over the chosen ones, which equals a softmax of their
- * logits) and sigmoid routers with a correction bias and groups (DeepSeek-AI, arXiv 2412.19437, section 2.1.2): a
- * group counts by the sum of its two best biased scores, or, for softmax, by its best one (arXiv 2405.04434,
- * section 2.2.3).  Of equal scores the lower index wins.  The balance loss is that of arXiv 2412.19437, equations
- * 17 to 20, per sequence; the choices count as constants in its gradient. */
+ * Softmax routers (Shazeer et al. 2017; Mixtral normalises over the chosen ones, which equals a softmax of
+ * their logits) and sigmoid routers with a correction bias and groups (DeepSeek-AI, arXiv 2412.19437,
+ * section 2.1.2): a group counts by the sum of its two best biased scores, or, for softmax, by its best one
+ * (arXiv 2405.04434, section 2.2.3).  Of equal scores the lower index wins.  The balance loss is that of
+ * arXiv 2412.19437, equations 17 to 20, per sequence; the choices count as constants in its gradient. */
 
 #include "kernels/cpu/places.h"
 #include "kernels/cpu/rows.h"
@@ -68,16 +68,18 @@ static void limit_groups(float *x, uint32_t n, uint32_t groups, uint32_t pick, b
             x[g * size + j] = -INFINITY;
 }
 
-/* The token's choices as a run's --routing option wants them; value: what they were made by.  Without groups and bias
- * that is the logits: scores rise with them. */
+/* The token's choices as a run's --routing option wants them; value: what they were made by.  Without groups
+ * and bias that is the logits: scores rise with them. */
 static void use_routing(const struct kernel_args *k, uint32_t i, int32_t *chosen, const float *value)
 {
     uint64_t at = (uint64_t)INTEGER(ROUTE, start) + i, sequence = (uint64_t)INTEGER(ROUTE, sequence);
     struct places p = {0, 1, (uint32_t)sequence, INTEGER(ROUTE, first), INTEGER(ROUTE, shift)};
-    uint64_t sample = (uint64_t)((const double *)V(ROUTE, step)->data)[STEP_SAMPLE] + (uint64_t)INTEGER(ROUTE, sample);
+    uint64_t sample =
+        (uint64_t)((const double *)V(ROUTE, step)->data)[STEP_SAMPLE] + (uint64_t)INTEGER(ROUTE, sample);
     int64_t place = place_of(&p, 0, (uint32_t)(at % sequence));
-    routing_token(k->routing, routing_at(k->routing, INTEGER(ROUTE, layer), sample + at / sequence, (uint64_t)place), chosen,
-                  V(ROUTE, index)->cols, value, V(ROUTE, logits)->cols);
+    routing_token(k->routing,
+                  routing_at(k->routing, INTEGER(ROUTE, layer), sample + at / sequence, (uint64_t)place),
+                  chosen, V(ROUTE, index)->cols, value, V(ROUTE, logits)->cols);
 }
 
 void cpu_ROUTE(struct kernel_args *k)
@@ -85,7 +87,8 @@ void cpu_ROUTE(struct kernel_args *k)
     const struct view *logits = V(ROUTE, logits), *score = V(ROUTE, score), *bias = V(ROUTE, bias);
     const struct view *index = V(ROUTE, index), *weight = V(ROUTE, weight);
     bool sigmoid = INTEGER(ROUTE, sigmoid);
-    uint32_t n = logits->cols, groups = (uint32_t)INTEGER(ROUTE, groups), pick = (uint32_t)INTEGER(ROUTE, pick);
+    uint32_t n = logits->cols, groups = (uint32_t)INTEGER(ROUTE, groups),
+             pick = (uint32_t)INTEGER(ROUTE, pick);
     float *out = k->scratch, *biased = out + n, *tmp = biased + n, scale = (float)NUMBER(ROUTE, scale);
     for (uint32_t i = 0; i < logits->rows; i++) {
         int32_t *chosen = int_row(index, i);
@@ -146,10 +149,12 @@ void cpu_ROUTE_I(struct kernel_args *k)
         sum += 1e-20;
         for (uint32_t j = 0; j < index->cols; j++)
             if ((uint32_t)chosen[j] < n)
-                d[chosen[j]] += (float)(scale * (normalize ? ((double)dw[j] - dot / sum) / sum : (double)dw[j]));
+                d[chosen[j]] +=
+                    (float)(scale * (normalize ? ((double)dw[j] - dot / sum) / sum : (double)dw[j]));
         uint64_t q = ((uint64_t)INTEGER(ROUTE_I, start) + i) / (uint64_t)INTEGER(ROUTE_I, sequence);
         if (load->data && q < load->rows)
-            add_balance(d, s, (const double *)load->data + q * load->ld, n, NUMBER(ROUTE_I, balance), sigmoid);
+            add_balance(d, s, (const double *)load->data + q * load->ld, n, NUMBER(ROUTE_I, balance),
+                        sigmoid);
         double mean = sigmoid ? 0 : row_dot(d, s, n);
         for (uint32_t j = 0; j < n; j++)
             d[j] = sigmoid ? d[j] * s[j] * (1 - s[j]) : (float)((double)s[j] * ((double)d[j] - mean));

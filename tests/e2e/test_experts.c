@@ -1,5 +1,6 @@
-/* Experts end to end: models of every kind of router train the same on any layout as on one rank; a plan whose blocks
- * lack room stops without taking the step; weights are saved under the experts' own names whatever rank has them. */
+/* Experts end to end: models of every kind of router train the same on any layout as on one rank; a plan
+ * whose blocks lack room stops without taking the step; weights are saved under the experts' own names
+ * whatever rank has them. */
 
 #include "tests/e2e/e2e.h"
 
@@ -22,9 +23,11 @@ static bool write_model(const char *path, const char *moe, const char *train)
     FILE *f = fopen(path, "w");
     if (!f)
         return false;
-    fprintf(f, "llmc 1\nmodel m {\n vocab 64\n width 32\n norm rmsnorm\n embed tokens\n repeat 2 {\n layer {\n"
-               " attn gqa(heads=4, kv=2, rope=10_000)\n moe %s\n }\n }\n head untied\n}\n"
-               "train {\n sequence 16\n batch 8 sequences\n precision fp32\n optimizer adamw(lr=5e-3)\n%s}\n", moe, train);
+    fprintf(f,
+            "llmc 1\nmodel m {\n vocab 64\n width 32\n norm rmsnorm\n embed tokens\n repeat 2 {\n layer {\n"
+            " attn gqa(heads=4, kv=2, rope=10_000)\n moe %s\n }\n }\n head untied\n}\n"
+            "train {\n sequence 16\n batch 8 sequences\n precision fp32\n optimizer adamw(lr=5e-3)\n%s}\n",
+            moe, train);
     return fclose(f) == 0;
 }
 
@@ -51,10 +54,12 @@ static int plan_and_run(const char *folder, const char *plan, const char *set, i
 {
     char log[2 * E2E_PATH];
     snprintf(log, sizeof log, "%s/output", folder);
-    int status = e2e_command(log, "%s/llmc plan %s/model.llm topologies/cpu8.xml -o %s/%s %s", e2e_build(), folder, folder,
-                             plan, set);
+    int status = e2e_command(log, "%s/llmc plan %s/model.llm topologies/cpu8.xml -o %s/%s %s", e2e_build(),
+                             folder, folder, plan, set);
     return status ? status
-                  : e2e_command(log, "%s/llmrun %s/%s --data %s/tokens.bin --steps %d --quiet --log %s/%s.jsonl --save %s/%s-weights",
+                  : e2e_command(log,
+                                "%s/llmrun %s/%s --data %s/tokens.bin --steps %d --quiet --log %s/%s.jsonl "
+                                "--save %s/%s-weights",
                                 e2e_build(), folder, plan, folder, steps, folder, plan, folder, plan);
 }
 
@@ -102,7 +107,8 @@ static void check_case(size_t i, const char *folder)
     }
     CU_ASSERT(fine && worst < 1e-5 && weights < 1e-4);
     if (!fine || !(worst < 1e-5) || !(weights < 1e-4))
-        printf("\n    model %d, %s: losses and norms differ by %.1e, weights by %.1e", cases[i].model, cases[i].set, worst, weights);
+        printf("\n    model %d, %s: losses and norms differ by %.1e, weights by %.1e", cases[i].model,
+               cases[i].set, worst, weights);
 }
 
 static void test_layouts(void)
@@ -147,11 +153,17 @@ static void test_room(void)
     snprintf(path, sizeof path, "%s/tokens.bin", folder);
     CU_ASSERT_FATAL(write_tokens(path));
     snprintf(path, sizeof path, "%s/output", folder);
-    CU_ASSERT_FATAL(!e2e_command(path, "%s/llmc plan %s/model.llm topologies/cpu8.xml -o %s/plan --set dp=4 --set ep=4 --set pp=1"
-                                 " --set tp=1 --set microbatch=1", e2e_build(), folder, folder));
+    CU_ASSERT_FATAL(!e2e_command(
+        path,
+        "%s/llmc plan %s/model.llm topologies/cpu8.xml -o %s/plan --set dp=4 --set ep=4 --set pp=1"
+        " --set tp=1 --set microbatch=1",
+        e2e_build(), folder, folder));
     e2e_read_text(path, text, sizeof text);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "expert room 1"));
-    CU_ASSERT_EQUAL(e2e_command(path, "sh -c \"%s/llmrun %s/plan --data %s/tokens.bin --steps 2 --quiet; test \\$? = 4\"", e2e_build(), folder, folder), 0);
+    CU_ASSERT_EQUAL(
+        e2e_command(path, "sh -c \"%s/llmrun %s/plan --data %s/tokens.bin --steps 2 --quiet; test \\$? = 4\"",
+                    e2e_build(), folder, folder),
+        0);
     e2e_read_text(path, text, sizeof text);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "step 1 was not taken: a rank has "));
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "the mean is 8.0, so plan with expert_room "));

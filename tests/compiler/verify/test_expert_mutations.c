@@ -1,5 +1,5 @@
-/* Every attribute and operand of experts' instructions, and the exchanges between them, changed one at a time: the
- * verifier must refuse each plan. */
+/* Every attribute and operand of experts' instructions, and the exchanges between them, changed one at a
+ * time: the verifier must refuse each plan. */
 
 #include "compiler/verify/verify.h"
 #include "tests/compiler/random_plan.h"
@@ -8,11 +8,15 @@
 #include <string.h>
 
 static const char job_text[] =
-    "llmc 1\nmodel m {\n    vocab 64\n    width 32\n    norm rmsnorm\n    embed tokens\n    repeat 2 {\n        layer {\n"
-    "            attn gqa(heads=4, kv=2, rope=10_000)\n            moe swiglu(24) {\n                experts 8\n"
+    "llmc 1\nmodel m {\n    vocab 64\n    width 32\n    norm rmsnorm\n    embed tokens\n    repeat 2 {\n     "
+    "   layer {\n"
+    "            attn gqa(heads=4, kv=2, rope=10_000)\n            moe swiglu(24) {\n                experts "
+    "8\n"
     "                active 2\n                shared 1\n                balance 0.01\n"
-    "                router sigmoid(groups=4, pick=2, bias=yes, scale=2.5, rate=0.01)\n            }\n        }\n    }\n"
-    "    head untied\n}\ntrain {\n    sequence 16\n    batch 4 sequences\n    precision fp32\n    optimizer adamw(lr=1e-3)\n"
+    "                router sigmoid(groups=4, pick=2, bias=yes, scale=2.5, rate=0.01)\n            }\n       "
+    " }\n    }\n"
+    "    head untied\n}\ntrain {\n    sequence 16\n    batch 4 sequences\n    precision fp32\n    optimizer "
+    "adamw(lr=1e-3)\n"
     "    expert_room 1\n}\n";
 
 static struct plan *make_plan(struct arena *a, const char *decision, uint32_t ep)
@@ -59,7 +63,8 @@ static void change_attributes(struct plan *p, uint32_t insn, struct count *n)
         struct attr *at = &q->attrs[q->insns[insn].attr + k], keep = *at;
         if (info->attr[k].kind == ATTR_GROUP || info->attr[k].kind == ATTR_PEER)
             continue;
-        if (q->insns[insn].op == OP_LOAD && k == ATTR(LOAD, sequence) && q->operands[q->insns[insn].operand].rows == 1)
+        if (q->insns[insn].op == OP_LOAD && k == ATTR(LOAD, sequence) &&
+            q->operands[q->insns[insn].operand].rows == 1)
             continue; /* one sequence is one, however long */
         if (info->attr[k].kind == ATTR_REAL)
             at->u.f += 0.5;
@@ -75,14 +80,15 @@ static bool same_place(const struct operand *x, const struct operand *y)
     return x->buffer == y->buffer && x->offset == y->offset;
 }
 
-/* the same operand of the nearest instruction of that row before it, of equal shape, which is not the same place */
+/* the same operand of the nearest instruction of that row before it, of equal shape, which is not the same
+ * place */
 static const struct operand *another(const struct program *q, uint32_t insn, uint32_t k)
 {
     const struct operand *o = &q->operands[q->insns[insn].operand + k];
     for (uint32_t j = insn; j-- > 0;) {
         const struct operand *x = &q->operands[q->insns[j].operand + k];
-        if (q->insns[j].op == q->insns[insn].op && x->buffer != NONE && x->rows == o->rows && x->cols == o->cols &&
-            x->dtype == o->dtype && x->ld == o->ld && !same_place(x, o))
+        if (q->insns[j].op == q->insns[insn].op && x->buffer != NONE && x->rows == o->rows &&
+            x->cols == o->cols && x->dtype == o->dtype && x->ld == o->ld && !same_place(x, o))
             return x;
     }
     return NULL;
