@@ -292,6 +292,17 @@ static bool emittable_mesh(struct arena *a, const struct job *job, const struct 
     return true;
 }
 
+/* An expert's room is counted per sequence, by the rank that routes it: a rank that has a part of a sequence would drop
+ * other tokens than one rank alone. */
+static bool emittable_capacity(struct arena *a, const struct decision *d, const char **why)
+{
+    if (d->cp > 1)
+        REFUSE("experts with a capacity and sequences split over cp = %u", d->cp);
+    if (d->sp && d->microbatch % d->tp)
+        REFUSE("experts with a capacity and the sequences of a microbatch of %u split over tp = %u", d->microbatch, d->tp);
+    return true;
+}
+
 bool decision_emittable(struct arena *a, const struct job *job, const struct decision *d, const char **why)
 {
     const char *what;
@@ -306,6 +317,8 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
             REFUSE("experts with biases");
         if (l->is_moe && d->tp > 1 && !d->sp)
             REFUSE("experts with tp = %u and no sequence parallelism", d->tp);
+        if (l->is_moe && l->moe.capacity > 0 && !emittable_capacity(a, d, why))
+            return false;
     }
     if (job->wishes.offload & OFFLOAD_ACTIVATIONS)
         REFUSE("offload of activations");

@@ -80,6 +80,7 @@ static const struct {
     {2, "--set tp=2 --set cp=2 --set dp=2 --set ep=4 --set sequence_parallel=yes --set microbatch=2", true},
     {2, "--set pp=2 --set dp=2 --set ep=2 --set schedule=zb_h1", false},
     {3, "--set dp=2 --set ep=2 --set tp=1", true},
+    {3, "--set tp=2 --set dp=2 --set ep=2 --set sequence_parallel=yes --set microbatch=2", false},
 };
 
 static void check_case(size_t i, const char *folder)

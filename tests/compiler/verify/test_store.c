@@ -215,8 +215,8 @@ static void test_contributions(void)
 
 static void test_whole(void)
 {
-    const struct block halves[] = {{.extent = {0, 4, {[AXIS_TP] = 4}}, .count = 1}},
-                       comb[] = {{.extent = {0, 3, {[AXIS_TP] = 3}}, .count = 5, .stride = 6}};
+    const struct block halves[] = {{.extent = {0, 4, {[AXIS_TP] = 4}, .turn = 0}, .count = 1}},
+                       comb[] = {{.extent = {0, 3, {[AXIS_TP] = 3}, .turn = 0}, .count = 5, .stride = 6}};
     struct arena *a = arena_new();
     struct blocks x = {1, halves}, y = {1, comb}, out;
     CU_ASSERT_FALSE(blocks_whole(&x, 8));
