@@ -32,6 +32,25 @@ show "$build/llmrun" "$demo/plan" --data "$demo/tokens.bin" --steps "$steps" --e
 echo
 tests/tools/curve.sh "$demo/log.jsonl"
 
+echo
+echo "A small expert model, all five dimensions above 1 on sixteen ranks, against one rank whose choices of experts it replays:"
+show "$build/llmc" plan plans/tiny-moe/model.llm topologies/cpu16.xml --set tp=1 --set cp=1 --set pp=1 --set dp=1 \
+    --set ep=1 -o "$demo/moe-1" > /dev/null
+show "$build/llmc" plan plans/tiny-moe/model.llm topologies/cpu16.xml -o "$demo/moe-16" | sed -n 1,6p
+show "$build/llmrun" "$demo/moe-1" --data "$demo/tokens.bin" --steps 20 --routing-save "$demo/routing.bin" \
+    --log "$demo/moe-1.jsonl"
+show "$build/llmrun" "$demo/moe-16" --data "$demo/tokens.bin" --steps 20 --routing "$demo/routing.bin" \
+    --log "$demo/moe-16.jsonl"
+losses() {
+    sed -n 's/.*"loss": *\([0-9.eE+-]*\).*/\1/p' "$1"
+}
+losses "$demo/moe-1.jsonl" > "$demo/losses.1"
+losses "$demo/moe-16.jsonl" | paste "$demo/losses.1" - | awk '
+    { d = $1 > $2 ? $1 - $2 : $2 - $1; most = d > most ? d : most; first = NR == 1 ? $2 : first; last = $2 }
+    END { printf "loss %.4f -> %.4f in %d steps; one rank differs by at most %.1e\n", first, last, NR, most
+          if (NR != 20 || !(most < 1e-5)) exit 1 }'
+
+echo
 echo "  plan, log and tokens are in $demo; $(( $(date +%s) - started )) s"
 sed -n 's/.*"loss": *\([0-9.eE+-]*\).*/\1/p' "$demo/log.jsonl" | tail -n 10 | awk '
     { sum += $1 } END { if (!NR || !(sum / NR < 3)) { print "the loss has not fallen below 3"; exit 1 } }'
