@@ -29,6 +29,9 @@ static const struct {
     {"plans/llama3-8b/model.llm", "batch=512 sequences", 8},       {"plans/llama3-8b/model.llm", "batch=512 sequences", 64},
     {"plans/llama3-8b/model.llm", "batch=512 sequences", 512},     {"plans/llama3-405b/model.llm", "batch=2048 sequences", 2048},
     {"plans/llama3-405b/model.llm", "batch=2048 sequences", 16384}, {"plans/llama3-405b/model.llm", "batch=12288 sequences", 98304},
+    {"plans/llama3-70b-fsdp/model.llm", "batch=1024 sequences", 1024}, {"plans/mixtral-8x22b/model.llm", "batch=256 sequences", 256},
+    {"plans/deepseek-v3-1024/model.llm", "batch=8192 sequences", 1024}, {"plans/deepseek-v3/model.llm", "batch=15360 sequences", 2048},
+    {"plans/llama3-405b-128k/model.llm", "batch=128 sequences", 16384},
 };
 
 static double now_s(void)
@@ -53,6 +56,11 @@ static struct topo *make_cluster(struct arena *a, struct diag *d, const char *pa
     return topo_read(a, d, path);
 }
 
+static bool model_has_experts(const struct job *job)
+{
+    return model_active_parameters(&job->model) < model_parameters(&job->model);
+}
+
 static void count_bytes(const struct plan *p, size_t *bytes)
 {
     uint8_t *data;
@@ -75,6 +83,9 @@ static uint32_t compile(struct arena *a, struct plan *p, double *seconds, size_t
     const char *why = "";
     double t = now_s();
     struct cost *cost = cost_new(a, p->job, p->topo, &p->decision);
+    if (!p->decision.prefetch)
+        p->decision.prefetch = cost_prefetch(a, cost);
+    p->decision.room = model_has_experts(p->job) ? 1.2 * p->job->train.imbalance : 0;
     lower_plan(a, cost, p);
     seconds[LOWER] = now_s() - t, t = now_s();
     for (uint32_t r = 0; r < p->nroles; r++) {
@@ -102,7 +113,7 @@ static int bench(size_t i, const char *cluster)
     struct job *job = job_read(a, d, jobs[i].model, sets, 1);
     struct topo *topo = make_cluster(a, d, cluster, jobs[i].ranks);
     seconds[READ] = now_s() - t, t = now_s();
-    struct search_result *found = job && topo ? search(a, d, job, topo, 1, 0, true) : NULL;
+    struct search_result *found = job && topo ? search(a, d, job, topo, 16, 0, true) : NULL;
     seconds[SEARCH] = now_s() - t;
     if (!found || !found->ncandidates) {
         diag_print(d, stderr, false);
@@ -110,9 +121,16 @@ static int bench(size_t i, const char *cluster)
         return 1;
     }
     size_t bytes = 0;
-    struct plan p = {.job = job, .topo = topo, .decision = found->candidates[0].decision};
-    p.mesh = decision_mesh(job, &p.decision);
-    uint32_t violations = compile(a, &p, seconds, &bytes), instructions = 0;
+    uint32_t violations = 1, instructions = 0;
+    struct plan p;
+    for (uint32_t k = 0; k < found->ncandidates && violations; k++) { /* as llmc: the first that fits when placed */
+        p = (struct plan){.job = job, .topo = topo, .decision = found->candidates[k].decision};
+        p.mesh = decision_mesh(job, &p.decision);
+        bytes = 0;
+        violations = compile(a, &p, seconds, &bytes);
+        if (violations && k + 1 < found->ncandidates)
+            plan_close(&p);
+    }
     printf("%6u", p.decision.gpus_used);
     for (int k = 0; k < NPHASES; k++) {
         printf(" %9.3f", seconds[k]);
