@@ -1,5 +1,5 @@
 /* The list of passes.  Search ranks decisions by its estimate of memory; what counts is the placed arena, so the first
- * candidate whose arena fits is taken. */
+ * candidate whose arena fits is taken; one with a synthesised schedule must also beat the next ones by its instructions. */
 
 #include "compiler/compile.h"
 
@@ -86,12 +86,9 @@ static bool has_room(const struct job *job, const struct decision *d)
     return experts && d->ep > 1 && !(d->room > 0) && !(job->train.expert_room > 0);
 }
 
-/* Blocks of experts' rows travel whole, so room costs time.  CPU ranks have room for all that can come; on GPUs room is for
- * half as much again as the expected unevenness, and a step that needs more stops with the figure it needs. */
 static double usual_room(const struct job *job, const struct topo *topo, const struct decision *d)
 {
-    bool cpu = !strcmp(topo->types[d->type].gpu.model, "cpu");
-    return cpu || !has_room(job, d) ? d->room : 1.5 * job->train.imbalance;
+    return has_room(job, d) ? cost_usual_room(job, &topo->types[d->type].gpu) : d->room;
 }
 
 /* A plan that is too large with room for all rows that can come to experts: with as much room as fits, which placement
@@ -129,6 +126,68 @@ static void does_not_fit(struct arena *a, struct diag *d, const struct job *job,
     diag_help(d, "allow recompute full, more stages (pp) or a higher zero");
 }
 
+/* what compiling candidates has shown so far */
+struct finding {
+    uint64_t limit, least;           /* bytes; least: of what is too large */
+    const struct decision *nearest;  /* that */
+    bool stuck;
+};
+
+/* The plan of a candidate, with as much room for experts' rows as fits; NULL if it is too large, or stuck. */
+static struct plan *compile_candidate(struct arena *a, struct diag *d, struct job *job, struct topo *topo,
+                                      const struct candidate *x, const struct compile_options *o, struct finding *f)
+{
+    const char *why = "";
+    struct arena_mark mark = arena_mark(a);
+    struct decision roomy = x->decision;
+    roomy.room = usual_room(job, topo, &roomy);
+    struct plan *p = compile_decision(a, job, topo, &roomy, o, &why);
+    if (!p) {
+        diag_error(d, (struct span){0}, "bug", "the lowered step gets stuck: %s", why);
+        f->stuck = true;
+        return NULL;
+    }
+    f->limit = compile_memory_limit(job, topo, &p->decision);
+    uint64_t peak = compile_peak_bytes(p);
+    if (peak <= f->limit)
+        return p;
+    struct plan *bounded =
+        has_room(job, &x->decision) ? compile_room(a, job, topo, &x->decision, o, f->limit, &why) : NULL;
+    plan_close(p);
+    if (bounded)
+        return bounded;
+    if (peak < f->least) {
+        f->least = peak;
+        f->nearest = &x->decision;
+    }
+    arena_reset(a, mark);
+    return NULL;
+}
+
+/* A synthesised schedule is made for times of whole actions; instructions know more (transfers that wait for one another,
+ * gradients among them).  So it is taken only where its instructions are no slower than those of the best candidates that
+ * have a schedule by formula: p, or the fastest of RIVALS of them. */
+static struct plan *fastest_of(struct arena *a, struct diag *d, struct job *job, struct topo *topo, struct plan *p,
+                               const struct search_result *found, uint32_t next, const struct compile_options *o,
+                               struct finding *f)
+{
+    enum { RIVALS = 2 };
+    bool by_gpus = job->wishes.objective == MINIMIZE_GPU_TIME;
+    for (uint32_t i = next, n = 0; i < found->ncandidates && n < RIVALS; i++) {
+        if (found->candidates[i].decision.schedule == SCHED_AUTO)
+            continue;
+        struct plan *rival = compile_candidate(a, d, job, topo, &found->candidates[i], o, f);
+        if (!rival)
+            continue;
+        n++;
+        double own = (double)p->timeline->step_ns * (by_gpus ? p->decision.gpus_used : 1);
+        double other = (double)rival->timeline->step_ns * (by_gpus ? rival->decision.gpus_used : 1);
+        plan_close(other < own ? p : rival);
+        p = other < own ? rival : p;
+    }
+    return p;
+}
+
 enum status compile_job(struct arena *a, struct diag *d, struct job *job, struct topo *topo, const struct compile_options *o,
                         struct plan **out, struct verdict **verdict)
 {
@@ -139,40 +198,16 @@ enum status compile_job(struct arena *a, struct diag *d, struct job *job, struct
     if (diag_errors(d) || !found->ncandidates)
         return STATUS_NO_PLAN;
     struct plan *p = NULL;
-    uint64_t limit = 0, least = UINT64_MAX;
-    const struct decision *nearest = NULL;
-    for (uint32_t i = 0; i < found->ncandidates; i++) {
-        const char *why = "";
-        struct arena_mark mark = arena_mark(a);
-        struct decision roomy = found->candidates[i].decision;
-        roomy.room = usual_room(job, topo, &roomy);
-        p = compile_decision(a, job, topo, &roomy, o, &why);
-        if (!p) {
-            diag_error(d, (struct span){0}, "bug", "the lowered step gets stuck: %s", why);
-            return STATUS_BUG;
-        }
-        limit = compile_memory_limit(job, topo, &p->decision);
-        uint64_t peak = compile_peak_bytes(p);
-        if (peak <= limit)
-            break;
-        if (has_room(job, &found->candidates[i].decision)) {
-            struct plan *bounded = compile_room(a, job, topo, &found->candidates[i].decision, o, limit, &why);
-            if (bounded) {
-                plan_close(p);
-                p = bounded;
-                break;
-            }
-        }
-        if (peak < least) {
-            least = peak;
-            nearest = &found->candidates[i].decision;
-        }
-        plan_close(p);
-        p = NULL;
-        arena_reset(a, mark);
-    }
+    struct finding f = {.least = UINT64_MAX};
+    uint32_t next = 0;
+    while (!p && !f.stuck && next < found->ncandidates)
+        p = compile_candidate(a, d, job, topo, &found->candidates[next++], o, &f);
+    if (p && p->decision.schedule == SCHED_AUTO)
+        p = fastest_of(a, d, job, topo, p, found, next, o, &f);
+    if (f.stuck)
+        return STATUS_BUG;
     if (!p) {
-        does_not_fit(a, d, job, nearest, least, limit);
+        does_not_fit(a, d, job, f.nearest, f.least, f.limit);
         return STATUS_NO_PLAN;
     }
     p->search_space = found->space;

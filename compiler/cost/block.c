@@ -10,6 +10,7 @@
 #include "compiler/cost/cost_private.h"
 
 #include <math.h>
+#include <string.h>
 
 struct block {
     const struct cost *c;
@@ -190,12 +191,32 @@ static void attention(struct block *b, const struct opr *o)
         context_parallel(b, t, forward, backward);
 }
 
+double cost_usual_room(const struct job *job, const struct topo_gpu *gpu)
+{
+    if (job->train.expert_room > 0)
+        return job->train.expert_room;
+    return strcmp(gpu->model, "cpu") ? 1.5 * job->train.imbalance : 0;
+}
+
+/* Rows that travel to experts and that their activations go over, for each that is expected on average: llmrun's blocks
+ * travel whole, other stacks send what there is. */
+static double rows_moved(const struct block *b, const struct moe *m)
+{
+    const struct cost *c = b->c;
+    if (c->profile->allocator > 0.5 || m->capacity > 0)
+        return c->job->train.imbalance;
+    double local = (double)m->experts / b->d->ep, all = fmin(m->active, local) * b->d->ep / m->active;
+    double room = b->d->room > 0 ? b->d->room : cost_usual_room(c->job, &c->type->gpu);
+    return room > 0 ? fmin(room, all) : all;
+}
+
 static void experts(struct block *b, const struct opr *o)
 {
     const struct cost *c = b->c;
     const struct moe *m = o->moe;
     double h = (double)c->job->model.width, ep = b->d->ep, etp = b->d->etp, w = (double)m->expert.width / etp;
     double unique = b->tokens / b->d->tp * m->active * c->job->train.imbalance; /* token copies that start here */
+    double moved = b->tokens / b->d->tp * m->active * rows_moved(b, m);
     double routed = unique * etp, parts = o->nweights - 1, local = m->experts / ep;
     uint64_t uh = (uint64_t)h, uw = (uint64_t)ceil(w), uup = (uint64_t)ceil(w * parts), groups = (uint64_t)ceil(local);
     double seconds[3];
@@ -206,7 +227,7 @@ static void experts(struct block *b, const struct opr *o)
         seconds[PRODUCT_FORWARD] += cost_quantize_s(c, routed * h) + cost_quantize_s(c, routed * w);
         seconds[PRODUCT_INPUT] += cost_quantize_s(c, routed * h) + cost_quantize_s(c, routed * w * parts);
     }
-    double act = cost_stream_s(c, b->element * routed * w * (parts + 1));
+    double act = cost_stream_s(c, b->element * moved * etp * w * (parts + 1));
     double move = cost_stream_s(c, 4 * b->element * routed * h); /* permute and unpermute */
     double fixed = 1e-6 * c->profile->moe_layer_us; /* counting and sorting */
     fixed += c->type->scale_up.span > 1 ? 0 : 1e-6 * c->profile->moe_wait_us;
@@ -214,12 +235,14 @@ static void experts(struct block *b, const struct opr *o)
     add_time(b, seconds[PRODUCT_FORWARD] + act + move + fixed, 8,
              seconds[PRODUCT_INPUT] + seconds[PRODUCT_WEIGHT] + 1.5 * act + move + fixed, 12,
              recomputes(b, o, PART_MOE));
+    if (b->d->recompute == RECOMPUTE_SELECTIVE && (b->d->parts & (PART_MOE | PART_MOE_ACT)) == PART_MOE_ACT)
+        add_time(b, 0, 0, act, 1, false);
     double share = shown(b, OVERLAP_ALL_TO_ALL, c->profile->ep_shown, c->profile->ep_overlap_shown);
-    double dispatch = 2 * cost_dispatch_s(c, unique / m->active * h * b->element, m->active, m->groups, m->pick, &c->ep,
+    double dispatch = 2 * cost_dispatch_s(c, moved / m->active * h * b->element, m->active, m->groups, m->pick, &c->ep,
                                           c->profile->ep_once_per_node > 0.5);
     if (etp > 1)
-        dispatch += cost_collective_s(c, OP_ALL_GATHER, routed * h * b->element, AXIS_BIT(AXIS_TP)) +
-                    cost_collective_s(c, OP_REDUCE_SCATTER, routed * h * b->element, AXIS_BIT(AXIS_TP));
+        dispatch += cost_collective_s(c, OP_ALL_GATHER, moved * etp * h * b->element, AXIS_BIT(AXIS_TP)) +
+                    cost_collective_s(c, OP_REDUCE_SCATTER, moved * etp * h * b->element, AXIS_BIT(AXIS_TP));
     b->out.forward_comm_s += share * dispatch;
     b->out.backward_comm_s += share * dispatch * (recomputes(b, o, PART_MOE) ? 2 : 1);
     if (c->job->wishes.never_overlap & OVERLAP_ALL_TO_ALL)
@@ -256,7 +279,7 @@ static void stream(struct block *b, const struct opr *o)
         break;
     case OPR_ACT:
         add_time(b, cost_stream_s(c, in + out), 1, cost_stream_s(c, 2 * in + out), 1,
-                 recomputes(b, o, o->shared ? PART_SHARED : PART_FFN_ACT | PART_FFN));
+                 recomputes(b, o, cost_act_part(o)));
         break;
     case OPR_ADD:
         add_time(b, cost_stream_s(c, in + in2 + out), 1, o->nbiases ? cost_stream_s(c, out) : 0, o->nbiases > 0,

@@ -115,6 +115,9 @@ void cost_estimate(struct arena *a, const struct cost *c, struct estimate *e);
 /* uses ahead that parameters should be gathered under ZeRO 3; 0 where nothing is gathered */
 uint32_t cost_prefetch(struct arena *a, const struct cost *c);
 /* bytes of a GPU that peak_bytes is compared with: its memory, less the reserve where the profile itemises no context */
+/* Rows that blocks of experts' rows have room for where nobody says, over the mean; 0: all that can come.  Blocks travel
+ * whole, so room costs time: on GPUs half as much again as the expected unevenness. */
+double cost_usual_room(const struct job *job, const struct topo_gpu *gpu);
 uint64_t cost_memory_limit(const struct job *job, const struct topo_gpu *gpu);
 /* forward and backward seconds of each layer, the embedding and the head, for cutting stages */
 void cost_layers(struct arena *a, const struct cost *c, double *layer_s, double *embed_s, double *head_s);

@@ -77,6 +77,8 @@ const uint8_t *cost_again(struct arena *a, const struct expansion *e);
 bool cost_selective_products(const struct cost *c, const struct decision *d);
 /* the word of selective recomputation that covers a product */
 uint32_t cost_linear_part(const struct opr *o);
+/* the same of an activation between products */
+uint32_t cost_act_part(const struct opr *o);
 
 /* which pipeline rank runs a stage; V-shaped schedules fold the second half back */
 /* bytes that one microbatch leaves on a stage; eager: with the copies of operators that are not fused */

@@ -62,7 +62,8 @@ const uint8_t *cost_again(struct arena *a, const struct expansion *e)
     find_kept(e, kept);
     for (uint32_t i = e->noprs; i-- > 0;) {
         const struct opr *o = &e->oprs[i];
-        again[i] = o->out != NONE && kept[o->out];
+        /* what experts' backward reads lies inside the operator, not in its output */
+        again[i] = o->kind == OPR_EXPERTS || (o->out != NONE && kept[o->out]);
         for (int k = 0; again[i] && k < 2; k++)
             if (o->in[k] != NONE)
                 kept[o->in[k]] = 1;
@@ -73,8 +74,13 @@ const uint8_t *cost_again(struct arena *a, const struct expansion *e)
 uint32_t cost_linear_part(const struct opr *o)
 {
     if (o->ffn)
-        return o->shared ? PART_SHARED : PART_FFN;
+        return o->shared ? PART_SHARED | PART_MOE : PART_FFN;
     return o->attn && o->attn->kind == ATTN_MLA ? PART_MLA_UP : 0;
+}
+
+uint32_t cost_act_part(const struct opr *o)
+{
+    return o->shared ? PART_SHARED | PART_MOE : PART_FFN | PART_FFN_ACT;
 }
 
 static bool recomputes(const struct keep *b, uint32_t part)
@@ -156,7 +162,7 @@ static void operator(struct keep *b, uint32_t i)
         b->gradients = fmax(b->gradients, in + in2 + out);
         break;
     case OPR_ACT:
-        if (in > 1.5 * out && !recomputes(b, o->shared ? PART_SHARED : PART_FFN_ACT | PART_FFN))
+        if (in > 1.5 * out && !recomputes(b, cost_act_part(o)))
             b->eager += p->eager * out;
         b->gradients = fmax(b->gradients, in + out);
         break;
@@ -237,8 +243,7 @@ static void forget(struct keep *b)
     for (uint32_t i = 0; i < b->e->noprs; i++) {
         const struct opr *o = &b->e->oprs[i];
         uint32_t part = o->kind == OPR_NORM     ? PART_NORM
-                        : o->shared && o->kind == OPR_ACT ? PART_SHARED
-                        : o->kind == OPR_ACT    ? PART_FFN_ACT | PART_FFN
+                        : o->kind == OPR_ACT    ? cost_act_part(o)
                         : o->kind == OPR_KEYS   ? PART_MLA_UP
                         : o->kind == OPR_LINEAR ? cost_linear_part(o)
                                                 : 0;

@@ -33,10 +33,10 @@ static uint32_t opr_part(const struct opr *o)
         return PART_MLA_UP;
     case OPR_LINEAR:
         if (o->ffn)
-            return o->shared ? PART_SHARED : PART_FFN;
+            return o->shared ? PART_SHARED | PART_MOE : PART_FFN;
         return o->attn && o->attn->kind == ATTN_MLA ? PART_MLA_UP : 0;
     case OPR_ACT:
-        return o->shared ? PART_SHARED : PART_FFN | PART_FFN_ACT;
+        return o->shared ? PART_SHARED | PART_MOE : PART_FFN | PART_FFN_ACT;
     case OPR_ROUTER:
         return PART_MOE;
     case OPR_EXPERTS:

@@ -12,13 +12,13 @@ struct parts_sum {
     double seconds, bytes;
 };
 
-/* PART_FFN covers PART_FFN_ACT, PART_MOE covers PART_MOE_ACT */
+/* PART_FFN covers PART_FFN_ACT, PART_MOE its activation and the shared experts */
 static uint32_t without_covered(uint32_t parts)
 {
     if (parts & PART_FFN)
         parts &= ~(uint32_t)PART_FFN_ACT;
     if (parts & PART_MOE)
-        parts &= ~(uint32_t)PART_MOE_ACT;
+        parts &= ~(uint32_t)(PART_MOE_ACT | PART_SHARED);
     return parts;
 }
 

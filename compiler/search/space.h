@@ -4,14 +4,14 @@
 /* The space of decisions that wishes, job and cluster allow, as candidate lists per degree and a list of
  * meshes. A mesh fixes the four axes; everything below it is enumerated by branch.c.
  *
- * What is in it, wishes aside: every tp, ep, pp and dp that divides what it splits; cp in powers of two that
- * leave 2,048 tokens; etp 1; vpp to 4, and 8; ZeRO 0 to 3, state split over all of dp * cp or over the most
- * ranks that stay within one level of the network; microbatches that divide the replica's batch, to 256 Ki
- * tokens; recompute none, full, or one of a chain of lists (cheapest second per byte first), in as few layers
- * of each stage as memory needs; every schedule, groups of pp and 2 pp; every order of axes; stages cut for
- * even time (without recomputation where that is chosen freely), a rank's spared layers spread over its
- * chunks, later ones first; the first usable nodes, without degraded ones where the others are enough.  Not
- * in it: cuts made for memory. */
+ * What is in it, wishes aside: every tp, ep, pp and dp that divides what it splits; cp in powers of two
+ * that leave 2,048 tokens; etp 1; vpp to 4, and 8; ZeRO 0 to 3, state split over all of dp * cp or over
+ * the most ranks that stay within one level of the network; microbatches that divide the replica's batch,
+ * to 256 Ki tokens; recompute none, full, or one of a chain of lists (cheapest second per byte first), in
+ * as few layers of each stage as memory needs; every schedule, groups of pp and, where the file names no
+ * schedule, 2 pp; every order of axes; stages cut for even time (without recomputation where that is
+ * chosen freely), a rank's spared layers spread over its chunks, later ones first; the first usable nodes,
+ * without degraded ones where the others are enough.  Not in it: cuts made for memory. */
 
 #include "compiler/model/decision.h"
 #include "compiler/topology/mesh.h"

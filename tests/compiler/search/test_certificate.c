@@ -246,25 +246,22 @@ static void loop_schedules(struct problem *x, struct cost *c, struct decision d)
 {
     const struct wishes *w = &x->job->wishes;
     for (uint32_t i = 0; i < w->nschedules; i++)
-        for (uint32_t vpp = 1; vpp <= 8; vpp++)
-            for (uint32_t group = 0; group <= 2; group += 2) {
-                bool looped =
-                    w->schedules[i].kind == SCHED_INTERLEAVED || w->schedules[i].kind == SCHED_COMBINED_1F1B;
-                d.schedule = w->schedules[i].kind;
-                d.vpp = vpp;
-                d.schedule_group = w->schedules[i].group ? w->schedules[i].group : looped ? group * d.pp : 0;
-                if (!wants(x, DEG_VPP, vpp) || (group && (!looped || w->schedules[i].group)))
-                    continue;
-                if (vpp > 4 && vpp != 8)
-                    continue;
-                if (vpp > 1 && d.pp * vpp > x->job->model.nlayers)
-                    continue;
-                if (d.schedule_group > d.microbatches)
-                    continue;
-                if (d.pp == 1 && (i || vpp > 1))
-                    continue; /* no pipeline: one schedule stands for all */
-                try_recompute(x, c, d);
-            }
+        for (uint32_t vpp = 1; vpp <= 8; vpp++) {
+            d.schedule = w->schedules[i].kind;
+            d.vpp = vpp;
+            d.schedule_group = w->schedules[i].group; /* named without one: of pp */
+            if (!wants(x, DEG_VPP, vpp))
+                continue;
+            if (vpp > 4 && vpp != 8)
+                continue;
+            if (vpp > 1 && d.pp * vpp > x->job->model.nlayers)
+                continue;
+            if (d.schedule_group > d.microbatches)
+                continue;
+            if (d.pp == 1 && (i || vpp > 1))
+                continue; /* no pipeline: one schedule stands for all */
+            try_recompute(x, c, d);
+        }
 }
 
 static void loop_states(struct problem *x, struct cost *c, struct decision d)
@@ -359,7 +356,7 @@ static void enumerate(struct problem *x)
                         uint64_t n = (uint64_t)tp * cp * pp * dp;
                         if (n > gpus || !wants(x, DEG_GPUS, n) || !wants(x, DEG_TP, tp) ||
                             !wants(x, DEG_CP, cp) || !wants(x, DEG_PP, pp) || x->job->train.batch % dp ||
-                            x->job->model.layers[0]->attn.kv % tp)
+                            x->job->model.layers[0]->attn.kv % tp || tp * cp * dp % ep)
                             continue;
                         loop_mesh(x, (struct decision){.tp = tp,
                                                        .cp = cp,
