@@ -174,11 +174,15 @@ static uint32_t listed_late(const struct schedule *s, uint32_t rank, uint32_t st
     return most;
 }
 
-/* of n Is in turn on the far and the near stage, then `more` on the near one, each behind a W */
+/* Of h + 1 Is in turn, the last on the near stage; then `outer` more on the near one, each behind a W.  On the far stage
+ * `outer` earlier ones, each before its W.  On the outermost ranks the near stage's come when the far one's ring is free,
+ * and lie there. */
 static uint32_t dual_late(uint32_t h, uint32_t outer, bool near)
 {
-    uint32_t all = h + 1, half = (all + 1) / 2;
-    return !near ? half : least(all, half + outer);
+    uint32_t all = h + 1;
+    if (!near)
+        return all / 2 > 0 ? all / 2 : outer > 0;
+    return h ? least(all, (all + 1) / 2 + outer) : 0;
 }
 
 uint32_t pipeline_late(const struct decision *d, uint32_t rank, uint32_t j)
