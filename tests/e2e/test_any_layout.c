@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EACH = 14, QUICK_EACH = 3, REAL_EVERY = 7, STEPS = 6, MOST_RANKS = 16, VOCAB = 53 };
+enum { EACH = 9, QUICK_EACH = 2, REAL_EVERY = 7, STEPS = 6, MOST_RANKS = 16, VOCAB = 53 };
 
 struct bench {
     struct arena *arena;

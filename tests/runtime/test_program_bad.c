@@ -179,7 +179,7 @@ static const struct refusal bad_code[] = {
     {"heads=2 kv=1 head=2", "heads=3 kv=2 head=2",
      "instruction 7 (7 compute ATTENTION o=%y#1[8x4]f32 lse=%y#1+1024[8x2]f32 q=%x#0[8x4]f32 "
      "k=%x#0+256[8x2]f32 v=%x#0+512[8x2]f32 heads=3 kv=2 head=2 sequence=4 scale=0.5 window=0 softcap=0): "
-     "operand o: 4 columns, but heads*head = 6"},
+     "operand o: 4 columns can't be heads*u"},
     {"sequence=4 scale", "sequence=3 scale",
      "instruction 7 (7 compute ATTENTION o=%y#1[8x4]f32 lse=%y#1+1024[8x2]f32 q=%x#0[8x4]f32 "
      "k=%x#0+256[8x2]f32 v=%x#0+512[8x2]f32 heads=2 kv=1 head=2 sequence=3 scale=0.5 window=0 softcap=0): t "
@@ -192,13 +192,16 @@ static const struct refusal bad_code[] = {
      "heads = 3 must be divisible by kv = 2"},
     {"7 compute ATTENTION", "7 compute ROPE y=%y#1[8x4]f32 x=%x#0[8x4]f32 head=3 dims=2 sequence=8\n# ",
      "instruction 7 (7 compute ROPE y=%y#1[8x4]f32 x=%x#0[8x4]f32 head=3 dims=2 adjacent=0 inverse=0 start=0 "
-     "sequence=8 theta=0 scaling=0 factor=0 low=0 high=0 original=0 first=0 shift=0): a = 4 must be divisible by head = 3"},
+     "sequence=8 theta=0 scaling=0 factor=0 low=0 high=0 original=0 first=0 shift=0 from=0 magnitude=0): "
+     "a = 4 must be divisible by head = 3"},
     {"7 compute ATTENTION", "7 compute ROPE y=%y#1[8x4]f32 x=%x#0[8x4]f32 head=4 dims=6 sequence=8\n# ",
      "instruction 7 (7 compute ROPE y=%y#1[8x4]f32 x=%x#0[8x4]f32 head=4 dims=6 adjacent=0 inverse=0 start=0 "
-     "sequence=8 theta=0 scaling=0 factor=0 low=0 high=0 original=0 first=0 shift=0): dims = 6 must be at most head = 4"},
+     "sequence=8 theta=0 scaling=0 factor=0 low=0 high=0 original=0 first=0 shift=0 from=0 magnitude=0): "
+     "dims = 6 must be at most head = 4"},
     {"7 compute ATTENTION", "7 compute ROPE y=%y#1[8x4]f32 x=%x#0[8x4]f32 head=4 dims=3 sequence=8\n# ",
      "instruction 7 (7 compute ROPE y=%y#1[8x4]f32 x=%x#0[8x4]f32 head=4 dims=3 adjacent=0 inverse=0 start=0 "
-     "sequence=8 theta=0 scaling=0 factor=0 low=0 high=0 original=0 first=0 shift=0): dims = 3 must be divisible by 2"},
+     "sequence=8 theta=0 scaling=0 factor=0 low=0 high=0 original=0 first=0 shift=0 from=0 magnitude=0): "
+     "dims = 3 must be divisible by 2"},
     {"7 compute ATTENTION",
      "7 compute POSITION y=%y#1[8x4]f32 x=%x#0[8x4]f32 table=%w#2[4x4]f32 sequence=8\n# ",
      "instruction 7 (7 compute POSITION y=%y#1[8x4]f32 x=%x#0[8x4]f32 table=%w#2[4x4]f32 start=0 "
@@ -321,7 +324,7 @@ static void test_bad_memory(void)
             "instruction 2 (2 tp ALL_REDUCE group=@tpgroup#3 max=0 <compute:1): its operands lie beyond the "
             "program's 19",
         [ATTRS] = "instruction 2 (2 tp ALL_REDUCE x=%x#0~1[8x8]f32 <compute:1): its attributes lie beyond "
-                  "the program's 16",
+                  "the program's 18",
         [WAITS] = "instruction 2 (2 tp ALL_REDUCE x=%x#0~1[8x8]f32 group=@tpgroup#3 max=0): its waits lie "
                   "beyond the "
                   "program's 5",

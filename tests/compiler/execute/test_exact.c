@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { PLANS = 40, QUICK_PLANS = 8, MOST_RANKS = 8 };
+enum { PLANS = 24, QUICK_PLANS = 4, MOST_RANKS = 8 };
 
 static void test_random_plans(void)
 {
