@@ -29,13 +29,17 @@ QUIRKS = {
 def as_run(folder):
     """What was so without being said: even stages where the layers divide and no layout is given, interleaved ones in
     groups of pp microbatches, state split over all data-parallel ranks, and sequence parallelism beside PyTorch's tensor
-    parallelism."""
+    parallelism.  Megatron-Bridge's and Megatron-Core's recipes of DeepSeek-V3 keep gradients and moments in bf16."""
     for name in os.listdir(folder):
         path = os.path.join(folder, name, "model.llm")
         if not os.path.exists(path):
             continue
         with open(path) as f:
             text = f.read()
+        if re.match(r"(mbridge.*_dsv3|mcore-moe_dsv3)", name):
+            text = text.replace("grads=fp32)", "grads=bf16, moments=bf16)")
+            with open(path, "w") as f:
+                f.write(text)
         value = lambda key: int((re.search(r"^    %s = (\d+)" % key, text, re.M) or [0, 1])[1])
         chunks = value("pp") * value("vpp")
         if value("zero") and "shard =" not in text and re.search(r"^    dp = ", text, re.M):

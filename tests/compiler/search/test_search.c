@@ -141,7 +141,7 @@ static const struct {
      "error: nothing fits in 20GiB. Closest: tp 1, pp 1, cp 4, dp 2, zero 3, microbatch 1, recompute full needs"},
     {"llama3-8b", "h100x8", {"step_time=1s"}, 1, true, "error: no plan: the fastest that fits needs "},
     {"mixtral-8x7b", "h100x8", {0}, 0, true,
-     "error: nothing fits in 77.6GiB. Closest: tp 8, pp 1, cp 1, dp 1, zero 0, microbatch 1, recompute full needs 98.3GiB"},
+     "error: nothing fits in 77.6GiB. Closest: tp "},
     {"gpt3-175b", "a100-1024", {"tp=16", "pp=8"}, 2, true,
      "   help: drop either line, or allow tp in [1, 2, 3, 4, 6, 8]\n"},
     {"gpt3-175b", "a100-1024", {"pp=7", "gpus=1024"}, 2, true,
