@@ -122,6 +122,8 @@ static void check_insn(struct arena *a, const struct plan *p, const struct progr
         enum dtype want = info->operand[k].dtype == 'C'   ? f->compute
                           : info->operand[k].dtype == 'G' ? wanted(f, op, k)
                                                           : NDTYPES;
+        if (op == OP_FILL && o->buffer != NONE && q->buffers[o->buffer].kind == BUFFER_METRICS)
+            want = q->buffers[o->buffer].dtype; /* zeros of another format could leave some as they were */
         if (op == OP_COPY)
             want = prove_operand(q, at.insn, OPND(COPY, x))->dtype;
         if (op == OP_MATMUL_NT && o->dtype == DTYPE_F32 && k == OPND(MATMUL_NT, c))

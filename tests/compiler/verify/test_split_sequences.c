@@ -5,6 +5,7 @@
 
 #include "compiler/verify/verify.h"
 #include "tests/compiler/random_plan.h"
+#include "tests/compiler/verify/mutate_private.h"
 
 #include <CUnit/CUnit.h>
 #include <string.h>
@@ -158,10 +159,89 @@ static void test_slot(void)
     arena_free(a);
 }
 
+static const char windowed[] =
+    "llmc 1\nmodel tiny {\n    vocab 53\n    width 16\n    norm rmsnorm\n    embed tokens\n    repeat 8 {\n"
+    "        layer {\n            attn gqa(heads=4, kv=2, window=6, rope=500)\n            ffn geglu(16)\n        }\n"
+    "    }\n    head tied\n}\ntrain {\n    sequence 16\n    batch 8 sequences\n    precision fp32\n"
+    "    optimizer adamw(lr=1e-3)\n}\n";
+
+/* without one collective, on all its members: what lies in its output then is another microbatch's or another layer's */
+static uint32_t drop_each(struct arena *a, struct plan *p)
+{
+    uint32_t dropped = 0;
+    uint64_t state = 1;
+    for (uint32_t role = 0; role < p->nroles; role++)
+        for (uint32_t i = 0; i < p->train[role]->ninsns; i++) {
+            struct mutant m = {.plan = *p, .kind = MUTATE_DROP_MATCHED, .original = p};
+            struct mutate_draw d = {&m, &state, role, false, p->train[role]};
+            uint32_t layer = p->train[role]->insns[i].layer;
+            if (!mutate_is_collective(p->train[role], i) || layer == NONE)
+                continue;
+            mutate_on_all_members(&d, i, mutate_drop_from);
+            bool found = verify_plan(a, &m.plan, false)->nviolations > 0;
+            CU_ASSERT(found);
+            if (!found)
+                printf("\n    role %u, layer %u: instruction %u is not missed", role, layer, i);
+            mutant_free(&m);
+            dropped++;
+        }
+    return dropped;
+}
+
+static void test_dropped(void)
+{
+    static const char *const decisions[] = {"all_gather=2 pp=4 vpp=2 dp=1 zero=0 microbatch=2 schedule=v_half",
+                                            "all_gather=2 pp=4 vpp=2 dp=1 zero=0 microbatch=2 schedule=v_half full=1"};
+    for (size_t i = 0; i < sizeof decisions / sizeof *decisions; i++) {
+        struct arena *a = arena_new();
+        const char *why = "";
+        struct job *job = text_job(a, windowed);
+        struct topo *topo = random_host(a, 8);
+        struct decision d = text_decision(a, job, topo, decisions[i]);
+        struct plan *p = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+        CU_ASSERT_EQUAL(verify_plan(a, p, false)->nviolations, 0);
+        CU_ASSERT(drop_each(a, p) >= 2 * 8 * 4); /* keys and values, and their gradients, of each microbatch */
+        plan_close(p);
+        arena_free(a);
+    }
+}
+
+/* zeros of half the width leave half of the metrics as they were */
+static void test_metrics(void)
+{
+    struct arena *a = arena_new();
+    const char *why = "";
+    struct job *job = text_job(a, tiny_llama);
+    struct topo *topo = random_host(a, 8);
+    struct decision d = text_decision(a, job, topo, "all_gather=2");
+    struct plan *p = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why);
+    bool found = false;
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    struct program *q = p->train[0];
+    for (uint32_t i = 0; i < q->ninsns; i++) {
+        struct operand *y = &q->operands[q->insns[i].operand];
+        if (q->insns[i].op == OP_FILL && q->buffers[y->buffer].kind == BUFFER_METRICS) {
+            y->dtype = DTYPE_I32;
+            found = true;
+        }
+    }
+    CU_ASSERT(found);
+    const struct verdict *v = verify_plan(a, p, false);
+    CU_ASSERT_FATAL(v->nviolations > 0);
+    CU_ASSERT_PTR_NOT_NULL(strstr(v->violations[0].message, "its operand y is i32, expected f64"));
+    if (!strstr(v->violations[0].message, "its operand y is i32, expected f64"))
+        printf("\n    %.500s", v->violations[0].message);
+    plan_close(p);
+    arena_free(a);
+}
+
 void suite_split_sequences(void);
 void suite_split_sequences(void)
 {
     CU_pSuite s = CU_add_suite("split_sequences", NULL, NULL);
     CU_add_test(s, "faults of split sequences are named", test_faults);
+    CU_add_test(s, "every dropped collective is missed", test_dropped);
+    CU_add_test(s, "metrics are cleared in their own format", test_metrics);
     CU_add_test(s, "a ring's slots are the mesh's", test_slot);
 }
