@@ -174,6 +174,8 @@ static bool places_fit(const struct program *p, uint32_t i, uint64_t sequence)
 {
     const struct attr *a = p->attrs + p->insns[i].attr, *first = a + ATTR(TOKENS, first), *shift = a + ATTR(TOKENS, shift);
     uint64_t n = (uint64_t)a[ATTR(TOKENS, sequence)].u.i;
+    if (p->insns[i].op == OP_TOKENS_AHEAD && (uint64_t)a[ATTR(TOKENS_AHEAD, whole)].u.i > sequence)
+        return false;
     bool together = first->slot == shift->slot; /* then the sum is affine in one slot: largest at an end */
     for (int end = 0; end < 4; end++) {
         if (together && (end & 1) != end >> 1)
@@ -197,7 +199,7 @@ static enum status check_job(const struct reader *r, const char *name, const str
     if (p->evaluation != evaluation)
         return fail(r, "%s/%s: is %s program", r->dir, name, p->evaluation ? "an evaluation" : "a training");
     for (uint32_t i = 0; i < p->ninsns; i++)
-        if (p->insns[i].op == OP_TOKENS && !places_fit(p, i, job->sequence))
+        if ((p->insns[i].op == OP_TOKENS || p->insns[i].op == OP_TOKENS_AHEAD) && !places_fit(p, i, job->sequence))
             return fail(r, "%s/%s: instruction %u reads beyond the job's sequences", r->dir,
                         name, i);
     return STATUS_OK;

@@ -53,7 +53,8 @@ static const struct relation {
     const char *left;
     char sign;
     const char *right;
-} relations[] = {{OP_TOKENS, "t", '%', "sequence"},     {OP_ATTENTION, "t", '%', "sequence"},
+} relations[] = {{OP_TOKENS, "t", '%', "sequence"},     {OP_TOKENS_AHEAD, "t", '%', "sequence"},
+                   {OP_ATTENTION, "t", '%', "sequence"},
                  {OP_ATTENTION, "heads", '%', "kv"},    {OP_ATTENTION_I, "t", '%', "sequence"},
                  {OP_ATTENTION_I, "heads", '%', "kv"},  {OP_ROPE, "a", '%', "head"},
                  {OP_ROPE, "dims", '=', "head"},        {OP_ROPE, "dims", '%', "2"},

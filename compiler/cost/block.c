@@ -268,6 +268,9 @@ static void stream(struct block *b, const struct opr *o)
         add_time(b, cost_stream_s(c, in + out) / 2, 1, cost_stream_s(c, 3 * out) / 2 + cost_stream_s(c, out), 2,
                  recomputes(b, o, PART_NORM));
         break;
+    case OPR_CONCAT:
+        add_time(b, cost_stream_s(c, 2 * out), 1, cost_stream_s(c, 2 * out), 1, recomputes(b, o, 0));
+        break;
     case OPR_KEYS:
         add_time(b, cost_stream_s(c, in + in2 + out), 1, cost_stream_s(c, in + in2 + out), 1, recomputes(b, o, PART_MLA_UP));
         break;

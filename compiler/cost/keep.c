@@ -46,7 +46,7 @@ static void find_kept(const struct expansion *e, uint8_t *kept)
     for (uint32_t i = 0; i < e->noprs; i++) {
         const struct opr *o = &e->oprs[i];
         bool in = o->kind != OPR_ROPE && o->kind != OPR_ADD && o->kind != OPR_POSITION && o->kind != OPR_KEYS &&
-                  o->kind != OPR_SCALE,
+                  o->kind != OPR_SCALE && o->kind != OPR_CONCAT,
              out = o->kind == OPR_ATTENTION;
         for (int k = 0; in && k < 2; k++)
             if (o->in[k] != NONE)
@@ -189,6 +189,7 @@ static void operator(struct keep *b, uint32_t i)
         b->extra += 4 * b->tokens * (o->keys ? o->attn->kv : o->attn->heads) / d->tp;
         break;
     case OPR_KEYS:
+    case OPR_CONCAT:
     case OPR_SOFTCAP:
         b->gradients = fmax(b->gradients, in + out);
         break;

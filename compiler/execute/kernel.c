@@ -25,19 +25,30 @@ static int64_t token(const struct exact_args *k, uint64_t sample, uint64_t posit
     return (int64_t)(field_bits(SALT_TOKEN, sample, position) % (k->vocab ? k->vocab : 1));
 }
 
-void exact_TOKENS(struct exact_args *k)
+/* operands and the first four attributes are those of TOKENS; ids beyond the last are -1 */
+static void read_ids(struct exact_args *k, uint64_t ahead, uint64_t last)
 {
     const struct exact_view *tokens = V(TOKENS, tokens), *targets = V(TOKENS, targets);
     uint64_t sequence = (uint64_t)INTEGER(TOKENS, sequence), rows = tokens->at ? tokens->rows : targets->rows;
     uint64_t first = V(TOKENS, step)->at[STEP_SAMPLE] + (uint64_t)INTEGER(TOKENS, sample);
     for (uint64_t i = 0; i < rows && sequence; i++) {
         uint64_t sample = first + i / sequence;
-        uint64_t place = (uint64_t)exact_place_of(0, i % sequence, sequence, INTEGER(TOKENS, first), INTEGER(TOKENS, shift));
+        uint64_t place = (uint64_t)exact_place_of(0, i % sequence, sequence, INTEGER(TOKENS, first), INTEGER(TOKENS, shift)) + ahead;
         if (tokens->at)
-            tokens->at[i] = (uint64_t)token(k, sample, place);
+            tokens->at[i] = place > last ? (uint64_t)-1 : (uint64_t)token(k, sample, place);
         if (targets->at)
-            targets->at[i] = (uint64_t)token(k, sample, place + 1);
+            targets->at[i] = place >= last ? (uint64_t)-1 : (uint64_t)token(k, sample, place + 1);
     }
+}
+
+void exact_TOKENS(struct exact_args *k)
+{
+    read_ids(k, 0, UINT64_MAX);
+}
+
+void exact_TOKENS_AHEAD(struct exact_args *k)
+{
+    read_ids(k, (uint64_t)INTEGER(TOKENS_AHEAD, ahead), (uint64_t)INTEGER(TOKENS_AHEAD, whole));
 }
 
 void exact_FILL(struct exact_args *k)

@@ -105,3 +105,19 @@ void exact_MLA_KEYS_I(struct exact_args *k)
                 shared[j] = field_add(shared[j], head_of(dk, i, h, head)[nope + j]);
         }
 }
+
+void exact_CONCAT(struct exact_args *k)
+{
+    const struct exact_view *y = V(CONCAT, y), *a = V(CONCAT, a), *b = V(CONCAT, b);
+    for (uint64_t i = 0; i < y->rows; i++)
+        for (uint64_t j = 0; j < y->cols; j++)
+            y->at[i * y->cols + j] = j < a->cols ? a->at[i * a->cols + j] : b->at[i * b->cols + j - a->cols];
+}
+
+void exact_CONCAT_I(struct exact_args *k)
+{
+    const struct exact_view *da = V(CONCAT_I, da), *db = V(CONCAT_I, db), *dy = V(CONCAT_I, dy);
+    for (uint64_t i = 0; i < dy->rows; i++)
+        for (uint64_t j = 0; j < dy->cols; j++)
+            *(j < da->cols ? &da->at[i * da->cols + j] : &db->at[i * db->cols + j - da->cols]) = dy->at[i * dy->cols + j];
+}

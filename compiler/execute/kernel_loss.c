@@ -37,6 +37,8 @@ void exact_XENT_SUM(struct exact_args *k)
         int64_t target = (int64_t)V(XENT_SUM, targets)->at[i] - start;
         for (uint32_t j = 0; j < n; j++)
             row(sum, i)[0] = field_add(row(sum, i)[0], exact_exp(field_sub(row(logits, i)[j], most)));
+        if (V(XENT_SUM, targets)->at[i] == (uint64_t)-1)
+            row(sum, i)[0] = start == 0;
         row(sum, i)[1] = target >= 0 && target < n ? field_sub(row(logits, i)[target], most) : 0;
     }
 }
@@ -58,11 +60,12 @@ void exact_XENT_I(struct exact_args *k)
     uint32_t n = valid_columns(start, INTEGER(XENT_I, vocab), logits->cols);
     uint64_t scale = field_real(NUMBER(XENT_I, scale));
     for (uint32_t i = 0; i < logits->rows; i++) {
+        bool masked = V(XENT_I, targets)->at[i] == (uint64_t)-1;
         uint64_t most = V(XENT_I, max)->at[i], inverse = field_inverse(row(sum, i)[0]);
         int64_t target = (int64_t)V(XENT_I, targets)->at[i] - start;
         for (uint32_t j = 0; j < n; j++) {
             uint64_t p = field_mul(exact_exp(field_sub(row(logits, i)[j], most)), inverse);
-            row(dlogits, i)[j] = field_mul(scale, field_sub(p, j == target));
+            row(dlogits, i)[j] = masked ? 0 : field_mul(scale, field_sub(p, j == target));
         }
     }
 }

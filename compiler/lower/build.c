@@ -159,7 +159,9 @@ struct mat lower_value(struct lower *l, uint32_t piece, uint32_t value)
     uint32_t rows = v->class == CLASS_TOKENS ? l->local : l->tokens, cols = lower_local_cols(l, v);
     const struct chunk *c = &l->chunks[pc->chunk];
     bool last = piece + 1 == c->first + c->npieces;
-    if (value == pc->e->result && !last && !l->recomputing)
+    if (value == 0 && pc->ahead == 1) /* its input is the head's, which passes it on */
+        return lower_value(l, piece - 1, 0);
+    if (value == pc->e->result && !last && l->pieces[piece + 1].ahead != 1 && !l->recomputing)
         return lower_value(l, piece + 1, 0);
     if (value == pc->e->result && last && c->output != NONE && !l->recomputing)
         return lower_ring_mat(l, c->output, l->ctype, rows, cols);

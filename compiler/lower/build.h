@@ -47,6 +47,8 @@ struct piece {
     const struct expansion *e;
     uint32_t layer;              /* NONE for embedding and head */
     uint32_t chunk;
+    uint32_t ahead;              /* number of the prediction module, from 1; else 0 */
+    uint32_t tokens, targets;    /* of a module: ring buffers of its ids */
     bool recompute;              /* some operators run again in B */
     uint32_t again;              /* which, bits of recompute_part; RUN_ALL: all that B needs */
     uint32_t *line;              /* source line per operator */
@@ -95,6 +97,7 @@ struct bucket_info {
     bool tie, counts;  /* a copy lies on the mirror rank: tied table, DualPipe; this role's copy counts in the norm */
     bool mirror;       /* one of DualPipe's */
     bool experts;      /* weights of experts */
+    bool several;      /* a table that several pieces use, of prediction modules too: its gradient is kept whole */
     bool moved;        /* no gradient, no state: changed by an instruction of its own, whole and fp32 on every rank */
     uint64_t used;     /* elements before padding */
 };
@@ -250,6 +253,8 @@ void lower_softcap(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_softcap_back(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_act(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_act_back(struct lower *l, uint32_t piece, uint32_t opr);
+void lower_concat(struct lower *l, uint32_t piece, uint32_t opr);
+void lower_concat_back(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_add(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_add_back(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_embed(struct lower *l, uint32_t piece, uint32_t opr);

@@ -8,11 +8,20 @@ static uint32_t vocab_rows(const struct lower *l)
     return (uint32_t)(expand_padded_vocab(l->job->model.vocab, l->d->tp) / l->d->tp);
 }
 
-/* first sequence of the microbatch on replica 0, and the distance between replicas */
-static void read_tokens(struct lower *l, bool targets)
+/* ids of the microbatch's tokens, or of their targets, as a piece reads them */
+static struct mat ids_of(struct lower *l, uint32_t piece, bool targets)
 {
-    uint32_t i = lower_insn(l, OP_TOKENS), buffer = targets ? l->chunk->targets_buffer : l->chunk->tokens_buffer;
-    struct mat m = lower_ring_mat(l, buffer, DTYPE_I32, l->tokens, 1);
+    const struct piece *pc = &l->pieces[piece];
+    uint32_t own = targets ? l->chunk->targets_buffer : l->chunk->tokens_buffer, later = targets ? pc->targets : pc->tokens;
+    return lower_ring_mat(l, pc->ahead ? later : own, DTYPE_I32, l->tokens, 1);
+}
+
+/* First sequence of the microbatch on replica 0, and the distance between replicas.  Prediction modules read tokens of
+ * later places; the operands and first attributes of both instructions are the same. */
+static void read_tokens(struct lower *l, uint32_t piece, bool targets)
+{
+    uint32_t ahead = l->pieces[piece].ahead, i = lower_insn(l, ahead ? OP_TOKENS_AHEAD : OP_TOKENS);
+    struct mat m = ids_of(l, piece, targets);
     struct mat step = {l->step_block, NONE, 0, 1, STEP_WORDS, STEP_WORDS, DTYPE_F64, NONE, 0};
     if (targets)
         ARG(l, i, TOKENS, targets, m, MARK_WRITE);
@@ -24,6 +33,10 @@ static void read_tokens(struct lower *l, bool targets)
                   (uint64_t)l->d->microbatches * l->d->microbatch);
     ATTR_INT_SET(l, i, TOKENS, sequence, lower_sequence(l));
     lower_places(l, i, ATTR(TOKENS, first), ATTR(TOKENS, shift));
+    if (!ahead)
+        return;
+    ATTR_INT_SET(l, i, TOKENS_AHEAD, ahead, ahead);
+    ATTR_INT_SET(l, i, TOKENS_AHEAD, whole, l->job->train.sequence);
 }
 
 static uint32_t tp_slot(struct lower *l)
@@ -34,11 +47,11 @@ static uint32_t tp_slot(struct lower *l)
 void lower_embed(struct lower *l, uint32_t piece, uint32_t opr)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
-    read_tokens(l, false);
+    read_tokens(l, piece, false);
     struct mat y = lower_value(l, piece, o->out), c = lower_partial(l, y);
     uint32_t i = lower_insn(l, OP_EMBED);
     ARG(l, i, EMBED, y, c, MARK_WRITE);
-    ARG(l, i, EMBED, tokens, lower_ring_mat(l, l->chunk->tokens_buffer, DTYPE_I32, l->tokens, 1), MARK_READ);
+    ARG(l, i, EMBED, tokens, ids_of(l, piece, false), MARK_READ);
     ARG(l, i, EMBED, table, lower_weight(l, piece, o, false), MARK_READ);
     ATTR_BIND_SET(l, i, EMBED, start, 0, tp_slot(l), vocab_rows(l));
     lower_reduce_into(l, c, y);
@@ -55,7 +68,7 @@ void lower_embed_back(struct lower *l, uint32_t piece, uint32_t opr)
     uint32_t i = lower_insn(l, OP_EMBED_W);
     ARG(l, i, EMBED_W, dtable, lower_weight(l, piece, o, true), mark);
     ARG(l, i, EMBED_W, dy, dy, MARK_READ);
-    ARG(l, i, EMBED_W, tokens, lower_ring_mat(l, l->chunk->tokens_buffer, DTYPE_I32, l->tokens, 1), MARK_READ);
+    ARG(l, i, EMBED_W, tokens, ids_of(l, piece, false), MARK_READ);
     ATTR_BIND_SET(l, i, EMBED_W, start, 0, tp_slot(l), vocab_rows(l));
 }
 
@@ -93,9 +106,8 @@ void lower_position_back(struct lower *l, uint32_t piece, uint32_t opr)
 
 /* The loss is vocabulary-parallel: row maxima, then sums and target logits, are reduced over tp; no rank ever holds all
  * logits of a row.  It is the mean over the step's targets; only tp rank 0's share counts in the metrics. */
-static void targets_and_sums(struct lower *l, struct mat logits, struct mat max, struct mat sum)
+static void targets_and_sums(struct lower *l, struct mat targets, struct mat logits, struct mat max, struct mat sum)
 {
-    struct mat targets = lower_ring_mat(l, l->chunk->targets_buffer, DTYPE_I32, l->tokens, 1);
     uint32_t i = lower_insn(l, OP_XENT_MAX);
     ARG(l, i, XENT_MAX, max, max, MARK_WRITE);
     ARG(l, i, XENT_MAX, logits, logits, MARK_READ);
@@ -116,9 +128,12 @@ static void targets_and_sums(struct lower *l, struct mat logits, struct mat max,
         lower_collective(l, OP_ALL_REDUCE, QUEUE_TP, l->mesh.dim[MESH_TP], sum, sum);
 }
 
-static double loss_scale(const struct lower *l)
+/* a prediction module's loss counts its weight, shared among the modules, over as many places though some are masked */
+static double loss_scale(const struct lower *l, bool ahead)
 {
-    return 1 / ((double)l->job->train.sequence * (double)l->job->train.batch);
+    const struct model *m = &l->job->model;
+    double mean = 1 / ((double)l->job->train.sequence * (double)l->job->train.batch);
+    return ahead ? m->predict_weight / m->predict * mean : mean;
 }
 
 void lower_loss(struct lower *l, uint32_t piece, uint32_t opr)
@@ -126,13 +141,15 @@ void lower_loss(struct lower *l, uint32_t piece, uint32_t opr)
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
     struct mat logits = lower_value(l, piece, o->in[0]);
     struct mat max = lower_aux(l, piece, opr, 0), sum = lower_aux(l, piece, opr, 1);
-    read_tokens(l, true);
-    targets_and_sums(l, logits, max, sum);
+    read_tokens(l, piece, true);
+    targets_and_sums(l, ids_of(l, piece, true), logits, max, sum);
+    if (l->pieces[piece].ahead) /* the loss that is printed is the next token's */
+        return;
     struct mat loss = {l->metrics, NONE, METRIC_LOSS * sizeof(double), 1, 1, 1, DTYPE_F64, NONE, 0};
     uint32_t i = lower_insn(l, OP_XENT_LOSS);
     ARG(l, i, XENT_LOSS, loss, loss, MARK_ADD);
     ARG(l, i, XENT_LOSS, sum, sum, MARK_READ);
-    ATTR_REAL_SET(l, i, XENT_LOSS, scale, loss_scale(l));
+    ATTR_REAL_SET(l, i, XENT_LOSS, scale, loss_scale(l, false));
     bool shared = l->d->tp > 1;
     ATTR_BIND_SET(l, i, XENT_LOSS, count, shared ? 0 : 1, shared ? lower_slot(l, SLOT_FIRST, l->mesh.dim[MESH_TP]) : NONE, 1);
 }
@@ -147,10 +164,10 @@ void lower_loss_back(struct lower *l, uint32_t piece, uint32_t opr)
     ARG(l, i, XENT_I, logits, logits, MARK_READ);
     ARG(l, i, XENT_I, max, lower_aux(l, piece, opr, 0), MARK_READ);
     ARG(l, i, XENT_I, sum, lower_aux(l, piece, opr, 1), MARK_READ);
-    ARG(l, i, XENT_I, targets, lower_ring_mat(l, l->chunk->targets_buffer, DTYPE_I32, l->tokens, 1), MARK_READ);
+    ARG(l, i, XENT_I, targets, ids_of(l, piece, true), MARK_READ);
     ATTR_BIND_SET(l, i, XENT_I, start, 0, tp_slot(l), vocab_rows(l));
     ATTR_INT_SET(l, i, XENT_I, vocab, l->job->model.vocab);
-    ATTR_REAL_SET(l, i, XENT_I, scale, loss_scale(l));
+    ATTR_REAL_SET(l, i, XENT_I, scale, loss_scale(l, pc->ahead));
     pc->gradient[o->in[0]] = logits; /* in place: the logits are not needed again */
     pc->has_gradient[o->in[0]] = true;
 }

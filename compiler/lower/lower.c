@@ -25,6 +25,7 @@ const struct rule *lower_rule(enum opr_kind kind)
         [OPR_KEYS] = {lower_keys, lower_keys_back, false, false, 0, false},
         [OPR_SCALE] = {lower_scale, lower_scale_back, false, false, 0, false},
         [OPR_SOFTCAP] = {lower_softcap, lower_softcap_back, true, false, 0, false},
+        [OPR_CONCAT] = {lower_concat, lower_concat_back, false, false, 0, false},
         [OPR_ROUTER] = {lower_router, lower_router_back, true, false, 5, false},
         [OPR_EXPERTS] = {lower_experts, lower_experts_back, false, false, 5, false},
     };
@@ -83,6 +84,8 @@ static void forward(struct lower *l)
     if (c->before != NONE && c->before != l->role)
         lower_receive(l, boundary(l, c->input), c->before, forward_channel(c->index - 1));
     for (uint32_t p = c->first; p < c->first + c->npieces; p++) {
+        if (l->evaluation && l->pieces[p].ahead) /* the loss is the next token's alone */
+            continue;
         lower_open_params(l, p);
         piece_forward(l, p);
     }
@@ -122,7 +125,8 @@ static void reduce_late(struct lower *l)
             }
 }
 
-/* the gradient of a piece's result, or of its input where it has none (the head), lies in the chunk's buffer */
+/* The gradient of a piece's result, or of its input where it has none (the head), lies in the chunk's buffer.  A prediction
+ * module's input takes it over once nothing needs the result's any more. */
 static void enter_piece(struct piece *pc, struct mat at)
 {
     for (uint32_t v = 0; v < pc->e->nvalues; v++) {
@@ -130,6 +134,8 @@ static void enter_piece(struct piece *pc, struct mat at)
         pc->has_gradient[v] = false;
     }
     uint32_t value = pc->e->result == NONE ? 0 : pc->e->result;
+    if (pc->ahead)
+        pc->gradient[0] = at;
     pc->gradient[value] = at;
     pc->has_gradient[value] = pc->e->result != NONE;
 }

@@ -158,12 +158,13 @@ struct bucket_class {
     uint32_t piece; /* NONE = vectors of the whole chunk */
     bool decay, split, partial; /* partial: whole, with gradients that cover the own heads alone */
     bool experts, moved;
+    bool copy; /* the embedding's table for prediction modules on another rank than the embedding */
 };
 
 static bool belongs(const struct bucket_class *c, const struct weight_ref *r, const struct opr_weight *w)
 {
     return w->decay == c->decay && (w->split != SPLIT_NONE) == c->split && w->shared == c->partial &&
-           w->moved == c->moved && (w->family > 0) == c->experts && (c->piece == NONE || c->piece == r->piece);
+           w->moved == c->moved && c->copy == (w->shared_with == WEIGHT_OF_EMBED) && (w->family > 0) == c->experts && (c->piece == NONE || c->piece == r->piece);
 }
 
 static uint32_t find_piece(const struct lower *l, bool head)
@@ -171,15 +172,26 @@ static uint32_t find_piece(const struct lower *l, bool head)
     for (uint32_t i = 0; i < l->nchunks; i++) {
         const struct chunk *c = &l->chunks[i];
         if (head ? c->stage->head : c->stage->embed)
-            return head ? c->first + c->npieces - 1 : c->first;
+            return head ? c->first + c->npieces - 1 - l->job->model.predict : c->first; /* modules follow the head */
     }
     return NONE;
 }
 
-/* the head of a tied model uses the embedding's table where that is on the same rank */
-static bool shares_embedding(const struct lower *l, const struct weight_ref *r)
+/* The head of a tied model uses the embedding's table where that is on the same rank; prediction modules use the head's
+ * weights, and the embedding's table, of which the first has a copy where neither embedding nor tied head is here. */
+static bool shares_weight(const struct lower *l, const struct weight_ref *r)
 {
-    return l->job->model.tied && !strcmp(r->o->name, "head") && find_piece(l, false) != NONE;
+    const struct piece *pc = &l->pieces[r->piece];
+    bool tied = l->job->model.tied, here = find_piece(l, false) != NONE;
+    switch (pc->e->weights[r->weight].shared_with) {
+    case WEIGHT_OWN:
+        return tied && !strcmp(r->o->name, "head") && r->weight == r->o->weight && here;
+    case WEIGHT_OF_EMBED:
+        return tied || here || pc->ahead > 1;
+    case WEIGHT_OF_HEAD:
+        return true;
+    }
+    return false;
 }
 
 /* does a W find gradients of the piece's matrices that its I has made already? */
@@ -200,8 +212,30 @@ static void shard_bucket(const struct lower *l, struct bucket_info *b)
     b->split |= b->experts; /* their groups already fold tp in */
     bool alone = b->shard && b->piece != NONE;
     b->gathers = alone && l->d->zero >= 3;
-    b->scatters = alone && l->d->zero >= 2 && b->shared == NONE && !made_early(l, b);
+    b->scatters = alone && l->d->zero >= 2 && b->shared == NONE && !b->several && !made_early(l, b);
     b->late = b->mirror || (b->tie && l->d->zero >= 2);
+}
+
+/* The embedding's table, with a tied head or prediction modules: the last piece that uses it here completes its gradient;
+ * a copy on the last stage's rank is summed with it over the two.  The head's matrix has modules for further users. */
+static struct bucket_info new_bucket(const struct lower *l, const struct bucket_class *c, const struct opr *o)
+{
+    const struct model *m = &l->job->model;
+    bool copies = l->copies > 1, embed = o->kind == OPR_EMBED && !c->copy, head = !strcmp(o->name, "head") && c->decay;
+    struct bucket_info b = {.chunk = c->chunk, .piece = c->piece, .shared = NONE, .split = c->split, .partial = c->partial,
+                            .experts = c->experts, .moved = c->moved, .tie = copies, .mirror = copies};
+    if (embed && (m->tied || m->predict))
+        b.shared = find_piece(l, true);
+    if (head && m->predict)
+        b.shared = c->piece + 1;
+    if (c->copy && m->predict > 1)
+        b.shared = c->piece + 1;
+    bool tied = c->copy || (embed && (m->tied || m->predict) && b.shared == NONE) || (head && m->tied);
+    b.pending = b.shared == NONE ? 1 : 2;
+    b.tie |= tied;
+    b.counts = copies ? l->role < l->d->pp / 2 : !tied || embed;
+    b.several = m->predict && (embed || head || c->copy);
+    return b;
 }
 
 static void fill_class(struct lower *l, const struct bucket_class *c)
@@ -213,21 +247,13 @@ static void fill_class(struct lower *l, const struct bucket_class *c)
             for (uint32_t k = 0; k < o->nweights + o->nbiases; k++) {
                 struct weight_ref r = {p, o->weight + k, o};
                 const struct opr_weight *w = &l->pieces[p].e->weights[r.weight];
-                if (!belongs(c, &r, w) || shares_embedding(l, &r))
+                if (!belongs(c, &r, w) || shares_weight(l, &r))
                     continue;
                 if (bucket == NONE) {
                     struct bucket b = {.tensor = l->p->ntensors, .decay = c->decay, .count_slot = NONE};
                     snprintf(b.name, sizeof b.name, "%s", c->name);
                     bucket = program_bucket(l->p, &b);
-                    bool table = l->job->model.tied && (o->kind == OPR_EMBED || !strcmp(o->name, "head"));
-                    uint32_t shared = table && o->kind == OPR_EMBED ? find_piece(l, true) : NONE;
-                    bool tied = table && shared == NONE, copies = l->copies > 1;
-                    l->buckets[bucket] =
-                        (struct bucket_info){.chunk = c->chunk, .piece = c->piece, .shared = shared,
-                                             .pending = shared == NONE ? 1 : 2, .split = c->split, .partial = c->partial,
-                                             .experts = c->experts, .moved = c->moved,
-                                             .tie = tied || copies, .mirror = copies,
-                                             .counts = copies ? l->role < l->d->pp / 2 : !tied || o->kind == OPR_EMBED};
+                    l->buckets[bucket] = new_bucket(l, c, o);
                     l->nbuckets = bucket + 1;
                 }
                 place_weight(l, &r, bucket);
@@ -244,10 +270,12 @@ static void fill_pieces(struct lower *l, const struct chunk *c)
 {
     for (uint32_t p = c->first; p < c->first + c->npieces; p++) {
         const char *name = lower_piece_name(l, p, "layer");
-        struct bucket_class split = {name, c, p, true, true, false, false, false};
-        struct bucket_class whole = {arena_printf(l->arena, "%s.whole", name), c, p, true, false, false, false, false};
-        struct bucket_class experts = {arena_printf(l->arena, "%s.experts", name), c, p, true, false, false, true, false};
+        struct bucket_class split = {name, c, p, true, true, false, false, false, false};
+        struct bucket_class copy = {arena_printf(l->arena, "%s.embed", name), c, p, true, true, false, false, false, true};
+        struct bucket_class whole = {arena_printf(l->arena, "%s.whole", name), c, p, true, false, false, false, false, false};
+        struct bucket_class experts = {arena_printf(l->arena, "%s.experts", name), c, p, true, false, false, true, false, false};
         fill_class(l, &split);
+        fill_class(l, &copy);
         fill_class(l, &whole);
         fill_class(l, &experts);
     }
@@ -256,28 +284,49 @@ static void fill_pieces(struct lower *l, const struct chunk *c)
 static void fill_vectors(struct lower *l, const struct chunk *c)
 {
     const char *tail = l->nchunks == 1 ? "" : arena_printf(l->arena, ".s%u", c->stage_index);
-    struct bucket_class split = {arena_printf(l->arena, "vectors.split%s", tail), c, NONE, false, true, false, false, false};
-    struct bucket_class whole = {arena_printf(l->arena, "vectors.whole%s", tail), c, NONE, false, false, false, false, false};
-    struct bucket_class heads = {arena_printf(l->arena, "vectors.heads%s", tail), c, NONE, false, false, true, false, false};
-    struct bucket_class moved = {arena_printf(l->arena, "router.bias%s", tail), c, NONE, false, false, false, false, true};
+    struct bucket_class split = {arena_printf(l->arena, "vectors.split%s", tail), c, NONE, false, true, false, false, false, false};
+    struct bucket_class whole = {arena_printf(l->arena, "vectors.whole%s", tail), c, NONE, false, false, false, false, false, false};
+    struct bucket_class heads = {arena_printf(l->arena, "vectors.heads%s", tail), c, NONE, false, false, true, false, false, false};
+    struct bucket_class moved = {arena_printf(l->arena, "router.bias%s", tail), c, NONE, false, false, false, false, true, false};
     fill_class(l, &split);
     fill_class(l, &whole);
     fill_class(l, &heads);
     fill_class(l, &moved);
 }
 
+/* where a piece finds the weights of others */
+static void alias_weights(struct lower *l, struct piece *pc)
+{
+    uint32_t embed = find_piece(l, false), head = find_piece(l, true);
+    for (uint32_t i = 0; i < pc->e->noprs; i++) {
+        const struct opr *o = &pc->e->oprs[i];
+        for (uint32_t k = 0; k < o->nweights + o->nbiases; k++) {
+            struct weight_ref r = {(uint32_t)(pc - l->pieces), o->weight + k, o};
+            if (!shares_weight(l, &r))
+                continue;
+            uint32_t from = pc->e->weights[r.weight].shared_with == WEIGHT_OF_EMBED || !pc->ahead ? embed : head;
+            if (from == NONE) /* an embedding on another rank: the tied head's, or the first module's copy */
+                from = l->job->model.tied ? head : head + 1;
+            const struct expansion *e = l->pieces[from].e;
+            for (uint32_t j = 0; j < e->noprs; j++) {
+                bool table = o->kind == OPR_EMBED || !pc->ahead;
+                if ((table && e->oprs[j].kind == OPR_EMBED) || !strcmp(e->oprs[j].name, "head")) {
+                    pc->weights[r.weight] = l->pieces[from].weights[e->oprs[j].weight + k];
+                    break;
+                }
+            }
+        }
+    }
+}
+
 void lower_params(struct lower *l)
 {
-    l->buckets = ARENA_ARRAY(l->arena, struct bucket_info, 3 * (size_t)l->npieces + 4 * (size_t)l->nchunks + 2);
+    l->buckets = ARENA_ARRAY(l->arena, struct bucket_info, 4 * (size_t)l->npieces + 4 * (size_t)l->nchunks + 2);
     for (uint32_t i = 0; i < l->nchunks; i++)
         fill_pieces(l, &l->chunks[i]);
     for (uint32_t i = 0; i < l->nchunks; i++)
         fill_vectors(l, &l->chunks[i]);
-    uint32_t embed = find_piece(l, false), last = find_piece(l, true);
-    if (!l->job->model.tied || embed == NONE || last == NONE)
-        return;
-    struct piece *head = &l->pieces[last];
-    for (uint32_t i = 0; i < head->e->noprs; i++)
-        if (!strcmp(head->e->oprs[i].name, "head"))
-            head->weights[head->e->oprs[i].weight] = l->pieces[embed].weights[l->pieces[embed].e->oprs[0].weight];
+    for (uint32_t p = 0; p < l->npieces; p++) /* the head before the modules, which may find the embedding's there */
+        if (find_piece(l, true) != NONE && p >= find_piece(l, true) && p <= find_piece(l, true) + l->job->model.predict)
+            alias_weights(l, &l->pieces[p]);
 }

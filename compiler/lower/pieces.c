@@ -45,6 +45,7 @@ static uint32_t opr_part(const struct opr *o)
     case OPR_POSITION:
     case OPR_ROPE:
     case OPR_ADD:
+    case OPR_CONCAT:
     case OPR_SCALE:
     case OPR_SOFTCAP:
     case OPR_LOSS:
@@ -67,7 +68,7 @@ static void plan_again(struct lower *l, const struct piece *pc, bool *again, boo
     const struct expansion *e = pc->e;
     for (uint32_t i = 0; i < e->noprs; i++) {
         const struct opr *o = &e->oprs[i];
-        again[i] = pc->again == RUN_ALL || opr_part(o) & pc->again;
+        again[i] = i < e->again && (pc->again == RUN_ALL || opr_part(o) & pc->again);
         bool inside = (o->kind == OPR_ATTENTION && pc->again != RUN_ALL && !lower_exchanges_heads(l)) || act_only(pc, o);
         if (again[i] && o->out != NONE && !inside)
             dropped[o->out] = true;
@@ -125,7 +126,7 @@ static void place_piece(struct lower *l, uint32_t index)
         bool first = index == c->first, input = v == 0 && !(c->stage->embed && first);
         bool keep = !l->evaluation && pc->saved[v];
         pc->buffer[v] = pc->late_value[v] = pc->late_gradient[v] = NONE;
-        if (!keep || (input && first))
+        if (!keep || (input && first) || (v == 0 && pc->ahead == 1)) /* that is the head's input */
             continue;
         uint64_t rows = e->values[v].class == CLASS_TOKENS ? l->local : l->tokens;
         snprintf(name, sizeof name, "%s.%s", tag, e->values[v].name);
@@ -185,6 +186,10 @@ static void add_pieces(struct lower *l, const struct stage *stage)
     }
     if (stage->head)
         add_piece(l, expand_head(l->arena, m), NONE, 0);
+    for (uint32_t k = 1; stage->head && k <= m->predict; k++) {
+        add_piece(l, expand_predict(l->arena, m, k), m->nlayers + k - 1, parts);
+        l->pieces[l->npieces - 1].ahead = k;
+    }
 }
 
 /* stages of this rank in ascending order; in DualPipe stage s of the second copy follows those of the first */
@@ -194,7 +199,7 @@ void lower_chunks(struct lower *l, const struct schedule *s)
     l->copies = s->copies;
     for (uint32_t i = 0; i < s->nstages; i++)
         if (s->stage_rank[i] == l->role) {
-            pieces += l->d->stages[i % chain].count + 2;
+            pieces += l->d->stages[i % chain].count + 2 + l->job->model.predict;
             n++;
         }
     l->chunks = ARENA_ARRAY(l->arena, struct chunk, n);
@@ -278,6 +283,13 @@ static void place_ends(struct lower *l, struct chunk *c)
         c->tokens_buffer = chunk_buffer(l, c, "tokens", DTYPE_I32, ids, c->ring_token);
     if (last)
         c->targets_buffer = chunk_buffer(l, c, "targets", DTYPE_I32, ids, c->ring_token);
+    for (uint32_t p = c->first; p < c->first + c->npieces && !l->evaluation; p++) {
+        struct piece *pc = &l->pieces[p];
+        if (!pc->ahead)
+            continue;
+        pc->tokens = chunk_buffer(l, c, arena_printf(l->arena, "tokens.%u", pc->ahead), DTYPE_I32, ids, c->ring_token);
+        pc->targets = chunk_buffer(l, c, arena_printf(l->arena, "targets.%u", pc->ahead), DTYPE_I32, ids, c->ring_token);
+    }
 }
 
 void lower_step_buffers(struct lower *l)

@@ -1,4 +1,4 @@
-/* Residual addition.  The bias of the row-parallel product before it is added here, once, after that product's reduction.
+/* Residual addition, and values side by side (where nothing else reads them).  The bias of the row-parallel product before it is added here, once, after that product's reduction.
  *
  * Backward: both inputs have the output's gradient.  They share its buffer; what later accumulates into the residual's
  * gradient (the norm's input gradient) is issued after everything that reads the branch's. */
@@ -30,4 +30,25 @@ void lower_add_back(struct lower *l, uint32_t piece, uint32_t opr)
     uint32_t i = lower_insn(l, OP_BIAS_W);
     ARG(l, i, BIAS_W, db, lower_vector(l, piece, o, 0, true), mark);
     ARG(l, i, BIAS_W, dy, pc->gradient[o->out], MARK_READ);
+}
+
+void lower_concat(struct lower *l, uint32_t piece, uint32_t opr)
+{
+    const struct opr *o = &l->pieces[piece].e->oprs[opr];
+    uint32_t i = lower_insn(l, OP_CONCAT);
+    ARG(l, i, CONCAT, y, lower_value(l, piece, o->out), MARK_WRITE);
+    ARG(l, i, CONCAT, a, lower_value(l, piece, o->in[0]), MARK_READ);
+    ARG(l, i, CONCAT, b, lower_value(l, piece, o->in[1]), MARK_READ);
+}
+
+void lower_concat_back(struct lower *l, uint32_t piece, uint32_t opr)
+{
+    const struct piece *pc = &l->pieces[piece];
+    const struct opr *o = &pc->e->oprs[opr];
+    enum mark mark;
+    struct mat da = lower_gradient(l, piece, o->in[0], &mark), db = lower_gradient(l, piece, o->in[1], &mark);
+    uint32_t i = lower_insn(l, OP_CONCAT_I);
+    ARG(l, i, CONCAT_I, da, da, MARK_WRITE);
+    ARG(l, i, CONCAT_I, db, db, MARK_WRITE);
+    ARG(l, i, CONCAT_I, dy, pc->gradient[o->out], MARK_READ);
 }

@@ -115,7 +115,9 @@ static void add_uses(struct lower *l, struct gather_ring *r, const struct action
     if (!c || a->kind == 'O' || a->kind == 'W')
         return;
     for (uint32_t p = 0; p < c->npieces; p++)
-        if (a->kind == 'F')
+        if (l->evaluation && l->pieces[c->first + p].ahead)
+            continue;
+        else if (a->kind == 'F')
             add_use(l, r, c->first + p);
         else if (reads_backward(&l->pieces[c->first + c->npieces - 1 - p]))
             add_use(l, r, c->first + c->npieces - 1 - p);

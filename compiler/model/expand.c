@@ -50,8 +50,8 @@ struct opr_weight *expand_vector(struct expand_builder *b, const char *llama, co
 }
 
 /* gain (and bias) count as the norm's "biases": vectors that are used, not multiplied as matrices */
-static uint32_t expand_norm(struct expand_builder *b, const char *name, const char *out, uint32_t in, const char *llama,
-                            const char *gpt2)
+uint32_t expand_norm(struct expand_builder *b, const char *name, const char *out, uint32_t in, const char *llama,
+                     const char *gpt2)
 {
     const struct model *m = b->model;
     uint32_t v = expand_value(b, out, CLASS_TOKENS, m->width);
@@ -114,11 +114,11 @@ uint32_t expand_ffn(struct expand_builder *b, const struct ffn *f, uint32_t in)
     return d;
 }
 
-static struct expansion *finish(struct expand_builder *b, uint32_t result)
+struct expansion *expand_finish(struct expand_builder *b, uint32_t result)
 {
     struct expansion *e = ARENA_NEW(b->arena, struct expansion);
     *e = (struct expansion){(uint32_t)b->values.n, (uint32_t)b->oprs.n, (uint32_t)b->weights.n,
-                            b->values.at, b->oprs.at, b->weights.at, result};
+                            b->values.at, b->oprs.at, b->weights.at, result, (uint32_t)b->oprs.n};
     return e;
 }
 
@@ -147,10 +147,9 @@ static uint32_t expand_join(struct expand_builder *b, const struct sublayer *s, 
     return expand_add(b, s->add, s->sum, x, f, post ? NULL : s->bias, s->gpt2_bias, s->span);
 }
 
-const struct expansion *expand_layer(struct arena *a, const struct model *m, const struct layer *l)
+uint32_t expand_sublayers(struct expand_builder *b, const struct layer *l, uint32_t x)
 {
-    struct expand_builder b = {.arena = a, .model = m, .gpt2 = expand_gpt2_names(m), .ffn = "mlp"};
-    uint32_t x = expand_value(&b, "x", CLASS_TOKENS, m->width);
+    const struct model *m = b->model;
     bool pre = m->norm.place != NORM_POST, both = m->norm.place == NORM_BOTH;
     struct sublayer attn = {"attn.add", "x1", "norm1.post", "p1", "post_attention_layernorm", "ln_1_post",
                             l->attn.bias ? "self_attn.o_proj.bias" : NULL, "attn.c_proj.bias", l->attn.span};
@@ -158,16 +157,23 @@ const struct expansion *expand_layer(struct arena *a, const struct model *m, con
                            !l->is_moe && l->ffn.bias ? "mlp.down_proj.bias" : NULL, "mlp.c_proj.bias",
                            l->is_moe ? l->moe.span : l->ffn.span};
     const char *second = both ? "pre_feedforward_layernorm" : "post_attention_layernorm";
-    uint32_t n1 = pre ? expand_norm(&b, "norm1", "n1", x, "input_layernorm", "ln_1") : x, n2 = n1;
+    uint32_t n1 = pre ? expand_norm(b, "norm1", "n1", x, "input_layernorm", "ln_1") : x, n2 = n1;
     if (l->parallel) {
         if (l->parallel_norms == 2)
-            n2 = expand_norm(&b, "norm2", "n2", x, second, "ln_2");
-        uint32_t f1 = expand_branch(&b, l, true, n1), f2 = expand_branch(&b, l, false, n2);
-        return finish(&b, expand_join(&b, &ffn, expand_join(&b, &attn, x, f1), f2));
+            n2 = expand_norm(b, "norm2", "n2", x, second, "ln_2");
+        uint32_t f1 = expand_branch(b, l, true, n1), f2 = expand_branch(b, l, false, n2);
+        return expand_join(b, &ffn, expand_join(b, &attn, x, f1), f2);
     }
-    uint32_t x1 = expand_join(&b, &attn, x, expand_branch(&b, l, true, n1));
-    n2 = pre ? expand_norm(&b, "norm2", "n2", x1, second, "ln_2") : x1;
-    return finish(&b, expand_join(&b, &ffn, x1, expand_branch(&b, l, false, n2)));
+    uint32_t x1 = expand_join(b, &attn, x, expand_branch(b, l, true, n1));
+    n2 = pre ? expand_norm(b, "norm2", "n2", x1, second, "ln_2") : x1;
+    return expand_join(b, &ffn, x1, expand_branch(b, l, false, n2));
+}
+
+const struct expansion *expand_layer(struct arena *a, const struct model *m, const struct layer *l)
+{
+    struct expand_builder b = {.arena = a, .model = m, .gpt2 = expand_gpt2_names(m), .ffn = "mlp"};
+    uint32_t x = expand_value(&b, "x", CLASS_TOKENS, m->width);
+    return expand_finish(&b, expand_sublayers(&b, l, x));
 }
 
 const struct expansion *expand_embed(struct arena *a, const struct model *m)
@@ -191,36 +197,49 @@ const struct expansion *expand_embed(struct arena *a, const struct model *m)
     }
     if (m->embed_norm)
         x = expand_norm(&b, "embed.norm", "en", x, "model.embed_layernorm", "transformer.word_embeddings_layernorm");
-    return finish(&b, x);
+    return expand_finish(&b, x);
+}
+
+void expand_logits_loss(struct expand_builder *b, uint32_t x, const char *llama_norm, const char *gpt2_norm, uint32_t ahead)
+{
+    const struct model *m = b->model;
+    struct span span = ahead ? m->predict_span : m->head_span;
+    uint32_t n = expand_norm(b, "norm.final", "nf", x, llama_norm, gpt2_norm);
+    bool cap = m->head_softcap > 0;
+    uint32_t logits = expand_value(b, cap ? "logits.raw" : "logits", CLASS_COLS, m->vocab);
+    expand_opr(b, OPR_LINEAR, "head", n, logits)->span = span;
+    const char *llama = m->tied ? "model.embed_tokens.weight" : "lm_head.weight";
+    const char *gpt2 = m->tied ? "transformer.wte.weight" : "lm_head.weight";
+    struct opr_weight *w = expand_matrix(b, llama, gpt2, m->vocab, m->width, SPLIT_ROWS);
+    w->transposed = false;
+    w->shared_with = ahead ? WEIGHT_OF_HEAD : WEIGHT_OWN;
+    if (m->head_bias) {
+        w = expand_vector(b, "lm_head.bias", "lm_head.bias", m->vocab, SPLIT_ROWS, WEIGHT_ZEROS);
+        w->shared_with = ahead ? WEIGHT_OF_HEAD : WEIGHT_OWN;
+    }
+    if (m->head_scale != 1) {
+        struct opr *o = expand_opr(b, OPR_SCALE, "head.scale", logits, logits);
+        o->span = span;
+        o->factor = m->head_scale;
+    }
+    if (cap) {
+        uint32_t capped = expand_value(b, "logits", CLASS_COLS, m->vocab);
+        struct opr *o = expand_opr(b, OPR_SOFTCAP, "head.softcap", logits, capped);
+        o->span = span;
+        o->factor = m->head_softcap;
+        logits = capped;
+    }
+    struct opr *o = expand_opr(b, OPR_LOSS, "loss", logits, NO_VALUE);
+    o->span = span;
+    o->ahead = ahead;
 }
 
 const struct expansion *expand_head(struct arena *a, const struct model *m)
 {
     struct expand_builder b = {.arena = a, .model = m, .gpt2 = expand_gpt2_names(m), .ffn = "mlp"};
     uint32_t x = expand_value(&b, "xf", CLASS_TOKENS, m->width);
-    uint32_t n = expand_norm(&b, "norm.final", "nf", x, "model.norm", "transformer.ln_f");
-    bool cap = m->head_softcap > 0;
-    uint32_t logits = expand_value(&b, cap ? "logits.raw" : "logits", CLASS_COLS, m->vocab);
-    expand_opr(&b, OPR_LINEAR, "head", n, logits)->span = m->head_span;
-    const char *llama = m->tied ? "model.embed_tokens.weight" : "lm_head.weight";
-    const char *gpt2 = m->tied ? "transformer.wte.weight" : "lm_head.weight";
-    expand_matrix(&b, llama, gpt2, m->vocab, m->width, SPLIT_ROWS)->transposed = false;
-    if (m->head_bias)
-        expand_vector(&b, "lm_head.bias", "lm_head.bias", m->vocab, SPLIT_ROWS, WEIGHT_ZEROS);
-    if (m->head_scale != 1) {
-        struct opr *o = expand_opr(&b, OPR_SCALE, "head.scale", logits, logits);
-        o->span = m->head_span;
-        o->factor = m->head_scale;
-    }
-    if (cap) {
-        uint32_t capped = expand_value(&b, "logits", CLASS_COLS, m->vocab);
-        struct opr *o = expand_opr(&b, OPR_SOFTCAP, "head.softcap", logits, capped);
-        o->span = m->head_span;
-        o->factor = m->head_softcap;
-        logits = capped;
-    }
-    expand_opr(&b, OPR_LOSS, "loss", logits, NO_VALUE)->span = m->head_span;
-    return finish(&b, NO_VALUE);
+    expand_logits_loss(&b, x, "model.norm", "transformer.ln_f", 0);
+    return expand_finish(&b, m->predict ? x : NO_VALUE);
 }
 
 bool expand_gpt2_names(const struct model *m)
@@ -235,7 +254,7 @@ bool expand_gpt2_names(const struct model *m)
 
 char *expand_weight_name(struct arena *a, const struct opr_weight *w, uint32_t layer)
 {
-    if (layer == NO_LAYER)
+    if (layer == NO_LAYER || w->shared_with)
         return arena_strdup(a, w->suffix);
     bool gpt2 = !strncmp(w->suffix, "attn.", 5) || !strncmp(w->suffix, "ln_", 3) || !strncmp(w->suffix, "mlp.c_", 6);
     return arena_printf(a, "%s.%u.%s", gpt2 ? "transformer.h" : "model.layers", layer, w->suffix);

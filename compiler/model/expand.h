@@ -27,6 +27,7 @@ enum opr_kind {
     OPR_SOFTCAP,   /* COLS -> COLS */
     OPR_LOSS,      /* COLS (logits) -> nothing */
     OPR_ROUTER,    /* TOKENS -> expert choice, which is no matrix: its value has no place */
+    OPR_CONCAT,    /* TOKENS, TOKENS -> TOKENS, side by side */
     OPR_EXPERTS    /* TOKENS, expert choice -> TOKENS: routed experts, expert-parallel */
 };
 
@@ -44,6 +45,9 @@ enum opr_split {
 };
 enum opr_init { WEIGHT_NORMAL, WEIGHT_RESIDUAL /* std / sqrt(2 layers) */, WEIGHT_ONES, WEIGHT_ZEROS };
 
+/* a weight that belongs to another piece of the model, and is only used here */
+enum opr_sharing { WEIGHT_OWN, WEIGHT_OF_EMBED, WEIGHT_OF_HEAD };
+
 /* a weight tensor of an operator, possibly one of several stacked along the output dimension (q, k, v; gate, up) */
 struct opr_weight {
     const char *suffix;   /* "self_attn.q_proj.weight": completed by weight_name() with the layer */
@@ -59,6 +63,7 @@ struct opr_weight {
     bool shared;          /* whole on every tp rank, used with the own heads alone: its gradient is partial over tp */
     bool moved;           /* not trained: an instruction of its own changes it (a router's correction bias) */
     enum opr_init init;
+    enum opr_sharing shared_with;
 };
 
 struct opr {
@@ -68,6 +73,7 @@ struct opr {
     bool row_parallel;   /* LINEAR */
     bool keys;           /* HEADNORM: of the keys */
     bool shared;         /* of experts that every token uses */
+    uint32_t ahead;      /* EMBED, LOSS: of the token (target) so many places later; 0 outside of prediction modules */
     double factor;       /* SCALE: factor; SOFTCAP: cap */
     uint32_t weight, nweights; /* matrices: in expansion's weights */
     uint32_t bias, nbiases;    /* vectors added to the output */
@@ -83,12 +89,16 @@ struct expansion {
     struct opr *oprs;
     struct opr_weight *weights;
     uint32_t result;
+    uint32_t again; /* operators from here on are never run again for the backward pass: a head */
 };
 
-/* One layer; the embedding (tokens, positions); the final norm, head and loss.  Equal layers give equal expansions. */
+/* One layer; the embedding (tokens, positions); the final norm, head and loss.  Equal layers give equal expansions.
+ * Where prediction modules follow, the head's result is its input, which they read.  ahead: number of the module, from 1;
+ * its weights are called as those of layer nlayers + ahead - 1. */
 const struct expansion *expand_layer(struct arena *a, const struct model *m, const struct layer *l);
 const struct expansion *expand_embed(struct arena *a, const struct model *m);
 const struct expansion *expand_head(struct arena *a, const struct model *m);
+const struct expansion *expand_predict(struct arena *a, const struct model *m, uint32_t ahead);
 
 /* text form: operators, values ("/" = split over tp), weights */
 void expand_print(const struct expansion *e, FILE *out);

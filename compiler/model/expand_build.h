@@ -29,6 +29,13 @@ struct opr_weight *expand_matrix(struct expand_builder *b, const char *llama, co
 struct opr_weight *expand_vector(struct expand_builder *b, const char *llama, const char *gpt2, uint64_t n,
                                  enum opr_split split, enum opr_init init);
 
+uint32_t expand_norm(struct expand_builder *b, const char *name, const char *out, uint32_t in, const char *llama,
+                     const char *gpt2);
+struct expansion *expand_finish(struct expand_builder *b, uint32_t result);
+/* a whole layer behind x; final norm, head and loss of the token `ahead` places later than the next */
+uint32_t expand_sublayers(struct expand_builder *b, const struct layer *l, uint32_t x);
+void expand_logits_loss(struct expand_builder *b, uint32_t x, const char *llama_norm, const char *gpt2_norm, uint32_t ahead);
+
 /* sublayers: from the (normalised) input to the branch's output before its bias */
 uint32_t expand_ffn(struct expand_builder *b, const struct ffn *f, uint32_t in);
 uint32_t expand_gqa(struct expand_builder *b, const struct attn *t, uint32_t in);

@@ -7,7 +7,7 @@
 static const char *const kind_name[] = {
     [OPR_EMBED] = "embed", [OPR_POSITION] = "position", [OPR_NORM] = "norm", [OPR_LINEAR] = "linear", [OPR_ROPE] = "rope",
     [OPR_ATTENTION] = "attention", [OPR_ACT] = "act", [OPR_ADD] = "add", [OPR_LOSS] = "loss", [OPR_ROUTER] = "router",
-    [OPR_EXPERTS] = "experts",
+    [OPR_EXPERTS] = "experts", [OPR_CONCAT] = "concat",
 };
 
 static void print_value(const struct expansion *e, uint32_t v, FILE *out)

@@ -153,15 +153,16 @@ static void sema_predict(struct check *c, const struct entry *e, struct model *m
     struct value v = check_eval(c, e->env, s->items->expr);
     if (!check_count(c, &v, "predict", 1, PREDICT_MAX, &k))
         return;
-    check_plan_only(c, s->span, "'predict'");
     m->predict = (uint32_t)k;
     m->predict_span = s->span;
     struct block b = check_block(c, SCOPE_predict, s->block, e->env, s->span);
     m->predict_weight = bound_real(&b.words, "weight");
     m->predict_layer = m->nlayers ? m->layers[m->nlayers - 1] : NULL;
     for (size_t i = 0; i < b.n; i++)
-        if (!strcmp(b.entries[i].row->name, "layer"))
+        if (!strcmp(b.entries[i].row->name, "layer")) {
             m->predict_layer = sema_layer(c, b.entries[i].stmt, b.entries[i].env);
+            check_plan_only(c, b.entries[i].stmt->span, "a layer of 'predict'");
+        }
 }
 
 static const char *model_name(struct check *c, const struct stmt *s)
@@ -201,6 +202,8 @@ void sema_model(struct check *c, const struct stmt *s, const struct env *env)
     for (size_t i = 0; i < b.n; i++)
         if (!strcmp(b.entries[i].row->name, "predict"))
             sema_predict(c, &b.entries[i], m);
+    if (m->predict && (m->positions || m->embed_norm))
+        check_plan_only(c, m->predict_span, "'predict' with more than tokens in the embedding");
     if (bound_find(&b.words, "embed")->set && !m->embed_span.source && m->positions_span.source)
         diag_error(c->diag, s->word_span, "missing", "model needs 'embed tokens'");
     if (!layers.n && diag_errors(c->diag) == 0)

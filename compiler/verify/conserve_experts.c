@@ -26,8 +26,9 @@ static const struct moe *moe_of(const struct machine *m, uint32_t node)
     if (r->op == OP_ARRANGE)
         r = &node_at(m, r->input[OPND(ARRANGE, index)])->recipe;
     uint64_t layer = r->attr[ATTR(ROUTE, layer)];
-    bool known = r->op == OP_ROUTE && layer < m->c->plan->job->model.nlayers;
-    const struct layer *l = known ? m->c->plan->job->model.layers[layer] : NULL;
+    const struct model *model = &m->c->plan->job->model;
+    bool known = r->op == OP_ROUTE && layer < (uint64_t)model->nlayers + model->predict;
+    const struct layer *l = !known ? NULL : layer < model->nlayers ? model->layers[layer] : model->predict_layer;
     return l && l->is_moe ? &l->moe : NULL;
 }
 

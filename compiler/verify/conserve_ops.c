@@ -226,6 +226,15 @@ static bool check_special(struct machine *m, uint32_t i, const struct rule *rule
         return false;
     if (r->op == OP_ROPE && !multiple(&b->at[find_name(s, "a")], (int64_t)r->attr[ATTR(ROPE, head)], true))
         return conserve_fail(m, i, "its columns are no whole heads");
+    if (r->op == OP_CONCAT || r->op == OP_CONCAT_I) {
+        bool forward = r->op == OP_CONCAT;
+        const struct extent *in = &b->at[find_name(s, forward ? "h" : "w")];
+        int64_t size = m->c->nodes->at[r->input[forward ? OPND(CONCAT, a) : OPND(CONCAT_I, dy)]].cols;
+        int64_t half = prove_operand(m->program, i, forward ? OPND(CONCAT, a) : OPND(CONCAT_I, da))->cols,
+                both = prove_operand(m->program, i, forward ? OPND(CONCAT, y) : OPND(CONCAT_I, dy))->cols;
+        return (extent_whole(in, size) && both == 2 * half) ||
+               conserve_fail(m, i, "it needs all %lld columns, but has %s", (long long)size, extent_text(m->c->arena, in));
+    }
     uint8_t whole = find_name(s, rule->whole);
     if (!whole)
         return true;
@@ -314,7 +323,14 @@ static bool compute_tokens(struct machine *m, uint32_t i)
                              (long long)sequence, (long long)conserve_sequence(m));
     if (!check_sample(m, i, &sample))
         return false;
-    int64_t whole = (int64_t)m->c->plan->job->train.sequence;
+    int64_t whole = (int64_t)m->c->plan->job->train.sequence, ahead = 0;
+    if (m->program->insns[i].op == OP_TOKENS_AHEAD) {
+        ahead = prove_attr(m->program, i, ATTR(TOKENS_AHEAD, ahead))->u.i;
+        int64_t places = prove_attr(m->program, i, ATTR(TOKENS_AHEAD, whole))->u.i;
+        if (ahead < 1 || ahead > m->c->plan->job->model.predict || places != whole)
+            return conserve_fail(m, i, "it reads ids %lld places later of samples of %lld, the model has %u prediction modules",
+                                 (long long)ahead, (long long)places, m->c->plan->job->model.predict);
+    }
     for (size_t k = OPND(TOKENS, tokens); k <= OPND(TOKENS, targets); k++) {
         const struct operand *o = prove_operand(m->program, i, k);
         if (o->buffer == NONE)
@@ -325,8 +341,9 @@ static bool compute_tokens(struct machine *m, uint32_t i)
         conserve_own_rows(m, &row);
         if (!conserve_places(m, i, ATTR(TOKENS, first), ATTR(TOKENS, shift), &row))
             return false;
-        struct value v = conserve_value(m->c, k == OPND(TOKENS, tokens) ? ref->tokens : ref->targets, NULL,
-                                        row, extent_new(0, 1));
+        uint32_t next = k == OPND(TOKENS, tokens) ? ref->tokens : ref->targets;
+        struct value v = conserve_value(m->c, ahead ? ref->later[k != OPND(TOKENS, tokens)][ahead] : next, NULL, row,
+                                        extent_new(0, 1));
         v.origin = i + 1;
         v.origin_role = m->role;
         if (!conserve_emit_one(m, i, k, &v))
@@ -390,6 +407,7 @@ bool conserve_compute(struct machine *m, uint32_t i)
 {
     switch (m->program->insns[i].op) {
     case OP_TOKENS:
+    case OP_TOKENS_AHEAD: /* operands and first attributes are the same */
         return compute_tokens(m, i);
     case OP_FILL:
         return compute_fill(m, i);

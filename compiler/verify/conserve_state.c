@@ -529,7 +529,7 @@ static bool end_need(struct machine *m, uint32_t buffer)
     bool known = store_read(m->store, &o, p) && p->n >= 1;
     if (known && p->at[0].value.kind == VALUE_ZERO)
         return true;
-    if (known && p->n == 1 && p->at[0].value.kind == VALUE_NODES && p->at[0].value.node == m->c->reference->need &&
+    if (known && p->n == 1 && p->at[0].value.kind == VALUE_NODES && p->at[0].value.node == (m->c->kind == PROGRAM_EVAL ? m->c->reference->next_need : m->c->reference->need) &&
         !p->at[0].value.nterms && (m->saw_need || m->c->kind == PROGRAM_EVAL))
         return true;
     return conserve_fail(m, store_writer(m->store, &o), "at the end of the step what experts lacked is %s%s",
@@ -592,7 +592,8 @@ bool conserve_end(struct machine *m)
             continue;
         metrics = true;
         if (!end_metric(m, i, METRIC_LOSS, m->c->reference->loss) ||
-            !end_metric(m, i, METRIC_BALANCE, m->c->reference->balance) || !end_need(m, i) ||
+            !end_metric(m, i, METRIC_BALANCE,
+                        m->c->kind == PROGRAM_EVAL ? m->c->reference->next_balance : m->c->reference->balance) || !end_need(m, i) ||
             (m->c->kind == PROGRAM_TRAIN && !end_metric(m, i, METRIC_SQNORM, m->c->reference->squares)))
             return false;
     }

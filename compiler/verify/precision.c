@@ -53,6 +53,7 @@ static enum dtype wanted(const struct formats *f, enum op op, size_t k)
     case OP_ROUTE_I:
         return f->compute;
     case OP_TOKENS:
+    case OP_TOKENS_AHEAD:
     case OP_FILL:
     case OP_COPY:
     case OP_ADD:
@@ -80,6 +81,8 @@ static enum dtype wanted(const struct formats *f, enum op op, size_t k)
     case OP_HEADNORM_I:
     case OP_MLA_KEYS:
     case OP_MLA_KEYS_I:
+    case OP_CONCAT:
+    case OP_CONCAT_I:
     case OP_XENT_MAX:
     case OP_XENT_SUM:
     case OP_XENT_LOSS:

@@ -286,12 +286,44 @@ static uint32_t softcap_back(struct builder *b, uint32_t x, uint32_t dy)
                : dy;
 }
 
-/* the loss node; *dx gets the gradient of x */
-static uint32_t head(struct builder *b, struct ends *e, uint32_t x, uint32_t *dx)
+static double mean(const struct builder *b)
+{
+    return 1 / ((double)b->job->train.sequence * (double)b->job->train.batch);
+}
+
+/* cross entropy of a normalised stream behind the head; its gradient by the logits, and the softmax sums */
+static uint32_t cross_entropy(struct builder *b, const struct ends *e, uint32_t y, uint32_t targets, double scale, uint32_t *sums)
+{
+    const struct model *m = b->model;
+    int64_t v = (int64_t)m->vocab;
+    uint32_t raw = scaled(b, reference_linear(b, y, e->head, e->head_bias, "logits"), m->head_scale, "scaled logits");
+    uint32_t logits = softcap(b, raw);
+    struct recipe rmax = {.op = OP_XENT_MAX}, rsum = {.op = OP_XENT_SUM}, rback = {.op = OP_XENT_I};
+    INPUT(rmax, XENT_MAX, logits, logits);
+    INTEGER(rmax, XENT_MAX, vocab, v);
+    uint32_t max = reference_make(b, rmax, OPND(XENT_MAX, max), "row maxima of the logits", 1, v);
+    b->nodes->at[max].max = true;
+    INPUT(rsum, XENT_SUM, logits, logits);
+    INPUT(rsum, XENT_SUM, max, max);
+    INPUT(rsum, XENT_SUM, targets, targets);
+    INTEGER(rsum, XENT_SUM, vocab, v);
+    *sums = reference_make(b, rsum, OPND(XENT_SUM, sum), "softmax sums", 2, v);
+    INPUT(rback, XENT_I, logits, logits);
+    INPUT(rback, XENT_I, max, max);
+    INPUT(rback, XENT_I, sum, *sums);
+    INPUT(rback, XENT_I, targets, targets);
+    INTEGER(rback, XENT_I, vocab, v);
+    NUMBER(rback, XENT_I, scale, scale);
+    uint32_t dlogits = reference_make(b, rback, OPND(XENT_I, dlogits), "gradient of the logits", v, 0);
+    return scaled(b, softcap_back(b, raw, dlogits), m->head_scale, "gradient of the unscaled logits");
+}
+
+/* The loss node; *dlogits gets the gradient of the logits.  Gradients behind them come later: prediction modules' are first
+ * in the sums. */
+static uint32_t head(struct builder *b, struct ends *e, uint32_t x, uint32_t *dlogits)
 {
     const struct model *m = b->model;
     int64_t v = (int64_t)m->vocab, h = (int64_t)m->width;
-    double scale = 1 / ((double)b->job->train.sequence * (double)b->job->train.batch);
     e->norm = reference_norm(b, NONE, x, "model.norm", "transformer.ln_f", "final norm");
     e->head = m->tied
                   ? e->table
@@ -302,32 +334,89 @@ static uint32_t head(struct builder *b, struct ends *e, uint32_t x, uint32_t *dx
         e->head_bias = reference_unit_add(b, NONE, (struct named){"lm_head.bias", "lm_head.bias", 0, 0, false}, 1, v, true);
         b->units.at[e->head_bias].padded = true;
     }
-    uint32_t raw = scaled(b, reference_linear(b, e->norm.y, e->head, e->head_bias, "logits"), m->head_scale, "scaled logits");
-    uint32_t logits = softcap(b, raw);
-    struct recipe rmax = {.op = OP_XENT_MAX}, rsum = {.op = OP_XENT_SUM}, rloss = {.op = OP_XENT_LOSS},
-                  rback = {.op = OP_XENT_I};
-    INPUT(rmax, XENT_MAX, logits, logits);
-    INTEGER(rmax, XENT_MAX, vocab, v);
-    uint32_t max = reference_make(b, rmax, OPND(XENT_MAX, max), "row maxima of the logits", 1, v);
-    b->nodes->at[max].max = true;
-    INPUT(rsum, XENT_SUM, logits, logits);
-    INPUT(rsum, XENT_SUM, max, max);
-    INPUT(rsum, XENT_SUM, targets, e->targets);
-    INTEGER(rsum, XENT_SUM, vocab, v);
-    uint32_t sums = reference_make(b, rsum, OPND(XENT_SUM, sum), "softmax sums", 2, v);
+    struct recipe rloss = {.op = OP_XENT_LOSS};
+    uint32_t sums;
+    *dlogits = cross_entropy(b, e, e->norm.y, e->targets, mean(b), &sums);
     INPUT(rloss, XENT_LOSS, sum, sums);
-    NUMBER(rloss, XENT_LOSS, scale, scale);
-    uint32_t loss = reference_make(b, rloss, OPND(XENT_LOSS, loss), "the loss", 1, b->ntokens);
-    INPUT(rback, XENT_I, logits, logits);
-    INPUT(rback, XENT_I, max, max);
-    INPUT(rback, XENT_I, sum, sums);
-    INPUT(rback, XENT_I, targets, e->targets);
-    INTEGER(rback, XENT_I, vocab, v);
-    NUMBER(rback, XENT_I, scale, scale);
-    uint32_t dlogits = reference_make(b, rback, OPND(XENT_I, dlogits), "gradient of the logits", v, 0);
-    dlogits = scaled(b, softcap_back(b, raw, dlogits), m->head_scale, "gradient of the unscaled logits");
-    *dx = reference_norm_back(b, &e->norm, reference_linear_back(b, dlogits, e->norm.y, e->head, e->head_bias, "logits"));
-    return loss;
+    NUMBER(rloss, XENT_LOSS, scale, mean(b));
+    return reference_make(b, rloss, OPND(XENT_LOSS, loss), "the loss", 1, b->ntokens);
+}
+
+static uint32_t head_back(struct builder *b, const struct ends *e, uint32_t dlogits)
+{
+    return reference_norm_back(b, &e->norm, reference_linear_back(b, dlogits, e->norm.y, e->head, e->head_bias, "logits"));
+}
+
+/* ---- prediction modules (arXiv:2412.19437, section 2.2) ---- */
+
+struct module {
+    struct norm_nodes embedding, stream, norm;
+    struct layer_nodes layer;
+    uint32_t tokens, both, project, dlogits;
+};
+
+/* h' = layer(M [norm(embedding of the token k later); norm(h)]) and the gradient of its loss by its logits */
+static uint32_t module(struct builder *b, struct ends *e, const struct reference *r, uint32_t k, uint32_t x, struct module *n)
+{
+    const struct model *m = b->model;
+    uint32_t layer = m->nlayers + k - 1, sums;
+    int64_t h = (int64_t)m->width;
+    struct recipe embed = {.op = OP_EMBED}, join = {.op = OP_CONCAT};
+    n->tokens = r->later[0][k];
+    INPUT(embed, EMBED, tokens, n->tokens);
+    INPUT(embed, EMBED, table, reference_param(b, e->table));
+    uint32_t y = reference_make(b, embed, OPND(EMBED, y), NAME("module %u: embedding", k), h, (int64_t)m->vocab);
+    y = scaled(b, y, m->embed_scale, NAME("module %u: scaled embedding", k));
+    n->embedding = reference_norm(b, layer, y, "enorm", "enorm", NAME("module %u: norm of the embedding", k));
+    n->stream = reference_norm(b, layer, x, "hnorm", "hnorm", NAME("module %u: norm of the stream", k));
+    INPUT(join, CONCAT, a, n->embedding.y);
+    INPUT(join, CONCAT, b, n->stream.y);
+    n->both = reference_make(b, join, OPND(CONCAT, y), NAME("module %u: embedding and stream", k), 2 * h, 0);
+    n->project = reference_unit_add(b, layer, (struct named){"eh_proj.weight", "eh_proj.weight", 0, 0, false}, h, 2 * h, false);
+    x = reference_linear(b, n->both, n->project, NONE, NAME("module %u: projection", k));
+    x = reference_layer(b, layer, m->predict_layer, x, &n->layer);
+    n->norm = reference_norm(b, layer, x, "shared_head.norm", "shared_head.norm", NAME("module %u: final norm", k));
+    n->dlogits = cross_entropy(b, e, n->norm.y, r->later[1][k], m->predict_weight / m->predict * mean(b), &sums);
+    return x;
+}
+
+/* dx: gradient of its output by later modules; returns that of its input */
+static uint32_t module_back(struct builder *b, const struct ends *e, uint32_t k, const struct module *n, uint32_t dx)
+{
+    const struct model *m = b->model;
+    int64_t h = (int64_t)m->width;
+    uint32_t d = reference_linear_back(b, n->dlogits, n->norm.y, e->head, e->head_bias, NAME("module %u: logits", k));
+    dx = reference_sum(b, dx, reference_norm_back(b, &n->norm, d), NAME("module %u: gradient of its output", k), h);
+    dx = reference_layer_back(b, m->nlayers + k - 1, m->predict_layer, &n->layer, dx);
+    struct recipe part = {.op = OP_CONCAT_I}, embed = {.op = OP_EMBED_W};
+    INPUT(part, CONCAT_I, dy, reference_linear_back(b, dx, n->both, n->project, NONE, NAME("module %u: projection", k)));
+    uint32_t de = reference_make(b, part, OPND(CONCAT_I, da), NAME("module %u: gradient of the normed embedding", k), h, 0);
+    uint32_t dh = reference_make(b, part, OPND(CONCAT_I, db), NAME("module %u: gradient of the normed stream", k), h, 0);
+    de = scaled(b, reference_norm_back(b, &n->embedding, de), m->embed_scale, NAME("module %u: gradient unscaled", k));
+    INPUT(embed, EMBED_W, dy, de);
+    INPUT(embed, EMBED_W, tokens, n->tokens);
+    reference_gradient(b, e->table,
+                       reference_make(b, embed, OPND(EMBED_W, dtable), NAME("module %u: gradient of the embedding", k), h,
+                                      b->ntokens));
+    return reference_norm_back(b, &n->stream, dh);
+}
+
+/* all of them, there and back: the gradient of the residual stream that they read, NODE_ZERO without any */
+static uint32_t modules(struct builder *b, struct ends *e, struct reference *r, uint32_t x)
+{
+    uint32_t n = b->model->predict, dx = NODE_ZERO;
+    struct module *all = ARENA_ARRAY(b->arena, struct module, n + 1u);
+    for (uint32_t s = 0; s < 2; s++) {
+        r->later[s] = ARENA_ARRAY(b->arena, uint32_t, n + 1u);
+        for (uint32_t k = 1; k <= n; k++)
+            r->later[s][k] = source(b, s ? SOURCE_TARGETS : SOURCE_TOKENS, k,
+                                    NAME("%s %u places later", s ? "targets" : "tokens", k), 1);
+    }
+    for (uint32_t k = 1; k <= n; k++)
+        x = module(b, e, r, k, x, &all[k]);
+    for (uint32_t k = n; k > 0; k--)
+        dx = module_back(b, e, k, &all[k], dx);
+    return dx;
 }
 
 static const char *cannot_express(const struct job *job)
@@ -342,7 +431,9 @@ static const char *cannot_express(const struct job *job)
         if (l->ffn.limit > 0)
             return "this kind of layer";
     }
-    return m->predict ? "prediction modules" : NULL;
+    if (m->predict && (m->positions || m->embed_norm))
+        return "prediction modules with more than tokens in the embedding";
+    return NULL;
 }
 
 static bool gpt2_names(const struct model *m)
@@ -395,10 +486,14 @@ struct reference *reference_new(struct arena *a, const struct job *job, const ch
     r->targets = e.targets = source(b, SOURCE_TARGETS, 0, "targets", 1);
     r->block = source(b, SOURCE_BLOCK, 0, "step block", STEP_WORDS);
     struct layer_nodes *layers = ARENA_ARRAY(a, struct layer_nodes, m->nlayers + 1u);
-    uint32_t x = embed(b, &e), dx;
+    uint32_t x = embed(b, &e), dx, dlogits;
     for (uint32_t i = 0; i < m->nlayers; i++)
         x = reference_layer(b, i, m->layers[i], x, &layers[i]);
-    r->loss = head(b, &e, x, &dx);
+    r->loss = head(b, &e, x, &dlogits);
+    r->next_balance = b->balance;
+    r->next_need = b->need;
+    dx = modules(b, &e, r, x);
+    dx = reference_sum(b, dx, head_back(b, &e, dlogits), "gradient of the last layer's output", (int64_t)m->width);
     for (uint32_t i = m->nlayers; i-- > 0;)
         dx = reference_layer_back(b, i, m->layers[i], &layers[i], dx);
     embed_back(b, &e, dx);

@@ -41,7 +41,9 @@ struct reference {
     struct weight_unit *units; /* those of a tensor stand together, by `at` */
     uint32_t *table, table_room;
     int64_t ntokens; /* of the batch */
+    uint32_t *later[2]; /* tokens, targets of places by so many later, for prediction modules */
     uint32_t tokens, targets, block, loss, squares, clip;
+    uint32_t next_balance, next_need; /* of an evaluation, which has no prediction modules */
     uint32_t balance, need; /* balance loss; rows that experts lack: sums over layers, NODE_ZERO without any */
 };
 /* NULL and what it can't express */

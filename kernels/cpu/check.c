@@ -87,6 +87,14 @@ static const char *check_tokens(const struct kernel_args *k)
     return fine ? NULL : "sequence, sample or places are out of range";
 }
 
+static const char *check_tokens_ahead(const struct kernel_args *k)
+{
+    int64_t ahead = INTEGER(TOKENS_AHEAD, ahead), whole = INTEGER(TOKENS_AHEAD, whole);
+    if (ahead < 0 || ahead > UINT32_MAX || whole < 1 || whole > UINT32_MAX)
+        return "ahead or whole is out of range";
+    return check_tokens(k); /* its attributes come first */
+}
+
 static const char *check_route(const struct kernel_args *k)
 {
     int64_t e = V(ROUTE, logits)->cols, n = V(ROUTE, index)->cols, groups = INTEGER(ROUTE, groups), pick = INTEGER(ROUTE, pick);
@@ -158,6 +166,13 @@ const char *kernel_check(enum op op, const struct kernel_args *k)
 {
     if (op == OP_TOKENS)
         return check_tokens(k);
+    if (op == OP_TOKENS_AHEAD)
+        return check_tokens_ahead(k);
+    if (op == OP_CONCAT || op == OP_CONCAT_I) {
+        const struct view *half = op == OP_CONCAT ? V(CONCAT, a) : V(CONCAT_I, da);
+        const struct view *both = op == OP_CONCAT ? V(CONCAT, y) : V(CONCAT_I, dy);
+        return both->cols == 2 * (uint64_t)half->cols ? NULL : "the columns are not twice those of a half";
+    }
     if (op == OP_POSITION)
         return check_positions(V(POSITION, table), INTEGER(POSITION, start), INTEGER(POSITION, sequence),
                                INTEGER(POSITION, first), INTEGER(POSITION, shift));

@@ -5,7 +5,20 @@
 #include "kernels/cpu/rows.h"
 #include "runtime/data.h"
 
-void cpu_TOKENS(struct kernel_args *k)
+/* n ids from a place on into rows of ids; those that a sample with ids 0 .. last has not are -1 */
+static void copy_ids(const struct kernel_args *k, const struct view *ids, uint32_t row, uint64_t sample, uint64_t from,
+                     uint32_t n, uint64_t last)
+{
+    int32_t *out = (int32_t *)ids->data + (size_t)row * ids->ld;
+    uint64_t left = from > last ? 0 : last - from + 1;
+    uint32_t here = n < left ? n : (uint32_t)left;
+    data_copy(k->batch, sample, from, here, out, ids->ld);
+    for (uint32_t i = here; i < n; i++)
+        out[(size_t)i * ids->ld] = -1;
+}
+
+/* operands and the first four attributes are those of TOKENS; last: the last id of a sample */
+static void read_ids(struct kernel_args *k, uint64_t ahead, uint64_t last)
 {
     const struct view *tokens = V(TOKENS, tokens), *targets = V(TOKENS, targets);
     const double *step = V(TOKENS, step)->data;
@@ -16,14 +29,23 @@ void cpu_TOKENS(struct kernel_args *k)
     uint64_t first = (uint64_t)step[STEP_SAMPLE] + (uint64_t)INTEGER(TOKENS, sample);
     for (uint32_t row = 0, n; row < rows; row += n) {
         uint32_t w = row % sequence, end = w < run ? run : sequence;
-        uint64_t sample = first + row / sequence, from = (uint64_t)place_of(&p, 0, w);
+        uint64_t sample = first + row / sequence, from = (uint64_t)place_of(&p, 0, w) + ahead;
         n = rows - row < end - w ? rows - row : end - w;
         if (tokens->data)
-            data_copy(k->batch, sample, from, n, (int32_t *)tokens->data + (size_t)row * tokens->ld, tokens->ld);
+            copy_ids(k, tokens, row, sample, from, n, last);
         if (targets->data)
-            data_copy(k->batch, sample, from + 1, n, (int32_t *)targets->data + (size_t)row * targets->ld,
-                      targets->ld);
+            copy_ids(k, targets, row, sample, from + 1, n, last);
     }
+}
+
+void cpu_TOKENS(struct kernel_args *k)
+{
+    read_ids(k, 0, UINT64_MAX - 1);
+}
+
+void cpu_TOKENS_AHEAD(struct kernel_args *k)
+{
+    read_ids(k, (uint64_t)INTEGER(TOKENS_AHEAD, ahead), (uint64_t)INTEGER(TOKENS_AHEAD, whole));
 }
 
 static int64_t token_at(const struct view *tokens, uint32_t i)

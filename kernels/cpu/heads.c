@@ -105,3 +105,24 @@ void cpu_MLA_KEYS_I(struct kernel_args *k)
         row_store(drope, i, shared);
     }
 }
+
+void cpu_CONCAT(struct kernel_args *k)
+{
+    const struct view *y = V(CONCAT, y), *a = V(CONCAT, a), *b = V(CONCAT, b);
+    float *out = k->scratch, *tmp = out + y->cols;
+    for (uint32_t i = 0; i < y->rows; i++) {
+        memcpy(out, row_load(a, i, tmp), a->cols * sizeof *out);
+        memcpy(out + a->cols, row_load(b, i, tmp), b->cols * sizeof *out);
+        row_store(y, i, out);
+    }
+}
+
+void cpu_CONCAT_I(struct kernel_args *k)
+{
+    const struct view *da = V(CONCAT_I, da), *db = V(CONCAT_I, db), *dy = V(CONCAT_I, dy);
+    for (uint32_t i = 0; i < dy->rows; i++) {
+        const float *in = row_load(dy, i, k->scratch);
+        row_store(da, i, in);
+        row_store(db, i, in + da->cols);
+    }
+}

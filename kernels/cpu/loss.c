@@ -1,6 +1,7 @@
 /* Cross-entropy over a vocabulary that may be split over ranks, in pieces between which the runtime reduces:
  * row maximum, sum of exponentials with the target's logit, loss, and the gradient by the logits.
- * Columns at start + j >= vocab are padding: they count nowhere and get gradient 0. */
+ * Columns at start + j >= vocab are padding: they count nowhere and get gradient 0.  Rows of target -1 are masked: their
+ * sum of exponentials is given as 1 and their target's logit as 0, so that their loss is 0 whatever the order of sums. */
 
 #include "kernels/cpu/rows.h"
 
@@ -9,6 +10,11 @@ static uint32_t valid_columns(int64_t start, int64_t vocab, uint32_t cols)
 {
     int64_t n = vocab - start;
     return n <= 0 ? 0 : n < (int64_t)cols ? (uint32_t)n : cols;
+}
+
+static bool masked(const struct view *targets, uint32_t i)
+{
+    return ((const int32_t *)targets->data)[(size_t)i * targets->ld] == -1;
 }
 
 /* the target's column here, or -1 */
@@ -41,6 +47,8 @@ void cpu_XENT_SUM(struct kernel_args *k)
         double sum = row_exp(out, in, most, n);
         int64_t target = target_column(targets, i, start, n);
         float both[2] = {(float)sum, target < 0 ? 0 : in[target] - most};
+        if (masked(targets, i))
+            both[0] = start == 0;
         row_store(V(XENT_SUM, sum), i, both);
     }
 }
@@ -73,6 +81,8 @@ VARIANTS void cpu_XENT_I(struct kernel_args *k)
         int64_t target = target_column(targets, i, start, n);
         if (target >= 0)
             out[target] -= scale;
+        if (masked(targets, i))
+            memset(out, 0, n * sizeof *out);
         row_store(dlogits, i, out);
     }
 }
