@@ -221,6 +221,13 @@ static void ref_headnorm(struct sample *s)
     }
 }
 
+static void ref_concat(struct sample *s)
+{
+    uint32_t h = COLS(s, CONCAT, a);
+    EACH(s, CONCAT, y, i, j)
+        AT(s, CONCAT, y, i, j) = j < h ? AT(s, CONCAT, a, i, j) : AT(s, CONCAT, b, i, j - h);
+}
+
 static void ref_keys(struct sample *s)
 {
     uint32_t head = (uint32_t)INT_ATTR(s, MLA_KEYS, head), r = COLS(s, MLA_KEYS, rope);
@@ -497,6 +504,7 @@ static const struct kernel_case cases[] = {
     {OP_SOFTCAP, {{"t", 5}, {"h", 9}}, {{"cap", 1.5}}, NULL, ref_softcap, 0, 0, 0},
     {OP_HEADNORM, {{"t", 4}}, {{"heads", 3}, {"head", 5}, {"eps", 1e-5}}, NULL, ref_headnorm, 0, 0, 0},
     {OP_MLA_KEYS, {{"t", 4}, {"w", 18}, {"r", 2}, {"u", 3}}, {{"heads", 3}, {"head", 5}}, NULL, ref_keys, 0, 0, 0},
+    {OP_CONCAT, {{"t", 5}, {"h", 9}, {"w", 18}}, {{0}}, NULL, ref_concat, 0, 0, 0},
     {OP_GELU, {{"t", 5}, {"h", 9}}, {{"tanh", 0}}, NULL, ref_gelu, 0, 0, 0},
     {OP_GELU, {{"t", 5}, {"h", 9}}, {{"tanh", 1}}, NULL, ref_gelu, 0, 0, 0},
     {OP_RELU, {{"t", 5}, {"h", 9}}, {{"power", 1}}, NULL, ref_relu, 0, 0, 0},

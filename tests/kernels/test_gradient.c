@@ -347,6 +347,13 @@ static void ref_headnorm_w(struct sample *s)
                                            AT(s, HEADNORM_W, rstd, i, j / d);
 }
 
+static void ref_concat_i(struct sample *s)
+{
+    uint32_t h = COLS(s, CONCAT_I, da);
+    EACH(s, CONCAT_I, dy, i, j)
+        *(j < h ? &AT(s, CONCAT_I, da, i, j) : &AT(s, CONCAT_I, db, i, j - h)) = AT(s, CONCAT_I, dy, i, j);
+}
+
 static void ref_keys_i(struct sample *s)
 {
     uint32_t heads = (uint32_t)INT_ATTR(s, MLA_KEYS_I, heads), head = (uint32_t)INT_ATTR(s, MLA_KEYS_I, head);
@@ -413,6 +420,7 @@ static const struct kernel_case cases[] = {
     {OP_SOFTCAP_I, {{"t", 5}, {"h", 9}}, {{"cap", 1.5}}, NULL, ref_softcap_i, 0, 0, 0},
     {OP_HEADNORM_I, {{"t", 4}}, {{"heads", 3}, {"head", 5}}, prepare_headnorm_i, ref_headnorm_i, 0, 5e-6, 0},
     {OP_HEADNORM_W, {{"t", 4}}, {{"heads", 3}, {"head", 5}}, NULL, ref_headnorm_w, 0, 0, 0},
+    {OP_CONCAT_I, {{"t", 5}, {"h", 9}, {"w", 18}}, {{0}}, NULL, ref_concat_i, 0, 0, 0},
     {OP_MLA_KEYS_I, {{"t", 4}, {"w", 18}, {"r", 2}, {"u", 3}}, {{"heads", 3}, {"head", 5}}, NULL, ref_keys_i, 0, 0, 0},
     {OP_XENT_I,
      {{"t", 7}, {"v", 9}},

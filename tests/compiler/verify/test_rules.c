@@ -94,6 +94,8 @@ static const struct rule_case cases[] = {
     {OP_HEADNORM_W, "heads", JOIN_SUM, "t=6 heads=4 head=4", "", NULL},
     {OP_MLA_KEYS, "t", JOIN_SIDE, "t=6 heads=1 head=6 w=7 r=2 u=3", "", NULL},
     {OP_MLA_KEYS, "heads w", JOIN_SIDE, "t=6 heads=2 head=6 w=14 r=2 u=3", "", NULL},
+    {OP_CONCAT, "t", JOIN_SIDE, "t=6 h=4 w=8", "", NULL},
+    {OP_CONCAT_I, "t", JOIN_SIDE, "t=6 h=4 w=8", "", NULL},
     {OP_MLA_KEYS_I, "t", JOIN_SIDE, "t=6 heads=1 head=6 w=7 r=2 u=3", "", NULL},
     {OP_ATTENTION_PART, "t parts", JOIN_SIDE, PARTS, "kshift=8 shift=8 scale=0.5", NULL},
     {OP_ATTENTION_PART, "heads kv", JOIN_SIDE, PARTS, "kshift=8 shift=8 scale=0.5", NULL},
@@ -316,7 +318,7 @@ static void test_all(void)
 {
     for (unsigned op = 0; op < NOPS; op++) {
         bool found = op == OP_ARRANGE || op == OP_BIAS_MOVE || /* of a whole: no parts */
-                     op == OP_TOKENS || op == OP_FILL || op == OP_CLIP ||
+                     op == OP_TOKENS || op == OP_TOKENS_AHEAD || op == OP_FILL || op == OP_CLIP ||
                      op == OP_COLUMNS_SPLIT || op == OP_COLUMNS_JOIN || /* parts of one are all of the other */
                      isa_info((enum op)op)->unit == UNIT_P2P ||
                      isa_info((enum op)op)->unit == UNIT_COLLECTIVE;
