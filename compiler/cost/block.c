@@ -210,6 +210,13 @@ double cost_rows_moved(const struct cost *c, const struct moe *m)
     return room > 0 ? fmin(room, all) : all;
 }
 
+/* The same for memory: where nobody says how much room there is, a plan that is too large gets less, down to the mean. */
+double cost_rows_kept(const struct cost *c, const struct moe *m)
+{
+    bool said = c->decision->room > 0 || c->job->train.expert_room > 0;
+    return said ? cost_rows_moved(c, m) : fmin(cost_rows_moved(c, m), fmax(1, c->job->train.imbalance));
+}
+
 static void experts(struct block *b, const struct opr *o)
 {
     const struct cost *c = b->c;

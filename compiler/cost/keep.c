@@ -110,7 +110,7 @@ static void experts(struct keep *b, const struct opr *o)
     const struct moe *m = o->moe;
     const struct decision *d = b->c->decision;
     double h = (double)b->c->job->model.width, w = (double)m->expert.width / d->etp, parts = o->nweights - 1;
-    double routed = b->tokens / d->tp * m->active * cost_rows_moved(b->c, m) * d->etp;
+    double routed = b->tokens / d->tp * m->active * cost_rows_kept(b->c, m) * d->etp;
     double in = b->element * routed * h, hidden = b->element * routed * w, fp8 = keeps_fp8(b) ? 0.5 : 1;
     double kept = fp8 * in + hidden * parts + (recomputes(b, PART_MOE_ACT) ? 0 : fp8 * hidden);
     b->extra += recomputes(b, PART_MOE) ? 0 : kept;
