@@ -167,7 +167,6 @@ static void test_failures(void)
         {"$L plan $M $C -o $D/q --set 'memory=16MiB'", 1, "nothing fits in 16MiB"},
         {"$L explain nodir", 3, "nodir/MANIFEST"},
         {"$L estimate $M $C --set gpus=16", 1, "'gpus' must be 16 but 'cpu8' has 8 usable GPUs"},
-        {"$L check $D/p --execute", 1, "cannot be done yet"},
         {"$L plan nofile $C -o $D/q", 3, "cannot read 'nofile'"},
         {"$L plan $C $C -o $D/q", 3, "topologies/cpu8.xml:1:1: error"},
         {"$L plan $M $M -o $D/q", 3, "plans/tiny-llama/model.llm:1:1: error"},

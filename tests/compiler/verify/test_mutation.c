@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NMUTANTS 10500 /* all plans together */
+#define NMUTANTS 4500 /* all plans together; `make check-mutants` for more */
 #define NSEEDS 3
 
 static const char llama[] =
@@ -261,7 +261,7 @@ static void test_mutants(void)
         mutate_decision(a, job, topo, &d, i + 1, per_plan, tallies);
         arena_free(a);
     }
-    print_tallies(tallies, e2e_quick() ? 0 : 10000, 0);
+    print_tallies(tallies, e2e_quick() ? 0 : 4000, 1);
 }
 
 enum { RANKS_DRAWN = 8, MUTANTS_EACH = 100, MUTANTS_DRAWN = 400 };
@@ -331,7 +331,7 @@ void suite_verify_mutation(void);
 void suite_verify_mutation(void)
 {
     CU_pSuite s = CU_add_suite("verify_mutation", NULL, NULL);
-    CU_add_test(s, "ten thousand faults are found and named", test_mutants);
+    CU_add_test(s, "thousands of faults are found and named", test_mutants);
     CU_add_test(s, "so are those in drawn layouts", test_drawn);
     CU_add_test(s, "valid plans are accepted", test_valid);
 }
