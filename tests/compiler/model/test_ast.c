@@ -200,7 +200,7 @@ static void test_help(void)
     help_language(out);
     fclose(out);
     static const char *const lines[] = {
-        "\nmodel NAME { ... }\n", "  attn               gqa(...) | mha(...) | mla(...)*",
+        "\nmodel NAME { ... }\n", "  attn               gqa(...) | mha(...) | mla(...)",
         "  tp                 <= N, >= N, = N, in [N, ...]", "  dropout            "};
     for (size_t i = 0; i < ARRAY_LEN(lines); i++)
         CU_ASSERT(strstr(text, lines[i]) != NULL);
