@@ -44,6 +44,15 @@ void mutate_replace(struct mutant *m, uint32_t role, bool evaluation, struct pro
     *at = p;
 }
 
+void mutant_begin(struct arena *a, const struct plan *p, enum mutation kind, struct mutant *m)
+{
+    *m = (struct mutant){.plan = *p, .kind = kind, .original = p};
+    m->plan.train = ARENA_ARRAY(a, struct program *, p->nroles);
+    m->plan.eval = ARENA_ARRAY(a, struct program *, p->nroles);
+    memcpy(m->plan.train, p->train, p->nroles * sizeof *p->train);
+    memcpy(m->plan.eval, p->eval, p->nroles * sizeof *p->eval);
+}
+
 void mutant_free(struct mutant *m)
 {
     for (uint32_t r = 0; r < m->plan.nroles; r++) {
@@ -169,11 +178,7 @@ uint32_t mutate_find_seq(const struct program *p, uint32_t seq)
 
 bool mutate(struct arena *a, const struct plan *p, enum mutation kind, uint64_t *random, struct mutant *m)
 {
-    *m = (struct mutant){.plan = *p, .kind = kind, .original = p};
-    m->plan.train = ARENA_ARRAY(a, struct program *, p->nroles);
-    m->plan.eval = ARENA_ARRAY(a, struct program *, p->nroles);
-    memcpy(m->plan.train, p->train, p->nroles * sizeof *p->train);
-    memcpy(m->plan.eval, p->eval, p->nroles * sizeof *p->eval);
+    mutant_begin(a, p, kind, m);
     struct mutate_draw d = {m, random, random_below(random, p->nroles), random_below(random, 8) == 0, NULL};
     d.p = d.evaluation ? p->eval[d.role] : p->train[d.role];
     bool done = false;

@@ -58,6 +58,8 @@ struct mutant {
 };
 /* false: this draw found nothing to change */
 bool mutate(struct arena *a, const struct plan *p, enum mutation kind, uint64_t *random, struct mutant *out);
+/* a mutant equal to the plan, with tables of its own, for changes made by hand; release as below */
+void mutant_begin(struct arena *a, const struct plan *p, enum mutation kind, struct mutant *out);
 void mutant_free(struct mutant *m);
 /* does a violation name an instruction or bytes that the fault concerns? */
 bool mutate_named(const struct mutant *m, const struct violation *v);

@@ -172,7 +172,8 @@ static uint32_t drop_each(struct arena *a, struct plan *p)
     uint64_t state = 1;
     for (uint32_t role = 0; role < p->nroles; role++)
         for (uint32_t i = 0; i < p->train[role]->ninsns; i++) {
-            struct mutant m = {.plan = *p, .kind = MUTATE_DROP_MATCHED, .original = p};
+            struct mutant m;
+            mutant_begin(a, p, MUTATE_DROP_MATCHED, &m);
             struct mutate_draw d = {&m, &state, role, false, p->train[role]};
             uint32_t layer = p->train[role]->insns[i].layer;
             if (!mutate_is_collective(p->train[role], i) || layer == NONE)
