@@ -46,5 +46,11 @@ const char *kernel_check(enum op op, const struct kernel_args *k);
 #define INSN(name, queue, unit, operands, attributes, meaning) KERNEL_##unit(name)
 #include "runtime/isa.def"
 #undef INSN
+#undef KERNEL_MATMUL
+#undef KERNEL_ATTENTION
+#undef KERNEL_STREAM
+#undef KERNEL_HOST
+#undef KERNEL_P2P
+#undef KERNEL_COLLECTIVE
 
 #endif
