@@ -84,6 +84,15 @@ static bool all_rows(const struct frame *f, const struct extent *e)
     return fine;
 }
 
+/* all rows of the microbatch that these rows, of one rank or of all, belong to */
+static struct extent microbatch_of(const struct frame *f, const struct extent *e)
+{
+    struct extent all = extent_new(e->lo / f->group * f->group, f->group);
+    for (uint32_t d = 0; d < NDIGITS; d++)
+        all.step[d] = e->step[d] % f->group ? 0 : e->step[d];
+    return all;
+}
+
 /* first and shift must be bound to the number of the rows' owner */
 static bool check_bound(struct machine *m, uint32_t i, size_t first, size_t shift, const struct extent *e,
                         bool all)
@@ -191,8 +200,13 @@ static bool read_attention(struct machine *m, uint32_t i, struct attention *a)
                                     extent_text(m->c->arena, &a->kv.col));
     a->heads = extent_scaled(&a->qv.col, 1, head);
     a->out = extent_scaled(&a->heads, dims, 1);
-    return check_side(m, i, "rows", &a->qv, a->parts, a->first, a->shift) &&
-           check_side(m, i, "keys", &a->kv, a->kparts, a->kfirst, a->kshift);
+    if (!check_side(m, i, "rows", &a->qv, a->parts, a->first, a->shift) ||
+        !check_side(m, i, "keys", &a->kv, a->kparts, a->kfirst, a->kshift))
+        return false;
+    struct extent queries = microbatch_of(&f, &a->qv.row), keys = microbatch_of(&f, &a->kv.row);
+    return extent_same(&queries, &keys) ||
+           conserve_fail_inputs(m, i, "its queries are rows %s, its keys rows %s: of another microbatch",
+                                extent_text(m->c->arena, &a->qv.row), extent_text(m->c->arena, &a->kv.row));
 }
 
 /* the model's recipe: parts have the attributes of the whole, less how it is split */

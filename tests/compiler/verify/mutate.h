@@ -3,6 +3,7 @@
 
 /* Faults put into plans, one at a time, each of a kind that a broken compiler could make. */
 
+#include "compiler/execute/exact.h"
 #include "compiler/verify/verify.h"
 
 enum mutation {
@@ -61,6 +62,9 @@ bool mutate(struct arena *a, const struct plan *p, enum mutation kind, uint64_t 
 /* a mutant equal to the plan, with tables of its own, for changes made by hand; release as below */
 void mutant_begin(struct arena *a, const struct plan *p, enum mutation kind, struct mutant *out);
 void mutant_free(struct mutant *m);
+/* NULL: the closure over all ranks finds neither deadlock nor race, and all ranks, executed modulo a prime under
+ * adversarial orders, compute the truth; else what goes wrong */
+const char *mutant_harm(struct arena *a, const struct mutant *m, const struct exact_truth *truth);
 /* does a violation name an instruction or bytes that the fault concerns? */
 bool mutate_named(const struct mutant *m, const struct violation *v);
 

@@ -21,7 +21,6 @@
 #include <string.h>
 
 #define NMUTANTS 4500 /* all plans together; `make check-mutants` for more */
-#define NSEEDS 3
 
 static const char llama[] =
     "llmc 1\nmodel tiny {\n    vocab 97\n    width 32\n    norm rmsnorm\n    embed tokens\n"
@@ -105,16 +104,6 @@ struct bench {
     const struct exact_truth *truth;
 };
 
-static const char *harm(struct arena *a, const struct mutant *m, const struct bench *b)
-{
-    const char *why = oracle_order(a, &m->plan, false);
-    if (!why)
-        why = oracle_order(a, &m->plan, true);
-    for (uint64_t seed = 1; seed <= NSEEDS && !why; seed++)
-        why = exact_compare(a, &m->plan, b->truth, seed).why;
-    return why;
-}
-
 static void judge(struct arena *a, const struct mutant *m, const struct bench *b, struct tally *t,
                   const char *what)
 {
@@ -122,7 +111,7 @@ static void judge(struct arena *a, const struct mutant *m, const struct bench *b
     t->disagreed += full->nviolations > 0;
     if (full->nviolations)
         printf("\n    %s: full disagrees: %.400s", what, full->violations[0].message);
-    const char *why = harm(a, m, b);
+    const char *why = mutant_harm(a, m, b->truth);
     t->harmless += !why;
     if (why) {
         const struct program *p =
