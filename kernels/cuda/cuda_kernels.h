@@ -54,6 +54,12 @@ const char *cuda_check(enum op op, const struct kernel_args *k);
 /* device memory that the call needs; sm: compute capability, 90 = 9.0 */
 size_t cuda_workspace_bytes(enum op op, const struct kernel_args *k, int sm);
 
+/* To be called for every compute instruction once its operands and workspace have addresses, before the first launch, outside
+ * capture and before anything of value is in memory: products measure their algorithms on the instruction's own operands
+ * (which it fills with random numbers) or find them in the cache, attention builds cuDNN's plans.  May synchronise the
+ * stream.  Without it launches use the libraries' first suggestion.  NULL = fine */
+const char *cuda_prepare(enum op op, const struct cuda_call *c);
+
 /* The two halves of the last two: memory-bound rows (*.cu but products), and products and attention (units MATMUL and
  * ATTENTION, and ATTENTION_MERGE). */
 const char *cuda_stream_check(enum op op, const struct kernel_args *k);
