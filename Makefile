@@ -2,7 +2,7 @@
 #   make            build llmc and llmrun              make check     every test, under ten minutes on two cores
 #   make demo       the whole way on this machine      make asan      tests under the address and UB sanitizers
 #   make deps       install what the build needs       make bench     the benchmarks      make fuzz  the fuzzers
-#   make install    DESTDIR= PREFIX=/usr/local         make clean
+#   make install    DESTDIR= PREFIX=/usr/local         make clean         make cuda-archs  the plugin for every GPU
 # Switches: CC=clang   V=1 shows commands   SAN=1 sanitizers   FUZZ=1 coverage for the fuzzers (clang)   QUICK=1 fewer cases
 # Nothing here needs a GPU.
 
@@ -22,7 +22,7 @@ CFLAGS  += $(WARN) $(OPT) -I. -I$(B) $(XML) $(JANSSON) $(BLAS)
 LDFLAGS += $(SANITIZE)
 
 LIB_C   := compiler/compile.c $(wildcard compiler/*/*.c) $(wildcard runtime/isa.c runtime/program*.c runtime/hash.c)
-RUN_C   := $(filter-out runtime/llmrun.c runtime/isa.c runtime/hash.c $(wildcard runtime/program*.c),$(wildcard runtime/*.c)) $(wildcard kernels/cpu/*.c)
+RUN_C   := $(filter-out runtime/llmrun.c runtime/isa.c runtime/hash.c $(wildcard runtime/program*.c),$(wildcard runtime/*.c)) $(filter-out runtime/cuda/plugin.c,$(wildcard runtime/cuda/*.c)) $(wildcard kernels/cpu/*.c)
 GEN_O   := $(if $(wildcard grammar/llm.y),$(B)/grammar/llm.tab.o $(B)/grammar/llm.lex.o)
 LIB_O   := $(LIB_C:%.c=$(B)/%.o) $(GEN_O)
 RUN_O   := $(RUN_C:%.c=$(B)/%.o)
@@ -33,8 +33,38 @@ FUZZERS := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 LIBS    := $(shell pkg-config --libs libxml-2.0 jansson 2>/dev/null) -lm
 RUNLIBS := $(shell pkg-config --libs openblas jansson 2>/dev/null) -lm
 
-all: $(B)/llmc $(B)/llmrun
-	$(Q)echo "  CUDA plugin: not built (this version runs on CPU ranks)"
+# The CUDA plugin: all kernels and the CUDA runtime in one library that llmrun opens when asked for it.  It is built where
+# nvcc is; a sanitizer's build goes without.  CUDA_ARCHS: compute capabilities, 90 = H100 and H200.
+NVCC       ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
+CUDA       := $(if $(NVCC),$(patsubst %/bin/,%,$(dir $(shell readlink -f $(NVCC)))))
+CUDA_ARCHS ?= 90
+CUDA_CU    := $(wildcard kernels/cuda/*.cu)
+CUDA_C     := runtime/cuda/plugin.c runtime/isa.c runtime/hash.c $(wildcard kernels/cuda/*.c)
+CUDA_B     := $(B)/cuda
+CUDA_O     := $(CUDA_CU:%.cu=$(CUDA_B)/%.cu.o) $(CUDA_C:%.c=$(CUDA_B)/%.o)
+PLUGIN     := $(if $(NVCC),$(if $(SAN)$(FUZZ),,$(B)/llmrun-cuda.so))
+GENCODE     = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a))
+
+all: $(B)/llmc $(B)/llmrun $(PLUGIN)
+	$(Q)$(if $(PLUGIN),,echo "  CUDA plugin: not built ($(if $(NVCC),a sanitizer's build,nvcc was not found))")
+
+$(B)/llmrun-cuda.so: $(CUDA_O)
+	$(Q)echo "  LD  $@"; $(NVCC) $(GENCODE) -shared -cudart static -o $@ $^ -ldl
+
+$(CUDA_B)/%.cu.o: %.cu | $(B)/.deps
+	$(Q)mkdir -p $(@D); echo "  NVCC $<"; $(NVCC) $(GENCODE) -std=c++17 -O3 -lineinfo -I. -Werror all-warnings \
+	-Xcompiler -Wall,-Wextra,-fPIC,-fvisibility=hidden -MMD -MP -c -o $@ $<
+
+$(CUDA_B)/%.o: %.c | $(B)/.deps
+	$(Q)mkdir -p $(@D); echo "  CC  $< (plugin)"; $(CC) $(CFLAGS) -isystem $(CUDA)/include -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
+
+# every architecture that is supported, without warnings: in a folder of its own
+cuda-archs:
+	$(Q)$(if $(NVCC),,echo "  nvcc was not found"; exit 4)
+	+$(Q)$(MAKE) --no-print-directory CUDA_ARCHS="80 90 100" CUDA_B=$(B)/cuda-archs $(B)/cuda-archs.so
+
+$(B)/cuda-archs.so: $(CUDA_O)
+	$(Q)echo "  LD  $@"; $(NVCC) $(GENCODE) -shared -cudart static -o $@ $^ -ldl
 
 $(B)/llmc: $(B)/compiler/llmc.o $(LIB_O)
 	$(Q)echo "  LD  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
@@ -155,7 +185,7 @@ install: all
 clean:
 	$(Q)rm -rf build
 
-.PHONY: all deps check check-layouts check-mutants asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory fuzz run-tests run-demo run-bench run-fuzz install clean
+.PHONY: all cuda-archs deps check check-layouts check-mutants asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory fuzz run-tests run-demo run-bench run-fuzz install clean
 .SECONDARY:
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -4,7 +4,9 @@
 set -u
 failed=0
 for header in $(find compiler runtime kernels -name '*.h' | sort); do
-    printf '#include "%s"\n' "$header" | "$@" -fsyntax-only -x c - || { echo "$header: does not compile alone"; failed=1; }
+    # cuBLASLt's and cuDNN's own headers are needed for one of ours
+    [ "$header" = kernels/cuda/libraries.h ] && [ ! -f /usr/local/cuda/include/cublasLt.h ] && continue
+    printf '#include "%s"\n' "$header" | "$@" -isystem /usr/local/cuda/include -fsyntax-only -x c - || { echo "$header: does not compile alone"; failed=1; }
     grep -q '^#ifndef LLMC_[A-Z0-9_]*H$' "$header" || { echo "$header: no include guard LLMC_..._H"; failed=1; }
 done
 exit $failed
