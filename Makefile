@@ -28,6 +28,11 @@ LIB_O   := $(LIB_C:%.c=$(B)/%.o) $(GEN_O)
 RUN_O   := $(RUN_C:%.c=$(B)/%.o)
 TEST_C  := $(wildcard tests/*.c tests/compiler/*.c tests/compiler/*/*.c tests/runtime/*.c tests/kernels/*.c tests/e2e/*.c tests/tools/*.c)
 TEST_O  := $(TEST_C:%.c=$(B)/%.o)
+# the CUDA kernels as plain C++ on the CPU's emulation of the device language, for tests
+CXX     := $(if $(filter clang%,$(notdir $(CC))),$(subst clang,clang++,$(CC)),g++)
+HOST_CU := $(wildcard kernels/cuda/*.cu kernels/cuda/host.cc tests/kernels/*.cu)
+HOST_O  := $(patsubst %,$(B)/emulated/%.o,$(HOST_CU))
+CXXFLAGS += -std=c++17 -D_GNU_SOURCE -Wall -Wextra -Werror $(OPT) -fno-exceptions -fno-rtti -I.
 BENCHES := $(patsubst tests/bench/%.c,%,$(wildcard tests/bench/bench_*.c))
 FUZZERS := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 LIBS    := $(shell pkg-config --libs libxml-2.0 jansson 2>/dev/null) -lm
@@ -72,7 +77,7 @@ $(B)/llmc: $(B)/compiler/llmc.o $(LIB_O)
 $(B)/llmrun: $(B)/runtime/llmrun.o $(RUN_O) $(B)/runtime/isa.o $(B)/runtime/hash.o $(patsubst %.c,$(B)/%.o,$(wildcard runtime/program*.c))
 	$(Q)echo "  LD  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(RUNLIBS)
 
-$(B)/tests/run: $(TEST_O) $(LIB_O) $(RUN_O)
+$(B)/tests/run: $(TEST_O) $(LIB_O) $(RUN_O) $(HOST_O)
 	$(Q)echo "  LD  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcunit $(LIBS) $(RUNLIBS)
 
 $(B)/tests/bench/%: $(B)/tests/bench/%.o $(LIB_O) $(RUN_O)
@@ -86,6 +91,9 @@ $(B)/kernels/%.o: OPT += -O3 -fno-trapping-math -fno-math-errno
 
 $(B)/%.o: %.c | $(B)/.deps
 	$(Q)mkdir -p $(@D); echo "  CC  $<"; $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+$(B)/emulated/%.o: % | $(B)/.deps
+	$(Q)mkdir -p $(@D); echo "  CXX $<"; $(CXX) -x c++ $(CXXFLAGS) -MMD -MP -c -o $@ $<
 
 $(B)/grammar/llm.tab.c $(B)/grammar/llm.tab.h &: grammar/llm.y | $(B)/.deps
 	$(Q)mkdir -p $(@D); echo "  BISON  $<"; bison -Wall -Werror -o $(B)/grammar/llm.tab.c --header=$(B)/grammar/llm.tab.h $<

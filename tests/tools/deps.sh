@@ -1,6 +1,6 @@
 #!/bin/sh
 # Finds out what the build and its tests need and this machine lacks; as root on Debian installs that, else names it.
-#   deps.sh           gcc, flex, bison, libraries: what `make` and `make check` need
+#   deps.sh           gcc, g++, flex, bison, libraries: what `make` and `make check` need
 #   deps.sh --clang   also clang and its sanitizer and fuzzer runtimes, for `make CC=clang` and `make fuzz`
 #   deps.sh --check   installs nothing
 # Says what it does, asks nothing.  Exit 4 where something is missing and could not be installed.
@@ -22,6 +22,7 @@ header() { has cc && printf '#include <%s>\n' "$1" | cc -E - >/dev/null 2>&1; }
 # what is missing, as names of Debian 12 packages
 find_missing() {
     has cc || echo gcc
+    has g++ || echo g++
     header stdio.h || echo libc6-dev
     has make || echo make
     has objdump || echo binutils
