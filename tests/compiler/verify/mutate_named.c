@@ -116,15 +116,35 @@ static bool names_buffer(const struct mutant *m, const struct violation *v)
     return false;
 }
 
-/* A collective on another queue no longer orders what stood before it with what stands after it. */
+/* Two instructions that nothing orders any more: a collective on another queue, or an instruction without its wait, stood
+ * between them in the list. */
 static bool lost_order(const struct mutant *m, const struct violation *v)
 {
     const struct program *p = v->evaluation ? m->plan.eval[v->role] : m->plan.train[v->role];
     const char *other = strstr(v->message, "bytes that instruction ");
-    if (m->kind != MUTATE_QUEUE || v->property != 4 || !other)
+    if (v->property != 4 || !other)
         return false;
     unsigned long i = strtoul(other + strlen("bytes that instruction "), NULL, 10);
-    return i < p->ninsns && p->insns[i].seq < m->seq && m->seq < p->insns[v->insn].seq;
+    if (m->kind == MUTATE_QUEUE)
+        return i < p->ninsns && p->insns[i].seq < m->seq && m->seq < p->insns[v->insn].seq;
+    bool between = false;
+    for (uint32_t s = 0; s < m->nsites; s++) {
+        const struct mutation_site *x = &m->sites[s];
+        between |= x->role == v->role && x->evaluation == v->evaluation && x->insn != NONE && i < x->insn &&
+                   x->insn < v->insn;
+    }
+    return between && (m->kind == MUTATE_WAIT || m->kind == MUTATE_WAIT_EARLIER);
+}
+
+/* A rank's wrong number gives wrong rows of the right node: that is seen where rows of several ranks meet, one
+ * instruction after the one that took them. */
+static bool took_wrong_rows(const struct mutant *m, const struct violation *v)
+{
+    const struct program *p = v->evaluation ? m->plan.eval[v->role] : m->plan.train[v->role];
+    bool found = false;
+    for (uint32_t i = 0; i < v->insn && m->kind == MUTATE_BIND_SLOT && !found; i++)
+        found = overlaps_site(m, v->role, v->evaluation, i) && share_bytes(p, i, v->insn);
+    return found;
 }
 
 bool mutate_named(const struct mutant *m, const struct violation *v)
@@ -133,7 +153,7 @@ bool mutate_named(const struct mutant *m, const struct violation *v)
         return true;
     if (v->insn == NONE)
         return v->property == 1 || names_buffer(m, v);
-    if (about(m, v->role, v->evaluation, v->insn) || lost_order(m, v))
+    if (about(m, v->role, v->evaluation, v->insn) || lost_order(m, v) || took_wrong_rows(m, v))
         return true;
     uint32_t role = v->role;
     for (const char *s = v->message; *s; s++) {

@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NMUTANTS 4500 /* all plans together; `make check-mutants` for more */
+#define NMUTANTS 10500 /* all plans together; `make check-mutants` for more */
 
 static const char llama[] =
     "llmc 1\nmodel tiny {\n    vocab 97\n    width 32\n    norm rmsnorm\n    embed tokens\n"
@@ -250,7 +250,7 @@ static void test_mutants(void)
         mutate_decision(a, job, topo, &d, i + 1, per_plan, tallies);
         arena_free(a);
     }
-    print_tallies(tallies, e2e_quick() ? 0 : 4000, 1);
+    print_tallies(tallies, e2e_quick() ? 0 : 10000, 0);
 }
 
 enum { RANKS_DRAWN = 8, MUTANTS_EACH = 100, MUTANTS_DRAWN = 400 };
@@ -285,13 +285,13 @@ static void test_drawn(void)
         }
         arena_free(a);
     }
-    print_tallies(tallies, 0, 10);
+    print_tallies(tallies, 0, 1);
 }
 
 static void test_valid(void)
 {
     const char *wanted = getenv("VALID");
-    uint64_t n = wanted ? strtoull(wanted, NULL, 10) : 0, accepted = 0, drawn = 0;
+    uint64_t n = wanted ? strtoull(wanted, NULL, 10) : e2e_quick() ? 5 : 100, accepted = 0, drawn = 0;
     for (uint64_t seed = 1; drawn < n; seed++) {
         struct arena *a = arena_new();
         uint64_t state = seed ^ (uint64_t)1 << 40;
