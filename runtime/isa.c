@@ -18,11 +18,12 @@
 #define WAO(n, d, r, c) OPERAND(n, MARK_ADD, true, d, r, c)
 #define RW(n, d, r, c) OPERAND(n, MARK_UPDATE, false, d, r, c)
 #define RWO(n, d, r, c) OPERAND(n, MARK_UPDATE, true, d, r, c)
-#define INT(n) {#n, ATTR_INT},
-#define REAL(n) {#n, ATTR_REAL},
-#define BIND(n) {#n, ATTR_BIND},
-#define PEER(n) {#n, ATTR_PEER},
-#define GROUP(n) {#n, ATTR_GROUP},
+#define INT(n) {#n, ATTR_INT, false},
+#define INTO(n) {#n, ATTR_INT, true},
+#define REAL(n) {#n, ATTR_REAL, false},
+#define BIND(n) {#n, ATTR_BIND, false},
+#define PEER(n) {#n, ATTR_PEER, false},
+#define GROUP(n) {#n, ATTR_GROUP, false},
 #define INSN(opname, q, u, operands, attributes, text)                                                       \
     {.name = #opname,                                                                                        \
      .queue = QUEUE_##q,                                                                                     \
@@ -30,7 +31,7 @@
      .noperands = offsetof(struct isa_opnds_##opname, end_),                                                 \
      .nattrs = offsetof(struct isa_attrs_##opname, end_),                                                    \
      .operand = {operands},                                                                                  \
-     .attr = {attributes{NULL, ATTR_INT}},                                                                   \
+     .attr = {attributes{NULL, ATTR_INT, false}},                                                                   \
      .meaning = text},
 
 static const struct isa_info table[NOPS] = {

@@ -33,6 +33,7 @@ enum attr_kind { ATTR_INT, ATTR_REAL, ATTR_BIND, ATTR_PEER, ATTR_GROUP };
 struct isa_attr {
     const char *name;
     enum attr_kind kind;
+    bool optional; /* 0 and not printed where nothing is said */
 };
 #define ISA_MAX_OPERANDS 12
 #define ISA_MAX_ATTRS 16
@@ -60,6 +61,7 @@ struct isa_info {
 #define RW(n, d, r, c) char n;
 #define RWO(n, d, r, c) char n;
 #define INT(n) char n;
+#define INTO(n) char n;
 #define REAL(n) char n;
 #define BIND(n) char n;
 #define PEER(n) char n;
@@ -82,6 +84,7 @@ struct isa_info {
 #undef RW
 #undef RWO
 #undef INT
+#undef INTO
 #undef REAL
 #undef BIND
 #undef PEER

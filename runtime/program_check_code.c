@@ -45,7 +45,8 @@ static const struct range {
               {"capacity", 0, UINT32_MAX},
               {"parts", 1, UINT32_MAX},
               {"kparts", 1, UINT32_MAX},
-              {"by", 1, UINT32_MAX}};
+              {"by", 1, UINT32_MAX},
+              {"fp8", 0, 4}};
 
 /* relations between names of a row: '%' divisible by, '<' less than, '=' at most */
 static const struct relation {

@@ -18,13 +18,30 @@ static double operand_bytes(const struct operand *o)
     return o->buffer == NONE ? 0 : (double)o->rows * o->cols * isa_dtype_bytes((enum dtype)o->dtype);
 }
 
+/* Products convert the operand that is no weight to 8 bits, both ways round at once: forward products their input, those
+ * of input gradients the gradient; weight gradients find both.  Projections side by side share one conversion. */
+static double quantize_insn_s(const struct cost *c, const struct program *p, const struct insn *x, double elements)
+{
+    const struct operand *a = operand_at(p, x, 1);
+    for (const struct insn *y = x; y > p->insns && x - y < 8;) {
+        const struct operand *b = operand_at(p, --y, 1);
+        if (y->op == x->op && y->action == x->action && y->microbatch == x->microbatch && b->buffer == a->buffer &&
+            b->offset == a->offset)
+            return 0;
+    }
+    return cost_quantize_s(c, elements);
+}
+
 static double matmul_insn_s(const struct cost *c, const struct program *p, const struct insn *x)
 {
     const struct operand *out = operand_at(p, x, 0), *in = operand_at(p, x, 1);
     bool reduces_rows = x->op == OP_MATMUL_TN; /* c[m, n] = a[k, m]' b[k, n] */
     uint64_t k = reduces_rows ? in->rows : in->cols;
     enum product product = out->mark == MARK_ADD ? PRODUCT_WEIGHT : PRODUCT_FORWARD;
-    return cost_matmul_s(c, product, out->rows, out->cols, k, (enum dtype)in->dtype);
+    if (p->attrs[x->attr + ATTR(MATMUL_NT, fp8)].u.i == 0)
+        return cost_matmul_half_s(c, product, out->rows, out->cols, k, (enum dtype)in->dtype);
+    double converts = reduces_rows ? 0 : quantize_insn_s(c, p, x, (double)in->rows * in->cols);
+    return converts + cost_matmul_s(c, product, out->rows, out->cols, k, (enum dtype)in->dtype);
 }
 
 /* Rows of an expert that its products take on average, not all that its blocks have room for: kernels go by the counts. */
@@ -46,8 +63,11 @@ static double grouped_insn_s(const struct cost *c, const struct program *p, cons
     bool forward = x->op == OP_GROUPED_NT, weight = x->op == OP_GROUPED_TN;
     enum product product = forward ? PRODUCT_FORWARD : weight ? PRODUCT_WEIGHT : PRODUCT_INPUT;
     double rows = fmin(expert_rows(c, experts), (double)a->rows / (double)experts);
-    return cost_grouped_matmul_s(c, product, experts, rows, forward ? out->cols : a->cols,
-                                 forward ? a->cols : weight ? b->cols : out->cols, (enum dtype)a->dtype);
+    double converts = 0;
+    if (p->attrs[x->attr + ATTR(GROUPED_NT, fp8)].u.i && !weight)
+        converts = quantize_insn_s(c, p, x, rows * (double)experts * a->cols);
+    return converts + cost_grouped_matmul_s(c, product, experts, rows, forward ? out->cols : a->cols,
+                                            forward ? a->cols : weight ? b->cols : out->cols, (enum dtype)a->dtype);
 }
 
 static double attention_insn_s(const struct cost *c, const struct program *p, const struct insn *x)

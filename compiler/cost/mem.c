@@ -187,7 +187,7 @@ static struct widths widths_of(const struct cost *c)
         w.parameter = fmax(w.parameter, dtype_bytes(t->master));
         w.state = 0;
     }
-    w.state += t->optimizer == OPT_ADAMW ? 2 * dtype_bytes(t->moments) : t->momentum > 0 ? 4 : 0;
+    w.state += t->optimizer == OPT_ADAMW ? 2 * dtype_bytes(t->moments) : t->momentum > 0 ? dtype_bytes(t->moments) : 0;
     if (c->job->wishes.offload & OFFLOAD_OPTIMIZER)
         w.state = 0;
     /* an optimizer that shards its state reduces half-precision gradients after the step's last backward; Megatron's adds

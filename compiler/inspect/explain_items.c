@@ -209,7 +209,7 @@ uint32_t explain_memory_items(struct arena *a, const struct cost *c, const struc
             parameter = fmax(parameter, dtype_bytes(t->master));
             state = 0;
         }
-        state += t->optimizer == OPT_ADAMW ? 2 * dtype_bytes(t->moments) : t->momentum > 0 ? 4 : 0;
+        state += t->optimizer == OPT_ADAMW ? 2 * dtype_bytes(t->moments) : t->momentum > 0 ? dtype_bytes(t->moments) : 0;
         const char *split = arena_printf(a, "split over %u", d->shard);
         out[0].how =
             arena_printf(a, "%g bytes per parameter%s%s", parameter,

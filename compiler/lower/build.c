@@ -80,6 +80,11 @@ uint32_t lower_slot(struct lower *l, enum slot_kind kind, uint32_t arg)
     return NONE;
 }
 
+int64_t lower_fp8(const struct lower *l)
+{
+    return l->job->train.precision == DT_FP8 ? (int64_t)l->job->train.recipe + 1 : 0;
+}
+
 uint32_t lower_step_buffer(struct lower *l, const char *name, enum dtype dtype, uint64_t bytes, uint32_t ring)
 {
     struct buffer b = {.kind = BUFFER_STEP, .dtype = dtype, .ring = ring, .bucket = NONE, .shard_slot = NONE};

@@ -152,6 +152,8 @@ struct lower {
 /* build.c: instructions, matrices, slots */
 uint32_t lower_insn(struct lower *l, enum op op);
 void lower_operand(struct lower *l, uint32_t insn, size_t k, struct mat m, enum mark mark);
+/* attribute fp8 of products that the job wants in 8 bits: its recipe, 0 = none */
+int64_t lower_fp8(const struct lower *l);
 void lower_int(struct lower *l, uint32_t insn, size_t k, int64_t v);
 void lower_real(struct lower *l, uint32_t insn, size_t k, double v);
 void lower_bind(struct lower *l, uint32_t insn, size_t k, int64_t base, uint32_t slot, int64_t stride);

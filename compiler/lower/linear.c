@@ -9,6 +9,12 @@
 
 #include "compiler/lower/build.h"
 
+/* the recipe's number in isa.def where the layer's products take 8 bits, 0: the head, as everything but layers */
+static int64_t rounding(const struct lower *l, const struct opr *o)
+{
+    return strcmp(o->name, "head") ? lower_fp8(l) : 0;
+}
+
 static bool gathers(const struct piece *pc, const struct opr *o)
 {
     return !o->row_parallel && pc->e->values[o->out].class == CLASS_COLS;
@@ -25,6 +31,7 @@ void lower_linear(struct lower *l, uint32_t piece, uint32_t opr)
     ARG(l, i, MATMUL_NT, a, a, MARK_READ);
     ARG(l, i, MATMUL_NT, b, lower_weight(l, piece, o, false), MARK_READ);
     ARG(l, i, MATMUL_NT, bias, lower_vectors(l, piece, o, false), MARK_READ);
+    ATTR_INT_SET(l, i, MATMUL_NT, fp8, rounding(l, o));
     if (o->row_parallel)
         lower_reduce_into(l, c, y);
 }
@@ -42,6 +49,7 @@ static void input_gradient(struct lower *l, uint32_t piece, const struct opr *o,
     ARG(l, i, MATMUL_NN, c, c, reduces ? MARK_WRITE : mark);
     ARG(l, i, MATMUL_NN, a, dy, MARK_READ);
     ARG(l, i, MATMUL_NN, b, lower_weight(l, piece, o, false), MARK_READ);
+    ATTR_INT_SET(l, i, MATMUL_NN, fp8, rounding(l, o));
     if (!reduces)
         return;
     lower_reduce_into(l, c, sum);
@@ -59,6 +67,7 @@ static void weight_gradient(struct lower *l, uint32_t piece, const struct opr *o
     ARG(l, i, MATMUL_TN, c, lower_weight(l, piece, o, true), mark);
     ARG(l, i, MATMUL_TN, a, dy, MARK_READ);
     ARG(l, i, MATMUL_TN, b, x, MARK_READ);
+    ATTR_INT_SET(l, i, MATMUL_TN, fp8, rounding(l, o));
     if (!o->nbiases)
         return;
     mark = lower_contribution(l, piece, o->bias);

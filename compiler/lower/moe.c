@@ -331,6 +331,7 @@ static void grouped(struct lower *l, const struct experts *e, enum op op, struct
     ARG(l, i, GROUPED_NT, counts, e->counts, MARK_READ);
     ATTR_INT_SET(l, i, GROUPED_NT, experts, e->rows.experts);
     ATTR_INT_SET(l, i, GROUPED_NT, blocks, e->rows.blocks * l->d->etp);
+    ATTR_INT_SET(l, i, GROUPED_NT, fp8, lower_fp8(l));
 }
 
 /* the k-th of the projections in, side by side */

@@ -60,23 +60,24 @@ struct state {
     struct mat master, m, v;
 };
 
-static struct mat state_mat(uint32_t buffer, uint64_t elements)
+static struct mat state_mat(const struct lower *l, uint32_t buffer, uint64_t elements)
 {
-    return buffer == NONE ? (struct mat){.buffer = NONE} : lower_flat(buffer, DTYPE_F32, elements);
+    return buffer == NONE ? (struct mat){.buffer = NONE}
+                          : lower_flat(buffer, (enum dtype)l->p->buffers[buffer].dtype, elements);
 }
 
 static struct state state_at(const struct lower *l, uint32_t bucket)
 {
     const struct bucket_info *b = &l->buckets[bucket];
-    return (struct state){state_mat(b->master, b->own), state_mat(b->moment1, b->own),
-                          state_mat(b->moment2, b->own)};
+    return (struct state){state_mat(l, b->master, b->own), state_mat(l, b->moment1, b->own),
+                          state_mat(l, b->moment2, b->own)};
 }
 
 static struct mat place_of(struct lower *l, const char *name, uint32_t place, struct mat m)
 {
     if (m.buffer == NONE)
         return m;
-    return lower_temp(l, arena_printf(l->arena, "%s%u", name, place), DTYPE_F32, m.rows, m.cols);
+    return lower_temp(l, arena_printf(l->arena, "%s%u", name, place), m.dtype, m.rows, m.cols);
 }
 
 static struct state places_of(struct lower *l, uint32_t bucket, uint32_t place)

@@ -145,10 +145,11 @@ static void add_buffers(struct lower *l, uint32_t bucket)
     if (l->ctype != DTYPE_F32)
         b->master = add_buffer(l, "master", name, BUFFER_MASTER, DTYPE_F32, own, bucket, slot);
     bool adam = l->job->train.optimizer == OPT_ADAMW;
+    enum dtype moments = l->job->train.moments == DT_FP32 ? DTYPE_F32 : DTYPE_BF16;
     if (adam || l->job->train.momentum > 0)
-        b->moment1 = add_buffer(l, adam ? "m" : "momentum", name, BUFFER_MOMENT1, DTYPE_F32, own, bucket, slot);
+        b->moment1 = add_buffer(l, adam ? "m" : "momentum", name, BUFFER_MOMENT1, moments, own, bucket, slot);
     if (adam)
-        b->moment2 = add_buffer(l, "v", name, BUFFER_MOMENT2, DTYPE_F32, own, bucket, slot);
+        b->moment2 = add_buffer(l, "v", name, BUFFER_MOMENT2, moments, own, bucket, slot);
 }
 
 /* which weights belong together: the piece of matrices; vectors by whether tp splits them */

@@ -303,6 +303,11 @@ static bool emittable_capacity(struct arena *a, const struct decision *d, const 
     return true;
 }
 
+bool decision_pairs(enum schedule_kind k)
+{
+    return k == SCHED_COMBINED_1F1B || k == SCHED_DUALPIPE || k == SCHED_DUALPIPE_V;
+}
+
 bool decision_emittable(struct arena *a, const struct job *job, const struct decision *d, const char **why)
 {
     const char *what;
@@ -322,8 +327,10 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
     }
     if (job->wishes.offload & OFFLOAD_ACTIVATIONS)
         REFUSE("offload of activations");
-    if (job->wishes.overlap & ~(uint32_t)(OVERLAP_DP | OVERLAP_PP | (d->context == CONTEXT_RING ? OVERLAP_CP : 0)))
-        REFUSE("overlap of tp, cp or all_to_all with compute");
+    if (job->wishes.overlap & OVERLAP_ALL_TO_ALL && !decision_pairs(d->schedule))
+        REFUSE("overlap of all_to_all with compute, but by schedules in pairs: combined_1f1b, dualpipe, dualpipe_v");
+    if (job->wishes.overlap & OVERLAP_TP || (job->wishes.overlap & OVERLAP_CP && d->context != CONTEXT_RING))
+        REFUSE("overlap of tp or cp with compute");
     if (job->wishes.never_overlap & (OVERLAP_DP | OVERLAP_PP))
         REFUSE("never overlap dp or pp");
     return emittable_mesh(a, job, d, why) && emittable_size(a, job, d, why);

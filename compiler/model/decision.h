@@ -64,6 +64,8 @@ bool decision_legal(struct arena *a, const struct job *job, const struct topo *t
                     const char **why);
 /* the same for what the lowering can emit today; the sentence names what it cannot */
 bool decision_emittable(struct arena *a, const struct job *job, const struct decision *d, const char **why);
+/* does it run forward and backward of two microbatches in pairs, one's transfers under the other's products? */
+bool decision_pairs(enum schedule_kind k);
 
 
 /* spared layers of its stages from recompute_layers: full(layers=N) recomputes the first N of each chunk */

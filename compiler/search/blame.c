@@ -15,6 +15,15 @@
 
 static const struct span nowhere = {0};
 
+/* schedules in pairs run one microbatch's exchange of experts' rows under another's products */
+static bool may_pair(const struct wishes *w)
+{
+    bool pairs = w->nschedules == 0;
+    for (uint32_t i = 0; i < w->nschedules; i++)
+        pairs |= decision_pairs(w->schedules[i].kind);
+    return pairs;
+}
+
 bool search_emit_ready(const struct searching *s, struct diag *d)
 {
     const struct wishes *w = &s->job->wishes;
@@ -28,11 +37,13 @@ bool search_emit_ready(const struct searching *s, struct diag *d)
         return false;
     }
     uint32_t never = OVERLAP_DP | OVERLAP_PP, can = OVERLAP_DP | OVERLAP_PP | OVERLAP_CP;
+    can |= may_pair(w) ? OVERLAP_ALL_TO_ALL : 0;
     if (!(w->offload & OFFLOAD_ACTIVATIONS) && !(w->overlap & ~can) && !(w->never_overlap & never))
         return true;
     diag_error(d, w->span, "not-emittable", "no plan: %s can be estimated but not emitted yet",
                w->offload & OFFLOAD_ACTIVATIONS ? "offload of activations"
-               : w->overlap & ~can ? "overlap of tp or all_to_all"
+               : w->overlap & ~can & OVERLAP_TP ? "overlap of tp"
+               : w->overlap & ~can ? "overlap of all_to_all without combined_1f1b, dualpipe or dualpipe_v"
                                    : "never overlap of dp or pp");
     return false;
 }

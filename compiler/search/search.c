@@ -220,7 +220,7 @@ bool search_run(struct searching *s, struct diag *d)
         s->may_spare |= s->space.recompute[i].spare;
     for (uint32_t i = 0; i < s->space.nschedules; i++) {
         enum schedule_kind k = s->space.schedules[i].kind;
-        s->overlapping |= k == SCHED_COMBINED_1F1B || k == SCHED_DUALPIPE || k == SCHED_DUALPIPE_V;
+        s->overlapping |= decision_pairs(k);
     }
     s->rest_bound = s->fastest_seen_s = INFINITY;
     search_branch(s);

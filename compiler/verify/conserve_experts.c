@@ -387,6 +387,7 @@ static bool grouped(struct machine *m, uint32_t i)
 {
     struct recipe r = {.op = m->program->insns[i].op};
     struct value a, b, counts;
+    r.attr[ATTR(GROUPED_NT, fp8)] = (uint64_t)prove_attr(m->program, i, ATTR(GROUPED_NT, fp8))->u.i;
     if (!input(m, i, &r, OPND(GROUPED_NT, a), NULL, &a) || !input(m, i, &r, OPND(GROUPED_NT, b), NULL, &b) ||
         !input(m, i, &r, OPND(GROUPED_NT, counts), NULL, &counts) || !check_group(m, i, &a, &counts))
         return false;
@@ -402,6 +403,7 @@ static bool grouped_weight(struct machine *m, uint32_t i)
 {
     struct recipe r = {.op = OP_GROUPED_TN, .output = OPND(GROUPED_TN, c)};
     struct value a, b, counts;
+    r.attr[ATTR(GROUPED_TN, fp8)] = (uint64_t)prove_attr(m->program, i, ATTR(GROUPED_TN, fp8))->u.i;
     if (!input(m, i, &r, OPND(GROUPED_TN, a), NULL, &a) || !input(m, i, &r, OPND(GROUPED_TN, b), &a, &b) ||
         !input(m, i, &r, OPND(GROUPED_TN, counts), NULL, &counts) || !check_group(m, i, &a, &counts))
         return false;

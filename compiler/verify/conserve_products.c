@@ -72,6 +72,7 @@ static bool product_nt(struct machine *m, uint32_t i)
         struct recipe r = {.op = OP_MATMUL_NT, .output = OPND(MATMUL_NT, c)};
         r.input[OPND(MATMUL_NT, a)] = a.node;
         r.input[OPND(MATMUL_NT, b)] = w->value.node;
+        conserve_attrs(m, i, &r);
         uint32_t node = conserve_find(m, i, &r);
         if (node == NONE || !same_index(m, i, &a, &a.col, &w->value, &w->value.col))
             return false;
@@ -100,6 +101,7 @@ static bool product_nn(struct machine *m, uint32_t i)
         struct recipe r = {.op = OP_MATMUL_NN, .output = OPND(MATMUL_NN, c)};
         r.input[OPND(MATMUL_NN, a)] = x->value.node;
         r.input[OPND(MATMUL_NN, b)] = w->value.node;
+        conserve_attrs(m, i, &r);
         uint32_t node = conserve_find(m, i, &r);
         if (node == NONE || !same_index(m, i, &x->value, &x->value.col, &w->value, &w->value.row))
             return false;
@@ -126,6 +128,7 @@ static bool product_tn(struct machine *m, uint32_t i)
         struct recipe r = {.op = OP_MATMUL_TN, .output = OPND(MATMUL_TN, c)};
         r.input[OPND(MATMUL_TN, a)] = x->value.node;
         r.input[OPND(MATMUL_TN, b)] = b.node;
+        conserve_attrs(m, i, &r);
         uint32_t node = conserve_find(m, i, &r);
         if (node == NONE || !same_index(m, i, &x->value, &x->value.row, &b, &b.row))
             return false;

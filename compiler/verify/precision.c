@@ -18,7 +18,8 @@ static enum dtype format_of(enum dtype_name d)
     return d == DT_FP32 ? DTYPE_F32 : DTYPE_BF16;
 }
 
-/* fp16 and fp8 can't be run, and are refused before anything is looked at */
+/* fp16 can't be run, and is refused before anything is looked at; under fp8 operands of products are rounded as they
+ * are read (an attribute, which belongs to the node), and nothing is stored in 8 bits */
 static struct formats job_formats(const struct train *t)
 {
     struct formats f = {format_of(t->precision), format_of(t->parameters), format_of(t->grads),
@@ -43,9 +44,9 @@ static enum dtype wanted(const struct formats *f, enum op op, size_t k)
     case OP_SQNORM:
         return f->gradients;
     case OP_ADAMW:
-        return k == OPND(ADAMW, copy) ? f->parameters : f->gradients;
+        return k == OPND(ADAMW, copy) ? f->parameters : k == OPND(ADAMW, g) ? f->gradients : f->moments;
     case OP_SGD:
-        return k == OPND(SGD, copy) ? f->parameters : f->gradients;
+        return k == OPND(SGD, copy) ? f->parameters : k == OPND(SGD, g) ? f->gradients : f->moments;
     case OP_MATMUL_NT:
     case OP_MATMUL_NN:
     case OP_GROUPED_NT:

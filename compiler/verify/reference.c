@@ -80,12 +80,20 @@ void reference_gradient(struct builder *b, uint32_t unit, uint32_t node)
 
 /* ---- linear layers: y = x W' + b ---- */
 
+int64_t reference_fp8(const struct builder *b, uint32_t unit)
+{
+    static const int64_t numbers[] = {[FP8_TENSOR] = 1, [FP8_ROW] = 2, [FP8_BLOCK] = 3, [FP8_MX] = 4}; /* as isa.def has them */
+    const struct train *t = &b->job->train;
+    return t->precision != DT_FP8 || (unit != NONE && b->units.at[unit].half) ? 0 : numbers[t->recipe];
+}
+
 uint32_t reference_linear(struct builder *b, uint32_t x, uint32_t w, uint32_t bias, const char *name)
 {
     const struct weight_unit *u = &b->units.at[w];
     struct recipe r = {.op = OP_MATMUL_NT};
     INPUT(r, MATMUL_NT, a, x);
     INPUT(r, MATMUL_NT, b, u->param);
+    INTEGER(r, MATMUL_NT, fp8, reference_fp8(b, w));
     uint32_t y = reference_make(b, r, OPND(MATMUL_NT, c), NAME("%s without bias", name), u->rows, u->cols);
     if (bias != NONE)
         return reference_sum(b, y, reference_param(b, bias), name, u->rows);
@@ -101,6 +109,7 @@ uint32_t reference_linear_back(struct builder *b, uint32_t dy, uint32_t x, uint3
     struct recipe r = {.op = OP_MATMUL_TN};
     INPUT(r, MATMUL_TN, a, dy);
     INPUT(r, MATMUL_TN, b, x);
+    INTEGER(r, MATMUL_TN, fp8, reference_fp8(b, w));
     reference_gradient(b, w, reference_make(b, r, OPND(MATMUL_TN, c), NAME("gradient of %s", u.name), u.cols, b->ntokens));
     if (bias != NONE) {
         struct recipe s = {.op = OP_BIAS_W};
@@ -112,6 +121,7 @@ uint32_t reference_linear_back(struct builder *b, uint32_t dy, uint32_t x, uint3
     struct recipe t = {.op = OP_MATMUL_NN};
     INPUT(t, MATMUL_NN, a, dy);
     INPUT(t, MATMUL_NN, b, u.param);
+    INTEGER(t, MATMUL_NN, fp8, reference_fp8(b, w));
     return reference_make(b, t, OPND(MATMUL_NN, c), NAME("input gradient of %s", name), u.cols, u.rows);
 }
 
@@ -328,7 +338,7 @@ static uint32_t head(struct builder *b, struct ends *e, uint32_t x, uint32_t *dl
     e->head = m->tied
                   ? e->table
                   : reference_unit_add(b, NONE, (struct named){"lm_head.weight", "lm_head.weight", 0, 0, false}, v, h, false);
-    b->units.at[e->head].padded = true;
+    b->units.at[e->head].padded = b->units.at[e->head].half = true;
     e->head_bias = NONE;
     if (m->head_bias) {
         e->head_bias = reference_unit_add(b, NONE, (struct named){"lm_head.bias", "lm_head.bias", 0, 0, false}, 1, v, true);

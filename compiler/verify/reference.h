@@ -29,6 +29,7 @@ struct weight_unit {
     int64_t family; /* so many matrices, '%' in the name for the number; 0 = one */
     bool moved;     /* not trained but moved by the load of experts: `gradient` is that load, `rate` how far */
     double rate;
+    bool half;   /* its products keep 16 bits where others take 8 */
     bool padded; /* a vocabulary: rows beyond it may be stored, zero for ever */
     enum init_kind init;
     double std;

@@ -37,6 +37,8 @@ uint32_t reference_unit_add(struct builder *b, uint32_t layer, struct named n, i
 uint32_t reference_param(const struct builder *b, uint32_t unit); /* NONE: the empty sum */
 void reference_gradient(struct builder *b, uint32_t unit, uint32_t node);
 
+/* the attribute fp8 of products with a unit; NONE: experts */
+int64_t reference_fp8(const struct builder *b, uint32_t unit);
 /* y = x W' + bias (a unit or NONE); back returns the input gradient and adds the weight gradients */
 uint32_t reference_linear(struct builder *b, uint32_t x, uint32_t w, uint32_t bias, const char *name);
 uint32_t reference_linear_back(struct builder *b, uint32_t dy, uint32_t x, uint32_t w, uint32_t bias,

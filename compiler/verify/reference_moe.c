@@ -78,6 +78,7 @@ static uint32_t grouped(struct builder *b, const struct moe_nodes *n, enum op op
     INPUT(r, GROUPED_NT, a, a); /* the three rows have the same operands */
     INPUT(r, GROUPED_NT, b, w);
     INPUT(r, GROUPED_NT, counts, n->counts);
+    INTEGER(r, GROUPED_NT, fp8, reference_fp8(b, NONE));
     return reference_make(b, r, OPND(GROUPED_NT, c), name, cols, domain);
 }
 
@@ -107,6 +108,7 @@ static void add_units(struct builder *b, uint32_t layer, const struct moe *m, st
     const char *gate = "mlp.gate.weight", *bias = "mlp.gate.bias",
                *correction = "mlp.gate.e_score_correction_bias";
     n->router = reference_unit_add(b, layer, (struct named){gate, gate, 0, 0, false}, e, h, false);
+    b->units.at[n->router].half = true;
     n->router_bias = n->correction = n->w[0] = NONE;
     if (m->linear_bias)
         n->router_bias = reference_unit_add(b, layer, (struct named){bias, bias, 0, 0, false}, 1, e, true);

@@ -4,7 +4,7 @@
  * has rows.  Rows keep token order, so equal choices give equal bits.  Indices come from memory: those that
  * are out of range are passed over. */
 
-#include "kernels/cpu/rows.h"
+#include "kernels/cpu/fp8.h"
 
 #include <cblas.h>
 
@@ -154,13 +154,13 @@ static struct view rows_of(const struct view *v, uint32_t row, uint32_t rows)
 
 /* c (+)= op(a) op(b), as in matmul.c; fp32 in place, bf16 by way of scratch */
 static void multiply(const struct view *c, const struct view *a, bool ta, const struct view *b, bool tb,
-                     float *scratch)
+                     const struct fp8_pair *fp8, float *scratch)
 {
     uint32_t m = c->rows, n = c->cols, inner = ta ? a->rows : a->cols, lda, ldb, ldc;
-    float *tmp_b = scratch + (a->dtype == DTYPE_F32 ? 0 : (size_t)a->rows * a->cols);
-    float *tmp_c = tmp_b + (b->dtype == DTYPE_F32 ? 0 : (size_t)b->rows * b->cols);
-    const float *in_a = tile_load(a, 0, a->rows, 0, a->cols, scratch, &lda);
-    const float *in_b = tile_load(b, 0, b->rows, 0, b->cols, tmp_b, &ldb);
+    float *tmp_b = scratch + (a->dtype == DTYPE_F32 && !fp8->recipe ? 0 : (size_t)a->rows * a->cols);
+    float *tmp_c = tmp_b + (b->dtype == DTYPE_F32 && !fp8->recipe ? 0 : (size_t)b->rows * b->cols);
+    const float *in_a = fp8_load(a, fp8->recipe, fp8->a, ta, scratch, &lda);
+    const float *in_b = fp8_load(b, fp8->recipe, fp8->b, !tb, tmp_b, &ldb);
     float *out = tile_open(c, 0, 0, n, tmp_c, &ldc);
     bool direct = c->dtype == DTYPE_F32;
     cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (int)m, (int)n,
@@ -171,7 +171,8 @@ static void multiply(const struct view *c, const struct view *a, bool ta, const 
 
 /* each group's rows of c = its rows of a times the expert's part of b, transposed or not */
 static void multiply_groups(const struct view *c, const struct view *a, const struct view *b, bool tb,
-                            const struct view *counts, uint32_t experts, uint32_t blocks, float *scratch)
+                            const struct view *counts, uint32_t experts, uint32_t blocks, const struct fp8_pair *fp8,
+                            float *scratch)
 {
     struct group g = {0};
     uint32_t per_expert = b->rows / experts;
@@ -179,22 +180,24 @@ static void multiply_groups(const struct view *c, const struct view *a, const st
         struct view out = rows_of(c, g.row, g.rows), in = rows_of(a, g.row, g.rows),
                     weight = rows_of(b, g.expert * per_expert, per_expert);
         if (g.rows)
-            multiply(&out, &in, false, &weight, tb, scratch);
+            multiply(&out, &in, false, &weight, tb, fp8, scratch);
     }
 }
 
 void cpu_GROUPED_NT(struct kernel_args *k)
 {
+    struct fp8_pair fp8 = {INTEGER(GROUPED_NT, fp8), FP8_INPUT, FP8_WEIGHT};
     multiply_groups(V(GROUPED_NT, c), V(GROUPED_NT, a), V(GROUPED_NT, b), true, V(GROUPED_NT, counts),
                     (uint32_t)INTEGER(GROUPED_NT, experts), (uint32_t)INTEGER(GROUPED_NT, blocks),
-                    k->scratch);
+                    &fp8, k->scratch);
 }
 
 void cpu_GROUPED_NN(struct kernel_args *k)
 {
+    struct fp8_pair fp8 = {INTEGER(GROUPED_NN, fp8), FP8_GRADIENT, FP8_WEIGHT};
     multiply_groups(V(GROUPED_NN, c), V(GROUPED_NN, a), V(GROUPED_NN, b), false, V(GROUPED_NN, counts),
                     (uint32_t)INTEGER(GROUPED_NN, experts), (uint32_t)INTEGER(GROUPED_NN, blocks),
-                    k->scratch);
+                    &fp8, k->scratch);
 }
 
 /* the first block writes, unless c accumulates; an expert without rows gets zeros */
@@ -202,6 +205,7 @@ void cpu_GROUPED_TN(struct kernel_args *k)
 {
     const struct view *c = V(GROUPED_TN, c), *a = V(GROUPED_TN, a), *b = V(GROUPED_TN, b);
     uint32_t experts = (uint32_t)INTEGER(GROUPED_TN, experts), blocks = (uint32_t)INTEGER(GROUPED_TN, blocks);
+    struct fp8_pair fp8 = {INTEGER(GROUPED_TN, fp8), FP8_GRADIENT, FP8_INPUT};
     struct group g = {0};
     for (uint32_t i = 0; i < c->rows && !c->add; i++)
         memset((uint8_t *)c->data + (size_t)i * c->ld * isa_dtype_bytes(c->dtype), 0,
@@ -211,6 +215,6 @@ void cpu_GROUPED_TN(struct kernel_args *k)
                     right = rows_of(b, g.row, g.rows);
         out.add = true;
         if (g.rows)
-            multiply(&out, &left, true, &right, false, k->scratch);
+            multiply(&out, &left, true, &right, false, &fp8, k->scratch);
     }
 }

@@ -1,4 +1,5 @@
-/* Gradient norm, clipping and the update rules.  Scalars in fp64, elements in fp32.
+/* Gradient norm, clipping and the update rules.  Scalars in fp64, elements in fp32; moments may be stored in
+ * bf16, and are rounded after they were used.
  *
  * AdamW: Loshchilov & Hutter, arXiv 1711.05101, algorithm 2, with the decay multiplied by the learning rate.
  */
@@ -25,6 +26,15 @@ void cpu_CLIP(struct kernel_args *k)
     *(double *)V(CLIP, scale)->data = need && need[0] > 0 ? -1 : scale < 1 ? scale : 1;
 }
 
+/* row i to be changed, then stored: in place for fp32 */
+static float *row_open(const struct view *v, uint32_t i, float *tmp)
+{
+    if (v->dtype == DTYPE_F32)
+        return (float *)v->data + (size_t)i * v->ld;
+    row_load(v, i, tmp);
+    return tmp;
+}
+
 VARIANTS void cpu_ADAMW(struct kernel_args *k)
 {
     const struct view *p = V(ADAMW, p), *m = V(ADAMW, m), *v = V(ADAMW, v), *g = V(ADAMW, g),
@@ -38,15 +48,16 @@ VARIANTS void cpu_ADAMW(struct kernel_args *k)
     float scale = (float)*(const double *)V(ADAMW, scale)->data;
     for (uint32_t i = 0; i < p->rows && scale >= 0; i++) {
         const float *grad = row_load(g, i, k->scratch);
-        float *restrict param = (float *)p->data + (size_t)i * p->ld, *restrict mean = (float *)m->data +
-                                                                                       (size_t)i * m->ld;
-        float *restrict square = (float *)v->data + (size_t)i * v->ld;
+        float *restrict param = (float *)p->data + (size_t)i * p->ld;
+        float *restrict mean = row_open(m, i, k->scratch + p->cols), *restrict square = row_open(v, i, k->scratch + 2 * (size_t)p->cols);
         for (uint32_t j = 0; j < p->cols; j++) {
             float d = grad[j] * scale;
             mean[j] = beta1 * mean[j] + keep1 * d;
             square[j] = beta2 * square[j] + keep2 * d * d;
             param[j] = shrink * param[j] - rate * mean[j] / (sqrtf(square[j]) * root2 + eps);
         }
+        row_store(m, i, mean);
+        row_store(v, i, square);
         if (copy->data)
             row_store(copy, i, param);
     }
@@ -61,13 +72,15 @@ VARIANTS void cpu_SGD(struct kernel_args *k)
     for (uint32_t i = 0; i < p->rows && scale >= 0; i++) {
         const float *grad = row_load(g, i, k->scratch);
         float *param = (float *)p->data + (size_t)i * p->ld;
-        float *mean = m->data ? (float *)m->data + (size_t)i * m->ld : NULL;
+        float *mean = m->data ? row_open(m, i, k->scratch + p->cols) : NULL;
         for (uint32_t j = 0; j < p->cols; j++) {
             float d = grad[j] * scale + decay * param[j];
             if (mean)
                 d = mean[j] = momentum * mean[j] + d;
             param[j] -= lr * d;
         }
+        if (mean)
+            row_store(m, i, mean);
         if (copy->data)
             row_store(copy, i, param);
     }

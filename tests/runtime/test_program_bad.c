@@ -324,7 +324,7 @@ static void test_bad_memory(void)
             "instruction 2 (2 tp ALL_REDUCE group=@tpgroup#3 max=0 <compute:1): its operands lie beyond the "
             "program's 19",
         [ATTRS] = "instruction 2 (2 tp ALL_REDUCE x=%x#0~1[8x8]f32 <compute:1): its attributes lie beyond "
-                  "the program's 18",
+                  "the program's 19",
         [WAITS] = "instruction 2 (2 tp ALL_REDUCE x=%x#0~1[8x8]f32 group=@tpgroup#3 max=0): its waits lie "
                   "beyond the "
                   "program's 5",
