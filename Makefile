@@ -32,7 +32,7 @@ TEST_O  := $(TEST_C:%.c=$(B)/%.o)
 CXX     := $(if $(filter clang%,$(notdir $(CC))),$(subst clang,clang++,$(CC)),g++)
 HOST_CU := $(wildcard kernels/cuda/*.cu kernels/cuda/host.cc tests/kernels/*.cu)
 HOST_O  := $(patsubst %,$(B)/emulated/%.o,$(HOST_CU))
-CXXFLAGS += -std=c++17 -D_GNU_SOURCE -Wall -Wextra -Werror $(OPT) -fno-exceptions -fno-rtti -I.
+CXXFLAGS += -std=c++17 -D_GNU_SOURCE -Wall -Wextra -Werror $(OPT) -fno-exceptions -fno-rtti -fno-strict-aliasing -I.
 BENCHES := $(patsubst tests/bench/%.c,%,$(wildcard tests/bench/bench_*.c))
 FUZZERS := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 LIBS    := $(shell pkg-config --libs libxml-2.0 jansson 2>/dev/null) -lm

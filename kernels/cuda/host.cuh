@@ -23,6 +23,7 @@
 #undef __launch_bounds__
 #undef __constant__
 #undef __noinline__
+#undef __grid_constant__
 #else
 typedef struct CUstream_st *cudaStream_t;
 struct uint3 {
@@ -60,6 +61,7 @@ CUDA_HOST_VECTOR4(uint4, unsigned)
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
+#define __grid_constant__
 
 struct cuda_host_place {
     uint3 thread, block, threads, blocks;
@@ -138,6 +140,14 @@ template <class T> static inline unsigned __match_any_sync(unsigned mask, T valu
     uint64_t bits = 0;
     memcpy(&bits, &value, sizeof value);
     return (unsigned)cuda_host_warp(CUDA_HOST_MATCH, mask, bits, 0, 32);
+}
+
+/* every lane's bytes to every lane, 32 of them at all: for what on a GPU a warp does together, as matrix instructions */
+static inline void cuda_host_warp_gather(const void *own, size_t bytes, void *all)
+{
+    for (int lane = 0; lane < 32; lane++)
+        memcpy(static_cast<char *>(all) + (size_t)lane * bytes, __shfl_sync(0xffffffffu, own, lane), bytes);
+    __syncwarp();
 }
 
 /* one thread runs at a time, so plain memory operations are atomic */

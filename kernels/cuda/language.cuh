@@ -7,6 +7,7 @@
  *   SHARED(type, name, count)       name points to shared memory; contents unspecified
  *   DYNAMIC_SHARED(type, name)      the launch's shared_bytes, aligned to 128
  *   cuda_launched()                 NULL, or what the launches since the last call met
+ *   cuda_allow_shared(kernel, n)    before a launch with more than 48 KiB of dynamic shared memory; NULL, or what is wrong
  * Threads must not end before a barrier that others still reach. */
 
 #if defined(__CUDACC__)
@@ -22,11 +23,20 @@ static inline const char *cuda_launched()
     cudaError_t e = cudaGetLastError();
     return e == cudaSuccess ? nullptr : cudaGetErrorString(e);
 }
+static inline const char *cuda_allow_shared(const void *kernel, size_t bytes)
+{
+    cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    return e == cudaSuccess ? nullptr : cudaGetErrorString(e);
+}
 #else
 #include "kernels/cuda/host.cuh"
 static inline const char *cuda_launched()
 {
     return cuda_host_error();
+}
+static inline const char *cuda_allow_shared(const void *, size_t)
+{
+    return nullptr;
 }
 #endif
 
