@@ -197,7 +197,7 @@ static inline struct shape map_shape(size_t rows, size_t packs)
  * they are read again. */
 struct row_shape {
     dim3 grid, block;
-    int packs;
+    int keep;
 };
 static inline struct row_shape row_shape(size_t rows, size_t packs, int n)
 {

@@ -1,0 +1,298 @@
+/* Experts' rows: which row of which block each choice gets, rows into blocks and back, and the gradient of the weights.
+ *
+ * ARRANGE numbers an expert's choices in token order: a block per expert looks at all choices and adds up matches with scans
+ * over its threads, so the order never depends on timing.  Work is O(experts t k), read from the cache; then one block lays
+ * experts one behind the other, and every choice adds its expert's first row. */
+
+#include "kernels/cuda/stream.cuh"
+
+namespace {
+
+const unsigned ARRANGE_THREADS = 512, ARRANGE_ITEMS = 4 /* choices per thread and round */;
+
+struct arrange_args {
+    const int32_t *index;
+    int32_t *place, *counts, *begin; /* begin: first row of every expert, in the workspace */
+    double *need;
+    size_t ld_index, ld_place, ld_counts;
+    unsigned tokens, choices, experts, blocks;
+    int64_t rows, capacity;
+    uint64_t start, sequence;
+};
+
+/* threads' numbers added up over those before this thread; total: over all; part: ARRANGE_THREADS / 32 words */
+__device__ __forceinline__ unsigned block_scan(unsigned x, unsigned *part, unsigned *total)
+{
+    unsigned lane = threadIdx.x % 32, sum = x;
+    for (unsigned o = 1; o < 32; o *= 2) {
+        unsigned other = __shfl_up_sync(0xffffffffu, sum, o);
+        sum += lane >= o ? other : 0;
+    }
+    if (lane == 31)
+        part[threadIdx.x / 32] = sum;
+    __syncthreads();
+    unsigned before = 0, all = 0;
+    for (unsigned w = 0; w < ARRANGE_THREADS / 32; w++) {
+        before += w < threadIdx.x / 32 ? part[w] : 0;
+        all += part[w];
+    }
+    __syncthreads();
+    *total = all;
+    return before + sum - x;
+}
+
+/* Choices [from, to) of one sequence: an expert's get numbers from `base` on as far as capacity goes, the others -1.
+ * Returns how many got one. */
+__device__ __forceinline__ unsigned number_choices(const arrange_args &a, uint64_t from, uint64_t to, unsigned base, unsigned *part)
+{
+    uint64_t most = a.capacity ? (uint64_t)a.capacity : UINT64_MAX, seen = 0;
+    for (uint64_t at = from; at < to; at += ARRANGE_THREADS * ARRANGE_ITEMS) {
+        uint64_t first = at + threadIdx.x * ARRANGE_ITEMS;
+        unsigned chosen[ARRANGE_ITEMS], matches = 0, total;
+        UNROLL for (unsigned e = 0; e < ARRANGE_ITEMS; e++)
+        {
+            uint64_t t = first + e;
+            chosen[e] = t < to ? (unsigned)a.index[t / a.choices * a.ld_index + t % a.choices] : a.experts + 1;
+            matches += t < to && chosen[e] == blockIdx.x;
+        }
+        uint64_t rank = seen + block_scan(matches, part, &total);
+        UNROLL for (unsigned e = 0; e < ARRANGE_ITEMS; e++)
+        {
+            uint64_t t = first + e;
+            bool own = t < to && chosen[e] == blockIdx.x, nobodys = t < to && chosen[e] >= a.experts && blockIdx.x == 0;
+            if (own || nobodys)
+                a.place[t / a.choices * a.ld_place + t % a.choices] = own && rank < most ? (int32_t)(base + rank) : -1;
+            rank += own;
+        }
+        seen += total;
+    }
+    return (unsigned)(seen < most ? seen : most);
+}
+
+__global__ void __launch_bounds__(512) number_kernel(const arrange_args a)
+{
+    SHARED(unsigned, part, ARRANGE_THREADS / 32);
+    unsigned base = 0;
+    uint64_t choices = (uint64_t)a.tokens * a.choices;
+    if (!a.capacity)
+        base = number_choices(a, 0, choices, 0, part);
+    else
+        for (uint64_t row = 0, next; row < a.tokens; row = next) {
+            next = ((a.start + row) / a.sequence + 1) * a.sequence - a.start;
+            next = next < a.tokens ? next : a.tokens;
+            base += number_choices(a, row * a.choices, next * a.choices, base, part);
+        }
+    if (threadIdx.x == 0)
+        a.counts[blockIdx.x * a.ld_counts] = (int32_t)base;
+}
+
+/* experts one behind the other in their blocks, as far as there are rows */
+__global__ void __launch_bounds__(BLOCK) lay_kernel(const arrange_args a)
+{
+    DYNAMIC_SHARED(int32_t, count);
+    SHARED(double, most, BLOCK);
+    unsigned each = a.experts / a.blocks;
+    double wanted = 0;
+    for (unsigned e = threadIdx.x; e < a.experts; e += BLOCK)
+        count[e] = a.counts[e * a.ld_counts];
+    __syncthreads();
+    for (unsigned b = threadIdx.x; b < a.blocks; b += BLOCK) {
+        int64_t used = 0, all = 0;
+        for (unsigned e = b * each; e < (b + 1) * each; e++) {
+            int32_t n = count[e];
+            all += n;
+            n = n < a.rows - used ? n : (int32_t)(a.rows - used);
+            count[e] = n;
+            a.begin[e] = (int32_t)(b * a.rows + used);
+            used += n;
+        }
+        wanted = all > a.rows && (double)all > wanted ? (double)all : wanted;
+    }
+    most[threadIdx.x] = wanted;
+    __syncthreads();
+    for (unsigned e = threadIdx.x; e < a.experts; e += BLOCK)
+        a.counts[e * a.ld_counts] = count[e];
+    if (threadIdx.x || !a.need)
+        return;
+    for (unsigned t = 1; t < BLOCK; t++)
+        wanted = most[t] > wanted ? most[t] : wanted;
+    double share = wanted / ((double)a.tokens * a.choices / a.blocks);
+    a.need[0] = wanted > 0 && share > a.need[0] ? share : a.need[0];
+    a.need[1] = wanted > a.need[1] ? wanted : a.need[1];
+}
+
+__global__ void __launch_bounds__(BLOCK) place_kernel(const arrange_args a)
+{
+    uint64_t t = (uint64_t)blockIdx.x * BLOCK + threadIdx.x;
+    if (t >= (uint64_t)a.tokens * a.choices)
+        return;
+    int32_t *p = &a.place[t / a.choices * a.ld_place + t % a.choices], e = a.index[t / a.choices * a.ld_index + t % a.choices];
+    if (*p >= 0)
+        *p = *p < a.counts[e * a.ld_counts] ? a.begin[e] + *p : -1;
+}
+
+template <class T> struct rows_args {
+    T *y;
+    const T *x;
+    const int32_t *place;
+    const float *weight; /* NULL = ones */
+    size_t ld_y, ld_x, ld_place, ld_weight, tokens, cols, rows;
+    unsigned choices;
+    bool add;
+};
+
+/* y[place] = x weight */
+template <int N, class T> __global__ void __launch_bounds__(BLOCK) dispatch_kernel(const rows_args<T> a)
+{
+    size_t j = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * N;
+    for (size_t i = (size_t)blockIdx.y * blockDim.y + threadIdx.y; j < a.cols && i < a.tokens; i += (size_t)gridDim.y * blockDim.y) {
+        float in[N], out[N];
+        load<N>(in, a.x + i * a.ld_x + j);
+        for (unsigned k = 0; k < a.choices; k++) {
+            size_t row = (unsigned)a.place[i * a.ld_place + k];
+            float w = a.weight ? a.weight[i * a.ld_weight + k] : 1;
+            UNROLL for (int e = 0; e < N; e++) out[e] = w * in[e];
+            if (row < a.rows)
+                store<N>(a.y + row * a.ld_y + j, out);
+        }
+    }
+}
+
+/* y = sum of x[place] weight, in the order of choices */
+template <int N, class T> __global__ void __launch_bounds__(BLOCK) combine_kernel(const rows_args<T> a)
+{
+    size_t j = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * N;
+    for (size_t i = (size_t)blockIdx.y * blockDim.y + threadIdx.y; j < a.cols && i < a.tokens; i += (size_t)gridDim.y * blockDim.y) {
+        float in[N], out[N];
+        UNROLL for (int e = 0; e < N; e++) out[e] = 0;
+        for (unsigned k = 0; k < a.choices; k++) {
+            size_t row = (unsigned)a.place[i * a.ld_place + k];
+            float w = a.weight ? a.weight[i * a.ld_weight + k] : 1;
+            if (row >= a.rows)
+                continue;
+            load<N>(in, a.x + row * a.ld_x + j);
+            UNROLL for (int e = 0; e < N; e++) out[e] += w * in[e];
+        }
+        put<N>(a.y + i * a.ld_y + j, out, a.add);
+    }
+}
+
+/* a block per token, its warps take the choices: out = dy . x[place] */
+template <int N, class T>
+__global__ void __launch_bounds__(BLOCK) weight_kernel(float *out, size_t ld_out, const T *dy, size_t ld_dy, const rows_args<T> a)
+{
+    size_t i = blockIdx.x;
+    for (unsigned k = threadIdx.x / 32; k < a.choices; k += BLOCK / 32) {
+        size_t row = (unsigned)a.place[i * a.ld_place + k];
+        float sum = 0;
+        for (size_t j = threadIdx.x % 32 * N; row < a.rows && j < a.cols; j += 32 * N) {
+            float up[N], in[N];
+            load<N>(up, dy + i * ld_dy + j);
+            load<N>(in, a.x + row * a.ld_x + j);
+            UNROLL for (int e = 0; e < N; e++) sum += up[e] * in[e];
+        }
+        for (int o = 16; o; o /= 2)
+            sum += __shfl_xor_sync(0xffffffffu, sum, o);
+        if (threadIdx.x % 32 == 0)
+            out[i * ld_out + k] = sum;
+    }
+}
+
+template <class T> rows_args<T> row_operands(const struct view *y, const struct view *x, const struct view *place, const struct view *weight)
+{
+    rows_args<T> a = {};
+    a.y = static_cast<T *>(y->data);
+    a.ld_y = y->ld;
+    a.x = static_cast<const T *>(x->data);
+    a.ld_x = x->ld;
+    a.place = static_cast<const int32_t *>(place->data);
+    a.ld_place = place->ld;
+    a.tokens = place->rows;
+    a.choices = place->cols;
+    a.cols = x->cols;
+    if (weight && weight->data) {
+        a.weight = static_cast<const float *>(weight->data);
+        a.ld_weight = weight->ld;
+    }
+    return a;
+}
+
+template <class T> const char *dispatch(const struct cuda_call *c)
+{
+    const struct view *y = &OPERAND(DISPATCH, y), *x = &OPERAND(DISPATCH, x);
+    rows_args<T> a = row_operands<T>(y, x, &OPERAND(DISPATCH, place), &OPERAND(DISPATCH, weight));
+    bool packed = view_packed(y) && view_packed(x);
+    struct shape s = map_shape(a.tokens, packed ? a.cols / PACK : a.cols);
+    a.rows = y->rows;
+    if (packed)
+        LAUNCH((dispatch_kernel<PACK, T>), s.grid, s.block, 0, c->stream, a);
+    else
+        LAUNCH((dispatch_kernel<1, T>), s.grid, s.block, 0, c->stream, a);
+    return cuda_launched();
+}
+
+template <class T> const char *combine(const struct cuda_call *c)
+{
+    const struct view *y = &OPERAND(COMBINE, y), *x = &OPERAND(COMBINE, x);
+    rows_args<T> a = row_operands<T>(y, x, &OPERAND(COMBINE, place), &OPERAND(COMBINE, weight));
+    bool packed = view_packed(y) && view_packed(x);
+    struct shape s = map_shape(a.tokens, packed ? a.cols / PACK : a.cols);
+    a.rows = x->rows;
+    a.add = y->add;
+    if (packed)
+        LAUNCH((combine_kernel<PACK, T>), s.grid, s.block, 0, c->stream, a);
+    else
+        LAUNCH((combine_kernel<1, T>), s.grid, s.block, 0, c->stream, a);
+    return cuda_launched();
+}
+
+template <class T> const char *combine_weight(const struct cuda_call *c)
+{
+    const struct view *out = &OPERAND(COMBINE_W, dweight), *dy = &OPERAND(COMBINE_W, dy), *x = &OPERAND(COMBINE_W, x);
+    struct view none = {};
+    rows_args<T> a = row_operands<T>(&none, x, &OPERAND(COMBINE_W, place), nullptr);
+    a.rows = x->rows;
+    float *to = static_cast<float *>(out->data);
+    const T *up = static_cast<const T *>(dy->data);
+    if (view_packed(dy) && view_packed(x))
+        LAUNCH((weight_kernel<PACK, T>), (unsigned)a.tokens, BLOCK, 0, c->stream, to, out->ld, up, dy->ld, a);
+    else
+        LAUNCH((weight_kernel<1, T>), (unsigned)a.tokens, BLOCK, 0, c->stream, to, out->ld, up, dy->ld, a);
+    return cuda_launched();
+}
+
+} // namespace
+
+size_t cuda_arrange_workspace_bytes(size_t experts)
+{
+    return experts * sizeof(int32_t);
+}
+
+const char *cuda_ARRANGE(const struct cuda_call *c)
+{
+    const struct view *place = &OPERAND(ARRANGE, place), *counts = &OPERAND(ARRANGE, counts), *index = &OPERAND(ARRANGE, index);
+    arrange_args a = {static_cast<const int32_t *>(index->data), static_cast<int32_t *>(place->data),
+                      static_cast<int32_t *>(counts->data), static_cast<int32_t *>(c->workspace),
+                      static_cast<double *>(OPERAND(ARRANGE, need).data), index->ld, place->ld, counts->ld, index->rows, index->cols,
+                      (unsigned)INTEGER(ARRANGE, experts), (unsigned)INTEGER(ARRANGE, blocks), INTEGER(ARRANGE, rows),
+                      INTEGER(ARRANGE, capacity), (uint64_t)INTEGER(ARRANGE, start), (uint64_t)INTEGER(ARRANGE, sequence)};
+    LAUNCH(number_kernel, a.experts, ARRANGE_THREADS, 0, c->stream, a);
+    LAUNCH(lay_kernel, 1, BLOCK, a.experts * sizeof(int32_t), c->stream, a);
+    LAUNCH(place_kernel, blocks_for((size_t)a.tokens * a.choices, BLOCK), BLOCK, 0, c->stream, a);
+    return cuda_launched();
+}
+
+const char *cuda_DISPATCH(const struct cuda_call *c)
+{
+    return BY_DTYPE(OPERAND(DISPATCH, x).dtype, dispatch, c);
+}
+
+const char *cuda_COMBINE(const struct cuda_call *c)
+{
+    return BY_DTYPE(OPERAND(COMBINE, x).dtype, combine, c);
+}
+
+const char *cuda_COMBINE_W(const struct cuda_call *c)
+{
+    return BY_DTYPE(OPERAND(COMBINE_W, x).dtype, combine_weight, c);
+}

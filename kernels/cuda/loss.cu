@@ -1,0 +1,245 @@
+/* Cross-entropy over a vocabulary that may be split over ranks, and sums over everything: the loss, the gradient's norm.
+ *
+ * A block per row of logits, which stay in their own format; what is kept of a row is in fp32.  The gradient may take the
+ * logits' place.  Sums over everything are fp64: partial sums of blocks, whose number depends on shapes alone, then one
+ * block that adds them in order. */
+
+#include "kernels/cuda/stream.cuh"
+
+namespace {
+
+template <class T> struct xent_args {
+    T *out;
+    const T *logits;
+    float *max, *sum;
+    const int32_t *targets;
+    size_t ld_out, ld_logits, ld_max, ld_sum, ld_targets;
+    unsigned cols, valid; /* columns, and those of them that are real */
+    int64_t start;
+    float scale;
+};
+
+/* f(j, v): all packs of the first n columns of a row, a part of one as single elements */
+template <int N, class T, class F> __device__ __forceinline__ void each_column(const T *row, unsigned n, F f)
+{
+    for (unsigned j = threadIdx.x * N; j < n; j += blockDim.x * N) {
+        float v[N];
+        if (j + N <= n) {
+            load<N>(v, row + j);
+            UNROLL for (int e = 0; e < N; e++) f(j + (unsigned)e, v[e]);
+        } else {
+            for (unsigned k = j; k < n; k++)
+                f(k, widen(row[k]));
+        }
+    }
+}
+
+template <int N, class T> __global__ void xent_max_kernel(const xent_args<T> a)
+{
+    SHARED(float, part, 32);
+    float most = -INFINITY;
+    each_column<N>(a.logits + blockIdx.x * a.ld_logits, a.valid, [&](unsigned, float x) { most = fmaxf(most, x); });
+    most = block_max(most, part);
+    if (threadIdx.x == 0)
+        a.max[blockIdx.x * a.ld_max] = most;
+}
+
+template <int N, class T> __global__ void xent_sum_kernel(const xent_args<T> a)
+{
+    SHARED(float, part, 32);
+    const T *row = a.logits + blockIdx.x * a.ld_logits;
+    float most = a.max[blockIdx.x * a.ld_max], sum[1] = {0};
+    each_column<N>(row, a.valid, [&](unsigned, float x) { sum[0] += expf(x - most); });
+    row_sums<1>(sum, part);
+    if (threadIdx.x)
+        return;
+    int32_t id = a.targets[blockIdx.x * a.ld_targets];
+    int64_t target = id - a.start;
+    float *out = a.sum + blockIdx.x * a.ld_sum;
+    out[0] = id == -1 ? (a.start == 0 ? 1.0f : 0.0f) : sum[0];
+    out[1] = target >= 0 && target < a.valid ? widen(row[target]) - most : 0;
+}
+
+template <int N, class T> __global__ void xent_slope_kernel(const xent_args<T> a)
+{
+    const T *row = a.logits + blockIdx.x * a.ld_logits;
+    T *out = a.out + blockIdx.x * a.ld_out;
+    int32_t id = a.targets[blockIdx.x * a.ld_targets];
+    int64_t target = id - a.start;
+    float most = a.max[blockIdx.x * a.ld_max], factor = a.scale / a.sum[blockIdx.x * a.ld_sum];
+    for (unsigned j = threadIdx.x * N; j < a.cols; j += blockDim.x * N) {
+        float v[N];
+        load<N>(v, row + j);
+        UNROLL for (int e = 0; e < N; e++)
+        {
+            unsigned k = j + (unsigned)e;
+            float d = expf(v[e] - most) * factor - (k == target ? a.scale : 0);
+            v[e] = k < a.valid && id != -1 ? d : 0;
+        }
+        store<N>(out + j, v);
+    }
+}
+
+template <class T> xent_args<T> xent_operands(const struct view *logits, int64_t start, int64_t vocab, const struct view *max,
+                                              const struct view *sum, const struct view *targets)
+{
+    xent_args<T> a = {};
+    a.logits = static_cast<const T *>(logits->data);
+    a.ld_logits = logits->ld;
+    a.max = static_cast<float *>(max->data);
+    a.ld_max = max->ld;
+    if (sum) {
+        a.sum = static_cast<float *>(sum->data);
+        a.ld_sum = sum->ld;
+        a.targets = static_cast<const int32_t *>(targets->data);
+        a.ld_targets = targets->ld;
+    }
+    a.cols = logits->cols;
+    a.start = start;
+    a.valid = vocab <= start ? 0 : vocab - start < a.cols ? (unsigned)(vocab - start) : a.cols;
+    return a;
+}
+
+/* threads for a row */
+unsigned xent_threads(unsigned cols, bool packed)
+{
+    unsigned n = blocks_for(packed ? cols / PACK : cols, 32) * 32;
+    return n < 512 ? n : 512;
+}
+
+#define XENT_LAUNCH(kernel, packed)                                                                          \
+    do {                                                                                                     \
+        unsigned threads = xent_threads(a.cols, packed);                                                     \
+        if (packed)                                                                                          \
+            LAUNCH((kernel<PACK, T>), rows, threads, 0, c->stream, a);                                       \
+        else                                                                                                 \
+            LAUNCH((kernel<1, T>), rows, threads, 0, c->stream, a);                                          \
+    } while (0)
+
+template <class T> const char *xent_max(const struct cuda_call *c)
+{
+    const struct view *logits = &OPERAND(XENT_MAX, logits);
+    unsigned rows = logits->rows;
+    xent_args<T> a = xent_operands<T>(logits, INTEGER(XENT_MAX, start), INTEGER(XENT_MAX, vocab), &OPERAND(XENT_MAX, max), nullptr,
+                                      nullptr);
+    XENT_LAUNCH(xent_max_kernel, view_packed(logits));
+    return cuda_launched();
+}
+
+template <class T> const char *xent_sum(const struct cuda_call *c)
+{
+    const struct view *logits = &OPERAND(XENT_SUM, logits);
+    unsigned rows = logits->rows;
+    xent_args<T> a = xent_operands<T>(logits, INTEGER(XENT_SUM, start), INTEGER(XENT_SUM, vocab), &OPERAND(XENT_SUM, max),
+                                      &OPERAND(XENT_SUM, sum), &OPERAND(XENT_SUM, targets));
+    XENT_LAUNCH(xent_sum_kernel, view_packed(logits));
+    return cuda_launched();
+}
+
+template <class T> const char *xent_slope(const struct cuda_call *c)
+{
+    const struct view *logits = &OPERAND(XENT_I, logits), *out = &OPERAND(XENT_I, dlogits);
+    unsigned rows = logits->rows;
+    xent_args<T> a = xent_operands<T>(logits, INTEGER(XENT_I, start), INTEGER(XENT_I, vocab), &OPERAND(XENT_I, max),
+                                      &OPERAND(XENT_I, sum), &OPERAND(XENT_I, targets));
+    a.out = static_cast<T *>(out->data);
+    a.ld_out = out->ld;
+    a.scale = (float)NUMBER(XENT_I, scale);
+    XENT_LAUNCH(xent_slope_kernel, view_packed(logits) && view_packed(out));
+    return cuda_launched();
+}
+
+__global__ void __launch_bounds__(BLOCK) loss_kernel(double *part, const float *sum, size_t ld, unsigned rows)
+{
+    SHARED(double, meet, 32);
+    double total = 0;
+    for (size_t i = (size_t)blockIdx.x * BLOCK + threadIdx.x; i < rows; i += (size_t)gridDim.x * BLOCK)
+        total += log((double)sum[i * ld]) - (double)sum[i * ld + 1];
+    total = block_sum(total, meet);
+    if (threadIdx.x == 0)
+        part[blockIdx.x] = total;
+}
+
+/* sum of squares, eight in fp32 before they are added in fp64 */
+template <int N, class T>
+__global__ void __launch_bounds__(BLOCK) square_kernel(double *part, const T *g, size_t ld, size_t rows, size_t packs)
+{
+    SHARED(double, meet, 32);
+    double total = 0;
+    for (size_t p = (size_t)blockIdx.x * BLOCK + threadIdx.x; p < rows * packs; p += (size_t)gridDim.x * BLOCK) {
+        size_t i = rows == 1 ? 0 : p / packs;
+        float v[N], sum = 0;
+        load<N>(v, g + i * ld + (p - i * packs) * N);
+        UNROLL for (int e = 0; e < N; e++) sum += v[e] * v[e];
+        total += (double)sum;
+    }
+    total = block_sum(total, meet);
+    if (threadIdx.x == 0)
+        part[blockIdx.x] = total;
+}
+
+__global__ void __launch_bounds__(BLOCK) sum_kernel(double *out, const double *part, unsigned n, double factor, bool add)
+{
+    SHARED(double, meet, 32);
+    double total = 0;
+    for (unsigned i = threadIdx.x; i < n; i += BLOCK)
+        total += part[i];
+    total = block_sum(total, meet) * factor;
+    if (threadIdx.x == 0)
+        *out = add ? *out + total : total;
+}
+
+template <class T> const char *square_norm(const struct cuda_call *c)
+{
+    const struct view *g = &OPERAND(SQNORM, g);
+    bool flat = g->ld == g->cols, packed = view_packed(g);
+    size_t rows = flat ? 1 : g->rows, cols = flat ? (size_t)g->rows * g->cols : g->cols, packs = packed ? cols / PACK : cols;
+    unsigned blocks = blocks_for(rows * packs, BLOCK * 4);
+    blocks = blocks < MOST_PARTS ? blocks : MOST_PARTS;
+    double *part = static_cast<double *>(c->workspace);
+    const T *from = static_cast<const T *>(g->data);
+    if (packed)
+        LAUNCH((square_kernel<PACK, T>), blocks, BLOCK, 0, c->stream, part, from, g->ld, rows, packs);
+    else
+        LAUNCH((square_kernel<1, T>), blocks, BLOCK, 0, c->stream, part, from, g->ld, rows, packs);
+    return cuda_sum_parts(&OPERAND(SQNORM, sum), part, blocks, (double)INTEGER(SQNORM, count), c->stream);
+}
+
+} // namespace
+
+const char *cuda_sum_parts(const struct view *out, const double *part, unsigned n, double factor, struct CUstream_st *stream)
+{
+    LAUNCH(sum_kernel, 1, BLOCK, 0, stream, static_cast<double *>(out->data), part, n, factor, out->add);
+    return cuda_launched();
+}
+
+const char *cuda_XENT_MAX(const struct cuda_call *c)
+{
+    return BY_DTYPE(OPERAND(XENT_MAX, logits).dtype, xent_max, c);
+}
+
+const char *cuda_XENT_SUM(const struct cuda_call *c)
+{
+    return BY_DTYPE(OPERAND(XENT_SUM, logits).dtype, xent_sum, c);
+}
+
+const char *cuda_XENT_I(const struct cuda_call *c)
+{
+    return BY_DTYPE(OPERAND(XENT_I, logits).dtype, xent_slope, c);
+}
+
+const char *cuda_XENT_LOSS(const struct cuda_call *c)
+{
+    const struct view *sum = &OPERAND(XENT_LOSS, sum);
+    unsigned blocks = blocks_for(sum->rows, BLOCK);
+    blocks = blocks < MOST_PARTS ? blocks : MOST_PARTS;
+    double *part = static_cast<double *>(c->workspace);
+    LAUNCH(loss_kernel, blocks, BLOCK, 0, c->stream, part, static_cast<const float *>(sum->data), sum->ld, sum->rows);
+    return cuda_sum_parts(&OPERAND(XENT_LOSS, loss), part, blocks, NUMBER(XENT_LOSS, scale) * (double)INTEGER(XENT_LOSS, count),
+                          c->stream);
+}
+
+const char *cuda_SQNORM(const struct cuda_call *c)
+{
+    return BY_DTYPE(OPERAND(SQNORM, g).dtype, square_norm, c);
+}
