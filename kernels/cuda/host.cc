@@ -299,7 +299,7 @@ void fiber_make(struct engine *e, unsigned f)
     c->machine.uc_link = nullptr;
     makecontext(&c->machine, fiber_main, 0);
 #else
-    void **top = reinterpret_cast<void **>(high) - 2; /* a call's alignment when fiber_main() is entered */
+    void **top = reinterpret_cast<void **>(high) - 1; /* fiber_main() is entered with the alignment of a call */
     *--top = reinterpret_cast<void *>(fiber_main);
     for (int i = 0; i < 6; i++)
         *--top = nullptr;
