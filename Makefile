@@ -31,7 +31,7 @@ TEST_O  := $(TEST_C:%.c=$(B)/%.o)
 # the CUDA kernels as plain C++ on the CPU's emulation of the device language, for tests
 CXX     := $(if $(filter clang%,$(notdir $(CC))),$(subst clang,clang++,$(CC)),g++)
 HOST_CU := $(wildcard kernels/cuda/*.cu kernels/cuda/host.cc tests/kernels/*.cu)
-HOST_O  := $(patsubst %,$(B)/emulated/%.o,$(HOST_CU))
+HOST_O  := $(patsubst %,$(B)/emulated/%.o,$(HOST_CU)) $(patsubst %.c,$(B)/%.o,$(wildcard kernels/cuda/*.c))
 CXXFLAGS += -std=c++17 -D_GNU_SOURCE -Wall -Wextra -Werror $(OPT) -fno-exceptions -fno-rtti -fno-strict-aliasing -I.
 BENCHES := $(patsubst tests/bench/%.c,%,$(wildcard tests/bench/bench_*.c))
 FUZZERS := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))

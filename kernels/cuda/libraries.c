@@ -17,7 +17,7 @@ static void *open_first(const char *const *names, size_t n)
 }
 
 /* POSIX says that a void * from dlsym() holds a function's address */
-#define LOAD(name)                                                                                           \
+#define LOAD(name, type, parameters)                                                                                           \
     do {                                                                                                     \
         void *symbol = dlsym(*library, #name);                                                               \
         if (!symbol)                                                                                         \
@@ -46,23 +46,26 @@ const char *cudnn_load(struct cudnn_functions *f, void **library)
     return NULL;
 }
 
-const char *cuda_libraries_open(struct cuda_libraries **out, int device, int sm, int multiprocessors, bool deterministic)
+const char *cuda_libraries_open(struct cuda_libraries **out, const struct cuda_runtime *runtime, const char *device_name, int device,
+                                int sm, int multiprocessors, bool deterministic)
 {
     struct cuda_libraries *l = (struct cuda_libraries *)calloc(1, sizeof *l);
     if (!l)
         return "out of memory";
+    l->runtime = runtime;
+    snprintf(l->device_name, sizeof l->device_name, "%s", device_name);
     l->device = device;
     l->sm = sm;
     l->multiprocessors = multiprocessors;
     l->deterministic = deterministic;
     const char *why = cublaslt_load(&l->lt, &l->lt_library);
-    if (!why && l->lt.cublasLtCreate(&l->lt_handle) != CUBLAS_STATUS_SUCCESS)
+    if (!why && l->lt.cublasLtCreate(&l->lt_handle))
         why = "cublasLtCreate fails";
     if (why) {
         cuda_libraries_close(l);
         return why;
     }
-    if (cudnn_load(&l->dnn, &l->dnn_library) || l->dnn.cudnnCreate(&l->dnn_handle) != CUDNN_STATUS_SUCCESS)
+    if (cudnn_load(&l->dnn, &l->dnn_library) || l->dnn.cudnnCreate(&l->dnn_handle))
         l->dnn_handle = NULL;
     *out = l;
     return NULL;
@@ -72,8 +75,7 @@ void cuda_libraries_close(struct cuda_libraries *l)
 {
     if (!l)
         return;
-    if (l->cache_close)
-        l->cache_close(l);
+    product_cache_free(l);
     if (l->dnn_handle)
         l->dnn.cudnnDestroy(l->dnn_handle);
     if (l->lt_handle)

@@ -40,7 +40,10 @@ static const char *open_libraries(struct cuda_libraries **out, int device, bool 
         return "the device does not say what it is";
     if (major < 8)
         return "the device is older than compute capability 8.0";
-    return cuda_libraries_open(out, device, 10 * major + minor, processors, deterministic);
+    struct cudaDeviceProp p;
+    if (cudaGetDeviceProperties(&p, device) != cudaSuccess)
+        return "the device does not say what it is";
+    return cuda_libraries_open(out, &runtime, p.name, device, 10 * major + minor, processors, deterministic);
 }
 
 extern const struct cuda_plugin llmrun_cuda;

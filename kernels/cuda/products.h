@@ -1,0 +1,57 @@
+#ifndef LLMC_CUDA_PRODUCTS_H
+#define LLMC_CUDA_PRODUCTS_H
+
+/* Within products and attention: one product as cuBLASLt and our own kernels see it, and which of them takes it. */
+
+#include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/libraries.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { PRODUCT_WORKSPACE = 32 << 20 }; /* what NVIDIA's own frameworks give cuBLASLt on sm_90 */
+
+/* c (+)= op(a) op(b) + bias, row-major: m x n with k summed */
+struct product {
+    struct view c, a, b, bias; /* bias.data NULL = none */
+    bool ta, tb;
+    uint32_t m, n, k;
+};
+
+/* the key under which an algorithm is kept: all that cuBLASLt's choice may depend on */
+struct product_key {
+    uint32_t m, n, k, lda, ldb, ldc;
+    uint16_t align_a, align_b, align_c;
+    uint8_t dtype, dtype_c, ta, tb, bias, add, spare[2];
+};
+/* a product cuBLASLt is ready for: descriptors live as long as the libraries are open */
+struct product_plan {
+    struct product_key key;
+    void *desc, *layout_a, *layout_b, *layout_c; /* in cuBLASLt's column-major sense, whose a is our b */
+    struct lt_algo algo;
+    size_t workspace_bytes;
+    float measured_us; /* 0 = cuBLASLt's first suggestion, not measured */
+};
+
+/* the plan, made on first sight; NULL: l->error says why there is none.  measure: by time, on the product's operands */
+struct product_plan *product_plan_get(const struct cuda_call *c, const struct product *p, bool measure);
+/* NULL = launched */
+const char *product_launch(const struct cuda_call *c, const struct product *p, struct product_plan *plan);
+
+/* our own kernels.  What they share: any dtypes, any alignment */
+const char *product_own(const struct cuda_call *c, const struct product *p);
+/* bias of n columns added to all rows of c */
+const char *product_add_bias(const struct cuda_call *c, const struct product *p);
+/* uniform in (-1, 1), for measuring: products of zeros draw less power and run faster than any training */
+const char *product_fill(const struct cuda_call *c, const struct view *v, uint32_t seed);
+
+const char *attention_check(enum op op, const struct kernel_args *k);
+const char *grouped_check(enum op op, const struct kernel_args *k);
+size_t grouped_workspace_bytes(enum op op, const struct kernel_args *k);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
