@@ -64,8 +64,8 @@ struct plan *compile_decision(struct arena *a, struct job *job, struct topo *top
     lower_plan(a, cost, p);
     progress(o, "placing buffers");
     for (uint32_t r = 0; r < p->nroles; r++) {
-        place_program(a, p->train[r]);
-        place_program(a, p->eval[r]);
+        place_program(a, p->train[r], 0);
+        place_program(a, p->eval[r], program_host_bytes(p->train[r]));
     }
     p->ranks = plan_ranks(p);
     progress(o, "simulating");

@@ -86,6 +86,8 @@ uint32_t cost_act_part(const struct opr *o);
 /* which pipeline rank runs a stage; V-shaped schedules fold the second half back */
 /* bytes that one microbatch leaves on a stage; eager: with the copies of operators that are not fused */
 double cost_stage_keep(const struct cost *c, const struct cost_shape *s, uint32_t stage, bool eager);
+/* of them, what is kept in host memory meanwhile; 0 unless activations are offloaded */
+double cost_stage_parked(const struct cost *c, const struct cost_shape *s, uint32_t stage);
 /* what a microbatch leaves in llmrun's rings from I to W */
 double cost_stage_late(const struct cost *c, const struct cost_shape *s, uint32_t stage);
 uint32_t cost_stage_rank(const struct decision *d, uint32_t stage);

@@ -88,8 +88,10 @@ void cost_pipeline(const struct cost *c, const struct cost_shape *s, struct cost
             uint32_t i = cost_rank_stage(d, r, j);
             struct cost_stage st = sum_stage(c, s, i);
             add_stage(&ranks[r], &st);
-            stages[i] = (struct pipeline_stage){.forward_s = rank_f(&st), .backward_s = rank_x(&st),
-                                                .input_s = rank_x(&st) - st.weight_s, .weight_s = st.weight_s,
+            double copy_s = cost_stage_parked(c, s, i) / cost_host_bytes_s(c); /* out beside F, in beside B */
+            double x = fmax(rank_x(&st), copy_s);
+            stages[i] = (struct pipeline_stage){.forward_s = fmax(rank_f(&st), copy_s), .backward_s = x,
+                                                .input_s = x - st.weight_s, .weight_s = st.weight_s,
                                                 .next_s = transfer_s, .back_s = transfer_s,
                                                 .forward_hidden_s = st.forward_hidden_s,
                                                 .backward_hidden_s = st.backward_hidden_s};

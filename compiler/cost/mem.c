@@ -124,10 +124,40 @@ static double rank_late(const struct cost *c, const struct cost_shape *s, uint32
     return bytes;
 }
 
+double cost_stage_parked(const struct cost *c, const struct cost_shape *s, uint32_t stage)
+{
+    const struct stage *st = &c->decision->stages[stage];
+    double bytes = 0;
+    for (uint32_t i = 0, run; c->job->wishes.offload & OFFLOAD_ACTIVATIONS && i < st->count; i += run) {
+        run = cost_run(s, st, i);
+        bytes += run * cost_layer(s, st, i)->keep_bytes;
+    }
+    return bytes;
+}
+
+/* With activations in host memory: two places for a layer that is worked on, and again for the second of a pair of actions;
+ * of each microbatch in flight a stage's input, and what is kept beside layers. */
+static double rank_keep_parked(const struct cost *c, const struct cost_shape *s, uint32_t r)
+{
+    const struct decision *d = c->decision;
+    double keep[DECISION_MOST_VPP] = {0}, place = 0;
+    for (uint32_t j = 0; j < d->vpp + (d->schedule == SCHED_DUALPIPE ? 1 : 0); j++) {
+        uint32_t stage = d->schedule == SCHED_DUALPIPE && j ? d->pp - 1 - r : cost_rank_stage(d, r, j);
+        const struct stage *st = &d->stages[stage];
+        keep[j] = cost_stage_keep(c, s, stage, false) - cost_stage_parked(c, s, stage);
+        keep[j] += st->embed ? 0 : s->boundary_bytes;
+        for (uint32_t i = 0; i < st->count; i += cost_run(s, st, i))
+            place = fmax(place, cost_layer(s, st, i)->keep_bytes);
+    }
+    return pipeline_live_bytes(d, r, keep) + rank_late(c, s, r) + (decision_pairs(d->schedule) ? 4 : 2) * place;
+}
+
 static double rank_keep(const struct cost *c, const struct cost_shape *s, uint32_t r, bool eager)
 {
     const struct decision *d = c->decision;
     double keep[DECISION_MOST_VPP] = {0};
+    if (c->job->wishes.offload & OFFLOAD_ACTIVATIONS)
+        return rank_keep_parked(c, s, r);
     for (uint32_t j = 0; j < d->vpp; j++)
         keep[j] = cost_stage_keep(c, s, cost_rank_stage(d, r, j), eager);
     if (d->schedule == SCHED_DUALPIPE)
@@ -242,8 +272,7 @@ static void fill_lines(const struct cost *c, const struct cost_shape *s, const s
     double gradients = w.gradient * (d->zero >= 2 ? own : all);
     double optimizer = w.state * (d->zero ? own : all);
     double blocks = fmax(h->blocks, 1); /* a stage may be empty */
-    bool offload = c->job->wishes.offload & OFFLOAD_ACTIVATIONS;
-    double activations = offload ? fmin(h->keep, 2 * h->keep / blocks) : h->keep, buffers;
+    double activations = h->keep, buffers;
     if (p->allocator > 0.5) {
         buffers =
             fmax(h->temporary - h->head_keep, h->head_temporary) + (d->pp > 1 ? 2 * s->boundary_bytes : 0);
@@ -251,7 +280,7 @@ static void fill_lines(const struct cost *c, const struct cost_shape *s, const s
     } else {
         /* With one microbatch, gradients take the place of activations already used.  With more, the rings
          * stay whole until the last backward. */
-        if (d->microbatches == 1 && d->zero < 2)
+        if (d->microbatches == 1 && d->zero < 2 && !(c->job->wishes.offload & OFFLOAD_ACTIVATIONS))
             activations -= fmin(gradients, activations) * (1 - 1 / blocks);
         buffers = h->temporary + (d->pp > 1 ? 4 * s->boundary_bytes : 0);
     }

@@ -321,6 +321,15 @@ static int by_price(const void *left, const void *right)
     return s != t ? s < t ? -1 : 1 : strcmp(a->what, b->what);
 }
 
+static void rescue_by_offload(struct explanation *x, enum offload_part part, const char *what)
+{
+    struct job job = *x->job;
+    job.wishes.offload |= (uint32_t)part;
+    struct explain_change c = {.what = what};
+    if (!(x->job->wishes.offload & (uint32_t)part) && x->found && x->found->has_closest)
+        try_change(x, &job, x->topo, &c);
+}
+
 void explain_rescue(struct explanation *x)
 {
     bool mixed = false;
@@ -332,11 +341,8 @@ void explain_rescue(struct explanation *x)
     }
     if (!mixed) {
         rescue_by_wishes(x);
-        struct job job = *x->job;
-        job.wishes.offload |= OFFLOAD_OPTIMIZER;
-        struct explain_change c = {.what = "with offload [optimizer]"};
-        if (!(x->job->wishes.offload & OFFLOAD_OPTIMIZER) && x->found && x->found->has_closest)
-            try_change(x, &job, x->topo, &c);
+        rescue_by_offload(x, OFFLOAD_OPTIMIZER, "with offload [optimizer]");
+        rescue_by_offload(x, OFFLOAD_ACTIVATIONS, "with offload [activations]");
         for (uint32_t i = 0; i < x->topo->ntypes; i++)
             if (!x->job->wishes.use || !strcmp(x->job->wishes.use, x->topo->types[i].id))
                 rescue_by_nodes(x, i);

@@ -169,17 +169,16 @@ static void print_plot(const struct plan *p, FILE *out, struct arena *a, uint32_
     static const char *const ascii[] = {" ", ".", ".", ".", "o", "o", "o", "#", "#"};
     uint32_t n = o->width > 40 ? o->width - 16 : 24;
     const struct program *program = p->train[role];
+    uint64_t bytes = program->arena_bytes - program_host_bytes(program);
     const uint64_t *most = columns_of(a, program, &p->timeline->roles[role], p->timeline->step_ns, n);
     for (uint32_t row = PLOT_ROWS; row-- > 0;) {
-        uint64_t label = program->arena_bytes / PLOT_ROWS * (row + 1);
+        uint64_t label = bytes / PLOT_ROWS * (row + 1);
         if (row % 2 == 1)
             fprintf(out, "%12s %s", units_show_bytes(label).s, o->unicode ? "┤" : "|");
         else
             fprintf(out, "%12s %s", "", o->unicode ? "│" : "|");
         for (uint32_t c = 0; c < n; c++) {
-            double level = program->arena_bytes
-                               ? (double)most[c] * PLOT_ROWS * 8 / (double)program->arena_bytes - 8.0 * row
-                               : 0;
+            double level = bytes ? (double)most[c] * PLOT_ROWS * 8 / (double)bytes - 8.0 * row : 0;
             int eighth = level < 0 ? 0 : level > 8 ? 8 : (int)level;
             fputs(o->unicode ? eighths[eighth] : ascii[eighth], out);
         }

@@ -237,7 +237,7 @@ static void print_stages(const struct plan *p, FILE *out, struct arena *a, uint3
                 show_layers(a, p, r), units_show_seconds(forward / 1e9).s,
                 units_show_seconds(backward / 1e9).s, percent(role->busy_ns, step),
                 percent(step - role->busy_ns - comm, step), percent(comm, step),
-                units_show_bytes(p->train[r]->arena_bytes).s, p->train[r]->ninsns);
+                units_show_bytes(p->train[r]->arena_bytes - program_host_bytes(p->train[r])).s, p->train[r]->ninsns);
     }
     fprintf(out, "(rank: of the pipeline; E embedding, L head and loss; forward and backward: compute of one "
                  "microbatch)\n");

@@ -157,11 +157,16 @@ static struct mat late_mat(struct lower *l, uint32_t piece, uint32_t value, cons
     return lower_ring_mat(l, *buffer, l->ctype, rows, cols);
 }
 
+struct aux_shape lower_value_shape(const struct lower *l, const struct opr_value *v)
+{
+    return (struct aux_shape){l->ctype, v->class == CLASS_TOKENS ? l->local : l->tokens, lower_local_cols(l, v)};
+}
+
 struct mat lower_value(struct lower *l, uint32_t piece, uint32_t value)
 {
     const struct piece *pc = &l->pieces[piece];
     const struct opr_value *v = &pc->e->values[value];
-    uint32_t rows = v->class == CLASS_TOKENS ? l->local : l->tokens, cols = lower_local_cols(l, v);
+    uint32_t rows = lower_value_shape(l, v).rows, cols = lower_value_shape(l, v).cols;
     const struct chunk *c = &l->chunks[pc->chunk];
     bool last = piece + 1 == c->first + c->npieces;
     if (value == 0 && pc->ahead == 1) /* its input is the head's, which passes it on */
@@ -173,7 +178,7 @@ struct mat lower_value(struct lower *l, uint32_t piece, uint32_t value)
     if (value == 0 && piece == c->first && c->input != NONE)
         return lower_ring_mat(l, c->input, l->ctype, rows, cols);
     if (pc->buffer[value] != NONE)
-        return lower_ring_mat(l, pc->buffer[value], l->ctype, rows, cols);
+        return lower_parked(l, piece, v->name, lower_ring_mat(l, pc->buffer[value], l->ctype, rows, cols));
     if (pc->weighs[value] && is_half(l))
         return late_mat(l, piece, value, "", &pc->late_value[value], rows, cols);
     return lower_temp(l, v->name, l->ctype, rows, cols);
@@ -197,15 +202,19 @@ struct aux_shape lower_aux_shape(const struct lower *l, const struct opr *o, uin
                                                                                     : 1};
 }
 
+const char *lower_aux_name(const struct lower *l, const struct opr *o, uint32_t k)
+{
+    return arena_printf(l->arena, "%s%u", o->name, k);
+}
+
 struct mat lower_aux(struct lower *l, uint32_t piece, uint32_t opr, uint32_t k)
 {
     const struct piece *pc = &l->pieces[piece];
     const struct opr *o = &pc->e->oprs[opr];
     struct aux_shape s = lower_aux_shape(l, o, k);
-    char name[24];
+    const char *name = lower_aux_name(l, o, k);
     if (pc->aux[opr][k] != NONE)
-        return lower_ring_mat(l, pc->aux[opr][k], s.dtype, s.rows, s.cols);
-    snprintf(name, sizeof name, "%s%u", o->name, k);
+        return lower_parked(l, piece, name, lower_ring_mat(l, pc->aux[opr][k], s.dtype, s.rows, s.cols));
     return lower_temp(l, name, s.dtype, s.rows, s.cols);
 }
 

@@ -179,7 +179,9 @@ struct mat lower_vector(struct lower *l, uint32_t piece, const struct opr *o, ui
 struct mat lower_vectors(struct lower *l, uint32_t piece, const struct opr *o, bool gradient);
 /* the k-th weight alone: of all experts that are here, one below the other */
 struct mat lower_one_weight(struct lower *l, uint32_t piece, const struct opr *o, uint32_t k, bool gradient);
+struct aux_shape lower_value_shape(const struct lower *l, const struct opr_value *v);
 struct aux_shape lower_aux_shape(const struct lower *l, const struct opr *o, uint32_t k);
+const char *lower_aux_name(const struct lower *l, const struct opr *o, uint32_t k);
 /* WRITE for a gradient's first contribution in this step, ADD after */
 enum mark lower_contribution(struct lower *l, uint32_t piece, uint32_t weight);
 /* where the gradient of a value goes: the place set beforehand or a temporary to write, or the existing one to add to */
@@ -307,9 +309,17 @@ void lower_bucket_scatter(struct lower *l, uint32_t piece, uint32_t bucket, bool
 void lower_bucket_reduce(struct lower *l, uint32_t bucket);
 void lower_bucket_finish(struct lower *l, uint32_t bucket);
 
+/* park.c: offload of activations.  Is it a piece whose kept values lie in host memory; where a kept value is on the device
+ * while its piece is worked on; copies out behind F, and in: of this piece and the one that is worked on next */
+bool lower_parks(const struct lower *l, const struct piece *pc);
+struct mat lower_parked(struct lower *l, uint32_t piece, const char *name, struct mat m);
+void lower_park(struct lower *l, uint32_t piece);
+void lower_fetch(struct lower *l, uint32_t piece);
+
 /* optimizer.c: the step's head, the optimizer */
 void lower_head_of_step(struct lower *l);
 void lower_optimizer(struct lower *l);
+void lower_copy(struct lower *l, struct mat to, struct mat from); /* on the copy queue */
 void lower_metrics_reduce(struct lower *l);
 
 /* order.c: keying simulation, ring depths, queue order, waits, seq */

@@ -88,6 +88,7 @@ static void forward(struct lower *l)
             continue;
         lower_open_params(l, p);
         piece_forward(l, p);
+        lower_park(l, p);
     }
     untag(l);
     if (c->behind != NONE && c->behind != l->role)
@@ -152,6 +153,7 @@ static void backward(struct lower *l)
     for (uint32_t p = c->first + c->npieces; p-- > c->first;) {
         struct piece *pc = &l->pieces[p];
         enter_piece(pc, at);
+        lower_fetch(l, p);
         lower_open_params(l, p);
         lower_open_gradients(l, p);
         if (pc->recompute) {
@@ -175,6 +177,7 @@ static void weights(struct lower *l)
     struct chunk *c = l->chunk;
     bool last = --c->left == 0;
     for (uint32_t p = c->first + c->npieces; p-- > c->first;) {
+        lower_fetch(l, p);
         lower_open_gradients(l, p);
         piece_backward(l, p);
         if (l->halves & HALF_WEIGHT)

@@ -87,7 +87,7 @@ static struct state places_of(struct lower *l, uint32_t bucket, uint32_t place)
                           place_of(l, "v", place, s.v)};
 }
 
-static void copy_mat(struct lower *l, struct mat to, struct mat from)
+void lower_copy(struct lower *l, struct mat to, struct mat from)
 {
     if (from.buffer == NONE)
         return;
@@ -99,9 +99,9 @@ static void copy_mat(struct lower *l, struct mat to, struct mat from)
 
 static void copy_state(struct lower *l, struct state to, struct state from)
 {
-    copy_mat(l, to.master, from.master);
-    copy_mat(l, to.m, from.m);
-    copy_mat(l, to.v, from.v);
+    lower_copy(l, to.master, from.master);
+    lower_copy(l, to.m, from.m);
+    lower_copy(l, to.v, from.v);
 }
 
 static void update(struct lower *l, uint32_t bucket, struct state s)

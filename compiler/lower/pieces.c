@@ -108,6 +108,16 @@ static void plan_piece(struct lower *l, struct piece *pc)
         pc->saved[v] = want[v] && !dropped[v];
 }
 
+/* what a piece keeps of a microbatch: on the device, or in host memory what is large */
+static uint32_t keep_buffer(struct lower *l, const struct piece *pc, const char *name, struct aux_shape s)
+{
+    uint64_t bytes = (uint64_t)s.rows * s.cols * isa_dtype_bytes(s.dtype);
+    uint64_t stream = (uint64_t)l->local * l->job->model.width * isa_dtype_bytes(l->ctype);
+    uint32_t buffer = lower_step_buffer(l, name, s.dtype, bytes, l->chunks[pc->chunk].ring_act);
+    l->p->buffers[buffer].host = lower_parks(l, pc) && 4 * bytes >= stream && s.dtype != DTYPE_I32;
+    return buffer;
+}
+
 static void place_piece(struct lower *l, uint32_t index)
 {
     struct piece *pc = &l->pieces[index];
@@ -128,10 +138,8 @@ static void place_piece(struct lower *l, uint32_t index)
         pc->buffer[v] = pc->late_value[v] = pc->late_gradient[v] = NONE;
         if (!keep || (input && first) || (v == 0 && pc->ahead == 1)) /* that is the head's input */
             continue;
-        uint64_t rows = e->values[v].class == CLASS_TOKENS ? l->local : l->tokens;
         snprintf(name, sizeof name, "%s.%s", tag, e->values[v].name);
-        uint64_t bytes = rows * lower_local_cols(l, &e->values[v]) * isa_dtype_bytes(l->ctype);
-        pc->buffer[v] = lower_step_buffer(l, name, l->ctype, bytes, c->ring_act);
+        pc->buffer[v] = keep_buffer(l, pc, name, lower_value_shape(l, &e->values[v]));
     }
     for (uint32_t i = 0; i < e->noprs; i++)
         for (uint32_t k = 0; k < LOWER_AUX; k++) {
@@ -141,8 +149,7 @@ static void place_piece(struct lower *l, uint32_t index)
                 continue;
             struct aux_shape shape = lower_aux_shape(l, &e->oprs[i], k);
             snprintf(name, sizeof name, "%s.%s.%u", tag, e->oprs[i].name, k);
-            uint64_t bytes = (uint64_t)shape.rows * shape.cols * isa_dtype_bytes(shape.dtype);
-            pc->aux[i][k] = lower_step_buffer(l, name, shape.dtype, bytes, c->ring_act);
+            pc->aux[i][k] = keep_buffer(l, pc, name, shape);
         }
 }
 

@@ -325,8 +325,6 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
         if (l->is_moe && l->moe.capacity > 0 && !emittable_capacity(a, d, why))
             return false;
     }
-    if (job->wishes.offload & OFFLOAD_ACTIVATIONS)
-        REFUSE("offload of activations");
     if (job->wishes.overlap & OVERLAP_ALL_TO_ALL && !decision_pairs(d->schedule))
         REFUSE("overlap of all_to_all with compute, but by schedules in pairs: combined_1f1b, dualpipe, dualpipe_v");
     if (job->wishes.overlap & OVERLAP_TP || (job->wishes.overlap & OVERLAP_CP && d->context != CONTEXT_RING))

@@ -246,8 +246,7 @@ static void sema_offload(struct check *c, const struct entry *e, struct wishes *
     struct value v;
     if (!check_one_item(c, e, &v) || (v.kind == VALUE_NAME && !strcmp(v.text, "none")))
         return;
-    if (names_of(c, vocab_find(SCOPE_offloads, "names"), &v, &w->offload) && w->offload & OFFLOAD_ACTIVATIONS)
-        check_plan_only(c, e->stmt->span, "'offload' of activations");
+    names_of(c, vocab_find(SCOPE_offloads, "names"), &v, &w->offload);
 }
 
 static void sema_overlap(struct check *c, const struct entry *e, struct wishes *w, bool never)

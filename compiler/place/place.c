@@ -167,7 +167,7 @@ static void place_one(struct program *p, const struct lives *lives, struct buffe
     b->offset = at;
 }
 
-void place_program(struct arena *a, struct program *p)
+void place_program(struct arena *a, struct program *p, uint64_t host_bytes)
 {
     struct arena_mark mark = arena_mark(a);
     struct lives *lives = find_lives(a, p);
@@ -179,6 +179,7 @@ void place_program(struct arena *a, struct program *p)
             p->buffers[b].offset = top;
             top = align_up(top + p->buffers[b].bytes);
         }
+    top = top > host_bytes ? top : host_bytes;
     for (uint32_t b = 0; b < p->nbuffers; b++)
         if (p->buffers[b].host) {
             continue;

@@ -365,7 +365,10 @@ static bool compute_copy(struct machine *m, uint32_t i)
 {
     struct parts *p = &m->c->parts[1];
     const struct operand *x = prove_operand(m->program, i, OPND(COPY, x)), *y = prove_operand(m->program, i, OPND(COPY, y));
-    if (m->program->buffers[x->buffer].host || m->program->buffers[y->buffer].host)
+    const struct buffer *from = &m->program->buffers[x->buffer], *to = &m->program->buffers[y->buffer];
+    if ((from->host || to->host) && x->dtype != y->dtype)
+        return conserve_fail(m, i, "a copy between device and host changes the format");
+    if ((from->host && from->kind != BUFFER_STEP) || (to->host && to->kind != BUFFER_STEP))
         return conserve_copy_flat(m, i);
     return conserve_read_parts(m, i, OPND(COPY, x), p) && conserve_emit(m, i, OPND(COPY, y), p);
 }

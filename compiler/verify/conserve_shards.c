@@ -83,8 +83,6 @@ bool conserve_copy_flat(struct machine *m, uint32_t i)
     uint32_t part;
     if (!conserve_read_flat(m, i, OPND(COPY, x), &w, &part))
         return false;
-    if (prove_operand(m->program, i, OPND(COPY, x))->dtype != y->dtype)
-        return conserve_fail(m, i, "a copy between device and host changes the format");
     w = conserve_copy(m->c, &w);
     return store_write_flat(m->store, y, &w, part, i) || conserve_fail(m, i, "its output can't hold the list");
 }

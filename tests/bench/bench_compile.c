@@ -89,8 +89,8 @@ static uint32_t compile(struct arena *a, struct plan *p, double *seconds, size_t
     lower_plan(a, cost, p);
     seconds[LOWER] = now_s() - t, t = now_s();
     for (uint32_t r = 0; r < p->nroles; r++) {
-        place_program(a, p->train[r]);
-        place_program(a, p->eval[r]);
+        place_program(a, p->train[r], 0);
+        place_program(a, p->eval[r], program_host_bytes(p->train[r]));
     }
     seconds[PLACE] = now_s() - t, t = now_s();
     p->ranks = plan_ranks(p);

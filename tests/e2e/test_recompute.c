@@ -1,5 +1,5 @@
-/* Recomputation by operators: every list of parts gives bit for bit the losses and gradients of keeping
- * everything, since what runs again is the same instructions on the same values, and its arena is smaller. */
+/* Recomputation by operators, and activations kept in host memory: each gives bit for bit the losses and gradients of
+ * keeping everything on the device, since the same instructions work on the same values, and its arena is smaller. */
 
 #include "tests/e2e/e2e.h"
 
@@ -10,20 +10,25 @@
 #include <string.h>
 
 static const struct {
-    const char *model, *recompute, *schedule;
+    const char *model, *saving, *schedule;
     bool quick;
 } cases[] = {
-    {"llama", "[core_attn]", "1f1b", true},
-    {"llama", "[norm]", "1f1b", false},
-    {"llama", "[ffn_act]", "1f1b", false},
-    {"llama", "[ffn]", "zb_h1", true},
-    {"llama", "full(layers=1)", "1f1b", true},
-    {"gpt2", "[norm, core_attn, ffn]", "1f1b", false},
-    {"gemma2", "[norm, ffn]", "zb_h1", false},
-    {"gpt_neox", "[norm, ffn_act]", "1f1b", false},
-    {"qwen3", "[norm, core_attn]", "1f1b", false},
-    {"mla", "[mla_up]", "1f1b", true},
-    {"mla", "[norm, core_attn, mla_up, ffn]", "zb_h1", false},
+    {"llama", "recompute=[core_attn]", "1f1b", true},
+    {"llama", "recompute=[norm]", "1f1b", false},
+    {"llama", "recompute=[ffn_act]", "1f1b", false},
+    {"llama", "recompute=[ffn]", "zb_h1", true},
+    {"llama", "recompute=full(layers=1)", "1f1b", true},
+    {"gpt2", "recompute=[norm, core_attn, ffn]", "1f1b", false},
+    {"gemma2", "recompute=[norm, ffn]", "zb_h1", false},
+    {"gpt_neox", "recompute=[norm, ffn_act]", "1f1b", false},
+    {"qwen3", "recompute=[norm, core_attn]", "1f1b", false},
+    {"mla", "recompute=[mla_up]", "1f1b", true},
+    {"mla", "recompute=[norm, core_attn, mla_up, ffn]", "zb_h1", false},
+    {"llama", "offload=[activations]", "1f1b", true},
+    {"gpt2", "offload=[activations, optimizer]", "zb_h1", false},
+    {"mla", "offload=[activations]", "zb_h2", false},
+    {"mixtral", "offload=[activations]", "1f1b", true},
+    {"deepseek_v3", "offload=[activations]", "1f1b", false},
 };
 
 /* "arena   291KiB = 298,112 bytes" of the plan's report */
@@ -39,7 +44,7 @@ static double arena_bytes(const char *text)
     return bytes;
 }
 
-static bool train(const char *folder, const char *model, const char *recompute, const char *schedule,
+static bool train(const char *folder, const char *model, const char *saving, const char *schedule,
                   double *arena)
 {
     char log[2 * E2E_PATH], text[16384];
@@ -48,8 +53,8 @@ static bool train(const char *folder, const char *model, const char *recompute, 
             log,
             "%s/llmc plan tests/reference/%s/model.llm topologies/cpu8.xml -o %s/plan --set gpus=4 --set tp=2"
             " --set pp=2 --set microbatch=1 --set sequence_parallel=yes --set schedule=%s --set "
-            "'recompute=%s'",
-            e2e_build(), model, folder, schedule, recompute))
+            "'%s'",
+            e2e_build(), model, folder, schedule, saving))
         return false;
     e2e_read_text(log, text, sizeof text);
     *arena = arena_bytes(text);
@@ -68,8 +73,8 @@ static void check_case(size_t i)
     e2e_folder(kept, name);
     snprintf(name, sizeof name, "recompute/%zu", i);
     e2e_folder(again, name);
-    CU_ASSERT_FATAL(train(kept, cases[i].model, "none", cases[i].schedule, &all));
-    CU_ASSERT_FATAL(train(again, cases[i].model, cases[i].recompute, cases[i].schedule, &some));
+    CU_ASSERT_FATAL(train(kept, cases[i].model, "recompute=none", cases[i].schedule, &all));
+    CU_ASSERT_FATAL(train(again, cases[i].model, cases[i].saving, cases[i].schedule, &some));
     snprintf(a, sizeof a, "%s/gradients/gradients.safetensors", kept);
     snprintf(b, sizeof b, "%s/gradients/gradients.safetensors", again);
     struct e2e_log x, y;
@@ -82,7 +87,7 @@ static void check_case(size_t i)
     CU_ASSERT(same);
     CU_ASSERT(some > 0 && some < all);
     if (!same || !(some > 0 && some < all))
-        printf("\n    %s %s %s: %s, arena %.0f bytes, without %.0f", cases[i].model, cases[i].recompute,
+        printf("\n    %s %s %s: %s, arena %.0f bytes, without %.0f", cases[i].model, cases[i].saving,
                cases[i].schedule, same ? "the same" : "another result", some, all);
 }
 

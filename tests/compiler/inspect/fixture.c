@@ -90,7 +90,7 @@ struct plan *fixture_plan(struct arena *a, const struct fixture *f)
             p->mesh = decision_mesh(p->job, &p->decision);
             lower_plan(a, c, p);
             for (uint32_t r = 0; r < p->nroles; r++)
-                place_program(a, p->train[r]);
+                place_program(a, p->train[r], 0);
             p->ranks = plan_ranks(p);
             c->unit = (struct cost_unit){.on = f->unit, .f_ns = f->f_ns, .b_ns = f->b_ns, .c_ns = f->c_ns};
             p->timeline = simulate(a, c, (const struct program *const *)p->train, p->nroles, &why);

@@ -100,14 +100,14 @@ static bool about(const struct mutant *m, uint32_t role, bool evaluation, uint32
            member_overlaps(m, role, evaluation, insn) || came_by_meeting(m, role, evaluation, insn);
 }
 
-/* "buffer NAME" of a buffer that the fault touches */
+/* "buffer NAME", or "buffers NAME and NAME", of a buffer that the fault touches */
 static bool names_buffer(const struct mutant *m, const struct violation *v)
 {
     const struct program *p = v->evaluation ? m->plan.eval[v->role] : m->plan.train[v->role];
     for (uint32_t b = 0; b < p->nbuffers; b++) {
         char text[64];
-        snprintf(text, sizeof text, "buffer %s ", p->buffers[b].name);
-        for (uint32_t s = 0; s < m->nsites && strstr(v->message, text); s++)
+        snprintf(text, sizeof text, " %s ", p->buffers[b].name);
+        for (uint32_t s = 0; s < m->nsites && strstr(v->message, "buffer") && strstr(v->message, text); s++)
             if (m->sites[s].role == v->role && m->sites[s].evaluation == v->evaluation &&
                 m->sites[s].start < p->buffers[b].offset + p->buffers[b].bytes &&
                 p->buffers[b].offset < m->sites[s].end)
@@ -116,8 +116,8 @@ static bool names_buffer(const struct mutant *m, const struct violation *v)
     return false;
 }
 
-/* Two instructions that nothing orders any more: a collective on another queue, or an instruction without its wait, stood
- * between them in the list. */
+/* Two instructions that nothing orders any more: what ordered them stood between them in the list, and is gone, on another
+ * queue, or without its wait. */
 static bool lost_order(const struct mutant *m, const struct violation *v)
 {
     const struct program *p = v->evaluation ? m->plan.eval[v->role] : m->plan.train[v->role];
@@ -133,7 +133,8 @@ static bool lost_order(const struct mutant *m, const struct violation *v)
         between |= x->role == v->role && x->evaluation == v->evaluation && x->insn != NONE && i < x->insn &&
                    x->insn < v->insn;
     }
-    return between && (m->kind == MUTATE_WAIT || m->kind == MUTATE_WAIT_EARLIER);
+    return between && (m->kind == MUTATE_WAIT || m->kind == MUTATE_WAIT_EARLIER || m->kind == MUTATE_DROP ||
+                       m->kind == MUTATE_DROP_MATCHED);
 }
 
 /* A rank's wrong number gives wrong rows of the right node: that is seen where rows of several ranks meet, one
