@@ -1,0 +1,37 @@
+/* Rows by number, and the two halves of the checks and workspaces put together. */
+
+#include "kernels/cuda/cuda_kernels.h"
+
+typedef const char *launcher(const struct cuda_call *c);
+
+const char *cuda_kernel(enum op op, const struct cuda_call *c)
+{
+#define KERNEL_MATMUL(name) [OP_##name] = cuda_##name,
+#define KERNEL_ATTENTION(name) [OP_##name] = cuda_##name,
+#define KERNEL_STREAM(name) [OP_##name] = cuda_##name,
+#define KERNEL_HOST(name) [OP_##name] = cuda_##name,
+#define KERNEL_P2P(name)
+#define KERNEL_COLLECTIVE(name)
+#define INSN(name, queue, unit, operands, attributes, meaning) KERNEL_##unit(name)
+    static launcher *const row[NOPS] = {
+#include "runtime/isa.def"
+    };
+#undef INSN
+    return row[op] ? row[op](c) : "not a compute instruction";
+}
+
+/* products, attention, and the merge of its parts; the rest is memory-bound */
+static bool is_product(enum op op)
+{
+    return isa_info(op)->unit == UNIT_MATMUL || isa_info(op)->unit == UNIT_ATTENTION || op == OP_ATTENTION_MERGE;
+}
+
+const char *cuda_check(enum op op, const struct kernel_args *k)
+{
+    return is_product(op) ? cuda_product_check(op, k) : cuda_stream_check(op, k);
+}
+
+size_t cuda_workspace_bytes(enum op op, const struct kernel_args *k, int sm)
+{
+    return is_product(op) ? cuda_product_workspace_bytes(op, k, sm) : cuda_stream_workspace_bytes(op, k);
+}
