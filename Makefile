@@ -26,7 +26,7 @@ RUN_C   := $(filter-out runtime/llmrun.c runtime/isa.c runtime/hash.c $(wildcard
 GEN_O   := $(if $(wildcard grammar/llm.y),$(B)/grammar/llm.tab.o $(B)/grammar/llm.lex.o)
 LIB_O   := $(LIB_C:%.c=$(B)/%.o) $(GEN_O)
 RUN_O   := $(RUN_C:%.c=$(B)/%.o)
-TEST_C  := $(wildcard tests/*.c tests/compiler/*.c tests/compiler/*/*.c tests/runtime/*.c tests/kernels/*.c tests/e2e/*.c tests/tools/*.c)
+TEST_C  := $(wildcard tests/*.c tests/compiler/*.c tests/compiler/*/*.c tests/runtime/*.c tests/kernels/*.c tests/e2e/*.c tests/tools/*.c tests/fake/*.c)
 TEST_O  := $(TEST_C:%.c=$(B)/%.o)
 # the CUDA kernels as plain C++ on the CPU's emulation of the device language, for tests
 CXX     := $(if $(filter clang%,$(notdir $(CC))),$(subst clang,clang++,$(CC)),g++)

@@ -21,6 +21,7 @@ struct cuda_plugin {
     void (*close)(struct cuda_libraries *l);
     const char *(*check)(enum op op, const struct kernel_args *k);
     size_t (*workspace_bytes)(enum op op, const struct kernel_args *k, int sm);
+    const char *(*prepare)(enum op op, const struct cuda_call *c); /* or NULL */
     /* NULL = launched, else what went wrong; what the call points to is read before it returns */
     const char *(*launch)(enum op op, const struct cuda_call *c);
     const char *(*sum)(const struct cuda_sum *s, cuda_stream stream);

@@ -8,6 +8,7 @@
  * keeps each draw for a random while, and holds back communications, so that an order the wait lists do not
  * enforce will sooner or later be violated; what a step must write before reading is poisoned first. */
 
+#include "runtime/cuda/gang.h"
 #include "runtime/exec_play.h"
 
 #include <errno.h>
@@ -26,8 +27,8 @@ static uint64_t draw(struct exec *e)
     return z ^ (z >> 31);
 }
 
-/* what gives and what receives: isa.def lists the written operand first */
-static void make_meeting(const struct exec *e, const struct play *play, uint32_t i, struct meeting *m)
+/* isa.def lists the written operand first */
+void exec_make_meeting(const struct exec *e, const struct play *play, uint32_t i, struct meeting *m)
 {
     struct kernel_args k;
     const struct insn *in = &play->p->insns[i];
@@ -92,7 +93,7 @@ static enum progress try_meeting(struct exec *e, struct play *play, uint32_t q, 
 {
     struct meeting m;
     bool posted = false;
-    make_meeting(e, play, i, &m);
+    exec_make_meeting(e, play, i, &m);
     if (!play->open[q]) {
         enum meeting_state st = e->s.transport->post(e->transport, &m);
         if (st == MEETING_REFUSED)
@@ -149,7 +150,7 @@ static enum progress try_paced(struct exec *e, struct play *play, uint32_t q, ui
         if (insn_is_meeting(&play->p->insns[i])) {
             struct meeting m;
             bool posted = false;
-            make_meeting(e, play, i, &m);
+            exec_make_meeting(e, play, i, &m);
             make_small(&m);
             m.ready_ns = start;
             if (!play->open[q]) {
@@ -320,6 +321,20 @@ static void poison_step(const struct exec *e, const struct program *p)
     }
 }
 
+static void count_meetings(struct exec *e, const struct play *play)
+{
+    for (uint32_t c = 0; c < e->s.channels->n; c++)
+        e->met[c] += play->meetings[c];
+}
+
+static enum status run_gang(struct exec *e, enum routine which)
+{
+    atomic_store(&e->s.world->ranks[e->s.world->rank].evaluating, which == ROUTINE_EVAL);
+    TRY(gang_run(e->s.gang, e, which));
+    count_meetings(e, &e->play[which]);
+    return STATUS_OK;
+}
+
 enum status exec_run(struct exec *e, enum routine which, const struct batch_source *batch,
                      struct trace_span *trace)
 {
@@ -327,6 +342,8 @@ enum status exec_run(struct exec *e, enum routine which, const struct batch_sour
     struct patience patience = {0};
     play->trace = trace;
     play->batch = batch;
+    if (e->s.gang)
+        return run_gang(e, which);
     memset(play->done, 0, sizeof play->done);
     memset(play->open, 0, sizeof play->open);
     if (play->pace_ns)
@@ -349,7 +366,6 @@ enum status exec_run(struct exec *e, enum routine which, const struct batch_sour
         for (uint32_t q = 0; q < NQUEUES; q++)
             left += play->count[q] - play->done[q];
     }
-    for (uint32_t c = 0; c < e->s.channels->n; c++)
-        e->met[c] += play->meetings[c];
+    count_meetings(e, play);
     return STATUS_OK;
 }

@@ -12,6 +12,7 @@
 
 struct batch_source;
 struct exec;
+struct gang;
 
 enum routine { ROUTINE_TRAIN, ROUTINE_EVAL, NROUTINES };
 
@@ -31,6 +32,7 @@ struct exec_setup {
     double watchdog_s;     /* report and fail after so long without progress of any rank; 0 = never */
     const int64_t *const *pace_ns; /* planned times of training instructions by role, instead of doing them; or NULL */
     struct routing *routing; /* choices of experts in training, routing.h; or NULL */
+    struct gang *gang;     /* ranks on a CUDA device (runtime/cuda/gang.h) instead of device and transport; or NULL */
     bool peers_by_pid;     /* look for dead peers: nobody else does when ranks are started from outside */
 };
 
@@ -50,7 +52,14 @@ void exec_set_hook(struct exec *e, exec_hook *hook, void *context); /* NULL = no
 enum status exec_run(struct exec *e, enum routine which, const struct batch_source *batch,
                      struct trace_span *trace);
 
-/* a buffer's memory on this rank; NULL if there is none of that kind */
+/* Where operands are in a device's memory, the world's arena is the host's copy of it: exec_run() keeps the step block and
+ * the metrics equal on both sides; these copy the persistent buffers.  Nothing to do on the CPU. */
+enum status exec_to_device(struct exec *e);   /* the copy's memory is given back */
+enum status exec_from_device(struct exec *e);
+/* one past the highest byte of the arena that no longer holds the poison 0xff */
+uint64_t exec_touched(struct exec *e);
+
+/* a buffer's memory on this rank, in the host's copy; NULL if there is none of that kind */
 void *exec_buffer(const struct exec *e, enum routine which, enum buffer_kind kind);
 
 /* what every rank is at, and whom it waits for, as lines on out */

@@ -1,5 +1,6 @@
 /* Loading programs into the executor: queues, meetings, and the checks that need slot values and kernels. */
 
+#include "runtime/cuda/gang.h"
 #include "runtime/exec_play.h"
 
 #include <stdlib.h>
@@ -14,7 +15,7 @@ static struct view resolve_operand(const struct exec *e, const struct program *p
     uint64_t at = p->buffers[o->buffer].offset + o->offset;
     if (o->slot != UINT16_MAX)
         at += rank_value(e->s.ranks, e->s.world->rank, o->slot) * o->slot_stride;
-    return (struct view){e->arena + at, (enum dtype)o->dtype, o->mark == MARK_ADD, o->rows, o->cols, o->ld};
+    return (struct view){exec_address(e, at), (enum dtype)o->dtype, o->mark == MARK_ADD, o->rows, o->cols, o->ld};
 }
 
 void exec_resolve(const struct exec *e, const struct program *p, uint32_t i, struct kernel_args *k)
@@ -101,9 +102,13 @@ static enum status check_kernels(struct exec *e, const struct play *play, char *
             continue;
         exec_resolve(e, play->p, i, &k);
         enum op op = (enum op)play->p->insns[i].op;
-        const char *why = e->s.device->check(op, &k);
+        const char *why = kernel_check(op, &k);
+        if (!why && e->s.gang)
+            why = gang_plugin(e->s.gang)->check(op, &k);
         if (why)
             return fail_insn(e, play->p, i, why, error, error_size);
+        if (e->s.gang)
+            continue;
         size_t bytes = e->s.device->scratch_floats(op, &k) * sizeof(float);
         e->scratch_bytes = bytes > e->scratch_bytes ? bytes : e->scratch_bytes;
     }
@@ -146,10 +151,12 @@ enum status exec_open(struct exec **out, const struct exec_setup *s, char *error
             st = load(e, &e->play[r], s->programs[r][role], error, error_size);
     if (s->pace_ns)
         e->play[ROUTINE_TRAIN].pace_ns = s->pace_ns[role];
-    if (st == STATUS_OK)
+    if (st == STATUS_OK && s->gang)
+        st = gang_join(s->gang, e, error, error_size);
+    if (st == STATUS_OK && !s->gang)
         st = s->transport->open(&e->transport, s->world, s->channels->list, s->channels->n);
     e->scratch_bytes = (e->scratch_bytes + 4096) / 4096 * 4096;
-    if (st == STATUS_OK) {
+    if (st == STATUS_OK && !s->gang) {
         void *map = mmap(NULL, e->scratch_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         e->scratch = map == MAP_FAILED ? NULL : map;
         st = e->scratch ? STATUS_OK : STATUS_WORLD;
@@ -166,6 +173,8 @@ void exec_close(struct exec *e)
 {
     if (!e)
         return;
+    if (e->s.gang)
+        gang_leave(e->s.gang, e);
     for (uint32_t r = 0; r < NROUTINES; r++) {
         free(e->play[r].order);
         free(e->play[r].channel);
@@ -204,6 +213,56 @@ void *exec_buffer(const struct exec *e, enum routine which, enum buffer_kind kin
     const struct program *p = e->play[which].p;
     for (uint32_t b = 0; p && b < p->nbuffers; b++)
         if (p->buffers[b].kind == kind)
-            return e->arena + p->buffers[b].offset;
+            return e->s.world->arena[e->s.world->rank] + p->buffers[b].offset;
     return NULL;
+}
+
+/* on a device: all persistent buffers between it and the host's copy of the arena */
+static enum status copy_persistent(struct exec *e, bool to_device)
+{
+    const struct program *p = e->play[ROUTINE_TRAIN].p;
+    for (uint32_t b = 0; e->s.gang && b < p->nbuffers; b++) {
+        const struct buffer *buffer = &p->buffers[b];
+        bool kept = buffer->kind == BUFFER_PARAM || buffer->kind == BUFFER_MASTER || buffer->kind == BUFFER_MOMENT1 ||
+                    buffer->kind == BUFFER_MOMENT2;
+        if (kept && buffer->bytes)
+            TRY(gang_copy(e->s.gang, e, buffer->offset, buffer->bytes, to_device));
+    }
+    return STATUS_OK;
+}
+
+enum status exec_to_device(struct exec *e)
+{
+    TRY(copy_persistent(e, true));
+    if (e->s.gang) { /* whole pages of the host's copy are given back */
+        uint64_t bytes = e->s.world->arena_size[e->s.world->rank];
+        uintptr_t start = ((uintptr_t)e->s.world->arena[e->s.world->rank] + 4095) / 4096 * 4096;
+        uintptr_t end = ((uintptr_t)e->s.world->arena[e->s.world->rank] + bytes) / 4096 * 4096;
+        if (end > start)
+            madvise((void *)start, end - start, MADV_REMOVE);
+    }
+    return STATUS_OK;
+}
+
+enum status exec_from_device(struct exec *e)
+{
+    return copy_persistent(e, false);
+}
+
+uint64_t exec_touched(struct exec *e)
+{
+    uint64_t bytes = e->s.world->arena_size[e->s.world->rank], piece = 1 << 20;
+    const uint8_t *arena = e->s.world->arena[e->s.world->rank];
+    while (bytes) {
+        uint64_t from = e->s.gang ? (bytes - 1) / piece * piece : 0;
+        if (e->s.gang && from < e->host_bytes && bytes > e->host_bytes)
+            from = e->host_bytes; /* a copy lies on one side */
+        if (e->s.gang && gang_copy(e->s.gang, e, from, bytes - from, false) != STATUS_OK)
+            return 0;
+        while (bytes > from && arena[bytes - 1] == 0xff)
+            bytes--;
+        if (bytes > from)
+            return bytes;
+    }
+    return 0;
 }

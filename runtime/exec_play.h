@@ -24,7 +24,9 @@ struct play { /* one program as this rank replays it */
 struct exec {
     struct exec_setup s;
     struct transport *transport;
-    uint8_t *arena;
+    uint8_t *arena;      /* where operands are; on a device: such that arena + offset is right behind host_bytes */
+    uint8_t *host;       /* pinned memory of offsets below host_bytes */
+    uint64_t host_bytes; /* 0 on the CPU, where all is host memory */
     struct play play[NROUTINES];
     uint64_t *met; /* by channel: meetings of earlier runs */
     float *scratch;
@@ -34,6 +36,14 @@ struct exec {
     exec_hook *hook;
     void *hook_context;
 };
+
+static inline uint8_t *exec_address(const struct exec *e, uint64_t at)
+{
+    return at < e->host_bytes ? e->host + at : e->arena + at;
+}
+
+/* what gives and what receives, of a communication in this run */
+void exec_make_meeting(const struct exec *e, const struct play *play, uint32_t insn, struct meeting *m);
 
 /* operands and attributes of an instruction on this rank */
 void exec_resolve(const struct exec *e, const struct program *p, uint32_t insn, struct kernel_args *k);

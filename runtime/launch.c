@@ -5,6 +5,7 @@
 #include "runtime/launch.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -148,5 +149,41 @@ enum status launch_local(struct world *w, enum status (*body)(void *context, uin
     }
     reap(w, children, started, describe, context);
     free(children);
+    return world_failed(w);
+}
+
+struct thread {
+    pthread_t id;
+    uint32_t rank;
+    struct world *world;
+    enum status (*body)(void *context, uint32_t rank);
+    void *context;
+};
+
+static void *run_thread(void *argument)
+{
+    struct thread *t = argument;
+    enum status st = t->body(t->context, t->rank);
+    if (st != STATUS_OK)
+        world_fail(t->world, st, "rank %u ended with status %d", t->rank, (int)st);
+    return NULL;
+}
+
+enum status launch_threads(struct world *w, enum status (*body)(void *context, uint32_t rank), void *context)
+{
+    struct thread *threads = calloc(w->nranks, sizeof *threads);
+    uint32_t started = 0;
+    if (!threads)
+        return STATUS_WORLD;
+    for (; started < w->nranks; started++) {
+        threads[started] = (struct thread){.rank = started, .world = w, .body = body, .context = context};
+        if (pthread_create(&threads[started].id, NULL, run_thread, &threads[started])) {
+            world_fail(w, STATUS_WORLD, "cannot start a thread for rank %u", started);
+            break;
+        }
+    }
+    for (uint32_t i = 0; i < started; i++)
+        pthread_join(threads[i].id, NULL);
+    free(threads);
     return world_failed(w);
 }

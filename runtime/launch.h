@@ -21,4 +21,8 @@ enum status launch_local(struct world *w, enum status (*body)(void *context, uin
                          void (*describe)(void *context, uint32_t rank, char *out, size_t size),
                          void *context);
 
+/* Ranks as threads of this process, which share one device: body() makes its own copy of the world, with its rank.  A
+ * failure is in the world; none is killed, all look for it. */
+enum status launch_threads(struct world *w, enum status (*body)(void *context, uint32_t rank), void *context);
+
 #endif

@@ -1,0 +1,387 @@
+/* A gang's device: one allocation for the arenas of its ranks, workspaces and staged words; a stream per rank and queue.
+ *
+ * Layout of the allocation: arenas, each of its device part alone (host buffers come first in an arena and lie in pinned
+ * memory), then workspaces, one per stream that runs kernels, then staged words.  Pinned memory: per rank its progress
+ * words, staged words, step block and metrics; then host parts of arenas. */
+
+#include "runtime/cuda/gang_inside.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { ALIGN = 512, ARENA_ALIGN = 2 << 20, CC_MAJOR = 75, CC_MINOR = 76 };
+
+static size_t round_up(uint64_t bytes, size_t to)
+{
+    return (size_t)((bytes + to - 1) / to * to);
+}
+
+static enum status fail(char *error, size_t error_size, enum status st, const char *what, const char *why)
+{
+    snprintf(error, error_size, "%s%s%s", what, why ? ": " : "", why ? why : "");
+    return st;
+}
+
+enum status gang_new(struct gang **out, const struct gang_setup *s)
+{
+    struct gang *g = calloc(1, sizeof *g);
+    if (!g || !(g->ranks = calloc(s->n, sizeof *g->ranks))) {
+        free(g);
+        return STATUS_WORLD;
+    }
+    g->s = *s;
+    g->cu = s->plugin->runtime;
+    *out = g;
+    return STATUS_OK;
+}
+
+const struct cuda_plugin *gang_plugin(const struct gang *g)
+{
+    return g->s.plugin;
+}
+
+void gang_describe(const struct gang *g, char *out, size_t size)
+{
+    static const char *const modes[] = {"instruction by instruction", "in segments", "as one graph"};
+    g->s.plugin->describe(g->s.device, out, size);
+    size_t used = strlen(out);
+    snprintf(out + used, size - used, ", %s, replayed %s", g->s.meet->name, modes[g->s.replay]);
+}
+
+/* the larger of both programs: what is in front of an arena's device part */
+static uint64_t arena_host_bytes(const struct exec *e)
+{
+    uint64_t most = 0;
+    for (enum routine w = 0; w < NROUTINES; w++) {
+        uint64_t bytes = e->play[w].p ? program_host_bytes(e->play[w].p) : 0;
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+static uint64_t arena_bytes(const struct exec *e)
+{
+    uint64_t most = 0;
+    for (enum routine w = 0; w < NROUTINES; w++)
+        most = e->play[w].p && e->play[w].p->arena_bytes > most ? e->play[w].p->arena_bytes : most;
+    return most;
+}
+
+/* largest need of any kernel by queue; shapes are enough, operands have no place yet */
+static void measure_workspaces(struct gang *g, struct gang_rank *r)
+{
+    for (enum routine w = 0; w < NROUTINES; w++) {
+        const struct program *p = r->e->play[w].p;
+        for (uint32_t i = 0; p && i < p->ninsns; i++) {
+            struct kernel_args k = {.scratch = NULL};
+            if (insn_is_meeting(&p->insns[i]))
+                continue;
+            exec_resolve(r->e, p, i, &k);
+            size_t bytes = round_up(g->s.plugin->workspace_bytes((enum op)p->insns[i].op, &k, g->sm), ALIGN);
+            size_t *most = &r->workspace_bytes[p->insns[i].queue];
+            *most = bytes > *most ? bytes : *most;
+        }
+    }
+    r->stage_bytes = gang_stage_bytes(r->e, ROUTINE_TRAIN);
+    size_t eval = gang_stage_bytes(r->e, ROUTINE_EVAL);
+    r->stage_bytes = round_up(r->stage_bytes > eval ? r->stage_bytes : eval, ALIGN);
+}
+
+static enum status allocate_pinned(struct gang *g, char *error, size_t error_size)
+{
+    void *pinned = NULL;
+    for (uint32_t i = 0; i < g->s.n; i++)
+        g->pinned_bytes += ALIGN + g->ranks[i].stage_bytes + ALIGN + round_up(arena_host_bytes(g->ranks[i].e), ALIGN);
+    int rc = g->cu->HostAlloc(&pinned, g->pinned_bytes, CUDA_HOST_MAPPED);
+    if (rc)
+        return fail(error, error_size, STATUS_WORLD, "cannot get pinned host memory", g->cu->GetErrorString(rc));
+    uint8_t *next = g->pinned = pinned;
+    for (uint32_t i = 0; i < g->s.n; i++) {
+        struct gang_rank *r = &g->ranks[i];
+        r->mark = (uint32_t *)(void *)next;
+        memset(r->mark, 0, NMARKS * sizeof *r->mark);
+        r->stage = next + ALIGN;
+        r->host = r->stage + r->stage_bytes + ALIGN;
+        next = r->host + round_up(arena_host_bytes(r->e), ALIGN);
+    }
+    return STATUS_OK;
+}
+
+static enum status allocate_device(struct gang *g, char *error, size_t error_size)
+{
+    void *memory = NULL;
+    for (uint32_t i = 0; i < g->s.n; i++) {
+        const struct gang_rank *r = &g->ranks[i];
+        g->lines.arena += round_up(arena_bytes(r->e) - arena_host_bytes(r->e), ARENA_ALIGN);
+        for (uint32_t q = 0; q < NQUEUES; q++)
+            g->lines.workspace += r->workspace_bytes[q];
+        g->lines.staging += r->stage_bytes;
+    }
+    g->memory_bytes = round_up(g->lines.arena + g->lines.workspace + g->lines.staging, ARENA_ALIGN);
+    /* NCCL reads and writes peers' memory in place only where it allocated it itself */
+    int rc = g->s.nccl ? g->s.nccl->MemAlloc(&memory, g->memory_bytes) : g->cu->Malloc(&memory, g->memory_bytes);
+    if (rc) {
+        snprintf(error, error_size, "the plan needs %.2f GiB on device %d, of which %.2f GiB are free: %s",
+                 (double)g->memory_bytes / 0x1p30, g->s.device, (double)g->free_at_start / 0x1p30,
+                 g->s.nccl ? g->s.nccl->GetErrorString(rc) : g->cu->GetErrorString(rc));
+        return STATUS_MISMATCH;
+    }
+    uint8_t *next = g->memory = memory;
+    for (uint32_t i = 0; i < g->s.n; i++) {
+        struct gang_rank *r = &g->ranks[i];
+        /* such that arena + offset is right for all offsets behind the host's part */
+        r->e->arena = (uint8_t *)((uintptr_t)next - arena_host_bytes(r->e));
+        r->e->host_bytes = arena_host_bytes(r->e);
+        r->e->host = r->host;
+        next += round_up(arena_bytes(r->e) - arena_host_bytes(r->e), ARENA_ALIGN);
+    }
+    for (uint32_t i = 0; i < g->s.n; i++) {
+        struct gang_rank *r = &g->ranks[i];
+        for (uint32_t q = 0; q < NQUEUES; q++) {
+            r->workspace[q] = r->workspace_bytes[q] ? next : NULL;
+            next += r->workspace_bytes[q];
+        }
+        r->stage_device = next;
+        next += r->stage_bytes;
+    }
+    return STATUS_OK;
+}
+
+/* communication before computation: a transfer that can start should not wait behind a kernel's blocks */
+static int make_streams(struct gang *g)
+{
+    int least = 0, greatest = 0, rc = g->cu->DeviceGetStreamPriorityRange(&least, &greatest);
+    for (uint32_t i = 0; i < g->s.n && !rc; i++)
+        for (uint32_t q = 0; q < NQUEUES && !rc; q++) {
+            rc = g->cu->StreamCreateWithPriority(&g->ranks[i].stream[q], CUDA_STREAM_NONBLOCKING,
+                                                 q == QUEUE_COMPUTE ? least : greatest);
+            if (!rc)
+                rc = g->cu->EventCreateWithFlags(&g->ranks[i].end[q], CUDA_EVENT_NO_TIMING);
+        }
+    if (!rc)
+        rc = g->cu->EventCreateWithFlags(&g->begin, CUDA_EVENT_NO_TIMING);
+    return rc ? rc : g->cu->EventCreateWithFlags(&g->clock, CUDA_EVENT_PLAIN);
+}
+
+/* algorithms and plans are chosen on the operands' own memory, which is poisoned afterwards */
+static const char *prepare_kernels(struct gang *g)
+{
+    for (uint32_t i = 0; i < g->s.n && g->s.plugin->prepare; i++)
+        for (enum routine w = 0; w < NROUTINES; w++) {
+            const struct program *p = g->ranks[i].e->play[w].p;
+            for (uint32_t j = 0; p && j < p->ninsns; j++) {
+                struct kernel_args k;
+                struct cuda_call c;
+                if (insn_is_meeting(&p->insns[j]))
+                    continue;
+                gang_call(g, &g->ranks[i], w, j, &k, &c);
+                const char *why = g->s.plugin->prepare((enum op)p->insns[j].op, &c);
+                if (why)
+                    return why;
+            }
+        }
+    return NULL;
+}
+
+static enum status open_device(struct gang *g, char *error, size_t error_size)
+{
+    size_t total = 0;
+    int count = 0, major = 0, minor = 0, rc = g->cu->GetDeviceCount(&count);
+    if (rc || g->s.device >= count) {
+        snprintf(error, error_size, "rank %u wants GPU %d, this machine has %d%s%s", g->s.first, g->s.device, count,
+                 rc ? ": " : "", rc ? g->cu->GetErrorString(rc) : "");
+        return rc ? STATUS_WORLD : STATUS_MISMATCH;
+    }
+    rc = g->cu->SetDevice(g->s.device);
+    if (!rc)
+        rc = g->cu->DeviceGetAttribute(&major, CC_MAJOR, g->s.device);
+    if (!rc)
+        rc = g->cu->DeviceGetAttribute(&minor, CC_MINOR, g->s.device);
+    if (!rc)
+        rc = g->cu->MemGetInfo(&g->free_at_start, &total);
+    if (!rc)
+        rc = make_streams(g);
+    if (rc)
+        return fail(error, error_size, STATUS_WORLD, "cannot use the device", g->cu->GetErrorString(rc));
+    g->sm = 10 * major + minor;
+    const char *why = g->s.plugin->open(&g->libraries, g->s.device, g->s.deterministic);
+    if (why)
+        return fail(error, error_size, STATUS_WORLD, "cannot use the device", why);
+    for (uint32_t i = 0; i < g->s.n; i++)
+        measure_workspaces(g, &g->ranks[i]);
+    TRY(allocate_pinned(g, error, error_size));
+    TRY(allocate_device(g, error, error_size));
+    TRY(gang_plan(g, error, error_size));
+    why = prepare_kernels(g);
+    if (why)
+        return fail(error, error_size, STATUS_WORLD, "cannot prepare kernels", why);
+    rc = g->cu->MemsetAsync(g->memory, 0xff, g->memory_bytes, gang_origin(g));
+    memset(g->ranks[0].host, 0xff, arena_host_bytes(g->ranks[0].e));
+    return rc ? fail(error, error_size, STATUS_WORLD, "cannot use the device", g->cu->GetErrorString(rc))
+              : gang_wait(g, ROUTINE_TRAIN);
+}
+
+static enum status open_meet(struct gang *g, const struct exec *e, char *error, size_t error_size)
+{
+    const struct meet_setup s = {.gang = g,
+                                 .plugin = g->s.plugin,
+                                 .nccl = g->s.nccl,
+                                 .world = g->s.world,
+                                 .channels = e->s.channels,
+                                 .ranks = e->s.ranks,
+                                 .programs = e->s.programs,
+                                 .nlocal = g->s.n,
+                                 .id = g->s.id,
+                                 .memory = g->memory,
+                                 .memory_bytes = g->memory_bytes,
+                                 .deadline_s = g->s.connect_s};
+    return g->s.meet->open(&g->meet, &s, error, error_size);
+}
+
+static struct gang_rank *rank_of(struct gang *g, const struct exec *e)
+{
+    return &g->ranks[e->s.world->rank - g->s.first];
+}
+
+enum status gang_join(struct gang *g, struct exec *e, char *error, size_t error_size)
+{
+    struct gang_rank *r = rank_of(g, e);
+    r->e = e;
+    atomic_fetch_add(&g->joined, 1);
+    TRY(world_barrier(e->s.world));
+    if (r != g->ranks) {
+        *error = 0;
+        enum status st = world_barrier(e->s.world);
+        if (st == STATUS_OK && g->cu->SetDevice(g->s.device))
+            st = fail(error, error_size, STATUS_WORLD, "cannot use the device", NULL);
+        return st;
+    }
+    enum status st = open_device(g, error, error_size);
+    if (st == STATUS_OK)
+        st = open_meet(g, e, error, error_size);
+    if (st != STATUS_OK) {
+        world_fail(e->s.world, st, "rank %u: %s", e->s.world->rank, error);
+        return st;
+    }
+    return world_barrier(e->s.world);
+}
+
+enum status gang_run(struct gang *g, struct exec *e, enum routine which)
+{
+    bool leader = rank_of(g, e) == g->ranks;
+    if (g->s.n > 1)
+        TRY(world_barrier(e->s.world));
+    if (leader) {
+        for (uint32_t r = 0; r < g->s.n; r++)
+            memset(g->ranks[r].mark, 0, NMARKS * sizeof *g->ranks[r].mark);
+        enum status st = gang_issue(g, which);
+        if (st != STATUS_OK)
+            return st;
+    }
+    return g->s.n > 1 ? world_barrier(e->s.world) : world_failed(e->s.world);
+}
+
+enum status gang_copy(struct gang *g, struct exec *e, uint64_t at, uint64_t bytes, bool to_device)
+{
+    cuda_stream stream = rank_of(g, e)->stream[QUEUE_COMPUTE];
+    uint8_t *device = exec_address(e, at), *host = e->s.world->arena[e->s.world->rank] + at;
+    int rc = g->cu->MemcpyAsync(to_device ? device : host, to_device ? host : device, bytes, CUDA_COPY_DEFAULT, stream);
+    while (!rc && (rc = g->cu->StreamQuery(stream)) == CUDA_NOT_READY) {
+        rc = 0;
+        TRY(world_failed(e->s.world));
+    }
+    if (!rc)
+        return STATUS_OK;
+    world_fail(e->s.world, STATUS_WORLD, "rank %u: copying %llu bytes: %s", e->s.world->rank, (unsigned long long)bytes,
+               g->cu->GetErrorString(rc));
+    return STATUS_WORLD;
+}
+
+/* Streams that hang would make freeing hang: after a failure only what cannot block is given back, the process ends soon. */
+static bool drained(struct gang *g)
+{
+    int64_t end = world_now_ns() + 2000000000;
+    for (uint32_t i = 0; i < g->s.n; i++)
+        for (uint32_t q = 0; q < NQUEUES; q++)
+            while (g->ranks[i].stream[q]) {
+                int rc = g->cu->StreamQuery(g->ranks[i].stream[q]);
+                if (rc == CUDA_OK)
+                    break;
+                if (rc != CUDA_NOT_READY || world_now_ns() > end)
+                    return false;
+            }
+    return true;
+}
+
+static void free_device(struct gang *g)
+{
+    bool idle = drained(g);
+    for (uint32_t i = 0; g->stamps && i < 2 * g->step[ROUTINE_TRAIN].n; i++)
+        if (g->stamps[i])
+            g->cu->EventDestroy(g->stamps[i]);
+    free(g->stamps);
+    gang_plan_free(g); /* graphs go before communicators */
+    if (g->meet)
+        g->s.meet->close(g->meet);
+    for (uint32_t i = 0; i < g->s.n; i++)
+        for (uint32_t q = 0; q < NQUEUES; q++) {
+            if (g->ranks[i].end[q])
+                g->cu->EventDestroy(g->ranks[i].end[q]);
+            if (g->ranks[i].stream[q])
+                g->cu->StreamDestroy(g->ranks[i].stream[q]);
+        }
+    if (g->begin)
+        g->cu->EventDestroy(g->begin);
+    if (g->clock)
+        g->cu->EventDestroy(g->clock);
+    if (g->libraries)
+        g->s.plugin->close(g->libraries);
+    if (!idle)
+        return;
+    if (g->memory && g->s.nccl)
+        g->s.nccl->MemFree(g->memory);
+    else if (g->memory)
+        g->cu->Free(g->memory);
+    if (g->pinned)
+        g->cu->FreeHost(g->pinned);
+}
+
+/* The leader gives the device back when all others have come to their end, and they wait for it: it uses what is theirs. */
+void gang_leave(struct gang *g, struct exec *e)
+{
+    struct gang_rank *r = rank_of(g, e);
+    if (!r->e)
+        return;
+    atomic_fetch_add(&g->left, 1);
+    while (r == g->ranks ? atomic_load(&g->left) < atomic_load(&g->joined) : !atomic_load(&g->freed))
+        usleep(200);
+    if (r != g->ranks)
+        return;
+    free_device(g);
+    atomic_store(&g->freed, 1);
+}
+
+void gang_free(struct gang *g)
+{
+    if (!g)
+        return;
+    free(g->ranks);
+    free(g);
+}
+
+void gang_memory(const struct gang *g, struct gang_memory *m)
+{
+    size_t left = 0, total = 0;
+    *m = g->lines;
+    m->arena = g->lines.arena;
+    if (g->cu->MemGetInfo(&left, &total) == CUDA_OK && g->free_at_start > left)
+        m->total = g->free_at_start - left;
+    uint64_t own = m->arena + m->workspace + m->staging;
+    m->other = m->total > own ? m->total - own : 0;
+}
+
+void gang_counts(const struct gang *g, struct gang_counts *c)
+{
+    *c = g->counts;
+}

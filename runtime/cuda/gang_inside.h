@@ -1,0 +1,99 @@
+#ifndef LLMC_GANG_INSIDE_H
+#define LLMC_GANG_INSIDE_H
+
+/* Inside of a gang: gang.c (devices, memory), gang_plan.c (orders, events, staging), gang_issue.c (the player),
+ * gang_watch.c (waiting, failing). */
+
+#include "runtime/cuda/gang.h"
+#include "runtime/exec_play.h"
+
+enum { MARK_ENDED = NQUEUES, MARK_COMPUTE = 2 * NQUEUES, NMARKS = 16 };
+
+struct staged { /* what the host computes before the step for one instruction */
+    uint32_t insn;
+    size_t at; /* bytes in the rank's staging area */
+};
+struct stretch { /* consecutive instructions of the compute queue that need nothing from outside until their end */
+    uint32_t first, last; /* of the queue's order */
+    cuda_graph_exec graph;
+};
+struct gang_play { /* one program on streams */
+    uint32_t n;           /* instructions */
+    cuda_event *event;    /* by instruction: recorded behind it; NULL where nobody waits for it */
+    const int32_t **data; /* by instruction: staged, on the device */
+    struct staged *staged;
+    uint32_t nstaged;
+    struct stretch *runs;
+    uint32_t nruns;
+    uint32_t *run_of; /* by instruction: its run, or NONE */
+};
+struct gang_rank {
+    struct exec *e;
+    cuda_stream stream[NQUEUES];
+    bool used[NQUEUES];
+    cuda_event end[NQUEUES]; /* of the step on that stream */
+    void *workspace[NQUEUES];
+    size_t workspace_bytes[NQUEUES];
+    uint32_t *mark; /* [NMARKS], mapped, instruction + 1: by queue the communication begun last, MARK_ENDED + queue that ended
+                       last; MARK_COMPUTE: where the compute queue has been */
+    uint8_t *stage, *stage_device; /* the same bytes in pinned memory and on the device */
+    size_t stage_bytes;
+    uint8_t *host; /* pinned part of the arena */
+    struct gang_play play[NROUTINES];
+    int32_t seen[NQUEUES][NQUEUES]; /* [on][of]: highest position whose event the stream has waited for */
+};
+struct gang_entry {
+    uint32_t rank, insn; /* rank: index in the gang */
+    uint32_t seq, channel;
+};
+struct gang_step { /* one routine of all ranks in the order of issuing */
+    struct gang_entry *order;
+    uint32_t n, done; /* done: steps so far */
+    cuda_graph_exec graph;
+};
+struct gang {
+    struct gang_setup s;
+    const struct cuda_runtime *cu;
+    struct gang_rank *ranks;
+    struct gang_step step[NROUTINES];
+    struct meet *meet;
+    struct meet_part *parts; /* scratch: as many as ranks */
+    struct cuda_libraries *libraries;
+    uint8_t *memory, *pinned;
+    size_t memory_bytes, pinned_bytes;
+    struct gang_memory lines;
+    size_t free_at_start;
+    cuda_event begin, clock;
+    cuda_event *stamps; /* traced step: two per entry */
+    bool failed;
+    _Atomic uint32_t joined, left, freed; /* ranks that came, that went; the device is given back */
+    int sm;
+    struct gang_counts counts;
+};
+
+static inline cuda_stream gang_origin(const struct gang *g)
+{
+    return g->ranks[0].stream[QUEUE_COMPUTE];
+}
+
+/* gang_plan.c; NULL = fine, else out of memory */
+enum status gang_plan(struct gang *g, char *error, size_t error_size);
+void gang_plan_free(struct gang *g);
+/* bytes a rank stages */
+size_t gang_stage_bytes(const struct exec *e, enum routine which);
+void gang_stage_fill(struct gang *g, struct gang_rank *r, enum routine which);
+
+/* gang_issue.c */
+enum status gang_issue(struct gang *g, enum routine which);
+void gang_call(const struct gang *g, const struct gang_rank *r, enum routine which, uint32_t insn, struct kernel_args *k,
+               struct cuda_call *c);
+
+/* gang_watch.c */
+/* until the origin stream has nothing to do */
+enum status gang_wait(struct gang *g, enum routine which);
+/* records the failure, in words that name rank and instruction, and gives the communicators up */
+enum status gang_fail(struct gang *g, uint32_t rank, enum routine which, uint32_t insn, const char *why);
+/* the same where only the device can know who it was: what its progress words say */
+enum status gang_blame(struct gang *g, enum routine which, const char *why);
+
+#endif
