@@ -344,6 +344,11 @@ int fake_cuda_enqueue(cuda_stream s, fake_step *step, const void *state, size_t 
     return 0;
 }
 
+bool fake_cuda_is_capturing(cuda_stream s)
+{
+    return s->capture != NULL;
+}
+
 static int f_stream_create(cuda_stream *s, unsigned flags, int priority)
 {
     (void)priority;

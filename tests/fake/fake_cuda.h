@@ -35,6 +35,7 @@ void fake_cuda_breach(const char *format, ...) __attribute__((format(printf, 1, 
 void *fake_cuda_allocate(size_t bytes);
 void fake_cuda_release(void *p);
 bool fake_cuda_is_device(const void *p, size_t bytes);
+bool fake_cuda_is_capturing(cuda_stream s);
 uint64_t fake_cuda_draw(uint64_t n); /* below n */
 void fake_cuda_lock(void);
 void fake_cuda_unlock(void);

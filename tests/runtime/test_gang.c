@@ -72,5 +72,5 @@ void suite_gang(void)
 {
     CU_pSuite s = CU_add_suite("gang", NULL, NULL);
     CU_add_test(s, "random plans on one device equal CPU ranks", test_d2d);
-    (void)test_nccl;
+    CU_add_test(s, "random plans by NCCL equal CPU ranks", test_nccl);
 }

@@ -99,10 +99,10 @@ static enum status play(struct context *c, struct world *w, struct exec *e, char
     return world_barrier(w);
 }
 
-static void complain(struct context *c)
+static void complain(struct context *c, void (*of)(char *out, size_t size))
 {
     char text[1024];
-    fake_cuda_complaints(text, sizeof text);
+    of(text, sizeof text);
     if (text[0] && !atomic_exchange(&c->shared->complained, 1))
         snprintf(c->shared->complaints, sizeof c->shared->complaints, "%s", text);
 }
@@ -159,7 +159,8 @@ static enum status body(void *context, uint32_t rank)
     exec_close(e);
     if (t->kind == TRIAL_NCCL) {
         gang_free(gang);
-        complain(c);
+        complain(c, fake_cuda_complaints);
+        complain(c, fake_nccl_complaints);
     }
     atomic_store(&w.ranks[rank].state, RANK_ENDED);
     return st;
@@ -203,17 +204,13 @@ static enum status launch(struct context *c)
         TRY(gang_of(c, &c->gang, 0, c->world.nranks));
         enum status st = launch_threads(&c->world, body, c);
         gang_free(c->gang);
-        complain(c);
+        complain(c, fake_cuda_complaints);
         return st;
     }
     c->nccl = fake_nccl_open(&t->nccl, c->world.nranks);
     if (!c->nccl || c->nccl->GetUniqueId(&c->id))
         return STATUS_WORLD;
     enum status st = launch_local(&c->world, body, describe, c);
-    char text[1024];
-    fake_nccl_complaints(text, sizeof text);
-    if (text[0] && !atomic_exchange(&c->shared->complained, 1))
-        snprintf(c->shared->complaints, sizeof c->shared->complaints, "%s", text);
     fake_nccl_close();
     return st;
 }
