@@ -12,6 +12,26 @@ static enum status rank_body(void *context, uint32_t rank)
     return run_rank(context, rank);
 }
 
+/* a thread's own view of the run: its rank, and what it counts */
+static enum status thread_body(void *context, uint32_t rank)
+{
+    struct run mine = *(struct run *)context;
+    mine.world.rank = rank;
+    return run_rank(&mine, rank);
+}
+
+static enum status run_threads(struct run *r, char *error, size_t error_size)
+{
+    if (r->peers_by_pid) {
+        snprintf(error, error_size, "--transport d2d runs all ranks itself: start it once, not under a launcher");
+        return STATUS_USAGE;
+    }
+    TRY(run_join_device(r, 0));
+    enum status st = launch_threads(&r->world, thread_body, r);
+    gang_free(r->gang);
+    return st;
+}
+
 static void rank_describe(void *context, uint32_t rank, char *out, size_t size)
 {
     run_describe(context, rank, out, size);
@@ -27,7 +47,7 @@ static enum status run_all(struct run *r, const struct launch *l, char *error, s
     uint64_t need = 0, have = memory_available();
     for (uint32_t i = 0; i < sizes.nranks; i++)
         need += r->arena_sizes[i];
-    if (need > have) {
+    if (need > have && !r->o.cuda) {
         snprintf(error, error_size,
                  "the plan's %u ranks need %.1f GiB of memory here, %.1f GiB are available", sizes.nranks,
                  (double)need / 0x1p30, (double)have / 0x1p30);
@@ -36,7 +56,9 @@ static enum status run_all(struct run *r, const struct launch *l, char *error, s
     r->peers_by_pid = l->given;
     TRY(world_open(&r->world, &sizes, l->given ? l->name : NULL, l->given ? l->rank : NONE, 60, error,
                    error_size));
-    enum status st = l->given ? run_rank(r, l->rank) : launch_local(&r->world, rank_body, rank_describe, r);
+    enum status st = run_is_threaded(r) ? run_threads(r, error, error_size)
+                     : l->given         ? run_rank(r, l->rank)
+                                        : launch_local(&r->world, rank_body, rank_describe, r);
     if (st == STATUS_OK)
         return st;
     /* one of the processes prints the failure, whoever comes first */
@@ -57,7 +79,14 @@ int main(int argc, char **argv)
         return (int)st;
     device_cpu_tune(argv);
     mallopt(M_MMAP_MAX, 0); /* the heap in one place, so that its size is known */
-    st = run_open(&r, &o, error, sizeof error);
+    r.o = o;
+    st = run_open_device(&r, error, sizeof error); /* what is missing is said first */
+    const struct run device = r;
+    if (st == STATUS_OK)
+        st = run_open(&r, &o, error, sizeof error);
+    r.plugin = device.plugin;
+    r.nccl_table = device.nccl_table;
+    r.nccl = o.nccl ? &r.nccl_table : NULL;
     if (st == STATUS_OK)
         st = launch_detect(&l, r.folder->hash, error, sizeof error);
     if (st == STATUS_OK)

@@ -2,6 +2,7 @@
 
 #include "runtime/run.h"
 #include "runtime/allocations.h"
+#include "runtime/cuda/load.h"
 #include "runtime/lr.h"
 #include "runtime/summary.h"
 #include "runtime/trace.h"
@@ -152,11 +153,54 @@ static size_t trace_first(const struct run *r, uint32_t rank)
     return first;
 }
 
+static enum status make_gang(struct run *r, struct gang **out, uint32_t first, uint32_t n, int device)
+{
+    const struct gang_setup s = {.plugin = r->plugin,
+                                 .nccl = r->nccl,
+                                 .meet = r->nccl ? meet_nccl() : meet_d2d(),
+                                 .id = (const struct nccl_id *)(const void *)r->world.transport,
+                                 .world = &r->world,
+                                 .device = device,
+                                 .first = first,
+                                 .n = n,
+                                 .replay = (enum replay)r->o.replay,
+                                 .deterministic = !r->o.free_order,
+                                 .watchdog_s = r->o.watchdog_s,
+                                 .connect_s = 300};
+    return gang_new(out, &s);
+}
+
+enum status run_open_device(struct run *r, char *error, size_t error_size)
+{
+    if (!r->o.cuda)
+        return STATUS_OK;
+    TRY(cuda_load(&r->plugin, error, error_size));
+    if (r->o.nccl)
+        TRY(nccl_load(&r->nccl_table, error, error_size));
+    r->nccl = r->o.nccl ? &r->nccl_table : NULL;
+    return STATUS_OK;
+}
+
+/* The ranks' device: with d2d all are threads of this process; with NCCL this rank alone, on the GPU of its place in the
+ * node unless the launcher says which. */
+enum status run_join_device(struct run *r, uint32_t rank)
+{
+    const char *local = getenv("LOCAL_RANK");
+    if (!r->o.cuda || (!r->nccl && r->gang))
+        return STATUS_OK;
+    if (!r->nccl)
+        return make_gang(r, &r->gang, 0, r->world.nranks, 0);
+    if (rank == 0 && r->nccl->GetUniqueId((struct nccl_id *)(void *)r->world.transport))
+        world_fail(&r->world, STATUS_WORLD, "rank 0: NCCL finds no network interface to meet on");
+    TRY(world_barrier(&r->world));
+    return make_gang(r, &r->gang, rank, 1, local ? atoi(local) : (int)r->folder->ranks->ranks[rank].gpu);
+}
+
 struct world_sizes run_sizes(const struct run *r)
 {
     struct world_sizes s = {.nranks = r->folder->ranks->nranks};
     s.each = r->arena_sizes;
-    s.transport_bytes = transport_shm()->shared_bytes(r->channels.list, r->channels.n);
+    s.transport_bytes = r->o.cuda ? sizeof(struct nccl_id) : transport_shm()->shared_bytes(r->channels.list, r->channels.n);
     s.trace_bytes = r->o.trace ? trace_first(r, s.nranks) * sizeof(struct trace_span) : 0;
     s.coverage_bytes = 2 * (size_t)r->ncatalog * sizeof(uint64_t);
     return s;
@@ -183,8 +227,15 @@ static enum status report(struct session *s, enum status st)
     return st;
 }
 
+bool run_is_threaded(const struct run *r)
+{
+    return r->o.cuda && !r->nccl;
+}
+
 static void measure(struct session *s, uint32_t when)
 {
+    if (run_is_threaded(s->run) && s->world->rank)
+        return; /* one process: rank 0 accounts for all */
     size_t scratch_bytes, data_bytes = 0, held_bytes = 0;
     const void *scratch = exec_scratch(s->exec, &scratch_bytes),
                *data = s->run->data ? data_mapping(s->run->data, &data_bytes) : NULL;
@@ -212,6 +263,7 @@ static enum status open_session(struct session *s, struct run *r, uint32_t rank)
         .watchdog_s = r->o.watchdog_s,
         .routing = r->routing.use ? &r->routing : NULL,
         .pace_ns = (const int64_t *const *)r->pace.ns,
+        .gang = r->gang,
         .peers_by_pid = r->peers_by_pid};
     *s = (struct session){.run = r, .world = &r->world, .face = &r->world.ranks[rank]};
     s->summary.loss = s->summary.eval_loss = NAN;
@@ -223,17 +275,22 @@ static enum status open_session(struct session *s, struct run *r, uint32_t rank)
     TRY(world_barrier(s->world));
     measure(s, 0);
     TRY(world_barrier(s->world));
-    if (!r->o.paced)
+    if (!r->o.paced && !r->gang)
         memset(r->world.arena[rank], 0xff, r->arena_sizes[rank]);
     if (!r->o.paced)
         TRY(report(s, weights_init(&s->place, r->init, p->job.seed, s->error, sizeof s->error)));
-    safetensors_close(r->init);
+    TRY(exec_to_device(s->exec));
+    if (!run_is_threaded(r))
+        safetensors_close(r->init);
     r->init = NULL;
     if (rank == 0 && !r->o.quiet) {
         char device[256];
-        device_cpu()->describe(device, sizeof device);
-        fprintf(stderr, "%u ranks over shm, %llu steps, %s\n", r->world.nranks, (unsigned long long)r->steps,
-                device);
+        if (r->gang)
+            gang_describe(r->gang, device, sizeof device);
+        else
+            device_cpu()->describe(device, sizeof device);
+        fprintf(stderr, "%u ranks over %s, %llu steps, %s\n", r->world.nranks, r->gang ? (r->nccl ? "nccl" : "d2d") : "shm",
+                (unsigned long long)r->steps, device);
     }
     if (rank == 0)
         TRY(report(s, log_open(&s->log, r->o.log, r->steps, r->o.quiet, s->error, sizeof s->error)));
@@ -389,14 +446,6 @@ static enum status train(struct session *s)
     return STATUS_OK;
 }
 
-/* one past the highest byte of the arena that no longer holds the poison */
-static uint64_t touched_bytes(const uint8_t *arena, uint64_t bytes)
-{
-    while (bytes && arena[bytes - 1] == 0xff)
-        bytes--;
-    return bytes;
-}
-
 static enum status write_trace(struct session *s)
 {
     struct run *r = s->run;
@@ -422,8 +471,7 @@ static enum status report_end(struct session *s)
     TRY(world_barrier(s->world));
     measure(s, 1);
     TRY(world_barrier(s->world));
-    s->face->report[REPORT_ARENA_TOUCHED] =
-        touched_bytes(r->world.arena[s->world->rank], r->arena_sizes[s->world->rank]);
+    s->face->report[REPORT_ARENA_TOUCHED] = exec_touched(s->exec);
     s->face->report[REPORT_COMPARED] = r->routing.compared;
     s->face->report[REPORT_FLIPS] = r->routing.flips;
     memcpy(&s->face->margin, &r->routing.margin, sizeof s->face->margin);
@@ -453,6 +501,7 @@ static enum status save(struct session *s)
     struct weights_sink sink;
     atomic_store(&s->face->state, RANK_SAVING);
     TRY(create_files(s, &sink, s->run->o.save, "model", 1));
+    TRY(exec_from_device(s->exec));
     weights_save(&s->place, &sink);
     return finish_files(s, &sink);
 }
@@ -460,6 +509,7 @@ static enum status save(struct session *s)
 enum status run_rank(struct run *r, uint32_t rank)
 {
     struct session s;
+    TRY(run_join_device(r, rank));
     enum status st = open_session(&s, r, rank);
     atomic_store(&s.face->state, RANK_STEPPING);
     if (st == STATUS_OK)
@@ -469,6 +519,8 @@ enum status run_rank(struct run *r, uint32_t rank)
     if (st == STATUS_OK && r->o.save)
         st = save(&s);
     exec_close(s.exec);
+    if (!run_is_threaded(r))
+        gang_free(r->gang);
     atomic_store(&s.face->state, RANK_ENDED);
     return st;
 }

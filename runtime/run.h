@@ -4,6 +4,7 @@
 /* A run: a plan, data and options, from loading to the last step.  Everything that ranks share read-only is
  * loaded before they start; then each rank's process goes through run_rank(). */
 
+#include "runtime/cuda/gang.h"
 #include "runtime/data.h"
 #include "runtime/exec.h"
 #include "runtime/folder.h"
@@ -28,11 +29,22 @@ struct run {
     uint64_t steps;
     struct pace pace; /* --paced */
     struct routing routing;
+    /* on GPUs */
+    const struct cuda_plugin *plugin;
+    const struct nccl_functions *nccl; /* NULL: d2d */
+    struct nccl_functions nccl_table;
+    struct gang *gang; /* d2d: of all ranks, which are threads with copies of this structure */
 };
 
 /* loads and checks everything that needs no peers */
 enum status run_open(struct run *r, const struct settings *o, char *error, size_t error_size);
 void run_close(struct run *r);
+/* --device cuda: finds the plugin and NCCL */
+enum status run_open_device(struct run *r, char *error, size_t error_size);
+/* are ranks threads of one process, each with a copy of the run? */
+bool run_is_threaded(const struct run *r);
+/* the device of a rank's process, or before threads start that of all; once the world is open */
+enum status run_join_device(struct run *r, uint32_t rank);
 /* sizes of the shared region */
 struct world_sizes run_sizes(const struct run *r);
 /* one rank, from its arena's first byte to the end; failures are recorded in the world */

@@ -38,8 +38,14 @@ static const char help[] =
     "  --watchdog SECONDS    fail, with a list of who waits for whom, after so long without progress (60; 0 "
     "= never)\n"
     "  --ranks local|all     refuse plans for several nodes, or start all their ranks here (default: all)\n"
-    "  --device cpu          the only device of this build\n"
-    "  --transport shm       the only transport of this build\n"
+    "  --device cpu|cuda     where kernels run (cpu); cuda needs the plugin llmrun-cuda.so, NVIDIA's driver and a GPU per rank,\n"
+    "                        or one for all with --transport d2d\n"
+    "  --transport shm|nccl|d2d\n"
+    "                        how ranks exchange data: shm on CPUs; on GPUs nccl (a GPU per rank) or d2d (all ranks on one GPU)\n"
+    "  --replay eager|segments|graph\n"
+    "                        on GPUs: instruction by instruction, stretches as CUDA graphs, or each step as one (graph); results\n"
+    "                        are equal in every bit\n"
+    "  --no-deterministic    on GPUs: kernels may add in an order that differs from run to run, where that is faster\n"
     "  --json                print a summary with memory figures on stdout at the end\n"
     "  --quiet               no progress on stderr\n"
     "  --help, --version\n"
@@ -64,6 +70,8 @@ enum {
     OPT_RANKS,
     OPT_DEVICE,
     OPT_TRANSPORT,
+    OPT_REPLAY,
+    OPT_FREE_ORDER,
     OPT_JSON,
     OPT_QUIET,
     OPT_HELP,
@@ -91,6 +99,8 @@ static const struct option long_options[] = {{"data", required_argument, NULL, O
                                              {"ranks", required_argument, NULL, OPT_RANKS},
                                              {"device", required_argument, NULL, OPT_DEVICE},
                                              {"transport", required_argument, NULL, OPT_TRANSPORT},
+                                             {"replay", required_argument, NULL, OPT_REPLAY},
+                                             {"no-deterministic", no_argument, NULL, OPT_FREE_ORDER},
                                              {"checkpoint", required_argument, NULL, OPT_CHECKPOINT},
                                              {"resume", no_argument, NULL, OPT_RESUME},
                                              {"paced", required_argument, NULL, OPT_PACED},
@@ -128,16 +138,21 @@ static enum status read_count(const char *name, const char *text, uint64_t least
     return STATUS_OK;
 }
 
-static enum status read_choice(const char *name, const char *value, const char *only, const char *later)
+/* the index of value in a list of words between spaces; later: words that the design knows and this build does not */
+static enum status read_choice(const char *name, const char *value, const char *words, const char *later, int *out)
 {
     char what[64];
-    if (strcmp(value, only) == 0)
-        return STATUS_OK;
-    snprintf(what, sizeof what, "%s %.40s", name, value);
+    int index = 0;
     size_t n = strlen(value);
-    for (const char *word = later; *word; word += strcspn(word, " "), word += *word == ' ')
-        if (n && strcspn(word, " ") == n && strncmp(word, value, n) == 0)
-            return unsupported(what);
+    for (int known = 1; known >= 0; known--)
+        for (const char *word = known ? words : later; *word; word += strcspn(word, " "), word += *word == ' ') {
+            if (n && strcspn(word, " ") == n && strncmp(word, value, n) == 0) {
+                snprintf(what, sizeof what, "%s %.40s", name, value);
+                *out = index;
+                return known ? STATUS_OK : unsupported(what);
+            }
+            index++;
+        }
     return usage(name, value, "unknown");
 }
 
@@ -179,6 +194,7 @@ static const char *later_of(int option)
 static enum status apply(struct settings *o, int option, bool *done)
 {
     const char **path = path_of(o, option);
+    int choice = 0;
     if (path) {
         *path = optarg;
         return STATUS_OK;
@@ -198,9 +214,16 @@ static enum status apply(struct settings *o, int option, bool *done)
                    ? STATUS_OK
                    : usage("--ranks", optarg, "neither local nor all");
     case OPT_DEVICE:
-        return read_choice("--device", optarg, "cpu", "cuda");
+        TRY(read_choice("--device", optarg, "cpu cuda", "", &choice));
+        o->cuda = choice == 1;
+        return STATUS_OK;
     case OPT_TRANSPORT:
-        return read_choice("--transport", optarg, "shm", "mpi nccl d2d");
+        return read_choice("--transport", optarg, "shm nccl d2d", "mpi", &o->transport);
+    case OPT_REPLAY:
+        return read_choice("--replay", optarg, "eager segments graph", "", &o->replay);
+    case OPT_FREE_ORDER:
+        o->free_order = true;
+        return STATUS_OK;
     case OPT_CHECKPOINT:
     case OPT_RESUME:
     case OPT_CALIBRATE:
@@ -225,9 +248,28 @@ static enum status apply(struct settings *o, int option, bool *done)
     }
 }
 
+/* what goes with which device */
+static enum status settle_device(struct settings *o)
+{
+    enum { SHM, NCCL, D2D };
+    if (!o->cuda && o->transport > SHM)
+        return usage("--transport", o->transport == NCCL ? "nccl" : "d2d", "needs --device cuda");
+    if (!o->cuda && o->replay >= 0)
+        return usage("--replay", NULL, "needs --device cuda");
+    if (!o->cuda)
+        return STATUS_OK;
+    if (o->transport == SHM)
+        return usage("--transport", "shm", "does not reach GPUs: nccl or d2d");
+    if (o->shuffle_seed || o->paced || o->routing[ROUTING_SAVE] || o->routing[ROUTING_COMPARE])
+        return usage("--device", "cuda", "not with --shuffle-queues, --paced, --routing-save or --routing-compare");
+    o->nccl = o->transport != D2D;
+    o->replay = o->replay < 0 ? 2 : o->replay;
+    return STATUS_OK;
+}
+
 enum status settings_parse(struct settings *o, int argc, char **argv, bool *done)
 {
-    *o = (struct settings){.watchdog_s = 60};
+    *o = (struct settings){.watchdog_s = 60, .transport = -1, .replay = -1};
     *done = false;
     for (int option; (option = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
         TRY(apply(o, option, done));
@@ -250,5 +292,5 @@ enum status settings_parse(struct settings *o, int argc, char **argv, bool *done
         return usage("--data", NULL, "missing: a file of tokens ('llmc tokens' makes one from text)");
     if (o->eval_every && !o->eval)
         return usage("--eval-every", NULL, "needs --eval FILE");
-    return STATUS_OK;
+    return settle_device(o);
 }

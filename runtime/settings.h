@@ -16,6 +16,8 @@ struct settings {
     uint64_t shuffle_seed;
     double watchdog_s;
     bool json, quiet, local_ranks;
+    bool cuda, nccl, free_order; /* --device cuda; --transport nccl rather than d2d; --no-deterministic */
+    int transport, replay;       /* as given, -1 = not; replay: enum replay of runtime/cuda/gang.h */
 };
 
 /* STATUS_OK with *done set if --help or --version has answered; otherwise a complete, consistent set of

@@ -184,7 +184,7 @@ static void test_failures(void)
         {"$L trace $D/p -o /dev/full", 4, "No space left on device"},
         {"$L help >/dev/full", 4, "No space left on device"},
         {"$L show $D/p --code >/dev/full", 4, "No space left on device"},
-        {"$R $D/p --data $M --steps 1 --device cuda", 4, "not supported by this build"},
+        {"$R $D/p --data $M --steps 1 --device cuda", 4, "--device cuda needs"},
         {"$L tokens LICENSE -q -o $D/t; RANK=0 WORLD_SIZE=3 MASTER_PORT=1 $R $D/p --data $D/t --steps 1", 5,
          "3 ranks were started, the plan is for 8"},
     };

@@ -1,0 +1,78 @@
+/* Opening the plugin and NCCL.  Each failure names the file, says why it did not open, and what would help. */
+
+#include "runtime/cuda/load.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* FILE in the folder of this program */
+static void beside(const char *file, char *out, size_t size)
+{
+    char self[3000];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[n < 0 ? 0 : n] = 0;
+    char *slash = strrchr(self, '/');
+    if (slash)
+        *slash = 0;
+    snprintf(out, size, "%s/%s", slash ? self : ".", file);
+}
+
+enum status cuda_load(const struct cuda_plugin **out, char *error, size_t error_size)
+{
+    char path[3100];
+    const char *given = getenv("LLMRUN_CUDA");
+    if (!given)
+        beside("llmrun-cuda.so", path, sizeof path);
+    if (access(given ? given : path, R_OK)) {
+        snprintf(error, error_size,
+                 "--device cuda needs the plugin %s, which is not there: `make` builds it where CUDA's compiler nvcc is", given ? given : path);
+        return STATUS_WORLD;
+    }
+    if (!given && !dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL)) {
+        snprintf(error, error_size, "--device cuda needs NVIDIA's driver: %s", dlerror());
+        return STATUS_WORLD;
+    }
+    void *library = dlopen(given ? given : path, RTLD_NOW | RTLD_LOCAL);
+    const struct cuda_plugin *p = library ? dlsym(library, "llmrun_cuda") : NULL;
+    if (!p) {
+        snprintf(error, error_size, "--device cuda needs its plugin: %s", dlerror());
+        return STATUS_WORLD;
+    }
+    if (p->fingerprint() != isa_fingerprint()) {
+        snprintf(error, error_size, "--device cuda needs a plugin of this version: %s knows other instructions", given ? given : path);
+        return STATUS_WORLD;
+    }
+    *out = p;
+    return STATUS_OK;
+}
+
+enum status nccl_load(struct nccl_functions *f, char *error, size_t error_size)
+{
+    const char *names[] = {getenv("LLMRUN_NCCL"), "libnccl.so.2", "libnccl.so", "/usr/local/cuda/lib64/libnccl.so.2"};
+    void *library = NULL;
+    const char *missing = NULL;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !library; i++)
+        library = names[i] ? dlopen(names[i], RTLD_NOW | RTLD_LOCAL) : NULL;
+    if (!library) {
+        snprintf(error, error_size, "--transport nccl needs NCCL: %s", dlerror());
+        return STATUS_WORLD;
+    }
+    /* POSIX says that a void * from dlsym() holds a function's address */
+#define LOAD(name, parameters)                                                                               \
+    {                                                                                                        \
+        void *symbol = dlsym(library, "nccl" #name);                                                         \
+        missing = symbol || missing ? missing : "nccl" #name;                                                \
+        memcpy(&f->name, &symbol, sizeof symbol);                                                            \
+    }
+    NCCL_FUNCTIONS(LOAD)
+    LOAD(GetErrorString, )
+    LOAD(GetLastError, )
+#undef LOAD
+    if (!missing)
+        return STATUS_OK;
+    snprintf(error, error_size, "--transport nccl needs NCCL 2.19 or later: this one lacks %s", missing);
+    return STATUS_WORLD;
+}
