@@ -83,15 +83,6 @@ template <class T> __global__ void finish_kernel(T *out, const float *part, unsi
     out[j] = narrow<T>(sum + (add ? widen(out[j]) : 0));
 }
 
-void finish(const struct cuda_call *c, const struct view *out, const float *part, unsigned chunks)
-{
-    dim3 grid(blocks_for(out->cols, FINISH_COLUMNS)), block(FINISH_COLUMNS, FINISH_ROWS);
-    if (out->dtype == DTYPE_F32)
-        LAUNCH(finish_kernel<float>, grid, block, 0, c->stream, static_cast<float *>(out->data), part, out->cols, chunks, out->add);
-    else
-        LAUNCH(finish_kernel<bf16>, grid, block, 0, c->stream, static_cast<bf16 *>(out->data), part, out->cols, chunks, out->add);
-}
-
 /* first: sums of products (NULL: none are wanted), second: of dy alone */
 template <class T, enum sums KIND>
 const char *column_sums(const struct cuda_call *c, const struct view *first, const struct view *second, const struct view *dy,
@@ -124,9 +115,9 @@ const char *column_sums(const struct cuda_call *c, const struct view *first, con
         LAUNCH((column_kernel<PACK, KIND, T>), grid, block, 0, c->stream, a);
     else
         LAUNCH((column_kernel<1, KIND, T>), grid, block, 0, c->stream, a);
-    finish(c, first, a.part, chunks);
+    cuda_finish_columns(first, a.part, chunks, c->stream);
     if (second && second->data)
-        finish(c, second, a.part + (size_t)chunks * cols, chunks);
+        cuda_finish_columns(second, a.part + (size_t)chunks * cols, chunks, c->stream);
     return cuda_launched();
 }
 
@@ -151,6 +142,15 @@ template <class T> const char *layer_sums(const struct cuda_call *c)
 }
 
 } // namespace
+
+void cuda_finish_columns(const struct view *out, const float *part, unsigned chunks, struct CUstream_st *stream)
+{
+    dim3 grid(blocks_for(out->cols, FINISH_COLUMNS)), block(FINISH_COLUMNS, FINISH_ROWS);
+    if (out->dtype == DTYPE_F32)
+        LAUNCH(finish_kernel<float>, grid, block, 0, stream, static_cast<float *>(out->data), part, out->cols, chunks, out->add);
+    else
+        LAUNCH(finish_kernel<bf16>, grid, block, 0, stream, static_cast<bf16 *>(out->data), part, out->cols, chunks, out->add);
+}
 
 size_t cuda_columns_workspace_bytes(const struct view *dy, unsigned cols, unsigned sums)
 {

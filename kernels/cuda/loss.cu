@@ -4,7 +4,7 @@
  * logits' place.  Sums over everything are fp64: partial sums of blocks, whose number depends on shapes alone, then one
  * block that adds them in order. */
 
-#include "kernels/cuda/stream.cuh"
+#include "kernels/cuda/fused.cuh"
 
 namespace {
 
@@ -60,13 +60,12 @@ template <int N, class T> __global__ void xent_sum_kernel(const xent_args<T> a)
     out[1] = target >= 0 && target < a.valid ? widen(row[target]) - most : 0;
 }
 
-template <int N, class T> __global__ void xent_slope_kernel(const xent_args<T> a)
+/* scale (softmax - one-hot) */
+template <int N, class T>
+__device__ __forceinline__ void xent_row_slope(const xent_args<T> &a, const T *row, int64_t target, int32_t id, float most, float sum)
 {
-    const T *row = a.logits + blockIdx.x * a.ld_logits;
     T *out = a.out + blockIdx.x * a.ld_out;
-    int32_t id = a.targets[blockIdx.x * a.ld_targets];
-    int64_t target = id - a.start;
-    float most = a.max[blockIdx.x * a.ld_max], factor = a.scale / a.sum[blockIdx.x * a.ld_sum];
+    float factor = a.scale / sum;
     for (unsigned j = threadIdx.x * N; j < a.cols; j += blockDim.x * N) {
         float v[N];
         load<N>(v, row + j);
@@ -78,6 +77,53 @@ template <int N, class T> __global__ void xent_slope_kernel(const xent_args<T> a
         }
         store<N>(out + j, v);
     }
+}
+
+template <int N, class T> __global__ void xent_slope_kernel(const xent_args<T> a)
+{
+    int32_t id = a.targets[blockIdx.x * a.ld_targets];
+    xent_row_slope<N, T>(a, a.logits + blockIdx.x * a.ld_logits, id - a.start, id, a.max[blockIdx.x * a.ld_max],
+                         a.sum[blockIdx.x * a.ld_sum]);
+}
+
+/* Maximum and sum in one pass: a thread's sum is of exp(x - its own maximum), brought to the row's at the end.  With a
+ * gradient the row is read again, which by then lies in the cache. */
+template <int N, bool SLOPE, class T> __global__ void xent_fused_kernel(const xent_args<T> a)
+{
+    SHARED(float, part1, 32);
+    SHARED(float, part2, 32);
+    const T *row = a.logits + blockIdx.x * a.ld_logits;
+    int32_t id = a.targets[blockIdx.x * a.ld_targets];
+    int64_t target = id - a.start;
+    float own = -INFINITY, sum[1] = {0}, logit = 0;
+    if (threadIdx.x == 0 && target >= 0 && target < a.valid) /* before a gradient takes its place */
+        logit = widen(row[target]);
+    for (unsigned j = threadIdx.x * N; j < a.valid; j += blockDim.x * N) {
+        float v[N], most = own;
+        if (j + N <= a.valid)
+            load<N>(v, row + j);
+        else
+            for (unsigned e = 0; e < N; e++)
+                v[e] = j + e < a.valid ? widen(row[j + e]) : -INFINITY;
+        UNROLL for (int e = 0; e < N; e++) most = fmaxf(most, v[e]);
+        if (most == -INFINITY)
+            continue;
+        sum[0] *= expf(own - most);
+        UNROLL for (int e = 0; e < N; e++) sum[0] += expf(v[e] - most);
+        own = most;
+    }
+    float most = block_max(own, part1);
+    sum[0] = own == -INFINITY ? 0 : sum[0] * expf(own - most);
+    row_sums<1>(sum, part2);
+    if (id == -1)
+        sum[0] = a.start == 0 ? 1.0f : 0.0f;
+    if (threadIdx.x == 0) {
+        a.max[blockIdx.x * a.ld_max] = most;
+        a.sum[blockIdx.x * a.ld_sum] = sum[0];
+        a.sum[blockIdx.x * a.ld_sum + 1] = target >= 0 && target < a.valid ? logit - most : 0;
+    }
+    if (SLOPE)
+        xent_row_slope<N, T>(a, row, target, id, most, sum[0]);
 }
 
 template <class T> xent_args<T> xent_operands(const struct view *logits, int64_t start, int64_t vocab, const struct view *max,
@@ -149,6 +195,33 @@ template <class T> const char *xent_slope(const struct cuda_call *c)
     return cuda_launched();
 }
 
+#define AT(k, op, name) (&(k)->operand[OPND(op, name)])
+#define ATTRIBUTE(k, op, name) ((k)->attr[ATTR(op, name)])
+
+/* args: XENT_MAX, XENT_SUM, and with a gradient XENT_LOSS and XENT_I */
+template <class T> void xent_fused(const struct kernel_args *const *args, bool slope, const struct cuda_call *c)
+{
+    const struct view *logits = AT(args[1], XENT_SUM, logits);
+    unsigned rows = logits->rows;
+    xent_args<T> a = xent_operands<T>(logits, ATTRIBUTE(args[1], XENT_SUM, start).i, ATTRIBUTE(args[1], XENT_SUM, vocab).i,
+                                      AT(args[0], XENT_MAX, max), AT(args[1], XENT_SUM, sum), AT(args[1], XENT_SUM, targets));
+    unsigned threads = xent_threads(a.cols, true);
+    if (slope) {
+        const struct view *out = AT(args[3], XENT_I, dlogits);
+        a.out = static_cast<T *>(out->data);
+        a.ld_out = out->ld;
+        a.scale = (float)ATTRIBUTE(args[3], XENT_I, scale).f;
+        LAUNCH((xent_fused_kernel<PACK, true, T>), rows, threads, 0, c->stream, a);
+    } else {
+        LAUNCH((xent_fused_kernel<PACK, false, T>), rows, threads, 0, c->stream, a);
+    }
+}
+
+bool same_memory(const struct view *a, const struct view *b)
+{
+    return a->data == b->data && a->dtype == b->dtype && a->rows == b->rows && (a->rows == 1 || a->ld == b->ld);
+}
+
 __global__ void __launch_bounds__(BLOCK) loss_kernel(double *part, const float *sum, size_t ld, unsigned rows)
 {
     SHARED(double, meet, 32);
@@ -211,6 +284,36 @@ const char *cuda_sum_parts(const struct view *out, const double *part, unsigned 
 {
     LAUNCH(sum_kernel, 1, BLOCK, 0, stream, static_cast<double *>(out->data), part, n, factor, out->add);
     return cuda_launched();
+}
+
+unsigned cuda_fuse_xent(const enum op *ops, const struct kernel_args *const *args, unsigned n)
+{
+    const struct view *logits = AT(args[0], XENT_MAX, logits), *max = AT(args[0], XENT_MAX, max);
+    int64_t start = ATTRIBUTE(args[0], XENT_MAX, start).i, vocab = ATTRIBUTE(args[0], XENT_MAX, vocab).i;
+    if (n < 2 || ops[1] != OP_XENT_SUM || !view_packed(logits) || !same_memory(AT(args[1], XENT_SUM, logits), logits) ||
+        !same_memory(AT(args[1], XENT_SUM, max), max) || ATTRIBUTE(args[1], XENT_SUM, start).i != start ||
+        ATTRIBUTE(args[1], XENT_SUM, vocab).i != vocab)
+        return 1;
+    const struct view *sum = AT(args[1], XENT_SUM, sum), *targets = AT(args[1], XENT_SUM, targets);
+    bool more = n >= 4 && ops[2] == OP_XENT_LOSS && ops[3] == OP_XENT_I && same_memory(AT(args[2], XENT_LOSS, sum), sum) &&
+                same_memory(AT(args[3], XENT_I, logits), logits) && same_memory(AT(args[3], XENT_I, max), max) &&
+                same_memory(AT(args[3], XENT_I, sum), sum) && same_memory(AT(args[3], XENT_I, targets), targets) &&
+                view_packed(AT(args[3], XENT_I, dlogits)) && ATTRIBUTE(args[3], XENT_I, start).i == start &&
+                ATTRIBUTE(args[3], XENT_I, vocab).i == vocab;
+    return more ? 4 : 2;
+}
+
+const char *cuda_fused_xent(const struct kernel_args *const *args, unsigned n, const struct cuda_call *c)
+{
+    if (AT(args[0], XENT_MAX, logits)->dtype == DTYPE_F32)
+        xent_fused<float>(args, n == 4, c);
+    else
+        xent_fused<bf16>(args, n == 4, c);
+    if (n < 4)
+        return cuda_launched();
+    struct cuda_call loss = *c;
+    loss.args = args[2];
+    return cuda_XENT_LOSS(&loss);
 }
 
 const char *cuda_XENT_MAX(const struct cuda_call *c)

@@ -3,7 +3,7 @@
  * Learning rate, bias corrections and the clipping scale are read from device memory.  Formats other than the parameter's
  * are told apart while running: the branch is the same for all threads. */
 
-#include "kernels/cuda/stream.cuh"
+#include "kernels/cuda/fused.cuh"
 
 namespace {
 
@@ -42,25 +42,36 @@ struct update_args {
     double decay;
 };
 
+/* what the update rule takes from the step block */
+struct rates {
+    float scale, shrink, rate, root2;
+};
+__device__ __forceinline__ struct rates rates_of(const double *scale, const double *step, double decay)
+{
+    struct rates r = {(float)*scale, (float)(1 - step[STEP_LR] * decay), (float)step[STEP_LR] / (float)step[STEP_CORRECTION1],
+                      1 / sqrtf((float)step[STEP_CORRECTION2])};
+    return r;
+}
+__device__ __forceinline__ void adamw(const update_args &a, const struct rates &r, float g, float *p, float *m, float *v)
+{
+    float d = g * r.scale;
+    *m = a.beta1 * *m + a.keep1 * d;
+    *v = a.beta2 * *v + a.keep2 * d * d;
+    *p = r.shrink * *p - r.rate * *m / (sqrtf(*v) * r.root2 + a.eps);
+}
+
 template <int N> __global__ void __launch_bounds__(BLOCK) adamw_kernel(const __grid_constant__ update_args a)
 {
     size_t j = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * N;
-    float scale = (float)*a.scale, lr = (float)a.step[STEP_LR], shrink = (float)(1 - a.step[STEP_LR] * a.decay);
-    float rate = lr / (float)a.step[STEP_CORRECTION1], root2 = 1 / sqrtf((float)a.step[STEP_CORRECTION2]);
-    for (size_t i = (size_t)blockIdx.y * blockDim.y + threadIdx.y; j < a.cols && i < a.rows && scale >= 0;
+    struct rates r = rates_of(a.scale, a.step, a.decay);
+    for (size_t i = (size_t)blockIdx.y * blockDim.y + threadIdx.y; j < a.cols && i < a.rows && r.scale >= 0;
          i += (size_t)gridDim.y * blockDim.y) {
         float p[N], m[N], v[N], g[N];
         load<N>(p, a.p + i * a.ld_p + j);
         load_any<N>(m, a.m, i, j);
         load_any<N>(v, a.v, i, j);
         load_any<N>(g, a.g, i, j);
-        UNROLL for (int e = 0; e < N; e++)
-        {
-            float d = g[e] * scale;
-            m[e] = a.beta1 * m[e] + a.keep1 * d;
-            v[e] = a.beta2 * v[e] + a.keep2 * d * d;
-            p[e] = shrink * p[e] - rate * m[e] / (sqrtf(v[e]) * root2 + a.eps);
-        }
+        UNROLL for (int e = 0; e < N; e++) adamw(a, r, g[e], &p[e], &m[e], &v[e]);
         store<N>(a.p + i * a.ld_p + j, p);
         store_any<N>(a.m, i, j, m);
         store_any<N>(a.v, i, j, v);
@@ -120,6 +131,126 @@ struct update_args update_operands(const struct view *p, const struct view *copy
     return a;
 }
 
+struct update_args adamw_operands(const struct kernel_args *k, bool *packed)
+{
+    bool any_packed;
+    const struct view *v = k->operand;
+    struct update_args a = update_operands(&v[OPND(ADAMW, p)], &v[OPND(ADAMW, copy)], &v[OPND(ADAMW, m)], &v[OPND(ADAMW, v)],
+                                           &v[OPND(ADAMW, g)], &v[OPND(ADAMW, scale)], &v[OPND(ADAMW, step)], packed ? packed : &any_packed);
+    double beta1 = k->attr[ATTR(ADAMW, beta1)].f, beta2 = k->attr[ATTR(ADAMW, beta2)].f;
+    a.beta1 = (float)beta1;
+    a.beta2 = (float)beta2;
+    a.keep1 = (float)(1 - beta1);
+    a.keep2 = (float)(1 - beta2);
+    a.eps = (float)k->attr[ATTR(ADAMW, eps)].f;
+    a.decay = k->attr[ATTR(ADAMW, decay)].f;
+    return a;
+}
+
+/* Many tensors in one launch: a block takes MANY_PACKS packs of one of them.  The list is part of the kernel's arguments. */
+const unsigned MANY_PACKS = 4 * BLOCK;
+struct tensor {
+    float *p;
+    void *copy, *m, *v;
+    const void *g;
+    unsigned first, packs; /* first block */
+    bool wide_copy, wide_m, wide_v, wide_g;
+    int64_t count; /* of SQNORM */
+};
+struct tensors {
+    struct tensor tensor[CUDA_FUSE_MOST];
+    unsigned n;
+};
+
+/* the block's tensor, and its pack k of this thread; false: there is none */
+__device__ __forceinline__ const struct tensor &own_tensor(const struct tensors &all)
+{
+    unsigned low = 0, high = all.n;
+    while (high - low > 1) {
+        unsigned middle = (low + high) / 2;
+        if (all.tensor[middle].first <= blockIdx.x)
+            low = middle;
+        else
+            high = middle;
+    }
+    return all.tensor[low];
+}
+
+__global__ void __launch_bounds__(BLOCK) adamw_many_kernel(const __grid_constant__ update_args a, const __grid_constant__ tensors all)
+{
+    const struct tensor &t = own_tensor(all);
+    struct rates r = rates_of(a.scale, a.step, a.decay);
+    struct any copy = {t.copy, 0, t.wide_copy}, mean = {t.m, 0, t.wide_m}, square = {t.v, 0, t.wide_v},
+               gradient = {const_cast<void *>(t.g), 0, t.wide_g};
+    unsigned first = (blockIdx.x - t.first) * MANY_PACKS + threadIdx.x;
+    for (unsigned k = first; k < t.packs && k < first + MANY_PACKS && r.scale >= 0; k += BLOCK) {
+        size_t j = (size_t)k * PACK;
+        float p[PACK], m[PACK], v[PACK], g[PACK];
+        load<PACK>(p, t.p + j);
+        load_any<PACK>(m, mean, 0, j);
+        load_any<PACK>(v, square, 0, j);
+        load_any<PACK>(g, gradient, 0, j);
+        UNROLL for (int e = 0; e < PACK; e++) adamw(a, r, g[e], &p[e], &m[e], &v[e]);
+        store<PACK>(t.p + j, p);
+        store_any<PACK>(mean, 0, j, m);
+        store_any<PACK>(square, 0, j, v);
+        if (t.copy)
+            store_any<PACK>(copy, 0, j, p);
+    }
+}
+
+/* part of a block: its tensor's count times the sum of squares; tensors too large for one block per piece are walked over */
+__global__ void __launch_bounds__(BLOCK) square_many_kernel(double *part, const __grid_constant__ tensors all)
+{
+    SHARED(double, meet, 32);
+    const struct tensor &t = own_tensor(all);
+    struct any gradient = {const_cast<void *>(t.g), 0, t.wide_g};
+    unsigned next = &t - all.tensor + 1 < (long)all.n ? (&t)[1].first : gridDim.x, blocks = next - t.first;
+    double total = 0;
+    for (unsigned k = (blockIdx.x - t.first) * BLOCK + threadIdx.x; k < t.packs; k += blocks * BLOCK) {
+        float g[PACK], sum = 0;
+        load_any<PACK>(g, gradient, 0, (size_t)k * PACK);
+        UNROLL for (int e = 0; e < PACK; e++) sum += g[e] * g[e];
+        total += (double)sum;
+    }
+    total = block_sum(total, meet);
+    if (threadIdx.x == 0)
+        part[blockIdx.x] = total * (double)t.count;
+}
+
+#define AT(k, op, name) (&(k)->operand[OPND(op, name)])
+
+/* whole packs without gaps, few enough to be counted in 32 bits */
+bool flat_packs(const struct view *v)
+{
+    size_t n = (size_t)v->rows * v->cols;
+    return !v->data || ((v->ld == v->cols || v->rows == 1) && n % PACK == 0 && n / PACK < UINT32_MAX / 2 && (uintptr_t)v->data % 16 == 0);
+}
+
+bool fits_adamw(const struct kernel_args *first, const struct kernel_args *k)
+{
+    for (unsigned i = 0; i <= OPND(ADAMW, g); i++)
+        if (!flat_packs(&k->operand[i]))
+            return false;
+    return AT(k, ADAMW, scale)->data == AT(first, ADAMW, scale)->data && AT(k, ADAMW, step)->data == AT(first, ADAMW, step)->data &&
+           memcmp(k->attr, first->attr, (ATTR(ADAMW, decay) + 1) * sizeof *k->attr) == 0;
+}
+
+bool fits_square(const struct kernel_args *first, const struct kernel_args *k)
+{
+    return flat_packs(AT(k, SQNORM, g)) && AT(k, SQNORM, sum)->data == AT(first, SQNORM, sum)->data &&
+           (k == first || AT(k, SQNORM, sum)->add);
+}
+
+struct tensor tensor_of_adamw(const struct kernel_args *k)
+{
+    const struct view *p = AT(k, ADAMW, p), *copy = AT(k, ADAMW, copy), *m = AT(k, ADAMW, m), *v = AT(k, ADAMW, v), *g = AT(k, ADAMW, g);
+    struct tensor t = {static_cast<float *>(p->data), copy->data, m->data, v->data, g->data, 0,
+                       (unsigned)((size_t)p->rows * p->cols / PACK), copy->dtype == DTYPE_F32, m->dtype == DTYPE_F32,
+                       v->dtype == DTYPE_F32, g->dtype == DTYPE_F32, 1};
+    return t;
+}
+
 __global__ void clip_kernel(double *scale, const double *sum, const double *need, double limit)
 {
     double s = limit > 0 ? limit / (sqrt(*sum) + 1e-6) : 1;
@@ -136,17 +267,55 @@ const char *cuda_CLIP(const struct cuda_call *c)
     return cuda_launched();
 }
 
+unsigned cuda_fuse_many(const enum op *ops, const struct kernel_args *const *args, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        if (ops[i] != ops[0] || !(ops[0] == OP_ADAMW ? fits_adamw(args[0], args[i]) : fits_square(args[0], args[i])))
+            return i ? i : 1;
+    return n;
+}
+
+static const char *square_many(const struct kernel_args *const *args, unsigned n, const struct cuda_call *c)
+{
+    struct tensors all = {};
+    unsigned blocks = 0;
+    for (all.n = 0; all.n < n; all.n++) {
+        const struct view *g = AT(args[all.n], SQNORM, g);
+        struct tensor *t = &all.tensor[all.n];
+        t->g = g->data;
+        t->packs = (unsigned)((size_t)g->rows * g->cols / PACK);
+        t->wide_g = g->dtype == DTYPE_F32;
+        t->count = args[all.n]->attr[ATTR(SQNORM, count)].i;
+        t->first = blocks;
+        unsigned own = blocks_for(t->packs, MANY_PACKS), most = 2 * MOST_PARTS / n;
+        blocks += own < most ? own : most;
+    }
+    double *part = static_cast<double *>(c->workspace);
+    LAUNCH(square_many_kernel, blocks, BLOCK, 0, c->stream, part, all);
+    return cuda_sum_parts(AT(args[0], SQNORM, sum), part, blocks, 1, c->stream);
+}
+
+const char *cuda_fused_many(const enum op *ops, const struct kernel_args *const *args, unsigned n, const struct cuda_call *c)
+{
+    if (ops[0] == OP_SQNORM)
+        return square_many(args, n, c);
+    struct tensors all = {};
+    struct update_args a = adamw_operands(args[0], nullptr);
+    unsigned blocks = 0;
+    for (all.n = 0; all.n < n; all.n++) {
+        struct tensor *t = &all.tensor[all.n];
+        *t = tensor_of_adamw(args[all.n]);
+        t->first = blocks;
+        blocks += blocks_for(t->packs, MANY_PACKS);
+    }
+    LAUNCH(adamw_many_kernel, blocks, BLOCK, 0, c->stream, a, all);
+    return cuda_launched();
+}
+
 const char *cuda_ADAMW(const struct cuda_call *c)
 {
     bool packed;
-    struct update_args a = update_operands(&OPERAND(ADAMW, p), &OPERAND(ADAMW, copy), &OPERAND(ADAMW, m), &OPERAND(ADAMW, v),
-                                           &OPERAND(ADAMW, g), &OPERAND(ADAMW, scale), &OPERAND(ADAMW, step), &packed);
-    a.beta1 = (float)NUMBER(ADAMW, beta1);
-    a.beta2 = (float)NUMBER(ADAMW, beta2);
-    a.keep1 = (float)(1 - NUMBER(ADAMW, beta1));
-    a.keep2 = (float)(1 - NUMBER(ADAMW, beta2));
-    a.eps = (float)NUMBER(ADAMW, eps);
-    a.decay = NUMBER(ADAMW, decay);
+    struct update_args a = adamw_operands(c->args, &packed);
     struct shape s = map_shape(a.rows, packed ? a.cols / PACK : a.cols);
     if (packed)
         LAUNCH(adamw_kernel<PACK>, s.grid, s.block, 0, c->stream, a);

@@ -7,6 +7,8 @@
 
 /* columns.cu: `sums` kinds of sums over dy's rows, of cols columns each (several heads: of each head's) */
 size_t cuda_columns_workspace_bytes(const struct view *dy, unsigned cols, unsigned sums);
+/* out (+)= the sums of `chunks` rows of partial sums, in order; out's width each */
+void cuda_finish_columns(const struct view *out, const float *part, unsigned chunks, struct CUstream_st *stream);
 /* embed.cu */
 size_t cuda_embed_workspace_bytes(size_t tokens, size_t vocab);
 /* experts.cu */
