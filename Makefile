@@ -63,6 +63,14 @@ $(CUDA_B)/%.cu.o: %.cu | $(B)/.deps
 $(CUDA_B)/%.o: %.c | $(B)/.deps
 	$(Q)mkdir -p $(@D); echo "  CC  $< (plugin)"; $(CC) $(CFLAGS) -isystem $(CUDA)/include -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
 
+# the memory-bound kernels' check and bench for a machine with a GPU; -emulated is the same program without one
+GPU_O := $(B)/tests/kernels/cuda_cases.o $(RUN_O) $(B)/runtime/isa.o $(B)/runtime/hash.o $(patsubst %.c,$(B)/%.o,$(wildcard runtime/program*.c))
+$(B)/tests/gpu/kernels: $(CUDA_B)/tests/gpu/kernels.cu.o $(CUDA_CU:%.cu=$(CUDA_B)/%.cu.o) $(patsubst %.c,$(CUDA_B)/%.o,$(wildcard kernels/cuda/*.c)) $(GPU_O)
+	$(Q)mkdir -p $(@D); echo "  LD  $@"; $(NVCC) $(GENCODE) -cudart static -o $@ $^ $(RUNLIBS) -ldl
+
+$(B)/tests/gpu/kernels-emulated: $(B)/emulated/tests/gpu/kernels.cu.o $(filter-out $(B)/emulated/tests/%,$(HOST_O)) $(GPU_O)
+	$(Q)mkdir -p $(@D); echo "  LD  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(RUNLIBS)
+
 # every architecture that is supported, without warnings: in a folder of its own
 cuda-archs:
 	$(Q)$(if $(NVCC),,echo "  nvcc was not found"; exit 4)

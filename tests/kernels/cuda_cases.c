@@ -9,20 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_DIMS = 6, MOST_SET = 12 };
+enum { MOST_DIMS = 6, MOST_SET = 12 }; /* of struct cuda_shape */
 enum layout { DENSE, GAPS, CROOKED, NLAYOUTS };
 
 struct cuda_case {
-    enum op op;
-    struct {
-        const char *name;
-        uint32_t value;
-    } dims[MOST_DIMS];
-    struct {
-        const char *name;
-        double value;
-    } attrs[MOST_SET];
-    int32_t low, high; /* int32 operands are drawn from [low, high); unless prepared otherwise */
+    struct cuda_shape shape; /* int32 operands are drawn from its range unless prepared otherwise */
     void (*prepare)(const struct kernel_args *k, uint64_t *random);
     uint32_t absent; /* bits: optional operands left out */
     double tolerance; /* of fp32 and fp64 outputs, relative to the largest value; 0 = 2e-6 */
@@ -207,152 +198,152 @@ static void prepare_arrange(const struct kernel_args *k, uint64_t *random)
     }
 /* shapes: of few rows and many, of widths with whole packs and without; hidden sizes wide enough for every path */
 static const struct cuda_case cases[] = {
-    {.op = OP_FILL, .dims = D({"t", 5}, {"h", 24}), .attrs = D({"value", 1.5})},
-    {.op = OP_FILL, .dims = D({"t", 3}, {"h", 7}), .attrs = D({"value", -3})},
-    {.op = OP_FILL, .dims = D({"t", 1}, {"h", 1}), .attrs = D({"value", 0.1})},
-    {.op = OP_COPY, .dims = D({"t", 37}, {"h", 64})},
-    {.op = OP_COPY, .dims = D({"t", 5}, {"h", 13})},
-    {.op = OP_COPY, .dims = D({"t", 2}, {"h", 4104})},
-    {.op = OP_ADD, .dims = D({"t", 9}, {"h", 64})},
-    {.op = OP_ADD, .dims = D({"t", 9}, {"h", 33}), .absent = 1 << OPND(ADD, b)},
-    {.op = OP_ADD, .dims = D({"t", 17}, {"h", 40}), .absent = 1 << OPND(ADD, bias)},
-    {.op = OP_ADD, .dims = D({"t", 3}, {"h", 8}), .absent = 1 << OPND(ADD, bias) | 1 << OPND(ADD, b)},
-    {.op = OP_EMBED, .dims = D({"t", 23}, {"v", 19}, {"h", 48}), .attrs = D({"start", 5}), .low = 0, .high = 30},
-    {.op = OP_EMBED, .dims = D({"t", 6}, {"v", 3}, {"h", 5}), .low = -1, .high = 4},
-    {.op = OP_EMBED_W, .dims = D({"t", 70}, {"v", 19}, {"h", 48}), .attrs = D({"start", 5}), .low = 0, .high = 30},
-    {.op = OP_EMBED_W, .dims = D({"t", 300}, {"v", 4}, {"h", 5}), .low = 0, .high = 2, .tolerance = 1e-5},
-    {.op = OP_EMBED_W, .dims = D({"t", 3}, {"v", 700}, {"h", 8}), .low = 0, .high = 700},
-    {.op = OP_POSITION, .dims = D({"t", 24}, {"s", 40}, {"h", 16}), .attrs = D({"start", 3}, {"sequence", 12}, {"first", 5}, {"shift", 9})},
-    {.op = OP_POSITION, .dims = D({"t", 7}, {"s", 9}, {"h", 9}), .attrs = D({"sequence", 8})},
-    {.op = OP_POSITION_W, .dims = D({"t", 29}, {"s", 40}, {"h", 16}), .attrs = D({"start", 15}, {"sequence", 12}, {"first", 5}, {"shift", 9})},
-    {.op = OP_POSITION_W, .dims = D({"t", 7}, {"s", 9}, {"h", 9}), .attrs = D({"sequence", 8})},
-    {.op = OP_RMSNORM, .dims = D({"t", 9}, {"h", 64}), .attrs = D({"eps", 1e-5})},
-    {.op = OP_RMSNORM, .dims = D({"t", 33}, {"h", 8}), .attrs = D({"eps", 1e-5})},
-    {.op = OP_RMSNORM, .dims = D({"t", 5}, {"h", 13}), .attrs = D({"eps", 1e-5})},
-    {.op = OP_RMSNORM, .dims = D({"t", 11}, {"h", 496}), .attrs = D({"eps", 1e-6})},
-    {.op = OP_RMSNORM, .dims = D({"t", 10}, {"h", 1000}), .attrs = D({"eps", 1e-6})},
-    {.op = OP_RMSNORM, .dims = D({"t", 3}, {"h", 4096}), .attrs = D({"eps", 1e-6})},
-    {.op = OP_RMSNORM, .dims = D({"t", 2}, {"h", 8200}), .attrs = D({"eps", 1e-6})},
-    {.op = OP_RMSNORM, .dims = D({"t", 2}, {"h", 33024}), .attrs = D({"eps", 1e-6})},
-    {.op = OP_RMSNORM_I, .dims = D({"t", 9}, {"h", 64})},
-    {.op = OP_RMSNORM_I, .dims = D({"t", 5}, {"h", 13})},
-    {.op = OP_RMSNORM_I, .dims = D({"t", 10}, {"h", 1000})},
-    {.op = OP_RMSNORM_I, .dims = D({"t", 3}, {"h", 4096})},
-    {.op = OP_RMSNORM_I, .dims = D({"t", 2}, {"h", 33024})},
-    {.op = OP_RMSNORM_W, .dims = D({"t", 9}, {"h", 64}), .tolerance = 1e-5},
-    {.op = OP_RMSNORM_W, .dims = D({"t", 333}, {"h", 264}), .tolerance = 1e-5},
-    {.op = OP_RMSNORM_W, .dims = D({"t", 2100}, {"h", 13}), .tolerance = 1e-5},
-    {.op = OP_LAYERNORM, .dims = D({"t", 9}, {"h", 64}), .attrs = D({"eps", 1e-5})},
-    {.op = OP_LAYERNORM, .dims = D({"t", 9}, {"h", 35}), .attrs = D({"eps", 1e-5}), .absent = 1 << OPND(LAYERNORM, b)},
-    {.op = OP_LAYERNORM, .dims = D({"t", 4}, {"h", 768}), .attrs = D({"eps", 1e-5}), .absent = 1 << OPND(LAYERNORM, b)},
-    {.op = OP_LAYERNORM, .dims = D({"t", 3}, {"h", 1600}), .attrs = D({"eps", 1e-5})},
-    {.op = OP_LAYERNORM_I, .dims = D({"t", 9}, {"h", 64})},
-    {.op = OP_LAYERNORM_I, .dims = D({"t", 9}, {"h", 35})},
-    {.op = OP_LAYERNORM_I, .dims = D({"t", 3}, {"h", 1600})},
-    {.op = OP_LAYERNORM_W, .dims = D({"t", 9}, {"h", 64}), .tolerance = 1e-5},
-    {.op = OP_LAYERNORM_W, .dims = D({"t", 333}, {"h", 21}), .tolerance = 1e-5},
-    {.op = OP_LAYERNORM_W, .dims = D({"t", 100}, {"h", 264}), .absent = 1 << OPND(LAYERNORM_W, db), .tolerance = 1e-5},
-    {.op = OP_BIAS_W, .dims = D({"t", 1}, {"h", 64})},
-    {.op = OP_BIAS_W, .dims = D({"t", 2100}, {"h", 24}), .tolerance = 1e-5},
-    {.op = OP_BIAS_W, .dims = D({"t", 50}, {"h", 11}), .tolerance = 1e-5},
-    {.op = OP_ROPE, .dims = D({"t", 20}, {"a", 128}), .attrs = D({"head", 64}, {"dims", 64}, {"sequence", 16}, {"theta", 10000}, {"start", 3})},
-    {.op = OP_ROPE, .dims = D({"t", 9}, {"a", 2048}), .attrs = D({"head", 128}, {"dims", 128}, {"sequence", 8}, {"theta", 500000}, {"inverse", 1},
+    {.shape.op = OP_FILL, .shape.dims = D({"t", 5}, {"h", 24}), .shape.attrs = D({"value", 1.5})},
+    {.shape.op = OP_FILL, .shape.dims = D({"t", 3}, {"h", 7}), .shape.attrs = D({"value", -3})},
+    {.shape.op = OP_FILL, .shape.dims = D({"t", 1}, {"h", 1}), .shape.attrs = D({"value", 0.1})},
+    {.shape.op = OP_COPY, .shape.dims = D({"t", 37}, {"h", 64})},
+    {.shape.op = OP_COPY, .shape.dims = D({"t", 5}, {"h", 13})},
+    {.shape.op = OP_COPY, .shape.dims = D({"t", 2}, {"h", 4104})},
+    {.shape.op = OP_ADD, .shape.dims = D({"t", 9}, {"h", 64})},
+    {.shape.op = OP_ADD, .shape.dims = D({"t", 9}, {"h", 33}), .absent = 1 << OPND(ADD, b)},
+    {.shape.op = OP_ADD, .shape.dims = D({"t", 17}, {"h", 40}), .absent = 1 << OPND(ADD, bias)},
+    {.shape.op = OP_ADD, .shape.dims = D({"t", 3}, {"h", 8}), .absent = 1 << OPND(ADD, bias) | 1 << OPND(ADD, b)},
+    {.shape.op = OP_EMBED, .shape.dims = D({"t", 23}, {"v", 19}, {"h", 48}), .shape.attrs = D({"start", 5}), .shape.low = 0, .shape.high = 30},
+    {.shape.op = OP_EMBED, .shape.dims = D({"t", 6}, {"v", 3}, {"h", 5}), .shape.low = -1, .shape.high = 4},
+    {.shape.op = OP_EMBED_W, .shape.dims = D({"t", 70}, {"v", 19}, {"h", 48}), .shape.attrs = D({"start", 5}), .shape.low = 0, .shape.high = 30},
+    {.shape.op = OP_EMBED_W, .shape.dims = D({"t", 300}, {"v", 4}, {"h", 5}), .shape.low = 0, .shape.high = 2, .tolerance = 1e-5},
+    {.shape.op = OP_EMBED_W, .shape.dims = D({"t", 3}, {"v", 700}, {"h", 8}), .shape.low = 0, .shape.high = 700},
+    {.shape.op = OP_POSITION, .shape.dims = D({"t", 24}, {"s", 40}, {"h", 16}), .shape.attrs = D({"start", 3}, {"sequence", 12}, {"first", 5}, {"shift", 9})},
+    {.shape.op = OP_POSITION, .shape.dims = D({"t", 7}, {"s", 9}, {"h", 9}), .shape.attrs = D({"sequence", 8})},
+    {.shape.op = OP_POSITION_W, .shape.dims = D({"t", 29}, {"s", 40}, {"h", 16}), .shape.attrs = D({"start", 15}, {"sequence", 12}, {"first", 5}, {"shift", 9})},
+    {.shape.op = OP_POSITION_W, .shape.dims = D({"t", 7}, {"s", 9}, {"h", 9}), .shape.attrs = D({"sequence", 8})},
+    {.shape.op = OP_RMSNORM, .shape.dims = D({"t", 9}, {"h", 64}), .shape.attrs = D({"eps", 1e-5})},
+    {.shape.op = OP_RMSNORM, .shape.dims = D({"t", 33}, {"h", 8}), .shape.attrs = D({"eps", 1e-5})},
+    {.shape.op = OP_RMSNORM, .shape.dims = D({"t", 5}, {"h", 13}), .shape.attrs = D({"eps", 1e-5})},
+    {.shape.op = OP_RMSNORM, .shape.dims = D({"t", 11}, {"h", 496}), .shape.attrs = D({"eps", 1e-6})},
+    {.shape.op = OP_RMSNORM, .shape.dims = D({"t", 10}, {"h", 1000}), .shape.attrs = D({"eps", 1e-6})},
+    {.shape.op = OP_RMSNORM, .shape.dims = D({"t", 3}, {"h", 4096}), .shape.attrs = D({"eps", 1e-6})},
+    {.shape.op = OP_RMSNORM, .shape.dims = D({"t", 2}, {"h", 8200}), .shape.attrs = D({"eps", 1e-6})},
+    {.shape.op = OP_RMSNORM, .shape.dims = D({"t", 2}, {"h", 33024}), .shape.attrs = D({"eps", 1e-6})},
+    {.shape.op = OP_RMSNORM_I, .shape.dims = D({"t", 9}, {"h", 64})},
+    {.shape.op = OP_RMSNORM_I, .shape.dims = D({"t", 5}, {"h", 13})},
+    {.shape.op = OP_RMSNORM_I, .shape.dims = D({"t", 10}, {"h", 1000})},
+    {.shape.op = OP_RMSNORM_I, .shape.dims = D({"t", 3}, {"h", 4096})},
+    {.shape.op = OP_RMSNORM_I, .shape.dims = D({"t", 2}, {"h", 33024})},
+    {.shape.op = OP_RMSNORM_W, .shape.dims = D({"t", 9}, {"h", 64}), .tolerance = 1e-5},
+    {.shape.op = OP_RMSNORM_W, .shape.dims = D({"t", 333}, {"h", 264}), .tolerance = 1e-5},
+    {.shape.op = OP_RMSNORM_W, .shape.dims = D({"t", 2100}, {"h", 13}), .tolerance = 1e-5},
+    {.shape.op = OP_LAYERNORM, .shape.dims = D({"t", 9}, {"h", 64}), .shape.attrs = D({"eps", 1e-5})},
+    {.shape.op = OP_LAYERNORM, .shape.dims = D({"t", 9}, {"h", 35}), .shape.attrs = D({"eps", 1e-5}), .absent = 1 << OPND(LAYERNORM, b)},
+    {.shape.op = OP_LAYERNORM, .shape.dims = D({"t", 4}, {"h", 768}), .shape.attrs = D({"eps", 1e-5}), .absent = 1 << OPND(LAYERNORM, b)},
+    {.shape.op = OP_LAYERNORM, .shape.dims = D({"t", 3}, {"h", 1600}), .shape.attrs = D({"eps", 1e-5})},
+    {.shape.op = OP_LAYERNORM_I, .shape.dims = D({"t", 9}, {"h", 64})},
+    {.shape.op = OP_LAYERNORM_I, .shape.dims = D({"t", 9}, {"h", 35})},
+    {.shape.op = OP_LAYERNORM_I, .shape.dims = D({"t", 3}, {"h", 1600})},
+    {.shape.op = OP_LAYERNORM_W, .shape.dims = D({"t", 9}, {"h", 64}), .tolerance = 1e-5},
+    {.shape.op = OP_LAYERNORM_W, .shape.dims = D({"t", 333}, {"h", 21}), .tolerance = 1e-5},
+    {.shape.op = OP_LAYERNORM_W, .shape.dims = D({"t", 100}, {"h", 264}), .absent = 1 << OPND(LAYERNORM_W, db), .tolerance = 1e-5},
+    {.shape.op = OP_BIAS_W, .shape.dims = D({"t", 1}, {"h", 64})},
+    {.shape.op = OP_BIAS_W, .shape.dims = D({"t", 2100}, {"h", 24}), .tolerance = 1e-5},
+    {.shape.op = OP_BIAS_W, .shape.dims = D({"t", 50}, {"h", 11}), .tolerance = 1e-5},
+    {.shape.op = OP_ROPE, .shape.dims = D({"t", 20}, {"a", 128}), .shape.attrs = D({"head", 64}, {"dims", 64}, {"sequence", 16}, {"theta", 10000}, {"start", 3})},
+    {.shape.op = OP_ROPE, .shape.dims = D({"t", 9}, {"a", 2048}), .shape.attrs = D({"head", 128}, {"dims", 128}, {"sequence", 8}, {"theta", 500000}, {"inverse", 1},
                {"scaling", 2}, {"factor", 8}, {"low", 1}, {"high", 4}, {"original", 64}), .tolerance = 4e-6},
-    {.op = OP_ROPE, .dims = D({"t", 9}, {"a", 96}), .attrs = D({"head", 48}, {"dims", 16}, {"from", 32}, {"sequence", 8}, {"theta", 10000}, {"adjacent", 1},
+    {.shape.op = OP_ROPE, .shape.dims = D({"t", 9}, {"a", 96}), .shape.attrs = D({"head", 48}, {"dims", 16}, {"from", 32}, {"sequence", 8}, {"theta", 10000}, {"adjacent", 1},
                {"first", 100000}, {"shift", 300000}, {"magnitude", 1.5}), .tolerance = 4e-6},
-    {.op = OP_ROPE, .dims = D({"t", 9}, {"a", 44}), .attrs = D({"head", 22}, {"dims", 6}, {"from", 3}, {"sequence", 8}, {"theta", 10000}, {"scaling", 1}, {"factor", 4})},
-    {.op = OP_ROPE, .dims = D({"t", 9}, {"a", 20}), .attrs = D({"head", 10}, {"dims", 10}, {"sequence", 8}, {"theta", 10000}, {"adjacent", 1},
+    {.shape.op = OP_ROPE, .shape.dims = D({"t", 9}, {"a", 44}), .shape.attrs = D({"head", 22}, {"dims", 6}, {"from", 3}, {"sequence", 8}, {"theta", 10000}, {"scaling", 1}, {"factor", 4})},
+    {.shape.op = OP_ROPE, .shape.dims = D({"t", 9}, {"a", 20}), .shape.attrs = D({"head", 10}, {"dims", 10}, {"sequence", 8}, {"theta", 10000}, {"adjacent", 1},
                {"scaling", 3}, {"factor", 4}, {"low", 1}, {"high", 32}, {"original", 64})},
-    {.op = OP_ROPE, .dims = D({"t", 9}, {"a", 160}), .attrs = D({"head", 80}, {"dims", 32}, {"from", 16}, {"sequence", 9}, {"theta", 10000})},
-    {.op = OP_GELU, .dims = D({"t", 9}, {"h", 40}), .attrs = D({"tanh", 1})},
-    {.op = OP_GELU, .dims = D({"t", 9}, {"h", 37})},
-    {.op = OP_GELU_I, .dims = D({"t", 9}, {"h", 40}), .attrs = D({"tanh", 1})},
-    {.op = OP_GELU_I, .dims = D({"t", 9}, {"h", 37})},
-    {.op = OP_RELU, .dims = D({"t", 9}, {"h", 40}), .attrs = D({"power", 1})},
-    {.op = OP_RELU, .dims = D({"t", 9}, {"h", 37}), .attrs = D({"power", 2})},
-    {.op = OP_RELU_I, .dims = D({"t", 9}, {"h", 40}), .attrs = D({"power", 1})},
-    {.op = OP_RELU_I, .dims = D({"t", 9}, {"h", 37}), .attrs = D({"power", 2})},
-    {.op = OP_SWIGLU, .dims = D({"t", 9}, {"h", 104})},
-    {.op = OP_SWIGLU, .dims = D({"t", 9}, {"h", 37})},
-    {.op = OP_SWIGLU_I, .dims = D({"t", 9}, {"h", 104})},
-    {.op = OP_SWIGLU_I, .dims = D({"t", 9}, {"h", 37})},
-    {.op = OP_GEGLU, .dims = D({"t", 9}, {"h", 40}), .attrs = D({"tanh", 1})},
-    {.op = OP_GEGLU, .dims = D({"t", 9}, {"h", 37})},
-    {.op = OP_GEGLU_I, .dims = D({"t", 9}, {"h", 40}), .attrs = D({"tanh", 1})},
-    {.op = OP_GEGLU_I, .dims = D({"t", 9}, {"h", 37})},
-    {.op = OP_XENT_MAX, .dims = D({"t", 9}, {"v", 64}), .attrs = D({"start", 128}, {"vocab", 181})},
-    {.op = OP_XENT_MAX, .dims = D({"t", 3}, {"v", 4100}), .attrs = D({"vocab", 9000})},
-    {.op = OP_XENT_MAX, .dims = D({"t", 3}, {"v", 16}), .attrs = D({"start", 48}, {"vocab", 40})},
-    {.op = OP_XENT_SUM, .dims = D({"t", 9}, {"v", 64}), .attrs = D({"start", 128}, {"vocab", 181}), .low = 120, .high = 190},
-    {.op = OP_XENT_SUM, .dims = D({"t", 20}, {"v", 35}), .attrs = D({"vocab", 33}), .low = -1, .high = 5},
-    {.op = OP_XENT_SUM, .dims = D({"t", 3}, {"v", 8200}), .attrs = D({"vocab", 8200}), .low = 0, .high = 8200},
-    {.op = OP_XENT_LOSS, .dims = D({"t", 9}), .attrs = D({"scale", 0.125}, {"count", 3}), .prepare = prepare_loss},
-    {.op = OP_XENT_LOSS, .dims = D({"t", 1000}), .attrs = D({"scale", 0.125}, {"count", 1}), .prepare = prepare_loss},
-    {.op = OP_XENT_I, .dims = D({"t", 9}, {"v", 64}), .attrs = D({"start", 128}, {"vocab", 181}, {"scale", 0.25}), .low = 120, .high = 190, .prepare = prepare_xent},
-    {.op = OP_XENT_I, .dims = D({"t", 20}, {"v", 35}), .attrs = D({"vocab", 33}, {"scale", 0.25}), .low = -1, .high = 5, .prepare = prepare_xent},
-    {.op = OP_XENT_I, .dims = D({"t", 3}, {"v", 8200}), .attrs = D({"vocab", 8200}, {"scale", 2}), .low = 0, .high = 8200, .prepare = prepare_xent},
-    {.op = OP_SQNORM, .dims = D({"t", 9}, {"h", 64}), .attrs = D({"count", 2})},
-    {.op = OP_SQNORM, .dims = D({"t", 700}, {"h", 13}), .attrs = D({"count", 1})},
-    {.op = OP_CLIP, .attrs = D({"limit", 0.3}), .prepare = prepare_clip},
-    {.op = OP_CLIP, .attrs = D({"limit", 0.3}), .prepare = prepare_clip, .absent = 1 << OPND(CLIP, need)},
-    {.op = OP_CLIP, .prepare = prepare_clip, .absent = 1 << OPND(CLIP, need)},
-    {.op = OP_ADAMW, .dims = D({"t", 9}, {"h", 64}), .attrs = D({"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"decay", 0.1}), .prepare = prepare_adamw},
-    {.op = OP_ADAMW, .dims = D({"t", 9}, {"h", 13}), .attrs = D({"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"decay", 0.1}), .prepare = prepare_adamw,
+    {.shape.op = OP_ROPE, .shape.dims = D({"t", 9}, {"a", 160}), .shape.attrs = D({"head", 80}, {"dims", 32}, {"from", 16}, {"sequence", 9}, {"theta", 10000})},
+    {.shape.op = OP_GELU, .shape.dims = D({"t", 9}, {"h", 40}), .shape.attrs = D({"tanh", 1})},
+    {.shape.op = OP_GELU, .shape.dims = D({"t", 9}, {"h", 37})},
+    {.shape.op = OP_GELU_I, .shape.dims = D({"t", 9}, {"h", 40}), .shape.attrs = D({"tanh", 1})},
+    {.shape.op = OP_GELU_I, .shape.dims = D({"t", 9}, {"h", 37})},
+    {.shape.op = OP_RELU, .shape.dims = D({"t", 9}, {"h", 40}), .shape.attrs = D({"power", 1})},
+    {.shape.op = OP_RELU, .shape.dims = D({"t", 9}, {"h", 37}), .shape.attrs = D({"power", 2})},
+    {.shape.op = OP_RELU_I, .shape.dims = D({"t", 9}, {"h", 40}), .shape.attrs = D({"power", 1})},
+    {.shape.op = OP_RELU_I, .shape.dims = D({"t", 9}, {"h", 37}), .shape.attrs = D({"power", 2})},
+    {.shape.op = OP_SWIGLU, .shape.dims = D({"t", 9}, {"h", 104})},
+    {.shape.op = OP_SWIGLU, .shape.dims = D({"t", 9}, {"h", 37})},
+    {.shape.op = OP_SWIGLU_I, .shape.dims = D({"t", 9}, {"h", 104})},
+    {.shape.op = OP_SWIGLU_I, .shape.dims = D({"t", 9}, {"h", 37})},
+    {.shape.op = OP_GEGLU, .shape.dims = D({"t", 9}, {"h", 40}), .shape.attrs = D({"tanh", 1})},
+    {.shape.op = OP_GEGLU, .shape.dims = D({"t", 9}, {"h", 37})},
+    {.shape.op = OP_GEGLU_I, .shape.dims = D({"t", 9}, {"h", 40}), .shape.attrs = D({"tanh", 1})},
+    {.shape.op = OP_GEGLU_I, .shape.dims = D({"t", 9}, {"h", 37})},
+    {.shape.op = OP_XENT_MAX, .shape.dims = D({"t", 9}, {"v", 64}), .shape.attrs = D({"start", 128}, {"vocab", 181})},
+    {.shape.op = OP_XENT_MAX, .shape.dims = D({"t", 3}, {"v", 4100}), .shape.attrs = D({"vocab", 9000})},
+    {.shape.op = OP_XENT_MAX, .shape.dims = D({"t", 3}, {"v", 16}), .shape.attrs = D({"start", 48}, {"vocab", 40})},
+    {.shape.op = OP_XENT_SUM, .shape.dims = D({"t", 9}, {"v", 64}), .shape.attrs = D({"start", 128}, {"vocab", 181}), .shape.low = 120, .shape.high = 190},
+    {.shape.op = OP_XENT_SUM, .shape.dims = D({"t", 20}, {"v", 35}), .shape.attrs = D({"vocab", 33}), .shape.low = -1, .shape.high = 5},
+    {.shape.op = OP_XENT_SUM, .shape.dims = D({"t", 3}, {"v", 8200}), .shape.attrs = D({"vocab", 8200}), .shape.low = 0, .shape.high = 8200},
+    {.shape.op = OP_XENT_LOSS, .shape.dims = D({"t", 9}), .shape.attrs = D({"scale", 0.125}, {"count", 3}), .prepare = prepare_loss},
+    {.shape.op = OP_XENT_LOSS, .shape.dims = D({"t", 1000}), .shape.attrs = D({"scale", 0.125}, {"count", 1}), .prepare = prepare_loss},
+    {.shape.op = OP_XENT_I, .shape.dims = D({"t", 9}, {"v", 64}), .shape.attrs = D({"start", 128}, {"vocab", 181}, {"scale", 0.25}), .shape.low = 120, .shape.high = 190, .prepare = prepare_xent},
+    {.shape.op = OP_XENT_I, .shape.dims = D({"t", 20}, {"v", 35}), .shape.attrs = D({"vocab", 33}, {"scale", 0.25}), .shape.low = -1, .shape.high = 5, .prepare = prepare_xent},
+    {.shape.op = OP_XENT_I, .shape.dims = D({"t", 3}, {"v", 8200}), .shape.attrs = D({"vocab", 8200}, {"scale", 2}), .shape.low = 0, .shape.high = 8200, .prepare = prepare_xent},
+    {.shape.op = OP_SQNORM, .shape.dims = D({"t", 9}, {"h", 64}), .shape.attrs = D({"count", 2})},
+    {.shape.op = OP_SQNORM, .shape.dims = D({"t", 700}, {"h", 13}), .shape.attrs = D({"count", 1})},
+    {.shape.op = OP_CLIP, .shape.attrs = D({"limit", 0.3}), .prepare = prepare_clip},
+    {.shape.op = OP_CLIP, .shape.attrs = D({"limit", 0.3}), .prepare = prepare_clip, .absent = 1 << OPND(CLIP, need)},
+    {.shape.op = OP_CLIP, .prepare = prepare_clip, .absent = 1 << OPND(CLIP, need)},
+    {.shape.op = OP_ADAMW, .shape.dims = D({"t", 9}, {"h", 64}), .shape.attrs = D({"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"decay", 0.1}), .prepare = prepare_adamw},
+    {.shape.op = OP_ADAMW, .shape.dims = D({"t", 9}, {"h", 13}), .shape.attrs = D({"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"decay", 0.1}), .prepare = prepare_adamw,
      .absent = 1 << OPND(ADAMW, copy)},
-    {.op = OP_ADAMW, .dims = D({"t", 3}, {"h", 8}), .attrs = D({"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}), .prepare = prepare_adamw_refused},
-    {.op = OP_SGD, .dims = D({"t", 9}, {"h", 64}), .attrs = D({"momentum", 0.9}, {"decay", 0.1}), .prepare = prepare_sgd},
-    {.op = OP_SGD, .dims = D({"t", 9}, {"h", 13}), .attrs = D({"decay", 0.1}), .prepare = prepare_sgd, .absent = 1 << OPND(SGD, m) | 1 << OPND(SGD, copy)},
-    {.op = OP_TOKENS, .dims = D({"t", 24}), .attrs = D({"sequence", 8}), .staged = STAGED_IDS},
-    {.op = OP_TOKENS, .dims = D({"t", 300}), .attrs = D({"sequence", 8}), .staged = STAGED_IDS, .absent = 1 << OPND(TOKENS, tokens)},
-    {.op = OP_TOKENS_AHEAD, .dims = D({"t", 24}), .attrs = D({"sequence", 8}, {"whole", 9}), .staged = STAGED_IDS},
-    {.op = OP_ROUTE, .dims = D({"t", 21}, {"e", 8}, {"k", 2}), .attrs = D({"groups", 1}, {"pick", 1}, {"normalize", 1}, {"scale", 1}, {"sequence", 8}),
+    {.shape.op = OP_ADAMW, .shape.dims = D({"t", 3}, {"h", 8}), .shape.attrs = D({"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}), .prepare = prepare_adamw_refused},
+    {.shape.op = OP_SGD, .shape.dims = D({"t", 9}, {"h", 64}), .shape.attrs = D({"momentum", 0.9}, {"decay", 0.1}), .prepare = prepare_sgd},
+    {.shape.op = OP_SGD, .shape.dims = D({"t", 9}, {"h", 13}), .shape.attrs = D({"decay", 0.1}), .prepare = prepare_sgd, .absent = 1 << OPND(SGD, m) | 1 << OPND(SGD, copy)},
+    {.shape.op = OP_TOKENS, .shape.dims = D({"t", 24}), .shape.attrs = D({"sequence", 8}), .staged = STAGED_IDS},
+    {.shape.op = OP_TOKENS, .shape.dims = D({"t", 300}), .shape.attrs = D({"sequence", 8}), .staged = STAGED_IDS, .absent = 1 << OPND(TOKENS, tokens)},
+    {.shape.op = OP_TOKENS_AHEAD, .shape.dims = D({"t", 24}), .shape.attrs = D({"sequence", 8}, {"whole", 9}), .staged = STAGED_IDS},
+    {.shape.op = OP_ROUTE, .shape.dims = D({"t", 21}, {"e", 8}, {"k", 2}), .shape.attrs = D({"groups", 1}, {"pick", 1}, {"normalize", 1}, {"scale", 1}, {"sequence", 8}),
      .prepare = prepare_route, .absent = 1 << OPND(ROUTE, bias)},
-    {.op = OP_ROUTE, .dims = D({"t", 13}, {"e", 64}, {"k", 6}), .attrs = D({"groups", 8}, {"pick", 3}, {"scale", 1.5}, {"sequence", 8}, {"sigmoid", 1}, {"normalize", 1}), .prepare = prepare_route},
-    {.op = OP_ROUTE, .dims = D({"t", 13}, {"e", 12}, {"k", 3}), .attrs = D({"groups", 4}, {"pick", 2}, {"scale", 1.5}, {"sequence", 8}), .prepare = prepare_route},
-    {.op = OP_ROUTE, .dims = D({"t", 13}, {"e", 64}, {"k", 6}), .attrs = D({"groups", 8}, {"pick", 3}, {"scale", 1.5}, {"sequence", 8}, {"sigmoid", 1}, {"normalize", 1}),
+    {.shape.op = OP_ROUTE, .shape.dims = D({"t", 13}, {"e", 64}, {"k", 6}), .shape.attrs = D({"groups", 8}, {"pick", 3}, {"scale", 1.5}, {"sequence", 8}, {"sigmoid", 1}, {"normalize", 1}), .prepare = prepare_route},
+    {.shape.op = OP_ROUTE, .shape.dims = D({"t", 13}, {"e", 12}, {"k", 3}), .shape.attrs = D({"groups", 4}, {"pick", 2}, {"scale", 1.5}, {"sequence", 8}), .prepare = prepare_route},
+    {.shape.op = OP_ROUTE, .shape.dims = D({"t", 13}, {"e", 64}, {"k", 6}), .shape.attrs = D({"groups", 8}, {"pick", 3}, {"scale", 1.5}, {"sequence", 8}, {"sigmoid", 1}, {"normalize", 1}),
      .prepare = prepare_route, .staged = STAGED_ROUTING},
-    {.op = OP_ROUTE_I, .dims = D({"t", 21}, {"e", 8}, {"k", 2}, {"s", 3}), .attrs = D({"normalize", 1}, {"scale", 1}, {"sequence", 8}), .prepare = prepare_route_slope,
+    {.shape.op = OP_ROUTE_I, .shape.dims = D({"t", 21}, {"e", 8}, {"k", 2}, {"s", 3}), .shape.attrs = D({"normalize", 1}, {"scale", 1}, {"sequence", 8}), .prepare = prepare_route_slope,
      .absent = 1 << OPND(ROUTE_I, load)},
-    {.op = OP_ROUTE_I, .dims = D({"t", 13}, {"e", 70}, {"k", 6}, {"s", 2}), .attrs = D({"scale", 1.5}, {"sequence", 8}, {"sigmoid", 1}, {"balance", 0.01}, {"start", 2}, {"normalize", 1}), .prepare = prepare_route_slope},
-    {.op = OP_ROUTE_I, .dims = D({"t", 13}, {"e", 70}, {"k", 6}, {"s", 2}), .attrs = D({"scale", 1.5}, {"sequence", 8}, {"balance", 0.01}), .prepare = prepare_route_slope},
-    {.op = OP_LOAD, .dims = D({"t", 40}, {"e", 8}, {"k", 2}, {"s", 3}), .attrs = D({"sequence", 16}, {"start", 4}), .low = 0, .high = 9},
-    {.op = OP_LOAD, .dims = D({"t", 700}, {"e", 64}, {"k", 6}, {"s", 1}), .attrs = D({"sequence", 1e12}), .low = 0, .high = 64},
-    {.op = OP_BALANCE, .dims = D({"t", 40}, {"e", 70}, {"s", 3}), .attrs = D({"sequence", 16}, {"start", 4}, {"scale", 0.1}), .prepare = prepare_balance},
-    {.op = OP_BIAS_MOVE, .dims = D({"e", 12}), .attrs = D({"rate", 0.001}), .prepare = prepare_bias_move},
-    {.op = OP_BIAS_MOVE, .dims = D({"e", 300}), .attrs = D({"rate", 0.001}), .prepare = prepare_bias_move},
-    {.op = OP_ARRANGE, .dims = D({"t", 40}, {"k", 2}), .attrs = D({"experts", 8}, {"blocks", 1}, {"rows", 80}, {"sequence", 16}), .low = 0, .high = 8, .prepare = prepare_arrange},
-    {.op = OP_ARRANGE, .dims = D({"t", 700}, {"k", 6}), .attrs = D({"experts", 16}, {"blocks", 4}, {"rows", 1000}, {"sequence", 128}), .low = 0, .high = 16, .prepare = prepare_arrange},
-    {.op = OP_ARRANGE, .dims = D({"t", 700}, {"k", 3}), .attrs = D({"experts", 8}, {"blocks", 2}, {"rows", 900}, {"sequence", 512}, {"capacity", 170}, {"start", 100}), .low = -1, .high = 10,
+    {.shape.op = OP_ROUTE_I, .shape.dims = D({"t", 13}, {"e", 70}, {"k", 6}, {"s", 2}), .shape.attrs = D({"scale", 1.5}, {"sequence", 8}, {"sigmoid", 1}, {"balance", 0.01}, {"start", 2}, {"normalize", 1}), .prepare = prepare_route_slope},
+    {.shape.op = OP_ROUTE_I, .shape.dims = D({"t", 13}, {"e", 70}, {"k", 6}, {"s", 2}), .shape.attrs = D({"scale", 1.5}, {"sequence", 8}, {"balance", 0.01}), .prepare = prepare_route_slope},
+    {.shape.op = OP_LOAD, .shape.dims = D({"t", 40}, {"e", 8}, {"k", 2}, {"s", 3}), .shape.attrs = D({"sequence", 16}, {"start", 4}), .shape.low = 0, .shape.high = 9},
+    {.shape.op = OP_LOAD, .shape.dims = D({"t", 700}, {"e", 64}, {"k", 6}, {"s", 1}), .shape.attrs = D({"sequence", 1e12}), .shape.low = 0, .shape.high = 64},
+    {.shape.op = OP_BALANCE, .shape.dims = D({"t", 40}, {"e", 70}, {"s", 3}), .shape.attrs = D({"sequence", 16}, {"start", 4}, {"scale", 0.1}), .prepare = prepare_balance},
+    {.shape.op = OP_BIAS_MOVE, .shape.dims = D({"e", 12}), .shape.attrs = D({"rate", 0.001}), .prepare = prepare_bias_move},
+    {.shape.op = OP_BIAS_MOVE, .shape.dims = D({"e", 300}), .shape.attrs = D({"rate", 0.001}), .prepare = prepare_bias_move},
+    {.shape.op = OP_ARRANGE, .shape.dims = D({"t", 40}, {"k", 2}), .shape.attrs = D({"experts", 8}, {"blocks", 1}, {"rows", 80}, {"sequence", 16}), .shape.low = 0, .shape.high = 8, .prepare = prepare_arrange},
+    {.shape.op = OP_ARRANGE, .shape.dims = D({"t", 700}, {"k", 6}), .shape.attrs = D({"experts", 16}, {"blocks", 4}, {"rows", 1000}, {"sequence", 128}), .shape.low = 0, .shape.high = 16, .prepare = prepare_arrange},
+    {.shape.op = OP_ARRANGE, .shape.dims = D({"t", 700}, {"k", 3}), .shape.attrs = D({"experts", 8}, {"blocks", 2}, {"rows", 900}, {"sequence", 512}, {"capacity", 170}, {"start", 100}), .shape.low = -1, .shape.high = 10,
      .prepare = prepare_arrange},
-    {.op = OP_ARRANGE, .dims = D({"t", 30}, {"k", 2}), .attrs = D({"experts", 6}, {"blocks", 6}, {"rows", 4}, {"sequence", 8}), .low = 2, .high = 4, .absent = 1 << OPND(ARRANGE, need)},
-    {.op = OP_DISPATCH, .dims = D({"t", 20}, {"k", 2}, {"m", 45}, {"h", 48}), .prepare = prepare_dispatch},
-    {.op = OP_DISPATCH, .dims = D({"t", 20}, {"k", 3}, {"m", 45}, {"h", 13}), .prepare = prepare_dispatch, .absent = 1 << OPND(DISPATCH, weight)},
-    {.op = OP_COMBINE, .dims = D({"t", 20}, {"k", 2}, {"m", 45}, {"h", 48}), .low = -1, .high = 47},
-    {.op = OP_COMBINE, .dims = D({"t", 20}, {"k", 8}, {"m", 45}, {"h", 13}), .low = -1, .high = 47, .absent = 1 << OPND(COMBINE, weight)},
-    {.op = OP_COMBINE_W, .dims = D({"t", 20}, {"k", 2}, {"m", 45}, {"h", 48}), .low = -1, .high = 47},
-    {.op = OP_COMBINE_W, .dims = D({"t", 7}, {"k", 10}, {"m", 45}, {"h", 333}), .low = -1, .high = 47},
-    {.op = OP_COLUMNS_SPLIT, .dims = D({"t", 9}, {"w", 24}), .attrs = D({"parts", 3})},
-    {.op = OP_COLUMNS_SPLIT, .dims = D({"t", 9}, {"w", 5}), .attrs = D({"parts", 4})},
-    {.op = OP_COLUMNS_JOIN, .dims = D({"t", 9}, {"w", 24}), .attrs = D({"parts", 3})},
-    {.op = OP_COLUMNS_JOIN, .dims = D({"t", 9}, {"w", 5}), .attrs = D({"parts", 4})},
-    {.op = OP_SCALE, .dims = D({"t", 9}, {"h", 40}), .attrs = D({"factor", 0.3})},
-    {.op = OP_SCALE, .dims = D({"t", 9}, {"h", 7}), .attrs = D({"factor", -2})},
-    {.op = OP_SOFTCAP, .dims = D({"t", 9}, {"h", 40}), .attrs = D({"cap", 0.8})},
-    {.op = OP_SOFTCAP_I, .dims = D({"t", 9}, {"h", 40}), .attrs = D({"cap", 0.8})},
-    {.op = OP_HEADNORM, .dims = D({"t", 9}), .attrs = D({"heads", 3}, {"head", 64}, {"eps", 1e-6})},
-    {.op = OP_HEADNORM, .dims = D({"t", 9}), .attrs = D({"heads", 5}, {"head", 12}, {"eps", 1e-6})},
-    {.op = OP_HEADNORM_I, .dims = D({"t", 9}), .attrs = D({"heads", 3}, {"head", 64})},
-    {.op = OP_HEADNORM_I, .dims = D({"t", 9}), .attrs = D({"heads", 5}, {"head", 12})},
-    {.op = OP_HEADNORM_W, .dims = D({"t", 90}), .attrs = D({"heads", 3}, {"head", 64}), .tolerance = 1e-5},
-    {.op = OP_HEADNORM_W, .dims = D({"t", 9}), .attrs = D({"heads", 5}, {"head", 12}), .tolerance = 1e-5},
-    {.op = OP_MLA_KEYS, .dims = D({"t", 9}, {"w", 3 * 40}, {"r", 8}, {"u", 16}), .attrs = D({"heads", 3}, {"head", 32})},
-    {.op = OP_MLA_KEYS, .dims = D({"t", 9}, {"w", 2 * 9}, {"r", 3}, {"u", 5}), .attrs = D({"heads", 2}, {"head", 7})},
-    {.op = OP_MLA_KEYS_I, .dims = D({"t", 9}, {"w", 3 * 40}, {"r", 8}, {"u", 16}), .attrs = D({"heads", 3}, {"head", 32})},
-    {.op = OP_MLA_KEYS_I, .dims = D({"t", 9}, {"w", 2 * 9}, {"r", 3}, {"u", 5}), .attrs = D({"heads", 2}, {"head", 7})},
-    {.op = OP_CONCAT, .dims = D({"t", 9}, {"w", 48}, {"h", 24})},
-    {.op = OP_CONCAT, .dims = D({"t", 9}, {"w", 14}, {"h", 7})},
-    {.op = OP_CONCAT_I, .dims = D({"t", 9}, {"w", 48}, {"h", 24})},
-    {.op = OP_CONCAT_I, .dims = D({"t", 9}, {"w", 14}, {"h", 7})},
+    {.shape.op = OP_ARRANGE, .shape.dims = D({"t", 30}, {"k", 2}), .shape.attrs = D({"experts", 6}, {"blocks", 6}, {"rows", 4}, {"sequence", 8}), .shape.low = 2, .shape.high = 4, .absent = 1 << OPND(ARRANGE, need)},
+    {.shape.op = OP_DISPATCH, .shape.dims = D({"t", 20}, {"k", 2}, {"m", 45}, {"h", 48}), .prepare = prepare_dispatch},
+    {.shape.op = OP_DISPATCH, .shape.dims = D({"t", 20}, {"k", 3}, {"m", 45}, {"h", 13}), .prepare = prepare_dispatch, .absent = 1 << OPND(DISPATCH, weight)},
+    {.shape.op = OP_COMBINE, .shape.dims = D({"t", 20}, {"k", 2}, {"m", 45}, {"h", 48}), .shape.low = -1, .shape.high = 47},
+    {.shape.op = OP_COMBINE, .shape.dims = D({"t", 20}, {"k", 8}, {"m", 45}, {"h", 13}), .shape.low = -1, .shape.high = 47, .absent = 1 << OPND(COMBINE, weight)},
+    {.shape.op = OP_COMBINE_W, .shape.dims = D({"t", 20}, {"k", 2}, {"m", 45}, {"h", 48}), .shape.low = -1, .shape.high = 47},
+    {.shape.op = OP_COMBINE_W, .shape.dims = D({"t", 7}, {"k", 10}, {"m", 45}, {"h", 333}), .shape.low = -1, .shape.high = 47},
+    {.shape.op = OP_COLUMNS_SPLIT, .shape.dims = D({"t", 9}, {"w", 24}), .shape.attrs = D({"parts", 3})},
+    {.shape.op = OP_COLUMNS_SPLIT, .shape.dims = D({"t", 9}, {"w", 5}), .shape.attrs = D({"parts", 4})},
+    {.shape.op = OP_COLUMNS_JOIN, .shape.dims = D({"t", 9}, {"w", 24}), .shape.attrs = D({"parts", 3})},
+    {.shape.op = OP_COLUMNS_JOIN, .shape.dims = D({"t", 9}, {"w", 5}), .shape.attrs = D({"parts", 4})},
+    {.shape.op = OP_SCALE, .shape.dims = D({"t", 9}, {"h", 40}), .shape.attrs = D({"factor", 0.3})},
+    {.shape.op = OP_SCALE, .shape.dims = D({"t", 9}, {"h", 7}), .shape.attrs = D({"factor", -2})},
+    {.shape.op = OP_SOFTCAP, .shape.dims = D({"t", 9}, {"h", 40}), .shape.attrs = D({"cap", 0.8})},
+    {.shape.op = OP_SOFTCAP_I, .shape.dims = D({"t", 9}, {"h", 40}), .shape.attrs = D({"cap", 0.8})},
+    {.shape.op = OP_HEADNORM, .shape.dims = D({"t", 9}), .shape.attrs = D({"heads", 3}, {"head", 64}, {"eps", 1e-6})},
+    {.shape.op = OP_HEADNORM, .shape.dims = D({"t", 9}), .shape.attrs = D({"heads", 5}, {"head", 12}, {"eps", 1e-6})},
+    {.shape.op = OP_HEADNORM_I, .shape.dims = D({"t", 9}), .shape.attrs = D({"heads", 3}, {"head", 64})},
+    {.shape.op = OP_HEADNORM_I, .shape.dims = D({"t", 9}), .shape.attrs = D({"heads", 5}, {"head", 12})},
+    {.shape.op = OP_HEADNORM_W, .shape.dims = D({"t", 90}), .shape.attrs = D({"heads", 3}, {"head", 64}), .tolerance = 1e-5},
+    {.shape.op = OP_HEADNORM_W, .shape.dims = D({"t", 9}), .shape.attrs = D({"heads", 5}, {"head", 12}), .tolerance = 1e-5},
+    {.shape.op = OP_MLA_KEYS, .shape.dims = D({"t", 9}, {"w", 3 * 40}, {"r", 8}, {"u", 16}), .shape.attrs = D({"heads", 3}, {"head", 32})},
+    {.shape.op = OP_MLA_KEYS, .shape.dims = D({"t", 9}, {"w", 2 * 9}, {"r", 3}, {"u", 5}), .shape.attrs = D({"heads", 2}, {"head", 7})},
+    {.shape.op = OP_MLA_KEYS_I, .shape.dims = D({"t", 9}, {"w", 3 * 40}, {"r", 8}, {"u", 16}), .shape.attrs = D({"heads", 3}, {"head", 32})},
+    {.shape.op = OP_MLA_KEYS_I, .shape.dims = D({"t", 9}, {"w", 2 * 9}, {"r", 3}, {"u", 5}), .shape.attrs = D({"heads", 2}, {"head", 7})},
+    {.shape.op = OP_CONCAT, .shape.dims = D({"t", 9}, {"w", 48}, {"h", 24})},
+    {.shape.op = OP_CONCAT, .shape.dims = D({"t", 9}, {"w", 14}, {"h", 7})},
+    {.shape.op = OP_CONCAT_I, .shape.dims = D({"t", 9}, {"w", 48}, {"h", 24})},
+    {.shape.op = OP_CONCAT_I, .shape.dims = D({"t", 9}, {"w", 14}, {"h", 7})},
 };
 #undef D
 
@@ -363,7 +354,7 @@ struct set {
     size_t bytes[ISA_MAX_OPERANDS], offset[ISA_MAX_OPERANDS];
 };
 
-static uint32_t dim(const struct cuda_case *c, const char *text, size_t n)
+static uint32_t dim(const struct cuda_shape *c, const char *text, size_t n)
 {
     if (text[0] >= '0' && text[0] <= '9')
         return (uint32_t)atoi(text);
@@ -377,7 +368,7 @@ static uint32_t dim(const struct cuda_case *c, const char *text, size_t n)
     abort();
 }
 
-static uint32_t extent(const struct cuda_case *c, const char *text)
+static uint32_t extent(const struct cuda_shape *c, const char *text)
 {
     const char *star = strchr(text, '*');
     return star ? dim(c, text, (size_t)(star - text)) * dim(c, star + 1, strlen(star + 1)) : dim(c, text, strlen(text));
@@ -402,8 +393,8 @@ static enum dtype dtype_of(char letter, const struct mode *m)
 
 static void make_operand(const struct cuda_case *c, const struct mode *m, struct set *s, uint32_t i, uint64_t *random)
 {
-    const struct isa_operand *o = &isa_info(c->op)->operand[i];
-    uint32_t rows = extent(c, o->rows), cols = extent(c, o->cols);
+    const struct isa_operand *o = &isa_info(c->shape.op)->operand[i];
+    uint32_t rows = extent(&c->shape, o->rows), cols = extent(&c->shape, o->cols);
     enum dtype dtype = dtype_of(o->dtype, m);
     uint32_t size = isa_dtype_bytes(dtype), gap = m->layout == GAPS ? 16 - cols % 8 : m->layout == CROOKED ? 3 : 0;
     uint32_t ld = cols + (rows > 1 ? gap : 0);
@@ -416,11 +407,11 @@ static void make_operand(const struct cuda_case *c, const struct mode *m, struct
     for (uint32_t r = 0; r < rows && (o->mark != MARK_WRITE && (o->mark != MARK_ADD || add)); r++)
         for (uint32_t j = 0; j < cols; j++) {
             double x = draw(random), sign = draw(random) < 0.5 ? -1 : 1;
-            cuda_cases_set(&s->k.operand[i], r, j, dtype == DTYPE_I32 ? floor(c->low + x * (c->high - c->low)) : sign * (0.01 + x));
+            cuda_cases_set(&s->k.operand[i], r, j, dtype == DTYPE_I32 ? floor(c->shape.low + x * (c->shape.high - c->shape.low)) : sign * (0.01 + x));
         }
 }
 
-static void set_attributes(const struct cuda_case *c, struct kernel_args *k)
+static void set_attributes(const struct cuda_shape *c, struct kernel_args *k)
 {
     const struct isa_info *info = isa_info(c->op);
     for (uint32_t i = 0; i < info->nattrs; i++)
@@ -433,6 +424,20 @@ static void set_attributes(const struct cuda_case *c, struct kernel_args *k)
             }
 }
 
+void cuda_cases_views(const struct cuda_shape *s, uint32_t absent, enum dtype c, enum dtype g, struct kernel_args *k)
+{
+    const struct isa_info *info = isa_info(s->op);
+    const struct mode m = {c, g, false, DENSE};
+    memset(k, 0, sizeof *k);
+    set_attributes(s, k);
+    for (uint32_t i = 0; i < info->noperands; i++) {
+        if (absent >> i & 1)
+            continue;
+        uint32_t rows = extent(s, info->operand[i].rows), cols = extent(s, info->operand[i].cols);
+        k->operand[i] = (struct view){NULL, dtype_of(info->operand[i].dtype, &m), false, rows, cols, cols};
+    }
+}
+
 /* device memory with the operands as they were, a poisoned workspace, one call; what it left comes back into out */
 static const char *run_device(const struct cuda_place *p, const struct cuda_case *c, const struct set *s, const int32_t *staged,
                               size_t nstaged, int run, uint8_t *const *out)
@@ -440,10 +445,10 @@ static const char *run_device(const struct cuda_place *p, const struct cuda_case
     struct kernel_args k = s->k;
     struct cuda_call call = {.args = &k};
     void *memory[ISA_MAX_OPERANDS] = {0}, *ids = NULL;
-    size_t need = cuda_stream_workspace_bytes(c->op, &s->k);
+    size_t need = cuda_stream_workspace_bytes(c->shape.op, &s->k);
     uint8_t *poison = malloc(need + 1);
     memset(poison, run ? 0x5a : 0xff, need + 1);
-    for (uint32_t i = 0; i < isa_info(c->op)->noperands; i++)
+    for (uint32_t i = 0; i < isa_info(c->shape.op)->noperands; i++)
         if (s->bytes[i]) {
             memory[i] = p->make(s->bytes[i]);
             p->store(memory[i], s->before[i], s->bytes[i]);
@@ -457,10 +462,10 @@ static const char *run_device(const struct cuda_place *p, const struct cuda_case
         p->store(ids, staged, nstaged * sizeof *staged);
         call.staged = ids;
     }
-    const char *why = cuda_stream_check(c->op, &s->k);
-    why = why ? why : p->launch(c->op, &call);
+    const char *why = cuda_stream_check(c->shape.op, &s->k);
+    why = why ? why : p->launch(c->shape.op, &call);
     const char *late = p->finish(run);
-    for (uint32_t i = 0; i < isa_info(c->op)->noperands; i++)
+    for (uint32_t i = 0; i < isa_info(c->shape.op)->noperands; i++)
         if (s->bytes[i]) {
             p->fetch(out[i], memory[i], s->bytes[i]);
             p->drop(memory[i]);
@@ -502,7 +507,7 @@ static bool gaps_kept(const struct view *v, const uint8_t *before, const uint8_t
 
 static bool compare(const struct cuda_case *c, const struct mode *m, const struct set *s, uint32_t i)
 {
-    const struct isa_operand *o = &isa_info(c->op)->operand[i];
+    const struct isa_operand *o = &isa_info(c->shape.op)->operand[i];
     const struct view *want = &s->k.operand[i];
     struct view have = *want;
     have.data = s->device[i] + s->offset[i];
@@ -521,7 +526,7 @@ static bool compare(const struct cuda_case *c, const struct mode *m, const struc
     else if ((error = difference(want, &have)) > tolerance)
         wrong = "differs from the CPU";
     if (wrong)
-        printf("\n    %s %s %u x %u (C %s, G %s%s, layout %d): %s, error %.3g of %.3g\n", isa_info(c->op)->name, o->name,
+        printf("\n    %s %s %u x %u (C %s, G %s%s, layout %d): %s, error %.3g of %.3g\n", isa_info(c->shape.op)->name, o->name,
                want->rows, want->cols, isa_dtype_name(m->c), isa_dtype_name(m->g), m->add ? ", add" : "", (int)m->layout, wrong,
                error, tolerance);
     return !wrong;
@@ -550,11 +555,11 @@ static int32_t *stage(const struct cuda_case *c, struct set *s, uint64_t *random
 
 static bool run_case(const struct cuda_place *p, const struct cuda_case *c, const struct mode *m)
 {
-    const struct isa_info *info = isa_info(c->op);
+    const struct isa_info *info = isa_info(c->shape.op);
     struct set s = {.k = {.scratch = NULL}};
-    uint64_t random = 4711 + (uint64_t)c->op;
+    uint64_t random = 4711 + (uint64_t)c->shape.op;
     size_t nstaged;
-    set_attributes(c, &s.k);
+    set_attributes(&c->shape, &s.k);
     for (uint32_t i = 0; i < info->noperands; i++)
         if (!(c->absent >> i & 1))
             make_operand(c, m, &s, i, &random);
@@ -566,12 +571,12 @@ static bool run_case(const struct cuda_place *p, const struct cuda_case *c, cons
             s.device[i] = malloc(s.bytes[i] + 8);
             s.second[i] = malloc(s.bytes[i]);
         }
-    size_t floats = kernel_scratch_floats(c->op, &s.k) + 16;
+    size_t floats = kernel_scratch_floats(c->shape.op, &s.k) + 16;
     s.k.scratch = aligned_alloc(64, (floats * sizeof(float) + 63) / 64 * 64);
     memset(s.k.scratch, 0xff, floats * sizeof(float));
-    const char *why = kernel_check(c->op, &s.k);
+    const char *why = kernel_check(c->shape.op, &s.k);
     if (!why && c->staged != STAGED_IDS)
-        device_cpu()->run(c->op, &s.k);
+        device_cpu()->run(c->shape.op, &s.k);
     int32_t *staged = stage(c, &s, &random, &nstaged);
     why = why ? why : run_device(p, c, &s, staged, nstaged, 0, s.device);
     why = why ? why : run_device(p, c, &s, staged, nstaged, 1, s.second);
@@ -613,7 +618,7 @@ unsigned cuda_cases_check(const struct cuda_place *p, const char *filter, unsign
     unsigned failed = 0;
     *nruns = 0;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const struct isa_info *info = isa_info(cases[i].op);
+        const struct isa_info *info = isa_info(cases[i].shape.op);
         if (filter && !strstr(info->name, filter))
             continue;
         for (unsigned bits = 0; bits < 8 * NLAYOUTS; bits++) {

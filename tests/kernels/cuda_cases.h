@@ -24,6 +24,22 @@ struct cuda_place {
 /* runs the cases of rows whose names contain filter (NULL: all); prints what is wrong; returns how many runs failed */
 unsigned cuda_cases_check(const struct cuda_place *p, const char *filter, unsigned *nruns);
 
+/* shapes by isa.def's names, attributes, and the range of int32 operands: [low, high) */
+struct cuda_shape {
+    enum op op;
+    struct {
+        const char *name;
+        uint32_t value;
+    } dims[6];
+    struct {
+        const char *name;
+        double value;
+    } attrs[12];
+    int32_t low, high;
+};
+/* views without memory or gaps, and attributes; bits of absent: optional operands left out */
+void cuda_cases_views(const struct cuda_shape *s, uint32_t absent, enum dtype c, enum dtype g, struct kernel_args *k);
+
 /* fp32 or bf16 elements and others, for tests that make their own operands */
 double cuda_cases_get(const struct view *v, uint32_t i, uint32_t j);
 void cuda_cases_set(const struct view *v, uint32_t i, uint32_t j, double x);
