@@ -26,7 +26,7 @@ RUN_C   := $(filter-out runtime/llmrun.c runtime/isa.c runtime/hash.c $(wildcard
 GEN_O   := $(if $(wildcard grammar/llm.y),$(B)/grammar/llm.tab.o $(B)/grammar/llm.lex.o)
 LIB_O   := $(LIB_C:%.c=$(B)/%.o) $(GEN_O)
 RUN_O   := $(RUN_C:%.c=$(B)/%.o)
-TEST_C  := $(wildcard tests/*.c tests/compiler/*.c tests/compiler/*/*.c tests/runtime/*.c tests/kernels/*.c tests/e2e/*.c tests/tools/*.c tests/fake/*.c)
+TEST_C  := $(wildcard tests/*.c tests/compiler/*.c tests/compiler/*/*.c tests/runtime/*.c tests/kernels/*.c tests/e2e/*.c tests/tools/*.c) $(filter-out tests/fake/no_driver.c,$(wildcard tests/fake/*.c))
 TEST_O  := $(TEST_C:%.c=$(B)/%.o)
 # the CUDA kernels as plain C++ on the CPU's emulation of the device language, for tests
 CXX     := $(if $(filter clang%,$(notdir $(CC))),$(subst clang,clang++,$(CC)),g++)
@@ -88,6 +88,10 @@ $(B)/llmrun: $(B)/runtime/llmrun.o $(RUN_O) $(B)/runtime/isa.o $(B)/runtime/hash
 $(B)/tests/run: $(TEST_O) $(LIB_O) $(RUN_O) $(HOST_O)
 	$(Q)echo "  LD  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcunit $(LIBS) $(RUNLIBS)
 
+# a driver without a device, for plans that are built without one
+$(B)/tests/fake/libcuda.so: tests/fake/no_driver.c | $(B)/.deps
+	$(Q)mkdir -p $(@D); echo "  LD  $@"; $(CC) $(filter-out $(SANITIZE),$(CFLAGS)) -shared -fPIC -Wl,-soname,libcuda.so -o $@ $<
+
 $(B)/tests/bench/%: $(B)/tests/bench/%.o $(LIB_O) $(RUN_O)
 	$(Q)echo "  LD  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LIBS) $(RUNLIBS)
 
@@ -146,7 +150,7 @@ fuzz:
 	$(AGAIN) CC=clang FUZZ=1 run-fuzz
 
 # the tests drive the real binaries and check the tree itself; they learn from the environment what was built and how
-run-tests: all $(B)/tests/run
+run-tests: all $(B)/tests/run $(B)/tests/fake/libcuda.so
 	$(Q)LLMC_BUILD=$(B) LLMC_QUICK=$(QUICK) LLMC_CC='$(CC) $(filter-out $(SANITIZE),$(CFLAGS))' $(B)/tests/run $(SUITE)
 
 # a thousand and more drawn layouts against one rank, an eighth of them by llmrun

@@ -1,6 +1,7 @@
 /* ATTENTION and its relatives: which kernels take what, and the merge of two partial results.
  *
- * Tensor-core kernels serve bf16, the plain ones fp32 and what is not aligned. */
+ * cuDNN serves plain bf16 attention where it can (cudnn_attention.c); tensor-core kernels serve the rest of bf16, and the
+ * plain ones fp32 and what is not aligned. */
 
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/products.h"
@@ -81,6 +82,9 @@ static int clamp_window(int64_t window)
 const char *cuda_ATTENTION(const struct cuda_call *c)
 {
     const struct kernel_args *k = c->args;
+    const char *why;
+    if (cudnn_attention(OP_ATTENTION, c, &why))
+        return why;
     struct attention_job j = {};
     FILL(ATTENTION, j);
     FILL_WHOLE(ATTENTION, j);
@@ -93,6 +97,9 @@ const char *cuda_ATTENTION(const struct cuda_call *c)
 const char *cuda_ATTENTION_I(const struct cuda_call *c)
 {
     const struct kernel_args *k = c->args;
+    const char *why;
+    if (cudnn_attention(OP_ATTENTION_I, c, &why))
+        return why;
     struct attention_job j = {};
     FILL(ATTENTION_I, j);
     FILL_WHOLE(ATTENTION_I, j);
@@ -162,6 +169,28 @@ const char *cuda_ATTENTION_MERGE(const struct cuda_call *c)
     LAUNCH(attention_merge, (unsigned)((warps + 7) / 8), 256, 0, c->stream, (float *)o->data, (int)o->ld, (float *)lse->data,
            (int)lse->ld, (const float *)part->data, (int)part->ld, (const float *)part_lse->data, (int)part_lse->ld, (int)o->rows,
            (int)lse->cols, (int)INTEGER(ATTENTION_MERGE, head));
+    return cuda_launched();
+}
+
+__global__ void __launch_bounds__(256) move_statistics(float *lse, int ld, float *dense, int rows, int heads, int sequence, bool to_dense)
+{
+    long long n = (long long)rows * heads, step = (long long)gridDim.x * blockDim.x;
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
+        int row = (int)(i / heads), h = (int)(i % heads);
+        float *a = lse + (size_t)row * (size_t)ld + h;
+        float *b = dense + ((size_t)(row / sequence) * (size_t)heads + (size_t)h) * (size_t)sequence + (size_t)(row % sequence);
+        if (to_dense)
+            *b = *a;
+        else
+            *a = *b;
+    }
+}
+
+const char *attention_statistics(const struct cuda_call *c, const struct view *lse, float *dense, uint32_t sequence, bool to_dense)
+{
+    uint64_t blocks = ((uint64_t)lse->rows * lse->cols + 255) / 256;
+    LAUNCH(move_statistics, (unsigned)(blocks < 4096 ? blocks : 4096), 256, 0, c->stream, (float *)lse->data, (int)lse->ld, dense,
+           (int)lse->rows, (int)lse->cols, (int)sequence, to_dense);
     return cuda_launched();
 }
 

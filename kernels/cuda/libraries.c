@@ -76,6 +76,7 @@ void cuda_libraries_close(struct cuda_libraries *l)
     if (!l)
         return;
     product_cache_free(l);
+    attention_cache_free(l);
     if (l->dnn_handle)
         l->dnn.cudnnDestroy(l->dnn_handle);
     if (l->lt_handle)

@@ -99,6 +99,8 @@ const char *cuda_MATMUL_TN(const struct cuda_call *c)
 const char *cuda_prepare(enum op op, const struct cuda_call *c)
 {
     struct product p;
+    if (op == OP_ATTENTION || op == OP_ATTENTION_I)
+        cudnn_attention_prepare(op, c);
     if (!product_get(op, c->args, &p) || !lt_serves(c, &p))
         return NULL;
     if (bias_apart(&p))
@@ -126,17 +128,15 @@ const char *cuda_product_check(enum op op, const struct kernel_args *k)
 
 size_t cuda_product_workspace_bytes(enum op op, const struct kernel_args *k, int sm)
 {
-    (void)sm; /* rules are the same for all so far */
     struct product p;
     if (product_get(op, k, &p))
         return PRODUCT_WORKSPACE;
-    size_t table = grouped_workspace_bytes(op, k);
-    if (table)
-        return table;
+    size_t table = grouped_workspace_bytes(op, k), own = 0, library = cudnn_attention_workspace(op, k, sm);
     /* rows' sums of dout o, one per head, for our own gradient kernels */
     if (op == OP_ATTENTION_I)
-        return (size_t)V(ATTENTION_I, lse)->rows * V(ATTENTION_I, lse)->cols * sizeof(float);
-    if (op == OP_ATTENTION_PART_I)
-        return (size_t)V(ATTENTION_PART_I, lse)->rows * V(ATTENTION_PART_I, lse)->cols * sizeof(float);
-    return 0;
+        own = (size_t)V(ATTENTION_I, lse)->rows * V(ATTENTION_I, lse)->cols * sizeof(float);
+    else if (op == OP_ATTENTION_PART_I)
+        own = (size_t)V(ATTENTION_PART_I, lse)->rows * V(ATTENTION_PART_I, lse)->cols * sizeof(float);
+    own = own > library ? own : library;
+    return own > table ? own : table;
 }

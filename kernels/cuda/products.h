@@ -50,6 +50,15 @@ const char *attention_check(enum op op, const struct kernel_args *k);
 const char *grouped_check(enum op op, const struct kernel_args *k);
 size_t grouped_workspace_bytes(enum op op, const struct kernel_args *k);
 
+/* true: cuDNN serves this instruction, and *why says how its launch went; false: own kernels do */
+bool cudnn_attention(enum op op, const struct cuda_call *c, const char **why);
+/* builds the plan if cuDNN can serve it */
+void cudnn_attention_prepare(enum op op, const struct cuda_call *c);
+/* device memory for cuDNN's plan and scratch, by rule: no library, no device is asked; 0 = not cuDNN's */
+size_t cudnn_attention_workspace(enum op op, const struct kernel_args *k, int sm);
+/* log-sum-exps of a view [rows][heads] <-> dense [sequences][heads][rows of a sequence] */
+const char *attention_statistics(const struct cuda_call *c, const struct view *lse, float *dense, uint32_t sequence, bool to_dense);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,37 @@
+#ifndef LLMC_CUDA_CUDNN_ATTENTION_H
+#define LLMC_CUDA_CUDNN_ATTENTION_H
+
+/* Attention as cuDNN's graphs: what they take, what memory they need, and the graphs themselves. */
+
+#include "kernels/cuda/cudnn_graph.h"
+#include "kernels/cuda/products.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* bf16; strides of rows in elements */
+struct cudnn_job {
+    int64_t batch, heads, kv, head, value, sequence, window; /* window 0 = none */
+    int64_t ldq, ldk, ldv, ldo, lddout, lddq, lddk, lddv;
+    float scale, softcap; /* 0 = no cap; numbers that are bound when the plan runs */
+    int64_t backward;
+};
+/* names of tensors, in the order in which a run binds them */
+enum { UID_Q = 1, UID_K, UID_V, UID_O, UID_STATS, UID_DO, UID_DQ, UID_DK, UID_DV, UID_SUMS, UID_DQ_SUM, UID_SCALE, UID_LOW, UID_CAP,
+       UID_UNCAP, UID_WINDOW, UID_ONE, UID_VIRTUAL };
+
+/* bytes of device memory, by rule: own tensors (statistics, sums, fp32 dq) then cuDNN's, each aligned to 256 */
+struct cudnn_memory {
+    size_t stats, sums, dq_sum, plan, total;
+};
+/* does cuDNN take it, by rule?  Fills job and memory.  sm: compute capability */
+bool cudnn_job_get(enum op op, const struct kernel_args *k, int sm, struct cudnn_job *j, struct cudnn_memory *m);
+/* a plan, or NULL: g->what says what failed.  The caller frees graph and plan */
+void *cudnn_attention_plan(struct cudnn_graph *g, const struct cudnn_job *j, void *handle, void *properties, size_t *workspace_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
