@@ -430,17 +430,16 @@ uint32_t mesh_group_level(const struct mesh *m, const struct topo *t, const uint
 
 uint32_t mesh_next_stage_level(const struct mesh *m, const struct topo *t, const uint32_t *nodes, uint32_t gpus_per_node)
 {
-    uint32_t level = 0;
-    for (uint32_t p = 0; p + 1 < m->size[AXIS_PP]; p++) {
-        uint32_t n = mesh_ngroups(m, AXIS_BIT(AXIS_PP));
-        for (uint32_t i = 0; i < n; i++) {
-            uint32_t a = mesh_group_first(m, i, AXIS_BIT(AXIS_PP)) + p * m->stride[AXIS_PP];
-            uint32_t l = mesh_level(t, nodes, gpus_per_node, a, a + m->stride[AXIS_PP]);
+    /* rank = (set * pp + stage) * stride + inner: all but the last stage of a set are a run, each paired with rank + stride */
+    uint64_t stride = m->stride[AXIS_PP], set = stride * m->size[AXIS_PP], node = gpus_per_node;
+    uint32_t level = 0, most = mesh_level(t, nodes, gpus_per_node, 0, m->nranks - 1);
+    for (uint64_t first = 0; first < m->nranks && level < most; first += set)
+        for (uint64_t a = first, end = first + set - stride; a < end && level < most;) {
+            uint64_t b = a + stride, next_a = (a / node + 1) * node, next_b = (b / node + 1) * node - stride;
+            uint32_t l = a / node == b / node ? 0 : topo_level(t, nodes[a / node], nodes[b / node]);
             level = l > level ? l : level;
-            if (level >= t->ntiers)
-                return level;
+            a = next_a < next_b ? next_a : next_b;
         }
-    }
     return level;
 }
 
