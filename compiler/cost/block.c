@@ -306,8 +306,9 @@ static void stream(struct block *b, const struct opr *o)
         add_time(b, cost_stream_s(c, 2 * out), 1, cost_stream_s(c, 5 * out), 2, false);
         break;
     case OPR_LOSS:
-        /* maximum, sum, and the gradient in place; two small reductions of row statistics */
+        /* fused: maximum, sum and the gradient in place, half of it in backward; two small reductions of row statistics */
         in = b->element * b->tokens * (double)expand_padded_vocab(c->job->model.vocab, b->d->tp) / b->d->tp;
+        in *= c->profile->loss_passes / 4;
         add_time(b, 2 * cost_stream_s(c, in), 6, cost_stream_s(c, 2 * in), 2, false);
         b->out.forward_comm_s += 2 * cost_collective_s(c, OP_ALL_REDUCE, 8 * b->tokens, AXIS_BIT(AXIS_TP));
         break;
@@ -321,12 +322,14 @@ static void stream(struct block *b, const struct opr *o)
     }
 }
 
-/* Kernels that the host launches as it goes: at least the longer of the two, and more where they are alike, because the
- * small kernels of a block then wait for the host while the large ones let it run ahead.  Runs of one model with growing
- * microbatches (vTrain's, tp 2 to 8) follow the root of the sum of squares. */
-static double either(double kernels_s, double host_s)
+/* Seconds of kernels with the waits for a host that launches them and the transfers between them as it goes: all of it
+ * takes at least as long as the host, and more where both are alike, because small kernels then wait for the host while
+ * large ones let it run ahead.  Runs of one model with growing microbatches (vTrain's, tp 1 to 8, one node and many)
+ * follow the root of the sum of squares. */
+static double waits(double kernels_s, double transfers_s, double host_s)
 {
-    return sqrt(kernels_s * kernels_s + host_s * host_s);
+    double device_s = kernels_s + transfers_s;
+    return sqrt(device_s * device_s + host_s * host_s) - transfers_s;
 }
 
 static struct cost_block block_make(struct arena *a, const struct cost *c, const struct expansion *e, bool layer)
@@ -356,8 +359,8 @@ static struct cost_block block_make(struct arena *a, const struct cost *c, const
             stream(&b, &e->oprs[i]);
     }
     double host_s = 1e-6 * c->profile->host_op_us;
-    b.out.forward_s = either(b.out.forward_s, host_s * b.forward_kernels);
-    b.out.backward_s = either(b.out.backward_s, host_s * b.backward_kernels);
+    b.out.forward_s = waits(b.out.forward_s, b.out.forward_comm_s, host_s * b.forward_kernels);
+    b.out.backward_s = waits(b.out.backward_s, b.out.backward_comm_s, host_s * b.backward_kernels);
     cost_keep(a, c, e, layer, &b.out);
     return b.out;
 }

@@ -11,7 +11,7 @@ changes.  Needs numpy.
 """
 import argparse, collections, json, math, os, sys
 import numpy
-from rows import Predictor, make_inputs, quantile
+from rows import Predictor, SINGLE, make_inputs, quantile
 
 # parameter: (prior, spread); what is not named here is not fitted
 PRIORS = json.load(open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "priors.json")))
@@ -91,6 +91,14 @@ def bounds_of(root):
     return found
 
 
+def start_from(predictor, profile):
+    """the values of the profile's file, which may be newer than the program's"""
+    with open(os.path.join("compiler/profile", profile + ".profile")) as f:
+        for line in f:
+            if line.split() and not line.startswith("#"):
+                predictor.set(profile, line.split()[0], float(line.split()[1]))
+
+
 def summary(rows):
     e = [abs(math.exp(r.error()) - 1) for r in rows if r.error() is not None]
     return "n %4d  median %4.1f %%  p90 %5.1f %%" % (len(e), 100 * quantile(e, 0.5), 100 * quantile(e, 0.9))
@@ -128,6 +136,8 @@ def main():
     o = a.parse_args()
     p = Predictor(o.build, o.measured, make_inputs(o.measured, o.work))
     bounds = bounds_of(".")
+    for profile in PRIORS:
+        start_from(p, profile)
     p.run()
     left_out = []
     for profile in o.profile or list(PRIORS):
@@ -146,7 +156,7 @@ def main():
         if not o.leave_out:
             continue
         scored = [i for i, r in enumerate(p.rows) if r.profile == profile and r.scored and r.latest and r.status == 0]
-        for family in sorted({p.rows[i].family for i in scored}):
+        for family in sorted({p.rows[i].family for i in scored} - {SINGLE}):
             fit = Fit(p, profile, [i for i in rows if p.rows[i].family != family], bounds)
             fit.x = start.x.copy()
             if len(fit.rows) < len(rows):

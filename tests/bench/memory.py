@@ -4,10 +4,9 @@
 usage: memory.py BUILD MEASURED [--all] [--worst N] [profile.name=value ...]
 
 Sources measure different things; each is compared with the lines of the estimate that it covers: what PyTorch's allocator
-has handed out (allocated), what it has taken from the device (reserved), or what nvidia-smi shows (all).  A run whose
-layers divide evenly over the stages, and whose source gives no layout, had even stages.
+has handed out (allocated), what it has taken from the device (reserved), or what nvidia-smi shows (all).
 """
-import math, os, re, sys, tempfile
+import re, sys, tempfile
 
 import rows
 
@@ -21,47 +20,7 @@ UNIT = 1e9
 QUIRKS = {
     "kempner": "bf16 weights and moments without fp32 masters: state shrinks by 6 bytes per parameter over the sweep",
     "torchtitan/h200": "the loss compiled into one kernel: 24 GB less than the same run on H100",
-    "modelzoo/qwen3-235b-gb200": "offloads what the first products of experts keep",
-    "bloom/206B-h14336": "ran out of memory where the same page's 203B model, split alike, took 67 GB",
 }
-
-
-def as_run(folder):
-    """What was so without being said: even stages where the layers divide and no layout is given, interleaved ones in
-    groups of pp microbatches, state split over all data-parallel ranks, and sequence parallelism beside PyTorch's tensor
-    parallelism.  Megatron-Bridge's and Megatron-Core's recipes of DeepSeek-V3 keep gradients and moments in bf16."""
-    for name in os.listdir(folder):
-        path = os.path.join(folder, name, "model.llm")
-        if not os.path.exists(path):
-            continue
-        with open(path) as f:
-            text = f.read()
-        if re.match(r"(mbridge.*_dsv3|mcore-moe_dsv3)", name):
-            text = text.replace("grads=fp32)", "grads=bf16, moments=bf16)")
-            with open(path, "w") as f:
-                f.write(text)
-        value = lambda key: int((re.search(r"^    %s = (\d+)" % key, text, re.M) or [0, 1])[1])
-        chunks = value("pp") * value("vpp")
-        if value("zero") and "shard =" not in text and re.search(r"^    dp = ", text, re.M):
-            text = text.rstrip()[:-1] + "    shard = %d\n}\n" % (value("dp") * value("cp"))
-            with open(path, "w") as f:
-                f.write(text)
-        if value("zero") == 3 and value("tp") > 1 and "sequence_parallel" not in text:
-            text = text.rstrip()[:-1] + "    sequence_parallel yes\n}\n"
-            with open(path, "w") as f:
-                f.write(text)
-        if value("vpp") > 1:
-            text = re.sub(r"schedule interleaved$", "schedule interleaved(group=%d)" % value("pp"), text, flags=re.M)
-            with open(path, "w") as f:
-                f.write(text)
-        layers = sum(int(n) * body.count("layer {") for n, body in re.findall(r"repeat (\d+) \{(.*?)\n    \}", text, re.S))
-        interleaved = re.search(r"schedule .*interleaved", text) and value("vpp") == 1
-        if chunks == 1 or layers % chunks or "layout" in text or interleaved or "predict" in text:
-            continue
-        each = "t*%d" % (layers // chunks)
-        layout = "|".join(["E" + each] + [each] * (chunks - 2) + [each + "L"])
-        with open(path, "w") as f:
-            f.write(text.rstrip()[:-1] + '    layout "%s"\n}\n' % layout)
 
 
 def measured_bytes(row):
@@ -73,7 +32,7 @@ def predicted_bytes(row):
 
 
 def quirk(row):
-    return next((why for k, why in QUIRKS.items() if row.family == k or row.id.startswith(k)), None)
+    return next((why for k, why in QUIRKS.items() if row.family == k or row.id.startswith(k)), row.quirk() if row.oom else None)
 
 
 def family_line(name, errors):
@@ -134,7 +93,6 @@ def main():
     build, measured = words[0], words[1]
     with tempfile.TemporaryDirectory() as work:
         folder = rows.make_inputs(measured, work)
-        as_run(folder)
         predictor = rows.Predictor(build, measured, folder)
         for word in words[2:]:
             found = re.fullmatch(r"([\w-]+)\.(\w+)=([\d.]+)", word)

@@ -5,6 +5,7 @@ live outside this repository, in MEASURED.  Predictions come from build/tests/be
 """
 import json, math, os, re, subprocess, sys
 
+SINGLE = "vtrain" # 1,440 runs of one stack on one node: they would outweigh everything else
 HERE = os.path.dirname(os.path.abspath(__file__))
 with open(os.path.join(HERE, "quirks.json")) as quirks:
     QUIRKS = [(re.compile(q["rows"]), q["why"], q.get("fitted", False)) for q in json.load(quirks)]
@@ -16,16 +17,91 @@ def folder_name(identifier):
     return re.sub(r"[^A-Za-z0-9._-]+", "_", identifier)
 
 
+def raw_rows(measured):
+    """the rows by the name of their folder"""
+    with open(os.path.join(measured, "runs.jsonl")) as f:
+        rows = {folder_name(r["id"]): r for r in map(json.loads, f)}
+    for row in rows.values():
+        if row["family"] == "vtrain-multi": # its 800 Gb/s per node are four HDR ports
+            row["hardware"]["inter"] = "4x 200 Gb/s"
+    path = os.path.join(measured, "a100_single_node.jsonl")
+    if os.path.exists(path):
+        with open(path) as f:
+            rows.update((folder_name(r["id"]), single_node(r)) for r in map(json.loads, f))
+    return rows
+
+
+def single_node(row):
+    """vTrain's runs on one node, completed: GPT layers, Megatron-LM of 2022.  They did not recompute, whatever the column
+    says: with the forward pass run twice, layers of width 2,048 would sustain 211 TFLOP/s with unfused attention."""
+    row["model"].update(ffn=4 * row["model"]["hidden"], mlp="gelu", name="vTrain GPT")
+    row["hardware"]["inter"] = "800 Gb/s per node"
+    row["config"].update(sp=False, recompute="none")
+    row["measured"].update(tokens_per_s_per_gpu=None, peak_mem_gb=None)
+    row.update(family="vtrain", tags=[])
+    return row
+
+
 def make_inputs(measured, work):
     """model.llm and cluster.xml of every row that the language can express, in work; their folder."""
     script = os.path.join(measured, "..", "..", "tools", "measured_to_inputs.py")
-    rows = os.path.join(measured, "runs.jsonl")
-    for path in (script, rows):
+    for path in (script, os.path.join(measured, "runs.jsonl")):
         if not os.path.exists(path):
             sys.exit("%s is missing: name the folder of measured runs with MEASURED=FOLDER" % path)
-    folder = os.path.join(work, "runs")
+    os.makedirs(work, exist_ok=True)
+    rows, folder, raw = os.path.join(work, "rows.jsonl"), os.path.join(work, "runs"), raw_rows(measured)
+    with open(rows, "w") as f:
+        f.writelines(json.dumps(r) + "\n" for r in raw.values())
     subprocess.run([sys.executable, script, rows, folder], check=True, stdout=subprocess.DEVNULL)
+    for name in raw:
+        path = os.path.join(folder, name, "model.llm")
+        if os.path.exists(path):
+            with open(path) as f:
+                text = f.read()
+            with open(path, "w") as f:
+                f.write(as_run(name, raw[name], text))
     return folder
+
+
+def plan_line(text, line):
+    """the input with one more line in its plan block, which ends it"""
+    return text.rstrip()[:-1] + "    %s\n}\n" % line
+
+
+def plan_value(text, key):
+    return int((re.search(r"^    %s = (\d+)" % key, text, re.M) or [0, 1])[1])
+
+
+def even_layout(text):
+    """stages of equally many layers, where these divide and nothing else is said"""
+    chunks = plan_value(text, "pp") * plan_value(text, "vpp")
+    layers = sum(int(n) * body.count("layer {") for n, body in re.findall(r"repeat (\d+) \{(.*?)\n    \}", text, re.S))
+    searched = re.search(r"schedule .*interleaved", text) and plan_value(text, "vpp") == 1
+    if chunks == 1 or layers % chunks or "layout" in text or searched or "predict" in text:
+        return text
+    each = "t*%d" % (layers // chunks)
+    return plan_line(text, 'layout "%s"' % "|".join(["E" + each] + [each] * (chunks - 2) + [each + "L"]))
+
+
+def as_run(name, raw, text):
+    """The input with what was so in the run although its row's columns do not say it: state split over all data-parallel
+    ranks; sequence parallelism beside PyTorch's tensor parallelism; interleaved stages in groups of pp microbatches, even
+    ones where layers divide; the virtual stages and the offload that the row's notes name; gradients and moments in bf16
+    in NVIDIA's recipes of DeepSeek-V3."""
+    if re.match(r"(mbridge.*_dsv3|mcore-moe_dsv3)", name):
+        text = text.replace("grads=fp32)", "grads=bf16, moments=bf16)")
+    noted = re.search(r"VP printed NA here but .*treat as (\d+)", raw.get("notes") or "")
+    if noted and "vpp =" not in text:
+        text = plan_line(text.replace("schedule 1f1b", "schedule interleaved"), "vpp = %s" % noted[1])
+    if raw["config"].get("offload") and "offload" not in text:
+        text = plan_line(text, "offload [activations]")
+    if plan_value(text, "zero") and "shard =" not in text and re.search(r"^    dp = ", text, re.M):
+        text = plan_line(text, "shard = %d" % (plan_value(text, "dp") * plan_value(text, "cp")))
+    if plan_value(text, "zero") == 3 and plan_value(text, "tp") > 1 and "sequence_parallel" not in text:
+        text = plan_line(text, "sequence_parallel yes")
+    if plan_value(text, "vpp") > 1:
+        text = re.sub(r"schedule interleaved$", "schedule interleaved(group=%d)" % plan_value(text, "pp"), text, flags=re.M)
+    return even_layout(text)
 
 
 def release(row):
@@ -64,20 +140,19 @@ class Row:
         return all(fitted for pattern, _, fitted in QUIRKS if pattern.search(self.id))
 
     def config(self):
-        """what two releases of one configuration have in common"""
-        return (self.family, self.raw.get("group"), self.raw["hardware"]["n_gpus"], self.raw["config"].get("gbs"),
-                self.raw.get("dtype"), self.raw["config"].get("ep"))
+        """What two releases of one configuration have in common: the columns of their page besides the batch.  The names
+        of 8-bit formats changed in 2026: fp8-mx became mxfp8, and fp8-cs, which scales by tensor, fp8."""
+        c, h = self.raw["config"], self.raw["hardware"]
+        dtype = {"fp8-mx": "mxfp8", "fp8-cs": "fp8"}.get(self.raw.get("dtype"), self.raw.get("dtype"))
+        layout = tuple(c.get(k) or 1 for k in ("tp", "cp", "pp", "vpp", "ep", "mbs")) + (bool(c.get("fsdp")),)
+        return (self.family, self.raw["model"]["name"], self.raw["model"]["seq"], h["gpu"], h["n_gpus"], dtype) + layout
 
 
 class Predictor:
     """the process with all rows read; rows by number"""
 
     def __init__(self, build, measured, folder):
-        raw = {}
-        with open(os.path.join(measured, "runs.jsonl")) as f:
-            for line in f:
-                r = json.loads(line)
-                raw[folder_name(r["id"])] = r
+        raw = raw_rows(measured)
         self.process = subprocess.Popen([os.path.join(build, "tests/bench/accuracy"), folder], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, text=True)
         self.rows = []
