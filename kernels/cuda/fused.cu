@@ -16,7 +16,7 @@ template <class T> struct add_norm_args {
     float eps;
 };
 
-template <int KEEP, bool CENTER, class T> __global__ void add_norm_kernel(const add_norm_args<T> a)
+template <int KEEP, bool CENTER, class T> __global__ void ROW_BOUNDS(KEEP) add_norm_kernel(const add_norm_args<T> a)
 {
     SHARED(float, part1, 32);
     SHARED(float, part2, 32);

@@ -8,6 +8,8 @@
 
 namespace {
 
+const unsigned XENT_THREADS = 512; /* most of a row */
+
 template <class T> struct xent_args {
     T *out;
     const T *logits;
@@ -34,7 +36,7 @@ template <int N, class T, class F> __device__ __forceinline__ void each_column(c
     }
 }
 
-template <int N, class T> __global__ void xent_max_kernel(const xent_args<T> a)
+template <int N, class T> __global__ void __launch_bounds__(XENT_THREADS) xent_max_kernel(const xent_args<T> a)
 {
     SHARED(float, part, 32);
     float most = -INFINITY;
@@ -44,7 +46,7 @@ template <int N, class T> __global__ void xent_max_kernel(const xent_args<T> a)
         a.max[blockIdx.x * a.ld_max] = most;
 }
 
-template <int N, class T> __global__ void xent_sum_kernel(const xent_args<T> a)
+template <int N, class T> __global__ void __launch_bounds__(XENT_THREADS) xent_sum_kernel(const xent_args<T> a)
 {
     SHARED(float, part, 32);
     const T *row = a.logits + blockIdx.x * a.ld_logits;
@@ -79,7 +81,7 @@ __device__ __forceinline__ void xent_row_slope(const xent_args<T> &a, const T *r
     }
 }
 
-template <int N, class T> __global__ void xent_slope_kernel(const xent_args<T> a)
+template <int N, class T> __global__ void __launch_bounds__(XENT_THREADS) xent_slope_kernel(const xent_args<T> a)
 {
     int32_t id = a.targets[blockIdx.x * a.ld_targets];
     xent_row_slope<N, T>(a, a.logits + blockIdx.x * a.ld_logits, id - a.start, id, a.max[blockIdx.x * a.ld_max],
@@ -88,7 +90,7 @@ template <int N, class T> __global__ void xent_slope_kernel(const xent_args<T> a
 
 /* Maximum and sum in one pass: a thread's sum is of exp(x - its own maximum), brought to the row's at the end.  With a
  * gradient the row is read again, which by then lies in the cache. */
-template <int N, bool SLOPE, class T> __global__ void xent_fused_kernel(const xent_args<T> a)
+template <int N, bool SLOPE, class T> __global__ void __launch_bounds__(XENT_THREADS) xent_fused_kernel(const xent_args<T> a)
 {
     SHARED(float, part1, 32);
     SHARED(float, part2, 32);
@@ -150,7 +152,7 @@ template <class T> xent_args<T> xent_operands(const struct view *logits, int64_t
 unsigned xent_threads(unsigned cols, bool packed)
 {
     unsigned n = blocks_for(packed ? cols / PACK : cols, 32) * 32;
-    return n < 512 ? n : 512;
+    return n < XENT_THREADS ? n : XENT_THREADS;
 }
 
 #define XENT_LAUNCH(kernel, packed)                                                                          \

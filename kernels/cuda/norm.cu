@@ -36,7 +36,7 @@ template <int KEEP, class F> __device__ __forceinline__ void each_pack(unsigned 
     }
 }
 
-template <int N, int KEEP, bool CENTER, class T> __global__ void norm_kernel(const norm_args<T> a)
+template <int N, int KEEP, bool CENTER, class T> __global__ void ROW_BOUNDS(KEEP) norm_kernel(const norm_args<T> a)
 {
     SHARED(float, part1, 32);
     SHARED(float, part2, 32);
@@ -81,7 +81,7 @@ template <int N, int KEEP, bool CENTER, class T> __global__ void norm_kernel(con
 }
 
 /* n = (x - mean) rstd, u = g dy: dx = rstd (u - mean(u) - n mean(u n)), without mean(u) where nothing is centred */
-template <int N, int KEEP, bool CENTER, class T> __global__ void norm_slope_kernel(const norm_args<T> a)
+template <int N, int KEEP, bool CENTER, class T> __global__ void ROW_BOUNDS(KEEP) norm_slope_kernel(const norm_args<T> a)
 {
     SHARED(float, part, 64);
     size_t r = (size_t)blockIdx.x * blockDim.y + threadIdx.y, i = r / a.heads, head = r % a.heads;

@@ -193,8 +193,10 @@ static inline struct shape map_shape(size_t rows, size_t packs)
     return s;
 }
 
-/* A row of packs per group of threads: how many packs each thread keeps in registers, 1, 2 or 4; 0 = rows are too wide,
- * they are read again. */
+/* A row of packs per group of threads: how many packs each thread keeps in registers, 1, 2 or 4, by at most ROW_THREADS
+ * threads, so that each may have 128 registers; 0 = rows are too wide, they are read again. */
+const unsigned ROW_THREADS = 512, WIDE_ROW_THREADS = 1024;
+#define ROW_BOUNDS(keep) __launch_bounds__((keep) ? ROW_THREADS : WIDE_ROW_THREADS)
 struct row_shape {
     dim3 grid, block;
     int keep;
@@ -207,9 +209,9 @@ static inline struct row_shape row_shape(size_t rows, size_t packs, int n)
         keep = packs <= 1024 ? 2 : 4;
         x = blocks_for(packs, 32 * (size_t)keep) * 32;
     }
-    if (n == 1 || x > 1024) {
+    if (n == 1 || x > ROW_THREADS) {
         keep = 0;
-        x = packs <= 32 ? x : packs < 1024 ? blocks_for(packs, 32) * 32 : 1024;
+        x = packs <= 32 ? x : packs < WIDE_ROW_THREADS ? blocks_for(packs, 32) * 32 : WIDE_ROW_THREADS;
         x = x > 256 && n == 1 ? 256 : x;
     }
     y = x <= 32 ? BLOCK / x : 1;
