@@ -203,7 +203,7 @@ static struct auto_search *search_new(struct arena *a, const struct decision *d,
     x->greedy = auto_greedy_new(a, &x->job);
     x->best = auto_order_new(a, &x->job);
     x->trial = auto_order_new(a, &x->job);
-    x->bound_s = auto_bound_s(a, &x->job);
+    x->bound_s = auto_bound_s(a, &x->job, false);
     return x;
 }
 
@@ -227,9 +227,10 @@ struct schedule *schedule_auto(struct arena *a, const struct decision *d, const 
     return s;
 }
 
-double schedule_auto_bound_s(struct arena *a, const struct decision *d, const struct schedule_costs *c)
+double schedule_auto_bound_s(struct arena *a, const struct decision *d, const struct schedule_costs *c,
+                             bool closely)
 {
     struct auto_job job;
     make_job(a, d, c, &job);
-    return auto_bound_s(a, &job);
+    return auto_bound_s(a, &job, closely);
 }

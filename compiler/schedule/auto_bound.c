@@ -4,15 +4,19 @@
  * input gradients through all stages, where the k-th action of a stage is behind the k before it, and where a
  * rank that ends the k-th forward of a stage has done k of each of its shallower chunks.  A machine whose
  * jobs have earliest starts is through no sooner than when it takes them in that order.  Behind a rank's last
- * input gradient is the way to the first stage.
+ * input gradient is the way to the first stage.  Closely: ranks that come near are looked at once more for
+ * what the others can feed them (auto_feed.c).
  *
  * Memory adds to it with one stage per rank: a rank that holds k microbatches does at most k forwards before
  * its first input gradient, and behind its last forward at most k of the rest. */
 
+#include "compiler/schedule/auto_feed.h"
 #include "compiler/schedule/auto_private.h"
 
 #include <math.h>
 #include <stdlib.h>
+
+#define NEAR 0.04 /* of the bound: what a closer look at a rank may add */
 
 struct bound {
     const struct auto_job *job;
@@ -181,7 +185,47 @@ static double work_s(const struct auto_job *job)
     return longest;
 }
 
-double auto_bound_s(struct arena *a, const struct auto_job *job)
+/* --- closely --- */
+
+static void fill_line(struct arena *a, const struct bound *b, struct auto_line *l)
+{
+    const struct auto_job *job = b->job;
+    uint32_t stages = job->p * job->v, n = 2 * stages;
+    *l = (struct auto_line){.n = n, .m = job->m, .p = job->p};
+    l->rank = ARENA_ARRAY(a, uint32_t, n);
+    l->takes = ARENA_ARRAY(a, double, n);
+    l->gap = ARENA_ARRAY(a, double, n);
+    l->weight = ARENA_ARRAY(a, double, n);
+    l->head = ARENA_ARRAY(a, double *, n);
+    for (uint32_t x = 0; x < n; x++) {
+        bool forward = x < stages;
+        uint32_t s = forward ? x : n - 1 - x;
+        const struct auto_stage *st = &job->slot[b->slot_of[s]];
+        l->rank[x] = st->rank;
+        l->takes[x] = forward ? st->takes[AUTO_F] : input_s(st);
+        l->gap[x] = forward ? st->next_s : st->back_s;
+        l->weight[x] = forward ? 0 : weight_s(st);
+        l->head[x] = (forward ? b->forward : b->backward) + (size_t)s * job->m;
+    }
+}
+
+static double fed_s(struct arena *a, const struct bound *b, double bound_s)
+{
+    struct auto_line line;
+    double longest = bound_s;
+    fill_line(a, b, &line);
+    for (uint32_t r = 0; r < b->job->p; r++) {
+        double work = 0;
+        for (uint32_t x = 0; x < line.n; x++)
+            if (line.rank[x] == r)
+                work += b->job->m * (line.takes[x] + line.weight[x]);
+        if (work + b->begins[r] > bound_s * (1 - NEAR))
+            longest = fmax(longest, work + auto_feed_idle_s(a, &line, r));
+    }
+    return longest;
+}
+
+double auto_bound_s(struct arena *a, const struct auto_job *job, bool closely)
 {
     struct arena_mark mark = arena_mark(a);
     uint32_t n = job->p * job->v;
@@ -203,6 +247,8 @@ double auto_bound_s(struct arena *a, const struct auto_job *job)
             way += first->back_s + input_s(&job->slot[b.slot_of[r - 1]]);
         longest = fmax(longest, machine_s(&b, jobs, r, way));
     }
+    if (closely && !job->skews)
+        longest = fed_s(a, &b, longest);
     arena_reset(a, mark);
     return longest;
 }

@@ -197,8 +197,10 @@ static bool admitted(const struct auto_greedy *g, uint32_t r, uint32_t chunk)
     return need <= job->most[r] * (1 + 1e-9);
 }
 
-static uint64_t key_of(uint32_t group, uint32_t v, uint32_t place, uint32_t microbatch)
+static uint64_t key_of(uint32_t group, uint32_t spread, uint32_t v, uint32_t place, uint32_t microbatch)
 {
+    if (spread)
+        return (uint64_t)(microbatch + place * (spread - 1)) * v + place;
     return ((uint64_t)(microbatch / group) * v + place) * group + microbatch % group;
 }
 
@@ -225,19 +227,19 @@ static struct offers look(const struct auto_greedy *g, uint32_t r, double now)
         if (k->i < k->backward_there) {
             double at = g->backward_in[(size_t)slot * job->m + k->i];
             if (at <= now)
-                take(&o.i, c, key_of(u->group_back, job->v, job->v - 1 - c, k->i));
+                take(&o.i, c, key_of(u->group_back, u->spread_back, job->v, job->v - 1 - c, k->i));
             else
                 o.back_soon = fmin(o.back_soon, at);
         }
         if (k->w + k->b < k->i)
-            take(&o.w, c, key_of(u->group_back, job->v, job->v - 1 - c, k->w + k->b));
+            take(&o.w, c, key_of(u->group_back, u->spread_back, job->v, job->v - 1 - c, k->w + k->b));
         if (k->f >= k->forward_there || (c == 0 && g->inside[r] >= u->rank[r].window))
             continue;
         double at = g->forward_in[(size_t)slot * job->m + k->f];
         if (at > now)
             o.soon = fmin(o.soon, at);
         else if (admitted(g, r, c))
-            take(&o.f, c, key_of(u->group, job->v, c, k->f));
+            take(&o.f, c, key_of(u->group, u->spread, job->v, c, k->f));
         else
             o.blocked = true;
     }

@@ -62,8 +62,8 @@ struct auto_order *auto_order_new(struct arena *a, const struct auto_job *job);
 void auto_order_copy(const struct auto_job *job, struct auto_order *to, const struct auto_order *from);
 void auto_order_of(const struct auto_job *job, const struct schedule *s, struct auto_order *out);
 
-/* auto_bound.c: no order's longest_s is below, pairs aside */
-double auto_bound_s(struct arena *a, const struct auto_job *job);
+/* auto_bound.c: no order's longest_s is below, pairs aside; closely: takes a thousand times as long */
+double auto_bound_s(struct arena *a, const struct auto_job *job, bool closely);
 
 /* auto_greedy.c: how a rank that has a choice chooses */
 struct auto_rank_rule {
@@ -73,11 +73,12 @@ struct auto_rank_rule {
     uint32_t late;   /* the same from microbatch `turn` on */
 };
 struct auto_rules {
-    uint32_t group, group_back; /* microbatches that go through a rank's chunks together: F, and I and W */
-    double patience;            /* W is not begun when something else comes before this share of it */
-    double eager;               /* F is not begun when an input gradient comes before this share of it */
-    uint32_t fuse;              /* I and W in one for the first so many microbatches of a stage */
-    bool fuse_entry;            /* and on the first stage, where nobody waits for I */
+    uint32_t group, group_back;   /* microbatches that go through a rank's chunks together: F, and I and W */
+    uint32_t spread, spread_back; /* not 0: instead, all within so many of each other in the next chunk */
+    double patience;              /* W is not begun when something else comes before this share of it */
+    double eager;                 /* F is not begun when an input gradient comes before this share of it */
+    uint32_t fuse;                /* I and W in one for the first so many microbatches of a stage */
+    bool fuse_entry;              /* and on the first stage, where nobody waits for I */
     uint32_t turn;
     struct auto_rank_rule *rank;
 };
@@ -86,7 +87,7 @@ struct auto_greedy *auto_greedy_new(struct arena *a, const struct auto_job *job)
 /* The order fits the job's memory.  Needs room for a microbatch on all chunks of every rank. */
 void auto_greedy_make(struct auto_greedy *g, const struct auto_rules *rules, struct auto_order *out);
 
-/* one search: the best so far and what may be spent, in actions run */
+/* one search; what may be spent counts actions run */
 struct auto_search {
     struct arena *arena;
     struct auto_job job;
@@ -98,13 +99,12 @@ struct auto_search {
     uint64_t nactions, spent, budget;
     uint64_t random; /* splitmix64's state */
 };
-bool auto_offer(struct auto_search *x, const struct auto_order *o, struct auto_score *score); /* true: the best */
+/* true: the best so far */
+bool auto_offer(struct auto_search *x, const struct auto_order *o, struct auto_score *score);
 bool auto_optimal(const struct auto_search *x);
 uint32_t auto_draw(struct auto_search *x, uint32_t n); /* below n */
-
-/* auto_rules.c: many rules, then the best of them changed, until `until` is spent */
+/* until `until` is spent.  auto_rules.c: many rules, then the best changed; auto_local.c: the best order */
 void auto_try_rules(struct auto_search *x, uint64_t until);
-/* auto_local.c: the best order changed */
 void auto_change_order(struct auto_search *x, uint64_t until);
 
 #endif

@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#define WALKS 4
 #define GREEDY 4 /* times what a run of an order takes */
 
 enum window { WINDOW_ALL, WINDOW_1F1B, WINDOW_EAGER, WINDOW_P, WINDOW_INTERLEAVED, NWINDOWS };
@@ -65,6 +66,7 @@ static bool table_rules(const struct auto_job *job, uint32_t n, bool fuses, stru
     uint32_t p = job->p, m = job->m, some = job->v > 1 ? 4 : 1;
     enum window w = (enum window)(n % NWINDOWS);
     u->fuse = 0;
+    u->spread = u->spread_back = 0;
     u->fuse_entry = fuses && (n /= NWINDOWS) % 5;
     if (fuses) { /* up to the last few microbatches, or all */
         const uint32_t ends[] = {m, m > p ? m - p : 0, m > 2 * p ? m - 2 * p : 0, m,
@@ -121,7 +123,7 @@ static void change_rules(struct auto_search *x, struct auto_rules *u, bool fuses
 {
     const uint32_t groups[] = {x->job.p, 1, 2 * x->job.p, x->job.m};
     for (uint32_t k = 1 + auto_draw(x, 3); k-- > 0;) {
-        uint32_t what = auto_draw(x, 13);
+        uint32_t what = auto_draw(x, 15);
         if (what < 8)
             change_ranks(x, u, what);
         else if (what == 8)
@@ -132,34 +134,54 @@ static void change_rules(struct auto_search *x, struct auto_rules *u, bool fuses
             u->turn = 1 + auto_draw(x, x->job.m);
         else if (what == 11 && fuses)
             u->fuse = auto_draw(x, x->job.m + 1);
+        else if (x->job.v > 1 && what > 12)
+            *(auto_draw(x, 2) ? &u->spread : &u->spread_back) =
+                auto_draw(x, 3) ? 1 + auto_draw(x, 2 * x->job.p) : 0;
         else if (x->job.v > 1)
-            *(auto_draw(x, 2) ? &u->group : &u->group_back) = groups[auto_draw(x, 4)];
+            *(auto_draw(x, 2) ? &u->group : &u->group_back) =
+                auto_draw(x, 2) ? groups[auto_draw(x, 4)] : 1 + auto_draw(x, x->job.m);
+    }
+}
+
+static struct auto_rules *new_rules(struct auto_search *x)
+{
+    struct auto_rules *u = ARENA_NEW(x->arena, struct auto_rules);
+    *u = (struct auto_rules){.rank = ARENA_ARRAY(x->arena, struct auto_rank_rule, x->job.p)};
+    return u;
+}
+
+/* from the rules `first`, whose score is `least` */
+static void walk(struct auto_search *x, const struct auto_rules *first, struct auto_score least, bool fuses,
+                 uint64_t until)
+{
+    struct auto_rules *u = new_rules(x), *best = new_rules(x);
+    struct auto_score score;
+    copy_rules(&x->job, best, first);
+    while (x->spent < until && !auto_optimal(x)) {
+        copy_rules(&x->job, u, best);
+        change_rules(x, u, fuses);
+        try_rules(x, u, &score);
+        if (auto_better(&least, &score))
+            continue;
+        least = score;
+        copy_rules(&x->job, best, u);
     }
 }
 
 void auto_try_rules(struct auto_search *x, uint64_t until)
 {
-    struct auto_rules u = {0}, best = {0};
+    struct auto_rules *u = new_rules(x), *best = new_rules(x);
     struct auto_score score, least = {0};
     bool fuses = fusing_pays(&x->job);
-    u.rank = ARENA_ARRAY(x->arena, struct auto_rank_rule, x->job.p);
-    best.rank = ARENA_ARRAY(x->arena, struct auto_rank_rule, x->job.p);
     uint64_t half = x->spent + (until - x->spent) / 2;
-    for (uint32_t n = 0;
-         table_rules(&x->job, n, fuses, &u) && !auto_optimal(x) && (n == 0 || x->spent < half); n++) {
-        try_rules(x, &u, &score);
+    for (uint32_t n = 0; table_rules(&x->job, n, fuses, u) && !auto_optimal(x) && (n == 0 || x->spent < half);
+         n++) {
+        try_rules(x, u, &score);
         if (n == 0 || auto_better(&score, &least)) {
             least = score;
-            copy_rules(&x->job, &best, &u);
+            copy_rules(&x->job, best, u);
         }
     }
-    while (x->spent < until && !auto_optimal(x)) {
-        copy_rules(&x->job, &u, &best);
-        change_rules(x, &u, fuses);
-        try_rules(x, &u, &score);
-        if (auto_better(&least, &score))
-            continue;
-        least = score;
-        copy_rules(&x->job, &best, &u);
-    }
+    for (uint64_t k = WALKS; k-- > 0 && x->spent < until;)
+        walk(x, best, least, fuses, until - (until - x->spent) / (k + 1) * k);
 }

@@ -34,8 +34,10 @@ struct schedule_costs {
  * where a rank cannot hold one microbatch of each of its stages.  *step_s: its seconds. */
 struct schedule *schedule_auto(struct arena *a, const struct decision *d, const struct schedule_costs *c,
                                double *step_s);
-/* seconds that no schedule of the placement without overlapped pairs goes below, memory aside */
-double schedule_auto_bound_s(struct arena *a, const struct decision *d, const struct schedule_costs *c);
+/* Seconds that no schedule of the placement without overlapped pairs goes below; closely: a bound that takes up
+ * to seconds to find, otherwise microseconds. */
+double schedule_auto_bound_s(struct arena *a, const struct decision *d, const struct schedule_costs *c,
+                             bool closely);
 
 /* Complete, on the right rank, F before B, I before W, and free of cycles; false and one sentence if not. */
 bool schedule_check(struct arena *a, const struct schedule *s, const char **why);

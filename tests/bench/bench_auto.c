@@ -79,7 +79,7 @@ static void line(struct arena *a, const struct load *x)
     const char *name;
     double formula_s = best_formula_s(a, x, &name), step_s = 0, start = now_s();
     const struct schedule *s = schedule_auto(a, &x->d, &c, &step_s);
-    double seconds = now_s() - start, bound_s = schedule_auto_bound_s(a, &x->d, &c);
+    double seconds = now_s() - start, bound_s = schedule_auto_bound_s(a, &x->d, &c, false);
     printf("  %4u %4u %-7s %5u %8.1f   %10.4f %9.4f %12s %9.3f\n", x->d.pp, x->d.vpp, x->folds ? "folded" : "looped",
            x->d.microbatches, x->most[0], isfinite(formula_s) ? step_s / formula_s : 0, s ? step_s / bound_s : 0, name,
            seconds);
@@ -131,7 +131,7 @@ static void bench_published(struct arena *a, struct load *x)
         double idle = 100 - 100 * work / span_s;
         printf("  pp %2u, %3u microbatches, memory of %2u          %15.1f %8.2f %7.3f %12.2f\n", rows[i].p, rows[i].m,
                rows[i].room, rows[i].idle, idle, idle / rows[i].idle,
-               100 - 100 * work / schedule_auto_bound_s(a, &x->d, &c));
+               100 - 100 * work / schedule_auto_bound_s(a, &x->d, &c, false));
         arena_reset(a, mark);
     }
 }
