@@ -215,10 +215,10 @@ void exact_DISPATCH(struct exact_args *k)
 {
     const struct exact_view *y = V(DISPATCH, y), *x = V(DISPATCH, x), *place = V(DISPATCH, place), *w = V(DISPATCH, weight);
     fill_garbage(k, y);
-    for (uint32_t i = 0; i < x->rows; i++)
+    for (uint32_t i = 0; i < place->rows; i++)
         for (uint32_t j = 0; j < place->cols; j++)
-            for (uint32_t c = 0; row(place, i)[j] < y->rows && c < x->cols; c++)
-                row(y, row(place, i)[j])[c] = field_mul(row(x, i)[c], w->at ? row(w, i)[j] : 1);
+            for (uint32_t c = 0; row(place, i)[j] < y->rows && c < y->cols; c++)
+                row(y, row(place, i)[j])[c] = field_mul(x->at ? row(x, i)[c] : 1, w->at ? row(w, i)[j] : 1);
 }
 
 void exact_COMBINE(struct exact_args *k)
@@ -234,10 +234,24 @@ void exact_COMBINE_W(struct exact_args *k)
 {
     const struct exact_view *dw = V(COMBINE_W, dweight), *dy = V(COMBINE_W, dy), *x = V(COMBINE_W, x);
     const struct exact_view *place = V(COMBINE_W, place);
-    for (uint32_t i = 0; i < dy->rows; i++)
+    for (uint32_t i = 0; i < place->rows; i++)
         for (uint32_t j = 0; j < place->cols; j++)
-            if (row(place, i)[j] < x->rows)
-                row(dw, i)[j] = field_dot(row(dy, i), 1, row(x, row(place, i)[j]), 1, x->cols);
+            for (uint32_t c = 0; row(place, i)[j] < x->rows && c < x->cols; c++)
+                row(dw, i)[j] =
+                    field_add(row(dw, i)[j], field_mul(dy->at ? row(dy, i)[c] : 1, row(x, row(place, i)[j])[c]));
+}
+
+void exact_WEIGH_I(struct exact_args *k)
+{
+    const struct exact_view *dx = V(WEIGH_I, dx), *y = V(WEIGH_I, y), *dy = V(WEIGH_I, dy), *x = V(WEIGH_I, x);
+    for (uint32_t i = 0; i < dx->rows; i++) {
+        uint64_t w = row(V(WEIGH_I, weight), i)[0];
+        row(V(WEIGH_I, dweight), i)[0] = field_dot(row(dy, i), 1, row(x, i), 1, x->cols);
+        for (uint32_t c = 0; c < dx->cols; c++) {
+            row(dx, i)[c] = field_mul(row(dy, i)[c], w);
+            row(y, i)[c] = field_mul(row(x, i)[c], w);
+        }
+    }
 }
 
 /* the expert of every row of an operand; `experts` where the row is unspecified */

@@ -27,7 +27,7 @@ const struct rule *lower_rule(enum opr_kind kind)
         [OPR_SOFTCAP] = {lower_softcap, lower_softcap_back, true, false, 0, false},
         [OPR_CONCAT] = {lower_concat, lower_concat_back, false, false, 0, false},
         [OPR_ROUTER] = {lower_router, lower_router_back, true, false, 5, false},
-        [OPR_EXPERTS] = {lower_experts, lower_experts_back, false, false, 5, false},
+        [OPR_EXPERTS] = {lower_experts, lower_experts_back, false, false, 4, false},
     };
     return &table[kind];
 }

@@ -7,15 +7,16 @@
  * al. 2023).  A block holds so many rows as one rank can send at most, unless the decision bounds it: then a
  * step that lacks room is not taken.
  *
- * Kept for the backward pass: the rows that came, both products' outputs, and what went back, for the
- * weights' gradient. Shapes per rank: x [t, h], k choices, m rows in blocks, w = the experts' width. */
+ * Kept for the backward pass: the rows that came and both outputs of the first products.  A choice's weight is a
+ * factor of its row's activation as well as of what comes back, so backward multiplies there, and its gradient takes no
+ * more than activation and gradient at the expert. Shapes per rank: x [t, h], k choices, m rows in blocks, w = the experts' width. */
 
 #include "compiler/lower/build.h"
 
 #include <math.h>
 
 enum { ROUTER_SCORE, ROUTER_INDEX, ROUTER_WEIGHT, ROUTER_PLACE, ROUTER_COUNTS, ROUTER_LOAD };
-enum { EXPERTS_ROWS, EXPERTS_UP, EXPERTS_HIDDEN = EXPERTS_ACT, EXPERTS_BACK, EXPERTS_COUNTS };
+enum { EXPERTS_ROWS, EXPERTS_UP, EXPERTS_HIDDEN = EXPERTS_ACT, EXPERTS_COUNTS };
 
 static bool gated(const struct ffn *f)
 {
@@ -49,8 +50,7 @@ struct aux_shape lower_moe_shape(const struct lower *l, const struct opr *o, uin
 {
     const struct moe *m = o->moe;
     struct expert_rows r = lower_expert_rows(l, m);
-    uint32_t rows = r.blocks * l->d->etp * r.block, sent = r.blocks * r.block,
-             w = (uint32_t)m->expert.width / l->d->etp, h = (uint32_t)l->job->model.width;
+    uint32_t rows = r.blocks * l->d->etp * r.block, w = (uint32_t)m->expert.width / l->d->etp, h = (uint32_t)l->job->model.width;
     const struct aux_shape router[] = {
         {DTYPE_F32, l->local, m->experts}, {DTYPE_I32, l->local, m->active},
         {DTYPE_F32, l->local, m->active},  {DTYPE_I32, l->local, m->active},
@@ -58,7 +58,6 @@ struct aux_shape lower_moe_shape(const struct lower *l, const struct opr *o, uin
     const struct aux_shape experts[] = {{l->ctype, rows, h},
                                         {l->ctype, rows, gated(&m->expert) ? 2 * w : w},
                                         {l->ctype, rows, w},
-                                        {l->ctype, sent, h},
                                         {DTYPE_I32, r.blocks * l->d->etp * r.experts, 1}};
     return o->kind == OPR_ROUTER ? router[k] : experts[k];
 }
@@ -234,17 +233,17 @@ void lower_router_back(struct lower *l, uint32_t piece, uint32_t opr)
 
 /* ---- rows to the experts and back ---- */
 
-/* rows as they are sent, and as they are with the experts: etp times as many */
+/* Rows as they are sent, and as they are with the experts: etp times as many.  A number per row is fp32. */
 static struct mat sent_temp(struct lower *l, const char *name, const struct moe *m, uint32_t cols)
 {
     struct expert_rows r = lower_expert_rows(l, m);
-    return lower_temp(l, name, l->ctype, r.blocks * r.block, cols);
+    return lower_temp(l, name, cols == 1 ? DTYPE_F32 : l->ctype, r.blocks * r.block, cols);
 }
 
 static struct mat rows_temp(struct lower *l, const char *name, const struct moe *m, uint32_t cols)
 {
     struct expert_rows r = lower_expert_rows(l, m);
-    return lower_temp(l, name, l->ctype, r.blocks * l->d->etp * r.block, cols);
+    return lower_temp(l, name, cols == 1 ? DTYPE_F32 : l->ctype, r.blocks * l->d->etp * r.block, cols);
 }
 
 /* blocks x, one per expert rank, to these ranks: y; then to all that share an expert.  Rows, or counts. */
@@ -274,11 +273,11 @@ static bool exchanges(const struct lower *l)
     return l->mesh.dim[MESH_EP] || l->mesh.dim[MESH_ETP];
 }
 
-/* x to its experts' rows y; weight: none, or to be multiplied by */
+/* x, or the choices' weights, to their experts' rows y */
 static void dispatch(struct lower *l, const struct moe *m, struct mat x, struct mat place, struct mat weight,
                      struct mat y)
 {
-    struct mat sent = exchanges(l) ? sent_temp(l, "sent", m, x.cols) : y;
+    struct mat sent = exchanges(l) ? sent_temp(l, "sent", m, y.cols) : y;
     uint32_t i = lower_insn(l, OP_DISPATCH);
     ARG(l, i, DISPATCH, y, sent, MARK_WRITE);
     ARG(l, i, DISPATCH, x, x, MARK_READ);
@@ -346,9 +345,8 @@ void lower_experts(struct lower *l, uint32_t piece, uint32_t opr)
     struct experts e = open_experts(l, piece, opr);
     struct mat place = lower_aux(l, piece, e.router, ROUTER_PLACE), x = lower_value(l, piece, e.o->in[0]);
     struct mat rows = lower_aux(l, piece, opr, EXPERTS_ROWS), up = lower_aux(l, piece, opr, EXPERTS_UP);
-    struct mat hidden = lower_aux(l, piece, opr, EXPERTS_HIDDEN),
-               back = lower_aux(l, piece, opr, EXPERTS_BACK);
-    struct mat out = exchanges(l) ? rows_temp(l, "outs", e.m, back.cols) : back;
+    struct mat hidden = lower_aux(l, piece, opr, EXPERTS_HIDDEN), back = sent_temp(l, "back", e.m, x.cols);
+    struct mat out = exchanges(l) ? rows_temp(l, "outs", e.m, x.cols) : back;
     if (l->recomputing && l->pieces[piece].aux[opr][EXPERTS_UP] != NONE) { /* all else was kept */
         lower_activation(l, &e.m->expert, up, hidden);
         return;
@@ -368,24 +366,42 @@ void lower_experts(struct lower *l, uint32_t piece, uint32_t opr)
             MARK_WRITE);
 }
 
+/* The gradients of the choices' weights, from those of the rows' weights. */
+static void weights_back(struct lower *l, const struct experts *e, struct mat place, struct mat drow)
+{
+    struct mat home = drow;
+    if (exchanges(l)) {
+        home = sent_temp(l, "dwsent", e->m, 1);
+        exchange_back(l, drow, home, "dwsummed");
+    }
+    uint32_t i = lower_insn(l, OP_COMBINE_W);
+    ARG(l, i, COMBINE_W, dweight, lower_temp(l, "dweight", DTYPE_F32, l->local, e->m->active), MARK_WRITE);
+    ARG(l, i, COMBINE_W, x, home, MARK_READ);
+    ARG(l, i, COMBINE_W, place, place, MARK_READ);
+}
+
 void lower_experts_back(struct lower *l, uint32_t piece, uint32_t opr)
 {
     struct experts e = open_experts(l, piece, opr);
-    struct mat place = lower_aux(l, piece, e.router, ROUTER_PLACE),
-               weight = lower_aux(l, piece, e.router, ROUTER_WEIGHT);
+    struct mat place = lower_aux(l, piece, e.router, ROUTER_PLACE);
     struct mat rows = lower_aux(l, piece, opr, EXPERTS_ROWS), up = lower_aux(l, piece, opr, EXPERTS_UP);
-    struct mat hidden = lower_aux(l, piece, opr, EXPERTS_HIDDEN),
-               back = lower_aux(l, piece, opr, EXPERTS_BACK);
-    struct mat dy = l->pieces[piece].gradient[e.o->out], dback = rows_temp(l, "dback", e.m, back.cols);
-    struct mat dhidden = rows_temp(l, "dhidden", e.m, hidden.cols), dup = rows_temp(l, "dups", e.m, up.cols);
-    struct mat drows = rows_temp(l, "drows", e.m, rows.cols), dx_rows = drows;
-    uint32_t down = e.o->nweights - 1, i = lower_insn(l, OP_COMBINE_W);
-    ARG(l, i, COMBINE_W, dweight, lower_temp(l, "dweight", DTYPE_F32, l->local, e.m->active), MARK_WRITE);
-    ARG(l, i, COMBINE_W, dy, dy, MARK_READ);
-    ARG(l, i, COMBINE_W, x, back, MARK_READ);
-    ARG(l, i, COMBINE_W, place, place, MARK_READ);
-    dispatch(l, e.m, dy, place, weight, dback);
-    grouped(l, &e, OP_GROUPED_NN, dhidden, dback, lower_one_weight(l, piece, e.o, down, false), MARK_WRITE);
+    struct mat hidden = lower_aux(l, piece, opr, EXPERTS_HIDDEN), weight = rows_temp(l, "weights", e.m, 1);
+    struct mat dy = l->pieces[piece].gradient[e.o->out], dback = rows_temp(l, "dback", e.m, dy.cols);
+    struct mat dsum = rows_temp(l, "dsums", e.m, hidden.cols), dhidden = rows_temp(l, "dhidden", e.m, hidden.cols);
+    struct mat weighted = rows_temp(l, "weighted", e.m, hidden.cols), dup = rows_temp(l, "dups", e.m, up.cols);
+    struct mat drows = rows_temp(l, "drows", e.m, rows.cols), dx_rows = drows, drow = rows_temp(l, "dwrows", e.m, 1);
+    uint32_t down = e.o->nweights - 1;
+    dispatch(l, e.m, no_mat(), place, lower_aux(l, piece, e.router, ROUTER_WEIGHT), weight);
+    dispatch(l, e.m, dy, place, no_mat(), dback);
+    grouped(l, &e, OP_GROUPED_NN, dsum, dback, lower_one_weight(l, piece, e.o, down, false), MARK_WRITE);
+    uint32_t i = lower_insn(l, OP_WEIGH_I);
+    ARG(l, i, WEIGH_I, dx, dhidden, MARK_WRITE);
+    ARG(l, i, WEIGH_I, y, weighted, MARK_WRITE);
+    ARG(l, i, WEIGH_I, dweight, drow, MARK_WRITE);
+    ARG(l, i, WEIGH_I, dy, dsum, MARK_READ);
+    ARG(l, i, WEIGH_I, x, hidden, MARK_READ);
+    ARG(l, i, WEIGH_I, weight, weight, MARK_READ);
+    weights_back(l, &e, place, drow);
     lower_activation_back(l, &e.m->expert, up, dup, dhidden);
     for (uint32_t k = 0; k < down; k++)
         grouped(l, &e, OP_GROUPED_NN, drows, projection(&e, dup, k),
@@ -398,7 +414,7 @@ void lower_experts_back(struct lower *l, uint32_t piece, uint32_t opr)
     }
     combine(l, dx_rows, place, no_mat(), dx, mark);
     mark = lower_contribution(l, piece, e.o->weight);
-    grouped(l, &e, OP_GROUPED_TN, lower_one_weight(l, piece, e.o, down, true), dback, hidden, mark);
+    grouped(l, &e, OP_GROUPED_TN, lower_one_weight(l, piece, e.o, down, true), dback, weighted, mark);
     for (uint32_t k = 0; k < down; k++)
         grouped(l, &e, OP_GROUPED_TN, lower_one_weight(l, piece, e.o, k, true), projection(&e, dup, k), rows,
                 mark);

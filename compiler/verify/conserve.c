@@ -373,6 +373,7 @@ static bool step(struct machine *m, uint32_t i, bool *wait)
     case OP_GROUPED_NT:
     case OP_GROUPED_NN:
     case OP_GROUPED_TN:
+    case OP_WEIGH_I:
         return conserve_experts(m, i);
     case OP_SEND:
     case OP_RECV:

@@ -288,17 +288,33 @@ static bool arrange(struct machine *m, uint32_t i)
            output(m, i, &r, OPND(ARRANGE, counts), NULL, extent_new(0, experts), extent_new(0, 1), t);
 }
 
+/* weights, where there are any, and places of the same choices */
+static bool weights_of(struct machine *m, uint32_t i, const struct value *weight, const struct value *place)
+{
+    return weight->kind != VALUE_NODES || extent_same(&weight->row, &place->row) ||
+           conserve_fail_inputs(m, i, "its weights are of rows %s, its places of %s",
+                                extent_text(m->c->arena, &weight->row), extent_text(m->c->arena, &place->row));
+}
+
 static bool dispatch(struct machine *m, uint32_t i)
 {
     struct recipe r = {.op = OP_DISPATCH};
     struct value x, place, weight;
     if (!input(m, i, &r, OPND(DISPATCH, x), NULL, &x) ||
         !input(m, i, &r, OPND(DISPATCH, place), NULL, &place) ||
-        !input(m, i, &r, OPND(DISPATCH, weight), &x, &weight) || !whole_columns(m, i, &place) ||
-        !whole_columns(m, i, &x))
+        !input(m, i, &r, OPND(DISPATCH, weight), NULL, &weight) || !whole_columns(m, i, &place) ||
+        !weights_of(m, i, &weight, &place))
         return false;
     const struct moe *moe = moe_of(m, place.node);
     const struct operand *y = prove_operand(m->program, i, OPND(DISPATCH, y));
+    if (prove_operand(m->program, i, OPND(DISPATCH, x))->buffer == NONE) { /* weights alone, in one column */
+        x.row = place.row;
+        x.col = extent_new(0, y->cols);
+        if (y->cols != 1)
+            return conserve_fail(m, i, "it writes weights in %u columns", y->cols);
+    } else if (!whole_columns(m, i, &x)) {
+        return false;
+    }
     if (!moe || !place.routed || x.routed || !extent_same(&x.row, &place.row))
         return conserve_fail_inputs(m, i, "its places %s are not those of its rows %s",
                                     value_text(m->c->arena, m->c->nodes, &place),
@@ -341,10 +357,8 @@ static bool combine(struct machine *m, uint32_t i)
         !input(m, i, &r, OPND(COMBINE, weight), NULL, &weight) || !whole_columns(m, i, &place) ||
         !check_home(m, i, &x, &place))
         return false;
-    if (weight.kind == VALUE_NODES && !extent_same(&weight.row, &place.row))
-        return conserve_fail_inputs(m, i, "its weights are of rows %s, its places of %s",
-                                    extent_text(m->c->arena, &weight.row),
-                                    extent_text(m->c->arena, &place.row));
+    if (!weights_of(m, i, &weight, &place))
+        return false;
     return output(m, i, &r, OPND(COMBINE, y), NULL, place.row, x.col, NULL);
 }
 
@@ -354,8 +368,11 @@ static bool combine_weight(struct machine *m, uint32_t i)
     struct value x, place, dy;
     if (!input(m, i, &r, OPND(COMBINE_W, x), NULL, &x) ||
         !input(m, i, &r, OPND(COMBINE_W, place), NULL, &place) ||
-        !input(m, i, &r, OPND(COMBINE_W, dy), NULL, &dy) || !check_home(m, i, &x, &place) ||
-        !whole_columns(m, i, &dy) || !whole_columns(m, i, &x))
+        !input(m, i, &r, OPND(COMBINE_W, dy), NULL, &dy) || !check_home(m, i, &x, &place) || !whole_columns(m, i, &x))
+        return false;
+    if (prove_operand(m->program, i, OPND(COMBINE_W, dy))->buffer == NONE)
+        return output(m, i, &r, OPND(COMBINE_W, dweight), NULL, place.row, place.col, NULL);
+    if (!whole_columns(m, i, &dy))
         return false;
     if (dy.routed || !extent_same(&dy.row, &place.row))
         return conserve_fail_inputs(m, i, "its gradient is of rows %s, its places of %s",
@@ -419,6 +436,22 @@ static bool grouped_weight(struct machine *m, uint32_t i)
         v.terms = term;
     }
     return conserve_emit_one(m, i, OPND(GROUPED_TN, c), &v);
+}
+
+/* Rows, with the weights that the same tokens sent along; sums over columns of which only some are here are partial. */
+static bool weigh_back(struct machine *m, uint32_t i)
+{
+    struct recipe r = {.op = OP_WEIGH_I};
+    struct value dy, x, weight;
+    if (!input(m, i, &r, OPND(WEIGH_I, dy), NULL, &dy) || !input(m, i, &r, OPND(WEIGH_I, x), &dy, &x) ||
+        !input(m, i, &r, OPND(WEIGH_I, weight), &dy, &weight) || !whole_columns(m, i, &weight))
+        return false;
+    if (!dy.routed || dy.routed->home || !extent_same(&dy.col, &x.col))
+        return conserve_fail_inputs(m, i, "it weighs %s with the gradient %s", value_text(m->c->arena, m->c->nodes, &x),
+                                    value_text(m->c->arena, m->c->nodes, &dy));
+    return output(m, i, &r, OPND(WEIGH_I, dx), NULL, dy.row, dy.col, dy.routed) &&
+           output(m, i, &r, OPND(WEIGH_I, y), NULL, dy.row, dy.col, dy.routed) &&
+           output(m, i, &r, OPND(WEIGH_I, dweight), &dy.col, dy.row, extent_new(0, 1), dy.routed);
 }
 
 /* ---- exchange ---- */
@@ -560,6 +593,8 @@ bool conserve_experts(struct machine *m, uint32_t i)
         return combine_weight(m, i);
     case OP_GROUPED_TN:
         return grouped_weight(m, i);
+    case OP_WEIGH_I:
+        return weigh_back(m, i);
     case OP_CLIP:
         return clip(m, i);
     }

@@ -104,6 +104,7 @@ static enum dtype wanted(const struct formats *f, enum op op, size_t k)
     case OP_DISPATCH:
     case OP_COMBINE:
     case OP_COMBINE_W:
+    case OP_WEIGH_I:
     case OP_ATTENTION_PART:
     case OP_ATTENTION_PART_I:
     case OP_ATTENTION_MERGE:

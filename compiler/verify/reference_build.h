@@ -91,7 +91,7 @@ struct moe_nodes {
     uint32_t x;
     uint32_t router, router_bias, correction, w[3]; /* units; w: gate or NONE, up, down */
     uint32_t index, weight, score, load, place, counts;
-    uint32_t rows, gate, up, act, back;
+    uint32_t rows, gate, up, act;
     struct ffn shared;
     struct ffn_nodes shared_nodes;
 };

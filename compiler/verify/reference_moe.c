@@ -82,14 +82,14 @@ static uint32_t grouped(struct builder *b, const struct moe_nodes *n, enum op op
     return reference_make(b, r, OPND(GROUPED_NT, c), name, cols, domain);
 }
 
-static uint32_t dispatch(struct builder *b, const struct moe_nodes *n, uint32_t x, uint32_t weight,
-                         const char *name)
+static uint32_t dispatch(struct builder *b, const struct moe_nodes *n, uint32_t x, uint32_t weight, const char *name,
+                         int64_t cols)
 {
     struct recipe r = {.op = OP_DISPATCH};
     INPUT(r, DISPATCH, x, x);
     INPUT(r, DISPATCH, place, n->place);
     INPUT(r, DISPATCH, weight, weight);
-    return reference_make(b, r, OPND(DISPATCH, y), name, (int64_t)b->model->width, 0);
+    return reference_make(b, r, OPND(DISPATCH, y), name, cols, 0);
 }
 
 static uint32_t combine(struct builder *b, const struct moe_nodes *n, uint32_t x, uint32_t weight,
@@ -136,7 +136,7 @@ uint32_t reference_moe(struct builder *b, uint32_t layer, const struct moe *m, u
         u->rate = m->rate;
         u->gradient = n->load;
     }
-    n->rows = dispatch(b, n, x, NODE_ZERO, NAME("layer %u: experts' rows", layer));
+    n->rows = dispatch(b, n, x, NODE_ZERO, NAME("layer %u: experts' rows", layer), h);
     n->up = grouped(b, n, OP_GROUPED_NT, n->rows, reference_param(b, n->w[1]),
                     NAME("layer %u: experts' up", layer), w, h);
     if (gated(&m->expert)) {
@@ -148,9 +148,9 @@ uint32_t reference_moe(struct builder *b, uint32_t layer, const struct moe *m, u
         INPUT(act, GELU, x, n->up);
     }
     n->act = reference_make(b, act, 0, NAME("layer %u: experts' activation", layer), w, 0);
-    n->back = grouped(b, n, OP_GROUPED_NT, n->act, reference_param(b, n->w[2]),
+    uint32_t back = grouped(b, n, OP_GROUPED_NT, n->act, reference_param(b, n->w[2]),
                       NAME("layer %u: experts' down", layer), h, w);
-    uint32_t y = combine(b, n, n->back, n->weight, NAME("layer %u: experts' output", layer));
+    uint32_t y = combine(b, n, back, n->weight, NAME("layer %u: experts' output", layer));
     if (!m->shared)
         return y;
     n->shared = m->expert;
@@ -167,16 +167,25 @@ static void weight_gradient(struct builder *b, const struct moe_nodes *n, uint32
         b, unit, grouped(b, n, OP_GROUPED_TN, dy, x, NAME("gradient of %s", u.name), u.cols, b->ntokens));
 }
 
-/* the gradient of the experts' rows, from that of what they sent back */
-static uint32_t experts_back(struct builder *b, uint32_t layer, const struct moe *m,
-                             const struct moe_nodes *n, uint32_t dback)
+/* The gradient of the experts' rows, from that of the tokens' sums, which goes to the experts without the choices' weights.
+ * A sum's weights are factors of its rows' activations just as well, the product behind them being linear; so
+ * dweight = (dy W) . activation, and nothing that experts sent back is needed again. */
+static uint32_t experts_back(struct builder *b, uint32_t layer, const struct moe *m, const struct moe_nodes *n, uint32_t dback,
+                             uint32_t *dweight)
 {
     int64_t h = (int64_t)b->model->width, w = (int64_t)m->expert.width;
-    struct recipe r = reference_activation(&m->expert, true);
-    uint32_t dact = grouped(b, n, OP_GROUPED_NN, dback, reference_param(b, n->w[2]),
-                            NAME("layer %u: gradient of experts' activation", layer), w, h);
+    struct recipe r = reference_activation(&m->expert, true), weigh = {.op = OP_WEIGH_I};
+    uint32_t dsum = grouped(b, n, OP_GROUPED_NN, dback, reference_param(b, n->w[2]),
+                            NAME("layer %u: gradient of experts' activation without weights", layer), w, h);
+    INPUT(weigh, WEIGH_I, dy, dsum);
+    INPUT(weigh, WEIGH_I, x, n->act);
+    INPUT(weigh, WEIGH_I, weight, dispatch(b, n, NODE_ZERO, n->weight, NAME("layer %u: weights of experts' rows", layer), 1));
+    uint32_t dact = reference_make(b, weigh, OPND(WEIGH_I, dx), NAME("layer %u: gradient of experts' activation", layer), w, 0);
+    uint32_t act = reference_make(b, weigh, OPND(WEIGH_I, y), NAME("layer %u: weighted activation of experts", layer), w, 0);
+    *dweight = reference_make(b, weigh, OPND(WEIGH_I, dweight),
+                              NAME("layer %u: gradient of weights of experts' rows", layer), 1, w);
     uint32_t d = NODE_ZERO, dgate = NODE_ZERO;
-    weight_gradient(b, n, n->w[2], dback, n->act);
+    weight_gradient(b, n, n->w[2], dback, act);
     if (gated(&m->expert)) {
         INPUT(r, SWIGLU_I, dy, dact);
         INPUT(r, SWIGLU_I, gate, n->gate);
@@ -203,14 +212,13 @@ uint32_t reference_moe_back(struct builder *b, uint32_t layer, const struct moe 
 {
     int64_t h = (int64_t)b->model->width;
     uint32_t d = m->shared ? reference_ffn_back(b, layer, &n->shared, &n->shared_nodes, dy) : NODE_ZERO;
-    uint32_t drows = experts_back(
-        b, layer, m, n, dispatch(b, n, dy, n->weight, NAME("layer %u: gradient of experts' down", layer)));
+    uint32_t dback = dispatch(b, n, dy, NODE_ZERO, NAME("layer %u: gradient of experts' down", layer), h), dweight;
+    uint32_t drows = experts_back(b, layer, m, n, dback, &dweight);
     d = reference_sum(b, d,
                       combine(b, n, drows, NODE_ZERO, NAME("layer %u: input gradient of experts", layer)),
                       NAME("layer %u: input gradient of all experts", layer), h);
     struct recipe w = {.op = OP_COMBINE_W}, r = {.op = OP_ROUTE_I};
-    INPUT(w, COMBINE_W, dy, dy);
-    INPUT(w, COMBINE_W, x, n->back);
+    INPUT(w, COMBINE_W, x, dweight);
     INPUT(w, COMBINE_W, place, n->place);
     INPUT(r, ROUTE_I, dweight,
           reference_make(b, w, OPND(COMBINE_W, dweight),

@@ -76,14 +76,14 @@ VARIANTS void cpu_DISPATCH(struct kernel_args *k)
 {
     const struct view *y = V(DISPATCH, y), *x = V(DISPATCH, x), *place = V(DISPATCH, place);
     const struct view *weight = V(DISPATCH, weight);
-    float *tmp = k->scratch, *out = tmp + x->cols;
-    for (uint32_t i = 0; i < x->rows; i++) {
-        const float *in = row_load(x, i, tmp);
+    float *tmp = k->scratch, *out = tmp + y->cols;
+    for (uint32_t i = 0; i < place->rows; i++) {
+        const float *in = x->data ? row_load(x, i, tmp) : NULL;
         for (uint32_t j = 0; j < place->cols; j++) {
             int32_t row = int_row(place, i)[j];
             float w = choice_weight(weight, i, j);
-            for (uint32_t c = 0; c < x->cols; c++)
-                out[c] = w * in[c];
+            for (uint32_t c = 0; c < y->cols; c++)
+                out[c] = in ? w * in[c] : w;
             if ((uint32_t)row < y->rows)
                 row_store(y, (uint32_t)row, out);
         }
@@ -113,13 +113,33 @@ void cpu_COMBINE_W(struct kernel_args *k)
     const struct view *dweight = V(COMBINE_W, dweight), *dy = V(COMBINE_W, dy), *x = V(COMBINE_W, x);
     const struct view *place = V(COMBINE_W, place);
     float *tmp_dy = k->scratch, *tmp_x = tmp_dy + x->cols, *out = tmp_x + x->cols;
-    for (uint32_t i = 0; i < dy->rows; i++) {
-        const float *d = row_load(dy, i, tmp_dy);
+    for (uint32_t j = 0; j < x->cols && !dy->data; j++)
+        tmp_dy[j] = 1;
+    for (uint32_t i = 0; i < place->rows; i++) {
+        const float *d = dy->data ? row_load(dy, i, tmp_dy) : tmp_dy;
         for (uint32_t j = 0; j < place->cols; j++) {
             uint32_t row = (uint32_t)int_row(place, i)[j];
             out[j] = row < x->rows ? (float)row_dot(d, row_load(x, row, tmp_x), x->cols) : 0;
         }
         row_store(dweight, i, out);
+    }
+}
+
+VARIANTS void cpu_WEIGH_I(struct kernel_args *k)
+{
+    const struct view *dx = V(WEIGH_I, dx), *y = V(WEIGH_I, y), *dweight = V(WEIGH_I, dweight), *weight = V(WEIGH_I, weight);
+    uint32_t n = dx->cols;
+    float *tmp_dy = k->scratch, *tmp_x = tmp_dy + n, *out = tmp_x + n;
+    for (uint32_t i = 0; i < dx->rows; i++) {
+        const float *d = row_load(V(WEIGH_I, dy), i, tmp_dy), *in = row_load(V(WEIGH_I, x), i, tmp_x);
+        float w = ((const float *)weight->data)[(size_t)i * weight->ld];
+        ((float *)dweight->data)[(size_t)i * dweight->ld] = (float)row_dot(d, in, n);
+        for (uint32_t c = 0; c < n; c++)
+            out[c] = w * in[c];
+        row_store(y, i, out);
+        for (uint32_t c = 0; c < n; c++)
+            out[c] = w * d[c];
+        row_store(dx, i, out);
     }
 }
 

@@ -217,9 +217,9 @@ static void prepare_dispatch(struct sample *s)
 static void ref_dispatch(struct sample *s)
 {
     EACH(s, DISPATCH, place, i, j)
-    for (uint32_t c = 0; c < COLS(s, DISPATCH, x) && AT(s, DISPATCH, place, i, j) >= 0; c++)
+    for (uint32_t c = 0; c < COLS(s, DISPATCH, y) && AT(s, DISPATCH, place, i, j) >= 0; c++)
         AT(s, DISPATCH, y, AT(s, DISPATCH, place, i, j), c) =
-            AT(s, DISPATCH, x, i, c) * (HAS(s, DISPATCH, weight) ? AT(s, DISPATCH, weight, i, j) : 1);
+            (HAS(s, DISPATCH, x) ? AT(s, DISPATCH, x, i, c) : 1) * (HAS(s, DISPATCH, weight) ? AT(s, DISPATCH, weight, i, j) : 1);
 }
 
 static void prepare_combine(struct sample *s)
@@ -252,7 +252,20 @@ static void ref_combine_w(struct sample *s)
         AT(s, COMBINE_W, dweight, i, j) = 0;
         for (uint32_t c = 0; c < COLS(s, COMBINE_W, x) && AT(s, COMBINE_W, place, i, j) >= 0; c++)
             AT(s, COMBINE_W, dweight, i, j) +=
-                AT(s, COMBINE_W, dy, i, c) * AT(s, COMBINE_W, x, AT(s, COMBINE_W, place, i, j), c);
+                (HAS(s, COMBINE_W, dy) ? AT(s, COMBINE_W, dy, i, c) : 1) * AT(s, COMBINE_W, x, AT(s, COMBINE_W, place, i, j), c);
+    }
+}
+
+static void ref_weigh_i(struct sample *s)
+{
+    for (uint32_t i = 0; i < ROWS(s, WEIGH_I, dx); i++) {
+        double w = AT(s, WEIGH_I, weight, i, 0), sum = 0;
+        for (uint32_t c = 0; c < COLS(s, WEIGH_I, dx); c++) {
+            AT(s, WEIGH_I, dx, i, c) = AT(s, WEIGH_I, dy, i, c) * w;
+            AT(s, WEIGH_I, y, i, c) = AT(s, WEIGH_I, x, i, c) * w;
+            sum += AT(s, WEIGH_I, dy, i, c) * AT(s, WEIGH_I, x, i, c);
+        }
+        AT(s, WEIGH_I, dweight, i, 0) = sum;
     }
 }
 
@@ -401,6 +414,8 @@ static const struct kernel_case cases[] = {
      0,
      0,
      1 << OPND(DISPATCH, weight)},
+    {OP_DISPATCH, {{"t", 5}, {"h", 1}, {"k", 2}, {"m", 12}}, {{0}}, prepare_dispatch, ref_dispatch, 0, 0,
+     1 << OPND(DISPATCH, x)},
     {OP_COMBINE, {{"t", 5}, {"h", 7}, {"k", 2}, {"m", 12}}, {{0}}, prepare_combine, ref_combine, 0, 0, 0},
     {OP_COMBINE,
      {{"t", 5}, {"h", 7}, {"k", 2}, {"m", 12}},
@@ -411,6 +426,9 @@ static const struct kernel_case cases[] = {
      0,
      1 << OPND(COMBINE, weight)},
     {OP_COMBINE_W, {{"t", 5}, {"h", 7}, {"k", 2}, {"m", 12}}, {{0}}, prepare_combine_w, ref_combine_w, 0, 0, 0},
+    {OP_COMBINE_W, {{"t", 5}, {"h", 1}, {"k", 2}, {"m", 12}}, {{0}}, prepare_combine_w, ref_combine_w, 0, 0,
+     1 << OPND(COMBINE_W, dy)},
+    {OP_WEIGH_I, {{"m", 12}, {"h", 7}}, {{0}}, NULL, ref_weigh_i, 0, 0, 0},
     {OP_GROUPED_NT,
      {{"m", 18}, {"n", 5}, {"k", 7}},
      {{"experts", 3}, {"blocks", 2}},

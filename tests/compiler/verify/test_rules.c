@@ -62,6 +62,7 @@ static const struct rule_case cases[] = {
     {OP_COMBINE, "h", JOIN_SIDE, "t=4 h=6 k=2 m=8", "", NULL},
     {OP_COMBINE_W, "t", JOIN_SIDE, "t=4 h=6 k=2 m=8", "", NULL},
     {OP_COMBINE_W, "h", JOIN_SUM, "t=4 h=6 k=2 m=8", "", NULL},
+    {OP_WEIGH_I, "m", JOIN_SIDE, "m=6 h=4", "", NULL},
     {OP_GROUPED_NT, "m blocks", JOIN_SIDE, "m=4 n=4 k=6 blocks=2", "experts=1", NULL},
     {OP_GROUPED_NN, "n", JOIN_SIDE, "m=8 n=4 k=6", "experts=2 blocks=2", NULL},
     {OP_GROUPED_TN, "k", JOIN_SIDE, "m=8 n=4 k=6", "experts=2 blocks=2", NULL},
