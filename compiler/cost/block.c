@@ -139,7 +139,7 @@ static void linear(struct block *b, const struct opr *o)
     double input = seconds[PRODUCT_INPUT] + (fp8 ? operand_s(b, m, n, whole && o->row_parallel) : 0);
     double weight = seconds[PRODUCT_WEIGHT];
     double bias = o->nbiases ? cost_stream_s(c, value_bytes(b, o->out)) : 0; /* column sums */
-    b->out.weight_s += weight + bias;
+    b->out.weight_s += expand_puts_off(b->e, o) ? weight + bias : 0;
     add_time(b, forward, 1, input + weight + bias, 2 + (bias > 0), recomputes(b, o, cost_linear_part(o)));
     if (first->split != SPLIT_NONE && tp > 1)
         tensor_parallel(b, o, b->tokens * b->element * out, b->tokens * b->element * in, input, weight);
@@ -238,7 +238,6 @@ static void experts(struct block *b, const struct opr *o)
     double move = cost_stream_s(c, 4 * b->element * routed * h); /* permute and unpermute */
     double fixed = 1e-6 * c->profile->moe_layer_us; /* counting and sorting */
     fixed += c->type->scale_up.span > 1 ? 0 : 1e-6 * c->profile->moe_wait_us;
-    b->out.weight_s += seconds[PRODUCT_WEIGHT];
     add_time(b, seconds[PRODUCT_FORWARD] + act + move + fixed, 8,
              seconds[PRODUCT_INPUT] + seconds[PRODUCT_WEIGHT] + 1.5 * act + move + fixed, 12,
              recomputes(b, o, PART_MOE));

@@ -88,12 +88,13 @@ static bool recomputes(const struct keep *b, uint32_t part)
     return b->recompute == RECOMPUTE_FULL || (b->recompute == RECOMPUTE_SELECTIVE && (b->parts & part));
 }
 
+/* our own stack rounds as products read and keeps 16 bits */
 static bool keeps_fp8(const struct keep *b)
 {
-    return b->c->job->train.precision == DT_FP8;
+    return b->c->job->train.precision == DT_FP8 && b->c->profile->allocator > 0.5;
 }
 
-/* bytes of a value from forward to backward: fp8 training keeps what only products read as they read it */
+/* bytes of a value from forward to backward: fp8 stacks keep what only products read as they read it */
 static double kept_bytes(const struct keep *b, uint32_t v)
 {
     bool products = keeps_fp8(b);
@@ -115,7 +116,8 @@ static void experts(struct keep *b, const struct opr *o)
     double kept = fp8 * in + hidden * parts + (recomputes(b, PART_MOE_ACT) ? 0 : fp8 * hidden);
     b->extra += recomputes(b, PART_MOE) ? 0 : kept;
     b->spared += recomputes(b, PART_MOE) ? kept : 0;
-    b->gradients = fmax(b->gradients, 2 * in + hidden * (parts + 1));
+    /* rows that came, their gradients, the same at home; the activation weighted, its gradient twice, that of its inputs */
+    b->gradients = fmax(b->gradients, (d->ep > 1 ? 3 : 2) * in + hidden * (parts + 3));
 }
 
 /* Scores of unfused attention: the softmax's output and, with dropout, its mask and its output (Korthikanti
@@ -316,14 +318,18 @@ static void loss_buffers(struct keep *b)
 
 /* Gradients of products' outputs, and their inputs where those are only computed again.  The loss's gradient lies in the
  * logits. */
-static double late_bytes(const struct keep *b)
+static double late_bytes(struct arena *a, const struct keep *b)
 {
     double bytes = 0;
+    uint8_t *seen = ARENA_ARRAY(a, uint8_t, b->e->nvalues + 1);
     for (uint32_t i = 0; i < b->e->noprs; i++) {
         const struct opr *o = &b->e->oprs[i];
         bool head = i + 1 < b->e->noprs && o[1].kind == OPR_LOSS;
-        if (o->kind == OPR_LINEAR)
-            bytes += (head ? 0 : value_bytes(b, o->out)) + (b->recompute == RECOMPUTE_FULL ? value_bytes(b, o->in[0]) : 0);
+        if (o->kind != OPR_LINEAR || !expand_puts_off(b->e, o))
+            continue;
+        bool again = o->in[0] != 0 && (b->recompute == RECOMPUTE_FULL || !b->kept[o->in[0]]);
+        bytes += (head ? 0 : value_bytes(b, o->out)) + (again && !seen[o->in[0]] ? value_bytes(b, o->in[0]) : 0);
+        seen[o->in[0]] = 1;
     }
     return bytes;
 }
@@ -358,7 +364,7 @@ void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e,
     double stream_bytes = b.rows * b.element * (double)c->job->model.width;
     double gathered = d->sp ? b.tokens * b.element * (double)c->job->model.width : 0;
     out->keep_bytes = kept;
-    out->late_bytes = late_bytes(&b);
+    out->late_bytes = late_bytes(a, &b);
     out->eager_bytes = b.recompute == RECOMPUTE_FULL || cost_selective_products(c, d) ? 0 : b.eager;
     again = all - kept + b.eager - out->eager_bytes;
     out->forward_bytes = 2 * stream_bytes + gathered + again;

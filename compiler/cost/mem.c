@@ -113,14 +113,23 @@ double cost_stage_late(const struct cost *c, const struct cost_shape *s, uint32_
     return late;
 }
 
+/* stages of a rank, and which; DualPipe's ranks have two copies of the model, one from each end */
+static uint32_t rank_stages(const struct decision *d)
+{
+    return d->schedule == SCHED_DUALPIPE ? 2 : d->vpp;
+}
+
+static uint32_t rank_stage(const struct decision *d, uint32_t r, uint32_t j)
+{
+    return d->schedule == SCHED_DUALPIPE ? (j ? d->pp - 1 - r : r) : cost_rank_stage(d, r, j);
+}
+
 static double rank_late(const struct cost *c, const struct cost_shape *s, uint32_t r)
 {
     const struct decision *d = c->decision;
     double bytes = 0;
-    for (uint32_t j = 0; j < d->vpp + (d->schedule == SCHED_DUALPIPE ? 1 : 0); j++) {
-        uint32_t stage = d->schedule == SCHED_DUALPIPE && j ? d->pp - 1 - r : cost_rank_stage(d, r, j);
-        bytes += cost_stage_late(c, s, stage) * pipeline_late(d, r, j);
-    }
+    for (uint32_t j = 0; j < rank_stages(d); j++)
+        bytes += cost_stage_late(c, s, rank_stage(d, r, j)) * pipeline_late(d, r, j);
     return bytes;
 }
 
@@ -170,8 +179,8 @@ static struct holding hold_rank(const struct cost *c, const struct cost_shape *s
     const struct decision *d = c->decision;
     const struct model *m = &c->job->model;
     struct holding h = {0};
-    for (uint32_t j = 0; j < d->vpp; j++) {
-        const struct stage *st = &d->stages[cost_rank_stage(d, r, j)];
+    for (uint32_t j = 0; j < rank_stages(d); j++) {
+        const struct stage *st = &d->stages[rank_stage(d, r, j)];
         for (uint32_t i = 0, run; i < st->count; i += run) {
             run = cost_run(s, st, i);
             hold_block(c, &h, cost_layer(s, st, i), run);
@@ -181,7 +190,7 @@ static struct holding hold_rank(const struct cost *c, const struct cost_shape *s
         if (!st->head)
             continue;
         struct cost_block head = s->head;
-        if (m->tied && cost_stage_rank(d, 0) == r)
+        if (m->tied && cost_stage_rank(d, 0) == r && d->schedule != SCHED_DUALPIPE)
             head.matrices = 0;
         hold_head(c, &h, &head);
         if (c->profile->allocator > 0.5 && c->profile->loss_bytes > 0)
@@ -306,10 +315,7 @@ static void fill_lines(const struct cost *c, const struct cost_shape *s, const s
 
 void cost_rank_memory(const struct cost *c, const struct cost_shape *s, uint32_t r, struct estimate *e)
 {
-    double copies = c->decision->schedule == SCHED_DUALPIPE ? 2 : 1;
     struct holding h = hold_rank(c, s, r);
-    h.dense *= copies;
-    h.experts *= copies;
     fill_lines(c, s, &h, r, e);
     /* where memory is short: a loss over split logits, then a fused one and fused operators */
     for (int k = 0; k < 2 && e->peak_bytes > cost_memory_limit(c->job, &c->type->gpu); k++) {

@@ -302,7 +302,7 @@ struct mat lower_output_gradient(struct lower *l, uint32_t piece, uint32_t value
         return m;
     }
     struct mat dy = pc->gradient[value];
-    if (l->halves != HALF_INPUT)
+    if (l->halves != HALF_INPUT || l->undivided)
         return dy;
     uint32_t ring = l->p->buffers[dy.buffer].ring;
     bool embeds = c->stage->embed && piece == c->first; /* nothing changes the gradient behind it */

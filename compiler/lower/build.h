@@ -142,6 +142,7 @@ struct lower {
     bool recomputing;
     const char *temps; /* in front of temporaries' names: not the same ones for both actions of a pair */
     uint32_t halves; /* of the backward pass that is being written: B both, I the input's, W the weight's; F none */
+    bool undivided;  /* the operator that is being written does the weight's half with the input's */
     VEC(uint32_t) instances; /* per operand of the program */
     VEC(uint32_t) channels;  /* per instruction */
     /* tags of what is being written */
@@ -233,7 +234,6 @@ struct rule {
     void (*backward)(struct lower *l, uint32_t piece, uint32_t opr); /* input gradient, then weight gradient */
     bool saves_in, saves_out; /* values that backward reads */
     uint32_t naux;
-    bool splits; /* backward writes l->halves alone and is called in W too; others do all their work in B or I */
 };
 const struct rule *lower_rule(enum opr_kind kind);
 #define EXPERTS_ACT 2 /* the statistics of OPR_EXPERTS that are the activation's output */

@@ -80,12 +80,13 @@ void lower_linear_back(struct lower *l, uint32_t piece, uint32_t opr)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
     struct mat dy = lower_output_gradient(l, piece, o->out), x = lower_value(l, piece, o->in[0]);
+    bool weight = l->halves & HALF_WEIGHT || l->undivided;
     if (o->row_parallel)
         dy = lower_gather(l, "dfull", dy);
-    else if (l->halves & HALF_WEIGHT && gathers(&l->pieces[piece], o))
+    else if (weight && gathers(&l->pieces[piece], o))
         x = lower_gather(l, "full", x);
     if (l->halves & HALF_INPUT)
         input_gradient(l, piece, o, dy);
-    if (l->halves & HALF_WEIGHT)
+    if (weight)
         weight_gradient(l, piece, o, dy, x);
 }

@@ -12,22 +12,22 @@
 const struct rule *lower_rule(enum opr_kind kind)
 {
     static const struct rule table[] = {
-        [OPR_EMBED] = {lower_embed, lower_embed_back, false, false, 0, true},
-        [OPR_POSITION] = {lower_position, lower_position_back, false, false, 0, true},
-        [OPR_NORM] = {lower_norm, lower_norm_back, true, false, 2, false},
-        [OPR_LINEAR] = {lower_linear, lower_linear_back, true, false, 0, true},
-        [OPR_ROPE] = {lower_rope, lower_rope_back, false, false, 0, false},
-        [OPR_ATTENTION] = {lower_attention, lower_attention_back, true, true, 1, false},
-        [OPR_ACT] = {lower_act, lower_act_back, true, false, 0, false},
-        [OPR_ADD] = {lower_add, lower_add_back, false, false, 0, false},
-        [OPR_LOSS] = {lower_loss, lower_loss_back, true, false, 2, false},
-        [OPR_HEADNORM] = {lower_headnorm, lower_headnorm_back, true, false, 1, false},
-        [OPR_KEYS] = {lower_keys, lower_keys_back, false, false, 0, false},
-        [OPR_SCALE] = {lower_scale, lower_scale_back, false, false, 0, false},
-        [OPR_SOFTCAP] = {lower_softcap, lower_softcap_back, true, false, 0, false},
-        [OPR_CONCAT] = {lower_concat, lower_concat_back, false, false, 0, false},
-        [OPR_ROUTER] = {lower_router, lower_router_back, true, false, 5, false},
-        [OPR_EXPERTS] = {lower_experts, lower_experts_back, false, false, 4, false},
+        [OPR_EMBED] = {lower_embed, lower_embed_back, false, false, 0},
+        [OPR_POSITION] = {lower_position, lower_position_back, false, false, 0},
+        [OPR_NORM] = {lower_norm, lower_norm_back, true, false, 2},
+        [OPR_LINEAR] = {lower_linear, lower_linear_back, true, false, 0},
+        [OPR_ROPE] = {lower_rope, lower_rope_back, false, false, 0},
+        [OPR_ATTENTION] = {lower_attention, lower_attention_back, true, true, 1},
+        [OPR_ACT] = {lower_act, lower_act_back, true, false, 0},
+        [OPR_ADD] = {lower_add, lower_add_back, false, false, 0},
+        [OPR_LOSS] = {lower_loss, lower_loss_back, true, false, 2},
+        [OPR_HEADNORM] = {lower_headnorm, lower_headnorm_back, true, false, 1},
+        [OPR_KEYS] = {lower_keys, lower_keys_back, false, false, 0},
+        [OPR_SCALE] = {lower_scale, lower_scale_back, false, false, 0},
+        [OPR_SOFTCAP] = {lower_softcap, lower_softcap_back, true, false, 0},
+        [OPR_CONCAT] = {lower_concat, lower_concat_back, false, false, 0},
+        [OPR_ROUTER] = {lower_router, lower_router_back, true, false, 5},
+        [OPR_EXPERTS] = {lower_experts, lower_experts_back, false, false, 4},
     };
     return &table[kind];
 }
@@ -48,10 +48,13 @@ static void piece_backward(struct lower *l, uint32_t piece)
     const struct piece *pc = &l->pieces[piece];
     l->layer = pc->layer;
     for (uint32_t i = pc->e->noprs; i-- > 0;) {
-        const struct rule *r = lower_rule(pc->e->oprs[i].kind);
+        const struct opr *o = &pc->e->oprs[i];
+        bool late = expand_puts_off(pc->e, o);
+        if (!(l->halves & HALF_INPUT) && !late)
+            continue;
         l->line = pc->line[i];
-        if (l->halves & HALF_INPUT || r->splits)
-            r->backward(l, piece, i);
+        l->undivided = !late;
+        lower_rule(o->kind)->backward(l, piece, i);
     }
 }
 
@@ -216,20 +219,19 @@ static void lower_action(struct lower *l, const struct schedule *s, const struct
 
 struct strand {
     uint32_t next, end;
-    double done_ns, all_ns; /* on the compute queue */
+    double done_ns, all_ns;
 };
 
 static struct strand new_strand(const struct lower *l, uint32_t first, uint32_t end)
 {
     struct strand s = {.next = first, .end = end, .all_ns = 1};
     for (uint32_t i = first; i < end; i++)
-        if (l->p->insns[i].queue == QUEUE_COMPUTE)
-            s.all_ns += (double)cost_insn_ns(l->cost, l->p, i, false);
+        s.all_ns += (double)cost_insn_ns(l->cost, l->p, i, false);
     return s;
 }
 
-/* Two actions that run together are one list: their instructions alternate on the compute queue so that both are at the
- * same share of their work, and transfers of one run under the other's compute.  Temporaries of the second have other
+/* Two actions that run together are one list: their instructions alternate so that both are at the same share of their
+ * time, transfers' too: then transfers of one run under the other's compute and don't queue behind one another.  Temporaries of the second have other
  * names, and its parameters are gathered into buffers of its own; all else that both touch is read only. */
 static void lower_pair(struct lower *l, const struct schedule *s, const struct action *a)
 {
@@ -254,8 +256,7 @@ static void lower_pair(struct lower *l, const struct schedule *s, const struct a
         uint32_t i = from->next++;
         insns[k] = l->p->insns[i];
         channels[k] = l->channels.at[i];
-        if (insns[k].queue == QUEUE_COMPUTE)
-            from->done_ns += (double)cost_insn_ns(l->cost, l->p, i, false);
+        from->done_ns += (double)cost_insn_ns(l->cost, l->p, i, false);
     }
     memcpy(l->p->insns + first, insns, n * sizeof *insns);
     memcpy(l->channels.at + first, channels, n * sizeof *channels);

@@ -201,7 +201,7 @@ static bool made_early(const struct lower *l, const struct bucket_info *b)
     const struct expansion *e = l->pieces[b->piece].e;
     bool early = false;
     for (uint32_t i = 0; l->splits && i < e->noprs; i++)
-        early |= !lower_rule(e->oprs[i].kind)->splits && e->oprs[i].nweights && e->weights[e->oprs[i].weight].decay;
+        early |= !expand_puts_off(e, &e->oprs[i]) && e->oprs[i].nweights && e->weights[e->oprs[i].weight].decay;
     return early;
 }
 

@@ -93,9 +93,9 @@ static void plan_piece(struct lower *l, struct piece *pc)
         const struct opr *o = &e->oprs[i];
         const struct rule *r = lower_rule(o->kind);
         bool saves_in = r->saves_in && !(o->kind == OPR_ATTENTION && lower_exchanges_heads(l));
-        if (r->splits && o->out != NONE)
+        if (expand_puts_off(e, o) && o->out != NONE)
             pc->weighed[o->out] = true;
-        if (r->splits && o->in[0] != NONE)
+        if (expand_puts_off(e, o) && o->in[0] != NONE)
             pc->weighs[o->in[0]] = true;
         pc->needed[i] = again[i] && (r->saves_out || aux_count(l, o) || (o->out != NONE && want[o->out]));
         pc->recompute |= pc->needed[i];

@@ -284,3 +284,11 @@ double expand_attention_flops(const struct expansion *e, uint64_t sequence)
             sum += 4.0 * e->oprs[i].attn->heads * e->oprs[i].attn->head * (double)sequence;
     return sum;
 }
+
+bool expand_puts_off(const struct expansion *e, const struct opr *o)
+{
+    bool head = o + 1 < e->oprs + e->noprs && o[1].kind == OPR_LOSS; /* its gradient lies in the logits, which are kept */
+    if (o->kind != OPR_LINEAR)
+        return o->kind == OPR_EMBED || o->kind == OPR_POSITION;
+    return head || e->values[o->out].cols <= 8 * e->values[o->in[0]].cols;
+}

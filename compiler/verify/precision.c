@@ -131,6 +131,9 @@ static void check_insn(struct arena *a, const struct plan *p, const struct progr
             want = q->buffers[o->buffer].dtype; /* zeros of another format could leave some as they were */
         if (op == OP_COPY)
             want = prove_operand(q, at.insn, OPND(COPY, x))->dtype;
+        if ((op == OP_DISPATCH && prove_operand(q, at.insn, OPND(DISPATCH, x))->buffer == NONE) ||
+            (op == OP_COMBINE_W && prove_operand(q, at.insn, OPND(COMBINE_W, dy))->buffer == NONE))
+            want = info->operand[k].dtype == 'C' ? DTYPE_F32 : want; /* choices' weights and their gradients, on their way */
         if (op == OP_MATMUL_NT && o->dtype == DTYPE_F32 && k == OPND(MATMUL_NT, c))
             continue; /* a router's logits keep the accumulator's format */
         if (op == OP_COPY && want == DTYPE_F32 && o->dtype == f->compute)

@@ -57,6 +57,8 @@ static const struct edit {
     {false, "sequence 16", "sequence 8"},
     {false, "batch 16", "batch 32"},
     {false, "precision bf16(grads=fp32)", "precision fp32"},
+    {false, "precision bf16(grads=fp32)", "precision fp8"},
+    {false, "precision bf16(grads=fp32)", "precision fp8(recipe=block)"},
     {false, "grads=fp32", "grads=bf16"},
     {false, "grads=fp32", "reduce=bf16"},
     {false, "grads=fp32", "moments=bf16"},

@@ -1,0 +1,86 @@
+/* Which products round to 8 bits, and how, is part of what a plan has to compute: every one that does otherwise is found. */
+
+#include "compiler/verify/verify.h"
+#include "tests/compiler/random_plan.h"
+
+#include <CUnit/CUnit.h>
+
+static const char fp8_job[] =
+    "llmc 1\nmodel tiny {\n    vocab 97\n    width 32\n    norm rmsnorm\n    embed tokens\n"
+    "    layer {\n        attn mla(heads=4, q_rank=16, kv_rank=8, nope=8, rope=4, v=8)\n        ffn swiglu(48)\n    }\n"
+    "    layer {\n        attn gqa(heads=4, kv=2)\n        moe swiglu(24) {\n            experts 8\n            active 2\n"
+    "            shared 1\n            router sigmoid(bias=yes)\n        }\n    }\n    head untied\n}\n"
+    "train {\n    sequence 16\n    batch 16 sequences\n    precision fp8(moments=bf16, recipe=block)\n"
+    "    optimizer adamw(lr=1e-3)\n}\n";
+
+/* place of the attribute; NONE: the instruction has none */
+static uint32_t fp8_attr(const struct insn *x)
+{
+    switch (x->op) {
+    case OP_MATMUL_NT:
+    case OP_MATMUL_NN:
+    case OP_MATMUL_TN:
+        return x->attr + ATTR(MATMUL_NT, fp8);
+    case OP_GROUPED_NT:
+    case OP_GROUPED_NN:
+    case OP_GROUPED_TN:
+        return x->attr + ATTR(GROUPED_NT, fp8);
+    }
+    return NONE;
+}
+
+static bool accepted(struct arena *a, const struct plan *p)
+{
+    struct arena_mark mark = arena_mark(a);
+    bool fine = verify_plan(a, p, false)->nviolations == 0;
+    arena_reset(a, mark);
+    return fine;
+}
+
+/* every product of the plan with another recipe; the vocabulary's and the router's with any */
+static void check_recipes(const char *decision, uint32_t *rounding, uint32_t *plain)
+{
+    struct arena *a = arena_new();
+    struct job *job = text_job(a, fp8_job);
+    struct topo *topo = random_host(a, 8);
+    struct decision d = text_decision(a, job, topo, decision);
+    const char *why = "";
+    struct plan *p = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    CU_ASSERT(accepted(a, p));
+    for (uint32_t r = 0; r < 2 * p->nroles; r++) {
+        struct program *q = r < p->nroles ? p->train[r] : p->eval[r - p->nroles];
+        for (uint32_t i = 0; i < q->ninsns; i++) {
+            uint32_t at = fp8_attr(&q->insns[i]);
+            if (at == NONE)
+                continue;
+            int64_t said = q->attrs[at].u.i;
+            CU_ASSERT(said == 0 || said == 3);
+            *(said ? rounding : plain) += 1;
+            q->attrs[at].u.i = said ? 0 : 3;
+            CU_ASSERT(!accepted(a, p));
+            q->attrs[at].u.i = said ? 4 : 1;
+            CU_ASSERT(!accepted(a, p));
+            q->attrs[at].u.i = said;
+        }
+    }
+    plan_close(p);
+    arena_free(a);
+}
+
+static void test_recipes(void)
+{
+    static const char *const decisions[] = {"tp=1 pp=1 dp=4 ep=4 zero=1 microbatch=2", "tp=1 pp=2 dp=2 ep=2 zero=0 microbatch=4"};
+    for (size_t i = 0; i < sizeof decisions / sizeof *decisions; i++) {
+        uint32_t rounding = 0, plain = 0;
+        check_recipes(decisions[i], &rounding, &plain);
+        CU_ASSERT(rounding >= 30 && plain >= 8);
+    }
+}
+
+void suite_precision(void);
+void suite_precision(void)
+{
+    CU_pSuite s = CU_add_suite("precision", NULL, NULL);
+    CU_add_test(s, "a product that rounds otherwise than the job says is found", test_recipes);
+}

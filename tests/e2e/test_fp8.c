@@ -1,0 +1,106 @@
+/* Training with products in 8 bits: one rank against eight, and against 16 bits.
+ *
+ * Where tiles that share a scale lie within every rank's part (recipe mx: 32 columns, here of parts of 32 and more, and 32
+ * tokens of sequences of 32), layouts round the same numbers in the same way, and what is left is the order of sums in bf16:
+ * 1e-3, as without fp8.  Per tensor and per row scales belong to what a rank multiplies, and tp, microbatches and experts cut
+ * that; an 8-bit number is then off by up to 2^-4 in another way: losses agree to 2e-2. */
+
+#include "tests/e2e/e2e.h"
+
+#include <CUnit/CUnit.h>
+#include <stdio.h>
+
+enum { STEPS = 6 };
+
+static const char model_text[] =
+    "llmc 1\n\nmodel tiny {\n    vocab 101\n    width 64\n    norm rmsnorm\n    embed tokens\n    repeat 2 {\n"
+    "        layer {\n            attn gqa(heads=4, kv=2, head=32)\n            ffn swiglu(128)\n        }\n    }\n"
+    "    repeat 2 {\n        layer {\n            attn gqa(heads=4, kv=2, head=32)\n            %s\n        }\n    }\n"
+    "    head untied\n}\n\ntrain {\n    sequence 32\n    batch 8 sequences\n    precision %s\n"
+    "    optimizer adamw(lr=1e-3)\n}\n";
+#define DENSE "ffn swiglu(128)"
+#define EXPERTS "moe swiglu(64) {\n experts 8\n active 2\n shared 1\n }"
+
+static bool run_layout(const char *folder, const char *name, const char *layout, struct e2e_log *log)
+{
+    char output[2 * E2E_PATH], path[2 * E2E_PATH];
+    snprintf(output, sizeof output, "%s/output", folder);
+    snprintf(path, sizeof path, "%s/%s.jsonl", folder, name);
+    return e2e_command(output, "%s/llmc plan %s/model.llm topologies/cpu8.xml %s -o %s/%s", e2e_build(), folder, layout,
+                       folder, name) == 0 &&
+           e2e_command(output, "%s/llmrun %s/%s --data tests/reference/gpt2/tokens.bin --steps %d --log %s", e2e_build(),
+                       folder, name, STEPS, path) == 0 &&
+           e2e_log_read(path, log);
+}
+
+static void open_case(char *folder, const char *name, const char *part, const char *precision)
+{
+    char path[2 * E2E_PATH];
+    e2e_folder(folder, name);
+    snprintf(path, sizeof path, "%s/model.llm", folder);
+    FILE *f = fopen(path, "w");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+    fprintf(f, model_text, part, precision);
+    fclose(f);
+}
+
+static double worst_loss(const struct e2e_log *a, const struct e2e_log *b)
+{
+    double worst = 0;
+    for (size_t s = 0; s < STEPS; s++)
+        worst = worst > e2e_relative(a->loss[s], b->loss[s]) ? worst : e2e_relative(a->loss[s], b->loss[s]);
+    return worst;
+}
+
+static void test_layouts(void)
+{
+    static const struct {
+        const char *name, *part, *precision, *layout;
+        double bound;
+        bool quick;
+    } cases[] = {
+        {"mx", DENSE, "fp8(recipe=mx)", "--set tp=2 --set pp=2 --set dp=2 --set gpus=8 --set sequence_parallel=yes --set zero=1",
+         1e-3, true},
+        {"tensor", DENSE, "fp8(recipe=tensor)", "--set tp=2 --set pp=2 --set dp=2 --set gpus=8 --set microbatch=1", 2e-2, false},
+        {"row", DENSE, "fp8(recipe=row)", "--set tp=2 --set dp=4 --set gpus=8 --set recompute=full", 2e-2, false},
+        {"block", DENSE, "fp8(recipe=block, moments=bf16)", "--set tp=2 --set pp=4 --set dp=1 --set gpus=8 --set schedule=zb_h1",
+         2e-2, false},
+        {"experts", EXPERTS, "fp8(recipe=block, moments=bf16)", "--set tp=2 --set pp=2 --set dp=2 --set ep=4 --set gpus=8"
+         " --set schedule=dualpipe --set microbatch=1", 2e-2, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char folder[E2E_PATH], name[64];
+        struct e2e_log alone, split;
+        if (e2e_quick() && !cases[i].quick)
+            continue;
+        snprintf(name, sizeof name, "fp8/%s", cases[i].name);
+        open_case(folder, name, cases[i].part, cases[i].precision);
+        CU_ASSERT_FATAL(run_layout(folder, "one", "--set gpus=1", &alone));
+        CU_ASSERT_FATAL(run_layout(folder, "eight", cases[i].layout, &split));
+        double worst = worst_loss(&split, &alone), norm = e2e_relative(split.grad_norm[0], alone.grad_norm[0]);
+        bool fine = worst <= cases[i].bound && norm <= 5 * cases[i].bound && alone.loss[STEPS - 1] < alone.loss[0];
+        CU_ASSERT(fine);
+        if (!fine)
+            printf("\n    %s: loss off by %.2g, first gradient norm by %.2g", cases[i].name, worst, norm);
+    }
+}
+
+/* it does round, and not by much */
+static void test_near_bf16(void)
+{
+    char folder[E2E_PATH];
+    struct e2e_log half, eight;
+    open_case(folder, "fp8/half", DENSE, "bf16");
+    CU_ASSERT_FATAL(run_layout(folder, "one", "--set gpus=1", &half));
+    CU_ASSERT_FATAL(run_layout(folder, "fp8", "--set gpus=1 --set precision=fp8", &eight));
+    double worst = worst_loss(&eight, &half);
+    CU_ASSERT(worst > 1e-6 && worst < 2e-2);
+}
+
+void suite_fp8_training(void);
+void suite_fp8_training(void)
+{
+    CU_pSuite s = CU_add_suite("fp8_training", NULL, NULL);
+    CU_add_test(s, "8-bit products give one rank's losses in any layout, as far as scales agree", test_layouts);
+    CU_add_test(s, "they stay near 16 bits", test_near_bf16);
+}
