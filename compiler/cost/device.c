@@ -121,17 +121,41 @@ static void init_rate(struct cost_device *dev, enum cost_number number, double p
     dev->power_flop_s[number] = peak * power * scale;
 }
 
+uint32_t cost_device_sms(const struct topo_gpu *gpu)
+{
+    if (!find_generation(gpu) || gpu->memory_bytes_s <= 0)
+        return 0;
+    for (size_t i = 0; i < ARRAY_LEN(models); i++)
+        if (!strncmp(models[i].model, gpu->model, strlen(models[i].model)))
+            return (uint32_t)models[i].sms;
+    return 128;
+}
+
+/* Multiprocessors that are left to communication compute nothing all step long (DeepSeek-V3's report, section 3.2.2); what
+ * the power supply sustains is for the others to use. */
+static void leave_sms(struct cost_device *dev, const struct generation *g, double sms)
+{
+    if (!(sms < dev->sms))
+        return;
+    double share = 1 - sms / dev->sms;
+    dev->sms -= sms;
+    dev->units = floor(dev->sms / g->sms_per_tile);
+    for (int i = 0; i < COST_NNUMBERS; i++)
+        dev->clock_flop_s[i] *= share;
+    dev->forward.flop_s *= share;
+    dev->backward.flop_s *= share;
+}
+
 static void init_known(struct cost *c, const struct topo_gpu *gpu, const struct generation *g,
                        enum topo_dtype low, enum topo_dtype full)
 {
     struct cost_device *dev = &c->device;
     const struct profile *p = c->profile;
     double power = 0.8, power_fp8 = 0.6;
-    dev->sms = 128;
+    dev->sms = cost_device_sms(gpu);
     for (size_t i = 0; i < ARRAY_LEN(models); i++) {
         if (strncmp(models[i].model, gpu->model, strlen(models[i].model)))
             continue;
-        dev->sms = models[i].sms;
         power = models[i].power;
         power_fp8 = models[i].power_fp8;
         break;
@@ -167,6 +191,7 @@ static void init_known(struct cost *c, const struct topo_gpu *gpu, const struct 
     dev->bytes_s = g->memory * gpu->memory_bytes_s;
     dev->product_bytes_s = g->product_memory * gpu->memory_bytes_s;
     dev->launch_s = 2.5e-6;
+    leave_sms(dev, g, c->job->wishes.comm_sms);
 }
 
 /* CPU ranks and devices without a table: large products at 0.8 of the peak, attention as FlashAttention's

@@ -63,6 +63,9 @@ struct cost_device {
     double nic_factor;     /* of the most degraded node used */
 };
 
+struct topo_gpu;
+/* multiprocessors; 0 = nothing is known of them */
+uint32_t cost_device_sms(const struct topo_gpu *gpu);
 /* fills in the tiles' work: shared is the time of a 128 x 128 tile's loads of one operand, relative to its
  * arithmetic */
 void cost_device_tiles(struct cost_device *dev, double shared);

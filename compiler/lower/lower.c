@@ -217,9 +217,16 @@ static void lower_action(struct lower *l, const struct schedule *s, const struct
         backward(l);
 }
 
+/* one of two lists of instructions, and how much of its time has been run */
 struct strand {
     uint32_t next, end;
     double done_ns, all_ns;
+};
+
+/* when queues and buffers are free, in a run of a pair by itself */
+struct watch {
+    double queue_ns[NQUEUES];
+    double *written_ns, *read_ns; /* by buffer */
 };
 
 static struct strand new_strand(const struct lower *l, uint32_t first, uint32_t end)
@@ -230,9 +237,41 @@ static struct strand new_strand(const struct lower *l, uint32_t first, uint32_t 
     return s;
 }
 
-/* Two actions that run together are one list: their instructions alternate so that both are at the same share of their
- * time, transfers' too: then transfers of one run under the other's compute and don't queue behind one another.  Temporaries of the second have other
- * names, and its parameters are gathered into buffers of its own; all else that both touch is read only. */
+static double start_ns(const struct lower *l, const struct watch *w, const struct strand *s)
+{
+    const struct insn *n = &l->p->insns[s->next];
+    double at = w->queue_ns[n->queue];
+    for (uint32_t k = n->operand; k < n->operand + isa_info((enum op)n->op)->noperands; k++) {
+        const struct operand *o = &l->p->operands[k];
+        if (o->buffer == NONE)
+            continue;
+        double free = w->written_ns[o->buffer];
+        if (o->mark != MARK_READ && w->read_ns[o->buffer] > free)
+            free = w->read_ns[o->buffer];
+        at = free > at ? free : at;
+    }
+    return at;
+}
+
+static void run_next(const struct lower *l, struct watch *w, struct strand *s)
+{
+    const struct insn *n = &l->p->insns[s->next];
+    double takes = (double)cost_insn_ns(l->cost, l->p, s->next, false), end = start_ns(l, w, s) + takes;
+    w->queue_ns[n->queue] = end;
+    for (uint32_t k = n->operand; k < n->operand + isa_info((enum op)n->op)->noperands; k++) {
+        const struct operand *o = &l->p->operands[k];
+        double *last = o->buffer == NONE ? NULL : o->mark == MARK_READ ? &w->read_ns[o->buffer] : &w->written_ns[o->buffer];
+        if (last && end > *last)
+            *last = end;
+    }
+    s->done_ns += takes;
+    s->next++;
+}
+
+/* Two actions that run together are one list: next comes what can start first, of two that can the one that is behind by
+ * its share of its strand.  So transfers of one run under the other's compute, and neither waits in a queue behind what is
+ * not ready.  Temporaries of the second have other names, and its parameters are gathered into buffers of its own; all
+ * else that both touch is read only. */
 static void lower_pair(struct lower *l, const struct schedule *s, const struct action *a)
 {
     uint32_t first = l->p->ninsns;
@@ -250,13 +289,18 @@ static void lower_pair(struct lower *l, const struct schedule *s, const struct a
     struct arena_mark mark = arena_mark(l->arena);
     struct insn *insns = ARENA_ARRAY(l->arena, struct insn, n);
     uint32_t *channels = ARENA_ARRAY(l->arena, uint32_t, n);
+    struct watch w = {.written_ns = ARENA_ARRAY(l->arena, double, l->p->nbuffers),
+                      .read_ns = ARENA_ARRAY(l->arena, double, l->p->nbuffers)};
     for (uint32_t k = 0; k < n; k++) {
-        bool left = y.next == y.end || (x.next < x.end && x.done_ns * y.all_ns <= y.done_ns * x.all_ns);
+        bool left = y.next == y.end;
+        if (!left && x.next < x.end) {
+            double at = start_ns(l, &w, &x), other = start_ns(l, &w, &y);
+            left = at < other || (!(other < at) && x.done_ns * y.all_ns <= y.done_ns * x.all_ns);
+        }
         struct strand *from = left ? &x : &y;
-        uint32_t i = from->next++;
-        insns[k] = l->p->insns[i];
-        channels[k] = l->channels.at[i];
-        from->done_ns += (double)cost_insn_ns(l->cost, l->p, i, false);
+        insns[k] = l->p->insns[from->next];
+        channels[k] = l->channels.at[from->next];
+        run_next(l, &w, from);
     }
     memcpy(l->p->insns + first, insns, n * sizeof *insns);
     memcpy(l->channels.at + first, channels, n * sizeof *channels);

@@ -204,10 +204,24 @@ static void certify(struct searching *s)
     r->gap = least < best ? (best - least) / best : 0;
 }
 
+/* are there as many multiprocessors as are left to communication, and some more? */
+static bool can_leave(const struct searching *s, struct diag *d)
+{
+    const struct topo_gpu *gpu = &s->topo->types[s->space.type].gpu;
+    uint32_t wish = s->job->wishes.comm_sms, all = cost_device_sms(gpu);
+    if (!wish || wish < all)
+        return true;
+    if (all)
+        diag_error(d, s->job->wishes.span, "no-plan", "no plan: %u sms can't be left for comm, %s has %u", wish, gpu->model, all);
+    else
+        diag_error(d, s->job->wishes.span, "no-plan", "no plan: sms can't be left for comm, those of %s are not known", gpu->model);
+    return false;
+}
+
 bool search_run(struct searching *s, struct diag *d)
 {
     struct search_result *r = s->result;
-    if (!space_new(s->arena, d, s->job, s->topo, s->emit_only, &s->space) || !read_layout(s, d))
+    if (!space_new(s->arena, d, s->job, s->topo, s->emit_only, &s->space) || !read_layout(s, d) || !can_leave(s, d))
         return false;
     s->memory_limit = r->memory_limit_bytes = cost_memory_limit(s->job, &s->topo->types[s->space.type].gpu);
     r->candidates = ARENA_ARRAY(s->arena, struct candidate, s->top + 1);

@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(BLOCK) place_kernel(const arrange_args a)
 
 template <class T> struct rows_args {
     T *y;
-    const T *x;
+    const T *x; /* NULL = ones */
     const int32_t *place;
     const float *weight; /* NULL = ones */
     size_t ld_y, ld_x, ld_place, ld_weight, tokens, cols, rows;
@@ -147,7 +147,9 @@ template <int N, class T> __global__ void __launch_bounds__(BLOCK) dispatch_kern
     size_t j = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * N;
     for (size_t i = (size_t)blockIdx.y * blockDim.y + threadIdx.y; j < a.cols && i < a.tokens; i += (size_t)gridDim.y * blockDim.y) {
         float in[N], out[N];
-        load<N>(in, a.x + i * a.ld_x + j);
+        UNROLL for (int e = 0; e < N; e++) in[e] = 1;
+        if (a.x)
+            load<N>(in, a.x + i * a.ld_x + j);
         for (unsigned k = 0; k < a.choices; k++) {
             size_t row = (unsigned)a.place[i * a.ld_place + k];
             float w = a.weight ? a.weight[i * a.ld_weight + k] : 1;
@@ -177,7 +179,7 @@ template <int N, class T> __global__ void __launch_bounds__(BLOCK) combine_kerne
     }
 }
 
-/* a block per token, its warps take the choices: out = dy . x[place] */
+/* a block per token, its warps take the choices: out = dy . x[place]; dy NULL = ones */
 template <int N, class T>
 __global__ void __launch_bounds__(BLOCK) weight_kernel(float *out, size_t ld_out, const T *dy, size_t ld_dy, const rows_args<T> a)
 {
@@ -187,7 +189,9 @@ __global__ void __launch_bounds__(BLOCK) weight_kernel(float *out, size_t ld_out
         float sum = 0;
         for (size_t j = threadIdx.x % 32 * N; row < a.rows && j < a.cols; j += 32 * N) {
             float up[N], in[N];
-            load<N>(up, dy + i * ld_dy + j);
+            UNROLL for (int e = 0; e < N; e++) up[e] = 1;
+            if (dy)
+                load<N>(up, dy + i * ld_dy + j);
             load<N>(in, a.x + row * a.ld_x + j);
             UNROLL for (int e = 0; e < N; e++) sum += up[e] * in[e];
         }
@@ -196,6 +200,39 @@ __global__ void __launch_bounds__(BLOCK) weight_kernel(float *out, size_t ld_out
         if (threadIdx.x % 32 == 0)
             out[i * ld_out + k] = sum;
     }
+}
+
+template <class T> struct weigh_args {
+    T *dx, *y;
+    float *dweight;
+    const T *dy, *x;
+    const float *weight;
+    size_t ld_dx, ld_y, ld_dweight, ld_dy, ld_x, ld_weight, rows, cols;
+};
+
+/* a warp per row */
+template <int N, class T> __global__ void __launch_bounds__(BLOCK) weigh_kernel(const weigh_args<T> a)
+{
+    size_t i = (size_t)blockIdx.x * (BLOCK / 32) + threadIdx.x / 32;
+    if (i >= a.rows)
+        return;
+    float w = a.weight[i * a.ld_weight], sum = 0;
+    for (size_t j = threadIdx.x % 32 * N; j < a.cols; j += 32 * N) {
+        float up[N], in[N];
+        load<N>(up, a.dy + i * a.ld_dy + j);
+        load<N>(in, a.x + i * a.ld_x + j);
+        UNROLL for (int e = 0; e < N; e++) {
+            sum += up[e] * in[e];
+            up[e] *= w;
+            in[e] *= w;
+        }
+        store<N>(a.dx + i * a.ld_dx + j, up);
+        store<N>(a.y + i * a.ld_y + j, in);
+    }
+    for (int o = 16; o; o /= 2)
+        sum += __shfl_xor_sync(0xffffffffu, sum, o);
+    if (threadIdx.x % 32 == 0)
+        a.dweight[i * a.ld_dweight] = sum;
 }
 
 template <class T> rows_args<T> row_operands(const struct view *y, const struct view *x, const struct view *place, const struct view *weight)
@@ -221,6 +258,7 @@ template <class T> const char *dispatch(const struct cuda_call *c)
 {
     const struct view *y = &OPERAND(DISPATCH, y), *x = &OPERAND(DISPATCH, x);
     rows_args<T> a = row_operands<T>(y, x, &OPERAND(DISPATCH, place), &OPERAND(DISPATCH, weight));
+    a.cols = y->cols;
     bool packed = view_packed(y) && view_packed(x);
     struct shape s = map_shape(a.tokens, packed ? a.cols / PACK : a.cols);
     a.rows = y->rows;
@@ -261,6 +299,21 @@ template <class T> const char *combine_weight(const struct cuda_call *c)
     return cuda_launched();
 }
 
+template <class T> const char *weigh(const struct cuda_call *c)
+{
+    const struct view *dx = &OPERAND(WEIGH_I, dx), *y = &OPERAND(WEIGH_I, y), *dweight = &OPERAND(WEIGH_I, dweight);
+    const struct view *dy = &OPERAND(WEIGH_I, dy), *x = &OPERAND(WEIGH_I, x), *weight = &OPERAND(WEIGH_I, weight);
+    weigh_args<T> a = {static_cast<T *>(dx->data), static_cast<T *>(y->data), static_cast<float *>(dweight->data),
+                       static_cast<const T *>(dy->data), static_cast<const T *>(x->data), static_cast<const float *>(weight->data),
+                       dx->ld, y->ld, dweight->ld, dy->ld, x->ld, weight->ld, dx->rows, dx->cols};
+    unsigned blocks = blocks_for(a.rows, BLOCK / 32);
+    if (view_packed(dx) && view_packed(y) && view_packed(dy) && view_packed(x))
+        LAUNCH((weigh_kernel<PACK, T>), blocks, BLOCK, 0, c->stream, a);
+    else
+        LAUNCH((weigh_kernel<1, T>), blocks, BLOCK, 0, c->stream, a);
+    return cuda_launched();
+}
+
 } // namespace
 
 size_t cuda_arrange_workspace_bytes(size_t experts)
@@ -284,7 +337,7 @@ const char *cuda_ARRANGE(const struct cuda_call *c)
 
 const char *cuda_DISPATCH(const struct cuda_call *c)
 {
-    return BY_DTYPE(OPERAND(DISPATCH, x).dtype, dispatch, c);
+    return BY_DTYPE(OPERAND(DISPATCH, y).dtype, dispatch, c);
 }
 
 const char *cuda_COMBINE(const struct cuda_call *c)
@@ -295,4 +348,9 @@ const char *cuda_COMBINE(const struct cuda_call *c)
 const char *cuda_COMBINE_W(const struct cuda_call *c)
 {
     return BY_DTYPE(OPERAND(COMBINE_W, x).dtype, combine_weight, c);
+}
+
+const char *cuda_WEIGH_I(const struct cuda_call *c)
+{
+    return BY_DTYPE(OPERAND(WEIGH_I, x).dtype, weigh, c);
 }

@@ -116,6 +116,11 @@ static void test_zb_v(void)
     check_case("zb_v");
 }
 
+static void test_fp8(void)
+{
+    check_case("fp8");
+}
+
 void suite_stages(void)
 {
     CU_pSuite s = CU_add_suite("stages", NULL, NULL);
@@ -123,4 +128,5 @@ void suite_stages(void)
     CU_add_test(s, "gpt2, fp32, dp 2 zero 1 recompute", test_gpt2);
     CU_add_test(s, "two chunks per rank, interleaved", test_interleaved);
     CU_add_test(s, "two chunks per rank in a V, backward split, tied", test_zb_v);
+    CU_add_test(s, "latent attention and experts in 8 bits, dualpipe", test_fp8);
 }
