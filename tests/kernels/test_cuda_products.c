@@ -1,9 +1,15 @@
-/* kernels/cuda's products against kernels/cpu, under the emulation: our own kernels for single products and experts'. */
+/* kernels/cuda's products against kernels/cpu, under the emulation: our own kernels for single products and experts',
+ * and cuBLASLt's part against one that knows its rules (fake/fake_cublaslt.h). */
 
 #include "tests/kernels/cuda_compare.h"
 #include "kernels/cpu/rows.h"
+#include "kernels/cuda/products.h"
+#include "tests/fake/fake_cublaslt.h"
 
 #include <CUnit/CUnit.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 static void set(struct cuda_case *c, uint32_t at, const char *name, double value)
 {
@@ -86,6 +92,156 @@ static void test_tables(void)
     CU_ASSERT(cuda_repeats(&c, many));
 }
 
+/* ---- cuBLASLt ---- */
+
+static int event_make(cuda_event *e, unsigned flags)
+{
+    (void)flags;
+    *e = calloc(1, sizeof(int));
+    return 0;
+}
+static int event_drop(cuda_event e)
+{
+    free(e);
+    return 0;
+}
+static int event_record(cuda_event e, cuda_stream s)
+{
+    (void)s;
+    memcpy(e, &fake_lt()->cost, sizeof(int));
+    return 0;
+}
+static int event_query(cuda_event e)
+{
+    (void)e;
+    return CUDA_OK;
+}
+static int event_elapsed(float *ms, cuda_event from, cuda_event to)
+{
+    int a, b;
+    memcpy(&a, from, sizeof a);
+    memcpy(&b, to, sizeof b);
+    *ms = (float)(b - a);
+    return 0;
+}
+
+static const struct cuda_runtime *clock_only(void)
+{
+    static const struct cuda_runtime r = {.EventCreateWithFlags = event_make,
+                                          .EventDestroy = event_drop,
+                                          .EventRecord = event_record,
+                                          .EventQuery = event_query,
+                                          .EventElapsedTime = event_elapsed};
+    return &r;
+}
+
+static void lt_open(struct cuda_libraries *l)
+{
+    memset(l, 0, sizeof *l);
+    l->lt = fake_cublaslt();
+    l->runtime = clock_only();
+    l->sm = 90;
+    CU_ASSERT(l->lt.cublasLtCreate(&l->lt_handle) == 0);
+    snprintf(l->device_name, sizeof l->device_name, "a card");
+}
+static void lt_close(struct cuda_libraries *l)
+{
+    product_cache_free(l);
+    CU_ASSERT(l->lt.cublasLtDestroy(l->lt_handle) == 0);
+    CU_ASSERT_EQUAL(fake_lt()->live, 0);
+    CU_ASSERT_PTR_NULL(fake_lt()->wrong);
+}
+
+static void test_cublaslt(void)
+{
+    static const enum op ops[] = {OP_MATMUL_NT, OP_MATMUL_NN, OP_MATMUL_TN};
+    struct cuda_libraries l;
+    setenv("LLMC_CACHE", "/dev/null/llmc", 1);
+    lt_open(&l);
+    for (int i = 0; i < 3; i++)
+        for (uint32_t mode = 0; mode < 16; mode++) {
+            struct cuda_case c = product(ops[i], 33, 20, 41, mode);
+            c.libraries = &l;
+            int before = fake_lt()->products;
+            CU_ASSERT(cuda_compare(&c, NULL, limit(&c)) <= limit(&c));
+            bool lacks = c.c == DTYPE_F32 && c.g == DTYPE_BF16; /* ours do it */
+            CU_ASSERT_EQUAL(fake_lt()->products - before, lacks ? 0 : 1);
+        }
+    lt_close(&l);
+}
+
+/* an instruction on operands of its own */
+struct sample {
+    struct kernel_args args;
+    struct cuda_call call;
+    void *memory[4];
+};
+static void sample_make(struct sample *s, struct cuda_libraries *l)
+{
+    static const uint32_t rows[] = {16, 16, 24}, cols[] = {24, 32, 32};
+    memset(s, 0, sizeof *s);
+    for (int i = 0; i < 3; i++) {
+        s->memory[i] = aligned_alloc(256, 4096);
+        memset(s->memory[i], 0, 4096);
+        s->args.operand[i] = (struct view){s->memory[i], DTYPE_BF16, false, rows[i], cols[i], cols[i]};
+    }
+    s->memory[3] = aligned_alloc(256, 4096);
+    s->call = (struct cuda_call){.args = &s->args, .workspace = s->memory[3], .workspace_bytes = 4096, .libraries = l};
+}
+static void sample_free(struct sample *s)
+{
+    for (int i = 0; i < 4; i++)
+        free(s->memory[i]);
+}
+
+static void test_tuning(void)
+{
+    char folder[] = "/tmp/llmc-products-XXXXXX", path[64];
+    struct cuda_libraries l;
+    struct sample s;
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/products.txt", folder);
+    setenv("LLMC_CACHE", folder, 1);
+    for (int run = 0; run < 3; run++) { /* measured; found in the file; the file is damaged, measured again */
+        int before = fake_lt()->heuristics;
+        lt_open(&l);
+        sample_make(&s, &l);
+        if (run == 2) {
+            FILE *f = fopen(path, "r+");
+            CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+            fseek(f, -4, SEEK_END);
+            fputc('x', f);
+            fclose(f);
+        }
+        CU_ASSERT_PTR_NULL(cuda_prepare(OP_MATMUL_NT, &s.call));
+        CU_ASSERT_EQUAL(fake_lt()->heuristics - before, run == 1 ? 0 : 1);
+        int cost = fake_lt()->cost;
+        CU_ASSERT_PTR_NULL(cuda_MATMUL_NT(&s.call));
+        CU_ASSERT_EQUAL(fake_lt()->cost - cost, 10); /* the fastest one */
+        sample_free(&s);
+        lt_close(&l);
+    }
+    unlink(path);
+    rmdir(folder);
+}
+
+/* room for less than the fastest algorithm needs: the next best */
+static void test_small_workspace(void)
+{
+    struct cuda_libraries l;
+    struct sample s;
+    setenv("LLMC_CACHE", "/dev/null/llmc", 1);
+    lt_open(&l);
+    sample_make(&s, &l);
+    s.call.workspace_bytes = 512;
+    CU_ASSERT_PTR_NULL(cuda_prepare(OP_MATMUL_NT, &s.call));
+    int cost = fake_lt()->cost;
+    CU_ASSERT_PTR_NULL(cuda_MATMUL_NT(&s.call));
+    CU_ASSERT_EQUAL(fake_lt()->cost - cost, 30);
+    sample_free(&s);
+    lt_close(&l);
+}
+
 void suite_cuda_products(void);
 void suite_cuda_products(void)
 {
@@ -93,4 +249,7 @@ void suite_cuda_products(void)
     CU_add_test(s, "single, as on the CPU", test_single);
     CU_add_test(s, "experts', as on the CPU", test_grouped);
     CU_add_test(s, "tables of experts' rows", test_tables);
+    CU_add_test(s, "cuBLASLt, as on the CPU and by its rules", test_cublaslt);
+    CU_add_test(s, "the fastest algorithm, measured once and kept", test_tuning);
+    CU_add_test(s, "no more workspace than there is", test_small_workspace);
 }

@@ -1,0 +1,237 @@
+/* See fake_cublaslt.h. */
+
+#include "tests/fake/fake_cublaslt.h"
+#include "kernels/cpu/rows.h"
+
+#include <stdlib.h>
+
+enum { HANDLE = 0x6c740001, DESC, LAYOUT, PREFERENCE, DEAD, INVALID = 7, UNSUPPORTED = 15, ALGORITHMS = 3 };
+
+struct object {
+    int kind;
+    /* a description */
+    int32_t ta, tb, bias_type, compute;
+    uint32_t epilogue;
+    const void *bias;
+    /* a layout */
+    int type;
+    uint64_t rows, cols;
+    int64_t ld;
+    /* a preference */
+    uint64_t workspace;
+    uint32_t schemes, align[4];
+};
+
+struct fake_lt_state *fake_lt(void)
+{
+    static struct fake_lt_state state;
+    return &state;
+}
+
+static int wrong(const char *what)
+{
+    if (!fake_lt()->wrong)
+        fake_lt()->wrong = what;
+    return INVALID;
+}
+
+static int make(void **out, int kind)
+{
+    struct object *o = calloc(1, sizeof *o);
+    o->kind = kind;
+    *out = o;
+    fake_lt()->live++;
+    return 0;
+}
+static int drop(void *p, int kind)
+{
+    struct object *o = p;
+    if (!o || o->kind != kind)
+        return wrong("something is destroyed that isn't there");
+    o->kind = DEAD;
+    free(o);
+    fake_lt()->live--;
+    return 0;
+}
+
+static size_t version(void)
+{
+    return 130100;
+}
+static const char *status_string(int status)
+{
+    return status == UNSUPPORTED ? "not supported" : "invalid value";
+}
+static int create(void **out)
+{
+    return make(out, HANDLE);
+}
+static int destroy(void *p)
+{
+    return drop(p, HANDLE);
+}
+static int desc_create(void **out, int compute, int scale)
+{
+    if (compute != LT_COMPUTE_32F || scale != LT_R_32F)
+        return wrong("products accumulate in fp32");
+    make(out, DESC);
+    ((struct object *)*out)->epilogue = LT_EPILOGUE_DEFAULT;
+    ((struct object *)*out)->bias_type = -1;
+    return 0;
+}
+static int desc_destroy(void *p)
+{
+    return drop(p, DESC);
+}
+
+static int desc_set(void *p, int attribute, const void *value, size_t bytes)
+{
+    struct object *o = p;
+    if (!o || o->kind != DESC)
+        return wrong("an attribute of no description");
+    void *to = attribute == LT_TRANSA         ? (void *)&o->ta
+               : attribute == LT_TRANSB       ? (void *)&o->tb
+               : attribute == LT_EPILOGUE     ? (void *)&o->epilogue
+               : attribute == LT_BIAS_POINTER ? (void *)&o->bias
+               : attribute == LT_BIAS_TYPE    ? (void *)&o->bias_type
+                                              : NULL;
+    if (!to || bytes != (attribute == LT_BIAS_POINTER ? sizeof(void *) : 4))
+        return wrong("an attribute of another size");
+    memcpy(to, value, bytes);
+    return 0;
+}
+
+static int layout_create(void **out, int type, uint64_t rows, uint64_t cols, int64_t ld)
+{
+    if ((type != LT_R_32F && type != LT_R_16BF) || !rows || !cols || ld < (int64_t)rows)
+        return wrong("a layout that cannot be");
+    make(out, LAYOUT);
+    struct object *o = *out;
+    o->type = type;
+    o->rows = rows;
+    o->cols = cols;
+    o->ld = ld;
+    return 0;
+}
+static int layout_destroy(void *p)
+{
+    return drop(p, LAYOUT);
+}
+static int preference_create(void **out)
+{
+    return make(out, PREFERENCE);
+}
+static int preference_destroy(void *p)
+{
+    return drop(p, PREFERENCE);
+}
+static int preference_set(void *p, int attribute, const void *value, size_t bytes)
+{
+    struct object *o = p;
+    bool align = attribute >= LT_ALIGN_A && attribute <= LT_ALIGN_D;
+    void *to = attribute == LT_MAX_WORKSPACE       ? (void *)&o->workspace
+               : attribute == LT_REDUCTION_SCHEMES ? (void *)&o->schemes
+               : align                             ? (void *)&o->align[attribute - LT_ALIGN_A]
+                                                   : NULL;
+    if (o->kind != PREFERENCE || !to || bytes != (attribute == LT_MAX_WORKSPACE ? 8u : 4u))
+        return wrong("a preference of another size");
+    memcpy(to, value, bytes);
+    return 0;
+}
+
+/* do the pieces fit together?  out: the product's dimensions, in column-major terms */
+static int shape(const struct object *d, const struct object *a, const struct object *b, const struct object *c, uint64_t mnk[3])
+{
+    if (!d || !a || !b || !c || d->kind != DESC || a->kind != LAYOUT || b->kind != LAYOUT || c->kind != LAYOUT)
+        return wrong("a product of what isn't there");
+    mnk[0] = d->ta ? a->cols : a->rows;
+    mnk[1] = d->tb ? b->rows : b->cols;
+    mnk[2] = d->ta ? a->rows : a->cols;
+    if (c->rows != mnk[0] || c->cols != mnk[1] || (d->tb ? b->cols : b->rows) != mnk[2])
+        return wrong("shapes that do not fit");
+    if (a->type != b->type || (a->type == LT_R_32F && c->type != LT_R_32F))
+        return UNSUPPORTED;
+    if (d->epilogue == LT_EPILOGUE_BIAS && (!d->bias || d->bias_type != c->type))
+        return wrong("a bias of another type than the result, or none");
+    return d->epilogue == LT_EPILOGUE_BIAS || d->epilogue == LT_EPILOGUE_DEFAULT ? 0 : UNSUPPORTED;
+}
+
+static int heuristic(void *handle, void *desc, void *la, void *lb, void *lc, void *ld, void *preference, int wanted,
+                     struct lt_result *result, int *found)
+{
+    const struct object *p = preference, *h = handle;
+    uint64_t mnk[3];
+    int bad = shape(desc, la, lb, lc, mnk);
+    if (bad || h->kind != HANDLE || lc != ld || p->kind != PREFERENCE)
+        return bad ? bad : wrong("no handle, or no preference");
+    fake_lt()->heuristics++;
+    *found = 0;
+    for (int i = 0; i < ALGORITHMS && i < wanted; i++) {
+        struct lt_result *r = &result[(*found)++];
+        memset(r, 0, sizeof *r);
+        r->workspace_bytes = (size_t)i * 1024;
+        r->state = r->workspace_bytes > p->workspace ? UNSUPPORTED : 0;
+        r->algo = (struct lt_algo){{(uint64_t)i, mnk[0], mnk[1], mnk[2], p->align[0], p->align[1], p->align[2], 77}};
+    }
+    return 0;
+}
+
+static int check(void *handle, void *desc, void *la, void *lb, void *lc, void *ld, const struct lt_algo *algo, struct lt_result *result)
+{
+    uint64_t mnk[3];
+    int bad = shape(desc, la, lb, lc, mnk);
+    if (bad || !handle || lc != ld)
+        return bad ? bad : wrong("no handle");
+    if (algo->data[0] >= ALGORITHMS || algo->data[7] != 77 || memcmp(&algo->data[1], mnk, sizeof mnk) != 0)
+        return UNSUPPORTED;
+    result->workspace_bytes = (size_t)algo->data[0] * 1024;
+    return 0;
+}
+
+static double load(const void *p, int type, size_t at)
+{
+    return (double)(type == LT_R_32F ? ((const float *)p)[at] : bf16_load(((const uint16_t *)p)[at]));
+}
+
+static int matmul(void *handle, void *desc, const void *alpha, const void *a, void *la, const void *b, void *lb, const void *beta,
+                  const void *c, void *lc, void *d, void *ld, const struct lt_algo *algo, void *workspace, size_t workspace_bytes,
+                  cuda_stream stream)
+{
+    const struct object *o = desc, *x = la, *y = lb, *z = lc;
+    struct lt_result needed;
+    (void)stream;
+    int bad = check(handle, desc, la, lb, lc, ld, algo, &needed);
+    if (bad)
+        return bad;
+    if (c != d || workspace_bytes < needed.workspace_bytes || (uintptr_t)workspace % 256)
+        return wrong("too small a workspace, or one that is not aligned");
+    if ((uintptr_t)a % algo->data[4] || (uintptr_t)b % algo->data[5] || (uintptr_t)d % algo->data[6])
+        return wrong("a pointer is less aligned than was promised");
+    memset(workspace, 0xee, needed.workspace_bytes);
+    for (uint64_t j = 0; j < z->cols; j++)
+        for (uint64_t i = 0; i < z->rows; i++) {
+            double sum = 0;
+            for (uint64_t k = 0; k < algo->data[3]; k++)
+                sum += load(a, x->type, o->ta ? i * (size_t)x->ld + k : k * (size_t)x->ld + i) *
+                       load(b, y->type, o->tb ? k * (size_t)y->ld + j : j * (size_t)y->ld + k);
+            size_t at = j * (size_t)z->ld + i;
+            sum *= (double)*(const float *)alpha;
+            sum += *(const float *)beta != 0 ? (double)*(const float *)beta * load(c, z->type, at) : 0;
+            sum += o->epilogue == LT_EPILOGUE_BIAS ? load(o->bias, o->bias_type, i) : 0;
+            if (z->type == LT_R_32F)
+                ((float *)d)[at] = (float)sum;
+            else
+                ((uint16_t *)d)[at] = bf16_round((float)sum);
+        }
+    static const int cost[ALGORITHMS] = {30, 10, 20};
+    fake_lt()->products++;
+    fake_lt()->cost += cost[algo->data[0]];
+    return 0;
+}
+
+struct cublaslt_functions fake_cublaslt(void)
+{
+    return (struct cublaslt_functions){version, status_string,  create,         destroy,           matmul,
+                                       desc_create, desc_destroy, desc_set,     layout_create,     layout_destroy,
+                                       preference_create, preference_destroy, preference_set, heuristic, check};
+}
