@@ -56,6 +56,9 @@ static const struct {
     {"deepseek_v3", "--set tp=2 --set pp=2 --set dp=2 --set ep=4 --set gpus=8 --set sequence_parallel=yes", 8, true},
     {"deepseek_v3", "--set dp=4 --set ep=2 --set pp=2 --set gpus=8 --set zero=1 --set schedule=zb_h1", 8, false},
     {"deepseek_v3", "--set dp=2 --set ep=2 --set gpus=2 --set 'recompute=[norm, mla_up, moe, shared]'", 2, false},
+    {"deepseek_mtp", "--set gpus=1", 1, false},
+    {"deepseek_mtp", "--set tp=2 --set pp=2 --set dp=2 --set ep=4 --set gpus=8 --set sequence_parallel=yes", 8, true},
+    {"deepseek_mtp", "--set cp=2 --set dp=2 --set ep=4 --set gpus=4 --set zero=1", 4, false},
 };
 
 static void compare_losses(const char *folder, const char *reference)

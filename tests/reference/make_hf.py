@@ -22,6 +22,8 @@ import torch
 import torch.nn.functional as F
 import transformers as hf
 
+from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3DecoderLayer, DeepseekV3RMSNorm
+
 import make_fixtures as base
 
 SEQUENCE, BATCH, VOCAB = 16, 8, 67
@@ -130,6 +132,48 @@ def deepseek(experts):
     return hf.DeepseekV3ForCausalLM(c), text("deepseek_v3" if experts else "mla", "rmsnorm(eps=1e-6)", layers, "untied")
 
 
+AHEAD, AHEAD_WEIGHT = 2, 0.3
+
+
+def deepseek_mtp():
+    """DeepSeek-V3 with its prediction modules (arXiv:2412.19437, section 2.2), which transformers leaves out: each is one of
+    its layers behind the others, with the norms and the projection that the paper puts in front"""
+    model, llm = deepseek(True)
+    c = model.config
+    for k in range(AHEAD):
+        layer = DeepseekV3DecoderLayer(c, c.num_hidden_layers + k)
+        for name in ("enorm", "hnorm"):
+            setattr(layer, name, DeepseekV3RMSNorm(c.hidden_size, c.rms_norm_eps))
+        layer.eh_proj = torch.nn.Linear(2 * c.hidden_size, c.hidden_size, bias=False)
+        layer.shared_head = torch.nn.Module()
+        layer.shared_head.norm = DeepseekV3RMSNorm(c.hidden_size, c.rms_norm_eps)
+        model.model.layers.append(layer)
+    return model, llm.replace("deepseek_v3", "deepseek_mtp").replace(
+        "head untied", f"head untied\n    predict {AHEAD} ahead {{ weight {AHEAD_WEIGHT} }}")
+
+
+def prediction_loss(model, inputs, targets):
+    """weight / K times the sum of the modules' losses; a sample has S + 1 tokens, and each module's mean is over S places"""
+    body, c = model.model, model.config
+    kept = []
+    hook = body.norm.register_forward_pre_hook(lambda _, x: kept.append(x[0]))
+    body(inputs, use_cache=False)
+    hook.remove()
+    before, place = kept[0], torch.arange(SEQUENCE).unsqueeze(0)
+    turns = body.rotary_emb(before, place)
+    mask = torch.full((SEQUENCE, SEQUENCE), float("-inf"), dtype=torch.float64).triu(1)[None, None]
+    ids, total = torch.cat([inputs, targets[:, -1:]], 1), 0
+    for k in range(1, AHEAD + 1):
+        layer = body.layers[c.num_hidden_layers + k - 1]
+        shifted = F.pad(ids, (0, AHEAD))[:, k:k + SEQUENCE]
+        pair = torch.cat([layer.enorm(body.embed_tokens(shifted)), layer.hnorm(before)], -1)
+        before = layer(layer.eh_proj(pair), attention_mask=mask, position_ids=place, position_embeddings=turns)
+        logits = model.lm_head(layer.shared_head.norm(before))
+        wanted = F.pad(ids, (0, AHEAD), value=-1)[:, k + 1:k + 1 + SEQUENCE]
+        total += F.cross_entropy(logits.reshape(-1, VOCAB), wanted.reshape(-1), ignore_index=-1, reduction="sum")
+    return AHEAD_WEIGHT / AHEAD * total / wanted.numel()
+
+
 def gemma2():
     c = hf.Gemma2Config(**COMMON, num_hidden_layers=4, num_key_value_heads=2, head_dim=8, intermediate_size=40,
                         query_pre_attn_scalar=20, rms_norm_eps=1e-6, attn_logit_softcapping=5.0,
@@ -162,7 +206,7 @@ def neox():
     }""", "untied")
 
 
-MODELS = {"mixtral": mixtral, "qwen3_moe": qwen3_moe, "qwen3": qwen3, "olmo2": olmo2, "deepseek_v3": lambda: deepseek(True), "mla": lambda: deepseek(False),
+MODELS = {"mixtral": mixtral, "qwen3_moe": qwen3_moe, "qwen3": qwen3, "olmo2": olmo2, "deepseek_v3": lambda: deepseek(True), "mla": lambda: deepseek(False), "deepseek_mtp": deepseek_mtp,
           "gemma2": gemma2, "gpt_neox": neox}
 
 
@@ -242,10 +286,12 @@ def make(name, folder):
     c = {"sequence": SEQUENCE, "batch": BATCH}
     os.makedirs(folder, exist_ok=True)
 
-    def loss_of(step):
+    def losses_of(step):
+        """what is printed, and what the modules that predict further add to the gradients"""
         inputs, targets = base.batch_of(c, data, step)
         logits = model(inputs, use_cache=False).logits
-        return F.cross_entropy(logits.reshape(-1, VOCAB), targets.reshape(-1))
+        ahead = prediction_loss(model, inputs, targets) if name == "deepseek_mtp" else 0
+        return F.cross_entropy(logits.reshape(-1, VOCAB), targets.reshape(-1)), ahead
 
     parameters = dict(model.named_parameters())
     tensors = in_files(name, config, parameters, False)
@@ -253,7 +299,7 @@ def make(name, folder):
         if key.endswith("e_score_correction_bias"):
             tensors[key] = b
     base.write_safetensors(f"{folder}/model.safetensors", tensors, "F32", {"format": "pt"})
-    loss_of(0).backward()
+    sum(losses_of(0)).backward()
     gradients = in_files(name, config, {k: p.grad for k, p in parameters.items()}, True)
     for key, b in model.named_buffers():
         if key.endswith("e_score_correction_bias"):  # moved by counts, not by a gradient
@@ -267,8 +313,8 @@ def make(name, folder):
     lines = []
     for step in range(base.STEPS):
         optimizer.zero_grad()
-        loss = loss_of(step)
-        loss.backward()
+        loss, ahead = losses_of(step)
+        (loss + ahead).backward()
         norm = torch.nn.utils.clip_grad_norm_(list(parameters.values()), base.CLIP)
         optimizer.step()
         lines.append(json.dumps({"step": step, "loss": float(loss), "grad_norm": float(norm)}))
