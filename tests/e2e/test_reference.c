@@ -181,6 +181,11 @@ static void test_deepseek(void)
     check_model("deepseek_v3");
 }
 
+static void test_predict(void)
+{
+    check_model("deepseek_mtp");
+}
+
 void suite_reference(void);
 void suite_reference(void)
 {
@@ -197,4 +202,5 @@ void suite_reference(void)
     CU_add_test(s, "mixtral: softmax router, experts over ranks", test_mixtral);
     CU_add_test(s, "qwen3_moe: normalised queries, small experts", test_qwen3_moe);
     CU_add_test(s, "deepseek_v3: latent attention, grouped sigmoid router, shared expert", test_deepseek);
+    CU_add_test(s, "deepseek_mtp: two prediction modules behind the head", test_predict);
 }
