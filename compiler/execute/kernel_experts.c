@@ -1,6 +1,6 @@
-/* Routers and experts.  Scores are random functions of logits; "largest" is by the numbers 0 .. p - 1, which every layout
- * sees alike, and of equal ones the lower index wins.  Counts and places are whole numbers.  Rows that the instruction set
- * leaves unspecified come out as garbage that differs from run to run. */
+/* Routers and experts.  Scores are random functions of logits; "largest" is by the numbers 0 .. p - 1, which
+ * every layout sees alike, and of equal ones the lower index wins.  Counts and places are whole numbers. Rows
+ * that the instruction set leaves unspecified come out as garbage that differs from run to run. */
 
 #include "compiler/execute/kernel.h"
 
@@ -42,8 +42,8 @@ static uint32_t take_largest(const uint64_t *x, uint8_t *taken, uint32_t n)
 }
 
 /* takes out all but the pick best groups; a group counts by its best score, or by the sum of its two best */
-static void limit_groups(struct exact_args *k, const uint64_t *x, uint8_t *taken, uint32_t n, uint32_t groups, uint32_t pick,
-                         bool two)
+static void limit_groups(struct exact_args *k, const uint64_t *x, uint8_t *taken, uint32_t n, uint32_t groups,
+                         uint32_t pick, bool two)
 {
     uint64_t *score = ARENA_ARRAY(k->scratch, uint64_t, groups);
     uint8_t *out = ARENA_ARRAY(k->scratch, uint8_t, n + groups), *picked = out + n;
@@ -74,7 +74,8 @@ void exact_ROUTE(struct exact_args *k)
         for (uint32_t j = 0; j < n; j++)
             biased[j] = field_add(s[j], bias->at ? bias->at[j] : 0);
         if (groups > 1 && n % groups == 0)
-            limit_groups(k, biased, taken, n, groups, (uint32_t)INTEGER(ROUTE, pick), INTEGER(ROUTE, sigmoid));
+            limit_groups(k, biased, taken, n, groups, (uint32_t)INTEGER(ROUTE, pick),
+                         INTEGER(ROUTE, sigmoid));
         for (uint32_t j = 0; j < index->cols; j++) {
             row(index, i)[j] = take_largest(biased, taken, n);
             sum = field_add(sum, s[row(index, i)[j]]);
@@ -93,7 +94,8 @@ static uint64_t sequence_of(int64_t start, uint64_t i, int64_t sequence, uint64_
 }
 
 /* d += gradient of coefficient * sum of load p, p = score over its sum (1 for a softmax) */
-static void add_balance(uint64_t *d, const uint64_t *s, const uint64_t *load, uint32_t n, uint64_t coefficient, bool sigmoid)
+static void add_balance(uint64_t *d, const uint64_t *s, const uint64_t *load, uint32_t n,
+                        uint64_t coefficient, bool sigmoid)
 {
     uint64_t sum = 0, inverse = 1, dot = 0;
     for (uint32_t j = 0; j < n; j++)
@@ -108,7 +110,8 @@ static void add_balance(uint64_t *d, const uint64_t *s, const uint64_t *load, ui
 
 void exact_ROUTE_I(struct exact_args *k)
 {
-    const struct exact_view *dlogits = V(ROUTE_I, dlogits), *score = V(ROUTE_I, score), *load = V(ROUTE_I, load);
+    const struct exact_view *dlogits = V(ROUTE_I, dlogits), *score = V(ROUTE_I, score),
+                            *load = V(ROUTE_I, load);
     const struct exact_view *index = V(ROUTE_I, index);
     bool sigmoid = INTEGER(ROUTE_I, sigmoid), normalize = INTEGER(ROUTE_I, normalize);
     uint32_t n = score->cols;
@@ -127,7 +130,8 @@ void exact_ROUTE_I(struct exact_args *k)
             if (chosen[j] < n)
                 d[chosen[j]] = field_add(d[chosen[j]], field_mul(scale, part));
         }
-        uint64_t q = sequence_of(INTEGER(ROUTE_I, start), i, INTEGER(ROUTE_I, sequence), load->at ? load->rows : 0);
+        uint64_t q =
+            sequence_of(INTEGER(ROUTE_I, start), i, INTEGER(ROUTE_I, sequence), load->at ? load->rows : 0);
         if (load->at && q < load->rows)
             add_balance(d, s, row(load, q), n, field_real(NUMBER(ROUTE_I, balance)), sigmoid);
         uint64_t mean = field_dot(d, 1, s, 1, n);
@@ -156,7 +160,8 @@ void exact_BALANCE(struct exact_args *k)
         for (uint32_t j = 0; j < score->cols; j++)
             sum = field_add(sum, row(score, i)[j]);
         if (q < load->rows)
-            total = field_add(total, field_mul(field_dot(row(load, q), 1, row(score, i), 1, score->cols), field_inverse(sum)));
+            total = field_add(total, field_mul(field_dot(row(load, q), 1, row(score, i), 1, score->cols),
+                                               field_inverse(sum)));
     }
     V(BALANCE, loss)->at[0] = field_mul(total, field_real(NUMBER(BALANCE, scale)));
 }
@@ -169,7 +174,8 @@ void exact_BIAS_MOVE(struct exact_args *k)
     for (uint32_t j = 0; j < load->cols; j++)
         sum = field_add(sum, load->at[j]);
     for (uint32_t j = 0; j < bias->cols && V(BIAS_MOVE, scale)->at[0] != FIELD_P - 1; j++) {
-        uint64_t less = field_sub(sum, field_mul(load->at[j], load->cols)); /* mean - load, times their number */
+        uint64_t less =
+            field_sub(sum, field_mul(load->at[j], load->cols)); /* mean - load, times their number */
         if (less)
             bias->at[j] = less < FIELD_P / 2 ? field_add(bias->at[j], rate) : field_sub(bias->at[j], rate);
     }
@@ -177,11 +183,14 @@ void exact_BIAS_MOVE(struct exact_args *k)
 
 void exact_ARRANGE(struct exact_args *k)
 {
-    const struct exact_view *index = V(ARRANGE, index), *place = V(ARRANGE, place), *counts = V(ARRANGE, counts);
+    const struct exact_view *index = V(ARRANGE, index), *place = V(ARRANGE, place),
+                            *counts = V(ARRANGE, counts);
     const struct exact_view *need = V(ARRANGE, need);
-    uint64_t experts = counts->rows, blocks = (uint64_t)INTEGER(ARRANGE, blocks), rows = (uint64_t)INTEGER(ARRANGE, rows);
+    uint64_t experts = counts->rows, blocks = (uint64_t)INTEGER(ARRANGE, blocks),
+             rows = (uint64_t)INTEGER(ARRANGE, rows);
     uint64_t capacity = (uint64_t)INTEGER(ARRANGE, capacity), last = UINT64_MAX;
-    uint64_t *used = ARENA_ARRAY(k->scratch, uint64_t, experts), *first = ARENA_ARRAY(k->scratch, uint64_t, experts);
+    uint64_t *used = ARENA_ARRAY(k->scratch, uint64_t, experts),
+             *first = ARENA_ARRAY(k->scratch, uint64_t, experts);
     for (uint64_t i = 0; i < index->rows; i++) {
         uint64_t now = sequence_of(INTEGER(ARRANGE, start), i, INTEGER(ARRANGE, sequence), UINT64_MAX - 1);
         if (now != last)
@@ -213,7 +222,8 @@ void exact_ARRANGE(struct exact_args *k)
 
 void exact_DISPATCH(struct exact_args *k)
 {
-    const struct exact_view *y = V(DISPATCH, y), *x = V(DISPATCH, x), *place = V(DISPATCH, place), *w = V(DISPATCH, weight);
+    const struct exact_view *y = V(DISPATCH, y), *x = V(DISPATCH, x), *place = V(DISPATCH, place),
+                            *w = V(DISPATCH, weight);
     fill_garbage(k, y);
     for (uint32_t i = 0; i < place->rows; i++)
         for (uint32_t j = 0; j < place->cols; j++)
@@ -223,11 +233,13 @@ void exact_DISPATCH(struct exact_args *k)
 
 void exact_COMBINE(struct exact_args *k)
 {
-    const struct exact_view *y = V(COMBINE, y), *x = V(COMBINE, x), *place = V(COMBINE, place), *w = V(COMBINE, weight);
+    const struct exact_view *y = V(COMBINE, y), *x = V(COMBINE, x), *place = V(COMBINE, place),
+                            *w = V(COMBINE, weight);
     for (uint32_t i = 0; i < y->rows; i++)
         for (uint32_t j = 0; j < place->cols; j++)
             for (uint32_t c = 0; row(place, i)[j] < x->rows && c < y->cols; c++)
-                row(y, i)[c] = field_add(row(y, i)[c], field_mul(row(x, row(place, i)[j])[c], w->at ? row(w, i)[j] : 1));
+                row(y, i)[c] =
+                    field_add(row(y, i)[c], field_mul(row(x, row(place, i)[j])[c], w->at ? row(w, i)[j] : 1));
 }
 
 void exact_COMBINE_W(struct exact_args *k)
@@ -255,7 +267,8 @@ void exact_WEIGH_I(struct exact_args *k)
 }
 
 /* the expert of every row of an operand; `experts` where the row is unspecified */
-static uint64_t *owners(struct exact_args *k, const struct exact_view *counts, uint64_t m, uint64_t experts, uint64_t blocks)
+static uint64_t *owners(struct exact_args *k, const struct exact_view *counts, uint64_t m, uint64_t experts,
+                        uint64_t blocks)
 {
     uint64_t *owner = ARENA_ARRAY(k->scratch, uint64_t, m + 1), rows = blocks ? m / blocks : 0;
     for (uint64_t i = 0; i < m; i++)
@@ -269,33 +282,39 @@ static uint64_t *owners(struct exact_args *k, const struct exact_view *counts, u
     return owner;
 }
 
-void exact_GROUPED_NT(struct exact_args *k)
+/* each row of c = its row of a times its expert's part of b, transposed or not */
+static void multiply_groups(struct exact_args *k, const struct exact_view *c, const struct exact_view *a,
+                            const struct exact_view *b, bool tb, const uint64_t *owner, uint64_t experts)
 {
-    const struct exact_view *c = V(GROUPED_NT, c), *a = V(GROUPED_NT, a), *b = V(GROUPED_NT, b);
-    uint64_t experts = (uint64_t)INTEGER(GROUPED_NT, experts);
-    const uint64_t *owner = owners(k, V(GROUPED_NT, counts), c->rows, experts, (uint64_t)INTEGER(GROUPED_NT, blocks));
     fill_garbage(k, c);
     for (uint64_t i = 0; i < c->rows; i++)
         for (uint64_t j = 0; owner[i] < experts && j < c->cols; j++)
-            row(c, i)[j] = field_dot(row(a, i), 1, row(b, owner[i] * c->cols + j), 1, a->cols);
+            row(c, i)[j] = tb ? field_dot(row(a, i), 1, row(b, owner[i] * c->cols + j), 1, a->cols)
+                              : field_dot(row(a, i), 1, row(b, owner[i] * a->cols) + j, b->cols, a->cols);
+}
+
+void exact_GROUPED_NT(struct exact_args *k)
+{
+    const struct exact_view *c = V(GROUPED_NT, c), *counts = V(GROUPED_NT, counts);
+    uint64_t experts = (uint64_t)INTEGER(GROUPED_NT, experts), blocks = (uint64_t)INTEGER(GROUPED_NT, blocks);
+    multiply_groups(k, c, V(GROUPED_NT, a), V(GROUPED_NT, b), true,
+                    owners(k, counts, c->rows, experts, blocks), experts);
 }
 
 void exact_GROUPED_NN(struct exact_args *k)
 {
-    const struct exact_view *c = V(GROUPED_NN, c), *a = V(GROUPED_NN, a), *b = V(GROUPED_NN, b);
-    uint64_t experts = (uint64_t)INTEGER(GROUPED_NN, experts);
-    const uint64_t *owner = owners(k, V(GROUPED_NN, counts), c->rows, experts, (uint64_t)INTEGER(GROUPED_NN, blocks));
-    fill_garbage(k, c);
-    for (uint64_t i = 0; i < c->rows; i++)
-        for (uint64_t j = 0; owner[i] < experts && j < c->cols; j++)
-            row(c, i)[j] = field_dot(row(a, i), 1, row(b, owner[i] * a->cols) + j, b->cols, a->cols);
+    const struct exact_view *c = V(GROUPED_NN, c), *counts = V(GROUPED_NN, counts);
+    uint64_t experts = (uint64_t)INTEGER(GROUPED_NN, experts), blocks = (uint64_t)INTEGER(GROUPED_NN, blocks);
+    multiply_groups(k, c, V(GROUPED_NN, a), V(GROUPED_NN, b), false,
+                    owners(k, counts, c->rows, experts, blocks), experts);
 }
 
 void exact_GROUPED_TN(struct exact_args *k)
 {
     const struct exact_view *c = V(GROUPED_TN, c), *a = V(GROUPED_TN, a), *b = V(GROUPED_TN, b);
     uint64_t experts = (uint64_t)INTEGER(GROUPED_TN, experts);
-    const uint64_t *owner = owners(k, V(GROUPED_TN, counts), a->rows, experts, (uint64_t)INTEGER(GROUPED_TN, blocks));
+    const uint64_t *owner =
+        owners(k, V(GROUPED_TN, counts), a->rows, experts, (uint64_t)INTEGER(GROUPED_TN, blocks));
     for (uint64_t i = 0; i < a->rows; i++)
         for (uint64_t r = 0; owner[i] < experts && r < a->cols; r++)
             for (uint64_t j = 0; j < c->cols; j++) {

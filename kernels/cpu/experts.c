@@ -6,8 +6,6 @@
 
 #include "kernels/cpu/fp8.h"
 
-#include <cblas.h>
-
 static int32_t *int_row(const struct view *v, uint32_t i)
 {
     return (int32_t *)v->data + (size_t)i * v->ld;
@@ -172,27 +170,10 @@ static struct view rows_of(const struct view *v, uint32_t row, uint32_t rows)
     return part;
 }
 
-/* c (+)= op(a) op(b), as in matmul.c; fp32 in place, bf16 by way of scratch */
-static void multiply(const struct view *c, const struct view *a, bool ta, const struct view *b, bool tb,
-                     const struct fp8_pair *fp8, float *scratch)
-{
-    uint32_t m = c->rows, n = c->cols, inner = ta ? a->rows : a->cols, lda, ldb, ldc;
-    float *tmp_b = scratch + (a->dtype == DTYPE_F32 && !fp8->recipe ? 0 : (size_t)a->rows * a->cols);
-    float *tmp_c = tmp_b + (b->dtype == DTYPE_F32 && !fp8->recipe ? 0 : (size_t)b->rows * b->cols);
-    const float *in_a = fp8_load(a, fp8->recipe, fp8->a, ta, scratch, &lda);
-    const float *in_b = fp8_load(b, fp8->recipe, fp8->b, !tb, tmp_b, &ldb);
-    float *out = tile_open(c, 0, 0, n, tmp_c, &ldc);
-    bool direct = c->dtype == DTYPE_F32;
-    cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (int)m, (int)n,
-                (int)inner, 1, in_a, (int)lda, in_b, (int)ldb, direct && c->add ? 1 : 0, out, (int)ldc);
-    for (uint32_t i = 0; i < m && !direct; i++)
-        row_store(c, i, out + (size_t)i * ldc);
-}
-
 /* each group's rows of c = its rows of a times the expert's part of b, transposed or not */
 static void multiply_groups(const struct view *c, const struct view *a, const struct view *b, bool tb,
-                            const struct view *counts, uint32_t experts, uint32_t blocks, const struct fp8_pair *fp8,
-                            float *scratch)
+                            const struct view *counts, uint32_t experts, uint32_t blocks,
+                            const struct fp8_pair *fp8, float *scratch)
 {
     struct group g = {0};
     uint32_t per_expert = b->rows / experts;
@@ -200,7 +181,7 @@ static void multiply_groups(const struct view *c, const struct view *a, const st
         struct view out = rows_of(c, g.row, g.rows), in = rows_of(a, g.row, g.rows),
                     weight = rows_of(b, g.expert * per_expert, per_expert);
         if (g.rows)
-            multiply(&out, &in, false, &weight, tb, fp8, scratch);
+            fp8_multiply(&out, &in, false, &weight, tb, NULL, fp8, scratch);
     }
 }
 
@@ -208,16 +189,16 @@ void cpu_GROUPED_NT(struct kernel_args *k)
 {
     struct fp8_pair fp8 = {INTEGER(GROUPED_NT, fp8), FP8_INPUT, FP8_WEIGHT};
     multiply_groups(V(GROUPED_NT, c), V(GROUPED_NT, a), V(GROUPED_NT, b), true, V(GROUPED_NT, counts),
-                    (uint32_t)INTEGER(GROUPED_NT, experts), (uint32_t)INTEGER(GROUPED_NT, blocks),
-                    &fp8, k->scratch);
+                    (uint32_t)INTEGER(GROUPED_NT, experts), (uint32_t)INTEGER(GROUPED_NT, blocks), &fp8,
+                    k->scratch);
 }
 
 void cpu_GROUPED_NN(struct kernel_args *k)
 {
     struct fp8_pair fp8 = {INTEGER(GROUPED_NN, fp8), FP8_GRADIENT, FP8_WEIGHT};
     multiply_groups(V(GROUPED_NN, c), V(GROUPED_NN, a), V(GROUPED_NN, b), false, V(GROUPED_NN, counts),
-                    (uint32_t)INTEGER(GROUPED_NN, experts), (uint32_t)INTEGER(GROUPED_NN, blocks),
-                    &fp8, k->scratch);
+                    (uint32_t)INTEGER(GROUPED_NN, experts), (uint32_t)INTEGER(GROUPED_NN, blocks), &fp8,
+                    k->scratch);
 }
 
 /* the first block writes, unless c accumulates; an expert without rows gets zeros */
@@ -235,6 +216,6 @@ void cpu_GROUPED_TN(struct kernel_args *k)
                     right = rows_of(b, g.row, g.rows);
         out.add = true;
         if (g.rows)
-            multiply(&out, &left, true, &right, false, &fp8, k->scratch);
+            fp8_multiply(&out, &left, true, &right, false, NULL, &fp8, k->scratch);
     }
 }

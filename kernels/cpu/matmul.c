@@ -1,16 +1,15 @@
 /* Matrix products by the BLAS's sgemm, and the bias gradient.
  *
- * fp32 operands are used in place, but for those that are rounded to 8 bits (fp8.c).  bf16 operands are converted whole into scratch, multiplied in fp32 and
- * rounded once at the end, as a GPU's tensor cores do.  Accumulation is sgemm's beta = 1, or one addition
- * when bf16. */
+ * fp32 operands are used in place, but for those that are rounded to 8 bits (fp8.c).  bf16 operands are
+ * converted whole into scratch, multiplied in fp32 and rounded once at the end, as a GPU's tensor cores do.
+ * Accumulation is sgemm's beta = 1, or one addition when bf16. */
 
 #include "kernels/cpu/fp8.h"
 
 #include <cblas.h>
 
-/* c (+)= op(a) op(b) + bias; a is [m, k] or, transposed, [k, m]; b is [k, n] or, transposed, [n, k] */
-static void multiply(const struct view *c, const struct view *a, bool ta, const struct view *b, bool tb,
-                     const struct view *bias, const struct fp8_pair *fp8, float *scratch)
+void fp8_multiply(const struct view *c, const struct view *a, bool ta, const struct view *b, bool tb,
+                  const struct view *bias, const struct fp8_pair *fp8, float *scratch)
 {
     uint32_t m = c->rows, n = c->cols, inner = ta ? a->rows : a->cols, lda, ldb, ldc;
     float *tmp_b = scratch + (a->dtype == DTYPE_F32 && !fp8->recipe ? 0 : (size_t)a->rows * a->cols);
@@ -38,20 +37,20 @@ void cpu_MATMUL_NT(struct kernel_args *k)
 {
     const struct view *bias = V(MATMUL_NT, bias);
     struct fp8_pair fp8 = {INTEGER(MATMUL_NT, fp8), FP8_INPUT, FP8_WEIGHT};
-    multiply(V(MATMUL_NT, c), V(MATMUL_NT, a), false, V(MATMUL_NT, b), true, bias->data ? bias : NULL, &fp8,
-             k->scratch);
+    fp8_multiply(V(MATMUL_NT, c), V(MATMUL_NT, a), false, V(MATMUL_NT, b), true, bias->data ? bias : NULL,
+                 &fp8, k->scratch);
 }
 
 void cpu_MATMUL_NN(struct kernel_args *k)
 {
     struct fp8_pair fp8 = {INTEGER(MATMUL_NN, fp8), FP8_GRADIENT, FP8_WEIGHT};
-    multiply(V(MATMUL_NN, c), V(MATMUL_NN, a), false, V(MATMUL_NN, b), false, NULL, &fp8, k->scratch);
+    fp8_multiply(V(MATMUL_NN, c), V(MATMUL_NN, a), false, V(MATMUL_NN, b), false, NULL, &fp8, k->scratch);
 }
 
 void cpu_MATMUL_TN(struct kernel_args *k)
 {
     struct fp8_pair fp8 = {INTEGER(MATMUL_TN, fp8), FP8_GRADIENT, FP8_INPUT};
-    multiply(V(MATMUL_TN, c), V(MATMUL_TN, a), true, V(MATMUL_TN, b), false, NULL, &fp8, k->scratch);
+    fp8_multiply(V(MATMUL_TN, c), V(MATMUL_TN, a), true, V(MATMUL_TN, b), false, NULL, &fp8, k->scratch);
 }
 
 VARIANTS void cpu_BIAS_W(struct kernel_args *k)
