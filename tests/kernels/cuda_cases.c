@@ -142,6 +142,15 @@ static void prepare_route(const struct kernel_args *k, uint64_t *random)
     step_block(VIEW(ROUTE, step));
 }
 
+/* many equal scores: of those the lower index is chosen */
+static void prepare_route_ties(const struct kernel_args *k, uint64_t *random)
+{
+    const struct view *v = VIEW(ROUTE, logits);
+    EACH(v, i, j) cuda_cases_set(v, i, j, floor(4 * draw(random)) - 1.5);
+    EACH(VIEW(ROUTE, bias), i, j) cuda_cases_set(VIEW(ROUTE, bias), i, j, 0.25);
+    step_block(VIEW(ROUTE, step));
+}
+
 /* scores as a router makes them, and distinct choices */
 static void prepare_route_slope(const struct kernel_args *k, uint64_t *random)
 {
@@ -302,6 +311,8 @@ static const struct cuda_case cases[] = {
     {.shape.op = OP_ROUTE, .shape.dims = D({"t", 13}, {"e", 12}, {"k", 3}), .shape.attrs = D({"groups", 4}, {"pick", 2}, {"scale", 1.5}, {"sequence", 8}), .prepare = prepare_route},
     {.shape.op = OP_ROUTE, .shape.dims = D({"t", 13}, {"e", 64}, {"k", 6}), .shape.attrs = D({"groups", 8}, {"pick", 3}, {"scale", 1.5}, {"sequence", 8}, {"sigmoid", 1}, {"normalize", 1}),
      .prepare = prepare_route, .staged = STAGED_ROUTING},
+    {.shape.op = OP_ROUTE, .shape.dims = D({"t", 40}, {"e", 48}, {"k", 4}), .shape.attrs = D({"groups", 1}, {"pick", 1}, {"normalize", 1}, {"scale", 1}, {"sequence", 8}, {"sigmoid", 1}),
+     .prepare = prepare_route_ties},
     {.shape.op = OP_ROUTE_I, .shape.dims = D({"t", 21}, {"e", 8}, {"k", 2}, {"s", 3}), .shape.attrs = D({"normalize", 1}, {"scale", 1}, {"sequence", 8}), .prepare = prepare_route_slope,
      .absent = 1 << OPND(ROUTE_I, load)},
     {.shape.op = OP_ROUTE_I, .shape.dims = D({"t", 13}, {"e", 70}, {"k", 6}, {"s", 2}), .shape.attrs = D({"scale", 1.5}, {"sequence", 8}, {"sigmoid", 1}, {"balance", 0.01}, {"start", 2}, {"normalize", 1}), .prepare = prepare_route_slope},
