@@ -2,6 +2,7 @@
 
 #include "runtime/launch.h"
 #include "runtime/memory.h"
+#include "runtime/rendezvous.h"
 #include "runtime/run.h"
 
 #include <malloc.h>
@@ -37,12 +38,61 @@ static void rank_describe(void *context, uint32_t rank, char *out, size_t size)
     run_describe(context, rank, out, size);
 }
 
+/* one rank of a run over several machines: a region of its own, and a meeting over the network */
+static enum status run_remote(struct run *r, const struct launch *l, const char *host, uint16_t port, char *error,
+                              size_t error_size)
+{
+    const char *secret = getenv("LLMRUN_SECRET");
+    const struct rendezvous_setup s = {host, port, l->rank, l->nranks, r->folder->hash, secret ? secret : "", 600};
+    if (r->o.trace) {
+        snprintf(error, error_size, "--trace takes ranks of one machine");
+        return STATUS_USAGE;
+    }
+    for (uint32_t i = 0; i < r->folder->ranks->nranks; i++)
+        r->arena_sizes[i] = i == l->rank ? r->arena_sizes[i] : 0;
+    struct world_sizes sizes = run_sizes(r);
+    r->peers_by_pid = false;
+    TRY(world_open(&r->world, &sizes, NULL, l->rank, 60, error, error_size));
+    if (l->rank == 0 && r->nccl->GetUniqueId((struct nccl_id *)(void *)r->world.transport)) {
+        snprintf(error, error_size, "NCCL finds no network interface to meet on");
+        return STATUS_WORLD;
+    }
+    TRY(rendezvous_join(&r->world.remote, &s, r->world.transport, error, error_size));
+    enum status st = run_rank(r, l->rank);
+    if (st != STATUS_OK)
+        snprintf(error, error_size, "%s", r->world.control->message);
+    rendezvous_close(r->world.remote);
+    r->world.remote = NULL;
+    return st;
+}
+
+/* where ranks meet if not in this machine's memory; false: they do */
+static bool meets_remotely(const struct run *r, const struct launch *l, char *host, size_t size, uint16_t *port)
+{
+    const char *address = getenv("MASTER_ADDR"), *base = getenv("MASTER_PORT");
+    if (r->o.rendezvous)
+        return rendezvous_address(r->o.rendezvous, host, size, port);
+    if (!r->nccl || !l->given || r->folder->nodes < 2 || !address || !base)
+        return false;
+    snprintf(host, size, "%s", address);
+    *port = (uint16_t)(atoi(base) + 1); /* the launcher itself listens at its own */
+    return true;
+}
+
 static enum status run_all(struct run *r, const struct launch *l, char *error, size_t error_size)
 {
     struct world_sizes sizes = run_sizes(r);
     if (l->given && l->nranks != sizes.nranks) {
         snprintf(error, error_size, "%u ranks were started, the plan is for %u", l->nranks, sizes.nranks);
         return STATUS_MISMATCH;
+    }
+    char host[256];
+    uint16_t port = 0;
+    if (meets_remotely(r, l, host, sizeof host, &port))
+        return run_remote(r, l, host, port, error, error_size);
+    if (r->o.rendezvous) {
+        snprintf(error, error_size, "--rendezvous %s: not HOST:PORT", r->o.rendezvous);
+        return STATUS_USAGE;
     }
     uint64_t need = 0, have = memory_available();
     for (uint32_t i = 0; i < sizes.nranks; i++)
@@ -89,6 +139,8 @@ int main(int argc, char **argv)
     r.nccl = o.nccl ? &r.nccl_table : NULL;
     if (st == STATUS_OK)
         st = launch_detect(&l, r.folder->hash, error, sizeof error);
+    if (st == STATUS_OK && o.ranks)
+        l = (struct launch){.given = true, .rank = (uint32_t)o.rank, .nranks = (uint32_t)o.ranks};
     if (st == STATUS_OK)
         st = run_all(&r, &l, error, sizeof error);
     if (st != STATUS_OK && error[0])

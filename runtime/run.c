@@ -4,6 +4,7 @@
 #include "runtime/allocations.h"
 #include "runtime/cuda/load.h"
 #include "runtime/lr.h"
+#include "runtime/rendezvous.h"
 #include "runtime/summary.h"
 #include "runtime/trace.h"
 #include "runtime/weights.h"
@@ -190,6 +191,8 @@ enum status run_join_device(struct run *r, uint32_t rank)
         return STATUS_OK;
     if (!r->nccl)
         return make_gang(r, &r->gang, 0, r->world.nranks, 0);
+    if (r->world.remote) /* the id came with the meeting */
+        return make_gang(r, &r->gang, rank, 1, local ? atoi(local) : (int)r->folder->ranks->ranks[rank].gpu);
     if (rank == 0 && r->nccl->GetUniqueId((struct nccl_id *)(void *)r->world.transport))
         world_fail(&r->world, STATUS_WORLD, "rank 0: NCCL finds no network interface to meet on");
     TRY(world_barrier(&r->world));
@@ -360,12 +363,28 @@ static enum status create_files(struct session *s, struct weights_sink *sink, co
     return STATUS_OK;
 }
 
+/* what all ranks have written, where they share no memory */
+static enum status add_coverage(struct session *s, struct weights_sink *sink)
+{
+    uint64_t values[1024];
+    for (uint32_t at = 0, n; s->world->remote && at < sink->ncatalog; at += n) {
+        n = sink->ncatalog - at < 1024 ? sink->ncatalog - at : 1024;
+        for (uint32_t i = 0; i < n; i++)
+            values[i] = atomic_load(&sink->covered[at + i]);
+        TRY(report(s, rendezvous_sum(s->world->remote, values, n, s->error, sizeof s->error)));
+        for (uint32_t i = 0; i < n; i++)
+            atomic_store(&sink->covered[at + i], values[i]);
+    }
+    return STATUS_OK;
+}
+
 static enum status finish_files(struct session *s, struct weights_sink *sink)
 {
     bool first = s->world->rank == 0;
     if (!first)
         TRY(report(s, safetensors_finish(sink->files, false, s->error, sizeof s->error)));
     TRY(world_barrier(s->world));
+    TRY(add_coverage(s, sink));
     if (first) {
         TRY(report(s, weights_complete(sink, s->error, sizeof s->error)));
         TRY(report(s, safetensors_finish(sink->files, true, s->error, sizeof s->error)));

@@ -45,6 +45,10 @@ static const char help[] =
     "  --replay eager|segments|graph\n"
     "                        on GPUs: instruction by instruction, stretches as CUDA graphs, or each step as one (graph); results\n"
     "                        are equal in every bit\n"
+    "  --rendezvous HOST:PORT ranks on several machines meet at rank 0's address, with --transport nccl; LLMRUN_SECRET in the\n"
+    "                        environment is what all must know.  Default: MASTER_ADDR and the port behind MASTER_PORT, where\n"
+    "                        a plan for several nodes is started by torchrun\n"
+    "  --rank N --world N    which rank this is, of how many, where no launcher's variables say so\n"
     "  --no-deterministic    on GPUs: kernels may add in an order that differs from run to run, where that is faster\n"
     "  --json                print a summary with memory figures on stdout at the end\n"
     "  --quiet               no progress on stderr\n"
@@ -71,6 +75,9 @@ enum {
     OPT_DEVICE,
     OPT_TRANSPORT,
     OPT_REPLAY,
+    OPT_RENDEZVOUS,
+    OPT_RANK,
+    OPT_WORLD,
     OPT_FREE_ORDER,
     OPT_JSON,
     OPT_QUIET,
@@ -99,6 +106,9 @@ static const struct option long_options[] = {{"data", required_argument, NULL, O
                                              {"ranks", required_argument, NULL, OPT_RANKS},
                                              {"device", required_argument, NULL, OPT_DEVICE},
                                              {"transport", required_argument, NULL, OPT_TRANSPORT},
+                                             {"rendezvous", required_argument, NULL, OPT_RENDEZVOUS},
+                                             {"rank", required_argument, NULL, OPT_RANK},
+                                             {"world", required_argument, NULL, OPT_WORLD},
                                              {"replay", required_argument, NULL, OPT_REPLAY},
                                              {"no-deterministic", no_argument, NULL, OPT_FREE_ORDER},
                                              {"checkpoint", required_argument, NULL, OPT_CHECKPOINT},
@@ -164,7 +174,7 @@ static const char **path_of(struct settings *o, int option)
         const char **path;
     } paths[] = {{OPT_DATA, &o->data},          {OPT_INIT, &o->init}, {OPT_SAVE, &o->save},
                  {OPT_EVAL, &o->eval},          {OPT_LOG, &o->log},   {OPT_TRACE, &o->trace},
-                 {OPT_GRADIENTS, &o->gradients}, {OPT_PACED, &o->paced},
+                 {OPT_RENDEZVOUS, &o->rendezvous}, {OPT_GRADIENTS, &o->gradients}, {OPT_PACED, &o->paced},
                  {OPT_ROUTING, &o->routing[ROUTING_REPLAY]},
                  {OPT_ROUTING_SAVE, &o->routing[ROUTING_SAVE]},
                  {OPT_ROUTING_COMPARE, &o->routing[ROUTING_COMPARE]}};
@@ -221,6 +231,10 @@ static enum status apply(struct settings *o, int option, bool *done)
         return read_choice("--transport", optarg, "shm nccl d2d", "mpi", &o->transport);
     case OPT_REPLAY:
         return read_choice("--replay", optarg, "eager segments graph", "", &o->replay);
+    case OPT_RANK:
+        return read_count("--rank", optarg, 0, &o->rank);
+    case OPT_WORLD:
+        return read_count("--world", optarg, 1, &o->ranks);
     case OPT_FREE_ORDER:
         o->free_order = true;
         return STATUS_OK;
@@ -256,6 +270,10 @@ static enum status settle_device(struct settings *o)
         return usage("--transport", o->transport == NCCL ? "nccl" : "d2d", "needs --device cuda");
     if (!o->cuda && o->replay >= 0)
         return usage("--replay", NULL, "needs --device cuda");
+    if (o->rendezvous && (!o->cuda || o->transport == D2D))
+        return usage("--rendezvous", NULL, "needs --device cuda --transport nccl");
+    if ((o->rank || o->ranks) && (!o->rendezvous || o->rank >= o->ranks))
+        return usage("--rank", NULL, "needs --rendezvous and --world, which is greater");
     if (!o->cuda)
         return STATUS_OK;
     if (o->transport == SHM)

@@ -11,6 +11,8 @@
 struct settings {
     const char *dir, *data, *init, *save, *eval, *log, *trace, *gradients, *paced;
     const char *routing[4]; /* by enum routing_use; at most one */
+    const char *rendezvous; /* host:port of rank 0 */
+    uint64_t rank, ranks;   /* with --rendezvous, of ranks; 0 = from the launcher */
     uint64_t steps;      /* 0 = the job's own length */
     uint64_t eval_every; /* 0 = only at the end */
     uint64_t shuffle_seed;

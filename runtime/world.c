@@ -6,6 +6,7 @@
  * never lost. */
 
 #include "runtime/world.h"
+#include "runtime/rendezvous.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -80,6 +81,8 @@ void world_fail(const struct world *w, enum status st, const char *fmt, ...)
     vsnprintf(w->control->message, sizeof w->control->message, fmt, ap);
     va_end(ap);
     atomic_store(&w->control->message_ready, 1);
+    if (w->remote)
+        rendezvous_fail(w->remote, w->control->message);
     for (uint32_t i = 0; i < w->nranks; i++)
         world_bump(w, i);
 }
@@ -89,8 +92,20 @@ enum status world_failed(const struct world *w)
     return (enum status)atomic_load(&w->control->failed);
 }
 
+static enum status meet_remotely(const struct world *w)
+{
+    char error[512] = "";
+    TRY(world_failed(w));
+    enum status st = rendezvous_sum(w->remote, NULL, 0, error, sizeof error);
+    if (st != STATUS_OK)
+        world_fail(w, st, "%s", error);
+    return st;
+}
+
 enum status world_barrier(const struct world *w)
 {
+    if (w->remote)
+        return meet_remotely(w);
     uint32_t turn = atomic_load(&w->control->barrier_turn);
     if (atomic_fetch_add(&w->control->barrier_count, 1) + 1 == w->nranks) {
         atomic_store(&w->control->barrier_count, 0);

@@ -50,6 +50,8 @@ struct world {
     uint64_t arena_bytes;                  /* the largest */
     uint8_t *map;
     size_t map_bytes, control_bytes; /* control_bytes: all but the arenas */
+    struct rendezvous *remote;       /* where ranks are on several machines: then the region is this rank's alone, barriers and
+                                        failures go by runtime/rendezvous.h; else NULL */
     uint32_t spins;                  /* polls before sleeping: few where ranks outnumber cores */
 };
 

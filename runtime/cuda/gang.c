@@ -316,6 +316,8 @@ static bool drained(struct gang *g)
 
 static void free_device(struct gang *g)
 {
+    if (world_failed(g->s.world) != STATUS_OK && g->meet)
+        g->s.meet->abort(g->meet); /* else streams would wait for peers that have left */
     bool idle = drained(g);
     for (uint32_t i = 0; g->stamps && i < 2 * g->step[ROUTINE_TRAIN].n; i++)
         if (g->stamps[i])

@@ -65,7 +65,7 @@ struct gang {
     size_t free_at_start;
     cuda_event begin, clock;
     cuda_event *stamps; /* traced step: two per entry */
-    bool failed;
+    bool failed, capturing;
     _Atomic uint32_t joined, left, freed; /* ranks that came, that went; the device is given back */
     int sm;
     struct gang_counts counts;
@@ -93,6 +93,8 @@ void gang_call(const struct gang *g, const struct gang_rank *r, enum routine whi
 enum status gang_wait(struct gang *g, enum routine which);
 /* records the failure, in words that name rank and instruction, and gives the communicators up */
 enum status gang_fail(struct gang *g, uint32_t rank, enum routine which, uint32_t insn, const char *why);
+/* of a call that was refused: the instruction that it was for, unless an earlier one has broken the device */
+enum status gang_refused(struct gang *g, uint32_t rank, enum routine which, uint32_t insn, const char *why);
 /* the same where only the device can know who it was: what its progress words say */
 enum status gang_blame(struct gang *g, enum routine which, const char *why);
 

@@ -231,7 +231,7 @@ static enum status issue_all(struct issue *is)
         TRY(world_failed(g->s.world));
         why = entry->channel == NONE ? issue_kernel(is, entry) : issue_meeting(is, entry, n);
         if (why)
-            return gang_fail(g, entry->rank, is->which, entry->insn, why);
+            return gang_refused(g, entry->rank, is->which, entry->insn, why);
         for (uint32_t j = 0; j < n; j++) {
             const struct gang_rank *r = &g->ranks[entry[j].rank];
             atomic_store_explicit(&g->s.world->ranks[g->s.first + entry[j].rank].head[r->e->play[is->which].p->insns[entry[j].insn].queue],
@@ -240,7 +240,7 @@ static enum status issue_all(struct issue *is)
         g->counts.issued += n;
     }
     why = join_streams(g);
-    return why ? gang_fail(g, 0, is->which, NONE, why) : STATUS_OK;
+    return why ? gang_refused(g, 0, is->which, NONE, why) : STATUS_OK;
 }
 
 static enum status capture(struct issue *is)
@@ -251,7 +251,9 @@ static enum status capture(struct issue *is)
     int error = g->cu->StreamBeginCapture(gang_origin(g), CUDA_CAPTURE_THREAD_LOCAL);
     if (error)
         return gang_fail(g, 0, is->which, NONE, cuda_text(g, error));
+    g->capturing = true;
     enum status st = issue_all(is);
+    g->capturing = false;
     error = g->cu->StreamEndCapture(gang_origin(g), &graph);
     if (st == STATUS_OK && !error)
         error = g->cu->GraphInstantiate(&step->graph, graph, CUDA_INSTANTIATE_PRIORITIES);
@@ -342,11 +344,11 @@ static enum status issue_hooked(struct issue *is)
         is->at = at;
         why = entry->channel == NONE ? issue_kernel(is, entry) : issue_meeting(is, entry, n);
         if (why)
-            return gang_fail(g, entry->rank, is->which, entry->insn, why);
+            return gang_refused(g, entry->rank, is->which, entry->insn, why);
     }
     if (!why)
         why = join_streams(g);
-    return why ? gang_fail(g, 0, is->which, NONE, why) : STATUS_OK;
+    return why ? gang_refused(g, 0, is->which, NONE, why) : STATUS_OK;
 }
 
 static enum status make_stamps(struct gang *g, struct issue *is)

@@ -70,6 +70,13 @@ enum status gang_blame(struct gang *g, enum routine which, const char *why)
     return gang_fail(g, rank, which, insn, why);
 }
 
+enum status gang_refused(struct gang *g, uint32_t rank, enum routine which, uint32_t insn, const char *why)
+{
+    int error = g->capturing ? CUDA_OK : g->cu->StreamQuery(gang_origin(g));
+    bool broken = error != CUDA_OK && error != CUDA_NOT_READY;
+    return broken ? gang_blame(g, which, g->cu->GetErrorString(error)) : gang_fail(g, rank, which, insn, why);
+}
+
 /* what has been done so far, of all ranks of the run */
 static uint64_t progress(struct gang *g)
 {

@@ -1,0 +1,37 @@
+#ifndef LLMC_RENDEZVOUS_H
+#define LLMC_RENDEZVOUS_H
+
+/* Where ranks of several machines meet: rank 0 listens, all connect by TCP, prove that they know the run's secret, and
+ * compare the plan's hash before anything else.  Afterwards the connections carry barriers, small sums, and the first
+ * failure's words; training's data never goes this way.  No call waits without a deadline. */
+
+#include "runtime/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { RENDEZVOUS_BLOB = 128, RENDEZVOUS_MOST = 4096 /* values in a sum */ };
+
+struct rendezvous;
+struct rendezvous_setup {
+    const char *host; /* of rank 0 */
+    uint16_t port;
+    uint32_t rank, nranks;
+    const char *plan_hash; /* 64 hexadecimal digits */
+    const char *secret;    /* "" = none: then anybody who reaches the port may join */
+    double timeout_s;      /* for everybody to come, and for each later meeting */
+};
+/* Returns when all ranks have come.  blob: rank 0's, RENDEZVOUS_BLOB bytes, is everybody's afterwards. */
+enum status rendezvous_join(struct rendezvous **out, const struct rendezvous_setup *s, void *blob, char *error,
+                            size_t error_size);
+/* all ranks meet; values become sums over them; n may be 0 and must be equal.  STATUS_WORLD and its words if some rank has
+ * failed or does not come */
+enum status rendezvous_sum(struct rendezvous *r, uint64_t *values, uint32_t n, char *error, size_t error_size);
+/* tells all others, who learn of it when they meet next */
+void rendezvous_fail(struct rendezvous *r, const char *words);
+void rendezvous_close(struct rendezvous *r);
+
+/* "host:port"; false: not of this form */
+int rendezvous_address(const char *text, char *host, size_t size, uint16_t *port);
+
+#endif

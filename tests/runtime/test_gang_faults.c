@@ -1,0 +1,210 @@
+/* What goes wrong on a device ends with one report that names rank and instruction, and leaves nothing behind: refused
+ * launches, kernels that break the device or never end, communicators that fail, hang or refuse.  And a plan that lacks a
+ * wait is found out.  Last, llmrun's whole way, files included, on the fake device. */
+
+#include "runtime/launch.h"
+#include "runtime/run.h"
+#include "tests/compiler/random_plan.h"
+#include "tests/e2e/e2e.h"
+#include "tests/runtime/trial.h"
+
+#include <CUnit/CUnit.h>
+#include <string.h>
+
+struct bench {
+    struct arena *arena;
+    struct plan *plan;
+};
+
+static struct bench open_bench(const char *decision)
+{
+    struct bench b = {.arena = arena_new()};
+    const char *why = "";
+    struct job *job = text_job(b.arena, tiny_llama);
+    struct topo *host = random_host(b.arena, 8);
+    struct decision d = text_decision(b.arena, job, host, decision);
+    b.plan = compile_decision(b.arena, job, host, &d, &(struct compile_options){0}, &why);
+    if (!b.plan)
+        printf("\n    %s: %s", decision, why);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(b.plan);
+    return b;
+}
+
+static void close_bench(struct bench *b)
+{
+    plan_close(b->plan);
+    arena_free(b->arena);
+}
+
+/* one report of this form: it names a rank and an instruction, and says what */
+static void expect(const struct trial *t, const char *says)
+{
+    bool named = strncmp(t->error, "rank ", 5) == 0 && strstr(t->error, ", instruction ") != NULL;
+    if (t->status != STATUS_WORLD || !named || !strstr(t->error, says) || t->complaints[0])
+        printf("\n    status %d, \"%s\" instead of \"%s\" | %s", (int)t->status, t->error, says, t->complaints);
+    CU_ASSERT_EQUAL(t->status, STATUS_WORLD);
+    CU_ASSERT(named);
+    CU_ASSERT_PTR_NOT_NULL(strstr(t->error, says));
+    CU_ASSERT_EQUAL(t->complaints[0], 0);
+}
+
+static struct trial faulty(const struct plan *p, enum trial_kind kind, enum replay replay)
+{
+    return (struct trial){.plan = p,
+                          .kind = kind,
+                          .replay = replay,
+                          .cuda = {.seed = 3, .devices = 8, .memory_bytes = 1u << 28},
+                          .nccl = {.seed = 3, .fail_rank = 1},
+                          .watchdog_s = 0.5};
+}
+
+static void test_kernels(void)
+{
+    struct bench b = open_bench("tp=2 dp=2 zero=1 microbatch=1");
+    for (enum replay replay = REPLAY_EAGER; replay <= REPLAY_GRAPH; replay++) {
+        struct trial t = faulty(b.plan, TRIAL_D2D, replay);
+        t.cuda.refuse_launch = 40;
+        trial_run(&t);
+        expect(&t, "invalid configuration argument");
+        t = faulty(b.plan, TRIAL_D2D, replay);
+        t.cuda.break_launch = 60;
+        trial_run(&t);
+        expect(&t, "illegal memory access");
+        t = faulty(b.plan, TRIAL_D2D, replay);
+        t.cuda.hang_launch = 60;
+        trial_run(&t);
+        expect(&t, "no rank has made progress for 0.5 s");
+    }
+    close_bench(&b);
+}
+
+static void test_communicators(void)
+{
+    struct bench b = open_bench("tp=2 pp=2 dp=2 zero=1 microbatch=1");
+    for (uint64_t at = 3; at < 40; at += 18) {
+        struct trial t = faulty(b.plan, TRIAL_NCCL, at == 3 ? REPLAY_GRAPH : REPLAY_EAGER);
+        t.nccl.fail_call = at;
+        trial_run(&t);
+        expect(&t, "remote process exited");
+        t = faulty(b.plan, TRIAL_NCCL, REPLAY_SEGMENTS);
+        t.nccl.refuse_call = at;
+        trial_run(&t);
+        expect(&t, "unhandled system error");
+        t = faulty(b.plan, TRIAL_NCCL, REPLAY_EAGER);
+        t.nccl.hang_call = at;
+        trial_run(&t);
+        expect(&t, "no rank has made progress for 0.5 s");
+    }
+    close_bench(&b);
+}
+
+/* without any waits between queues the device's free order must show, and the report is about bits, not about a crash */
+static void test_missing_waits(void)
+{
+    struct bench b = open_bench("tp=2 dp=2 zero=2 microbatch=1");
+    struct trial cpu = {.plan = b.plan, .kind = TRIAL_CPU};
+    uint32_t found = 0;
+    trial_run(&cpu);
+    CU_ASSERT_EQUAL(cpu.status, STATUS_OK);
+    for (uint32_t role = 0; role < b.plan->nroles; role++)
+        for (uint32_t i = 0; i < b.plan->train[role]->ninsns; i++)
+            b.plan->train[role]->insns[i].nwaits = 0;
+    for (uint64_t seed = 1; seed < 6; seed++) {
+        struct trial t = faulty(b.plan, TRIAL_D2D, REPLAY_EAGER);
+        t.cuda.seed = seed;
+        trial_run(&t);
+        found += !trial_equal(&cpu, &t);
+    }
+    CU_ASSERT(found > 0);
+    close_bench(&b);
+}
+
+static enum status body(void *context, uint32_t rank)
+{
+    struct run mine = *(struct run *)context;
+    mine.world.rank = rank;
+    return run_rank(&mine, rank);
+}
+
+/* runs a plan's folder as llmrun does, on the fake device */
+static enum status run_folder(const struct settings *o, char *error, size_t error_size)
+{
+    struct run r;
+    const struct fake_setup fake = {.seed = 5, .devices = 1, .memory_bytes = 1u << 28};
+    enum status st = run_open(&r, o, error, error_size);
+    r.plugin = fake_cuda_open(&fake);
+    if (st == STATUS_OK) {
+        struct world_sizes sizes = run_sizes(&r);
+        st = world_open(&r.world, &sizes, NULL, NONE, 1, error, error_size);
+    }
+    if (st == STATUS_OK)
+        st = run_join_device(&r, 0);
+    if (st == STATUS_OK) {
+        st = launch_threads(&r.world, body, &r);
+        snprintf(error, error_size, "%s", r.world.control->message);
+        gang_free(r.gang);
+    }
+    char complaints[512];
+    fake_cuda_complaints(complaints, sizeof complaints);
+    CU_ASSERT_STRING_EQUAL(complaints, "");
+    run_close(&r);
+    fake_cuda_close();
+    return st;
+}
+
+static void write_tokens(const char *path)
+{
+    uint64_t state = 7;
+    FILE *f = fopen(path, "wb");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+    for (int i = 0; i < 20000; i++) {
+        uint16_t token = (uint16_t)random_below(&state, 29);
+        fwrite(&token, sizeof token, 1, f);
+    }
+    fclose(f);
+}
+
+/* logs, gradients and weights equal those of CPU ranks byte by byte */
+static void test_llmrun(void)
+{
+    struct bench b = open_bench("tp=2 pp=2 dp=2 zero=1 microbatch=1");
+    char folder[E2E_PATH], path[8][E2E_PATH + 40], error[2048] = "";
+    e2e_folder(folder, "gang-llmrun");
+    static const char *const names[8] = {"plan", "tokens.bin", "cpu", "gpu", "cpu.grad", "gpu.grad", "gpu.jsonl", "gpu.trace"};
+    for (int i = 0; i < 8; i++)
+        snprintf(path[i], sizeof path[i], "%s/%s", folder, names[i]);
+    write_tokens(path[1]);
+    CU_ASSERT_EQUAL_FATAL(plan_write(b.plan, path[0], true, error, sizeof error), STATUS_OK);
+    char out[E2E_PATH + 40];
+    snprintf(out, sizeof out, "%s/out", folder);
+    CU_ASSERT_EQUAL(e2e_command(out, "%s/llmrun '%s' --data '%s' --steps 4 --quiet --save '%s' --dump-gradients '%s'", e2e_build(),
+                                path[0], path[1], path[2], path[4]),
+                    0);
+    for (int replay = 0; replay < 3; replay++) {
+        struct settings o = {.dir = path[0], .data = path[1], .save = path[3], .gradients = path[5], .log = path[6],
+                             .trace = path[7], .eval = path[1], .steps = 4, .watchdog_s = 20, .quiet = true, .cuda = true};
+        o.replay = replay;
+        enum status st = run_folder(&o, error, sizeof error);
+        if (st != STATUS_OK)
+            printf("\n    %s", error);
+        CU_ASSERT_EQUAL(st, STATUS_OK);
+        char cpu[E2E_PATH + 80], gpu[E2E_PATH + 80];
+        snprintf(cpu, sizeof cpu, "%s/model.safetensors", path[2]);
+        snprintf(gpu, sizeof gpu, "%s/model.safetensors", path[3]);
+        CU_ASSERT(e2e_same_bytes(cpu, gpu));
+        snprintf(cpu, sizeof cpu, "%s/gradients.safetensors", path[4]);
+        snprintf(gpu, sizeof gpu, "%s/gradients.safetensors", path[5]);
+        CU_ASSERT(e2e_same_bytes(cpu, gpu));
+    }
+    close_bench(&b);
+}
+
+void suite_gang_faults(void);
+void suite_gang_faults(void)
+{
+    CU_pSuite s = CU_add_suite("gang_faults", NULL, NULL);
+    CU_add_test(s, "kernels that fail or hang", test_kernels);
+    CU_add_test(s, "communicators that fail, refuse or hang", test_communicators);
+    CU_add_test(s, "missing waits show", test_missing_waits);
+    CU_add_test(s, "llmrun on the fake device", test_llmrun);
+}

@@ -1,0 +1,153 @@
+/* Ranks that meet over TCP: blobs and sums arrive; another plan, another secret, a rank too many, and a rank that dies or
+ * fails end the meeting for all, in words. */
+
+#include "runtime/rendezvous.h"
+
+#include <CUnit/CUnit.h>
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { RANKS = 4 };
+
+struct rank {
+    struct rendezvous_setup s;
+    bool dies, fails;
+    enum status status;
+    char error[512];
+    uint8_t blob[RENDEZVOUS_BLOB];
+    uint64_t sum;
+};
+
+static void *run(void *argument)
+{
+    struct rank *k = argument;
+    struct rendezvous *r = NULL;
+    memset(k->blob, (int)k->s.rank + 1, sizeof k->blob);
+    k->status = rendezvous_join(&r, &k->s, k->blob, k->error, sizeof k->error);
+    for (int round = 0; round < 3 && k->status == STATUS_OK; round++) {
+        uint64_t value[2] = {k->s.rank + 1, 10};
+        if (round == 1 && k->dies)
+            break;
+        if (round == 1 && k->fails)
+            rendezvous_fail(r, "rank 2: the sky falls");
+        if (round == 1 && k->fails)
+            break;
+        k->status = rendezvous_sum(r, value, 2, k->error, sizeof k->error);
+        k->sum += value[0] + value[1];
+    }
+    rendezvous_close(r);
+    return NULL;
+}
+
+static uint16_t free_port(void)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof a;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    bind(fd, (struct sockaddr *)&a, sizeof a);
+    getsockname(fd, (struct sockaddr *)&a, &n);
+    close(fd);
+    return ntohs(a.sin_port);
+}
+
+static const char plan[] = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+static void set_up(struct rank *ranks)
+{
+    uint16_t port = free_port();
+    for (uint32_t r = 0; r < RANKS; r++)
+        ranks[r] = (struct rank){.s = {"localhost", port, r, RANKS, plan, "open sesame", 3}};
+}
+
+static void run_all(struct rank *ranks)
+{
+    pthread_t threads[RANKS];
+    for (uint32_t r = 0; r < RANKS; r++)
+        pthread_create(&threads[r], NULL, run, &ranks[r]);
+    for (uint32_t r = 0; r < RANKS; r++)
+        pthread_join(threads[r], NULL);
+}
+
+static void test_meeting(void)
+{
+    struct rank ranks[RANKS];
+    set_up(ranks);
+    run_all(ranks);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        if (ranks[r].status != STATUS_OK)
+            printf("\n    %s", ranks[r].error);
+        CU_ASSERT_EQUAL(ranks[r].status, STATUS_OK);
+        CU_ASSERT_EQUAL(ranks[r].blob[0], 1);
+        CU_ASSERT_EQUAL(ranks[r].blob[RENDEZVOUS_BLOB - 1], 1);
+        CU_ASSERT_EQUAL(ranks[r].sum, 3 * (1 + 2 + 3 + 4 + 40));
+    }
+}
+
+static void expect(const struct rank *k, const char *words)
+{
+    if (k->status == STATUS_OK || !strstr(k->error, words))
+        printf("\n    rank %u: status %d, %s", k->s.rank, (int)k->status, k->error);
+    CU_ASSERT(k->status != STATUS_OK && strstr(k->error, words) != NULL);
+}
+
+static void test_refusals(void)
+{
+    struct rank ranks[RANKS];
+    set_up(ranks);
+    ranks[2].s.plan_hash = "ff23456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+    run_all(ranks);
+    expect(&ranks[0], "rank 2 has another plan than rank 0");
+    expect(&ranks[2], "rank 2 has another plan than rank 0");
+    set_up(ranks);
+    ranks[3].s.secret = "open barley";
+    run_all(ranks);
+    expect(&ranks[3], "has another secret");
+    expect(&ranks[0], "3 of 4 ranks came within 3 s");
+    set_up(ranks);
+    ranks[3].s.nranks = 5;
+    run_all(ranks);
+    expect(&ranks[1], "wants to join, the run has 4 ranks");
+}
+
+static void test_ends(void)
+{
+    struct rank ranks[RANKS];
+    set_up(ranks);
+    ranks[2].dies = true;
+    run_all(ranks);
+    expect(&ranks[0], "rank 2 is gone");
+    expect(&ranks[3], "rank 2 is gone");
+    set_up(ranks);
+    ranks[2].fails = true;
+    run_all(ranks);
+    expect(&ranks[0], "the sky falls");
+    expect(&ranks[1], "the sky falls");
+}
+
+static void test_address(void)
+{
+    char host[64];
+    uint16_t port = 0;
+    CU_ASSERT(rendezvous_address("node-0.local:29500", host, sizeof host, &port) && port == 29500);
+    CU_ASSERT_STRING_EQUAL(host, "node-0.local");
+    CU_ASSERT(!rendezvous_address("node-0", host, sizeof host, &port));
+    CU_ASSERT(!rendezvous_address(":1", host, sizeof host, &port));
+    CU_ASSERT(!rendezvous_address("a:0", host, sizeof host, &port));
+    CU_ASSERT(!rendezvous_address("a:65536", host, sizeof host, &port));
+    CU_ASSERT(!rendezvous_address("a:1x", host, sizeof host, &port));
+}
+
+void suite_rendezvous(void);
+void suite_rendezvous(void)
+{
+    CU_pSuite s = CU_add_suite("rendezvous", NULL, NULL);
+    CU_add_test(s, "blobs and sums", test_meeting);
+    CU_add_test(s, "other plans, secrets and sizes", test_refusals);
+    CU_add_test(s, "deaths and failures", test_ends);
+    CU_add_test(s, "addresses", test_address);
+}
