@@ -104,6 +104,7 @@ void sema_model(struct check *c, const struct stmt *s, const struct env *env);
 struct layer *sema_layer(struct check *c, const struct stmt *s, const struct env *env);
 void sema_train(struct check *c, const struct stmt *s, const struct env *env);
 void sema_plan(struct check *c, const struct stmt *s, const struct env *env);
+void sema_layout(struct check *c, const struct binding *b, struct wishes *w);
 void sema_profile(struct check *c, const struct binding *words, struct wishes *w); /* after sequence_parallel */
 
 #endif

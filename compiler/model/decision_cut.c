@@ -1,0 +1,225 @@
+/* The cut of layers into stages.
+ *
+ * It minimises the heaviest stage exactly (in closed form for equal layers, else by dynamic programming over
+ * prefixes, O(stages * layers^2)), then the sum of squares, then puts fewer layers in earlier stages, because
+ * those keep more microbatches in flight under 1F1B. */
+
+#include "compiler/model/decision.h"
+
+#include <math.h>
+
+/* Latest plan of layers into stages; prefix[i] = cost of the first i layers. */
+struct cut {
+    uint32_t n, stages;
+    const double *prefix;
+    double embed, head;
+};
+
+static double stage_cost(const struct cut *c, uint32_t s, uint32_t from, uint32_t to)
+{
+    return c->prefix[to] - c->prefix[from] + (s == 0 ? c->embed : 0) + (s + 1 == c->stages ? c->head : 0);
+}
+
+/* min over cuts of the heaviest stage (limit = INFINITY), or of the sum of squares under that limit */
+static double cut_solve(struct arena *a, const struct cut *c, double limit, uint32_t *from)
+{
+    uint32_t n = c->n;
+    double *best = ARENA_ARRAY(a, double, n + 1), *next = ARENA_ARRAY(a, double, n + 1);
+    for (uint32_t i = 0; i <= n; i++)
+        best[i] = i ? INFINITY : 0;
+    for (uint32_t s = 0; s < c->stages; s++) {
+        for (uint32_t i = 0; i <= n; i++) {
+            next[i] = INFINITY;
+            for (uint32_t j = i; j-- > s;) { /* stages grow from here on */
+                double cost = stage_cost(c, s, j, i);
+                if (cost > limit || (isinf(limit) && cost > next[i]))
+                    break;
+                if (isinf(best[j]))
+                    continue;
+                double v = isinf(limit) ? fmax(best[j], cost) : best[j] + cost * cost;
+                if (v <= next[i] * (1 + 1e-12) || isinf(next[i])) { /* of equals the smaller j */
+                    next[i] = v;
+                    from[(size_t)s * (n + 1) + i] = j;
+                }
+            }
+        }
+        double *swap = best;
+        best = next;
+        next = swap;
+    }
+    return best[n];
+}
+
+/* cost of stage s beyond its layers */
+static double stage_extra(uint32_t s, uint32_t stages, double embed, double head)
+{
+    return (s == 0 ? embed : 0) + (s + 1 == stages ? head : 0);
+}
+
+/* layers of cost t that stage s may hold under the limit, at least one */
+static uint64_t stage_room(double limit, double extra, double t)
+{
+    double room = floor((limit - extra) / t * (1 + 1e-12) + 1e-9);
+    return room < 1 ? 1 : (uint64_t)room;
+}
+
+static bool limit_holds(uint32_t n, uint32_t stages, double limit, double t, double embed, double head)
+{
+    uint64_t room =
+        stage_room(limit, embed, t) + stage_room(limit, head, t) + (stages - 2) * stage_room(limit, 0, t);
+    return room >= n;
+}
+
+/* The same cut where all layers cost t and there are two stages or more, without dynamic programming: the
+ * least limit is the cost of some stage with some number of layers; what the limit leaves room for beyond n
+ * is taken from the heaviest stages, earlier ones first.  O(n + stages^2). */
+static void cut_even(uint32_t n, uint32_t stages, double t, double embed, double head, uint32_t *count)
+{
+    const double extra[] = {0, embed, head};
+    double limit = INFINITY, least = t + fmax(embed, head);
+    for (uint32_t k = 1; k <= n; k++)
+        for (int i = 0; i < 3; i++) {
+            double candidate = extra[i] + k * t;
+            if (candidate >= least * (1 - 1e-12) && candidate < limit &&
+                limit_holds(n, stages, candidate, t, embed, head))
+                limit = candidate;
+        }
+    uint64_t room = 0;
+    for (uint32_t s = 0; s < stages; s++) {
+        uint64_t own = stage_room(limit, stage_extra(s, stages, embed, head), t);
+        count[s] = own < n ? (uint32_t)own : n;
+        room += count[s];
+    }
+    for (; room > n; room--) {
+        uint32_t heaviest = NONE;
+        double most = -1;
+        for (uint32_t s = 0; s < stages; s++) {
+            double cost = count[s] * t + stage_extra(s, stages, embed, head);
+            if (count[s] > 1 && cost > most * (1 + 1e-12)) {
+                most = cost;
+                heaviest = s;
+            }
+        }
+        count[heaviest]--;
+    }
+}
+
+/* beyond these sizes, and with fewer layers than stages, an even cut by count has to do */
+static void cut_uneven(struct arena *a, uint32_t n, uint32_t stages, const double *cost, double embed,
+                       double head, uint32_t *count)
+{
+    bool solve = cost && stages <= n && n <= 4096 && (uint64_t)n * n * stages <= 50u * 1000 * 1000;
+    uint32_t *from = NULL, end = n;
+    if (solve) {
+        double *prefix = ARENA_ARRAY(a, double, n + 1);
+        for (uint32_t i = 0; i < n; i++)
+            prefix[i + 1] = prefix[i] + cost[i];
+        struct cut c = {n, stages, prefix, embed, head};
+        from = ARENA_ARRAY(a, uint32_t, (size_t)stages * (n + 1));
+        double most = cut_solve(a, &c, INFINITY, from);
+        cut_solve(a, &c, most * (1 + 1e-9), from);
+    }
+    for (uint32_t s = stages; s-- > 0;) {
+        uint32_t first = from ? from[(size_t)s * (n + 1) + end] : (uint32_t)((uint64_t)n * s / stages);
+        count[s] = end - first;
+        end = first;
+    }
+}
+
+/* Loads of the ranks under a cut into several stages each: the most, and the sum of squares. */
+struct loads {
+    double most, squares;
+};
+
+static struct loads rank_loads(const struct decision *d, const uint32_t *count, const double *cost,
+                               double embed, double head, double *load)
+{
+    uint32_t stages = d->pp * d->vpp;
+    bool folds = decision_folds(d);
+    struct loads sum = {0};
+    for (uint32_t r = 0; r < d->pp; r++)
+        load[r] = 0;
+    for (uint32_t s = 0, next = 0; s < stages; s++) {
+        double own = stage_extra(s, stages, embed, head);
+        for (uint32_t k = 0; k < count[s]; k++, next++)
+            own += cost ? cost[next] : 1;
+        load[folds && s >= d->pp ? stages - 1 - s : s % d->pp] += own;
+    }
+    for (uint32_t r = 0; r < d->pp; r++) {
+        sum.most = fmax(sum.most, load[r]);
+        sum.squares += load[r] * load[r];
+    }
+    return sum;
+}
+
+/* layers that a stage can give away: one stays unless it has the embedding or the head */
+static uint32_t stage_spare(const struct decision *d, const uint32_t *count, uint32_t s)
+{
+    uint32_t stays = s > 0 && s + 1 < d->pp * d->vpp ? 1 : 0;
+    return count[s] > stays ? count[s] - stays : 0;
+}
+
+/* A rank's stage that can give away most layers, or has fewest. */
+static uint32_t rank_stage(const struct decision *d, const uint32_t *count, uint32_t r, bool most)
+{
+    uint32_t found = r;
+    for (uint32_t j = 1; j < d->vpp; j++) {
+        uint32_t s = decision_folds(d) ? 2 * d->pp - 1 - r : r + j * d->pp;
+        if (most ? stage_spare(d, count, s) > stage_spare(d, count, found) : count[s] < count[found])
+            found = s;
+    }
+    return found;
+}
+
+/* Stages of even cost make uneven ranks where one rank has the head beside a stage of layers: layers move
+ * from the fullest rank to the emptiest, all stages between shifting along, as long as that helps. */
+static void balance_ranks(struct arena *a, const struct decision *d, uint32_t *count, const double *cost,
+                          double embed, double head)
+{
+    double *load = ARENA_ARRAY(a, double, d->pp);
+    struct loads now = rank_loads(d, count, cost, embed, head, load);
+    for (uint32_t moves = 0; moves < 2 * d->pp; moves++) {
+        uint32_t full = 0, empty = 0;
+        for (uint32_t r = 1; r < d->pp; r++) {
+            full = load[r] > load[full] ? r : full;
+            empty = load[r] < load[empty] ? r : empty;
+        }
+        uint32_t from = rank_stage(d, count, full, true), to = rank_stage(d, count, empty, false);
+        if (stage_spare(d, count, from) == 0)
+            return;
+        count[from]--;
+        count[to]++;
+        struct loads then = rank_loads(d, count, cost, embed, head, load);
+        if (then.most > now.most * (1 + 1e-12) || then.squares >= now.squares * (1 - 1e-12)) {
+            count[from]++;
+            count[to]--;
+            return;
+        }
+        now = then;
+    }
+}
+
+void decision_cut(struct arena *a, struct decision *d, uint32_t nlayers, const double *cost, double embed,
+                  double head)
+{
+    uint32_t stages = d->pp * d->vpp;
+    d->nstages = stages;
+    d->stages = ARENA_ARRAY(a, struct stage, stages);
+    struct arena_mark mark = arena_mark(a);
+    uint32_t *count = ARENA_ARRAY(a, uint32_t, stages);
+    bool even = stages > 1 && stages <= nlayers;
+    for (uint32_t i = 1; even && cost && i < nlayers; i++)
+        even = cost[i] == cost[0];
+    double t = cost && nlayers ? cost[0] : 1;
+    if (even && t > 0)
+        cut_even(nlayers, stages, t, embed, head, count);
+    else
+        cut_uneven(a, nlayers, stages, cost, embed, head, count);
+    if (d->vpp > 1 && stages <= nlayers)
+        balance_ranks(a, d, count, cost, embed, head);
+    for (uint32_t s = 0, first = 0; s < stages; s++) {
+        d->stages[s] = (struct stage){first, count[s], s == 0, s + 1 == stages, 0};
+        first += count[s];
+    }
+    arena_reset(a, mark);
+}
