@@ -31,7 +31,7 @@ static const char *reduce_digits(struct conserve *c, struct value *v, uint32_t m
             uint32_t digit = mesh->order[i];
             if (!(mask & AXIS_BIT(digit)) || mesh->home[digit] != (uint32_t)order[k])
                 continue;
-            const char *why = value_reduce(c->scratch, c->nodes, v, digit, mesh->size[digit], max, v);
+            const char *why = value_reduce(c->scratch, c->nodes, mesh, v, digit, max, v);
             if (why)
                 return why;
         }

@@ -520,9 +520,9 @@ static bool scatter(struct machine *m, uint32_t i, uint32_t mask, struct value v
     struct routed *t = ARENA_NEW(m->c->scratch, struct routed);
     for (uint32_t k = 0; k < mesh->ndigits; k++) {
         uint32_t digit = mesh->order[k];
-        const char *why = mask & AXIS_BIT(digit) ? value_reduce(m->c->scratch, m->c->nodes, &v, digit,
-                                                                mesh->size[digit], false, &v)
-                                                 : NULL;
+        const char *why = mask & AXIS_BIT(digit)
+                              ? value_reduce(m->c->scratch, m->c->nodes, mesh, &v, digit, false, &v)
+                              : NULL;
         if (why)
             return conserve_fail_inputs(m, i, "%s", why);
     }

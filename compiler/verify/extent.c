@@ -14,7 +14,8 @@
 
 #define MOST_COPIES 4096 /* of a comb, where it must be written out */
 
-const char *const digit_names[NDIGITS] = {"tp", "cp", "dp", "pp", "d4", "d5", "d6", "d7"};
+/* extents know no mesh: folded digits have no better name here */
+static const char *const digit_names[NDIGITS] = {"tp", "cp", "dp", "pp", "d4", "d5", "d6", "d7"};
 
 void extent_move(struct extent *x, const struct mesh *m, uint32_t mask, int64_t stride)
 {

@@ -47,7 +47,6 @@ bool blocks_equal(const struct blocks *x, const struct blocks *y);
 bool blocks_whole(const struct blocks *x, int64_t size);
 /* "[0, 64) + 32 tp" */
 char *blocks_text(struct arena *a, const struct blocks *x);
-extern const char *const digit_names[NDIGITS];
 char *extent_text(struct arena *a, const struct extent *x);
 
 #endif

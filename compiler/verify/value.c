@@ -219,20 +219,29 @@ const char *value_add(struct arena *a, struct nodes *g, const struct value *x, c
     return NULL;
 }
 
-const char *value_reduce(struct arena *a, struct nodes *g, const struct value *value, uint32_t digit,
-                         int64_t size, bool max, struct value *out)
+/* the dimension that a digit is, or one of its parts */
+static const char *digit_name(struct arena *a, const struct mesh *mesh, uint32_t digit)
+{
+    char name[40];
+    mesh_mask_text(mesh, AXIS_BIT(digit), " ", name, sizeof name);
+    return arena_printf(a, "%s", name);
+}
+
+const char *value_reduce(struct arena *a, struct nodes *g, const struct mesh *mesh, const struct value *value,
+                         uint32_t digit, bool max, struct value *out)
 {
     const struct value copy = *value, *x = &copy; /* *out may be *value */
+    int64_t size = mesh->size[digit];
     *out = *x;
     if (x->kind == VALUE_ZERO || size == 1)
         return NULL;
     if (x->kind != VALUE_NODES)
         return "a shard of a bucket can't be reduced";
     if (x->row.step[digit] || x->col.step[digit] || x->member.step[digit])
-        return arena_printf(a, "the members along %s hold different rows or columns of it", digit_names[digit]);
+        return arena_printf(a, "the members along %s hold different rows or columns of it", digit_name(a, mesh, digit));
     if (x->node != NODE_ZERO)
         return arena_printf(a, "%s is complete on every rank along %s: reducing it would count it %lld times",
-                            nodes_name(g, x->node), digit_names[digit], (long long)size);
+                            nodes_name(g, x->node), digit_name(a, mesh, digit), (long long)size);
     struct term *terms = ARENA_ARRAY(a, struct term, x->nterms);
     out->terms = terms;
     out->nterms = 0;
@@ -245,7 +254,7 @@ const char *value_reduce(struct arena *a, struct nodes *g, const struct value *v
                                 max ? "sum, not a maximum" : "maximum, not a sum");
         if (!blocks_reduce(a, &x->terms[i].blocks, digit, size, &t.blocks))
             return arena_printf(a, "over %s contributions to %s would count twice: each rank has %s",
-                                digit_names[digit], nodes_name(g, t.node), blocks_text(a, &x->terms[i].blocks));
+                                digit_name(a, mesh, digit), nodes_name(g, t.node), blocks_text(a, &x->terms[i].blocks));
         settle(g, out, terms, t);
     }
     return NULL;

@@ -98,8 +98,8 @@ struct whole {
 const char *value_add(struct arena *a, struct nodes *g, const struct value *x, const struct value *y,
                       struct value *out);
 /* sum (or maximum) over all values of a digit; NULL, or what is wrong */
-const char *value_reduce(struct arena *a, struct nodes *g, const struct value *x, uint32_t digit, int64_t size,
-                         bool max, struct value *out);
+const char *value_reduce(struct arena *a, struct nodes *g, const struct mesh *mesh, const struct value *x,
+                         uint32_t digit, bool max, struct value *out);
 /* are these all contributions to the term's node that this value needs? */
 bool value_complete(const struct nodes *g, const struct value *v, const struct term *t);
 bool value_routed_same(const struct routed *x, const struct routed *y);
