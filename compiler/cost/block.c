@@ -246,6 +246,10 @@ static void experts(struct block *b, const struct opr *o)
     double share = shown(b, OVERLAP_ALL_TO_ALL, c->profile->ep_shown, c->profile->ep_overlap_shown);
     double dispatch = 2 * cost_dispatch_s(c, moved / m->active * h * b->element, m->active, m->groups, m->pick, &c->ep,
                                           c->profile->ep_once_per_node > 0.5);
+    if (c->profile->allocator < 0.5 && ep > 1) { /* counts; in backward rows' weights and their gradients: latency mostly */
+        b->out.forward_comm_s += cost_group_s(c, OP_ALL_TO_ALL, 4 * m->experts, &c->ep);
+        b->out.backward_comm_s += 2 * cost_group_s(c, OP_ALL_TO_ALL, 4 * moved, &c->ep);
+    }
     if (etp > 1)
         dispatch += cost_collective_s(c, OP_ALL_GATHER, moved * etp * h * b->element, AXIS_BIT(AXIS_TP)) +
                     cost_collective_s(c, OP_REDUCE_SCATTER, moved * etp * h * b->element, AXIS_BIT(AXIS_TP));
@@ -331,6 +335,16 @@ static double waits(double kernels_s, double transfers_s, double host_s)
     return sqrt(device_s * device_s + host_s * host_s) - transfers_s;
 }
 
+/* under the kernels of another microbatch goes no more than these take: of a block's transfers, its own kernels' time */
+static void cap_hidden(struct cost_block *out)
+{
+    double hidden = out->forward_hidden_s + out->backward_hidden_s, most = out->forward_s + out->backward_s;
+    if (!(hidden > most))
+        return;
+    out->forward_hidden_s *= most / hidden;
+    out->backward_hidden_s *= most / hidden;
+}
+
 static struct cost_block block_make(struct arena *a, const struct cost *c, const struct expansion *e, bool layer)
 {
     const struct decision *d = c->decision;
@@ -360,6 +374,7 @@ static struct cost_block block_make(struct arena *a, const struct cost *c, const
     double host_s = 1e-6 * c->profile->host_op_us;
     b.out.forward_s = waits(b.out.forward_s, b.out.forward_comm_s, host_s * b.forward_kernels);
     b.out.backward_s = waits(b.out.backward_s, b.out.backward_comm_s, host_s * b.backward_kernels);
+    cap_hidden(&b.out);
     cost_keep(a, c, e, layer, &b.out);
     return b.out;
 }
