@@ -195,7 +195,7 @@ double cost_usual_room(const struct job *job, const struct topo_gpu *gpu)
 {
     if (job->train.expert_room > 0)
         return job->train.expert_room;
-    return strcmp(gpu->model, "cpu") ? 1.5 * job->train.imbalance : 0;
+    return topo_is_cpu(gpu) ? 0 : 1.5 * job->train.imbalance;
 }
 
 /* Rows that travel to experts and that their activations go over, for each that is expected on average: llmrun's blocks

@@ -199,7 +199,7 @@ static void init_known(struct cost *c, const struct topo_gpu *gpu, const struct 
 static void init_plain(struct cost *c, const struct topo_gpu *gpu, enum topo_dtype low, enum topo_dtype full)
 {
     struct cost_device *dev = &c->device;
-    bool processor = !strcmp(gpu->model, "cpu"); /* the cluster file's word for CPU ranks */
+    bool processor = topo_is_cpu(gpu);
     dev->plain = true;
     dev->units = dev->sms = 1;
     double peaks[COST_NNUMBERS] = {[COST_F32] = gpu->peak_flop_s[full],

@@ -60,7 +60,7 @@ static bool is_calibrated(const struct topo_gpu *gpu)
     for (size_t i = 0; i < ARRAY_LEN(sm); i++)
         if (gpu->sm == sm[i])
             return true;
-    return !strcmp(gpu->model, "cpu");
+    return topo_is_cpu(gpu);
 }
 
 const char *estimate_basis(struct arena *a, const struct job *job, const struct topo *topo,

@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 enum topo_dtype { TOPO_FP32, TOPO_TF32, TOPO_BF16, TOPO_FP16, TOPO_FP8, TOPO_FP4, NTOPO_DTYPES };
 
@@ -35,6 +36,11 @@ struct topo_gpu {
     uint32_t sm;                      /* 90 for Hopper, 0 = unknown */
     uint32_t given;                   /* topo_fact bits */
 };
+/* CPU ranks, for which the cluster file has the word "cpu" */
+static inline bool topo_is_cpu(const struct topo_gpu *gpu)
+{
+    return !strcmp(gpu->model, "cpu");
+}
 
 enum scale_up_kind { SCALE_UP_NONE, SCALE_UP_NVSWITCH, SCALE_UP_MESH, SCALE_UP_PCIE };
 struct topo_scale_up {

@@ -83,7 +83,7 @@ static void check_unknown_model(struct walk *w, const struct xml_element *e, con
                memory ? "a <peak>"
                : peak ? "memory"
                       : "memory and a <peak>");
-    if (near_name && strcmp(gpu->model, "cpu") != 0)
+    if (near_name && !topo_is_cpu(gpu))
         diag_caret(w->diag, "did you mean '%s'?", near_name);
     diag_help(w->diag,
               "such as <gpu model=\"%.64s\" memory=\"80GiB\"><peak dtype=\"fp32\" rate=\"60TFLOP/s\"/></gpu>",
