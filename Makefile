@@ -71,6 +71,14 @@ $(B)/tests/gpu/kernels: $(CUDA_B)/tests/gpu/kernels.cu.o $(CUDA_CU:%.cu=$(CUDA_B
 $(B)/tests/gpu/kernels-emulated: $(B)/emulated/tests/gpu/kernels.cu.o $(filter-out $(B)/emulated/tests/%,$(HOST_O)) $(GPU_O)
 	$(Q)mkdir -p $(@D); echo "  LD  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(RUNLIBS)
 
+# products and attention, likewise
+PRODUCTS_O := $(B)/tests/kernels/cuda_compare.o $(filter-out $(B)/tests/kernels/%,$(GPU_O))
+$(B)/tests/gpu/products: $(CUDA_B)/tests/gpu/products.cu.o $(CUDA_CU:%.cu=$(CUDA_B)/%.cu.o) $(patsubst %.c,$(CUDA_B)/%.o,$(wildcard kernels/cuda/*.c)) $(PRODUCTS_O)
+	$(Q)mkdir -p $(@D); echo "  LD  $@"; $(NVCC) $(GENCODE) -cudart static -o $@ $^ $(RUNLIBS) -ldl
+
+$(B)/tests/gpu/products-emulated: $(B)/emulated/tests/gpu/products.cu.o $(filter-out $(B)/emulated/tests/%,$(HOST_O)) $(PRODUCTS_O)
+	$(Q)mkdir -p $(@D); echo "  LD  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(RUNLIBS)
+
 # every architecture that is supported, without warnings: in a folder of its own
 cuda-archs:
 	$(Q)$(if $(NVCC),,echo "  nvcc was not found"; exit 4)

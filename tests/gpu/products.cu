@@ -1,0 +1,241 @@
+/* Products and attention on a GPU: are they right, and how fast.
+ *
+ *   products check    our own kernels, cuBLASLt and cuDNN against kernels/cpu; exit 1 where something differs
+ *   products bench    achieved flop/s as one JSON object a line: products by the chosen algorithm of cuBLASLt and by our own
+ *                     kernel; experts' products; attention by cuDNN and by our own kernels
+ *
+ * Operands are random, never zero.  Times are the median of 20 calls, by events.  Compiled without nvcc it runs on the
+ * emulation, with small shapes and without the libraries: times then say nothing. */
+
+#include "kernels/cuda/language.cuh"
+
+extern "C" {
+#include "kernels/cuda/libraries.h"
+#include "tests/kernels/cuda_compare.h"
+}
+
+#include <algorithm>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+namespace {
+
+struct pair {
+    const char *name;
+    double value;
+};
+struct form {
+    const char *what;
+    enum op op;
+    pair number[16];
+    double flop; /* of one launch; 0 = only checked */
+};
+
+cuda_case case_of(const form &f, dtype c, dtype g, bool add)
+{
+    cuda_case k = {};
+    k.op = f.op;
+    k.c = c;
+    k.g = g;
+    k.add = add;
+    for (int i = 0; i < 16 && f.number[i].name; i++) {
+        k.number[i].name = f.number[i].name;
+        k.number[i].value = f.number[i].value;
+    }
+    return k;
+}
+
+/* experts' rows, evenly */
+void even_counts(const cuda_case *c, kernel_args *k)
+{
+    const struct isa_info *info = isa_info(c->op);
+    for (unsigned i = 0; i < info->noperands; i++)
+        if (k->operand[i].dtype == DTYPE_I32)
+            for (unsigned r = 0; r < k->operand[i].rows; r++)
+                ((int32_t *)k->operand[i].data)[(size_t)r * k->operand[i].ld] = (int32_t)(k->operand[1].rows / k->operand[i].rows);
+}
+
+#define HEADS(h, k, d, w, s, b, win, cap, scale_)                                                            \
+    {                                                                                                        \
+        {"heads", h}, {"kv", k}, {"head", d}, {"u", w}, {"sequence", s}, {"t", (double)(s) * (b)}, {"window", win}, {"softcap", cap}, \
+            {"scale", scale_}                                                                                \
+    }
+const form checks[] = {
+    {"attention 64", OP_ATTENTION, HEADS(12, 12, 64, 64, 256, 1, 0, 0, 0.125), 0},
+    {"attention 128, shared", OP_ATTENTION, HEADS(8, 2, 128, 128, 320, 1, 0, 0, 0.088), 0},
+    {"attention 128, window", OP_ATTENTION, HEADS(4, 2, 128, 128, 320, 1, 100, 0, 0.088), 0},
+    {"attention 256, cap", OP_ATTENTION, HEADS(2, 1, 256, 256, 256, 1, 0, 50, 0.0625), 0},
+    {"attention 192/128", OP_ATTENTION, HEADS(4, 4, 192, 128, 256, 1, 0, 0, 0.072), 0},
+    {"product nt", OP_MATMUL_NT, {{"m", 384}, {"n", 520}, {"k", 256}}, 0},
+    {"product nn", OP_MATMUL_NN, {{"m", 384}, {"n", 520}, {"k", 256}}, 0},
+    {"product tn", OP_MATMUL_TN, {{"m", 384}, {"n", 520}, {"k", 256}}, 0},
+    {"experts nt", OP_GROUPED_NT, {{"m", 600}, {"n", 264}, {"k", 136}, {"experts", 3}, {"blocks", 2}}, 0},
+    {"experts nn", OP_GROUPED_NN, {{"m", 600}, {"n", 264}, {"k", 136}, {"experts", 3}, {"blocks", 2}}, 0},
+    {"experts tn", OP_GROUPED_TN, {{"m", 600}, {"n", 264}, {"k", 136}, {"experts", 3}, {"blocks", 2}}, 0},
+};
+const form benches[] = {
+    {"product nt", OP_MATMUL_NT, {{"m", 8192}, {"n", 14336}, {"k", 4096}}, 2.0 * 8192 * 14336 * 4096},
+    {"product nn", OP_MATMUL_NN, {{"m", 8192}, {"n", 4096}, {"k", 14336}}, 2.0 * 8192 * 14336 * 4096},
+    {"product tn", OP_MATMUL_TN, {{"m", 14336}, {"n", 4096}, {"k", 8192}}, 2.0 * 8192 * 14336 * 4096},
+    {"experts nt", OP_GROUPED_NT, {{"m", 16384}, {"n", 4096}, {"k", 4096}, {"experts", 8}, {"blocks", 1}}, 2.0 * 16384 * 4096 * 4096},
+    {"experts tn", OP_GROUPED_TN, {{"m", 16384}, {"n", 4096}, {"k", 4096}, {"experts", 8}, {"blocks", 1}}, 2.0 * 16384 * 4096 * 4096},
+    {"attention 64", OP_ATTENTION, HEADS(32, 8, 64, 64, 8192, 1, 0, 0, 0.125), 2.0 * 8192 * 8192 * 32 * 64},
+    {"attention 128", OP_ATTENTION, HEADS(32, 8, 128, 128, 8192, 1, 0, 0, 0.088), 2.0 * 8192 * 8192 * 32 * 128},
+    {"attention 192/128", OP_ATTENTION, HEADS(16, 16, 192, 128, 4096, 1, 0, 0, 0.072), 4096.0 * 4096 * 16 * 320},
+    {"gradient 64", OP_ATTENTION_I, HEADS(32, 8, 64, 64, 8192, 1, 0, 0, 0.125), 5.0 * 8192 * 8192 * 32 * 64},
+    {"gradient 128", OP_ATTENTION_I, HEADS(32, 8, 128, 128, 8192, 1, 0, 0, 0.088), 5.0 * 8192 * 8192 * 32 * 128},
+};
+
+#if defined(__CUDACC__)
+void *device_make(size_t bytes)
+{
+    void *p = nullptr;
+    cudaError_t e = cudaMalloc(&p, bytes ? bytes : 1);
+    if (e != cudaSuccess) {
+        fprintf(stderr, "products: %zu bytes: %s\n", bytes, cudaGetErrorString(e));
+        exit(4);
+    }
+    cudaMemset(p, 0xff, bytes);
+    return p;
+}
+void device_drop(void *p)
+{
+    cudaFree(p);
+}
+void device_store(void *to, const void *from, size_t bytes)
+{
+    cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice);
+}
+void device_fetch(void *to, const void *from, size_t bytes)
+{
+    cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost);
+}
+const char *device_finish()
+{
+    cudaError_t e = cudaDeviceSynchronize();
+    return e == cudaSuccess ? nullptr : cudaGetErrorString(e);
+}
+const cuda_memory device = {device_make, device_drop, device_store, device_fetch, device_finish};
+const cuda_memory *const memory = &device;
+
+cuda_libraries *libraries_open()
+{
+    static cuda_runtime r = {}; /* what choosing algorithms needs */
+    cudaDeviceProp p;
+    cuda_libraries *l = nullptr;
+    if (cudaSetDevice(0) != cudaSuccess || cudaGetDeviceProperties(&p, 0) != cudaSuccess) {
+        fprintf(stderr, "products: no GPU\n");
+        exit(4);
+    }
+    r.EventCreateWithFlags = [](cuda_event *e, unsigned flags) { return (int)cudaEventCreateWithFlags(e, flags); };
+    r.EventDestroy = [](cuda_event e) { return (int)cudaEventDestroy(e); };
+    r.EventRecord = [](cuda_event e, cuda_stream s) { return (int)cudaEventRecord(e, s); };
+    r.EventQuery = [](cuda_event e) { return (int)cudaEventQuery(e); };
+    r.EventElapsedTime = [](float *ms, cuda_event a, cuda_event b) { return (int)cudaEventElapsedTime(ms, a, b); };
+    const char *why = cuda_libraries_open(&l, &r, p.name, 0, 10 * p.major + p.minor, p.multiProcessorCount, false);
+    if (why)
+        fprintf(stderr, "products: %s: only our own kernels are looked at\n", why);
+    else if (!l->dnn_handle)
+        fprintf(stderr, "products: cuDNN is missing: only our own attention is looked at\n");
+    return why ? nullptr : l;
+}
+
+double seconds_of(const cuda_case *c, cuda_sample *s)
+{
+    const int CALLS = 20;
+    float ms[CALLS];
+    cudaEvent_t from, to;
+    cudaEventCreate(&from);
+    cudaEventCreate(&to);
+    for (int i = -3; i < CALLS; i++) {
+        cudaEventRecord(from, nullptr);
+        if (cuda_sample_launch(c, s))
+            return 0;
+        cudaEventRecord(to, nullptr);
+        cudaEventSynchronize(to);
+        cudaEventElapsedTime(&ms[i < 0 ? 0 : i], from, to);
+    }
+    cudaEventDestroy(from);
+    cudaEventDestroy(to);
+    std::sort(ms, ms + CALLS);
+    return (double)ms[CALLS / 2] * 1e-3;
+}
+#else
+const cuda_memory *const memory = nullptr;
+cuda_libraries *libraries_open()
+{
+    return nullptr;
+}
+double seconds_of(const cuda_case *c, cuda_sample *s)
+{
+    return cuda_sample_launch(c, s) ? 0 : 1;
+}
+#endif
+
+bool is_grouped(enum op op)
+{
+    return op == OP_GROUPED_NT || op == OP_GROUPED_NN || op == OP_GROUPED_TN;
+}
+
+int check(cuda_libraries *l)
+{
+    int bad = 0;
+    for (const form &f : checks)
+        for (unsigned mode = 0; mode < 8; mode++) {
+            bool bf16 = mode & 1, add = mode & 2, own = mode & 4;
+            if ((add && (f.op == OP_ATTENTION)) || (!own && !l))
+                continue;
+            cuda_case c = case_of(f, bf16 ? DTYPE_BF16 : DTYPE_F32, f.op == OP_ATTENTION && bf16 ? DTYPE_BF16 : DTYPE_F32, add);
+            c.memory = memory;
+            c.libraries = own ? nullptr : l;
+            c.prepare = !own;
+            double most = c.g == DTYPE_BF16 ? 8e-3 : bf16 ? 1e-4 : 2e-5, error = cuda_compare(&c, is_grouped(f.op) ? even_counts : nullptr, most);
+            printf("%-24s %s%s %s: %.2e%s\n", f.what, bf16 ? "bf16" : "fp32", add ? " add" : "", own ? "own" : "library", error,
+                   error <= most ? "" : "  WRONG");
+            bad |= !(error <= most);
+        }
+    return bad;
+}
+
+int bench(cuda_libraries *l)
+{
+    for (const form &f : benches)
+        for (int own = 0; own < 2; own++) {
+            form small = f;
+            if (!memory) { /* the emulation */
+                for (pair &n : small.number)
+                    if (n.name && n.value >= 4096)
+                        n.value /= 64;
+            }
+            if (!own && (!l || is_grouped(f.op)))
+                continue;
+            cuda_case c = case_of(small, DTYPE_BF16, f.op == OP_MATMUL_TN || f.op == OP_GROUPED_TN ? DTYPE_F32 : DTYPE_BF16, false);
+            c.absent = f.op == OP_MATMUL_NT ? 1u << OPND(MATMUL_NT, bias) : 0;
+            c.memory = memory;
+            c.libraries = own ? nullptr : l;
+            c.prepare = !own;
+            cuda_sample s;
+            const char *why = cuda_sample_make(&c, is_grouped(f.op) ? even_counts : nullptr, &s);
+            double t = why ? 0 : seconds_of(&c, &s);
+            printf("{\"what\": \"%s\", \"by\": \"%s\", \"us\": %.1f, \"tflop_s\": %.1f}\n", f.what, own ? "own" : "library", t * 1e6,
+                   t > 0 ? f.flop / t * 1e-12 : 0);
+            fflush(stdout);
+            cuda_sample_free(&c, &s);
+        }
+    return 0;
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+    if (argc != 2 || (strcmp(argv[1], "check") != 0 && strcmp(argv[1], "bench") != 0)) {
+        fprintf(stderr, "usage: products check|bench\n");
+        return 2;
+    }
+    cuda_libraries *l = libraries_open();
+    int status = strcmp(argv[1], "check") == 0 ? check(l) : bench(l);
+    cuda_libraries_close(l);
+    return status;
+}
