@@ -1,4 +1,5 @@
-/* llmc: the command line of the plan compiler.  One function per command; compile.c has the passes in order. */
+/* llmc: the command line of the plan compiler.  One function per command; compile.c has the passes in order.
+ */
 
 #include "compiler/compile.h"
 #include "compiler/execute/execute.h"
@@ -66,7 +67,9 @@ static void warn_memory(struct context *c, const struct job *job, const struct t
     if (job->wishes.memory > most && most) {
         diag_warning(c->diag, job->wishes.memory_span, "memory", "a plan may have %s, but %s leaves %s",
                      units_show_bytes(job->wishes.memory).s, model, units_show_bytes(most).s);
-        diag_help(c->diag, "the bound is the GPU's memory less its reserve; 'reserve' in the cluster file changes that");
+        diag_help(
+            c->diag,
+            "the bound is the GPU's memory less its reserve; 'reserve' in the cluster file changes that");
     }
 }
 
@@ -83,20 +86,25 @@ static enum status read_inputs(struct context *c, struct job **job, struct topo 
 }
 
 /* what the search would choose if everything that the language can say could be lowered */
-static void say_left_out(struct context *c, const struct job *job, const struct topo *topo, const struct plan *p)
+static void say_left_out(struct context *c, const struct job *job, const struct topo *topo,
+                         const struct plan *p)
 {
     struct arena_mark mark = arena_mark(c->arena);
     struct search_result *r = search(c->arena, diag_new(c->arena), job, topo, 1, c->options->budget, false);
     struct estimate chosen;
     cost_estimate(c->arena, cost_new(c->arena, job, topo, &p->decision), &chosen);
-    if (r->ncandidates && !r->candidates[0].emittable && r->candidates[0].estimate.step_time_s < chosen.step_time_s)
-        fprintf(stderr, "left out: %s\n  would be %.1f %% faster by the same estimate, but %s cannot be emitted yet\n",
-                decision_text(c->arena, &r->candidates[0].decision),
-                100 * (chosen.step_time_s / r->candidates[0].estimate.step_time_s - 1), r->candidates[0].cannot);
+    if (r->ncandidates && !r->candidates[0].emittable &&
+        r->candidates[0].estimate.step_time_s < chosen.step_time_s)
+        fprintf(
+            stderr,
+            "left out: %s\n  would be %.1f %% faster by the same estimate, but %s cannot be emitted yet\n",
+            decision_text(c->arena, &r->candidates[0].decision),
+            100 * (chosen.step_time_s / r->candidates[0].estimate.step_time_s - 1), r->candidates[0].cannot);
     arena_reset(c->arena, mark);
 }
 
-/* the job without what the plan block asks for and nobody can emit: the words of the model and of training stay */
+/* the job without what the plan block asks for and nobody can emit: the words of the model and of training
+ * stay */
 static struct job without_plan_only(struct context *c, const struct job *job)
 {
     struct job copy = *job;
@@ -121,7 +129,9 @@ static void say_gain(struct context *c, const struct job *job, const struct topo
     const char *without = NULL;
     struct job rest = without_plan_only(c, job);
     struct search_result *r = search(c->arena, diag_new(c->arena), job, topo, 1, c->options->budget, false);
-    uint32_t n = r->ncandidates ? search_relaxations(c->arena, &rest, topo, true, c->options->budget ? c->options->budget : 100000, &list) : 0;
+    uint32_t n = r->ncandidates ? search_relaxations(c->arena, &rest, topo, true,
+                                                     c->options->budget ? c->options->budget : 100000, &list)
+                                : 0;
     for (uint32_t i = 0; i < n; i++)
         if (list[i].found &&
             (!instead || list[i].candidate.estimate.step_time_s < instead->estimate.step_time_s)) {
@@ -131,7 +141,8 @@ static void say_gain(struct context *c, const struct job *job, const struct topo
     char text[512] = "";
     if (instead) {
         double wished_s = r->candidates[0].estimate.step_time_s, instead_s = instead->estimate.step_time_s;
-        snprintf(text, sizeof text, "by the estimate it gives %s per step; without '%s' a plan can be written: %s, %.1f %% %s",
+        snprintf(text, sizeof text,
+                 "by the estimate it gives %s per step; without '%s' a plan can be written: %s, %.1f %% %s",
                  units_show_seconds(wished_s).s, without, units_show_seconds(instead_s).s,
                  100 * fabs(instead_s / wished_s - 1), instead_s > wished_s ? "slower" : "faster");
     } else if (r->ncandidates) {
@@ -243,9 +254,12 @@ static enum status command_show(struct context *c)
     show.stage = o->stage_index == UINT32_MAX ? -1 : (int64_t)o->stage_index;
     if (!show_role(c->arena, p, &show, &role, &why))
         return fail(STATUS_USAGE, why);
-    void (*view)(const struct plan *, FILE *, const struct show_options *) =
-        o->memory ? show_memory : o->traffic ? show_traffic : o->timeline ? show_timeline : o->schedule ? show_schedule
-        : o->code ? show_code : show_summary;
+    void (*view)(const struct plan *, FILE *, const struct show_options *) = o->memory     ? show_memory
+                                                                             : o->traffic  ? show_traffic
+                                                                             : o->timeline ? show_timeline
+                                                                             : o->schedule ? show_schedule
+                                                                             : o->code     ? show_code
+                                                                                           : show_summary;
     view(p, stdout, &show);
     return STATUS_OK;
 }
@@ -286,8 +300,13 @@ static enum status command_sweep(struct context *c)
     struct topo *topo = topo_read(c->arena, c->diag, o->args[1]);
     if (!topo)
         return report(c, STATUS_INPUT);
-    struct sweep_options options = {.model = o->args[0], .nsets = o->nsets, .sets = o->sets, .nsweeps = o->nsweeps,
-                                    .sweeps = o->sweeps, .budget = o->budget, .json = o->json};
+    struct sweep_options options = {.model = o->args[0],
+                                    .nsets = o->nsets,
+                                    .sets = o->sets,
+                                    .nsweeps = o->nsweeps,
+                                    .sweeps = o->sweeps,
+                                    .budget = o->budget,
+                                    .json = o->json};
     return report(c, sweep(c->arena, c->diag, topo, &options, stdout));
 }
 
@@ -299,7 +318,8 @@ static enum status command_estimate(struct context *c)
     if (o->nsweeps)
         return command_sweep(c);
     TRY(read_inputs(c, &job, &topo));
-    struct search_result *r = search(c->arena, c->diag, job, topo, o->top ? (uint32_t)o->top : 10, o->budget, false);
+    struct search_result *r =
+        search(c->arena, c->diag, job, topo, o->top ? (uint32_t)o->top : 10, o->budget, false);
     if (diag_errors(c->diag) || !r->ncandidates)
         return report(c, STATUS_NO_PLAN);
     if (o->json) {
@@ -317,7 +337,8 @@ static enum status command_estimate(struct context *c)
 static enum status command_explain(struct context *c)
 {
     const struct options *o = c->options;
-    struct explain_options options = {.all = o->all, .json = o->json, .colour = c->colour, .budget = o->budget};
+    struct explain_options options = {
+        .all = o->all, .json = o->json, .colour = c->colour, .budget = o->budget};
     struct job *job;
     struct topo *topo;
     struct plan *p = NULL;
@@ -325,7 +346,8 @@ static enum status command_explain(struct context *c)
         TRY(read_inputs(c, &job, &topo));
     } else {
         if (o->nsets)
-            return fail(STATUS_USAGE, "a plan folder has its statements already; --set goes with MODEL CLUSTER");
+            return fail(STATUS_USAGE,
+                        "a plan folder has its statements already; --set goes with MODEL CLUSTER");
         TRY(open_plan(c, &p));
         job = p->job;
         topo = p->topo;
@@ -373,7 +395,8 @@ static enum status command_isa(struct context *c)
     bool found = c->options->json ? manual_isa_json(stdout, name) : manual_isa(stdout, name);
     if (found)
         return STATUS_OK;
-    return fail(STATUS_USAGE, arena_printf(c->arena, "no instruction is called '%s'; llmc isa lists them", name));
+    return fail(STATUS_USAGE,
+                arena_printf(c->arena, "no instruction is called '%s'; llmc isa lists them", name));
 }
 
 /* -d STAGE: ast, sched, asm */
@@ -395,7 +418,8 @@ static enum status command_dump(struct context *c)
     if (s != STATUS_OK)
         return report(c, s);
     c->plan = p;
-    struct show_options show = {.rank = c->options->rank == UINT32_MAX ? -1 : (int64_t)c->options->rank, .stage = -1};
+    struct show_options show = {.rank = c->options->rank == UINT32_MAX ? -1 : (int64_t)c->options->rank,
+                                .stage = -1};
     if (!strcmp(stage, "sched"))
         schedule_print(schedule_new(c->arena, &p->decision), stdout);
     else
@@ -406,7 +430,8 @@ static enum status command_dump(struct context *c)
 static enum status command_version(struct context *c)
 {
     (void)c;
-    puts("llmc " VERSION "\nLicence: see LICENSE in the source; no warranty, to the extent permitted by law.");
+    puts("llmc " VERSION
+         "\nLicence: see LICENSE in the source; no warranty, to the extent permitted by law.");
     return STATUS_OK;
 }
 
@@ -426,10 +451,11 @@ static const struct {
     const char *name;
     enum status (*run)(struct context *c);
 } commands[] = {
-    {"plan", command_plan},   {"estimate", command_estimate}, {"explain", command_explain}, {"check", command_check},
-    {"show", command_show},
-    {"trace", command_trace}, {"topo show", command_topo},    {"tokens", command_tokens}, {"fmt", command_fmt},
-    {"isa", command_isa}, {"dump", command_dump},         {"version", command_version}, {"help", command_help},
+    {"plan", command_plan},      {"estimate", command_estimate}, {"explain", command_explain},
+    {"check", command_check},    {"show", command_show},         {"trace", command_trace},
+    {"topo show", command_topo}, {"tokens", command_tokens},     {"fmt", command_fmt},
+    {"isa", command_isa},        {"dump", command_dump},         {"version", command_version},
+    {"help", command_help},
 };
 
 int main(int argc, char **argv)

@@ -172,7 +172,8 @@ static enum status check_eval(const struct reader *r, const struct program *trai
 /* do the tokens that an instruction reads lie within samples of `sequence`, whatever its slots' values */
 static bool places_fit(const struct program *p, uint32_t i, uint64_t sequence)
 {
-    const struct attr *a = p->attrs + p->insns[i].attr, *first = a + ATTR(TOKENS, first), *shift = a + ATTR(TOKENS, shift);
+    const struct attr *a = p->attrs + p->insns[i].attr, *first = a + ATTR(TOKENS, first),
+                      *shift = a + ATTR(TOKENS, shift);
     uint64_t n = (uint64_t)a[ATTR(TOKENS, sequence)].u.i;
     if (p->insns[i].op == OP_TOKENS_AHEAD && (uint64_t)a[ATTR(TOKENS_AHEAD, whole)].u.i > sequence)
         return false;
@@ -182,7 +183,8 @@ static bool places_fit(const struct program *p, uint32_t i, uint64_t sequence)
             continue;
         int64_t x = first->slot != NONE && end & 1 ? p->slots[first->slot].most : 0;
         int64_t y = shift->slot != NONE && end >> 1 ? p->slots[shift->slot].most : 0;
-        uint64_t at = (uint64_t)(first->u.i + x * first->stride), more = (uint64_t)(shift->u.i + y * shift->stride);
+        uint64_t at = (uint64_t)(first->u.i + x * first->stride),
+                 more = (uint64_t)(shift->u.i + y * shift->stride);
         if (at > sequence || more > sequence || n > sequence || at + more + n > sequence)
             return false;
     }
@@ -199,9 +201,9 @@ static enum status check_job(const struct reader *r, const char *name, const str
     if (p->evaluation != evaluation)
         return fail(r, "%s/%s: is %s program", r->dir, name, p->evaluation ? "an evaluation" : "a training");
     for (uint32_t i = 0; i < p->ninsns; i++)
-        if ((p->insns[i].op == OP_TOKENS || p->insns[i].op == OP_TOKENS_AHEAD) && !places_fit(p, i, job->sequence))
-            return fail(r, "%s/%s: instruction %u reads beyond the job's sequences", r->dir,
-                        name, i);
+        if ((p->insns[i].op == OP_TOKENS || p->insns[i].op == OP_TOKENS_AHEAD) &&
+            !places_fit(p, i, job->sequence))
+            return fail(r, "%s/%s: instruction %u reads beyond the job's sequences", r->dir, name, i);
     return STATUS_OK;
 }
 

@@ -22,8 +22,8 @@ static bool read_number(FILE *f, int64_t *out)
     return true;
 }
 
-static enum status read_roles(FILE *f, const char *path, const struct program *const *programs, struct pace *out, char *error,
-                              size_t error_size)
+static enum status read_roles(FILE *f, const char *path, const struct program *const *programs,
+                              struct pace *out, char *error, size_t error_size)
 {
     for (uint32_t r = 0; r < out->nroles; r++) {
         int64_t n;
@@ -39,8 +39,8 @@ static enum status read_roles(FILE *f, const char *path, const struct program *c
     return STATUS_OK;
 }
 
-enum status pace_read(const char *path, const struct program *const *programs, uint32_t nroles, struct pace *out, char *error,
-                      size_t error_size)
+enum status pace_read(const char *path, const struct program *const *programs, uint32_t nroles,
+                      struct pace *out, char *error, size_t error_size)
 {
     char magic[16] = "";
     int64_t version = 0, roles = 0;
@@ -49,9 +49,10 @@ enum status pace_read(const char *path, const struct program *const *programs, u
     if (!f)
         return fault(path, strerror(errno), error, error_size);
     enum status st = STATUS_OK;
-    if (fscanf(f, "%15s", magic) != 1 || strcmp(magic, "llmc-times") || !read_number(f, &version) || version != 1 ||
-        !read_number(f, &roles) || !read_number(f, &out->step_ns))
-        st = fault(path, "it does not hold planned times ('llmc trace DIR --times' writes them)", error, error_size);
+    if (fscanf(f, "%15s", magic) != 1 || strcmp(magic, "llmc-times") || !read_number(f, &version) ||
+        version != 1 || !read_number(f, &roles) || !read_number(f, &out->step_ns))
+        st = fault(path, "it does not hold planned times ('llmc trace DIR --times' writes them)", error,
+                   error_size);
     else if (roles != nroles)
         st = fault(path, "it is not of this plan", error, error_size);
     if (st == STATUS_OK) {

@@ -85,12 +85,12 @@ static enum status open_existing(struct routing *r, const char *path, char *erro
     if (fd < 0)
         return fail(path, strerror(errno), STATUS_INPUT, error, error_size);
     enum status st = STATUS_OK;
-    if (fstat(fd, &file) || read(fd, header, HEADER) != HEADER || !read_header(header, &has) || !size_of(&has, &r->bytes) ||
-        (uint64_t)file.st_size != r->bytes)
-        st = fail(path, "it does not hold choices of experts ('llmrun --routing-save' writes them)", STATUS_INPUT, error,
-                  error_size);
-    else if (has.layers != r->shape.layers || has.choices != r->shape.choices || has.sequence != r->shape.sequence ||
-             has.experts != r->shape.experts)
+    if (fstat(fd, &file) || read(fd, header, HEADER) != HEADER || !read_header(header, &has) ||
+        !size_of(&has, &r->bytes) || (uint64_t)file.st_size != r->bytes)
+        st = fail(path, "it does not hold choices of experts ('llmrun --routing-save' writes them)",
+                  STATUS_INPUT, error, error_size);
+    else if (has.layers != r->shape.layers || has.choices != r->shape.choices ||
+             has.sequence != r->shape.sequence || has.experts != r->shape.experts)
         st = fail(path, "its choices are those of another model", STATUS_INPUT, error, error_size);
     else if (has.samples < r->shape.samples)
         st = fail(path, "it holds fewer steps than are to be run", STATUS_INPUT, error, error_size);
@@ -102,16 +102,18 @@ static enum status open_existing(struct routing *r, const char *path, char *erro
     return st;
 }
 
-enum status routing_open(struct routing *r, enum routing_use use, const char *path, const struct routing_shape *shape,
-                         char *error, size_t error_size)
+enum status routing_open(struct routing *r, enum routing_use use, const char *path,
+                         const struct routing_shape *shape, char *error, size_t error_size)
 {
     *r = (struct routing){.use = use, .shape = *shape};
     if (use == ROUTING_NONE)
         return STATUS_OK;
     if (!shape->layers || shape->experts >= UNKNOWN || !size_of(shape, &r->bytes))
-        return fail(path, shape->layers ? "there would be too many choices" : "the model has no experts to choose",
+        return fail(path,
+                    shape->layers ? "there would be too many choices" : "the model has no experts to choose",
                     STATUS_USAGE, error, error_size);
-    return use == ROUTING_SAVE ? create(r, path, error, error_size) : open_existing(r, path, error, error_size);
+    return use == ROUTING_SAVE ? create(r, path, error, error_size)
+                               : open_existing(r, path, error, error_size);
 }
 
 void routing_close(struct routing *r)
@@ -139,8 +141,8 @@ static bool among(const int32_t *chosen, uint32_t n, uint32_t e)
 }
 
 /* counts the token, and by how much what was chosen exceeds what the file says instead */
-static void compare(struct routing *r, const uint16_t *at, const int32_t *chosen, uint32_t n, const float *value,
-                    uint32_t experts)
+static void compare(struct routing *r, const uint16_t *at, const int32_t *chosen, uint32_t n,
+                    const float *value, uint32_t experts)
 {
     float low = INFINITY, high = -INFINITY, most = -INFINITY, least = INFINITY;
     r->compared++;
@@ -165,7 +167,8 @@ static void compare(struct routing *r, const uint16_t *at, const int32_t *chosen
     r->margin = margin > r->margin ? margin : r->margin;
 }
 
-void routing_token(struct routing *r, uint16_t *at, int32_t *chosen, uint32_t n, const float *value, uint32_t experts)
+void routing_token(struct routing *r, uint16_t *at, int32_t *chosen, uint32_t n, const float *value,
+                   uint32_t experts)
 {
     if (!at || n != r->shape.choices || experts != r->shape.experts)
         return;

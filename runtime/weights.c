@@ -49,8 +49,8 @@ static enum status walk(const struct weights_place *w, const struct bucket *b, u
 {
     for (uint32_t k = 0; k < b->ntensors; k++) {
         const struct tensor *t = &w->p->tensors[b->tensor + k];
-        uint64_t end = t->at + (uint64_t)t->rows * t->cols * tensor_boxes(t), lo = from > t->at ? from : t->at,
-                 hi = to < end ? to : end;
+        uint64_t end = t->at + (uint64_t)t->rows * t->cols * tensor_boxes(t),
+                 lo = from > t->at ? from : t->at, hi = to < end ? to : end;
         for (uint64_t e = lo; e < hi;) {
             uint64_t i = (e - t->at) / t->cols, c = (e - t->at) % t->cols;
             uint64_t n = t->cols - c < hi - e ? t->cols - c : hi - e;
@@ -72,11 +72,12 @@ struct fill {
 };
 enum { CHUNK = 512, NAME_ROOM = 112 };
 
-/* Mixtral's checkpoints have names of their own for what others call mlp.gate and mlp.experts.N.gate_proj, up_proj,
- * down_proj; false: not such a name */
+/* Mixtral's checkpoints have names of their own for what others call mlp.gate and mlp.experts.N.gate_proj,
+ * up_proj, down_proj; false: not such a name */
 static bool mixtral_name(const char *name, char *out, size_t size)
 {
-    static const char *const kinds[][2] = {{".gate_proj.", ".w1."}, {".up_proj.", ".w3."}, {".down_proj.", ".w2."}};
+    static const char *const kinds[][2] = {
+        {".gate_proj.", ".w1."}, {".up_proj.", ".w3."}, {".down_proj.", ".w2."}};
     const char *mlp = strstr(name, ".mlp.");
     if (!mlp)
         return false;
@@ -92,7 +93,8 @@ static bool mixtral_name(const char *name, char *out, size_t size)
     }
     if (!*with && strncmp(rest, "gate.", 5) != 0)
         return false;
-    int n = snprintf(out, size, "%.*s.block_sparse_moe.%.*s%s%s", (int)(mlp - name), name, (int)(end - rest), rest, with, tail);
+    int n = snprintf(out, size, "%.*s.block_sparse_moe.%.*s%s%s", (int)(mlp - name), name, (int)(end - rest),
+                     rest, with, tail);
     return n > 0 && (size_t)n < size;
 }
 
@@ -111,8 +113,8 @@ static const struct weight *find_tensor(const struct safetensors *from, const ch
     return !w && mixtral_name(name, other, sizeof other) ? safetensors_find(from, other) : w;
 }
 
-static enum status check_weight(const struct tensor *t, const char *name, const struct weight *found, char *error,
-                                size_t error_size)
+static enum status check_weight(const struct tensor *t, const char *name, const struct weight *found,
+                                char *error, size_t error_size)
 {
     if (!found) {
         snprintf(error, error_size, "the weights lack tensor '%s'", name);
@@ -134,13 +136,13 @@ static enum status check_weight(const struct tensor *t, const char *name, const 
         snprintf(error, error_size, "tensor '%s' is %s in the weights, %llu in the plan", name, shape,
                  (unsigned long long)t->shape[1]);
     else
-        snprintf(error, error_size, "tensor '%s' is %s in the weights, %llu x %llu in the plan", name,
-                 shape, (unsigned long long)t->shape[0], (unsigned long long)t->shape[1]);
+        snprintf(error, error_size, "tensor '%s' is %s in the weights, %llu x %llu in the plan", name, shape,
+                 (unsigned long long)t->shape[0], (unsigned long long)t->shape[1]);
     return STATUS_INPUT;
 }
 
-static void initial_values(const struct tensor *t, const char *name, uint64_t seed, uint64_t first, uint64_t step,
-                           uint32_t n, float *out)
+static void initial_values(const struct tensor *t, const char *name, uint64_t seed, uint64_t first,
+                           uint64_t step, uint32_t n, float *out)
 {
     switch (t->init) {
     case INIT_NORMAL:
@@ -260,9 +262,9 @@ static enum status store_run(void *context, const struct run *run)
     const struct view *v = s->values;
     size_t at = (size_t)s->row * v->ld + (size_t)(run->element - s->base);
     for (uint32_t i = 0; i < run->n; i++) {
-        float x = !v->data              ? 0
+        float x = !v->data                ? 0
                   : v->dtype == DTYPE_F32 ? ((const float *)v->data)[at + i]
-                                        : bf16_load(((const uint16_t *)v->data)[at + i]);
+                                          : bf16_load(((const uint16_t *)v->data)[at + i]);
         memcpy(out + (run->first + i * run->step) * sizeof x, &x, sizeof x);
     }
     atomic_fetch_add(&s->sink->covered[index], run->n);
@@ -283,7 +285,8 @@ static struct view master_view(const struct weights_place *w, uint32_t bucket, c
     struct view v = *part;
     for (uint32_t i = 0; i < w->p->nbuffers; i++) {
         const struct buffer *b = &w->p->buffers[i];
-        if (b->kind != BUFFER_MASTER || b->bucket != bucket || b->bytes != (uint64_t)part->rows * part->ld * sizeof(float))
+        if (b->kind != BUFFER_MASTER || b->bucket != bucket ||
+            b->bytes != (uint64_t)part->rows * part->ld * sizeof(float))
             continue;
         v.data = w->arena + b->offset;
         v.dtype = DTYPE_F32;
@@ -291,15 +294,18 @@ static struct view master_view(const struct weights_place *w, uint32_t bucket, c
     return v;
 }
 
-/* the elements of a bucket that an optimizer instruction updates, with values from its operand `which`; NONE: zeros */
+/* the elements of a bucket that an optimizer instruction updates, with values from its operand `which`; NONE:
+ * zeros */
 static void store_updated(const struct weights_place *w, uint32_t insn, uint32_t which,
                           const struct weights_sink *sink)
 {
     const struct insn *in = &w->p->insns[insn];
-    const struct operand *param = &w->p->operands[in->operand + OPND(ADAMW, p)],
-                         *copy = &w->p->operands[in->operand + (in->op == OP_ADAMW ? OPND(ADAMW, copy) : OPND(SGD, copy))];
+    const struct operand
+        *param = &w->p->operands[in->operand + OPND(ADAMW, p)],
+        *copy = &w->p->operands[in->operand + (in->op == OP_ADAMW ? OPND(ADAMW, copy) : OPND(SGD, copy))];
     bool fetched = w->p->buffers[param->buffer].bucket == NONE; /* the master copy is kept in host memory */
-    if (fetched && (in->op == OP_BIAS_MOVE || copy->buffer == NONE || w->p->buffers[copy->buffer].bucket == NONE))
+    if (fetched &&
+        (in->op == OP_BIAS_MOVE || copy->buffer == NONE || w->p->buffers[copy->buffer].bucket == NONE))
         return;
     param = fetched ? copy : param;
     const struct buffer *b = &w->p->buffers[param->buffer];
@@ -322,7 +328,8 @@ static void store_updated(const struct weights_place *w, uint32_t insn, uint32_t
 
 static bool is_optimizer(const struct insn *in)
 {
-    return in->op == OP_ADAMW || in->op == OP_SGD || in->op == OP_BIAS_MOVE; /* what it updates is its first operand */
+    return in->op == OP_ADAMW || in->op == OP_SGD ||
+           in->op == OP_BIAS_MOVE; /* what it updates is its first operand */
 }
 
 void weights_save(const struct weights_place *w, const struct weights_sink *sink)

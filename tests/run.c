@@ -1,5 +1,5 @@
-/* Entry of all tests: every suite of suites.def, or those whose name contains argv[1].  The last line counts tests, not
- * assertions: "N passed, N failed".  Exit 1 on any failure, and where no test ran. */
+/* Entry of all tests: every suite of suites.def, or those whose name contains argv[1].  The last line counts
+ * tests, not assertions: "N passed, N failed".  Exit 1 on any failure, and where no test ran. */
 
 #include <CUnit/Basic.h>
 #include <stdio.h>

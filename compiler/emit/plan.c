@@ -23,7 +23,8 @@ static void collect_masks(const struct program *p, struct masks *m)
     }
 }
 
-static uint64_t slot_value(const struct mesh *mesh, const struct masks *m, uint32_t rank, const struct slot *s)
+static uint64_t slot_value(const struct mesh *mesh, const struct masks *m, uint32_t rank,
+                           const struct slot *s)
 {
     uint32_t coord[NDIGITS];
     switch (s->kind) {
@@ -72,7 +73,8 @@ struct ranks *plan_ranks(const struct plan *p)
         info->gpu = rank % per_node;
         info->slot = next;
         for (uint32_t i = 0; i < m.n; i++)
-            out->groups[m.base[i] + mesh_group_index(&p->mesh, rank, m.mask[i])] = mesh_group(&p->mesh, rank, m.mask[i]);
+            out->groups[m.base[i] + mesh_group_index(&p->mesh, rank, m.mask[i])] =
+                mesh_group(&p->mesh, rank, m.mask[i]);
         const struct program *program = p->train[info->role];
         for (uint32_t s = 0; s < program->nslots; s++)
             out->values[next++] = slot_value(&p->mesh, &m, rank, &program->slots[s]);
@@ -107,7 +109,8 @@ void plan_json(const struct plan *p, bool with_seconds, struct strbuf *o)
     strbuf_text(o, "{\"schema\": 1,\n \"model\": {\"name\": ");
     strbuf_json_string(o, m->name);
     strbuf_printf(o, ", \"parameters\": %llu, \"active_parameters\": %llu, \"layers\": %u},\n",
-                  (unsigned long long)model_parameters(m), (unsigned long long)model_active_parameters(m), m->nlayers);
+                  (unsigned long long)model_parameters(m), (unsigned long long)model_active_parameters(m),
+                  m->nlayers);
     strbuf_text(o, " \"cluster\": {\"name\": ");
     strbuf_json_string(o, p->topo->name ? p->topo->name : "");
     strbuf_printf(o, ", \"gpus\": %llu, \"gpus_used\": %u},\n \"set\": [", (unsigned long long)p->topo->gpus,

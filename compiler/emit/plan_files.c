@@ -1,10 +1,10 @@
 /* The plan as a folder.
  *
- * Writing: everything into DIR.tmp-<pid> beside the target, MANIFEST last, then one rename; an existing plan folder is
- * moved aside first and removed afterwards.  A folder that holds anything else is refused without force, and with force
- * stays beside the plan as DIR.old-<pid>: nothing that another wrote is ever removed.
- * Reading: MANIFEST names every file with its SHA-256; a file that is missing or different ends the reading, files that
- * it does not name are never opened. */
+ * Writing: everything into DIR.tmp-<pid> beside the target, MANIFEST last, then one rename; an existing plan
+ * folder is moved aside first and removed afterwards.  A folder that holds anything else is refused without
+ * force, and with force stays beside the plan as DIR.old-<pid>: nothing that another wrote is ever removed.
+ * Reading: MANIFEST names every file with its SHA-256; a file that is missing or different ends the reading,
+ * files that it does not name are never opened. */
 
 #include "compiler/emit/plan.h"
 
@@ -31,8 +31,8 @@
 #define SCHEDULE "schedule.csv" /* of decisions that come with one: auto and file */
 #define MOST_FILE ((size_t)4 << 30)
 
-static enum status write_file(const char *dir, const char *name, const void *bytes, size_t n, struct strbuf *manifest,
-                              char *error, size_t error_size)
+static enum status write_file(const char *dir, const char *name, const void *bytes, size_t n,
+                              struct strbuf *manifest, char *error, size_t error_size)
 {
     char path[4096], hex[65];
     if (snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path)
@@ -52,8 +52,8 @@ static enum status write_file(const char *dir, const char *name, const void *byt
     return STATUS_OK;
 }
 
-static enum status write_program(const struct program *p, const char *dir, struct strbuf *manifest, char *error,
-                                 size_t error_size)
+static enum status write_program(const struct program *p, const char *dir, struct strbuf *manifest,
+                                 char *error, size_t error_size)
 {
     uint8_t *bytes;
     size_t n;
@@ -66,8 +66,8 @@ static enum status write_program(const struct program *p, const char *dir, struc
     return s;
 }
 
-static enum status write_schedule(const struct schedule *s, const char *dir, struct strbuf *manifest, char *error,
-                                  size_t error_size)
+static enum status write_schedule(const struct schedule *s, const char *dir, struct strbuf *manifest,
+                                  char *error, size_t error_size)
 {
     char *text = NULL;
     size_t n = 0;
@@ -81,7 +81,8 @@ static enum status write_schedule(const struct schedule *s, const char *dir, str
     return status;
 }
 
-static enum status write_all(const struct plan *p, const char *dir, struct strbuf *manifest, char *error, size_t error_size)
+static enum status write_all(const struct plan *p, const char *dir, struct strbuf *manifest, char *error,
+                             size_t error_size)
 {
     char path[4096];
     struct strbuf json = {0};
@@ -89,7 +90,8 @@ static enum status write_all(const struct plan *p, const char *dir, struct strbu
     enum status s = write_file(dir, "plan.json", json.text, json.length, manifest, error, error_size);
     strbuf_free(&json);
     TRY(s);
-    TRY(write_file(dir, "model.llm", p->job->source->text, p->job->source->size, manifest, error, error_size));
+    TRY(write_file(dir, "model.llm", p->job->source->text, p->job->source->size, manifest, error,
+                   error_size));
     TRY(write_file(dir, "cluster.xml", p->topo->text, p->topo->text_size, manifest, error, error_size));
     if (p->decision.listed)
         TRY(write_schedule(p->decision.listed, dir, manifest, error, error_size));
@@ -131,8 +133,8 @@ static void remove_plan(const char *dir)
 enum target { TARGET_FREE, TARGET_PLAN, TARGET_FOREIGN };
 static enum target inspect_target(const char *dir)
 {
-    static const char *const ours[] = {".", "..", "plan.json", "model.llm", "cluster.xml", "programs", "ranks.bin",
-                                       SCHEDULE, "MANIFEST"};
+    static const char *const ours[] = {".",        "..",        "plan.json", "model.llm", "cluster.xml",
+                                       "programs", "ranks.bin", SCHEDULE,    "MANIFEST"};
     bool manifest = false, foreign = false;
     size_t entries = 0;
     DIR *d = opendir(dir);
@@ -162,7 +164,9 @@ enum status plan_write(const struct plan *p, const char *dir, bool force, char *
     snprintf(old, sizeof old, "%.*s.old-%ld", (int)length, dir, (long)getpid());
     enum target target = inspect_target(dir);
     if (target == TARGET_FOREIGN && !force)
-        FAIL(STATUS_WORLD, "%s exists and holds more than a plan; name another, or give --force to move it to %s", dir, old);
+        FAIL(STATUS_WORLD,
+             "%s exists and holds more than a plan; name another, or give --force to move it to %s", dir,
+             old);
     if (mkdir(temp, 0777))
         FAIL(STATUS_WORLD, "%s: %s", temp, strerror(errno));
     struct strbuf manifest = {0};
@@ -196,8 +200,8 @@ struct files {
     VEC(struct file) v;
 };
 
-static enum status read_whole(struct arena *a, const char *dir, const char *name, struct file *out, char *error,
-                              size_t error_size)
+static enum status read_whole(struct arena *a, const char *dir, const char *name, struct file *out,
+                              char *error, size_t error_size)
 {
     char path[4096];
     struct stat st;
@@ -226,7 +230,8 @@ static enum status read_whole(struct arena *a, const char *dir, const char *name
 
 static bool plain_name(const char *name)
 {
-    return *name && *name != '/' && !strstr(name, "..") && strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-./") == strlen(name);
+    return *name && *name != '/' && !strstr(name, "..") &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-./") == strlen(name);
 }
 
 static enum status read_listed(struct arena *a, const char *dir, char *line, struct files *files, char *error,
@@ -240,12 +245,14 @@ static enum status read_listed(struct arena *a, const char *dir, char *line, str
     TRY(read_whole(a, dir, arena_strdup(a, name), &f, error, error_size));
     hash_sha256(f.bytes, f.size, hex);
     if (strncmp(hex, line, 64))
-        FAIL(STATUS_INPUT, "%s/%s was changed after the plan was written (its hash differs from MANIFEST)", dir, name);
+        FAIL(STATUS_INPUT, "%s/%s was changed after the plan was written (its hash differs from MANIFEST)",
+             dir, name);
     vec_push(a, &files->v, f);
     return STATUS_OK;
 }
 
-static enum status read_manifest(struct arena *a, const char *dir, struct files *files, char *error, size_t error_size)
+static enum status read_manifest(struct arena *a, const char *dir, struct files *files, char *error,
+                                 size_t error_size)
 {
     struct file manifest;
     TRY(read_whole(a, dir, "MANIFEST", &manifest, error, error_size));
@@ -277,11 +284,12 @@ static struct source *as_source(struct arena *a, const char *dir, const struct f
 }
 
 /* plan.json: the overrides, and the decision */
-static enum status read_json(struct arena *a, const char *dir, const struct file *f, struct plan *p, char **decision,
-                             char *error, size_t error_size)
+static enum status read_json(struct arena *a, const char *dir, const struct file *f, struct plan *p,
+                             char **decision, char *error, size_t error_size)
 {
     json_error_t where;
-    json_t *root = json_loadb(f->bytes, f->size, JSON_REJECT_DUPLICATES, &where), *sets = json_object_get(root, "set");
+    json_t *root = json_loadb(f->bytes, f->size, JSON_REJECT_DUPLICATES, &where),
+           *sets = json_object_get(root, "set");
     json_t *d = json_object_get(root, "decision");
     if (!root || !json_is_object(d) || !json_is_array(sets)) {
         json_decref(root);
@@ -301,8 +309,8 @@ static enum status read_json(struct arena *a, const char *dir, const struct file
     return STATUS_OK;
 }
 
-static enum status read_schedule(struct arena *a, const char *dir, const struct files *files, struct decision *d,
-                                 char *error, size_t error_size)
+static enum status read_schedule(struct arena *a, const char *dir, const struct files *files,
+                                 struct decision *d, char *error, size_t error_size)
 {
     if (d->schedule != SCHED_AUTO && d->schedule != SCHED_FILE)
         return STATUS_OK;
@@ -318,8 +326,8 @@ static enum status read_schedule(struct arena *a, const char *dir, const struct 
     return STATUS_OK;
 }
 
-static enum status read_inputs(struct arena *a, const char *dir, const struct files *files, struct plan *p, char *error,
-                               size_t error_size)
+static enum status read_inputs(struct arena *a, const char *dir, const struct files *files, struct plan *p,
+                               char *error, size_t error_size)
 {
     static const char *const names[] = {"plan.json", "model.llm", "cluster.xml", "ranks.bin"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
@@ -380,7 +388,7 @@ enum status plan_read(struct arena *a, const char *dir, struct plan **out, char 
     if (s != STATUS_OK)
         FAIL(s, "%s/ranks.bin: %s", dir, why);
     if (p->ranks->nranks != p->mesh.nranks || p->ranks->nroles != p->nroles)
-        FAIL(STATUS_INPUT, "%s/ranks.bin is for %u ranks of %u roles, plan.json for %u of %u", dir, p->ranks->nranks,
-             p->ranks->nroles, p->mesh.nranks, p->nroles);
+        FAIL(STATUS_INPUT, "%s/ranks.bin is for %u ranks of %u roles, plan.json for %u of %u", dir,
+             p->ranks->nranks, p->ranks->nroles, p->mesh.nranks, p->nroles);
     return STATUS_OK;
 }

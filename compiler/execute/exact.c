@@ -1,7 +1,7 @@
 /* Parameters by name: where each rank keeps what, its initial values, and the comparison.
  *
- * An element of a bucket belongs to at most one place of a logical tensor; the one rank's tensors, laid one behind the
- * other, number all of them.  Elements outside (padding) start as 0 and are not compared. */
+ * An element of a bucket belongs to at most one place of a logical tensor; the one rank's tensors, laid one
+ * behind the other, number all of them.  Elements outside (padding) start as 0 and are not compared. */
 
 #include "compiler/execute/exact.h"
 #include "compiler/execute/machine.h"
@@ -20,9 +20,9 @@ struct exact_tensor {
 struct exact_truth {
     uint32_t ntensors;
     struct exact_tensor *tensors;
-    uint64_t n;               /* elements of all tensors */
-    uint64_t *kept[NKEPT];    /* by element; gradients of each step */
-    uint8_t *known[NKEPT];    /* there is a value */
+    uint64_t n;            /* elements of all tensors */
+    uint64_t *kept[NKEPT]; /* by element; gradients of each step */
+    uint8_t *known[NKEPT]; /* there is a value */
     uint64_t loss[EXACT_STEPS], norm[EXACT_STEPS], held_out[EXACT_STEPS];
     uint64_t batch;
 };
@@ -68,7 +68,8 @@ static bool add_tensor(struct session *s, const struct tensor *x, uint64_t membe
         return true;
     if (x->shape[1] && x->shape[0] > ((uint64_t)1 << 28) / x->shape[1])
         return differ(s, "tensor %s is too large to be executed exactly", name);
-    t->tensors[t->ntensors++] = (struct exact_tensor){arena_strdup(s->arena, name), x->shape[0], x->shape[1], t->n};
+    t->tensors[t->ntensors++] =
+        (struct exact_tensor){arena_strdup(s->arena, name), x->shape[0], x->shape[1], t->n};
     t->n += x->shape[0] * x->shape[1];
     return true;
 }
@@ -98,9 +99,11 @@ static uint64_t bound(const struct session *s, uint32_t rank, uint64_t base, uin
     return base + (slot == NONE ? 0 : exact_value(s->m, rank, slot) * stride);
 }
 
-static bool place_tensor(struct session *s, uint32_t rank, const struct tensor *x, uint64_t *where, uint64_t elements)
+static bool place_tensor(struct session *s, uint32_t rank, const struct tensor *x, uint64_t *where,
+                         uint64_t elements)
 {
-    uint64_t row = bound(s, rank, x->row, x->row_slot, x->row_stride), col = bound(s, rank, x->col, x->col_slot, x->col_stride);
+    uint64_t row = bound(s, rank, x->row, x->row_slot, x->row_stride),
+             col = bound(s, rank, x->col, x->col_slot, x->col_stride);
     uint64_t member = x->family ? bound(s, rank, x->member, x->member_slot, x->member_stride) : 0, e = x->at;
     for (uint32_t box = 0; box < tensor_boxes(x); box++) {
         char name[160];
@@ -143,7 +146,9 @@ static bool place_tensors(struct session *s)
 /* the bucket element that a buffer's first one is */
 static uint64_t shard_base(const struct session *s, uint32_t rank, const struct buffer *b)
 {
-    return b->shard_slot == NONE ? 0 : exact_value(s->m, rank, b->shard_slot) * (b->bytes / isa_dtype_bytes(b->dtype));
+    return b->shard_slot == NONE
+               ? 0
+               : exact_value(s->m, rank, b->shard_slot) * (b->bytes / isa_dtype_bytes(b->dtype));
 }
 
 static void fill_buffer(struct session *s, uint32_t rank, const struct program *p, const struct buffer *b)
@@ -151,7 +156,8 @@ static void fill_buffer(struct session *s, uint32_t rank, const struct program *
     uint64_t size = isa_dtype_bytes(b->dtype), n = b->bytes / size, base = shard_base(s, rank, b);
     uint64_t which = b->kind == BUFFER_MOMENT1 ? 1 : b->kind == BUFFER_MOMENT2 ? 2 : 0;
     for (uint64_t e = 0; e < n; e++) {
-        uint64_t at = base + e < p->buckets[b->bucket].elements ? s->where[rank][b->bucket][base + e] : NOWHERE;
+        uint64_t at =
+            base + e < p->buckets[b->bucket].elements ? s->where[rank][b->bucket][base + e] : NOWHERE;
         uint64_t value = at == NOWHERE ? 0 : field_hash(SALT_WEIGHT, at, which);
         memory_write(&s->m->ranks[rank].memory, b->offset + e * size, b->dtype, value);
     }
@@ -188,7 +194,9 @@ static void write_block(struct session *s, enum exact_program which, uint64_t sa
         const struct program *p = which == EXACT_EVAL ? s->m->plan->eval[role] : s->m->plan->train[role];
         const struct buffer *b = find_buffer(p, BUFFER_BLOCK);
         for (uint32_t w = 0; b && w < STEP_WORDS && 8 * w < b->bytes; w++) {
-            uint64_t value = w == STEP_SAMPLE ? sample : w == STEP_NUMBER ? s->step : field_hash(SALT_STEP, w, s->step);
+            uint64_t value = w == STEP_SAMPLE   ? sample
+                             : w == STEP_NUMBER ? s->step
+                                                : field_hash(SALT_STEP, w, s->step);
             memory_write(&s->m->ranks[r].memory, b->offset + 8 * (uint64_t)w, DTYPE_F64, value);
         }
     }
@@ -210,8 +218,9 @@ static bool meet(struct session *s, uint32_t rank, enum kept kind, uint64_t at, 
         return true;
     for (uint32_t i = 0; i < t->ntensors; i++)
         if (at - t->tensors[i].first < t->tensors[i].rows * t->tensors[i].cols && at >= t->tensors[i].first)
-            return differ(s, "step %u: rank %u: the %s of %s differs, first at row %llu, column %llu", s->step + 1, rank,
-                          names[kind < KEPT_GRADIENT ? kind : KEPT_GRADIENT], t->tensors[i].name,
+            return differ(s, "step %u: rank %u: the %s of %s differs, first at row %llu, column %llu",
+                          s->step + 1, rank, names[kind < KEPT_GRADIENT ? kind : KEPT_GRADIENT],
+                          t->tensors[i].name,
                           (unsigned long long)((at - t->tensors[i].first) / t->tensors[i].cols),
                           (unsigned long long)((at - t->tensors[i].first) % t->tensors[i].cols));
     return false;
@@ -245,14 +254,17 @@ static void update(void *context, uint32_t rank, uint32_t insn, const struct exa
         enum kept kind = which == KEPT_GRADIENT ? (enum kept)(KEPT_GRADIENT + s->step) : (enum kept)which;
         for (uint64_t e = 0; v && v->at && e < (uint64_t)v->rows * v->cols; e++) {
             uint64_t element = base + e / place.cols * place.ld + e % place.cols;
-            uint64_t at = element < p->buckets[b->bucket].elements ? s->where[rank][b->bucket][element] : NOWHERE;
-            if (at != NOWHERE && (kind >= KEPT_GRADIENT || s->step + 1 == EXACT_STEPS) && !meet(s, rank, kind, at, v->at[e]))
+            uint64_t at =
+                element < p->buckets[b->bucket].elements ? s->where[rank][b->bucket][element] : NOWHERE;
+            if (at != NOWHERE && (kind >= KEPT_GRADIENT || s->step + 1 == EXACT_STEPS) &&
+                !meet(s, rank, kind, at, v->at[e]))
                 return;
         }
     }
 }
 
-static bool compare_number(struct session *s, uint32_t rank, const char *what, uint64_t value, uint64_t *truth)
+static bool compare_number(struct session *s, uint32_t rank, const char *what, uint64_t value,
+                           uint64_t *truth)
 {
     s->elements++;
     if (s->record && rank == 0)
@@ -288,11 +300,13 @@ static bool compare_coverage(struct session *s)
     struct exact_truth *t = s->truth;
     for (uint32_t k = 0; k < NKEPT; k++)
         for (uint32_t i = 0; i < t->ntensors; i++)
-            for (uint64_t e = t->tensors[i].first; e < t->tensors[i].first + t->tensors[i].rows * t->tensors[i].cols; e++)
+            for (uint64_t e = t->tensors[i].first;
+                 e < t->tensors[i].first + t->tensors[i].rows * t->tensors[i].cols; e++)
                 if (t->known[k][e] && !s->seen[k][e])
                     return differ(s, "no rank updates row %llu, column %llu of %s",
                                   (unsigned long long)((e - t->tensors[i].first) / t->tensors[i].cols),
-                                  (unsigned long long)((e - t->tensors[i].first) % t->tensors[i].cols), t->tensors[i].name);
+                                  (unsigned long long)((e - t->tensors[i].first) % t->tensors[i].cols),
+                                  t->tensors[i].name);
     return true;
 }
 
@@ -340,7 +354,8 @@ struct exact_truth *exact_truth(struct arena *a, const struct plan *one, const c
     return s.why ? NULL : s.truth;
 }
 
-struct exact_result exact_compare(struct arena *a, const struct plan *p, const struct exact_truth *t, uint64_t seed)
+struct exact_result exact_compare(struct arena *a, const struct plan *p, const struct exact_truth *t,
+                                  uint64_t seed)
 {
     struct session s = {.arena = a, .truth = (struct exact_truth *)t};
     return execute(&s, p, seed);

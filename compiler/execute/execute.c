@@ -17,12 +17,14 @@ static const char *job_text(struct arena *a, const struct job *job)
     for (uint32_t i = 0; i < job->model.nlayers; i++)
         experts += job->model.layers[i]->is_moe;
     const char *with = experts ? arena_printf(a, " (%u with experts)", experts) : "";
-    return arena_printf(a, "%u layers%s of width %llu, vocabulary %llu, %llu sequences of %llu tokens", job->model.nlayers, with,
-                        (unsigned long long)job->model.width, (unsigned long long)job->model.vocab,
-                        (unsigned long long)job->train.batch, (unsigned long long)job->train.sequence);
+    return arena_printf(a, "%u layers%s of width %llu, vocabulary %llu, %llu sequences of %llu tokens",
+                        job->model.nlayers, with, (unsigned long long)job->model.width,
+                        (unsigned long long)job->model.vocab, (unsigned long long)job->train.batch,
+                        (unsigned long long)job->train.sequence);
 }
 
-static void execute_exactly(struct arena *a, const struct plan *p, const struct plan *one, struct execution *e)
+static void execute_exactly(struct arena *a, const struct plan *p, const struct plan *one,
+                            struct execution *e)
 {
     const struct exact_truth *truth = exact_truth(a, one, &e->exact);
     for (uint64_t seed = 0; truth && seed < ORDERS && !e->exact; seed++) {
@@ -34,12 +36,14 @@ static void execute_exactly(struct arena *a, const struct plan *p, const struct 
     }
 }
 
-static enum status execute_small(struct arena *a, const struct plan *p, struct shrunk *s, struct execution *e, char *error,
-                                 size_t error_size)
+static enum status execute_small(struct arena *a, const struct plan *p, struct shrunk *s, struct execution *e,
+                                 char *error, size_t error_size)
 {
     const char *why = "";
-    struct plan *small = compile_decision(a, &s->job, p->topo, &s->decision, &(struct compile_options){0}, &why);
-    struct plan *one = small ? compile_decision(a, &s->job, p->topo, &s->alone, &(struct compile_options){0}, &why) : NULL;
+    struct plan *small =
+        compile_decision(a, &s->job, p->topo, &s->decision, &(struct compile_options){0}, &why);
+    struct plan *one =
+        small ? compile_decision(a, &s->job, p->topo, &s->alone, &(struct compile_options){0}, &why) : NULL;
     enum status st = STATUS_OK;
     if (one) {
         const struct verdict *v = verify_plan(a, small, true);
@@ -56,7 +60,8 @@ static enum status execute_small(struct arena *a, const struct plan *p, struct s
     return st;
 }
 
-enum status execute_plan(struct arena *a, const struct plan *p, struct execution *e, char *error, size_t error_size)
+enum status execute_plan(struct arena *a, const struct plan *p, struct execution *e, char *error,
+                         size_t error_size)
 {
     const char *why = "";
     *e = (struct execution){0};
@@ -85,13 +90,15 @@ void execution_print(const struct execution *e, FILE *out)
     if (e->exact)
         fprintf(out, "exact      DIFFERS from one rank: %s\n", e->exact);
     else
-        fprintf(out, "exact      equals one rank modulo 2^61 - 1 in %u orders: %s numbers, %s instructions\n", e->orders,
-                units_show_commas(e->numbers).s, units_show_commas(e->ninsns).s);
+        fprintf(out, "exact      equals one rank modulo 2^61 - 1 in %u orders: %s numbers, %s instructions\n",
+                e->orders, units_show_commas(e->numbers).s, units_show_commas(e->ninsns).s);
     if (e->real)
         fprintf(out, "real       DIFFERS from one rank: %s\n", e->real);
     else
-        fprintf(out, "real       equals one rank in %u steps of llmrun: loss within %.1e, gradient norm within %.1e\n",
-                e->steps, e->loss_error, e->norm_error);
+        fprintf(
+            out,
+            "real       equals one rank in %u steps of llmrun: loss within %.1e, gradient norm within %.1e\n",
+            e->steps, e->loss_error, e->norm_error);
 }
 
 static void why_json(struct strbuf *b, const char *why)
@@ -110,11 +117,14 @@ void execution_json(const struct execution *e, FILE *out)
     strbuf_json_string(&b, e->decision);
     strbuf_text(&b, ", \"job\": ");
     strbuf_json_string(&b, e->job);
-    strbuf_printf(&b, ", \"verified\": %s, \"exact\": {\"equal\": %s, \"orders\": %u, \"numbers\": %llu, \"instructions\": %llu",
-                  e->verified ? "false" : "true", e->exact ? "false" : "true", e->orders, (unsigned long long)e->numbers,
-                  (unsigned long long)e->ninsns);
+    strbuf_printf(&b,
+                  ", \"verified\": %s, \"exact\": {\"equal\": %s, \"orders\": %u, \"numbers\": %llu, "
+                  "\"instructions\": %llu",
+                  e->verified ? "false" : "true", e->exact ? "false" : "true", e->orders,
+                  (unsigned long long)e->numbers, (unsigned long long)e->ninsns);
     why_json(&b, e->exact);
-    strbuf_printf(&b, "}, \"real\": {\"equal\": %s, \"steps\": %u, \"loss_error\": %.3g, \"norm_error\": %.3g",
+    strbuf_printf(&b,
+                  "}, \"real\": {\"equal\": %s, \"steps\": %u, \"loss_error\": %.3g, \"norm_error\": %.3g",
                   e->real ? "false" : "true", e->steps, e->loss_error, e->norm_error);
     why_json(&b, e->real);
     strbuf_text(&b, "}}\n");

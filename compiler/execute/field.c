@@ -1,7 +1,7 @@
 /* Modulo 2^61 - 1: dot products, inverses, constants, and the fixed random function.
  *
- * Products are below 2^122, so 32 of them add up in 128 bits before one reduction.  The random function is the finaliser
- * of SplitMix64 (Steele et al. 2014) in three rounds, one per argument. */
+ * Products are below 2^122, so 32 of them add up in 128 bits before one reduction.  The random function is
+ * the finaliser of SplitMix64 (Steele et al. 2014) in three rounds, one per argument. */
 
 #include "compiler/execute/field.h"
 

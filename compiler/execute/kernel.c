@@ -33,7 +33,9 @@ static void read_ids(struct exact_args *k, uint64_t ahead, uint64_t last)
     uint64_t first = V(TOKENS, step)->at[STEP_SAMPLE] + (uint64_t)INTEGER(TOKENS, sample);
     for (uint64_t i = 0; i < rows && sequence; i++) {
         uint64_t sample = first + i / sequence;
-        uint64_t place = (uint64_t)exact_place_of(0, i % sequence, sequence, INTEGER(TOKENS, first), INTEGER(TOKENS, shift)) + ahead;
+        uint64_t place = (uint64_t)exact_place_of(0, i % sequence, sequence, INTEGER(TOKENS, first),
+                                                  INTEGER(TOKENS, shift)) +
+                         ahead;
         if (tokens->at)
             tokens->at[i] = place > last ? (uint64_t)-1 : (uint64_t)token(k, sample, place);
         if (targets->at)
@@ -108,7 +110,7 @@ static uint64_t position(int64_t start, uint64_t i, int64_t sequence, int64_t fi
     uint64_t at = (uint64_t)exact_place_of(0, ((uint64_t)start + i) % n, n, first, shift);
     return at < table->rows ? at : 0;
 }
-#define POSITION_OF(op, i, table)                                                                                        \
+#define POSITION_OF(op, i, table)                                                                            \
     position(INTEGER(op, start), i, INTEGER(op, sequence), INTEGER(op, first), INTEGER(op, shift), table)
 
 void exact_POSITION(struct exact_args *k)
@@ -147,7 +149,8 @@ static void multiply(const struct exact_view *c, const struct exact_view *a, con
 
 void exact_MATMUL_NT(struct exact_args *k)
 {
-    const struct exact_view *c = V(MATMUL_NT, c), *a = V(MATMUL_NT, a), *b = V(MATMUL_NT, b), *bias = V(MATMUL_NT, bias);
+    const struct exact_view *c = V(MATMUL_NT, c), *a = V(MATMUL_NT, a), *b = V(MATMUL_NT, b),
+                            *bias = V(MATMUL_NT, bias);
     multiply(c, a, b);
     for (uint64_t i = 0; bias->at && i < (uint64_t)c->rows * c->cols; i++)
         c->at[i] = field_add(c->at[i], bias->at[i % c->cols]);
@@ -172,12 +175,14 @@ void exact_BIAS_W(struct exact_args *k)
         add_row(db->at, row(dy, i), dy->cols);
 }
 
-/* A rotation is (c, -s; s, c) with c and s any function of position and pair; its gradient is the transpose. */
+/* A rotation is (c, -s; s, c) with c and s any function of position and pair; its gradient is the transpose.
+ */
 void exact_ROPE(struct exact_args *k)
 {
     const struct exact_view *y = V(ROPE, y), *x = V(ROPE, x);
     uint64_t head = (uint64_t)INTEGER(ROPE, head), dims = (uint64_t)INTEGER(ROPE, dims);
-    uint64_t start = (uint64_t)INTEGER(ROPE, from), sequence = (uint64_t)INTEGER(ROPE, sequence), kind = (uint64_t)INTEGER(ROPE, scaling);
+    uint64_t start = (uint64_t)INTEGER(ROPE, from), sequence = (uint64_t)INTEGER(ROPE, sequence),
+             kind = (uint64_t)INTEGER(ROPE, scaling);
     for (size_t i = ATTR(ROPE, theta); i < isa_info(OP_ROPE)->nattrs; i++)
         if (isa_info(OP_ROPE)->attr[i].kind == ATTR_REAL)
             kind = field_bits(kind, i, field_image(k->attr[i].f));
@@ -189,8 +194,10 @@ void exact_ROPE(struct exact_args *k)
         uint64_t w = ((uint64_t)INTEGER(ROPE, start) + i) % sequence;
         uint64_t at = (uint64_t)exact_place_of(0, w, sequence, INTEGER(ROPE, first), INTEGER(ROPE, shift));
         for (uint64_t p = 0; p < dims / 2; p++) {
-            uint64_t c = field_hash(SALT_ROPE_COS, kind, at << 32 | p), s = field_hash(SALT_ROPE_SIN, kind, at << 32 | p);
-            uint64_t one = INTEGER(ROPE, adjacent) ? 2 * p : p, two = INTEGER(ROPE, adjacent) ? 2 * p + 1 : p + dims / 2;
+            uint64_t c = field_hash(SALT_ROPE_COS, kind, at << 32 | p),
+                     s = field_hash(SALT_ROPE_SIN, kind, at << 32 | p);
+            uint64_t one = INTEGER(ROPE, adjacent) ? 2 * p : p,
+                     two = INTEGER(ROPE, adjacent) ? 2 * p + 1 : p + dims / 2;
             s = INTEGER(ROPE, inverse) ? field_minus(s) : s;
             for (uint64_t h = start; h + head <= y->cols + start; h += head) {
                 uint64_t u = row(x, i)[h + one], v = row(x, i)[h + two];

@@ -2,15 +2,15 @@
  *
  *   o_i = sum_j E(s_ij) v_j / L_i,   L_i = sum_j E(s_ij),   s_ij = C(scale q_i k_j)
  *
- * with E and C random functions; "lse" holds L.  Two blocks of keys merge as (o L + o' L') / (L + L'), exactly.  The
- * gradient is that of softmax with exp' = exp: dS = P (dP - D), D = o dout, P = E(s) / L, so blocks of keys may be taken
- * in any order as long as L and o are those of all keys. */
+ * with E and C random functions; "lse" holds L.  Two blocks of keys merge as (o L + o' L') / (L + L'),
+ * exactly.  The gradient is that of softmax with exp' = exp: dS = P (dP - D), D = o dout, P = E(s) / L, so
+ * blocks of keys may be taken in any order as long as L and o are those of all keys. */
 
 #include "compiler/execute/kernel.h"
 
 struct shape {
     uint32_t heads, kv, head, u, sequence, window; /* u: dimensions of a head's values */
-    uint64_t scale, softcap; /* softcap: image, 0 = none */
+    uint64_t scale, softcap;                       /* softcap: image, 0 = none */
 };
 
 static bool first_key(const struct shape *s, uint32_t i, uint32_t *first)
@@ -47,10 +47,13 @@ static void add_scaled(uint64_t *to, uint64_t factor, const uint64_t *from, uint
 
 void exact_ATTENTION(struct exact_args *k)
 {
-    struct shape s = {(uint32_t)INTEGER(ATTENTION, heads), (uint32_t)INTEGER(ATTENTION, kv),
-                      (uint32_t)INTEGER(ATTENTION, head), exact_share(V(ATTENTION, v)->cols, INTEGER(ATTENTION, kv)),
+    struct shape s = {(uint32_t)INTEGER(ATTENTION, heads),
+                      (uint32_t)INTEGER(ATTENTION, kv),
+                      (uint32_t)INTEGER(ATTENTION, head),
+                      exact_share(V(ATTENTION, v)->cols, INTEGER(ATTENTION, kv)),
                       (uint32_t)INTEGER(ATTENTION, sequence),
-                      (uint32_t)INTEGER(ATTENTION, window), field_real(NUMBER(ATTENTION, scale)),
+                      (uint32_t)INTEGER(ATTENTION, window),
+                      field_real(NUMBER(ATTENTION, scale)),
                       NUMBER(ATTENTION, softcap) > 0 ? field_image(NUMBER(ATTENTION, softcap)) : 0};
     const struct exact_view *o = V(ATTENTION, o), *q = V(ATTENTION, q), *lse = V(ATTENTION, lse);
     for (uint32_t r = 0; r < q->rows; r++)
@@ -81,7 +84,8 @@ static void backward_row(struct exact_args *k, const struct shape *s, uint32_t r
     uint64_t inverse = field_inverse(V(ATTENTION_I, lse)->at[(uint64_t)r * s->heads + h]);
     first_key(s, i, &from);
     for (uint32_t j = from; j <= i; j++) {
-        const uint64_t *key = at(V(ATTENTION_I, k), row0 + j, g, n), *value = at(V(ATTENTION_I, v), row0 + j, g, u);
+        const uint64_t *key = at(V(ATTENTION_I, k), row0 + j, g, n),
+                       *value = at(V(ATTENTION_I, v), row0 + j, g, u);
         uint64_t raw = raw_score(s, q, key), p = field_mul(exact_exp(cap(s, raw)), inverse);
         uint64_t ds = field_mul(p, field_sub(field_dot(dout, 1, value, 1, u), delta));
         ds = field_mul(field_mul(ds, cap_slope(s, raw)), s->scale);
@@ -93,10 +97,13 @@ static void backward_row(struct exact_args *k, const struct shape *s, uint32_t r
 
 void exact_ATTENTION_I(struct exact_args *k)
 {
-    struct shape s = {(uint32_t)INTEGER(ATTENTION_I, heads), (uint32_t)INTEGER(ATTENTION_I, kv),
-                      (uint32_t)INTEGER(ATTENTION_I, head), exact_share(V(ATTENTION_I, v)->cols, INTEGER(ATTENTION_I, kv)),
+    struct shape s = {(uint32_t)INTEGER(ATTENTION_I, heads),
+                      (uint32_t)INTEGER(ATTENTION_I, kv),
+                      (uint32_t)INTEGER(ATTENTION_I, head),
+                      exact_share(V(ATTENTION_I, v)->cols, INTEGER(ATTENTION_I, kv)),
                       (uint32_t)INTEGER(ATTENTION_I, sequence),
-                      (uint32_t)INTEGER(ATTENTION_I, window), field_real(NUMBER(ATTENTION_I, scale)),
+                      (uint32_t)INTEGER(ATTENTION_I, window),
+                      field_real(NUMBER(ATTENTION_I, scale)),
                       NUMBER(ATTENTION_I, softcap) > 0 ? field_image(NUMBER(ATTENTION_I, softcap)) : 0};
     uint32_t from;
     for (uint32_t r = 0; r < V(ATTENTION_I, q)->rows && first_key(&s, 0, &from); r++)

@@ -28,7 +28,8 @@ void exact_SOFTCAP_I(struct exact_args *k)
 {
     const struct exact_view *dx = V(SOFTCAP_I, dx);
     for (uint64_t i = 0; i < (uint64_t)dx->rows * dx->cols; i++) {
-        uint64_t slope = field_hash(SALT_CAP_SLOPE, V(SOFTCAP_I, x)->at[i], field_image(NUMBER(SOFTCAP_I, cap)));
+        uint64_t slope =
+            field_hash(SALT_CAP_SLOPE, V(SOFTCAP_I, x)->at[i], field_image(NUMBER(SOFTCAP_I, cap)));
         dx->at[i] = field_mul(V(SOFTCAP_I, dy)->at[i], slope);
     }
 }
@@ -41,7 +42,8 @@ void exact_HEADNORM(struct exact_args *k)
     for (uint64_t i = 0; i < x->rows; i++)
         for (uint64_t h = 0; h < rstd->cols; h++) {
             const uint64_t *a = head_of(x, i, h, d);
-            uint64_t r = field_hash(SALT_RSTD, field_mul(field_dot(a, 1, a, 1, d), share), field_image(NUMBER(HEADNORM, eps)));
+            uint64_t r = field_hash(SALT_RSTD, field_mul(field_dot(a, 1, a, 1, d), share),
+                                    field_image(NUMBER(HEADNORM, eps)));
             for (uint32_t j = 0; j < d; j++)
                 head_of(y, i, h, d)[j] = field_mul(field_mul(a[j], r), V(HEADNORM, g)->at[j]);
             rstd->at[i * rstd->cols + h] = r;
@@ -71,14 +73,16 @@ void exact_HEADNORM_W(struct exact_args *k)
     for (uint64_t i = 0; i < x->rows; i++)
         for (uint64_t h = 0; h < rstd->cols; h++)
             for (uint32_t j = 0; j < dg->cols; j++) {
-                uint64_t product = field_mul(head_of(V(HEADNORM_W, dy), i, h, dg->cols)[j], head_of(x, i, h, dg->cols)[j]);
+                uint64_t product =
+                    field_mul(head_of(V(HEADNORM_W, dy), i, h, dg->cols)[j], head_of(x, i, h, dg->cols)[j]);
                 dg->at[j] = field_add(dg->at[j], field_mul(product, rstd->at[i * rstd->cols + h]));
             }
 }
 
 void exact_MLA_KEYS(struct exact_args *k)
 {
-    const struct exact_view *key = V(MLA_KEYS, k), *value = V(MLA_KEYS, v), *kv = V(MLA_KEYS, kv), *rope = V(MLA_KEYS, rope);
+    const struct exact_view *key = V(MLA_KEYS, k), *value = V(MLA_KEYS, v), *kv = V(MLA_KEYS, kv),
+                            *rope = V(MLA_KEYS, rope);
     uint32_t heads = (uint32_t)INTEGER(MLA_KEYS, heads), u = exact_share(value->cols, heads), r = rope->cols;
     uint32_t head = exact_share(key->cols, heads), nope = head - r;
     for (uint64_t i = 0; i < kv->rows && r <= head && (uint64_t)heads * (nope + u) == kv->cols; i++)
@@ -119,5 +123,6 @@ void exact_CONCAT_I(struct exact_args *k)
     const struct exact_view *da = V(CONCAT_I, da), *db = V(CONCAT_I, db), *dy = V(CONCAT_I, dy);
     for (uint64_t i = 0; i < dy->rows; i++)
         for (uint64_t j = 0; j < dy->cols; j++)
-            *(j < da->cols ? &da->at[i * da->cols + j] : &db->at[i * db->cols + j - da->cols]) = dy->at[i * dy->cols + j];
+            *(j < da->cols ? &da->at[i * da->cols + j] : &db->at[i * db->cols + j - da->cols]) =
+                dy->at[i * dy->cols + j];
 }

@@ -1,7 +1,7 @@
 /* Cross-entropy in its pieces, the gradient's norm, clipping, and the updates.
  *
- * The maximum is that of the numbers 0 .. p - 1, which any order of reduction gives; 0 where there is none.  The update is
- * the real one with 1 / (sqrt(v) + eps) replaced: all of it acts on single elements. */
+ * The maximum is that of the numbers 0 .. p - 1, which any order of reduction gives; 0 where there is none.
+ * The update is the real one with 1 / (sqrt(v) + eps) replaced: all of it acts on single elements. */
 
 #include "compiler/execute/kernel.h"
 
@@ -74,7 +74,8 @@ void exact_SQNORM(struct exact_args *k)
 {
     const struct exact_view *g = V(SQNORM, g);
     uint64_t n = (uint64_t)g->rows * g->cols;
-    V(SQNORM, sum)->at[0] = field_mul(field_dot(g->at, 1, g->at, 1, n), field_integer(INTEGER(SQNORM, count)));
+    V(SQNORM, sum)->at[0] =
+        field_mul(field_dot(g->at, 1, g->at, 1, n), field_integer(INTEGER(SQNORM, count)));
 }
 
 void exact_CLIP(struct exact_args *k)
@@ -98,7 +99,8 @@ void exact_ADAMW(struct exact_args *k)
     const struct exact_view *p = V(ADAMW, p), *m = V(ADAMW, m), *v = V(ADAMW, v), *copy = V(ADAMW, copy);
     const uint64_t *step = V(ADAMW, step)->at;
     uint64_t beta1 = field_real(NUMBER(ADAMW, beta1)), beta2 = field_real(NUMBER(ADAMW, beta2));
-    uint64_t corrections = field_bits(step[STEP_CORRECTION1], step[STEP_CORRECTION2], field_image(NUMBER(ADAMW, eps)));
+    uint64_t corrections =
+        field_bits(step[STEP_CORRECTION1], step[STEP_CORRECTION2], field_image(NUMBER(ADAMW, eps)));
     uint64_t shrink = field_sub(1, field_mul(step[STEP_LR], field_real(NUMBER(ADAMW, decay))));
     for (uint64_t i = 0; i < (uint64_t)p->rows * p->cols && taken(V(ADAMW, scale)); i++) {
         uint64_t d = field_mul(V(ADAMW, g)->at[i], V(ADAMW, scale)->at[0]);

@@ -1,7 +1,8 @@
 /* Norms and activations: a random function of a row's statistic, or of an element.
  *
- * A norm's 1 / sqrt is the random function r(mean of squares); its gradients have r as an operand and are then
- * polynomials, those of kernels/cpu/norm.c.  An activation f has f(0) = 0, for rows that are only padding. */
+ * A norm's 1 / sqrt is the random function r(mean of squares); its gradients have r as an operand and are
+ * then polynomials, those of kernels/cpu/norm.c.  An activation f has f(0) = 0, for rows that are only
+ * padding. */
 
 #include "compiler/execute/kernel.h"
 
@@ -38,7 +39,8 @@ void exact_RMSNORM(struct exact_args *k)
 /* dx = r (g dy - x r^2 mean(g dy x)) */
 void exact_RMSNORM_I(struct exact_args *k)
 {
-    const struct exact_view *dx = V(RMSNORM_I, dx), *dy = V(RMSNORM_I, dy), *x = V(RMSNORM_I, x), *g = V(RMSNORM_I, g);
+    const struct exact_view *dx = V(RMSNORM_I, dx), *dy = V(RMSNORM_I, dy), *x = V(RMSNORM_I, x),
+                            *g = V(RMSNORM_I, g);
     for (uint32_t i = 0; i < x->rows; i++) {
         uint64_t r = V(RMSNORM_I, rstd)->at[i], *out = row(dx, i);
         for (uint32_t j = 0; j < x->cols; j++)
@@ -60,7 +62,8 @@ void exact_RMSNORM_W(struct exact_args *k)
 
 void exact_LAYERNORM(struct exact_args *k)
 {
-    const struct exact_view *y = V(LAYERNORM, y), *x = V(LAYERNORM, x), *g = V(LAYERNORM, g), *b = V(LAYERNORM, b);
+    const struct exact_view *y = V(LAYERNORM, y), *x = V(LAYERNORM, x), *g = V(LAYERNORM, g),
+                            *b = V(LAYERNORM, b);
     for (uint32_t i = 0; i < x->rows; i++) {
         uint64_t mean = share(sum_of(row(x, i), x->cols), x->cols), *out = row(y, i);
         for (uint32_t j = 0; j < x->cols; j++)
@@ -77,7 +80,8 @@ void exact_LAYERNORM(struct exact_args *k)
 /* with n = (x - mean) r: dx = r (g dy - mean(g dy) - n mean(g dy n)) */
 void exact_LAYERNORM_I(struct exact_args *k)
 {
-    const struct exact_view *dx = V(LAYERNORM_I, dx), *dy = V(LAYERNORM_I, dy), *x = V(LAYERNORM_I, x), *g = V(LAYERNORM_I, g);
+    const struct exact_view *dx = V(LAYERNORM_I, dx), *dy = V(LAYERNORM_I, dy), *x = V(LAYERNORM_I, x),
+                            *g = V(LAYERNORM_I, g);
     uint64_t *normal = ARENA_ARRAY(k->scratch, uint64_t, x->cols);
     for (uint32_t i = 0; i < x->rows; i++) {
         uint64_t mean = V(LAYERNORM_I, mean)->at[i], r = V(LAYERNORM_I, rstd)->at[i], *out = row(dx, i);
@@ -85,7 +89,8 @@ void exact_LAYERNORM_I(struct exact_args *k)
             normal[j] = field_mul(field_sub(row(x, i)[j], mean), r);
             out[j] = field_mul(row(dy, i)[j], g->at[j]);
         }
-        uint64_t shift = share(sum_of(out, x->cols), x->cols), pull = share(field_dot(out, 1, normal, 1, x->cols), x->cols);
+        uint64_t shift = share(sum_of(out, x->cols), x->cols),
+                 pull = share(field_dot(out, 1, normal, 1, x->cols), x->cols);
         for (uint32_t j = 0; j < x->cols; j++)
             out[j] = field_mul(r, field_sub(field_sub(out[j], shift), field_mul(normal[j], pull)));
     }
@@ -93,7 +98,8 @@ void exact_LAYERNORM_I(struct exact_args *k)
 
 void exact_LAYERNORM_W(struct exact_args *k)
 {
-    const struct exact_view *dg = V(LAYERNORM_W, dg), *db = V(LAYERNORM_W, db), *dy = V(LAYERNORM_W, dy), *x = V(LAYERNORM_W, x);
+    const struct exact_view *dg = V(LAYERNORM_W, dg), *db = V(LAYERNORM_W, db), *dy = V(LAYERNORM_W, dy),
+                            *x = V(LAYERNORM_W, x);
     for (uint32_t i = 0; i < x->rows; i++) {
         uint64_t mean = V(LAYERNORM_W, mean)->at[i], r = V(LAYERNORM_W, rstd)->at[i];
         for (uint32_t j = 0; j < x->cols; j++) {
@@ -121,14 +127,16 @@ static uint64_t act_kind(enum op op, int64_t attribute)
     return (uint64_t)op << 32 | (uint32_t)attribute;
 }
 
-static void act_forward(const struct exact_view *y, const struct exact_view *x, const struct exact_view *up, uint64_t kind)
+static void act_forward(const struct exact_view *y, const struct exact_view *x, const struct exact_view *up,
+                        uint64_t kind)
 {
     for (uint64_t i = 0; i < (uint64_t)y->rows * y->cols; i++)
         y->at[i] = up ? field_mul(act(kind, x->at[i]), up->at[i]) : act(kind, x->at[i]);
 }
 
-static void act_backward(const struct exact_view *dx, const struct exact_view *dup, const struct exact_view *dy,
-                         const struct exact_view *x, const struct exact_view *up, uint64_t kind)
+static void act_backward(const struct exact_view *dx, const struct exact_view *dup,
+                         const struct exact_view *dy, const struct exact_view *x, const struct exact_view *up,
+                         uint64_t kind)
 {
     for (uint64_t i = 0; i < (uint64_t)dy->rows * dy->cols; i++) {
         uint64_t d = dy->at[i];
@@ -145,7 +153,8 @@ void exact_GELU(struct exact_args *k)
 
 void exact_GELU_I(struct exact_args *k)
 {
-    act_backward(V(GELU_I, dx), NULL, V(GELU_I, dy), V(GELU_I, x), NULL, act_kind(OP_GELU, INTEGER(GELU_I, tanh)));
+    act_backward(V(GELU_I, dx), NULL, V(GELU_I, dy), V(GELU_I, x), NULL,
+                 act_kind(OP_GELU, INTEGER(GELU_I, tanh)));
 }
 
 void exact_RELU(struct exact_args *k)
@@ -155,7 +164,8 @@ void exact_RELU(struct exact_args *k)
 
 void exact_RELU_I(struct exact_args *k)
 {
-    act_backward(V(RELU_I, dx), NULL, V(RELU_I, dy), V(RELU_I, x), NULL, act_kind(OP_RELU, INTEGER(RELU_I, power)));
+    act_backward(V(RELU_I, dx), NULL, V(RELU_I, dy), V(RELU_I, x), NULL,
+                 act_kind(OP_RELU, INTEGER(RELU_I, power)));
 }
 
 void exact_SWIGLU(struct exact_args *k)

@@ -1,5 +1,5 @@
-/* Words and their tags; see memory.h.  An element of 2 n bytes is a word with its dtype's tag and n - 1 words that
- * continue it: whoever writes over any of them breaks it. */
+/* Words and their tags; see memory.h.  An element of 2 n bytes is a word with its dtype's tag and n - 1 words
+ * that continue it: whoever writes over any of them breaks it. */
 
 #include "compiler/execute/memory.h"
 
@@ -39,7 +39,8 @@ static uint64_t end_of(const struct place *p)
 
 bool memory_holds(const struct memory *m, const struct place *p)
 {
-    return p->rows && p->cols && p->ld >= p->cols && p->at % 2 == 0 && p->at < 2 * m->nwords && end_of(p) <= 2 * m->nwords;
+    return p->rows && p->cols && p->ld >= p->cols && p->at % 2 == 0 && p->at < 2 * m->nwords &&
+           end_of(p) <= 2 * m->nwords;
 }
 
 uint64_t memory_read(struct memory *m, uint64_t at, enum dtype dtype)

@@ -1,7 +1,8 @@
 /* Running all ranks' programs: one event after another, chosen by priority among those that may happen.
  *
- * Random priorities with few changes reach orders that a fair choice would hardly ever draw, such as one rank far ahead of
- * all others (Burckhardt et al., "A randomized scheduler with probabilistic guarantees of finding bugs", 2010). */
+ * Random priorities with few changes reach orders that a fair choice would hardly ever draw, such as one rank
+ * far ahead of all others (Burckhardt et al., "A randomized scheduler with probabilistic guarantees of
+ * finding bugs", 2010). */
 
 #include "compiler/execute/machine.h"
 
@@ -26,7 +27,8 @@ static void start(struct exact_machine *m, uint32_t rank, enum exact_program whi
         r->order[next[r->p->insns[i].queue]++] = i;
 }
 
-/* Everything dies between two runs but the persistent buffers, which are the training program's, and the step block. */
+/* Everything dies between two runs but the persistent buffers, which are the training program's, and the step
+ * block. */
 static void forget_step(struct exact_machine *m, uint32_t rank)
 {
     struct exact_rank *r = &m->ranks[rank];

@@ -1,6 +1,6 @@
-/* Real kernels: both plans are written into a temporary folder and trained by the llmrun that lies beside this program, one
- * process per rank; their logs are compared as tests do.  In bf16 layouts round at different places, so the bounds are
- * those of rounding. */
+/* Real kernels: both plans are written into a temporary folder and trained by the llmrun that lies beside
+ * this program, one process per rank; their logs are compared as tests do.  In bf16 layouts round at
+ * different places, so the bounds are those of rounding. */
 
 #include "compiler/execute/execute.h"
 
@@ -93,8 +93,8 @@ static int spawn(const char *llmrun, const char *plan, const char *data, const c
 }
 
 /* NULL, or why it did not train (in the arena) */
-static const char *train(struct arena *a, const struct plan *p, const char *llmrun, const char *folder, const char *name,
-                         struct figures *out)
+static const char *train(struct arena *a, const struct plan *p, const char *llmrun, const char *folder,
+                         const char *name, struct figures *out)
 {
     char plan[ROOM], data[ROOM], log[ROOM], said[ROOM], error[512], text[400] = "";
     snprintf(plan, sizeof plan, "%s/%s", folder, name);
@@ -113,7 +113,8 @@ static const char *train(struct arena *a, const struct plan *p, const char *llmr
         fclose(f);
     text[n] = 0;
     text[strcspn(text, "\n")] = 0;
-    return arena_printf(a, "llmrun ended with code %d on the plan of %u ranks: %s", code, p->ranks->nranks, text);
+    return arena_printf(a, "llmrun ended with code %d on the plan of %u ranks: %s", code, p->ranks->nranks,
+                        text);
 }
 
 static double relative(double x, double y)
@@ -121,7 +122,8 @@ static double relative(double x, double y)
     return isfinite(x) && isfinite(y) ? fabs(x - y) / fmax(fabs(y), 1e-30) : INFINITY;
 }
 
-static void compare(struct arena *a, const struct job *job, const struct figures *x, const struct figures *y, struct execution *e)
+static void compare(struct arena *a, const struct job *job, const struct figures *x, const struct figures *y,
+                    struct execution *e)
 {
     bool exact = job->train.precision == DT_FP32;
     double loss_bound = exact ? 1e-5 : 1e-2;
@@ -131,8 +133,8 @@ static void compare(struct arena *a, const struct job *job, const struct figures
         e->loss_error = loss > e->loss_error ? loss : e->loss_error;
         e->norm_error = norm > e->norm_error ? norm : e->norm_error;
         if (!e->real && !(loss <= loss_bound && norm <= norm_bound))
-            e->real = arena_printf(a, "step %u: loss %.9g, one rank %.9g; gradient norm %.9g, one rank %.9g", i + 1, x->loss[i],
-                                   y->loss[i], x->norm[i], y->norm[i]);
+            e->real = arena_printf(a, "step %u: loss %.9g, one rank %.9g; gradient norm %.9g, one rank %.9g",
+                                   i + 1, x->loss[i], y->loss[i], x->norm[i], y->norm[i]);
     }
     e->steps = STEPS;
 }
@@ -148,14 +150,15 @@ static void remove_folder(const char *folder)
         continue;
 }
 
-enum status execute_real(struct arena *a, const struct plan *p, const struct plan *one, struct execution *e, char *error,
-                         size_t error_size)
+enum status execute_real(struct arena *a, const struct plan *p, const struct plan *one, struct execution *e,
+                         char *error, size_t error_size)
 {
     char llmrun[ROOM + 16], folder[300], data[ROOM];
     const char *tmp = getenv("TMPDIR");
     struct figures many, single;
     if (!find_llmrun(llmrun)) {
-        snprintf(error, error_size, "llmrun is not in the folder of this program: real kernels cannot be run");
+        snprintf(error, error_size,
+                 "llmrun is not in the folder of this program: real kernels cannot be run");
         return STATUS_WORLD;
     }
     snprintf(folder, sizeof folder, "%.200s/llmc-execute-XXXXXX", tmp && *tmp ? tmp : "/tmp");

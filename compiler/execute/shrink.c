@@ -1,5 +1,5 @@
-/* Shrinking: degrees first, then the model's dimensions to the smallest that these degrees divide, then stages with at most
- * two layers each, then the fewest microbatches that the schedule takes. */
+/* Shrinking: degrees first, then the model's dimensions to the smallest that these degrees divide, then
+ * stages with at most two layers each, then the fewest microbatches that the schedule takes. */
 
 #include "compiler/execute/shrink.h"
 
@@ -9,7 +9,16 @@
 
 #include <string.h>
 
-enum { WIDTH = 16, HEAD = 4, LATENT = 8, VOCAB = 53, MOST_STAGE_LAYERS = 2, MOST_CHUNKS = 3, MOST_MICROBATCH = 2, MOST_LISTED = 32 };
+enum {
+    WIDTH = 16,
+    HEAD = 4,
+    LATENT = 8,
+    VOCAB = 53,
+    MOST_STAGE_LAYERS = 2,
+    MOST_CHUNKS = 3,
+    MOST_MICROBATCH = 2,
+    MOST_LISTED = 32
+};
 
 static uint32_t least(uint32_t x, uint32_t y)
 {
@@ -48,7 +57,8 @@ static uint32_t ranks_of(const struct decision *d)
 /* a listed schedule that is executed as it is */
 static bool keeps_list(const struct decision *d)
 {
-    return d->listed && d->pp <= SHRINK_MOST_RANKS / 2 && d->vpp <= MOST_CHUNKS && d->microbatches <= MOST_LISTED;
+    return d->listed && d->pp <= SHRINK_MOST_RANKS / 2 && d->vpp <= MOST_CHUNKS &&
+           d->microbatches <= MOST_LISTED;
 }
 
 static void shrink_degrees(struct decision *d, const struct decision *from)
@@ -77,7 +87,8 @@ static void shrink_degrees(struct decision *d, const struct decision *from)
 
 static void shrink_attn(struct attn *at, const struct decision *d, uint32_t sequence)
 {
-    uint32_t unit = d->tp * (d->context == CONTEXT_ALL_TO_ALL ? d->cp : 1), ratio = at->kv ? at->heads / at->kv : 1;
+    uint32_t unit = d->tp * (d->context == CONTEXT_ALL_TO_ALL ? d->cp : 1),
+             ratio = at->kv ? at->heads / at->kv : 1;
     uint32_t full = at->head;
     at->window = at->window ? most(2, sequence / 2 - 1) : 0;
     at->chunk = at->chunk ? most(2, sequence / 2) : 0;
@@ -98,7 +109,8 @@ static void shrink_attn(struct attn *at, const struct decision *d, uint32_t sequ
 
 static void shrink_moe(struct moe *m, const struct decision *d)
 {
-    uint32_t groups = m->groups > 1 ? 2 : m->groups, pick = m->groups > 1 ? (m->pick < m->groups ? 1 : 2) : m->pick;
+    uint32_t groups = m->groups > 1 ? 2 : m->groups,
+             pick = m->groups > 1 ? (m->pick < m->groups ? 1 : 2) : m->pick;
     uint32_t step = d->ep / divisor(d->ep, most(groups, 1)) * most(groups, 1), experts = step;
     m->active = least(m->active, 2);
     while (experts < m->active + 1 || (groups > 1 && experts / groups * pick < m->active + 1))
@@ -111,7 +123,8 @@ static void shrink_moe(struct moe *m, const struct decision *d)
     m->expert.width = 4 * d->etp * d->tp;
 }
 
-static const struct layer *shrink_layer(struct arena *a, const struct layer *from, const struct decision *d, uint32_t sequence)
+static const struct layer *shrink_layer(struct arena *a, const struct layer *from, const struct decision *d,
+                                        uint32_t sequence)
 {
     struct layer *l = ARENA_NEW(a, struct layer);
     *l = *from;
@@ -147,16 +160,18 @@ static void shrink_stages(struct layers *s, const struct plan *p, struct job *jo
     struct model *m = &job->model;
     d->nstages = d->pp * d->vpp;
     d->stages = ARENA_ARRAY(s->arena, struct stage, d->nstages);
-    m->layers = ARENA_ARRAY(s->arena, const struct layer *, d->nstages * MOST_STAGE_LAYERS + 1u);
+    m->layers = ARENA_ARRAY(s->arena, const struct layer *, d->nstages *MOST_STAGE_LAYERS + 1u);
     m->nlayers = 0;
     d->recompute_layers = least(d->recompute_layers, MOST_STAGE_LAYERS);
     for (uint32_t i = 0; i < d->nstages; i++) {
         bool last = i + 1 == d->nstages;
-        const struct stage *old = &from->stages[last ? from->nstages - 1 : (uint64_t)i * from->nstages / d->nstages];
+        const struct stage *old =
+            &from->stages[last ? from->nstages - 1 : (uint64_t)i * from->nstages / d->nstages];
         struct stage *st = &d->stages[i];
         *st = (struct stage){m->nlayers, least(old->count, MOST_STAGE_LAYERS), i == 0, last, 0};
         for (uint32_t k = 0; k < st->count; k++)
-            m->layers[m->nlayers++] = small_layer(s, p->job->model.layers[old->first + (k ? old->count - 1 : 0)]);
+            m->layers[m->nlayers++] =
+                small_layer(s, p->job->model.layers[old->first + (k ? old->count - 1 : 0)]);
         uint32_t again = least(d->recompute_layers ? d->recompute_layers : st->count, st->count);
         st->spared = d->recompute_layers ? st->count - again
                      : old->spared == 0  ? 0
@@ -191,9 +206,14 @@ const struct schedule *shrink_schedule(struct arena *a, const struct decision *d
     struct schedule_costs costs = {.times = &times, .folds = d->folds};
     double step_s;
     for (uint32_t s = 0; s < d->nstages; s++) {
-        double f = 1 + (double)(field_bits(seed, s, 1) % 8) / 8, w = 1 + (double)(field_bits(seed, s, 2) % 4) / 8;
-        stages[s] = (struct pipeline_stage){.forward_s = f, .input_s = f, .weight_s = f * w, .backward_s = f + f * w,
-                                            .next_s = 0.1, .back_s = 0.1};
+        double f = 1 + (double)(field_bits(seed, s, 1) % 8) / 8,
+               w = 1 + (double)(field_bits(seed, s, 2) % 4) / 8;
+        stages[s] = (struct pipeline_stage){.forward_s = f,
+                                            .input_s = f,
+                                            .weight_s = f * w,
+                                            .backward_s = f + f * w,
+                                            .next_s = 0.1,
+                                            .back_s = 0.1};
     }
     return schedule_auto(a, d, &costs, &step_s);
 }
@@ -218,26 +238,44 @@ struct shrunk *shrink_plan(struct arena *a, const struct plan *p, const char **w
     d->vpp = least(from->vpp, from->folds ? 2 : most(schedule_chunks(from->schedule), MOST_CHUNKS));
     d->microbatch = least(from->microbatch, MOST_MICROBATCH);
     uint32_t room = p->job->model.nlayers + 1, sequence = small_sequence(d);
-    struct layers layers = {a, d, sequence, 0, ARENA_ARRAY(a, const struct layer *, room), ARENA_ARRAY(a, const struct layer *, room)};
+    struct layers layers = {a,
+                            d,
+                            sequence,
+                            0,
+                            ARENA_ARRAY(a, const struct layer *, room),
+                            ARENA_ARRAY(a, const struct layer *, room)};
     shrink_model(&s->job, sequence);
     shrink_stages(&layers, p, &s->job, d);
     if (s->job.model.predict_layer)
         s->job.model.predict_layer = shrink_layer(a, s->job.model.predict_layer, d, sequence);
     if (from->schedule_group)
-        d->schedule_group = from->schedule_group == from->pp ? d->pp : least(most(from->schedule_group, d->pp), 2 * d->pp);
+        d->schedule_group =
+            from->schedule_group == from->pp ? d->pp : least(most(from->schedule_group, d->pp), 2 * d->pp);
     if (!decision_place(a, p->topo, d, why))
         return NULL;
     d->microbatches = keeps_list(from) ? from->microbatches : least(from->microbatches, 2 * d->pp);
     for (; d->microbatches <= 4 * SHRINK_MOST_RANKS; d->microbatches++) {
         s->job.train.batch = (uint64_t)d->microbatch * d->microbatches * d->dp;
-        if (list_schedule(a, from, d) && decision_legal(a, &s->job, p->topo, d, why) && decision_emittable(a, &s->job, d, why))
+        if (list_schedule(a, from, d) && decision_legal(a, &s->job, p->topo, d, why) &&
+            decision_emittable(a, &s->job, d, why))
             break;
     }
     if (d->microbatches > 4 * SHRINK_MOST_RANKS)
         return NULL;
-    s->alone = (struct decision){.tp = 1, .cp = 1, .pp = 1, .vpp = 1, .dp = 1, .ep = 1, .etp = 1, .shard = 1, .microbatch = 1,
-                                 .microbatches = (uint32_t)s->job.train.batch, .recompute = RECOMPUTE_NONE,
-                                 .schedule = SCHED_1F1B, .nstages = 1, .type = d->type,
+    s->alone = (struct decision){.tp = 1,
+                                 .cp = 1,
+                                 .pp = 1,
+                                 .vpp = 1,
+                                 .dp = 1,
+                                 .ep = 1,
+                                 .etp = 1,
+                                 .shard = 1,
+                                 .microbatch = 1,
+                                 .microbatches = (uint32_t)s->job.train.batch,
+                                 .recompute = RECOMPUTE_NONE,
+                                 .schedule = SCHED_1F1B,
+                                 .nstages = 1,
+                                 .type = d->type,
                                  .order = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}};
     if (!decision_place(a, p->topo, &s->alone, why))
         return NULL;

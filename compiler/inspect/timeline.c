@@ -140,7 +140,7 @@ struct look {
 static const struct look looks[] = {
     {'F', "forward", "░", "-", "\033[97;44m"},        {'B', "backward", "▓", "=", "\033[30;42m"},
     {'I', "input gradient", "▒", "+", "\033[30;46m"}, {'W', "weight gradient", "▚", "*", "\033[30;43m"},
-    {'O', "optimizer", "█", "#", "\033[97;45m"},   {'&', "both at once", "▞", "%", "\033[97;46m"},
+    {'O', "optimizer", "█", "#", "\033[97;45m"},      {'&', "both at once", "▞", "%", "\033[97;46m"},
 };
 
 static const struct look *look_of(char action)
@@ -233,8 +233,8 @@ static void draw_axis(FILE *out, const struct lane *l, int label)
     fputc('\n', out);
 }
 
-static void draw_legend(FILE *out, struct arena *a, const struct plan *p, const struct show_options *o, uint32_t only,
-                        int label)
+static void draw_legend(FILE *out, struct arena *a, const struct plan *p, const struct show_options *o,
+                        uint32_t only, int label)
 {
     bool used[sizeof looks / sizeof *looks] = {false};
     for (uint32_t r = 0; r < p->nroles; r++) {

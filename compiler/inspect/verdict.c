@@ -10,7 +10,8 @@ void verdict_print(const struct verdict *v, FILE *out)
 {
     for (uint32_t i = 0; i < v->nviolations; i++) {
         const struct violation *x = &v->violations[i];
-        fprintf(out, "property %u, role %u%s: %s\n", x->property, x->role, x->evaluation ? " (evaluation)" : "", x->message);
+        fprintf(out, "property %u, role %u%s: %s\n", x->property, x->role,
+                x->evaluation ? " (evaluation)" : "", x->message);
     }
     if (!v->nviolations)
         fprintf(out, "properties 1-8 hold: %" PRIu64 " instructions, %" PRIu64 " ranks%s\n", v->checked_insns,
@@ -28,9 +29,11 @@ static void number_or_null(struct strbuf *b, const char *key, uint32_t v)
 void verdict_json(const struct verdict *v, FILE *out)
 {
     struct strbuf b = {0};
-    strbuf_printf(&b, "{\"schema\": 1, \"holds\": %s, \"certificate\": %s, \"instructions\": %" PRIu64 ", \"ranks\": %" PRIu64
-                      ", \"violations\": [", v->nviolations ? "false" : "true", v->certificate ? "true" : "false",
-                  v->checked_insns, v->checked_ranks);
+    strbuf_printf(&b,
+                  "{\"schema\": 1, \"holds\": %s, \"certificate\": %s, \"instructions\": %" PRIu64
+                  ", \"ranks\": %" PRIu64 ", \"violations\": [",
+                  v->nviolations ? "false" : "true", v->certificate ? "true" : "false", v->checked_insns,
+                  v->checked_ranks);
     for (uint32_t i = 0; i < v->nviolations; i++) {
         const struct violation *x = &v->violations[i];
         strbuf_printf(&b, "%s\n {\"property\": %u, \"role\": %u, ", i ? "," : "", x->property, x->role);

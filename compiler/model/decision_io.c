@@ -1,9 +1,10 @@
 /* The decision's written forms: Megatron's layout string and the JSON object of plan.json.
  *
- * Layout grammar as Megatron-LM reads it (pipeline_parallel_layer_layout): E t m L elements, `x*N` repeats an element or
- * a parenthesised group, `|` ends a stage, commas and blanks are ignored; stages come in model order.  It is expanded
- * into one flat string first, bounded by what a model can have, so that nothing in it can grow without limit.
- * JSON is read with jansson and checked key by key; decision_legal() judges what it says. */
+ * Layout grammar as Megatron-LM reads it (pipeline_parallel_layer_layout): E t m L elements, `x*N` repeats an
+ * element or a parenthesised group, `|` ends a stage, commas and blanks are ignored; stages come in model
+ * order.  It is expanded into one flat string first, bounded by what a model can have, so that nothing in it
+ * can grow without limit. JSON is read with jansson and checked key by key; decision_legal() judges what it
+ * says. */
 
 #include "compiler/model/decision.h"
 #include "compiler/support/strbuf.h"
@@ -135,7 +136,8 @@ static bool layout_expand(struct arena *a, const char *layout, struct strbuf *fl
     return true;
 }
 
-static bool layout_stages(struct arena *a, struct decision *d, uint32_t nlayers, const char *flat, const char **why)
+static bool layout_stages(struct arena *a, struct decision *d, uint32_t nlayers, const char *flat,
+                          const char **why)
 {
     uint32_t nstages = 1, stage = 0, layer = 0;
     for (const char *p = flat; *p; p++)
@@ -170,7 +172,8 @@ static bool layout_stages(struct arena *a, struct decision *d, uint32_t nlayers,
     return true;
 }
 
-bool decision_parse_layout(struct arena *a, struct decision *d, uint32_t nlayers, const char *layout, const char **why)
+bool decision_parse_layout(struct arena *a, struct decision *d, uint32_t nlayers, const char *layout,
+                           const char **why)
 {
     struct strbuf flat = {0};
     bool good = layout_expand(a, layout, &flat, why) && layout_stages(a, d, nlayers, flat.text, why);
@@ -193,12 +196,13 @@ static void nodes_json(const struct decision *d, struct strbuf *out)
 void decision_json(const struct decision *d, struct strbuf *out)
 {
     struct arena *a = arena_new();
-    strbuf_printf(out,
-                  "{\"tp\": %u, \"sp\": %s, \"cp\": %u, \"pp\": %u, \"vpp\": %u, \"dp\": %u, \"ep\": %u, \"etp\": %u, "
-                  "\"zero\": %u, \"shard\": %u, \"microbatch\": %u, \"microbatches\": %u, \"recompute\": \"%s\", "
-                  "\"recompute_detail\": [",
-                  d->tp, d->sp ? "true" : "false", d->cp, d->pp, d->vpp, d->dp, d->ep, d->etp, d->zero, d->shard,
-                  d->microbatch, d->microbatches, recompute_names[d->recompute]);
+    strbuf_printf(
+        out,
+        "{\"tp\": %u, \"sp\": %s, \"cp\": %u, \"pp\": %u, \"vpp\": %u, \"dp\": %u, \"ep\": %u, \"etp\": %u, "
+        "\"zero\": %u, \"shard\": %u, \"microbatch\": %u, \"microbatches\": %u, \"recompute\": \"%s\", "
+        "\"recompute_detail\": [",
+        d->tp, d->sp ? "true" : "false", d->cp, d->pp, d->vpp, d->dp, d->ep, d->etp, d->zero, d->shard,
+        d->microbatch, d->microbatches, recompute_names[d->recompute]);
     const char *separator = "";
     for (int i = 0; i < 8; i++)
         if (d->parts & 1u << i) {
@@ -260,8 +264,8 @@ static bool json_u32(struct arena *a, const json_t *o, const char *key, uint32_t
 }
 
 /* index of a word in a table of names */
-static bool json_word(struct arena *a, const json_t *v, const char *key, const char *const *names, uint32_t n, uint32_t *out,
-                      const char **why)
+static bool json_word(struct arena *a, const json_t *v, const char *key, const char *const *names, uint32_t n,
+                      uint32_t *out, const char **why)
 {
     const char *word = json_string_value(v);
     for (uint32_t i = 0; word && i < n; i++)
@@ -307,7 +311,8 @@ static bool json_words(struct arena *a, const json_t *o, struct decision *d, con
     return true;
 }
 
-static bool json_nodes(struct arena *a, const json_t *o, const struct topo *topo, struct decision *d, const char **why)
+static bool json_nodes(struct arena *a, const json_t *o, const struct topo *topo, struct decision *d,
+                       const char **why)
 {
     const json_t *v = json_object_get(o, "nodes");
     uint64_t total = 0;
@@ -348,10 +353,10 @@ static bool json_spared(struct arena *a, const json_t *list, struct decision *d,
 static bool json_decision(struct arena *a, const json_t *o, const struct job *job, const struct topo *topo,
                           struct decision *d, const char **why)
 {
-    const char *const keys[] = {"tp", "cp", "pp", "vpp", "dp", "ep", "etp", "zero", "shard", "microbatch", "microbatches",
-                                "node_type"};
-    uint32_t *const fields[] = {&d->tp, &d->cp, &d->pp, &d->vpp, &d->dp, &d->ep, &d->etp, &d->zero, &d->shard,
-                                &d->microbatch, &d->microbatches, &d->type};
+    const char *const keys[] = {"tp",  "cp",   "pp",    "vpp",        "dp",           "ep",
+                                "etp", "zero", "shard", "microbatch", "microbatches", "node_type"};
+    uint32_t *const fields[] = {&d->tp,  &d->cp,   &d->pp,    &d->vpp,        &d->dp,           &d->ep,
+                                &d->etp, &d->zero, &d->shard, &d->microbatch, &d->microbatches, &d->type};
     if (!json_is_object(o))
         REFUSE("decision: not an object");
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
@@ -363,7 +368,8 @@ static bool json_decision(struct arena *a, const json_t *o, const struct job *jo
     if (json_is_integer(json_object_get(o, "recompute_layers")) &&
         !json_u32(a, o, "recompute_layers", &d->recompute_layers, why))
         return false;
-    if (json_is_integer(json_object_get(o, "schedule_group")) && !json_u32(a, o, "schedule_group", &d->schedule_group, why))
+    if (json_is_integer(json_object_get(o, "schedule_group")) &&
+        !json_u32(a, o, "schedule_group", &d->schedule_group, why))
         return false;
     if (json_is_integer(json_object_get(o, "prefetch")) && !json_u32(a, o, "prefetch", &d->prefetch, why))
         return false;
@@ -384,8 +390,8 @@ static bool json_decision(struct arena *a, const json_t *o, const struct job *jo
     return decision_legal(a, job, topo, d, why);
 }
 
-bool decision_from_json(struct arena *a, const char *json, size_t size, const struct job *job, const struct topo *topo,
-                        struct decision *d, const char **why)
+bool decision_from_json(struct arena *a, const char *json, size_t size, const struct job *job,
+                        const struct topo *topo, struct decision *d, const char **why)
 {
     json_error_t error;
     json_t *o = json_loadb(json, size, JSON_REJECT_DUPLICATES, &error);

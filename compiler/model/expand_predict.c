@@ -1,9 +1,10 @@
 /* Expansion of multi-token prediction (DeepSeek-V3, arXiv:2412.19437, section 2.2).
  *
- * Module k, from 1: what the depth before passes on (the residual stream before a final norm) and the embedding of the
- * token k places later are normalised, put side by side, embedding first as in the published weights, and projected; one
- * layer; a norm of its own, then the model's head and its loss on targets k places later still.  Embedding and head are
- * the model's; the result is the layer's output, which the next module reads; nothing reads the last one's. */
+ * Module k, from 1: what the depth before passes on (the residual stream before a final norm) and the
+ * embedding of the token k places later are normalised, put side by side, embedding first as in the published
+ * weights, and projected; one layer; a norm of its own, then the model's head and its loss on targets k
+ * places later still.  Embedding and head are the model's; the result is the layer's output, which the next
+ * module reads; nothing reads the last one's. */
 
 #include "compiler/model/expand_build.h"
 
@@ -14,8 +15,8 @@ static uint32_t expand_shifted_embedding(struct expand_builder *b, uint32_t ahea
     struct opr *o = expand_opr(b, OPR_EMBED, "predict.embed", NO_VALUE, e);
     o->span = m->predict_span;
     o->ahead = ahead;
-    struct opr_weight *w = expand_matrix(b, "model.embed_tokens.weight", "model.embed_tokens.weight", m->vocab, m->width,
-                                         SPLIT_ROWS);
+    struct opr_weight *w = expand_matrix(b, "model.embed_tokens.weight", "model.embed_tokens.weight",
+                                         m->vocab, m->width, SPLIT_ROWS);
     w->shared_with = WEIGHT_OF_EMBED;
     if (m->embed_scale != 1) {
         o = expand_opr(b, OPR_SCALE, "predict.scale", e, e);

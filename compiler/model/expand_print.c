@@ -5,9 +5,9 @@
 #include <inttypes.h>
 
 static const char *const kind_name[] = {
-    [OPR_EMBED] = "embed", [OPR_POSITION] = "position", [OPR_NORM] = "norm", [OPR_LINEAR] = "linear", [OPR_ROPE] = "rope",
-    [OPR_ATTENTION] = "attention", [OPR_ACT] = "act", [OPR_ADD] = "add", [OPR_LOSS] = "loss", [OPR_ROUTER] = "router",
-    [OPR_EXPERTS] = "experts", [OPR_CONCAT] = "concat",
+    [OPR_EMBED] = "embed", [OPR_POSITION] = "position",   [OPR_NORM] = "norm",       [OPR_LINEAR] = "linear",
+    [OPR_ROPE] = "rope",   [OPR_ATTENTION] = "attention", [OPR_ACT] = "act",         [OPR_ADD] = "add",
+    [OPR_LOSS] = "loss",   [OPR_ROUTER] = "router",       [OPR_EXPERTS] = "experts", [OPR_CONCAT] = "concat",
 };
 
 static void print_value(const struct expansion *e, uint32_t v, FILE *out)
@@ -20,8 +20,11 @@ static void print_value(const struct expansion *e, uint32_t v, FILE *out)
 
 static void print_weight(const struct opr_weight *w, FILE *out)
 {
-    static const char *const split[] = {[SPLIT_NONE] = "", [SPLIT_ROWS] = " rows/tp", [SPLIT_COLS] = " cols/tp"};
-    static const char *const init[] = {[WEIGHT_NORMAL] = "normal", [WEIGHT_RESIDUAL] = "residual", [WEIGHT_ONES] = "ones",
+    static const char *const split[] = {
+        [SPLIT_NONE] = "", [SPLIT_ROWS] = " rows/tp", [SPLIT_COLS] = " cols/tp"};
+    static const char *const init[] = {[WEIGHT_NORMAL] = "normal",
+                                       [WEIGHT_RESIDUAL] = "residual",
+                                       [WEIGHT_ONES] = "ones",
                                        [WEIGHT_ZEROS] = "zeros"};
     fprintf(out, "    %s", w->suffix);
     if (w->vector)
@@ -29,7 +32,8 @@ static void print_weight(const struct opr_weight *w, FILE *out)
     else
         fprintf(out, " [%" PRIu64 "x%" PRIu64 "]", w->rows, w->cols);
     if (w->family)
-        fprintf(out, " in %" PRIu32 "%s", w->family, w->member_split == SPLIT_ROWS ? " rows/etp" : " cols/etp");
+        fprintf(out, " in %" PRIu32 "%s", w->family,
+                w->member_split == SPLIT_ROWS ? " rows/etp" : " cols/etp");
     else if (w->hf_rows != (w->vector ? w->cols : w->rows))
         fprintf(out, " from output %" PRIu64 " of %" PRIu64, w->hf_row, w->hf_rows);
     fprintf(out, "%s%s %s%s\n", w->transposed ? " transposed" : "", split[w->split], init[w->init],

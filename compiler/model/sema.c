@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* the override as a source of its own: `tp=8` reads `tp = 8`, `batch=2Mi tokens` reads `batch 2Mi tokens`, and
- * `tp<=8`, `tp in [1, 2]` read as they are */
+/* the override as a source of its own: `tp=8` reads `tp = 8`, `batch=2Mi tokens` reads `batch 2Mi tokens`,
+ * and `tp<=8`, `tp in [1, 2]` read as they are */
 static struct source *set_source(struct arena *a, const struct word *row, const char *key, const char *value)
 {
     static const char *const limits[] = {"memory", "step_time", "finish"};
@@ -58,7 +58,8 @@ static struct stmt *sema_set(struct check *c, const char *set)
         check_unknown(c, at, "word", key, names, diag_nearest(key, names, k) ? k : 0);
         return NULL;
     }
-    struct ast *tree = parse_statements(c->arena, c->diag, set_source(c->arena, row, key, equals + (*equals == '=')));
+    struct ast *tree =
+        parse_statements(c->arena, c->diag, set_source(c->arena, row, key, equals + (*equals == '=')));
     if (!tree)
         return NULL;
     if (!tree->stmts || tree->stmts->next || tree->stmts->let || tree->stmts->has_block ||

@@ -1,5 +1,5 @@
-/* The word `profile`: which software stack the prediction is for, and what that stack does where the plan block leaves it
- * open. */
+/* The word `profile`: which software stack the prediction is for, and what that stack does where the plan
+ * block leaves it open. */
 
 #include "compiler/model/check.h"
 
@@ -24,7 +24,8 @@ void sema_profile(struct check *c, const struct binding *words, struct wishes *w
         size_t used = strlen(list);
         snprintf(list + used, sizeof list - used, "%s\"%s\"", n ? ", " : "", names[n]);
     }
-    diag_error(c->diag, bound_find(words, "profile")->value.span, "unknown", "unknown profile '%s'", w->profile_name);
+    diag_error(c->diag, bound_find(words, "profile")->value.span, "unknown", "unknown profile '%s'",
+               w->profile_name);
     const char *near = diag_nearest(w->profile_name, names, n);
     if (near)
         diag_caret(c->diag, "did you mean \"%s\"?", near);

@@ -1,5 +1,7 @@
-/* Profiles: the declared parameters, the reader of their text form, and those built in (builtin.inc is made from
- * *.profile by the Makefile, one string literal per line).  A value outside its declared bounds is refused. */
+/* Profiles: the declared parameters, the reader of their text form, and those built in (builtin.inc is made
+ * from
+ * *.profile by the Makefile, one string literal per line).  A value outside its declared bounds is refused.
+ */
 
 #include "compiler/profile/profile.h"
 
@@ -7,7 +9,8 @@
 #include <string.h>
 
 static const struct profile_param params[] = {
-#define PARAM(name, value, low, high, meaning) {#name, meaning, offsetof(struct profile, name), value, low, high},
+#define PARAM(name, value, low, high, meaning)                                                               \
+    {#name, meaning, offsetof(struct profile, name), value, low, high},
 #include "compiler/profile/profile.def"
 #undef PARAM
 };

@@ -56,13 +56,14 @@ static const char *listed_unsupported(struct arena *a, const struct decision *d)
     if (!s)
         return arena_printf(a, "schedule '%s' comes with its actions, and there are none", name);
     if (s->nranks != d->pp || s->nstages != d->nstages || s->microbatches != d->microbatches)
-        return arena_printf(a,
-                            "schedule '%s' has %u ranks, %u stages and %u microbatches, but %u, %u and %u are asked for",
-                            name, s->nranks, s->nstages, s->microbatches, d->pp, d->nstages, d->microbatches);
+        return arena_printf(
+            a, "schedule '%s' has %u ranks, %u stages and %u microbatches, but %u, %u and %u are asked for",
+            name, s->nranks, s->nstages, s->microbatches, d->pp, d->nstages, d->microbatches);
     for (uint32_t i = 0; i < s->nstages; i++) {
         uint32_t r = d->folds && i >= d->pp ? 2 * d->pp - 1 - i : i % d->pp;
         if (s->stage_rank[i] != r)
-            return arena_printf(a, "schedule '%s' has stage %u on rank %u, not %u", name, i, s->stage_rank[i], r);
+            return arena_printf(a, "schedule '%s' has stage %u on rank %u, not %u", name, i, s->stage_rank[i],
+                                r);
     }
     return NULL;
 }
@@ -168,7 +169,8 @@ static bool is_looped(const struct schedule *s)
     return s->copies == 1;
 }
 
-/* chunk by chunk in groups of pp microbatches, the order of interleaved warm-up; with one stage per rank: 0, 1, ... */
+/* chunk by chunk in groups of pp microbatches, the order of interleaved warm-up; with one stage per rank: 0,
+ * 1, ... */
 static void forward_looped(struct schedule *s, uint32_t r)
 {
     for (uint32_t base = 0; base < s->microbatches; base += s->nranks)
@@ -177,8 +179,8 @@ static void forward_looped(struct schedule *s, uint32_t r)
                 schedule_append(s, r, 'F', stage, i);
 }
 
-/* F of stage s, microbatch i in the order of s + i * (stages of the chain per rank), the later stage first where that is
- * equal: it grows along every dependence, so that the ranks cannot block each other */
+/* F of stage s, microbatch i in the order of s + i * (stages of the chain per rank), the later stage first
+ * where that is equal: it grows along every dependence, so that the ranks cannot block each other */
 static void forward_any(struct schedule *s, const struct schedule *train, uint32_t r)
 {
     uint32_t chain = train->nstages / train->copies, step = (chain + s->nranks - 1) / s->nranks;

@@ -76,7 +76,8 @@ static bool make_schedule(struct searching *s, struct cost *c, const struct sear
     return true;
 }
 
-/* x with a schedule of its own in a share of the memory that is left; false where none is made or none fits */
+/* x with a schedule of its own in a share of the memory that is left; false where none is made or none fits
+ */
 static bool synthesise(struct searching *s, const struct candidate *x, double share, struct candidate *out)
 {
     *out = *x;

@@ -102,7 +102,8 @@ void space_recompute(struct arena *a, struct space *s)
     s->nrecompute = 0;
     if (w->recompute == RECOMPUTE_AUTO) {
         s->recompute[s->nrecompute++] = (struct space_recompute){RECOMPUTE_NONE, 0, 0, false};
-        s->recompute[s->nrecompute++] = (struct space_recompute){RECOMPUTE_SELECTIVE, PART_CORE_ATTN, 0, true};
+        s->recompute[s->nrecompute++] =
+            (struct space_recompute){RECOMPUTE_SELECTIVE, PART_CORE_ATTN, 0, true};
         add_chain(a, s);
         s->recompute[s->nrecompute++] = (struct space_recompute){RECOMPUTE_FULL, 0, 0, true};
         return;

@@ -151,7 +151,8 @@ const struct search_cut *search_cut(struct searching *s, struct search_shape *h,
         if (cut->nstages == nstages && cut->folds == folds)
             return cut;
     struct search_cut *cut = ARENA_NEW(s->arena, struct search_cut);
-    struct decision x = {.pp = d->pp, .vpp = d->vpp, .schedule = d->schedule, .recompute_layers = d->recompute_layers};
+    struct decision x = {
+        .pp = d->pp, .vpp = d->vpp, .schedule = d->schedule, .recompute_layers = d->recompute_layers};
     if (s->layout_stages) {
         x.stages = s->layout_stages;
         x.nstages = nstages;

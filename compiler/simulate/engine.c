@@ -78,7 +78,8 @@ static bool walk_meetings(struct arena *a, struct builder *b, uint32_t role, con
                 return false;
             }
             if (tie && role == mirror) {
-                b->why = arena_printf(a, "role %u, instruction %u: the role is its own mirror image", role, i);
+                b->why =
+                    arena_printf(a, "role %u, instruction %u: the role is its own mirror image", role, i);
                 return false;
             }
             meeting = b->group[k] + seen[k]++;

@@ -16,36 +16,43 @@ struct command {
 };
 
 static const char estimate_more[] =
-    "Prints the best plans by the cost model, whether or not they can be emitted yet, the first one itemised.\n"
+    "Prints the best plans by the cost model, whether or not they can be emitted yet, the first one "
+    "itemised.\n"
     "KEY is any word of the plan or train block; a value with blanks or brackets needs the shell's quotes:\n"
     "  --set tp=8 --set 'pp<=16' --set 'microbatch in [1, 2]' --set batch=\"2Mi tokens\"\n"
     "  --sweep tp=1,2,4,8 --sweep microbatch=1,2     a table with a row for each of the eight combinations\n"
     "  --sweep gpus=256,512,1024 --json              a JSON object per line\n"
     "A row without a plan says why.  Exit code 1 if no row has one.\n";
 static const char explain_more[] =
-    "DIR is a plan folder; with MODEL CLUSTER the decision is made first, as llmc estimate does.  One screen says\n"
-    "  where a step's time and the fullest stage's memory go: items that add up, and what gave each of them;\n"
+    "DIR is a plan folder; with MODEL CLUSTER the decision is made first, as llmc estimate does.  One screen "
+    "says\n"
+    "  where a step's time and the fullest stage's memory go: items that add up, and what gave each of "
+    "them;\n"
     "  what one thing different loses, and what does not fit;\n"
-    "  what the step time depends on: 10 % less or more of computing and of each bandwidth, a node at 90 %, jitter;\n"
+    "  what the step time depends on: 10 % less or more of computing and of each bandwidth, a node at 90 %, "
+    "jitter;\n"
     "  numbers of nodes that would be better, what ruled out the other plans, and how sure the choice is.\n"
-    "For a request that nothing satisfies (exit code 1) it says which changes something would, and at what price.\n";
+    "For a request that nothing satisfies (exit code 1) it says which changes something would, and at what "
+    "price.\n";
 
 static const struct command commands[] = {
     {"plan", "MODEL CLUSTER -o DIR", "search, lower, verify, simulate, write a plan", 2, 2,
      "output set top budget json force", NULL},
     {"estimate", "MODEL CLUSTER", "predict only; no plan is written", 2, 2, "set sweep top budget json",
      estimate_more},
-    {"explain", "DIR | MODEL CLUSTER", "why this plan: what it costs, what came close, what would change it", 1, 2,
-     "set budget all json", explain_more},
+    {"explain", "DIR | MODEL CLUSTER", "why this plan: what it costs, what came close, what would change it",
+     1, 2, "set budget all json", explain_more},
     {"check", "DIR", "prove a plan's properties from its files alone", 1, 1, "full execute json", NULL},
     {"show", "DIR", "summary; or memory, traffic, timeline, schedule, code", 1, 1,
      "memory traffic timeline schedule code rank stage json ascii", NULL},
-    {"trace", "DIR -o FILE", "predicted timeline for Perfetto or chrome://tracing", 1, 1, "output ranks times", NULL},
+    {"trace", "DIR -o FILE", "predicted timeline for Perfetto or chrome://tracing", 1, 1,
+     "output ranks times", NULL},
     {"topo show", "CLUSTER", "the cluster as resolved, with bandwidth per tier", 1, 1, "json", NULL},
     {"tokens", "IN -o OUT", "any text file to byte-level tokens", 1, 1, "output", NULL},
     {"fmt", "FILE", "a model file in canonical form, on stdout", 1, 1, "", NULL},
     {"isa", "[NAME]", "the instruction set's manual", 0, 1, "json", NULL},
-    {"dump", "STAGE MODEL CLUSTER", "print a stage: ast, sched, asm (short: -d STAGE)", 3, 3, "set rank", NULL},
+    {"dump", "STAGE MODEL CLUSTER", "print a stage: ast, sched, asm (short: -d STAGE)", 3, 3, "set rank",
+     NULL},
     {"version", "", "name, version and licence", 0, 0, "", NULL},
     {"help", "[COMMAND | language]", "this text, a command's, or the model language's words", 0, 2, "", NULL},
 };
@@ -62,9 +69,12 @@ struct option_row {
 #define AT(field) offsetof(struct options, field)
 static const struct option_row rows[] = {
     {"output", 'o', TEXT, AT(output), "PATH", "where to write"},
-    {"set", 0, LIST, AT(sets), "KEY=VALUE", "override a statement of the plan or train block; also KEY<=N, KEY>=N, KEY in [..]"},
-    {"sweep", 0, LIST, AT(sweeps), "KEY=A,B,C", "one estimate for every value; repeatable: every combination"},
-    {"top", 0, NUMBER, AT(top), "N", "how many of the best decisions to keep: to list, or to try until one fits"},
+    {"set", 0, LIST, AT(sets), "KEY=VALUE",
+     "override a statement of the plan or train block; also KEY<=N, KEY>=N, KEY in [..]"},
+    {"sweep", 0, LIST, AT(sweeps), "KEY=A,B,C",
+     "one estimate for every value; repeatable: every combination"},
+    {"top", 0, NUMBER, AT(top), "N",
+     "how many of the best decisions to keep: to list, or to try until one fits"},
     {"budget", 0, NUMBER, AT(budget), "N", "stop the search after N evaluations"},
     {"json", 0, FLAG, AT(json), NULL, "JSON on stdout"},
     {"force", 0, FLAG, AT(force), NULL, "where DIR holds more than a plan, move it aside first"},
@@ -256,7 +266,8 @@ bool cli_parse(int argc, char **argv, struct options *o)
             if (!parse_option(argc, argv, &i, o, c))
                 return false;
         } else if (!c || o->nargs == c->most) {
-            fprintf(stderr, "llmc: '%s' is one argument too many; usage: llmc %s %s\n", argv[i], c ? c->name : "", c ? c->args : "COMMAND");
+            fprintf(stderr, "llmc: '%s' is one argument too many; usage: llmc %s %s\n", argv[i],
+                    c ? c->name : "", c ? c->args : "COMMAND");
             return false;
         } else {
             o->args[o->nargs++] = argv[i];
@@ -281,7 +292,8 @@ bool cli_help(FILE *out, const char *command)
         for (size_t i = 0; i < ARRAY_LEN(commands); i++)
             fprintf(out, "  %-10s %-22s %s\n", commands[i].name, commands[i].args, commands[i].meaning);
         fprintf(out, "\nllmc help COMMAND lists a command's options.\n"
-                     "Exit codes: 0 fine, 1 no plan or a check failed, 2 usage, 3 bad input, 4 environment, 5 plan and hosts\n"
+                     "Exit codes: 0 fine, 1 no plan or a check failed, 2 usage, 3 bad input, 4 environment, "
+                     "5 plan and hosts\n"
                      "don't match, 70 a bug in llmc.\n");
         return true;
     }

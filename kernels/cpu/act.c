@@ -175,7 +175,8 @@ VARIANTS void cpu_SOFTCAP(struct kernel_args *k)
 VARIANTS void cpu_SOFTCAP_I(struct kernel_args *k)
 {
     const struct view *dx = V(SOFTCAP_I, dx), *dy = V(SOFTCAP_I, dy), *x = V(SOFTCAP_I, x);
-    float *tmp = k->scratch, *tmp_dy = tmp + x->cols, *out = tmp_dy + x->cols, cap = (float)NUMBER(SOFTCAP_I, cap);
+    float *tmp = k->scratch, *tmp_dy = tmp + x->cols, *out = tmp_dy + x->cols,
+          cap = (float)NUMBER(SOFTCAP_I, cap);
     for (uint32_t i = 0; i < x->rows; i++) {
         const float *in = row_load(x, i, tmp), *up = row_load(dy, i, tmp_dy);
         for (uint32_t j = 0; j < x->cols; j++) {

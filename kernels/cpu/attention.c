@@ -78,10 +78,11 @@ static void forward_head(struct kernel_args *k, const struct shape *s, uint32_t 
 
 void cpu_ATTENTION(struct kernel_args *k)
 {
-    struct shape s = {(uint32_t)INTEGER(ATTENTION, heads),  (uint32_t)INTEGER(ATTENTION, kv),
-                      (uint32_t)INTEGER(ATTENTION, head),   (uint32_t)INTEGER(ATTENTION, sequence),
-                      (uint32_t)INTEGER(ATTENTION, window), V(ATTENTION, v)->cols / (uint32_t)INTEGER(ATTENTION, kv),
-                      (float)NUMBER(ATTENTION, scale),      (float)NUMBER(ATTENTION, softcap)};
+    struct shape s = {
+        (uint32_t)INTEGER(ATTENTION, heads),  (uint32_t)INTEGER(ATTENTION, kv),
+        (uint32_t)INTEGER(ATTENTION, head),   (uint32_t)INTEGER(ATTENTION, sequence),
+        (uint32_t)INTEGER(ATTENTION, window), V(ATTENTION, v)->cols / (uint32_t)INTEGER(ATTENTION, kv),
+        (float)NUMBER(ATTENTION, scale),      (float)NUMBER(ATTENTION, softcap)};
     for (uint32_t row0 = 0; row0 < V(ATTENTION, q)->rows; row0 += s.sequence)
         for (uint32_t h = 0; h < s.heads; h++)
             forward_head(k, &s, row0, h);
@@ -148,10 +149,11 @@ static void zero_tile(float *tile, uint32_t rows, uint32_t cols, uint32_t ld)
 
 void cpu_ATTENTION_I(struct kernel_args *k)
 {
-    struct shape s = {(uint32_t)INTEGER(ATTENTION_I, heads),  (uint32_t)INTEGER(ATTENTION_I, kv),
-                      (uint32_t)INTEGER(ATTENTION_I, head),   (uint32_t)INTEGER(ATTENTION_I, sequence),
-                      (uint32_t)INTEGER(ATTENTION_I, window), V(ATTENTION_I, v)->cols / (uint32_t)INTEGER(ATTENTION_I, kv),
-                      (float)NUMBER(ATTENTION_I, scale),      (float)NUMBER(ATTENTION_I, softcap)};
+    struct shape s = {
+        (uint32_t)INTEGER(ATTENTION_I, heads),  (uint32_t)INTEGER(ATTENTION_I, kv),
+        (uint32_t)INTEGER(ATTENTION_I, head),   (uint32_t)INTEGER(ATTENTION_I, sequence),
+        (uint32_t)INTEGER(ATTENTION_I, window), V(ATTENTION_I, v)->cols / (uint32_t)INTEGER(ATTENTION_I, kv),
+        (float)NUMBER(ATTENTION_I, scale),      (float)NUMBER(ATTENTION_I, softcap)};
     const struct view *dk = V(ATTENTION_I, dk), *dv = V(ATTENTION_I, dv);
     uint32_t d = s.head, u = s.u, length = s.sequence, shared = s.heads / s.kv, ldk, ldv, lddk, lddv;
     float *tmp_k = k->scratch + 2 * (size_t)BLOCK * length, *tmp_v = tmp_k + (size_t)length * d;

@@ -8,8 +8,9 @@ static bool whole(uint32_t n, int64_t part)
     return part > 0 && n % part == 0;
 }
 
-static const char *check_heads(const struct view *q, const struct view *kv_view, const struct view *v, int64_t heads,
-                               int64_t kv, int64_t head, int64_t sequence, int64_t window, double softcap)
+static const char *check_heads(const struct view *q, const struct view *kv_view, const struct view *v,
+                               int64_t heads, int64_t kv, int64_t head, int64_t sequence, int64_t window,
+                               double softcap)
 {
     if (kv > 0 && (v->cols % kv || v->cols < kv))
         return "kv does not fit the values";
@@ -41,8 +42,8 @@ static const char *check_positions(const struct view *table, int64_t start, int6
                                    int64_t shift)
 {
     int64_t rows = table->rows;
-    bool fine = start >= 0 && sequence >= 1 && first >= 0 && shift >= 0 && sequence <= rows && first <= rows &&
-                shift <= rows && sequence + first + shift <= rows;
+    bool fine = start >= 0 && sequence >= 1 && first >= 0 && shift >= 0 && sequence <= rows &&
+                first <= rows && shift <= rows && sequence + first + shift <= rows;
     return fine ? NULL : "positions are out of the table's range";
 }
 
@@ -51,8 +52,8 @@ static const char *check_parts(const struct view *q, const struct view *keys, in
                                int64_t kparts, const union value *places, const union value *kplaces)
 {
     const int64_t most = (int64_t)1 << 60;
-    if (sequence % 2 || !whole(q->rows, parts) || !whole(keys->rows, kparts) || !whole(q->rows, parts * sequence) ||
-        q->rows / parts != keys->rows / kparts)
+    if (sequence % 2 || !whole(q->rows, parts) || !whole(keys->rows, kparts) ||
+        !whole(q->rows, parts * sequence) || q->rows / parts != keys->rows / kparts)
         return "rows and keys are not the same sequences in halves";
     for (int i = 0; i < 2; i++)
         if (places[i].i < 0 || places[i].i > most || kplaces[i].i < 0 || kplaces[i].i > most)
@@ -63,9 +64,9 @@ static const char *check_parts(const struct view *q, const struct view *keys, in
 static const char *check_attention_part(const struct kernel_args *k)
 {
 #define PART_CHECKS(op)                                                                                      \
-    const char *why = check_heads(V(op, q), V(op, k), V(op, v), INTEGER(op, heads), INTEGER(op, kv),          \
-                                  INTEGER(op, head), INTEGER(op, sequence), INTEGER(op, window),            \
-                                  NUMBER(op, softcap));                                                     \
+    const char *why =                                                                                        \
+        check_heads(V(op, q), V(op, k), V(op, v), INTEGER(op, heads), INTEGER(op, kv), INTEGER(op, head),    \
+                    INTEGER(op, sequence), INTEGER(op, window), NUMBER(op, softcap));                        \
     return why ? why                                                                                         \
                : check_parts(V(op, q), V(op, k), INTEGER(op, sequence), INTEGER(op, parts),                  \
                              INTEGER(op, kparts), &k->attr[ATTR(op, first)], &k->attr[ATTR(op, kfirst)])
@@ -78,10 +79,12 @@ static const char *check_attention_part_i(const struct kernel_args *k)
 #undef PART_CHECKS
 }
 
-/* places of a sample's tokens: it has `sequence` of them or more, which the loader compares with the data's */
+/* places of a sample's tokens: it has `sequence` of them or more, which the loader compares with the data's
+ */
 static const char *check_tokens(const struct kernel_args *k)
 {
-    int64_t sequence = INTEGER(TOKENS, sequence), first = INTEGER(TOKENS, first), shift = INTEGER(TOKENS, shift);
+    int64_t sequence = INTEGER(TOKENS, sequence), first = INTEGER(TOKENS, first),
+            shift = INTEGER(TOKENS, shift);
     bool fine = sequence >= 1 && sequence <= UINT32_MAX && INTEGER(TOKENS, sample) >= 0 && first >= 0 &&
                 first <= UINT32_MAX && shift >= 0 && shift <= UINT32_MAX;
     return fine ? NULL : "sequence, sample or places are out of range";
@@ -97,7 +100,8 @@ static const char *check_tokens_ahead(const struct kernel_args *k)
 
 static const char *check_route(const struct kernel_args *k)
 {
-    int64_t e = V(ROUTE, logits)->cols, n = V(ROUTE, index)->cols, groups = INTEGER(ROUTE, groups), pick = INTEGER(ROUTE, pick);
+    int64_t e = V(ROUTE, logits)->cols, n = V(ROUTE, index)->cols, groups = INTEGER(ROUTE, groups),
+            pick = INTEGER(ROUTE, pick);
     if (groups < 1 || pick < 1 || pick > groups || e % groups || n > pick * (e / groups))
         return "groups, pick and choices do not fit the experts";
     return INTEGER(ROUTE, sequence) < 1 || INTEGER(ROUTE, start) < 0 || INTEGER(ROUTE, sample) < 0
@@ -107,7 +111,8 @@ static const char *check_route(const struct kernel_args *k)
 
 static const char *check_arrange(const struct kernel_args *k)
 {
-    int64_t experts = INTEGER(ARRANGE, experts), blocks = INTEGER(ARRANGE, blocks), rows = INTEGER(ARRANGE, rows);
+    int64_t experts = INTEGER(ARRANGE, experts), blocks = INTEGER(ARRANGE, blocks),
+            rows = INTEGER(ARRANGE, rows);
     if (experts < 1 || blocks < 1 || experts % blocks || rows < 1 || rows > INT32_MAX / blocks)
         return "experts, blocks and rows do not fit";
     return INTEGER(ARRANGE, sequence) < 1 || INTEGER(ARRANGE, start) < 0 || INTEGER(ARRANGE, capacity) < 0
@@ -115,7 +120,8 @@ static const char *check_arrange(const struct kernel_args *k)
                : NULL;
 }
 
-static const char *check_grouped(const struct view *rows, const struct view *counts, int64_t experts, int64_t blocks)
+static const char *check_grouped(const struct view *rows, const struct view *counts, int64_t experts,
+                                 int64_t blocks)
 {
     return experts < 1 || blocks < 1 || rows->rows % blocks || counts->rows != experts * blocks
                ? "experts and blocks do not fit the operands"
@@ -148,10 +154,11 @@ static const char *check_experts(enum op op, const struct kernel_args *k)
     return sequence < 1 || start < 0 ? "sequence or start is out of range" : NULL;
 }
 
-static const char *check_latent(const struct view *k, const struct view *v, const struct view *kv, const struct view *rope,
-                                int64_t heads, int64_t head)
+static const char *check_latent(const struct view *k, const struct view *v, const struct view *kv,
+                                const struct view *rope, int64_t heads, int64_t head)
 {
-    if (heads < 1 || head < 1 || heads > k->cols || heads * head != k->cols || v->cols % heads || rope->cols > head)
+    if (heads < 1 || head < 1 || heads > k->cols || heads * head != k->cols || v->cols % heads ||
+        rope->cols > head)
         return "heads and head do not fit the operands";
     uint64_t one = (uint64_t)head - rope->cols + v->cols / (uint64_t)heads;
     return one * (uint64_t)heads == kv->cols ? NULL : "the latent's columns are not those of keys and values";
@@ -159,7 +166,9 @@ static const char *check_latent(const struct view *k, const struct view *v, cons
 
 static const char *check_headnorm(const struct view *x, int64_t heads, int64_t head)
 {
-    return heads < 1 || head < 1 || heads > x->cols || heads * head != x->cols ? "heads and head do not fit the operand" : NULL;
+    return heads < 1 || head < 1 || heads > x->cols || heads * head != x->cols
+               ? "heads and head do not fit the operand"
+               : NULL;
 }
 
 const char *kernel_check(enum op op, const struct kernel_args *k)
@@ -187,8 +196,8 @@ const char *kernel_check(enum op op, const struct kernel_args *k)
                            INTEGER(ATTENTION, kv), INTEGER(ATTENTION, head), INTEGER(ATTENTION, sequence),
                            INTEGER(ATTENTION, window), NUMBER(ATTENTION, softcap));
     if (op == OP_ATTENTION_I)
-        return check_heads(V(ATTENTION_I, q), V(ATTENTION_I, k), V(ATTENTION_I, v), INTEGER(ATTENTION_I, heads),
-                           INTEGER(ATTENTION_I, kv), INTEGER(ATTENTION_I, head),
+        return check_heads(V(ATTENTION_I, q), V(ATTENTION_I, k), V(ATTENTION_I, v),
+                           INTEGER(ATTENTION_I, heads), INTEGER(ATTENTION_I, kv), INTEGER(ATTENTION_I, head),
                            INTEGER(ATTENTION_I, sequence), INTEGER(ATTENTION_I, window),
                            NUMBER(ATTENTION_I, softcap));
     if (op == OP_ATTENTION_PART)
@@ -200,8 +209,8 @@ const char *kernel_check(enum op op, const struct kernel_args *k)
                    ? NULL
                    : "heads and head do not fit the operands";
     if (op == OP_MLA_KEYS)
-        return check_latent(V(MLA_KEYS, k), V(MLA_KEYS, v), V(MLA_KEYS, kv), V(MLA_KEYS, rope), INTEGER(MLA_KEYS, heads),
-                            INTEGER(MLA_KEYS, head));
+        return check_latent(V(MLA_KEYS, k), V(MLA_KEYS, v), V(MLA_KEYS, kv), V(MLA_KEYS, rope),
+                            INTEGER(MLA_KEYS, heads), INTEGER(MLA_KEYS, head));
     if (op == OP_MLA_KEYS_I)
         return check_latent(V(MLA_KEYS_I, dk), V(MLA_KEYS_I, dv), V(MLA_KEYS_I, dkv), V(MLA_KEYS_I, drope),
                             INTEGER(MLA_KEYS_I, heads), INTEGER(MLA_KEYS_I, head));
@@ -212,7 +221,8 @@ const char *kernel_check(enum op op, const struct kernel_args *k)
     if (op == OP_HEADNORM_W)
         return check_headnorm(V(HEADNORM_W, x), INTEGER(HEADNORM_W, heads), INTEGER(HEADNORM_W, head));
     if (op == OP_SOFTCAP || op == OP_SOFTCAP_I)
-        return (op == OP_SOFTCAP ? NUMBER(SOFTCAP, cap) : NUMBER(SOFTCAP_I, cap)) > 0 ? NULL : "cap is not positive";
+        return (op == OP_SOFTCAP ? NUMBER(SOFTCAP, cap) : NUMBER(SOFTCAP_I, cap)) > 0 ? NULL
+                                                                                      : "cap is not positive";
     if (op == OP_RELU || op == OP_RELU_I) {
         int64_t power = op == OP_RELU ? INTEGER(RELU, power) : INTEGER(RELU_I, power);
         return power == 1 || power == 2 ? NULL : "power is neither 1 nor 2";

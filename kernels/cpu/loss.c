@@ -1,7 +1,8 @@
 /* Cross-entropy over a vocabulary that may be split over ranks, in pieces between which the runtime reduces:
  * row maximum, sum of exponentials with the target's logit, loss, and the gradient by the logits.
- * Columns at start + j >= vocab are padding: they count nowhere and get gradient 0.  Rows of target -1 are masked: their
- * sum of exponentials is given as 1 and their target's logit as 0, so that their loss is 0 whatever the order of sums. */
+ * Columns at start + j >= vocab are padding: they count nowhere and get gradient 0.  Rows of target -1 are
+ * masked: their sum of exponentials is given as 1 and their target's logit as 0, so that their loss is 0
+ * whatever the order of sums. */
 
 #include "kernels/cpu/rows.h"
 

@@ -79,8 +79,10 @@ size_t kernel_scratch_floats(enum op op, const struct kernel_args *k)
             size_t u = forward ? V(ATTENTION_PART, v)->cols / (size_t)INTEGER(ATTENTION_PART, kv)
                                : V(ATTENTION_PART_I, v)->cols / (size_t)INTEGER(ATTENTION_PART_I, kv);
             d = d > u ? d : u;
-            size_t parts = (size_t)(forward ? INTEGER(ATTENTION_PART, kparts) : INTEGER(ATTENTION_PART_I, kparts));
-            size_t part = (size_t)(forward ? INTEGER(ATTENTION_PART, sequence) : INTEGER(ATTENTION_PART_I, sequence));
+            size_t parts =
+                (size_t)(forward ? INTEGER(ATTENTION_PART, kparts) : INTEGER(ATTENTION_PART_I, kparts));
+            size_t part =
+                (size_t)(forward ? INTEGER(ATTENTION_PART, sequence) : INTEGER(ATTENTION_PART_I, sequence));
             return 32 * parts + parts * part * (2 * ATTENTION_BLOCK + 4 * d) + 5 * ATTENTION_BLOCK * d;
         }
         size_t head = (size_t)(forward ? INTEGER(ATTENTION, head) : INTEGER(ATTENTION_I, head));

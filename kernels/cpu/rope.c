@@ -1,11 +1,11 @@
 /* Rotary position embedding (Su et al., arXiv 2104.09864).
  *
  * Pair i of a head turns by position * frequency_i, frequency_i = theta^(-2i / dims), scaled as Llama 3 or
- * linearly, or as YaRN (Peng et al., arXiv 2309.00071, section 3.2). Pairs are (i, i + dims/2), Hugging Face's order, or adjacent (2i, 2i + 1), Meta's.  Angles in
- * fp64: at position 10^5 an fp32 angle would be wrong in the third digit.  Only every ANCHOR-th position
- * calls sin and cos; from there each next position is a rotation by one step of frequency_i, in fp64 (error
- * below ANCHOR 2^-52).  Anchors lie at multiples of ANCHOR, so that a position's table does not depend on
- * where the rank's part begins. */
+ * linearly, or as YaRN (Peng et al., arXiv 2309.00071, section 3.2). Pairs are (i, i + dims/2), Hugging
+ * Face's order, or adjacent (2i, 2i + 1), Meta's.  Angles in fp64: at position 10^5 an fp32 angle would be
+ * wrong in the third digit.  Only every ANCHOR-th position calls sin and cos; from there each next position
+ * is a rotation by one step of frequency_i, in fp64 (error below ANCHOR 2^-52).  Anchors lie at multiples of
+ * ANCHOR, so that a position's table does not depend on where the rank's part begins. */
 
 #include "kernels/cpu/places.h"
 #include "kernels/cpu/rows.h"
@@ -13,8 +13,8 @@
 enum { ANCHOR = 64 };
 enum scaling { SCALING_NONE, SCALING_LINEAR, SCALING_LLAMA3, SCALING_YARN };
 
-/* YaRN: pairs that turn more than `high` times within the original length keep their frequency, those that turn less
- * than `low` times are divided by factor, between them it fades linearly in the pair's number */
+/* YaRN: pairs that turn more than `high` times within the original length keep their frequency, those that
+ * turn less than `low` times are divided by factor, between them it fades linearly in the pair's number */
 static double yarn_frequency(const struct kernel_args *k, double f, uint32_t pair, uint32_t dims)
 {
     double scale = dims / (2 * log(NUMBER(ROPE, theta))), turn = 2 * 3.14159265358979323846;
@@ -59,7 +59,8 @@ VARIANTS static void make_table(const struct kernel_args *k, float *table, uint3
     struct places places = {0, 1, (uint32_t)sequence, INTEGER(ROPE, first), INTEGER(ROPE, shift)};
     double *restrict f = work, *restrict step_cos = f + half, *restrict step_sin = step_cos + half;
     double *restrict cosine = step_sin + half, *restrict sine = cosine + half;
-    double size = NUMBER(ROPE, magnitude) > 0 ? NUMBER(ROPE, magnitude) : 1, sign = INTEGER(ROPE, inverse) ? -size : size;
+    double size = NUMBER(ROPE, magnitude) > 0 ? NUMBER(ROPE, magnitude) : 1,
+           sign = INTEGER(ROPE, inverse) ? -size : size;
     for (uint32_t p = 0; p < half; p++) {
         f[p] = frequency(k, p, dims);
         sincos(f[p], &step_sin[p], &step_cos[p]);
@@ -112,7 +113,8 @@ VARIANTS void cpu_ROPE(struct kernel_args *k)
         if (dims < head)
             memcpy(out, in, x->cols * sizeof *out);
         for (uint32_t c = 0; c + head <= x->cols; c += head)
-            rotate_head(in + c + from, out + c + from, cosine, cosine + half, dims, INTEGER(ROPE, adjacent) != 0);
+            rotate_head(in + c + from, out + c + from, cosine, cosine + half, dims,
+                        INTEGER(ROPE, adjacent) != 0);
         row_store(y, i, out);
     }
 }

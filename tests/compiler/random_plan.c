@@ -1,4 +1,5 @@
-/* Generator of random plans: draws dimensions until decision_legal() agrees, so every plan is one a user could ask for. */
+/* Generator of random plans: draws dimensions until decision_legal() agrees, so every plan is one a user
+ * could ask for. */
 
 #include "tests/compiler/random_plan.h"
 
@@ -9,16 +10,18 @@
 #include <CUnit/CUnit.h>
 #include <stdlib.h>
 
-const char tiny_llama[] = "llmc 1\nmodel tiny {\n    vocab 97\n    width 32\n    norm rmsnorm\n    embed tokens\n"
-                          "    repeat 4 {\n        layer {\n            attn gqa(heads=4, kv=2, rope=10_000)\n"
-                          "            ffn swiglu(48)\n        }\n    }\n    head untied\n}\n"
-                          "train {\n    sequence 16\n    batch 16 sequences\n    precision fp32\n"
-                          "    optimizer adamw(lr=1e-3)\n}\n";
-const char tiny_gpt2[] = "llmc 1\nmodel tiny {\n    vocab 97\n    width 32\n    norm layernorm\n    embed tokens\n"
-                         "    embed positions(16)\n    repeat 4 {\n        layer {\n            attn mha(heads=4, bias=yes)\n"
-                         "            ffn gelu(64, bias=yes)\n        }\n    }\n    head tied\n}\n"
-                         "train {\n    sequence 16\n    batch 16 sequences\n    precision fp32\n"
-                         "    optimizer adamw(lr=1e-3)\n}\n";
+const char tiny_llama[] =
+    "llmc 1\nmodel tiny {\n    vocab 97\n    width 32\n    norm rmsnorm\n    embed tokens\n"
+    "    repeat 4 {\n        layer {\n            attn gqa(heads=4, kv=2, rope=10_000)\n"
+    "            ffn swiglu(48)\n        }\n    }\n    head untied\n}\n"
+    "train {\n    sequence 16\n    batch 16 sequences\n    precision fp32\n"
+    "    optimizer adamw(lr=1e-3)\n}\n";
+const char tiny_gpt2[] =
+    "llmc 1\nmodel tiny {\n    vocab 97\n    width 32\n    norm layernorm\n    embed tokens\n"
+    "    embed positions(16)\n    repeat 4 {\n        layer {\n            attn mha(heads=4, bias=yes)\n"
+    "            ffn gelu(64, bias=yes)\n        }\n    }\n    head tied\n}\n"
+    "train {\n    sequence 16\n    batch 16 sequences\n    precision fp32\n"
+    "    optimizer adamw(lr=1e-3)\n}\n";
 
 uint32_t random_below(uint64_t *state, uint32_t n)
 {
@@ -54,17 +57,24 @@ struct job *random_job(struct arena *a, uint64_t *state)
     uint32_t kv = gpt2 ? heads : heads >> random_below(state, 2), ffn = 16 + 16 * random_below(state, 4);
     struct strbuf b = {0};
     strbuf_printf(&b, "llmc 1\nmodel random {\n    vocab %u\n    width %u\n    norm %s\n    embed tokens\n",
-                  60 + random_below(state, 60), width, gpt2 ? "layernorm" : pick(state, "rmsnorm", "layernorm(bias=no)"));
+                  60 + random_below(state, 60), width,
+                  gpt2 ? "layernorm" : pick(state, "rmsnorm", "layernorm(bias=no)"));
     if (gpt2)
         strbuf_printf(&b, "    embed positions(%u)\n", sequence + random_below(state, 2) * 8);
-    strbuf_printf(&b, "    repeat %u {\n        layer {\n            attn gqa(heads=%u, kv=%u%s%s)\n            ffn %s(%u%s)\n"
-                  "        }\n    }\n    head %s\n}\n", layers, heads, kv, gpt2 ? "" : ", rope=10_000",
+    strbuf_printf(&b,
+                  "    repeat %u {\n        layer {\n            attn gqa(heads=%u, kv=%u%s%s)\n            "
+                  "ffn %s(%u%s)\n"
+                  "        }\n    }\n    head %s\n}\n",
+                  layers, heads, kv, gpt2 ? "" : ", rope=10_000",
                   gpt2 || random_below(state, 3) == 0 ? ", bias=yes" : "",
-                  gpt2 ? pick(state, "gelu", "relu") : pick(state, "swiglu", "geglu"), ffn, gpt2 ? ", bias=yes" : "",
-                  pick(state, "tied", "untied"));
-    strbuf_printf(&b, "train {\n    sequence %u\n    batch %u sequences\n    precision %s\n    optimizer %s\n    clip %s\n}\n",
+                  gpt2 ? pick(state, "gelu", "relu") : pick(state, "swiglu", "geglu"), ffn,
+                  gpt2 ? ", bias=yes" : "", pick(state, "tied", "untied"));
+    strbuf_printf(&b,
+                  "train {\n    sequence %u\n    batch %u sequences\n    precision %s\n    optimizer %s\n    "
+                  "clip %s\n}\n",
                   sequence, batch, pick(state, "fp32", "bf16"),
-                  random_below(state, 4) ? "adamw(lr=1e-3)" : pick(state, "sgd(lr=0.1, momentum=0.9)", "sgd(lr=0.1)"),
+                  random_below(state, 4) ? "adamw(lr=1e-3)"
+                                         : pick(state, "sgd(lr=0.1, momentum=0.9)", "sgd(lr=0.1)"),
                   pick(state, "1.0", "0.5"));
     char *text = arena_strdup(a, b.text);
     strbuf_free(&b);
@@ -75,13 +85,14 @@ struct topo *random_host(struct arena *a, uint32_t gpus)
 {
     struct diag *d = diag_new(a);
     struct source *s = ARENA_NEW(a, struct source);
-    char *text = arena_printf(a,
-                              "<?xml version=\"1.0\"?>\n<cluster version=\"1\" name=\"host\">\n"
-                              "  <node-type id=\"host\" gpus=\"%u\" host-bandwidth=\"2GB/s\">\n"
-                              "    <gpu model=\"cpu\" memory=\"2GiB\" memory-bandwidth=\"5GB/s\">"
-                              "<peak dtype=\"fp32\" rate=\"20GFLOP/s\"/><peak dtype=\"bf16\" rate=\"20GFLOP/s\"/></gpu>\n"
-                              "    <scale-up kind=\"none\"/>\n  </node-type>\n  <nodes type=\"host\" count=\"1\"/>\n</cluster>\n",
-                              gpus);
+    char *text = arena_printf(
+        a,
+        "<?xml version=\"1.0\"?>\n<cluster version=\"1\" name=\"host\">\n"
+        "  <node-type id=\"host\" gpus=\"%u\" host-bandwidth=\"2GB/s\">\n"
+        "    <gpu model=\"cpu\" memory=\"2GiB\" memory-bandwidth=\"5GB/s\">"
+        "<peak dtype=\"fp32\" rate=\"20GFLOP/s\"/><peak dtype=\"bf16\" rate=\"20GFLOP/s\"/></gpu>\n"
+        "    <scale-up kind=\"none\"/>\n  </node-type>\n  <nodes type=\"host\" count=\"1\"/>\n</cluster>\n",
+        gpus);
     *s = (struct source){"host.xml", text, strlen(text), false};
     struct topo *t = topo_parse(a, d, s, NULL);
     if (!t)
@@ -90,7 +101,8 @@ struct topo *random_host(struct arena *a, uint32_t gpus)
     return t;
 }
 
-static void finish_decision(struct arena *a, const struct job *job, const struct topo *topo, struct decision *d)
+static void finish_decision(struct arena *a, const struct job *job, const struct topo *topo,
+                            struct decision *d)
 {
     uint32_t *nodes;
     d->shard = !d->zero ? 1 : d->shard > 1 ? d->shard : d->dp * d->cp;
@@ -104,20 +116,38 @@ static void finish_decision(struct arena *a, const struct job *job, const struct
 
 static struct decision plain_decision(void)
 {
-    return (struct decision){.tp = 1, .cp = 1, .pp = 1, .vpp = 1, .dp = 1, .ep = 1, .etp = 1, .shard = 1, .microbatch = 1,
-                             .recompute = RECOMPUTE_NONE, .schedule = SCHED_1F1B,
+    return (struct decision){.tp = 1,
+                             .cp = 1,
+                             .pp = 1,
+                             .vpp = 1,
+                             .dp = 1,
+                             .ep = 1,
+                             .etp = 1,
+                             .shard = 1,
+                             .microbatch = 1,
+                             .recompute = RECOMPUTE_NONE,
+                             .schedule = SCHED_1F1B,
                              .order = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}};
 }
 
-struct decision text_decision(struct arena *a, const struct job *job, const struct topo *topo, const char *text)
+struct decision text_decision(struct arena *a, const struct job *job, const struct topo *topo,
+                              const char *text)
 {
     struct decision d = plain_decision();
     const struct {
         const char *name;
         uint32_t *at;
-    } degree[] = {{"tp=", &d.tp}, {"pp=", &d.pp}, {"dp=", &d.dp}, {"zero=", &d.zero}, {"microbatch=", &d.microbatch},
-                  {"shard=", &d.shard}, {"prefetch=", &d.prefetch}, {"vpp=", &d.vpp},
-                  {"ring=", &d.cp}, {"all_gather=", &d.cp}, {"all_to_all=", &d.cp}};
+    } degree[] = {{"tp=", &d.tp},
+                  {"pp=", &d.pp},
+                  {"dp=", &d.dp},
+                  {"zero=", &d.zero},
+                  {"microbatch=", &d.microbatch},
+                  {"shard=", &d.shard},
+                  {"prefetch=", &d.prefetch},
+                  {"vpp=", &d.vpp},
+                  {"ring=", &d.cp},
+                  {"all_gather=", &d.cp},
+                  {"all_to_all=", &d.cp}};
     for (const char *p = text; *p; p += strspn(p, " \n")) {
         size_t n = strcspn(p, " \n");
         uint32_t value = (uint32_t)strtoul(p + strcspn(p, "=") + 1, NULL, 10);
@@ -158,8 +188,8 @@ static void draw_chunks(uint64_t *state, struct decision *d)
         d->schedule_group = d->pp + random_below(state, 4);
 }
 
-struct decision random_decision(struct arena *a, uint64_t *state, const struct job *job, const struct topo *topo,
-                                uint32_t max_ranks)
+struct decision random_decision(struct arena *a, uint64_t *state, const struct job *job,
+                                const struct topo *topo, uint32_t max_ranks)
 {
     enum schedule_kind schedule = (enum schedule_kind)random_below(state, SCHED_AUTO);
     for (uint32_t drawn = 0;; drawn++) {
@@ -167,7 +197,8 @@ struct decision random_decision(struct arena *a, uint64_t *state, const struct j
         d.schedule = drawn < 100 ? schedule : SCHED_1F1B; /* with some models no layout is legal */
         const char *why;
         d.tp = 1u << random_below(state, 3);
-        d.pp = drawn < 100 && schedule != SCHED_1F1B ? 2 + random_below(state, 3) : 1 + random_below(state, 4);
+        d.pp =
+            drawn < 100 && schedule != SCHED_1F1B ? 2 + random_below(state, 3) : 1 + random_below(state, 4);
         d.dp = 1 + random_below(state, 4);
         d.zero = random_below(state, 4);
         d.shard = d.dp == 4 && random_below(state, 2) ? 2 : 1;

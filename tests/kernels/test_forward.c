@@ -129,7 +129,8 @@ static double rope_frequency(const struct sample *s, uint32_t pair)
            factor = REAL_ATTR(s, ROPE, factor);
     if (INT_ATTR(s, ROPE, scaling) == 1)
         return f / factor;
-    if (INT_ATTR(s, ROPE, scaling) == 3) { /* the pairs at which a wave fits `high` and `low` times, then a ramp */
+    if (INT_ATTR(s, ROPE, scaling) ==
+        3) { /* the pairs at which a wave fits `high` and `low` times, then a ramp */
         double dims = (double)INT_ATTR(s, ROPE, dims), size = log(REAL_ATTR(s, ROPE, theta));
         double first = fmax(0, floor(dims * log(original / (2 * acos(-1) * high)) / (2 * size)));
         double last = fmin(dims - 1, ceil(dims * log(original / (2 * acos(-1) * low)) / (2 * size)));
@@ -153,11 +154,13 @@ static void ref_rope(struct sample *s)
             for (uint32_t p = 0; p < dims / 2; p++) {
                 bool adjacent = INT_ATTR(s, ROPE, adjacent);
                 uint32_t first = c + (uint32_t)INT_ATTR(s, ROPE, from);
-                uint32_t a = first + (adjacent ? 2 * p : p), b = first + (adjacent ? 2 * p + 1 : p + dims / 2);
+                uint32_t a = first + (adjacent ? 2 * p : p),
+                         b = first + (adjacent ? 2 * p + 1 : p + dims / 2);
                 double size = REAL_ATTR(s, ROPE, magnitude) > 0 ? REAL_ATTR(s, ROPE, magnitude) : 1;
                 double at = (double)((i + INT_ATTR(s, ROPE, start)) % INT_ATTR(s, ROPE, sequence)) *
                             rope_frequency(s, p);
-                double sign = INT_ATTR(s, ROPE, inverse) ? -1 : 1, re = size * cos(at), im = size * sign * sin(at);
+                double sign = INT_ATTR(s, ROPE, inverse) ? -1 : 1, re = size * cos(at),
+                       im = size * sign * sin(at);
                 AT(s, ROPE, y, i, a) = AT(s, ROPE, x, i, a) * re - AT(s, ROPE, x, i, b) * im;
                 AT(s, ROPE, y, i, b) = AT(s, ROPE, x, i, a) * im + AT(s, ROPE, x, i, b) * re;
             }
@@ -196,14 +199,14 @@ static void ref_attention(struct sample *s)
 static void ref_scale(struct sample *s)
 {
     EACH(s, SCALE, y, i, j)
-        AT(s, SCALE, y, i, j) = AT(s, SCALE, x, i, j) * REAL_ATTR(s, SCALE, factor);
+    AT(s, SCALE, y, i, j) = AT(s, SCALE, x, i, j) * REAL_ATTR(s, SCALE, factor);
 }
 
 static void ref_softcap(struct sample *s)
 {
     double cap = REAL_ATTR(s, SOFTCAP, cap);
     EACH(s, SOFTCAP, y, i, j)
-        AT(s, SOFTCAP, y, i, j) = cap * tanh(AT(s, SOFTCAP, x, i, j) / cap);
+    AT(s, SOFTCAP, y, i, j) = cap * tanh(AT(s, SOFTCAP, x, i, j) / cap);
 }
 
 static void ref_headnorm(struct sample *s)
@@ -225,7 +228,7 @@ static void ref_concat(struct sample *s)
 {
     uint32_t h = COLS(s, CONCAT, a);
     EACH(s, CONCAT, y, i, j)
-        AT(s, CONCAT, y, i, j) = j < h ? AT(s, CONCAT, a, i, j) : AT(s, CONCAT, b, i, j - h);
+    AT(s, CONCAT, y, i, j) = j < h ? AT(s, CONCAT, a, i, j) : AT(s, CONCAT, b, i, j - h);
 }
 
 static void ref_keys(struct sample *s)
@@ -233,10 +236,10 @@ static void ref_keys(struct sample *s)
     uint32_t head = (uint32_t)INT_ATTR(s, MLA_KEYS, head), r = COLS(s, MLA_KEYS, rope);
     uint32_t u = COLS(s, MLA_KEYS, v) / (uint32_t)INT_ATTR(s, MLA_KEYS, heads), one = head - r + u;
     EACH(s, MLA_KEYS, k, i, j)
-        AT(s, MLA_KEYS, k, i, j) = j % head < head - r ? AT(s, MLA_KEYS, kv, i, j / head * one + j % head)
-                                                       : AT(s, MLA_KEYS, rope, i, j % head - (head - r));
+    AT(s, MLA_KEYS, k, i, j) = j % head < head - r ? AT(s, MLA_KEYS, kv, i, j / head * one + j % head)
+                                                   : AT(s, MLA_KEYS, rope, i, j % head - (head - r));
     EACH(s, MLA_KEYS, v, i, j)
-        AT(s, MLA_KEYS, v, i, j) = AT(s, MLA_KEYS, kv, i, j / u * one + head - r + j % u);
+    AT(s, MLA_KEYS, v, i, j) = AT(s, MLA_KEYS, kv, i, j / u * one + head - r + j % u);
 }
 
 static double gelu(double x, int64_t tanh_form)
@@ -503,7 +506,14 @@ static const struct kernel_case cases[] = {
     {OP_SCALE, {{"t", 5}, {"h", 9}}, {{"factor", 1.75}}, NULL, ref_scale, 0, 0, 0},
     {OP_SOFTCAP, {{"t", 5}, {"h", 9}}, {{"cap", 1.5}}, NULL, ref_softcap, 0, 0, 0},
     {OP_HEADNORM, {{"t", 4}}, {{"heads", 3}, {"head", 5}, {"eps", 1e-5}}, NULL, ref_headnorm, 0, 0, 0},
-    {OP_MLA_KEYS, {{"t", 4}, {"w", 18}, {"r", 2}, {"u", 3}}, {{"heads", 3}, {"head", 5}}, NULL, ref_keys, 0, 0, 0},
+    {OP_MLA_KEYS,
+     {{"t", 4}, {"w", 18}, {"r", 2}, {"u", 3}},
+     {{"heads", 3}, {"head", 5}},
+     NULL,
+     ref_keys,
+     0,
+     0,
+     0},
     {OP_CONCAT, {{"t", 5}, {"h", 9}, {"w", 18}}, {{0}}, NULL, ref_concat, 0, 0, 0},
     {OP_GELU, {{"t", 5}, {"h", 9}}, {{"tanh", 0}}, NULL, ref_gelu, 0, 0, 0},
     {OP_GELU, {{"t", 5}, {"h", 9}}, {{"tanh", 1}}, NULL, ref_gelu, 0, 0, 0},

@@ -308,7 +308,7 @@ static double of_softcap(const struct sample *s)
 {
     double sum = 0, cap = REAL_ATTR(s, SOFTCAP_I, cap);
     EACH(s, SOFTCAP_I, x, i, j)
-        sum += AT(s, SOFTCAP_I, dy, i, j) * cap * tanh(AT(s, SOFTCAP_I, x, i, j) / cap);
+    sum += AT(s, SOFTCAP_I, dy, i, j) * cap * tanh(AT(s, SOFTCAP_I, x, i, j) / cap);
     return sum;
 }
 
@@ -343,15 +343,15 @@ static void ref_headnorm_w(struct sample *s)
     for (uint32_t e = 0; e < d; e++)
         AT(s, HEADNORM_W, dg, 0, e) = 0;
     EACH(s, HEADNORM_W, x, i, j)
-        AT(s, HEADNORM_W, dg, 0, j % d) += AT(s, HEADNORM_W, dy, i, j) * AT(s, HEADNORM_W, x, i, j) *
-                                           AT(s, HEADNORM_W, rstd, i, j / d);
+    AT(s, HEADNORM_W, dg, 0, j % d) +=
+        AT(s, HEADNORM_W, dy, i, j) * AT(s, HEADNORM_W, x, i, j) * AT(s, HEADNORM_W, rstd, i, j / d);
 }
 
 static void ref_concat_i(struct sample *s)
 {
     uint32_t h = COLS(s, CONCAT_I, da);
     EACH(s, CONCAT_I, dy, i, j)
-        *(j < h ? &AT(s, CONCAT_I, da, i, j) : &AT(s, CONCAT_I, db, i, j - h)) = AT(s, CONCAT_I, dy, i, j);
+    *(j < h ? &AT(s, CONCAT_I, da, i, j) : &AT(s, CONCAT_I, db, i, j - h)) = AT(s, CONCAT_I, dy, i, j);
 }
 
 static void ref_keys_i(struct sample *s)
@@ -421,7 +421,14 @@ static const struct kernel_case cases[] = {
     {OP_HEADNORM_I, {{"t", 4}}, {{"heads", 3}, {"head", 5}}, prepare_headnorm_i, ref_headnorm_i, 0, 5e-6, 0},
     {OP_HEADNORM_W, {{"t", 4}}, {{"heads", 3}, {"head", 5}}, NULL, ref_headnorm_w, 0, 0, 0},
     {OP_CONCAT_I, {{"t", 5}, {"h", 9}, {"w", 18}}, {{0}}, NULL, ref_concat_i, 0, 0, 0},
-    {OP_MLA_KEYS_I, {{"t", 4}, {"w", 18}, {"r", 2}, {"u", 3}}, {{"heads", 3}, {"head", 5}}, NULL, ref_keys_i, 0, 0, 0},
+    {OP_MLA_KEYS_I,
+     {{"t", 4}, {"w", 18}, {"r", 2}, {"u", 3}},
+     {{"heads", 3}, {"head", 5}},
+     NULL,
+     ref_keys_i,
+     0,
+     0,
+     0},
     {OP_XENT_I,
      {{"t", 7}, {"v", 9}},
      {{"start", 9}, {"vocab", 15}, {"scale", 0.3}},

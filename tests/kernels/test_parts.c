@@ -159,7 +159,8 @@ static void formula(struct sample *s)
 static void ref_part_i(struct sample *s)
 {
     exact_output(s);
-    for (uint32_t k = 0; k < 3 && s->rows[0] < 64; k++) { /* the formula is the gradient: dq, dk, dv by q, k, v */
+    for (uint32_t k = 0; k < 3 && s->rows[0] < 64;
+         k++) { /* the formula is the gradient: dq, dk, dv by q, k, v */
         size_t n = (size_t)s->rows[k] * s->cols[k];
         double *want = s->v[k], worst = 0;
         s->v[k] = calloc(n, sizeof *want);

@@ -66,7 +66,8 @@ static uint32_t pick(struct maker *m, uint32_t n)
 }
 
 struct shape_names {
-    uint32_t sequence, t, u, head, kv, heads, a, s, group_n, parts, w, other[9]; /* h v m n k r e experts blocks */
+    uint32_t sequence, t, u, head, kv, heads, a, s, group_n, parts, w,
+        other[9]; /* h v m n k r e experts blocks */
 };
 
 static uint32_t name_value(const struct shape_names *x, const char *name, size_t n)
@@ -161,7 +162,9 @@ static void fill_attr(struct maker *m, const struct isa_attr *t, struct attr *a,
     case ATTR_INT:
         a->u.i = name_value(x, t->name, strlen(t->name));
         if (!a->u.i)
-            a->u.i = !strcmp(t->name, "vocab") || !strcmp(t->name, "power") || !strcmp(t->name, "rows") ? 1 + pick(m, 2) : pick(m, 2);
+            a->u.i = !strcmp(t->name, "vocab") || !strcmp(t->name, "power") || !strcmp(t->name, "rows")
+                         ? 1 + pick(m, 2)
+                         : pick(m, 2);
         break;
     case ATTR_REAL:
         a->u.f = (double)pick(m, 1000) / 7;

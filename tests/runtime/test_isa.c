@@ -62,7 +62,8 @@ static void test_queues(void)
         if (info->queue == QUEUE_ANY)
             CU_ASSERT_EQUAL(legal, 1u << QUEUE_COMPUTE | 1u << QUEUE_TP | 1u << QUEUE_DP)
         else
-            CU_ASSERT_EQUAL(legal, 1u << info->queue | (i == OP_COPY ? 1u << QUEUE_COPY : 0)); /* to and from the host */
+            CU_ASSERT_EQUAL(legal, 1u << info->queue |
+                                       (i == OP_COPY ? 1u << QUEUE_COPY : 0)); /* to and from the host */
     }
     CU_ASSERT(!isa_queue_legal(NOPS, QUEUE_COMPUTE));
     CU_ASSERT_STRING_EQUAL(isa_queue_name(QUEUE_RECV), "recv");

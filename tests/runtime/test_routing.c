@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct routing_shape shape = {.layers = 3, .choices = 2, .sequence = 4, .experts = 6, .samples = 5};
+static const struct routing_shape shape = {
+    .layers = 3, .choices = 2, .sequence = 4, .experts = 6, .samples = 5};
 
 static void test_save_and_replay(void)
 {
@@ -62,7 +63,8 @@ static void test_refused(void)
     routing_close(&r);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         error[0] = 0;
-        CU_ASSERT_EQUAL(routing_open(&r, ROUTING_REPLAY, path, &cases[i].shape, error, sizeof error), cases[i].status);
+        CU_ASSERT_EQUAL(routing_open(&r, ROUTING_REPLAY, path, &cases[i].shape, error, sizeof error),
+                        cases[i].status);
         CU_ASSERT(strstr(error, cases[i].says) != NULL);
         routing_close(&r);
     }

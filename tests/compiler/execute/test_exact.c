@@ -1,4 +1,5 @@
-/* The exact interpreter on real plans: random valid ones compute what one rank computes, in adversarial orders. */
+/* The exact interpreter on real plans: random valid ones compute what one rank computes, in adversarial
+ * orders. */
 
 #include "compiler/execute/exact.h"
 #include "tests/compiler/random_layout.h"
@@ -30,8 +31,8 @@ static void test_random_plans(void)
         for (uint64_t order = 0; truth && order < 2; order++) {
             struct exact_result r = exact_compare(a, p, truth, order * seed);
             if (r.why)
-                printf("\n    seed %llu, order %llu, %s: %s", (unsigned long long)seed, (unsigned long long)order,
-                       decision_text(a, &p->decision), r.why);
+                printf("\n    seed %llu, order %llu, %s: %s", (unsigned long long)seed,
+                       (unsigned long long)order, decision_text(a, &p->decision), r.why);
             CU_ASSERT_PTR_NULL(r.why);
             elements += r.elements;
             ninsns += r.ninsns;
@@ -40,19 +41,22 @@ static void test_random_plans(void)
         plan_close(p);
         arena_free(a);
     }
-    printf("%llu instructions, %llu numbers equal ", (unsigned long long)ninsns, (unsigned long long)elements);
+    printf("%llu instructions, %llu numbers equal ", (unsigned long long)ninsns,
+           (unsigned long long)elements);
 }
 
 /* The interpreter itself: faults of these kinds change what is computed, or nothing at all is checked. */
 static void test_faults(void)
 {
-    static const enum mutation kinds[] = {MUTATE_REDUCTION, MUTATE_LAYER_SWAPPED, MUTATE_LAYER_SKIPPED, MUTATE_MARK, MUTATE_WAIT};
+    static const enum mutation kinds[] = {MUTATE_REDUCTION, MUTATE_LAYER_SWAPPED, MUTATE_LAYER_SKIPPED,
+                                          MUTATE_MARK, MUTATE_WAIT};
     struct arena *a = arena_new();
     const char *why = "";
     struct job *job = text_job(a, tiny_llama);
     struct topo *host = random_host(a, 8);
     job->train.batch = 8;
-    struct decision d = text_decision(a, job, host, "tp=2 sp=1 pp=2 dp=2 zero=1 microbatch=1"), alone = layout_alone(a, job, host);
+    struct decision d = text_decision(a, job, host, "tp=2 sp=1 pp=2 dp=2 zero=1 microbatch=1"),
+                    alone = layout_alone(a, job, host);
     struct plan *p = compile_decision(a, job, host, &d, &(struct compile_options){0}, &why);
     struct plan *one = compile_decision(a, job, host, &alone, &(struct compile_options){0}, &why);
     struct exact_truth *truth = exact_truth(a, one, &why);

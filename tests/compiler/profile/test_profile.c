@@ -13,7 +13,8 @@ static void test_builtin(void)
         struct profile p;
         CU_ASSERT_FATAL(profile_find(&p, profile_name(n)));
         for (size_t i = 0; i < nparams; i++)
-            CU_ASSERT(*PROFILE_PARAM(&p, &params[i]) >= params[i].low && *PROFILE_PARAM(&p, &params[i]) <= params[i].high);
+            CU_ASSERT(*PROFILE_PARAM(&p, &params[i]) >= params[i].low &&
+                      *PROFILE_PARAM(&p, &params[i]) <= params[i].high);
     }
     CU_ASSERT_EQUAL(n, 4);
     struct profile p;
@@ -54,7 +55,8 @@ static void test_refused(void)
         struct profile p;
         unsigned line = 0;
         const char *why = "";
-        CU_ASSERT(!profile_parse(&p, cases[i].text, cases[i].size ? cases[i].size : strlen(cases[i].text), &line, &why));
+        CU_ASSERT(!profile_parse(&p, cases[i].text, cases[i].size ? cases[i].size : strlen(cases[i].text),
+                                 &line, &why));
         CU_ASSERT_EQUAL(line, cases[i].line);
         CU_ASSERT_STRING_EQUAL(why, cases[i].why);
     }

@@ -1,5 +1,5 @@
-/* Schedules: golden listings (p = 4, m = 8), every shape runs, refusals with their exact sentences, torch's CSV there and
- * back. */
+/* Schedules: golden listings (p = 4, m = 8), every shape runs, refusals with their exact sentences, torch's
+ * CSV there and back. */
 
 #include "compiler/schedule/schedule.h"
 
@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct decision *decide(struct arena *a, enum schedule_kind kind, uint32_t v, uint32_t p, uint32_t m)
+static const struct decision *decide(struct arena *a, enum schedule_kind kind, uint32_t v, uint32_t p,
+                                     uint32_t m)
 {
     struct decision *d = ARENA_NEW(a, struct decision);
     *d = (struct decision){.tp = 1, .cp = 1, .pp = p, .vpp = v, .dp = 1, .microbatch = 1, .microbatches = m};
@@ -136,8 +137,8 @@ static void check_shape(struct arena *a, const struct decision *d)
     CU_ASSERT_EQUAL(back->nactions[d->pp - 1], s->nactions[d->pp - 1]);
 }
 
-/* Which shapes are legal, as the schedules' definitions have it.  With interleaving and combined 1F1B the last of the
- * groups (of pp) must not be smaller than pp, unless it is the only one. */
+/* Which shapes are legal, as the schedules' definitions have it.  With interleaving and combined 1F1B the
+ * last of the groups (of pp) must not be smaller than pp, unless it is the only one. */
 static bool any_shape(uint32_t p, uint32_t m)
 {
     return p > 0 && m > 0;
@@ -234,8 +235,8 @@ static void test_forward(void)
     const struct schedule *s = schedule_forward(a, schedule_new(a, &d));
     CU_ASSERT(schedule_check(a, s, &why));
     CU_ASSERT_STRING_EQUAL(csv(a, s), "0F0,0F1,0F2\n1F0,1F1,1F2\n");
-    d = (struct decision){.pp = 2, .nstages = 4, .microbatches = 3, .schedule = SCHED_INTERLEAVED,
-                          .schedule_group = 3};
+    d = (struct decision){
+        .pp = 2, .nstages = 4, .microbatches = 3, .schedule = SCHED_INTERLEAVED, .schedule_group = 3};
     s = schedule_forward(a, schedule_new(a, &d));
     CU_ASSERT(schedule_check(a, s, &why));
     CU_ASSERT_STRING_EQUAL(csv(a, s), "0F0,0F1,2F0,2F1,0F2,2F2\n1F0,1F1,3F0,3F1,1F2,3F2\n");
@@ -247,10 +248,13 @@ static const struct {
     uint32_t chunks, p, m;
     const char *why;
 } unsupported[] = {
-    {SCHED_1F1B, 2, 4, 8, "schedule '1f1b' runs one stage per pipeline rank, but 8 stages on 4 ranks are asked for"},
-    {SCHED_ZB_V, 1, 4, 8, "schedule 'zb_v' runs two stages per pipeline rank, but 4 stages on 4 ranks are asked for"},
+    {SCHED_1F1B, 2, 4, 8,
+     "schedule '1f1b' runs one stage per pipeline rank, but 8 stages on 4 ranks are asked for"},
+    {SCHED_ZB_V, 1, 4, 8,
+     "schedule 'zb_v' runs two stages per pipeline rank, but 4 stages on 4 ranks are asked for"},
     {SCHED_INTERLEAVED, 2, 4, 10,
-     "schedule 'interleaved' takes groups of at least pp = 4 microbatches, the last one too; 10 in groups of 4 leave 2"},
+     "schedule 'interleaved' takes groups of at least pp = 4 microbatches, the last one too; 10 in groups of "
+     "4 leave 2"},
     {SCHED_DUALPIPE_V, 2, 4, 6, "schedule 'dualpipe_v' needs at least 2 * pp - 1 = 7 microbatches, not 6"},
     {SCHED_DUALPIPE, 1, 4, 6,
      "schedule 'dualpipe' needs an even pp and an even number of at least 2 * pp microbatches, not 4 and 6"},
@@ -263,7 +267,8 @@ static void test_unsupported(void)
 {
     for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++) {
         struct arena *a = arena_new();
-        const struct decision *d = decide(a, unsupported[i].kind, unsupported[i].chunks, unsupported[i].p, unsupported[i].m);
+        const struct decision *d =
+            decide(a, unsupported[i].kind, unsupported[i].chunks, unsupported[i].p, unsupported[i].m);
         CU_ASSERT_PTR_NULL(schedule_new(a, d));
         const char *why = schedule_unsupported(a, d);
         CU_ASSERT_PTR_NOT_NULL_FATAL(why);
@@ -277,11 +282,14 @@ static const struct {
 } bad[] = {
     {"", "the schedule has no actions"},
     {"\n,,\n", "the schedule has no actions"},
-    {"0F0,0X0\n", "row 1, cell 2: '0X0' is neither <stage><F, B, I or W><microbatch> nor (<F>;<B>)OVERLAP_F_B"},
-    {"0F0\n1SEND_F0\n", "row 2, cell 1: '1SEND_F0' is neither <stage><F, B, I or W><microbatch> nor (<F>;<B>)OVERLAP_F_B"},
-    {"(0F0;1I1)OVERLAP_F_B\n",
-     "row 1, cell 1: '(0F0;1I1)OVERLAP_F_B' is neither <stage><F, B, I or W><microbatch> nor (<F>;<B>)OVERLAP_F_B"},
-    {"0F9999999999\n", "row 1, cell 1: '0F9999999999' is neither <stage><F, B, I or W><microbatch> nor (<F>;<B>)OVERLAP_F_B"},
+    {"0F0,0X0\n",
+     "row 1, cell 2: '0X0' is neither <stage><F, B, I or W><microbatch> nor (<F>;<B>)OVERLAP_F_B"},
+    {"0F0\n1SEND_F0\n",
+     "row 2, cell 1: '1SEND_F0' is neither <stage><F, B, I or W><microbatch> nor (<F>;<B>)OVERLAP_F_B"},
+    {"(0F0;1I1)OVERLAP_F_B\n", "row 1, cell 1: '(0F0;1I1)OVERLAP_F_B' is neither <stage><F, B, I or "
+                               "W><microbatch> nor (<F>;<B>)OVERLAP_F_B"},
+    {"0F9999999999\n",
+     "row 1, cell 1: '0F9999999999' is neither <stage><F, B, I or W><microbatch> nor (<F>;<B>)OVERLAP_F_B"},
     {"(0F0;1B1)\n",
      "row 1, cell 1: '(0F0;1B1)' is neither <stage><F, B, I or W><microbatch> nor (<F>;<B>)OVERLAP_F_B"},
     {"0F0,(0F1;0B1)OVERLAP_F_B,0B0\n", "the order of actions cannot run: rank 0 is blocked at 0F1"},

@@ -1,5 +1,5 @@
-/* Schedules that are not a formula's in the search: synthesised ones where they gain or are asked for, and one
- * from a file. */
+/* Schedules that are not a formula's in the search: synthesised ones where they gain or are asked for, and
+ * one from a file. */
 
 #include "compiler/model/actions.h"
 #include "compiler/model/sema.h"
@@ -21,7 +21,8 @@ struct found {
     struct search_result *r;
 };
 
-static struct found run(const char *model, const char *cluster, const char *const *sets, uint32_t nsets, uint32_t top)
+static struct found run(const char *model, const char *cluster, const char *const *sets, uint32_t nsets,
+                        uint32_t top)
 {
     struct found f = {.a = arena_new()};
     f.d = diag_new(f.a);
@@ -35,13 +36,15 @@ static struct found run(const char *model, const char *cluster, const char *cons
 
 static const struct {
     const char *model, *cluster, *sets[4], *formula;
-} asked[] = { /* NULL: memory decides */
+} asked[] = {
+    /* NULL: memory decides */
     {"tiny-llama", "cpu8", {"tp=1", "pp=4", "dp=2", "vpp=1"}, "schedule=zb_h1"},
     {"tiny-llama", "cpu8", {"tp=2", "pp=2", "dp=2", "vpp=2"}, "schedule=zb_v"},
     {"llama3-70b", "dgx-h100-superpod", {"gpus=64", "batch=128 sequences", "pp=8", "tp=4"}, NULL},
 };
 
-/* asked for by name: every candidate has its own, and the best is no slower than a formula asked for by name */
+/* asked for by name: every candidate has its own, and the best is no slower than a formula asked for by name
+ */
 static void test_asked(void)
 {
     for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
@@ -70,7 +73,8 @@ static void test_asked(void)
         }
         struct found other = run(asked[i].model, asked[i].cluster, sets, 5, 3);
         CU_ASSERT_FATAL(other.r->ncandidates > 0);
-        double own = f.r->candidates[0].estimate.step_time_s, best = other.r->candidates[0].estimate.step_time_s;
+        double own = f.r->candidates[0].estimate.step_time_s,
+               best = other.r->candidates[0].estimate.step_time_s;
         CU_ASSERT(own <= best);
         arena_free(other.a);
         arena_free(f.a);
@@ -95,10 +99,14 @@ static const struct {
     {"0F0,0F1,0I0,0W0,0I1,0W1\n1F0,1B0,1F1,1B1\n", {"dp=4", "batch=8 sequences"}, NULL, 2},
     {"0F0,3F0,3B0,0B0\n1F0,2F0,2I0,1I0,2W0,1W0\n", {"dp=2", "batch=2 sequences"}, NULL, 2},
     {"0F0,2F0,2B0,0B0\n1F0,3F0,3B0,1B0\n", {"dp=1", "batch=1 sequences"}, NULL, 2},
-    {"0F0,0B0\n1F0,1B0\n2F0,2B0\n", {0}, "it has 3 pipeline ranks, which neither wishes nor job and cluster allow", 0},
+    {"0F0,0B0\n1F0,1B0\n2F0,2B0\n",
+     {0},
+     "it has 3 pipeline ranks, which neither wishes nor job and cluster allow",
+     0},
     {"0F0,1F0,1B0,0B0\n2F0,3F0,3B0,2B0\n",
      {0},
-     "its 4 stages on 2 ranks are neither in turn (stage s on rank s mod pp) nor folded (stages r and 2 pp - 1 - r on "
+     "its 4 stages on 2 ranks are neither in turn (stage s on rank s mod pp) nor folded (stages r and 2 pp - "
+     "1 - r on "
      "rank r)",
      0},
     {"0F0,2F0,2B0,0B0\n1F0,3F0,3B0,1B0\n", {"vpp=1"}, "it has 2 stages per rank, which 'vpp' excludes", 1},

@@ -1,4 +1,5 @@
-/* The search: sensible on shipped jobs, exact against brute force, deterministic, and clear where nothing is found. */
+/* The search: sensible on shipped jobs, exact against brute force, deterministic, and clear where nothing is
+ * found. */
 
 #include "compiler/search/search.h"
 #include "compiler/inspect/estimate.h"
@@ -20,8 +21,8 @@ struct found {
     struct search_result *r;
 };
 
-static struct found run(const char *model, const char *cluster, const char *const *sets, uint32_t nsets, uint32_t top,
-                        bool emit_only)
+static struct found run(const char *model, const char *cluster, const char *const *sets, uint32_t nsets,
+                        uint32_t top, bool emit_only)
 {
     struct found f = {.a = arena_new()};
     f.d = diag_new(f.a);
@@ -61,15 +62,17 @@ static void test_sane(void)
         CU_ASSERT(c->decision.tp >= sane[i].tp_least && c->decision.tp <= sane[i].tp_most);
         CU_ASSERT(!sane[i].dp || c->decision.dp == sane[i].dp);
         CU_ASSERT(c->decision.pp >= sane[i].pp_least && c->decision.pp <= sane[i].pp_most);
-        double mfu = model_flops(&f.job->model, t->sequence, t->batch) / c->estimate.step_time_s / c->decision.gpus_used /
-                     f.topo->types[c->decision.type].gpu.peak_flop_s[TOPO_BF16];
+        double mfu = model_flops(&f.job->model, t->sequence, t->batch) / c->estimate.step_time_s /
+                     c->decision.gpus_used / f.topo->types[c->decision.type].gpu.peak_flop_s[TOPO_BF16];
         CU_ASSERT(mfu > sane[i].mfu_least && mfu < 0.7);
         CU_ASSERT_EQUAL(f.r->gap, 0);
-        CU_ASSERT(f.r->seconds < 10); /* a second on an idle machine; sanitizers and shared machines are slower */
+        CU_ASSERT(f.r->seconds <
+                  10); /* a second on an idle machine; sanitizers and shared machines are slower */
         for (uint32_t k = 1; k < f.r->ncandidates; k++)
             CU_ASSERT(f.r->candidates[k].estimate.step_time_s >= 0.99 * c->estimate.step_time_s);
         struct found again = run(sane[i].model, sane[i].cluster, sane[i].sets, sane[i].nsets, 3, true);
-        CU_ASSERT_STRING_EQUAL(decision_text(f.a, &c->decision), decision_text(f.a, &again.r->candidates[0].decision));
+        CU_ASSERT_STRING_EQUAL(decision_text(f.a, &c->decision),
+                               decision_text(f.a, &again.r->candidates[0].decision));
         CU_ASSERT_EQUAL(f.r->evaluated, again.r->evaluated);
         arena_free(again.a);
         arena_free(f.a);
@@ -82,8 +85,16 @@ static double brute_force(struct found *f)
     double best = INFINITY;
     const char *why;
     for (uint32_t i = 0; i < 4 * 8 * 8 * 64; i++) {
-        struct decision d = {.tp = 1u << (i & 3), .pp = 1 + (i >> 2 & 7), .dp = 1 + (i >> 5 & 7), .cp = 1, .vpp = 1, .ep = 1,
-                             .etp = 1, .sp = i >> 8 & 1, .zero = i >> 9 & 1, .schedule = i >> 10 & 1 ? SCHED_GPIPE : SCHED_1F1B,
+        struct decision d = {.tp = 1u << (i & 3),
+                             .pp = 1 + (i >> 2 & 7),
+                             .dp = 1 + (i >> 5 & 7),
+                             .cp = 1,
+                             .vpp = 1,
+                             .ep = 1,
+                             .etp = 1,
+                             .sp = i >> 8 & 1,
+                             .zero = i >> 9 & 1,
+                             .schedule = i >> 10 & 1 ? SCHED_GPIPE : SCHED_1F1B,
                              .recompute = i >> 11 & 1 ? RECOMPUTE_FULL : RECOMPUTE_NONE,
                              .order = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}};
         d.shard = d.zero ? d.dp : 1;
@@ -105,7 +116,8 @@ static double brute_force(struct found *f)
             struct estimate e;
             cost_estimate(f->a, c, &e);
             if (e.peak_bytes <= f->r->memory_limit_bytes)
-                best = fmin(best, e.step_time_s * (1 + 0.005 * (double)e.peak_bytes / (double)f->r->memory_limit_bytes));
+                best = fmin(best, e.step_time_s *
+                                      (1 + 0.005 * (double)e.peak_bytes / (double)f->r->memory_limit_bytes));
         }
     }
     return best;
@@ -131,20 +143,40 @@ static const struct {
     bool emit_only;
     const char *message;
 } nothing[] = {
-    {"llama3-405b", "meta-24k-roce", {"tp=16"}, 1, true,
+    {"llama3-405b",
+     "meta-24k-roce",
+     {"tp=16"},
+     1,
+     true,
      "--set:1:6: error: no plan: 'tp' must be 16 but it must divide heads = 128, kv = 8 and the FFN's width\n"
      "    1 | tp = 16\n      |      ^~\n   help: drop the line, or allow tp in [1, 2, 4, 8]\n"},
-    {"llama3-405b", "meta-24k-roce", {"gpus=100000"}, 1, true,
+    {"llama3-405b",
+     "meta-24k-roce",
+     {"gpus=100000"},
+     1,
+     true,
      "--set:1:8: error: no plan: 'gpus' must be 100000 but 'meta-24k-roce' has 24064 usable GPUs\n"
      "    1 | gpus = 100000\n      |        ^~~~~~\n"},
-    {"llama3-8b", "h100x8", {"memory=20GiB", "tp=1"}, 2, true,
-     "error: nothing fits in 20GiB. Closest: tp 1, pp 1, cp 4, dp 2, zero 3, microbatch 1, recompute full needs"},
+    {"llama3-8b",
+     "h100x8",
+     {"memory=20GiB", "tp=1"},
+     2,
+     true,
+     "error: nothing fits in 20GiB. Closest: tp 1, pp 1, cp 4, dp 2, zero 3, microbatch 1, recompute full "
+     "needs"},
     {"llama3-8b", "h100x8", {"step_time=1s"}, 1, true, "error: no plan: the fastest that fits needs "},
-    {"mixtral-8x7b", "h100x8", {0}, 0, true,
-     "error: nothing fits in 77.6GiB. Closest: tp "},
-    {"gpt3-175b", "a100-1024", {"tp=16", "pp=8"}, 2, true,
+    {"mixtral-8x7b", "h100x8", {0}, 0, true, "error: nothing fits in 77.6GiB. Closest: tp "},
+    {"gpt3-175b",
+     "a100-1024",
+     {"tp=16", "pp=8"},
+     2,
+     true,
      "   help: drop either line, or allow tp in [1, 2, 3, 4, 6, 8]\n"},
-    {"gpt3-175b", "a100-1024", {"pp=7", "gpus=1024"}, 2, true,
+    {"gpt3-175b",
+     "a100-1024",
+     {"pp=7", "gpus=1024"},
+     2,
+     true,
      "--set:1:6: error: no plan: with 'pp' = 7 nothing satisfies the rest of the plan block\n"},
 };
 
@@ -183,7 +215,8 @@ static void test_large(void)
 static void test_nothing(void)
 {
     for (size_t i = 0; i < sizeof nothing / sizeof *nothing; i++) {
-        struct found f = run(nothing[i].model, nothing[i].cluster, nothing[i].sets, nothing[i].nsets, 1, nothing[i].emit_only);
+        struct found f = run(nothing[i].model, nothing[i].cluster, nothing[i].sets, nothing[i].nsets, 1,
+                             nothing[i].emit_only);
         const char *text = printed(f.a, f.d);
         CU_ASSERT_EQUAL(f.r->ncandidates, 0);
         CU_ASSERT_EQUAL(diag_errors(f.d), 1);
@@ -209,10 +242,11 @@ static void test_keep(void)
     CU_ASSERT_PTR_NOT_NULL_FATAL(job);
     CU_ASSERT_PTR_NOT_NULL_FATAL(topo);
     CU_ASSERT_EQUAL(search(a, d, job, topo, 1, 0, true)->ncandidates, 0);
-    CU_ASSERT_STRING_EQUAL(printed(a, d), "m.llm:17:7: error: no plan: 'tp' must be 16 but a node of 'dgx-a100' has 8 GPUs\n"
-                                          "   17 |  tp = 16\n      |       ^~\n"
-                                          "   note: m.llm:18: 'keep tp within node'\n"
-                                          "   help: drop either line, or allow tp in [1, 2, 4, 8]\n");
+    CU_ASSERT_STRING_EQUAL(printed(a, d),
+                           "m.llm:17:7: error: no plan: 'tp' must be 16 but a node of 'dgx-a100' has 8 GPUs\n"
+                           "   17 |  tp = 16\n      |       ^~\n"
+                           "   note: m.llm:18: 'keep tp within node'\n"
+                           "   help: drop either line, or allow tp in [1, 2, 4, 8]\n");
     arena_free(a);
 }
 
@@ -245,8 +279,9 @@ static void test_json(void)
     static const char *const keys[] = {"schema", "model", "cluster", "decision", "predicted", "search"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         CU_ASSERT_PTR_NOT_NULL(json_object_get(o, keys[i]));
-    static const char *const figures[] = {"step_time_s", "tokens_per_s_per_gpu", "model_flops_per_gpu_s", "mfu",
-                                          "bubble_fraction", "exposed_comm_fraction", "peak_memory_bytes", "peak_memory_rank"};
+    static const char *const figures[] = {
+        "step_time_s",     "tokens_per_s_per_gpu",  "model_flops_per_gpu_s", "mfu",
+        "bubble_fraction", "exposed_comm_fraction", "peak_memory_bytes",     "peak_memory_rank"};
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
         CU_ASSERT(json_is_number(json_object_get(json_object_get(o, "predicted"), figures[i])));
     static const char *const counts[] = {"space", "evaluated", "pruned", "gap", "seconds"};

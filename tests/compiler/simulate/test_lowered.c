@@ -110,22 +110,27 @@ static struct measured measure(const struct plan *p, const struct schedule *s, d
     return m;
 }
 
-/* With predicted costs and uneven stages: actions, given the stages' compute and transfer times, agree with the
- * instructions up to the end of the last backward within 1 %. */
+/* With predicted costs and uneven stages: actions, given the stages' compute and transfer times, agree with
+ * the instructions up to the end of the last backward within 1 %. */
 static void test_two_simulators(void)
 {
     static const struct {
         enum schedule_kind kind;
         uint32_t vpp, group, microbatches;
-    } cases[] = {{SCHED_GPIPE, 1, 0, 8},       {SCHED_1F1B, 1, 0, 8},          {SCHED_EAGER_1F1B, 1, 0, 8},
-                 {SCHED_INTERLEAVED, 2, 0, 8}, {SCHED_INTERLEAVED, 2, 6, 12},  {SCHED_COMBINED_1F1B, 2, 0, 8},
-                 {SCHED_ZB_H1, 1, 0, 8},       {SCHED_ZB_H2, 1, 0, 9},         {SCHED_ZB_V, 2, 0, 8},
-                 {SCHED_V_HALF, 2, 0, 8},      {SCHED_V_MIN, 2, 0, 8},         {SCHED_DUALPIPE_V, 2, 0, 8},
+    } cases[] = {{SCHED_GPIPE, 1, 0, 8},       {SCHED_1F1B, 1, 0, 8},         {SCHED_EAGER_1F1B, 1, 0, 8},
+                 {SCHED_INTERLEAVED, 2, 0, 8}, {SCHED_INTERLEAVED, 2, 6, 12}, {SCHED_COMBINED_1F1B, 2, 0, 8},
+                 {SCHED_ZB_H1, 1, 0, 8},       {SCHED_ZB_H2, 1, 0, 9},        {SCHED_ZB_V, 2, 0, 8},
+                 {SCHED_V_HALF, 2, 0, 8},      {SCHED_V_MIN, 2, 0, 8},        {SCHED_DUALPIPE_V, 2, 0, 8},
                  {SCHED_DUALPIPE, 1, 0, 12}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         struct arena *a = arena_new();
-        struct fixture f = {.tp = 1, .pp = 4, .dp = 1, .microbatches = cases[k].microbatches, .vpp = cases[k].vpp,
-                            .group = cases[k].group, .schedule = cases[k].kind};
+        struct fixture f = {.tp = 1,
+                            .pp = 4,
+                            .dp = 1,
+                            .microbatches = cases[k].microbatches,
+                            .vpp = cases[k].vpp,
+                            .group = cases[k].group,
+                            .schedule = cases[k].kind};
         struct plan *p = fixture_plan(a, &f);
         CU_ASSERT_PTR_NOT_NULL_FATAL(p);
         const struct schedule *s = schedule_new(a, &p->decision);
@@ -133,13 +138,17 @@ static void test_two_simulators(void)
         struct measured m = measure(p, s, &end_s);
         struct pipeline_stage stages[16];
         for (uint32_t i = 0; i < p->decision.nstages; i++)
-            stages[i] = (struct pipeline_stage){.forward_s = m.s[i]['F'], .backward_s = m.s[i]['B'],
-                                                .input_s = m.s[i]['I'], .weight_s = m.s[i]['W'],
-                                                .next_s = m.s[i]['f'], .back_s = m.s[i]['b']};
+            stages[i] = (struct pipeline_stage){.forward_s = m.s[i]['F'],
+                                                .backward_s = m.s[i]['B'],
+                                                .input_s = m.s[i]['I'],
+                                                .weight_s = m.s[i]['W'],
+                                                .next_s = m.s[i]['f'],
+                                                .back_s = m.s[i]['b']};
         struct pipeline_times times = {.stages = stages};
         double actions_s = simulate_actions(a, s, &times, NULL, NULL);
         if (fabs(actions_s - end_s) > 0.01 * end_s)
-            fprintf(stderr, "%s: actions %.6f, instructions %.6f\n", decision_text(a, &p->decision), actions_s, end_s);
+            fprintf(stderr, "%s: actions %.6f, instructions %.6f\n", decision_text(a, &p->decision),
+                    actions_s, end_s);
         CU_ASSERT_DOUBLE_EQUAL(actions_s, end_s, 0.01 * end_s);
         plan_close(p);
         arena_free(a);

@@ -107,7 +107,8 @@ static void test_actions_agree(void)
             struct bench b = start(SCHED_1F1B, p, m, 1000, 2000, 70);
             struct pipeline_stage stages[8];
             for (uint32_t i = 0; i < 8; i++)
-                stages[i] = (struct pipeline_stage){.forward_s = 1000, .backward_s = 2000, .next_s = 70, .back_s = 70};
+                stages[i] = (struct pipeline_stage){
+                    .forward_s = 1000, .backward_s = 2000, .next_s = 70, .back_s = 70};
             struct pipeline_times times = {.stages = stages};
             run(&b);
             CU_ASSERT_EQUAL((double)b.t->step_ns, simulate_actions(b.a, b.s, &times, NULL, NULL));

@@ -10,7 +10,8 @@ static const enum axis order[NAXES] = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP};
 
 static void test_coords(void)
 {
-    const enum axis orders[][NAXES] = {{AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}, {AXIS_PP, AXIS_DP, AXIS_TP, AXIS_CP}};
+    const enum axis orders[][NAXES] = {{AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP},
+                                       {AXIS_PP, AXIS_DP, AXIS_TP, AXIS_CP}};
     for (size_t i = 0; i < 2; i++) {
         struct mesh m = mesh_new(size, orders[i]);
         CU_ASSERT_EQUAL(m.nranks, 24);
@@ -25,7 +26,8 @@ static void test_coords(void)
     }
 }
 
-/* every rank is in exactly one group of a mask, members ascend, and the number leads back to the first member */
+/* every rank is in exactly one group of a mask, members ascend, and the number leads back to the first member
+ */
 static void check_mask(const struct mesh *m, uint32_t mask)
 {
     uint32_t seen[24] = {0}, n = mesh_ngroups(m, mask);
@@ -76,14 +78,23 @@ static void test_folds(void)
             uint32_t size, stride;
         } want[5];
     } cases[] = {
-        {{.etp = 1, .ep = 1, .shard = 1}, 4, {{MESH_TP, 2, 1}, {MESH_CP, 2, 2}, {MESH_DP, 8, 4}, {MESH_PP, 3, 32}}},
+        {{.etp = 1, .ep = 1, .shard = 1},
+         4,
+         {{MESH_TP, 2, 1}, {MESH_CP, 2, 2}, {MESH_DP, 8, 4}, {MESH_PP, 3, 32}}},
         {{.etp = 1, .ep = 1, .shard = 0}, 4, {{MESH_SHARD, 16, 2}, {MESH_REPLICA, 1, 0}}},
         {{.etp = 1, .ep = 1, .shard = 4}, 5, {{MESH_SHARD, 4, 2}, {MESH_REPLICA, 4, 8}, {MESH_DP, 8, 4}}},
-        {{.experts = true, .etp = 1, .ep = 8, .shard = 1, .expert_shard = 1}, 5,
+        {{.experts = true, .etp = 1, .ep = 8, .shard = 1, .expert_shard = 1},
+         5,
          {{MESH_EP, 8, 1}, {MESH_EDP, 4, 8}, {MESH_TP, 2, 1}, {MESH_DP, 8, 4}}},
-        {{.experts = true, .etp = 2, .ep = 8, .shard = 0, .expert_shard = 0}, 5,
-         {{MESH_ETP, 2, 1}, {MESH_EP, 8, 2}, {MESH_EDP, 2, 16}, {MESH_EXPERT_SHARD, 2, 16}, {MESH_SHARD, 16, 2}}},
-        {{.experts = true, .etp = 1, .ep = 4, .shard = 4, .expert_shard = 4}, 6,
+        {{.experts = true, .etp = 2, .ep = 8, .shard = 0, .expert_shard = 0},
+         5,
+         {{MESH_ETP, 2, 1},
+          {MESH_EP, 8, 2},
+          {MESH_EDP, 2, 16},
+          {MESH_EXPERT_SHARD, 2, 16},
+          {MESH_SHARD, 16, 2}}},
+        {{.experts = true, .etp = 1, .ep = 4, .shard = 4, .expert_shard = 4},
+         6,
          {{MESH_EP, 4, 1}, {MESH_EXPERT_SHARD, 4, 4}, {MESH_EXPERT_REPLICA, 2, 16}, {MESH_SHARD, 4, 2}}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -109,15 +120,21 @@ static void test_folds(void)
                 for (uint32_t rank = 0; rank < m.nranks; rank += 7) {
                     struct group group = mesh_group(&m, rank, mask);
                     CU_ASSERT_EQUAL(group_rank(&group, mesh_number(&m, rank, mask)), rank);
-                    CU_ASSERT_EQUAL(mesh_group_first(&m, mesh_group_index(&m, rank, mask), mask), group.first);
+                    CU_ASSERT_EQUAL(mesh_group_first(&m, mesh_group_index(&m, rank, mask), mask),
+                                    group.first);
                 }
     }
 }
 
 static void test_unfoldable(void)
 {
-    struct mesh_degrees g = {.size = {2, 1, 6, 1}, .order = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}, .experts = true, .etp = 1,
-                             .ep = 3, .shard = 1, .expert_shard = 1};
+    struct mesh_degrees g = {.size = {2, 1, 6, 1},
+                             .order = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP},
+                             .experts = true,
+                             .etp = 1,
+                             .ep = 3,
+                             .shard = 1,
+                             .expert_shard = 1};
     struct mesh m;
     enum mesh_dim what[2];
     CU_ASSERT_FALSE(mesh_fold(&g, &m, what));
@@ -147,12 +164,8 @@ static void test_levels(void)
     struct mesh m = mesh_new(big, order);
     static const struct {
         uint32_t mask, level;
-    } cases[] = {{AXIS_BIT(AXIS_TP), 0},
-                 {AXIS_BIT(AXIS_DP), 1},
-                 {AXIS_BIT(AXIS_TP) | AXIS_BIT(AXIS_DP), 1},
-                 {AXIS_BIT(AXIS_PP), 2},
-                 {GROUP_TIE, 2},
-                 {AXES_WORLD, 2}};
+    } cases[] = {{AXIS_BIT(AXIS_TP), 0}, {AXIS_BIT(AXIS_DP), 1}, {AXIS_BIT(AXIS_TP) | AXIS_BIT(AXIS_DP), 1},
+                 {AXIS_BIT(AXIS_PP), 2}, {GROUP_TIE, 2},         {AXES_WORLD, 2}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         CU_ASSERT_EQUAL(mesh_group_level(&m, t, nodes, 8, cases[i].mask), cases[i].level);
     CU_ASSERT_EQUAL(mesh_next_stage_level(&m, t, nodes, 8), 2);

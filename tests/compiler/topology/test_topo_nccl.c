@@ -1,5 +1,6 @@
 /* NCCL dumps: one small dump of our own for each habit of real ones, pasted into a cluster file.  With
- * LLMC_DUMPS=FOLDER in the environment the four public dumps that the rules were learnt from are read as well. */
+ * LLMC_DUMPS=FOLDER in the environment the four public dumps that the rules were learnt from are read as
+ * well. */
 
 #include "compiler/topology/topo.h"
 
@@ -19,8 +20,9 @@ static bool near(double a, double b)
 static const struct topo_node_type *node(struct arena *a, const char *model, unsigned gpus, const char *with,
                                          const char *dump, const char **said)
 {
-    static const char form[] = "<cluster version='1'><node-type id='x' gpus='%u'><gpu model='%s'/>%s"
-                               "<system version='1'>%s</system></node-type><nodes type='x' count='1'/></cluster>";
+    static const char form[] =
+        "<cluster version='1'><node-type id='x' gpus='%u'><gpu model='%s'/>%s"
+        "<system version='1'>%s</system></node-type><nodes type='x' count='1'/></cluster>";
     char *text = arena_printf(a, form, gpus, model, with, dump), *out = NULL;
     struct source *s = ARENA_NEW(a, struct source);
     struct diag *d = diag_new(a);
@@ -52,7 +54,8 @@ static const struct topo_node_type *node(struct arena *a, const char *model, uns
 #define TWO_NICS "<nic count='2' bandwidth='400Gb/s'/>"
 /* clang-format on */
 
-/* classes tell GPUs and NICs apart where a file has no rows for them; ports above the common switch do not count */
+/* classes tell GPUs and NICs apart where a file has no rows for them; ports above the common switch do not
+ * count */
 static void test_partial(void)
 {
     static const char dump[] = CPU(SWITCH("01", GEN5, GPU("02") "/>" NIC("03") "/>"))
@@ -90,17 +93,27 @@ static void test_link_speed(void)
         double gb_s; /* of the path to a NIC at 48 */
         bool warned;
     } cases[] = {
-        {"2.5 GT/s", "16", 3, false},        {"5 GT/s", "16", 6, false},          {"8 GT/s", "8", 6, false},
-        {"16 GT/s", "16", 24, false},        {"16.0 GT/s PCIe", "16", 24, false}, {"16.0 GT/s", "16", 24, true},
-        {"32 GT/s PCIe/s", "16", 48, false}, {"64.0 GT/s PCIe", "16", 48, false}, {"", "16", 12, false},
-        {"", "0", 12, false},                {"32.0 GT/s PCIe", "", 48, false},   {"5.0 GT/s PCIe", "4", 1.5, false},
+        {"2.5 GT/s", "16", 3, false},
+        {"5 GT/s", "16", 6, false},
+        {"8 GT/s", "8", 6, false},
+        {"16 GT/s", "16", 24, false},
+        {"16.0 GT/s PCIe", "16", 24, false},
+        {"16.0 GT/s", "16", 24, true},
+        {"32 GT/s PCIe/s", "16", 48, false},
+        {"64.0 GT/s PCIe", "16", 48, false},
+        {"", "16", 12, false},
+        {"", "0", 12, false},
+        {"32.0 GT/s PCIe", "", 48, false},
+        {"5.0 GT/s PCIe", "4", 1.5, false},
         {"Unknown", "16", 12, false},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct arena *a = arena_new();
         const char *said;
         const char *dump = arena_printf(
-            a, CPU(SWITCH("01", "64.0 GT/s PCIe", "<pci class='0x030200' link_speed='%s' link_width='%s'/>" NIC("03") "/>")),
+            a,
+            CPU(SWITCH("01", "64.0 GT/s PCIe",
+                       "<pci class='0x030200' link_speed='%s' link_width='%s'/>" NIC("03") "/>")),
             cases[i].speed, cases[i].width);
         const struct topo_node_type *type = node(a, "H100-SXM", 1, ONE_NIC, dump, &said);
         CU_ASSERT_PTR_NOT_NULL_FATAL(type);
@@ -110,16 +123,16 @@ static void test_link_speed(void)
     }
 }
 
-/* Ports of one card share a guid: they are one NIC and their speeds add up, on one PCI function or two.  A port listed
- * twice counts once, and where some NICs have rows one without does not count. */
+/* Ports of one card share a guid: they are one NIC and their speeds add up, on one PCI function or two.  A
+ * port listed twice counts once, and where some NICs have rows one without does not count. */
 static void test_dual_port(void)
 {
-    static const char dump[] = CPU(
-        GPU("02") "/>"
-        NIC("03") "><nic>" NET("0", "200000", "1", "0xa") NET("1", "200000", "2", "0xa") NET("2", "200000", "2", "0xa") "</nic></pci>"
-        NIC("04") "><nic>" NET("3", "200000", "1", "0xb") "</nic></pci>"
-        NIC("05") "><nic>" NET("4", "200000", "2", "0xb") "</nic></pci>"
-        NIC("06") "/>");
+    static const char dump[] =
+        CPU(GPU("02") "/>" NIC("03") "><nic>" NET("0", "200000", "1", "0xa") NET("1", "200000", "2", "0xa")
+                NET("2", "200000", "2", "0xa") "</nic></pci>" NIC("04") "><nic>" NET(
+                    "3", "200000", "1",
+                    "0xb") "</nic></pci>" NIC("05") "><nic>" NET("4", "200000", "2",
+                                                                 "0xb") "</nic></pci>" NIC("06") "/>");
     struct arena *a = arena_new();
     const char *said;
     const struct topo_node_type *type = node(a, "H100-SXM", 1, TWO_NICS, dump, &said);
@@ -141,7 +154,8 @@ static void test_nic_speed(void)
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct arena *a = arena_new();
-        const char *said, *dump = arena_printf(a, CPU("<nic><net dev='0' speed='%s'/></nic>"), cases[i].speed);
+        const char *said,
+            *dump = arena_printf(a, CPU("<nic><net dev='0' speed='%s'/></nic>"), cases[i].speed);
         const struct topo_node_type *type = node(a, "H100-SXM", 1, cases[i].with, dump, &said);
         CU_ASSERT_PTR_NOT_NULL_FATAL(type);
         CU_ASSERT(near(type->nic_bytes_s_per_gpu, cases[i].bytes_s));
@@ -153,7 +167,8 @@ static void test_nic_speed(void)
 /* GPUs are numbered by dev, not by bus or document order */
 static void test_order_and_nvlink(void)
 {
-    static const char dump[] = CPU(ROW("01", "1", LINKS) SWITCH("02", GEN5, ROW("03", "0", LINKS) NIC("04") "/>"));
+    static const char dump[] =
+        CPU(ROW("01", "1", LINKS) SWITCH("02", GEN5, ROW("03", "0", LINKS) NIC("04") "/>"));
     struct arena *a = arena_new();
     const char *said;
     const struct topo_node_type *type = node(a, "H100-SXM", 2, UP ONE_NIC, dump, &said);
@@ -169,11 +184,13 @@ static void test_hosts(void)
     static const struct {
         const char *span, *says;
     } cases[] = {{"span='2'", ""}, {"", "the dump shows an NVLink domain of 2 hosts, but span is 1"}};
-    static const char dump[] = HOST("0x1", ROW("01", "0", LINKS) NIC("02") "/>") HOST("0x2", ROW("01", "0", LINKS) NIC("02") "/>");
+    static const char dump[] =
+        HOST("0x1", ROW("01", "0", LINKS) NIC("02") "/>") HOST("0x2", ROW("01", "0", LINKS) NIC("02") "/>");
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct arena *a = arena_new();
         const char *said;
-        const char *with = arena_printf(a, "<scale-up kind='nvswitch' bandwidth='450GB/s' %s/>" ONE_NIC, cases[i].span);
+        const char *with =
+            arena_printf(a, "<scale-up kind='nvswitch' bandwidth='450GB/s' %s/>" ONE_NIC, cases[i].span);
         const struct topo_node_type *type = node(a, "H100-SXM", 1, with, dump, &said);
         CU_ASSERT_EQUAL(type != NULL, !*cases[i].says);
         CU_ASSERT_PTR_NOT_NULL(strstr(said, cases[i].says));
@@ -219,8 +236,9 @@ static void test_unknown_gpu(void)
 {
     static const char text[] =
         "<cluster version='1'><node-type id='x' gpus='1'><gpu model='own' memory='8GiB'><peak dtype='fp32' "
-        "rate='1TFLOP/s'/></gpu><system version='1'>" CPU(ROW("01", "0", LINKS)) "</system></node-type>"
-        "<nodes type='x' count='1'/></cluster>";
+        "rate='1TFLOP/s'/></gpu><system version='1'>" CPU(
+            ROW("01", "0", LINKS)) "</system></node-type>"
+                                   "<nodes type='x' count='1'/></cluster>";
     struct arena *a = arena_new();
     struct source s = {.name = "c.xml", .text = text, .size = strlen(text)};
     struct topo *t = topo_parse(a, diag_new(a), &s, NULL);
@@ -243,9 +261,10 @@ static void test_real(void)
         {"azure-ndv5-h100.xml", "H100-SXM", 8, 400, 0, 48e9},
         {"oci-h100-baremetal.xml", "H100-SXM", 8, 360, 370.8e9, 48e9},
     };
-    static const char form[] = "<cluster version='1'><node-type id='x' gpus='8'><gpu model='%s'/>"
-                               "<nic count='%u' bandwidth='%uGb/s'/><topology format='nccl' href='%s'/></node-type>"
-                               "<nodes type='x' count='1'/></cluster>";
+    static const char form[] =
+        "<cluster version='1'><node-type id='x' gpus='8'><gpu model='%s'/>"
+        "<nic count='%u' bandwidth='%uGb/s'/><topology format='nccl' href='%s'/></node-type>"
+        "<nodes type='x' count='1'/></cluster>";
     const char *folder = getenv("LLMC_DUMPS");
     for (size_t i = 0; folder && i < ARRAY_LEN(cases); i++) {
         struct arena *a = arena_new();
