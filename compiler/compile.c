@@ -44,15 +44,16 @@ uint64_t compile_peak_bytes(const struct plan *p)
     return peak;
 }
 
-struct plan *compile_decision(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,
-                              const struct compile_options *o, const char **why)
+/* programs with their buffers in place, of a plan that has neither ranks nor times yet */
+static struct plan *place_decision(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,
+                                   const struct compile_options *o, struct cost **costs)
 {
     struct plan *p = ARENA_NEW(a, struct plan);
     p->job = job;
     p->topo = topo;
     p->decision = *decision;
     p->mesh = decision_mesh(job, decision);
-    struct cost *cost = cost_new(a, job, topo, &p->decision);
+    struct cost *cost = *costs = cost_new(a, job, topo, &p->decision);
     p->decision.offload = job->wishes.offload;
     if (!p->decision.prefetch)
         p->decision.prefetch = cost_prefetch(a, cost);
@@ -67,6 +68,14 @@ struct plan *compile_decision(struct arena *a, struct job *job, struct topo *top
         place_program(a, p->train[r], 0);
         place_program(a, p->eval[r], program_host_bytes(p->train[r]));
     }
+    return p;
+}
+
+struct plan *compile_decision(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,
+                              const struct compile_options *o, const char **why)
+{
+    struct cost *cost;
+    struct plan *p = place_decision(a, job, topo, decision, o, &cost);
     p->ranks = plan_ranks(p);
     progress(o, "simulating");
     p->timeline = simulate(a, cost, (const struct program *const *)p->train, p->nroles, why);
@@ -91,6 +100,25 @@ static double usual_room(const struct job *job, const struct topo *topo, const s
     return has_room(job, d) ? cost_usual_room(job, &topo->types[d->type].gpu) : d->room;
 }
 
+/* The peak with some room for experts' rows.  Buffers are as many with a few microbatches per stage as with all of them, but
+ * for what the ends of the step leave lying; who takes a plan by this looks at its own peak. */
+static double peak_of_room(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision, double room,
+                           const struct compile_options *o)
+{
+    enum { FILL = 8 };
+    struct arena_mark mark = arena_mark(a);
+    struct decision d = *decision;
+    struct cost *cost;
+    d.room = room;
+    if (d.schedule != SCHED_AUTO && d.schedule != SCHED_FILE && d.microbatches > FILL * d.nstages)
+        d.microbatches = FILL * d.nstages;
+    struct plan *p = place_decision(a, job, topo, &d, o, &cost);
+    double bytes = (double)compile_peak_bytes(p);
+    plan_close(p);
+    arena_reset(a, mark);
+    return bytes;
+}
+
 /* A plan that is too large with room for all rows that can come to experts: with as much room as fits, which placement
  * takes almost linearly, so that two plans say the third.  NULL if even the mean does not fit. */
 static struct plan *compile_room(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,
@@ -98,14 +126,8 @@ static struct plan *compile_room(struct arena *a, struct job *job, struct topo *
 {
     struct decision d = *decision;
     double room = 1, bytes[2];
-    for (int turn = 0; turn < 2; turn++, room = 1.5) {
-        d.room = room;
-        struct plan *p = compile_decision(a, job, topo, &d, o, why);
-        if (!p)
-            return NULL;
-        bytes[turn] = (double)compile_peak_bytes(p);
-        plan_close(p);
-    }
+    for (int turn = 0; turn < 2; turn++, room = 1.5)
+        bytes[turn] = peak_of_room(a, job, topo, decision, room, o);
     if (bytes[0] > (double)limit || bytes[1] <= bytes[0])
         return NULL;
     d.room = floor((1 + 0.5 * 0.98 * ((double)limit - bytes[0]) / (bytes[1] - bytes[0])) * 100) / 100;
@@ -141,19 +163,22 @@ static struct plan *compile_candidate(struct arena *a, struct diag *d, struct jo
     struct arena_mark mark = arena_mark(a);
     struct decision roomy = x->decision;
     roomy.room = usual_room(job, topo, &roomy);
-    struct plan *p = compile_decision(a, job, topo, &roomy, o, &why);
-    if (!p) {
-        diag_error(d, (struct span){0}, "bug", "the lowered step gets stuck: %s", why);
-        f->stuck = true;
-        return NULL;
+    bool bounds = has_room(job, &x->decision);
+    f->limit = compile_memory_limit(job, topo, &roomy);
+    uint64_t peak = bounds ? (uint64_t)peak_of_room(a, job, topo, &x->decision, roomy.room, o) : 0;
+    if (peak <= f->limit) {
+        struct plan *p = compile_decision(a, job, topo, &roomy, o, &why);
+        if (!p) {
+            diag_error(d, (struct span){0}, "bug", "the lowered step gets stuck: %s", why);
+            f->stuck = true;
+            return NULL;
+        }
+        peak = compile_peak_bytes(p);
+        if (peak <= f->limit)
+            return p;
+        plan_close(p);
     }
-    f->limit = compile_memory_limit(job, topo, &p->decision);
-    uint64_t peak = compile_peak_bytes(p);
-    if (peak <= f->limit)
-        return p;
-    struct plan *bounded =
-        has_room(job, &x->decision) ? compile_room(a, job, topo, &x->decision, o, f->limit, &why) : NULL;
-    plan_close(p);
+    struct plan *bounded = bounds ? compile_room(a, job, topo, &x->decision, o, f->limit, &why) : NULL;
     if (bounded)
         return bounded;
     if (peak < f->least) {

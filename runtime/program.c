@@ -5,6 +5,7 @@
  * and one line, as the compiler's arena does. */
 
 #include "runtime/program.h"
+#include "runtime/program_share.h"
 #include "runtime/program_words.h"
 
 #include <stdlib.h>
@@ -185,6 +186,13 @@ uint32_t program_insn(struct program *p, enum op op)
     return p->ninsns++;
 }
 
+uint32_t program_repeat(struct program *p, uint32_t insn)
+{
+    p->insns = grow(p->insns, &p->room[ROOM_INSNS], p->ninsns, 1, sizeof *p->insns);
+    p->insns[p->ninsns] = p->insns[insn];
+    return p->ninsns++;
+}
+
 void program_wait(struct program *p, uint32_t insn, enum queue q, uint32_t position)
 {
     struct insn *in = &p->insns[insn];
@@ -237,50 +245,45 @@ void program_permute(struct program *p, const uint32_t *order)
     uint32_t n = p->ninsns, count[NQUEUES], first[NQUEUES];
     if (!n)
         return;
-    uint32_t *position = program_alloc(NULL, n, sizeof *position),
-             *moved = program_alloc(NULL, n, sizeof *moved);
-    program_positions(p, position, count);
-    for (uint32_t q = 0, sum = 0; q < NQUEUES; sum += count[q++])
-        first[q] = sum;
-    map_positions(p, order, position, first, moved);
+    uint32_t *position = NULL, *moved = NULL;
+    if (p->nwaits) {
+        position = program_alloc(NULL, n, sizeof *position);
+        moved = program_alloc(NULL, n, sizeof *moved);
+        program_positions(p, position, count);
+        for (uint32_t q = 0, sum = 0; q < NQUEUES; sum += count[q++])
+            first[q] = sum;
+        map_positions(p, order, position, first, moved);
+    }
 
     struct insn *insns = program_alloc(NULL, n, sizeof *insns);
-    struct operand *operands = program_alloc(NULL, (size_t)p->noperands + 1, sizeof *operands);
-    struct attr *attrs = program_alloc(NULL, (size_t)p->nattrs + 1, sizeof *attrs);
     struct wait *waits = program_alloc(NULL, (size_t)p->nwaits + 1, sizeof *waits);
-    uint32_t noperands = 0, nattrs = 0, nwaits = 0;
+    uint32_t nwaits = 0;
     for (uint32_t i = 0; i < n; i++) {
         const struct insn *old = &p->insns[order[i]];
-        const struct isa_info *info = isa_info((enum op)old->op);
         insns[i] = *old;
-        insns[i].operand = noperands;
-        insns[i].attr = nattrs;
         insns[i].wait = nwaits;
-        memcpy(operands + noperands, p->operands + old->operand, info->noperands * sizeof *operands);
-        if (info->nattrs)
-            memcpy(attrs + nattrs, p->attrs + old->attr, info->nattrs * sizeof *attrs);
         for (uint32_t k = 0; k < old->nwaits; k++) {
             struct wait w = p->waits[old->wait + k];
             if (w.queue < NQUEUES && w.position < count[w.queue])
                 w.position = moved[first[w.queue] + w.position];
             waits[nwaits + k] = w;
         }
-        noperands += info->noperands;
-        nattrs += info->nattrs;
         nwaits += old->nwaits;
     }
     free(position);
     free(moved);
     free(p->insns);
-    free(p->operands);
-    free(p->attrs);
     free(p->waits);
     p->insns = insns;
-    p->operands = operands;
-    p->attrs = attrs;
     p->waits = waits;
     p->room[ROOM_INSNS] = n;
+    p->room[ROOM_WAITS] = p->nwaits + 1;
+}
+
+void program_trim(struct program *p)
+{
+    p->operands = program_alloc(p->operands, (size_t)p->noperands + 1, sizeof *p->operands);
+    p->attrs = program_alloc(p->attrs, (size_t)p->nattrs + 1, sizeof *p->attrs);
     p->room[ROOM_OPERANDS] = p->noperands + 1;
     p->room[ROOM_ATTRS] = p->nattrs + 1;
-    p->room[ROOM_WAITS] = p->nwaits + 1;
 }

@@ -119,7 +119,8 @@ struct wait {
 struct insn {
     uint16_t op;
     uint8_t queue, nwaits;
-    uint32_t operand, attr, wait; /* first of each in the program's arrays; counts by isa_info() */
+    uint32_t operand, attr, wait; /* first of each in the program's arrays; counts by isa_info(); of equal ones perhaps
+                                     the same (program_share.h) */
     uint32_t seq;                 /* topological number, equal on both sides of a rendezvous, unique else in a plan's step */
     /* for people only: */
     char action;         /* F B I W O, or 0 */

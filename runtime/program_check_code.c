@@ -101,6 +101,7 @@ struct check {
     struct row *rows; /* NOPS */
     uint32_t count[NQUEUES];
     uint32_t position[NQUEUES]; /* of the next instruction on each queue */
+    uint32_t *body;             /* by first operand: an instruction that was checked with it, NONE */
 };
 
 static bool same_name(const char *a, const char *b, size_t n)
@@ -426,6 +427,30 @@ static enum status check_waits(const struct check *c, uint32_t i)
     return STATUS_OK;
 }
 
+/* Instructions that share their operands are checked once; they must have all else of a body in common. */
+static enum status check_body(struct check *c, uint32_t i, const struct row *row)
+{
+    const struct program *p = c->p;
+    const struct insn *in = &p->insns[i];
+    uint32_t *body = &c->body[in->operand];
+    if (*body != NONE) {
+        const struct insn *x = &p->insns[*body];
+        if (x->op == in->op && x->queue == in->queue && x->attr == in->attr)
+            return STATUS_OK;
+        return insn_fault(c, i, "it shares operands with instruction %" PRIu32 ", but not its opcode, queue and attributes",
+                          *body);
+    }
+    TRY(check_operands(c, i, row));
+    TRY(check_attrs(c, i, row));
+    struct binding b = {.attr = row->info->nattrs ? p->attrs + in->attr : NULL};
+    for (uint8_t k = 0; k < row->info->nattrs; k++)
+        if (row->info->attr[k].kind == ATTR_GROUP)
+            b.group_size = (uint64_t)p->slots[b.attr[k].slot].most;
+    TRY(check_shapes(c, i, row, &b));
+    *body = i;
+    return STATUS_OK;
+}
+
 static enum status check_insn(struct check *c, uint32_t i)
 {
     const struct program *p = c->p;
@@ -443,13 +468,7 @@ static enum status check_insn(struct check *c, uint32_t i)
         return insn_fault(c, i, "its attributes lie beyond the program's %" PRIu32, p->nattrs);
     if (in->action && (in->action < 'A' || in->action > 'Z'))
         return insn_fault(c, i, "its action is not a letter");
-    TRY(check_operands(c, i, row));
-    TRY(check_attrs(c, i, row));
-    struct binding b = {.attr = row->info->nattrs ? p->attrs + in->attr : NULL};
-    for (uint8_t k = 0; k < row->info->nattrs; k++)
-        if (row->info->attr[k].kind == ATTR_GROUP)
-            b.group_size = (uint64_t)p->slots[b.attr[k].slot].most;
-    TRY(check_shapes(c, i, row, &b));
+    TRY(check_body(c, i, row));
     TRY(check_waits(c, i));
     c->position[in->queue]++;
     return STATUS_OK;
@@ -467,9 +486,12 @@ enum status program_check_code(const struct program *p, char *error, size_t erro
     memset(c.rows, 0, NOPS * sizeof *c.rows);
     for (unsigned op = 0; op < NOPS; op++)
         compile_row(&c.rows[op], (enum op)op);
+    c.body = program_alloc(NULL, (size_t)p->noperands + 1, sizeof *c.body);
+    memset(c.body, 0xff, ((size_t)p->noperands + 1) * sizeof *c.body);
     enum status s = STATUS_OK;
     for (uint32_t i = 0; i < p->ninsns && s == STATUS_OK; i++)
         s = check_insn(&c, i);
     free(c.rows);
+    free(c.body);
     return s;
 }

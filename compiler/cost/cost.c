@@ -158,6 +158,25 @@ static int64_t unit_ns(const struct cost *c, const struct insn *x, bool first)
     return x->action == 'F' ? c->unit.f_ns : x->action == 'B' ? c->unit.b_ns : 0;
 }
 
+/* does it take its time from its body alone?  Conversions to 8 bits are shared with instructions before it */
+static bool stands_alone(const struct program *p, const struct insn *x)
+{
+    if (isa_info((enum op)x->op)->unit != UNIT_MATMUL)
+        return true;
+    bool grouped = x->op == OP_GROUPED_NT || x->op == OP_GROUPED_NN || x->op == OP_GROUPED_TN;
+    return p->attrs[x->attr + (grouped ? ATTR(GROUPED_NT, fp8) : ATTR(MATMUL_NT, fp8))].u.i == 0;
+}
+
+int64_t cost_insn_once(const struct cost *c, const struct program *p, uint32_t i, bool first, int64_t *known)
+{
+    int64_t *ns = &known[p->insns[i].operand];
+    if (c->unit.on || !stands_alone(p, &p->insns[i]))
+        return cost_insn_ns(c, p, i, first);
+    if (!*ns)
+        *ns = cost_insn_ns(c, p, i, first);
+    return *ns;
+}
+
 int64_t cost_insn_ns(const struct cost *c, const struct program *p, uint32_t i, bool first)
 {
     const struct insn *x = &p->insns[i];

@@ -82,6 +82,8 @@ static inline bool cost_starts_action(struct cost_actions *t, const struct insn 
 
 /* duration of instruction i; first: the first compute instruction of its action */
 int64_t cost_insn_ns(const struct cost *c, const struct program *p, uint32_t i, bool first);
+/* the same, remembered by first operand (program_share.h); known: one per operand of the program, zeros to begin with */
+int64_t cost_insn_once(const struct cost *c, const struct program *p, uint32_t i, bool first, int64_t *known);
 /* op: the collective's opcode; bytes: of the largest operand; mask of axes, or GROUP_TIE */
 double cost_collective_s(const struct cost *c, enum op op, double bytes, uint32_t mask);
 /* the same of a mask of digits, as programs have it */

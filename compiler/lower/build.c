@@ -16,8 +16,6 @@ uint32_t lower_insn(struct lower *l, enum op op)
     n->layer = l->layer;
     n->microbatch = l->microbatch;
     n->line = l->line;
-    while (l->instances.n < l->p->noperands)
-        vec_push(l->arena, &l->instances, NONE);
     return i;
 }
 
@@ -26,10 +24,10 @@ void lower_operand(struct lower *l, uint32_t insn, size_t k, struct mat m, enum 
     if (m.buffer == NONE)
         return;
     uint32_t at = l->p->insns[insn].operand + (uint32_t)k;
+    assert(m.instance == (l->p->buffers[m.buffer].ring == NONE ? NONE : l->p->insns[insn].microbatch));
     l->p->operands[at] = (struct operand){.buffer = m.buffer, .dtype = (uint8_t)m.dtype, .mark = (uint8_t)mark,
                                           .slot = m.slot == NONE ? UINT16_MAX : (uint16_t)m.slot, .offset = m.at,
                                           .slot_stride = m.slot_stride, .rows = m.rows, .cols = m.cols, .ld = m.ld};
-    l->instances.at[at] = m.instance;
 }
 
 void lower_int(struct lower *l, uint32_t insn, size_t k, int64_t v)

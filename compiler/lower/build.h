@@ -102,6 +102,9 @@ struct bucket_info {
     uint64_t used;     /* elements before padding */
 };
 
+struct program_bodies;
+struct repeat;
+
 /* state of gathering and scattering (shard.c) */
 struct gather_ring {
     uint32_t depth, *gathered; /* buffers: use u is gathered into u mod depth */
@@ -143,8 +146,10 @@ struct lower {
     const char *temps; /* in front of temporaries' names: not the same ones for both actions of a pair */
     uint32_t halves; /* of the backward pass that is being written: B both, I the input's, W the weight's; F none */
     bool undivided;  /* the operator that is being written does the weight's half with the input's */
-    VEC(uint32_t) instances; /* per operand of the program */
     VEC(uint32_t) channels;  /* per instruction */
+    struct program_bodies *bodies; /* of the instructions before `shared` */
+    uint32_t shared;
+    VEC(struct repeat) repeats; /* actions that have been written already */
     /* tags of what is being written */
     char action;
     uint32_t layer, microbatch, line;
@@ -322,13 +327,15 @@ void lower_optimizer(struct lower *l);
 void lower_copy(struct lower *l, struct mat to, struct mat from); /* on the copy queue */
 void lower_metrics_reduce(struct lower *l);
 
+/* repeat.c: an action (or a pair) as copies of what an earlier one wrote; false: it must be written, then remembered */
+bool lower_repeat(struct lower *l, const struct schedule *s, const struct action *a);
+void lower_remember(struct lower *l, const struct schedule *s, const struct action *a, uint32_t first);
+
 /* order.c: keying simulation, ring depths, queue order, waits, seq */
 struct lowered {
     struct program *p;
-    const uint32_t *instances; /* per operand: microbatch that owns the slot of a ring buffer, or NONE */
     const uint32_t *channels;  /* per instruction: of a SEND or RECV, else NONE; small numbers */
 };
-void order_programs(struct arena *a, const struct cost *c, const struct lowered *roles, uint32_t nroles,
-                    uint32_t microbatches);
+void order_programs(const struct cost *c, const struct lowered *roles, uint32_t nroles, uint32_t microbatches);
 
 #endif

@@ -8,6 +8,7 @@
 
 #include "compiler/lower/build.h"
 
+#include "runtime/program_share.h"
 
 const struct rule *lower_rule(enum opr_kind kind)
 {
@@ -217,6 +218,13 @@ static void lower_action(struct lower *l, const struct schedule *s, const struct
         backward(l);
 }
 
+/* what has been written since the last time, into shared lists */
+static void share(struct lower *l)
+{
+    program_share(l->p, l->bodies, l->shared);
+    l->shared = l->p->ninsns;
+}
+
 /* one of two lists of instructions, and how much of its time has been run */
 struct strand {
     uint32_t next, end;
@@ -282,6 +290,7 @@ static void lower_pair(struct lower *l, const struct schedule *s, const struct a
     lower_action(l, s, a + 1);
     l->shards.ring = &l->shards.rings[0];
     l->temps = "";
+    share(l);
     uint32_t end = l->p->ninsns, n = end - first;
     while (l->channels.n < end)
         vec_push(l->arena, &l->channels, NONE);
@@ -307,6 +316,25 @@ static void lower_pair(struct lower *l, const struct schedule *s, const struct a
     arena_reset(l->arena, mark);
 }
 
+/* an action, or two that overlap */
+static void lower_actions_together(struct lower *l, const struct schedule *s, const struct action *a)
+{
+    uint32_t first = l->p->ninsns;
+    share(l);
+    if (lower_repeat(l, s, a)) {
+        l->shared = l->p->ninsns;
+        return;
+    }
+    if (a->pair)
+        lower_pair(l, s, a);
+    else
+        lower_action(l, s, a);
+    share(l);
+    while (l->channels.n < l->p->ninsns)
+        vec_push(l->arena, &l->channels, NONE);
+    lower_remember(l, s, a, first);
+}
+
 static void lower_actions(struct lower *l, const struct schedule *s)
 {
     lower_head_of_step(l);
@@ -315,11 +343,9 @@ static void lower_actions(struct lower *l, const struct schedule *s)
         if (a->kind == 'O') {
             reduce_late(l);
             lower_optimizer(l);
-        } else if (a->pair) {
-            lower_pair(l, s, a);
-            i++;
         } else {
-            lower_action(l, s, a);
+            lower_actions_together(l, s, a);
+            i += a->pair;
         }
     }
     if (l->evaluation) {
@@ -363,28 +389,38 @@ static struct lowered lower_role(struct arena *a, const struct cost *c, const st
     lower_params(&l);
     lower_step_buffers(&l);
     lower_shards(&l, s);
+    l.bodies = program_bodies_new();
     lower_actions(&l, s);
+    share(&l);
+    program_bodies_free(l.bodies);
+    program_trim(l.p);
     while (l.channels.n < l.p->ninsns)
         vec_push(a, &l.channels, NONE);
-    return (struct lowered){l.p, l.instances.at, l.channels.at};
+    return (struct lowered){l.p, l.channels.at};
+}
+
+/* programs of one kind for all roles; what they are made from goes when they are done */
+static void lower_programs(const struct cost *c, struct plan *p, const struct schedule *s, bool evaluation)
+{
+    const struct decision *d = &p->decision;
+    struct arena *scratch = arena_new();
+    struct lowered *all = ARENA_ARRAY(scratch, struct lowered, d->pp);
+    for (uint32_t r = 0; r < d->pp; r++) {
+        all[r] = lower_role(scratch, c, p->job, d, r, evaluation ? p->train[r] : NULL, s);
+        (evaluation ? p->eval : p->train)[r] = all[r].p;
+    }
+    order_programs(c, all, d->pp, d->microbatches);
+    arena_free(scratch);
 }
 
 void lower_plan(struct arena *a, const struct cost *c, struct plan *p)
 {
-    const struct decision *d = &p->decision;
-    struct lowered *all = ARENA_ARRAY(a, struct lowered, d->pp);
-    p->nroles = d->pp;
-    p->train = ARENA_ARRAY(a, struct program *, d->pp);
-    p->eval = ARENA_ARRAY(a, struct program *, d->pp);
-    struct schedule *s = schedule_new(a, d), *f = schedule_forward(a, s);
-    for (uint32_t r = 0; r < d->pp; r++) {
-        all[r] = lower_role(a, c, p->job, d, r, NULL, s);
-        p->train[r] = all[r].p;
-    }
-    order_programs(a, c, all, d->pp, d->microbatches);
-    for (uint32_t r = 0; r < d->pp; r++) {
-        all[r] = lower_role(a, c, p->job, d, r, p->train[r], f);
-        p->eval[r] = all[r].p;
-    }
-    order_programs(a, c, all, d->pp, d->microbatches);
+    p->nroles = p->decision.pp;
+    p->train = ARENA_ARRAY(a, struct program *, p->nroles);
+    p->eval = ARENA_ARRAY(a, struct program *, p->nroles);
+    struct arena_mark mark = arena_mark(a);
+    struct schedule *s = schedule_new(a, &p->decision), *f = schedule_forward(a, s);
+    lower_programs(c, p, s, false);
+    lower_programs(c, p, f, true);
+    arena_reset(a, mark);
 }

@@ -159,11 +159,12 @@ static bool fill_slots(struct arena *a, struct sim_engine *e, const struct cost 
     struct cost_actions actions = {0};
     int64_t limit_ns = duration_limit_ns(e);
     uint32_t at[NQUEUES] = {0};
+    int64_t *known = ARENA_ARRAY(a, int64_t, p->noperands + 1u);
     for (uint32_t i = 0; i < p->ninsns; i++) {
         const struct insn *insn = &p->insns[i];
         bool first = insn->queue == QUEUE_COMPUTE && cost_starts_action(&actions, insn);
         uint32_t slot = slot_of[i] = actors[insn->queue].first + at[insn->queue]++;
-        int64_t ns = cost_insn_ns(c, p, i, first);
+        int64_t ns = cost_insn_once(c, p, i, first, known);
         e->slots[slot] = (struct sim_slot){.duration_ns = ns < limit_ns ? ns : limit_ns,
                                            .insn = i,
                                            .meeting = NONE,

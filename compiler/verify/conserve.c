@@ -306,9 +306,14 @@ static const char *expectation(struct machine *m, const struct recipe *r)
 
 uint32_t conserve_find(struct machine *m, uint32_t i, const struct recipe *r)
 {
+    uint32_t *guess = &m->guess[m->program->insns[i].operand + (r->output < ISA_MAX_OPERANDS ? r->output : 0)];
+    if (nodes_are(m->c->nodes, *guess, r))
+        return *guess;
     uint32_t node = nodes_find(m->c->nodes, r);
-    if (node != NONE)
+    if (node != NONE) {
+        *guess = node;
         return node;
+    }
     const struct isa_info *info = isa_info((enum op)r->op);
     const char *inputs = "";
     for (uint32_t k = 0; k < info->noperands; k++)
@@ -435,6 +440,7 @@ static void interpret(struct arena *a, const struct plan *p, int kind, struct ve
                                          .program = q,
                                          .role = r,
                                          .site = {7, r, NONE, kind == PROGRAM_EVAL, NONE},
+                                         .guess = ARENA_ARRAY(scratch, uint32_t, q->noperands + ISA_MAX_OPERANDS),
                                          .store = store_new(scratch, q, &p->mesh)};
     }
     for (uint32_t r = 0; r < p->nroles && !c.failed; r++)

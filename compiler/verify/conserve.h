@@ -27,6 +27,7 @@ struct machine {
     struct whole deposit;
     uint32_t deposit_mask, deposit_part;
     uint32_t writer[ISA_MAX_OPERANDS]; /* who wrote what the current instruction has read; NONE */
+    uint32_t *guess;                   /* per operand: the node that it has last been as an output; only tried first */
     bool saw_need;                     /* the clipping reads what experts lacked */
     uint32_t *part;                    /* per bucket: digits by which its working copy is updated; 0 = whole */
     struct whole **initial;            /* per bucket: parameters, moments (3 each) as the step finds them */

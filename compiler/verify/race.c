@@ -20,9 +20,11 @@
 
 struct place {
     struct region region;
-    uint32_t write;         /* last instruction that wrote, NONE */
-    uint32_t read[NQUEUES]; /* last that read, by queue */
-    uint32_t first, n;      /* overlapping places, itself included, in race.near */
+    uint32_t first, n; /* overlapping places, itself included, in race.near */
+};
+/* the last accesses to a place, as positions on their queues + 1; 0 = none */
+struct last {
+    uint32_t read[NQUEUES], write, write_queue;
 };
 
 struct race {
@@ -33,9 +35,11 @@ struct race {
     struct site site;
     const struct clocks *clocks;
     VEC(struct place) places;
+    struct last *last;     /* of every place */
     uint32_t *table, room; /* hash table of places, room a power of two */
-    uint32_t *of;          /* place of every operand */
+    uint32_t *of;          /* place of every operand, NONE = none yet */
     uint32_t *near;
+    bool *within; /* by first operand: its overlaps have been looked at (program_share.h) */
 };
 
 static uint64_t hash_region(const struct region *r)
@@ -55,9 +59,7 @@ static uint32_t find_place(struct race *c, const struct region *r)
     for (; c->table[i] != NONE; i = (i + 1) & (c->room - 1))
         if (!memcmp(&c->places.at[c->table[i]].region, r, sizeof *r))
             return c->table[i];
-    struct place p = {.region = *r, .write = NONE};
-    for (int q = 0; q < NQUEUES; q++)
-        p.read[q] = NONE;
+    struct place p = {.region = *r};
     c->table[i] = (uint32_t)c->places.n;
     vec_push(c->scratch, &c->places, p);
     return c->table[i];
@@ -71,14 +73,17 @@ static void collect(struct race *c)
     c->table = ARENA_ARRAY(c->scratch, uint32_t, c->room);
     memset(c->table, 0xff, c->room * sizeof *c->table);
     c->of = ARENA_ARRAY(c->scratch, uint32_t, p->noperands + 1u);
+    c->within = ARENA_ARRAY(c->scratch, bool, p->noperands + 1u);
+    memset(c->of, 0xff, p->noperands * sizeof *c->of);
     for (uint32_t i = 0; i < p->ninsns; i++)
         for (uint32_t k = 0; k < isa_info((enum op)p->insns[i].op)->noperands; k++) {
             const struct operand *o = prove_operand(p, i, k);
-            if (o->buffer == NONE)
+            if (o->buffer == NONE || c->of[p->insns[i].operand + k] != NONE)
                 continue;
             struct region r = prove_region(p, o);
             c->of[p->insns[i].operand + k] = find_place(c, &r);
         }
+    c->last = ARENA_ARRAY(c->scratch, struct last, c->places.n + 1);
 }
 
 struct span_of_place {
@@ -141,11 +146,6 @@ static bool sweep(struct race *c)
     return true;
 }
 
-static bool happens_before(const struct race *c, uint32_t i, uint32_t j)
-{
-    return c->clocks->position[i] < c->clocks->before[j][c->program->insns[i].queue];
-}
-
 static void report(struct race *c, uint32_t i, uint32_t earlier, bool write, bool other_write,
                    uint32_t operand)
 {
@@ -160,15 +160,16 @@ static void report(struct race *c, uint32_t i, uint32_t earlier, bool write, boo
 static void check_access(struct race *c, uint32_t i, uint32_t operand, bool write)
 {
     const struct place *mine = &c->places.at[c->of[c->program->insns[i].operand + operand]];
+    const uint32_t *before = c->clocks->before[i];
     for (uint32_t k = 0; k < mine->n; k++) {
-        const struct place *p = &c->places.at[c->near[mine->first + k]];
-        if (p->write != NONE && p->write != i && !happens_before(c, p->write, i)) {
-            report(c, i, p->write, write, true, operand);
+        const struct last *p = &c->last[c->near[mine->first + k]];
+        if (p->write > before[p->write_queue]) {
+            report(c, i, c->clocks->insn[p->write_queue][p->write - 1], write, true, operand);
             return;
         }
         for (int q = 0; write && q < NQUEUES; q++)
-            if (p->read[q] != NONE && p->read[q] != i && !happens_before(c, p->read[q], i)) {
-                report(c, i, p->read[q], true, false, operand);
+            if (p->read[q] > before[q]) {
+                report(c, i, c->clocks->insn[q][p->read[q] - 1], true, false, operand);
                 return;
             }
     }
@@ -223,6 +224,9 @@ static void check_within(struct race *c, uint32_t i)
 {
     const struct program *p = c->program;
     const struct isa_info *info = isa_info((enum op)p->insns[i].op);
+    if (c->within[p->insns[i].operand])
+        return;
+    c->within[p->insns[i].operand] = true;
     for (uint32_t k = 0; k < info->noperands; k++)
         for (uint32_t j = 0; j < info->noperands; j++) {
             const struct operand *y = prove_operand(p, i, k), *x = prove_operand(p, i, j);
@@ -260,11 +264,13 @@ static void race_program(struct race *c)
             const struct operand *o = prove_operand(p, i, k);
             if (o->buffer == NONE)
                 continue;
-            struct place *mine = &c->places.at[c->of[p->insns[i].operand + k]];
-            if (writes(o))
-                mine->write = i;
+            struct last *mine = &c->last[c->of[p->insns[i].operand + k]];
+            if (writes(o)) {
+                mine->write = c->clocks->position[i] + 1;
+                mine->write_queue = p->insns[i].queue;
+            }
             if (o->mark != MARK_WRITE)
-                mine->read[p->insns[i].queue] = i;
+                mine->read[p->insns[i].queue] = c->clocks->position[i] + 1;
         }
     }
 }

@@ -106,6 +106,11 @@ uint32_t nodes_find(const struct nodes *g, const struct recipe *r)
     return *slot ? *slot - 1 : NONE;
 }
 
+bool nodes_are(const struct nodes *g, uint32_t node, const struct recipe *r)
+{
+    return node < g->n && r->op != RECIPE_SUM && same_recipe(&g->at[node].recipe, r);
+}
+
 uint32_t nodes_add(struct nodes *g, const struct recipe *r, const char *name, int64_t cols, int64_t domain)
 {
     struct node n = {.recipe = *r, .name = name, .cols = cols, .domain = domain};

@@ -51,6 +51,7 @@ struct nodes {
 };
 struct nodes *nodes_new(struct arena *a);
 uint32_t nodes_find(const struct nodes *g, const struct recipe *r); /* NONE = unknown */
+bool nodes_are(const struct nodes *g, uint32_t node, const struct recipe *r); /* is that its recipe? */
 uint32_t nodes_add(struct nodes *g, const struct recipe *r, const char *name, int64_t cols, int64_t domain);
 uint32_t nodes_sum(struct nodes *g, uint32_t x, uint32_t y); /* made where unknown */
 void nodes_label(struct nodes *g, uint32_t node, const char *name,

@@ -151,6 +151,7 @@ static int bench(size_t i, const char *cluster)
 int main(int argc, char **argv)
 {
     const char *cluster = argc > 1 ? argv[1] : "build/bench-cluster.xml";
+    size_t only = argc > 2 ? strtoul(argv[2], NULL, 10) : 0; /* one of the rows, from 1 */
     printf("%6s", "ranks");
     for (int k = 0; k < NPHASES; k++)
         printf(" %9s", phase_names[k]);
@@ -158,6 +159,8 @@ int main(int argc, char **argv)
     int failed = 0;
     fflush(stdout);
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) { /* a process each, so that each has a peak of its own */
+        if (only && i + 1 != only)
+            continue;
         pid_t pid = fork();
         if (pid == 0)
             _exit(bench(i, cluster));

@@ -3,6 +3,8 @@
 
 #include "tests/compiler/random_plan.h"
 
+#include "runtime/program_share.h"
+
 #include "compiler/model/sema.h"
 #include "compiler/support/strbuf.h"
 #include "compiler/support/vec.h"
@@ -218,6 +220,17 @@ struct decision random_decision(struct arena *a, uint64_t *state, const struct j
         if (decision_legal(a, job, topo, &d, &why) && decision_emittable(a, job, &d, &why))
             return d;
     }
+}
+
+struct plan *compile_apart(struct arena *a, struct job *job, struct topo *topo, const struct decision *d,
+                           const struct compile_options *o, const char **why)
+{
+    struct plan *p = compile_decision(a, job, topo, d, o, why);
+    for (uint32_t r = 0; p && r < p->nroles; r++) {
+        program_unshare(p->train[r]);
+        program_unshare(p->eval[r]);
+    }
+    return p;
 }
 
 struct plan *random_plan(struct arena *a, uint64_t seed, uint32_t max_ranks)

@@ -18,6 +18,10 @@ struct decision random_decision(struct arena *a, uint64_t *state, const struct j
 /* all of it, compiled; never NULL */
 struct plan *random_plan(struct arena *a, uint64_t seed, uint32_t max_ranks);
 
+/* compile_decision(), with operands and attributes of its own for every instruction: for tests that change one */
+struct plan *compile_apart(struct arena *a, struct job *job, struct topo *topo, const struct decision *d,
+                           const struct compile_options *o, const char **why);
+
 /* text of a model -> job, asserting that it has no errors; the tests' own fixed models */
 struct job *text_job(struct arena *a, const char *text);
 extern const char tiny_llama[], tiny_gpt2[];

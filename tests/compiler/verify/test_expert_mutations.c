@@ -27,7 +27,7 @@ static struct plan *make_plan(struct arena *a, const char *decision, uint32_t ep
     struct topo *topo = random_host(a, 8);
     struct decision d = text_decision(a, job, topo, decision);
     d.ep = ep;
-    struct plan *p = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why);
+    struct plan *p = compile_apart(a, job, topo, &d, &(struct compile_options){0}, &why);
     CU_ASSERT_PTR_NOT_NULL_FATAL(p);
     return p;
 }

@@ -185,8 +185,8 @@ static bool mutate_decision(struct arena *a, struct job *job, struct topo *topo,
 {
     const char *why = "", *what = decision_text(a, d);
     struct decision alone = layout_alone(a, job, topo);
-    struct plan *raw = compile_decision(a, job, topo, d, &(struct compile_options){0}, &why);
-    struct plan *one = compile_decision(a, job, topo, &alone, &(struct compile_options){0}, &why);
+    struct plan *raw = compile_apart(a, job, topo, d, &(struct compile_options){0}, &why);
+    struct plan *one = compile_apart(a, job, topo, &alone, &(struct compile_options){0}, &why);
     CU_ASSERT_FATAL(raw && one);
     struct plan *p = mutate_spread(a, raw, 8);
     struct bench b = {p, exact_truth(a, one, &why)};
@@ -300,7 +300,7 @@ static void test_valid(void)
         struct job *job = drawn_job(a, (uint32_t)seed);
         struct decision d;
         if (job && layout_draw(a, &state, job, topo, RANKS_DRAWN, &d)) {
-            struct plan *p = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why);
+            struct plan *p = compile_apart(a, job, topo, &d, &(struct compile_options){0}, &why);
             const struct verdict *v = p ? verify_plan(a, p, true) : NULL;
             bool fine = v && !v->nviolations;
             accepted += fine;

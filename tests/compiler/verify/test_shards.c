@@ -141,7 +141,7 @@ static void test_faults(void)
     struct job *job = text_job(a, job_text);
     struct topo *topo = random_host(a, 8);
     struct decision d = text_decision(a, job, topo, "dp=4 zero=3 shard=2 prefetch=1 microbatch=1");
-    struct plan *p = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why);
+    struct plan *p = compile_apart(a, job, topo, &d, &(struct compile_options){0}, &why);
     CU_ASSERT_PTR_NOT_NULL_FATAL(p);
     CU_ASSERT_EQUAL(verify_plan(a, p, true)->nviolations, 0);
     for (size_t i = 0; i < ARRAY_LEN(faults); i++) {
@@ -174,7 +174,7 @@ static void test_memory(void)
         struct job *job = text_job(a, job_text);
         struct topo *topo = random_host(a, 8);
         struct decision d = text_decision(a, job, topo, arena_printf(a, "dp=8 zero=%u microbatch=1", zero));
-        struct plan *p = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why);
+        struct plan *p = compile_apart(a, job, topo, &d, &(struct compile_options){0}, &why);
         CU_ASSERT_PTR_NOT_NULL_FATAL(p);
         bytes[zero] = 0;
         for (uint32_t b = 0; b < p->train[0]->nbuffers; b++)
@@ -202,7 +202,7 @@ static void test_estimate(void)
         struct job *job = text_job(a, replaced(a, replaced(a, text, "width 32", "width 256"), "swiglu(48)", "swiglu(768)"));
         struct topo *topo = random_host(a, 8);
         struct decision d = text_decision(a, job, topo, decisions[i]);
-        struct plan *p = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why);
+        struct plan *p = compile_apart(a, job, topo, &d, &(struct compile_options){0}, &why);
         struct estimate e;
         CU_ASSERT_PTR_NOT_NULL_FATAL(p);
         cost_estimate(a, cost_new(a, job, topo, &d), &e);
@@ -232,9 +232,9 @@ static void test_host(void)
     struct job *job = text_job(a, job_text);
     struct topo *topo = random_host(a, 8);
     struct decision d = text_decision(a, job, topo, "dp=2 tp=2 zero=1 microbatch=1");
-    struct plan *all = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why);
+    struct plan *all = compile_apart(a, job, topo, &d, &(struct compile_options){0}, &why);
     job->wishes.offload = OFFLOAD_OPTIMIZER;
-    struct plan *p = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why);
+    struct plan *p = compile_apart(a, job, topo, &d, &(struct compile_options){0}, &why);
     CU_ASSERT_FATAL(p && all);
     CU_ASSERT_EQUAL(verify_plan(a, p, true)->nviolations, 0);
     CU_ASSERT(compile_peak_bytes(p) < compile_peak_bytes(all));

@@ -124,7 +124,7 @@ static void test_faults(void)
         struct job *job = text_job(a, tiny_llama);
         struct topo *topo = random_host(a, 8);
         struct decision d = text_decision(a, job, topo, faults[i].decision);
-        struct plan *p = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why);
+        struct plan *p = compile_apart(a, job, topo, &d, &(struct compile_options){0}, &why);
         CU_ASSERT_PTR_NOT_NULL_FATAL(p);
         faults[i].fault(p->train[0]);
         const struct verdict *v = verify_plan(a, p, false);
@@ -148,7 +148,7 @@ static void test_slot(void)
     struct job *job = text_job(a, tiny_llama);
     struct topo *topo = random_host(a, 8);
     struct decision d = text_decision(a, job, topo, "ring=4");
-    struct plan *p = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why);
+    struct plan *p = compile_apart(a, job, topo, &d, &(struct compile_options){0}, &why);
     CU_ASSERT_PTR_NOT_NULL_FATAL(p);
     uint32_t slot = find_slot(p->train[0], SLOT_BEHIND, 0);
     uint64_t *value = &p->ranks->values[p->ranks->ranks[1].slot + slot];
@@ -204,8 +204,8 @@ static void test_dropped(void)
         struct job *job = text_job(a, windowed);
         struct topo *topo = random_host(a, 8);
         struct decision d = text_decision(a, job, topo, decisions[i]), alone = layout_alone(a, job, topo);
-        struct plan *p = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why);
-        struct plan *one = compile_decision(a, job, topo, &alone, &(struct compile_options){0}, &why);
+        struct plan *p = compile_apart(a, job, topo, &d, &(struct compile_options){0}, &why);
+        struct plan *one = compile_apart(a, job, topo, &alone, &(struct compile_options){0}, &why);
         CU_ASSERT_FATAL(p && one);
         const struct exact_truth *truth = exact_truth(a, one, &why);
         CU_ASSERT_PTR_NOT_NULL_FATAL(truth);
@@ -231,7 +231,7 @@ static void test_metrics(void)
     struct job *job = text_job(a, tiny_llama);
     struct topo *topo = random_host(a, 8);
     struct decision d = text_decision(a, job, topo, "all_gather=2");
-    struct plan *p = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why);
+    struct plan *p = compile_apart(a, job, topo, &d, &(struct compile_options){0}, &why);
     bool found = false;
     CU_ASSERT_PTR_NOT_NULL_FATAL(p);
     struct program *q = p->train[0];

@@ -107,7 +107,7 @@ static struct plan *make_plan(struct arena *a, const char *text, const char *dec
     struct job *job = text_job(a, text);
     struct topo *topo = random_host(a, 8);
     struct decision d = text_decision(a, job, topo, decision);
-    struct plan *p = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why);
+    struct plan *p = compile_apart(a, job, topo, &d, &(struct compile_options){0}, &why);
     CU_ASSERT_PTR_NOT_NULL_FATAL(p);
     return p;
 }

@@ -1,0 +1,267 @@
+/* Keying simulation: one rank per role, queues in program order but transfers with a queue per channel and direction (a
+ * channel is what two neighbouring stages send each other in one direction); an event loop by start time.  Events are
+ * numbered in the order in which they are taken. */
+
+#include "compiler/lower/order.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+/* what an instruction meets others for: the slot of its PEER or GROUP attribute */
+static const struct slot *meeting_slot(const struct program *p, uint32_t i)
+{
+    const struct isa_info *info = isa_info((enum op)p->insns[i].op);
+    if (info->unit != UNIT_P2P && info->unit != UNIT_COLLECTIVE)
+        return NULL;
+    for (uint32_t k = 0; k < info->nattrs; k++)
+        if (info->attr[k].kind == ATTR_PEER || info->attr[k].kind == ATTR_GROUP)
+            return &p->slots[p->attrs[p->insns[i].attr + k].slot];
+    return NULL;
+}
+
+static uint32_t vqueue_of(const struct role *r, uint32_t i)
+{
+    uint32_t channel = r->channels[i];
+    if (channel == NONE)
+        return r->p->insns[i].queue;
+    bool sends = r->p->insns[i].op == OP_SEND;
+    for (uint32_t v = NQUEUES;; v++)
+        if (r->vqueue[v].channel == channel && r->vqueue[v].sends == sends)
+            return v;
+}
+
+/* the ends of every channel: [2c] sends, [2c + 1] receives */
+struct ends {
+    uint32_t n;
+    uint32_t (*at)[2]; /* role, virtual queue */
+};
+
+static void find_vqueues(struct arena *a, struct role *r, uint32_t index, struct ends *ends)
+{
+    const struct program *p = r->p;
+    VEC(struct vqueue) all = {0};
+    for (uint32_t q = 0; q < NQUEUES; q++)
+        vec_push(a, &all, ((struct vqueue){.channel = NONE, .next_waiter = NO_INSN}));
+    for (uint32_t i = 0; i < p->ninsns; i++) {
+        if (r->channels[i] == NONE)
+            continue;
+        bool sends = p->insns[i].op == OP_SEND;
+        uint32_t *end = ends->at[2 * r->channels[i] + !sends];
+        if (end[0] != NONE)
+            continue;
+        end[0] = index;
+        end[1] = (uint32_t)all.n;
+        vec_push(a, &all,
+                 ((struct vqueue){.channel = r->channels[i], .sends = sends, .next_waiter = NO_INSN}));
+    }
+    r->vqueue = all.at;
+    r->nvqueues = (uint32_t)all.n;
+}
+
+static void join_ends(struct role *roles, uint32_t nroles, const struct ends *ends)
+{
+    for (uint32_t r = 0; r < nroles; r++)
+        for (uint32_t v = NQUEUES; v < roles[r].nvqueues; v++) {
+            struct vqueue *q = &roles[r].vqueue[v];
+            const uint32_t *other = ends->at[2 * q->channel + q->sends];
+            q->peer = other[0];
+            q->peer_vqueue = other[1];
+        }
+}
+
+static void prepare_role(struct role *r)
+{
+    struct program *p = r->p;
+    struct arena *a = r->arena;
+    uint32_t *of = ARENA_ARRAY(a, uint32_t, p->ninsns);
+    for (uint32_t i = 0; i < p->ninsns; i++)
+        r->vqueue[of[i] = vqueue_of(r, i)].length++;
+    for (uint32_t v = 0; v < r->nvqueues; v++) {
+        r->vqueue[v].insn = ARENA_ARRAY(a, uint32_t, r->vqueue[v].length);
+        r->vqueue[v].length = 0;
+    }
+    r->start = ARENA_ARRAY(a, int64_t, p->ninsns);
+    r->end = ARENA_ARRAY(a, int64_t, p->ninsns);
+    r->waiter = ARENA_ARRAY(a, uint32_t, p->ninsns);
+    r->first_of_action = ARENA_ARRAY(a, bool, p->ninsns);
+    r->known_ns = ARENA_ARRAY(a, int64_t, p->noperands + 1u);
+    r->order = ARENA_ARRAY(a, uint32_t, p->ninsns);
+    struct cost_actions actions = {0};
+    for (uint32_t i = 0; i < p->ninsns; i++) {
+        const struct insn *n = &p->insns[i];
+        struct vqueue *q = &r->vqueue[of[i]];
+        q->insn[q->length++] = i;
+        r->waiter[i] = NO_INSN;
+        r->end[i] = -1;
+        if (n->queue == QUEUE_COMPUTE)
+            r->first_of_action[i] = cost_starts_action(&actions, n);
+    }
+}
+
+struct event {
+    int64_t start;
+    uint32_t role, vqueue;
+};
+
+struct keying {
+    struct arena *arena;
+    const struct cost *cost;
+    struct role *roles;
+    uint32_t nroles, seq;
+    VEC(struct event) heap;
+};
+
+static bool before(struct event x, struct event y)
+{
+    if (x.start != y.start)
+        return x.start < y.start;
+    return x.role != y.role ? x.role < y.role : x.vqueue < y.vqueue;
+}
+
+static void heap_push(struct keying *k, struct event e)
+{
+    vec_push(k->arena, &k->heap, e);
+    size_t i = k->heap.n - 1;
+    for (; i && before(e, k->heap.at[(i - 1) / 2]); i = (i - 1) / 2)
+        k->heap.at[i] = k->heap.at[(i - 1) / 2];
+    k->heap.at[i] = e;
+}
+
+static struct event heap_pop(struct keying *k)
+{
+    struct event top = k->heap.at[0], e = k->heap.at[--k->heap.n];
+    size_t i = 0;
+    for (size_t child; (child = 2 * i + 1) < k->heap.n; i = child) {
+        if (child + 1 < k->heap.n && before(k->heap.at[child + 1], k->heap.at[child]))
+            child++;
+        if (!before(k->heap.at[child], e))
+            break;
+        k->heap.at[i] = k->heap.at[child];
+    }
+    k->heap.at[i] = e;
+    return top;
+}
+
+/* roles that meet in an instruction, as (role, virtual queue) pairs; its own first */
+static uint32_t parties(const struct keying *k, uint32_t role, uint32_t vqueue, struct event out[])
+{
+    const struct role *r = &k->roles[role];
+    const struct vqueue *q = &r->vqueue[vqueue];
+    out[0] = (struct event){0, role, vqueue};
+    if (q->channel != NONE) {
+        out[1] = (struct event){0, q->peer, q->peer_vqueue};
+        return 2;
+    }
+    const struct slot *s = meeting_slot(r->p, q->insn[q->head]);
+    if (!s || s->kind != SLOT_GROUP || !(s->arg & (GROUP_TIE | AXIS_BIT(AXIS_PP))))
+        return 1;
+    uint32_t n = 1, mirror = k->nroles - 1 - role;
+    for (uint32_t x = 0; x < k->nroles; x++)
+        if (x != role && (!(s->arg & GROUP_TIE) || x == mirror))
+            out[n++] = (struct event){0, x, vqueue};
+    return n;
+}
+
+/* is the other role's head the same meeting, and ready */
+static bool partner_ready(const struct keying *k, const struct slot *s, struct event other, int64_t *ready)
+{
+    const struct role *r = &k->roles[other.role];
+    const struct vqueue *q = &r->vqueue[other.vqueue];
+    if (!q->ready)
+        return false;
+    const struct slot *t = meeting_slot(r->p, q->insn[q->head]);
+    if (s->kind == SLOT_GROUP && (!t || t->kind != s->kind || t->arg != s->arg))
+        return false;
+    if (q->ready_ns > *ready)
+        *ready = q->ready_ns;
+    return true;
+}
+
+/* the head of a queue: when its dependences are known, meet its partners; when all are there, it is an event */
+static void offer_head(struct keying *k, uint32_t role, uint32_t vqueue, struct event scratch[])
+{
+    struct role *r = &k->roles[role];
+    struct vqueue *q = &r->vqueue[vqueue];
+    if (q->head >= q->length)
+        return;
+    uint32_t i = q->insn[q->head];
+    int64_t ready = q->free_ns;
+    for (uint32_t d = r->deps.first[i]; d < r->deps.first[i + 1]; d++) {
+        uint32_t from = r->deps.list.at[d];
+        if (r->end[from] < 0) {
+            q->next_waiter = r->waiter[from];
+            r->waiter[from] = vqueue;
+            return;
+        }
+        if (r->end[from] > ready)
+            ready = r->end[from];
+    }
+    q->ready = true;
+    q->ready_ns = ready;
+    uint32_t n = parties(k, role, vqueue, scratch);
+    const struct slot *meeting = meeting_slot(r->p, i);
+    for (uint32_t x = 1; x < n; x++)
+        if (!partner_ready(k, meeting, scratch[x], &ready))
+            return;
+    heap_push(k, (struct event){ready, role, vqueue});
+}
+
+static void run_event(struct keying *k, struct event e, struct event met[], struct event scratch[])
+{
+    uint32_t n = parties(k, e.role, e.vqueue, met);
+    int64_t duration = 0;
+    for (uint32_t x = 0; x < n; x++) {
+        const struct role *r = &k->roles[met[x].role];
+        const struct vqueue *q = &r->vqueue[met[x].vqueue];
+        uint32_t i = q->insn[q->head];
+        int64_t ns = cost_insn_once(k->cost, r->p, i, r->first_of_action[i], r->known_ns);
+        if (ns > duration)
+            duration = ns;
+    }
+    for (uint32_t x = 0; x < n; x++) {
+        struct role *r = &k->roles[met[x].role];
+        struct vqueue *q = &r->vqueue[met[x].vqueue];
+        uint32_t i = q->insn[q->head++];
+        r->p->insns[i].seq = k->seq;
+        r->order[r->norder++] = i;
+        r->start[i] = e.start;
+        r->end[i] = q->free_ns = e.start + duration;
+        q->ready = false;
+        met[x].start = i;
+    }
+    k->seq++;
+    for (uint32_t x = 0; x < n; x++) {
+        struct role *r = &k->roles[met[x].role];
+        offer_head(k, met[x].role, met[x].vqueue, scratch);
+        for (uint32_t v = r->waiter[met[x].start], next; v != NO_INSN; v = next) {
+            next = r->vqueue[v].next_waiter;
+            offer_head(k, met[x].role, v, scratch);
+        }
+    }
+}
+
+void lower_key(struct arena *a, const struct cost *c, struct role *roles, uint32_t nroles)
+{
+    struct keying k = {.arena = a, .cost = c, .roles = roles, .nroles = nroles};
+    struct event *met = ARENA_ARRAY(a, struct event, nroles + 2), *scratch = ARENA_ARRAY(a, struct event, nroles + 2);
+    struct ends ends = {0};
+    for (uint32_t r = 0; r < nroles; r++)
+        for (uint32_t i = 0; i < roles[r].p->ninsns; i++)
+            if (roles[r].channels[i] != NONE && roles[r].channels[i] >= ends.n)
+                ends.n = roles[r].channels[i] + 1;
+    ends.at = arena_array(a, 2 * (size_t)ends.n + 1, sizeof *ends.at);
+    memset(ends.at, 0xff, 2 * (size_t)ends.n * sizeof *ends.at);
+    for (uint32_t r = 0; r < nroles; r++)
+        find_vqueues(a, &roles[r], r, &ends);
+    join_ends(roles, nroles, &ends);
+    for (uint32_t r = 0; r < nroles; r++)
+        prepare_role(&roles[r]);
+    for (uint32_t r = 0; r < nroles; r++)
+        for (uint32_t v = 0; v < roles[r].nvqueues; v++)
+            offer_head(&k, r, v, scratch);
+    while (k.heap.n)
+        run_event(&k, heap_pop(&k), met, scratch);
+    for (uint32_t r = 0; r < nroles; r++)
+        for (uint32_t v = 0; v < roles[r].nvqueues; v++)
+            assert(roles[r].vqueue[v].head == roles[r].vqueue[v].length);
+}

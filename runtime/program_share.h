@@ -1,0 +1,22 @@
+#ifndef LLMC_PROGRAM_SHARE_H
+#define LLMC_PROGRAM_SHARE_H
+
+/* Instructions with equal operands and attributes share their lists.  Invariant behind program_share(): the same first
+ * operand means the same body.  An instruction's lists may be written only where nothing is shared. */
+
+#include "runtime/program.h"
+
+struct program_bodies; /* of the instructions that share already */
+struct program_bodies *program_bodies_new(void);
+void program_bodies_free(struct program_bodies *b);
+/* Instructions from `first` on, the newest, whose lists are the last of the arrays and in their order, share with equal ones
+ * among all that have been given to this. */
+void program_share(struct program *p, struct program_bodies *b, uint32_t first);
+/* the newest instruction: another one's copy, which shares its lists */
+uint32_t program_repeat(struct program *p, uint32_t insn);
+/* a list of its own for every instruction again */
+void program_unshare(struct program *p);
+/* operands and attributes have no room but for what there is */
+void program_trim(struct program *p);
+
+#endif
