@@ -97,9 +97,22 @@ static void check_moved(struct arena *a, const struct plan *p, const struct prog
     prove_report(a, p, v, at, "the bias that it moves is not saved by the first rank of its stage alone");
 }
 
+static uint32_t count_op(const struct program *p, enum op op)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->ninsns; i++)
+        n += p->insns[i].op == op;
+    return n;
+}
+
 static void check_counts(struct arena *a, const struct plan *p, uint32_t role, struct verdict *v)
 {
     const struct program *q = prove_program(p, role, PROGRAM_TRAIN);
+    struct arena *scratch = arena_new();
+    uint32_t nnorms = 0, *norm = ARENA_ARRAY(scratch, uint32_t, count_op(q, OP_SQNORM) + 1u);
+    for (uint32_t i = 0; i < q->ninsns; i++)
+        if (q->insns[i].op == OP_SQNORM)
+            norm[nnorms++] = i;
     for (uint32_t i = 0; i < q->ninsns; i++) {
         enum op op = (enum op)q->insns[i].op;
         if (op == OP_BIAS_MOVE)
@@ -112,8 +125,9 @@ static void check_counts(struct arena *a, const struct plan *p, uint32_t role, s
         if (bucket == NONE && copy->buffer != NONE) /* the master copy is fetched for the update */
             bucket = q->buffers[copy->buffer].bucket;
         struct site at = {7, role, NONE, false, i};
-        for (uint32_t j = 0; j < i && bucket != NONE; j++) {
-            if (q->insns[j].op != OP_SQNORM || prove_operand(q, j, OPND(SQNORM, g))->buffer != g->buffer ||
+        for (uint32_t n = 0; n < nnorms && bucket != NONE; n++) {
+            uint32_t j = norm[n];
+            if (j > i || prove_operand(q, j, OPND(SQNORM, g))->buffer != g->buffer ||
                 same_count(q, &q->buckets[bucket], j))
                 continue;
             prove_report(a, p, v, at, "bucket %s is not saved where %s counts it", q->buckets[bucket].name,
@@ -121,6 +135,7 @@ static void check_counts(struct arena *a, const struct plan *p, uint32_t role, s
             break;
         }
     }
+    arena_free(scratch);
 }
 
 void verify_carried(struct arena *a, const struct plan *p, struct verdict *v)

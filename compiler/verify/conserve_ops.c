@@ -29,9 +29,10 @@ static const struct rule rules[] = {
 struct binding {
     bool known[16];
     struct extent at[16];
-    struct value from[16]; /* whose rows or columns they were, for messages */
+    const struct value *from[16]; /* whose rows or columns they were, for messages */
     uint32_t origin, origin_role;
     const struct routed *routed; /* of the inputs' rows, which must be equal */
+    struct value *input;         /* by operand; of those that are read */
 };
 
 static const struct rule *rule_of(uint16_t op)
@@ -60,7 +61,7 @@ static bool bind(struct machine *m, uint32_t i, size_t k, uint8_t name, uint32_t
     if (name && !b->known[name]) {
         b->known[name] = true;
         b->at[name] = *e;
-        b->from[name] = *v;
+        b->from[name] = v;
         return true;
     }
     if (extent_same(have, e))
@@ -68,7 +69,7 @@ static bool bind(struct machine *m, uint32_t i, size_t k, uint8_t name, uint32_t
     return conserve_fail_inputs(m, i, "its operand %s holds elements %s, the others %s%s%s",
                                 info->operand[k].name, extent_text(m->c->arena, e),
                                 extent_text(m->c->arena, have), conserve_origin(m, v),
-                                name ? conserve_origin(m, &b->from[name]) : "");
+                                name ? conserve_origin(m, b->from[name]) : "");
 }
 
 /* inputs into the recipe, their rows and columns into the binding */
@@ -78,21 +79,21 @@ static bool read_inputs(struct machine *m, uint32_t i, struct recipe *r, struct 
     const struct shape *s = &m->c->shapes[r->op];
     for (uint32_t k = 0; k < info->noperands; k++) {
         const struct operand *o = prove_operand(m->program, i, k);
-        struct value v;
+        struct value *v = &b->input[k];
         if (o->buffer == NONE || info->operand[k].mark != MARK_READ)
             continue;
-        if (!conserve_read(m, i, k, &v))
+        if (!conserve_read(m, i, k, v))
             return false;
-        r->input[k] = v.node;
-        if (v.routed && b->routed && !value_routed_same(v.routed, b->routed))
+        r->input[k] = v->node;
+        if (v->routed && b->routed && !value_routed_same(v->routed, b->routed))
             return conserve_fail_inputs(m, i, "its operand %s holds rows that other tokens sent", info->operand[k].name);
-        b->routed = v.routed ? v.routed : b->routed;
-        if (!bind(m, i, k, s->row[k], o->rows, &v.row, &v, b) ||
-            !bind(m, i, k, s->col[k], o->cols, &v.col, &v, b))
+        b->routed = v->routed ? v->routed : b->routed;
+        if (!bind(m, i, k, s->row[k], o->rows, &v->row, v, b) ||
+            !bind(m, i, k, s->col[k], o->cols, &v->col, v, b))
             return false;
         if (!b->origin) {
-            b->origin = v.origin;
-            b->origin_role = v.origin_role;
+            b->origin = v->origin;
+            b->origin_role = v->origin_role;
         }
     }
     return true;
@@ -288,7 +289,8 @@ static bool write_outputs(struct machine *m, uint32_t i, const struct rule *rule
 static bool compute_by_table(struct machine *m, uint32_t i)
 {
     struct recipe r = {.op = m->program->insns[i].op};
-    struct binding b = {0};
+    struct value input[ISA_MAX_OPERANDS];
+    struct binding b = {.input = input};
     const struct rule *rule = rule_of(r.op);
     conserve_attrs(m, i, &r);
     return read_inputs(m, i, &r, &b) && check_special(m, i, rule, &r, &b) && bind_outputs(m, i, rule, &b) &&

@@ -2,7 +2,11 @@
  *
  * One pass in program order over intervals of defined bytes.  Program order is enough: where it is not
  * happens-before, the write and the read race, and property 4 says so.  Writing one of two buffers that share
- * bytes undefines the other, so data that another buffer has overwritten counts as not written. */
+ * bytes undefines the other, so data that another buffer has overwritten counts as not written.
+ *
+ * Definedness only ends where a piece is taken away, which its cell counts.  So an operand that was found defined, or
+ * was written, is looked at again only when its cell has lost something since; the same lists of operands come again for
+ * every microbatch (program_share.h).  A program that fails is gone through once more without this, for its message. */
 
 #include "compiler/verify/store.h"
 
@@ -13,7 +17,20 @@ struct defined {
     struct verdict *verdict;
     struct site site;
     struct store *store;
+    struct store_place *place; /* of every operand */
+    uint32_t *known;           /* per operand: losses of its cell + 1 when it was last defined, 0 = not yet */
+    bool careful, failed;
 };
+
+static bool is_known(const struct defined *c, uint32_t operand)
+{
+    return !c->careful && c->known[operand] == c->store->cells[c->place[operand].cell].losses + 1;
+}
+
+static void know(struct defined *c, uint32_t operand)
+{
+    c->known[operand] = c->store->cells[c->place[operand].cell].losses + 1;
+}
 
 /* persistent state is there from the start; the metrics are not */
 static void define_state(struct defined *c)
@@ -41,11 +58,16 @@ static void check_insn(struct defined *c, uint32_t i)
     const struct isa_info *info = isa_info((enum op)p->insns[i].op);
     for (uint32_t k = 0; k < info->noperands; k++) {
         const struct operand *o = prove_operand(p, i, k);
-        if (o->buffer == NONE || o->mark == MARK_WRITE)
+        if (o->buffer == NONE || o->mark == MARK_WRITE || is_known(c, p->insns[i].operand + k))
             continue;
         uint64_t missing = store_missing(c->store, o);
-        if (!missing)
+        if (!missing) {
+            know(c, p->insns[i].operand + k);
             continue;
+        }
+        c->failed = true;
+        if (!c->careful)
+            return;
         uint32_t writer = store_writer(c->store, o);
         c->site.insn = i;
         prove_report(c->arena, c->plan, c->verdict, c->site,
@@ -56,24 +78,43 @@ static void check_insn(struct defined *c, uint32_t i)
     }
     for (uint32_t k = 0; k < info->noperands; k++) {
         const struct operand *o = prove_operand(p, i, k);
-        if (o->buffer != NONE && o->mark != MARK_READ)
-            store_define(c->store, o, i);
+        if (o->buffer == NONE || o->mark == MARK_READ)
+            continue;
+        if (is_known(c, p->insns[i].operand + k)) {
+            store_drop_near(c->store, &c->place[p->insns[i].operand + k]);
+            continue;
+        }
+        store_define(c->store, o, i);
+        know(c, p->insns[i].operand + k);
     }
+}
+
+/* false: something is not defined */
+static bool define_program(struct defined *c)
+{
+    struct arena *scratch = arena_new();
+    c->store = store_new(scratch, c->program, &c->plan->mesh);
+    c->place = ARENA_ARRAY(scratch, struct store_place, c->program->noperands + 1u);
+    c->known = ARENA_ARRAY(scratch, uint32_t, c->program->noperands + 1u);
+    for (uint32_t k = 0; k < c->program->noperands; k++)
+        if (c->program->operands[k].buffer != NONE)
+            c->place[k] = store_place(c->store, &c->program->operands[k]);
+    define_state(c);
+    for (uint32_t i = 0; i < c->program->ninsns && prove_count(c->verdict, 5) < 20 && (c->careful || !c->failed); i++)
+        check_insn(c, i);
+    arena_free(scratch);
+    return !c->failed;
 }
 
 void verify_defined(struct arena *a, const struct plan *p, struct verdict *v)
 {
     for (int kind = 0; kind < NPROGRAM_KINDS; kind++)
         for (uint32_t role = 0; role < p->nroles; role++) {
-            struct defined c = {
-                a, p, prove_program(p, role, kind), v, {5, role, NONE, kind == PROGRAM_EVAL, NONE}, NULL};
-            if (!c.program)
+            struct defined c = {.arena = a, .plan = p, .program = prove_program(p, role, kind), .verdict = v,
+                                .site = {5, role, NONE, kind == PROGRAM_EVAL, NONE}};
+            if (!c.program || define_program(&c))
                 continue;
-            struct arena *scratch = arena_new();
-            c.store = store_new(scratch, c.program, &p->mesh);
-            define_state(&c);
-            for (uint32_t i = 0; i < c.program->ninsns && prove_count(v, 5) < 20; i++)
-                check_insn(&c, i);
-            arena_free(scratch);
+            c.careful = true;
+            define_program(&c);
         }
 }

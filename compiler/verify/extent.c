@@ -191,7 +191,7 @@ static bool insert(struct block *list, uint32_t *n, struct block b)
 
 bool blocks_union(struct arena *a, const struct blocks *x, const struct blocks *y, struct blocks *out)
 {
-    struct block *list = ARENA_ARRAY(a, struct block, x->n + y->n);
+    struct block few[8], *list = x->n + y->n <= ARRAY_LEN(few) ? few : ARENA_ARRAY(a, struct block, x->n + y->n);
     uint32_t n = x->n;
     if (n)
         memcpy(list, x->at, n * sizeof *list);
@@ -199,6 +199,11 @@ bool blocks_union(struct arena *a, const struct blocks *x, const struct blocks *
         if (!insert(list, &n, y->at[i]))
             return false;
     *out = (struct blocks){n, list};
+    if (list == few) { /* they mostly join, and stay as long as their value */
+        struct block *kept = ARENA_ARRAY(a, struct block, n);
+        memcpy(kept, few, n * sizeof *kept);
+        out->at = kept;
+    }
     return true;
 }
 
@@ -233,7 +238,7 @@ static bool spread(struct block *b, int64_t step, int64_t size, int64_t *copies)
 
 bool blocks_reduce(struct arena *a, const struct blocks *x, uint32_t digit, int64_t size, struct blocks *out)
 {
-    VEC(struct block) list = {0};
+    VEC(struct block) list = {.at = ARENA_ARRAY(a, struct block, x->n), .room = x->n};
     uint32_t n = 0;
     for (uint32_t i = 0; i < x->n; i++) {
         struct block b = x->at[i];

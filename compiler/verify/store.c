@@ -239,6 +239,7 @@ static bool take_out(struct store *s, struct cell *c, uint32_t i, const struct r
     if (!prove_overlap(&mine, r))
         return false;
     c->pieces[i] = c->pieces[--c->n];
+    c->losses++;
     if (p.own || p.value.kind == VALUE_PART)
         return true;
     if (run && cut_one_run(r->rows, r->width, r->pitch)) {
@@ -261,10 +262,12 @@ static void drop_near(struct store *s, uint32_t cell, const struct region *r)
         struct cell *other = &s->cells[s->near[c->near + k]];
         for (uint32_t i = 0; i < other->n;) {
             const struct piece *p = &other->pieces[i];
-            if (other->start + p->at < end && other->start + piece_end(p) > start)
+            if (other->start + p->at < end && other->start + piece_end(p) > start) {
                 other->pieces[i] = other->pieces[--other->n];
-            else
+                other->losses++;
+            } else {
                 i++;
+            }
         }
     }
 }
@@ -441,8 +444,13 @@ bool store_read_flat(struct store *s, const struct operand *o, struct whole *out
     uint64_t size = isa_dtype_bytes((enum dtype)o->dtype), bytes = r.rows * r.width, covered = 0;
     if (!cut_one_run(r.rows, r.width, r.pitch) || (o->slot != UINT16_MAX && !own))
         return false;
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < c->n; i++)
+        most += c->pieces[i].at < r.at + bytes && piece_end(&c->pieces[i]) > r.at;
     *mask = own;
-    *out = (struct whole){.elements = bytes / size, .at = ARENA_ARRAY(s->arena, struct stretch, c->n + 1u)};
+    *out = (struct whole){.elements = bytes / size};
+    if (!(most == 1 && c->n == 1 && c->pieces[0].value.kind == VALUE_PART))
+        out->at = ARENA_ARRAY(s->arena, struct stretch, most + 1u);
     for (uint32_t i = 0; i < c->n; i++) {
         const struct piece *p = &c->pieces[i];
         if (p->at >= r.at + bytes || piece_end(p) <= r.at)
@@ -521,6 +529,18 @@ uint64_t store_missing(struct store *s, const struct operand *o)
             area += cuts.at[k].rows * cuts.at[k].width;
     }
     return r.rows * r.width - area;
+}
+
+struct store_place store_place(const struct store *s, const struct operand *o)
+{
+    struct store_place at = {0};
+    at.region = region_of(s, o, &at.cell);
+    return at;
+}
+
+void store_drop_near(struct store *s, const struct store_place *at)
+{
+    drop_near(s, at->cell, &at->region);
 }
 
 void store_define(struct store *s, const struct operand *o, uint32_t writer)

@@ -23,7 +23,7 @@ struct piece {
 };
 struct cell {
     uint64_t start, end; /* arena */
-    uint32_t n, room;
+    uint32_t n, room, losses; /* losses: how often a piece has been taken away */
     struct piece *pieces;
     uint32_t near, nnear;
 };
@@ -66,6 +66,15 @@ bool store_write_flat(struct store *s, const struct operand *o, const struct who
 uint64_t store_missing(struct store *s, const struct operand *o);
 /* define them, with VALUE_BYTES */
 void store_define(struct store *s, const struct operand *o, uint32_t writer);
+
+/* where an operand lies.  As long as its cell has no further losses, bytes that were defined there stay so. */
+struct store_place {
+    uint32_t cell;
+    struct region region;
+};
+struct store_place store_place(const struct store *s, const struct operand *o);
+/* what else lies on these bytes is lost, as by a write */
+void store_drop_near(struct store *s, const struct store_place *at);
 
 /* last instruction that wrote into the operand's bytes, NONE = none */
 uint32_t store_writer(const struct store *s, const struct operand *o);

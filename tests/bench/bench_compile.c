@@ -1,14 +1,16 @@
 /* Seconds of each compiler pass, for 8 to 98,304 ranks: how compile time grows.
  *
- * One row per job; the passes are those of compile.c, called one by one.  The cluster is N nodes of 8 H100 behind one fabric,
+ * One row per job; the passes are those of compile.c, called one by one.  Behind the jobs, one model with 64 to 512
+ * microbatches: what the passes behind the search take per microbatch, as a ratio to 64, should stay at 1.  The cluster is N nodes of 8 H100 behind one fabric,
  * written for the benchmark, so that only its size varies; batch grows with it where the published one would leave
  * replicas without work.  Bytes are those of the plan folder's programs and rank table. */
 
-#include "compiler/emit/plan.h"
+#include "compiler/compile.h"
 #include "compiler/lower/lower.h"
 #include "compiler/model/sema.h"
 #include "compiler/place/place.h"
 #include "compiler/search/search.h"
+#include "compiler/support/vec.h"
 #include "compiler/topology/topo.h"
 #include "compiler/verify/verify.h"
 
@@ -19,19 +21,30 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { FEWEST = 64 }; /* microbatches of the growth curve's first */
 enum { READ, SEARCH, LOWER, PLACE, RANKS, SIMULATE, VERIFY, ENCODE, NPHASES };
 static const char *const phase_names[NPHASES] = {"read", "search", "lower", "place", "ranks", "simulate", "verify", "encode"};
 
-static const struct {
+struct bench_job {
     const char *model, *batch;
-    uint32_t ranks;
-} jobs[] = {
-    {"plans/llama3-8b/model.llm", "batch=512 sequences", 8},       {"plans/llama3-8b/model.llm", "batch=512 sequences", 64},
-    {"plans/llama3-8b/model.llm", "batch=512 sequences", 512},     {"plans/llama3-405b/model.llm", "batch=2048 sequences", 2048},
-    {"plans/llama3-405b/model.llm", "batch=2048 sequences", 16384}, {"plans/llama3-405b/model.llm", "batch=12288 sequences", 98304},
-    {"plans/llama3-70b-fsdp/model.llm", "batch=1024 sequences", 1024}, {"plans/mixtral-8x22b/model.llm", "batch=256 sequences", 256},
-    {"plans/deepseek-v3-1024/model.llm", "batch=8192 sequences", 1024}, {"plans/deepseek-v3/model.llm", "batch=15360 sequences", 2048},
-    {"plans/llama3-405b-128k/model.llm", "batch=128 sequences", 16384},
+    uint32_t ranks, microbatches; /* microbatches: of the growth curve's, else 0 */
+};
+static const struct bench_job jobs[] = {
+    {"plans/llama3-8b/model.llm", "batch=512 sequences", 8, 0},
+    {"plans/llama3-8b/model.llm", "batch=512 sequences", 64, 0},
+    {"plans/llama3-8b/model.llm", "batch=512 sequences", 512, 0},
+    {"plans/llama3-405b/model.llm", "batch=2048 sequences", 2048, 0},
+    {"plans/llama3-405b/model.llm", "batch=2048 sequences", 16384, 0},
+    {"plans/llama3-405b/model.llm", "batch=12288 sequences", 98304, 0},
+    {"plans/llama3-70b-fsdp/model.llm", "batch=1024 sequences", 1024, 0},
+    {"plans/mixtral-8x22b/model.llm", "batch=256 sequences", 256, 0},
+    {"plans/deepseek-v3-1024/model.llm", "batch=8192 sequences", 1024, 0},
+    {"plans/deepseek-v3/model.llm", "batch=15360 sequences", 2048, 0},
+    {"plans/llama3-405b-128k/model.llm", "batch=128 sequences", 16384, 0},
+    {"plans/llama3-70b/model.llm", "batch=64 sequences", 64, 64},
+    {"plans/llama3-70b/model.llm", "batch=128 sequences", 64, 128},
+    {"plans/llama3-70b/model.llm", "batch=256 sequences", 64, 256},
+    {"plans/llama3-70b/model.llm", "batch=512 sequences", 64, 512},
 };
 
 static double now_s(void)
@@ -77,15 +90,33 @@ static void count_bytes(const struct plan *p, size_t *bytes)
     }
 }
 
-/* the passes behind the search; returns the number of violations */
-static uint32_t compile(struct arena *a, struct plan *p, double *seconds, size_t *bytes)
+/* what a job took, for the growth curve */
+struct result {
+    double seconds, peak_mib; /* behind the search; above the process's start */
+    uint32_t instructions;
+};
+
+static long peak_kib(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss;
+}
+
+static bool fits(const struct plan *p)
+{
+    return compile_peak_bytes(p) <= compile_memory_limit(p->job, p->topo, &p->decision);
+}
+
+/* The passes behind the search.  false: it does not fit, so that llmc would take another. */
+static bool compile(struct arena *a, struct plan *p, double room, double *seconds, size_t *bytes, uint32_t *violations)
 {
     const char *why = "";
     double t = now_s();
     struct cost *cost = cost_new(a, p->job, p->topo, &p->decision);
     if (!p->decision.prefetch)
         p->decision.prefetch = cost_prefetch(a, cost);
-    p->decision.room = model_has_experts(p->job) ? 1.2 * p->job->train.imbalance : 0;
+    p->decision.room = room;
     lower_plan(a, cost, p);
     seconds[LOWER] = now_s() - t, t = now_s();
     for (uint32_t r = 0; r < p->nroles; r++) {
@@ -93,54 +124,68 @@ static uint32_t compile(struct arena *a, struct plan *p, double *seconds, size_t
         place_program(a, p->eval[r], program_host_bytes(p->train[r]));
     }
     seconds[PLACE] = now_s() - t, t = now_s();
+    if (!fits(p))
+        return false;
     p->ranks = plan_ranks(p);
     seconds[RANKS] = now_s() - t, t = now_s();
     p->timeline = simulate(a, cost, (const struct program *const *)p->train, p->nroles, &why);
     seconds[SIMULATE] = now_s() - t, t = now_s();
-    uint32_t violations = verify_plan(a, p, false)->nviolations;
+    *violations = verify_plan(a, p, false)->nviolations + !p->timeline;
     seconds[VERIFY] = now_s() - t, t = now_s();
     count_bytes(p, bytes);
     seconds[ENCODE] = now_s() - t;
-    return violations + !p->timeline;
+    return true;
 }
 
-static int bench(size_t i, const char *cluster)
+/* the first candidate that fits, with much or little room for experts' rows */
+static bool compile_first(struct arena *a, struct plan *p, const struct search_result *found, double *seconds, size_t *bytes,
+                          uint32_t *violations)
+{
+    struct plan empty = *p;
+    bool experts = model_has_experts(p->job);
+    for (uint32_t k = 0; k < found->ncandidates; k++)
+        for (uint32_t turn = 0; turn < 1u + experts; turn++) {
+            *p = empty;
+            p->decision = found->candidates[k].decision;
+            p->mesh = decision_mesh(p->job, &p->decision);
+            if (compile(a, p, !experts ? 0 : turn ? 1 : 1.2 * p->job->train.imbalance, seconds, bytes, violations))
+                return true;
+            plan_close(p);
+        }
+    *p = empty;
+    return false;
+}
+
+static int bench(const struct bench_job *j, const char *cluster, struct result *r)
 {
     struct arena *a = arena_new();
     struct diag *d = diag_new(a);
     double seconds[NPHASES] = {0}, t = now_s(), total = 0;
-    const char *sets[] = {jobs[i].batch};
-    struct job *job = job_read(a, d, jobs[i].model, sets, 1);
-    struct topo *topo = make_cluster(a, d, cluster, jobs[i].ranks);
+    const char *sets[] = {j->batch, "tp=8", "pp=8", "dp=1", "microbatch=1", "schedule=1f1b"};
+    long before = peak_kib();
+    struct job *job = job_read(a, d, j->model, sets, j->microbatches ? ARRAY_LEN(sets) : 1);
+    struct topo *topo = make_cluster(a, d, cluster, j->ranks);
     seconds[READ] = now_s() - t, t = now_s();
     struct search_result *found = job && topo ? search(a, d, job, topo, 16, 0, true) : NULL;
     seconds[SEARCH] = now_s() - t;
-    if (!found || !found->ncandidates) {
+    size_t bytes = 0;
+    uint32_t violations = 1;
+    struct plan p = {.job = job, .topo = topo};
+    if (!found || !found->ncandidates || !compile_first(a, &p, found, seconds, &bytes, &violations)) {
         diag_print(d, stderr, false);
         arena_free(a);
         return 1;
-    }
-    size_t bytes = 0;
-    uint32_t violations = 1, instructions = 0;
-    struct plan p;
-    for (uint32_t k = 0; k < found->ncandidates && violations; k++) { /* as llmc: the first that fits when placed */
-        p = (struct plan){.job = job, .topo = topo, .decision = found->candidates[k].decision};
-        p.mesh = decision_mesh(job, &p.decision);
-        bytes = 0;
-        violations = compile(a, &p, seconds, &bytes);
-        if (violations && k + 1 < found->ncandidates)
-            plan_close(&p);
     }
     printf("%6u", p.decision.gpus_used);
     for (int k = 0; k < NPHASES; k++) {
         printf(" %9.3f", seconds[k]);
         total += seconds[k];
     }
-    for (uint32_t r = 0; r < p.nroles; r++)
-        instructions += p.train[r]->ninsns;
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    printf(" %9.3f  %8ld %8.1f %9u %6u  %s\n", total, usage.ru_maxrss / 1024, (double)bytes / (1 << 20), instructions,
+    for (uint32_t k = 0; k < p.nroles; k++)
+        r->instructions += p.train[k]->ninsns;
+    r->seconds = total - seconds[READ] - seconds[SEARCH];
+    r->peak_mib = (double)(peak_kib() - before) / 1024;
+    printf(" %9.3f  %8ld %8.1f %9u %6u  %s\n", total, peak_kib() / 1024, (double)bytes / (1 << 20), r->instructions,
            p.nroles, violations ? "VIOLATIONS" : decision_text(a, &p.decision));
     fflush(stdout);
     plan_close(&p);
@@ -148,25 +193,47 @@ static int bench(size_t i, const char *cluster)
     return violations != 0;
 }
 
+/* in a process of its own, so that each has a peak of its own */
+static int bench_apart(const struct bench_job *j, const char *cluster, struct result *r)
+{
+    int ends[2], status = 1;
+    if (pipe(ends))
+        return 1;
+    pid_t pid = fork();
+    if (pid == 0) {
+        int failed = bench(j, cluster, r);
+        _exit(write(ends[1], r, sizeof *r) != (ssize_t)sizeof *r || failed);
+    }
+    close(ends[1]);
+    bool told = read(ends[0], r, sizeof *r) == (ssize_t)sizeof *r;
+    close(ends[0]);
+    waitpid(pid, &status, 0);
+    return !told || status != 0;
+}
+
 int main(int argc, char **argv)
 {
     const char *cluster = argc > 1 ? argv[1] : "build/bench-cluster.xml";
     size_t only = argc > 2 ? strtoul(argv[2], NULL, 10) : 0; /* one of the rows, from 1 */
+    struct result first = {0};
     printf("%6s", "ranks");
     for (int k = 0; k < NPHASES; k++)
         printf(" %9s", phase_names[k]);
     printf(" %9s  %8s %8s %9s %6s  decision; times in s\n", "total", "peak MiB", "plan MiB", "insns", "roles");
     int failed = 0;
     fflush(stdout);
-    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) { /* a process each, so that each has a peak of its own */
-        if (only && i + 1 != only)
+    for (size_t i = 0; i < ARRAY_LEN(jobs); i++) {
+        struct result r = {0};
+        if (only && i + 1 != only && !(jobs[only - 1].microbatches && jobs[i].microbatches))
             continue;
-        pid_t pid = fork();
-        if (pid == 0)
-            _exit(bench(i, cluster));
-        int status = 1;
-        waitpid(pid, &status, 0);
-        failed |= status != 0;
+        failed |= bench_apart(&jobs[i], cluster, &r);
+        first = jobs[i].microbatches && !first.seconds ? r : first;
+        if (jobs[i].microbatches && r.instructions)
+            printf("       %u microbatches: per microbatch %.2f of the time, %.2f of the memory; %.2f us and %.0f bytes an instruction\n",
+                   jobs[i].microbatches, r.seconds / first.seconds * FEWEST / jobs[i].microbatches,
+                   r.peak_mib / first.peak_mib * FEWEST / jobs[i].microbatches,
+                   1e6 * r.seconds / r.instructions, r.peak_mib * (1 << 20) / r.instructions);
+        fflush(stdout);
     }
     remove(cluster);
     return failed;
