@@ -105,13 +105,13 @@ static double usual_room(const struct job *job, const struct topo *topo, const s
 static double peak_of_room(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision, double room,
                            const struct compile_options *o)
 {
-    enum { FILL = 8 };
+    enum { FILL = 4 };
     struct arena_mark mark = arena_mark(a);
     struct decision d = *decision;
     struct cost *cost;
     d.room = room;
-    if (d.schedule != SCHED_AUTO && d.schedule != SCHED_FILE && d.microbatches > FILL * d.nstages)
-        d.microbatches = FILL * d.nstages;
+    if (d.schedule != SCHED_AUTO && d.schedule != SCHED_FILE && d.microbatches > FILL * d.pp)
+        d.microbatches = FILL * d.pp;
     struct plan *p = place_decision(a, job, topo, &d, o, &cost);
     double bytes = (double)compile_peak_bytes(p);
     plan_close(p);

@@ -129,6 +129,7 @@ struct store *store_new(struct arena *a, const struct program *p, const struct m
             s->cells[s->first[i] + k].end = start + (b->ring == NONE ? b->bytes : b->stride);
         }
     }
+    s->hint = ARENA_ARRAY(a, uint32_t, p->noperands + 1u);
     find_near(s);
     return s;
 }
@@ -397,19 +398,37 @@ static bool read_parts(const struct cell *c, const struct region *r, uint8_t dty
     return area == r->rows * r->width;
 }
 
+static bool is_whole(const struct piece *p, const struct region *r, const struct operand *o)
+{
+    return same_place(p, r) && p->dtype == o->dtype && !p->own;
+}
+
+/* the piece that is the whole operand, first where it was the last time; else the number of pieces */
+static uint32_t find_whole(struct store *s, const struct cell *c, const struct region *r, const struct operand *o)
+{
+    size_t k = ((uintptr_t)o - (uintptr_t)s->program->operands) / sizeof *o;
+    uint32_t none, *hint = k < s->program->noperands ? &s->hint[k] : &none, i = 0;
+    none = NONE;
+    if (*hint < c->n && is_whole(&c->pieces[*hint], r, o))
+        return *hint;
+    while (i < c->n && !is_whole(&c->pieces[i], r, o))
+        i++;
+    *hint = i;
+    return i;
+}
+
 bool store_read(struct store *s, const struct operand *o, struct parts *out)
 {
     uint32_t cell;
     struct region r = region_of(s, o, &cell);
     const struct cell *c = &s->cells[cell];
     if (o->slot == UINT16_MAX) {
-        for (uint32_t i = 0; i < c->n; i++)
-            if (same_place(&c->pieces[i], &r) && c->pieces[i].dtype == o->dtype && !c->pieces[i].own) {
-                out->n = 1;
-                out->at[0] = (struct part){0, o->rows, 0, o->cols, c->pieces[i].writer, c->pieces[i].value};
-                return true;
-            }
-        return read_parts(c, &r, o->dtype, out);
+        uint32_t i = find_whole(s, c, &r, o);
+        if (i == c->n)
+            return read_parts(c, &r, o->dtype, out);
+        out->n = 1;
+        out->at[0] = (struct part){0, o->rows, 0, o->cols, c->pieces[i].writer, c->pieces[i].value};
+        return true;
     }
     uint32_t mask = store_part(s->program, o);
     if (!mask)

@@ -35,6 +35,7 @@ struct store {
     struct cell *cells;
     uint32_t *first; /* first cell of every buffer */
     uint32_t *near;  /* cells that share bytes */
+    uint32_t *hint;  /* by operand of the program: the piece that it has last been */
 };
 
 /* part of an operand that one piece gives: rectangle in elements of the operand */
