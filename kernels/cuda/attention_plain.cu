@@ -217,12 +217,13 @@ template <class T> __global__ void __launch_bounds__(PLAIN_THREADS) attention_pl
             weigh(dv, weights + own * PLAIN, tile_do, u + 1, u);
         }
     }
-    for (int r = 0; r < PLAIN_OWN; r++)
-        for (int c = 0; c < PLAIN_COLS && j0 + own + r < j.k.length; c++) {
+    UNROLL for (int r = 0; r < PLAIN_OWN; r++)
+        UNROLL for (int c = 0; c < PLAIN_COLS; c++) {
             size_t row = (size_t)(row0 + j0 + own + r);
-            if (lane + 32 * c < d)
+            bool there = j0 + own + r < j.k.length;
+            if (there && lane + 32 * c < d)
                 store_one(j.dk, row, g * d + lane + 32 * c, dk[r][c] * j.scale);
-            if (lane + 32 * c < u)
+            if (there && lane + 32 * c < u)
                 store_one(j.dv, row, g * u + lane + 32 * c, dv[r][c]);
         }
 }
