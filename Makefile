@@ -79,6 +79,13 @@ $(B)/tests/gpu/products: $(CUDA_B)/tests/gpu/products.cu.o $(CUDA_CU:%.cu=$(CUDA
 $(B)/tests/gpu/products-emulated: $(B)/emulated/tests/gpu/products.cu.o $(filter-out $(B)/emulated/tests/%,$(HOST_O)) $(PRODUCTS_O)
 	$(Q)mkdir -p $(@D); echo "  LD  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(RUNLIBS)
 
+# the fake device as a plugin, to run llmrun --device cuda and tests/gpu/run where no GPU is
+FAKE_C := $(filter-out tests/fake/fake_nccl.c,$(wildcard tests/fake/*.c)) $(wildcard kernels/cpu/*.c) $(addprefix runtime/,isa.c hash.c data.c routing.c device_cpu.c world.c rendezvous.c)
+$(B)/tests/fake/llmrun-fake.so: $(FAKE_C:%.c=$(B)/fake/%.o)
+	$(Q)echo "  LD  $@"; mkdir -p $(@D); $(CC) $(LDFLAGS) -shared -o $@ $^ $(RUNLIBS)
+$(B)/fake/%.o: %.c | $(B)/.deps
+	$(Q)mkdir -p $(@D); echo "  CC  $< (fake)"; $(CC) $(CFLAGS) -fPIC -MMD -MP -c -o $@ $<
+
 # every architecture that is supported, without warnings: in a folder of its own
 cuda-archs:
 	$(Q)$(if $(NVCC),,echo "  nvcc was not found"; exit 4)

@@ -3,6 +3,7 @@
 
 #include "compiler/compile.h"
 #include "compiler/execute/execute.h"
+#include "compiler/inspect/diff.h"
 #include "compiler/inspect/estimate.h"
 #include "compiler/inspect/explain.h"
 #include "compiler/inspect/manual.h"
@@ -294,6 +295,15 @@ static enum status command_trace(struct context *c)
     return close_output(f, o->output);
 }
 
+static enum status command_diff(struct context *c)
+{
+    struct plan *p;
+    char error[512] = "";
+    TRY(open_plan(c, &p));
+    enum status st = diff_trace(c->arena, p, c->options->args[1], c->options->json, stdout, error, sizeof error);
+    return st == STATUS_OK ? st : fail(st, error);
+}
+
 static enum status command_sweep(struct context *c)
 {
     const struct options *o = c->options;
@@ -453,6 +463,7 @@ static const struct {
 } commands[] = {
     {"plan", command_plan},      {"estimate", command_estimate}, {"explain", command_explain},
     {"check", command_check},    {"show", command_show},         {"trace", command_trace},
+    {"diff", command_diff},
     {"topo show", command_topo}, {"tokens", command_tokens},     {"fmt", command_fmt},
     {"isa", command_isa},        {"dump", command_dump},         {"version", command_version},
     {"help", command_help},

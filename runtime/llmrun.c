@@ -1,5 +1,6 @@
 /* llmrun: replays a plan.  Load and check, start a process per rank, step, report. */
 
+#include "runtime/calibrate.h"
 #include "runtime/launch.h"
 #include "runtime/memory.h"
 #include "runtime/rendezvous.h"
@@ -131,6 +132,13 @@ int main(int argc, char **argv)
     mallopt(M_MMAP_MAX, 0); /* the heap in one place, so that its size is known */
     r.o = o;
     st = run_open_device(&r, error, sizeof error); /* what is missing is said first */
+    if (st == STATUS_OK && o.calibrate)
+        st = calibrate(r.plugin, stdout, error, sizeof error);
+    if (st != STATUS_OK || o.calibrate) {
+        if (st != STATUS_OK)
+            fprintf(stderr, "llmrun: %s\n", error);
+        return (int)st;
+    }
     const struct run device = r;
     if (st == STATUS_OK)
         st = run_open(&r, &o, error, sizeof error);

@@ -50,6 +50,8 @@ static const char help[] =
     "                        a plan for several nodes is started by torchrun\n"
     "  --rank N --world N    which rank this is, of how many, where no launcher's variables say so\n"
     "  --no-deterministic    on GPUs: kernels may add in an order that differs from run to run, where that is faster\n"
+    "  --calibrate           without a plan: measure this machine's kernels (--device) and print the <measured> block of a\n"
+    "                        cluster file\n"
     "  --json                print a summary with memory figures on stdout at the end\n"
     "  --quiet               no progress on stderr\n"
     "  --help, --version\n"
@@ -193,14 +195,6 @@ static enum status read_seconds(const char *name, const char *text, double *out)
                : STATUS_OK;
 }
 
-/* what design and help promise for later */
-static const char *later_of(int option)
-{
-    return option == OPT_CHECKPOINT ? "--checkpoint"
-           : option == OPT_RESUME   ? "--resume"
-                                    : "--calibrate";
-}
-
 static enum status apply(struct settings *o, int option, bool *done)
 {
     const char **path = path_of(o, option);
@@ -240,8 +234,10 @@ static enum status apply(struct settings *o, int option, bool *done)
         return STATUS_OK;
     case OPT_CHECKPOINT:
     case OPT_RESUME:
+        return unsupported(option == OPT_RESUME ? "--resume" : "--checkpoint");
     case OPT_CALIBRATE:
-        return unsupported(later_of(option));
+        o->calibrate = true;
+        return STATUS_OK;
     case OPT_JSON:
         o->json = true;
         return STATUS_OK;
@@ -294,6 +290,8 @@ enum status settings_parse(struct settings *o, int argc, char **argv, bool *done
         if (*done)
             return STATUS_OK;
     }
+    if (o->calibrate)
+        return optind < argc ? usage(argv[optind], NULL, "--calibrate takes no plan") : STATUS_OK;
     if (optind + 1 < argc)
         return usage(argv[optind + 1], NULL, "one plan at a time");
     if (optind >= argc)

@@ -18,6 +18,7 @@ struct settings {
     uint64_t shuffle_seed;
     double watchdog_s;
     bool json, quiet, local_ranks;
+    bool calibrate;
     bool cuda, nccl, free_order; /* --device cuda; --transport nccl rather than d2d; --no-deterministic */
     int transport, replay;       /* as given, -1 = not; replay: enum replay of runtime/cuda/gang.h */
 };

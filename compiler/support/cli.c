@@ -47,6 +47,7 @@ static const struct command commands[] = {
      "memory traffic timeline schedule code rank stage json ascii", NULL},
     {"trace", "DIR -o FILE", "predicted timeline for Perfetto or chrome://tracing", 1, 1,
      "output ranks times", NULL},
+    {"diff", "DIR TRACE", "a trace that llmrun wrote against the predicted timeline", 2, 2, "json", NULL},
     {"topo show", "CLUSTER", "the cluster as resolved, with bandwidth per tier", 1, 1, "json", NULL},
     {"tokens", "IN -o OUT", "any text file to byte-level tokens", 1, 1, "output", NULL},
     {"fmt", "FILE", "a model file in canonical form, on stdout", 1, 1, "", NULL},

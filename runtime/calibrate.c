@@ -1,0 +1,240 @@
+/* Measuring kernels one by one: operands of random numbers, never zeros (a GPU is faster on those), one call to warm up,
+ * then the median of several.  On a GPU times are between two events and the host polls; on the CPU a call runs to its end. */
+
+#include "runtime/calibrate.h"
+#include "runtime/device.h"
+#include "runtime/world.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { CALLS = 9 };
+
+struct machine {
+    const struct cuda_plugin *plugin; /* NULL = the CPU */
+    const struct cuda_runtime *cu;
+    struct cuda_libraries *libraries;
+    cuda_stream stream;
+    cuda_event from, to;
+    int sm;
+    uint8_t *memory, *workspace; /* for all operands, one behind the other */
+    size_t bytes, used, workspace_bytes;
+};
+
+static bool open_machine(struct machine *m, const struct cuda_plugin *plugin, char *error, size_t error_size)
+{
+    const char *why = NULL;
+    int rc = 0, major = 0, minor = 0;
+    void *p = NULL;
+    *m = (struct machine){.plugin = plugin, .bytes = plugin ? (size_t)6 << 30 : (size_t)256 << 20, .workspace_bytes = 64 << 20};
+    if (!plugin) {
+        m->memory = aligned_alloc(256, m->bytes);
+        m->workspace = aligned_alloc(256, (size_t)256 << 20);
+        snprintf(error, error_size, "out of memory");
+        return m->memory && m->workspace;
+    }
+    m->cu = plugin->runtime;
+    rc = m->cu->SetDevice(0);
+    rc = rc ? rc : m->cu->DeviceGetAttribute(&major, 75, 0);
+    rc = rc ? rc : m->cu->DeviceGetAttribute(&minor, 76, 0);
+    m->sm = 10 * major + minor;
+    rc = rc ? rc : m->cu->StreamCreateWithPriority(&m->stream, CUDA_STREAM_NONBLOCKING, 0);
+    rc = rc ? rc : m->cu->EventCreateWithFlags(&m->from, CUDA_EVENT_PLAIN);
+    rc = rc ? rc : m->cu->EventCreateWithFlags(&m->to, CUDA_EVENT_PLAIN);
+    rc = rc ? rc : m->cu->Malloc(&p, m->bytes + m->workspace_bytes);
+    m->memory = p;
+    m->workspace = p ? m->memory + m->bytes : NULL;
+    why = rc ? m->cu->GetErrorString(rc) : plugin->open(&m->libraries, 0, true);
+    snprintf(error, error_size, "cannot use the device: %s", why ? why : "");
+    return !why;
+}
+
+static void close_machine(struct machine *m)
+{
+    if (!m->plugin) {
+        free(m->memory);
+        free(m->workspace);
+        return;
+    }
+    if (m->libraries)
+        m->plugin->close(m->libraries);
+    if (m->from)
+        m->cu->EventDestroy(m->from);
+    if (m->to)
+        m->cu->EventDestroy(m->to);
+    if (m->stream)
+        m->cu->StreamDestroy(m->stream);
+    if (m->memory)
+        m->cu->Free(m->memory);
+}
+
+static int wait_idle(const struct machine *m)
+{
+    int rc;
+    while ((rc = m->cu->StreamQuery(m->stream)) == CUDA_NOT_READY)
+        ;
+    return rc;
+}
+
+/* numbers between 1 and 2 of either sign, a piece of which is repeated */
+static struct view operand(struct machine *m, enum dtype dtype, uint32_t rows, uint32_t cols)
+{
+    static const size_t PIECE = 1 << 20;
+    size_t bytes = (size_t)rows * cols * isa_dtype_bytes(dtype);
+    uint8_t *at = m->memory + m->used, *piece = malloc(PIECE);
+    uint64_t state = m->used + 1;
+    m->used = (m->used + bytes + 255) / 256 * 256;
+    if (m->used > m->bytes || !piece) {
+        free(piece);
+        return (struct view){.data = NULL};
+    }
+    for (size_t i = 0; i < PIECE / 2; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        uint16_t half = (uint16_t)(0x3f80 | ((state >> 40) & 0x807f));
+        memcpy(piece + 2 * i, &half, 2); /* two of them are an fp32 number of the same kind */
+    }
+    for (size_t done = 0, n; done < bytes; done += n) {
+        n = bytes - done < PIECE ? bytes - done : PIECE;
+        if (m->plugin)
+            m->cu->MemcpyAsync(at + done, piece, n, CUDA_COPY_DEFAULT, m->stream);
+        else
+            memcpy(at + done, piece, n);
+    }
+    if (m->plugin)
+        wait_idle(m);
+    free(piece);
+    return (struct view){at, dtype, false, rows, cols, cols};
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const double *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* seconds of one call; 0 = the kernel does not run here */
+static double time_kernel(struct machine *m, enum op op, struct kernel_args *k)
+{
+    double seconds[CALLS];
+    const struct cuda_call c = {k, m->stream, m->workspace, m->workspace_bytes, NULL, m->libraries};
+    for (uint32_t i = 0; i < isa_info(op)->noperands; i++)
+        if (!k->operand[i].data && !isa_info(op)->operand[i].optional)
+            return 0;
+    if (kernel_check(op, k) || (m->plugin && (m->plugin->check(op, k) || m->plugin->workspace_bytes(op, k, m->sm) > m->workspace_bytes)))
+        return 0;
+    if (!m->plugin && kernel_scratch_floats(op, k) * sizeof(float) > (size_t)256 << 20)
+        return 0;
+    if (m->plugin && m->plugin->prepare && m->plugin->prepare(op, &c))
+        return 0;
+    k->scratch = (float *)(void *)m->workspace;
+    for (int i = -1; i < CALLS; i++) {
+        float ms = 0;
+        int64_t start = world_now_ns();
+        if (!m->plugin)
+            device_cpu()->run(op, k);
+        double taken = (double)(world_now_ns() - start) * 1e-9;
+        if (m->plugin) {
+            int rc = m->cu->EventRecord(m->from, m->stream);
+            if (rc || m->plugin->launch(op, &c) || m->cu->EventRecord(m->to, m->stream) || wait_idle(m) ||
+                m->cu->EventElapsedTime(&ms, m->from, m->to))
+                return 0;
+            taken = (double)ms * 1e-3;
+        }
+        if (i >= 0)
+            seconds[i] = taken;
+    }
+    qsort(seconds, CALLS, sizeof *seconds, by_time);
+    return seconds[CALLS / 2];
+}
+
+static void measure_products(struct machine *m, enum dtype dtype, FILE *out)
+{
+    static const uint32_t cpu[][3] = {{64, 64, 64}, {128, 256, 256}, {256, 512, 512}, {512, 1024, 512}};
+    static const uint32_t gpu[][3] = {{1024, 1024, 1024},  {2048, 4096, 4096}, {4096, 4096, 4096}, {8192, 4096, 4096},
+                                      {8192, 14336, 4096}, {8192, 4096, 14336}, {8192, 8192, 8192}, {512, 4096, 4096}};
+    size_t n = m->plugin ? sizeof gpu / sizeof *gpu : sizeof cpu / sizeof *cpu;
+    fprintf(out, "  <gemm dtype=\"%s\">\n", dtype == DTYPE_BF16 ? "bf16" : "fp32");
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t *s = m->plugin ? gpu[i] : cpu[i];
+        struct kernel_args k = {.scratch = NULL};
+        m->used = 0;
+        k.operand[OPND(MATMUL_NT, c)] = operand(m, dtype, s[0], s[1]);
+        k.operand[OPND(MATMUL_NT, a)] = operand(m, dtype, s[0], s[2]);
+        k.operand[OPND(MATMUL_NT, b)] = operand(m, dtype, s[1], s[2]);
+        double seconds = time_kernel(m, OP_MATMUL_NT, &k);
+        if (seconds > 0)
+            fprintf(out, "    <point m=\"%u\" n=\"%u\" k=\"%u\" rate=\"%.4gGFLOP/s\"/>\n", s[0], s[1], s[2],
+                    2.0 * s[0] * s[1] * s[2] / seconds * 1e-9);
+    }
+    fprintf(out, "  </gemm>\n");
+}
+
+static void measure_attention(struct machine *m, FILE *out)
+{
+    uint32_t heads = m->plugin ? 32 : 4, kv = m->plugin ? 8 : 2, head = m->plugin ? 128 : 32, sequence = m->plugin ? 4096 : 128;
+    enum dtype dtype = m->plugin ? DTYPE_BF16 : DTYPE_F32;
+    struct kernel_args k = {.scratch = NULL};
+    m->used = 0;
+    k.operand[OPND(ATTENTION, o)] = operand(m, dtype, sequence, heads * head);
+    k.operand[OPND(ATTENTION, lse)] = operand(m, DTYPE_F32, sequence, heads);
+    k.operand[OPND(ATTENTION, q)] = operand(m, dtype, sequence, heads * head);
+    k.operand[OPND(ATTENTION, k)] = operand(m, dtype, sequence, kv * head);
+    k.operand[OPND(ATTENTION, v)] = operand(m, dtype, sequence, kv * head);
+    k.attr[ATTR(ATTENTION, heads)].i = heads;
+    k.attr[ATTR(ATTENTION, kv)].i = kv;
+    k.attr[ATTR(ATTENTION, head)].i = head;
+    k.attr[ATTR(ATTENTION, sequence)].i = sequence;
+    k.attr[ATTR(ATTENTION, scale)].f = 0.088;
+    double seconds = time_kernel(m, OP_ATTENTION, &k), flop = 2.0 * heads * head * sequence * sequence;
+    if (seconds > 0)
+        fprintf(out, "  <!-- attention forward, %u heads of %u, %u of keys, %u causal places: %.3g us, %.4g GFLOP/s -->\n", heads,
+                head, kv, sequence, seconds * 1e6, flop / seconds * 1e-9);
+}
+
+static void measure_streams(struct machine *m, FILE *out)
+{
+    uint32_t rows = m->plugin ? 16384 : 512, cols = m->plugin ? 4096 : 1024;
+    enum dtype dtype = m->plugin ? DTYPE_BF16 : DTYPE_F32;
+    double matrix = (double)rows * cols * isa_dtype_bytes(dtype);
+    struct kernel_args k = {.scratch = NULL};
+    m->used = 0;
+    for (uint32_t i = 0; i < 3; i++)
+        k.operand[i] = operand(m, dtype, rows, cols);
+    double copy = time_kernel(m, OP_COPY, &k), swiglu = time_kernel(m, OP_SWIGLU, &k);
+    k.operand[OPND(RMSNORM, g)] = operand(m, dtype, 1, cols);
+    k.operand[OPND(RMSNORM, rstd)] = operand(m, DTYPE_F32, rows, 1);
+    k.attr[ATTR(RMSNORM, eps)].f = 1e-5;
+    double norm = time_kernel(m, OP_RMSNORM, &k);
+    if (copy > 0)
+        fprintf(out, "  <!-- copy of %.4g MB: %.4g GB/s read and written -->\n", matrix * 1e-6, 2 * matrix / copy * 1e-9);
+    if (swiglu > 0)
+        fprintf(out, "  <!-- swiglu: %.4g GB/s -->\n", 3 * matrix / swiglu * 1e-9);
+    if (norm > 0)
+        fprintf(out, "  <!-- rmsnorm: %.4g GB/s -->\n", 2 * matrix / norm * 1e-9);
+}
+
+enum status calibrate(const struct cuda_plugin *plugin, FILE *out, char *error, size_t error_size)
+{
+    struct machine m;
+    char device[300], date[16];
+    time_t now = time(NULL);
+    struct tm day;
+    if (!open_machine(&m, plugin, error, error_size)) {
+        close_machine(&m);
+        return STATUS_WORLD;
+    }
+    if (plugin)
+        plugin->describe(0, device, sizeof device);
+    else
+        device_cpu()->describe(device, sizeof device);
+    strftime(date, sizeof date, "%Y-%m-%d", gmtime_r(&now, &day));
+    fprintf(out, "<measured date=\"%s\">\n  <!-- calibrated by llmrun on %s -->\n", date, device);
+    measure_products(&m, DTYPE_BF16, out);
+    measure_products(&m, DTYPE_F32, out);
+    measure_attention(&m, out);
+    measure_streams(&m, out);
+    fprintf(out, "</measured>\n");
+    close_machine(&m);
+    return STATUS_OK;
+}
