@@ -26,7 +26,7 @@ struct cuda_call {
     size_t workspace_bytes; /* at least cuda_workspace_bytes() */
     /* What the host prepared for this instruction and the device copied before the step, in device memory, dense int32.
      * TOKENS, TOKENS_AHEAD: `rows` ids, then `rows` targets, both always there.  ROUTE: choices given to the run, t x k,
-     * or NULL = free.  Others: NULL. */
+     * or NULL = free; a token whose first is -1 is free too.  Others: NULL. */
     const int32_t *staged;
     struct cuda_libraries *libraries; /* products and attention only */
 };
