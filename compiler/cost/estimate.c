@@ -7,6 +7,7 @@
 #include "compiler/cost/cost_private.h"
 
 #include <math.h>
+#include <string.h>
 
 static void add_block(struct cost_stage *st, const struct cost_block *b, double times)
 {
@@ -191,7 +192,10 @@ static double dp_exposed(const struct cost *c, const struct cost_stage *stages)
 
 double cost_host_bytes_s(const struct cost *c)
 {
-    return c->type->host_bytes_s > 0 ? c->type->host_bytes_s : 25e9;
+    /* Grace is joined by 450 GB/s each way (NVIDIA's data sheets of GH200 and GB200), others by PCIe; 0.8 is assumed */
+    const char *model = c->type->gpu.model;
+    double bytes_s = !strncmp(model, "GB", 2) || !strncmp(model, "GH", 2) ? 0.8 * 450e9 : 25e9;
+    return c->type->host_bytes_s > 0 ? c->type->host_bytes_s : bytes_s;
 }
 
 static double optimizer_s(const struct cost *c, const struct cost_stage *stages)

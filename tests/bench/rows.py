@@ -93,7 +93,7 @@ def as_run(name, raw, text):
     noted = re.search(r"VP printed NA here but .*treat as (\d+)", raw.get("notes") or "")
     if noted and "vpp =" not in text:
         text = plan_line(text.replace("schedule 1f1b", "schedule interleaved"), "vpp = %s" % noted[1])
-    if raw["config"].get("offload") and "offload" not in text:
+    if re.search("expert|moe", raw["config"].get("offload") or ""): # a number of layers, as others have, is not in the language
         text = plan_line(text, "offload [activations]")
     if plan_value(text, "zero") and "shard =" not in text and re.search(r"^    dp = ", text, re.M):
         text = plan_line(text, "shard = %d" % (plan_value(text, "dp") * plan_value(text, "cp")))
