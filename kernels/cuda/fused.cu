@@ -22,7 +22,7 @@ template <int KEEP, bool CENTER, class T> __global__ void ROW_BOUNDS(KEEP) add_n
     SHARED(float, part2, 32);
     size_t i = (size_t)blockIdx.x * blockDim.y + threadIdx.y;
     unsigned packs = i < a.rows ? a.h / PACK : 0;
-    float v[KEEP][PACK], sum[1] = {0}, mean = 0;
+    float v[KEEP][PACK] = {}, sum[1] = {0}, mean = 0;
     UNROLL for (int c = 0; c < KEEP; c++)
     {
         size_t p = threadIdx.x + (size_t)c * blockDim.x, j = p * PACK;
@@ -58,7 +58,7 @@ template <int KEEP, bool CENTER, class T> __global__ void ROW_BOUNDS(KEEP) add_n
     UNROLL for (int c = 0; c < KEEP; c++)
     {
         size_t p = threadIdx.x + (size_t)c * blockDim.x, j = p * PACK;
-        float gain[PACK], bias[PACK];
+        float gain[PACK], bias[PACK] = {};
         if (p >= packs)
             continue;
         load<PACK>(gain, a.gain + j);
@@ -113,7 +113,7 @@ template <int KEEP, bool CENTER, class T> __global__ void __launch_bounds__(SLOP
         size_t i = first + threadIdx.y;
         bool here = i < a.rows;
         float mean = CENTER && here ? a.mean[i * a.ld_mean] : 0, rstd = here ? a.rstd[i * a.ld_rstd] : 0;
-        float n[KEEP][PACK], u[KEEP][PACK], sum[2] = {0, 0};
+        float n[KEEP][PACK] = {}, u[KEEP][PACK] = {}, sum[2] = {0, 0};
         UNROLL for (int c = 0; c < KEEP; c++)
         {
             size_t p = threadIdx.x + (size_t)c * blockDim.x;
