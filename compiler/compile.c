@@ -55,7 +55,7 @@ static struct plan *place_decision(struct arena *a, struct job *job, struct topo
     p->mesh = decision_mesh(job, decision);
     struct cost *cost = *costs = cost_new(a, job, topo, &p->decision);
     p->decision.offload = job->wishes.offload;
-    if (!p->decision.prefetch)
+    if (!p->decision.prefetch && !(job->wishes.never_overlap & OVERLAP_DP))
         p->decision.prefetch = cost_prefetch(a, cost);
     if (p->decision.room <= 0)
         p->decision.room = job->train.expert_room;

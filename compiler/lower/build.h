@@ -228,6 +228,8 @@ void lower_params(struct lower *l);
 struct mat lower_gather(struct lower *l, const char *name, struct mat m);      /* TOKENS -> whole rows */
 void lower_reduce_into(struct lower *l, struct mat partial, struct mat out);   /* partial sums over tp -> TOKENS */
 struct mat lower_partial(struct lower *l, struct mat out);                     /* where to put those partial sums */
+/* queue of sums and gathers among ranks of one role; tied copies meet on QUEUE_DP */
+enum queue lower_dp_queue(const struct lower *l);
 void lower_collective(struct lower *l, enum op op, enum queue q, uint32_t mask, struct mat x, struct mat y);
 /* channel: a number that SENDs and RECVs which meet have in common; those of a channel meet in program order */
 void lower_send(struct lower *l, struct mat m, uint32_t peer, uint32_t channel);

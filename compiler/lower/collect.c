@@ -6,6 +6,11 @@
 
 #include "compiler/lower/build.h"
 
+enum queue lower_dp_queue(const struct lower *l)
+{
+    return l->job->wishes.never_overlap & OVERLAP_DP ? QUEUE_COMPUTE : QUEUE_DP;
+}
+
 void lower_collective(struct lower *l, enum op op, enum queue q, uint32_t mask, struct mat x, struct mat y)
 {
     uint32_t i = lower_insn(l, op);

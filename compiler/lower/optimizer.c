@@ -23,7 +23,7 @@ void lower_head_of_step(struct lower *l)
             if (info->moved || (info->piece != NONE) != pieces || !info->shard || info->gathers)
                 continue;
             struct mat m = lower_flat(info->param, l->ctype, l->p->buckets[b].elements);
-            lower_collective(l, OP_ALL_GATHER, QUEUE_DP, info->shard, lower_own_param(l, b), m);
+            lower_collective(l, OP_ALL_GATHER, lower_dp_queue(l), info->shard, lower_own_param(l, b), m);
         }
     lower_gather_first(l);
 }

@@ -5,7 +5,8 @@
  * ahead, on the dp queue.  What F gathered is given up when the ring comes round (FSDP's reshard after forward); uses of
  * one piece in a row share a gather.  Stage 2 and 3: each microbatch's gradients of a piece are made in one of two
  * buffers, reduce-scattered under the next piece's backward pass, and added to the own shard's sum one piece later.
- * Sums over replicas, tp and tied tables are taken of the shards after the last microbatch.
+ * Where the job says `never overlap dp`, all of it is on the compute queue: nothing is gathered ahead, and
+ * nothing runs beside it.  Sums over replicas, tp and tied tables are taken of the shards after the last microbatch.
  *
  * Vectors, and tables that two pieces use, are kept whole and scattered once, as in stage 1: they are few, or their
  * gradient is complete only at the end.  Rajbhandari et al. 2020 (ZeRO); Zhao et al. 2023 (FSDP; its hybrid sharding is a
@@ -174,7 +175,7 @@ static void gather(struct lower *l, uint32_t use)
             continue;
         struct mat y = lower_flat(r->gathered[use % r->depth], l->ctype, l->p->buckets[pc->parts[i].bucket].elements);
         y.at = pc->parts[i].at * isa_dtype_bytes(l->ctype);
-        lower_collective(l, OP_ALL_GATHER, QUEUE_DP, b->shard, lower_own_param(l, pc->parts[i].bucket), y);
+        lower_collective(l, OP_ALL_GATHER, lower_dp_queue(l), b->shard, lower_own_param(l, pc->parts[i].bucket), y);
     }
     l->layer = layer;
     l->microbatch = microbatch;
@@ -253,7 +254,7 @@ void lower_bucket_scatter(struct lower *l, uint32_t piece, uint32_t bucket, bool
     } else {
         own = lower_own_gradient(l, bucket);
     }
-    lower_collective(l, OP_REDUCE_SCATTER, QUEUE_DP, b->shard, whole, own);
+    lower_collective(l, OP_REDUCE_SCATTER, lower_dp_queue(l), b->shard, whole, own);
     lower_close_gradients(l);
     if (b->begun) {
         s->pending = bucket;
@@ -275,9 +276,9 @@ void lower_bucket_finish(struct lower *l, uint32_t bucket)
     if (b->scatters && b->tie)
         lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, GROUP_TIE, m, m);
     if (b->scatters && l->sp && !b->split)
-        lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, l->mesh.dim[MESH_TP], m, m);
+        lower_collective(l, OP_ALL_REDUCE, lower_dp_queue(l), l->mesh.dim[MESH_TP], m, m);
     if (b->replica)
-        lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, b->replica, m, m);
+        lower_collective(l, OP_ALL_REDUCE, lower_dp_queue(l), b->replica, m, m);
 }
 
 void lower_bucket_reduce(struct lower *l, uint32_t bucket)
@@ -294,8 +295,8 @@ void lower_bucket_reduce(struct lower *l, uint32_t bucket)
     if (b->tie)
         lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, GROUP_TIE, m, m);
     if ((l->sp && !b->split) || (l->d->tp > 1 && b->partial))
-        lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, l->mesh.dim[MESH_TP], m, m);
+        lower_collective(l, OP_ALL_REDUCE, lower_dp_queue(l), l->mesh.dim[MESH_TP], m, m);
     if (b->shard)
-        lower_collective(l, OP_REDUCE_SCATTER, QUEUE_DP, b->shard, m, lower_own_shard(l, bucket, m));
+        lower_collective(l, OP_REDUCE_SCATTER, lower_dp_queue(l), b->shard, m, lower_own_shard(l, bucket, m));
     lower_bucket_finish(l, bucket);
 }

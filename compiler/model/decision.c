@@ -327,8 +327,10 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
         REFUSE("overlap of all_to_all with compute, but by schedules in pairs: combined_1f1b, dualpipe, dualpipe_v");
     if (job->wishes.overlap & OVERLAP_TP || (job->wishes.overlap & OVERLAP_CP && d->context != CONTEXT_RING))
         REFUSE("overlap of tp or cp with compute");
-    if (job->wishes.never_overlap & (OVERLAP_DP | OVERLAP_PP))
-        REFUSE("never overlap dp or pp");
+    if (job->wishes.never_overlap & OVERLAP_PP)
+        REFUSE("never overlap pp");
+    if (job->wishes.never_overlap & OVERLAP_DP && d->prefetch)
+        REFUSE("prefetch = %u with 'never overlap dp'", d->prefetch);
     return emittable_mesh(a, job, d, why) && emittable_size(a, job, d, why);
 }
 

@@ -36,14 +36,14 @@ bool search_emit_ready(const struct searching *s, struct diag *d)
         diag_help(d, "llmc estimate predicts it");
         return false;
     }
-    uint32_t never = OVERLAP_DP | OVERLAP_PP, can = OVERLAP_DP | OVERLAP_PP | OVERLAP_CP;
+    uint32_t never = OVERLAP_PP, can = OVERLAP_DP | OVERLAP_PP | OVERLAP_CP;
     can |= may_pair(w) ? OVERLAP_ALL_TO_ALL : 0;
     if (!(w->overlap & ~can) && !(w->never_overlap & never))
         return true;
     diag_error(d, w->span, "not-emittable", "no plan: %s can be estimated but not emitted yet",
                w->overlap & ~can & OVERLAP_TP ? "overlap of tp"
                : w->overlap & ~can ? "overlap of all_to_all without combined_1f1b, dualpipe or dualpipe_v"
-                                   : "never overlap of dp or pp");
+                                   : "never overlap of pp");
     return false;
 }
 

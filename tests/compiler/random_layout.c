@@ -1,73 +1,67 @@
-/* Drawing layouts: dimensions first by a few coins, so that each is often above 1 and seldom all are; then
- * whatever the rules of legality leave. */
+/* Drawing layouts: dimensions first by a few coins, so that each is often above 1 and seldom all are; then whatever the
+ * rules of legality leave. */
 
 #include "tests/compiler/random_layout.h"
 
 #include "compiler/execute/shrink.h"
+#include "compiler/schedule/schedule.h"
 #include "tests/compiler/random_plan.h"
 
-#define TRAIN(batch)                                                                                         \
-    "train {\n    sequence 16\n    batch " batch                                                             \
-    " sequences\n    precision fp32\n    optimizer adamw(lr=1e-3)\n}\n"
+#include <stdio.h>
+#include <stdlib.h>
+
+#define TRAIN(batch)                                                                                                     \
+    "train {\n    sequence 16\n    batch " batch " sequences\n    precision fp32\n    optimizer adamw(lr=1e-3)\n}\n"
 #define MODEL "llmc 1\nmodel tiny {\n    vocab 53\n    width 16\n"
 
 const struct layout_model layout_models[] = {
-    {"llama", MODEL "    norm rmsnorm\n    embed tokens\n    repeat 4 {\n        layer {\n"
-                    "            attn gqa(heads=8, kv=4, head=4, rope=10_000)\n            ffn swiglu(24)\n  "
-                    "      }\n    }\n"
+    {"llama", MODEL "    norm rmsnorm\n    embed tokens\n    repeat 6 {\n        layer {\n"
+                    "            attn gqa(heads=8, kv=4, head=4, rope=10_000)\n            ffn swiglu(24)\n        }\n    }\n"
                     "    head untied\n}\n" TRAIN("16")},
-    {"gpt2",
-     MODEL "    norm layernorm\n    embed tokens\n    embed positions(16)\n    repeat 5 {\n        layer {\n"
-           "            attn mha(heads=4, bias=yes)\n            ffn gelu(32, bias=yes)\n        }\n    }\n"
-           "    head tied\n}\n" TRAIN("24")},
-    {"mistral", MODEL
-     "    norm rmsnorm\n    embed tokens\n    repeat 8 {\n        layer {\n"
-     "            attn gqa(heads=4, kv=2, window=6, rope=500)\n            ffn geglu(16)\n        }\n    }\n"
-     "    head tied\n}\n" TRAIN("16")},
-    {"mixtral", MODEL
-     "    norm rmsnorm\n    embed tokens\n    repeat 4 {\n        layer {\n"
-     "            attn gqa(heads=4, kv=4, rope=10_000)\n            moe swiglu(16) {\n"
-     "                experts 4\n                active 2\n                router softmax\n            }\n"
-     "        }\n    }\n    head untied\n}\n" TRAIN("16")},
-    {"gemma",
-     MODEL "    norm rmsnorm(place=both)\n    embed tokens(scale=yes)\n    repeat 2 {\n        layer {\n"
-           "            attn gqa(heads=4, kv=2, window=6, rope=10_000, softcap=5, scale=6)\n"
-           "            ffn geglu(32)\n        }\n        layer {\n"
-           "            attn gqa(heads=4, kv=2, rope=10_000, softcap=5, scale=6)\n            ffn geglu(32)\n"
-           "        }\n    }\n    head tied(softcap=8)\n}\n" TRAIN("16")},
+    {"gpt2", MODEL "    norm layernorm\n    embed tokens\n    embed positions(16)\n    repeat 5 {\n        layer {\n"
+                   "            attn mha(heads=4, bias=yes)\n            ffn gelu(32, bias=yes)\n        }\n    }\n"
+                   "    head tied\n}\n" TRAIN("24")},
+    {"mistral", MODEL "    norm rmsnorm\n    embed tokens\n    repeat 8 {\n        layer {\n"
+                      "            attn gqa(heads=4, kv=2, window=6, rope=500)\n            ffn geglu(16)\n        }\n    }\n"
+                      "    head tied\n}\n" TRAIN("16")},
+    {"mixtral", MODEL "    norm rmsnorm\n    embed tokens\n    repeat 4 {\n        layer {\n"
+                      "            attn gqa(heads=4, kv=4, rope=10_000)\n            moe swiglu(16) {\n"
+                      "                experts 4\n                active 2\n                router softmax\n            }\n"
+                      "        }\n    }\n    head untied\n}\n" TRAIN("12")},
+    {"gemma", MODEL "    norm rmsnorm(place=both)\n    embed tokens(scale=yes)\n    repeat 2 {\n        layer {\n"
+                    "            attn gqa(heads=4, kv=2, window=6, rope=10_000, softcap=5, scale=6)\n"
+                    "            ffn geglu(32)\n        }\n        layer {\n"
+                    "            attn gqa(heads=4, kv=2, rope=10_000, softcap=5, scale=6)\n            ffn geglu(32)\n"
+                    "        }\n    }\n    head tied(softcap=8)\n}\n" TRAIN("16")},
     {"neox", MODEL "    norm layernorm\n    embed tokens\n    repeat 4 {\n        layer parallel(norms=2) {\n"
                    "            attn mha(heads=4, rope=rotary(10_000, dims=2), bias=yes)\n"
                    "            ffn gelu(32, bias=yes)\n        }\n    }\n    head untied\n}\n" TRAIN("12")},
-    {"qwen3",
-     MODEL "    norm rmsnorm\n    embed tokens\n    repeat 4 {\n        layer {\n"
-           "            attn gqa(heads=4, kv=2, rope=10_000, qk_norm=head)\n            moe swiglu(16) {\n"
-           "                experts 8\n                active 2\n                router softmax\n"
-           "            }\n        }\n    }\n    head untied\n}\n" TRAIN("16")},
-    {"latent",
-     MODEL "    norm rmsnorm\n    embed tokens\n    repeat 4 {\n        layer {\n"
-           "            attn mla(heads=4, kv_rank=8, nope=4, rope=2, v=6)\n            ffn swiglu(24)\n"
-           "        }\n    }\n    head untied\n}\n" TRAIN("16")},
+    {"qwen3", MODEL "    norm rmsnorm\n    embed tokens\n    repeat 4 {\n        layer {\n"
+                    "            attn gqa(heads=4, kv=2, rope=10_000, qk_norm=head)\n            moe swiglu(16) {\n"
+                    "                experts 8\n                active 2\n                router softmax\n"
+                    "            }\n        }\n    }\n    head untied\n}\n" TRAIN("16")},
+    {"latent", MODEL "    norm rmsnorm\n    embed tokens\n    repeat 4 {\n        layer {\n"
+                     "            attn mla(heads=4, kv_rank=8, nope=4, rope=2, v=6)\n            ffn swiglu(24)\n"
+                     "        }\n    }\n    head untied\n}\n" TRAIN("16")},
     {"balanced", MODEL "    norm rmsnorm\n    embed tokens\n    repeat 3 {\n        layer {\n"
                        "            attn gqa(heads=4, kv=2, rope=10_000)\n            moe swiglu(16) {\n"
                        "                experts 4\n                active 2\n                router softmax\n"
                        "                balance 0.01\n            }\n        }\n"
                        "    }\n    head tied\n}\n" TRAIN("12")},
-    {"deepseek", MODEL
-     "    norm rmsnorm\n    embed tokens\n    repeat 1 {\n        layer {\n"
-     "            attn mla(heads=4, q_rank=8, kv_rank=8, nope=4, rope=4, v=4)\n            ffn swiglu(24)\n"
-     "        }\n    }\n    repeat 3 {\n        layer {\n"
-     "            attn mla(heads=4, q_rank=8, kv_rank=8, nope=4, rope=4, v=4)\n            moe swiglu(8) {\n"
-     "                experts 8\n                active 2\n                shared 1\n"
-     "                router sigmoid(groups=4, pick=2, bias=yes, scale=2.5)\n            }\n        }\n"
-     "    }\n    head untied\n}\n" TRAIN("16")},
-    {"predict", MODEL
-     "    norm rmsnorm\n    embed tokens\n    repeat 1 {\n        layer {\n"
-     "            attn mla(heads=4, q_rank=8, kv_rank=8, nope=4, rope=4, v=4)\n            ffn swiglu(24)\n"
-     "        }\n    }\n    repeat 3 {\n        layer {\n"
-     "            attn mla(heads=4, q_rank=8, kv_rank=8, nope=4, rope=4, v=4)\n            moe swiglu(8) {\n"
-     "                experts 8\n                active 2\n                shared 1\n"
-     "                router sigmoid(groups=4, pick=2, bias=yes, scale=2.5)\n            }\n        }\n"
-     "    }\n    predict 1 ahead\n    head untied\n}\n" TRAIN("16")},
+    {"deepseek", MODEL "    norm rmsnorm\n    embed tokens\n    repeat 1 {\n        layer {\n"
+                       "            attn mla(heads=4, q_rank=8, kv_rank=8, nope=4, rope=4, v=4)\n            ffn swiglu(24)\n"
+                       "        }\n    }\n    repeat 3 {\n        layer {\n"
+                       "            attn mla(heads=4, q_rank=8, kv_rank=8, nope=4, rope=4, v=4)\n            moe swiglu(8) {\n"
+                       "                experts 8\n                active 2\n                shared 1\n"
+                       "                router sigmoid(groups=4, pick=2, bias=yes, scale=2.5)\n            }\n        }\n"
+                       "    }\n    head untied\n}\n" TRAIN("16")},
+    {"predict", MODEL "    norm rmsnorm\n    embed tokens\n    repeat 1 {\n        layer {\n"
+                       "            attn mla(heads=4, q_rank=8, kv_rank=8, nope=4, rope=4, v=4)\n            ffn swiglu(24)\n"
+                       "        }\n    }\n    repeat 3 {\n        layer {\n"
+                       "            attn mla(heads=4, q_rank=8, kv_rank=8, nope=4, rope=4, v=4)\n            moe swiglu(8) {\n"
+                       "                experts 8\n                active 2\n                shared 1\n"
+                       "                router sigmoid(groups=4, pick=2, bias=yes, scale=2.5)\n            }\n        }\n"
+                       "    }\n    predict 1 ahead\n    head untied\n}\n" TRAIN("16")},
 };
 const uint32_t layout_nmodels = sizeof layout_models / sizeof *layout_models;
 
@@ -84,18 +78,57 @@ static bool has_experts(const struct job *job)
     return false;
 }
 
-static void draw_schedule(uint64_t *state, struct decision *d)
+/* What is seldom legal is drawn first and kept over some tries of the rest: else the easy ones would crowd it out. */
+struct aim {
+    enum schedule_kind schedule;
+    bool piped, wide; /* pp > 1; groups of more than pp microbatches */
+    uint32_t vpp, tp, ep, etp;
+};
+
+static struct aim draw_aim(uint64_t *state, const struct job *job)
 {
-    d->schedule =
-        random_below(state, 3) ? (enum schedule_kind)random_below(state, SCHED_AUTO + 1) : SCHED_1F1B;
-    uint32_t chunks = d->schedule == SCHED_AUTO ? 1 + random_below(state, 2) : schedule_chunks(d->schedule);
-    d->vpp = chunks ? chunks : 2 + random_below(state, 2);
-    d->schedule_group = !chunks && random_below(state, 4) == 0 ? d->pp + random_below(state, 3) : 0;
-    d->nstages = d->pp * d->vpp;
+    struct aim x = {.piped = random_below(state, 4), .tp = degree(state, 2), .ep = 1, .etp = 1};
+    x.schedule = random_below(state, 6) ? (enum schedule_kind)random_below(state, NSCHEDULES) : SCHED_1F1B;
+    x.vpp = schedule_chunks(x.schedule);
+    if (x.schedule == SCHED_AUTO || x.schedule == SCHED_FILE)
+        x.vpp = 1 + random_below(state, 2);
+    else if (!x.vpp) {
+        x.vpp = 2 + random_below(state, 2);
+        x.wide = random_below(state, 3) == 0;
+    }
+    if (has_experts(job)) {
+        x.ep = 1u << random_below(state, 4);
+        x.etp = degree(state, 1);
+    }
+    return x;
+}
+
+/* some formula's schedule of this shape, printed and read again as another program's would be; NULL where there is none */
+static const struct schedule *filed(struct arena *a, uint64_t *state, struct decision *d)
+{
+    struct decision like = *d;
+    char *text = NULL;
+    size_t size = 0;
+    const char *why;
+    do
+        like.schedule = (enum schedule_kind)random_below(state, SCHED_AUTO);
+    while (like.schedule == SCHED_DUALPIPE); /* the form has one copy of the model */
+    struct schedule *s = schedule_new(a, &like);
+    FILE *f = s ? open_memstream(&text, &size) : NULL;
+    if (!f)
+        return NULL;
+    schedule_print(s, f);
+    fclose(f);
+    s = schedule_parse(a, text, size, &why);
+    free(text);
+    d->folds = decision_folds(&like);
+    return s;
 }
 
 static bool listed(struct arena *a, uint64_t *state, struct decision *d)
 {
+    if (d->schedule == SCHED_FILE)
+        return (d->listed = filed(a, state, d)) != NULL;
     if (d->schedule != SCHED_AUTO)
         return true;
     d->folds = d->vpp == 2 && random_below(state, 2);
@@ -105,17 +138,15 @@ static bool listed(struct arena *a, uint64_t *state, struct decision *d)
 
 static void draw_recompute(uint64_t *state, struct decision *d)
 {
-    static const enum recompute kinds[] = {RECOMPUTE_NONE, RECOMPUTE_NONE, RECOMPUTE_FULL,
-                                           RECOMPUTE_SELECTIVE};
+    static const enum recompute kinds[] = {RECOMPUTE_NONE, RECOMPUTE_NONE, RECOMPUTE_FULL, RECOMPUTE_SELECTIVE};
     d->recompute = kinds[random_below(state, 4)];
     d->parts = d->recompute == RECOMPUTE_SELECTIVE ? 1 + random_below(state, 255) : 0;
     if (d->recompute == RECOMPUTE_SELECTIVE && random_below(state, 2)) /* one alone, as is usual */
         d->parts = 1u << random_below(state, 8);
-    d->recompute_layers =
-        d->recompute == RECOMPUTE_FULL && random_below(state, 3) == 0 ? 1 + random_below(state, 2) : 0;
+    d->recompute_layers = d->recompute == RECOMPUTE_FULL && random_below(state, 3) == 0 ? 1 + random_below(state, 2) : 0;
 }
 
-static void draw_degrees(uint64_t *state, const struct job *job, struct decision *d)
+static void draw_degrees(uint64_t *state, const struct aim *aim, bool never_dp, struct decision *d)
 {
     static const enum axis orders[][NAXES] = {{AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP},
                                               {AXIS_TP, AXIS_CP, AXIS_PP, AXIS_DP},
@@ -123,32 +154,35 @@ static void draw_degrees(uint64_t *state, const struct job *job, struct decision
     const enum axis *order = orders[random_below(state, 6) < 3 ? 0 : random_below(state, 3)];
     for (int i = 0; i < NAXES; i++)
         d->order[i] = order[i];
-    d->tp = degree(state, 2);
+    d->tp = aim->tp;
     d->cp = degree(state, 2);
-    d->pp = random_below(state, 2) ? 1 + random_below(state, 4) : 1;
-    d->dp = random_below(state, 5) ? degree(state, 3) : 3;
-    if (has_experts(job)) {
-        d->ep = degree(state, 3);
-        d->etp = degree(state, 1);
-    }
+    d->pp = aim->piped ? 2 + random_below(state, 3) : 1;
+    d->dp = random_below(state, 4) ? degree(state, 3) : 3;
+    if (random_below(state, 12) == 0)
+        d->tp = d->cp = d->pp = d->dp = 2;
+    d->ep = aim->ep;
+    d->etp = aim->etp;
     d->sp = d->tp > 1 && random_below(state, 3);
     d->context = (enum context_kind)(1 + random_below(state, 3));
     d->zero = random_below(state, 4);
     d->shard = d->zero ? d->dp * d->cp : 1;
     if (d->zero && random_below(state, 3) == 0)
         d->shard = random_below(state, 2) ? d->dp : degree(state, 3);
-    d->prefetch = d->zero == 3 ? random_below(state, 4) : 0;
+    d->prefetch = d->zero == 3 && !never_dp ? random_below(state, 4) : 0;
     d->microbatch = 1 + random_below(state, 3);
+    d->schedule = aim->schedule;
+    d->vpp = aim->vpp;
+    d->schedule_group = aim->wide ? d->pp + 1 + random_below(state, 2) : 0;
+    d->nstages = d->pp * d->vpp;
 }
 
-static bool finish(struct arena *a, uint64_t *state, const struct job *job, const struct topo *topo,
-                   struct decision *d)
+static bool finish(struct arena *a, uint64_t *state, const struct job *job, const struct topo *topo, struct decision *d)
 {
     const char *why;
     uint32_t n = job->model.nlayers;
     d->microbatches = (uint32_t)(job->train.batch / d->dp / d->microbatch);
-    if (!d->microbatches || d->pp > d->microbatches * 8 || !decision_place(a, topo, d, &why) ||
-        !listed(a, state, d))
+    if (!d->microbatches || job->train.batch % ((uint64_t)d->dp * d->microbatch) || d->pp > d->microbatches * 8 ||
+        !decision_place(a, topo, d, &why) || !listed(a, state, d))
         return false;
     double *cost = ARENA_ARRAY(a, double, n);
     for (uint32_t i = 0; i < n; i++)
@@ -163,29 +197,21 @@ static bool finish(struct arena *a, uint64_t *state, const struct job *job, cons
 
 static struct decision plain(void)
 {
-    return (struct decision){.tp = 1,
-                             .cp = 1,
-                             .pp = 1,
-                             .vpp = 1,
-                             .dp = 1,
-                             .ep = 1,
-                             .etp = 1,
-                             .shard = 1,
-                             .microbatch = 1,
-                             .recompute = RECOMPUTE_NONE,
-                             .schedule = SCHED_1F1B,
-                             .nstages = 1,
+    return (struct decision){.tp = 1, .cp = 1, .pp = 1, .vpp = 1, .dp = 1, .ep = 1, .etp = 1, .shard = 1, .microbatch = 1,
+                             .recompute = RECOMPUTE_NONE, .schedule = SCHED_1F1B, .nstages = 1,
                              .order = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}};
 }
 
-bool layout_draw(struct arena *a, uint64_t *state, const struct job *job, const struct topo *topo,
-                 uint32_t max_ranks, struct decision *out)
+bool layout_draw(struct arena *a, uint64_t *state, const struct job *job, const struct topo *topo, uint32_t max_ranks,
+                 struct decision *out)
 {
     struct arena_mark mark = arena_mark(a);
-    for (uint32_t tries = 0; tries < 20000; tries++) {
+    struct aim aim = {0};
+    for (uint32_t tries = 0; tries < 100000; tries++) {
         struct decision d = plain();
-        draw_degrees(state, job, &d);
-        draw_schedule(state, &d);
+        if (tries % 300 == 0)
+            aim = draw_aim(state, job);
+        draw_degrees(state, &aim, job->wishes.never_overlap & OVERLAP_DP, &d);
         draw_recompute(state, &d);
         uint32_t ranks = d.tp * d.cp * d.pp * d.dp;
         if (ranks < 2 || ranks > max_ranks || d.nstages > job->model.nlayers)
@@ -197,6 +223,13 @@ bool layout_draw(struct arena *a, uint64_t *state, const struct job *job, const 
         arena_reset(a, mark);
     }
     return false;
+}
+
+void layout_wishes(uint64_t *state, struct job *job)
+{
+    static const uint32_t never[] = {0, 0, 0, OVERLAP_CP, OVERLAP_DP, OVERLAP_CP | OVERLAP_DP};
+    job->wishes.offload = random_below(state, 4) ? 0 : OFFLOAD_OPTIMIZER;
+    job->wishes.never_overlap = never[random_below(state, sizeof never / sizeof *never)];
 }
 
 struct decision layout_alone(struct arena *a, const struct job *job, const struct topo *topo)
