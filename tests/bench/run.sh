@@ -44,5 +44,8 @@ for model in tests/reference/llama/model.llm $model; do
               model, n, kernels, end, (end - kernels) / n, 100 * (end / kernels - 1) }'
 done
 
+title "overlap: simulated, paced and real steps with and without it    tests/bench/paced.sh $build $work/paced"
+tests/bench/paced.sh "$build" "$work/paced"
+
 title "collectives over shared memory against memcpy    $build/tests/bench/bench_shm"
 "$build/tests/bench/bench_shm"

@@ -228,7 +228,7 @@ bool layout_draw(struct arena *a, uint64_t *state, const struct job *job, const 
 void layout_wishes(uint64_t *state, struct job *job)
 {
     static const uint32_t never[] = {0, 0, 0, OVERLAP_CP, OVERLAP_DP, OVERLAP_CP | OVERLAP_DP};
-    job->wishes.offload = random_below(state, 4) ? 0 : OFFLOAD_OPTIMIZER;
+    job->wishes.offload = random_below(state, 2) ? 0 : random_below(state, 4); /* bits of offload_part */
     job->wishes.never_overlap = never[random_below(state, sizeof never / sizeof *never)];
 }
 

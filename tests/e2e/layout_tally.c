@@ -93,6 +93,7 @@ static void sharding(struct rows *r, const struct job *job, const struct decisio
     row(r, "prefetch", "as llmc chooses", d->zero == 3 && split && !d->prefetch);
     DEGREE(r, "prefetch", split ? d->prefetch : 0, 1, 2, 3);
     row(r, "offload", "optimizer", job->wishes.offload & OFFLOAD_OPTIMIZER);
+    row(r, "offload", "activations", job->wishes.offload & OFFLOAD_ACTIVATIONS);
     row(r, "never overlap", "cp (ring)",
         job->wishes.never_overlap & OVERLAP_CP && d->cp > 1 && d->context == CONTEXT_RING);
     row(r, "never overlap", "dp", job->wishes.never_overlap & OVERLAP_DP && d->dp * d->cp > 1);

@@ -138,9 +138,10 @@ static bool open_bench(struct bench *b, const struct layout_model *model, struct
 static void blame(const struct bench *b, struct arena *a, uint64_t seed, const struct job *job, const struct decision *d,
                   const char *what)
 {
+    static const char *const offload[] = {"", ", offload optimizer", ", offload activations", ", offload both"};
     uint32_t never = job->wishes.never_overlap;
     printf("\n    LAYOUT=%s:%llu  %s%s%s%s: %.700s\n", b->model->name, (unsigned long long)seed, decision_text(a, d),
-           job->wishes.offload ? ", offload" : "", never & OVERLAP_CP ? ", never overlap cp" : "",
+           offload[job->wishes.offload & 3], never & OVERLAP_CP ? ", never overlap cp" : "",
            never & OVERLAP_DP ? ", never overlap dp" : "", what);
     fflush(stdout);
     b->result->failures++;
