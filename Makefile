@@ -168,8 +168,9 @@ fuzz:
 run-tests: all $(B)/tests/run $(B)/tests/fake/libcuda.so
 	$(Q)LLMC_BUILD=$(B) LLMC_QUICK=$(QUICK) LLMC_CC='$(CC) $(filter-out $(SANITIZE),$(CFLAGS))' $(B)/tests/run $(SUITE)
 
-# a thousand and more drawn layouts against one rank, an eighth of them by llmrun
-LAYOUTS ?= 300
+# a thousand and more drawn layouts against one rank: LAYOUTS of each of three models, a sixteenth as many of the others; in
+# parts with LAYOUTS_FROM=SEED and LAYOUT_MODELS='llama mixtral'; JOBS=1 on one core
+LAYOUTS ?= 334
 check-layouts: all $(B)/tests/run
 	$(Q)LLMC_BUILD=$(B) LAYOUTS=$(LAYOUTS) $(B)/tests/run any_layout
 
