@@ -41,7 +41,7 @@ against_one() {
         save="--routing-save $demo/routing.bin" replay="--routing $demo/routing.bin"
     fi
     "$build/llmc" plan "$model" topologies/cpu16.xml --set tp=1 --set cp=1 --set pp=1 --set dp=1 --set ep=1 --set gpus=1 \
-        --set batch="$batch" -q -o "$demo/$name-1"
+        --set batch="$batch" -q -o "$demo/$name-1" > /dev/null
     show "$build/llmc" plan "$model" topologies/cpu16.xml "$@" --set batch="$batch" -o "$demo/$name-16" | sed -n 1,6p
     "$build/llmrun" "$demo/$name-1" --data "$demo/tokens.bin" --steps "$count" $save --quiet --log "$demo/$name-1.jsonl"
     show "$build/llmrun" "$demo/$name-16" --data "$demo/tokens.bin" --steps "$count" $replay --log "$demo/$name-16.jsonl"
