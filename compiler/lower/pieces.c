@@ -118,6 +118,15 @@ static uint32_t keep_buffer(struct lower *l, const struct piece *pc, const char 
     return buffer;
 }
 
+/* What a router says is a value in name only: choices and weights lie beside its operator. */
+static bool is_choice(const struct expansion *e, uint32_t value)
+{
+    bool choice = false;
+    for (uint32_t i = 0; i < e->noprs; i++)
+        choice |= e->oprs[i].kind == OPR_ROUTER && e->oprs[i].out == value;
+    return choice;
+}
+
 static void place_piece(struct lower *l, uint32_t index)
 {
     struct piece *pc = &l->pieces[index];
@@ -140,6 +149,7 @@ static void place_piece(struct lower *l, uint32_t index)
             continue;
         snprintf(name, sizeof name, "%s.%s", tag, e->values[v].name);
         pc->buffer[v] = keep_buffer(l, pc, name, lower_value_shape(l, &e->values[v]));
+        l->p->buffers[pc->buffer[v]].host &= !is_choice(e, v);
     }
     for (uint32_t i = 0; i < e->noprs; i++)
         for (uint32_t k = 0; k < LOWER_AUX; k++) {

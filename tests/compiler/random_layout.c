@@ -166,7 +166,7 @@ static void draw_degrees(uint64_t *state, const struct aim *aim, bool never_dp, 
     d->context = (enum context_kind)(1 + random_below(state, 3));
     d->zero = random_below(state, 4);
     d->shard = d->zero ? d->dp * d->cp : 1;
-    if (d->zero && random_below(state, 3) == 0)
+    if (d->zero && random_below(state, 2))
         d->shard = random_below(state, 2) ? d->dp : degree(state, 3);
     d->prefetch = d->zero == 3 && !never_dp ? random_below(state, 4) : 0;
     d->microbatch = 1 + random_below(state, 3);
