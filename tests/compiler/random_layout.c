@@ -1,5 +1,5 @@
-/* Drawing layouts: dimensions first by a few coins, so that each is often above 1 and seldom all are; then whatever the
- * rules of legality leave. */
+/* Drawing layouts: dimensions first by a few coins, so that each is often above 1 and seldom all are; then
+ * whatever the rules of legality leave. */
 
 #include "tests/compiler/random_layout.h"
 
@@ -10,58 +10,68 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define TRAIN(batch)                                                                                                     \
-    "train {\n    sequence 16\n    batch " batch " sequences\n    precision fp32\n    optimizer adamw(lr=1e-3)\n}\n"
+#define TRAIN(batch)                                                                                         \
+    "train {\n    sequence 16\n    batch " batch                                                             \
+    " sequences\n    precision fp32\n    optimizer adamw(lr=1e-3)\n}\n"
 #define MODEL "llmc 1\nmodel tiny {\n    vocab 53\n    width 16\n"
 
 const struct layout_model layout_models[] = {
     {"llama", MODEL "    norm rmsnorm\n    embed tokens\n    repeat 6 {\n        layer {\n"
-                    "            attn gqa(heads=8, kv=4, head=4, rope=10_000)\n            ffn swiglu(24)\n        }\n    }\n"
+                    "            attn gqa(heads=8, kv=4, head=4, rope=10_000)\n            ffn swiglu(24)\n  "
+                    "      }\n    }\n"
                     "    head untied\n}\n" TRAIN("16")},
-    {"gpt2", MODEL "    norm layernorm\n    embed tokens\n    embed positions(16)\n    repeat 5 {\n        layer {\n"
-                   "            attn mha(heads=4, bias=yes)\n            ffn gelu(32, bias=yes)\n        }\n    }\n"
-                   "    head tied\n}\n" TRAIN("24")},
-    {"mistral", MODEL "    norm rmsnorm\n    embed tokens\n    repeat 8 {\n        layer {\n"
-                      "            attn gqa(heads=4, kv=2, window=6, rope=500)\n            ffn geglu(16)\n        }\n    }\n"
-                      "    head tied\n}\n" TRAIN("16")},
-    {"mixtral", MODEL "    norm rmsnorm\n    embed tokens\n    repeat 4 {\n        layer {\n"
-                      "            attn gqa(heads=4, kv=4, rope=10_000)\n            moe swiglu(16) {\n"
-                      "                experts 4\n                active 2\n                router softmax\n            }\n"
-                      "        }\n    }\n    head untied\n}\n" TRAIN("12")},
-    {"gemma", MODEL "    norm rmsnorm(place=both)\n    embed tokens(scale=yes)\n    repeat 2 {\n        layer {\n"
-                    "            attn gqa(heads=4, kv=2, window=6, rope=10_000, softcap=5, scale=6)\n"
-                    "            ffn geglu(32)\n        }\n        layer {\n"
-                    "            attn gqa(heads=4, kv=2, rope=10_000, softcap=5, scale=6)\n            ffn geglu(32)\n"
-                    "        }\n    }\n    head tied(softcap=8)\n}\n" TRAIN("16")},
+    {"gpt2",
+     MODEL "    norm layernorm\n    embed tokens\n    embed positions(16)\n    repeat 5 {\n        layer {\n"
+           "            attn mha(heads=4, bias=yes)\n            ffn gelu(32, bias=yes)\n        }\n    }\n"
+           "    head tied\n}\n" TRAIN("24")},
+    {"mistral", MODEL
+     "    norm rmsnorm\n    embed tokens\n    repeat 8 {\n        layer {\n"
+     "            attn gqa(heads=4, kv=2, window=6, rope=500)\n            ffn geglu(16)\n        }\n    }\n"
+     "    head tied\n}\n" TRAIN("16")},
+    {"mixtral", MODEL
+     "    norm rmsnorm\n    embed tokens\n    repeat 4 {\n        layer {\n"
+     "            attn gqa(heads=4, kv=4, rope=10_000)\n            moe swiglu(16) {\n"
+     "                experts 4\n                active 2\n                router softmax\n            }\n"
+     "        }\n    }\n    head untied\n}\n" TRAIN("12")},
+    {"gemma",
+     MODEL "    norm rmsnorm(place=both)\n    embed tokens(scale=yes)\n    repeat 2 {\n        layer {\n"
+           "            attn gqa(heads=4, kv=2, window=6, rope=10_000, softcap=5, scale=6)\n"
+           "            ffn geglu(32)\n        }\n        layer {\n"
+           "            attn gqa(heads=4, kv=2, rope=10_000, softcap=5, scale=6)\n            ffn geglu(32)\n"
+           "        }\n    }\n    head tied(softcap=8)\n}\n" TRAIN("16")},
     {"neox", MODEL "    norm layernorm\n    embed tokens\n    repeat 4 {\n        layer parallel(norms=2) {\n"
                    "            attn mha(heads=4, rope=rotary(10_000, dims=2), bias=yes)\n"
                    "            ffn gelu(32, bias=yes)\n        }\n    }\n    head untied\n}\n" TRAIN("12")},
-    {"qwen3", MODEL "    norm rmsnorm\n    embed tokens\n    repeat 4 {\n        layer {\n"
-                    "            attn gqa(heads=4, kv=2, rope=10_000, qk_norm=head)\n            moe swiglu(16) {\n"
-                    "                experts 8\n                active 2\n                router softmax\n"
-                    "            }\n        }\n    }\n    head untied\n}\n" TRAIN("16")},
-    {"latent", MODEL "    norm rmsnorm\n    embed tokens\n    repeat 4 {\n        layer {\n"
-                     "            attn mla(heads=4, kv_rank=8, nope=4, rope=2, v=6)\n            ffn swiglu(24)\n"
-                     "        }\n    }\n    head untied\n}\n" TRAIN("16")},
+    {"qwen3",
+     MODEL "    norm rmsnorm\n    embed tokens\n    repeat 4 {\n        layer {\n"
+           "            attn gqa(heads=4, kv=2, rope=10_000, qk_norm=head)\n            moe swiglu(16) {\n"
+           "                experts 8\n                active 2\n                router softmax\n"
+           "            }\n        }\n    }\n    head untied\n}\n" TRAIN("16")},
+    {"latent",
+     MODEL "    norm rmsnorm\n    embed tokens\n    repeat 4 {\n        layer {\n"
+           "            attn mla(heads=4, kv_rank=8, nope=4, rope=2, v=6)\n            ffn swiglu(24)\n"
+           "        }\n    }\n    head untied\n}\n" TRAIN("16")},
     {"balanced", MODEL "    norm rmsnorm\n    embed tokens\n    repeat 3 {\n        layer {\n"
                        "            attn gqa(heads=4, kv=2, rope=10_000)\n            moe swiglu(16) {\n"
                        "                experts 4\n                active 2\n                router softmax\n"
                        "                balance 0.01\n            }\n        }\n"
                        "    }\n    head tied\n}\n" TRAIN("12")},
-    {"deepseek", MODEL "    norm rmsnorm\n    embed tokens\n    repeat 1 {\n        layer {\n"
-                       "            attn mla(heads=4, q_rank=8, kv_rank=8, nope=4, rope=4, v=4)\n            ffn swiglu(24)\n"
-                       "        }\n    }\n    repeat 3 {\n        layer {\n"
-                       "            attn mla(heads=4, q_rank=8, kv_rank=8, nope=4, rope=4, v=4)\n            moe swiglu(8) {\n"
-                       "                experts 8\n                active 2\n                shared 1\n"
-                       "                router sigmoid(groups=4, pick=2, bias=yes, scale=2.5)\n            }\n        }\n"
-                       "    }\n    head untied\n}\n" TRAIN("16")},
-    {"predict", MODEL "    norm rmsnorm\n    embed tokens\n    repeat 1 {\n        layer {\n"
-                       "            attn mla(heads=4, q_rank=8, kv_rank=8, nope=4, rope=4, v=4)\n            ffn swiglu(24)\n"
-                       "        }\n    }\n    repeat 3 {\n        layer {\n"
-                       "            attn mla(heads=4, q_rank=8, kv_rank=8, nope=4, rope=4, v=4)\n            moe swiglu(8) {\n"
-                       "                experts 8\n                active 2\n                shared 1\n"
-                       "                router sigmoid(groups=4, pick=2, bias=yes, scale=2.5)\n            }\n        }\n"
-                       "    }\n    predict 1 ahead\n    head untied\n}\n" TRAIN("16")},
+    {"deepseek", MODEL
+     "    norm rmsnorm\n    embed tokens\n    repeat 1 {\n        layer {\n"
+     "            attn mla(heads=4, q_rank=8, kv_rank=8, nope=4, rope=4, v=4)\n            ffn swiglu(24)\n"
+     "        }\n    }\n    repeat 3 {\n        layer {\n"
+     "            attn mla(heads=4, q_rank=8, kv_rank=8, nope=4, rope=4, v=4)\n            moe swiglu(8) {\n"
+     "                experts 8\n                active 2\n                shared 1\n"
+     "                router sigmoid(groups=4, pick=2, bias=yes, scale=2.5)\n            }\n        }\n"
+     "    }\n    head untied\n}\n" TRAIN("16")},
+    {"predict", MODEL
+     "    norm rmsnorm\n    embed tokens\n    repeat 1 {\n        layer {\n"
+     "            attn mla(heads=4, q_rank=8, kv_rank=8, nope=4, rope=4, v=4)\n            ffn swiglu(24)\n"
+     "        }\n    }\n    repeat 3 {\n        layer {\n"
+     "            attn mla(heads=4, q_rank=8, kv_rank=8, nope=4, rope=4, v=4)\n            moe swiglu(8) {\n"
+     "                experts 8\n                active 2\n                shared 1\n"
+     "                router sigmoid(groups=4, pick=2, bias=yes, scale=2.5)\n            }\n        }\n"
+     "    }\n    predict 1 ahead\n    head untied\n}\n" TRAIN("16")},
 };
 const uint32_t layout_nmodels = sizeof layout_models / sizeof *layout_models;
 
@@ -78,7 +88,8 @@ static bool has_experts(const struct job *job)
     return false;
 }
 
-/* What is seldom legal is drawn first and kept over some tries of the rest: else the easy ones would crowd it out. */
+/* What is seldom legal is drawn first and kept over some tries of the rest: else the easy ones would crowd it
+ * out. */
 struct aim {
     enum schedule_kind schedule;
     bool piped, wide; /* pp > 1; groups of more than pp microbatches */
@@ -103,7 +114,8 @@ static struct aim draw_aim(uint64_t *state, const struct job *job)
     return x;
 }
 
-/* some formula's schedule of this shape, printed and read again as another program's would be; NULL where there is none */
+/* some formula's schedule of this shape, printed and read again as another program's would be; NULL where
+ * there is none */
 static const struct schedule *filed(struct arena *a, uint64_t *state, struct decision *d)
 {
     struct decision like = *d;
@@ -138,12 +150,14 @@ static bool listed(struct arena *a, uint64_t *state, struct decision *d)
 
 static void draw_recompute(uint64_t *state, struct decision *d)
 {
-    static const enum recompute kinds[] = {RECOMPUTE_NONE, RECOMPUTE_NONE, RECOMPUTE_FULL, RECOMPUTE_SELECTIVE};
+    static const enum recompute kinds[] = {RECOMPUTE_NONE, RECOMPUTE_NONE, RECOMPUTE_FULL,
+                                           RECOMPUTE_SELECTIVE};
     d->recompute = kinds[random_below(state, 4)];
     d->parts = d->recompute == RECOMPUTE_SELECTIVE ? 1 + random_below(state, 255) : 0;
     if (d->recompute == RECOMPUTE_SELECTIVE && random_below(state, 2)) /* one alone, as is usual */
         d->parts = 1u << random_below(state, 8);
-    d->recompute_layers = d->recompute == RECOMPUTE_FULL && random_below(state, 3) == 0 ? 1 + random_below(state, 2) : 0;
+    d->recompute_layers =
+        d->recompute == RECOMPUTE_FULL && random_below(state, 3) == 0 ? 1 + random_below(state, 2) : 0;
 }
 
 static void draw_degrees(uint64_t *state, const struct aim *aim, bool never_dp, struct decision *d)
@@ -176,13 +190,14 @@ static void draw_degrees(uint64_t *state, const struct aim *aim, bool never_dp, 
     d->nstages = d->pp * d->vpp;
 }
 
-static bool finish(struct arena *a, uint64_t *state, const struct job *job, const struct topo *topo, struct decision *d)
+static bool finish(struct arena *a, uint64_t *state, const struct job *job, const struct topo *topo,
+                   struct decision *d)
 {
     const char *why;
     uint32_t n = job->model.nlayers;
     d->microbatches = (uint32_t)(job->train.batch / d->dp / d->microbatch);
-    if (!d->microbatches || job->train.batch % ((uint64_t)d->dp * d->microbatch) || d->pp > d->microbatches * 8 ||
-        !decision_place(a, topo, d, &why) || !listed(a, state, d))
+    if (!d->microbatches || job->train.batch % ((uint64_t)d->dp * d->microbatch) ||
+        d->pp > d->microbatches * 8 || !decision_place(a, topo, d, &why) || !listed(a, state, d))
         return false;
     double *cost = ARENA_ARRAY(a, double, n);
     for (uint32_t i = 0; i < n; i++)
@@ -197,13 +212,23 @@ static bool finish(struct arena *a, uint64_t *state, const struct job *job, cons
 
 static struct decision plain(void)
 {
-    return (struct decision){.tp = 1, .cp = 1, .pp = 1, .vpp = 1, .dp = 1, .ep = 1, .etp = 1, .shard = 1, .microbatch = 1,
-                             .recompute = RECOMPUTE_NONE, .schedule = SCHED_1F1B, .nstages = 1,
+    return (struct decision){.tp = 1,
+                             .cp = 1,
+                             .pp = 1,
+                             .vpp = 1,
+                             .dp = 1,
+                             .ep = 1,
+                             .etp = 1,
+                             .shard = 1,
+                             .microbatch = 1,
+                             .recompute = RECOMPUTE_NONE,
+                             .schedule = SCHED_1F1B,
+                             .nstages = 1,
                              .order = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}};
 }
 
-bool layout_draw(struct arena *a, uint64_t *state, const struct job *job, const struct topo *topo, uint32_t max_ranks,
-                 struct decision *out)
+bool layout_draw(struct arena *a, uint64_t *state, const struct job *job, const struct topo *topo,
+                 uint32_t max_ranks, struct decision *out)
 {
     struct arena_mark mark = arena_mark(a);
     struct aim aim = {0};

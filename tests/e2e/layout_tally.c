@@ -1,5 +1,5 @@
-/* Counting drawn layouts by dimension.  One function names every value in turn and says whether the layout has it; it runs
- * once with nothing counted to print the names. */
+/* Counting drawn layouts by dimension.  One function names every value in turn and says whether the layout
+ * has it; it runs once with nothing counted to print the names. */
 
 #include "tests/e2e/layout_tally.h"
 
@@ -55,7 +55,8 @@ static void degree(struct rows *r, const char *dimension, const uint32_t *values
     }
 }
 #define DEGREE(r, dimension, value, ...)                                                                     \
-    degree(r, dimension, (const uint32_t[]){__VA_ARGS__}, sizeof(uint32_t[]){__VA_ARGS__} / sizeof(uint32_t), value)
+    degree(r, dimension, (const uint32_t[]){__VA_ARGS__},                                                    \
+           sizeof(uint32_t[]){__VA_ARGS__} / sizeof(uint32_t), value)
 
 static void degrees(struct rows *r, const struct decision *d, const struct traits *t)
 {
@@ -85,7 +86,7 @@ static void degrees(struct rows *r, const struct decision *d, const struct trait
 
 static void sharding(struct rows *r, const struct job *job, const struct decision *d)
 {
-    bool part = d->shard > 1 && d->shard < d->dp * d->cp, split = d->shard > 1;
+    bool part = d->shard > 1 && d->shard<d->dp * d->cp, split = d->shard> 1;
     DEGREE(r, "zero", d->zero && !split ? UINT32_MAX : d->zero, 0, 1, 2, 3);
     row(r, "zero", "1 over a part", d->zero == 1 && part);
     row(r, "zero", "2 over a part", d->zero == 2 && part);
@@ -130,7 +131,8 @@ static void recomputation(struct rows *r, const struct decision *d, const struct
     for (int i = 0; i < 8; i++)
         row(r, "recompute part", recompute_part_names[i],
             d->recompute == RECOMPUTE_SELECTIVE && d->parts & 1u << i && there[i]);
-    row(r, "recompute part", "one alone", d->recompute == RECOMPUTE_SELECTIVE && !(d->parts & (d->parts - 1)));
+    row(r, "recompute part", "one alone",
+        d->recompute == RECOMPUTE_SELECTIVE && !(d->parts & (d->parts - 1)));
 }
 
 static void all_rows(struct rows *r, const struct job *job, const struct decision *d, const struct traits *t)

@@ -1,15 +1,15 @@
-/* Same job, any layout, same losses.  Tiny models of every kind, each on layouts drawn over all dimensions that can be
- * lowered (tests/compiler/random_layout.h), up to sixteen ranks.  Every plan must verify, compute exactly what one rank
- * computes modulo a prime in an adversarial order, and train in fp32 by llmrun as one rank does:
- *   losses of FEW_STEPS steps and the gradient norm of the first 1e-5 relative, later norms 1e-3; the first step's
- *   gradient of every parameter 1e-5 in norm.
- * Models with experts replay one rank's choices for STEPS steps; a free run beside that reports the tokens that chose otherwise, each by
- * a margin below 1e-5 of its logits' spread.  Where none did, it must meet the same bounds.
+/* Same job, any layout, same losses.  Tiny models of every kind, each on layouts drawn over all dimensions
+ * that can be lowered (tests/compiler/random_layout.h), up to sixteen ranks.  Every plan must verify, compute
+ * exactly what one rank computes modulo a prime in an adversarial order, and train in fp32 by llmrun as one
+ * rank does: losses of FEW_STEPS steps and the gradient norm of the first 1e-5 relative, later norms 1e-3;
+ * the first step's gradient of every parameter 1e-5 in norm. Models with experts replay one rank's choices
+ * for STEPS steps; a free run beside that reports the tokens that chose otherwise, each by a margin below
+ * 1e-5 of its logits' spread.  Where none did, it must meet the same bounds.
  *
  * LAYOUTS=N draws N of each of the MAIN models and a sixteenth as many of the others instead of the fixed few
- * (make check-layouts); LAYOUTS_FROM=SEED starts at that seed and LAYOUT_MODELS='llama mixtral' takes these alone, so
- * that a long run can be cut in parts and gone on with; LAYOUT=MODEL:SEED runs that one.  JOBS=N processes share the work
- * (default: one per core). */
+ * (make check-layouts); LAYOUTS_FROM=SEED starts at that seed and LAYOUT_MODELS='llama mixtral' takes these
+ * alone, so that a long run can be cut in parts and gone on with; LAYOUT=MODEL:SEED runs that one.  JOBS=N
+ * processes share the work (default: one per core). */
 
 #include "compiler/execute/exact.h"
 #include "tests/compiler/random_layout.h"
@@ -27,7 +27,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { EACH = 10, QUICK_EACH = 2, STEPS = 20, FEW_STEPS = 6, MOST_RANKS = 16, VOCAB = 53, PORTION = 25, MOST_PORTIONS = 4096, MOST_JOBS = 16 };
+enum {
+    EACH = 10,
+    QUICK_EACH = 2,
+    STEPS = 20,
+    FEW_STEPS = 6,
+    MOST_RANKS = 16,
+    VOCAB = 53,
+    PORTION = 25,
+    MOST_PORTIONS = 4096,
+    MOST_JOBS = 16
+};
 
 /* layouts of one model by consecutive seeds: what a process takes at a time */
 struct portion {
@@ -77,7 +87,8 @@ static bool train(const struct bench *b, const char *plan, const char *name, int
     snprintf(path, sizeof path, "%s/%s.jsonl", b->folder, name);
     snprintf(out, sizeof out, "%s/%s.out", b->folder, name);
     return e2e_command(out,
-                       "%s/llmrun '%s/%s' --data '%s' --steps %d --quiet --log '%s' --dump-gradients '%s/%s-gradients' %s",
+                       "%s/llmrun '%s/%s' --data '%s' --steps %d --quiet --log '%s' --dump-gradients "
+                       "'%s/%s-gradients' %s",
                        e2e_build(), b->folder, plan, b->data, steps, path, b->folder, name, options) == 0 &&
            e2e_log_read(path, log) && log->steps == (size_t)steps;
 }
@@ -106,7 +117,8 @@ static void forget(struct bench *b, struct e2e_tensors *t)
 }
 
 /* one rank: the truth of both kinds */
-static bool open_bench(struct bench *b, const struct layout_model *model, struct result *result, unsigned worker)
+static bool open_bench(struct bench *b, const struct layout_model *model, struct result *result,
+                       unsigned worker)
 {
     char name[64], options[E2E_PATH + 64] = "";
     const char *why = "";
@@ -114,7 +126,8 @@ static bool open_bench(struct bench *b, const struct layout_model *model, struct
     b->job = text_job(b->arena, model->text);
     b->host = random_host(b->arena, MOST_RANKS);
     struct decision alone = layout_alone(b->arena, b->job, b->host);
-    struct plan *one = compile_decision(b->arena, b->job, b->host, &alone, &(struct compile_options){0}, &why);
+    struct plan *one =
+        compile_decision(b->arena, b->job, b->host, &alone, &(struct compile_options){0}, &why);
     b->truth = one ? exact_truth(b->arena, one, &why) : NULL;
     if (!b->truth) {
         printf("\n    %s: one rank: %s", model->name, why);
@@ -135,14 +148,16 @@ static bool open_bench(struct bench *b, const struct layout_model *model, struct
     return fine;
 }
 
-static void blame(const struct bench *b, struct arena *a, uint64_t seed, const struct job *job, const struct decision *d,
-                  const char *what)
+static void blame(const struct bench *b, struct arena *a, uint64_t seed, const struct job *job,
+                  const struct decision *d, const char *what)
 {
-    static const char *const offload[] = {"", ", offload optimizer", ", offload activations", ", offload both"};
+    static const char *const offload[] = {"", ", offload optimizer", ", offload activations",
+                                          ", offload both"};
     uint32_t never = job->wishes.never_overlap;
-    printf("\n    LAYOUT=%s:%llu  %s%s%s%s: %.700s\n", b->model->name, (unsigned long long)seed, decision_text(a, d),
-           offload[job->wishes.offload & 3], never & OVERLAP_CP ? ", never overlap cp" : "",
-           never & OVERLAP_DP ? ", never overlap dp" : "", what);
+    printf("\n    LAYOUT=%s:%llu  %s%s%s%s: %.700s\n", b->model->name, (unsigned long long)seed,
+           decision_text(a, d), offload[job->wishes.offload & 3],
+           never & OVERLAP_CP ? ", never overlap cp" : "", never & OVERLAP_DP ? ", never overlap dp" : "",
+           what);
     fflush(stdout);
     b->result->failures++;
 }
@@ -157,7 +172,8 @@ static void compare(struct bench *b, const char *name, const struct e2e_log *log
         double loss = e2e_relative(log->loss[i], b->alone.loss[i]);
         double norm = e2e_relative(log->grad_norm[i], b->alone.grad_norm[i]);
         if (!(loss <= 1e-5 && norm <= (i ? 1e-3 : 1e-5)))
-            snprintf(text, size, "llmrun (%s), step %zu: loss off by %.2g, gradient norm by %.2g", name, i + 1, loss, norm);
+            snprintf(text, size, "llmrun (%s), step %zu: loss off by %.2g, gradient norm by %.2g", name,
+                     i + 1, loss, norm);
     }
     if (*text)
         return;
@@ -168,7 +184,8 @@ static void compare(struct bench *b, const char *name, const struct e2e_log *log
     forget(b, &g);
     double worst = e2e_worst(&g, &b->gradients, &tensor);
     if (!(worst <= 1e-5))
-        snprintf(text, size, "llmrun (%s): gradient of %s off by %.2g in norm", name, tensor ? tensor : "?", worst);
+        snprintf(text, size, "llmrun (%s): gradient of %s off by %.2g in norm", name, tensor ? tensor : "?",
+                 worst);
     e2e_tensors_free(&g);
 }
 
@@ -195,7 +212,8 @@ static void check_free(struct bench *b, char *text, size_t size)
     b->result->flips += n;
     b->result->margin = fmax(b->result->margin, most);
     if (!(most < 1e-5))
-        snprintf(text, size, "a token chooses another expert by a margin of %.2g of the logits' spread", most);
+        snprintf(text, size, "a token chooses another expert by a margin of %.2g of the logits' spread",
+                 most);
     else if (!n)
         compare(b, "free", &log, text, size);
 }
@@ -206,7 +224,8 @@ static void check_real(struct bench *b, struct arena *a, uint64_t seed, const st
     struct e2e_log log;
     size_t n = 0;
     if (seed % 2)
-        n += (size_t)snprintf(options, sizeof options, "--shuffle-queues %llu ", (unsigned long long)seed + 1);
+        n +=
+            (size_t)snprintf(options, sizeof options, "--shuffle-queues %llu ", (unsigned long long)seed + 1);
     if (b->experts)
         snprintf(options + n, sizeof options - n, "--routing '%s/routing'", b->folder);
     if (write_plan(b, p, "plan") && train(b, "plan", "like", b->experts ? STEPS : FEW_STEPS, options, &log))
@@ -347,7 +366,8 @@ static bool share(struct shared *shared, const struct portion *portions, uint32_
 
 static void report(const struct result *sum, bool whole)
 {
-    printf("\n    %u layouts exactly, %u by llmrun; %u free runs of experts, %u choices differ, by margins up to %.1e",
+    printf("\n    %u layouts exactly, %u by llmrun; %u free runs of experts, %u choices differ, by margins "
+           "up to %.1e",
            sum->exact, sum->real, sum->free, sum->flips, sum->margin);
     tally_print(&sum->tally);
     CU_ASSERT_EQUAL(sum->failures, 0);
@@ -372,7 +392,10 @@ static void test_all_models(void)
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     uint64_t jobs = number("JOBS", cores < 1 ? 1 : cores > 4 ? 4 : (uint64_t)cores);
     CU_ASSERT(nportions > 0);
-    CU_ASSERT(share(shared, portions, nportions, jobs < 1 ? 1 : jobs > MOST_JOBS ? MOST_JOBS : (unsigned)jobs));
+    CU_ASSERT(share(shared, portions, nportions,
+                    jobs < 1           ? 1
+                    : jobs > MOST_JOBS ? MOST_JOBS
+                                       : (unsigned)jobs));
     for (unsigned w = 0; w < MOST_JOBS; w++) {
         const struct result *r = &shared->of[w];
         tally_add(&sum.tally, &r->tally);

@@ -1,6 +1,6 @@
-/* The demo's models on real text with every dimension above 1, on sixteen ranks, train as one rank does: the dense one
- * with tp, cp, pp and dp of 2; the one with experts with ep too, replaying the choices of one rank, and free.  Text: the
- * repository's own licence and README. */
+/* The demo's models on real text with every dimension above 1, on sixteen ranks, train as one rank does: the
+ * dense one with tp, cp, pp and dp of 2; the one with experts with ep too, replaying the choices of one rank,
+ * and free.  Text: the repository's own licence and README. */
 
 #include "tests/e2e/e2e.h"
 
@@ -14,7 +14,9 @@ static int shell(const char *dir, const char *script)
 {
     char out[2 * E2E_PATH];
     snprintf(out, sizeof out, "%s/output", dir);
-    return e2e_command(out, "sh -c 'L=%s/llmc R=%s/llmrun D=%s C=topologies/cpu16.xml T=\"--data $D/tokens.bin --steps %d --quiet\"; %s'",
+    return e2e_command(out,
+                       "sh -c 'L=%s/llmc R=%s/llmrun D=%s C=topologies/cpu16.xml T=\"--data $D/tokens.bin "
+                       "--steps %d --quiet\"; %s'",
                        e2e_build(), e2e_build(), dir, STEPS, script);
 }
 
@@ -41,11 +43,15 @@ static void test_dense(void)
 {
     char dir[E2E_PATH];
     e2e_folder(dir, "sixteen/dense");
-    CU_ASSERT_EQUAL_FATAL(shell(dir, "M=$D/model.llm && sed \"s/^ *batch .*/batch 4 sequences/\" plans/tiny-llama/model.llm >$M && "
-                                     "B=\"--set microbatch=1 -q\" && cat LICENSE README.md >$D/text && $L tokens $D/text -o $D/tokens.bin && "
-                                     "$L plan $M $C $B --set tp=1 --set pp=1 --set dp=1 --set gpus=1 -o $D/p1 && "
-                                     "$L plan $M $C $B --set tp=2 --set cp=2 --set pp=2 --set dp=2 -o $D/p16 && "
-                                     "$R $D/p1 $T --log $D/one.jsonl && $R $D/p16 $T --log $D/many.jsonl"), 0);
+    CU_ASSERT_EQUAL_FATAL(
+        shell(dir,
+              "M=$D/model.llm && sed \"s/^ *batch .*/batch 4 sequences/\" plans/tiny-llama/model.llm >$M && "
+              "B=\"--set microbatch=1 -q\" && cat LICENSE README.md >$D/text && $L tokens $D/text -o "
+              "$D/tokens.bin && "
+              "$L plan $M $C $B --set tp=1 --set pp=1 --set dp=1 --set gpus=1 -o $D/p1 && "
+              "$L plan $M $C $B --set tp=2 --set cp=2 --set pp=2 --set dp=2 -o $D/p16 && "
+              "$R $D/p1 $T --log $D/one.jsonl && $R $D/p16 $T --log $D/many.jsonl"),
+        0);
     compare(dir, "many");
 }
 
@@ -53,12 +59,15 @@ static void test_experts(void)
 {
     char dir[E2E_PATH];
     e2e_folder(dir, "sixteen/experts");
-    CU_ASSERT_EQUAL_FATAL(shell(dir, "M=$D/model.llm && sed \"s/^ *batch .*/batch 4 sequences/\" plans/tiny-moe/model.llm >$M && "
-                                     "B=-q && cat LICENSE README.md >$D/text && $L tokens $D/text -o $D/tokens.bin && "
-                                     "$L plan $M $C $B --set tp=1 --set cp=1 --set pp=1 --set dp=1 --set ep=1 -o $D/p1 && "
-                                     "$L plan $M $C $B -o $D/p16 && "
-                                     "$R $D/p1 $T --routing-save $D/routing --log $D/one.jsonl && "
-                                     "$R $D/p16 $T --routing $D/routing --log $D/many.jsonl"), 0);
+    CU_ASSERT_EQUAL_FATAL(
+        shell(dir,
+              "M=$D/model.llm && sed \"s/^ *batch .*/batch 4 sequences/\" plans/tiny-moe/model.llm >$M && "
+              "B=-q && cat LICENSE README.md >$D/text && $L tokens $D/text -o $D/tokens.bin && "
+              "$L plan $M $C $B --set tp=1 --set cp=1 --set pp=1 --set dp=1 --set ep=1 -o $D/p1 && "
+              "$L plan $M $C $B -o $D/p16 && "
+              "$R $D/p1 $T --routing-save $D/routing --log $D/one.jsonl && "
+              "$R $D/p16 $T --routing $D/routing --log $D/many.jsonl"),
+        0);
     compare(dir, "many");
 }
 
