@@ -31,7 +31,7 @@ static __device__ inline void gradient(const attention_job &j, bool seen, float 
         slope = 1 - ratio * ratio;
         x = j.softcap * ratio;
     }
-    s = seen ? exp2f(x * LOG2_E - lse) : 0;
+    s = seen ? exp_2(x * LOG2_E - lse) : 0;
     ds = s * (ds - delta) * slope;
 }
 

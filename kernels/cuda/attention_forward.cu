@@ -18,11 +18,11 @@ template <int TILES> static __device__ inline void softmax_step(float (*s)[4], f
         m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 1));
         m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 2));
         float base = m == -INFINITY ? 0 : m * c, total = 0;
-        shrink[half] = exp2f(most[half] * c - base);
+        shrink[half] = exp_2(most[half] * c - base);
         most[half] = m;
         UNROLL for (int t = 0; t < TILES; t++)
             for (int i = half * 2; i < half * 2 + 2; i++) {
-                s[t][i] = exp2f(s[t][i] * c - base);
+                s[t][i] = exp_2(s[t][i] * c - base);
                 total += s[t][i];
             }
         sum[half] = sum[half] * shrink[half] + total; /* this lane's columns only; lanes are added at the end */

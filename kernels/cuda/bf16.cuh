@@ -44,6 +44,18 @@ static __device__ inline bf16 bf16_nearest(float x)
     return {(uint16_t)(pack_bf16(x, 0) & 0xffffu)};
 }
 
+/* 2^x by one instruction, whose error is 2 units in the last place; exp2f() adds three for denormal results */
+static __device__ inline float exp_2(float x)
+{
+#ifdef __CUDACC__
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return exp2f(x);
+#endif
+}
+
 /* elements of either dtype as fp32 */
 static __device__ inline float value_of(float x)
 {
