@@ -3,6 +3,7 @@
  * anything is read; whoever forges those still meets the bounds of every read and program_check(). */
 
 #include "runtime/program_bytes.h"
+#include "runtime/program_share.h"
 #include "runtime/hash.h"
 #include "runtime/program_words.h"
 

@@ -6,6 +6,7 @@
  * bucket's tensors. */
 
 #include "runtime/program.h"
+#include "runtime/program_share.h"
 #include "runtime/program_words.h"
 
 #include <inttypes.h>

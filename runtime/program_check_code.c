@@ -8,6 +8,7 @@
  * operands, attributes and waits. */
 
 #include "runtime/program.h"
+#include "runtime/program_share.h"
 #include "runtime/program_words.h"
 
 #include <inttypes.h>

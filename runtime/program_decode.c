@@ -6,6 +6,7 @@
  * the file.  What was read must pass program_check() and encode to the same bytes.  Time is linear. */
 
 #include "runtime/program_decode.h"
+#include "runtime/program_share.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

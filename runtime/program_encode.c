@@ -7,6 +7,7 @@
 
 #include "runtime/hash.h"
 #include "runtime/program_form.h"
+#include "runtime/program_share.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,6 +4,7 @@
  * contradiction between them and the segments. */
 
 #include "runtime/program_decode.h"
+#include "runtime/program_share.h"
 
 #include <string.h>
 

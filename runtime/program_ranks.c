@@ -5,6 +5,7 @@
  * all smaller ones), so members are distinct, and whether a rank is a member is decided by division. */
 
 #include "runtime/program.h"
+#include "runtime/program_share.h"
 #include "runtime/program_bytes.h"
 #include "runtime/program_words.h"
 

@@ -6,6 +6,8 @@
 
 #include "runtime/program.h"
 
+#include <stddef.h>
+
 struct program_bodies; /* of the instructions that share already */
 struct program_bodies *program_bodies_new(void);
 void program_bodies_free(struct program_bodies *b);
@@ -16,6 +18,8 @@ void program_share(struct program *p, struct program_bodies *b, uint32_t first);
 uint32_t program_repeat(struct program *p, uint32_t insn);
 /* a list of its own for every instruction again */
 void program_unshare(struct program *p);
+/* realloc() of n items; ends the process with one line when memory runs out */
+void *program_alloc(void *old, size_t n, size_t item);
 /* operands and attributes have no room but for what there is */
 void program_trim(struct program *p);
 

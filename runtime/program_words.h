@@ -43,8 +43,6 @@ struct job_field {
 };
 extern const struct job_field program_job_fields[NJOB_FIELDS];
 
-/* realloc() of n items; ends the process with one line when memory runs out */
-void *program_alloc(void *old, size_t n, size_t item);
 /* the instructions' half of program_check(): requires that the rest of the program has been checked */
 enum status program_check_code(const struct program *p, char *error, size_t error_size);
 /* writes the sentence, returns STATUS_INPUT */

@@ -6,7 +6,6 @@
 #include "compiler/lower/order.h"
 
 #include "runtime/program_share.h"
-#include "runtime/program_words.h"
 
 #include <stdlib.h>
 

@@ -189,6 +189,35 @@ static bool insert(struct block *list, uint32_t *n, struct block b)
     return true;
 }
 
+/* Combs that share no element are one interval if they leave none out between the first and the last, and one comb if
+ * their teeth are as many as there are places between the first and the last. */
+static void fill(struct block *list, uint32_t *n)
+{
+    int64_t lo = INT64_MAX, end = INT64_MIN, total = 0, teeth = 0, len = list[0].extent.len;
+    for (uint32_t i = 0; i < *n; i++) {
+        const struct block *b = &list[i];
+        if (b->first != list[0].first || b->turns || b->extent.turn || !same_step(&b->extent, &list[0].extent))
+            return;
+        lo = b->extent.lo < lo ? b->extent.lo : lo;
+        end = block_end(b) > end ? block_end(b) : end;
+        total += b->count * b->extent.len;
+        teeth += b->count;
+        len = b->extent.len == len ? len : 0;
+    }
+    bool whole = total == end - lo;
+    int64_t stride = teeth > 1 ? (end - len - lo) / (teeth - 1) : 0;
+    bool comb = !whole && len && stride * (teeth - 1) == end - len - lo;
+    for (uint32_t i = 0; i < *n && comb; i++)
+        comb = (list[i].extent.lo - lo) % stride == 0 && (list[i].count == 1 || list[i].stride % stride == 0);
+    if (!whole && !comb)
+        return;
+    list[0].extent.lo = lo;
+    list[0].extent.len = whole ? total : len;
+    list[0].count = whole ? 1 : teeth;
+    list[0].stride = whole ? 0 : stride;
+    *n = 1;
+}
+
 bool blocks_union(struct arena *a, const struct blocks *x, const struct blocks *y, struct blocks *out)
 {
     struct block few[8], *list = x->n + y->n <= ARRAY_LEN(few) ? few : ARENA_ARRAY(a, struct block, x->n + y->n);
@@ -198,6 +227,8 @@ bool blocks_union(struct arena *a, const struct blocks *x, const struct blocks *
     for (uint32_t i = 0; i < y->n; i++)
         if (!insert(list, &n, y->at[i]))
             return false;
+    if (n > 1)
+        fill(list, &n);
     *out = (struct blocks){n, list};
     if (list == few) { /* they mostly join, and stay as long as their value */
         struct block *kept = ARENA_ARRAY(a, struct block, n);

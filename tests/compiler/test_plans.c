@@ -84,6 +84,8 @@ static void write_summary(const struct example *x, FILE *out)
         return;
     }
     CU_ASSERT_EQUAL(s, STATUS_NO_PLAN);
+    if (s != STATUS_NO_PLAN)
+        printf("\n    status %d: %s\n", (int)s, v && v->nviolations ? v->violations[0].message : "");
     struct search_result *r = search(x->a, diag_new(x->a), x->job, x->topo, 1, 0, false);
     CU_ASSERT_FATAL(r->ncandidates == 1);
     write_decision(x, &r->candidates[0].decision, r->candidates[0].estimate.peak_bytes,

@@ -65,7 +65,9 @@ static void test_sane(void)
         double mfu = model_flops(&f.job->model, t->sequence, t->batch) / c->estimate.step_time_s /
                      c->decision.gpus_used / f.topo->types[c->decision.type].gpu.peak_flop_s[TOPO_BF16];
         CU_ASSERT(mfu > sane[i].mfu_least && mfu < 0.7);
-        CU_ASSERT_EQUAL(f.r->gap, 0);
+        CU_ASSERT(f.r->gap <= 0.02);
+        if (f.r->gap > 0)
+            printf("\n    %s: gap %.3f %%", sane[i].model, 100 * f.r->gap);
         CU_ASSERT(f.r->seconds <
                   10); /* a second on an idle machine; sanitizers and shared machines are slower */
         for (uint32_t k = 1; k < f.r->ncandidates; k++)
