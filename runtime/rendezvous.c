@@ -22,7 +22,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { NONCE = 16, WORDS = 400, PATIENCE_MS = 10000 };
+enum { NONCE = 16, WORDS = 400, PATIENCE_MS = 10000, FAREWELL_S = 2 };
 static const uint64_t MAGIC = 0x31307a76646e6572; /* "rendvz01" */
 
 struct hello {
@@ -136,7 +136,26 @@ static void send_answer(int fd, const char *words, const uint64_t *values, uint3
         transfer(fd, (void *)(uintptr_t)values, n * sizeof *values, true, end);
 }
 
-/* false: somebody did not come, or should not have: v->failed says it */
+/* The last words to every client have been sent: wait, not long, until each has read them and gone.  A socket closed with
+ * unread bytes would reset the connection under the words. */
+static void part(int *fds, uint32_t n)
+{
+    int64_t end = deadline(FAREWELL_S);
+    uint8_t unread[4096];
+    for (uint32_t i = 0; i < n; i++)
+        if (fds[i] >= 0)
+            shutdown(fds[i], SHUT_WR);
+    for (uint32_t i = 0; i < n; i++) {
+        if (fds[i] < 0)
+            continue;
+        while (transfer(fds[i], unread, sizeof unread, false, end))
+            ;
+        close(fds[i]);
+    }
+}
+
+/* false: somebody did not come, or should not have: v->failed says it.  A run that cannot be still waits a moment for the
+ * ranks on their way, so that each of them prints the reason. */
 static bool gather(struct server *v)
 {
     int64_t end = deadline(v->s.timeout_s);
@@ -145,7 +164,8 @@ static bool gather(struct server *v)
         struct hello h;
         char text[WORDS] = "";
         if (world_now_ns() > end) {
-            snprintf(v->failed, sizeof v->failed, "%u of %u ranks came within %.0f s", come, v->s.nranks, v->s.timeout_s);
+            if (!v->failed[0])
+                snprintf(v->failed, sizeof v->failed, "%u of %u ranks came within %.0f s", come, v->s.nranks, v->s.timeout_s);
             break;
         }
         if (poll(&p, 1, 100) <= 0)
@@ -157,16 +177,19 @@ static bool gather(struct server *v)
             come++;
             continue;
         }
-        if (why && h.rank < v->s.nranks && !strstr(why, "secret")) { /* one of ours, and wrong: the run cannot be */
-            snprintf(v->failed, sizeof v->failed, "%s", why);
+        if (why) {
             send_answer(fd, why, NULL, 0);
+            part(&fd, 1);
+        } else if (fd >= 0) {
             close(fd);
-            break;
         }
-        if (why)
-            send_answer(fd, why, NULL, 0);
-        if (fd >= 0)
-            close(fd);
+        if (why && h.rank < v->s.nranks && !strstr(why, "secret")) { /* one of ours, and wrong: the run cannot be */
+            come += v->client[h.rank] < 0;
+            if (!v->failed[0]) {
+                snprintf(v->failed, sizeof v->failed, "%s", why);
+                end = deadline(FAREWELL_S);
+            }
+        }
     }
     uint64_t blob[RENDEZVOUS_BLOB / 8];
     memcpy(blob, v->blob, sizeof blob);
@@ -213,9 +236,7 @@ static void *serve(void *argument)
     bool going = sums && gather(v);
     while (going)
         going = serve_round(v, sums, sums + RENDEZVOUS_MOST);
-    for (uint32_t r = 0; r < v->s.nranks; r++)
-        if (v->client[r] >= 0)
-            close(v->client[r]);
+    part(v->client, v->s.nranks);
     free(sums);
     return NULL;
 }
@@ -357,11 +378,13 @@ enum status rendezvous_sum(struct rendezvous *r, uint64_t *values, uint32_t n, c
 {
     struct request q = {.n = n};
     int64_t end = deadline(r->timeout_s);
-    if (n > RENDEZVOUS_MOST || !transfer(r->socket, &q, sizeof q, true, end) ||
-        (n && !transfer(r->socket, values, n * sizeof *values, true, end))) {
-        snprintf(error, error_size, "rank 0 is gone");
+    if (n > RENDEZVOUS_MOST) {
+        snprintf(error, error_size, "%u values are too many for one sum", n);
         return STATUS_WORLD;
     }
+    /* where rank 0 takes no more requests, its last words are still to be read */
+    if (transfer(r->socket, &q, sizeof q, true, end))
+        transfer(r->socket, values, n * sizeof *values, true, end);
     return take_answer(r, values, n, error, error_size);
 }
 
