@@ -115,7 +115,15 @@ static int64_t block_end(const struct block *b)
     return b->extent.lo + (b->count - 1) * b->stride + b->extent.len;
 }
 
-/* May two combs of equal step share an element?  Exact for single intervals and for equal strides. */
+/* does [lo, lo + len) share an element with a tooth of the comb? */
+static bool meets_tooth(const struct block *comb, int64_t lo, int64_t len)
+{
+    int64_t from = lo - comb->extent.len - comb->extent.lo; /* teeth that start at or before it end before lo */
+    int64_t k = from < 0 ? 0 : from / comb->stride + 1;
+    return k < comb->count && comb->extent.lo + k * comb->stride < lo + len;
+}
+
+/* May two combs of equal step share an element?  Exact for single intervals and for strides that differ. */
 static bool may_meet(const struct block *x, const struct block *y)
 {
     if (x->extent.turn || y->extent.turn || x->turns || y->turns)
@@ -124,9 +132,14 @@ static bool may_meet(const struct block *x, const struct block *y)
         return false;
     if (x->count == 1 && y->count == 1)
         return true;
-    int64_t stride = x->count > 1 ? x->stride : y->stride;
-    if (x->count > 1 && y->count > 1 && x->stride != y->stride)
-        return true;
+    const struct block *few = x->count <= y->count ? x : y, *many = few == x ? y : x;
+    if (few->count > 1 && few->stride != many->stride) {
+        bool meet = few->count > MOST_COPIES;
+        for (int64_t k = 0; k < few->count && !meet; k++)
+            meet = meets_tooth(many, few->extent.lo + k * few->stride, few->extent.len);
+        return meet;
+    }
+    int64_t stride = many->stride;
     if (x->extent.len > stride || y->extent.len > stride)
         return true;
     int64_t apart =
