@@ -37,6 +37,8 @@ static enum status read_file(const struct reader *r, const char *name, char **by
     struct stat st;
     snprintf(path, sizeof path, "%.4000s/%s", r->dir, name);
     FILE *in = fopen(path, "rb");
+    if (!in && errno == ENOENT && !strcmp(name, "MANIFEST"))
+        return fail(r, "%s/MANIFEST is missing: this is no plan folder ('llmc plan MODEL CLUSTER -o DIR' makes one)", r->dir);
     if (!in)
         return fail(r, "%s: %s", path, strerror(errno));
     if (fstat(fileno(in), &st) || !S_ISREG(st.st_mode) || st.st_size > (off_t)FILE_LIMIT_MIB << 20) {

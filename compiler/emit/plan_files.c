@@ -212,6 +212,8 @@ static enum status read_whole(struct arena *a, const char *dir, const char *name
         int cause = errno;
         if (fd >= 0)
             close(fd);
+        if (cause == ENOENT && !strcmp(name, "MANIFEST"))
+            FAIL(STATUS_INPUT, "%s/MANIFEST is missing: this is no plan folder ('llmc plan MODEL CLUSTER -o DIR' makes one)", dir);
         FAIL(STATUS_INPUT, "%s: %s", path, strerror(cause));
     }
     if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size > MOST_FILE) {

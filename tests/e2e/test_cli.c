@@ -165,7 +165,7 @@ static void test_failures(void)
 {
     static const struct line lines[] = {
         {"$L plan $M $C -o $D/q --set 'memory=16MiB'", 1, "nothing fits in 16MiB"},
-        {"$L explain nodir", 3, "nodir/MANIFEST"},
+        {"$L explain nodir", 3, "nodir/MANIFEST is missing: this is no plan folder"},
         {"$L estimate $M $C --set gpus=16", 1, "'gpus' must be 16 but 'cpu8' has 8 usable GPUs"},
         {"$L plan nofile $C -o $D/q", 3, "cannot read 'nofile'"},
         {"$L plan $C $C -o $D/q", 3, "topologies/cpu8.xml:1:1: error"},
@@ -174,9 +174,9 @@ static void test_failures(void)
         {"$L topo show nofile", 3, "cannot read 'nofile'"},
         {"$L fmt topologies", 3, "topologies"},
         {"$L tokens nofile -o $D/t", 3, "nofile"},
-        {"$L show nodir", 3, "nodir/MANIFEST"},
-        {"$L check nodir", 3, "nodir/MANIFEST"},
-        {"$R nodir --data $M", 3, "nodir/MANIFEST"},
+        {"$L show nodir", 3, "nodir/MANIFEST is missing: this is no plan folder"},
+        {"$L check nodir", 3, "nodir/MANIFEST is missing: this is no plan folder"},
+        {"$R nodir --data $M", 3, "nodir/MANIFEST is missing: this is no plan folder"},
         {"$R $D/p --data nofile --steps 1", 3, "nofile"},
         {"$R $D/p --data $M --steps 1", 3, "the vocabulary has 256 entries"},
         {"$L plan $M $C -o $D/no/q", 4, "No such file or directory"},
