@@ -89,20 +89,6 @@ static void key(struct strbuf *o, const char *k, double v, const char *after)
     strbuf_text(o, after);
 }
 
-static void predicted_json(const struct plan *p, struct strbuf *o)
-{
-    struct predicted f = plan_predicted(p);
-    strbuf_text(o, " \"predicted\": {");
-    key(o, "step_time_s", f.step_time_s, ", ");
-    key(o, "tokens_per_s_per_gpu", f.tokens_per_s_per_gpu, ", ");
-    key(o, "model_flops_per_gpu_s", f.model_flops_per_gpu_s, ", ");
-    key(o, "mfu", f.mfu, ",\n               ");
-    key(o, "bubble_fraction", f.bubble_fraction, ", ");
-    key(o, "exposed_comm_fraction", f.exposed_comm_fraction, ", ");
-    strbuf_printf(o, "\"peak_memory_bytes\": %llu, \"peak_memory_rank\": %u},\n",
-                  (unsigned long long)f.peak_memory_bytes, f.peak_memory_rank);
-}
-
 void plan_json(const struct plan *p, bool with_seconds, struct strbuf *o)
 {
     const struct model *m = &p->job->model;
@@ -122,7 +108,10 @@ void plan_json(const struct plan *p, bool with_seconds, struct strbuf *o)
     strbuf_text(o, "],\n \"decision\": ");
     decision_json(&p->decision, o);
     strbuf_text(o, ",\n");
-    predicted_json(p, o);
+    struct predicted predicted = plan_predicted(p);
+    strbuf_text(o, " ");
+    predicted_json(&predicted, o);
+    strbuf_text(o, ",\n");
     strbuf_printf(o, " \"search\": {\"space\": %llu, \"evaluated\": %llu, \"pruned\": %llu, ",
                   (unsigned long long)p->search_space, (unsigned long long)p->search_evaluated,
                   (unsigned long long)p->search_pruned);

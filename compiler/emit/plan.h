@@ -27,17 +27,21 @@ struct plan {
 /* ranks.bin of a mesh: roles, places, groups, slot values by the declarations in the programs */
 struct ranks *plan_ranks(const struct plan *p);
 
-/* The figures of plan.json's "predicted", computed in one place for everybody who prints them.  A timeline is needed.
- * mfu is 0 where the peak of the compute dtype is not known. */
+/* The figures of "predicted" in plan.json and of an estimate.  mfu is 0 where the peak of the compute dtype is not known. */
 struct predicted {
     double step_time_s, tokens_per_s_per_gpu, model_flops_per_gpu_s, mfu, bubble_fraction, exposed_comm_fraction;
     uint64_t peak_memory_bytes; /* of the largest arena */
     uint32_t peak_memory_rank;  /* the first rank with it */
 };
+/* those that follow from the time of a step; the rest is 0 */
+struct predicted predicted_new(const struct job *job, const struct topo *topo, const struct decision *d, double step_s);
+/* the object of the contract, without what follows it */
+struct strbuf;
+void predicted_json(const struct predicted *f, struct strbuf *out);
+/* of a plan with a timeline */
 struct predicted plan_predicted(const struct plan *p);
 
 /* the object of the contract; with_seconds only for stdout */
-struct strbuf;
 void plan_json(const struct plan *p, bool with_seconds, struct strbuf *out);
 
 enum status plan_write(const struct plan *p, const char *dir, bool force, char *error, size_t error_size);

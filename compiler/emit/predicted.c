@@ -1,12 +1,13 @@
-/* The predicted figures of a plan, from its timeline, its programs and the job. */
+/* The predicted figures of a plan, from its timeline, its programs and the job; or of an estimate. */
 
 #include "compiler/emit/plan.h"
 
+#include "compiler/support/strbuf.h"
+
 /* dense peak of the dtype that the job computes in, falling back from halves to each other; 0 = not known */
-static double peak_flop_s(const struct plan *p)
+static double peak_flop_s(enum dtype_name precision, const double *peak)
 {
-    const double *peak = p->topo->types[p->decision.type].gpu.peak_flop_s;
-    switch (p->job->train.precision) {
+    switch (precision) {
     case DT_FP32:
         return peak[TOPO_FP32];
     case DT_BF16:
@@ -23,19 +24,44 @@ static double peak_flop_s(const struct plan *p)
     return 0;
 }
 
-struct predicted plan_predicted(const struct plan *p)
+struct predicted predicted_new(const struct job *job, const struct topo *topo, const struct decision *d, double step_s)
 {
-    struct predicted f = {.step_time_s = (double)p->timeline->step_ns / 1e9,
-                          .bubble_fraction = p->timeline->bubble_fraction,
-                          .exposed_comm_fraction = p->timeline->exposed_comm_fraction};
-    const struct train *t = &p->job->train;
-    double gpu_s = f.step_time_s * p->decision.gpus_used;
+    const struct train *t = &job->train;
+    struct predicted f = {.step_time_s = step_s};
+    double gpu_s = step_s * d->gpus_used, peak = peak_flop_s(t->precision, topo->types[d->type].gpu.peak_flop_s);
     if (gpu_s > 0) {
         f.tokens_per_s_per_gpu = (double)t->batch * (double)t->sequence / gpu_s;
-        f.model_flops_per_gpu_s = model_flops(&p->job->model, t->sequence, t->batch) / gpu_s;
+        f.model_flops_per_gpu_s = model_flops(&job->model, t->sequence, t->batch) / gpu_s;
     }
-    double peak = peak_flop_s(p);
     f.mfu = peak > 0 ? f.model_flops_per_gpu_s / peak : 0;
+    return f;
+}
+
+static void key(struct strbuf *o, const char *k, double v, const char *after)
+{
+    strbuf_printf(o, "\"%s\": ", k);
+    strbuf_json_number(o, v);
+    strbuf_text(o, after);
+}
+
+void predicted_json(const struct predicted *f, struct strbuf *o)
+{
+    strbuf_text(o, "\"predicted\": {");
+    key(o, "step_time_s", f->step_time_s, ", ");
+    key(o, "tokens_per_s_per_gpu", f->tokens_per_s_per_gpu, ", ");
+    key(o, "model_flops_per_gpu_s", f->model_flops_per_gpu_s, ", ");
+    key(o, "mfu", f->mfu, ",\n               ");
+    key(o, "bubble_fraction", f->bubble_fraction, ", ");
+    key(o, "exposed_comm_fraction", f->exposed_comm_fraction, ", ");
+    strbuf_printf(o, "\"peak_memory_bytes\": %llu, \"peak_memory_rank\": %u}", (unsigned long long)f->peak_memory_bytes,
+                  f->peak_memory_rank);
+}
+
+struct predicted plan_predicted(const struct plan *p)
+{
+    struct predicted f = predicted_new(p->job, p->topo, &p->decision, (double)p->timeline->step_ns / 1e9);
+    f.bubble_fraction = p->timeline->bubble_fraction;
+    f.exposed_comm_fraction = p->timeline->exposed_comm_fraction;
     uint32_t fullest = 0;
     for (uint32_t r = 0; r < p->nroles; r++) {
         uint64_t bytes = p->train[r]->arena_bytes - program_host_bytes(p->train[r]);

@@ -262,21 +262,9 @@ struct shrunk *shrink_plan(struct arena *a, const struct plan *p, const char **w
     }
     if (d->microbatches > 4 * SHRINK_MOST_RANKS)
         return NULL;
-    s->alone = (struct decision){.tp = 1,
-                                 .cp = 1,
-                                 .pp = 1,
-                                 .vpp = 1,
-                                 .dp = 1,
-                                 .ep = 1,
-                                 .etp = 1,
-                                 .shard = 1,
-                                 .microbatch = 1,
-                                 .microbatches = (uint32_t)s->job.train.batch,
-                                 .recompute = RECOMPUTE_NONE,
-                                 .schedule = SCHED_1F1B,
-                                 .nstages = 1,
-                                 .type = d->type,
-                                 .order = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}};
+    s->alone = decision_single();
+    s->alone.microbatches = (uint32_t)s->job.train.batch;
+    s->alone.type = d->type;
     if (!decision_place(a, p->topo, &s->alone, why))
         return NULL;
     decision_cut(a, &s->alone, s->job.model.nlayers, NULL, 0, 0);

@@ -10,45 +10,20 @@
 
 #include <string.h>
 
-static double peak_flop_s(const struct job *job, const struct topo_gpu *gpu)
+struct predicted estimate_predicted(const struct job *job, const struct topo *topo, const struct candidate *c)
 {
-    const double *peak = gpu->peak_flop_s;
-    switch (job->train.precision) {
-    case DT_FP32:
-        return peak[TOPO_FP32];
-    case DT_BF16:
-        return peak[TOPO_BF16] > 0   ? peak[TOPO_BF16]
-               : peak[TOPO_FP16] > 0 ? peak[TOPO_FP16]
-                                     : peak[TOPO_FP32];
-    case DT_FP16:
-        return peak[TOPO_FP16] > 0   ? peak[TOPO_FP16]
-               : peak[TOPO_BF16] > 0 ? peak[TOPO_BF16]
-                                     : peak[TOPO_FP32];
-    case DT_FP8:
-        return peak[TOPO_FP8];
-    }
-    return 0;
-}
-
-struct figures estimate_figures(const struct job *job, const struct topo *topo, const struct candidate *c)
-{
-    const struct train *t = &job->train;
     const struct estimate *e = &c->estimate;
-    double tokens = (double)t->batch * (double)t->sequence, gpus = c->decision.gpus_used;
-    struct figures f = {.tokens_per_s = tokens / e->step_time_s};
-    f.tokens_per_s_per_gpu = f.tokens_per_s / gpus;
-    f.model_flops_per_gpu_s = model_flops(&job->model, t->sequence, t->batch) / (e->step_time_s * gpus);
-    double peak = peak_flop_s(job, &topo->types[c->decision.type].gpu);
-    f.mfu = peak > 0 ? f.model_flops_per_gpu_s / peak : 0;
-    f.bubble = e->bubble_s / e->step_time_s;
-    f.exposed = (e->tp_comm_s + e->pp_comm_s + e->dp_comm_s) / e->step_time_s;
+    struct predicted f = predicted_new(job, topo, &c->decision, e->step_time_s);
+    f.bubble_fraction = e->bubble_s / e->step_time_s;
+    f.exposed_comm_fraction = (e->tp_comm_s + e->pp_comm_s + e->dp_comm_s) / e->step_time_s;
+    f.peak_memory_bytes = e->peak_bytes;
     const uint32_t size[NAXES] = {[AXIS_TP] = c->decision.tp,
                                   [AXIS_CP] = c->decision.cp,
                                   [AXIS_DP] = c->decision.dp,
                                   [AXIS_PP] = c->decision.pp};
     const uint32_t coord[NDIGITS] = {[AXIS_PP] = e->peak_stage};
     struct mesh mesh = mesh_new(size, c->decision.order);
-    f.peak_rank = mesh_rank(&mesh, coord);
+    f.peak_memory_rank = mesh_rank(&mesh, coord);
     return f;
 }
 
@@ -99,7 +74,7 @@ static void print_best(const struct job *job, const struct topo *topo, const str
     struct arena *a = arena_new();
     const struct candidate *c = &r->candidates[0];
     const struct estimate *e = &c->estimate;
-    struct figures f = estimate_figures(job, topo, c);
+    struct predicted f = estimate_predicted(job, topo, c);
     struct explain_item item[EXPLAIN_ITEMS];
     fprintf(out, "%s on %u of %llu GPUs of %s\n", job->model.name, c->decision.gpus_used,
             (unsigned long long)topo->gpus, topo->name ? topo->name : "the cluster");
@@ -109,7 +84,7 @@ static void print_best(const struct job *job, const struct topo *topo, const str
     const char *mfu = f.mfu > 0 ? arena_printf(a, "   MFU %.1f %%", 100 * f.mfu) : "";
     struct explain_unit u = explain_unit_seconds(e->step_time_s);
     print_total("step", e->step_time_s, u,
-                arena_printf(a, "   %.0f tokens/s   %.0f tokens/s/GPU   %s/GPU%s", f.tokens_per_s,
+                arena_printf(a, "   %.0f tokens/s   %.0f tokens/s/GPU   %s/GPU%s", f.tokens_per_s_per_gpu * c->decision.gpus_used,
                              f.tokens_per_s_per_gpu, units_show_flop_s(f.model_flops_per_gpu_s).s, mfu),
                 out);
     print_parts(item, explain_time_items(a, NULL, e, item), u, out);
@@ -140,7 +115,7 @@ void estimate_print(const struct job *job, const struct topo *topo, const struct
     for (uint32_t i = 1; i < r->ncandidates; i++) {
         const struct candidate *c = &r->candidates[i];
         fprintf(out, "  %3u. %10s %8.1f %9s  %s%s\n", i + 1, units_show_seconds(c->estimate.step_time_s).s,
-                100 * estimate_figures(job, topo, c).mfu, units_show_bytes(c->estimate.peak_bytes).s,
+                100 * estimate_predicted(job, topo, c).mfu, units_show_bytes(c->estimate.peak_bytes).s,
                 decision_text(a, &c->decision), c->emittable ? "" : " *");
     }
     bool planned = false;
@@ -156,21 +131,6 @@ static void key(struct strbuf *o, const char *k, double v, const char *after)
     strbuf_printf(o, "\"%s\": ", k);
     strbuf_json_number(o, v);
     strbuf_text(o, after);
-}
-
-static void predicted_json(const struct job *job, const struct topo *topo, const struct candidate *c,
-                           struct strbuf *o)
-{
-    struct figures f = estimate_figures(job, topo, c);
-    strbuf_text(o, "\"predicted\": {");
-    key(o, "step_time_s", c->estimate.step_time_s, ", ");
-    key(o, "tokens_per_s_per_gpu", f.tokens_per_s_per_gpu, ", ");
-    key(o, "model_flops_per_gpu_s", f.model_flops_per_gpu_s, ", ");
-    key(o, "mfu", f.mfu, ",\n               ");
-    key(o, "bubble_fraction", f.bubble, ", ");
-    key(o, "exposed_comm_fraction", f.exposed, ", ");
-    strbuf_printf(o, "\"peak_memory_bytes\": %llu, \"peak_memory_rank\": %u}",
-                  (unsigned long long)c->estimate.peak_bytes, f.peak_rank);
 }
 
 static void items_json(const struct estimate *e, struct strbuf *o)
@@ -194,7 +154,8 @@ static void candidate_json(const struct job *job, const struct topo *topo, const
     strbuf_text(o, "\"decision\": ");
     decision_json(&c->decision, o);
     strbuf_text(o, ",\n ");
-    predicted_json(job, topo, c, o);
+    struct predicted predicted = estimate_predicted(job, topo, c);
+    predicted_json(&predicted, o);
     strbuf_printf(o, ",\n \"emittable\": %s", c->emittable ? "true" : "false");
     if (!c->emittable) {
         strbuf_text(o, ", \"cannot_emit\": ");

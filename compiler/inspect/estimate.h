@@ -3,6 +3,7 @@
 
 /* `llmc estimate`: what the search predicts, as a table for people or the object of the contract. */
 
+#include "compiler/emit/plan.h"
 #include "compiler/search/search.h"
 #include "runtime/status.h"
 
@@ -14,12 +15,7 @@ void estimate_print(const struct job *job, const struct topo *topo, const struct
 void estimate_json(const struct job *job, const struct topo *topo, const struct search_result *r,
                    struct strbuf *out);
 
-struct figures {
-    double tokens_per_s, tokens_per_s_per_gpu, model_flops_per_gpu_s, mfu; /* mfu 0: peak not known */
-    double bubble, exposed;                                                /* fractions of the step */
-    uint32_t peak_rank; /* first rank of the fullest stage */
-};
-struct figures estimate_figures(const struct job *job, const struct topo *topo, const struct candidate *c);
+struct predicted estimate_predicted(const struct job *job, const struct topo *topo, const struct candidate *c);
 /* "megatron-core", the profile, and a warning where the GPUs' kernels are not calibrated by any measured run
  */
 const char *estimate_basis(struct arena *a, const struct job *job, const struct topo *topo,

@@ -42,7 +42,7 @@ static void print_items(const struct explain_item *item, uint32_t n, struct expl
 static void print_head(const struct explanation *x, FILE *out)
 {
     const struct candidate *c = &x->chosen;
-    struct figures f = estimate_figures(x->job, x->topo, c);
+    struct predicted f = estimate_predicted(x->job, x->topo, c);
     fprintf(out, "%s on %u of %" PRIu64 " GPUs of %s: %s per step, %.0f tokens/s/GPU", x->job->model.name,
             c->decision.gpus_used, x->topo->gpus, x->topo->name ? x->topo->name : "the cluster",
             units_show_seconds(c->estimate.step_time_s).s, f.tokens_per_s_per_gpu);

@@ -70,14 +70,14 @@ static const char *few_words(struct arena *a, const struct diag *d, const struct
 static void fill_cells(struct arena *a, const struct job *job, const struct topo *topo,
                        const struct candidate *c, struct row *row)
 {
-    struct figures f = estimate_figures(job, topo, c);
+    struct predicted f = estimate_predicted(job, topo, c);
     uint32_t i = 0;
     row->cell[i++] = arena_strdup(a, units_show_seconds(c->estimate.step_time_s).s);
     row->cell[i++] = arena_printf(a, "%.0f", f.tokens_per_s_per_gpu);
     row->cell[i++] = arena_printf(a, "%.1f", 100 * f.mfu);
     row->cell[i++] = arena_strdup(a, units_show_bytes(c->estimate.peak_bytes).s);
-    row->cell[i++] = arena_printf(a, "%.1f", 100 * f.bubble);
-    row->cell[i++] = arena_printf(a, "%.1f", 100 * f.exposed);
+    row->cell[i++] = arena_printf(a, "%.1f", 100 * f.bubble_fraction);
+    row->cell[i++] = arena_printf(a, "%.1f", 100 * f.exposed_comm_fraction);
     row->cell[i++] = arena_printf(a, "%u", c->decision.gpus_used);
     row->cell[i++] = decision_text(a, &c->decision);
     row->cell[i++] = c->emittable ? "" : "*";

@@ -1,7 +1,7 @@
 /* The decision record: legality, what can be emitted, and its one-line text.
  *
- * Legality is arithmetic on degrees and shapes, one sentence per broken rule, in the order in which a person would fix
- * them; memory and time are not asked here. */
+ * Legality is arithmetic on degrees and shapes, one sentence per broken rule, in the order in which a person
+ * would fix them; memory and time are not asked here. */
 
 #include "compiler/model/decision.h"
 #include "compiler/support/strbuf.h"
@@ -10,9 +10,28 @@
 #include <string.h>
 
 const char *const recompute_names[] = {"none", "selective", "full", "auto"};
-const char *const recompute_part_names[8] = {"norm", "core_attn", "mla_up", "ffn", "ffn_act", "moe", "moe_act", "shared"};
+const char *const recompute_part_names[8] = {"norm",    "core_attn", "mla_up",  "ffn",
+                                             "ffn_act", "moe",       "moe_act", "shared"};
 const char *const context_names[] = {"auto", "ring", "all_gather", "all_to_all"};
 const char *const axis_names[NAXES] = {"tp", "cp", "dp", "pp"};
+
+struct decision decision_single(void)
+{
+    return (struct decision){.tp = 1,
+                             .cp = 1,
+                             .pp = 1,
+                             .vpp = 1,
+                             .dp = 1,
+                             .ep = 1,
+                             .etp = 1,
+                             .shard = 1,
+                             .microbatch = 1,
+                             .microbatches = 1,
+                             .recompute = RECOMPUTE_NONE,
+                             .schedule = SCHED_1F1B,
+                             .nstages = 1,
+                             .order = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}};
+}
 
 bool decision_place(struct arena *a, const struct topo *topo, struct decision *d, const char **why)
 {
@@ -21,8 +40,8 @@ bool decision_place(struct arena *a, const struct topo *topo, struct decision *d
     uint64_t gpus = (uint64_t)d->tp * d->cp * d->pp * d->dp;
     uint64_t want = (gpus + type->gpus - 1) / type->gpus;
     if (want > n) {
-        *why = arena_printf(a, "%llu GPUs are needed but '%s' has %llu usable", (unsigned long long)gpus, type->id,
-                            (unsigned long long)n * type->gpus);
+        *why = arena_printf(a, "%llu GPUs are needed but '%s' has %llu usable", (unsigned long long)gpus,
+                            type->id, (unsigned long long)n * type->gpus);
         return false;
     }
     d->gpus_used = (uint32_t)gpus;
@@ -34,7 +53,8 @@ bool decision_place(struct arena *a, const struct topo *topo, struct decision *d
     return true;
 }
 
-uint32_t decision_healthy(struct arena *a, const struct topo *topo, const uint32_t *nodes, uint32_t n, uint32_t **healthy)
+uint32_t decision_healthy(struct arena *a, const struct topo *topo, const uint32_t *nodes, uint32_t n,
+                          uint32_t **healthy)
 {
     uint32_t *out = ARENA_ARRAY(a, uint32_t, n ? n : 1), have = 0;
     for (uint32_t i = 0; i < n; i++)
@@ -55,17 +75,20 @@ uint32_t decision_expert_dp(const struct decision *d)
         return false;                                                                                        \
     } while (0)
 
-static bool legal_degrees(struct arena *a, const struct job *job, const struct topo *topo, const struct decision *d,
-                          const char **why)
+static bool legal_degrees(struct arena *a, const struct job *job, const struct topo *topo,
+                          const struct decision *d, const char **why)
 {
-    const uint32_t degrees[] = {d->tp, d->cp, d->pp, d->vpp, d->dp, d->ep, d->etp, d->shard, d->microbatch, d->microbatches};
-    const char *const names[] = {"tp", "cp", "pp", "vpp", "dp", "ep", "etp", "shard", "microbatch", "microbatches"};
+    const uint32_t degrees[] = {d->tp, d->cp,  d->pp,    d->vpp,        d->dp,
+                                d->ep, d->etp, d->shard, d->microbatch, d->microbatches};
+    const char *const names[] = {"tp", "cp",  "pp",    "vpp",        "dp",
+                                 "ep", "etp", "shard", "microbatch", "microbatches"};
     for (size_t i = 0; i < sizeof degrees / sizeof *degrees; i++)
         if (degrees[i] == 0)
             REFUSE("%s must be at least 1", names[i]);
     uint64_t gpus = (uint64_t)d->tp * d->cp, most = UINT32_MAX;
     if (gpus > most || (gpus *= d->pp) > most || (gpus *= d->dp) > most || gpus != d->gpus_used)
-        REFUSE("tp * cp * pp * dp = %llu is not the number of GPUs used, %u", (unsigned long long)gpus, d->gpus_used);
+        REFUSE("tp * cp * pp * dp = %llu is not the number of GPUs used, %u", (unsigned long long)gpus,
+               d->gpus_used);
     if (d->type >= topo->ntypes)
         REFUSE("node type %u does not exist", d->type);
     uint32_t per_node = topo->types[d->type].gpus;
@@ -99,7 +122,8 @@ static bool legal_degrees(struct arena *a, const struct job *job, const struct t
     return true;
 }
 
-static bool legal_attention(struct arena *a, const struct attn *at, const struct decision *d, const char **why)
+static bool legal_attention(struct arena *a, const struct attn *at, const struct decision *d,
+                            const char **why)
 {
     if (at->heads % d->tp)
         REFUSE("tp = %u does not divide heads = %u", d->tp, at->heads);
@@ -107,8 +131,8 @@ static bool legal_attention(struct arena *a, const struct attn *at, const struct
         REFUSE("tp = %u does not divide kv = %u", d->tp, at->kv);
     if (d->context == CONTEXT_ALL_TO_ALL && d->cp > 1 &&
         (at->heads / d->tp % d->cp || (at->kind == ATTN_GQA && at->kv / d->tp % d->cp)))
-        REFUSE("cp = %u by all_to_all does not divide the %u heads (kv %u) of a tp rank", d->cp, at->heads / d->tp,
-               at->kv / d->tp);
+        REFUSE("cp = %u by all_to_all does not divide the %u heads (kv %u) of a tp rank", d->cp,
+               at->heads / d->tp, at->kv / d->tp);
     return true;
 }
 
@@ -132,17 +156,20 @@ static bool legal_shapes(struct arena *a, const struct job *job, const struct de
         if (l->moe.experts % d->ep)
             REFUSE("ep = %u does not divide experts = %u", d->ep, l->moe.experts);
         if (l->moe.expert.width % d->etp)
-            REFUSE("etp = %u does not divide the experts' width = %llu", d->etp, (unsigned long long)l->moe.expert.width);
+            REFUSE("etp = %u does not divide the experts' width = %llu", d->etp,
+                   (unsigned long long)l->moe.expert.width);
         if (l->moe.shared && l->moe.expert.width * l->moe.shared % d->tp)
             REFUSE("tp = %u does not divide the shared experts' width", d->tp);
     }
     if (!experts && (d->ep > 1 || d->etp > 1))
         REFUSE("ep and etp need a model with experts");
     if ((uint64_t)d->tp * d->cp * d->dp % ((uint64_t)d->ep * d->etp))
-        REFUSE("ep * etp = %llu does not divide tp * cp * dp = %u", (unsigned long long)d->ep * d->etp, d->tp * d->cp * d->dp);
+        REFUSE("ep * etp = %llu does not divide tp * cp * dp = %u", (unsigned long long)d->ep * d->etp,
+               d->tp * d->cp * d->dp);
     uint64_t s = job->train.sequence;
     if (d->cp > 1 && s % (2 * (uint64_t)d->cp))
-        REFUSE("cp = %u: the sequence of %llu tokens is not a multiple of 2 * cp", d->cp, (unsigned long long)s);
+        REFUSE("cp = %u: the sequence of %llu tokens is not a multiple of 2 * cp", d->cp,
+               (unsigned long long)s);
     if (d->sp && d->tp == 1)
         REFUSE("sequence parallelism needs tp > 1");
     if (d->sp && s / d->cp * d->microbatch % d->tp)
@@ -178,7 +205,8 @@ uint32_t schedule_chunks(enum schedule_kind k)
 
 bool decision_folds(const struct decision *d)
 {
-    return d->schedule == SCHED_AUTO || d->schedule == SCHED_FILE ? d->folds : schedule_chunks(d->schedule) == 2;
+    return d->schedule == SCHED_AUTO || d->schedule == SCHED_FILE ? d->folds
+                                                                  : schedule_chunks(d->schedule) == 2;
 }
 
 static bool legal_stages(struct arena *a, const struct job *job, const struct decision *d, const char **why)
@@ -192,7 +220,10 @@ static bool legal_stages(struct arena *a, const struct job *job, const struct de
     if (d->folds && (!listed || d->vpp != 2))
         REFUSE("folded placement has two stages per rank and comes with its schedule");
     if (!listed && (chunks ? d->vpp != chunks : d->vpp < 2))
-        REFUSE("schedule %s takes vpp %s, not %u", schedule_name(d->schedule), chunks == 1 ? "= 1" : chunks == 2 ? "= 2" : ">= 2",
+        REFUSE("schedule %s takes vpp %s, not %u", schedule_name(d->schedule),
+               chunks == 1   ? "= 1"
+               : chunks == 2 ? "= 2"
+                             : ">= 2",
                d->vpp);
     if (d->vpp > DECISION_MOST_VPP)
         REFUSE("vpp = %u: at most %u chunks per rank", d->vpp, DECISION_MOST_VPP);
@@ -204,9 +235,11 @@ static bool legal_stages(struct arena *a, const struct job *job, const struct de
         REFUSE("dualpipe_v needs at least 2 * pp - 1 microbatches");
     uint32_t group = d->schedule_group ? d->schedule_group : d->pp, rest = d->microbatches % group;
     if (!listed && !chunks && group < d->pp)
-        REFUSE("%s: groups of %u microbatches are smaller than pp = %u", schedule_name(d->schedule), group, d->pp);
+        REFUSE("%s: groups of %u microbatches are smaller than pp = %u", schedule_name(d->schedule), group,
+               d->pp);
     if (!listed && !chunks && d->microbatches > group && rest && rest < d->pp)
-        REFUSE("%s: a last group of %u microbatches is smaller than pp = %u", schedule_name(d->schedule), rest, d->pp);
+        REFUSE("%s: a last group of %u microbatches is smaller than pp = %u", schedule_name(d->schedule),
+               rest, d->pp);
     uint32_t next = 0;
     for (uint32_t s = 0; s < d->nstages; s++) {
         const struct stage *st = &d->stages[s];
@@ -229,12 +262,14 @@ static bool legal_stages(struct arena *a, const struct job *job, const struct de
 bool decision_legal(struct arena *a, const struct job *job, const struct topo *topo, const struct decision *d,
                     const char **why)
 {
-    return legal_degrees(a, job, topo, d, why) && legal_shapes(a, job, d, why) && legal_stages(a, job, d, why);
+    return legal_degrees(a, job, topo, d, why) && legal_shapes(a, job, d, why) &&
+           legal_stages(a, job, d, why);
 }
 
-/* What the program form can say: operands have fewer than 2^31 rows, a bucket is one operand of 64 columns; and how long
- * programs may become, at 400 bytes an instruction in all passes together.  The count is generous: 60 instructions
- * of a layer and 40 of the rest, per microbatch, with forward, backward and recomputation. */
+/* What the program form can say: operands have fewer than 2^31 rows, a bucket is one operand of 64 columns;
+ * and how long programs may become, at 400 bytes an instruction in all passes together.  The count is
+ * generous: 60 instructions of a layer and 40 of the rest, per microbatch, with forward, backward and
+ * recomputation. */
 #define MOST_ROWS INT32_MAX
 #define MOST_INSTRUCTIONS ((uint64_t)4 << 20)
 
@@ -250,15 +285,19 @@ static bool emittable_size(struct arena *a, const struct job *job, const struct 
     if (bucket / d->tp > 64.0 * MOST_ROWS)
         REFUSE("weights of %.3g elements on one rank", bucket / d->tp);
     if (insns > MOST_INSTRUCTIONS)
-        REFUSE("a program of about %.1f million instructions (%u microbatches)", (double)insns * 1e-6, d->microbatches);
+        REFUSE("a program of about %.1f million instructions (%u microbatches)", (double)insns * 1e-6,
+               d->microbatches);
     return true;
 }
 
 /* ranks over which experts' state is split: the same number as for dense weights, where there are as many */
 static struct mesh_degrees mesh_degrees(const struct job *job, const struct decision *d)
 {
-    struct mesh_degrees g = {.size = {[AXIS_TP] = d->tp, [AXIS_CP] = d->cp, [AXIS_DP] = d->dp, [AXIS_PP] = d->pp},
-                             .etp = d->etp, .ep = d->ep, .shard = d->zero ? d->shard : 1};
+    struct mesh_degrees g = {
+        .size = {[AXIS_TP] = d->tp, [AXIS_CP] = d->cp, [AXIS_DP] = d->dp, [AXIS_PP] = d->pp},
+        .etp = d->etp,
+        .ep = d->ep,
+        .shard = d->zero ? d->shard : 1};
     memcpy(g.order, d->order, sizeof g.order);
     for (uint32_t i = 0; i < job->model.nlayers; i++)
         g.experts = g.experts || job->model.layers[i]->is_moe;
@@ -283,21 +322,22 @@ static bool emittable_mesh(struct arena *a, const struct job *job, const struct 
     if (!mesh_fold(&g, &m, what))
         REFUSE("%s = %u across %s: their groups do not nest", mesh_dim_names[what[0]],
                what[0] == MESH_SHARD || what[0] == MESH_EXPERT_SHARD ? d->shard
-               : what[0] == MESH_EP                                 ? d->ep
-               : what[0] == MESH_ETP                                ? d->etp
-                                                                   : g.size[what[0]],
+               : what[0] == MESH_EP                                  ? d->ep
+               : what[0] == MESH_ETP                                 ? d->etp
+                                                                     : g.size[what[0]],
                mesh_dim_names[what[1]]);
     return true;
 }
 
-/* An expert's room is counted per sequence, by the rank that routes it: a rank that has a part of a sequence would drop
- * other tokens than one rank alone. */
+/* An expert's room is counted per sequence, by the rank that routes it: a rank that has a part of a sequence
+ * would drop other tokens than one rank alone. */
 static bool emittable_capacity(struct arena *a, const struct decision *d, const char **why)
 {
     if (d->cp > 1)
         REFUSE("experts with a capacity and sequences split over cp = %u", d->cp);
     if (d->sp && d->microbatch % d->tp)
-        REFUSE("experts with a capacity and the sequences of a microbatch of %u split over tp = %u", d->microbatch, d->tp);
+        REFUSE("experts with a capacity and the sequences of a microbatch of %u split over tp = %u",
+               d->microbatch, d->tp);
     return true;
 }
 
@@ -324,7 +364,8 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
             return false;
     }
     if (job->wishes.overlap & OVERLAP_ALL_TO_ALL && !decision_pairs(d->schedule))
-        REFUSE("overlap of all_to_all with compute, but by schedules in pairs: combined_1f1b, dualpipe, dualpipe_v");
+        REFUSE("overlap of all_to_all with compute, but by schedules in pairs: combined_1f1b, dualpipe, "
+               "dualpipe_v");
     if (job->wishes.overlap & OVERLAP_TP || (job->wishes.overlap & OVERLAP_CP && d->context != CONTEXT_RING))
         REFUSE("overlap of tp or cp with compute");
     if (job->wishes.never_overlap & OVERLAP_PP)
@@ -338,7 +379,8 @@ void decision_spare(struct decision *d)
 {
     for (uint32_t s = 0; s < d->nstages; s++) {
         struct stage *st = &d->stages[s];
-        st->spared = d->recompute_layers && d->recompute_layers < st->count ? st->count - d->recompute_layers : 0;
+        st->spared =
+            d->recompute_layers && d->recompute_layers < st->count ? st->count - d->recompute_layers : 0;
     }
 }
 

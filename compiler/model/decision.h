@@ -46,6 +46,9 @@ struct decision {
     const uint32_t *nodes;
 };
 
+/* one device, whole sequences one by one, 1F1B, ranks in the usual order; without stages and nodes */
+struct decision decision_single(void);
+
 /* The nodes for its type and degrees: the first usable ones, without degraded ones where the others are enough, since
  * everyone waits for the slowest.  false and one sentence if there are too few. */
 bool decision_place(struct arena *a, const struct topo *topo, struct decision *d, const char **why);

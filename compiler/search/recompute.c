@@ -44,18 +44,11 @@ static struct parts_sum sum_parts(struct arena *a, struct cost *c, const struct 
 /* the chain into s, behind what is there */
 static void add_chain(struct arena *a, struct space *s)
 {
-    struct decision d = {.tp = s->tp.at[0],
-                         .cp = s->cp.at[0],
-                         .pp = 1,
-                         .vpp = 1,
-                         .dp = 1,
-                         .ep = 1,
-                         .etp = 1,
-                         .shard = 1,
-                         .microbatch = 1,
-                         .microbatches = 1,
-                         .context = CONTEXT_RING,
-                         .type = s->type};
+    struct decision d = decision_single();
+    d.tp = s->tp.at[0];
+    d.cp = s->cp.at[0];
+    d.context = CONTEXT_RING;
+    d.type = s->type;
     d.gpus_used = d.tp * d.cp;
     uint32_t per_node = s->topo->types[s->type].gpus;
     d.nnodes = (d.gpus_used + per_node - 1) / per_node;

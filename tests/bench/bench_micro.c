@@ -70,18 +70,9 @@ static struct cost *make_cost(struct bench *b, const char *model, const char *sc
     *s = (struct source){"bench.xml", text, strlen(text), false};
     struct topo *topo = topo_parse(b->a, b->d, s, NULL);
     struct decision *d = ARENA_NEW(b->a, struct decision);
-    *d = (struct decision){.tp = 8,
-                           .cp = 1,
-                           .pp = 1,
-                           .vpp = 1,
-                           .dp = 1,
-                           .ep = 1,
-                           .etp = 1,
-                           .shard = 1,
-                           .microbatch = 1,
-                           .microbatches = 64,
-                           .schedule = SCHED_1F1B,
-                           .order = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}};
+    *d = decision_single();
+    d->tp = 8;
+    d->microbatches = 64;
     const char *why = "";
     if (!topo || !decision_place(b->a, topo, d, &why)) {
         diag_print(b->d, stderr, false);

@@ -210,30 +210,13 @@ static bool finish(struct arena *a, uint64_t *state, const struct job *job, cons
     return decision_legal(a, job, topo, d, &why) && decision_emittable(a, job, d, &why);
 }
 
-static struct decision plain(void)
-{
-    return (struct decision){.tp = 1,
-                             .cp = 1,
-                             .pp = 1,
-                             .vpp = 1,
-                             .dp = 1,
-                             .ep = 1,
-                             .etp = 1,
-                             .shard = 1,
-                             .microbatch = 1,
-                             .recompute = RECOMPUTE_NONE,
-                             .schedule = SCHED_1F1B,
-                             .nstages = 1,
-                             .order = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}};
-}
-
 bool layout_draw(struct arena *a, uint64_t *state, const struct job *job, const struct topo *topo,
                  uint32_t max_ranks, struct decision *out)
 {
     struct arena_mark mark = arena_mark(a);
     struct aim aim = {0};
     for (uint32_t tries = 0; tries < 100000; tries++) {
-        struct decision d = plain();
+        struct decision d = decision_single();
         if (tries % 300 == 0)
             aim = draw_aim(state, job);
         draw_degrees(state, &aim, job->wishes.never_overlap & OVERLAP_DP, &d);
@@ -259,7 +242,7 @@ void layout_wishes(uint64_t *state, struct job *job)
 
 struct decision layout_alone(struct arena *a, const struct job *job, const struct topo *topo)
 {
-    struct decision d = plain();
+    struct decision d = decision_single();
     const char *why = "";
     d.microbatches = (uint32_t)job->train.batch;
     decision_place(a, topo, &d, &why);

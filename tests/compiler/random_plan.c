@@ -116,26 +116,10 @@ static void finish_decision(struct arena *a, const struct job *job, const struct
     d->nodes = nodes;
 }
 
-static struct decision plain_decision(void)
-{
-    return (struct decision){.tp = 1,
-                             .cp = 1,
-                             .pp = 1,
-                             .vpp = 1,
-                             .dp = 1,
-                             .ep = 1,
-                             .etp = 1,
-                             .shard = 1,
-                             .microbatch = 1,
-                             .recompute = RECOMPUTE_NONE,
-                             .schedule = SCHED_1F1B,
-                             .order = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}};
-}
-
 struct decision text_decision(struct arena *a, const struct job *job, const struct topo *topo,
                               const char *text)
 {
-    struct decision d = plain_decision();
+    struct decision d = decision_single();
     const struct {
         const char *name;
         uint32_t *at;
@@ -195,7 +179,7 @@ struct decision random_decision(struct arena *a, uint64_t *state, const struct j
 {
     enum schedule_kind schedule = (enum schedule_kind)random_below(state, SCHED_AUTO);
     for (uint32_t drawn = 0;; drawn++) {
-        struct decision d = plain_decision();
+        struct decision d = decision_single();
         d.schedule = drawn < 100 ? schedule : SCHED_1F1B; /* with some models no layout is legal */
         const char *why;
         d.tp = 1u << random_below(state, 3);

@@ -45,18 +45,8 @@ static struct cost *make_cost(struct arena *a, const char *gpu, const char *prec
     struct topo *topo = topo_parse(a, diag_new(a), s, NULL);
     CU_ASSERT_PTR_NOT_NULL_FATAL(topo);
     struct decision *d = ARENA_NEW(a, struct decision);
-    *d = (struct decision){.tp = 1,
-                           .cp = 1,
-                           .pp = 1,
-                           .vpp = 1,
-                           .dp = 1,
-                           .ep = 1,
-                           .etp = 1,
-                           .shard = 1,
-                           .microbatch = 1,
-                           .microbatches = 64,
-                           .schedule = SCHED_1F1B,
-                           .order = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}};
+    *d = decision_single();
+    d->microbatches = 64;
     const char *why = "";
     CU_ASSERT_FATAL(decision_place(a, topo, d, &why));
     decision_cut(a, d, job->model.nlayers, NULL, 0, 0);

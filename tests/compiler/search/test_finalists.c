@@ -4,35 +4,14 @@
 #include "compiler/model/actions.h"
 #include "compiler/model/sema.h"
 #include "compiler/schedule/schedule.h"
-#include "compiler/search/search.h"
 #include "compiler/simulate/predict.h"
+#include "tests/compiler/search/found.h"
 
 #include <CUnit/Basic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-struct found {
-    struct arena *a;
-    struct diag *d;
-    struct job *job;
-    struct topo *topo;
-    struct search_result *r;
-};
-
-static struct found run(const char *model, const char *cluster, const char *const *sets, uint32_t nsets,
-                        uint32_t top)
-{
-    struct found f = {.a = arena_new()};
-    f.d = diag_new(f.a);
-    f.job = job_read(f.a, f.d, arena_printf(f.a, "plans/%s/model.llm", model), sets, nsets);
-    f.topo = topo_read(f.a, f.d, arena_printf(f.a, "topologies/%s.xml", cluster));
-    CU_ASSERT_PTR_NOT_NULL_FATAL(f.job);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(f.topo);
-    f.r = search(f.a, f.d, f.job, f.topo, top, 0, true);
-    return f;
-}
 
 static const struct {
     const char *model, *cluster, *sets[4], *formula;
@@ -51,7 +30,7 @@ static void test_asked(void)
         const char *sets[5];
         memcpy(sets, asked[i].sets, sizeof asked[i].sets);
         sets[4] = "schedule=auto";
-        struct found f = run(asked[i].model, asked[i].cluster, sets, 5, 3);
+        struct found f = search_example(asked[i].model, asked[i].cluster, sets, 5, 3, true);
         CU_ASSERT_FATAL(f.r->ncandidates > 0);
         for (uint32_t k = 0; k < f.r->ncandidates; k++) {
             const struct candidate *x = &f.r->candidates[k];
@@ -71,7 +50,7 @@ static void test_asked(void)
             arena_free(f.a);
             continue;
         }
-        struct found other = run(asked[i].model, asked[i].cluster, sets, 5, 3);
+        struct found other = search_example(asked[i].model, asked[i].cluster, sets, 5, 3, true);
         CU_ASSERT_FATAL(other.r->ncandidates > 0);
         double own = f.r->candidates[0].estimate.step_time_s,
                best = other.r->candidates[0].estimate.step_time_s;
@@ -85,7 +64,7 @@ static void test_asked(void)
 static void test_not_asked(void)
 {
     const char *const sets[] = {"tp=1", "pp=4", "dp=2", "schedule=zb_h1"};
-    struct found f = run("tiny-llama", "cpu8", sets, 4, 3);
+    struct found f = search_example("tiny-llama", "cpu8", sets, 4, 3, true);
     CU_ASSERT_FATAL(f.r->ncandidates > 0);
     for (uint32_t k = 0; k < f.r->ncandidates; k++)
         CU_ASSERT_EQUAL(f.r->candidates[k].decision.schedule, SCHED_ZB_H1);
@@ -129,7 +108,7 @@ static void test_files(void)
         sets[n++] = "tp=1";
         sets[n++] = "microbatch=1";
         sets[n++] = arena_printf(a, "schedule=\"%s\"", path);
-        struct found f = run("tiny-llama", "cpu8", sets, n, 2);
+        struct found f = search_example("tiny-llama", "cpu8", sets, n, 2, true);
         if (files[i].message) {
             CU_ASSERT_EQUAL(f.r->ncandidates, 0);
             CU_ASSERT_STRING_EQUAL(diag_first(f.d),

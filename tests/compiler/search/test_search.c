@@ -6,33 +6,13 @@
 #include "compiler/model/sema.h"
 #include "compiler/support/strbuf.h"
 #include "tests/compiler/random_plan.h"
+#include "tests/compiler/search/found.h"
 
 #include <CUnit/Basic.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct found {
-    struct arena *a;
-    struct diag *d;
-    struct job *job;
-    struct topo *topo;
-    struct search_result *r;
-};
-
-static struct found run(const char *model, const char *cluster, const char *const *sets, uint32_t nsets,
-                        uint32_t top, bool emit_only)
-{
-    struct found f = {.a = arena_new()};
-    f.d = diag_new(f.a);
-    f.job = job_read(f.a, f.d, arena_printf(f.a, "plans/%s/model.llm", model), sets, nsets);
-    f.topo = topo_read(f.a, f.d, arena_printf(f.a, "topologies/%s.xml", cluster));
-    CU_ASSERT_PTR_NOT_NULL_FATAL(f.job);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(f.topo);
-    f.r = search(f.a, f.d, f.job, f.topo, top, 0, emit_only);
-    return f;
-}
 
 static const struct {
     const char *model, *cluster, *sets[2];
@@ -51,7 +31,7 @@ static const struct {
 static void test_sane(void)
 {
     for (size_t i = 0; i < sizeof sane / sizeof *sane; i++) {
-        struct found f = run(sane[i].model, sane[i].cluster, sane[i].sets, sane[i].nsets, 3, true);
+        struct found f = search_example(sane[i].model, sane[i].cluster, sane[i].sets, sane[i].nsets, 3, true);
         CU_ASSERT_FATAL(f.r->ncandidates > 0);
         const struct candidate *c = &f.r->candidates[0];
         const struct train *t = &f.job->train;
@@ -72,7 +52,7 @@ static void test_sane(void)
                   10); /* a second on an idle machine; sanitizers and shared machines are slower */
         for (uint32_t k = 1; k < f.r->ncandidates; k++)
             CU_ASSERT(f.r->candidates[k].estimate.step_time_s >= 0.99 * c->estimate.step_time_s);
-        struct found again = run(sane[i].model, sane[i].cluster, sane[i].sets, sane[i].nsets, 3, true);
+        struct found again = search_example(sane[i].model, sane[i].cluster, sane[i].sets, sane[i].nsets, 3, true);
         CU_ASSERT_STRING_EQUAL(decision_text(f.a, &c->decision),
                                decision_text(f.a, &again.r->candidates[0].decision));
         CU_ASSERT_EQUAL(f.r->evaluated, again.r->evaluated);
@@ -198,17 +178,17 @@ static const char *printed(struct arena *a, const struct diag *d)
 static void test_large(void)
 {
     const char *const huge[] = {"batch=1T sequences"};
-    struct found f = run("tiny-llama", "cpu8", huge, 1, 1, false);
+    struct found f = search_example("tiny-llama", "cpu8", huge, 1, 1, false);
     CU_ASSERT_EQUAL_FATAL(f.r->ncandidates, 0); /* microbatch 2 is pinned: 2^37 of them */
     arena_free(f.a);
     const char *const free_size[] = {"batch=1T sequences", "microbatch>=1", "sequence=8"};
-    f = run("tiny-llama", "cpu8", free_size, 3, 1, false);
+    f = search_example("tiny-llama", "cpu8", free_size, 3, 1, false);
     CU_ASSERT_FATAL(f.r->ncandidates == 1);
     const struct decision *d = &f.r->candidates[0].decision;
     CU_ASSERT_EQUAL((uint64_t)d->microbatch * d->microbatches * d->dp, f.job->train.batch);
     arena_free(f.a);
     const char *const large[] = {"batch=65536 sequences", "sequence=2", "microbatch=8192"};
-    f = run("tiny-llama", "cpu8", large, 3, 1, true);
+    f = search_example("tiny-llama", "cpu8", large, 3, 1, true);
     CU_ASSERT_FATAL(f.r->ncandidates == 1);
     CU_ASSERT_EQUAL(f.r->candidates[0].decision.microbatch, 8192);
     arena_free(f.a);
@@ -217,7 +197,7 @@ static void test_large(void)
 static void test_nothing(void)
 {
     for (size_t i = 0; i < sizeof nothing / sizeof *nothing; i++) {
-        struct found f = run(nothing[i].model, nothing[i].cluster, nothing[i].sets, nothing[i].nsets, 1,
+        struct found f = search_example(nothing[i].model, nothing[i].cluster, nothing[i].sets, nothing[i].nsets, 1,
                              nothing[i].emit_only);
         const char *text = printed(f.a, f.d);
         CU_ASSERT_EQUAL(f.r->ncandidates, 0);
@@ -256,7 +236,7 @@ static void test_keep(void)
 static void test_place(void)
 {
     const char *const sets[] = {"gpus=16384", "pp=16", "order=[tp, cp, pp, dp]"};
-    struct found f = run("llama3-405b", "meta-24k-roce", sets, 3, 1, true);
+    struct found f = search_example("llama3-405b", "meta-24k-roce", sets, 3, 1, true);
     CU_ASSERT_EQUAL_FATAL(f.r->ncandidates, 1);
     struct keep_wish *keep = ARENA_NEW(f.a, struct keep_wish);
     *keep = (struct keep_wish){.axis = "pp", .within = "pod"};
@@ -272,7 +252,7 @@ static void test_place(void)
 
 static void test_json(void)
 {
-    struct found f = run("llama3-8b", "h100x8", NULL, 0, 3, false);
+    struct found f = search_example("llama3-8b", "h100x8", NULL, 0, 3, false);
     struct strbuf b = {0};
     estimate_json(f.job, f.topo, f.r, &b);
     json_error_t error;
