@@ -78,7 +78,7 @@ static void fill_stage(const struct auto_job *job, const struct schedule_costs *
     st->next = s + 1 < n ? stage_slot(job, s + 1) : NONE;
     st->back = s > 0 ? stage_slot(job, s - 1) : NONE;
     st->keep = c->keep_bytes ? c->keep_bytes[s] : 1;
-    st->late = c->late_bytes ? c->late_bytes[s] : 0;
+    st->late = c->late_bytes ? c->late_bytes[s] : st->keep;
     st->rank = rank;
     st->stage = s;
 }

@@ -132,24 +132,48 @@ static double trip_s(const struct bound *b, uint32_t r)
     return s;
 }
 
-/* microbatches that a rank can hold */
+/* Idle at the two ends of a rank's span, and the microbatches without their W when its last forward ends.  Before the
+ * first input gradient it does at most as many forwards as it can hold.  Behind the last forward there are x
+ * microbatches left between F and I and some between I and W, as many as fit beside x; the last one's way there and
+ * back is filled with the others' gradients.  Where more come than fit the first idle time ends before the second. */
+struct ends {
+    double idle_s;   /* of both */
+    double before_s; /* of the first */
+    double without_w;
+};
+
+/* microbatches that a rank can hold between F and I */
 static double held(const struct auto_job *job, uint32_t r)
 {
     double most = job->most ? floor(job->most[r] * (1 + 1e-9) / job->slot[r].keep) : job->m;
-    return most < job->m ? most : job->m;
+    return fmin(most, job->m);
 }
 
-/* Idle from the first forward to the first input gradient, with at most k forwards to do; and from the last
- * forward to the last input gradient, with at most k - 1 of the rest.  Where more microbatches than k come
- * the first interval ends before the second begins. */
-static double memory_s(const struct bound *b, uint32_t r, double *chain_s)
+static struct ends ends_with(const struct bound *b, uint32_t r, double trip, double x)
 {
     const struct auto_stage *st = &b->job->slot[b->slot_of[r]];
-    double m = b->job->m, k = held(b->job, r), f = st->takes[AUTO_F], i = input_s(st), w = weight_s(st);
-    double trip = trip_s(b, r), before = fmax(0, trip - k * f),
-           behind = fmax(0, trip - f - (k - 1) * (i + w));
-    *chain_s = before + m * (f + i) + (m - k) * w;
-    return m * (f + i + w) + (k < m ? before + behind : fmax(before, behind));
+    double m = b->job->m, k = held(b->job, r), f = st->takes[AUTO_F], i = input_s(st), w = weight_s(st), rest = m;
+    if (b->job->most && st->late > 0)
+        rest = floor((b->job->most[r] * (1 + 1e-9) - x * st->keep) / st->late);
+    struct ends e = {.before_s = fmax(0, trip - k * f), .without_w = fmin(m, x + rest)};
+    double behind = fmax(0, trip - f - (x - 1) * i - (e.without_w - 1) * w);
+    e.idle_s = k < m ? e.before_s + behind : fmax(e.before_s, behind);
+    return e;
+}
+
+/* from the end of rank r's chain of all forwards and input gradients to the end of a rank before it */
+static double way_back_s(const struct bound *b, uint32_t r)
+{
+    const struct auto_job *job = b->job;
+    double longest = 0, way = 0;
+    for (uint32_t q = r + 1; q-- > 0;) {
+        const struct auto_stage *st = &job->slot[b->slot_of[q]];
+        double before = job->skews ? b->begins[r] - b->begins[q] : b->begins[r];
+        longest = fmax(longest, before + way + weight_s(st));
+        if (q)
+            way += st->back_s + input_s(&job->slot[b->slot_of[q - 1]]);
+    }
+    return longest;
 }
 
 /* from rank 0's first forward, or from each rank's own */
@@ -158,15 +182,15 @@ static double linear_s(const struct bound *b)
     const struct auto_job *job = b->job;
     double longest = 0;
     for (uint32_t r = 0; r < job->p; r++) {
-        double chain, own = memory_s(b, r, &chain), way = 0;
-        longest = fmax(longest, own + (job->skews ? 0 : b->begins[r]));
-        for (uint32_t q = r + 1; q-- > 0;) { /* behind r's last input gradient those of the ranks before */
-            const struct auto_stage *st = &job->slot[b->slot_of[q]];
-            double before = job->skews ? b->begins[r] - b->begins[q] : b->begins[r];
-            longest = fmax(longest, before + chain + way + weight_s(st));
-            if (q)
-                way += st->back_s + input_s(&job->slot[b->slot_of[q - 1]]);
+        const struct auto_stage *st = &job->slot[b->slot_of[r]];
+        double m = job->m, chain = m * (st->takes[AUTO_F] + input_s(st)), w = weight_s(st), least = INFINITY;
+        double trip = trip_s(b, r), way = way_back_s(b, r);
+        for (double x = held(job, r); x >= 1; x--) {
+            struct ends e = ends_with(b, r, trip, x);
+            double own = chain + m * w + e.idle_s + (job->skews ? 0 : b->begins[r]);
+            least = fmin(least, fmax(own, e.before_s + chain + (m - e.without_w) * w + way));
         }
+        longest = fmax(longest, least);
     }
     return longest;
 }

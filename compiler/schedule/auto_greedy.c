@@ -6,9 +6,10 @@
  * ahead; weight gradients fill the time until the next arrival, and make room when a forward does not fit.
  *
  * Memory never locks up: a forward is admitted if behind it, for every chunk deeper than the shallowest that
- * holds anything and itself empty, one microbatch more would fit.  The microbatch that is furthest along can
- * then always go on: the chunk that it enters is empty.  What an input gradient leaves for W needs room as
- * well; where there is none a W goes first, or both gradients are done at once. */
+ * holds anything and itself without a microbatch between F and I, one microbatch more would fit when the chunk's
+ * Ws are done.  The microbatch that is furthest along can then always go on: it enters such a chunk.  What an
+ * input gradient leaves for W may need more room than what it frees; where there is none a W goes first, or both
+ * gradients are done at once. */
 
 #include "compiler/schedule/auto_private.h"
 
@@ -151,7 +152,7 @@ static void begin(struct auto_greedy *g, uint32_t r, uint32_t chunk, enum auto_k
         break;
     case AUTO_I:
         g->inside[r]--;
-        g->live[r] += st->late;
+        g->live[r] += st->late - st->keep;
         g->waiting[r]++;
         send_backward(g, slot, end);
         break;
@@ -163,7 +164,7 @@ static void begin(struct auto_greedy *g, uint32_t r, uint32_t chunk, enum auto_k
         break;
     case AUTO_W:
         g->waiting[r]--;
-        g->live[r] -= st->keep + st->late;
+        g->live[r] -= st->late;
         g->slot[slot].w++;
         break;
     case AUTO_KINDS:
@@ -179,6 +180,12 @@ static bool holds(const struct slot_state *k)
     return k->f > k->w + k->b;
 }
 
+/* what a microbatch that enters the chunk lacks, at most */
+static double lacks(const struct auto_stage *st, const struct slot_state *k)
+{
+    return k->f > k->i ? 0 : fmax(0, st->keep - (k->i - k->w - k->b) * st->late);
+}
+
 /* does one more forward of the chunk fit, with room left for what must be able to follow? */
 static bool admitted(const struct auto_greedy *g, uint32_t r, uint32_t chunk)
 {
@@ -192,8 +199,8 @@ static bool admitted(const struct auto_greedy *g, uint32_t r, uint32_t chunk)
     while (shallow < chunk && !holds(&k[shallow]))
         shallow++;
     for (uint32_t c = shallow + 1; c < job->v; c++)
-        if (c != chunk && !holds(&k[c]))
-            need += st[c].keep;
+        if (c != chunk)
+            need += lacks(&st[c], &k[c]);
     return need <= job->most[r] * (1 + 1e-9);
 }
 
@@ -252,7 +259,7 @@ static enum auto_kind backward_kind(const struct auto_greedy *g, uint32_t slot)
     const struct auto_rules *u = g->rules;
     const struct auto_stage *st = &g->job->slot[slot];
     bool entry = u->fuse_entry && st->back == NONE;
-    bool full = g->job->most && g->live[st->rank] + st->late > g->job->most[st->rank];
+    bool full = g->job->most && g->live[st->rank] + st->late - st->keep > g->job->most[st->rank];
     return entry || full || g->slot[slot].i < u->fuse ? AUTO_B : AUTO_I;
 }
 

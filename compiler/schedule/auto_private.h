@@ -21,7 +21,7 @@ struct auto_stage {
     double takes[AUTO_KINDS];
     double next_s, back_s;
     double forward_held, backward_held, forward_hidden, backward_hidden;
-    double keep, late;   /* bytes from F to W or B; from I to W */
+    double keep, late;   /* bytes from F to I or B; from I to W */
     uint32_t next, back; /* slots; NONE: no stage there */
     uint32_t rank, stage;
 };

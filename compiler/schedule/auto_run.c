@@ -307,11 +307,11 @@ bool auto_order_fits(const struct auto_job *job, const struct auto_order *order,
             break;
         case AUTO_I:
             i[c]++;
-            live += later_bytes;
+            live += later_bytes - keep;
             break;
         case AUTO_W:
             w[c]++;
-            live -= keep + later_bytes;
+            live -= later_bytes;
             break;
         case AUTO_B:
             i[c]++;

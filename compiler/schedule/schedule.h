@@ -18,13 +18,13 @@ uint32_t schedule_rank(const struct schedule *s, uint32_t stage);
  * microbatches; the other's stages have a rank but no actions. */
 struct schedule *schedule_forward(struct arena *a, const struct schedule *train);
 
-/* What schedule_auto() makes a schedule for.  A rank's activations: of a stage keep_bytes from each F to its
- * W or B, and late_bytes from each I to its W. */
+/* What schedule_auto() makes a schedule for.  A rank's activations: of a stage keep_bytes from each F to its I or B,
+ * and late_bytes from each I to its W: inputs of products that F kept, and gradients of their outputs. */
 struct pipeline_times;
 struct schedule_costs {
     const struct pipeline_times *times;
     const double *keep_bytes; /* by stage of the decision; NULL: 1 each */
-    const double *late_bytes; /* by stage; NULL: none */
+    const double *late_bytes; /* by stage; NULL: as keep_bytes, all stays until W */
     const double *most_bytes; /* by pipeline rank; NULL: no limit */
     bool folds;               /* two stages per rank: r and 2 pp - 1 - r */
     uint64_t budget;          /* actions run in the search, about; 0: a usual number */

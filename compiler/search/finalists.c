@@ -20,7 +20,7 @@
 #define GAIN 0.002
 #define LEANER 0.75
 
-/* bytes: of a microbatch by stage, from F to W and from I to W; of all of them that each rank has room for */
+/* bytes: of a microbatch by stage, from F to I and from I to W; of all of them that each rank has room for */
 struct room {
     double *keep, *late, *most;
 };
@@ -35,7 +35,7 @@ static void find_room(struct searching *s, const struct cost *c, const struct se
     room->most = ARENA_ARRAY(s->arena, double, d->pp);
     for (uint32_t i = 0; i < d->nstages; i++) {
         room->keep[i] = cost_stage_keep(c, &h->shape, i, true);
-        room->late[i] = cost_stage_late(c, &h->shape, i);
+        room->late[i] = room->keep[i] + cost_stage_late(c, &h->shape, i); /* rings free nothing at I */
     }
     for (uint32_t r = 0; r < d->pp; r++) {
         struct estimate e = {0};
@@ -44,7 +44,7 @@ static void find_room(struct searching *s, const struct cost *c, const struct se
         for (uint32_t j = 0; j < stages; j++) {
             uint32_t stage = d->schedule == SCHED_DUALPIPE && j ? d->pp - 1 - r : cost_rank_stage(d, r, j);
             own[j] = room->keep[stage];
-            late += room->late[stage] * pipeline_late(d, r, j);
+            late += (room->late[stage] - room->keep[stage]) * pipeline_late(d, r, j);
         }
         cost_rank_memory(c, &h->shape, r, &e);
         double left = fmax(limit - (double)e.peak_bytes, 0) / (1 + c->profile->allocator_share);

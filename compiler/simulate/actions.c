@@ -26,7 +26,7 @@ struct act_stage {
     double forward, backward, input, weight, next, back;
     double forward_held, backward_held, forward_hidden, backward_hidden;
     uint32_t next_rank, back_rank; /* NONE: no stage there */
-    double keep_bytes;
+    double keep_bytes, late_bytes;
 };
 
 struct act_run {
@@ -87,16 +87,16 @@ static void send_backward(struct act_run *run, uint32_t stage, size_t here, doub
     wake(run, st->back_rank);
 }
 
-static void count_live(struct act_rank *k, double bytes, bool made)
+static void count_live(struct act_rank *k, const struct act_stage *st, char kind)
 {
-    if (made) {
-        k->live_bytes += bytes;
-        k->peak_bytes = later(k->peak_bytes, k->live_bytes);
-        k->peak = ++k->live > k->peak ? k->live : k->peak;
-    } else {
-        k->live_bytes -= bytes;
-        k->live--;
-    }
+    k->live_bytes += kind == 'F'   ? st->keep_bytes
+                     : kind == 'I' ? st->late_bytes - st->keep_bytes
+                     : kind == 'W' ? -st->late_bytes
+                                   : -st->keep_bytes;
+    k->peak_bytes = later(k->peak_bytes, k->live_bytes);
+    k->live += kind == 'F';
+    k->live -= kind == 'W' || kind == 'B';
+    k->peak = k->live > k->peak ? k->live : k->peak;
 }
 
 /* what follows from an action that ended */
@@ -107,8 +107,7 @@ static void finish(struct act_run *run, struct act_rank *k, const struct action 
         send_forward(run, t->stage, here, end);
     else if (t->kind != 'W')
         send_backward(run, t->stage, here, end);
-    if (t->kind != 'I')
-        count_live(k, run->stage[t->stage].keep_bytes, t->kind == 'F');
+    count_live(k, &run->stage[t->stage], t->kind);
 }
 
 static double duration_s(const struct act_stage *st, char kind)
@@ -165,7 +164,7 @@ static void advance(struct act_run *run, uint32_t r)
     run->position[r] = (uint32_t)(at - s->actions[r]);
 }
 
-static void prepare_stages(struct act_run *run, const struct pipeline_times *times, const double *keep_bytes)
+static void prepare_stages(struct act_run *run, const struct pipeline_times *times, const struct act_bytes *bytes)
 {
     const struct schedule *s = run->s;
     uint32_t chain = s->nstages / s->copies;
@@ -187,7 +186,8 @@ static void prepare_stages(struct act_run *run, const struct pipeline_times *tim
         st->back = sends_back ? (1 - times->held) * from->back_s : 0;
         st->next_rank = last ? NONE : s->stage_rank[i + 1];
         st->back_rank = first ? NONE : s->stage_rank[i - 1];
-        st->keep_bytes = keep_bytes ? keep_bytes[i % chain] : 1;
+        st->keep_bytes = bytes ? bytes->keep[i % chain] : 1;
+        st->late_bytes = bytes && bytes->late ? bytes->late[i % chain] : st->keep_bytes;
         double *in = run->forward_in + (size_t)i * s->microbatches;
         for (uint32_t m = 0; !first && m < s->microbatches; m++)
             in[m] = NOT_YET;
@@ -197,10 +197,10 @@ static void prepare_stages(struct act_run *run, const struct pipeline_times *tim
 }
 
 /* the whole schedule, from where the ranks are; returns the end of its last action */
-static double run_step(struct act_run *run, const struct pipeline_times *times, const double *keep_bytes)
+static double run_step(struct act_run *run, const struct pipeline_times *times, const struct act_bytes *bytes)
 {
     const struct schedule *s = run->s;
-    prepare_stages(run, times, keep_bytes);
+    prepare_stages(run, times, bytes);
     for (uint32_t r = s->nranks; r-- > 0;) {
         run->position[r] = 0;
         wake(run, r);
@@ -222,14 +222,14 @@ static double run_step(struct act_run *run, const struct pipeline_times *times, 
 /* Seconds from a step's end to the next one's on the rank where it is longest, each rank going on when it is
  * through. */
 static double period_s(struct arena *a, struct act_run *run, const struct pipeline_times *times,
-                       const double *keep_bytes)
+                       const struct act_bytes *bytes)
 {
     struct act_rank *first = run->ranks;
     double period = 0;
     run->ranks = ARENA_ARRAY(a, struct act_rank, run->s->nranks);
     for (uint32_t r = 0; r < run->s->nranks; r++)
         run->ranks[r].end_s = first[r].end_s;
-    run_step(run, times, keep_bytes);
+    run_step(run, times, bytes);
     for (uint32_t r = 0; r < run->s->nranks; r++)
         period = later(period, run->ranks[r].end_s - first[r].end_s);
     run->ranks = first;
@@ -237,7 +237,7 @@ static double period_s(struct arena *a, struct act_run *run, const struct pipeli
 }
 
 double simulate_actions(struct arena *a, const struct schedule *s, const struct pipeline_times *times,
-                        const double *keep_bytes, struct act_rank *ranks)
+                        const struct act_bytes *bytes, struct act_rank *ranks)
 {
     struct arena_mark mark = arena_mark(a);
     size_t cells = (size_t)s->nstages * s->microbatches;
@@ -253,9 +253,9 @@ double simulate_actions(struct arena *a, const struct schedule *s, const struct 
     run.position = ARENA_ARRAY(a, uint32_t, s->nranks);
     run.stack = ARENA_ARRAY(a, uint32_t, s->nranks);
     run.stacked = ARENA_ARRAY(a, bool, s->nranks);
-    double step_s = run_step(&run, times, keep_bytes);
+    double step_s = run_step(&run, times, bytes);
     if (s->skews && times->skewed && isfinite(step_s))
-        step_s = period_s(a, &run, times, keep_bytes);
+        step_s = period_s(a, &run, times, bytes);
     for (uint32_t r = 0; r < s->nranks; r++)
         run.ranks[r].idle_s = step_s - run.ranks[r].busy_s;
     arena_reset(a, mark);

@@ -62,9 +62,12 @@ const uint64_t *simulate_memory_at(struct arena *a, const struct program *p, con
 
 /* Run of a schedule's actions alone, with the stages' own times; stages in the decision's numbering.  Returns seconds
  * from the first action to the end of the last, or from one step's end to the next one's where the schedule is meant
- * to be skewed and the times say that it is; INFINITY where the order cannot run.  keep_bytes: by stage of the
- * decision, what one microbatch leaves there from F to B or W; NULL: 1 each.  ranks: NULL, or one per pipeline rank to
- * fill in.  A microsecond per 100 actions or so; linear. */
+ * to be skewed and the times say that it is; INFINITY where the order cannot run.  bytes: NULL: 1 from F to B or W.
+ * ranks: NULL, or one per pipeline rank to fill in.  A microsecond per 100 actions or so; linear. */
+struct act_bytes {
+    const double *keep; /* by stage of the decision: what one microbatch leaves there from F to I or B */
+    const double *late; /* from I to W; NULL: as keep */
+};
 struct act_rank {
     double start_s, end_s, busy_s; /* held transfers count as busy */
     double idle_s;                 /* of the makespan */
@@ -72,6 +75,6 @@ struct act_rank {
     uint32_t peak, live;           /* microbatches in flight, summed over the rank's stages */
 };
 double simulate_actions(struct arena *a, const struct schedule *s, const struct pipeline_times *times,
-                        const double *keep_bytes, struct act_rank *ranks);
+                        const struct act_bytes *bytes, struct act_rank *ranks);
 
 #endif

@@ -150,7 +150,7 @@ static void test_live(void)
             const struct decision *d = &x.d;
             for (uint32_t s = 0; s < d->nstages; s++)
                 bytes[s] = i % 2 ? 1 : draw(&state, 0.5, 4);
-            simulate_actions(a, schedule_new(a, d), &x.times, bytes, ranks);
+            simulate_actions(a, schedule_new(a, d), &x.times, &(struct act_bytes){.keep = bytes}, ranks);
             for (uint32_t r = 0; r < d->pp; r++) {
                 double keep[MOST_STAGES];
                 for (uint32_t j = 0; j < d->vpp; j++)

@@ -18,7 +18,8 @@ struct vector {
     bool folds;
     struct pipeline_stage stages[MOST_STAGES];
     struct pipeline_times times;
-    double keep[MOST_STAGES], most[MOST_RANKS];
+    double keep[MOST_STAGES], late[MOST_STAGES], most[MOST_RANKS];
+    struct act_bytes bytes;
 };
 
 /* xorshift64*: the same vectors everywhere */
@@ -66,8 +67,9 @@ static void draw_vector(uint64_t *state, bool fused, struct vector *x)
         st->back_s = transfer * (wild ? draw(state, 0, 3) : 1);
         st->forward_hidden_s = hidden * st->forward_s;
         st->backward_hidden_s = hidden * st->backward_s;
-        x->keep[s] = 1 + draw(state, 0, heavier);
+        x->keep[s] = x->late[s] = 1 + draw(state, 0, heavier);
     }
+    x->bytes = (struct act_bytes){x->keep, x->late};
     for (uint32_t r = 0; r < p; r++) {
         for (uint32_t j = 0; j < v; j++)
             x->most[r] += x->keep[rank_stage(x, r, j)];
@@ -93,7 +95,7 @@ static double best_formula_s(struct arena *a, const struct vector *x, const doub
                 continue;
             struct schedule *s = schedule_new(a, &d);
             s->skews = false;
-            double step_s = simulate_actions(a, s, &x->times, x->keep, ranks);
+            double step_s = simulate_actions(a, s, &x->times, &x->bytes, ranks);
             bool fits = true;
             for (uint32_t r = 0; most && r < d.pp; r++)
                 fits &= ranks[r].peak_bytes <= most[r] * (1 + 1e-9);
@@ -107,7 +109,8 @@ static double best_formula_s(struct arena *a, const struct vector *x, const doub
 static double synthesise(struct arena *a, const struct vector *x, const double *most, uint64_t budget, double *bound_s)
 {
     struct schedule_costs c = {
-        .times = &x->times, .keep_bytes = x->keep, .most_bytes = most, .folds = x->folds, .budget = budget};
+        .times = &x->times, .keep_bytes = x->keep, .late_bytes = x->late, .most_bytes = most, .folds = x->folds,
+        .budget = budget};
     struct act_rank ranks[MOST_RANKS];
     const char *why = "";
     double step_s = 0;
@@ -115,7 +118,7 @@ static double synthesise(struct arena *a, const struct vector *x, const double *
     const struct schedule *s = schedule_auto(a, &x->d, &c, &step_s);
     CU_ASSERT_PTR_NOT_NULL_FATAL(s);
     CU_ASSERT_FATAL(schedule_check(a, s, &why));
-    CU_ASSERT_EQUAL(simulate_actions(a, s, &x->times, x->keep, ranks), step_s);
+    CU_ASSERT_EQUAL(simulate_actions(a, s, &x->times, &x->bytes, ranks), step_s);
     for (uint32_t r = 0; r < x->d.pp; r++) {
         CU_ASSERT(!most || ranks[r].peak_bytes <= most[r] * (1 + 1e-9));
         for (uint32_t j = 0; j < x->d.vpp; j++)
@@ -124,16 +127,18 @@ static double synthesise(struct arena *a, const struct vector *x, const double *
     return step_s;
 }
 
-/* under a cap, and with pairs and fused backwards that pay */
+/* under a cap, with pairs and fused backwards that pay, and with more or less to hold from I to W than from F to I */
 static void test_never_worse(void)
 {
-    uint64_t state = 0x9e3779b97f4a7c15u;
+    uint64_t state = 0x9e3779b97f4a7c15u, late = state;
     uint32_t compared = 0, better = 0;
     for (int k = 0; k < VECTORS; k++) {
         struct arena *a = arena_new();
         struct vector x;
         double bound_s;
         draw_vector(&state, k % 2, &x);
+        for (uint32_t s = 0; k % 3 == 0 && s < x.d.nstages; s++)
+            x.late[s] = x.keep[s] * draw(&late, 0.1, 1.3);
         double formula_s = best_formula_s(a, &x, x.most), step_s = synthesise(a, &x, x.most, 300000, &bound_s);
         CU_ASSERT(step_s <= formula_s);
         CU_ASSERT(k % 2 || step_s >= bound_s * (1 - 1e-9));
@@ -189,8 +194,9 @@ static void even_vector(uint32_t p, uint32_t v, bool folds, uint32_t m, const do
                                                .weight_s = times[2] / v,
                                                .next_s = times[3],
                                                .back_s = times[3]};
-        x->keep[s] = 1.0 / v;
+        x->keep[s] = x->late[s] = 1.0 / v;
     }
+    x->bytes = (struct act_bytes){x->keep, x->late};
     for (uint32_t r = 0; r < p; r++)
         x->most[r] = room;
 }
@@ -220,14 +226,22 @@ static void test_least(void)
 }
 
 /* sail-sg's scheduler with times of a real run (us): bubble in per cent of the longest rank's span, one stage per rank,
- * memory of p and 2p microbatches, as quoted to a tenth.  All four are what the memory allows at least, to a hundredth in
- * `least`: at p the way of a microbatch there and back, which p forwards do not fill, at 2p the last rank's input
- * gradients, which 2p weight gradients may lag behind.  No schedule goes below, so ours is to be equal to the bound,
- * and to what is quoted as far as that says. */
+ * memory of p and 2p microbatches.  Source: its repository zero-bubble-pipeline-parallelism, auto_schedule.py (the eight
+ * combinations of its rules, run again), with the times and the account of memory of its v_schedule.py: 34h + 5as bytes
+ * from F to I and 32h from I to W, h = 2304, a = 24, s = 1024.  12.4, 7.8, 7.0 and 4.5 are quoted where all stays until W.
+ *
+ * At p both accounts ask for the same at least, and nobody goes below: the way of the first microbatch there and back is
+ * longer than p forwards, that of the last one longer than what p microbatches leave to do.  (W's bytes would have to be
+ * fewer than w / (i + w) of all to allow more of them.)  At 2p what stays until W makes the difference. */
+#define NEEDED_BY_W (32 * 2304 / (34 * 2304 + 5 * 24 * 1024.0))
 static const struct {
     uint32_t p, m, room;
-    double quoted, least;
-} real[] = {{8, 32, 8, 12.4, 12.38}, {8, 32, 16, 7.8, 7.81}, {16, 128, 16, 7.0, 7.04}, {16, 128, 32, 4.5, 4.51}};
+    double late, published, least;
+    bool below; /* the published one is above the least possible */
+} real[] = {{8, 32, 8, 1, 12.380, 12.380, false},           {8, 32, 16, 1, 7.814, 7.814, false},
+            {16, 128, 16, 1, 7.036, 7.036, false},          {16, 128, 32, 1, 4.509, 4.509, false},
+            {8, 32, 8, NEEDED_BY_W, 12.380, 12.380, false}, {8, 32, 16, NEEDED_BY_W, 0.363, 0, true},
+            {16, 128, 16, NEEDED_BY_W, 7.036, 7.036, false}, {16, 128, 32, NEEDED_BY_W, 0.195, 0, true}};
 
 static void test_real(void)
 {
@@ -238,23 +252,27 @@ static void test_real(void)
         struct act_rank ranks[MOST_RANKS];
         double step_s, span_s = 0;
         even_vector(real[i].p, 1, false, real[i].m, times, real[i].room, &x);
+        for (uint32_t s = 0; s < real[i].p; s++)
+            x.late[s] = real[i].late;
         x.times.skewed = true;
-        struct schedule_costs c = {
-            .times = &x.times, .keep_bytes = x.keep, .most_bytes = x.most, .budget = 5000000};
+        struct schedule_costs c = {.times = &x.times,
+                                   .keep_bytes = x.keep,
+                                   .late_bytes = x.late,
+                                   .most_bytes = x.most,
+                                   .budget = real[i].below ? 50000000 : 5000000};
         const struct schedule *s = schedule_auto(a, &x.d, &c, &step_s);
         CU_ASSERT_PTR_NOT_NULL_FATAL(s);
         CU_ASSERT(s->skews);
-        CU_ASSERT_DOUBLE_EQUAL(simulate_actions(a, s, &x.times, x.keep, ranks), step_s, 1e-6);
+        CU_ASSERT_DOUBLE_EQUAL(simulate_actions(a, s, &x.times, &x.bytes, ranks), step_s, 1e-6);
         for (uint32_t r = 0; r < real[i].p; r++) {
             span_s = fmax(span_s, ranks[r].end_s - ranks[r].start_s);
-            CU_ASSERT(ranks[r].peak <= real[i].room);
+            CU_ASSERT(ranks[r].peak_bytes <= real[i].room * (1 + 1e-9));
         }
         double work_s = real[i].m * (times[0] + times[1] + times[2]), idle = 100 - 100 * work_s / span_s;
         double bound_s = schedule_auto_bound_s(a, &x.d, &c, false);
-        CU_ASSERT_DOUBLE_EQUAL(100 - 100 * work_s / bound_s, real[i].least, 0.005);
-        CU_ASSERT_DOUBLE_EQUAL(idle, real[i].least, 0.005);
-        CU_ASSERT_EQUAL(round(10 * idle), round(10 * real[i].quoted));
-        CU_ASSERT_DOUBLE_EQUAL(span_s, bound_s, 1);
+        CU_ASSERT_DOUBLE_EQUAL(100 - 100 * work_s / bound_s, real[i].least, 0.0005);
+        CU_ASSERT(idle < (real[i].below ? 0.95 * real[i].published : real[i].published + 0.0005));
+        CU_ASSERT(real[i].below || span_s - bound_s < 1);
         arena_free(a);
     }
 }
@@ -285,7 +303,7 @@ static void test_no_room(void)
     struct vector x;
     double step_s;
     even_vector(4, 2, false, 5, times, 0.99, &x);
-    struct schedule_costs c = {.times = &x.times, .keep_bytes = x.keep, .most_bytes = x.most};
+    struct schedule_costs c = {.times = &x.times, .keep_bytes = x.keep, .late_bytes = x.late, .most_bytes = x.most};
     CU_ASSERT_PTR_NULL(schedule_auto(a, &x.d, &c, &step_s));
     x.most[0] = 1;
     CU_ASSERT_PTR_NULL(schedule_auto(a, &x.d, &c, &step_s));
@@ -328,7 +346,7 @@ static void test_repeats(void)
         CU_ASSERT_PTR_NOT_NULL_FATAL(d.listed);
         CU_ASSERT_PTR_NULL(schedule_unsupported(a, &d));
         struct act_rank ranks[MOST_RANKS];
-        CU_ASSERT_EQUAL(simulate_actions(a, schedule_new(a, &d), &x.times, x.keep, ranks), step_s[0]);
+        CU_ASSERT_EQUAL(simulate_actions(a, schedule_new(a, &d), &x.times, &x.bytes, ranks), step_s[0]);
         CU_ASSERT(pipeline_bound_s(&d, &x.times) <= step_s[0] * (1 + 1e-9));
         for (uint32_t r = 0; r < d.pp; r++) {
             double keep[4];

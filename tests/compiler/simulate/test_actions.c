@@ -226,7 +226,7 @@ static void test_memory(void)
     for (uint32_t s = 0; s < 4; s++)
         stages[s] = (struct pipeline_stage){1, 2, 1, 1, 0, 0, 0, 0};
     struct pipeline_times times = {.stages = stages, .skewed = true};
-    simulate_actions(a, schedule_new(a, &d), &times, bytes, ranks);
+    simulate_actions(a, schedule_new(a, &d), &times, &(struct act_bytes){.keep = bytes}, ranks);
     for (uint32_t r = 0; r < 4; r++) {
         CU_ASSERT_EQUAL(ranks[r].peak, 4 - r);
         CU_ASSERT_EQUAL(ranks[r].peak_bytes, (4 - r) * bytes[r]);
