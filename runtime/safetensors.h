@@ -38,11 +38,11 @@ struct weight_plan {
     const char *name;
     uint32_t ndim; /* 1 or 2 */
     uint64_t shape[2];
-    uint32_t file;   /* set by the layout */
-    uint64_t offset; /* in the file; set by the layout */
+    uint32_t file;   /* of the layout, in safetensors_create()'s copy */
+    uint64_t offset; /* in the file; likewise */
 };
 struct weight_files;
-enum status safetensors_create(const char *dir, const char *stem, struct weight_plan *t, uint32_t n,
+enum status safetensors_create(const char *dir, const char *stem, const struct weight_plan *t, uint32_t n,
                                uint64_t file_bytes, bool make, struct weight_files **out, char *error,
                                size_t error_size);
 /* element 0 of tensor i, writable */

@@ -1,6 +1,7 @@
 /* Writing safetensors: every process derives the same layout, one makes the files at their full size under
  * temporary names, all store into mappings, one flushes and renames.  Disk space is reserved before, so that
- * a full disk is an error here and not a signal later. */
+ * a full disk is an error here and not a signal later.  The layout is in a copy of the list of tensors: ranks that are
+ * threads are given the same list, and work it out at the same time. */
 
 #include "runtime/safetensors.h"
 
@@ -26,7 +27,7 @@ struct out_file {
 struct weight_files {
     char dir[4096], stem[40];
     uint32_t n, nfiles;
-    const struct weight_plan *t;
+    struct weight_plan *t; /* own */
     struct out_file *file;
 };
 
@@ -53,9 +54,10 @@ static void print_name(FILE *out, const char *name)
 }
 
 /* header text of file `i`, padded with blanks so that the data begins at a page */
-static bool make_header(struct weight_files *f, uint32_t i, struct weight_plan *t)
+static bool make_header(struct weight_files *f, uint32_t i)
 {
     struct out_file *file = &f->file[i];
+    struct weight_plan *t = f->t;
     size_t size = 0;
     FILE *out = open_memstream(&file->header, &size);
     if (!out)
@@ -91,8 +93,9 @@ static bool make_header(struct weight_files *f, uint32_t i, struct weight_plan *
     return fine;
 }
 
-static void assign_files(struct weight_files *f, struct weight_plan *t, uint64_t file_bytes)
+static void assign_files(struct weight_files *f, uint64_t file_bytes)
 {
+    struct weight_plan *t = f->t;
     uint64_t used = 0;
     uint32_t file = 0;
     for (uint32_t i = 0; i < f->n; i++) {
@@ -136,10 +139,11 @@ static void release(struct weight_files *f)
         free(f->file[i].header);
     }
     free(f->file);
+    free(f->t);
     free(f);
 }
 
-enum status safetensors_create(const char *dir, const char *stem, struct weight_plan *t, uint32_t n,
+enum status safetensors_create(const char *dir, const char *stem, const struct weight_plan *t, uint32_t n,
                                uint64_t file_bytes, bool make, struct weight_files **out, char *error,
                                size_t error_size)
 {
@@ -149,9 +153,12 @@ enum status safetensors_create(const char *dir, const char *stem, struct weight_
     snprintf(f->dir, sizeof f->dir, "%s", dir);
     snprintf(f->stem, sizeof f->stem, "%s", stem);
     f->n = n;
-    f->t = t;
-    assign_files(f, t, file_bytes);
-    f->file = calloc(f->nfiles, sizeof *f->file);
+    f->t = calloc(n + (size_t)1, sizeof *f->t);
+    if (f->t) {
+        memcpy(f->t, t, n * sizeof *t);
+        assign_files(f, file_bytes);
+        f->file = calloc(f->nfiles, sizeof *f->file);
+    }
     enum status st = f->file ? STATUS_OK : STATUS_WORLD;
     for (uint32_t i = 0; st == STATUS_OK && i < f->nfiles; i++)
         f->file[i].fd = -1;
@@ -163,7 +170,7 @@ enum status safetensors_create(const char *dir, const char *stem, struct weight_
         else
             snprintf(f->file[i].name, sizeof f->file[i].name, "%s-%05u-of-%05u.safetensors", f->stem, i + 1,
                      f->nfiles);
-        st = make_header(f, i, t) ? open_file(f, &f->file[i], make, error, error_size) : STATUS_WORLD;
+        st = make_header(f, i) ? open_file(f, &f->file[i], make, error, error_size) : STATUS_WORLD;
     }
     if (st != STATUS_OK) {
         release(f);

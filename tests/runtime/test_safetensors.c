@@ -157,9 +157,9 @@ static void check_round_trip(uint64_t file_bytes, uint32_t files)
 {
     char dir[64], error[256], path[128];
     struct safetensors *s;
-    struct weight_plan t[3] = {{.name = "a", .ndim = 1, .shape = {1, 5}},
-                               {.name = "b\"\\", .ndim = 2, .shape = {2, 3}},
-                               {.name = "c", .ndim = 2, .shape = {4, 1}}};
+    static const struct weight_plan t[3] = {{.name = "a", .ndim = 1, .shape = {1, 5}},
+                                             {.name = "b\"\\", .ndim = 2, .shape = {2, 3}},
+                                             {.name = "c", .ndim = 2, .shape = {4, 1}}};
     struct weight_files *maker, *helper;
     make_folder(dir);
     CU_ASSERT_FATAL(safetensors_create(dir, "model", t, 3, file_bytes, true, &maker, error, sizeof error) ==
