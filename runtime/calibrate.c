@@ -72,7 +72,7 @@ static void close_machine(struct machine *m)
 static int wait_idle(const struct machine *m)
 {
     int rc;
-    while ((rc = m->cu->StreamQuery(m->stream)) == CUDA_NOT_READY)
+    while ((rc = cuda_poll_stream(m->cu, m->stream)) == CUDA_NOT_READY)
         ;
     return rc;
 }

@@ -78,6 +78,22 @@ struct cuda_runtime {
 #undef MEMBER
     const char *(*GetErrorString)(int error);
 };
+/* Is the work over?  CUDA keeps "not ready", which is no error, as the thread's last one, and a launch that looks for its
+ * own would find that: so it is taken away here, and nobody else may ask. */
+static inline int cuda_poll_stream(const struct cuda_runtime *cu, cuda_stream s)
+{
+    int rc = cu->StreamQuery(s);
+    if (rc == CUDA_NOT_READY)
+        cu->GetLastError();
+    return rc;
+}
+static inline int cuda_poll_event(const struct cuda_runtime *cu, cuda_event e)
+{
+    int rc = cu->EventQuery(e);
+    if (rc == CUDA_NOT_READY)
+        cu->GetLastError();
+    return rc;
+}
 
 enum { NCCL_OK = 0, NCCL_IN_PROGRESS = 7, NCCL_SPLIT_NO_COLOUR = -1, NCCL_UNDEFINED = -2147483647 - 1 };
 enum nccl_dtype { NCCL_INT8 = 0, NCCL_INT32 = 2, NCCL_FLOAT32 = 7, NCCL_FLOAT64 = 8, NCCL_BFLOAT16 = 9 };

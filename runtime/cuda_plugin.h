@@ -7,6 +7,7 @@
  * Launching never synchronises, allocates or reads device memory from the host, so that all of it can be captured. */
 
 #include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/fused.h"
 #include "kernels/cuda/meetings.h"
 #include "runtime/cuda_api.h"
 
@@ -24,6 +25,10 @@ struct cuda_plugin {
     const char *(*prepare)(enum op op, const struct cuda_call *c); /* or NULL */
     /* NULL = launched, else what went wrong; what the call points to is read before it returns */
     const char *(*launch)(enum op op, const struct cuda_call *c);
+    /* kernels/cuda/fused.h: how many of n instructions, from the first on, one launch can do with the same bits, and that launch;
+     * NULL = none */
+    unsigned (*fuse)(const enum op *ops, const struct kernel_args *const *args, unsigned n);
+    const char *(*launch_fused)(const enum op *ops, const struct kernel_args *const *args, unsigned n, const struct cuda_call *c);
     const char *(*sum)(const struct cuda_sum *s, cuda_stream stream);
     const char *(*mark)(uint32_t *word, uint32_t value, cuda_stream stream);
 };

@@ -9,7 +9,7 @@
 
 #include "kernels/cuda/cudnn_attention.h"
 
-#include <math.h>
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -145,7 +145,7 @@ void cudnn_attention_prepare(enum op op, const struct cuda_call *c)
     struct cudnn_graph *g = (struct cudnn_graph *)calloc(1, sizeof *g);
     p->job = job;
     p->memory = memory;
-    p->low = -INFINITY;
+    p->low = -FLT_MAX; /* -inf less the maximum of a tile that is hidden as a whole would be NaN */
     p->cap = job.softcap;
     p->uncap = job.softcap > 0 ? 1 / job.softcap : 0;
     p->one = 1;
@@ -243,6 +243,9 @@ static const char *backward(const struct cuda_call *c, struct attention_plan *p)
     bind(&b, UID_STATS, at);
     bind(&b, UID_SUMS, at + p->memory.stats);
     bind(&b, UID_DQ_SUM, at + p->memory.stats + p->memory.sums);
+    /* its kernels add to the queries' gradients, and not all versions clear them first */
+    if (c->libraries->runtime->MemsetAsync(at + p->memory.stats + p->memory.sums, 0, p->memory.dq_sum, c->stream))
+        return "the queries' gradients cannot be cleared";
     const char *why = attention_statistics(c, V(ATTENTION_I, lse), (float *)c->workspace, (uint32_t)p->job.sequence, true);
     return why ? why : execute(c, p, &b);
 }

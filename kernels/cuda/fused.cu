@@ -283,6 +283,11 @@ unsigned cuda_fuse(const enum op *ops, const struct kernel_args *const *args, un
     return 1;
 }
 
+unsigned cuda_fuse_exact(const enum op *ops, const struct kernel_args *const *args, unsigned n)
+{
+    return ops[0] == OP_ADD || ops[0] == OP_ADAMW ? cuda_fuse(ops, args, n) : 1;
+}
+
 size_t cuda_fused_workspace_bytes(const enum op *ops, const struct kernel_args *const *args, unsigned n)
 {
     if (n == 1)

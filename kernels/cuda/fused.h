@@ -22,6 +22,8 @@ enum { CUDA_FUSE_MOST = 48 }; /* instructions in one call */
 
 /* how many of n instructions, from the first on, one call can do: 1 = it stands alone; args have passed the checks */
 unsigned cuda_fuse(const enum op *ops, const struct kernel_args *const *args, unsigned n);
+/* the same, but only where the bits are those of one by one, so that it does not matter when it is done; no workspace */
+unsigned cuda_fuse_exact(const enum op *ops, const struct kernel_args *const *args, unsigned n);
 /* workspace of such a call */
 size_t cuda_fused_workspace_bytes(const enum op *ops, const struct kernel_args *const *args, unsigned n);
 /* c: the stream, the workspace; its args are not looked at */

@@ -231,7 +231,7 @@ static int preferences(const struct cuda_libraries *l, const struct product_key 
 static bool wait_for(const struct cuda_runtime *r, cuda_event e)
 {
     int state;
-    while ((state = r->EventQuery(e)) == CUDA_NOT_READY)
+    while ((state = cuda_poll_event(r, e)) == CUDA_NOT_READY)
         continue;
     return state == CUDA_OK;
 }

@@ -184,9 +184,23 @@ static const char *prepare_kernels(struct gang *g)
     return NULL;
 }
 
+static size_t free_bytes(const struct gang *g)
+{
+    size_t left = 0, total = 0;
+    return g->cu->MemGetInfo(&left, &total) == CUDA_OK ? left : g->free_at_start;
+}
+
+/* adds what has been taken since *mark, the bytes that were free then */
+static void take_line(const struct gang *g, uint64_t *line, size_t *mark)
+{
+    size_t now = free_bytes(g);
+    *line += *mark > now ? *mark - now : 0;
+    *mark = now;
+}
+
 static enum status open_device(struct gang *g, char *error, size_t error_size)
 {
-    size_t total = 0;
+    size_t total = 0, mark;
     int count = 0, major = 0, minor = 0, rc = g->cu->GetDeviceCount(&count);
     if (rc || g->s.device >= count) {
         snprintf(error, error_size, "rank %u wants GPU %d, this machine has %d%s%s", g->s.first, g->s.device, count,
@@ -205,19 +219,24 @@ static enum status open_device(struct gang *g, char *error, size_t error_size)
     if (rc)
         return fail(error, error_size, STATUS_WORLD, "cannot use the device", g->cu->GetErrorString(rc));
     g->sm = 10 * major + minor;
+    mark = g->free_at_start;
     const char *why = g->s.plugin->open(&g->libraries, g->s.device, g->s.deterministic);
     if (why)
         return fail(error, error_size, STATUS_WORLD, "cannot use the device", why);
     for (uint32_t i = 0; i < g->s.n; i++)
         measure_workspaces(g, &g->ranks[i]);
     TRY(allocate_pinned(g, error, error_size));
+    take_line(g, &g->lines.libraries, &mark);
     TRY(allocate_device(g, error, error_size));
+    mark = free_bytes(g);
     TRY(gang_plan(g, error, error_size));
     why = prepare_kernels(g);
+    take_line(g, &g->lines.libraries, &mark);
     if (why)
         return fail(error, error_size, STATUS_WORLD, "cannot prepare kernels", why);
     rc = g->cu->MemsetAsync(g->memory, 0xff, g->memory_bytes, gang_origin(g));
-    memset(g->ranks[0].host, 0xff, arena_host_bytes(g->ranks[0].e));
+    for (uint32_t i = 0; i < g->s.n; i++)
+        memset(g->ranks[i].host, 0xff, arena_host_bytes(g->ranks[i].e));
     return rc ? fail(error, error_size, STATUS_WORLD, "cannot use the device", g->cu->GetErrorString(rc))
               : gang_wait(g, ROUTINE_TRAIN);
 }
@@ -236,7 +255,10 @@ static enum status open_meet(struct gang *g, const struct exec *e, char *error, 
                                  .memory = g->memory,
                                  .memory_bytes = g->memory_bytes,
                                  .deadline_s = g->s.connect_s};
-    return g->s.meet->open(&g->meet, &s, error, error_size);
+    size_t mark = free_bytes(g);
+    enum status st = g->s.meet->open(&g->meet, &s, error, error_size);
+    take_line(g, &g->lines.communicators, &mark);
+    return st;
 }
 
 static struct gang_rank *rank_of(struct gang *g, const struct exec *e)
@@ -287,7 +309,7 @@ enum status gang_copy(struct gang *g, struct exec *e, uint64_t at, uint64_t byte
     cuda_stream stream = rank_of(g, e)->stream[QUEUE_COMPUTE];
     uint8_t *device = exec_address(e, at), *host = e->s.world->arena[e->s.world->rank] + at;
     int rc = g->cu->MemcpyAsync(to_device ? device : host, to_device ? host : device, bytes, CUDA_COPY_DEFAULT, stream);
-    while (!rc && (rc = g->cu->StreamQuery(stream)) == CUDA_NOT_READY) {
+    while (!rc && (rc = cuda_poll_stream(g->cu, stream)) == CUDA_NOT_READY) {
         rc = 0;
         TRY(world_failed(e->s.world));
     }
@@ -305,7 +327,7 @@ static bool drained(struct gang *g)
     for (uint32_t i = 0; i < g->s.n; i++)
         for (uint32_t q = 0; q < NQUEUES; q++)
             while (g->ranks[i].stream[q]) {
-                int rc = g->cu->StreamQuery(g->ranks[i].stream[q]);
+                int rc = cuda_poll_stream(g->cu, g->ranks[i].stream[q]);
                 if (rc == CUDA_OK)
                     break;
                 if (rc != CUDA_NOT_READY || world_now_ns() > end)
@@ -374,13 +396,11 @@ void gang_free(struct gang *g)
 
 void gang_memory(const struct gang *g, struct gang_memory *m)
 {
-    size_t left = 0, total = 0;
+    size_t left = free_bytes(g);
     *m = g->lines;
-    m->arena = g->lines.arena;
-    if (g->cu->MemGetInfo(&left, &total) == CUDA_OK && g->free_at_start > left)
-        m->total = g->free_at_start - left;
-    uint64_t own = m->arena + m->workspace + m->staging;
-    m->other = m->total > own ? m->total - own : 0;
+    m->total = g->free_at_start > left ? g->free_at_start - left : 0;
+    uint64_t named = m->arena + m->workspace + m->staging + m->libraries + m->communicators;
+    m->rest = m->total > named ? m->total - named : 0;
 }
 
 void gang_counts(const struct gang *g, struct gang_counts *c)

@@ -78,14 +78,17 @@ enum status gang_run(struct gang *g, struct exec *e, enum routine which);
 /* bytes [at, at + bytes) of a rank's arena between the device and the host's copy of the arena */
 enum status gang_copy(struct gang *g, struct exec *e, uint64_t at, uint64_t bytes, bool to_device);
 
-/* what the gang holds on the device, in bytes; context: what the driver, libraries and graphs took besides */
+/* What the gang's process holds on the device, in bytes, of what the driver says has been taken since the context was made
+ * (total).  Of its own allocation: arenas as planned, workspaces of products and attention, staged words.  By difference:
+ * libraries (their handles and kernels), communicators, and the rest, which is graphs and kernels that came later. */
 struct gang_memory {
-    uint64_t arena, workspace, staging, other, total;
+    uint64_t arena, workspace, staging, libraries, communicators, rest, total;
 };
 void gang_memory(const struct gang *g, struct gang_memory *m);
-/* graphs that were made, and host nanoseconds that issuing took, per replay mode, since the start */
+/* Graphs that were made; steps, their instructions, and the host's nanoseconds for launching them, without those steps that
+ * are not as others: a routine's first, traced ones, those that capture; launches that do several instructions at once */
 struct gang_counts {
-    uint64_t graphs, issued, issue_ns, steps;
+    uint64_t graphs, steps, replayed, issue_ns, fused;
 };
 void gang_counts(const struct gang *g, struct gang_counts *c);
 

@@ -26,6 +26,8 @@ struct gang_play { /* one program on streams */
     struct stretch *runs;
     uint32_t nruns;
     uint32_t *run_of; /* by instruction: its run, or NONE */
+    uint8_t *fused;   /* by instruction: how many one launch does from it on; 0 = one before it does */
+    uint32_t *place;  /* by instruction of the compute queue: its position there */
 };
 struct gang_rank {
     struct exec *e;

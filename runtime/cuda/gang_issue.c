@@ -18,7 +18,7 @@ enum { MARK_EVERY = 32 }; /* compute instructions between two progress words */
 struct issue {
     struct gang *g;
     enum routine which;
-    bool traced, stretches;
+    bool traced, stretches, fused;
     uint32_t at; /* entry that is being issued */
 };
 
@@ -56,6 +56,25 @@ static const char *launch_kernel(const struct gang *g, const struct gang_rank *r
     size_t bytes = isa_dtype_bytes(y->dtype);
     return cuda_text(g, g->cu->Memcpy2DAsync(y->data, y->ld * bytes, x->data, x->ld * bytes, y->cols * bytes, y->rows,
                                              CUDA_COPY_DEFAULT, c.stream));
+}
+
+/* the instruction at a place of the compute queue, with those behind it that the same launch does */
+static const char *launch_fused(struct gang *g, const struct gang_rank *r, enum routine which, uint32_t place)
+{
+    const struct play *play = &r->e->play[which];
+    const uint32_t *order = play->order + play->first[QUEUE_COMPUTE] + place;
+    uint32_t n = r->play[which].fused[order[0]];
+    enum op ops[CUDA_FUSE_MOST];
+    struct kernel_args args[CUDA_FUSE_MOST];
+    const struct kernel_args *list[CUDA_FUSE_MOST];
+    struct cuda_call c, first;
+    for (uint32_t at = 0; at < n; at++) {
+        gang_call(g, r, which, order[at], &args[at], at ? &c : &first);
+        ops[at] = (enum op)play->p->insns[order[at]].op;
+        list[at] = &args[at];
+    }
+    g->counts.fused++;
+    return g->s.plugin->launch_fused(ops, list, n, &first);
 }
 
 /* events that the plan asks for; one that implies another is not waited for again */
@@ -105,8 +124,10 @@ static const char *issue_stretch(struct issue *is, struct gang_rank *r, struct s
     if (!s->graph) {
         cuda_graph graph = NULL;
         int error = g->cu->StreamBeginCapture(r->stream[QUEUE_COMPUTE], CUDA_CAPTURE_THREAD_LOCAL);
-        for (uint32_t i = s->first; i <= s->last && !why && !error; i++)
-            why = launch_kernel(g, r, is->which, order[i]);
+        for (uint32_t i = s->first, n; i <= s->last && !why && !error; i += n) {
+            n = r->play[is->which].fused[order[i]];
+            why = n > 1 ? launch_fused(g, r, is->which, i) : launch_kernel(g, r, is->which, order[i]);
+        }
         if (!error)
             error = g->cu->StreamEndCapture(r->stream[QUEUE_COMPUTE], &graph);
         if (!why && !error)
@@ -143,13 +164,20 @@ static const char *issue_kernel(struct issue *is, const struct gang_entry *entry
         STEP(issue_stretch(is, r, &gp->runs[run]));
         return record_event(g, r, is->which, order[gp->runs[run].last]);
     }
-    STEP(wait_for_others(g, r, is->which, entry->insn));
+    uint32_t n = is->fused && in->queue == QUEUE_COMPUTE ? gp->fused[entry->insn] : 1, last = entry->insn;
+    STEP(n ? wait_for_others(g, r, is->which, entry->insn) : NULL);
     STEP(stamp(is, r->stream[in->queue], 0));
-    STEP(launch_kernel(g, r, is->which, entry->insn));
+    if (n > 1) {
+        const struct play *play = &r->e->play[is->which];
+        last = play->order[play->first[QUEUE_COMPUTE] + gp->place[entry->insn] + n - 1];
+        STEP(launch_fused(g, r, is->which, gp->place[entry->insn]));
+    } else if (n) {
+        STEP(launch_kernel(g, r, is->which, entry->insn));
+    }
     STEP(stamp(is, r->stream[in->queue], 1));
     if (in->queue == QUEUE_COMPUTE && entry->insn % MARK_EVERY == 0)
         STEP(mark(g, r, is->which, entry->insn, MARK_COMPUTE));
-    return record_event(g, r, is->which, entry->insn);
+    return n ? record_event(g, r, is->which, last) : NULL;
 }
 
 /* all parts of one meeting that live here: `n` entries */
@@ -237,7 +265,6 @@ static enum status issue_all(struct issue *is)
             atomic_store_explicit(&g->s.world->ranks[g->s.first + entry[j].rank].head[r->e->play[is->which].p->insns[entry[j].insn].queue],
                                   entry[j].insn, memory_order_relaxed);
         }
-        g->counts.issued += n;
     }
     why = join_streams(g);
     return why ? gang_refused(g, 0, is->which, NONE, why) : STATUS_OK;
@@ -386,11 +413,13 @@ enum status gang_issue(struct gang *g, enum routine which)
     bool first = step->done == 0, hooked = e->hook != NULL && which == ROUTINE_TRAIN;
     struct issue is = {.g = g, .which = which, .traced = which == ROUTINE_TRAIN && e->play[which].trace != NULL};
     is.stretches = g->s.replay == REPLAY_SEGMENTS && !first && !is.traced && !hooked;
+    is.fused = !hooked; /* a hook looks at operands before each instruction */
     const char *why = write_inputs(g, which);
     if (why)
         return gang_fail(g, 0, which, NONE, why);
     if (is.traced)
         TRY(make_stamps(g, &is));
+    uint64_t graphs = g->counts.graphs;
     int64_t start = world_now_ns();
     if (hooked) {
         TRY(issue_hooked(&is));
@@ -406,7 +435,10 @@ enum status gang_issue(struct gang *g, enum routine which)
         why = read_metrics(g, which);
     if (why)
         return gang_fail(g, 0, which, NONE, why);
-    g->counts.issue_ns += (uint64_t)(world_now_ns() - start);
+    if (!first && !is.traced && g->counts.graphs == graphs) {
+        g->counts.issue_ns += (uint64_t)(world_now_ns() - start);
+        g->counts.replayed += step->n;
+    }
     g->counts.steps++;
     TRY(gang_wait(g, which));
     if (is.traced)

@@ -59,11 +59,10 @@ static enum status make_events(struct gang *g, struct gang_rank *r, enum routine
 
 /* A stretch may begin where an instruction waits, and ends where one is waited for: then nothing that it needs comes while
  * it runs, and nobody waits for its middle. */
-static void find_stretches(const struct gang_rank *r, struct gang_play *gp, const struct play *play)
+static void find_stretches(struct gang_play *gp, const struct play *play)
 {
     const uint32_t *order = play->order + play->first[QUEUE_COMPUTE];
     uint32_t n = play->count[QUEUE_COMPUTE];
-    (void)r;
     for (uint32_t at = 0; at < n;) {
         uint32_t end = at;
         while (!gp->event[order[end]] && end + 1 < n && play->p->insns[order[end + 1]].nwaits == 0)
@@ -75,6 +74,40 @@ static void find_stretches(const struct gang_rank *r, struct gang_play *gp, cons
             gp->nruns++;
         }
         at = end + 1;
+    }
+}
+
+/* Neighbours on the compute queue that one launch can do.  As in a stretch nothing may come between them from outside: only
+ * the first waits, only the last is waited for. */
+static void find_fused(const struct gang *g, const struct gang_rank *r, struct gang_play *gp, const struct play *play)
+{
+    const uint32_t *order = play->order + play->first[QUEUE_COMPUTE];
+    uint32_t n = play->count[QUEUE_COMPUTE];
+    for (uint32_t at = 0; at < n; at++)
+        gp->place[order[at]] = at;
+    for (uint32_t at = 0, done; at < n && g->s.plugin->fuse; at += done) {
+        enum op ops[CUDA_FUSE_MOST];
+        struct kernel_args args[CUDA_FUSE_MOST];
+        const struct kernel_args *list[CUDA_FUSE_MOST];
+        uint32_t room = 0;
+        for (done = 0; done == room && room < CUDA_FUSE_MOST;) { /* two first, and more of those that take more than two */
+            uint32_t most = room < 2 ? 2 : CUDA_FUSE_MOST, before = room;
+            for (; room < most && at + room < n; room++) {
+                uint32_t i = order[at + room];
+                if (room && (play->p->insns[i].nwaits || gp->event[order[at + room - 1]]))
+                    break;
+                ops[room] = (enum op)play->p->insns[i].op;
+                args[room] = (struct kernel_args){.scratch = NULL};
+                exec_resolve(r->e, play->p, i, &args[room]);
+                list[room] = &args[room];
+            }
+            if (room == before)
+                break;
+            done = g->s.plugin->fuse(ops, list, room);
+        }
+        gp->fused[order[at]] = (uint8_t)done;
+        for (uint32_t i = 1; i < done; i++)
+            gp->fused[order[at + i]] = 0;
     }
 }
 
@@ -115,9 +148,12 @@ static enum status plan_rank(struct gang *g, struct gang_rank *r, enum routine w
     gp->staged = calloc(n, sizeof *gp->staged);
     gp->runs = calloc(n, sizeof *gp->runs);
     gp->run_of = malloc(n * sizeof *gp->run_of);
-    if (!gp->event || !gp->data || !gp->staged || !gp->runs || !gp->run_of)
+    gp->fused = malloc(n);
+    gp->place = calloc(n, sizeof *gp->place);
+    if (!gp->event || !gp->data || !gp->staged || !gp->runs || !gp->run_of || !gp->fused || !gp->place)
         return STATUS_WORLD;
     memset(gp->run_of, 0xff, n * sizeof *gp->run_of);
+    memset(gp->fused, 1, n);
     TRY(make_events(g, r, which));
     for (uint32_t i = 0; i < play->p->ninsns; i++) {
         const struct insn *in = &play->p->insns[i];
@@ -128,7 +164,8 @@ static enum status plan_rank(struct gang *g, struct gang_rank *r, enum routine w
         at += staged_bytes(play->p, in);
     }
     if (g->s.replay == REPLAY_SEGMENTS)
-        find_stretches(r, gp, play);
+        find_stretches(gp, play);
+    find_fused(g, r, gp, play);
     return STATUS_OK;
 }
 
@@ -180,6 +217,8 @@ static void free_play(const struct gang *g, struct gang_play *gp)
     free(gp->staged);
     free(gp->runs);
     free(gp->run_of);
+    free(gp->fused);
+    free(gp->place);
     *gp = (struct gang_play){0};
 }
 

@@ -72,7 +72,7 @@ enum status gang_blame(struct gang *g, enum routine which, const char *why)
 
 enum status gang_refused(struct gang *g, uint32_t rank, enum routine which, uint32_t insn, const char *why)
 {
-    int error = g->capturing ? CUDA_OK : g->cu->StreamQuery(gang_origin(g));
+    int error = g->capturing ? CUDA_OK : cuda_poll_stream(g->cu, gang_origin(g));
     bool broken = error != CUDA_OK && error != CUDA_NOT_READY;
     return broken ? gang_blame(g, which, g->cu->GetErrorString(error)) : gang_fail(g, rank, which, insn, why);
 }
@@ -97,7 +97,7 @@ enum status gang_wait(struct gang *g, enum routine which)
     int64_t since = world_now_ns();
     uint64_t before = progress(g);
     for (uint32_t polls = 0;; polls++) {
-        int error = g->cu->StreamQuery(gang_origin(g));
+        int error = cuda_poll_stream(g->cu, gang_origin(g));
         if (error == CUDA_OK)
             return STATUS_OK;
         if (error != CUDA_NOT_READY)

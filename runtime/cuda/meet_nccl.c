@@ -200,32 +200,32 @@ static uint32_t member_index(const struct channel *c, uint32_t rank)
 static const char *split_round(struct meet *m, const struct meet_setup *s, const struct key *keys, uint32_t nkeys, uint32_t round)
 {
     struct nccl_config config = make_config("llmc");
-    struct ncclComm *made = NULL;
+    struct comm *c = &m->comms[m->ncomms]; /* NCCL writes it when it is made, perhaps after this call has given up */
     const struct key *mine = NULL;
     uint32_t self = 0;
     for (uint32_t i = 0; i < nkeys && !mine; i++) {
-        const struct channel *c = &s->channels->list[keys[i].channel];
-        if (keys[i].round == round && (self = member_index(c, s->world->rank)) < c->nmembers)
+        const struct channel *channel = &s->channels->list[keys[i].channel];
+        if (keys[i].round == round && (self = member_index(channel, s->world->rank)) < channel->nmembers)
             mine = &keys[i];
     }
     int colour = mine ? (int)(mine - keys) : NCCL_SPLIT_NO_COLOUR;
-    int rc = m->f->CommSplit(m->root, colour, (int)(mine ? self : 0), &made, &config);
+    int rc = m->f->CommSplit(m->root, colour, (int)(mine ? self : 0), &c->c, &config);
     if (rc != NCCL_OK && rc != NCCL_IN_PROGRESS)
         return say(m, "splitting communicators", rc);
     const char *why = settle(m, m->root, "splitting communicators");
     if (!mine || why)
         return why;
-    if (!made)
+    if (!c->c)
         return "NCCL made no communicator";
-    m->index[mine->channel * NQUEUES + mine->queue] = m->ncomms;
-    struct comm *c = &m->comms[m->ncomms++];
-    *c = (struct comm){made, NULL, mine->channel, mine->queue};
-    why = settle(m, made, "splitting communicators");
-    if (!why && m->f->CommRegister(made, s->memory, s->memory_bytes, &c->handle) != NCCL_OK) {
+    m->index[mine->channel * NQUEUES + mine->queue] = m->ncomms++;
+    c->channel = mine->channel;
+    c->queue = mine->queue;
+    why = settle(m, c->c, "splitting communicators");
+    if (!why && m->f->CommRegister(c->c, s->memory, s->memory_bytes, &c->handle) != NCCL_OK) {
         c->handle = NULL; /* slower, and nothing else */
         m->unregistered++;
     }
-    return why ? why : settle(m, made, "registering memory");
+    return why ? why : settle(m, c->c, "registering memory");
 }
 
 static const char *connect_all(struct meet *m, const struct meet_setup *s)

@@ -56,5 +56,7 @@ __attribute__((visibility("default"))) const struct cuda_plugin llmrun_cuda = {.
                                                                               .workspace_bytes = cuda_workspace_bytes,
                                                                               .prepare = cuda_prepare,
                                                                               .launch = cuda_kernel,
+                                                                              .fuse = cuda_fuse_exact,
+                                                                              .launch_fused = cuda_fused,
                                                                               .sum = cuda_sum,
                                                                               .mark = cuda_mark};

@@ -10,6 +10,7 @@
 #include "kernels/cuda/language.cuh"
 
 extern "C" {
+#include "kernels/cuda/host.h"
 #include "kernels/cuda/libraries.h"
 #include "tests/kernels/cuda_compare.h"
 }
@@ -67,6 +68,11 @@ const form checks[] = {
     {"attention 128, window", OP_ATTENTION, HEADS(4, 2, 128, 128, 320, 1, 100, 0, 0.088), 0},
     {"attention 256, cap", OP_ATTENTION, HEADS(2, 1, 256, 256, 256, 1, 0, 50, 0.0625), 0},
     {"attention 192/128", OP_ATTENTION, HEADS(4, 4, 192, 128, 256, 1, 0, 0, 0.072), 0},
+    {"gradient 64", OP_ATTENTION_I, HEADS(12, 12, 64, 64, 256, 1, 0, 0, 0.125), 0},
+    {"gradient 128, shared", OP_ATTENTION_I, HEADS(8, 2, 128, 128, 320, 2, 0, 0, 0.088), 0},
+    {"gradient 128, window", OP_ATTENTION_I, HEADS(4, 2, 128, 128, 320, 1, 100, 0, 0.088), 0},
+    {"gradient 256, cap", OP_ATTENTION_I, HEADS(2, 1, 256, 256, 256, 1, 0, 50, 0.0625), 0},
+    {"gradient 192/128", OP_ATTENTION_I, HEADS(4, 4, 192, 128, 256, 1, 0, 0, 0.072), 0},
     {"product nt", OP_MATMUL_NT, {{"m", 384}, {"n", 520}, {"k", 256}}, 0},
     {"product nn", OP_MATMUL_NN, {{"m", 384}, {"n", 520}, {"k", 256}}, 0},
     {"product tn", OP_MATMUL_TN, {{"m", 384}, {"n", 520}, {"k", 256}}, 0},
@@ -88,6 +94,13 @@ const form benches[] = {
 };
 
 #if defined(__CUDACC__)
+} // namespace
+/* cuda_repeats() would turn the emulation's threads around; a GPU has none */
+extern "C" void cuda_host_set_reverse(int)
+{
+}
+namespace {
+
 void *device_make(size_t bytes)
 {
     void *p = nullptr;
@@ -116,8 +129,9 @@ const char *device_finish()
     cudaError_t e = cudaDeviceSynchronize();
     return e == cudaSuccess ? nullptr : cudaGetErrorString(e);
 }
-const cuda_memory device = {device_make, device_drop, device_store, device_fetch, device_finish};
-const cuda_memory *const memory = &device;
+const cuda_memory on_device = {device_make, device_drop, device_store, device_fetch, device_finish};
+const cuda_memory *const memory = &on_device;
+const bool EMULATED = false;
 
 cuda_libraries *libraries_open()
 {
@@ -132,6 +146,8 @@ cuda_libraries *libraries_open()
     r.EventDestroy = [](cuda_event e) { return (int)cudaEventDestroy(e); };
     r.EventRecord = [](cuda_event e, cuda_stream s) { return (int)cudaEventRecord(e, s); };
     r.EventQuery = [](cuda_event e) { return (int)cudaEventQuery(e); };
+    r.GetLastError = []() { return (int)cudaGetLastError(); };
+    r.MemsetAsync = [](void *p, int value, size_t n, cuda_stream s) { return (int)cudaMemsetAsync(p, value, n, s); };
     r.EventElapsedTime = [](float *ms, cuda_event a, cuda_event b) { return (int)cudaEventElapsedTime(ms, a, b); };
     const char *why = cuda_libraries_open(&l, &r, p.name, 0, 10 * p.major + p.minor, p.multiProcessorCount, false);
     if (why)
@@ -163,6 +179,7 @@ double seconds_of(const cuda_case *c, cuda_sample *s)
 }
 #else
 const cuda_memory *const memory = nullptr;
+const bool EMULATED = true;
 cuda_libraries *libraries_open()
 {
     return nullptr;
@@ -184,13 +201,15 @@ int check(cuda_libraries *l)
     for (const form &f : checks)
         for (unsigned mode = 0; mode < 8; mode++) {
             bool bf16 = mode & 1, add = mode & 2, own = mode & 4;
-            if ((add && (f.op == OP_ATTENTION)) || (!own && !l))
+            bool attention = f.op == OP_ATTENTION || f.op == OP_ATTENTION_I;
+            if ((add && attention) || (!own && !l))
                 continue;
-            cuda_case c = case_of(f, bf16 ? DTYPE_BF16 : DTYPE_F32, f.op == OP_ATTENTION && bf16 ? DTYPE_BF16 : DTYPE_F32, add);
+            cuda_case c = case_of(f, bf16 ? DTYPE_BF16 : DTYPE_F32, attention && bf16 ? DTYPE_BF16 : DTYPE_F32, add);
             c.memory = memory;
             c.libraries = own ? nullptr : l;
             c.prepare = !own;
-            double most = c.g == DTYPE_BF16 ? 8e-3 : bf16 ? 1e-4 : 2e-5, error = cuda_compare(&c, is_grouped(f.op) ? even_counts : nullptr, most);
+            cuda_case_prepare *prepare = is_grouped(f.op) ? even_counts : f.op == OP_ATTENTION_I ? cuda_case_forward : nullptr;
+            double most = c.g == DTYPE_BF16 ? 8e-3 * (prepare ? 2 : 1) : bf16 ? 1e-4 : 2e-5, error = cuda_compare(&c, prepare, most);
             printf("%-24s %s%s %s: %.2e%s\n", f.what, bf16 ? "bf16" : "fp32", add ? " add" : "", own ? "own" : "library", error,
                    error <= most ? "" : "  WRONG");
             bad |= !(error <= most);
@@ -203,7 +222,7 @@ int bench(cuda_libraries *l)
     for (const form &f : benches)
         for (int own = 0; own < 2; own++) {
             form small = f;
-            if (!memory) { /* the emulation */
+            if (EMULATED) {
                 for (pair &n : small.number)
                     if (n.name && n.value >= 4096)
                         n.value /= 64;

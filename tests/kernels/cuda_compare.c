@@ -103,6 +103,30 @@ static void args_make(const struct cuda_case *c, struct kernel_args *k, cuda_cas
         prepare(c, k);
 }
 
+void cuda_case_forward(const struct cuda_case *c, struct kernel_args *k)
+{
+    struct kernel_args f = {.scratch = NULL};
+    bool part = c->op == OP_ATTENTION_PART_I;
+    enum op op = part ? OP_ATTENTION_PART : OP_ATTENTION;
+    memcpy(f.attr, k->attr, sizeof f.attr);
+    if (part) {
+        f.operand[OPND(ATTENTION_PART, q)] = k->operand[OPND(ATTENTION_PART_I, q)];
+        f.operand[OPND(ATTENTION_PART, k)] = k->operand[OPND(ATTENTION_PART_I, k)];
+        f.operand[OPND(ATTENTION_PART, v)] = k->operand[OPND(ATTENTION_PART_I, v)];
+        f.operand[OPND(ATTENTION_PART, o)] = k->operand[OPND(ATTENTION_PART_I, o)];
+        f.operand[OPND(ATTENTION_PART, lse)] = k->operand[OPND(ATTENTION_PART_I, lse)];
+    } else {
+        f.operand[OPND(ATTENTION, q)] = k->operand[OPND(ATTENTION_I, q)];
+        f.operand[OPND(ATTENTION, k)] = k->operand[OPND(ATTENTION_I, k)];
+        f.operand[OPND(ATTENTION, v)] = k->operand[OPND(ATTENTION_I, v)];
+        f.operand[OPND(ATTENTION, o)] = k->operand[OPND(ATTENTION_I, o)];
+        f.operand[OPND(ATTENTION, lse)] = k->operand[OPND(ATTENTION_I, lse)];
+    }
+    f.scratch = aligned_alloc(64, (kernel_scratch_floats(op, &f) * sizeof(float) + 127) / 64 * 64);
+    device_cpu()->run(op, &f);
+    free(f.scratch);
+}
+
 static void args_copy(const struct cuda_case *c, struct kernel_args *to, const struct kernel_args *from)
 {
     *to = *from;

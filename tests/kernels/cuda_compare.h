@@ -32,6 +32,8 @@ struct cuda_case {
 
 /* prepared operands of the CPU's run, dense or not, before both runs; NULL = random numbers do */
 typedef void cuda_case_prepare(const struct cuda_case *c, struct kernel_args *k);
+/* for gradients of attention: o and lse must be those of q, k and v, the CPU's forward makes them */
+cuda_case_prepare cuda_case_forward;
 /* The largest error of all that the row writes, infinite where it cannot be told: a row that fails, an operand or a gap that
  * must stay and doesn't.  Prints what is above most. */
 double cuda_compare(const struct cuda_case *c, cuda_case_prepare *prepare, double most);

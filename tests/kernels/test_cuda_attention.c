@@ -46,31 +46,6 @@ static struct cuda_case whole(enum op op, const struct form *f, enum dtype dtype
     return c;
 }
 
-/* o and lse must be those of q, k and v: the CPU's forward makes them */
-static void with_forward(const struct cuda_case *c, struct kernel_args *k)
-{
-    struct kernel_args f = {.scratch = NULL};
-    bool part = c->op == OP_ATTENTION_PART_I;
-    enum op op = part ? OP_ATTENTION_PART : OP_ATTENTION;
-    memcpy(f.attr, k->attr, sizeof f.attr);
-    if (part) {
-        f.operand[OPND(ATTENTION_PART, q)] = k->operand[OPND(ATTENTION_PART_I, q)];
-        f.operand[OPND(ATTENTION_PART, k)] = k->operand[OPND(ATTENTION_PART_I, k)];
-        f.operand[OPND(ATTENTION_PART, v)] = k->operand[OPND(ATTENTION_PART_I, v)];
-        f.operand[OPND(ATTENTION_PART, o)] = k->operand[OPND(ATTENTION_PART_I, o)];
-        f.operand[OPND(ATTENTION_PART, lse)] = k->operand[OPND(ATTENTION_PART_I, lse)];
-    } else {
-        f.operand[OPND(ATTENTION, q)] = k->operand[OPND(ATTENTION_I, q)];
-        f.operand[OPND(ATTENTION, k)] = k->operand[OPND(ATTENTION_I, k)];
-        f.operand[OPND(ATTENTION, v)] = k->operand[OPND(ATTENTION_I, v)];
-        f.operand[OPND(ATTENTION, o)] = k->operand[OPND(ATTENTION_I, o)];
-        f.operand[OPND(ATTENTION, lse)] = k->operand[OPND(ATTENTION_I, lse)];
-    }
-    f.scratch = aligned_alloc(64, (kernel_scratch_floats(op, &f) * sizeof(float) + 127) / 64 * 64);
-    device_cpu()->run(op, &f);
-    free(f.scratch);
-}
-
 static void test_whole(void)
 {
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
@@ -79,7 +54,7 @@ static void test_whole(void)
             double most = bf16 ? 6e-3 : 2e-6;
             struct cuda_case forward = whole(OP_ATTENTION, &forms[i], dtype), backward = whole(OP_ATTENTION_I, &forms[i], dtype);
             CU_ASSERT(cuda_compare(&forward, NULL, most) <= most);
-            CU_ASSERT(cuda_compare(&backward, with_forward, 2 * most) <= 2 * most);
+            CU_ASSERT(cuda_compare(&backward, cuda_case_forward, 2 * most) <= 2 * most);
         }
 }
 
@@ -130,7 +105,7 @@ static void test_parts(void)
             struct cuda_case backward = ring(OP_ATTENTION_PART_I, &rings[i], c, g, 32, 16, 4);
             backward.add = i & 1;
             CU_ASSERT(cuda_compare(&forward, NULL, most) <= most);
-            CU_ASSERT(cuda_compare(&backward, with_forward, 2 * most) <= 2 * most);
+            CU_ASSERT(cuda_compare(&backward, cuda_case_forward, 2 * most) <= 2 * most);
         }
 }
 
@@ -147,7 +122,7 @@ static void test_repeats(void)
 {
     for (int bf16 = 0; bf16 < 2; bf16++) {
         struct cuda_case c = whole(OP_ATTENTION_I, &forms[0], bf16 ? DTYPE_BF16 : DTYPE_F32);
-        CU_ASSERT(cuda_repeats(&c, with_forward));
+        CU_ASSERT(cuda_repeats(&c, cuda_case_forward));
         c = whole(OP_ATTENTION, &forms[0], bf16 ? DTYPE_BF16 : DTYPE_F32);
         CU_ASSERT(cuda_repeats(&c, NULL));
     }
