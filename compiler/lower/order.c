@@ -26,12 +26,12 @@ struct access {
     bool writes;
 };
 
-static void add_dep(struct arena *a, struct role *r, uint32_t from, uint32_t i)
+/* `at`: i's place in the order that dependences are found in */
+static void add_dep(struct arena *a, struct role *r, uint32_t from, uint32_t i, uint32_t at)
 {
     if (from == NO_INSN || from == i || r->p->insns[from].queue == r->p->insns[i].queue)
         return;
-    size_t first = r->deps.first[i];
-    for (size_t k = first; k < r->deps.list.n; k++)
+    for (size_t k = r->deps.first[at]; k < r->deps.list.n; k++)
         if (r->deps.list.at[k] == from)
             return;
     vec_push(a, &r->deps.list, from);
@@ -59,7 +59,9 @@ static struct access *find_accesses(struct arena *a, const struct role *r, uint3
     return all;
 }
 
-static void find_deps(struct arena *list, struct arena *scratch, struct role *r)
+/* In an order of the instructions (NULL: the program's): a slot of a ring belongs to its users in the order of time, and an
+ * early transfer may be listed before the last use that it waits for. */
+static void find_deps(struct arena *list, struct arena *scratch, struct role *r, const uint32_t *order)
 {
     struct program *p = r->p;
     struct arena_mark mark = arena_mark(scratch);
@@ -68,19 +70,20 @@ static void find_deps(struct arena *list, struct arena *scratch, struct role *r)
     struct access_state *state = ARENA_ARRAY(scratch, struct access_state, nstates + 1u);
     memset(state, 0xff, nstates * sizeof *state);
     r->deps.list.n = 0;
-    for (uint32_t i = 0; i < p->ninsns; i++) {
+    for (uint32_t at = 0; at < p->ninsns; at++) {
+        uint32_t i = order ? order[at] : at;
         const struct insn *n = &p->insns[i];
         struct access_state *touched[ISA_MAX_OPERANDS];
         uint32_t ntouched = isa_info((enum op)n->op)->noperands;
         const struct access *x = &all[n->operand];
-        r->deps.first[i] = (uint32_t)r->deps.list.n;
+        r->deps.first[at] = (uint32_t)r->deps.list.n;
         for (uint32_t k = 0; k < ntouched; k++) {
             if (x[k].base == NONE)
                 continue;
             struct access_state *s = touched[k] = &state[x[k].base + (x[k].depth ? n->microbatch % x[k].depth : 0)];
-            add_dep(list, r, s->write, i);
+            add_dep(list, r, s->write, i, at);
             for (uint32_t q = 0; x[k].writes && q < NQUEUES; q++)
-                add_dep(list, r, s->read[q], i);
+                add_dep(list, r, s->read[q], i, at);
         }
         for (uint32_t k = 0; k < ntouched; k++) {
             if (x[k].base == NONE)
@@ -115,14 +118,14 @@ struct candidate_wait {
     uint32_t insn;
 };
 
-/* waits of one instruction: its dependences by descending seq, less those that what is known already implies */
-static uint32_t choose_waits(const struct role *r, uint32_t i, const uint32_t *position, const struct clock *after,
+/* waits of the instruction at a place of the order: its dependences by descending seq, less those that what is known already implies */
+static uint32_t choose_waits(const struct role *r, uint32_t at, const uint32_t *position, const struct clock *after,
                              struct clock *now, struct wait out[NQUEUES])
 {
     struct candidate_wait latest[NQUEUES];
     uint32_t n = 0;
     bool have[NQUEUES] = {false};
-    for (uint32_t d = r->deps.first[i]; d < r->deps.first[i + 1]; d++) {
+    for (uint32_t d = r->deps.first[at]; d < r->deps.first[at + 1]; d++) {
         uint32_t from = r->deps.list.at[d], q = r->p->insns[from].queue;
         if (!have[q] || position[from] > latest[q].wait.position)
             latest[q] = (struct candidate_wait){{(uint8_t)q, position[from]}, from};
@@ -155,7 +158,7 @@ static void add_waits(struct arena *a, struct role *r)
         uint32_t i = r->order[k], q = p->insns[i].queue;
         struct clock now = count[q] ? after[last[q]] : (struct clock){{0}};
         struct wait chosen[NQUEUES];
-        uint32_t n = choose_waits(r, i, position, after, &now, chosen);
+        uint32_t n = choose_waits(r, k, position, after, &now, chosen);
         first[k] = (uint32_t)waits.n;
         for (uint32_t w = 0; w < n; w++)
             vec_push(a, &waits, chosen[w]);
@@ -182,13 +185,13 @@ void order_programs(const struct cost *c, const struct lowered *lowered, uint32_
         for (uint32_t g = 0; g < p->nrings; g++)
             roles[r].depth[g] = microbatches;
         roles[r].deps.first = ARENA_ARRAY(roles[r].arena, uint32_t, p->ninsns + 1u);
-        find_deps(roles[r].arena, a, &roles[r]);
+        find_deps(roles[r].arena, a, &roles[r], NULL);
     }
     lower_key(a, c, roles, nroles);
     for (uint32_t r = 0; r < nroles; r++) {
         struct arena_mark mark = arena_mark(a);
         lower_fold_rings(a, &roles[r], microbatches);
-        find_deps(roles[r].arena, a, &roles[r]);
+        find_deps(roles[r].arena, a, &roles[r], roles[r].order);
         add_waits(a, &roles[r]);
         arena_reset(a, mark);
         arena_free(roles[r].arena);
