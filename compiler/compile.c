@@ -36,7 +36,7 @@ uint64_t compile_peak_bytes(const struct plan *p)
     uint64_t peak = 0;
     for (uint32_t r = 0; r < p->nroles; r++) {
         const struct program *both[] = {p->train[r], p->eval[r]};
-        for (int k = 0; k < 2; k++) {
+        for (int k = 0; k < 2 && both[k]; k++) {
             uint64_t bytes = both[k]->arena_bytes - program_host_bytes(both[k]);
             peak = bytes > peak ? bytes : peak;
         }
@@ -46,7 +46,7 @@ uint64_t compile_peak_bytes(const struct plan *p)
 
 /* programs with their buffers in place, of a plan that has neither ranks nor times yet */
 static struct plan *place_decision(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,
-                                   const struct compile_options *o, struct cost **costs)
+                                   const struct compile_options *o, bool training_alone, struct cost **costs)
 {
     struct plan *p = ARENA_NEW(a, struct plan);
     p->job = job;
@@ -62,11 +62,12 @@ static struct plan *place_decision(struct arena *a, struct job *job, struct topo
     if (o->unit)
         cost->unit = o->costs;
     progress(o, "lowering");
-    lower_plan(a, cost, p);
+    (training_alone ? lower_training : lower_plan)(a, cost, p);
     progress(o, "placing buffers");
     for (uint32_t r = 0; r < p->nroles; r++) {
         place_program(a, p->train[r], 0);
-        place_program(a, p->eval[r], program_host_bytes(p->train[r]));
+        if (p->eval[r])
+            place_program(a, p->eval[r], program_host_bytes(p->train[r]));
     }
     return p;
 }
@@ -75,7 +76,7 @@ struct plan *compile_decision(struct arena *a, struct job *job, struct topo *top
                               const struct compile_options *o, const char **why)
 {
     struct cost *cost;
-    struct plan *p = place_decision(a, job, topo, decision, o, &cost);
+    struct plan *p = place_decision(a, job, topo, decision, o, false, &cost);
     p->ranks = plan_ranks(p);
     progress(o, "simulating");
     p->timeline = simulate(a, cost, (const struct program *const *)p->train, p->nroles, why);
@@ -112,32 +113,37 @@ static double peak_of_room(struct arena *a, struct job *job, struct topo *topo, 
     d.room = room;
     if (d.schedule != SCHED_AUTO && d.schedule != SCHED_FILE && d.microbatches > FILL * d.pp)
         d.microbatches = FILL * d.pp;
-    struct plan *p = place_decision(a, job, topo, &d, o, &cost);
+    struct plan *p = place_decision(a, job, topo, &d, o, true, &cost);
     double bytes = (double)compile_peak_bytes(p);
     plan_close(p);
     arena_reset(a, mark);
     return bytes;
 }
 
-/* A plan that is too large with room for all rows that can come to experts: with as much room as fits, which placement
- * takes almost linearly, so that two plans say the third.  NULL if even the mean does not fit. */
+/* A plan that is too large with the usual room for rows that come to experts, or with room for all of them (0): with as much
+ * room as fits, which placement takes almost linearly, so that the plan with room for the mean and this one, of `peak` bytes,
+ * say it.  NULL if even the mean does not fit. */
 static struct plan *compile_room(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,
-                                 const struct compile_options *o, uint64_t limit, const char **why)
+                                 const struct compile_options *o, double usual, double peak, uint64_t limit, const char **why)
 {
     struct decision d = *decision;
-    double room = 1, bytes[2];
-    for (int turn = 0; turn < 2; turn++, room = 1.5)
-        bytes[turn] = peak_of_room(a, job, topo, decision, room, o);
-    if (bytes[0] > (double)limit || bytes[1] <= bytes[0])
+    double least = peak_of_room(a, job, topo, decision, 1, o);
+    if (!(usual > 1)) {
+        usual = 1.5;
+        peak = peak_of_room(a, job, topo, decision, usual, o);
+    }
+    if (least > (double)limit || peak <= least)
         return NULL;
-    d.room = floor((1 + 0.5 * 0.98 * ((double)limit - bytes[0]) / (bytes[1] - bytes[0])) * 100) / 100;
-    struct plan *p = compile_decision(a, job, topo, &d, o, why);
-    if (p && compile_peak_bytes(p) <= limit)
-        return p;
-    if (p)
-        plan_close(p);
-    d.room = 1;
-    return compile_decision(a, job, topo, &d, o, why);
+    d.room = floor((1 + (usual - 1) * 0.98 * ((double)limit - least) / (peak - least)) * 100) / 100;
+    struct plan *p = NULL;
+    for (; !p && d.room > 0; d.room = d.room > 1 ? 1 : 0) {
+        p = compile_decision(a, job, topo, &d, o, why);
+        if (p && compile_peak_bytes(p) > limit) {
+            plan_close(p);
+            p = NULL;
+        }
+    }
+    return p;
 }
 
 static void does_not_fit(struct arena *a, struct diag *d, const struct job *job, const struct decision *nearest,
@@ -178,7 +184,8 @@ static struct plan *compile_candidate(struct arena *a, struct diag *d, struct jo
             return p;
         plan_close(p);
     }
-    struct plan *bounded = bounds ? compile_room(a, job, topo, &x->decision, o, f->limit, &why) : NULL;
+    struct plan *bounded =
+        bounds ? compile_room(a, job, topo, &x->decision, o, roomy.room, (double)peak, f->limit, &why) : NULL;
     if (bounded)
         return bounded;
     if (peak < f->least) {

@@ -92,18 +92,16 @@ static void sha_block(uint32_t state[8], const unsigned char *block)
         uint32_t s1 = rotate_right(w[i - 2], 17) ^ rotate_right(w[i - 2], 19) ^ w[i - 2] >> 10;
         w[i] = w[i - 16] + s0 + w[i - 7] + s1;
     }
-    uint32_t v[8];
-    memcpy(v, state, sizeof v);
+    uint32_t a = state[0], b = state[1], c = state[2], d = state[3], e = state[4], f = state[5], g = state[6], h = state[7];
     for (int i = 0; i < 64; i++) {
-        uint32_t a = v[0], e = v[4];
-        uint32_t choice = (e & v[5]) ^ (~e & v[6]), majority = (a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]);
         uint32_t s1 = rotate_right(e, 6) ^ rotate_right(e, 11) ^ rotate_right(e, 25);
         uint32_t s0 = rotate_right(a, 2) ^ rotate_right(a, 13) ^ rotate_right(a, 22);
-        uint32_t t1 = v[7] + s1 + choice + sha_constant[i] + w[i];
-        memmove(v + 1, v, 7 * sizeof *v);
-        v[4] += t1;
-        v[0] = t1 + s0 + majority;
+        uint32_t t1 = h + s1 + ((e & f) ^ (~e & g)) + sha_constant[i] + w[i];
+        uint32_t t2 = s0 + ((a & b) ^ (a & c) ^ (b & c));
+        h = g, g = f, f = e, e = d + t1;
+        d = c, c = b, b = a, a = t1 + t2;
     }
+    const uint32_t v[8] = {a, b, c, d, e, f, g, h};
     for (int i = 0; i < 8; i++)
         state[i] += v[i];
 }

@@ -34,19 +34,14 @@
      .attr = {attributes{NULL, ATTR_INT, false}},                                                                   \
      .meaning = text},
 
-static const struct isa_info table[NOPS] = {
+const struct isa_info isa_table[NOPS] = {
 #include "runtime/isa.def"
 };
-
-const struct isa_info *isa_info(enum op op)
-{
-    return (unsigned)op < NOPS ? &table[op] : NULL;
-}
 
 bool isa_find(const char *name, enum op *op)
 {
     for (unsigned i = 0; i < NOPS; i++)
-        if (!strcmp(table[i].name, name)) {
+        if (!strcmp(isa_table[i].name, name)) {
             *op = (enum op)i;
             return true;
         }
@@ -69,12 +64,6 @@ const char *isa_dtype_name(enum dtype d)
 {
     static const char *const names[] = {"f32", "bf16", "f64", "i32"};
     return (unsigned)d < NDTYPES ? names[d] : "?";
-}
-
-uint32_t isa_dtype_bytes(enum dtype d)
-{
-    static const uint32_t bytes[] = {4, 2, 8, 4};
-    return (unsigned)d < NDTYPES ? bytes[d] : 0;
 }
 
 bool isa_queue_legal(enum op op, enum queue q)
@@ -102,7 +91,7 @@ uint64_t isa_fingerprint(void)
 {
     uint64_t h = hash64("llmc isa", 8, NOPS);
     for (size_t i = 0; i < NOPS; i++) {
-        const struct isa_info *row = &table[i];
+        const struct isa_info *row = &isa_table[i];
         h = add_text(h, row->name);
         h = add_number(add_number(h, row->queue), row->unit);
         h = add_number(h, row->noperands);

@@ -96,12 +96,20 @@ enum { STEP_NUMBER, STEP_LR, STEP_CORRECTION1, STEP_CORRECTION2, STEP_SAMPLE, ST
  * program bounds its experts' rows, are maximised: what ARRANGE lacked */
 enum { METRIC_SQNORM, METRIC_LOSS, METRIC_BALANCE, METRIC_SUMS, METRIC_NEED = METRIC_SUMS, METRIC_NEED_ROWS, METRIC_WORDS };
 
-const struct isa_info *isa_info(enum op op);
+extern const struct isa_info isa_table[NOPS];
+/* NULL: there is no such instruction */
+static inline const struct isa_info *isa_info(enum op op)
+{
+    return (unsigned)op < NOPS ? &isa_table[op] : NULL;
+}
 bool isa_find(const char *name, enum op *op);
 const char *isa_queue_name(enum queue q);
 const char *isa_unit_name(enum unit u);
 const char *isa_dtype_name(enum dtype d);
-uint32_t isa_dtype_bytes(enum dtype d);
+static inline uint32_t isa_dtype_bytes(enum dtype d)
+{
+    return d == DTYPE_F64 ? 8 : d == DTYPE_BF16 ? 2 : (unsigned)d < NDTYPES ? 4 : 0;
+}
 /* may an instruction run there?  Rows of queue ANY run on COMPUTE, TP or DP */
 bool isa_queue_legal(enum op op, enum queue q);
 /* hash of all rows: programs carry it, the loader refuses another */

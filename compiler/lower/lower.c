@@ -413,14 +413,25 @@ static void lower_programs(const struct cost *c, struct plan *p, const struct sc
     arena_free(scratch);
 }
 
-void lower_plan(struct arena *a, const struct cost *c, struct plan *p)
+static void lower_kinds(struct arena *a, const struct cost *c, struct plan *p, bool evaluation)
 {
     p->nroles = p->decision.pp;
     p->train = ARENA_ARRAY(a, struct program *, p->nroles);
     p->eval = ARENA_ARRAY(a, struct program *, p->nroles);
     struct arena_mark mark = arena_mark(a);
-    struct schedule *s = schedule_new(a, &p->decision), *f = schedule_forward(a, s);
+    struct schedule *s = schedule_new(a, &p->decision);
     lower_programs(c, p, s, false);
-    lower_programs(c, p, f, true);
+    if (evaluation)
+        lower_programs(c, p, schedule_forward(a, s), true);
     arena_reset(a, mark);
+}
+
+void lower_plan(struct arena *a, const struct cost *c, struct plan *p)
+{
+    lower_kinds(a, c, p, true);
+}
+
+void lower_training(struct arena *a, const struct cost *c, struct plan *p)
+{
+    lower_kinds(a, c, p, false);
 }

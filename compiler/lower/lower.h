@@ -10,5 +10,7 @@
 
 /* fills p->train, p->eval, p->nroles; the programs are malloc'ed and belong to the plan */
 void lower_plan(struct arena *a, const struct cost *c, struct plan *p);
+/* the same without evaluation programs: those of p->eval are NULL */
+void lower_training(struct arena *a, const struct cost *c, struct plan *p);
 
 #endif

@@ -53,20 +53,14 @@ const char *conserve_origin(struct machine *m, const struct value *v)
 }
 
 /* Tags are for people, and messages are too: a stale input often shows only where it meets fresh ones. */
-static void suspect(struct machine *m, uint32_t i, size_t k, const struct parts *p)
+static void suspect(struct machine *m, uint32_t i, size_t k, uint32_t writer)
 {
     const struct insn *all = m->program->insns;
-    if (m->c->suspect || prove_operand(m->program, i, k)->mark != MARK_READ)
+    if (m->c->suspect || writer == NONE || all[writer].microbatch == all[i].microbatch || all[writer].microbatch == NONE ||
+        all[i].microbatch == NONE || prove_operand(m->program, i, k)->mark != MARK_READ)
         return;
-    for (uint32_t j = 0; j < p->n; j++) {
-        uint32_t w = p->at[j].writer;
-        if (w == NONE || all[w].microbatch == NONE || all[i].microbatch == NONE ||
-            all[w].microbatch == all[i].microbatch)
-            continue;
-        m->c->suspect = m;
-        m->c->suspect_insn = i;
-        return;
-    }
+    m->c->suspect = m;
+    m->c->suspect_insn = i;
 }
 
 static const char *writer_text(struct machine *m, uint32_t writer)
@@ -96,7 +90,8 @@ bool conserve_read_parts(struct machine *m, uint32_t i, size_t k, struct parts *
 {
     if (!store_read(m->store, prove_operand(m->program, i, k), out))
         return fail_read(m, i, k);
-    suspect(m, i, k, out);
+    for (uint32_t p = 0; p < out->n; p++)
+        suspect(m, i, k, out->at[p].writer);
     m->writer[k] = out->at[0].writer;
     return true;
 }
@@ -109,8 +104,20 @@ bool conserve_read_flat(struct machine *m, uint32_t i, size_t k, struct whole *o
     return true;
 }
 
+static bool is_complete(const struct value *v)
+{
+    return v->kind == VALUE_NODES && !v->nterms && v->node != NODE_ZERO;
+}
+
 bool conserve_read(struct machine *m, uint32_t i, size_t k, struct value *out)
 {
+    const struct piece *whole = store_whole(m->store, prove_operand(m->program, i, k));
+    if (whole && is_complete(&whole->value)) {
+        suspect(m, i, k, whole->writer);
+        m->writer[k] = whole->writer;
+        *out = whole->value;
+        return true;
+    }
     struct parts *p = &m->c->parts[0];
     const char *name = isa_info((enum op)m->program->insns[i].op)->operand[k].name;
     if (!conserve_read_parts(m, i, k, p))
@@ -121,7 +128,7 @@ bool conserve_read(struct machine *m, uint32_t i, size_t k, struct value *out)
                              value_text(m->c->arena, m->c->nodes, &p->at[0].value),
                              value_text(m->c->arena, m->c->nodes, &p->at[1].value),
                              writer_text(m, p->at[0].writer));
-    if (out->kind != VALUE_NODES || out->nterms || out->node == NODE_ZERO)
+    if (!is_complete(out))
         return conserve_fail(m, i, "it reads %s, which holds %s%s", name,
                              value_text(m->c->arena, m->c->nodes, out), writer_text(m, p->at[0].writer));
     return true;
@@ -190,6 +197,12 @@ bool conserve_emit_one(struct machine *m, uint32_t i, size_t k, const struct val
 {
     struct parts *out = &m->c->parts[3];
     const struct operand *o = prove_operand(m->program, i, k);
+    if (o->mark != MARK_ADD) {
+        if (!grows(m->program->insns[i].op) && !conserve_known(m, i, v))
+            return false;
+        store_write_whole(m->store, o, v, i);
+        return true;
+    }
     out->n = 1;
     out->at[0] = (struct part){0, o->rows, 0, o->cols, i, *v};
     return conserve_emit(m, i, k, out);

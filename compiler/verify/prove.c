@@ -154,26 +154,6 @@ uint32_t prove_mask(const struct mesh *m, uint32_t mask)
     return mask;
 }
 
-const struct attr *prove_attr(const struct program *p, uint32_t insn, size_t index)
-{
-    return &p->attrs[p->insns[insn].attr + index];
-}
-
-const struct operand *prove_operand(const struct program *p, uint32_t insn, size_t index)
-{
-    return &p->operands[p->insns[insn].operand + index];
-}
-
-bool prove_is_p2p(uint16_t op)
-{
-    return isa_info((enum op)op)->unit == UNIT_P2P;
-}
-
-bool prove_is_collective(uint16_t op)
-{
-    return isa_info((enum op)op)->unit == UNIT_COLLECTIVE;
-}
-
 const struct slot *prove_comm_slot(const struct program *p, uint32_t insn)
 {
     const struct isa_info *info = isa_info((enum op)p->insns[insn].op);

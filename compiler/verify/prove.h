@@ -66,11 +66,23 @@ static inline bool prove_together(const struct plan *p, uint32_t mask, uint32_t 
     return !(mask & GROUP_TIE) || other == role || other == p->nroles - 1 - role;
 }
 
-const struct attr *prove_attr(const struct program *p, uint32_t insn, size_t index);
-const struct operand *prove_operand(const struct program *p, uint32_t insn, size_t index);
+static inline const struct attr *prove_attr(const struct program *p, uint32_t insn, size_t index)
+{
+    return &p->attrs[p->insns[insn].attr + index];
+}
+static inline const struct operand *prove_operand(const struct program *p, uint32_t insn, size_t index)
+{
+    return &p->operands[p->insns[insn].operand + index];
+}
 /* SEND or RECV, collective */
-bool prove_is_p2p(uint16_t op);
-bool prove_is_collective(uint16_t op);
+static inline bool prove_is_p2p(uint16_t op)
+{
+    return isa_info((enum op)op)->unit == UNIT_P2P;
+}
+static inline bool prove_is_collective(uint16_t op)
+{
+    return isa_info((enum op)op)->unit == UNIT_COLLECTIVE;
+}
 /* the slot that holds its peer or group */
 const struct slot *prove_comm_slot(const struct program *p, uint32_t insn);
 

@@ -129,6 +129,7 @@ struct store *store_new(struct arena *a, const struct program *p, const struct m
             s->cells[s->first[i] + k].end = start + (b->ring == NONE ? b->bytes : b->stride);
         }
     }
+    s->holds = ARENA_ARRAY(a, bool, s->ncells + 1u);
     s->hint = ARENA_ARRAY(a, uint32_t, p->noperands + 1u);
     find_near(s);
     return s;
@@ -146,6 +147,7 @@ static struct piece *new_piece(struct store *s, struct cell *c)
         c->pieces = p;
         c->room = room;
     }
+    s->holds[c - s->cells] = true;
     return &c->pieces[c->n++];
 }
 
@@ -260,7 +262,10 @@ static void drop_near(struct store *s, uint32_t cell, const struct region *r)
     const struct cell *c = &s->cells[cell];
     uint64_t start = c->start + r->at, end = c->start + region_end(r);
     for (uint32_t k = 0; k < c->nnear; k++) {
-        struct cell *other = &s->cells[s->near[c->near + k]];
+        uint32_t at = s->near[c->near + k];
+        if (!s->holds[at])
+            continue;
+        struct cell *other = &s->cells[at];
         for (uint32_t i = 0; i < other->n;) {
             const struct piece *p = &other->pieces[i];
             if (other->start + p->at < end && other->start + piece_end(p) > start) {
@@ -270,6 +275,7 @@ static void drop_near(struct store *s, uint32_t cell, const struct region *r)
                 i++;
             }
         }
+        s->holds[at] = other->n != 0;
     }
 }
 
@@ -294,38 +300,53 @@ static struct piece *clear(struct store *s, uint32_t cell, const struct region *
     return same == NONE ? new_piece(s, c) : &c->pieces[same];
 }
 
-static struct piece *put(struct store *s, uint32_t cell, const struct region *r, const struct piece *p)
+/* a piece there; its value is the caller's to write */
+static struct piece *put(struct store *s, uint32_t cell, const struct region *r, uint32_t writer, uint8_t dtype)
 {
     struct piece *at = clear(s, cell, r);
-    *at = *p;
     at->at = r->at;
     at->rows = r->rows;
     at->width = r->width;
     at->pitch = r->rows == 1 ? r->width : r->pitch;
+    at->writer = writer;
+    at->dtype = dtype;
+    at->own = false;
+    at->mask = 0;
     return at;
 }
 
-void store_write(struct store *s, const struct operand *o, const struct part *part, uint32_t writer)
+static void write_rectangle(struct store *s, const struct operand *o, const struct part *part, const struct value *v,
+                            uint32_t writer)
 {
     uint32_t cell;
     uint64_t size = isa_dtype_bytes((enum dtype)o->dtype);
     struct region r = region_of(s, o, &cell);
-    struct piece p = {.writer = writer, .dtype = o->dtype, .value = part->value};
     if (o->slot != UINT16_MAX) {
         uint32_t mask = store_part(s->program, o);
-        p.own = true;
-        p.mask = (uint8_t)mask;
-        struct piece *at = put(s, cell, &r, &p);
+        struct piece *at = put(s, cell, &r, writer, o->dtype);
+        at->own = true;
+        at->mask = (uint8_t)mask;
+        at->value = *v;
         if (!mask) /* no part of a whole: nothing is known */
             *at = s->cells[cell].pieces[--s->cells[cell].n];
         return;
     }
-    if (part->rows != o->rows || part->cols != o->cols) {
+    if (part && (part->rows != o->rows || part->cols != o->cols)) {
         r.at += part->row * r.pitch + part->col * size;
         r.rows = part->rows;
         r.width = part->cols * size;
     }
-    put(s, cell, &r, &p);
+    put(s, cell, &r, writer, o->dtype)->value = *v;
+}
+
+void store_write(struct store *s, const struct operand *o, const struct part *part, uint32_t writer)
+{
+    write_rectangle(s, o, part, &part->value, writer);
+}
+
+void store_write_whole(struct store *s, const struct operand *o, const struct value *v, uint32_t writer)
+{
+    write_rectangle(s, o, NULL, v, writer);
 }
 
 /* ---- reading ---- */
@@ -417,6 +438,17 @@ static uint32_t find_whole(struct store *s, const struct cell *c, const struct r
     return i;
 }
 
+const struct piece *store_whole(struct store *s, const struct operand *o)
+{
+    uint32_t cell;
+    if (o->slot != UINT16_MAX)
+        return NULL;
+    struct region r = region_of(s, o, &cell);
+    const struct cell *c = &s->cells[cell];
+    uint32_t i = find_whole(s, c, &r, o);
+    return i == c->n ? NULL : &c->pieces[i];
+}
+
 bool store_read(struct store *s, const struct operand *o, struct parts *out)
 {
     uint32_t cell;
@@ -500,7 +532,6 @@ bool store_write_flat(struct store *s, const struct operand *o, const struct who
     uint32_t cell, own = o->slot == UINT16_MAX ? 0 : store_part(s->program, o);
     struct region r = region_of(s, o, &cell);
     uint64_t size = isa_dtype_bytes((enum dtype)o->dtype), bytes = r.rows * r.width;
-    struct piece p = {.writer = writer, .dtype = o->dtype};
     if (!cut_one_run(r.rows, r.width, r.pitch) || (o->slot != UINT16_MAX && own != mask))
         return false;
     if (mask && o->slot != UINT16_MAX && w->elements * size != bytes)
@@ -508,10 +539,10 @@ bool store_write_flat(struct store *s, const struct operand *o, const struct who
     if (mask) {
         struct whole *copy = ARENA_NEW(s->arena, struct whole);
         *copy = *w;
-        p.own = o->slot != UINT16_MAX;
-        p.mask = (uint8_t)mask;
-        p.value = (struct value){.kind = VALUE_PART, .mask = mask, .whole = copy};
-        put(s, cell, &r, &p);
+        struct piece *at = put(s, cell, &r, writer, o->dtype);
+        at->own = o->slot != UINT16_MAX;
+        at->mask = (uint8_t)mask;
+        at->value = (struct value){.kind = VALUE_PART, .mask = mask, .whole = copy};
         return true;
     }
     if (w->elements * size != bytes)
@@ -525,8 +556,7 @@ bool store_write_flat(struct store *s, const struct operand *o, const struct who
         }
         if (run.rows * run.width != t->n * size)
             return false;
-        p.value = t->value;
-        put(s, cell, &run, &p);
+        put(s, cell, &run, writer, o->dtype)->value = t->value;
     }
     return true;
 }
@@ -589,8 +619,7 @@ void store_define(struct store *s, const struct operand *o, uint32_t writer)
         r.pitch = r.width;
         r.rows = 1;
     }
-    struct piece p = {.writer = writer, .dtype = o->dtype, .value = {.kind = VALUE_BYTES}};
-    put(s, cell, &r, &p);
+    put(s, cell, &r, writer, o->dtype)->value = (struct value){.kind = VALUE_BYTES};
 }
 
 uint32_t store_writer(const struct store *s, const struct operand *o)

@@ -35,6 +35,7 @@ struct store {
     struct cell *cells;
     uint32_t *first; /* first cell of every buffer */
     uint32_t *near;  /* cells that share bytes */
+    bool *holds;     /* by cell: it may have pieces */
     uint32_t *hint;  /* by operand of the program: the piece that it has last been */
 };
 
@@ -53,8 +54,12 @@ struct parts {
 struct store *store_new(struct arena *a, const struct program *p, const struct mesh *m);
 /* The parts of an operand without slot, in row, then column order.  false: some of it is not known. */
 bool store_read(struct store *s, const struct operand *o, struct parts *out);
+/* the one piece that an operand without slot is; NULL if it is none.  Until the next write. */
+const struct piece *store_whole(struct store *s, const struct operand *o);
 /* write one rectangle of an operand */
 void store_write(struct store *s, const struct operand *o, const struct part *part, uint32_t writer);
+/* write all of it */
+void store_write_whole(struct store *s, const struct operand *o, const struct value *v, uint32_t writer);
 
 /* The operand as a flat run of elements: of all its own bytes, or, at a slot, of the range that all values
  * cover. *mask: 0, or the operand is the part of `out` that the rank's digits in *mask number.
