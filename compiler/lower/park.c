@@ -1,9 +1,10 @@
 /* Offload of activations: what a layer keeps for its backward pass lies in host memory meanwhile.
  *
- * Such a layer is worked on in one of two places on the device, its neighbours in the other.  Behind its forward pass all
- * it keeps is copied out on the copy queue while the next layer runs; in front of its backward pass it is fetched, and the
- * layer before it right behind, so that each fetch has a layer's backward pass to hide under.  W fetches once more.  What
- * follows within a stage is used soon and stays: the loss; so do the stage's input and statistics of a few columns. */
+ * Such a layer is worked on in one of two places on the device, its neighbours in the other.  Behind its
+ * forward pass all it keeps is copied out on the copy queue while the next layer runs; in front of its
+ * backward pass it is fetched, and the layer before it right behind, so that each fetch has a layer's
+ * backward pass to hide under.  W fetches once more.  What follows within a stage is used soon and stays: the
+ * loss; so do the stage's input and statistics of a few columns. */
 
 #include "compiler/lower/build.h"
 
@@ -22,11 +23,13 @@ struct mat lower_parked(struct lower *l, uint32_t piece, const char *name, struc
     return l->p->buffers[m.buffer].host ? place(l, piece, name, m) : m;
 }
 
-static void move(struct lower *l, uint32_t piece, uint32_t buffer, const char *name, struct aux_shape s, bool fetch)
+static void move(struct lower *l, uint32_t piece, uint32_t buffer, const char *name, struct aux_shape s,
+                 bool fetch)
 {
     if (buffer == NONE || !l->p->buffers[buffer].host)
         return;
-    struct mat host = lower_ring_mat(l, buffer, s.dtype, s.rows, s.cols), device = place(l, piece, name, host);
+    struct mat host = lower_ring_mat(l, buffer, s.dtype, s.rows, s.cols),
+               device = place(l, piece, name, host);
     lower_copy(l, fetch ? device : host, fetch ? host : device);
 }
 
@@ -42,7 +45,9 @@ static void move_all(struct lower *l, uint32_t piece, bool fetch)
             move(l, piece, pc->buffer[v], e->values[v].name, lower_value_shape(l, &e->values[v]), fetch);
     for (uint32_t i = 0; i < e->noprs; i++)
         for (uint32_t k = 0; k < LOWER_AUX; k++)
-            move(l, piece, pc->aux[i][k], lower_aux_name(l, &e->oprs[i], k), lower_aux_shape(l, &e->oprs[i], k), fetch);
+            if (pc->aux[i][k] != NONE)
+                move(l, piece, pc->aux[i][k], lower_aux_name(l, &e->oprs[i], k),
+                     lower_aux_shape(l, &e->oprs[i], k), fetch);
 }
 
 void lower_park(struct lower *l, uint32_t piece)
