@@ -3,6 +3,7 @@
 #   make demo       the whole way on this machine      make asan      tests under the address and UB sanitizers
 #   make deps       install what the build needs       make bench     the benchmarks      make fuzz  the fuzzers
 #   make install    DESTDIR= PREFIX=/usr/local         make clean         make cuda-archs  the plugin for every GPU
+#   make gpu        what tests/gpu/run needs, to be carried to a machine with a GPU
 # Switches: CC=clang   V=1 shows commands   SAN=1 sanitizers   FUZZ=1 coverage for the fuzzers (clang)   QUICK=1 fewer cases
 # Nothing here needs a GPU.
 
@@ -78,6 +79,11 @@ $(B)/tests/gpu/products: $(CUDA_B)/tests/gpu/products.cu.o $(CUDA_CU:%.cu=$(CUDA
 
 $(B)/tests/gpu/products-emulated: $(B)/emulated/tests/gpu/products.cu.o $(filter-out $(B)/emulated/tests/%,$(HOST_O)) $(PRODUCTS_O)
 	$(Q)mkdir -p $(@D); echo "  LD  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(RUNLIBS)
+
+# all that tests/gpu/run needs, for a machine that cannot build it: with the libraries of this one that are not everywhere
+gpu: all $(B)/tests/gpu/kernels $(B)/tests/gpu/products
+	$(Q)mkdir -p $(B)/gpu-lib; ldd $(B)/llmc $(B)/llmrun $(B)/tests/gpu/products | \
+	awk '$$3 ~ /^\// && $$1 !~ /^lib(c|m|dl|pthread|rt|gcc_s|stdc\+\+)\.so/ {print $$3}' | sort -u | xargs -r cp -Lt $(B)/gpu-lib
 
 # the fake device as a plugin, to run llmrun --device cuda and tests/gpu/run where no GPU is
 FAKE_C := $(filter-out tests/fake/fake_nccl.c,$(wildcard tests/fake/*.c)) $(wildcard kernels/cpu/*.c) $(addprefix runtime/,isa.c hash.c data.c routing.c device_cpu.c world.c rendezvous.c)
@@ -221,7 +227,7 @@ install: all
 clean:
 	$(Q)rm -rf build
 
-.PHONY: all cuda-archs deps check check-layouts check-mutants asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory fuzz run-tests run-demo run-bench run-fuzz install clean
+.PHONY: all gpu cuda-archs deps check check-layouts check-mutants asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory fuzz run-tests run-demo run-bench run-fuzz install clean
 .SECONDARY:
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -3,6 +3,7 @@
 #include "runtime/calibrate.h"
 #include "runtime/launch.h"
 #include "runtime/memory.h"
+#include "runtime/remote.h"
 #include "runtime/rendezvous.h"
 #include "runtime/run.h"
 
@@ -37,34 +38,6 @@ static enum status run_threads(struct run *r, char *error, size_t error_size)
 static void rank_describe(void *context, uint32_t rank, char *out, size_t size)
 {
     run_describe(context, rank, out, size);
-}
-
-/* one rank of a run over several machines: a region of its own, and a meeting over the network */
-static enum status run_remote(struct run *r, const struct launch *l, const char *host, uint16_t port, char *error,
-                              size_t error_size)
-{
-    const char *secret = getenv("LLMRUN_SECRET");
-    const struct rendezvous_setup s = {host, port, l->rank, l->nranks, r->folder->hash, secret ? secret : "", 600};
-    if (r->o.trace) {
-        snprintf(error, error_size, "--trace takes ranks of one machine");
-        return STATUS_USAGE;
-    }
-    for (uint32_t i = 0; i < r->folder->ranks->nranks; i++)
-        r->arena_sizes[i] = i == l->rank ? r->arena_sizes[i] : 0;
-    struct world_sizes sizes = run_sizes(r);
-    r->peers_by_pid = false;
-    TRY(world_open(&r->world, &sizes, NULL, l->rank, 60, error, error_size));
-    if (l->rank == 0 && r->nccl->GetUniqueId((struct nccl_id *)(void *)r->world.transport)) {
-        snprintf(error, error_size, "NCCL finds no network interface to meet on");
-        return STATUS_WORLD;
-    }
-    TRY(rendezvous_join(&r->world.remote, &s, r->world.transport, error, error_size));
-    enum status st = run_rank(r, l->rank);
-    if (st != STATUS_OK)
-        snprintf(error, error_size, "%s", r->world.control->message);
-    rendezvous_close(r->world.remote);
-    r->world.remote = NULL;
-    return st;
 }
 
 /* where ranks meet if not in this machine's memory; false: they do */

@@ -3,13 +3,18 @@
  * wait is found out.  Last, llmrun's whole way, files included, on the fake device. */
 
 #include "runtime/launch.h"
+#include "runtime/remote.h"
 #include "runtime/run.h"
 #include "tests/compiler/random_plan.h"
 #include "tests/e2e/e2e.h"
 #include "tests/runtime/trial.h"
 
 #include <CUnit/CUnit.h>
+#include <arpa/inet.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 struct bench {
     struct arena *arena;
@@ -191,11 +196,81 @@ static void test_llmrun(void)
         char cpu[E2E_PATH + 80], gpu[E2E_PATH + 80];
         snprintf(cpu, sizeof cpu, "%s/model.safetensors", path[2]);
         snprintf(gpu, sizeof gpu, "%s/model.safetensors", path[3]);
+        if (!e2e_same_bytes(cpu, gpu))
+            printf("\n    replay %d: %s and %s differ", replay, cpu, gpu);
         CU_ASSERT(e2e_same_bytes(cpu, gpu));
         snprintf(cpu, sizeof cpu, "%s/gradients.safetensors", path[4]);
         snprintf(gpu, sizeof gpu, "%s/gradients.safetensors", path[5]);
         CU_ASSERT(e2e_same_bytes(cpu, gpu));
     }
+    close_bench(&b);
+}
+
+static uint16_t free_port(void)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof a;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    CU_ASSERT_FATAL(fd >= 0 && bind(fd, (struct sockaddr *)&a, sizeof a) == 0 && getsockname(fd, (struct sockaddr *)&a, &n) == 0);
+    close(fd);
+    return ntohs(a.sin_port);
+}
+
+/* in a process of its own, as `llmrun --rendezvous` goes on after its command line */
+static int remote_rank(const struct settings *o, const struct cuda_plugin *plugin, const struct nccl_functions *nccl, uint32_t rank,
+                       uint32_t nranks, uint16_t port)
+{
+    struct run r;
+    const struct launch l = {.given = true, .rank = rank, .nranks = nranks};
+    char error[2048] = "", complaints[512];
+    enum status st = run_open(&r, o, error, sizeof error);
+    r.plugin = plugin;
+    r.nccl = nccl;
+    if (st == STATUS_OK)
+        st = run_remote(&r, &l, "localhost", port, error, sizeof error);
+    fake_cuda_complaints(complaints, sizeof complaints);
+    if (!complaints[0])
+        fake_nccl_complaints(complaints, sizeof complaints);
+    if (st != STATUS_OK || complaints[0])
+        fprintf(stderr, "\n    rank %u: status %d, %s %s\n", rank, (int)st, error, complaints);
+    run_close(&r);
+    return st != STATUS_OK ? (int)st : complaints[0] != 0;
+}
+
+/* processes that share no memory but the fake devices', and meet by TCP: weights equal those of CPU ranks byte by byte */
+static void test_rendezvous_run(void)
+{
+    struct bench b = open_bench("tp=2 dp=2 zero=1 microbatch=1");
+    const uint32_t nranks = b.plan->ranks->nranks;
+    const struct fake_setup fake = {.seed = 9, .devices = 8, .memory_bytes = 1u << 28};
+    const struct fake_nccl_setup nccl = {.seed = 9};
+    char folder[E2E_PATH], path[4][E2E_PATH + 40], error[2048] = "", cpu[E2E_PATH + 80], gpu[E2E_PATH + 80];
+    static const char *const names[4] = {"plan", "tokens.bin", "cpu", "gpu"};
+    e2e_folder(folder, "gang-rendezvous");
+    for (int i = 0; i < 4; i++)
+        snprintf(path[i], sizeof path[i], "%s/%s", folder, names[i]);
+    write_tokens(path[1]);
+    CU_ASSERT_EQUAL_FATAL(plan_write(b.plan, path[0], true, error, sizeof error), STATUS_OK);
+    snprintf(cpu, sizeof cpu, "%s/out", folder);
+    CU_ASSERT_EQUAL(e2e_command(cpu, "%s/llmrun '%s' --data '%s' --steps 3 --quiet --save '%s'", e2e_build(), path[0], path[1], path[2]), 0);
+    const struct settings o = {.dir = path[0], .data = path[1], .save = path[3], .steps = 3, .watchdog_s = 30, .quiet = true,
+                               .cuda = true, .nccl = true, .replay = REPLAY_GRAPH};
+    const struct cuda_plugin *plugin = fake_cuda_open(&fake);
+    const struct nccl_functions *functions = fake_nccl_open(&nccl, nranks);
+    uint16_t port = free_port();
+    fflush(NULL);
+    for (uint32_t rank = 0; rank < nranks; rank++)
+        if (fork() == 0)
+            _exit(remote_rank(&o, plugin, functions, rank, nranks, port));
+    for (uint32_t rank = 0; rank < nranks; rank++) {
+        int status = -1;
+        CU_ASSERT(wait(&status) > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    snprintf(cpu, sizeof cpu, "%s/model.safetensors", path[2]);
+    snprintf(gpu, sizeof gpu, "%s/model.safetensors", path[3]);
+    CU_ASSERT(e2e_same_bytes(cpu, gpu));
+    fake_nccl_close();
+    fake_cuda_close();
     close_bench(&b);
 }
 
@@ -207,4 +282,5 @@ void suite_gang_faults(void)
     CU_add_test(s, "communicators that fail, refuse or hang", test_communicators);
     CU_add_test(s, "missing waits show", test_missing_waits);
     CU_add_test(s, "llmrun on the fake device", test_llmrun);
+    CU_add_test(s, "processes that meet by TCP", test_rendezvous_run);
 }
