@@ -1,5 +1,5 @@
 /* Words and their tags; see memory.h.  An element of 2 n bytes is a word with its dtype's tag and n - 1 words
- * that continue it: whoever writes over any of them breaks it. */
+ * that continue it: whoever writes over any of them breaks it.  Zeros are the same bytes in every dtype. */
 
 #include "compiler/execute/memory.h"
 
@@ -43,6 +43,16 @@ bool memory_holds(const struct memory *m, const struct place *p)
            end_of(p) <= 2 * m->nwords;
 }
 
+/* Is a word part of an element that is 0?  Its bytes are 0 then, which every dtype reads as 0. */
+static bool is_zero(const struct memory *m, uint64_t word)
+{
+    uint64_t back = 0, tag = m->word[word] >> FIELD_BITS;
+    while (tag == TAG_CONTINUES && back < 3 && back < word)
+        tag = m->word[word - ++back] >> FIELD_BITS;
+    uint64_t words = tag == TAG_BF16 ? 1 : tag == TAG_F64 ? 4 : tag == TAG_F32 || tag == TAG_I32 ? 2 : 0;
+    return back < words && (m->word[word - back] & FIELD_P) == 0;
+}
+
 uint64_t memory_read(struct memory *m, uint64_t at, enum dtype dtype)
 {
     const uint64_t *w = m->word + at / 2;
@@ -53,6 +63,11 @@ uint64_t memory_read(struct memory *m, uint64_t at, enum dtype dtype)
         return (uint64_t)((int64_t)(*w << (64 - FIELD_BITS)) >> (64 - FIELD_BITS));
     if (whole)
         return *w & FIELD_P;
+    bool zero = true;
+    for (uint32_t i = 0; zero && i < isa_dtype_bytes(dtype) / 2; i++)
+        zero = is_zero(m, at / 2 + i);
+    if (zero)
+        return 0;
     m->undefined++;
     m->garbage = field_bits(m->garbage, at, m->undefined);
     return dtype == DTYPE_I32 ? m->garbage >> 33 : field_reduce(m->garbage);

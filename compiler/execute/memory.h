@@ -4,7 +4,7 @@
 /* A rank's arena as the exact interpreter sees it: one word for every two bytes, which says what element begins there.
  *
  * An element is read only as what was written: another dtype, or an element part of whose bytes were overwritten since,
- * is undefined.  Reading what is undefined gives some number that differs from seed to seed. */
+ * is undefined, but for zeros.  Reading what is undefined gives some number that differs from seed to seed. */
 
 #include "compiler/execute/field.h"
 #include "compiler/support/arena.h"

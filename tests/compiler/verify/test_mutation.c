@@ -5,7 +5,8 @@
  * be harmless: the brute-force closure over all ranks (oracle.h) finds neither deadlock nor race, and all ranks,
  * executed modulo a prime under adversarial orders (compiler/execute), compute what the one rank computes.
  *
- * make check-mutants: MUTANTS=N of them, on layouts drawn over all that can be lowered, and VALID=N random valid plans
+ * make check-mutants: MUTANTS=N of them, on layouts drawn over all that can be lowered (in parts from layout MUTANTS_FROM=SEED
+ * on), and VALID=N random valid plans
  * that must be accepted. */
 
 #include "compiler/execute/exact.h"
@@ -270,10 +271,10 @@ static struct job *drawn_job(struct arena *a, uint32_t model)
 static void test_drawn(void)
 {
     struct tally tallies[NMUTATIONS] = {0};
-    const char *wanted = getenv("MUTANTS");
+    const char *wanted = getenv("MUTANTS"), *from = getenv("MUTANTS_FROM");
     uint64_t left = wanted ? strtoull(wanted, NULL, 10) : e2e_quick() ? 40 : MUTANTS_DRAWN;
     uint32_t each = wanted ? MUTANTS_EACH : 20;
-    for (uint64_t seed = 1; left; seed++) {
+    for (uint64_t seed = from ? strtoull(from, NULL, 10) : 1; left; seed++) {
         struct arena *a = arena_new();
         uint64_t state = seed;
         struct topo *topo = random_host(a, RANKS_DRAWN);
@@ -282,6 +283,9 @@ static void test_drawn(void)
         if (job && layout_draw(a, &state, job, topo, RANKS_DRAWN, &d)) {
             mutate_decision(a, job, topo, &d, seed, each, tallies);
             left -= left < each ? left : each;
+            if (wanted && left % (50 * (uint64_t)each) == 0)
+                printf("\n    %llu to go behind layout %llu", (unsigned long long)left, (unsigned long long)seed);
+            fflush(stdout);
         }
         arena_free(a);
     }
