@@ -243,7 +243,9 @@ static void experts(struct block *b, const struct opr *o)
              recomputes(b, o, PART_MOE));
     if (b->d->recompute == RECOMPUTE_SELECTIVE && (b->d->parts & (PART_MOE | PART_MOE_ACT)) == PART_MOE_ACT)
         add_time(b, 0, 0, act, 1, false);
-    double share = shown(b, OVERLAP_ALL_TO_ALL, c->profile->ep_shown, c->profile->ep_overlap_shown);
+    /* an overlap that is asked for is one of pairs: it is them that hide, not every block */
+    bool pairs = decision_pairs(b->d->schedule);
+    double share = shown(b, OVERLAP_ALL_TO_ALL, c->profile->ep_shown, pairs ? c->profile->ep_shown : c->profile->ep_overlap_shown);
     double dispatch = 2 * cost_dispatch_s(c, moved / m->active * h * b->element, m->active, m->groups, m->pick, &c->ep,
                                           c->profile->ep_once_per_node > 0.5);
     if (c->profile->allocator < 0.5 && ep > 1) { /* counts; in backward rows' weights and their gradients: latency mostly */

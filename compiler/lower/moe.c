@@ -246,15 +246,22 @@ static struct mat rows_temp(struct lower *l, const char *name, const struct moe 
     return lower_temp(l, name, cols == 1 ? DTYPE_F32 : l->ctype, r.blocks * l->d->etp * r.block, cols);
 }
 
+/* Two actions that run together attend under the exchanges of each other: where keys, values or sequences travel too, they
+ * must not wait behind these.  The dp queue has little else to do but at both ends of the step; under ZeRO 2 and 3 it has. */
+static enum queue exchange_queue(const struct lower *l)
+{
+    return lower_exchanges_apart(l) ? QUEUE_DP : QUEUE_TP;
+}
+
 /* blocks x, one per expert rank, to these ranks: y; then to all that share an expert.  Rows, or counts. */
 static void exchange(struct lower *l, struct mat x, struct mat y, const char *name)
 {
     uint32_t ep = l->mesh.dim[MESH_EP], etp = l->mesh.dim[MESH_ETP];
     struct mat part = ep && etp ? lower_temp(l, name, x.dtype, x.rows, x.cols) : ep ? y : x;
     if (ep)
-        lower_collective(l, OP_ALL_TO_ALL, QUEUE_TP, ep, x, part);
+        lower_collective(l, OP_ALL_TO_ALL, exchange_queue(l), ep, x, part);
     if (etp)
-        lower_collective(l, OP_ALL_GATHER, QUEUE_TP, etp, part, y);
+        lower_collective(l, OP_ALL_GATHER, exchange_queue(l), etp, part, y);
 }
 
 /* the way back: partial sums over etp into the own rows, then home */
@@ -263,9 +270,9 @@ static void exchange_back(struct lower *l, struct mat x, struct mat y, const cha
     uint32_t ep = l->mesh.dim[MESH_EP], etp = l->mesh.dim[MESH_ETP];
     struct mat part = ep && etp ? lower_temp(l, name, y.dtype, y.rows, y.cols) : etp ? y : x;
     if (etp)
-        lower_collective(l, OP_REDUCE_SCATTER, QUEUE_TP, etp, x, part);
+        lower_collective(l, OP_REDUCE_SCATTER, exchange_queue(l), etp, x, part);
     if (ep)
-        lower_collective(l, OP_ALL_TO_ALL, QUEUE_TP, ep, part, y);
+        lower_collective(l, OP_ALL_TO_ALL, exchange_queue(l), ep, part, y);
 }
 
 static bool exchanges(const struct lower *l)
