@@ -35,7 +35,8 @@ struct full {
     uint32_t *done;              /* [rank * NQUEUES + queue] */
     bool *arrived;
     uint32_t *gathered;     /* [group * NQUEUES + queue]: members that have arrived */
-    uint32_t *stack, depth; /* ranks whose heads must be looked at */
+    uint32_t *stack, depth; /* ranks whose heads must be looked at, each once */
+    bool *stacked;
 };
 
 static const struct program *program_of(const struct full *f, uint32_t rank)
@@ -227,11 +228,18 @@ static bool ready(const struct full *f, uint32_t rank, uint32_t queue)
     return true;
 }
 
+static void look_at(struct full *f, uint32_t rank)
+{
+    if (!f->stacked[rank])
+        f->stack[f->depth++] = rank;
+    f->stacked[rank] = true;
+}
+
 static void finish(struct full *f, uint32_t rank, uint32_t queue)
 {
     f->done[rank * NQUEUES + queue]++;
     f->arrived[rank * NQUEUES + queue] = false;
-    f->stack[f->depth++] = rank;
+    look_at(f, rank);
 }
 
 /* rank's head of a queue has just arrived: does its rendezvous happen? */
@@ -261,6 +269,7 @@ static void arrive(struct full *f, uint32_t rank, uint32_t queue, uint32_t insn)
 
 static void visit(struct full *f, uint32_t rank)
 {
+    f->stacked[rank] = false;
     for (uint32_t q = 0; q < NQUEUES; q++) {
         uint32_t insn = head(f, rank, q);
         if (insn != NONE && !f->arrived[rank * NQUEUES + q] && ready(f, rank, q))
@@ -274,11 +283,10 @@ static void run_all(struct full *f)
     f->done = ARENA_ARRAY(f->scratch, uint32_t, (size_t)r->nranks * NQUEUES);
     f->arrived = ARENA_ARRAY(f->scratch, bool, (size_t)r->nranks *NQUEUES);
     f->gathered = ARENA_ARRAY(f->scratch, uint32_t, (size_t)r->ngroups * NQUEUES + 1);
-    /* a rank is pushed once per finished head, and at most NQUEUES heads of it can finish before it is looked
-     * at */
-    f->stack = ARENA_ARRAY(f->scratch, uint32_t, (size_t)r->nranks * (NQUEUES + 1) + 1);
+    f->stack = ARENA_ARRAY(f->scratch, uint32_t, (size_t)r->nranks + 1);
+    f->stacked = ARENA_ARRAY(f->scratch, bool, (size_t)r->nranks + 1);
     for (uint32_t rank = r->nranks; rank-- > 0;)
-        f->stack[f->depth++] = rank;
+        look_at(f, rank);
     while (f->depth)
         visit(f, f->stack[--f->depth]);
     for (uint32_t rank = 0; rank < r->nranks; rank++)
