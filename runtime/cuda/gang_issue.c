@@ -1,12 +1,14 @@
 /* The player for streams: issues a step and comes back when the device has done it.
  *
- * Three ways, of which the results are equal bit by bit, because the same instructions run with the same arguments in the
- * same order on every stream: `eager` issues instruction by instruction; `segments` issues stretches of the compute queue
- * as graphs, everything else eagerly; `graph` captures the whole step of all ranks, transfers included, once and replays
- * it.  The first step is always eager: libraries connect and load lazily then, which a capture would not survive.
+ * Three ways, of which the results are equal bit by bit, because the same instructions run with the same
+ * arguments in the same order on every stream: `eager` issues instruction by instruction; `segments` issues
+ * stretches of the compute queue as graphs, everything else eagerly; `graph` captures the whole step of all
+ * ranks, transfers included, once and replays it.  The first step is always eager: libraries connect and load
+ * lazily then, which a capture would not survive.
  *
- * What changes from step to step lies in device memory (step block, staged ids), written on the origin stream, rank 0's
- * compute queue, before anything else starts; the metrics are read there when all streams have ended. */
+ * What changes from step to step lies in device memory (step block, staged ids), written on the origin
+ * stream, rank 0's compute queue, before anything else starts; the metrics are read there when all streams
+ * have ended. */
 
 #include "runtime/cuda/gang_inside.h"
 
@@ -27,15 +29,16 @@ static const char *cuda_text(const struct gang *g, int error)
     return error ? g->cu->GetErrorString(error) : NULL;
 }
 
-void gang_call(const struct gang *g, const struct gang_rank *r, enum routine which, uint32_t i, struct kernel_args *k,
-               struct cuda_call *c)
+void gang_call(const struct gang *g, const struct gang_rank *r, enum routine which, uint32_t i,
+               struct kernel_args *k, struct cuda_call *c)
 {
     const struct program *p = r->e->play[which].p;
     uint8_t queue = p->insns[i].queue;
     *k = (struct kernel_args){.scratch = NULL};
     exec_resolve(r->e, p, i, k);
-    *c = (struct cuda_call){k, r->stream[queue], r->workspace[queue], r->workspace_bytes[queue], r->play[which].data[i],
-                            g->libraries};
+    *c = (struct cuda_call){
+        k,           r->stream[queue], r->workspace[queue], r->workspace_bytes[queue], r->play[which].data[i],
+        g->libraries};
 }
 
 /* copies between host and device need no kernel */
@@ -44,7 +47,8 @@ static bool is_plain_copy(const struct insn *in, const struct kernel_args *k)
     return in->op == OP_COPY && in->queue == QUEUE_COPY && k->operand[0].dtype == k->operand[1].dtype;
 }
 
-static const char *launch_kernel(const struct gang *g, const struct gang_rank *r, enum routine which, uint32_t i)
+static const char *launch_kernel(const struct gang *g, const struct gang_rank *r, enum routine which,
+                                 uint32_t i)
 {
     const struct insn *in = &r->e->play[which].p->insns[i];
     struct kernel_args k;
@@ -54,8 +58,8 @@ static const char *launch_kernel(const struct gang *g, const struct gang_rank *r
         return g->s.plugin->launch((enum op)in->op, &c);
     const struct view *y = &k.operand[OPND(COPY, y)], *x = &k.operand[OPND(COPY, x)];
     size_t bytes = isa_dtype_bytes(y->dtype);
-    return cuda_text(g, g->cu->Memcpy2DAsync(y->data, y->ld * bytes, x->data, x->ld * bytes, y->cols * bytes, y->rows,
-                                             CUDA_COPY_DEFAULT, c.stream));
+    return cuda_text(g, g->cu->Memcpy2DAsync(y->data, y->ld * bytes, x->data, x->ld * bytes, y->cols * bytes,
+                                             y->rows, CUDA_COPY_DEFAULT, c.stream));
 }
 
 /* the instruction at a place of the compute queue, with those behind it that the same launch does */
@@ -103,13 +107,15 @@ static const char *stamp(const struct issue *is, cuda_stream stream, uint32_t en
     return cuda_text(is->g, is->g->cu->EventRecord(is->g->stamps[2 * is->at + end], stream));
 }
 
-static const char *record_event(const struct gang *g, const struct gang_rank *r, enum routine which, uint32_t i)
+static const char *record_event(const struct gang *g, const struct gang_rank *r, enum routine which,
+                                uint32_t i)
 {
     cuda_event e = r->play[which].event[i];
     return e ? cuda_text(g, g->cu->EventRecord(e, r->stream[r->e->play[which].p->insns[i].queue])) : NULL;
 }
 
-static const char *mark(const struct gang *g, const struct gang_rank *r, enum routine which, uint32_t i, uint32_t word)
+static const char *mark(const struct gang *g, const struct gang_rank *r, enum routine which, uint32_t i,
+                        uint32_t word)
 {
     return g->s.plugin->mark(&r->mark[word], i + 1, r->stream[r->e->play[which].p->insns[i].queue]);
 }
@@ -165,19 +171,21 @@ static const char *issue_kernel(struct issue *is, const struct gang_entry *entry
         return record_event(g, r, is->which, order[gp->runs[run].last]);
     }
     uint32_t n = is->fused && in->queue == QUEUE_COMPUTE ? gp->fused[entry->insn] : 1, last = entry->insn;
-    STEP(n ? wait_for_others(g, r, is->which, entry->insn) : NULL);
+    if (!n) /* done by the launch of one before it */
+        return NULL;
+    STEP(wait_for_others(g, r, is->which, entry->insn));
     STEP(stamp(is, r->stream[in->queue], 0));
     if (n > 1) {
         const struct play *play = &r->e->play[is->which];
         last = play->order[play->first[QUEUE_COMPUTE] + gp->place[entry->insn] + n - 1];
         STEP(launch_fused(g, r, is->which, gp->place[entry->insn]));
-    } else if (n) {
+    } else {
         STEP(launch_kernel(g, r, is->which, entry->insn));
     }
     STEP(stamp(is, r->stream[in->queue], 1));
-    if (in->queue == QUEUE_COMPUTE && entry->insn % MARK_EVERY == 0)
-        STEP(mark(g, r, is->which, entry->insn, MARK_COMPUTE));
-    return n ? record_event(g, r, is->which, last) : NULL;
+    if (in->queue == QUEUE_COMPUTE && last / MARK_EVERY != (entry->insn - 1) / MARK_EVERY)
+        STEP(mark(g, r, is->which, last, MARK_COMPUTE));
+    return record_event(g, r, is->which, last);
 }
 
 /* all parts of one meeting that live here: `n` entries */
@@ -262,7 +270,8 @@ static enum status issue_all(struct issue *is)
             return gang_refused(g, entry->rank, is->which, entry->insn, why);
         for (uint32_t j = 0; j < n; j++) {
             const struct gang_rank *r = &g->ranks[entry[j].rank];
-            atomic_store_explicit(&g->s.world->ranks[g->s.first + entry[j].rank].head[r->e->play[is->which].p->insns[entry[j].insn].queue],
+            atomic_store_explicit(&g->s.world->ranks[g->s.first + entry[j].rank]
+                                       .head[r->e->play[is->which].p->insns[entry[j].insn].queue],
                                   entry[j].insn, memory_order_relaxed);
         }
     }
@@ -320,13 +329,14 @@ static const char *write_inputs(struct gang *g, enum routine which)
         void *block = device_of(r, which, BUFFER_BLOCK, &bytes);
         gang_stage_fill(g, r, which);
         if (gang_stage_bytes(r->e, which))
-            STEP(cuda_text(g, g->cu->MemcpyAsync(r->stage_device, r->stage, gang_stage_bytes(r->e, which), CUDA_COPY_DEFAULT,
-                                                 gang_origin(g))));
+            STEP(cuda_text(g, g->cu->MemcpyAsync(r->stage_device, r->stage, gang_stage_bytes(r->e, which),
+                                                 CUDA_COPY_DEFAULT, gang_origin(g))));
         if (!block)
             continue;
         bytes = STEP_WORDS * sizeof(double);
         memcpy(pinned_block(r), exec_buffer(r->e, which, BUFFER_BLOCK), bytes);
-        STEP(cuda_text(g, g->cu->MemcpyAsync(block, pinned_block(r), bytes, CUDA_COPY_DEFAULT, gang_origin(g))));
+        STEP(cuda_text(g,
+                       g->cu->MemcpyAsync(block, pinned_block(r), bytes, CUDA_COPY_DEFAULT, gang_origin(g))));
     }
     return NULL;
 }
@@ -337,13 +347,15 @@ static const char *read_metrics(struct gang *g, enum routine which)
         size_t bytes = 0;
         const void *metrics = device_of(&g->ranks[i], which, BUFFER_METRICS, &bytes);
         if (metrics)
-            STEP(cuda_text(g, g->cu->MemcpyAsync(pinned_metrics(&g->ranks[i]), metrics, METRIC_WORDS * sizeof(double),
-                                                 CUDA_COPY_DEFAULT, gang_origin(g))));
+            STEP(cuda_text(g, g->cu->MemcpyAsync(pinned_metrics(&g->ranks[i]), metrics,
+                                                 METRIC_WORDS * sizeof(double), CUDA_COPY_DEFAULT,
+                                                 gang_origin(g))));
     }
     return NULL;
 }
 
-/* before the device can go on: where a hook wants to see operands, the step is played one instruction at a time */
+/* before the device can go on: where a hook wants to see operands, the step is played one instruction at a
+ * time */
 static enum status issue_hooked(struct issue *is)
 {
     struct gang *g = is->g;
@@ -363,9 +375,11 @@ static enum status issue_hooked(struct issue *is)
             TRY(gang_wait(g, is->which));
             struct kernel_args k = {.scratch = NULL};
             exec_resolve(e, p, entry->insn, &k);
-            const struct operand *o = &p->operands[in->operand + (in->op == OP_SGD ? OPND(SGD, g) : OPND(ADAMW, g))];
+            const struct operand *o =
+                &p->operands[in->operand + (in->op == OP_SGD ? OPND(SGD, g) : OPND(ADAMW, g))];
             if (in->op != OP_BIAS_MOVE)
-                TRY(gang_copy(g, g->ranks[entry->rank].e, p->buffers[o->buffer].offset, p->buffers[o->buffer].bytes, false));
+                TRY(gang_copy(g, g->ranks[entry->rank].e, p->buffers[o->buffer].offset,
+                              p->buffers[o->buffer].bytes, false));
             e->hook(e->hook_context, p, entry->insn, &k);
         }
         is->at = at;
@@ -396,13 +410,22 @@ static void read_stamps(struct gang *g, const struct issue *is, int64_t start_ns
 {
     const struct gang_step *step = &g->step[is->which];
     for (uint32_t i = 0; i < step->n; i++) {
-        struct trace_span *spans = g->ranks[step->order[i].rank].e->play[is->which].trace;
+        const struct gang_rank *r = &g->ranks[step->order[i].rank];
+        const struct play *play = &r->e->play[is->which];
+        struct trace_span *spans = play->trace;
+        uint32_t insn = step->order[i].insn;
         float from = 0, to = 0;
+        if (is->fused && play->p->insns[insn].queue == QUEUE_COMPUTE && !r->play[is->which].fused[insn]) {
+            uint32_t before = play->order[play->first[QUEUE_COMPUTE] + r->play[is->which].place[insn] - 1];
+            if (spans) /* it took no time of its own */
+                spans[insn] = (struct trace_span){spans[before].end_ns, spans[before].end_ns};
+            continue;
+        }
         g->cu->EventElapsedTime(&from, g->clock, g->stamps[2 * i]);
         g->cu->EventElapsedTime(&to, g->clock, g->stamps[2 * i + 1]);
         if (spans)
-            spans[step->order[i].insn] =
-                (struct trace_span){start_ns + (int64_t)((double)from * 1e6), start_ns + (int64_t)((double)to * 1e6)};
+            spans[insn] = (struct trace_span){start_ns + (int64_t)((double)from * 1e6),
+                                              start_ns + (int64_t)((double)to * 1e6)};
     }
 }
 
@@ -411,7 +434,8 @@ enum status gang_issue(struct gang *g, enum routine which)
     struct gang_step *step = &g->step[which];
     const struct exec *e = g->ranks[0].e;
     bool first = step->done == 0, hooked = e->hook != NULL && which == ROUTINE_TRAIN;
-    struct issue is = {.g = g, .which = which, .traced = which == ROUTINE_TRAIN && e->play[which].trace != NULL};
+    struct issue is = {
+        .g = g, .which = which, .traced = which == ROUTINE_TRAIN && e->play[which].trace != NULL};
     is.stretches = g->s.replay == REPLAY_SEGMENTS && !first && !is.traced && !hooked;
     is.fused = !hooked; /* a hook looks at operands before each instruction */
     const char *why = write_inputs(g, which);
