@@ -60,7 +60,7 @@ static struct trial faulty(const struct plan *p, enum trial_kind kind, enum repl
                           .replay = replay,
                           .cuda = {.seed = 3, .devices = 8, .memory_bytes = 1u << 28},
                           .nccl = {.seed = 3, .fail_rank = 1},
-                          .watchdog_s = 0.5};
+                          .watchdog_s = 20};
 }
 
 static void test_kernels(void)
@@ -77,6 +77,7 @@ static void test_kernels(void)
         expect(&t, "illegal memory access");
         t = faulty(b.plan, TRIAL_D2D, replay);
         t.cuda.hang_launch = 60;
+        t.watchdog_s = 0.5;
         trial_run(&t);
         expect(&t, "no rank has made progress for 0.5 s");
     }
@@ -97,6 +98,7 @@ static void test_communicators(void)
         expect(&t, "unhandled system error");
         t = faulty(b.plan, TRIAL_NCCL, REPLAY_EAGER);
         t.nccl.hang_call = at;
+        t.watchdog_s = 0.5;
         trial_run(&t);
         expect(&t, "no rank has made progress for 0.5 s");
     }
