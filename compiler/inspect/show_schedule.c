@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One action of a role; seen: bits of the kinds that a stage and microbatch have had.  Tags name stage and
+/* One action of a role, and in front of it the I of a W where nothing was computed: a stage that only embeds.  seen: bits of the kinds that a stage and microbatch have had.  Tags name stage and
  * microbatch of the model: of two copies the second has the second half of the microbatches. */
 static void add_action(struct schedule *s, uint32_t role, uint64_t *seen, char action, uint32_t stage,
                        uint32_t microbatch)
@@ -23,6 +23,10 @@ static void add_action(struct schedule *s, uint32_t role, uint64_t *seen, char a
     uint64_t *had = &seen[(size_t)stage * s->microbatches + microbatch], bit = 1ull << (action - 'A');
     if (*had & bit) /* the rest of an interrupted action */
         return;
+    if (action == 'W' && !(*had & 1ull << ('I' - 'A'))) {
+        *had |= 1ull << ('I' - 'A');
+        s->actions[role][s->nactions[role]++] = (struct action){'I', false, stage, microbatch};
+    }
     *had |= bit;
     s->actions[role][s->nactions[role]++] = (struct action){action, false, stage, microbatch};
     s->stage_rank[stage] = role;
@@ -44,12 +48,13 @@ static struct schedule *tagged_schedule(struct arena *a, const struct plan *p)
     for (uint32_t r = 0; r < s->nranks; r++) {
         uint32_t n;
         const struct show_block *b = show_blocks(a, p->train[r], &p->timeline->roles[r], &n);
-        s->actions[r] = ARENA_ARRAY(a, struct action, 2 * (size_t)n + 1);
+        s->actions[r] = ARENA_ARRAY(a, struct action, 4 * (size_t)n + 1);
         for (uint32_t i = 0; i < n; i++) {
             uint32_t before = s->nactions[r];
             add_action(s, r, seen, b[i].action, b[i].stage, b[i].microbatch);
-            if (b[i].other)
-                add_action(s, r, seen, b[i].other, b[i].other_stage, b[i].other_microbatch);
+            if (!b[i].other)
+                continue;
+            add_action(s, r, seen, b[i].other, b[i].other_stage, b[i].other_microbatch);
             if (s->nactions[r] == before + 2)
                 s->actions[r][before].pair = true;
         }
