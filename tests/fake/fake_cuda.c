@@ -296,6 +296,9 @@ void fake_cuda_close(void)
         free(fake.dead);
         fake.dead = next;
     }
+    for (int i = 0; i < MOST_ALLOCATIONS; i++) /* pinned memory that a broken device may still use is not given back */
+        if (fake.allocations[i].start && !fake.allocations[i].device)
+            free(fake.allocations[i].start);
     if (fake.memory)
         munmap(fake.memory, fake.s.memory_bytes * (size_t)fake.s.devices);
     pthread_mutex_destroy(&fake.lock);
