@@ -6,8 +6,7 @@
  * executed modulo a prime under adversarial orders (compiler/execute), compute what the one rank computes.
  *
  * make check-mutants: MUTANTS=N of them, on layouts drawn over all that can be lowered (in parts from layout MUTANTS_FROM=SEED
- * on), and VALID=N random valid plans
- * that must be accepted. */
+ * on), and VALID=N random valid plans that must be accepted. */
 
 #include "compiler/execute/exact.h"
 #include "compiler/verify/verify.h"
