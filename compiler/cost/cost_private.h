@@ -102,6 +102,8 @@ void cost_pipeline(const struct cost *c, const struct cost_shape *s, struct cost
 void cost_clear_transfers(const struct decision *d, struct pipeline_stage *stages);
 /* the step's items from a pipeline of pipeline_s seconds, of which free_s are left if transfers cost nothing */
 void cost_step(const struct cost *c, const struct cost_stage *ranks, double pipeline_s, double free_s, struct estimate *e);
+/* microbatches whose kernels data-parallel transfers of a step run beside; the same for all schedules of equal stages */
+uint32_t cost_passes_beside(const struct decision *d);
 /* time and memory of c->decision from its shape; ranks and stages: scratch, one of each */
 void cost_time(const struct cost *c, const struct cost_shape *s, struct cost_stage *ranks,
                struct pipeline_stage *stages, struct estimate *e);

@@ -238,14 +238,13 @@ static bool kind_lives(struct searching *s, struct family *f, uint32_t kind)
 }
 
 /* Step time of d with all layers spared that may be: a bound for whatever memory leaves of them, but for the
- * data-parallel transfers that a longer backward would hide: at most one more forward, under ZeRO 2 and 3 for
- * every microbatch. */
+ * data-parallel transfers that a longer backward would hide: at most one more forward for each microbatch beside them. */
 static double bound_s(struct searching *s, struct cost *c, const struct family *f, struct decision *d)
 {
     struct estimate e = {0};
     c->decision = d;
     search_bound(s, c, f->shape, &e);
-    double longer = s->may_spare ? e.stage_forward_s * (d->zero >= 2 ? d->microbatches : 1) : 0;
+    double longer = s->may_spare ? e.stage_forward_s * cost_passes_beside(d) : 0;
     return e.step_time_s - fmin(e.dp_comm_s, longer);
 }
 
