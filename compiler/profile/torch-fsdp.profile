@@ -4,7 +4,7 @@
 # over whole logits, fused and split where memory is short; every second product recomputed.
 matmul_sm80              0.903
 matmul_sm90              0.855
-matmul_fp8_sm90          1.02
+matmul_fp8_sm90          1
 attention_sm80           0.505
 attention_sm90           0.33
 stream_traffic           1.3

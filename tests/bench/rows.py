@@ -90,9 +90,17 @@ def as_run(name, raw, text):
     in NVIDIA's recipes of DeepSeek-V3."""
     if re.match(r"(mbridge.*_dsv3|mcore-moe_dsv3)", name):
         text = text.replace("grads=fp32)", "grads=bf16, moments=bf16)")
+    if 'profile "megatron-2022"' in text:
+        text = text.replace("fp16(master=fp32, parameters=fp16)", "fp16(master=fp32, parameters=fp16, grads=fp16)")
+        if plan_value(text, "tp") > 1 and re.match("bloom|mlm-|mtnlg|sc21", name):
+            text = plan_line(text, "never overlap [tp]")
+        if plan_value(text, "zero") == 3:
+            text = plan_line(text, "overlap dp with compute")
     noted = re.search(r"VP printed NA here but .*treat as (\d+)", raw.get("notes") or "")
     if noted and "vpp =" not in text:
         text = plan_line(text.replace("schedule 1f1b", "schedule interleaved"), "vpp = %s" % noted[1])
+    if raw["config"].get("ep_overlap") and plan_value(text, "ep") > 1:
+        text = plan_line(text, "overlap all_to_all with compute")
     if re.search("expert|moe", raw["config"].get("offload") or ""): # a number of layers, as others have, is not in the language
         text = plan_line(text, "offload [activations]")
     if plan_value(text, "zero") and "shard =" not in text and re.search(r"^    dp = ", text, re.M):
