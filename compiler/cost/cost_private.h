@@ -103,7 +103,7 @@ void cost_clear_transfers(const struct decision *d, struct pipeline_stage *stage
 /* the step's items from a pipeline of pipeline_s seconds, of which free_s are left if transfers cost nothing */
 void cost_step(const struct cost *c, const struct cost_stage *ranks, double pipeline_s, double free_s, struct estimate *e);
 /* microbatches whose kernels data-parallel transfers of a step run beside; the same for all schedules of equal stages */
-uint32_t cost_passes_beside(const struct decision *d);
+uint32_t cost_passes_beside(const struct cost *c);
 /* time and memory of c->decision from its shape; ranks and stages: scratch, one of each */
 void cost_time(const struct cost *c, const struct cost_shape *s, struct cost_stage *ranks,
                struct pipeline_stage *stages, struct estimate *e);

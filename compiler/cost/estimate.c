@@ -156,20 +156,21 @@ static double nic_taken_s(const struct cost *c, double layer_comm_s)
     return (layers ? layer_comm_s : 0) + (d->pp > 1 ? d->vpp * cost_wire_s(c, OP_SEND, bytes, &c->next) : 0);
 }
 
-uint32_t cost_passes_beside(const struct decision *d)
+uint32_t cost_passes_beside(const struct cost *c)
 {
+    const struct decision *d = c->decision;
     if (d->zero >= 2)
         return d->microbatches;
-    uint32_t group = d->vpp > 1 && !decision_folds(d) ? d->pp : 1;
+    uint32_t group = c->profile->dp_by_chunk > 0.5 && d->vpp > 1 && !decision_folds(d) ? d->pp : 1;
     return group < d->microbatches ? group : d->microbatches;
 }
 
 /* Of one reduction or gather of moved_s, what can run beside kernels that take pass_s for a microbatch.  The last block has
  * none.  Looped stages go through a group of microbatches chunk by chunk: the transfers of all chunks but one have the
  * group's kernels of the other chunks beside them, those of the last one its own last microbatch. */
-static double dp_hides(const struct decision *d, double moved_s, double pass_s, double blocks)
+static double dp_hides(const struct cost *c, double moved_s, double pass_s, double blocks)
 {
-    double passes = d->zero >= 2 ? 1 : cost_passes_beside(d), v = d->vpp;
+    double passes = c->decision->zero >= 2 ? 1 : cost_passes_beside(c), v = c->decision->vpp;
     if (passes < 2)
         return fmin(moved_s, pass_s) * (1 - 1 / fmax(1, blocks));
     return fmin(moved_s, passes * pass_s) * (1 - 1 / v) + fmin(moved_s, pass_s) / v * (1 - fmin(1, v / fmax(1, blocks)));
@@ -194,7 +195,7 @@ static double dp_exposed(const struct cost *c, const struct cost_stage *stages)
         double times_x = d->zero >= 2 ? d->microbatches : 1, times_f = d->zero == 3 ? d->microbatches : 1;
         double moved_x = reduce + (d->zero == 3 ? gather : 0);
         double free_x = fmax(0, x - nic_taken_s(c, st->backward_comm_s)), free_f = fmax(0, f - nic_taken_s(c, st->forward_comm_s));
-        double hide_x = dp_hides(d, moved_x, free_x, st->blocks), hide_f = dp_hides(d, gather, free_f, st->blocks);
+        double hide_x = dp_hides(c, moved_x, free_x, st->blocks), hide_f = dp_hides(c, gather, free_f, st->blocks);
         double exposed = times_x * (moved_x - (1 - share) * hide_x) + times_f * (gather - (1 - share) * hide_f);
         exposed -= fmin(exposed, before_x) + fmin(fmax(0, exposed - before_x), before_f);
         double hidden = (1 - share) * (times_x * hide_x + times_f * hide_f);

@@ -27,6 +27,7 @@ ep_once_per_node         1
 pp_shown                 0.566
 boundary_split           1
 dp_shown                 0.211
+dp_by_chunk              1
 stolen                   0.068
 allocator                1
 allocator_share          0.15

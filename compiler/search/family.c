@@ -244,7 +244,7 @@ static double bound_s(struct searching *s, struct cost *c, const struct family *
     struct estimate e = {0};
     c->decision = d;
     search_bound(s, c, f->shape, &e);
-    double longer = s->may_spare ? e.stage_forward_s * cost_passes_beside(d) : 0;
+    double longer = s->may_spare ? e.stage_forward_s * cost_passes_beside(c) : 0;
     return e.step_time_s - fmin(e.dp_comm_s, longer);
 }
 
