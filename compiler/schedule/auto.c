@@ -1,10 +1,10 @@
 /* Schedules synthesised for the stages' own times, transfers and memory.
  *
- * Three parts, each going on from the best that the ones before found: the formulas of the placement that
- * fit, list scheduling under many rules (auto_greedy.c, auto_rules.c), and local search in the order itself
- * (auto_local.c).  Everything is measured by runs of all actions, and nothing that is found is ever given up
- * for something slower, so the result is at least as good as the best formula.  Where the bound
- * (auto_bound.c) is reached there is nothing left to look for.
+ * Four parts, each going on from the best that the ones before found: the formulas of the placement that fit,
+ * list scheduling under many rules (auto_greedy.c, auto_rules.c), list scheduling backward and forward in
+ * turn (auto_urgent.c), and local search in the order itself (auto_local.c).  Everything is measured by runs
+ * of all actions, and nothing that is found is ever given up for something slower, so the result is at least
+ * as good as the best formula.  Where the bound (auto_bound.c) is reached there is nothing left to look for.
  *
  * List scheduling of pipelines after Qi et al., 2023, section 3; what is more here is stages with times of
  * their own, several chunks per rank, memory in bytes, rules that differ by rank, and the two searches.
@@ -17,7 +17,7 @@
 #include <math.h>
 #include <string.h>
 
-#define BUDGET 100000000u /* 10 to 20 ns each */
+#define BUDGET 80000000u /* 15 to 30 ns each */
 
 bool auto_optimal(const struct auto_search *x)
 {
@@ -216,7 +216,8 @@ struct schedule *schedule_auto(struct arena *a, const struct decision *d, const 
     if (has_room(&x->job)) {
         struct auto_order *formula = auto_order_new(scratch, &x->job);
         double formula_s = try_formulas(x, d, formula);
-        auto_try_rules(x, x->budget / 2);
+        auto_try_rules(x, x->budget / (x->job.most ? 2 : 4));
+        auto_try_urgent(x, x->budget - x->budget / 20);
         auto_change_order(x, x->budget);
         *step_s = auto_run_step_s(x->run, x->best);
         bool kept = *step_s <= formula_s; /* skewed steps may overlap more than their ranks' spans tell */

@@ -12,6 +12,7 @@
  * gradients are done at once. */
 
 #include "compiler/schedule/auto_private.h"
+#include "compiler/schedule/auto_turns.h"
 
 #include <math.h>
 #include <string.h>
@@ -31,8 +32,7 @@ struct auto_greedy {
     uint32_t *inside;  /* by rank: chunks of microbatches between F and I */
     uint32_t *waiting; /* by rank: W to do */
     bool *idle;
-    double *key; /* by rank: when it chooses next */
-    uint32_t *winner, leaves;
+    struct auto_turns turns; /* when each rank chooses next */
 };
 
 /* the next action of one kind on a rank: the chunk with the least key */
@@ -54,26 +54,8 @@ struct auto_greedy *auto_greedy_new(struct arena *a, const struct auto_job *job)
     g->inside = ARENA_ARRAY(a, uint32_t, job->p);
     g->waiting = ARENA_ARRAY(a, uint32_t, job->p);
     g->idle = ARENA_ARRAY(a, bool, job->p);
-    for (g->leaves = 1; g->leaves < job->p;)
-        g->leaves *= 2;
-    g->key = ARENA_ARRAY(a, double, g->leaves);
-    g->winner = ARENA_ARRAY(a, uint32_t, 2 * (size_t)g->leaves);
+    g->turns = auto_turns_new(a, job->p);
     return g;
-}
-
-/* --- who is next: a tournament of keys --- */
-
-static void play(struct auto_greedy *g, uint32_t node)
-{
-    uint32_t x = g->winner[2 * node], y = g->winner[2 * node + 1];
-    g->winner[node] = g->key[y] < g->key[x] ? y : x;
-}
-
-static void set_key(struct auto_greedy *g, uint32_t rank, double key)
-{
-    g->key[rank] = key;
-    for (uint32_t node = (rank + g->leaves) / 2; node; node /= 2)
-        play(g, node);
 }
 
 static void reset(struct auto_greedy *g)
@@ -85,12 +67,7 @@ static void reset(struct auto_greedy *g)
     memset(g->waiting, 0, job->p * sizeof *g->waiting);
     memset(g->idle, 0, job->p * sizeof *g->idle);
     memset(g->out->n, 0, job->p * sizeof *g->out->n);
-    for (uint32_t r = 0; r < g->leaves; r++) {
-        g->key[r] = r < job->p ? 0 : INFINITY;
-        g->winner[g->leaves + r] = r;
-    }
-    for (uint32_t node = g->leaves; node-- > 1;)
-        play(g, node);
+    auto_turns_reset(&g->turns, job->p);
     for (uint32_t s = 0; s < job->p * job->v; s++)
         if (job->slot[s].back == NONE) {
             g->slot[s].forward_there = job->m;
@@ -102,8 +79,8 @@ static void reset(struct auto_greedy *g)
 
 static void arrive(struct auto_greedy *g, uint32_t rank, double at)
 {
-    if (g->idle[rank] && at < g->key[rank])
-        set_key(g, rank, at);
+    if (g->idle[rank] && at < g->turns.key[rank])
+        auto_turns_set(&g->turns, rank, at);
 }
 
 static void send_forward(struct auto_greedy *g, uint32_t slot, double end)
@@ -170,7 +147,7 @@ static void begin(struct auto_greedy *g, uint32_t r, uint32_t chunk, enum auto_k
     case AUTO_KINDS:
         break;
     }
-    set_key(g, r, end);
+    auto_turns_set(&g->turns, r, end);
 }
 
 /* --- what could happen --- */
@@ -277,7 +254,7 @@ static void choose(struct auto_greedy *g, uint32_t r, double now)
     } else if (o.f.any && !crowded) {
         if (!behind && o.back_soon < now + g->rules->eager * st[o.f.chunk].takes[AUTO_F]) {
             g->idle[r] = true;
-            set_key(g, r, o.back_soon);
+            auto_turns_set(&g->turns, r, o.back_soon);
         } else {
             begin(g, r, o.f.chunk, AUTO_F, now);
         }
@@ -285,7 +262,7 @@ static void choose(struct auto_greedy *g, uint32_t r, double now)
         begin(g, r, o.w.chunk, AUTO_W, now);
     } else {
         g->idle[r] = true;
-        set_key(g, r, o.soon);
+        auto_turns_set(&g->turns, r, o.soon);
     }
 }
 
@@ -294,6 +271,6 @@ void auto_greedy_make(struct auto_greedy *g, const struct auto_rules *rules, str
     g->rules = rules;
     g->out = out;
     reset(g);
-    for (uint32_t r = g->winner[1]; !isinf(g->key[r]); r = g->winner[1])
-        choose(g, r, g->key[r]);
+    for (uint32_t r = g->turns.winner[1]; !isinf(g->turns.key[r]); r = g->turns.winner[1])
+        choose(g, r, g->turns.key[r]);
 }

@@ -103,8 +103,10 @@ struct auto_search {
 bool auto_offer(struct auto_search *x, const struct auto_order *o, struct auto_score *score);
 bool auto_optimal(const struct auto_search *x);
 uint32_t auto_draw(struct auto_search *x, uint32_t n); /* below n */
-/* until `until` is spent.  auto_rules.c: many rules, then the best changed; auto_local.c: the best order */
+/* until `until` is spent.  auto_rules.c: many rules, then the best changed; auto_urgent.c: orders shifted to their end
+ * and back; auto_local.c: the best order */
 void auto_try_rules(struct auto_search *x, uint64_t until);
+void auto_try_urgent(struct auto_search *x, uint64_t until);
 void auto_change_order(struct auto_search *x, uint64_t until);
 
 #endif
