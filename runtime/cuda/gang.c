@@ -198,6 +198,26 @@ static void take_line(const struct gang *g, uint64_t *line, size_t *mark)
     *mark = now;
 }
 
+/* kernels loaded before the first communication; on zeros, which every kernel takes for sizes, ids and places */
+static enum status load_kernels(struct gang *g, char *error, size_t error_size)
+{
+    if (!g->s.nccl || g->s.world->nranks == 1)
+        return STATUS_OK;
+    int rc = g->cu->MemsetAsync(g->memory, 0, g->memory_bytes, gang_origin(g));
+    memset(g->ranks[0].host, 0, arena_host_bytes(g->ranks[0].e));
+    if (rc)
+        return fail(error, error_size, STATUS_WORLD, "cannot use the device", g->cu->GetErrorString(rc));
+    TRY(gang_wait(g, ROUTINE_TRAIN));
+    const char *why = gang_load(g);
+    if (why)
+        return fail(error, error_size, STATUS_WORLD, "cannot load kernels", why);
+    for (uint32_t q = 0; q < NQUEUES; q++)
+        while ((rc = cuda_poll_stream(g->cu, g->ranks[0].stream[q])) == CUDA_NOT_READY)
+            TRY(world_failed(g->s.world));
+    rc = rc ? rc : cuda_poll_stream(g->cu, gang_origin(g));
+    return rc ? fail(error, error_size, STATUS_WORLD, "a kernel fails on zeros", g->cu->GetErrorString(rc)) : STATUS_OK;
+}
+
 static enum status open_device(struct gang *g, char *error, size_t error_size)
 {
     size_t total = 0, mark;
@@ -231,9 +251,10 @@ static enum status open_device(struct gang *g, char *error, size_t error_size)
     mark = free_bytes(g);
     TRY(gang_plan(g, error, error_size));
     why = prepare_kernels(g);
-    take_line(g, &g->lines.libraries, &mark);
     if (why)
         return fail(error, error_size, STATUS_WORLD, "cannot prepare kernels", why);
+    TRY(load_kernels(g, error, error_size));
+    take_line(g, &g->lines.libraries, &mark);
     rc = g->cu->MemsetAsync(g->memory, 0xff, g->memory_bytes, gang_origin(g));
     for (uint32_t i = 0; i < g->s.n; i++)
         memset(g->ranks[i].host, 0xff, arena_host_bytes(g->ranks[i].e));

@@ -90,6 +90,10 @@ enum status gang_issue(struct gang *g, enum routine which);
 void gang_call(const struct gang *g, const struct gang_rank *r, enum routine which, uint32_t insn, struct kernel_args *k,
                struct cuda_call *c);
 
+/* Launches every kernel once, on what memory holds, so that CUDA loads them all: it loads a kernel when it is first launched,
+ * and may then wait for an idle device, which a communication that waits for peers never is.  NULL = launched */
+const char *gang_load(struct gang *g);
+
 /* gang_watch.c */
 /* until the origin stream has nothing to do */
 enum status gang_wait(struct gang *g, enum routine which);

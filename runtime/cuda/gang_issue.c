@@ -81,6 +81,25 @@ static const char *launch_fused(struct gang *g, const struct gang_rank *r, enum 
     return g->s.plugin->launch_fused(ops, list, n, &first);
 }
 
+const char *gang_load(struct gang *g)
+{
+    for (uint32_t r = 0; r < g->s.n; r++)
+        for (enum routine which = 0; which < NROUTINES; which++) {
+            const struct play *play = &g->ranks[r].e->play[which];
+            for (uint32_t i = 0; play->p && i < play->p->ninsns; i++) {
+                const struct gang_play *gp = &g->ranks[r].play[which];
+                uint32_t n = play->p->insns[i].queue == QUEUE_COMPUTE ? gp->fused[i] : 1;
+                if (insn_is_meeting(&play->p->insns[i]))
+                    continue;
+                const char *why = n > 1 ? launch_fused(g, &g->ranks[r], which, gp->place[i]) : launch_kernel(g, &g->ranks[r], which, i);
+                if (why)
+                    return why;
+            }
+        }
+    g->counts.fused = 0;
+    return g->s.plugin->mark(&g->ranks[0].mark[MARK_COMPUTE], 0, gang_origin(g));
+}
+
 /* events that the plan asks for; one that implies another is not waited for again */
 static const char *wait_for_others(const struct gang *g, struct gang_rank *r, enum routine which, uint32_t i)
 {

@@ -32,6 +32,11 @@ void fake_cuda_breach(const char *format, ...)
     va_end(ap);
 }
 
+void fake_cuda_pending(int by)
+{
+    fake.pending += by;
+}
+
 uint64_t fake_cuda_draw(uint64_t n)
 {
     uint64_t z = fake.random += 0x9e3779b97f4a7c15;

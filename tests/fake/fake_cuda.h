@@ -36,6 +36,7 @@ void *fake_cuda_allocate(size_t bytes);
 void fake_cuda_release(void *p);
 bool fake_cuda_is_device(const void *p, size_t bytes);
 bool fake_cuda_is_capturing(cuda_stream s);
+void fake_cuda_pending(int by); /* communications that began, less those that ended */
 uint64_t fake_cuda_draw(uint64_t n); /* below n */
 void fake_cuda_lock(void);
 void fake_cuda_unlock(void);

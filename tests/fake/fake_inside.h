@@ -72,6 +72,8 @@ struct fake {
     bool broken, hung;
     int depth; /* of nested graph steps */
     char breach[400];
+    bool loaded[NOPS]; /* kernels that have been launched before */
+    int pending;       /* communications under way that no graph holds */
 };
 /* CUDA's functions have no argument that could carry it */
 extern struct fake fake;

@@ -114,6 +114,9 @@ static void enqueue_kernel(enum op op, const struct kernel_args *args, const str
         fake_cuda_breach("%s: its workspace is not device memory", info->name);
     if ((uintptr_t)c->workspace % 256)
         fake_cuda_breach("%s: its workspace is not aligned", info->name);
+    if (!fake.loaded[op] && fake.pending > 0)
+        fake_cuda_breach("%s: its kernel is loaded while a communication is under way, which may never end", info->name);
+    fake.loaded[op] = true;
     fake_cuda_enqueue(c->stream, fake_kernel_run, &k, sizeof k);
 }
 

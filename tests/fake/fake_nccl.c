@@ -405,6 +405,7 @@ static enum fake_progress step_operation(void *state)
     struct shared_comm *s = &fake.r->comm[c->shared];
     if (c->aborted || c->error) {
         take_turn(o);
+        fake_cuda_pending(o->captured ? 0 : -1);
         return FAKE_DONE;
     }
     if (o->ticket != fake.turn[o->captured] || o->hang)
@@ -428,6 +429,7 @@ static enum fake_progress step_operation(void *state)
         return FAKE_STUCK;
     atomic_fetch_add(&seat->left, 1);
     take_turn(o);
+    fake_cuda_pending(o->captured ? 0 : -1);
     return FAKE_DONE;
 }
 
@@ -443,6 +445,7 @@ static int launch(struct ncclComm *c, cuda_stream stream, const struct bring *b)
     o->hang = mine && fake.calls == fake.s.hang_call;
     fake.hung |= o->hang;
     fake_cuda_lock();
+    fake_cuda_pending(captured ? 0 : 1);
     fake_cuda_enqueue(stream, step_operation, o, sizeof *o);
     fake_cuda_unlock();
     free(o);
