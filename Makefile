@@ -22,8 +22,9 @@ BLAS    := $(shell pkg-config --cflags openblas 2>/dev/null)
 CFLAGS  += $(WARN) $(OPT) -I. -I$(B) $(XML) $(JANSSON) $(BLAS)
 LDFLAGS += $(SANITIZE)
 
-LIB_C   := compiler/compile.c $(wildcard compiler/*/*.c) $(wildcard runtime/isa.c runtime/program*.c runtime/hash.c)
-RUN_C   := $(filter-out runtime/llmrun.c runtime/isa.c runtime/hash.c $(wildcard runtime/program*.c),$(wildcard runtime/*.c)) $(filter-out runtime/cuda/plugin.c,$(wildcard runtime/cuda/*.c)) $(wildcard kernels/cpu/*.c)
+ISA_C   := runtime/isa.c runtime/hash.c runtime/workspace.c $(wildcard runtime/program*.c)
+LIB_C   := compiler/compile.c $(wildcard compiler/*/*.c) $(ISA_C)
+RUN_C   := $(filter-out runtime/llmrun.c $(ISA_C),$(wildcard runtime/*.c)) $(filter-out runtime/cuda/plugin.c,$(wildcard runtime/cuda/*.c)) $(wildcard kernels/cpu/*.c)
 GEN_O   := $(if $(wildcard grammar/llm.y),$(B)/grammar/llm.tab.o $(B)/grammar/llm.lex.o)
 LIB_O   := $(LIB_C:%.c=$(B)/%.o) $(GEN_O)
 RUN_O   := $(RUN_C:%.c=$(B)/%.o)
@@ -45,7 +46,7 @@ NVCC       ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/l
 CUDA       := $(if $(NVCC),$(patsubst %/bin/,%,$(dir $(shell readlink -f $(NVCC)))))
 CUDA_ARCHS ?= 90
 CUDA_CU    := $(wildcard kernels/cuda/*.cu)
-CUDA_C     := runtime/cuda/plugin.c runtime/isa.c runtime/hash.c $(wildcard kernels/cuda/*.c)
+CUDA_C     := runtime/cuda/plugin.c runtime/isa.c runtime/hash.c runtime/workspace.c $(wildcard kernels/cuda/*.c)
 CUDA_B     := $(B)/cuda
 CUDA_O     := $(CUDA_CU:%.cu=$(CUDA_B)/%.cu.o) $(CUDA_C:%.c=$(CUDA_B)/%.o)
 PLUGIN     := $(if $(NVCC),$(if $(SAN)$(FUZZ),,$(B)/llmrun-cuda.so))
@@ -65,7 +66,7 @@ $(CUDA_B)/%.o: %.c | $(B)/.deps
 	$(Q)mkdir -p $(@D); echo "  CC  $< (plugin)"; $(CC) $(CFLAGS) -isystem $(CUDA)/include -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
 
 # the memory-bound kernels' check and bench for a machine with a GPU; -emulated is the same program without one
-GPU_O := $(B)/tests/kernels/cuda_cases.o $(RUN_O) $(B)/runtime/isa.o $(B)/runtime/hash.o $(patsubst %.c,$(B)/%.o,$(wildcard runtime/program*.c))
+GPU_O := $(B)/tests/kernels/cuda_cases.o $(RUN_O) $(ISA_C:%.c=$(B)/%.o)
 $(B)/tests/gpu/kernels: $(CUDA_B)/tests/gpu/kernels.cu.o $(CUDA_CU:%.cu=$(CUDA_B)/%.cu.o) $(patsubst %.c,$(CUDA_B)/%.o,$(wildcard kernels/cuda/*.c)) $(GPU_O)
 	$(Q)mkdir -p $(@D); echo "  LD  $@"; $(NVCC) $(GENCODE) -cudart static -o $@ $^ $(RUNLIBS) -ldl
 
@@ -103,7 +104,7 @@ $(B)/cuda-archs.so: $(CUDA_O)
 $(B)/llmc: $(B)/compiler/llmc.o $(LIB_O)
 	$(Q)echo "  LD  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 
-$(B)/llmrun: $(B)/runtime/llmrun.o $(RUN_O) $(B)/runtime/isa.o $(B)/runtime/hash.o $(patsubst %.c,$(B)/%.o,$(wildcard runtime/program*.c))
+$(B)/llmrun: $(B)/runtime/llmrun.o $(RUN_O) $(ISA_C:%.c=$(B)/%.o)
 	$(Q)echo "  LD  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(RUNLIBS)
 
 $(B)/tests/run: $(TEST_O) $(LIB_O) $(RUN_O) $(HOST_O)

@@ -7,6 +7,7 @@
 #include "runtime/program.h"
 #include "runtime/program_share.h"
 #include "runtime/program_words.h"
+#include "runtime/workspace.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -286,4 +287,29 @@ void program_trim(struct program *p)
     p->attrs = program_alloc(p->attrs, (size_t)p->nattrs + 1, sizeof *p->attrs);
     p->room[ROOM_OPERANDS] = p->noperands + 1;
     p->room[ROOM_ATTRS] = p->nattrs + 1;
+}
+
+uint64_t program_workspace_bytes(const struct program *p, uint32_t sm)
+{
+    uint64_t most = 0;
+    for (uint32_t i = 0; sm && i < p->ninsns; i++) {
+        const struct insn *in = &p->insns[i];
+        const struct isa_info *info = isa_info((enum op)in->op);
+        struct workspace_of w = {.attr = {0}};
+        if (in->queue != QUEUE_COMPUTE)
+            continue;
+        for (uint32_t k = 0; k < info->noperands; k++) {
+            const struct operand *o = &p->operands[in->operand + k];
+            if (o->buffer == NONE)
+                continue;
+            w.operand[k].rows = o->rows;
+            w.operand[k].cols = o->cols;
+            w.operand[k].dtype = (enum dtype)o->dtype;
+        }
+        for (uint32_t k = 0; k < info->nattrs; k++)
+            w.attr[k] = info->attr[k].kind == ATTR_REAL ? 0 : p->attrs[in->attr + k].u.i;
+        uint64_t bytes = workspace_bytes((enum op)in->op, &w, sm);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
 }

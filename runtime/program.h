@@ -52,6 +52,7 @@ enum buffer_kind {
     BUFFER_MOMENT2,
     BUFFER_BLOCK,   /* the step block */
     BUFFER_METRICS, /* the metrics block; read by the host after the step */
+    BUFFER_WORKSPACE, /* what kernels on the compute queue use besides operands, on GPUs; no operand lies in it */
     NBUFFER_KINDS
 };
 struct buffer {
@@ -166,6 +167,8 @@ uint32_t program_slot(struct program *p, const char *name, enum slot_kind kind, 
 uint32_t program_ring(struct program *p, const char *name, uint32_t depth);
 uint32_t program_buffer(struct program *p, const struct buffer *b);
 uint64_t program_host_bytes(const struct program *p); /* of the arena; the rest is the device's */
+/* what its instructions need of a workspace, by the rule of runtime/workspace.h */
+uint64_t program_workspace_bytes(const struct program *p, uint32_t sm);
 uint32_t program_bucket(struct program *p, const struct bucket *b);
 uint32_t program_tensor(struct program *p, const struct tensor *t);
 /* an instruction with all operands absent and all attributes 0, on the table's queue; TP where that is ANY */

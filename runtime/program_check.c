@@ -190,6 +190,10 @@ static enum status check_kind(const struct check *c, uint32_t i)
     case BUFFER_METRICS:
         words = METRIC_WORDS;
         break;
+    case BUFFER_WORKSPACE:
+        if (b->ring != NONE || b->host)
+            return FAULT("buffer %" PRIu32 " (%s): a workspace can't be a ring or in host memory", i, b->name);
+        break;
     case BUFFER_STEP:
     case NBUFFER_KINDS:
         break;
@@ -256,7 +260,7 @@ static enum status check_buffers(const struct check *c)
             return FAULT("buffer %" PRIu32 " (%s): unknown kind %d", i, b->name, (int)b->kind);
         TRY(check_size(c, i));
         TRY(check_kind(c, i));
-        if ((b->kind == BUFFER_BLOCK || b->kind == BUFFER_METRICS) && kinds[b->kind]++)
+        if ((b->kind == BUFFER_BLOCK || b->kind == BUFFER_METRICS || b->kind == BUFFER_WORKSPACE) && kinds[b->kind]++)
             return FAULT("buffer %" PRIu32 " (%s): there is a %s buffer already", i, b->name,
                          program_buffer_words[b->kind]);
     }

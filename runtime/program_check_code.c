@@ -266,6 +266,8 @@ static enum status check_operands(const struct check *c, uint32_t i, const struc
         if (o->buffer >= c->p->nbuffers)
             return insn_fault(c, i, "operand %s: buffer %" PRIu32 " of %" PRIu32, t->name, o->buffer,
                               c->p->nbuffers);
+        if (c->p->buffers[o->buffer].kind == BUFFER_WORKSPACE)
+            return insn_fault(c, i, "operand %s: a workspace holds no operands", t->name);
         if (c->p->buffers[o->buffer].host && (in->op != OP_COPY || in->queue != QUEUE_COPY))
             return insn_fault(c, i, "operand %s: only copies on queue copy reach host memory", t->name);
         if (!dtype_fits(t->dtype, o->dtype, t->dtype == 'A' ? &any : &compute))

@@ -36,14 +36,28 @@ static void execute_exactly(struct arena *a, const struct plan *p, const struct 
     }
 }
 
+/* the cluster, but for GPUs' kernels, which need not have room here */
+static struct topo *without_kernels(struct arena *a, const struct topo *from)
+{
+    struct topo *t = ARENA_NEW(a, struct topo);
+    *t = *from;
+    t->types = ARENA_ARRAY(a, struct topo_node_type, t->ntypes);
+    for (uint32_t i = 0; i < t->ntypes; i++) {
+        t->types[i] = from->types[i];
+        t->types[i].gpu.sm = 0;
+    }
+    return t;
+}
+
 static enum status execute_small(struct arena *a, const struct plan *p, struct shrunk *s, struct execution *e,
                                  char *error, size_t error_size)
 {
     const char *why = "";
+    struct topo *topo = without_kernels(a, p->topo);
     struct plan *small =
-        compile_decision(a, &s->job, p->topo, &s->decision, &(struct compile_options){0}, &why);
+        compile_decision(a, &s->job, topo, &s->decision, &(struct compile_options){0}, &why);
     struct plan *one =
-        small ? compile_decision(a, &s->job, p->topo, &s->alone, &(struct compile_options){0}, &why) : NULL;
+        small ? compile_decision(a, &s->job, topo, &s->alone, &(struct compile_options){0}, &why) : NULL;
     enum status st = STATUS_OK;
     if (one) {
         const struct verdict *v = verify_plan(a, small, true);

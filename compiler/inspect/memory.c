@@ -18,7 +18,7 @@ static const char *const kind_names[NBUFFER_KINDS] = {
     [BUFFER_STEP] = "step buffers",      [BUFFER_PARAM] = "parameters",
     [BUFFER_MASTER] = "master weights",  [BUFFER_MOMENT1] = "first moments",
     [BUFFER_MOMENT2] = "second moments", [BUFFER_BLOCK] = "step block",
-    [BUFFER_METRICS] = "metrics",
+    [BUFFER_METRICS] = "metrics",        [BUFFER_WORKSPACE] = "kernels' workspace",
 };
 
 struct line {

@@ -196,6 +196,8 @@ struct mat lower_gradient(struct lower *l, uint32_t piece, uint32_t value, enum 
 /* pieces.c: chunks and pieces of the role; step block and metrics; the buffers of a step */
 void lower_chunks(struct lower *l, const struct schedule *s);
 void lower_blocks(struct lower *l);
+/* behind all instructions: room for kernels that use more than operands; train: NULL, or the training program */
+void lower_workspace(struct lower *l, const struct program *train);
 void lower_step_buffers(struct lower *l);
 /* "embed", "head", or the layer's number behind a prefix */
 const char *lower_piece_name(const struct lower *l, uint32_t piece, const char *layer);

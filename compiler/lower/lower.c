@@ -391,6 +391,7 @@ static struct lowered lower_role(struct arena *a, const struct cost *c, const st
     lower_shards(&l, s);
     l.bodies = program_bodies_new();
     lower_actions(&l, s);
+    lower_workspace(&l, train);
     share(&l);
     program_bodies_free(l.bodies);
     program_trim(l.p);

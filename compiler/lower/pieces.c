@@ -257,6 +257,18 @@ void lower_blocks(struct lower *l)
     l->metrics = program_buffer(l->p, &b);
 }
 
+void lower_workspace(struct lower *l, const struct program *train)
+{
+    uint64_t bytes = program_workspace_bytes(l->p, l->cost->type->gpu.sm);
+    for (uint32_t i = 0; train && i < train->nbuffers; i++)
+        if (train->buffers[i].kind == BUFFER_WORKSPACE)
+            bytes = train->buffers[i].bytes; /* a forward pass needs no more */
+    struct buffer b = {.kind = BUFFER_WORKSPACE, .dtype = DTYPE_F32, .ring = NONE, .bucket = NONE, .shard_slot = NONE, .name = "workspace"};
+    b.bytes = b.stride = (bytes + 255) / 256 * 256;
+    if (bytes)
+        program_buffer(l->p, &b);
+}
+
 /* "act", or "act.s5" where the rank has several chunks */
 static const char *chunk_name(const struct lower *l, const struct chunk *c, const char *name)
 {

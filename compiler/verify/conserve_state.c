@@ -207,6 +207,7 @@ static int state_of(enum buffer_kind kind)
     case BUFFER_STEP:
     case BUFFER_BLOCK:
     case BUFFER_METRICS:
+    case BUFFER_WORKSPACE:
     case NBUFFER_KINDS:
         break;
     }

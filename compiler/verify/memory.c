@@ -1,5 +1,5 @@
-/* Property 6, memory: the arena fits the device, every buffer lies in it, and persistent state shares bytes
- * with nothing.
+/* Property 6, memory: the arena fits the device, every buffer lies in it, persistent state shares bytes
+ * with nothing, and there is room for what a GPU's kernels use besides operands.
  *
  * That buffers of a step share bytes only over time is property 4.  Live ranges need no look: placement gave
  * every buffer fixed bytes, so the peak is the arena.  Cost: sorting the buffers. */
@@ -70,6 +70,16 @@ static void check_persistent(struct arena *a, const struct plan *p, const struct
     arena_free(scratch);
 }
 
+static void check_workspace(struct arena *a, const struct plan *p, const struct program *q, struct site at, struct verdict *v)
+{
+    uint64_t need = program_workspace_bytes(q, p->topo->types[p->decision.type].gpu.sm), placed = 0;
+    for (uint32_t i = 0; i < q->nbuffers; i++)
+        placed += q->buffers[i].kind == BUFFER_WORKSPACE ? q->buffers[i].bytes : 0;
+    if (placed < need)
+        prove_report(a, p, v, at, "its kernels use a workspace of %llu bytes, of which %llu are placed", (unsigned long long)need,
+                     (unsigned long long)placed);
+}
+
 /* every persistent buffer of x stands in y too, at the same place */
 static void check_kept(struct arena *a, const struct plan *p, const struct program *x,
                        const struct program *y, struct verdict *v)
@@ -112,6 +122,7 @@ void verify_memory(struct arena *a, const struct plan *p, struct verdict *v)
                 continue;
             check_limits(a, p, q, at, v);
             check_persistent(a, p, q, at, v);
+            check_workspace(a, p, q, at, v);
         }
         check_shared(a, p, role, v);
     }

@@ -177,6 +177,7 @@ static void check_buffer(struct arena *a, const struct plan *p, const struct buf
     case BUFFER_STEP:
     case BUFFER_BLOCK:
     case BUFFER_METRICS:
+    case BUFFER_WORKSPACE:
     case NBUFFER_KINDS:
         break;
     }

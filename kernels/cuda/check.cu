@@ -1,4 +1,4 @@
-/* What the memory-bound kernels need and cannot take, beyond what kernel_check() says. */
+/* What the memory-bound kernels cannot take, beyond what kernel_check() says. */
 
 #include "kernels/cuda/stream.cuh"
 
@@ -39,23 +39,4 @@ const char *cuda_stream_check(enum op op, const struct kernel_args *k)
         (op == OP_COLUMNS_JOIN && ATTRIBUTE(COLUMNS_JOIN, parts) > 65535))
         return "more pieces than a grid has";
     return nullptr;
-}
-
-size_t cuda_stream_workspace_bytes(enum op op, const struct kernel_args *k)
-{
-    if (op == OP_BIAS_W)
-        return cuda_columns_workspace_bytes(&VIEW(BIAS_W, dy), VIEW(BIAS_W, db).cols, 1);
-    if (op == OP_RMSNORM_W)
-        return cuda_columns_workspace_bytes(&VIEW(RMSNORM_W, dy), VIEW(RMSNORM_W, dg).cols, 1);
-    if (op == OP_HEADNORM_W)
-        return cuda_columns_workspace_bytes(&VIEW(HEADNORM_W, dy), VIEW(HEADNORM_W, dg).cols, 1);
-    if (op == OP_LAYERNORM_W)
-        return cuda_columns_workspace_bytes(&VIEW(LAYERNORM_W, dy), VIEW(LAYERNORM_W, dg).cols, 2);
-    if (op == OP_EMBED_W)
-        return cuda_embed_workspace_bytes(VIEW(EMBED_W, dy).rows, VIEW(EMBED_W, dtable).rows);
-    if (op == OP_ARRANGE)
-        return cuda_arrange_workspace_bytes((size_t)ATTRIBUTE(ARRANGE, experts));
-    if (op == OP_SQNORM || op == OP_XENT_LOSS || op == OP_BALANCE)
-        return MOST_PARTS * sizeof(double);
-    return 0;
 }

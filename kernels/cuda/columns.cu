@@ -7,13 +7,7 @@
 
 namespace {
 
-const unsigned MOST_CHUNKS = 128, CHUNK_ROWS = 16 /* at least */, FINISH_COLUMNS = 32, FINISH_ROWS = 16;
-
-unsigned chunks_of(size_t rows)
-{
-    unsigned n = blocks_for(rows, CHUNK_ROWS);
-    return n < MOST_CHUNKS ? n : MOST_CHUNKS;
-}
+const unsigned FINISH_COLUMNS = 32, FINISH_ROWS = 16;
 
 enum sums { SUMS_PLAIN /* of dy */, SUMS_RMS /* of dy x rstd */, SUMS_LAYER /* of dy (x - mean) rstd, and of dy */ };
 
@@ -88,7 +82,7 @@ template <class T, enum sums KIND>
 const char *column_sums(const struct cuda_call *c, const struct view *first, const struct view *second, const struct view *dy,
                         const struct view *x, const struct view *mean, const struct view *rstd)
 {
-    unsigned cols = first->cols, heads = dy->cols / cols, chunks = chunks_of((size_t)dy->rows * heads);
+    unsigned cols = first->cols, heads = dy->cols / cols, chunks = workspace_chunks((size_t)dy->rows * heads);
     bool packed = view_packed(dy) && (!x || view_packed(x)) && cols % PACK == 0;
     column_args<T> a = {};
     a.dy = static_cast<const T *>(dy->data);
@@ -150,11 +144,6 @@ void cuda_finish_columns(const struct view *out, const float *part, unsigned chu
         LAUNCH(finish_kernel<float>, grid, block, 0, stream, static_cast<float *>(out->data), part, out->cols, chunks, out->add);
     else
         LAUNCH(finish_kernel<bf16>, grid, block, 0, stream, static_cast<bf16 *>(out->data), part, out->cols, chunks, out->add);
-}
-
-size_t cuda_columns_workspace_bytes(const struct view *dy, unsigned cols, unsigned sums)
-{
-    return (size_t)sums * chunks_of((size_t)dy->rows * (dy->cols / cols)) * cols * sizeof(float);
 }
 
 const char *cuda_BIAS_W(const struct cuda_call *c)

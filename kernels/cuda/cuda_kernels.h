@@ -51,7 +51,7 @@ struct cuda_call {
 const char *cuda_kernel(enum op op, const struct cuda_call *c);
 /* NULL if these kernels can take the shapes and attributes, else what is wrong; asked after kernel_check() */
 const char *cuda_check(enum op op, const struct kernel_args *k);
-/* device memory that the call needs; sm: compute capability, 90 = 9.0 */
+/* device memory that the call needs, by the rule of runtime/workspace.h; sm: compute capability, 90 = 9.0 */
 size_t cuda_workspace_bytes(enum op op, const struct kernel_args *k, int sm);
 
 /* To be called for every compute instruction once its operands and workspace have addresses, before the first launch, outside
@@ -63,9 +63,7 @@ const char *cuda_prepare(enum op op, const struct cuda_call *c);
 /* The two halves of the last two: memory-bound rows (*.cu but products), and products and attention (units MATMUL and
  * ATTENTION, and ATTENTION_MERGE). */
 const char *cuda_stream_check(enum op op, const struct kernel_args *k);
-size_t cuda_stream_workspace_bytes(enum op op, const struct kernel_args *k);
 const char *cuda_product_check(enum op op, const struct kernel_args *k);
-size_t cuda_product_workspace_bytes(enum op op, const struct kernel_args *k, int sm);
 
 #ifdef __cplusplus
 }

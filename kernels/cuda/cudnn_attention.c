@@ -3,9 +3,8 @@
  * Only plans that were made at open are used, so nothing is compiled during a step or a capture; whatever cuDNN refuses is
  * our own kernels' work.  Its gradient adds queries' gradients by atomics, so a deterministic run takes our own, which
  * need no memory for scores either (cuDNN's deterministic one needs 2 b h s^2 bytes on sm_90).
- * Memory, by rule: 256 bytes for cuDNN itself and the log-sum-exps in its order; backward also rows' sums and queries'
- * gradients in fp32, and keys' and values' gradients per query head where heads share them.  test_cudnn_plans.c compares
- * the rule with what plans ask for. */
+ * Memory is by the rule of runtime/workspace.h, which the compiler places by; test_cudnn_plans.c compares it with what
+ * plans ask for. */
 
 #include "kernels/cuda/cudnn_attention.h"
 
@@ -16,12 +15,12 @@
 
 #define V(op, name) (&k->operand[OPND(op, name)])
 
-enum { PLAN_BYTES = 256, BINDINGS = 24 };
+enum { BINDINGS = 24 };
 
 /* a plan and the numbers it reads when it is launched */
 struct attention_plan {
     struct cudnn_job job;
-    struct cudnn_memory memory;
+    struct workspace_attention memory;
     void *plan; /* NULL: cuDNN refused, and is not asked again */
     float low, cap, uncap, one;
     int32_t window;
@@ -30,11 +29,6 @@ struct attention_cache {
     struct attention_plan **plan;
     size_t nplans;
 };
-
-static size_t padded(size_t bytes)
-{
-    return (bytes + 255) / 256 * 256;
-}
 
 static bool fits(const struct view *v)
 {
@@ -59,7 +53,7 @@ static bool fits(const struct view *v)
         (j)->ldo = V(op, o)->ld;                                                                             \
     } while (0)
 
-bool cudnn_job_get(enum op op, const struct kernel_args *k, int sm, struct cudnn_job *j, struct cudnn_memory *m)
+bool cudnn_job_get(enum op op, const struct kernel_args *k, int sm, struct cudnn_job *j, struct workspace_attention *m)
 {
     memset(j, 0, sizeof *j);
     memset(m, 0, sizeof *m);
@@ -81,26 +75,13 @@ bool cudnn_job_get(enum op op, const struct kernel_args *k, int sm, struct cudnn
     }
     if (!fine || j->head % 8 || j->value % 8 || j->head > 256 || j->value > 256)
         return false;
-    size_t rows = (size_t)(j->batch * j->heads * j->sequence);
-    m->stats = padded(rows * sizeof(float));
-    m->plan = PLAN_BYTES;
-    if (j->backward) {
-        m->sums = m->stats;
-        m->dq_sum = padded(rows * (size_t)j->head * sizeof(float));
-        m->plan += j->heads > j->kv ? rows * (size_t)(j->head + j->value) * 2 : 0;
-    }
-    m->total = m->stats + m->sums + m->dq_sum + m->plan;
+    const struct workspace_heads h = {(uint64_t)j->batch, (uint64_t)j->sequence, (uint64_t)j->heads, (uint64_t)j->kv, (uint32_t)j->head,
+                                      (uint32_t)j->value};
+    *m = workspace_attention(&h, j->backward != 0, (uint32_t)sm);
     return true;
 }
 
-size_t cudnn_attention_workspace(enum op op, const struct kernel_args *k, int sm)
-{
-    struct cudnn_job j;
-    struct cudnn_memory m;
-    return cudnn_job_get(op, k, sm, &j, &m) ? m.total : 0;
-}
-
-static bool wanted(enum op op, const struct cuda_call *c, struct cudnn_job *j, struct cudnn_memory *m)
+static bool wanted(enum op op, const struct cuda_call *c, struct cudnn_job *j, struct workspace_attention *m)
 {
     const struct cuda_libraries *l = c->libraries;
     return l && l->dnn_handle && !(op == OP_ATTENTION_I && l->deterministic) && cudnn_job_get(op, c->args, l->sm, j, m) &&
@@ -135,7 +116,7 @@ void cudnn_attention_prepare(enum op op, const struct cuda_call *c)
 {
     struct cuda_libraries *l = c->libraries;
     struct cudnn_job job;
-    struct cudnn_memory memory;
+    struct workspace_attention memory;
     size_t bytes = 0;
     if (!wanted(op, c, &job, &memory) || plan_find(l, &job))
         return;
@@ -253,7 +234,7 @@ static const char *backward(const struct cuda_call *c, struct attention_plan *p)
 bool cudnn_attention(enum op op, const struct cuda_call *c, const char **why)
 {
     struct cudnn_job job;
-    struct cudnn_memory memory;
+    struct workspace_attention memory;
     if (!wanted(op, c, &job, &memory))
         return false;
     struct attention_plan *p = plan_find(c->libraries, &job);

@@ -21,12 +21,8 @@ struct cudnn_job {
 enum { UID_Q = 1, UID_K, UID_V, UID_O, UID_STATS, UID_DO, UID_DQ, UID_DK, UID_DV, UID_SUMS, UID_DQ_SUM, UID_SCALE, UID_LOW, UID_CAP,
        UID_UNCAP, UID_WINDOW, UID_ONE, UID_VIRTUAL };
 
-/* bytes of device memory, by rule: own tensors (statistics, sums, fp32 dq) then cuDNN's, each aligned to 256 */
-struct cudnn_memory {
-    size_t stats, sums, dq_sum, plan, total;
-};
 /* does cuDNN take it, by rule?  Fills job and memory.  sm: compute capability */
-bool cudnn_job_get(enum op op, const struct kernel_args *k, int sm, struct cudnn_job *j, struct cudnn_memory *m);
+bool cudnn_job_get(enum op op, const struct kernel_args *k, int sm, struct cudnn_job *j, struct workspace_attention *m);
 /* a plan, or NULL: g->what says what failed.  The caller frees graph and plan */
 void *cudnn_attention_plan(struct cudnn_graph *g, const struct cudnn_job *j, void *handle, void *properties, size_t *workspace_bytes);
 

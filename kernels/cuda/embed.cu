@@ -260,11 +260,6 @@ const char *ids(const struct cuda_call *c, const struct view *tokens, const stru
 
 } // namespace
 
-size_t cuda_embed_workspace_bytes(size_t tokens, size_t vocab)
-{
-    return (3 * vocab + 3 * tokens + 2) * sizeof(unsigned);
-}
-
 const char *cuda_TOKENS(const struct cuda_call *c)
 {
     return ids(c, &OPERAND(TOKENS, tokens), &OPERAND(TOKENS, targets));

@@ -316,11 +316,6 @@ template <class T> const char *weigh(const struct cuda_call *c)
 
 } // namespace
 
-size_t cuda_arrange_workspace_bytes(size_t experts)
-{
-    return experts * sizeof(int32_t);
-}
-
 const char *cuda_ARRANGE(const struct cuda_call *c)
 {
     const struct view *place = &OPERAND(ARRANGE, place), *counts = &OPERAND(ARRANGE, counts), *index = &OPERAND(ARRANGE, index);

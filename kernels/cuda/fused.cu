@@ -291,7 +291,7 @@ unsigned cuda_fuse_exact(const enum op *ops, const struct kernel_args *const *ar
 size_t cuda_fused_workspace_bytes(const enum op *ops, const struct kernel_args *const *args, unsigned n)
 {
     if (n == 1)
-        return cuda_stream_workspace_bytes(ops[0], args[0]);
+        return cuda_workspace_bytes(ops[0], args[0], 90);
     if (ops[0] == OP_RMSNORM_I || ops[0] == OP_LAYERNORM_I) {
         const struct view *x = AT(args[0], RMSNORM_I, x);
         return 2 * (size_t)slopes_shape(x->rows, x->cols / PACK).grid.x * x->cols * sizeof(float);

@@ -101,19 +101,16 @@ const char *product_own(const struct cuda_call *c, const struct product *p)
     return launch(&j, &p->a, p->ta, &p->b, p->tb, c->stream);
 }
 
-/* the workspace: groups, tiles, and how many tiles there are */
-static size_t table_bytes(uint64_t rows, uint64_t groups)
-{
-    return groups * sizeof(row_group) + (rows / TILE_M + groups) * sizeof(row_tile) + 16;
-}
+static_assert(TILE_M == WORKSPACE_TILE && sizeof(row_tile) == 16 && sizeof(row_group) == 8, "as workspace_experts() counts");
 
+/* the workspace: tiles, groups, and how many tiles there are */
 static const char *make_table(const struct cuda_call *c, product_job *j, const struct view *counts, uint32_t rows)
 {
     size_t groups = (size_t)j->experts * (size_t)j->blocks;
     row_tile *tile = (row_tile *)c->workspace;
     row_group *group = (row_group *)(tile + rows / TILE_M + groups);
     int *ntiles = (int *)(group + groups);
-    if (c->workspace_bytes < table_bytes(rows, groups))
+    if (c->workspace_bytes < workspace_experts(rows, groups))
         return "the workspace is too small for a table of experts' rows";
     j->group = group;
     j->tile = tile;
@@ -182,17 +179,6 @@ const char *grouped_check(enum op op, const struct kernel_args *k)
     if (op == OP_GROUPED_TN)
         return check_groups(V(GROUPED_TN, a), INTEGER(GROUPED_TN, experts), INTEGER(GROUPED_TN, blocks));
     return NULL;
-}
-
-size_t grouped_workspace_bytes(enum op op, const struct kernel_args *k)
-{
-    if (op == OP_GROUPED_NT)
-        return table_bytes(V(GROUPED_NT, a)->rows, V(GROUPED_NT, counts)->rows);
-    if (op == OP_GROUPED_NN)
-        return table_bytes(V(GROUPED_NN, a)->rows, V(GROUPED_NN, counts)->rows);
-    if (op == OP_GROUPED_TN)
-        return table_bytes(V(GROUPED_TN, a)->rows, V(GROUPED_TN, counts)->rows);
-    return 0;
 }
 
 /* ---- small ones beside cuBLASLt ---- */

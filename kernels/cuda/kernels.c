@@ -1,6 +1,7 @@
-/* Rows by number, and the two halves of the checks and workspaces put together. */
+/* Rows by number, the two halves of the checks put together, and workspaces by the common rule. */
 
 #include "kernels/cuda/cuda_kernels.h"
+#include "runtime/workspace.h"
 
 typedef const char *launcher(const struct cuda_call *c);
 
@@ -33,5 +34,15 @@ const char *cuda_check(enum op op, const struct kernel_args *k)
 
 size_t cuda_workspace_bytes(enum op op, const struct kernel_args *k, int sm)
 {
-    return is_product(op) ? cuda_product_workspace_bytes(op, k, sm) : cuda_stream_workspace_bytes(op, k);
+    const struct isa_info *info = isa_info(op);
+    struct workspace_of w;
+    for (uint32_t i = 0; i < info->noperands; i++) {
+        const struct view *v = &k->operand[i];
+        w.operand[i].rows = v->rows;
+        w.operand[i].cols = v->cols;
+        w.operand[i].dtype = v->dtype;
+    }
+    for (uint32_t i = 0; i < info->nattrs; i++)
+        w.attr[i] = k->attr[i].i;
+    return (size_t)workspace_bytes(op, &w, (uint32_t)sm);
 }

@@ -1,4 +1,4 @@
-/* MATMUL rows by cuBLASLt, and what products and attention answer about limits and workspaces.
+/* MATMUL rows by cuBLASLt, and what products and attention answer about limits.
  *
  * cuBLASLt is column-major: our row-major c = op(a) op(b) is its c' = op(b)' op(a)', so its first operand is our b.  A
  * matrix that we store [out, in] and multiply transposed is then transposed there as well, and the gradient by the weight,
@@ -124,19 +124,4 @@ const char *cuda_product_check(enum op op, const struct kernel_args *k)
         return "products in fp8 are not supported on GPUs";
     const char *why = attention_check(op, k);
     return why ? why : grouped_check(op, k);
-}
-
-size_t cuda_product_workspace_bytes(enum op op, const struct kernel_args *k, int sm)
-{
-    struct product p;
-    if (product_get(op, k, &p))
-        return PRODUCT_WORKSPACE;
-    size_t table = grouped_workspace_bytes(op, k), own = 0, library = cudnn_attention_workspace(op, k, sm);
-    /* rows' sums of dout o, one per head, for our own gradient kernels */
-    if (op == OP_ATTENTION_I)
-        own = (size_t)V(ATTENTION_I, lse)->rows * V(ATTENTION_I, lse)->cols * sizeof(float);
-    else if (op == OP_ATTENTION_PART_I)
-        own = (size_t)V(ATTENTION_PART_I, lse)->rows * V(ATTENTION_PART_I, lse)->cols * sizeof(float);
-    own = own > library ? own : library;
-    return own > table ? own : table;
 }

@@ -115,7 +115,7 @@ static bool line_parse(const char *line, size_t head, struct product_plan *plan)
     uint64_t sum;
     size_t bytes;
     float us;
-    if (sscanf(at, " %zu %f%n", &bytes, &us, &used) != 2 || bytes > PRODUCT_WORKSPACE)
+    if (sscanf(at, " %zu %f%n", &bytes, &us, &used) != 2 || bytes > WORKSPACE_PRODUCT)
         return false;
     size_t summed = (size_t)(at + used - line);
     if (sscanf(at + used, " %" SCNx64, &sum) != 1 || sum != line_sum(line, summed))
@@ -216,7 +216,7 @@ static int describe(const struct cuda_libraries *l, const struct product *p, str
 
 static int preferences(const struct cuda_libraries *l, const struct product_key *k, size_t workspace_bytes, void **out)
 {
-    uint64_t workspace = workspace_bytes < PRODUCT_WORKSPACE ? workspace_bytes : PRODUCT_WORKSPACE;
+    uint64_t workspace = workspace_bytes < WORKSPACE_PRODUCT ? workspace_bytes : WORKSPACE_PRODUCT;
     uint32_t schemes = LT_SCHEMES_IN_ORDER, align[4] = {k->align_b, k->align_a, k->align_c, k->align_c};
     int bad = l->lt.cublasLtMatmulPreferenceCreate(out);
     bad = bad ? bad : l->lt.cublasLtMatmulPreferenceSetAttribute(*out, LT_MAX_WORKSPACE, &workspace, sizeof workspace);

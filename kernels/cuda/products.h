@@ -5,12 +5,11 @@
 
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/libraries.h"
+#include "runtime/workspace.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-enum { PRODUCT_WORKSPACE = 32 << 20 }; /* what NVIDIA's own frameworks give cuBLASLt on sm_90 */
 
 /* c (+)= op(a) op(b) + bias, row-major: m x n with k summed */
 struct product {
@@ -48,14 +47,11 @@ const char *product_fill(const struct cuda_call *c, const struct view *v, uint32
 
 const char *attention_check(enum op op, const struct kernel_args *k);
 const char *grouped_check(enum op op, const struct kernel_args *k);
-size_t grouped_workspace_bytes(enum op op, const struct kernel_args *k);
 
 /* true: cuDNN serves this instruction, and *why says how its launch went; false: own kernels do */
 bool cudnn_attention(enum op op, const struct cuda_call *c, const char **why);
 /* builds the plan if cuDNN can serve it */
 void cudnn_attention_prepare(enum op op, const struct cuda_call *c);
-/* device memory for cuDNN's plan and scratch, by rule: no library, no device is asked; 0 = not cuDNN's */
-size_t cudnn_attention_workspace(enum op op, const struct kernel_args *k, int sm);
 /* log-sum-exps of a view [rows][heads] <-> dense [sequences][heads][rows of a sequence] */
 const char *attention_statistics(const struct cuda_call *c, const struct view *lse, float *dense, uint32_t sequence, bool to_dense);
 

@@ -68,6 +68,16 @@ static uint64_t arena_bytes(const struct exec *e)
     return most;
 }
 
+/* what the plan itself has for kernels on the compute queue, where both its programs keep it; NULL: it was made for no GPU */
+static const struct buffer *workspace_buffer(const struct exec *e, enum routine which)
+{
+    const struct program *p = e->play[which].p;
+    for (uint32_t b = 0; p && b < p->nbuffers; b++)
+        if (p->buffers[b].kind == BUFFER_WORKSPACE)
+            return &p->buffers[b];
+    return NULL;
+}
+
 /* largest need of any kernel by queue; shapes are enough, operands have no place yet */
 static void measure_workspaces(struct gang *g, struct gang_rank *r)
 {
@@ -83,6 +93,11 @@ static void measure_workspaces(struct gang *g, struct gang_rank *r)
             *most = bytes > *most ? bytes : *most;
         }
     }
+    r->placed = workspace_buffer(r->e, ROUTINE_TRAIN);
+    if (r->placed && r->placed->bytes >= r->workspace_bytes[QUEUE_COMPUTE])
+        r->workspace_bytes[QUEUE_COMPUTE] = 0; /* no more than that of its own */
+    else
+        r->placed = NULL;
     r->stage_bytes = gang_stage_bytes(r->e, ROUTINE_TRAIN);
     size_t eval = gang_stage_bytes(r->e, ROUTINE_EVAL);
     r->stage_bytes = round_up(r->stage_bytes > eval ? r->stage_bytes : eval, ALIGN);
@@ -141,6 +156,10 @@ static enum status allocate_device(struct gang *g, char *error, size_t error_siz
         for (uint32_t q = 0; q < NQUEUES; q++) {
             r->workspace[q] = r->workspace_bytes[q] ? next : NULL;
             next += r->workspace_bytes[q];
+        }
+        if (r->placed) {
+            r->workspace[QUEUE_COMPUTE] = exec_address(r->e, r->placed->offset);
+            r->workspace_bytes[QUEUE_COMPUTE] = r->placed->bytes;
         }
         r->stage_device = next;
         next += r->stage_bytes;

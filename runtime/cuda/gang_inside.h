@@ -36,6 +36,7 @@ struct gang_rank {
     cuda_event end[NQUEUES]; /* of the step on that stream */
     void *workspace[NQUEUES];
     size_t workspace_bytes[NQUEUES];
+    const struct buffer *placed; /* the compute queue's is in the arena, by plan; NULL = it is not */
     uint32_t *mark; /* [NMARKS], mapped, instruction + 1: by queue the communication begun last, MARK_ENDED + queue that ended
                        last; MARK_COMPUTE: where the compute queue has been */
     uint8_t *stage, *stage_device; /* the same bytes in pinned memory and on the device */

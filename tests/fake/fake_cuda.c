@@ -231,10 +231,14 @@ static const char *plugin_check(enum op op, const struct kernel_args *k)
     (void)k;
     return NULL;
 }
+size_t fake_cuda_workspace(enum op op)
+{
+    return isa_info(op)->unit == UNIT_MATMUL ? 4096 : 0;
+}
 static size_t plugin_workspace(enum op op, const struct kernel_args *k, int sm)
 {
     (void)k;
-    return sm == 90 && isa_info(op)->unit == UNIT_MATMUL ? 4096 : 0;
+    return sm == 90 ? fake_cuda_workspace(op) : 0;
 }
 
 /* one for the process, filled once */

@@ -98,4 +98,7 @@ struct task *fake_append(cuda_stream s, enum kind kind);
 enum fake_progress fake_instance_step(struct instance *it);
 void fake_instance_free(struct instance *it);
 
+/* bytes that a kernel uses besides operands; they are scribbled over */
+size_t fake_cuda_workspace(enum op op);
+
 #endif

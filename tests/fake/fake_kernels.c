@@ -21,6 +21,8 @@ enum fake_progress fake_kernel_run(void *state)
         copy_ids(targets, k->staged + (tokens->data ? tokens->rows : targets->rows));
         return FAKE_DONE;
     }
+    if (k->workspace) /* which is nobody else's */
+        memset(k->workspace, 0xee, k->workspace_bytes);
     size_t bytes = kernel_scratch_floats(k->op, &k->args) * sizeof(float);
     k->args.scratch = aligned_alloc(64, (bytes + 128) / 64 * 64);
     if (k->args.scratch)

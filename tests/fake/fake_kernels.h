@@ -9,6 +9,8 @@ struct fake_kernel {
     enum op op;
     struct kernel_args args;
     const int32_t *staged;
+    void *workspace; /* NULL: it uses none */
+    size_t workspace_bytes;
 };
 fake_step fake_kernel_run; /* state: struct fake_kernel */
 fake_step fake_kernel_sum; /* state: struct cuda_sum */

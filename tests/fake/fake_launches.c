@@ -104,6 +104,10 @@ static void enqueue_kernel(enum op op, const struct kernel_args *args, const str
 {
     struct fake_kernel k = {.op = op, .args = *args, .staged = c->staged};
     const struct isa_info *info = isa_info(op);
+    k.workspace_bytes = fake_cuda_workspace(op);
+    k.workspace = k.workspace_bytes ? c->workspace : NULL;
+    if (k.workspace_bytes > c->workspace_bytes)
+        fake_cuda_breach("%s: its workspace is too small", info->name);
     for (uint32_t i = 0; i < info->noperands; i++) {
         const struct view *v = &k.args.operand[i];
         size_t bytes = v->rows ? ((size_t)(v->rows - 1) * v->ld + v->cols) * isa_dtype_bytes(v->dtype) : 0;

@@ -277,7 +277,7 @@ double time_job(const struct job *j, const struct bench *b)
 {
     struct watch w;
     double times[CALLS];
-    size_t need = b->n == 1 ? cuda_stream_workspace_bytes(j->ops[0], j->list[0]) : cuda_fused_workspace_bytes(j->ops, j->list, b->n);
+    size_t need = b->n == 1 ? cuda_workspace_bytes(j->ops[0], j->list[0], 90) : cuda_fused_workspace_bytes(j->ops, j->list, b->n);
     struct cuda_call c = {};
     c.args = j->list[0];
     c.workspace = device_make(need);

@@ -460,7 +460,7 @@ static const char *run_device(const struct cuda_place *p, const struct cuda_case
     struct kernel_args k = s->k;
     struct cuda_call call = {.args = &k};
     void *memory[ISA_MAX_OPERANDS] = {0}, *ids = NULL;
-    size_t need = cuda_stream_workspace_bytes(c->shape.op, &s->k);
+    size_t need = cuda_workspace_bytes(c->shape.op, &s->k, 90);
     uint8_t *poison = malloc(need + 1);
     memset(poison, run ? 0x5a : 0xff, need + 1);
     for (uint32_t i = 0; i < isa_info(c->shape.op)->noperands; i++)

@@ -205,7 +205,7 @@ static void sample_copy(const struct cuda_case *c, const struct kernel_args *arg
         if (args->operand[i].data)
             s->args.operand[i].data = m->make(view_bytes(&args->operand[i]));
     s->call = (struct cuda_call){.args = &s->args, .libraries = c->libraries};
-    s->call.workspace_bytes = cuda_product_workspace_bytes(c->op, &s->args, 90);
+    s->call.workspace_bytes = cuda_workspace_bytes(c->op, &s->args, 90);
     s->call.workspace = m->make(s->call.workspace_bytes);
 }
 

@@ -80,7 +80,7 @@ static double compare(struct sequence *s, unsigned fused, const struct view *con
         struct kernel_args k = s->args[i];
         for (unsigned o = 0; o < ISA_MAX_OPERANDS; o++)
             k.operand[o].data = k.operand[o].data ? (uint8_t *)k.operand[o].data + shift : NULL;
-        struct cuda_call c = {.args = &k, .workspace_bytes = cuda_stream_workspace_bytes(s->ops[i], &k)};
+        struct cuda_call c = {.args = &k, .workspace_bytes = cuda_workspace_bytes(s->ops[i], &k, 90)};
         c.workspace = malloc(c.workspace_bytes + 1);
         CU_ASSERT_PTR_NULL(row_of(s->ops[i])(&c));
         free(c.workspace);

@@ -41,12 +41,26 @@ static void compare(uint64_t seed, const struct trial *cpu, struct trial *t)
         blame(seed, t, "its trace runs backwards");
 }
 
+/* the same plan with room for GPUs' kernels, which are then given no other */
+static struct plan *for_gpus(struct arena *a, struct plan *p)
+{
+    const char *why;
+    p->topo->types[0].gpu.sm = 90;
+    struct plan *q = compile_decision(a, p->job, p->topo, &p->decision, &(struct compile_options){0}, &why);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(q);
+    CU_ASSERT(q->train[0]->arena_bytes >= p->train[0]->arena_bytes + program_workspace_bytes(p->train[0], 90));
+    plan_close(p);
+    return q;
+}
+
 static void run_plans(enum trial_kind kind)
 {
     uint64_t first = getenv("GANG") ? strtoull(getenv("GANG"), NULL, 10) : 1, n = getenv("GANG") ? 1 : e2e_quick() ? 12 : 100;
     for (uint64_t seed = first; seed < first + n; seed++) {
         struct arena *a = arena_new();
         struct plan *p = random_plan(a, kind == TRIAL_NCCL ? seed + 1000 : seed, 8);
+        if (seed % 4 == 0)
+            p = for_gpus(a, p);
         struct trial cpu = {.plan = p, .kind = TRIAL_CPU}, t = on_device(p, kind, seed);
         trial_run(&cpu);
         if (cpu.status != STATUS_OK)

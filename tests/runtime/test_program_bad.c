@@ -56,6 +56,9 @@ static const struct refusal bad_tables[] = {
     {"block f64 bytes 64", "block f64 bytes 72", "buffer 3 (block): the block buffer must be 8 words of f64"},
     {"4 metrics metrics f64 bytes 40", "4 metrics block f64 bytes 64",
      "buffer 4 (metrics): there is a block buffer already"},
+    {"4 metrics metrics f64 bytes 40", "4 metrics workspace f64 bytes 40",
+     "instruction 6 (6 compute XENT_LOSS loss+=%metrics#4+8[1x1]f64 sum=%y#1[8x2]f32 scale=0.0625 count=0+count#1*1 <recv:0 <dp:0): "
+     "operand loss: a workspace holds no operands"},
     {"elements 1024", "elements 0", "bucket 0 (dense): 0 elements, must be 1 to 1125899906842624"},
     {"tensors 2", "tensors 3", "bucket 0 (dense): its 3 tensors from 0 on are not the next ones of 2"},
     {"tensors 2", "tensors 1", "tensor 1 (a.bias): it belongs to no bucket"},

@@ -8,7 +8,7 @@
 set -u
 grep -rn --include='*.[ch]' -E '^[[:space:]]*#[[:space:]]*include' kernels runtime compiler | awk -F'[:"<>]' '
 BEGIN {
-    n = split("runtime/status.h runtime/hash. runtime/isa. runtime/data. runtime/routing. kernels/kernels.h runtime/cuda_api. kernels/ runtime/ compiler/support/ compiler/topology/ " \
+    n = split("runtime/status.h runtime/hash. runtime/isa. runtime/data. runtime/routing. kernels/kernels.h runtime/workspace. runtime/cuda_api. kernels/ runtime/ compiler/support/ compiler/topology/ " \
               "compiler/profile/ compiler/model/ compiler/cost/ compiler/schedule/ compiler/simulate/ compiler/emit/plan.h compiler/lower/ " \
               "compiler/place/ compiler/verify/ compiler/search/ compiler/emit/ compiler/inspect/ compiler/compile. compiler/execute/ compiler/", order, " ")
 }

@@ -138,6 +138,7 @@ static struct state state_of(const struct program *p)
             break;
         case BUFFER_BLOCK:
         case BUFFER_METRICS:
+        case BUFFER_WORKSPACE:
         case NBUFFER_KINDS:
             break;
         }

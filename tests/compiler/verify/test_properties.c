@@ -1,6 +1,7 @@
 /* Order, races and definedness on hand-made programs, and the geometry below them against single bytes. */
 
 #include "compiler/verify/prove.h"
+#include "runtime/workspace.h"
 #include "tests/compiler/random_plan.h"
 
 #include <CUnit/CUnit.h>
@@ -270,6 +271,31 @@ static void test_limits(void)
     arena_free(a);
 }
 
+static void test_workspace(void)
+{
+    struct arena *a = arena_new();
+    struct plan *cpu = random_plan(a, 3, 8);
+    const char *why;
+    for (uint32_t i = 0; i < cpu->train[0]->nbuffers; i++)
+        CU_ASSERT_NOT_EQUAL(cpu->train[0]->buffers[i].kind, BUFFER_WORKSPACE);
+    cpu->topo->types[0].gpu.sm = 90;
+    struct plan *p = compile_decision(a, cpu->job, cpu->topo, &cpu->decision, &(struct compile_options){0}, &why);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    CU_ASSERT_EQUAL(verify_plan(a, p, false)->nviolations, 0);
+    for (uint32_t i = 0; i < p->train[0]->nbuffers; i++)
+        if (p->train[0]->buffers[i].kind == BUFFER_WORKSPACE) {
+            CU_ASSERT(p->train[0]->buffers[i].bytes >= WORKSPACE_PRODUCT);
+            p->train[0]->buffers[i].bytes = p->train[0]->buffers[i].stride = 256;
+        }
+    const struct verdict *v = verify_plan(a, p, false);
+    CU_ASSERT_FATAL(v->nviolations > 0);
+    CU_ASSERT_EQUAL(v->violations[0].property, 6);
+    CU_ASSERT_PTR_NOT_NULL(strstr(v->violations[0].message, " bytes, of which 256 are placed"));
+    plan_close(p);
+    plan_close(cpu);
+    arena_free(a);
+}
+
 void suite_verify_properties(void);
 void suite_verify_properties(void)
 {
@@ -277,4 +303,5 @@ void suite_verify_properties(void)
     CU_add_test(s, "order, races and definedness of hand-made programs", test_hands);
     CU_add_test(s, "overlap of strided regions against single bytes", test_overlap);
     CU_add_test(s, "memory and placement beyond their limits", test_limits);
+    CU_add_test(s, "room for what GPUs' kernels use besides operands", test_workspace);
 }

@@ -1,0 +1,52 @@
+#ifndef LLMC_WORKSPACE_H
+#define LLMC_WORKSPACE_H
+
+/* The device memory that kernels/cuda uses besides operands, by one rule of shapes alone: the compiler places so much in the
+ * arena, the verifier looks at it, the kernels use it, and the tests compare it with what cuDNN's plans ask for. */
+
+#include "runtime/isa.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* an instruction's operands, as OPND() counts them (absent: 0 x 0), and its integer attributes */
+struct workspace_of {
+    struct {
+        uint32_t rows, cols;
+        enum dtype dtype;
+    } operand[ISA_MAX_OPERANDS];
+    int64_t attr[ISA_MAX_ATTRS];
+};
+
+enum {
+    WORKSPACE_ALIGN = 256,
+    WORKSPACE_PRODUCT = 32 << 20, /* what NVIDIA's own frameworks give cuBLASLt on sm_90 */
+    WORKSPACE_PARTS = 1024,       /* of a sum that is taken in two launches */
+    WORKSPACE_TILE = 128
+};
+
+/* 0 for communications, and where there are no such kernels: sm = compute capability, 90 = 9.0; 0 = no NVIDIA GPU */
+uint64_t workspace_bytes(enum op op, const struct workspace_of *w, uint32_t sm);
+
+/* Attention by cuDNN: tensors of our own in the order in which they lie (log-sum-exps in its order; backward also rows'
+ * sums and queries' gradients in fp32), each aligned, then what its plan asks for. */
+struct workspace_attention {
+    uint64_t stats, sums, dq_sum, plan, total;
+};
+struct workspace_heads {
+    uint64_t sequences, sequence, heads, kv; /* sequence: places of one */
+    uint32_t head, value;                    /* dimensions */
+};
+struct workspace_attention workspace_attention(const struct workspace_heads *h, bool backward, uint32_t sm);
+
+/* into how many chunks sums over that many rows are cut */
+uint32_t workspace_chunks(uint64_t rows);
+/* grouped products: which rows are whose, and tiles of WORKSPACE_TILE of them */
+uint64_t workspace_experts(uint64_t rows, uint64_t groups);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
