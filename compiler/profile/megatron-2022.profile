@@ -13,6 +13,7 @@ straggle                 0.00868
 tp_backward_hidden       0.905
 sp_backward_hidden       0.99
 pp_shown                 0.292
+post_validation          1
 boundary_split           1
 dp_shown                 1
 dp_overlap_shown         0.44
