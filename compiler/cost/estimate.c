@@ -23,6 +23,18 @@ static void add_block(struct cost_stage *st, const struct cost_block *b, double 
     st->blocks += times;
 }
 
+/* Weight gradients of a microbatch that are made in half precision and added to the step's by kernels of their own: read,
+ * and the step's read and written.  Products that add to fp32 gradients themselves (Megatron-LM's fused accumulation) did so
+ * outside ZeRO's optimizers only: DeepSpeed's add, sharded or not, and so did sums in half precision. */
+static void add_gradients(const struct cost *c, struct cost_stage *st)
+{
+    if (c->profile->gradients_added < 0.5 || (c->decision->zero == 0 && c->device.gradient_bytes > 2))
+        return;
+    double seconds = (2 + 2 * c->device.gradient_bytes) * (st->matrices + st->experts) / c->device.bytes_s;
+    st->backward_s += seconds;
+    st->weight_s += seconds;
+}
+
 static struct cost_stage sum_stage(const struct cost *c, const struct cost_shape *s, uint32_t stage)
 {
     const struct decision *d = c->decision;
@@ -34,13 +46,16 @@ static struct cost_stage sum_stage(const struct cost *c, const struct cost_shape
     }
     if (st->embed)
         add_block(&sum, &s->embed, 1);
-    if (!st->head)
+    if (!st->head) {
+        add_gradients(c, &sum);
         return sum;
+    }
     struct cost_block head = s->head;
     if (c->job->model.tied && cost_stage_rank(d, 0) == cost_stage_rank(d, stage))
         head.matrices = 0;
     add_block(&sum, &head, 1);
     add_block(&sum, &s->predict, c->job->model.predict);
+    add_gradients(c, &sum);
     return sum;
 }
 

@@ -334,6 +334,10 @@ void cost_tune(const struct cost *c, struct cost_group *g, uint32_t moves)
             t.net = lesser(t.net, below * c->net.bytes_s[level]);
         below = g->below[level];
     }
+    /* NCCL before 2.12: a ring leaves a node by the NIC it came in by, for a GPU without a NIC of its own beside it by way
+     * of the host's memory.  Members that have a NIC each where GPUs share NICs meet none next to two of them. */
+    if (t.nodes > 1 && t.together > 1 && t.together <= nics && nics < c->type->gpus)
+        t.net *= c->profile->far_nic_speed;
     t.bus = lesser(t.link, t.net);
     for (uint32_t move = 0; move < NMOVES; move++) {
         g->first[move] = g->first[NMOVES];
