@@ -4,7 +4,7 @@
 usage: fit.py [--build DIR] [--measured DIR] [--work DIR] [--profile NAME]... [--out DIR] [--leave-out] [--rounds N]
 
 Each profile is a handful of physical parameters (compiler/profile/profile.def).  They minimise a robust loss of the log of
-predicted over measured step time, every source weighing as the fourth root of its number of rows, plus a penalty for leaving the prior
+predicted over measured step time, every source weighing as the root of its number of rows, plus a penalty for leaving the prior
 (the parameter's own default here, in units of its spread), by Levenberg-Marquardt with finite differences.  With --leave-out the
 fit is repeated without each source, and its rows are predicted by the rest.  --out writes NAME.profile; without it nothing
 changes.  Needs numpy.
@@ -19,7 +19,8 @@ PRIORS = json.load(open(os.path.join(os.path.dirname(os.path.abspath(__file__)),
 
 def weights(rows):
     count = collections.Counter(r.family for r in rows)
-    even = numpy.array([count[r.family] ** -0.375 for r in rows])
+    # models of one node are small: their hosts and heads should not outweigh what large ones show
+    even = numpy.array([count[r.family] ** -0.25 * (0.3 if r.family == SINGLE else 1) for r in rows])
     return even * math.sqrt(len(rows) / float(even @ even)) / 2
 
 

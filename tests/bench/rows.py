@@ -87,11 +87,14 @@ def as_run(name, raw, text):
     """The input with what was so in the run although its row's columns do not say it: state split over all data-parallel
     ranks; sequence parallelism beside PyTorch's tensor parallelism; interleaved stages in groups of pp microbatches, even
     ones where layers divide; the virtual stages and the offload that the row's notes name; gradients and moments in bf16
-    in NVIDIA's recipes of DeepSeek-V3."""
+    in NVIDIA's recipes of DeepSeek-V3, gradients in InternEvo."""
     if re.match(r"(mbridge.*_dsv3|mcore-moe_dsv3)", name):
         text = text.replace("grads=fp32)", "grads=bf16, moments=bf16)")
+    if name.startswith("internevo"): # its optimizer sums the gradients of bf16 parameters as they are
+        text = text.replace("grads=fp32)", "grads=bf16)")
     if 'profile "megatron-2022"' in text:
-        text = text.replace("fp16(master=fp32, parameters=fp16)", "fp16(master=fp32, parameters=fp16, grads=fp16)")
+        if not name.startswith("korth22"): # the release with sequence parallelism adds to fp32 gradients
+            text = text.replace("fp16(master=fp32, parameters=fp16)", "fp16(master=fp32, parameters=fp16, grads=fp16)")
         if plan_value(text, "tp") > 1 and re.match("bloom|mlm-|mtnlg|sc21", name):
             text = plan_line(text, "never overlap [tp]")
         if plan_value(text, "zero") == 3:
