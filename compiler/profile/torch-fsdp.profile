@@ -2,22 +2,22 @@
 # Kernels, host and transfers: fitted to published runs by tests/bench/fit.py (figures in README.md).
 # Memory: the sharded parameters are the masters; cross entropy in fp32 (logits, log-softmax and the gradients of both)
 # over whole logits, fused and split where memory is short; every second product recomputed.
-matmul_sm80              0.903
-matmul_sm90              0.855
-matmul_fp8_sm90          1
-attention_sm80           0.505
-attention_sm90           0.33
-stream_traffic           1.3
-quantize_traffic         1.67
-loss_passes              9.62
-host_op_us               28.5
-step_overhead_ms         24.4
-straggle                 0.00279
-tp_overlap_shown         0.725
-sp_backward_hidden       0.412
+matmul_sm80              0.886
+matmul_sm90              0.891
+matmul_fp8_sm90          1.08
+attention_sm80           0.515
+attention_sm90           0.326
+stream_traffic           1.31
+quantize_traffic         1.64
+loss_passes              9.2
+host_op_us               31.1
+step_overhead_ms         22.7
+straggle                 0.00921
+tp_overlap_shown         0.68
+sp_backward_hidden       0.567
 cp_attention             0.85
-dp_shown                 0.216
-stolen                   0.0874
+dp_shown                 0.301
+stolen                   0.0913
 allocator                1
 allocator_share          0.1
 context_gib              1
