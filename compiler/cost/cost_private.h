@@ -34,6 +34,16 @@ struct cost_shape {
     double boundary_bytes; /* residual stream of one microbatch on one rank */
 };
 
+/* as fmax() of numbers, without a call */
+static inline double cost_larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+static inline double cost_smaller(double a, double b)
+{
+    return a < b ? a : b;
+}
+
 /* sums of a pipeline rank's blocks */
 struct cost_stage {
     double forward_s, backward_s, weight_s, forward_comm_s, backward_comm_s, forward_hidden_s, backward_hidden_s;
@@ -102,6 +112,13 @@ void cost_pipeline(const struct cost *c, const struct cost_shape *s, struct cost
 void cost_clear_transfers(const struct decision *d, struct pipeline_stage *stages);
 /* the step's items from a pipeline of pipeline_s seconds, of which free_s are left if transfers cost nothing */
 void cost_step(const struct cost *c, const struct cost_stage *ranks, double pipeline_s, double free_s, struct estimate *e);
+/* the same in parts: what no schedule of the stages changes; what ZeRO and shards leave alone; both with a pipeline's seconds */
+void cost_tail(const struct cost *c, const struct cost_stage *ranks, struct estimate *e); /* dp_comm_s, optimizer_s */
+struct cost_body {
+    double stage_forward_s, stage_backward_s, compute_s, comm_s, slow;
+};
+struct cost_body cost_body(const struct cost *c, const struct cost_stage *ranks);
+void cost_items(const struct cost_body *x, double pipeline_s, double free_s, struct estimate *e);
 /* microbatches whose kernels data-parallel transfers of a step run beside; the same for all schedules of equal stages */
 uint32_t cost_passes_beside(const struct cost *c);
 /* time and memory of c->decision from its shape; ranks and stages: scratch, one of each */
@@ -110,5 +127,24 @@ void cost_time(const struct cost *c, const struct cost_shape *s, struct cost_sta
 void cost_memory(const struct cost *c, const struct cost_shape *s, struct estimate *e);
 /* memory alone, of one pipeline rank; cost_memory() is that of the fullest */
 void cost_rank_memory(const struct cost *c, const struct cost_shape *s, uint32_t r, struct estimate *e);
+/* the same rank by rank of one decision, whose stages may spare more or fewer layers from call to call */
+struct cost_held {
+    double dense, experts, largest; /* of a block: parameter elements, buckets padded; of both what is gathered at a time */
+};
+#define COST_HELD 8
+struct cost_rooms {
+    const struct cost *c;
+    const struct cost_shape *s;
+    double parameter, gradient, copy, state; /* bytes per parameter element */
+    double limit, buckets;                   /* bytes of the GPU; elements that buckets are padded to */
+    uint64_t communicator_bytes;
+    uint32_t nlayers; /* distinct ones that are here */
+    struct cost_held layers[COST_HELD], embed, head, predict;
+};
+void cost_rooms_init(struct cost_rooms *x, const struct cost *c, const struct cost_shape *s);
+void cost_rooms_rank(const struct cost_rooms *x, uint32_t r, struct estimate *e);
+/* Of the fullest rank.  false: of some rank that needs more than most_bytes, and with `bare` more than the limit even
+ * without its buffers. */
+bool cost_rooms_fullest(const struct cost_rooms *x, uint64_t most_bytes, bool bare, struct estimate *e);
 
 #endif

@@ -59,6 +59,17 @@ static struct cost_stage sum_stage(const struct cost *c, const struct cost_shape
     return sum;
 }
 
+/* layers alone, all of one kind; then stages of as many, recomputing as many, have the same sums */
+static bool plain_stage(const struct cost_shape *s, const struct stage *st)
+{
+    return !st->embed && !st->head && st->count && s->run[st->first] >= st->count;
+}
+
+static bool same_stages(const struct cost_shape *s, const struct stage *x, const struct stage *y)
+{
+    return x->count == y->count && x->spared == y->spared && s->kind[x->first] == s->kind[y->first];
+}
+
 static void add_stage(struct cost_stage *rank, const struct cost_stage *st)
 {
     rank->forward_s += st->forward_s;
@@ -98,11 +109,18 @@ void cost_pipeline(const struct cost *c, const struct cost_shape *s, struct cost
     const struct decision *d = c->decision;
     const struct wishes *w = &c->job->wishes;
     double transfer_s = d->pp > 1 ? boundary_transfer_s(c, s->boundary_bytes) : 0;
+    const struct stage *known = NULL; /* the last plain one, with its sums */
+    struct cost_stage sums = {0};
     for (uint32_t r = 0; r < d->pp; r++) {
         ranks[r] = (struct cost_stage){0};
         for (uint32_t j = 0; j < d->vpp; j++) {
             uint32_t i = cost_rank_stage(d, r, j);
-            struct cost_stage st = sum_stage(c, s, i);
+            bool plain = plain_stage(s, &d->stages[i]);
+            struct cost_stage st = plain && known && same_stages(s, known, &d->stages[i]) ? sums : sum_stage(c, s, i);
+            if (plain) {
+                known = &d->stages[i];
+                sums = st;
+            }
             add_stage(&ranks[r], &st);
             double copy_s = cost_stage_parked(c, s, i) / cost_host_bytes_s(c); /* out beside F, in beside B */
             double x = fmax(rank_x(&st), copy_s);
@@ -249,36 +267,56 @@ static double optimizer_s(const struct cost *c, const struct cost_stage *stages)
            cost_collective_s(c, OP_ALL_REDUCE, 16, AXES_WORLD);
 }
 
-void cost_step(const struct cost *c, const struct cost_stage *ranks, double pipeline_s, double free_s, struct estimate *e)
+void cost_tail(const struct cost *c, const struct cost_stage *ranks, struct estimate *e)
+{
+    e->dp_comm_s = dp_exposed(c, ranks);
+    e->optimizer_s = optimizer_s(c, ranks) + 1e-3 * c->profile->step_overhead_ms;
+}
+
+struct cost_body cost_body(const struct cost *c, const struct cost_stage *ranks)
 {
     const struct decision *d = c->decision;
+    struct cost_body x = {0};
     double slowest = -1, compute = 0, comm = 0;
     for (uint32_t r = 0; r < d->pp; r++) {
-        double f = rank_f(&ranks[r]), x = rank_x(&ranks[r]);
+        double f = rank_f(&ranks[r]), b = rank_x(&ranks[r]);
         compute += ranks[r].forward_s + ranks[r].backward_s;
         comm += ranks[r].forward_comm_s + ranks[r].backward_comm_s;
-        if (f + x <= slowest)
+        if (f + b <= slowest)
             continue;
-        slowest = f + x;
-        e->stage_forward_s = f;
-        e->stage_backward_s = x;
+        slowest = f + b;
+        x.stage_forward_s = f;
+        x.stage_backward_s = b;
     }
-    e->compute_s = compute / d->pp * d->microbatches;
-    e->tp_comm_s = comm / d->pp * d->microbatches;
+    x.compute_s = compute / d->pp * d->microbatches;
+    x.comm_s = comm / d->pp * d->microbatches;
+    /* Everyone waits for the slowest node at every synchronisation, and for the host at the step's seam.  A node that is slow
+     * on a stage with slack holds nobody up. */
+    double straggle = c->profile->straggle, slack = slowest * d->pp / (compute + comm) - 1;
+    x.slow = fmax(straggle * log2(fmax(1, (double)d->nnodes / d->pp)), straggle * log2(fmax(1, d->nnodes)) - slack);
+    return x;
+}
+
+void cost_items(const struct cost_body *x, double pipeline_s, double free_s, struct estimate *e)
+{
+    e->stage_forward_s = x->stage_forward_s;
+    e->stage_backward_s = x->stage_backward_s;
+    e->compute_s = x->compute_s;
+    e->tp_comm_s = x->comm_s;
     e->pp_comm_s = fmax(0, pipeline_s - free_s);
     e->bubble_s = fmax(0, pipeline_s - e->compute_s - e->tp_comm_s - e->pp_comm_s);
     /* what overlapped pairs hide of it is not seen */
     e->tp_comm_s = fmin(e->tp_comm_s, fmax(0, pipeline_s - e->compute_s - e->pp_comm_s));
-    e->dp_comm_s = dp_exposed(c, ranks);
-    e->optimizer_s = optimizer_s(c, ranks);
-    /* Everyone waits for the slowest node at every synchronisation, and for the host at the step's seam.  A node that is slow
-     * on a stage with slack holds nobody up. */
-    double straggle = c->profile->straggle, slack = slowest * d->pp / (compute + comm) - 1;
-    double slow = fmax(straggle * log2(fmax(1, (double)d->nnodes / d->pp)), straggle * log2(fmax(1, d->nnodes)) - slack);
-    e->compute_s *= 1 + slow;
-    e->bubble_s *= 1 + slow;
-    e->optimizer_s += 1e-3 * c->profile->step_overhead_ms;
+    e->compute_s *= 1 + x->slow;
+    e->bubble_s *= 1 + x->slow;
     e->step_time_s = e->compute_s + e->tp_comm_s + e->pp_comm_s + e->bubble_s + e->dp_comm_s + e->optimizer_s;
+}
+
+void cost_step(const struct cost *c, const struct cost_stage *ranks, double pipeline_s, double free_s, struct estimate *e)
+{
+    struct cost_body x = cost_body(c, ranks);
+    cost_tail(c, ranks, e);
+    cost_items(&x, pipeline_s, free_s, e);
 }
 
 void cost_time(const struct cost *c, const struct cost_shape *s, struct cost_stage *ranks,

@@ -51,34 +51,50 @@ struct holding {
     uint32_t blocks;
 };
 
-static double padded(const struct decision *d, double elements)
+static double padded(const struct cost_rooms *x, double elements)
 {
-    double step = 64.0 * (d->zero ? d->shard : 1);
-    return ceil(elements / step) * step;
+    return ceil(elements / x->buckets) * x->buckets;
 }
 
-static void hold_block(const struct cost *c, struct holding *h, const struct cost_block *b, double times)
+static struct cost_held held_block(const struct cost_rooms *x, const struct cost_block *b, double matrices)
 {
-    double own = padded(c->decision, b->matrices);
-    h->dense += times * (own + b->vectors_split + b->vectors_whole);
-    h->experts += times * padded(c->decision, b->experts);
-    h->largest = fmax(h->largest, own + b->experts);
-    h->temporary = fmax(h->temporary, fmax(b->forward_bytes, b->backward_bytes));
-    h->shapes = fmax(h->shapes, b->shapes);
+    double own = padded(x, matrices);
+    return (struct cost_held){own + b->vectors_split + b->vectors_whole, padded(x, b->experts), own + b->experts};
+}
+
+static void hold_block(struct holding *h, const struct cost_block *b, const struct cost_held *own, double times)
+{
+    h->dense += times * own->dense;
+    h->experts += times * own->experts;
+    h->largest = cost_larger(h->largest, own->largest);
+    h->temporary = cost_larger(h->temporary, cost_larger(b->forward_bytes, b->backward_bytes));
+    h->shapes = cost_larger(h->shapes, b->shapes);
     h->blocks++;
 }
 
+static void hold_layers(const struct cost_rooms *x, struct holding *h, const struct stage *st, uint32_t i, uint32_t run)
+{
+    const struct cost_block *b = cost_layer(x->s, st, i);
+    uint32_t kind = x->s->kind[st->first + i];
+    if (kind < x->nlayers) {
+        hold_block(h, b, &x->layers[kind], run);
+    } else {
+        struct cost_held own = held_block(x, b, b->matrices);
+        hold_block(h, b, &own, run);
+    }
+}
+
 /* the same of the head */
-static void hold_head(const struct cost *c, struct holding *h, const struct cost_block *head)
+static void hold_head(const struct cost *c, struct holding *h, const struct cost_block *head, const struct cost_held *own)
 {
     double before = h->temporary, shapes = h->shapes;
-    hold_block(c, h, head, 1);
+    hold_block(h, head, own, 1);
     if (c->profile->allocator < 0.5)
         return;
     h->temporary = before;
     h->shapes = shapes;
     h->head_keep = head->keep_bytes;
-    h->head_temporary = fmax(head->forward_bytes, head->backward_bytes);
+    h->head_temporary = cost_larger(head->forward_bytes, head->backward_bytes);
     if (c->profile->loss_bytes <= 0)
         return;
     h->head_temporary = head->loss_bytes[c->decision->zero < 3          ? LOSS_PARALLEL
@@ -156,7 +172,7 @@ static double rank_keep_parked(const struct cost *c, const struct cost_shape *s,
         keep[j] = cost_stage_keep(c, s, stage, false) - cost_stage_parked(c, s, stage);
         keep[j] += st->embed ? 0 : s->boundary_bytes;
         for (uint32_t i = 0; i < st->count; i += cost_run(s, st, i))
-            place = fmax(place, cost_layer(s, st, i)->keep_bytes);
+            place = cost_larger(place, cost_layer(s, st, i)->keep_bytes);
     }
     return pipeline_live_bytes(d, r, keep) + rank_late(c, s, r) + (decision_pairs(d->schedule) ? 4 : 2) * place;
 }
@@ -174,8 +190,10 @@ static double rank_keep(const struct cost *c, const struct cost_shape *s, uint32
     return pipeline_live_bytes(d, r, keep) + rank_late(c, s, r);
 }
 
-static struct holding hold_rank(const struct cost *c, const struct cost_shape *s, uint32_t r)
+static struct holding hold_rank(const struct cost_rooms *x, uint32_t r)
 {
+    const struct cost *c = x->c;
+    const struct cost_shape *s = x->s;
     const struct decision *d = c->decision;
     const struct model *m = &c->job->model;
     struct holding h = {0};
@@ -183,20 +201,20 @@ static struct holding hold_rank(const struct cost *c, const struct cost_shape *s
         const struct stage *st = &d->stages[rank_stage(d, r, j)];
         for (uint32_t i = 0, run; i < st->count; i += run) {
             run = cost_run(s, st, i);
-            hold_block(c, &h, cost_layer(s, st, i), run);
+            hold_layers(x, &h, st, i, run);
         }
         if (st->embed)
-            hold_block(c, &h, &s->embed, 1);
+            hold_block(&h, &s->embed, &x->embed, 1);
         if (!st->head)
             continue;
-        struct cost_block head = s->head;
+        struct cost_held head = x->head;
         if (m->tied && cost_stage_rank(d, 0) == r && d->schedule != SCHED_DUALPIPE)
-            head.matrices = 0;
-        hold_head(c, &h, &head);
+            head = held_block(x, &s->head, 0);
+        hold_head(c, &h, &s->head, &head);
         if (c->profile->allocator > 0.5 && c->profile->loss_bytes > 0)
             h.loss = s->head.loss_bytes;
         if (m->predict)
-            hold_block(c, &h, &s->predict, m->predict);
+            hold_block(&h, &s->predict, &x->predict, m->predict);
     }
     h.keep = rank_keep(c, s, r, true);
     return h;
@@ -210,29 +228,24 @@ static double dtype_bytes(enum dtype_name d)
 /* share of what a caching allocator would like to hold that it cannot give back: blocks in part used */
 #define ALLOCATOR_LEAST 0.1
 
-/* bytes per parameter element */
-struct widths {
-    double parameter, gradient, copy, state;
-};
-
-static struct widths widths_of(const struct cost *c)
+static void set_widths(struct cost_rooms *x)
 {
+    const struct cost *c = x->c;
     const struct train *t = &c->job->train;
     bool fp32 = t->precision == DT_FP32;
-    struct widths w = {.parameter = dtype_bytes(fp32 ? DT_FP32 : t->parameters),
-                       .gradient = dtype_bytes(t->grads)};
-    w.state = fp32 ? 0 : dtype_bytes(t->master);
+    x->parameter = dtype_bytes(fp32 ? DT_FP32 : t->parameters);
+    x->gradient = dtype_bytes(t->grads);
+    x->state = fp32 ? 0 : dtype_bytes(t->master);
     if (c->decision->zero >= 3 && c->profile->master_shards > 0.5) {
-        w.parameter = fmax(w.parameter, dtype_bytes(t->master));
-        w.state = 0;
+        x->parameter = cost_larger(x->parameter, dtype_bytes(t->master));
+        x->state = 0;
     }
-    w.state += t->optimizer == OPT_ADAMW ? 2 * dtype_bytes(t->moments) : t->momentum > 0 ? dtype_bytes(t->moments) : 0;
+    x->state += t->optimizer == OPT_ADAMW ? 2 * dtype_bytes(t->moments) : t->momentum > 0 ? dtype_bytes(t->moments) : 0;
     if (c->job->wishes.offload & OFFLOAD_OPTIMIZER)
-        w.state = 0;
+        x->state = 0;
     /* an optimizer that shards its state reduces half-precision gradients after the step's last backward; Megatron's adds
      * each to its fp32 one as it comes */
-    w.copy = !fp32 && t->grads == DT_FP32 && c->decision->zero == 1 ? c->profile->gradient_copy_bytes : 0;
-    return w;
+    x->copy = !fp32 && t->grads == DT_FP32 && c->decision->zero == 1 ? c->profile->gradient_copy_bytes : 0;
 }
 
 /* kinds of transfers that a rank takes part in, each with buffers of its own */
@@ -256,7 +269,7 @@ static double shard_buffers(const struct cost *c, const struct holding *h)
     double gathered = 2 * h->largest, most = 1e9 * c->profile->gathered_most,
            element = c->job->train.precision == DT_FP32 ? 4 : 2;
     if (most > 0)
-        gathered = fmin(gathered, most);
+        gathered = cost_smaller(gathered, most);
     double reduced = c->job->train.reduce == DT_FP32 ? 4 : 2;
     return (d->zero >= 3 ? element * gathered : 0) + (d->zero >= 2 ? reduced * gathered : 0);
 }
@@ -269,72 +282,109 @@ uint64_t cost_memory_limit(const struct job *job, const struct topo_gpu *gpu)
 }
 
 /* lines of the estimate of rank r from what it holds */
-static void fill_lines(const struct cost *c, const struct cost_shape *s, const struct holding *h, uint32_t r,
-                       struct estimate *e)
+static void fill_lines(const struct cost_rooms *x, const struct holding *h, uint32_t r, struct estimate *e)
 {
+    const struct cost *c = x->c;
+    const struct cost_shape *s = x->s;
     const struct decision *d = c->decision;
     const struct profile *p = c->profile;
-    struct widths w = widths_of(c);
     uint32_t edp = decision_expert_dp(d), expert_shard = d->shard < edp ? d->shard : edp;
     double all = h->dense + h->experts, own = h->dense / d->shard + h->experts / expert_shard;
-    double parameters = w.parameter * (d->zero >= 3 ? own : all);
-    double gradients = w.gradient * (d->zero >= 2 ? own : all);
-    double optimizer = w.state * (d->zero ? own : all);
-    double blocks = fmax(h->blocks, 1); /* a stage may be empty */
+    double parameters = x->parameter * (d->zero >= 3 ? own : all);
+    double gradients = x->gradient * (d->zero >= 2 ? own : all);
+    double optimizer = x->state * (d->zero ? own : all);
+    double blocks = cost_larger(h->blocks, 1); /* a stage may be empty */
     double activations = h->keep, buffers;
     if (p->allocator > 0.5) {
         buffers =
-            fmax(h->temporary - h->head_keep, h->head_temporary) + (d->pp > 1 ? 2 * s->boundary_bytes : 0);
+            cost_larger(h->temporary - h->head_keep, h->head_temporary) + (d->pp > 1 ? 2 * s->boundary_bytes : 0);
         buffers += p->gradient_shapes > 0.5 ? 2 * h->shapes : 0;
     } else {
         /* With one microbatch, gradients take the place of activations already used.  With more, the rings
          * stay whole until the last backward. */
         if (d->microbatches == 1 && d->zero < 2 && !(c->job->wishes.offload & OFFLOAD_ACTIVATIONS))
-            activations -= fmin(gradients, activations) * (1 - 1 / blocks);
+            activations -= cost_smaller(gradients, activations) * (1 - 1 / blocks);
         buffers = h->temporary + (d->pp > 1 ? 4 * s->boundary_bytes : 0);
     }
-    buffers = fmax(buffers + shard_buffers(c, h), 0);
+    buffers = cost_larger(buffers + shard_buffers(c, h), 0);
     e->peak_stage = r;
     e->parameter_bytes = (uint64_t)parameters;
     e->gradient_bytes = (uint64_t)gradients;
     e->optimizer_bytes = (uint64_t)optimizer;
     e->activation_bytes = (uint64_t)activations;
     e->buffer_bytes = (uint64_t)buffers;
-    e->communicator_bytes = (uint64_t)(p->communicator_mib * communicators(d) * (1 << 20));
+    e->communicator_bytes = x->communicator_bytes;
     e->context_bytes = (uint64_t)(p->context_gib * (1 << 30));
     e->peak_bytes = e->parameter_bytes + e->gradient_bytes + e->optimizer_bytes + e->activation_bytes +
                     e->buffer_bytes + e->communicator_bytes + e->context_bytes;
     /* A caching allocator gives back what it holds for nothing when the device has no more.  The optimizer's buckets live
      * as long as it does; under ZeRO 2 and 3 they are those that shard_buffers() counts. */
-    double in_part = p->allocator_share * (activations + buffers), held = in_part, taken = w.copy * all;
+    double in_part = p->allocator_share * (activations + buffers), held = in_part, taken = x->copy * all;
     *(d->zero < 2 ? &taken : &held) += p->held_gib * (1 << 30);
-    double limit = (double)cost_memory_limit(c->job, &c->type->gpu), free_bytes = limit - (double)e->peak_bytes - taken;
-    e->allocator_bytes = (uint64_t)(taken + fmin(held, fmax(free_bytes, ALLOCATOR_LEAST * in_part)));
+    double free_bytes = x->limit - (double)e->peak_bytes - taken;
+    e->allocator_bytes = (uint64_t)(taken + cost_smaller(held, cost_larger(free_bytes, ALLOCATOR_LEAST * in_part)));
     e->peak_bytes += e->allocator_bytes;
+}
+
+void cost_rooms_init(struct cost_rooms *x, const struct cost *c, const struct cost_shape *s)
+{
+    *x = (struct cost_rooms){.c = c, .s = s, .nlayers = s->ndistinct < COST_HELD ? s->ndistinct : COST_HELD};
+    x->limit = (double)cost_memory_limit(c->job, &c->type->gpu);
+    x->buckets = 64.0 * (c->decision->zero ? c->decision->shard : 1);
+    x->communicator_bytes = (uint64_t)(c->profile->communicator_mib * communicators(c->decision) * (1 << 20));
+    set_widths(x);
+    for (uint32_t i = 0; i < x->nlayers; i++)
+        x->layers[i] = held_block(x, &s->layers[i], s->layers[i].matrices);
+    x->embed = held_block(x, &s->embed, s->embed.matrices);
+    x->head = held_block(x, &s->head, s->head.matrices);
+    if (c->job->model.predict)
+        x->predict = held_block(x, &s->predict, s->predict.matrices);
+}
+
+void cost_rooms_rank(const struct cost_rooms *x, uint32_t r, struct estimate *e)
+{
+    const struct cost *c = x->c;
+    struct holding h = hold_rank(x, r);
+    fill_lines(x, &h, r, e);
+    /* where memory is short: a loss over split logits, then a fused one and fused operators */
+    for (int k = 0; k < 2 && (double)e->peak_bytes > x->limit; k++) {
+        if (h.loss)
+            h.head_temporary = cost_smaller(h.head_temporary, h.loss[k ? LOSS_LEAST : LOSS_SPLIT]);
+        bool fuses = k && c->profile->eager > 0;
+        if (fuses)
+            h.keep = rank_keep(c, x->s, r, false);
+        if (h.loss || fuses)
+            fill_lines(x, &h, r, e);
+    }
 }
 
 void cost_rank_memory(const struct cost *c, const struct cost_shape *s, uint32_t r, struct estimate *e)
 {
-    struct holding h = hold_rank(c, s, r);
-    fill_lines(c, s, &h, r, e);
-    /* where memory is short: a loss over split logits, then a fused one and fused operators */
-    for (int k = 0; k < 2 && e->peak_bytes > cost_memory_limit(c->job, &c->type->gpu); k++) {
-        if (h.loss)
-            h.head_temporary = fmin(h.head_temporary, h.loss[k ? LOSS_LEAST : LOSS_SPLIT]);
-        if (k && c->profile->eager > 0)
-            h.keep = rank_keep(c, s, r, false);
-        fill_lines(c, s, &h, r, e);
+    struct cost_rooms x;
+    cost_rooms_init(&x, c, s);
+    cost_rooms_rank(&x, r, e);
+}
+
+bool cost_rooms_fullest(const struct cost_rooms *x, uint64_t most_bytes, bool bare, struct estimate *e)
+{
+    struct estimate fullest = *e;
+    for (uint32_t r = 0; r < x->c->decision->pp; r++) {
+        struct estimate rank = *e; /* times stay */
+        cost_rooms_rank(x, r, &rank);
+        if (r == 0 || rank.peak_bytes > fullest.peak_bytes)
+            fullest = rank;
+        if (rank.peak_bytes > most_bytes && (!bare || (double)(rank.peak_bytes - rank.buffer_bytes) > x->limit)) {
+            *e = rank;
+            return false;
+        }
     }
+    *e = fullest;
+    return true;
 }
 
 void cost_memory(const struct cost *c, const struct cost_shape *s, struct estimate *e)
 {
-    struct estimate fullest = *e;
-    for (uint32_t r = 0; r < c->decision->pp; r++) {
-        struct estimate rank = *e; /* times stay */
-        cost_rank_memory(c, s, r, &rank);
-        if (r == 0 || rank.peak_bytes > fullest.peak_bytes)
-            fullest = rank;
-    }
-    *e = fullest;
+    struct cost_rooms x;
+    cost_rooms_init(&x, c, s);
+    cost_rooms_fullest(&x, UINT64_MAX, false, e);
 }

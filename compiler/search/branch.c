@@ -306,6 +306,12 @@ static void dive_leaf(struct searching *s, void *to, const struct leaf *x)
         dive->best[at] = *x;
 }
 
+/* a leaf of a greater bound is not among the best */
+static double dive_last(const struct dive *dive)
+{
+    return dive->n < DIVE_LEAVES ? INFINITY : dive->best[DIVE_LEAVES - 1].bound;
+}
+
 static int compare_nodes(const void *x, const void *y)
 {
     return node_before(x, y) ? -1 : node_before(y, x);
@@ -374,7 +380,7 @@ static void dive(struct searching *s)
             last = x->decision.microbatch;
             refine(s, x);
             if (!found->n || x->bound < found->best[0].bound)
-                search_sample_family(s, f, dive_leaf, found);
+                search_sample_family(s, f, dive_last(found), dive_leaf, found);
         }
     }
     memcpy(s->heap.at, meshes, n * sizeof *meshes); /* families were for the dive alone */

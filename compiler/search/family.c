@@ -204,10 +204,15 @@ static bool probe(struct searching *s, const struct family *f, uint32_t kind, ui
                 x.decision.stages = s->scratch;
                 decision_spare(&x.decision);
             }
-            cost_memory(&c, &h->shape, &x.estimate);
+            struct cost_rooms rooms;
+            cost_rooms_init(&rooms, &c, &h->shape);
+            bool whole = cost_rooms_fullest(&rooms, search_miss_bytes(s), true, &x.estimate);
             if (x.estimate.peak_bytes - x.estimate.buffer_bytes <= s->memory_limit)
                 return true;
-            search_too_full(s, &x);
+            if (whole)
+                search_too_full(s, &x);
+            else
+                s->result->removed[REMOVED_MEMORY]++;
         }
     }
     return !any;
@@ -237,21 +242,31 @@ static bool kind_lives(struct searching *s, struct family *f, uint32_t kind)
     return b < *dead_from;
 }
 
-/* Step time of d with all layers spared that may be: a bound for whatever memory leaves of them, but for the
- * data-parallel transfers that a longer backward would hide: at most one more forward for each microbatch beside them. */
-static double bound_s(struct searching *s, struct cost *c, const struct family *f, struct decision *d)
+/* the tails of all states for the stages in s->ranks */
+static void tail_states(struct searching *s, struct cost *c, struct decision *d, const struct states *states, struct estimate *tail)
 {
-    struct estimate e = {0};
-    c->decision = d;
-    search_bound(s, c, f->shape, &e);
-    double longer = s->may_spare ? e.stage_forward_s * cost_passes_beside(c) : 0;
-    return e.step_time_s - fmin(e.dp_comm_s, longer);
+    for (uint32_t i = 0; i < states->n; i++) {
+        tail[i] = (struct estimate){0};
+        set_state(c, d, &states->at[i]);
+        cost_tail(c, s->ranks, &tail[i]);
+    }
+    s->result->evaluated += states->n - 1;
+}
+
+/* Step time with all layers spared that may be: a bound for whatever memory leaves of them, but for the data-parallel
+ * transfers that a longer backward would hide: at most one more forward for each microbatch beside them.  row: with any
+ * state's tail. */
+static double cell_bound_s(const struct searching *s, const struct estimate *row, const struct estimate *tail, uint32_t passes)
+{
+    double body_s = row->step_time_s - row->dp_comm_s - row->optimizer_s;
+    double longer = s->may_spare ? row->stage_forward_s * passes : 0;
+    return (body_s + cost_larger(0, tail->dp_comm_s - longer) + tail->optimizer_s) * (1 - 1e-9);
 }
 
 static void add_cell(struct searching *s, const struct family *f, uint32_t index, const struct cell *cell,
                      double step_s, cell_taker take, void *to)
 {
-    double bound = search_objective(s, step_s * (1 - 1e-9), f->decision.gpus_used);
+    double bound = search_objective(s, step_s, f->decision.gpus_used);
     s->result->space += s->space.nrecompute;
     if (bound < search_worst(s))
         take(s, to, cell, fmax(bound, f->bound), index);
@@ -269,56 +284,89 @@ static bool find_alive(struct searching *s, struct family *f)
     return f->alive;
 }
 
-void search_sample_family(struct searching *s, uint32_t index, leaf_taker take, void *to)
+/* what bounds of one class of schedules need */
+struct class_row {
+    struct decision d;
+    struct cost c;
+    struct search_stages stages;
+    struct estimate tail[STATES];
+    const struct states *states;
+    uint32_t passes[STATES];
+};
+
+static void begin_class(struct searching *s, const struct family *f, uint32_t k, struct class_row *x)
+{
+    x->d = f->decision;
+    x->c = *f->cost;
+    x->states = list_states(s, f);
+    set_schedule(s, &x->d, k);
+    set_stages(s, f, &x->d);
+    x->c.decision = &x->d;
+    x->stages = search_stages(s, &x->c, f->shape);
+    tail_states(s, &x->c, &x->d, x->states, x->tail);
+    for (uint32_t i = 0; i < x->states->n; i++) {
+        set_state(&x->c, &x->d, &x->states->at[i]);
+        x->passes[i] = cost_passes_beside(&x->c);
+    }
+}
+
+static void bound_row(struct searching *s, struct class_row *x, uint32_t k, struct estimate *row)
+{
+    *row = x->tail[0];
+    set_schedule(s, &x->d, k);
+    search_bound(s, &x->stages, &x->d, row);
+}
+
+static bool usual(const struct searching *s, uint32_t k)
+{
+    const struct space_schedule *x = &s->space.schedules[k];
+    return x->kind == SCHED_1F1B || x->kind == SCHED_ZB_V || (x->kind == SCHED_INTERLEAVED && x->groups_of_pp < 2) ||
+           s->space.nschedules < 4;
+}
+
+void search_sample_family(struct searching *s, uint32_t index, double most, leaf_taker take, void *to)
 {
     struct family *f = &s->families.at[index];
     const struct decision *d = &f->decision;
     if (!find_alive(s, f))
         return;
     const struct states *states = list_states(s, f);
-    for (uint32_t k = 0; k < s->space.nschedules; k++) {
-        const struct space_schedule *x = &s->space.schedules[k];
-        bool usual = x->kind == SCHED_1F1B || x->kind == SCHED_ZB_V ||
-                     (x->kind == SCHED_INTERLEAVED && x->groups_of_pp < 2);
-        if (!schedule_applies(s, d, k) || !(usual || s->space.nschedules < 4))
+    struct class_row x;
+    for (uint32_t k = 0, end = 0; k < s->space.nschedules && states->n; k++) {
+        if (!usual(s, k) || !schedule_applies(s, d, k))
             continue;
-        for (uint32_t i = 0; i < states->n; i++)
-            if (states->at[i].zero == 1 || i == 0 || states->n < 3)
+        struct estimate row;
+        if (k >= end) {
+            begin_class(s, f, k, &x);
+            end = class_end(s, k);
+        }
+        bound_row(s, &x, k, &row);
+        for (uint32_t i = 0; i < states->n; i++) {
+            double bound_s = cell_bound_s(s, &row, &x.tail[i], x.passes[i]);
+            if ((states->at[i].zero == 1 || i == 0 || states->n < 3) && search_objective(s, bound_s, d->gpus_used) < most)
                 search_open_cell(s, &(struct cell){index, k, i}, take, to);
+        }
     }
 }
 
 void search_open_family(struct searching *s, uint32_t index, cell_taker take, void *to)
 {
     struct family *f = &s->families.at[index];
-    struct decision d = f->decision;
-    struct cost c = *f->cost;
-    double row_s[SPACE_SCHEDULES], column_s[STATES];
     if (!find_alive(s, f))
         return;
     const struct states *states = list_states(s, f);
-    for (uint32_t first = 0, end; first < s->space.nschedules && states->n; first = end) {
-        uint32_t any = UINT32_MAX;
-        end = class_end(s, first);
-        set_state(&c, &d, &states->at[0]);
-        for (uint32_t k = first; k < end; k++) {
-            if (!schedule_applies(s, &d, k))
-                continue;
-            set_schedule(s, &d, k);
-            set_stages(s, f, &d);
-            row_s[k] = bound_s(s, &c, f, &d);
-            any = k;
-        }
-        if (any == UINT32_MAX)
+    struct class_row x;
+    for (uint32_t k = 0, end = 0; k < s->space.nschedules && states->n; k++) {
+        if (!schedule_applies(s, &f->decision, k))
             continue;
-        for (uint32_t i = 0; i < states->n; i++) {
-            set_state(&c, &d, &states->at[i]);
-            column_s[i] = i ? bound_s(s, &c, f, &d) : row_s[any];
+        struct estimate row;
+        if (k >= end) {
+            begin_class(s, f, k, &x);
+            end = class_end(s, k);
         }
-        for (uint32_t k = first; k < end; k++)
-            for (uint32_t i = 0; i < states->n && schedule_applies(s, &d, k); i++)
-                add_cell(s, f, index, &(struct cell){index, k, i}, row_s[k] + column_s[i] - row_s[any], take,
-                         to);
+        bound_row(s, &x, k, &row);
+        for (uint32_t i = 0; i < states->n; i++)
+            add_cell(s, f, index, &(struct cell){index, k, i}, cell_bound_s(s, &row, &x.tail[i], x.passes[i]), take, to);
     }
 }
 

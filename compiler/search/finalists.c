@@ -15,6 +15,7 @@
 
 #define FINALISTS 3
 #define BUDGET 3000000u       /* actions run, of each; a candidate has 3 per stage and microbatch */
+#define AGAIN 1000000u        /* the same where what was made did not fit */
 #define RUNS_LEAST 40u        /* runs of all actions, for what is larger */
 #define MOST_ACTIONS 1000000u /* more take seconds */
 #define GAIN 0.002
@@ -54,7 +55,7 @@ static void find_room(struct searching *s, const struct cost *c, const struct se
 
 /* Memory and time of the candidate with a schedule made for the room; false where there is none. */
 static bool make_schedule(struct searching *s, struct cost *c, const struct search_shape *h,
-                          const struct room *room, struct candidate *out)
+                          const struct room *room, uint64_t budget, struct candidate *out)
 {
     struct decision *d = &out->decision;
     uint64_t actions = 3 * (uint64_t)d->nstages * d->microbatches;
@@ -67,7 +68,7 @@ static bool make_schedule(struct searching *s, struct cost *c, const struct sear
                                    .late_bytes = room->late,
                                    .most_bytes = room->most,
                                    .folds = d->folds,
-                                   .budget = actions * RUNS_LEAST > BUDGET ? actions * RUNS_LEAST : BUDGET};
+                                   .budget = actions * RUNS_LEAST > budget ? actions * RUNS_LEAST : budget};
     d->listed = schedule_auto(s->arena, d, &costs, &step_s);
     if (!d->listed)
         return false;
@@ -76,9 +77,28 @@ static bool make_schedule(struct searching *s, struct cost *c, const struct sear
     return true;
 }
 
-/* x with a schedule of its own in a share of the memory that is left; false where none is made or none fits
- */
-static bool synthesise(struct searching *s, const struct candidate *x, double share, struct candidate *out)
+/* Is x, whose pairs of actions hide nothing, within `least` of a bound on any order of its actions?  With fewer seconds in
+ * the pipeline a step is shorter by as much at most, times what a slow node stretches. */
+static bool nothing_to_gain(struct searching *s, const struct cost *c, const struct search_shape *h, const struct room *room,
+                            double least)
+{
+    const struct decision *d = c->decision;
+    struct pipeline_times times;
+    cost_pipeline(c, &h->shape, s->ranks, s->stages, &times);
+    for (uint32_t i = 0; i < d->nstages; i++)
+        if (s->stages[i].forward_hidden_s > 0 || s->stages[i].backward_hidden_s > 0)
+            return false;
+    struct schedule_costs costs = {.times = &times, .keep_bytes = room->keep, .late_bytes = room->late, .most_bytes = room->most,
+                                   .folds = decision_folds(d)};
+    struct estimate e = {0};
+    double bound_s = schedule_auto_bound_s(s->arena, d, &costs, false);
+    cost_step(c, s->ranks, bound_s, bound_s, &e);
+    return e.step_time_s >= least;
+}
+
+/* x with a schedule of its own in a share of the memory that is left, in less than most_s; false where none is made or
+ * none fits */
+static bool synthesise(struct searching *s, const struct candidate *x, double share, double most_s, struct candidate *out)
 {
     *out = *x;
     struct decision *d = &out->decision;
@@ -89,18 +109,20 @@ static bool synthesise(struct searching *s, const struct candidate *x, double sh
     const struct search_shape *h = search_shape(s, c);
     struct room room;
     find_room(s, c, h, share, &room);
+    if (nothing_to_gain(s, c, h, &room, most_s))
+        return false;
     d->folds = decision_folds(&x->decision);
     d->schedule = SCHED_AUTO;
     d->schedule_group = 0;
     /* rings are each as deep as its own fullest moment, so that together they may take more than any moment
      */
-    for (int tries = 0; make_schedule(s, c, h, &room, out); tries++) {
+    for (int tries = 0; make_schedule(s, c, h, &room, tries ? AGAIN : BUDGET, out); tries++) {
         double over = (double)out->estimate.peak_bytes - (double)s->memory_limit;
         if (over <= 0)
             return out->estimate.step_time_s <= search_limit_s(s) &&
                    !(s->unlike && search_dimension_value(d, s->dimension) ==
                                       search_dimension_value(s->unlike, s->dimension));
-        if (tries == 5)
+        if (tries == 5 || out->estimate.step_time_s >= most_s) /* in less room none is faster */
             return false;
         for (uint32_t r = 0; r < d->pp; r++)
             room.most[r] -= 0.6 * over;
@@ -131,10 +153,10 @@ void search_finalists(struct searching *s)
         struct candidate own;
         if (asked && (all[i].decision.pp == 1 || named(w, all[i].decision.schedule)))
             search_keep(s, &all[i]);
-        if (asked && synthesise(s, &all[i], LEANER, &own)) /* what is placed may take more than estimated */
+        double most_s = asked ? INFINITY : all[i].estimate.step_time_s * (1 - GAIN);
+        if (asked && synthesise(s, &all[i], LEANER, most_s, &own)) /* what is placed may take more than estimated */
             search_keep(s, &own);
-        if (synthesise(s, &all[i], 1, &own) &&
-            (asked || own.estimate.step_time_s < all[i].estimate.step_time_s * (1 - GAIN)))
+        if (synthesise(s, &all[i], 1, most_s, &own) && own.estimate.step_time_s < most_s)
             search_keep(s, &own);
     }
 }

@@ -27,43 +27,69 @@ void search_too_full(struct searching *s, const struct candidate *x)
     r->has_closest = true;
 }
 
-/* Memory of x's decision under one kind of recomputation; false if it does not fit.  *spared: every layer is,
- * so that it is the decision without recomputation. */
+uint64_t search_miss_bytes(const struct searching *s)
+{
+    const struct search_result *r = s->result;
+    return r->has_closest && r->closest.estimate.peak_bytes > s->memory_limit ? r->closest.estimate.peak_bytes : UINT64_MAX;
+}
+
+/* Memory of x's decision under one kind of recomputation; false if it does not fit: its memory is then that of some rank
+ * that does not, of the fullest where it is the closest miss.  *spared: every layer is, so that it is the decision without
+ * recomputation. */
 static bool leaf_fits(struct searching *s, const struct cost *c, const struct search_shape *h, bool spare,
                       struct candidate *x, bool *spared)
 {
     struct decision *d = &x->decision;
+    struct cost_rooms rooms;
+    struct estimate full = {0};
+    uint64_t miss_bytes = search_miss_bytes(s);
     *spared = false;
     memcpy(s->scratch, d->stages, d->nstages * sizeof *d->stages);
     d->stages = s->scratch;
     decision_spare(d);
-    if (spare && search_spare(c, &h->shape, d, s->memory_limit)) {
+    cost_rooms_init(&rooms, c, &h->shape);
+    if (spare && search_spare(&rooms, d, s->memory_limit, &full)) {
         uint32_t again = 0;
         for (uint32_t i = 0; i < d->nstages; i++)
             again += d->stages[i].count - d->stages[i].spared;
         *spared = again == 0;
     } else if (spare) {
+        if (full.peak_bytes >= miss_bytes) {
+            x->estimate = full;
+            s->result->removed[REMOVED_MEMORY]++;
+            return false;
+        }
         decision_spare(d);
     }
-    cost_memory(c, &h->shape, &x->estimate);
+    bool whole = cost_rooms_fullest(&rooms, miss_bytes, false, &x->estimate);
     if (x->estimate.peak_bytes <= s->memory_limit)
         return true;
-    search_too_full(s, x);
+    if (whole)
+        search_too_full(s, x);
+    else
+        s->result->removed[REMOVED_MEMORY]++;
     return false;
 }
 
-void search_bound(struct searching *s, const struct cost *c, const struct search_shape *h, struct estimate *e)
+struct search_stages search_stages(struct searching *s, const struct cost *c, const struct search_shape *h)
 {
     const struct decision *d = c->decision;
-    struct pipeline_times times;
+    struct search_stages x;
     double fullest = 0;
-    cost_pipeline(c, &h->shape, s->ranks, s->stages, &times);
+    cost_pipeline(c, &h->shape, s->ranks, s->stages, &x.times);
     for (uint32_t r = 0; r < d->pp; r++)
-        fullest = fmax(fullest, s->ranks[r].forward_s + s->ranks[r].forward_comm_s + s->ranks[r].backward_s +
-                                    s->ranks[r].backward_comm_s - s->ranks[r].forward_hidden_s -
-                                    s->ranks[r].backward_hidden_s);
-    double pipeline_s = pipeline_bound_s(d, &times) * (1 - 1e-9);
-    cost_step(c, s->ranks, pipeline_s, fmin(pipeline_s, d->microbatches * fullest), e);
+        fullest = cost_larger(fullest, s->ranks[r].forward_s + s->ranks[r].forward_comm_s + s->ranks[r].backward_s +
+                                           s->ranks[r].backward_comm_s - s->ranks[r].forward_hidden_s -
+                                           s->ranks[r].backward_hidden_s);
+    x.work_s = d->microbatches * fullest;
+    x.body = cost_body(c, s->ranks);
+    return x;
+}
+
+void search_bound(struct searching *s, const struct search_stages *x, const struct decision *d, struct estimate *e)
+{
+    double pipeline_s = pipeline_bound_s(d, &x->times) * (1 - 1e-9);
+    cost_items(&x->body, pipeline_s, cost_smaller(pipeline_s, x->work_s), e);
     s->result->evaluated++;
 }
 
@@ -137,7 +163,9 @@ enum leaf_fate search_leaf(struct searching *s, struct cost *c, struct search_sh
         r->removed[REMOVED_EMIT]++;
         return LEAF_OUT;
     }
-    search_bound(s, c, h, &x->estimate);
+    struct search_stages stages = search_stages(s, c, h);
+    cost_tail(c, s->ranks, &x->estimate);
+    search_bound(s, &stages, &x->decision, &x->estimate);
     out->bound = search_objective(s, x->estimate.step_time_s, d->gpus_used);
     if (out->bound >= search_worst(s)) {
         r->removed[REMOVED_BOUND]++;

@@ -151,17 +151,23 @@ typedef void (*cell_taker)(struct searching *s, void *to, const struct cell *cel
 typedef void (*leaf_taker)(struct searching *s, void *to, const struct leaf *x);
 double search_family_bound_s(struct searching *s, struct search_shape *h, const struct decision *d);
 void search_open_family(struct searching *s, uint32_t index, cell_taker take, void *to);
-/* leaves of a few usual cells */
-void search_sample_family(struct searching *s, uint32_t index, leaf_taker take, void *to);
+/* leaves of a few usual cells; those of a bound above `most` may be left out */
+void search_sample_family(struct searching *s, uint32_t index, double most, leaf_taker take, void *to);
 void search_open_cell(struct searching *s, const struct cell *cell, leaf_taker take, void *to);
 
 /* leaf.c: memory and bound of one decision of shape h; time of a leaf, and whether it is kept */
 enum leaf_fate search_leaf(struct searching *s, struct cost *c, struct search_shape *h,
                            const struct decision *d, bool spare, struct leaf *out);
 void search_finish_leaf(struct searching *s, struct leaf *x);
-/* c's decision from below: items as cost_time() */
-void search_bound(struct searching *s, const struct cost *c, const struct search_shape *h,
-                  struct estimate *e);
+/* the stages of c's decision, in s->ranks and s->stages too: the same for all schedules of a class and all states */
+struct search_stages {
+    struct pipeline_times times;
+    struct cost_body body;
+    double work_s; /* of the fullest rank */
+};
+struct search_stages search_stages(struct searching *s, const struct cost *c, const struct search_shape *h);
+/* d's step from below: items as cost_time(), with those of cost_tail() in e */
+void search_bound(struct searching *s, const struct search_stages *x, const struct decision *d, struct estimate *e);
 /* c's decision with its schedule run */
 void search_time(struct searching *s, const struct cost *c, const struct search_shape *h, struct estimate *e);
 /* finalists.c: candidates with synthesised schedules beside those of formulas, or instead of them where 'auto' was asked
@@ -181,9 +187,11 @@ double search_shape_bound_s(const struct search_shape *h, const struct decision 
 double search_share_bound_s(const struct search_shape *h, const struct decision *d); /* with transfers */
 double search_class_bound_s(const struct search_shape *h, const struct decision *d,
                             const struct search_cut *cut, enum placement placement);
-/* Spares as many layers from recomputation as every rank's memory allows, in d's own stages; false if a rank
- * does not fit with none spared. */
-bool search_spare(const struct cost *c, const struct cost_shape *h, struct decision *d, uint64_t limit);
+/* Spares as many layers from recomputation as every rank's memory allows, in d's own stages, which are those of x; false
+ * if a rank does not fit with none spared, e is its memory then. */
+bool search_spare(const struct cost_rooms *x, struct decision *d, uint64_t limit, struct estimate *e);
+/* what a decision must need less than to be worth a closer look as the closest miss */
+uint64_t search_miss_bytes(const struct searching *s);
 
 /* neighbours.c: without wish `which` of SEARCH_WISHES; its name and place, or NULL if it was not stated */
 #define SEARCH_WISHES (NDEGREES + 10)

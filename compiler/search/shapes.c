@@ -181,41 +181,67 @@ static void spare_rank(struct decision *d, uint32_t r, uint32_t k)
 }
 
 /* does rank r fit with k of its layers spared? */
-static bool rank_fits(const struct cost *c, const struct cost_shape *h, struct decision *d, uint32_t r,
-                      uint32_t k, uint64_t limit)
+static bool rank_fits(const struct cost_rooms *x, struct decision *d, uint32_t r, uint32_t k, uint64_t limit, struct estimate *e)
 {
-    struct estimate e = {0};
     spare_rank(d, r, k);
-    cost_rank_memory(c, h, r, &e);
-    return e.peak_bytes <= limit;
+    cost_rooms_rank(x, r, e);
+    return e->peak_bytes <= limit;
 }
 
-bool search_spare(const struct cost *c, const struct cost_shape *h, struct decision *d, uint64_t limit)
+static uint32_t rank_layers(const struct decision *d, uint32_t r)
 {
+    uint32_t layers = 0;
+    for (uint32_t j = 0; j < d->vpp; j++)
+        layers += d->stages[cost_rank_stage(d, r, j)].count;
+    return layers;
+}
+
+/* the most layers that rank r can spare; `all` of them do not fit, `guess` may be a good one; NONE: it does not fit */
+static uint32_t most_spared(const struct cost_rooms *x, struct decision *d, uint32_t r, uint32_t all, uint32_t guess, uint64_t limit,
+                            struct estimate *e)
+{
+    if (d->microbatches == 1) { /* gradients take the place of activations: fewer spared may need more */
+        while (all > 0 && !rank_fits(x, d, r, all - 1, limit, e))
+            all--;
+        return all > 0 ? all - 1 : NONE;
+    }
+    uint32_t low = NONE, high = all, step = 1; /* low fits, high does not */
+    while (low == NONE && high > 0) {
+        uint32_t k = guess < high ? guess : high - 1;
+        if (rank_fits(x, d, r, k, limit, e))
+            low = k;
+        else
+            high = k;
+        guess = high > step ? high - step : 0;
+        step *= 2;
+    }
+    if (low == NONE)
+        return NONE;
+    for (step = 1; low + 1 < high;) {
+        uint32_t middle = step < (high - low) / 2 ? low + step : low + (high - low) / 2;
+        if (rank_fits(x, d, r, middle, limit, e)) {
+            low = middle;
+            step *= 2;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+bool search_spare(const struct cost_rooms *x, struct decision *d, uint64_t limit, struct estimate *e)
+{
+    uint32_t last = 0;
     for (uint32_t r = 0; r < d->pp; r++) {
-        uint32_t layers = 0, low = 0, high;
-        for (uint32_t j = 0; j < d->vpp; j++)
-            layers += d->stages[cost_rank_stage(d, r, j)].count;
-        if (rank_fits(c, h, d, r, layers, limit))
-            continue;
-        high = layers;
-        if (d->microbatches == 1) { /* gradients take the place of activations: fewer spared may need more */
-            while (high > 0 && !rank_fits(c, h, d, r, high - 1, limit))
-                high--;
-            if (high == 0)
-                return false;
+        uint32_t layers = rank_layers(d, r);
+        if (rank_fits(x, d, r, layers, limit, e)) {
+            last = layers;
             continue;
         }
-        if (layers == 0 || !rank_fits(c, h, d, r, 0, limit))
+        last = layers ? most_spared(x, d, r, layers, last, limit, e) : NONE;
+        if (last == NONE)
             return false;
-        while (low + 1 < high) { /* low fits, high does not */
-            uint32_t middle = low + (high - low) / 2;
-            if (rank_fits(c, h, d, r, middle, limit))
-                low = middle;
-            else
-                high = middle;
-        }
-        spare_rank(d, r, low);
+        spare_rank(d, r, last);
     }
     return true;
 }

@@ -104,13 +104,18 @@ static int in_process(const struct row *r, uint32_t gpus, uint64_t batch)
     return status != 0;
 }
 
-int main(void)
+/* with an argument only the rows of so many GPUs */
+int main(int argc, char **argv)
 {
     int failed = 0;
+    unsigned long long only = argc > 1 ? strtoull(argv[1], NULL, 10) : 0;
     printf("%-16s %6s %7s %9s %9s %8s %6s %6s %5s  %7s  %s\n", "job", "GPUs", "CPU s", "space", "evaluated", "per s", "runs",
            "gap %", "MiB", "step s", "decision; runs: of schedules, action by action");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        failed |= in_process(&rows[i], rows[i].gpus, strtoull(rows[i].batch, NULL, 10));
+        if (!only || only == rows[i].gpus)
+            failed |= in_process(&rows[i], rows[i].gpus, strtoull(rows[i].batch, NULL, 10));
+    if (only)
+        return failed;
     printf("growth with GPUs, batch 2048 sequences up to 8,192 GPUs and a quarter of them from there on\n");
     for (size_t i = 0; i < sizeof growth / sizeof *growth; i++) {
         const struct row *r = &rows[growth[i] < 2048 ? 1 : 3];
