@@ -9,7 +9,7 @@
 #include "compiler/cost/kernel.h"
 #include "compiler/model/decision.h"
 #include "compiler/model/expand.h"
-#include "compiler/topology/mesh.h"
+#include "compiler/topology/mesh_runs.h"
 
 /* Unit costs, for tests of schedules: the first compute instruction of an F action takes f, of a B action b, every
  * transfer c, everything else nothing. */
@@ -53,6 +53,7 @@ struct cost {
     struct cost_device device;
     struct cost_net net;
     struct mesh mesh;
+    const struct mesh_runs *runs; /* of the nodes, where a search has them; NULL: none */
     struct cost_unit unit;
     struct cost_group group[1u << NAXES]; /* by axis mask */
     const struct cost_group *digits;      /* by mask of the folded mesh's digits; NULL where these are the axes */
@@ -63,8 +64,9 @@ struct cost {
 
 /* d: legal, with its nodes */
 struct cost *cost_new(struct arena *a, const struct job *job, const struct topo *topo, const struct decision *d);
-/* the same into place, for the search: groups of the masks that blocks need only */
-void cost_init(struct cost *c, const struct job *job, const struct topo *topo, const struct decision *d, bool all_masks);
+/* the same into place, for the search: groups of the masks that blocks need only; runs: of d's nodes, or more of them */
+void cost_init(struct cost *c, const struct job *job, const struct topo *topo, const struct decision *d,
+               const struct mesh_runs *runs);
 
 /* Is a compute instruction its action's first?  Instructions of two actions may alternate (a pair).  Start with zeros. */
 struct cost_actions {

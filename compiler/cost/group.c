@@ -91,7 +91,7 @@ static struct cost_group mesh_cost_group(const struct cost *c, const struct mesh
     struct cost_group g = {.n = mesh_group_size(m, mask)};
     if (g.n < 2)
         return g;
-    g.level = mesh_group_level(m, c->topo, d->nodes, c->type->gpus, mask);
+    g.level = c->runs ? mesh_runs_group_level(c->runs, m, mask) : mesh_group_level(m, c->topo, d->nodes, c->type->gpus, mask);
     g.level = g.level < COST_LEVELS ? g.level : COST_LEVELS - 1;
     for (uint32_t level = 0; level < g.level; level++)
         g.below[level] = mesh_group_below(m, c->topo, d->nodes, c->type->gpus, mask, level);
@@ -109,7 +109,8 @@ static struct cost_group next_group(const struct cost *c)
     struct cost_group g = {.n = c->decision->pp > 1 ? 2 : 1};
     if (g.n < 2)
         return g;
-    g.level = mesh_next_stage_level(&c->mesh, c->topo, c->decision->nodes, c->type->gpus);
+    g.level = c->runs ? mesh_runs_next_level(c->runs, &c->mesh)
+                      : mesh_next_stage_level(&c->mesh, c->topo, c->decision->nodes, c->type->gpus);
     g.level = g.level < COST_LEVELS ? g.level : COST_LEVELS - 1;
     for (uint32_t level = 0; level <= g.level; level++) {
         uint64_t nodes = level && level <= c->topo->ntiers ? c->topo->tiers[level - 1].span : 1;
@@ -140,25 +141,39 @@ void cost_set_shard(struct cost *c)
     finish(c, &c->replicas, 1u << MOVE_ALL_REDUCE);
 }
 
-void cost_init(struct cost *c, const struct job *job, const struct topo *topo, const struct decision *d, bool all_masks)
+/* everyone waits for the slowest node */
+static void set_factors(struct cost *c)
 {
-    *c = (struct cost){.job = job, .profile = job->wishes.profile, .topo = topo, .type = &topo->types[d->type], .decision = d};
-    cost_device_init(c);
-    double compute = 1;
-    for (uint32_t i = 0; i < d->nnodes; i++) { /* everyone waits for the slowest */
-        const struct topo_node *node = &topo->nodes[d->nodes[i]];
-        c->device.nic_factor = node->nic_factor < c->device.nic_factor ? node->nic_factor : c->device.nic_factor;
-        compute = node->compute_factor < compute ? node->compute_factor : compute;
+    const struct decision *d = c->decision;
+    double compute = 1, nic = c->device.nic_factor;
+    for (uint32_t i = 0; !c->runs && i < d->nnodes; i++) {
+        const struct topo_node *node = &c->topo->nodes[d->nodes[i]];
+        nic = cost_smaller(nic, node->nic_factor);
+        compute = cost_smaller(compute, node->compute_factor);
     }
+    if (c->runs && d->nnodes) {
+        nic = cost_smaller(nic, c->runs->nic_factor[d->nnodes - 1]);
+        compute = cost_smaller(compute, c->runs->compute_factor[d->nnodes - 1]);
+    }
+    c->device.nic_factor = nic;
     c->device.compute_factor = compute;
+}
+
+static void init(struct cost *c, const struct job *job, const struct topo *topo, const struct decision *d,
+                 const struct mesh_runs *runs)
+{
+    *c = (struct cost){.job = job, .profile = job->wishes.profile, .topo = topo, .type = &topo->types[d->type],
+                       .decision = d, .runs = runs};
+    cost_device_init(c);
+    set_factors(c);
     cost_net_init(c);
     const uint32_t size[NAXES] = {[AXIS_TP] = d->tp, [AXIS_CP] = d->cp, [AXIS_DP] = d->dp, [AXIS_PP] = d->pp};
     c->mesh = mesh_new(size, d->order);
     uint32_t tp = AXIS_BIT(AXIS_TP), cp = AXIS_BIT(AXIS_CP), dp = AXIS_BIT(AXIS_DP);
     for (uint32_t mask = 1; mask <= AXES_WORLD; mask++)
-        if (all_masks || mask == tp || mask == cp || mask == (dp | cp) || mask == AXES_WORLD)
+        if (!runs || mask == tp || mask == cp || mask == (dp | cp) || mask == AXES_WORLD)
             c->group[mask] = mesh_cost_group(c, &c->mesh, mask);
-    if (!all_masks)
+    if (runs)
         c->group[dp] = d->cp == 1 ? c->group[dp | cp] : mesh_cost_group(c, &c->mesh, dp);
     c->tie = mesh_cost_group(c, &c->mesh, GROUP_TIE);
     c->next = next_group(c);
@@ -167,10 +182,16 @@ void cost_init(struct cost *c, const struct job *job, const struct topo *topo, c
     c->ep = run_group(c, d->ep, d->etp, 1u << MOVE_EXCHANGE);
 }
 
+void cost_init(struct cost *c, const struct job *job, const struct topo *topo, const struct decision *d,
+               const struct mesh_runs *runs)
+{
+    init(c, job, topo, d, runs);
+}
+
 struct cost *cost_new(struct arena *a, const struct job *job, const struct topo *topo, const struct decision *d)
 {
     struct cost *c = ARENA_NEW(a, struct cost);
-    cost_init(c, job, topo, d, true);
+    init(c, job, topo, d, NULL);
     struct mesh m = decision_mesh(job, d);
     if (m.ndigits == NAXES)
         return c;

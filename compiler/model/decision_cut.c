@@ -72,28 +72,37 @@ static bool limit_holds(uint32_t n, uint32_t stages, double limit, double t, dou
 
 /* The same cut where all layers cost t and there are two stages or more, without dynamic programming: the
  * least limit is the cost of some stage with some number of layers; what the limit leaves room for beyond n
- * is taken from the heaviest stages, earlier ones first.  O(n + stages^2). */
+ * is taken from the heaviest stages, earlier ones first.  O(n + stages). */
 static void cut_even(uint32_t n, uint32_t stages, double t, double embed, double head, uint32_t *count)
 {
     const double extra[] = {0, embed, head};
     double limit = INFINITY, least = t + fmax(embed, head);
-    for (uint32_t k = 1; k <= n; k++)
-        for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++) { /* of each kind of stage the fewest layers whose cost is a limit that holds */
+        uint32_t low = 0, high = n + 1;
+        while (low + 1 < high) {
+            uint32_t k = low + (high - low) / 2;
             double candidate = extra[i] + k * t;
-            if (candidate >= least * (1 - 1e-12) && candidate < limit &&
-                limit_holds(n, stages, candidate, t, embed, head))
-                limit = candidate;
+            if (candidate >= least * (1 - 1e-12) && limit_holds(n, stages, candidate, t, embed, head))
+                high = k;
+            else
+                low = k;
         }
+        if (high <= n)
+            limit = fmin(limit, extra[i] + high * t);
+    }
     uint64_t room = 0;
     for (uint32_t s = 0; s < stages; s++) {
         uint64_t own = stage_room(limit, stage_extra(s, stages, embed, head), t);
         count[s] = own < n ? (uint32_t)own : n;
         room += count[s];
     }
-    for (; room > n; room--) {
+    /* stages between the first and the last are alike: those before `turn` have given a layer more than the others */
+    for (uint32_t turn = 1; room > n; room--) {
+        const uint32_t ask[] = {0, turn, stages - 1};
         uint32_t heaviest = NONE;
         double most = -1;
-        for (uint32_t s = 0; s < stages; s++) {
+        for (int i = 0; i < 3; i++) {
+            uint32_t s = ask[i];
             double cost = count[s] * t + stage_extra(s, stages, embed, head);
             if (count[s] > 1 && cost > most * (1 + 1e-12)) {
                 most = cost;
@@ -101,6 +110,7 @@ static void cut_even(uint32_t n, uint32_t stages, double t, double embed, double
             }
         }
         count[heaviest]--;
+        turn = heaviest != turn || turn == 0 ? turn : turn + 1 < stages - 1 ? turn + 1 : stages > 2;
     }
 }
 

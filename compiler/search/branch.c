@@ -196,7 +196,7 @@ static void open_mesh(struct searching *s, const struct mesh_node *m, bool one_o
             continue;
         struct arena_mark mark = arena_mark(s->arena);
         struct cost *c = ARENA_NEW(s->arena, struct cost);
-        cost_init(c, s->job, s->topo, &d, false);
+        cost_init(c, s->job, s->topo, &d, space_runs(&s->space, &d));
         uint32_t i = 0;
         while (i < n && !same_transfers(orders[i], c))
             i++;
@@ -259,7 +259,7 @@ static void add_meshes(struct searching *s, const struct space_mesh *meshes, uin
         d.context = d.cp > 1 ? CONTEXT_RING : CONTEXT_AUTO;
         if (!c) {
             c = ARENA_NEW(s->arena, struct cost);
-            cost_init(c, s->job, s->topo, &d, false);
+            cost_init(c, s->job, s->topo, &d, space_runs(&s->space, &d));
             cost_device_init(c); /* other meshes may do without degraded nodes */
         }
         x.bound = search_objective(s, tuple_bound_s(s, t, c, &d, s->job->train.batch / d.dp), d.gpus_used);

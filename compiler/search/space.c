@@ -467,11 +467,11 @@ bool space_new(struct arena *a, struct diag *d, const struct job *job, const str
     if (!space_type(a, d, s) || !space_keeps(a, d, s))
         return false;
     uint32_t *nodes;
-    s->places[0] = (struct space_nodes){1, 0, topo_usable(a, topo, s->type, &nodes), NULL};
+    s->places[0] = (struct space_nodes){.block = 1, .n = topo_usable(a, topo, s->type, &nodes)};
     s->places[0].nodes = nodes;
     uint32_t *healthy;
-    s->nhealthy = decision_healthy(a, topo, nodes, s->places[0].n, &healthy);
-    s->healthy = healthy;
+    s->healthy.n = decision_healthy(a, topo, nodes, s->places[0].n, &healthy);
+    s->healthy.nodes = healthy;
     s->nplaces = 1;
     const struct wish *gpus = &job->wishes.degree[DEG_GPUS];
     if ((gpus->relation == REL_EQ || gpus->relation == REL_GE) && gpus->value > s->usable) {

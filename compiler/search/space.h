@@ -14,7 +14,7 @@
  * without degraded ones where the others are enough.  Not in it: cuts made for memory. */
 
 #include "compiler/model/decision.h"
-#include "compiler/topology/mesh.h"
+#include "compiler/topology/mesh_runs.h"
 
 struct space_list {
     uint32_t n;
@@ -28,6 +28,7 @@ struct space_nodes {
     uint64_t block;
     uint32_t level, n;
     const uint32_t *nodes;
+    const struct mesh_runs *runs; /* NULL: not made yet */
 };
 /* a schedule with its chunks and group: `group` microbatches, or else `groups_of_pp` times pp of them */
 struct space_schedule {
@@ -61,9 +62,8 @@ struct space {
     uint32_t nrecompute;
     struct space_recompute recompute[SPACE_RECOMPUTE];
     bool experts;
-    uint32_t nhealthy; /* nodes that are not degraded: all of a plan's, where they are enough */
-    const uint32_t *healthy;
-    uint32_t nplaces; /* node lists so far; the first is all usable nodes */
+    struct space_nodes healthy; /* that are not degraded: all of a plan's, where they are enough */
+    uint32_t nplaces;           /* node lists so far; the first is all usable nodes */
     struct space_nodes places[32];
     uint64_t keeps_refused; /* meshes that a keep wish has removed */
 };
@@ -84,5 +84,7 @@ bool space_order_counts(const struct space *s, uint32_t order, const struct spac
 bool space_schedule_takes(const struct space *s, const struct space_schedule *k, const struct decision *d);
 /* order, nodes and gpus_used of d from its degrees; false if a keep wish or the cluster forbids it */
 bool space_place(struct space *s, uint32_t order, struct decision *d);
+/* of the list that d's nodes are from */
+const struct mesh_runs *space_runs(struct space *s, const struct decision *d);
 
 #endif

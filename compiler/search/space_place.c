@@ -68,8 +68,18 @@ static const struct space_nodes *choose_nodes(struct space *s, uint64_t block, u
         for (uint32_t k = i; k < i + whole; k++)
             out[have++] = all->nodes[k];
     }
-    s->places[s->nplaces] = (struct space_nodes){block, level, have, out};
+    s->places[s->nplaces] = (struct space_nodes){.block = block, .level = level, .n = have, .nodes = out};
     return &s->places[s->nplaces++];
+}
+
+const struct mesh_runs *space_runs(struct space *s, const struct decision *d)
+{
+    struct space_nodes *x = &s->healthy;
+    for (uint32_t i = 0; i < s->nplaces && x->nodes != d->nodes; i++)
+        x = &s->places[i];
+    if (!x->runs)
+        x->runs = mesh_runs_new(s->arena, s->topo, x->nodes, x->n, s->topo->types[s->type].gpus);
+    return x->runs;
 }
 
 bool space_place(struct space *s, uint32_t order, struct decision *d)
@@ -97,7 +107,7 @@ bool space_place(struct space *s, uint32_t order, struct decision *d)
         s->keeps_refused += block > 1;
         return false;
     }
-    d->nodes = block == 1 && s->nhealthy >= d->nnodes ? s->healthy : place->nodes;
+    d->nodes = block == 1 && s->healthy.n >= d->nnodes ? s->healthy.nodes : place->nodes;
     for (uint32_t i = 0; i < w->nkeeps; i++) {
         uint64_t run = axis_run(d, &m, w->keeps[i].axis);
         if (run > 1 && !keep_holds(s, &w->keeps[i], d, run)) {

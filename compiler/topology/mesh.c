@@ -425,7 +425,8 @@ uint32_t mesh_group_level(const struct mesh *m, const struct topo *t, const uint
         if (inner == extent + 1)
             return 0;
     }
-    return mesh_pair_level(m, t, nodes, gpus_per_node, mask, extent);
+    /* the outermost pair of a tie has the others between its ranks */
+    return mesh_pair_level(m, t, nodes, gpus_per_node, fixing_mask(mask), extent);
 }
 
 uint32_t mesh_next_stage_level(const struct mesh *m, const struct topo *t, const uint32_t *nodes, uint32_t gpus_per_node)

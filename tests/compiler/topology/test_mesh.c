@@ -1,6 +1,6 @@
 /* Meshes: coordinates, groups and their numbers in every order of axes; levels on a cluster of two tiers. */
 
-#include "compiler/topology/mesh.h"
+#include "compiler/topology/mesh_runs.h"
 
 #include <CUnit/Basic.h>
 #include <string.h>
@@ -178,11 +178,75 @@ static void test_levels(void)
     arena_free(a);
 }
 
+static uint32_t draw(uint64_t *random, uint32_t n)
+{
+    *random = *random * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)((*random >> 33) % n);
+}
+
+/* any order, and sizes of up to 9 that leave it on so many ranks */
+static struct mesh random_mesh(uint64_t *random, uint32_t ranks)
+{
+    uint32_t sizes[NAXES];
+    enum axis axes[NAXES] = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP};
+    for (uint32_t i = 0; i < NAXES; i++) {
+        uint32_t at = i + draw(random, NAXES - i);
+        enum axis axis = axes[at];
+        axes[at] = axes[i];
+        axes[i] = axis;
+        sizes[axis] = 1 + draw(random, ranks < 9 ? ranks : 9);
+        ranks /= sizes[axis];
+    }
+    return mesh_new(sizes, axes);
+}
+
+/* Levels from runs of nodes are those of a walk over all groups: random meshes on lists with gaps. */
+static void compare_runs(struct arena *a, const char *text, uint32_t gaps, uint64_t *random)
+{
+    struct diag *d = diag_new(a);
+    struct source source = {"test.xml", text, strlen(text), false};
+    struct topo *t = topo_parse(a, d, &source, NULL);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+    uint32_t *nodes, n = topo_usable(a, t, 0, &nodes), kept = 1;
+    for (uint32_t i = 1; i < n; i++)
+        if (draw(random, 16) >= gaps)
+            nodes[kept++] = nodes[i];
+    const struct mesh_runs *runs = mesh_runs_new(a, t, nodes, kept, 8);
+    for (uint32_t k = 0; k < 60; k++) {
+        struct mesh m = random_mesh(random, kept * 8);
+        for (uint32_t mask = 1; mask <= AXES_WORLD; mask++)
+            CU_ASSERT_EQUAL(mesh_runs_group_level(runs, &m, mask), mesh_group_level(&m, t, nodes, 8, mask));
+        CU_ASSERT_EQUAL(mesh_runs_group_level(runs, &m, GROUP_TIE), mesh_group_level(&m, t, nodes, 8, GROUP_TIE));
+        CU_ASSERT_EQUAL(mesh_runs_next_level(runs, &m), mesh_next_stage_level(&m, t, nodes, 8));
+    }
+}
+
+static void test_runs(void)
+{
+    static const struct {
+        uint32_t nodes, span, leaf;
+    } clusters[] = {{40, 1, 4}, {37, 1, 5}, {64, 4, 16}, {60, 3, 4}, {24, 1, 32}};
+    uint64_t random = 7; /* the fourth has domains across its leaves */
+    for (size_t i = 0; i < sizeof clusters / sizeof *clusters; i++)
+        for (uint32_t gaps = 0; gaps < 12; gaps += 3) {
+            struct arena *a = arena_new();
+            const char *text = arena_printf(
+                a, "<cluster version=\"1\" name=\"x\"><node-type id=\"n\" gpus=\"8\"><gpu model=\"H100-SXM\"/>"
+                   "<scale-up kind=\"nvswitch\" bandwidth=\"450GB/s\" span=\"%u\"/><nic count=\"8\" bandwidth=\"400Gb/s\"/>"
+                   "</node-type><nodes type=\"n\" count=\"%u\"/><fabric medium=\"infiniband\"><tier name=\"leaf\" "
+                   "span=\"%u\"/><tier name=\"core\" span=\"all\"/></fabric></cluster>",
+                clusters[i].span, clusters[i].nodes, clusters[i].leaf);
+            compare_runs(a, text, gaps, &random);
+            arena_free(a);
+        }
+}
+
 void suite_mesh(void);
 void suite_mesh(void)
 {
     CU_pSuite s = CU_add_suite("mesh", NULL, NULL);
     CU_add_test(s, "rank and coordinates are inverse", test_coords);
+    CU_add_test(s, "levels from runs of nodes are those of a walk over groups", test_runs);
     CU_add_test(s, "groups partition the ranks", test_groups);
     CU_add_test(s, "levels of groups", test_levels);
     CU_add_test(s, "experts and shards fold into digits", test_folds);
