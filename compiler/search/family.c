@@ -242,27 +242,6 @@ static bool kind_lives(struct searching *s, struct family *f, uint32_t kind)
     return b < *dead_from;
 }
 
-/* the tails of all states for the stages in s->ranks */
-static void tail_states(struct searching *s, struct cost *c, struct decision *d, const struct states *states, struct estimate *tail)
-{
-    for (uint32_t i = 0; i < states->n; i++) {
-        tail[i] = (struct estimate){0};
-        set_state(c, d, &states->at[i]);
-        cost_tail(c, s->ranks, &tail[i]);
-    }
-    s->result->evaluated += states->n - 1;
-}
-
-/* Step time with all layers spared that may be: a bound for whatever memory leaves of them, but for the data-parallel
- * transfers that a longer backward would hide: at most one more forward for each microbatch beside them.  row: with any
- * state's tail. */
-static double cell_bound_s(const struct searching *s, const struct estimate *row, const struct estimate *tail, uint32_t passes)
-{
-    double body_s = row->step_time_s - row->dp_comm_s - row->optimizer_s;
-    double longer = s->may_spare ? row->stage_forward_s * passes : 0;
-    return (body_s + cost_larger(0, tail->dp_comm_s - longer) + tail->optimizer_s) * (1 - 1e-9);
-}
-
 static void add_cell(struct searching *s, const struct family *f, uint32_t index, const struct cell *cell,
                      double step_s, cell_taker take, void *to)
 {
@@ -284,37 +263,53 @@ static bool find_alive(struct searching *s, struct family *f)
     return f->alive;
 }
 
-/* what bounds of one class of schedules need */
+/* Step times of one class of schedules, in parts: of a schedule by its pipeline, of a state by its tail. */
 struct class_row {
-    struct decision d;
-    struct cost c;
-    struct search_stages stages;
-    struct estimate tail[STATES];
-    const struct states *states;
-    uint32_t passes[STATES];
+    uint32_t end; /* one past its last schedule */
+    double body_s[SPACE_SCHEDULES], forward_s;
+    struct {
+        double dp_s, optimizer_s;
+        uint32_t passes;
+    } tail[STATES];
 };
 
-static void begin_class(struct searching *s, const struct family *f, uint32_t k, struct class_row *x)
+/* of k's class, from k on */
+static void time_class(struct searching *s, const struct family *f, uint32_t k, struct class_row *x)
 {
-    x->d = f->decision;
-    x->c = *f->cost;
-    x->states = list_states(s, f);
-    set_schedule(s, &x->d, k);
-    set_stages(s, f, &x->d);
-    x->c.decision = &x->d;
-    x->stages = search_stages(s, &x->c, f->shape);
-    tail_states(s, &x->c, &x->d, x->states, x->tail);
-    for (uint32_t i = 0; i < x->states->n; i++) {
-        set_state(&x->c, &x->d, &x->states->at[i]);
-        x->passes[i] = cost_passes_beside(&x->c);
+    struct decision d = f->decision;
+    struct cost c = *f->cost;
+    const struct states *states = list_states(s, f);
+    struct estimate e = {0};
+    c.decision = &d;
+    set_schedule(s, &d, k);
+    set_stages(s, f, &d);
+    struct search_stages stages = search_stages(s, &c, f->shape);
+    for (uint32_t i = 0; i < states->n; i++) {
+        set_state(&c, &d, &states->at[i]);
+        cost_tail(&c, s->ranks, &e);
+        x->tail[i].dp_s = e.dp_comm_s;
+        x->tail[i].optimizer_s = e.optimizer_s;
+        x->tail[i].passes = cost_passes_beside(&c);
+    }
+    s->result->evaluated += states->n - 1;
+    x->end = class_end(s, k);
+    e = (struct estimate){0};
+    for (; k < x->end; k++) {
+        if (!schedule_applies(s, &d, k))
+            continue;
+        set_schedule(s, &d, k);
+        search_bound(s, &stages, &d, &e);
+        x->body_s[k] = e.step_time_s;
+        x->forward_s = e.stage_forward_s;
     }
 }
 
-static void bound_row(struct searching *s, struct class_row *x, uint32_t k, struct estimate *row)
+/* Step time with all layers spared that may be: a bound for whatever memory leaves of them, but for the data-parallel
+ * transfers that a longer backward would hide: at most one more forward for each microbatch beside them. */
+static double cell_bound_s(const struct searching *s, const struct class_row *x, uint32_t k, uint32_t state)
 {
-    *row = x->tail[0];
-    set_schedule(s, &x->d, k);
-    search_bound(s, &x->stages, &x->d, row);
+    double longer = s->may_spare ? x->forward_s * x->tail[state].passes : 0;
+    return (x->body_s[k] + cost_larger(0, x->tail[state].dp_s - longer) + x->tail[state].optimizer_s) * (1 - 1e-9);
 }
 
 static bool usual(const struct searching *s, uint32_t k)
@@ -331,19 +326,15 @@ void search_sample_family(struct searching *s, uint32_t index, double most, leaf
     if (!find_alive(s, f))
         return;
     const struct states *states = list_states(s, f);
-    struct class_row x;
-    for (uint32_t k = 0, end = 0; k < s->space.nschedules && states->n; k++) {
+    struct class_row x = {0};
+    for (uint32_t k = 0; k < s->space.nschedules && states->n; k++) {
         if (!usual(s, k) || !schedule_applies(s, d, k))
             continue;
-        struct estimate row;
-        if (k >= end) {
-            begin_class(s, f, k, &x);
-            end = class_end(s, k);
-        }
-        bound_row(s, &x, k, &row);
+        if (k >= x.end)
+            time_class(s, f, k, &x);
         for (uint32_t i = 0; i < states->n; i++) {
-            double bound_s = cell_bound_s(s, &row, &x.tail[i], x.passes[i]);
-            if ((states->at[i].zero == 1 || i == 0 || states->n < 3) && search_objective(s, bound_s, d->gpus_used) < most)
+            double bound = search_objective(s, cell_bound_s(s, &x, k, i), d->gpus_used);
+            if ((states->at[i].zero == 1 || i == 0 || states->n < 3) && bound < most)
                 search_open_cell(s, &(struct cell){index, k, i}, take, to);
         }
     }
@@ -355,18 +346,14 @@ void search_open_family(struct searching *s, uint32_t index, cell_taker take, vo
     if (!find_alive(s, f))
         return;
     const struct states *states = list_states(s, f);
-    struct class_row x;
-    for (uint32_t k = 0, end = 0; k < s->space.nschedules && states->n; k++) {
+    struct class_row x = {0};
+    for (uint32_t k = 0; k < s->space.nschedules && states->n; k++) {
         if (!schedule_applies(s, &f->decision, k))
             continue;
-        struct estimate row;
-        if (k >= end) {
-            begin_class(s, f, k, &x);
-            end = class_end(s, k);
-        }
-        bound_row(s, &x, k, &row);
+        if (k >= x.end)
+            time_class(s, f, k, &x);
         for (uint32_t i = 0; i < states->n; i++)
-            add_cell(s, f, index, &(struct cell){index, k, i}, cell_bound_s(s, &row, &x.tail[i], x.passes[i]), take, to);
+            add_cell(s, f, index, &(struct cell){index, k, i}, cell_bound_s(s, &x, k, i), take, to);
     }
 }
 

@@ -15,7 +15,6 @@
 
 #define FINALISTS 3
 #define BUDGET 3000000u       /* actions run, of each; a candidate has 3 per stage and microbatch */
-#define AGAIN 1000000u        /* the same where what was made did not fit */
 #define RUNS_LEAST 40u        /* runs of all actions, for what is larger */
 #define MOST_ACTIONS 1000000u /* more take seconds */
 #define GAIN 0.002
@@ -55,7 +54,7 @@ static void find_room(struct searching *s, const struct cost *c, const struct se
 
 /* Memory and time of the candidate with a schedule made for the room; false where there is none. */
 static bool make_schedule(struct searching *s, struct cost *c, const struct search_shape *h,
-                          const struct room *room, uint64_t budget, struct candidate *out)
+                          const struct room *room, struct candidate *out)
 {
     struct decision *d = &out->decision;
     uint64_t actions = 3 * (uint64_t)d->nstages * d->microbatches;
@@ -68,7 +67,7 @@ static bool make_schedule(struct searching *s, struct cost *c, const struct sear
                                    .late_bytes = room->late,
                                    .most_bytes = room->most,
                                    .folds = d->folds,
-                                   .budget = actions * RUNS_LEAST > budget ? actions * RUNS_LEAST : budget};
+                                   .budget = actions * RUNS_LEAST > BUDGET ? actions * RUNS_LEAST : BUDGET};
     d->listed = schedule_auto(s->arena, d, &costs, &step_s);
     if (!d->listed)
         return false;
@@ -116,7 +115,7 @@ static bool synthesise(struct searching *s, const struct candidate *x, double sh
     d->schedule_group = 0;
     /* rings are each as deep as its own fullest moment, so that together they may take more than any moment
      */
-    for (int tries = 0; make_schedule(s, c, h, &room, tries ? AGAIN : BUDGET, out); tries++) {
+    for (int tries = 0; make_schedule(s, c, h, &room, out); tries++) {
         double over = (double)out->estimate.peak_bytes - (double)s->memory_limit;
         if (over <= 0)
             return out->estimate.step_time_s <= search_limit_s(s) &&
