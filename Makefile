@@ -87,7 +87,7 @@ gpu: all $(B)/tests/gpu/kernels $(B)/tests/gpu/products
 	awk '$$3 ~ /^\// && $$1 !~ /^lib(c|m|dl|pthread|rt|gcc_s|stdc\+\+)\.so/ {print $$3}' | sort -u | xargs -r cp -Lt $(B)/gpu-lib
 
 # the fake device as a plugin, to run llmrun --device cuda and tests/gpu/run where no GPU is
-FAKE_C := $(filter-out tests/fake/fake_nccl.c,$(wildcard tests/fake/*.c)) $(wildcard kernels/cpu/*.c) $(addprefix runtime/,isa.c hash.c data.c routing.c device_cpu.c world.c rendezvous.c)
+FAKE_C := $(filter-out tests/fake/no_driver.c,$(wildcard tests/fake/*.c)) $(wildcard kernels/cpu/*.c) $(addprefix runtime/,isa.c hash.c data.c routing.c device_cpu.c world.c rendezvous.c)
 $(B)/tests/fake/llmrun-fake.so: $(FAKE_C:%.c=$(B)/fake/%.o)
 	$(Q)echo "  LD  $@"; mkdir -p $(@D); $(CC) $(LDFLAGS) -shared -o $@ $^ $(RUNLIBS)
 $(B)/fake/%.o: %.c | $(B)/.deps
@@ -172,7 +172,9 @@ fuzz:
 	$(AGAIN) CC=clang FUZZ=1 run-fuzz
 
 # the tests drive the real binaries and check the tree itself; they learn from the environment what was built and how
-run-tests: all $(B)/tests/run $(B)/tests/fake/libcuda.so
+# what tests/gpu/run uses without a GPU; a sanitizer's run goes without
+DRY := $(if $(SAN)$(FUZZ),,$(B)/tests/fake/llmrun-fake.so $(B)/tests/gpu/kernels-emulated $(B)/tests/gpu/products-emulated)
+run-tests: all $(B)/tests/run $(B)/tests/fake/libcuda.so $(DRY)
 	$(Q)LLMC_BUILD=$(B) LLMC_QUICK=$(QUICK) LLMC_CC='$(CC) $(filter-out $(SANITIZE),$(CFLAGS))' $(B)/tests/run $(SUITE)
 
 # a thousand and more drawn layouts against one rank: LAYOUTS of each of three models, a sixteenth as many of the others; in

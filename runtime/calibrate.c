@@ -1,5 +1,5 @@
 /* Measuring kernels one by one: operands of random numbers, never zeros (a GPU is faster on those), one call to warm up,
- * then the median of several.  On a GPU times are between two events and the host polls; on the CPU a call runs to its end. */
+ * then the median of several, of fewer where they take long; shapes that would take longer than PATIENCE_S a call are left out.  On a GPU times are between two events and the host polls; on the CPU a call runs to its end. */
 
 #include "runtime/calibrate.h"
 #include "runtime/device.h"
@@ -10,6 +10,7 @@
 #include <time.h>
 
 enum { CALLS = 9 };
+static const double PATIENCE_S = 0.5;
 
 struct machine {
     const struct cuda_plugin *plugin; /* NULL = the CPU */
@@ -117,6 +118,7 @@ static int by_time(const void *a, const void *b)
 static double time_kernel(struct machine *m, enum op op, struct kernel_args *k)
 {
     double seconds[CALLS];
+    int64_t begun = world_now_ns();
     const struct cuda_call c = {k, m->stream, m->workspace, m->workspace_bytes, NULL, m->libraries};
     for (uint32_t i = 0; i < isa_info(op)->noperands; i++)
         if (!k->operand[i].data && !isa_info(op)->operand[i].optional)
@@ -128,7 +130,8 @@ static double time_kernel(struct machine *m, enum op op, struct kernel_args *k)
     if (m->plugin && m->plugin->prepare && m->plugin->prepare(op, &c))
         return 0;
     k->scratch = (float *)(void *)m->workspace;
-    for (int i = -1; i < CALLS; i++) {
+    int done = 0;
+    for (int i = -1; i < CALLS && (i < 1 || world_now_ns() - begun < (int64_t)(4e9 * PATIENCE_S)); i++) {
         float ms = 0;
         int64_t start = world_now_ns();
         if (!m->plugin)
@@ -142,10 +145,10 @@ static double time_kernel(struct machine *m, enum op op, struct kernel_args *k)
             taken = (double)ms * 1e-3;
         }
         if (i >= 0)
-            seconds[i] = taken;
+            seconds[done++] = taken;
     }
-    qsort(seconds, CALLS, sizeof *seconds, by_time);
-    return seconds[CALLS / 2];
+    qsort(seconds, (size_t)done, sizeof *seconds, by_time);
+    return seconds[done / 2];
 }
 
 static void measure_products(struct machine *m, enum dtype dtype, FILE *out)
@@ -153,16 +156,20 @@ static void measure_products(struct machine *m, enum dtype dtype, FILE *out)
     static const uint32_t cpu[][3] = {{64, 64, 64}, {128, 256, 256}, {256, 512, 512}, {512, 1024, 512}};
     static const uint32_t gpu[][3] = {{1024, 1024, 1024},  {2048, 4096, 4096}, {4096, 4096, 4096}, {8192, 4096, 4096},
                                       {8192, 14336, 4096}, {8192, 4096, 14336}, {8192, 8192, 8192}, {512, 4096, 4096}};
+    double rate = 0; /* of the last point */
     size_t n = m->plugin ? sizeof gpu / sizeof *gpu : sizeof cpu / sizeof *cpu;
     fprintf(out, "  <gemm dtype=\"%s\">\n", dtype == DTYPE_BF16 ? "bf16" : "fp32");
     for (size_t i = 0; i < n; i++) {
         const uint32_t *s = m->plugin ? gpu[i] : cpu[i];
         struct kernel_args k = {.scratch = NULL};
+        if (rate > 0 && 2.0 * s[0] * s[1] * s[2] / rate > PATIENCE_S)
+            continue;
         m->used = 0;
         k.operand[OPND(MATMUL_NT, c)] = operand(m, dtype, s[0], s[1]);
         k.operand[OPND(MATMUL_NT, a)] = operand(m, dtype, s[0], s[2]);
         k.operand[OPND(MATMUL_NT, b)] = operand(m, dtype, s[1], s[2]);
         double seconds = time_kernel(m, OP_MATMUL_NT, &k);
+        rate = seconds > 0 ? 2.0 * s[0] * s[1] * s[2] / seconds : rate;
         if (seconds > 0)
             fprintf(out, "    <point m=\"%u\" n=\"%u\" k=\"%u\" rate=\"%.4gGFLOP/s\"/>\n", s[0], s[1], s[2],
                     2.0 * s[0] * s[1] * s[2] / seconds * 1e-9);
@@ -170,9 +177,10 @@ static void measure_products(struct machine *m, enum dtype dtype, FILE *out)
     fprintf(out, "  </gemm>\n");
 }
 
-static void measure_attention(struct machine *m, FILE *out)
+/* seconds; 0 = it does not run here */
+static double measure_attention(struct machine *m, uint32_t sequence, FILE *out)
 {
-    uint32_t heads = m->plugin ? 32 : 4, kv = m->plugin ? 8 : 2, head = m->plugin ? 128 : 32, sequence = m->plugin ? 4096 : 128;
+    uint32_t heads = m->plugin ? 32 : 4, kv = m->plugin ? 8 : 2, head = m->plugin ? 128 : 32;
     enum dtype dtype = m->plugin ? DTYPE_BF16 : DTYPE_F32;
     struct kernel_args k = {.scratch = NULL};
     m->used = 0;
@@ -190,6 +198,7 @@ static void measure_attention(struct machine *m, FILE *out)
     if (seconds > 0)
         fprintf(out, "  <!-- attention forward, %u heads of %u, %u of keys, %u causal places: %.3g us, %.4g GFLOP/s -->\n", heads,
                 head, kv, sequence, seconds * 1e6, flop / seconds * 1e-9);
+    return seconds;
 }
 
 static void measure_streams(struct machine *m, FILE *out)
@@ -214,25 +223,32 @@ static void measure_streams(struct machine *m, FILE *out)
         fprintf(out, "  <!-- rmsnorm: %.4g GB/s -->\n", 2 * matrix / norm * 1e-9);
 }
 
+void calibrate_begin(const struct cuda_plugin *plugin, int device, FILE *out)
+{
+    char name[300], date[16];
+    time_t now = time(NULL);
+    struct tm day;
+    if (plugin)
+        plugin->describe(device, name, sizeof name);
+    else
+        device_cpu()->describe(name, sizeof name);
+    strftime(date, sizeof date, "%Y-%m-%d", gmtime_r(&now, &day));
+    fprintf(out, "<measured date=\"%s\">\n  <!-- calibrated by llmrun on %s -->\n", date, name);
+}
+
 enum status calibrate(const struct cuda_plugin *plugin, FILE *out, char *error, size_t error_size)
 {
     struct machine m;
-    char device[300], date[16];
-    time_t now = time(NULL);
-    struct tm day;
     if (!open_machine(&m, plugin, error, error_size)) {
         close_machine(&m);
         return STATUS_WORLD;
     }
-    if (plugin)
-        plugin->describe(0, device, sizeof device);
-    else
-        device_cpu()->describe(device, sizeof device);
-    strftime(date, sizeof date, "%Y-%m-%d", gmtime_r(&now, &day));
-    fprintf(out, "<measured date=\"%s\">\n  <!-- calibrated by llmrun on %s -->\n", date, device);
+    calibrate_begin(plugin, 0, out);
     measure_products(&m, DTYPE_BF16, out);
     measure_products(&m, DTYPE_F32, out);
-    measure_attention(&m, out);
+    double seconds = measure_attention(&m, plugin ? 512 : 128, out);
+    if (plugin && seconds > 0 && seconds * 64 < PATIENCE_S)
+        measure_attention(&m, 4096, out);
     measure_streams(&m, out);
     fprintf(out, "</measured>\n");
     close_machine(&m);

@@ -91,6 +91,52 @@ static enum status run_all(struct run *r, const struct launch *l, char *error, s
     return world_failed(&r->world) ? world_failed(&r->world) : st;
 }
 
+/* one rank of a calibration of collectives; several meet as the ranks of a run do */
+static enum status calibrate_rank(const struct run *r, char *error, size_t error_size)
+{
+    static const char no_plan[] = "0000000000000000000000000000000000000000000000000000000000000000";
+    const char *address = getenv("MASTER_ADDR"), *base = getenv("MASTER_PORT"), *local = getenv("LOCAL_RANK"),
+               *per_node = getenv("LOCAL_WORLD_SIZE"), *secret = getenv("LLMRUN_SECRET");
+    struct calibrate_group g = {.nranks = 1, .most_bytes = (uint64_t)256 << 20};
+    struct rendezvous_setup s = {.plan_hash = no_plan, .secret = secret ? secret : "", .timeout_s = 600};
+    struct rendezvous *meeting = NULL;
+    struct launch l;
+    char host[256];
+    int devices = 0;
+    TRY(launch_detect(&l, no_plan, error, error_size));
+    if (r->o.ranks)
+        l = (struct launch){.given = true, .rank = (uint32_t)r->o.rank, .nranks = (uint32_t)r->o.ranks};
+    if (l.given) {
+        g.rank = l.rank;
+        g.nranks = l.nranks;
+    }
+    if (r->plugin->runtime->GetDeviceCount(&devices) || devices < 1) {
+        snprintf(error, error_size, "this machine has no GPU");
+        return STATUS_MISMATCH;
+    }
+    g.per_node = per_node ? (uint32_t)atoi(per_node) : g.nranks < (uint32_t)devices ? g.nranks : (uint32_t)devices;
+    g.device = local ? atoi(local) : (int)(g.rank % (uint32_t)devices);
+    if (g.rank == 0 && r->nccl->GetUniqueId(&g.id)) {
+        snprintf(error, error_size, "NCCL finds no network interface to meet on");
+        return STATUS_WORLD;
+    }
+    if (g.nranks > 1) {
+        bool given = r->o.rendezvous && rendezvous_address(r->o.rendezvous, host, sizeof host, &s.port);
+        if (!given && (!address || !base)) {
+            snprintf(error, error_size, "where do %u ranks meet?  --rendezvous HOST:PORT, or MASTER_ADDR and MASTER_PORT", g.nranks);
+            return STATUS_USAGE;
+        }
+        s.host = given ? host : address;
+        s.port = given ? s.port : (uint16_t)(atoi(base) + 1);
+        s.rank = g.rank;
+        s.nranks = g.nranks;
+        TRY(rendezvous_join(&meeting, &s, &g.id, error, error_size));
+    }
+    enum status st = calibrate_collectives(r->plugin, r->nccl, &g, stdout, error, error_size);
+    rendezvous_close(meeting);
+    return st;
+}
+
 int main(int argc, char **argv)
 {
     struct settings o;
@@ -106,7 +152,7 @@ int main(int argc, char **argv)
     r.o = o;
     st = run_open_device(&r, error, sizeof error); /* what is missing is said first */
     if (st == STATUS_OK && o.calibrate)
-        st = calibrate(r.plugin, stdout, error, sizeof error);
+        st = o.nccl ? calibrate_rank(&r, error, sizeof error) : calibrate(r.plugin, stdout, error, sizeof error);
     if (st != STATUS_OK || o.calibrate) {
         if (st != STATUS_OK)
             fprintf(stderr, "llmrun: %s\n", error);

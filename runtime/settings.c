@@ -51,7 +51,7 @@ static const char help[] =
     "  --rank N --world N    which rank this is, of how many, where no launcher's variables say so\n"
     "  --no-deterministic    on GPUs: kernels may add in an order that differs from run to run, where that is faster\n"
     "  --calibrate           without a plan: measure this machine's kernels (--device) and print the <measured> block of a\n"
-    "                        cluster file\n"
+    "                        cluster file; with --transport nccl its collectives, a process per GPU under torchrun and the like\n"
     "  --json                print a summary with memory figures on stdout at the end\n"
     "  --quiet               no progress on stderr\n"
     "  --help, --version\n"
@@ -290,8 +290,11 @@ enum status settings_parse(struct settings *o, int argc, char **argv, bool *done
         if (*done)
             return STATUS_OK;
     }
-    if (o->calibrate)
-        return optind < argc ? usage(argv[optind], NULL, "--calibrate takes no plan") : STATUS_OK;
+    if (o->calibrate) { /* kernels, or with --transport nccl what goes between GPUs */
+        if (optind < argc)
+            return usage(argv[optind], NULL, "--calibrate takes no plan");
+        return o->transport > 0 ? settle_device(o) : STATUS_OK;
+    }
     if (optind + 1 < argc)
         return usage(argv[optind + 1], NULL, "one plan at a time");
     if (optind >= argc)

@@ -8,8 +8,10 @@
 #include "runtime/channels.h"
 #include "runtime/random.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 struct run {
     const struct tensor *tensor;
@@ -183,6 +185,52 @@ static enum status fill_run(void *context, const struct run *run)
     return STATUS_OK;
 }
 
+/* elements [begin, end) of a buffer's bucket */
+struct share {
+    const struct weights_place *w;
+    struct fill fill;
+    uint64_t begin, end;
+    enum status status;
+    pthread_t thread;
+};
+
+static void *fill_share(void *context)
+{
+    struct share *s = context;
+    const struct buffer *b = s->fill.buffer;
+    uint64_t size = isa_dtype_bytes(b->dtype);
+    memset(s->fill.data + (s->begin - s->fill.base) * size, 0, (s->end - s->begin) * size);
+    if (b->kind == BUFFER_PARAM || b->kind == BUFFER_MASTER)
+        s->status = walk(s->w, &s->w->p->buckets[b->bucket], s->begin, s->end, fill_run, &s->fill);
+    return NULL;
+}
+
+/* A normal takes some 20 ns, so large buffers are shared by the cores that ranks leave; values depend on places alone. */
+static enum status fill_buffer(const struct weights_place *w, const struct fill *fill, uint64_t n)
+{
+    enum { SHARES = 64, LEAST = 1 << 20 };
+    struct share share[SHARES];
+    long cores = sysconf(_SC_NPROCESSORS_ONLN) / (long)w->ranks->nranks;
+    uint64_t most = cores < 1 || fill->from ? 1 : cores > SHARES ? SHARES : (uint64_t)cores, shares = n / LEAST < most ? n / LEAST : most;
+    shares = shares ? shares : 1;
+    for (uint64_t i = 0; i < shares; i++) {
+        share[i] = (struct share){.w = w, .fill = *fill, .begin = fill->base + n / shares * i, .end = fill->base + n / shares * (i + 1)};
+        if (i + 1 == shares)
+            share[i].end = fill->base + n;
+        if (i + 1 == shares || pthread_create(&share[i].thread, NULL, fill_share, &share[i])) {
+            share[i].end = fill->base + n; /* no more threads than there are: the rest is this one's */
+            fill_share(&share[i]);
+            shares = i + 1;
+        }
+    }
+    enum status st = share[shares - 1].status;
+    for (uint64_t i = 0; i + 1 < shares; i++) {
+        pthread_join(share[i].thread, NULL);
+        st = st == STATUS_OK ? share[i].status : st;
+    }
+    return st;
+}
+
 enum status weights_init(const struct weights_place *w, const struct safetensors *from, uint64_t seed,
                          char *error, size_t error_size)
 {
@@ -190,12 +238,9 @@ enum status weights_init(const struct weights_place *w, const struct safetensors
         const struct buffer *b = &w->p->buffers[i];
         if (b->bucket == NONE || b->kind == BUFFER_STEP)
             continue;
-        memset(w->arena + b->offset, 0, b->bytes);
-        if (b->kind != BUFFER_PARAM && b->kind != BUFFER_MASTER)
-            continue;
-        uint64_t n = b->bytes / isa_dtype_bytes(b->dtype), base = slot_value(w, b->shard_slot) * n;
-        struct fill fill = {b, w->arena + b->offset, base, from, seed, error, error_size};
-        TRY(walk(w, &w->p->buckets[b->bucket], base, base + n, fill_run, &fill));
+        uint64_t n = b->bytes / isa_dtype_bytes(b->dtype);
+        struct fill fill = {b, w->arena + b->offset, slot_value(w, b->shard_slot) * n, from, seed, error, error_size};
+        TRY(fill_buffer(w, &fill, n));
     }
     return STATUS_OK;
 }

@@ -11,6 +11,7 @@
  * ranks of one role lie at equal offsets from the registered start. */
 
 #include "runtime/cuda/gang.h"
+#include "runtime/cuda/nccl_comm.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -167,27 +168,6 @@ static const char *settle(struct meet *m, struct ncclComm *c, const char *what)
     }
 }
 
-static struct nccl_config make_config(const char *name)
-{
-    const int none = NCCL_UNDEFINED;
-    return (struct nccl_config){.size = sizeof(struct nccl_config),
-                                .magic = 0xcafebeef,
-                                .version = 22809,
-                                .blocking = 0,
-                                .cga_cluster_size = none,
-                                .min_ctas = none,
-                                .max_ctas = none,
-                                .split_share = none,
-                                .traffic_class = none,
-                                .comm_name = name,
-                                .collnet_enable = none,
-                                .cta_policy = none,
-                                .shrink_share = none,
-                                .nvls_ctas = none,
-                                .channels_per_net_peer = none,
-                                .nvlink_centric_sched = none};
-}
-
 static uint32_t member_index(const struct channel *c, uint32_t rank)
 {
     uint32_t m = 0;
@@ -199,7 +179,7 @@ static uint32_t member_index(const struct channel *c, uint32_t rank)
 /* one split of the world: this rank's communicator of the round, if it has any */
 static const char *split_round(struct meet *m, const struct meet_setup *s, const struct key *keys, uint32_t nkeys, uint32_t round)
 {
-    struct nccl_config config = make_config("llmc");
+    struct nccl_config config = nccl_config_new("llmc");
     struct comm *c = &m->comms[m->ncomms]; /* NCCL writes it when it is made, perhaps after this call has given up */
     const struct key *mine = NULL;
     uint32_t self = 0;
@@ -230,7 +210,7 @@ static const char *split_round(struct meet *m, const struct meet_setup *s, const
 
 static const char *connect_all(struct meet *m, const struct meet_setup *s)
 {
-    struct nccl_config config = make_config("llmc world");
+    struct nccl_config config = nccl_config_new("llmc world");
     uint32_t nkeys = 0, rounds = 0;
     struct key *keys = make_keys(s, &nkeys, &rounds);
     const char *why = keys ? NULL : "the plan needs too many communicators on one rank";

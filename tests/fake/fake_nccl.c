@@ -382,7 +382,7 @@ static void carry_out(const struct shared_comm *c, const struct seat *s)
             sum_to(s, c->n, m * a->n, a->n, false, m);
         for (uint32_t o = 0; o < c->n && a->kind == 'G'; o++)
             memmove(s->bring[o].move[0].y + m * a->n * size, b->x, a->n * size);
-        if (a->kind == 'B' && (int)m != a->peer)
+        if (a->kind == 'B')
             memmove(b->y, s->bring[a->peer].move[0].x, a->n * size);
     }
     if (a->kind == 'S' || a->kind == 'R')

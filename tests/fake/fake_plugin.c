@@ -1,12 +1,61 @@
-/* The fake device as a plugin that llmrun opens: LLMRUN_CUDA=build/tests/fake/llmrun-fake.so llmrun --device cuda ... */
+/* The fake device as a plugin that llmrun opens, and the fake NCCL, of one rank, as a library:
+ *   LLMRUN_CUDA=build/tests/fake/llmrun-fake.so LLMRUN_NCCL=$LLMRUN_CUDA llmrun --device cuda ... */
 
-#include "tests/fake/fake_cuda.h"
+#include "tests/fake/fake_nccl.h"
+
+#include <stdlib.h>
 
 extern struct cuda_plugin llmrun_cuda;
 struct cuda_plugin llmrun_cuda;
+static const struct nccl_functions *nccl;
 
 __attribute__((constructor)) static void fill(void)
 {
     const struct fake_setup s = {.seed = 1, .devices = 1, .memory_bytes = (uint64_t)16 << 30};
+    const struct fake_nccl_setup quiet = {.seed = 0};
     llmrun_cuda = *fake_cuda_open(&s);
+    nccl = fake_nccl_open(&quiet, 1);
+    if (!nccl)
+        abort();
+}
+
+#define FORWARD(name, parameters, arguments)                                                                 \
+    int nccl##name parameters;                                                                               \
+    int nccl##name parameters                                                                                \
+    {                                                                                                        \
+        return nccl->name arguments;                                                                         \
+    }
+FORWARD(GetVersion, (int *version), (version))
+FORWARD(GetUniqueId, (struct nccl_id * id), (id))
+FORWARD(CommInitRankConfig, (struct ncclComm * *c, int nranks, struct nccl_id id, int rank, struct nccl_config *config),
+        (c, nranks, id, rank, config))
+FORWARD(CommSplit, (struct ncclComm * c, int colour, int key, struct ncclComm **out, struct nccl_config *config),
+        (c, colour, key, out, config))
+FORWARD(CommFinalize, (struct ncclComm * c), (c))
+FORWARD(CommDestroy, (struct ncclComm * c), (c))
+FORWARD(CommAbort, (struct ncclComm * c), (c))
+FORWARD(CommGetAsyncError, (struct ncclComm * c, int *error), (c, error))
+FORWARD(MemAlloc, (void **p, size_t bytes), (p, bytes))
+FORWARD(MemFree, (void *p), (p))
+FORWARD(CommRegister, (const struct ncclComm *c, void *buffer, size_t bytes, void **handle), (c, buffer, bytes, handle))
+FORWARD(CommDeregister, (const struct ncclComm *c, void *handle), (c, handle))
+FORWARD(GroupStart, (void), ())
+FORWARD(GroupEnd, (void), ())
+FORWARD(AllReduce, (const void *x, void *y, size_t n, int dtype, int op, struct ncclComm *c, cuda_stream s), (x, y, n, dtype, op, c, s))
+FORWARD(ReduceScatter, (const void *x, void *y, size_t n, int dtype, int op, struct ncclComm *c, cuda_stream s),
+        (x, y, n, dtype, op, c, s))
+FORWARD(AllGather, (const void *x, void *y, size_t n, int dtype, struct ncclComm *c, cuda_stream s), (x, y, n, dtype, c, s))
+FORWARD(Broadcast, (const void *x, void *y, size_t n, int dtype, int root, struct ncclComm *c, cuda_stream s), (x, y, n, dtype, root, c, s))
+FORWARD(Send, (const void *x, size_t n, int dtype, int peer, struct ncclComm *c, cuda_stream s), (x, n, dtype, peer, c, s))
+FORWARD(Recv, (void *y, size_t n, int dtype, int peer, struct ncclComm *c, cuda_stream s), (y, n, dtype, peer, c, s))
+
+const char *ncclGetErrorString(int error);
+const char *ncclGetErrorString(int error)
+{
+    return nccl->GetErrorString(error);
+}
+const char *ncclGetLastError(const struct ncclComm *c);
+const char *ncclGetLastError(const struct ncclComm *c)
+{
+    return nccl->GetLastError(c);
 }
