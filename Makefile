@@ -66,7 +66,7 @@ $(CUDA_B)/%.o: %.c | $(B)/.deps
 	$(Q)mkdir -p $(@D); echo "  CC  $< (plugin)"; $(CC) $(CFLAGS) -isystem $(CUDA)/include -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
 
 # the memory-bound kernels' check and bench for a machine with a GPU; -emulated is the same program without one
-GPU_O := $(B)/tests/kernels/cuda_cases.o $(RUN_O) $(ISA_C:%.c=$(B)/%.o)
+GPU_O := $(B)/tests/kernels/cuda_cases.o $(B)/tests/kernels/cuda_table.o $(RUN_O) $(ISA_C:%.c=$(B)/%.o)
 $(B)/tests/gpu/kernels: $(CUDA_B)/tests/gpu/kernels.cu.o $(CUDA_CU:%.cu=$(CUDA_B)/%.cu.o) $(patsubst %.c,$(CUDA_B)/%.o,$(wildcard kernels/cuda/*.c)) $(GPU_O)
 	$(Q)mkdir -p $(@D); echo "  LD  $@"; $(NVCC) $(GENCODE) -cudart static -o $@ $^ $(RUNLIBS) -ldl
 

@@ -8,7 +8,7 @@
  * of 20 calls, by events.  Compiled without nvcc it runs on the emulation, with shapes 512 times smaller: times then say nothing. */
 
 #include "kernels/cuda/fused.h"
-#include "kernels/cuda/language.cuh"
+#include "tests/gpu/device.cuh"
 
 extern "C" {
 #include "tests/kernels/cuda_cases.h"
@@ -23,96 +23,7 @@ namespace {
 
 const unsigned MOST_OPS = 4, CALLS = 20;
 
-#if defined(__CUDACC__)
-const unsigned SMALLER = 1;
-
-void *device_make(size_t bytes)
-{
-    void *p = nullptr;
-    cudaError_t e = cudaMalloc(&p, bytes ? bytes : 1);
-    if (e != cudaSuccess) {
-        fprintf(stderr, "kernels: %zu bytes: %s\n", bytes, cudaGetErrorString(e));
-        exit(4);
-    }
-    return p;
-}
-void device_drop(void *p)
-{
-    cudaFree(p);
-}
-void device_store(void *to, const void *from, size_t bytes)
-{
-    cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice);
-}
-void device_fetch(void *to, const void *from, size_t bytes)
-{
-    cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost);
-}
-const char *device_finish(int)
-{
-    cudaError_t e = cudaDeviceSynchronize();
-    return e == cudaSuccess ? nullptr : cudaGetErrorString(e);
-}
-void device_name(char *out, size_t size)
-{
-    cudaDeviceProp p;
-    if (cudaGetDeviceProperties(&p, 0) == cudaSuccess)
-        snprintf(out, size, "%s", p.name);
-    else
-        snprintf(out, size, "no GPU");
-}
-struct watch {
-    cudaEvent_t from, to;
-    watch() { cudaEventCreate(&from), cudaEventCreate(&to); }
-    ~watch() { cudaEventDestroy(from), cudaEventDestroy(to); }
-    void start() { cudaEventRecord(from, nullptr); }
-    double seconds()
-    {
-        float ms = 0;
-        cudaEventRecord(to, nullptr);
-        cudaEventSynchronize(to);
-        cudaEventElapsedTime(&ms, from, to);
-        return (double)ms * 1e-3;
-    }
-};
-#else
-const unsigned SMALLER = 512;
-
-void *device_make(size_t bytes)
-{
-    return aligned_alloc(256, (bytes + 256) / 256 * 256);
-}
-void device_drop(void *p)
-{
-    free(p);
-}
-void device_store(void *to, const void *from, size_t bytes)
-{
-    memcpy(to, from, bytes);
-}
-void device_fetch(void *to, const void *from, size_t bytes)
-{
-    memcpy(to, from, bytes);
-}
-const char *device_finish(int)
-{
-    return nullptr;
-}
-void device_name(char *out, size_t size)
-{
-    snprintf(out, size, "emulation");
-}
-struct watch {
-    struct timespec from;
-    void start() { clock_gettime(CLOCK_MONOTONIC, &from); }
-    double seconds()
-    {
-        struct timespec to;
-        clock_gettime(CLOCK_MONOTONIC, &to);
-        return (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
-    }
-};
-#endif
+const unsigned SMALLER = EMULATED ? 512 : 1;
 
 /* operand `to` of instruction i is operand `from` of instruction 0 or 1 */
 struct link {
@@ -275,7 +186,7 @@ const char *call_job(const struct job *j, const struct bench *b, const struct cu
 /* seconds of a call; below 0: it cannot be done */
 double time_job(const struct job *j, const struct bench *b)
 {
-    struct watch w;
+    struct device_watch w;
     double times[CALLS];
     size_t need = b->n == 1 ? cuda_workspace_bytes(j->ops[0], j->list[0], 90) : cuda_fused_workspace_bytes(j->ops, j->list, b->n);
     struct cuda_call c = {};
@@ -288,7 +199,7 @@ double time_job(const struct job *j, const struct bench *b)
         why = call_job(j, b, &c);
         times[i] = w.seconds();
     }
-    const char *late = device_finish(1);
+    const char *late = device_finish();
     device_drop(c.workspace);
     if (why || late) {
         fprintf(stderr, "%s: %s\n", isa_info(j->ops[0])->name, why ? why : late);
@@ -326,9 +237,14 @@ int run_bench(const char *filter)
     return status;
 }
 
+const char *finish(int)
+{
+    return device_finish();
+}
+
 int run_check(const char *filter)
 {
-    const struct cuda_place place = {device_make, device_drop, device_store, device_fetch, cuda_kernel, device_finish};
+    const struct cuda_place place = {device_make, device_drop, device_store, device_fetch, cuda_kernel, finish};
     char name[256];
     unsigned nruns, failed = cuda_cases_check(&place, filter, &nruns);
     device_name(name, sizeof name);

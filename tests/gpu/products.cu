@@ -1,13 +1,13 @@
 /* Products and attention on a GPU: are they right, and how fast.
  *
- *   products check    our own kernels, cuBLASLt and cuDNN against kernels/cpu; exit 1 where something differs
- *   products bench    achieved flop/s as one JSON object a line: products by the chosen algorithm of cuBLASLt and by our own
- *                     kernel; experts' products; attention by cuDNN and by our own kernels
+ *   products check [WHAT]    our own kernels, cuBLASLt and cuDNN against kernels/cpu; exit 1 where something differs
+ *   products bench [WHAT]    achieved flop/s as one JSON object a line: products by the chosen algorithm of cuBLASLt and by our own
+ *                            kernel; experts' products; attention by cuDNN and by our own kernels
  *
  * Operands are random, never zero.  Times are the median of 20 calls, by events.  Compiled without nvcc it runs on the
  * emulation, with small shapes and without the libraries: times then say nothing. */
 
-#include "kernels/cuda/language.cuh"
+#include "tests/gpu/device.cuh"
 
 extern "C" {
 #include "kernels/cuda/host.h"
@@ -101,37 +101,8 @@ extern "C" void cuda_host_set_reverse(int)
 }
 namespace {
 
-void *device_make(size_t bytes)
-{
-    void *p = nullptr;
-    cudaError_t e = cudaMalloc(&p, bytes ? bytes : 1);
-    if (e != cudaSuccess) {
-        fprintf(stderr, "products: %zu bytes: %s\n", bytes, cudaGetErrorString(e));
-        exit(4);
-    }
-    cudaMemset(p, 0xff, bytes);
-    return p;
-}
-void device_drop(void *p)
-{
-    cudaFree(p);
-}
-void device_store(void *to, const void *from, size_t bytes)
-{
-    cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice);
-}
-void device_fetch(void *to, const void *from, size_t bytes)
-{
-    cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost);
-}
-const char *device_finish()
-{
-    cudaError_t e = cudaDeviceSynchronize();
-    return e == cudaSuccess ? nullptr : cudaGetErrorString(e);
-}
 const cuda_memory on_device = {device_make, device_drop, device_store, device_fetch, device_finish};
 const cuda_memory *const memory = &on_device;
-const bool EMULATED = false;
 
 cuda_libraries *libraries_open()
 {
@@ -157,52 +128,43 @@ cuda_libraries *libraries_open()
     return why ? nullptr : l;
 }
 
-double seconds_of(const cuda_case *c, cuda_sample *s)
-{
-    const int CALLS = 20;
-    float ms[CALLS];
-    cudaEvent_t from, to;
-    cudaEventCreate(&from);
-    cudaEventCreate(&to);
-    for (int i = -3; i < CALLS; i++) {
-        cudaEventRecord(from, nullptr);
-        if (cuda_sample_launch(c, s))
-            return 0;
-        cudaEventRecord(to, nullptr);
-        cudaEventSynchronize(to);
-        cudaEventElapsedTime(&ms[i < 0 ? 0 : i], from, to);
-    }
-    cudaEventDestroy(from);
-    cudaEventDestroy(to);
-    std::sort(ms, ms + CALLS);
-    return (double)ms[CALLS / 2] * 1e-3;
-}
 #else
 const cuda_memory *const memory = nullptr;
-const bool EMULATED = true;
 cuda_libraries *libraries_open()
 {
     return nullptr;
 }
+#endif
+
+/* of one launch, the median of several; 0 = it fails */
 double seconds_of(const cuda_case *c, cuda_sample *s)
 {
-    return cuda_sample_launch(c, s) ? 0 : 1;
+    const int CALLS = EMULATED ? 1 : 20;
+    double seconds[20];
+    device_watch watch;
+    for (int i = EMULATED ? 0 : -3; i < CALLS; i++) {
+        watch.start();
+        if (cuda_sample_launch(c, s))
+            return 0;
+        seconds[i < 0 ? 0 : i] = watch.seconds();
+    }
+    std::sort(seconds, seconds + CALLS);
+    return seconds[CALLS / 2];
 }
-#endif
 
 bool is_grouped(enum op op)
 {
     return op == OP_GROUPED_NT || op == OP_GROUPED_NN || op == OP_GROUPED_TN;
 }
 
-int check(cuda_libraries *l)
+int check(cuda_libraries *l, const char *filter)
 {
     int bad = 0;
     for (const form &f : checks)
         for (unsigned mode = 0; mode < 8; mode++) {
             bool bf16 = mode & 1, add = mode & 2, own = mode & 4;
             bool attention = f.op == OP_ATTENTION || f.op == OP_ATTENTION_I;
-            if ((add && attention) || (!own && !l))
+            if ((add && attention) || (!own && !l) || !strstr(f.what, filter))
                 continue;
             cuda_case c = case_of(f, bf16 ? DTYPE_BF16 : DTYPE_F32, attention && bf16 ? DTYPE_BF16 : DTYPE_F32, add);
             c.memory = memory;
@@ -217,7 +179,7 @@ int check(cuda_libraries *l)
     return bad;
 }
 
-int bench(cuda_libraries *l)
+int bench(cuda_libraries *l, const char *filter)
 {
     for (const form &f : benches)
         for (int own = 0; own < 2; own++) {
@@ -227,7 +189,7 @@ int bench(cuda_libraries *l)
                     if (n.name && n.value >= 4096)
                         n.value /= 64;
             }
-            if (!own && (!l || is_grouped(f.op)))
+            if ((!own && (!l || is_grouped(f.op))) || !strstr(f.what, filter))
                 continue;
             cuda_case c = case_of(small, DTYPE_BF16, f.op == OP_MATMUL_TN || f.op == OP_GROUPED_TN ? DTYPE_F32 : DTYPE_BF16, false);
             c.absent = f.op == OP_MATMUL_NT ? 1u << OPND(MATMUL_NT, bias) : 0;
@@ -249,12 +211,12 @@ int bench(cuda_libraries *l)
 
 int main(int argc, char **argv)
 {
-    if (argc != 2 || (strcmp(argv[1], "check") != 0 && strcmp(argv[1], "bench") != 0)) {
-        fprintf(stderr, "usage: products check|bench\n");
+    if (argc < 2 || argc > 3 || (strcmp(argv[1], "check") != 0 && strcmp(argv[1], "bench") != 0)) {
+        fprintf(stderr, "usage: products check|bench [WHAT]\n");
         return 2;
     }
     cuda_libraries *l = libraries_open();
-    int status = strcmp(argv[1], "check") == 0 ? check(l) : bench(l);
+    int status = (strcmp(argv[1], "check") == 0 ? check : bench)(l, argc > 2 ? argv[2] : "");
     cuda_libraries_close(l);
     return status;
 }
