@@ -420,27 +420,47 @@ static struct cost_block *spared_layers(struct arena *a, const struct cost *c, c
     return layers;
 }
 
+/* the layer, a projection of 2 width to width, and the head once more */
+static void make_predict(struct arena *a, const struct cost *c, const struct cost_kinds *k, struct cost_shape *s)
+{
+    double width = (double)c->job->model.width;
+    if (!c->job->model.predict)
+        return;
+    s->predict = block_make(a, c, k->predict, true);
+    s->predict.matrices += 2.0 * width * width / c->decision->tp;
+    s->predict.forward_s += s->head.forward_s;
+    s->predict.backward_s += s->head.backward_s;
+    s->predict.keep_bytes += s->head.keep_bytes;
+}
+
+static void make_layers(struct arena *a, const struct cost *c, const struct cost_kinds *k, struct cost_shape *s)
+{
+    s->layers = ARENA_ARRAY(a, struct cost_block, k->n ? k->n : 1);
+    for (uint32_t i = 0; i < k->n; i++)
+        s->layers[i] = block_make(a, c, k->layers[i], true);
+}
+
 void cost_shape_init(struct arena *a, const struct cost *c, const struct cost_kinds *k, struct cost_shape *s)
 {
     const struct model *m = &c->job->model;
     const struct decision *d = c->decision;
     *s = (struct cost_shape){.ndistinct = k->n, .kind = k->kind, .run = k->run};
-    s->layers = ARENA_ARRAY(a, struct cost_block, k->n ? k->n : 1);
-    for (uint32_t i = 0; i < k->n; i++)
-        s->layers[i] = block_make(a, c, k->layers[i], true);
+    make_layers(a, c, k, s);
     s->spared = d->recompute == RECOMPUTE_NONE ? s->layers : spared_layers(a, c, k);
     s->embed = block_make(a, c, k->embed, false);
     s->head = block_make(a, c, k->head, false);
-    if (m->predict) { /* the layer, a projection of 2 width to width, and the head once more */
-        s->predict = block_make(a, c, k->predict, true);
-        s->predict.matrices += 2.0 * (double)m->width * (double)m->width / d->tp;
-        s->predict.forward_s += s->head.forward_s;
-        s->predict.backward_s += s->head.backward_s;
-        s->predict.keep_bytes += s->head.keep_bytes;
-    }
+    make_predict(a, c, k, s);
     double element = c->job->train.precision == DT_FP32 ? 4 : 2;
     double rows = (double)c->job->train.sequence * d->microbatch / d->cp / (d->sp ? d->tp : 1);
     s->boundary_bytes = rows * (double)m->width * element;
+}
+
+void cost_shape_vary(struct arena *a, const struct cost *c, const struct cost_kinds *k, const struct cost_shape *none,
+                     struct cost_shape *s)
+{
+    *s = *none;
+    make_layers(a, c, k, s);
+    make_predict(a, c, k, s);
 }
 
 void cost_shape_layers(const struct cost_shape *s, uint32_t nlayers, double *layer_s, double *embed_s, double *head_s)

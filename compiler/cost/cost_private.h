@@ -77,6 +77,9 @@ struct cost_kinds {
 };
 struct cost_kinds cost_kinds_new(struct arena *a, const struct model *m);
 void cost_shape_init(struct arena *a, const struct cost *c, const struct cost_kinds *k, struct cost_shape *s);
+/* the same from the shape without recomputation of the decision that is otherwise c's */
+void cost_shape_vary(struct arena *a, const struct cost *c, const struct cost_kinds *k, const struct cost_shape *none,
+                     struct cost_shape *s);
 void cost_shape_layers(const struct cost_shape *s, uint32_t nlayers, double *layer_s, double *embed_s, double *head_s);
 
 /* keep.c: bytes and parameter elements of a block into out; layer: not the embedding or the head */

@@ -153,9 +153,9 @@ double search_family_bound_s(struct searching *s, struct search_shape *h, const 
         const struct search_cut *cut = search_cut(s, h, &x);
         enum placement p = s->space.schedules[first].folds ? PLACE_FOLDED : PLACE_LOOPED;
         if (applies)
-            least = fmin(least, search_class_bound_s(h, &x, cut, p));
+            least = fmin(least, search_class_bound_s(s, h, &x, cut, p));
         if (both_ways)
-            least = fmin(least, search_class_bound_s(h, &x, cut, PLACE_BOTH_WAYS));
+            least = fmin(least, search_class_bound_s(s, h, &x, cut, PLACE_BOTH_WAYS));
     }
     known = ARENA_NEW(s->arena, struct search_least);
     *known = (struct search_least){d->pp, d->microbatches, least, h->least};

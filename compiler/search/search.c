@@ -229,6 +229,7 @@ bool search_run(struct searching *s, struct diag *d)
     s->ranks = ARENA_ARRAY(s->arena, struct cost_stage, s->job->model.nlayers + 3);
     s->stages = ARENA_ARRAY(s->arena, struct pipeline_stage, s->job->model.nlayers + 3);
     s->scratch = ARENA_ARRAY(s->arena, struct stage, s->job->model.nlayers + 3);
+    s->layer_s = ARENA_ARRAY(s->arena, double, s->job->model.nlayers + 1);
     s->may_spare = s->spare;
     for (uint32_t i = 0; i < s->space.nrecompute; i++)
         s->may_spare |= s->space.recompute[i].spare;

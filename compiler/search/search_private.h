@@ -23,17 +23,25 @@ struct search_least {
     double step_s;
     struct search_least *next;
 };
+/* what tells groups apart */
+struct group_key {
+    uint32_t n, level, beyond, below[COST_LEVELS];
+    uint16_t curve[6];
+};
+/* sums over the layers before each, for bounds of cuts: of forward and of both directions */
+struct search_before {
+    double *forward_s, *time_s;
+};
 /* blocks of one key and groups, with what bounds need of them */
 struct search_shape {
     struct shape_key key;
-    struct cost_group tp, cp, ep;
+    struct group_key tp, cp, ep;
     double compute_factor, nic_factor; /* of the slowest node */
     struct cost_shape shape;
-    double *layer_s, embed_s, head_s;
-    /* without recomputation where that can be spared: all kernels; by layer, sums of forward and of both
-     * directions before it; of the embedding's forward, the embedding, the head with prediction modules */
-    uint32_t nlayers;
-    double kernels_s, *forward_before, *time_before, embed_forward_s, embed_least_s, head_least_s;
+    /* without recomputation where that can be spared: all kernels; all kernels and transfers; of the embedding's forward,
+     * the embedding, the head with prediction modules */
+    double kernels_s, all_s, embed_forward_s, embed_least_s, head_least_s;
+    struct search_before before; /* NULL: not made yet */
     struct search_cut *cuts;
     struct search_least *least;
     struct search_shape *next;
@@ -110,6 +118,7 @@ struct searching {
     struct cost_stage *ranks;
     struct pipeline_stage *stages;
     struct stage *scratch, *layout_stages;
+    double *layer_s; /* scratch */
     uint32_t layout_nstages, nmeshes;
     bool overlapping; /* schedules that run a forward and a backward at once */
     double rest_bound, fastest_s, fastest_seen_s;
@@ -185,7 +194,7 @@ bool search_same_group(const struct cost_group *a, const struct cost_group *b);
 enum placement { PLACE_LOOPED, PLACE_FOLDED, PLACE_BOTH_WAYS };
 double search_shape_bound_s(const struct search_shape *h, const struct decision *d);
 double search_share_bound_s(const struct search_shape *h, const struct decision *d); /* with transfers */
-double search_class_bound_s(const struct search_shape *h, const struct decision *d,
+double search_class_bound_s(struct searching *s, struct search_shape *h, const struct decision *d,
                             const struct search_cut *cut, enum placement placement);
 /* Spares as many layers from recomputation as every rank's memory allows, in d's own stages, which are those of x; false
  * if a rank does not fit with none spared, e is its memory then. */

@@ -26,28 +26,47 @@ static double block_s(const struct cost_block *b, bool kernels_only, bool paired
     return kernels_only ? kernels : kernels + b->forward_comm_s + b->backward_comm_s - hidden;
 }
 
+/* may layers be spared from what the decision recomputes? */
+static bool spares(const struct searching *s)
+{
+    return s->may_spare || s->job->wishes.recompute_layers;
+}
+
+static double least_s(const struct searching *s, const struct cost_shape *x, uint32_t kind, bool kernels_only)
+{
+    bool paired = s->overlapping;
+    double own = block_s(&x->layers[kind], kernels_only, paired);
+    return spares(s) ? cost_smaller(own, block_s(&x->spared[kind], kernels_only, paired)) : own;
+}
+
 static void fill_bounds(struct searching *s, struct search_shape *h)
 {
     const struct model *m = &s->job->model;
     const struct cost_shape *x = &h->shape;
-    uint32_t n = h->nlayers = m->nlayers;
     bool paired = s->overlapping;
-    h->forward_before = ARENA_ARRAY(s->arena, double, n + 1);
-    h->time_before = ARENA_ARRAY(s->arena, double, n + 1);
-    for (uint32_t i = 0; i < n; i++) {
-        const struct cost_block *b = &x->layers[x->kind[i]], *spared = &x->spared[x->kind[i]];
-        bool free_choice = s->may_spare || s->job->wishes.recompute_layers;
-        h->forward_before[i + 1] =
-            h->forward_before[i] + b->forward_s + b->forward_comm_s - (paired ? b->forward_hidden_s : 0);
-        h->time_before[i + 1] = h->time_before[i] + fmin(block_s(b, false, paired),
-                                                         block_s(free_choice ? spared : b, false, paired));
-        h->kernels_s += fmin(block_s(b, true, paired), block_s(free_choice ? spared : b, true, paired));
+    for (uint32_t i = 0; i < m->nlayers; i += x->run[i]) {
+        h->kernels_s += x->run[i] * least_s(s, x, x->kind[i], true);
+        h->all_s += x->run[i] * least_s(s, x, x->kind[i], false);
     }
     h->embed_forward_s = x->embed.forward_s + x->embed.forward_comm_s;
     h->embed_least_s = block_s(&x->embed, false, paired);
     h->head_least_s = block_s(&x->head, false, paired) + m->predict * block_s(&x->predict, false, paired);
+    h->all_s += h->embed_least_s + h->head_least_s;
     h->kernels_s += block_s(&x->embed, true, paired) + block_s(&x->head, true, paired) +
                     m->predict * block_s(&x->predict, true, paired);
+}
+
+static void fill_before(struct searching *s, struct search_shape *h)
+{
+    uint32_t n = s->job->model.nlayers;
+    const struct cost_shape *x = &h->shape;
+    double *forward = h->before.forward_s = ARENA_ARRAY(s->arena, double, n + 1);
+    double *time = h->before.time_s = ARENA_ARRAY(s->arena, double, n + 1);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct cost_block *b = &x->layers[x->kind[i]];
+        forward[i + 1] = forward[i] + b->forward_s + b->forward_comm_s - (s->overlapping ? b->forward_hidden_s : 0);
+        time[i + 1] = time[i] + least_s(s, x, x->kind[i], false);
+    }
 }
 
 /* bytes: a multiple of 4 */
@@ -67,33 +86,60 @@ static uint64_t hash_group(uint64_t hash, const struct cost_group *g)
     return hash_words((hash ^ g->n) * 1099511628211u, g->below, sizeof g->below);
 }
 
+static struct group_key group_key(const struct cost_group *g)
+{
+    struct group_key k = {.n = g->n, .level = g->level, .beyond = g->beyond};
+    memcpy(k.below, g->below, sizeof k.below);
+    memcpy(k.curve, g->curve, sizeof k.curve);
+    return k;
+}
+
+static bool same_key(const struct group_key *k, const struct cost_group *g)
+{
+    return k->n == g->n && k->level == g->level && k->beyond == g->beyond && !memcmp(k->below, g->below, sizeof k->below) &&
+           !memcmp(k->curve, g->curve, sizeof k->curve);
+}
+
+/* blocks of a new shape; with recomputation those of the shape without it that stay as they are */
+static void make_blocks(struct searching *s, const struct cost *c, struct search_shape *h)
+{
+    uint32_t layers = s->kinds.n + (s->job->model.predict ? 1 : 0), more = 2;
+    if (c->decision->recompute == RECOMPUTE_NONE) {
+        cost_shape_init(s->arena, c, &s->kinds, &h->shape);
+    } else {
+        struct decision none = *c->decision;
+        struct cost own = *c;
+        none.recompute = RECOMPUTE_NONE;
+        none.parts = 0;
+        own.decision = &none;
+        cost_shape_vary(s->arena, c, &s->kinds, &search_shape(s, &own)->shape, &h->shape);
+        more = 0;
+    }
+    s->result->evaluated += layers + more; /* each about as long as an evaluation */
+}
+
 struct search_shape *search_shape(struct searching *s, const struct cost *c)
 {
     const struct decision *d = c->decision;
     const struct shape_key key = {d->tp,        d->cp,    d->ep, d->etp,    d->microbatch,
                                   d->recompute, d->parts, d->sp, d->context};
-    uint32_t tp = AXIS_BIT(AXIS_TP), cp = AXIS_BIT(AXIS_CP);
+    const struct cost_group *tp = &c->group[AXIS_BIT(AXIS_TP)], *cp = &c->group[AXIS_BIT(AXIS_CP)];
     uint64_t hash = hash_words(1469598103934665603u, &key, sizeof key);
-    hash = hash_words(hash_group(hash, &c->group[tp]), &c->device.compute_factor,
-                      sizeof c->device.compute_factor);
-    hash = hash_group(hash_group(hash, &c->group[cp]), &c->ep);
+    hash = hash_words(hash_group(hash, tp), &c->device.compute_factor, sizeof c->device.compute_factor);
+    hash = hash_group(hash_group(hash, cp), &c->ep);
     struct search_shape **slot = &s->shapes[(hash ^ hash >> 29) % ARRAY_LEN(s->shapes)];
     for (struct search_shape *h = *slot; h; h = h->next)
-        if (memcmp(&h->key, &key, sizeof key) == 0 && search_same_group(&h->tp, &c->group[tp]) &&
-            search_same_group(&h->cp, &c->group[cp]) && search_same_group(&h->ep, &c->ep) &&
-            h->compute_factor == c->device.compute_factor && h->nic_factor == c->device.nic_factor)
+        if (memcmp(&h->key, &key, sizeof key) == 0 && same_key(&h->tp, tp) && same_key(&h->cp, cp) &&
+            same_key(&h->ep, &c->ep) && h->compute_factor == c->device.compute_factor &&
+            h->nic_factor == c->device.nic_factor)
             return h;
     struct search_shape *h = ARENA_NEW(s->arena, struct search_shape);
-    *h =
-        (struct search_shape){.key = key, .tp = c->group[tp], .cp = c->group[cp], .ep = c->ep, .next = *slot};
+    *h = (struct search_shape){.key = key, .tp = group_key(tp), .cp = group_key(cp), .ep = group_key(&c->ep)};
     h->compute_factor = c->device.compute_factor;
     h->nic_factor = c->device.nic_factor;
-    s->result->evaluated += 2 * s->kinds.n + 3; /* blocks, each about as long as an evaluation */
-    cost_shape_init(s->arena, c, &s->kinds, &h->shape);
-    uint32_t n = s->job->model.nlayers;
-    h->layer_s = ARENA_ARRAY(s->arena, double, n ? n : 1);
-    cost_shape_layers(&h->shape, n, h->layer_s, &h->embed_s, &h->head_s);
+    make_blocks(s, c, h);
     fill_bounds(s, h);
+    h->next = *slot; /* which may have changed */
     *slot = h;
     return h;
 }
@@ -105,32 +151,33 @@ double search_shape_bound_s(const struct search_shape *h, const struct decision 
 
 double search_share_bound_s(const struct search_shape *h, const struct decision *d)
 {
-    double all = h->time_before[h->nlayers] + h->embed_least_s + h->head_least_s;
-    return d->microbatches * (all / d->pp) * (1 - 1e-12);
+    return d->microbatches * (h->all_s / d->pp) * (1 - 1e-12);
 }
 
 /* of stage i of a cut: seconds before it in a microbatch's forward, and its own of both directions */
 static double forward_before(const struct search_shape *h, const struct stage *st)
 {
-    return h->forward_before[st->first] + (st->embed ? 0 : h->embed_forward_s);
+    return h->before.forward_s[st->first] + (st->embed ? 0 : h->embed_forward_s);
 }
 
 static double stage_time(const struct search_shape *h, const struct stage *st)
 {
-    double t = h->time_before[st->first + st->count] - h->time_before[st->first];
+    double t = h->before.time_s[st->first + st->count] - h->before.time_s[st->first];
     return t + (st->embed ? h->embed_least_s : 0) + (st->head ? h->head_least_s : 0);
 }
 
-double search_class_bound_s(const struct search_shape *h, const struct decision *d,
+double search_class_bound_s(struct searching *s, struct search_shape *h, const struct decision *d,
                             const struct search_cut *cut, enum placement placement)
 {
+    if (!h->before.time_s)
+        fill_before(s, h);
     double longest = 0, m = d->microbatches;
     uint32_t p = d->pp, n = cut->nstages;
     for (uint32_t r = 0; r < p; r++) {
         const struct stage *first = &cut->stages[r], *mirror = &cut->stages[p - 1 - r];
         double start = forward_before(h, first), own = 0;
         if (placement == PLACE_BOTH_WAYS) {
-            start = fmin(start, forward_before(h, mirror));
+            start = cost_smaller(start, forward_before(h, mirror));
             own = (stage_time(h, first) + stage_time(h, mirror)) / 2;
         } else if (placement == PLACE_FOLDED) {
             own = stage_time(h, first) + stage_time(h, &cut->stages[n - 1 - r]);
@@ -138,7 +185,7 @@ double search_class_bound_s(const struct search_shape *h, const struct decision 
             for (uint32_t i = r; i < n; i += p)
                 own += stage_time(h, &cut->stages[i]);
         }
-        longest = fmax(longest, start + m * own);
+        longest = cost_larger(longest, start + m * own);
     }
     return longest * (1 - 1e-12);
 }
@@ -157,7 +204,9 @@ const struct search_cut *search_cut(struct searching *s, struct search_shape *h,
         x.stages = s->layout_stages;
         x.nstages = nstages;
     } else {
-        decision_cut(s->arena, &x, s->job->model.nlayers, h->layer_s, h->embed_s, h->head_s);
+        double embed_s, head_s;
+        cost_shape_layers(&h->shape, s->job->model.nlayers, s->layer_s, &embed_s, &head_s);
+        decision_cut(s->arena, &x, s->job->model.nlayers, s->layer_s, embed_s, head_s);
     }
     decision_spare(&x);
     *cut = (struct search_cut){nstages, folds, x.stages, h->cuts};
