@@ -54,6 +54,7 @@ struct cost {
     struct cost_net net;
     struct mesh mesh;
     const struct mesh_runs *runs; /* of the nodes, where a search has them; NULL: none */
+    struct cost_products *products; /* of a search: products that it has asked for; NULL: none */
     struct cost_unit unit;
     struct cost_group group[1u << NAXES]; /* by axis mask */
     const struct cost_group *digits;      /* by mask of the folded mesh's digits; NULL where these are the axes */
@@ -64,9 +65,11 @@ struct cost {
 
 /* d: legal, with its nodes */
 struct cost *cost_new(struct arena *a, const struct job *job, const struct topo *topo, const struct decision *d);
-/* the same into place, for the search: groups of the masks that blocks need only; runs: of d's nodes, or more of them */
+/* the same into place, for the search: groups of the masks that blocks need only; runs: of d's nodes, or more of them;
+ * products: of the same job and type of node */
 void cost_init(struct cost *c, const struct job *job, const struct topo *topo, const struct decision *d,
-               const struct mesh_runs *runs);
+               const struct mesh_runs *runs, struct cost_products *products);
+struct cost_products *cost_products_new(struct arena *a);
 
 /* Is a compute instruction its action's first?  Instructions of two actions may alternate (a pair).  Start with zeros. */
 struct cost_actions {

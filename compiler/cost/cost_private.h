@@ -56,6 +56,8 @@ double cost_host_bytes_s(const struct cost *c);
 /* groups of ZeRO state from the decision's shard */
 void cost_set_shard(struct cost *c);
 struct cost_group cost_run_group(const struct cost *c, uint32_t n, uint32_t stride);
+/* the ranks that ZeRO state split over n of dp * cp is split over */
+struct cost_group cost_shard_group(const struct cost *c, uint32_t n);
 /* fills a group's lines from its members and the topology, for a set of moves (bits of enum cost_move) */
 #define MOVES_ALL ((1u << NMOVES) - 1)
 void cost_tune(const struct cost *c, struct cost_group *g, uint32_t moves);

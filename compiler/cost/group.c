@@ -79,10 +79,29 @@ static struct cost_group run_group(const struct cost *c, uint32_t n, uint32_t st
     return g;
 }
 
-/* experts and ZeRO shards, which are runs of the mesh's inner axes */
+/* experts, which are runs of the mesh's inner axes */
 struct cost_group cost_run_group(const struct cost *c, uint32_t n, uint32_t stride)
 {
     return run_group(c, n, stride, 1u << MOVE_GATHER | 1u << MOVE_ALL_REDUCE);
+}
+
+/* The first n of a rank's dp * cp: in the order of ranks, so as many of them as of all are together at a level, n at most. */
+struct cost_group cost_shard_group(const struct cost *c, uint32_t n)
+{
+    uint32_t mask = AXIS_BIT(AXIS_DP) | AXIS_BIT(AXIS_CP);
+    const struct cost_group *all = &c->group[mask];
+    struct cost_group g = {.n = n};
+    if (n < 2)
+        return g;
+    while (g.level < all->level && all->below[g.level] < n) {
+        g.below[g.level] = all->below[g.level];
+        g.level++;
+    }
+    g.below[g.level] = n;
+    struct group members = mesh_group(&c->mesh, 0, mask);
+    g.beyond = beyond_domain(c, group_rank(&members, g.below[0] - 1));
+    finish(c, &g, 1u << MOVE_GATHER);
+    return g;
 }
 
 static struct cost_group mesh_cost_group(const struct cost *c, const struct mesh *m, uint32_t mask)
@@ -132,7 +151,7 @@ void cost_set_shard(struct cost *c)
         return;
     }
     c->replicas = *all;
-    c->shard = run_group(c, d->shard, d->order[0] == AXIS_TP ? d->tp : 1, 1u << MOVE_GATHER);
+    c->shard = cost_shard_group(c, d->shard);
     c->replicas.n = d->dp * d->cp / d->shard;
     for (uint32_t level = 0; level < COST_LEVELS; level++) { /* what is left above the shard groups */
         uint32_t sets = c->replicas.below[level] / d->shard;
@@ -183,9 +202,10 @@ static void init(struct cost *c, const struct job *job, const struct topo *topo,
 }
 
 void cost_init(struct cost *c, const struct job *job, const struct topo *topo, const struct decision *d,
-               const struct mesh_runs *runs)
+               const struct mesh_runs *runs, struct cost_products *products)
 {
     init(c, job, topo, d, runs);
+    c->products = products;
 }
 
 struct cost *cost_new(struct arena *a, const struct job *job, const struct topo *topo, const struct decision *d)

@@ -119,8 +119,8 @@ static double layout_share(const struct cost_device *dev, enum product product)
     return product == PRODUCT_WEIGHT && dev->gradient_bytes > 2 ? dev->weight_share : 1;
 }
 
-/* products independent ones of the same shape in one kernel */
-static double batch_s(const struct cost *c, enum product product, double products, uint64_t m, uint64_t n,
+/* the same, as the formulas have it */
+static double batch_new_s(const struct cost *c, enum product product, double products, uint64_t m, uint64_t n,
                       uint64_t k, enum cost_number number)
 {
     if (m == 0 || n == 0 || k == 0)
@@ -138,6 +138,46 @@ static double batch_s(const struct cost *c, enum product product, double product
         (alignment(dev, products > 1, n, product == PRODUCT_WEIGHT ? m : k, number) * dev->compute_factor);
     double clock = share * rounds_s(dev, products, dm, dn, dk, dev->clock_flop_s[number]);
     return norm4(clock, share * flops / dev->power_flop_s[number], memory) + dev->launch_s;
+}
+
+struct product_key {
+    double products;
+    uint64_t m, n, k;
+    double compute_factor;
+    uint32_t product, number;
+};
+struct cost_products {
+    struct {
+        struct product_key key;
+        double seconds;
+    } at[4096];
+};
+
+struct cost_products *cost_products_new(struct arena *a)
+{
+    return ARENA_NEW(a, struct cost_products);
+}
+
+static bool same_product(const struct product_key *x, const struct product_key *y)
+{
+    return x->products == y->products && x->m == y->m && x->n == y->n && x->k == y->k && x->compute_factor == y->compute_factor &&
+           x->product == y->product && x->number == y->number;
+}
+
+/* products independent ones of the same shape in one kernel; a search asks for the same ones again and again */
+static double batch_s(const struct cost *c, enum product product, double products, uint64_t m, uint64_t n, uint64_t k,
+                      enum cost_number number)
+{
+    if (!c->products)
+        return batch_new_s(c, product, products, m, n, k, number);
+    const struct product_key key = {products, m, n, k, c->device.compute_factor, product, number};
+    uint64_t hash = ((m * 0x9e3779b97f4a7c15u ^ n) * 0x9e3779b97f4a7c15u ^ k) * 0x9e3779b97f4a7c15u ^ product << 8 ^ number;
+    uint64_t i = (hash ^ hash >> 32) % (sizeof c->products->at / sizeof *c->products->at);
+    if (!same_product(&c->products->at[i].key, &key)) {
+        c->products->at[i].seconds = batch_new_s(c, product, products, m, n, k, number);
+        c->products->at[i].key = key;
+    }
+    return c->products->at[i].seconds;
 }
 
 double cost_matmul_s(const struct cost *c, enum product product, uint64_t m, uint64_t n, uint64_t k,

@@ -170,8 +170,7 @@ static bool same_transfers(const struct cost *a, const struct cost *b)
         if (!search_same_group(&a->group[masks[i]], &b->group[masks[i]]))
             return false;
     return a->next_level == b->next_level && search_same_group(&a->tie, &b->tie) &&
-           search_same_group(&a->ep, &b->ep) &&
-           (a->mesh.order[0] == AXIS_TP) == (b->mesh.order[0] == AXIS_TP);
+           search_same_group(&a->ep, &b->ep);
 }
 
 static struct decision mesh_decision(const struct mesh_node *m)
@@ -186,17 +185,20 @@ static struct decision mesh_decision(const struct mesh_node *m)
                              .shard = 1};
 }
 
-static void open_mesh(struct searching *s, const struct mesh_node *m, bool one_order)
+/* families of a mesh in the first order of axes that there is, in the others, in all */
+enum mesh_orders { ORDERS_FIRST, ORDERS_OTHER, ORDERS_ALL };
+
+static void open_mesh(struct searching *s, const struct mesh_node *m, enum mesh_orders which)
 {
     struct decision d = mesh_decision(m);
     const struct cost *orders[SPACE_ORDERS];
     uint32_t n = 0;
-    for (uint32_t order = 0; order < s->space.norders && !(one_order && n); order++) {
+    for (uint32_t order = 0; order < s->space.norders && !(which == ORDERS_FIRST && n); order++) {
         if (!space_order_counts(&s->space, order, &m->mesh) || !space_place(&s->space, order, &d))
             continue;
         struct arena_mark mark = arena_mark(s->arena);
         struct cost *c = ARENA_NEW(s->arena, struct cost);
-        cost_init(c, s->job, s->topo, &d, space_runs(&s->space, &d));
+        cost_init(c, s->job, s->topo, &d, space_runs(&s->space, &d), s->products);
         uint32_t i = 0;
         while (i < n && !same_transfers(orders[i], c))
             i++;
@@ -206,7 +208,8 @@ static void open_mesh(struct searching *s, const struct mesh_node *m, bool one_o
             continue;
         }
         orders[n++] = c;
-        open_order(s, c, m->tuple, &d);
+        if (which != ORDERS_OTHER || n > 1)
+            open_order(s, c, m->tuple, &d);
     }
 }
 
@@ -259,7 +262,7 @@ static void add_meshes(struct searching *s, const struct space_mesh *meshes, uin
         d.context = d.cp > 1 ? CONTEXT_RING : CONTEXT_AUTO;
         if (!c) {
             c = ARENA_NEW(s->arena, struct cost);
-            cost_init(c, s->job, s->topo, &d, space_runs(&s->space, &d));
+            cost_init(c, s->job, s->topo, &d, space_runs(&s->space, &d), s->products);
             cost_device_init(c); /* other meshes may do without degraded nodes */
         }
         x.bound = search_objective(s, tuple_bound_s(s, t, c, &d, s->job->train.batch / d.dp), d.gpus_used);
@@ -289,6 +292,7 @@ static void refine(struct searching *s, struct family *f)
 /* while nothing has been found that many budgets may be spent: "nothing fits" had better be true */
 #define PATIENCE 10
 enum { DIVE_LEAVES = 12 };
+#define NEAR 1.02 /* a leaf whose bound is further behind the best one's is not worth a look */
 struct dive {
     struct leaf best[DIVE_LEAVES]; /* least bound first */
     uint32_t n;
@@ -309,7 +313,8 @@ static void dive_leaf(struct searching *s, void *to, const struct leaf *x)
 /* a leaf of a greater bound is not among the best */
 static double dive_last(const struct dive *dive)
 {
-    return dive->n < DIVE_LEAVES ? INFINITY : dive->best[DIVE_LEAVES - 1].bound;
+    double last = dive->n < DIVE_LEAVES ? INFINITY : dive->best[DIVE_LEAVES - 1].bound;
+    return dive->n ? fmin(last, dive->best[0].bound * NEAR) : last;
 }
 
 static int compare_nodes(const void *x, const void *y)
@@ -352,11 +357,34 @@ static void polish(struct searching *s, const struct dive *found)
     time_leaves(s, more);
 }
 
-/* Every mesh that its bound leaves hope for, with the smallest microbatches and a few schedules and states,
- * until a quarter of the budget is gone; the best leaves are timed. */
-static void dive(struct searching *s)
+/* a mesh with the smallest microbatches and a few schedules */
+static void dive_mesh(struct searching *s, const struct mesh_node *m, enum mesh_orders which, struct dive *found)
 {
     enum { SIZES = 3 };
+    uint32_t first = (uint32_t)s->families.n, sizes = 0, last = 0;
+    const struct cost *order = NULL;
+    open_mesh(s, m, which);
+    for (uint32_t f = first; f < s->families.n; f++) {
+        struct family *x = &s->families.at[f];
+        bool usual = x->decision.context != CONTEXT_RING || s->job->wishes.context == CONTEXT_RING;
+        if (x->cost != order)
+            sizes = last = 0;
+        order = x->cost;
+        if (x->decision.sp != s->families.at[first].decision.sp || !usual ||
+            (last != x->decision.microbatch && sizes == SIZES))
+            continue;
+        sizes += last != x->decision.microbatch;
+        last = x->decision.microbatch;
+        refine(s, x);
+        if (!found->n || x->bound < found->best[0].bound)
+            search_sample_family(s, f, dive_last(found), dive_leaf, found);
+    }
+}
+
+/* Every mesh that its bound leaves hope for, in one order and then in the others, until a quarter of the budget is gone;
+ * the best leaves are timed. */
+static void dive(struct searching *s)
+{
     struct dive *found = ARENA_NEW(s->arena, struct dive);
     if (s->heap.n == 0)
         return;
@@ -364,25 +392,12 @@ static void dive(struct searching *s)
     size_t n = s->heap.n;
     struct node *meshes = ARENA_ARRAY(s->arena, struct node, n);
     memcpy(meshes, s->heap.at, n * sizeof *meshes);
-    for (size_t i = 0; i < n && s->result->evaluated < (found->n ? s->budget / 4 : PATIENCE / 2 * s->budget);
-         i++) {
-        uint32_t before = (uint32_t)s->families.n, sizes = 0, last = 0;
-        if (found->n && meshes[i].bound >= found->best[0].bound)
-            break;
-        open_mesh(s, &s->meshes.at[meshes[i].index], true);
-        for (uint32_t f = before; f < s->families.n; f++) {
-            struct family *x = &s->families.at[f];
-            bool usual = x->decision.context != CONTEXT_RING || s->job->wishes.context == CONTEXT_RING;
-            if (x->decision.sp != s->families.at[before].decision.sp || !usual ||
-                (last != x->decision.microbatch && sizes == SIZES))
-                continue;
-            sizes += last != x->decision.microbatch;
-            last = x->decision.microbatch;
-            refine(s, x);
-            if (!found->n || x->bound < found->best[0].bound)
-                search_sample_family(s, f, dive_last(found), dive_leaf, found);
+    for (enum mesh_orders which = ORDERS_FIRST; which <= ORDERS_OTHER; which++)
+        for (size_t i = 0; i < n && s->result->evaluated < (found->n ? s->budget / 4 : PATIENCE / 2 * s->budget); i++) {
+            if (found->n && meshes[i].bound >= found->best[0].bound)
+                break;
+            dive_mesh(s, &s->meshes.at[meshes[i].index], which, found);
         }
-    }
     memcpy(s->heap.at, meshes, n * sizeof *meshes); /* families were for the dive alone */
     s->heap.n = n;
     time_leaves(s, found);
@@ -425,7 +440,7 @@ static void open_node(struct searching *s, const struct node *x)
 {
     switch ((enum node_kind)x->kind) {
     case NODE_MESH:
-        open_mesh(s, &s->meshes.at[x->index], false);
+        open_mesh(s, &s->meshes.at[x->index], ORDERS_ALL);
         break;
     case NODE_FAMILY:
         open_or_refine(s, x);

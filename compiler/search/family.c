@@ -35,11 +35,11 @@ static uint32_t shard_choices(const struct searching *s, const struct cost *c, c
     out[n++] = all;
     if (s->job->wishes.degree[DEG_ZERO].relation == REL_EQ) /* who fixes zero means its default: all ranks */
         return n;
-    struct cost_group last = cost_run_group(c, all, d->order[0] == AXIS_TP ? d->tp : 1);
+    struct cost_group last = cost_shard_group(c, all);
     for (uint32_t v = all / 2; v >= 2 && n < room; v--) {
         if (all % v)
             continue;
-        struct cost_group g = cost_run_group(c, v, d->order[0] == AXIS_TP ? d->tp : 1);
+        struct cost_group g = cost_shard_group(c, v);
         if (g.level < last.level)
             out[n++] = v;
         last = g.level < last.level ? g : last;
@@ -334,7 +334,7 @@ void search_sample_family(struct searching *s, uint32_t index, double most, leaf
             time_class(s, f, k, &x);
         for (uint32_t i = 0; i < states->n; i++) {
             double bound = search_objective(s, cell_bound_s(s, &x, k, i), d->gpus_used);
-            if ((states->at[i].zero == 1 || i == 0 || states->n < 3) && bound < most)
+            if (bound < most)
                 search_open_cell(s, &(struct cell){index, k, i}, take, to);
         }
     }

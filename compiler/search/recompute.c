@@ -58,7 +58,7 @@ static void add_chain(struct arena *a, struct space *s)
     for (uint32_t i = 0; i < NAXES; i++)
         d.order[i] = s->order[0][i];
     struct cost *c = ARENA_NEW(a, struct cost);
-    cost_init(c, s->job, s->topo, &d, space_runs(s, &d));
+    cost_init(c, s->job, s->topo, &d, space_runs(s, &d), NULL);
     struct cost_kinds kinds = cost_kinds_new(a, &s->job->model);
     uint32_t parts = 0;
     struct parts_sum now = sum_parts(a, c, &kinds, &d, 0);

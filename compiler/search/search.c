@@ -225,6 +225,7 @@ bool search_run(struct searching *s, struct diag *d)
         return false;
     s->memory_limit = r->memory_limit_bytes = cost_memory_limit(s->job, &s->topo->types[s->space.type].gpu);
     r->candidates = ARENA_ARRAY(s->arena, struct candidate, s->top + 1);
+    s->products = cost_products_new(s->arena);
     s->kinds = cost_kinds_new(s->arena, &s->job->model);
     s->ranks = ARENA_ARRAY(s->arena, struct cost_stage, s->job->model.nlayers + 3);
     s->stages = ARENA_ARRAY(s->arena, struct pipeline_stage, s->job->model.nlayers + 3);

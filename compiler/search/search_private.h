@@ -115,6 +115,7 @@ struct searching {
     struct space space;
     struct search_result *result;
     struct cost_kinds kinds;
+    struct cost_products *products;
     struct cost_stage *ranks;
     struct pipeline_stage *stages;
     struct stage *scratch, *layout_stages;

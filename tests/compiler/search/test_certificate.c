@@ -266,7 +266,8 @@ static void loop_schedules(struct problem *x, struct cost *c, struct decision d)
 
 static void loop_states(struct problem *x, struct cost *c, struct decision d)
 {
-    uint32_t all = d.dp * d.cp, per_node = x->topo->types[0].gpus, inner = d.order[0] == AXIS_TP ? d.tp : 1;
+    uint32_t all = d.dp * d.cp, per_node = x->topo->types[0].gpus;
+    struct group ranks = mesh_group(&c->mesh, 0, AXIS_BIT(AXIS_DP) | AXIS_BIT(AXIS_CP));
     const struct wishes *w = &x->job->wishes;
     double most = w->degree[DEG_ZERO].relation == REL_ANY ? w->profile->zero_most : 3;
     for (d.zero = 0; d.zero <= most; d.zero++) {
@@ -277,9 +278,9 @@ static void loop_states(struct problem *x, struct cost *c, struct decision d)
                 continue;
             /* of the shards that stay within one level of the network only the largest */
             bool largest = true;
-            uint32_t level = mesh_level(x->topo, d.nodes, per_node, 0, (d.shard - 1) * inner);
+            uint32_t level = mesh_level(x->topo, d.nodes, per_node, 0, group_rank(&ranks, d.shard - 1));
             for (uint32_t v = d.shard + 1; v <= all && d.zero; v++)
-                largest &= all % v != 0 || mesh_level(x->topo, d.nodes, per_node, 0, (v - 1) * inner) > level;
+                largest &= all % v != 0 || mesh_level(x->topo, d.nodes, per_node, 0, group_rank(&ranks, v - 1)) > level;
             if (!largest)
                 continue;
             c->decision = &d;
@@ -328,7 +329,7 @@ static void loop_mesh(struct problem *x, struct decision d)
         if (seen != 15 || !order_wanted(x, d.order) || (w->nkeeps && !kept_in_node(x, &d)))
             continue;
         struct cost *c = ARENA_NEW(x->a, struct cost);
-        cost_init(c, x->job, x->topo, &d, mesh_runs_new(x->a, x->topo, d.nodes, d.nnodes, x->topo->types[d.type].gpus));
+        cost_init(c, x->job, x->topo, &d, mesh_runs_new(x->a, x->topo, d.nodes, d.nnodes, x->topo->types[d.type].gpus), NULL);
         for (d.microbatch = 1; d.microbatch <= per_replica; d.microbatch++)
             for (int sp = 0; sp < 2; sp++)
                 for (int context = CONTEXT_RING; context <= CONTEXT_ALL_TO_ALL; context++) {
