@@ -30,7 +30,8 @@ static void add_gradients(const struct cost *c, struct cost_stage *st)
 {
     if (c->profile->gradients_added < 0.5 || (c->decision->zero == 0 && c->device.gradient_bytes > 2))
         return;
-    double seconds = (2 + 2 * c->device.gradient_bytes) * (st->matrices + st->experts) / c->device.bytes_s;
+    double shares = c->decision->zero >= 2 ? c->decision->shard : 1;
+    double seconds = (2 + 2 * c->device.gradient_bytes) * (st->matrices + st->experts) / shares / c->device.bytes_s;
     st->backward_s += seconds;
     st->weight_s += seconds;
 }

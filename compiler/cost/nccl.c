@@ -312,6 +312,18 @@ static void direct_line(struct tuning *t)
              1 / (per_byte + across), 0);
 }
 
+/* NCCL before 2.12: a ring leaves a node by the NIC it came in by, for a GPU without a NIC of its own beside it by way of
+ * the host's memory.  Members that have a NIC each, where GPUs share NICs, meet none next to two of them.  Two of them sit
+ * on two sockets; where there are more, neighbours share one, which vTrain's runs with tp 2 beside those with tp 4 show to
+ * be half as fast again. */
+static double far_nic_bytes_s(const struct tuning *t, double nics)
+{
+    double each = t->c->profile->far_nic_gbs * 1e9;
+    if (each <= 0 || t->nodes < 2 || t->together < 2 || t->together > nics || nics >= t->c->type->gpus)
+        return INFINITY;
+    return t->together * each * (t->together > 2 ? 1.5 : 1);
+}
+
 void cost_tune(const struct cost *c, struct cost_group *g, uint32_t moves)
 {
     memset(g->first, 0, sizeof g->first);
@@ -334,10 +346,7 @@ void cost_tune(const struct cost *c, struct cost_group *g, uint32_t moves)
             t.net = lesser(t.net, below * c->net.bytes_s[level]);
         below = g->below[level];
     }
-    /* NCCL before 2.12: a ring leaves a node by the NIC it came in by, for a GPU without a NIC of its own beside it by way
-     * of the host's memory.  Members that have a NIC each where GPUs share NICs meet none next to two of them. */
-    if (t.nodes > 1 && t.together > 1 && t.together <= nics && nics < c->type->gpus)
-        t.net *= c->profile->far_nic_speed;
+    t.net = lesser(t.net, far_nic_bytes_s(&t, nics));
     t.bus = lesser(t.link, t.net);
     for (uint32_t move = 0; move < NMOVES; move++) {
         g->first[move] = g->first[NMOVES];
