@@ -64,10 +64,13 @@ class Fit:
                 y = x.copy()
                 y[j] = y[j] + step if y[j] + step <= self.bounds[self.names[j]][1] else y[j] - step
                 jacobian[:, j] = (self.residuals(self.errors(y), y) - r) / (y[j] - x[j])
-            gained = 0
+            gained, a, slope = 0, jacobian.T @ jacobian, jacobian.T @ r
+            low, high = (numpy.array([self.bounds[n][k] for n in self.names]) for k in (0, 1))
+            free = ~((x <= low) & (slope > 0) | (x >= high) & (slope < 0)) # others stay at their bounds
             for attempt in range(5):
-                a = jacobian.T @ jacobian
-                dx = numpy.linalg.solve(a + damping * numpy.diag(numpy.diag(a)), -jacobian.T @ r)
+                b = a[numpy.ix_(free, free)]
+                dx = numpy.zeros(len(x))
+                dx[free] = numpy.linalg.solve(b + damping * numpy.diag(numpy.diag(b)), -slope[free])
                 y = self.clip(x + dx)
                 s = self.residuals(self.errors(y), y)
                 if s @ s < r @ r:
@@ -76,7 +79,7 @@ class Fit:
                 damping *= 6
             if log:
                 print("  round %d: loss %.2f" % (k, r @ r), file=sys.stderr)
-            if gained < 1e-3 * (r @ r):
+            if gained < 3e-4 * (r @ r):
                 break
         self.x = x
         return x

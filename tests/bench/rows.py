@@ -99,6 +99,8 @@ def as_run(name, raw, text):
             text = plan_line(text, "never overlap [tp]")
         if plan_value(text, "zero") == 3:
             text = plan_line(text, "overlap dp with compute")
+    if 'profile "megatron' in text and plan_value(text, "pp") > 1 and "order" not in text: # Megatron's own
+        text = plan_line(text, "order [tp, cp, dp, pp]")
     noted = re.search(r"VP printed NA here but .*treat as (\d+)", raw.get("notes") or "")
     if noted and "vpp =" not in text:
         text = plan_line(text.replace("schedule 1f1b", "schedule interleaved"), "vpp = %s" % noted[1])
