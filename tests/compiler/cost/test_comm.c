@@ -43,9 +43,10 @@ static struct cost *machine_cost(struct arena *a, const struct machine *m, uint3
         diag_print(diag, stderr, false);
     CU_ASSERT_PTR_NOT_NULL_FATAL(topo);
     struct decision *d = ARENA_NEW(a, struct decision);
-    *d = (struct decision){.tp = tp, .cp = 1, .pp = pp, .vpp = 1, .dp = m->gpus * m->nodes / tp / pp, .ep = 1, .etp = 1,
-                           .shard = 1, .microbatch = 1, .microbatches = 1, .schedule = SCHED_1F1B,
-                           .order = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}};
+    *d = decision_single();
+    d->tp = tp;
+    d->pp = pp;
+    d->dp = m->gpus * m->nodes / tp / pp;
     const char *why = "";
     bool placed = decision_place(a, topo, d, &why);
     CU_ASSERT_FATAL(placed);

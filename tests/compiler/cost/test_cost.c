@@ -41,8 +41,12 @@ static struct cost *make(struct arena *a, const char *cluster, struct decision *
 
 static struct decision basic(uint32_t tp, uint32_t pp, uint32_t dp)
 {
-    return (struct decision){.tp = tp, .cp = 1, .pp = pp, .vpp = 1, .dp = dp, .ep = 1, .etp = 1, .shard = 1, .microbatch = 1,
-                             .microbatches = 64 / dp, .schedule = SCHED_1F1B, .order = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}};
+    struct decision d = decision_single();
+    d.tp = tp;
+    d.pp = pp;
+    d.dp = dp;
+    d.microbatches = 64 / dp;
+    return d;
 }
 
 static double busbw(const struct cost *c, enum op op, double bytes, uint32_t mask, double n)

@@ -243,19 +243,11 @@ static void test_interleaved(void)
     struct arena *a = arena_new();
     for (uint32_t p = 2; p <= 8; p *= 2)
         for (uint32_t v = 1; v <= 4; v++) {
-            struct decision d = {.tp = 1,
-                                 .cp = 1,
-                                 .pp = p,
-                                 .vpp = v,
-                                 .dp = 1,
-                                 .ep = 1,
-                                 .etp = 1,
-                                 .shard = 1,
-                                 .microbatch = 1,
-                                 .microbatches = 2 * p,
-                                 .nstages = p * v,
-                                 .gpus_used = p,
-                                 .schedule = v > 1 ? SCHED_INTERLEAVED : SCHED_1F1B};
+            struct decision d = decision_single();
+            d.pp = d.gpus_used = p;
+            d.vpp = v;
+            d.microbatches = 2 * p;
+            d.schedule = v > 1 ? SCHED_INTERLEAVED : SCHED_1F1B;
             decision_cut(a, &d, p * v, NULL, 0, 0);
             const struct schedule *s = schedule_new(a, &d);
             CU_ASSERT_PTR_NOT_NULL_FATAL(s);
