@@ -60,7 +60,7 @@ static void publish_head(const struct exec *e, const struct play *play, uint32_t
 {
     uint32_t at = play->done[q];
     atomic_store_explicit(&e->s.world->ranks[e->s.world->rank].head[q],
-                          at < play->count[q] ? play->order[play->first[q] + at] : NONE,
+                          at < play->stop[q] ? play->order[play->first[q] + at] : NONE,
                           memory_order_relaxed);
 }
 
@@ -187,7 +187,7 @@ static int64_t paced_rest(const struct play *play)
 
 static enum progress try_queue(struct exec *e, struct play *play, uint32_t q)
 {
-    if (play->done[q] == play->count[q])
+    if (play->done[q] == play->stop[q])
         return STUCK;
     uint32_t i = play->order[play->first[q] + play->done[q]];
     const struct insn *in = &play->p->insns[i];
@@ -302,15 +302,15 @@ static enum status wait_for_peers(const struct exec *e, const struct play *play,
     return world_failed(e->s.world);
 }
 
-/* everything but persistent buffers becomes NaN, or -1 */
-static void poison_step(const struct exec *e, const struct program *p)
+/* everything that does not outlive the step becomes NaN, or -1 */
+static void poison_step(const struct exec *e, const struct play *play)
 {
+    const struct program *p = play->p;
     uint64_t at = 0;
-    for (;;) { /* persistent buffers in the order of their offsets; there are few */
+    for (;;) { /* what is kept in the order of offsets; there is little */
         const struct buffer *next = NULL;
         for (uint32_t b = 0; b < p->nbuffers; b++)
-            if (p->buffers[b].kind != BUFFER_STEP && p->buffers[b].kind != BUFFER_METRICS &&
-                p->buffers[b].bytes && p->buffers[b].offset >= at &&
+            if (play->kept[b] && p->buffers[b].bytes && p->buffers[b].offset >= at &&
                 (!next || p->buffers[b].offset < next->offset))
                 next = &p->buffers[b];
         uint64_t end = next ? next->offset : p->arena_bytes;
@@ -321,38 +321,30 @@ static void poison_step(const struct exec *e, const struct program *p)
     }
 }
 
-static void count_meetings(struct exec *e, const struct play *play)
+static void count_meetings(struct exec *e, const struct play *play, enum phase phase)
 {
     for (uint32_t c = 0; c < e->s.channels->n; c++)
-        e->met[c] += play->meetings[c];
+        e->met[c] += play->meetings[(size_t)phase * e->s.channels->n + c];
 }
 
 static enum status run_gang(struct exec *e, enum routine which)
 {
     atomic_store(&e->s.world->ranks[e->s.world->rank].evaluating, which == ROUTINE_EVAL);
     TRY(gang_run(e->s.gang, e, which));
-    count_meetings(e, &e->play[which]);
+    count_meetings(e, &e->play[which], PHASE_BODY);
     return STATUS_OK;
 }
 
-enum status exec_run(struct exec *e, enum routine which, const struct batch_source *batch,
-                     struct trace_span *trace)
+static enum status run_phase(struct exec *e, struct play *play, enum phase phase)
 {
-    struct play *play = &e->play[which];
     struct patience patience = {0};
-    play->trace = trace;
-    play->batch = batch;
-    if (e->s.gang)
-        return run_gang(e, which);
-    memset(play->done, 0, sizeof play->done);
+    memcpy(play->done, play->at[phase], sizeof play->done);
+    memcpy(play->stop, play->at[phase + 1], sizeof play->stop);
     memset(play->open, 0, sizeof play->open);
     if (play->pace_ns)
-        play->ended_ns[play->p->ninsns] = world_now_ns(); /* the step's begin */
+        play->ended_ns[play->p->ninsns] = world_now_ns(); /* the phase's begin */
     for (uint32_t q = 0; q < NQUEUES; q++)
         publish_head(e, play, q);
-    atomic_store(&e->s.world->ranks[e->s.world->rank].evaluating, which == ROUTINE_EVAL);
-    if (e->s.shuffle_seed && which == ROUTINE_TRAIN)
-        poison_step(e, play->p);
     for (uint32_t left = 1; left;) {
         uint32_t event = world_event(e->s.world);
         enum progress moved = e->s.shuffle_seed ? pass_shuffled(e, play) : pass_in_order(e, play);
@@ -364,8 +356,35 @@ enum status exec_run(struct exec *e, enum routine which, const struct batch_sour
             TRY(wait_for_peers(e, play, event, &patience));
         left = 0;
         for (uint32_t q = 0; q < NQUEUES; q++)
-            left += play->count[q] - play->done[q];
+            left += play->stop[q] - play->done[q];
     }
-    count_meetings(e, play);
+    count_meetings(e, play, phase);
+    return STATUS_OK;
+}
+
+enum status exec_run_phase(struct exec *e, enum phase which, const struct batch_source *batch, struct trace_span *trace)
+{
+    struct play *play = &e->play[ROUTINE_TRAIN];
+    play->trace = trace;
+    play->batch = batch;
+    atomic_store(&e->s.world->ranks[e->s.world->rank].evaluating, 0);
+    if (e->s.shuffle_seed && which == PHASE_EARLY)
+        poison_step(e, play);
+    return run_phase(e, play, which);
+}
+
+enum status exec_run(struct exec *e, enum routine which, const struct batch_source *batch,
+                     struct trace_span *trace)
+{
+    struct play *play = &e->play[which];
+    play->trace = trace;
+    play->batch = batch;
+    if (e->s.gang)
+        return run_gang(e, which);
+    atomic_store(&e->s.world->ranks[e->s.world->rank].evaluating, which == ROUTINE_EVAL);
+    if (e->s.shuffle_seed && which == ROUTINE_TRAIN)
+        poison_step(e, play);
+    for (enum phase phase = PHASE_EARLY; phase < NPHASES; phase++)
+        TRY(run_phase(e, play, phase));
     return STATUS_OK;
 }

@@ -51,6 +51,11 @@ void exec_set_hook(struct exec *e, exec_hook *hook, void *context); /* NULL = no
 /* The whole program once.  trace: one span per instruction, or NULL. */
 enum status exec_run(struct exec *e, enum routine which, const struct batch_source *batch,
                      struct trace_span *trace);
+/* One phase of the training program, which has seams: the next step's early phase may run before this one's check, and must
+ * run again where exec_clipped() says so after the check. */
+enum status exec_run_phase(struct exec *e, enum phase which, const struct batch_source *batch, struct trace_span *trace);
+bool exec_has_phases(const struct exec *e);
+bool exec_clipped(const struct exec *e);
 
 /* Where operands are in a device's memory, the world's arena is the host's copy of it: exec_run() keeps the step block and
  * the metrics equal on both sides; these copy the persistent buffers.  Nothing to do on the CPU. */

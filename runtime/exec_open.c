@@ -65,9 +65,10 @@ static bool allocate(struct play *play, uint32_t nchannels)
     play->channel = calloc(n, sizeof *play->channel);
     play->self = calloc(n, sizeof *play->self);
     play->number = calloc(n, sizeof *play->number);
-    play->meetings = calloc(nchannels + (size_t)1, sizeof *play->meetings);
+    play->meetings = calloc((nchannels + (size_t)1) * NPHASES, sizeof *play->meetings);
+    play->kept = calloc(play->p->nbuffers + (size_t)1, sizeof *play->kept);
     play->ended_ns = calloc(n, sizeof *play->ended_ns);
-    if (!play->ended_ns)
+    if (!play->ended_ns || !play->kept)
         return false;
     return play->order && play->channel && play->self && play->number && play->meetings;
 }
@@ -76,7 +77,10 @@ static bool allocate(struct play *play, uint32_t nchannels)
 static enum status number_meetings(const struct exec *e, struct play *play, char *error, size_t error_size)
 {
     const struct program *p = play->p;
-    for (uint32_t i = 0; i < p->ninsns; i++) {
+    uint64_t *meetings = play->meetings;
+    for (uint32_t i = 0, phase = 0; i < p->ninsns; i++) {
+        for (; i >= play->phase[phase + 1]; phase++)
+            meetings += e->s.channels->n;
         if (!insn_is_meeting(&p->insns[i]))
             continue;
         uint32_t c = channels_of(e->s.channels, e->s.ranks, e->s.world->rank, p, i, &play->self[i]);
@@ -89,7 +93,7 @@ static enum status number_meetings(const struct exec *e, struct play *play, char
         if (isa_info((enum op)p->insns[i].op)->unit == UNIT_P2P && channel->members[0] == channel->members[1])
             return fail_insn(e, p, i, "a rank cannot send to itself", error, error_size);
         play->channel[i] = c;
-        play->number[i] = play->meetings[c]++;
+        play->number[i] = meetings[c]++;
     }
     return STATUS_OK;
 }
@@ -115,14 +119,32 @@ static enum status check_kernels(struct exec *e, const struct play *play, char *
     return STATUS_OK;
 }
 
+/* persistent buffers, and what the next step's check needs of this one */
+static void find_kept(struct play *play)
+{
+    const struct program *p = play->p;
+    for (uint32_t b = 0; b < p->nbuffers; b++)
+        play->kept[b] = p->buffers[b].kind != BUFFER_STEP && p->buffers[b].kind != BUFFER_METRICS;
+    for (uint32_t i = play->phase[PHASE_CHECK]; i < p->ninsns; i++)
+        for (uint32_t k = 0; k < isa_info((enum op)p->insns[i].op)->noperands; k++)
+            if (p->operands[p->insns[i].operand + k].buffer != NONE)
+                play->kept[p->operands[p->insns[i].operand + k].buffer] = true;
+}
+
 static enum status load(struct exec *e, struct play *play, const struct program *p, char *error,
                         size_t error_size)
 {
     play->p = p;
     if (p->arena_bytes > e->s.world->arena_size[e->s.world->rank] || !allocate(play, e->s.channels->n))
         return STATUS_WORLD;
-    for (uint32_t i = 0; i < p->ninsns; i++)
-        play->count[p->insns[i].queue]++;
+    program_phases(p, play->phase);
+    find_kept(play);
+    for (uint32_t i = 0, k = 0; i <= p->ninsns; i++) {
+        for (; k <= NPHASES && i == play->phase[k]; k++)
+            memcpy(play->at[k], play->count, sizeof play->count);
+        if (i < p->ninsns)
+            play->count[p->insns[i].queue]++;
+    }
     for (uint32_t q = 1; q < NQUEUES; q++)
         play->first[q] = play->first[q - 1] + play->count[q - 1];
     uint32_t next[NQUEUES];
@@ -151,6 +173,10 @@ enum status exec_open(struct exec **out, const struct exec_setup *s, char *error
             st = load(e, &e->play[r], s->programs[r][role], error, error_size);
     if (s->pace_ns)
         e->play[ROUTINE_TRAIN].pace_ns = s->pace_ns[role];
+    if (st == STATUS_OK && s->gang && exec_has_phases(e)) {
+        snprintf(error, error_size, "a post-validated plan runs on CPU ranks only; plan with 'post_validation no' for GPUs");
+        st = STATUS_MISMATCH;
+    }
     if (st == STATUS_OK && s->gang)
         st = gang_join(s->gang, e, error, error_size);
     if (st == STATUS_OK && !s->gang)
@@ -181,6 +207,7 @@ void exec_close(struct exec *e)
         free(e->play[r].self);
         free(e->play[r].number);
         free(e->play[r].meetings);
+        free(e->play[r].kept);
         free(e->play[r].ended_ns);
     }
     if (e->transport)
@@ -265,4 +292,22 @@ uint64_t exec_touched(struct exec *e)
             return bytes;
     }
     return 0;
+}
+
+bool exec_has_phases(const struct exec *e)
+{
+    const struct play *play = &e->play[ROUTINE_TRAIN];
+    return play->p && play->phase[PHASE_CHECK] < play->p->ninsns;
+}
+
+bool exec_clipped(const struct exec *e)
+{
+    const struct play *play = &e->play[ROUTINE_TRAIN];
+    for (uint32_t i = play->phase[PHASE_CHECK]; i < play->p->ninsns; i++)
+        if (play->p->insns[i].op == OP_CLIP) {
+            struct kernel_args k;
+            exec_resolve(e, play->p, i, &k);
+            return *(const double *)k.operand[OPND(CLIP, scale)].data != 1;
+        }
+    return false;
 }

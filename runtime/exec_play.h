@@ -10,9 +10,12 @@ struct play { /* one program as this rank replays it */
     uint32_t *order; /* instructions, grouped by queue */
     uint32_t first[NQUEUES], count[NQUEUES];
     uint32_t *channel, *self; /* of communications, by instruction */
-    uint64_t *number;         /* meeting's number within the program */
-    uint64_t *meetings;       /* by channel: how many the program holds */
-    uint32_t done[NQUEUES];   /* positions finished in this run */
+    uint32_t phase[NPHASES + 1];          /* instructions that they begin at */
+    uint32_t at[NPHASES + 1][NQUEUES];    /* and positions on every queue */
+    uint64_t *number;                     /* meeting's number within its phase */
+    uint64_t *meetings;                   /* by phase and channel: how many it holds */
+    bool *kept;                           /* by buffer: outlives a run */
+    uint32_t done[NQUEUES], stop[NQUEUES]; /* positions finished; and to be finished in this run */
     bool open[NQUEUES];       /* the head is posted */
     const int64_t *pace_ns;   /* by instruction: how long it takes; NULL: it is done */
     int64_t *ended_ns;        /* paced: by instruction, when it ended by plan */

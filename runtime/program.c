@@ -124,6 +124,17 @@ uint64_t program_host_bytes(const struct program *p)
     return (end + 255) / 256 * 256;
 }
 
+bool program_phases(const struct program *p, uint32_t at[NPHASES + 1])
+{
+    uint32_t n = 0;
+    at[0] = at[1] = 0;
+    at[2] = at[NPHASES] = p->ninsns;
+    for (uint32_t i = 0; i < p->ninsns && n < 2; i++)
+        if (p->insns[i].op == OP_SEAM)
+            at[++n] = i + 1;
+    return n == 2;
+}
+
 uint32_t program_bucket(struct program *p, const struct bucket *b)
 {
     struct bucket copy = *b;

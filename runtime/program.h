@@ -179,6 +179,11 @@ void program_set_waits(struct program *p, const struct wait *list, const uint32_
 /* reorder instructions: new i-th = old order[i]; waits keep pointing at the same instructions */
 void program_permute(struct program *p, const uint32_t *order);
 
+/* The phases of a step: phase i is instructions [at[i], at[i + 1]).  With seams: what the next step begins with before this one
+ * is checked, the rest, and the check.  false: there are none, and all is the body. */
+enum phase { PHASE_EARLY, PHASE_BODY, PHASE_CHECK, NPHASES };
+bool program_phases(const struct program *p, uint32_t at[NPHASES + 1]);
+
 /* position of every instruction on its queue; out has ninsns entries; count[NQUEUES] gets the lengths */
 void program_positions(const struct program *p, uint32_t *out, uint32_t count[NQUEUES]);
 

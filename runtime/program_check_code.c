@@ -477,6 +477,16 @@ static enum status check_insn(struct check *c, uint32_t i)
     return STATUS_OK;
 }
 
+/* two in training, on the parts of which waits look back only (check_waits), or none */
+static enum status check_seams(const struct check *c)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->p->ninsns; i++)
+        if (c->p->insns[i].op == OP_SEAM && (++n > 2 || c->p->evaluation))
+            return insn_fault(c, i, c->p->evaluation ? "a seam in an evaluation program" : "a third seam");
+    return n != 1 ? STATUS_OK : insn_fault(c, 0, "the program has one seam, not two");
+}
+
 enum status program_check_code(const struct program *p, char *error, size_t error_size)
 {
     struct check c = {.p = p, .error = error, .error_size = error_size};
@@ -494,6 +504,8 @@ enum status program_check_code(const struct program *p, char *error, size_t erro
     enum status s = STATUS_OK;
     for (uint32_t i = 0; i < p->ninsns && s == STATUS_OK; i++)
         s = check_insn(&c, i);
+    if (s == STATUS_OK)
+        s = check_seams(&c);
     free(c.rows);
     free(c.body);
     return s;

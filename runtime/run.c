@@ -219,6 +219,7 @@ struct session {
     struct weights_place place;
     struct weights_sink gradients;
     struct summary summary; /* rank 0 */
+    bool ahead;             /* the next step's early phase has run, on parameters as they are */
     uint64_t allocations;   /* at the end of the first step */
     char error[1024];
 };
@@ -434,30 +435,62 @@ static void log_results(struct session *s, uint64_t step, double step_time_s)
         log_step(&s->log, &line);
 }
 
+static void set_block(struct session *s, uint64_t step)
+{
+    const struct job_info *job = &exec_program(s->exec, ROUTINE_TRAIN)->job;
+    double *block = exec_buffer(s->exec, ROUTINE_TRAIN, BUFFER_BLOCK);
+    if (block)
+        write_block(block, job, step, job->steps_total ? job->steps_total : s->run->steps, step * job->batch);
+}
+
+/* where the last step's times go */
+static struct trace_span *spans_of(const struct session *s, uint64_t step)
+{
+    const struct run *r = s->run;
+    bool traced = step + 1 == r->steps && r->o.trace;
+    return traced ? (struct trace_span *)(void *)r->world.trace + trace_first(r, s->world->rank) : NULL;
+}
+
+/* A step with seams, whose early phase has run before the last one's check.  ahead: the same for the next one. */
+static enum status run_phases(struct session *s, uint64_t step, bool ahead)
+{
+    const struct batch_source *data = s->run->data;
+    if (!s->ahead)
+        TRY(exec_run_phase(s->exec, PHASE_EARLY, data, spans_of(s, step)));
+    TRY(exec_run_phase(s->exec, PHASE_BODY, data, spans_of(s, step)));
+    if (ahead) {
+        set_block(s, step + 1);
+        TRY(exec_run_phase(s->exec, PHASE_EARLY, data, spans_of(s, step + 1)));
+        set_block(s, step);
+    }
+    TRY(exec_run_phase(s->exec, PHASE_CHECK, data, spans_of(s, step)));
+    s->ahead = ahead && (s->run->o.paced || !exec_clipped(s->exec));
+    return STATUS_OK;
+}
+
 static enum status train(struct session *s)
 {
     struct run *r = s->run;
-    const struct job_info *job = &exec_program(s->exec, ROUTINE_TRAIN)->job;
-    double *block = exec_buffer(s->exec, ROUTINE_TRAIN, BUFFER_BLOCK);
-    struct trace_span *spans = (struct trace_span *)(void *)r->world.trace + trace_first(r, s->world->rank);
-    uint64_t total = job->steps_total ? job->steps_total : r->steps, every = r->o.eval_every;
+    uint64_t every = r->o.eval_every;
     if (r->o.gradients) {
         TRY(create_files(s, &s->gradients, r->o.gradients, "gradients", 0));
         exec_set_hook(s->exec, dump_gradient, s);
     }
     int64_t start = world_now_ns();
     for (uint64_t step = 0; step < r->steps; step++) {
-        bool last = step + 1 == r->steps;
+        bool last = step + 1 == r->steps, evaluates = r->held_out && (last || (every && (step + 1) % every == 0));
         atomic_store(&s->face->step, (uint32_t)step);
-        if (block)
-            write_block(block, job, step, total, step * job->batch);
-        TRY(exec_run(s->exec, ROUTINE_TRAIN, r->data, last && r->o.trace ? spans : NULL));
+        set_block(s, step);
+        if (exec_has_phases(s->exec))
+            TRY(run_phases(s, step, !last && !evaluates));
+        else
+            TRY(exec_run(s->exec, ROUTINE_TRAIN, r->data, spans_of(s, step)));
         int64_t now = world_now_ns();
         TRY(check_room(s, ROUTINE_TRAIN, step + 1));
         log_results(s, step, (double)(now - start) * 1e-9);
         if (step == 0)
             TRY(first_step_done(s));
-        if (r->held_out && (last || (every && (step + 1) % every == 0)))
+        if (evaluates)
             TRY(evaluate(s, step + 1));
         start = step == 0 || r->held_out ? world_now_ns() : now;
     }

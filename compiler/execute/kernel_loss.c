@@ -94,23 +94,53 @@ static bool taken(const struct exact_view *scale)
     return scale->at[0] != FIELD_P - 1;
 }
 
+struct adamw {
+    uint64_t beta1, beta2, corrections, shrink, rate;
+};
+
+static struct adamw adamw_of(double beta1, double beta2, double eps, double decay, const uint64_t *step)
+{
+    return (struct adamw){field_real(beta1), field_real(beta2),
+                          field_bits(step[STEP_CORRECTION1], step[STEP_CORRECTION2], field_image(eps)),
+                          field_sub(1, field_mul(step[STEP_LR], field_real(decay))), step[STEP_LR]};
+}
+
+/* one element */
+static void adamw(const struct adamw *a, uint64_t d, uint64_t *p, uint64_t *m, uint64_t *v)
+{
+    *m = field_add(field_mul(a->beta1, *m), field_mul(field_sub(1, a->beta1), d));
+    *v = field_add(field_mul(a->beta2, *v), field_mul(field_sub(1, a->beta2), field_mul(d, d)));
+    uint64_t change = field_mul(*m, field_hash(SALT_ADAM, *v, a->corrections));
+    *p = field_sub(field_mul(a->shrink, *p), field_mul(a->rate, change));
+}
+
 void exact_ADAMW(struct exact_args *k)
 {
     const struct exact_view *p = V(ADAMW, p), *m = V(ADAMW, m), *v = V(ADAMW, v), *copy = V(ADAMW, copy);
-    const uint64_t *step = V(ADAMW, step)->at;
-    uint64_t beta1 = field_real(NUMBER(ADAMW, beta1)), beta2 = field_real(NUMBER(ADAMW, beta2));
-    uint64_t corrections =
-        field_bits(step[STEP_CORRECTION1], step[STEP_CORRECTION2], field_image(NUMBER(ADAMW, eps)));
-    uint64_t shrink = field_sub(1, field_mul(step[STEP_LR], field_real(NUMBER(ADAMW, decay))));
+    struct adamw a = adamw_of(NUMBER(ADAMW, beta1), NUMBER(ADAMW, beta2), NUMBER(ADAMW, eps), NUMBER(ADAMW, decay),
+                              V(ADAMW, step)->at);
     for (uint64_t i = 0; i < (uint64_t)p->rows * p->cols && taken(V(ADAMW, scale)); i++) {
-        uint64_t d = field_mul(V(ADAMW, g)->at[i], V(ADAMW, scale)->at[0]);
-        m->at[i] = field_add(field_mul(beta1, m->at[i]), field_mul(field_sub(1, beta1), d));
-        v->at[i] = field_add(field_mul(beta2, v->at[i]), field_mul(field_sub(1, beta2), field_mul(d, d)));
-        uint64_t change = field_mul(m->at[i], field_hash(SALT_ADAM, v->at[i], corrections));
-        p->at[i] = field_sub(field_mul(shrink, p->at[i]), field_mul(step[STEP_LR], change));
+        adamw(&a, field_mul(V(ADAMW, g)->at[i], V(ADAMW, scale)->at[0]), &p->at[i], &m->at[i], &v->at[i]);
         if (copy->at)
             copy->at[i] = p->at[i];
     }
+}
+
+void exact_ADAMW_AHEAD(struct exact_args *k)
+{
+    const struct exact_view *p = V(ADAMW_AHEAD, p), *copy = V(ADAMW_AHEAD, copy);
+    struct adamw a = adamw_of(NUMBER(ADAMW_AHEAD, beta1), NUMBER(ADAMW_AHEAD, beta2), NUMBER(ADAMW_AHEAD, eps),
+                              NUMBER(ADAMW_AHEAD, decay), V(ADAMW_AHEAD, step)->at);
+    for (uint64_t i = 0; i < (uint64_t)p->rows * p->cols; i++) {
+        uint64_t param = p->at[i], m = V(ADAMW_AHEAD, m)->at[i], v = V(ADAMW_AHEAD, v)->at[i];
+        adamw(&a, V(ADAMW_AHEAD, g)->at[i], &param, &m, &v);
+        copy->at[i] = param;
+    }
+}
+
+void exact_SEAM(struct exact_args *k)
+{
+    (void)k;
 }
 
 void exact_SGD(struct exact_args *k)

@@ -133,6 +133,9 @@ struct lower {
     enum dtype ctype; /* compute dtype */
     uint32_t tokens, local; /* rows of a microbatch: whole; of this rank's TOKENS values */
     bool splits;            /* the role's schedule has I and W */
+    bool skews;             /* decision_skews(), of a training program */
+    bool seam_next;         /* the first seam is due in front of the action's SEND */
+    uint32_t early;         /* actions in front of it */
     bool sp;                /* sequence parallelism with tp > 1 */
     uint32_t copies; /* of the model, by the schedule */
     uint32_t nchunks, npieces;
@@ -328,6 +331,7 @@ void lower_fetch(struct lower *l, uint32_t piece);
 
 /* optimizer.c: the step's head, the optimizer */
 void lower_head_of_step(struct lower *l);
+void lower_first_seam(struct lower *l);
 void lower_optimizer(struct lower *l);
 void lower_copy(struct lower *l, struct mat to, struct mat from); /* on the copy queue */
 void lower_metrics_reduce(struct lower *l);

@@ -95,6 +95,8 @@ static void forward(struct lower *l)
         lower_park(l, p);
     }
     untag(l);
+    if (l->seam_next)
+        lower_first_seam(l);
     if (c->behind != NONE && c->behind != l->role)
         lower_send(l, boundary(l, c->output), c->behind, forward_channel(c->index));
 }
@@ -335,10 +337,43 @@ static void lower_actions_together(struct lower *l, const struct schedule *s, co
     lower_remember(l, s, a, first);
 }
 
+/* Forward passes in front of the first seam: a rank that ends its step earlier than the last one begins the next with as
+ * many as it may be ahead.  Of one rank's the next one has all, or all but the last, whose SEND stands behind the seam. */
+static uint32_t early_forwards(const struct schedule *s, uint32_t nroles, uint32_t role)
+{
+    uint32_t early = 0;
+    for (uint32_t r = nroles - 1; r-- > role;) {
+        uint32_t lead = 0;
+        while (lead < s->nactions[r] && lead <= early && s->actions[r][lead].kind == 'F' && s->actions[r][lead].stage == r &&
+               s->actions[r][lead].microbatch == lead && !s->actions[r][lead].pair)
+            lead++;
+        early = lead;
+    }
+    return early;
+}
+
+static void lower_early(struct lower *l, const struct schedule *s)
+{
+    uint32_t early = early_forwards(s, l->d->pp, l->role),
+             next = l->role + 1 < l->d->pp ? early_forwards(s, l->d->pp, l->role + 1) : 0;
+    for (uint32_t i = 0; i < early; i++) {
+        l->seam_next = i + 1 == early && next < early;
+        lower_action(l, s, &s->actions[l->role][i]);
+        share(l);
+        while (l->channels.n < l->p->ninsns)
+            vec_push(l->arena, &l->channels, NONE);
+    }
+    if (next == early)
+        lower_first_seam(l);
+    l->early = early;
+}
+
 static void lower_actions(struct lower *l, const struct schedule *s)
 {
     lower_head_of_step(l);
-    for (uint32_t i = 0; i < s->nactions[l->role]; i++) {
+    if (l->skews)
+        lower_early(l, s);
+    for (uint32_t i = l->early; i < s->nactions[l->role]; i++) {
         const struct action *a = &s->actions[l->role][i];
         if (a->kind == 'O') {
             reduce_late(l);
@@ -380,6 +415,7 @@ static struct lowered lower_role(struct arena *a, const struct cost *c, const st
     l.p->job = job_info(job);
     l.ctype = job->train.precision == DT_FP32 ? DTYPE_F32 : DTYPE_BF16;
     l.sp = d->sp && d->tp > 1;
+    l.skews = !l.evaluation && decision_skews(job, d);
     l.tokens = d->microbatch * (uint32_t)job->train.sequence / d->cp;
     l.local = l.sp ? l.tokens / d->tp : l.tokens;
     lower_chunks(&l, s);

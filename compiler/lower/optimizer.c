@@ -9,13 +9,38 @@ static struct mat metric(const struct lower *l, uint32_t first, uint32_t n)
     return (struct mat){l->metrics, NONE, first * sizeof(double), 1, n, n, DTYPE_F64, NONE, 0};
 }
 
+static struct mat step_block(const struct lower *l)
+{
+    return (struct mat){l->step_block, NONE, 0, 1, STEP_WORDS, STEP_WORDS, DTYPE_F64, NONE, 0};
+}
+
+static void seam(struct lower *l)
+{
+    uint32_t i = lower_insn(l, OP_SEAM);
+    ARG(l, i, SEAM, step, step_block(l), MARK_READ);
+}
+
+static void clear_metrics(struct lower *l)
+{
+    uint32_t i = lower_insn(l, OP_FILL);
+    ARG(l, i, FILL, y, metric(l, 0, METRIC_WORDS), MARK_WRITE);
+}
+
+/* the metrics of the step before are needed until here */
+void lower_first_seam(struct lower *l)
+{
+    l->seam_next = false;
+    seam(l);
+    clear_metrics(l);
+}
+
 void lower_head_of_step(struct lower *l)
 {
     l->action = 'H';
     l->microbatch = l->layer = NONE;
     l->line = 0;
-    uint32_t i = lower_insn(l, OP_FILL);
-    ARG(l, i, FILL, y, metric(l, 0, METRIC_WORDS), MARK_WRITE);
+    if (!l->skews)
+        clear_metrics(l);
     /* in the order of first use: the vectors' buckets come last in the list, but the first norm needs them */
     for (int pieces = 0; pieces < 2; pieces++)
         for (uint32_t b = 0; b < l->nbuckets; b++) {
@@ -108,7 +133,7 @@ static void update(struct lower *l, uint32_t bucket, struct state s)
 {
     const struct train *t = &l->job->train;
     struct mat g = lower_own_gradient(l, bucket), param = lower_own_param(l, bucket);
-    struct mat none = {.buffer = NONE}, step = {l->step_block, NONE, 0, 1, STEP_WORDS, STEP_WORDS, DTYPE_F64, NONE, 0};
+    struct mat none = {.buffer = NONE}, step = step_block(l);
     struct mat p = s.master.buffer == NONE ? param : s.master;
     struct mat copy = s.master.buffer == NONE ? none : param;
     struct mat scale = {l->scale, NONE, 0, 1, 1, 1, DTYPE_F64, NONE, 0};
@@ -137,6 +162,24 @@ static void update(struct lower *l, uint32_t bucket, struct state s)
     ATTR_REAL_SET(l, i, ADAMW, beta2, t->beta2);
     ATTR_REAL_SET(l, i, ADAMW, eps, t->eps);
     ATTR_REAL_SET(l, i, ADAMW, decay, decay);
+}
+
+/* what the next step begins with, should this one's gradients not be clipped */
+static void foretell(struct lower *l, uint32_t bucket)
+{
+    const struct train *t = &l->job->train;
+    struct state s = state_at(l, bucket);
+    uint32_t i = lower_insn(l, OP_ADAMW_AHEAD);
+    ARG(l, i, ADAMW_AHEAD, copy, lower_own_param(l, bucket), MARK_WRITE);
+    ARG(l, i, ADAMW_AHEAD, p, s.master, MARK_READ);
+    ARG(l, i, ADAMW_AHEAD, m, s.m, MARK_READ);
+    ARG(l, i, ADAMW_AHEAD, v, s.v, MARK_READ);
+    ARG(l, i, ADAMW_AHEAD, g, lower_own_gradient(l, bucket), MARK_READ);
+    ARG(l, i, ADAMW_AHEAD, step, step_block(l), MARK_READ);
+    ATTR_REAL_SET(l, i, ADAMW_AHEAD, beta1, t->beta1);
+    ATTR_REAL_SET(l, i, ADAMW_AHEAD, beta2, t->beta2);
+    ATTR_REAL_SET(l, i, ADAMW_AHEAD, eps, t->eps);
+    ATTR_REAL_SET(l, i, ADAMW_AHEAD, decay, l->p->buckets[bucket].decay ? t->weight_decay : 0);
 }
 
 /* the next bucket's state is fetched before this one's is put back, so that fetching runs under the update */
@@ -177,6 +220,10 @@ void lower_optimizer(struct lower *l)
     for (uint32_t b = 0; b < l->nbuckets; b++)
         if (!l->buckets[b].moved)
             square_norm(l, b);
+    for (uint32_t b = 0; l->skews && b < l->nbuckets; b++)
+        foretell(l, b);
+    if (l->skews)
+        seam(l);
     lower_metrics_reduce(l);
     bool bounded = lower_bounds_experts(l);
     uint32_t i = lower_insn(l, OP_CLIP);

@@ -59,6 +59,37 @@ static struct access *find_accesses(struct arena *a, const struct role *r, uint3
     return all;
 }
 
+/* A seam comes behind all that is listed before it, and before all that is listed behind: the last one of every queue, and
+ * of every channel on it, will do. */
+struct seam {
+    uint32_t insn; /* the latest one; NO_INSN: none yet */
+    VEC(uint32_t) last;
+};
+
+static void note_last(struct arena *a, struct seam *s, const struct role *r, uint32_t i)
+{
+    for (size_t k = 0; k < s->last.n; k++) {
+        uint32_t x = s->last.at[k];
+        if (r->p->insns[x].queue == r->p->insns[i].queue && r->channels[x] == r->channels[i]) {
+            s->last.at[k] = i;
+            return;
+        }
+    }
+    vec_push(a, &s->last, i);
+}
+
+static void cross_seam(struct arena *list, struct arena *scratch, struct role *r, struct seam *s, uint32_t i, uint32_t at)
+{
+    if (r->p->insns[i].op == OP_SEAM) {
+        for (size_t k = 0; k < s->last.n; k++)
+            add_dep(list, r, s->last.at[k], i, at);
+        s->insn = i;
+    } else {
+        add_dep(list, r, s->insn, i, at);
+        note_last(scratch, s, r, i);
+    }
+}
+
 /* In an order of the instructions (NULL: the program's): a slot of a ring belongs to its users in the order of time, and an
  * early transfer may be listed before the last use that it waits for. */
 static void find_deps(struct arena *list, struct arena *scratch, struct role *r, const uint32_t *order)
@@ -68,6 +99,9 @@ static void find_deps(struct arena *list, struct arena *scratch, struct role *r,
     uint32_t nstates;
     const struct access *all = find_accesses(scratch, r, &nstates);
     struct access_state *state = ARENA_ARRAY(scratch, struct access_state, nstates + 1u);
+    struct seam seam = {.insn = NO_INSN};
+    uint32_t phase[NPHASES + 1];
+    bool seams = program_phases(p, phase);
     memset(state, 0xff, nstates * sizeof *state);
     r->deps.list.n = 0;
     for (uint32_t at = 0; at < p->ninsns; at++) {
@@ -77,6 +111,8 @@ static void find_deps(struct arena *list, struct arena *scratch, struct role *r,
         uint32_t ntouched = isa_info((enum op)n->op)->noperands;
         const struct access *x = &all[n->operand];
         r->deps.first[at] = (uint32_t)r->deps.list.n;
+        if (seams)
+            cross_seam(list, scratch, r, &seam, i, at);
         for (uint32_t k = 0; k < ntouched; k++) {
             if (x[k].base == NONE)
                 continue;

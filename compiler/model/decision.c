@@ -346,6 +346,25 @@ bool decision_pairs(enum schedule_kind k)
     return k == SCHED_COMBINED_1F1B || k == SCHED_DUALPIPE || k == SCHED_DUALPIPE_V;
 }
 
+bool decision_skews(const struct job *job, const struct decision *d)
+{
+    bool meant = d->schedule == SCHED_ZB_H2 || d->schedule == SCHED_ZB_V;
+    return meant && job->wishes.post_validation && d->pp > 1;
+}
+
+/* What a step foretells must follow from its own gradients, and what runs before the seam must not add to what is checked. */
+static bool emittable_skewed(struct arena *a, const struct job *job, const char **why)
+{
+    if (job->train.optimizer != OPT_ADAMW)
+        REFUSE("post_validation with another optimizer than adamw");
+    if (job->wishes.offload & OFFLOAD_OPTIMIZER)
+        REFUSE("post_validation with the optimizer's state in host memory");
+    for (uint32_t i = 0; i < job->model.nlayers; i++)
+        if (job->model.layers[i]->is_moe)
+            REFUSE("post_validation with experts");
+    return true;
+}
+
 bool decision_emittable(struct arena *a, const struct job *job, const struct decision *d, const char **why)
 {
     const char *what;
@@ -372,6 +391,8 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
         REFUSE("never overlap pp");
     if (job->wishes.never_overlap & OVERLAP_DP && d->prefetch)
         REFUSE("prefetch = %u with 'never overlap dp'", d->prefetch);
+    if (decision_skews(job, d) && !emittable_skewed(a, job, why))
+        return false;
     return emittable_mesh(a, job, d, why) && emittable_size(a, job, d, why);
 }
 
@@ -403,6 +424,8 @@ char *decision_text(struct arena *a, const struct decision *d)
     strbuf_printf(&b, ", microbatch %u x %u, %s", d->microbatch, d->microbatches, schedule_name(d->schedule));
     if (d->schedule_group)
         strbuf_printf(&b, "(group=%u)", d->schedule_group);
+    if (d->skews)
+        strbuf_text(&b, " post-validated");
     if (d->dp > 1 && d->pp > 1 && d->order[NAXES - 1] != AXIS_PP) {
         strbuf_text(&b, ", order");
         for (int i = 0; i < NAXES; i++)

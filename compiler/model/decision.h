@@ -26,6 +26,7 @@ struct decision {
     uint32_t microbatches; /* per data-parallel replica and step */
     double room;           /* rows that a block of experts' rows holds, over the mean; 0: all that can come */
     uint32_t offload;      /* enum offload_part bits, as the job asks */
+    bool skews;            /* decision_skews(), for people */
     uint32_t prefetch;     /* zero 3: uses ahead that parameters are gathered */
     bool sp;
     enum recompute recompute; /* never AUTO */
@@ -67,6 +68,9 @@ bool decision_legal(struct arena *a, const struct job *job, const struct topo *t
                     const char **why);
 /* the same for what the lowering can emit today; the sentence names what it cannot */
 bool decision_emittable(struct arena *a, const struct job *job, const struct decision *d, const char **why);
+/* Do its ranks end a step one after the other, and learn during the next one by what gradients were clipped
+ * (post-validation; Qi et al. 2023, section 4)? */
+bool decision_skews(const struct job *job, const struct decision *d);
 /* does it run forward and backward of two microbatches in pairs, one's transfers under the other's products? */
 bool decision_pairs(enum schedule_kind k);
 

@@ -248,6 +248,8 @@ void decision_json(const struct decision *d, struct strbuf *out)
         strbuf_text(out, "null");
     if (d->room > 0)
         strbuf_printf(out, ", \"expert_room\": %.17g", d->room);
+    if (d->skews)
+        strbuf_text(out, ", \"post_validation\": true");
     strbuf_printf(out, ", \"node_type\": %u, \"nodes\": ", d->type);
     nodes_json(d, out);
     strbuf_text(out, "}");
@@ -387,6 +389,7 @@ static bool json_decision(struct arena *a, const json_t *o, const struct job *jo
         REFUSE("decision: too many ranks");
     d->gpus_used = (uint32_t)gpus;
     d->offload = job->wishes.offload;
+    d->skews = decision_skews(job, d);
     return decision_legal(a, job, topo, d, why);
 }
 

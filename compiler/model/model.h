@@ -177,6 +177,7 @@ struct wishes {
     uint32_t recompute_layers; /* full(layers=N), 0 = all */
     struct span recompute_span;
     enum context_kind context;
+    bool post_validation;
     uint32_t offload;                /* bits of offload_part */
     uint32_t overlap, never_overlap; /* bits of overlap_part */
     const char *layout;              /* Megatron's string or NULL */

@@ -461,6 +461,7 @@ void sema_plan(struct check *c, const struct stmt *s, const struct env *env)
                            : bound_is(&b.words, "sequence_parallel", "no") ? TRI_NO
                                                                            : TRI_AUTO;
     w->sequence_parallel_span = sp->value.span;
+    w->post_validation = bound_is(&b.words, "post_validation", "yes");
     static const char *const contexts[] = {[CONTEXT_AUTO] = "auto",
                                            [CONTEXT_RING] = "ring",
                                            [CONTEXT_ALL_GATHER] = "all_gather",

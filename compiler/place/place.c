@@ -4,13 +4,16 @@
  * compute queue: from the number of compute instructions known to be done when its first writer starts, to the first compute
  * instruction that knows its last user to be done.  Two lives are apart if one ends before the other begins on that clock.
  * Buffers are placed largest first at the lowest offset that is free of all buffers whose lives meet theirs
- * (greedy by size; Pisarchyk and Lee 2020).  Rings live as one.  Cost: O(buffers^2 lives). */
+ * (greedy by size; Pisarchyk and Lee 2020).  Rings live as one.  Cost: O(buffers^2 lives).
+ *
+ * What a step's check needs outlives the next step's early part: it has a life there too. */
 
 #include "compiler/place/place.h"
 
 #include "compiler/support/vec.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define ALIGN 256u
 #define FOREVER UINT32_MAX
@@ -96,6 +99,36 @@ static uint64_t *find_used(struct arena *a, const struct program *p)
     return used;
 }
 
+static void live_early(struct arena *a, struct lives *l, uint32_t end)
+{
+    if (l->v.n && l->v.at[0].lo <= end) {
+        l->v.at[0].lo = 0;
+        l->v.at[0].hi = end > l->v.at[0].hi ? end : l->v.at[0].hi;
+        return;
+    }
+    vec_push(a, &l->v, (struct life){0});
+    memmove(l->v.at + 1, l->v.at, (l->v.n - 1) * sizeof *l->v.at);
+    l->v.at[0] = (struct life){0, end};
+}
+
+/* buffers of the check are also used from the step's begin to the end of its early part */
+static void keep_for_check(struct arena *a, const struct program *p, struct lives *lives)
+{
+    uint32_t phase[NPHASES + 1], end = 0;
+    if (!program_phases(p, phase))
+        return;
+    for (uint32_t i = 0; i < phase[PHASE_BODY]; i++)
+        end += p->insns[i].queue == QUEUE_COMPUTE;
+    for (uint32_t i = phase[PHASE_CHECK]; i < p->ninsns; i++) {
+        const struct insn *n = &p->insns[i];
+        for (uint32_t k = n->operand; k < n->operand + isa_info((enum op)n->op)->noperands; k++) {
+            uint32_t b = p->operands[k].buffer;
+            if (b != NONE && p->buffers[b].kind == BUFFER_STEP)
+                live_early(a, &lives[b], end);
+        }
+    }
+}
+
 static struct lives *find_lives(struct arena *a, const struct program *p)
 {
     struct ranges r = find_ranges(a, p);
@@ -118,6 +151,7 @@ static struct lives *find_lives(struct arena *a, const struct program *p)
             }
         }
     }
+    keep_for_check(a, p, lives);
     return lives;
 }
 

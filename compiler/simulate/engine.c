@@ -13,6 +13,7 @@
 #include "compiler/support/strbuf.h"
 
 #include <assert.h>
+#include <string.h>
 
 /* --- meetings --- */
 
@@ -188,8 +189,15 @@ static void count_slots(struct sim_engine *e)
     for (uint32_t r = 0; r < e->nroles; r++) {
         const struct program *p = e->programs[r];
         struct sim_actor *actors = &e->actors[(size_t)r * NQUEUES];
-        for (uint32_t i = 0; i < p->ninsns; i++)
-            actors[p->insns[i].queue].count++;
+        uint32_t phase[NPHASES + 1];
+        program_phases(p, phase);
+        for (uint32_t i = 0, k = 0; i <= p->ninsns; i++) {
+            for (; k <= NPHASES && i == phase[k]; k++)
+                for (uint32_t q = 0; q < NQUEUES; q++)
+                    actors[q].phase[k] = actors[q].count;
+            if (i < p->ninsns)
+                actors[p->insns[i].queue].count++;
+        }
         for (uint32_t q = 0; q < NQUEUES; q++) {
             actors[q].first = e->nslots;
             e->nslots += actors[q].count;
@@ -279,7 +287,7 @@ static void advance(struct sim_engine *e, uint32_t actor)
     uint32_t role = actor / NQUEUES;
     struct sim_actor *siblings = &e->actors[(size_t)role * NQUEUES];
     const struct wait *waits = e->programs[role]->waits;
-    while (act->next < act->count && !act->arrived) {
+    while (act->next < act->stop && !act->arrived) {
         const struct sim_slot *slot = &e->slots[act->first + act->next];
         int64_t ready = act->free_ns;
         for (uint32_t k = 0; k < slot->nwaits; k++) {
@@ -306,7 +314,7 @@ out:
         wake_waiters(e, actor);
 }
 
-bool engine_run(struct sim_engine *e)
+static bool run_positions(struct sim_engine *e, enum phase from, enum phase to)
 {
     uint32_t nactors = e->nroles * NQUEUES;
     for (uint32_t i = 0; i < e->nmeetings; i++)
@@ -314,9 +322,9 @@ bool engine_run(struct sim_engine *e)
     e->nstack = 0;
     for (uint32_t k = nactors; k-- > 0;) {
         struct sim_actor *act = &e->actors[k];
-        e->begin_ns[k / NQUEUES] = e->end_ns[k / NQUEUES];
         act->free_ns = e->end_ns[k / NQUEUES];
-        act->next = 0;
+        act->next = act->phase[from];
+        act->stop = act->phase[to + 1];
         act->waiters = 0;
         act->stacked = act->arrived = false;
         push(e, k);
@@ -329,11 +337,24 @@ bool engine_run(struct sim_engine *e)
     bool done = true;
     for (uint32_t k = 0; k < nactors; k++) {
         const struct sim_actor *act = &e->actors[k];
-        done = done && act->next == act->count;
+        done = done && act->next == act->stop;
         if (act->free_ns > e->end_ns[k / NQUEUES])
             e->end_ns[k / NQUEUES] = act->free_ns;
     }
     return done;
+}
+
+bool engine_run(struct sim_engine *e)
+{
+    memcpy(e->begin_ns, e->end_ns, e->nroles * sizeof *e->begin_ns);
+    return run_positions(e, PHASE_EARLY, PHASE_CHECK);
+}
+
+bool engine_run_phase(struct sim_engine *e, enum phase which)
+{
+    if (which == PHASE_EARLY)
+        memcpy(e->begin_ns, e->end_ns, e->nroles * sizeof *e->begin_ns);
+    return run_positions(e, which, which);
 }
 
 int64_t engine_ready(const struct sim_engine *e, uint32_t actor, uint32_t slot)

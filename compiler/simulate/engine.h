@@ -23,6 +23,8 @@ struct sim_meeting {
 };
 struct sim_actor {
     uint32_t first, count, next; /* slots; next: position to run */
+    uint32_t phase[NPHASES + 1];   /* positions that the step's parts begin at */
+    uint32_t stop;               /* position that the run ends at */
     uint32_t blocked_position;
     uint8_t blocked_queue; /* of the same role, while blocked on a wait */
     uint8_t waiters;       /* bits of the role's queues that wait for this one */
@@ -44,8 +46,9 @@ struct sim_engine {
 
 /* slots, durations and meetings; false and one sentence if a program cannot be understood */
 bool engine_prepare(struct arena *a, struct sim_engine *e, const struct cost *c, const char **why);
-/* One step; every role begins when its previous one ended.  false: stuck. */
+/* One step, or one part of it; every role begins when what it ran before ended.  false: stuck. */
 bool engine_run(struct sim_engine *e);
+bool engine_run_phase(struct sim_engine *e, enum phase which);
 /* who is stuck where, after engine_run() said so */
 const char *engine_stuck(struct arena *a, const struct sim_engine *e);
 /* when a slot's queue and waits were ready for it in the latest run */

@@ -36,9 +36,11 @@ static struct place last_wait(const struct sim_engine *e, struct place here)
     for (uint32_t k = 0; k < slot->nwaits; k++) {
         const struct wait *w = &e->programs[here.actor / NQUEUES]->waits[slot->wait + k];
         struct place target = {base + w->queue, e->actors[base + w->queue].first + w->position};
-        if (e->times[target.slot].end_ns > best_end) {
+        int64_t end = e->times[target.slot].end_ns;
+        bool later = end > e->times[here.slot].start_ns; /* a check waited for the step before */
+        if (!later && end > best_end) {
             best = target;
-            best_end = e->times[target.slot].end_ns;
+            best_end = end;
         }
     }
     return best;
@@ -147,6 +149,13 @@ static void attribute_gap(struct idle_run *run, struct place here, int64_t from)
         run->r->waited_ns[who] += rest;
 }
 
+/* position of the k-th to run: the early part, the check, the body */
+static uint32_t nth_in_time(const struct sim_actor *act, uint32_t k)
+{
+    uint32_t early = act->phase[PHASE_BODY], check = act->count - act->phase[PHASE_CHECK];
+    return k < early ? k : k < early + check ? act->phase[PHASE_CHECK] + k - early : k - check;
+}
+
 static void attribute_role(struct idle_run *run, int64_t step_ns)
 {
     const struct sim_engine *e = run->e;
@@ -156,9 +165,10 @@ static void attribute_role(struct idle_run *run, int64_t step_ns)
     int64_t at = e->begin_ns[run->role];
     find_phases(run);
     run->r->first_ns = run->r->last_ns = at;
-    for (uint32_t s = act->first; s < act->first + act->count; s++) {
+    for (uint32_t k = 0; k < act->count; k++) {
+        uint32_t s = act->first + nth_in_time(act, k);
         struct sim_interval t = e->times[s];
-        if (s == act->first)
+        if (k == 0)
             run->r->first_ns = t.start_ns;
         if (t.start_ns > at)
             attribute_gap(run, (struct place){actor, s}, at);

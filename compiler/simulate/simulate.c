@@ -30,6 +30,17 @@ static void report_role(struct arena *a, const struct sim_engine *e, uint32_t ro
     arena_reset(a, mark);
 }
 
+/* Twice a step.  Where programs have seams a step is the early part, the check of the step before and the body; the first
+ * one finds nothing to check. */
+static bool run_twice(struct sim_engine *e)
+{
+    uint32_t phase[NPHASES + 1];
+    if (!program_phases(e->programs[0], phase))
+        return engine_run(e) && engine_run(e);
+    return engine_run_phase(e, PHASE_EARLY) && engine_run_phase(e, PHASE_BODY) && engine_run_phase(e, PHASE_EARLY) &&
+           engine_run_phase(e, PHASE_CHECK) && engine_run_phase(e, PHASE_BODY);
+}
+
 struct timeline *simulate(struct arena *a, const struct cost *c, const struct program *const *programs,
                           uint32_t nroles, const char **why)
 {
@@ -39,11 +50,9 @@ struct timeline *simulate(struct arena *a, const struct cost *c, const struct pr
     t->roles = ARENA_ARRAY(a, struct sim_role, nroles);
     if (!engine_prepare(a, &e, c, why))
         return NULL;
-    for (int step = 0; step < 2; step++) {
-        if (!engine_run(&e)) {
-            *why = engine_stuck(a, &e);
-            return NULL;
-        }
+    if (!run_twice(&e)) {
+        *why = engine_stuck(a, &e);
+        return NULL;
     }
     int64_t t0 = INT64_MAX;
     for (uint32_t r = 0; r < nroles; r++) {

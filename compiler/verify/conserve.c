@@ -376,7 +376,10 @@ static bool step(struct machine *m, uint32_t i, bool *wait)
         return conserve_norm(m, i);
     case OP_ADAMW:
     case OP_SGD:
+    case OP_ADAMW_AHEAD:
         return conserve_update(m, i);
+    case OP_SEAM:
+        return true;
     case OP_BIAS_MOVE:
         return conserve_move(m, i);
     case OP_CLIP:

@@ -108,6 +108,9 @@ bool conserve_exchange(struct machine *m, uint32_t i);
 int64_t conserve_sequence(const struct machine *m);
 void conserve_own_rows(const struct machine *m, struct extent *row);
 bool conserve_places(struct machine *m, uint32_t i, size_t first, size_t shift, const struct extent *row);
+/* the node of a parameter or moment behind the optimizer; the unit that a node is the parameter, moment, .. of, or NULL */
+uint32_t conserve_updated(struct machine *m, uint32_t node);
+const struct weight_unit *conserve_unit(const struct machine *m, uint32_t node, enum reference_source s);
 bool conserve_update(struct machine *m, uint32_t i);   /* conserve_state.c: ADAMW, SGD */
 bool conserve_move(struct machine *m, uint32_t i);     /* conserve_state.c: BIAS_MOVE */
 bool conserve_experts(struct machine *m, uint32_t i);  /* conserve_experts.c: ROUTE to GROUPED_TN, CLIP */

@@ -287,181 +287,6 @@ bool conserve_start(struct machine *m)
     return true;
 }
 
-/* ---- the optimizer ---- */
-
-static uint32_t updated(struct machine *m, uint32_t node)
-{
-    struct recipe r = {.op = RECIPE_UPDATED, .input = {node}};
-    uint32_t have = nodes_find(m->c->nodes, &r);
-    if (have != NONE)
-        return have;
-    const struct node *n = &m->c->nodes->at[node];
-    return nodes_add(m->c->nodes, &r, arena_printf(m->c->scratch, "updated %s", n->name), n->cols, 0);
-}
-
-static const struct weight_unit *unit_of(const struct machine *m, uint32_t node, enum reference_source s)
-{
-    const struct recipe *r = &m->c->nodes->at[node].recipe;
-    if (r->op != RECIPE_SOURCE || r->attr[0] != s || r->attr[1] >= m->c->reference->nunits)
-        return NULL;
-    return &m->c->reference->units[r->attr[1]];
-}
-
-/* one operand of the update: its elements against the parameters' */
-static bool beside(struct machine *m, uint32_t i, size_t k, const struct whole *p, uint32_t mask,
-                   struct whole *out)
-{
-    const char *name = isa_info((enum op)m->program->insns[i].op)->operand[k].name;
-    uint32_t mine;
-    if (!conserve_read_flat(m, i, k, out, &mine))
-        return false;
-    if (mine != mask || out->elements != p->elements)
-        return conserve_fail(m, i, "its operand %s is not the same shard as the parameters", name);
-    uint32_t j = 0; /* zeros may be cut differently */
-    for (uint32_t e = 0; e < p->n; e++) {
-        while (j < out->n && out->at[j].at + out->at[j].n <= p->at[e].at)
-            j++;
-        const struct stretch *x = &p->at[e], *y = j < out->n ? &out->at[j] : NULL;
-        bool zero = x->value.kind == VALUE_ZERO;
-        if (!y || (zero ? y->value.kind != VALUE_ZERO : y->at != x->at || y->n != x->n))
-            return conserve_fail(m, i, "its operand %s does not hold at element %llu what belongs to %s",
-                                 name, (unsigned long long)x->at,
-                                 value_text(m->c->arena, m->c->nodes, &x->value));
-    }
-    return true;
-}
-
-static const struct value *value_at(const struct whole *w, uint64_t at)
-{
-    for (uint32_t i = 0; i < w->n; i++)
-        if (w->at[i].at == at)
-            return &w->at[i].value;
-    return NULL;
-}
-
-static bool check_value(struct machine *m, uint32_t i, const struct whole *w, uint64_t at, uint32_t node,
-                        const struct value *p, const char *what)
-{
-    const struct value *v = value_at(w, at);
-    if (v && v->kind == VALUE_NODES && v->node == node && !v->nterms && extent_same(&v->row, &p->row) &&
-        extent_same(&v->col, &p->col) && extent_same(&v->member, &p->member))
-        return true;
-    return conserve_fail_inputs(
-        m, i, "to update %s it reads as %s %s, expected %s", nodes_name(m->c->nodes, p->node), what,
-        v ? value_text(m->c->arena, m->c->nodes, v) : "nothing", nodes_name(m->c->nodes, node));
-}
-
-static bool check_number(struct machine *m, uint32_t i, size_t attr, double want)
-{
-    double have = prove_attr(m->program, i, attr)->u.f;
-    if (have == want)
-        return true;
-    return conserve_fail(m, i, "attribute %s is %.17g, in the model %.17g",
-                         isa_info((enum op)m->program->insns[i].op)->attr[attr].name, have, want);
-}
-
-static bool check_hyper(struct machine *m, uint32_t i, bool adam, bool decay)
-{
-    const struct train *t = &m->c->plan->job->train;
-    double wanted = decay ? t->weight_decay : 0;
-    if (adam != (t->optimizer == OPT_ADAMW))
-        return conserve_fail(m, i, "the model asks for another optimizer");
-    if (!adam)
-        return check_number(m, i, ATTR(SGD, momentum), t->momentum) &&
-               check_number(m, i, ATTR(SGD, decay), wanted);
-    return check_number(m, i, ATTR(ADAMW, beta1), t->beta1) &&
-           check_number(m, i, ATTR(ADAMW, beta2), t->beta2) && check_number(m, i, ATTR(ADAMW, eps), t->eps) &&
-           check_number(m, i, ATTR(ADAMW, decay), wanted);
-}
-
-static bool check_scalars(struct machine *m, uint32_t i, size_t scale, size_t step)
-{
-    struct value v;
-    if (!conserve_read(m, i, scale, &v))
-        return false;
-    if (v.node != m->c->reference->clip)
-        return conserve_fail(m, i, "its scale is %s, expected the clipping factor",
-                             nodes_name(m->c->nodes, v.node));
-    if (!conserve_read(m, i, step, &v))
-        return false;
-    return v.node == m->c->reference->block ||
-           conserve_fail(m, i, "its step block is %s", nodes_name(m->c->nodes, v.node));
-}
-
-static bool write_updated(struct machine *m, uint32_t i, size_t k, const struct whole *old, uint32_t mask)
-{
-    const struct operand *o = prove_operand(m->program, i, k);
-    if (o->buffer == NONE)
-        return true;
-    struct whole w = {old->elements, old->n, ARENA_ARRAY(m->c->scratch, struct stretch, old->n + 1u)};
-    for (uint32_t e = 0; e < old->n; e++) {
-        w.at[e] = old->at[e];
-        if (w.at[e].value.kind == VALUE_NODES)
-            w.at[e].value.node = updated(m, w.at[e].value.node);
-    }
-    return store_write_flat(m->store, o, &w, mask, i) ||
-           conserve_fail(m, i, "its output can't hold these elements");
-}
-
-bool conserve_update(struct machine *m, uint32_t i)
-{
-    bool adam = m->program->insns[i].op == OP_ADAMW;
-    size_t km = adam ? OPND(ADAMW, m) : OPND(SGD, m), kv = OPND(ADAMW, v),
-           kg = adam ? OPND(ADAMW, g) : OPND(SGD, g);
-    bool moment = prove_operand(m->program, i, km)->buffer != NONE;
-    struct whole p, first = {0}, second = {0}, g;
-    uint32_t mask;
-    if (!check_scalars(m, i, adam ? OPND(ADAMW, scale) : OPND(SGD, scale),
-                       adam ? OPND(ADAMW, step) : OPND(SGD, step)) ||
-        !conserve_read_flat(m, i, OPND(ADAMW, p), &p, &mask) ||
-        (moment && !beside(m, i, km, &p, mask, &first)) || (adam && !beside(m, i, kv, &p, mask, &second)) ||
-        !beside(m, i, kg, &p, mask, &g))
-        return false;
-    if (!adam && moment != (m->c->plan->job->train.momentum > 0))
-        return conserve_fail(m, i, "momentum %s", moment ? "is kept, but the model has none" : "is missing");
-    for (uint32_t e = 0; e < p.n; e++) {
-        const struct value *v = &p.at[e].value;
-        if (v->kind == VALUE_ZERO)
-            continue;
-        const struct weight_unit *u =
-            v->kind == VALUE_NODES && !v->nterms ? unit_of(m, v->node, SOURCE_PARAM) : NULL;
-        if (!u)
-            return conserve_fail(m, i, "it updates %s, expected a parameter",
-                                 value_text(m->c->arena, m->c->nodes, v));
-        if (!check_hyper(m, i, adam, u->decay) ||
-            (moment && !check_value(m, i, &first, p.at[e].at, u->moment[0], v, "first moment")) ||
-            (adam && !check_value(m, i, &second, p.at[e].at, u->moment[1], v, "second moment")) ||
-            !check_value(m, i, &g, p.at[e].at, u->gradient, v, "gradient"))
-            return false;
-    }
-    return write_updated(m, i, OPND(ADAMW, p), &p, mask) &&
-           write_updated(m, i, OPND(ADAMW, copy), &p, mask) &&
-           (!moment || write_updated(m, i, km, &first, mask)) &&
-           (!adam || write_updated(m, i, kv, &second, mask));
-}
-
-/* a correction bias, moved by the whole step's load */
-bool conserve_move(struct machine *m, uint32_t i)
-{
-    struct whole w;
-    struct value load, scale;
-    uint32_t mask;
-    if (!conserve_read(m, i, OPND(BIAS_MOVE, load), &load) || !conserve_read(m, i, OPND(BIAS_MOVE, scale), &scale) ||
-        !conserve_read_flat(m, i, OPND(BIAS_MOVE, bias), &w, &mask))
-        return false;
-    const struct weight_unit *u = w.n == 1 && w.at[0].value.kind == VALUE_NODES && !w.at[0].value.nterms
-                                      ? unit_of(m, w.at[0].value.node, SOURCE_PARAM)
-                                      : NULL;
-    if (!u || !u->moved || mask || !extent_whole(&w.at[0].value.col, u->cols))
-        return conserve_fail(m, i, "it moves %s, expected a whole correction bias",
-                             w.n ? value_text(m->c->arena, m->c->nodes, &w.at[0].value) : "nothing");
-    if (load.node != u->gradient || !extent_whole(&load.col, u->cols))
-        return conserve_fail_inputs(m, i, "to move %s it reads %s", u->name, value_text(m->c->arena, m->c->nodes, &load));
-    if (scale.node != m->c->reference->clip)
-        return conserve_fail(m, i, "its scale is %s, expected the clipping factor", nodes_name(m->c->nodes, scale.node));
-    return check_number(m, i, ATTR(BIAS_MOVE, rate), u->rate) && write_updated(m, i, OPND(BIAS_MOVE, bias), &w, 0);
-}
-
 /* ---- the end ---- */
 
 static bool end_value(struct machine *m, const struct value *v, enum reference_source s, const char *buffer)
@@ -472,7 +297,7 @@ static bool end_value(struct machine *m, const struct value *v, enum reference_s
     bool after = node != NONE && m->c->nodes->at[node].recipe.op == RECIPE_UPDATED;
     if (after)
         node = m->c->nodes->at[node].recipe.input[0];
-    if (node != NONE && unit_of(m, node, s) && after == (m->c->kind == PROGRAM_TRAIN))
+    if (node != NONE && conserve_unit(m, node, s) && after == (m->c->kind == PROGRAM_TRAIN))
         return true;
     return conserve_fail(m, NONE, "at the end of the step buffer %s holds %s, expected %s", buffer,
                          value_text(m->c->arena, m->c->nodes, v),
@@ -552,7 +377,7 @@ static bool end_place(struct machine *m, const struct whole *initial, uint64_t a
         return at + n <= x->at + x->n ||
                conserve_fail(m, NONE, "at the end of the step buffer %s holds zeros", buffer);
     uint32_t node = x->value.kind != VALUE_NODES  ? NODE_ZERO
-                    : m->c->kind == PROGRAM_TRAIN ? updated(m, x->value.node)
+                    : m->c->kind == PROGRAM_TRAIN ? conserve_updated(m, x->value.node)
                                                   : x->value.node;
     if (x->value.kind == VALUE_NODES && v->kind == VALUE_NODES && x->at == at && x->n == n &&
         v->node == node && extent_same(&v->row, &x->value.row) && extent_same(&v->col, &x->value.col) &&

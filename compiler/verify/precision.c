@@ -45,6 +45,8 @@ static enum dtype wanted(const struct formats *f, enum op op, size_t k)
         return f->gradients;
     case OP_ADAMW:
         return k == OPND(ADAMW, copy) ? f->parameters : k == OPND(ADAMW, g) ? f->gradients : f->moments;
+    case OP_ADAMW_AHEAD:
+        return k == OPND(ADAMW_AHEAD, copy) ? f->parameters : k == OPND(ADAMW_AHEAD, g) ? f->gradients : f->moments;
     case OP_SGD:
         return k == OPND(SGD, copy) ? f->parameters : k == OPND(SGD, g) ? f->gradients : f->moments;
     case OP_MATMUL_NT:
@@ -89,6 +91,7 @@ static enum dtype wanted(const struct formats *f, enum op op, size_t k)
     case OP_XENT_LOSS:
     case OP_XENT_I:
     case OP_CLIP:
+    case OP_SEAM:
     case OP_SEND:
     case OP_RECV:
     case OP_ALL_REDUCE:

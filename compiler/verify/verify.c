@@ -85,6 +85,7 @@ struct verdict *verify_plan(struct arena *a, const struct plan *p, bool full)
     verify_match(a, p, full, v);
     verify_order(a, p, full, v);
     verify_race(a, p, v);
+    verify_skew(a, p, v);
     verify_defined(a, p, v);
     verify_memory(a, p, v);
     verify_placement(a, p, full, v);

@@ -3,7 +3,7 @@
 
 /* Proofs about a plan, one property per file (numbers of the design's list):
  *   match.c 2 matching    order.c 3 no deadlock    race.c 4 no race    defined.c 5 defined    memory.c 6
- * memory conserve*.c, precision.c, carried.c 7 conservation    placement.c 8 placement Property 1 is the
+ * memory conserve*.c, precision.c, carried.c 7 conservation    placement.c 8 placement    skew.c: of 2, 4 and 7, what seams need. Property 1 is the
  * loader's (program_check, ranks_check).
  *
  * By roles: local properties once per role, over the whole range of slots; one pass over ranks.bin checks
@@ -36,6 +36,7 @@ void verify_defined(struct arena *a, const struct plan *p, struct verdict *v);
 void verify_carried(struct arena *a, const struct plan *p,
                     struct verdict *v); /* these two are of property 7 */
 void verify_precision(struct arena *a, const struct plan *p, struct verdict *v);
+void verify_skew(struct arena *a, const struct plan *p, struct verdict *v); /* of 2, 4 and 7 */
 void verify_memory(struct arena *a, const struct plan *p, struct verdict *v);
 void verify_conserve(struct arena *a, const struct plan *p, struct verdict *v);
 void verify_placement(struct arena *a, const struct plan *p, bool full, struct verdict *v);

@@ -35,32 +35,71 @@ static float *row_open(const struct view *v, uint32_t i, float *tmp)
     return tmp;
 }
 
-VARIANTS void cpu_ADAMW(struct kernel_args *k)
+struct adamw {
+    float beta1, beta2, keep1, keep2, eps, rate, root2, shrink, scale;
+};
+
+static struct adamw adamw_of(double beta1, double beta2, double eps, double decay, const double *step, double scale)
 {
-    const struct view *p = V(ADAMW, p), *m = V(ADAMW, m), *v = V(ADAMW, v), *g = V(ADAMW, g),
-                      *copy = V(ADAMW, copy);
-    const double *step = V(ADAMW, step)->data;
     double lr = step[STEP_LR];
-    float beta1 = (float)NUMBER(ADAMW, beta1), beta2 = (float)NUMBER(ADAMW, beta2);
-    float keep1 = (float)(1 - NUMBER(ADAMW, beta1)), keep2 = (float)(1 - NUMBER(ADAMW, beta2));
-    float eps = (float)NUMBER(ADAMW, eps), rate = (float)(lr / step[STEP_CORRECTION1]);
-    float root2 = (float)(1 / sqrt(step[STEP_CORRECTION2])), shrink = (float)(1 - lr * NUMBER(ADAMW, decay));
-    float scale = (float)*(const double *)V(ADAMW, scale)->data;
-    for (uint32_t i = 0; i < p->rows && scale >= 0; i++) {
-        const float *grad = row_load(g, i, k->scratch);
-        float *restrict param = (float *)p->data + (size_t)i * p->ld;
-        float *restrict mean = row_open(m, i, k->scratch + p->cols), *restrict square = row_open(v, i, k->scratch + 2 * (size_t)p->cols);
-        for (uint32_t j = 0; j < p->cols; j++) {
-            float d = grad[j] * scale;
-            mean[j] = beta1 * mean[j] + keep1 * d;
-            square[j] = beta2 * square[j] + keep2 * d * d;
-            param[j] = shrink * param[j] - rate * mean[j] / (sqrtf(square[j]) * root2 + eps);
-        }
+    return (struct adamw){(float)beta1, (float)beta2, (float)(1 - beta1), (float)(1 - beta2), (float)eps,
+                          (float)(lr / step[STEP_CORRECTION1]), (float)(1 / sqrt(step[STEP_CORRECTION2])),
+                          (float)(1 - lr * decay), (float)scale};
+}
+
+/* One row, param, mean and square in place.  ADAMW_AHEAD must foretell ADAMW's very bits: both come here. */
+VARIANTS static __attribute__((noinline)) void adamw_row(const struct adamw *rule, uint32_t n, const float *grad,
+                                                         float *restrict param, float *restrict mean, float *restrict square)
+{
+    const struct adamw a = *rule;
+    for (uint32_t j = 0; j < n; j++) {
+        float d = grad[j] * a.scale;
+        mean[j] = a.beta1 * mean[j] + a.keep1 * d;
+        square[j] = a.beta2 * square[j] + a.keep2 * d * d;
+        param[j] = a.shrink * param[j] - a.rate * mean[j] / (sqrtf(square[j]) * a.root2 + a.eps);
+    }
+}
+
+void cpu_ADAMW(struct kernel_args *k)
+{
+    const struct view *p = V(ADAMW, p), *m = V(ADAMW, m), *v = V(ADAMW, v), *g = V(ADAMW, g), *copy = V(ADAMW, copy);
+    struct adamw a = adamw_of(NUMBER(ADAMW, beta1), NUMBER(ADAMW, beta2), NUMBER(ADAMW, eps), NUMBER(ADAMW, decay),
+                              V(ADAMW, step)->data, *(const double *)V(ADAMW, scale)->data);
+    size_t n = p->cols;
+    for (uint32_t i = 0; i < p->rows && a.scale >= 0; i++) {
+        float *param = (float *)p->data + (size_t)i * p->ld;
+        float *mean = row_open(m, i, k->scratch + n), *square = row_open(v, i, k->scratch + 2 * n);
+        adamw_row(&a, p->cols, row_load(g, i, k->scratch), param, mean, square);
         row_store(m, i, mean);
         row_store(v, i, square);
         if (copy->data)
             row_store(copy, i, param);
     }
+}
+
+void cpu_ADAMW_AHEAD(struct kernel_args *k)
+{
+    const struct view *state[] = {V(ADAMW_AHEAD, p), V(ADAMW_AHEAD, m), V(ADAMW_AHEAD, v)};
+    struct adamw a = adamw_of(NUMBER(ADAMW_AHEAD, beta1), NUMBER(ADAMW_AHEAD, beta2), NUMBER(ADAMW_AHEAD, eps),
+                              NUMBER(ADAMW_AHEAD, decay), V(ADAMW_AHEAD, step)->data, 1);
+    size_t n = state[0]->cols;
+    for (uint32_t i = 0; i < state[0]->rows; i++) {
+        float *now[3];
+        for (uint32_t s = 0; s < 3; s++) {
+            now[s] = k->scratch + (s + 1) * n;
+            const float *row = row_load(state[s], i, now[s]);
+            if (row != now[s])
+                memcpy(now[s], row, n * sizeof *row);
+        }
+        adamw_row(&a, state[0]->cols, row_load(V(ADAMW_AHEAD, g), i, k->scratch), now[0], now[1], now[2]);
+        row_store(V(ADAMW_AHEAD, copy), i, now[0]);
+    }
+}
+
+/* a mark for who replays the program */
+void cpu_SEAM(struct kernel_args *k)
+{
+    (void)k;
 }
 
 VARIANTS void cpu_SGD(struct kernel_args *k)

@@ -37,7 +37,8 @@ struct update_args {
     float *p;
     struct any copy, m, v, g;
     size_t ld_p, rows, cols;
-    const double *scale, *step;
+    const double *scale, *step; /* scale: NULL = 1 */
+    bool ahead;                 /* only the copy is written */
     float beta1, beta2, keep1, keep2, eps, momentum;
     double decay;
 };
@@ -48,7 +49,7 @@ struct rates {
 };
 __device__ __forceinline__ struct rates rates_of(const double *scale, const double *step, double decay)
 {
-    struct rates r = {(float)*scale, (float)(1 - step[STEP_LR] * decay), (float)step[STEP_LR] / (float)step[STEP_CORRECTION1],
+    struct rates r = {scale ? (float)*scale : 1, (float)(1 - step[STEP_LR] * decay), (float)step[STEP_LR] / (float)step[STEP_CORRECTION1],
                       1 / sqrtf((float)step[STEP_CORRECTION2])};
     return r;
 }
@@ -72,9 +73,11 @@ template <int N> __global__ void __launch_bounds__(BLOCK) adamw_kernel(const __g
         load_any<N>(v, a.v, i, j);
         load_any<N>(g, a.g, i, j);
         UNROLL for (int e = 0; e < N; e++) adamw(a, r, g[e], &p[e], &m[e], &v[e]);
-        store<N>(a.p + i * a.ld_p + j, p);
-        store_any<N>(a.m, i, j, m);
-        store_any<N>(a.v, i, j, v);
+        if (!a.ahead) {
+            store<N>(a.p + i * a.ld_p + j, p);
+            store_any<N>(a.m, i, j, m);
+            store_any<N>(a.v, i, j, v);
+        }
         if (a.copy.data)
             store_any<N>(a.copy, i, j, p);
     }
@@ -126,9 +129,21 @@ struct update_args update_operands(const struct view *p, const struct view *copy
     a.ld_p = p->ld;
     a.rows = flat ? 1 : p->rows;
     a.cols = flat ? (size_t)p->rows * p->cols : p->cols;
-    a.scale = static_cast<const double *>(scale->data);
+    a.scale = scale ? static_cast<const double *>(scale->data) : nullptr;
     a.step = static_cast<const double *>(step->data);
     return a;
+}
+
+/* the attributes of ADAMW, or of ADAMW_AHEAD, which are the same */
+void set_rule(struct update_args *a, const union value *attr)
+{
+    double beta1 = attr[ATTR(ADAMW, beta1)].f, beta2 = attr[ATTR(ADAMW, beta2)].f;
+    a->beta1 = (float)beta1;
+    a->beta2 = (float)beta2;
+    a->keep1 = (float)(1 - beta1);
+    a->keep2 = (float)(1 - beta2);
+    a->eps = (float)attr[ATTR(ADAMW, eps)].f;
+    a->decay = attr[ATTR(ADAMW, decay)].f;
 }
 
 struct update_args adamw_operands(const struct kernel_args *k, bool *packed)
@@ -137,13 +152,7 @@ struct update_args adamw_operands(const struct kernel_args *k, bool *packed)
     const struct view *v = k->operand;
     struct update_args a = update_operands(&v[OPND(ADAMW, p)], &v[OPND(ADAMW, copy)], &v[OPND(ADAMW, m)], &v[OPND(ADAMW, v)],
                                            &v[OPND(ADAMW, g)], &v[OPND(ADAMW, scale)], &v[OPND(ADAMW, step)], packed ? packed : &any_packed);
-    double beta1 = k->attr[ATTR(ADAMW, beta1)].f, beta2 = k->attr[ATTR(ADAMW, beta2)].f;
-    a.beta1 = (float)beta1;
-    a.beta2 = (float)beta2;
-    a.keep1 = (float)(1 - beta1);
-    a.keep2 = (float)(1 - beta2);
-    a.eps = (float)k->attr[ATTR(ADAMW, eps)].f;
-    a.decay = k->attr[ATTR(ADAMW, decay)].f;
+    set_rule(&a, k->attr);
     return a;
 }
 
@@ -312,16 +321,39 @@ const char *cuda_fused_many(const enum op *ops, const struct kernel_args *const 
     return cuda_launched();
 }
 
-const char *cuda_ADAMW(const struct cuda_call *c)
+static const char *launch_adamw(const struct cuda_call *c, const struct update_args &a, bool packed)
 {
-    bool packed;
-    struct update_args a = adamw_operands(c->args, &packed);
     struct shape s = map_shape(a.rows, packed ? a.cols / PACK : a.cols);
     if (packed)
         LAUNCH(adamw_kernel<PACK>, s.grid, s.block, 0, c->stream, a);
     else
         LAUNCH(adamw_kernel<1>, s.grid, s.block, 0, c->stream, a);
     return cuda_launched();
+}
+
+const char *cuda_ADAMW(const struct cuda_call *c)
+{
+    bool packed;
+    struct update_args a = adamw_operands(c->args, &packed);
+    return launch_adamw(c, a, packed);
+}
+
+const char *cuda_ADAMW_AHEAD(const struct cuda_call *c)
+{
+    bool packed;
+    struct update_args a = update_operands(&OPERAND(ADAMW_AHEAD, p), &OPERAND(ADAMW_AHEAD, copy), &OPERAND(ADAMW_AHEAD, m),
+                                           &OPERAND(ADAMW_AHEAD, v), &OPERAND(ADAMW_AHEAD, g), nullptr,
+                                           &OPERAND(ADAMW_AHEAD, step), &packed);
+    static_assert(ATTR(ADAMW_AHEAD, decay) == ATTR(ADAMW, decay), "one rule, the same attributes");
+    set_rule(&a, c->args->attr);
+    a.ahead = true;
+    return launch_adamw(c, a, packed);
+}
+
+const char *cuda_SEAM(const struct cuda_call *c)
+{
+    (void)c;
+    return nullptr;
 }
 
 const char *cuda_SGD(const struct cuda_call *c)

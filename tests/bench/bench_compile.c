@@ -22,8 +22,8 @@
 #include <unistd.h>
 
 enum { FEWEST = 64 }; /* microbatches of the growth curve's first */
-enum { READ, SEARCH, LOWER, PLACE, RANKS, SIMULATE, VERIFY, ENCODE, NPHASES };
-static const char *const phase_names[NPHASES] = {"read", "search", "lower", "place", "ranks", "simulate", "verify", "encode"};
+enum { READ, SEARCH, LOWER, PLACE, RANKS, SIMULATE, VERIFY, ENCODE, NPASSES };
+static const char *const phase_names[NPASSES] = {"read", "search", "lower", "place", "ranks", "simulate", "verify", "encode"};
 
 struct bench_job {
     const char *model, *batch;
@@ -160,7 +160,7 @@ static int bench(const struct bench_job *j, const char *cluster, struct result *
 {
     struct arena *a = arena_new();
     struct diag *d = diag_new(a);
-    double seconds[NPHASES] = {0}, t = now_s(), total = 0;
+    double seconds[NPASSES] = {0}, t = now_s(), total = 0;
     const char *sets[] = {j->batch, "tp=8", "pp=8", "dp=1", "microbatch=1", "schedule=1f1b"};
     long before = peak_kib();
     struct job *job = job_read(a, d, j->model, sets, j->microbatches ? ARRAY_LEN(sets) : 1);
@@ -177,7 +177,7 @@ static int bench(const struct bench_job *j, const char *cluster, struct result *
         return 1;
     }
     printf("%6u", p.decision.gpus_used);
-    for (int k = 0; k < NPHASES; k++) {
+    for (int k = 0; k < NPASSES; k++) {
         printf(" %9.3f", seconds[k]);
         total += seconds[k];
     }
@@ -217,7 +217,7 @@ int main(int argc, char **argv)
     size_t only = argc > 2 ? strtoul(argv[2], NULL, 10) : 0; /* one of the rows, from 1 */
     struct result first = {0};
     printf("%6s", "ranks");
-    for (int k = 0; k < NPHASES; k++)
+    for (int k = 0; k < NPASSES; k++)
         printf(" %9s", phase_names[k]);
     printf(" %9s  %8s %8s %9s %6s  decision; times in s\n", "total", "peak MiB", "plan MiB", "insns", "roles");
     int failed = 0;

@@ -238,6 +238,11 @@ void layout_wishes(uint64_t *state, struct job *job)
     static const uint32_t never[] = {0, 0, 0, OVERLAP_CP, OVERLAP_DP, OVERLAP_CP | OVERLAP_DP};
     job->wishes.offload = random_below(state, 2) ? 0 : random_below(state, 4); /* bits of offload_part */
     job->wishes.never_overlap = never[random_below(state, sizeof never / sizeof *never)];
+    bool experts = false;
+    for (uint32_t i = 0; i < job->model.nlayers; i++)
+        experts |= job->model.layers[i]->is_moe;
+    bool can = !experts && job->train.optimizer == OPT_ADAMW && !(job->wishes.offload & OFFLOAD_OPTIMIZER);
+    job->wishes.post_validation = can && *state >> 40 & 1; /* no draw of its own: layouts of a seed stay what they were */
 }
 
 struct decision layout_alone(struct arena *a, const struct job *job, const struct topo *topo)

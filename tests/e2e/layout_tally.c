@@ -100,7 +100,7 @@ static void sharding(struct rows *r, const struct job *job, const struct decisio
     row(r, "never overlap", "dp", job->wishes.never_overlap & OVERLAP_DP && d->dp * d->cp > 1);
 }
 
-static void pipeline(struct rows *r, const struct decision *d)
+static void pipeline(struct rows *r, const struct job *job, const struct decision *d)
 {
     bool uneven = false, empty = false, files = d->schedule == SCHED_FILE;
     for (uint32_t s = 0; s < d->nstages; s++) {
@@ -116,6 +116,7 @@ static void pipeline(struct rows *r, const struct decision *d)
             d->pp > 1 && d->schedule == (enum schedule_kind)k);
     row(r, "schedule", "of a file, folded", files && d->folds);
     row(r, "schedule", "wider groups", d->schedule_group > d->pp);
+    row(r, "schedule", "post-validated", decision_skews(job, d));
 }
 
 static void recomputation(struct rows *r, const struct decision *d, const struct traits *t)
@@ -139,7 +140,7 @@ static void all_rows(struct rows *r, const struct job *job, const struct decisio
 {
     degrees(r, d, t);
     sharding(r, job, d);
-    pipeline(r, d);
+    pipeline(r, job, d);
     recomputation(r, d, t);
 }
 

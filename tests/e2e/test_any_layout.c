@@ -154,10 +154,10 @@ static void blame(const struct bench *b, struct arena *a, uint64_t seed, const s
     static const char *const offload[] = {"", ", offload optimizer", ", offload activations",
                                           ", offload both"};
     uint32_t never = job->wishes.never_overlap;
-    printf("\n    LAYOUT=%s:%llu  %s%s%s%s: %.700s\n", b->model->name, (unsigned long long)seed,
+    printf("\n    LAYOUT=%s:%llu  %s%s%s%s%s: %.700s\n", b->model->name, (unsigned long long)seed,
            decision_text(a, d), offload[job->wishes.offload & 3],
            never & OVERLAP_CP ? ", never overlap cp" : "", never & OVERLAP_DP ? ", never overlap dp" : "",
-           what);
+           decision_skews(job, d) ? ", post-validated" : "", what);
     fflush(stdout);
     b->result->failures++;
 }

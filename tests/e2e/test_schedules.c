@@ -28,6 +28,8 @@ static const struct {
     {"zb-h2", "llama", "pp=4 dp=1 schedule=zb_h2", false},
     {"zb-v", "gpt2", "pp=2 vpp=2 dp=2 zero=1 schedule=zb_v", true},
     {"zb-v-recompute", "llama", "pp=2 vpp=2 tp=2 dp=1 sequence_parallel=no recompute=full schedule=zb_v", false},
+    {"zb-h2-checked-later", "llama", "pp=4 tp=2 dp=1 schedule=zb_h2 post_validation=yes", false},
+    {"zb-v-checked-later", "gpt2", "pp=2 vpp=2 dp=2 zero=3 schedule=zb_v post_validation=yes", false},
     {"v-half", "llama", "pp=2 vpp=2 dp=1 schedule=v_half", false},
     {"v-min", "gpt2", "pp=2 vpp=2 dp=1 schedule=v_min", false},
     {"dualpipe", "gpt2", "pp=2 dp=2 zero=1 schedule=dualpipe", true},
@@ -128,9 +130,40 @@ static void test_every_schedule(void)
     }
 }
 
+/* clip: no step is clipped, about half of them are, all are */
+static void test_checked_later(void)
+{
+    static const char *const clips[] = {"none", "0.6", "0.01"};
+    char folder[2][E2E_PATH], options[256], name[64], path[2][3 * E2E_PATH];
+    for (size_t i = 0; i < sizeof clips / sizeof *clips; i++) {
+        for (int later = 0; later < 2; later++) {
+            snprintf(name, sizeof name, "schedules/%s-%s", later ? "later" : "at-once", clips[i]);
+            e2e_folder(folder[later], name);
+            snprintf(options, sizeof options, "--set pp=4 --set dp=2 --set zero=1 --set schedule=zb_h2 --set clip=%s --set post_validation=%s",
+                     clips[i], later ? "yes" : "no");
+            CU_ASSERT_FATAL(plan_and_train(folder[later], "llama", options, later && i ? "--shuffle-queues 3 --eval-every 2" : ""));
+            snprintf(path[later], sizeof path[later], "%s/log.jsonl", folder[later]);
+        }
+        struct e2e_log at_once, checked;
+        CU_ASSERT_FATAL(e2e_log_read(path[0], &at_once) && e2e_log_read(path[1], &checked));
+        CU_ASSERT_EQUAL_FATAL(at_once.steps, STEPS);
+        CU_ASSERT_EQUAL_FATAL(checked.steps, STEPS);
+        unsigned clipped = 0;
+        for (size_t k = 0; k < STEPS; k++) {
+            CU_ASSERT(at_once.loss[k] == checked.loss[k] && at_once.grad_norm[k] == checked.grad_norm[k]);
+            clipped += strcmp(clips[i], "none") != 0 && at_once.grad_norm[k] > atof(clips[i]);
+        }
+        CU_ASSERT(i == 0 ? clipped == 0 : i == 1 ? clipped > 0 && clipped < STEPS : clipped == STEPS);
+        for (int later = 0; later < 2; later++)
+            snprintf(path[later], sizeof path[later], "%s/weights/model.safetensors", folder[later]);
+        CU_ASSERT(e2e_same_bytes(path[0], path[1]));
+    }
+}
+
 void suite_schedules_run(void);
 void suite_schedules_run(void)
 {
     CU_pSuite s = CU_add_suite("schedules_run", NULL, NULL);
     CU_add_test(s, "every schedule trains like one rank", test_every_schedule);
+    CU_add_test(s, "post-validation changes no bit", test_checked_later);
 }

@@ -44,6 +44,12 @@ static void prepare_adamw(const struct kernel_args *k, uint64_t *random)
     step_block(VIEW(ADAMW, step));
 }
 
+static void prepare_ahead(const struct kernel_args *k, uint64_t *random)
+{
+    make_positive(VIEW(ADAMW_AHEAD, v), random);
+    step_block(VIEW(ADAMW_AHEAD, step));
+}
+
 static void prepare_adamw_refused(const struct kernel_args *k, uint64_t *random)
 {
     prepare_adamw(k, random);
@@ -223,6 +229,8 @@ const struct cuda_case cuda_table[] = {
     {.shape.op = OP_ADAMW, .shape.dims = D({"t", 9}, {"h", 13}), .shape.attrs = D({"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"decay", 0.1}), .prepare = prepare_adamw,
      .absent = 1 << OPND(ADAMW, copy)},
     {.shape.op = OP_ADAMW, .shape.dims = D({"t", 3}, {"h", 8}), .shape.attrs = D({"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}), .prepare = prepare_adamw_refused},
+    {.shape.op = OP_ADAMW_AHEAD, .shape.dims = D({"t", 9}, {"h", 64}), .shape.attrs = D({"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"decay", 0.1}), .prepare = prepare_ahead},
+    {.shape.op = OP_ADAMW_AHEAD, .shape.dims = D({"t", 5}, {"h", 13}), .shape.attrs = D({"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"decay", 0.1}), .prepare = prepare_ahead},
     {.shape.op = OP_SGD, .shape.dims = D({"t", 9}, {"h", 64}), .shape.attrs = D({"momentum", 0.9}, {"decay", 0.1}), .prepare = prepare_sgd},
     {.shape.op = OP_SGD, .shape.dims = D({"t", 9}, {"h", 13}), .shape.attrs = D({"decay", 0.1}), .prepare = prepare_sgd, .absent = 1 << OPND(SGD, m) | 1 << OPND(SGD, copy)},
     {.shape.op = OP_TOKENS, .shape.dims = D({"t", 24}), .shape.attrs = D({"sequence", 8}), .staged = STAGED_IDS},

@@ -369,6 +369,29 @@ static void ref_adamw(struct sample *s)
     }
 }
 
+static void prepare_ahead(struct sample *s)
+{
+    EACH(s, ADAMW_AHEAD, v, i, j) AT(s, ADAMW_AHEAD, v, i, j) = fabs(AT(s, ADAMW_AHEAD, v, i, j));
+    AT(s, ADAMW_AHEAD, step, 0, STEP_LR) = 0.01;
+    AT(s, ADAMW_AHEAD, step, 0, STEP_CORRECTION1) = 1 - pow(REAL_ATTR(s, ADAMW_AHEAD, beta1), 3);
+    AT(s, ADAMW_AHEAD, step, 0, STEP_CORRECTION2) = 1 - pow(REAL_ATTR(s, ADAMW_AHEAD, beta2), 3);
+}
+
+static void ref_ahead(struct sample *s)
+{
+    double b1 = REAL_ATTR(s, ADAMW_AHEAD, beta1), b2 = REAL_ATTR(s, ADAMW_AHEAD, beta2);
+    EACH(s, ADAMW_AHEAD, p, i, j)
+    {
+        double g = AT(s, ADAMW_AHEAD, g, i, j), p = AT(s, ADAMW_AHEAD, p, i, j);
+        double m = b1 * AT(s, ADAMW_AHEAD, m, i, j) + (1 - b1) * g, v = b2 * AT(s, ADAMW_AHEAD, v, i, j) + (1 - b2) * g * g;
+        double mhat = m / AT(s, ADAMW_AHEAD, step, 0, STEP_CORRECTION1),
+               vhat = v / AT(s, ADAMW_AHEAD, step, 0, STEP_CORRECTION2);
+        AT(s, ADAMW_AHEAD, copy, i, j) = p - AT(s, ADAMW_AHEAD, step, 0, STEP_LR) *
+                                                 (mhat / (sqrt(vhat) + REAL_ATTR(s, ADAMW_AHEAD, eps)) +
+                                                  REAL_ATTR(s, ADAMW_AHEAD, decay) * p);
+    }
+}
+
 static void prepare_sgd(struct sample *s)
 {
     AT(s, SGD, scale, 0, 0) = fabs(AT(s, SGD, scale, 0, 0));
@@ -542,6 +565,14 @@ static const struct kernel_case cases[] = {
      0,
      0},
     {OP_ADAMW, {{"t", 3}, {"h", 11}}, {{"beta1", 0.9}, {"beta2", 0.95}}, prepare_skip, ref_skip, 0, 0, 0},
+    {OP_ADAMW_AHEAD,
+     {{"t", 3}, {"h", 11}},
+     {{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"decay", 0.1}},
+     prepare_ahead,
+     ref_ahead,
+     0,
+     0,
+     0},
     {OP_SGD, {{"t", 3}, {"h", 11}}, {{"momentum", 0.9}}, prepare_skip, ref_skip, 0, 0, 0},
     {OP_SGD, {{"t", 3}, {"h", 11}}, {{"momentum", 0.9}, {"decay", 0.1}}, prepare_sgd, ref_sgd, 0, 0, 0},
     {OP_SGD,

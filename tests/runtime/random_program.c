@@ -7,6 +7,7 @@
 #include "tests/runtime/random_program.h"
 
 #include <stdlib.h>
+#include <assert.h>
 #include <string.h>
 
 const char small_program[] =
@@ -54,6 +55,7 @@ uint64_t random_next(uint64_t *state) /* splitmix64 */
 }
 
 struct maker {
+    uint32_t length; /* instructions in the end */
     struct program *p;
     uint64_t state;
     uint32_t seq, count[NQUEUES];
@@ -185,9 +187,16 @@ static void fill_attr(struct maker *m, const struct isa_attr *t, struct attr *a,
     }
 }
 
+/* two in a training program, at places of their own */
+static bool is_seam(const struct maker *m)
+{
+    return !m->p->evaluation && m->length > 2 && (m->p->ninsns == 1 || m->p->ninsns == 2);
+}
+
 static void add_insn(struct maker *m)
 {
-    enum op op = (enum op)pick(m, NOPS);
+    enum op op = is_seam(m) ? OP_SEAM : (enum op)pick(m, OP_SEAM);
+    static_assert(OP_SEAM + 1 == NOPS, "all others are drawn");
     const struct isa_info *info = isa_info(op);
     uint32_t i = program_insn(m->p, op);
     struct insn *in = &m->p->insns[i];
@@ -326,7 +335,7 @@ static void add_code(struct maker *m, uint32_t n)
         uint32_t from = again ? pick(m, first < 100 ? first : 100) : 0;
         char action = actions[pick(m, 6)];
         for (uint32_t i = 0; i < size && i < left; i++) {
-            if (again && from + i < first)
+            if (again && from + i < first && !is_seam(m) && m->p->insns[from + i].op != OP_SEAM)
                 repeat_insn(m, from + i, shift);
             else
                 add_insn(m);
@@ -346,6 +355,7 @@ struct program *random_program(uint64_t seed, uint32_t n)
     struct job_info *job = &m.p->job;
     m.seq = pick(&m, 5);
     m.p->evaluation = pick(&m, 2);
+    m.length = n;
     *job = (struct job_info){.sequence = 1 + pick(&m, 4096), .vocab = 50257, .seed = seed};
     job->batch = 1 + pick(&m, 64);
     job->lr = 1e-4 / (1 + pick(&m, 9));

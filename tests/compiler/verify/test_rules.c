@@ -107,6 +107,7 @@ static const struct rule_case cases[] = {
     {OP_ATTENTION_MERGE, "heads", JOIN_SIDE, "t=6 heads=2 head=3", "", NULL},
     {OP_SQNORM, "t", JOIN_SUM, "t=6 h=4", "count=1", NULL},
     {OP_ADAMW, "t", JOIN_SIDE, "t=6 h=4", "beta1=0.9 beta2=0.99 eps=1e-8 decay=0.1", NULL},
+    {OP_ADAMW_AHEAD, "t", JOIN_SIDE, "t=6 h=4", "beta1=0.9 beta2=0.99 eps=1e-8 decay=0.1", NULL},
     {OP_SGD, "t", JOIN_SIDE, "t=6 h=4", "momentum=0.9 decay=0.1", NULL},
 };
 
