@@ -85,6 +85,10 @@ $(B)/tests/gpu/products-emulated: $(B)/emulated/tests/gpu/products.cu.o $(filter
 gpu: all $(B)/tests/gpu/kernels $(B)/tests/gpu/products
 	$(Q)mkdir -p $(B)/gpu-lib; ldd $(B)/llmc $(B)/llmrun $(B)/tests/gpu/products | \
 	awk '$$3 ~ /^\// && $$1 !~ /^lib(c|m|dl|pthread|rt|gcc_s|stdc\+\+)\.so/ {print $$3}' | sort -u | xargs -r cp -Lt $(B)/gpu-lib
+	$(Q)rm -rf $(B)/gpu-bundle && mkdir -p $(B)/gpu-bundle/tests/gpu && cp $(B)/llmc $(B)/llmrun $(B)/llmrun-cuda.so $(B)/gpu-bundle && \
+	cp $(B)/tests/gpu/kernels $(B)/tests/gpu/products $(B)/gpu-bundle/tests/gpu && cp -R $(B)/gpu-lib $(B)/gpu-bundle && \
+	find $(B)/gpu-bundle -type f -exec strip {} + && tar -C $(B)/gpu-bundle -czf $(B)/gpu.tar.gz . && rm -rf $(B)/gpu-bundle && \
+	echo "  $(B)/gpu.tar.gz: BUILT=1 tests/gpu/run unpacks it"
 
 # the fake device as a plugin, to run llmrun --device cuda and tests/gpu/run where no GPU is
 FAKE_C := $(filter-out tests/fake/no_driver.c,$(wildcard tests/fake/*.c)) $(wildcard kernels/cpu/*.c) $(addprefix runtime/,isa.c hash.c data.c routing.c device_cpu.c world.c rendezvous.c)
