@@ -1,6 +1,7 @@
 # Megatron-LM up to 2022: unfused attention.
 # Kernels, host and transfers: fitted to published runs by tests/bench/fit.py, products and streams held to the layer times
 # of Korthikanti et al., Table 4.
+# Zero-bubble schedules as published: with post-validation, whether the plan block asks for it or not.
 # Memory: dropout's masks, scores kept by unfused attention, the loss in fp32.
 matmul_sm80              0.923
 attention_unfused        1
