@@ -47,6 +47,8 @@ bool run_is_threaded(const struct run *r);
 enum status run_join_device(struct run *r, uint32_t rank);
 /* sizes of the shared region */
 struct world_sizes run_sizes(const struct run *r);
+/* a rank's first span in the trace region */
+size_t run_first_span(const struct run *r, uint32_t rank);
 /* one rank, from its arena's first byte to the end; failures are recorded in the world */
 enum status run_rank(struct run *r, uint32_t rank);
 /* what a rank is doing, from its public face, for the report of its death */

@@ -1,0 +1,380 @@
+/* One rank's way through a run: fill the arena, step, log, evaluate, save, report.  Failures are recorded in the world. */
+
+#include "runtime/run.h"
+#include "runtime/allocations.h"
+#include "runtime/lr.h"
+#include "runtime/rendezvous.h"
+#include "runtime/summary.h"
+#include "runtime/trace.h"
+#include "runtime/weights.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+_Static_assert(NMEMORY == 8 && NREPORTS <= 8, "world_rank holds eight figures of each kind");
+static const uint64_t FILE_BYTES = (uint64_t)4 << 30; /* of weights, at most, in one file */
+
+/* one rank's run */
+struct session {
+    struct run *run;
+    struct world *world;
+    struct exec *exec;
+    struct log log;
+    struct world_rank *face;
+    struct weights_place place;
+    struct weights_sink gradients;
+    struct summary summary; /* rank 0 */
+    bool ahead;             /* the next step's early phase has run, on parameters as they are */
+    uint64_t allocations;   /* at the end of the first step */
+    char error[1024];
+};
+
+static enum status report(struct session *s, enum status st)
+{
+    if (st != STATUS_OK)
+        world_fail(s->world, st, "%s", s->error[0] ? s->error : "out of memory");
+    return st;
+}
+
+static void measure(struct session *s, uint32_t when)
+{
+    if (run_is_threaded(s->run) && s->world->rank)
+        return; /* one process: rank 0 accounts for all */
+    size_t scratch_bytes, data_bytes = 0, held_bytes = 0;
+    const void *scratch = exec_scratch(s->exec, &scratch_bytes),
+               *data = s->run->data ? data_mapping(s->run->data, &data_bytes) : NULL;
+    const void *held = s->run->held_out ? data_mapping(s->run->held_out, &held_bytes) : NULL;
+    const struct memory_range ranges[] = {{s->world->map, s->world->control_bytes, MEMORY_CONTROL},
+                                          {s->world->map + s->world->control_bytes,
+                                           s->world->map_bytes - s->world->control_bytes, MEMORY_ARENA},
+                                          {scratch, scratch_bytes, MEMORY_SCRATCH},
+                                          {data, data_bytes, MEMORY_DATA},
+                                          {held, held_bytes, MEMORY_DATA}};
+    memory_measure(ranges, sizeof ranges / sizeof *ranges, s->face->memory[when]);
+    s->face->report[when ? REPORT_END : REPORT_LOADED] = memory_total();
+}
+
+static enum status open_session(struct session *s, struct run *r, uint32_t rank)
+{
+    const struct exec_setup setup = {
+        .world = &r->world,
+        .device = device_cpu(),
+        .transport = transport_shm(),
+        .channels = &r->channels,
+        .ranks = r->folder->ranks,
+        .programs = {r->programs[ROUTINE_TRAIN], r->held_out ? r->programs[ROUTINE_EVAL] : NULL},
+        .shuffle_seed = r->o.shuffle_seed,
+        .watchdog_s = r->o.watchdog_s,
+        .routing = r->routing.use ? &r->routing : NULL,
+        .pace_ns = (const int64_t *const *)r->pace.ns,
+        .gang = r->gang,
+        .peers_by_pid = r->peers_by_pid};
+    *s = (struct session){.run = r, .world = &r->world, .face = &r->world.ranks[rank]};
+    s->summary.loss = s->summary.eval_loss = NAN;
+    atomic_store(&s->face->pid, (int32_t)getpid());
+    atomic_store(&s->face->running, NONE);
+    TRY(report(s, exec_open(&s->exec, &setup, s->error, sizeof s->error)));
+    const struct program *p = exec_program(s->exec, ROUTINE_TRAIN);
+    s->place = (struct weights_place){p, r->folder->ranks, rank, r->world.arena[rank]};
+    TRY(world_barrier(s->world));
+    measure(s, 0);
+    TRY(world_barrier(s->world));
+    if (!r->o.paced && !r->gang)
+        memset(r->world.arena[rank], 0xff, r->arena_sizes[rank]);
+    if (!r->o.paced)
+        TRY(report(s, weights_init(&s->place, r->init, p->job.seed, s->error, sizeof s->error)));
+    TRY(exec_to_device(s->exec));
+    if (!run_is_threaded(r))
+        safetensors_close(r->init);
+    r->init = NULL;
+    if (rank == 0 && !r->o.quiet) {
+        char device[256];
+        if (r->gang)
+            gang_describe(r->gang, device, sizeof device);
+        else
+            device_cpu()->describe(device, sizeof device);
+        fprintf(stderr, "%u ranks over %s, %llu steps, %s\n", r->world.nranks, r->gang ? (r->nccl ? "nccl" : "d2d") : "shm",
+                (unsigned long long)r->steps, device);
+    }
+    if (rank == 0)
+        TRY(report(s, log_open(&s->log, r->o.log, r->steps, r->o.quiet, s->error, sizeof s->error)));
+    return world_barrier(s->world);
+}
+
+static void write_block(double *block, const struct job_info *job, uint64_t step, uint64_t total,
+                        uint64_t sample)
+{
+    memset(block, 0, STEP_WORDS * sizeof *block);
+    block[STEP_NUMBER] = (double)step;
+    block[STEP_LR] = lr_at(job, step, total);
+    block[STEP_CORRECTION1] = 1 - pow(job->beta1, (double)step + 1);
+    block[STEP_CORRECTION2] = 1 - pow(job->beta2, (double)step + 1);
+    block[STEP_SAMPLE] = (double)sample;
+}
+
+/* Rows that experts lacked room for: then no rank has taken the step.  The plan's last reduction told all ranks. */
+static enum status check_room(struct session *s, enum routine which, uint64_t step)
+{
+    const double *metrics = exec_buffer(s->exec, which, BUFFER_METRICS);
+    if (!metrics || s->run->o.paced || !(metrics[METRIC_NEED] > 0))
+        return STATUS_OK;
+    snprintf(s->error, sizeof s->error,
+             "%s %llu was not taken: a rank has %.0f rows for one expert rank, but the plan holds fewer; the mean is %.1f, "
+             "so plan with expert_room %.4g or more",
+             which == ROUTINE_EVAL ? "evaluation at step" : "step", (unsigned long long)step, metrics[METRIC_NEED_ROWS],
+             metrics[METRIC_NEED_ROWS] / metrics[METRIC_NEED], ceil(metrics[METRIC_NEED] * 100) / 100);
+    return report(s, STATUS_WORLD);
+}
+
+/* mean loss over all whole batches of the held-out data */
+static enum status evaluate(struct session *s, uint64_t step)
+{
+    const struct job_info *job = &exec_program(s->exec, ROUTINE_TRAIN)->job;
+    uint64_t batches = data_nsamples(s->run->held_out) / job->batch;
+    double *block = exec_buffer(s->exec, ROUTINE_EVAL, BUFFER_BLOCK), sum = 0;
+    const double *metrics = exec_buffer(s->exec, ROUTINE_EVAL, BUFFER_METRICS);
+    batches = batches ? batches : 1;
+    for (uint64_t b = 0; b < batches; b++) {
+        if (block)
+            write_block(block, job, step, step + 1, b * job->batch);
+        TRY(exec_run(s->exec, ROUTINE_EVAL, s->run->held_out, NULL));
+        TRY(check_room(s, ROUTINE_EVAL, step));
+        sum += metrics ? metrics[METRIC_LOSS] : NAN;
+    }
+    s->summary.eval_loss = sum / (double)batches;
+    if (s->world->rank == 0)
+        log_eval(&s->log, step, s->summary.eval_loss, batches * job->batch * job->sequence);
+    return STATUS_OK;
+}
+
+static enum status create_files(struct session *s, struct weights_sink *sink, const char *dir,
+                                const char *stem, uint32_t which)
+{
+    struct run *r = s->run;
+    for (uint32_t turn = 0; turn < 2; turn++) { /* rank 0 makes the files, then the others open them */
+        bool make = turn == 0;
+        if ((s->world->rank == 0) == make)
+            TRY(report(s, safetensors_create(dir, stem, r->catalog, r->ncatalog, FILE_BYTES, make,
+                                             &sink->files, s->error, sizeof s->error)));
+        TRY(world_barrier(s->world));
+    }
+    sink->catalog = r->catalog;
+    sink->ncatalog = r->ncatalog;
+    sink->covered = (_Atomic uint64_t *)(void *)s->world->coverage + (size_t)which * r->ncatalog;
+    return STATUS_OK;
+}
+
+/* what all ranks have written, where they share no memory */
+static enum status add_coverage(struct session *s, struct weights_sink *sink)
+{
+    uint64_t values[1024];
+    for (uint32_t at = 0, n; s->world->remote && at < sink->ncatalog; at += n) {
+        n = sink->ncatalog - at < 1024 ? sink->ncatalog - at : 1024;
+        for (uint32_t i = 0; i < n; i++)
+            values[i] = atomic_load(&sink->covered[at + i]);
+        TRY(report(s, rendezvous_sum(s->world->remote, values, n, s->error, sizeof s->error)));
+        for (uint32_t i = 0; i < n; i++)
+            atomic_store(&sink->covered[at + i], values[i]);
+    }
+    return STATUS_OK;
+}
+
+static enum status finish_files(struct session *s, struct weights_sink *sink)
+{
+    bool first = s->world->rank == 0;
+    if (!first)
+        TRY(report(s, safetensors_finish(sink->files, false, s->error, sizeof s->error)));
+    TRY(world_barrier(s->world));
+    TRY(add_coverage(s, sink));
+    if (first) {
+        TRY(report(s, weights_complete(sink, s->error, sizeof s->error)));
+        TRY(report(s, safetensors_finish(sink->files, true, s->error, sizeof s->error)));
+    }
+    return world_barrier(s->world);
+}
+
+static void dump_gradient(void *context, const struct program *p, uint32_t insn, const struct kernel_args *k)
+{
+    struct session *s = context;
+    (void)p;
+    (void)k;
+    weights_save_gradient(&s->place, insn, &s->gradients);
+}
+
+static enum status first_step_done(struct session *s)
+{
+    if (s->run->o.gradients) {
+        exec_set_hook(s->exec, NULL, NULL);
+        TRY(finish_files(s, &s->gradients));
+    }
+    s->allocations = allocations_count();
+    return STATUS_OK;
+}
+
+static void log_results(struct session *s, uint64_t step, double step_time_s)
+{
+    const struct job_info *job = &exec_program(s->exec, ROUTINE_TRAIN)->job;
+    const double *metrics = exec_buffer(s->exec, ROUTINE_TRAIN, BUFFER_METRICS);
+    double tokens = (double)job->batch * (double)job->sequence;
+    struct log_step line = {step + 1,
+                            (step + 1) * job->batch * job->sequence,
+                            NAN,
+                            NAN,
+                            lr_at(job, step, s->run->steps),
+                            step_time_s,
+                            tokens / step_time_s};
+    if (metrics && !s->run->o.paced) {
+        line.loss = metrics[METRIC_LOSS];
+        line.grad_norm = sqrt(metrics[METRIC_SQNORM]);
+    }
+    s->summary.loss = line.loss;
+    s->summary.tokens = line.tokens;
+    s->summary.steps = step + 1;
+    s->summary.seconds += step ? step_time_s : 0;
+    if (s->world->rank == 0)
+        log_step(&s->log, &line);
+}
+
+static void set_block(struct session *s, uint64_t step)
+{
+    const struct job_info *job = &exec_program(s->exec, ROUTINE_TRAIN)->job;
+    double *block = exec_buffer(s->exec, ROUTINE_TRAIN, BUFFER_BLOCK);
+    if (block)
+        write_block(block, job, step, job->steps_total ? job->steps_total : s->run->steps, step * job->batch);
+}
+
+/* where the last step's times go */
+static struct trace_span *spans_of(const struct session *s, uint64_t step)
+{
+    const struct run *r = s->run;
+    bool traced = step + 1 == r->steps && r->o.trace;
+    return traced ? (struct trace_span *)(void *)r->world.trace + run_first_span(r, s->world->rank) : NULL;
+}
+
+/* A step with seams, whose early phase has run before the last one's check.  ahead: the same for the next one. */
+static enum status run_phases(struct session *s, uint64_t step, bool ahead)
+{
+    const struct batch_source *data = s->run->data;
+    if (!s->ahead)
+        TRY(exec_run_phase(s->exec, PHASE_EARLY, data, spans_of(s, step)));
+    TRY(exec_run_phase(s->exec, PHASE_BODY, data, spans_of(s, step)));
+    if (ahead) {
+        set_block(s, step + 1);
+        TRY(exec_run_phase(s->exec, PHASE_EARLY, data, spans_of(s, step + 1)));
+        set_block(s, step);
+    }
+    TRY(exec_run_phase(s->exec, PHASE_CHECK, data, spans_of(s, step)));
+    s->ahead = ahead && (s->run->o.paced || !exec_clipped(s->exec));
+    return STATUS_OK;
+}
+
+static enum status train(struct session *s)
+{
+    struct run *r = s->run;
+    uint64_t every = r->o.eval_every;
+    if (r->o.gradients) {
+        TRY(create_files(s, &s->gradients, r->o.gradients, "gradients", 0));
+        exec_set_hook(s->exec, dump_gradient, s);
+    }
+    int64_t start = world_now_ns();
+    for (uint64_t step = 0; step < r->steps; step++) {
+        bool last = step + 1 == r->steps, evaluates = r->held_out && (last || (every && (step + 1) % every == 0));
+        atomic_store(&s->face->step, (uint32_t)step);
+        set_block(s, step);
+        if (exec_has_phases(s->exec))
+            TRY(run_phases(s, step, !last && !evaluates));
+        else
+            TRY(exec_run(s->exec, ROUTINE_TRAIN, r->data, spans_of(s, step)));
+        int64_t now = world_now_ns();
+        TRY(check_room(s, ROUTINE_TRAIN, step + 1));
+        log_results(s, step, (double)(now - start) * 1e-9);
+        if (step == 0)
+            TRY(first_step_done(s));
+        if (evaluates)
+            TRY(evaluate(s, step + 1));
+        start = step == 0 || r->held_out ? world_now_ns() : now;
+    }
+    s->face->report[REPORT_ALLOCATIONS] = allocations_count() - s->allocations;
+    return STATUS_OK;
+}
+
+static enum status write_trace(struct session *s)
+{
+    struct run *r = s->run;
+    uint32_t nranks = r->folder->ranks->nranks;
+    const struct trace_span **spans = calloc(nranks, sizeof *spans);
+    if (!spans)
+        return STATUS_WORLD;
+    for (uint32_t i = 0; i < nranks; i++)
+        spans[i] = (const struct trace_span *)(const void *)r->world.trace + run_first_span(r, i);
+    enum status st = run_trace_write(r->o.trace, r->folder->ranks, r->programs[ROUTINE_TRAIN], spans,
+                                     s->error, sizeof s->error);
+    free(spans);
+    return st;
+}
+
+static enum status report_end(struct session *s)
+{
+    struct run *r = s->run;
+    size_t scratch;
+    exec_scratch(s->exec, &scratch);
+    s->face->report[REPORT_SCRATCH] = scratch;
+    s->face->report[REPORT_INSTRUCTIONS] = exec_program(s->exec, ROUTINE_TRAIN)->ninsns;
+    TRY(world_barrier(s->world));
+    measure(s, 1);
+    TRY(world_barrier(s->world));
+    s->face->report[REPORT_ARENA_TOUCHED] = exec_touched(s->exec);
+    s->face->report[REPORT_COMPARED] = r->routing.compared;
+    s->face->report[REPORT_FLIPS] = r->routing.flips;
+    memcpy(&s->face->margin, &r->routing.margin, sizeof s->face->margin);
+    TRY(world_barrier(s->world));
+    if (s->world->rank != 0)
+        return STATUS_OK;
+    if (r->o.trace)
+        TRY(report(s, write_trace(s)));
+    for (uint32_t i = 0; i < s->world->nranks; i++)
+        for (uint32_t line = 0; line < NMEMORY; line++) {
+            s->summary.before[line] += s->world->ranks[i].memory[0][line];
+            s->summary.after[line] += s->world->ranks[i].memory[1][line];
+        }
+    if (r->o.paced && r->steps > 1 && !r->o.quiet) {
+        double measured_s = s->summary.seconds / (double)(r->steps - 1), planned_s = (double)r->pace.step_ns * 1e-9;
+        fprintf(stderr, "paced: a step took %.6g s, planned %.6g s (%+.1f %%)\n", measured_s, planned_s,
+                100 * (measured_s / planned_s - 1));
+    }
+    if (r->o.json)
+        summary_print(r, &s->summary, stdout);
+    snprintf(s->error, sizeof s->error, "%s: could not be written", r->o.log ? r->o.log : "log");
+    return report(s, log_close(&s->log));
+}
+
+static enum status save(struct session *s)
+{
+    struct weights_sink sink;
+    atomic_store(&s->face->state, RANK_SAVING);
+    TRY(create_files(s, &sink, s->run->o.save, "model", 1));
+    TRY(exec_from_device(s->exec));
+    weights_save(&s->place, &sink);
+    return finish_files(s, &sink);
+}
+
+enum status run_rank(struct run *r, uint32_t rank)
+{
+    struct session s;
+    TRY(run_join_device(r, rank));
+    enum status st = open_session(&s, r, rank);
+    atomic_store(&s.face->state, RANK_STEPPING);
+    if (st == STATUS_OK)
+        st = train(&s);
+    if (st == STATUS_OK)
+        st = report_end(&s);
+    if (st == STATUS_OK && r->o.save)
+        st = save(&s);
+    exec_close(s.exec);
+    if (!run_is_threaded(r))
+        gang_free(r->gang);
+    atomic_store(&s.face->state, RANK_ENDED);
+    return st;
+}
