@@ -477,7 +477,7 @@ static enum status check_insn(struct check *c, uint32_t i)
     return STATUS_OK;
 }
 
-/* two in training, on the parts of which waits look back only (check_waits), or none */
+/* two in training, or none */
 static enum status check_seams(const struct check *c)
 {
     uint32_t n = 0;
