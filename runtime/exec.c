@@ -335,6 +335,14 @@ static enum status run_gang(struct exec *e, enum routine which)
     return STATUS_OK;
 }
 
+static bool phase_done(const struct play *play)
+{
+    for (uint32_t q = 0; q < NQUEUES; q++)
+        if (play->done[q] < play->stop[q])
+            return false;
+    return true;
+}
+
 static enum status run_phase(struct exec *e, struct play *play, enum phase phase)
 {
     struct patience patience = {0};
@@ -345,7 +353,7 @@ static enum status run_phase(struct exec *e, struct play *play, enum phase phase
         play->ended_ns[play->p->ninsns] = world_now_ns(); /* the phase's begin */
     for (uint32_t q = 0; q < NQUEUES; q++)
         publish_head(e, play, q);
-    for (uint32_t left = 1; left;) {
+    while (!phase_done(play)) {
         uint32_t event = world_event(e->s.world);
         enum progress moved = e->s.shuffle_seed ? pass_shuffled(e, play) : pass_in_order(e, play);
         if (moved == BROKEN)
@@ -354,9 +362,6 @@ static enum status run_phase(struct exec *e, struct play *play, enum phase phase
             patience.polls = 0;
         else
             TRY(wait_for_peers(e, play, event, &patience));
-        left = 0;
-        for (uint32_t q = 0; q < NQUEUES; q++)
-            left += play->stop[q] - play->done[q];
     }
     count_meetings(e, play, phase);
     return STATUS_OK;
