@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* the override as a source of its own: `tp=8` reads `tp = 8`, `batch=2Mi tokens` reads `batch 2Mi tokens`,
- * and `tp<=8`, `tp in [1, 2]` read as they are */
+ * `tp<=8`, `tp in [1, 2]` read as they are, and a text has its quotes again, which shells take away */
 static struct source *set_source(struct arena *a, const struct word *row, const char *key, const char *value)
 {
     static const char *const limits[] = {"memory", "step_time", "finish"};
@@ -21,9 +21,10 @@ static struct source *set_source(struct arena *a, const struct word *row, const 
                     strncmp(value, "in[", 3) != 0;
     for (size_t i = 0; i < ARRAY_LEN(limits); i++)
         relation = relation || (!strcmp(key, limits[i]) && !strchr("<>=", *value));
+    const char *quote = row->takes == TAKES_STRING && !strchr(value, '"') ? "\"" : "";
     struct source *s = ARENA_NEW(a, struct source);
     s->name = "--set";
-    s->text = arena_printf(a, "%s %s%s", key, !relation ? "" : *value == '[' ? "in " : "= ", value);
+    s->text = arena_printf(a, "%s %s%s%s%s", key, !relation ? "" : *value == '[' ? "in " : "= ", quote, value, quote);
     s->size = strlen(s->text);
     return s;
 }

@@ -101,6 +101,7 @@ static void test_fine(void)
         {"$L topo show $C", 0, NULL},
         {"$L estimate $M $C", 0, NULL},
         {"$L estimate $M $C --set 'tp<=1' --set pp=1 --set dp=1", 0, NULL},
+        {"$L estimate $M $C --set profile=torch-fsdp", 0, NULL},
         {"$L estimate $M $C --sweep tp=1,2", 0, NULL},
         {"$L estimate $M $C --set 'tp in [1, 2]' --sweep pp=1,2 --sweep dp=2,4", 0, NULL},
         {"$L explain $M $C", 0, NULL},
