@@ -24,9 +24,9 @@ enum status compile_job(struct arena *a, struct diag *d, struct job *job, struct
 struct plan *compile_decision(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,
                               const struct compile_options *o, const char **why);
 
-/* bytes that the arena may have on the decision's devices */
-uint64_t compile_memory_limit(const struct job *job, const struct topo *topo, const struct decision *d);
-/* fullest role */
-uint64_t compile_peak_bytes(const struct plan *p);
+/* The first of them: programs with their buffers in place, of a plan that has neither ranks nor times yet; without the
+ * evaluation's where only the training step's memory is asked for. */
+struct plan *compile_placed(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,
+                            const struct compile_options *o, bool training_alone, struct cost **costs);
 
 #endif

@@ -21,7 +21,8 @@ static struct source *set_source(struct arena *a, const struct word *row, const 
                     strncmp(value, "in[", 3) != 0;
     for (size_t i = 0; i < ARRAY_LEN(limits); i++)
         relation = relation || (!strcmp(key, limits[i]) && !strchr("<>=", *value));
-    const char *quote = row->takes == TAKES_STRING && !strchr(value, '"') ? "\"" : "";
+    bool bare = row->takes == TAKES_STRING && !strchr(value, '"') && strpbrk(value, "-*|. ");
+    const char *quote = bare ? "\"" : "";
     struct source *s = ARENA_NEW(a, struct source);
     s->name = "--set";
     s->text = arena_printf(a, "%s %s%s%s%s", key, !relation ? "" : *value == '[' ? "in " : "= ", quote, value, quote);

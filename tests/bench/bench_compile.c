@@ -5,7 +5,7 @@
  * written for the benchmark, so that only its size varies; batch grows with it where the published one would leave
  * replicas without work.  Bytes are those of the plan folder's programs and rank table. */
 
-#include "compiler/compile.h"
+#include "compiler/fit.h"
 #include "compiler/lower/lower.h"
 #include "compiler/model/sema.h"
 #include "compiler/place/place.h"
@@ -105,7 +105,7 @@ static long peak_kib(void)
 
 static bool fits(const struct plan *p)
 {
-    return compile_peak_bytes(p) <= compile_memory_limit(p->job, p->topo, &p->decision);
+    return fit_peak_bytes(p) <= fit_limit_bytes(p->job, p->topo, &p->decision);
 }
 
 /* The passes behind the search.  false: it does not fit, so that llmc would take another. */

@@ -6,7 +6,7 @@
  * be emitted yet the estimate's, and how plan refuses it.  UPDATE=1 rewrites.  Sanitizer runs leave the
  * largest out. */
 
-#include "compiler/compile.h"
+#include "compiler/fit.h"
 #include "compiler/model/sema.h"
 #include "compiler/support/units.h"
 #include "tests/e2e/e2e.h"
@@ -79,7 +79,7 @@ static void write_summary(const struct example *x, FILE *out)
     enum status s = compile_job(x->a, d, x->job, x->topo, &(struct compile_options){0}, &p, &v);
     if (s == STATUS_OK) {
         CU_ASSERT(v && v->nviolations == 0 && v->certificate);
-        write_decision(x, &p->decision, compile_peak_bytes(p), "on the fullest rank", out);
+        write_decision(x, &p->decision, fit_peak_bytes(p), "on the fullest rank", out);
         plan_close(p);
         return;
     }

@@ -1,7 +1,7 @@
 /* The cost model: kernels and collectives against published figures, measured curves, unit costs, and the closed form
  * against the emitted plan: simulated step and placed arena. */
 
-#include "compiler/compile.h"
+#include "compiler/fit.h"
 #include "compiler/model/sema.h"
 #include "compiler/search/search.h"
 #include "tests/compiler/random_plan.h"
@@ -142,7 +142,7 @@ static void test_emitted(void)
         const char *why = "";
         struct plan *p = compile_decision(a, job, topo, &r->candidates[0].decision, &(struct compile_options){0}, &why);
         CU_ASSERT_PTR_NOT_NULL_FATAL(p);
-        double memory = (double)e->peak_bytes / (double)compile_peak_bytes(p);
+        double memory = (double)e->peak_bytes / (double)fit_peak_bytes(p);
         double time = e->step_time_s / ((double)p->timeline->step_ns * 1e-9);
         CU_ASSERT(memory > 0.95 && memory < 1.05);
         CU_ASSERT(time > 0.90 && time < 1.10);

@@ -1,6 +1,7 @@
 /* Faults of ZeRO 2 and 3 and of shards with replicas: each is one that a wrong lowering would make, and the sentence that
  * names it is the verifier's. */
 
+#include "compiler/fit.h"
 #include "compiler/support/vec.h"
 #include "compiler/verify/verify.h"
 #include "tests/compiler/random_plan.h"
@@ -206,7 +207,7 @@ static void test_estimate(void)
         struct estimate e;
         CU_ASSERT_PTR_NOT_NULL_FATAL(p);
         cost_estimate(a, cost_new(a, job, topo, &d), &e);
-        double placed = (double)compile_peak_bytes(p), off = (double)e.peak_bytes / placed - 1;
+        double placed = (double)fit_peak_bytes(p), off = (double)e.peak_bytes / placed - 1;
         CU_ASSERT(off > -0.05 && off < 0.05);
         if (off <= -0.05 || off >= 0.05)
             printf("\n    %s: estimated %llu, placed %.0f: %.1f %% off", decisions[i], (unsigned long long)e.peak_bytes,
@@ -237,7 +238,7 @@ static void test_host(void)
     struct plan *p = compile_apart(a, job, topo, &d, &(struct compile_options){0}, &why);
     CU_ASSERT_FATAL(p && all);
     CU_ASSERT_EQUAL(verify_plan(a, p, true)->nviolations, 0);
-    CU_ASSERT(compile_peak_bytes(p) < compile_peak_bytes(all));
+    CU_ASSERT(fit_peak_bytes(p) < fit_peak_bytes(all));
     uint64_t state = 0;
     for (uint32_t b = 0; b < p->train[0]->nbuffers; b++) {
         enum buffer_kind kind = p->train[0]->buffers[b].kind;
