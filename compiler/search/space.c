@@ -365,8 +365,8 @@ bool space_schedule_takes(const struct space *s, const struct space_schedule *k,
     bool looped = k->kind == SCHED_INTERLEAVED || k->kind == SCHED_COMBINED_1F1B;
     if (k->listed)
         return d->pp == k->listed->nranks && d->microbatches == k->listed->microbatches;
-    if (d->pp == 1) /* without a pipeline all are alike, or keep more */
-        return k->vpp == 1 && k->kind == s->schedules[0].kind;
+    if (d->pp == 1) /* without a pipeline all are alike, or keep more; DualPipe has no rank to meet */
+        return k->vpp == 1 && k->kind == s->schedules[0].kind && k->kind != SCHED_DUALPIPE;
     if (k->kind == SCHED_DUALPIPE)
         return d->pp % 2 == 0 && d->microbatches % 2 == 0 && d->microbatches >= 2 * d->pp;
     if (k->kind == SCHED_DUALPIPE_V)
