@@ -264,6 +264,8 @@ static void check_real(struct diag *d, const struct attr_rule *rule, struct xml_
     } else if (v->real < low || v->real > high || v->real <= 0) {
         diag_error(d, v->at, "bad-value", "%s must be %s, not %.32s", v->name,
                    ratio ? "0.1 to 1000" : "above 0 and at most 1", v->value);
+    } else if (v->real < 1e-6) {
+        diag_error(d, v->at, "bad-value", "%s=\"%.32s\" is out of all proportion", v->name, v->value);
     } else {
         v->valid = true;
     }
@@ -288,7 +290,7 @@ static void check_quantity(struct diag *d, const struct attr_rule *rule, struct 
         refuse(d, v, &e);
     else if (v->real <= 0 && rule->kind != VALUE_SECONDS && strcmp(v->name, "reserve") != 0)
         diag_error(d, v->at, "bad-value", "%s must not be zero", v->name);
-    else if (v->real > 1e21)
+    else if (v->real > 1e21 || (v->real < 1 && (rule->kind == VALUE_BYTES_S || rule->kind == VALUE_FLOP_S)))
         diag_error(d, v->at, "bad-value", "%s=\"%.32s\" is out of all proportion", v->name, v->value);
     else
         v->valid = true;
@@ -335,6 +337,11 @@ static void check_value(struct arena *a, struct diag *d, const struct attr_rule 
         v->valid = v->length > 0;
         if (!v->valid)
             diag_error(d, v->name_at, "bad-value", "%s is empty", v->name);
+        for (size_t i = 0; v->valid && i < v->length; i++) {
+            v->valid = (unsigned char)v->value[i] >= ' ' && v->value[i] != 0x7f;
+            if (!v->valid)
+                diag_error(d, v->at, "bad-value", "%s has a control character in it", v->name);
+        }
         return;
     case VALUE_DATE:
         v->valid = is_date(v->value, v->length);

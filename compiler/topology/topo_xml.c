@@ -381,13 +381,60 @@ static bool check_declaration(struct diag *d, const struct source *s)
     return false;
 }
 
+/* where what starts with '<' and is no tag ends: a comment, CDATA or an instruction; i for a tag */
+static size_t skip_aside(const struct source *s, size_t i)
+{
+    static const struct {
+        const char *start, *end;
+    } asides[] = {{"<!--", "-->"}, {"<![CDATA[", "]]>"}, {"<?", "?>"}, {"<!", ">"}};
+    for (size_t k = 0; k < sizeof asides / sizeof *asides; k++) {
+        size_t n = strlen(asides[k].start), m = strlen(asides[k].end);
+        if (s->size - i < n || memcmp(s->text + i, asides[k].start, n) != 0)
+            continue;
+        const char *end = memmem(s->text + i + n, s->size - i - n, asides[k].end, m);
+        return end ? (size_t)(end - s->text) + m : s->size;
+    }
+    return i;
+}
+
+/* No tag has more than XML_ATTRIBUTES_MAX values.  libxml2 compares each attribute with all before it, and
+ * says how many there are only when it has them all: a few megabytes of them would take it hours. */
+static bool check_tags(struct diag *d, const struct source *s)
+{
+    uint32_t values = 0;
+    bool inside = false;
+    size_t start = 0;
+    for (size_t i = 0; i < s->size;) {
+        char c = s->text[i];
+        if (!inside && c == '<') {
+            size_t end = skip_aside(s, i);
+            inside = end == i;
+            start = i;
+            values = 0;
+            i = inside ? i + 1 : end;
+        } else if (inside && (c == '"' || c == '\'')) {
+            const char *close = memchr(s->text + i + 1, c, s->size - i - 1);
+            if (++values > XML_ATTRIBUTES_MAX) {
+                diag_error(d, (struct span){s, (uint32_t)start, 1}, "xml-limit",
+                           "an element has more than %u attributes", XML_ATTRIBUTES_MAX);
+                return false;
+            }
+            i = close ? (size_t)(close - s->text) + 1 : s->size;
+        } else {
+            inside = inside && c != '>';
+            i++;
+        }
+    }
+    return true;
+}
+
 struct xml_element *xml_parse(struct arena *a, struct diag *d, const struct source *s)
 {
     if (s->size > INT32_MAX) {
         diag_error(d, (struct span){s, 0, 0}, "xml-limit", "the file is too large");
         return NULL;
     }
-    if (!check_utf8(d, s) || !check_declaration(d, s))
+    if (!check_utf8(d, s) || !check_declaration(d, s) || !check_tags(d, s))
         return NULL;
     xmlInitParser();
     xmlSetExternalEntityLoader(load_nothing);

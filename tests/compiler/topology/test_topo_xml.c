@@ -127,6 +127,19 @@ static void test_limits(void)
         strbuf_text(&all, "/>");
         CU_ASSERT_STRING_EQUAL(refused(a, all.text, all.length), over ? "xml-limit" : "accepted");
     }
+    /* libxml2 alone would take minutes for these; what only looks like attributes is none */
+    strbuf_clear(&all);
+    strbuf_text(&all, "<r");
+    for (unsigned i = 0; i < 500000; i++)
+        strbuf_printf(&all, " a%u=''", i);
+    CU_ASSERT_STRING_EQUAL(refused(a, all.text, all.length), "xml-limit");
+    repeat(&open, "a='' \"\" ", XML_ATTRIBUTES_MAX + 1);
+    strbuf_clear(&all);
+    strbuf_printf(&all, "<?p %s?><!-- <r %s --><r a='>' b=\"<\"></r>", open.text, open.text);
+    CU_ASSERT_STRING_EQUAL(refused(a, all.text, all.length), "xml-malformed");
+    strbuf_clear(&all);
+    strbuf_printf(&all, "<?p %s?><!-- <r %s --><r a='>'><a/></r>", open.text, open.text);
+    CU_ASSERT_STRING_EQUAL(refused(a, all.text, all.length), "accepted");
     strbuf_free(&open);
     strbuf_free(&close);
     strbuf_free(&all);
