@@ -36,18 +36,27 @@ static bool refuse(struct diag *d, const struct schedule_wish *w, const char *wh
     return false;
 }
 
+/* nothing is wrong with the request, but with the file */
+static bool refuse_file(struct diag *d, const struct schedule_wish *w, const char *why)
+{
+    diag_error(d, w->span, "bad-schedule", "schedule \"%s\": %s", w->file, why);
+    return false;
+}
+
 bool space_schedule_file(struct diag *d, struct space *s, const struct schedule_wish *w,
                          struct space_schedule *out)
 {
     const char *why = "";
     struct source *file = source_read(s->arena, d, beside(s->arena, s->job->source, w->file), MOST_BYTES);
-    if (!file)
+    if (!file) {
+        diag_note(d, w->span, "the schedule that is wished for");
         return false;
+    }
     struct schedule *x = schedule_parse(s->arena, file->text, file->size, &why);
     if (!x)
-        return refuse(d, w, why);
+        return refuse_file(d, w, why);
     if (x->forward_only)
-        return refuse(d, w, "it has no backward actions");
+        return refuse_file(d, w, "it has no backward actions");
     *out = (struct space_schedule){.kind = SCHED_FILE, .vpp = x->nstages / x->nranks, .listed = x};
     out->folds = out->vpp == 2 && placed(x, true);
     if (!out->folds && !placed(x, false))

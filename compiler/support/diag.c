@@ -142,6 +142,14 @@ const char *diag_first(const struct diag *d)
     return "";
 }
 
+bool diag_has(const struct diag *d, const char *code)
+{
+    for (size_t i = 0; i < d->messages.n; i++)
+        if (d->messages.at[i].severity == SEVERITY_ERROR && !strcmp(d->messages.at[i].code, code))
+            return true;
+    return false;
+}
+
 /* ---- text ---- */
 
 /* Bytes of the UTF-8 character at s (at most n of them), and its code point; 1 and U+FFFD when it is

@@ -51,6 +51,8 @@ int diag_errors(const struct diag *d);
 int diag_warnings(const struct diag *d);
 /* the sentence of the error that came first; "" without one */
 const char *diag_first(const struct diag *d);
+/* is there an error of this code? */
+bool diag_has(const struct diag *d, const char *code);
 void diag_print(const struct diag *d, FILE *out, bool colour);
 /* JSON array of {file, line, column, length, severity, code, message, notes, fix} */
 void diag_print_json(const struct diag *d, FILE *out);

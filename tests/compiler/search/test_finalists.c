@@ -89,6 +89,7 @@ static const struct {
      "rank r)",
      0},
     {"0F0,2F0,2B0,0B0\n1F0,3F0,3B0,1B0\n", {"vpp=1"}, "it has 2 stages per rank, which 'vpp' excludes", 1},
+    /* from here on the file itself is bad, not what is asked for beside it */
     {"0F0,0F1,0B0\n1F0,1B0\n", {0}, "0B1 is missing", 0},
     {"0F0\n1F0\n", {0}, "it has no backward actions", 0},
 };
@@ -109,10 +110,13 @@ static void test_files(void)
         sets[n++] = "microbatch=1";
         sets[n++] = arena_printf(a, "schedule=\"%s\"", path);
         struct found f = search_example("tiny-llama", "cpu8", sets, n, 2, true);
+        bool bad = i + 2 >= sizeof files / sizeof *files;
         if (files[i].message) {
             CU_ASSERT_EQUAL(f.r->ncandidates, 0);
             CU_ASSERT_STRING_EQUAL(diag_first(f.d),
-                                   arena_printf(a, "no plan: schedule \"%s\": %s", path, files[i].message));
+                                   arena_printf(a, "%sschedule \"%s\": %s", bad ? "" : "no plan: ",
+                                                path, files[i].message));
+            CU_ASSERT_EQUAL(diag_has(f.d, "bad-schedule"), bad);
         } else {
             CU_ASSERT_FATAL(f.r->ncandidates > 0);
             const struct decision *d = &f.r->candidates[0].decision;
