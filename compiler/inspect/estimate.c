@@ -76,8 +76,8 @@ static void print_best(const struct job *job, const struct topo *topo, const str
     const struct estimate *e = &c->estimate;
     struct predicted f = estimate_predicted(job, topo, c);
     struct explain_item item[EXPLAIN_ITEMS];
-    fprintf(out, "%s on %u of %llu GPUs of %s\n", job->model.name, c->decision.gpus_used,
-            (unsigned long long)topo->gpus, topo->name ? topo->name : "the cluster");
+    fprintf(out, "%s on %s of %s of %s\n", job->model.name, units_show_commas(c->decision.gpus_used).s,
+            units_show_count(topo->gpus, "GPU").s, topo->name ? topo->name : "the cluster");
     fprintf(out, "  plan     %s\n", decision_text(a, &c->decision));
     fprintf(out, "  stages   %s\n", decision_layout_short(a, &c->decision));
     fprintf(out, "  profile  %s\n", estimate_basis(a, job, topo, &c->decision));

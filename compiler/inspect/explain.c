@@ -52,7 +52,7 @@ static const char *dimension_text(struct arena *a, const struct decision *d, enu
         return arena_printf(a, "order %s %s %s %s", axis_names[d->order[0]], axis_names[d->order[1]],
                             axis_names[d->order[2]], axis_names[d->order[3]]);
     case DIM_GPUS:
-        return arena_printf(a, "%u GPUs", d->gpus_used);
+        return arena_strdup(a, units_show_count(d->gpus_used, "GPU").s);
     case NDIMENSIONS:
         break;
     }

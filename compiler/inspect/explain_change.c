@@ -134,13 +134,13 @@ static bool try_nodes(struct explanation *x, const struct job *job, const struct
         return false;
     }
     int64_t more = (int64_t)last->candidate.decision.nnodes - (int64_t)x->chosen.decision.nnodes;
+    struct units_text gpus = units_show_count(last->candidate.decision.gpus_used, "GPU");
     last->bigger = more > 0;
     if (back)
-        last->what = arena_printf(x->arena, "with %s, %u GPUs", back, last->candidate.decision.gpus_used);
+        last->what = arena_printf(x->arena, "with %s, %s", back, gpus.s);
     else
-        last->what = arena_printf(x->arena, "%lld node%s %s, %u GPUs", (long long)llabs(more),
-                                  llabs(more) == 1 ? "" : "s", more > 0 ? "more" : "fewer",
-                                  last->candidate.decision.gpus_used);
+        last->what = arena_printf(x->arena, "%s %s, %s", units_show_count((uint64_t)llabs(more), "node").s,
+                                  more > 0 ? "more" : "fewer", gpus.s);
     return true;
 }
 
@@ -283,11 +283,11 @@ static void rescue_by_nodes(struct explanation *x, uint32_t type)
     struct job job;
     const struct topo *t = nodes ? nodes_for(x, type, usable, nodes, &job) : NULL;
     struct explain_change c = {.bigger = !fewer,
-                               .what = arena_printf(x->arena, "%u nodes instead of %u", nodes, from)};
+                               .what = arena_printf(x->arena, "%s instead of %u", units_show_count(nodes, "node").s, from)};
     if (!t || !try_change(x, &job, t, &c) || !fewer)
         return;
     struct explain_change *last = &x->changes.at[x->changes.n - 1];
-    last->what = arena_printf(x->arena, "with %u GPUs", last->candidate.decision.gpus_used);
+    last->what = arena_printf(x->arena, "with %s", units_show_count(last->candidate.decision.gpus_used, "GPU").s);
 }
 
 static void rescue_by_memory(struct explanation *x)

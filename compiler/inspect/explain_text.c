@@ -43,8 +43,8 @@ static void print_head(const struct explanation *x, FILE *out)
 {
     const struct candidate *c = &x->chosen;
     struct predicted f = estimate_predicted(x->job, x->topo, c);
-    fprintf(out, "%s on %u of %" PRIu64 " GPUs of %s: %s per step, %.0f tokens/s/GPU", x->job->model.name,
-            c->decision.gpus_used, x->topo->gpus, x->topo->name ? x->topo->name : "the cluster",
+    fprintf(out, "%s on %s of %s of %s: %s per step, %.0f tokens/s/GPU", x->job->model.name,
+            units_show_commas(c->decision.gpus_used).s, units_show_count(x->topo->gpus, "GPU").s, x->topo->name ? x->topo->name : "the cluster",
             units_show_seconds(c->estimate.step_time_s).s, f.tokens_per_s_per_gpu);
     if (f.mfu > 0)
         fprintf(out, ", MFU %.1f %%", 100 * f.mfu);
@@ -263,8 +263,8 @@ static void print_rescue(const struct explanation *x, bool all, FILE *out)
     for (uint32_t i = 0; i < n && (all || i < 8); i++) {
         const struct explain_change *c = &x->changes.at[i];
         const struct estimate *e = &c->candidate.estimate;
-        fprintf(out, "  %s: %s per step on %u GPUs, %s\n    %s\n", c->what,
-                units_show_seconds(e->step_time_s).s, c->candidate.decision.gpus_used,
+        fprintf(out, "  %s: %s per step on %s, %s\n    %s\n", c->what, units_show_seconds(e->step_time_s).s,
+                units_show_count(c->candidate.decision.gpus_used, "GPU").s,
                 units_show_bytes(e->peak_bytes).s, c->how);
     }
 }

@@ -195,8 +195,8 @@ static void print_head(const struct plan *p, FILE *out, struct arena *a)
     const struct timeline *t = p->timeline;
     uint64_t usable = p->topo->types[p->decision.type].gpu.memory_bytes -
                       p->topo->types[p->decision.type].gpu.reserve_bytes;
-    fprintf(out, "%s on %s: %s of %s GPUs\n", p->job->model.name, p->topo->name,
-            units_show_commas(p->decision.gpus_used).s, units_show_commas(p->topo->gpus).s);
+    fprintf(out, "%s on %s: %s of %s\n", p->job->model.name, p->topo->name,
+            units_show_commas(p->decision.gpus_used).s, units_show_count(p->topo->gpus, "GPU").s);
     fprintf(out, "  plan       %s\n", decision_text(a, &p->decision));
     fprintf(out, "  stages     %s\n", decision_layout_short(a, &p->decision));
     fprintf(out, "  step       %s, %.1f tokens/s per GPU, %s per GPU", units_show_seconds(f.step_time_s).s,

@@ -344,6 +344,13 @@ struct units_text units_show_commas(uint64_t n)
     return grouped(n, ',');
 }
 
+struct units_text units_show_count(uint64_t n, const char *what)
+{
+    struct units_text t;
+    snprintf(t.s, sizeof t.s, "%.26s %.19s%s", grouped(n, ',').s, what, n == 1 ? "" : "s");
+    return t;
+}
+
 struct units_text units_show_literal(uint64_t n)
 {
     static const char *const binary[] = {"Ti", "Gi", "Mi", "Ki"};

@@ -49,24 +49,24 @@ static void print_scale_up(const struct topo_node_type *type, FILE *out)
         fprintf(out, "  scale-up    none\n");
         return;
     }
-    fprintf(out, "  scale-up    %s, %s one way per GPU (%s), %u GPUs per domain",
+    fprintf(out, "  scale-up    %s, %s one way per GPU (%s), %s per domain",
             topo_scale_up_words[s->kind], units_show_bytes_s(s->bytes_s).s,
-            type->gpu.given & FACT_SCALE_UP ? "file" : "catalogue", s->gpus);
+            type->gpu.given & FACT_SCALE_UP ? "file" : "catalogue", units_show_count(s->gpus, "GPU").s);
     if (s->kind == SCALE_UP_MESH && s->gpus > 1)
         fprintf(out, ", %s between two", units_show_bytes_s(s->bytes_s / (s->gpus - 1)).s);
     if (s->span > 1) {
         uint32_t rest = type->nnodes % s->span;
         fprintf(out, " on %u nodes", s->span);
         if (rest)
-            fprintf(out, "; the last domain has %u nodes", rest);
+            fprintf(out, "; the last domain has %s", units_show_count(rest, "node").s);
     }
     fprintf(out, "%s\n", s->multicast ? ", multicast" : "");
 }
 
 static void print_type(const struct topo_node_type *type, FILE *out)
 {
-    fprintf(out, "\nnode type %s: %s nodes of %u GPUs\n", type->id, units_show_commas(type->nnodes).s,
-            type->gpus);
+    fprintf(out, "\nnode type %s: %s of %s\n", type->id, units_show_count(type->nnodes, "node").s,
+            units_show_count(type->gpus, "GPU").s);
     print_gpu(&type->gpu, out);
     print_scale_up(type, out);
     for (uint32_t i = 0; i < type->nnics; i++)
@@ -80,8 +80,9 @@ static void print_type(const struct topo_node_type *type, FILE *out)
     if (type->host_bytes_s > 0)
         fprintf(out, "  to host     %s per GPU\n", units_show_bytes_s(type->host_bytes_s).s);
     if (type->detail) {
-        fprintf(out, "  dump        %u GPUs, %u NICs, %u NUMA nodes", type->detail->ngpus,
-                type->detail->nnics, type->detail->nnuma);
+        fprintf(out, "  dump        %s, %s, %s", units_show_count(type->detail->ngpus, "GPU").s,
+                units_show_count(type->detail->nnics, "NIC").s,
+                units_show_count(type->detail->nnuma, "NUMA node").s);
         if (type->detail->nvlink_bytes_s > 0)
             fprintf(out, ", NVLink %s effective", units_show_bytes_s(type->detail->nvlink_bytes_s).s);
         fprintf(out, "\n");
@@ -170,8 +171,8 @@ static void print_damage(const struct topo *t, FILE *out)
         }
         fprintf(out, "%s:", node->name);
         if (node->excluded_gpus)
-            fprintf(out, " without %d of %u GPUs", __builtin_popcountll(node->excluded_gpus),
-                    t->types[node->type].gpus);
+            fprintf(out, " without %d of %s", __builtin_popcountll(node->excluded_gpus),
+                    units_show_count(t->types[node->type].gpus, "GPU").s);
         if (node->nic_factor < 1)
             fprintf(out, " NICs at %.0f%%", 100 * node->nic_factor);
         if (node->compute_factor < 1)
@@ -192,16 +193,14 @@ static void print_measured(const struct topo *t, FILE *out)
             fprintf(out, " over %u ranks, %u per node, level %s", m->ranks, m->per_node, m->tier);
         if (m->type)
             fprintf(out, " on %s", m->type);
-        fprintf(out, ": %u point%s%s%s\n", m->npoints, m->npoints > 1 ? "s" : "", *m->date ? ", " : "",
-                m->date);
+        fprintf(out, ": %s%s%s\n", units_show_count(m->npoints, "point").s, *m->date ? ", " : "", m->date);
     }
 }
 
 void topo_print(const struct topo *t, FILE *out)
 {
-    fprintf(out, "cluster %s: %s nodes, ", t->name, units_show_commas(t->nnodes).s);
-    fprintf(out, "%s GPUs, ", units_show_commas(t->gpus).s);
-    fprintf(out, "%s usable\n", units_show_commas(t->usable_gpus).s);
+    fprintf(out, "cluster %s: %s, %s, %s usable\n", t->name, units_show_count(t->nnodes, "node").s,
+            units_show_count(t->gpus, "GPU").s, units_show_commas(t->usable_gpus).s);
     for (uint32_t i = 0; i < t->ntypes; i++)
         print_type(&t->types[i], out);
     print_network(t, out);
