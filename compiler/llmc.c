@@ -36,9 +36,12 @@ struct context {
     struct plan *plan; /* the command's plan, or NULL; released at the end, however the command ended */
 };
 
-/* diagnostics to stderr, or as JSON to stdout; the status they imply */
+/* Diagnostics to stderr, or as JSON to stdout; the status they imply.  That a plan is impossible may be due to
+ * a file that the model names. */
 static enum status report(struct context *c, enum status status)
 {
+    if (status == STATUS_NO_PLAN && (diag_has(c->diag, "cannot-read") || diag_has(c->diag, "bad-schedule")))
+        status = STATUS_INPUT;
     if (c->options->json && diag_errors(c->diag))
         diag_print_json(c->diag, stdout);
     else
@@ -46,10 +49,36 @@ static enum status report(struct context *c, enum status status)
     return status;
 }
 
-static enum status fail(enum status status, const char *message)
+static const char *status_code(enum status status)
 {
-    fprintf(stderr, "llmc: %s\n", message);
-    return status;
+    switch (status) {
+    case STATUS_OK:
+        return "fine";
+    case STATUS_NO_PLAN:
+        return "no-plan";
+    case STATUS_USAGE:
+        return "usage";
+    case STATUS_INPUT:
+        return "input";
+    case STATUS_WORLD:
+        return "environment";
+    case STATUS_MISMATCH:
+        return "hosts";
+    case STATUS_BUG:
+        return "bug";
+    }
+    return "";
+}
+
+/* what went wrong without a place in an input: one line; with --json a diagnostic like the others */
+static enum status fail(struct context *c, enum status status, const char *message)
+{
+    if (!c->options->json) {
+        fprintf(stderr, "llmc: %s\n", message);
+        return status;
+    }
+    diag_error(c->diag, (struct span){0}, status_code(status), "%s", message);
+    return report(c, status);
 }
 
 /* a bound on memory that no GPU reaches bounds nothing: say so */
@@ -164,14 +193,14 @@ static enum status command_plan(struct context *c)
     struct verdict *v = NULL;
     char error[1024];
     if (!o->output)
-        return fail(STATUS_USAGE, "plan wants -o DIR");
+        return fail(c, STATUS_USAGE, "plan wants -o DIR");
     TRY(read_inputs(c, &job, &topo));
     bool quiet = o->quiet || !isatty(STDERR_FILENO) || getenv("CI");
     struct compile_options options = {.top = o->top, .budget = o->budget, .progress = !quiet};
     enum status s = compile_job(c->arena, c->diag, job, topo, &options, &p, &v);
     if (v && v->nviolations) {
         verdict_print(v, stderr);
-        return fail(STATUS_BUG, "the plan does not verify and was not written; this is a bug in llmc");
+        return fail(c, STATUS_BUG, "the plan does not verify and was not written; this is a bug in llmc");
     }
     if (s == STATUS_NO_PLAN && strstr(diag_first(c->diag), "not emitted yet"))
         say_gain(c, job, topo);
@@ -182,7 +211,7 @@ static enum status command_plan(struct context *c)
     p->sets = o->sets;
     s = plan_write(p, o->output, o->force, error, sizeof error);
     if (s != STATUS_OK)
-        return fail(s, error);
+        return fail(c, s, error);
     report(c, STATUS_OK);
     if (!o->quiet)
         say_left_out(c, job, topo, p);
@@ -205,11 +234,11 @@ static enum status open_plan(struct context *c, struct plan **p)
     const char *why = "";
     enum status s = plan_read(c->arena, c->options->args[0], p, error, sizeof error);
     if (s != STATUS_OK)
-        return fail(s, error);
+        return fail(c, s, error);
     c->plan = *p;
     struct cost *cost = cost_new(c->arena, (*p)->job, (*p)->topo, &(*p)->decision);
     (*p)->timeline = simulate(c->arena, cost, (const struct program *const *)(*p)->train, (*p)->nroles, &why);
-    return (*p)->timeline ? STATUS_OK : fail(STATUS_NO_PLAN, why);
+    return (*p)->timeline ? STATUS_OK : fail(c, STATUS_NO_PLAN, why);
 }
 
 static enum status command_check(struct context *c)
@@ -218,13 +247,13 @@ static enum status command_check(struct context *c)
     char error[1024];
     enum status s = plan_read(c->arena, c->options->args[0], &p, error, sizeof error);
     if (s != STATUS_OK)
-        return fail(s, error);
+        return fail(c, s, error);
     c->plan = p;
     if (c->options->execute) {
         struct execution e;
         s = execute_plan(c->arena, p, &e, error, sizeof error);
         if (s != STATUS_OK)
-            return fail(s, error);
+            return fail(c, s, error);
         if (c->options->json)
             execution_json(&e, stdout);
         else
@@ -246,7 +275,7 @@ static enum status command_show(struct context *c)
     const char *why = "";
     uint32_t role;
     if (o->memory + o->traffic + o->timeline + o->schedule + o->code > 1)
-        return fail(STATUS_USAGE, "show draws one view at a time");
+        return fail(c, STATUS_USAGE, "show draws one view at a time");
     TRY(open_plan(c, &p));
     struct show_options show = show_detect(stdout);
     show.json = o->json;
@@ -254,7 +283,7 @@ static enum status command_show(struct context *c)
     show.rank = o->rank == UINT32_MAX ? -1 : (int64_t)o->rank;
     show.stage = o->stage_index == UINT32_MAX ? -1 : (int64_t)o->stage_index;
     if (!show_role(c->arena, p, &show, &role, &why))
-        return fail(STATUS_USAGE, why);
+        return fail(c, STATUS_USAGE, why);
     void (*view)(const struct plan *, FILE *, const struct show_options *) = o->memory     ? show_memory
                                                                              : o->traffic  ? show_traffic
                                                                              : o->timeline ? show_timeline
@@ -281,13 +310,13 @@ static enum status command_trace(struct context *c)
     uint32_t *ranks = NULL, nranks = 0;
     const char *why = "";
     if (!o->output)
-        return fail(STATUS_USAGE, "trace wants -o FILE");
+        return fail(c, STATUS_USAGE, "trace wants -o FILE");
     TRY(open_plan(c, &p));
     if (o->ranks && !trace_parse_ranks(c->arena, o->ranks, p->mesh.nranks, &ranks, &nranks, &why))
-        return fail(STATUS_USAGE, why);
+        return fail(c, STATUS_USAGE, why);
     FILE *f = strcmp(o->output, "-") ? fopen(o->output, "w") : stdout;
     if (!f)
-        return fail(STATUS_WORLD, arena_printf(c->arena, "%s: %s", o->output, strerror(errno)));
+        return fail(c, STATUS_WORLD, arena_printf(c->arena, "%s: %s", o->output, strerror(errno)));
     if (o->times)
         trace_times(p, f);
     else
@@ -301,7 +330,7 @@ static enum status command_diff(struct context *c)
     char error[512] = "";
     TRY(open_plan(c, &p));
     enum status st = diff_trace(c->arena, p, c->options->args[1], c->options->json, stdout, error, sizeof error);
-    return st == STATUS_OK ? st : fail(st, error);
+    return st == STATUS_OK ? st : fail(c, st, error);
 }
 
 static enum status command_sweep(struct context *c)
@@ -356,7 +385,7 @@ static enum status command_explain(struct context *c)
         TRY(read_inputs(c, &job, &topo));
     } else {
         if (o->nsets)
-            return fail(STATUS_USAGE,
+            return fail(c, STATUS_USAGE,
                         "a plan folder has its statements already; --set goes with MODEL CLUSTER");
         TRY(open_plan(c, &p));
         job = p->job;
@@ -380,11 +409,11 @@ static enum status command_tokens(struct context *c)
 {
     char error[1024];
     if (!c->options->output)
-        return fail(STATUS_USAGE, "tokens wants -o OUT");
+        return fail(c, STATUS_USAGE, "tokens wants -o OUT");
     uint64_t n = 0;
     enum status s = tokens_write(c->options->args[0], c->options->output, true, &n, error, sizeof error);
     if (s != STATUS_OK)
-        return fail(s, error);
+        return fail(c, s, error);
     if (!c->options->quiet)
         fprintf(stderr, "%s: %llu tokens\n", c->options->output, (unsigned long long)n);
     return STATUS_OK;
@@ -405,7 +434,7 @@ static enum status command_isa(struct context *c)
     bool found = c->options->json ? manual_isa_json(stdout, name) : manual_isa(stdout, name);
     if (found)
         return STATUS_OK;
-    return fail(STATUS_USAGE,
+    return fail(c, STATUS_USAGE,
                 arena_printf(c->arena, "no instruction is called '%s'; llmc isa lists them", name));
 }
 
@@ -423,7 +452,7 @@ static enum status command_dump(struct context *c)
         return STATUS_OK;
     }
     if (strcmp(stage, "sched") && strcmp(stage, "asm"))
-        return fail(STATUS_USAGE, "the stages are ast, sched, asm");
+        return fail(c, STATUS_USAGE, "the stages are ast, sched, asm");
     enum status s = compile_job(c->arena, c->diag, job, topo, &(struct compile_options){0}, &p, &v);
     if (s != STATUS_OK)
         return report(c, s);
@@ -488,7 +517,7 @@ int main(int argc, char **argv)
             if (!strcmp(commands[i].name, o.command))
                 s = commands[i].run(&c);
     if (fflush(stdout) && s == STATUS_OK)
-        s = fail(STATUS_WORLD, strerror(errno));
+        s = STATUS_WORLD, fprintf(stderr, "llmc: stdout: %s\n", strerror(errno));
     if (c.plan)
         plan_close(c.plan);
     arena_free(c.arena);

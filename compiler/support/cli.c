@@ -97,10 +97,12 @@ static const struct option_row rows[] = {
     {"quiet", 'q', FLAG, AT(quiet), NULL, "errors and warnings alone on stderr"},
 };
 
+/* by its whole name; the first word of a name of two stands for it */
 static const struct command *find_command(const char *name)
 {
+    size_t n = strlen(name);
     for (size_t i = 0; i < ARRAY_LEN(commands); i++)
-        if (!strcmp(commands[i].name, name))
+        if (!strncmp(commands[i].name, name, n) && (commands[i].name[n] == 0 || commands[i].name[n] == ' '))
             return &commands[i];
     return NULL;
 }
@@ -230,7 +232,7 @@ static bool parse_option(int argc, char **argv, int *i, struct options *o, const
 /* the command's name: one word, or two for `topo show`; -d STAGE stands for dump STAGE */
 static const struct command *parse_command(int argc, char **argv, int *next)
 {
-    if (argc > 2 && !strcmp(argv[1], "topo")) {
+    if (argc > 2 && !strcmp(argv[1], "topo") && *argv[2] != '-') {
         *next = 3;
         if (!strcmp(argv[2], "show"))
             return find_command("topo show");
