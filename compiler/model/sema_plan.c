@@ -196,7 +196,7 @@ static void sema_schedule(struct check *c, const struct entry *e, struct wishes 
         item = item->next;
     struct value v = item && item->relop == RELOP_NONE && !item->next ? check_eval(c, e->env, item->expr)
                                                                       : (struct value){0};
-    if (v.kind == VALUE_BAD || (v.kind == VALUE_LIST) != list || v.kind == VALUE_NUMBER) {
+    if (v.kind == VALUE_BAD || (v.kind == VALUE_LIST) != list || (list && !v.n) || v.kind == VALUE_NUMBER) {
         if (v.kind != VALUE_BAD || !item || item->relop != RELOP_NONE || item->next)
             wrong_form(c, e);
         return;
