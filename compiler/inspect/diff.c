@@ -8,10 +8,12 @@
 #include "compiler/inspect/diff.h"
 #include "compiler/simulate/simulate.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { WORST = 12 };
 
@@ -81,7 +83,20 @@ static enum status add_event(struct diff *d, const char *path, const json_t *eve
 static enum status read_events(struct diff *d, const char *path)
 {
     json_error_t where;
-    json_t *root = json_load_file(path, 0, &where);
+    struct stat about;
+    FILE *f = fopen(path, "r");
+    if (!f || fstat(fileno(f), &about)) {
+        int cause = errno;
+        if (f)
+            fclose(f);
+        return refuse(d, path, strerror(cause));
+    }
+    if (!S_ISREG(about.st_mode)) {
+        fclose(f);
+        return refuse(d, path, "no trace; 'llmrun DIR --trace FILE' writes one");
+    }
+    json_t *root = json_loadf(f, 0, &where);
+    fclose(f);
     const json_t *events = json_object_get(root, "traceEvents");
     enum status st = STATUS_OK;
     if (!json_is_array(events)) {
@@ -182,7 +197,7 @@ enum status diff_trace(struct arena *a, const struct plan *p, const char *path, 
             d.rows[role][i].measured_ns /= d.rows[role][i].n ? d.rows[role][i].n : 1;
     double measured_s = (d.end_us - d.start_us) * 1e-6, planned_s = (double)p->timeline->step_ns * 1e-9;
     if (json)
-        fprintf(out, "{\"planned_step_s\": %.9g, \"measured_step_s\": %.9g", planned_s, measured_s);
+        fprintf(out, "{\"schema\": 1, \"planned_step_s\": %.9g, \"measured_step_s\": %.9g", planned_s, measured_s);
     else
         fprintf(out, "step: planned %.6g s, measured %.6g s (%+.1f %%), %u instructions\n", planned_s, measured_s,
                 share(measured_s, planned_s), d.events);

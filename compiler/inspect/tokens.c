@@ -20,11 +20,12 @@ static bool write_header(FILE *to, uint64_t count)
     return fwrite(bytes, sizeof bytes, 1, to) == 1;
 }
 
-static bool copy_tokens(FILE *from, FILE *to, uint64_t *count)
+/* at most one chunk more than `most`; false after an error */
+static bool copy_tokens(FILE *from, FILE *to, uint64_t most, uint64_t *count)
 {
     unsigned char text[CHUNK], ids[2 * CHUNK];
     *count = 0;
-    for (size_t n; (n = fread(text, 1, sizeof text, from)) > 0; *count += n) {
+    for (size_t n; *count <= most && (n = fread(text, 1, sizeof text, from)) > 0; *count += n) {
         for (size_t i = 0; i < n; i++) {
             ids[2 * i] = text[i];
             ids[2 * i + 1] = 0;
@@ -50,12 +51,14 @@ enum status tokens_write(const char *in, const char *out, bool header, uint64_t 
     }
     FILE *to = fopen(temporary, "wb");
     *ntokens = 0;
-    bool fine = to && (!header || write_header(to, 0)) && copy_tokens(from, to, ntokens);
-    fclose(from);
+    bool fine = to && (!header || write_header(to, 0)) &&
+                copy_tokens(from, to, header ? INT32_MAX : UINT64_MAX, ntokens);
+    bool unread = ferror(from);
     bool fits = !header || *ntokens <= INT32_MAX;
     if (fine && header && fits)
         fine = fseek(to, 0, SEEK_SET) == 0 && write_header(to, *ntokens); /* now the count is known */
     int cause = errno;
+    fclose(from);
     if (to && fclose(to)) {
         cause = fine ? errno : cause;
         fine = false;
@@ -64,6 +67,10 @@ enum status tokens_write(const char *in, const char *out, bool header, uint64_t 
         return STATUS_OK;
     if (to)
         unlink(temporary);
+    if (unread) {
+        snprintf(error, error_size, "%s: %s", in, strerror(cause));
+        return STATUS_INPUT;
+    }
     if (fine && !*ntokens) {
         snprintf(error, error_size, "%s: empty", in);
         return STATUS_INPUT;
