@@ -405,6 +405,21 @@ void decision_spare(struct decision *d)
     }
 }
 
+/* are the axes that have more than one rank in the order tp, cp, dp, pp? */
+static bool usual_order(const struct decision *d)
+{
+    static const enum axis usual[NAXES] = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP};
+    const uint32_t degree[NAXES] = {[AXIS_TP] = d->tp, [AXIS_CP] = d->cp, [AXIS_DP] = d->dp, [AXIS_PP] = d->pp};
+    int at = 0;
+    for (int i = 0; i < NAXES; i++) {
+        if (degree[d->order[i]] == 1)
+            continue;
+        while (at < NAXES && usual[at] != d->order[i])
+            at++;
+    }
+    return at < NAXES;
+}
+
 char *decision_text(struct arena *a, const struct decision *d)
 {
     struct strbuf b = {0};
@@ -426,7 +441,7 @@ char *decision_text(struct arena *a, const struct decision *d)
         strbuf_printf(&b, "(group=%u)", d->schedule_group);
     if (d->skews)
         strbuf_text(&b, " post-validated");
-    if (d->dp > 1 && d->pp > 1 && d->order[NAXES - 1] != AXIS_PP) {
+    if (!usual_order(d)) {
         strbuf_text(&b, ", order");
         for (int i = 0; i < NAXES; i++)
             strbuf_printf(&b, " %s", axis_names[d->order[i]]);
