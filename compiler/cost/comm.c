@@ -182,7 +182,7 @@ void cost_collective_why(const struct cost *c, enum op op, double bytes, const s
     const char *where = topo_level_name(c->topo, g->level);
     if (t) {
         bool outside = bytes < t->points[0].bytes || bytes > t->points[t->npoints - 1].bytes;
-        snprintf(text, size, "curve%s%s measured%s over %u, %s: %.0f GB/s", *t->date ? " of " : "", t->date,
+        snprintf(text, size, "curve%s%s measured%s over %u, %s: %.0fGB/s", *t->date ? " of " : "", t->date,
                  outside ? ", continued beyond its points," : "", g->n, where, bus);
         return;
     }
@@ -191,6 +191,6 @@ void cost_collective_why(const struct cost *c, enum op op, double bytes, const s
     if (used >= 0 && (size_t)used < size && g->level)
         used += snprintf(text + used, size - (size_t)used, ", %u a domain", g->below[0]);
     if (used >= 0 && (size_t)used < size)
-        snprintf(text + used, size - (size_t)used, ", %s: %.0f GB/s, of %.3g us %.3g are latency", where, bus, seconds * 1e6,
+        snprintf(text + used, size - (size_t)used, ", %s: %.0fGB/s, of %.3g us %.3g are latency", where, bus, seconds * 1e6,
                  (double)line.start_s * 1e6);
 }

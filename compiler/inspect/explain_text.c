@@ -16,11 +16,15 @@
 #define OTHERS_SHOWN 7
 
 /* items, their shares and their total; rounded so that both columns add up as printed */
+/* columns where an item's reason and its details start, and how wide a line may be */
+enum { NOTE = 50, DETAIL = 27, WIDTH = 112 };
+
 static void print_items(const struct explain_item *item, uint32_t n, struct explain_unit u, bool all,
                         const char *total, FILE *out)
 {
     int64_t shown[EXPLAIN_ITEMS] = {0}, share[EXPLAIN_ITEMS] = {0};
     double value[EXPLAIN_ITEMS] = {0}, sum = 0;
+    struct strbuf text = {0};
     for (uint32_t i = 0; i < n; i++)
         sum += value[i] = item[i].value;
     int64_t whole = explain_round(value, n, u.step, shown),
@@ -30,11 +34,16 @@ static void print_items(const struct explain_item *item, uint32_t n, struct expl
         if (!all && !shown[i])
             continue;
         const char *note = *item[i].how ? item[i].how : item[i].meaning;
+        strbuf_clear(&text);
+        strbuf_wrap(&text, note, NOTE, NOTE, WIDTH);
         fprintf(out, "  %-24s %9.*f %-3s %5.1f %%  %s\n", item[i].name, u.decimals, (double)shown[i] * scale,
-                u.name, (double)share[i] / 10, note);
-        if (all && *item[i].detail)
-            fprintf(out, "  %24s %s\n", "", item[i].detail);
+                u.name, (double)share[i] / 10, text.text);
+        strbuf_clear(&text);
+        strbuf_wrap(&text, all ? item[i].detail : "", DETAIL, DETAIL, WIDTH);
+        if (text.length)
+            fprintf(out, "  %24s %s\n", "", text.text);
     }
+    strbuf_free(&text);
     fprintf(out, "  %-24s %9.*f %-3s %5.1f %%  %s\n", "total", u.decimals, (double)whole * scale, u.name,
             (double)tenths / 10, total);
 }

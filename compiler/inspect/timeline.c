@@ -249,14 +249,18 @@ static void draw_legend(FILE *out, struct arena *a, const struct plan *p, const 
             used[look_of('&') - looks] |= b[i].other != 0;
     }
     fprintf(out, "%*s", label, "");
+    uint32_t shown = 0;
     for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) {
         if (!used[i])
             continue;
+        shown++;
         if (o->colour)
             fprintf(out, "%s  \033[0m %s   ", looks[i].colour, looks[i].name);
         else
             fprintf(out, "%s %s   ", o->unicode ? looks[i].unicode : looks[i].ascii, looks[i].name);
     }
+    if (shown > 3) /* a second line */
+        fprintf(out, "\n%*s", label, "");
     fprintf(out, "%s idle   ~ exposed communication   number: microbatch\n", o->unicode ? "·" : ".");
 }
 

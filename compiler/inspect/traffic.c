@@ -123,7 +123,7 @@ static void print_flows(const struct plan *p, FILE *out, struct arena *a, const 
     char *ranks = first == last ? arena_printf(a, "%u", first) : arena_printf(a, "%u-%u", first, last);
     for (size_t k = 0; k < f->of.n; k++) {
         const struct flow *flow = &f->of.at[k];
-        fprintf(out, "%-7s  %-14s  %-14s  %7u  %-10s  %6u  %10s  %10s  %9s", k ? "" : ranks,
+        fprintf(out, "%-6s  %-14s  %-14s  %7u  %-9s  %6u  %9s  %9s  %9s", k ? "" : ranks,
                 isa_info((enum op)flow->op)->name, group_text(a, p, flow, first), members(p, flow),
                 tier_name(p, flow), flow->count, units_show_bytes(flow->bytes / flow->count).s,
                 units_show_bytes(flow->bytes).s, units_show_seconds((double)flow->ns / 1e9).s);
@@ -173,8 +173,8 @@ void show_traffic(const struct plan *p, FILE *out, const struct show_options *o)
     struct flows *all = ARENA_ARRAY(a, struct flows, p->nroles);
     for (uint32_t r = 0; r < p->nroles; r++)
         all[r] = collect(a, p->train[r], &p->timeline->roles[r]);
-    fprintf(out, "traffic of one rank per step\n%-7s  %-14s  %-14s  %7s  %-10s  %6s  %10s  %10s  %9s  %9s\n",
-            "rank", "operation", "group", "members", "tier", "count", "bytes each", "bytes", "time", "rate");
+    fprintf(out, "traffic of one rank per step\n%-6s  %-14s  %-14s  %7s  %-9s  %6s  %9s  %9s  %9s  %9s\n",
+            "rank", "operation", "group", "members", "tier", "count", "each", "bytes", "time", "rate");
     for (uint32_t r = 0; r < p->nroles;) {
         uint32_t last = r;
         while (only == NONE && last + 1 < p->nroles && same_flows(&all[r], &all[last + 1], last + 1 - r))

@@ -7,6 +7,9 @@
 
 #include <string.h>
 
+/* columns: a word's values, their meaning, and how wide a line may be */
+enum { WORD = 21, MEANING = 53, WIDTH = 110 };
+
 static const char introduction[] =
     "The model language, version 1\n"
     "\n"
@@ -15,8 +18,8 @@ static const char introduction[] =
     "  train { ... }           the job\n"
     "  plan { ... }            wishes for the plan; may be absent\n"
     "\n"
-    "A statement is a word, its values and perhaps a block; it ends with its line or with ';'.  '#' starts a "
-    "comment.\n"
+    "A statement is a word, its values and perhaps a block; it ends with its line or with ';'.\n"
+    "'#' starts a comment.\n"
     "Calls carry arguments by position or by name: gqa(heads=32, kv=8).  A name directly followed by '(' is "
     "a call.\n"
     "let NAME = value names a number or a sublayer; it is visible below, in its block and inner ones.\n"
@@ -54,7 +57,7 @@ static void print_form(struct strbuf *out, const struct word *w)
 
 static void print_row(FILE *out, const struct word *w)
 {
-    struct strbuf form = {0}, tail = {0};
+    struct strbuf form = {0}, tail = {0}, row = {0};
     print_form(&form, w);
     strbuf_text(&tail, w->meaning);
     if ((w->takes & TAKES_COUNT) && w->hi < 1e9)
@@ -66,12 +69,19 @@ static void print_row(FILE *out, const struct word *w)
         strbuf_printf(&tail, "; default %s", w->standard);
     if (*w->plan == '>')
         strbuf_printf(&tail, "; above %s *", w->plan + 1);
-    fprintf(out, "  %-18s %-34s", w->name, form.text ? form.text : "");
-    if (form.length > 34)
-        fprintf(out, "\n%55s", "");
-    fprintf(out, " %s%s\n", tail.text, *w->plan == '*' ? " *" : "");
+    if (*w->plan == '*')
+        strbuf_text(&tail, " *");
+    strbuf_printf(&row, "  %-18s ", w->name);
+    strbuf_wrap(&row, form.text ? form.text : "", WORD, WORD, WIDTH);
+    if (form.length > MEANING - WORD - 2)
+        strbuf_printf(&row, "\n%*s", MEANING, "");
+    else
+        strbuf_repeat(&row, ' ', MEANING - WORD - form.length);
+    strbuf_wrap(&row, tail.text, MEANING, MEANING, WIDTH);
+    fprintf(out, "%s\n", row.text);
     strbuf_free(&form);
     strbuf_free(&tail);
+    strbuf_free(&row);
 }
 
 void help_language(FILE *out)

@@ -3,6 +3,7 @@
 #include "compiler/support/strbuf.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,6 +116,26 @@ static size_t utf8_length(const unsigned char *s)
         return extra + 1;
     }
     return 0;
+}
+
+void strbuf_wrap(struct strbuf *b, const char *s, size_t column, size_t indent, size_t width)
+{
+    for (bool first = true; *(s += strspn(s, " ")); first = false) {
+        size_t n = strcspn(s, " "), seen = 0;
+        for (size_t i = 0; i < n; i++)
+            seen += ((unsigned char)s[i] & 0xc0) != 0x80; /* characters, not bytes */
+        if (!first && column + 1 + seen > width) {
+            strbuf_char(b, '\n');
+            strbuf_repeat(b, ' ', indent);
+            column = indent;
+        } else if (!first) {
+            strbuf_char(b, ' ');
+            column++;
+        }
+        strbuf_bytes(b, s, n);
+        column += seen;
+        s += n;
+    }
 }
 
 void strbuf_json_string(struct strbuf *b, const char *text)

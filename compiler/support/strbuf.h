@@ -21,6 +21,10 @@ void strbuf_repeat(struct strbuf *b, char c, size_t n);
 void strbuf_printf(struct strbuf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void strbuf_vprintf(struct strbuf *b, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
 
+/* s behind what the line holds up to `column`, broken at blanks so that no line is wider than `width` where that is
+ * possible; further lines start at `indent` */
+void strbuf_wrap(struct strbuf *b, const char *s, size_t column, size_t indent, size_t width);
+
 /* s as a JSON string with its quotes; bytes that are not UTF-8 become U+FFFD */
 void strbuf_json_string(struct strbuf *b, const char *s);
 /* a double as JSON: shortest form that reads back equal, null for nan and inf */

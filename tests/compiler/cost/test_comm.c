@@ -184,7 +184,7 @@ static void test_choice(void)
     check_why(h, &all, OP_ALL_REDUCE, 1e9, "NVLS and tree over 512, 8 a domain, leaf");
     check_why(h, &rail, OP_ALL_GATHER, 1e7, "PAT over 64");
     check_why(h, &node, OP_ALL_TO_ALL, 1e8, "direct over 8");
-    check_why(h, &node, OP_REDUCE_SCATTER, 2 * MIB, "curve of 2026-01-01 measured over 8, scale-up: 31 GB/s");
+    check_why(h, &node, OP_REDUCE_SCATTER, 2 * MIB, "curve of 2026-01-01 measured over 8, scale-up: 31GB/s");
     check_why(h, &node, OP_REDUCE_SCATTER, 8 * MIB, "curve of 2026-01-01 measured, continued beyond its points, over 8");
     char little[8];
     cost_collective_why(h, OP_ALL_REDUCE, 1e9, &all, little, sizeof little);

@@ -205,7 +205,7 @@ static void test_traffic(void)
     json_decref(root);
     /* the two middle ranks are alike but for their peers */
     CU_ASSERT_PTR_NOT_NULL(
-        strstr(draw(a, show_traffic, p, &plain), "\n1-2      RECV            rank before"));
+        strstr(draw(a, show_traffic, p, &plain), "\n1-2     RECV            rank before"));
     plan_close(p);
     arena_free(a);
 }

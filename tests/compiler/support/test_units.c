@@ -1,5 +1,6 @@
 /* Numbers with units: what is read, exactly; what is refused, with its words; printing reads back. */
 
+#include "compiler/support/strbuf.h"
 #include "compiler/support/units.h"
 #include "compiler/support/vec.h"
 
@@ -145,6 +146,27 @@ static void test_print(void)
     }
 }
 
+static void test_wrap(void)
+{
+    static const struct {
+        const char *text;
+        size_t column, indent, width;
+        const char *want;
+    } cases[] = {{"", 0, 0, 9, ""},
+                 {"one two three", 0, 2, 8, "one two\n  three"},
+                 {"one two three", 0, 2, 7, "one two\n  three"},
+                 {"one two three", 1, 2, 7, "one\n  two\n  three"},
+                 {"longer than all", 0, 1, 3, "longer\n than\n all"},
+                 {" \xc2\xb5 \xe2\x96\x91 x ", 0, 0, 5, "\xc2\xb5 \xe2\x96\x91 x"}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct strbuf b = {0};
+        strbuf_text(&b, "");
+        strbuf_wrap(&b, cases[i].text, cases[i].column, cases[i].indent, cases[i].width);
+        CU_ASSERT_STRING_EQUAL(b.text, cases[i].want);
+        strbuf_free(&b);
+    }
+}
+
 void suite_units(void);
 void suite_units(void)
 {
@@ -154,4 +176,5 @@ void suite_units(void)
     CU_add_test(s, "refusals and their hints", test_refused);
     CU_add_test(s, "plain numbers", test_plain);
     CU_add_test(s, "printing reads back", test_print);
+    CU_add_test(s, "lines break at blanks", test_wrap);
 }
