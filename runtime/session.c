@@ -95,8 +95,9 @@ static enum status open_session(struct session *s, struct run *r, uint32_t rank)
             gang_describe(r->gang, device, sizeof device);
         else
             device_cpu()->describe(device, sizeof device);
-        fprintf(stderr, "%u ranks over %s, %llu steps, %s\n", r->world.nranks, r->gang ? (r->nccl ? "nccl" : "d2d") : "shm",
-                (unsigned long long)r->steps, device);
+        fprintf(stderr, "%u rank%s over %s, %llu step%s, %s\n", r->world.nranks, r->world.nranks == 1 ? "" : "s",
+                r->gang ? (r->nccl ? "nccl" : "d2d") : "shm", (unsigned long long)r->steps, r->steps == 1 ? "" : "s",
+                device);
     }
     if (rank == 0)
         TRY(report(s, log_open(&s->log, r->o.log, r->steps, r->o.quiet, s->error, sizeof s->error)));

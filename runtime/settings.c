@@ -153,7 +153,7 @@ static enum status read_count(const char *name, const char *text, uint64_t least
 /* the index of value in a list of words between spaces; later: words that the design knows and this build does not */
 static enum status read_choice(const char *name, const char *value, const char *words, const char *later, int *out)
 {
-    char what[64];
+    char what[64], why[128] = "not one of: ";
     int index = 0;
     size_t n = strlen(value);
     for (int known = 1; known >= 0; known--)
@@ -165,7 +165,8 @@ static enum status read_choice(const char *name, const char *value, const char *
             }
             index++;
         }
-    return usage(name, value, "unknown");
+    snprintf(why + strlen(why), sizeof why - strlen(why), "%s", words);
+    return usage(name, value, why);
 }
 
 /* options that only name something */

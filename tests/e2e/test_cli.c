@@ -160,6 +160,7 @@ static void test_usage(void)
         {"$R $D/p", 2, "--data: missing"},
         {"$R $D/p --data $M --steps none", 2, "not a whole number"},
         {"$R $D/p --no-such-option", 2, "--no-such-option"},
+        {"$R $D/p --data $M --device tpu", 2, "--device tpu: not one of: cpu cuda"},
     };
     EXPECT_ALL(lines, true);
 }
