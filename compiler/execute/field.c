@@ -82,14 +82,6 @@ uint64_t field_hash(uint64_t a, uint64_t b, uint64_t c)
     return field_reduce(field_bits(a, b, c));
 }
 
-uint64_t field_name(const char *name)
-{
-    uint64_t h = 0;
-    for (; *name; name++)
-        h = mix(h ^ (unsigned char)*name);
-    return h;
-}
-
 uint64_t field_image(double x)
 {
     uint64_t bits;

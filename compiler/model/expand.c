@@ -266,25 +266,6 @@ uint64_t expand_padded_vocab(uint64_t vocab, uint32_t tp)
     return (vocab + step - 1) / step * step;
 }
 
-double expand_matmul_flops(const struct expansion *e)
-{
-    double sum = 0;
-    for (uint32_t i = 0; i < e->noprs; i++)
-        if (e->oprs[i].kind == OPR_LINEAR)
-            for (uint32_t w = 0; w < e->oprs[i].nweights; w++)
-                sum += 2.0 * (double)e->weights[e->oprs[i].weight + w].rows * (double)e->weights[e->oprs[i].weight + w].cols;
-    return sum;
-}
-
-double expand_attention_flops(const struct expansion *e, uint64_t sequence)
-{
-    double sum = 0;
-    for (uint32_t i = 0; i < e->noprs; i++)
-        if (e->oprs[i].kind == OPR_ATTENTION)
-            sum += 4.0 * e->oprs[i].attn->heads * e->oprs[i].attn->head * (double)sequence;
-    return sum;
-}
-
 bool expand_puts_off(const struct expansion *e, const struct opr *o)
 {
     bool head = o + 1 < e->oprs + e->noprs && o[1].kind == OPR_LOSS; /* its gradient lies in the logits, which are kept */

@@ -111,11 +111,8 @@ bool expand_gpt2_names(const struct model *m);
 /* vocabulary rows as stored: padded so that tp splits it evenly (and in steps of 64 where the vocabulary is large) */
 uint64_t expand_padded_vocab(uint64_t vocab, uint32_t tp);
 
-/* Multiply-adds x 2 per token of forward dense products, and of the attention products (full, not halved). */
 /* May the operator's weight gradient be put off to a W?  Not where products in are much narrower than out (latent attention's
  * projections up): they would keep most of the bytes for the least of the work. */
 bool expand_puts_off(const struct expansion *e, const struct opr *o);
-double expand_matmul_flops(const struct expansion *e);
-double expand_attention_flops(const struct expansion *e, uint64_t sequence);
 
 #endif

@@ -189,10 +189,3 @@ double train_lr(const struct train *t, uint64_t step, uint64_t total_steps)
     }
     return t->lr;
 }
-
-const char *dtype_name(enum dtype_name d)
-{
-    static const char *const names[] = {
-        [DT_FP32] = "fp32", [DT_BF16] = "bf16", [DT_FP16] = "fp16", [DT_FP8] = "fp8"};
-    return names[d];
-}

@@ -236,7 +236,6 @@ bool model_unsupported(const struct job *job, const char **what, struct span *wh
 double train_lr(const struct train *t, uint64_t step, uint64_t total_steps);
 
 const char *schedule_name(enum schedule_kind k); /* "1f1b" */
-const char *dtype_name(enum dtype_name d);       /* "fp32" */
 extern const char *const degree_names[NDEGREES]; /* "tp" ... */
 
 #endif
