@@ -7,6 +7,7 @@
 
 #include <CUnit/CUnit.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -236,6 +237,31 @@ static void expect_keys(const json_t *object, const char *keys, const char *comm
     free(text);
 }
 
+static double number(const json_t *o, const char *part, const char *key)
+{
+    return json_number_value(json_object_get(json_object_get(o, part), key));
+}
+
+/* the contract's values agree with each other */
+static void expect_sense(const json_t *o, const char *command)
+{
+    static const char *const fractions[] = {"mfu", "bubble_fraction", "exposed_comm_fraction"};
+    double used = number(o, "cluster", "gpus_used"), idle = 0;
+    bool fine = used <= number(o, "cluster", "gpus") &&
+                used == number(o, "decision", "tp") * number(o, "decision", "cp") * number(o, "decision", "pp") *
+                            number(o, "decision", "dp");
+    for (size_t i = 0; i < sizeof fractions / sizeof *fractions; i++) {
+        double f = number(o, "predicted", fractions[i]);
+        idle += i ? f : 0;
+        fine = fine && f >= 0 && f <= 1;
+    }
+    double tokens = number(o, "predicted", "step_time_s") * number(o, "predicted", "tokens_per_s_per_gpu") * used;
+    fine = fine && idle <= 1 && tokens > 0.5 && fabs(tokens - round(tokens)) < 1e-6 * tokens;
+    if (!fine)
+        printf("\n    %s: its values do not agree\n", command);
+    CU_ASSERT(fine);
+}
+
 static void test_json(void)
 {
     static const struct {
@@ -288,6 +314,8 @@ static void test_json(void)
         CU_ASSERT(!root || cases[i].array == json_is_array(root));
         if (root)
             expect_keys(cases[i].array ? json_array_get(root, 0) : root, cases[i].keys, cases[i].command);
+        if (root && !strncmp(cases[i].keys, CONTRACT, sizeof CONTRACT - 1))
+            expect_sense(root, cases[i].command);
         json_decref(root);
     }
     free(s);
