@@ -77,10 +77,15 @@ static struct value eval_binary(struct check *c, const struct env *env, const st
         return bad_value;
     if (a.kind != VALUE_NUMBER || b.kind != VALUE_NUMBER) {
         const struct value *odd = a.kind != VALUE_NUMBER ? &a : &b;
-        if (odd->kind == VALUE_NAME)
+        const struct span *s = &e->span;
+        if (odd->kind == VALUE_NAME) {
             diag_error(c->diag, odd->span, "unknown-name",
                        "'%s' is not a number; no 'let' above gives it a value", odd->text);
-        else
+            /* dgx-h100 is a difference: names of nodes and profiles often are */
+            if (e->op == '-' && a.kind == VALUE_NAME && s->length < 64 && !memchr(s->source->text + s->start, ' ', s->length))
+                diag_help(c->diag, "a name with '-' in it stands in quotes: \"%.*s\"", (int)s->length,
+                          s->source->text + s->start);
+        } else
             diag_error(c->diag, odd->span, "arithmetic", "a number must stand here");
         return bad_value;
     }
