@@ -20,8 +20,18 @@ static double stage_cost(const struct cut *c, uint32_t s, uint32_t from, uint32_
     return c->prefix[to] - c->prefix[from] + (s == 0 ? c->embed : 0) + (s + 1 == c->stages ? c->head : 0);
 }
 
-/* min over cuts of the heaviest stage (limit = INFINITY), or of the sum of squares under that limit */
-static double cut_solve(struct arena *a, const struct cut *c, double limit, uint32_t *from)
+/* may a cut with stages up to `most` have its s-th end behind i layers? */
+static bool may_end(const struct cut *c, uint32_t s, uint32_t i, double most)
+{
+    double before = c->prefix[i] + c->embed, after = c->prefix[c->n] - c->prefix[i] + c->head;
+    most *= 1 + 1e-9;
+    return s + 1 == c->stages ? before + c->head <= c->stages * most
+                              : before <= (s + 1) * most && after <= (c->stages - 1 - s) * most;
+}
+
+/* min over cuts of the heaviest stage (limit = INFINITY), or of the sum of squares under that limit; some cut has no heavier
+ * stage than `most` */
+static double cut_solve(struct arena *a, const struct cut *c, double limit, double most, uint32_t *from)
 {
     uint32_t n = c->n;
     double *best = ARENA_ARRAY(a, double, n + 1), *next = ARENA_ARRAY(a, double, n + 1);
@@ -30,7 +40,7 @@ static double cut_solve(struct arena *a, const struct cut *c, double limit, uint
     for (uint32_t s = 0; s < c->stages; s++) {
         for (uint32_t i = 0; i <= n; i++) {
             next[i] = INFINITY;
-            for (uint32_t j = i; j-- > s;) { /* stages grow from here on */
+            for (uint32_t j = may_end(c, s, i, most) ? i : 0; j-- > s;) { /* stages grow from here on */
                 double cost = stage_cost(c, s, j, i);
                 if (cost > limit || (isinf(limit) && cost > next[i]))
                     break;
@@ -126,8 +136,12 @@ static void cut_uneven(struct arena *a, uint32_t n, uint32_t stages, const doubl
             prefix[i + 1] = prefix[i] + cost[i];
         struct cut c = {n, stages, prefix, embed, head};
         from = ARENA_ARRAY(a, uint32_t, (size_t)stages * (n + 1));
-        double most = cut_solve(a, &c, INFINITY, from);
-        cut_solve(a, &c, most * (1 + 1e-9), from);
+        double largest = 0, most;
+        for (uint32_t i = 0; i < n; i++)
+            largest = fmax(largest, cost[i]);
+        /* stages that are filled until they have their share have no more than it and a layer */
+        most = cut_solve(a, &c, INFINITY, (prefix[n] + embed + head) / stages + largest + embed + head, from);
+        cut_solve(a, &c, most * (1 + 1e-9), most, from);
     }
     for (uint32_t s = stages; s-- > 0;) {
         uint32_t first = from ? from[(size_t)s * (n + 1) + end] : (uint32_t)((uint64_t)n * s / stages);
