@@ -154,6 +154,8 @@ double cost_dispatch_s(const struct cost *c, double bytes, double copies, uint32
         return 0;
     if (!once_per_node)
         return cost_group_s(c, OP_ALL_TO_ALL, bytes * copies, g);
+    if (g->level == COST_FLOOR)
+        return cost_floor_dispatch_s(c, bytes, copies, groups, pick, g->n);
     double n = g->n, together = g->below[0], nodes = g->level ? ceil(n / together) : 1;
     double inside = sets_met(n, copies, groups, pick) * (together - 1) / together;
     double across = nodes > 1 ? sets_met(nodes, copies, groups, pick) * (nodes - 1) / nodes : 0;

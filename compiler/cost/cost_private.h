@@ -61,6 +61,11 @@ struct cost_group cost_shard_group(const struct cost *c, uint32_t n);
 /* fills a group's lines from its members and the topology, for a set of moves (bits of enum cost_move) */
 #define MOVES_ALL ((1u << NMOVES) - 1)
 void cost_tune(const struct cost *c, struct cost_group *g, uint32_t moves);
+/* floor.c: n members placed so that nothing is slower than where they really are, as a bound; its level says so */
+#define COST_FLOOR COST_LEVELS
+struct cost_group cost_floor_group(const struct cost *c, uint32_t n);
+/* of such a group, with once_per_node */
+double cost_floor_dispatch_s(const struct cost *c, double bytes, double copies, uint32_t groups, uint32_t pick, uint32_t n);
 /* share of a NIC's bandwidth that many short sends reach, of what a ring does (dispatch over 16 to 64 H100) */
 #define DIRECT_NET 0.94
 /* c->net, after c->device.nic_factor */
@@ -132,6 +137,11 @@ void cost_time(const struct cost *c, const struct cost_shape *s, struct cost_sta
 void cost_memory(const struct cost *c, const struct cost_shape *s, struct estimate *e);
 /* memory alone, of one pipeline rank; cost_memory() is that of the fullest */
 void cost_rank_memory(const struct cost *c, const struct cost_shape *s, uint32_t r, struct estimate *e);
+/* Bytes of parameters, gradients and optimizer state that some rank holds at least, however the model is cut; from the
+ * decision's pp, zero and shard and the shape without recomputation. */
+uint64_t cost_state_least(const struct cost *c, const struct cost_shape *s);
+/* parameter elements of the whole model in such parts as a rank of one stage holds, the head aside */
+void cost_elements(const struct cost *c, const struct cost_shape *s, double *dense, double *experts);
 /* the same rank by rank of one decision, whose stages may spare more or fewer layers from call to call */
 struct cost_held {
     double dense, experts, largest; /* of a block: parameter elements, buckets padded; of both what is gathered at a time */

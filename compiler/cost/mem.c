@@ -341,6 +341,38 @@ void cost_rooms_init(struct cost_rooms *x, const struct cost *c, const struct co
         x->predict = held_block(x, &s->predict, s->predict.matrices);
 }
 
+/* all blocks but the head, which may be the embedding */
+static struct holding hold_model(const struct cost *c, const struct cost_shape *s)
+{
+    const struct stage all = {.count = c->job->model.nlayers};
+    struct cost_rooms x = {.c = c, .s = s, .buckets = 1};
+    struct cost_held embed = held_block(&x, &s->embed, s->embed.matrices);
+    struct holding h = {0};
+    for (uint32_t i = 0; i < all.count; i += s->run[i])
+        hold_layers(&x, &h, &all, i, s->run[i]);
+    hold_block(&h, &s->embed, &embed, 1);
+    return h;
+}
+
+void cost_elements(const struct cost *c, const struct cost_shape *s, double *dense, double *experts)
+{
+    struct holding h = hold_model(c, s);
+    *dense = h.dense;
+    *experts = h.experts;
+}
+
+uint64_t cost_state_least(const struct cost *c, const struct cost_shape *s)
+{
+    const struct decision *d = c->decision;
+    struct cost_rooms x = {.c = c};
+    struct holding h = hold_model(c, s);
+    set_widths(&x);
+    double own = (h.dense + h.experts) / d->pp, shares = d->shard > 1 ? d->shard : 1;
+    double bytes = own * (x.parameter / (d->zero >= 3 ? shares : 1) + x.gradient / (d->zero >= 2 ? shares : 1) +
+                          x.state / (d->zero >= 1 ? shares : 1));
+    return (uint64_t)(cost_larger(bytes, shard_buffers(c, &h)) + c->profile->context_gib * (1 << 30));
+}
+
 void cost_rooms_rank(const struct cost_rooms *x, uint32_t r, struct estimate *e)
 {
     const struct cost *c = x->c;
