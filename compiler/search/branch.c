@@ -1,19 +1,20 @@
 /* The tree of a search, opened best bound first.
  *
- * A mesh (four axes and the experts' degrees) is bounded by the kernels of its fastest microbatch size; it
- * opens into families: an order of axes and nodes, a microbatch, sequence parallelism and a context kind,
- * bounded by their blocks with transfers (shapes.c).  A family opens into cells, a schedule and a state each
- * (family.c), a cell into leaves, one for each kind of recomputation, and a leaf is timed by running its
+ * A mesh (four axes and the experts' degrees) is bounded by the kernels of its fastest microbatch size, then with the
+ * transfers that it cannot do without in any order of axes (floor.c); it is left out where its parameters' state fits in no
+ * way.  It opens into families: an order of axes and nodes, a microbatch, sequence parallelism and a context kind,
+ * bounded by their blocks with their own transfers, then by their cuts (shapes.c).  A family opens into cells, a schedule
+ * and a state each (family.c), a cell into leaves, one for each kind of recomputation, and a leaf is timed by running its
  * schedule (leaf.c).  Nothing whose bound reaches the worst candidate kept is opened, so when the least bound
  * in the heap reaches the best time found, that is the best of the space, and what is left when the budget
  * ends bounds how much better another could be.
  *
- * A dive over the most promising meshes finds something to compare with first. */
+ * A dive over the most promising meshes finds something to compare with first; its guesses decide what is looked at when,
+ * never what is ruled out. */
 
 #include "compiler/search/search_private.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- a heap of nodes: least bound first, leaves before cells, families and meshes, then by index ---- */
@@ -92,37 +93,12 @@ static bool context_possible(const struct searching *s, const struct decision *d
     return true;
 }
 
-/* kernels by microbatch size, whatever the order, context kind and (least) recomputation: bounds before any
- * shape of their own is made */
-struct tuple {
-    uint32_t tp, cp, ep, etp;
-    VEC(const struct search_shape *) shapes; /* [b - 1], NULL where not asked for */
-};
-
 static uint32_t *dead_from_new(struct searching *s)
 {
     uint32_t *dead_from = ARENA_ARRAY(s->arena, uint32_t, s->space.nrecompute);
     for (uint32_t i = 0; i < s->space.nrecompute; i++)
         dead_from[i] = UINT32_MAX;
     return dead_from;
-}
-
-static void add_family(struct searching *s, const struct cost *c, const struct tuple *t,
-                       const struct decision *d, uint32_t *dead_from, struct states *states)
-{
-    double step_s =
-        search_shape_bound_s(t->shapes.at[d->microbatch - 1], d); /* refined when its turn comes */
-    struct family f = {.decision = *d,
-                       .cost = c,
-                       .dead_from = dead_from,
-                       .states = states,
-                       .bound = search_objective(s, step_s, d->gpus_used)};
-    if (f.bound >= search_worst(s)) {
-        s->result->removed[REMOVED_BOUND]++;
-        return;
-    }
-    heap_push(s, (struct node){f.bound, NODE_FAMILY, (uint32_t)s->families.n});
-    vec_push(s->arena, &s->families, f);
 }
 
 /* blocks of the table: without recomputation where that may be had, even if only by sparing every layer */
@@ -133,30 +109,59 @@ static void set_table_recompute(const struct searching *s, struct decision *d)
     d->recompute_layers = s->may_spare ? 0 : s->space.recompute[0].layers;
 }
 
-/* all families of a mesh in one order */
-static void open_order(struct searching *s, const struct cost *c, const struct tuple *t, struct decision *d)
+/* sequence parallelism and context kind of d behind its own */
+static bool next_kind(const struct searching *s, struct decision *d)
 {
-    const struct wishes *w = &s->job->wishes;
+    enum context_kind wish = s->job->wishes.context;
+    while (d->cp > 1 && d->context < CONTEXT_ALL_TO_ALL) {
+        d->context++;
+        if ((wish == CONTEXT_AUTO || d->context == wish) && context_possible(s, d))
+            return true;
+    }
+    if (!d->sp)
+        return false;
+    d->sp = false;
+    d->context = CONTEXT_AUTO;
+    return d->cp == 1 || next_kind(s, d);
+}
+
+/* The families of a mesh in any one order, before the first to begin with: microbatches ascend, kinds come with sequence
+ * parallelism first. */
+static struct decision before_families(const struct searching *s, const struct decision *mesh)
+{
+    struct decision d = *mesh;
+    set_table_recompute(s, &d);
+    d.sp = true;
+    d.context = CONTEXT_AUTO;
+    d.microbatch = 0;
+    if (d.cp > 1 && !next_kind(s, &d))
+        d.cp = 0;
+    return d;
+}
+
+static bool next_family(const struct searching *s, struct decision *d)
+{
     uint64_t per_replica = s->job->train.batch / d->dp;
-    struct states *states = ARENA_NEW(s->arena, struct states);
-    set_table_recompute(s, d);
-    for (int sp = 1; sp >= 0; sp--)
-        for (int context = CONTEXT_RING; context <= CONTEXT_ALL_TO_ALL; context++) {
-            d->sp = sp;
-            d->context = d->cp > 1 ? (enum context_kind)context : CONTEXT_AUTO;
-            if (d->cp == 1 ? context != CONTEXT_RING
-                           : w->context != CONTEXT_AUTO && (int)w->context != context)
-                continue;
-            if (!context_possible(s, d))
-                continue;
-            uint32_t *dead_from = dead_from_new(s);
-            for (uint64_t b = 0; search_next_microbatch(s, d, per_replica, &b);) {
-                d->microbatch = (uint32_t)b;
-                d->microbatches = (uint32_t)(per_replica / b);
-                if (search_sp_possible(s, d, b))
-                    add_family(s, c, t, d, dead_from, states);
-            }
+    while (d->cp) {
+        for (uint64_t b = d->microbatch; search_next_microbatch(s, d, per_replica, &b);) {
+            d->microbatch = (uint32_t)b;
+            d->microbatches = (uint32_t)(per_replica / b);
+            if (search_sp_possible(s, d, b))
+                return true;
         }
+        d->microbatch = 0;
+        if (!next_kind(s, d))
+            break;
+    }
+    return false;
+}
+
+/* a family's step, wherever its ranks are */
+static double floor_bound_s(struct searching *s, const struct mesh_node *m, const struct decision *d)
+{
+    struct cost c = *m->floor;
+    c.decision = d;
+    return search_share_bound_s(search_shape(s, &c), d);
 }
 
 /* ---- meshes ---- */
@@ -185,8 +190,32 @@ static struct decision mesh_decision(const struct mesh_node *m)
                              .shard = 1};
 }
 
-/* families of a mesh in the first order of axes that there is, in the others, in all */
+/* families of a mesh in the first order of axes that there is, in the others, in all; the first two for a look */
 enum mesh_orders { ORDERS_FIRST, ORDERS_OTHER, ORDERS_ALL };
+
+/* all families of a mesh in one order */
+static void open_order(struct searching *s, const struct mesh_node *m, const struct cost *c, enum mesh_orders which)
+{
+    struct decision d = before_families(s, c->decision);
+    struct states *states = ARENA_NEW(s->arena, struct states);
+    uint32_t *dead_from = NULL;
+    int sp = -1, context = -1;
+    while (next_family(s, &d)) {
+        if (sp != d.sp || context != (int)d.context)
+            dead_from = dead_from_new(s);
+        sp = d.sp;
+        context = (int)d.context;
+        struct family f = {.decision = d, .cost = c, .dead_from = dead_from, .states = states};
+        f.bound = search_objective(s, floor_bound_s(s, m, &d), d.gpus_used); /* refined when its turn comes */
+        if (f.bound >= search_worst(s)) {
+            s->result->removed[REMOVED_BOUND]++;
+            continue;
+        }
+        if (which == ORDERS_ALL)
+            heap_push(s, (struct node){f.bound, NODE_FAMILY, (uint32_t)s->families.n});
+        vec_push(s->arena, &s->families, f);
+    }
+}
 
 static void open_mesh(struct searching *s, const struct mesh_node *m, enum mesh_orders which)
 {
@@ -209,16 +238,19 @@ static void open_mesh(struct searching *s, const struct mesh_node *m, enum mesh_
         }
         orders[n++] = c;
         if (which != ORDERS_OTHER || n > 1)
-            open_order(s, c, m->tuple, &d);
+            open_order(s, m, c, which);
     }
 }
 
-static double tuple_bound_s(struct searching *s, struct tuple *t, const struct cost *c, struct decision *d,
-                            uint64_t per_replica)
+/* of the kernels of its fastest microbatch */
+static double kernels_bound_s(struct searching *s, const struct cost *floor, struct decision *d)
 {
+    uint64_t per_replica = s->job->train.batch / d->dp;
     double best = INFINITY;
-    struct cost own = *c;
-    own.decision = d;
+    struct cost c = *floor;
+    set_table_recompute(s, d);
+    d->context = d->cp > 1 ? CONTEXT_ALL_GATHER : CONTEXT_AUTO; /* a ring's parts of attention are slower */
+    c.decision = d;
     for (uint64_t b = 0; search_next_microbatch(s, d, per_replica, &b);) {
         d->microbatch = (uint32_t)b;
         d->microbatches = (uint32_t)(per_replica / b);
@@ -226,49 +258,83 @@ static double tuple_bound_s(struct searching *s, struct tuple *t, const struct c
         if (d->tp == 1 || s->job->wishes.sequence_parallel == TRI_NO ||
             s->job->train.sequence / d->cp * b % d->tp)
             d->sp = false;
-        while (t->shapes.n < b)
-            vec_push(s->arena, &t->shapes, NULL);
-        if (!t->shapes.at[b - 1])
-            t->shapes.at[b - 1] = search_shape(s, &own);
-        best = fmin(best, search_shape_bound_s(t->shapes.at[b - 1], d));
+        best = fmin(best, search_shape_bound_s(search_shape(s, &c), d));
     }
     return best;
 }
 
-/* the bound of a mesh: of the recomputation that costs least, for the first cost that can be had */
+/* meshes that can be placed, by their kernels with the recomputation that costs least */
 static void add_meshes(struct searching *s, const struct space_mesh *meshes, uint32_t n, uint32_t ep,
                        uint32_t etp)
 {
-    struct tuple *t = NULL;
-    struct cost *c = NULL;
+    const struct cost *floor = NULL;
     for (uint32_t i = 0; i < n; i++) {
         const struct space_mesh *m = &meshes[i];
         struct mesh_node x = {.mesh = *m, .ep = ep, .etp = etp};
         struct decision d = mesh_decision(&x);
         if ((uint64_t)d.tp * d.cp * d.dp % ((uint64_t)ep * etp))
             continue;
-        if (!c || m->tp != t->tp || m->cp != t->cp) {
-            t = ARENA_NEW(s->arena, struct tuple);
-            *t = (struct tuple){.tp = m->tp, .cp = m->cp, .ep = ep, .etp = etp};
-            c = NULL;
-        }
-        x.tuple = t;
         uint32_t order = 0;
         while (order < s->space.norders && !space_place(&s->space, order, &d))
             order++;
         if (order == s->space.norders)
             continue;
-        set_table_recompute(s, &d);
-        d.context = d.cp > 1 ? CONTEXT_RING : CONTEXT_AUTO;
-        if (!c) {
-            c = ARENA_NEW(s->arena, struct cost);
-            cost_init(c, s->job, s->topo, &d, space_runs(&s->space, &d), s->products);
-            cost_device_init(c); /* other meshes may do without degraded nodes */
-        }
-        x.bound = search_objective(s, tuple_bound_s(s, t, c, &d, s->job->train.batch / d.dp), d.gpus_used);
+        if (!floor || i == 0 || m->tp != m[-1].tp || m->cp != m[-1].cp)
+            floor = search_floor(s, &d);
+        x.floor = floor;
+        x.bound = search_objective(s, kernels_bound_s(s, floor, &d), d.gpus_used);
         if (isfinite(x.bound))
             vec_push(s->arena, &s->meshes, x);
     }
+}
+
+/* the least ZeRO level under which every rank's state may fit; 4: there is none */
+static uint32_t least_zero(struct searching *s, const struct mesh_node *m, struct decision d)
+{
+    struct cost c = *m->floor;
+    c.decision = &d;
+    const struct search_shape *h = search_shape(s, &c);
+    d.shard = d.dp * d.cp; /* splits most */
+    for (uint32_t i = 0; i < s->space.zero.n; i++) {
+        d.zero = s->space.zero.at[i];
+        if (cost_state_least(&c, &h->shape) <= s->memory_limit)
+            return d.zero;
+    }
+    return 4;
+}
+
+/* A guess at a family's step from its bound, to look at the best meshes first: a bubble halved by virtual stages; under
+ * ZeRO 3 parameters gathered twice and gradients scattered for every microbatch. */
+static double promised_s(struct searching *s, const struct mesh_node *m, const struct decision *d, double step_s, uint32_t zero)
+{
+    struct cost c = *m->floor;
+    double moved_s = 0;
+    c.decision = d;
+    if (zero == 3)
+        moved_s = d->microbatches * search_floor_shards_s(s, &c, &search_shape(s, &c)->shape);
+    return fmax(step_s, moved_s) * (1 + 0.5 * (d->pp - 1) / d->microbatches);
+}
+
+/* a mesh's bound with the transfers that no order of axes avoids */
+static void refine_mesh(struct searching *s, struct mesh_node *m)
+{
+    struct decision d = mesh_decision(m);
+    double least = INFINITY;
+    uint32_t gpus = m->mesh.tp * m->mesh.cp * m->mesh.dp * m->mesh.pp;
+    m->refined = true;
+    d = before_families(s, &d);
+    uint32_t zero = next_family(s, &d) ? least_zero(s, m, d) : 4, sizes = 0;
+    m->dead = zero > 3;
+    m->promise = INFINITY;
+    if (m->dead)
+        return;
+    do {
+        double step_s = floor_bound_s(s, m, &d);
+        least = fmin(least, step_s);
+        if (sizes++ < 3)
+            m->promise = fmin(m->promise, search_objective(s, promised_s(s, m, &d, step_s, zero), gpus));
+    } while (next_family(s, &d));
+    m->bound = fmax(m->bound, search_objective(s, least, gpus));
 }
 
 /* a family's bound by its own blocks with transfers, later by its cuts */
@@ -296,13 +362,21 @@ enum { DIVE_LEAVES = 12 };
 struct dive {
     struct leaf best[DIVE_LEAVES]; /* least bound first */
     uint32_t n;
+    bool several; /* of a family */
 };
 
+/* x in its place, of its family the best alone */
 static void dive_leaf(struct searching *s, void *to, const struct leaf *x)
 {
     struct dive *dive = to;
     (void)s;
-    uint32_t at = dive->n < DIVE_LEAVES ? dive->n++ : DIVE_LEAVES;
+    uint32_t at = dive->several ? dive->n : 0;
+    while (at < dive->n && dive->best[at].family != x->family)
+        at++;
+    if (at < dive->n && dive->best[at].bound <= x->bound)
+        return;
+    if (at == dive->n && dive->n < DIVE_LEAVES)
+        dive->n++;
     for (; at > 0 && x->bound < dive->best[at - 1].bound; at--)
         if (at < DIVE_LEAVES)
             dive->best[at] = dive->best[at - 1];
@@ -315,11 +389,6 @@ static double dive_last(const struct dive *dive)
 {
     double last = dive->n < DIVE_LEAVES ? INFINITY : dive->best[DIVE_LEAVES - 1].bound;
     return dive->n ? fmin(last, dive->best[0].bound * NEAR) : last;
-}
-
-static int compare_nodes(const void *x, const void *y)
-{
-    return node_before(x, y) ? -1 : node_before(y, x);
 }
 
 static void time_leaves(struct searching *s, struct dive *found)
@@ -341,14 +410,8 @@ static void polish(struct searching *s, const struct dive *found)
 {
     enum { FAMILIES = 4 };
     struct dive *more = ARENA_NEW(s->arena, struct dive);
-    uint32_t seen[FAMILIES], n = 0;
-    for (uint32_t i = 0; i < found->n && n < FAMILIES; i++) {
-        uint32_t k = 0;
-        while (k < n && seen[k] != found->best[i].family)
-            k++;
-        if (k < n)
-            continue;
-        seen[n++] = found->best[i].family;
+    more->several = true;
+    for (uint32_t i = 0; i < found->n && i < FAMILIES; i++) {
         struct family *f = &s->families.at[found->best[i].family];
         if (!f->refined)
             refine(s, f);
@@ -381,27 +444,52 @@ static void dive_mesh(struct searching *s, const struct mesh_node *m, enum mesh_
     }
 }
 
-/* Every mesh that its bound leaves hope for, in one order and then in the others, until a quarter of the budget is gone;
- * the best leaves are timed. */
+static void push_meshes(struct searching *s)
+{
+    s->heap.n = 0;
+    for (size_t i = 0; i < s->meshes.n; i++)
+        heap_push(s, (struct node){s->meshes.at[i].bound, NODE_MESH, (uint32_t)i});
+}
+
+/* Meshes whose state may fit, what promises most first; of what takes more than a quarter of the budget to refine, the least
+ * bound. */
+static uint32_t promising_meshes(struct searching *s, uint32_t **out)
+{
+    size_t n = 0, count = s->heap.n;
+    struct node *by_bound = ARENA_ARRAY(s->arena, struct node, count ? count : 1);
+    for (size_t i = 0; i < count; i++)
+        by_bound[i] = heap_pop(s);
+    for (size_t i = 0; i < count; i++) {
+        struct mesh_node *m = &s->meshes.at[by_bound[i].index];
+        m->promise = m->bound;
+        if (s->result->evaluated < s->budget / 4)
+            refine_mesh(s, m);
+        if (!m->dead)
+            heap_push(s, (struct node){m->promise, NODE_MESH, by_bound[i].index});
+    }
+    *out = ARENA_ARRAY(s->arena, uint32_t, count ? count : 1);
+    while (s->heap.n)
+        (*out)[n++] = heap_pop(s).index;
+    return (uint32_t)n;
+}
+
+/* Every mesh that its bound leaves hope for, in one order and then in the others, until half of the budget is gone; the best
+ * leaves are timed. */
 static void dive(struct searching *s)
 {
     struct dive *found = ARENA_NEW(s->arena, struct dive);
-    if (s->heap.n == 0)
-        return;
-    qsort(s->heap.at, s->heap.n, sizeof *s->heap.at, compare_nodes); /* sorted is a heap as well */
-    size_t n = s->heap.n;
-    struct node *meshes = ARENA_ARRAY(s->arena, struct node, n);
-    memcpy(meshes, s->heap.at, n * sizeof *meshes);
+    uint32_t *meshes, n = promising_meshes(s, &meshes);
     for (enum mesh_orders which = ORDERS_FIRST; which <= ORDERS_OTHER; which++)
-        for (size_t i = 0; i < n && s->result->evaluated < (found->n ? s->budget / 4 : PATIENCE / 2 * s->budget); i++) {
-            if (found->n && meshes[i].bound >= found->best[0].bound)
+        for (uint32_t i = 0; i < n; i++) {
+            const struct mesh_node *m = &s->meshes.at[meshes[i]];
+            if (s->result->evaluated >= (found->n ? s->budget / 2 : PATIENCE / 2 * s->budget))
                 break;
-            dive_mesh(s, &s->meshes.at[meshes[i].index], which, found);
+            if (!found->n || m->bound < found->best[0].bound)
+                dive_mesh(s, m, which, found);
         }
-    memcpy(s->heap.at, meshes, n * sizeof *meshes); /* families were for the dive alone */
-    s->heap.n = n;
     time_leaves(s, found);
     polish(s, found);
+    push_meshes(s); /* all of them again */
 }
 
 /* ---- the loop ---- */
@@ -421,7 +509,22 @@ static void push_cell(struct searching *s, void *to, const struct cell *cell, do
     vec_push(s->arena, &s->cells, *cell);
 }
 
-/* a family's turn: first its bound, and back in its place */
+/* a mesh's turn: first its bound, and back in its place */
+static void open_or_refine_mesh(struct searching *s, uint32_t index)
+{
+    struct mesh_node *m = &s->meshes.at[index];
+    if (m->refined) {
+        open_mesh(s, m, ORDERS_ALL);
+        return;
+    }
+    refine_mesh(s, m);
+    if (m->bound >= search_worst(s))
+        s->result->removed[REMOVED_BOUND]++;
+    else
+        heap_push(s, (struct node){m->bound, NODE_MESH, index});
+}
+
+/* the same of a family */
 static void open_or_refine(struct searching *s, const struct node *x)
 {
     struct family *f = &s->families.at[x->index];
@@ -440,7 +543,7 @@ static void open_node(struct searching *s, const struct node *x)
 {
     switch ((enum node_kind)x->kind) {
     case NODE_MESH:
-        open_mesh(s, &s->meshes.at[x->index], ORDERS_ALL);
+        open_or_refine_mesh(s, x->index);
         break;
     case NODE_FAMILY:
         open_or_refine(s, x);
@@ -466,12 +569,16 @@ void search_branch(struct searching *s)
     for (uint32_t e = 0; e < s->space.ep.n; e++)
         for (uint32_t t = 0; t < s->space.etp.n; t++)
             add_meshes(s, meshes, n, s->space.ep.at[e], s->space.etp.at[t]);
-    for (size_t i = 0; i < s->meshes.n; i++)
-        heap_push(s, (struct node){s->meshes.at[i].bound, NODE_MESH, (uint32_t)i});
+    push_meshes(s);
     dive(s);
     while (s->heap.n) {
         struct node x = s->heap.at[0];
-        const struct search_result *r = s->result;
+        struct search_result *r = s->result;
+        if (x.kind == NODE_MESH && s->meshes.at[x.index].dead && r->ncandidates) {
+            heap_pop(s); /* where nothing fits it may be the closest miss */
+            r->removed[REMOVED_MEMORY]++;
+            continue;
+        }
         bool certain = r->ncandidates && x.bound >= search_best(s),
              spent = r->evaluated >= s->budget * (r->ncandidates ? 1 : PATIENCE);
         if (spent && !s->cut_short && !certain) {

@@ -267,6 +267,7 @@ static bool find_alive(struct searching *s, struct family *f)
 struct class_row {
     uint32_t end; /* one past its last schedule */
     double body_s[SPACE_SCHEDULES], forward_s;
+    double least_s; /* of any order of actions, but for pairs */
     struct {
         double dp_s, optimizer_s;
         uint32_t passes;
@@ -294,6 +295,11 @@ static void time_class(struct searching *s, const struct family *f, uint32_t k, 
     s->result->evaluated += states->n - 1;
     x->end = class_end(s, k);
     e = (struct estimate){0};
+    d.folds = s->space.schedules[k].folds;
+    d.schedule = SCHED_AUTO;
+    double least_s = pipeline_bound_s(&d, &stages.times);
+    cost_items(&stages.body, least_s, least_s, &e);
+    x->least_s = e.step_time_s;
     for (; k < x->end; k++) {
         if (!schedule_applies(s, &d, k))
             continue;
@@ -312,11 +318,56 @@ static double cell_bound_s(const struct searching *s, const struct class_row *x,
     return (x->body_s[k] + cost_larger(0, x->tail[state].dp_s - longer) + x->tail[state].optimizer_s) * (1 - 1e-9);
 }
 
+/* c in its place, of those alike the best alone */
+static void keep_start(struct searching *s, const struct search_start *x)
+{
+    struct search_starts *to = &s->starts;
+    const struct decision *d = &s->families.at[x->cell.family].decision;
+    uint32_t at = 0;
+    for (; at < to->n; at++) {
+        const struct cell *other = &to->at[at].cell;
+        const struct space_schedule *k = &s->space.schedules[x->cell.schedule], *l = &s->space.schedules[other->schedule];
+        if (search_alike(d, &s->families.at[other->family].decision) && same_class(k, l))
+            break;
+    }
+    if (at < to->n ? to->at[at].hope <= x->hope : at == SEARCH_STARTS && to->at[at - 1].hope <= x->hope)
+        return;
+    if (at == to->n && at < SEARCH_STARTS)
+        to->n++;
+    at = at < SEARCH_STARTS ? at : SEARCH_STARTS - 1;
+    for (; at > 0 && x->hope < to->at[at - 1].hope; at--)
+        to->at[at] = to->at[at - 1];
+    to->at[at] = *x;
+}
+
+/* The class's fastest schedule and the state of the least tail, as a start for a schedule of their own: half of what separates
+ * the formula's from a bound on any order is hoped for. */
+static void add_start(struct searching *s, uint32_t family, uint32_t first, const struct class_row *x)
+{
+    const struct family *f = &s->families.at[family];
+    struct search_start start = {{family, UINT32_MAX, 0}, 0};
+    struct cell *cell = &start.cell;
+    double tail_s = INFINITY;
+    for (uint32_t k = first; k < x->end; k++)
+        if (schedule_applies(s, &f->decision, k) && !decision_pairs(s->space.schedules[k].kind) &&
+            (cell->schedule == UINT32_MAX || x->body_s[k] < x->body_s[cell->schedule]))
+            cell->schedule = k;
+    if (cell->schedule == UINT32_MAX || f->decision.pp == 1)
+        return;
+    for (uint32_t i = 0; i < f->states->n; i++)
+        if (x->tail[i].dp_s + x->tail[i].optimizer_s < tail_s) {
+            tail_s = x->tail[i].dp_s + x->tail[i].optimizer_s;
+            cell->state = i;
+        }
+    start.hope = search_objective(s, (x->least_s + x->body_s[cell->schedule]) / 2 + tail_s, f->decision.gpus_used);
+    keep_start(s, &start);
+}
+
 static bool usual(const struct searching *s, uint32_t k)
 {
     const struct space_schedule *x = &s->space.schedules[k];
-    return x->kind == SCHED_1F1B || x->kind == SCHED_ZB_V || (x->kind == SCHED_INTERLEAVED && x->groups_of_pp < 2) ||
-           s->space.nschedules < 4;
+    return x->kind == SCHED_1F1B || x->kind == SCHED_ZB_V || x->kind == SCHED_V_HALF ||
+           (x->kind == SCHED_INTERLEAVED && x->groups_of_pp < 2) || s->space.nschedules < 4;
 }
 
 void search_sample_family(struct searching *s, uint32_t index, double most, leaf_taker take, void *to)
@@ -350,8 +401,10 @@ void search_open_family(struct searching *s, uint32_t index, cell_taker take, vo
     for (uint32_t k = 0; k < s->space.nschedules && states->n; k++) {
         if (!schedule_applies(s, &f->decision, k))
             continue;
-        if (k >= x.end)
+        if (k >= x.end) {
             time_class(s, f, k, &x);
+            add_start(s, index, k, &x);
+        }
         for (uint32_t i = 0; i < states->n; i++)
             add_cell(s, f, index, &(struct cell){index, k, i}, cell_bound_s(s, &x, k, i), take, to);
     }

@@ -1,8 +1,9 @@
-/* The schedules of the best candidates made anew for their own stages: schedule_auto() with the stages' times
- * and the memory that every rank has left for activations.
+/* The best candidates once more with virtual stages cut in another way, and their schedules made anew for their own stages:
+ * schedule_auto() with the stages' times and the memory that every rank has left for activations.
  *
  * A formula's schedule knows nothing of uneven stages or slow boundaries; but making one for given costs
- * takes a thousand times as long as running one, so only what the search has found is looked at again.  A
+ * takes a thousand times as long as running one, so only the best that the search has found is looked at again, one of
+ * those that are alike, and a few cells that promise more than their formulas give.  A
  * plan whose schedule has a name is easier to read: without 'auto' among the wishes a synthesised one takes
  * its place only where it gains something that can be measured. */
 
@@ -14,6 +15,7 @@
 #include <string.h>
 
 #define FINALISTS 3
+#define STARTS 3
 #define BUDGET 3000000u       /* actions run, of each; a candidate has 3 per stage and microbatch */
 #define RUNS_LEAST 40u        /* runs of all actions, for what is larger */
 #define MOST_ACTIONS 1000000u /* more take seconds */
@@ -129,6 +131,87 @@ static bool synthesise(struct searching *s, const struct candidate *x, double sh
     return false;
 }
 
+static void take_leaf(struct searching *s, void *to, const struct leaf *x)
+{
+    struct leaf *best = to;
+    (void)s;
+    if (!best->cost || x->bound < best->bound)
+        *best = *x;
+}
+
+/* Candidates with virtual stages once more with stages cut as if each had a rank of its own: balanced ranks are not always
+ * the better ones for few microbatches. */
+static void try_cuts(struct searching *s)
+{
+    struct search_result *r = s->result;
+    uint32_t n = s->layout_stages ? 0 : r->ncandidates;
+    struct candidate *all = ARENA_ARRAY(s->arena, struct candidate, n + 1);
+    memcpy(all, r->candidates, n * sizeof *all);
+    for (uint32_t i = 0; i < n; i++) {
+        struct decision d = all[i].decision, even = d;
+        if (d.vpp == 1 || d.schedule == SCHED_AUTO || d.schedule == SCHED_FILE)
+            continue;
+        even.recompute = s->may_spare ? RECOMPUTE_NONE : d.recompute;
+        even.parts = s->may_spare ? 0 : d.parts;
+        struct cost *c = cost_new(s->arena, s->job, s->topo, &even);
+        struct search_shape *h = search_shape(s, c);
+        even.pp = d.nstages;
+        even.vpp = 1;
+        even.schedule = SCHED_1F1B;
+        d.stages = search_cut(s, h, &even)->stages;
+        struct leaf x;
+        c->decision = &d;
+        enum leaf_fate fate = search_leaf(s, c, search_shape(s, c), &d, s->may_spare, &x);
+        x.cost = c;
+        if (fate == LEAF_GOOD)
+            search_finish_leaf(s, &x);
+    }
+}
+
+bool search_alike(const struct decision *x, const struct decision *y)
+{
+    return x->tp == y->tp && x->cp == y->cp && x->dp == y->dp && x->pp == y->pp && x->vpp == y->vpp && x->ep == y->ep &&
+           x->etp == y->etp && x->microbatch == y->microbatch && x->sp == y->sp && decision_folds(x) == decision_folds(y);
+}
+
+/* what has been tried, and has had a schedule of its own */
+struct tried {
+    uint32_t n;
+    struct decision at[FINALISTS + STARTS];
+};
+
+static bool tried_alike(const struct tried *t, const struct decision *d)
+{
+    for (uint32_t i = 0; i < t->n; i++)
+        if (search_alike(&t->at[i], d))
+            return true;
+    return false;
+}
+
+/* Schedules of their own for cells where they may do best, whatever formulas make of them: those may be too slow to be
+ * candidates. */
+static void try_starts(struct searching *s, struct tried *tried)
+{
+    struct search_result *r = s->result;
+    uint32_t top = s->top, left = STARTS;
+    for (uint32_t i = 0; i < s->starts.n && left && r->ncandidates; i++) {
+        double most_s = r->candidates[0].estimate.step_time_s * (1 - GAIN);
+        struct leaf x = {0};
+        struct candidate own;
+        s->top = r->ncandidates + 1; /* no bound removes it */
+        search_open_cell(s, &s->starts.at[i].cell, take_leaf, &x);
+        s->top = top;
+        if (!x.cost || tried_alike(tried, &x.candidate.decision))
+            continue;
+        if (synthesise(s, &x.candidate, 1, most_s, &own) && own.estimate.step_time_s < most_s)
+            search_keep(s, &own);
+        if (own.decision.schedule == SCHED_AUTO) { /* one was made */
+            tried->at[tried->n++] = x.candidate.decision;
+            left--;
+        }
+    }
+}
+
 static bool named(const struct wishes *w, enum schedule_kind k)
 {
     for (uint32_t i = 0; i < w->nschedules; i++)
@@ -142,20 +225,28 @@ void search_finalists(struct searching *s)
     struct search_result *r = s->result;
     const struct wishes *w = &s->job->wishes;
     bool asked = named(w, SCHED_AUTO);
-    uint32_t n = r->ncandidates, most = asked ? n : FINALISTS;
+    try_cuts(s);
+    uint32_t n = r->ncandidates;
     if (!asked && w->nschedules)
         return;
     struct candidate *all = ARENA_ARRAY(s->arena, struct candidate, n + 1);
     memcpy(all, r->candidates, n * sizeof *all);
+    struct tried tried = {0};
     r->ncandidates = asked ? 0 : n; /* formulas that nobody named were only where to start from */
-    for (uint32_t i = 0; i < n && i < most; i++) {
+    for (uint32_t i = 0; i < n && (asked || tried.n < FINALISTS); i++) {
         struct candidate own;
         if (asked && (all[i].decision.pp == 1 || named(w, all[i].decision.schedule)))
             search_keep(s, &all[i]);
+        if (!asked && tried_alike(&tried, &all[i].decision))
+            continue;
+        if (!asked)
+            tried.at[tried.n++] = all[i].decision;
         double most_s = asked ? INFINITY : all[i].estimate.step_time_s * (1 - GAIN);
         if (asked && synthesise(s, &all[i], LEANER, most_s, &own)) /* what is placed may take more than estimated */
             search_keep(s, &own);
         if (synthesise(s, &all[i], 1, most_s, &own) && own.estimate.step_time_s < most_s)
             search_keep(s, &own);
     }
+    if (!asked)
+        try_starts(s, &tried);
 }

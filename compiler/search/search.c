@@ -15,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-#define BUDGET_DEFAULT 150000
+#define BUDGET_DEFAULT 165000
 #define LEAN 0.001
 
 const char *const removal_names[NREMOVALS] = {"bound",     "memory",      "keep",

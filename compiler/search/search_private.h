@@ -1,7 +1,7 @@
 #ifndef LLMC_SEARCH_PRIVATE_H
 #define LLMC_SEARCH_PRIVATE_H
 
-/* Between search.c, branch.c, shapes.c, neighbours.c and blame.c: the state of one search. */
+/* Between the files of search/: the state of one search. */
 
 #include "compiler/cost/cost_private.h"
 #include "compiler/search/search.h"
@@ -12,7 +12,7 @@ struct shape_key {
     uint32_t tp, cp, ep, etp, microbatch, recompute, parts, sp, context;
 };
 struct search_cut {
-    uint32_t nstages;
+    uint32_t nstages, pp; /* ranks, whose stages are balanced together */
     bool folds;
     struct stage *stages;
     struct search_cut *next;
@@ -38,21 +38,28 @@ struct search_shape {
     struct group_key tp, cp, ep;
     double compute_factor, nic_factor; /* of the slowest node */
     struct cost_shape shape;
-    /* without recomputation where that can be spared: all kernels; all kernels and transfers; of the embedding's forward,
-     * the embedding, the head with prediction modules */
-    double kernels_s, all_s, embed_forward_s, embed_least_s, head_least_s;
+    /* without recomputation where that can be spared: all kernels; all kernels and transfers; what one microbatch's way is
+     * made of; of the embedding's forward, the embedding, the head with prediction modules */
+    double kernels_s, all_s, path_s, embed_forward_s, embed_least_s, head_least_s;
     struct search_before before; /* NULL: not made yet */
     struct search_cut *cuts;
     struct search_least *least;
     struct search_shape *next;
 };
 /* a mesh with expert degrees: what branch.c opens first */
-struct tuple;
 struct mesh_node {
     struct space_mesh mesh;
     uint32_t ep, etp;
-    double bound;
-    const struct tuple *tuple; /* kernels of its degrees */
+    double bound, promise; /* from below; a guess */
+    const struct cost *floor; /* of its degrees, wherever their ranks are */
+    bool refined;             /* its bound has transfers */
+    bool dead;                /* no state of its parameters fits, however they are cut */
+};
+/* transfers in groups of n ranks, wherever they are */
+struct search_floor {
+    uint32_t n;
+    struct cost_group group;
+    struct search_floor *next;
 };
 /* ZeRO levels with their shards and groups, those that need least memory first: made once for a mesh in one
  * order */
@@ -79,6 +86,15 @@ struct family {
 };
 struct cell {
     uint32_t family, schedule, state;
+};
+/* Where schedules of their own may do best: cells, no two of which are alike, by what is hoped of them. */
+enum { SEARCH_STARTS = 12 };
+struct search_starts {
+    uint32_t n;
+    struct search_start {
+        struct cell cell;
+        double hope;
+    } at[SEARCH_STARTS]; /* least first */
 };
 /* a decision that fits, with its objective from below */
 struct leaf {
@@ -116,6 +132,8 @@ struct searching {
     struct search_result *result;
     struct cost_kinds kinds;
     struct cost_products *products;
+    struct search_floor *floors;
+    struct profile floor_profile; /* of floors' costs */
     struct cost_stage *ranks;
     struct pipeline_stage *stages;
     struct stage *scratch, *layout_stages;
@@ -130,6 +148,7 @@ struct searching {
     VEC(struct cell) cells;
     VEC(struct leaf) leaves;
     VEC(struct node) heap;
+    struct search_starts starts;
     struct search_shape *shapes[16384];
 };
 
@@ -180,11 +199,18 @@ struct search_stages search_stages(struct searching *s, const struct cost *c, co
 void search_bound(struct searching *s, const struct search_stages *x, const struct decision *d, struct estimate *e);
 /* c's decision with its schedule run */
 void search_time(struct searching *s, const struct cost *c, const struct search_shape *h, struct estimate *e);
+/* are they alike but for order, state, context kind, recomputation, and schedules of one placement? */
+bool search_alike(const struct decision *x, const struct decision *y);
 /* finalists.c: candidates with synthesised schedules beside those of formulas, or instead of them where 'auto' was asked
  * for */
 void search_finalists(struct searching *s);
 /* counts x, which does not fit, and remembers it if it is the closest miss */
 void search_too_full(struct searching *s, const struct candidate *x);
+
+/* floor.c: a cost of d's tp, cp, ep and etp on which blocks take no longer than on any nodes in any order of axes */
+const struct cost *search_floor(struct searching *s, const struct decision *d);
+/* seconds of ZeRO 3's transfers for one microbatch, of a rank that holds its share of the model */
+double search_floor_shards_s(struct searching *s, const struct cost *c, const struct cost_shape *x);
 
 /* shapes.c: the cached shape of c's decision; stages of a shape, cut once per number of stages */
 struct search_shape *search_shape(struct searching *s, const struct cost *c);

@@ -2,8 +2,8 @@
  * follows from them alone: even cuts into stages, bounds from below, and how many layers each stage can spare
  * from recomputation.
  *
- * Bounds: of a mesh, kernels alone: some rank takes at least its share of all blocks, m times over.  Of a
- * family, by its cuts and placements: a rank works off m microbatches of all its stages, after the first
+ * Bounds: some rank takes at least its share of all blocks, m times over, and a microbatch has to go through all
+ * of them and back.  Of a family, by its cuts and placements: a rank works off m microbatches of all its stages, after the first
  * microbatch has come through the stages before its first, whatever their order; what schedules of overlapped
  * pairs hide is left out where the space has them. */
 
@@ -39,6 +39,18 @@ static double least_s(const struct searching *s, const struct cost_shape *x, uin
     return spares(s) ? cost_smaller(own, block_s(&x->spared[kind], kernels_only, paired)) : own;
 }
 
+/* of one microbatch's way forward and back again: weight gradients may be made later */
+static double block_path_s(const struct cost_block *b, bool paired)
+{
+    return block_s(b, false, paired) - b->weight_s;
+}
+
+static double least_path_s(const struct searching *s, const struct cost_shape *x, uint32_t kind)
+{
+    double own = block_path_s(&x->layers[kind], s->overlapping);
+    return spares(s) ? cost_smaller(own, block_path_s(&x->spared[kind], s->overlapping)) : own;
+}
+
 static void fill_bounds(struct searching *s, struct search_shape *h)
 {
     const struct model *m = &s->job->model;
@@ -47,8 +59,10 @@ static void fill_bounds(struct searching *s, struct search_shape *h)
     for (uint32_t i = 0; i < m->nlayers; i += x->run[i]) {
         h->kernels_s += x->run[i] * least_s(s, x, x->kind[i], true);
         h->all_s += x->run[i] * least_s(s, x, x->kind[i], false);
+        h->path_s += x->run[i] * least_path_s(s, x, x->kind[i]);
     }
     h->embed_forward_s = x->embed.forward_s + x->embed.forward_comm_s;
+    h->path_s += h->embed_forward_s + block_path_s(&x->head, paired) + m->predict * block_path_s(&x->predict, paired);
     h->embed_least_s = block_s(&x->embed, false, paired);
     h->head_least_s = block_s(&x->head, false, paired) + m->predict * block_s(&x->predict, false, paired);
     h->all_s += h->embed_least_s + h->head_least_s;
@@ -146,12 +160,12 @@ struct search_shape *search_shape(struct searching *s, const struct cost *c)
 
 double search_shape_bound_s(const struct search_shape *h, const struct decision *d)
 {
-    return d->microbatches * (h->kernels_s / d->pp) * (1 - 1e-12);
+    return cost_larger(h->path_s, d->microbatches * (h->kernels_s / d->pp)) * (1 - 1e-12);
 }
 
 double search_share_bound_s(const struct search_shape *h, const struct decision *d)
 {
-    return d->microbatches * (h->all_s / d->pp) * (1 - 1e-12);
+    return cost_larger(h->path_s, d->microbatches * (h->all_s / d->pp)) * (1 - 1e-12);
 }
 
 /* of stage i of a cut: seconds before it in a microbatch's forward, and its own of both directions */
@@ -195,11 +209,11 @@ const struct search_cut *search_cut(struct searching *s, struct search_shape *h,
     uint32_t nstages = d->pp * d->vpp;
     bool folds = decision_folds(d);
     for (struct search_cut *cut = h->cuts; cut; cut = cut->next)
-        if (cut->nstages == nstages && cut->folds == folds)
+        if (cut->nstages == nstages && cut->pp == d->pp && cut->folds == folds)
             return cut;
     struct search_cut *cut = ARENA_NEW(s->arena, struct search_cut);
     struct decision x = {
-        .pp = d->pp, .vpp = d->vpp, .schedule = d->schedule, .recompute_layers = d->recompute_layers};
+        .pp = d->pp, .vpp = d->vpp, .schedule = d->schedule, .folds = d->folds, .recompute_layers = d->recompute_layers};
     if (s->layout_stages) {
         x.stages = s->layout_stages;
         x.nstages = nstages;
@@ -209,7 +223,7 @@ const struct search_cut *search_cut(struct searching *s, struct search_shape *h,
         decision_cut(s->arena, &x, s->job->model.nlayers, s->layer_s, embed_s, head_s);
     }
     decision_spare(&x);
-    *cut = (struct search_cut){nstages, folds, x.stages, h->cuts};
+    *cut = (struct search_cut){nstages, d->pp, folds, x.stages, h->cuts};
     h->cuts = cut;
     return cut;
 }

@@ -11,7 +11,8 @@
  * as few layers of each stage as memory needs; every schedule, groups of pp and, where the file names no
  * schedule, 2 pp; every order of axes; stages cut for even time (without recomputation where that is
  * chosen freely), a rank's spared layers spread over its chunks, later ones first; the first usable nodes,
- * without degraded ones where the others are enough.  Not in it: cuts made for memory. */
+ * without degraded ones where the others are enough.  Not in it, and so beyond the certificate: cuts made for memory, and
+ * what finalists.c tries with the best. */
 
 #include "compiler/model/decision.h"
 #include "compiler/topology/mesh_runs.h"
