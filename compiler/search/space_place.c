@@ -37,6 +37,8 @@ static bool keep_holds(const struct space *s, const struct keep_wish *k, const s
                        uint64_t run)
 {
     uint32_t per_node = s->topo->types[d->type].gpus;
+    if (per_node % run == 0)
+        return true; /* no run leaves its node */
     for (uint64_t first = 0; first < d->gpus_used; first += run) {
         uint64_t a = first / per_node, b = (first + run - 1) / per_node;
         if (b >= d->nnodes)
