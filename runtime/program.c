@@ -318,7 +318,7 @@ uint64_t program_workspace_bytes(const struct program *p, uint32_t sm)
             w.operand[k].dtype = (enum dtype)o->dtype;
         }
         for (uint32_t k = 0; k < info->nattrs; k++)
-            w.attr[k] = info->attr[k].kind == ATTR_REAL ? 0 : p->attrs[in->attr + k].u.i;
+            w.attr[k] = info->attr[k].kind == ATTR_REAL ? p->attrs[in->attr + k].u.f != 0 : p->attrs[in->attr + k].u.i;
         uint64_t bytes = workspace_bytes((enum op)in->op, &w, sm);
         most = bytes > most ? bytes : most;
     }

@@ -1,29 +1,72 @@
 /* The rule of runtime/workspace.h, a case per instruction whose kernels need memory of their own.
  *
- * Products: cuBLASLt's algorithms split sums into what they are given.  Attention: 256 bytes for cuDNN itself; backward sums
- * queries' gradients in fp32 and, where query heads share keys, has keys' and values' gradients per query head in bf16
- * before it adds them; engines but sm_90's also have a copy of queries' gradients, of a multiple of 8 places, sm_100's only
- * where there is not such a multiple anyway.  (What plans of cuDNN 9.19 asked for; the tests ask them again.)  The rest is what the two launches of a sum hand each other. */
+ * Products: cuBLASLt's algorithms split sums into what they are given.  Attention: to the byte
+ * what plans of cuDNN 9.19 ask for, and what they refuse, by engine (the tests ask them again): the one of Hopper, sm_90;
+ * that of Blackwell, sm_100 to sm_119, for more than WORKSPACE_TILE places a sequence or heads that only it takes; and the
+ * first, of sm_80, for all the rest.  Backward has keys' and values' gradients per query head in bf16 where query heads
+ * share keys, before it adds them; the first engine also has a second fp32 copy of queries' gradients, of a multiple of 8
+ * places.  The rest is what the two launches of a sum hand each other. */
 
 #include "runtime/workspace.h"
 
-enum { PLAN_BYTES = 256, CHUNK_ROWS = 16 /* at least */, MOST_CHUNKS = 128, TILE_BYTES = 16, GROUP_BYTES = 8 };
+enum { HOPPER_BYTES = 256, OTHER_BYTES = 128 /* of an engine itself */, CHUNK_ROWS = 16 /* at least */, MOST_CHUNKS = 128, TILE_BYTES = 16, GROUP_BYTES = 8 };
 
 static uint64_t padded(uint64_t bytes)
 {
     return (bytes + WORKSPACE_ALIGN - 1) / WORKSPACE_ALIGN * WORKSPACE_ALIGN;
 }
 
-struct workspace_attention workspace_attention(const struct workspace_heads *h, bool backward, uint32_t sm)
+static bool is_hopper(uint32_t sm)
+{
+    return sm / 10 == 9;
+}
+static bool is_blackwell(uint32_t sm)
+{
+    return sm >= 100 && sm < 120;
+}
+/* heads of latent attention, which Blackwell's engine takes besides those of up to 128 */
+static bool is_latent(const struct workspace_heads *h)
+{
+    return h->head == 192 && h->value == 128;
+}
+
+const char *workspace_attention_refused(const struct workspace_heads *h, bool backward, uint32_t sm)
+{
+    if (sm < 80)
+        return "the device is older than sm_80";
+    if (!h->sequences || !h->sequence || h->head % 8 || h->value % 8 || !h->head || !h->value)
+        return "dimensions of heads are no multiples of 8";
+    if (h->head > 256 || h->value > 256)
+        return "heads have more than 256 dimensions";
+    if (!backward || is_hopper(sm))
+        return NULL;
+    if ((h->head > 128 || h->value > 128) && !(is_blackwell(sm) && is_latent(h)))
+        return "gradients of heads of more than 128 dimensions are not cuDNN's on this device";
+    return h->capped && !is_blackwell(sm) ? "gradients of capped scores are not cuDNN's on this device" : NULL;
+}
+
+/* bytes that the plan itself asks for */
+static uint64_t plan_bytes(const struct workspace_heads *h, bool backward, uint32_t sm)
 {
     uint64_t each = h->sequences * h->heads, rows = each * h->sequence;
-    struct workspace_attention m = {.stats = padded(rows * sizeof(float)), .plan = PLAN_BYTES};
+    bool shared = h->heads > h->kv;
+    if (!backward)
+        return is_hopper(sm) && h->sequence > 1 ? HOPPER_BYTES : 0;
+    uint64_t apart = shared ? rows * ((uint64_t)h->head + h->value) * 2 : 0;
+    if (is_hopper(sm))
+        return apart + HOPPER_BYTES;
+    if (is_blackwell(sm) && (h->sequence > WORKSPACE_TILE || h->capped || is_latent(h)))
+        return shared ? apart + OTHER_BYTES : 0;
+    return apart + OTHER_BYTES + each * ((h->sequence + 7) / 8 * 8) * h->head * sizeof(float);
+}
+
+struct workspace_attention workspace_attention(const struct workspace_heads *h, bool backward, uint32_t sm)
+{
+    uint64_t rows = h->sequences * h->heads * h->sequence;
+    struct workspace_attention m = {.stats = padded(rows * sizeof(float)), .plan = plan_bytes(h, backward, sm)};
     if (backward) {
         m.sums = m.stats;
         m.dq_sum = padded(rows * h->head * sizeof(float));
-        m.plan += h->heads > h->kv ? rows * ((uint64_t)h->head + h->value) * 2 : 0;
-        if (sm < 90 || (sm > 90 && h->sequence % 8))
-            m.plan += each * ((h->sequence + 7) / 8 * 8) * h->head * sizeof(float);
     }
     m.total = m.stats + m.sums + m.dq_sum + m.plan;
     return m;
@@ -50,16 +93,17 @@ static uint64_t columns(uint64_t rows, uint64_t width, uint64_t cols)
     return cols ? workspace_chunks(rows * (width / cols)) * cols * sizeof(float) : 0;
 }
 
-/* what cuDNN needs, if it may be asked, and rows' sums of dout o for our own kernels */
-static uint64_t attention(const struct workspace_of *w, size_t q, size_t v, int64_t heads, int64_t kv, int64_t head, int64_t sequence,
-                          bool backward, uint32_t sm)
+/* What cuDNN needs, or else rows' sums of dout o for our own kernels.  ATTENTION's attributes are ATTENTION_I's. */
+static uint64_t attention(const struct workspace_of *w, size_t q, size_t v, const int64_t *attr, bool backward, uint32_t sm)
 {
-    uint64_t value = kv > 0 ? w->operand[v].cols / (uint64_t)kv : 0;
-    if (sm < 80 || w->operand[q].dtype != DTYPE_BF16 || head % 8 || head > 256 || value % 8 || value > 256 || sequence < 1)
-        return backward ? w->operand[q].rows * (uint64_t)heads * sizeof(float) : 0;
+    int64_t heads = attr[ATTR(ATTENTION, heads)], kv = attr[ATTR(ATTENTION, kv)], head = attr[ATTR(ATTENTION, head)];
+    int64_t sequence = attr[ATTR(ATTENTION, sequence)];
+    uint64_t own = backward && heads > 0 ? w->operand[q].rows * (uint64_t)heads * sizeof(float) : 0;
+    if (w->operand[q].dtype != DTYPE_BF16 || heads < 1 || kv < 1 || head < 1 || head > UINT32_MAX || sequence < 1)
+        return own;
     const struct workspace_heads h = {w->operand[q].rows / (uint64_t)sequence, (uint64_t)sequence, (uint64_t)heads, (uint64_t)kv,
-                                      (uint32_t)head, (uint32_t)value};
-    return workspace_attention(&h, backward, sm).total;
+                                      (uint32_t)head, w->operand[v].cols / (uint32_t)kv, attr[ATTR(ATTENTION, softcap)] != 0};
+    return workspace_attention_refused(&h, backward, sm) ? own : workspace_attention(&h, backward, sm).total;
 }
 
 static uint64_t stream(enum op op, const struct workspace_of *w)
@@ -92,11 +136,9 @@ uint64_t workspace_bytes(enum op op, const struct workspace_of *w, uint32_t sm)
     if (op == OP_GROUPED_TN)
         return workspace_experts(ROWS(GROUPED_TN, a), ROWS(GROUPED_TN, counts));
     if (op == OP_ATTENTION)
-        return attention(w, OPND(ATTENTION, q), OPND(ATTENTION, v), GET(ATTENTION, heads), GET(ATTENTION, kv), GET(ATTENTION, head),
-                         GET(ATTENTION, sequence), false, sm);
+        return attention(w, OPND(ATTENTION, q), OPND(ATTENTION, v), w->attr, false, sm);
     if (op == OP_ATTENTION_I)
-        return attention(w, OPND(ATTENTION_I, q), OPND(ATTENTION_I, v), GET(ATTENTION_I, heads), GET(ATTENTION_I, kv),
-                         GET(ATTENTION_I, head), GET(ATTENTION_I, sequence), true, sm);
+        return attention(w, OPND(ATTENTION_I, q), OPND(ATTENTION_I, v), w->attr, true, sm);
     if (op == OP_ATTENTION_PART_I)
         return ROWS(ATTENTION_PART_I, lse) * COLS(ATTENTION_PART_I, lse) * sizeof(float);
     return stream(op, w);

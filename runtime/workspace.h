@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* an instruction's operands, as OPND() counts them (absent: 0 x 0), and its integer attributes */
+/* an instruction's operands, as OPND() counts them (absent: 0 x 0), and its attributes: of a real one, whether it is not 0 */
 struct workspace_of {
     struct {
         uint32_t rows, cols;
@@ -37,8 +37,11 @@ struct workspace_attention {
 struct workspace_heads {
     uint64_t sequences, sequence, heads, kv; /* sequence: places of one */
     uint32_t head, value;                    /* dimensions */
+    bool capped;                             /* scores have a soft cap */
 };
 struct workspace_attention workspace_attention(const struct workspace_heads *h, bool backward, uint32_t sm);
+/* NULL = cuDNN has an engine for it, in bf16; else why our own kernels take it */
+const char *workspace_attention_refused(const struct workspace_heads *h, bool backward, uint32_t sm);
 
 /* into how many chunks sums over that many rows are cut */
 uint32_t workspace_chunks(uint64_t rows);

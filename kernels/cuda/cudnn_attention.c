@@ -1,7 +1,7 @@
 /* ATTENTION and ATTENTION_I by cuDNN: when, with which memory, and the launch.
  *
  * Only plans that were made at open are used, so nothing is compiled during a step or a capture; whatever cuDNN refuses is
- * our own kernels' work.  Its gradient adds queries' gradients by atomics, so a deterministic run takes our own, which
+ * our own kernels' work, and cudnn_job_get() says why.  Its gradient adds queries' gradients by atomics, so a deterministic run takes our own, which
  * need no memory for scores either (cuDNN's deterministic one needs 2 b h s^2 bytes on sm_90).
  * Memory is by the rule of runtime/workspace.h, which the compiler places by; test_cudnn_plans.c compares it with what
  * plans ask for. */
@@ -53,38 +53,50 @@ static bool fits(const struct view *v)
         (j)->ldo = V(op, o)->ld;                                                                             \
     } while (0)
 
-bool cudnn_job_get(enum op op, const struct kernel_args *k, int sm, struct cudnn_job *j, struct workspace_attention *m)
+static bool all_fit(const struct kernel_args *k, const size_t *operand, size_t n)
 {
+    for (size_t i = 0; i < n; i++)
+        if (!fits(&k->operand[operand[i]]))
+            return false;
+    return true;
+}
+
+const char *cudnn_job_get(enum op op, const struct kernel_args *k, int sm, struct cudnn_job *j, struct workspace_attention *m)
+{
+    static const size_t forth[] = {OPND(ATTENTION, q), OPND(ATTENTION, k), OPND(ATTENTION, v), OPND(ATTENTION, o)};
+    static const size_t back[] = {OPND(ATTENTION_I, q), OPND(ATTENTION_I, k), OPND(ATTENTION_I, v), OPND(ATTENTION_I, o),
+                                  OPND(ATTENTION_I, dout), OPND(ATTENTION_I, dq), OPND(ATTENTION_I, dk), OPND(ATTENTION_I, dv)};
     memset(j, 0, sizeof *j);
     memset(m, 0, sizeof *m);
-    bool fine = sm >= 80;
+    if (op != OP_ATTENTION && op != OP_ATTENTION_I)
+        return "keys are those of a part of the sequence";
     if (op == OP_ATTENTION) {
         FILL(ATTENTION, j);
-        fine = fine && fits(V(ATTENTION, q)) && fits(V(ATTENTION, k)) && fits(V(ATTENTION, v)) && fits(V(ATTENTION, o));
-    } else if (op == OP_ATTENTION_I) {
+    } else {
         FILL(ATTENTION_I, j);
         j->backward = 1;
         j->lddout = V(ATTENTION_I, dout)->ld;
         j->lddq = V(ATTENTION_I, dq)->ld;
         j->lddk = V(ATTENTION_I, dk)->ld;
         j->lddv = V(ATTENTION_I, dv)->ld;
-        fine = fine && fits(V(ATTENTION_I, q)) && fits(V(ATTENTION_I, k)) && fits(V(ATTENTION_I, v)) && fits(V(ATTENTION_I, o)) &&
-               fits(V(ATTENTION_I, dout)) && fits(V(ATTENTION_I, dq)) && fits(V(ATTENTION_I, dk)) && fits(V(ATTENTION_I, dv));
-    } else {
-        return false;
     }
-    if (!fine || j->head % 8 || j->value % 8 || j->head > 256 || j->value > 256)
-        return false;
+    if (k->operand[j->backward ? OPND(ATTENTION_I, q) : OPND(ATTENTION, q)].dtype != DTYPE_BF16)
+        return "operands are not bf16";
     const struct workspace_heads h = {(uint64_t)j->batch, (uint64_t)j->sequence, (uint64_t)j->heads, (uint64_t)j->kv, (uint32_t)j->head,
-                                      (uint32_t)j->value};
+                                      (uint32_t)j->value, j->softcap > 0};
+    const char *why = workspace_attention_refused(&h, j->backward != 0, (uint32_t)sm);
+    if (why)
+        return why;
+    if (!(j->backward ? all_fit(k, back, sizeof back / sizeof *back) : all_fit(k, forth, sizeof forth / sizeof *forth)))
+        return "rows do not begin at multiples of 16 bytes";
     *m = workspace_attention(&h, j->backward != 0, (uint32_t)sm);
-    return true;
+    return NULL;
 }
 
 static bool wanted(enum op op, const struct cuda_call *c, struct cudnn_job *j, struct workspace_attention *m)
 {
     const struct cuda_libraries *l = c->libraries;
-    return l && l->dnn_handle && !(op == OP_ATTENTION_I && l->deterministic) && cudnn_job_get(op, c->args, l->sm, j, m) &&
+    return l && l->dnn_handle && !(op == OP_ATTENTION_I && l->deterministic) && !cudnn_job_get(op, c->args, l->sm, j, m) &&
            m->total <= c->workspace_bytes;
 }
 
@@ -134,11 +146,12 @@ void cudnn_attention_prepare(enum op op, const struct cuda_call *c)
     if (!g)
         return;
     g->f = &l->dnn;
-    p->plan = cudnn_attention_plan(g, &job, l->dnn_handle, NULL, &bytes);
-    if (p->plan && bytes > memory.plan) { /* another version that needs more than was placed */
-        l->dnn.cudnnBackendDestroyDescriptor(p->plan);
-        p->plan = NULL;
-    }
+    cudnn_attention_graph(g, &job);
+    /* another version than the rule's may take more, as far as other instructions' share of the workspace goes */
+    p->memory.plan = c->workspace_bytes - (memory.total - memory.plan);
+    p->plan = cudnn_plan(g, l->dnn_handle, NULL, p->memory.plan, &bytes);
+    p->memory.plan = bytes;
+    p->memory.total = memory.total - memory.plan + bytes;
     cudnn_graph_free(g);
     free(g);
 }
@@ -238,7 +251,7 @@ bool cudnn_attention(enum op op, const struct cuda_call *c, const char **why)
     if (!wanted(op, c, &job, &memory))
         return false;
     struct attention_plan *p = plan_find(c->libraries, &job);
-    if (!p || !p->plan)
+    if (!p || !p->plan || p->memory.total > c->workspace_bytes)
         return false;
     *why = op == OP_ATTENTION ? forward(c, p) : backward(c, p);
     return true;

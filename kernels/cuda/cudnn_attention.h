@@ -21,10 +21,10 @@ struct cudnn_job {
 enum { UID_Q = 1, UID_K, UID_V, UID_O, UID_STATS, UID_DO, UID_DQ, UID_DK, UID_DV, UID_SUMS, UID_DQ_SUM, UID_SCALE, UID_LOW, UID_CAP,
        UID_UNCAP, UID_WINDOW, UID_ONE, UID_VIRTUAL };
 
-/* does cuDNN take it, by rule?  Fills job and memory.  sm: compute capability */
-bool cudnn_job_get(enum op op, const struct kernel_args *k, int sm, struct cudnn_job *j, struct workspace_attention *m);
-/* a plan, or NULL: g->what says what failed.  The caller frees graph and plan */
-void *cudnn_attention_plan(struct cudnn_graph *g, const struct cudnn_job *j, void *handle, void *properties, size_t *workspace_bytes);
+/* NULL = cuDNN takes it, by rule; job and memory are filled.  Else why our own kernels do.  sm: compute capability */
+const char *cudnn_job_get(enum op op, const struct kernel_args *k, int sm, struct cudnn_job *j, struct workspace_attention *m);
+/* adds the job's operations; the caller makes a plan of them, and frees the graph */
+void cudnn_attention_graph(struct cudnn_graph *g, const struct cudnn_job *j);
 
 #ifdef __cplusplus
 }

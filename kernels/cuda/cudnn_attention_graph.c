@@ -169,7 +169,7 @@ static void backward(struct build *b)
     cudnn_map(g, CUDNN_IDENTITY, CUDNN_F32, dq_sum, NULL, tdq);
 }
 
-void *cudnn_attention_plan(struct cudnn_graph *g, const struct cudnn_job *j, void *handle, void *properties, size_t *workspace_bytes)
+void cudnn_attention_graph(struct cudnn_graph *g, const struct cudnn_job *j)
 {
     struct build b = {.g = g, .j = j};
     b.scores = cudnn_dense(j->batch, j->heads, j->sequence, j->sequence);
@@ -179,5 +179,4 @@ void *cudnn_attention_plan(struct cudnn_graph *g, const struct cudnn_job *j, voi
         backward(&b);
     else
         forward(&b);
-    return g->status ? NULL : cudnn_plan(g, handle, properties, workspace_bytes);
 }

@@ -9,7 +9,7 @@
 enum { D_POINTWISE = 0, D_HEURISTICS = 4, D_ENGINE_CONFIG = 3, D_PLAN = 5, D_POINTWISE_OP = 13, D_GRAPH = 15, D_PACK = 16, D_TENSOR = 17,
        D_MATMUL = 18, D_MATMUL_OP = 19, D_REDUCTION = 21, D_REDUCTION_OP = 22, D_RESHAPE_OP = 31, D_PROPERTIES = 38 };
 enum { A_POINTWISE_MODE = 0, A_POINTWISE_MATH = 1, A_POINTWISE_AXIS = 9, A_HEUR_MODE = 200, A_HEUR_GRAPH = 201, A_HEUR_RESULTS = 202,
-       A_HEUR_PROPERTIES = 204, A_PLAN_HANDLE = 400, A_PLAN_CONFIG = 401, A_PLAN_WORKSPACE = 402, A_PLAN_PROPERTIES = 407, A_OP_POINTWISE = 750,
+       A_HEUR_PROPERTIES = 204, A_CONFIG_WORKSPACE = 303, A_PLAN_HANDLE = 400, A_PLAN_CONFIG = 401, A_PLAN_WORKSPACE = 402, A_PLAN_PROPERTIES = 407, A_OP_POINTWISE = 750,
        A_OP_X = 751, A_OP_B = 752, A_OP_Y = 753, A_OP_DX = 756, A_OP_DY = 757, A_OP_T = 758, A_GRAPH_HANDLE = 800, A_GRAPH_OPS = 801,
        A_ALIGNMENT = 900, A_DATA_TYPE = 901, A_DIMENSIONS = 902, A_STRIDES = 903, A_UID = 906, A_VIRTUAL = 907, A_BY_VALUE = 908,
        A_PACK_UIDS = 1000, A_PACK_POINTERS = 1001, A_PACK_WORKSPACE = 1003, A_MATMUL_TYPE = 1500, A_MATMUL_A = 1520, A_MATMUL_B = 1521,
@@ -209,9 +209,10 @@ static void *plan_of(struct cudnn_graph *g, void *config, void *handle, void *pr
     return NULL;
 }
 
-void *cudnn_plan(struct cudnn_graph *g, void *handle, void *properties, size_t *workspace_bytes)
+/* engines' configurations, best first: how many */
+static int64_t suggest(struct cudnn_graph *g, void *handle, void *properties, void **config)
 {
-    void *graph = descriptor(g, D_GRAPH), *config[ENGINES], *plan = NULL;
+    void *graph = descriptor(g, D_GRAPH);
     int64_t found = 0;
     if (!properties)
         set(g, graph, A_GRAPH_HANDLE, T_HANDLE, 1, &handle);
@@ -227,11 +228,43 @@ void *cudnn_plan(struct cudnn_graph *g, void *handle, void *properties, size_t *
         config[i] = descriptor(g, D_ENGINE_CONFIG);
     if (!g->status)
         fail(g, g->f->cudnnBackendGetAttribute(heuristics, A_HEUR_RESULTS, T_DESCRIPTOR, ENGINES, &found, config), "engines");
-    for (int64_t i = 0; i < found && i < ENGINES && !g->status && !plan; i++)
-        plan = plan_of(g, config[i], handle, properties, workspace_bytes);
+    found = g->status ? 0 : found < ENGINES ? found : ENGINES;
+    if (!found)
+        fail(g, -1, "no engine");
+    return found;
+}
+
+/* -1: it does not say */
+static int64_t config_bytes(const struct cudnn_graph *g, void *config)
+{
+    int64_t bytes = -1, n = 0;
+    return g->f->cudnnBackendGetAttribute(config, A_CONFIG_WORKSPACE, T_INT64, 1, &n, &bytes) ? -1 : bytes;
+}
+
+void *cudnn_plan(struct cudnn_graph *g, void *handle, void *properties, size_t room, size_t *workspace_bytes)
+{
+    void *config[ENGINES], *plan = NULL;
+    int64_t found = suggest(g, handle, properties, config);
+    for (int64_t i = 0; i < found && !plan; i++) {
+        int64_t bytes = config_bytes(g, config[i]);
+        if (bytes < 0 || (uint64_t)bytes <= room)
+            plan = plan_of(g, config[i], handle, properties, workspace_bytes);
+        if (plan && *workspace_bytes > room) { /* it had not said so */
+            g->f->cudnnBackendDestroyDescriptor(plan);
+            plan = NULL;
+        }
+    }
     if (!plan)
         fail(g, -1, "no engine");
     return plan;
+}
+
+bool cudnn_bytes(struct cudnn_graph *g, void *handle, void *properties, size_t *workspace_bytes)
+{
+    void *config[ENGINES];
+    int64_t bytes = suggest(g, handle, properties, config) ? config_bytes(g, config[0]) : -1;
+    *workspace_bytes = bytes < 0 ? 0 : (size_t)bytes;
+    return bytes >= 0;
 }
 
 void cudnn_graph_free(struct cudnn_graph *g)

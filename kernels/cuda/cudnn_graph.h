@@ -46,9 +46,11 @@ void cudnn_index(struct cudnn_graph *g, int64_t axis, void *x, void *y);
 void cudnn_select(struct cudnn_graph *g, void *x, void *b, void *where, void *y);
 void cudnn_reduction(struct cudnn_graph *g, enum cudnn_reduce mode, void *x, void *y);
 void cudnn_reshape(struct cudnn_graph *g, void *x, void *y);
-/* the first engine's plan that can be built, NULL if none; properties: a device's, or NULL with a handle.  The caller
- * destroys it. */
-void *cudnn_plan(struct cudnn_graph *g, void *handle, void *properties, size_t *workspace_bytes);
+/* The plan of the first engine that needs no more than room bytes and can be built, NULL if none; properties: a device's,
+ * or NULL with a handle.  The caller destroys it. */
+void *cudnn_plan(struct cudnn_graph *g, void *handle, void *properties, size_t room, size_t *workspace_bytes);
+/* what the first engine says that it will need, without building its plan, which takes 200 times as long; false: no engine */
+bool cudnn_bytes(struct cudnn_graph *g, void *handle, void *properties, size_t *workspace_bytes);
 /* destroys all descriptors but plans */
 void cudnn_graph_free(struct cudnn_graph *g);
 

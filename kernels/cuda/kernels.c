@@ -43,6 +43,6 @@ size_t cuda_workspace_bytes(enum op op, const struct kernel_args *k, int sm)
         w.operand[i].dtype = v->dtype;
     }
     for (uint32_t i = 0; i < info->nattrs; i++)
-        w.attr[i] = k->attr[i].i;
+        w.attr[i] = info->attr[i].kind == ATTR_REAL ? k->attr[i].f != 0 : k->attr[i].i;
     return (size_t)workspace_bytes(op, &w, (uint32_t)sm);
 }
