@@ -78,17 +78,21 @@ static const struct buffer *workspace_buffer(const struct exec *e, enum routine 
     return NULL;
 }
 
-/* largest need of any kernel by queue; shapes are enough, operands have no place yet */
+/* largest need of any instruction by queue; shapes are enough, operands have no place yet */
 static void measure_workspaces(struct gang *g, struct gang_rank *r)
 {
     for (enum routine w = 0; w < NROUTINES; w++) {
         const struct program *p = r->e->play[w].p;
         for (uint32_t i = 0; p && i < p->ninsns; i++) {
             struct kernel_args k = {.scratch = NULL};
-            if (insn_is_meeting(&p->insns[i]))
-                continue;
-            exec_resolve(r->e, p, i, &k);
-            size_t bytes = round_up(g->s.plugin->workspace_bytes((enum op)p->insns[i].op, &k, g->sm), ALIGN);
+            struct meeting m;
+            bool meets = insn_is_meeting(&p->insns[i]);
+            if (meets)
+                exec_make_meeting(r->e, &r->e->play[w], i, &m);
+            else
+                exec_resolve(r->e, p, i, &k);
+            size_t bytes = meets ? g->s.meet->workspace_bytes(&m) : g->s.plugin->workspace_bytes((enum op)p->insns[i].op, &k, g->sm);
+            bytes = round_up(bytes, ALIGN);
             size_t *most = &r->workspace_bytes[p->insns[i].queue];
             *most = bytes > *most ? bytes : *most;
         }

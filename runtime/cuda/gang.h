@@ -22,6 +22,8 @@ struct meet_part { /* one rank's part in a meeting */
     enum queue queue;
     cuda_stream stream;
     uint32_t rank;
+    void *workspace; /* the stream's, of at least what workspace_bytes() says */
+    size_t workspace_bytes;
 };
 struct meet_setup {
     const struct gang *gang;
@@ -42,6 +44,8 @@ struct meet_ops {
     /* does not block for longer than deadline_s; one sentence in error */
     enum status (*open)(struct meet **out, const struct meet_setup *s, char *error, size_t error_size);
     void (*close)(struct meet *m);
+    /* device memory that a part needs besides operands; by shapes alone, operands have no place yet */
+    size_t (*workspace_bytes)(const struct meeting *m);
     /* all local parts of one meeting, onto their streams; NULL = launched */
     const char *(*launch)(struct meet *m, const struct meet_part *parts, uint32_t nparts);
     /* NULL = fine, else what went wrong, of any communicator */

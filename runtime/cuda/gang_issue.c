@@ -225,6 +225,8 @@ static const char *issue_meeting(struct issue *is, const struct gang_entry *entr
         part->queue = (enum queue)in->queue;
         part->stream = r->stream[in->queue];
         part->rank = g->s.first + entry[j].rank;
+        part->workspace = r->workspace[in->queue];
+        part->workspace_bytes = r->workspace_bytes[in->queue];
     }
     STEP(g->s.meet->launch(g->meet, g->parts, n));
     for (uint32_t j = 0; j < n; j++) {

@@ -58,14 +58,16 @@ static enum status make_events(struct gang *g, struct gang_rank *r, enum routine
 }
 
 /* A stretch may begin where an instruction waits, and ends where one is waited for: then nothing that it needs comes while
- * it runs, and nobody waits for its middle. */
+ * it runs, and nobody waits for its middle.  Communications, which come on this queue where the job wants no overlap, are in
+ * none: they are launched for all their members at once. */
 static void find_stretches(struct gang_play *gp, const struct play *play)
 {
     const uint32_t *order = play->order + play->first[QUEUE_COMPUTE];
     uint32_t n = play->count[QUEUE_COMPUTE];
     for (uint32_t at = 0; at < n;) {
         uint32_t end = at;
-        while (!gp->event[order[end]] && end + 1 < n && play->p->insns[order[end + 1]].nwaits == 0)
+        while (!gp->event[order[end]] && end + 1 < n && play->p->insns[order[end + 1]].nwaits == 0 &&
+               !insn_is_meeting(&play->p->insns[order[end]]) && !insn_is_meeting(&play->p->insns[order[end + 1]]))
             end++;
         if (end > at) {
             gp->runs[gp->nruns] = (struct stretch){at, end, NULL};

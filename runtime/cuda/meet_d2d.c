@@ -147,6 +147,12 @@ static bool parts_fit(const struct meet_part *p, uint32_t n)
     return true;
 }
 
+static size_t d2d_workspace_bytes(const struct meeting *m)
+{
+    (void)m; /* copies and sums go by rows */
+    return 0;
+}
+
 static const char *d2d_launch(struct meet *m, const struct meet_part *given, uint32_t n)
 {
     const struct cuda_runtime *cu = m->plugin->runtime;
@@ -190,6 +196,6 @@ static void d2d_abort(struct meet *m)
 
 const struct meet_ops *meet_d2d(void)
 {
-    static const struct meet_ops d2d = {"d2d", d2d_open, d2d_close, d2d_launch, d2d_poll, d2d_abort};
+    static const struct meet_ops d2d = {"d2d", d2d_open, d2d_close, d2d_workspace_bytes, d2d_launch, d2d_poll, d2d_abort};
     return &d2d;
 }

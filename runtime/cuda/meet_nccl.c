@@ -8,7 +8,10 @@
  * All are non-blocking (NCCL user guide, "Fault tolerance"): a call may say that it is in progress, and then the communicator
  * is polled, with a deadline, before it is used again; errors come out of ncclCommGetAsyncError, and whoever sees one aborts
  * all.  The device memory comes from ncclMemAlloc and is registered with every communicator as a whole, so that operands of
- * ranks of one role lie at equal offsets from the registered start. */
+ * ranks of one role lie at equal offsets from the registered start.
+ *
+ * NCCL knows no gaps between rows.  An operand that has some, as the keys and values beside the queries have, goes through
+ * the stream's workspace, packed before and unpacked afterwards by copies on that stream. */
 
 #include "runtime/cuda/gang.h"
 #include "runtime/cuda/nccl_comm.h"
@@ -363,30 +366,91 @@ static int operate(struct meet *m, const struct meet_part *p, uint32_t n, struct
     return exchange(m, g, n, c, p->stream); /* SHIFT and ALL_TO_ALL */
 }
 
-static const char *nccl_launch(struct meet *m, const struct meet_part *p, uint32_t nparts)
+static size_t dense_bytes(const struct view *v)
 {
-    const struct channel *channel = &m->channels->list[p->m.channel];
-    const struct view *x = &p->m.x, *y = &p->m.y;
-    bool pair = p->m.op == OP_SEND || p->m.op == OP_RECV;
+    size_t bytes = (size_t)v->rows * v->cols * isa_dtype_bytes(v->dtype);
+    return (bytes + 511) / 512 * 512;
+}
+
+/* Where x and y are packed: y at the workspace's beginning; x in its own part of a gathered y, in y's place where it is y,
+ * else behind it.  A packed x of its own has that much. */
+static bool gives(const struct meeting *g)
+{
+    return g->op != OP_RECV && !is_dense(&g->x);
+}
+static bool receives(const struct meeting *g)
+{
+    return g->op != OP_SEND && !is_dense(&g->y);
+}
+static bool is_one_operand(enum op op)
+{
+    return op == OP_ALL_REDUCE || op == OP_BROADCAST;
+}
+
+static size_t nccl_workspace_bytes(const struct meeting *g)
+{
+    bool apart = gives(g) && !is_one_operand(g->op) && g->op != OP_ALL_GATHER;
+    return (receives(g) ? dense_bytes(&g->y) : 0) + (apart ? dense_bytes(&g->x) : 0);
+}
+
+/* rows of equal shapes */
+static int copy_rows(const struct meet *m, const struct view *to, const struct view *from, cuda_stream stream)
+{
+    size_t size = isa_dtype_bytes(to->dtype);
+    return m->cu->Memcpy2DAsync(to->data, to->ld * size, from->data, from->ld * size, to->cols * size, to->rows, CUDA_COPY_DEFAULT, stream);
+}
+
+/* the part with operands that have no gaps, x's elements packed */
+static const char *pack(const struct meet *m, const struct meet_part *p, struct meet_part *out)
+{
+    const struct meeting *g = &p->m;
+    uint8_t *at = p->workspace;
+    *out = *p;
+    if (nccl_workspace_bytes(g) > p->workspace_bytes)
+        return "there is no room to pack operands with gaps between rows";
+    if (receives(g)) {
+        out->m.y.data = at;
+        out->m.y.ld = g->y.cols;
+        at += dense_bytes(&g->y);
+    }
+    if (is_one_operand(g->op) && receives(g))
+        out->m.x = out->m.y;
+    else if (gives(g) && g->op == OP_ALL_GATHER)
+        out->m.x.data = (uint8_t *)out->m.y.data + (size_t)g->self * g->x.rows * g->x.cols * isa_dtype_bytes(g->x.dtype);
+    else if (gives(g))
+        out->m.x.data = at;
+    if (!gives(g))
+        return NULL;
+    out->m.x.ld = g->x.cols;
+    int rc = copy_rows(m, &out->m.x, &g->x, p->stream);
+    return rc ? m->cu->GetErrorString(rc) : NULL;
+}
+
+static const char *nccl_launch(struct meet *m, const struct meet_part *given, uint32_t nparts)
+{
+    const struct channel *channel = &m->channels->list[given->m.channel];
+    bool pair = given->m.op == OP_SEND || given->m.op == OP_RECV;
+    struct meet_part packed, *p = &packed;
     if (nparts != 1)
         return "NCCL takes one rank per process";
     if (m->aborted)
         return "the communicators are gone";
-    if (!is_dense(x) || !is_dense(y))
-        return "NCCL takes no operands with gaps between rows";
     if (channel->nmembers == 1) {
-        int rc = x->data == y->data ? 0
-                                    : m->cu->MemcpyAsync(y->data, x->data, (size_t)x->rows * x->cols * isa_dtype_bytes(x->dtype),
-                                                         CUDA_COPY_DEFAULT, p->stream);
+        int rc = given->m.x.data == given->m.y.data ? 0 : copy_rows(m, &given->m.y, &given->m.x, given->stream);
         return rc ? m->cu->GetErrorString(rc) : NULL;
     }
-    uint32_t i = m->index[p->m.channel * NQUEUES + (pair ? QUEUE_SEND : p->queue)];
+    uint32_t i = m->index[given->m.channel * NQUEUES + (pair ? QUEUE_SEND : given->queue)];
     if (i == NONE)
         return "no communicator was made for it";
+    const char *why = pack(m, given, p);
+    if (why)
+        return why;
     int rc = operate(m, p, channel->nmembers, m->comms[i].c);
     if (rc != NCCL_OK && rc != NCCL_IN_PROGRESS)
         return say(m, "launching", rc);
-    return settle(m, m->comms[i].c, "launching");
+    why = settle(m, m->comms[i].c, "launching"); /* from here on the operation is on the stream */
+    rc = why || !receives(&given->m) ? 0 : copy_rows(m, &given->m.y, &p->m.y, p->stream);
+    return rc ? m->cu->GetErrorString(rc) : why;
 }
 
 static const char *nccl_poll(struct meet *m)
@@ -405,6 +469,6 @@ static const char *nccl_poll(struct meet *m)
 
 const struct meet_ops *meet_nccl(void)
 {
-    static const struct meet_ops nccl = {"nccl", nccl_open, nccl_close, nccl_launch, nccl_poll, nccl_abort};
+    static const struct meet_ops nccl = {"nccl", nccl_open, nccl_close, nccl_workspace_bytes, nccl_launch, nccl_poll, nccl_abort};
     return &nccl;
 }

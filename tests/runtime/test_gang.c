@@ -1,7 +1,9 @@
-/* Random plans on the fake device equal CPU ranks in every bit, by either transport and in every way of replaying, with
- * the device running streams in any order that events allow; no rule of CUDA or NCCL is broken and nothing is left behind;
- * faults end with one report that names rank and instruction. */
+/* Two hundred random plans on the fake device equal CPU ranks in every bit, half of them by either transport, over every
+ * dimension that a decision has and in every way of replaying, with the device running streams in any order that events
+ * allow; no rule of CUDA or NCCL is broken and nothing is left behind: no communicator, stream, event, graph or memory.
+ * GANG=SEED runs the plan of that seed alone. */
 
+#include "tests/compiler/random_layout.h"
 #include "tests/compiler/random_plan.h"
 #include "tests/e2e/e2e.h"
 #include "tests/runtime/trial.h"
@@ -48,17 +50,74 @@ static struct plan *for_gpus(struct arena *a, struct plan *p)
     p->topo->types[0].gpu.sm = 90;
     struct plan *q = compile_decision(a, p->job, p->topo, &p->decision, &(struct compile_options){0}, &why);
     CU_ASSERT_PTR_NOT_NULL_FATAL(q);
-    CU_ASSERT(q->train[0]->arena_bytes >= p->train[0]->arena_bytes + program_workspace_bytes(p->train[0], 90));
+    uint64_t placed = 0;
+    for (uint32_t b = 0; b < q->train[0]->nbuffers; b++)
+        placed += q->train[0]->buffers[b].kind == BUFFER_WORKSPACE ? q->train[0]->buffers[b].bytes : 0;
+    CU_ASSERT(placed > 0 && placed >= program_workspace_bytes(q->train[0], 90));
     plan_close(p);
     return q;
 }
 
+/* three of five over every dimension of a layout, for models of all kinds; the others over jobs: dtypes, optimizers, clipping */
+static struct plan *draw_plan(struct arena *a, uint64_t seed, uint64_t salt)
+{
+    uint64_t state = seed * 0x2545f4914f6cdd1du + salt + 1;
+    struct topo *host = random_host(a, 8);
+    struct decision d;
+    const char *why = "no layout was drawn";
+    if (seed % 5 > 2)
+        return random_plan(a, seed + salt, 8);
+    struct job *job = text_job(a, layout_models[seed % layout_nmodels].text);
+    layout_wishes(&state, job);
+    job->wishes.post_validation = false; /* its programs have seams, which are not played on GPUs */
+    struct plan *p = layout_draw(a, &state, job, host, 8, &d) ? compile_decision(a, job, host, &d, &(struct compile_options){0}, &why) : NULL;
+    if (!p)
+        printf("\n    plan %llu: %s", (unsigned long long)seed, why);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    return p;
+}
+
+/* how many plans had what */
+struct tally {
+    uint32_t plans, tp, pp, dp, ring, gathered, exchanged, ep, zero[4], replay[3], traced;
+};
+
+static void count(struct tally *n, const struct plan *p, const struct trial *t)
+{
+    const struct decision *d = &p->decision;
+    n->plans++;
+    n->tp += d->tp > 1;
+    n->pp += d->pp > 1;
+    n->dp += d->dp > 1;
+    n->ring += d->cp > 1 && d->context == CONTEXT_RING;
+    n->gathered += d->cp > 1 && d->context == CONTEXT_ALL_GATHER;
+    n->exchanged += d->cp > 1 && d->context == CONTEXT_ALL_TO_ALL;
+    n->ep += d->ep > 1;
+    n->zero[d->zero]++;
+    n->replay[t->replay]++;
+    n->traced += t->trace;
+}
+
+/* each at least once in a hundred plans */
+static void expect_all(const struct tally *n)
+{
+    const uint32_t each[] = {n->tp, n->pp, n->dp, n->ring, n->gathered, n->exchanged, n->ep, n->zero[0], n->zero[1],
+                             n->zero[2], n->zero[3], n->replay[0], n->replay[1], n->replay[2], n->traced};
+    printf("%u plans: tp %u, pp %u, dp %u, cp by ring %u, all_gather %u, all_to_all %u, ep %u, zero 0-3 %u %u %u %u; eager %u, segments %u, "
+           "graph %u ... ",
+           n->plans, n->tp, n->pp, n->dp, n->ring, n->gathered, n->exchanged, n->ep, n->zero[0], n->zero[1], n->zero[2], n->zero[3],
+           n->replay[0], n->replay[1], n->replay[2]);
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++)
+        CU_ASSERT(each[i] > 0);
+}
+
 static void run_plans(enum trial_kind kind)
 {
+    struct tally all = {0};
     uint64_t first = getenv("GANG") ? strtoull(getenv("GANG"), NULL, 10) : 1, n = getenv("GANG") ? 1 : e2e_quick() ? 12 : 100;
     for (uint64_t seed = first; seed < first + n; seed++) {
         struct arena *a = arena_new();
-        struct plan *p = random_plan(a, kind == TRIAL_NCCL ? seed + 1000 : seed, 8);
+        struct plan *p = draw_plan(a, seed, kind == TRIAL_NCCL ? 1000 : 0);
         if (seed % 4 == 0)
             p = for_gpus(a, p);
         struct trial cpu = {.plan = p, .kind = TRIAL_CPU}, t = on_device(p, kind, seed);
@@ -66,9 +125,12 @@ static void run_plans(enum trial_kind kind)
         if (cpu.status != STATUS_OK)
             blame(seed, &cpu, "fails");
         compare(seed, &cpu, &t);
+        count(&all, p, &t);
         plan_close(p);
         arena_free(a);
     }
+    if (all.plans == 100)
+        expect_all(&all);
 }
 
 static void test_d2d(void)
