@@ -208,15 +208,38 @@ static const char *execute(const struct cuda_call *c, struct attention_plan *p, 
     return l->error;
 }
 
+static void bind_forward(struct bindings *b, const struct cuda_call *c)
+{
+    const struct kernel_args *k = c->args;
+    bind(b, UID_Q, V(ATTENTION, q)->data);
+    bind(b, UID_K, V(ATTENTION, k)->data);
+    bind(b, UID_V, V(ATTENTION, v)->data);
+    bind(b, UID_O, V(ATTENTION, o)->data);
+    bind(b, UID_STATS, c->workspace);
+}
+
+static void bind_backward(struct bindings *b, const struct cuda_call *c, const struct attention_plan *p)
+{
+    const struct kernel_args *k = c->args;
+    char *at = (char *)c->workspace;
+    bind(b, UID_Q, V(ATTENTION_I, q)->data);
+    bind(b, UID_K, V(ATTENTION_I, k)->data);
+    bind(b, UID_V, V(ATTENTION_I, v)->data);
+    bind(b, UID_O, V(ATTENTION_I, o)->data);
+    bind(b, UID_DO, V(ATTENTION_I, dout)->data);
+    bind(b, UID_DQ, V(ATTENTION_I, dq)->data);
+    bind(b, UID_DK, V(ATTENTION_I, dk)->data);
+    bind(b, UID_DV, V(ATTENTION_I, dv)->data);
+    bind(b, UID_STATS, at);
+    bind(b, UID_SUMS, at + p->memory.stats);
+    bind(b, UID_DQ_SUM, at + p->memory.stats + p->memory.sums);
+}
+
 static const char *forward(const struct cuda_call *c, struct attention_plan *p)
 {
     const struct kernel_args *k = c->args;
     struct bindings b = {0};
-    bind(&b, UID_Q, V(ATTENTION, q)->data);
-    bind(&b, UID_K, V(ATTENTION, k)->data);
-    bind(&b, UID_V, V(ATTENTION, v)->data);
-    bind(&b, UID_O, V(ATTENTION, o)->data);
-    bind(&b, UID_STATS, c->workspace);
+    bind_forward(&b, c);
     const char *why = execute(c, p, &b);
     return why ? why : attention_statistics(c, V(ATTENTION, lse), (float *)c->workspace, (uint32_t)p->job.sequence, false);
 }
@@ -225,34 +248,42 @@ static const char *backward(const struct cuda_call *c, struct attention_plan *p)
 {
     const struct kernel_args *k = c->args;
     struct bindings b = {0};
-    char *at = (char *)c->workspace;
-    bind(&b, UID_Q, V(ATTENTION_I, q)->data);
-    bind(&b, UID_K, V(ATTENTION_I, k)->data);
-    bind(&b, UID_V, V(ATTENTION_I, v)->data);
-    bind(&b, UID_O, V(ATTENTION_I, o)->data);
-    bind(&b, UID_DO, V(ATTENTION_I, dout)->data);
-    bind(&b, UID_DQ, V(ATTENTION_I, dq)->data);
-    bind(&b, UID_DK, V(ATTENTION_I, dk)->data);
-    bind(&b, UID_DV, V(ATTENTION_I, dv)->data);
-    bind(&b, UID_STATS, at);
-    bind(&b, UID_SUMS, at + p->memory.stats);
-    bind(&b, UID_DQ_SUM, at + p->memory.stats + p->memory.sums);
+    char *sum = (char *)c->workspace + p->memory.stats + p->memory.sums;
+    bind_backward(&b, c, p);
     /* its kernels add to the queries' gradients, and not all versions clear them first */
-    if (c->libraries->runtime->MemsetAsync(at + p->memory.stats + p->memory.sums, 0, p->memory.dq_sum, c->stream))
+    if (c->libraries->runtime->MemsetAsync(sum, 0, p->memory.dq_sum, c->stream))
         return "the queries' gradients cannot be cleared";
     const char *why = attention_statistics(c, V(ATTENTION_I, lse), (float *)c->workspace, (uint32_t)p->job.sequence, true);
     return why ? why : execute(c, p, &b);
 }
 
-bool cudnn_attention(enum op op, const struct cuda_call *c, const char **why)
+/* the plan that serves it, or NULL */
+static struct attention_plan *plan_for(enum op op, const struct cuda_call *c)
 {
     struct cudnn_job job;
     struct workspace_attention memory;
-    if (!wanted(op, c, &job, &memory))
+    struct attention_plan *p = wanted(op, c, &job, &memory) ? plan_find(c->libraries, &job) : NULL;
+    return p && p->plan && p->memory.total <= c->workspace_bytes ? p : NULL;
+}
+
+bool cudnn_attention(enum op op, const struct cuda_call *c, const char **why)
+{
+    struct attention_plan *p = plan_for(op, c);
+    if (p)
+        *why = op == OP_ATTENTION ? forward(c, p) : backward(c, p);
+    return p != NULL;
+}
+
+bool cudnn_attention_alone(enum op op, const struct cuda_call *c, const char **why)
+{
+    struct attention_plan *p = plan_for(op, c);
+    struct bindings b = {0};
+    if (!p)
         return false;
-    struct attention_plan *p = plan_find(c->libraries, &job);
-    if (!p || !p->plan || p->memory.total > c->workspace_bytes)
-        return false;
-    *why = op == OP_ATTENTION ? forward(c, p) : backward(c, p);
+    if (op == OP_ATTENTION)
+        bind_forward(&b, c);
+    else
+        bind_backward(&b, c, p);
+    *why = execute(c, p, &b);
     return true;
 }

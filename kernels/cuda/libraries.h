@@ -30,7 +30,8 @@ enum lt_desc { LT_TRANSA = 3, LT_TRANSB = 4, LT_EPILOGUE = 7, LT_BIAS_POINTER = 
                LT_FAST_ACCUM = 25, LT_BIAS_TYPE = 26 };
 enum lt_pref { LT_MAX_WORKSPACE = 1, LT_REDUCTION_SCHEMES = 3, LT_ALIGN_A = 5, LT_ALIGN_B, LT_ALIGN_C, LT_ALIGN_D };
 enum { LT_EPILOGUE_DEFAULT = 1, LT_EPILOGUE_BIAS = 4 };
-enum { LT_SCHEMES_IN_ORDER = 2 | 4 }; /* split sums through the workspace; not in place, whose order varies */
+/* split sums through the workspace, in the arithmetic's fp32 or in the result's dtype; not in place (1), whose order varies */
+enum { LT_SUMS_IN_FP32 = 2, LT_SUMS_IN_RESULT = 4 };
 
 /* append what you need; the loader follows.  F(name, returned type, parameters) */
 #define CUBLASLT_FUNCTIONS(F)                                                                                \

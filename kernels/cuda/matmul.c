@@ -25,7 +25,7 @@ static struct product product_of(const struct view *c, const struct view *a, boo
     return p;
 }
 
-static bool product_get(enum op op, const struct kernel_args *k, struct product *p)
+bool product_get(enum op op, const struct kernel_args *k, struct product *p)
 {
     if (op == OP_MATMUL_NT)
         *p = product_of(V(MATMUL_NT, c), V(MATMUL_NT, a), false, V(MATMUL_NT, b), true, V(MATMUL_NT, bias));

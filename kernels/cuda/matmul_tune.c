@@ -2,7 +2,7 @@
  *
  * Candidates are the library's own suggestions.  Each runs on the instruction's operands, filled with random numbers, a few
  * times between two events; one whose first run takes twice the best time so far gets no more.  Splits of the summed
- * dimension are allowed where partial sums meet in the workspace in a fixed order.  The cache is a text file, one product a
+ * dimension are allowed where partial sums meet in the workspace in a fixed order and in fp32.  The cache is a text file, one product a
  * line, appended by one write per line so that ranks may share it; lines that do not parse, or whose algorithm the library
  * refuses for the shape, count as absent.  $LLMC_CACHE, $XDG_CACHE_HOME/llmc or ~/.cache/llmc. */
 
@@ -217,7 +217,7 @@ static int describe(const struct cuda_libraries *l, const struct product *p, str
 static int preferences(const struct cuda_libraries *l, const struct product_key *k, size_t workspace_bytes, void **out)
 {
     uint64_t workspace = workspace_bytes < WORKSPACE_PRODUCT ? workspace_bytes : WORKSPACE_PRODUCT;
-    uint32_t schemes = LT_SCHEMES_IN_ORDER, align[4] = {k->align_b, k->align_a, k->align_c, k->align_c};
+    uint32_t schemes = LT_SUMS_IN_FP32 | (k->dtype_c == DTYPE_F32 ? LT_SUMS_IN_RESULT : 0), align[4] = {k->align_b, k->align_a, k->align_c, k->align_c};
     int bad = l->lt.cublasLtMatmulPreferenceCreate(out);
     bad = bad ? bad : l->lt.cublasLtMatmulPreferenceSetAttribute(*out, LT_MAX_WORKSPACE, &workspace, sizeof workspace);
     bad = bad ? bad : l->lt.cublasLtMatmulPreferenceSetAttribute(*out, LT_REDUCTION_SCHEMES, &schemes, sizeof schemes);

@@ -33,6 +33,8 @@ struct product_plan {
     float measured_us; /* 0 = cuBLASLt's first suggestion, not measured */
 };
 
+/* one of the MATMUL rows; false: it is another */
+bool product_get(enum op op, const struct kernel_args *k, struct product *p);
 /* the plan, made on first sight; NULL: l->error says why there is none.  measure: by time, on the product's operands */
 struct product_plan *product_plan_get(const struct cuda_call *c, const struct product *p, bool measure);
 /* NULL = launched */
@@ -50,6 +52,8 @@ const char *grouped_check(enum op op, const struct kernel_args *k);
 
 /* true: cuDNN serves this instruction, and *why says how its launch went; false: own kernels do */
 bool cudnn_attention(enum op op, const struct cuda_call *c, const char **why);
+/* the same without what this project adds to cuDNN's plan, for measuring: results are not the instruction's */
+bool cudnn_attention_alone(enum op op, const struct cuda_call *c, const char **why);
 /* builds the plan if cuDNN can serve it */
 void cudnn_attention_prepare(enum op op, const struct cuda_call *c);
 /* log-sum-exps of a view [rows][heads] <-> dense [sequences][heads][rows of a sequence] */

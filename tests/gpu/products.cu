@@ -2,7 +2,8 @@
  *
  *   products check [WHAT]    our own kernels, cuBLASLt and cuDNN against kernels/cpu; exit 1 where something differs
  *   products bench [WHAT]    achieved flop/s as one JSON object a line: products by the chosen algorithm of cuBLASLt and by our own
- *                            kernel; experts' products; attention by cuDNN and by our own kernels
+ *                            kernel; experts' products; attention by cuDNN and by our own kernels.  of_best: the share of the
+ *                            speed of the best of all algorithms that cuBLASLt suggests, or of cuDNN's plan alone; 0 = unknown
  *
  * Operands are random, never zero.  Times are the median of 20 calls, by events.  Compiled without nvcc it runs on the
  * emulation, with small shapes and without the libraries: times then say nothing. */
@@ -11,7 +12,7 @@
 
 extern "C" {
 #include "kernels/cuda/host.h"
-#include "kernels/cuda/libraries.h"
+#include "kernels/cuda/products.h"
 #include "tests/kernels/cuda_compare.h"
 }
 
@@ -137,19 +138,68 @@ cuda_libraries *libraries_open()
 #endif
 
 /* of one launch, the median of several; 0 = it fails */
-double seconds_of(const cuda_case *c, cuda_sample *s)
+template <class F> double seconds_by(F launch)
 {
     const int CALLS = EMULATED ? 1 : 20;
     double seconds[20];
     device_watch watch;
     for (int i = EMULATED ? 0 : -3; i < CALLS; i++) {
         watch.start();
-        if (cuda_sample_launch(c, s))
+        if (launch())
             return 0;
         seconds[i < 0 ? 0 : i] = watch.seconds();
     }
     std::sort(seconds, seconds + CALLS);
     return seconds[CALLS / 2];
+}
+
+double seconds_of(const cuda_case *c, cuda_sample *s)
+{
+    return seconds_by([&] { return cuda_sample_launch(c, s); });
+}
+
+/* the fastest of up to MOST_ALGORITHMS that cuBLASLt suggests, partial sums of any kind among them */
+double best_product(const cuda_call *call, const product *p)
+{
+    const int MOST_ALGORITHMS = 64;
+    cuda_libraries *l = call->libraries;
+    product_plan *chosen = product_plan_get(call, p, false), one = {};
+    lt_result found[MOST_ALGORITHMS];
+    void *preference = nullptr;
+    uint64_t room = call->workspace_bytes;
+    int n = 0;
+    double best = 0;
+    if (!chosen || l->lt.cublasLtMatmulPreferenceCreate(&preference))
+        return 0;
+    if (!l->lt.cublasLtMatmulPreferenceSetAttribute(preference, LT_MAX_WORKSPACE, &room, sizeof room) &&
+        l->lt.cublasLtMatmulAlgoGetHeuristic(l->lt_handle, chosen->desc, chosen->layout_a, chosen->layout_b, chosen->layout_c,
+                                             chosen->layout_c, preference, MOST_ALGORITHMS, found, &n))
+        n = 0;
+    l->lt.cublasLtMatmulPreferenceDestroy(preference);
+    one = *chosen;
+    for (int i = 0; i < n; i++) {
+        if (found[i].state || found[i].workspace_bytes > call->workspace_bytes)
+            continue;
+        one.algo = found[i].algo;
+        one.workspace_bytes = found[i].workspace_bytes;
+        double t = seconds_by([&] { return product_launch(call, p, &one); });
+        best = t > 0 && (best <= 0 || t < best) ? t : best;
+    }
+    return best;
+}
+
+/* of what the library itself could do at best; 0 = it says nothing */
+double best_seconds(enum op op, const cuda_sample *s)
+{
+    product p;
+    if (product_get(op, &s->args, &p))
+        return best_product(&s->call, &p);
+    if (op != OP_ATTENTION && op != OP_ATTENTION_I)
+        return 0;
+    return seconds_by([&] {
+        const char *why = nullptr;
+        return cudnn_attention_alone(op, &s->call, &why) ? why : "cuDNN does not take it";
+    });
 }
 
 bool is_grouped(enum op op)
@@ -199,8 +249,9 @@ int bench(cuda_libraries *l, const char *filter)
             cuda_sample s;
             const char *why = cuda_sample_make(&c, is_grouped(f.op) ? even_counts : nullptr, &s);
             double t = why ? 0 : seconds_of(&c, &s);
-            printf("{\"what\": \"%s\", \"by\": \"%s\", \"us\": %.1f, \"tflop_s\": %.1f}\n", f.what, own ? "own" : "library", t * 1e6,
-                   t > 0 ? f.flop / t * 1e-12 : 0);
+            double best = own || t <= 0 ? 0 : best_seconds(f.op, &s);
+            printf("{\"what\": \"%s\", \"by\": \"%s\", \"us\": %.1f, \"tflop_s\": %.1f, \"of_best\": %.4f}\n", f.what,
+                   own ? "own" : "library", t * 1e6, t > 0 ? f.flop / t * 1e-12 : 0, best > 0 ? best / t : 0);
             fflush(stdout);
             cuda_sample_free(&c, &s);
         }
