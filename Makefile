@@ -50,6 +50,8 @@ CUDA_C     := runtime/cuda/plugin.c runtime/isa.c runtime/hash.c runtime/workspa
 CUDA_B     := $(B)/cuda
 CUDA_O     := $(CUDA_CU:%.cu=$(CUDA_B)/%.cu.o) $(CUDA_C:%.c=$(CUDA_B)/%.o)
 PLUGIN     := $(if $(NVCC),$(if $(SAN)$(FUZZ),,$(B)/llmrun-cuda.so))
+# nvcc hands the host's compiler headers as part of one file, in which clang wants every static function used
+CUDA_HOST  := $(if $(filter clang%,$(notdir $(CC))),-ccbin $(CXX) -Xcompiler -Wno-unused-function)
 GENCODE     = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a))
 
 all: $(B)/llmc $(B)/llmrun $(PLUGIN)
@@ -60,7 +62,7 @@ $(B)/llmrun-cuda.so: $(CUDA_O)
 
 $(CUDA_B)/%.cu.o: %.cu | $(B)/.deps
 	$(Q)mkdir -p $(@D); echo "  NVCC $<"; $(NVCC) $(GENCODE) -std=c++17 -O3 -lineinfo -I. -Werror all-warnings \
-	-Xcompiler -Wall,-Wextra,-fPIC,-fvisibility=hidden -MMD -MP -c -o $@ $<
+	-Xcompiler -Wall,-Wextra,-fPIC,-fvisibility=hidden $(CUDA_HOST) -MMD -MP -c -o $@ $<
 
 $(CUDA_B)/%.o: %.c | $(B)/.deps
 	$(Q)mkdir -p $(@D); echo "  CC  $< (plugin)"; $(CC) $(CFLAGS) -isystem $(CUDA)/include -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
@@ -97,10 +99,10 @@ $(B)/tests/fake/llmrun-fake.so: $(FAKE_C:%.c=$(B)/fake/%.o)
 $(B)/fake/%.o: %.c | $(B)/.deps
 	$(Q)mkdir -p $(@D); echo "  CC  $< (fake)"; $(CC) $(CFLAGS) -fPIC -MMD -MP -c -o $@ $<
 
-# every architecture that is supported, without warnings: in a folder of its own
-cuda-archs:
+# every architecture that is supported, without warnings: the plugin's own, and the others in a folder of their own
+cuda-archs: $(PLUGIN)
 	$(Q)$(if $(NVCC),,echo "  nvcc was not found"; exit 4)
-	+$(Q)$(MAKE) --no-print-directory CUDA_ARCHS="80 90 100" CUDA_B=$(B)/cuda-archs $(B)/cuda-archs.so
+	+$(Q)$(MAKE) --no-print-directory CUDA_ARCHS="$(filter-out $(CUDA_ARCHS),80 90 100)" CUDA_B=$(B)/cuda-archs $(B)/cuda-archs.so
 
 $(B)/cuda-archs.so: $(CUDA_O)
 	$(Q)echo "  LD  $@"; $(NVCC) $(GENCODE) -shared -cudart static -o $@ $^ -ldl
@@ -178,7 +180,7 @@ fuzz:
 # the tests drive the real binaries and check the tree itself; they learn from the environment what was built and how
 # what tests/gpu/run uses without a GPU; a sanitizer's run goes without
 DRY := $(if $(SAN)$(FUZZ),,$(B)/tests/fake/llmrun-fake.so $(B)/tests/gpu/kernels-emulated $(B)/tests/gpu/products-emulated)
-run-tests: all $(B)/tests/run $(B)/tests/fake/libcuda.so $(DRY)
+run-tests: all $(B)/tests/run $(B)/tests/fake/libcuda.so $(DRY) $(if $(PLUGIN),$(if $(QUICK),,cuda-archs))
 	$(Q)LLMC_BUILD=$(B) LLMC_QUICK=$(QUICK) LLMC_CC='$(CC) $(filter-out $(SANITIZE),$(CFLAGS))' $(B)/tests/run $(SUITE)
 
 # a thousand and more drawn layouts against one rank: LAYOUTS of each of three models, a sixteenth as many of the others; in

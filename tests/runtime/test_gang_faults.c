@@ -16,6 +16,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+enum { LATER_CALL = 60 };
+
 struct bench {
     struct arena *arena;
     struct plan *plan;
@@ -87,16 +89,19 @@ static void test_kernels(void)
 static void test_communicators(void)
 {
     struct bench b = open_bench("tp=2 pp=2 dp=2 zero=1 microbatch=1");
-    for (uint64_t at = 3; at < 40; at += 18) {
-        struct trial t = faulty(b.plan, TRIAL_NCCL, at == 3 ? REPLAY_GRAPH : REPLAY_EAGER);
+    /* in the first step, and in a later one, which is a capture or has segments */
+    for (uint32_t i = 0; i < 2 * 3; i++) {
+        enum replay replay = (enum replay)(i / 2);
+        uint64_t at = i % 2 ? LATER_CALL : 3;
+        struct trial t = faulty(b.plan, TRIAL_NCCL, replay);
         t.nccl.fail_call = at;
         trial_run(&t);
         expect(&t, "remote process exited");
-        t = faulty(b.plan, TRIAL_NCCL, REPLAY_SEGMENTS);
+        t = faulty(b.plan, TRIAL_NCCL, replay);
         t.nccl.refuse_call = at;
         trial_run(&t);
         expect(&t, "unhandled system error");
-        t = faulty(b.plan, TRIAL_NCCL, REPLAY_EAGER);
+        t = faulty(b.plan, TRIAL_NCCL, replay);
         t.nccl.hang_call = at;
         t.watchdog_s = 0.5;
         trial_run(&t);
