@@ -57,7 +57,7 @@ static void print_head(const struct explanation *x, FILE *out)
             units_show_seconds(c->estimate.step_time_s).s, f.tokens_per_s_per_gpu);
     if (f.mfu > 0)
         fprintf(out, ", MFU %.1f %%", 100 * f.mfu);
-    fprintf(out, "\n  %s\n", decision_text(x->arena, &c->decision));
+    fprintf(out, "\n  %s\n", decision_lines(x->arena, &c->decision, 2));
     if (x->plan && x->plan->timeline)
         fprintf(out, "  the program, simulated instruction by instruction: %s per step\n",
                 units_show_seconds(1e-9 * (double)x->plan->timeline->step_ns).s);

@@ -471,3 +471,12 @@ char *decision_text(struct arena *a, const struct decision *d)
     strbuf_free(&b);
     return text;
 }
+
+char *decision_lines(struct arena *a, const struct decision *d, size_t column)
+{
+    struct strbuf b = {0};
+    strbuf_wrap(&b, decision_text(a, d), column, column, 110);
+    char *text = arena_strdup(a, b.text);
+    strbuf_free(&b);
+    return text;
+}

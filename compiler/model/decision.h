@@ -98,11 +98,11 @@ extern const char *const recompute_part_names[8]; /* by bit */
 extern const char *const context_names[];        /* by enum context_kind */
 extern const char *const axis_names[NAXES];      /* "tp" "cp" "dp" "pp" */
 
-/* one line for people: "tp 8 sp, pp 16, dp 128, zero 1, microbatch 1 x 16, 1f1b, recompute none" */
+/* for people: "tp 8 sp, pp 16, dp 128, zero 1, microbatch 1 x 16, 1f1b, recompute none"; lines: from a column to the 110th */
 char *decision_text(struct arena *a, const struct decision *d);
+char *decision_lines(struct arena *a, const struct decision *d, size_t column);
 
-/* the "decision" object of plan.json, and back */
-struct strbuf;
+struct strbuf; /* the "decision" object of plan.json, and back */
 void decision_json(const struct decision *d, struct strbuf *out);
 bool decision_from_json(struct arena *a, const char *json, size_t size, const struct job *job, const struct topo *topo,
                         struct decision *d, const char **why);
