@@ -3,7 +3,7 @@
 
 /* From the candidates that the search found to the plan whose arena fits the devices. */
 
-#include "compiler/compile.h"
+#include "compiler/llmc.h"
 
 /* The first candidate whose placed arena fits, lowered, placed and simulated.  STATUS_NO_PLAN after a diagnostic where none
  * does, STATUS_BUG where a lowered step gets stuck. */

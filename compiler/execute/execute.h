@@ -7,7 +7,7 @@
  * JSON: {schema, equal, shrunk, job, verified, exact: {equal, orders, numbers, instructions, why}, real: {equal, steps,
  * loss_error, norm_error, why}}; why is null where there is nothing to say. */
 
-#include "compiler/compile.h"
+#include "compiler/llmc.h"
 
 struct execution {
     const char *decision, *job; /* what was executed, for people */

@@ -1,6 +1,6 @@
 /* Seconds of each compiler pass, for 8 to 98,304 ranks: how compile time grows.
  *
- * One row per job; the passes are those of compile.c, called one by one.  Behind the jobs, one model with 64 to 512
+ * One row per job; the passes are those of llmc.c, called one by one.  Behind the jobs, one model with 64 to 512
  * microbatches: what the passes behind the search take per microbatch, as a ratio to 64, should stay at 1.  The cluster is N nodes of 8 H100 behind one fabric,
  * written for the benchmark, so that only its size varies; batch grows with it where the published one would leave
  * replicas without work.  Bytes are those of the plan folder's programs and rank table. */

@@ -4,7 +4,7 @@
 /* Layouts over every dimension that a decision has, for tiny models of all kinds: what decision_emittable()
  * accepts today is drawn, so tests that use this grow with the lowering. */
 
-#include "compiler/compile.h"
+#include "compiler/llmc.h"
 
 struct layout_model {
     const char *name, *text;

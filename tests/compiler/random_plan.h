@@ -3,7 +3,7 @@
 
 /* Random small jobs and legal, emittable decisions for property tests.  Equal seeds give equal plans. */
 
-#include "compiler/compile.h"
+#include "compiler/llmc.h"
 
 /* 64-bit generator (splitmix64, Steele et al. 2014): a number below n */
 uint32_t random_below(uint64_t *state, uint32_t n);

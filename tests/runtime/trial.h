@@ -4,7 +4,7 @@
 /* A compiled plan trained for a few steps inside of the tests: on CPU ranks, or on the fake device by either transport.
  * All begin with equal weights and see equal data, and results are compared bit by bit. */
 
-#include "compiler/compile.h"
+#include "compiler/llmc.h"
 #include "tests/fake/fake_nccl.h"
 
 enum { TRIAL_STEPS = 3, TRIAL_RANKS = 64 };

@@ -4,7 +4,7 @@
 /* Configurations of papers as jobs and clusters in memory, for the tests that compare with what the papers
  * print. */
 
-#include "compiler/compile.h"
+#include "compiler/llmc.h"
 
 struct published_run {
     const char *name;

@@ -1,7 +1,7 @@
 /* Collectives: bus bandwidth of published measurements, which algorithm where, shares of links that groups have to divide,
  * and the laws any model of them obeys. */
 
-#include "compiler/compile.h"
+#include "compiler/llmc.h"
 #include "compiler/cost/cost_private.h"
 #include "compiler/model/sema.h"
 #include "compiler/support/vec.h"

@@ -1,7 +1,7 @@
 /* Prices of kernels: published rates by shape and GPU, order of prices where physics dictates it, steps of
  * tiles and rounds, the factors of a profile, and CPU ranks. */
 
-#include "compiler/compile.h"
+#include "compiler/llmc.h"
 #include "compiler/cost/cost.h"
 #include "compiler/model/sema.h"
 #include "tests/compiler/random_plan.h"

@@ -1,5 +1,5 @@
-#ifndef LLMC_COMPILE_H
-#define LLMC_COMPILE_H
+#ifndef LLMC_LLMC_H
+#define LLMC_LLMC_H
 
 /* All passes in order, from a checked job and cluster to a verified plan in memory. */
 

@@ -1,0 +1,113 @@
+/* What the commands share: reading inputs and plans, and saying what went wrong. */
+
+#include "compiler/command/command.h"
+
+#include "compiler/emit/plan.h"
+#include "compiler/model/sema.h"
+#include "compiler/support/units.h"
+#include "compiler/topology/topo.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* Diagnostics to stderr, or as JSON to stdout; the status they imply.  That a plan is impossible may be due to
+ * a file that the model names. */
+enum status command_report(struct command *c, enum status status)
+{
+    if (status == STATUS_NO_PLAN && (diag_has(c->diag, "cannot-read") || diag_has(c->diag, "bad-schedule")))
+        status = STATUS_INPUT;
+    if (c->options->json && diag_errors(c->diag))
+        diag_print_json(c->diag, stdout);
+    else
+        diag_print(c->diag, stderr, c->colour);
+    return status;
+}
+
+static const char *status_code(enum status status)
+{
+    switch (status) {
+    case STATUS_OK:
+        return "fine";
+    case STATUS_NO_PLAN:
+        return "no-plan";
+    case STATUS_USAGE:
+        return "usage";
+    case STATUS_INPUT:
+        return "input";
+    case STATUS_WORLD:
+        return "environment";
+    case STATUS_MISMATCH:
+        return "hosts";
+    case STATUS_BUG:
+        return "bug";
+    }
+    return "";
+}
+
+/* what went wrong without a place in an input: one line; with --json a diagnostic like the others */
+enum status command_fail(struct command *c, enum status status, const char *message)
+{
+    if (!c->options->json) {
+        fprintf(stderr, "llmc: %s\n", message);
+        return status;
+    }
+    diag_error(c->diag, (struct span){0}, status_code(status), "%s", message);
+    return command_report(c, status);
+}
+
+/* a bound on memory that no GPU reaches bounds nothing: say so */
+static void warn_memory(struct command *c, const struct job *job, const struct topo *topo)
+{
+    uint64_t most = 0;
+    const char *model = "";
+    for (uint32_t i = 0; i < topo->ntypes; i++) {
+        const struct topo_gpu *g = &topo->types[i].gpu;
+        bool meant = !job->wishes.use || !strcmp(job->wishes.use, topo->types[i].id);
+        if (!meant || g->memory_bytes <= g->reserve_bytes + most)
+            continue;
+        most = g->memory_bytes - g->reserve_bytes;
+        model = g->model;
+    }
+    if (job->wishes.memory > most && most) {
+        diag_warning(c->diag, job->wishes.memory_span, "memory", "a plan may have %s, but %s leaves %s",
+                     units_show_bytes(job->wishes.memory).s, model, units_show_bytes(most).s);
+        diag_help(
+            c->diag,
+            "the bound is the GPU's memory less its reserve; 'reserve' in the cluster file changes that");
+    }
+}
+
+enum status command_read(struct command *c, struct job **job, struct topo **topo)
+{
+    const struct options *o = c->options;
+    uint32_t first = o->nargs - 2;
+    *job = job_read(c->arena, c->diag, o->args[first], o->sets, o->nsets);
+    *topo = topo_read(c->arena, c->diag, o->args[first + 1]);
+    if (!*job || !*topo)
+        return command_report(c, STATUS_INPUT);
+    warn_memory(c, *job, *topo);
+    return STATUS_OK;
+}
+
+/* read a plan folder and simulate it */
+enum status command_open(struct command *c, struct plan **p)
+{
+    char error[1024];
+    const char *why = "";
+    enum status s = plan_read(c->arena, c->options->args[0], p, error, sizeof error);
+    if (s != STATUS_OK)
+        return command_fail(c, s, error);
+    c->plan = *p;
+    struct cost *cost = cost_new(c->arena, (*p)->job, (*p)->topo, &(*p)->decision);
+    (*p)->timeline = simulate(c->arena, cost, (const struct program *const *)(*p)->train, (*p)->nroles, &why);
+    return (*p)->timeline ? STATUS_OK : command_fail(c, STATUS_NO_PLAN, why);
+}
+
+enum status command_close(FILE *f, const char *path)
+{
+    if (ferror(f) | fclose(f)) {
+        fprintf(stderr, "llmc: %s: %s\n", path, strerror(errno));
+        return STATUS_WORLD;
+    }
+    return STATUS_OK;
+}

@@ -1,0 +1,42 @@
+#ifndef LLMC_COMMAND_H
+#define LLMC_COMMAND_H
+
+/* The commands of llmc's command line: each has its options in support/cli.c and its function here. */
+
+#include "compiler/emit/plan.h"
+#include "compiler/support/cli.h"
+#include "compiler/support/diag.h"
+
+#include <stdio.h>
+
+struct command {
+    struct arena *arena;
+    struct diag *diag;
+    const struct options *options;
+    bool colour;
+    struct plan *plan; /* the command's plan, or NULL; released at the end, however the command ended */
+};
+
+#define COMMANDS(COMMAND) \
+    COMMAND("plan", plan) COMMAND("estimate", estimate) COMMAND("explain", explain) COMMAND("check", check) \
+    COMMAND("show", show) COMMAND("trace", trace) COMMAND("diff", diff) COMMAND("topo show", topo) \
+    COMMAND("tokens", tokens) COMMAND("fmt", fmt) COMMAND("isa", isa) COMMAND("dump", dump) \
+    COMMAND("version", version) COMMAND("help", help)
+
+#define COMMAND(name, function) enum status command_##function(struct command *c);
+COMMANDS(COMMAND)
+#undef COMMAND
+
+/* Diagnostics to stderr, or as JSON to stdout; the status they imply, which is `status` unless a file that the model names is
+ * at fault. */
+enum status command_report(struct command *c, enum status status);
+/* what went wrong without a place in an input: one line; with --json a diagnostic like the others */
+enum status command_fail(struct command *c, enum status status, const char *message);
+/* the last two arguments: a model with the overrides of --set, and a cluster */
+enum status command_read(struct command *c, struct job **job, struct topo **topo);
+/* the plan folder that is the first argument, simulated */
+enum status command_open(struct command *c, struct plan **plan);
+/* STATUS_WORLD after a message if not everything could be written */
+enum status command_close(FILE *f, const char *path);
+
+#endif

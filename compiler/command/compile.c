@@ -1,0 +1,156 @@
+/* Commands that compile: plan, and dump, which prints a stage. */
+
+#include "compiler/command/command.h"
+
+#include "compiler/inspect/show.h"
+#include "compiler/inspect/verdict.h"
+#include "compiler/llmc.h"
+#include "compiler/model/fmt.h"
+#include "compiler/model/vocab.h"
+#include "compiler/support/strbuf.h"
+#include "compiler/support/units.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* what the search would choose if everything that the language can say could be lowered */
+static void say_left_out(struct command *c, const struct job *job, const struct topo *topo,
+                         const struct plan *p)
+{
+    struct arena_mark mark = arena_mark(c->arena);
+    struct search_result *r = search(c->arena, diag_new(c->arena), job, topo, 1, c->options->budget, false);
+    struct estimate chosen;
+    cost_estimate(c->arena, cost_new(c->arena, job, topo, &p->decision), &chosen);
+    if (r->ncandidates && !r->candidates[0].emittable &&
+        r->candidates[0].estimate.step_time_s < chosen.step_time_s)
+        fprintf(
+            stderr,
+            "left out: %s\n  would be %.1f %% faster by the same estimate, but %s cannot be emitted yet\n",
+            decision_text(c->arena, &r->candidates[0].decision),
+            100 * (chosen.step_time_s / r->candidates[0].estimate.step_time_s - 1), r->candidates[0].cannot);
+    arena_reset(c->arena, mark);
+}
+
+/* the job without what the plan block asks for and nobody can emit: the words of the model and of training
+ * stay */
+static struct job without_plan_only(struct command *c, const struct job *job)
+{
+    struct job copy = *job;
+    struct plan_only *kept = ARENA_ARRAY(c->arena, struct plan_only, job->nplan_only + 1);
+    copy.nplan_only = 0;
+    for (uint32_t i = 0; i < job->nplan_only; i++) {
+        const char *what = job->plan_only[i].what;
+        what += *what == '\''; /* "schedule 'zb_v'", "'zero' above 1" */
+        if (!vocab_find(SCOPE_plan, arena_strndup(c->arena, what, strcspn(what, " '"))))
+            kept[copy.nplan_only++] = job->plan_only[i];
+    }
+    copy.plan_only = kept;
+    return copy;
+}
+
+/* beside an error that something can't be emitted yet: what it would give, and what can be had without it */
+static void say_gain(struct command *c, const struct job *job, const struct topo *topo)
+{
+    struct arena_mark mark = arena_mark(c->arena);
+    struct relaxation *list;
+    const struct candidate *instead = NULL;
+    const char *without = NULL;
+    struct job rest = without_plan_only(c, job);
+    struct search_result *r = search(c->arena, diag_new(c->arena), job, topo, 1, c->options->budget, false);
+    uint32_t n = r->ncandidates ? search_relaxations(c->arena, &rest, topo, true,
+                                                     c->options->budget ? c->options->budget : 100000, &list)
+                                : 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (list[i].found &&
+            (!instead || list[i].candidate.estimate.step_time_s < instead->estimate.step_time_s)) {
+            instead = &list[i].candidate;
+            without = list[i].wish;
+        }
+    char text[512] = "";
+    if (instead) {
+        double wished_s = r->candidates[0].estimate.step_time_s, instead_s = instead->estimate.step_time_s;
+        snprintf(text, sizeof text,
+                 "by the estimate it gives %s per step; without '%s' a plan can be written: %s, %.1f %% %s",
+                 units_show_seconds(wished_s).s, without, units_show_seconds(instead_s).s,
+                 100 * fabs(instead_s / wished_s - 1), instead_s > wished_s ? "slower" : "faster");
+    } else if (r->ncandidates) {
+        snprintf(text, sizeof text, "by the estimate it gives %s per step",
+                 units_show_seconds(r->candidates[0].estimate.step_time_s).s);
+    }
+    arena_reset(c->arena, mark);
+    if (*text)
+        diag_note(c->diag, (struct span){0}, "%s", text);
+}
+
+enum status command_plan(struct command *c)
+{
+    const struct options *o = c->options;
+    struct job *job;
+    struct topo *topo;
+    struct plan *p;
+    struct verdict *v = NULL;
+    char error[1024];
+    if (!o->output)
+        return command_fail(c, STATUS_USAGE, "plan wants -o DIR");
+    TRY(command_read(c, &job, &topo));
+    bool quiet = o->quiet || !isatty(STDERR_FILENO) || getenv("CI");
+    struct compile_options options = {.top = o->top, .budget = o->budget, .progress = !quiet};
+    enum status s = compile_job(c->arena, c->diag, job, topo, &options, &p, &v);
+    if (v && v->nviolations) {
+        verdict_print(v, stderr);
+        return command_fail(c, STATUS_BUG, "the plan does not verify and was not written; this is a bug in llmc");
+    }
+    if (s == STATUS_NO_PLAN && strstr(diag_first(c->diag), "not emitted yet"))
+        say_gain(c, job, topo);
+    if (s != STATUS_OK)
+        return command_report(c, s);
+    c->plan = p;
+    p->nsets = o->nsets;
+    p->sets = o->sets;
+    s = plan_write(p, o->output, o->force, error, sizeof error);
+    if (s != STATUS_OK)
+        return command_fail(c, s, error);
+    command_report(c, STATUS_OK);
+    if (!o->quiet)
+        say_left_out(c, job, topo, p);
+    if (o->json) {
+        struct strbuf json = {0};
+        plan_json(p, true, &json);
+        fputs(json.text, stdout);
+        strbuf_free(&json);
+    } else {
+        struct show_options show = show_detect(stdout);
+        show_summary(p, stdout, &show);
+    }
+    return STATUS_OK;
+}
+
+/* -d STAGE: ast, sched, asm */
+enum status command_dump(struct command *c)
+{
+    const char *stage = c->options->args[0];
+    struct job *job;
+    struct topo *topo;
+    struct plan *p;
+    struct verdict *v = NULL;
+    TRY(command_read(c, &job, &topo));
+    if (!strcmp(stage, "ast")) {
+        fputs(fmt_text(c->arena, c->diag, (struct source *)job->source), stdout);
+        return STATUS_OK;
+    }
+    if (strcmp(stage, "sched") && strcmp(stage, "asm"))
+        return command_fail(c, STATUS_USAGE, "the stages are ast, sched, asm");
+    enum status s = compile_job(c->arena, c->diag, job, topo, &(struct compile_options){0}, &p, &v);
+    if (s != STATUS_OK)
+        return command_report(c, s);
+    c->plan = p;
+    struct show_options show = {.rank = c->options->rank == UINT32_MAX ? -1 : (int64_t)c->options->rank,
+                                .stage = -1};
+    if (!strcmp(stage, "sched"))
+        schedule_print(schedule_new(c->arena, &p->decision), stdout);
+    else
+        show_code(p, stdout, &show);
+    return STATUS_OK;
+}

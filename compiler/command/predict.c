@@ -1,0 +1,71 @@
+/* Commands that only predict: estimate with its sweeps, and explain. */
+
+#include "compiler/command/command.h"
+
+#include "compiler/inspect/estimate.h"
+#include "compiler/inspect/explain.h"
+#include "compiler/inspect/sweep.h"
+#include "compiler/search/search.h"
+#include "compiler/support/strbuf.h"
+
+static enum status command_sweep(struct command *c)
+{
+    const struct options *o = c->options;
+    struct topo *topo = topo_read(c->arena, c->diag, o->args[1]);
+    if (!topo)
+        return command_report(c, STATUS_INPUT);
+    struct sweep_options options = {.model = o->args[0],
+                                    .nsets = o->nsets,
+                                    .sets = o->sets,
+                                    .nsweeps = o->nsweeps,
+                                    .sweeps = o->sweeps,
+                                    .budget = o->budget,
+                                    .json = o->json};
+    return command_report(c, sweep(c->arena, c->diag, topo, &options, stdout));
+}
+
+enum status command_estimate(struct command *c)
+{
+    const struct options *o = c->options;
+    struct job *job;
+    struct topo *topo;
+    if (o->nsweeps)
+        return command_sweep(c);
+    TRY(command_read(c, &job, &topo));
+    struct search_result *r =
+        search(c->arena, c->diag, job, topo, o->top ? (uint32_t)o->top : 10, o->budget, false);
+    if (diag_errors(c->diag) || !r->ncandidates)
+        return command_report(c, STATUS_NO_PLAN);
+    if (o->json) {
+        struct strbuf json = {0};
+        estimate_json(job, topo, r, &json);
+        fputs(json.text, stdout);
+        strbuf_free(&json);
+    } else {
+        estimate_print(job, topo, r, stdout);
+    }
+    return command_report(c, STATUS_OK);
+}
+
+/* of a plan folder, or of a model and a cluster */
+enum status command_explain(struct command *c)
+{
+    const struct options *o = c->options;
+    struct explain_options options = {
+        .all = o->all, .json = o->json, .colour = c->colour, .budget = o->budget};
+    struct job *job;
+    struct topo *topo;
+    struct plan *p = NULL;
+    if (o->nargs == 2) {
+        TRY(command_read(c, &job, &topo));
+    } else {
+        if (o->nsets)
+            return command_fail(c, STATUS_USAGE,
+                        "a plan folder has its statements already; --set goes with MODEL CLUSTER");
+        TRY(command_open(c, &p));
+        job = p->job;
+        topo = p->topo;
+    }
+    enum status s = explain(c->arena, c->diag, job, topo, p, &options, stdout);
+    return s == STATUS_OK ? command_report(c, s) : s;
+}

@@ -1,0 +1,76 @@
+/* Commands about one file, or none: topo, tokens, fmt, isa, version, help. */
+
+#include "compiler/command/command.h"
+
+#include "compiler/inspect/manual.h"
+#include "compiler/inspect/tokens.h"
+#include "compiler/model/fmt.h"
+#include "compiler/model/vocab.h"
+#include "compiler/topology/topo.h"
+
+#include <string.h>
+
+#define VERSION "0.1.0"
+
+enum status command_topo(struct command *c)
+{
+    struct topo *t = topo_read(c->arena, c->diag, c->options->args[0]);
+    if (t && c->options->json)
+        topo_print_json(t, stdout);
+    else if (t)
+        topo_print(t, stdout);
+    return command_report(c, t ? STATUS_OK : STATUS_INPUT);
+}
+
+enum status command_tokens(struct command *c)
+{
+    char error[1024];
+    if (!c->options->output)
+        return command_fail(c, STATUS_USAGE, "tokens wants -o OUT");
+    uint64_t n = 0;
+    enum status s = tokens_write(c->options->args[0], c->options->output, true, &n, error, sizeof error);
+    if (s != STATUS_OK)
+        return command_fail(c, s, error);
+    if (!c->options->quiet)
+        fprintf(stderr, "%s: %llu tokens\n", c->options->output, (unsigned long long)n);
+    return STATUS_OK;
+}
+
+enum status command_fmt(struct command *c)
+{
+    struct source *s = source_read(c->arena, c->diag, c->options->args[0], (size_t)1 << 20);
+    char *text = s ? fmt_text(c->arena, c->diag, s) : NULL;
+    if (text)
+        fputs(text, stdout);
+    return command_report(c, text ? STATUS_OK : STATUS_INPUT);
+}
+
+enum status command_isa(struct command *c)
+{
+    const char *name = c->options->nargs ? c->options->args[0] : NULL;
+    bool found = c->options->json ? manual_isa_json(stdout, name) : manual_isa(stdout, name);
+    if (found)
+        return STATUS_OK;
+    return command_fail(c, STATUS_USAGE,
+                arena_printf(c->arena, "no instruction is called '%s'; llmc isa lists them", name));
+}
+
+enum status command_version(struct command *c)
+{
+    (void)c;
+    puts("llmc " VERSION
+         "\nLicence: see LICENSE in the source; no warranty, to the extent permitted by law.");
+    return STATUS_OK;
+}
+
+enum status command_help(struct command *c)
+{
+    const char *topic = c->options->nargs ? c->options->args[0] : NULL;
+    if (topic && !strcmp(topic, "language")) {
+        help_language(stdout);
+        return STATUS_OK;
+    }
+    if (c->options->nargs == 2)
+        topic = arena_printf(c->arena, "%s %s", topic, c->options->args[1]);
+    return cli_help(stdout, topic) ? STATUS_OK : STATUS_USAGE;
+}

@@ -1,0 +1,96 @@
+/* Commands that read a plan folder: check, show, trace, diff. */
+
+#include "compiler/command/command.h"
+
+#include "compiler/execute/execute.h"
+#include "compiler/inspect/diff.h"
+#include "compiler/inspect/show.h"
+#include "compiler/inspect/trace.h"
+#include "compiler/inspect/verdict.h"
+#include "compiler/verify/verify.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum status command_check(struct command *c)
+{
+    struct plan *p;
+    char error[1024];
+    enum status s = plan_read(c->arena, c->options->args[0], &p, error, sizeof error);
+    if (s != STATUS_OK)
+        return command_fail(c, s, error);
+    c->plan = p;
+    if (c->options->execute) {
+        struct execution e;
+        s = execute_plan(c->arena, p, &e, error, sizeof error);
+        if (s != STATUS_OK)
+            return command_fail(c, s, error);
+        if (c->options->json)
+            execution_json(&e, stdout);
+        else
+            execution_print(&e, stdout);
+        return execution_equal(&e) ? STATUS_OK : STATUS_NO_PLAN;
+    }
+    struct verdict *v = verify_plan(c->arena, p, c->options->full);
+    if (c->options->json)
+        verdict_json(v, stdout);
+    else
+        verdict_print(v, stdout);
+    return v->nviolations ? STATUS_NO_PLAN : STATUS_OK;
+}
+
+enum status command_show(struct command *c)
+{
+    const struct options *o = c->options;
+    struct plan *p;
+    const char *why = "";
+    uint32_t role;
+    if (o->memory + o->traffic + o->timeline + o->schedule + o->code > 1)
+        return command_fail(c, STATUS_USAGE, "show draws one view at a time");
+    TRY(command_open(c, &p));
+    struct show_options show = show_detect(stdout);
+    show.json = o->json;
+    show.unicode = show.unicode && !o->ascii;
+    show.rank = o->rank == UINT32_MAX ? -1 : (int64_t)o->rank;
+    show.stage = o->stage_index == UINT32_MAX ? -1 : (int64_t)o->stage_index;
+    if (!show_role(c->arena, p, &show, &role, &why))
+        return command_fail(c, STATUS_USAGE, why);
+    void (*view)(const struct plan *, FILE *, const struct show_options *) = o->memory     ? show_memory
+                                                                             : o->traffic  ? show_traffic
+                                                                             : o->timeline ? show_timeline
+                                                                             : o->schedule ? show_schedule
+                                                                             : o->code     ? show_code
+                                                                                           : show_summary;
+    view(p, stdout, &show);
+    return STATUS_OK;
+}
+
+enum status command_trace(struct command *c)
+{
+    const struct options *o = c->options;
+    struct plan *p;
+    uint32_t *ranks = NULL, nranks = 0;
+    const char *why = "";
+    if (!o->output)
+        return command_fail(c, STATUS_USAGE, "trace wants -o FILE");
+    TRY(command_open(c, &p));
+    if (o->ranks && !trace_parse_ranks(c->arena, o->ranks, p->mesh.nranks, &ranks, &nranks, &why))
+        return command_fail(c, STATUS_USAGE, why);
+    FILE *f = strcmp(o->output, "-") ? fopen(o->output, "w") : stdout;
+    if (!f)
+        return command_fail(c, STATUS_WORLD, arena_printf(c->arena, "%s: %s", o->output, strerror(errno)));
+    if (o->times)
+        trace_times(p, f);
+    else
+        trace_write(p, ranks, nranks, f);
+    return command_close(f, o->output);
+}
+
+enum status command_diff(struct command *c)
+{
+    struct plan *p;
+    char error[512] = "";
+    TRY(command_open(c, &p));
+    enum status st = diff_trace(c->arena, p, c->options->args[1], c->options->json, stdout, error, sizeof error);
+    return st == STATUS_OK ? st : command_fail(c, st, error);
+}

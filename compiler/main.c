@@ -1,0 +1,41 @@
+/* llmc's command line: which command runs, on which terminal. */
+
+#include "compiler/command/command.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define COMMAND(name, function) {name, command_##function},
+static const struct {
+    const char *name;
+    enum status (*run)(struct command *c);
+} commands[] = {COMMANDS(COMMAND)};
+#undef COMMAND
+
+int main(int argc, char **argv)
+{
+    struct options o;
+    if (!cli_parse(argc, argv, &o))
+        return STATUS_USAGE;
+    const char *no_colour = getenv("NO_COLOR"), *term = getenv("TERM");
+    struct command c = {.arena = arena_new(), .options = &o};
+    c.diag = diag_new(c.arena);
+    c.colour = isatty(STDERR_FILENO) && !(no_colour && *no_colour) && !(term && !strcmp(term, "dumb"));
+    enum status s = STATUS_USAGE;
+    if (o.version)
+        s = command_version(&c);
+    else if (o.help || !o.command)
+        cli_help(o.help ? stdout : stderr, o.command), s = o.help ? STATUS_OK : STATUS_USAGE;
+    else
+        for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+            if (!strcmp(commands[i].name, o.command))
+                s = commands[i].run(&c);
+    if (fflush(stdout) && s == STATUS_OK)
+        s = STATUS_WORLD, fprintf(stderr, "llmc: stdout: %s\n", strerror(errno));
+    if (c.plan)
+        plan_close(c.plan);
+    arena_free(c.arena);
+    return (int)s;
+}
