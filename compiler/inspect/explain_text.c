@@ -59,8 +59,9 @@ static void print_head(const struct explanation *x, FILE *out)
         fprintf(out, ", MFU %.1f %%", 100 * f.mfu);
     fprintf(out, "\n  %s\n", decision_lines(x->arena, &c->decision, 2));
     if (x->plan && x->plan->timeline)
-        fprintf(out, "  the program, simulated instruction by instruction: %s per step\n",
-                units_show_seconds(1e-9 * (double)x->plan->timeline->step_ns).s);
+        fprintf(out, "  the program, simulated instruction by instruction: %s per step; its buffers, placed: %s\n",
+                units_show_seconds(1e-9 * (double)x->plan->timeline->step_ns).s,
+                units_show_bytes(plan_predicted(x->plan).peak_memory_bytes).s);
     if (x->plan && x->rank == UINT32_MAX)
         fprintf(
             out,

@@ -109,6 +109,7 @@ static void test_fine(void)
         {"$L estimate $M $C --set 'tp in [1, 2]' --sweep pp=1,2 --sweep dp=2,4", 0, NULL},
         {"$L explain $M $C", 0, NULL},
         {"$L explain $D/p --all", 0, NULL},
+        {"$L explain $D/p | grep -q \"placed: $($L show $D/p | sed -n 's/^  memory *\\([^ ]*\\) of .*/\\1/p')$\"", 0, NULL},
         {"$L help explain", 0, NULL},
         {"$L tokens LICENSE -o $D/t.bin -q", 0, NULL},
         {"$L check $D/p", 0, NULL},
