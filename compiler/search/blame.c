@@ -3,7 +3,7 @@
  * Memory: the closest miss, itemised, and what each single change of it would save and cost.  Limits on time:
  * the fastest plan.  Wishes that exclude each other: each wish is dropped in turn and the search repeated on
  * a small budget; the first whose absence lets plans appear is named at its line, a second one in the note,
- * with a value that works. */
+ * with a value that works.  What one word alone rules out is asked first: products, heads, shard. */
 
 #include "compiler/search/search_private.h"
 #include "compiler/support/strbuf.h"
@@ -112,11 +112,19 @@ struct suspect {
     struct space_list values; /* all that it could be without the wish, for tp */
 };
 
-/* wishes whose absence lets plans appear */
+/* are there plans, or would there be with more memory, time or lowering? Bounds alone show nothing. */
+static bool plans_appear(const struct searching *s)
+{
+    const struct search_result *r = s->result;
+    return r->ncandidates || r->has_closest || r->removed[REMOVED_TIME] || s->cannot;
+}
+
+/* Wishes whose absence lets plans appear; where there is none, those whose trial ended before it could tell. */
 static uint32_t find_suspects(struct searching *s, struct suspect *out, uint32_t room)
 {
-    uint32_t n = 0;
+    uint32_t n = 0, nunsure = 0;
     struct searching *trial = ARENA_NEW(s->arena, struct searching);
+    struct suspect *unsure = ARENA_ARRAY(s->arena, struct suspect, room);
     for (uint32_t which = 0; which < SEARCH_WISHES && n < room; which++) {
         struct job job = *s->job;
         struct span at;
@@ -130,16 +138,23 @@ static uint32_t find_suspects(struct searching *s, struct suspect *out, uint32_t
                                     .top = 1,
                                     .budget = TRIAL_BUDGET,
                                     .result = ARENA_NEW(s->arena, struct search_result)};
-        if (!search_run(trial, diag_new(s->arena)) || !trial->result->evaluated)
+        if (!search_run(trial, diag_new(s->arena)))
             continue;
         const struct search_result *r = trial->result;
         uint64_t value = which >= NDEGREES ? 0
                          : r->ncandidates  ? degree_value(&r->candidates[0].decision, which)
                          : r->has_closest  ? degree_value(&r->closest.decision, which)
                                            : 0;
-        out[n++] = (struct suspect){which, name, at, value, trial->space.tp};
+        struct suspect x = {which, name, at, value, trial->space.tp};
+        if (plans_appear(trial))
+            out[n++] = x;
+        else if (trial->cut_short && nunsure < room)
+            unsure[nunsure++] = x;
     }
-    return n;
+    if (n)
+        return n;
+    memcpy(out, unsure, nunsure * sizeof *out);
+    return nunsure;
 }
 
 /* Degrees that are pinned and can't make up the GPUs asked for, or there: an error that multiplies them out.
@@ -203,10 +218,38 @@ static bool blame_heads(struct searching *s, struct diag *d)
     return false;
 }
 
+/* State is split over ranks of dp and cp, evenly: an error where no mesh has a multiple of 'shard' of them. */
+static bool blame_shard(struct searching *s, struct diag *d)
+{
+    enum { VALUES = 8, MOST = 4096 };
+    const struct wish *shard = &s->job->wishes.degree[DEG_SHARD];
+    struct space_mesh *meshes;
+    uint32_t n = space_meshes(s->arena, &s->space, &meshes), values = 0;
+    const char *text = "";
+    if (shard->relation != REL_EQ || n == 0)
+        return false;
+    for (uint32_t i = 0; i < n; i++)
+        if ((uint64_t)meshes[i].dp * meshes[i].cp % shard->value == 0)
+            return false;
+    for (uint32_t v = 1; v <= MOST && values < VALUES; v++) {
+        uint32_t i = 0;
+        while (i < n && (uint64_t)meshes[i].dp * meshes[i].cp % v)
+            i++;
+        if (i < n)
+            text = arena_printf(s->arena, "%s%s%u", text, values++ ? ", " : "", v);
+    }
+    diag_error(d, shard->span, "no-plan",
+               "no plan: 'shard' = %llu does not divide dp * cp of any combination that the rest of the plan "
+               "block allows",
+               (unsigned long long)shard->value);
+    diag_help(d, "drop the line, or allow shard in [%s%s]", text, values == VALUES ? ", ..." : "");
+    return true;
+}
+
 static void blame_wishes(struct searching *s, struct diag *d)
 {
     struct suspect found[2];
-    if (blame_heads(s, d) || blame_product(s, d))
+    if (blame_heads(s, d) || blame_product(s, d) || blame_shard(s, d))
         return;
     uint32_t n = find_suspects(s, found, 2);
     const struct wishes *w = &s->job->wishes;
@@ -223,15 +266,15 @@ static void blame_wishes(struct searching *s, struct diag *d)
     const struct suspect *x = &found[0];
     bool keep = n > 1 && !strcmp(found[1].name, "keep");
     const struct wish *wish = x->which < NDEGREES ? &w->degree[x->which] : NULL;
-    if (wish && wish->relation == REL_EQ && keep)
+    const struct topo_node_type *type = &s->topo->types[s->space.type];
+    const char *within = keep ? w->keeps[0].within : NULL;
+    bool domain = within && !strcmp(within, "scale_up");
+    uint32_t gpus = domain ? type->scale_up.gpus : type->gpus;
+    bool named = domain || (within && !strcmp(within, "node"));
+    bool wider = named && gpus && wish && wish->relation == REL_EQ && wish->value > gpus;
+    if (wider)
         diag_error(d, x->span, "no-plan", "no plan: '%s' must be %llu but %s of '%s' has %u GPUs", x->name,
-                   (unsigned long long)wish->value,
-                   w->keeps[0].within && !strcmp(w->keeps[0].within, "scale_up") ? "an NVLink domain"
-                                                                                 : "a node",
-                   s->topo->types[s->space.type].id,
-                   w->keeps[0].within && !strcmp(w->keeps[0].within, "scale_up")
-                       ? s->topo->types[s->space.type].scale_up.gpus
-                       : s->topo->types[s->space.type].gpus);
+                   (unsigned long long)wish->value, domain ? "an NVLink domain" : "a node", type->id, gpus);
     else if (wish && wish->relation == REL_EQ)
         diag_error(d, x->span, "no-plan",
                    "no plan: with '%s' = %llu nothing satisfies the rest of the plan block", x->name,

@@ -162,6 +162,32 @@ static const struct {
      2,
      true,
      "--set:1:6: error: no plan: with 'pp' = 7 nothing satisfies the rest of the plan block\n"},
+    {"mixtral-8x7b",
+     "h100x8",
+     {"shard=3", "dp=2"},
+     2,
+     false,
+     "--set:1:9: error: no plan: 'shard' = 3 does not divide dp * cp of any combination that the rest of the plan "
+     "block allows\n    1 | shard = 3\n      |         ^\n   help: drop the line, or allow shard in [1, 2"},
+    {"tiny-llama",
+     "cpu8",
+     {"shard in [3, 5]"},
+     1,
+     true,
+     "--set:1:10: error: no plan: with this 'shard' nothing satisfies the rest of the plan block\n"},
+    {"tiny-llama",
+     "cpu8",
+     {"vpp=2", "pp=1", "schedule=interleaved"},
+     3,
+     true,
+     "--set:1:6: error: no plan: with 'pp' = 1 nothing satisfies the rest of the plan block\n"
+     "    1 | pp = 1\n      |      ^\n   help: drop the line, or allow pp in [2]\n"},
+    {"deepseek-v3",
+     "h800-2048",
+     {"microbatch=512"},
+     1,
+     false,
+     "--set:1:14: error: no plan: with 'microbatch' = 512 nothing satisfies the rest of the plan block\n"},
 };
 
 static const char *printed(struct arena *a, const struct diag *d)
