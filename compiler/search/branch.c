@@ -9,13 +9,11 @@
  * in the heap reaches the best time found, that is the best of the space, and what is left when the budget
  * ends bounds how much better another could be.
  *
- * A dive over the most promising meshes finds something to compare with first; its guesses decide what is looked at when,
- * never what is ruled out. */
+ * Something to compare with is found first, by a dive (dive.c). */
 
-#include "compiler/search/search_private.h"
+#include "compiler/search/branch.h"
 
 #include <math.h>
-#include <string.h>
 
 /* ---- a heap of nodes: least bound first, leaves before cells, families and meshes, then by index ---- */
 
@@ -26,7 +24,7 @@ static bool node_before(const struct node *x, const struct node *y)
     return x->kind != y->kind ? x->kind < y->kind : x->index < y->index;
 }
 
-static void heap_push(struct searching *s, struct node x)
+void search_push(struct searching *s, struct node x)
 {
     vec_push(s->arena, &s->heap, x);
     struct node *at = s->heap.at;
@@ -36,7 +34,7 @@ static void heap_push(struct searching *s, struct node x)
     at[i] = x;
 }
 
-static struct node heap_pop(struct searching *s)
+struct node search_pop(struct searching *s)
 {
     struct node *at = s->heap.at, top = at[0], last = at[--s->heap.n];
     size_t i = 0, n = s->heap.n;
@@ -190,9 +188,6 @@ static struct decision mesh_decision(const struct mesh_node *m)
                              .shard = 1};
 }
 
-/* families of a mesh in the first order of axes that there is, in the others, in all; the first two for a look */
-enum mesh_orders { ORDERS_FIRST, ORDERS_OTHER, ORDERS_ALL };
-
 /* all families of a mesh in one order */
 static void open_order(struct searching *s, const struct mesh_node *m, const struct cost *c, enum mesh_orders which)
 {
@@ -212,12 +207,12 @@ static void open_order(struct searching *s, const struct mesh_node *m, const str
             continue;
         }
         if (which == ORDERS_ALL)
-            heap_push(s, (struct node){f.bound, NODE_FAMILY, (uint32_t)s->families.n});
+            search_push(s, (struct node){f.bound, NODE_FAMILY, (uint32_t)s->families.n});
         vec_push(s->arena, &s->families, f);
     }
 }
 
-static void open_mesh(struct searching *s, const struct mesh_node *m, enum mesh_orders which)
+void search_open_mesh(struct searching *s, const struct mesh_node *m, enum mesh_orders which)
 {
     struct decision d = mesh_decision(m);
     const struct cost *orders[SPACE_ORDERS];
@@ -315,8 +310,7 @@ static double promised_s(struct searching *s, const struct mesh_node *m, const s
     return fmax(step_s, moved_s) * (1 + 0.5 * (d->pp - 1) / d->microbatches);
 }
 
-/* a mesh's bound with the transfers that no order of axes avoids */
-static void refine_mesh(struct searching *s, struct mesh_node *m)
+void search_refine_mesh(struct searching *s, struct mesh_node *m)
 {
     struct decision d = mesh_decision(m);
     double least = INFINITY;
@@ -337,8 +331,7 @@ static void refine_mesh(struct searching *s, struct mesh_node *m)
     m->bound = fmax(m->bound, search_objective(s, least, gpus));
 }
 
-/* a family's bound by its own blocks with transfers, later by its cuts */
-static void refine(struct searching *s, struct family *f)
+void search_refine(struct searching *s, struct family *f)
 {
     double step_s;
     if (!f->shape) {
@@ -353,151 +346,19 @@ static void refine(struct searching *s, struct family *f)
     f->bound = fmax(f->bound, search_objective(s, step_s, f->decision.gpus_used));
 }
 
-/* ---- the dive ---- */
+/* ---- the loop ---- */
 
-/* while nothing has been found that many budgets may be spent: "nothing fits" had better be true */
-#define PATIENCE 10
-enum { DIVE_LEAVES = 12 };
-#define NEAR 1.02 /* a leaf whose bound is further behind the best one's is not worth a look */
-struct dive {
-    struct leaf best[DIVE_LEAVES]; /* least bound first */
-    uint32_t n;
-    bool several; /* of a family */
-};
-
-/* x in its place, of its family the best alone */
-static void dive_leaf(struct searching *s, void *to, const struct leaf *x)
-{
-    struct dive *dive = to;
-    (void)s;
-    uint32_t at = dive->several ? dive->n : 0;
-    while (at < dive->n && dive->best[at].family != x->family)
-        at++;
-    if (at < dive->n && dive->best[at].bound <= x->bound)
-        return;
-    if (at == dive->n && dive->n < DIVE_LEAVES)
-        dive->n++;
-    for (; at > 0 && x->bound < dive->best[at - 1].bound; at--)
-        if (at < DIVE_LEAVES)
-            dive->best[at] = dive->best[at - 1];
-    if (at < DIVE_LEAVES)
-        dive->best[at] = *x;
-}
-
-/* a leaf of a greater bound is not among the best */
-static double dive_last(const struct dive *dive)
-{
-    double last = dive->n < DIVE_LEAVES ? INFINITY : dive->best[DIVE_LEAVES - 1].bound;
-    return dive->n ? fmin(last, dive->best[0].bound * NEAR) : last;
-}
-
-static void time_leaves(struct searching *s, struct dive *found)
-{
-    for (uint32_t i = 0; i < found->n; i++)
-        if (found->best[i].bound < search_best(s))
-            search_finish_leaf(s, &found->best[i]);
-}
-
-static void dive_cell(struct searching *s, void *to, const struct cell *cell, double bound, uint32_t family)
-{
-    (void)family;
-    if (bound < search_best(s))
-        search_open_cell(s, cell, dive_leaf, to);
-}
-
-/* all schedules and states of the best families of a dive */
-static void polish(struct searching *s, const struct dive *found)
-{
-    enum { FAMILIES = 4 };
-    struct dive *more = ARENA_NEW(s->arena, struct dive);
-    more->several = true;
-    for (uint32_t i = 0; i < found->n && i < FAMILIES; i++) {
-        struct family *f = &s->families.at[found->best[i].family];
-        if (!f->refined)
-            refine(s, f);
-        search_open_family(s, found->best[i].family, dive_cell, more);
-    }
-    time_leaves(s, more);
-}
-
-/* a mesh with the smallest microbatches and a few schedules */
-static void dive_mesh(struct searching *s, const struct mesh_node *m, enum mesh_orders which, struct dive *found)
-{
-    enum { SIZES = 3 };
-    uint32_t first = (uint32_t)s->families.n, sizes = 0, last = 0;
-    const struct cost *order = NULL;
-    open_mesh(s, m, which);
-    for (uint32_t f = first; f < s->families.n; f++) {
-        struct family *x = &s->families.at[f];
-        bool usual = x->decision.context != CONTEXT_RING || s->job->wishes.context == CONTEXT_RING;
-        if (x->cost != order)
-            sizes = last = 0;
-        order = x->cost;
-        if (x->decision.sp != s->families.at[first].decision.sp || !usual ||
-            (last != x->decision.microbatch && sizes == SIZES))
-            continue;
-        sizes += last != x->decision.microbatch;
-        last = x->decision.microbatch;
-        refine(s, x);
-        if (!found->n || x->bound < found->best[0].bound)
-            search_sample_family(s, f, dive_last(found), dive_leaf, found);
-    }
-}
-
-static void push_meshes(struct searching *s)
+void search_push_meshes(struct searching *s)
 {
     s->heap.n = 0;
     for (size_t i = 0; i < s->meshes.n; i++)
-        heap_push(s, (struct node){s->meshes.at[i].bound, NODE_MESH, (uint32_t)i});
+        search_push(s, (struct node){s->meshes.at[i].bound, NODE_MESH, (uint32_t)i});
 }
-
-/* Meshes whose state may fit, what promises most first; of what takes more than a quarter of the budget to refine, the least
- * bound. */
-static uint32_t promising_meshes(struct searching *s, uint32_t **out)
-{
-    size_t n = 0, count = s->heap.n;
-    struct node *by_bound = ARENA_ARRAY(s->arena, struct node, count ? count : 1);
-    for (size_t i = 0; i < count; i++)
-        by_bound[i] = heap_pop(s);
-    for (size_t i = 0; i < count; i++) {
-        struct mesh_node *m = &s->meshes.at[by_bound[i].index];
-        m->promise = m->bound;
-        if (s->result->evaluated < s->budget / 4)
-            refine_mesh(s, m);
-        if (!m->dead)
-            heap_push(s, (struct node){m->promise, NODE_MESH, by_bound[i].index});
-    }
-    *out = ARENA_ARRAY(s->arena, uint32_t, count ? count : 1);
-    while (s->heap.n)
-        (*out)[n++] = heap_pop(s).index;
-    return (uint32_t)n;
-}
-
-/* Every mesh that its bound leaves hope for, in one order and then in the others, until half of the budget is gone; the best
- * leaves are timed. */
-static void dive(struct searching *s)
-{
-    struct dive *found = ARENA_NEW(s->arena, struct dive);
-    uint32_t *meshes, n = promising_meshes(s, &meshes);
-    for (enum mesh_orders which = ORDERS_FIRST; which <= ORDERS_OTHER; which++)
-        for (uint32_t i = 0; i < n; i++) {
-            const struct mesh_node *m = &s->meshes.at[meshes[i]];
-            if (s->result->evaluated >= (found->n ? s->budget / 2 : PATIENCE / 2 * s->budget))
-                break;
-            if (!found->n || m->bound < found->best[0].bound)
-                dive_mesh(s, m, which, found);
-        }
-    time_leaves(s, found);
-    polish(s, found);
-    push_meshes(s); /* all of them again */
-}
-
-/* ---- the loop ---- */
 
 static void push_leaf(struct searching *s, void *to, const struct leaf *x)
 {
     (void)to;
-    heap_push(s, (struct node){x->bound, NODE_LEAF, (uint32_t)s->leaves.n});
+    search_push(s, (struct node){x->bound, NODE_LEAF, (uint32_t)s->leaves.n});
     vec_push(s->arena, &s->leaves, *x);
 }
 
@@ -505,7 +366,7 @@ static void push_cell(struct searching *s, void *to, const struct cell *cell, do
 {
     (void)to;
     (void)family;
-    heap_push(s, (struct node){bound, NODE_CELL, (uint32_t)s->cells.n});
+    search_push(s, (struct node){bound, NODE_CELL, (uint32_t)s->cells.n});
     vec_push(s->arena, &s->cells, *cell);
 }
 
@@ -514,14 +375,14 @@ static void open_or_refine_mesh(struct searching *s, uint32_t index)
 {
     struct mesh_node *m = &s->meshes.at[index];
     if (m->refined) {
-        open_mesh(s, m, ORDERS_ALL);
+        search_open_mesh(s, m, ORDERS_ALL);
         return;
     }
-    refine_mesh(s, m);
+    search_refine_mesh(s, m);
     if (m->bound >= search_worst(s))
         s->result->removed[REMOVED_BOUND]++;
     else
-        heap_push(s, (struct node){m->bound, NODE_MESH, index});
+        search_push(s, (struct node){m->bound, NODE_MESH, index});
 }
 
 /* the same of a family */
@@ -532,11 +393,11 @@ static void open_or_refine(struct searching *s, const struct node *x)
         search_open_family(s, x->index, push_cell, NULL);
         return;
     }
-    refine(s, f);
+    search_refine(s, f);
     if (f->bound >= search_worst(s))
         s->result->removed[REMOVED_BOUND]++;
     else
-        heap_push(s, (struct node){f->bound, NODE_FAMILY, x->index});
+        search_push(s, (struct node){f->bound, NODE_FAMILY, x->index});
 }
 
 static void open_node(struct searching *s, const struct node *x)
@@ -569,18 +430,18 @@ void search_branch(struct searching *s)
     for (uint32_t e = 0; e < s->space.ep.n; e++)
         for (uint32_t t = 0; t < s->space.etp.n; t++)
             add_meshes(s, meshes, n, s->space.ep.at[e], s->space.etp.at[t]);
-    push_meshes(s);
-    dive(s);
+    search_push_meshes(s);
+    search_dive(s);
     while (s->heap.n) {
         struct node x = s->heap.at[0];
         struct search_result *r = s->result;
         if (x.kind == NODE_MESH && s->meshes.at[x.index].dead && r->ncandidates) {
-            heap_pop(s); /* where nothing fits it may be the closest miss */
+            search_pop(s); /* where nothing fits it may be the closest miss */
             r->removed[REMOVED_MEMORY]++;
             continue;
         }
         bool certain = r->ncandidates && x.bound >= search_best(s),
-             spent = r->evaluated >= s->budget * (r->ncandidates ? 1 : PATIENCE);
+             spent = r->evaluated >= s->budget * (r->ncandidates ? 1 : SEARCH_PATIENCE);
         if (spent && !s->cut_short && !certain) {
             s->cut_short = true;
             s->rest_bound = x.bound;
@@ -592,7 +453,7 @@ void search_branch(struct searching *s)
         if (x.bound >= search_worst(s) || (certain && r->ncandidates == s->top) ||
             (spent && (x.kind != NODE_LEAF || r->ncandidates == s->top)))
             break;
-        heap_pop(s);
+        search_pop(s);
         open_node(s, &x);
     }
     s->result->removed[REMOVED_BOUND] += s->heap.n;

@@ -166,7 +166,7 @@ double search_best(const struct searching *s);
 void search_keep(struct searching *s, const struct candidate *c);
 uint64_t search_dimension_value(const struct decision *d, enum dimension k);
 
-/* branch.c: the tree of meshes, families and leaves, best bound first */
+/* branch.c: the tree of meshes, families and leaves, best bound first, after a dive (dive.c) */
 void search_branch(struct searching *s);
 
 bool search_next_microbatch(const struct searching *s, const struct decision *d, uint64_t per_replica,

@@ -1,0 +1,30 @@
+#ifndef LLMC_BRANCH_H
+#define LLMC_BRANCH_H
+
+/* Between branch.c, the tree of a search, and dive.c, which looks at its best meshes first. */
+
+#include "compiler/search/search_private.h"
+
+/* while nothing has been found that many budgets may be spent: "nothing fits" had better be true */
+#define SEARCH_PATIENCE 10
+
+/* families of a mesh in the first order of axes that there is, in the others, in all; the first two for a look */
+enum mesh_orders { ORDERS_FIRST, ORDERS_OTHER, ORDERS_ALL };
+
+/* the heap: least bound first, leaves before cells, families and meshes, then by index */
+void search_push(struct searching *s, struct node x);
+struct node search_pop(struct searching *s);
+/* all meshes and nothing else into the heap, by their bounds */
+void search_push_meshes(struct searching *s);
+
+/* the mesh's families behind those of s, into the heap too if in all orders */
+void search_open_mesh(struct searching *s, const struct mesh_node *m, enum mesh_orders which);
+/* a mesh's bound with the transfers that no order of axes avoids, its promise, and whether it is dead */
+void search_refine_mesh(struct searching *s, struct mesh_node *m);
+/* a family's bound by its own blocks with transfers; called again, by its cuts */
+void search_refine(struct searching *s, struct family *f);
+
+/* candidates from the best of the heap's meshes; then the heap holds all meshes again */
+void search_dive(struct searching *s);
+
+#endif

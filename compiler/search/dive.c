@@ -1,0 +1,139 @@
+/* The dive: a first look at the most promising meshes, for a plan that the tree's bounds can be compared with.
+ *
+ * Meshes are taken by a guess at their step (search_refine_mesh), in one order of axes and then in the others, with their
+ * smallest microbatches and a few schedules; the leaves of least bound, of each family one, are timed, and then all
+ * schedules and states of the best families.  It spends at most half of the budget, while nothing has been found
+ * half of SEARCH_PATIENCE budgets.  Its guesses decide what is looked at when, never what is ruled out: branch.c opens
+ * every mesh again. */
+
+#include "compiler/search/branch.h"
+
+#include <math.h>
+
+enum { DIVE_LEAVES = 12 };
+#define NEAR 1.02 /* a leaf whose bound is further behind the best one's is not worth a look */
+struct dive {
+    struct leaf best[DIVE_LEAVES]; /* least bound first */
+    uint32_t n;
+    bool several; /* of a family */
+};
+
+/* x in its place, of its family the best alone */
+static void dive_leaf(struct searching *s, void *to, const struct leaf *x)
+{
+    struct dive *dive = to;
+    (void)s;
+    uint32_t at = dive->several ? dive->n : 0;
+    while (at < dive->n && dive->best[at].family != x->family)
+        at++;
+    if (at < dive->n && dive->best[at].bound <= x->bound)
+        return;
+    if (at == dive->n && dive->n < DIVE_LEAVES)
+        dive->n++;
+    for (; at > 0 && x->bound < dive->best[at - 1].bound; at--)
+        if (at < DIVE_LEAVES)
+            dive->best[at] = dive->best[at - 1];
+    if (at < DIVE_LEAVES)
+        dive->best[at] = *x;
+}
+
+/* a leaf of a greater bound is not among the best */
+static double dive_last(const struct dive *dive)
+{
+    double last = dive->n < DIVE_LEAVES ? INFINITY : dive->best[DIVE_LEAVES - 1].bound;
+    return dive->n ? fmin(last, dive->best[0].bound * NEAR) : last;
+}
+
+static void time_leaves(struct searching *s, struct dive *found)
+{
+    for (uint32_t i = 0; i < found->n; i++)
+        if (found->best[i].bound < search_best(s))
+            search_finish_leaf(s, &found->best[i]);
+}
+
+static void dive_cell(struct searching *s, void *to, const struct cell *cell, double bound, uint32_t family)
+{
+    (void)family;
+    if (bound < search_best(s))
+        search_open_cell(s, cell, dive_leaf, to);
+}
+
+/* all schedules and states of the best families of a dive */
+static void polish(struct searching *s, const struct dive *found)
+{
+    enum { FAMILIES = 4 };
+    struct dive *more = ARENA_NEW(s->arena, struct dive);
+    more->several = true;
+    for (uint32_t i = 0; i < found->n && i < FAMILIES; i++) {
+        struct family *f = &s->families.at[found->best[i].family];
+        if (!f->refined)
+            search_refine(s, f);
+        search_open_family(s, found->best[i].family, dive_cell, more);
+    }
+    time_leaves(s, more);
+}
+
+/* a mesh with the smallest microbatches and a few schedules */
+static void dive_mesh(struct searching *s, const struct mesh_node *m, enum mesh_orders which, struct dive *found)
+{
+    enum { SIZES = 3 };
+    uint32_t first = (uint32_t)s->families.n, sizes = 0, last = 0;
+    const struct cost *order = NULL;
+    search_open_mesh(s, m, which);
+    for (uint32_t f = first; f < s->families.n; f++) {
+        struct family *x = &s->families.at[f];
+        bool usual = x->decision.context != CONTEXT_RING || s->job->wishes.context == CONTEXT_RING;
+        if (x->cost != order)
+            sizes = last = 0;
+        order = x->cost;
+        if (x->decision.sp != s->families.at[first].decision.sp || !usual ||
+            (last != x->decision.microbatch && sizes == SIZES))
+            continue;
+        sizes += last != x->decision.microbatch;
+        last = x->decision.microbatch;
+        search_refine(s, x);
+        if (!found->n || x->bound < found->best[0].bound)
+            search_sample_family(s, f, dive_last(found), dive_leaf, found);
+    }
+}
+
+/* Meshes whose state may fit, what promises most first; of what takes more than a quarter of the budget to refine, the least
+ * bound. */
+static uint32_t promising_meshes(struct searching *s, uint32_t **out)
+{
+    size_t n = 0, count = s->heap.n;
+    struct node *by_bound = ARENA_ARRAY(s->arena, struct node, count ? count : 1);
+    for (size_t i = 0; i < count; i++)
+        by_bound[i] = search_pop(s);
+    for (size_t i = 0; i < count; i++) {
+        struct mesh_node *m = &s->meshes.at[by_bound[i].index];
+        m->promise = m->bound;
+        if (s->result->evaluated < s->budget / 4)
+            search_refine_mesh(s, m);
+        if (!m->dead)
+            search_push(s, (struct node){m->promise, NODE_MESH, by_bound[i].index});
+    }
+    *out = ARENA_ARRAY(s->arena, uint32_t, count ? count : 1);
+    while (s->heap.n)
+        (*out)[n++] = search_pop(s).index;
+    return (uint32_t)n;
+}
+
+/* Every mesh that its bound leaves hope for, in one order and then in the others, until half of the budget is gone; the best
+ * leaves are timed. */
+void search_dive(struct searching *s)
+{
+    struct dive *found = ARENA_NEW(s->arena, struct dive);
+    uint32_t *meshes, n = promising_meshes(s, &meshes);
+    for (enum mesh_orders which = ORDERS_FIRST; which <= ORDERS_OTHER; which++)
+        for (uint32_t i = 0; i < n; i++) {
+            const struct mesh_node *m = &s->meshes.at[meshes[i]];
+            if (s->result->evaluated >= (found->n ? s->budget / 2 : SEARCH_PATIENCE / 2 * s->budget))
+                break;
+            if (!found->n || m->bound < found->best[0].bound)
+                dive_mesh(s, m, which, found);
+        }
+    time_leaves(s, found);
+    polish(s, found);
+    search_push_meshes(s); /* all of them again */
+}
