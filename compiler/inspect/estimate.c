@@ -104,9 +104,8 @@ void estimate_print(const struct job *job, const struct topo *topo, const struct
         return;
     struct arena *a = arena_new();
     print_best(job, topo, r, out);
-    fprintf(out, "  search   %llu evaluated, %llu families ruled out by bound, %llu over memory",
-            (unsigned long long)r->evaluated, (unsigned long long)r->pruned,
-            (unsigned long long)r->infeasible_memory);
+    fprintf(out, "  search   %s of %s configurations looked at, %s ruled out unseen", units_show_commas(r->evaluated).s,
+            units_show_commas(r->space).s, units_show_commas(r->pruned).s);
     if (r->gap > 0)
         fprintf(out, ", at most %.1f %% from the best", 100 * r->gap);
     fprintf(out, ", %s\n", units_show_seconds(r->seconds).s);

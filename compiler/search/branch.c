@@ -125,7 +125,7 @@ static bool next_kind(const struct searching *s, struct decision *d)
 
 /* The families of a mesh in any one order, before the first to begin with: microbatches ascend, kinds come with sequence
  * parallelism first. */
-static struct decision before_families(const struct searching *s, const struct decision *mesh)
+struct decision search_before_families(const struct searching *s, const struct decision *mesh)
 {
     struct decision d = *mesh;
     set_table_recompute(s, &d);
@@ -137,7 +137,7 @@ static struct decision before_families(const struct searching *s, const struct d
     return d;
 }
 
-static bool next_family(const struct searching *s, struct decision *d)
+bool search_next_family(const struct searching *s, struct decision *d)
 {
     uint64_t per_replica = s->job->train.batch / d->dp;
     while (d->cp) {
@@ -176,7 +176,7 @@ static bool same_transfers(const struct cost *a, const struct cost *b)
            search_same_group(&a->ep, &b->ep);
 }
 
-static struct decision mesh_decision(const struct mesh_node *m)
+struct decision search_mesh_decision(const struct mesh_node *m)
 {
     return (struct decision){.tp = m->mesh.tp,
                              .cp = m->mesh.cp,
@@ -191,11 +191,11 @@ static struct decision mesh_decision(const struct mesh_node *m)
 /* all families of a mesh in one order */
 static void open_order(struct searching *s, const struct mesh_node *m, const struct cost *c, enum mesh_orders which)
 {
-    struct decision d = before_families(s, c->decision);
+    struct decision d = search_before_families(s, c->decision);
     struct states *states = ARENA_NEW(s->arena, struct states);
     uint32_t *dead_from = NULL;
     int sp = -1, context = -1;
-    while (next_family(s, &d)) {
+    while (search_next_family(s, &d)) {
         if (sp != d.sp || context != (int)d.context)
             dead_from = dead_from_new(s);
         sp = d.sp;
@@ -214,7 +214,7 @@ static void open_order(struct searching *s, const struct mesh_node *m, const str
 
 void search_open_mesh(struct searching *s, const struct mesh_node *m, enum mesh_orders which)
 {
-    struct decision d = mesh_decision(m);
+    struct decision d = search_mesh_decision(m);
     const struct cost *orders[SPACE_ORDERS];
     uint32_t n = 0;
     for (uint32_t order = 0; order < s->space.norders && !(which == ORDERS_FIRST && n); order++) {
@@ -266,7 +266,7 @@ static void add_meshes(struct searching *s, const struct space_mesh *meshes, uin
     for (uint32_t i = 0; i < n; i++) {
         const struct space_mesh *m = &meshes[i];
         struct mesh_node x = {.mesh = *m, .ep = ep, .etp = etp};
-        struct decision d = mesh_decision(&x);
+        struct decision d = search_mesh_decision(&x);
         if ((uint64_t)d.tp * d.cp * d.dp % ((uint64_t)ep * etp))
             continue;
         uint32_t order = 0;
@@ -312,12 +312,12 @@ static double promised_s(struct searching *s, const struct mesh_node *m, const s
 
 void search_refine_mesh(struct searching *s, struct mesh_node *m)
 {
-    struct decision d = mesh_decision(m);
+    struct decision d = search_mesh_decision(m);
     double least = INFINITY;
     uint32_t gpus = m->mesh.tp * m->mesh.cp * m->mesh.dp * m->mesh.pp;
     m->refined = true;
-    d = before_families(s, &d);
-    uint32_t zero = next_family(s, &d) ? least_zero(s, m, d) : 4, sizes = 0;
+    d = search_before_families(s, &d);
+    uint32_t zero = search_next_family(s, &d) ? least_zero(s, m, d) : 4, sizes = 0;
     m->dead = zero > 3;
     m->promise = INFINITY;
     if (m->dead)
@@ -327,7 +327,7 @@ void search_refine_mesh(struct searching *s, struct mesh_node *m)
         least = fmin(least, step_s);
         if (sizes++ < 3)
             m->promise = fmin(m->promise, search_objective(s, promised_s(s, m, &d, step_s, zero), gpus));
-    } while (next_family(s, &d));
+    } while (search_next_family(s, &d));
     m->bound = fmax(m->bound, search_objective(s, least, gpus));
 }
 
@@ -441,7 +441,7 @@ void search_branch(struct searching *s)
             continue;
         }
         bool certain = r->ncandidates && x.bound >= search_best(s),
-             spent = r->evaluated >= s->budget * (r->ncandidates ? 1 : SEARCH_PATIENCE);
+             spent = r->spent >= s->budget * (r->ncandidates ? 1 : SEARCH_PATIENCE);
         if (spent && !s->cut_short && !certain) {
             s->cut_short = true;
             s->rest_bound = x.bound;

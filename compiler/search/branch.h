@@ -1,7 +1,7 @@
 #ifndef LLMC_BRANCH_H
 #define LLMC_BRANCH_H
 
-/* Between branch.c, the tree of a search, and dive.c, which looks at its best meshes first. */
+/* Between branch.c, the tree of a search, dive.c, which looks at its best meshes first, and count.c. */
 
 #include "compiler/search/search_private.h"
 
@@ -16,6 +16,11 @@ void search_push(struct searching *s, struct node x);
 struct node search_pop(struct searching *s);
 /* all meshes and nothing else into the heap, by their bounds */
 void search_push_meshes(struct searching *s);
+
+/* a mesh's degrees; before its families in any one order of axes; the next of them, false behind the last */
+struct decision search_mesh_decision(const struct mesh_node *m);
+struct decision search_before_families(const struct searching *s, const struct decision *mesh);
+bool search_next_family(const struct searching *s, struct decision *d);
 
 /* the mesh's families behind those of s, into the heap too if in all orders */
 void search_open_mesh(struct searching *s, const struct mesh_node *m, enum mesh_orders which);

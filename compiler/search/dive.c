@@ -108,7 +108,7 @@ static uint32_t promising_meshes(struct searching *s, uint32_t **out)
     for (size_t i = 0; i < count; i++) {
         struct mesh_node *m = &s->meshes.at[by_bound[i].index];
         m->promise = m->bound;
-        if (s->result->evaluated < s->budget / 4)
+        if (s->result->spent < s->budget / 4)
             search_refine_mesh(s, m);
         if (!m->dead)
             search_push(s, (struct node){m->promise, NODE_MESH, by_bound[i].index});
@@ -128,7 +128,7 @@ void search_dive(struct searching *s)
     for (enum mesh_orders which = ORDERS_FIRST; which <= ORDERS_OTHER; which++)
         for (uint32_t i = 0; i < n; i++) {
             const struct mesh_node *m = &s->meshes.at[meshes[i]];
-            if (s->result->evaluated >= (found->n ? s->budget / 2 : SEARCH_PATIENCE / 2 * s->budget))
+            if (s->result->spent >= (found->n ? s->budget / 2 : SEARCH_PATIENCE / 2 * s->budget))
                 break;
             if (!found->n || m->bound < found->best[0].bound)
                 dive_mesh(s, m, which, found);

@@ -106,7 +106,7 @@ static void set_stages(struct searching *s, const struct family *f, struct decis
     d->stages = cut->stages;
 }
 
-static bool schedule_applies(const struct searching *s, const struct decision *d, uint32_t k)
+bool search_schedule_applies(const struct searching *s, const struct decision *d, uint32_t k)
 {
     uint32_t vpp = s->space.schedules[k].vpp;
     if (d->pp * vpp > s->job->model.nlayers && vpp > 1 && !s->layout_stages)
@@ -143,7 +143,7 @@ double search_family_bound_s(struct searching *s, struct search_shape *h, const 
         bool applies = false, both_ways = false;
         end = class_end(s, first);
         for (uint32_t k = first; k < end; k++) {
-            bool own = schedule_applies(s, d, k);
+            bool own = search_schedule_applies(s, d, k);
             applies |= own && s->space.schedules[k].kind != SCHED_DUALPIPE;
             both_ways |= own && s->space.schedules[k].kind == SCHED_DUALPIPE;
         }
@@ -160,7 +160,7 @@ double search_family_bound_s(struct searching *s, struct search_shape *h, const 
     known = ARENA_NEW(s->arena, struct search_least);
     *known = (struct search_least){d->pp, d->microbatches, least, h->least};
     h->least = known;
-    s->result->evaluated++;
+    s->result->spent++;
     return least;
 }
 
@@ -189,16 +189,16 @@ static bool probe(struct searching *s, const struct family *f, uint32_t kind, ui
         bool least_here = false;
         end = class_end(s, first);
         for (uint32_t k = first; k < end; k++)
-            least_here |= thrifty(s->space.schedules[k].kind) && schedule_applies(s, &d, k);
+            least_here |= thrifty(s->space.schedules[k].kind) && search_schedule_applies(s, &d, k);
         for (uint32_t k = first; k < end; k++) {
-            if ((least_here && !thrifty(s->space.schedules[k].kind)) || !schedule_applies(s, &d, k))
+            if ((least_here && !thrifty(s->space.schedules[k].kind)) || !search_schedule_applies(s, &d, k))
                 continue;
             struct candidate x = {.decision = d};
             set_schedule(s, &x.decision, k);
             set_stages(s, f, &x.decision);
             c.decision = &x.decision;
             any = true;
-            s->result->evaluated++;
+            s->result->spent++;
             if (x.decision.recompute_layers) {
                 memcpy(s->scratch, x.decision.stages, x.decision.nstages * sizeof *s->scratch);
                 x.decision.stages = s->scratch;
@@ -246,7 +246,6 @@ static void add_cell(struct searching *s, const struct family *f, uint32_t index
                      double step_s, cell_taker take, void *to)
 {
     double bound = search_objective(s, step_s, f->decision.gpus_used);
-    s->result->space += s->space.nrecompute;
     if (bound < search_worst(s))
         take(s, to, cell, fmax(bound, f->bound), index);
     else
@@ -292,7 +291,7 @@ static void time_class(struct searching *s, const struct family *f, uint32_t k, 
         x->tail[i].optimizer_s = e.optimizer_s;
         x->tail[i].passes = cost_passes_beside(&c);
     }
-    s->result->evaluated += states->n - 1;
+    s->result->spent += states->n - 1;
     x->end = class_end(s, k);
     e = (struct estimate){0};
     d.folds = s->space.schedules[k].folds;
@@ -301,7 +300,7 @@ static void time_class(struct searching *s, const struct family *f, uint32_t k, 
     cost_items(&stages.body, least_s, least_s, &e);
     x->least_s = e.step_time_s;
     for (; k < x->end; k++) {
-        if (!schedule_applies(s, &d, k))
+        if (!search_schedule_applies(s, &d, k))
             continue;
         set_schedule(s, &d, k);
         search_bound(s, &stages, &d, &e);
@@ -349,7 +348,7 @@ static void add_start(struct searching *s, uint32_t family, uint32_t first, cons
     struct cell *cell = &start.cell;
     double tail_s = INFINITY;
     for (uint32_t k = first; k < x->end; k++)
-        if (schedule_applies(s, &f->decision, k) && !decision_pairs(s->space.schedules[k].kind) &&
+        if (search_schedule_applies(s, &f->decision, k) && !decision_pairs(s->space.schedules[k].kind) &&
             (cell->schedule == UINT32_MAX || x->body_s[k] < x->body_s[cell->schedule]))
             cell->schedule = k;
     if (cell->schedule == UINT32_MAX || f->decision.pp == 1)
@@ -379,7 +378,7 @@ void search_sample_family(struct searching *s, uint32_t index, double most, leaf
     const struct states *states = list_states(s, f);
     struct class_row x = {0};
     for (uint32_t k = 0; k < s->space.nschedules && states->n; k++) {
-        if (!usual(s, k) || !schedule_applies(s, d, k))
+        if (!usual(s, k) || !search_schedule_applies(s, d, k))
             continue;
         if (k >= x.end)
             time_class(s, f, k, &x);
@@ -399,7 +398,7 @@ void search_open_family(struct searching *s, uint32_t index, cell_taker take, vo
     const struct states *states = list_states(s, f);
     struct class_row x = {0};
     for (uint32_t k = 0; k < s->space.nschedules && states->n; k++) {
-        if (!schedule_applies(s, &f->decision, k))
+        if (!search_schedule_applies(s, &f->decision, k))
             continue;
         if (k >= x.end) {
             time_class(s, f, k, &x);
@@ -427,6 +426,7 @@ void search_open_cell(struct searching *s, const struct cell *cell, leaf_taker t
         set_state(&c, &d, &f->states->at[cell->state]);
         const struct space_recompute *k = &s->space.recompute[kind];
         bool spare = k->kind != RECOMPUTE_NONE && (k->spare || s->spare);
+        search_count(s, &d);
         enum leaf_fate fate = search_leaf(s, &c, search_shape(s, &c), &d, spare, &x);
         if (fate == LEAF_DEAD && cell->state == 0) /* the others need more */
             f->dead[cell->schedule] |= (uint16_t)(1u << kind);

@@ -90,7 +90,7 @@ void search_bound(struct searching *s, const struct search_stages *x, const stru
 {
     double pipeline_s = pipeline_bound_s(d, &x->times) * (1 - 1e-9);
     cost_items(&x->body, pipeline_s, cost_smaller(pipeline_s, x->work_s), e);
-    s->result->evaluated++;
+    s->result->spent++;
 }
 
 /* 3 actions for each stage and microbatch at most; a run of more than this many is left to the closed form */
@@ -115,7 +115,7 @@ void search_time(struct searching *s, const struct cost *c, const struct search_
     cost_clear_transfers(d, s->stages);
     double free_s = simulate_actions(s->arena, schedule, &times, NULL, NULL);
     s->result->simulated++;
-    s->result->evaluated += actions / ACTIONS_PER_EVALUATION;
+    s->result->spent += actions / ACTIONS_PER_EVALUATION;
     cost_step(c, s->ranks, pipeline_s, free_s, e);
     arena_reset(s->arena, mark);
 }
@@ -147,7 +147,7 @@ enum leaf_fate search_leaf(struct searching *s, struct cost *c, struct search_sh
     const char *why;
     *out = (struct leaf){.candidate = {.decision = *d}, .shape = h};
     c->decision = &x->decision;
-    r->evaluated++;
+    r->spent++;
     bool spared;
     if (!leaf_fits(s, c, h, spare && d->recompute != RECOMPUTE_NONE, x, &spared))
         return x->estimate.peak_bytes - x->estimate.buffer_bytes > s->memory_limit && d->microbatches > 1

@@ -187,7 +187,6 @@ static bool read_layout(struct searching *s, struct diag *d)
 static void certify(struct searching *s)
 {
     struct search_result *r = s->result;
-    r->pruned = r->removed[REMOVED_BOUND];
     r->infeasible_memory = r->removed[REMOVED_MEMORY];
     r->removed[REMOVED_KEEP] = s->space.keeps_refused;
     for (uint32_t i = 0; i < r->ncandidates; i++) {
@@ -276,7 +275,10 @@ struct search_result *search(struct arena *a, struct diag *d, const struct job *
                             .top = top ? top : 1,
                             .budget = budget ? budget : BUDGET_DEFAULT,
                             .result = ARENA_NEW(a, struct search_result)};
-    if (search_emit_ready(s, d) && search_run(s, d) && s->result->ncandidates == 0)
+    bool ran = search_emit_ready(s, d) && search_run(s, d);
+    if (ran)
+        search_count_space(s);
+    if (ran && s->result->ncandidates == 0)
         search_blame(s, d);
     clock_gettime(CLOCK_MONOTONIC, &end);
     s->result->seconds = (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec);

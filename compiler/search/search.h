@@ -26,7 +26,11 @@ enum removal {
 extern const char *const removal_names[NREMOVALS]; /* "memory" ... */
 
 struct search_result {
-    uint64_t space, evaluated, pruned, infeasible_memory, illegal;
+    /* configurations: of the space (count.c; 0 from a search for neighbours); looked at one by one; ruled out without that,
+     * which leaves those that the budget did not reach */
+    uint64_t space, evaluated, pruned;
+    uint64_t spent; /* of the budget */
+    uint64_t infeasible_memory, illegal;
     uint64_t simulated;          /* candidates whose schedule was run action by action */
     uint64_t removed[NREMOVALS]; /* by enum removal */
     uint32_t ncandidates;        /* best first, at most `top` */
@@ -38,7 +42,7 @@ struct search_result {
     double gap; /* 0: everything better than the best is ruled out; else (best - bound of the rest) / best */
     double seconds;
 };
-/* Best first by the job's objective.  budget: evaluations, 0 = enough for about a second.  Where nothing is
+/* Best first by the job's objective.  budget: work, in what an evaluation takes, 0 = enough for about a second.  Where nothing is
  * found, ncandidates is 0 and one error in d says why and what would help.  emit_only: rank only what the
  * lowering can emit (llmc plan); false for llmc estimate. */
 struct search_result *search(struct arena *a, struct diag *d, const struct job *job, const struct topo *topo,

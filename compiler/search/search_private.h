@@ -150,6 +150,8 @@ struct searching {
     VEC(struct node) heap;
     struct search_starts starts;
     struct search_shape *shapes[16384];
+    uint64_t *counted; /* configurations, hashed; a power of two of places, 0: free */
+    uint64_t ncounted, places;
 };
 
 /* fills s->result from arena, job, topo, emit_only, top and budget; false after an error about the wishes
@@ -206,6 +208,12 @@ bool search_alike(const struct decision *x, const struct decision *y);
 void search_finalists(struct searching *s);
 /* counts x, which does not fit, and remembers it if it is the closest miss */
 void search_too_full(struct searching *s, const struct candidate *x);
+
+/* count.c: counts a configuration of the space that is looked at, once; sizes of the space when the search is over */
+void search_count(struct searching *s, const struct decision *d);
+void search_count_space(struct searching *s);
+/* can a pipeline of d's ranks and microbatches run schedule k of the space? */
+bool search_schedule_applies(const struct searching *s, const struct decision *d, uint32_t k);
 
 /* floor.c: a cost of d's tp, cp, ep and etp on which blocks take no longer than on any nodes in any order of axes */
 const struct cost *search_floor(struct searching *s, const struct decision *d);

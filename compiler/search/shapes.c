@@ -129,7 +129,7 @@ static void make_blocks(struct searching *s, const struct cost *c, struct search
         cost_shape_vary(s->arena, c, &s->kinds, &search_shape(s, &own)->shape, &h->shape);
         more = 0;
     }
-    s->result->evaluated += layers + more; /* each about as long as an evaluation */
+    s->result->spent += layers + more; /* each about as long as an evaluation */
 }
 
 struct search_shape *search_shape(struct searching *s, const struct cost *c)

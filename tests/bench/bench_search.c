@@ -84,8 +84,8 @@ static int bench(const struct row *r, uint32_t gpus, uint64_t batch)
     }
     const struct candidate *c = &found->candidates[0];
     bool late = r->most_s > 0 && gpus == r->gpus && seconds > r->most_s;
-    printf("%-16s %6u %7.3f %9llu %9llu %8.0f %6llu %6.2f %5ld  %7.2f  %s%s\n", r->name, gpus, seconds,
-           (unsigned long long)found->space, (unsigned long long)found->evaluated, (double)found->evaluated / seconds,
+    printf("%-16s %6u %7.3f %10llu %9llu %8.0f %6llu %6.2f %5ld  %7.2f  %s%s\n", r->name, gpus, seconds,
+           (unsigned long long)found->space, (unsigned long long)found->spent, (double)found->spent / seconds,
            (unsigned long long)found->simulated, 100 * found->gap, usage.ru_maxrss / 1024, c->estimate.step_time_s,
            decision_text(a, &c->decision), late ? "  LATE" : "");
     fflush(stdout);
@@ -109,7 +109,7 @@ int main(int argc, char **argv)
 {
     int failed = 0;
     unsigned long long only = argc > 1 ? strtoull(argv[1], NULL, 10) : 0;
-    printf("%-16s %6s %7s %9s %9s %8s %6s %6s %5s  %7s  %s\n", "job", "GPUs", "CPU s", "space", "evaluated", "per s", "runs",
+    printf("%-16s %6s %7s %10s %9s %8s %6s %6s %5s  %7s  %s\n", "job", "GPUs", "CPU s", "space", "spent", "per s", "runs",
            "gap %", "MiB", "step s", "decision; runs: of schedules, action by action");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (!only || only == rows[i].gpus)

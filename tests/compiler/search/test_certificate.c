@@ -31,7 +31,7 @@ struct problem {
     double best_s; /* of the loops */
     struct decision best;
     struct stage stages[64]; /* best's */
-    uint64_t legal, fitting;
+    uint64_t legal, apart, fitting; /* apart: legal and not just another order of axes of size 1 */
 };
 
 static const char *one_of(uint64_t *state, const char *const *list, uint32_t n)
@@ -194,6 +194,16 @@ static void spare_most(struct problem *x, const struct cost *c, const struct cos
     judge(x, c, shape, d);
 }
 
+/* of the orders that differ in axes of size 1 alone, the one that has them last, as they are numbered */
+static bool spelt_plainly(const struct decision *d)
+{
+    const uint32_t size[NAXES] = {[AXIS_TP] = d->tp, [AXIS_CP] = d->cp, [AXIS_DP] = d->dp, [AXIS_PP] = d->pp};
+    for (uint32_t i = 1; i < NAXES; i++)
+        if (size[d->order[i - 1]] == 1 && (size[d->order[i]] > 1 || d->order[i] < d->order[i - 1]))
+            return false;
+    return true;
+}
+
 static void try_recompute(struct problem *x, struct cost *c, struct decision d)
 {
     const struct model *m = &x->job->model;
@@ -220,6 +230,7 @@ static void try_recompute(struct problem *x, struct cost *c, struct decision d)
         if (!decision_legal(x->a, x->job, x->topo, &d, &why))
             continue;
         x->legal++;
+        x->apart += spelt_plainly(&d);
         cost_shape_init(x->a, c, &x->kinds, &shape);
         if (r->kind == RECOMPUTE_NONE || !free_choice)
             judge(x, c, &shape, &d);
@@ -386,6 +397,11 @@ static bool check(uint64_t seed, uint64_t budget, uint64_t *legal, double *wides
         enumerate(&x);
     }
     *legal += x.legal;
+    good &= x.apart <= r->space && r->evaluated <= r->space && r->pruned <= r->space - r->evaluated;
+    if (!good)
+        printf("\nseed %llu: a space of %llu, %llu of it looked at, %llu ruled out; the loops have %llu\n",
+               (unsigned long long)seed, (unsigned long long)r->space, (unsigned long long)r->evaluated,
+               (unsigned long long)r->pruned, (unsigned long long)x.apart);
     if (r->ncandidates) {
         const struct candidate *c = &r->candidates[0];
         const char *why = "";

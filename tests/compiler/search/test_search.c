@@ -303,6 +303,34 @@ static void test_json(void)
     arena_free(f.a);
 }
 
+/* the size of a space, counted by hand: orders x sequence parallelism x ZeRO levels x recomputation x ... */
+static const struct {
+    const char *model, *cluster, *sets[6];
+    uint32_t nsets;
+    uint64_t space;
+} sizes[] = {
+    /* tp 2, pp 2, dp 2, one schedule; 6 orders of three axes, with and without sp, zero 0 to 3 */
+    {"tiny-llama", "cpu8", {0}, 0, 6 * 2 * 4},
+    {"tiny-llama", "cpu8", {"order=[tp, cp, dp, pp]", "zero=1"}, 2, 2},
+    {"tiny-llama", "cpu8", {"order=[tp, cp, dp, pp]", "zero=1", "sequence_parallel=yes"}, 3, 1},
+    {"tiny-llama", "cpu8", {"microbatch in [1, 2, 4]", "zero in [0, 1]", "schedule in [1f1b, gpipe]"}, 3, 6 * 2 * 2 * 3 * 2},
+};
+
+static void test_space(void)
+{
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct found f = search_example(sizes[i].model, sizes[i].cluster, sizes[i].sets, sizes[i].nsets, 1, false);
+        CU_ASSERT_EQUAL(f.r->ncandidates, 1);
+        CU_ASSERT_EQUAL(f.r->space, sizes[i].space);
+        CU_ASSERT(f.r->evaluated > 0 && f.r->evaluated <= f.r->space);
+        CU_ASSERT(f.r->gap < 0.001); /* what a leaner plan may cost */
+        CU_ASSERT_EQUAL(f.r->pruned, f.r->space - f.r->evaluated); /* nothing is left open */
+        if (f.r->space != sizes[i].space)
+            printf("\n    %zu: %llu", i, (unsigned long long)f.r->space);
+        arena_free(f.a);
+    }
+}
+
 void suite_search(void);
 void suite_search(void)
 {
@@ -313,5 +341,6 @@ void suite_search(void)
     CU_add_test(s, "where nothing is found", test_nothing);
     CU_add_test(s, "keep and degree exclude each other", test_keep);
     CU_add_test(s, "replicas stay inside pods", test_place);
+    CU_add_test(s, "size of the space", test_space);
     CU_add_test(s, "JSON of the contract", test_json);
 }
