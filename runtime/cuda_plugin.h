@@ -23,6 +23,8 @@ struct cuda_plugin {
     const char *(*check)(enum op op, const struct kernel_args *k);
     size_t (*workspace_bytes)(enum op op, const struct kernel_args *k, int sm);
     const char *(*prepare)(enum op op, const struct cuda_call *c); /* or NULL */
+    /* or NULL: why an instruction does not run as its attributes ask, NULL = it does */
+    const char *(*note)(enum op op, const struct kernel_args *k, int sm);
     /* NULL = launched, else what went wrong; what the call points to is read before it returns */
     const char *(*launch)(enum op op, const struct cuda_call *c);
     /* kernels/cuda/fused.h: how many of n instructions, from the first on, one launch can do with the same bits, and that launch;

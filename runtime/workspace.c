@@ -123,11 +123,77 @@ static uint64_t stream(enum op op, const struct workspace_of *w)
     return op == OP_SQNORM || op == OP_XENT_LOSS || op == OP_BALANCE ? WORKSPACE_PARTS * sizeof(double) : 0;
 }
 
+static bool is_single(enum op op)
+{
+    return op == OP_MATMUL_NT || op == OP_MATMUL_NN || op == OP_MATMUL_TN;
+}
+static bool is_grouped(enum op op)
+{
+    return op == OP_GROUPED_NT || op == OP_GROUPED_NN || op == OP_GROUPED_TN;
+}
+
+int64_t workspace_recipe(enum op op, const int64_t *attr)
+{
+    return is_single(op) ? attr[ATTR(MATMUL_NT, fp8)] : is_grouped(op) ? attr[ATTR(GROUPED_NT, fp8)] : 0;
+}
+
+/* an operand's copy: rows of ld bytes */
+struct eight {
+    uint64_t rows, ld, groups;
+};
+
+/* c, a and b of all six lie in the same places */
+static void eight_shapes(enum op op, const struct workspace_of *w, struct eight *a, struct eight *b)
+{
+    uint64_t m = ROWS(MATMUL_NT, c), n = COLS(MATMUL_NT, c), ka = COLS(MATMUL_NT, a), groups = 1, experts = 1;
+    if (op == OP_MATMUL_TN)
+        ka = ROWS(MATMUL_TN, a);
+    if (is_grouped(op)) {
+        experts = (uint64_t)GET(GROUPED_NT, experts);
+        groups = ROWS(GROUPED_NT, counts);
+    }
+    *a = (struct eight){m, ka, groups};
+    *b = (struct eight){experts * n, ka, experts};
+    if (op == OP_GROUPED_TN) {
+        uint64_t wide = (ROWS(GROUPED_TN, a) + 15) / 16 * 16 + 16 * groups;
+        *a = (struct eight){COLS(GROUPED_TN, a), wide, groups};
+        *b = (struct eight){COLS(GROUPED_TN, b), wide, groups};
+    }
+}
+
+static uint64_t eight_place(uint64_t at, const struct eight *e, struct workspace_eight *out)
+{
+    out->parts = at;
+    out->scales = at + padded(WORKSPACE_FP8_PARTS + e->groups * sizeof(float));
+    out->numbers = out->scales + padded(e->groups * sizeof(float));
+    return out->numbers + padded(e->rows * e->ld);
+}
+
+const char *workspace_fp8(enum op op, const struct workspace_of *w, uint32_t sm, struct workspace_fp8 *out)
+{
+    int64_t recipe = workspace_recipe(op, w->attr);
+    struct eight a, b;
+    if (recipe != 1)
+        return recipe ? "its recipe is not there on GPUs" : "";
+    if (sm < 89)
+        return "the GPU is older than sm_89";
+    bool grouped = is_grouped(op);
+    eight_shapes(op, w, &a, &b);
+    if (COLS(MATMUL_NT, c) % 16 || COLS(MATMUL_NT, a) % 16 || COLS(MATMUL_NT, b) % 16 || (!grouped && (a.rows % 16 || a.ld % 16)))
+        return "its dimensions are no multiples of 16";
+    out->before = padded(grouped ? workspace_experts(ROWS(GROUPED_NT, a), ROWS(GROUPED_NT, counts)) : WORKSPACE_PRODUCT);
+    out->total = eight_place(eight_place(out->before, &a, &out->a), &b, &out->b);
+    return NULL;
+}
+
 uint64_t workspace_bytes(enum op op, const struct workspace_of *w, uint32_t sm)
 {
+    struct workspace_fp8 eight;
     if (!sm)
         return 0;
-    if (op == OP_MATMUL_NT || op == OP_MATMUL_NN || op == OP_MATMUL_TN)
+    if (!workspace_fp8(op, w, sm, &eight))
+        return eight.total;
+    if (is_single(op))
         return WORKSPACE_PRODUCT;
     if (op == OP_GROUPED_NT)
         return workspace_experts(ROWS(GROUPED_NT, a), ROWS(GROUPED_NT, counts));

@@ -43,6 +43,21 @@ struct workspace_attention workspace_attention(const struct workspace_heads *h, 
 /* NULL = cuDNN has an engine for it, in bf16; else why our own kernels take it */
 const char *workspace_attention_refused(const struct workspace_heads *h, bool backward, uint32_t sm);
 
+/* Operands of 8 bits behind what the product itself needs: largest magnitudes of parts of an operand's groups, groups' scales,
+ * the numbers; offsets in bytes. */
+struct workspace_eight {
+    uint64_t parts, scales, numbers;
+};
+struct workspace_fp8 {
+    uint64_t before, total;
+    struct workspace_eight a, b;
+};
+enum { WORKSPACE_FP8_PARTS = 2048 };
+/* an instruction's recipe, the attribute fp8; 0 = none */
+int64_t workspace_recipe(enum op op, const int64_t *attr);
+/* NULL = in 8 bits, and where they lie, else why not: "" = it isn't asked for */
+const char *workspace_fp8(enum op op, const struct workspace_of *w, uint32_t sm, struct workspace_fp8 *out);
+
 /* into how many chunks sums over that many rows are cut */
 uint32_t workspace_chunks(uint64_t rows);
 /* grouped products: which rows are whose, and tiles of WORKSPACE_TILE of them */

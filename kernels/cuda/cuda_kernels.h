@@ -15,6 +15,7 @@ extern "C" {
 #endif
 
 #include "kernels/kernels.h"
+#include "runtime/workspace.h"
 
 struct CUstream_st;    /* cudaStream_t = struct CUstream_st *: this header needs no CUDA header */
 struct cuda_libraries; /* cuBLASLt, cuDNN, their handles and chosen algorithms: runtime/cuda_api.h */
@@ -53,6 +54,11 @@ const char *cuda_kernel(enum op op, const struct cuda_call *c);
 const char *cuda_check(enum op op, const struct kernel_args *k);
 /* device memory that the call needs, by the rule of runtime/workspace.h; sm: compute capability, 90 = 9.0 */
 size_t cuda_workspace_bytes(enum op op, const struct kernel_args *k, int sm);
+
+/* what that rule is asked with */
+struct workspace_of cuda_workspace_of(enum op op, const struct kernel_args *k);
+/* NULL, or why an instruction that asks for fp8 runs in its operands' own dtype on this device */
+const char *cuda_note(enum op op, const struct kernel_args *k, int sm);
 
 /* To be called for every compute instruction once its operands and workspace have addresses, before the first launch, outside
  * capture and before anything of value is in memory: products measure their algorithms on the instruction's own operands

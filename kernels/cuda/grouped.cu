@@ -4,7 +4,7 @@
  * row and rows of every block's experts, cut at the block's end as on the CPU) and into a table of tiles of up to 128 rows
  * in the workspace; the product's grid has room for the most tiles there can be: one per 128 rows and one more per group. */
 
-#include "kernels/cuda/products.cuh"
+#include "kernels/cuda/fp8.cuh"
 #include "kernels/cuda/products.h"
 
 #define V(op, name) (&k->operand[OPND(op, name)])
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(TABLE_THREADS)
     for (int g = from; g < to; g++)
         for (int row = 0; row < group[g].rows; row += TILE_M) {
             int left = group[g].rows - row;
-            tile[at++] = {group[g].row + row, left < TILE_M ? left : TILE_M, g % experts, 0};
+            tile[at++] = {group[g].row + row, left < TILE_M ? left : TILE_M, g % experts, g};
         }
 }
 
@@ -90,6 +90,14 @@ static product_job job_of(const struct view *c, const struct view *a, const stru
     return j;
 }
 
+/* two numbers of 8 bits are one element */
+static void in_pairs(product_job *j)
+{
+    j->lda /= 2;
+    j->ldb /= 2;
+    j->k /= 2;
+}
+
 const char *product_own(const struct cuda_call *c, const struct product *p)
 {
     product_job j = job_of(&p->c, &p->a, &p->b);
@@ -98,7 +106,12 @@ const char *product_own(const struct cuda_call *c, const struct product *p)
     j.m = (int)p->m;
     j.n = (int)p->n;
     j.k = (int)p->k;
-    return launch(&j, &p->a, p->ta, &p->b, p->tb, c->stream);
+    if (!p->eight)
+        return launch(&j, &p->a, p->ta, &p->b, p->tb, c->stream);
+    j.scale_a = p->scale_a;
+    j.scale_b = p->scale_b;
+    in_pairs(&j);
+    return product_eight(&j, p->gradient, c->stream);
 }
 
 static_assert(TILE_M == WORKSPACE_TILE && sizeof(row_tile) == 16 && sizeof(row_group) == 8, "as workspace_experts() counts");
@@ -120,7 +133,33 @@ static const char *make_table(const struct cuda_call *c, product_job *j, const s
     return cuda_launched();
 }
 
-static const char *rows_product(const struct cuda_call *c, const struct view *out, const struct view *a, const struct view *b, bool tb,
+/* Makes the operands of 8 bits behind the table, and puts them into the job. */
+static const char *round_operands(const struct cuda_call *c, product_job *j, const struct workspace_fp8 *w, const struct view *a,
+                                  const struct view *b, bool turned_b, bool gradient)
+{
+    bool experts = j->form == FORM_EXPERTS;
+    eight_operands o = {{eight_of(a, j->experts * j->blocks, experts, gradient), eight_of(b, j->experts, turned_b, false)}};
+    if (c->workspace_bytes < w->total)
+        return "the workspace is too small for operands of 8 bits";
+    o.operand[0].group = j->group;
+    if (experts) {
+        int wide = eight_rounded((int)a->rows) + 16 * j->experts * j->blocks;
+        o.operand[1].group = j->group;
+        o.operand[1].groups = o.operand[0].groups;
+        o.operand[0].ld_out = o.operand[1].ld_out = wide;
+    }
+    eight_place(&o, c->workspace, w);
+    j->a = o.operand[0].out;
+    j->b = o.operand[1].out;
+    j->lda = o.operand[0].ld_out;
+    j->ldb = o.operand[1].ld_out;
+    j->scale_a = o.operand[0].scale;
+    j->scale_b = o.operand[1].scale;
+    in_pairs(j);
+    return eight_make(&o, a->dtype == DTYPE_F32, c->stream);
+}
+
+static const char *rows_product(enum op op, const struct cuda_call *c, const struct view *out, const struct view *a, const struct view *b, bool tb,
                                 const struct view *counts, int64_t experts, int64_t blocks)
 {
     product_job j = job_of(out, a, b);
@@ -131,21 +170,26 @@ static const char *rows_product(const struct cuda_call *c, const struct view *ou
     j.experts = (int)experts;
     j.blocks = (int)blocks;
     j.b_rows = (int)(b->rows / (uint32_t)experts);
+    struct workspace_fp8 w;
     const char *why = make_table(c, &j, counts, out->rows);
-    return why ? why : launch(&j, a, false, b, tb, c->stream);
+    if (why || product_fp8_plan(op, c->args, product_sm(c), &w))
+        return why ? why : launch(&j, a, false, b, tb, c->stream);
+    why = round_operands(c, &j, &w, a, b, !tb, !tb);
+    j.b_rows = j.n;
+    return why ? why : product_eight(&j, !tb, c->stream);
 }
 
 const char *cuda_GROUPED_NT(const struct cuda_call *c)
 {
     const struct kernel_args *k = c->args;
-    return rows_product(c, V(GROUPED_NT, c), V(GROUPED_NT, a), V(GROUPED_NT, b), true, V(GROUPED_NT, counts),
+    return rows_product(OP_GROUPED_NT, c, V(GROUPED_NT, c), V(GROUPED_NT, a), V(GROUPED_NT, b), true, V(GROUPED_NT, counts),
                         INTEGER(GROUPED_NT, experts), INTEGER(GROUPED_NT, blocks));
 }
 
 const char *cuda_GROUPED_NN(const struct cuda_call *c)
 {
     const struct kernel_args *k = c->args;
-    return rows_product(c, V(GROUPED_NN, c), V(GROUPED_NN, a), V(GROUPED_NN, b), false, V(GROUPED_NN, counts),
+    return rows_product(OP_GROUPED_NN, c, V(GROUPED_NN, c), V(GROUPED_NN, a), V(GROUPED_NN, b), false, V(GROUPED_NN, counts),
                         INTEGER(GROUPED_NN, experts), INTEGER(GROUPED_NN, blocks));
 }
 
@@ -159,8 +203,12 @@ const char *cuda_GROUPED_TN(const struct cuda_call *c)
     j.n = (int)b->cols;
     j.experts = (int)INTEGER(GROUPED_TN, experts);
     j.blocks = (int)INTEGER(GROUPED_TN, blocks);
+    struct workspace_fp8 w;
     const char *why = make_table(c, &j, V(GROUPED_TN, counts), a->rows);
-    return why ? why : launch(&j, a, true, b, false, c->stream);
+    if (why || product_fp8_plan(OP_GROUPED_TN, k, product_sm(c), &w))
+        return why ? why : launch(&j, a, true, b, false, c->stream);
+    why = round_operands(c, &j, &w, a, b, true, true);
+    return why ? why : product_eight(&j, true, c->stream);
 }
 
 static const char *check_groups(const struct view *rows, int64_t experts, int64_t blocks)

@@ -32,10 +32,10 @@ const char *cuda_check(enum op op, const struct kernel_args *k)
     return is_product(op) ? cuda_product_check(op, k) : cuda_stream_check(op, k);
 }
 
-size_t cuda_workspace_bytes(enum op op, const struct kernel_args *k, int sm)
+struct workspace_of cuda_workspace_of(enum op op, const struct kernel_args *k)
 {
     const struct isa_info *info = isa_info(op);
-    struct workspace_of w;
+    struct workspace_of w = {.attr = {0}};
     for (uint32_t i = 0; i < info->noperands; i++) {
         const struct view *v = &k->operand[i];
         w.operand[i].rows = v->rows;
@@ -44,5 +44,11 @@ size_t cuda_workspace_bytes(enum op op, const struct kernel_args *k, int sm)
     }
     for (uint32_t i = 0; i < info->nattrs; i++)
         w.attr[i] = info->attr[i].kind == ATTR_REAL ? k->attr[i].f != 0 : k->attr[i].i;
+    return w;
+}
+
+size_t cuda_workspace_bytes(enum op op, const struct kernel_args *k, int sm)
+{
+    struct workspace_of w = cuda_workspace_of(op, k);
     return (size_t)workspace_bytes(op, &w, (uint32_t)sm);
 }

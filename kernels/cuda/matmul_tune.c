@@ -44,7 +44,7 @@ static struct product_key key_of(const struct product *p)
     k.align_a = alignment(p->a.data);
     k.align_b = alignment(p->b.data);
     k.align_c = alignment(p->c.data);
-    k.dtype = (uint8_t)p->a.dtype;
+    k.dtype = !p->eight ? (uint8_t)p->a.dtype : p->gradient ? PRODUCT_EIGHT_GRADIENT : PRODUCT_EIGHT;
     k.dtype_c = (uint8_t)p->c.dtype;
     k.ta = p->ta;
     k.tb = p->tb;
@@ -190,9 +190,18 @@ void product_cache_free(struct cuda_libraries *l)
 }
 
 /* a row-major view is a column-major matrix of its columns by its rows */
-static int layout_make(const struct cuda_libraries *l, void **out, const struct view *v)
+static int layout_make(const struct cuda_libraries *l, void **out, const struct view *v, int type)
 {
-    return l->lt.cublasLtMatrixLayoutCreate(out, lt_type(v->dtype), v->cols, v->rows, v->ld);
+    return l->lt.cublasLtMatrixLayoutCreate(out, type, v->cols, v->rows, v->ld);
+}
+
+/* Scales' pointers are set once more at every launch.  Fast accumulation keeps fewer bits of sums. */
+static int describe_eight(const struct cuda_libraries *l, const struct product *p, struct product_plan *plan)
+{
+    int8_t fast = !p->gradient;
+    int bad = l->lt.cublasLtMatmulDescSetAttribute(plan->desc, LT_A_SCALE_POINTER, &p->scale_b, sizeof p->scale_b);
+    bad = bad ? bad : l->lt.cublasLtMatmulDescSetAttribute(plan->desc, LT_B_SCALE_POINTER, &p->scale_a, sizeof p->scale_a);
+    return bad ? bad : l->lt.cublasLtMatmulDescSetAttribute(plan->desc, LT_FAST_ACCUM, &fast, sizeof fast);
 }
 
 static int describe(const struct cuda_libraries *l, const struct product *p, struct product_plan *plan)
@@ -201,9 +210,12 @@ static int describe(const struct cuda_libraries *l, const struct product *p, str
     int32_t type = lt_type(p->c.dtype);
     uint32_t epilogue = p->bias.data ? LT_EPILOGUE_BIAS : LT_EPILOGUE_DEFAULT;
     int bad = l->lt.cublasLtMatmulDescCreate(&plan->desc, LT_COMPUTE_32F, LT_R_32F);
-    bad = bad ? bad : layout_make(l, &plan->layout_a, &p->b);
-    bad = bad ? bad : layout_make(l, &plan->layout_b, &p->a);
-    bad = bad ? bad : layout_make(l, &plan->layout_c, &p->c);
+    int type_a = !p->eight ? lt_type(p->a.dtype) : p->gradient ? LT_R_8F_E5M2 : LT_R_8F_E4M3;
+    bad = bad ? bad : layout_make(l, &plan->layout_a, &p->b, p->eight ? LT_R_8F_E4M3 : lt_type(p->b.dtype));
+    bad = bad ? bad : layout_make(l, &plan->layout_b, &p->a, type_a);
+    bad = bad ? bad : layout_make(l, &plan->layout_c, &p->c, type);
+    if (p->eight && !bad)
+        bad = describe_eight(l, p, plan);
     bad = bad ? bad : l->lt.cublasLtMatmulDescSetAttribute(plan->desc, LT_TRANSA, &first, sizeof first);
     bad = bad ? bad : l->lt.cublasLtMatmulDescSetAttribute(plan->desc, LT_TRANSB, &second, sizeof second);
     bad = bad ? bad : l->lt.cublasLtMatmulDescSetAttribute(plan->desc, LT_EPILOGUE, &epilogue, sizeof epilogue);
@@ -277,7 +289,7 @@ static void measure(const struct cuda_call *c, const struct product *p, struct p
 {
     const struct cuda_runtime *r = c->libraries->runtime;
     cuda_event from = NULL, to = NULL;
-    if (!r || product_fill(c, &p->a, 1) || product_fill(c, &p->b, 2) || (p->c.add && product_fill(c, &p->c, 3)) ||
+    if (!r || (!p->eight && (product_fill(c, &p->a, 1) || product_fill(c, &p->b, 2))) || (p->c.add && product_fill(c, &p->c, 3)) ||
         (p->bias.data && product_fill(c, &p->bias, 4)))
         return;
     if (!r->EventCreateWithFlags(&from, CUDA_EVENT_PLAIN) && !r->EventCreateWithFlags(&to, CUDA_EVENT_PLAIN))

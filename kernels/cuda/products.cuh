@@ -16,7 +16,7 @@ enum product_form { FORM_ONE, FORM_ROWS, FORM_EXPERTS };
 constexpr int TILE_M = 128, TILE_N = 128;
 
 struct row_tile {
-    int row, rows, expert, spare;
+    int row, rows, expert, group;
 };
 struct row_group {
     int row, rows;
@@ -31,6 +31,9 @@ struct product_job {
     const struct row_group *group; /* [block][expert] */
     const struct row_tile *tile;
     const int *ntiles;
+    /* Operands of 8 bits, NULL = they aren't: what a's and b's numbers were divided by, of groups in EXPERTS, else of groups and of
+     * experts.  Two are one element, as ld and k count; a is as it lies, b [n][k], in EXPERTS turned, eight_column(). */
+    const float *scale_a, *scale_b;
 };
 
 /* one block's share: corner of its tile of c, what of it exists, and the operands' origins */
@@ -39,11 +42,12 @@ struct product_part {
     int m0, n0, m_end;     /* rows of a and c: [m0, m_end) exist */
     size_t c_row, b_row;   /* added to c's and b's rows */
     int expert, segments;  /* EXPERTS: blocks of rows; else one of k */
+    int group;             /* ROWS: of its rows */
 };
 
 static __device__ inline bool product_part_get(const product_job &j, product_part &p, int tile_m, int tile_n)
 {
-    p.expert = 0;
+    p.expert = p.group = 0;
     p.segments = 1;
     p.c_row = p.b_row = 0;
     p.m_end = j.m;
@@ -54,6 +58,7 @@ static __device__ inline bool product_part_get(const product_job &j, product_par
         p.m0 = t.row;
         p.m_end = t.row + t.rows;
         p.expert = t.expert;
+        p.group = t.group;
         p.b_row = (size_t)t.expert * (size_t)j.b_rows;
         p.n0 = (int)blockIdx.y * tile_n;
         return true;
@@ -68,10 +73,31 @@ static __device__ inline bool product_part_get(const product_job &j, product_par
     return true;
 }
 
+/* Where a group of a table begins in the rows of its turned copy: at a multiple of 16, behind the groups before it, whose
+ * numbers end in zeros to a multiple of 16. */
+static __device__ inline int eight_column(row_group r, int g)
+{
+    return (r.row + 16 * g) / 16 * 16;
+}
+static __device__ __host__ inline int eight_rounded(int rows)
+{
+    return (rows + 15) / 16 * 16;
+}
+
 /* rows [row, row + rows) of segment s are summed over */
 static __device__ inline row_group product_segment(const product_job &j, const product_part &p, int s)
 {
-    return j.form == FORM_EXPERTS ? j.group[s * j.experts + p.expert] : row_group{0, j.k};
+    if (j.form != FORM_EXPERTS)
+        return row_group{0, j.k};
+    int g = s * j.experts + p.expert;
+    row_group r = j.group[g];
+    return j.scale_a ? row_group{eight_column(r, g) / 2, eight_rounded(r.rows) / 2} : r;
+}
+/* the product of segment s as it would be of unscaled operands */
+static __device__ inline float product_unscaled(const product_job &j, const product_part &p, int s, float x)
+{
+    int g = s * j.experts + p.expert;
+    return j.form == FORM_EXPERTS ? x * j.scale_a[g] * j.scale_b[g] : x * j.scale_a[p.group] * j.scale_b[p.expert];
 }
 
 static __device__ inline float product_bias(const product_job &j, int col)
@@ -94,6 +120,8 @@ static __device__ inline void product_store(const product_job &j, const product_
 
 /* NULL = launched; ta, tb: a is stored [k][m], b [n][k] */
 const char *product_bf16(const product_job *j, bool ta, bool tb, cudaStream_t stream);
+/* 8 bits; gradient: a is E5M2 */
+const char *product_eight(const product_job *j, bool gradient, cudaStream_t stream);
 const char *product_plain(const product_job *j, bool ta, bool tb, bool fp32, cudaStream_t stream);
 
 static inline dim3 product_grid(const product_job *j, int tile_m, int tile_n)

@@ -15,6 +15,9 @@ extern "C" {
 struct product {
     struct view c, a, b, bias; /* bias.data NULL = none */
     bool ta, tb;
+    bool gradient;                 /* a is one: of 8 bits it is E5M2, and cuBLASLt may not shorten sums */
+    bool eight;                    /* a and b are of 8 bits, whatever their dtype says, divided by these: */
+    const float *scale_a, *scale_b; /* on the device */
     uint32_t m, n, k;
 };
 
@@ -22,8 +25,9 @@ struct product {
 struct product_key {
     uint32_t m, n, k, lda, ldb, ldc;
     uint16_t align_a, align_b, align_c;
-    uint8_t dtype, dtype_c, ta, tb, bias, add, spare[2];
+    uint8_t dtype, dtype_c, ta, tb, bias, add, spare[2]; /* dtype: that of 8 bits is PRODUCT_EIGHT or PRODUCT_EIGHT_GRADIENT */
 };
+enum { PRODUCT_EIGHT = 100, PRODUCT_EIGHT_GRADIENT };
 /* a product cuBLASLt is ready for: descriptors live as long as the libraries are open */
 struct product_plan {
     struct product_key key;
@@ -39,6 +43,15 @@ bool product_get(enum op op, const struct kernel_args *k, struct product *p);
 struct product_plan *product_plan_get(const struct cuda_call *c, const struct product *p, bool measure);
 /* NULL = launched */
 const char *product_launch(const struct cuda_call *c, const struct product *p, struct product_plan *plan);
+
+/* Launches what makes operands of 8 bits, in the workspace: out is their product, rest the call that is left for it. */
+const char *product_fp8(const struct cuda_call *c, const struct product *p, const struct workspace_fp8 *w, struct product *out,
+                        struct cuda_call *rest);
+/* NULL = this call multiplies in 8 bits, and where its operands lie; "" = that isn't asked for; else why not */
+const char *product_fp8_plan(enum op op, const struct kernel_args *k, int sm, struct workspace_fp8 *w);
+
+/* the device's; without libraries, in tests, Hopper */
+int product_sm(const struct cuda_call *c);
 
 /* our own kernels.  What they share: any dtypes, any alignment */
 const char *product_own(const struct cuda_call *c, const struct product *p);

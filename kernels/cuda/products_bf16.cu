@@ -1,8 +1,9 @@
-/* Products of bf16 matrices on tensor cores: for experts, whose counts only the device knows, and where cuBLASLt isn't.
+/* Products of matrices of bf16 or 8 bits on tensor cores: for experts, whose counts only the device knows, and where cuBLASLt isn't.
  *
  * A block makes 128 x 128 of c with 8 warps of 64 x 32; the summed dimension comes in steps of 32 through four buffers of
  * shared memory filled by asynchronous copies.  Whichever way an operand is stored, its tile keeps that order in shared
- * memory and ldmatrix transposes on the way to registers. */
+ * memory and ldmatrix transposes on the way to registers.  Numbers of 8 bits come two in place of one of bf16; where an expert's
+ * sum is over several groups of rows, each with scales of its own, it is taken group by group. */
 
 #include "kernels/cuda/products.cuh"
 #include "kernels/cuda/tensor_core.cuh"
@@ -50,7 +51,29 @@ static __device__ inline bool walk_on(const product_job &j, const product_part &
     return true;
 }
 
-template <bool TA, bool TB> __global__ void __launch_bounds__(THREADS) product_tensor(product_job j)
+enum numbers { BF16, EIGHT, EIGHT_GRADIENT };
+
+template <enum numbers N> static __device__ inline void mma(float *c, const frag_a &a, const frag_b &b)
+{
+    if constexpr (N == BF16)
+        mma_bf16(c, a, b);
+    else
+        mma_eight<N == EIGHT_GRADIENT>(c, a, b);
+}
+
+/* sum += acc unscaled, acc = 0 */
+static __device__ inline void fold(const product_job &j, const product_part &p, int s, float (&sum)[4][4][4], float (&acc)[4][4][4])
+{
+    UNROLL for (int i = 0; i < 4; i++)
+        UNROLL for (int t = 0; t < 4; t++)
+            UNROLL for (int e = 0; e < 4; e++) {
+                sum[i][t][e] += product_unscaled(j, p, s, acc[i][t][e]);
+                acc[i][t][e] = 0;
+            }
+}
+
+/* FOLD: there are several segments, with scales of their own */
+template <bool TA, bool TB, enum numbers N, bool FOLD> __global__ void __launch_bounds__(THREADS) product_tensor(product_job j)
 {
     constexpr int A = tile_elements<TA>(), B = tile_elements<!TB>();
     DYNAMIC_SHARED(bf16, shared);
@@ -58,8 +81,9 @@ template <bool TA, bool TB> __global__ void __launch_bounds__(THREADS) product_t
     if (!product_part_get(j, p, TILE_M, TILE_N))
         return;
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, wm = warp / 4 * 64, wn = warp % 4 * 32;
-    float acc[4][4][4] = {};
-    walk w = {-1, 0, 0};
+    float acc[4][4][4] = {}, sum[FOLD ? 4 : 1][4][4] = {};
+    walk w = {-1, 0, 0}, now = w;
+    int segment = -1;
     bool more = true;
     auto fetch_next = [&](int stage) {
         more = more && walk_on(j, p, w);
@@ -78,6 +102,12 @@ template <bool TA, bool TB> __global__ void __launch_bounds__(THREADS) product_t
         copies_wait<STAGES - 2>();
         __syncthreads();
         wanted += fetch_next((step + STAGES - 1) % STAGES);
+        if constexpr (FOLD) {
+            walk_on(j, p, now);
+            if (segment >= 0 && now.s != segment)
+                fold(j, p, segment, sum, acc);
+            segment = now.s;
+        }
         const bf16 *tile_a = shared + step % STAGES * (A + B), *tile_b = tile_a + A;
         UNROLL for (int k = 0; k < STEP_K; k += 16) {
             frag_b b[4];
@@ -93,26 +123,34 @@ template <bool TA, bool TB> __global__ void __launch_bounds__(THREADS) product_t
                 else
                     a = load_a(tile_a, LD_K, wm + i * 16, k);
                 UNROLL for (int t = 0; t < 4; t++)
-                    mma_bf16(acc[i][t], a, b[t]);
+                    mma<N>(acc[i][t], a, b[t]);
             }
         }
     }
     copies_wait<0>();
     if (j.form == FORM_EXPERTS && j.add && !wanted)
         return; /* an expert without rows */
+    if constexpr (FOLD)
+        if (segment >= 0)
+            fold(j, p, segment, sum, acc);
     UNROLL for (int i = 0; i < 4; i++)
         UNROLL for (int t = 0; t < 4; t++)
             UNROLL for (int e = 0; e < 4; e++) {
                 int row = p.m0 + wm + i * 16 + lane / 4 + e / 2 * 8, col = p.n0 + wn + t * 8 + lane % 4 * 2 + e % 2;
+                float x = acc[i][t][e];
+                if constexpr (FOLD)
+                    x = sum[i][t][e];
+                else if constexpr (N != BF16)
+                    x = product_unscaled(j, p, 0, x);
                 if (row < p.m_end && col < j.n)
-                    product_store(j, p, row, col, acc[i][t][e]);
+                    product_store(j, p, row, col, x);
             }
 }
 
-template <bool TA, bool TB> static const char *launch(const product_job *j, cudaStream_t stream)
+template <bool TA, bool TB, enum numbers N = BF16, bool FOLD = false> static const char *launch(const product_job *j, cudaStream_t stream)
 {
     constexpr int SHARED_BYTES = STAGES * (tile_elements<TA>() + tile_elements<!TB>()) * (int)sizeof(bf16);
-    auto kernel = product_tensor<TA, TB>;
+    auto kernel = product_tensor<TA, TB, N, FOLD>;
     const char *why = allow_shared((const void *)kernel, SHARED_BYTES);
     if (why)
         return why;
@@ -125,4 +163,11 @@ const char *product_bf16(const product_job *j, bool ta, bool tb, cudaStream_t st
     if (ta)
         return tb ? launch<true, true>(j, stream) : launch<true, false>(j, stream);
     return tb ? launch<false, true>(j, stream) : launch<false, false>(j, stream);
+}
+
+const char *product_eight(const product_job *j, bool gradient, cudaStream_t stream)
+{
+    if (j->form == FORM_EXPERTS)
+        return launch<false, true, EIGHT_GRADIENT, true>(j, stream);
+    return gradient ? launch<false, true, EIGHT_GRADIENT>(j, stream) : launch<false, true, EIGHT>(j, stream);
 }

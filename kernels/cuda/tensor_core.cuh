@@ -35,6 +35,24 @@ static __device__ inline void mma_bf16(float *c, const struct frag_a &a, const s
                  : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "r"(b.r[0]), "r"(b.r[1]));
 }
 
+/* 16 x 8 x 32 of 8 bits: fragments are those of bf16 with two numbers in place of one; b is E4M3, a E4M3 or E5M2 */
+template <bool E5M2> static __device__ inline void mma_eight(float *c, const struct frag_a &a, const struct frag_b &b)
+{
+#if __CUDA_ARCH__ >= 890
+    if (E5M2)
+        asm volatile("mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e4m3.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                     : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "r"(b.r[0]), "r"(b.r[1]));
+    else
+        asm volatile("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                     : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "r"(b.r[0]), "r"(b.r[1]));
+#else
+    (void)c, (void)a, (void)b;
+    __trap(); /* refused on such a GPU before it comes here */
+#endif
+}
+
 static __device__ inline uint32_t shared_address(const void *p)
 {
     return (uint32_t)__cvta_generic_to_shared(p);
@@ -89,6 +107,35 @@ static inline void mma_bf16(float *c, const struct frag_a &a, const struct frag_
         float sum = 0;
         for (uint32_t k = 0; k < 16; k++)
             sum += x[k] * y[k];
+        c[i] += sum;
+    }
+}
+
+static inline float eight_value(uint32_t code, bool e5m2)
+{
+    uint32_t mantissa = e5m2 ? 2 : 3, field = code >> mantissa & (e5m2 ? 31 : 15), low = code & ((1u << mantissa) - 1);
+    float x = field ? ldexpf((float)(low + (1u << mantissa)), (int)field - 1) : (float)low;
+    x = (e5m2 ? field == 31 : (code & 127) == 127) ? NAN : ldexpf(x, e5m2 ? -16 : -9);
+    return code & 128 ? -x : x;
+}
+template <bool E5M2> static inline void mma_eight(float *c, const struct frag_a &a, const struct frag_b &b)
+{
+    SHARED(uint16_t, exchange, 8 * 2 * 24 * 32); /* upper halves of fp32, which hold any of 8 bits */
+    SHARED(uint32_t, turn, 8 * 32);
+    uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    uint16_t(*row)[32] = (uint16_t(*)[32])exchange + (threadIdx.x / 32 * 2 + (turn[threadIdx.x]++ & 1)) * 24; /* 16 of a, 8 of b' */
+    for (uint32_t i = 0; i < 6; i++)
+        for (uint32_t k = 0; k < 4; k++) {
+            uint32_t code = (i < 4 ? a.r[i] : b.r[i - 4]) >> 8 * k & 255;
+            uint16_t *to = i < 4 ? row[g + i % 2 * 8] + i / 2 * 16 : row[16 + g] + (i - 4) * 16;
+            to[4 * t + k] = (uint16_t)(__float_as_uint(eight_value(code, E5M2 && i < 4)) >> 16);
+        }
+    __syncwarp();
+    for (uint32_t i = 0; i < 4; i++) {
+        const uint16_t *x = row[g + i / 2 * 8], *y = row[16 + 2 * t + i % 2];
+        float sum = 0;
+        for (uint32_t k = 0; k < 32; k++)
+            sum += __uint_as_float((uint32_t)x[k] << 16) * __uint_as_float((uint32_t)y[k] << 16);
         c[i] += sum;
     }
 }

@@ -47,6 +47,9 @@ void gang_describe(const struct gang *g, char *out, size_t size)
     g->s.plugin->describe(g->s.device, out, size);
     size_t used = strlen(out);
     snprintf(out + used, size - used, ", %s, replayed %s", g->s.meet->name, modes[g->s.replay]);
+    used = strlen(out);
+    if (g->noted)
+        snprintf(out + used, size - used, "; %u product%s of a step not in fp8: %s", g->noted, g->noted == 1 ? "" : "s", g->note);
 }
 
 /* the larger of both programs: what is in front of an arena's device part */
@@ -187,6 +190,14 @@ static int make_streams(struct gang *g)
     return rc ? rc : g->cu->EventCreateWithFlags(&g->clock, CUDA_EVENT_PLAIN);
 }
 
+/* what does not run as it asks to: how many, and the first one's reason */
+static void take_note(struct gang *g, bool counts, enum op op, const struct kernel_args *k)
+{
+    const char *note = counts && g->s.plugin->note ? g->s.plugin->note(op, k, g->sm) : NULL;
+    g->noted += note != NULL;
+    g->note = g->note ? g->note : note;
+}
+
 /* algorithms and plans are chosen on the operands' own memory, which is poisoned afterwards */
 static const char *prepare_kernels(struct gang *g)
 {
@@ -199,6 +210,7 @@ static const char *prepare_kernels(struct gang *g)
                 if (insn_is_meeting(&p->insns[j]))
                     continue;
                 gang_call(g, &g->ranks[i], w, j, &k, &c);
+                take_note(g, i == 0 && w == ROUTINE_TRAIN, (enum op)p->insns[j].op, &k);
                 const char *why = g->s.plugin->prepare((enum op)p->insns[j].op, &c);
                 if (why)
                     return why;

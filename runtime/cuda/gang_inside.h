@@ -71,6 +71,8 @@ struct gang {
     bool failed, capturing;
     _Atomic uint32_t joined, left, freed; /* ranks that came, that went; the device is given back */
     int sm;
+    uint32_t noted; /* instructions of the first rank's step that do not run as they ask to */
+    const char *note; /* why the first does not */
     struct gang_counts counts;
 };
 

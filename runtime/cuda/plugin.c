@@ -54,6 +54,7 @@ __attribute__((visibility("default"))) const struct cuda_plugin llmrun_cuda = {.
                                                                               .close = cuda_libraries_close,
                                                                               .check = cuda_check,
                                                                               .workspace_bytes = cuda_workspace_bytes,
+                                                                              .note = cuda_note,
                                                                               .prepare = cuda_prepare,
                                                                               .launch = cuda_kernel,
                                                                               .fuse = cuda_fuse_exact,

@@ -12,7 +12,8 @@ struct object {
     /* a description */
     int32_t ta, tb, bias_type, compute;
     uint32_t epilogue;
-    const void *bias;
+    const void *bias, *scale[2];
+    int8_t fast;
     /* a layout */
     int type;
     uint64_t rows, cols;
@@ -94,16 +95,25 @@ static int desc_set(void *p, int attribute, const void *value, size_t bytes)
                : attribute == LT_EPILOGUE     ? (void *)&o->epilogue
                : attribute == LT_BIAS_POINTER ? (void *)&o->bias
                : attribute == LT_BIAS_TYPE    ? (void *)&o->bias_type
-                                              : NULL;
-    if (!to || bytes != (attribute == LT_BIAS_POINTER ? sizeof(void *) : 4))
+               : attribute == LT_A_SCALE_POINTER ? (void *)&o->scale[0]
+               : attribute == LT_B_SCALE_POINTER ? (void *)&o->scale[1]
+               : attribute == LT_FAST_ACCUM      ? (void *)&o->fast
+                                                 : NULL;
+    bool pointer = attribute == LT_BIAS_POINTER || attribute == LT_A_SCALE_POINTER || attribute == LT_B_SCALE_POINTER;
+    if (!to || bytes != (pointer ? sizeof(void *) : attribute == LT_FAST_ACCUM ? 1 : 4))
         return wrong("an attribute of another size");
     memcpy(to, value, bytes);
     return 0;
 }
 
+static bool is_eight(int type)
+{
+    return type == LT_R_8F_E4M3 || type == LT_R_8F_E5M2;
+}
+
 static int layout_create(void **out, int type, uint64_t rows, uint64_t cols, int64_t ld)
 {
-    if ((type != LT_R_32F && type != LT_R_16BF) || !rows || !cols || ld < (int64_t)rows)
+    if ((type != LT_R_32F && type != LT_R_16BF && !is_eight(type)) || !rows || !cols || ld < (int64_t)rows)
         return wrong("a layout that cannot be");
     make(out, LAYOUT);
     struct object *o = *out;
@@ -139,6 +149,25 @@ static int preference_set(void *p, int attribute, const void *value, size_t byte
     return 0;
 }
 
+/* Operands of 8 bits as the library wants them on every GPU that has them: the first transposed, the second not, dimensions and
+ * rows of 16 bytes, one of them E4M3 at least, scales on the device; our own rule is that gradients' sums are not shortened. */
+static int shape_eight(const struct object *d, const struct object *a, const struct object *b, const struct object *c)
+{
+    bool gradient = a->type == LT_R_8F_E5M2 || b->type == LT_R_8F_E5M2;
+    int64_t size = c->type == LT_R_32F ? 4 : 2;
+    if (!is_eight(a->type) || !is_eight(b->type) || is_eight(c->type) || (a->type == LT_R_8F_E5M2 && b->type == LT_R_8F_E5M2))
+        return UNSUPPORTED;
+    if (!d->ta || d->tb)
+        return wrong("operands of 8 bits in another layout than TN");
+    if (a->rows % 16 || a->cols % 16 || b->cols % 16 || a->ld % 16 || b->ld % 16 || c->ld * size % 16)
+        return wrong("operands of 8 bits whose dimensions are no multiples of 16");
+    if (!d->scale[0] || !d->scale[1] || d->scale[0] == d->scale[1])
+        return wrong("operands of 8 bits without scales");
+    if (d->epilogue == LT_EPILOGUE_BIAS && d->bias_type != LT_R_16BF)
+        return wrong("a bias that is not bf16 on a product of 8 bits");
+    return gradient && d->fast ? wrong("a gradient by fast accumulation") : 0;
+}
+
 /* do the pieces fit together?  out: the product's dimensions, in column-major terms */
 static int shape(const struct object *d, const struct object *a, const struct object *b, const struct object *c, uint64_t mnk[3])
 {
@@ -149,8 +178,13 @@ static int shape(const struct object *d, const struct object *a, const struct ob
     mnk[2] = d->ta ? a->rows : a->cols;
     if (c->rows != mnk[0] || c->cols != mnk[1] || (d->tb ? b->cols : b->rows) != mnk[2])
         return wrong("shapes that do not fit");
-    if (a->type != b->type || (a->type == LT_R_32F && c->type != LT_R_32F))
+    if (is_eight(a->type) || is_eight(b->type)) {
+        int bad = shape_eight(d, a, b, c);
+        if (bad)
+            return bad;
+    } else if (a->type != b->type || (a->type == LT_R_32F && c->type != LT_R_32F) || d->scale[0] || d->fast) {
         return UNSUPPORTED;
+    }
     if (d->epilogue == LT_EPILOGUE_BIAS && (!d->bias || d->bias_type != c->type))
         return wrong("a bias of another type than the result, or none");
     return d->epilogue == LT_EPILOGUE_BIAS || d->epilogue == LT_EPILOGUE_DEFAULT ? 0 : UNSUPPORTED;
@@ -188,8 +222,18 @@ static int check(void *handle, void *desc, void *la, void *lb, void *lc, void *l
     return 0;
 }
 
+static double load_eight(uint8_t code, bool e5m2)
+{
+    int mantissa = e5m2 ? 2 : 3, field = code >> mantissa & (e5m2 ? 31 : 15), low = code & ((1 << mantissa) - 1);
+    double x = field ? ldexp(low + (1 << mantissa), field - 1) : low;
+    x = (e5m2 ? field == 31 : (code & 127) == 127) ? (double)NAN : ldexp(x, e5m2 ? -16 : -9);
+    return code & 128 ? -x : x;
+}
+
 static double load(const void *p, int type, size_t at)
 {
+    if (is_eight(type))
+        return load_eight(((const uint8_t *)p)[at], type == LT_R_8F_E5M2);
     return (double)(type == LT_R_32F ? ((const float *)p)[at] : bf16_load(((const uint16_t *)p)[at]));
 }
 
@@ -208,6 +252,12 @@ static int matmul(void *handle, void *desc, const void *alpha, const void *a, vo
     if ((uintptr_t)a % algo->data[4] || (uintptr_t)b % algo->data[5] || (uintptr_t)d % algo->data[6])
         return wrong("a pointer is less aligned than was promised");
     memset(workspace, 0xee, needed.workspace_bytes);
+    bool eight = is_eight(x->type);
+    double scale = eight ? (double)*(const float *)o->scale[0] * (double)*(const float *)o->scale[1] : 1;
+    fake_lt()->eight += eight;
+    fake_lt()->fast += o->fast != 0;
+    if (eight && ((uintptr_t)a % 16 || (uintptr_t)b % 16 || (uintptr_t)d % 16))
+        return wrong("operands of 8 bits that are not aligned");
     for (uint64_t j = 0; j < z->cols; j++)
         for (uint64_t i = 0; i < z->rows; i++) {
             double sum = 0;
@@ -215,7 +265,7 @@ static int matmul(void *handle, void *desc, const void *alpha, const void *a, vo
                 sum += load(a, x->type, o->ta ? i * (size_t)x->ld + k : k * (size_t)x->ld + i) *
                        load(b, y->type, o->tb ? k * (size_t)y->ld + j : j * (size_t)y->ld + k);
             size_t at = j * (size_t)z->ld + i;
-            sum *= (double)*(const float *)alpha;
+            sum *= (double)*(const float *)alpha * scale;
             sum += *(const float *)beta != 0 ? (double)*(const float *)beta * load(c, z->type, at) : 0;
             sum += o->epilogue == LT_EPILOGUE_BIAS ? load(o->bias, o->bias_type, i) : 0;
             if (z->type == LT_R_32F)

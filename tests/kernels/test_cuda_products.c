@@ -242,6 +242,83 @@ static void test_small_workspace(void)
     lt_close(&l);
 }
 
+/* ---- 8 bits ---- */
+
+static struct cuda_case eight(enum op op, double m, double n, double k, uint32_t mode)
+{
+    struct cuda_case c = product(op, m, n, k, mode);
+    set(&c, 3, "fp8", 1);
+    return c;
+}
+
+/* Operands round as the CPU's do, bit by bit: what is left are sums' orders and the result's dtype. */
+static void test_eight(void)
+{
+    static const enum op ops[] = {OP_MATMUL_NT, OP_MATMUL_NN, OP_MATMUL_TN};
+    struct cuda_libraries l;
+    setenv("LLMC_CACHE", "/dev/null/llmc", 1);
+    lt_open(&l);
+    for (int i = 0; i < 3; i++)
+        for (uint32_t mode = 0; mode < 8; mode++)
+            for (int own = 0; own < 2; own++) {
+                struct cuda_case c = eight(ops[i], 32, 80, 144, mode);
+                c.libraries = own ? NULL : &l;
+                c.prepare = mode == 7;
+                int before = fake_lt()->eight, fast = fake_lt()->fast;
+                CU_ASSERT(cuda_compare(&c, NULL, limit(&c)) <= limit(&c));
+                CU_ASSERT_EQUAL(fake_lt()->eight - before > 0, !own);
+                CU_ASSERT_EQUAL(fake_lt()->fast - fast > 0, !own && i == 0);
+            }
+    struct cuda_case c = eight(OP_MATMUL_TN, 32, 16, 48, 7);
+    CU_ASSERT(cuda_repeats(&c, NULL));
+    lt_close(&l);
+}
+
+static void test_eight_grouped(void)
+{
+    static const enum op ops[] = {OP_GROUPED_NT, OP_GROUPED_NN, OP_GROUPED_TN};
+    for (int i = 0; i < 3; i++)
+        for (uint32_t mode = 0; mode < 8; mode++) {
+            struct cuda_case c = eight(ops[i], 80, 48, 80, mode);
+            set(&c, 4, "experts", 3);
+            set(&c, 5, "blocks", 2);
+            CU_ASSERT(cuda_compare(&c, counts, limit(&c)) <= limit(&c));
+            CU_ASSERT(mode || cuda_repeats(&c, counts));
+        }
+}
+
+/* what does not fit runs in its operands' own dtype and is told; recipes and GPUs that lack it are refused */
+static void test_eight_refused(void)
+{
+    struct cuda_libraries l;
+    struct sample s;
+    struct workspace_fp8 w;
+    lt_open(&l);
+    sample_make(&s, &l);
+    s.args.attr[ATTR(MATMUL_NT, fp8)].i = 1;
+    CU_ASSERT_STRING_EQUAL(cuda_note(OP_MATMUL_NT, &s.args, 90), "its dimensions are no multiples of 16");
+    int before = fake_lt()->eight;
+    CU_ASSERT_PTR_NULL(cuda_MATMUL_NT(&s.call));
+    CU_ASSERT_EQUAL(fake_lt()->eight, before);
+    s.args.operand[OPND(MATMUL_NT, c)].cols = s.args.operand[OPND(MATMUL_NT, b)].rows = 16;
+    CU_ASSERT_PTR_NULL(cuda_note(OP_MATMUL_NT, &s.args, 90));
+    CU_ASSERT_STRING_EQUAL(product_fp8_plan(OP_MATMUL_NT, &s.args, 86, &w), "the GPU is older than sm_89");
+    CU_ASSERT_STRING_EQUAL(cuda_MATMUL_NT(&s.call), "the workspace is too small for operands of 8 bits");
+    s.args.operand[OPND(MATMUL_NT, a)].ld++;
+    CU_ASSERT_STRING_EQUAL(cuda_note(OP_MATMUL_NT, &s.args, 90), "its rows begin at no multiples of 16 bytes");
+    l.sm = 80;
+    CU_ASSERT_STRING_EQUAL(cuda_prepare(OP_MATMUL_NT, &s.call), "a card is sm_80, and products in fp8 need sm_89 or later: write precision bf16");
+    static const char *const says[] = {"fp8(recipe=row) is not supported on GPUs: write fp8(recipe=tensor)",
+                                       "fp8(recipe=block) is not supported on GPUs: write fp8(recipe=tensor)",
+                                       "fp8(recipe=mx) is not supported on GPUs: write fp8(recipe=tensor)"};
+    for (int recipe = 2; recipe <= 4; recipe++) {
+        s.args.attr[ATTR(MATMUL_NT, fp8)].i = recipe;
+        CU_ASSERT_STRING_EQUAL(cuda_product_check(OP_MATMUL_NT, &s.args), says[recipe - 2]);
+    }
+    sample_free(&s);
+    lt_close(&l);
+}
+
 void suite_cuda_products(void);
 void suite_cuda_products(void)
 {
@@ -250,6 +327,9 @@ void suite_cuda_products(void)
     CU_add_test(s, "experts', as on the CPU", test_grouped);
     CU_add_test(s, "tables of experts' rows", test_tables);
     CU_add_test(s, "cuBLASLt, as on the CPU and by its rules", test_cublaslt);
+    CU_add_test(s, "8 bits, as on the CPU and by cuBLASLt's rules", test_eight);
+    CU_add_test(s, "8 bits of experts, as on the CPU", test_eight_grouped);
+    CU_add_test(s, "8 bits that are refused, or not taken", test_eight_refused);
     CU_add_test(s, "the fastest algorithm, measured once and kept", test_tuning);
     CU_add_test(s, "no more workspace than there is", test_small_workspace);
 }
