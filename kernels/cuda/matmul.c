@@ -105,8 +105,7 @@ static const char *too_old(enum op op, const struct cuda_call *c)
     return l->error;
 }
 
-/* The product as it is run: in 8 bits, its operands made, or as it stands.  fill: they are made of random numbers */
-static const char *operands(enum op op, const struct cuda_call *c, bool fill, struct product *p, struct cuda_call *rest)
+const char *product_operands(enum op op, const struct cuda_call *c, bool fill, struct product *p, struct cuda_call *rest)
 {
     struct product whole = *p;
     struct workspace_fp8 w;
@@ -127,7 +126,7 @@ static const char *run(enum op op, const struct cuda_call *c)
     struct cuda_call rest;
     if (!product_get(op, c->args, &p))
         return "not a product";
-    const char *why = operands(op, c, false, &p, &rest);
+    const char *why = product_operands(op, c, false, &p, &rest);
     if (why || !lt_serves(c, &p))
         return why ? why : product_own(&rest, &p);
     struct product without = p;
@@ -161,7 +160,7 @@ const char *cuda_prepare(enum op op, const struct cuda_call *c)
         cudnn_attention_prepare(op, c);
     if (!product_get(op, c->args, &p))
         return too_old(op, c);
-    const char *why = operands(op, c, true, &p, &rest);
+    const char *why = product_operands(op, c, true, &p, &rest);
     if (why || !lt_serves(c, &p))
         return why;
     if (bias_apart(&p))

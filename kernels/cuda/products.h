@@ -50,6 +50,9 @@ const char *product_fp8(const struct cuda_call *c, const struct product *p, cons
 /* NULL = this call multiplies in 8 bits, and where its operands lie; "" = that isn't asked for; else why not */
 const char *product_fp8_plan(enum op op, const struct kernel_args *k, int sm, struct workspace_fp8 *w);
 
+/* The product as it is run, and the call for it: in 8 bits, its operands launched, or as it stands.  fill: operands get random
+ * numbers first.  NULL = fine */
+const char *product_operands(enum op op, const struct cuda_call *c, bool fill, struct product *p, struct cuda_call *rest);
 /* the device's; without libraries, in tests, Hopper */
 int product_sm(const struct cuda_call *c);
 

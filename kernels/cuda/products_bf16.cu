@@ -73,7 +73,8 @@ static __device__ inline void fold(const product_job &j, const product_part &p, 
 }
 
 /* FOLD: there are several segments, with scales of their own */
-template <bool TA, bool TB, enum numbers N, bool FOLD> __global__ void __launch_bounds__(THREADS) product_tensor(product_job j)
+template <bool TA, bool TB, enum numbers N, bool FOLD>
+__global__ void __launch_bounds__(THREADS, FOLD ? 1 : 2) product_tensor(product_job j)
 {
     constexpr int A = tile_elements<TA>(), B = tile_elements<!TB>();
     DYNAMIC_SHARED(bf16, shared);
@@ -167,7 +168,7 @@ const char *product_bf16(const product_job *j, bool ta, bool tb, cudaStream_t st
 
 const char *product_eight(const product_job *j, bool gradient, cudaStream_t stream)
 {
-    if (j->form == FORM_EXPERTS)
+    if (j->form == FORM_EXPERTS && j->blocks > 1)
         return launch<false, true, EIGHT_GRADIENT, true>(j, stream);
     return gradient ? launch<false, true, EIGHT_GRADIENT>(j, stream) : launch<false, true, EIGHT>(j, stream);
 }

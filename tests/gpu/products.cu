@@ -80,6 +80,13 @@ const form checks[] = {
     {"experts nt", OP_GROUPED_NT, {{"m", 600}, {"n", 264}, {"k", 136}, {"experts", 3}, {"blocks", 2}}, 0},
     {"experts nn", OP_GROUPED_NN, {{"m", 600}, {"n", 264}, {"k", 136}, {"experts", 3}, {"blocks", 2}}, 0},
     {"experts tn", OP_GROUPED_TN, {{"m", 600}, {"n", 264}, {"k", 136}, {"experts", 3}, {"blocks", 2}}, 0},
+    {"fp8 nt", OP_MATMUL_NT, {{"m", 384}, {"n", 528}, {"k", 272}, {"fp8", 1}}, 0},
+    {"fp8 nn", OP_MATMUL_NN, {{"m", 384}, {"n", 528}, {"k", 272}, {"fp8", 1}}, 0},
+    {"fp8 tn", OP_MATMUL_TN, {{"m", 384}, {"n", 528}, {"k", 272}, {"fp8", 1}}, 0},
+    {"fp8 experts nt", OP_GROUPED_NT, {{"m", 600}, {"n", 272}, {"k", 144}, {"experts", 3}, {"blocks", 2}, {"fp8", 1}}, 0},
+    {"fp8 experts nn", OP_GROUPED_NN, {{"m", 600}, {"n", 272}, {"k", 144}, {"experts", 3}, {"blocks", 2}, {"fp8", 1}}, 0},
+    {"fp8 experts tn", OP_GROUPED_TN, {{"m", 600}, {"n", 272}, {"k", 144}, {"experts", 3}, {"blocks", 2}, {"fp8", 1}}, 0},
+    {"fp8 experts tn, one block", OP_GROUPED_TN, {{"m", 600}, {"n", 272}, {"k", 144}, {"experts", 3}, {"blocks", 1}, {"fp8", 1}}, 0},
 };
 const form benches[] = {
     {"product nt", OP_MATMUL_NT, {{"m", 8192}, {"n", 14336}, {"k", 4096}}, 2.0 * 8192 * 14336 * 4096},
@@ -87,6 +94,11 @@ const form benches[] = {
     {"product tn", OP_MATMUL_TN, {{"m", 14336}, {"n", 4096}, {"k", 8192}}, 2.0 * 8192 * 14336 * 4096},
     {"experts nt", OP_GROUPED_NT, {{"m", 16384}, {"n", 4096}, {"k", 4096}, {"experts", 8}, {"blocks", 1}}, 2.0 * 16384 * 4096 * 4096},
     {"experts tn", OP_GROUPED_TN, {{"m", 16384}, {"n", 4096}, {"k", 4096}, {"experts", 8}, {"blocks", 1}}, 2.0 * 16384 * 4096 * 4096},
+    {"fp8 nt", OP_MATMUL_NT, {{"m", 8192}, {"n", 14336}, {"k", 4096}, {"fp8", 1}}, 2.0 * 8192 * 14336 * 4096},
+    {"fp8 nn", OP_MATMUL_NN, {{"m", 8192}, {"n", 4096}, {"k", 14336}, {"fp8", 1}}, 2.0 * 8192 * 14336 * 4096},
+    {"fp8 tn", OP_MATMUL_TN, {{"m", 14336}, {"n", 4096}, {"k", 8192}, {"fp8", 1}}, 2.0 * 8192 * 14336 * 4096},
+    {"fp8 experts nt", OP_GROUPED_NT, {{"m", 16384}, {"n", 4096}, {"k", 4096}, {"experts", 8}, {"blocks", 1}, {"fp8", 1}}, 2.0 * 16384 * 4096 * 4096},
+    {"fp8 experts tn", OP_GROUPED_TN, {{"m", 16384}, {"n", 4096}, {"k", 4096}, {"experts", 8}, {"blocks", 1}, {"fp8", 1}}, 2.0 * 16384 * 4096 * 4096},
     {"attention 64", OP_ATTENTION, HEADS(32, 8, 64, 64, 8192, 1, 0, 0, 0.125), 2.0 * 8192 * 8192 * 32 * 64},
     {"attention 128", OP_ATTENTION, HEADS(32, 8, 128, 128, 8192, 1, 0, 0, 0.088), 2.0 * 8192 * 8192 * 32 * 128},
     {"attention 192/128", OP_ATTENTION, HEADS(16, 16, 192, 128, 4096, 1, 0, 0, 0.072), 4096.0 * 4096 * 16 * 320},
@@ -102,6 +114,11 @@ extern "C" void cuda_host_set_reverse(int)
 }
 namespace {
 
+bool has_eight()
+{
+    cudaDeviceProp p;
+    return cudaGetDeviceProperties(&p, 0) == cudaSuccess && 10 * p.major + p.minor >= 89;
+}
 const cuda_memory on_device = {device_make, device_drop, device_store, device_fetch, device_finish};
 const cuda_memory *const memory = &on_device;
 
@@ -131,6 +148,10 @@ cuda_libraries *libraries_open()
 
 #else
 const cuda_memory *const memory = nullptr;
+bool has_eight()
+{
+    return true;
+}
 cuda_libraries *libraries_open()
 {
     return nullptr;
@@ -192,14 +213,29 @@ double best_product(const cuda_call *call, const product *p)
 double best_seconds(enum op op, const cuda_sample *s)
 {
     product p;
+    cuda_call rest; /* of 8 bits: the product alone, without what rounds its operands */
     if (product_get(op, &s->args, &p))
-        return best_product(&s->call, &p);
+        return product_operands(op, &s->call, false, &p, &rest) ? 0 : best_product(&rest, &p);
     if (op != OP_ATTENTION && op != OP_ATTENTION_I)
         return 0;
     return seconds_by([&] {
         const char *why = nullptr;
         return cudnn_attention_alone(op, &s->call, &why) ? why : "cuDNN does not take it";
     });
+}
+
+/* of 8 bits, which not every GPU has */
+bool is_eight(const form &f)
+{
+    return strncmp(f.what, "fp8", 3) == 0;
+}
+
+/* Tensor cores keep some 14 bits of a sum of 8-bit products (arXiv 2412.19437, section 3.5), cuBLASLt's first pass too. */
+double tolerance(const form &f, const cuda_case &c, bool prepared)
+{
+    if (is_eight(f) && !EMULATED)
+        return 1e-2;
+    return c.g == DTYPE_BF16 ? 8e-3 * (prepared ? 2 : 1) : c.c == DTYPE_BF16 ? 1e-4 : 2e-5;
 }
 
 bool is_grouped(enum op op)
@@ -214,14 +250,14 @@ int check(cuda_libraries *l, const char *filter)
         for (unsigned mode = 0; mode < 8; mode++) {
             bool bf16 = mode & 1, add = mode & 2, own = mode & 4;
             bool attention = f.op == OP_ATTENTION || f.op == OP_ATTENTION_I;
-            if ((add && attention) || (!own && !l) || !strstr(f.what, filter))
+            if ((add && attention) || (!own && !l) || (is_eight(f) && !has_eight()) || !strstr(f.what, filter))
                 continue;
             cuda_case c = case_of(f, bf16 ? DTYPE_BF16 : DTYPE_F32, attention && bf16 ? DTYPE_BF16 : DTYPE_F32, add);
             c.memory = memory;
             c.libraries = own ? nullptr : l;
             c.prepare = !own;
             cuda_case_prepare *prepare = is_grouped(f.op) ? even_counts : f.op == OP_ATTENTION_I ? cuda_case_forward : nullptr;
-            double most = c.g == DTYPE_BF16 ? 8e-3 * (prepare ? 2 : 1) : bf16 ? 1e-4 : 2e-5, error = cuda_compare(&c, prepare, most);
+            double most = tolerance(f, c, prepare), error = cuda_compare(&c, prepare, most);
             printf("%-24s %s%s %s: %.2e%s\n", f.what, bf16 ? "bf16" : "fp32", add ? " add" : "", own ? "own" : "library", error,
                    error <= most ? "" : "  WRONG");
             bad |= !(error <= most);
@@ -239,7 +275,7 @@ int bench(cuda_libraries *l, const char *filter)
                     if (n.name && n.value >= 4096)
                         n.value /= 64;
             }
-            if ((!own && (!l || is_grouped(f.op))) || !strstr(f.what, filter))
+            if ((!own && (!l || is_grouped(f.op))) || (is_eight(f) && !has_eight()) || !strstr(f.what, filter))
                 continue;
             cuda_case c = case_of(small, DTYPE_BF16, f.op == OP_MATMUL_TN || f.op == OP_GROUPED_TN ? DTYPE_F32 : DTYPE_BF16, false);
             c.absent = f.op == OP_MATMUL_NT ? 1u << OPND(MATMUL_NT, bias) : 0;
