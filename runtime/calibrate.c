@@ -28,7 +28,7 @@ static bool open_machine(struct machine *m, const struct cuda_plugin *plugin, ch
     const char *why = NULL;
     int rc = 0, major = 0, minor = 0;
     void *p = NULL;
-    *m = (struct machine){.plugin = plugin, .bytes = plugin ? (size_t)6 << 30 : (size_t)256 << 20, .workspace_bytes = 64 << 20};
+    *m = (struct machine){.plugin = plugin, .bytes = plugin ? (size_t)6 << 30 : (size_t)256 << 20, .workspace_bytes = 256 << 20};
     if (!plugin) {
         m->memory = aligned_alloc(256, m->bytes);
         m->workspace = aligned_alloc(256, (size_t)256 << 20);
@@ -151,14 +151,15 @@ static double time_kernel(struct machine *m, enum op op, struct kernel_args *k)
     return seconds[done / 2];
 }
 
-static void measure_products(struct machine *m, enum dtype dtype, FILE *out)
+/* eight: operands are rounded to 8 bits first, by one scale each, and that counts */
+static void measure_products(struct machine *m, enum dtype dtype, bool eight, FILE *out)
 {
     static const uint32_t cpu[][3] = {{64, 64, 64}, {128, 256, 256}, {256, 512, 512}, {512, 1024, 512}};
     static const uint32_t gpu[][3] = {{1024, 1024, 1024},  {2048, 4096, 4096}, {4096, 4096, 4096}, {8192, 4096, 4096},
                                       {8192, 14336, 4096}, {8192, 4096, 14336}, {8192, 8192, 8192}, {512, 4096, 4096}};
     double rate = 0; /* of the last point */
     size_t n = m->plugin ? sizeof gpu / sizeof *gpu : sizeof cpu / sizeof *cpu;
-    fprintf(out, "  <gemm dtype=\"%s\">\n", dtype == DTYPE_BF16 ? "bf16" : "fp32");
+    fprintf(out, "  <gemm dtype=\"%s\">\n", eight ? "fp8" : dtype == DTYPE_BF16 ? "bf16" : "fp32");
     for (size_t i = 0; i < n; i++) {
         const uint32_t *s = m->plugin ? gpu[i] : cpu[i];
         struct kernel_args k = {.scratch = NULL};
@@ -168,6 +169,7 @@ static void measure_products(struct machine *m, enum dtype dtype, FILE *out)
         k.operand[OPND(MATMUL_NT, c)] = operand(m, dtype, s[0], s[1]);
         k.operand[OPND(MATMUL_NT, a)] = operand(m, dtype, s[0], s[2]);
         k.operand[OPND(MATMUL_NT, b)] = operand(m, dtype, s[1], s[2]);
+        k.attr[ATTR(MATMUL_NT, fp8)].i = eight;
         double seconds = time_kernel(m, OP_MATMUL_NT, &k);
         rate = seconds > 0 ? 2.0 * s[0] * s[1] * s[2] / seconds : rate;
         if (seconds > 0)
@@ -244,8 +246,10 @@ enum status calibrate(const struct cuda_plugin *plugin, FILE *out, char *error, 
         return STATUS_WORLD;
     }
     calibrate_begin(plugin, 0, out);
-    measure_products(&m, DTYPE_BF16, out);
-    measure_products(&m, DTYPE_F32, out);
+    measure_products(&m, DTYPE_BF16, false, out);
+    measure_products(&m, DTYPE_F32, false, out);
+    if (plugin && m.sm >= 89)
+        measure_products(&m, DTYPE_BF16, true, out);
     double seconds = measure_attention(&m, plugin ? 512 : 128, out);
     if (plugin && seconds > 0 && seconds * 64 < PATIENCE_S)
         measure_attention(&m, 4096, out);

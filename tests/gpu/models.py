@@ -78,7 +78,7 @@ LAYOUTS = {
 
 
 def tiny(name, precision):
-    words = "fp32" if precision == "fp32" else "bf16(master=fp32, grads=fp32)"
+    words = "fp32" if precision == "fp32" else precision + "(master=fp32, grads=fp32)"
     return HEADER % (name, 256, 64) + TINY[name] + TRAIN % (64, 8, words, 2e-3)
 
 

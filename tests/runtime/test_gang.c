@@ -58,6 +58,15 @@ static struct plan *for_gpus(struct arena *a, struct plan *p)
     return q;
 }
 
+/* the model's text with products in 8 bits, every recipe in turn */
+static const char *in_eight_bits(struct arena *a, const char *text, uint64_t seed)
+{
+    static const char *const recipes[] = {"tensor", "tensor", "row", "block", "mx"}, old[] = "precision fp32";
+    const char *at = strstr(text, old);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(at);
+    return arena_printf(a, "%.*sprecision fp8(recipe=%s)%s", (int)(at - text), text, recipes[seed / 8 % 5], at + strlen(old));
+}
+
 /* three of five over every dimension of a layout, for models of all kinds; the others over jobs: dtypes, optimizers, clipping */
 static struct plan *draw_plan(struct arena *a, uint64_t seed, uint64_t salt)
 {
@@ -67,7 +76,8 @@ static struct plan *draw_plan(struct arena *a, uint64_t seed, uint64_t salt)
     const char *why = "no layout was drawn";
     if (seed % 5 > 2)
         return random_plan(a, seed + salt, 8);
-    struct job *job = text_job(a, layout_models[seed % layout_nmodels].text);
+    const char *text = layout_models[seed % layout_nmodels].text;
+    struct job *job = text_job(a, seed % 8 ? text : in_eight_bits(a, text, seed));
     layout_wishes(&state, job);
     job->wishes.post_validation = false; /* its programs have seams, which are not played on GPUs */
     struct plan *p = layout_draw(a, &state, job, host, 8, &d) ? compile_decision(a, job, host, &d, &(struct compile_options){0}, &why) : NULL;
@@ -79,7 +89,7 @@ static struct plan *draw_plan(struct arena *a, uint64_t seed, uint64_t salt)
 
 /* how many plans had what */
 struct tally {
-    uint32_t plans, tp, pp, dp, ring, gathered, exchanged, ep, zero[4], replay[3], traced;
+    uint32_t plans, tp, pp, dp, ring, gathered, exchanged, ep, zero[4], replay[3], traced, eight;
 };
 
 static void count(struct tally *n, const struct plan *p, const struct trial *t)
@@ -96,17 +106,18 @@ static void count(struct tally *n, const struct plan *p, const struct trial *t)
     n->zero[d->zero]++;
     n->replay[t->replay]++;
     n->traced += t->trace;
+    n->eight += p->job->train.precision == DT_FP8;
 }
 
 /* each at least once in a hundred plans */
 static void expect_all(const struct tally *n)
 {
     const uint32_t each[] = {n->tp, n->pp, n->dp, n->ring, n->gathered, n->exchanged, n->ep, n->zero[0], n->zero[1],
-                             n->zero[2], n->zero[3], n->replay[0], n->replay[1], n->replay[2], n->traced};
+                             n->zero[2], n->zero[3], n->replay[0], n->replay[1], n->replay[2], n->traced, n->eight};
     printf("%u plans: tp %u, pp %u, dp %u, cp by ring %u, all_gather %u, all_to_all %u, ep %u, zero 0-3 %u %u %u %u; eager %u, segments %u, "
-           "graph %u ... ",
+           "graph %u; fp8 %u ... ",
            n->plans, n->tp, n->pp, n->dp, n->ring, n->gathered, n->exchanged, n->ep, n->zero[0], n->zero[1], n->zero[2], n->zero[3],
-           n->replay[0], n->replay[1], n->replay[2]);
+           n->replay[0], n->replay[1], n->replay[2], n->eight);
     for (size_t i = 0; i < sizeof each / sizeof *each; i++)
         CU_ASSERT(each[i] > 0);
 }
