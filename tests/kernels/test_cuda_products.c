@@ -2,7 +2,7 @@
  * and cuBLASLt's part against one that knows its rules (fake/fake_cublaslt.h). */
 
 #include "tests/kernels/cuda_compare.h"
-#include "kernels/cpu/rows.h"
+#include "kernels/cpu/fp8.h"
 #include "kernels/cuda/products.h"
 #include "tests/fake/fake_cublaslt.h"
 
@@ -251,6 +251,75 @@ static struct cuda_case eight(enum op op, double m, double n, double k, uint32_t
     return c;
 }
 
+/* a and b over forty binades, so that some numbers become denormal and others nothing; or a all zero */
+static void spread(const struct cuda_case *c, struct kernel_args *k)
+{
+    uint64_t random = 5;
+    for (uint32_t o = 1; o < 3; o++) {
+        const struct view *v = &k->operand[o];
+        for (uint32_t i = 0; i < v->rows; i++)
+            for (uint32_t j = 0; j < v->cols; j++) {
+                random = random * 6364136223846793005u + 1442695040888963407u;
+                float x = ldexpf(1 + (float)(random >> 57) / 128, -(int)(random >> 40 & 1023) % 40);
+                x = c->add && o == 1 ? 0 : random >> 39 & 1 ? -x : x;
+                if (v->dtype == DTYPE_F32)
+                    ((float *)v->data)[(size_t)i * v->ld + j] = x;
+                else
+                    ((uint16_t *)v->data)[(size_t)i * v->ld + j] = bf16_round(x);
+            }
+    }
+}
+
+static float eight_value(uint8_t code, bool e5m2)
+{
+    int mantissa = e5m2 ? 2 : 3, field = code >> mantissa & (e5m2 ? 31 : 15), low = code & ((1 << mantissa) - 1);
+    float x = ldexpf((float)(field ? low + (1 << mantissa) : low), (field ? field - 1 : 0) - (e5m2 ? 16 : 9));
+    return code & 128 ? -x : x;
+}
+
+/* an operand's copy, what is summed over within its rows, equals the CPU's in every bit; down: turned */
+static uint32_t differing(const struct view *v, bool down, enum fp8_use use, const struct view *copy, const float *scale)
+{
+    uint32_t ld, differ = 0;
+    float *tmp = malloc((size_t)v->rows * v->cols * sizeof *tmp);
+    const float *want = fp8_load(v, 1, use, down, tmp, &ld);
+    for (uint32_t i = 0; i < v->rows; i++)
+        for (uint32_t j = 0; j < v->cols; j++) {
+            uint8_t code = ((const uint8_t *)copy->data)[(size_t)(down ? j : i) * copy->ld + (down ? i : j)];
+            float have = *scale * eight_value(code, use == FP8_GRADIENT);
+            differ += memcmp(&have, &want[(size_t)i * ld + j], sizeof have) != 0;
+        }
+    free(tmp);
+    return differ;
+}
+
+static void test_eight_numbers(void)
+{
+    static const uint32_t rows[3][3] = {{48, 48, 80}, {48, 48, 96}, {48, 96, 96}}, cols[3][3] = {{80, 96, 96}, {80, 96, 80}, {80, 48, 80}};
+    for (uint32_t i = 0; i < 6; i++) {
+        enum op op = i % 3 == 0 ? OP_MATMUL_NT : i % 3 == 1 ? OP_MATMUL_NN : OP_MATMUL_TN;
+        struct kernel_args k = {.attr = {{.i = 1}}};
+        const struct cuda_case c = {.op = op};
+        struct product p;
+        struct cuda_call call = {.args = &k}, rest;
+        for (uint32_t o = 0; o < 3; o++)
+            k.operand[o] = (struct view){aligned_alloc(64, 65536), i < 3 ? DTYPE_F32 : DTYPE_BF16, false, rows[i % 3][o], cols[i % 3][o], 112};
+        spread(&c, &k);
+        call.workspace_bytes = cuda_workspace_bytes(op, &k, 90);
+        call.workspace = aligned_alloc(256, (call.workspace_bytes + 255) / 256 * 256);
+        CU_ASSERT(product_get(op, &k, &p));
+        CU_ASSERT_PTR_NULL(product_operands(op, &call, false, &p, &rest));
+        CU_ASSERT(p.eight && !p.ta && p.tb && rest.workspace_bytes == WORKSPACE_PRODUCT);
+        if (p.eight) {
+            CU_ASSERT_EQUAL(differing(&k.operand[1], op == OP_MATMUL_TN, op == OP_MATMUL_NT ? FP8_INPUT : FP8_GRADIENT, &p.a, p.scale_a), 0);
+            CU_ASSERT_EQUAL(differing(&k.operand[2], op != OP_MATMUL_NT, FP8_WEIGHT, &p.b, p.scale_b), 0);
+        }
+        for (uint32_t o = 0; o < 3; o++)
+            free(k.operand[o].data);
+        free(call.workspace);
+    }
+}
+
 /* Operands round as the CPU's do, bit by bit: what is left are sums' orders and the result's dtype. */
 static void test_eight(void)
 {
@@ -269,6 +338,13 @@ static void test_eight(void)
                 CU_ASSERT_EQUAL(fake_lt()->eight - before > 0, !own);
                 CU_ASSERT_EQUAL(fake_lt()->fast - fast > 0, !own && i == 0);
             }
+    for (int i = 0; i < 3; i++)
+        for (uint32_t mode = 0; mode < 8; mode++) {
+            struct cuda_case c = eight(ops[i], 80, 16, 96, mode);
+            c.libraries = mode & 1 ? &l : NULL;
+            c.absent = i == 0 && mode & 4 ? 1u << OPND(MATMUL_NT, bias) : 0;
+            CU_ASSERT(cuda_compare(&c, spread, limit(&c)) <= limit(&c));
+        }
     struct cuda_case c = eight(OP_MATMUL_TN, 32, 16, 48, 7);
     CU_ASSERT(cuda_repeats(&c, NULL));
     lt_close(&l);
@@ -327,6 +403,7 @@ void suite_cuda_products(void)
     CU_add_test(s, "experts', as on the CPU", test_grouped);
     CU_add_test(s, "tables of experts' rows", test_tables);
     CU_add_test(s, "cuBLASLt, as on the CPU and by its rules", test_cublaslt);
+    CU_add_test(s, "numbers of 8 bits, as on the CPU in every bit", test_eight_numbers);
     CU_add_test(s, "8 bits, as on the CPU and by cuBLASLt's rules", test_eight);
     CU_add_test(s, "8 bits of experts, as on the CPU", test_eight_grouped);
     CU_add_test(s, "8 bits that are refused, or not taken", test_eight_refused);
