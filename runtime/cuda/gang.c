@@ -201,7 +201,7 @@ static void take_note(struct gang *g, bool counts, enum op op, const struct kern
 /* algorithms and plans are chosen on the operands' own memory, which is poisoned afterwards */
 static const char *prepare_kernels(struct gang *g)
 {
-    for (uint32_t i = 0; i < g->s.n && g->s.plugin->prepare; i++)
+    for (uint32_t i = 0; i < g->s.n; i++)
         for (enum routine w = 0; w < NROUTINES; w++) {
             const struct program *p = g->ranks[i].e->play[w].p;
             for (uint32_t j = 0; p && j < p->ninsns; j++) {
@@ -211,7 +211,7 @@ static const char *prepare_kernels(struct gang *g)
                     continue;
                 gang_call(g, &g->ranks[i], w, j, &k, &c);
                 take_note(g, i == 0 && w == ROUTINE_TRAIN, (enum op)p->insns[j].op, &k);
-                const char *why = g->s.plugin->prepare((enum op)p->insns[j].op, &c);
+                const char *why = !g->s.plugin->prepare ? NULL : g->s.plugin->prepare((enum op)p->insns[j].op, &c);
                 if (why)
                     return why;
             }

@@ -9,6 +9,8 @@
 
 #include <CUnit/CUnit.h>
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 enum { STEPS = 6 };
 
@@ -97,10 +99,35 @@ static void test_near_bf16(void)
     CU_ASSERT(worst > 1e-6 && worst < 2e-2);
 }
 
+/* on the fake device: products that a GPU does not take in 8 bits are told in the line about the device */
+static void test_told(void)
+{
+    static const char *const parts[] = {DENSE, "ffn swiglu(120)"};
+    static char text[1 << 14];
+    char folder[E2E_PATH], plugin[E2E_PATH + 40], output[2 * E2E_PATH];
+    snprintf(plugin, sizeof plugin, "%s/tests/fake/llmrun-fake.so", e2e_build());
+    if (access(plugin, R_OK)) {
+        printf("left out: no fake plugin ... ");
+        return;
+    }
+    for (int odd = 0; odd < 2; odd++) {
+        struct e2e_log cpu;
+        open_case(folder, "fp8/told", parts[odd], "fp8(recipe=tensor)");
+        CU_ASSERT_FATAL(run_layout(folder, "one", "--set gpus=1", &cpu));
+        snprintf(output, sizeof output, "%s/told", folder);
+        CU_ASSERT_EQUAL(e2e_command(output, "env LLMRUN_CUDA=%s %s/llmrun %s/one --data tests/reference/gpt2/tokens.bin --steps 2 --device cuda --transport d2d",
+                                    plugin, e2e_build(), folder),
+                        0);
+        e2e_read_text(output, text, sizeof text);
+        CU_ASSERT_EQUAL(strstr(text, "products of a step not in fp8: its dimensions are no multiples of 16") != NULL, odd);
+    }
+}
+
 void suite_fp8_training(void);
 void suite_fp8_training(void)
 {
     CU_pSuite s = CU_add_suite("fp8_training", NULL, NULL);
     CU_add_test(s, "8-bit products give one rank's losses in any layout, as far as scales agree", test_layouts);
     CU_add_test(s, "they stay near 16 bits", test_near_bf16);
+    CU_add_test(s, "a device tells what it does not do in 8 bits", test_told);
 }

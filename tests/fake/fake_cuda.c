@@ -241,6 +241,14 @@ static size_t plugin_workspace(enum op op, const struct kernel_args *k, int sm)
     return sm == 90 ? fake_cuda_workspace(op) : 0;
 }
 
+/* as kernels/cuda of a linear layer's output */
+static const char *plugin_note(enum op op, const struct kernel_args *k, int sm)
+{
+    bool odd = sm == 90 && op == OP_MATMUL_NT && k->attr[ATTR(MATMUL_NT, fp8)].i &&
+               (k->operand[OPND(MATMUL_NT, c)].cols % 16 || k->operand[OPND(MATMUL_NT, a)].cols % 16);
+    return odd ? "its dimensions are no multiples of 16" : NULL;
+}
+
 /* one for the process, filled once */
 static const struct cuda_runtime *fake_runtime(struct cuda_plugin *p)
 {
@@ -277,6 +285,7 @@ const struct cuda_plugin *fake_cuda_open(const struct fake_setup *s)
                                        .open = plugin_open,
                                        .close = plugin_close,
                                        .check = plugin_check,
+                                       .note = plugin_note,
                                        .workspace_bytes = plugin_workspace};
     fake.plugin.runtime = fake_runtime(&fake.plugin);
     return fake.memory ? &fake.plugin : NULL;
