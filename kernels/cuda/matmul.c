@@ -133,8 +133,8 @@ static const char *run(enum op op, const struct cuda_call *c)
     if (bias_apart(&p))
         without.bias.data = NULL;
     struct product_plan *plan = product_plan_get(&rest, &without, false);
-    if (!plan)
-        return c->libraries->error;
+    if (!plan) /* of 8 bits ours takes what cuBLASLt has no algorithm for */
+        return p.eight ? product_own(&rest, &p) : c->libraries->error;
     why = product_launch(&rest, &without, plan);
     return !why && bias_apart(&p) ? product_add_bias(c, &p) : why;
 }
@@ -165,7 +165,7 @@ const char *cuda_prepare(enum op op, const struct cuda_call *c)
         return why;
     if (bias_apart(&p))
         p.bias.data = NULL;
-    return product_plan_get(&rest, &p, true) ? NULL : c->libraries->error;
+    return product_plan_get(&rest, &p, true) || p.eight ? NULL : c->libraries->error;
 }
 
 const char *cuda_note(enum op op, const struct kernel_args *k, int sm)

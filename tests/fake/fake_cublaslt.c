@@ -155,7 +155,7 @@ static int shape_eight(const struct object *d, const struct object *a, const str
 {
     bool gradient = a->type == LT_R_8F_E5M2 || b->type == LT_R_8F_E5M2;
     int64_t size = c->type == LT_R_32F ? 4 : 2;
-    if (!is_eight(a->type) || !is_eight(b->type) || is_eight(c->type) || (a->type == LT_R_8F_E5M2 && b->type == LT_R_8F_E5M2))
+    if (fake_lt()->lacks_eight || !is_eight(a->type) || !is_eight(b->type) || is_eight(c->type) || (a->type == LT_R_8F_E5M2 && b->type == LT_R_8F_E5M2))
         return UNSUPPORTED;
     if (!d->ta || d->tb)
         return wrong("operands of 8 bits in another layout than TN");

@@ -345,7 +345,14 @@ static void test_eight(void)
             c.absent = i == 0 && mode & 4 ? 1u << OPND(MATMUL_NT, bias) : 0;
             CU_ASSERT(cuda_compare(&c, spread, limit(&c)) <= limit(&c));
         }
-    struct cuda_case c = eight(OP_MATMUL_TN, 32, 16, 48, 7);
+    struct cuda_case c = eight(OP_MATMUL_NT, 32, 16, 48, 7);
+    int before = fake_lt()->products;
+    c.libraries = &l;
+    c.prepare = fake_lt()->lacks_eight = true;
+    CU_ASSERT(cuda_compare(&c, NULL, limit(&c)) <= limit(&c));
+    CU_ASSERT_EQUAL(fake_lt()->products, before);
+    fake_lt()->lacks_eight = false;
+    c = eight(OP_MATMUL_TN, 32, 16, 48, 7);
     CU_ASSERT(cuda_repeats(&c, NULL));
     lt_close(&l);
 }
