@@ -139,12 +139,8 @@ static enum status load(struct exec *e, struct play *play, const struct program 
         return STATUS_WORLD;
     program_phases(p, play->phase);
     find_kept(play);
-    for (uint32_t i = 0, k = 0; i <= p->ninsns; i++) {
-        for (; k <= NPHASES && i == play->phase[k]; k++)
-            memcpy(play->at[k], play->count, sizeof play->count);
-        if (i < p->ninsns)
-            play->count[p->insns[i].queue]++;
-    }
+    program_phase_positions(p, play->at);
+    memcpy(play->count, play->at[NPHASES], sizeof play->count);
     for (uint32_t q = 1; q < NQUEUES; q++)
         play->first[q] = play->first[q - 1] + play->count[q - 1];
     uint32_t next[NQUEUES];

@@ -135,6 +135,19 @@ bool program_phases(const struct program *p, uint32_t at[NPHASES + 1])
     return n == 2;
 }
 
+bool program_phase_positions(const struct program *p, uint32_t at[NPHASES + 1][NQUEUES])
+{
+    uint32_t begin[NPHASES + 1], count[NQUEUES] = {0};
+    bool seams = program_phases(p, begin);
+    for (uint32_t i = 0, k = 0; i <= p->ninsns; i++) {
+        for (; k <= NPHASES && i == begin[k]; k++)
+            memcpy(at[k], count, sizeof count);
+        if (i < p->ninsns)
+            count[p->insns[i].queue]++;
+    }
+    return seams;
+}
+
 uint32_t program_bucket(struct program *p, const struct bucket *b)
 {
     struct bucket copy = *b;

@@ -183,6 +183,8 @@ void program_permute(struct program *p, const uint32_t *order);
  * is checked, the rest, and the check.  false: there are none, and all is the body. */
 enum phase { PHASE_EARLY, PHASE_BODY, PHASE_CHECK, NPHASES };
 bool program_phases(const struct program *p, uint32_t at[NPHASES + 1]);
+/* the same by queue: positions that the phases begin at; at[NPHASES] are the queues' lengths */
+bool program_phase_positions(const struct program *p, uint32_t at[NPHASES + 1][NQUEUES]);
 
 /* position of every instruction on its queue; out has ninsns entries; count[NQUEUES] gets the lengths */
 void program_positions(const struct program *p, uint32_t *out, uint32_t count[NQUEUES]);

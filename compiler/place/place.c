@@ -114,11 +114,10 @@ static void live_early(struct arena *a, struct lives *l, uint32_t end)
 /* buffers of the check are also used from the step's begin to the end of its early part */
 static void keep_for_check(struct arena *a, const struct program *p, struct lives *lives)
 {
-    uint32_t phase[NPHASES + 1], end = 0;
-    if (!program_phases(p, phase))
+    uint32_t phase[NPHASES + 1], at[NPHASES + 1][NQUEUES];
+    if (!program_phases(p, phase) || !program_phase_positions(p, at))
         return;
-    for (uint32_t i = 0; i < phase[PHASE_BODY]; i++)
-        end += p->insns[i].queue == QUEUE_COMPUTE;
+    uint32_t end = at[PHASE_BODY][QUEUE_COMPUTE];
     for (uint32_t i = phase[PHASE_CHECK]; i < p->ninsns; i++) {
         const struct insn *n = &p->insns[i];
         for (uint32_t k = n->operand; k < n->operand + isa_info((enum op)n->op)->noperands; k++) {

@@ -189,16 +189,12 @@ static void count_slots(struct sim_engine *e)
     for (uint32_t r = 0; r < e->nroles; r++) {
         const struct program *p = e->programs[r];
         struct sim_actor *actors = &e->actors[(size_t)r * NQUEUES];
-        uint32_t phase[NPHASES + 1];
-        program_phases(p, phase);
-        for (uint32_t i = 0, k = 0; i <= p->ninsns; i++) {
-            for (; k <= NPHASES && i == phase[k]; k++)
-                for (uint32_t q = 0; q < NQUEUES; q++)
-                    actors[q].phase[k] = actors[q].count;
-            if (i < p->ninsns)
-                actors[p->insns[i].queue].count++;
-        }
+        uint32_t at[NPHASES + 1][NQUEUES];
+        program_phase_positions(p, at);
         for (uint32_t q = 0; q < NQUEUES; q++) {
+            for (uint32_t k = 0; k <= NPHASES; k++)
+                actors[q].phase[k] = at[k][q];
+            actors[q].count = at[NPHASES][q];
             actors[q].first = e->nslots;
             e->nslots += actors[q].count;
         }

@@ -27,6 +27,21 @@ static struct plan *make(struct arena *a, const char *head, const char *precisio
     return p;
 }
 
+/* of each instruction its position against those that its phase begins and ends at, on its queue */
+static void check_positions(struct arena *a, const struct program *p, const uint32_t begin[NPHASES + 1])
+{
+    uint32_t at[NPHASES + 1][NQUEUES], length[NQUEUES], *position = ARENA_ARRAY(a, uint32_t, p->ninsns + 1u), wrong = 0;
+    program_positions(p, position, length);
+    CU_ASSERT_EQUAL(program_phase_positions(p, at), program_phases(p, (uint32_t[NPHASES + 1]){0}));
+    CU_ASSERT_EQUAL(memcmp(at[NPHASES], length, sizeof length), 0);
+    for (uint32_t i = 0, k = 0; i < p->ninsns; i++) {
+        while (i >= begin[k + 1])
+            k++;
+        wrong += position[i] < at[k][p->insns[i].queue] || position[i] >= at[k + 1][p->insns[i].queue];
+    }
+    CU_ASSERT_EQUAL(wrong, 0);
+}
+
 static void test_accepted(void)
 {
     static const char *const decisions[] = {
@@ -46,6 +61,7 @@ static void test_accepted(void)
             printf("\n    %s: %s", decision, v->violations[0].message);
         for (uint32_t r = 0; r < p->nroles; r++) {
             CU_ASSERT(program_phases(p->train[r], at));
+            check_positions(a, p->train[r], at);
             uint32_t forwards = 0; /* in the early phase: as many as the rank may be ahead */
             for (uint32_t k = 0; k < at[PHASE_BODY]; k++)
                 if (p->train[r]->insns[k].action == 'F' && p->train[r]->insns[k].microbatch >= forwards)
