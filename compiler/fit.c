@@ -92,7 +92,7 @@ static void does_not_fit(struct arena *a, struct diag *d, const struct job *job,
                          uint64_t peak, uint64_t limit)
 {
     diag_error(d, job->wishes.memory_span, "no-plan", "nothing fits in %s bytes. Closest: %s, placed in %s bytes",
-               units_show_commas(limit).s, decision_text(a, nearest), units_show_commas(peak).s);
+               units_show_commas(limit).s, decision_text(a, job, nearest), units_show_commas(peak).s);
     diag_help(d, "allow recompute full, more stages (pp) or a higher zero");
 }
 

@@ -71,8 +71,6 @@ struct plan *compile_placed(struct arena *a, struct job *job, struct topo *topo,
     p->decision = *decision;
     p->mesh = decision_mesh(job, decision);
     struct cost *cost = *costs = cost_new(a, job, topo, &p->decision);
-    p->decision.offload = job->wishes.offload;
-    p->decision.skews = decision_skews(job, decision);
     if (!p->decision.prefetch && !(job->wishes.never_overlap & OVERLAP_DP))
         p->decision.prefetch = cost_prefetch(a, cost);
     if (p->decision.room <= 0)

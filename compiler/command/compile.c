@@ -28,7 +28,7 @@ static void say_left_out(struct command *c, const struct job *job, const struct 
         fprintf(
             stderr,
             "left out: %s\n  would be %.1f %% faster by the same estimate, but %s cannot be emitted yet\n",
-            decision_text(c->arena, &r->candidates[0].decision),
+            decision_text(c->arena, job, &r->candidates[0].decision),
             100 * (chosen.step_time_s / r->candidates[0].estimate.step_time_s - 1), r->candidates[0].cannot);
     arena_reset(c->arena, mark);
 }

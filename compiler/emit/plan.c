@@ -106,7 +106,7 @@ void plan_json(const struct plan *p, bool with_seconds, struct strbuf *o)
         strbuf_json_string(o, p->sets[i]);
     }
     strbuf_text(o, "],\n \"decision\": ");
-    decision_json(&p->decision, o);
+    decision_json(p->job, &p->decision, o);
     strbuf_text(o, ",\n");
     struct predicted predicted = plan_predicted(p);
     strbuf_text(o, " ");

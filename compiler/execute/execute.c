@@ -84,7 +84,7 @@ enum status execute_plan(struct arena *a, const struct plan *p, struct execution
         snprintf(error, error_size, "the plan cannot be executed at small dimensions: %s", why);
         return STATUS_NO_PLAN;
     }
-    e->decision = decision_text(a, &s->decision);
+    e->decision = decision_text(a, &s->job, &s->decision);
     e->job = job_text(a, &s->job);
     return execute_small(a, p, s, e, error, error_size);
 }

@@ -78,7 +78,7 @@ static void print_best(const struct job *job, const struct topo *topo, const str
     struct explain_item item[EXPLAIN_ITEMS];
     fprintf(out, "%s on %s of %s of %s\n", job->model.name, units_show_commas(c->decision.gpus_used).s,
             units_show_count(topo->gpus, "GPU").s, topo->name ? topo->name : "the cluster");
-    fprintf(out, "  plan     %s\n", decision_lines(a, &c->decision, 11));
+    fprintf(out, "  plan     %s\n", decision_lines(a, job, &c->decision, 11));
     fprintf(out, "  stages   %s\n", decision_layout_short(a, &c->decision));
     fprintf(out, "  profile  %s\n", estimate_basis(a, job, topo, &c->decision));
     const char *mfu = f.mfu > 0 ? arena_printf(a, "   MFU %.1f %%", 100 * f.mfu) : "";
@@ -115,7 +115,7 @@ void estimate_print(const struct job *job, const struct topo *topo, const struct
         const struct candidate *c = &r->candidates[i];
         fprintf(out, "  %3u. %10s %8.1f %9s  %s%s\n", i + 1, units_show_seconds(c->estimate.step_time_s).s,
                 100 * estimate_predicted(job, topo, c).mfu, units_show_bytes(c->estimate.peak_bytes).s,
-                decision_lines(a, &c->decision, 38), c->emittable ? "" : " *");
+                decision_lines(a, job, &c->decision, 38), c->emittable ? "" : " *");
     }
     bool planned = false;
     for (uint32_t i = 1; i < r->ncandidates; i++)
@@ -151,7 +151,7 @@ static void candidate_json(const struct job *job, const struct topo *topo, const
                            struct strbuf *o)
 {
     strbuf_text(o, "\"decision\": ");
-    decision_json(&c->decision, o);
+    decision_json(job, &c->decision, o);
     strbuf_text(o, ",\n ");
     struct predicted predicted = estimate_predicted(job, topo, c);
     predicted_json(&predicted, o);

@@ -9,15 +9,6 @@
 
 #define POOL 24
 
-/* how many layers recompute follows from memory: said where recompute is what differs */
-static const char *recompute_text(struct arena *a, const struct decision *d, bool whole)
-{
-    char *text = strstr(decision_text(a, d), "recompute "), *layers = strstr(text, " in ");
-    if (layers && !whole)
-        *layers = 0;
-    return text;
-}
-
 /* a dimension's value in words; "" where it follows from others; whole: with what usually follows */
 static const char *dimension_text(struct arena *a, const struct decision *d, enum dimension k, bool whole)
 {
@@ -45,7 +36,8 @@ static const char *dimension_text(struct arena *a, const struct decision *d, enu
     case DIM_MICROBATCH:
         return arena_printf(a, "microbatch %u", d->microbatch);
     case DIM_RECOMPUTE:
-        return recompute_text(a, d, whole);
+        /* in how many layers follows from memory: said where recompute is what differs */
+        return decision_recompute_text(a, d, whole);
     case DIM_SCHEDULE:
         return d->pp < 2 ? "" : schedule_name(d->schedule);
     case DIM_ORDER:
@@ -65,11 +57,11 @@ static void choose(struct explanation *x)
         x->chosen = x->found->candidates[0];
         return;
     }
-    const char *why = NULL, *text = decision_text(x->arena, &x->plan->decision);
+    const char *why = NULL, *text = decision_text(x->arena, x->job, &x->plan->decision);
     for (uint32_t i = 0; i < x->found->ncandidates; i++) {
         x->chosen = x->found->candidates[i];
         x->rank = i;
-        if (!strcmp(decision_text(x->arena, &x->chosen.decision), text))
+        if (!strcmp(decision_text(x->arena, x->job, &x->chosen.decision), text))
             return;
     }
     x->rank = UINT32_MAX;
@@ -102,8 +94,8 @@ static void find_others(struct explanation *x)
         bool again = false;
         for (size_t i = 0; i < x->others.n; i++)
             again |= (n->found || n->memory) &&
-                     !strcmp(decision_text(x->arena, &x->others.at[i].candidate.decision),
-                             decision_text(x->arena, &n->candidate.decision));
+                     !strcmp(decision_text(x->arena, x->job, &x->others.at[i].candidate.decision),
+                             decision_text(x->arena, x->job, &n->candidate.decision));
         if ((!n->found && !n->memory) || again)
             continue;
         struct explain_other o = {

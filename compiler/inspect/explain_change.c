@@ -95,7 +95,7 @@ static bool try_change(struct explanation *x, const struct job *job, const struc
     if (!r->ncandidates)
         return false;
     c->candidate = r->candidates[0];
-    c->how = decision_text(x->arena, &c->candidate.decision);
+    c->how = decision_text(x->arena, x->job, &c->candidate.decision);
     vec_push(x->arena, &x->changes, *c);
     return true;
 }
@@ -185,7 +185,7 @@ static void rescue_by_wishes(struct explanation *x)
             continue;
         struct explain_change c = {.what = arena_printf(x->arena, "without '%s'", list[i].wish),
                                    .candidate = list[i].candidate};
-        c.how = decision_text(x->arena, &c.candidate.decision);
+        c.how = decision_text(x->arena, x->job, &c.candidate.decision);
         vec_push(x->arena, &x->changes, c);
     }
 }

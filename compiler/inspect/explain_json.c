@@ -43,12 +43,12 @@ static void items_json(const struct explanation *x, bool time, struct strbuf *o)
     strbuf_text(o, "]},\n");
 }
 
-static void candidate_json(const struct candidate *c, struct strbuf *o)
+static void candidate_json(const struct job *job, const struct candidate *c, struct strbuf *o)
 {
     number(o, "step_time_s", c->estimate.step_time_s, ", ");
     number(o, "peak_memory_bytes", (double)c->estimate.peak_bytes, ", ");
     strbuf_printf(o, "\"emittable\": %s, \"decision\": ", c->emittable ? "true" : "false");
-    decision_json(&c->decision, o);
+    decision_json(job, &c->decision, o);
 }
 
 static void others_json(const struct explanation *x, struct strbuf *o)
@@ -63,7 +63,7 @@ static void others_json(const struct explanation *x, struct strbuf *o)
         strbuf_printf(o, "\"fits\": %s, \"against_wishes\": %s, ", r->fits ? "true" : "false",
                       r->wished ? "true" : "false");
         text(o, "why", r->why, ",\n   ");
-        candidate_json(&r->candidate, o);
+        candidate_json(x->job, &r->candidate, o);
         strbuf_text(o, "}");
     }
     strbuf_text(o, "],\n");
@@ -98,7 +98,7 @@ static void changes_json(const struct explanation *x, struct strbuf *o)
     for (size_t i = 0; i < x->changes.n; i++) {
         strbuf_text(o, i ? ",\n  {" : "\n  {");
         text(o, "change", x->changes.at[i].what, ", ");
-        candidate_json(&x->changes.at[i].candidate, o);
+        candidate_json(x->job, &x->changes.at[i].candidate, o);
         strbuf_text(o, "}");
     }
     strbuf_text(o, "]");
@@ -129,7 +129,7 @@ void explain_json(const struct explanation *x, FILE *out)
     text(&o, "reason", x->reason, ",\n");
     if (x->cost) {
         strbuf_text(&o, " \"chosen\": {");
-        candidate_json(&x->chosen, &o);
+        candidate_json(x->job, &x->chosen, &o);
         strbuf_text(&o, "},\n \"time\": {");
         items_json(x, true, &o);
         strbuf_text(&o, " \"memory\": {");

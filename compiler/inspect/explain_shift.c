@@ -125,7 +125,7 @@ static void take_choice(struct explanation *x, const struct decision *d, double 
 {
     if (gain < TIE || (s->choice && gain <= s->gain))
         return;
-    s->choice = decision_text(x->arena, d);
+    s->choice = decision_text(x->arena, x->job, d);
     s->gain = gain;
 }
 

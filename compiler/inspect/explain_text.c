@@ -57,7 +57,7 @@ static void print_head(const struct explanation *x, FILE *out)
             units_show_seconds(c->estimate.step_time_s).s, f.tokens_per_s_per_gpu);
     if (f.mfu > 0)
         fprintf(out, ", MFU %.1f %%", 100 * f.mfu);
-    fprintf(out, "\n  %s\n", decision_lines(x->arena, &c->decision, 2));
+    fprintf(out, "\n  %s\n", decision_lines(x->arena, x->job, &c->decision, 2));
     if (x->plan && x->plan->timeline)
         fprintf(out, "  the program, simulated instruction by instruction: %s per step; its buffers, placed: %s\n",
                 units_show_seconds(1e-9 * (double)x->plan->timeline->step_ns).s,
@@ -75,12 +75,12 @@ static void print_head(const struct explanation *x, FILE *out)
     double other = x->has_left_out ? l->estimate.step_time_s / c->estimate.step_time_s - 1 : 0;
     if (!c->emittable && x->has_left_out)
         fprintf(out, "  not emitted yet: %s; the best that is: %s (%+.1f %%)\n", c->cannot,
-                decision_text(x->arena, &l->decision), 100 * other);
+                decision_text(x->arena, x->job, &l->decision), 100 * other);
     else if (!c->emittable)
         fprintf(out, "  not emitted yet: %s\n", c->cannot);
     else if (x->has_left_out)
         fprintf(out, "  faster by the same estimate, but not emitted yet (%s): %s (%+.1f %%)\n", l->cannot,
-                decision_text(x->arena, &l->decision), 100 * other);
+                decision_text(x->arena, x->job, &l->decision), 100 * other);
 }
 
 static int by_loss(const void *left, const void *right)

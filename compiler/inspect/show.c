@@ -197,7 +197,7 @@ static void print_head(const struct plan *p, FILE *out, struct arena *a)
                       p->topo->types[p->decision.type].gpu.reserve_bytes;
     fprintf(out, "%s on %s: %s of %s\n", p->job->model.name, p->topo->name,
             units_show_commas(p->decision.gpus_used).s, units_show_count(p->topo->gpus, "GPU").s);
-    fprintf(out, "  plan       %s\n", decision_lines(a, &p->decision, 13));
+    fprintf(out, "  plan       %s\n", decision_lines(a, p->job, &p->decision, 13));
     fprintf(out, "  stages     %s\n", decision_layout_short(a, &p->decision));
     fprintf(out, "  step       %s, %.1f tokens/s per GPU, %s per GPU", units_show_seconds(f.step_time_s).s,
             f.tokens_per_s_per_gpu, units_show_flop_s(f.model_flops_per_gpu_s).s);

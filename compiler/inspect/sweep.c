@@ -79,7 +79,7 @@ static void fill_cells(struct arena *a, const struct job *job, const struct topo
     row->cell[i++] = arena_printf(a, "%.1f", 100 * f.bubble_fraction);
     row->cell[i++] = arena_printf(a, "%.1f", 100 * f.exposed_comm_fraction);
     row->cell[i++] = arena_printf(a, "%u", c->decision.gpus_used);
-    row->cell[i++] = decision_text(a, &c->decision);
+    row->cell[i++] = decision_text(a, job, &c->decision);
     row->cell[i++] = c->emittable ? "" : "*";
 }
 

@@ -420,7 +420,34 @@ static bool usual_order(const struct decision *d)
     return at < NAXES;
 }
 
-char *decision_text(struct arena *a, const struct decision *d)
+char *decision_recompute_text(struct arena *a, const struct decision *d, bool layers)
+{
+    struct strbuf b = {0};
+    strbuf_printf(&b, "recompute %s", recompute_names[d->recompute]);
+    if (d->recompute == RECOMPUTE_FULL && d->recompute_layers)
+        strbuf_printf(&b, "(layers=%u)", d->recompute_layers);
+    if (d->recompute == RECOMPUTE_SELECTIVE) {
+        const char *separator = " [";
+        for (int i = 0; i < 8; i++)
+            if (d->parts & 1u << i) {
+                strbuf_printf(&b, "%s%s", separator, recompute_part_names[i]);
+                separator = " ";
+            }
+        strbuf_text(&b, "]");
+    }
+    uint32_t spared = 0, all = 0;
+    for (uint32_t s = 0; s < d->nstages && !d->recompute_layers; s++) {
+        spared += d->stages[s].spared;
+        all += d->stages[s].count;
+    }
+    if (spared && layers)
+        strbuf_printf(&b, " in %u of %u layers", all - spared, all);
+    char *text = arena_strdup(a, b.text);
+    strbuf_free(&b);
+    return text;
+}
+
+char *decision_text(struct arena *a, const struct job *job, const struct decision *d)
 {
     struct strbuf b = {0};
     strbuf_printf(&b, "tp %u%s, pp %u", d->tp, d->sp ? " sp" : "", d->pp);
@@ -439,7 +466,7 @@ char *decision_text(struct arena *a, const struct decision *d)
     strbuf_printf(&b, ", microbatch %u x %u, %s", d->microbatch, d->microbatches, schedule_name(d->schedule));
     if (d->schedule_group)
         strbuf_printf(&b, "(group=%u)", d->schedule_group);
-    if (d->skews)
+    if (decision_skews(job, d))
         strbuf_text(&b, " post-validated");
     if (!usual_order(d)) {
         strbuf_text(&b, ", order");
@@ -448,34 +475,19 @@ char *decision_text(struct arena *a, const struct decision *d)
     }
     if (d->room > 0)
         strbuf_printf(&b, ", expert room %.4g", d->room);
-    strbuf_printf(&b, ", recompute %s", recompute_names[d->recompute]);
-    if (d->recompute == RECOMPUTE_FULL && d->recompute_layers)
-        strbuf_printf(&b, "(layers=%u)", d->recompute_layers);
-    if (d->recompute == RECOMPUTE_SELECTIVE) {
-        const char *separator = " [";
-        for (int i = 0; i < 8; i++)
-            if (d->parts & 1u << i) {
-                strbuf_printf(&b, "%s%s", separator, recompute_part_names[i]);
-                separator = " ";
-            }
-        strbuf_text(&b, "]");
-    }
-    uint32_t spared = 0, layers = 0;
-    for (uint32_t s = 0; s < d->nstages && !d->recompute_layers; s++) {
-        spared += d->stages[s].spared;
-        layers += d->stages[s].count;
-    }
-    if (spared)
-        strbuf_printf(&b, " in %u of %u layers", layers - spared, layers);
+    strbuf_printf(&b, ", %s", decision_recompute_text(a, d, true));
+    if (job->wishes.offload)
+        strbuf_printf(&b, ", offload%s%s", job->wishes.offload & OFFLOAD_OPTIMIZER ? " optimizer" : "",
+                      job->wishes.offload & OFFLOAD_ACTIVATIONS ? " activations" : "");
     char *text = arena_strdup(a, b.text);
     strbuf_free(&b);
     return text;
 }
 
-char *decision_lines(struct arena *a, const struct decision *d, size_t column)
+char *decision_lines(struct arena *a, const struct job *job, const struct decision *d, size_t column)
 {
     struct strbuf b = {0};
-    strbuf_wrap(&b, decision_text(a, d), column, column, 110);
+    strbuf_wrap(&b, decision_text(a, job, d), column, column, 110);
     char *text = arena_strdup(a, b.text);
     strbuf_free(&b);
     return text;

@@ -25,8 +25,6 @@ struct decision {
     uint32_t microbatch;   /* sequences */
     uint32_t microbatches; /* per data-parallel replica and step */
     double room;           /* rows that a block of experts' rows holds, over the mean; 0: all that can come */
-    uint32_t offload;      /* enum offload_part bits, as the job asks */
-    bool skews;            /* decision_skews(), for people */
     uint32_t prefetch;     /* zero 3: uses ahead that parameters are gathered */
     bool sp;
     enum recompute recompute; /* never AUTO */
@@ -99,11 +97,13 @@ extern const char *const context_names[];        /* by enum context_kind */
 extern const char *const axis_names[NAXES];      /* "tp" "cp" "dp" "pp" */
 
 /* for people: "tp 8 sp, pp 16, dp 128, zero 1, microbatch 1 x 16, 1f1b, recompute none"; lines: from a column to the 110th */
-char *decision_text(struct arena *a, const struct decision *d);
-char *decision_lines(struct arena *a, const struct decision *d, size_t column);
+char *decision_text(struct arena *a, const struct job *job, const struct decision *d);
+char *decision_lines(struct arena *a, const struct job *job, const struct decision *d, size_t column);
+/* of it "recompute selective [ffn] in 12 of 80 layers"; or without the layers */
+char *decision_recompute_text(struct arena *a, const struct decision *d, bool layers);
 
 struct strbuf; /* the "decision" object of plan.json, and back */
-void decision_json(const struct decision *d, struct strbuf *out);
+void decision_json(const struct job *job, const struct decision *d, struct strbuf *out);
 bool decision_from_json(struct arena *a, const char *json, size_t size, const struct job *job, const struct topo *topo,
                         struct decision *d, const char **why);
 

@@ -193,7 +193,7 @@ static void nodes_json(const struct decision *d, struct strbuf *out)
     strbuf_text(out, "]");
 }
 
-void decision_json(const struct decision *d, struct strbuf *out)
+void decision_json(const struct job *job, const struct decision *d, struct strbuf *out)
 {
     struct arena *a = arena_new();
     strbuf_printf(
@@ -239,16 +239,16 @@ void decision_json(const struct decision *d, struct strbuf *out)
     for (int i = 0; i < NAXES; i++)
         strbuf_printf(out, "%s\"%s\"", i ? ", " : "", axis_names[d->order[i]]);
     strbuf_printf(out, "], \"offload\": [%s%s%s], \"prefetch\": ",
-                  d->offload & OFFLOAD_OPTIMIZER ? "\"optimizer\"" : "",
-                  d->offload == (OFFLOAD_OPTIMIZER | OFFLOAD_ACTIVATIONS) ? ", " : "",
-                  d->offload & OFFLOAD_ACTIVATIONS ? "\"activations\"" : "");
+                  job->wishes.offload & OFFLOAD_OPTIMIZER ? "\"optimizer\"" : "",
+                  job->wishes.offload == (OFFLOAD_OPTIMIZER | OFFLOAD_ACTIVATIONS) ? ", " : "",
+                  job->wishes.offload & OFFLOAD_ACTIVATIONS ? "\"activations\"" : "");
     if (d->prefetch)
         strbuf_printf(out, "%u", d->prefetch);
     else
         strbuf_text(out, "null");
     if (d->room > 0)
         strbuf_printf(out, ", \"expert_room\": %.17g", d->room);
-    if (d->skews)
+    if (decision_skews(job, d))
         strbuf_text(out, ", \"post_validation\": true");
     strbuf_printf(out, ", \"node_type\": %u, \"nodes\": ", d->type);
     nodes_json(d, out);
@@ -388,8 +388,6 @@ static bool json_decision(struct arena *a, const json_t *o, const struct job *jo
     if (gpus > most || (gpus *= d->pp) > most || (gpus *= d->dp) > most)
         REFUSE("decision: too many ranks");
     d->gpus_used = (uint32_t)gpus;
-    d->offload = job->wishes.offload;
-    d->skews = decision_skews(job, d);
     return decision_legal(a, job, topo, d, why);
 }
 

@@ -99,7 +99,7 @@ static void print_row(uint32_t i, const struct row *row, const struct search_res
            (unsigned long long)e->buffer_bytes, (unsigned long long)e->allocator_bytes,
            (unsigned long long)e->communicator_bytes, (unsigned long long)e->context_bytes);
     struct arena *a = arena_new();
-    printf("\t%s\n", decision_text(a, d));
+    printf("\t%s\n", decision_text(a, row->job, d));
     arena_free(a);
 }
 

@@ -186,7 +186,7 @@ static int bench(const struct bench_job *j, const char *cluster, struct result *
     r->seconds = total - seconds[READ] - seconds[SEARCH];
     r->peak_mib = (double)(peak_kib() - before) / 1024;
     printf(" %9.3f  %8ld %8.1f %9u %6u  %s\n", total, peak_kib() / 1024, (double)bytes / (1 << 20), r->instructions,
-           p.nroles, violations ? "VIOLATIONS" : decision_text(a, &p.decision));
+           p.nroles, violations ? "VIOLATIONS" : decision_text(a, p.job, &p.decision));
     fflush(stdout);
     plan_close(&p);
     arena_free(a);

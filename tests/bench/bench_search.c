@@ -87,7 +87,7 @@ static int bench(const struct row *r, uint32_t gpus, uint64_t batch)
     printf("%-16s %6u %7.3f %10llu %9llu %8.0f %6llu %6.2f %5ld  %7.2f  %s%s\n", r->name, gpus, seconds,
            (unsigned long long)found->space, (unsigned long long)found->spent, (double)found->spent / seconds,
            (unsigned long long)found->simulated, 100 * found->gap, usage.ru_maxrss / 1024, c->estimate.step_time_s,
-           decision_text(a, &c->decision), late ? "  LATE" : "");
+           decision_text(a, job, &c->decision), late ? "  LATE" : "");
     fflush(stdout);
     arena_free(a);
     return late;

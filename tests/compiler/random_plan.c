@@ -226,7 +226,7 @@ struct plan *random_plan(struct arena *a, uint64_t seed, uint32_t max_ranks)
     struct decision d = random_decision(a, &state, job, topo, max_ranks);
     struct plan *p = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why);
     if (!p)
-        fprintf(stderr, "seed %llu: %s: %s\n", (unsigned long long)seed, decision_text(a, &d), why);
+        fprintf(stderr, "seed %llu: %s: %s\n", (unsigned long long)seed, decision_text(a, job, &d), why);
     CU_ASSERT_PTR_NOT_NULL_FATAL(p);
     return p;
 }

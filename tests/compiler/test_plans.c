@@ -67,7 +67,7 @@ static void write_decision(const struct example *x, const struct decision *d, ui
     fprintf(out, all == active ? "\n" : ", %s active\n", units_show_commas(active).s);
     fprintf(out, "cluster   %s, %s of ", x->topo->name, units_show_commas(d->gpus_used).s);
     fprintf(out, "%s GPUs\n", units_show_commas(x->topo->gpus).s);
-    fprintf(out, "decision  %s\nstages    %s\n", decision_text(x->a, d), decision_layout(x->a, d));
+    fprintf(out, "decision  %s\nstages    %s\n", decision_text(x->a, x->job, d), decision_layout(x->a, d));
     fprintf(out, "memory    %s %s\n", units_show_bytes(peak).s, how);
 }
 

@@ -155,7 +155,7 @@ static void blame(const struct bench *b, struct arena *a, uint64_t seed, const s
                                           ", offload both"};
     uint32_t never = job->wishes.never_overlap;
     printf("\n    LAYOUT=%s:%llu  %s%s%s%s%s: %.700s\n", b->model->name, (unsigned long long)seed,
-           decision_text(a, d), offload[job->wishes.offload & 3],
+           decision_text(a, job, d), offload[job->wishes.offload & 3],
            never & OVERLAP_CP ? ", never overlap cp" : "", never & OVERLAP_DP ? ", never overlap dp" : "",
            decision_skews(job, d) ? ", post-validated" : "", what);
     fflush(stdout);
@@ -260,7 +260,7 @@ static void check_layout(struct bench *b, uint64_t seed)
     struct plan *p = NULL;
     if (layout_draw(a, &state, &job, b->host, MOST_RANKS, &d)) {
         if (getenv("LAYOUT"))
-            printf("\n    %s", decision_text(a, &d));
+            printf("\n    %s", decision_text(a, &job, &d));
         tally_layout(&b->result->tally, &job, &d);
         p = compile_decision(a, &job, b->host, &d, &(struct compile_options){0}, &why);
     }

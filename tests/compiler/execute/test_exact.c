@@ -32,7 +32,7 @@ static void test_random_plans(void)
             struct exact_result r = exact_compare(a, p, truth, order * seed);
             if (r.why)
                 printf("\n    seed %llu, order %llu, %s: %s", (unsigned long long)seed,
-                       (unsigned long long)order, decision_text(a, &p->decision), r.why);
+                       (unsigned long long)order, decision_text(a, p->job, &p->decision), r.why);
             CU_ASSERT_PTR_NULL(r.why);
             elements += r.elements;
             ninsns += r.ninsns;

@@ -82,7 +82,7 @@ static void check_case(const char *name)
     expand_print(expand_head(a, &job->model), f);
     finish(a, &m, name, "expand");
     f = open_memory(&m);
-    fprintf(f, "%s\n%s\n", decision_text(a, &d), decision_layout(a, &d));
+    fprintf(f, "%s\n%s\n", decision_text(a, job, &d), decision_layout(a, &d));
     schedule_print(schedule_new(a, &d), f);
     finish(a, &m, name, "sched");
     struct compile_options o = {.unit = true, .costs = {true, 1000, 2000, 0}};

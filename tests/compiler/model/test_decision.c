@@ -236,21 +236,33 @@ static void test_layout(void)
 static void test_text(void)
 {
     struct given g = given();
-    CU_ASSERT_STRING_EQUAL(decision_text(g.a, &g.d),
+    CU_ASSERT_STRING_EQUAL(decision_text(g.a, g.job, &g.d),
                            "tp 2 sp, pp 2, dp 2, zero 1, microbatch 2 x 4, 1f1b, recompute none");
     g.d.order[2] = AXIS_PP;
     g.d.order[3] = AXIS_DP;
     g.d.recompute = RECOMPUTE_SELECTIVE;
     g.d.parts = PART_NORM | PART_FFN_ACT;
-    CU_ASSERT_STRING_EQUAL(decision_text(g.a, &g.d), "tp 2 sp, pp 2, dp 2, zero 1, microbatch 2 x 4, 1f1b, order tp cp pp dp, "
+    CU_ASSERT_STRING_EQUAL(decision_text(g.a, g.job, &g.d), "tp 2 sp, pp 2, dp 2, zero 1, microbatch 2 x 4, 1f1b, order tp cp pp dp, "
                                                      "recompute selective [norm ffn_act]");
-    CU_ASSERT_STRING_EQUAL(decision_lines(g.a, &g.d, 5), "tp 2 sp, pp 2, dp 2, zero 1, microbatch 2 x 4, 1f1b, order tp cp pp dp, "
+    CU_ASSERT_STRING_EQUAL(decision_lines(g.a, g.job, &g.d, 5), "tp 2 sp, pp 2, dp 2, zero 1, microbatch 2 x 4, 1f1b, order tp cp pp dp, "
                                                          "recompute selective [norm\n     ffn_act]");
     /* an axis of one rank may stand anywhere; of the others every unusual order is said */
     memcpy(g.d.order, (const enum axis[]){AXIS_TP, AXIS_DP, AXIS_CP, AXIS_PP}, sizeof g.d.order);
-    CU_ASSERT_PTR_NULL(strstr(decision_text(g.a, &g.d), "order"));
+    CU_ASSERT_PTR_NULL(strstr(decision_text(g.a, g.job, &g.d), "order"));
     g.d.cp = 2;
-    CU_ASSERT_PTR_NOT_NULL(strstr(decision_text(g.a, &g.d), ", order tp dp cp pp, "));
+    CU_ASSERT_PTR_NOT_NULL(strstr(decision_text(g.a, g.job, &g.d), ", order tp dp cp pp, "));
+    /* what the job asks for and no search changes */
+    g.job->wishes.offload = OFFLOAD_OPTIMIZER | OFFLOAD_ACTIVATIONS;
+    g.job->wishes.post_validation = true;
+    g.d.schedule = SCHED_ZB_H2;
+    const char *text = decision_text(g.a, g.job, &g.d);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, ", zb_h2 post-validated, "));
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, ", offload optimizer activations"));
+    struct strbuf json = {0};
+    decision_json(g.job, &g.d, &json);
+    CU_ASSERT_PTR_NOT_NULL(strstr(json.text, "\"offload\": [\"optimizer\", \"activations\"]"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(json.text, "\"post_validation\": true"));
+    strbuf_free(&json);
     arena_free(g.a);
 }
 
@@ -265,9 +277,9 @@ static void test_json(void)
     struct strbuf one = {0}, two = {0};
     struct decision d;
     const char *why = "";
-    decision_json(&g.d, &one);
+    decision_json(g.job, &g.d, &one);
     CU_ASSERT_FATAL(read_back(&g, one.text, &d, &why));
-    decision_json(&d, &two);
+    decision_json(g.job, &d, &two);
     CU_ASSERT_STRING_EQUAL(one.text, two.text);
     CU_ASSERT_FALSE(read_back(&g, "{}", &d, &why));
     CU_ASSERT_STRING_EQUAL(why, "decision: 'tp' must be a whole number");

@@ -418,11 +418,11 @@ static bool check(uint64_t seed, uint64_t budget, uint64_t *legal, double *wides
         good &= x.best_s <= found_s * (1 + 1e-9);                /* the loops have it, too */
         if (!good)
             printf("\nseed %llu: found %.9g s (%s), predicted %.9g, gap %.4f; the loops %.9g s (%s) %s\n",
-                   (unsigned long long)seed, found_s, decision_text(x.a, &c->decision), e.step_time_s, r->gap,
-                   x.best_s, isfinite(x.best_s) ? decision_text(x.a, &x.best) : "", why);
+                   (unsigned long long)seed, found_s, decision_text(x.a, x.job, &c->decision), e.step_time_s, r->gap,
+                   x.best_s, isfinite(x.best_s) ? decision_text(x.a, x.job, &x.best) : "", why);
     } else if (budget == 0 && isfinite(x.best_s)) {
         printf("\nseed %llu: nothing found; the loops %.9g s (%s)\n", (unsigned long long)seed, x.best_s,
-               decision_text(x.a, &x.best));
+               decision_text(x.a, x.job, &x.best));
         good = false;
     }
     arena_free(x.a);

@@ -135,8 +135,8 @@ static void test_no_twins(void)
     CU_ASSERT(x.r->ncandidates > 10);
     for (uint32_t i = 0; i < x.r->ncandidates; i++)
         for (uint32_t k = 0; k < i; k++)
-            CU_ASSERT_STRING_NOT_EQUAL(decision_text(x.a, &x.r->candidates[i].decision),
-                                       decision_text(x.a, &x.r->candidates[k].decision));
+            CU_ASSERT_STRING_NOT_EQUAL(decision_text(x.a, x.job, &x.r->candidates[i].decision),
+                                       decision_text(x.a, x.job, &x.r->candidates[k].decision));
     arena_free(x.a);
 }
 

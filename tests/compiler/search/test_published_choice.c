@@ -105,8 +105,8 @@ static void check(const struct row *r)
         CU_ASSERT(good);
         if (!good || getenv("LLMC_VERBOSE"))
             printf("\n%s: ours %.4g s, gap %.3f, %s\n  published %.4g s, %s\n", r->name,
-                   x->estimate.step_time_s, own->gap, decision_text(a, &x->decision), y->estimate.step_time_s,
-                   decision_text(a, &y->decision));
+                   x->estimate.step_time_s, own->gap, decision_text(a, ours, &x->decision), y->estimate.step_time_s,
+                   decision_text(a, theirs, &y->decision));
     } else {
         printf("\n%s: ours %u, published %u found; closest %.1f GiB of %.1f\n", r->name, own->ncandidates,
                published->ncandidates, (double)published->closest.estimate.peak_bytes / (1 << 30),

@@ -55,8 +55,8 @@ static void test_sane(void)
         for (uint32_t k = 1; k < f.r->ncandidates; k++)
             CU_ASSERT(f.r->candidates[k].estimate.step_time_s >= 0.99 * c->estimate.step_time_s);
         struct found again = search_example(sane[i].model, sane[i].cluster, sane[i].sets, sane[i].nsets, 3, true);
-        CU_ASSERT_STRING_EQUAL(decision_text(f.a, &c->decision),
-                               decision_text(f.a, &again.r->candidates[0].decision));
+        CU_ASSERT_STRING_EQUAL(decision_text(f.a, f.job, &c->decision),
+                               decision_text(f.a, f.job, &again.r->candidates[0].decision));
         CU_ASSERT_EQUAL(f.r->evaluated, again.r->evaluated);
         arena_free(again.a);
         arena_free(f.a);

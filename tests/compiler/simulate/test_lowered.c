@@ -147,7 +147,7 @@ static void test_two_simulators(void)
         struct pipeline_times times = {.stages = stages};
         double actions_s = simulate_actions(a, s, &times, NULL, NULL);
         if (fabs(actions_s - end_s) > 0.01 * end_s)
-            fprintf(stderr, "%s: actions %.6f, instructions %.6f\n", decision_text(a, &p->decision),
+            fprintf(stderr, "%s: actions %.6f, instructions %.6f\n", decision_text(a, p->job, &p->decision),
                     actions_s, end_s);
         CU_ASSERT_DOUBLE_EQUAL(actions_s, end_s, 0.01 * end_s);
         plan_close(p);

@@ -16,7 +16,7 @@ static bool accepted(struct arena *a, const struct plan *p, uint64_t seed, bool 
     const struct verdict *v = verify_plan(a, p, full);
     if (v->nviolations)
         printf("\n    seed %llu%s, %s: property %u: %.1000s", (unsigned long long)seed, full ? " (full)" : "",
-               decision_text(a, &p->decision), v->violations[0].property, v->violations[0].message);
+               decision_text(a, p->job, &p->decision), v->violations[0].property, v->violations[0].message);
     return !v->nviolations && v->certificate && v->checked_ranks == p->ranks->nranks;
 }
 

@@ -183,7 +183,7 @@ static void mutate_plan(const struct bench *b, const char *what, uint64_t seed, 
 static bool mutate_decision(struct arena *a, struct job *job, struct topo *topo, const struct decision *d, uint64_t seed,
                             uint32_t count, struct tally *tallies)
 {
-    const char *why = "", *what = decision_text(a, d);
+    const char *why = "", *what = decision_text(a, job, d);
     struct decision alone = layout_alone(a, job, topo);
     struct plan *raw = compile_apart(a, job, topo, d, &(struct compile_options){0}, &why);
     struct plan *one = compile_apart(a, job, topo, &alone, &(struct compile_options){0}, &why);
@@ -309,7 +309,7 @@ static void test_valid(void)
             accepted += fine;
             drawn++;
             if (!fine)
-                printf("\n    %s: %.500s", decision_text(a, &d), v ? v->violations[0].message : why);
+                printf("\n    %s: %.500s", decision_text(a, job, &d), v ? v->violations[0].message : why);
             if (p)
                 plan_close(p);
         }
