@@ -211,7 +211,8 @@ static bool keeps_product(const struct keep *b, uint32_t i)
     return products % 2;
 }
 
-bool cost_selective_products(const struct cost *c, const struct decision *d)
+/* does 'recompute selective' without parts mean every second product here, as in PyTorch's example? */
+static bool recomputes_products(const struct cost *c, const struct decision *d)
 {
     return c->profile->selective_products > 0.5 && d->recompute == RECOMPUTE_SELECTIVE &&
            d->parts == PART_CORE_ATTN;
@@ -353,7 +354,7 @@ void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e,
     if (!layer && c->profile->loss_bytes > 0)
         loss_buffers(&b);
     double all = kept_values(&b) + b.spared, kept = all - b.spared, again;
-    if (b.recompute == RECOMPUTE_SELECTIVE && cost_selective_products(c, d)) {
+    if (b.recompute == RECOMPUTE_SELECTIVE && recomputes_products(c, d)) {
         kept = fmin(kept, selective_bytes(&b));
     } else if (b.recompute == RECOMPUTE_SELECTIVE) {
         forget(&b);
@@ -365,7 +366,7 @@ void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e,
     double gathered = d->sp ? b.tokens * b.element * (double)c->job->model.width : 0;
     out->keep_bytes = kept;
     out->late_bytes = late_bytes(a, &b);
-    out->eager_bytes = b.recompute == RECOMPUTE_FULL || cost_selective_products(c, d) ? 0 : b.eager;
+    out->eager_bytes = b.recompute == RECOMPUTE_FULL || recomputes_products(c, d) ? 0 : b.eager;
     again = all - kept + b.eager - out->eager_bytes;
     out->forward_bytes = 2 * stream_bytes + gathered + again;
     out->backward_bytes = stream_bytes + b.gradients + 2 * gathered + again;

@@ -81,7 +81,7 @@ void memory_write(struct memory *m, uint64_t at, enum dtype dtype, uint64_t valu
         w[i] = (uint64_t)TAG_CONTINUES << FIELD_BITS;
 }
 
-void memory_forget(struct memory *m, uint64_t at, uint64_t bytes)
+static void forget(struct memory *m, uint64_t at, uint64_t bytes)
 {
     memset(m->word + at / 2, 0, bytes / 2 * sizeof *m->word);
 }
@@ -128,7 +128,7 @@ void memory_clobber(struct memory *m, const struct place *p)
 {
     uint64_t size = isa_dtype_bytes(p->dtype);
     for (uint32_t i = 0; i < p->rows; i++)
-        memory_forget(m, p->at + (uint64_t)i * p->ld * size, p->cols * size);
+        forget(m, p->at + (uint64_t)i * p->ld * size, p->cols * size);
 }
 
 /* quadratic only where the hulls meet */

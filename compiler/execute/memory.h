@@ -27,7 +27,6 @@ void memory_open(struct arena *a, struct memory *m, uint64_t bytes, uint64_t see
 bool memory_holds(const struct memory *m, const struct place *p); /* all of its bytes lie in the arena, at whole words */
 uint64_t memory_read(struct memory *m, uint64_t at, enum dtype dtype);
 void memory_write(struct memory *m, uint64_t at, enum dtype dtype, uint64_t value);
-void memory_forget(struct memory *m, uint64_t at, uint64_t bytes);
 /* dense, row-major; whole numbers (DTYPE_I32) as int64_t */
 void memory_load(struct memory *m, const struct place *p, uint64_t *out);
 void memory_store(struct memory *m, const struct place *p, const uint64_t *from);

@@ -119,14 +119,7 @@ struct mat mat_columns(struct mat m, uint32_t first, uint32_t cols)
     return m;
 }
 
-struct mat mat_rows(struct mat m, uint32_t first, uint32_t rows)
-{
-    m.at += (uint64_t)first * m.ld * isa_dtype_bytes(m.dtype);
-    m.rows = rows;
-    return m;
-}
-
-uint32_t lower_local_cols(const struct lower *l, const struct opr_value *v)
+static uint32_t local_cols(const struct lower *l, const struct opr_value *v)
 {
     if (v->class == CLASS_TOKENS)
         return (uint32_t)v->cols;
@@ -157,7 +150,7 @@ static struct mat late_mat(struct lower *l, uint32_t piece, uint32_t value, cons
 
 struct aux_shape lower_value_shape(const struct lower *l, const struct opr_value *v)
 {
-    return (struct aux_shape){l->ctype, v->class == CLASS_TOKENS ? l->local : l->tokens, lower_local_cols(l, v)};
+    return (struct aux_shape){l->ctype, v->class == CLASS_TOKENS ? l->local : l->tokens, local_cols(l, v)};
 }
 
 struct mat lower_value(struct lower *l, uint32_t piece, uint32_t value)
@@ -280,7 +273,7 @@ struct mat lower_gradient(struct lower *l, uint32_t piece, uint32_t value, enum 
     *mark = pc->has_gradient[value] ? MARK_ADD : MARK_WRITE;
     if (!pc->has_gradient[value] && pc->gradient[value].buffer == NONE) {
         const struct opr_value *v = &pc->e->values[value];
-        uint32_t rows = v->class == CLASS_TOKENS ? l->local : l->tokens, cols = lower_local_cols(l, v);
+        uint32_t rows = v->class == CLASS_TOKENS ? l->local : l->tokens, cols = local_cols(l, v);
         if (pc->weighed[value] && is_half(l))
             pc->gradient[value] = late_mat(l, piece, value, "d", &pc->late_gradient[value], rows, cols);
         else

@@ -176,12 +176,10 @@ uint32_t lower_step_buffer(struct lower *l, const char *name, enum dtype dtype, 
 struct mat lower_temp(struct lower *l, const char *name, enum dtype dtype, uint32_t rows, uint32_t cols);
 struct mat lower_ring_mat(struct lower *l, uint32_t buffer, enum dtype dtype, uint32_t rows, uint32_t cols);
 struct mat mat_columns(struct mat m, uint32_t first, uint32_t cols);
-struct mat mat_rows(struct mat m, uint32_t first, uint32_t rows);
 
 /* a value of the current microbatch; statistics k of an operator */
 struct mat lower_value(struct lower *l, uint32_t piece, uint32_t value);
 struct mat lower_aux(struct lower *l, uint32_t piece, uint32_t opr, uint32_t k);
-uint32_t lower_local_cols(const struct lower *l, const struct opr_value *v);
 /* fused weight (or its gradient) of an operator's matrices; k-th vector; all its vectors stacked */
 struct mat lower_weight(struct lower *l, uint32_t piece, const struct opr *o, bool gradient);
 struct mat lower_vector(struct lower *l, uint32_t piece, const struct opr *o, uint32_t k, bool gradient);
@@ -220,7 +218,6 @@ struct operands lower_attention_gradients(struct lower *l, uint32_t piece, const
 void lower_context(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_context_back(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_places(struct lower *l, uint32_t insn, size_t first, size_t shift);
-uint32_t lower_value_dims(const struct attn *t);
 uint32_t lower_sequence(const struct lower *l);
 bool lower_exchanges_heads(const struct lower *l);
 uint32_t lower_exchanged_cols(const struct lower *l, const struct attn *t);
@@ -307,7 +304,6 @@ struct aux_shape lower_moe_shape(const struct lower *l, const struct opr *o, uin
 
 /* shard.c: buckets as flat lists, what of them a rank owns; gradient reduction; ZeRO 2 and 3 */
 struct mat lower_flat(uint32_t buffer, enum dtype dtype, uint64_t elements);
-struct mat lower_own_shard(struct lower *l, uint32_t bucket, struct mat m);
 struct mat lower_own_param(struct lower *l, uint32_t bucket);
 struct mat lower_own_gradient(struct lower *l, uint32_t bucket);
 const struct shard_part *lower_shard_part(const struct piece *pc, uint32_t bucket); /* NULL: it is not worked on */
@@ -320,7 +316,6 @@ void lower_close_gradients(struct lower *l);
 /* a microbatch's gradient; the sum of all where it is kept whole; what is left to sum then */
 void lower_bucket_scatter(struct lower *l, uint32_t piece, uint32_t bucket, bool last);
 void lower_bucket_reduce(struct lower *l, uint32_t bucket);
-void lower_bucket_finish(struct lower *l, uint32_t bucket);
 
 /* park.c: offload of activations.  Is it a piece whose kept values lie in host memory; where a kept value is on the device
  * while its piece is worked on; copies out behind F, and in: of this piece and the one that is worked on next */

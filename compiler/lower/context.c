@@ -88,7 +88,7 @@ bool lower_exchanges_heads(const struct lower *l)
     return l->d->cp > 1 && l->d->context == CONTEXT_ALL_TO_ALL;
 }
 
-uint32_t lower_value_dims(const struct attn *t)
+static uint32_t value_dims(const struct attn *t)
 {
     return t->kind == ATTN_MLA ? t->v : t->head;
 }
@@ -96,7 +96,7 @@ uint32_t lower_value_dims(const struct attn *t)
 /* columns of what attention keeps of its own layout: queries, keys, values, output */
 uint32_t lower_exchanged_cols(const struct lower *l, const struct attn *t)
 {
-    return (t->heads + t->kv) * (t->head + lower_value_dims(t)) / l->d->tp / l->d->cp;
+    return (t->heads + t->kv) * (t->head + value_dims(t)) / l->d->tp / l->d->cp;
 }
 
 static void shift(struct lower *l, const struct context *c, struct mat x, struct mat y)
@@ -200,7 +200,7 @@ static void merge(struct lower *l, const struct context *c, struct mat o, struct
     ARG(l, i, ATTENTION_MERGE, part, part, MARK_READ);
     ARG(l, i, ATTENTION_MERGE, part_lse, part_lse, MARK_READ);
     ATTR_INT_SET(l, i, ATTENTION_MERGE, heads, lse.cols);
-    ATTR_INT_SET(l, i, ATTENTION_MERGE, head, lower_value_dims(c->t));
+    ATTR_INT_SET(l, i, ATTENTION_MERGE, head, value_dims(c->t));
 }
 
 /* ---- ring ---- */
@@ -354,7 +354,7 @@ static struct exchanged exchanged_new(struct lower *l, const struct context *c, 
                                       const struct operands *local)
 {
     struct mat all = lower_exchanged(l, piece, opr);
-    uint32_t o = c->heads / c->cp * lower_value_dims(c->t), qkv = all.cols - o;
+    uint32_t o = c->heads / c->cp * value_dims(c->t), qkv = all.cols - o;
     return (struct exchanged){mat_columns(all, 0, qkv), mat_columns(all, qkv, o), lower_aux(l, piece, opr, 0),
                               operands_of(all, local, c->cp)};
 }

@@ -23,7 +23,7 @@ struct mat lower_flat(uint32_t buffer, enum dtype dtype, uint64_t elements)
     return (struct mat){buffer, NONE, 0, (uint32_t)(elements / FLAT_COLS), FLAT_COLS, FLAT_COLS, dtype, NONE, 0};
 }
 
-struct mat lower_own_shard(struct lower *l, uint32_t bucket, struct mat m)
+static struct mat own_shard(struct lower *l, uint32_t bucket, struct mat m)
 {
     const struct bucket_info *b = &l->buckets[bucket];
     if (!b->shard)
@@ -40,7 +40,7 @@ struct mat lower_own_param(struct lower *l, uint32_t bucket)
     const struct bucket_info *b = &l->buckets[bucket];
     if (b->gathers)
         return lower_flat(b->param, l->ctype, b->own);
-    return lower_own_shard(l, bucket, lower_flat(b->param, l->ctype, l->p->buckets[bucket].elements));
+    return own_shard(l, bucket, lower_flat(b->param, l->ctype, l->p->buckets[bucket].elements));
 }
 
 struct mat lower_own_gradient(struct lower *l, uint32_t bucket)
@@ -48,7 +48,7 @@ struct mat lower_own_gradient(struct lower *l, uint32_t bucket)
     const struct bucket_info *b = &l->buckets[bucket];
     if (b->scatters)
         return lower_flat(b->gradient, DTYPE_F32, b->own);
-    return lower_own_shard(l, bucket, lower_flat(b->gradient, DTYPE_F32, l->p->buckets[bucket].elements));
+    return own_shard(l, bucket, lower_flat(b->gradient, DTYPE_F32, l->p->buckets[bucket].elements));
 }
 
 /* ---- what is where ---- */
@@ -206,6 +206,8 @@ void lower_open_params(struct lower *l, uint32_t piece)
 
 /* ---- gradients ---- */
 
+static void finish_bucket(struct lower *l, uint32_t bucket);
+
 void lower_open_gradients(struct lower *l, uint32_t piece)
 {
     struct piece *pc = &l->pieces[piece];
@@ -228,7 +230,7 @@ void lower_close_gradients(struct lower *l)
     ARG(l, i, ADD, y, lower_own_gradient(l, bucket), MARK_ADD);
     ARG(l, i, ADD, a, s->part, MARK_READ);
     if (s->last && !l->buckets[bucket].late)
-        lower_bucket_finish(l, bucket);
+        finish_bucket(l, bucket);
 }
 
 static void fill_padding(struct lower *l, struct mat m, uint64_t used)
@@ -261,7 +263,7 @@ void lower_bucket_scatter(struct lower *l, uint32_t piece, uint32_t bucket, bool
         s->part = own;
         s->last = last;
     } else if (last && !b->late) {
-        lower_bucket_finish(l, bucket);
+        finish_bucket(l, bucket);
     }
     b->begun = true;
 }
@@ -269,7 +271,7 @@ void lower_bucket_scatter(struct lower *l, uint32_t piece, uint32_t bucket, bool
 /* ---- sums ---- */
 
 /* what the own part, or all of it, still lacks */
-void lower_bucket_finish(struct lower *l, uint32_t bucket)
+static void finish_bucket(struct lower *l, uint32_t bucket)
 {
     const struct bucket_info *b = &l->buckets[bucket];
     struct mat m = lower_own_gradient(l, bucket);
@@ -287,7 +289,7 @@ void lower_bucket_reduce(struct lower *l, uint32_t bucket)
     if (b->moved) /* its load is summed in the optimizer */
         return;
     if (b->scatters) {
-        lower_bucket_finish(l, bucket);
+        finish_bucket(l, bucket);
         return;
     }
     struct mat m = lower_flat(b->gradient, DTYPE_F32, l->p->buckets[bucket].elements);
@@ -297,6 +299,6 @@ void lower_bucket_reduce(struct lower *l, uint32_t bucket)
     if ((l->sp && !b->split) || (l->d->tp > 1 && b->partial))
         lower_collective(l, OP_ALL_REDUCE, lower_dp_queue(l), l->mesh.dim[MESH_TP], m, m);
     if (b->shard)
-        lower_collective(l, OP_REDUCE_SCATTER, lower_dp_queue(l), b->shard, m, lower_own_shard(l, bucket, m));
-    lower_bucket_finish(l, bucket);
+        lower_collective(l, OP_REDUCE_SCATTER, lower_dp_queue(l), b->shard, m, own_shard(l, bucket, m));
+    finish_bucket(l, bucket);
 }

@@ -70,7 +70,6 @@ struct ast {
 };
 
 const char *relop_text(enum relop r); /* "" "=" "<=" ">=" "<" ">" */
-void ast_print_expr(struct strbuf *out, const struct expr *e);
 /* comments: keep them, and single blank lines between statements */
 void ast_print(struct strbuf *out, const struct ast *tree, bool comments);
 /* same words, items and blocks, places aside */

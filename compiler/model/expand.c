@@ -169,16 +169,27 @@ uint32_t expand_sublayers(struct expand_builder *b, const struct layer *l, uint3
     return expand_join(b, &ffn, x1, expand_branch(b, l, false, n2));
 }
 
+/* models with learned positions, layernorm and plain (ungated) FFN carry GPT-2's names */
+static bool gpt2_names(const struct model *m)
+{
+    if (!m->positions || m->norm.kind != NORM_LAYER)
+        return false;
+    for (uint32_t i = 0; i < m->nlayers; i++)
+        if (m->layers[i]->is_moe || gated(m->layers[i]->ffn.act) || m->layers[i]->attn.kv != m->layers[i]->attn.heads)
+            return false;
+    return true;
+}
+
 const struct expansion *expand_layer(struct arena *a, const struct model *m, const struct layer *l)
 {
-    struct expand_builder b = {.arena = a, .model = m, .gpt2 = expand_gpt2_names(m), .ffn = "mlp"};
+    struct expand_builder b = {.arena = a, .model = m, .gpt2 = gpt2_names(m), .ffn = "mlp"};
     uint32_t x = expand_value(&b, "x", CLASS_TOKENS, m->width);
     return expand_finish(&b, expand_sublayers(&b, l, x));
 }
 
 const struct expansion *expand_embed(struct arena *a, const struct model *m)
 {
-    struct expand_builder b = {.arena = a, .model = m, .gpt2 = expand_gpt2_names(m), .ffn = "mlp"};
+    struct expand_builder b = {.arena = a, .model = m, .gpt2 = gpt2_names(m), .ffn = "mlp"};
     uint32_t x = expand_value(&b, "e", CLASS_TOKENS, m->width);
     expand_opr(&b, OPR_EMBED, "embed", NO_VALUE, x)->span = m->embed_span;
     expand_matrix(&b, "model.embed_tokens.weight", "transformer.wte.weight", m->vocab, m->width, SPLIT_ROWS)->transposed =
@@ -236,20 +247,10 @@ void expand_logits_loss(struct expand_builder *b, uint32_t x, const char *llama_
 
 const struct expansion *expand_head(struct arena *a, const struct model *m)
 {
-    struct expand_builder b = {.arena = a, .model = m, .gpt2 = expand_gpt2_names(m), .ffn = "mlp"};
+    struct expand_builder b = {.arena = a, .model = m, .gpt2 = gpt2_names(m), .ffn = "mlp"};
     uint32_t x = expand_value(&b, "xf", CLASS_TOKENS, m->width);
     expand_logits_loss(&b, x, "model.norm", "transformer.ln_f", 0);
     return expand_finish(&b, m->predict ? x : NO_VALUE);
-}
-
-bool expand_gpt2_names(const struct model *m)
-{
-    if (!m->positions || m->norm.kind != NORM_LAYER)
-        return false;
-    for (uint32_t i = 0; i < m->nlayers; i++)
-        if (m->layers[i]->is_moe || gated(m->layers[i]->ffn.act) || m->layers[i]->attn.kv != m->layers[i]->attn.heads)
-            return false;
-    return true;
 }
 
 char *expand_weight_name(struct arena *a, const struct opr_weight *w, uint32_t layer)

@@ -105,8 +105,6 @@ void expand_print(const struct expansion *e, FILE *out);
 
 /* full Hugging Face name: "model.layers.3.self_attn.q_proj.weight", "transformer.h.3.attn.c_attn.weight" */
 char *expand_weight_name(struct arena *a, const struct opr_weight *w, uint32_t layer);
-/* models with learned positions, layernorm and plain (ungated) FFN carry GPT-2's names */
-bool expand_gpt2_names(const struct model *m);
 
 /* vocabulary rows as stored: padded so that tp splits it evenly (and in steps of 64 where the vocabulary is large) */
 uint64_t expand_padded_vocab(uint64_t vocab, uint32_t tp);

@@ -37,18 +37,20 @@ static void print_string(struct strbuf *out, const char *s)
     strbuf_char(out, '"');
 }
 
+static void print_expr(struct strbuf *out, const struct expr *e);
+
 static void print_args(struct strbuf *out, const struct expr *e)
 {
     for (const struct arg *a = e->args; a; a = a->next) {
         if (a->name)
             strbuf_printf(out, "%s=", a->name);
-        ast_print_expr(out, a->value);
+        print_expr(out, a->value);
         if (a->next)
             strbuf_text(out, ", ");
     }
 }
 
-void ast_print_expr(struct strbuf *out, const struct expr *e)
+static void print_expr(struct strbuf *out, const struct expr *e)
 {
     switch (e->kind) {
     case EXPR_NUMBER:
@@ -70,13 +72,13 @@ void ast_print_expr(struct strbuf *out, const struct expr *e)
         break;
     case EXPR_GROUP:
         strbuf_char(out, '(');
-        ast_print_expr(out, e->left);
+        print_expr(out, e->left);
         strbuf_char(out, ')');
         break;
     case EXPR_BINARY:
-        ast_print_expr(out, e->left);
+        print_expr(out, e->left);
         strbuf_printf(out, " %c ", e->op);
-        ast_print_expr(out, e->right);
+        print_expr(out, e->right);
         break;
     }
 }
@@ -85,7 +87,7 @@ void ast_print_expr(struct strbuf *out, const struct expr *e)
 static void print_wrapped(struct strbuf *out, const struct expr *e, size_t column)
 {
     struct strbuf one = {0};
-    ast_print_expr(&one, e);
+    print_expr(&one, e);
     bool list = e->kind == EXPR_CALL || e->kind == EXPR_LIST;
     size_t indent = column + (e->kind == EXPR_CALL ? strlen(e->text) : 0) + 1;
     if (column + one.length <= COLUMNS || !list || e->nargs < 2 || indent > COLUMNS / 2) {
@@ -99,7 +101,7 @@ static void print_wrapped(struct strbuf *out, const struct expr *e, size_t colum
         strbuf_clear(&one);
         if (a->name)
             strbuf_printf(&one, "%s=", a->name);
-        ast_print_expr(&one, a->value);
+        print_expr(&one, a->value);
         strbuf_text(&one, a->next ? "," : e->kind == EXPR_CALL ? ")" : "]");
         if (a != e->args && at + 1 + one.length > COLUMNS) {
             strbuf_char(out, '\n');

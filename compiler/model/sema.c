@@ -113,8 +113,8 @@ static const struct entry *block_of(struct check *c, const struct block *file, c
     return NULL;
 }
 
-struct job *sema_job(struct arena *a, struct diag *d, const struct ast *tree, const char *const *sets,
-                     uint32_t nsets)
+static struct job *check_tree(struct arena *a, struct diag *d, const struct ast *tree, const char *const *sets,
+                              uint32_t nsets)
 {
     int before = diag_errors(d);
     struct check c = {.arena = a, .diag = d, .job = ARENA_NEW(a, struct job)};
@@ -140,7 +140,7 @@ struct job *job_parse(struct arena *a, struct diag *d, struct source *source, co
                       uint32_t nsets)
 {
     struct ast *tree = parse_source(a, d, source);
-    return tree ? sema_job(a, d, tree, sets, nsets) : NULL;
+    return tree ? check_tree(a, d, tree, sets, nsets) : NULL;
 }
 
 struct job *job_read(struct arena *a, struct diag *d, const char *path, const char *const *sets,

@@ -7,11 +7,7 @@
 #include "compiler/model/ast.h"
 #include "compiler/model/model.h"
 
-/* Check the tree; NULL when the diagnostics hold an error.  sets: "key=value" texts as given. */
-struct job *sema_job(struct arena *a, struct diag *d, const struct ast *tree, const char *const *sets,
-                     uint32_t nsets);
-
-/* read, parse, check */
+/* Read, parse, check; NULL when the diagnostics hold an error.  sets: "key=value" texts as given. */
 struct job *job_read(struct arena *a, struct diag *d, const char *path, const char *const *sets,
                      uint32_t nsets);
 /* the same from memory, for tests and for DIR/model.llm */

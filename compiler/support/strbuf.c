@@ -3,6 +3,7 @@
 #include "compiler/support/strbuf.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,24 +66,18 @@ void strbuf_repeat(struct strbuf *b, char c, size_t n)
     b->text[b->length] = 0;
 }
 
-void strbuf_vprintf(struct strbuf *b, const char *fmt, va_list ap)
+void strbuf_printf(struct strbuf *b, const char *fmt, ...)
 {
-    va_list again;
+    va_list ap, again;
+    va_start(ap, fmt);
     va_copy(again, ap);
     int n = vsnprintf(NULL, 0, fmt, again);
     va_end(again);
-    if (n < 0)
-        return;
-    reserve(b, (size_t)n);
-    vsnprintf(b->text + b->length, (size_t)n + 1, fmt, ap);
-    b->length += (size_t)n;
-}
-
-void strbuf_printf(struct strbuf *b, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    strbuf_vprintf(b, fmt, ap);
+    if (n >= 0) {
+        reserve(b, (size_t)n);
+        vsnprintf(b->text + b->length, (size_t)n + 1, fmt, ap);
+        b->length += (size_t)n;
+    }
     va_end(ap);
 }
 

@@ -4,7 +4,6 @@
 /* A growing, always terminated string.  Start with {0}; release with strbuf_free().
  * text is never NULL after the first append.  Interacts with nothing but malloc. */
 
-#include <stdarg.h>
 #include <stddef.h>
 
 struct strbuf {
@@ -19,7 +18,6 @@ void strbuf_text(struct strbuf *b, const char *s);
 void strbuf_char(struct strbuf *b, char c);
 void strbuf_repeat(struct strbuf *b, char c, size_t n);
 void strbuf_printf(struct strbuf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void strbuf_vprintf(struct strbuf *b, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
 
 /* s behind what the line holds up to `column`, broken at blanks so that no line is wider than `width` where that is
  * possible; further lines start at `indent` */

@@ -393,8 +393,9 @@ static uint32_t group_extent(const struct mesh *m, uint32_t mask)
     return extent;
 }
 
-uint32_t mesh_pair_level(const struct mesh *m, const struct topo *t, const uint32_t *nodes, uint32_t gpus_per_node,
-                         uint32_t fixed_mask, uint32_t distance)
+/* outermost level between a member of a group of fixed_mask whose coordinates there are 0 and the rank `distance` on */
+static uint32_t pair_level(const struct mesh *m, const struct topo *t, const uint32_t *nodes, uint32_t gpus_per_node,
+                           uint32_t fixed_mask, uint32_t distance)
 {
     if (distance == 0)
         return 0;
@@ -426,7 +427,7 @@ uint32_t mesh_group_level(const struct mesh *m, const struct topo *t, const uint
             return 0;
     }
     /* the outermost pair of a tie has the others between its ranks */
-    return mesh_pair_level(m, t, nodes, gpus_per_node, fixing_mask(mask), extent);
+    return pair_level(m, t, nodes, gpus_per_node, fixing_mask(mask), extent);
 }
 
 uint32_t mesh_next_stage_level(const struct mesh *m, const struct topo *t, const uint32_t *nodes, uint32_t gpus_per_node)

@@ -79,9 +79,6 @@ uint32_t mesh_group_level(const struct mesh *m, const struct topo *t, const uint
 /* How many members of the first group of the mask sit together at or below a level, for hierarchical collectives. */
 uint32_t mesh_group_below(const struct mesh *m, const struct topo *t, const uint32_t *nodes, uint32_t gpus_per_node,
                           uint32_t mask, uint32_t level);
-/* outermost level between a member of a group of fixed_mask whose coordinates there are 0 and the rank `distance` on */
-uint32_t mesh_pair_level(const struct mesh *m, const struct topo *t, const uint32_t *nodes, uint32_t gpus_per_node,
-                         uint32_t fixed_mask, uint32_t distance);
 /* outermost level between neighbouring pipeline ranks */
 uint32_t mesh_next_stage_level(const struct mesh *m, const struct topo *t, const uint32_t *nodes,
                                uint32_t gpus_per_node);

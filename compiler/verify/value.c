@@ -272,23 +272,6 @@ bool value_routed_same(const struct routed *x, const struct routed *y)
     return x->blocks == y->blocks && x->rows == y->rows && x->home == y->home && blocks_equal(&x->tokens, &y->tokens);
 }
 
-bool value_same(const struct value *x, const struct value *y)
-{
-    if (x->kind != y->kind || x->node != y->node || x->nterms != y->nterms)
-        return false;
-    if (x->kind == VALUE_ZERO || x->kind == VALUE_BYTES)
-        return true;
-    if (x->kind == VALUE_PART)
-        return x->whole == y->whole && x->mask == y->mask;
-    for (uint32_t i = 0; i < x->nterms; i++) {
-        const struct term *s = &x->terms[i], *t = &y->terms[i];
-        if (s->node != t->node || !blocks_equal(&s->blocks, &t->blocks))
-            return false;
-    }
-    return value_routed_same(x->routed, y->routed) && extent_same(&x->member, &y->member) &&
-           extent_same(&x->row, &y->row) && extent_same(&x->col, &y->col);
-}
-
 char *value_text(struct arena *a, const struct nodes *g, const struct value *v)
 {
     switch (v->kind) {

@@ -104,7 +104,6 @@ const char *value_reduce(struct arena *a, struct nodes *g, const struct mesh *me
 /* are these all contributions to the term's node that this value needs? */
 bool value_complete(const struct nodes *g, const struct value *v, const struct term *t);
 bool value_routed_same(const struct routed *x, const struct routed *y);
-bool value_same(const struct value *x, const struct value *y);
 /* "layers.3.q, columns [0, 64)", and what is missing of it */
 char *value_text(struct arena *a, const struct nodes *g, const struct value *v);
 

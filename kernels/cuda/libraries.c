@@ -25,7 +25,7 @@ static void *open_first(const char *const *names, size_t n)
         memcpy(&f->name, &symbol, sizeof symbol);                                                            \
     } while (0);
 
-const char *cublaslt_load(struct cublaslt_functions *f, void **library)
+static const char *load_cublaslt(struct cublaslt_functions *f, void **library)
 {
     static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so",
                                         "/usr/local/cuda/lib64/libcublasLt.so"};
@@ -58,7 +58,7 @@ const char *cuda_libraries_open(struct cuda_libraries **out, const struct cuda_r
     l->sm = sm;
     l->multiprocessors = multiprocessors;
     l->deterministic = deterministic;
-    const char *why = cublaslt_load(&l->lt, &l->lt_library);
+    const char *why = load_cublaslt(&l->lt, &l->lt_library);
     if (!why && l->lt.cublasLtCreate(&l->lt_handle))
         why = "cublasLtCreate fails";
     if (why) {

@@ -93,7 +93,6 @@ struct cuda_libraries {
 };
 
 /* fill the tables alone, no device needed: NULL = fine, else what is missing */
-const char *cublaslt_load(struct cublaslt_functions *f, void **library);
 const char *cudnn_load(struct cudnn_functions *f, void **library);
 /* all of it; device is set already.  Without cuDNN it goes on, without cuBLASLt it does not. */
 const char *cuda_libraries_open(struct cuda_libraries **out, const struct cuda_runtime *runtime, const char *device_name, int device,

@@ -104,7 +104,5 @@ enum status gang_wait(struct gang *g, enum routine which);
 enum status gang_fail(struct gang *g, uint32_t rank, enum routine which, uint32_t insn, const char *why);
 /* of a call that was refused: the instruction that it was for, unless an earlier one has broken the device */
 enum status gang_refused(struct gang *g, uint32_t rank, enum routine which, uint32_t insn, const char *why);
-/* the same where only the device can know who it was: what its progress words say */
-enum status gang_blame(struct gang *g, enum routine which, const char *why);
 
 #endif

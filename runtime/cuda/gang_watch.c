@@ -41,7 +41,8 @@ static uint32_t seq_of(const struct gang *g, uint32_t rank, enum routine which, 
     return mark && mark <= p->ninsns ? p->insns[mark - 1].seq : UINT32_MAX;
 }
 
-enum status gang_blame(struct gang *g, enum routine which, const char *why)
+/* gang_refused() where only the device can know who it was: what its progress words say */
+static enum status blame(struct gang *g, enum routine which, const char *why)
 {
     uint32_t rank = 0, insn = NONE, least = UINT32_MAX;
     for (uint32_t r = 0; r < g->s.n; r++)
@@ -74,7 +75,7 @@ enum status gang_refused(struct gang *g, uint32_t rank, enum routine which, uint
 {
     int error = g->capturing ? CUDA_OK : cuda_poll_stream(g->cu, gang_origin(g));
     bool broken = error != CUDA_OK && error != CUDA_NOT_READY;
-    return broken ? gang_blame(g, which, g->cu->GetErrorString(error)) : gang_fail(g, rank, which, insn, why);
+    return broken ? blame(g, which, g->cu->GetErrorString(error)) : gang_fail(g, rank, which, insn, why);
 }
 
 /* what has been done so far, of all ranks of the run */
@@ -101,12 +102,12 @@ enum status gang_wait(struct gang *g, enum routine which)
         if (error == CUDA_OK)
             return STATUS_OK;
         if (error != CUDA_NOT_READY)
-            return gang_blame(g, which, g->cu->GetErrorString(error));
+            return blame(g, which, g->cu->GetErrorString(error));
         if (polls < SPINS)
             continue;
         const char *why = g->meet ? g->s.meet->poll(g->meet) : NULL;
         if (why)
-            return gang_blame(g, which, why);
+            return blame(g, which, why);
         if (world_failed(g->s.world) != STATUS_OK) {
             give_up(g);
             return world_failed(g->s.world);
@@ -119,7 +120,7 @@ enum status gang_wait(struct gang *g, enum routine which)
         } else if (g->s.watchdog_s > 0 && (double)silent > g->s.watchdog_s * 1e9) {
             char text[100];
             snprintf(text, sizeof text, "no rank has made progress for %.3g s", g->s.watchdog_s);
-            return gang_blame(g, which, text);
+            return blame(g, which, text);
         }
         usleep(NAP_US);
     }

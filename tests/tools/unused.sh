@@ -1,0 +1,56 @@
+#!/bin/sh
+# No function without a use: of every function that is not static, some other file than its own must say its name.
+#   unused.sh BUILD_FOLDER      takes the names from our object files, and looks for them as words in the sources
+# A function that only its own file calls is to be static; one that nobody calls is to go.  Words in comments count, and
+# of headers only the macros, so this may miss one but accuses none falsely.  Exempt: main, what the C library calls in our
+# place (runtime/allocations.c), and rows of tables, whose names are pasted together (exact_ADD, cpu_ADD, command_show).
+set -u
+build=$1
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+find "$build"/compiler "$build"/runtime "$build"/kernels -name '*.o' ! -path '*/runtime/allocations.o' -exec nm -A --defined-only {} + |
+    awk -v build="$build/" '$(NF - 1) == "T" {
+        file = $1
+        sub(/:.*/, "", file)
+        sub(/\.o$/, "", file)
+        name = $NF
+        if (index(file, build) == 1 && name !~ /^(main|_.*|exact_[A-Z].*|cpu_[A-Z].*|command_[a-z]*|llmrun_cuda)$/)
+            print substr(file, length(build) + 1), name
+    }' >"$tmp/defined"
+find compiler runtime kernels grammar tests -name '*.c' -o -name '*.cu' -o -name '*.cc' -o -name '*.cuh' -o -name '*.y' -o -name '*.l' -o -name '*.h' >"$tmp/sources"
+awk -v list="$tmp/defined" '
+BEGIN {
+    while ((getline line < list) > 0) {
+        split(line, f, " ")
+        owner[f[2]] = f[1]
+    }
+}
+FNR == 1 {
+    file = FILENAME
+    header = sub(/\.h$/, "", file)
+    sub(/\.[a-z]+$/, "", file)
+    macro = 0
+}
+{
+    macro = macro || /^ *# *define/
+    taken = !header || macro
+    macro = macro && /\\$/
+    if (!taken)
+        next
+
+    n = split($0, word, /[^A-Za-z0-9_]+/)
+    for (i = 1; i <= n; i++)
+        if (word[i] in owner && (header || owner[word[i]] != file))
+            used[word[i]] = 1
+}
+END {
+    for (name in owner)
+        if (!(name in used)) {
+            print owner[name] ": " name
+            failed = 1
+        }
+    exit failed
+}' $(cat "$tmp/sources") | sort >"$tmp/unused"
+[ ! -s "$tmp/unused" ] && exit 0
+cat "$tmp/unused"
+exit 1
