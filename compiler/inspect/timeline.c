@@ -1,9 +1,10 @@
 /* `show --timeline`: the simulated step, one line per pipeline rank, time to the right.
  *
- * A column is an equal part of the step.  It shows the action that computes longest in it, or idleness, or
- * exposed communication, where they last longer.  A block starts with its microbatch's number where it fits.
- * Lanes of communication queues show how full a column is.  The table below it has the figures of plan.json:
- * causes of idleness in per cent of the step, by simulate.h's rules. */
+ * A column is an equal part of the step.  It shows what lasts longest in it: computing, by the action that
+ * does most of it; idleness; or exposed communication.  A block starts with its microbatch's number where it
+ * fits.  Lanes of communication queues show how full a column is.  The table below it has the figures of
+ * plan.json: causes of idleness in per cent of the step, by simulate.h's rules, and who was waited for, as
+ * many as the line holds. */
 
 #include "compiler/inspect/show.h"
 #include "compiler/support/strbuf.h"
@@ -13,7 +14,7 @@
 
 enum { CELL_IDLE = -1, CELL_COMM = -2 };
 struct column {
-    int64_t current_ns, best_ns, idle_ns, comm_ns;
+    int64_t current_ns, best_ns, busy_ns, idle_ns, comm_ns;
     int32_t current, best; /* block */
 };
 
@@ -62,6 +63,7 @@ static void add_span(struct lane *l, int64_t start, int64_t end, int32_t what)
                 settle(column);
             column->current = what;
             column->current_ns += part;
+            column->busy_ns += part;
         }
     }
 }
@@ -122,7 +124,7 @@ static void fill_lane(struct arena *a, struct lane *l)
         struct column *column = &l->columns[c];
         settle(column);
         int32_t cell = column->best_ns > 0 ? column->best : CELL_IDLE;
-        int64_t most = column->best_ns;
+        int64_t most = column->busy_ns;
         if (column->idle_ns > most) {
             cell = CELL_IDLE;
             most = column->idle_ns;
@@ -253,14 +255,16 @@ static void draw_legend(FILE *out, struct arena *a, const struct plan *p, const 
     for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) {
         if (!used[i])
             continue;
-        shown++;
+        fputs(shown++ ? "   " : "", out);
         if (o->colour)
-            fprintf(out, "%s  \033[0m %s   ", looks[i].colour, looks[i].name);
+            fprintf(out, "%s  \033[0m %s", looks[i].colour, looks[i].name);
         else
-            fprintf(out, "%s %s   ", o->unicode ? looks[i].unicode : looks[i].ascii, looks[i].name);
+            fprintf(out, "%s %s", o->unicode ? looks[i].unicode : looks[i].ascii, looks[i].name);
     }
-    if (shown > 3) /* a second line */
-        fprintf(out, "\n%*s", label, "");
+    if (shown > 3)
+        fprintf(out, "\n%*s", label, ""); /* a second line */
+    else
+        fputs(shown ? "   " : "", out);
     fprintf(out, "%s idle   ~ exposed communication   number: microbatch\n", o->unicode ? "·" : ".");
 }
 
@@ -274,18 +278,62 @@ static void print_causes(FILE *out, const char *name, int64_t busy, const int64_
     int64_t bubble = 0;
     for (int k = 0; k < NIDLE; k++)
         bubble += k == IDLE_COMM ? 0 : idle[k];
-    fprintf(out, "%-5s  %6.2f%%  %6.2f%% = %7.2f%% + %8.2f%% + %5.2f%% + %8.2f%%  %6.2f%%", name,
-            percent(busy, whole), percent(bubble, whole), percent(idle[IDLE_WARMUP], whole),
-            percent(idle[IDLE_COOLDOWN], whole), percent(idle[IDLE_WAIT], whole),
-            percent(idle[IDLE_IMBALANCE], whole), percent(idle[IDLE_COMM], whole));
+    fprintf(out, "%-5s %6.2f  %6.2f = %7.2f + %9.2f + %5.2f + %9.2f  %7.2f", name, percent(busy, whole),
+            percent(bubble, whole), percent(idle[IDLE_WARMUP], whole), percent(idle[IDLE_COOLDOWN], whole),
+            percent(idle[IDLE_WAIT], whole), percent(idle[IDLE_IMBALANCE], whole),
+            percent(idle[IDLE_COMM], whole));
 }
 
-static void print_table(FILE *out, const struct plan *p, uint32_t only)
+/* who a rank waited for, longest first: in the rest of the line what fits it, or all in as many lines as that
+ * takes */
+static void print_waits(FILE *out, const struct timeline *t, uint32_t r, uint32_t width, bool all)
+{
+    const uint32_t column = 69, least = 20; /* what has room on any screen */
+    width = width < column + least ? column + least : width;
+    const int64_t *waited = t->roles[r].waited_ns;
+    struct strbuf b = {0};
+    int64_t below = INT64_MAX; /* what has been said already */
+    uint32_t after = 0;        /* of equal ones */
+    for (uint32_t n = 0; n < t->nroles; n++) {
+        uint32_t next = NONE;
+        for (uint32_t q = 0; q < t->nroles; q++)
+            if ((waited[q] < below || (waited[q] == below && q > after)) &&
+                (next == NONE || waited[q] > waited[next]))
+                next = q;
+        double share = next == NONE ? 0 : percent(waited[next], t->step_ns);
+        if (share < 0.005)
+            break;
+        below = waited[next];
+        after = next;
+        char one[64];
+        if (next == r)
+            snprintf(one, sizeof one, "%sown %.2f", n ? ", " : "", share);
+        else
+            snprintf(one, sizeof one, "%srank %u %.2f", n ? ", " : "", next, share);
+        if (!all && n && column + b.length + strlen(one) + strlen(" ...") > width) {
+            strbuf_text(&b, " ...");
+            break;
+        }
+        strbuf_text(&b, one);
+    }
+    if (b.length) {
+        struct strbuf lines = {0};
+        strbuf_wrap(&lines, b.text, column, column, width);
+        fprintf(out, "  %s", lines.text);
+        strbuf_free(&lines);
+    }
+    strbuf_free(&b);
+    fputc('\n', out);
+}
+
+static void print_table(FILE *out, const struct plan *p, const struct show_options *o, uint32_t only)
 {
     const struct timeline *t = p->timeline;
     int64_t busy = 0;
-    fprintf(out, "%-5s  %7s  %7s   %8s   %9s   %6s   %9s  %7s  %s\n", "rank", "busy", "bubble", "warm-up",
-            "cool-down", "wait", "imbalance", "exposed", "waited for");
+    fprintf(out,
+            "%% of the step; waited for: the rank whose part was missing, or own transfers\n"
+            "%-5s %6s  %6s = %7s + %9s + %5s + %9s  %7s  %s\n",
+            "rank", "busy", "bubble", "warm-up", "cool-down", "wait", "imbalance", "exposed", "waited for");
     for (uint32_t r = 0; r < t->nroles; r++) {
         const struct sim_role *role = &t->roles[r];
         busy += role->busy_ns;
@@ -294,18 +342,7 @@ static void print_table(FILE *out, const struct plan *p, uint32_t only)
         char name[16];
         snprintf(name, sizeof name, "%u", r);
         print_causes(out, name, role->busy_ns, role->idle_ns, t->step_ns);
-        const char *comma = "  ";
-        for (uint32_t q = 0; q < t->nroles; q++) {
-            double share = percent(role->waited_ns[q], t->step_ns);
-            if (share < 0.005)
-                continue;
-            if (q == r)
-                fprintf(out, "%sown transfers %.2f%%", comma, share);
-            else
-                fprintf(out, "%srank %u %.2f%%", comma, q, share);
-            comma = ", ";
-        }
-        fputc('\n', out);
+        print_waits(out, t, r, o->width, only != NONE);
     }
     print_causes(out, "mean", busy, t->idle_ns, t->step_ns * (int64_t)t->nroles);
     fputc('\n', out);
@@ -432,6 +469,6 @@ void show_timeline(const struct plan *p, FILE *out, const struct show_options *o
     }
     draw_legend(out, a, p, o, only, label);
     fputc('\n', out);
-    print_table(out, p, only);
+    print_table(out, p, o, only);
     arena_free(a);
 }

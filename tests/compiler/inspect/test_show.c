@@ -66,12 +66,13 @@ static void test_timeline(void)
         "       - forward   = backward   # optimizer   . idle   ~ exposed communication   number: "
         "microbatch\n"
         "\n"
-        "rank      busy   bubble    warm-up   cool-down     wait   imbalance  exposed  waited for\n"
-        "0       57.14%   42.86% =    0.00% +     0.00% + 42.86% +     0.00%    0.00%  rank 1 42.86%\n"
-        "1       57.14%   42.86% =    4.76% +     9.52% + 28.57% +     0.00%    0.00%  rank 2 28.57%\n"
-        "2       57.14%   42.86% =    9.52% +    19.05% + 14.29% +     0.00%    0.00%  rank 3 14.29%\n"
-        "3       57.14%   42.86% =   14.29% +    28.57% +  0.00% +     0.00%    0.00%\n"
-        "mean    57.14%   42.86% =    7.14% +    14.29% + 21.43% +     0.00%    0.00%\n");
+        "% of the step; waited for: the rank whose part was missing, or own transfers\n"
+        "rank    busy  bubble = warm-up + cool-down +  wait + imbalance  exposed  waited for\n"
+        "0      57.14   42.86 =    0.00 +      0.00 + 42.86 +      0.00     0.00  rank 1 42.86\n"
+        "1      57.14   42.86 =    4.76 +      9.52 + 28.57 +      0.00     0.00  rank 2 28.57\n"
+        "2      57.14   42.86 =    9.52 +     19.05 + 14.29 +      0.00     0.00  rank 3 14.29\n"
+        "3      57.14   42.86 =   14.29 +     28.57 +  0.00 +      0.00     0.00\n"
+        "mean   57.14   42.86 =    7.14 +     14.29 + 21.43 +      0.00     0.00\n");
     struct show_options one = plain;
     one.unicode = true;
     one.stage = 1;
@@ -110,6 +111,23 @@ static void test_plain(void)
             text += strcspn(text, "\n") + 1;
         }
     }
+    /* who was waited for: longest first, as many as fit; of a chosen role all, in further lines */
+    struct sim_role *role = &p->timeline->roles[0];
+    const int64_t step = p->timeline->step_ns;
+    role->waited_ns[0] = step / 8;
+    role->waited_ns[1] = step / 4;
+    static const struct {
+        uint32_t width;
+        int64_t rank;
+        const char *waits;
+    } rows[] = {{100, -1, "  rank 1 25.00, own 12.50\n"},
+                {89, -1, "  rank 1 25.00 ...\n"},
+                {89, 0, "  rank 1 25.00, own\n                                                                     12.50\n"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        o = (struct show_options){.width = rows[i].width, .rank = rows[i].rank, .stage = -1};
+        const char *table = strstr(draw(a, show_timeline, p, &o), "\nrank ");
+        CU_ASSERT_PTR_NOT_NULL(strstr(table, rows[i].waits));
+    }
     plan_close(p);
     arena_free(a);
 }
@@ -136,7 +154,7 @@ static void test_figures(void)
     const char *mean = strstr(text, "\nmean ");
     CU_ASSERT_PTR_NOT_NULL_FATAL(mean);
     CU_ASSERT_PTR_NOT_NULL(
-        strstr(mean, arena_printf(a, "%6.2f%% = ", 100 * number(predicted, "bubble_fraction"))));
+        strstr(mean, arena_printf(a, " %6.2f = ", 100 * number(predicted, "bubble_fraction"))));
     CU_ASSERT_PTR_NOT_NULL(
         strstr(summary, arena_printf(a, "bubble %.2f %%, exposed communication %.2f %% of the step",
                                      100 * number(predicted, "bubble_fraction"),
