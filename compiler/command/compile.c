@@ -94,10 +94,13 @@ enum status command_plan(struct command *c)
     char error[1024];
     if (!o->output)
         return command_fail(c, STATUS_USAGE, "plan wants -o DIR");
+    enum status s = plan_may_write(o->output, o->force, error, sizeof error);
+    if (s != STATUS_OK)
+        return command_fail(c, s, error);
     TRY(command_read(c, &job, &topo));
     bool quiet = o->quiet || !isatty(STDERR_FILENO) || getenv("CI");
     struct compile_options options = {.top = o->top, .budget = o->budget, .progress = !quiet};
-    enum status s = compile_job(c->arena, c->diag, job, topo, &options, &p, &v);
+    s = compile_job(c->arena, c->diag, job, topo, &options, &p, &v);
     if (v && v->nviolations) {
         verdict_print(v, stderr);
         return command_fail(c, STATUS_BUG, "the plan does not verify and was not written; this is a bug in llmc");

@@ -44,7 +44,10 @@ struct predicted plan_predicted(const struct plan *p);
 /* the object of the contract; with_seconds only for stdout */
 void plan_json(const struct plan *p, bool with_seconds, struct strbuf *out);
 
+/* Into a folder that is made, or replaces a plan that was there; with force anything that is there is moved aside. */
 enum status plan_write(const struct plan *p, const char *dir, bool force, char *error, size_t error_size);
+/* can it be written there, as far as one can tell before there is a plan? */
+enum status plan_may_write(const char *dir, bool force, char *error, size_t error_size);
 /* From the files alone: hashes first (a changed folder is STATUS_INPUT and names the file), then everything is parsed and
  * checked for structure.  The timeline is not part of the files; simulate again for it. */
 enum status plan_read(struct arena *a, const char *dir, struct plan **p, char *error, size_t error_size);

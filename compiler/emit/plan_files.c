@@ -31,6 +31,7 @@
 #define SCHEDULE "schedule.csv" /* of decisions that come with one: auto and file */
 #define MOST_FILE ((size_t)4 << 30)
 
+/* errors of writing name the file in the folder, which plan_write() puts before it: people never see its temporary name */
 static enum status write_file(const char *dir, const char *name, const void *bytes, size_t n,
                               struct strbuf *manifest, char *error, size_t error_size)
 {
@@ -42,10 +43,10 @@ static enum status write_file(const char *dir, const char *name, const void *byt
         int cause = errno;
         if (f)
             fclose(f);
-        FAIL(STATUS_WORLD, "%s: %s", path, strerror(cause));
+        FAIL(STATUS_WORLD, "%s cannot be written: %s", name, strerror(cause));
     }
     if (fclose(f))
-        FAIL(STATUS_WORLD, "%s: %s", path, strerror(errno));
+        FAIL(STATUS_WORLD, "%s cannot be written: %s", name, strerror(errno));
     hash_sha256(bytes, n, hex);
     if (manifest)
         strbuf_printf(manifest, "%s  %s\n", hex, name);
@@ -97,7 +98,7 @@ static enum status write_all(const struct plan *p, const char *dir, struct strbu
         TRY(write_schedule(p->decision.listed, dir, manifest, error, error_size));
     snprintf(path, sizeof path, "%s/programs", dir);
     if (mkdir(path, 0777))
-        FAIL(STATUS_WORLD, "%s: %s", path, strerror(errno));
+        FAIL(STATUS_WORLD, "programs cannot be made: %s", strerror(errno));
     for (uint32_t r = 0; r < p->nroles; r++) {
         TRY(write_program(p->train[r], dir, manifest, error, error_size));
         TRY(write_program(p->eval[r], dir, manifest, error, error_size));
@@ -152,26 +153,63 @@ static enum target inspect_target(const char *dir)
     return entries <= 2 || (manifest && !foreign) ? TARGET_PLAN : TARGET_FOREIGN;
 }
 
-enum status plan_write(const struct plan *p, const char *dir, bool force, char *error, size_t error_size)
-{
+/* the folders that a plan is written into and that what was there is moved to, both beside it */
+struct beside {
     char temp[4000], old[4000];
+};
+static bool name_beside(const char *dir, struct beside *b)
+{
     size_t length = strlen(dir);
     while (length > 1 && dir[length - 1] == '/')
         length--;
-    if (length + 32 > sizeof temp)
-        FAIL(STATUS_WORLD, "%s: the path is too long", dir);
-    snprintf(temp, sizeof temp, "%.*s.tmp-%ld", (int)length, dir, (long)getpid());
-    snprintf(old, sizeof old, "%.*s.old-%ld", (int)length, dir, (long)getpid());
+    if (length == 0 || length + 32 > sizeof b->temp)
+        return false;
+    snprintf(b->temp, sizeof b->temp, "%.*s.tmp-%ld", (int)length, dir, (long)getpid());
+    snprintf(b->old, sizeof b->old, "%.*s.old-%ld", (int)length, dir, (long)getpid());
+    return true;
+}
+
+enum status plan_may_write(const char *dir, bool force, char *error, size_t error_size)
+{
+    struct beside b;
+    struct stat st;
+    if (!name_beside(dir, &b))
+        FAIL(STATUS_WORLD, "%s", *dir ? "the folder's path is too long" : "the folder's name is empty");
+    const char *last = strrchr(dir, '/');
+    last = last ? last + 1 : dir;
+    if (!strcmp(last, ".") || !strcmp(last, ".."))
+        FAIL(STATUS_WORLD, "%s cannot be replaced by a plan: name a folder in it", dir);
+    char *slash = strrchr(b.temp, '/');
+    const char *parent = slash == b.temp ? "/" : slash ? b.temp : ".";
+    if (slash)
+        *slash = 0;
+    if (stat(parent, &st))
+        FAIL(STATUS_WORLD, "%s cannot be made: %s: %s", dir, parent, strerror(errno));
+    if (!S_ISDIR(st.st_mode))
+        FAIL(STATUS_WORLD, "%s cannot be made: %s is no folder", dir, parent);
+    if (access(parent, W_OK | X_OK))
+        FAIL(STATUS_WORLD, "%s cannot be made: nothing can be written into %s: %s", dir, parent, strerror(errno));
+    if (inspect_target(dir) == TARGET_FOREIGN && !force)
+        FAIL(STATUS_WORLD, "%s exists and holds more than a plan; name another, or give --force to move it to %s", dir,
+             b.old);
+    return STATUS_OK;
+}
+
+enum status plan_write(const struct plan *p, const char *dir, bool force, char *error, size_t error_size)
+{
+    struct beside b;
+    char why[512] = "";
+    TRY(plan_may_write(dir, force, error, error_size));
+    name_beside(dir, &b);
+    const char *temp = b.temp, *old = b.old;
     enum target target = inspect_target(dir);
-    if (target == TARGET_FOREIGN && !force)
-        FAIL(STATUS_WORLD,
-             "%s exists and holds more than a plan; name another, or give --force to move it to %s", dir,
-             old);
     if (mkdir(temp, 0777))
-        FAIL(STATUS_WORLD, "%s: %s", temp, strerror(errno));
+        FAIL(STATUS_WORLD, "%s cannot be made: %s", dir, strerror(errno));
     struct strbuf manifest = {0};
-    enum status s = write_all(p, temp, &manifest, error, error_size);
+    enum status s = write_all(p, temp, &manifest, why, sizeof why);
     strbuf_free(&manifest);
+    if (s != STATUS_OK)
+        snprintf(error, error_size, "%s: %s", dir, why);
     if (s == STATUS_OK && target != TARGET_FREE && rename(dir, old)) {
         snprintf(error, error_size, "%s: %s", dir, strerror(errno));
         s = STATUS_WORLD;

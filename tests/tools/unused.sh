@@ -14,7 +14,10 @@ find "$build"/compiler "$build"/runtime "$build"/kernels -name '*.o' ! -path '*/
         sub(/:.*/, "", file)
         sub(/\.o$/, "", file)
         name = $NF
-        if (index(file, build) == 1 && name !~ /^(main|_.*|exact_[A-Z].*|cpu_[A-Z].*|command_[a-z]*|llmrun_cuda)$/)
+        source = substr(file, length(build) + 1) ".c"
+        there = (getline line < source) >= 0 # an object may outlive its source
+        close(source)
+        if (there && index(file, build) == 1 && name !~ /^(main|_.*|exact_[A-Z].*|cpu_[A-Z].*|command_[a-z]*|llmrun_cuda)$/)
             print substr(file, length(build) + 1), name
     }' >"$tmp/defined"
 find compiler runtime kernels grammar tests -name '*.c' -o -name '*.cu' -o -name '*.cc' -o -name '*.cuh' -o -name '*.y' -o -name '*.l' -o -name '*.h' >"$tmp/sources"
