@@ -27,9 +27,12 @@ struct cuda_plugin {
     const char *(*note)(enum op op, const struct kernel_args *k, int sm);
     /* NULL = launched, else what went wrong; what the call points to is read before it returns */
     const char *(*launch)(enum op op, const struct cuda_call *c);
-    /* kernels/cuda/fused.h: how many of n instructions, from the first on, one launch can do with the same bits, and that launch;
-     * NULL = none */
+    /* kernels/cuda/fused.h: how many of n instructions, from the first on, one call can do, what it needs and hides, and that
+     * call; fuse NULL = none */
     unsigned (*fuse)(const enum op *ops, const struct kernel_args *const *args, unsigned n);
+    size_t (*fused_workspace_bytes)(const enum op *ops, const struct kernel_args *const *args, unsigned n);
+    unsigned (*fused_hides)(const enum op *ops, unsigned n);
+    const char *(*prepare_fused)(const enum op *ops, const struct kernel_args *const *args, unsigned n, const struct cuda_call *c); /* or NULL */
     const char *(*launch_fused)(const enum op *ops, const struct kernel_args *const *args, unsigned n, const struct cuda_call *c);
     const char *(*sum)(const struct cuda_sum *s, cuda_stream stream);
     const char *(*mark)(uint32_t *word, uint32_t value, cuda_stream stream);

@@ -4,6 +4,7 @@
  * one after the other, keeps its sums for the weights in registers, and leaves them in the workspace for columns.cu. */
 
 #include "kernels/cuda/fused.cuh"
+#include "kernels/cuda/products.h"
 
 namespace {
 
@@ -78,7 +79,7 @@ template <class T> struct slopes_args {
     T *dx;
     const T *dy, *x, *gain;
     const float *mean, *rstd;
-    float *part; /* [gain, bias][blocks][h] */
+    float *part; /* [gain, bias if centred, dx if wanted][blocks][h] */
     size_t ld_dx, ld_dy, ld_x, ld_mean, ld_rstd;
     unsigned rows, h;
     bool add;
@@ -98,16 +99,19 @@ template <class T> __device__ __forceinline__ void leave_sums(const slopes_args<
     store<PACK>(a.part + ((size_t)kind * gridDim.x + blockIdx.x) * a.h + p * PACK, sum);
 }
 
-template <int KEEP, bool CENTER, class T> __global__ void __launch_bounds__(SLOPE_THREADS) slopes_kernel(const slopes_args<T> a)
+/* TAIL: sums of dx as well, as it is stored */
+template <int KEEP, bool CENTER, bool TAIL, class T>
+__global__ void __launch_bounds__(SLOPE_THREADS, KEEP == 1 ? 2 : 1) slopes_kernel(const slopes_args<T> a)
 {
     SHARED(float, part, 64 * SLOPE_GROUPS);
     SHARED(float, meet, SLOPE_THREADS *PACK);
     unsigned step = gridDim.x * blockDim.y, packs = a.h / PACK;
-    float gains[KEEP][PACK], biases[CENTER ? KEEP : 1][PACK];
+    float gains[KEEP][PACK], biases[CENTER ? KEEP : 1][PACK], tails[TAIL ? KEEP : 1][PACK];
     UNROLL for (int c = 0; c < KEEP; c++) UNROLL for (int e = 0; e < PACK; e++)
     {
         gains[c][e] = 0;
         biases[CENTER ? c : 0][e] = 0;
+        tails[TAIL ? c : 0][e] = 0;
     }
     for (unsigned first = blockIdx.x * blockDim.y; first < a.rows; first += step) { /* the same for the whole block */
         size_t i = first + threadIdx.y;
@@ -142,6 +146,8 @@ template <int KEEP, bool CENTER, class T> __global__ void __launch_bounds__(SLOP
                 continue;
             UNROLL for (int e = 0; e < PACK; e++) u[c][e] = rstd * (u[c][e] - shift - n[c][e] * pull);
             put<PACK>(a.dx + i * a.ld_dx + p * PACK, u[c], a.add);
+            if (TAIL)
+                UNROLL for (int e = 0; e < PACK; e++) tails[TAIL ? c : 0][e] += widen(narrow<T>(u[c][e]));
         }
         __syncthreads(); /* before the next row's sums take the shared memory */
     }
@@ -151,6 +157,8 @@ template <int KEEP, bool CENTER, class T> __global__ void __launch_bounds__(SLOP
         leave_sums(a, gains[c], 0, p, meet);
         if (CENTER)
             leave_sums(a, biases[CENTER ? c : 0], 1, p, meet);
+        if (TAIL)
+            leave_sums(a, tails[TAIL ? c : 0], CENTER ? 2 : 1, p, meet);
     }
 }
 
@@ -207,7 +215,19 @@ template <class T, bool CENTER> const char *add_norm(const struct kernel_args *a
     return cuda_launched();
 }
 
-template <class T, bool CENTER> const char *slopes(const struct kernel_args *k, const struct kernel_args *w, const struct cuda_call *c)
+#define SLOPES_BY_KEEP(TAIL)                                                                                 \
+    do {                                                                                                     \
+        if (s.keep == 1)                                                                                     \
+            LAUNCH((slopes_kernel<1, CENTER, TAIL, T>), s.grid, s.block, 0, c->stream, a);                   \
+        else if (s.keep == 2)                                                                                \
+            LAUNCH((slopes_kernel<2, CENTER, TAIL, T>), s.grid, s.block, 0, c->stream, a);                   \
+        else                                                                                                 \
+            LAUNCH((slopes_kernel<4, CENTER, TAIL, T>), s.grid, s.block, 0, c->stream, a);                   \
+    } while (0)
+
+/* db: of BIAS_W, or NULL */
+template <class T, bool CENTER>
+const char *slopes(const struct kernel_args *k, const struct kernel_args *w, const struct view *db, const struct cuda_call *c)
 {
     const struct view *dx = CENTER ? AT(k, LAYERNORM_I, dx) : AT(k, RMSNORM_I, dx), *dy = CENTER ? AT(k, LAYERNORM_I, dy) : AT(k, RMSNORM_I, dy),
                       *x = CENTER ? AT(k, LAYERNORM_I, x) : AT(k, RMSNORM_I, x), *rstd = CENTER ? AT(k, LAYERNORM_I, rstd) : AT(k, RMSNORM_I, rstd);
@@ -227,10 +247,15 @@ template <class T, bool CENTER> const char *slopes(const struct kernel_args *k, 
     a.h = x->cols;
     a.add = dx->add;
     struct row_shape s = slopes_shape(a.rows, a.h / PACK);
-    FUSED_BY_KEEP(slopes_kernel);
+    if (db)
+        SLOPES_BY_KEEP(true);
+    else
+        SLOPES_BY_KEEP(false);
     cuda_finish_columns(CENTER ? AT(w, LAYERNORM_W, dg) : AT(w, RMSNORM_W, dg), a.part, s.grid.x, c->stream);
     if (CENTER && AT(w, LAYERNORM_W, db)->data)
         cuda_finish_columns(AT(w, LAYERNORM_W, db), a.part + (size_t)s.grid.x * a.h, s.grid.x, c->stream);
+    if (db)
+        cuda_finish_columns(db, a.part + (CENTER ? 2 : 1) * (size_t)s.grid.x * a.h, s.grid.x, c->stream);
     return cuda_launched();
 }
 
@@ -266,6 +291,35 @@ bool fits_slopes(enum op op, const struct kernel_args *k, const struct kernel_ar
            same(AT(k, LAYERNORM_I, rstd), AT(w, LAYERNORM_W, rstd)) && same(AT(k, LAYERNORM_I, mean), AT(w, LAYERNORM_W, mean));
 }
 
+/* the bias of the layer that made what the norm's input is the sum of: its gradient is the sum of dx's rows */
+bool fits_tail(const struct kernel_args *k, const struct kernel_args *bias)
+{
+    const struct view *dx = AT(k, RMSNORM_I, dx);
+    return same(dx, AT(bias, BIAS_W, dy)) && AT(bias, BIAS_W, db)->cols == dx->cols && dx->cols / PACK <= 2 * SLOPE_THREADS;
+}
+
+/* columns of one matrix side by side, turned alike */
+bool fits_rope(const struct kernel_args *first, const struct kernel_args *k)
+{
+    for (unsigned i = 0; i < 2; i++) {
+        const struct view *a = &first->operand[i], *b = &k->operand[i];
+        if (b->data != static_cast<char *>(a->data) + (size_t)a->cols * isa_dtype_bytes(a->dtype) || b->dtype != a->dtype ||
+            b->rows != a->rows || b->ld != a->ld || a->ld < a->cols + b->cols)
+            return false;
+    }
+    return memcmp(first->attr, k->attr, (ATTR(ROPE, magnitude) + 1) * sizeof *k->attr) == 0;
+}
+
+const char *rope_both(const struct kernel_args *const *args, const struct cuda_call *c)
+{
+    struct kernel_args both = *args[0];
+    struct cuda_call one = *c;
+    both.operand[0].cols += args[1]->operand[0].cols;
+    both.operand[1].cols += args[1]->operand[1].cols;
+    one.args = &both;
+    return cuda_ROPE(&one);
+}
+
 } // namespace
 
 unsigned cuda_fuse(const enum op *ops, const struct kernel_args *const *args, unsigned n)
@@ -275,7 +329,11 @@ unsigned cuda_fuse(const enum op *ops, const struct kernel_args *const *args, un
     if (ops[0] == OP_ADD && (ops[1] == OP_RMSNORM || ops[1] == OP_LAYERNORM))
         return fits_add_norm(ops[1], args[0], args[1]) ? 2 : 1;
     if ((ops[0] == OP_RMSNORM_I && ops[1] == OP_RMSNORM_W) || (ops[0] == OP_LAYERNORM_I && ops[1] == OP_LAYERNORM_W))
-        return fits_slopes(ops[0], args[0], args[1]) ? 2 : 1;
+        return !fits_slopes(ops[0], args[0], args[1]) ? 1 : n > 2 && ops[2] == OP_BIAS_W && fits_tail(args[0], args[2]) ? 3 : 2;
+    if (ops[0] == OP_ROPE && ops[1] == OP_ROPE)
+        return fits_rope(args[0], args[1]) ? 2 : 1;
+    if (ops[0] == OP_MATMUL_NT || ops[0] == OP_MATMUL_NN)
+        return product_gelu_fuse(ops, args, n);
     if (ops[0] == OP_XENT_MAX)
         return cuda_fuse_xent(ops, args, n);
     if (ops[0] == OP_ADAMW || ops[0] == OP_SQNORM)
@@ -283,18 +341,13 @@ unsigned cuda_fuse(const enum op *ops, const struct kernel_args *const *args, un
     return 1;
 }
 
-unsigned cuda_fuse_exact(const enum op *ops, const struct kernel_args *const *args, unsigned n)
-{
-    return ops[0] == OP_ADD || ops[0] == OP_ADAMW ? cuda_fuse(ops, args, n) : 1;
-}
-
 size_t cuda_fused_workspace_bytes(const enum op *ops, const struct kernel_args *const *args, unsigned n)
 {
-    if (n == 1)
+    if (n == 1 || ops[0] == OP_MATMUL_NT || ops[0] == OP_MATMUL_NN)
         return cuda_workspace_bytes(ops[0], args[0], 90);
     if (ops[0] == OP_RMSNORM_I || ops[0] == OP_LAYERNORM_I) {
         const struct view *x = AT(args[0], RMSNORM_I, x);
-        return 2 * (size_t)slopes_shape(x->rows, x->cols / PACK).grid.x * x->cols * sizeof(float);
+        return n * (size_t)slopes_shape(x->rows, x->cols / PACK).grid.x * x->cols * sizeof(float);
     }
     if (ops[0] == OP_XENT_MAX || ops[0] == OP_SQNORM)
         return 2 * MOST_PARTS * sizeof(double);
@@ -308,10 +361,15 @@ const char *cuda_fused(const enum op *ops, const struct kernel_args *const *args
         return dtype == DTYPE_F32 ? add_norm<float, false>(args[0], args[1], c) : add_norm<bf16, false>(args[0], args[1], c);
     if (n > 1 && ops[0] == OP_ADD)
         return dtype == DTYPE_F32 ? add_norm<float, true>(args[0], args[1], c) : add_norm<bf16, true>(args[0], args[1], c);
+    const struct view *db = n > 2 && ops[2] == OP_BIAS_W ? AT(args[2], BIAS_W, db) : NULL;
     if (n > 1 && ops[0] == OP_RMSNORM_I)
-        return dtype == DTYPE_F32 ? slopes<float, false>(args[0], args[1], c) : slopes<bf16, false>(args[0], args[1], c);
+        return dtype == DTYPE_F32 ? slopes<float, false>(args[0], args[1], db, c) : slopes<bf16, false>(args[0], args[1], db, c);
     if (n > 1 && ops[0] == OP_LAYERNORM_I)
-        return dtype == DTYPE_F32 ? slopes<float, true>(args[0], args[1], c) : slopes<bf16, true>(args[0], args[1], c);
+        return dtype == DTYPE_F32 ? slopes<float, true>(args[0], args[1], db, c) : slopes<bf16, true>(args[0], args[1], db, c);
+    if (n > 1 && ops[0] == OP_ROPE)
+        return rope_both(args, c);
+    if (n > 1 && (ops[0] == OP_MATMUL_NT || ops[0] == OP_MATMUL_NN))
+        return product_gelu(ops, args, n, c);
     if (n > 1 && ops[0] == OP_XENT_MAX)
         return cuda_fused_xent(args, n, c);
     if (n > 1 && (ops[0] == OP_ADAMW || ops[0] == OP_SQNORM))

@@ -6,9 +6,13 @@
  *
  *   ADD, then RMSNORM or LAYERNORM of its result                    same bits as one by one
  *   RMSNORM_I or LAYERNORM_I, then the W of the same operands       dx: same bits; weights: sums in another order
+ *     and BIAS_W of dx, if it follows
  *   XENT_MAX, XENT_SUM, and if they follow XENT_LOSS and XENT_I     sums in another order
  *   several ADAMW of the same attributes                            same bits
  *   several SQNORM into the same sum                                sums in another order
+ *   ROPE of neighbouring columns                                    same bits
+ *   MATMUL_NT, then GELU of the result                              gelu of what was not rounded
+ *   MATMUL_NN, MATMUL_TN, then GELU_I, or without the second        the same, and the first one's result may stay unwritten
  *
  * The caller makes sure that nothing else comes between: no wait, no signal before the last, no other instruction. */
 
@@ -22,11 +26,13 @@ enum { CUDA_FUSE_MOST = 48 }; /* instructions in one call */
 
 /* how many of n instructions, from the first on, one call can do: 1 = it stands alone; args have passed the checks */
 unsigned cuda_fuse(const enum op *ops, const struct kernel_args *const *args, unsigned n);
-/* the same, but only where the bits are those of one by one, so that it does not matter when it is done; no workspace */
-unsigned cuda_fuse_exact(const enum op *ops, const struct kernel_args *const *args, unsigned n);
+/* of such a call: whose first operand it may leave unwritten, so that nobody else may read it; n = none */
+unsigned cuda_fused_hides(const enum op *ops, unsigned n);
 /* workspace of such a call */
 size_t cuda_fused_workspace_bytes(const enum op *ops, const struct kernel_args *const *args, unsigned n);
-/* c: the stream, the workspace; its args are not looked at */
+/* what cuda_prepare() is for single instructions, after it */
+const char *cuda_fused_prepare(const enum op *ops, const struct kernel_args *const *args, unsigned n, const struct cuda_call *c);
+/* c: the stream, the workspace, the libraries; its args are not looked at */
 const char *cuda_fused(const enum op *ops, const struct kernel_args *const *args, unsigned n, const struct cuda_call *c);
 
 #ifdef __cplusplus

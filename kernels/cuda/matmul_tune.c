@@ -50,6 +50,8 @@ static struct product_key key_of(const struct product *p)
     k.tb = p->tb;
     k.bias = p->bias.data != NULL;
     k.add = p->c.add;
+    k.act = (uint8_t)p->act;
+    k.ldaux = p->act ? p->aux.ld : 0;
     return k;
 }
 
@@ -90,10 +92,10 @@ static void key_text(const struct cuda_libraries *l, const struct product_key *k
     snprintf(name, sizeof name, "%s", l->device_name);
     for (char *c = name; *c; c++)
         *c = *c <= ' ' ? '_' : *c;
-    snprintf(out, size, "%s sm%d x%d lt%zu m%u n%u k%u ld%u,%u,%u align%u,%u,%u type%u,%u %c%c bias%u add%u =", *name ? name : "device",
+    snprintf(out, size, "%s sm%d x%d lt%zu m%u n%u k%u ld%u,%u,%u align%u,%u,%u type%u,%u %c%c bias%u add%u act%u,%u =", *name ? name : "device",
              l->sm, l->multiprocessors, l->lt.cublasLtGetVersion(), k->m, k->n, k->k, k->lda, k->ldb, k->ldc, (unsigned)k->align_a,
              (unsigned)k->align_b, (unsigned)k->align_c, (unsigned)k->dtype, (unsigned)k->dtype_c, k->ta ? 'T' : 'N', k->tb ? 'T' : 'N',
-             (unsigned)k->bias, (unsigned)k->add);
+             (unsigned)k->bias, (unsigned)k->add, (unsigned)k->act, k->ldaux);
 }
 
 static uint64_t line_sum(const char *text, size_t n)
@@ -204,11 +206,26 @@ static int describe_eight(const struct cuda_libraries *l, const struct product *
     return bad ? bad : l->lt.cublasLtMatmulDescSetAttribute(plan->desc, LT_FAST_ACCUM, &fast, sizeof fast);
 }
 
+static uint32_t epilogue_of(const struct product *p)
+{
+    uint32_t bias = p->bias.data ? LT_EPILOGUE_BIAS : 0;
+    switch (p->act) {
+    case PRODUCT_GELU:
+        return LT_EPILOGUE_GELU_AUX | bias;
+    case PRODUCT_GELU_SLOPE:
+        return LT_EPILOGUE_DGELU;
+    case PRODUCT_PLAIN:
+        break;
+    }
+    return bias ? bias : LT_EPILOGUE_DEFAULT;
+}
+
 static int describe(const struct cuda_libraries *l, const struct product *p, struct product_plan *plan)
 {
     int32_t first = p->tb ? LT_OP_T : LT_OP_N, second = p->ta ? LT_OP_T : LT_OP_N;
     int32_t type = lt_type(p->c.dtype);
-    uint32_t epilogue = p->bias.data ? LT_EPILOGUE_BIAS : LT_EPILOGUE_DEFAULT;
+    uint32_t epilogue = epilogue_of(p);
+    int64_t ldaux = p->aux.ld;
     int bad = l->lt.cublasLtMatmulDescCreate(&plan->desc, LT_COMPUTE_32F, LT_R_32F);
     int type_a = !p->eight ? lt_type(p->a.dtype) : p->gradient ? LT_R_8F_E5M2 : LT_R_8F_E4M3;
     bad = bad ? bad : layout_make(l, &plan->layout_a, &p->b, p->eight ? LT_R_8F_E4M3 : lt_type(p->b.dtype));
@@ -223,6 +240,10 @@ static int describe(const struct cuda_libraries *l, const struct product *p, str
         bad = l->lt.cublasLtMatmulDescSetAttribute(plan->desc, LT_BIAS_POINTER, &p->bias.data, sizeof p->bias.data);
     if (p->bias.data && !bad)
         bad = l->lt.cublasLtMatmulDescSetAttribute(plan->desc, LT_BIAS_TYPE, &type, sizeof type);
+    if (p->act && !bad)
+        bad = l->lt.cublasLtMatmulDescSetAttribute(plan->desc, LT_AUX_POINTER, &p->aux.data, sizeof p->aux.data);
+    if (p->act && !bad)
+        bad = l->lt.cublasLtMatmulDescSetAttribute(plan->desc, LT_AUX_LD, &ldaux, sizeof ldaux);
     return bad;
 }
 
@@ -290,7 +311,7 @@ static void measure(const struct cuda_call *c, const struct product *p, struct p
     const struct cuda_runtime *r = c->libraries->runtime;
     cuda_event from = NULL, to = NULL;
     if (!r || (!p->eight && (product_fill(c, &p->a, 1) || product_fill(c, &p->b, 2))) || (p->c.add && product_fill(c, &p->c, 3)) ||
-        (p->bias.data && product_fill(c, &p->bias, 4)))
+        (p->bias.data && product_fill(c, &p->bias, 4)) || (p->act == PRODUCT_GELU_SLOPE && product_fill(c, &p->aux, 5)))
         return;
     if (!r->EventCreateWithFlags(&from, CUDA_EVENT_PLAIN) && !r->EventCreateWithFlags(&to, CUDA_EVENT_PLAIN))
         measure_candidates(c, p, plan, found, n, from, to);

@@ -11,6 +11,10 @@
 extern "C" {
 #endif
 
+/* what cuBLASLt does with a product before it stores c: gelu (tanh form), with the product itself to aux; or the product times
+ * gelu's slope at aux */
+enum product_act { PRODUCT_PLAIN, PRODUCT_GELU, PRODUCT_GELU_SLOPE };
+
 /* c (+)= op(a) op(b) + bias, row-major: m x n with k summed */
 struct product {
     struct view c, a, b, bias; /* bias.data NULL = none */
@@ -19,13 +23,15 @@ struct product {
     bool eight;                    /* a and b are of 8 bits, whatever their dtype says, divided by these: */
     const float *scale_a, *scale_b; /* on the device */
     uint32_t m, n, k;
+    enum product_act act;
+    struct view aux; /* of an act: as large as c, the product as it is before it */
 };
 
 /* the key under which an algorithm is kept: all that cuBLASLt's choice may depend on */
 struct product_key {
-    uint32_t m, n, k, lda, ldb, ldc;
+    uint32_t m, n, k, lda, ldb, ldc, ldaux;
     uint16_t align_a, align_b, align_c;
-    uint8_t dtype, dtype_c, ta, tb, bias, add, spare[2]; /* dtype: that of 8 bits is PRODUCT_EIGHT or PRODUCT_EIGHT_GRADIENT */
+    uint8_t dtype, dtype_c, ta, tb, bias, add, act, spare[1]; /* dtype: that of 8 bits is PRODUCT_EIGHT or PRODUCT_EIGHT_GRADIENT */
 };
 enum { PRODUCT_EIGHT = 100, PRODUCT_EIGHT_GRADIENT };
 /* a product cuBLASLt is ready for: descriptors live as long as the libraries are open */
@@ -62,6 +68,10 @@ const char *product_own(const struct cuda_call *c, const struct product *p);
 const char *product_add_bias(const struct cuda_call *c, const struct product *p);
 /* uniform in (-1, 1), for measuring: products of zeros draw less power and run faster than any training */
 const char *product_fill(const struct cuda_call *c, const struct view *v, uint32_t seed);
+
+/* matmul_gelu.c: fused.h's functions for products and the gelu behind them; args[0] is the product */
+unsigned product_gelu_fuse(const enum op *ops, const struct kernel_args *const *args, unsigned n);
+const char *product_gelu(const enum op *ops, const struct kernel_args *const *args, unsigned n, const struct cuda_call *c);
 
 const char *attention_check(enum op op, const struct kernel_args *k);
 const char *grouped_check(enum op op, const struct kernel_args *k);

@@ -215,6 +215,9 @@ static const char *prepare_kernels(struct gang *g)
                 if (why)
                     return why;
             }
+            const char *why = gang_prepare_fused(g, &g->ranks[i], w);
+            if (why)
+                return why;
         }
     return NULL;
 }

@@ -93,6 +93,9 @@ enum status gang_issue(struct gang *g, enum routine which);
 void gang_call(const struct gang *g, const struct gang_rank *r, enum routine which, uint32_t insn, struct kernel_args *k,
                struct cuda_call *c);
 
+/* calls that do several instructions, prepared after all single ones; NULL = fine */
+const char *gang_prepare_fused(const struct gang *g, const struct gang_rank *r, enum routine which);
+
 /* Launches every kernel once, on what memory holds, so that CUDA loads them all: it loads a kernel when it is first launched,
  * and may then wait for an idle device, which a communication that waits for peers never is.  NULL = launched */
 const char *gang_load(struct gang *g);

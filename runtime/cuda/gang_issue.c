@@ -62,8 +62,8 @@ static const char *launch_kernel(const struct gang *g, const struct gang_rank *r
                                              y->rows, CUDA_COPY_DEFAULT, c.stream));
 }
 
-/* the instruction at a place of the compute queue, with those behind it that the same launch does */
-static const char *launch_fused(struct gang *g, const struct gang_rank *r, enum routine which, uint32_t place)
+/* the instruction at a place of the compute queue, with those behind it that the same launch does; or only its preparation */
+static const char *call_fused(const struct gang *g, const struct gang_rank *r, enum routine which, uint32_t place, bool prepare)
 {
     const struct play *play = &r->e->play[which];
     const uint32_t *order = play->order + play->first[QUEUE_COMPUTE] + place;
@@ -77,8 +77,23 @@ static const char *launch_fused(struct gang *g, const struct gang_rank *r, enum 
         ops[at] = (enum op)play->p->insns[order[at]].op;
         list[at] = &args[at];
     }
+    return prepare ? g->s.plugin->prepare_fused(ops, list, n, &first) : g->s.plugin->launch_fused(ops, list, n, &first);
+}
+
+static const char *launch_fused(struct gang *g, const struct gang_rank *r, enum routine which, uint32_t place)
+{
     g->counts.fused++;
-    return g->s.plugin->launch_fused(ops, list, n, &first);
+    return call_fused(g, r, which, place, false);
+}
+
+const char *gang_prepare_fused(const struct gang *g, const struct gang_rank *r, enum routine which)
+{
+    const struct play *play = &r->e->play[which];
+    const char *why = NULL;
+    for (uint32_t i = 0; play->p && g->s.plugin->prepare_fused && i < play->p->ninsns && !why; i++)
+        if (play->p->insns[i].queue == QUEUE_COMPUTE && r->play[which].fused[i] > 1)
+            why = call_fused(g, r, which, r->play[which].place[i], true);
+    return why;
 }
 
 const char *gang_load(struct gang *g)

@@ -79,6 +79,61 @@ static void find_stretches(struct gang_play *gp, const struct play *play)
     }
 }
 
+/* do they share a byte?  Of operands in slots that differ between ranks: perhaps */
+static bool share_bytes(const struct operand *a, const struct operand *b)
+{
+    uint64_t ends[2];
+    const struct operand *both[2] = {a, b};
+    if (a->buffer != b->buffer)
+        return false;
+    if (a->slot != UINT16_MAX || b->slot != UINT16_MAX)
+        return true;
+    for (int i = 0; i < 2; i++)
+        ends[i] = both[i]->offset + (uint64_t)both[i]->rows * both[i]->ld * isa_dtype_bytes(both[i]->dtype);
+    return a->offset < ends[1] && b->offset < ends[0];
+}
+
+static bool same_place(const struct operand *a, const struct operand *b)
+{
+    return a->offset == b->offset && a->dtype == b->dtype && a->rows == b->rows && a->cols == b->cols && a->ld == b->ld;
+}
+
+/* Is what instruction `insn` writes first read by nobody behind instruction `last`, because it is written over or never looked
+ * at again?  Where a step's end may run twice the question is not asked. */
+static bool dies(const struct program *p, uint32_t insn, uint32_t last)
+{
+    const struct operand *own = &p->operands[p->insns[insn].operand];
+    if (p->buffers[own->buffer].kind != BUFFER_STEP)
+        return false;
+    for (uint32_t i = 0; i < p->ninsns; i++)
+        if (p->insns[i].op == OP_SEAM)
+            return false;
+    for (uint32_t i = last + 1; i < p->ninsns; i++) { /* in the order of the step */
+        const struct insn *in = &p->insns[i];
+        bool touched = false, over = true;
+        for (uint32_t k = 0; k < isa_info((enum op)in->op)->noperands; k++) {
+            const struct operand *o = &p->operands[in->operand + k];
+            if (o->buffer == NONE || !share_bytes(own, o))
+                continue;
+            touched = true;
+            over = over && o->mark == MARK_WRITE && same_place(own, o);
+        }
+        if (touched)
+            return over;
+    }
+    return true;
+}
+
+/* what a call of n instructions needs, and whether all others find what they look for */
+static bool may_fuse(const struct gang *g, const struct gang_rank *r, const struct play *play, const uint32_t *order,
+                     const enum op *ops, const struct kernel_args *const *list, uint32_t n)
+{
+    const struct cuda_plugin *p = g->s.plugin;
+    uint32_t hidden = p->fused_hides(ops, n);
+    return p->fused_workspace_bytes(ops, list, n) <= r->workspace_bytes[QUEUE_COMPUTE] &&
+           (hidden >= n || dies(play->p, order[hidden], order[n - 1]));
+}
+
 /* Neighbours on the compute queue that one launch can do.  As in a stretch nothing may come between them from outside: only
  * the first waits, only the last is waited for. */
 static void find_fused(const struct gang *g, const struct gang_rank *r, struct gang_play *gp, const struct play *play)
@@ -92,8 +147,8 @@ static void find_fused(const struct gang *g, const struct gang_rank *r, struct g
         struct kernel_args args[CUDA_FUSE_MOST];
         const struct kernel_args *list[CUDA_FUSE_MOST];
         uint32_t room = 0;
-        for (done = 0; done == room && room < CUDA_FUSE_MOST;) { /* two first, and more of those that take more than two */
-            uint32_t most = room < 2 ? 2 : CUDA_FUSE_MOST, before = room;
+        for (done = 0; done == room && room < CUDA_FUSE_MOST;) { /* four first, and more of those that take them all */
+            uint32_t most = room < 4 ? 4 : CUDA_FUSE_MOST, before = room;
             for (; room < most && at + room < n; room++) {
                 uint32_t i = order[at + room];
                 if (room && (play->p->insns[i].nwaits || gp->event[order[at + room - 1]]))
@@ -107,6 +162,8 @@ static void find_fused(const struct gang *g, const struct gang_rank *r, struct g
                 break;
             done = g->s.plugin->fuse(ops, list, room);
         }
+        if (done > 1 && !may_fuse(g, r, play, order + at, ops, list, done))
+            done = 1;
         gp->fused[order[at]] = (uint8_t)done;
         for (uint32_t i = 1; i < done; i++)
             gp->fused[order[at + i]] = 0;

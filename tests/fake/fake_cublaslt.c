@@ -13,6 +13,8 @@ struct object {
     int32_t ta, tb, bias_type, compute;
     uint32_t epilogue;
     const void *bias, *scale[2];
+    void *aux;
+    int64_t ldaux;
     int8_t fast;
     /* a layout */
     int type;
@@ -95,11 +97,13 @@ static int desc_set(void *p, int attribute, const void *value, size_t bytes)
                : attribute == LT_EPILOGUE     ? (void *)&o->epilogue
                : attribute == LT_BIAS_POINTER ? (void *)&o->bias
                : attribute == LT_BIAS_TYPE    ? (void *)&o->bias_type
+               : attribute == LT_AUX_POINTER  ? (void *)&o->aux
+               : attribute == LT_AUX_LD       ? (void *)&o->ldaux
                : attribute == LT_A_SCALE_POINTER ? (void *)&o->scale[0]
                : attribute == LT_B_SCALE_POINTER ? (void *)&o->scale[1]
                : attribute == LT_FAST_ACCUM      ? (void *)&o->fast
                                                  : NULL;
-    bool pointer = attribute == LT_BIAS_POINTER || attribute == LT_A_SCALE_POINTER || attribute == LT_B_SCALE_POINTER;
+    bool pointer = attribute == LT_AUX_POINTER || attribute == LT_AUX_LD || attribute == LT_BIAS_POINTER || attribute == LT_A_SCALE_POINTER || attribute == LT_B_SCALE_POINTER;
     if (!to || bytes != (pointer ? sizeof(void *) : attribute == LT_FAST_ACCUM ? 1 : 4))
         return wrong("an attribute of another size");
     memcpy(to, value, bytes);
@@ -185,9 +189,15 @@ static int shape(const struct object *d, const struct object *a, const struct ob
     } else if (a->type != b->type || (a->type == LT_R_32F && c->type != LT_R_32F) || d->scale[0] || d->fast) {
         return UNSUPPORTED;
     }
-    if (d->epilogue == LT_EPILOGUE_BIAS && (!d->bias || d->bias_type != c->type))
+    bool bias = d->epilogue & LT_EPILOGUE_BIAS, back = d->epilogue == LT_EPILOGUE_DGELU;
+    bool gelu = (d->epilogue & ~(uint32_t)LT_EPILOGUE_BIAS) == LT_EPILOGUE_GELU_AUX;
+    if (bias && (!d->bias || d->bias_type != c->type))
         return wrong("a bias of another type than the result, or none");
-    return d->epilogue == LT_EPILOGUE_BIAS || d->epilogue == LT_EPILOGUE_DEFAULT ? 0 : UNSUPPORTED;
+    if ((gelu || back) && (!d->aux || (uintptr_t)d->aux % 16 || d->ldaux % 8 || d->ldaux < (int64_t)c->rows))
+        return wrong("gelu's argument has no place, or one that is not aligned");
+    if ((gelu || back) && (fake_lt()->lacks_gelu || c->type != LT_R_16BF))
+        return UNSUPPORTED;
+    return gelu || back || d->epilogue == LT_EPILOGUE_BIAS || d->epilogue == LT_EPILOGUE_DEFAULT ? 0 : UNSUPPORTED;
 }
 
 static int heuristic(void *handle, void *desc, void *la, void *lb, void *lc, void *ld, void *preference, int wanted,
@@ -237,6 +247,29 @@ static double load(const void *p, int type, size_t at)
     return (double)(type == LT_R_32F ? ((const float *)p)[at] : bf16_load(((const uint16_t *)p)[at]));
 }
 
+/* the tanh form, and its slope */
+static double gelu(double x, bool slope)
+{
+    double u = sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x), t = tanh(u);
+    double du = sqrt(2 / 3.14159265358979323846) * (1 + 3 * 0.044715 * x * x);
+    return slope ? 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * du : 0.5 * x * (1 + t);
+}
+
+/* what is stored in place of a product's element, column j and row i of it in the library's terms */
+static double finish(const struct object *o, double sum, uint64_t i, uint64_t j)
+{
+    uint16_t *aux = o->aux;
+    size_t at = j * (size_t)o->ldaux + i;
+    if (o->epilogue & LT_EPILOGUE_BIAS)
+        sum += load(o->bias, o->bias_type, i);
+    if (o->epilogue == LT_EPILOGUE_DGELU)
+        return sum * gelu((double)bf16_load(aux[at]), true);
+    if ((o->epilogue & ~(uint32_t)LT_EPILOGUE_BIAS) != LT_EPILOGUE_GELU_AUX)
+        return sum;
+    aux[at] = bf16_round((float)sum);
+    return gelu(sum, false);
+}
+
 static int matmul(void *handle, void *desc, const void *alpha, const void *a, void *la, const void *b, void *lb, const void *beta,
                   const void *c, void *lc, void *d, void *ld, const struct lt_algo *algo, void *workspace, size_t workspace_bytes,
                   cuda_stream stream)
@@ -267,7 +300,7 @@ static int matmul(void *handle, void *desc, const void *alpha, const void *a, vo
             size_t at = j * (size_t)z->ld + i;
             sum *= (double)*(const float *)alpha * scale;
             sum += *(const float *)beta != 0 ? (double)*(const float *)beta * load(c, z->type, at) : 0;
-            sum += o->epilogue == LT_EPILOGUE_BIAS ? load(o->bias, o->bias_type, i) : 0;
+            sum = finish(o, sum, i, j);
             if (z->type == LT_R_32F)
                 ((float *)d)[at] = (float)sum;
             else
@@ -275,6 +308,7 @@ static int matmul(void *handle, void *desc, const void *alpha, const void *a, vo
         }
     static const int cost[ALGORITHMS] = {30, 10, 20};
     fake_lt()->products++;
+    fake_lt()->gelus += o->epilogue >= LT_EPILOGUE_GELU_AUX;
     fake_lt()->cost += cost[algo->data[0]];
     return 0;
 }

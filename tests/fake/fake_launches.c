@@ -134,15 +134,38 @@ static const char *plugin_launch(enum op op, const struct cuda_call *c)
     return why ? why : fake_cuda_launched();
 }
 
-/* the patterns of kernels/cuda/fused.h that keep all bits, by shape alone */
+/* the patterns of kernels/cuda/fused.h, by what stands there alone */
 static unsigned plugin_fuse(const enum op *ops, const struct kernel_args *const *args, unsigned n)
 {
+    static const enum op pattern[][4] = {{OP_RMSNORM_I, OP_RMSNORM_W, NOPS}, {OP_LAYERNORM_I, OP_LAYERNORM_W, OP_BIAS_W, NOPS},
+                                         {OP_MATMUL_NT, OP_GELU, NOPS}, {OP_MATMUL_NN, OP_MATMUL_TN, OP_GELU_I, NOPS}};
     unsigned same = 1;
     if (n > 1 && ops[0] == OP_ADD && ops[1] == OP_RMSNORM)
         return args[1]->operand[OPND(RMSNORM, x)].data == args[0]->operand[OPND(ADD, y)].data ? 2 : 1;
+    for (size_t i = 0; i < sizeof pattern / sizeof *pattern; i++) {
+        unsigned k = 0;
+        while (k < n && k < 4 && pattern[i][k] != NOPS && ops[k] == pattern[i][k])
+            k++;
+        if (k == 4 || pattern[i][k] == NOPS)
+            return k;
+    }
     while (same < n && ops[0] == OP_ADAMW && ops[same] == OP_ADAMW)
         same++;
     return same;
+}
+
+static size_t plugin_fused_workspace(const enum op *ops, const struct kernel_args *const *args, unsigned n)
+{
+    size_t most = 0;
+    (void)args;
+    for (unsigned i = 0; i < n; i++)
+        most = fake_cuda_workspace(ops[i]) > most ? fake_cuda_workspace(ops[i]) : most;
+    return most;
+}
+
+static unsigned plugin_fused_hides(const enum op *ops, unsigned n)
+{
+    return n > 1 && ops[0] == OP_MATMUL_NN ? 0 : n;
 }
 
 static const char *plugin_launch_fused(const enum op *ops, const struct kernel_args *const *args, unsigned n, const struct cuda_call *c)
@@ -153,6 +176,12 @@ static const char *plugin_launch_fused(const enum op *ops, const struct kernel_a
     const char *why = count_launch(c->stream);
     for (unsigned i = 0; i < n && !why; i++)
         enqueue_kernel(ops[i], args[i], c);
+    if (!why && plugin_fused_hides(ops, n) < n) { /* whoever reads what is not written finds no number */
+        const struct view *hidden = &args[plugin_fused_hides(ops, n)]->operand[0];
+        size_t size = isa_dtype_bytes(hidden->dtype);
+        const struct copy nan = {hidden->data, NULL, hidden->ld * size, 0, hidden->cols * size, hidden->rows, 0xff};
+        fake_cuda_enqueue(c->stream, step_copy, &nan, sizeof nan);
+    }
     fake_cuda_unlock();
     return why ? why : fake_cuda_launched();
 }
@@ -174,6 +203,8 @@ void fake_launches_table(struct cuda_runtime *t, struct cuda_plugin *p)
     t->MemsetAsync = f_memset;
     p->launch = plugin_launch;
     p->fuse = plugin_fuse;
+    p->fused_workspace_bytes = plugin_fused_workspace;
+    p->fused_hides = plugin_fused_hides;
     p->launch_fused = plugin_launch_fused;
     p->sum = plugin_sum;
     p->mark = plugin_mark;

@@ -61,7 +61,8 @@ static launcher *row_of(enum op op)
                                   [OP_RMSNORM_I] = cuda_RMSNORM_I, [OP_RMSNORM_W] = cuda_RMSNORM_W,
                                   [OP_LAYERNORM_I] = cuda_LAYERNORM_I, [OP_LAYERNORM_W] = cuda_LAYERNORM_W,
                                   [OP_XENT_MAX] = cuda_XENT_MAX, [OP_XENT_SUM] = cuda_XENT_SUM, [OP_XENT_LOSS] = cuda_XENT_LOSS,
-                                  [OP_XENT_I] = cuda_XENT_I, [OP_ADAMW] = cuda_ADAMW, [OP_SQNORM] = cuda_SQNORM};
+                                  [OP_XENT_I] = cuda_XENT_I, [OP_ADAMW] = cuda_ADAMW, [OP_SQNORM] = cuda_SQNORM,
+                                  [OP_BIAS_W] = cuda_BIAS_W, [OP_ROPE] = cuda_ROPE};
     return rows[op];
 }
 
@@ -192,6 +193,79 @@ static void test_slopes(void)
     }
 }
 
+/* and the bias of the layer before, whose gradient is the sum of dx's rows */
+static void test_tail(void)
+{
+    const struct {
+        uint32_t t, h, fused;
+        enum dtype dtype;
+        bool centred, add;
+    } cases[] = {{700, 64, 3, DTYPE_BF16, true, true}, {35, 1000, 3, DTYPE_F32, false, true}, {5, 4104, 3, DTYPE_BF16, true, false},
+                 {3, 8200, 2, DTYPE_BF16, true, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint32_t t = cases[i].t, h = cases[i].h;
+        enum dtype d = cases[i].dtype;
+        struct sequence s = begin();
+        struct view dy = make(&s, d, t, h, true), x = make(&s, d, t, h, true), rstd = make(&s, DTYPE_F32, t, 1, true),
+                    mean = make(&s, DTYPE_F32, t, 1, true), g = make(&s, d, 1, h, true), dx = make(&s, d, t, h, cases[i].add),
+                    dg = make(&s, DTYPE_F32, 1, h, cases[i].add), db = make(&s, DTYPE_F32, 1, h, cases[i].add), mine = dx;
+        mine.add = dg.add = db.add = cases[i].add;
+        struct kernel_args *k = next(&s, cases[i].centred ? OP_LAYERNORM_I : OP_RMSNORM_I);
+        struct kernel_args *w = next(&s, cases[i].centred ? OP_LAYERNORM_W : OP_RMSNORM_W), *b = next(&s, OP_BIAS_W);
+        const struct view inputs[] = {mine, dy, x, g};
+        memcpy(k->operand, inputs, sizeof inputs);
+        if (cases[i].centred) {
+            SET(k, LAYERNORM_I, mean, mean);
+            SET(k, LAYERNORM_I, rstd, rstd);
+            SET(w, LAYERNORM_W, dg, dg);
+            SET(w, LAYERNORM_W, dy, dy);
+            SET(w, LAYERNORM_W, x, x);
+            SET(w, LAYERNORM_W, mean, mean);
+            SET(w, LAYERNORM_W, rstd, rstd);
+        } else {
+            SET(k, RMSNORM_I, rstd, rstd);
+            SET(w, RMSNORM_W, dg, dg);
+            SET(w, RMSNORM_W, dy, dy);
+            SET(w, RMSNORM_W, x, x);
+            SET(w, RMSNORM_W, rstd, rstd);
+        }
+        SET(b, BIAS_W, db, db);
+        SET(b, BIAS_W, dy, dx);
+        CU_ASSERT(compare(&s, cases[i].fused, (const struct view *const[]){&dx, &dg, &db, NULL}) < 2e-5);
+    }
+}
+
+/* queries and keys side by side, turned in one launch; keys of another matrix, or turned otherwise, are not */
+static void test_rope(void)
+{
+    for (int i = 0; i < 4; i++) {
+        struct sequence s = begin();
+        struct view all = make(&s, i & 1 ? DTYPE_F32 : DTYPE_BF16, 9, 6 * 16, true), q = all, k = all, other = make(&s, all.dtype, 9, 6 * 16, true);
+        q.cols = 4 * 16;
+        k.cols = 16;
+        k.data = (uint8_t *)all.data + 4 * 16 * isa_dtype_bytes(all.dtype);
+        struct kernel_args *a = next(&s, OP_ROPE), *b = next(&s, OP_ROPE);
+        SET(a, ROPE, y, q);
+        SET(a, ROPE, x, q);
+        a->attr[ATTR(ROPE, head)].i = a->attr[ATTR(ROPE, dims)].i = 16;
+        a->attr[ATTR(ROPE, sequence)].i = 5;
+        a->attr[ATTR(ROPE, theta)].f = 1e4;
+        *b = *a;
+        if (i == 3)
+            b->attr[ATTR(ROPE, inverse)].i = 1;
+        if (i == 2)
+            k = other;
+        SET(b, ROPE, y, k);
+        SET(b, ROPE, x, k);
+        if (i < 2) {
+            CU_ASSERT(compare(&s, 2, (const struct view *const[]){&all, &other, NULL}) <= 0);
+            continue;
+        }
+        CU_ASSERT_EQUAL(cuda_fuse(s.ops, (const struct kernel_args *const[]){a, b}, 2), 1);
+        free(s.memory);
+    }
+}
+
 static void test_xent(void)
 {
     for (unsigned i = 0; i < 4; i++) {
@@ -305,6 +379,8 @@ void suite_cuda_fused(void)
     CU_pSuite s = CU_add_suite("cuda_fused", NULL, NULL);
     CU_add_test(s, "residual and norm", test_add_norm);
     CU_add_test(s, "a norm's gradients", test_slopes);
+    CU_add_test(s, "a norm's gradients and a bias's", test_tail);
+    CU_add_test(s, "queries and keys turned", test_rope);
     CU_add_test(s, "cross-entropy", test_xent);
     CU_add_test(s, "many tensors", test_many);
     CU_add_test(s, "what stands alone", test_strangers);

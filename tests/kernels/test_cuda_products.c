@@ -3,6 +3,7 @@
 
 #include "tests/kernels/cuda_compare.h"
 #include "kernels/cpu/fp8.h"
+#include "kernels/cuda/fused.h"
 #include "kernels/cuda/products.h"
 #include "tests/fake/fake_cublaslt.h"
 
@@ -242,6 +243,130 @@ static void test_small_workspace(void)
     lt_close(&l);
 }
 
+/* ---- gelu ---- */
+
+enum { GELU_ROWS = 24, GELU_IN = 16, GELU_OUT = 40 };
+struct layer {
+    uint16_t *memory[10];
+    struct kernel_args product, weight, act;
+    struct cuda_call call;
+};
+
+static struct view layer_view(struct layer *l, int at, uint32_t rows, uint32_t cols, bool random)
+{
+    l->memory[at] = aligned_alloc(256, 8192);
+    for (uint32_t i = 0; i < 4096; i++)
+        l->memory[at][i] = random ? (uint16_t)((i * 2654435761u >> 9 & 0x80ff) | 0x3e00) : 0xffff; /* 0.13 to 0.5, either sign */
+    return (struct view){l->memory[at], DTYPE_BF16, false, rows, cols, cols};
+}
+
+/* h = gelu(x = n w' + b), or dx = (dy w) gelu'(x) with dw = dy' h between */
+static void layer_make(struct layer *l, struct cuda_libraries *libraries, bool back)
+{
+    memset(l, 0, sizeof *l);
+    struct view *p = l->product.operand, *a = l->act.operand, *w = l->weight.operand, x = layer_view(l, 0, GELU_ROWS, GELU_OUT, back);
+    p[1] = layer_view(l, 1, GELU_ROWS, GELU_IN, true);
+    p[2] = back ? layer_view(l, 2, GELU_IN, GELU_OUT, true) : layer_view(l, 2, GELU_OUT, GELU_IN, true);
+    p[0] = back ? layer_view(l, 3, GELU_ROWS, GELU_OUT, false) : x;
+    if (!back)
+        p[3] = layer_view(l, 4, 1, GELU_OUT, true);
+    a[0] = layer_view(l, 5, GELU_ROWS, GELU_OUT, false);
+    a[1] = p[0];
+    if (back)
+        a[2] = x;
+    l->act.attr[ATTR(GELU, tanh)].i = 1;
+    w[0] = layer_view(l, 6, GELU_IN, GELU_OUT, false);
+    w[1] = p[1];
+    w[2] = layer_view(l, 7, GELU_ROWS, GELU_OUT, true);
+    l->call = (struct cuda_call){.workspace = aligned_alloc(256, 4096), .workspace_bytes = 4096, .libraries = libraries};
+}
+static void layer_free(struct layer *l)
+{
+    for (int i = 0; i < 10; i++)
+        free(l->memory[i]);
+    free(l->call.workspace);
+}
+
+static double apart(const struct view *x, const struct view *y)
+{
+    double most = 0, difference = 0;
+    for (uint32_t i = 0; i < x->rows * x->cols; i++) {
+        double a = (double)bf16_load(((const uint16_t *)x->data)[i]), b = (double)bf16_load(((const uint16_t *)y->data)[i]);
+        most = fmax(most, fabs(b));
+        difference = fabs(a - b) <= 1e9 ? fmax(difference, fabs(a - b)) : INFINITY;
+    }
+    return difference / most;
+}
+
+/* joined where the library has it and it was measured, else one by one: the same numbers but for the rounding between */
+static void test_gelu(void)
+{
+    static const enum op forth[] = {OP_MATMUL_NT, OP_GELU}, back[] = {OP_MATMUL_NN, OP_MATMUL_TN, OP_GELU_I}, split[] = {OP_MATMUL_NN, OP_GELU_I};
+    const enum op *const ops[] = {forth, back, split};
+    const unsigned n[] = {2, 3, 2};
+    setenv("LLMC_CACHE", "/dev/null/llmc", 1);
+    for (int i = 0; i < 12; i++) {
+        struct cuda_libraries l;
+        struct layer own, want;
+        int kind = i % 3, gelus, lacks = i / 3 % 2, unprepared = i / 6;
+        lt_open(&l);
+        fake_lt()->lacks_gelu = lacks;
+        layer_make(&own, &l, kind > 0);
+        layer_make(&want, &l, kind > 0);
+        const struct kernel_args *args[] = {&own.product, kind == 1 ? &own.weight : &own.act, &own.act};
+        CU_ASSERT_EQUAL(cuda_fuse(ops[kind], args, n[kind]), n[kind]);
+        CU_ASSERT_EQUAL(cuda_fused_hides(ops[kind], n[kind]), kind ? 0 : 2);
+        if (!unprepared)
+            CU_ASSERT_PTR_NULL(cuda_fused_prepare(ops[kind], args, n[kind], &own.call));
+        layer_free(&own); /* what it was measured on is random */
+        layer_make(&own, &l, kind > 0);
+        gelus = fake_lt()->gelus;
+        CU_ASSERT_PTR_NULL(cuda_fused(ops[kind], args, n[kind], &own.call));
+        CU_ASSERT_EQUAL(fake_lt()->gelus - gelus, !lacks && !unprepared);
+        const struct kernel_args *each[] = {&want.product, kind == 1 ? &want.weight : &want.act, &want.act};
+        for (unsigned k = 0; k < n[kind]; k++) {
+            want.call.args = each[k];
+            CU_ASSERT_PTR_NULL(cuda_kernel(ops[kind][k], &want.call));
+        }
+        CU_ASSERT(apart(&own.act.operand[0], &want.act.operand[0]) < 8e-3);
+        CU_ASSERT(kind || apart(&own.product.operand[0], &want.product.operand[0]) <= 0);
+        CU_ASSERT(kind != 1 || apart(&own.weight.operand[0], &want.weight.operand[0]) <= 0);
+        CU_ASSERT_EQUAL(cuda_fused_workspace_bytes(ops[kind], args, n[kind]), WORKSPACE_PRODUCT);
+        layer_free(&own);
+        layer_free(&want);
+        fake_lt()->lacks_gelu = false;
+        lt_close(&l);
+    }
+}
+
+/* what must stay apart */
+static void test_gelu_apart(void)
+{
+    static const enum op forth[] = {OP_MATMUL_NT, OP_GELU}, back[] = {OP_MATMUL_NN, OP_MATMUL_TN, OP_GELU_I};
+    struct layer f, b;
+    layer_make(&f, NULL, false);
+    layer_make(&b, NULL, true);
+    const struct kernel_args *fargs[] = {&f.product, &f.act}, *bargs[] = {&b.product, &b.weight, &b.act};
+    struct kernel_args act = f.act, product = f.product, weight = b.weight, slope = b.act;
+    CU_ASSERT_EQUAL(cuda_fuse(back, bargs, 2), 1);
+#define APART(ops, args, n, k, change, was)                                                                  \
+    change;                                                                                                  \
+    CU_ASSERT_EQUAL(cuda_fuse(ops, args, n), 1);                                                             \
+    k = was;                                                                                                 \
+    CU_ASSERT_EQUAL(cuda_fuse(ops, args, n), n)
+    APART(forth, fargs, 2, f.act, f.act.attr[ATTR(GELU, tanh)].i = 0, act);
+    APART(forth, fargs, 2, f.act, f.act.operand[1].data = f.memory[6], act);
+    APART(forth, fargs, 2, f.act, f.act.operand[0].data = f.memory[0], act);
+    APART(forth, fargs, 2, f.product, f.product.operand[0].add = true, product);
+    APART(forth, fargs, 2, f.product, f.product.attr[ATTR(MATMUL_NT, fp8)].i = 1, product);
+    APART(back, bargs, 3, b.weight, b.weight.operand[0].data = b.memory[2], weight); /* the weight's gradient over the weight */
+    APART(back, bargs, 3, b.weight, b.weight.operand[2].data = b.memory[3], weight); /* of what the product makes */
+    APART(back, bargs, 3, b.act, b.act.operand[0].data = b.memory[1], slope);
+    APART(back, bargs, 3, b.act, b.act.operand[0].data = b.memory[0], slope);
+    layer_free(&f);
+    layer_free(&b);
+}
+
 /* ---- 8 bits ---- */
 
 static struct cuda_case eight(enum op op, double m, double n, double k, uint32_t mode)
@@ -413,6 +538,8 @@ void suite_cuda_products(void)
     CU_add_test(s, "numbers of 8 bits, as on the CPU in every bit", test_eight_numbers);
     CU_add_test(s, "8 bits, as on the CPU and by cuBLASLt's rules", test_eight);
     CU_add_test(s, "8 bits of experts, as on the CPU", test_eight_grouped);
+    CU_add_test(s, "a product and the gelu behind it", test_gelu);
+    CU_add_test(s, "a gelu that stays apart", test_gelu_apart);
     CU_add_test(s, "8 bits that are refused, or not taken", test_eight_refused);
     CU_add_test(s, "the fastest algorithm, measured once and kept", test_tuning);
     CU_add_test(s, "no more workspace than there is", test_small_workspace);
