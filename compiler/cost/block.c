@@ -330,10 +330,13 @@ static void stream(struct block *b, const struct opr *o)
 /* Seconds of kernels with the waits for a host that launches them and the transfers between them as it goes: all of it
  * takes at least as long as the host, and more where both are alike, because small kernels then wait for the host while
  * large ones let it run ahead.  Runs of one model with growing microbatches (vTrain's, tp 1 to 8, one node and many)
- * follow the root of the sum of squares. */
-static double waits(double kernels_s, double transfers_s, double host_s)
+ * follow the root of the sum of squares.  A host that waits for each kernel in turn never runs ahead (BLOOM's runs on more
+ * than 160 GPUs, which hung otherwise: its chronicles, "dealing with JZ hanging on the large model"). */
+static double waits(const struct profile *p, double kernels_s, double transfers_s, double host_s)
 {
     double device_s = kernels_s + transfers_s;
+    if (p->launches_block > 0.5)
+        return kernels_s + host_s;
     return sqrt(device_s * device_s + host_s * host_s) - transfers_s;
 }
 
@@ -374,8 +377,8 @@ static struct cost_block block_make(struct arena *a, const struct cost *c, const
             stream(&b, &e->oprs[i]);
     }
     double host_s = 1e-6 * c->profile->host_op_us;
-    b.out.forward_s = waits(b.out.forward_s, b.out.forward_comm_s, host_s * b.forward_kernels);
-    b.out.backward_s = waits(b.out.backward_s, b.out.backward_comm_s, host_s * b.backward_kernels);
+    b.out.forward_s = waits(c->profile, b.out.forward_s, b.out.forward_comm_s, host_s * b.forward_kernels);
+    b.out.backward_s = waits(c->profile, b.out.backward_s, b.out.backward_comm_s, host_s * b.backward_kernels);
     cap_hidden(&b.out);
     cost_keep(a, c, e, layer, &b.out);
     return b.out;

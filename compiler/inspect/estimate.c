@@ -46,7 +46,14 @@ const char *estimate_basis(struct arena *a, const struct job *job, const struct 
         is_calibrated(gpu)
             ? ""
             : arena_printf(a, "; extrapolated: no run has calibrated kernels of %s", gpu->model);
-    return arena_printf(a, "%s%s", job->wishes.profile_name, guess);
+    struct strbuf text = {0};
+    strbuf_text(&text, job->wishes.profile_name);
+    for (uint32_t i = 0; i < job->wishes.nadjusts; i++)
+        strbuf_printf(&text, "%s %s %g", i ? "," : " with", job->wishes.adjusts[i].param->name, job->wishes.adjusts[i].value);
+    strbuf_text(&text, guess);
+    char *whole = arena_strdup(a, text.text);
+    strbuf_free(&text);
+    return whole;
 }
 
 static void print_parts(const struct explain_item *item, uint32_t n, struct explain_unit u, FILE *out)

@@ -198,7 +198,9 @@ struct wishes {
     double step_time_s, finish_s; /* limits, 0 = none */
     struct span step_time_span, finish_span;
     const char *profile_name;     /* "llmrun" */
-    const struct profile *profile;
+    const struct profile *profile; /* with what is adjusted */
+    uint32_t nadjusts;
+    const struct profile_adjust *adjusts;
     struct span span;
 };
 

@@ -452,10 +452,15 @@ void sema_plan(struct check *c, const struct stmt *s, const struct env *env)
         diag_error(c->diag, s->items->span, "form", "plan has no name");
     struct block b = check_block(c, SCOPE_plan, s ? s->block : NULL, env, owner);
     struct keep_wish *keeps = ARENA_ARRAY(c->arena, struct keep_wish, b.n ? b.n : 1);
+    struct profile_adjust *adjusts = ARENA_ARRAY(c->arena, struct profile_adjust, b.n ? b.n : 1);
     w->keeps = keeps;
+    w->adjusts = adjusts;
     w->recompute = RECOMPUTE_AUTO;
     for (size_t i = 0; i < b.n; i++)
-        sema_plan_entry(c, &b.entries[i], w, keeps);
+        if (!strcmp(b.entries[i].row->name, "adjust"))
+            w->nadjusts += sema_adjust(c, &b.entries[i], &adjusts[w->nadjusts]);
+        else
+            sema_plan_entry(c, &b.entries[i], w, keeps);
     const struct bound *sp = bound_find(&b.words, "sequence_parallel");
     w->sequence_parallel = bound_is(&b.words, "sequence_parallel", "yes")  ? TRI_YES
                            : bound_is(&b.words, "sequence_parallel", "no") ? TRI_NO

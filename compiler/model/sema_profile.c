@@ -1,10 +1,44 @@
-/* The word `profile`: which software stack the prediction is for, and what that stack does where the plan
- * block leaves it open. */
+/* The words `profile` and `adjust`: which software stack the prediction is for, in which of its parameters the user's
+ * own differs, and what that stack does where the plan block leaves it open. */
 
 #include "compiler/model/check.h"
 
 #include <stdio.h>
 #include <string.h>
+
+/* PARAMETER = NUMBER, in the parameter's bounds; false after an error */
+bool sema_adjust(struct check *c, const struct entry *e, struct profile_adjust *out)
+{
+    const struct item *name = e->stmt->items, *number = name ? name->next : NULL;
+    if (!number || number->next || name->relop != RELOP_NONE || number->relop != RELOP_EQ || name->expr->kind != EXPR_NAME) {
+        diag_error(c->diag, e->stmt->span, "form", "'adjust' is written adjust %s", e->row->words);
+        return false;
+    }
+    const struct profile_param *at = profile_param(name->expr->text);
+    if (!at) {
+        const char *names[PROFILE_PARAMS];
+        size_t n;
+        const struct profile_param *all = profile_params(&n);
+        for (size_t i = 0; i < n; i++)
+            names[i] = all[i].name;
+        const char *near = diag_nearest(name->expr->text, names, n);
+        diag_error(c->diag, name->span, "unknown", "a profile has no parameter '%s'", name->expr->text);
+        if (near)
+            diag_caret(c->diag, "did you mean '%s'?", near);
+        return false;
+    }
+    struct value v = check_eval(c, e->env, number->expr);
+    if (v.kind == VALUE_BAD)
+        return false;
+    double value = v.kind == VALUE_NUMBER && v.number.kind == UNITS_COUNT ? v.number.real : -1;
+    if (!(value >= at->low && value <= at->high)) {
+        diag_error(c->diag, number->span, "range", "%s must be a number from %g to %g", at->name, at->low, at->high);
+        diag_caret(c->diag, "%s", at->meaning);
+        return false;
+    }
+    *out = (struct profile_adjust){at, value};
+    return true;
+}
 
 void sema_profile(struct check *c, const struct binding *words, struct wishes *w)
 {
@@ -12,6 +46,7 @@ void sema_profile(struct check *c, const struct binding *words, struct wishes *w
     w->profile_name = bound_name(words, "profile");
     w->profile = p;
     if (profile_find(p, w->profile_name)) {
+        profile_adjust(p, w->adjusts, w->nadjusts);
         if (w->sequence_parallel == TRI_AUTO && p->sequence_parallel < 0.5)
             w->sequence_parallel = TRI_NO;
         return;

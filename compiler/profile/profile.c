@@ -97,6 +97,12 @@ bool profile_find(struct profile *p, const char *name)
     return false;
 }
 
+void profile_adjust(struct profile *p, const struct profile_adjust *adjusts, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        *PROFILE_PARAM(p, adjusts[i].param) = adjusts[i].value;
+}
+
 const char *profile_name(size_t i)
 {
     return i < NBUILTINS ? builtins[i].name : NULL;

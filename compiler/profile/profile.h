@@ -11,10 +11,21 @@ struct profile {
 #include "compiler/profile/profile.def"
 #undef PARAM
 };
+enum {
+#define PARAM(name, value, low, high, meaning) PROFILE_##name,
+#include "compiler/profile/profile.def"
+#undef PARAM
+    PROFILE_PARAMS
+};
 struct profile_param {
     const char *name, *meaning;
     size_t offset;
     double value, low, high;
+};
+/* a parameter that has another value than its profile says, within its bounds */
+struct profile_adjust {
+    const struct profile_param *param;
+    double value;
 };
 #define PROFILE_PARAM(p, at) ((double *)((char *)(p) + (at)->offset))
 
@@ -26,6 +37,7 @@ const struct profile_param *profile_param(const char *name);
 bool profile_parse(struct profile *p, const char *text, size_t size, unsigned *line, const char **why);
 /* the stack of that name; false if there is none */
 bool profile_find(struct profile *p, const char *name);
+void profile_adjust(struct profile *p, const struct profile_adjust *adjusts, size_t n);
 /* the i-th of those that come with the compiler, NULL after the last */
 const char *profile_name(size_t i);
 

@@ -22,6 +22,8 @@ struct row {
     char *id;
     struct job *job;
     struct topo *topo;
+    const struct profile *stack; /* as the commands have set it */
+    struct profile profile;      /* with what the row adjusts */
 };
 struct stack {
     const char *name;
@@ -61,8 +63,10 @@ static void read_row(struct bench *b, const char *folder, const char *id)
     *row = (struct row){.id = strdup(id), .topo = topo_read(b->inputs, d, path)};
     snprintf(path, sizeof path, "%s/%s/model.llm", folder, id);
     row->job = row->topo ? job_read(b->inputs, d, path, NULL, 0) : NULL;
-    if (row->job)
-        row->job->wishes.profile = &find_stack(b, row->job->wishes.profile_name)->profile;
+    if (row->job) {
+        row->stack = &find_stack(b, row->job->wishes.profile_name)->profile;
+        row->job->wishes.profile = &row->profile;
+    }
     b->nrows++;
 }
 
@@ -112,6 +116,8 @@ static void run_row(struct bench *b, uint32_t i)
     }
     struct arena *a = arena_new();
     struct diag *d = diag_new(a);
+    row->profile = *row->stack;
+    profile_adjust(&row->profile, row->job->wishes.adjusts, row->job->wishes.nadjusts);
     print_row(i, row, search(a, d, row->job, row->topo, 1, 0, false));
     arena_free(a);
 }

@@ -97,6 +97,9 @@ def as_run(name, raw, text):
             text = text.replace("fp16(master=fp32, parameters=fp16)", "fp16(master=fp32, parameters=fp16, grads=fp16)")
         if plan_value(text, "tp") > 1 and re.match("bloom|mlm-|mtnlg|sc21", name):
             text = plan_line(text, "never overlap [tp]")
+        # more than 160 GPUs hung unless CUDA_LAUNCH_BLOCKING was set (BLOOM's chronicles, "dealing with JZ hanging")
+        if name.startswith("bloom") and raw["hardware"]["n_gpus"] > 160:
+            text = plan_line(text, "adjust launches_block = 1")
         if plan_value(text, "zero") == 3:
             text = plan_line(text, "overlap dp with compute")
     if 'profile "megatron' in text and plan_value(text, "pp") > 1 and "order" not in text: # Megatron's own
