@@ -105,7 +105,7 @@ struct layer *sema_layer(struct check *c, const struct stmt *s, const struct env
 void sema_train(struct check *c, const struct stmt *s, const struct env *env);
 void sema_plan(struct check *c, const struct stmt *s, const struct env *env);
 void sema_layout(struct check *c, const struct binding *b, struct wishes *w);
-bool sema_adjust(struct check *c, const struct entry *e, struct profile_adjust *out);
+bool sema_adjust(struct check *c, const struct entry *e, const struct wishes *w, struct profile_adjust *out);
 void sema_profile(struct check *c, const struct binding *words, struct wishes *w); /* after sequence_parallel */
 
 #endif

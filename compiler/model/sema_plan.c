@@ -458,7 +458,7 @@ void sema_plan(struct check *c, const struct stmt *s, const struct env *env)
     w->recompute = RECOMPUTE_AUTO;
     for (size_t i = 0; i < b.n; i++)
         if (!strcmp(b.entries[i].row->name, "adjust"))
-            w->nadjusts += sema_adjust(c, &b.entries[i], &adjusts[w->nadjusts]);
+            w->nadjusts += sema_adjust(c, &b.entries[i], w, &adjusts[w->nadjusts]);
         else
             sema_plan_entry(c, &b.entries[i], w, keeps);
     const struct bound *sp = bound_find(&b.words, "sequence_parallel");

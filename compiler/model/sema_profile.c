@@ -6,27 +6,35 @@
 #include <stdio.h>
 #include <string.h>
 
+static const struct profile_param *param_of(struct check *c, const struct item *name)
+{
+    const char *names[PROFILE_PARAMS];
+    size_t n;
+    const struct profile_param *all = profile_params(&n), *at = profile_param(name->expr->text);
+    for (size_t i = 0; !at && i < n; i++)
+        names[i] = all[i].name;
+    if (!at)
+        check_unknown(c, name->span, "parameter of a profile", name->expr->text, names,
+                      diag_nearest(name->expr->text, names, n) ? n : 0);
+    return at;
+}
+
 /* PARAMETER = NUMBER, in the parameter's bounds; false after an error */
-bool sema_adjust(struct check *c, const struct entry *e, struct profile_adjust *out)
+bool sema_adjust(struct check *c, const struct entry *e, const struct wishes *w, struct profile_adjust *out)
 {
     const struct item *name = e->stmt->items, *number = name ? name->next : NULL;
     if (!number || number->next || name->relop != RELOP_NONE || number->relop != RELOP_EQ || name->expr->kind != EXPR_NAME) {
         diag_error(c->diag, e->stmt->span, "form", "'adjust' is written adjust %s", e->row->words);
         return false;
     }
-    const struct profile_param *at = profile_param(name->expr->text);
-    if (!at) {
-        const char *names[PROFILE_PARAMS];
-        size_t n;
-        const struct profile_param *all = profile_params(&n);
-        for (size_t i = 0; i < n; i++)
-            names[i] = all[i].name;
-        const char *near = diag_nearest(name->expr->text, names, n);
-        diag_error(c->diag, name->span, "unknown", "a profile has no parameter '%s'", name->expr->text);
-        if (near)
-            diag_caret(c->diag, "did you mean '%s'?", near);
+    const struct profile_param *at = param_of(c, name);
+    if (!at)
         return false;
-    }
+    for (uint32_t i = 0; i < w->nadjusts; i++)
+        if (w->adjusts[i].param == at) {
+            diag_error(c->diag, name->span, "twice", "'%s' is adjusted twice", at->name);
+            return false;
+        }
     struct value v = check_eval(c, e->env, number->expr);
     if (v.kind == VALUE_BAD)
         return false;

@@ -34,6 +34,18 @@ static void test_text(void)
     CU_ASSERT_EQUAL(p.matmul_sm90, profile_param("matmul_sm90")->value);
 }
 
+static void test_adjust(void)
+{
+    struct profile p;
+    CU_ASSERT_FATAL(profile_find(&p, "megatron-2022"));
+    double other = p.host_op_us;
+    const struct profile_adjust adjusts[] = {{profile_param("straggle"), 0.05}, {profile_param("launches_block"), 1}};
+    profile_adjust(&p, adjusts, 2);
+    CU_ASSERT_EQUAL(p.straggle, 0.05);
+    CU_ASSERT_EQUAL(p.launches_block, 1);
+    CU_ASSERT_EQUAL(p.host_op_us, other);
+}
+
 static void test_refused(void)
 {
     static const struct {
@@ -75,5 +87,6 @@ void suite_profile(void)
     CU_pSuite s = CU_add_suite("profile", NULL, NULL);
     CU_add_test(s, "those that come with the compiler", test_builtin);
     CU_add_test(s, "text form", test_text);
+    CU_add_test(s, "what is adjusted", test_adjust);
     CU_add_test(s, "what is refused", test_refused);
 }
