@@ -38,6 +38,8 @@ enum status compile_job(struct arena *a, struct diag *d, struct job *job, struct
     p->search_space = found->space;
     p->search_evaluated = found->evaluated;
     p->search_pruned = found->pruned;
+    p->search_budget = found->budget;
+    p->search_spent = found->spent;
     p->search_gap = found->gap;
     p->search_seconds = seconds;
     progress(o, "verifying");

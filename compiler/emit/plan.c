@@ -112,9 +112,10 @@ void plan_json(const struct plan *p, bool with_seconds, struct strbuf *o)
     strbuf_text(o, " ");
     predicted_json(&predicted, o);
     strbuf_text(o, ",\n");
-    strbuf_printf(o, " \"search\": {\"space\": %llu, \"evaluated\": %llu, \"pruned\": %llu, ",
+    strbuf_printf(o, " \"search\": {\"space\": %llu, \"evaluated\": %llu, \"pruned\": %llu, \"budget\": %llu, \"spent\": %llu, ",
                   (unsigned long long)p->search_space, (unsigned long long)p->search_evaluated,
-                  (unsigned long long)p->search_pruned);
+                  (unsigned long long)p->search_pruned, (unsigned long long)p->search_budget,
+                  (unsigned long long)p->search_spent);
     key(o, "gap", p->search_gap, "");
     if (with_seconds) {
         strbuf_text(o, ", ");

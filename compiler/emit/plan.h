@@ -20,7 +20,7 @@ struct plan {
     struct program **eval;
     struct ranks *ranks;
     struct timeline *timeline;
-    uint64_t search_space, search_evaluated, search_pruned;
+    uint64_t search_space, search_evaluated, search_pruned, search_budget, search_spent;
     double search_gap, search_seconds; /* seconds: stdout only */
 };
 

@@ -192,9 +192,9 @@ void estimate_json(const struct job *job, const struct topo *topo, const struct 
     strbuf_printf(o, ", \"extrapolated\": %s,\n",
                   is_calibrated(&topo->types[r->candidates[0].decision.type].gpu) ? "false" : "true");
     strbuf_printf(
-        o, " \"search\": {\"space\": %llu, \"evaluated\": %llu, \"pruned\": %llu, \"over_memory\": %llu, ",
+        o, " \"search\": {\"space\": %llu, \"evaluated\": %llu, \"pruned\": %llu, \"budget\": %llu, \"spent\": %llu, ",
         (unsigned long long)r->space, (unsigned long long)r->evaluated, (unsigned long long)r->pruned,
-        (unsigned long long)r->infeasible_memory);
+        (unsigned long long)r->budget, (unsigned long long)r->spent);
     key(o, "gap", r->gap, ", ");
     key(o, "seconds", r->seconds, "},\n");
     strbuf_text(o, " \"candidates\": [");

@@ -107,10 +107,10 @@ static void changes_json(const struct explanation *x, struct strbuf *o)
 static void search_json(const struct search_result *r, struct strbuf *o)
 {
     strbuf_printf(
-        o, " \"search\": {\"space\": %llu, \"evaluated\": %llu, \"pruned\": %llu, \"over_memory\": %llu, ",
+        o, " \"search\": {\"space\": %llu, \"evaluated\": %llu, \"pruned\": %llu, \"budget\": %llu, \"spent\": %llu, ",
         (unsigned long long)r->space, (unsigned long long)r->evaluated, (unsigned long long)r->pruned,
-        (unsigned long long)r->infeasible_memory);
-    strbuf_text(o, "\"removed\": {");
+        (unsigned long long)r->budget, (unsigned long long)r->spent);
+    strbuf_text(o, "\"branches_removed\": {");
     for (uint32_t i = 0; i < NREMOVALS; i++)
         strbuf_printf(o, "%s\"%s\": %llu", i ? ", " : "", removal_names[i],
                       (unsigned long long)r->removed[i]);

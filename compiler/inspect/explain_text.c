@@ -185,16 +185,16 @@ static void print_changes(const struct explanation *x, FILE *out)
     }
 }
 
-/* counts by constraint, the largest first */
+/* branches by constraint, the most first */
 static void print_removed(const struct search_result *r, FILE *out)
 {
     static const char *const meaning[NREMOVALS] = {
-        [REMOVED_BOUND] = "groups, not looked at: even their bound is slower",
+        [REMOVED_BOUND] = "not looked at: even their bound is slower",
         [REMOVED_MEMORY] = "need more memory than there is",
-        [REMOVED_KEEP] = "meshes, break a 'keep' or don't fit the nodes in one piece",
+        [REMOVED_KEEP] = "meshes that break a 'keep' or don't fit the nodes in one piece",
         [REMOVED_TIME] = "slower than the limit on time",
         [REMOVED_EMIT] = "fit, but can't be emitted yet",
-        [REMOVED_SAME] = "orders of axes that cost the same",
+        [REMOVED_SAME] = "orders of a mesh's axes that cost the same",
     };
     uint32_t order[NREMOVALS];
     for (uint32_t i = 0; i < NREMOVALS; i++) {
@@ -203,7 +203,9 @@ static void print_removed(const struct search_result *r, FILE *out)
             order[at] = order[at - 1];
         order[at] = i;
     }
-    fprintf(out, "\nWhat ruled out the rest (%s plans looked at)\n", units_show_commas(r->evaluated).s);
+    fprintf(out, "\nWhat ruled out the rest (%s configurations looked at, of %s)\n", units_show_commas(r->evaluated).s,
+            units_show_commas(r->space).s);
+    fprintf(out, "  in branches of the search, each of one configuration to very many:\n");
     for (uint32_t i = 0; i < NREMOVALS; i++)
         if (r->removed[order[i]])
             fprintf(out, "  %13s  %s\n", units_show_commas(r->removed[order[i]]).s, meaning[order[i]]);

@@ -60,7 +60,7 @@ static bool parse_list(struct arena *a, const char *text, struct list *l)
 /* why nothing was found, in a few words */
 static const char *few_words(struct arena *a, const struct diag *d, const struct search_result *r)
 {
-    if (r && r->has_closest && r->infeasible_memory)
+    if (r && r->has_closest && r->removed[REMOVED_MEMORY])
         return arena_printf(a, "needs %s of %s", units_show_bytes(r->closest.estimate.peak_bytes).s,
                             units_show_bytes(r->memory_limit_bytes).s);
     const char *text = diag_first(d);

@@ -15,7 +15,6 @@
 #include <string.h>
 #include <time.h>
 
-#define BUDGET_DEFAULT 165000
 #define LEAN 0.001
 
 const char *const removal_names[NREMOVALS] = {"bound",     "memory",      "keep",
@@ -187,7 +186,7 @@ static bool read_layout(struct searching *s, struct diag *d)
 static void certify(struct searching *s)
 {
     struct search_result *r = s->result;
-    r->infeasible_memory = r->removed[REMOVED_MEMORY];
+    r->budget = s->budget;
     r->removed[REMOVED_KEEP] = s->space.keeps_refused;
     for (uint32_t i = 0; i < r->ncandidates; i++) {
         struct candidate *x = &r->candidates[i];
@@ -254,7 +253,7 @@ bool search_gpus_needed(struct arena *a, const struct job *job, const struct top
                             .emit_only = emit_only,
                             .top = 1,
                             .fewest = true,
-                            .budget = BUDGET_DEFAULT,
+                            .budget = SEARCH_BUDGET,
                             .result = ARENA_NEW(a, struct search_result)};
     if (isinf(search_limit_s(s)) || !search_run(s, diag_new(a)) || !s->result->ncandidates)
         return false;
@@ -273,7 +272,7 @@ struct search_result *search(struct arena *a, struct diag *d, const struct job *
                             .topo = topo,
                             .emit_only = emit_only,
                             .top = top ? top : 1,
-                            .budget = budget ? budget : BUDGET_DEFAULT,
+                            .budget = budget ? budget : SEARCH_BUDGET,
                             .result = ARENA_NEW(a, struct search_result)};
     bool ran = search_emit_ready(s, d) && search_run(s, d);
     if (ran)

@@ -13,9 +13,10 @@ struct candidate {
     const char *cannot; /* what the lowering lacks, if not emittable */
 };
 
-/* what removes candidates; counted one by one where they were looked at, by bound also whole branches */
+/* What cuts parts off the space.  Counted are branches, each of one configuration to very many: not the unit of `space`,
+ * `evaluated` and `pruned`. */
 enum removal {
-    REMOVED_BOUND,  /* can't be faster than what was found: branches */
+    REMOVED_BOUND,  /* can't be faster than what was found: not looked at */
     REMOVED_MEMORY, /* don't fit */
     REMOVED_KEEP,   /* meshes that a 'keep' forbids, or that the nodes can't hold in one piece */
     REMOVED_TIME,   /* slower than 'step_time' or 'finish' */
@@ -29,10 +30,10 @@ struct search_result {
     /* configurations: of the space (count.c; 0 from a search for neighbours); looked at one by one; ruled out without that,
      * which leaves those that the budget did not reach */
     uint64_t space, evaluated, pruned;
-    uint64_t spent; /* of the budget */
-    uint64_t infeasible_memory, illegal;
+    uint64_t budget, spent; /* work, by about what an evaluation in closed form takes */
+    uint64_t illegal;
     uint64_t simulated;          /* candidates whose schedule was run action by action */
-    uint64_t removed[NREMOVALS]; /* by enum removal */
+    uint64_t removed[NREMOVALS]; /* branches, by enum removal */
     uint32_t ncandidates;        /* best first, at most `top` */
     struct candidate *candidates;
     /* when nothing fits: the closest miss, and the constraint that removed most candidates */
@@ -42,8 +43,10 @@ struct search_result {
     double gap; /* 0: everything better than the best is ruled out; else (best - bound of the rest) / best */
     double seconds;
 };
-/* Best first by the job's objective.  budget: work, in what an evaluation takes, 0 = enough for about a second.  Where nothing is
- * found, ncandidates is 0 and one error in d says why and what would help.  emit_only: rank only what the
+#define SEARCH_BUDGET 165000 /* work of about a second */
+/* Best first by the job's objective.  budget: the work after which the search ends, ten times that while nothing has been
+ * found; 0 = SEARCH_BUDGET.  An evaluation or a bound counts 1, a schedule that is simulated 1 for every 32 actions, a
+ * stage's cut 1 for each of its layers; so the answer depends on no clock.  Where nothing is found, ncandidates is 0 and one error in d says why and what would help.  emit_only: rank only what the
  * lowering can emit (llmc plan); false for llmc estimate. */
 struct search_result *search(struct arena *a, struct diag *d, const struct job *job, const struct topo *topo,
                              uint32_t top, uint64_t budget, bool emit_only);

@@ -217,7 +217,7 @@ static void test_failures(void)
     "exposed_comm_fraction peak_memory_bytes peak_memory_rank;"
 #define CONTRACT                                                                                             \
     "schema; model: name parameters active_parameters layers; cluster: name gpus gpus_used;" DECISION        \
-        PREDICTED "search: space evaluated pruned gap"
+        PREDICTED "search: space evaluated pruned budget spent gap"
 
 /* keys: "a; b: c d;": members of the object and of its members */
 static void expect_keys(const json_t *object, const char *keys, const char *command)
@@ -281,8 +281,8 @@ static void test_json(void)
         {"$L estimate $M $C --sweep tp=1 --json", "schema; sweep: tp; why; estimate: schema decision predicted", 0,
          false},
         {"$L explain $D/p --json", "schema; model; profile; feasible; chosen: decision; time: step_time_s items; memory: items; "
-         "runners_up; sensitivity; jitter; changes; search: removed gap", 0, false},
-        {"$L explain $M $C --set memory=16MiB --json", "schema; feasible; changes; search: removed", 1, false},
+         "runners_up; sensitivity; jitter; changes; search: branches_removed budget spent gap", 0, false},
+        {"$L explain $M $C --set memory=16MiB --json", "schema; feasible; changes; search: branches_removed", 1, false},
         {"$L check $D/p --json", "schema; holds; certificate; violations", 0, false},
         {"$L show $D/p --json", CONTRACT, 0, false},
         {"$L show $D/p --memory --json", "schema; roles", 0, false},

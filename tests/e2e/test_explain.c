@@ -43,7 +43,7 @@ static size_t figure_length(const char *p, bool first)
     size_t apart = p[n] == ' ' && !strchr("dh", p[n + 1]) ? unit_length(p + n + 1) : 0;
     bool count = !strncmp(p + n, " GPU", 4) || !strncmp(p + n, " of ", 4);
     bool figure = n > digits || unit || apart || !strncmp(p + n, " %", 2) ||
-                  (!first && !strncmp(p + n, "  ", 2)) || !strncmp(p + n, " plans", 6) ||
+                  (!first && !strncmp(p + n, "  ", 2)) || !strncmp(p + n, " configurations", 15) ||
                   (digits >= 4 && !count);
     return figure ? n + unit : 0;
 }
