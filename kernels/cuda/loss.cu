@@ -5,10 +5,11 @@
  * block that adds them in order. */
 
 #include "kernels/cuda/fused.cuh"
+#include "kernels/cuda/products.h"
 
 namespace {
 
-const unsigned XENT_THREADS = 512; /* most of a row */
+const unsigned XENT_THREADS = 512, XENT_FUSED_THREADS = 1024; /* most of a row */
 
 template <class T> struct xent_args {
     T *out;
@@ -62,15 +63,16 @@ template <int N, class T> __global__ void __launch_bounds__(XENT_THREADS) xent_s
     out[1] = target >= 0 && target < a.valid ? widen(row[target]) - most : 0;
 }
 
-/* scale (softmax - one-hot) */
+/* scale (softmax - one-hot); the first `held` packs of the row lie in shared memory, by the threads that now want them */
 template <int N, class T>
-__device__ __forceinline__ void xent_row_slope(const xent_args<T> &a, const T *row, int64_t target, int32_t id, float most, float sum)
+__device__ __forceinline__ void xent_row_slope(const xent_args<T> &a, const T *row, const T *hold, unsigned held, int64_t target,
+                                               int32_t id, float most, float sum)
 {
     T *out = a.out + blockIdx.x * a.ld_out;
     float factor = a.scale / sum;
     for (unsigned j = threadIdx.x * N; j < a.cols; j += blockDim.x * N) {
         float v[N];
-        load<N>(v, row + j);
+        load<N>(v, j < held * N ? hold + j : row + j);
         UNROLL for (int e = 0; e < N; e++)
         {
             unsigned k = j + (unsigned)e;
@@ -84,34 +86,48 @@ __device__ __forceinline__ void xent_row_slope(const xent_args<T> &a, const T *r
 template <int N, class T> __global__ void __launch_bounds__(XENT_THREADS) xent_slope_kernel(const xent_args<T> a)
 {
     int32_t id = a.targets[blockIdx.x * a.ld_targets];
-    xent_row_slope<N, T>(a, a.logits + blockIdx.x * a.ld_logits, id - a.start, id, a.max[blockIdx.x * a.ld_max],
-                         a.sum[blockIdx.x * a.ld_sum]);
+    xent_row_slope<N, T>(a, a.logits + blockIdx.x * a.ld_logits, nullptr, 0, id - a.start, id,
+                         a.max[blockIdx.x * a.ld_max], a.sum[blockIdx.x * a.ld_sum]);
 }
 
-/* Maximum and sum in one pass: a thread's sum is of exp(x - its own maximum), brought to the row's at the end.  With a
- * gradient the row is read again, which by then lies in the cache. */
-template <int N, bool SLOPE, class T> __global__ void __launch_bounds__(XENT_THREADS) xent_fused_kernel(const xent_args<T> a)
+/* Maximum and sum in one pass: a thread's sum is of exp(x - its own maximum), brought to the row's at the end.  The gradient
+ * takes a second one.  Rows of as many columns as vocabularies have are not in the cache any more by then, of all the blocks
+ * that run at once, so a block holds its row in shared memory as far as that goes: held packs, the rest is read again.  A
+ * thread has DEEP packs on the way. */
+template <int N, bool SLOPE, class T>
+__global__ void __launch_bounds__(XENT_FUSED_THREADS) xent_fused_kernel(const __grid_constant__ xent_args<T> a, unsigned held)
 {
+    const int DEEP = 2;
     SHARED(float, part1, 32);
     SHARED(float, part2, 32);
+    DYNAMIC_SHARED(T, hold);
     const T *row = a.logits + blockIdx.x * a.ld_logits;
     int32_t id = a.targets[blockIdx.x * a.ld_targets];
     int64_t target = id - a.start;
     float own = -INFINITY, sum[1] = {0}, logit = 0;
     if (threadIdx.x == 0 && target >= 0 && target < a.valid) /* before a gradient takes its place */
         logit = widen(row[target]);
-    for (unsigned j = threadIdx.x * N; j < a.valid; j += blockDim.x * N) {
-        float v[N], most = own;
-        if (j + N <= a.valid)
-            load<N>(v, row + j);
-        else
-            for (unsigned e = 0; e < N; e++)
-                v[e] = j + e < a.valid ? widen(row[j + e]) : -INFINITY;
-        UNROLL for (int e = 0; e < N; e++) most = fmaxf(most, v[e]);
+    for (unsigned first = threadIdx.x * N; first < a.valid; first += blockDim.x * (N * DEEP)) {
+        float v[DEEP][N], most = own;
+        UNROLL for (int d = 0; d < DEEP; d++)
+        {
+            unsigned j = first + (unsigned)d * blockDim.x * N;
+            if (j + N <= a.valid)
+                load<N>(v[d], row + j);
+            else
+                UNROLL for (int e = 0; e < N; e++) v[d][e] = j + (unsigned)e < a.valid ? widen(row[j + (unsigned)e]) : -INFINITY;
+        }
+        UNROLL for (int d = 0; d < DEEP; d++)
+        {
+            unsigned j = first + (unsigned)d * blockDim.x * N;
+            if (SLOPE && j < held * N && j < a.valid)
+                store<N>(hold + j, v[d]); /* what is not valid does not matter */
+            UNROLL for (int e = 0; e < N; e++) most = fmaxf(most, v[d][e]);
+        }
         if (most == -INFINITY)
             continue;
         sum[0] *= expf(own - most);
-        UNROLL for (int e = 0; e < N; e++) sum[0] += expf(v[e] - most);
+        UNROLL for (int d = 0; d < DEEP; d++) UNROLL for (int e = 0; e < N; e++) sum[0] += expf(v[d][e] - most);
         own = most;
     }
     float most = block_max(own, part1);
@@ -125,7 +141,7 @@ template <int N, bool SLOPE, class T> __global__ void __launch_bounds__(XENT_THR
         a.sum[blockIdx.x * a.ld_sum + 1] = target >= 0 && target < a.valid ? logit - most : 0;
     }
     if (SLOPE)
-        xent_row_slope<N, T>(a, row, target, id, most, sum[0]);
+        xent_row_slope<N, T>(a, row, hold, held, target, id, most, sum[0]);
 }
 
 template <class T> xent_args<T> xent_operands(const struct view *logits, int64_t start, int64_t vocab, const struct view *max,
@@ -200,23 +216,38 @@ template <class T> const char *xent_slope(const struct cuda_call *c)
 #define AT(k, op, name) (&(k)->operand[OPND(op, name)])
 #define ATTRIBUTE(k, op, name) ((k)->attr[ATTR(op, name)])
 
+/* Bytes of a row that a block holds.  Two blocks of XENT_THREADS share a multiprocessor where that is all of it, else one of
+ * twice as many threads has it. */
+size_t xent_room(int sm, size_t row, unsigned *threads)
+{
+    size_t whole = sm == 80 || sm == 87 ? 160 << 10 : sm / 10 == 8 || sm / 10 == 12 ? 96 << 10 : 224 << 10, half = whole / 2 - 2048;
+    *threads = row <= half ? XENT_THREADS : XENT_FUSED_THREADS;
+    return row < whole - 2048 ? row : whole - 2048;
+}
+
 /* args: XENT_MAX, XENT_SUM, and with a gradient XENT_LOSS and XENT_I */
-template <class T> void xent_fused(const struct kernel_args *const *args, bool slope, const struct cuda_call *c)
+template <class T> const char *xent_fused(const struct kernel_args *const *args, bool slope, const struct cuda_call *c)
 {
     const struct view *logits = AT(args[1], XENT_SUM, logits);
     unsigned rows = logits->rows;
     xent_args<T> a = xent_operands<T>(logits, ATTRIBUTE(args[1], XENT_SUM, start).i, ATTRIBUTE(args[1], XENT_SUM, vocab).i,
                                       AT(args[0], XENT_MAX, max), AT(args[1], XENT_SUM, sum), AT(args[1], XENT_SUM, targets));
-    unsigned threads = xent_threads(a.cols, true);
-    if (slope) {
-        const struct view *out = AT(args[3], XENT_I, dlogits);
-        a.out = static_cast<T *>(out->data);
-        a.ld_out = out->ld;
-        a.scale = (float)ATTRIBUTE(args[3], XENT_I, scale).f;
-        LAUNCH((xent_fused_kernel<PACK, true, T>), rows, threads, 0, c->stream, a);
-    } else {
-        LAUNCH((xent_fused_kernel<PACK, false, T>), rows, threads, 0, c->stream, a);
+    unsigned threads, wanted = blocks_for(a.cols / PACK, 32) * 32;
+    size_t pack = PACK * sizeof(T), shared = xent_room(product_sm(c), a.cols * sizeof(T), &threads) / pack * pack;
+    threads = wanted < threads ? wanted : threads;
+    if (!slope) {
+        LAUNCH((xent_fused_kernel<PACK, false, T>), rows, threads, 0, c->stream, a, 0);
+        return cuda_launched();
     }
+    const struct view *out = AT(args[3], XENT_I, dlogits);
+    a.out = static_cast<T *>(out->data);
+    a.ld_out = out->ld;
+    a.scale = (float)ATTRIBUTE(args[3], XENT_I, scale).f;
+    const char *why = cuda_allow_shared(reinterpret_cast<const void *>(xent_fused_kernel<PACK, true, T>), shared);
+    if (why)
+        return why;
+    LAUNCH((xent_fused_kernel<PACK, true, T>), rows, threads, shared, c->stream, a, (unsigned)(shared / pack));
+    return cuda_launched();
 }
 
 bool same_memory(const struct view *a, const struct view *b)
@@ -307,12 +338,9 @@ unsigned cuda_fuse_xent(const enum op *ops, const struct kernel_args *const *arg
 
 const char *cuda_fused_xent(const struct kernel_args *const *args, unsigned n, const struct cuda_call *c)
 {
-    if (AT(args[0], XENT_MAX, logits)->dtype == DTYPE_F32)
-        xent_fused<float>(args, n == 4, c);
-    else
-        xent_fused<bf16>(args, n == 4, c);
-    if (n < 4)
-        return cuda_launched();
+    const char *why = BY_DTYPE(AT(args[0], XENT_MAX, logits)->dtype, xent_fused, args, n == 4, c);
+    if (why || n < 4)
+        return why;
     struct cuda_call loss = *c;
     loss.args = args[2];
     return cuda_XENT_LOSS(&loss);
