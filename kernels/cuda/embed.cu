@@ -147,15 +147,22 @@ template <int N, class G, class T>
 __global__ void __launch_bounds__(BLOCK) embed_sum_kernel(G *table, size_t ld_table, const T *dy, size_t ld_dy, size_t cols,
                                                           const token_args a, bool add)
 {
+    const unsigned DEEP = 8;
     size_t j = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * N;
-    for (unsigned d = blockIdx.y * blockDim.y + threadIdx.y; j < cols && d < a.g.total[0]; d += gridDim.y * blockDim.y) {
-        unsigned v = a.g.present[d], n = a.g.count[v];
+    for (unsigned p = blockIdx.y * blockDim.y + threadIdx.y; j < cols && p < a.g.total[0]; p += gridDim.y * blockDim.y) {
+        unsigned v = a.g.present[p], n = a.g.count[v];
         const unsigned *row = a.g.sorted + a.g.begin[v];
         float sum[N], in[N];
         UNROLL for (int e = 0; e < N; e++) sum[e] = 0;
         if (add)
             load<N>(sum, table + v * ld_table + j);
-        for (unsigned k = 0; k < n; k++) {
+        unsigned k = 0;
+        for (; k + DEEP <= n; k += DEEP) { /* of common tokens several rows on the way */
+            float more[DEEP][N];
+            UNROLL for (unsigned d = 0; d < DEEP; d++) load<N>(more[d], dy + row[k + d] * ld_dy + j);
+            UNROLL for (unsigned d = 0; d < DEEP; d++) UNROLL for (int e = 0; e < N; e++) sum[e] += more[d][e];
+        }
+        for (; k < n; k++) {
             load<N>(in, dy + row[k] * ld_dy + j);
             UNROLL for (int e = 0; e < N; e++) sum[e] += in[e];
         }

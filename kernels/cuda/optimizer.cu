@@ -288,7 +288,10 @@ static const char *square_many(const struct kernel_args *const *args, unsigned n
 {
     struct tensors all = {};
     unsigned blocks = 0;
-    for (all.n = 0; all.n < n; all.n++) {
+    size_t total = 0;
+    for (unsigned i = 0; i < n; i++)
+        total += (size_t)AT(args[i], SQNORM, g)->rows * AT(args[i], SQNORM, g)->cols / PACK;
+    for (all.n = 0; all.n < n; all.n++) { /* blocks by size, so that all end together */
         const struct view *g = AT(args[all.n], SQNORM, g);
         struct tensor *t = &all.tensor[all.n];
         t->g = g->data;
@@ -296,7 +299,7 @@ static const char *square_many(const struct kernel_args *const *args, unsigned n
         t->wide_g = g->dtype == DTYPE_F32;
         t->count = args[all.n]->attr[ATTR(SQNORM, count)].i;
         t->first = blocks;
-        unsigned own = blocks_for(t->packs, MANY_PACKS), most = 2 * MOST_PARTS / n;
+        unsigned own = blocks_for(t->packs, MANY_PACKS), most = (unsigned)((2 * MOST_PARTS - n) * (size_t)t->packs / total) + 1;
         blocks += own < most ? own : most;
     }
     double *part = static_cast<double *>(c->workspace);

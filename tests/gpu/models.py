@@ -92,12 +92,13 @@ def shapes(gpu_bytes, dry):
         return {"llama3-8b-like": shape("llama", 512, 64, 2, 4, 2, 16, 96, 64, 1, 2, False),
                 "gpt2-124m": shape("gpt2", 512, 64, 2, 4, 4, 16, 256, 64, 2, 2, True),
                 "llama3.2-1b-like": shape("llama", 512, 64, 2, 4, 1, 16, 96, 64, 1, 2, True)}
-    # at most 12, so that the host can hold the initial state.  18 bytes a parameter: 3.9 GB a layer of the 8B-like model, 19 GB for its two tables, 15 GB for what is kept and logits
+    # 32,768 tokens a step: a GPU of a large run has as many or more, and the optimizer's share is that of one.
+    # at most 12 layers, so that the host can hold the initial state.  18 bytes a parameter: 3.9 GB a layer of the 8B-like model, 19 GB for its two tables, 15 GB for what is kept and logits
     depth = max(2, min(12, int((gpu_bytes - 42e9) / 5.4e9)))
-    return {"llama3-8b-like": shape("llama", 128256, 4096, depth, 32, 8, 128, 14336, 4096, 1, 4, False),
+    return {"llama3-8b-like": shape("llama", 128256, 4096, depth, 32, 8, 128, 14336, 4096, 1, 8, False),
             "gpt2-124m": shape("gpt2", 50257, 768, 12, 12, 12, 64, 3072, 1024, 16, 4, True),
             "llama3.2-1b-like": shape("llama", 128256, 2048, 16, 32, 8, 64, 8192, 4096, 2, 4, True),
-            "llama3-8b-like, 8192": shape("llama", 128256, 4096, max(2, depth - 2), 32, 8, 128, 14336, 8192, 1, 2, False)}
+            "llama3-8b-like, 8192": shape("llama", 128256, 4096, max(2, depth - 2), 32, 8, 128, 14336, 8192, 1, 4, False)}
 
 
 def text(name, c):

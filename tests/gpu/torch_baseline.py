@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """Tokens per second of PyTorch training a GPT-2 or Llama on one GPU: what llmrun's figures are compared with.
 
-    torch_baseline.py SHAPE.json [--steps N] [--device cuda|cpu] [--eager]      one JSON object on stdout
+    torch_baseline.py SHAPE.json [--steps N] [--device cuda|cpu] [--eager] [--autocast]      one JSON object on stdout
 
 SHAPE.json: kind (gpt2 or llama), vocab, width, layers, heads, kv, head, ffn, sequence, microbatch, accumulate, tied.
 Exit 4 with one line where PyTorch is not installed, 5 where the device is missing or its memory does not hold the model.
 
-What a careful user of PyTorch does: fp32 weights, bf16 autocast, torch.compile, scaled_dot_product_attention held to its
-flash and cuDNN kernels, fused AdamW with weight decay, clipping, TF32 allowed, gradients accumulated over microbatches,
-random tokens on the device.  Without autocast, in pure bf16, it would be faster and train worse: llmrun keeps fp32 masters
-and sums, so this does.  Time is between events around each step; the first steps warm up and compile.
+What a careful user of PyTorch does, with llmrun's own policy of numbers: weights in bf16 for all products, their masters, the
+sums of gradients over microbatches and the moments in fp32.  torch.compile, also of those sums; of the flash and cuDNN kernels of
+scaled_dot_product_attention the one that is faster at this shape; fused AdamW with weight decay on the masters, clipping, TF32
+allowed, random tokens on the device.  --autocast has fp32 weights that are rounded at every use instead, which moves more
+bytes.  Time is between synchronised ends of steps; the first steps warm up and compile.
 """
 
 import argparse
@@ -98,17 +99,25 @@ class Model(nn.Module):
             self.register_buffer("sin", angle.sin().to(torch.bfloat16), persistent=False)
 
     def forward(self, ids, targets):
-        x = self.embed(ids).to(torch.bfloat16)
+        x = self.embed(ids).to(torch.bfloat16)  # as it is, without --autocast
         if self.places is not None:
             x = x + self.places.weight.to(torch.bfloat16)[: ids.shape[1]]
         cos, sin = (self.cos, self.sin) if self.places is None else (None, None)
         for block in self.blocks:
             x = block(x, cos, sin)
         logits = self.head(self.norm(x))
-        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1))
+        return F.cross_entropy(logits.float().view(-1, logits.shape[-1]), targets.reshape(-1))  # compiled, no fp32 copy
 
 
-def make_step(c, model, params, optimizer, device):
+def adamw(params, device):
+    groups = [{"params": [p for p in params if p.dim() > 1], "weight_decay": 0.1},
+              {"params": [p for p in params if p.dim() < 2], "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=3e-4, betas=(0.9, 0.95), **({"fused": True} if device == "cuda" else {}))
+
+
+def autocast_step(c, model, params, device):
+    optimizer = adamw(params, device)
+
     def step(data):
         for part in data.split(c["microbatch"]):
             with torch.autocast(device, dtype=torch.bfloat16):
@@ -121,6 +130,78 @@ def make_step(c, model, params, optimizer, device):
     return step
 
 
+def set_sums(sums, grads):
+    torch._foreach_copy_(sums, grads)
+
+
+def add_sums(sums, grads):
+    torch._foreach_add_(sums, grads)
+
+
+def compiled(function, eager):
+    """compiled where that works: what it does is the same"""
+    fast = function if eager else torch.compile(function)
+
+    def call(*args):
+        nonlocal fast
+        try:
+            fast(*args)
+        except Exception as e:  # whatever the compiler dislikes; out of memory comes again
+            if fast is function:
+                raise
+            print("not compiled: %s: %s" % (function.__name__, str(e).splitlines()[0]), file=sys.stderr)
+            fast = function
+            fast(*args)
+    return call
+
+
+def master_step(c, model, params, device, eager):
+    masters = [nn.Parameter(p.detach().float()) for p in params]
+    sums = [torch.zeros_like(m) for m in masters]
+    for m, s in zip(masters, sums):
+        m.grad = s
+    optimizer = adamw(masters, device)
+    first, further = compiled(set_sums, eager), compiled(add_sums, eager)
+
+    def step(data):
+        for i, part in enumerate(data.split(c["microbatch"])):
+            loss = model(part[:, :-1], part[:, 1:]) / c["accumulate"]
+            loss.backward()
+            with torch.no_grad():
+                (further if i else first)(sums, [p.grad for p in params])
+            for p in params:
+                p.grad = None
+        nn.utils.clip_grad_norm_(masters, 1.0)
+        optimizer.step()
+        with torch.no_grad():
+            torch._foreach_copy_(params, masters)
+        return loss
+    return step
+
+
+def faster_attention(c):
+    """the backend of attention that is faster at this shape, forward and backward"""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    best, best_s = [SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION], float("inf")
+    q, k, v = (torch.randn(c["microbatch"], c["sequence"], n, c["head"], device="cuda", dtype=torch.bfloat16).transpose(1, 2).requires_grad_()
+               for n in (c["heads"], c["kv"], c["kv"]))
+    for backend in list(best):
+        try:
+            with sdpa_kernel([backend]):
+                for i in range(13):
+                    if i == 3:
+                        begin = clock("cuda")
+                    out = attention(q, k, v, c["heads"] // c["kv"])
+                    out.backward(out.detach())
+                seconds = clock("cuda") - begin
+        except RuntimeError as e:
+            print("%s: %s" % (backend, str(e).splitlines()[0]), file=sys.stderr)
+            continue
+        if seconds < best_s:
+            best, best_s = [backend], seconds
+    return best
+
+
 def clock(device):
     if device == "cuda":
         torch.cuda.synchronize()
@@ -131,13 +212,10 @@ def measure(c, o):
     torch.manual_seed(1)
     torch.set_float32_matmul_precision("high")
     cuda = o.device == "cuda"
-    net = Model(c).to(o.device)
+    net = Model(c).to(o.device) if o.autocast else Model(c).to(o.device, torch.bfloat16)
     params = [p for p in net.parameters() if p.requires_grad]
-    matrices = [p for p in params if p.dim() > 1]
-    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": [p for p in params if p.dim() < 2], "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=3e-4, betas=(0.9, 0.95), **({"fused": True} if cuda else {}))
     model = net if o.eager else torch.compile(net)
-    step = make_step(c, model, params, optimizer, o.device)
+    step = autocast_step(c, model, params, o.device) if o.autocast else master_step(c, model, params, o.device, o.eager)
     rows = c["microbatch"] * c["accumulate"]
     seconds, started, loss = [], clock(o.device), None
     for i in range(o.warm + o.steps):
@@ -152,7 +230,7 @@ def measure(c, o):
     tokens = rows * c["sequence"]
     return {"tokens_per_s": tokens / seconds[len(seconds) // 2], "step_s": seconds[len(seconds) // 2], "best_step_s": seconds[0],
             "steps": o.steps, "loss": float(loss.detach()) * c["accumulate"], "parameters": sum(p.numel() for p in params),
-            "peak_bytes": torch.cuda.max_memory_allocated() if cuda else 0, "torch": torch.__version__, "compiled": not o.eager,
+            "peak_bytes": torch.cuda.max_memory_allocated() if cuda else 0, "torch": torch.__version__, "compiled": not o.eager, "weights": "fp32, autocast" if o.autocast else "bf16, fp32 masters",
             "device": torch.cuda.get_device_name() if cuda else "cpu"}
 
 
@@ -163,6 +241,7 @@ def main():
     a.add_argument("--warm", type=int, default=3)
     a.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     a.add_argument("--eager", action="store_true")
+    a.add_argument("--autocast", action="store_true")
     o = a.parse_args()
     with open(o.shape) as f:
         c = json.load(f)
@@ -170,10 +249,11 @@ def main():
         print("PyTorch %s finds no GPU" % torch.__version__, file=sys.stderr)
         return 5
     try:
-        if o.device == "cuda" and hasattr(nn, "attention") and not o.eager:
-            from torch.nn.attention import SDPBackend, sdpa_kernel
-            with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION]):
-                result = measure(c, o)
+        if o.device == "cuda" and hasattr(nn, "attention"):
+            from torch.nn.attention import sdpa_kernel
+            backends = faster_attention(c)
+            with sdpa_kernel(backends):
+                result = dict(measure(c, o), attention=[b.name for b in backends])
         else:
             result = measure(c, o)
     except RuntimeError as e:  # out of memory is one
