@@ -221,7 +221,8 @@ static double dp_exposed(const struct cost *c, const struct cost_stage *stages)
     const struct profile *profile = c->profile;
     const struct wishes *w = &c->job->wishes;
     double worst = 0, before_f = 0, before_x = 0, reduce = 0, gather = 0;
-    double share = w->never_overlap & OVERLAP_DP ? 1 : w->overlap & OVERLAP_DP ? profile->dp_overlap_shown : profile->dp_shown;
+    bool overlaps = w->overlap & OVERLAP_DP || (d->zero == 3 && profile->zero3_overlaps > 0.5);
+    double share = w->never_overlap & OVERLAP_DP ? 1 : overlaps ? profile->dp_overlap_shown : profile->dp_shown;
     for (uint32_t r = 0; r < d->pp; r++) {
         const struct cost_stage *st = &stages[r];
         double f = rank_f(st), x = rank_x(st);

@@ -20,6 +20,7 @@ boundary_split           1
 dp_shown                 1
 dp_overlap_shown         0.573
 far_nic_gbs              3.61
+zero3_overlaps           1
 zero3_speed              0.139
 stolen                   0.0831
 allocator                1

@@ -84,10 +84,9 @@ def even_layout(text):
 
 
 def as_run(name, raw, text):
-    """The input with what was so in the run although its row's columns do not say it: state split over all data-parallel
-    ranks; sequence parallelism beside PyTorch's tensor parallelism; interleaved stages in groups of pp microbatches, even
-    ones where layers divide; the virtual stages and the offload that the row's notes name; gradients and moments in bf16
-    in NVIDIA's recipes of DeepSeek-V3, gradients in InternEvo."""
+    """The input with what was so in the run although its row's columns do not say it: Megatron's order of ranks and even
+    stages, the virtual stages and the offload that the row's notes name, a host that waited for every kernel; gradients and
+    moments in bf16 in NVIDIA's recipes of DeepSeek-V3, gradients in InternEvo."""
     if re.match(r"(mbridge.*_dsv3|mcore-moe_dsv3)", name):
         text = text.replace("grads=fp32)", "grads=bf16, moments=bf16)")
     if name.startswith("internevo"): # its optimizer sums the gradients of bf16 parameters as they are
@@ -100,8 +99,6 @@ def as_run(name, raw, text):
         # more than 160 GPUs hung unless CUDA_LAUNCH_BLOCKING was set (BLOOM's chronicles, "dealing with JZ hanging")
         if name.startswith("bloom") and raw["hardware"]["n_gpus"] > 160:
             text = plan_line(text, "adjust launches_block = 1")
-        if plan_value(text, "zero") == 3:
-            text = plan_line(text, "overlap dp with compute")
     if 'profile "megatron' in text and plan_value(text, "pp") > 1 and "order" not in text: # Megatron's own
         text = plan_line(text, "order [tp, cp, dp, pp]")
     noted = re.search(r"VP printed NA here but .*treat as (\d+)", raw.get("notes") or "")
@@ -111,12 +108,6 @@ def as_run(name, raw, text):
         text = plan_line(text, "overlap all_to_all with compute")
     if re.search("expert|moe", raw["config"].get("offload") or ""): # a number of layers, as others have, is not in the language
         text = plan_line(text, "offload [activations]")
-    if plan_value(text, "zero") and "shard =" not in text and re.search(r"^    dp = ", text, re.M):
-        text = plan_line(text, "shard = %d" % (plan_value(text, "dp") * plan_value(text, "cp")))
-    if plan_value(text, "zero") == 3 and plan_value(text, "tp") > 1 and "sequence_parallel" not in text:
-        text = plan_line(text, "sequence_parallel yes")
-    if plan_value(text, "vpp") > 1:
-        text = re.sub(r"schedule interleaved$", "schedule interleaved(group=%d)" % plan_value(text, "pp"), text, flags=re.M)
     return even_layout(text)
 
 
