@@ -9,13 +9,6 @@
 #include <math.h>
 #include <string.h>
 
-uint64_t fit_limit_bytes(const struct job *job, const struct topo *topo, const struct decision *d)
-{
-    const struct topo_gpu *g = &topo->types[d->type].gpu;
-    uint64_t most = g->memory_bytes > g->reserve_bytes ? g->memory_bytes - g->reserve_bytes : 0;
-    return job->wishes.memory && job->wishes.memory < most ? job->wishes.memory : most;
-}
-
 uint64_t fit_peak_bytes(const struct plan *p)
 {
     uint64_t peak = 0;
@@ -112,7 +105,7 @@ static struct plan *fit_candidate(struct arena *a, struct diag *d, struct job *j
     struct decision roomy = x->decision;
     roomy.room = usual_room(job, topo, &roomy);
     bool bounds = has_room(job, &x->decision);
-    f->limit = fit_limit_bytes(job, topo, &roomy);
+    f->limit = decision_memory_bytes(job, topo, &roomy);
     uint64_t peak = bounds ? (uint64_t)peak_of_room(a, job, topo, &x->decision, roomy.room, o) : 0;
     if (peak <= f->limit) {
         struct plan *p = compile_decision(a, job, topo, &roomy, o, &why);

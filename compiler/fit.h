@@ -10,8 +10,6 @@
 enum status fit_plan(struct arena *a, struct diag *d, struct job *job, struct topo *topo, const struct search_result *found,
                      const struct compile_options *o, struct plan **plan);
 
-/* bytes that the arena may have on the decision's devices */
-uint64_t fit_limit_bytes(const struct job *job, const struct topo *topo, const struct decision *d);
 /* of the fullest role */
 uint64_t fit_peak_bytes(const struct plan *p);
 

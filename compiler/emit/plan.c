@@ -82,25 +82,11 @@ struct ranks *plan_ranks(const struct plan *p)
     return out;
 }
 
-static void key(struct strbuf *o, const char *k, double v, const char *after)
-{
-    strbuf_printf(o, "\"%s\": ", k);
-    strbuf_json_number(o, v);
-    strbuf_text(o, after);
-}
-
 void plan_json(const struct plan *p, bool with_seconds, struct strbuf *o)
 {
-    const struct model *m = &p->job->model;
-    strbuf_text(o, "{\"schema\": 1,\n \"model\": {\"name\": ");
-    strbuf_json_string(o, m->name);
-    strbuf_printf(o, ", \"parameters\": %llu, \"active_parameters\": %llu, \"layers\": %u},\n",
-                  (unsigned long long)model_parameters(m), (unsigned long long)model_active_parameters(m),
-                  m->nlayers);
-    strbuf_text(o, " \"cluster\": {\"name\": ");
-    strbuf_json_string(o, p->topo->name ? p->topo->name : "");
-    strbuf_printf(o, ", \"gpus\": %llu, \"gpus_used\": %u},\n \"set\": [", (unsigned long long)p->topo->gpus,
-                  p->decision.gpus_used);
+    strbuf_text(o, "{\"schema\": 1,\n ");
+    job_json(p->job, p->topo, p->decision.gpus_used, o);
+    strbuf_text(o, " \"set\": [");
     for (uint32_t i = 0; i < p->nsets; i++) {
         strbuf_text(o, i ? ", " : "");
         strbuf_json_string(o, p->sets[i]);
@@ -116,10 +102,10 @@ void plan_json(const struct plan *p, bool with_seconds, struct strbuf *o)
                   (unsigned long long)p->search_space, (unsigned long long)p->search_evaluated,
                   (unsigned long long)p->search_pruned, (unsigned long long)p->search_budget,
                   (unsigned long long)p->search_spent);
-    key(o, "gap", p->search_gap, "");
+    strbuf_json_key(o, "gap", p->search_gap, "");
     if (with_seconds) {
         strbuf_text(o, ", ");
-        key(o, "seconds", p->search_seconds, "");
+        strbuf_json_key(o, "seconds", p->search_seconds, "");
     }
     strbuf_text(o, "}}\n");
 }

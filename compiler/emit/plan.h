@@ -38,6 +38,8 @@ struct predicted predicted_new(const struct job *job, const struct topo *topo, c
 /* the object of the contract, without what follows it */
 struct strbuf;
 void predicted_json(const struct predicted *f, struct strbuf *out);
+/* its "model" and "cluster", with a comma behind them */
+void job_json(const struct job *job, const struct topo *topo, uint32_t gpus_used, struct strbuf *out);
 /* of a plan with a timeline */
 struct predicted plan_predicted(const struct plan *p);
 

@@ -37,22 +37,30 @@ struct predicted predicted_new(const struct job *job, const struct topo *topo, c
     return f;
 }
 
-static void key(struct strbuf *o, const char *k, double v, const char *after)
+void job_json(const struct job *job, const struct topo *topo, uint32_t gpus_used, struct strbuf *o)
 {
-    strbuf_printf(o, "\"%s\": ", k);
-    strbuf_json_number(o, v);
-    strbuf_text(o, after);
+    const struct model *m = &job->model;
+    uint64_t ahead = model_predict_parameters(m);
+    strbuf_text(o, "\"model\": {\"name\": ");
+    strbuf_json_string(o, m->name);
+    strbuf_printf(o, ", \"parameters\": %llu, \"active_parameters\": %llu, ", (unsigned long long)model_parameters(m),
+                  (unsigned long long)model_active_parameters(m));
+    if (ahead) /* counted by nobody among the parameters */
+        strbuf_printf(o, "\"prediction_parameters\": %llu, ", (unsigned long long)ahead);
+    strbuf_printf(o, "\"layers\": %u},\n \"cluster\": {\"name\": ", m->nlayers);
+    strbuf_json_string(o, topo->name);
+    strbuf_printf(o, ", \"gpus\": %llu, \"gpus_used\": %u},\n", (unsigned long long)topo->gpus, gpus_used);
 }
 
 void predicted_json(const struct predicted *f, struct strbuf *o)
 {
     strbuf_text(o, "\"predicted\": {");
-    key(o, "step_time_s", f->step_time_s, ", ");
-    key(o, "tokens_per_s_per_gpu", f->tokens_per_s_per_gpu, ", ");
-    key(o, "model_flops_per_gpu_s", f->model_flops_per_gpu_s, ", ");
-    key(o, "mfu", f->mfu, ",\n               ");
-    key(o, "bubble_fraction", f->bubble_fraction, ", ");
-    key(o, "exposed_comm_fraction", f->exposed_comm_fraction, ", ");
+    strbuf_json_key(o, "step_time_s", f->step_time_s, ", ");
+    strbuf_json_key(o, "tokens_per_s_per_gpu", f->tokens_per_s_per_gpu, ", ");
+    strbuf_json_key(o, "model_flops_per_gpu_s", f->model_flops_per_gpu_s, ", ");
+    strbuf_json_key(o, "mfu", f->mfu, ",\n               ");
+    strbuf_json_key(o, "bubble_fraction", f->bubble_fraction, ", ");
+    strbuf_json_key(o, "exposed_comm_fraction", f->exposed_comm_fraction, ", ");
     strbuf_printf(o, "\"peak_memory_bytes\": %llu, \"peak_memory_rank\": %u}", (unsigned long long)f->peak_memory_bytes,
                   f->peak_memory_rank);
 }

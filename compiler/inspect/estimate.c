@@ -4,10 +4,12 @@
 #include "compiler/inspect/estimate.h"
 
 #include "compiler/inspect/explain_items.h"
+#include "compiler/inspect/show.h"
 #include "compiler/support/strbuf.h"
 #include "compiler/support/units.h"
 #include "compiler/support/vec.h"
 
+#include <math.h>
 #include <string.h>
 
 struct predicted estimate_predicted(const struct job *job, const struct topo *topo, const struct candidate *c)
@@ -84,15 +86,17 @@ static void print_best(const struct job *job, const struct topo *topo, const str
     struct predicted f = estimate_predicted(job, topo, c);
     struct explain_item item[EXPLAIN_ITEMS];
     fprintf(out, "%s on %s of %s of %s\n", job->model.name, units_show_commas(c->decision.gpus_used).s,
-            units_show_count(topo->gpus, "GPU").s, topo->name ? topo->name : "the cluster");
+            units_show_count(topo->gpus, "GPU").s, topo->name);
+    fprintf(out, "  model    %s\n", show_job(a, job, 11));
     fprintf(out, "  plan     %s\n", decision_lines(a, job, &c->decision, 11));
     fprintf(out, "  stages   %s\n", decision_layout_short(a, &c->decision));
     fprintf(out, "  profile  %s\n", estimate_basis(a, job, topo, &c->decision));
     const char *mfu = f.mfu > 0 ? arena_printf(a, "   MFU %.1f %%", 100 * f.mfu) : "";
     struct explain_unit u = explain_unit_seconds(e->step_time_s);
     print_total("step", e->step_time_s, u,
-                arena_printf(a, "   %.0f tokens/s   %.0f tokens/s/GPU   %s/GPU%s", f.tokens_per_s_per_gpu * c->decision.gpus_used,
-                             f.tokens_per_s_per_gpu, units_show_flop_s(f.model_flops_per_gpu_s).s, mfu),
+                arena_printf(a, "   %s tokens/s   %s tokens/s/GPU   %s/GPU%s",
+                             units_show_commas((uint64_t)round(f.tokens_per_s_per_gpu * c->decision.gpus_used)).s,
+                             units_show_commas((uint64_t)round(f.tokens_per_s_per_gpu)).s, units_show_flop_s(f.model_flops_per_gpu_s).s, mfu),
                 out);
     print_parts(item, explain_time_items(a, NULL, e, item), u, out);
     u = explain_unit_bytes((double)e->peak_bytes);
@@ -103,6 +107,25 @@ static void print_best(const struct job *job, const struct topo *topo, const str
     if (!c->emittable)
         fprintf(out, "  not emitted yet: %s\n", c->cannot);
     arena_free(a);
+}
+
+/* a candidate's decision, with what tells it from those before it where that says the same: GPUs, stages; from column 38 */
+static const char *candidate_lines(struct arena *a, const struct job *job, const struct search_result *r, uint32_t at)
+{
+    const struct decision *d = &r->candidates[at].decision;
+    const char *text = decision_text(a, job, d);
+    bool same = false;
+    for (uint32_t i = 0; i < at && !same; i++)
+        same = !strcmp(text, decision_text(a, job, &r->candidates[i].decision));
+    const char *gpus = d->gpus_used == r->candidates[0].decision.gpus_used
+                           ? ""
+                           : arena_printf(a, ", on %s", units_show_count(d->gpus_used, "GPU").s);
+    const char *stages = same ? arena_printf(a, ", stages %s", decision_layout_short(a, d)) : "";
+    struct strbuf b = {0};
+    strbuf_wrap(&b, arena_printf(a, "%s%s%s%s", text, stages, gpus, r->candidates[at].emittable ? "" : " *"), 38, 38, 110);
+    const char *lines = arena_strdup(a, b.text);
+    strbuf_free(&b);
+    return lines;
 }
 
 void estimate_print(const struct job *job, const struct topo *topo, const struct search_result *r, FILE *out)
@@ -120,9 +143,9 @@ void estimate_print(const struct job *job, const struct topo *topo, const struct
         fprintf(out, "\n  %4s %10s %8s %9s  %s\n", "", "step", "MFU %", "memory", "plan");
     for (uint32_t i = 1; i < r->ncandidates; i++) {
         const struct candidate *c = &r->candidates[i];
-        fprintf(out, "  %3u. %10s %8.1f %9s  %s%s\n", i + 1, units_show_seconds(c->estimate.step_time_s).s,
+        fprintf(out, "  %3u. %10s %8.1f %9s  %s\n", i + 1, units_show_seconds(c->estimate.step_time_s).s,
                 100 * estimate_predicted(job, topo, c).mfu, units_show_bytes(c->estimate.peak_bytes).s,
-                decision_lines(a, job, &c->decision, 38), c->emittable ? "" : " *");
+                candidate_lines(a, job, r, i));
     }
     bool planned = false;
     for (uint32_t i = 1; i < r->ncandidates; i++)
@@ -132,13 +155,6 @@ void estimate_print(const struct job *job, const struct topo *topo, const struct
     arena_free(a);
 }
 
-static void key(struct strbuf *o, const char *k, double v, const char *after)
-{
-    strbuf_printf(o, "\"%s\": ", k);
-    strbuf_json_number(o, v);
-    strbuf_text(o, after);
-}
-
 static void items_json(const struct estimate *e, struct strbuf *o)
 {
     struct arena *a = arena_new();
@@ -146,7 +162,7 @@ static void items_json(const struct estimate *e, struct strbuf *o)
     strbuf_text(o, " \"time\": {");
     uint32_t n = explain_time_items(a, NULL, e, item);
     for (uint32_t i = 0; i < n; i++)
-        key(o, item[i].key, item[i].value, i + 1 < n ? ", " : "},\n");
+        strbuf_json_key(o, item[i].key, item[i].value, i + 1 < n ? ", " : "},\n");
     strbuf_text(o, " \"memory\": {");
     n = explain_memory_items(a, NULL, e, item);
     for (uint32_t i = 0; i < n; i++)
@@ -174,16 +190,9 @@ void estimate_json(const struct job *job, const struct topo *topo, const struct 
 {
     if (r->ncandidates == 0)
         return;
-    const struct model *m = &job->model;
-    strbuf_text(o, "{\"schema\": 1,\n \"model\": {\"name\": ");
-    strbuf_json_string(o, m->name);
-    strbuf_printf(o, ", \"parameters\": %llu, \"active_parameters\": %llu, \"layers\": %u},\n",
-                  (unsigned long long)model_parameters(m), (unsigned long long)model_active_parameters(m),
-                  m->nlayers);
-    strbuf_text(o, " \"cluster\": {\"name\": ");
-    strbuf_json_string(o, topo->name ? topo->name : "");
-    strbuf_printf(o, ", \"gpus\": %llu, \"gpus_used\": %u},\n ", (unsigned long long)topo->gpus,
-                  r->candidates[0].decision.gpus_used);
+    strbuf_text(o, "{\"schema\": 1,\n ");
+    job_json(job, topo, r->candidates[0].decision.gpus_used, o);
+    strbuf_text(o, " ");
     candidate_json(job, topo, &r->candidates[0], o);
     strbuf_text(o, ",\n");
     items_json(&r->candidates[0].estimate, o);
@@ -195,8 +204,8 @@ void estimate_json(const struct job *job, const struct topo *topo, const struct 
         o, " \"search\": {\"space\": %llu, \"evaluated\": %llu, \"pruned\": %llu, \"budget\": %llu, \"spent\": %llu, ",
         (unsigned long long)r->space, (unsigned long long)r->evaluated, (unsigned long long)r->pruned,
         (unsigned long long)r->budget, (unsigned long long)r->spent);
-    key(o, "gap", r->gap, ", ");
-    key(o, "seconds", r->seconds, "},\n");
+    strbuf_json_key(o, "gap", r->gap, ", ");
+    strbuf_json_key(o, "seconds", r->seconds, "},\n");
     strbuf_text(o, " \"candidates\": [");
     for (uint32_t i = 1; i < r->ncandidates; i++) {
         strbuf_text(o, i > 1 ? ",\n {" : "{");

@@ -6,13 +6,6 @@
 
 #include <math.h>
 
-static void number(struct strbuf *o, const char *key, double v, const char *after)
-{
-    strbuf_printf(o, "\"%s\": ", key);
-    strbuf_json_number(o, v);
-    strbuf_text(o, after);
-}
-
 static void text(struct strbuf *o, const char *key, const char *v, const char *after)
 {
     strbuf_printf(o, "\"%s\": ", key);
@@ -27,7 +20,7 @@ static void items_json(const struct explanation *x, bool time, struct strbuf *o)
     uint32_t n = time ? explain_time_items(x->arena, x->cost, e, item)
                       : explain_memory_items(x->arena, x->cost, e, item);
     if (time)
-        number(o, "step_time_s", e->step_time_s, ", \"items\": [");
+        strbuf_json_key(o, "step_time_s", e->step_time_s, ", \"items\": [");
     else
         strbuf_printf(o, "\"peak_bytes\": %llu, \"limit_bytes\": %llu, \"stage\": %u, \"items\": [",
                       (unsigned long long)e->peak_bytes, (unsigned long long)x->memory_limit_bytes,
@@ -35,7 +28,7 @@ static void items_json(const struct explanation *x, bool time, struct strbuf *o)
     for (uint32_t i = 0; i < n; i++) {
         strbuf_text(o, i ? ",\n   {" : "\n   {");
         text(o, "key", item[i].key, ", ");
-        number(o, time ? "seconds" : "bytes", item[i].value, ", ");
+        strbuf_json_key(o, time ? "seconds" : "bytes", item[i].value, ", ");
         text(o, "meaning", item[i].meaning, ", ");
         text(o, "how", item[i].how, ", ");
         text(o, "detail", item[i].detail, "}");
@@ -45,8 +38,8 @@ static void items_json(const struct explanation *x, bool time, struct strbuf *o)
 
 static void candidate_json(const struct job *job, const struct candidate *c, struct strbuf *o)
 {
-    number(o, "step_time_s", c->estimate.step_time_s, ", ");
-    number(o, "peak_memory_bytes", (double)c->estimate.peak_bytes, ", ");
+    strbuf_json_key(o, "step_time_s", c->estimate.step_time_s, ", ");
+    strbuf_json_key(o, "peak_memory_bytes", (double)c->estimate.peak_bytes, ", ");
     strbuf_printf(o, "\"emittable\": %s, \"decision\": ", c->emittable ? "true" : "false");
     decision_json(job, &c->decision, o);
 }
@@ -59,7 +52,7 @@ static void others_json(const struct explanation *x, struct strbuf *o)
         strbuf_text(o, i ? ",\n  {" : "\n  {");
         text(o, "dimension", r->dimension, ", ");
         text(o, "change", r->what, ", ");
-        number(o, "loses", r->slower, ", ");
+        strbuf_json_key(o, "loses", r->slower, ", ");
         strbuf_printf(o, "\"fits\": %s, \"against_wishes\": %s, ", r->fits ? "true" : "false",
                       r->wished ? "true" : "false");
         text(o, "why", r->why, ",\n   ");
@@ -76,17 +69,17 @@ static void shifts_json(const struct explanation *x, struct strbuf *o)
         const struct explain_shift *s = &x->shifts.at[i];
         strbuf_text(o, i ? ",\n  {" : "\n  {");
         text(o, "key", s->key, ", ");
-        number(o, "at_minus_10_percent", s->less, ", ");
-        number(o, "at_plus_10_percent", s->more, ", ");
+        strbuf_json_key(o, "at_minus_10_percent", s->less, ", ");
+        strbuf_json_key(o, "at_plus_10_percent", s->more, ", ");
         text(o, "other_choice", s->choice, ", ");
-        number(o, "other_gains", s->gain, "}");
+        strbuf_json_key(o, "other_gains", s->gain, "}");
     }
     strbuf_text(o, "],\n \"jitter\": ");
     if (x->has_jitter) {
         strbuf_text(o, "{");
-        number(o, "share", x->jitter_share, ", ");
-        number(o, "one_replica", x->jitter_mean, ", ");
-        number(o, "slowest_replica", x->jitter_slowest, "},\n");
+        strbuf_json_key(o, "share", x->jitter_share, ", ");
+        strbuf_json_key(o, "one_replica", x->jitter_mean, ", ");
+        strbuf_json_key(o, "slowest_replica", x->jitter_slowest, "},\n");
     } else {
         strbuf_text(o, "null,\n");
     }
@@ -115,7 +108,7 @@ static void search_json(const struct search_result *r, struct strbuf *o)
         strbuf_printf(o, "%s\"%s\": %llu", i ? ", " : "", removal_names[i],
                       (unsigned long long)r->removed[i]);
     strbuf_text(o, "}, ");
-    number(o, "gap", r->gap, "}}\n");
+    strbuf_json_key(o, "gap", r->gap, "}}\n");
 }
 
 void explain_json(const struct explanation *x, FILE *out)

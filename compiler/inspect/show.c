@@ -189,14 +189,37 @@ static double percent(int64_t part, int64_t whole)
     return whole > 0 ? 100.0 * (double)part / (double)whole : 0;
 }
 
+static const char *billions(struct arena *a, uint64_t n)
+{
+    double v = (double)n;
+    return v >= 1e9 ? arena_printf(a, "%.4gB", v / 1e9) : v >= 1e6 ? arena_printf(a, "%.4gM", v / 1e6) : arena_strdup(a, units_show_commas(n).s);
+}
+
+const char *show_job(struct arena *a, const struct job *job, size_t column)
+{
+    static const char *const precision[] = {[DT_FP32] = "fp32", [DT_BF16] = "bf16", [DT_FP16] = "fp16", [DT_FP8] = "fp8"};
+    const struct model *m = &job->model;
+    const struct train *t = &job->train;
+    uint64_t all = model_parameters(m), active = model_active_parameters(m), ahead = model_predict_parameters(m);
+    const char *experts = active == all ? "" : arena_printf(a, ", %s active", billions(a, active));
+    const char *modules = ahead ? arena_printf(a, " and prediction modules of %s", billions(a, ahead)) : "";
+    const char *text = arena_printf(a, "%s parameters%s, %u layers%s; %s of %s tokens per step, %s", billions(a, all),
+                                    experts, m->nlayers, modules, units_show_count(t->batch, "sequence").s,
+                                    units_show_commas(t->sequence).s, precision[t->precision]);
+    struct strbuf b = {0};
+    strbuf_wrap(&b, text, column, column, 110);
+    char *lines = arena_strdup(a, b.text);
+    strbuf_free(&b);
+    return lines;
+}
+
 static void print_head(const struct plan *p, FILE *out, struct arena *a)
 {
     const struct predicted f = plan_predicted(p);
     const struct timeline *t = p->timeline;
-    uint64_t usable = p->topo->types[p->decision.type].gpu.memory_bytes -
-                      p->topo->types[p->decision.type].gpu.reserve_bytes;
-    fprintf(out, "%s on %s: %s of %s\n", p->job->model.name, p->topo->name,
-            units_show_commas(p->decision.gpus_used).s, units_show_count(p->topo->gpus, "GPU").s);
+    fprintf(out, "%s on %s of %s of %s\n", p->job->model.name, units_show_commas(p->decision.gpus_used).s,
+            units_show_count(p->topo->gpus, "GPU").s, p->topo->name ? p->topo->name : "the cluster");
+    fprintf(out, "  model      %s\n", show_job(a, p->job, 13));
     fprintf(out, "  plan       %s\n", decision_lines(a, p->job, &p->decision, 13));
     fprintf(out, "  stages     %s\n", decision_layout_short(a, &p->decision));
     fprintf(out, "  step       %s, %.1f tokens/s per GPU, %s per GPU", units_show_seconds(f.step_time_s).s,
@@ -214,7 +237,7 @@ static void print_head(const struct plan *p, FILE *out, struct arena *a)
                     k + 1 < NIDLE ? "," : "\n");
     }
     fprintf(out, "  memory     %s of %s on rank %u, the fullest\n", units_show_bytes(f.peak_memory_bytes).s,
-            units_show_bytes(usable).s, f.peak_memory_rank);
+            units_show_bytes(decision_memory_bytes(p->job, p->topo, &p->decision)).s, f.peak_memory_rank);
 }
 
 static void print_stages(const struct plan *p, FILE *out, struct arena *a, uint32_t only)

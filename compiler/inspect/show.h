@@ -34,6 +34,9 @@ void show_timeline(const struct plan *p, FILE *out, const struct show_options *o
 
 /* --- shared by the views --- */
 
+/* "405.9B parameters, 126 layers; 2,048 sequences of 8,192 tokens per step, bf16"; lines from a column to the 110th */
+const char *show_job(struct arena *a, const struct job *job, size_t column);
+
 /* the bill of one role, NONE = of the fullest */
 void show_memory_bill(const struct plan *p, FILE *out, uint32_t role);
 /* first rank of a role: all its other coordinates are 0 */

@@ -341,6 +341,13 @@ static bool emittable_capacity(struct arena *a, const struct decision *d, const 
     return true;
 }
 
+uint64_t decision_memory_bytes(const struct job *job, const struct topo *topo, const struct decision *d)
+{
+    const struct topo_gpu *g = &topo->types[d->type].gpu;
+    uint64_t most = g->memory_bytes > g->reserve_bytes ? g->memory_bytes - g->reserve_bytes : 0;
+    return job->wishes.memory && job->wishes.memory < most ? job->wishes.memory : most;
+}
+
 bool decision_pairs(enum schedule_kind k)
 {
     return k == SCHED_COMBINED_1F1B || k == SCHED_DUALPIPE || k == SCHED_DUALPIPE_V;

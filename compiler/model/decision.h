@@ -69,6 +69,8 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
 /* Do its ranks end a step one after the other, and learn during the next one by what gradients were clipped
  * (post-validation; Qi et al. 2023, section 4)? */
 bool decision_skews(const struct job *job, const struct decision *d);
+/* bytes that the arena may have on its devices */
+uint64_t decision_memory_bytes(const struct job *job, const struct topo *topo, const struct decision *d);
 /* does it run forward and backward of two microbatches in pairs, one's transfers under the other's products? */
 bool decision_pairs(enum schedule_kind k);
 

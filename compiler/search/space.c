@@ -476,7 +476,7 @@ bool space_new(struct arena *a, struct diag *d, const struct job *job, const str
     const struct wish *gpus = &job->wishes.degree[DEG_GPUS];
     if ((gpus->relation == REL_EQ || gpus->relation == REL_GE) && gpus->value > s->usable) {
         diag_error(d, gpus->span, "no-plan", "no plan: %s but '%s' has %llu usable GPUs",
-                   wish_text(a, DEG_GPUS, gpus), topo->name ? topo->name : "the cluster",
+                   wish_text(a, DEG_GPUS, gpus), topo->name,
                    (unsigned long long)s->usable);
         diag_help(d, "drop the line: as many as fit are used");
         return false;

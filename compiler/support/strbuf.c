@@ -168,3 +168,10 @@ void strbuf_json_number(struct strbuf *b, double v)
     }
     strbuf_text(b, text);
 }
+
+void strbuf_json_key(struct strbuf *b, const char *key, double v, const char *after)
+{
+    strbuf_printf(b, "\"%s\": ", key);
+    strbuf_json_number(b, v);
+    strbuf_text(b, after);
+}

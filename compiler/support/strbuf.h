@@ -23,6 +23,8 @@ void strbuf_printf(struct strbuf *b, const char *fmt, ...) __attribute__((format
  * possible; further lines start at `indent` */
 void strbuf_wrap(struct strbuf *b, const char *s, size_t column, size_t indent, size_t width);
 
+/* "key": v, then what follows */
+void strbuf_json_key(struct strbuf *b, const char *key, double v, const char *after);
 /* s as a JSON string with its quotes; bytes that are not UTF-8 become U+FFFD */
 void strbuf_json_string(struct strbuf *b, const char *s);
 /* a double as JSON: shortest form that reads back equal, null for nan and inf */

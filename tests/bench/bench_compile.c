@@ -105,7 +105,7 @@ static long peak_kib(void)
 
 static bool fits(const struct plan *p)
 {
-    return fit_peak_bytes(p) <= fit_limit_bytes(p->job, p->topo, &p->decision);
+    return fit_peak_bytes(p) <= decision_memory_bytes(p->job, p->topo, &p->decision);
 }
 
 /* The passes behind the search.  false: it does not fit, so that llmc would take another. */

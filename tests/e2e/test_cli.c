@@ -326,6 +326,22 @@ static void test_json(void)
     free(dir);
 }
 
+/* what people read: `grep -q` finds it on stdout */
+static void test_views(void)
+{
+    static const struct line lines[] = {
+        {"$L show $D/p | grep -q '^tiny_llama on 8 of 8 GPUs of cpu8$'", 0, NULL},
+        {"$L show $D/p | grep -q '^  model      3.033M parameters, 4 layers; 32 sequences of 256 tokens per step, fp32$'", 0, NULL},
+        {"$L show $D/p | grep -q '^  memory     27.1MiB of 1.94GiB on rank 0'", 0, NULL},
+        {"$L plan $M $C --set memory=64MiB -o $D/q | grep -q '^  memory     27.1MiB of 64MiB on rank 0'", 0, NULL},
+        {"$L estimate $M $C | grep -q '^  model    3.033M parameters'", 0, NULL},
+        {"$L estimate $M $C --set 'offload=[optimizer]' --json | grep -q '\"offload\": .\"optimizer\"'", 0, NULL},
+        /* runners-up that differ in their stages alone, or in the number of GPUs, say so */
+        {"$L estimate $M $C --set tp=1 --set 'dp in [1, 2]' --set 'gpus<=8' | grep -q 'recompute none, on 2$'", 0, NULL},
+    };
+    EXPECT_ALL(lines, true);
+}
+
 /* ---- plan folders ---- */
 
 /* every file of the folder: cut in half, one byte changed, gone; by everyone who reads plans */
@@ -453,6 +469,7 @@ static void test_dumps(void)
 void suite_cli(void)
 {
     CU_pSuite s = CU_add_suite("cli", NULL, NULL);
+    CU_add_test(s, "what people read", test_views);
     CU_add_test(s, "what succeeds says nothing on stderr", test_fine);
     CU_add_test(s, "usage: exit 2 and a hint", test_usage);
     CU_add_test(s, "failures: exit 1, 3, 4, 5", test_failures);
