@@ -84,6 +84,23 @@ static void say_gain(struct command *c, const struct job *job, const struct topo
         diag_note(c->diag, (struct span){0}, "%s", text);
 }
 
+/* a plan for GPUs that llmrun can play on CPU ranks alone: said now and not when the machine is there */
+static void say_cpu_only(struct command *c, const struct job *job, const struct topo *topo, const struct plan *p)
+{
+    static const char *const recipes[] = {[FP8_TENSOR] = NULL, [FP8_ROW] = "row", [FP8_BLOCK] = "block", [FP8_MX] = "mx"};
+    const char *recipe = job->train.precision == DT_FP8 ? recipes[job->train.recipe] : NULL;
+    if (!topo->types[0].gpu.sm)
+        return;
+    if (recipe) {
+        diag_warning(c->diag, (struct span){0}, "cpu-only", "llmrun plays fp8(recipe=%s) on CPU ranks only", recipe);
+        diag_help(c->diag, "on GPUs it has fp8(recipe=tensor), and bf16");
+    }
+    if (decision_skews(job, &p->decision)) {
+        diag_warning(c->diag, (struct span){0}, "cpu-only", "llmrun plays a post-validated plan on CPU ranks only");
+        diag_help(c->diag, "'post_validation no' makes a plan for GPUs");
+    }
+}
+
 enum status command_plan(struct command *c)
 {
     const struct options *o = c->options;
@@ -115,6 +132,7 @@ enum status command_plan(struct command *c)
     s = plan_write(p, o->output, o->force, error, sizeof error);
     if (s != STATUS_OK)
         return command_fail(c, s, error);
+    say_cpu_only(c, job, topo, p);
     command_report(c, STATUS_OK);
     if (!o->quiet)
         say_left_out(c, job, topo, p);

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/fp8.cuh"
 #include "kernels/cuda/products.h"
+#include "kernels/cuda/reduce.cuh"
 
 enum { EIGHT_THREADS = 256, EIGHT_SIDE = 64, EIGHT_LD = EIGHT_SIDE + 4, EIGHT_PACK = 8, EIGHT_BLOCKS = 1056 };
 
@@ -25,19 +26,6 @@ static __device__ inline void load_pack(float *v, const float *at)
         float4 four = *reinterpret_cast<const float4 *>(at + j);
         v[j] = four.x, v[j + 1] = four.y, v[j + 2] = four.z, v[j + 3] = four.w;
     }
-}
-
-/* of the block, for all its threads; NaN counts as nothing */
-static __device__ inline float block_largest(float x, float *part)
-{
-    for (int o = 16; o; o /= 2)
-        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, o));
-    if (threadIdx.x % 32 == 0)
-        part[threadIdx.x / 32] = x;
-    __syncthreads();
-    for (int w = 0; w < EIGHT_THREADS / 32; w++)
-        x = fmaxf(x, part[w]);
-    return x;
 }
 
 template <class T> __global__ void __launch_bounds__(EIGHT_THREADS) eight_largest(eight_operands p)
@@ -58,7 +46,7 @@ template <class T> __global__ void __launch_bounds__(EIGHT_THREADS) eight_larges
             load_pack(v, (const T *)s.x + (size_t)(r.row + row) * (size_t)s.ld + (size_t)pack * EIGHT_PACK);
             UNROLL for (int j = 0; j < EIGHT_PACK; j++) most = fmaxf(most, fabsf(v[j]));
         }
-    most = block_largest(most, part);
+    most = block_max(most, part);
     if (t == 0)
         s.part[(size_t)g * (size_t)s.parts + (size_t)nth] = most;
 }
@@ -69,7 +57,7 @@ static __device__ inline float group_scale(const eight_operand &s, int g, float 
     float most = 0;
     for (int i = (int)threadIdx.x; i < s.parts; i += EIGHT_THREADS)
         most = fmaxf(most, s.part[(size_t)g * (size_t)s.parts + (size_t)i]);
-    most = block_largest(most, shared);
+    most = block_max(most, shared);
     float scale = most / (s.e5m2 ? 57344.0f : 448.0f), infinite = __uint_as_float(0x7f800000u);
     if (most >= infinite)
         return infinite - infinite;

@@ -118,6 +118,29 @@ static __device__ inline void product_store(const product_job &j, const product_
     }
 }
 
+/* the same of two neighbours, together where they lie so */
+static __device__ inline void product_store_pair(const product_job &j, const product_part &p, int row, int col, float low, float high)
+{
+    size_t at = (p.c_row + (size_t)row) * (size_t)j.ldc + (size_t)col;
+    if (col + 1 >= j.n || ((uintptr_t)j.c + at * (j.c_fp32 ? 4 : 2)) % (j.c_fp32 ? 8 : 4)) {
+        product_store(j, p, row, col, low);
+        if (col + 1 < j.n)
+            product_store(j, p, row, col + 1, high);
+        return;
+    }
+    low += product_bias(j, col);
+    high += product_bias(j, col + 1);
+    if (j.c_fp32) {
+        float2 *c = (float2 *)((float *)j.c + at), was = j.add ? *c : make_float2(0, 0);
+        *c = make_float2(was.x + low, was.y + high);
+    } else {
+        uint32_t *c = (uint32_t *)((bf16 *)j.c + at), was = j.add ? *c : 0;
+        low += __uint_as_float(was << 16);
+        high += __uint_as_float(was & 0xffff0000u);
+        *c = (uint32_t)bf16_nearest(low).bits | (uint32_t)bf16_nearest(high).bits << 16;
+    }
+}
+
 /* NULL = launched; ta, tb: a is stored [k][m], b [n][k] */
 const char *product_bf16(const product_job *j, bool ta, bool tb, cudaStream_t stream);
 /* 8 bits; gradient: a is E5M2 */

@@ -136,15 +136,16 @@ __global__ void __launch_bounds__(THREADS, FOLD ? 1 : 2) product_tensor(product_
             fold(j, p, segment, sum, acc);
     UNROLL for (int i = 0; i < 4; i++)
         UNROLL for (int t = 0; t < 4; t++)
-            UNROLL for (int e = 0; e < 4; e++) {
-                int row = p.m0 + wm + i * 16 + lane / 4 + e / 2 * 8, col = p.n0 + wn + t * 8 + lane % 4 * 2 + e % 2;
-                float x = acc[i][t][e];
-                if constexpr (FOLD)
-                    x = sum[i][t][e];
-                else if constexpr (N != BF16)
-                    x = product_unscaled(j, p, 0, x);
+            UNROLL for (int e = 0; e < 4; e += 2) {
+                int row = p.m0 + wm + i * 16 + lane / 4 + e / 2 * 8, col = p.n0 + wn + t * 8 + lane % 4 * 2;
+                float x[2] = {acc[i][t][e], acc[i][t][e + 1]};
+                UNROLL for (int k = 0; k < 2; k++)
+                    if constexpr (FOLD)
+                        x[k] = sum[i][t][e + k];
+                    else if constexpr (N != BF16)
+                        x[k] = product_unscaled(j, p, 0, x[k]);
                 if (row < p.m_end && col < j.n)
-                    product_store(j, p, row, col, x);
+                    product_store_pair(j, p, row, col, x[0], x[1]);
             }
 }
 

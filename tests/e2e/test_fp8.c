@@ -123,11 +123,31 @@ static void test_told(void)
     }
 }
 
+/* a plan for GPUs whose kernels lack the recipe says so when it is made; one for CPUs, or a recipe that is there, does not */
+static void test_plan_told(void)
+{
+    static const char *const clusters[] = {"topologies/h100x8.xml", "topologies/cpu8.xml"};
+    static const char *const recipes[] = {"tensor", "row", "block", "mx"};
+    char folder[E2E_PATH], output[2 * E2E_PATH], precision[40], want[100], text[1 << 14];
+    for (int i = 0; i < 8; i++) {
+        snprintf(precision, sizeof precision, "fp8(recipe=%s)", recipes[i / 2]);
+        open_case(folder, "fp8/planned", DENSE, precision);
+        snprintf(output, sizeof output, "%s/said", folder);
+        CU_ASSERT_EQUAL(e2e_command(output, "%s/llmc plan %s/model.llm %s --set gpus=1 -o %s/one --force", e2e_build(), folder,
+                                    clusters[i % 2], folder),
+                        0);
+        e2e_read_text(output, text, sizeof text);
+        snprintf(want, sizeof want, "warning: llmrun plays fp8(recipe=%s) on CPU ranks only", recipes[i / 2]);
+        CU_ASSERT_EQUAL(strstr(text, want) != NULL, i / 2 > 0 && i % 2 == 0);
+    }
+}
+
 void suite_fp8_training(void);
 void suite_fp8_training(void)
 {
     CU_pSuite s = CU_add_suite("fp8_training", NULL, NULL);
     CU_add_test(s, "8-bit products give one rank's losses in any layout, as far as scales agree", test_layouts);
     CU_add_test(s, "they stay near 16 bits", test_near_bf16);
+    CU_add_test(s, "a plan tells that GPUs lack its recipe", test_plan_told);
     CU_add_test(s, "a device tells what it does not do in 8 bits", test_told);
 }
