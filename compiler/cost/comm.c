@@ -9,6 +9,7 @@
  * cost_wire_s(). */
 
 #include "compiler/cost/cost_private.h"
+#include "compiler/support/units.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -193,6 +194,6 @@ void cost_collective_why(const struct cost *c, enum op op, double bytes, const s
     if (used >= 0 && (size_t)used < size && g->level)
         used += snprintf(text + used, size - (size_t)used, ", %u a domain", g->below[0]);
     if (used >= 0 && (size_t)used < size)
-        snprintf(text + used, size - (size_t)used, ", %s: %.0fGB/s, of %.3g us %.3g are latency", where, bus, seconds * 1e6,
-                 (double)line.start_s * 1e6);
+        snprintf(text + used, size - (size_t)used, ", %s: %.0fGB/s, of %s %s is latency", where, bus,
+                 units_show_seconds(seconds).s, units_show_seconds((double)line.start_s).s);
 }

@@ -9,7 +9,6 @@
 #include "compiler/support/units.h"
 #include "compiler/support/vec.h"
 
-#include <math.h>
 #include <string.h>
 
 struct predicted estimate_predicted(const struct job *job, const struct topo *topo, const struct candidate *c)
@@ -95,8 +94,8 @@ static void print_best(const struct job *job, const struct topo *topo, const str
     struct explain_unit u = explain_unit_seconds(e->step_time_s);
     print_total("step", e->step_time_s, u,
                 arena_printf(a, "   %s tokens/s   %s tokens/s/GPU   %s/GPU%s",
-                             units_show_commas((uint64_t)round(f.tokens_per_s_per_gpu * c->decision.gpus_used)).s,
-                             units_show_commas((uint64_t)round(f.tokens_per_s_per_gpu)).s, units_show_flop_s(f.model_flops_per_gpu_s).s, mfu),
+                             units_show_rate(f.tokens_per_s_per_gpu * c->decision.gpus_used).s,
+                             units_show_rate(f.tokens_per_s_per_gpu).s, units_show_flop_s(f.model_flops_per_gpu_s).s, mfu),
                 out);
     print_parts(item, explain_time_items(a, NULL, e, item), u, out);
     u = explain_unit_bytes((double)e->peak_bytes);

@@ -17,7 +17,16 @@
 
 /* items, their shares and their total; rounded so that both columns add up as printed */
 /* columns where an item's reason and its details start, and how wide a line may be */
-enum { NOTE = 50, DETAIL = 27, WIDTH = 112 };
+enum { NOTE = 50, DETAIL = 27, WIDTH = 110 };
+
+/* `text` behind `head`, further lines at `indent` */
+static void print_wrapped(FILE *out, const char *head, const char *text, size_t indent)
+{
+    struct strbuf b = {0};
+    strbuf_wrap(&b, text, strlen(head), indent, WIDTH);
+    fprintf(out, "%s%s\n", head, b.text);
+    strbuf_free(&b);
+}
 
 static void print_items(const struct explain_item *item, uint32_t n, struct explain_unit u, bool all,
                         const char *total, FILE *out)
@@ -44,17 +53,17 @@ static void print_items(const struct explain_item *item, uint32_t n, struct expl
             fprintf(out, "  %24s %s\n", "", text.text);
     }
     strbuf_free(&text);
-    fprintf(out, "  %-24s %9.*f %-3s %5.1f %%  %s\n", "total", u.decimals, (double)whole * scale, u.name,
-            (double)tenths / 10, total);
+    fprintf(out, "  %-24s %9.*f %-3s %5.1f %%%s%s\n", "total", u.decimals, (double)whole * scale, u.name,
+            (double)tenths / 10, *total ? "  " : "", total);
 }
 
 static void print_head(const struct explanation *x, FILE *out)
 {
     const struct candidate *c = &x->chosen;
     struct predicted f = estimate_predicted(x->job, x->topo, c);
-    fprintf(out, "%s on %s of %s of %s: %s per step, %.0f tokens/s/GPU", x->job->model.name,
-            units_show_commas(c->decision.gpus_used).s, units_show_count(x->topo->gpus, "GPU").s, x->topo->name ? x->topo->name : "the cluster",
-            units_show_seconds(c->estimate.step_time_s).s, f.tokens_per_s_per_gpu);
+    fprintf(out, "%s on %s of %s of %s: %s per step, %s tokens/s/GPU", x->job->model.name,
+            units_show_commas(c->decision.gpus_used).s, units_show_count(x->topo->gpus, "GPU").s, x->topo->name,
+            units_show_seconds(c->estimate.step_time_s).s, units_show_rate(f.tokens_per_s_per_gpu).s);
     if (f.mfu > 0)
         fprintf(out, ", MFU %.1f %%", 100 * f.mfu);
     fprintf(out, "\n  %s\n", decision_lines(x->arena, x->job, &c->decision, 2));
@@ -117,7 +126,7 @@ static void print_others(const struct explanation *x, bool all, FILE *out)
                 o->wished ? ", against the plan block" : "");
     }
     if (*misses)
-        fprintf(out, "  does not fit: %s\n", misses);
+        print_wrapped(out, "  does not fit: ", misses, 4);
 }
 
 static int by_effect(const void *left, const void *right)
@@ -146,15 +155,13 @@ static void print_shifts(const struct explanation *x, bool all, FILE *out)
             continue;
         }
         fprintf(out, "  %-24s %+8.1f %%", s->what, 100 * s->less);
-        if (isnan(s->more))
-            fprintf(out, "           ");
-        else
+        if (!isnan(s->more))
             fprintf(out, " %+8.1f %%", 100 * s->more);
         if (s->note)
-            fprintf(out, "  %s", s->note);
-        if (s->choice)
-            fprintf(out, "  then %s would be %.1f %% faster", s->choice, 100 * s->gain);
+            fprintf(out, "%s  %s", isnan(s->more) ? "           " : "", s->note);
         fprintf(out, "\n");
+        if (s->choice)
+            print_wrapped(out, "    ", arena_printf(x->arena, "then %s would be %.1f %% faster", s->choice, 100 * s->gain), 4);
     }
     if (x->has_jitter)
         fprintf(out,
@@ -162,7 +169,7 @@ static void print_shifts(const struct explanation *x, bool all, FILE *out)
                 arena_printf(x->arena, "every action off by %.0f %%", 100 * x->jitter_share),
                 100 * x->jitter_slowest, x->chosen.decision.dp, 100 * x->jitter_mean);
     if (*small)
-        fprintf(out, "  less than %.1f %%: %s\n", 100 * SMALL, small);
+        print_wrapped(out, arena_printf(x->arena, "  less than %.1f %%: ", 100 * SMALL), small, 4);
     if (!other && all)
         fprintf(out, "  A new search in each of these cases chooses the same plan, or one as fast.\n");
     else if (!other && x->found->ncandidates > 1)
@@ -233,8 +240,9 @@ static void print_space(const struct explanation *x, FILE *out)
         const char **list = others[i].made ? &made : &open;
         *list = arena_printf(x->arena, "%s%s%s", *list, **list ? ", " : "", others[i].name);
     }
-    fprintf(out, "  open were %s%s%s\n", *open ? open : "no choices",
-            *made ? "\n  the plan block decides " : "", made);
+    print_wrapped(out, "  open were ", *open ? open : "no choices", 4);
+    if (*made)
+        print_wrapped(out, "  the plan block decides ", made, 4);
 }
 
 static void print_certificate(const struct explanation *x, bool all, FILE *out)

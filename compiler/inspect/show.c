@@ -222,8 +222,8 @@ static void print_head(const struct plan *p, FILE *out, struct arena *a)
     fprintf(out, "  model      %s\n", show_job(a, p->job, 13));
     fprintf(out, "  plan       %s\n", decision_lines(a, p->job, &p->decision, 13));
     fprintf(out, "  stages     %s\n", decision_layout_short(a, &p->decision));
-    fprintf(out, "  step       %s, %.1f tokens/s per GPU, %s per GPU", units_show_seconds(f.step_time_s).s,
-            f.tokens_per_s_per_gpu, units_show_flop_s(f.model_flops_per_gpu_s).s);
+    fprintf(out, "  step       %s, %s tokens/s/GPU, %s/GPU", units_show_seconds(f.step_time_s).s,
+            units_show_rate(f.tokens_per_s_per_gpu).s, units_show_flop_s(f.model_flops_per_gpu_s).s);
     if (f.mfu > 0)
         fprintf(out, ", MFU %.1f %%", 100 * f.mfu);
     fprintf(out,

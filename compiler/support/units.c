@@ -344,6 +344,15 @@ struct units_text units_show_commas(uint64_t n)
     return grouped(n, ',');
 }
 
+struct units_text units_show_rate(double v)
+{
+    struct units_text t;
+    if (v >= 999.95 && v < 1e18)
+        return grouped((uint64_t)(v + 0.5), ',');
+    snprintf(t.s, sizeof t.s, "%.1f", v);
+    return t;
+}
+
 struct units_text units_show_count(uint64_t n, const char *what)
 {
     struct units_text t;

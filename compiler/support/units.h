@@ -50,6 +50,7 @@ struct units_text {
 };
 struct units_text units_show_commas(uint64_t n);    /* 16,000,000: for sentences */
 struct units_text units_show_count(uint64_t n, const char *what); /* 1 GPU, 16,384 GPUs */
+struct units_text units_show_rate(double v); /* 317.0, from 1,000 on 13,244: tokens per second */
 struct units_text units_show_literal(uint64_t n);   /* 16Mi or 15_998_976: can be pasted, reads back equal */
 struct units_text units_show_real(double v);        /* shortest decimal that reads back equal: 1e-05, 0.95 */
 struct units_text units_show_bytes(uint64_t bytes); /* 81.3GiB */

@@ -124,6 +124,9 @@ static void test_print(void)
     static const uint64_t counts[] = {0,        1,        999,  9999,  10000,     16000000,
                                       15998976, 16777216, 8192, 16384, UINT64_MAX};
     CU_ASSERT_STRING_EQUAL(units_show_commas(16000000).s, "16,000,000");
+    CU_ASSERT_STRING_EQUAL(units_show_rate(317.04).s, "317.0");
+    CU_ASSERT_STRING_EQUAL(units_show_rate(999.96).s, "1,000");
+    CU_ASSERT_STRING_EQUAL(units_show_rate(1668591.4).s, "1,668,591");
     CU_ASSERT_STRING_EQUAL(units_show_count(1, "GPU").s, "1 GPU");
     CU_ASSERT_STRING_EQUAL(units_show_count(0, "node").s, "0 nodes");
     CU_ASSERT_STRING_EQUAL(units_show_count(UINT64_MAX, "node").s, "18,446,744,073,709,551,615 nodes");
