@@ -23,12 +23,9 @@ template <int K> static __device__ __forceinline__ void row_sums(float *sum, flo
         return;
     UNROLL for (int i = 0; i < K; i++) if (threadIdx.x % 32 == 0) part[i * 32 + threadIdx.x / 32] = sum[i];
     __syncthreads();
-    UNROLL for (int i = 0; i < K; i++)
-    {
-        sum[i] = 0;
-        for (unsigned w = 0; w < blockDim.x / 32; w++)
-            sum[i] += part[i * 32 + w];
-    }
+    UNROLL for (int i = 0; i < K; i++) sum[i] = threadIdx.x % 32 < blockDim.x / 32 ? part[i * 32 + threadIdx.x % 32] : 0;
+    for (unsigned o = 16; o; o /= 2) /* every warp by itself: one after the other would take several times as long */
+        UNROLL for (int i = 0; i < K; i++) sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], (int)o);
 }
 
 /* the same for a block of one row, and the largest in place of the sum; NaN counts as smaller than any number */
@@ -39,8 +36,9 @@ static __device__ __forceinline__ float block_max(float x, float *part)
     if (threadIdx.x % 32 == 0)
         part[threadIdx.x / 32] = x;
     __syncthreads();
-    for (unsigned w = 0; w < blockDim.x / 32; w++)
-        x = fmaxf(x, part[w]);
+    x = threadIdx.x % 32 < blockDim.x / 32 ? part[threadIdx.x % 32] : x;
+    for (int o = 16; o; o /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, o));
     return x;
 }
 /* sum over all threads of a block, in thread 0; part: 32 doubles */

@@ -1,6 +1,7 @@
 /* The memory-bound kernels on a GPU: are they right, and how fast.
  *
- *   kernels check [ROW]     the table of tests/kernels/cuda_cases.c against kernels/cpu; exit 1 where something differs
+ *   kernels check [ROW]     the table of tests/kernels/cuda_cases.c against kernels/cpu, then fused calls against the same
+ *                           instructions one by one; exit 1 where something differs
  *   kernels bench [ROW]     achieved bytes/s, alone and fused, and their share of a copy's, as one JSON object a line
  *
  * Bytes are those that must move: what is read and not made before by the same call, and what is written, gathered rows
@@ -85,6 +86,13 @@ const struct bench benches[] = {
      0, DTYPE_F32,
      {{1, OPND(RMSNORM_W, dy), 0, OPND(RMSNORM_I, dy)}, {1, OPND(RMSNORM_W, x), 0, OPND(RMSNORM_I, x)},
       {1, OPND(RMSNORM_W, rstd), 0, OPND(RMSNORM_I, rstd)}}, 3},
+    {3,
+     {{OP_LAYERNORM_I, {{"t", 65536}, {"h", 768}}, NONE, 0, 0}, {OP_LAYERNORM_W, {{"t", 65536}, {"h", 768}}, NONE, 0, 0},
+      {OP_BIAS_W, {{"t", 65536}, {"h", 768}}, NONE, 0, 0}},
+     0, DTYPE_F32,
+     {{1, OPND(LAYERNORM_W, dy), 0, OPND(LAYERNORM_I, dy)}, {1, OPND(LAYERNORM_W, x), 0, OPND(LAYERNORM_I, x)},
+      {1, OPND(LAYERNORM_W, mean), 0, OPND(LAYERNORM_I, mean)}, {1, OPND(LAYERNORM_W, rstd), 0, OPND(LAYERNORM_I, rstd)},
+      {2, OPND(BIAS_W, dy), 0, OPND(LAYERNORM_I, dx)}}, 5},
     {4,
      {{OP_XENT_MAX, {T, V}, {{"vocab", 128256}}, 0, 0}, {OP_XENT_SUM, {T, V}, {{"vocab", 128256}}, 0, 128256},
       {OP_XENT_LOSS, {T}, {{"scale", 1}, {"count", 1}}, 0, 0}, {OP_XENT_I, {T, V}, {{"vocab", 128256}, {"scale", 1}}, 0, 0}},
@@ -139,18 +147,19 @@ struct job {
     struct kernel_args args[MOST_OPS];
     const struct kernel_args *list[MOST_OPS];
     enum op ops[MOST_OPS];
-    void *memory[64];
-    unsigned nmemory;
+    struct view made[64]; /* all memory */
+    unsigned nmade;
     size_t bytes; /* that must move */
 };
 
-void make_job(struct job *j, const struct bench *b)
+/* smaller: by what tokens are divided */
+void make_job(struct job *j, const struct bench *b, unsigned smaller)
 {
     for (unsigned i = 0; i < b->n; i++) {
         struct cuda_shape shape = b->shape[i];
         for (auto &d : shape.dims)
             if (d.name && (strcmp(d.name, "t") == 0 || strcmp(d.name, "m") == 0))
-                d.value /= SMALLER;
+                d.value /= smaller;
         cuda_cases_views(&shape, i == 0 ? b->absent : 0, DTYPE_BF16, b->g, &j->args[i]);
         j->ops[i] = shape.op;
         j->list[i] = &j->args[i];
@@ -172,10 +181,17 @@ void make_job(struct job *j, const struct bench *b)
             j->bytes += writes ? row : 0;
             if (linked)
                 continue;
-            v->data = j->memory[j->nmemory++] = device_make(view_bytes(v));
+            v->data = device_make(view_bytes(v));
+            j->made[j->nmade++] = *v;
             fill(v, shape.high);
         }
     }
+}
+
+void drop_job(struct job *j)
+{
+    for (unsigned i = 0; i < j->nmade; i++)
+        device_drop(j->made[i].data);
 }
 
 const char *call_job(const struct job *j, const struct bench *b, const struct cuda_call *c)
@@ -220,7 +236,7 @@ int run_bench(const char *filter)
         struct job j = {};
         if (copy > 0 && filter && !strstr(isa_info(b.shape[0].op)->name, filter))
             continue;
-        make_job(&j, &b);
+        make_job(&j, &b, SMALLER);
         double seconds = time_job(&j, &b), rate = (double)j.bytes / seconds;
         copy = copy > 0 ? copy : rate; /* the first is the copy */
         const struct view *v = &j.args[0].operand[0];
@@ -231,10 +247,67 @@ int run_bench(const char *filter)
                    seconds, j.bytes, rate, rate / copy);
         fflush(stdout);
         status |= seconds < 0;
-        for (unsigned i = 0; i < j.nmemory; i++)
-            device_drop(j.memory[i]);
+        drop_job(&j);
     }
     return status;
+}
+
+/* largest difference of what two jobs have in their i-th memory, over the largest number */
+double difference(const struct job *a, const struct job *b, unsigned i)
+{
+    size_t bytes = view_bytes(&a->made[i]);
+    struct view x = a->made[i], y = x;
+    double most = 1e-30, worst = 0;
+    x.data = malloc(bytes);
+    y.data = malloc(bytes);
+    device_fetch(x.data, a->made[i].data, bytes);
+    device_fetch(y.data, b->made[i].data, bytes);
+    for (uint32_t r = 0; r < x.rows; r++)
+        for (uint32_t c = 0; c < x.cols; c++) {
+            double one = cuda_cases_get(&x, r, c), other = cuda_cases_get(&y, r, c), apart = fabs(one - other);
+            most = std::max(most, fabs(other));
+            worst = apart <= 1e300 ? std::max(worst, apart) : 1e300; /* NaN too */
+        }
+    free(x.data);
+    free(y.data);
+    return worst / most;
+}
+
+/* the fused calls of the bench, of fewer rows, against their instructions one by one */
+unsigned check_fused(const char *filter, unsigned *nruns)
+{
+    unsigned failed = 0;
+    for (const struct bench &b : benches) {
+        struct job apart = {}, fused = {};
+        if (b.n == 1 || (filter && !strstr(isa_info(b.shape[0].op)->name, filter)))
+            continue;
+        make_job(&apart, &b, EMULATED ? SMALLER : 64);
+        make_job(&fused, &b, EMULATED ? SMALLER : 64);
+        struct cuda_call c = {};
+        c.workspace_bytes = cuda_fused_workspace_bytes(fused.ops, fused.list, b.n);
+        for (unsigned i = 0; i < b.n; i++)
+            c.workspace_bytes = std::max(c.workspace_bytes, cuda_workspace_bytes(apart.ops[i], apart.list[i], 90));
+        c.workspace = device_make(c.workspace_bytes);
+        const char *why = cuda_fuse(fused.ops, fused.list, b.n) == b.n ? cuda_fused(fused.ops, fused.list, b.n, &c) : "not fused";
+        for (unsigned i = 0; i < b.n && !why; i++) {
+            c.args = apart.list[i];
+            why = cuda_kernel(apart.ops[i], &c);
+        }
+        const char *late = device_finish();
+        why = why ? why : late;
+        double worst = 0;
+        for (unsigned i = 0; i < fused.nmade && !why; i++)
+            worst = std::max(worst, difference(&fused, &apart, i) / (fused.made[i].dtype == DTYPE_BF16 ? 8e-3 : 1e-4));
+        if (why || worst > 1) {
+            printf("WRONG: %s fused with what follows: %s, %.3g of the tolerance\n", isa_info(b.shape[0].op)->name, why ? why : "differs", worst);
+            failed++;
+        }
+        ++*nruns;
+        device_drop(c.workspace);
+        drop_job(&apart);
+        drop_job(&fused);
+    }
+    return failed;
 }
 
 const char *finish(int)
@@ -247,6 +320,7 @@ int run_check(const char *filter)
     const struct cuda_place place = {device_make, device_drop, device_store, device_fetch, cuda_kernel, finish};
     char name[256];
     unsigned nruns, failed = cuda_cases_check(&place, filter, &nruns);
+    failed += check_fused(filter, &nruns);
     device_name(name, sizeof name);
     printf("{\"device\": \"%s\", \"runs\": %u, \"failed\": %u}\n", name, nruns, failed);
     return failed != 0;
