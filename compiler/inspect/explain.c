@@ -57,12 +57,16 @@ static void choose(struct explanation *x)
         x->chosen = x->found->candidates[0];
         return;
     }
-    const char *why = NULL, *text = decision_text(x->arena, x->job, &x->plan->decision);
+    const struct decision *d = &x->plan->decision;
+    const char *why = NULL, *text = decision_text(x->arena, x->job, d), *stages = decision_layout(x->arena, d);
     for (uint32_t i = 0; i < x->found->ncandidates; i++) {
         x->chosen = x->found->candidates[i];
         x->rank = i;
-        if (!strcmp(decision_text(x->arena, x->job, &x->chosen.decision), text))
+        if (!strcmp(decision_text(x->arena, x->job, &x->chosen.decision), text) &&
+            !strcmp(decision_layout(x->arena, &x->chosen.decision), stages)) {
+            x->chosen.decision.prefetch = d->prefetch; /* which no search decides */
             return;
+        }
     }
     x->rank = UINT32_MAX;
     x->chosen = (struct candidate){.decision = x->plan->decision};

@@ -78,6 +78,22 @@ static bool blank_before_call(const struct parse *p, struct place equals)
     return i > 1 && s[i - 1] == '(' && strchr(" \t", s[i - 2]);
 }
 
+/* behind blank lines and comments; one character at least if there is one */
+static struct place first_word(const struct source *s)
+{
+    uint32_t i = 0, end;
+    while (i < s->size && strchr(" \t\r\n#", s->text[i])) {
+        if (s->text[i] == '#')
+            while (i < s->size && s->text[i] != '\n')
+                i++;
+        else
+            i++;
+    }
+    for (end = i; end < s->size && end - i < 40 && !strchr(" \t\r\n#{", s->text[end]);)
+        end++;
+    return (struct place){i, end == i && i < s->size ? i + 1 : end};
+}
+
 void parse_error_token(struct parse *p, struct place at, const char *found, const char *const *expected,
                        int n)
 {
@@ -88,8 +104,8 @@ void parse_error_token(struct parse *p, struct place at, const char *found, cons
         span.length = 1;
     p->parens = 0;
     p->recovering = true;
-    if (!p->header) {
-        diag_error(p->diag, span, "no-header", "a model file starts with 'llmc 1'");
+    if (!p->header) { /* what is unexpected may stand behind the first word: that one is in the wrong place */
+        diag_error(p->diag, parse_span(p, first_word(p->source)), "no-header", "a model file starts with 'llmc 1'");
         return;
     }
     if (has_text)

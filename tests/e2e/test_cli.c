@@ -342,6 +342,71 @@ static void test_views(void)
     EXPECT_ALL(lines, true);
 }
 
+static json_t *answer(struct shot *s, const char *dir, const char *command)
+{
+    char path[E2E_PATH + 16];
+    shoot(s, dir, "%s", command);
+    CU_ASSERT_EQUAL_FATAL(s->code, 0);
+    snprintf(path, sizeof path, "%s/stdout", dir);
+    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(root);
+    return root;
+}
+
+static double sum_of(const json_t *items)
+{
+    double sum = 0;
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)items, key, value)
+        sum += json_number_value(value);
+    return sum;
+}
+
+/* one figure is the same in every view, items add up, and a space is looked at or ruled out whole where there is no gap */
+static void test_agreement(void)
+{
+    static const char *const jobs[] = {"$M $C", "plans/tiny-moe/model.llm topologies/cpu16.xml",
+                                       "plans/llama3-70b-fsdp/model.llm topologies/h100-1024.xml --set gpus=64"};
+    static const char *const same[] = {"model", "cluster", "decision", "predicted"},
+                            *const drawn[] = {"step_time_s", "bubble_fraction", "exposed_comm_fraction"};
+    struct shot *s = malloc(sizeof *s);
+    char *dir = folder(), command[256];
+    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
+        snprintf(command, sizeof command, "$L estimate %s --json", jobs[i]);
+        json_t *estimate = answer(s, dir, command);
+        snprintf(command, sizeof command, "$L plan %s -o $D/p --json", jobs[i]);
+        json_t *plan = answer(s, dir, command), *show = answer(s, dir, "$L show $D/p --json");
+        json_t *explain = answer(s, dir, "$L explain $D/p --json"), *line = answer(s, dir, "$L show $D/p --timeline --json");
+        const json_t *predicted = json_object_get(plan, "predicted"), *guess = json_object_get(estimate, "predicted");
+        for (size_t k = 0; k < 4; k++)
+            CU_ASSERT(json_equal(json_object_get(plan, same[k]), json_object_get(show, same[k])));
+        for (size_t k = 0; k < 2; k++)
+            CU_ASSERT(json_equal(json_object_get(plan, same[k]), json_object_get(estimate, same[k])));
+        for (size_t k = 0; k < 3; k++)
+            CU_ASSERT(json_equal(json_object_get(predicted, drawn[k]), json_object_get(line, drawn[k])));
+        CU_ASSERT(json_equal(json_object_get(plan, "decision"),
+                             json_object_get(json_object_get(explain, "chosen"), "decision")));
+        double step = json_number_value(json_object_get(guess, "step_time_s"));
+        double peak = json_number_value(json_object_get(guess, "peak_memory_bytes"));
+        CU_ASSERT(fabs(sum_of(json_object_get(estimate, "time")) - step) <= 1e-9 * step);
+        CU_ASSERT(fabs(sum_of(json_object_get(estimate, "memory")) - peak) <= 16);
+        for (int k = 0; k < 2; k++) {
+            const json_t *search = json_object_get(k ? plan : estimate, "search");
+            double space = json_number_value(json_object_get(search, "space"));
+            double seen = json_number_value(json_object_get(search, "evaluated")) +
+                          json_number_value(json_object_get(search, "pruned"));
+            CU_ASSERT(json_number_value(json_object_get(search, "gap")) > 0 ? seen <= space : seen == space);
+            CU_ASSERT(json_integer_value(json_object_get(search, "spent")) > 0);
+        }
+        json_t *all[] = {estimate, plan, show, explain, line};
+        for (size_t k = 0; k < 5; k++)
+            json_decref(all[k]);
+    }
+    free(s);
+    free(dir);
+}
+
 /* ---- plan folders ---- */
 
 /* every file of the folder: cut in half, one byte changed, gone; by everyone who reads plans */
@@ -469,6 +534,7 @@ static void test_dumps(void)
 void suite_cli(void)
 {
     CU_pSuite s = CU_add_suite("cli", NULL, NULL);
+    CU_add_test(s, "every view has the same figures", test_agreement);
     CU_add_test(s, "what people read", test_views);
     CU_add_test(s, "what succeeds says nothing on stderr", test_fine);
     CU_add_test(s, "usage: exit 2 and a hint", test_usage);
