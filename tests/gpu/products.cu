@@ -10,6 +10,8 @@
 
 #include "tests/gpu/device.cuh"
 
+#include "kernels/cuda/fused.h"
+
 extern "C" {
 #include "kernels/cuda/host.h"
 #include "kernels/cuda/products.h"
@@ -17,6 +19,8 @@ extern "C" {
 }
 
 #include <algorithm>
+#include <initializer_list>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -243,6 +247,86 @@ bool is_grouped(enum op op)
     return op == OP_GROUPED_NT || op == OP_GROUPED_NN || op == OP_GROUPED_TN;
 }
 
+view made_on(cuda_call *call, uint32_t rows, uint32_t cols, uint32_t seed)
+{
+    view v = {device_make((size_t)rows * cols * 2), DTYPE_BF16, false, rows, cols, cols};
+    product_fill(call, &v, seed);
+    return v;
+}
+
+/* largest difference over the largest number, of bf16 */
+double apart(const view *x, const view *y)
+{
+    size_t n = (size_t)x->rows * x->cols;
+    uint16_t *a = (uint16_t *)malloc(2 * n), *b = (uint16_t *)malloc(2 * n);
+    double worst = 0, most = 1e-30;
+    device_fetch(a, x->data, 2 * n);
+    device_fetch(b, y->data, 2 * n);
+    for (size_t i = 0; i < n; i++) {
+        float one, other;
+        uint32_t bits[2] = {(uint32_t)a[i] << 16, (uint32_t)b[i] << 16};
+        memcpy(&one, &bits[0], 4);
+        memcpy(&other, &bits[1], 4);
+        double d = fabs((double)one - (double)other);
+        worst = d <= 1e30 ? std::max(worst, d) : 1e30;
+        most = std::max(most, fabs((double)other));
+    }
+    free(a);
+    free(b);
+    return worst / most;
+}
+
+/* a linear layer and the gelu behind it as one product of cuBLASLt, whichever way is faster, and one by one */
+int check_gelu(cuda_libraries *l, const char *filter)
+{
+    const uint32_t M = 384, N = 528, K = 256;
+    int bad = 0;
+    for (int back = 0; back < 2 && strstr("product and gelu", filter); back++) {
+        enum op ops[] = {back ? OP_MATMUL_NN : OP_MATMUL_NT, back ? OP_GELU_I : OP_GELU};
+        cuda_call call = {};
+        kernel_args args[2] = {}, each[2];
+        call.workspace = device_make(WORKSPACE_PRODUCT);
+        call.workspace_bytes = WORKSPACE_PRODUCT;
+        call.libraries = l;
+        view x = made_on(&call, M, N, 4), own = made_on(&call, M, N, 5), out = made_on(&call, M, N, 6), want = made_on(&call, M, N, 7);
+        view *p = args[0].operand, *a = args[1].operand;
+        p[0] = back ? own : x;
+        p[1] = made_on(&call, M, K, 1);
+        p[2] = back ? made_on(&call, K, N, 2) : made_on(&call, N, K, 2);
+        if (!back)
+            p[3] = made_on(&call, 1, N, 3);
+        a[0] = out;
+        a[1] = p[0];
+        if (back)
+            a[2] = x;
+        args[1].attr[ATTR(GELU, tanh)].i = 1;
+        each[0] = args[0];
+        each[1] = args[1];
+        each[1].operand[0] = want;
+        const kernel_args *list[] = {&args[0], &args[1]};
+        product joined;
+        product_get(ops[0], &args[0], &joined);
+        joined.act = back ? PRODUCT_GELU_SLOPE : PRODUCT_GELU;
+        joined.c = out;
+        joined.aux = x;
+        call.args = &args[0];
+        product_plan *plan = l ? product_plan_get(&call, &joined, false) : nullptr;
+        const char *why = plan ? product_launch(&call, &joined, plan) : cuda_fused(ops, list, 2, &call);
+        for (int i = 0; i < 2 && !why; i++) {
+            call.args = &each[i];
+            why = cuda_kernel(ops[i], &call);
+        }
+        const char *late = device_finish();
+        double error = why || late ? 1e30 : apart(&out, &want);
+        bad |= error > 1.6e-2; /* the product is rounded between, and the result */
+        printf("%-24s bf16 %s: %.2e%s%s%s\n", back ? "product and gelu's slope" : "product and gelu", plan ? "library" : "one by one", error,
+               error > 1.6e-2 ? "  WRONG" : "", why || late ? ": " : "", why ? why : late ? late : "");
+        for (void *m : {x.data, own.data, out.data, want.data, p[1].data, p[2].data, p[3].data, call.workspace})
+            device_drop(m);
+    }
+    return bad;
+}
+
 int check(cuda_libraries *l, const char *filter)
 {
     int bad = 0;
@@ -262,7 +346,7 @@ int check(cuda_libraries *l, const char *filter)
                    error <= most ? "" : "  WRONG");
             bad |= !(error <= most);
         }
-    return bad;
+    return bad | check_gelu(l, filter);
 }
 
 int bench(cuda_libraries *l, const char *filter)
