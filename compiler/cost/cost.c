@@ -132,7 +132,7 @@ static double stream_insn_s(const struct cost *c, const struct program *p, const
             own = fmin(own, 2 * operand_bytes(operand_at(p, x, OPND(EMBED_W, dy))));
         bytes += own * (o->mark == MARK_ADD || o->mark == MARK_UPDATE ? 2 : 1);
     }
-    return cost_stream_s(c, bytes);
+    return cost_stream_s(c, bytes - (cost_joins(c) ? cost_joined_bytes(p, x) : 0));
 }
 
 static double collective_insn_s(const struct cost *c, const struct program *p, const struct insn *x)
@@ -159,10 +159,10 @@ static int64_t unit_ns(const struct cost *c, const struct insn *x, bool first)
 }
 
 /* does it take its time from its body alone?  Conversions to 8 bits are shared with instructions before it */
-static bool stands_alone(const struct program *p, const struct insn *x)
+static bool stands_alone(const struct cost *c, const struct program *p, const struct insn *x)
 {
     if (isa_info((enum op)x->op)->unit != UNIT_MATMUL)
-        return true;
+        return isa_info((enum op)x->op)->unit != UNIT_STREAM || !cost_joins(c);
     bool grouped = x->op == OP_GROUPED_NT || x->op == OP_GROUPED_NN || x->op == OP_GROUPED_TN;
     return p->attrs[x->attr + (grouped ? ATTR(GROUPED_NT, fp8) : ATTR(MATMUL_NT, fp8))].u.i == 0;
 }
@@ -170,7 +170,7 @@ static bool stands_alone(const struct program *p, const struct insn *x)
 int64_t cost_insn_once(const struct cost *c, const struct program *p, uint32_t i, bool first, int64_t *known)
 {
     int64_t *ns = &known[p->insns[i].operand];
-    if (c->unit.on || !stands_alone(p, &p->insns[i]))
+    if (c->unit.on || !stands_alone(c, p, &p->insns[i]))
         return cost_insn_ns(c, p, i, first);
     if (!*ns)
         *ns = cost_insn_ns(c, p, i, first);

@@ -159,4 +159,8 @@ void cost_rooms_rank(const struct cost_rooms *x, uint32_t r, struct estimate *e)
  * without its buffers. */
 bool cost_rooms_fullest(const struct cost_rooms *x, uint64_t most_bytes, bool bare, struct estimate *e);
 
+/* joined.c: are instructions priced as a GPU does them together, and the bytes that this one then does not move */
+bool cost_joins(const struct cost *c);
+double cost_joined_bytes(const struct program *p, const struct insn *x);
+
 #endif

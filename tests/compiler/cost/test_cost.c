@@ -157,6 +157,43 @@ static void test_emitted(void)
     }
 }
 
+/* where products were measured, memory-bound instructions cost what they do beside their neighbours on a GPU */
+static void test_joined(void)
+{
+    static const struct {
+        enum op op;
+        double least, most; /* of the time by itself */
+    } shares[] = {{OP_ADD, 1, 1},         {OP_GELU, 0.4, 0.6},   {OP_GELU_I, 0.3, 0.45},     {OP_XENT_SUM, 0, 0.05}, {OP_XENT_I, 0.45, 0.55},
+                  {OP_BIAS_W, 0.4, 0.95}, {OP_EMBED_W, 1, 1},    {OP_LAYERNORM_I, 1, 1},     {OP_LAYERNORM, 0.4, 0.7}, {OP_ADAMW, 1, 1}};
+    static const char *const sets[] = {"gpus=1", "microbatch=16"};
+    struct arena *a = arena_new();
+    struct diag *diag = diag_new(a);
+    struct topo *bare = text_topo(a, HOST("H100-SXM", "450GB/s", ""));
+    struct topo *measured = text_topo(a, HOST("H100-SXM", "450GB/s", "<measured date=\"2026-01-01\"><gemm dtype=\"bf16\">"
+                                                                    "<point m=\"4096\" n=\"4096\" k=\"4096\" rate=\"500TFLOP/s\"/></gemm></measured>"));
+    struct job *job = job_read(a, diag, "plans/gpt2-124m/model.llm", sets, 2);
+    struct search_result *r = search(a, diag, job, bare, 1, 0, true);
+    CU_ASSERT_EQUAL_FATAL(r->ncandidates, 1);
+    const char *why = "";
+    struct plan *p = compile_decision(a, job, bare, &r->candidates[0].decision, &(struct compile_options){0}, &why);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    struct cost *alone = cost_new(a, job, bare, &p->decision), *beside = cost_new(a, job, measured, &p->decision);
+    for (size_t k = 0; k < sizeof shares / sizeof *shares; k++) {
+        int64_t ns[2] = {0, 0};
+        for (uint32_t i = 0; i < p->train[0]->ninsns; i++)
+            if (p->train[0]->insns[i].op == shares[k].op) {
+                ns[0] += cost_insn_ns(alone, p->train[0], i, false);
+                ns[1] += cost_insn_ns(beside, p->train[0], i, false);
+            }
+        double share = (double)ns[1] / (double)ns[0];
+        CU_ASSERT(ns[0] > 0 && share >= shares[k].least && share <= shares[k].most);
+        if (share < shares[k].least || share > shares[k].most)
+            printf("[%s: %.3f] ", isa_info(shares[k].op)->name, share);
+    }
+    plan_close(p);
+    arena_free(a);
+}
+
 void suite_cost(void);
 void suite_cost(void)
 {
@@ -164,5 +201,6 @@ void suite_cost(void)
     CU_add_test(s, "collectives against published bandwidths", test_collectives);
     CU_add_test(s, "measured curves win", test_measured);
     CU_add_test(s, "unit costs", test_unit);
+    CU_add_test(s, "instructions beside their neighbours", test_joined);
     CU_add_test(s, "closed form against arena and simulation", test_emitted);
 }
