@@ -136,7 +136,7 @@ void estimate_print(const struct job *job, const struct topo *topo, const struct
     fprintf(out, "  search   %s of %s configurations looked at, %s ruled out unseen", units_show_commas(r->evaluated).s,
             units_show_commas(r->space).s, units_show_commas(r->pruned).s);
     if (r->gap > 0)
-        fprintf(out, ", at most %.1f %% from the best", 100 * r->gap);
+        fprintf(out, r->gap < 0.001 ? ",\n           less than 0.1 %% from the best" : ",\n           at most %.1f %% from the best", 100 * r->gap);
     fprintf(out, ", %s\n", units_show_seconds(r->seconds).s);
     if (r->ncandidates > 1)
         fprintf(out, "\n  %4s %10s %8s %9s  %s\n", "", "step", "MFU %", "memory", "plan");

@@ -57,18 +57,22 @@ static void choose(struct explanation *x)
         x->chosen = x->found->candidates[0];
         return;
     }
-    const struct decision *d = &x->plan->decision;
-    const char *why = NULL, *text = decision_text(x->arena, x->job, d), *stages = decision_layout(x->arena, d);
-    for (uint32_t i = 0; i < x->found->ncandidates; i++) {
-        x->chosen = x->found->candidates[i];
-        x->rank = i;
-        if (!strcmp(decision_text(x->arena, x->job, &x->chosen.decision), text) &&
-            !strcmp(decision_layout(x->arena, &x->chosen.decision), stages)) {
-            x->chosen.decision.prefetch = d->prefetch; /* which no search decides */
-            return;
-        }
-    }
+    struct decision d = x->plan->decision;
+    d.room = 0; /* it, as prefetch, follows from the placed plan, not from a search */
+    const char *why = NULL, *text = decision_text(x->arena, x->job, &d), *stages = decision_layout(x->arena, &d);
     x->rank = UINT32_MAX;
+    for (uint32_t i = 0; i < x->found->ncandidates && x->rank == UINT32_MAX; i++) {
+        struct decision c = x->found->candidates[i].decision;
+        double room = c.room;
+        c.room = 0;
+        if (strcmp(decision_text(x->arena, x->job, &c), text) || strcmp(decision_layout(x->arena, &c), stages))
+            continue;
+        x->rank = i;
+        x->chosen = x->found->candidates[i];
+        x->chosen.decision.prefetch = x->plan->decision.prefetch;
+        if (room == x->plan->decision.room)
+            return;
+    }
     x->chosen = (struct candidate){.decision = x->plan->decision};
     x->chosen.emittable = decision_emittable(x->arena, x->job, &x->chosen.decision, &why);
     x->chosen.cannot = why;

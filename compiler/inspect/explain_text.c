@@ -83,13 +83,13 @@ static void print_head(const struct explanation *x, FILE *out)
     const struct candidate *l = &x->left_out;
     double other = x->has_left_out ? l->estimate.step_time_s / c->estimate.step_time_s - 1 : 0;
     if (!c->emittable && x->has_left_out)
-        fprintf(out, "  not emitted yet: %s; the best that is: %s (%+.1f %%)\n", c->cannot,
-                decision_text(x->arena, x->job, &l->decision), 100 * other);
+        print_wrapped(out, "  ", arena_printf(x->arena, "not emitted yet: %s; the best that is: %s (%+.1f %%)", c->cannot,
+                                              decision_text(x->arena, x->job, &l->decision), 100 * other), 4);
     else if (!c->emittable)
         fprintf(out, "  not emitted yet: %s\n", c->cannot);
     else if (x->has_left_out)
-        fprintf(out, "  faster by the same estimate, but not emitted yet (%s): %s (%+.1f %%)\n", l->cannot,
-                decision_text(x->arena, x->job, &l->decision), 100 * other);
+        print_wrapped(out, "  ", arena_printf(x->arena, "faster by the same estimate, but not emitted yet (%s): %s (%+.1f %%)",
+                                              l->cannot, decision_text(x->arena, x->job, &l->decision), 100 * other), 4);
 }
 
 static int by_loss(const void *left, const void *right)
@@ -187,8 +187,9 @@ static void print_changes(const struct explanation *x, FILE *out)
         const struct candidate *then = &c->candidate, *now = &x->chosen;
         double step = then->estimate.step_time_s / now->estimate.step_time_s - 1;
         double gpu = (1 + step) * then->decision.gpus_used / now->decision.gpus_used - 1;
-        fprintf(out, "  %s: %s per step (%+.1f %%), GPU time %+.1f %%\n    %s\n", c->what,
-                units_show_seconds(then->estimate.step_time_s).s, 100 * step, 100 * gpu, c->how);
+        fprintf(out, "  %s: %s per step (%+.1f %%), GPU time %+.1f %%\n", c->what,
+                units_show_seconds(then->estimate.step_time_s).s, 100 * step, 100 * gpu);
+        print_wrapped(out, "    ", c->how, 4);
     }
 }
 
@@ -283,9 +284,9 @@ static void print_rescue(const struct explanation *x, bool all, FILE *out)
     for (uint32_t i = 0; i < n && (all || i < 8); i++) {
         const struct explain_change *c = &x->changes.at[i];
         const struct estimate *e = &c->candidate.estimate;
-        fprintf(out, "  %s: %s per step on %s, %s\n    %s\n", c->what, units_show_seconds(e->step_time_s).s,
-                units_show_count(c->candidate.decision.gpus_used, "GPU").s,
-                units_show_bytes(e->peak_bytes).s, c->how);
+        fprintf(out, "  %s: %s per step on %s, %s\n", c->what, units_show_seconds(e->step_time_s).s,
+                units_show_count(c->candidate.decision.gpus_used, "GPU").s, units_show_bytes(e->peak_bytes).s);
+        print_wrapped(out, "    ", c->how, 4);
     }
 }
 

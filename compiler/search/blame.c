@@ -47,9 +47,21 @@ bool search_emit_ready(const struct searching *s, struct diag *d)
     return false;
 }
 
+/* does the plan block bound the memory, below what the GPUs have? */
+static bool bounds_memory(const struct searching *s)
+{
+    return s->job->wishes.memory && s->job->wishes.memory == s->memory_limit;
+}
+
 static void memory_help(struct searching *s, struct strbuf *out)
 {
     const struct candidate *x = &s->result->closest;
+    struct job free = *s->job;
+    free.wishes.memory = 0;
+    const struct topo_gpu *gpu = &s->topo->types[x->decision.type].gpu;
+    uint64_t most = cost_memory_limit(&free, gpu);
+    if (bounds_memory(s) && x->estimate.peak_bytes <= most)
+        strbuf_printf(out, "allow more memory: %s leaves %s", gpu->model, units_show_bytes(most).s);
     struct remedy *list;
     uint32_t n = search_remedies(s->arena, s->job, s->topo, x, s->memory_limit, s->emit_only, &list);
     for (uint32_t i = 0; i < n && i < 5; i++) {
@@ -69,7 +81,7 @@ static void blame_memory(struct searching *s, struct diag *d)
     const struct candidate *x = &s->result->closest;
     const struct estimate *e = &x->estimate;
     const struct decision *c = &x->decision;
-    diag_error(d, nowhere, "memory",
+    diag_error(d, bounds_memory(s) ? s->job->wishes.memory_span : nowhere, "memory",
                "nothing fits in %s. Closest: tp %u, pp %u, cp %u, dp %u, zero %u, microbatch %u, recompute "
                "%s needs %s on "
                "stage %u",

@@ -336,6 +336,9 @@ static void test_views(void)
         {"$L plan $M $C --set memory=64MiB -o $D/q | grep -q '^  memory     27.1MiB of 64MiB on rank 0'", 0, NULL},
         {"$L estimate $M $C | grep -q '^  model    3.033M parameters'", 0, NULL},
         {"$L estimate $M $C --set 'offload=[optimizer]' --json | grep -q '\"offload\": .\"optimizer\"'", 0, NULL},
+        /* rooms for experts' rows are the placed plan's choice: the search has it all the same */
+        {"$L plan plans/tiny-moe/model.llm topologies/cpu16.xml --set memory=12MiB -q -o $D/r && $L explain $D/r >$D/x && "
+         "grep -q ', expert room ' $D/x && ! grep -q 'not among' $D/x", 0, NULL},
         /* runners-up that differ in their stages alone, or in the number of GPUs, say so */
         {"$L estimate $M $C --set tp=1 --set 'dp in [1, 2]' --set 'gpus<=8' | grep -q 'recompute none, on 2$'", 0, NULL},
     };
