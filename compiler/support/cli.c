@@ -15,6 +15,20 @@ struct command {
     const char *more;     /* paragraphs behind them, or NULL */
 };
 
+static const char plan_more[] =
+    "DIR gets programs for every rank, plan.json, and the two files as read; 'llmrun DIR --data FILE'\n"
+    "trains with it. It is written whole or not at all, after its proofs. What cannot be emitted yet is\n"
+    "not searched, and stderr says what it would have gained.\n"
+    "KEY is any word of the plan or train block ('llmc help language'):\n"
+    "  --set tp=8 --set 'pp<=16' --set 'microbatch in [1, 2]' --set batch=\"2Mi tokens\"\n";
+static const char show_more[] =
+    "One view at a time; without one, a summary with the fullest rank's memory and the traffic. --rank\n"
+    "and --stage choose one of the programs; --code shows the first if neither does. Drawings are as wide\n"
+    "as the terminal, else as COLUMNS says, else 100 columns; NO_COLOR and TERM=dumb are obeyed.\n";
+static const char check_more[] =
+    "The eight properties: structure, matching, no deadlock, no race, defined, memory, conservation,\n"
+    "placement. --execute runs the plan's structure at small dimensions as well, modulo a prime and with\n"
+    "llmrun, against one rank. Exit code 1 if a property fails, 3 if the folder was changed.\n";
 static const char estimate_more[] =
     "Prints the best plans by the cost model, whether or not they can be emitted yet, the first one "
     "itemised.\n"
@@ -37,14 +51,14 @@ static const char explain_more[] =
 
 static const struct command commands[] = {
     {"plan", "MODEL CLUSTER -o DIR", "search, lower, verify, simulate, write a plan", 2, 2,
-     "output set top budget json force", NULL},
+     "output set top budget json force", plan_more},
     {"estimate", "MODEL CLUSTER", "predict only; no plan is written", 2, 2, "set sweep top budget json",
      estimate_more},
     {"explain", "DIR | MODEL CLUSTER", "why this plan: what it costs, what came close, what would change it",
      1, 2, "set budget all json", explain_more},
-    {"check", "DIR", "prove a plan's properties from its files alone", 1, 1, "full execute json", NULL},
+    {"check", "DIR", "prove a plan's properties from its files alone", 1, 1, "full execute json", check_more},
     {"show", "DIR", "summary; or memory, traffic, timeline, schedule, code", 1, 1,
-     "memory traffic timeline schedule code rank stage json ascii", NULL},
+     "memory traffic timeline schedule code rank stage json ascii", show_more},
     {"trace", "DIR -o FILE", "predicted timeline for Perfetto or chrome://tracing", 1, 1,
      "output ranks times", NULL},
     {"diff", "DIR TRACE", "a trace that llmrun wrote against the predicted timeline", 2, 2, "json", NULL},

@@ -92,14 +92,14 @@ static void print_type(const struct topo_node_type *type, FILE *out)
 static void print_level(const struct topo *t, uint32_t level, FILE *out)
 {
     uint64_t groups = level ? t->tiers[level - 1].ngroups : topo_ndomains(t);
-    char span[32] = "", over[sizeof(struct units_text)] = "-";
+    char span[sizeof(struct units_text)] = "", over[sizeof(struct units_text)] = "-";
     if (level && t->tiers[level - 1].group_of)
         snprintf(span, sizeof span, "irregular");
     else if (level)
-        snprintf(span, sizeof span, "%" PRIu64,
-                 t->tiers[level - 1].span < t->nnodes ? t->tiers[level - 1].span : t->nnodes);
+        snprintf(span, sizeof span, "%s",
+                 units_show_commas(t->tiers[level - 1].span < t->nnodes ? t->tiers[level - 1].span : t->nnodes).s);
     else
-        snprintf(span, sizeof span, "%u", t->types[0].scale_up.span);
+        snprintf(span, sizeof span, "%s", units_show_commas(t->types[0].scale_up.span).s);
     if (level)
         snprintf(over, sizeof over, "%s", units_show_real(t->tiers[level - 1].oversubscription).s);
     fprintf(out, "  %5u  %-12s %9s %8s %8s", level, topo_level_name(t, level), span,
