@@ -227,7 +227,7 @@ int main(int argc, char **argv)
         if (only && i + 1 != only && !(jobs[only - 1].microbatches && jobs[i].microbatches))
             continue;
         failed |= bench_apart(&jobs[i], cluster, &r);
-        first = jobs[i].microbatches && !first.seconds ? r : first;
+        first = jobs[i].microbatches && !(first.seconds > 0) ? r : first;
         if (jobs[i].microbatches && r.instructions)
             printf("       %u microbatches: per microbatch %.2f of the time, %.2f of the memory; %.2f us and %.0f bytes an instruction\n",
                    jobs[i].microbatches, r.seconds / first.seconds * FEWEST / jobs[i].microbatches,
