@@ -58,6 +58,8 @@ double cost_joined_bytes(const struct program *p, const struct insn *x)
         return bytes_of(at(p, x, OPND(LAYERNORM_W, dy))) + bytes_of(at(p, x, OPND(LAYERNORM_W, x)));
     if (is(x, OP_BIAS_W) && (is(two, OP_LAYERNORM_I) || is(two, OP_RMSNORM_I)) && same(at(p, x, OPND(BIAS_W, dy)), at(p, two, OPND(RMSNORM_I, dx))))
         return bytes_of(at(p, x, OPND(BIAS_W, dy)));
+    if (is(x, OP_BIAS_W) && is(one, OP_MATMUL_TN) && same(at(p, x, OPND(BIAS_W, dy)), at(p, one, OPND(MATMUL_TN, a))))
+        return bytes_of(at(p, x, OPND(BIAS_W, dy)));
     if (is(x, OP_XENT_SUM) && is(one, OP_XENT_MAX))
         return bytes_of(at(p, x, OPND(XENT_SUM, logits)));
     if (is(x, OP_XENT_I) && is(one, OP_XENT_LOSS) && is(two, OP_XENT_SUM))

@@ -320,6 +320,11 @@ const char *rope_both(const struct kernel_args *const *args, const struct cuda_c
     return cuda_ROPE(&one);
 }
 
+bool is_product(enum op op)
+{
+    return op == OP_MATMUL_NT || op == OP_MATMUL_NN || op == OP_MATMUL_TN;
+}
+
 } // namespace
 
 unsigned cuda_fuse(const enum op *ops, const struct kernel_args *const *args, unsigned n)
@@ -332,8 +337,8 @@ unsigned cuda_fuse(const enum op *ops, const struct kernel_args *const *args, un
         return !fits_slopes(ops[0], args[0], args[1]) ? 1 : n > 2 && ops[2] == OP_BIAS_W && fits_tail(args[0], args[2]) ? 3 : 2;
     if (ops[0] == OP_ROPE && ops[1] == OP_ROPE)
         return fits_rope(args[0], args[1]) ? 2 : 1;
-    if (ops[0] == OP_MATMUL_NT || ops[0] == OP_MATMUL_NN)
-        return product_gelu_fuse(ops, args, n);
+    if (is_product(ops[0]))
+        return product_joined_fuse(ops, args, n);
     if (ops[0] == OP_XENT_MAX)
         return cuda_fuse_xent(ops, args, n);
     if (ops[0] == OP_ADAMW || ops[0] == OP_SQNORM)
@@ -343,7 +348,7 @@ unsigned cuda_fuse(const enum op *ops, const struct kernel_args *const *args, un
 
 size_t cuda_fused_workspace_bytes(const enum op *ops, const struct kernel_args *const *args, unsigned n)
 {
-    if (n == 1 || ops[0] == OP_MATMUL_NT || ops[0] == OP_MATMUL_NN)
+    if (n == 1 || is_product(ops[0]))
         return cuda_workspace_bytes(ops[0], args[0], 90);
     if (ops[0] == OP_RMSNORM_I || ops[0] == OP_LAYERNORM_I) {
         const struct view *x = AT(args[0], RMSNORM_I, x);
@@ -368,8 +373,8 @@ const char *cuda_fused(const enum op *ops, const struct kernel_args *const *args
         return dtype == DTYPE_F32 ? slopes<float, true>(args[0], args[1], db, c) : slopes<bf16, true>(args[0], args[1], db, c);
     if (n > 1 && ops[0] == OP_ROPE)
         return rope_both(args, c);
-    if (n > 1 && (ops[0] == OP_MATMUL_NT || ops[0] == OP_MATMUL_NN))
-        return product_gelu(ops, args, n, c);
+    if (n > 1 && is_product(ops[0]))
+        return product_joined(ops, args, n, c);
     if (n > 1 && ops[0] == OP_XENT_MAX)
         return cuda_fused_xent(args, n, c);
     if (n > 1 && (ops[0] == OP_ADAMW || ops[0] == OP_SQNORM))

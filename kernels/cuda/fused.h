@@ -12,6 +12,7 @@
  *   several SQNORM into the same sum                                sums in another order
  *   ROPE of neighbouring columns                                    same bits
  *   MATMUL_NT, then GELU of the result                              gelu of what was not rounded
+ *   MATMUL_TN, then BIAS_W of its first operand                     sums in another order
  *   MATMUL_NN, MATMUL_TN, then GELU_I, or without the second        the same, and the first one's result may stay unwritten
  *
  * The caller makes sure that nothing else comes between: no wait, no signal before the last, no other instruction. */

@@ -29,7 +29,8 @@ enum { LT_COMPUTE_32F = 68, LT_R_32F = 0, LT_R_16BF = 14, LT_R_8F_E4M3 = 28, LT_
 enum lt_desc { LT_TRANSA = 3, LT_TRANSB = 4, LT_EPILOGUE = 7, LT_BIAS_POINTER = 8, LT_AUX_POINTER = 11, LT_AUX_LD = 12, LT_A_SCALE_POINTER = 17, LT_B_SCALE_POINTER = 18,
                LT_FAST_ACCUM = 25, LT_BIAS_TYPE = 26 };
 enum lt_pref { LT_MAX_WORKSPACE = 1, LT_REDUCTION_SCHEMES = 3, LT_ALIGN_A = 5, LT_ALIGN_B, LT_ALIGN_C, LT_ALIGN_D };
-enum { LT_EPILOGUE_DEFAULT = 1, LT_EPILOGUE_BIAS = 4, LT_EPILOGUE_GELU_AUX = 32 | 128, LT_EPILOGUE_DGELU = 64 | 128 };
+enum { LT_EPILOGUE_DEFAULT = 1, LT_EPILOGUE_BIAS = 4, LT_EPILOGUE_GELU_AUX = 32 | 128, LT_EPILOGUE_DGELU = 64 | 128,
+       LT_EPILOGUE_SUM_B = 512 /* of its second operand over what is summed, as a bias's gradient */ };
 /* split sums through the workspace, in the arithmetic's fp32 or in the result's dtype; not in place (1), whose order varies */
 enum { LT_SUMS_IN_FP32 = 2, LT_SUMS_IN_RESULT = 4 };
 

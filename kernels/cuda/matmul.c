@@ -62,8 +62,8 @@ const char *product_launch(const struct cuda_call *c, const struct product *p, s
     const float one = 1, beta = p->c.add ? 1 : 0;
     if (plan->key.bias && l->lt.cublasLtMatmulDescSetAttribute(plan->desc, LT_BIAS_POINTER, &p->bias.data, sizeof p->bias.data))
         return "cuBLASLt refuses the bias";
-    if (plan->key.act && l->lt.cublasLtMatmulDescSetAttribute(plan->desc, LT_AUX_POINTER, &p->aux.data, sizeof p->aux.data))
-        return "cuBLASLt refuses where gelu's argument lies";
+    if (plan->key.act && l->lt.cublasLtMatmulDescSetAttribute(plan->desc, product_aux_attribute(p->act), &p->aux.data, sizeof p->aux.data))
+        return "cuBLASLt refuses where an epilogue's operand lies";
     if (p->eight && (l->lt.cublasLtMatmulDescSetAttribute(plan->desc, LT_A_SCALE_POINTER, &p->scale_b, sizeof p->scale_b) ||
                      l->lt.cublasLtMatmulDescSetAttribute(plan->desc, LT_B_SCALE_POINTER, &p->scale_a, sizeof p->scale_a)))
         return "cuBLASLt refuses scales of 8-bit operands";

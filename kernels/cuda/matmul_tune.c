@@ -51,7 +51,7 @@ static struct product_key key_of(const struct product *p)
     k.bias = p->bias.data != NULL;
     k.add = p->c.add;
     k.act = (uint8_t)p->act;
-    k.ldaux = p->act ? p->aux.ld : 0;
+    k.ldaux = p->act && p->act != PRODUCT_BIAS_SUM ? p->aux.ld : 0;
     return k;
 }
 
@@ -206,6 +206,11 @@ static int describe_eight(const struct cuda_libraries *l, const struct product *
     return bad ? bad : l->lt.cublasLtMatmulDescSetAttribute(plan->desc, LT_FAST_ACCUM, &fast, sizeof fast);
 }
 
+int product_aux_attribute(enum product_act act)
+{
+    return act == PRODUCT_BIAS_SUM ? LT_BIAS_POINTER : LT_AUX_POINTER;
+}
+
 static uint32_t epilogue_of(const struct product *p)
 {
     uint32_t bias = p->bias.data ? LT_EPILOGUE_BIAS : 0;
@@ -214,6 +219,8 @@ static uint32_t epilogue_of(const struct product *p)
         return LT_EPILOGUE_GELU_AUX | bias;
     case PRODUCT_GELU_SLOPE:
         return LT_EPILOGUE_DGELU;
+    case PRODUCT_BIAS_SUM: /* our a is its second operand */
+        return LT_EPILOGUE_SUM_B;
     case PRODUCT_PLAIN:
         break;
     }
@@ -241,7 +248,9 @@ static int describe(const struct cuda_libraries *l, const struct product *p, str
     if (p->bias.data && !bad)
         bad = l->lt.cublasLtMatmulDescSetAttribute(plan->desc, LT_BIAS_TYPE, &type, sizeof type);
     if (p->act && !bad)
-        bad = l->lt.cublasLtMatmulDescSetAttribute(plan->desc, LT_AUX_POINTER, &p->aux.data, sizeof p->aux.data);
+        bad = l->lt.cublasLtMatmulDescSetAttribute(plan->desc, product_aux_attribute(p->act), &p->aux.data, sizeof p->aux.data);
+    if (p->act == PRODUCT_BIAS_SUM) /* of the result's type, which is the default */
+        return bad;
     if (p->act && !bad)
         bad = l->lt.cublasLtMatmulDescSetAttribute(plan->desc, LT_AUX_LD, &ldaux, sizeof ldaux);
     return bad;

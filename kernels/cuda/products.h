@@ -11,9 +11,9 @@
 extern "C" {
 #endif
 
-/* what cuBLASLt does with a product before it stores c: gelu (tanh form), with the product itself to aux; or the product times
- * gelu's slope at aux */
-enum product_act { PRODUCT_PLAIN, PRODUCT_GELU, PRODUCT_GELU_SLOPE };
+/* what cuBLASLt does besides: gelu (tanh form) before it stores c, with the product itself to aux; the product times gelu's slope
+ * at aux; a's column sums to aux, in fp32 */
+enum product_act { PRODUCT_PLAIN, PRODUCT_GELU, PRODUCT_GELU_SLOPE, PRODUCT_BIAS_SUM };
 
 /* c (+)= op(a) op(b) + bias, row-major: m x n with k summed */
 struct product {
@@ -24,7 +24,7 @@ struct product {
     const float *scale_a, *scale_b; /* on the device */
     uint32_t m, n, k;
     enum product_act act;
-    struct view aux; /* of an act: as large as c, the product as it is before it */
+    struct view aux; /* of an act; gelu's is as large as c */
 };
 
 /* the key under which an algorithm is kept: all that cuBLASLt's choice may depend on */
@@ -41,12 +41,15 @@ struct product_plan {
     struct lt_algo algo;
     size_t workspace_bytes;
     float measured_us; /* 0 = cuBLASLt's first suggestion, not measured */
+    bool compared, differs; /* of an act: with instructions one by one */
 };
 
 /* one of the MATMUL rows; false: it is another */
 bool product_get(enum op op, const struct kernel_args *k, struct product *p);
 /* the plan, made on first sight; NULL: l->error says why there is none.  measure: by time, on the product's operands */
 struct product_plan *product_plan_get(const struct cuda_call *c, const struct product *p, bool measure);
+/* cuBLASLt's name of where an act's aux lies */
+int product_aux_attribute(enum product_act act);
 /* NULL = launched */
 const char *product_launch(const struct cuda_call *c, const struct product *p, struct product_plan *plan);
 
@@ -69,9 +72,9 @@ const char *product_add_bias(const struct cuda_call *c, const struct product *p)
 /* uniform in (-1, 1), for measuring: products of zeros draw less power and run faster than any training */
 const char *product_fill(const struct cuda_call *c, const struct view *v, uint32_t seed);
 
-/* matmul_gelu.c: fused.h's functions for products and the gelu behind them; args[0] is the product */
-unsigned product_gelu_fuse(const enum op *ops, const struct kernel_args *const *args, unsigned n);
-const char *product_gelu(const enum op *ops, const struct kernel_args *const *args, unsigned n, const struct cuda_call *c);
+/* matmul_joined.c: fused.h's functions for products and what is beside them; args[0] is the product */
+unsigned product_joined_fuse(const enum op *ops, const struct kernel_args *const *args, unsigned n);
+const char *product_joined(const enum op *ops, const struct kernel_args *const *args, unsigned n, const struct cuda_call *c);
 
 const char *attention_check(enum op op, const struct kernel_args *k);
 const char *grouped_check(enum op op, const struct kernel_args *k);

@@ -12,8 +12,8 @@ struct fake_lt_state {
     int live;      /* descriptors, layouts, preferences and handles not destroyed yet */
     int products;  /* run so far */
     int eight, fast; /* of them: of 8-bit operands, by fast accumulation */
-    int gelus;       /* of them: with gelu or its slope */
-    bool lacks_gelu; /* a test's wish: no algorithm for those */
+    int joined;      /* of them: with gelu, its slope or a bias's gradient */
+    bool lacks_gelu, wrong_sum; /* a test's wish: no algorithm for those; wrong gradients of biases */
     bool lacks_eight; /* a test's wish: no algorithm for operands of 8 bits */
     int cost;      /* of them all: algorithm 0, 1, 2 cost 30, 10, 20 */
     int heuristics; /* how often algorithms were asked for */

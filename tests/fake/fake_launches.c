@@ -138,7 +138,7 @@ static const char *plugin_launch(enum op op, const struct cuda_call *c)
 static unsigned plugin_fuse(const enum op *ops, const struct kernel_args *const *args, unsigned n)
 {
     static const enum op pattern[][4] = {{OP_RMSNORM_I, OP_RMSNORM_W, NOPS}, {OP_LAYERNORM_I, OP_LAYERNORM_W, OP_BIAS_W, NOPS},
-                                         {OP_MATMUL_NT, OP_GELU, NOPS}, {OP_MATMUL_NN, OP_MATMUL_TN, OP_GELU_I, NOPS}};
+                                         {OP_MATMUL_NT, OP_GELU, NOPS}, {OP_MATMUL_TN, OP_BIAS_W, NOPS}, {OP_MATMUL_NN, OP_MATMUL_TN, OP_GELU_I, NOPS}};
     unsigned same = 1;
     if (n > 1 && ops[0] == OP_ADD && ops[1] == OP_RMSNORM)
         return args[1]->operand[OPND(RMSNORM, x)].data == args[0]->operand[OPND(ADD, y)].data ? 2 : 1;

@@ -308,7 +308,7 @@ static void test_gelu(void)
     for (int i = 0; i < 12; i++) {
         struct cuda_libraries l;
         struct layer own, want;
-        int kind = i % 3, gelus, lacks = i / 3 % 2, unprepared = i / 6;
+        int kind = i % 3, before, lacks = i / 3 % 2, unprepared = i / 6;
         lt_open(&l);
         fake_lt()->lacks_gelu = lacks;
         layer_make(&own, &l, kind > 0);
@@ -320,9 +320,9 @@ static void test_gelu(void)
             CU_ASSERT_PTR_NULL(cuda_fused_prepare(ops[kind], args, n[kind], &own.call));
         layer_free(&own); /* what it was measured on is random */
         layer_make(&own, &l, kind > 0);
-        gelus = fake_lt()->gelus;
+        before = fake_lt()->joined;
         CU_ASSERT_PTR_NULL(cuda_fused(ops[kind], args, n[kind], &own.call));
-        CU_ASSERT_EQUAL(fake_lt()->gelus - gelus, !lacks && !unprepared);
+        CU_ASSERT_EQUAL(fake_lt()->joined - before, !lacks && !unprepared);
         const struct kernel_args *each[] = {&want.product, kind == 1 ? &want.weight : &want.act, &want.act};
         for (unsigned k = 0; k < n[kind]; k++) {
             want.call.args = each[k];
@@ -335,6 +335,88 @@ static void test_gelu(void)
         layer_free(&own);
         layer_free(&want);
         fake_lt()->lacks_gelu = false;
+        lt_close(&l);
+    }
+}
+
+static double apart_fp32(const struct view *x, const struct view *y)
+{
+    double most = 0, difference = 0;
+    for (uint32_t i = 0; i < x->rows * x->cols; i++) {
+        double a = (double)((const float *)x->data)[i], b = (double)((const float *)y->data)[i];
+        most = fmax(most, fabs(b));
+        difference = fabs(a - b) <= 1e9 ? fmax(difference, fabs(a - b)) : INFINITY;
+    }
+    return difference / most;
+}
+
+static int copy_now(void *to, const void *from, size_t bytes, int kind, cuda_stream s)
+{
+    (void)kind, (void)s;
+    memcpy(to, from, bytes);
+    return 0;
+}
+static int stream_idle(cuda_stream s)
+{
+    (void)s;
+    return CUDA_OK;
+}
+
+/* a weight's gradient and the bias's: one product that must first agree with two; wrong sums are found and not used */
+static void test_bias_sum(void)
+{
+    static const enum op ops[] = {OP_MATMUL_TN, OP_BIAS_W};
+    setenv("LLMC_CACHE", "/dev/null/llmc", 1);
+    for (int i = 0; i < 8; i++) {
+        bool add = i & 1, wrong = i & 2, lacks = i & 4;
+        struct cuda_libraries l;
+        struct layer own, want;
+        struct cuda_runtime r = *clock_only();
+        lt_open(&l);
+        r.MemcpyAsync = copy_now;
+        r.StreamQuery = stream_idle;
+        l.runtime = &r;
+        fake_lt()->wrong_sum = wrong;
+        fake_lt()->lacks_gelu = lacks;
+        struct layer *both[] = {&own, &want};
+        for (int k = 0; k < 2; k++) {
+            struct layer *f = both[k];
+            memset(f, 0, sizeof *f);
+            struct view *p = f->product.operand, *b = f->act.operand;
+            p[0] = layer_view(f, 0, GELU_OUT, GELU_IN, false);
+            p[1] = layer_view(f, 1, GELU_ROWS, GELU_OUT, true);
+            p[2] = layer_view(f, 2, GELU_ROWS, GELU_IN, true);
+            b[0] = layer_view(f, 3, 1, GELU_OUT, false);
+            b[1] = p[1];
+            p[0].dtype = b[0].dtype = DTYPE_F32;
+            p[0].add = b[0].add = add;
+            f->call = (struct cuda_call){.workspace = aligned_alloc(256, 4096), .workspace_bytes = 4096, .libraries = &l};
+        }
+        const struct kernel_args *args[] = {&own.product, &own.act};
+        CU_ASSERT_EQUAL(cuda_fuse(ops, args, 2), 2);
+        CU_ASSERT_EQUAL(cuda_fused_hides(ops, 2), 2);
+        CU_ASSERT_PTR_NULL(cuda_fused_prepare(ops, args, 2, &own.call));
+        for (int k = 0; k < 2; k++) {
+            memset(both[k]->memory[0], 0, 8192);
+            memset(both[k]->memory[3], 0, 8192);
+            ((float *)both[k]->act.operand[0].data)[3] = add ? 7 : 0;
+            memcpy(both[k]->memory[1], want.memory[2], 8192);
+            memcpy(both[k]->memory[2], want.memory[1], 8192);
+        }
+        memcpy(own.memory[1], want.memory[1], 8192);
+        memcpy(own.memory[2], want.memory[2], 8192);
+        int before = fake_lt()->joined;
+        CU_ASSERT_PTR_NULL(cuda_fused(ops, args, 2, &own.call));
+        CU_ASSERT_EQUAL(fake_lt()->joined - before, !wrong && !lacks);
+        for (int k = 0; k < 2; k++) {
+            want.call.args = k ? &want.act : &want.product;
+            CU_ASSERT_PTR_NULL(cuda_kernel(ops[k], &want.call));
+        }
+        CU_ASSERT(apart_fp32(&own.act.operand[0], &want.act.operand[0]) < 1e-6);
+        CU_ASSERT(apart_fp32(&own.product.operand[0], &want.product.operand[0]) < 1e-6);
+        layer_free(&own);
+        layer_free(&want);
+        fake_lt()->wrong_sum = fake_lt()->lacks_gelu = false;
         lt_close(&l);
     }
 }
@@ -539,6 +621,7 @@ void suite_cuda_products(void)
     CU_add_test(s, "8 bits, as on the CPU and by cuBLASLt's rules", test_eight);
     CU_add_test(s, "8 bits of experts, as on the CPU", test_eight_grouped);
     CU_add_test(s, "a product and the gelu behind it", test_gelu);
+    CU_add_test(s, "a weight's gradient and the bias's", test_bias_sum);
     CU_add_test(s, "a gelu that stays apart", test_gelu_apart);
     CU_add_test(s, "8 bits that are refused, or not taken", test_eight_refused);
     CU_add_test(s, "the fastest algorithm, measured once and kept", test_tuning);
