@@ -3,7 +3,8 @@
  * A mesh (four axes and the experts' degrees) is bounded by the kernels of its fastest microbatch size, then with the
  * transfers that it cannot do without in any order of axes (floor.c); it is left out where its parameters' state fits in no
  * way.  It opens into families: an order of axes and nodes, a microbatch, sequence parallelism and a context kind,
- * bounded by their blocks with their own transfers, then by their cuts (shapes.c).  A family opens into cells, a schedule
+ * bounded by what memory makes them recompute (room.c), by their blocks with their own transfers, then by their cuts
+ * (shapes.c).  A family opens into cells, a schedule
  * and a state each (family.c), a cell into leaves, one for each kind of recomputation, and a leaf is timed by running its
  * schedule (leaf.c).  Nothing whose bound reaches the worst candidate kept is opened, so when the least bound
  * in the heap reaches the best time found, that is the best of the space, and what is left when the budget
@@ -154,12 +155,24 @@ bool search_next_family(const struct searching *s, struct decision *d)
     return false;
 }
 
-/* a family's step, wherever its ranks are */
-static double floor_bound_s(struct searching *s, const struct mesh_node *m, const struct decision *d)
+double search_floor_bound_s(struct searching *s, const struct mesh_node *m, const struct decision *d)
 {
     struct cost c = *m->floor;
     c.decision = d;
     return search_share_bound_s(search_shape(s, &c), d);
+}
+
+/* a family's bound with what memory makes it recompute, wherever its ranks are; true: it has grown */
+static bool consider_room(struct searching *s, struct family *f)
+{
+    struct cost c = *f->floor;
+    double before = f->bound;
+    c.decision = &f->decision;
+    f->roomed = true;
+    struct search_shape *h = search_shape(s, &c);
+    double step_s = search_room_bound_s(s, &c, h, search_share_bound_s(h, &f->decision));
+    f->bound = fmax(f->bound, search_objective(s, step_s, f->decision.gpus_used));
+    return f->bound > before;
 }
 
 /* ---- meshes ---- */
@@ -200,8 +213,8 @@ static void open_order(struct searching *s, const struct mesh_node *m, const str
             dead_from = dead_from_new(s);
         sp = d.sp;
         context = (int)d.context;
-        struct family f = {.decision = d, .cost = c, .dead_from = dead_from, .states = states};
-        f.bound = search_objective(s, floor_bound_s(s, m, &d), d.gpus_used); /* refined when its turn comes */
+        struct family f = {.decision = d, .cost = c, .floor = m->floor, .dead_from = dead_from, .states = states};
+        f.bound = search_objective(s, search_floor_bound_s(s, m, &d), d.gpus_used); /* refined when its turn comes */
         if (f.bound >= search_worst(s)) {
             s->result->removed[REMOVED_BOUND]++;
             continue;
@@ -283,31 +296,18 @@ static void add_meshes(struct searching *s, const struct space_mesh *meshes, uin
     }
 }
 
-/* the least ZeRO level under which every rank's state may fit; 4: there is none */
-static uint32_t least_zero(struct searching *s, const struct mesh_node *m, struct decision d)
+uint32_t search_least_zero(struct searching *s, const struct mesh_node *m, struct decision *d)
 {
     struct cost c = *m->floor;
-    c.decision = &d;
+    c.decision = d;
     const struct search_shape *h = search_shape(s, &c);
-    d.shard = d.dp * d.cp; /* splits most */
+    d->shard = d->dp * d->cp; /* splits most */
     for (uint32_t i = 0; i < s->space.zero.n; i++) {
-        d.zero = s->space.zero.at[i];
+        d->zero = s->space.zero.at[i];
         if (cost_state_least(&c, &h->shape) <= s->memory_limit)
-            return d.zero;
+            return d->zero;
     }
     return 4;
-}
-
-/* A guess at a family's step from its bound, to look at the best meshes first: a bubble halved by virtual stages; under
- * ZeRO 3 parameters gathered twice and gradients scattered for every microbatch. */
-static double promised_s(struct searching *s, const struct mesh_node *m, const struct decision *d, double step_s, uint32_t zero)
-{
-    struct cost c = *m->floor;
-    double moved_s = 0;
-    c.decision = d;
-    if (zero == 3)
-        moved_s = d->microbatches * search_floor_shards_s(s, &c, &search_shape(s, &c)->shape);
-    return fmax(step_s, moved_s) * (1 + 0.5 * (d->pp - 1) / d->microbatches);
 }
 
 void search_refine_mesh(struct searching *s, struct mesh_node *m)
@@ -317,16 +317,11 @@ void search_refine_mesh(struct searching *s, struct mesh_node *m)
     uint32_t gpus = m->mesh.tp * m->mesh.cp * m->mesh.dp * m->mesh.pp;
     m->refined = true;
     d = search_before_families(s, &d);
-    uint32_t zero = search_next_family(s, &d) ? least_zero(s, m, d) : 4, sizes = 0;
-    m->dead = zero > 3;
-    m->promise = INFINITY;
+    m->dead = !search_next_family(s, &d) || search_least_zero(s, m, &d) > 3;
     if (m->dead)
         return;
     do {
-        double step_s = floor_bound_s(s, m, &d);
-        least = fmin(least, step_s);
-        if (sizes++ < 3)
-            m->promise = fmin(m->promise, search_objective(s, promised_s(s, m, &d, step_s, zero), gpus));
+        least = fmin(least, search_floor_bound_s(s, m, &d));
     } while (search_next_family(s, &d));
     m->bound = fmax(m->bound, search_objective(s, least, gpus));
 }
@@ -389,13 +384,16 @@ static void open_or_refine_mesh(struct searching *s, uint32_t index)
 static void open_or_refine(struct searching *s, const struct node *x)
 {
     struct family *f = &s->families.at[x->index];
-    if (f->refined) {
+    /* while nothing has been found, what does not fit may be the closest miss */
+    bool grown = !f->roomed && isfinite(search_best(s)) && consider_room(s, f);
+    if (!grown && f->refined) {
         search_open_family(s, x->index, push_cell, NULL);
         return;
     }
-    search_refine(s, f);
+    if (!grown)
+        search_refine(s, f);
     if (f->bound >= search_worst(s))
-        s->result->removed[REMOVED_BOUND]++;
+        s->result->removed[isfinite(f->bound) ? REMOVED_BOUND : REMOVED_MEMORY]++;
     else
         search_push(s, (struct node){f->bound, NODE_FAMILY, x->index});
 }

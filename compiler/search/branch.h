@@ -24,7 +24,11 @@ bool search_next_family(const struct searching *s, struct decision *d);
 
 /* the mesh's families behind those of s, into the heap too if in all orders */
 void search_open_mesh(struct searching *s, const struct mesh_node *m, enum mesh_orders which);
-/* a mesh's bound with the transfers that no order of axes avoids, its promise, and whether it is dead */
+/* a family's step, wherever its ranks are */
+double search_floor_bound_s(struct searching *s, const struct mesh_node *m, const struct decision *d);
+/* the least ZeRO level under which every rank's state may fit, which d then has; 4: there is none */
+uint32_t search_least_zero(struct searching *s, const struct mesh_node *m, struct decision *d);
+/* a mesh's bound with the transfers that no order of axes avoids, and whether it is dead */
 void search_refine_mesh(struct searching *s, struct mesh_node *m);
 /* a family's bound by its own blocks with transfers; called again, by its cuts */
 void search_refine(struct searching *s, struct family *f);

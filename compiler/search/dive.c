@@ -1,6 +1,6 @@
 /* The dive: a first look at the most promising meshes, for a plan that the tree's bounds can be compared with.
  *
- * Meshes are taken by a guess at their step (search_refine_mesh), in one order of axes and then in the others, with their
+ * Meshes are taken by a guess at their step (promised_s), in one order of axes and then in the others, with their
  * smallest microbatches and a few schedules; the leaves of least bound, of each family one, are timed, and then all
  * schedules and states of the best families.  It spends at most half of the budget, while nothing has been found
  * half of SEARCH_PATIENCE budgets.  Its guesses decide what is looked at when, never what is ruled out: branch.c opens
@@ -97,8 +97,59 @@ static void dive_mesh(struct searching *s, const struct mesh_node *m, enum mesh_
     }
 }
 
-/* Meshes whose state may fit, what promises most first; of what takes more than a quarter of the budget to refine, the least
- * bound. */
+/* What a microbatch's layers take longer where `room` of what they leave is all that may be kept: the cheapest kind of
+ * recomputation, in as few layers as will do; where none will, far more. */
+static double recompute_factor(const struct searching *s, double room)
+{
+    double least = INFINITY, kept = 1, slowest = 0;
+    for (uint32_t i = 0; i < s->space.nrecompute; i++) {
+        const struct space_recompute *k = &s->space.recompute[i];
+        if (k->kept <= room && k->kept < 1)
+            least = fmin(least, k->extra * (1 - room) / (1 - k->kept));
+        kept = fmin(kept, k->kept);
+        slowest = fmax(slowest, k->extra);
+    }
+    return room >= 1 ? 1 : isfinite(least) ? 1 + least : (1 + slowest) * kept / fmax(room, 1e-3);
+}
+
+/* A guess at a family's step from its bound: a bubble halved by virtual stages; activations of three fifths of 1F1B's
+ * microbatches on the fullest rank, recomputed as far as they do not fit beside the least state; under ZeRO 3 parameters
+ * gathered twice and gradients scattered for every microbatch. */
+static double promised_s(struct searching *s, const struct mesh_node *m, const struct decision *d)
+{
+    struct cost c = *m->floor;
+    double moved_s = 0, bytes = 0, flying = fmin(d->pp, d->microbatches);
+    c.decision = d;
+    const struct cost_shape *x = &search_shape(s, &c)->shape;
+    for (uint32_t i = 0; i < s->job->model.nlayers; i += x->run[i])
+        bytes += x->run[i] * x->layers[x->kind[i]].keep_bytes;
+    bytes *= fmax(1, 0.6 * flying) / d->pp;
+    double room = ((double)s->memory_limit - (double)cost_state_least(&c, x)) / fmax(1, bytes);
+    if (d->zero >= 2)
+        moved_s = d->microbatches * search_floor_shards_s(s, &c, x);
+    double step_s = search_floor_bound_s(s, m, d) * recompute_factor(s, room);
+    return fmax(step_s, moved_s) * (1 + 0.5 * (d->pp - 1) / d->microbatches);
+}
+
+/* of its smallest microbatches */
+static double mesh_promise(struct searching *s, struct mesh_node *m)
+{
+    enum { SIZES = 2 };
+    struct decision d = search_mesh_decision(m);
+    uint32_t gpus = m->mesh.tp * m->mesh.cp * m->mesh.dp * m->mesh.pp;
+    double least = INFINITY;
+    d = search_before_families(s, &d);
+    for (uint32_t i = 0; i < SIZES && search_next_family(s, &d); i++) {
+        if (i == 0 && search_least_zero(s, m, &d) > 3)
+            break;
+        least = fmin(least, search_objective(s, promised_s(s, m, &d), gpus));
+    }
+    m->dead = !isfinite(least);
+    return least;
+}
+
+/* Meshes whose state may fit, what promises most first; behind them those that a quarter of the budget does not suffice to
+ * make promises of. */
 static uint32_t promising_meshes(struct searching *s, uint32_t **out)
 {
     size_t n = 0, count = s->heap.n;
@@ -107,11 +158,9 @@ static uint32_t promising_meshes(struct searching *s, uint32_t **out)
         by_bound[i] = search_pop(s);
     for (size_t i = 0; i < count; i++) {
         struct mesh_node *m = &s->meshes.at[by_bound[i].index];
-        m->promise = m->bound;
-        if (s->result->spent < s->budget / 4)
-            search_refine_mesh(s, m);
+        double promise = s->result->spent < s->budget / 4 ? mesh_promise(s, m) : 1e3 * m->bound;
         if (!m->dead)
-            search_push(s, (struct node){m->promise, NODE_MESH, by_bound[i].index});
+            search_push(s, (struct node){promise, NODE_MESH, by_bound[i].index});
     }
     *out = ARENA_ARRAY(s->arena, uint32_t, count ? count : 1);
     while (s->heap.n)
@@ -127,9 +176,11 @@ void search_dive(struct searching *s)
     uint32_t *meshes, n = promising_meshes(s, &meshes);
     for (enum mesh_orders which = ORDERS_FIRST; which <= ORDERS_OTHER; which++)
         for (uint32_t i = 0; i < n; i++) {
-            const struct mesh_node *m = &s->meshes.at[meshes[i]];
+            struct mesh_node *m = &s->meshes.at[meshes[i]];
             if (s->result->spent >= (found->n ? s->budget / 2 : SEARCH_PATIENCE / 2 * s->budget))
                 break;
+            if (!m->refined)
+                search_refine_mesh(s, m);
             if (!found->n || m->bound < found->best[0].bound)
                 dive_mesh(s, m, which, found);
         }

@@ -37,9 +37,10 @@ double search_floor_shards_s(struct searching *s, const struct cost *c, const st
     const struct decision *d = c->decision;
     const struct train *t = &c->job->train;
     double gradient = t->reduce == DT_FP32 ? 4 : 2, parameter = t->precision == DT_FP32 ? 4 : 2, dense, experts;
+    double moved = gradient + (d->zero == 3 ? 2 * parameter : 0);
     cost_elements(c, x, &dense, &experts);
     const struct cost_group *all = floor_group(s, c, d->dp * d->cp), *replicas = floor_group(s, c, decision_expert_dp(d));
-    return (cost_group_s(c, OP_ALL_GATHER, (2 * parameter + gradient) * dense / d->pp, all) +
-            cost_group_s(c, OP_ALL_GATHER, (2 * parameter + gradient) * experts / d->pp, replicas)) /
-           c->profile->zero3_speed;
+    double moved_s = cost_group_s(c, OP_ALL_GATHER, moved * dense / d->pp, all) +
+                     cost_group_s(c, OP_ALL_GATHER, moved * experts / d->pp, replicas);
+    return d->zero == 3 ? moved_s / c->profile->zero3_speed : moved_s;
 }

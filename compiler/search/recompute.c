@@ -22,17 +22,45 @@ static uint32_t without_covered(uint32_t parts)
     return parts;
 }
 
-static struct parts_sum sum_parts(struct arena *a, struct cost *c, const struct cost_kinds *kinds,
-                                  struct decision *d, uint32_t parts)
+/* the smallest mesh: one sequence on one rank of each of the least axes */
+struct least_mesh {
+    struct cost *c;
+    struct decision *d;
+    struct cost_kinds kinds;
+};
+
+static bool least_mesh_new(struct arena *a, struct space *s, struct least_mesh *x)
+{
+    x->d = ARENA_NEW(a, struct decision);
+    *x->d = decision_single();
+    x->d->tp = s->tp.at[0];
+    x->d->cp = s->cp.at[0];
+    x->d->context = CONTEXT_RING;
+    x->d->type = s->type;
+    x->d->gpus_used = x->d->tp * x->d->cp;
+    uint32_t per_node = s->topo->types[s->type].gpus;
+    x->d->nnodes = (x->d->gpus_used + per_node - 1) / per_node;
+    x->d->nodes = s->places[0].nodes;
+    if (x->d->nnodes > s->places[0].n)
+        return false;
+    for (uint32_t i = 0; i < NAXES; i++)
+        x->d->order[i] = s->order[0][i];
+    x->c = ARENA_NEW(a, struct cost);
+    cost_init(x->c, s->job, s->topo, x->d, space_runs(s, x->d), NULL);
+    x->kinds = cost_kinds_new(a, &s->job->model);
+    return true;
+}
+
+static struct parts_sum sum_kind(struct arena *a, const struct least_mesh *x, enum recompute kind, uint32_t parts)
 {
     struct arena_mark mark = arena_mark(a);
     struct cost_shape shape;
     struct parts_sum sum = {0};
-    d->recompute = parts ? RECOMPUTE_SELECTIVE : RECOMPUTE_NONE;
-    d->parts = parts;
-    c->decision = d;
-    cost_shape_init(a, c, kinds, &shape);
-    for (uint32_t i = 0; i < c->job->model.nlayers; i++) {
+    x->d->recompute = kind;
+    x->d->parts = parts;
+    x->c->decision = x->d;
+    cost_shape_init(a, x->c, &x->kinds, &shape);
+    for (uint32_t i = 0; i < x->c->job->model.nlayers; i++) {
         const struct cost_block *b = &shape.layers[shape.kind[i]];
         sum.seconds += b->forward_s + b->backward_s + b->forward_comm_s + b->backward_comm_s;
         sum.bytes += b->keep_bytes;
@@ -41,27 +69,16 @@ static struct parts_sum sum_parts(struct arena *a, struct cost *c, const struct 
     return sum;
 }
 
-/* the chain into s, behind what is there */
-static void add_chain(struct arena *a, struct space *s)
+static struct parts_sum sum_parts(struct arena *a, const struct least_mesh *x, uint32_t parts)
 {
-    struct decision d = decision_single();
-    d.tp = s->tp.at[0];
-    d.cp = s->cp.at[0];
-    d.context = CONTEXT_RING;
-    d.type = s->type;
-    d.gpus_used = d.tp * d.cp;
-    uint32_t per_node = s->topo->types[s->type].gpus;
-    d.nnodes = (d.gpus_used + per_node - 1) / per_node;
-    d.nodes = s->places[0].nodes;
-    if (d.nnodes > s->places[0].n)
-        return;
-    for (uint32_t i = 0; i < NAXES; i++)
-        d.order[i] = s->order[0][i];
-    struct cost *c = ARENA_NEW(a, struct cost);
-    cost_init(c, s->job, s->topo, &d, space_runs(s, &d), NULL);
-    struct cost_kinds kinds = cost_kinds_new(a, &s->job->model);
+    return sum_kind(a, x, parts ? RECOMPUTE_SELECTIVE : RECOMPUTE_NONE, parts);
+}
+
+/* the chain into s, behind what is there */
+static void add_chain(struct arena *a, struct space *s, const struct least_mesh *x)
+{
     uint32_t parts = 0;
-    struct parts_sum now = sum_parts(a, c, &kinds, &d, 0);
+    struct parts_sum now = sum_parts(a, x, 0);
     while (s->nrecompute + 2 < SPACE_RECOMPUTE) {
         uint32_t best = 0;
         double best_price = 0;
@@ -70,14 +87,14 @@ static void add_chain(struct arena *a, struct space *s)
             uint32_t more = without_covered(parts | bit);
             if (more == parts || (parts & bit))
                 continue;
-            struct parts_sum x = sum_parts(a, c, &kinds, &d, more);
-            if (x.bytes >= now.bytes)
+            struct parts_sum sum = sum_parts(a, x, more);
+            if (sum.bytes >= now.bytes)
                 continue;
-            double price = (x.seconds - now.seconds) / (now.bytes - x.bytes);
+            double price = (sum.seconds - now.seconds) / (now.bytes - sum.bytes);
             if (!best || price < best_price) {
                 best = more;
                 best_price = price;
-                best_sum = x;
+                best_sum = sum;
             }
         }
         if (!best)
@@ -85,22 +102,37 @@ static void add_chain(struct arena *a, struct space *s)
         parts = best;
         now = best_sum;
         if (parts != PART_CORE_ATTN)
-            s->recompute[s->nrecompute++] = (struct space_recompute){RECOMPUTE_SELECTIVE, parts, 0, true};
+            s->recompute[s->nrecompute++] = (struct space_recompute){RECOMPUTE_SELECTIVE, parts, 0, true, 1, 0};
+    }
+}
+
+static void weigh_kinds(struct arena *a, struct space *s, const struct least_mesh *x)
+{
+    struct parts_sum none = sum_parts(a, x, 0);
+    for (uint32_t i = 0; i < s->nrecompute; i++) {
+        struct space_recompute *k = &s->recompute[i];
+        struct parts_sum own = sum_kind(a, x, k->kind, k->parts);
+        k->kept = own.bytes / none.bytes;
+        k->extra = own.seconds / none.seconds - 1;
     }
 }
 
 void space_recompute(struct arena *a, struct space *s)
 {
     const struct wishes *w = &s->job->wishes;
+    struct least_mesh x;
     s->nrecompute = 0;
     if (w->recompute == RECOMPUTE_AUTO) {
-        s->recompute[s->nrecompute++] = (struct space_recompute){RECOMPUTE_NONE, 0, 0, false};
-        s->recompute[s->nrecompute++] =
-            (struct space_recompute){RECOMPUTE_SELECTIVE, PART_CORE_ATTN, 0, true};
-        add_chain(a, s);
-        s->recompute[s->nrecompute++] = (struct space_recompute){RECOMPUTE_FULL, 0, 0, true};
+        bool weighs = least_mesh_new(a, s, &x);
+        s->recompute[s->nrecompute++] = (struct space_recompute){RECOMPUTE_NONE, 0, 0, false, 1, 0};
+        s->recompute[s->nrecompute++] = (struct space_recompute){RECOMPUTE_SELECTIVE, PART_CORE_ATTN, 0, true, 1, 0};
+        if (weighs)
+            add_chain(a, s, &x);
+        s->recompute[s->nrecompute++] = (struct space_recompute){RECOMPUTE_FULL, 0, 0, true, 1, 0};
+        if (weighs)
+            weigh_kinds(a, s, &x);
         return;
     }
     uint32_t parts = w->recompute == RECOMPUTE_SELECTIVE ? (w->parts ? w->parts : PART_CORE_ATTN) : 0;
-    s->recompute[s->nrecompute++] = (struct space_recompute){w->recompute, parts, w->recompute_layers, false};
+    s->recompute[s->nrecompute++] = (struct space_recompute){w->recompute, parts, w->recompute_layers, false, 1, 0};
 }

@@ -44,13 +44,14 @@ struct search_shape {
     struct search_before before; /* NULL: not made yet */
     struct search_cut *cuts;
     struct search_least *least;
+    struct search_trade *trade; /* of time for memory; NULL: not made yet */
     struct search_shape *next;
 };
 /* a mesh with expert degrees: what branch.c opens first */
 struct mesh_node {
     struct space_mesh mesh;
     uint32_t ep, etp;
-    double bound, promise; /* from below; a guess */
+    double bound; /* from below */
     const struct cost *floor; /* of its degrees, wherever their ranks are */
     bool refined;             /* its bound has transfers */
     bool dead;                /* no state of its parameters fits, however they are cut */
@@ -75,13 +76,14 @@ struct states {
  * least recomputation there can be; stages are cut by it. */
 struct family {
     struct decision decision; /* without zero, shard, vpp, schedule and stages */
-    const struct cost *cost;
-    struct search_shape *shape; /* once refined */
+    const struct cost *cost, *floor; /* floor: of its mesh */
+    struct search_shape *shape;      /* once refined */
     uint32_t *dead_from; /* by kind of recomputation, shared by microbatches: from this one on nothing fits */
     struct states *states; /* shared by all families of the mesh and order */
     uint32_t alive;        /* bits by kind of recomputation, once opened */
     uint16_t *dead;        /* by schedule: kinds that fit under no state */
     double bound;
+    bool roomed;  /* its bound has what memory makes it recompute */
     bool refined; /* its bound is that of its cuts */
 };
 struct cell {
@@ -150,6 +152,7 @@ struct searching {
     VEC(struct node) heap;
     struct search_starts starts;
     struct search_shape *shapes[16384];
+    uint64_t ntrades;  /* bounds by memory */
     uint64_t *counted; /* configurations, hashed; a power of two of places, 0: free */
     uint64_t ncounted, places;
 };
@@ -217,11 +220,19 @@ bool search_schedule_applies(const struct searching *s, const struct decision *d
 
 /* floor.c: a cost of d's tp, cp, ep and etp on which blocks take no longer than on any nodes in any order of axes */
 const struct cost *search_floor(struct searching *s, const struct decision *d);
-/* seconds of ZeRO 3's transfers for one microbatch, of a rank that holds its share of the model */
+/* seconds of ZeRO 2's or 3's transfers for one microbatch, of a rank that holds its share of the model */
 double search_floor_shards_s(struct searching *s, const struct cost *c, const struct cost_shape *x);
+
+/* room.c: a step of c's decision, no less than step_s, with what memory makes layers recompute; h is its shape without
+ * zero, shard, schedule and stages; INFINITY: no state, schedule and recomputation fits */
+double search_room_bound_s(struct searching *s, const struct cost *c, struct search_shape *h, double step_s);
 
 /* shapes.c: the cached shape of c's decision; stages of a shape, cut once per number of stages */
 struct search_shape *search_shape(struct searching *s, const struct cost *c);
+/* may layers be spared from what decisions recompute? */
+bool search_spares(const struct searching *s);
+/* seconds of a microbatch's way through a layer of that kind and back, at least */
+double search_least_path_s(const struct searching *s, const struct cost_shape *x, uint32_t kind);
 const struct search_cut *search_cut(struct searching *s, struct search_shape *h, const struct decision *d);
 bool search_same_group(const struct cost_group *a, const struct cost_group *b);
 /* bounds on a step's time from below: by kernels alone, however cut and scheduled; by a cut and its placement

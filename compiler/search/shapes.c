@@ -26,8 +26,7 @@ static double block_s(const struct cost_block *b, bool kernels_only, bool paired
     return kernels_only ? kernels : kernels + b->forward_comm_s + b->backward_comm_s - hidden;
 }
 
-/* may layers be spared from what the decision recomputes? */
-static bool spares(const struct searching *s)
+bool search_spares(const struct searching *s)
 {
     return s->may_spare || s->job->wishes.recompute_layers;
 }
@@ -36,7 +35,7 @@ static double least_s(const struct searching *s, const struct cost_shape *x, uin
 {
     bool paired = s->overlapping;
     double own = block_s(&x->layers[kind], kernels_only, paired);
-    return spares(s) ? cost_smaller(own, block_s(&x->spared[kind], kernels_only, paired)) : own;
+    return search_spares(s) ? cost_smaller(own, block_s(&x->spared[kind], kernels_only, paired)) : own;
 }
 
 /* of one microbatch's way forward and back again: weight gradients may be made later */
@@ -45,10 +44,10 @@ static double block_path_s(const struct cost_block *b, bool paired)
     return block_s(b, false, paired) - b->weight_s;
 }
 
-static double least_path_s(const struct searching *s, const struct cost_shape *x, uint32_t kind)
+double search_least_path_s(const struct searching *s, const struct cost_shape *x, uint32_t kind)
 {
     double own = block_path_s(&x->layers[kind], s->overlapping);
-    return spares(s) ? cost_smaller(own, block_path_s(&x->spared[kind], s->overlapping)) : own;
+    return search_spares(s) ? cost_smaller(own, block_path_s(&x->spared[kind], s->overlapping)) : own;
 }
 
 static void fill_bounds(struct searching *s, struct search_shape *h)
@@ -59,7 +58,7 @@ static void fill_bounds(struct searching *s, struct search_shape *h)
     for (uint32_t i = 0; i < m->nlayers; i += x->run[i]) {
         h->kernels_s += x->run[i] * least_s(s, x, x->kind[i], true);
         h->all_s += x->run[i] * least_s(s, x, x->kind[i], false);
-        h->path_s += x->run[i] * least_path_s(s, x, x->kind[i]);
+        h->path_s += x->run[i] * search_least_path_s(s, x, x->kind[i]);
     }
     h->embed_forward_s = x->embed.forward_s + x->embed.forward_comm_s;
     h->path_s += h->embed_forward_s + block_path_s(&x->head, paired) + m->predict * block_path_s(&x->predict, paired);

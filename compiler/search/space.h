@@ -38,11 +38,13 @@ struct space_schedule {
     bool folds;                    /* placement */
     const struct schedule *listed; /* of a file */
 };
-/* spare: stages with room keep the activations of some or all of their layers */
+/* spare: stages with room keep the activations of some or all of their layers.  On the smallest mesh, of what a microbatch's
+ * layers take without recomputation: the share of bytes that stays, the share of time that comes on top. */
 struct space_recompute {
     enum recompute kind;
     uint32_t parts, layers;
     bool spare;
+    double kept, extra;
 };
 #define SPACE_ORDERS 24
 #define SPACE_SCHEDULES 256
