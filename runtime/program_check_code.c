@@ -63,7 +63,7 @@ static const struct relation {
                  {OP_POSITION, "sequence", '=', "s"},   {OP_POSITION_W, "sequence", '=', "s"},
                  {OP_BROADCAST, "root", '<', "group_n"}, {OP_ROUTE, "k", '=', "e"},
                  {OP_ROUTE, "e", '%', "groups"},        {OP_ROUTE, "pick", '=', "groups"},
-                 {OP_ARRANGE, "experts", '%', "blocks"}, {OP_GROUPED_NT, "m", '%', "blocks"},
+                 {OP_ARRANGE, "experts", '%', "blocks"}, {OP_ARRANGE_ONCE, "experts", '%', "blocks"}, {OP_GROUPED_NT, "m", '%', "blocks"},
                  {OP_GROUPED_NN, "m", '%', "blocks"},   {OP_GROUPED_TN, "m", '%', "blocks"},
                  {OP_ATTENTION_PART, "t", '%', "sequence"},   {OP_ATTENTION_PART, "u", '%', "sequence"},
                  {OP_ATTENTION_PART, "heads", '%', "kv"},     {OP_ATTENTION_PART, "sequence", '%', "2"},

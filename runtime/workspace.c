@@ -120,6 +120,8 @@ static uint64_t stream(enum op op, const struct workspace_of *w)
         return (3 * ROWS(EMBED_W, dtable) + 3 * ROWS(EMBED_W, dy) + 2) * sizeof(uint32_t);
     if (op == OP_ARRANGE)
         return (uint64_t)GET(ARRANGE, experts) * sizeof(int32_t);
+    if (op == OP_ARRANGE_ONCE)
+        return (uint64_t)(GET(ARRANGE_ONCE, experts) + GET(ARRANGE_ONCE, blocks)) * sizeof(int32_t);
     return op == OP_SQNORM || op == OP_XENT_LOSS || op == OP_BALANCE ? WORKSPACE_PARTS * sizeof(double) : 0;
 }
 

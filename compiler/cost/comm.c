@@ -133,21 +133,6 @@ double cost_wire_s(const struct cost *c, enum op op, double bytes, const struct 
     return moved * bytes / c->net.bytes_s[1];
 }
 
-/* how many of n sets a token meets, expected: k experts drawn evenly, from the picked groups only */
-static double sets_met(double n, double k, double groups, double pick)
-{
-    double among = n;
-    if (pick > 0 && pick < groups && n <= groups) {
-        double missed = 1;
-        for (double i = 0; i < pick; i++)
-            missed *= fmax(0, (groups - groups / n - i) / (groups - i));
-        among = n * (1 - missed);
-    } else if (pick > 0 && pick < groups) {
-        among = n * pick / groups;
-    }
-    return among > 1 ? among * (1 - pow(1 - 1 / among, k)) : 1;
-}
-
 double cost_dispatch_s(const struct cost *c, double bytes, double copies, uint32_t groups, uint32_t pick,
                        const struct cost_group *g, bool once_per_node)
 {
@@ -158,8 +143,8 @@ double cost_dispatch_s(const struct cost *c, double bytes, double copies, uint32
     if (g->level == COST_FLOOR)
         return cost_floor_dispatch_s(c, bytes, copies, groups, pick, g->n);
     double n = g->n, together = g->below[0], nodes = g->level ? ceil(n / together) : 1;
-    double inside = sets_met(n, copies, groups, pick) * (together - 1) / together;
-    double across = nodes > 1 ? sets_met(nodes, copies, groups, pick) * (nodes - 1) / nodes : 0;
+    double inside = model_sets_met(n, copies, groups, pick) * (together - 1) / together;
+    double across = nodes > 1 ? model_sets_met(nodes, copies, groups, pick) * (nodes - 1) / nodes : 0;
     double link_s = together > 1 ? bytes * inside / cost_link_bytes_s(c, g, true) : 0;
     double net_s = g->level ? bytes * across / (c->net.bytes_s[g->level] * DIRECT_NET) : 0;
     /* forwarding inside a node runs while the next tokens arrive; a tenth of the shorter part is left over (fitted) */

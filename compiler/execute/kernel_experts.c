@@ -220,6 +220,43 @@ void exact_ARRANGE(struct exact_args *k)
     }
 }
 
+void exact_ARRANGE_ONCE(struct exact_args *k)
+{
+    const struct exact_view *index = V(ARRANGE_ONCE, index), *place = V(ARRANGE_ONCE, place),
+                            *chosen = V(ARRANGE_ONCE, chosen), *need = V(ARRANGE_ONCE, need);
+    uint64_t experts = (uint64_t)INTEGER(ARRANGE_ONCE, experts), blocks = (uint64_t)INTEGER(ARRANGE_ONCE, blocks),
+             rows = (uint64_t)INTEGER(ARRANGE_ONCE, rows), capacity = (uint64_t)INTEGER(ARRANGE_ONCE, capacity);
+    uint64_t each = blocks && experts >= blocks ? experts / blocks : 1, sequence = UINT64_MAX;
+    uint64_t *used = ARENA_ARRAY(k->scratch, uint64_t, experts), *filled = ARENA_ARRAY(k->scratch, uint64_t, blocks + 1),
+             *visitor = ARENA_ARRAY(k->scratch, uint64_t, blocks + 1); /* last token with a row there, + 1 */
+    for (uint64_t i = 0; i < (uint64_t)chosen->rows * chosen->cols; i++)
+        chosen->at[i] = UINT64_MAX;
+    for (uint64_t i = 0; i < index->rows; i++) {
+        uint64_t now = sequence_of(INTEGER(ARRANGE_ONCE, start), i, INTEGER(ARRANGE_ONCE, sequence), UINT64_MAX - 1);
+        if (now != sequence)
+            memset(used, 0, experts * sizeof *used);
+        sequence = now;
+        for (uint32_t j = 0; j < index->cols; j++) {
+            uint64_t e = row(index, i)[j], b = e / each;
+            bool fits = e < experts && b < blocks && (!capacity || used[e] < capacity);
+            row(place, i)[j] = UINT64_MAX;
+            if (!fits)
+                continue;
+            used[e]++;
+            bool first = visitor[b] != i + 1;
+            visitor[b] = i + 1;
+            filled[b] += first;
+            if (filled[b] > rows || b * rows + filled[b] > chosen->rows)
+                continue;
+            row(place, i)[j] = first ? b * rows + filled[b] - 1 : UINT64_MAX;
+            row(chosen, b * rows + filled[b] - 1)[j] = e - b * each;
+        }
+    }
+    for (uint64_t b = 0; need->at && b < blocks; b++)
+        for (uint32_t w = 0; filled[b] > rows && w < 2; w++)
+            need->at[w] = filled[b] > need->at[w] ? filled[b] : need->at[w];
+}
+
 void exact_DISPATCH(struct exact_args *k)
 {
     const struct exact_view *y = V(DISPATCH, y), *x = V(DISPATCH, x), *place = V(DISPATCH, place),

@@ -292,6 +292,8 @@ struct expert_rows {
     uint32_t block;           /* rows of a block */
     uint32_t capacity;        /* rows per sequence and expert, 0 = no limit */
     bool bounded;             /* a block may be too small */
+    uint32_t nodes, node;     /* blocks of a rank's own rows, one per node, and rows of one; nodes is 1 where rows go straight */
+    bool node_bounded;
 };
 struct expert_rows lower_expert_rows(const struct lower *l, const struct moe *m);
 bool lower_bounds_experts(const struct lower *l); /* in any layer of the model */
@@ -300,6 +302,7 @@ struct mat lower_load(struct lower *l, uint32_t piece, const struct opr *router,
 void lower_load_reduce(struct lower *l);
 void lower_bias_move(struct lower *l);
 uint32_t lower_router_aux(const struct moe *m);
+uint32_t lower_experts_aux(const struct lower *l);
 struct aux_shape lower_moe_shape(const struct lower *l, const struct opr *o, uint32_t k);
 
 /* shard.c: buckets as flat lists, what of them a rank owns; gradient reduction; ZeRO 2 and 3 */

@@ -7,6 +7,12 @@
  * al. 2023).  A block holds so many rows as one rank can send at most, unless the decision bounds it: then a
  * step that lacks room is not taken.
  *
+ * Where the expert ranks are spread over nodes (decision.h, ep_nodes), a token's row travels once to each node that has any of
+ * its experts, to the rank with the own number there, and is spread from there; rows that experts of a node make are
+ * weighed and summed there, and one comes back (DeepSeek-AI 2024, arXiv 2412.19437, section 3.2.2).  That is the same twice:
+ * ARRANGE_ONCE, DISPATCH and COMBINE with nodes for experts, and between them, with the rows that came for tokens and with their
+ * choices, which came too, everything as above.
+ *
  * Kept for the backward pass: the rows that came and both outputs of the first products.  A choice's weight is a
  * factor of its row's activation as well as of what comes back, so backward multiplies there, and its gradient takes no
  * more than activation and gradient at the expert. Shapes per rank: x [t, h], k choices, m rows in blocks, w = the experts' width. */
@@ -16,29 +22,50 @@
 #include <math.h>
 
 enum { ROUTER_SCORE, ROUTER_INDEX, ROUTER_WEIGHT, ROUTER_PLACE, ROUTER_COUNTS, ROUTER_LOAD };
-enum { EXPERTS_ROWS, EXPERTS_UP, EXPERTS_HIDDEN = EXPERTS_ACT, EXPERTS_COUNTS };
+enum { ROUTER_CHOSEN = ROUTER_COUNTS }; /* over nodes: what each of the sent rows has chosen there */
+enum { EXPERTS_ROWS, EXPERTS_UP, EXPERTS_HIDDEN = EXPERTS_ACT, EXPERTS_COUNTS, EXPERTS_PLACE, EXPERTS_WEIGHT };
 
 static bool gated(const struct ffn *f)
 {
     return f->act == ACT_SWIGLU || f->act == ACT_GEGLU;
 }
 
+static bool over_nodes(const struct lower *l)
+{
+    return l->d->ep_nodes > 1;
+}
+
+/* rows of a block of at most `most`, with room over a mean; *bounded: it may be too few */
+static uint32_t with_room(const struct lower *l, double mean, uint64_t most, bool *bounded)
+{
+    double room = ceil(l->d->room * mean);
+    *bounded = l->d->room > 0 && room < (double)most;
+    return (uint32_t)(*bounded ? (uint64_t)room : most);
+}
+
 struct expert_rows lower_expert_rows(const struct lower *l, const struct moe *m)
 {
-    uint32_t ep = l->d->ep, experts = m->experts / ep, most = m->active < experts ? m->active : experts;
-    struct expert_rows r = {ep, experts, l->local * most, 0, false};
+    uint32_t nodes = over_nodes(l) ? l->d->ep_nodes : 1, blocks = l->d->ep / nodes, experts = m->experts / l->d->ep;
+    struct expert_rows r = {.blocks = blocks, .experts = experts, .nodes = nodes, .node = l->local};
+    uint64_t each = m->active < experts ? m->active : experts;
     if (m->capacity > 0) {
         uint32_t s = lower_sequence(l), part = s < l->local ? s : l->local; /* of a sequence that is here */
-        uint32_t sequences = l->local % part ? l->local / part + 2 : l->local / part;
+        uint64_t sequences = l->local % part ? l->local / part + 2 : l->local / part;
         r.capacity = (uint32_t)ceil(m->capacity * part * m->active / m->experts);
-        uint64_t room = (uint64_t)sequences * r.capacity * experts;
-        r.block = room < r.block ? (uint32_t)room : r.block;
-    } else if (l->d->room > 0) {
-        double room = ceil(l->d->room * l->local * m->active / ep);
-        r.bounded = room < r.block;
-        r.block = r.bounded ? (uint32_t)room : r.block;
+        uint64_t room = sequences * r.capacity * experts; /* of one expert rank */
+        r.node = room * blocks < r.node ? (uint32_t)(room * blocks) : r.node;
+        r.block = (uint32_t)(room * nodes < nodes * r.node * each ? room * nodes : nodes * r.node * each);
+        return r;
     }
+    if (nodes > 1)
+        r.node = with_room(l, model_node_rows(m, nodes, l->local), r.node, &r.node_bounded);
+    r.block = with_room(l, (double)l->local * m->active / blocks, nodes * r.node * each, &r.bounded);
     return r;
+}
+
+uint32_t lower_experts_aux(const struct lower *l)
+{
+    return over_nodes(l) ? EXPERTS_WEIGHT + 1 : EXPERTS_COUNTS + 1;
 }
 
 uint32_t lower_router_aux(const struct moe *m)
@@ -51,14 +78,17 @@ struct aux_shape lower_moe_shape(const struct lower *l, const struct opr *o, uin
     const struct moe *m = o->moe;
     struct expert_rows r = lower_expert_rows(l, m);
     uint32_t rows = r.blocks * l->d->etp * r.block, w = (uint32_t)m->expert.width / l->d->etp, h = (uint32_t)l->job->model.width;
+    struct aux_shape counts = {DTYPE_I32, m->experts, 1}, came = {DTYPE_I32, r.nodes * r.node, m->active};
     const struct aux_shape router[] = {
         {DTYPE_F32, l->local, m->experts}, {DTYPE_I32, l->local, m->active},
         {DTYPE_F32, l->local, m->active},  {DTYPE_I32, l->local, m->active},
-        {DTYPE_I32, m->experts, 1},        {DTYPE_F64, l->d->microbatch, m->experts}};
+        over_nodes(l) ? came : counts,     {DTYPE_F64, l->d->microbatch, m->experts}};
     const struct aux_shape experts[] = {{l->ctype, rows, h},
                                         {l->ctype, rows, gated(&m->expert) ? 2 * w : w},
                                         {l->ctype, rows, w},
-                                        {DTYPE_I32, r.blocks * l->d->etp * r.experts, 1}};
+                                        {DTYPE_I32, r.blocks * l->d->etp * r.experts, 1},
+                                        came,
+                                        {DTYPE_F32, came.rows, came.cols}};
     return o->kind == OPR_ROUTER ? router[k] : experts[k];
 }
 
@@ -158,6 +188,27 @@ static void balance(struct lower *l, uint32_t piece, uint32_t opr)
     bind_start(l, i, ATTR(BALANCE, start));
 }
 
+/* rows for nodes, and what they have chosen there */
+static void arrange_once(struct lower *l, uint32_t piece, uint32_t opr)
+{
+    const struct opr *o = &l->pieces[piece].e->oprs[opr];
+    struct expert_rows r = lower_expert_rows(l, o->moe);
+    struct mat need = {l->metrics, NONE, METRIC_NEED * sizeof(double), 1, 2, 2, DTYPE_F64, NONE, 0};
+    uint32_t i = lower_insn(l, OP_ARRANGE_ONCE);
+    ARG(l, i, ARRANGE_ONCE, place, lower_aux(l, piece, opr, ROUTER_PLACE), MARK_WRITE);
+    ARG(l, i, ARRANGE_ONCE, chosen, lower_aux(l, piece, opr, ROUTER_CHOSEN), MARK_WRITE);
+    if (r.node_bounded && !l->recomputing)
+        ARG(l, i, ARRANGE_ONCE, need, need, MARK_UPDATE);
+    ARG(l, i, ARRANGE_ONCE, index, lower_aux(l, piece, opr, ROUTER_INDEX), MARK_READ);
+    ATTR_INT_SET(l, i, ARRANGE_ONCE, experts, o->moe->experts);
+    ATTR_INT_SET(l, i, ARRANGE_ONCE, blocks, r.nodes);
+    ATTR_INT_SET(l, i, ARRANGE_ONCE, rows, r.node);
+    ATTR_INT_SET(l, i, ARRANGE_ONCE, capacity, r.capacity);
+    ATTR_INT_SET(l, i, ARRANGE_ONCE, sequence, lower_sequence(l));
+    ATTR_REAL_SET(l, i, ARRANGE_ONCE, mean, model_node_rows(o->moe, r.nodes, l->local));
+    bind_start(l, i, ATTR(ARRANGE_ONCE, start));
+}
+
 static void arrange(struct lower *l, uint32_t piece, uint32_t opr)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
@@ -190,7 +241,7 @@ void lower_router(struct lower *l, uint32_t piece, uint32_t opr)
     route(l, piece, opr, logits);
     count_load(l, piece, opr);
     balance(l, piece, opr);
-    arrange(l, piece, opr);
+    (over_nodes(l) ? arrange_once : arrange)(l, piece, opr);
 }
 
 void lower_router_back(struct lower *l, uint32_t piece, uint32_t opr)
@@ -253,10 +304,16 @@ static enum queue exchange_queue(const struct lower *l)
     return lower_exchanges_apart(l) ? QUEUE_DP : QUEUE_TP;
 }
 
+/* the expert ranks, of one node where a node's rows came together */
+static uint32_t spread_over(const struct lower *l)
+{
+    return l->mesh.dim[over_nodes(l) ? MESH_EP_NEAR : MESH_EP];
+}
+
 /* blocks x, one per expert rank, to these ranks: y; then to all that share an expert.  Rows, or counts. */
 static void exchange(struct lower *l, struct mat x, struct mat y, const char *name)
 {
-    uint32_t ep = l->mesh.dim[MESH_EP], etp = l->mesh.dim[MESH_ETP];
+    uint32_t ep = spread_over(l), etp = l->mesh.dim[MESH_ETP];
     struct mat part = ep && etp ? lower_temp(l, name, x.dtype, x.rows, x.cols) : ep ? y : x;
     if (ep)
         lower_collective(l, OP_ALL_TO_ALL, exchange_queue(l), ep, x, part);
@@ -267,7 +324,7 @@ static void exchange(struct lower *l, struct mat x, struct mat y, const char *na
 /* the way back: partial sums over etp into the own rows, then home */
 static void exchange_back(struct lower *l, struct mat x, struct mat y, const char *name)
 {
-    uint32_t ep = l->mesh.dim[MESH_EP], etp = l->mesh.dim[MESH_ETP];
+    uint32_t ep = spread_over(l), etp = l->mesh.dim[MESH_ETP];
     struct mat part = ep && etp ? lower_temp(l, name, y.dtype, y.rows, y.cols) : etp ? y : x;
     if (etp)
         lower_collective(l, OP_REDUCE_SCATTER, exchange_queue(l), etp, x, part);
@@ -311,6 +368,8 @@ struct experts {
     const struct moe *m;
     uint32_t router; /* the operator that chose */
     struct mat counts;
+    struct mat place, weight; /* of the rows that are sent to expert ranks: tokens, or what came for the node; */
+    struct mat home;          /* over nodes: of the tokens themselves */
     struct expert_rows rows;
 };
 
@@ -323,7 +382,58 @@ static struct experts open_experts(struct lower *l, uint32_t piece, uint32_t opr
     e.rows = lower_expert_rows(l, e.m);
     e.counts =
         lower_aux(l, piece, exchanges(l) ? opr : e.router, exchanges(l) ? EXPERTS_COUNTS : ROUTER_COUNTS);
+    e.home = lower_aux(l, piece, e.router, ROUTER_PLACE);
+    e.place = over_nodes(l) ? lower_aux(l, piece, opr, EXPERTS_PLACE) : e.home;
+    e.weight = over_nodes(l) ? lower_aux(l, piece, opr, EXPERTS_WEIGHT) : lower_aux(l, piece, e.router, ROUTER_WEIGHT);
     return e;
+}
+
+/* ---- rows between nodes ---- */
+
+static struct mat node_temp(struct lower *l, const struct experts *e, const char *name, struct mat like)
+{
+    return lower_temp(l, name, like.dtype, e->rows.nodes * e->rows.node, like.cols);
+}
+
+/* a row of each token to every node that it has a choice on: y */
+static void carry(struct lower *l, const struct experts *e, struct mat x, const char *name, struct mat y)
+{
+    struct mat sent = node_temp(l, e, name, x);
+    uint32_t i = lower_insn(l, OP_DISPATCH);
+    ARG(l, i, DISPATCH, y, sent, MARK_WRITE);
+    ARG(l, i, DISPATCH, x, x, MARK_READ);
+    ARG(l, i, DISPATCH, place, e->home, MARK_READ);
+    ARG(l, i, DISPATCH, weight, no_mat(), MARK_READ);
+    lower_collective(l, OP_ALL_TO_ALL, exchange_queue(l), l->mesh.dim[MESH_EP_FAR], sent, y);
+}
+
+/* what the nodes' experts make of a token: x comes home and is added up */
+static void bring(struct lower *l, const struct experts *e, struct mat x, const char *name, struct mat y, enum mark mark)
+{
+    struct mat came = node_temp(l, e, name, x);
+    lower_collective(l, OP_ALL_TO_ALL, exchange_queue(l), l->mesh.dim[MESH_EP_FAR], x, came);
+    combine(l, came, e->home, no_mat(), y, mark);
+}
+
+/* places of what came for the node among its experts' rows; the counts of these */
+static struct mat arrange_node(struct lower *l, const struct experts *e, struct mat chosen)
+{
+    struct mat came = node_temp(l, e, "farchosen", chosen);
+    struct mat need = {l->metrics, NONE, METRIC_NEED * sizeof(double), 1, 2, 2, DTYPE_F64, NONE, 0};
+    struct mat counts = lower_temp(l, "nodecounts", DTYPE_I32, e->rows.blocks * e->rows.experts, 1);
+    lower_collective(l, OP_ALL_TO_ALL, exchange_queue(l), l->mesh.dim[MESH_EP_FAR], chosen, came);
+    uint32_t i = lower_insn(l, OP_ARRANGE);
+    ARG(l, i, ARRANGE, place, e->place, MARK_WRITE);
+    ARG(l, i, ARRANGE, counts, counts, MARK_WRITE);
+    if (e->rows.bounded && !l->recomputing)
+        ARG(l, i, ARRANGE, need, need, MARK_UPDATE);
+    ARG(l, i, ARRANGE, index, came, MARK_READ);
+    ATTR_INT_SET(l, i, ARRANGE, experts, e->rows.blocks * e->rows.experts);
+    ATTR_INT_SET(l, i, ARRANGE, blocks, e->rows.blocks);
+    ATTR_INT_SET(l, i, ARRANGE, rows, e->rows.block);
+    ATTR_INT_SET(l, i, ARRANGE, sequence, lower_sequence(l));
+    ATTR_INT_SET(l, i, ARRANGE, tokens, l->local);
+    return counts;
 }
 
 static void grouped(struct lower *l, const struct experts *e, enum op op, struct mat c, struct mat a,
@@ -347,10 +457,38 @@ static struct mat projection(const struct experts *e, struct mat up, uint32_t k)
     return mat_columns(up, k * w, w);
 }
 
+/* tokens' rows, and what they chose, to the experts: `rows` */
+static void send_rows(struct lower *l, uint32_t piece, const struct experts *e, struct mat x, struct mat rows)
+{
+    struct mat counts = lower_aux(l, piece, e->router, ROUTER_COUNTS);
+    if (over_nodes(l)) {
+        struct mat came = node_temp(l, e, "farcame", x);
+        counts = arrange_node(l, e, counts);
+        carry(l, e, lower_aux(l, piece, e->router, ROUTER_WEIGHT), "farweights", e->weight);
+        carry(l, e, x, "farsent", came);
+        x = came;
+    }
+    dispatch(l, e->m, x, e->place, no_mat(), rows);
+    if (exchanges(l))
+        exchange(l, counts, e->counts, "counts");
+}
+
+/* rows that came back from expert ranks to the sums y of tokens; weight: of choices, or none */
+static void sum_rows(struct lower *l, const struct experts *e, struct mat back, struct mat weight, struct mat y, enum mark mark)
+{
+    if (!over_nodes(l)) {
+        combine(l, back, e->place, weight, y, mark);
+        return;
+    }
+    struct mat sum = node_temp(l, e, "nodesums", back);
+    combine(l, back, e->place, weight, sum, MARK_WRITE);
+    bring(l, e, sum, "farback", y, mark);
+}
+
 void lower_experts(struct lower *l, uint32_t piece, uint32_t opr)
 {
     struct experts e = open_experts(l, piece, opr);
-    struct mat place = lower_aux(l, piece, e.router, ROUTER_PLACE), x = lower_value(l, piece, e.o->in[0]);
+    struct mat x = lower_value(l, piece, e.o->in[0]);
     struct mat rows = lower_aux(l, piece, opr, EXPERTS_ROWS), up = lower_aux(l, piece, opr, EXPERTS_UP);
     struct mat hidden = lower_aux(l, piece, opr, EXPERTS_HIDDEN), back = sent_temp(l, "back", e.m, x.cols);
     struct mat out = exchanges(l) ? rows_temp(l, "outs", e.m, x.cols) : back;
@@ -358,9 +496,7 @@ void lower_experts(struct lower *l, uint32_t piece, uint32_t opr)
         lower_activation(l, &e.m->expert, up, hidden);
         return;
     }
-    dispatch(l, e.m, x, place, no_mat(), rows);
-    if (exchanges(l))
-        exchange(l, lower_aux(l, piece, e.router, ROUTER_COUNTS), e.counts, "counts");
+    send_rows(l, piece, &e, x, rows);
     for (uint32_t k = 0; k + 1 < e.o->nweights; k++)
         grouped(l, &e, OP_GROUPED_NT, projection(&e, up, k), rows, lower_one_weight(l, piece, e.o, k, false),
                 MARK_WRITE);
@@ -369,28 +505,29 @@ void lower_experts(struct lower *l, uint32_t piece, uint32_t opr)
             MARK_WRITE);
     if (exchanges(l))
         exchange_back(l, out, back, "summed");
-    combine(l, back, place, lower_aux(l, piece, e.router, ROUTER_WEIGHT), lower_value(l, piece, e.o->out),
-            MARK_WRITE);
+    sum_rows(l, &e, back, e.weight, lower_value(l, piece, e.o->out), MARK_WRITE);
 }
 
 /* The gradients of the choices' weights, from those of the rows' weights. */
-static void weights_back(struct lower *l, const struct experts *e, struct mat place, struct mat drow)
+static void weights_back(struct lower *l, const struct experts *e, struct mat drow)
 {
-    struct mat home = drow;
+    struct mat home = drow, dweight = lower_temp(l, "dweight", DTYPE_F32, l->local, e->m->active);
+    struct mat there = over_nodes(l) ? node_temp(l, e, "nodedweight", dweight) : dweight;
     if (exchanges(l)) {
         home = sent_temp(l, "dwsent", e->m, 1);
         exchange_back(l, drow, home, "dwsummed");
     }
     uint32_t i = lower_insn(l, OP_COMBINE_W);
-    ARG(l, i, COMBINE_W, dweight, lower_temp(l, "dweight", DTYPE_F32, l->local, e->m->active), MARK_WRITE);
+    ARG(l, i, COMBINE_W, dweight, there, MARK_WRITE);
     ARG(l, i, COMBINE_W, x, home, MARK_READ);
-    ARG(l, i, COMBINE_W, place, place, MARK_READ);
+    ARG(l, i, COMBINE_W, place, e->place, MARK_READ);
+    if (over_nodes(l)) /* of a token's row the columns of choices elsewhere are 0 */
+        bring(l, e, there, "fardweight", dweight, MARK_WRITE);
 }
 
 void lower_experts_back(struct lower *l, uint32_t piece, uint32_t opr)
 {
     struct experts e = open_experts(l, piece, opr);
-    struct mat place = lower_aux(l, piece, e.router, ROUTER_PLACE);
     struct mat rows = lower_aux(l, piece, opr, EXPERTS_ROWS), up = lower_aux(l, piece, opr, EXPERTS_UP);
     struct mat hidden = lower_aux(l, piece, opr, EXPERTS_HIDDEN), weight = rows_temp(l, "weights", e.m, 1);
     struct mat dy = l->pieces[piece].gradient[e.o->out], dback = rows_temp(l, "dback", e.m, dy.cols);
@@ -398,8 +535,13 @@ void lower_experts_back(struct lower *l, uint32_t piece, uint32_t opr)
     struct mat weighted = rows_temp(l, "weighted", e.m, hidden.cols), dup = rows_temp(l, "dups", e.m, up.cols);
     struct mat drows = rows_temp(l, "drows", e.m, rows.cols), dx_rows = drows, drow = rows_temp(l, "dwrows", e.m, 1);
     uint32_t down = e.o->nweights - 1;
-    dispatch(l, e.m, no_mat(), place, lower_aux(l, piece, e.router, ROUTER_WEIGHT), weight);
-    dispatch(l, e.m, dy, place, no_mat(), dback);
+    dispatch(l, e.m, no_mat(), e.place, e.weight, weight);
+    if (over_nodes(l)) {
+        struct mat came = node_temp(l, &e, "farcame", dy);
+        carry(l, &e, dy, "farsent", came);
+        dy = came;
+    }
+    dispatch(l, e.m, dy, e.place, no_mat(), dback);
     grouped(l, &e, OP_GROUPED_NN, dsum, dback, lower_one_weight(l, piece, e.o, down, false), MARK_WRITE);
     uint32_t i = lower_insn(l, OP_WEIGH_I);
     ARG(l, i, WEIGH_I, dx, dhidden, MARK_WRITE);
@@ -408,7 +550,7 @@ void lower_experts_back(struct lower *l, uint32_t piece, uint32_t opr)
     ARG(l, i, WEIGH_I, dy, dsum, MARK_READ);
     ARG(l, i, WEIGH_I, x, hidden, MARK_READ);
     ARG(l, i, WEIGH_I, weight, weight, MARK_READ);
-    weights_back(l, &e, place, drow);
+    weights_back(l, &e, drow);
     lower_activation_back(l, &e.m->expert, up, dup, dhidden);
     for (uint32_t k = 0; k < down; k++)
         grouped(l, &e, OP_GROUPED_NN, drows, projection(&e, dup, k),
@@ -419,7 +561,7 @@ void lower_experts_back(struct lower *l, uint32_t piece, uint32_t opr)
         dx_rows = sent_temp(l, "dsent", e.m, rows.cols);
         exchange_back(l, drows, dx_rows, "summed");
     }
-    combine(l, dx_rows, place, no_mat(), dx, mark);
+    sum_rows(l, &e, dx_rows, no_mat(), dx, mark);
     mark = lower_contribution(l, piece, e.o->weight);
     grouped(l, &e, OP_GROUPED_TN, lower_one_weight(l, piece, e.o, down, true), dback, weighted, mark);
     for (uint32_t k = 0; k < down; k++)

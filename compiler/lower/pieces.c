@@ -17,6 +17,8 @@ static uint32_t aux_count(const struct lower *l, const struct opr *o)
         return 2; /* and its operands */
     if (o->kind == OPR_ROUTER)
         return lower_router_aux(o->moe);
+    if (o->kind == OPR_EXPERTS)
+        return lower_experts_aux(l);
     return rms ? 1 : lower_rule(o->kind)->naux;
 }
 

@@ -9,8 +9,11 @@ bool lower_bounds_experts(const struct lower *l)
 {
     const struct model *m = &l->job->model;
     for (uint32_t i = 0; i < m->nlayers; i++)
-        if (m->layers[i]->is_moe && lower_expert_rows(l, &m->layers[i]->moe).bounded)
-            return true;
+        if (m->layers[i]->is_moe) {
+            struct expert_rows r = lower_expert_rows(l, &m->layers[i]->moe);
+            if (r.bounded || r.node_bounded)
+                return true;
+        }
     return false;
 }
 

@@ -161,6 +161,8 @@ static bool legal_shapes(struct arena *a, const struct job *job, const struct de
         if (l->moe.shared && l->moe.expert.width * l->moe.shared % d->tp)
             REFUSE("tp = %u does not divide the shared experts' width", d->tp);
     }
+    if (d->ep_nodes > 1 && (d->ep_nodes >= d->ep || d->ep % d->ep_nodes))
+        REFUSE("%u nodes do not divide ep = %u", d->ep_nodes, d->ep);
     if (!experts && (d->ep > 1 || d->etp > 1))
         REFUSE("ep and etp need a model with experts");
     if ((uint64_t)d->tp * d->cp * d->dp % ((uint64_t)d->ep * d->etp))
@@ -297,6 +299,7 @@ static struct mesh_degrees mesh_degrees(const struct job *job, const struct deci
         .size = {[AXIS_TP] = d->tp, [AXIS_CP] = d->cp, [AXIS_DP] = d->dp, [AXIS_PP] = d->pp},
         .etp = d->etp,
         .ep = d->ep,
+        .nodes = d->ep_nodes,
         .shard = d->zero ? d->shard : 1};
     memcpy(g.order, d->order, sizeof g.order);
     for (uint32_t i = 0; i < job->model.nlayers; i++)
@@ -323,6 +326,7 @@ static bool emittable_mesh(struct arena *a, const struct job *job, const struct 
         REFUSE("%s = %u across %s: their groups do not nest", mesh_dim_names[what[0]],
                what[0] == MESH_SHARD || what[0] == MESH_EXPERT_SHARD ? d->shard
                : what[0] == MESH_EP                                  ? d->ep
+               : what[0] == MESH_EP_NEAR                             ? d->ep / d->ep_nodes
                : what[0] == MESH_ETP                                 ? d->etp
                                                                      : g.size[what[0]],
                mesh_dim_names[what[1]]);
@@ -465,6 +469,8 @@ char *decision_text(struct arena *a, const struct job *job, const struct decisio
     strbuf_printf(&b, ", dp %u", d->dp);
     if (d->ep > 1 || d->etp > 1)
         strbuf_printf(&b, ", ep %u", d->ep);
+    if (d->ep_nodes > 1)
+        strbuf_printf(&b, " over %u nodes", d->ep_nodes);
     if (d->etp > 1)
         strbuf_printf(&b, ", etp %u", d->etp);
     strbuf_printf(&b, ", zero %u", d->zero);

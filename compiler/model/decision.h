@@ -24,6 +24,9 @@ struct decision {
     uint32_t tp, cp, pp, vpp, dp, ep, etp, zero, shard;
     uint32_t microbatch;   /* sequences */
     uint32_t microbatches; /* per data-parallel replica and step */
+    /* Nodes that the ranks of ep lie on, as many on each: a token's row travels once to each node with experts that it chose and
+     * is spread there.  1: once for every choice; 0, before a decision is compiled: by cost_exchange_nodes() */
+    uint32_t ep_nodes;
     double room;           /* rows that a block of experts' rows holds, over the mean; 0: all that can come */
     uint32_t prefetch;     /* zero 3: uses ahead that parameters are gathered */
     bool sp;

@@ -246,6 +246,8 @@ void decision_json(const struct job *job, const struct decision *d, struct strbu
         strbuf_printf(out, "%u", d->prefetch);
     else
         strbuf_text(out, "null");
+    if (d->ep_nodes > 1)
+        strbuf_printf(out, ", \"expert_nodes\": %u", d->ep_nodes);
     if (d->room > 0)
         strbuf_printf(out, ", \"expert_room\": %.17g", d->room);
     if (decision_skews(job, d))
@@ -374,6 +376,9 @@ static bool json_decision(struct arena *a, const json_t *o, const struct job *jo
         !json_u32(a, o, "schedule_group", &d->schedule_group, why))
         return false;
     if (json_is_integer(json_object_get(o, "prefetch")) && !json_u32(a, o, "prefetch", &d->prefetch, why))
+        return false;
+    d->ep_nodes = 1;
+    if (json_object_get(o, "expert_nodes") && !json_u32(a, o, "expert_nodes", &d->ep_nodes, why))
         return false;
     d->room = json_number_value(json_object_get(o, "expert_room"));
     const char *layout = json_string_value(json_object_get(o, "layout"));

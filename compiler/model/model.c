@@ -189,3 +189,26 @@ double train_lr(const struct train *t, uint64_t step, uint64_t total_steps)
     }
     return t->lr;
 }
+
+/* k draws among M sets meet M (1 - (1 - 1/M)^k) of them.  M = n where any expert may be chosen.  Where only the `pick` best of
+ * g groups may be: a set that is one or several groups is left out by all of them with the probability
+ * prod over i < pick of (g - g/n - i) / (g - i), so M = n times what is left of 1; where a group is several sets M = n pick / g.
+ * DeepSeek-V3 (arXiv 2412.19437, sections 2.1.2 and 3.2.2), 8 choices in at most 4 of 8 nodes: 3.6 nodes a token. */
+double model_sets_met(double n, double k, double groups, double pick)
+{
+    double among = n;
+    if (pick > 0 && pick < groups && n <= groups) {
+        double missed = 1;
+        for (double i = 0; i < pick; i++)
+            missed *= fmax(0, (groups - groups / n - i) / (groups - i));
+        among = n * (1 - missed);
+    } else if (pick > 0 && pick < groups) {
+        among = n * pick / groups;
+    }
+    return among > 1 ? among * (1 - pow(1 - 1 / among, k)) : 1;
+}
+
+double model_node_rows(const struct moe *m, uint32_t nodes, double tokens)
+{
+    return tokens * model_sets_met(nodes, m->active, m->groups, m->pick) / nodes;
+}

@@ -240,4 +240,10 @@ double train_lr(const struct train *t, uint64_t step, uint64_t total_steps);
 const char *schedule_name(enum schedule_kind k); /* "1f1b" */
 extern const char *const degree_names[NDEGREES]; /* "tp" ... */
 
+/* Of n sets of equally many experts those that a token has a choice in, expected: k draws from the experts that its router
+ * leaves it.  n sets, or those that the `pick` best of `groups` groups lie in. */
+double model_sets_met(double n, double k, double groups, double pick);
+/* rows that one of `nodes` nodes, each with as many experts, gets of `tokens` tokens on average, each sent once */
+double model_node_rows(const struct moe *m, uint32_t nodes, double tokens);
+
 #endif

@@ -15,7 +15,7 @@
 #include <stdio.h>
 
 const char *const mesh_dim_names[NDIMS] = {"tp",    "cp",      "dp",           "pp",             "ep",   "etp", "edp",
-                                      "shard", "replica", "expert_shard", "expert_replica", "world"};
+                                      "shard", "replica", "expert_shard", "expert_replica", "ep_near", "ep_far", "world"};
 
 /* Cut an axis into digits at products `at[]` (ascending, of the number without pp) that lie inside of it. */
 static void add_digits(struct mesh *m, enum axis axis, uint32_t size, uint64_t below, const uint64_t *at, uint32_t n)
@@ -135,10 +135,26 @@ static uint32_t sort_boundaries(struct boundary *b, uint32_t n, enum mesh_dim wh
     return kept;
 }
 
+/* how many of them lie inside an axis and so need a digit more */
+static uint32_t cuts_inside(const struct mesh_degrees *g, const struct boundary *b, uint32_t n)
+{
+    uint32_t cuts = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t below = 1;
+        bool inside = b[i].at > 1;
+        for (int k = 0; k < NAXES; k++) {
+            below *= g->order[k] == AXIS_PP ? 1 : g->size[g->order[k]];
+            inside = inside && b[i].at != below;
+        }
+        cuts += inside;
+    }
+    return cuts;
+}
+
 bool mesh_fold(const struct mesh_degrees *g, struct mesh *m, enum mesh_dim what[2])
 {
-    struct boundary b[8];
-    uint64_t at[8], below = 1, all = (uint64_t)g->size[AXIS_TP] * g->size[AXIS_CP] * g->size[AXIS_DP];
+    struct boundary b[9];
+    uint64_t at[9], below = 1, all = (uint64_t)g->size[AXIS_TP] * g->size[AXIS_CP] * g->size[AXIS_DP];
     uint64_t experts = g->experts ? (uint64_t)g->etp * g->ep : 1;
     uint64_t shard = g->shard ? g->shard : (uint64_t)g->size[AXIS_CP] * g->size[AXIS_DP];
     uint64_t copies = g->expert_shard ? g->expert_shard : all / experts;
@@ -158,11 +174,17 @@ bool mesh_fold(const struct mesh_degrees *g, struct mesh *m, enum mesh_dim what[
         b[n++] = (struct boundary){end, MESH_SHARD};
     if (g->experts) {
         b[n++] = (struct boundary){g->etp, MESH_ETP};
+        if (g->nodes > 1)
+            b[n++] = (struct boundary){experts / g->nodes, MESH_EP_NEAR};
         b[n++] = (struct boundary){experts, MESH_EP};
         b[n++] = (struct boundary){experts * copies, MESH_EXPERT_SHARD};
     }
     n = sort_boundaries(b, n, what, &nests);
     if (!nests)
+        return false;
+    what[0] = MESH_EP_NEAR;
+    what[1] = MESH_EP;
+    if (NAXES + cuts_inside(g, b, n) > NDIGITS)
         return false;
     for (uint32_t i = 0; i < n; i++)
         at[i] = b[i].at;
@@ -172,6 +194,10 @@ bool mesh_fold(const struct mesh_degrees *g, struct mesh *m, enum mesh_dim what[
     m->dim[MESH_REPLICA] = dense & ~m->dim[MESH_SHARD];
     m->dim[MESH_ETP] = g->experts ? digits_between(m, 1, g->etp) : 0;
     m->dim[MESH_EP] = g->experts ? digits_between(m, g->etp, experts) : 0;
+    if (g->experts && g->nodes > 1) {
+        m->dim[MESH_EP_NEAR] = digits_between(m, g->etp, experts / g->nodes);
+        m->dim[MESH_EP_FAR] = digits_between(m, experts / g->nodes, experts);
+    }
     m->dim[MESH_EDP] = digits_between(m, experts, all);
     m->dim[MESH_EXPERT_SHARD] = g->experts ? digits_between(m, experts, experts * copies) : 0;
     m->dim[MESH_EXPERT_REPLICA] = m->dim[MESH_EDP] & ~m->dim[MESH_EXPERT_SHARD];

@@ -26,6 +26,8 @@ enum mesh_dim {
     MESH_REPLICA,        /* its copies */
     MESH_EXPERT_SHARD,   /* the same of experts, within edp */
     MESH_EXPERT_REPLICA,
+    MESH_EP_NEAR,        /* of ep: ranks among which rows are spread once they are on their node; */
+    MESH_EP_FAR,         /* the others, between which a token's row travels once per node */
     MESH_WORLD,
     NDIMS
 };
@@ -47,6 +49,7 @@ struct mesh_degrees {
     enum axis order[NAXES];
     bool experts;  /* else only tp to pp and shard count */
     uint32_t etp, ep;
+    uint32_t nodes;               /* that the ranks of ep are spread over, one run on each; 0 or 1: ep is one dimension */
     uint32_t shard, expert_shard; /* of dp * cp, of expert dp; 1 = no split, 0 means all */
 };
 /* false where two of them do not nest: neither divides the other along the ranks; what[] names them */

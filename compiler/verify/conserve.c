@@ -163,7 +163,7 @@ bool conserve_known(struct machine *m, uint32_t i, const struct value *v)
 /* sums over weights or layers that only the end of the step completes */
 static bool grows(uint16_t op)
 {
-    return op == OP_SQNORM || op == OP_BALANCE || op == OP_ARRANGE;
+    return op == OP_SQNORM || op == OP_BALANCE || op == OP_ARRANGE || op == OP_ARRANGE_ONCE;
 }
 
 bool conserve_emit(struct machine *m, uint32_t i, size_t k, const struct parts *out)
@@ -388,6 +388,7 @@ static bool step(struct machine *m, uint32_t i, bool *wait)
     case OP_LOAD:
     case OP_BALANCE:
     case OP_ARRANGE:
+    case OP_ARRANGE_ONCE:
     case OP_DISPATCH:
     case OP_COMBINE:
     case OP_COMBINE_W:

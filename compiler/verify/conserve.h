@@ -52,6 +52,7 @@ struct conserve {
     VEC(const struct whole *) slices;
     struct parts *parts; /* buffers for reading: 5 */
     bool failed;
+    uint32_t lacks; /* kinds of blocks that say what they lack: index of reference->need */
     /* For messages only: the first instruction that read what another microbatch, by the tags, had left. */
     const struct machine *suspect;
     uint32_t suspect_insn;

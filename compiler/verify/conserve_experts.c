@@ -8,6 +8,10 @@
  * contributions.  The way back keeps the tokens; COMBINE shows that its own tokens, united over the digits
  * that the rows came home by, are all that had been sent.
  *
+ * By the places of an ARRANGE_ONCE a token's row goes to every node that has an expert of its choice.  There its rows are what
+ * the tokens' were, and ARRANGE, DISPATCH and COMBINE mean the same; but COMBINE sums over the node's experts alone, and is
+ * whole when the one at home has added these sums of all nodes.
+ *
  * A block that may lack room must say what it lacks, or be as long as what its tokens can send at most. */
 
 #include "compiler/verify/conserve.h"
@@ -23,8 +27,8 @@ static const struct node *node_at(const struct machine *m, uint32_t node)
 static const struct moe *moe_of(const struct machine *m, uint32_t node)
 {
     const struct recipe *r = &node_at(m, node)->recipe;
-    if (r->op == OP_ARRANGE)
-        r = &node_at(m, r->input[OPND(ARRANGE, index)])->recipe;
+    if (r->op == OP_ARRANGE || r->op == OP_ARRANGE_ONCE)
+        r = &node_at(m, r->input[r->op == OP_ARRANGE ? OPND(ARRANGE, index) : OPND(ARRANGE_ONCE, index)])->recipe;
     uint64_t layer = r->attr[ATTR(ROUTE, layer)];
     const struct model *model = &m->c->plan->job->model;
     bool known = r->op == OP_ROUTE && layer < (uint64_t)model->nlayers + model->predict;
@@ -219,7 +223,7 @@ static bool balance(struct machine *m, uint32_t i)
 
 /* ---- rows to the experts and back ---- */
 
-static const struct routed *new_routed(struct machine *m, const struct extent *row, uint32_t blocks,
+static struct routed *new_routed(struct machine *m, const struct extent *row, uint32_t blocks,
                                        uint32_t rows)
 {
     struct routed *t = ARENA_NEW(m->c->scratch, struct routed);
@@ -229,71 +233,171 @@ static const struct routed *new_routed(struct machine *m, const struct extent *r
     return t;
 }
 
-/* rows of one block that these tokens can need at most */
-static int64_t most_rows(const struct machine *m, const struct moe *moe, int64_t tokens, int64_t experts,
-                         int64_t capacity)
+/* Rows of one block that these tokens can need at most; `each` for one token. */
+static int64_t most_rows(const struct machine *m, int64_t tokens, int64_t each, int64_t experts, int64_t capacity)
 {
-    int64_t own = conserve_sequence(m), part = own < tokens ? own : tokens;
-    int64_t most = tokens * (moe->active < experts ? moe->active : experts);
+    int64_t own = conserve_sequence(m), part = own < tokens ? own : tokens, most = tokens * each;
     int64_t sequences = tokens % part ? tokens / part + 2 : tokens / part;
     return capacity && sequences * capacity * experts < most ? sequences * capacity * experts : most;
 }
 
-/* what these rows lack joins what others lacked before */
-static bool lacks(struct machine *m, uint32_t i, struct recipe *r, const struct extent *row)
+/* the model's: rows per sequence and expert that `tokens` tokens may have; 0 = no limit */
+static int64_t capacity_of(const struct machine *m, const struct moe *moe, int64_t tokens)
+{
+    int64_t own = conserve_sequence(m), part = own < tokens ? own : tokens;
+    return moe->capacity > 0 ? (int64_t)ceil(moe->capacity * (double)part * moe->active / moe->experts) : 0;
+}
+
+/* The value that rows were sent to nodes of; the node itself where they were not. */
+static uint32_t sent_node(const struct machine *m, const struct value *v)
+{
+    const struct recipe *r = &node_at(m, v->node)->recipe;
+    if (v->kind != VALUE_NODES || !v->routed || !v->routed->once)
+        return v->node;
+    return r->op == OP_ARRANGE_ONCE ? r->input[OPND(ARRANGE_ONCE, index)] : r->input[OPND(DISPATCH, x)];
+}
+
+/* what these rows lack joins what others lacked before; every rank answers for its own tokens */
+static bool lacks(struct machine *m, uint32_t i, struct recipe *r, size_t need, const struct blocks *tokens)
 {
     struct parts *p = &m->c->parts[0];
-    if (!conserve_read_parts(m, i, OPND(ARRANGE, need), p))
+    if (!conserve_read_parts(m, i, need, p))
         return false;
-    r->output = OPND(ARRANGE, need);
+    r->output = (uint16_t)need;
     uint32_t node = conserve_find(m, i, r);
     if (node == NONE)
         return false;
-    struct value v = conserve_value(m->c, node, row, extent_new(0, 1), extent_new(0, 2)), sum = v;
+    m->c->lacks |= r->op == OP_ARRANGE ? NEED_ROWS : NEED_NODES;
+    struct value v = {.kind = VALUE_NODES, .node = node, .row = extent_new(0, 1), .col = extent_new(0, 2)}, sum;
+    struct term term = {node, *tokens};
+    if (!blocks_whole(tokens, node_at(m, node)->domain)) {
+        v.node = NODE_ZERO;
+        v.nterms = 1;
+        v.terms = &term;
+    }
+    sum = v;
     const char *why = p->n == 1 ? value_add(m->c->scratch, m->c->nodes, &p->at[0].value, &v, &sum)
                                 : "what experts lack is not in one place";
-    return why ? conserve_fail_inputs(m, i, "%s", why) : conserve_emit_one(m, i, OPND(ARRANGE, need), &sum);
+    return why ? conserve_fail_inputs(m, i, "%s", why) : conserve_emit_one(m, i, need, &sum);
+}
+
+/* may blocks of so many rows lack room where nobody is told? */
+static bool check_room(struct machine *m, uint32_t i, size_t need, int64_t rows, int64_t most, bool *bounded)
+{
+    *bounded = prove_operand(m->program, i, need)->buffer != NONE;
+    return rows >= most || *bounded || m->program->insns[i].action != 'F' ||
+           conserve_fail(m, i, "its blocks of %lld rows may lack room for up to %lld, and nobody is told",
+                         (long long)rows, (long long)most);
+}
+
+/* choices that came to a node with the rows of tokens; of the node's own experts, counted from its first */
+static bool arrange_node(struct machine *m, uint32_t i, struct recipe *r, const struct value *index)
+{
+    const struct moe *moe = moe_of(m, index->node);
+    const struct routed *came = index->routed, *sent = came->from;
+    int64_t experts = prove_attr(m->program, i, ATTR(ARRANGE, experts))->u.i,
+            blocks = prove_attr(m->program, i, ATTR(ARRANGE, blocks))->u.i;
+    int64_t rows = prove_attr(m->program, i, ATTR(ARRANGE, rows))->u.i;
+    bool bounded;
+    if (!moe || !sent || came->home || index->row.len * came->blocks != moe->experts || sent->tokens.n != 1 ||
+        node_at(m, index->node)->recipe.op != OP_ARRANGE_ONCE)
+        return conserve_fail_inputs(m, i, "it arranges %s, which are no choices that came to a node",
+                                    value_text(m->c->arena, m->c->nodes, index));
+    if (experts != index->row.len || experts % blocks)
+        return conserve_fail(m, i, "it arranges %lld experts in %lld blocks", (long long)experts, (long long)blocks);
+    int64_t tokens = sent->tokens.at[0].extent.len, own = experts / blocks, capacity = capacity_of(m, moe, tokens);
+    if (prove_attr(m->program, i, ATTR(ARRANGE, capacity))->u.i)
+        return conserve_fail(m, i, "it drops choices that came to a node");
+    if (prove_attr(m->program, i, ATTR(ARRANGE, tokens))->u.i != tokens)
+        return conserve_fail(m, i, "its mean is not that of %lld tokens", (long long)tokens);
+    int64_t each = moe->active < own ? moe->active : own, most = came->rows * each;
+    if (capacity && most_rows(m, tokens, each, own, capacity) < most)
+        most = most_rows(m, tokens, each, own, capacity);
+    if (!check_room(m, i, OPND(ARRANGE, need), rows, most * came->blocks, &bounded))
+        return false;
+    struct routed *t = ARENA_NEW(m->c->scratch, struct routed);
+    *t = (struct routed){.tokens = came->tokens, .blocks = (uint32_t)blocks, .rows = (uint32_t)rows, .from = came};
+    r->input[OPND(ARRANGE, index)] = sent_node(m, index);
+    return (!bounded || lacks(m, i, r, OPND(ARRANGE, need), &sent->tokens)) &&
+           output(m, i, r, OPND(ARRANGE, place), NULL, index->row, index->col, t) &&
+           output(m, i, r, OPND(ARRANGE, counts), NULL, index->row, extent_new(0, 1), t);
 }
 
 static bool arrange(struct machine *m, uint32_t i)
 {
     struct recipe r = {.op = OP_ARRANGE};
     struct value index;
-    if (!input(m, i, &r, OPND(ARRANGE, index), NULL, &index) || !whole_columns(m, i, &index) ||
-        !check_start(m, i, ATTR(ARRANGE, sequence), ATTR(ARRANGE, start), &index.row))
+    bool bounded;
+    if (!input(m, i, &r, OPND(ARRANGE, index), NULL, &index) || !whole_columns(m, i, &index))
+        return false;
+    if (index.routed && index.routed->once)
+        return arrange_node(m, i, &r, &index);
+    if (!check_start(m, i, ATTR(ARRANGE, sequence), ATTR(ARRANGE, start), &index.row))
         return false;
     const struct moe *moe = moe_of(m, index.node);
     int64_t experts = prove_attr(m->program, i, ATTR(ARRANGE, experts))->u.i,
             blocks = prove_attr(m->program, i, ATTR(ARRANGE, blocks))->u.i;
     int64_t rows = prove_attr(m->program, i, ATTR(ARRANGE, rows))->u.i,
             capacity = prove_attr(m->program, i, ATTR(ARRANGE, capacity))->u.i;
-    if (!moe || experts != moe->experts || experts % blocks)
+    if (!moe || experts != moe->experts || experts % blocks || prove_attr(m->program, i, ATTR(ARRANGE, tokens))->u.i)
         return conserve_fail(m, i, "it arranges %lld experts in %lld blocks", (long long)experts,
                              (long long)blocks);
-    int64_t own = conserve_sequence(m), part = own < index.row.len ? own : index.row.len;
-    if (capacity !=
-        (moe->capacity > 0 ? (int64_t)ceil(moe->capacity * (double)part * moe->active / moe->experts) : 0))
+    if (capacity != capacity_of(m, moe, index.row.len))
         return conserve_fail(m, i, "its capacity of %lld rows is not the model's", (long long)capacity);
-    bool bounded = prove_operand(m->program, i, OPND(ARRANGE, need))->buffer != NONE;
-    bool again = prove_operand(m->program, i, OPND(ARRANGE, need))->buffer == NONE &&
-                 m->program->insns[i].action != 'F';
-    int64_t most = most_rows(m, moe, index.row.len, experts / blocks, capacity);
-    if (rows < most && !bounded && !again)
-        return conserve_fail(m, i, "its blocks of %lld rows may lack room for up to %lld, and nobody is told",
-                             (long long)rows, (long long)most);
-    const struct routed *t = new_routed(m, &index.row, (uint32_t)blocks, (uint32_t)rows);
-    if (bounded && !lacks(m, i, &r, &index.row))
+    int64_t own = experts / blocks, each = moe->active < own ? moe->active : own;
+    if (!check_room(m, i, OPND(ARRANGE, need), rows, most_rows(m, index.row.len, each, own, capacity), &bounded))
         return false;
-    return output(m, i, &r, OPND(ARRANGE, place), NULL, index.row, index.col, t) &&
+    const struct routed *t = new_routed(m, &index.row, (uint32_t)blocks, (uint32_t)rows);
+    return (!bounded || lacks(m, i, &r, OPND(ARRANGE, need), &t->tokens)) &&
+           output(m, i, &r, OPND(ARRANGE, place), NULL, index.row, index.col, t) &&
            output(m, i, &r, OPND(ARRANGE, counts), NULL, extent_new(0, experts), extent_new(0, 1), t);
+}
+
+/* a row of each token for every node that it has a choice on, and which */
+static bool arrange_once(struct machine *m, uint32_t i)
+{
+    struct recipe r = {.op = OP_ARRANGE_ONCE};
+    struct value index;
+    bool bounded;
+    if (!input(m, i, &r, OPND(ARRANGE_ONCE, index), NULL, &index) || !whole_columns(m, i, &index) ||
+        !check_start(m, i, ATTR(ARRANGE_ONCE, sequence), ATTR(ARRANGE_ONCE, start), &index.row))
+        return false;
+    const struct moe *moe = moe_of(m, index.node);
+    int64_t experts = prove_attr(m->program, i, ATTR(ARRANGE_ONCE, experts))->u.i,
+            blocks = prove_attr(m->program, i, ATTR(ARRANGE_ONCE, blocks))->u.i;
+    int64_t rows = prove_attr(m->program, i, ATTR(ARRANGE_ONCE, rows))->u.i,
+            capacity = prove_attr(m->program, i, ATTR(ARRANGE_ONCE, capacity))->u.i;
+    double mean = prove_attr(m->program, i, ATTR(ARRANGE_ONCE, mean))->u.f;
+    if (!moe || index.routed || experts != moe->experts || blocks < 1 || experts % blocks ||
+        mean != model_node_rows(moe, (uint32_t)blocks, (double)index.row.len))
+        return conserve_fail(m, i, "it arranges %lld experts on %lld nodes", (long long)experts, (long long)blocks);
+    if (capacity != capacity_of(m, moe, index.row.len))
+        return conserve_fail(m, i, "its capacity of %lld rows is not the model's", (long long)capacity);
+    if (!check_room(m, i, OPND(ARRANGE_ONCE, need), rows, most_rows(m, index.row.len, 1, experts / blocks, capacity), &bounded))
+        return false;
+    struct routed *t = new_routed(m, &index.row, (uint32_t)blocks, (uint32_t)rows);
+    if (bounded && !lacks(m, i, &r, OPND(ARRANGE_ONCE, need), &t->tokens))
+        return false;
+    r.output = OPND(ARRANGE_ONCE, place);
+    t->once = conserve_find(m, i, &r);
+    return t->once != NONE && output(m, i, &r, OPND(ARRANGE_ONCE, place), NULL, index.row, index.col, t) &&
+           output(m, i, &r, OPND(ARRANGE_ONCE, chosen), NULL, extent_new(0, experts), index.col, t);
 }
 
 /* weights, where there are any, and places of the same choices */
 static bool weights_of(struct machine *m, uint32_t i, const struct value *weight, const struct value *place)
 {
-    return weight->kind != VALUE_NODES || extent_same(&weight->row, &place->row) ||
+    return weight->kind != VALUE_NODES ||
+           (extent_same(&weight->row, &place->row) &&
+            value_routed_same(weight->routed, place->routed ? place->routed->from : NULL)) ||
            conserve_fail_inputs(m, i, "its weights are of rows %s, its places of %s",
                                 extent_text(m->c->arena, &weight->row), extent_text(m->c->arena, &place->row));
+}
+
+/* Are rows those whose choices `place` arranges: own tokens', or those that came to the node? */
+static bool placed_rows(const struct value *x, const struct value *place)
+{
+    return extent_same(&x->row, &place->row) && value_routed_same(x->routed, place->routed->from);
 }
 
 static bool dispatch(struct machine *m, uint32_t i)
@@ -308,21 +412,27 @@ static bool dispatch(struct machine *m, uint32_t i)
     const struct moe *moe = moe_of(m, place.node);
     const struct operand *y = prove_operand(m->program, i, OPND(DISPATCH, y));
     if (prove_operand(m->program, i, OPND(DISPATCH, x))->buffer == NONE) { /* weights alone, in one column */
-        x.row = place.row;
+        x = place;
         x.col = extent_new(0, y->cols);
+        x.routed = place.routed ? place.routed->from : NULL;
         if (y->cols != 1)
             return conserve_fail(m, i, "it writes weights in %u columns", y->cols);
     } else if (!whole_columns(m, i, &x)) {
         return false;
     }
-    if (!moe || !place.routed || x.routed || !extent_same(&x.row, &place.row))
+    if (!moe || !place.routed || !placed_rows(&x, &place) || node_at(m, place.node)->recipe.output != 0)
         return conserve_fail_inputs(m, i, "its places %s are not those of its rows %s",
                                     value_text(m->c->arena, m->c->nodes, &place),
                                     extent_text(m->c->arena, &x.row));
     if (y->rows != (uint64_t)place.routed->blocks * place.routed->rows)
         return conserve_fail(m, i, "it writes %u rows, but the places are in %u blocks of %u", y->rows,
                              place.routed->blocks, place.routed->rows);
-    return output(m, i, &r, OPND(DISPATCH, y), NULL, extent_new(0, moe->experts), x.col, place.routed);
+    if (r.input[OPND(DISPATCH, x)] != NODE_ZERO)
+        r.input[OPND(DISPATCH, x)] = sent_node(m, &x);
+    if (r.input[OPND(DISPATCH, weight)] != NODE_ZERO)
+        r.input[OPND(DISPATCH, weight)] = sent_node(m, &weight);
+    return output(m, i, &r, OPND(DISPATCH, y), NULL, place.routed->from ? place.row : extent_new(0, moe->experts), x.col,
+                  place.routed);
 }
 
 /* Have rows come back to the tokens of `place`, all of them? */
@@ -330,9 +440,11 @@ static bool check_home(struct machine *m, uint32_t i, const struct value *x, con
 {
     const struct moe *moe = moe_of(m, place->node);
     struct blocks own, *all = &own;
-    if (!moe || !place->routed || !x->routed || !extent_whole(&x->row, moe->experts) ||
-        x->row.len != moe->experts || x->routed->blocks != place->routed->blocks ||
-        x->routed->rows != place->routed->rows)
+    struct extent experts = extent_new(0, moe ? moe->experts : 0);
+    if (!moe || !place->routed || !x->routed || !extent_same(&x->row, place->routed->from ? &place->row : &experts) ||
+        x->routed->blocks != place->routed->blocks || x->routed->rows != place->routed->rows ||
+        x->routed->once != place->routed->once ||
+        !(place->routed->once || value_routed_same(x->routed->from, place->routed->from)))
         return conserve_fail_inputs(m, i, "its rows %s are not in the places of %s",
                                     value_text(m->c->arena, m->c->nodes, x),
                                     value_text(m->c->arena, m->c->nodes, place));
@@ -348,18 +460,52 @@ static bool check_home(struct machine *m, uint32_t i, const struct value *x, con
                                 blocks_text(m->c->arena, &x->routed->tokens), blocks_text(m->c->arena, all));
 }
 
+/* Sums over each node's experts, in the blocks of these nodes, to those over all: the members that they came from had, at their
+ * number in the digits of `home`, the experts that the sums are over. */
+static bool combine_nodes(struct machine *m, uint32_t i, const struct value *place)
+{
+    const struct mesh *mesh = &m->c->plan->mesh;
+    struct parts *p = &m->c->parts[0];
+    if (!conserve_read_parts(m, i, OPND(COMBINE, x), p))
+        return false;
+    struct value v = p->at[0].value;
+    if (p->n != 1 || v.kind != VALUE_NODES || v.node != NODE_ZERO || v.nterms != 1 || !v.routed ||
+        prove_operand(m->program, i, OPND(COMBINE, weight))->buffer != NONE)
+        return conserve_fail_inputs(m, i, "it sums %s, which are no sums of nodes' experts",
+                                    value_text(m->c->arena, m->c->nodes, &v));
+    if (!check_home(m, i, &v, place))
+        return false;
+    uint32_t home = v.routed->home;
+    v.routed = NULL;
+    for (uint32_t k = 0; k < mesh->ndigits; k++) {
+        const char *why = home & AXIS_BIT(mesh->order[k])
+                              ? value_reduce(m->c->scratch, m->c->nodes, mesh, &v, mesh->order[k], false, &v)
+                              : NULL;
+        if (why)
+            return conserve_fail_inputs(m, i, "%s", why);
+    }
+    if (v.nterms)
+        return conserve_fail_inputs(m, i, "of all nodes it has %s", value_text(m->c->arena, m->c->nodes, &v));
+    v.row = place->row;
+    return conserve_emit_one(m, i, OPND(COMBINE, y), &v);
+}
+
 static bool combine(struct machine *m, uint32_t i)
 {
     struct recipe r = {.op = OP_COMBINE};
     struct value x, place, weight;
+    if (!input(m, i, &r, OPND(COMBINE, place), NULL, &place) || !whole_columns(m, i, &place))
+        return false;
+    if (place.routed && place.routed->once && node_at(m, place.node)->recipe.output == 0 && !place.routed->from)
+        return combine_nodes(m, i, &place);
     if (!input(m, i, &r, OPND(COMBINE, x), NULL, &x) ||
-        !input(m, i, &r, OPND(COMBINE, place), NULL, &place) ||
-        !input(m, i, &r, OPND(COMBINE, weight), NULL, &weight) || !whole_columns(m, i, &place) ||
-        !check_home(m, i, &x, &place))
+        !input(m, i, &r, OPND(COMBINE, weight), NULL, &weight) || !check_home(m, i, &x, &place) ||
+        !weights_of(m, i, &weight, &place))
         return false;
-    if (!weights_of(m, i, &weight, &place))
-        return false;
-    return output(m, i, &r, OPND(COMBINE, y), NULL, place.row, x.col, NULL);
+    if (r.input[OPND(COMBINE, weight)] != NODE_ZERO)
+        r.input[OPND(COMBINE, weight)] = sent_node(m, &weight);
+    const struct routed *from = place.routed->from;
+    return output(m, i, &r, OPND(COMBINE, y), from ? &place.row : NULL, place.row, x.col, from);
 }
 
 static bool combine_weight(struct machine *m, uint32_t i)
@@ -368,13 +514,16 @@ static bool combine_weight(struct machine *m, uint32_t i)
     struct value x, place, dy;
     if (!input(m, i, &r, OPND(COMBINE_W, x), NULL, &x) ||
         !input(m, i, &r, OPND(COMBINE_W, place), NULL, &place) ||
-        !input(m, i, &r, OPND(COMBINE_W, dy), NULL, &dy) || !check_home(m, i, &x, &place) || !whole_columns(m, i, &x))
+        !input(m, i, &r, OPND(COMBINE_W, dy), NULL, &dy) || !check_home(m, i, &x, &place) || !whole_columns(m, i, &x) ||
+        !whole_columns(m, i, &place))
         return false;
+    const struct routed *from = place.routed->from;
+    const struct extent *over = from ? &place.row : NULL;
     if (prove_operand(m->program, i, OPND(COMBINE_W, dy))->buffer == NONE)
-        return output(m, i, &r, OPND(COMBINE_W, dweight), NULL, place.row, place.col, NULL);
+        return output(m, i, &r, OPND(COMBINE_W, dweight), over, place.row, place.col, from);
     if (!whole_columns(m, i, &dy))
         return false;
-    if (dy.routed || !extent_same(&dy.row, &place.row))
+    if (dy.routed || from || !extent_same(&dy.row, &place.row))
         return conserve_fail_inputs(m, i, "its gradient is of rows %s, its places of %s",
                                     extent_text(m->c->arena, &dy.row), extent_text(m->c->arena, &place.row));
     return output(m, i, &r, OPND(COMBINE_W, dweight), NULL, place.row, place.col, NULL);
@@ -454,108 +603,6 @@ static bool weigh_back(struct machine *m, uint32_t i)
            output(m, i, &r, OPND(WEIGH_I, dweight), &dy.col, dy.row, extent_new(0, 1), dy.routed);
 }
 
-/* ---- exchange ---- */
-
-/* members' tokens of the digits of a mask together; NULL: some are the same */
-static struct routed *united(struct machine *m, const struct routed *t, uint32_t mask)
-{
-    struct routed *all = ARENA_NEW(m->c->scratch, struct routed);
-    *all = *t;
-    for (uint32_t k = 0; k < m->c->plan->mesh.ndigits; k++) {
-        uint32_t digit = m->c->plan->mesh.order[k];
-        if (mask & AXIS_BIT(digit) &&
-            !blocks_reduce(m->c->scratch, &all->tokens, digit, m->c->plan->mesh.size[digit], &all->tokens))
-            return NULL;
-    }
-    return all;
-}
-
-static bool all_to_all(struct machine *m, uint32_t i, uint32_t mask, struct value v)
-{
-    const struct mesh *mesh = &m->c->plan->mesh;
-    uint32_t n = mesh_group_size(mesh, mask);
-    struct extent own = extent_new(0, v.row.len / n);
-    struct routed *t = ARENA_NEW(m->c->scratch, struct routed);
-    bool forth = v.routed->blocks == n && v.row.len % n == 0 && v.row.lo == 0;
-    for (int d = 0; d < NDIGITS; d++)
-        forth = forth && !v.row.step[d];
-    extent_move(&own, mesh, mask, own.len);
-    if (forth && !v.routed->home && n > 1) {
-        t = united(m, v.routed, mask);
-        if (!t)
-            return conserve_fail_inputs(m, i, "members send rows of the same tokens");
-        v.row = own;
-    } else {
-        struct extent back = extent_new(0, v.row.len);
-        extent_move(&back, mesh, mask, back.len);
-        if (v.routed->blocks != n || v.routed->home & mask || !extent_same(&back, &v.row))
-            return conserve_fail_inputs(m, i, "it exchanges %s in %u blocks among %u ranks",
-                                        value_text(m->c->arena, m->c->nodes, &v), v.routed->blocks, n);
-        *t = *v.routed;
-        t->home |= mask;
-        v.row = extent_new(0, v.row.len * n);
-    }
-    v.routed = t;
-    return conserve_emit_one(m, i, OPND(ALL_TO_ALL, y), &v);
-}
-
-/* what the members of one expert hold, one below the other: rows of all their tokens */
-static bool gather(struct machine *m, uint32_t i, uint32_t mask, struct value v)
-{
-    struct routed *t = united(m, v.routed, mask);
-    bool same = !v.nterms && t != NULL;
-    for (int d = 0; d < NDIGITS; d++)
-        same = same && !(mask & AXIS_BIT(d) && (v.row.step[d] || v.col.step[d]));
-    if (!same)
-        return conserve_fail_inputs(m, i, "it gathers %s of other experts, or of the same tokens",
-                                    value_text(m->c->arena, m->c->nodes, &v));
-    t->blocks *= mesh_group_size(&m->c->plan->mesh, mask);
-    v.routed = t;
-    return conserve_emit_one(m, i, OPND(ALL_GATHER, y), &v);
-}
-
-static bool scatter(struct machine *m, uint32_t i, uint32_t mask, struct value v)
-{
-    const struct mesh *mesh = &m->c->plan->mesh;
-    struct routed *t = ARENA_NEW(m->c->scratch, struct routed);
-    for (uint32_t k = 0; k < mesh->ndigits; k++) {
-        uint32_t digit = mesh->order[k];
-        const char *why = mask & AXIS_BIT(digit)
-                              ? value_reduce(m->c->scratch, m->c->nodes, mesh, &v, digit, false, &v)
-                              : NULL;
-        if (why)
-            return conserve_fail_inputs(m, i, "%s", why);
-    }
-    *t = *v.routed;
-    if (t->blocks % mesh_group_size(mesh, mask) || t->home & mask)
-        return conserve_fail(m, i, "it scatters %u blocks over %u ranks", t->blocks,
-                             mesh_group_size(mesh, mask));
-    t->blocks /= mesh_group_size(mesh, mask);
-    t->home |= mask;
-    v.routed = t;
-    return conserve_emit_one(m, i, OPND(REDUCE_SCATTER, y), &v);
-}
-
-bool conserve_routed(struct machine *m, uint32_t i, uint32_t mask, bool *mine)
-{
-    enum op op = (enum op)m->program->insns[i].op;
-    size_t k = op == OP_ALL_TO_ALL   ? OPND(ALL_TO_ALL, x)
-               : op == OP_ALL_GATHER ? OPND(ALL_GATHER, x)
-                                     : OPND(REDUCE_SCATTER, x);
-    struct parts *p = &m->c->parts[0];
-    *mine = store_read(m->store, prove_operand(m->program, i, k), p) && p->n == 1 &&
-            p->at[0].value.kind == VALUE_NODES && p->at[0].value.routed;
-    if (!*mine)
-        return true;
-    struct value v = p->at[0].value;
-    if (!conserve_read_parts(m, i, k, p)) /* for messages: who wrote it */
-        return false;
-    return op == OP_ALL_TO_ALL   ? !v.nterms ? all_to_all(m, i, mask, v)
-                                             : conserve_fail_inputs(m, i, "it exchanges partial sums")
-             : op == OP_ALL_GATHER ? gather(m, i, mask, v)
-                                 : scatter(m, i, mask, v);
-}
-
 /* the clipping factor; where blocks are bounded it must see what they lack, of the whole world */
 static bool clip(struct machine *m, uint32_t i)
 {
@@ -566,7 +613,7 @@ static bool clip(struct machine *m, uint32_t i)
         return false;
     r.input[OPND(CLIP, need)] = NODE_ZERO;
     m->saw_need = need.kind == VALUE_NODES;
-    if (m->saw_need && need.node != m->c->reference->need)
+    if (m->saw_need && need.node != m->c->reference->need[m->c->lacks])
         return conserve_fail_inputs(m, i, "it reads %s as what experts lack",
                                     value_text(m->c->arena, m->c->nodes, &need));
     return output(m, i, &r, OPND(CLIP, scale), NULL, extent_new(0, 1), extent_new(0, 1), NULL);
@@ -585,6 +632,8 @@ bool conserve_experts(struct machine *m, uint32_t i)
         return balance(m, i);
     case OP_ARRANGE:
         return arrange(m, i);
+    case OP_ARRANGE_ONCE:
+        return arrange_once(m, i);
     case OP_DISPATCH:
         return dispatch(m, i);
     case OP_COMBINE:

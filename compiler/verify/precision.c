@@ -104,6 +104,7 @@ static enum dtype wanted(const struct formats *f, enum op op, size_t k)
     case OP_BALANCE:
     case OP_BIAS_MOVE:
     case OP_ARRANGE:
+    case OP_ARRANGE_ONCE:
     case OP_DISPATCH:
     case OP_COMBINE:
     case OP_COMBINE_W:

@@ -14,7 +14,7 @@ struct builder {
     int64_t ntokens;
     bool gpt2;
     VEC(struct weight_unit) units;
-    uint32_t balance, need; /* sums over the layers so far */
+    uint32_t balance, need[NNEEDS]; /* sums over the layers so far */
 };
 
 #define INPUT(r, op_, name, node) ((r).input[OPND(op_, name)] = (node))
@@ -90,7 +90,7 @@ uint32_t reference_ffn_back(struct builder *b, uint32_t layer, const struct ffn 
 struct moe_nodes {
     uint32_t x;
     uint32_t router, router_bias, correction, w[3]; /* units; w: gate or NONE, up, down */
-    uint32_t index, weight, score, load, place, counts;
+    uint32_t index, weight, score, load, place, counts, once;
     uint32_t rows, gate, up, act;
     struct ffn shared;
     struct ffn_nodes shared_nodes;

@@ -28,6 +28,37 @@ static double balance_scale(const struct builder *b, const struct moe *m)
     return m->balance * m->experts / (m->active * s) / (s * (double)b->job->train.batch);
 }
 
+/* Rows that blocks lack, of ranks and of nodes: a program says the one, the other or both.  Places at nodes. */
+static void needs(struct builder *b, uint32_t layer, struct moe_nodes *n)
+{
+    struct recipe once = {.op = OP_ARRANGE_ONCE}, arrange = {.op = OP_ARRANGE};
+    INPUT(once, ARRANGE_ONCE, index, n->index);
+    INPUT(arrange, ARRANGE, index, n->index);
+    n->once = reference_make(b, once, OPND(ARRANGE_ONCE, place), NAME("layer %u: places of rows for nodes", layer),
+                             b->nodes->at[n->index].cols, 0);
+    reference_make(b, once, OPND(ARRANGE_ONCE, chosen), NAME("layer %u: choices at nodes", layer),
+                   b->nodes->at[n->index].cols, 0);
+    const char *name = NAME("layer %u: rows that experts lack", layer);
+    uint32_t kind[NNEEDS] = {[NEED_ROWS] = reference_make(b, arrange, OPND(ARRANGE, need), name, 2, b->ntokens),
+                             [NEED_NODES] = reference_make(b, once, OPND(ARRANGE_ONCE, need),
+                                                           NAME("layer %u: rows that nodes lack", layer), 2, b->ntokens)};
+    for (uint32_t k = NEED_ROWS; k <= NEED_NODES; k++) {
+        b->nodes->at[kind[k]].max = true;
+        b->need[k] = reference_sum(b, b->need[k], kind[k], "rows that experts lack", 2);
+    }
+    uint32_t both = NEED_ROWS | NEED_NODES;
+    b->need[both] = reference_sum(b, b->need[NEED_ROWS], b->need[NEED_NODES], "rows that experts and nodes lack", 2);
+}
+
+/* what goes to nodes of tokens' rows x: the same values, in other places */
+static void to_nodes(struct builder *b, const struct moe_nodes *n, uint32_t x, const char *name)
+{
+    struct recipe r = {.op = OP_DISPATCH};
+    INPUT(r, DISPATCH, x, x);
+    INPUT(r, DISPATCH, place, n->once);
+    reference_make(b, r, OPND(DISPATCH, y), name, b->nodes->at[x].cols, 0);
+}
+
 static void route(struct builder *b, uint32_t layer, const struct moe *m, uint32_t logits,
                   struct moe_nodes *n)
 {
@@ -56,10 +87,7 @@ static void route(struct builder *b, uint32_t layer, const struct moe *m, uint32
                               m->active, 0);
     n->counts =
         reference_make(b, arrange, OPND(ARRANGE, counts), NAME("layer %u: rows per expert", layer), 1, 0);
-    uint32_t need = reference_make(b, arrange, OPND(ARRANGE, need),
-                                   NAME("layer %u: rows that experts lack", layer), 2, b->ntokens);
-    b->nodes->at[need].max = true;
-    b->need = reference_sum(b, b->need, need, "rows that experts lack", 2);
+    needs(b, layer, n);
     if (!(m->balance > 0))
         return;
     struct recipe balance = {.op = OP_BALANCE};
@@ -93,13 +121,13 @@ static uint32_t dispatch(struct builder *b, const struct moe_nodes *n, uint32_t 
 }
 
 static uint32_t combine(struct builder *b, const struct moe_nodes *n, uint32_t x, uint32_t weight,
-                        const char *name)
+                        const char *name, int64_t experts)
 {
     struct recipe r = {.op = OP_COMBINE};
     INPUT(r, COMBINE, x, x);
     INPUT(r, COMBINE, place, n->place);
     INPUT(r, COMBINE, weight, weight);
-    return reference_make(b, r, OPND(COMBINE, y), name, (int64_t)b->model->width, 0);
+    return reference_make(b, r, OPND(COMBINE, y), name, (int64_t)b->model->width, experts);
 }
 
 static void add_units(struct builder *b, uint32_t layer, const struct moe *m, struct moe_nodes *n)
@@ -136,6 +164,8 @@ uint32_t reference_moe(struct builder *b, uint32_t layer, const struct moe *m, u
         u->rate = m->rate;
         u->gradient = n->load;
     }
+    to_nodes(b, n, x, NAME("layer %u: rows at nodes", layer));
+    to_nodes(b, n, n->weight, NAME("layer %u: choices' weights at nodes", layer));
     n->rows = dispatch(b, n, x, NODE_ZERO, NAME("layer %u: experts' rows", layer), h);
     n->up = grouped(b, n, OP_GROUPED_NT, n->rows, reference_param(b, n->w[1]),
                     NAME("layer %u: experts' up", layer), w, h);
@@ -150,7 +180,7 @@ uint32_t reference_moe(struct builder *b, uint32_t layer, const struct moe *m, u
     n->act = reference_make(b, act, 0, NAME("layer %u: experts' activation", layer), w, 0);
     uint32_t back = grouped(b, n, OP_GROUPED_NT, n->act, reference_param(b, n->w[2]),
                       NAME("layer %u: experts' down", layer), h, w);
-    uint32_t y = combine(b, n, back, n->weight, NAME("layer %u: experts' output", layer));
+    uint32_t y = combine(b, n, back, n->weight, NAME("layer %u: experts' output", layer), m->experts);
     if (!m->shared)
         return y;
     n->shared = m->expert;
@@ -212,17 +242,18 @@ uint32_t reference_moe_back(struct builder *b, uint32_t layer, const struct moe 
 {
     int64_t h = (int64_t)b->model->width;
     uint32_t d = m->shared ? reference_ffn_back(b, layer, &n->shared, &n->shared_nodes, dy) : NODE_ZERO;
+    to_nodes(b, n, dy, NAME("layer %u: gradient of rows at nodes", layer));
     uint32_t dback = dispatch(b, n, dy, NODE_ZERO, NAME("layer %u: gradient of experts' down", layer), h), dweight;
     uint32_t drows = experts_back(b, layer, m, n, dback, &dweight);
     d = reference_sum(b, d,
-                      combine(b, n, drows, NODE_ZERO, NAME("layer %u: input gradient of experts", layer)),
+                      combine(b, n, drows, NODE_ZERO, NAME("layer %u: input gradient of experts", layer), m->experts),
                       NAME("layer %u: input gradient of all experts", layer), h);
     struct recipe w = {.op = OP_COMBINE_W}, r = {.op = OP_ROUTE_I};
     INPUT(w, COMBINE_W, x, dweight);
     INPUT(w, COMBINE_W, place, n->place);
     INPUT(r, ROUTE_I, dweight,
           reference_make(b, w, OPND(COMBINE_W, dweight),
-                         NAME("layer %u: gradient of choices' weights", layer), m->active, 0));
+                         NAME("layer %u: gradient of choices' weights", layer), m->active, m->experts));
     INPUT(r, ROUTE_I, index, n->index);
     INPUT(r, ROUTE_I, score, n->score);
     if (m->balance > 0)

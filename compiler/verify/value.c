@@ -242,6 +242,8 @@ const char *value_reduce(struct arena *a, struct nodes *g, const struct mesh *me
         return NULL;
     if (x->kind != VALUE_NODES)
         return "a shard of a bucket can't be reduced";
+    if (x->routed && x->routed->once)
+        return "rows of tokens that went to nodes are added where they lie";
     if (x->row.step[digit] || x->col.step[digit] || x->member.step[digit])
         return arena_printf(a, "the members along %s hold different rows or columns of it", digit_name(a, mesh, digit));
     if (x->node != NODE_ZERO)
@@ -269,7 +271,8 @@ bool value_routed_same(const struct routed *x, const struct routed *y)
 {
     if (!x || !y)
         return x == y;
-    return x->blocks == y->blocks && x->rows == y->rows && x->home == y->home && blocks_equal(&x->tokens, &y->tokens);
+    return x->blocks == y->blocks && x->rows == y->rows && x->home == y->home && x->once == y->once &&
+           blocks_equal(&x->tokens, &y->tokens) && value_routed_same(x->from, y->from);
 }
 
 char *value_text(struct arena *a, const struct nodes *g, const struct value *v)

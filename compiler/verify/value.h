@@ -73,6 +73,9 @@ enum value_kind {
 struct routed {
     struct blocks tokens;
     uint32_t blocks, rows, home;
+    /* not 0: rows of tokens, not of choices: one for each block that the token has a choice in, at these places (a node) */
+    uint32_t once;
+    const struct routed *from; /* how the rows lay that were dispatched; NULL: they were the own tokens' */
 };
 struct value {
     enum value_kind kind;

@@ -115,8 +115,22 @@ static const char *check_arrange(const struct kernel_args *k)
             rows = INTEGER(ARRANGE, rows);
     if (experts < 1 || blocks < 1 || experts % blocks || rows < 1 || rows > INT32_MAX / blocks)
         return "experts, blocks and rows do not fit";
-    return INTEGER(ARRANGE, sequence) < 1 || INTEGER(ARRANGE, start) < 0 || INTEGER(ARRANGE, capacity) < 0
-               ? "sequence, start or capacity is out of range"
+    return INTEGER(ARRANGE, sequence) < 1 || INTEGER(ARRANGE, start) < 0 || INTEGER(ARRANGE, capacity) < 0 ||
+                   INTEGER(ARRANGE, tokens) < 0
+               ? "sequence, start, capacity or tokens is out of range"
+               : NULL;
+}
+
+static const char *check_arrange_once(const struct kernel_args *k)
+{
+    int64_t experts = INTEGER(ARRANGE_ONCE, experts), blocks = INTEGER(ARRANGE_ONCE, blocks),
+            rows = INTEGER(ARRANGE_ONCE, rows);
+    if (experts < 1 || blocks < 1 || experts % blocks || rows < 1 || rows > INT32_MAX / blocks ||
+        V(ARRANGE_ONCE, chosen)->rows != rows * blocks)
+        return "experts, blocks and rows do not fit";
+    return INTEGER(ARRANGE_ONCE, sequence) < 1 || INTEGER(ARRANGE_ONCE, start) < 0 ||
+                   INTEGER(ARRANGE_ONCE, capacity) < 0 || !(NUMBER(ARRANGE_ONCE, mean) > 0)
+               ? "sequence, start, capacity or mean is out of range"
                : NULL;
 }
 
@@ -134,6 +148,8 @@ static const char *check_experts(enum op op, const struct kernel_args *k)
         return check_route(k);
     if (op == OP_ARRANGE)
         return check_arrange(k);
+    if (op == OP_ARRANGE_ONCE)
+        return check_arrange_once(k);
     if (op == OP_GROUPED_NT)
         return check_grouped(V(GROUPED_NT, a), V(GROUPED_NT, counts), INTEGER(GROUPED_NT, experts),
                              INTEGER(GROUPED_NT, blocks));

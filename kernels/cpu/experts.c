@@ -41,7 +41,8 @@ void cpu_ARRANGE(struct kernel_args *k)
     uint32_t experts = (uint32_t)INTEGER(ARRANGE, experts), blocks = (uint32_t)INTEGER(ARRANGE, blocks);
     int64_t rows = INTEGER(ARRANGE, rows);
     int32_t *start = (int32_t *)(void *)k->scratch; /* first row of every expert */
-    double *need = V(ARRANGE, need)->data, mean = (double)index->rows * index->cols / blocks;
+    int64_t tokens = INTEGER(ARRANGE, tokens) ? INTEGER(ARRANGE, tokens) : index->rows;
+    double *need = V(ARRANGE, need)->data, mean = (double)tokens * index->cols / blocks;
     number_choices(k, start);
     for (uint32_t b = 0, e = 0; b < blocks; b++) {
         int64_t used = 0, wanted = 0;
@@ -61,6 +62,61 @@ void cpu_ARRANGE(struct kernel_args *k)
         for (uint32_t j = 0; j < index->cols; j++) {
             int32_t *p = &int_row(place, i)[j], e = int_row(index, i)[j];
             *p = *p >= 0 && *p < *int_row(counts, (uint32_t)e) ? start[e] + *p : -1;
+        }
+}
+
+/* of token i the row in each block that it has a choice in: `rows` or more where the block is full */
+struct visits {
+    int32_t *used;   /* by expert: choices of this sequence */
+    int32_t *last;   /* by block: the last token with a row, */
+    int32_t *filled; /* rows so far, this one included */
+};
+
+static void visit_blocks(const struct kernel_args *k, const struct visits *v, uint32_t i)
+{
+    const struct view *index = V(ARRANGE_ONCE, index), *place = V(ARRANGE_ONCE, place), *chosen = V(ARRANGE_ONCE, chosen);
+    uint32_t experts = (uint32_t)INTEGER(ARRANGE_ONCE, experts), each = experts / (uint32_t)INTEGER(ARRANGE_ONCE, blocks);
+    int64_t capacity = INTEGER(ARRANGE_ONCE, capacity), rows = INTEGER(ARRANGE_ONCE, rows);
+    for (uint32_t j = 0; j < index->cols; j++) {
+        uint32_t e = (uint32_t)int_row(index, i)[j], b = e / each;
+        int_row(place, i)[j] = -1;
+        if (e >= experts || (capacity && v->used[e] >= capacity))
+            continue;
+        v->used[e]++;
+        bool first = v->last[b] != (int32_t)i;
+        v->last[b] = (int32_t)i;
+        v->filled[b] += first;
+        if (v->filled[b] > rows)
+            continue;
+        int32_t row = (int32_t)(b * rows) + v->filled[b] - 1;
+        int_row(place, i)[j] = first ? row : -1;
+        int_row(chosen, (uint32_t)row)[j] = (int32_t)(e - b * each);
+    }
+}
+
+void cpu_ARRANGE_ONCE(struct kernel_args *k)
+{
+    const struct view *index = V(ARRANGE_ONCE, index), *chosen = V(ARRANGE_ONCE, chosen);
+    uint32_t experts = (uint32_t)INTEGER(ARRANGE_ONCE, experts), blocks = (uint32_t)INTEGER(ARRANGE_ONCE, blocks);
+    int32_t *used = (int32_t *)(void *)k->scratch;
+    struct visits v = {used, used + experts, used + experts + blocks};
+    double *need = V(ARRANGE_ONCE, need)->data, mean = NUMBER(ARRANGE_ONCE, mean);
+    uint64_t sequence = UINT64_MAX;
+    for (uint32_t r = 0; r < chosen->rows; r++)
+        memset(int_row(chosen, r), 0xff, chosen->cols * sizeof(int32_t));
+    memset(v.last, 0xff, blocks * sizeof *v.last);
+    memset(v.filled, 0, blocks * sizeof *v.filled);
+    for (uint32_t i = 0; i < index->rows; i++) {
+        uint64_t now = ((uint64_t)INTEGER(ARRANGE_ONCE, start) + i) / (uint64_t)INTEGER(ARRANGE_ONCE, sequence);
+        if (now != sequence)
+            memset(v.used, 0, experts * sizeof *v.used);
+        sequence = now;
+        visit_blocks(k, &v, i);
+    }
+    for (uint32_t b = 0; need && b < blocks; b++)
+        if (v.filled[b] > INTEGER(ARRANGE_ONCE, rows)) {
+            need[0] = v.filled[b] / mean > need[0] ? v.filled[b] / mean : need[0];
+            need[1] = v.filled[b] > need[1] ? v.filled[b] : need[1];
         }
 }
 

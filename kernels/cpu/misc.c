@@ -101,6 +101,8 @@ size_t kernel_scratch_floats(enum op op, const struct kernel_args *k)
             return rows + (size_t)k->operand[0].rows * k->operand[0].cols;
         if (op == OP_ARRANGE)
             return rows + 2 * (size_t)INTEGER(ARRANGE, experts);
+        if (op == OP_ARRANGE_ONCE)
+            return rows + 3 * (size_t)INTEGER(ARRANGE_ONCE, experts);
         return rows;
     case UNIT_P2P:
     case UNIT_COLLECTIVE:

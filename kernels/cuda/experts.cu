@@ -18,6 +18,7 @@ struct arrange_args {
     unsigned tokens, choices, experts, blocks;
     int64_t rows, capacity;
     uint64_t start, sequence;
+    uint64_t expected; /* tokens */
 };
 
 /* threads' numbers added up over those before this thread; total: over all; part: ARRANGE_THREADS / 32 words */
@@ -116,7 +117,7 @@ __global__ void __launch_bounds__(BLOCK) lay_kernel(const arrange_args a)
         return;
     for (unsigned t = 1; t < BLOCK; t++)
         wanted = most[t] > wanted ? most[t] : wanted;
-    double share = wanted / ((double)a.tokens * a.choices / a.blocks);
+    double share = wanted / ((double)a.expected * a.choices / a.blocks);
     a.need[0] = wanted > 0 && share > a.need[0] ? share : a.need[0];
     a.need[1] = wanted > a.need[1] ? wanted : a.need[1];
 }
@@ -129,6 +130,64 @@ __global__ void __launch_bounds__(BLOCK) place_kernel(const arrange_args a)
     int32_t *p = &a.place[t / a.choices * a.ld_place + t % a.choices], e = a.index[t / a.choices * a.ld_index + t % a.choices];
     if (*p >= 0)
         *p = *p < a.counts[e * a.ld_counts] ? a.begin[e] + *p : -1;
+}
+
+struct once_args {
+    const int32_t *index;
+    int32_t *place, *chosen, *filled; /* filled: by block, in the workspace */
+    double *need;
+    size_t ld_index, ld_place, ld_chosen;
+    unsigned tokens, choices, experts, blocks;
+    int64_t rows;
+    bool counted; /* place says which choices fit: those with a number */
+    double mean;
+};
+
+/* A block per block of rows, a thread per token: tokens with a choice there get rows in their order. */
+__global__ void __launch_bounds__(512) once_kernel(const once_args a)
+{
+    SHARED(unsigned, part, ARRANGE_THREADS / 32);
+    unsigned each = a.experts / a.blocks, b = blockIdx.x;
+    int64_t seen = 0;
+    int32_t *own = a.chosen + (size_t)b * (size_t)a.rows * a.ld_chosen;
+    for (uint64_t t = threadIdx.x; t < (uint64_t)a.rows * a.choices; t += ARRANGE_THREADS)
+        own[t / a.choices * a.ld_chosen + t % a.choices] = -1;
+    __syncthreads();
+    for (uint64_t at = 0; at < a.tokens; at += ARRANGE_THREADS) {
+        uint64_t i = at + threadIdx.x;
+        const int32_t *index = a.index + i * a.ld_index;
+        int32_t *place = a.place + i * a.ld_place;
+        unsigned has = 0, total;
+        for (unsigned j = 0; i < a.tokens && j < a.choices; j++)
+            has |= (unsigned)index[j] < a.experts && (unsigned)index[j] / each == b && (!a.counted || place[j] >= 0);
+        int64_t row = seen + block_scan(has, part, &total);
+        for (unsigned j = 0, first = 1; i < a.tokens && j < a.choices; j++) {
+            unsigned e = (unsigned)index[j];
+            if (e >= a.experts ? b != 0 : e / each != b)
+                continue;
+            bool fits = e < a.experts && (!a.counted || place[j] >= 0) && row < a.rows;
+            place[j] = fits && first ? (int32_t)(b * a.rows + row) : -1;
+            if (fits)
+                own[(size_t)row * a.ld_chosen + j] = (int32_t)(e - b * each);
+            first = fits ? 0 : first;
+        }
+        seen += total;
+    }
+    if (threadIdx.x == 0)
+        a.filled[b] = (int32_t)seen;
+}
+
+__global__ void __launch_bounds__(32) once_need_kernel(const once_args a)
+{
+    if (threadIdx.x)
+        return;
+    for (unsigned b = 0; b < a.blocks; b++) {
+        double wanted = a.filled[b];
+        if (a.filled[b] <= a.rows)
+            continue;
+        a.need[0] = wanted / a.mean > a.need[0] ? wanted / a.mean : a.need[0];
+        a.need[1] = wanted > a.need[1] ? wanted : a.need[1];
+    }
 }
 
 template <class T> struct rows_args {
@@ -323,10 +382,32 @@ const char *cuda_ARRANGE(const struct cuda_call *c)
                       static_cast<int32_t *>(counts->data), static_cast<int32_t *>(c->workspace),
                       static_cast<double *>(OPERAND(ARRANGE, need).data), index->ld, place->ld, counts->ld, index->rows, index->cols,
                       (unsigned)INTEGER(ARRANGE, experts), (unsigned)INTEGER(ARRANGE, blocks), INTEGER(ARRANGE, rows),
-                      INTEGER(ARRANGE, capacity), (uint64_t)INTEGER(ARRANGE, start), (uint64_t)INTEGER(ARRANGE, sequence)};
+                      INTEGER(ARRANGE, capacity), (uint64_t)INTEGER(ARRANGE, start), (uint64_t)INTEGER(ARRANGE, sequence), (uint64_t)INTEGER(ARRANGE, tokens)};
+    a.expected = a.expected ? a.expected : a.tokens;
     LAUNCH(number_kernel, a.experts, ARRANGE_THREADS, 0, c->stream, a);
     LAUNCH(lay_kernel, 1, BLOCK, a.experts * sizeof(int32_t), c->stream, a);
     LAUNCH(place_kernel, blocks_for((size_t)a.tokens * a.choices, BLOCK), BLOCK, 0, c->stream, a);
+    return cuda_launched();
+}
+
+/* with a capacity first which choices fit, as ARRANGE numbers them; the numbers lie in `place` meanwhile */
+const char *cuda_ARRANGE_ONCE(const struct cuda_call *c)
+{
+    const struct view *place = &OPERAND(ARRANGE_ONCE, place), *chosen = &OPERAND(ARRANGE_ONCE, chosen);
+    const struct view *index = &OPERAND(ARRANGE_ONCE, index);
+    int32_t *counts = static_cast<int32_t *>(c->workspace);
+    arrange_args n = {static_cast<const int32_t *>(index->data), static_cast<int32_t *>(place->data), counts, nullptr, nullptr,
+                      index->ld, place->ld, 1, index->rows, index->cols, (unsigned)INTEGER(ARRANGE_ONCE, experts),
+                      (unsigned)INTEGER(ARRANGE_ONCE, blocks), INTEGER(ARRANGE_ONCE, rows), INTEGER(ARRANGE_ONCE, capacity),
+                      (uint64_t)INTEGER(ARRANGE_ONCE, start), (uint64_t)INTEGER(ARRANGE_ONCE, sequence), index->rows};
+    once_args a = {n.index, n.place, static_cast<int32_t *>(chosen->data), counts + n.experts,
+                   static_cast<double *>(OPERAND(ARRANGE_ONCE, need).data), index->ld, place->ld, chosen->ld, n.tokens, n.choices,
+                   n.experts, n.blocks, n.rows, n.capacity > 0, NUMBER(ARRANGE_ONCE, mean)};
+    if (a.counted)
+        LAUNCH(number_kernel, n.experts, ARRANGE_THREADS, 0, c->stream, n);
+    LAUNCH(once_kernel, a.blocks, ARRANGE_THREADS, 0, c->stream, a);
+    if (a.need)
+        LAUNCH(once_need_kernel, 1, 32, 0, c->stream, a);
     return cuda_launched();
 }
 

@@ -176,6 +176,8 @@ static void draw_degrees(uint64_t *state, const struct aim *aim, bool never_dp, 
         d->tp = d->cp = d->pp = d->dp = 2;
     d->ep = aim->ep;
     d->etp = aim->etp;
+    /* no draw of its own: layouts of a seed stay what they were, but that rows travel over nodes in most with 4 expert ranks */
+    d->ep_nodes = d->ep > 2 && *state >> 40 & 3 ? d->ep > 4 && *state >> 42 & 1 ? 4 : 2 : 1;
     d->sp = d->tp > 1 && random_below(state, 3);
     d->context = (enum context_kind)(1 + random_below(state, 3));
     d->zero = random_below(state, 4);

@@ -130,6 +130,13 @@ static void prepare_arrange(const struct kernel_args *k, uint64_t *random)
             cuda_cases_set(VIEW(ARRANGE, need), 0, j, cuda_cases_draw(random));
 }
 
+static void prepare_once(const struct kernel_args *k, uint64_t *random)
+{
+    if (VIEW(ARRANGE_ONCE, need)->data)
+        for (uint32_t j = 0; j < 2; j++)
+            cuda_cases_set(VIEW(ARRANGE_ONCE, need), 0, j, cuda_cases_draw(random));
+}
+
 #define D(...)                                                                                               \
     {                                                                                                        \
         __VA_ARGS__                                                                                          \
@@ -258,6 +265,11 @@ const struct cuda_case cuda_table[] = {
     {.shape.op = OP_ARRANGE, .shape.dims = D({"t", 700}, {"k", 3}), .shape.attrs = D({"experts", 8}, {"blocks", 2}, {"rows", 900}, {"sequence", 512}, {"capacity", 170}, {"start", 100}), .shape.low = -1, .shape.high = 10,
      .prepare = prepare_arrange},
     {.shape.op = OP_ARRANGE, .shape.dims = D({"t", 30}, {"k", 2}), .shape.attrs = D({"experts", 6}, {"blocks", 6}, {"rows", 4}, {"sequence", 8}), .shape.low = 2, .shape.high = 4, .absent = 1 << OPND(ARRANGE, need)},
+    {.shape.op = OP_ARRANGE, .shape.dims = D({"t", 60}, {"k", 4}), .shape.attrs = D({"experts", 6}, {"blocks", 3}, {"rows", 30}, {"sequence", 8}, {"tokens", 20}), .shape.low = -2, .shape.high = 6, .prepare = prepare_arrange},
+    {.shape.op = OP_ARRANGE_ONCE, .shape.dims = D({"t", 40}, {"k", 2}), .shape.attrs = D({"experts", 8}, {"blocks", 2}, {"rows", 40}, {"sequence", 16}, {"mean", 30}), .shape.low = 0, .shape.high = 8, .prepare = prepare_once},
+    {.shape.op = OP_ARRANGE_ONCE, .shape.dims = D({"t", 700}, {"k", 8}), .shape.attrs = D({"experts", 64}, {"blocks", 8}, {"rows", 300}, {"sequence", 128}, {"mean", 360.5}), .shape.low = -1, .shape.high = 66, .prepare = prepare_once},
+    {.shape.op = OP_ARRANGE_ONCE, .shape.dims = D({"t", 600}, {"k", 3}), .shape.attrs = D({"experts", 8}, {"blocks", 4}, {"rows", 250}, {"sequence", 256}, {"capacity", 60}, {"start", 100}, {"mean", 200}), .shape.low = 0, .shape.high = 8, .prepare = prepare_once},
+    {.shape.op = OP_ARRANGE_ONCE, .shape.dims = D({"t", 30}, {"k", 2}), .shape.attrs = D({"experts", 6}, {"blocks", 6}, {"rows", 4}, {"sequence", 8}, {"mean", 9}), .shape.low = 2, .shape.high = 4, .absent = 1 << OPND(ARRANGE_ONCE, need)},
     {.shape.op = OP_DISPATCH, .shape.dims = D({"t", 20}, {"k", 2}, {"m", 45}, {"h", 48}), .prepare = prepare_dispatch},
     {.shape.op = OP_DISPATCH, .shape.dims = D({"t", 20}, {"k", 3}, {"m", 45}, {"h", 13}), .prepare = prepare_dispatch, .absent = 1 << OPND(DISPATCH, weight)},
     {.shape.op = OP_COMBINE, .shape.dims = D({"t", 20}, {"k", 2}, {"m", 45}, {"h", 48}), .shape.low = -1, .shape.high = 47},
