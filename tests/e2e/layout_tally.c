@@ -74,6 +74,7 @@ static void degrees(struct rows *r, const struct decision *d, const struct trait
     DEGREE(r, "pp", d->pp, 1, 2, 3, 4);
     DEGREE(r, "dp", d->dp, 1, 2, 3, 4, 8);
     DEGREE(r, "ep", t->experts ? d->ep : 0, 1, 2, 4, 8);
+    DEGREE(r, "ep over nodes", t->experts ? d->ep_nodes : 0, 1, 2, 4);
     DEGREE(r, "etp", t->experts ? d->etp : 0, 1, 2);
     uint32_t above = (d->tp > 1 ? 1u : 0) + (d->cp > 1) + (d->pp > 1) + (d->dp > 1);
     DEGREE(r, "of tp cp pp dp above 1", above, 1, 2, 3, 4);
