@@ -71,7 +71,9 @@ struct plan *compile_placed(struct arena *a, struct job *job, struct topo *topo,
     p->job = job;
     p->topo = topo;
     p->decision = *decision;
-    p->mesh = decision_mesh(job, decision);
+    if (!p->decision.ep_nodes)
+        p->decision.ep_nodes = cost_exchange_nodes(cost_new(a, job, topo, decision));
+    p->mesh = decision_mesh(job, &p->decision);
     struct cost *cost = *costs = cost_new(a, job, topo, &p->decision);
     if (!p->decision.prefetch && !(job->wishes.never_overlap & OVERLAP_DP))
         p->decision.prefetch = cost_prefetch(a, cost);

@@ -238,20 +238,20 @@ static void experts(struct block *b, const struct opr *o)
     double move = cost_stream_s(c, 4 * b->element * routed * h); /* permute and unpermute */
     double fixed = 1e-6 * c->profile->moe_layer_us; /* counting and sorting */
     fixed += c->type->scale_up.span > 1 ? 0 : 1e-6 * c->profile->moe_wait_us;
-    add_time(b, seconds[PRODUCT_FORWARD] + act + move + fixed, 8,
-             seconds[PRODUCT_INPUT] + seconds[PRODUCT_WEIGHT] + 1.5 * act + move + fixed, 12,
+    struct cost_exchange x = cost_exchange(c, m, b->tokens / b->d->tp, h * b->element);
+    move += 2 * x.copies_s;
+    bool over_nodes = x.rows > 0; /* six kernels more forward: places, two ways to nodes, sums; five backward */
+    add_time(b, seconds[PRODUCT_FORWARD] + act + move + fixed, over_nodes ? 14 : 8,
+             seconds[PRODUCT_INPUT] + seconds[PRODUCT_WEIGHT] + 1.5 * act + move + fixed, over_nodes ? 15 : 12,
              recomputes(b, o, PART_MOE));
     if (b->d->recompute == RECOMPUTE_SELECTIVE && (b->d->parts & (PART_MOE | PART_MOE_ACT)) == PART_MOE_ACT)
         add_time(b, 0, 0, act, 1, false);
     /* an overlap that is asked for is one of pairs: it is them that hide, not every block */
     bool pairs = decision_pairs(b->d->schedule);
     double share = shown(b, OVERLAP_ALL_TO_ALL, c->profile->ep_shown, pairs ? c->profile->ep_shown : c->profile->ep_overlap_shown);
-    double dispatch = 2 * cost_dispatch_s(c, moved / m->active * h * b->element, m->active, m->groups, m->pick, &c->ep,
-                                          c->profile->ep_once_per_node > 0.5);
-    if (c->profile->allocator < 0.5 && ep > 1) { /* counts; in backward rows' weights and their gradients: latency mostly */
-        b->out.forward_comm_s += cost_group_s(c, OP_ALL_TO_ALL, 4 * m->experts, &c->ep);
-        b->out.backward_comm_s += 2 * cost_group_s(c, OP_ALL_TO_ALL, 4 * moved, &c->ep);
-    }
+    double dispatch = 2 * x.way_s;
+    b->out.forward_comm_s += x.forward_s;
+    b->out.backward_comm_s += x.backward_s;
     if (etp > 1)
         dispatch += cost_collective_s(c, OP_ALL_GATHER, moved * etp * h * b->element, AXIS_BIT(AXIS_TP)) +
                     cost_collective_s(c, OP_REDUCE_SCATTER, moved * etp * h * b->element, AXIS_BIT(AXIS_TP));

@@ -59,6 +59,7 @@ struct cost {
     struct cost_group group[1u << NAXES]; /* by axis mask */
     const struct cost_group *digits;      /* by mask of the folded mesh's digits; NULL where these are the axes */
     struct cost_group tie, shard, replicas, ep; /* first-last stage; of ZeRO state; of its replicas; of experts */
+    struct cost_group near, far; /* of experts: on one node; with the same number there; n = 1 where rows cannot but go straight */
     struct cost_group next;     /* worst pair of neighbouring stages */
     uint32_t next_level;        /* = next.level */
 };
@@ -105,6 +106,8 @@ double cost_wire_s(const struct cost *c, enum op op, double bytes, const struct 
  * to a node once and is copied there (DeepEP, HybridEP). */
 double cost_dispatch_s(const struct cost *c, double bytes, double copies, uint32_t groups, uint32_t pick,
                        const struct cost_group *g, bool once_per_node);
+/* decision.h's ep_nodes: as the decision says, or whichever of straight and once per node is faster */
+uint32_t cost_exchange_nodes(const struct cost *c);
 /* how cost_group_s() got there: algorithm or curve, levels, bus bandwidth; at most size bytes with the final 0 */
 void cost_collective_why(const struct cost *c, enum op op, double bytes, const struct cost_group *g, char *text,
                          size_t size);

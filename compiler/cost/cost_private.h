@@ -64,6 +64,18 @@ void cost_tune(const struct cost *c, struct cost_group *g, uint32_t moves);
 /* floor.c: n members placed so that nothing is slower than where they really are, as a bound; its level says so */
 #define COST_FLOOR COST_LEVELS
 struct cost_group cost_floor_group(const struct cost *c, uint32_t n);
+/* exchange.c: c->near and c->far, of the decision's ep_nodes or of those that its nodes make; n = 1 where there are none */
+void cost_split_experts(struct cost *c);
+/* rows of `tokens` tokens that travel between nodes, as blocks have room for them */
+double cost_far_rows(const struct cost *c, const struct moe *m, double tokens);
+/* of a microbatch's tokens in a layer: seconds of their rows one way; what else travels forward and backward; memory traffic,
+ * one way, that straight ones do without; rows that lie on this node's rank once per node, 0 where they go straight */
+struct cost_exchange {
+    double way_s, forward_s, backward_s, copies_s, rows;
+};
+struct cost_exchange cost_exchange(const struct cost *c, const struct moe *m, double tokens, double row_bytes);
+/* n expert ranks, `stride` apart: for all-to-all */
+struct cost_group cost_expert_group(const struct cost *c, uint32_t n, uint32_t stride);
 /* of such a group, with once_per_node */
 double cost_floor_dispatch_s(const struct cost *c, double bytes, double copies, uint32_t groups, uint32_t pick, uint32_t n);
 /* share of a NIC's bandwidth that many short sends reach, of what a ring does (dispatch over 16 to 64 H100) */

@@ -85,6 +85,11 @@ struct cost_group cost_run_group(const struct cost *c, uint32_t n, uint32_t stri
     return run_group(c, n, stride, 1u << MOVE_GATHER | 1u << MOVE_ALL_REDUCE);
 }
 
+struct cost_group cost_expert_group(const struct cost *c, uint32_t n, uint32_t stride)
+{
+    return run_group(c, n, stride, 1u << MOVE_EXCHANGE);
+}
+
 /* The first n of a rank's dp * cp: in the order of ranks, so as many of them as of all are together at a level, n at most. */
 struct cost_group cost_shard_group(const struct cost *c, uint32_t n)
 {
@@ -198,7 +203,8 @@ static void init(struct cost *c, const struct job *job, const struct topo *topo,
     c->next = next_group(c);
     c->next_level = c->next.level;
     cost_set_shard(c);
-    c->ep = run_group(c, d->ep, d->etp, 1u << MOVE_EXCHANGE);
+    c->ep = cost_expert_group(c, d->ep, d->etp);
+    cost_split_experts(c);
 }
 
 void cost_init(struct cost *c, const struct job *job, const struct topo *topo, const struct decision *d,

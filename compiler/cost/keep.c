@@ -114,10 +114,12 @@ static void experts(struct keep *b, const struct opr *o)
     double routed = b->tokens / d->tp * m->active * cost_rows_kept(b->c, m) * d->etp;
     double in = b->element * routed * h, hidden = b->element * routed * w, fp8 = keeps_fp8(b) ? 0.5 : 1;
     double kept = fp8 * in + hidden * parts + (recomputes(b, PART_MOE_ACT) ? 0 : fp8 * hidden);
+    double far = cost_exchange(b->c, m, b->tokens / d->tp, b->element * h).rows;
+    kept += 8 * far * m->active; /* of rows that came to the node: places of their choices, and weights */
     b->extra += recomputes(b, PART_MOE) ? 0 : kept;
     b->spared += recomputes(b, PART_MOE) ? kept : 0;
     /* rows that came, their gradients, the same at home; the activation weighted, its gradient twice, that of its inputs */
-    b->gradients = fmax(b->gradients, (d->ep > 1 ? 3 : 2) * in + hidden * (parts + 3));
+    b->gradients = fmax(b->gradients, (d->ep > 1 ? 3 : 2) * in + 2 * b->element * far * h + hidden * (parts + 3));
 }
 
 /* Scores of unfused attention: the softmax's output and, with dropout, its mask and its output (Korthikanti

@@ -249,8 +249,9 @@ static void set_widths(struct cost_rooms *x)
 }
 
 /* kinds of transfers that a rank takes part in, each with buffers of its own */
-static uint32_t communicators(const struct decision *d)
+static uint32_t communicators(const struct cost *c)
 {
+    const struct decision *d = c->decision;
     uint32_t n = d->gpus_used > 1; /* all ranks */
     n += d->tp > 1;
     n += d->cp > 1;
@@ -258,6 +259,7 @@ static uint32_t communicators(const struct decision *d)
     n += d->dp * d->cp > d->shard && d->shard > 1;
     n += d->pp > 1 ? 2 : 0;                     /* to both neighbours */
     n += d->ep > 1 ? 2 : 0;                     /* dispatch, and the experts' reduction */
+    n += d->ep > 1 && cost_exchange_nodes(c) > 1; /* dispatch between nodes and within */
     n += d->tp > 1 && (d->pp > 1 || d->dp > 1); /* the model-parallel group, for norms */
     return n;
 }
@@ -331,7 +333,7 @@ void cost_rooms_init(struct cost_rooms *x, const struct cost *c, const struct co
     *x = (struct cost_rooms){.c = c, .s = s, .nlayers = s->ndistinct < COST_HELD ? s->ndistinct : COST_HELD};
     x->limit = (double)cost_memory_limit(c->job, &c->type->gpu);
     x->buckets = 64.0 * (c->decision->zero ? c->decision->shard : 1);
-    x->communicator_bytes = (uint64_t)(c->profile->communicator_mib * communicators(c->decision) * (1 << 20));
+    x->communicator_bytes = (uint64_t)(c->profile->communicator_mib * communicators(c) * (1 << 20));
     set_widths(x);
     for (uint32_t i = 0; i < x->nlayers; i++)
         x->layers[i] = held_block(x, &s->layers[i], s->layers[i].matrices);

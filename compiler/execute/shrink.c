@@ -81,6 +81,7 @@ static void shrink_degrees(struct decision *d, const struct decision *from)
     uint32_t world = d->tp * d->cp * d->dp, data = d->dp * d->cp;
     while (d->ep * d->etp > world || world % (d->ep * d->etp))
         *(d->ep >= d->etp ? &d->ep : &d->etp) = smaller(d->ep >= d->etp ? d->ep : d->etp);
+    d->ep_nodes = d->ep_nodes > 1 && d->ep > 2 && d->ep % 2 == 0 ? 2 : 1;
     d->shard = !d->zero ? 1 : split && from->shard > 1 ? smaller(data) : split ? 1 : data;
     d->gpus_used = ranks_of(d);
 }

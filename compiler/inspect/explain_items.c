@@ -85,7 +85,10 @@ static void layer_how(struct arena *a, const struct cost *c, struct explain_item
         item->how = arena_printf(a, "%s%scp: %s over %s", item->how, *item->how ? "; " : "",
                                  context_names[d->context],
                                  topo_level_name(c->topo, c->group[AXIS_BIT(AXIS_CP)].level));
-    if (d->ep > 1)
+    if (d->ep > 1 && cost_exchange_nodes(c) > 1) {
+        transfer_how(a, c, "ep between nodes: ", OP_ALL_TO_ALL, bytes / d->tp, &c->far, item);
+        transfer_how(a, c, "ep within: ", OP_ALL_TO_ALL, bytes / d->tp, &c->near, item);
+    } else if (d->ep > 1)
         transfer_how(a, c, "ep: ", OP_ALL_TO_ALL, bytes / d->tp, &c->ep, item);
 }
 

@@ -317,6 +317,17 @@ struct mesh decision_mesh(const struct job *job, const struct decision *d)
     return mesh_fold(&g, &m, what) ? m : mesh_new(g.size, g.order);
 }
 
+bool decision_experts_nest(const struct decision *d, uint32_t nodes)
+{
+    struct mesh_degrees g = {
+        .size = {[AXIS_TP] = d->tp, [AXIS_CP] = d->cp, [AXIS_DP] = d->dp, [AXIS_PP] = d->pp},
+        .experts = true, .etp = d->etp, .ep = d->ep, .nodes = nodes, .shard = 1, .expert_shard = 1};
+    struct mesh m;
+    enum mesh_dim what[2];
+    memcpy(g.order, d->order, sizeof g.order);
+    return mesh_fold(&g, &m, what);
+}
+
 static bool emittable_mesh(struct arena *a, const struct job *job, const struct decision *d, const char **why)
 {
     struct mesh_degrees g = mesh_degrees(job, d);

@@ -63,6 +63,9 @@ uint32_t decision_expert_dp(const struct decision *d);
  * refuses, one digit per axis. */
 struct mesh decision_mesh(const struct job *job, const struct decision *d);
 
+/* could its experts be spread over so many nodes, with state that is not split? */
+bool decision_experts_nest(const struct decision *d, uint32_t nodes);
+
 /* Is it consistent with itself, the job and the cluster?  false and one sentence if not: divisibility of heads, kv heads,
  * vocabulary padding aside, batch = microbatch * microbatches * dp, every layer in one stage, memory not considered. */
 bool decision_legal(struct arena *a, const struct job *job, const struct topo *topo, const struct decision *d,

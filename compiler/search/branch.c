@@ -186,7 +186,7 @@ static bool same_transfers(const struct cost *a, const struct cost *b)
         if (!search_same_group(&a->group[masks[i]], &b->group[masks[i]]))
             return false;
     return a->next_level == b->next_level && search_same_group(&a->tie, &b->tie) &&
-           search_same_group(&a->ep, &b->ep);
+           search_same_group(&a->ep, &b->ep) && search_same_group(&a->far, &b->far);
 }
 
 struct decision search_mesh_decision(const struct mesh_node *m)

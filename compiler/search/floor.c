@@ -23,6 +23,7 @@ const struct cost *search_floor(struct searching *s, const struct decision *d)
     c->group[AXIS_BIT(AXIS_TP)] = *floor_group(s, c, d->tp);
     c->group[AXIS_BIT(AXIS_CP)] = *floor_group(s, c, d->cp);
     c->ep = *floor_group(s, c, d->ep);
+    c->near = c->far = (struct cost_group){.n = 1}; /* cost_exchange() knows */
     /* Kernels wait less for the host where transfers take longer.  What pairs hide grows with transfers, so there only
      * kernels that do not wait are least. */
     s->floor_profile = *c->profile;

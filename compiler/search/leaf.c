@@ -147,6 +147,7 @@ enum leaf_fate search_leaf(struct searching *s, struct cost *c, struct search_sh
     const char *why;
     *out = (struct leaf){.candidate = {.decision = *d}, .shape = h};
     c->decision = &x->decision;
+    x->decision.ep_nodes = cost_exchange_nodes(c);
     r->spent++;
     bool spared;
     if (!leaf_fits(s, c, h, spare && d->recompute != RECOMPUTE_NONE, x, &spared))

@@ -275,6 +275,11 @@ void mesh_mask_text(const struct mesh *m, uint32_t mask, const char *between, ch
 {
     size_t n = 0;
     text[0] = 0;
+    for (uint32_t d = MESH_EP_NEAR; d <= MESH_EP_FAR; d++) /* digits of several axes have no shorter name */
+        if (mask && of_several(m, mask) == m->dim[d]) {
+            snprintf(text, size, "%s", mesh_dim_names[d]);
+            return;
+        }
     for (uint32_t d = 0; d < MESH_WORLD && mask; d++) {
         uint32_t dim = d <= MESH_PP ? m->dim[d] : of_several(m, m->dim[d]);
         bool whole = d <= MESH_PP ? (dim & mask) == dim : dim && of_several(m, mask) == dim;

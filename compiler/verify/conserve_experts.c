@@ -269,11 +269,12 @@ static bool lacks(struct machine *m, uint32_t i, struct recipe *r, size_t need, 
         return false;
     m->c->lacks |= r->op == OP_ARRANGE ? NEED_ROWS : NEED_NODES;
     struct value v = {.kind = VALUE_NODES, .node = node, .row = extent_new(0, 1), .col = extent_new(0, 2)}, sum;
-    struct term term = {node, *tokens};
+    struct term *term = ARENA_NEW(m->c->scratch, struct term);
+    *term = (struct term){node, *tokens};
     if (!blocks_whole(tokens, node_at(m, node)->domain)) {
         v.node = NODE_ZERO;
         v.nterms = 1;
-        v.terms = &term;
+        v.terms = term;
     }
     sum = v;
     const char *why = p->n == 1 ? value_add(m->c->scratch, m->c->nodes, &p->at[0].value, &v, &sum)
@@ -306,8 +307,10 @@ static bool arrange_node(struct machine *m, uint32_t i, struct recipe *r, const 
     if (experts != index->row.len || experts % blocks)
         return conserve_fail(m, i, "it arranges %lld experts in %lld blocks", (long long)experts, (long long)blocks);
     int64_t tokens = sent->tokens.at[0].extent.len, own = experts / blocks, capacity = capacity_of(m, moe, tokens);
-    if (prove_attr(m->program, i, ATTR(ARRANGE, capacity))->u.i)
-        return conserve_fail(m, i, "it drops choices that came to a node");
+    const struct attr *start = prove_attr(m->program, i, ATTR(ARRANGE, start));
+    if (prove_attr(m->program, i, ATTR(ARRANGE, capacity))->u.i || start->u.i || start->slot != NONE ||
+        prove_attr(m->program, i, ATTR(ARRANGE, sequence))->u.i != conserve_sequence(m))
+        return conserve_fail(m, i, "it counts choices that came to a node by sequence");
     if (prove_attr(m->program, i, ATTR(ARRANGE, tokens))->u.i != tokens)
         return conserve_fail(m, i, "its mean is not that of %lld tokens", (long long)tokens);
     int64_t each = moe->active < own ? moe->active : own, most = came->rows * each;

@@ -121,6 +121,21 @@ static enum dtype wanted(const struct formats *f, enum op op, size_t k)
     return NDTYPES;
 }
 
+/* choices' weights and their gradients, on their way: alone, a column each row; all k of a token between nodes */
+static bool moves_weights(const struct plan *p, const struct program *q, uint32_t insn)
+{
+    enum op op = (enum op)q->insns[insn].op;
+    if (op == OP_DISPATCH && prove_operand(q, insn, OPND(DISPATCH, x))->buffer == NONE)
+        return true;
+    if (op == OP_COMBINE_W)
+        return prove_operand(q, insn, OPND(COMBINE_W, dy))->buffer == NONE;
+    if (op != OP_DISPATCH && op != OP_COMBINE)
+        return false;
+    const struct operand *x = prove_operand(q, insn, op == OP_DISPATCH ? OPND(DISPATCH, x) : OPND(COMBINE, x)),
+                         *place = prove_operand(q, insn, op == OP_DISPATCH ? OPND(DISPATCH, place) : OPND(COMBINE, place));
+    return x->cols == place->cols && x->cols != p->job->model.width;
+}
+
 static void check_insn(struct arena *a, const struct plan *p, const struct program *q,
                        const struct formats *f, struct site at, struct verdict *v)
 {
@@ -135,9 +150,8 @@ static void check_insn(struct arena *a, const struct plan *p, const struct progr
             want = q->buffers[o->buffer].dtype; /* zeros of another format could leave some as they were */
         if (op == OP_COPY)
             want = prove_operand(q, at.insn, OPND(COPY, x))->dtype;
-        if ((op == OP_DISPATCH && prove_operand(q, at.insn, OPND(DISPATCH, x))->buffer == NONE) ||
-            (op == OP_COMBINE_W && prove_operand(q, at.insn, OPND(COMBINE_W, dy))->buffer == NONE))
-            want = info->operand[k].dtype == 'C' ? DTYPE_F32 : want; /* choices' weights and their gradients, on their way */
+        if (info->operand[k].dtype == 'C' && moves_weights(p, q, at.insn))
+            want = DTYPE_F32;
         if (op == OP_MATMUL_NT && o->dtype == DTYPE_F32 && k == OPND(MATMUL_NT, c))
             continue; /* a router's logits keep the accumulator's format */
         if (op == OP_COPY && want == DTYPE_F32 && o->dtype == f->compute)

@@ -131,6 +131,8 @@ struct decision text_decision(struct arena *a, const struct job *job, const stru
                   {"shard=", &d.shard},
                   {"prefetch=", &d.prefetch},
                   {"vpp=", &d.vpp},
+                  {"ep=", &d.ep},
+                  {"nodes=", &d.ep_nodes},
                   {"ring=", &d.cp},
                   {"all_gather=", &d.cp},
                   {"all_to_all=", &d.cp}};

@@ -20,13 +20,14 @@ static const char job_text[] =
     "adamw(lr=1e-3)\n"
     "    expert_room 1\n}\n";
 
-static struct plan *make_plan(struct arena *a, const char *decision, uint32_t ep)
+static struct plan *make_plan(struct arena *a, const char *decision, uint32_t ep, uint32_t nodes)
 {
     const char *why = "";
     struct job *job = text_job(a, job_text);
     struct topo *topo = random_host(a, 8);
     struct decision d = text_decision(a, job, topo, decision);
     d.ep = ep;
+    d.ep_nodes = nodes;
     struct plan *p = compile_apart(a, job, topo, &d, &(struct compile_options){0}, &why);
     CU_ASSERT_PTR_NOT_NULL_FATAL(p);
     return p;
@@ -34,7 +35,7 @@ static struct plan *make_plan(struct arena *a, const char *decision, uint32_t ep
 
 static bool of_experts(enum op op)
 {
-    return (op >= OP_ROUTE && op <= OP_GROUPED_TN) || op == OP_ALL_TO_ALL;
+    return (op >= OP_ROUTE && op <= OP_GROUPED_TN) || op == OP_ALL_TO_ALL || op == OP_ARRANGE_ONCE || op == OP_WEIGH_I;
 }
 
 struct count {
@@ -137,13 +138,16 @@ static void test_mutations(void)
 {
     static const struct {
         const char *decision;
-        uint32_t ep;
-    } cases[] = {{"dp=2 microbatch=1", 2}, {"tp=2 sp=1 dp=2 zero=1 microbatch=1", 4}};
-    for (size_t c = 0; c < (e2e_quick() ? 1 : sizeof cases / sizeof *cases); c++) {
+        uint32_t ep, nodes;
+    } cases[] = {{"dp=2 microbatch=1", 2, 1}, {"dp=4 microbatch=1", 4, 2}, {"tp=2 sp=1 dp=2 zero=1 microbatch=1", 4, 1}};
+    for (size_t c = 0; c < (e2e_quick() ? 2 : sizeof cases / sizeof *cases); c++) {
         struct arena *a = arena_new();
-        struct plan *p = make_plan(a, cases[c].decision, cases[c].ep);
+        struct plan *p = make_plan(a, cases[c].decision, cases[c].ep, cases[c].nodes);
         struct count n = {0};
-        CU_ASSERT_EQUAL_FATAL(verify_plan(a, p, true)->nviolations, 0);
+        const struct verdict *valid = verify_plan(a, p, true);
+        if (valid->nviolations)
+            printf("\n    %s: %s", cases[c].decision, valid->violations[0].message);
+        CU_ASSERT_EQUAL_FATAL(valid->nviolations, 0);
         for (uint32_t i = 0; i < p->train[0]->ninsns; i++) {
             if (!of_experts((enum op)p->train[0]->insns[i].op))
                 continue;

@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NMUTANTS 10500 /* all plans together; `make check-mutants` for more */
+#define NMUTANTS 11000 /* all plans together; `make check-mutants` for more */
 
 static const char llama[] =
     "llmc 1\nmodel tiny {\n    vocab 97\n    width 32\n    norm rmsnorm\n    embed tokens\n"
@@ -63,6 +63,14 @@ static const char mla[] =
     "llmc 1\nmodel tiny {\n    vocab 97\n    width 16\n    norm rmsnorm\n    embed tokens\n"
     "    repeat 2 {\n        layer {\n            attn mla(heads=4, q_rank=8, kv_rank=8, nope=4, rope=2, v=4)\n"
     "            ffn swiglu(32)\n        }\n    }\n    head untied\n}\n" ENDS;
+#define EXPERTS(room)                                                                                         \
+    "llmc 1\nmodel tiny {\n    vocab 97\n    width 16\n    norm rmsnorm\n    embed tokens\n"                   \
+    "    repeat 2 {\n        layer {\n            attn gqa(heads=2, kv=2, rope=10_000)\n"                       \
+    "            moe swiglu(8) {\n                experts 8\n                active 3\n                shared 1\n" \
+    "                router sigmoid(groups=4, pick=2, bias=yes, scale=2.5)\n            }\n        }\n    }\n"  \
+    "    head untied\n}\ntrain {\n    sequence 8\n    batch 8 sequences\n    precision fp32\n"                 \
+    "    optimizer adamw(lr=1e-3)\n" room "}\n"
+static const char experts[] = EXPERTS(""), roomy[] = EXPERTS("    expert_room 2.5\n");
 static const struct {
     const char *model, *decision;
 } plans[] = {
@@ -90,6 +98,8 @@ static const struct {
     {qwen3, "tp=2 pp=2 dp=1 zero=1 microbatch=2"},
     {mla, "tp=2 sp=1 pp=2 dp=1 microbatch=2"},
     {mla, "tp=2 pp=1 dp=2 zero=1 microbatch=2"},
+    {experts, "dp=4 ep=4 nodes=2 zero=1 microbatch=1"},
+    {roomy, "tp=2 sp=1 pp=2 dp=2 ep=4 nodes=2 microbatch=2"},
 };
 #define NPLANS (sizeof plans / sizeof *plans)
 

@@ -1,0 +1,102 @@
+/* Rows to experts that lie on several nodes: straight to every expert's rank, or once per node and spread there
+ * (compiler/lower/moe.c); which of the two a decision takes, and what each costs.
+ *
+ * Straight, k rows of a token travel among all expert ranks, most of them between nodes.  Once per node, as many rows as a token
+ * meets nodes (model_sets_met(), with room as blocks have it) travel among the ranks with the same number on each node, and then k
+ * rows over the links of a node, one after the other.  The faster one for a microbatch's rows in one layer is taken, of whole
+ * blocks and by plain all-to-all: that is how llmrun moves them, whatever stack a profile describes. */
+
+#include "compiler/cost/cost_private.h"
+
+#include <math.h>
+
+void cost_split_experts(struct cost *c)
+{
+    const struct decision *d = c->decision;
+    uint32_t together = c->ep.below[0], nodes = d->ep_nodes;
+    c->near = c->far = (struct cost_group){.n = 1};
+    if (nodes == 1 || d->ep < 4)
+        return;
+    if (!nodes) { /* a node's ranks must lie on it in every group */
+        uint64_t domain = (uint64_t)c->type->gpus * (c->type->scale_up.span > 1 ? c->type->scale_up.span : 1);
+        if (!c->ep.level || c->ep.beyond || together < 2 || d->ep % together || d->ep == together ||
+            domain % mesh_run(&c->mesh, (uint64_t)together * d->etp) ||
+            !decision_experts_nest(d, d->ep / together))
+            return;
+        nodes = d->ep / together;
+    }
+    c->near = cost_expert_group(c, d->ep / nodes, d->etp);
+    c->far = cost_expert_group(c, nodes, d->ep / nodes * d->etp);
+}
+
+double cost_far_rows(const struct cost *c, const struct moe *m, double tokens)
+{
+    double nodes = c->far.n, met = model_sets_met(nodes, m->active, m->groups, m->pick);
+    double room = c->decision->room > 0 ? c->decision->room : cost_usual_room(c->job, &c->type->gpu);
+    if (c->profile->allocator > 0.5 || m->capacity > 0)
+        room = c->job->train.imbalance;
+    return tokens * (room > 0 ? fmin(nodes, room * met) : nodes);
+}
+
+static double straight_s(const struct cost *c, const struct moe *m, double tokens, double row_bytes)
+{
+    return cost_group_s(c, OP_ALL_TO_ALL, tokens * m->active * cost_rows_moved(c, m) * row_bytes, &c->ep);
+}
+
+static double over_nodes_s(const struct cost *c, const struct moe *m, double tokens, double row_bytes)
+{
+    return cost_group_s(c, OP_ALL_TO_ALL, cost_far_rows(c, m, tokens) * row_bytes, &c->far) +
+           cost_group_s(c, OP_ALL_TO_ALL, tokens * m->active * cost_rows_moved(c, m) * row_bytes, &c->near);
+}
+
+/* what the rows that came to a node pass through memory more often */
+static double copies_s(const struct cost *c, const struct moe *m, double tokens, double row_bytes)
+{
+    return cost_stream_s(c, 2 * cost_far_rows(c, m, tokens) * row_bytes);
+}
+
+uint32_t cost_exchange_nodes(const struct cost *c)
+{
+    const struct decision *d = c->decision;
+    const struct model *model = &c->job->model;
+    const struct moe *m = NULL;
+    if (d->ep_nodes)
+        return d->ep_nodes;
+    for (uint32_t i = 0; i < model->nlayers && c->far.n > 1 && !m; i++)
+        m = model->layers[i]->is_moe ? &model->layers[i]->moe : NULL;
+    if (!m)
+        return 1;
+    double tokens = (double)d->microbatch * (double)c->job->train.sequence / d->cp / d->tp;
+    double row_bytes = (c->job->train.precision == DT_FP32 ? 4.0 : 2.0) * (double)model->width;
+    double once = over_nodes_s(c, m, tokens, row_bytes) + copies_s(c, m, tokens, row_bytes);
+    return once < straight_s(c, m, tokens, row_bytes) ? c->far.n : 1;
+}
+
+struct cost_exchange cost_exchange(const struct cost *c, const struct moe *m, double tokens, double row_bytes)
+{
+    double moved = tokens * m->active * cost_rows_moved(c, m);
+    bool stack = c->profile->ep_once_per_node > 0.5; /* copies rows where they arrive, and sends counts with them */
+    double dispatch = cost_dispatch_s(c, moved / m->active * row_bytes, m->active, m->groups, m->pick, &c->ep, stack);
+    struct cost_exchange x = {.way_s = dispatch};
+    bool ours = c->profile->allocator < 0.5 && c->decision->ep > 1;
+    if (c->ep.level == COST_FLOOR && !stack) { /* on no nodes yet: no slower than either way, without what starts them */
+        double once = cost_floor_dispatch_s(c, tokens * row_bytes, m->active, m->groups, m->pick, c->ep.n);
+        x.way_s = fmin(dispatch, 0.9 * fmax(0, once - 50e-6));
+        return x;
+    }
+    uint32_t nodes = stack ? 1 : cost_exchange_nodes(c);
+    if (nodes > 1) {
+        double choices = 4 * m->active * cost_far_rows(c, m, tokens);
+        x.way_s = over_nodes_s(c, m, tokens, row_bytes);
+        x.copies_s = copies_s(c, m, tokens, row_bytes);
+        x.rows = cost_far_rows(c, m, tokens);
+        /* choices and their weights go once, with the counts of rows within the node; gradients of the weights come back */
+        x.forward_s = 2 * cost_group_s(c, OP_ALL_TO_ALL, choices, &c->far) +
+                      cost_group_s(c, OP_ALL_TO_ALL, 4.0 * m->experts / nodes, &c->near);
+        x.backward_s = cost_group_s(c, OP_ALL_TO_ALL, choices, &c->far) + 2 * cost_group_s(c, OP_ALL_TO_ALL, 4 * moved, &c->near);
+    } else if (ours) { /* counts; in backward rows' weights and their gradients: latency mostly */
+        x.forward_s = cost_group_s(c, OP_ALL_TO_ALL, 4 * m->experts, &c->ep);
+        x.backward_s = 2 * cost_group_s(c, OP_ALL_TO_ALL, 4 * moved, &c->ep);
+    }
+    return x;
+}
