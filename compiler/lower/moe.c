@@ -310,15 +310,27 @@ static uint32_t spread_over(const struct lower *l)
     return l->mesh.dim[over_nodes(l) ? MESH_EP_NEAR : MESH_EP];
 }
 
+/* Between nodes rows take the network, within them links: of two actions that run together one's may travel beside the other's. */
+static enum queue far_queue(const struct lower *l)
+{
+    bool free = l->d->zero < 2 && lower_dp_queue(l) == QUEUE_DP && !l->evaluation;
+    return decision_pairs(l->d->schedule) && free ? QUEUE_DP : QUEUE_TP;
+}
+
+static enum queue near_queue(const struct lower *l)
+{
+    return over_nodes(l) ? QUEUE_TP : exchange_queue(l);
+}
+
 /* blocks x, one per expert rank, to these ranks: y; then to all that share an expert.  Rows, or counts. */
 static void exchange(struct lower *l, struct mat x, struct mat y, const char *name)
 {
     uint32_t ep = spread_over(l), etp = l->mesh.dim[MESH_ETP];
     struct mat part = ep && etp ? lower_temp(l, name, x.dtype, x.rows, x.cols) : ep ? y : x;
     if (ep)
-        lower_collective(l, OP_ALL_TO_ALL, exchange_queue(l), ep, x, part);
+        lower_collective(l, OP_ALL_TO_ALL, near_queue(l), ep, x, part);
     if (etp)
-        lower_collective(l, OP_ALL_GATHER, exchange_queue(l), etp, part, y);
+        lower_collective(l, OP_ALL_GATHER, near_queue(l), etp, part, y);
 }
 
 /* the way back: partial sums over etp into the own rows, then home */
@@ -327,9 +339,9 @@ static void exchange_back(struct lower *l, struct mat x, struct mat y, const cha
     uint32_t ep = spread_over(l), etp = l->mesh.dim[MESH_ETP];
     struct mat part = ep && etp ? lower_temp(l, name, y.dtype, y.rows, y.cols) : etp ? y : x;
     if (etp)
-        lower_collective(l, OP_REDUCE_SCATTER, exchange_queue(l), etp, x, part);
+        lower_collective(l, OP_REDUCE_SCATTER, near_queue(l), etp, x, part);
     if (ep)
-        lower_collective(l, OP_ALL_TO_ALL, exchange_queue(l), ep, part, y);
+        lower_collective(l, OP_ALL_TO_ALL, near_queue(l), ep, part, y);
 }
 
 static bool exchanges(const struct lower *l)
@@ -404,14 +416,14 @@ static void carry(struct lower *l, const struct experts *e, struct mat x, const 
     ARG(l, i, DISPATCH, x, x, MARK_READ);
     ARG(l, i, DISPATCH, place, e->home, MARK_READ);
     ARG(l, i, DISPATCH, weight, no_mat(), MARK_READ);
-    lower_collective(l, OP_ALL_TO_ALL, exchange_queue(l), l->mesh.dim[MESH_EP_FAR], sent, y);
+    lower_collective(l, OP_ALL_TO_ALL, far_queue(l), l->mesh.dim[MESH_EP_FAR], sent, y);
 }
 
 /* what the nodes' experts make of a token: x comes home and is added up */
 static void bring(struct lower *l, const struct experts *e, struct mat x, const char *name, struct mat y, enum mark mark)
 {
     struct mat came = node_temp(l, e, name, x);
-    lower_collective(l, OP_ALL_TO_ALL, exchange_queue(l), l->mesh.dim[MESH_EP_FAR], x, came);
+    lower_collective(l, OP_ALL_TO_ALL, far_queue(l), l->mesh.dim[MESH_EP_FAR], x, came);
     combine(l, came, e->home, no_mat(), y, mark);
 }
 
@@ -421,7 +433,7 @@ static struct mat arrange_node(struct lower *l, const struct experts *e, struct 
     struct mat came = node_temp(l, e, "farchosen", chosen);
     struct mat need = {l->metrics, NONE, METRIC_NEED * sizeof(double), 1, 2, 2, DTYPE_F64, NONE, 0};
     struct mat counts = lower_temp(l, "nodecounts", DTYPE_I32, e->rows.blocks * e->rows.experts, 1);
-    lower_collective(l, OP_ALL_TO_ALL, exchange_queue(l), l->mesh.dim[MESH_EP_FAR], chosen, came);
+    lower_collective(l, OP_ALL_TO_ALL, far_queue(l), l->mesh.dim[MESH_EP_FAR], chosen, came);
     uint32_t i = lower_insn(l, OP_ARRANGE);
     ARG(l, i, ARRANGE, place, e->place, MARK_WRITE);
     ARG(l, i, ARRANGE, counts, counts, MARK_WRITE);
