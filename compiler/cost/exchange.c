@@ -75,16 +75,15 @@ uint32_t cost_exchange_nodes(const struct cost *c)
 struct cost_exchange cost_exchange(const struct cost *c, const struct moe *m, double tokens, double row_bytes)
 {
     double moved = tokens * m->active * cost_rows_moved(c, m);
-    bool stack = c->profile->ep_once_per_node > 0.5; /* copies rows where they arrive, and sends counts with them */
+    bool stack = c->profile->ep_once_per_node > 0.5, ours = c->profile->allocator < 0.5 && c->decision->ep > 1;
     double dispatch = cost_dispatch_s(c, moved / m->active * row_bytes, m->active, m->groups, m->pick, &c->ep, stack);
     struct cost_exchange x = {.way_s = dispatch};
-    bool ours = c->profile->allocator < 0.5 && c->decision->ep > 1;
-    if (c->ep.level == COST_FLOOR && !stack) { /* on no nodes yet: no slower than either way, without what starts them */
+    if (c->ep.level == COST_FLOOR && ours && !stack) { /* on no nodes yet: no slower than either way, without what starts them */
         double once = cost_floor_dispatch_s(c, tokens * row_bytes, m->active, m->groups, m->pick, c->ep.n);
         x.way_s = fmin(dispatch, 0.9 * fmax(0, once - 50e-6));
         return x;
     }
-    uint32_t nodes = stack ? 1 : cost_exchange_nodes(c);
+    uint32_t nodes = stack || !ours ? 1 : cost_exchange_nodes(c); /* other stacks do what their profile says */
     if (nodes > 1) {
         double choices = 4 * m->active * cost_far_rows(c, m, tokens);
         x.way_s = over_nodes_s(c, m, tokens, row_bytes);

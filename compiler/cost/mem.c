@@ -259,7 +259,7 @@ static uint32_t communicators(const struct cost *c)
     n += d->dp * d->cp > d->shard && d->shard > 1;
     n += d->pp > 1 ? 2 : 0;                     /* to both neighbours */
     n += d->ep > 1 ? 2 : 0;                     /* dispatch, and the experts' reduction */
-    n += d->ep > 1 && cost_exchange_nodes(c) > 1; /* dispatch between nodes and within */
+    n += d->ep > 1 && c->profile->allocator < 0.5 && cost_exchange_nodes(c) > 1; /* dispatch between nodes and within */
     n += d->tp > 1 && (d->pp > 1 || d->dp > 1); /* the model-parallel group, for norms */
     return n;
 }
