@@ -74,6 +74,7 @@ const struct bench benches[] = {
     ROW(OP_COMBINE, {T, H, {"k", 2}, {"m", 16384}}, NONE, 0, 0),
     ROW(OP_COMBINE_W, {T, H, {"k", 2}, {"m", 16384}}, NONE, 0, 0),
     ROW(OP_ARRANGE, {T, {"k", 8}}, {{"experts", 256}, {"blocks", 1}, {"rows", 65536}, {"sequence", 8192}}, 0, 256),
+    ROW(OP_ARRANGE_ONCE, {T, {"k", 8}}, {{"experts", 256}, {"blocks", 8}, {"rows", 8192}, {"sequence", 8192}, {"mean", 3690}}, 0, 256),
     ROW(OP_ROUTE, {T, {"e", 256}, {"k", 8}}, {{"sigmoid", 1}, {"groups", 8}, {"pick", 4}, {"normalize", 1}, {"scale", 1}, {"sequence", 8192}}, 0, 0),
     ROW(OP_CONCAT, {T, {"w", 8192}, H}, NONE, 0, 0),
     ROW(OP_COLUMNS_SPLIT, {T, {"w", 1024}}, {{"parts", 8}}, 0, 0),

@@ -202,6 +202,52 @@ static void ref_arrange(struct sample *s)
     }
 }
 
+static void prepare_once(struct sample *s)
+{
+    AT(s, ARRANGE_ONCE, need, 0, 0) = AT(s, ARRANGE_ONCE, need, 0, 1) = 0;
+}
+
+/* is choice j of token i of block b, and among its expert's first `capacity` of the sequence? */
+static bool visits(const struct sample *s, uint32_t i, uint32_t j, uint32_t b)
+{
+    int64_t capacity = INT_ATTR(s, ARRANGE_ONCE, capacity), start = INT_ATTR(s, ARRANGE_ONCE, start), before = 0;
+    double each = (double)(INT_ATTR(s, ARRANGE_ONCE, experts) / INT_ATTR(s, ARRANGE_ONCE, blocks)),
+           e = AT(s, ARRANGE_ONCE, index, i, j);
+    EACH(s, ARRANGE_ONCE, index, q, r)
+    before += (q < i || (q == i && r < j)) && AT(s, ARRANGE_ONCE, index, q, r) == e &&
+              (start + q) / INT_ATTR(s, ARRANGE_ONCE, sequence) == (start + i) / INT_ATTR(s, ARRANGE_ONCE, sequence);
+    return e >= 0 && e < (double)INT_ATTR(s, ARRANGE_ONCE, experts) && floor(e / each) == b && (!capacity || before < capacity);
+}
+
+/* a token's row in a block: as many as tokens before it have one; the first of its choices there points at it */
+static void ref_once(struct sample *s)
+{
+    uint32_t k = COLS(s, ARRANGE_ONCE, index), blocks = (uint32_t)INT_ATTR(s, ARRANGE_ONCE, blocks);
+    uint32_t each = (uint32_t)INT_ATTR(s, ARRANGE_ONCE, experts) / blocks, rows = (uint32_t)INT_ATTR(s, ARRANGE_ONCE, rows);
+    EACH(s, ARRANGE_ONCE, chosen, r, j) AT(s, ARRANGE_ONCE, chosen, r, j) = -1;
+    EACH(s, ARRANGE_ONCE, place, i, j) AT(s, ARRANGE_ONCE, place, i, j) = -1;
+    for (uint32_t b = 0; b < blocks; b++) {
+        uint32_t next = 0;
+        for (uint32_t i = 0; i < ROWS(s, ARRANGE_ONCE, index); i++) {
+            bool there = false;
+            for (uint32_t j = 0; j < k; j++) {
+                if (!visits(s, i, j, b))
+                    continue;
+                if (next < rows && !there)
+                    AT(s, ARRANGE_ONCE, place, i, j) = b * rows + next;
+                if (next < rows)
+                    AT(s, ARRANGE_ONCE, chosen, b * rows + next, j) = AT(s, ARRANGE_ONCE, index, i, j) - b * each;
+                there = true;
+            }
+            next += there;
+        }
+        if (next > rows) {
+            AT(s, ARRANGE_ONCE, need, 0, 0) = fmax(AT(s, ARRANGE_ONCE, need, 0, 0), next / REAL_ATTR(s, ARRANGE_ONCE, mean));
+            AT(s, ARRANGE_ONCE, need, 0, 1) = fmax(AT(s, ARRANGE_ONCE, need, 0, 1), next);
+        }
+    }
+}
+
 /* every choice has a row of its own; every fifth was dropped */
 static void distinct_places(double *place, size_t n)
 {
@@ -405,6 +451,13 @@ static const struct kernel_case cases[] = {
      4,
      0,
      0},
+    {OP_ARRANGE_ONCE, {{"t", 13}, {"k", 3}}, {{"experts", 8}, {"blocks", 4}, {"rows", 13}, {"sequence", 4}, {"mean", 6}},
+     prepare_once, ref_once, 8, 0, 0},
+    {OP_ARRANGE_ONCE, {{"t", 13}, {"k", 3}}, {{"experts", 8}, {"blocks", 2}, {"rows", 5}, {"sequence", 4}, {"mean", 7.5}},
+     prepare_once, ref_once, 9, 0, 0},
+    {OP_ARRANGE_ONCE, {{"t", 13}, {"k", 4}},
+     {{"experts", 6}, {"blocks", 2}, {"rows", 13}, {"sequence", 4}, {"start", 3}, {"capacity", 1}, {"mean", 2}},
+     prepare_once, ref_once, 6, 0, 0},
     {OP_DISPATCH, {{"t", 5}, {"h", 7}, {"k", 2}, {"m", 12}}, {{0}}, prepare_dispatch, ref_dispatch, 0, 0, 0},
     {OP_DISPATCH,
      {{"t", 5}, {"h", 7}, {"k", 2}, {"m", 12}},
