@@ -21,6 +21,7 @@ struct block {
     double sequence;
     const uint8_t *again;         /* by operator: full recomputation runs it once more, because backward reads on it */
     double forward_kernels, backward_kernels;
+    double beside_s; /* transfers that go beside other transfers of a pair's other microbatch, in each direction */
     struct cost_block out;
 };
 
@@ -260,8 +261,9 @@ static void experts(struct block *b, const struct opr *o)
     if (c->job->wishes.never_overlap & OVERLAP_ALL_TO_ALL)
         return;
     double hidden = fmax(0, share - c->profile->ep_overlap_shown);
-    b->out.forward_hidden_s += hidden * dispatch;
-    b->out.backward_hidden_s += hidden * dispatch;
+    b->beside_s += 2 * share * x.beside_s;
+    b->out.forward_hidden_s += hidden * (dispatch - 2 * x.beside_s);
+    b->out.backward_hidden_s += hidden * (dispatch - 2 * x.beside_s);
 }
 
 static void stream(struct block *b, const struct opr *o)
@@ -380,6 +382,8 @@ static struct cost_block block_make(struct arena *a, const struct cost *c, const
     b.out.forward_s = waits(c->profile, b.out.forward_s, b.out.forward_comm_s, host_s * b.forward_kernels);
     b.out.backward_s = waits(c->profile, b.out.backward_s, b.out.backward_comm_s, host_s * b.backward_kernels);
     cap_hidden(&b.out);
+    b.out.forward_hidden_s += b.beside_s;
+    b.out.backward_hidden_s += b.beside_s;
     cost_keep(a, c, e, layer, &b.out);
     return b.out;
 }

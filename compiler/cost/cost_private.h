@@ -69,9 +69,10 @@ void cost_split_experts(struct cost *c);
 /* rows of `tokens` tokens that travel between nodes, as blocks have room for them */
 double cost_far_rows(const struct cost *c, const struct moe *m, double tokens);
 /* of a microbatch's tokens in a layer: seconds of their rows one way; what else travels forward and backward; memory traffic,
- * one way, that straight ones do without; rows that lie on this node's rank once per node, 0 where they go straight */
+ * one way, that straight ones do without; rows that lie on this node's rank once per node, 0 where they go straight; of way_s,
+ * what travels over other wires beside the rest of another microbatch's */
 struct cost_exchange {
-    double way_s, forward_s, backward_s, copies_s, rows;
+    double way_s, forward_s, backward_s, copies_s, rows, beside_s;
 };
 struct cost_exchange cost_exchange(const struct cost *c, const struct moe *m, double tokens, double row_bytes);
 /* n expert ranks, `stride` apart: for all-to-all */

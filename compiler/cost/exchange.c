@@ -43,10 +43,14 @@ static double straight_s(const struct cost *c, const struct moe *m, double token
     return cost_group_s(c, OP_ALL_TO_ALL, tokens * m->active * cost_rows_moved(c, m) * row_bytes, &c->ep);
 }
 
-static double over_nodes_s(const struct cost *c, const struct moe *m, double tokens, double row_bytes)
+static double far_s(const struct cost *c, const struct moe *m, double tokens, double row_bytes)
 {
-    return cost_group_s(c, OP_ALL_TO_ALL, cost_far_rows(c, m, tokens) * row_bytes, &c->far) +
-           cost_group_s(c, OP_ALL_TO_ALL, tokens * m->active * cost_rows_moved(c, m) * row_bytes, &c->near);
+    return cost_group_s(c, OP_ALL_TO_ALL, cost_far_rows(c, m, tokens) * row_bytes, &c->far);
+}
+
+static double near_s(const struct cost *c, const struct moe *m, double tokens, double row_bytes)
+{
+    return cost_group_s(c, OP_ALL_TO_ALL, tokens * m->active * cost_rows_moved(c, m) * row_bytes, &c->near);
 }
 
 /* what the rows that came to a node pass through memory more often */
@@ -68,7 +72,7 @@ uint32_t cost_exchange_nodes(const struct cost *c)
         return 1;
     double tokens = (double)d->microbatch * (double)c->job->train.sequence / d->cp / d->tp;
     double row_bytes = (c->job->train.precision == DT_FP32 ? 4.0 : 2.0) * (double)model->width;
-    double once = over_nodes_s(c, m, tokens, row_bytes) + copies_s(c, m, tokens, row_bytes);
+    double once = far_s(c, m, tokens, row_bytes) + near_s(c, m, tokens, row_bytes) + copies_s(c, m, tokens, row_bytes);
     return once < straight_s(c, m, tokens, row_bytes) ? c->far.n : 1;
 }
 
@@ -86,7 +90,9 @@ struct cost_exchange cost_exchange(const struct cost *c, const struct moe *m, do
     uint32_t nodes = stack || !ours ? 1 : cost_exchange_nodes(c); /* other stacks do what their profile says */
     if (nodes > 1) {
         double choices = 4 * m->active * cost_far_rows(c, m, tokens);
-        x.way_s = over_nodes_s(c, m, tokens, row_bytes);
+        double far = far_s(c, m, tokens, row_bytes), near = near_s(c, m, tokens, row_bytes);
+        x.way_s = far + near;
+        x.beside_s = c->job->wishes.never_overlap & (OVERLAP_DP | OVERLAP_ALL_TO_ALL) ? 0 : fmin(far, near);
         x.copies_s = copies_s(c, m, tokens, row_bytes);
         x.rows = cost_far_rows(c, m, tokens);
         /* choices and their weights go once, with the counts of rows within the node; gradients of the weights come back */

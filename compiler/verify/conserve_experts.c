@@ -14,21 +14,19 @@
  *
  * A block that may lack room must say what it lacks, or be as long as what its tokens can send at most. */
 
-#include "compiler/verify/conserve.h"
+#include "compiler/verify/conserve_experts.h"
 
-#include <math.h>
-
-static const struct node *node_at(const struct machine *m, uint32_t node)
+const struct node *experts_node(const struct machine *m, uint32_t node)
 {
     return &m->c->nodes->at[node];
 }
 
 /* the layer whose router a node of choices, or of what follows from them, belongs to */
-static const struct moe *moe_of(const struct machine *m, uint32_t node)
+const struct moe *experts_layer(const struct machine *m, uint32_t node)
 {
-    const struct recipe *r = &node_at(m, node)->recipe;
+    const struct recipe *r = &experts_node(m, node)->recipe;
     if (r->op == OP_ARRANGE || r->op == OP_ARRANGE_ONCE)
-        r = &node_at(m, r->input[r->op == OP_ARRANGE ? OPND(ARRANGE, index) : OPND(ARRANGE_ONCE, index)])->recipe;
+        r = &experts_node(m, r->input[r->op == OP_ARRANGE ? OPND(ARRANGE, index) : OPND(ARRANGE_ONCE, index)])->recipe;
     uint64_t layer = r->attr[ATTR(ROUTE, layer)];
     const struct model *model = &m->c->plan->job->model;
     bool known = r->op == OP_ROUTE && layer < (uint64_t)model->nlayers + model->predict;
@@ -45,7 +43,7 @@ static bool same_rows(struct machine *m, uint32_t i, const struct value *x, cons
 }
 
 /* an operand, if it is there, into the recipe; it must have the rows of `like`, where that has a node */
-static bool input(struct machine *m, uint32_t i, struct recipe *r, size_t k, const struct value *like,
+bool experts_input(struct machine *m, uint32_t i, struct recipe *r, size_t k, const struct value *like,
                   struct value *out)
 {
     *out = (struct value){.kind = VALUE_ZERO};
@@ -57,7 +55,7 @@ static bool input(struct machine *m, uint32_t i, struct recipe *r, size_t k, con
     return !like || same_rows(m, i, like, out);
 }
 
-static bool output(struct machine *m, uint32_t i, struct recipe *r, size_t k, const struct extent *over,
+bool experts_output(struct machine *m, uint32_t i, struct recipe *r, size_t k, const struct extent *over,
                    struct extent row, struct extent col, const struct routed *routed)
 {
     r->output = (uint16_t)k;
@@ -69,16 +67,16 @@ static bool output(struct machine *m, uint32_t i, struct recipe *r, size_t k, co
     return conserve_emit_one(m, i, k, &v);
 }
 
-static bool whole_columns(struct machine *m, uint32_t i, const struct value *v)
+bool experts_whole_columns(struct machine *m, uint32_t i, const struct value *v)
 {
-    return extent_whole(&v->col, node_at(m, v->node)->cols) ||
+    return extent_whole(&v->col, experts_node(m, v->node)->cols) ||
            conserve_fail_inputs(m, i, "it needs all columns of %s, but has %s",
                                 nodes_name(m->c->nodes, v->node), extent_text(m->c->arena, &v->col));
 }
 
 /* rows start, start + 1, ... of the microbatch's: a multiple of the sequence must lie `start` rows before
  * them */
-static bool check_start(struct machine *m, uint32_t i, size_t sequence, size_t start,
+bool experts_check_start(struct machine *m, uint32_t i, size_t sequence, size_t start,
                         const struct extent *row)
 {
     struct extent at;
@@ -118,16 +116,16 @@ static bool route(struct machine *m, uint32_t i)
     struct value logits, bias, step;
     conserve_attrs(m, i, &r);
     r.attr[ATTR(ROUTE, sequence)] = 0;
-    if (!input(m, i, &r, OPND(ROUTE, logits), NULL, &logits) ||
-        !input(m, i, &r, OPND(ROUTE, bias), NULL, &bias) ||
-        !input(m, i, &r, OPND(ROUTE, step), NULL, &step) || !whole_columns(m, i, &logits) ||
-        (bias.kind == VALUE_NODES && !whole_columns(m, i, &bias)) ||
-        !check_start(m, i, ATTR(ROUTE, sequence), ATTR(ROUTE, start), &logits.row) ||
+    if (!experts_input(m, i, &r, OPND(ROUTE, logits), NULL, &logits) ||
+        !experts_input(m, i, &r, OPND(ROUTE, bias), NULL, &bias) ||
+        !experts_input(m, i, &r, OPND(ROUTE, step), NULL, &step) || !experts_whole_columns(m, i, &logits) ||
+        (bias.kind == VALUE_NODES && !experts_whole_columns(m, i, &bias)) ||
+        !experts_check_start(m, i, ATTR(ROUTE, sequence), ATTR(ROUTE, start), &logits.row) ||
         !check_sample(m, i, &logits.row) ||
         !conserve_places(m, i, ATTR(ROUTE, first), ATTR(ROUTE, shift), &logits.row))
         return false;
     for (size_t k = OPND(ROUTE, index); k <= OPND(ROUTE, score); k++)
-        if (!output(m, i, &r, k, NULL, logits.row, extent_new(0, prove_operand(m->program, i, k)->cols),
+        if (!experts_output(m, i, &r, k, NULL, logits.row, extent_new(0, prove_operand(m->program, i, k)->cols),
                     NULL))
             return false;
     return true;
@@ -142,7 +140,7 @@ static bool check_load(struct machine *m, uint32_t i, size_t k, size_t sequence,
     struct extent want;
     if (o->buffer == NONE)
         return true;
-    if (!conserve_read_parts(m, i, k, p) || !check_start(m, i, sequence, start, &rows->row) ||
+    if (!conserve_read_parts(m, i, k, p) || !experts_check_start(m, i, sequence, start, &rows->row) ||
         !conserve_bind(m, i, start, 0, &want))
         return false;
     const struct value v = p->at[0].value;
@@ -155,7 +153,7 @@ static bool check_load(struct machine *m, uint32_t i, size_t k, size_t sequence,
                have->n == 1;
     const struct block *b = &have->at[0];
     bool fine =
-        one && node_at(m, node)->recipe.op == OP_LOAD && b->count == 1 && !b->first && b->extent.len == all;
+        one && experts_node(m, node)->recipe.op == OP_LOAD && b->count == 1 && !b->first && b->extent.len == all;
     /* the rows must lie among them, `start` rows behind the first where sequences are whole */
     for (int d = 0; fine && d < NDIGITS && !cut; d++)
         fine = rows->row.step[d] == b->extent.step[d];
@@ -177,11 +175,11 @@ static bool route_back(struct machine *m, uint32_t i)
     struct value score, index, dweight;
     conserve_attrs(m, i, &r);
     r.attr[ATTR(ROUTE_I, sequence)] = 0;
-    return input(m, i, &r, OPND(ROUTE_I, score), NULL, &score) && whole_columns(m, i, &score) &&
-           input(m, i, &r, OPND(ROUTE_I, index), &score, &index) &&
-           input(m, i, &r, OPND(ROUTE_I, dweight), &score, &dweight) &&
+    return experts_input(m, i, &r, OPND(ROUTE_I, score), NULL, &score) && experts_whole_columns(m, i, &score) &&
+           experts_input(m, i, &r, OPND(ROUTE_I, index), &score, &index) &&
+           experts_input(m, i, &r, OPND(ROUTE_I, dweight), &score, &dweight) &&
            check_load(m, i, OPND(ROUTE_I, load), ATTR(ROUTE_I, sequence), ATTR(ROUTE_I, start), &score, &r) &&
-           output(m, i, &r, OPND(ROUTE_I, dlogits), NULL, score.row, score.col, NULL);
+           experts_output(m, i, &r, OPND(ROUTE_I, dlogits), NULL, score.row, score.col, NULL);
 }
 
 /* Counts of one or several sequences; which ones is said by the rows that are counted.  One row may be the
@@ -192,7 +190,7 @@ static bool load(struct machine *m, uint32_t i)
     struct value index;
     const struct operand *o = prove_operand(m->program, i, OPND(LOAD, load));
     struct extent start;
-    if (!input(m, i, &r, OPND(LOAD, index), NULL, &index) || !whole_columns(m, i, &index) ||
+    if (!experts_input(m, i, &r, OPND(LOAD, index), NULL, &index) || !experts_whole_columns(m, i, &index) ||
         !conserve_bind(m, i, ATTR(LOAD, start), 0, &start))
         return false;
     int64_t sequence = prove_attr(m->program, i, ATTR(LOAD, sequence))->u.i, last = start.lo + index.row.len;
@@ -201,12 +199,12 @@ static bool load(struct machine *m, uint32_t i)
     if (last > sequence * (int64_t)o->rows)
         return conserve_fail(m, i, "some of its rows belong to none of its %u sequences of %lld", o->rows,
                              (long long)sequence);
-    if (o->rows > 1 && !check_start(m, i, ATTR(LOAD, sequence), ATTR(LOAD, start), &index.row))
+    if (o->rows > 1 && !experts_check_start(m, i, ATTR(LOAD, sequence), ATTR(LOAD, start), &index.row))
         return false;
-    const struct moe *moe = moe_of(m, index.node);
+    const struct moe *moe = experts_layer(m, index.node);
     if (!moe || o->cols != moe->experts)
         return conserve_fail(m, i, "it counts %u experts", o->cols);
-    return output(m, i, &r, OPND(LOAD, load), &index.row, extent_new(0, o->rows), extent_new(0, o->cols),
+    return experts_output(m, i, &r, OPND(LOAD, load), &index.row, extent_new(0, o->rows), extent_new(0, o->cols),
                   NULL);
 }
 
@@ -216,176 +214,12 @@ static bool balance(struct machine *m, uint32_t i)
     struct value score;
     conserve_attrs(m, i, &r);
     r.attr[ATTR(BALANCE, sequence)] = 0;
-    return input(m, i, &r, OPND(BALANCE, score), NULL, &score) && whole_columns(m, i, &score) &&
+    return experts_input(m, i, &r, OPND(BALANCE, score), NULL, &score) && experts_whole_columns(m, i, &score) &&
            check_load(m, i, OPND(BALANCE, load), ATTR(BALANCE, sequence), ATTR(BALANCE, start), &score, &r) &&
-           output(m, i, &r, OPND(BALANCE, loss), &score.row, extent_new(0, 1), extent_new(0, 1), NULL);
+           experts_output(m, i, &r, OPND(BALANCE, loss), &score.row, extent_new(0, 1), extent_new(0, 1), NULL);
 }
 
 /* ---- rows to the experts and back ---- */
-
-static struct routed *new_routed(struct machine *m, const struct extent *row, uint32_t blocks,
-                                       uint32_t rows)
-{
-    struct routed *t = ARENA_NEW(m->c->scratch, struct routed);
-    struct block *b = ARENA_NEW(m->c->scratch, struct block);
-    *b = (struct block){.extent = *row, .count = 1};
-    *t = (struct routed){.tokens = {1, b}, .blocks = blocks, .rows = rows};
-    return t;
-}
-
-/* Rows of one block that these tokens can need at most; `each` for one token. */
-static int64_t most_rows(const struct machine *m, int64_t tokens, int64_t each, int64_t experts, int64_t capacity)
-{
-    int64_t own = conserve_sequence(m), part = own < tokens ? own : tokens, most = tokens * each;
-    int64_t sequences = tokens % part ? tokens / part + 2 : tokens / part;
-    return capacity && sequences * capacity * experts < most ? sequences * capacity * experts : most;
-}
-
-/* the model's: rows per sequence and expert that `tokens` tokens may have; 0 = no limit */
-static int64_t capacity_of(const struct machine *m, const struct moe *moe, int64_t tokens)
-{
-    int64_t own = conserve_sequence(m), part = own < tokens ? own : tokens;
-    return moe->capacity > 0 ? (int64_t)ceil(moe->capacity * (double)part * moe->active / moe->experts) : 0;
-}
-
-/* The value that rows were sent to nodes of; the node itself where they were not. */
-static uint32_t sent_node(const struct machine *m, const struct value *v)
-{
-    const struct recipe *r = &node_at(m, v->node)->recipe;
-    if (v->kind != VALUE_NODES || !v->routed || !v->routed->once)
-        return v->node;
-    return r->op == OP_ARRANGE_ONCE ? r->input[OPND(ARRANGE_ONCE, index)] : r->input[OPND(DISPATCH, x)];
-}
-
-/* what these rows lack joins what others lacked before; every rank answers for its own tokens */
-static bool lacks(struct machine *m, uint32_t i, struct recipe *r, size_t need, const struct blocks *tokens)
-{
-    struct parts *p = &m->c->parts[0];
-    if (!conserve_read_parts(m, i, need, p))
-        return false;
-    r->output = (uint16_t)need;
-    uint32_t node = conserve_find(m, i, r);
-    if (node == NONE)
-        return false;
-    m->c->lacks |= r->op == OP_ARRANGE ? NEED_ROWS : NEED_NODES;
-    struct value v = {.kind = VALUE_NODES, .node = node, .row = extent_new(0, 1), .col = extent_new(0, 2)}, sum;
-    struct term *term = ARENA_NEW(m->c->scratch, struct term);
-    *term = (struct term){node, *tokens};
-    if (!blocks_whole(tokens, node_at(m, node)->domain)) {
-        v.node = NODE_ZERO;
-        v.nterms = 1;
-        v.terms = term;
-    }
-    sum = v;
-    const char *why = p->n == 1 ? value_add(m->c->scratch, m->c->nodes, &p->at[0].value, &v, &sum)
-                                : "what experts lack is not in one place";
-    return why ? conserve_fail_inputs(m, i, "%s", why) : conserve_emit_one(m, i, need, &sum);
-}
-
-/* may blocks of so many rows lack room where nobody is told? */
-static bool check_room(struct machine *m, uint32_t i, size_t need, int64_t rows, int64_t most, bool *bounded)
-{
-    *bounded = prove_operand(m->program, i, need)->buffer != NONE;
-    return rows >= most || *bounded || m->program->insns[i].action != 'F' ||
-           conserve_fail(m, i, "its blocks of %lld rows may lack room for up to %lld, and nobody is told",
-                         (long long)rows, (long long)most);
-}
-
-/* choices that came to a node with the rows of tokens; of the node's own experts, counted from its first */
-static bool arrange_node(struct machine *m, uint32_t i, struct recipe *r, const struct value *index)
-{
-    const struct moe *moe = moe_of(m, index->node);
-    const struct routed *came = index->routed, *sent = came->from;
-    int64_t experts = prove_attr(m->program, i, ATTR(ARRANGE, experts))->u.i,
-            blocks = prove_attr(m->program, i, ATTR(ARRANGE, blocks))->u.i;
-    int64_t rows = prove_attr(m->program, i, ATTR(ARRANGE, rows))->u.i;
-    bool bounded;
-    if (!moe || !sent || came->home || index->row.len * came->blocks != moe->experts || sent->tokens.n != 1 ||
-        node_at(m, index->node)->recipe.op != OP_ARRANGE_ONCE)
-        return conserve_fail_inputs(m, i, "it arranges %s, which are no choices that came to a node",
-                                    value_text(m->c->arena, m->c->nodes, index));
-    if (experts != index->row.len || experts % blocks)
-        return conserve_fail(m, i, "it arranges %lld experts in %lld blocks", (long long)experts, (long long)blocks);
-    int64_t tokens = sent->tokens.at[0].extent.len, own = experts / blocks, capacity = capacity_of(m, moe, tokens);
-    const struct attr *start = prove_attr(m->program, i, ATTR(ARRANGE, start));
-    if (prove_attr(m->program, i, ATTR(ARRANGE, capacity))->u.i || start->u.i || start->slot != NONE ||
-        prove_attr(m->program, i, ATTR(ARRANGE, sequence))->u.i != conserve_sequence(m))
-        return conserve_fail(m, i, "it counts choices that came to a node by sequence");
-    if (prove_attr(m->program, i, ATTR(ARRANGE, tokens))->u.i != tokens)
-        return conserve_fail(m, i, "its mean is not that of %lld tokens", (long long)tokens);
-    int64_t each = moe->active < own ? moe->active : own, most = came->rows * each;
-    if (capacity && most_rows(m, tokens, each, own, capacity) < most)
-        most = most_rows(m, tokens, each, own, capacity);
-    if (!check_room(m, i, OPND(ARRANGE, need), rows, most * came->blocks, &bounded))
-        return false;
-    struct routed *t = ARENA_NEW(m->c->scratch, struct routed);
-    *t = (struct routed){.tokens = came->tokens, .blocks = (uint32_t)blocks, .rows = (uint32_t)rows, .from = came};
-    r->input[OPND(ARRANGE, index)] = sent_node(m, index);
-    return (!bounded || lacks(m, i, r, OPND(ARRANGE, need), &sent->tokens)) &&
-           output(m, i, r, OPND(ARRANGE, place), NULL, index->row, index->col, t) &&
-           output(m, i, r, OPND(ARRANGE, counts), NULL, index->row, extent_new(0, 1), t);
-}
-
-static bool arrange(struct machine *m, uint32_t i)
-{
-    struct recipe r = {.op = OP_ARRANGE};
-    struct value index;
-    bool bounded;
-    if (!input(m, i, &r, OPND(ARRANGE, index), NULL, &index) || !whole_columns(m, i, &index))
-        return false;
-    if (index.routed && index.routed->once)
-        return arrange_node(m, i, &r, &index);
-    if (!check_start(m, i, ATTR(ARRANGE, sequence), ATTR(ARRANGE, start), &index.row))
-        return false;
-    const struct moe *moe = moe_of(m, index.node);
-    int64_t experts = prove_attr(m->program, i, ATTR(ARRANGE, experts))->u.i,
-            blocks = prove_attr(m->program, i, ATTR(ARRANGE, blocks))->u.i;
-    int64_t rows = prove_attr(m->program, i, ATTR(ARRANGE, rows))->u.i,
-            capacity = prove_attr(m->program, i, ATTR(ARRANGE, capacity))->u.i;
-    if (!moe || experts != moe->experts || experts % blocks || prove_attr(m->program, i, ATTR(ARRANGE, tokens))->u.i)
-        return conserve_fail(m, i, "it arranges %lld experts in %lld blocks", (long long)experts,
-                             (long long)blocks);
-    if (capacity != capacity_of(m, moe, index.row.len))
-        return conserve_fail(m, i, "its capacity of %lld rows is not the model's", (long long)capacity);
-    int64_t own = experts / blocks, each = moe->active < own ? moe->active : own;
-    if (!check_room(m, i, OPND(ARRANGE, need), rows, most_rows(m, index.row.len, each, own, capacity), &bounded))
-        return false;
-    const struct routed *t = new_routed(m, &index.row, (uint32_t)blocks, (uint32_t)rows);
-    return (!bounded || lacks(m, i, &r, OPND(ARRANGE, need), &t->tokens)) &&
-           output(m, i, &r, OPND(ARRANGE, place), NULL, index.row, index.col, t) &&
-           output(m, i, &r, OPND(ARRANGE, counts), NULL, extent_new(0, experts), extent_new(0, 1), t);
-}
-
-/* a row of each token for every node that it has a choice on, and which */
-static bool arrange_once(struct machine *m, uint32_t i)
-{
-    struct recipe r = {.op = OP_ARRANGE_ONCE};
-    struct value index;
-    bool bounded;
-    if (!input(m, i, &r, OPND(ARRANGE_ONCE, index), NULL, &index) || !whole_columns(m, i, &index) ||
-        !check_start(m, i, ATTR(ARRANGE_ONCE, sequence), ATTR(ARRANGE_ONCE, start), &index.row))
-        return false;
-    const struct moe *moe = moe_of(m, index.node);
-    int64_t experts = prove_attr(m->program, i, ATTR(ARRANGE_ONCE, experts))->u.i,
-            blocks = prove_attr(m->program, i, ATTR(ARRANGE_ONCE, blocks))->u.i;
-    int64_t rows = prove_attr(m->program, i, ATTR(ARRANGE_ONCE, rows))->u.i,
-            capacity = prove_attr(m->program, i, ATTR(ARRANGE_ONCE, capacity))->u.i;
-    double mean = prove_attr(m->program, i, ATTR(ARRANGE_ONCE, mean))->u.f;
-    if (!moe || index.routed || experts != moe->experts || blocks < 1 || experts % blocks ||
-        mean != model_node_rows(moe, (uint32_t)blocks, (double)index.row.len))
-        return conserve_fail(m, i, "it arranges %lld experts on %lld nodes", (long long)experts, (long long)blocks);
-    if (capacity != capacity_of(m, moe, index.row.len))
-        return conserve_fail(m, i, "its capacity of %lld rows is not the model's", (long long)capacity);
-    if (!check_room(m, i, OPND(ARRANGE_ONCE, need), rows, most_rows(m, index.row.len, 1, experts / blocks, capacity), &bounded))
-        return false;
-    struct routed *t = new_routed(m, &index.row, (uint32_t)blocks, (uint32_t)rows);
-    if (bounded && !lacks(m, i, &r, OPND(ARRANGE_ONCE, need), &t->tokens))
-        return false;
-    r.output = OPND(ARRANGE_ONCE, place);
-    t->once = conserve_find(m, i, &r);
-    return t->once != NONE && output(m, i, &r, OPND(ARRANGE_ONCE, place), NULL, index.row, index.col, t) &&
-           output(m, i, &r, OPND(ARRANGE_ONCE, chosen), NULL, extent_new(0, experts), index.col, t);
-}
 
 /* weights, where there are any, and places of the same choices */
 static bool weights_of(struct machine *m, uint32_t i, const struct value *weight, const struct value *place)
@@ -407,12 +241,12 @@ static bool dispatch(struct machine *m, uint32_t i)
 {
     struct recipe r = {.op = OP_DISPATCH};
     struct value x, place, weight;
-    if (!input(m, i, &r, OPND(DISPATCH, x), NULL, &x) ||
-        !input(m, i, &r, OPND(DISPATCH, place), NULL, &place) ||
-        !input(m, i, &r, OPND(DISPATCH, weight), NULL, &weight) || !whole_columns(m, i, &place) ||
+    if (!experts_input(m, i, &r, OPND(DISPATCH, x), NULL, &x) ||
+        !experts_input(m, i, &r, OPND(DISPATCH, place), NULL, &place) ||
+        !experts_input(m, i, &r, OPND(DISPATCH, weight), NULL, &weight) || !experts_whole_columns(m, i, &place) ||
         !weights_of(m, i, &weight, &place))
         return false;
-    const struct moe *moe = moe_of(m, place.node);
+    const struct moe *moe = experts_layer(m, place.node);
     const struct operand *y = prove_operand(m->program, i, OPND(DISPATCH, y));
     if (prove_operand(m->program, i, OPND(DISPATCH, x))->buffer == NONE) { /* weights alone, in one column */
         x = place;
@@ -420,10 +254,10 @@ static bool dispatch(struct machine *m, uint32_t i)
         x.routed = place.routed ? place.routed->from : NULL;
         if (y->cols != 1)
             return conserve_fail(m, i, "it writes weights in %u columns", y->cols);
-    } else if (!whole_columns(m, i, &x)) {
+    } else if (!experts_whole_columns(m, i, &x)) {
         return false;
     }
-    if (!moe || !place.routed || !placed_rows(&x, &place) || node_at(m, place.node)->recipe.output != 0)
+    if (!moe || !place.routed || !placed_rows(&x, &place) || experts_node(m, place.node)->recipe.output != 0)
         return conserve_fail_inputs(m, i, "its places %s are not those of its rows %s",
                                     value_text(m->c->arena, m->c->nodes, &place),
                                     extent_text(m->c->arena, &x.row));
@@ -431,17 +265,17 @@ static bool dispatch(struct machine *m, uint32_t i)
         return conserve_fail(m, i, "it writes %u rows, but the places are in %u blocks of %u", y->rows,
                              place.routed->blocks, place.routed->rows);
     if (r.input[OPND(DISPATCH, x)] != NODE_ZERO)
-        r.input[OPND(DISPATCH, x)] = sent_node(m, &x);
+        r.input[OPND(DISPATCH, x)] = experts_sent(m, &x);
     if (r.input[OPND(DISPATCH, weight)] != NODE_ZERO)
-        r.input[OPND(DISPATCH, weight)] = sent_node(m, &weight);
-    return output(m, i, &r, OPND(DISPATCH, y), NULL, place.routed->from ? place.row : extent_new(0, moe->experts), x.col,
+        r.input[OPND(DISPATCH, weight)] = experts_sent(m, &weight);
+    return experts_output(m, i, &r, OPND(DISPATCH, y), NULL, place.routed->from ? place.row : extent_new(0, moe->experts), x.col,
                   place.routed);
 }
 
 /* Have rows come back to the tokens of `place`, all of them? */
 static bool check_home(struct machine *m, uint32_t i, const struct value *x, const struct value *place)
 {
-    const struct moe *moe = moe_of(m, place->node);
+    const struct moe *moe = experts_layer(m, place->node);
     struct blocks own, *all = &own;
     struct extent experts = extent_new(0, moe ? moe->experts : 0);
     if (!moe || !place->routed || !x->routed || !extent_same(&x->row, place->routed->from ? &place->row : &experts) ||
@@ -497,39 +331,39 @@ static bool combine(struct machine *m, uint32_t i)
 {
     struct recipe r = {.op = OP_COMBINE};
     struct value x, place, weight;
-    if (!input(m, i, &r, OPND(COMBINE, place), NULL, &place) || !whole_columns(m, i, &place))
+    if (!experts_input(m, i, &r, OPND(COMBINE, place), NULL, &place) || !experts_whole_columns(m, i, &place))
         return false;
-    if (place.routed && place.routed->once && node_at(m, place.node)->recipe.output == 0 && !place.routed->from)
+    if (place.routed && place.routed->once && experts_node(m, place.node)->recipe.output == 0 && !place.routed->from)
         return combine_nodes(m, i, &place);
-    if (!input(m, i, &r, OPND(COMBINE, x), NULL, &x) ||
-        !input(m, i, &r, OPND(COMBINE, weight), NULL, &weight) || !check_home(m, i, &x, &place) ||
+    if (!experts_input(m, i, &r, OPND(COMBINE, x), NULL, &x) ||
+        !experts_input(m, i, &r, OPND(COMBINE, weight), NULL, &weight) || !check_home(m, i, &x, &place) ||
         !weights_of(m, i, &weight, &place))
         return false;
     if (r.input[OPND(COMBINE, weight)] != NODE_ZERO)
-        r.input[OPND(COMBINE, weight)] = sent_node(m, &weight);
+        r.input[OPND(COMBINE, weight)] = experts_sent(m, &weight);
     const struct routed *from = place.routed->from;
-    return output(m, i, &r, OPND(COMBINE, y), from ? &place.row : NULL, place.row, x.col, from);
+    return experts_output(m, i, &r, OPND(COMBINE, y), from ? &place.row : NULL, place.row, x.col, from);
 }
 
 static bool combine_weight(struct machine *m, uint32_t i)
 {
     struct recipe r = {.op = OP_COMBINE_W};
     struct value x, place, dy;
-    if (!input(m, i, &r, OPND(COMBINE_W, x), NULL, &x) ||
-        !input(m, i, &r, OPND(COMBINE_W, place), NULL, &place) ||
-        !input(m, i, &r, OPND(COMBINE_W, dy), NULL, &dy) || !check_home(m, i, &x, &place) || !whole_columns(m, i, &x) ||
-        !whole_columns(m, i, &place))
+    if (!experts_input(m, i, &r, OPND(COMBINE_W, x), NULL, &x) ||
+        !experts_input(m, i, &r, OPND(COMBINE_W, place), NULL, &place) ||
+        !experts_input(m, i, &r, OPND(COMBINE_W, dy), NULL, &dy) || !check_home(m, i, &x, &place) || !experts_whole_columns(m, i, &x) ||
+        !experts_whole_columns(m, i, &place))
         return false;
     const struct routed *from = place.routed->from;
     const struct extent *over = from ? &place.row : NULL;
     if (prove_operand(m->program, i, OPND(COMBINE_W, dy))->buffer == NONE)
-        return output(m, i, &r, OPND(COMBINE_W, dweight), over, place.row, place.col, from);
-    if (!whole_columns(m, i, &dy))
+        return experts_output(m, i, &r, OPND(COMBINE_W, dweight), over, place.row, place.col, from);
+    if (!experts_whole_columns(m, i, &dy))
         return false;
     if (dy.routed || from || !extent_same(&dy.row, &place.row))
         return conserve_fail_inputs(m, i, "its gradient is of rows %s, its places of %s",
                                     extent_text(m->c->arena, &dy.row), extent_text(m->c->arena, &place.row));
-    return output(m, i, &r, OPND(COMBINE_W, dweight), NULL, place.row, place.col, NULL);
+    return experts_output(m, i, &r, OPND(COMBINE_W, dweight), NULL, place.row, place.col, NULL);
 }
 
 /* ---- products ---- */
@@ -557,14 +391,14 @@ static bool grouped(struct machine *m, uint32_t i)
     struct recipe r = {.op = m->program->insns[i].op};
     struct value a, b, counts;
     r.attr[ATTR(GROUPED_NT, fp8)] = (uint64_t)prove_attr(m->program, i, ATTR(GROUPED_NT, fp8))->u.i;
-    if (!input(m, i, &r, OPND(GROUPED_NT, a), NULL, &a) || !input(m, i, &r, OPND(GROUPED_NT, b), NULL, &b) ||
-        !input(m, i, &r, OPND(GROUPED_NT, counts), NULL, &counts) || !check_group(m, i, &a, &counts))
+    if (!experts_input(m, i, &r, OPND(GROUPED_NT, a), NULL, &a) || !experts_input(m, i, &r, OPND(GROUPED_NT, b), NULL, &b) ||
+        !experts_input(m, i, &r, OPND(GROUPED_NT, counts), NULL, &counts) || !check_group(m, i, &a, &counts))
         return false;
     const struct extent *inner = r.op == OP_GROUPED_NT ? &b.col : &b.row;
     if (!extent_same(&b.member, &a.row) || !extent_same(&a.col, inner))
         return conserve_fail_inputs(m, i, "it multiplies %s by %s", value_text(m->c->arena, m->c->nodes, &a),
                                     value_text(m->c->arena, m->c->nodes, &b));
-    return output(m, i, &r, OPND(GROUPED_NT, c), &a.col, a.row, r.op == OP_GROUPED_NT ? b.row : b.col,
+    return experts_output(m, i, &r, OPND(GROUPED_NT, c), &a.col, a.row, r.op == OP_GROUPED_NT ? b.row : b.col,
                   a.routed);
 }
 
@@ -573,14 +407,14 @@ static bool grouped_weight(struct machine *m, uint32_t i)
     struct recipe r = {.op = OP_GROUPED_TN, .output = OPND(GROUPED_TN, c)};
     struct value a, b, counts;
     r.attr[ATTR(GROUPED_TN, fp8)] = (uint64_t)prove_attr(m->program, i, ATTR(GROUPED_TN, fp8))->u.i;
-    if (!input(m, i, &r, OPND(GROUPED_TN, a), NULL, &a) || !input(m, i, &r, OPND(GROUPED_TN, b), &a, &b) ||
-        !input(m, i, &r, OPND(GROUPED_TN, counts), NULL, &counts) || !check_group(m, i, &a, &counts))
+    if (!experts_input(m, i, &r, OPND(GROUPED_TN, a), NULL, &a) || !experts_input(m, i, &r, OPND(GROUPED_TN, b), &a, &b) ||
+        !experts_input(m, i, &r, OPND(GROUPED_TN, counts), NULL, &counts) || !check_group(m, i, &a, &counts))
         return false;
     uint32_t node = conserve_find(m, i, &r);
     if (node == NONE)
         return false;
     struct value v = {.kind = VALUE_NODES, .node = node, .row = a.col, .col = b.col, .member = a.row};
-    if (!blocks_whole(&a.routed->tokens, node_at(m, node)->domain)) {
+    if (!blocks_whole(&a.routed->tokens, experts_node(m, node)->domain)) {
         struct term *term = ARENA_NEW(m->c->scratch, struct term);
         *term = (struct term){node, a.routed->tokens};
         v.node = NODE_ZERO;
@@ -595,15 +429,15 @@ static bool weigh_back(struct machine *m, uint32_t i)
 {
     struct recipe r = {.op = OP_WEIGH_I};
     struct value dy, x, weight;
-    if (!input(m, i, &r, OPND(WEIGH_I, dy), NULL, &dy) || !input(m, i, &r, OPND(WEIGH_I, x), &dy, &x) ||
-        !input(m, i, &r, OPND(WEIGH_I, weight), &dy, &weight) || !whole_columns(m, i, &weight))
+    if (!experts_input(m, i, &r, OPND(WEIGH_I, dy), NULL, &dy) || !experts_input(m, i, &r, OPND(WEIGH_I, x), &dy, &x) ||
+        !experts_input(m, i, &r, OPND(WEIGH_I, weight), &dy, &weight) || !experts_whole_columns(m, i, &weight))
         return false;
     if (!dy.routed || dy.routed->home || !extent_same(&dy.col, &x.col))
         return conserve_fail_inputs(m, i, "it weighs %s with the gradient %s", value_text(m->c->arena, m->c->nodes, &x),
                                     value_text(m->c->arena, m->c->nodes, &dy));
-    return output(m, i, &r, OPND(WEIGH_I, dx), NULL, dy.row, dy.col, dy.routed) &&
-           output(m, i, &r, OPND(WEIGH_I, y), NULL, dy.row, dy.col, dy.routed) &&
-           output(m, i, &r, OPND(WEIGH_I, dweight), &dy.col, dy.row, extent_new(0, 1), dy.routed);
+    return experts_output(m, i, &r, OPND(WEIGH_I, dx), NULL, dy.row, dy.col, dy.routed) &&
+           experts_output(m, i, &r, OPND(WEIGH_I, y), NULL, dy.row, dy.col, dy.routed) &&
+           experts_output(m, i, &r, OPND(WEIGH_I, dweight), &dy.col, dy.row, extent_new(0, 1), dy.routed);
 }
 
 /* the clipping factor; where blocks are bounded it must see what they lack, of the whole world */
@@ -612,14 +446,14 @@ static bool clip(struct machine *m, uint32_t i)
     struct recipe r = {.op = OP_CLIP};
     struct value sum, need;
     conserve_attrs(m, i, &r);
-    if (!input(m, i, &r, OPND(CLIP, sum), NULL, &sum) || !input(m, i, &r, OPND(CLIP, need), NULL, &need))
+    if (!experts_input(m, i, &r, OPND(CLIP, sum), NULL, &sum) || !experts_input(m, i, &r, OPND(CLIP, need), NULL, &need))
         return false;
     r.input[OPND(CLIP, need)] = NODE_ZERO;
     m->saw_need = need.kind == VALUE_NODES;
     if (m->saw_need && need.node != m->c->reference->need[m->c->lacks])
         return conserve_fail_inputs(m, i, "it reads %s as what experts lack",
                                     value_text(m->c->arena, m->c->nodes, &need));
-    return output(m, i, &r, OPND(CLIP, scale), NULL, extent_new(0, 1), extent_new(0, 1), NULL);
+    return experts_output(m, i, &r, OPND(CLIP, scale), NULL, extent_new(0, 1), extent_new(0, 1), NULL);
 }
 
 bool conserve_experts(struct machine *m, uint32_t i)
@@ -634,9 +468,9 @@ bool conserve_experts(struct machine *m, uint32_t i)
     case OP_BALANCE:
         return balance(m, i);
     case OP_ARRANGE:
-        return arrange(m, i);
+        return experts_arrange(m, i);
     case OP_ARRANGE_ONCE:
-        return arrange_once(m, i);
+        return experts_arrange_once(m, i);
     case OP_DISPATCH:
         return dispatch(m, i);
     case OP_COMBINE:
