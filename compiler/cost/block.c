@@ -201,7 +201,7 @@ double cost_usual_room(const struct job *job, const struct topo_gpu *gpu)
 
 /* Rows that travel to experts and that their activations go over, for each that is expected on average: llmrun's blocks
  * travel whole, other stacks send what there is. */
-static double rows_moved(const struct cost *c, const struct moe *m)
+double cost_rows_moved(const struct cost *c, const struct moe *m)
 {
     const struct decision *d = c->decision;
     if (c->profile->allocator > 0.5 || m->capacity > 0)
@@ -215,7 +215,7 @@ static double rows_moved(const struct cost *c, const struct moe *m)
 double cost_rows_kept(const struct cost *c, const struct moe *m)
 {
     bool said = c->decision->room > 0 || c->job->train.expert_room > 0;
-    return said ? rows_moved(c, m) : fmin(rows_moved(c, m), fmax(1, c->job->train.imbalance));
+    return said ? cost_rows_moved(c, m) : fmin(cost_rows_moved(c, m), fmax(1, c->job->train.imbalance));
 }
 
 static void experts(struct block *b, const struct opr *o)
@@ -224,7 +224,7 @@ static void experts(struct block *b, const struct opr *o)
     const struct moe *m = o->moe;
     double h = (double)c->job->model.width, ep = b->d->ep, etp = b->d->etp, w = (double)m->expert.width / etp;
     double unique = b->tokens / b->d->tp * m->active * c->job->train.imbalance; /* token copies that start here */
-    double moved = b->tokens / b->d->tp * m->active * rows_moved(c, m);
+    double moved = b->tokens / b->d->tp * m->active * cost_rows_moved(c, m);
     double routed = unique * etp, parts = o->nweights - 1, local = m->experts / ep;
     uint64_t uh = (uint64_t)h, uw = (uint64_t)ceil(w), uup = (uint64_t)ceil(w * parts), groups = (uint64_t)ceil(local);
     double seconds[3];

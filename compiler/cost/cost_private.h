@@ -107,6 +107,7 @@ void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e,
 /* by operator: backward reads its output, directly or through others; the last product of a layer is not among them */
 const uint8_t *cost_again(struct arena *a, const struct expansion *e);
 /* block.c: rows of experts that travel and are kept for each that is expected on average */
+double cost_rows_moved(const struct cost *c, const struct moe *m);
 double cost_rows_kept(const struct cost *c, const struct moe *m);
 /* the word of selective recomputation that covers a product */
 uint32_t cost_linear_part(const struct opr *o);

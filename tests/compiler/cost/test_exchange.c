@@ -116,7 +116,7 @@ static void test_plan(void)
     struct plan *one = compile_decision(a, job, topo, &alone, &(struct compile_options){0}, &why);
     CU_ASSERT_FATAL(p && one);
     CU_ASSERT_EQUAL(verify_plan(a, p, true)->nviolations, 0);
-    CU_ASSERT_PTR_NOT_NULL(strstr(decision_text(a, &p->decision), "ep 4 over 2 nodes"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(decision_text(a, job, &p->decision), "ep 4 over 2 nodes"));
     struct exact_truth *truth = exact_truth(a, one, &why);
     CU_ASSERT_PTR_NOT_NULL_FATAL(truth);
     CU_ASSERT_PTR_NULL(exact_compare(a, p, truth, 3).why);
