@@ -50,17 +50,22 @@ static bool write_tokens(const char *path)
     return f && fclose(f) == 0;
 }
 
-static int plan_and_run(const char *folder, const char *plan, const char *set, int steps)
+static int plan_and_run_on(const char *cluster, const char *folder, const char *plan, const char *set, int steps)
 {
     char log[2 * E2E_PATH];
     snprintf(log, sizeof log, "%s/output", folder);
-    int status = e2e_command(log, "%s/llmc plan %s/model.llm topologies/cpu8.xml -o %s/%s %s", e2e_build(),
-                             folder, folder, plan, set);
+    int status = e2e_command(log, "%s/llmc plan %s/model.llm %s -o %s/%s %s", e2e_build(),
+                             folder, cluster, folder, plan, set);
     return status ? status
                   : e2e_command(log,
                                 "%s/llmrun %s/%s --data %s/tokens.bin --steps %d --quiet --log %s/%s.jsonl "
                                 "--save %s/%s-weights",
                                 e2e_build(), folder, plan, folder, steps, folder, plan, folder, plan);
+}
+
+static int plan_and_run(const char *folder, const char *plan, const char *set, int steps)
+{
+    return plan_and_run_on("topologies/cpu8.xml", folder, plan, set, steps);
 }
 
 static const struct {
@@ -170,11 +175,81 @@ static void test_room(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "the mean is 8.0, so plan with expert_room "));
 }
 
+/* four nodes of two ranks, fast within and slow between */
+static bool write_pairs(const char *path)
+{
+    FILE *f = fopen(path, "w");
+    if (!f)
+        return false;
+    fprintf(f, "<?xml version=\"1.0\"?>\n<cluster version=\"1\" name=\"pairs\">\n"
+               "<node-type id=\"pair\" gpus=\"2\" host-bandwidth=\"40GB/s\">\n"
+               "<gpu model=\"cpu\" memory=\"1GiB\" memory-bandwidth=\"5GB/s\"><peak dtype=\"fp32\" rate=\"20GFLOP/s\"/></gpu>\n"
+               "<scale-up kind=\"none\"/><nic count=\"1\" bandwidth=\"100Mb/s\"/></node-type>\n"
+               "<nodes type=\"pair\" count=\"4\"/><fabric medium=\"ethernet\"><tier name=\"leaf\" span=\"all\"/></fabric>\n</cluster>\n");
+    return fclose(f) == 0;
+}
+
+/* Rows once per node, chosen because the network is slow: the same as one rank, and where nodes' blocks lack room no step. */
+static void test_nodes(void)
+{
+    static const struct {
+        int model;
+        const char *set, *text;
+        bool quick;
+    } of[] = {{2, "--set dp=8 --set ep=8 --set tp=1 --set pp=1", "\"expert_nodes\": 4", true},
+              {2, "--set tp=2 --set dp=2 --set pp=2 --set ep=4 --set sequence_parallel=yes --set microbatch=1 --set schedule=dualpipe",
+               "\"expert_nodes\": 2", false},
+              {3, "--set tp=1 --set dp=4 --set ep=4 --set pp=1", "\"expert_nodes\": 2", false}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        char folder[E2E_PATH], name[32], path[2 * E2E_PATH], cluster[2 * E2E_PATH], text[1 << 16];
+        struct e2e_log x, y;
+        if (!of[i].quick && e2e_quick())
+            continue;
+        snprintf(name, sizeof name, "experts/nodes%zu", i);
+        e2e_folder(folder, name);
+        snprintf(cluster, sizeof cluster, "%s/pairs.xml", folder);
+        CU_ASSERT_FATAL(write_pairs(cluster));
+        snprintf(path, sizeof path, "%s/model.llm", folder);
+        CU_ASSERT_FATAL(write_model(path, models[of[i].model], ""));
+        snprintf(path, sizeof path, "%s/tokens.bin", folder);
+        CU_ASSERT_FATAL(write_tokens(path));
+        CU_ASSERT_FATAL(plan_and_run_on(cluster, folder, "one", "--set gpus=1", 5) == 0);
+        CU_ASSERT_FATAL(plan_and_run_on(cluster, folder, "all", of[i].set, 5) == 0);
+        snprintf(path, sizeof path, "%s/all/plan.json", folder);
+        e2e_read_text(path, text, sizeof text);
+        CU_ASSERT_PTR_NOT_NULL(strstr(text, of[i].text));
+        snprintf(path, sizeof path, "%s/all.jsonl", folder);
+        CU_ASSERT_FATAL(e2e_log_read(path, &x));
+        snprintf(path, sizeof path, "%s/one.jsonl", folder);
+        CU_ASSERT_FATAL(e2e_log_read(path, &y));
+        for (size_t s = 0; s < 5; s++)
+            CU_ASSERT(e2e_relative(x.loss[s], y.loss[s]) < 1e-5 && e2e_relative(x.grad_norm[s], y.grad_norm[s]) < 1e-5);
+    }
+}
+
+static void test_nodes_room(void)
+{
+    char folder[E2E_PATH], path[2 * E2E_PATH], cluster[2 * E2E_PATH], text[4096];
+    e2e_folder(folder, "experts/nodes-room");
+    snprintf(cluster, sizeof cluster, "%s/pairs.xml", folder);
+    CU_ASSERT_FATAL(write_pairs(cluster));
+    snprintf(path, sizeof path, "%s/model.llm", folder);
+    CU_ASSERT_FATAL(write_model(path, models[0], " expert_room 1\n"));
+    snprintf(path, sizeof path, "%s/tokens.bin", folder);
+    CU_ASSERT_FATAL(write_tokens(path));
+    CU_ASSERT_EQUAL(plan_and_run_on(cluster, folder, "plan", "--set dp=4 --set ep=4 --set tp=1 --set pp=1 --set microbatch=2", 2), 4);
+    snprintf(path, sizeof path, "%s/output", folder);
+    e2e_read_text(path, text, sizeof text);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "step 1 was not taken: a rank has "));
+}
+
 void suite_experts(void);
 void suite_experts(void)
 {
     CU_pSuite s = CU_add_suite("experts", NULL, NULL);
     CU_add_test(s, "any layout of any router equals one rank", test_layouts);
     CU_add_test(s, "a router with bias, groups and shared experts learns", test_learns);
+    CU_add_test(s, "rows once per node equal one rank", test_nodes);
+    CU_add_test(s, "nodes without room take no step", test_nodes_room);
     CU_add_test(s, "a step that lacks room is not taken", test_room);
 }
