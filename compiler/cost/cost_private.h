@@ -66,8 +66,6 @@ void cost_tune(const struct cost *c, struct cost_group *g, uint32_t moves);
 struct cost_group cost_floor_group(const struct cost *c, uint32_t n);
 /* exchange.c: c->near and c->far, of the decision's ep_nodes or of those that its nodes make; n = 1 where there are none */
 void cost_split_experts(struct cost *c);
-/* rows of `tokens` tokens that travel between nodes, as blocks have room for them */
-double cost_far_rows(const struct cost *c, const struct moe *m, double tokens);
 /* of a microbatch's tokens in a layer: seconds of their rows one way; what else travels forward and backward; memory traffic,
  * one way, that straight ones do without; rows that lie on this node's rank once per node, 0 where they go straight; of way_s,
  * what travels over other wires beside the rest of another microbatch's */

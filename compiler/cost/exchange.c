@@ -29,7 +29,8 @@ void cost_split_experts(struct cost *c)
     c->far = cost_expert_group(c, nodes, d->ep / nodes * d->etp);
 }
 
-double cost_far_rows(const struct cost *c, const struct moe *m, double tokens)
+/* rows of `tokens` tokens that travel between nodes, as blocks have room for them */
+static double far_rows(const struct cost *c, const struct moe *m, double tokens)
 {
     double nodes = c->far.n, met = model_sets_met(nodes, m->active, m->groups, m->pick);
     double room = c->decision->room > 0 ? c->decision->room : cost_usual_room(c->job, &c->type->gpu);
@@ -45,7 +46,7 @@ static double straight_s(const struct cost *c, const struct moe *m, double token
 
 static double far_s(const struct cost *c, const struct moe *m, double tokens, double row_bytes)
 {
-    return cost_group_s(c, OP_ALL_TO_ALL, cost_far_rows(c, m, tokens) * row_bytes, &c->far);
+    return cost_group_s(c, OP_ALL_TO_ALL, far_rows(c, m, tokens) * row_bytes, &c->far);
 }
 
 static double near_s(const struct cost *c, const struct moe *m, double tokens, double row_bytes)
@@ -56,7 +57,7 @@ static double near_s(const struct cost *c, const struct moe *m, double tokens, d
 /* what the rows that came to a node pass through memory more often */
 static double copies_s(const struct cost *c, const struct moe *m, double tokens, double row_bytes)
 {
-    return cost_stream_s(c, 2 * cost_far_rows(c, m, tokens) * row_bytes);
+    return cost_stream_s(c, 2 * far_rows(c, m, tokens) * row_bytes);
 }
 
 uint32_t cost_exchange_nodes(const struct cost *c)
@@ -89,12 +90,12 @@ struct cost_exchange cost_exchange(const struct cost *c, const struct moe *m, do
     }
     uint32_t nodes = stack || !ours ? 1 : cost_exchange_nodes(c); /* other stacks do what their profile says */
     if (nodes > 1) {
-        double choices = 4 * m->active * cost_far_rows(c, m, tokens);
+        double choices = 4 * m->active * far_rows(c, m, tokens);
         double far = far_s(c, m, tokens, row_bytes), near = near_s(c, m, tokens, row_bytes);
         x.way_s = far + near;
         x.beside_s = c->job->wishes.never_overlap & (OVERLAP_DP | OVERLAP_ALL_TO_ALL) ? 0 : fmin(far, near);
         x.copies_s = copies_s(c, m, tokens, row_bytes);
-        x.rows = cost_far_rows(c, m, tokens);
+        x.rows = far_rows(c, m, tokens);
         /* choices and their weights go once, with the counts of rows within the node; gradients of the weights come back */
         x.forward_s = 2 * cost_group_s(c, OP_ALL_TO_ALL, choices, &c->far) +
                       cost_group_s(c, OP_ALL_TO_ALL, 4.0 * m->experts / nodes, &c->near);
