@@ -236,6 +236,7 @@ struct shrunk *shrink_plan(struct arena *a, const struct plan *p, const char **w
     s->job = *p->job;
     *d = *from;
     shrink_degrees(d, from);
+    d->room = s->job.train.expert_room = 0; /* a handful of tokens may all choose one rank's experts */
     d->vpp = least(from->vpp, from->folds ? 2 : most(schedule_chunks(from->schedule), MOST_CHUNKS));
     d->microbatch = least(from->microbatch, MOST_MICROBATCH);
     uint32_t room = p->job->model.nlayers + 1, sequence = small_sequence(d);
