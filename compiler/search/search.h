@@ -43,7 +43,7 @@ struct search_result {
     double gap; /* 0: everything better than the best is ruled out; else (best - bound of the rest) / best */
     double seconds;
 };
-#define SEARCH_BUDGET 165000 /* work of about a second */
+#define SEARCH_BUDGET 150000 /* work of about a second */
 /* Best first by the job's objective.  budget: the work after which the search ends, ten times that while nothing has been
  * found; 0 = SEARCH_BUDGET.  An evaluation or a bound counts 1, a schedule that is simulated 1 for every 32 actions, a
  * stage's cut 1 for each of its layers; so the answer depends on no clock.  Where nothing is found, ncandidates is 0 and one error in d says why and what would help.  emit_only: rank only what the
