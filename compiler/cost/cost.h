@@ -122,6 +122,9 @@ struct estimate {
     uint64_t allocator_bytes, communicator_bytes, context_bytes; /* as the profile's stack has them */
 };
 void cost_estimate(struct arena *a, const struct cost *c, struct estimate *e);
+/* What kernels take in a step as a multiple of their own time: the slowest of many nodes holds up the others, and
+ * data-parallel transfers that run beside kernels take a share of the device (profile: straggle, stolen). */
+double cost_drag(struct arena *a, const struct cost *c);
 /* uses ahead that parameters should be gathered under ZeRO 3; 0 where nothing is gathered */
 uint32_t cost_prefetch(struct arena *a, const struct cost *c);
 /* bytes of a GPU that peak_bytes is compared with: its memory, less the reserve where the profile itemises no context */

@@ -215,7 +215,7 @@ static double dp_hides(const struct cost *c, double moved_s, double pass_s, doub
  * could hide, the profile's share stays exposed; the last reduced and the first gathered block have nothing to hide
  * behind.  Hidden ones slow the kernels beside them down.  Under ZeRO 2 gradients are scattered for every microbatch,
  * under ZeRO 3 parameters are gathered twice for each. */
-static double dp_exposed(const struct cost *c, const struct cost_stage *stages)
+static double dp_exposed(const struct cost *c, const struct cost_stage *stages, double *stolen_s)
 {
     const struct decision *d = c->decision;
     const struct profile *profile = c->profile;
@@ -235,6 +235,7 @@ static double dp_exposed(const struct cost *c, const struct cost_stage *stages)
         double exposed = times_x * (moved_x - (1 - share) * hide_x) + times_f * (gather - (1 - share) * hide_f);
         exposed -= fmin(exposed, before_x) + fmin(fmax(0, exposed - before_x), before_f);
         double hidden = (1 - share) * (times_x * hide_x + times_f * hide_f);
+        *stolen_s = fmax(*stolen_s, profile->stolen * hidden);
         worst = fmax(worst, exposed + profile->stolen * hidden);
         before_f += f;
         before_x += x;
@@ -272,7 +273,8 @@ static double optimizer_s(const struct cost *c, const struct cost_stage *stages)
 
 void cost_tail(const struct cost *c, const struct cost_stage *ranks, struct estimate *e)
 {
-    e->dp_comm_s = dp_exposed(c, ranks);
+    double stolen_s = 0;
+    e->dp_comm_s = dp_exposed(c, ranks, &stolen_s);
     e->optimizer_s = optimizer_s(c, ranks) + 1e-3 * c->profile->step_overhead_ms;
 }
 
@@ -333,6 +335,22 @@ void cost_time(const struct cost *c, const struct cost_shape *s, struct cost_sta
         free_s = pipeline_bound_s(c->decision, &times);
     }
     cost_step(c, ranks, pipeline_s, free_s, e);
+}
+
+double cost_drag(struct arena *a, const struct cost *c)
+{
+    struct arena_mark mark = arena_mark(a);
+    struct cost_kinds kinds = cost_kinds_new(a, &c->job->model);
+    struct cost_shape s;
+    struct cost_stage *ranks = ARENA_ARRAY(a, struct cost_stage, c->decision->pp);
+    struct pipeline_times times;
+    double stolen_s = 0;
+    cost_shape_init(a, c, &kinds, &s);
+    cost_pipeline(c, &s, ranks, ARENA_ARRAY(a, struct pipeline_stage, c->decision->nstages), &times);
+    struct cost_body body = cost_body(c, ranks);
+    dp_exposed(c, ranks, &stolen_s);
+    arena_reset(a, mark);
+    return 1 + body.slow + (body.compute_s > 0 ? stolen_s / body.compute_s : 0);
 }
 
 void cost_estimate(struct arena *a, const struct cost *c, struct estimate *e)

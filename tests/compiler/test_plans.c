@@ -8,11 +8,13 @@
 
 #include "compiler/fit.h"
 #include "compiler/model/sema.h"
+#include "compiler/simulate/predict.h"
 #include "compiler/support/units.h"
 #include "tests/e2e/e2e.h"
 
 #include <CUnit/CUnit.h>
 #include <dirent.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,6 +73,20 @@ static void write_decision(const struct example *x, const struct decision *d, ui
     fprintf(out, "memory    %s %s\n", units_show_bytes(peak).s, how);
 }
 
+/* The estimate that the choice is made by and the step of the programs that come out.  Experts' transfers that hide beside
+ * other microbatches' kernels are only roughly in the estimate. */
+static void check_estimate(const struct example *x, const struct plan *p)
+{
+    struct estimate e;
+    struct cost c;
+    cost_init(&c, x->job, x->topo, &p->decision, NULL, NULL);
+    predict(x->a, &c, &e);
+    double off = 1e-9 * (double)p->timeline->step_ns / e.step_time_s - 1, most = p->decision.ep > 1 ? 0.08 : 0.03;
+    CU_ASSERT(fabs(off) <= most);
+    if (!(fabs(off) <= most))
+        printf("\n    %s: planned %.4g s, estimated %.4g s", x->name, 1e-9 * (double)p->timeline->step_ns, e.step_time_s);
+}
+
 static void write_summary(const struct example *x, FILE *out)
 {
     struct diag *d = diag_new(x->a);
@@ -79,6 +95,7 @@ static void write_summary(const struct example *x, FILE *out)
     enum status s = compile_job(x->a, d, x->job, x->topo, &(struct compile_options){0}, &p, &v);
     if (s == STATUS_OK) {
         CU_ASSERT(v && v->nviolations == 0 && v->certificate);
+        check_estimate(x, p);
         write_decision(x, &p->decision, fit_peak_bytes(p), "on the fullest rank", out);
         plan_close(p);
         return;
