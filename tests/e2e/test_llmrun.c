@@ -185,11 +185,12 @@ static void test_memory(void)
     json_decref(summary);
 }
 
-/* scripts start a long run in the background as process $P, with its first children as $C; nobody may be left
- * at the end */
+/* scripts start a long run in the background as process $P, with its third child, rank 2, as $C (children stand there as
+ * they were made, whatever their numbers); nobody may be left at the end */
 #define BEGIN                                                                                                \
     "$R $D/p8 --data $D/t.bin --steps 1000000 --quiet %s 2>$D/said & P=$!; "                                 \
-    "for i in 1 2 3 4 5 6 7 8 9; do sleep 0.3; C=$(pgrep -P $P | sed -n 3p); test -n \"$C\" && break; "      \
+    "for i in 1 2 3 4 5 6 7 8 9; do sleep 0.3; C=$(cut -d' ' -f3 /proc/$P/task/$P/children); "               \
+    "test -n \"$C\" && break; "                                                                             \
     "done; "                                                                                                 \
     "sleep 0.7; ALL=$(pgrep -P $P); "
 #define LEFT                                                                                                 \
