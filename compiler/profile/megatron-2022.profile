@@ -3,26 +3,25 @@
 # of Korthikanti et al., Table 4.
 # Zero-bubble schedules as published: with post-validation, whether the plan block asks for it or not.
 # Memory: dropout's masks, scores kept by unfused attention, the loss in fp32.
-matmul_sm80              0.931
+matmul_sm80              0.922
 attention_unfused        1
-stream_traffic           1.22
+stream_traffic           1.19
 gradients_added          1
 recompute_whole          1
 sequence_parallel        0
-host_op_us               97.6
-step_overhead_ms         14.3
-straggle                 0.00421
-tp_backward_hidden       0.941
-sp_backward_hidden       0.949
-pp_shown                 0.411
+host_op_us               99.3
+step_overhead_ms         12.5
+straggle                 0.0065
+sp_backward_hidden       0.967
+pp_shown                 0.379
 post_validation          1
 boundary_split           1
 dp_shown                 1
-dp_overlap_shown         0.573
-far_nic_gbs              3.61
+dp_overlap_shown         0.547
+far_nic_gbs              3.12
 zero3_overlaps           1
 zero3_speed              0.139
-stolen                   0.0831
+stolen                   0.0821
 allocator                1
 allocator_share          0.05
 held_gib                 6
