@@ -22,7 +22,7 @@ BLAS    := $(shell pkg-config --cflags openblas 2>/dev/null)
 CFLAGS  += $(WARN) $(OPT) -I. -I$(B) $(XML) $(JANSSON) $(BLAS)
 LDFLAGS += $(SANITIZE)
 
-ISA_C   := runtime/isa.c runtime/hash.c runtime/workspace.c $(wildcard runtime/program*.c)
+ISA_C   := runtime/isa.c runtime/hash.c runtime/file.c runtime/workspace.c $(wildcard runtime/program*.c)
 LIB_C   := compiler/llmc.c compiler/fit.c $(wildcard compiler/*/*.c) $(ISA_C)
 RUN_C   := $(filter-out runtime/llmrun.c $(ISA_C),$(wildcard runtime/*.c)) $(filter-out runtime/cuda/plugin.c,$(wildcard runtime/cuda/*.c)) $(wildcard kernels/cpu/*.c)
 GEN_O   := $(if $(wildcard grammar/llm.y),$(B)/grammar/llm.tab.o $(B)/grammar/llm.lex.o)
@@ -46,7 +46,7 @@ NVCC       ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/l
 CUDA       := $(if $(NVCC),$(patsubst %/bin/,%,$(dir $(shell readlink -f $(NVCC)))))
 CUDA_ARCHS ?= 90
 CUDA_CU    := $(wildcard kernels/cuda/*.cu)
-CUDA_C     := runtime/cuda/plugin.c runtime/isa.c runtime/hash.c runtime/workspace.c $(wildcard kernels/cuda/*.c)
+CUDA_C     := runtime/cuda/plugin.c runtime/isa.c runtime/hash.c runtime/file.c runtime/workspace.c $(wildcard kernels/cuda/*.c)
 CUDA_B     := $(B)/cuda
 CUDA_O     := $(CUDA_CU:%.cu=$(CUDA_B)/%.cu.o) $(CUDA_C:%.c=$(CUDA_B)/%.o)
 PLUGIN     := $(if $(NVCC),$(if $(SAN)$(FUZZ),,$(B)/llmrun-cuda.so))
@@ -93,7 +93,7 @@ gpu: all $(B)/tests/gpu/kernels $(B)/tests/gpu/products
 	echo "  $(B)/gpu.tar.gz: BUILT=1 tests/gpu/run unpacks it"
 
 # the fake device as a plugin, to run llmrun --device cuda and tests/gpu/run where no GPU is
-FAKE_C := $(filter-out tests/fake/no_driver.c,$(wildcard tests/fake/*.c)) $(wildcard kernels/cpu/*.c) $(addprefix runtime/,isa.c hash.c data.c routing.c device_cpu.c world.c rendezvous.c)
+FAKE_C := $(filter-out tests/fake/no_driver.c,$(wildcard tests/fake/*.c)) $(wildcard kernels/cpu/*.c) $(addprefix runtime/,isa.c hash.c file.c data.c routing.c device_cpu.c world.c rendezvous.c)
 $(B)/tests/fake/llmrun-fake.so: $(FAKE_C:%.c=$(B)/fake/%.o)
 	$(Q)echo "  LD  $@"; mkdir -p $(@D); $(CC) $(LDFLAGS) -shared -o $@ $^ $(RUNLIBS)
 $(B)/fake/%.o: %.c | $(B)/.deps

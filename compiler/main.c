@@ -1,8 +1,8 @@
 /* llmc's command line: which command runs, on which terminal. */
 
 #include "compiler/command/command.h"
+#include "runtime/file.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -32,8 +32,11 @@ int main(int argc, char **argv)
         for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
             if (!strcmp(commands[i].name, o.command))
                 s = commands[i].run(&c);
-    if (fflush(stdout) && s == STATUS_OK)
-        s = STATUS_WORLD, fprintf(stderr, "llmc: stdout: %s\n", strerror(errno));
+    const char *lost = file_flush_stdout();
+    if (lost)
+        fprintf(stderr, "llmc: stdout: %s\n", lost);
+    if (lost && s == STATUS_OK)
+        s = STATUS_WORLD;
     if (c.plan)
         plan_close(c.plan);
     arena_free(c.arena);

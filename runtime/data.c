@@ -5,16 +5,15 @@
  * 34-byte header) beside its .bin; otherwise bare ids.  Every size is checked against the file before use. */
 
 #include "runtime/data.h"
+#include "runtime/file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 struct batch_source {
@@ -45,15 +44,16 @@ static enum status fail(char *error, size_t error_size, const char *fmt, ...)
 
 static enum status map_file(const char *path, struct file *f, char *error, size_t error_size)
 {
-    struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return fail(error, error_size, "%s: %s", path, strerror(errno));
-    if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size == 0) {
+    int fd;
+    uint64_t bytes;
+    const char *why = file_open(path, &fd, &bytes);
+    if (why)
+        return fail(error, error_size, "%s: %s", path, why);
+    if (!bytes) {
         close(fd);
         return fail(error, error_size, "%s: not a file with tokens in it", path);
     }
-    f->size = (size_t)st.st_size;
+    f->size = (size_t)bytes;
     f->bytes = mmap(NULL, f->size, PROT_READ, MAP_SHARED, fd, 0);
     close(fd);
     if (f->bytes == MAP_FAILED) {

@@ -3,6 +3,7 @@
  * listed. */
 
 #include "runtime/folder.h"
+#include "runtime/file.h"
 #include "runtime/hash.h"
 
 #include <errno.h>
@@ -35,15 +36,16 @@ static enum status read_file(const struct reader *r, const char *name, char **by
 {
     char path[4096 + PATH_LIMIT];
     struct stat st;
+    FILE *in;
     snprintf(path, sizeof path, "%.4000s/%s", r->dir, name);
-    FILE *in = fopen(path, "rb");
-    if (!in && errno == ENOENT && !strcmp(name, "MANIFEST"))
+    const char *why = file_read(path, &in);
+    if (why && errno == ENOENT && !strcmp(name, "MANIFEST"))
         return fail(r, "%s/MANIFEST is missing: this is no plan folder ('llmc plan MODEL CLUSTER -o DIR' makes one)", r->dir);
-    if (!in)
-        return fail(r, "%s: %s", path, strerror(errno));
-    if (fstat(fileno(in), &st) || !S_ISREG(st.st_mode) || st.st_size > (off_t)FILE_LIMIT_MIB << 20) {
+    if (why)
+        return fail(r, "%s: %s", path, why);
+    if (fstat(fileno(in), &st) || st.st_size > (off_t)FILE_LIMIT_MIB << 20) {
         fclose(in);
-        return fail(r, "%s: not a file of at most %d MiB", path, FILE_LIMIT_MIB);
+        return fail(r, "%s: larger than %d MiB", path, FILE_LIMIT_MIB);
     }
     *size = (size_t)st.st_size;
     *bytes = malloc(*size + 1);

@@ -1,6 +1,7 @@
 /* llmrun: replays a plan.  Load and check, start a process per rank, step, report. */
 
 #include "runtime/calibrate.h"
+#include "runtime/file.h"
 #include "runtime/launch.h"
 #include "runtime/memory.h"
 #include "runtime/remote.h"
@@ -8,6 +9,7 @@
 #include "runtime/run.h"
 
 #include <malloc.h>
+#include <signal.h>
 #include <stdlib.h>
 
 static enum status rank_body(void *context, uint32_t rank)
@@ -137,6 +139,17 @@ static enum status calibrate_rank(const struct run *r, char *error, size_t error
     return st;
 }
 
+/* the exit code, where what went to standard output may be lost still */
+static int leave(enum status st)
+{
+    const char *lost = file_flush_stdout();
+    if (lost && st == STATUS_OK) {
+        fprintf(stderr, "llmrun: stdout: %s\n", lost);
+        st = STATUS_WORLD;
+    }
+    return (int)st;
+}
+
 int main(int argc, char **argv)
 {
     struct settings o;
@@ -146,7 +159,8 @@ int main(int argc, char **argv)
     char error[2048] = "";
     enum status st = settings_parse(&o, argc, argv, &done);
     if (st != STATUS_OK || done)
-        return (int)st;
+        return leave(st);
+    signal(SIGPIPE, SIG_IGN); /* a log or trace whose reader is gone is an error of writing, and no reason to die */
     device_cpu_tune(argv);
     mallopt(M_MMAP_MAX, 0); /* the heap in one place, so that its size is known */
     r.o = o;
@@ -156,7 +170,7 @@ int main(int argc, char **argv)
     if (st != STATUS_OK || o.calibrate) {
         if (st != STATUS_OK)
             fprintf(stderr, "llmrun: %s\n", error);
-        return (int)st;
+        return leave(st);
     }
     const struct run device = r;
     if (st == STATUS_OK)
@@ -173,5 +187,5 @@ int main(int argc, char **argv)
     if (st != STATUS_OK && error[0])
         fprintf(stderr, "llmrun: %s\n", error);
     run_close(&r);
-    return (int)st;
+    return leave(st);
 }

@@ -1,6 +1,8 @@
-/* Log lines.  A line is flushed when written: a killed run keeps what it had. */
+/* Log lines.  A line is flushed when written: a killed run keeps what it had.  A line that cannot be written is no reason to lose
+ * the training: it is said at once, the run goes on without its log, and fails at its end. */
 
 #include "runtime/log.h"
+#include "runtime/file.h"
 #include "runtime/world.h"
 
 #include <errno.h>
@@ -12,14 +14,27 @@
 enum status log_open(struct log *l, const char *path, uint64_t steps, bool quiet, char *error,
                      size_t error_size)
 {
-    *l = (struct log){.steps = steps, .progress = !quiet && isatty(2), .plain = !quiet && !isatty(2)};
+    *l = (struct log){.path = path, .steps = steps, .progress = !quiet && isatty(2), .plain = !quiet && !isatty(2)};
     if (!path)
         return STATUS_OK;
-    l->lines = fopen(path, "w");
-    if (l->lines)
+    const char *why = file_append(path, &l->lines);
+    if (!why)
         return STATUS_OK;
-    snprintf(error, error_size, "%s: %s", path, strerror(errno));
+    snprintf(error, error_size, "%s: %s", path, why);
     return STATUS_WORLD;
+}
+
+static bool is_logged(const struct log *l)
+{
+    return l->lines && !l->broken;
+}
+
+static void end_line(struct log *l)
+{
+    if (fflush(l->lines) == 0 && !ferror(l->lines))
+        return;
+    l->broken = true;
+    fprintf(stderr, "%sllmrun: %s: %s; the run goes on without its log\n", l->progress ? "\n" : "", l->path, strerror(errno));
 }
 
 void log_number(FILE *out, double x)
@@ -45,7 +60,7 @@ static void field(FILE *out, const char *name, double x)
 
 void log_step(struct log *l, const struct log_step *s)
 {
-    if (l->lines) {
+    if (is_logged(l)) {
         fprintf(l->lines, "{\"step\": %llu", (unsigned long long)s->step);
         field(l->lines, "loss", s->loss);
         field(l->lines, "grad_norm", s->grad_norm);
@@ -54,7 +69,7 @@ void log_step(struct log *l, const struct log_step *s)
         field(l->lines, "step_time_s", s->step_time_s);
         field(l->lines, "tokens_per_s", s->tokens_per_s);
         fputs("}\n", l->lines);
-        fflush(l->lines);
+        end_line(l);
     }
     int64_t now = world_now_ns();
     bool last = s->step == l->steps, due = s->step == 1 || last || now - l->last_ns > 100000000;
@@ -71,23 +86,26 @@ void log_step(struct log *l, const struct log_step *s)
 
 void log_eval(struct log *l, uint64_t step, double loss, uint64_t tokens)
 {
-    if (l->lines) {
+    if (is_logged(l)) {
         fprintf(l->lines, "{\"step\": %llu", (unsigned long long)step);
         field(l->lines, "eval_loss", loss);
         fprintf(l->lines, ", \"eval_tokens\": %llu}\n", (unsigned long long)tokens);
-        fflush(l->lines);
+        end_line(l);
     }
     if (l->progress || l->plain)
         fprintf(stderr, "%sstep %llu  held-out loss %.4f\n", l->progress ? "\r" : "",
                 (unsigned long long)step, loss);
 }
 
-enum status log_close(struct log *l)
+enum status log_close(struct log *l, char *error, size_t error_size)
 {
     if (!l->lines)
         return STATUS_OK;
-    bool fine = !ferror(l->lines);
-    fine = fclose(l->lines) == 0 && fine;
+    bool lost = l->broken;
+    int cause = fclose(l->lines) ? errno : 0;
     l->lines = NULL;
-    return fine ? STATUS_OK : STATUS_WORLD;
+    if (!lost && !cause)
+        return STATUS_OK;
+    snprintf(error, error_size, "%s: %s", l->path, lost ? "the log is not complete" : strerror(cause));
+    return STATUS_WORLD;
 }

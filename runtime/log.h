@@ -11,9 +11,11 @@
 #include <stdio.h>
 
 struct log {
-    FILE *lines;   /* NULL = no --log */
-    bool progress; /* stderr is a terminal and --quiet is absent */
-    bool plain;    /* no terminal: now and then a line on stderr */
+    FILE *lines;      /* NULL = no --log */
+    const char *path; /* its name, in messages */
+    bool broken;      /* a line could not be written: said, and none is tried after it */
+    bool progress;    /* stderr is a terminal and --quiet is absent */
+    bool plain;       /* no terminal: now and then a line on stderr */
     uint64_t steps;
     int64_t last_ns;
 };
@@ -27,7 +29,7 @@ enum status log_open(struct log *l, const char *path, uint64_t steps, bool quiet
 void log_step(struct log *l, const struct log_step *s);
 void log_eval(struct log *l, uint64_t step, double loss, uint64_t tokens);
 /* STATUS_WORLD if anything could not be written */
-enum status log_close(struct log *l);
+enum status log_close(struct log *l, char *error, size_t error_size);
 /* a number as JSON: null where JSON has none */
 void log_number(FILE *out, double x);
 

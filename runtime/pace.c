@@ -1,8 +1,8 @@
 /* Reading planned times: numbers separated by white space, every one of them checked against the programs. */
 
 #include "runtime/pace.h"
+#include "runtime/file.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,10 +44,11 @@ enum status pace_read(const char *path, const struct program *const *programs, u
 {
     char magic[16] = "";
     int64_t version = 0, roles = 0;
-    FILE *f = fopen(path, "r");
+    FILE *f;
+    const char *why = file_read(path, &f);
     *out = (struct pace){0};
-    if (!f)
-        return fault(path, strerror(errno), error, error_size);
+    if (why)
+        return fault(path, why, error, error_size);
     enum status st = STATUS_OK;
     if (fscanf(f, "%15s", magic) != 1 || strcmp(magic, "llmc-times") || !read_number(f, &version) ||
         version != 1 || !read_number(f, &roles) || !read_number(f, &out->step_ns))

@@ -3,16 +3,15 @@
  * anything is read; whoever forges those still meets the bounds of every read and program_check(). */
 
 #include "runtime/program_bytes.h"
+#include "runtime/file.h"
 #include "runtime/program_share.h"
 #include "runtime/hash.h"
 #include "runtime/program_words.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define HEAD_BYTES 32u
@@ -212,20 +211,12 @@ enum status container_open(const struct container *c, const uint8_t *bytes, size
     return left ? FAULT("%zu bytes follow its last section", left) : STATUS_OK;
 }
 
-static enum status read_open_file(int fd, const char *path, uint8_t **bytes, size_t *size, char *error,
+static enum status read_open_file(int fd, const char *path, uint64_t want, uint8_t **bytes, size_t *size, char *error,
                                   size_t error_size)
 {
-    struct stat st;
-    if (fstat(fd, &st) != 0) {
-        FAULT("%s: %s", path, strerror(errno));
-        return STATUS_WORLD;
-    }
-    if (!S_ISREG(st.st_mode))
-        return FAULT("%s: not a regular file", path);
-    if ((uint64_t)st.st_size > LIMIT_FILE)
-        return FAULT("%s: %" PRIu64 " bytes, at most %" PRIu64 " are read", path, (uint64_t)st.st_size,
-                     LIMIT_FILE);
-    size_t want = (size_t)st.st_size, got = 0;
+    if (want > LIMIT_FILE)
+        return FAULT("%s: %" PRIu64 " bytes, at most %" PRIu64 " are read", path, want, LIMIT_FILE);
+    size_t got = 0;
     *bytes = program_alloc(NULL, want + 1, 1);
     while (got < want) {
         ssize_t n = read(fd, *bytes + got, want - got);
@@ -245,11 +236,13 @@ static enum status read_open_file(int fd, const char *path, uint8_t **bytes, siz
 
 enum status container_load(const char *path, uint8_t **bytes, size_t *size, char *error, size_t error_size)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd;
+    uint64_t want;
     *bytes = NULL;
-    if (fd < 0)
-        return FAULT("%s: %s", path, strerror(errno));
-    enum status s = read_open_file(fd, path, bytes, size, error, error_size);
+    const char *why = file_open(path, &fd, &want);
+    if (why)
+        return FAULT("%s: %s", path, why);
+    enum status s = read_open_file(fd, path, want, bytes, size, error, error_size);
     close(fd);
     return s;
 }

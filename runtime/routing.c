@@ -1,6 +1,7 @@
 /* Recording, replaying and comparing choices of experts; see routing.h. */
 
 #include "runtime/routing.h"
+#include "runtime/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,7 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static const char MAGIC[8] = "LLMCRTE";
@@ -60,6 +60,9 @@ static enum status map_file(struct routing *r, int fd, const char *path, char *e
 
 static enum status create(struct routing *r, const char *path, char *error, size_t error_size)
 {
+    const char *why = file_may_replace(path); /* it is mapped, so nothing else will do */
+    if (why)
+        return fail(path, why, STATUS_WORLD, error, error_size);
     int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0 || ftruncate(fd, (off_t)r->bytes)) {
         enum status st = fail(path, strerror(errno), STATUS_WORLD, error, error_size);
@@ -80,13 +83,14 @@ static enum status open_existing(struct routing *r, const char *path, char *erro
 {
     uint8_t header[HEADER];
     struct routing_shape has;
-    struct stat file;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return fail(path, strerror(errno), STATUS_INPUT, error, error_size);
+    int fd;
+    uint64_t bytes;
+    const char *why = file_open(path, &fd, &bytes);
+    if (why)
+        return fail(path, why, STATUS_INPUT, error, error_size);
     enum status st = STATUS_OK;
-    if (fstat(fd, &file) || read(fd, header, HEADER) != HEADER || !read_header(header, &has) ||
-        !size_of(&has, &r->bytes) || (uint64_t)file.st_size != r->bytes)
+    if (read(fd, header, HEADER) != HEADER || !read_header(header, &has) ||
+        !size_of(&has, &r->bytes) || bytes != r->bytes)
         st = fail(path, "it does not hold choices of experts ('llmrun --routing-save' writes them)",
                   STATUS_INPUT, error, error_size);
     else if (has.layers != r->shape.layers || has.choices != r->shape.choices ||

@@ -2,14 +2,13 @@
 
 #include "runtime/run.h"
 #include "runtime/cuda/load.h"
+#include "runtime/file.h"
 #include "runtime/weights.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static enum status open_data(struct run *r, char *error, size_t error_size)
 {
@@ -61,28 +60,41 @@ static enum status open_routing(struct run *r, char *error, size_t error_size)
     return STATUS_OK;
 }
 
-/* Can what is written at the end be written?  Better to know before the first step than after the last. */
-static enum status try_outputs(const struct settings *o, char *error, size_t error_size)
+/* a folder that weights go to: made if it is not there, and nothing in it that is no file stands in the way */
+static enum status try_folder(const char *dir, const char *stem, char *error, size_t error_size)
 {
-    char path[4200];
-    int fd = 0;
-    if (o->save && mkdir(o->save, 0777) && errno != EEXIST) {
-        snprintf(error, error_size, "cannot make folder %s: %s", o->save, strerror(errno));
+    static const char *const ends[] = {"", ".tmp"};
+    char path[4300];
+    const char *why = file_not_folder(dir);
+    if (why) {
+        snprintf(error, error_size, "%s: %s, and weights go into a folder", dir, why);
         return STATUS_WORLD;
     }
-    snprintf(path, sizeof path, "%s/.llmrun-%d", o->save ? o->save : "", (int)getpid());
-    if (o->save && (fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600)) >= 0) {
-        close(fd);
-        unlink(path);
+    if (mkdir(dir, 0777) && errno != EEXIST) {
+        snprintf(error, error_size, "cannot make folder %s: %s", dir, strerror(errno));
+        return STATUS_WORLD;
     }
-    if (fd >= 0 && o->trace) {
-        snprintf(path, sizeof path, "%s", o->trace);
-        if ((fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666)) >= 0)
-            close(fd);
+    for (int i = 0; i < 2 && !why; i++) {
+        snprintf(path, sizeof path, "%.4096s/%s.safetensors%s", dir, stem, ends[i]);
+        why = file_may_replace(path);
     }
-    if (fd >= 0)
+    if (!why)
         return STATUS_OK;
-    snprintf(error, error_size, "%s: %s", path, strerror(errno));
+    snprintf(error, error_size, "%s: %s", path, why);
+    return STATUS_WORLD;
+}
+
+/* Can what is written later be written?  Better to know before the first step than after the last. */
+static enum status try_outputs(const struct settings *o, char *error, size_t error_size)
+{
+    if (o->save)
+        TRY(try_folder(o->save, "model", error, error_size));
+    if (o->gradients)
+        TRY(try_folder(o->gradients, "gradients", error, error_size));
+    const char *why = o->trace ? file_may_write(o->trace) : NULL;
+    if (!why)
+        return STATUS_OK;
+    snprintf(error, error_size, "%s: %s", o->trace, why);
     return STATUS_WORLD;
 }
 

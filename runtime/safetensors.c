@@ -3,9 +3,9 @@
  * JSON itself is parsed by jansson.  Sharded folders go through model.safetensors.index.json. */
 
 #include "runtime/safetensors.h"
+#include "runtime/file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdarg.h>
@@ -164,18 +164,18 @@ static enum status read_entries(struct safetensors *s, const char *path, json_t 
 
 static enum status map_file(const char *path, struct file *f, char *error, size_t error_size)
 {
-    struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return fail(error, error_size, "%s: %s", path, strerror(errno));
-    bool regular = !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_size > 0;
-    f->size = regular ? (size_t)st.st_size : 0;
-    f->map = regular ? mmap(NULL, f->size, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
+    int fd;
+    uint64_t bytes;
+    const char *why = file_open(path, &fd, &bytes);
+    if (why)
+        return fail(error, error_size, "%s: %s", path, why);
+    f->size = (size_t)bytes;
+    f->map = bytes ? mmap(NULL, f->size, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
     close(fd);
     if (f->map != MAP_FAILED)
         return STATUS_OK;
     f->map = NULL;
-    return fail(error, error_size, "%s: %s", path, regular ? strerror(errno) : "not a file with contents");
+    return fail(error, error_size, "%s: %s", path, bytes ? strerror(errno) : "not a file with contents");
 }
 
 static enum status add_file(struct safetensors *s, const char *path, char *error, size_t error_size)
@@ -212,7 +212,12 @@ static enum status add_index(struct safetensors *s, const char *dir, const char 
                              size_t error_size)
 {
     json_error_t why;
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &why), *value, *seen = json_object();
+    FILE *in;
+    const char *odd = file_read(path, &in);
+    if (odd)
+        return fail(error, error_size, "%s: %s", path, odd);
+    json_t *root = json_loadf(in, JSON_REJECT_DUPLICATES, &why), *value, *seen = json_object();
+    fclose(in);
     const json_t *map = root ? json_object_get(root, "weight_map") : NULL;
     const char *key;
     enum status st = STATUS_OK;

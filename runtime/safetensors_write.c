@@ -4,6 +4,7 @@
  * threads are given the same list, and work it out at the same time. */
 
 #include "runtime/safetensors.h"
+#include "runtime/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -114,6 +115,11 @@ static enum status open_file(struct weight_files *f, struct out_file *file, bool
 {
     char path[4400];
     snprintf(path, sizeof path, "%s/%s.tmp", f->dir, file->name);
+    const char *why = make ? file_may_replace(path) : NULL;
+    if (why) {
+        snprintf(error, error_size, "%s: %s", path, why);
+        return STATUS_WORLD;
+    }
     file->fd = open(path, O_RDWR | O_CLOEXEC | (make ? O_CREAT | O_TRUNC : 0), 0666);
     if (file->fd < 0)
         return fail(error, error_size, "open", path);
@@ -187,13 +193,17 @@ uint8_t *safetensors_target(struct weight_files *f, uint32_t i)
 
 static enum status write_index(const struct weight_files *f, char *error, size_t error_size)
 {
-    char path[4400], tmp[4400];
+    char path[4400];
     snprintf(path, sizeof path, "%s/%s.safetensors.index.json", f->dir, f->stem);
-    snprintf(tmp, sizeof tmp, "%s/%s.safetensors.index.json.tmp", f->dir, f->stem);
-    FILE *out = fopen(tmp, "w");
+    struct file_out file;
     uint64_t total = 0;
-    if (!out)
-        return fail(error, error_size, "write", tmp);
+    const char *why = file_may_replace(path);
+    why = why ? why : file_create(path, &file);
+    if (why) {
+        snprintf(error, error_size, "%s: %s", path, why);
+        return STATUS_WORLD;
+    }
+    FILE *out = file.stream;
     for (uint32_t i = 0; i < f->n; i++)
         total += tensor_bytes(&f->t[i]);
     fprintf(out, "{\"metadata\":{\"total_size\":%llu},\"weight_map\":{", (unsigned long long)total);
@@ -203,10 +213,10 @@ static enum status write_index(const struct weight_files *f, char *error, size_t
         fprintf(out, ":\"%s\"", f->file[f->t[i].file].name);
     }
     fputs("}}\n", out);
-    bool fine = fflush(out) == 0 && fsync(fileno(out)) == 0;
-    if (fclose(out) || !fine || rename(tmp, path))
-        return fail(error, error_size, "write", path);
-    return STATUS_OK;
+    why = file_publish(&file);
+    if (why)
+        snprintf(error, error_size, "cannot write %s: %s", path, why);
+    return why ? STATUS_WORLD : STATUS_OK;
 }
 
 static enum status publish_files(struct weight_files *f, char *error, size_t error_size)
@@ -218,6 +228,11 @@ static enum status publish_files(struct weight_files *f, char *error, size_t err
     for (uint32_t i = 0; i < f->nfiles; i++) {
         snprintf(from, sizeof from, "%s/%s.tmp", f->dir, f->file[i].name);
         snprintf(to, sizeof to, "%s/%s", f->dir, f->file[i].name);
+        const char *why = file_may_replace(to);
+        if (why) {
+            snprintf(error, error_size, "%s: %s", to, why);
+            return STATUS_WORLD;
+        }
         if (rename(from, to))
             return fail(error, error_size, "rename", from);
     }

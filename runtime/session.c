@@ -2,6 +2,7 @@
 
 #include "runtime/run.h"
 #include "runtime/allocations.h"
+#include "runtime/file.h"
 #include "runtime/lr.h"
 #include "runtime/rendezvous.h"
 #include "runtime/summary.h"
@@ -330,11 +331,16 @@ static enum status report_end(struct session *s)
     s->face->report[REPORT_COMPARED] = r->routing.compared;
     s->face->report[REPORT_FLIPS] = r->routing.flips;
     memcpy(&s->face->margin, &r->routing.margin, sizeof s->face->margin);
-    TRY(world_barrier(s->world));
+    return world_barrier(s->world);
+}
+
+/* What rank 0 writes at the end, also where the weights could not be saved; the first failure counts. */
+static enum status finish_outputs(struct session *s)
+{
+    struct run *r = s->run;
     if (s->world->rank != 0)
         return STATUS_OK;
-    if (r->o.trace)
-        TRY(report(s, write_trace(s)));
+    enum status st = r->o.trace ? report(s, write_trace(s)) : STATUS_OK;
     for (uint32_t i = 0; i < s->world->nranks; i++)
         for (uint32_t line = 0; line < NMEMORY; line++) {
             s->summary.before[line] += s->world->ranks[i].memory[0][line];
@@ -347,8 +353,13 @@ static enum status report_end(struct session *s)
     }
     if (r->o.json)
         summary_print(r, &s->summary, stdout);
-    snprintf(s->error, sizeof s->error, "%s: could not be written", r->o.log ? r->o.log : "log");
-    return report(s, log_close(&s->log));
+    const char *lost = file_flush_stdout();
+    if (lost) {
+        snprintf(s->error, sizeof s->error, "stdout: %s", lost);
+        st = report(s, STATUS_WORLD);
+    }
+    enum status logged = report(s, log_close(&s->log, s->error, sizeof s->error));
+    return st == STATUS_OK ? logged : st;
 }
 
 static enum status save(struct session *s)
@@ -371,8 +382,10 @@ enum status run_rank(struct run *r, uint32_t rank)
         st = train(&s);
     if (st == STATUS_OK)
         st = report_end(&s);
-    if (st == STATUS_OK && r->o.save)
-        st = save(&s);
+    if (st == STATUS_OK) {
+        enum status saved = r->o.save ? save(&s) : STATUS_OK, written = finish_outputs(&s);
+        st = saved == STATUS_OK ? written : saved;
+    }
     exec_close(s.exec);
     if (!run_is_threaded(r))
         gang_free(r->gang);

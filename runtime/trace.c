@@ -1,9 +1,8 @@
 /* Writing measured spans.  Times in microseconds from the earliest start; nanoseconds stay exact. */
 
 #include "runtime/trace.h"
+#include "runtime/file.h"
 
-#include <errno.h>
-#include <string.h>
 
 /* threads are numbered as `llmc trace` does, which keeps 0 for whole actions */
 static uint32_t thread_of(uint32_t queue)
@@ -61,22 +60,22 @@ enum status run_trace_write(const char *path, const struct ranks *ranks,
                             const struct program *const *programs, const struct trace_span *const *spans,
                             char *error, size_t error_size)
 {
-    FILE *out = fopen(path, "w");
+    struct file_out file;
+    const char *why = file_create(path, &file);
+    FILE *out = file.stream;
     int64_t origin = INT64_MAX;
     for (uint32_t r = 0; r < ranks->nranks; r++)
         for (uint32_t i = 0; i < programs[ranks->ranks[r].role]->ninsns; i++)
             origin = spans[r][i].start_ns < origin ? spans[r][i].start_ns : origin;
-    if (out) {
+    if (!why) {
         fputs("{\"traceEvents\":[\n", out);
         for (uint32_t r = 0; r < ranks->nranks; r++)
             write_rank(out, r, programs[ranks->ranks[r].role], spans[r], origin, r ? ",\n" : "");
         fputs("\n],\"displayTimeUnit\":\"ns\"}\n", out);
     }
-    bool fine = out && !ferror(out);
-    if (out && fclose(out))
-        fine = false;
-    if (fine)
+    why = why ? why : file_publish(&file);
+    if (!why)
         return STATUS_OK;
-    snprintf(error, error_size, "%s: %s", path, strerror(errno));
+    snprintf(error, error_size, "%s: %s", path, why);
     return STATUS_WORLD;
 }

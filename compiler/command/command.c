@@ -7,7 +7,6 @@
 #include "compiler/support/units.h"
 #include "compiler/topology/topo.h"
 
-#include <errno.h>
 #include <string.h>
 
 /* Diagnostics to stderr, or as JSON to stdout; the status they imply.  That a plan is impossible may be due to
@@ -101,13 +100,4 @@ enum status command_open(struct command *c, struct plan **p)
     struct cost *cost = cost_new(c->arena, (*p)->job, (*p)->topo, &(*p)->decision);
     (*p)->timeline = simulate(c->arena, cost, (const struct program *const *)(*p)->train, (*p)->nroles, &why);
     return (*p)->timeline ? STATUS_OK : command_fail(c, STATUS_NO_PLAN, why);
-}
-
-enum status command_close(FILE *f, const char *path)
-{
-    if (ferror(f) | fclose(f)) {
-        fprintf(stderr, "llmc: %s: %s\n", path, strerror(errno));
-        return STATUS_WORLD;
-    }
-    return STATUS_OK;
 }

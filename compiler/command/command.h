@@ -36,7 +36,5 @@ enum status command_fail(struct command *c, enum status status, const char *mess
 enum status command_read(struct command *c, struct job **job, struct topo **topo);
 /* the plan folder that is the first argument, simulated */
 enum status command_open(struct command *c, struct plan **plan);
-/* STATUS_WORLD after a message if not everything could be written */
-enum status command_close(FILE *f, const char *path);
 
 #endif

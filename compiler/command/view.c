@@ -8,9 +8,7 @@
 #include "compiler/inspect/trace.h"
 #include "compiler/inspect/verdict.h"
 #include "compiler/verify/verify.h"
-
-#include <errno.h>
-#include <string.h>
+#include "runtime/file.h"
 
 enum status command_check(struct command *c)
 {
@@ -76,14 +74,16 @@ enum status command_trace(struct command *c)
     TRY(command_open(c, &p));
     if (o->ranks && !trace_parse_ranks(c->arena, o->ranks, p->mesh.nranks, &ranks, &nranks, &why))
         return command_fail(c, STATUS_USAGE, why);
-    FILE *f = strcmp(o->output, "-") ? fopen(o->output, "w") : stdout;
-    if (!f)
-        return command_fail(c, STATUS_WORLD, arena_printf(c->arena, "%s: %s", o->output, strerror(errno)));
-    if (o->times)
-        trace_times(p, f);
-    else
-        trace_write(p, ranks, nranks, f);
-    return command_close(f, o->output);
+    struct file_out out;
+    why = file_create(o->output, &out);
+    if (!why) {
+        if (o->times)
+            trace_times(p, out.stream);
+        else
+            trace_write(p, ranks, nranks, out.stream);
+        why = file_publish(&out);
+    }
+    return why ? command_fail(c, STATUS_WORLD, arena_printf(c->arena, "%s: %s", o->output, why)) : STATUS_OK;
 }
 
 enum status command_diff(struct command *c)

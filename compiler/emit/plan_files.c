@@ -12,6 +12,7 @@
 #include "compiler/schedule/schedule.h"
 #include "compiler/support/strbuf.h"
 #include "compiler/support/vec.h"
+#include "runtime/file.h"
 #include "runtime/hash.h"
 
 #include <dirent.h>
@@ -131,53 +132,90 @@ static void remove_plan(const char *dir)
     }
 }
 
+/* a program's file: programs/N.bin, programs/eval-N.bin */
+static bool is_program(const char *name)
+{
+    name += strncmp(name, "eval-", 5) ? 0 : 5;
+    size_t digits = strspn(name, "0123456789");
+    return digits && !strcmp(name + digits, ".bin");
+}
+
+/* Do only files that a plan has lie in this folder?  A link, device or FIFO of such a name is none of them. */
+static bool holds_only_ours(DIR *d, bool programs, bool *manifest, size_t *entries)
+{
+    static const char *const ours[] = {"plan.json", "model.llm", "cluster.xml", "ranks.bin", SCHEDULE, "MANIFEST"};
+    bool only = true;
+    struct stat st;
+    for (struct dirent *e; (e = readdir(d));) {
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+            continue;
+        bool known = programs && is_program(e->d_name);
+        for (size_t i = 0; i < ARRAY_LEN(ours) && !programs; i++)
+            known |= !strcmp(ours[i], e->d_name);
+        bool folder = !programs && !strcmp(e->d_name, "programs");
+        only &= (known || folder) && !fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) &&
+                (folder ? S_ISDIR(st.st_mode) : S_ISREG(st.st_mode));
+        *manifest |= !strcmp(e->d_name, "MANIFEST");
+        ++*entries;
+    }
+    return only;
+}
+
 enum target { TARGET_FREE, TARGET_PLAN, TARGET_FOREIGN };
 static enum target inspect_target(const char *dir)
 {
-    static const char *const ours[] = {".",        "..",        "plan.json", "model.llm", "cluster.xml",
-                                       "programs", "ranks.bin", SCHEDULE,    "MANIFEST"};
-    bool manifest = false, foreign = false;
-    size_t entries = 0;
-    DIR *d = opendir(dir);
-    if (!d)
-        return errno == ENOENT ? TARGET_FREE : TARGET_FOREIGN;
-    for (struct dirent *e; (e = readdir(d));) {
-        size_t i = 0;
-        while (i < ARRAY_LEN(ours) && strcmp(ours[i], e->d_name))
-            i++;
-        foreign |= i == ARRAY_LEN(ours);
-        manifest |= !strcmp(e->d_name, "MANIFEST");
-        entries++;
+    bool manifest = false, only = true;
+    size_t entries = 0, programs = 0;
+    for (int inside = 0; inside < 2 && only; inside++) {
+        char path[FILE_PATH];
+        snprintf(path, sizeof path, inside ? "%s/programs" : "%s", dir);
+        DIR *d = opendir(path);
+        if (!d && !inside)
+            return errno == ENOENT ? TARGET_FREE : TARGET_FOREIGN;
+        only = d ? holds_only_ours(d, inside, &manifest, inside ? &programs : &entries) : errno == ENOENT;
+        if (d)
+            closedir(d);
     }
-    closedir(d);
-    return entries <= 2 || (manifest && !foreign) ? TARGET_PLAN : TARGET_FOREIGN;
+    return only && (!entries || manifest) ? TARGET_PLAN : TARGET_FOREIGN;
 }
 
 /* the folders that a plan is written into and that what was there is moved to, both beside it */
 struct beside {
+    char target[FILE_PATH]; /* where a link of the plan's name leads */
     char temp[4000], old[4000];
 };
-static bool name_beside(const char *dir, struct beside *b)
+static enum status name_beside(const char *dir, struct beside *b, char *error, size_t error_size)
 {
-    size_t length = strlen(dir);
-    while (length > 1 && dir[length - 1] == '/')
-        length--;
-    if (length == 0 || length + 32 > sizeof b->temp)
-        return false;
-    snprintf(b->temp, sizeof b->temp, "%.*s.tmp-%ld", (int)length, dir, (long)getpid());
-    snprintf(b->old, sizeof b->old, "%.*s.old-%ld", (int)length, dir, (long)getpid());
-    return true;
+    const char *why = *dir ? file_resolve(dir, b->target) : "the folder's name is empty";
+    if (why && *dir)
+        FAIL(STATUS_WORLD, "%.200s: %s", dir, why);
+    if (why)
+        FAIL(STATUS_WORLD, "%s", why);
+    if (strlen(b->target) + 32 > sizeof b->temp)
+        FAIL(STATUS_WORLD, "the folder's path is too long");
+    snprintf(b->temp, sizeof b->temp, "%s.tmp-%ld", b->target, (long)getpid());
+    snprintf(b->old, sizeof b->old, "%s.old-%ld", b->target, (long)getpid());
+    return STATUS_OK;
+}
+
+/* what a rename would displace: a folder, or with force a regular file */
+static enum status check_kind(const char *dir, const char *target, char *error, size_t error_size)
+{
+    struct stat st;
+    const char *why = file_not_folder(target);
+    if (why && (lstat(target, &st) || !S_ISREG(st.st_mode)))
+        FAIL(STATUS_WORLD, "%s: %s, and a plan is a folder", dir, why);
+    return STATUS_OK;
 }
 
 enum status plan_may_write(const char *dir, bool force, char *error, size_t error_size)
 {
     struct beside b;
     struct stat st;
-    if (!name_beside(dir, &b))
-        FAIL(STATUS_WORLD, "%s", *dir ? "the folder's path is too long" : "the folder's name is empty");
-    const char *last = strrchr(dir, '/');
-    last = last ? last + 1 : dir;
-    if (!strcmp(last, ".") || !strcmp(last, ".."))
+    TRY(name_beside(dir, &b, error, error_size));
+    const char *last = strrchr(b.target, '/');
+    last = last && last[1] ? last + 1 : b.target;
+    if (!strcmp(last, ".") || !strcmp(last, "..") || !strcmp(last, "/"))
         FAIL(STATUS_WORLD, "%s cannot be replaced by a plan: name a folder in it", dir);
     char *slash = strrchr(b.temp, '/');
     const char *parent = slash == b.temp ? "/" : slash ? b.temp : ".";
@@ -189,7 +227,8 @@ enum status plan_may_write(const char *dir, bool force, char *error, size_t erro
         FAIL(STATUS_WORLD, "%s cannot be made: %s is no folder", dir, parent);
     if (access(parent, W_OK | X_OK))
         FAIL(STATUS_WORLD, "%s cannot be made: nothing can be written into %s: %s", dir, parent, strerror(errno));
-    if (inspect_target(dir) == TARGET_FOREIGN && !force)
+    TRY(check_kind(dir, b.target, error, error_size));
+    if (inspect_target(b.target) == TARGET_FOREIGN && !force)
         FAIL(STATUS_WORLD, "%s exists and holds more than a plan; name another, or give --force to move it to %s", dir,
              b.old);
     return STATUS_OK;
@@ -200,9 +239,9 @@ enum status plan_write(const struct plan *p, const char *dir, bool force, char *
     struct beside b;
     char why[512] = "";
     TRY(plan_may_write(dir, force, error, error_size));
-    name_beside(dir, &b);
+    TRY(name_beside(dir, &b, error, error_size));
     const char *temp = b.temp, *old = b.old;
-    enum target target = inspect_target(dir);
+    enum target target = inspect_target(b.target);
     if (mkdir(temp, 0777))
         FAIL(STATUS_WORLD, "%s cannot be made: %s", dir, strerror(errno));
     struct strbuf manifest = {0};
@@ -210,15 +249,15 @@ enum status plan_write(const struct plan *p, const char *dir, bool force, char *
     strbuf_free(&manifest);
     if (s != STATUS_OK)
         snprintf(error, error_size, "%s: %s", dir, why);
-    if (s == STATUS_OK && target != TARGET_FREE && rename(dir, old)) {
+    if (s == STATUS_OK && target != TARGET_FREE && rename(b.target, old)) {
         snprintf(error, error_size, "%s: %s", dir, strerror(errno));
         s = STATUS_WORLD;
     }
-    if (s == STATUS_OK && rename(temp, dir)) {
+    if (s == STATUS_OK && rename(temp, b.target)) {
         snprintf(error, error_size, "%s: %s", dir, strerror(errno));
         s = STATUS_WORLD;
         if (target != TARGET_FREE)
-            rename(old, dir);
+            rename(old, b.target);
     }
     if (s != STATUS_OK)
         remove_plan(temp);
@@ -242,23 +281,20 @@ static enum status read_whole(struct arena *a, const char *dir, const char *name
                               char *error, size_t error_size)
 {
     char path[4096];
-    struct stat st;
+    int fd;
+    uint64_t bytes;
     if (snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path)
         FAIL(STATUS_INPUT, "%s: the path is too long", dir);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &st)) {
-        int cause = errno;
-        if (fd >= 0)
-            close(fd);
-        if (cause == ENOENT && !strcmp(name, "MANIFEST"))
-            FAIL(STATUS_INPUT, "%s/MANIFEST is missing: this is no plan folder ('llmc plan MODEL CLUSTER -o DIR' makes one)", dir);
-        FAIL(STATUS_INPUT, "%s: %s", path, strerror(cause));
-    }
-    if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size > MOST_FILE) {
+    const char *why = file_open(path, &fd, &bytes);
+    if (why && errno == ENOENT && !strcmp(name, "MANIFEST"))
+        FAIL(STATUS_INPUT, "%s/MANIFEST is missing: this is no plan folder ('llmc plan MODEL CLUSTER -o DIR' makes one)", dir);
+    if (why)
+        FAIL(STATUS_INPUT, "%s: %s", path, why);
+    if (bytes > MOST_FILE) {
         close(fd);
-        FAIL(STATUS_INPUT, "%s: not a regular file of at most 4 GiB", path);
+        FAIL(STATUS_INPUT, "%s: larger than 4 GiB", path);
     }
-    *out = (struct file){name, arena_alloc(a, (size_t)st.st_size + 1), (size_t)st.st_size};
+    *out = (struct file){name, arena_alloc(a, (size_t)bytes + 1), (size_t)bytes};
     size_t done = 0;
     for (ssize_t n; done < out->size && (n = read(fd, out->bytes + done, out->size - done)) > 0;)
         done += (size_t)n;

@@ -7,13 +7,12 @@
 
 #include "compiler/inspect/diff.h"
 #include "compiler/simulate/simulate.h"
+#include "runtime/file.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { WORST = 12 };
 
@@ -83,18 +82,10 @@ static enum status add_event(struct diff *d, const char *path, const json_t *eve
 static enum status read_events(struct diff *d, const char *path)
 {
     json_error_t where;
-    struct stat about;
-    FILE *f = fopen(path, "r");
-    if (!f || fstat(fileno(f), &about)) {
-        int cause = errno;
-        if (f)
-            fclose(f);
-        return refuse(d, path, strerror(cause));
-    }
-    if (!S_ISREG(about.st_mode)) {
-        fclose(f);
-        return refuse(d, path, "no trace; 'llmrun DIR --trace FILE' writes one");
-    }
+    FILE *f;
+    const char *why = file_read(path, &f);
+    if (why)
+        return refuse(d, path, why);
     json_t *root = json_loadf(f, 0, &where);
     fclose(f);
     const json_t *events = json_object_get(root, "traceEvents");

@@ -2,11 +2,11 @@
  * matter. */
 
 #include "compiler/inspect/tokens.h"
+#include "runtime/file.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { HEADER_WORDS = 256, MAGIC = 20240520, VERSION = 1, CHUNK = 1 << 15 };
 
@@ -36,49 +36,62 @@ static bool copy_tokens(FILE *from, FILE *to, uint64_t most, uint64_t *count)
     return !ferror(from);
 }
 
+/* a stream that cannot be positioned gets its tokens, and their header, when all have been counted */
+static bool hand_on(FILE *gathered, FILE *to)
+{
+    unsigned char bytes[CHUNK];
+    rewind(gathered);
+    for (size_t n; (n = fread(bytes, 1, sizeof bytes, gathered)) > 0;)
+        if (fwrite(bytes, 1, n, to) != n)
+            return false;
+    return !ferror(gathered);
+}
+
+/* NULL; or why not, and of which of the two paths that is said */
+static const char *convert(FILE *from, struct file_out *out, bool header, uint64_t *ntokens, bool *blame_in)
+{
+    FILE *to = out->replaces ? out->stream : tmpfile();
+    if (!to)
+        return strerror(errno);
+    bool fine = (!header || write_header(to, 0)) && copy_tokens(from, to, header ? INT32_MAX : UINT64_MAX, ntokens);
+    const char *why = fine ? NULL : strerror(errno);
+    *blame_in = ferror(from);
+    if (fine && (!*ntokens || (header && *ntokens > INT32_MAX))) {
+        *blame_in = true;
+        why = *ntokens ? "more than 2^31 - 1 bytes do not fit the header's count" : "empty";
+    }
+    if (!why && header && (fseek(to, 0, SEEK_SET) || !write_header(to, *ntokens))) /* now the count is known */
+        why = strerror(errno);
+    if (!why && to != out->stream && !hand_on(to, out->stream))
+        why = strerror(errno);
+    if (to != out->stream)
+        fclose(to);
+    return why;
+}
+
 enum status tokens_write(const char *in, const char *out, bool header, uint64_t *ntokens, char *error,
                          size_t error_size)
 {
-    char temporary[4096];
-    if (snprintf(temporary, sizeof temporary, "%s.tmp", out) >= (int)sizeof temporary) {
-        snprintf(error, error_size, "%.200s...: the path is too long", out);
-        return STATUS_USAGE;
-    }
-    FILE *from = fopen(in, "rb");
-    if (!from) {
-        snprintf(error, error_size, "%s: %s", in, strerror(errno));
-        return STATUS_INPUT;
-    }
-    FILE *to = fopen(temporary, "wb");
+    struct file_out file = {.stream = NULL};
+    FILE *from;
+    bool blame_in = true;
     *ntokens = 0;
-    bool fine = to && (!header || write_header(to, 0)) &&
-                copy_tokens(from, to, header ? INT32_MAX : UINT64_MAX, ntokens);
-    bool unread = ferror(from);
-    bool fits = !header || *ntokens <= INT32_MAX;
-    if (fine && header && fits)
-        fine = fseek(to, 0, SEEK_SET) == 0 && write_header(to, *ntokens); /* now the count is known */
-    int cause = errno;
-    fclose(from);
-    if (to && fclose(to)) {
-        cause = fine ? errno : cause;
-        fine = false;
+    const char *why = file_read_stream(in, &from);
+    if (!why) {
+        blame_in = false;
+        why = file_create(out, &file);
+        if (!why) {
+            why = convert(from, &file, header, ntokens, &blame_in);
+            if (why)
+                file_discard(&file);
+            else
+                why = file_publish(&file);
+        }
+        if (from != stdin)
+            fclose(from);
     }
-    if (fine && fits && *ntokens && rename(temporary, out) == 0)
+    if (!why)
         return STATUS_OK;
-    if (to)
-        unlink(temporary);
-    if (unread) {
-        snprintf(error, error_size, "%s: %s", in, strerror(cause));
-        return STATUS_INPUT;
-    }
-    if (fine && !*ntokens) {
-        snprintf(error, error_size, "%s: empty", in);
-        return STATUS_INPUT;
-    }
-    if (fine && !fits) {
-        snprintf(error, error_size, "%s: more than 2^31 - 1 bytes do not fit the header's count", in);
-        return STATUS_INPUT;
-    }
-    snprintf(error, error_size, "%s: %s", out, strerror(fine ? errno : cause));
-    return STATUS_WORLD;
+    snprintf(error, error_size, "%s: %s", blame_in ? in : out, why);
+    return blame_in ? STATUS_INPUT : STATUS_WORLD;
 }

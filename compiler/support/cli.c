@@ -48,6 +48,9 @@ static const char explain_more[] =
     "  numbers of nodes that would be better, what ruled out the other plans, and how sure the choice is.\n"
     "For a request that nothing satisfies (exit code 1) it says which changes something would, and at what "
     "price.\n";
+static const char tokens_more[] =
+    "IN may be a FIFO, or - for standard input; OUT a FIFO or device, or - for standard output. A regular\n"
+    "file is replaced when all is written.\n";
 
 static const struct command commands[] = {
     {"plan", "MODEL CLUSTER -o DIR", "search, lower, verify, simulate, write a plan", 2, 2,
@@ -63,7 +66,7 @@ static const struct command commands[] = {
      "output ranks times", NULL},
     {"diff", "DIR TRACE", "a trace that llmrun wrote against the predicted timeline", 2, 2, "json", NULL},
     {"topo show", "CLUSTER", "the cluster as resolved, with bandwidth per tier", 1, 1, "json", NULL},
-    {"tokens", "IN -o OUT", "any text file to byte-level tokens", 1, 1, "output", NULL},
+    {"tokens", "IN -o OUT", "any text file to byte-level tokens", 1, 1, "output", tokens_more},
     {"fmt", "FILE", "a model file in canonical form, on stdout", 1, 1, "", NULL},
     {"isa", "[NAME]", "the instruction set's manual", 0, 1, "json", NULL},
     {"dump", "STAGE MODEL CLUSTER", "print a stage: ast, sched, asm (short: -d STAGE)", 3, 3, "set rank",

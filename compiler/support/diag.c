@@ -11,12 +11,11 @@
 
 #include "compiler/support/strbuf.h"
 #include "compiler/support/vec.h"
+#include "runtime/file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define ERRORS_MAX 20
@@ -454,19 +453,16 @@ static struct source *read_refused(struct diag *d, const char *path, const char 
 
 struct source *source_read(struct arena *a, struct diag *d, const char *path, size_t max_bytes)
 {
-    struct stat st;
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a fifo must not block before it is refused */
-    if (fd < 0)
-        return read_refused(d, path, strerror(errno));
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-        close(fd);
-        return read_refused(d, path, "not a regular file");
-    }
-    if ((uint64_t)st.st_size > max_bytes || (uint64_t)st.st_size >= UINT32_MAX) {
+    int fd;
+    uint64_t bytes;
+    const char *why = file_open(path, &fd, &bytes);
+    if (why)
+        return read_refused(d, path, why);
+    if (bytes > max_bytes || bytes >= UINT32_MAX) {
         close(fd);
         return read_refused(d, path, arena_printf(a, "larger than %zu bytes", max_bytes));
     }
-    size_t size = (size_t)st.st_size, got = 0;
+    size_t size = (size_t)bytes, got = 0;
     char *text = arena_alloc(a, size + 1);
     while (got < size) {
         ssize_t n = read(fd, text + got, size - got);

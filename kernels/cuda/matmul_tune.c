@@ -7,6 +7,7 @@
  * refuses for the shape, count as absent.  $LLMC_CACHE, $XDG_CACHE_HOME/llmc or ~/.cache/llmc. */
 
 #include "kernels/cuda/products.h"
+#include "runtime/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -132,8 +133,10 @@ static bool file_find(const struct cuda_libraries *l, struct product_plan *plan)
     char want[LINE_BYTES], line[LINE_BYTES];
     key_text(l, &plan->key, want, sizeof want);
     size_t head = strlen(want);
-    FILE *f = l->products->path[0] ? fopen(l->products->path, "r") : NULL;
+    FILE *f = NULL;
     bool found = false;
+    if (l->products->path[0])
+        (void)file_read(l->products->path, &f); /* without one it is measured */
     while (f && !found && fgets(line, sizeof line, f))
         found = strncmp(line, want, head) == 0 && line_parse(line, head, plan);
     if (f)
@@ -155,6 +158,8 @@ static void file_add(struct cuda_libraries *l, const struct product_plan *plan)
     if (n >= sizeof line)
         return;
     folder_make(l->products->path);
+    if (file_may_replace(l->products->path))
+        return;
     int fd = open(l->products->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (fd < 0)
         return; /* the next run measures again */

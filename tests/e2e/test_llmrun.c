@@ -263,7 +263,7 @@ static void test_outputs(void)
 {
     static const char *const cases[][2] = {
         {"--save $D/none/s", "/none/s: No such file or directory"},
-        {"--save $D/t.bin", "/t.bin/.llmrun-"},
+        {"--save $D/t.bin", "/t.bin: it is a file, not a folder, and weights go into a folder"},
         {"--save $D/s --trace $D/none/t", "/none/t: No such file or directory"}};
     char dir[E2E_PATH], script[512], text[1 << 12], path[E2E_PATH + 32];
     make_folder(dir, "llmrun-outputs");

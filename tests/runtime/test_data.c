@@ -219,7 +219,7 @@ static void test_tokens(void)
     CU_ASSERT(tokens_write("/nowhere/y", out, true, &n, error, sizeof error) == STATUS_INPUT);
     CU_ASSERT_STRING_EQUAL(error, "/nowhere/y: No such file or directory");
     CU_ASSERT(tokens_write(f.dir, out, true, &n, error, sizeof error) == STATUS_INPUT);
-    CU_ASSERT(strstr(error, ": Is a directory") != NULL && strncmp(error, f.dir, strlen(f.dir)) == 0);
+    CU_ASSERT(strstr(error, ": it is a folder, not a file") != NULL && strncmp(error, f.dir, strlen(f.dir)) == 0);
     close_folder(&f, (const char *const[]){"t.txt", "t.bin", "e.txt", NULL});
 }
 

@@ -277,7 +277,7 @@ static void test_files(void)
     snprintf(message, sizeof message, "%s: No such file or directory", path);
     CU_ASSERT_STRING_EQUAL(error, message);
     CU_ASSERT_EQUAL(program_read("/tmp", &q, error, sizeof error), STATUS_INPUT);
-    CU_ASSERT_STRING_EQUAL(error, "/tmp: not a regular file");
+    CU_ASSERT_STRING_EQUAL(error, "/tmp: it is a folder, not a file");
     free(bytes);
     program_free(p);
 }

@@ -160,7 +160,7 @@ static void test_read(void)
     unlink(path);
     char *wanted = arena_printf(
         a,
-        "error: cannot read '%s': larger than 4 bytes\nerror: cannot read '/tmp': not a regular file\n"
+        "error: cannot read '%s': larger than 4 bytes\nerror: cannot read '/tmp': it is a folder, not a file\n"
         "error: cannot read '/nowhere/at/all': No such file or directory\n",
         path);
     CU_ASSERT_STRING_EQUAL(printed(a, d, false), wanted);

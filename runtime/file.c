@@ -1,0 +1,338 @@
+/* See file.h.  What has a name is looked at by stat() before it is opened and by fstat() after, so that neither a FIFO that stands
+ * there nor one that comes between makes anybody wait.
+ *
+ * Temporary files are named TARGET.tmp-PID and made with O_EXCL.  Names in /proc and /dev/fd stand for descriptors that are open
+ * already: what they lead to is written in place, for it may have no name of its own any more. */
+
+#include "runtime/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MOST_LINKS = 40, LOOK_MS = 50 };
+
+static const char *not_file(mode_t mode)
+{
+    errno = 0;
+    return S_ISREG(mode)    ? NULL
+           : S_ISDIR(mode)  ? "it is a folder, not a file"
+           : S_ISFIFO(mode) ? "it is a FIFO, not a file"
+           : S_ISSOCK(mode) ? "it is a socket, not a file"
+                            : "it is a device, not a file";
+}
+
+/* the descriptor is closed unless it is a regular file's */
+static const char *open_regular(const char *path, int *fd, struct stat *about)
+{
+    *fd = -1;
+    if (stat(path, about))
+        return strerror(errno);
+    const char *why = not_file(about->st_mode);
+    if (why)
+        return why;
+    *fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (*fd < 0)
+        return strerror(errno);
+    if (fstat(*fd, about))
+        why = strerror(errno);
+    else
+        why = not_file(about->st_mode);
+    if (why) {
+        close(*fd);
+        *fd = -1;
+    }
+    return why;
+}
+
+const char *file_open(const char *path, int *fd, uint64_t *bytes)
+{
+    struct stat about;
+    const char *why = open_regular(path, fd, &about);
+    if (!why && bytes)
+        *bytes = (uint64_t)about.st_size;
+    return why;
+}
+
+const char *file_read(const char *path, FILE **in)
+{
+    int fd;
+    *in = NULL;
+    const char *why = file_open(path, &fd, NULL);
+    if (why)
+        return why;
+    *in = fdopen(fd, "rb");
+    if (*in)
+        return NULL;
+    why = strerror(errno);
+    close(fd);
+    return why;
+}
+
+/* Has a FIFO, opened without waiting, a writer, or had it one since?  What came already stays in the stream. */
+static bool is_written(FILE *in)
+{
+    struct pollfd p = {.fd = fileno(in), .events = POLLIN};
+    for (int ms = 0; ms < FILE_WAIT_MS; ms += LOOK_MS) {
+        errno = 0;
+        int c = getc(in);
+        bool waits = c == EOF && errno == EAGAIN; /* without a writer it would have ended */
+        clearerr(in);
+        if (c != EOF)
+            return ungetc(c, in) == c;
+        if (waits || (poll(&p, 1, LOOK_MS) > 0 && p.revents))
+            return true;
+    }
+    return false;
+}
+
+static const char *set_waiting(int fd)
+{
+    int flags = fcntl(fd, F_GETFL);
+    return flags < 0 || fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) ? strerror(errno) : NULL;
+}
+
+static const char *read_fifo(const char *path, FILE **in)
+{
+    struct stat about;
+    const char *why = NULL;
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (fd < 0)
+        return strerror(errno);
+    if (fstat(fd, &about) || !S_ISFIFO(about.st_mode)) {
+        close(fd);
+        return "it changed while it was opened";
+    }
+    *in = fdopen(fd, "rb");
+    if (!*in) {
+        why = strerror(errno);
+        close(fd);
+        return why;
+    }
+    why = is_written(*in) ? set_waiting(fd) : "it is a FIFO that nobody writes into";
+    if (why) {
+        fclose(*in);
+        *in = NULL;
+    }
+    return why;
+}
+
+const char *file_read_stream(const char *path, FILE **in)
+{
+    struct stat about;
+    bool standard = !strcmp(path, "-");
+    *in = NULL;
+    if (standard ? fstat(STDIN_FILENO, &about) : stat(path, &about))
+        return strerror(errno);
+    if (S_ISFIFO(about.st_mode) && !standard)
+        return read_fifo(path, in);
+    if (!standard || S_ISDIR(about.st_mode))
+        return standard ? not_file(about.st_mode) : file_read(path, in);
+    *in = stdin;
+    return NULL;
+}
+
+/* ---- writing ---- */
+
+/* a name of a descriptor that is open already */
+static bool is_descriptor(const char *path)
+{
+    return !strncmp(path, "/proc/", 6) || !strncmp(path, "/dev/fd/", 8);
+}
+
+/* descriptor: the way leads over one */
+static const char *follow(const char *path, char target[FILE_PATH], bool *descriptor)
+{
+    char link[FILE_PATH];
+    *descriptor = false;
+    if (strlen(path) >= FILE_PATH)
+        return strerror(ENAMETOOLONG);
+    memcpy(target, path, strlen(path) + 1);
+    for (int links = 0; links < MOST_LINKS; links++) {
+        *descriptor |= is_descriptor(target);
+        for (size_t n = strlen(target); n > 1 && target[n - 1] == '/'; n--)
+            target[n - 1] = 0;
+        ssize_t n = readlink(target, link, sizeof link - 1);
+        if (n < 0)
+            return NULL; /* no link, or nothing, or out of reach: whoever opens it will say */
+        link[n] = 0;
+        char *slash = *link == '/' ? NULL : strrchr(target, '/'), *end = slash ? slash + 1 : target;
+        if ((size_t)(end - target) + (size_t)n >= FILE_PATH)
+            return strerror(ENAMETOOLONG);
+        memcpy(end, link, (size_t)n + 1);
+    }
+    return strerror(ELOOP);
+}
+
+const char *file_resolve(const char *path, char target[FILE_PATH])
+{
+    bool descriptor;
+    return follow(path, target, &descriptor);
+}
+
+/* what stands where something is to be written: NULL and *through for a device or FIFO */
+static const char *look(const char *path, bool *through, mode_t *mode)
+{
+    struct stat about;
+    *through = false;
+    *mode = 0;
+    size_t n = strlen(path);
+    if (stat(path, &about))
+        return errno != ENOENT ? strerror(errno) : n && path[n - 1] == '/' ? not_file(S_IFDIR) : NULL;
+    *mode = about.st_mode;
+    *through = S_ISCHR(about.st_mode) || S_ISBLK(about.st_mode) || S_ISFIFO(about.st_mode);
+    return *through ? NULL : not_file(about.st_mode);
+}
+
+/* opened where it stands, whose mode this is (0: nothing); a FIFO that nobody reads is given FILE_WAIT_MS */
+static const char *open_in_place(const char *path, mode_t mode, FILE **out)
+{
+    int fd = -1;
+    for (int ms = 0; fd < 0 && ms <= FILE_WAIT_MS; ms += LOOK_MS) {
+        fd = open(path, O_WRONLY | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | (mode ? 0 : O_CREAT), 0666);
+        if (fd < 0 && (errno != ENXIO || !S_ISFIFO(mode)))
+            return strerror(errno);
+        if (fd < 0)
+            poll(NULL, 0, LOOK_MS);
+    }
+    if (fd < 0)
+        return "it is a FIFO that nobody reads";
+    const char *why = set_waiting(fd);
+    *out = why ? NULL : fdopen(fd, "wb");
+    if (*out)
+        return NULL;
+    why = why ? why : strerror(errno);
+    close(fd);
+    return why;
+}
+
+const char *file_append(const char *path, FILE **out)
+{
+    bool through;
+    mode_t mode;
+    *out = NULL;
+    const char *why = look(path, &through, &mode);
+    return why ? why : open_in_place(path, mode, out);
+}
+
+const char *file_create(const char *path, struct file_out *out)
+{
+    bool through, descriptor;
+    mode_t mode;
+    *out = (struct file_out){.stream = NULL};
+    if (!strcmp(path, "-")) {
+        out->stream = stdout;
+        return NULL;
+    }
+    const char *why = look(path, &through, &mode);
+    if (!why)
+        why = follow(path, out->target, &descriptor);
+    if (why)
+        return why;
+    if (through || descriptor)
+        return open_in_place(path, mode, &out->stream);
+    snprintf(out->temporary, sizeof out->temporary, "%s.tmp-%ld", out->target, (long)getpid());
+    int fd = open(out->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return strerror(errno);
+    if (mode)
+        (void)fchmod(fd, mode & 0777); /* the new file may be read by whom the old one might */
+    out->stream = fdopen(fd, "wb");
+    out->replaces = true;
+    if (out->stream)
+        return NULL;
+    why = strerror(errno);
+    close(fd);
+    unlink(out->temporary);
+    return why;
+}
+
+const char *file_publish(struct file_out *out)
+{
+    FILE *f = out->stream;
+    bool bad = ferror(f);
+    int cause = errno;
+    out->stream = NULL;
+    if (!bad && (fflush(f) || (out->replaces && fsync(fileno(f))))) {
+        bad = true;
+        cause = errno;
+    }
+    if (f != stdout && fclose(f) && !bad) {
+        bad = true;
+        cause = errno;
+    }
+    if (out->replaces && !bad && rename(out->temporary, out->target)) {
+        bad = true;
+        cause = errno;
+    }
+    if (!bad)
+        return NULL;
+    if (out->replaces)
+        unlink(out->temporary);
+    return strerror(cause ? cause : EIO);
+}
+
+void file_discard(struct file_out *out)
+{
+    if (out->stream && out->stream != stdout)
+        fclose(out->stream);
+    if (out->replaces)
+        unlink(out->temporary);
+    out->stream = NULL;
+}
+
+/* can a file be made in the folder where the path's end lies? */
+static const char *folder_takes(const char *path)
+{
+    char folder[FILE_PATH];
+    bool descriptor;
+    const char *why = follow(path, folder, &descriptor);
+    if (why || descriptor)
+        return why;
+    char *slash = strrchr(folder, '/');
+    if (slash)
+        slash[slash == folder] = 0;
+    return access(slash ? folder : ".", W_OK | X_OK) ? strerror(errno) : NULL;
+}
+
+const char *file_may_write(const char *path)
+{
+    bool through;
+    mode_t mode;
+    const char *why = look(path, &through, &mode);
+    return why || through ? why : folder_takes(path);
+}
+
+const char *file_may_replace(const char *path)
+{
+    struct stat about;
+    if (!stat(path, &about) && !S_ISREG(about.st_mode))
+        return not_file(about.st_mode);
+    return folder_takes(path);
+}
+
+const char *file_not_folder(const char *path)
+{
+    struct stat about;
+    errno = 0;
+    if (stat(path, &about))
+        return errno == ENOENT ? NULL : strerror(errno);
+    errno = 0;
+    return S_ISDIR(about.st_mode)                                  ? NULL
+           : S_ISREG(about.st_mode)                                ? "it is a file, not a folder"
+           : S_ISFIFO(about.st_mode)                               ? "it is a FIFO, not a folder"
+           : S_ISSOCK(about.st_mode)                               ? "it is a socket, not a folder"
+                                                                   : "it is a device, not a folder";
+}
+
+const char *file_flush_stdout(void)
+{
+    bool before = ferror(stdout);
+    if (fflush(stdout))
+        return strerror(errno);
+    return before ? "not everything could be written" : NULL;
+}
