@@ -181,7 +181,7 @@ fuzz:
 # what tests/gpu/run uses without a GPU; a sanitizer's run goes without
 DRY := $(if $(SAN)$(FUZZ),,$(B)/tests/fake/llmrun-fake.so $(B)/tests/gpu/kernels-emulated $(B)/tests/gpu/products-emulated)
 run-tests: all $(B)/tests/run $(B)/tests/fake/libcuda.so $(DRY) $(if $(PLUGIN),$(if $(QUICK),,cuda-archs))
-	$(Q)LLMC_BUILD=$(B) LLMC_QUICK=$(QUICK) LLMC_CC='$(CC) $(filter-out $(SANITIZE),$(CFLAGS))' $(B)/tests/run $(SUITE)
+	$(Q)LLMC_BUILD=$(B) LLMC_QUICK=$(QUICK) LLMC_PLUGIN=$(PLUGIN) LLMC_CC='$(CC) $(filter-out $(SANITIZE),$(CFLAGS))' $(B)/tests/run $(SUITE)
 
 # a thousand and more drawn layouts against one rank: LAYOUTS of each of three models, a sixteenth as many of the others; in
 # parts with LAYOUTS_FROM=SEED and LAYOUT_MODELS='llama mixtral'; JOBS=1 on one core

@@ -1,8 +1,9 @@
-/* See file.h.  What has a name is looked at by stat() before it is opened and by fstat() after, so that neither a FIFO that stands
- * there nor one that comes between makes anybody wait.
+/* See file.h.  What has a name is looked at by stat() before it is opened and by fstat() after, so that
+ * neither a FIFO that stands there nor one that comes between makes anybody wait.
  *
- * Temporary files are named TARGET.tmp-PID and made with O_EXCL.  Names in /proc and /dev/fd stand for descriptors that are open
- * already: what they lead to is written in place, for it may have no name of its own any more. */
+ * Temporary files are named TARGET.tmp-PID and made with O_EXCL.  Names in /proc and /dev/fd stand for
+ * descriptors that are open already: what they lead to is written in place, for it may have no name of its
+ * own any more. */
 
 #include "runtime/file.h"
 
@@ -73,7 +74,8 @@ const char *file_read(const char *path, FILE **in)
     return why;
 }
 
-/* Has a FIFO, opened without waiting, a writer, or had it one since?  What came already stays in the stream. */
+/* Has a FIFO, opened without waiting, a writer, or had it one since?  What came already stays in the stream.
+ */
 static bool is_written(FILE *in)
 {
     struct pollfd p = {.fd = fileno(in), .events = POLLIN};
@@ -322,11 +324,11 @@ const char *file_not_folder(const char *path)
     if (stat(path, &about))
         return errno == ENOENT ? NULL : strerror(errno);
     errno = 0;
-    return S_ISDIR(about.st_mode)                                  ? NULL
-           : S_ISREG(about.st_mode)                                ? "it is a file, not a folder"
-           : S_ISFIFO(about.st_mode)                               ? "it is a FIFO, not a folder"
-           : S_ISSOCK(about.st_mode)                               ? "it is a socket, not a folder"
-                                                                   : "it is a device, not a folder";
+    return S_ISDIR(about.st_mode)    ? NULL
+           : S_ISREG(about.st_mode)  ? "it is a file, not a folder"
+           : S_ISFIFO(about.st_mode) ? "it is a FIFO, not a folder"
+           : S_ISSOCK(about.st_mode) ? "it is a socket, not a folder"
+                                     : "it is a device, not a folder";
 }
 
 const char *file_flush_stdout(void)

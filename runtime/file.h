@@ -1,17 +1,19 @@
 #ifndef LLMC_FILE_H
 #define LLMC_FILE_H
 
-/* Files that people name, or that lie in folders that people name: how both programs open, replace and close them.
+/* Files that people name, or that lie in folders that people name: how both programs open, replace and close
+ * them.
  *
- * What is read is a regular file, or the regular file that a link leads to.  A folder, FIFO, device or socket in its place is
- * refused before it is opened: opening a FIFO waits for a writer, and opening a device may set something going.
+ * What is read is a regular file, or the regular file that a link leads to.  A folder, FIFO, device or socket
+ * in its place is refused before it is opened: opening a FIFO waits for a writer, and opening a device may
+ * set something going.
  *
- * What is written replaces a regular file, whole or not at all, by a temporary file beside it; where the name is a symbolic link,
- * the file at its end is the one replaced, or made.  A device or FIFO is written through and stays what it is; a folder or socket is
- * refused.
+ * What is written replaces a regular file, whole or not at all, by a temporary file beside it; where the name
+ * is a symbolic link, the file at its end is the one replaced, or made.  A device or FIFO is written through
+ * and stays what it is; a folder or socket is refused.
  *
- * Functions that can fail return why, as the end of a sentence that begins with the path ("it is a FIFO, not a file"), or NULL
- * where they did not; errno is ENOENT where nothing has the name. */
+ * Functions that can fail return why, as the end of a sentence that begins with the path ("it is a FIFO, not
+ * a file"), or NULL where they did not; errno is ENOENT where nothing has the name. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -25,8 +27,8 @@ enum { FILE_PATH = 4096 };
 const char *file_open(const char *path, int *fd, uint64_t *bytes);
 /* the same as a stream */
 const char *file_read(const char *path, FILE **in);
-/* for what is read once from front to end: a regular file, "-" for standard input, or a FIFO that somebody writes into, or will
- * within FILE_WAIT_MS */
+/* for what is read once from front to end: a regular file, "-" for standard input, or a FIFO that somebody
+ * writes into, or will within FILE_WAIT_MS */
 enum { FILE_WAIT_MS = 2000 };
 const char *file_read_stream(const char *path, FILE **in);
 
@@ -34,7 +36,8 @@ const char *file_read_stream(const char *path, FILE **in);
 
 struct file_out {
     FILE *stream;
-    bool replaces; /* a regular file, by `temporary`: the stream can be positioned.  Else it goes straight to its target */
+    bool replaces; /* a regular file, by `temporary`: the stream can be positioned.  Else it goes straight to
+                      its target */
     char target[FILE_PATH], temporary[FILE_PATH + 32];
 };
 /* "-" is standard output */
@@ -43,11 +46,13 @@ const char *file_create(const char *path, struct file_out *out);
 const char *file_publish(struct file_out *out);
 /* nothing is changed, where a regular file was to be replaced */
 void file_discard(struct file_out *out);
-/* for what grows while others read it: a regular file is emptied and written in place, a device or FIFO written through */
+/* for what grows while others read it: a regular file is emptied and written in place, a device or FIFO
+ * written through */
 const char *file_append(const char *path, FILE **out);
 /* Could file_create() begin?  Nothing is opened or changed. */
 const char *file_may_write(const char *path);
-/* the same of a file that is made beside its name and moved there, or mapped: it must be a regular file if it exists */
+/* the same of a file that is made beside its name and moved there, or mapped: it must be a regular file if it
+ * exists */
 const char *file_may_replace(const char *path);
 /* `path`, or what a link of that name leads to in the end, which need not exist; no slash at the end */
 const char *file_resolve(const char *path, char target[FILE_PATH]);
