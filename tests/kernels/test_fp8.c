@@ -7,6 +7,7 @@
 #include <CUnit/CUnit.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* value of a code, as arXiv 2209.05433, table 1 has it; NaN where the code is no finite number */
 static double code_value(uint32_t code, enum fp8_format format)
@@ -56,6 +57,24 @@ static void test_codes(void)
         CU_ASSERT_EQUAL(fp8_round(-INFINITY, f), -(float)largest[f]);
         CU_ASSERT(isnan(fp8_round(NAN, f)));
     }
+}
+
+/* fp32 numbers of every exponent, which are far beyond both ends of the formats: to the nearest, and none wraps around */
+static void test_range(void)
+{
+    uint32_t wrong = 0;
+    for (enum fp8_format f = FP8_E4M3; f <= FP8_E5M2; f++)
+        for (uint32_t exponent = 0; exponent < 256; exponent++)
+            for (uint32_t i = 0; i < 64; i++) {
+                uint32_t bits = (i & 1) << 31 | exponent << 23 | (i * 0x9e3779b1u) >> 9;
+                float x;
+                memcpy(&x, &bits, sizeof x);
+                float y = fp8_round(x, f);
+                double near = nearest(fmax(-1e6, fmin(1e6, (double)x)), f); /* beyond, distances from all codes are equal */
+                bool fine = isnan(x) ? isnan(y) : y == (float)near && !signbit(y) == !signbit(x);
+                wrong += !fine;
+            }
+    CU_ASSERT_EQUAL(wrong, 0);
 }
 
 /* ---- products ---- */
@@ -167,5 +186,6 @@ void suite_fp8(void)
 {
     CU_pSuite s = CU_add_suite("fp8", NULL, NULL);
     CU_add_test(s, "every code stays, every middle goes to the even one, what is too large to the largest", test_codes);
+    CU_add_test(s, "fp32 numbers of every exponent", test_range);
     CU_add_test(s, "products of operands rounded tile by tile, every recipe", test_products);
 }

@@ -1,5 +1,5 @@
 /* Meetings in shared memory, driven from one process that plays all members: every dtype, strided operands,
- * in-place forms, maxima, more meetings than seats, and pieces larger than one. */
+ * in-place forms, maxima, more meetings than seats, pieces larger than one, and members that do not agree. */
 
 #include "kernels/cpu/rows.h"
 #include "runtime/transport.h"
@@ -231,6 +231,85 @@ static void test_order(void)
     close_meetings(&t);
 }
 
+/* what the last of three members brings is another meeting than the first one's: nothing is moved, and it is said */
+static void test_disagreement(void)
+{
+    static const struct {
+        enum op op, other_op;
+        uint32_t x_rows, y_rows, argument;                    /* of all members */
+        uint32_t other_x_rows, other_y_rows, other_argument; /* of the last */
+        uint32_t other_cols;
+        enum dtype other_dtype;
+        const char *says; /* behind the two ranks; NULL = they agree */
+    } cases[] = {
+        {OP_BROADCAST, OP_BROADCAST, 4, 4, 1, 4, 4, 1, 3, DTYPE_F32, NULL},
+        {OP_BROADCAST, OP_BROADCAST, 4, 4, 1, 4, 4, 2, 3, DTYPE_F32, "BROADCAST f32 4x3 and BROADCAST f32 4x3 (argument 1, 2)"},
+        {OP_SHIFT, OP_SHIFT, 4, 4, 1, 4, 4, 2, 3, DTYPE_F32, "SHIFT f32 4x3 and SHIFT f32 4x3 (argument 1, 2)"},
+        {OP_ALL_REDUCE, OP_ALL_REDUCE, 4, 4, 0, 4, 4, 1, 3, DTYPE_F32, "ALL_REDUCE f32 4x3 and ALL_REDUCE f32 4x3 (argument 0, 1)"},
+        {OP_ALL_REDUCE, OP_BROADCAST, 4, 4, 0, 4, 4, 0, 3, DTYPE_F32, "ALL_REDUCE f32 4x3 and BROADCAST f32 4x3 (argument 0, 0)"},
+        {OP_ALL_REDUCE, OP_ALL_REDUCE, 4, 4, 0, 4, 4, 0, 2, DTYPE_F32, "ALL_REDUCE f32 4x3 and ALL_REDUCE f32 4x2 (argument 0, 0)"},
+        {OP_ALL_REDUCE, OP_ALL_REDUCE, 4, 4, 0, 5, 4, 0, 3, DTYPE_F32, "ALL_REDUCE f32 4x3 and ALL_REDUCE f32 5x3 (argument 0, 0)"},
+        {OP_ALL_GATHER, OP_ALL_GATHER, 4, 12, 0, 4, 8, 0, 3, DTYPE_F32, "ALL_GATHER f32 4x3 and ALL_GATHER f32 4x3 (argument 0, 0)"},
+        {OP_ALL_REDUCE, OP_ALL_REDUCE, 4, 4, 0, 4, 4, 0, 3, DTYPE_BF16, "ALL_REDUCE f32 4x3 and ALL_REDUCE bf16 4x3 (argument 0, 0)"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct meetings t;
+        char wanted[200];
+        open_meetings(&t);
+        for (uint32_t r = 0; r < MEMBERS; r++) {
+            bool last = r == MEMBERS - 1;
+            enum dtype dtype = last ? cases[i].other_dtype : DTYPE_F32;
+            uint32_t cols = last ? cases[i].other_cols : 3;
+            struct view x = {t.world[0].arena[r], dtype, false, last ? cases[i].other_x_rows : cases[i].x_rows, cols, 8};
+            struct view y = {t.world[0].arena[r] + ARENA / 2, dtype, false, last ? cases[i].other_y_rows : cases[i].y_rows, cols, 8};
+            struct meeting m = {.op = last ? cases[i].other_op : cases[i].op, .self = r, .x = x, .y = y};
+            m.argument = last ? cases[i].other_argument : cases[i].argument;
+            CU_ASSERT(transport_shm()->post(t.end[r], &m) == (last && cases[i].says ? MEETING_FAILED : MEETING_OPEN));
+        }
+        CU_ASSERT(world_failed(&t.world[0]) == (cases[i].says ? STATUS_BUG : STATUS_OK));
+        snprintf(wanted, sizeof wanted, "ranks 0 and 2 meet with different operations: %s", cases[i].says ? cases[i].says : "");
+        if (cases[i].says)
+            CU_ASSERT_STRING_EQUAL(t.world[0].control->message, wanted);
+        close_meetings(&t);
+    }
+}
+
+/* all agree on what would overwrite a peer */
+static void test_sizes(void)
+{
+    static const struct {
+        enum op op;
+        uint32_t x_rows, y_rows, argument;
+        const char *says; /* NULL = it fits */
+    } cases[] = {
+        {OP_ALL_GATHER, 4, 12, 0, NULL},
+        {OP_ALL_GATHER, 4, 13, 0, "ALL_GATHER of 4 to 13 rows among 3 ranks"},
+        {OP_REDUCE_SCATTER, 12, 4, 0, NULL},
+        {OP_REDUCE_SCATTER, 4, 4, 0, "REDUCE_SCATTER of 4 to 4 rows among 3 ranks"},
+        {OP_ALL_REDUCE, 4, 5, 0, "ALL_REDUCE of 4 to 5 rows among 3 ranks"},
+        {OP_ALL_TO_ALL, 6, 6, 0, NULL},
+        {OP_ALL_TO_ALL, 4, 4, 0, "ALL_TO_ALL of 4 to 4 rows among 3 ranks"},
+        {OP_BROADCAST, 4, 4, 2, NULL},
+        {OP_BROADCAST, 4, 4, 3, "BROADCAST of 4 to 4 rows among 3 ranks"},
+        {OP_SHIFT, 4, 4, 3, "SHIFT of 4 to 4 rows among 3 ranks"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct meetings t;
+        open_meetings(&t);
+        for (uint32_t r = 0; r < MEMBERS; r++) {
+            struct view x = {t.world[0].arena[r], DTYPE_F32, false, cases[i].x_rows, 3, 8};
+            struct view y = {t.world[0].arena[r] + ARENA / 2, DTYPE_F32, false, cases[i].y_rows, 3, 8};
+            struct meeting m = {.op = cases[i].op, .self = r, .argument = cases[i].argument, .x = x, .y = y};
+            bool fails = r == MEMBERS - 1 && cases[i].says;
+            CU_ASSERT(transport_shm()->post(t.end[r], &m) == (fails ? MEETING_FAILED : MEETING_OPEN));
+        }
+        CU_ASSERT(world_failed(&t.world[0]) == (cases[i].says ? STATUS_BUG : STATUS_OK));
+        if (cases[i].says)
+            CU_ASSERT_STRING_EQUAL(t.world[0].control->message, cases[i].says);
+        close_meetings(&t);
+    }
+}
+
 void suite_shm(void);
 void suite_shm(void)
 {
@@ -239,4 +318,6 @@ void suite_shm(void)
     CU_add_test(s, "pairs", test_pairs);
     CU_add_test(s, "seats", test_seats);
     CU_add_test(s, "member order", test_order);
+    CU_add_test(s, "members that disagree", test_disagreement);
+    CU_add_test(s, "sizes that do not fit", test_sizes);
 }
