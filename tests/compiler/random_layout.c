@@ -80,6 +80,41 @@ static uint32_t degree(uint64_t *state, uint32_t most_log2)
     return random_below(state, 2) ? 1u << random_below(state, most_log2 + 1) : 1;
 }
 
+/* the same, but half of the time with a factor of 3 where `of`, which it must divide, has one; a draw of its own only there,
+ * so that layouts of a seed stay what they were for other models */
+static uint32_t degree_of(uint64_t *state, uint32_t most_log2, uint64_t of)
+{
+    uint32_t power = degree(state, most_log2);
+    return of % 3 == 0 && random_below(state, 2) ? 3 * (power > 2 ? 2 : power) : power;
+}
+
+static uint64_t common(uint64_t x, uint64_t y)
+{
+    while (y) {
+        uint64_t rest = x % y;
+        x = y;
+        y = rest;
+    }
+    return x;
+}
+
+/* what tp must divide, and ep; 0: nothing */
+static uint64_t common_heads(const struct job *job)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < job->model.nlayers; i++)
+        n = common(n, job->model.layers[i]->attn.kv);
+    return n;
+}
+
+static uint64_t common_experts(const struct job *job)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < job->model.nlayers; i++)
+        n = common(n, job->model.layers[i]->is_moe ? job->model.layers[i]->moe.experts : 0);
+    return n;
+}
+
 static bool has_experts(const struct job *job)
 {
     for (uint32_t i = 0; i < job->model.nlayers; i++)
@@ -98,7 +133,7 @@ struct aim {
 
 static struct aim draw_aim(uint64_t *state, const struct job *job)
 {
-    struct aim x = {.piped = random_below(state, 4), .tp = degree(state, 2), .ep = 1, .etp = 1};
+    struct aim x = {.piped = random_below(state, 4), .tp = degree_of(state, 2, common_heads(job)), .ep = 1, .etp = 1};
     x.schedule = random_below(state, 6) ? (enum schedule_kind)random_below(state, NSCHEDULES) : SCHED_1F1B;
     x.vpp = schedule_chunks(x.schedule);
     if (x.schedule == SCHED_AUTO || x.schedule == SCHED_FILE)
@@ -109,6 +144,8 @@ static struct aim draw_aim(uint64_t *state, const struct job *job)
     }
     if (has_experts(job)) {
         x.ep = 1u << random_below(state, 4);
+        if (common_experts(job) % 3 == 0 && random_below(state, 2))
+            x.ep = 3u << random_below(state, 2);
         x.etp = degree(state, 1);
     }
     return x;
@@ -160,7 +197,7 @@ static void draw_recompute(uint64_t *state, struct decision *d)
         d->recompute == RECOMPUTE_FULL && random_below(state, 3) == 0 ? 1 + random_below(state, 2) : 0;
 }
 
-static void draw_degrees(uint64_t *state, const struct aim *aim, bool never_dp, struct decision *d)
+static void draw_degrees(uint64_t *state, const struct aim *aim, const struct job *job, struct decision *d)
 {
     static const enum axis orders[][NAXES] = {{AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP},
                                               {AXIS_TP, AXIS_CP, AXIS_PP, AXIS_DP},
@@ -169,7 +206,7 @@ static void draw_degrees(uint64_t *state, const struct aim *aim, bool never_dp, 
     for (int i = 0; i < NAXES; i++)
         d->order[i] = order[i];
     d->tp = aim->tp;
-    d->cp = degree(state, 2);
+    d->cp = degree_of(state, 2, job->train.sequence);
     d->pp = aim->piped ? 2 + random_below(state, 3) : 1;
     d->dp = random_below(state, 4) ? degree(state, 3) : 3;
     if (random_below(state, 12) == 0)
@@ -184,7 +221,7 @@ static void draw_degrees(uint64_t *state, const struct aim *aim, bool never_dp, 
     d->shard = d->zero ? d->dp * d->cp : 1;
     if (d->zero && random_below(state, 2))
         d->shard = random_below(state, 2) ? d->dp : degree(state, 3);
-    d->prefetch = d->zero == 3 && !never_dp ? random_below(state, 4) : 0;
+    d->prefetch = d->zero == 3 && !(job->wishes.never_overlap & OVERLAP_DP) ? random_below(state, 4) : 0;
     d->microbatch = 1 + random_below(state, 3);
     d->schedule = aim->schedule;
     d->vpp = aim->vpp;
@@ -221,7 +258,7 @@ bool layout_draw(struct arena *a, uint64_t *state, const struct job *job, const 
         struct decision d = decision_single();
         if (tries % 300 == 0)
             aim = draw_aim(state, job);
-        draw_degrees(state, &aim, job->wishes.never_overlap & OVERLAP_DP, &d);
+        draw_degrees(state, &aim, job, &d);
         draw_recompute(state, &d);
         uint32_t ranks = d.tp * d.cp * d.pp * d.dp;
         if (ranks < 2 || ranks > max_ranks || d.nstages > job->model.nlayers)
