@@ -109,7 +109,7 @@ static void place_weight(struct lower *l, const struct weight_ref *r, uint32_t b
     else if (w->split == SPLIT_ROWS)
         rows /= tp;
     bool *written = pc->weights[r->o->weight].written;
-    if (r->weight == r->o->weight || r->weight == r->o->bias || !written)
+    if (r->weight == r->o->weight || r->weight == r->o->bias || w->moved || !written)
         written = ARENA_NEW(l->arena, bool);
     else if (r->weight > r->o->bias)
         written = pc->weights[r->o->bias].written;
