@@ -169,13 +169,14 @@ uint32_t expand_sublayers(struct expand_builder *b, const struct layer *l, uint3
     return expand_join(b, &ffn, x1, expand_branch(b, l, false, n2));
 }
 
-/* models with learned positions, layernorm and plain (ungated) FFN carry GPT-2's names */
+/* models with learned positions, layernorm, plain (ungated) FFN and plain attention carry GPT-2's names */
 static bool gpt2_names(const struct model *m)
 {
     if (!m->positions || m->norm.kind != NORM_LAYER)
         return false;
     for (uint32_t i = 0; i < m->nlayers; i++)
-        if (m->layers[i]->is_moe || gated(m->layers[i]->ffn.act) || m->layers[i]->attn.kv != m->layers[i]->attn.heads)
+        if (m->layers[i]->is_moe || gated(m->layers[i]->ffn.act) || m->layers[i]->attn.kv != m->layers[i]->attn.heads ||
+            m->layers[i]->attn.kind == ATTN_MLA || m->layers[i]->attn.qk_norm != QK_NORM_NO)
             return false;
     return true;
 }

@@ -449,8 +449,11 @@ static const char *cannot_express(const struct job *job)
 static bool gpt2_names(const struct model *m)
 {
     bool plain = m->positions && m->norm.kind == NORM_LAYER;
-    for (uint32_t i = 0; i < m->nlayers; i++)
-        plain = plain && !m->layers[i]->is_moe && m->layers[i]->ffn.act != ACT_SWIGLU && m->layers[i]->ffn.act != ACT_GEGLU && m->layers[i]->attn.heads == m->layers[i]->attn.kv;
+    for (uint32_t i = 0; i < m->nlayers; i++) {
+        const struct layer *l = m->layers[i];
+        plain = plain && !l->is_moe && l->ffn.act != ACT_SWIGLU && l->ffn.act != ACT_GEGLU &&
+                l->attn.kind == ATTN_GQA && l->attn.heads == l->attn.kv && l->attn.qk_norm == QK_NORM_NO;
+    }
     return plain;
 }
 
