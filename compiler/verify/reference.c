@@ -504,7 +504,6 @@ struct reference *reference_new(struct arena *a, const struct job *job, const ch
         x = reference_layer(b, i, m->layers[i], x, &layers[i]);
     r->loss = head(b, &e, x, &dlogits);
     r->next_balance = b->balance;
-    memcpy(r->next_need, b->need, sizeof b->need);
     dx = modules(b, &e, r, x);
     dx = reference_sum(b, dx, head_back(b, &e, dlogits), "gradient of the last layer's output", (int64_t)m->width);
     for (uint32_t i = m->nlayers; i-- > 0;)
@@ -513,7 +512,6 @@ struct reference *reference_new(struct arena *a, const struct job *job, const ch
     finish_units(b, r);
     r->job = job;
     r->balance = b->balance;
-    memcpy(r->need, b->need, sizeof b->need);
     r->nodes = b->nodes;
     r->units = b->units.at;
     r->nunits = (uint32_t)b->units.n;
