@@ -80,8 +80,8 @@ static uint32_t degree(uint64_t *state, uint32_t most_log2)
     return random_below(state, 2) ? 1u << random_below(state, most_log2 + 1) : 1;
 }
 
-/* the same, but half of the time with a factor of 3 where `of`, which it must divide, has one; a draw of its own only there,
- * so that layouts of a seed stay what they were for other models */
+/* the same, but half of the time with a factor of 3 where `of`, which it must divide, has one; a draw of its
+ * own only there, so that layouts of a seed stay what they were for other models */
 static uint32_t degree_of(uint64_t *state, uint32_t most_log2, uint64_t of)
 {
     uint32_t power = degree(state, most_log2);
@@ -133,7 +133,8 @@ struct aim {
 
 static struct aim draw_aim(uint64_t *state, const struct job *job)
 {
-    struct aim x = {.piped = random_below(state, 4), .tp = degree_of(state, 2, common_heads(job)), .ep = 1, .etp = 1};
+    struct aim x = {
+        .piped = random_below(state, 4), .tp = degree_of(state, 2, common_heads(job)), .ep = 1, .etp = 1};
     x.schedule = random_below(state, 6) ? (enum schedule_kind)random_below(state, NSCHEDULES) : SCHED_1F1B;
     x.vpp = schedule_chunks(x.schedule);
     if (x.schedule == SCHED_AUTO || x.schedule == SCHED_FILE)
@@ -213,7 +214,8 @@ static void draw_degrees(uint64_t *state, const struct aim *aim, const struct jo
         d->tp = d->cp = d->pp = d->dp = 2;
     d->ep = aim->ep;
     d->etp = aim->etp;
-    /* no draw of its own: layouts of a seed stay what they were, but that rows travel over nodes in most with 4 expert ranks */
+    /* no draw of its own: layouts of a seed stay what they were, but that rows travel over nodes in most with
+     * 4 expert ranks */
     d->ep_nodes = d->ep > 2 && *state >> 40 & 3 ? d->ep > 4 && *state >> 42 & 1 ? 4 : 2 : 1;
     d->sp = d->tp > 1 && random_below(state, 3);
     d->context = (enum context_kind)(1 + random_below(state, 3));
@@ -229,6 +231,19 @@ static void draw_degrees(uint64_t *state, const struct aim *aim, const struct jo
     d->nstages = d->pp * d->vpp;
 }
 
+/* may it be legal with some schedule of its kind?  Asked before one is synthesised, which takes long */
+static bool worth_listing(struct arena *a, const struct job *job, const struct topo *topo,
+                          const struct decision *d)
+{
+    struct decision t = *d;
+    const char *why;
+    if (d->schedule != SCHED_AUTO && d->schedule != SCHED_FILE)
+        return true;
+    decision_cut(a, &t, job->model.nlayers, NULL, 0, 0);
+    decision_spare(&t);
+    return decision_legal(a, job, topo, &t, &why) && decision_emittable(a, job, &t, &why);
+}
+
 static bool finish(struct arena *a, uint64_t *state, const struct job *job, const struct topo *topo,
                    struct decision *d)
 {
@@ -236,7 +251,8 @@ static bool finish(struct arena *a, uint64_t *state, const struct job *job, cons
     uint32_t n = job->model.nlayers;
     d->microbatches = (uint32_t)(job->train.batch / d->dp / d->microbatch);
     if (!d->microbatches || job->train.batch % ((uint64_t)d->dp * d->microbatch) ||
-        d->pp > d->microbatches * 8 || !decision_place(a, topo, d, &why) || !listed(a, state, d))
+        d->pp > d->microbatches * 8 || !decision_place(a, topo, d, &why) || !worth_listing(a, job, topo, d) ||
+        !listed(a, state, d))
         return false;
     double *cost = ARENA_ARRAY(a, double, n);
     for (uint32_t i = 0; i < n; i++)
@@ -281,7 +297,8 @@ void layout_wishes(uint64_t *state, struct job *job)
     for (uint32_t i = 0; i < job->model.nlayers; i++)
         experts |= job->model.layers[i]->is_moe;
     bool can = !experts && job->train.optimizer == OPT_ADAMW && !(job->wishes.offload & OFFLOAD_OPTIMIZER);
-    job->wishes.post_validation = can && *state >> 40 & 1; /* no draw of its own: layouts of a seed stay what they were */
+    job->wishes.post_validation =
+        can && *state >> 40 & 1; /* no draw of its own: layouts of a seed stay what they were */
 }
 
 struct decision layout_alone(struct arena *a, const struct job *job, const struct topo *topo)

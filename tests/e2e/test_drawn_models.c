@@ -198,6 +198,8 @@ static void check_shrunk(const struct bench *b, struct arena *a, const struct pl
     const char *why = NULL;
     struct shrunk *s = shrink_plan(a, p, &why);
     if (!s) {
+        if (getenv("MODEL"))
+            printf("\n    no small plan: %s", why);
         b->result->cannot_shrink++;
         return;
     }
