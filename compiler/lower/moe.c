@@ -317,10 +317,15 @@ static uint32_t spread_over(const struct lower *l)
 }
 
 /* Between nodes rows take the network, within them links: of two actions that run together one's may travel beside the other's. */
-static enum queue far_queue(const struct lower *l)
+bool lower_nodes_apart(const struct lower *l)
 {
     bool free = l->d->zero < 2 && lower_dp_queue(l) == QUEUE_DP && !l->evaluation;
-    return decision_pairs(l->d->schedule) && free ? QUEUE_DP : QUEUE_TP;
+    return over_nodes(l) && decision_pairs(l->d->schedule) && free;
+}
+
+static enum queue far_queue(const struct lower *l)
+{
+    return lower_nodes_apart(l) ? QUEUE_DP : QUEUE_TP;
 }
 
 static enum queue near_queue(const struct lower *l)
