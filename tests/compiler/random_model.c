@@ -270,8 +270,8 @@ static void draw_train(struct draw *x, bool experts)
     draw_precision(x);
     strbuf_printf(x->out, "    optimizer %s\n",
                   WORD_OF(x, "adamw(lr=1e-3)", "adamw(lr=1e-3)",
-                          "adamw(lr=2e-3, beta1=0.8, beta2=0.99, eps=1e-6, weight_decay=0)", "sgd(lr=0.1)",
-                          "sgd(lr=0.1, momentum=0.9)"));
+                          "adamw(lr=2e-3, beta1=0.8, beta2=0.99, eps=1e-6, weight_decay=0)", "sgd(lr=0.02)",
+                          "sgd(lr=0.02, momentum=0.9)"));
     strbuf_text(x->out, WORD_OF(x, "", "    lr_schedule constant(warmup=2)\n",
                                 "    lr_schedule linear(warmup=1, decay=20, min=1e-5)\n",
                                 "    lr_schedule cosine(decay=20)\n",
@@ -292,7 +292,7 @@ char *random_model(struct arena *a, uint64_t *state)
     x.unit = ONE_OF(&x, 1, 2, 2, 3, 4, 4, 4, 6);
     x.width = ONE_OF(&x, 8, 10, 12, 16, 16, 18, 20, 24);
     x.sequence = ONE_OF(&x, 8, 8, 12, 16, 16, 24);
-    uint32_t vocab = 31 + below(&x, 40);
+    uint32_t vocab = once_in(&x, 4) ? 71 + below(&x, 200) : 31 + below(&x, 40);
     bool experts;
     strbuf_printf(&b, "llmc 1\nmodel drawn {\n    vocab %u\n    width %u\n", vocab, x.width);
     draw_norm(&x);

@@ -4,7 +4,8 @@
  * ranks, and be the same program after encoding and decoding; every EXACT-th model's plans must compute what
  * one rank computes, modulo a prime and in an adversarial order, and so must the same plans at shrunken
  * dimensions; every REAL-th model's first plan is trained by llmrun beside one rank: losses of STEPS steps
- * within 1e-5 in fp32 and 3e-2 where it rounds to less, gradient norms within 1e-3 and 1e-1.
+ * within 1e-5 in fp32 and 3e-2 where it rounds to less, the first gradient's norm within
+ * 1e-5 and 0.3.
  *
  * MODELS=N draws N models instead of the fixed few (make check-models), MODELS_FROM=SEED starts at that seed,
  * and MODEL=SEED takes that one alone and prints it; it is what a failure says.  JOBS=N processes share the
@@ -255,7 +256,8 @@ static const char *compare(struct arena *a, const struct job *job, const struct 
     for (int i = 0; i < STEPS; i++) {
         double loss = e2e_relative(x->loss[i], y->loss[i]),
                norm = e2e_relative(x->grad_norm[i], y->grad_norm[i]);
-        if (!(loss <= (rounds ? 3e-2 : 1e-5) && norm <= (rounds ? 1e-1 : i ? 1e-3 : 1e-5)))
+        bool steep = rounds && i; /* what differs by rounding may descend elsewhere */
+        if (!(loss <= (rounds ? 3e-2 : 1e-5) && (steep || norm <= (rounds ? 0.3 : i ? 1e-3 : 1e-5))))
             return arena_printf(
                 a, "llmrun, step %d: loss %.9g, one rank's %.9g; gradient norm %.9g, one rank's %.9g", i + 1,
                 x->loss[i], y->loss[i], x->grad_norm[i], y->grad_norm[i]);
@@ -307,14 +309,15 @@ static void check_layout(const struct bench *b, uint64_t *state, uint32_t k)
     struct decision d = {0};
     draw_wishes(state, &job);
     bool found = layout_draw(a, state, &job, b->host, MOST_RANKS, &d);
+    if (found && getenv("MODEL"))
+        printf("\n    %s", decision_text(a, &job, &d));
+    fflush(stdout); /* whatever comes */
     struct plan *p = found ? compile(b, a, &job, &d) : NULL;
     b->result->none += !found;
     if (found) {
         tally_layout(&b->result->layouts, &job, &d);
         tally_model(&b->result->models, &job, &d);
     }
-    if (found && getenv("MODEL"))
-        printf("\n    %s", decision_text(a, &job, &d));
     if (p && verified(b, a, p)) {
         check_files(b, a, p);
         if ((b->seed % EXACT == 0 || getenv("MODEL")) && !may_overflow(&job)) {

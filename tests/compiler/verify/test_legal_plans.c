@@ -53,6 +53,11 @@ static const struct legal legal[] = {
     {"GPT-2's kind of model with normalised queries", "layernorm",
      "embed tokens\n embed positions(8)\n head tied", QKNORM "ffn gelu(16)\n } }", "", "", "tp=2 dp=2",
      false},
+    {"a capped head of many words with a prediction module", "rmsnorm",
+     "embed tokens\n head tied(softcap=8)\n predict 1 ahead", DENSE, "", "", "dp=2 schedule=zb_h1", true},
+    {"rows to nodes on the queue of sums over stages", "rmsnorm", "embed tokens\n head tied",
+     "repeat 4 { layer {\n attn mha(heads=2)\n " MOE, "", "",
+     "pp=2 vpp=2 dp=4 ep=4 nodes=2 schedule=combined_1f1b", true},
     {"master weights in host memory", "rmsnorm", TOKENS, DENSE, "precision bf16", "offload [optimizer]",
      "dp=2 zero=1", true},
     {"experts in the middle of a stage", "rmsnorm", TOKENS,
@@ -111,8 +116,8 @@ static void test_legal(void)
         struct arena *a = arena_new();
         const char *why = "";
         struct job *job = text_job(a, arena_printf(a,
-                                                   "llmc 1\nmodel m {\n vocab 31\n width 8\n norm %s\n %s\n "
-                                                   "%s\n}\ntrain {\n sequence 8\n batch 4 "
+                                                   "llmc 1\nmodel m {\n vocab 71\n width 8\n norm %s\n %s\n "
+                                                   "%s\n}\ntrain {\n sequence 8\n batch 8 "
                                                    "sequences\n %s\n %s\n}\nplan {\n %s\n}\n",
                                                    x->norm, x->ends, x->layers,
                                                    x->train[0] == 'p' ? x->train : "precision fp32",
