@@ -199,8 +199,7 @@ static void check_shrunk(const struct bench *b, struct arena *a, const struct pl
     const char *why = NULL;
     struct shrunk *s = shrink_plan(a, p, &why);
     if (!s) {
-        if (getenv("MODEL"))
-            printf("\n    no small plan: %s", why);
+        printf("\n    MODEL=%llu has no small plan: %s", (unsigned long long)b->seed, why);
         b->result->cannot_shrink++;
         return;
     }
