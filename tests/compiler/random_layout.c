@@ -198,6 +198,19 @@ static void draw_recompute(uint64_t *state, struct decision *d)
         d->recompute == RECOMPUTE_FULL && random_below(state, 3) == 0 ? 1 + random_below(state, 2) : 0;
 }
 
+/* the k-th of all orders, of which the usual ones are drawn more often */
+static void any_order(uint64_t k, enum axis order[NAXES])
+{
+    enum axis left[NAXES] = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP};
+    for (uint32_t i = 0; i < NAXES; i++) {
+        uint32_t at = (uint32_t)(k % (NAXES - i));
+        k /= NAXES - i;
+        order[i] = left[at];
+        for (; at + 1 < NAXES; at++)
+            left[at] = left[at + 1];
+    }
+}
+
 static void draw_degrees(uint64_t *state, const struct aim *aim, const struct job *job, struct decision *d)
 {
     static const enum axis orders[][NAXES] = {{AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP},
@@ -206,6 +219,8 @@ static void draw_degrees(uint64_t *state, const struct aim *aim, const struct jo
     const enum axis *order = orders[random_below(state, 6) < 3 ? 0 : random_below(state, 3)];
     for (int i = 0; i < NAXES; i++)
         d->order[i] = order[i];
+    if ((*state >> 44 & 7) == 0)
+        any_order(*state >> 47, d->order);
     d->tp = aim->tp;
     d->cp = degree_of(state, 2, job->train.sequence);
     d->pp = aim->piped ? 2 + random_below(state, 3) : 1;
