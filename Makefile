@@ -189,6 +189,11 @@ LAYOUTS ?= 334
 check-layouts: all $(B)/tests/run
 	$(Q)LLMC_BUILD=$(B) LAYOUTS=$(LAYOUTS) $(B)/tests/run any_layout
 
+# drawn models on two drawn layouts each, of which no plan may be refused; in parts with MODELS_FROM=SEED; MODEL=SEED is one
+MODELS ?= 1000
+check-models: all $(B)/tests/run
+	$(Q)LLMC_BUILD=$(B) MODELS=$(MODELS) $(B)/tests/run drawn_models
+
 # faults in drawn plans, and valid plans: what the verifier must find, and what it must accept
 MUTANTS ?= 100000
 VALID ?= 10000
@@ -236,7 +241,7 @@ install: all
 clean:
 	$(Q)rm -rf build
 
-.PHONY: all gpu cuda-archs deps check check-layouts check-mutants asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory fuzz run-tests run-demo run-bench run-fuzz install clean
+.PHONY: all gpu cuda-archs deps check check-layouts check-models check-mutants asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory fuzz run-tests run-demo run-bench run-fuzz install clean
 .SECONDARY:
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -5,7 +5,8 @@
  * experts are nearly equal that decides which is taken.  A run can record its choices, take those of another run, or
  * count how often its own differ, and by what margin.
  *
- * The file: magic, layers, choices per token, tokens per sample, experts (32 bits each), samples (64 bits); then 16-bit
+ * The file: magic, layers, choices per token, tokens per sample, experts (32 bits each; of layers that differ the most),
+ * samples (64 bits); then 16-bit
  * numbers of experts by layer, sample since the first step, place in it, and choice; 65535 = not recorded. */
 
 #include "runtime/status.h"
@@ -32,7 +33,7 @@ struct routing {
 enum status routing_open(struct routing *r, enum routing_use use, const char *path, const struct routing_shape *shape,
                          char *error, size_t error_size);
 void routing_close(struct routing *r);
-/* a token's choices, `choices` of them; NULL: out of range */
+/* a token's choices, `choices` of them, of which a layer's router may use fewer; NULL: out of range */
 uint16_t *routing_at(const struct routing *r, int64_t layer, uint64_t sample, uint64_t place);
 /* what a router does with its n choices of a token; value: by what it chose, `experts` numbers.  Choices may be replaced. */
 void routing_token(struct routing *r, uint16_t *at, int32_t *chosen, uint32_t n, const float *value, uint32_t experts);

@@ -30,7 +30,7 @@ static enum status open_data(struct run *r, char *error, size_t error_size)
     return data_check(r->held_out, UINT64_MAX, error, error_size);
 }
 
-/* what all routers of the plan choose in the run */
+/* what all routers of the plan choose in the run, at most */
 static struct routing_shape routing_shape(const struct run *r)
 {
     const struct job_info *job = &r->folder->train[0]->job;
@@ -44,8 +44,10 @@ static struct routing_shape routing_shape(const struct run *r)
             int64_t layer = p->attrs[in->attr + ATTR(ROUTE, layer)].u.i;
             if (layer >= s.layers && layer < UINT32_MAX)
                 s.layers = (uint32_t)layer + 1;
-            s.choices = p->operands[in->operand + OPND(ROUTE, index)].cols;
-            s.experts = p->operands[in->operand + OPND(ROUTE, logits)].cols;
+            uint32_t choices = p->operands[in->operand + OPND(ROUTE, index)].cols;
+            uint32_t experts = p->operands[in->operand + OPND(ROUTE, logits)].cols;
+            s.choices = choices > s.choices ? choices : s.choices;
+            s.experts = experts > s.experts ? experts : s.experts;
         }
     }
     return s;

@@ -236,6 +236,22 @@ static void updated_operands(enum op op, uint32_t out[4])
         out[i] = (uint32_t)(op == OP_ADAMW ? adam[i] : op == OP_SGD ? sgd[i] : bias[i]);
 }
 
+/* the bucket's place that an optimizer instruction updates: its parameters, or its working copy where the parameters have
+ * been fetched from host memory to a place of their own */
+static const struct buffer *updated_place(struct session *s, uint32_t rank, uint32_t insn, uint32_t p, struct place *place)
+{
+    const struct program *q = s->m->ranks[rank].p;
+    const struct insn *in = &q->insns[insn];
+    const size_t copy = in->op == OP_ADAMW ? OPND(ADAMW, copy) : OPND(SGD, copy);
+    uint32_t operand = p;
+    if (q->buffers[q->operands[in->operand + p].buffer].bucket == NONE && in->op != OP_BIAS_MOVE)
+        operand = (uint32_t)copy;
+    uint32_t buffer = q->operands[in->operand + operand].buffer;
+    if (buffer == NONE || q->buffers[buffer].bucket == NONE || !exact_place(s->m, rank, insn, operand, place))
+        return NULL;
+    return &q->buffers[buffer];
+}
+
 /* after an optimizer instruction: what it read and left, by the elements of its parameters */
 static void update(void *context, uint32_t rank, uint32_t insn, const struct exact_args *k)
 {
@@ -245,8 +261,8 @@ static void update(void *context, uint32_t rank, uint32_t insn, const struct exa
     uint32_t operand[4];
     struct place place;
     updated_operands((enum op)in->op, operand);
-    const struct buffer *b = &p->buffers[p->operands[in->operand + operand[0]].buffer];
-    if (!exact_place(s->m, rank, insn, operand[0], &place) || b->bucket == NONE)
+    const struct buffer *b = updated_place(s, rank, insn, operand[0], &place);
+    if (!b)
         return;
     uint64_t base = shard_base(s, rank, b) + (place.at - b->offset) / isa_dtype_bytes(b->dtype);
     for (uint32_t which = 0; which < 4; which++) {

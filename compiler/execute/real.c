@@ -1,6 +1,7 @@
 /* Real kernels: both plans are written into a temporary folder and trained by the llmrun that lies beside
- * this program, one process per rank; their logs are compared as tests do.  In bf16 layouts round at
- * different places, so the bounds are those of rounding. */
+ * this program, one process per rank; their logs are compared as tests do.  In 16 and 8 bits layouts round at
+ * different places, so the bounds are those of rounding: of later steps only losses are bounded, since where
+ * the loss is steep a little aside the gradient is another. */
 
 #include "compiler/execute/execute.h"
 
@@ -72,8 +73,9 @@ static void read_log(const char *path, struct figures *out)
         fclose(f);
 }
 
-/* exit status of llmrun; what it says goes to a file */
-static int spawn(const char *llmrun, const char *plan, const char *data, const char *log, const char *said)
+/* exit status of llmrun; what it says goes to a file; option: NULL, or what to do with choices of experts, in `routing` */
+static int spawn(const char *llmrun, const char *plan, const char *data, const char *log, const char *said,
+                 const char *option, const char *routing)
 {
     fflush(NULL);
     pid_t pid = fork();
@@ -83,7 +85,8 @@ static int spawn(const char *llmrun, const char *plan, const char *data, const c
         snprintf(steps, sizeof steps, "%d", STEPS);
         if (fd < 0 || dup2(fd, 1) < 0 || dup2(fd, 2) < 0)
             _exit(127);
-        execl(llmrun, llmrun, plan, "--data", data, "--steps", steps, "--log", log, "--quiet", (char *)NULL);
+        execl(llmrun, llmrun, plan, "--data", data, "--steps", steps, "--log", log, "--quiet", option, routing,
+              (char *)NULL);
         _exit(127);
     }
     int status = -1;
@@ -92,18 +95,29 @@ static int spawn(const char *llmrun, const char *plan, const char *data, const c
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* NULL, or why it did not train (in the arena) */
-static const char *train(struct arena *a, const struct plan *p, const char *llmrun, const char *folder,
-                         const char *name, struct figures *out)
+static bool has_experts(const struct job *job)
 {
-    char plan[ROOM], data[ROOM], log[ROOM], said[ROOM], error[512], text[400] = "";
+    for (uint32_t i = 0; i < job->model.nlayers; i++)
+        if (job->model.layers[i]->is_moe)
+            return true;
+    return false;
+}
+
+/* NULL, or why it did not train (in the arena).  Tokens go to the experts that the first run has chosen: where two are nearly
+ * equal rounding decides, and a layout rounds in its own way. */
+static const char *train(struct arena *a, const struct plan *p, const char *llmrun, const char *folder,
+                         const char *name, bool first, struct figures *out)
+{
+    char plan[ROOM], data[ROOM], log[ROOM], said[ROOM], routing[ROOM], error[512], text[400] = "";
+    const char *option = !has_experts(p->job) ? NULL : first ? "--routing-save" : "--routing";
     snprintf(plan, sizeof plan, "%s/%s", folder, name);
     snprintf(data, sizeof data, "%s/tokens", folder);
     snprintf(log, sizeof log, "%s/%s.log", folder, name);
     snprintf(said, sizeof said, "%s/%s.said", folder, name);
+    snprintf(routing, sizeof routing, "%s/routing", folder);
     if (plan_write(p, plan, true, error, sizeof error) != STATUS_OK)
         return arena_strdup(a, error);
-    int code = spawn(llmrun, plan, data, log, said);
+    int code = spawn(llmrun, plan, data, log, said, option, routing);
     read_log(log, out);
     if (code == 0 && out->steps == STEPS)
         return NULL;
@@ -129,7 +143,7 @@ static void compare(struct arena *a, const struct job *job, const struct figures
     double loss_bound = exact ? 1e-5 : 1e-2;
     for (uint32_t i = 0; i < STEPS; i++) {
         double loss = relative(x->loss[i], y->loss[i]), norm = relative(x->norm[i], y->norm[i]);
-        double norm_bound = !exact ? 1e-1 : i ? 1e-3 : 1e-5;
+        double norm_bound = exact ? (i ? 1e-3 : 1e-5) : i ? INFINITY : job->train.precision == DT_FP8 ? 3e-1 : 1e-1;
         e->loss_error = loss > e->loss_error ? loss : e->loss_error;
         e->norm_error = norm > e->norm_error ? norm : e->norm_error;
         if (!e->real && !(loss <= loss_bound && norm <= norm_bound))
@@ -167,9 +181,9 @@ enum status execute_real(struct arena *a, const struct plan *p, const struct pla
     snprintf(data, sizeof data, "%s/tokens", folder);
     enum status st = write_tokens(data, p->job, error, error_size);
     if (st == STATUS_OK) {
-        e->real = train(a, one, llmrun, folder, "one", &single);
+        e->real = train(a, one, llmrun, folder, "one", true, &single);
         if (!e->real)
-            e->real = train(a, p, llmrun, folder, "many", &many);
+            e->real = train(a, p, llmrun, folder, "many", false, &many);
         if (!e->real)
             compare(a, p->job, &many, &single, e);
     }

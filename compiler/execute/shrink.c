@@ -155,6 +155,19 @@ static const struct layer *small_layer(struct layers *s, const struct layer *fro
     return s->to[s->n++];
 }
 
+/* the k-th of the two layers that stand for a stage's: its first; its last, or where both are dense or both have experts the
+ * last that is otherwise */
+static uint32_t kept_layer(const struct model *m, const struct stage *st, uint32_t k)
+{
+    uint32_t last = st->first + st->count - 1;
+    if (!k)
+        return st->first;
+    for (uint32_t i = last; i > st->first; i--)
+        if (m->layers[i]->is_moe != m->layers[st->first]->is_moe)
+            return i;
+    return last;
+}
+
 static void shrink_stages(struct layers *s, const struct plan *p, struct job *job, struct decision *d)
 {
     const struct decision *from = &p->decision;
@@ -172,12 +185,21 @@ static void shrink_stages(struct layers *s, const struct plan *p, struct job *jo
         *st = (struct stage){m->nlayers, least(old->count, MOST_STAGE_LAYERS), i == 0, last, 0};
         for (uint32_t k = 0; k < st->count; k++)
             m->layers[m->nlayers++] =
-                small_layer(s, p->job->model.layers[old->first + (k ? old->count - 1 : 0)]);
+                small_layer(s, p->job->model.layers[kept_layer(&p->job->model, old, k)]);
         uint32_t again = least(d->recompute_layers ? d->recompute_layers : st->count, st->count);
         st->spared = d->recompute_layers ? st->count - again
                      : old->spared == 0  ? 0
                                          : most(1, old->spared * st->count / old->count);
     }
+}
+
+/* where all layers with experts are in stages that are left out, there is nothing to spread */
+static void without_experts(const struct model *m, struct decision *d)
+{
+    for (uint32_t i = 0; i < m->nlayers; i++)
+        if (m->layers[i]->is_moe)
+            return;
+    d->ep = d->etp = d->ep_nodes = 1;
 }
 
 static uint32_t small_sequence(const struct decision *d)
@@ -248,6 +270,7 @@ struct shrunk *shrink_plan(struct arena *a, const struct plan *p, const char **w
                             ARENA_ARRAY(a, const struct layer *, room)};
     shrink_model(&s->job, sequence);
     shrink_stages(&layers, p, &s->job, d);
+    without_experts(&s->job.model, d);
     if (s->job.model.predict_layer)
         s->job.model.predict_layer = shrink_layer(a, s->job.model.predict_layer, d, sequence);
     if (from->schedule_group)

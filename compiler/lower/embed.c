@@ -84,15 +84,29 @@ void lower_position(struct lower *l, uint32_t piece, uint32_t opr)
     lower_places(l, i, ATTR(POSITION, first), ATTR(POSITION, shift));
 }
 
-void lower_position_back(struct lower *l, uint32_t piece, uint32_t opr)
+/* The gradient of what stands before positions is theirs, in one place; but where W still reads theirs and the other is
+ * scaled, in two. */
+static void position_input(struct lower *l, uint32_t piece, const struct opr *o)
 {
     struct piece *pc = &l->pieces[piece];
-    const struct opr *o = &pc->e->oprs[opr];
-    struct mat dy = lower_output_gradient(l, piece, o->out);
-    if (l->halves & HALF_INPUT) {
-        pc->gradient[o->in[0]] = dy;
+    if (l->halves == (HALF_INPUT | HALF_WEIGHT) || l->job->model.embed_scale == 1) {
+        pc->gradient[o->in[0]] = pc->gradient[o->out];
         pc->has_gradient[o->in[0]] = true;
+        return;
     }
+    enum mark mark;
+    struct mat dx = lower_gradient(l, piece, o->in[0], &mark);
+    uint32_t i = lower_insn(l, OP_COPY);
+    ARG(l, i, COPY, y, dx, mark);
+    ARG(l, i, COPY, x, pc->gradient[o->out], MARK_READ);
+}
+
+void lower_position_back(struct lower *l, uint32_t piece, uint32_t opr)
+{
+    const struct opr *o = &l->pieces[piece].e->oprs[opr];
+    struct mat dy = lower_output_gradient(l, piece, o->out);
+    if (l->halves & HALF_INPUT)
+        position_input(l, piece, o);
     if (!(l->halves & HALF_WEIGHT))
         return;
     enum mark mark = lower_contribution(l, piece, o->weight);

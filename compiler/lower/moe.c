@@ -284,17 +284,23 @@ void lower_router_back(struct lower *l, uint32_t piece, uint32_t opr)
 
 /* ---- rows to the experts and back ---- */
 
-/* Rows as they are sent, and as they are with the experts: etp times as many.  A number per row is fp32. */
-static struct mat sent_temp(struct lower *l, const char *name, const struct moe *m, uint32_t cols)
+/* Rows as they are sent, and as they are with the experts: etp times as many; and a number for each of them. */
+static struct mat sent_temp(struct lower *l, const char *name, const struct moe *m, enum dtype dtype, uint32_t cols)
 {
     struct expert_rows r = lower_expert_rows(l, m);
-    return lower_temp(l, name, cols == 1 ? DTYPE_F32 : l->ctype, r.blocks * r.block, cols);
+    return lower_temp(l, name, dtype, r.blocks * r.block, cols);
 }
 
 static struct mat rows_temp(struct lower *l, const char *name, const struct moe *m, uint32_t cols)
 {
     struct expert_rows r = lower_expert_rows(l, m);
-    return lower_temp(l, name, cols == 1 ? DTYPE_F32 : l->ctype, r.blocks * l->d->etp * r.block, cols);
+    return lower_temp(l, name, l->ctype, r.blocks * l->d->etp * r.block, cols);
+}
+
+static struct mat row_numbers(struct lower *l, const char *name, const struct moe *m)
+{
+    struct expert_rows r = lower_expert_rows(l, m);
+    return lower_temp(l, name, DTYPE_F32, r.blocks * l->d->etp * r.block, 1);
 }
 
 /* Two actions that run together attend under the exchanges of each other: where keys, values or sequences travel too, they
@@ -311,10 +317,15 @@ static uint32_t spread_over(const struct lower *l)
 }
 
 /* Between nodes rows take the network, within them links: of two actions that run together one's may travel beside the other's. */
-static enum queue far_queue(const struct lower *l)
+bool lower_nodes_apart(const struct lower *l)
 {
     bool free = l->d->zero < 2 && lower_dp_queue(l) == QUEUE_DP && !l->evaluation;
-    return decision_pairs(l->d->schedule) && free ? QUEUE_DP : QUEUE_TP;
+    return over_nodes(l) && decision_pairs(l->d->schedule) && free;
+}
+
+static enum queue far_queue(const struct lower *l)
+{
+    return lower_nodes_apart(l) ? QUEUE_DP : QUEUE_TP;
 }
 
 static enum queue near_queue(const struct lower *l)
@@ -353,7 +364,7 @@ static bool exchanges(const struct lower *l)
 static void dispatch(struct lower *l, const struct moe *m, struct mat x, struct mat place, struct mat weight,
                      struct mat y)
 {
-    struct mat sent = exchanges(l) ? sent_temp(l, "sent", m, y.cols) : y;
+    struct mat sent = exchanges(l) ? sent_temp(l, "sent", m, y.dtype, y.cols) : y;
     uint32_t i = lower_insn(l, OP_DISPATCH);
     ARG(l, i, DISPATCH, y, sent, MARK_WRITE);
     ARG(l, i, DISPATCH, x, x, MARK_READ);
@@ -502,7 +513,7 @@ void lower_experts(struct lower *l, uint32_t piece, uint32_t opr)
     struct experts e = open_experts(l, piece, opr);
     struct mat x = lower_value(l, piece, e.o->in[0]);
     struct mat rows = lower_aux(l, piece, opr, EXPERTS_ROWS), up = lower_aux(l, piece, opr, EXPERTS_UP);
-    struct mat hidden = lower_aux(l, piece, opr, EXPERTS_HIDDEN), back = sent_temp(l, "back", e.m, x.cols);
+    struct mat hidden = lower_aux(l, piece, opr, EXPERTS_HIDDEN), back = sent_temp(l, "back", e.m, l->ctype, x.cols);
     struct mat out = exchanges(l) ? rows_temp(l, "outs", e.m, x.cols) : back;
     if (l->recomputing && l->pieces[piece].aux[opr][EXPERTS_UP] != NONE) { /* all else was kept */
         lower_activation(l, &e.m->expert, up, hidden);
@@ -526,7 +537,7 @@ static void weights_back(struct lower *l, const struct experts *e, struct mat dr
     struct mat home = drow, dweight = lower_temp(l, "dweight", DTYPE_F32, l->local, e->m->active);
     struct mat there = over_nodes(l) ? node_temp(l, e, "nodedweight", dweight) : dweight;
     if (exchanges(l)) {
-        home = sent_temp(l, "dwsent", e->m, 1);
+        home = sent_temp(l, "dwsent", e->m, DTYPE_F32, 1);
         exchange_back(l, drow, home, "dwsummed");
     }
     uint32_t i = lower_insn(l, OP_COMBINE_W);
@@ -541,11 +552,11 @@ void lower_experts_back(struct lower *l, uint32_t piece, uint32_t opr)
 {
     struct experts e = open_experts(l, piece, opr);
     struct mat rows = lower_aux(l, piece, opr, EXPERTS_ROWS), up = lower_aux(l, piece, opr, EXPERTS_UP);
-    struct mat hidden = lower_aux(l, piece, opr, EXPERTS_HIDDEN), weight = rows_temp(l, "weights", e.m, 1);
+    struct mat hidden = lower_aux(l, piece, opr, EXPERTS_HIDDEN), weight = row_numbers(l, "weights", e.m);
     struct mat dy = l->pieces[piece].gradient[e.o->out], dback = rows_temp(l, "dback", e.m, dy.cols);
     struct mat dsum = rows_temp(l, "dsums", e.m, hidden.cols), dhidden = rows_temp(l, "dhidden", e.m, hidden.cols);
     struct mat weighted = rows_temp(l, "weighted", e.m, hidden.cols), dup = rows_temp(l, "dups", e.m, up.cols);
-    struct mat drows = rows_temp(l, "drows", e.m, rows.cols), dx_rows = drows, drow = rows_temp(l, "dwrows", e.m, 1);
+    struct mat drows = rows_temp(l, "drows", e.m, rows.cols), dx_rows = drows, drow = row_numbers(l, "dwrows", e.m);
     uint32_t down = e.o->nweights - 1;
     dispatch(l, e.m, no_mat(), e.place, e.weight, weight);
     if (over_nodes(l)) {
@@ -570,7 +581,7 @@ void lower_experts_back(struct lower *l, uint32_t piece, uint32_t opr)
     enum mark mark;
     struct mat dx = lower_gradient(l, piece, e.o->in[0], &mark);
     if (exchanges(l)) {
-        dx_rows = sent_temp(l, "dsent", e.m, rows.cols);
+        dx_rows = sent_temp(l, "dsent", e.m, l->ctype, rows.cols);
         exchange_back(l, drows, dx_rows, "summed");
     }
     sum_rows(l, &e, dx_rows, no_mat(), dx, mark);

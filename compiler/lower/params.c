@@ -109,7 +109,7 @@ static void place_weight(struct lower *l, const struct weight_ref *r, uint32_t b
     else if (w->split == SPLIT_ROWS)
         rows /= tp;
     bool *written = pc->weights[r->o->weight].written;
-    if (r->weight == r->o->weight || r->weight == r->o->bias || !written)
+    if (r->weight == r->o->weight || r->weight == r->o->bias || w->moved || !written)
         written = ARENA_NEW(l->arena, bool);
     else if (r->weight > r->o->bias)
         written = pc->weights[r->o->bias].written;
@@ -214,7 +214,8 @@ static void shard_bucket(const struct lower *l, struct bucket_info *b)
     bool alone = b->shard && b->piece != NONE;
     b->gathers = alone && l->d->zero >= 3;
     b->scatters = alone && l->d->zero >= 2 && b->shared == NONE && !b->several && !made_early(l, b);
-    b->late = b->mirror || (b->tie && (l->d->zero >= 2 || lower_dp_queue(l) == QUEUE_COMPUTE || lower_exchanges_apart(l)));
+    bool busy = l->d->zero >= 2 || lower_dp_queue(l) == QUEUE_COMPUTE || lower_exchanges_apart(l) || lower_nodes_apart(l);
+    b->late = b->mirror || (b->tie && busy);
 }
 
 /* The embedding's table, with a tied head or prediction modules: the last piece that uses it here completes its gradient;

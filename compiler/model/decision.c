@@ -293,25 +293,32 @@ static bool emittable_size(struct arena *a, const struct job *job, const struct 
 }
 
 /* ranks over which experts' state is split: the same number as for dense weights, where there are as many */
-static struct mesh_degrees mesh_degrees(const struct job *job, const struct decision *d)
+static struct mesh_degrees mesh_degrees(const struct decision *d, bool experts, uint32_t nodes)
 {
     struct mesh_degrees g = {
         .size = {[AXIS_TP] = d->tp, [AXIS_CP] = d->cp, [AXIS_DP] = d->dp, [AXIS_PP] = d->pp},
+        .experts = experts,
         .etp = d->etp,
         .ep = d->ep,
-        .nodes = d->ep_nodes,
+        .nodes = nodes,
         .shard = d->zero ? d->shard : 1};
     memcpy(g.order, d->order, sizeof g.order);
-    for (uint32_t i = 0; i < job->model.nlayers; i++)
-        g.experts = g.experts || job->model.layers[i]->is_moe;
     uint32_t edp = decision_expert_dp(d);
     g.expert_shard = g.shard < edp ? g.shard : edp;
     return g;
 }
 
+static bool has_experts(const struct job *job)
+{
+    for (uint32_t i = 0; i < job->model.nlayers; i++)
+        if (job->model.layers[i]->is_moe)
+            return true;
+    return false;
+}
+
 struct mesh decision_mesh(const struct job *job, const struct decision *d)
 {
-    struct mesh_degrees g = mesh_degrees(job, d);
+    struct mesh_degrees g = mesh_degrees(d, has_experts(job), d->ep_nodes);
     struct mesh m;
     enum mesh_dim what[2];
     return mesh_fold(&g, &m, what) ? m : mesh_new(g.size, g.order);
@@ -319,21 +326,22 @@ struct mesh decision_mesh(const struct job *job, const struct decision *d)
 
 bool decision_experts_nest(const struct decision *d, uint32_t nodes)
 {
-    struct mesh_degrees g = {
-        .size = {[AXIS_TP] = d->tp, [AXIS_CP] = d->cp, [AXIS_DP] = d->dp, [AXIS_PP] = d->pp},
-        .experts = true, .etp = d->etp, .ep = d->ep, .nodes = nodes, .shard = 1, .expert_shard = 1};
+    struct mesh_degrees g = mesh_degrees(d, true, nodes);
     struct mesh m;
     enum mesh_dim what[2];
-    memcpy(g.order, d->order, sizeof g.order);
     return mesh_fold(&g, &m, what);
 }
 
 static bool emittable_mesh(struct arena *a, const struct job *job, const struct decision *d, const char **why)
 {
-    struct mesh_degrees g = mesh_degrees(job, d);
+    struct mesh_degrees g = mesh_degrees(d, has_experts(job), d->ep_nodes);
     struct mesh m;
     enum mesh_dim what[2];
-    if (!mesh_fold(&g, &m, what))
+    bool folds = mesh_fold(&g, &m, what);
+    if (!folds && what[0] == MESH_WORLD)
+        REFUSE("groups of experts, of their nodes and of shards that end inside those of tp, cp and dp in more than %d places",
+               NDIGITS - NAXES);
+    if (!folds)
         REFUSE("%s = %u across %s: their groups do not nest", mesh_dim_names[what[0]],
                what[0] == MESH_SHARD || what[0] == MESH_EXPERT_SHARD ? d->shard
                : what[0] == MESH_EP                                  ? d->ep
@@ -405,12 +413,13 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
             return false;
     }
     if (job->wishes.overlap & OVERLAP_ALL_TO_ALL && !decision_pairs(d->schedule))
-        REFUSE("overlap of all_to_all with compute, but by schedules in pairs: combined_1f1b, dualpipe, "
-               "dualpipe_v");
-    if (job->wishes.overlap & OVERLAP_TP || (job->wishes.overlap & OVERLAP_CP && d->context != CONTEXT_RING))
-        REFUSE("overlap of tp or cp with compute");
+        REFUSE("overlap of all_to_all without combined_1f1b, dualpipe or dualpipe_v");
+    if (job->wishes.overlap & OVERLAP_TP)
+        REFUSE("overlap of tp");
+    if (job->wishes.overlap & OVERLAP_CP && d->cp > 1 && d->context != CONTEXT_RING)
+        REFUSE("overlap of cp by %s", context_names[d->context]);
     if (job->wishes.never_overlap & OVERLAP_PP)
-        REFUSE("never overlap pp");
+        REFUSE("never overlap of pp");
     if (job->wishes.never_overlap & OVERLAP_DP && d->prefetch)
         REFUSE("prefetch = %u with 'never overlap dp'", d->prefetch);
     if (decision_skews(job, d) && !emittable_skewed(a, job, why))

@@ -63,7 +63,7 @@ uint32_t decision_expert_dp(const struct decision *d);
  * refuses, one digit per axis. */
 struct mesh decision_mesh(const struct job *job, const struct decision *d);
 
-/* could its experts be spread over so many nodes, with state that is not split? */
+/* could its experts be spread over so many nodes? */
 bool decision_experts_nest(const struct decision *d, uint32_t nodes);
 
 /* Is it consistent with itself, the job and the cluster?  false and one sentence if not: divisibility of heads, kv heads,

@@ -169,13 +169,14 @@ uint32_t expand_sublayers(struct expand_builder *b, const struct layer *l, uint3
     return expand_join(b, &ffn, x1, expand_branch(b, l, false, n2));
 }
 
-/* models with learned positions, layernorm and plain (ungated) FFN carry GPT-2's names */
+/* models with learned positions, layernorm, plain (ungated) FFN and plain attention carry GPT-2's names */
 static bool gpt2_names(const struct model *m)
 {
     if (!m->positions || m->norm.kind != NORM_LAYER)
         return false;
     for (uint32_t i = 0; i < m->nlayers; i++)
-        if (m->layers[i]->is_moe || gated(m->layers[i]->ffn.act) || m->layers[i]->attn.kv != m->layers[i]->attn.heads)
+        if (m->layers[i]->is_moe || gated(m->layers[i]->ffn.act) || m->layers[i]->attn.kv != m->layers[i]->attn.heads ||
+            m->layers[i]->attn.kind == ATTN_MLA || m->layers[i]->attn.qk_norm != QK_NORM_NO)
             return false;
     return true;
 }
@@ -267,10 +268,19 @@ uint64_t expand_padded_vocab(uint64_t vocab, uint32_t tp)
     return (vocab + step - 1) / step * step;
 }
 
+/* its output is scaled and capped at most, and is the loss's then */
+static bool makes_logits(const struct expansion *e, const struct opr *o)
+{
+    const struct opr *end = e->oprs + e->noprs;
+    for (o++; o < end && (o->kind == OPR_SCALE || o->kind == OPR_SOFTCAP); o++)
+        continue;
+    return o < end && o->kind == OPR_LOSS;
+}
+
 bool expand_puts_off(const struct expansion *e, const struct opr *o)
 {
-    bool head = o + 1 < e->oprs + e->noprs && o[1].kind == OPR_LOSS; /* its gradient lies in the logits, which are kept */
     if (o->kind != OPR_LINEAR)
         return o->kind == OPR_EMBED || o->kind == OPR_POSITION;
-    return head || e->values[o->out].cols <= 8 * e->values[o->in[0]].cols;
+    /* the head's gradient lies in the logits, which are kept */
+    return makes_logits(e, o) || e->values[o->out].cols <= 8 * e->values[o->in[0]].cols;
 }

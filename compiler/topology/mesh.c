@@ -182,8 +182,7 @@ bool mesh_fold(const struct mesh_degrees *g, struct mesh *m, enum mesh_dim what[
     n = sort_boundaries(b, n, what, &nests);
     if (!nests)
         return false;
-    what[0] = MESH_EP_NEAR;
-    what[1] = MESH_EP;
+    what[0] = what[1] = MESH_WORLD;
     if (NAXES + cuts_inside(g, b, n) > NDIGITS)
         return false;
     for (uint32_t i = 0; i < n; i++)

@@ -52,7 +52,8 @@ struct conserve {
     VEC(const struct whole *) slices;
     struct parts *parts; /* buffers for reading: 5 */
     bool failed;
-    uint32_t lacks; /* kinds of blocks that say what they lack: index of reference->need */
+    VEC(uint32_t) lacks; /* nodes of what blocks say that they lack */
+    uint32_t need;       /* their sum, NODE_ZERO without any */
     /* For messages only: the first instruction that read what another microbatch, by the tags, had left. */
     const struct machine *suspect;
     uint32_t suspect_insn;

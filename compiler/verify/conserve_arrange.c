@@ -42,6 +42,18 @@ uint32_t experts_sent(const struct machine *m, const struct value *v)
     return r->op == OP_ARRANGE_ONCE ? r->input[OPND(ARRANGE_ONCE, index)] : r->input[OPND(DISPATCH, x)];
 }
 
+/* Which layers' blocks may lack room follows from the rows that they have (check_room()): what these say is what the step
+ * needs to know. */
+static void all_needs(struct conserve *c, uint32_t node)
+{
+    for (size_t k = 0; k < c->lacks.n; k++)
+        if (c->lacks.at[k] == node)
+            return;
+    vec_push(c->scratch, &c->lacks, node);
+    c->need = nodes_sum(c->nodes, c->need, node);
+    nodes_label(c->nodes, c->need, "rows that experts lack", 2);
+}
+
 /* what these rows lack joins what others lacked before; every rank answers for its own tokens */
 static bool lacks(struct machine *m, uint32_t i, struct recipe *r, size_t need, const struct blocks *tokens)
 {
@@ -52,7 +64,7 @@ static bool lacks(struct machine *m, uint32_t i, struct recipe *r, size_t need, 
     uint32_t node = conserve_find(m, i, r);
     if (node == NONE)
         return false;
-    m->c->lacks |= r->op == OP_ARRANGE ? NEED_ROWS : NEED_NODES;
+    all_needs(m->c, node);
     struct value v = {.kind = VALUE_NODES, .node = node, .row = extent_new(0, 1), .col = extent_new(0, 2)}, sum;
     struct term *term = ARENA_NEW(m->c->scratch, struct term);
     *term = (struct term){node, *tokens};

@@ -450,7 +450,7 @@ static bool clip(struct machine *m, uint32_t i)
         return false;
     r.input[OPND(CLIP, need)] = NODE_ZERO;
     m->saw_need = need.kind == VALUE_NODES;
-    if (m->saw_need && need.node != m->c->reference->need[m->c->lacks])
+    if (m->saw_need && need.node != m->c->need)
         return conserve_fail_inputs(m, i, "it reads %s as what experts lack",
                                     value_text(m->c->arena, m->c->nodes, &need));
     return experts_output(m, i, &r, OPND(CLIP, scale), NULL, extent_new(0, 1), extent_new(0, 1), NULL);

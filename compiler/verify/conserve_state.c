@@ -353,11 +353,9 @@ static bool end_need(struct machine *m, uint32_t buffer)
     struct operand o = {buffer, DTYPE_F64, MARK_READ, UINT16_MAX, METRIC_NEED * sizeof(double), 0, 1, 2, 2};
     struct parts *p = &m->c->parts[0];
     bool known = store_read(m->store, &o, p) && p->n >= 1;
-    const struct reference *r = m->c->reference;
-    uint32_t all = (m->c->kind == PROGRAM_EVAL ? r->next_need : r->need)[m->c->lacks];
     if (known && p->at[0].value.kind == VALUE_ZERO)
         return true;
-    if (known && p->n == 1 && p->at[0].value.kind == VALUE_NODES && p->at[0].value.node == all &&
+    if (known && p->n == 1 && p->at[0].value.kind == VALUE_NODES && p->at[0].value.node == m->c->need &&
         !p->at[0].value.nterms && (m->saw_need || m->c->kind == PROGRAM_EVAL))
         return true;
     return conserve_fail(m, store_writer(m->store, &o), "at the end of the step what experts lacked is %s%s",

@@ -449,8 +449,11 @@ static const char *cannot_express(const struct job *job)
 static bool gpt2_names(const struct model *m)
 {
     bool plain = m->positions && m->norm.kind == NORM_LAYER;
-    for (uint32_t i = 0; i < m->nlayers; i++)
-        plain = plain && !m->layers[i]->is_moe && m->layers[i]->ffn.act != ACT_SWIGLU && m->layers[i]->ffn.act != ACT_GEGLU && m->layers[i]->attn.heads == m->layers[i]->attn.kv;
+    for (uint32_t i = 0; i < m->nlayers; i++) {
+        const struct layer *l = m->layers[i];
+        plain = plain && !l->is_moe && l->ffn.act != ACT_SWIGLU && l->ffn.act != ACT_GEGLU &&
+                l->attn.kind == ATTN_GQA && l->attn.heads == l->attn.kv && l->attn.qk_norm == QK_NORM_NO;
+    }
     return plain;
 }
 
@@ -501,7 +504,6 @@ struct reference *reference_new(struct arena *a, const struct job *job, const ch
         x = reference_layer(b, i, m->layers[i], x, &layers[i]);
     r->loss = head(b, &e, x, &dlogits);
     r->next_balance = b->balance;
-    memcpy(r->next_need, b->need, sizeof b->need);
     dx = modules(b, &e, r, x);
     dx = reference_sum(b, dx, head_back(b, &e, dlogits), "gradient of the last layer's output", (int64_t)m->width);
     for (uint32_t i = m->nlayers; i-- > 0;)
@@ -510,7 +512,6 @@ struct reference *reference_new(struct arena *a, const struct job *job, const ch
     finish_units(b, r);
     r->job = job;
     r->balance = b->balance;
-    memcpy(r->need, b->need, sizeof b->need);
     r->nodes = b->nodes;
     r->units = b->units.at;
     r->nunits = (uint32_t)b->units.n;

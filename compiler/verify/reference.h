@@ -35,8 +35,6 @@ struct weight_unit {
     double std;
     uint32_t param, moment[2], gradient, squares; /* nodes; gradient: of the whole batch */
 };
-/* whose blocks lack rows: of ranks, of nodes, of both */
-enum { NEED_ROWS = 1, NEED_NODES = 2, NNEEDS = 4 };
 struct reference {
     const struct job *job;
     struct nodes *nodes;
@@ -46,8 +44,8 @@ struct reference {
     int64_t ntokens; /* of the batch */
     uint32_t *later[2]; /* tokens, targets of places by so many later, for prediction modules */
     uint32_t tokens, targets, block, loss, squares, clip;
-    uint32_t next_balance, next_need[NNEEDS]; /* of an evaluation, which has no prediction modules */
-    uint32_t balance, need[NNEEDS]; /* balance loss; rows that experts lack: sums over layers, NODE_ZERO without any */
+    uint32_t next_balance; /* of an evaluation, which has no prediction modules */
+    uint32_t balance;      /* balance loss: a sum over layers, NODE_ZERO without any */
 };
 /* NULL and what it can't express */
 struct reference *reference_new(struct arena *a, const struct job *job, const char **cannot);

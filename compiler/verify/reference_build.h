@@ -14,7 +14,7 @@ struct builder {
     int64_t ntokens;
     bool gpt2;
     VEC(struct weight_unit) units;
-    uint32_t balance, need[NNEEDS]; /* sums over the layers so far */
+    uint32_t balance; /* sum over the layers so far */
 };
 
 #define INPUT(r, op_, name, node) ((r).input[OPND(op_, name)] = (node))
@@ -98,7 +98,7 @@ struct moe_nodes {
 uint32_t reference_moe(struct builder *b, uint32_t layer, const struct moe *m, uint32_t x,
                        struct moe_nodes *n);
 uint32_t reference_moe_back(struct builder *b, uint32_t layer, const struct moe *m, const struct moe_nodes *n,
-                            uint32_t dy);
+                            uint32_t dy, uint32_t dn);
 
 struct layer_nodes {
     struct moe_nodes moe;

@@ -145,16 +145,18 @@ uint32_t reference_layer(struct builder *b, uint32_t layer, const struct layer *
 }
 
 static uint32_t sublayer_back(struct builder *b, uint32_t layer, const struct layer *l,
-                              const struct layer_nodes *n, uint32_t dy)
+                              const struct layer_nodes *n, uint32_t dy, uint32_t dn)
 {
-    return l->is_moe ? reference_moe_back(b, layer, &l->moe, &n->moe, dy)
-                     : reference_ffn_back(b, layer, &l->ffn, &n->ffn, dy);
+    if (l->is_moe)
+        return reference_moe_back(b, layer, &l->moe, &n->moe, dy, dn);
+    return reference_sum(b, dn, reference_ffn_back(b, layer, &l->ffn, &n->ffn, dy),
+                         NAME("layer %u: gradient of feed-forward's input", layer), (int64_t)b->model->width);
 }
 
 static uint32_t parallel_back(struct builder *b, uint32_t layer, const struct layer *l,
                               const struct layer_nodes *n, uint32_t dx)
 {
-    uint32_t df = sublayer_back(b, layer, l, n, dx), dn = l->parallel_norms == 1 ? df : NODE_ZERO, d = dx;
+    uint32_t df = sublayer_back(b, layer, l, n, dx, NODE_ZERO), dn = l->parallel_norms == 1 ? df : NODE_ZERO, d = dx;
     dn = reference_attention_back(b, layer, &l->attn, &n->attn, dx, dn);
     if (l->parallel_norms == 2)
         d = add_residual(b, layer, d, reference_norm_back(b, &n->norm[1], df),
@@ -168,9 +170,9 @@ uint32_t reference_layer_back(struct builder *b, uint32_t layer, const struct la
     bool pre = b->model->norm.place != NORM_POST, post = b->model->norm.place != NORM_PRE;
     if (l->parallel)
         return parallel_back(b, layer, l, n, dx);
-    uint32_t d = sublayer_back(b, layer, l, n, post ? reference_norm_back(b, &n->post[1], dx) : dx);
-    dx = add_residual(b, layer, dx, pre ? reference_norm_back(b, &n->norm[1], d) : d,
-                      "gradient after attention");
+    uint32_t d = post ? reference_norm_back(b, &n->post[1], dx) : dx;
+    d = sublayer_back(b, layer, l, n, d, pre ? NODE_ZERO : dx); /* without a norm products add to the residual's gradient */
+    dx = pre ? add_residual(b, layer, dx, reference_norm_back(b, &n->norm[1], d), "gradient after attention") : d;
     d = post ? reference_norm_back(b, &n->post[0], dx) : dx;
     if (!pre) /* its products add to the residual's gradient one by one */
         return reference_attention_back(b, layer, &l->attn, &n->attn, d, dx);

@@ -28,7 +28,7 @@ static double balance_scale(const struct builder *b, const struct moe *m)
     return m->balance * m->experts / (m->active * s) / (s * (double)b->job->train.batch);
 }
 
-/* Rows that blocks lack, of ranks and of nodes: a program says the one, the other or both.  Places at nodes. */
+/* Rows that blocks lack, of ranks and of nodes: a program says the one, the other, both or none.  Places at nodes. */
 static void needs(struct builder *b, uint32_t layer, struct moe_nodes *n)
 {
     struct recipe once = {.op = OP_ARRANGE_ONCE}, arrange = {.op = OP_ARRANGE};
@@ -39,15 +39,10 @@ static void needs(struct builder *b, uint32_t layer, struct moe_nodes *n)
     reference_make(b, once, OPND(ARRANGE_ONCE, chosen), NAME("layer %u: choices at nodes", layer),
                    b->nodes->at[n->index].cols, 0);
     const char *name = NAME("layer %u: rows that experts lack", layer);
-    uint32_t kind[NNEEDS] = {[NEED_ROWS] = reference_make(b, arrange, OPND(ARRANGE, need), name, 2, b->ntokens),
-                             [NEED_NODES] = reference_make(b, once, OPND(ARRANGE_ONCE, need),
-                                                           NAME("layer %u: rows that nodes lack", layer), 2, b->ntokens)};
-    for (uint32_t k = NEED_ROWS; k <= NEED_NODES; k++) {
-        b->nodes->at[kind[k]].max = true;
-        b->need[k] = reference_sum(b, b->need[k], kind[k], "rows that experts lack", 2);
-    }
-    uint32_t both = NEED_ROWS | NEED_NODES;
-    b->need[both] = reference_sum(b, b->need[NEED_ROWS], b->need[NEED_NODES], "rows that experts and nodes lack", 2);
+    uint32_t rows = reference_make(b, arrange, OPND(ARRANGE, need), name, 2, b->ntokens);
+    uint32_t nodes = reference_make(b, once, OPND(ARRANGE_ONCE, need), NAME("layer %u: rows that nodes lack", layer), 2,
+                                    b->ntokens);
+    b->nodes->at[rows].max = b->nodes->at[nodes].max = true;
 }
 
 /* what goes to nodes of tokens' rows x: the same values, in other places */
@@ -237,11 +232,15 @@ static uint32_t experts_back(struct builder *b, uint32_t layer, const struct moe
     return reference_sum(b, d, e, NAME("layer %u: gradient of experts' rows", layer), h);
 }
 
+/* dn: what its input has of gradients already, to which each part is added */
 uint32_t reference_moe_back(struct builder *b, uint32_t layer, const struct moe *m, const struct moe_nodes *n,
-                            uint32_t dy)
+                            uint32_t dy, uint32_t dn)
 {
     int64_t h = (int64_t)b->model->width;
-    uint32_t d = m->shared ? reference_ffn_back(b, layer, &n->shared, &n->shared_nodes, dy) : NODE_ZERO;
+    uint32_t d = dn;
+    if (m->shared)
+        d = reference_sum(b, d, reference_ffn_back(b, layer, &n->shared, &n->shared_nodes, dy),
+                          NAME("layer %u: input gradient of shared experts", layer), h);
     to_nodes(b, n, dy, NAME("layer %u: gradient of rows at nodes", layer));
     uint32_t dback = dispatch(b, n, dy, NODE_ZERO, NAME("layer %u: gradient of experts' down", layer), h), dweight;
     uint32_t drows = experts_back(b, layer, m, n, dback, &dweight);

@@ -80,6 +80,41 @@ static uint32_t degree(uint64_t *state, uint32_t most_log2)
     return random_below(state, 2) ? 1u << random_below(state, most_log2 + 1) : 1;
 }
 
+/* the same, but half of the time with a factor of 3 where `of`, which it must divide, has one; a draw of its
+ * own only there, so that layouts of a seed stay what they were for other models */
+static uint32_t degree_of(uint64_t *state, uint32_t most_log2, uint64_t of)
+{
+    uint32_t power = degree(state, most_log2);
+    return of % 3 == 0 && random_below(state, 2) ? 3 * (power > 2 ? 2 : power) : power;
+}
+
+static uint64_t common(uint64_t x, uint64_t y)
+{
+    while (y) {
+        uint64_t rest = x % y;
+        x = y;
+        y = rest;
+    }
+    return x;
+}
+
+/* what tp must divide, and ep; 0: nothing */
+static uint64_t common_heads(const struct job *job)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < job->model.nlayers; i++)
+        n = common(n, job->model.layers[i]->attn.kv);
+    return n;
+}
+
+static uint64_t common_experts(const struct job *job)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < job->model.nlayers; i++)
+        n = common(n, job->model.layers[i]->is_moe ? job->model.layers[i]->moe.experts : 0);
+    return n;
+}
+
 static bool has_experts(const struct job *job)
 {
     for (uint32_t i = 0; i < job->model.nlayers; i++)
@@ -98,7 +133,8 @@ struct aim {
 
 static struct aim draw_aim(uint64_t *state, const struct job *job)
 {
-    struct aim x = {.piped = random_below(state, 4), .tp = degree(state, 2), .ep = 1, .etp = 1};
+    struct aim x = {
+        .piped = random_below(state, 4), .tp = degree_of(state, 2, common_heads(job)), .ep = 1, .etp = 1};
     x.schedule = random_below(state, 6) ? (enum schedule_kind)random_below(state, NSCHEDULES) : SCHED_1F1B;
     x.vpp = schedule_chunks(x.schedule);
     if (x.schedule == SCHED_AUTO || x.schedule == SCHED_FILE)
@@ -109,6 +145,8 @@ static struct aim draw_aim(uint64_t *state, const struct job *job)
     }
     if (has_experts(job)) {
         x.ep = 1u << random_below(state, 4);
+        if (common_experts(job) % 3 == 0 && random_below(state, 2))
+            x.ep = 3u << random_below(state, 2);
         x.etp = degree(state, 1);
     }
     return x;
@@ -160,7 +198,20 @@ static void draw_recompute(uint64_t *state, struct decision *d)
         d->recompute == RECOMPUTE_FULL && random_below(state, 3) == 0 ? 1 + random_below(state, 2) : 0;
 }
 
-static void draw_degrees(uint64_t *state, const struct aim *aim, bool never_dp, struct decision *d)
+/* the k-th of all orders, of which the usual ones are drawn more often */
+static void any_order(uint64_t k, enum axis order[NAXES])
+{
+    enum axis left[NAXES] = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP};
+    for (uint32_t i = 0; i < NAXES; i++) {
+        uint32_t at = (uint32_t)(k % (NAXES - i));
+        k /= NAXES - i;
+        order[i] = left[at];
+        for (; at + 1 < NAXES; at++)
+            left[at] = left[at + 1];
+    }
+}
+
+static void draw_degrees(uint64_t *state, const struct aim *aim, const struct job *job, struct decision *d)
 {
     static const enum axis orders[][NAXES] = {{AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP},
                                               {AXIS_TP, AXIS_CP, AXIS_PP, AXIS_DP},
@@ -168,15 +219,18 @@ static void draw_degrees(uint64_t *state, const struct aim *aim, bool never_dp, 
     const enum axis *order = orders[random_below(state, 6) < 3 ? 0 : random_below(state, 3)];
     for (int i = 0; i < NAXES; i++)
         d->order[i] = order[i];
+    if ((*state >> 44 & 7) == 0)
+        any_order(*state >> 47, d->order);
     d->tp = aim->tp;
-    d->cp = degree(state, 2);
+    d->cp = degree_of(state, 2, job->train.sequence);
     d->pp = aim->piped ? 2 + random_below(state, 3) : 1;
     d->dp = random_below(state, 4) ? degree(state, 3) : 3;
     if (random_below(state, 12) == 0)
         d->tp = d->cp = d->pp = d->dp = 2;
     d->ep = aim->ep;
     d->etp = aim->etp;
-    /* no draw of its own: layouts of a seed stay what they were, but that rows travel over nodes in most with 4 expert ranks */
+    /* no draw of its own: layouts of a seed stay what they were, but that rows travel over nodes in most with
+     * 4 expert ranks */
     d->ep_nodes = d->ep > 2 && *state >> 40 & 3 ? d->ep > 4 && *state >> 42 & 1 ? 4 : 2 : 1;
     d->sp = d->tp > 1 && random_below(state, 3);
     d->context = (enum context_kind)(1 + random_below(state, 3));
@@ -184,12 +238,25 @@ static void draw_degrees(uint64_t *state, const struct aim *aim, bool never_dp, 
     d->shard = d->zero ? d->dp * d->cp : 1;
     if (d->zero && random_below(state, 2))
         d->shard = random_below(state, 2) ? d->dp : degree(state, 3);
-    d->prefetch = d->zero == 3 && !never_dp ? random_below(state, 4) : 0;
+    d->prefetch = d->zero == 3 && !(job->wishes.never_overlap & OVERLAP_DP) ? random_below(state, 4) : 0;
     d->microbatch = 1 + random_below(state, 3);
     d->schedule = aim->schedule;
     d->vpp = aim->vpp;
     d->schedule_group = aim->wide ? d->pp + 1 + random_below(state, 2) : 0;
     d->nstages = d->pp * d->vpp;
+}
+
+/* may it be legal with some schedule of its kind?  Asked before one is synthesised, which takes long */
+static bool worth_listing(struct arena *a, const struct job *job, const struct topo *topo,
+                          const struct decision *d)
+{
+    struct decision t = *d;
+    const char *why;
+    if (d->schedule != SCHED_AUTO && d->schedule != SCHED_FILE)
+        return true;
+    decision_cut(a, &t, job->model.nlayers, NULL, 0, 0);
+    decision_spare(&t);
+    return decision_legal(a, job, topo, &t, &why) && decision_emittable(a, job, &t, &why);
 }
 
 static bool finish(struct arena *a, uint64_t *state, const struct job *job, const struct topo *topo,
@@ -199,7 +266,8 @@ static bool finish(struct arena *a, uint64_t *state, const struct job *job, cons
     uint32_t n = job->model.nlayers;
     d->microbatches = (uint32_t)(job->train.batch / d->dp / d->microbatch);
     if (!d->microbatches || job->train.batch % ((uint64_t)d->dp * d->microbatch) ||
-        d->pp > d->microbatches * 8 || !decision_place(a, topo, d, &why) || !listed(a, state, d))
+        d->pp > d->microbatches * 8 || !decision_place(a, topo, d, &why) || !worth_listing(a, job, topo, d) ||
+        !listed(a, state, d))
         return false;
     double *cost = ARENA_ARRAY(a, double, n);
     for (uint32_t i = 0; i < n; i++)
@@ -221,7 +289,7 @@ bool layout_draw(struct arena *a, uint64_t *state, const struct job *job, const 
         struct decision d = decision_single();
         if (tries % 300 == 0)
             aim = draw_aim(state, job);
-        draw_degrees(state, &aim, job->wishes.never_overlap & OVERLAP_DP, &d);
+        draw_degrees(state, &aim, job, &d);
         draw_recompute(state, &d);
         uint32_t ranks = d.tp * d.cp * d.pp * d.dp;
         if (ranks < 2 || ranks > max_ranks || d.nstages > job->model.nlayers)
@@ -244,7 +312,8 @@ void layout_wishes(uint64_t *state, struct job *job)
     for (uint32_t i = 0; i < job->model.nlayers; i++)
         experts |= job->model.layers[i]->is_moe;
     bool can = !experts && job->train.optimizer == OPT_ADAMW && !(job->wishes.offload & OFFLOAD_OPTIMIZER);
-    job->wishes.post_validation = can && *state >> 40 & 1; /* no draw of its own: layouts of a seed stay what they were */
+    job->wishes.post_validation =
+        can && *state >> 40 & 1; /* no draw of its own: layouts of a seed stay what they were */
 }
 
 struct decision layout_alone(struct arena *a, const struct job *job, const struct topo *topo)

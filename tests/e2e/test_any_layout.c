@@ -15,7 +15,7 @@
 #include "tests/compiler/random_layout.h"
 #include "tests/compiler/random_plan.h"
 #include "tests/e2e/e2e.h"
-#include "tests/e2e/layout_tally.h"
+#include "tests/e2e/tally.h"
 
 #include <CUnit/CUnit.h>
 #include <math.h>
@@ -45,7 +45,7 @@ struct portion {
     uint64_t first, count;
 };
 struct result {
-    struct layout_tally tally;
+    struct tally tally;
     uint32_t exact, real, flips, free, failures;
     double margin;
 };
@@ -369,10 +369,10 @@ static void report(const struct result *sum, bool whole)
     printf("\n    %u layouts exactly, %u by llmrun; %u free runs of experts, %u choices differ, by margins "
            "up to %.1e",
            sum->exact, sum->real, sum->free, sum->flips, sum->margin);
-    tally_print(&sum->tally);
+    tally_print(&sum->tally, "layouts");
     CU_ASSERT_EQUAL(sum->failures, 0);
     if (whole) /* every value of every dimension is drawn, and often where many layouts are */
-        CU_ASSERT_EQUAL(tally_rare(&sum->tally, sum->tally.layouts < 1000 ? 1 : sum->tally.layouts / 100), 0);
+        CU_ASSERT_EQUAL(tally_rare(&sum->tally, sum->tally.items < 1000 ? 1 : sum->tally.items / 100), 0);
     fflush(stdout);
 }
 

@@ -20,6 +20,8 @@ static void test_save_and_replay(void)
     CU_ASSERT_EQUAL_FATAL(routing_open(&r, ROUTING_SAVE, path, &shape, error, sizeof error), STATUS_OK);
     int32_t chosen[2] = {3, 5};
     routing_token(&r, routing_at(&r, 1, 4, 2), chosen, 2, value, 6);
+    int32_t few[1] = {2}; /* a layer with fewer experts, of which one is chosen */
+    routing_token(&r, routing_at(&r, 2, 1, 3), few, 1, value, 3);
     CU_ASSERT_PTR_NULL(routing_at(&r, 3, 0, 0));
     CU_ASSERT_PTR_NULL(routing_at(&r, 0, 5, 0));
     CU_ASSERT_PTR_NULL(routing_at(&r, 0, 0, 4));
@@ -29,6 +31,9 @@ static void test_save_and_replay(void)
     int32_t other[2] = {3, 0};
     routing_token(&r, routing_at(&r, 1, 4, 2), other, 2, value, 6);
     CU_ASSERT(other[0] == 3 && other[1] == 5);
+    int32_t also[1] = {1};
+    routing_token(&r, routing_at(&r, 2, 1, 3), also, 1, value, 3);
+    CU_ASSERT_EQUAL(also[0], 2);
     int32_t unknown[2] = {1, 2};
     routing_token(&r, routing_at(&r, 0, 0, 0), unknown, 2, value, 6); /* nobody recorded it */
     CU_ASSERT(unknown[0] == 1 && unknown[1] == 2);

@@ -6,6 +6,7 @@
 
 #include <CUnit/Basic.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -132,6 +133,205 @@ static void test_emittable(void)
     g.d.dp = 64;
     CU_ASSERT_FALSE(decision_place(g.a, g.topo, &g.d, &why));
     CU_ASSERT_STRING_EQUAL(why, "256 GPUs are needed but 'c' has 8 usable");
+    arena_free(g.a);
+}
+
+/* ---- every sentence of decision_emittable() ---- */
+
+struct refused {
+    struct job *job;
+    struct decision *d;
+    struct layer *layer; /* all layers are this one */
+};
+
+static void make_experts(struct refused *x)
+{
+    x->layer->is_moe = true;
+    x->layer->moe = (struct moe){.expert = x->layer->ffn, .experts = 64, .active = 2, .groups = 1, .pick = 1};
+}
+
+static void want_words(struct refused *x)
+{
+    static const struct plan_only only = {.what = "'sinks'"};
+    x->job->plan_only = &only;
+    x->job->nplan_only = 1;
+}
+
+static void want_normalised(struct refused *x)
+{
+    x->layer->attn.qk_norm = QK_NORM_FULL;
+}
+
+static void want_biases(struct refused *x)
+{
+    make_experts(x);
+    x->layer->moe.expert.bias = true;
+}
+
+static void want_whole_rows(struct refused *x)
+{
+    make_experts(x);
+    x->d->sp = false;
+}
+
+static void want_capacity_cp(struct refused *x)
+{
+    make_experts(x);
+    x->layer->moe.capacity = 1;
+    x->d->cp = 2;
+}
+
+static void want_capacity_tp(struct refused *x)
+{
+    make_experts(x);
+    x->layer->moe.capacity = 1;
+    x->d->microbatch = 1;
+}
+
+static void want_all_to_all(struct refused *x)
+{
+    x->job->wishes.overlap = OVERLAP_ALL_TO_ALL;
+}
+
+static void want_overlapped_tp(struct refused *x)
+{
+    x->job->wishes.overlap = OVERLAP_TP;
+}
+
+static void want_overlapped_cp(struct refused *x)
+{
+    x->job->wishes.overlap = OVERLAP_CP;
+    x->d->cp = 2;
+    x->d->context = CONTEXT_ALL_TO_ALL;
+}
+
+static void want_waiting_pp(struct refused *x)
+{
+    x->job->wishes.never_overlap = OVERLAP_PP;
+}
+
+static void want_prefetch(struct refused *x)
+{
+    x->job->wishes.never_overlap = OVERLAP_DP;
+    x->d->zero = 3;
+    x->d->prefetch = 2;
+}
+
+static void skew(struct refused *x)
+{
+    x->job->wishes.post_validation = true;
+    x->d->schedule = SCHED_ZB_H2;
+}
+
+static void want_skewed_sgd(struct refused *x)
+{
+    skew(x);
+    x->job->train.optimizer = OPT_SGD;
+}
+
+static void want_skewed_host(struct refused *x)
+{
+    skew(x);
+    x->job->wishes.offload = OFFLOAD_OPTIMIZER;
+}
+
+static void want_skewed_experts(struct refused *x)
+{
+    skew(x);
+    make_experts(x);
+}
+
+static void want_odd_experts(struct refused *x)
+{
+    make_experts(x);
+    x->d->dp = 6;
+    x->d->ep = 3;
+}
+
+static void want_odd_shard(struct refused *x)
+{
+    x->d->dp = 6;
+    x->d->shard = 4;
+}
+
+static void want_cuts(struct refused *x)
+{
+    make_experts(x);
+    x->d->tp = x->d->dp = 16;
+    x->d->etp = x->d->ep_nodes = 2;
+    x->d->ep = x->d->shard = 4;
+}
+
+static void want_tokens(struct refused *x)
+{
+    x->job->train.sequence = UINT64_C(1) << 30;
+}
+
+static void want_weights(struct refused *x)
+{
+    x->job->model.vocab = UINT64_C(1) << 31;
+}
+
+static void want_instructions(struct refused *x)
+{
+    x->d->microbatches = 10000;
+}
+
+static const struct {
+    void (*want)(struct refused *x);
+    const char *why;
+} refused[] = {
+    {want_words, "'sinks'"},
+    {want_normalised, "tp = 2 with queries normalised over all heads"},
+    {want_biases, "experts with biases"},
+    {want_whole_rows, "experts with tp = 2 and no sequence parallelism"},
+    {want_capacity_cp, "experts with a capacity and sequences split over cp = 2"},
+    {want_capacity_tp, "experts with a capacity and the sequences of a microbatch of 1 split over tp = 2"},
+    {want_all_to_all, "overlap of all_to_all without combined_1f1b, dualpipe or dualpipe_v"},
+    {want_overlapped_tp, "overlap of tp"},
+    {want_overlapped_cp, "overlap of cp by all_to_all"},
+    {want_waiting_pp, "never overlap of pp"},
+    {want_prefetch, "prefetch = 2 with 'never overlap dp'"},
+    {want_skewed_sgd, "post_validation with another optimizer than adamw"},
+    {want_skewed_host, "post_validation with the optimizer's state in host memory"},
+    {want_skewed_experts, "post_validation with experts"},
+    {want_odd_experts, "tp = 2 across ep: their groups do not nest"},
+    {want_odd_shard, "shard = 4 across dp: their groups do not nest"},
+    {want_cuts, "groups of experts, of their nodes and of shards that end inside those of tp, cp and dp in more than 4 places"},
+    {want_tokens, "a microbatch of 2147483648 tokens"},
+    {want_weights, "weights of 2.75e+11 elements on one rank"},
+    {want_instructions, "a program of about 4.4 million instructions (10000 microbatches)"},
+};
+
+static void test_refused(void)
+{
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        struct given g = given();
+        const char *why = "";
+        struct layer layer = *g.job->model.layers[0];
+        struct refused x = {g.job, &g.d, &layer};
+        for (uint32_t l = 0; l < g.job->model.nlayers; l++)
+            g.job->model.layers[l] = &layer;
+        CU_ASSERT(decision_emittable(g.a, g.job, &g.d, &why));
+        refused[i].want(&x);
+        CU_ASSERT_FALSE(decision_emittable(g.a, g.job, &g.d, &why));
+        CU_ASSERT_STRING_EQUAL(why, refused[i].why);
+        if (strcmp(why, refused[i].why) != 0)
+            printf("\n    %s", why);
+        arena_free(g.a);
+    }
+}
+
+/* what there is nothing of needs no overlap */
+static void test_nothing_to_overlap(void)
+{
+    struct given g = given();
+    const char *why = "";
+    g.job->wishes.overlap = OVERLAP_CP;
+    CU_ASSERT(decision_emittable(g.a, g.job, &g.d, &why));
+    g.d.cp = 2;
+    g.d.context = CONTEXT_RING;
+    CU_ASSERT(decision_emittable(g.a, g.job, &g.d, &why));
     arena_free(g.a);
 }
 
@@ -305,6 +505,8 @@ void suite_decision(void)
     CU_pSuite s = CU_add_suite("decision", NULL, NULL);
     CU_add_test(s, "legality and its sentences", test_legal);
     CU_add_test(s, "what can be emitted", test_emittable);
+    CU_add_test(s, "what cannot, by every sentence", test_refused);
+    CU_add_test(s, "an overlap of nothing", test_nothing_to_overlap);
     CU_add_test(s, "cut against brute force", test_cut);
     CU_add_test(s, "cuts into ranks of several stages", test_cut_ranks);
     CU_add_test(s, "layout strings", test_layout);

@@ -71,6 +71,20 @@ static void test_not_asked(void)
     arena_free(f.a);
 }
 
+/* transfers that only pairs of actions can hide: none is made that has none */
+static void test_pairs_asked(void)
+{
+    const char *const sets[] = {"tp=1", "pp=2", "dp=4", "overlap=all_to_all with compute",
+                                "schedule in [combined_1f1b, auto]"};
+    struct found f = search_example("tiny-llama", "cpu8", sets, 5, 8, true);
+    CU_ASSERT_FATAL(f.r->ncandidates > 0);
+    for (uint32_t k = 0; k < f.r->ncandidates; k++) {
+        const char *why = "";
+        CU_ASSERT(decision_emittable(f.a, f.job, &f.r->candidates[k].decision, &why));
+    }
+    arena_free(f.a);
+}
+
 static const struct {
     const char *csv, *sets[2], *message; /* NULL: it is taken */
     uint32_t nsets;
@@ -145,5 +159,6 @@ void suite_finalists(void)
     CU_pSuite s = CU_add_suite("finalists", NULL, NULL);
     CU_add_test(s, "synthesised where asked for", test_asked);
     CU_add_test(s, "not where another is named", test_not_asked);
+    CU_add_test(s, "not where pairs of actions are needed", test_pairs_asked);
     CU_add_test(s, "from a file", test_files);
 }
