@@ -449,8 +449,8 @@ static bool clip(struct machine *m, uint32_t i)
     if (!experts_input(m, i, &r, OPND(CLIP, sum), NULL, &sum) || !experts_input(m, i, &r, OPND(CLIP, need), NULL, &need))
         return false;
     r.input[OPND(CLIP, need)] = NODE_ZERO;
-    m->saw_need = need.kind == VALUE_NODES;
-    if (m->saw_need && need.node != m->c->reference->need[m->c->lacks])
+    *(need.kind == VALUE_NODES ? &m->saw_need : &m->missed_need) = true;
+    if (need.kind == VALUE_NODES && need.node != m->c->reference->need[m->c->lacks])
         return conserve_fail_inputs(m, i, "it reads %s as what experts lack",
                                     value_text(m->c->arena, m->c->nodes, &need));
     return experts_output(m, i, &r, OPND(CLIP, scale), NULL, extent_new(0, 1), extent_new(0, 1), NULL);
