@@ -1,9 +1,11 @@
 /* No field of a plan can be changed so that the verifier does not see it and the run does: see fields.h.
  *
- * Two such changes, which every check once passed, stand here by themselves. */
+ * Some such changes, which every check once passed, stand here by themselves.  make check-fields: FIELDS=N others, drawn over
+ * every field of every table, in parts with FIELDS_FROM=SEED, and every reference to a slot. */
 
 #include "tests/compiler/random_plan.h"
 #include "tests/compiler/verify/fields.h"
+#include "tests/e2e/e2e.h"
 
 #include <CUnit/CUnit.h>
 #include <stdlib.h>
@@ -13,11 +15,12 @@ static const char halves[] =
     "llmc 1\nmodel tiny {\n    vocab 32\n    width 16\n    norm rmsnorm\n    embed tokens\n    repeat 2 {\n        layer {\n"
     "            attn gqa(heads=2, kv=2, rope=10_000)\n            ffn swiglu(16)\n        }\n    }\n    head untied\n}\n"
     "train {\n    sequence 8\n    batch 4 sequences\n    precision bf16\n    optimizer adamw(lr=1e-3)\n}\n";
-static const char crowded[] =
-    "llmc 1\nmodel tiny {\n    vocab 32\n    width 16\n    norm rmsnorm\n    embed tokens\n    repeat 2 {\n        layer {\n"
-    "            attn gqa(heads=2, kv=2, rope=10_000)\n            moe swiglu(8) {\n                experts 4\n"
-    "                active 2\n                router softmax\n            }\n        }\n    }\n    head untied\n}\n"
-    "train {\n    sequence 8\n    batch 4 sequences\n    precision fp32\n    optimizer adamw(lr=1e-3)\n    expert_room 1\n}\n";
+#define EXPERTS(router, room)                                                                                              \
+    "llmc 1\nmodel tiny {\n    vocab 32\n    width 16\n    norm rmsnorm\n    embed tokens\n    repeat 2 {\n        layer {\n"   \
+    "            attn gqa(heads=2, kv=2, rope=10_000)\n            moe swiglu(8) {\n                experts 4\n"               \
+    "                active 2\n                router softmax\n" router "            }\n        }\n    }\n    head untied\n}\n"  \
+    "train {\n    sequence 8\n    batch 4 sequences\n    precision fp32\n    optimizer adamw(lr=1e-3)\n" room "}\n"
+static const char crowded[] = EXPERTS("", "    expert_room 1\n");
 
 /* a plan of its own to change by hand */
 static struct plan *make_plan(struct arena *a, const char *model, const char *decision)
@@ -161,6 +164,13 @@ static void test_told_twice(void)
     arena_free(a);
 }
 
+static void test_drawn(void)
+{
+    const char *wanted = getenv("FIELDS"), *from = getenv("FIELDS_FROM");
+    uint64_t n = wanted ? strtoull(wanted, NULL, 10) : e2e_quick() ? 200 : 2000;
+    CU_ASSERT_EQUAL(fields_run(n, from ? strtoull(from, NULL, 10) : 1, wanted != NULL), 0);
+}
+
 void suite_fields(void);
 void suite_fields(void)
 {
@@ -169,4 +179,5 @@ void suite_fields(void)
     CU_add_test(s, "experts that lack room where nobody is told", test_untold);
     CU_add_test(s, "or told where nobody reads", test_told_nobody);
     CU_add_test(s, "or told twice, once wrongly", test_told_twice);
+    CU_add_test(s, "any field of any table", test_drawn);
 }
