@@ -20,7 +20,7 @@ static const char halves[] =
     "            attn gqa(heads=2, kv=2, rope=10_000)\n            moe swiglu(8) {\n                experts 4\n"               \
     "                active 2\n                router softmax\n" router "            }\n        }\n    }\n    head untied\n}\n"  \
     "train {\n    sequence 8\n    batch 4 sequences\n    precision fp32\n    optimizer adamw(lr=1e-3)\n" room "}\n"
-static const char crowded[] = EXPERTS("", "    expert_room 1\n");
+static const char crowded[] = EXPERTS("", "    expert_room 1\n"), balanced[] = EXPERTS("balance 0.01\n", "");
 
 /* a plan of its own to change by hand */
 static struct plan *make_plan(struct arena *a, const char *model, const char *decision)
@@ -164,6 +164,32 @@ static void test_told_twice(void)
     arena_free(a);
 }
 
+/* Rows count in the sequence that they are in: a place in a sequence may be said from any sequence's beginning, a load not. */
+static void test_sequences(void)
+{
+    static const struct {
+        enum op op;
+        size_t attr;
+    } readers[] = {{OP_BALANCE, ATTR(BALANCE, start)}, {OP_ROUTE_I, ATTR(ROUTE_I, start)}};
+    for (size_t i = 0; i < ARRAY_LEN(readers); i++) {
+        struct arena *a = arena_new();
+        struct plan *p = make_plan(a, balanced, "tp=2 sp=1 dp=2 microbatch=1");
+        uint32_t both = fields_add_slot(p, 0, SLOT_COORD, AXIS_BIT(AXIS_TP) | AXIS_BIT(AXIS_DP));
+        struct program *q = p->train[0];
+        q->attrs[q->insns[find_insn(q, readers[i].op)].attr + readers[i].attr].slot = both;
+        expect(a, p, "do not lie [0, 4) + 4 tp + 8 dp rows into 1 sequences of 8");
+        arena_free(a);
+    }
+    struct arena *a = arena_new();
+    struct plan *p = make_plan(a, balanced, "tp=2 sp=1 microbatch=2");
+    struct program *q = p->train[0];
+    struct attr *start = &q->attrs[q->insns[find_insn(q, OP_LOAD)].attr + ATTR(LOAD, start)];
+    CU_ASSERT(start->u.i == 0 && start->stride == 8);
+    *start = (struct attr){.u.i = 8, .stride = -8, .slot = start->slot}; /* each rank counts for the other's sequence */
+    expect(a, p, "do not lie [8, 16) + -8 tp rows into 2 sequences of 8");
+    arena_free(a);
+}
+
 static void test_drawn(void)
 {
     const char *wanted = getenv("FIELDS"), *from = getenv("FIELDS_FROM");
@@ -179,5 +205,6 @@ void suite_fields(void)
     CU_add_test(s, "experts that lack room where nobody is told", test_untold);
     CU_add_test(s, "or told where nobody reads", test_told_nobody);
     CU_add_test(s, "or told twice, once wrongly", test_told_twice);
+    CU_add_test(s, "loads of another sequence", test_sequences);
     CU_add_test(s, "any field of any table", test_drawn);
 }
