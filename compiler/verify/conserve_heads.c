@@ -11,7 +11,7 @@
 static bool divides(const struct extent *e, int64_t n)
 {
     bool fine = n > 0 && e->lo % n == 0 && e->len % n == 0;
-    for (int a = 0; a < NAXES; a++)
+    for (int a = 0; a < NDIGITS; a++)
         fine = fine && e->step[a] % n == 0;
     return fine;
 }
@@ -103,7 +103,7 @@ static bool head_norm_gain(struct machine *m, uint32_t i, struct recipe *r, int6
     *block = (struct block){.extent = extent_scaled(&x.row, all, 1), .count = x.row.len, .stride = all};
     block->extent.lo += heads.lo;
     block->extent.len = heads.len;
-    for (int a = 0; a < NAXES; a++)
+    for (int a = 0; a < NDIGITS; a++)
         block->extent.step[a] += heads.step[a];
     if (heads.len == all || x.row.len == 1) {
         block->extent.len *= x.row.len;

@@ -46,6 +46,8 @@ static const char llama[] = LLAMA("2", "untied") PLAIN, four[] = LLAMA("4", "tie
                   experts[] = MOE(SIGMOID) PLAIN, capped[] = MOE("capacity 1.0\n " SOFTMAX) PLAIN,
                   roomy[] = MOE(SIGMOID) TRAIN("fp32", ADAMW, "    expert_room 1.8\n"),
                   tight[] = MOE(SOFTMAX) TRAIN("fp32", ADAMW, "    expert_room 1\n"),
+                  cut[] = HEAD("8") "    norm rmsnorm\n    embed tokens\n" LAYERS("2", "gqa(heads=4, kv=4, rope=10_000, qk_norm=head)",
+                                                                                    EXPERTS(SOFTMAX)) "    head untied\n" PLAIN,
                   ahead[] = HEAD("8") "    norm rmsnorm\n    embed tokens\n" LAYERS("2", "gqa(heads=2, kv=2, rope=10_000)", "ffn swiglu(8)")
                       "    predict 1 ahead\n    head untied\n" PLAIN;
 static const struct {
@@ -92,6 +94,7 @@ static const struct {
              {"experts", experts, "tp=2 sp=1 pp=2 dp=2 ep=2 microbatch=1 full=1", false},
              {"capped", capped, "dp=2 ep=2 microbatch=1", false},
              {"tight", tight, "pp=2 dp=2 ep=2 microbatch=1 full=1", true},
+             {"cut", cut, "tp=4 sp=1 dp=2 ep=2 zero=1 microbatch=1", false},
              {"ahead", ahead, "pp=2 dp=2 zero=1 microbatch=1", false}};
 enum { NPLANS = sizeof plans / sizeof *plans };
 
