@@ -4,6 +4,7 @@
 #   make deps       install what the build needs       make bench     the benchmarks      make fuzz  the fuzzers
 #   make install    DESTDIR= PREFIX=/usr/local         make clean         make cuda-archs  the plugin for every GPU
 #   make gpu        what tests/gpu/run needs, to be carried to a machine with a GPU
+#   make check-layouts, check-mutants, check-fields       layouts against one rank; faults that the verifier must find
 # Switches: CC=clang   V=1 shows commands   SAN=1 sanitizers   FUZZ=1 coverage for the fuzzers (clang)   QUICK=1 fewer cases
 # Nothing here needs a GPU.
 
@@ -200,6 +201,12 @@ VALID ?= 10000
 check-mutants: $(B)/tests/run
 	$(Q)LLMC_BUILD=$(B) MUTANTS=$(MUTANTS) VALID=$(VALID) $(B)/tests/run verify_mutation
 
+# every field of every table of plans over all dimensions, changed: what the verifier accepts must do no harm; in parts with
+# FIELDS_FROM=SEED
+FIELDS ?= 1000000
+check-fields: $(B)/tests/run
+	$(Q)LLMC_BUILD=$(B) FIELDS=$(FIELDS) $(B)/tests/run fields
+
 run-demo: all
 	$(Q)tests/tools/demo.sh $(B)
 
@@ -241,7 +248,7 @@ install: all
 clean:
 	$(Q)rm -rf build
 
-.PHONY: all gpu cuda-archs deps check check-layouts check-models check-mutants asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory fuzz run-tests run-demo run-bench run-fuzz install clean
+.PHONY: all gpu cuda-archs deps check check-layouts check-models check-mutants check-fields asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory fuzz run-tests run-demo run-bench run-fuzz install clean
 .SECONDARY:
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -23,7 +23,7 @@ struct exact_truth {
     uint64_t n;            /* elements of all tensors */
     uint64_t *kept[NKEPT]; /* by element; gradients of each step */
     uint8_t *known[NKEPT]; /* there is a value */
-    uint64_t loss[EXACT_STEPS], norm[EXACT_STEPS], held_out[EXACT_STEPS];
+    uint64_t metric[2][METRIC_WORDS][EXACT_STEPS]; /* of the step; of the evaluation behind it */
     uint64_t batch;
 };
 
@@ -288,24 +288,26 @@ static bool compare_number(struct session *s, uint32_t rank, const char *what, u
     return value == *truth ? true : differ(s, "step %u: rank %u: the %s differs", s->step + 1, rank, what);
 }
 
+/* all that the host reads, but for the norm of an evaluation, which has none */
 static bool compare_metrics(struct session *s, enum exact_program which)
 {
-    struct exact_truth *t = s->truth;
+    static const struct {
+        uint32_t word;
+        const char *names[2];
+    } metrics[] = {{METRIC_LOSS, {"loss", "held-out loss"}},
+                   {METRIC_SQNORM, {"gradient norm", NULL}},
+                   {METRIC_BALANCE, {"balance loss", "held-out balance loss"}},
+                   {METRIC_NEED, {"rows that experts lack", "rows that experts lack in the evaluation"}},
+                   {METRIC_NEED_ROWS, {"rows that experts need", "rows that experts need in the evaluation"}}};
     for (uint32_t r = 0; r < s->m->nranks; r++) {
         const struct buffer *b = find_buffer(s->m->ranks[r].p, BUFFER_METRICS);
-        if (!b)
-            continue;
-        struct memory *memory = &s->m->ranks[r].memory;
-        uint64_t loss = memory_read(memory, b->offset + 8 * METRIC_LOSS, DTYPE_F64);
-        if (which == EXACT_EVAL) {
-            if (!compare_number(s, r, "held-out loss", loss, &t->held_out[s->step]))
+        for (size_t i = 0; b && i < sizeof metrics / sizeof *metrics; i++) {
+            const char *name = metrics[i].names[which == EXACT_EVAL];
+            uint64_t at = b->offset + 8 * (uint64_t)metrics[i].word;
+            if (name && !compare_number(s, r, name, memory_read(&s->m->ranks[r].memory, at, DTYPE_F64),
+                                        &s->truth->metric[which == EXACT_EVAL][metrics[i].word][s->step]))
                 return false;
-            continue;
         }
-        uint64_t norm = memory_read(memory, b->offset + 8 * METRIC_SQNORM, DTYPE_F64);
-        if (!compare_number(s, r, "loss", loss, &t->loss[s->step]) ||
-            !compare_number(s, r, "gradient norm", norm, &t->norm[s->step]))
-            return false;
     }
     return true;
 }

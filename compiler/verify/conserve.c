@@ -429,7 +429,7 @@ static void run(struct conserve *c)
     for (uint32_t r = 0; r < c->nroles && !done && !c->failed; r++)
         if (c->machines[r].next < c->machines[r].program->ninsns)
             conserve_fail(&c->machines[r], c->machines[r].next, "it never gets what it waits for");
-    for (uint32_t r = 0; r < c->nroles && !c->failed; r++)
+    for (uint32_t r = 0; r < c->nroles && !c->failed && conserve_told(c); r++)
         conserve_end(&c->machines[r]);
 }
 
@@ -450,6 +450,7 @@ static void interpret(struct arena *a, const struct plan *p, int kind, struct ve
     c.machines = ARENA_ARRAY(scratch, struct machine, p->nroles);
     c.channels = ARENA_ARRAY(scratch, struct channel, (size_t)p->nroles * p->nroles);
     c.parts = ARENA_ARRAY(scratch, struct parts, 5);
+    c.told_at = ARENA_ARRAY(scratch, uint32_t, TOLD_ROOM);
     learn_shapes(&c);
     for (uint32_t r = 0; r < p->nroles; r++) {
         const struct program *q = prove_program(p, r, kind);
@@ -457,6 +458,7 @@ static void interpret(struct arena *a, const struct plan *p, int kind, struct ve
                                          .program = q,
                                          .role = r,
                                          .site = {7, r, NONE, kind == PROGRAM_EVAL, NONE},
+                                         .saw_need = NONE,
                                          .guess = ARENA_ARRAY(scratch, uint32_t, q->noperands + ISA_MAX_OPERANDS),
                                          .store = store_new(scratch, q, &p->mesh)};
     }

@@ -17,6 +17,16 @@ struct channel {
     VEC(struct message) messages;
     size_t taken;
 };
+/* An instruction that tells what blocks of `rows` rows lack: for the experts of `row`, of what own tokens and those that came
+ * have chosen. */
+struct told {
+    uint32_t node, role, insn, blocks;
+    int64_t rows;
+    struct extent row;
+    struct blocks own, came;
+    uint32_t next; /* of a chain of the table; counted from 1 */
+};
+enum { TOLD_ROOM = 1 << 14 };
 struct machine {
     struct conserve *c;
     const struct program *program;
@@ -28,7 +38,8 @@ struct machine {
     uint32_t deposit_mask, deposit_part;
     uint32_t writer[ISA_MAX_OPERANDS]; /* who wrote what the current instruction has read; NONE */
     uint32_t *guess;                   /* per operand: the node that it has last been as an output; only tried first */
-    bool saw_need;                     /* the clipping reads what experts lacked */
+    uint32_t saw_need;                 /* the node that clippings read as what experts lacked; NONE before the first */
+    bool differ_need;                  /* they read different ones */
     uint32_t *part;                    /* per bucket: digits by which its working copy is updated; 0 = whole */
     struct whole **initial;            /* per bucket: parameters, moments (3 each) as the step finds them */
 };
@@ -54,6 +65,8 @@ struct conserve {
     bool failed;
     VEC(uint32_t) lacks; /* nodes of what blocks say that they lack */
     uint32_t need;       /* their sum, NODE_ZERO without any */
+    VEC(struct told) told; /* of all roles */
+    uint32_t *told_at;     /* TOLD_ROOM chains, counted from 1 */
     /* For messages only: the first instruction that read what another microbatch, by the tags, had left. */
     const struct machine *suspect;
     uint32_t suspect_insn;
@@ -123,6 +136,7 @@ bool conserve_routed(struct machine *m, uint32_t i, uint32_t mask, bool *mine);
 const char *conserve_norm_of(struct conserve *c, const struct whole *w, uint32_t first, struct value *sum);
 bool conserve_start(struct machine *m); /* parameters and state as the step finds them */
 bool conserve_end(struct machine *m);   /* and as it leaves them */
+bool conserve_told(struct conserve *c); /* conserve_arrange.c: was nothing told twice? */
 
 /* conserve_comm.c; a collective across roles, or a RECV, may have to wait: *wait */
 bool conserve_comm(struct machine *m, uint32_t i, bool *wait);

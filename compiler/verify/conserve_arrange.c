@@ -2,11 +2,14 @@
  *
  * ARRANGE gives one to every choice, ARRANGE_ONCE one to all choices of a token on a node, and what it says of them is what
  * ARRANGE reads where the rows arrive.  A block that may lack room must say what it lacks, or be as long as what its tokens can
- * send at most. */
+ * send at most.  Choices that are arranged once more, in as many rows or more, lack nothing that was not said before.  That
+ * nothing of what was said is lost shows at the end, where all choices are complete (conserve_state.c); so no choice may be
+ * said twice, or one that says less could stand in for it. */
 
 #include "compiler/verify/conserve_experts.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 static struct routed *new_routed(struct machine *m, const struct extent *row, uint32_t blocks,
                                        uint32_t rows)
@@ -79,13 +82,105 @@ static bool lacks(struct machine *m, uint32_t i, struct recipe *r, size_t need, 
     return why ? conserve_fail_inputs(m, i, "%s", why) : conserve_emit_one(m, i, need, &sum);
 }
 
-/* may blocks of so many rows lack room where nobody is told? */
-static bool check_room(struct machine *m, uint32_t i, size_t need, int64_t rows, int64_t most, bool *bounded)
+/* ---- what was told ---- */
+
+static int64_t first_token(const struct told *t)
 {
+    return t->own.n ? t->own.at[0].extent.lo : 0;
+}
+
+static uint32_t *told_chain(const struct conserve *c, const struct told *t)
+{
+    uint64_t h = ((uint64_t)t->node << 40 ^ (uint64_t)first_token(t)) * 0x9e3779b97f4a7c15u;
+    return &c->told_at[h >> 32 & (TOLD_ROOM - 1)];
+}
+
+static void tell(struct conserve *c, struct told t)
+{
+    uint32_t *chain = told_chain(c, &t);
+    t.next = *chain;
+    vec_push(c->scratch, &c->told, t);
+    *chain = (uint32_t)c->told.n;
+}
+
+static bool told_before(const struct conserve *c, const struct told *t)
+{
+    for (uint32_t k = *told_chain(c, t); k; k = c->told.at[k - 1].next) {
+        const struct told *x = &c->told.at[k - 1];
+        if (x->node == t->node && x->rows <= t->rows && x->blocks == t->blocks && extent_same(&x->row, &t->row) &&
+            blocks_equal(&x->own, &t->own) && blocks_equal(&x->came, &t->came))
+            return true;
+    }
+    return false;
+}
+
+static int by_node(const void *x, const void *y)
+{
+    const struct told *a = x, *b = y;
+    if (a->node != b->node)
+        return a->node < b->node ? -1 : 1;
+    return (first_token(a) > first_token(b)) - (first_token(a) < first_token(b));
+}
+
+/* Do two sets of tokens, as they mostly are, move from rank to rank in the same way? */
+static bool same_steps(const struct blocks *x, const struct blocks *y)
+{
+    if (x->n != 1 || y->n != 1)
+        return false;
+    struct block moved = x->at[0];
+    moved.extent.lo = y->at[0].extent.lo;
+    return blocks_same(&moved, &y->at[0]) && moved.count == 1 && !moved.turns;
+}
+
+/* some token of both; y's do not begin before x's */
+static bool share_tokens(struct conserve *c, const struct told *x, const struct told *y)
+{
+    struct blocks both;
+    if (!same_steps(&x->own, &y->own))
+        return !blocks_union(c->scratch, &x->own, &y->own, &both);
+    return first_token(y) < first_token(x) + x->own.at[0].extent.len;
+}
+
+/* Of the n that are of one node, in order of their tokens, neighbours are enough where all move alike. */
+static bool told_once(struct conserve *c, const struct told *t, size_t n)
+{
+    bool alike = true;
+    for (size_t i = 1; i < n && alike; i++)
+        alike = same_steps(&t[0].own, &t[i].own);
+    for (size_t i = 1; i < n; i++)
+        for (size_t k = i; k-- > (alike ? i - 1 : 0);)
+            if (share_tokens(c, &t[k], &t[i]))
+                return conserve_fail(&c->machines[t[i].role], t[i].insn, "what these choices lack is told twice");
+    return true;
+}
+
+bool conserve_told(struct conserve *c)
+{
+    if (c->told.n)
+        qsort(c->told.at, c->told.n, sizeof *c->told.at, by_node);
+    for (size_t i = 0, n; i < c->told.n; i += n) {
+        for (n = 1; i + n < c->told.n && c->told.at[i + n].node == c->told.at[i].node;)
+            n++;
+        if (!told_once(c, &c->told.at[i], n))
+            return false;
+    }
+    return true;
+}
+
+/* May these blocks lack room for up to `most` rows where nobody is told? */
+static bool check_room(struct machine *m, uint32_t i, struct recipe *r, size_t need, const struct value *index,
+                       const struct routed *t, const struct blocks *own, int64_t most, bool *bounded)
+{
+    r->output = (uint16_t)need;
+    struct told told = {conserve_find(m, i, r), m->role, i, t->blocks, t->rows, index->row, *own, t->tokens, 0};
     *bounded = prove_operand(m->program, i, need)->buffer != NONE;
-    return rows >= most || *bounded || m->program->insns[i].action != 'F' ||
+    if (told.node == NONE)
+        return false;
+    if (*bounded)
+        tell(m->c, told);
+    return *bounded || t->rows >= most || told_before(m->c, &told) ||
            conserve_fail(m, i, "its blocks of %lld rows may lack room for up to %lld, and nobody is told",
-                         (long long)rows, (long long)most);
+                         (long long)t->rows, (long long)most);
 }
 
 /* choices that came to a node with the rows of tokens; of the node's own experts, counted from its first */
@@ -113,11 +208,11 @@ static bool arrange_node(struct machine *m, uint32_t i, struct recipe *r, const 
     int64_t each = moe->active < own ? moe->active : own, most = came->rows * each;
     if (capacity && most_rows(m, tokens, each, own, capacity) < most)
         most = most_rows(m, tokens, each, own, capacity);
-    if (!check_room(m, i, OPND(ARRANGE, need), rows, most * came->blocks, &bounded))
-        return false;
     struct routed *t = ARENA_NEW(m->c->scratch, struct routed);
     *t = (struct routed){.tokens = came->tokens, .blocks = (uint32_t)blocks, .rows = (uint32_t)rows, .from = came};
     r->input[OPND(ARRANGE, index)] = experts_sent(m, index);
+    if (!check_room(m, i, r, OPND(ARRANGE, need), index, t, &sent->tokens, most * came->blocks, &bounded))
+        return false;
     return (!bounded || lacks(m, i, r, OPND(ARRANGE, need), &sent->tokens)) &&
            experts_output(m, i, r, OPND(ARRANGE, place), NULL, index->row, index->col, t) &&
            experts_output(m, i, r, OPND(ARRANGE, counts), NULL, index->row, extent_new(0, 1), t);
@@ -145,9 +240,9 @@ bool experts_arrange(struct machine *m, uint32_t i)
     if (capacity != capacity_of(m, moe, index.row.len))
         return conserve_fail(m, i, "its capacity of %lld rows is not the model's", (long long)capacity);
     int64_t own = experts / blocks, each = moe->active < own ? moe->active : own;
-    if (!check_room(m, i, OPND(ARRANGE, need), rows, most_rows(m, index.row.len, each, own, capacity), &bounded))
-        return false;
     const struct routed *t = new_routed(m, &index.row, (uint32_t)blocks, (uint32_t)rows);
+    if (!check_room(m, i, &r, OPND(ARRANGE, need), &index, t, &t->tokens, most_rows(m, index.row.len, each, own, capacity), &bounded))
+        return false;
     return (!bounded || lacks(m, i, &r, OPND(ARRANGE, need), &t->tokens)) &&
            experts_output(m, i, &r, OPND(ARRANGE, place), NULL, index.row, index.col, t) &&
            experts_output(m, i, &r, OPND(ARRANGE, counts), NULL, extent_new(0, experts), extent_new(0, 1), t);
@@ -173,9 +268,9 @@ bool experts_arrange_once(struct machine *m, uint32_t i)
         return conserve_fail(m, i, "it arranges %lld experts on %lld nodes", (long long)experts, (long long)blocks);
     if (capacity != capacity_of(m, moe, index.row.len))
         return conserve_fail(m, i, "its capacity of %lld rows is not the model's", (long long)capacity);
-    if (!check_room(m, i, OPND(ARRANGE_ONCE, need), rows, most_rows(m, index.row.len, 1, experts / blocks, capacity), &bounded))
-        return false;
     struct routed *t = new_routed(m, &index.row, (uint32_t)blocks, (uint32_t)rows);
+    if (!check_room(m, i, &r, OPND(ARRANGE_ONCE, need), &index, t, &t->tokens, most_rows(m, index.row.len, 1, experts / blocks, capacity), &bounded))
+        return false;
     if (bounded && !lacks(m, i, &r, OPND(ARRANGE_ONCE, need), &t->tokens))
         return false;
     r.output = OPND(ARRANGE_ONCE, place);

@@ -131,17 +131,34 @@ static bool route(struct machine *m, uint32_t i)
     return true;
 }
 
+/* Do rows lie `start` rows behind the first of so many sequences of their own rank?  Each counts in the sequence that it is
+ * in, so a whole sequence more or less is another one here, unlike for places. */
+static bool check_sequences(struct machine *m, uint32_t i, size_t sequence, size_t start, const struct extent *row, int64_t n)
+{
+    struct extent at;
+    int64_t own = conserve_sequence(m), all = own * n;
+    if (!experts_check_start(m, i, sequence, start, row) || !conserve_bind(m, i, start, row->len, &at))
+        return false;
+    int64_t last = at.lo + at.len;
+    bool fine = (row->lo - at.lo) % all == 0;
+    for (int d = 0; d < NDIGITS; d++) {
+        fine = fine && (row->step[d] - at.step[d]) % all == 0;
+        last += at.step[d] > 0 ? at.step[d] * (m->c->plan->mesh.size[d] - 1) : 0;
+    }
+    return (fine && last <= all) ||
+           conserve_fail_inputs(m, i, "its rows %s do not lie %s rows into %lld sequences of %lld", extent_text(m->c->arena, row),
+                                extent_text(m->c->arena, &at), (long long)n, (long long)own);
+}
+
 /* Is a load complete for the sequences that these rows, `start` rows into the first, lie in? */
 static bool check_load(struct machine *m, uint32_t i, size_t k, size_t sequence, size_t start,
                        const struct value *rows, struct recipe *r)
 {
     struct parts *p = &m->c->parts[0];
     const struct operand *o = prove_operand(m->program, i, k);
-    struct extent want;
     if (o->buffer == NONE)
         return true;
-    if (!conserve_read_parts(m, i, k, p) || !experts_check_start(m, i, sequence, start, &rows->row) ||
-        !conserve_bind(m, i, start, 0, &want))
+    if (!conserve_read_parts(m, i, k, p) || !check_sequences(m, i, sequence, start, &rows->row, o->rows))
         return false;
     const struct value v = p->at[0].value;
     int64_t all = (int64_t)o->rows * (int64_t)m->c->plan->job->train.sequence;
@@ -154,11 +171,11 @@ static bool check_load(struct machine *m, uint32_t i, size_t k, size_t sequence,
     const struct block *b = &have->at[0];
     bool fine =
         one && experts_node(m, node)->recipe.op == OP_LOAD && b->count == 1 && !b->first && b->extent.len == all;
-    /* the rows must lie among them, `start` rows behind the first where sequences are whole */
+    /* the rows must lie among them */
     for (int d = 0; fine && d < NDIGITS && !cut; d++)
         fine = rows->row.step[d] == b->extent.step[d];
     int64_t first = rows->row.lo - b->extent.lo;
-    fine = fine && first >= 0 && first + rows->row.len <= all && (cut || first == want.lo);
+    fine = fine && first >= 0 && first + rows->row.len <= all && b->extent.lo % all == 0;
     for (int d = 0; fine && cut && d < NDIGITS; d++) /* digits that cut sequences step within them */
         fine = rows->row.step[d] == b->extent.step[d] || (!b->extent.step[d] && rows->row.step[d] < all);
     if (!fine)
@@ -199,7 +216,7 @@ static bool load(struct machine *m, uint32_t i)
     if (last > sequence * (int64_t)o->rows)
         return conserve_fail(m, i, "some of its rows belong to none of its %u sequences of %lld", o->rows,
                              (long long)sequence);
-    if (o->rows > 1 && !experts_check_start(m, i, ATTR(LOAD, sequence), ATTR(LOAD, start), &index.row))
+    if (o->rows > 1 && !check_sequences(m, i, ATTR(LOAD, sequence), ATTR(LOAD, start), &index.row, o->rows))
         return false;
     const struct moe *moe = experts_layer(m, index.node);
     if (!moe || o->cols != moe->experts)
@@ -449,8 +466,10 @@ static bool clip(struct machine *m, uint32_t i)
     if (!experts_input(m, i, &r, OPND(CLIP, sum), NULL, &sum) || !experts_input(m, i, &r, OPND(CLIP, need), NULL, &need))
         return false;
     r.input[OPND(CLIP, need)] = NODE_ZERO;
-    m->saw_need = need.kind == VALUE_NODES;
-    if (m->saw_need && need.node != m->c->need)
+    uint32_t seen = need.kind == VALUE_NODES ? need.node : NODE_ZERO;
+    m->differ_need |= m->saw_need != NONE && m->saw_need != seen;
+    m->saw_need = seen;
+    if (seen != NODE_ZERO && seen != m->c->need)
         return conserve_fail_inputs(m, i, "it reads %s as what experts lack",
                                     value_text(m->c->arena, m->c->nodes, &need));
     return experts_output(m, i, &r, OPND(CLIP, scale), NULL, extent_new(0, 1), extent_new(0, 1), NULL);

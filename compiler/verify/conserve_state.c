@@ -262,8 +262,11 @@ static bool start_buffer(struct machine *m, uint32_t i)
         return true;
     const struct whole *w = m->initial[b->bucket * NSTATES + (uint32_t)s];
     uint32_t own = b->kind == BUFFER_PARAM ? m->part[b->bucket] : 0, mask = own;
-    if (b->shard_slot != NONE && m->program->slots[b->shard_slot].most)
-        mask = m->program->slots[b->shard_slot].arg;
+    const struct slot *shard = b->shard_slot == NONE ? NULL : &m->program->slots[b->shard_slot];
+    if (shard && shard->kind != SLOT_COORD)
+        return conserve_fail(m, NONE, "buffer %s: its shard depends on slot %s, which is no coordinate", b->name, shard->name);
+    if (shard && shard->most)
+        mask = shard->arg;
     struct operand o;
     if (!whole_operand(m, i, own, &o) || !store_write_flat(m->store, &o, w, mask, NONE))
         return conserve_fail(m, NONE, "buffer %s can't hold its bucket", b->name);
@@ -347,20 +350,21 @@ static bool end_metric(struct machine *m, uint32_t buffer, uint32_t word, uint32
                          nodes_name(m->c->nodes, node));
 }
 
-/* what experts lacked: nothing where no block is bounded, else all that any rank lacked, which the clipping has seen */
+/* what experts lacked: nothing where no block tells it, else all that any rank lacked, which every clipping has seen */
 static bool end_need(struct machine *m, uint32_t buffer)
 {
     struct operand o = {buffer, DTYPE_F64, MARK_READ, UINT16_MAX, METRIC_NEED * sizeof(double), 0, 1, 2, 2};
     struct parts *p = &m->c->parts[0];
     bool known = store_read(m->store, &o, p) && p->n >= 1;
-    if (known && p->at[0].value.kind == VALUE_ZERO)
+    bool seen = (m->saw_need == m->c->need && !m->differ_need) || m->c->kind == PROGRAM_EVAL;
+    if (known && p->at[0].value.kind == VALUE_ZERO && m->c->need == NODE_ZERO)
         return true;
     if (known && p->n == 1 && p->at[0].value.kind == VALUE_NODES && p->at[0].value.node == m->c->need &&
-        !p->at[0].value.nterms && (m->saw_need || m->c->kind == PROGRAM_EVAL))
+        !p->at[0].value.nterms && seen)
         return true;
     return conserve_fail(m, store_writer(m->store, &o), "at the end of the step what experts lacked is %s%s",
                          known ? value_text(m->c->arena, m->c->nodes, &p->at[0].value) : "unknown",
-                         m->saw_need ? "" : ", and the optimizer has not seen it");
+                         seen ? "" : ", and the optimizer has not seen it");
 }
 
 /* Elements at .. of a bucket must hold what the step found there, updated: the next step believes it. */
