@@ -217,6 +217,11 @@ const char *file_append(const char *path, FILE **out)
     bool through;
     mode_t mode;
     *out = NULL;
+    if (!strcmp(path, "-")) {
+        int fd = dup(STDOUT_FILENO);
+        *out = fd < 0 ? NULL : fdopen(fd, "wb");
+        return *out ? NULL : strerror(errno);
+    }
     const char *why = look(path, &through, &mode);
     return why ? why : open_in_place(path, mode, out);
 }
@@ -287,7 +292,16 @@ void file_discard(struct file_out *out)
     out->stream = NULL;
 }
 
-/* can a file be made in the folder where the path's end lies? */
+/* can a file be made in the folder of this path, which is cut off? */
+static const char *takes_files(char *path)
+{
+    char *slash = strrchr(path, '/');
+    if (slash)
+        slash[slash == path] = 0;
+    return access(slash ? path : ".", W_OK | X_OK) ? strerror(errno) : NULL;
+}
+
+/* the same of the folder where the path's end lies */
 static const char *folder_takes(const char *path)
 {
     char folder[FILE_PATH];
@@ -295,10 +309,7 @@ static const char *folder_takes(const char *path)
     const char *why = follow(path, folder, &descriptor);
     if (why || descriptor)
         return why;
-    char *slash = strrchr(folder, '/');
-    if (slash)
-        slash[slash == folder] = 0;
-    return access(slash ? folder : ".", W_OK | X_OK) ? strerror(errno) : NULL;
+    return takes_files(folder);
 }
 
 const char *file_may_write(const char *path)
@@ -309,12 +320,20 @@ const char *file_may_write(const char *path)
     return why || through ? why : folder_takes(path);
 }
 
-const char *file_may_replace(const char *path)
+const char *file_not_file(const char *path)
 {
     struct stat about;
-    if (!stat(path, &about) && !S_ISREG(about.st_mode))
-        return not_file(about.st_mode);
-    return folder_takes(path);
+    return stat(path, &about) ? NULL : not_file(about.st_mode);
+}
+
+const char *file_may_replace(const char *path)
+{
+    char folder[FILE_PATH];
+    const char *why = file_not_file(path);
+    if (why || strlen(path) >= sizeof folder)
+        return why ? why : strerror(ENAMETOOLONG);
+    memcpy(folder, path, strlen(path) + 1);
+    return takes_files(folder);
 }
 
 const char *file_not_folder(const char *path)

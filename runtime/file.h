@@ -46,14 +46,16 @@ const char *file_create(const char *path, struct file_out *out);
 const char *file_publish(struct file_out *out);
 /* nothing is changed, where a regular file was to be replaced */
 void file_discard(struct file_out *out);
-/* for what grows while others read it: a regular file is emptied and written in place, a device or FIFO
- * written through */
+/* For what grows while others read it: a regular file is emptied and written in place, a device or FIFO
+ * written through; "-" is standard output, which closing leaves open. */
 const char *file_append(const char *path, FILE **out);
 /* Could file_create() begin?  Nothing is opened or changed. */
 const char *file_may_write(const char *path);
-/* the same of a file that is made beside its name and moved there, or mapped: it must be a regular file if it
- * exists */
+/* The same of a name in a folder of ours, where a file is made and moved there: it must be a regular file if
+ * it exists; a link is replaced itself, for what it leads to may be others' too. */
 const char *file_may_replace(const char *path);
+/* not NULL where something that is no regular file has the name; of what is mapped in place */
+const char *file_not_file(const char *path);
 /* `path`, or what a link of that name leads to in the end, which need not exist; no slash at the end */
 const char *file_resolve(const char *path, char target[FILE_PATH]);
 /* not NULL where something that is no folder has the name */

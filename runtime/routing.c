@@ -60,7 +60,7 @@ static enum status map_file(struct routing *r, int fd, const char *path, char *e
 
 static enum status create(struct routing *r, const char *path, char *error, size_t error_size)
 {
-    const char *why = file_may_replace(path); /* it is mapped, so nothing else will do */
+    const char *why = file_not_file(path); /* it is mapped, so nothing else will do */
     if (why)
         return fail(path, why, STATUS_WORLD, error, error_size);
     int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);

@@ -25,7 +25,7 @@ static const char help[] =
     "  --eval-every N        and every N steps\n"
     "  --log FILE            one JSON line per step: step, loss, grad_norm, lr, tokens (so far), "
     "step_time_s, tokens_per_s;\n"
-    "                        if it cannot be written the run goes on, and ends with exit code 4\n"
+    "                        if it cannot be written the run goes on, and ends with exit code 4; - is stdout\n"
     "  --trace FILE          what the last step really did, for ui.perfetto.dev or chrome://tracing\n"
     "  --shuffle-queues SEED run ready queues in a seeded adversarial order (a test: results must not "
     "change)\n"

@@ -18,13 +18,26 @@ static double operand_bytes(const struct operand *o)
     return o->buffer == NONE ? 0 : (double)o->rows * o->cols * isa_dtype_bytes((enum dtype)o->dtype);
 }
 
+static bool writes(const struct program *p, const struct insn *x, const struct operand *where)
+{
+    for (size_t i = 0; i < isa_info((enum op)x->op)->noperands; i++) {
+        const struct operand *o = operand_at(p, x, i);
+        if (o->mark != MARK_READ && o->buffer == where->buffer && o->offset == where->offset)
+            return true;
+    }
+    return false;
+}
+
 /* Products convert the operand that is no weight to 8 bits, both ways round at once: forward products their input, those
- * of input gradients the gradient; weight gradients find both.  Projections side by side share one conversion. */
+ * of input gradients the gradient; weight gradients find both.  Projections side by side share one conversion, as long as
+ * nothing else is written where it lay. */
 static double quantize_insn_s(const struct cost *c, const struct program *p, const struct insn *x, double elements)
 {
     const struct operand *a = operand_at(p, x, 1);
     for (const struct insn *y = x; y > p->insns && x - y < 8;) {
         const struct operand *b = operand_at(p, --y, 1);
+        if (writes(p, y, a))
+            break;
         if (y->op == x->op && y->action == x->action && y->microbatch == x->microbatch && b->buffer == a->buffer &&
             b->offset == a->offset)
             return 0;

@@ -158,7 +158,7 @@ static void file_add(struct cuda_libraries *l, const struct product_plan *plan)
     if (n >= sizeof line)
         return;
     folder_make(l->products->path);
-    if (file_may_replace(l->products->path))
+    if (file_not_file(l->products->path))
         return;
     int fd = open(l->products->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (fd < 0)

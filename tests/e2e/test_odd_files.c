@@ -430,10 +430,29 @@ static void test_weights_out(void)
            "mkdir $D/real; ln -s real $D/dir; $R $D/p --steps 1 --data $D/t --quiet --save $D/dir && test -f "
            "$D/real/model.safetensors",
            0, "");
+    /* a link in the folder is replaced itself: what it leads to may be others' too */
+    expect(p,
+           "rm -rf $D/w; mkdir $D/w; echo theirs >$D/blob; ln -s ../blob $D/w/model.safetensors; $R $D/p "
+           "--steps 1 --data $D/t "
+           "--quiet --save $D/w && test ! -L $D/w/model.safetensors && grep -qx theirs $D/blob",
+           0, "");
     free(p);
 }
 
 /* ---- what cannot be written ---- */
+
+static void test_dash(void)
+{
+    struct place *p = malloc(sizeof *p);
+    begin(p, "odd-dash");
+    expect(p,
+           "$R $D/p --steps 2 --data $D/t --quiet --log - >$D/log && test $(grep -c '^{\"step\"' $D/log) = 2",
+           0, "");
+    expect(p, "$R $D/p --steps 1 --data $D/t --quiet --trace - >$D/got && grep -q '^{\"traceEvents\"' $D/got", 0, "");
+    expect(p, "$L trace $D/p -o $D/trace && $L trace $D/p -o - | cmp - $D/trace", 0, "");
+    expect(p, "test ! -e ./-", 0, "");
+    free(p);
+}
 
 static void test_full_stdout(void)
 {
@@ -527,6 +546,7 @@ void suite_odd_files(void)
     CU_add_test(s, "outputs by links", test_links);
     CU_add_test(s, "plans in place of what is no folder", test_plan_out);
     CU_add_test(s, "weights in place of what is no file", test_weights_out);
+    CU_add_test(s, "- is standard output", test_dash);
     CU_add_test(s, "standard output that takes nothing", test_full_stdout);
     CU_add_test(s, "a log that takes nothing", test_broken_log);
 }

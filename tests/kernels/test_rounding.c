@@ -1,6 +1,6 @@
-/* bf16 on the CPU, exhaustively: every number keeps its bits, and around every middle between two neighbours the nearest one is
- * taken, of two the even one, by each of the ways in which kernels and transport store bf16.  The rule is worked out here in double
- * precision, without looking at bits. */
+/* bf16 on the CPU, exhaustively: every number keeps its bits, and around every middle between two neighbours
+ * the nearest one is taken, of two the even one, by each of the ways in which kernels and transport store
+ * bf16.  The rule is worked out here in double precision, without looking at bits. */
 
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/sums.h"
@@ -10,12 +10,14 @@
 
 enum { NUMBERS = 0x7f80, N = SUMS_BLOCK };
 
-/* the nearest bf16, of two the one with the even last digit; from the middle behind the largest number on it is infinity */
+/* the nearest bf16, of two the one with the even last digit; from the middle behind the largest number on it
+ * is infinity */
 static double nearest(double x)
 {
     int exponent;
     frexp(x, &exponent); /* |x| < 2^exponent: eight digits, or fewer below 2^-126 */
-    double step = ldexp(1, (exponent < -125 ? -125 : exponent) - 8), n = floor(fabs(x) / step), rest = fabs(x) / step - n;
+    double step = ldexp(1, (exponent < -125 ? -125 : exponent) - 8), n = floor(fabs(x) / step),
+           rest = fabs(x) / step - n;
     if (rest > 0.5 || (rest == 0.5 && fmod(n, 2) != 0))
         n++;
     double r = n * step;
@@ -82,7 +84,8 @@ static void by_ranks(uint16_t *out, const float *x, uint32_t n)
 static const struct {
     const char *name;
     void (*store)(uint16_t *out, const float *x, uint32_t n);
-} ways[] = {{"one", by_one}, {"row", by_row}, {"sum", by_sum}, {"tile", by_tile}, {"columns", by_columns}, {"ranks", by_ranks}};
+} ways[] = {{"one", by_one},   {"row", by_row},         {"sum", by_sum},
+            {"tile", by_tile}, {"columns", by_columns}, {"ranks", by_ranks}};
 enum { NWAYS = sizeof ways / sizeof *ways };
 
 static uint32_t count_wrong(const float *x, uint32_t n)
@@ -102,7 +105,8 @@ static uint32_t count_wrong(const float *x, uint32_t n)
     return wrong;
 }
 
-/* around every number: itself, its neighbours in fp32, the middle to the next bf16 and the middle's neighbours */
+/* around every number: itself, its neighbours in fp32, the middle to the next bf16 and the middle's
+ * neighbours */
 static void test_numbers(void)
 {
     static const uint32_t off[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
@@ -122,7 +126,7 @@ static void test_numbers(void)
     CU_ASSERT_EQUAL(bf16_round(0x1.fep127f), 0x7f7f); /* the largest, and what is nearer to 2^128 */
     CU_ASSERT_EQUAL(bf16_round(0x1.fefffep127f), 0x7f7f);
     CU_ASSERT_EQUAL(bf16_round(0x1.ffp127f), 0x7f80);
-    CU_ASSERT_EQUAL(bf16_round(0x1p-134f), 0);         /* half of the smallest */
+    CU_ASSERT_EQUAL(bf16_round(0x1p-134f), 0); /* half of the smallest */
     CU_ASSERT_EQUAL(bf16_round(0x1.0002p-134f), 1);
     CU_ASSERT_EQUAL(bf16_round(-0x1.8p-133f), 0x8002); /* one and a half of it */
 }
@@ -130,7 +134,8 @@ static void test_numbers(void)
 /* infinities stay; a NaN stays one, of its sign, also where its payload lies in the half that goes */
 static void test_specials(void)
 {
-    static const uint32_t nans[] = {0x7f800001, 0x7f80ffff, 0x7fbfffff, 0x7fc00000, 0x7fffffff, 0x7f810000, 0x7fc00001};
+    static const uint32_t nans[] = {0x7f800001, 0x7f80ffff, 0x7fbfffff, 0x7fc00000,
+                                    0x7fffffff, 0x7f810000, 0x7fc00001};
     uint16_t out[2];
     for (size_t w = 0; w < NWAYS; w++) {
         ways[w].store(out, (const float[]){INFINITY, -INFINITY}, 2);

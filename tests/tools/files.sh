@@ -3,7 +3,7 @@
 # elsewhere that is not one of these; exit 1 if there is one.  Run from the root of the tree.
 #   what the kernel shows of processes and memory, in /proc
 #   folders that are made a moment before, under a name of their own: a plan on its way, check --execute's scratch folder
-#   files that are mapped and grow by size, behind file_may_replace(): weights, choices of experts, the cache of measured products
+#   files that are mapped and grow by size, behind file_not_file() or file_may_replace(): weights, choices of experts, the cache of measured products
 set -u
 grep -rnE --include='*.[ch]' '(^|[^_a-z>.])(fopen|freopen|open|openat|creat|rename|renameat|unlink|unlinkat|remove|mkstemp|mkostemp|json_load_file)\(' \
     compiler runtime kernels | grep -v '^runtime/file\.[ch]:' | awk -F: '

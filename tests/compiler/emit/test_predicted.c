@@ -1,5 +1,6 @@
-/* The contract's figures against formulas of the tests' own: which peak MFU divides by, per GPU of those that are used, operations
- * and parameters of prediction modules, and memory of the device without what lies in the host's. */
+/* The contract's figures against formulas of the tests' own: which peak MFU divides by, per GPU of those that
+ * are used, operations and parameters of prediction modules, and memory of the device without what lies in
+ * the host's. */
 
 #include "compiler/emit/plan.h"
 #include "compiler/llmc.h"
@@ -12,7 +13,17 @@
 #include <math.h>
 #include <string.h>
 
-enum { VOCAB = 256, WIDTH = 64, HEADS = 4, KV = 2, FFN = 160, AHEAD_FFN = 96, LAYERS = 4, SEQUENCE = 32, BATCH = 8 };
+enum {
+    VOCAB = 256,
+    WIDTH = 64,
+    HEADS = 4,
+    KV = 2,
+    FFN = 160,
+    AHEAD_FFN = 96,
+    LAYERS = 4,
+    SEQUENCE = 32,
+    BATCH = 8
+};
 
 static const char layer_form[] = "layer { attn gqa(heads=4, kv=2, rope=10_000); ffn swiglu(%d) }";
 
@@ -23,18 +34,24 @@ static struct job *make_job(struct arena *a, const char *precision, unsigned ahe
     snprintf(last, sizeof last, layer_form, AHEAD_FFN);
     if (ahead)
         snprintf(predict, sizeof predict, "    predict %u ahead { %s }\n", ahead, last);
-    return text_job(a, arena_printf(a, "llmc 1\nmodel m {\n    vocab %d\n    width %d\n    norm rmsnorm\n    embed tokens\n"
-                                       "    repeat %d { %s }\n    head untied\n%s}\n"
-                                       "train {\n    sequence %d\n    batch %d sequences\n    precision %s\n}\nplan {\n%s}\n",
-                                    VOCAB, WIDTH, LAYERS, layer, predict, SEQUENCE, BATCH, precision, plan));
+    return text_job(
+        a,
+        arena_printf(a,
+                     "llmc 1\nmodel m {\n    vocab %d\n    width %d\n    norm rmsnorm\n    embed tokens\n"
+                     "    repeat %d { %s }\n    head untied\n%s}\n"
+                     "train {\n    sequence %d\n    batch %d sequences\n    precision %s\n}\nplan {\n%s}\n",
+                     VOCAB, WIDTH, LAYERS, layer, predict, SEQUENCE, BATCH, precision, plan));
 }
 
 static struct topo *make_topo(struct arena *a, const char *peaks)
 {
     struct diag *d = diag_new(a);
-    char *text = arena_printf(a, "<cluster version='1' name='eight'><node-type id='n' gpus='8' host-bandwidth='2GB/s'>"
-                                 "<gpu model='made-up' memory='2GiB' reserve='64MiB' memory-bandwidth='5GB/s'>%s</gpu>"
-                                 "<scale-up kind='none'/></node-type><nodes type='n' count='1'/></cluster>", peaks);
+    char *text =
+        arena_printf(a,
+                     "<cluster version='1' name='eight'><node-type id='n' gpus='8' host-bandwidth='2GB/s'>"
+                     "<gpu model='made-up' memory='2GiB' reserve='64MiB' memory-bandwidth='5GB/s'>%s</gpu>"
+                     "<scale-up kind='none'/></node-type><nodes type='n' count='1'/></cluster>",
+                     peaks);
     struct source *s = ARENA_NEW(a, struct source);
     *s = (struct source){.name = "c.xml", .text = text, .size = strlen(text)};
     struct topo *t = topo_parse(a, d, s, NULL);
@@ -89,8 +106,10 @@ static void test_mfu(void)
         struct arena *a = arena_new();
         struct decision d = decision_single();
         d.gpus_used = 4;
-        struct predicted f = predicted_new(make_job(a, cases[i].precision, 0, ""), make_topo(a, cases[i].peaks), &d, 0.125);
-        CU_ASSERT(cases[i].peak_flop_s > 0 ? near(f.mfu, step_flops(0) / (0.125 * 4 * cases[i].peak_flop_s)) : f.mfu == 0);
+        struct predicted f =
+            predicted_new(make_job(a, cases[i].precision, 0, ""), make_topo(a, cases[i].peaks), &d, 0.125);
+        CU_ASSERT(cases[i].peak_flop_s > 0 ? near(f.mfu, step_flops(0) / (0.125 * 4 * cases[i].peak_flop_s))
+                                           : f.mfu == 0);
         arena_free(a);
     }
 }
@@ -114,8 +133,8 @@ static void test_rates(void)
     arena_free(a);
 }
 
-/* modules of multi-token prediction: a layer, the projection of [hidden; embedding], and the shared head's product once more; their
- * parameters have a line of their own */
+/* modules of multi-token prediction: a layer, the projection of [hidden; embedding], and the shared head's
+ * product once more; their parameters have a line of their own */
 static void test_prediction(void)
 {
     double layer = layer_weights(AHEAD_FFN) + 2 * WIDTH, one = layer + 2 * WIDTH * WIDTH + 3 * WIDTH;
@@ -129,7 +148,8 @@ static void test_prediction(void)
         strbuf_text(&out, "{");
         job_json(job, t, 3, &out);
         strbuf_text(&out, "\"end\": 0}");
-        json_t *o = json_loads(out.text, 0, NULL), *model = json_object_get(o, "model"), *cluster = json_object_get(o, "cluster");
+        json_t *o = json_loads(out.text, 0, NULL), *model = json_object_get(o, "model"),
+               *cluster = json_object_get(o, "cluster");
         json_t *extra = json_object_get(model, "prediction_parameters");
         CU_ASSERT_PTR_NOT_NULL_FATAL(o);
         CU_ASSERT_EQUAL((double)json_integer_value(json_object_get(model, "parameters")), rest);
@@ -146,7 +166,8 @@ static void test_prediction(void)
 
 /* ---- memory ---- */
 
-/* bytes of the device between the first and the last buffer that is no host memory; *host: those of the host's */
+/* bytes of the device between the first and the last buffer that is no host memory; *host: those of the
+ * host's */
 static uint64_t device_bytes(const struct program *p, uint64_t *host)
 {
     uint64_t first = UINT64_MAX, end = 0;
@@ -167,7 +188,8 @@ static uint64_t device_bytes(const struct program *p, uint64_t *host)
 /* the peak is the device's: what is offloaded is not in it, and the rank is the first with the most */
 static void test_memory(void)
 {
-    static const char *const offload[] = {"", "    offload [optimizer]\n", "    offload [activations]\n", "    offload [optimizer, activations]\n"};
+    static const char *const offload[] = {"", "    offload [optimizer]\n", "    offload [activations]\n",
+                                          "    offload [optimizer, activations]\n"};
     uint64_t peak[4];
     for (int i = 0; i < 4; i++) {
         struct arena *a = arena_new();
@@ -187,7 +209,8 @@ static void test_memory(void)
             host_most = host > host_most ? host : host_most;
         }
         CU_ASSERT(i ? host_most > 4096 : host_most == 0);
-        CU_ASSERT(f.peak_memory_bytes >= most && f.peak_memory_bytes < most + 512); /* arenas end at multiples of 256 */
+        CU_ASSERT(f.peak_memory_bytes >= most &&
+                  f.peak_memory_bytes < most + 512); /* arenas end at multiples of 256 */
         CU_ASSERT_EQUAL(p->ranks->ranks[f.peak_memory_rank].role, fullest);
         for (uint32_t r = 0; r < f.peak_memory_rank; r++)
             CU_ASSERT(p->ranks->ranks[r].role != fullest);

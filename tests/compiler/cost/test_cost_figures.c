@@ -1,0 +1,323 @@
+/* Figures of the cost model in closed form: what is converted to 8 bits and how often, that gradients of
+ * experts are read and written once each, and how rows of 8-bit products have to be aligned.  Prices are
+ * taken apart by what they depend on: the difference between two values of one parameter is exactly the work
+ * that goes by it. */
+
+#include "compiler/cost/cost_private.h"
+#include "compiler/llmc.h"
+#include "compiler/model/sema.h"
+#include "tests/compiler/random_plan.h"
+
+#include <CUnit/CUnit.h>
+#include <math.h>
+#include <string.h>
+
+enum {
+    WIDTH = 2048,
+    HEADS = 16,
+    KV = 8,
+    HEAD = 128,
+    FFN = 8192,
+    EXPERT = 1024,
+    EXPERTS = 8,
+    ACTIVE = 2,
+    SEQUENCE = 2048,
+    LAYERS = 2
+};
+
+static struct job *make_job(struct arena *a, bool moe, const char *more)
+{
+    char sublayer[160];
+    snprintf(sublayer, sizeof sublayer,
+             moe ? "moe swiglu(%d) { experts %d; active %d; router softmax }" : "ffn swiglu(%d)",
+             moe ? EXPERT : FFN, EXPERTS, ACTIVE);
+    return text_job(
+        a,
+        arena_printf(a,
+                     "llmc 1\nmodel m {\n vocab 32000\n width %d\n norm rmsnorm\n embed tokens\n"
+                     " repeat %d { layer { attn gqa(heads=%d, kv=%d, rope=10_000); %s } }\n head untied\n}\n"
+                     "train {\n sequence %d\n batch 64 sequences\n precision fp8\n}\nplan {\n%s}\n",
+                     WIDTH, LAYERS, HEADS, KV, sublayer, SEQUENCE, more));
+}
+
+static struct topo *make_topo(struct arena *a, const char *gpu)
+{
+    struct source *s = ARENA_NEW(a, struct source);
+    char *text = arena_printf(
+        a,
+        "<cluster version='1'><node-type id='n' gpus='8'><gpu model='%s'/>"
+        "<scale-up kind='nvswitch' bandwidth='450GB/s'/></node-type><nodes type='n' count='1'/></cluster>",
+        gpu);
+    *s = (struct source){"c.xml", text, strlen(text), false};
+    struct topo *t = topo_parse(a, diag_new(a), s, NULL);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+    return t;
+}
+
+/* the stack of no effect, but that conversions move `traffic` times their bytes */
+static const struct profile *profile_of(struct arena *a, double traffic)
+{
+    struct profile *p = ARENA_NEW(a, struct profile);
+    unsigned line;
+    const char *why = "";
+    CU_ASSERT_FATAL(profile_parse(p, "", 0, &line, &why));
+    p->quantize_traffic = traffic;
+    p->tp_backward_hidden = p->sp_backward_hidden = 0; /* no transfer goes by a product's time */
+    return p;
+}
+
+static struct cost *make_cost(struct arena *a, struct job *job, struct topo *topo, const char *decision,
+                              double traffic)
+{
+    struct decision *d = ARENA_NEW(a, struct decision);
+    const char *why = "";
+    *d = text_decision(a, job, topo, decision);
+    CU_ASSERT_FATAL(decision_place(a, topo, d, &why));
+    job->wishes.profile = profile_of(a, traffic);
+    return cost_new(a, job, topo, d);
+}
+
+static bool near(double have, double want, double tolerance)
+{
+    bool fine = fabs(have - want) <= tolerance * fabs(want);
+    if (!fine)
+        printf("\n    %.9g, expected %.9g", have, want);
+    return fine;
+}
+
+/* ---- conversions to 8 bits ---- */
+
+/* a 16-bit element is read, and written twice in 8 bits: by rows, and by columns for the products of
+ * gradients */
+static void test_conversion(void)
+{
+    struct arena *a = arena_new();
+    struct job *job = make_job(a, false, "");
+    struct topo *t = make_topo(a, "H100-SXM");
+    for (int traffic = 1; traffic <= 3; traffic++) {
+        const struct cost *c = make_cost(a, job, t, "microbatch=1", traffic);
+        CU_ASSERT(
+            near(cost_quantize_s(c, 1e6), traffic * 4e6 / c->device.bytes_s + c->device.launch_s, 1e-12));
+        CU_ASSERT_EQUAL(cost_quantize_s(c, 0), c->device.launch_s);
+    }
+    arena_free(a);
+}
+
+/* Elements that a layer converts, forward and backward, per microbatch: what each product reads of
+ * activations, and the gradient of what it made; weights are converted once a step, by nobody here.  What is
+ * gathered over tp is converted in shares before it travels, and on Hopper transposed after, for half of a
+ * conversion's traffic. */
+static void test_layer(void)
+{
+    static const double m = SEQUENCE, qkv = (HEADS + 2 * KV) * HEAD, o = HEADS * HEAD;
+    static const double column_in = WIDTH, column_out = qkv + 2.0 * FFN, row_in = o + FFN, row_out = WIDTH;
+    static const struct {
+        const char *gpu, *decision;
+        double forward, backward;
+    } cases[] = {
+        {"H100-SXM", "microbatch=1", m * (2 * column_in + row_in), m * (column_out + 2 * row_out)},
+        {"H100-SXM", "microbatch=3", 3 * m * (2 * column_in + row_in), 3 * m * (column_out + 2 * row_out)},
+        {"B200", "microbatch=1", m * (2 * column_in + row_in), m * (column_out + 2 * row_out)},
+        {"H100-SXM", "tp=4 microbatch=1", m * (2 * column_in + row_in / 4),
+         m * (column_out / 4 + 2 * row_out)},
+        {"H100-SXM", "tp=4 sp=1 microbatch=1", m * (2 * column_in * (0.25 + 0.5) + row_in / 4),
+         m * (column_out / 4 + 2 * row_out * (0.25 + 0.5))},
+        {"B200", "tp=4 sp=1 microbatch=1", m * (2 * column_in * 0.25 + row_in / 4),
+         m * (column_out / 4 + 2 * row_out * 0.25)},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct arena *a = arena_new();
+        struct job *job = make_job(a, false, "");
+        struct topo *t = make_topo(a, cases[i].gpu);
+        const struct cost_kinds kinds = cost_kinds_new(a, &job->model);
+        struct cost_shape shape[2];
+        double bytes_s = 0;
+        for (int k = 0; k < 2; k++) {
+            const struct cost *c = make_cost(a, job, t, cases[i].decision, 1 + k);
+            cost_shape_init(a, c, &kinds, &shape[k]);
+            bytes_s = c->device.bytes_s;
+        }
+        double forward = shape[1].layers[0].forward_s - shape[0].layers[0].forward_s;
+        double backward = shape[1].layers[0].backward_s - shape[0].layers[0].backward_s;
+        CU_ASSERT(near(forward * bytes_s / 4, cases[i].forward, 1e-9));
+        CU_ASSERT(near(backward * bytes_s / 4, cases[i].backward, 1e-9));
+        CU_ASSERT_EQUAL(shape[1].head.forward_s, shape[0].head.forward_s); /* which stays in half precision */
+        CU_ASSERT_EQUAL(shape[1].head.backward_s, shape[0].head.backward_s);
+        arena_free(a);
+    }
+}
+
+/* the same of experts: rows that come to them, and what their gates make of these; with ep all ranks' rows
+ * are shared evenly */
+static void test_experts(void)
+{
+    static const double m = SEQUENCE, qkv = (HEADS + 2 * KV) * HEAD, o = HEADS * HEAD, routed = m * ACTIVE;
+    static const char *const decisions[] = {"microbatch=1", "dp=4 ep=4 microbatch=1"};
+    for (int i = 0; i < 2; i++) {
+        struct arena *a = arena_new();
+        struct job *job = make_job(a, true, "");
+        struct topo *t = make_topo(a, "H100-SXM");
+        const struct cost_kinds kinds = cost_kinds_new(a, &job->model);
+        struct cost_shape shape[2];
+        double bytes_s = 0, unequal = job->train.imbalance;
+        for (int k = 0; k < 2; k++) {
+            const struct cost *c = make_cost(a, job, t, decisions[i], 1 + k);
+            cost_shape_init(a, c, &kinds, &shape[k]);
+            bytes_s = c->device.bytes_s;
+        }
+        double forward = shape[1].layers[0].forward_s - shape[0].layers[0].forward_s;
+        double backward = shape[1].layers[0].backward_s - shape[0].layers[0].backward_s;
+        CU_ASSERT(near(forward * bytes_s / 4, m * (WIDTH + o) + unequal * routed * (WIDTH + EXPERT), 1e-9));
+        CU_ASSERT(
+            near(backward * bytes_s / 4, m * (qkv + WIDTH) + unequal * routed * (WIDTH + 2 * EXPERT), 1e-9));
+        arena_free(a);
+    }
+}
+
+/* the instructions of a plan convert what the closed form says; products side by side share one conversion */
+static void test_instructions(void)
+{
+    struct arena *a = arena_new();
+    struct job *job = make_job(a, false, "");
+    struct topo *t = make_topo(a, "H100-SXM");
+    const char *why = "";
+    double ns[2][2] = {{0}}; /* by traffic; of one microbatch's F and B */
+    struct cost *c = NULL;
+    for (int k = 0; k < 2; k++) {
+        c = make_cost(a, job, t, "microbatch=1", 1 + k);
+        struct decision d = *c->decision;
+        struct plan *p = compile_decision(a, job, t, &d, &(struct compile_options){0}, &why);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+        const struct program *program = p->train[0];
+        for (uint32_t i = 0; i < program->ninsns; i++)
+            if (program->insns[i].microbatch == 1 && strchr("FB", program->insns[i].action))
+                ns[k][program->insns[i].action == 'B'] += (double)cost_insn_ns(c, program, i, false);
+        plan_close(p);
+    }
+    double forward = SEQUENCE * (2.0 * WIDTH + HEADS * HEAD + FFN);
+    double backward = SEQUENCE * ((HEADS + 2.0 * KV) * HEAD + 2 * FFN + 2 * WIDTH);
+    /* prices are whole nanoseconds, of some 100,000 */
+    CU_ASSERT(near((ns[1][0] - ns[0][0]) * 1e-9 * c->device.bytes_s / 4, LAYERS * forward, 1e-3));
+    CU_ASSERT(near((ns[1][1] - ns[0][1]) * 1e-9 * c->device.bytes_s / 4, LAYERS * backward, 1e-3));
+    arena_free(a);
+}
+
+/* ---- gradients of experts ---- */
+
+/* a product of few rows takes the time of its memory: the step's gradient is read and written once, whatever
+ * its element */
+static void test_expert_gradients(void)
+{
+    struct arena *a = arena_new();
+    struct job *job = make_job(a, true, "");
+    struct topo *t = make_topo(a, "H100-SXM");
+    struct cost *c = make_cost(a, job, t, "microbatch=1", 1);
+    const double groups = 8, n = 4096, k = 2048;
+    double seconds[3], bytes[] = {4, 8, 12}; /* above 2, so that products are of one layout */
+    for (int i = 0; i < 3; i++) {
+        c->device.gradient_bytes = bytes[i];
+        seconds[i] = cost_grouped_matmul_s(c, PRODUCT_WEIGHT, 8, 16, 4096, 2048, DTYPE_BF16);
+    }
+    for (int i = 1; i < 3; i++)
+        CU_ASSERT(
+            near(seconds[i] - seconds[i - 1], groups * n * k * 2 * 4 / c->device.product_bytes_s, 1e-9));
+    /* and forward products write theirs in 16 bits, whatever the gradients are kept in */
+    double forward = cost_grouped_matmul_s(c, PRODUCT_FORWARD, 8, 16, 4096, 2048, DTYPE_BF16);
+    c->device.gradient_bytes = 4;
+    CU_ASSERT_EQUAL(cost_grouped_matmul_s(c, PRODUCT_FORWARD, 8, 16, 4096, 2048, DTYPE_BF16), forward);
+    arena_free(a);
+}
+
+/* gradients that are made apart and added: a 16-bit one read, the step's read and written, of experts as of
+ * all others, for each microbatch and shared among ZeRO's ranks by nobody */
+static double added_s(struct arena *a, struct job *job, struct topo *t, bool added, double *elements,
+                      double *bytes_s)
+{
+    struct cost *c = make_cost(a, job, t, "dp=2 zero=1 microbatch=1", 1);
+    struct profile *p = ARENA_NEW(a, struct profile);
+    struct estimate e;
+    struct cost_shape shape;
+    const struct cost_kinds kinds = cost_kinds_new(a, &job->model);
+    *p = *c->profile;
+    p->gradients_added = added;
+    c->profile = p;
+    cost_estimate(a, c, &e);
+    cost_shape_init(a, c, &kinds, &shape);
+    const struct cost_block *l = &shape.layers[0];
+    *elements = LAYERS * (l->matrices + l->vectors_split + l->vectors_whole + l->experts);
+    *bytes_s = c->device.bytes_s;
+    return e.stage_backward_s;
+}
+
+static void test_added(void)
+{
+    struct arena *a = arena_new();
+    struct topo *t = make_topo(a, "H100-SXM");
+    double rest[2];
+    for (int moe = 0; moe < 2; moe++) {
+        struct job *job = make_job(a, moe, "");
+        double elements, bytes_s, plain = added_s(a, job, t, false, &elements, &bytes_s);
+        double extra = (added_s(a, job, t, true, &elements, &bytes_s) - plain) * bytes_s / (2 + 2 * 4);
+        rest[moe] = extra - elements; /* the embedding, the head and the last norm */
+    }
+    CU_ASSERT(near(rest[0], 2.0 * 32000 * WIDTH + WIDTH, 1e-6));
+    CU_ASSERT(near(rest[1], rest[0], 1e-6));
+    arena_free(a);
+}
+
+/* ---- alignment ---- */
+
+/* Share of its speed that a product keeps by the bytes at which rows begin: 16, 8, 4, less.  The same columns
+ * are half as many bytes in 8 bits.  Sizes from 4,097 to 4,112 have as many tiles, and memory and power cost
+ * nothing here: time goes by the share alone. */
+static void test_alignment(void)
+{
+    static const struct {
+        uint64_t size;
+        double fp8, half; /* in units of the share at 8 bytes; 0 = no loss */
+    } cases[] = {{4112, 0, 0}, {4104, 1, 0}, {4100, 0.75, 1}, {4098, 0.5, 0.75}, {4097, 0.5, 0.5}};
+    static double (*const price[])(const struct cost *, enum product, uint64_t, uint64_t, uint64_t,
+                                   enum dtype) = {cost_matmul_s, cost_matmul_half_s};
+    struct arena *a = arena_new();
+    struct job *job = make_job(a, false, "");
+    struct cost *c = make_cost(a, job, make_topo(a, "H100-SXM"), "microbatch=1", 1);
+    struct cost_device *dev = &c->device;
+    CU_ASSERT(dev->odd > 0 && dev->odd < 1 && dev->batch_odd > 0 && dev->batch_odd < 1);
+    dev->product_bytes_s = dev->power_flop_s[COST_FP8] = dev->power_flop_s[COST_HALF] = INFINITY;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint64_t z = cases[i].size, y = 4112;
+        for (int half = 0; half < 2; half++) {
+            double units = half ? cases[i].half : cases[i].fp8, share = units > 0 ? units * dev->odd : 1;
+            double whole = price[half](c, PRODUCT_FORWARD, y, y, y, DTYPE_BF16) - dev->launch_s;
+            double n = price[half](c, PRODUCT_FORWARD, y, z, y, DTYPE_BF16) - dev->launch_s;
+            double k = price[half](c, PRODUCT_FORWARD, y, y, z, DTYPE_BF16) - dev->launch_s;
+            double m = price[half](c, PRODUCT_FORWARD, z, y, y, DTYPE_BF16) - dev->launch_s;
+            CU_ASSERT(near(whole / n, share, 1e-9) && near(whole / k, share, 1e-9));
+            CU_ASSERT(near(whole / m, 1, 1e-9)); /* rows, not columns */
+            /* of a weight's gradient both operands' rows are as long as its own sides */
+            whole = price[half](c, PRODUCT_WEIGHT, y, y, y, DTYPE_BF16) - dev->launch_s;
+            n = price[half](c, PRODUCT_WEIGHT, y, z, y, DTYPE_BF16) - dev->launch_s;
+            m = price[half](c, PRODUCT_WEIGHT, z, y, y, DTYPE_BF16) - dev->launch_s;
+            k = price[half](c, PRODUCT_WEIGHT, y, y, z, DTYPE_BF16) - dev->launch_s;
+            CU_ASSERT(near(whole / n, share, 1e-9) && near(whole / m, share, 1e-9) &&
+                      near(whole / k, 1, 1e-9));
+        }
+        double whole = cost_batched_matmul_s(c, 4, y, y, y, DTYPE_BF16) - dev->launch_s;
+        double odd = cost_batched_matmul_s(c, 4, y, z, y, DTYPE_BF16) - dev->launch_s;
+        CU_ASSERT(near(whole / odd, cases[i].half > 0 ? dev->batch_odd : 1, 1e-9));
+    }
+    arena_free(a);
+}
+
+void suite_cost_figures(void);
+void suite_cost_figures(void)
+{
+    CU_pSuite s = CU_add_suite("cost_figures", NULL, NULL);
+    CU_add_test(s, "a conversion to 8 bits", test_conversion);
+    CU_add_test(s, "conversions of a layer", test_layer);
+    CU_add_test(s, "conversions for experts", test_experts);
+    CU_add_test(s, "conversions of a plan's instructions", test_instructions);
+    CU_add_test(s, "gradients of experts: read and written once", test_expert_gradients);
+    CU_add_test(s, "gradients that are made apart and added", test_added);
+    CU_add_test(s, "alignment of rows in 8 and 16 bits", test_alignment);
+}
