@@ -219,7 +219,7 @@ static bool can_leave(const struct searching *s, struct diag *d)
 bool search_run(struct searching *s, struct diag *d)
 {
     struct search_result *r = s->result;
-    if (!space_new(s->arena, d, s->job, s->topo, s->emit_only, &s->space) || !read_layout(s, d) || !can_leave(s, d))
+    if (!space_new(s->arena, d, s->job, s->topo, s->emit_only, s->anything, &s->space) || !read_layout(s, d) || !can_leave(s, d))
         return false;
     s->memory_limit = r->memory_limit_bytes = cost_memory_limit(s->job, &s->topo->types[s->space.type].gpu);
     r->candidates = ARENA_ARRAY(s->arena, struct candidate, s->top + 1);
@@ -261,6 +261,22 @@ bool search_gpus_needed(struct arena *a, const struct job *job, const struct top
     return true;
 }
 
+/* Where nothing satisfies the wishes and memory is not the reason: the same among values that are seldom worth trying; the
+ * first search again where that finds nothing either. */
+static struct searching *search_anything(struct searching *s)
+{
+    struct searching *x = ARENA_NEW(s->arena, struct searching);
+    *x = (struct searching){.arena = s->arena,
+                            .job = s->job,
+                            .topo = s->topo,
+                            .emit_only = s->emit_only,
+                            .anything = true,
+                            .top = s->top,
+                            .budget = s->budget,
+                            .result = ARENA_NEW(s->arena, struct search_result)};
+    return search_run(x, diag_new(s->arena)) && x->result->ncandidates ? x : s;
+}
+
 struct search_result *search(struct arena *a, struct diag *d, const struct job *job, const struct topo *topo,
                              uint32_t top, uint64_t budget, bool emit_only)
 {
@@ -275,6 +291,8 @@ struct search_result *search(struct arena *a, struct diag *d, const struct job *
                             .budget = budget ? budget : SEARCH_BUDGET,
                             .result = ARENA_NEW(a, struct search_result)};
     bool ran = search_emit_ready(s, d) && search_run(s, d);
+    if (ran && !s->result->ncandidates && !s->result->has_closest)
+        s = search_anything(s);
     if (ran)
         search_count_space(s);
     if (ran && s->result->ncandidates == 0)

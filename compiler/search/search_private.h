@@ -121,7 +121,7 @@ struct searching {
     struct arena *arena;
     const struct job *job;
     const struct topo *topo;
-    bool emit_only;
+    bool emit_only, anything; /* struct space */
     uint32_t top;
     uint64_t budget, memory_limit;
     /* neighbours: only decisions that differ from `unlike` in this dimension; stages may spare layers as it

@@ -85,13 +85,14 @@ static bool possible(const struct space *s, enum degree degree, uint32_t v)
     return true;
 }
 
-/* what the lowering has, or without a wish is worth trying */
+/* what was named, or without that is worth trying */
 static bool sensible(const struct space *s, enum degree degree, uint32_t v)
 {
-    bool stated = s->job->wishes.degree[degree].relation != REL_ANY;
+    enum relation relation = s->job->wishes.degree[degree].relation;
+    bool stated = relation != REL_ANY || s->anything, named = relation == REL_EQ || relation == REL_IN || s->anything;
     bool power = (v & (v - 1)) == 0;
     if (degree == DEG_CP)
-        return power && (stated || s->job->train.sequence / v >= 2048 || v == 1);
+        return v == 1 || named || (power && (stated || s->job->train.sequence / v >= 2048));
     if (degree == DEG_VPP)
         return stated || v <= 4 || (power && v <= 8);
     if (degree == DEG_ETP) { /* experts whole, or split as everything else is where the file fixes that */
@@ -183,14 +184,9 @@ static bool make_list(struct arena *a, struct diag *d, const struct space *s, en
     const struct wish *w = &s->job->wishes.degree[degree];
     VEC(uint32_t) wanted = {0}, all = {0};
     uint32_t most = degree_most(s, degree);
-    bool emittable_lost = false;
     for (uint32_t v = degree == DEG_ZERO ? 0 : 1; v <= most; v++) {
-        if (!possible(s, degree, v))
+        if (!possible(s, degree, v) || !sensible(s, degree, v))
             continue;
-        if (!sensible(s, degree, v)) {
-            emittable_lost |= s->emit_only && space_wants(w, v);
-            continue;
-        }
         vec_push(a, &all, v);
         bool beyond = degree == DEG_ZERO && w->relation == REL_ANY && v > s->job->wishes.profile->zero_most;
         if (space_wants(w, v) && !beyond)
@@ -201,14 +197,10 @@ static bool make_list(struct arena *a, struct diag *d, const struct space *s, en
         return true;
     struct space_list known = {(uint32_t)all.n, all.at};
     const char *text = wish_text(a, degree, w);
-    if (emittable_lost)
-        diag_error(d, w->span, "not-emittable", "no plan: %s, which can be estimated but not emitted yet",
-                   text);
-    else
-        diag_error(d, w->span, "no-plan", "no plan: %s but %s", text,
-                   w->relation == REL_EQ && w->value > most && degree != DEG_ZERO && degree != DEG_PP
-                       ? arena_printf(a, "at most %u is possible here", most)
-                       : why_impossible(a, s, degree));
+    diag_error(d, w->span, "no-plan", "no plan: %s but %s", text,
+               w->relation == REL_EQ && w->value > most && degree != DEG_ZERO && degree != DEG_PP
+                   ? arena_printf(a, "at most %u is possible here", most)
+                   : why_impossible(a, s, degree));
     diag_help(d, "drop the line, or allow %s in [%s]", degree_names[degree], list_text(a, &known));
     return false;
 }
@@ -459,9 +451,9 @@ static void warn_idle(struct diag *d, const struct space *s)
 }
 
 bool space_new(struct arena *a, struct diag *d, const struct job *job, const struct topo *topo,
-               bool emit_only, struct space *s)
+               bool emit_only, bool anything, struct space *s)
 {
-    *s = (struct space){.arena = a, .job = job, .topo = topo, .emit_only = emit_only};
+    *s = (struct space){.arena = a, .job = job, .topo = topo, .emit_only = emit_only, .anything = anything};
     for (uint32_t i = 0; i < job->model.nlayers; i++)
         s->experts |= job->model.layers[i]->is_moe;
     if (!space_type(a, d, s) || !space_keeps(a, d, s))

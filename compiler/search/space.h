@@ -54,7 +54,7 @@ struct space {
     struct arena *arena;
     const struct job *job;
     const struct topo *topo;
-    bool emit_only;
+    bool emit_only, anything; /* anything: values too that are seldom worth trying */
     uint32_t type;
     uint64_t usable; /* GPUs */
     struct space_list tp, cp, pp, vpp, dp, ep, etp, zero;
@@ -73,7 +73,7 @@ struct space {
 
 /* lists, orders, schedules; false after an error that names the wish which leaves its list empty */
 bool space_new(struct arena *a, struct diag *d, const struct job *job, const struct topo *topo,
-               bool emit_only, struct space *s);
+               bool emit_only, bool anything, struct space *s);
 /* recompute.c: the kinds of recomputation, from lists, orders and nodes */
 void space_recompute(struct arena *a, struct space *s);
 /* schedule_file.c: the schedule that a wish's file has; false after an error */

@@ -389,7 +389,7 @@ static bool check(uint64_t seed, uint64_t budget, uint64_t *legal, double *wides
     x.job = text_job(x.a, random_model(x.a, &state));
     x.topo = read_cluster(x.a, random_cluster(x.a, &state));
     struct search_result *r = search(x.a, diag_new(x.a), x.job, x.topo, 1, budget, false);
-    bool posed = space_new(x.a, diag_new(x.a), x.job, x.topo, false, &x.space);
+    bool posed = space_new(x.a, diag_new(x.a), x.job, x.topo, false, false, &x.space);
     bool good = true;
     if (posed) {
         x.kinds = cost_kinds_new(x.a, &x.job->model);

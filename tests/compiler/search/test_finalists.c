@@ -85,6 +85,19 @@ static void test_pairs_asked(void)
     arena_free(f.a);
 }
 
+/* context parallelism of short sequences, seldom worth trying: where nothing else makes up the GPUs; three ranks: where named */
+static void test_last_resort(void)
+{
+    static const char *const sets[][5] = {{"tp=1", "pp=2", "dp=1", "gpus=4", "sequence=256"},
+                                          {"tp=1", "pp=2", "dp=1", "cp=3", "sequence=240"}};
+    for (uint32_t i = 0; i < 2; i++) {
+        struct found f = search_example("tiny-llama", "cpu8", sets[i], 5, 1, true);
+        CU_ASSERT_FATAL(f.r->ncandidates > 0);
+        CU_ASSERT_EQUAL(f.r->candidates[0].decision.cp, 2 + i);
+        arena_free(f.a);
+    }
+}
+
 static const struct {
     const char *csv, *sets[2], *message; /* NULL: it is taken */
     uint32_t nsets;
@@ -160,5 +173,6 @@ void suite_finalists(void)
     CU_add_test(s, "synthesised where asked for", test_asked);
     CU_add_test(s, "not where another is named", test_not_asked);
     CU_add_test(s, "not where pairs of actions are needed", test_pairs_asked);
+    CU_add_test(s, "values that are seldom worth trying, as a last resort", test_last_resort);
     CU_add_test(s, "from a file", test_files);
 }
