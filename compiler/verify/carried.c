@@ -125,15 +125,19 @@ static void check_counts(struct arena *a, const struct plan *p, uint32_t role, s
         if (bucket == NONE && copy->buffer != NONE) /* the master copy is fetched for the update */
             bucket = q->buffers[copy->buffer].bucket;
         struct site at = {7, role, NONE, false, i};
-        for (uint32_t n = 0; n < nnorms && bucket != NONE; n++) {
+        bool counted = false, same = true;
+        for (uint32_t n = 0; n < nnorms && bucket != NONE && same; n++) {
             uint32_t j = norm[n];
-            if (j > i || prove_operand(q, j, OPND(SQNORM, g))->buffer != g->buffer ||
-                same_count(q, &q->buckets[bucket], j))
+            if (j > i || prove_operand(q, j, OPND(SQNORM, g))->buffer != g->buffer)
                 continue;
-            prove_report(a, p, v, at, "bucket %s is not saved where %s counts it", q->buckets[bucket].name,
-                         prove_insn_text(a, q, j));
-            break;
+            counted = true;
+            same = same_count(q, &q->buckets[bucket], j);
+            if (!same)
+                prove_report(a, p, v, at, "bucket %s is not saved where %s counts it", q->buckets[bucket].name,
+                             prove_insn_text(a, q, j));
         }
+        if (bucket == NONE || !counted)
+            prove_report(a, p, v, at, "no norm says on which ranks what it updates is saved");
     }
     arena_free(scratch);
 }

@@ -367,7 +367,8 @@ static void add_parts(struct plan *p, struct fields_site s, bool operand, struct
         for (s.nth = 0; s.nth < (operand ? info->noperands : info->nattrs); s.nth++) {
             s.row = (operand ? in->operand : in->attr) + s.nth;
             bool there = operand ? q->operands[s.row].buffer != NONE
-                                 : info->attr[s.nth].kind != ATTR_INT && info->attr[s.nth].kind != ATTR_REAL;
+                                 : info->attr[s.nth].kind == ATTR_PEER || info->attr[s.nth].kind == ATTR_GROUP ||
+                                       q->attrs[s.row].stride != 0; /* else nothing depends on it */
             if (there)
                 add_site(p, s, out, n, room);
         }

@@ -164,6 +164,50 @@ static void test_told_twice(void)
     arena_free(a);
 }
 
+/* an instruction of a program stands there twice; replaces the program */
+static void repeat(struct program **at, uint32_t insn)
+{
+    struct program *q = *at;
+    uint32_t n = 0, *list = calloc(q->ninsns + 1u, sizeof *list), *seq = calloc(q->ninsns + 1u, sizeof *seq);
+    for (uint32_t i = 0; i < q->ninsns; i++)
+        for (uint32_t k = 0; k <= (i == insn); k++) {
+            list[n] = i;
+            seq[n++] = 4 * q->insns[i].seq + k;
+        }
+    *at = mutate_rebuild(q, list, seq, n);
+    program_free(q);
+    free(list);
+    free(seq);
+}
+
+/* A norm of a copy of the gradient counts it once; that its bucket is saved by every replica, nobody would see. */
+static void test_saved_twice(void)
+{
+    struct arena *a = arena_new();
+    struct plan *p = make_plan(a, halves, "dp=2 zero=0 microbatch=1");
+    uint32_t norm = find_insn(p->train[0], OP_SQNORM);
+    repeat(&p->train[0], norm);
+    struct program *q = p->train[0];
+    struct operand *y = operand_of(q, norm, OPND(COPY, y)), *x = operand_of(q, norm, OPND(COPY, x));
+    struct buffer copy = q->buffers[x->buffer];
+    copy.offset = q->arena_bytes = (q->arena_bytes + 255) / 256 * 256;
+    q->arena_bytes += copy.bytes;
+    q->insns[norm].op = OP_COPY;
+    CU_ASSERT_EQUAL_FATAL(x->rows * x->cols, 32 * 16); /* the embedding, as the matrix that it is */
+    x->rows = 32;
+    x->cols = x->ld = 16;
+    *y = *x;
+    y->mark = MARK_WRITE;
+    y->buffer = operand_of(q, norm + 1, OPND(SQNORM, g))->buffer = program_buffer(q, &copy);
+    for (uint32_t i = 0; i < q->ninsns; i++) {
+        struct operand *g = operand_of(q, i, OPND(ADAMW, g)), *param = operand_of(q, i, OPND(ADAMW, copy));
+        if (q->insns[i].op == OP_ADAMW && g->buffer == x->buffer)
+            q->buckets[q->buffers[param->buffer].bucket].count_slot = NONE;
+    }
+    expect(a, p, "no norm says on which ranks what it updates is saved");
+    arena_free(a);
+}
+
 /* Rows count in the sequence that they are in: a place in a sequence may be said from any sequence's beginning, a load not. */
 static void test_sequences(void)
 {
@@ -205,6 +249,7 @@ void suite_fields(void)
     CU_add_test(s, "experts that lack room where nobody is told", test_untold);
     CU_add_test(s, "or told where nobody reads", test_told_nobody);
     CU_add_test(s, "or told twice, once wrongly", test_told_twice);
+    CU_add_test(s, "weights that every replica saves", test_saved_twice);
     CU_add_test(s, "loads of another sequence", test_sequences);
     CU_add_test(s, "any field of any table", test_drawn);
 }
