@@ -195,6 +195,11 @@ VALID ?= 10000
 check-mutants: $(B)/tests/run
 	$(Q)LLMC_BUILD=$(B) MUTANTS=$(MUTANTS) VALID=$(VALID) $(B)/tests/run verify_mutation
 
+# folders of drawn layouts and of all worked examples: what comes from its inputs, and what was forged
+ORIGIN ?= 2000
+check-origin: $(B)/tests/run
+	$(Q)LLMC_BUILD=$(B) ORIGIN=$(ORIGIN) $(B)/tests/run origin
+
 run-demo: all
 	$(Q)tests/tools/demo.sh $(B)
 
@@ -236,7 +241,7 @@ install: all
 clean:
 	$(Q)rm -rf build
 
-.PHONY: all gpu cuda-archs deps check check-layouts check-mutants asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory fuzz run-tests run-demo run-bench run-fuzz install clean
+.PHONY: all gpu cuda-archs deps check check-layouts check-mutants check-origin asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory fuzz run-tests run-demo run-bench run-fuzz install clean
 .SECONDARY:
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

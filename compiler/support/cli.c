@@ -26,9 +26,13 @@ static const char show_more[] =
     "and --stage choose one of the programs; --code shows the first if neither does. Drawings are as wide\n"
     "as the terminal, else as COLUMNS says, else 100 columns; NO_COLOR and TERM=dumb are obeyed.\n";
 static const char check_more[] =
-    "The eight properties: structure, matching, no deadlock, no race, defined, memory, conservation,\n"
-    "placement. --execute runs the plan's structure at small dimensions as well, modulo a prime and with\n"
-    "llmrun, against one rank. Exit code 1 if a property fails, 3 if the folder was changed.\n";
+    "The eight properties of the programs: structure, matching, no deadlock, no race, defined, memory,\n"
+    "conservation, placement. And their origin: the plan is made once more of DIR's model.llm, cluster.xml,\n"
+    "overrides and bounds of the search, and every file must be the same to the byte; what differs is named\n"
+    "by key, instruction or line. That takes as long as planning did; a folder of another version of llmc\n"
+    "is refused. --execute runs the plan's structure at small dimensions as well, modulo a prime and with\n"
+    "llmrun, against one rank. Exit code 1 if a property or the origin fails, 3 if the folder was changed\n"
+    "or contradicts its inputs.\n";
 static const char estimate_more[] =
     "Prints the best plans by the cost model, whether or not they can be emitted yet, the first one "
     "itemised.\n"
