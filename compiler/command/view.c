@@ -11,7 +11,9 @@
 #include "compiler/verify/verify.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum status command_check(struct command *c)
 {
@@ -23,7 +25,8 @@ enum status command_check(struct command *c)
     c->plan = p;
     if (c->options->execute) {
         struct execution e;
-        s = execute_plan(c->arena, p, &e, error, sizeof error);
+        const struct execute_options o = {c->options->full, !c->options->quiet && isatty(STDERR_FILENO) && !getenv("CI")};
+        s = execute_plan(c->arena, c->options->args[0], p, &o, &e, error, sizeof error);
         if (s != STATUS_OK)
             return command_fail(c, s, error);
         if (c->options->json)

@@ -1,5 +1,5 @@
-/* Real kernels: both plans are written into a temporary folder and trained by the llmrun that lies beside
- * this program, one process per rank; their logs are compared as tests do.  In bf16 layouts round at
+/* Real kernels: the plan in its own folder, or written into a temporary one as the one rank's is, trained by the llmrun that lies
+ * beside this program, one process per rank; their logs are compared as tests do.  In bf16 layouts round at
  * different places, so the bounds are those of rounding. */
 
 #include "compiler/execute/execute.h"
@@ -92,16 +92,16 @@ static int spawn(const char *llmrun, const char *plan, const char *data, const c
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* NULL, or why it did not train (in the arena) */
-static const char *train(struct arena *a, const struct plan *p, const char *llmrun, const char *folder,
+/* of the plan's own folder, or of a copy; NULL, or why it did not train (in the arena) */
+static const char *train(struct arena *a, const struct plan *p, const char *dir, const char *llmrun, const char *folder,
                          const char *name, struct figures *out)
 {
-    char plan[ROOM], data[ROOM], log[ROOM], said[ROOM], error[512], text[400] = "";
-    snprintf(plan, sizeof plan, "%s/%s", folder, name);
+    char data[ROOM], log[ROOM], said[ROOM], error[512], text[400] = "";
+    const char *plan = dir ? dir : arena_printf(a, "%s/%s", folder, name);
     snprintf(data, sizeof data, "%s/tokens", folder);
     snprintf(log, sizeof log, "%s/%s.log", folder, name);
     snprintf(said, sizeof said, "%s/%s.said", folder, name);
-    if (plan_write(p, plan, true, error, sizeof error) != STATUS_OK)
+    if (!dir && plan_write(p, plan, true, error, sizeof error) != STATUS_OK)
         return arena_strdup(a, error);
     int code = spawn(llmrun, plan, data, log, said);
     read_log(log, out);
@@ -150,7 +150,7 @@ static void remove_folder(const char *folder)
         continue;
 }
 
-enum status execute_real(struct arena *a, const struct plan *p, const struct plan *one, struct execution *e,
+enum status execute_real(struct arena *a, const char *dir, const struct plan *p, const struct plan *one, struct execution *e,
                          char *error, size_t error_size)
 {
     char llmrun[ROOM + 16], folder[300], data[ROOM];
@@ -167,9 +167,9 @@ enum status execute_real(struct arena *a, const struct plan *p, const struct pla
     snprintf(data, sizeof data, "%s/tokens", folder);
     enum status st = write_tokens(data, p->job, error, error_size);
     if (st == STATUS_OK) {
-        e->real = train(a, one, llmrun, folder, "one", &single);
+        e->real = train(a, one, NULL, llmrun, folder, "one", &single);
         if (!e->real)
-            e->real = train(a, p, llmrun, folder, "many", &many);
+            e->real = train(a, p, dir, llmrun, folder, "many", &many);
         if (!e->real)
             compare(a, p->job, &many, &single, e);
     }

@@ -48,7 +48,7 @@ static void text_or_null(struct strbuf *b, const char *key, const char *text)
     strbuf_text(b, ", ");
 }
 
-static void origin_json(const struct origin *o, struct strbuf *b)
+void origin_json(const struct origin *o, struct strbuf *b)
 {
     strbuf_printf(b, ", \"origin\": {\"holds\": %s, ", o->ndifferences ? "false" : "true");
     text_or_null(b, "compiler", o->version);

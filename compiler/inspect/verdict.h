@@ -26,5 +26,7 @@ struct origin {
 void verdict_print(const struct verdict *v, const struct origin *o, FILE *out);
 void verdict_json(const struct verdict *v, const struct origin *o, FILE *out);
 void origin_print(const struct origin *o, FILE *out);
+struct strbuf; /* the member `origin`, with a comma before it */
+void origin_json(const struct origin *o, struct strbuf *b);
 
 #endif
