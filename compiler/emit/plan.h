@@ -73,7 +73,8 @@ void plan_json_head(const struct plan *p, struct strbuf *out);
  * missing on that side. */
 typedef void plan_json_report(void *context, const char *key, const char *is, const char *wanted);
 struct json_t;
-void plan_json_compare(const struct json_t *is, const struct json_t *wanted, const char *key, plan_json_report *report, void *context);
+void plan_json_compare(const struct json_t *is, const struct json_t *wanted, const char *key, plan_json_report *report,
+                       void *context);
 
 /* Every file of a plan's folder in the order in which they are written, MANIFEST last; bytes live until `take` returns. */
 typedef enum status plan_take(void *context, const struct plan_file *f, char *error, size_t error_size);

@@ -1,4 +1,5 @@
-/* Two JSON values key by key: every key that is missing, not wanted, or has another value; lists of equal length by place. */
+/* Two JSON values key by key: every key that is missing, not wanted, or has another value; lists of equal length by
+ * place. */
 
 #include "compiler/emit/plan.h"
 
@@ -23,7 +24,8 @@ static void value_text(const json_t *v, struct strbuf *out)
 }
 
 /* both as text; NULL says that there is none */
-static void report_values(const json_t *is, const json_t *wanted, const char *key, plan_json_report *report, void *context)
+static void report_values(const json_t *is, const json_t *wanted, const char *key, plan_json_report *report,
+                          void *context)
 {
     struct strbuf x = {0}, y = {0};
     if (is)
@@ -35,16 +37,19 @@ static void report_values(const json_t *is, const json_t *wanted, const char *ke
     strbuf_free(&y);
 }
 
-static void compare_objects(const json_t *is, const json_t *wanted, const char *key, plan_json_report *report, void *context)
+static void compare_objects(const json_t *is, const json_t *wanted, const char *key, plan_json_report *report,
+                            void *context)
 {
     const char *name;
     json_t *value;
     char inner[MOST_KEY];
-    json_object_foreach((json_t *)wanted, name, value) {
+    json_object_foreach((json_t *)wanted, name, value)
+    {
         snprintf(inner, sizeof inner, "%s%s%s", key, *key ? "." : "", name);
         plan_json_compare(json_object_get(is, name), value, inner, report, context);
     }
-    json_object_foreach((json_t *)is, name, value) {
+    json_object_foreach((json_t *)is, name, value)
+    {
         snprintf(inner, sizeof inner, "%s%s%s", key, *key ? "." : "", name);
         if (!json_object_get(wanted, name))
             plan_json_compare(value, NULL, inner, report, context);
@@ -56,7 +61,8 @@ void plan_json_compare(const json_t *is, const json_t *wanted, const char *key, 
     char inner[MOST_KEY];
     if (is && wanted && json_is_object(is) && json_is_object(wanted)) {
         compare_objects(is, wanted, key, report, context);
-    } else if (is && wanted && json_is_array(is) && json_is_array(wanted) && json_array_size(is) == json_array_size(wanted)) {
+    } else if (is && wanted && json_is_array(is) && json_is_array(wanted) &&
+               json_array_size(is) == json_array_size(wanted)) {
         for (size_t i = 0; i < json_array_size(is); i++) {
             snprintf(inner, sizeof inner, "%s[%zu]", key, i);
             plan_json_compare(json_array_get(is, i), json_array_get(wanted, i), inner, report, context);

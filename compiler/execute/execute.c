@@ -175,8 +175,8 @@ static void print_what(const struct execution *e, FILE *out)
                 e->decision, e->job);
         break;
     case EXECUTED_NOTHING:
-        fprintf(out, "executed   nothing: the folder's programs are too large, and those of its decision at small dimensions would not\n"
-                     "           speak for them\n");
+        fprintf(out, "executed   nothing: the folder's programs are too large, and those of its decision at small\n"
+                     "           dimensions would not speak for them\n");
         break;
     }
 }

@@ -1,5 +1,5 @@
-/* Two plans' folders file by file, to the byte, and in words where they differ: keys of plan.json, lines of programs as `llmc
- * show --code` prints them, what ranks.bin says of a rank, lines of other texts. */
+/* Two plans' folders file by file, to the byte, and in words where they differ: keys of plan.json, lines of programs as
+ * `llmc show --code` prints them, what ranks.bin says of a rank, lines of other texts. */
 
 #include "compiler/origin/origin.h"
 
@@ -19,7 +19,9 @@ struct comparing {
 
 static void differ(struct comparing *c, const char *file, const char *message)
 {
-    origin_add(c->origin, &(struct difference){.file = arena_strdup(c->arena, file), .role = NONE, .instruction = NONE, .message = message});
+    origin_add(c->origin,
+               &(struct difference){
+                   .file = arena_strdup(c->arena, file), .role = NONE, .instruction = NONE, .message = message});
 }
 
 /* ---- texts ---- */
@@ -89,13 +91,15 @@ static const char *line_text(struct arena *a, const struct line *l)
     return l->length ? arena_printf(a, "'%.*s'", shown(l), l->text) : "its end";
 }
 
-static void program_differs(struct comparing *c, const char *file, const struct program *is, const struct program *wanted)
+static void program_differs(struct comparing *c, const char *file, const struct program *is,
+                            const struct program *wanted)
 {
     size_t n = 0, m = 0;
     uint32_t head = 0, other = 0;
     char *x = program_text(is, &n, &head), *y = program_text(wanted, &m, &other);
     struct line at = {0}, instead = {0};
-    bool lines = x && y && first_line(x, n, y, m, &at, &instead), insn = lines && at.number >= head && at.number >= other;
+    bool lines = x && y && first_line(x, n, y, m, &at, &instead),
+         insn = lines && at.number >= head && at.number >= other;
     struct difference d = {.file = arena_strdup(c->arena, file), .role = is->role, .evaluation = is->evaluation};
     const char *role = arena_printf(c->arena, "role %u%s", is->role, is->evaluation ? " (evaluation)" : "");
     d.instruction = insn ? at.number - head : NONE;
@@ -125,24 +129,25 @@ static void ranks_differ(struct comparing *c, const struct ranks *x, const struc
     struct arena *a = c->arena;
     const char *what = "other bytes than this compiler writes";
     if (x->nranks != y->nranks || x->ngroups != y->ngroups || x->nvalues != y->nvalues) {
-        what = arena_printf(a, "%u ranks, %u groups, %u slot values; this compiler makes %u, %u, %u", x->nranks, x->ngroups, x->nvalues,
-                            y->nranks, y->ngroups, y->nvalues);
+        what = arena_printf(a, "%u ranks, %u groups, %u slot values; this compiler makes %u, %u, %u", x->nranks,
+                            x->ngroups, x->nvalues, y->nranks, y->ngroups, y->nvalues);
         differ(c, "ranks.bin", what);
         return;
     }
     for (uint32_t r = 0; r < x->nranks; r++) {
         const struct rank_info *i = &x->ranks[r], *j = &y->ranks[r];
         if (i->role != j->role || i->node != j->node || i->gpu != j->gpu || i->slot != j->slot) {
-            what = arena_printf(a, "rank %u has role %u on GPU %u of node %u, this compiler gives it role %u on GPU %u of node %u", r,
-                                i->role, i->gpu, i->node, j->role, j->gpu, j->node);
+            what = arena_printf(
+                a, "rank %u has role %u on GPU %u of node %u, this compiler gives it role %u on GPU %u of node %u", r,
+                i->role, i->gpu, i->node, j->role, j->gpu, j->node);
             differ(c, "ranks.bin", what);
             return;
         }
     }
     for (uint32_t v = 0; v < x->nvalues; v++)
         if (x->values[v] != y->values[v]) {
-            what = arena_printf(a, "slot value %u is %llu, this compiler makes %llu", v, (unsigned long long)x->values[v],
-                                (unsigned long long)y->values[v]);
+            what = arena_printf(a, "slot value %u is %llu, this compiler makes %llu", v,
+                                (unsigned long long)x->values[v], (unsigned long long)y->values[v]);
             differ(c, "ranks.bin", what);
             return;
         }
@@ -172,7 +177,8 @@ static void report_key(void *context, const char *key, const char *is, const cha
 static void json_differs(struct comparing *c, const struct plan_file *is, const struct plan_file *wanted)
 {
     uint32_t before = c->origin->ndifferences;
-    json_t *x = json_loadb(is->bytes, is->size, JSON_REJECT_DUPLICATES, NULL), *y = json_loadb(wanted->bytes, wanted->size, 0, NULL);
+    json_t *x = json_loadb(is->bytes, is->size, JSON_REJECT_DUPLICATES, NULL),
+           *y = json_loadb(wanted->bytes, wanted->size, 0, NULL);
     plan_json_compare(x, y, "", report_key, c);
     json_decref(x);
     json_decref(y);
@@ -191,6 +197,8 @@ static void list_more(struct comparing *c)
 
 static void describe(struct comparing *c, const struct plan_file *is, const struct plan_file *wanted)
 {
+    if (c->origin->ndifferences >= ORIGIN_MOST)
+        return;
     if (!strcmp(is->name, "plan.json")) {
         json_differs(c, is, wanted);
     } else if (!strcmp(is->name, "ranks.bin")) {

@@ -1,8 +1,8 @@
 /* Making a folder's plan once more; see origin.h.
  *
- * The whole way is gone again: the search with the budget and the number of candidates that plan.json names, then lowering and
- * placing what it chooses.  If that is another decision than the folder's, the folder's own is compiled as well, so that
- * what is said about programs and predictions is not a consequence of it.
+ * The whole way is gone again: the search with the budget and the number of candidates that plan.json names, then
+ * lowering and placing what it chooses.  If that is another decision than the folder's, the folder's own is compiled as
+ * well, so that what is said about programs and predictions is not a consequence of it.
  *
  * Cost: that of `llmc plan` without its proofs. */
 
@@ -13,11 +13,9 @@
 #include <jansson.h>
 #include <string.h>
 
-enum { MOST_DIFFERENCES = 20 };
-
 void origin_add(struct origin *o, const struct difference *d)
 {
-    if (o->ndifferences < MOST_DIFFERENCES)
+    if (o->ndifferences < ORIGIN_MOST)
         o->differences[o->ndifferences++] = *d;
 }
 
@@ -91,12 +89,14 @@ struct origin *origin_check(struct arena *a, const struct plan *p)
 {
     struct origin *o = ARENA_NEW(a, struct origin);
     o->version = LLMC_VERSION;
-    o->differences = ARENA_ARRAY(a, struct difference, MOST_DIFFERENCES);
+    o->differences = ARENA_ARRAY(a, struct difference, ORIGIN_MOST);
     if (!p->version || strcmp(p->version, LLMC_VERSION) != 0) {
-        add_plain(o, arena_printf(a, "the folder was written by %s%s, this is llmc %s, which can derive only its own plans again; "
-                                     "make the plan again with this one, or check it with that one",
-                                  p->version && *p->version ? "llmc " : "an older llmc", p->version ? p->version : "",
-                                  LLMC_VERSION));
+        add_plain(o, arena_printf(
+                         a,
+                         "the folder was written by %s%s, this is llmc %s, which can derive only its own plans again; "
+                         "make the plan again with this one, or check it with that one",
+                         p->version && *p->version ? "llmc " : "an older llmc", p->version ? p->version : "",
+                         LLMC_VERSION));
         return o;
     }
     origin_wishes(a, p, o);

@@ -1,8 +1,8 @@
 #ifndef LLMC_ORIGIN_H
 #define LLMC_ORIGIN_H
 
-/* Does a plan folder come from its own inputs?  The same model, cluster, overrides and bounds of the search give the same plan
- * to the byte, so it is made once more from the copies in the folder, and every file is compared.
+/* Does a plan folder come from its own inputs?  The same model, cluster, overrides and bounds of the search give the
+ * same plan to the byte, so it is made once more from the copies in the folder, and every file is compared.
  *
  * The proofs of compiler/verify/ say that programs train the model on the cluster; this says that they, and all that
  * plan.json tells of them, are what the plan block asks for and what this compiler predicts. */
@@ -20,6 +20,7 @@ void origin_wishes(struct arena *a, const struct plan *p, struct origin *o);
 /* are the files of p's folder those that q has? (files.c) */
 void origin_files(struct arena *a, const struct plan *p, const struct plan *q, struct origin *o);
 
+enum { ORIGIN_MOST = 20 }; /* differences that are kept */
 /* one difference, unless there are enough */
 void origin_add(struct origin *o, const struct difference *d);
 

@@ -1,9 +1,9 @@
-/* Does a decision obey the plan block, overrides included?  What pins or bounds a value of the decision is compared with it
- * here, one sentence per wish, with the statement that makes it.
+/* Does a decision obey the plan block, overrides included?  What pins or bounds a value of the decision is compared
+ * with it here, one sentence per wish, with the statement that makes it.
  *
- * Not here: `keep` and `memory`, which are properties 8 and 6; `offload` and `post_validation`, which a decision repeats and
- * plan_read() compares; and what only bounds or weighs predictions (`minimize`, `step_time`, `finish`, `leave`, `profile`,
- * `adjust`): the search is run again, and its choice compared. */
+ * Not here: `keep` and `memory`, which are properties 8 and 6; `offload` and `post_validation`, which a decision
+ * repeats and plan_read() compares; and what only bounds or weighs predictions (`minimize`, `step_time`, `finish`,
+ * `leave`, `profile`, `adjust`): the search is run again, and its choice compared. */
 
 #include "compiler/origin/origin.h"
 
@@ -45,7 +45,8 @@ static const char *statement(const struct obeying *b, const char *word, const ch
             continue;
         source_position(s->span.source, s->span.start, &line, &column);
         int n = s->span.length < 200 ? (int)s->span.length : 200;
-        return arena_printf(b->arena, "line %u of model.llm asks for another: '%.*s'", line, n, s->span.source->text + s->span.start);
+        return arena_printf(b->arena, "line %u of model.llm asks for another: '%.*s'", line, n,
+                            s->span.source->text + s->span.start);
     }
     return otherwise;
 }
@@ -58,7 +59,6 @@ static void disobeys(struct obeying *b, const char *key, const char *word, const
     va_start(ap, fmt);
     const char *is = arena_vprintf(b->arena, fmt, ap);
     va_end(ap);
-    key = arena_printf(b->arena, "decision.%s", key);
     origin_add(b->origin, &(struct difference){.file = "plan.json",
                                                .key = key,
                                                .role = NONE,
@@ -70,34 +70,46 @@ static void disobeys(struct obeying *b, const char *key, const char *word, const
 static void obey_degrees(struct obeying *b)
 {
     const struct decision *d = &b->plan->decision;
-    const uint32_t values[NDEGREES] = {[DEG_TP] = d->tp,     [DEG_CP] = d->cp,       [DEG_PP] = d->pp,
-                                       [DEG_VPP] = d->vpp,   [DEG_DP] = d->dp,       [DEG_EP] = d->ep,
-                                       [DEG_ETP] = d->etp,   [DEG_ZERO] = d->zero,   [DEG_SHARD] = d->shard,
-                                       [DEG_GPUS] = d->gpus_used, [DEG_MICROBATCH] = d->microbatch};
+    const uint32_t values[NDEGREES] = {[DEG_TP] = d->tp,
+                                       [DEG_CP] = d->cp,
+                                       [DEG_PP] = d->pp,
+                                       [DEG_VPP] = d->vpp,
+                                       [DEG_DP] = d->dp,
+                                       [DEG_EP] = d->ep,
+                                       [DEG_ETP] = d->etp,
+                                       [DEG_ZERO] = d->zero,
+                                       [DEG_SHARD] = d->shard,
+                                       [DEG_GPUS] = d->gpus_used,
+                                       [DEG_MICROBATCH] = d->microbatch};
     for (int i = 0; i < NDEGREES; i++)
         if (!space_wants(&b->plan->job->wishes.degree[i], values[i]))
-            disobeys(b, degree_names[i], degree_names[i], "%u", values[i]);
+            disobeys(b, i == DEG_GPUS ? "cluster.gpus_used" : arena_printf(b->arena, "decision.%s", degree_names[i]),
+                     degree_names[i], "%u", values[i]);
 }
 
-/* a schedule without a group has groups of pp; 'auto' stands for one of its own, and for any where there is no pipeline */
+/* A schedule without a group has groups of pp, which 'auto' beside it leaves open; 'auto' stands for one of its own,
+ * and for any where there is no pipeline. */
 static bool asked_schedule(const struct wishes *w, const struct decision *d)
 {
+    uint32_t has = d->schedule_group ? d->schedule_group : d->pp;
+    bool open = false;
+    for (uint32_t i = 0; i < w->nschedules; i++)
+        open |= w->schedules[i].kind == SCHED_AUTO;
     for (uint32_t i = 0; i < w->nschedules; i++) {
         const struct schedule_wish *x = &w->schedules[i];
-        uint32_t group = x->group ? x->group : d->pp, has = d->schedule_group ? d->schedule_group : d->pp;
-        if ((x->kind == d->schedule && (schedule_chunks(x->kind) || x->kind == SCHED_FILE || x->kind == SCHED_AUTO || group == has)) ||
-            (x->kind == SCHED_AUTO && d->pp == 1))
+        bool grouped = x->kind == SCHED_INTERLEAVED || x->kind == SCHED_COMBINED_1F1B;
+        if (x->kind == d->schedule && (open || !grouped || (x->group ? x->group : d->pp) == has))
             return true;
     }
-    return w->nschedules == 0 && d->schedule != SCHED_FILE;
+    return open ? d->pp == 1 : w->nschedules == 0 && d->schedule != SCHED_FILE;
 }
 
 static void obey_schedule(struct obeying *b)
 {
     const struct decision *d = &b->plan->decision;
     if (!asked_schedule(&b->plan->job->wishes, d))
-        disobeys(b, "schedule", "schedule", d->schedule_group ? "%s in groups of %u" : "%s", schedule_name(d->schedule),
-                 d->schedule_group);
+        disobeys(b, "decision.schedule", "schedule", d->schedule_group ? "%s in groups of %u" : "%s",
+                 schedule_name(d->schedule), d->schedule_group);
 }
 
 static void obey_recompute(struct obeying *b)
@@ -112,7 +124,7 @@ static void obey_recompute(struct obeying *b)
          (w->recompute != RECOMPUTE_FULL || d->recompute_layers == w->recompute_layers)))
         return;
     const char *text = decision_recompute_text(b->arena, d, true);
-    disobeys(b, "recompute", "recompute", "%s", text + strlen("recompute "));
+    disobeys(b, "decision.recompute", "recompute", "%s", text + strlen("recompute "));
 }
 
 static void obey_kinds(struct obeying *b)
@@ -121,12 +133,12 @@ static void obey_kinds(struct obeying *b)
     const struct decision *d = &b->plan->decision;
     if (d->sp ? w->sequence_parallel == TRI_NO : w->sequence_parallel == TRI_YES && d->tp > 1) {
         bool stated = strcmp(statement(b, "sequence_parallel", ""), "") != 0;
-        disobeys(b, "sp", stated ? "sequence_parallel" : "profile", "%s", d->sp ? "true" : "false");
+        disobeys(b, "decision.sp", stated ? "sequence_parallel" : "profile", "%s", d->sp ? "true" : "false");
     }
     if (d->cp > 1 && w->context != CONTEXT_AUTO && d->context != w->context)
-        disobeys(b, "context", "context", "%s", context_names[d->context]);
+        disobeys(b, "decision.context", "context", "%s", context_names[d->context]);
     if (w->use && strcmp(w->use, b->plan->topo->types[d->type].id) != 0)
-        disobeys(b, "node_type", "use", "%u, '%s'", d->type, b->plan->topo->types[d->type].id);
+        disobeys(b, "decision.node_type", "use", "%u, '%s'", d->type, b->plan->topo->types[d->type].id);
 }
 
 static void obey_order(struct obeying *b)
@@ -137,8 +149,8 @@ static void obey_order(struct obeying *b)
     for (uint32_t i = 0; i < w->norder && i < NAXES; i++) /* what is left out comes outermost */
         same = same && !strcmp(w->order[i], axis_names[d->order[i]]);
     if (!same)
-        disobeys(b, "order", "order", "%s, %s, %s, %s", axis_names[d->order[0]], axis_names[d->order[1]], axis_names[d->order[2]],
-                 axis_names[d->order[3]]);
+        disobeys(b, "decision.order", "order", "%s, %s, %s, %s", axis_names[d->order[0]], axis_names[d->order[1]],
+                 axis_names[d->order[2]], axis_names[d->order[3]]);
 }
 
 static void obey_layout(struct obeying *b)
@@ -151,7 +163,7 @@ static void obey_layout(struct obeying *b)
         return;
     const char *is = decision_layout(b->arena, d);
     if (strcmp(decision_layout(b->arena, &want), is) != 0)
-        disobeys(b, "layout", "layout", "'%s'", decision_layout_short(b->arena, d));
+        disobeys(b, "decision.layout", "layout", "'%s'", decision_layout_short(b->arena, d));
 }
 
 /* what may hide beside what, and whatever else cannot be lowered */
@@ -159,10 +171,11 @@ static void obey_overlap(struct obeying *b)
 {
     const char *why = "";
     if (!decision_emittable(b->arena, b->plan->job, &b->plan->decision, &why))
-        origin_add(b->origin, &(struct difference){.file = "plan.json",
-                                                   .role = NONE,
-                                                   .instruction = NONE,
-                                                   .message = arena_printf(b->arena, "the decision cannot be lowered: %s", why)});
+        origin_add(b->origin,
+                   &(struct difference){.file = "plan.json",
+                                        .role = NONE,
+                                        .instruction = NONE,
+                                        .message = arena_printf(b->arena, "the decision cannot be lowered: %s", why)});
 }
 
 void origin_wishes(struct arena *a, const struct plan *p, struct origin *o)

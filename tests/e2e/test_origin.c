@@ -340,9 +340,10 @@ static const struct {
     {0, "cluster.xml", "count=\"1\"", "count=\"2\"", NULL},
     {0, "cluster.xml", "name=\"cpu8\"", "name=\"cpu9\"", "'cluster.name' is \"cpu8\"; by the inputs and the decision it is \"cpu9\""},
     {0, "cluster.xml", "<scale-up kind=\"none\"/>", "<scale-up kind=\"pcie\" bandwidth=\"9GB/s\"/>", "predicted.step_time_s is "},
+    {0, "cluster.xml", "</cluster>", "  <exclude gpus=\"machine1:7\" reason=\"off the bus\"/>\n</cluster>", NULL},
     /* overrides */
     {0, "plan.json", "\"batch=8 sequences\"", "\"batch=16 sequences\"", NULL},
-    {0, "plan.json", "\"gpus<=16\"", "\"gpus<=4\"", "decision.gpus is 8, the override 'gpus<=4' asks for another"},
+    {0, "plan.json", "\"gpus<=16\"", "\"gpus<=4\"", "cluster.gpus_used is 8, the override 'gpus<=4' asks for another"},
     {0, "plan.json", "\"gpus<=16\"", "\"tp=1\"", "decision.tp is 2, the override 'tp=1' asks for another"},
     /* figures */
     {0, "plan.json", "\"mfu\": 0.", "\"mfu\": 0.9", "predicted.mfu is 0.9"},
@@ -555,6 +556,21 @@ static char *pinned(struct arena *a, const struct job *job, const struct decisio
     return text;
 }
 
+/* what a search for these wishes finds, if anything, comes from its inputs */
+static void try_search(struct arena *a, uint64_t seed, struct job *job, struct topo *topo, const char *dir)
+{
+    const char *text;
+    char error[1024] = "";
+    struct plan *p = NULL;
+    if (compile_best(a, diag_new(a), job, topo, &(struct compile_options){0}, &p) != STATUS_OK)
+        return;
+    CU_ASSERT_EQUAL_FATAL(plan_write(p, dir, true, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL(forge_judge(a, dir, &text), 0);
+    if (*text)
+        printf("\n    seed %llu: %s: %s\n", (unsigned long long)seed, decision_text(a, job, &p->decision), text);
+    plan_close(p);
+}
+
 /* The wishes hold, and the decision as it is read back compiles to the same files; then a value of plan.json is another. */
 static void try_layout(uint64_t seed, const struct layout_model *model, const char *root)
 {
@@ -581,7 +597,7 @@ static void try_layout(uint64_t seed, const struct layout_model *model, const ch
     CU_ASSERT_PTR_NOT_NULL_FATAL(p);
     CU_ASSERT_EQUAL_FATAL(plan_write(p, dir, true, error, sizeof error), STATUS_OK);
     bool fine = plan_read(a, dir, &back, error, sizeof error) == STATUS_OK;
-    struct difference list[20];
+    struct difference list[ORIGIN_MOST];
     struct origin o = {.differences = list};
     if (fine) {
         origin_wishes(a, back, &o);
@@ -609,6 +625,8 @@ static void try_layout(uint64_t seed, const struct layout_model *model, const ch
             printf("\n    %s, seed %llu: accepted: %.60s\n", model->name, (unsigned long long)seed, json + (at > 30 ? at - 30 : 0));
         json[at] = was;
     }
+    if (d.schedule != SCHED_FILE)
+        try_search(a, seed, job, topo, dir);
     plan_close(again);
     plan_close(back);
     plan_close(p);
