@@ -2,6 +2,7 @@
 
 #include "tests/e2e/forge.h"
 
+#include "compiler/model/sema.h"
 #include "compiler/origin/origin.h"
 #include "compiler/support/strbuf.h"
 #include "runtime/hash.h"
@@ -85,6 +86,34 @@ static void put_file(const char *dir, const char *name, const void *bytes, size_
     CU_ASSERT_PTR_NOT_NULL_FATAL(f);
     CU_ASSERT_EQUAL(fwrite(bytes, 1, size, f), size);
     CU_ASSERT_EQUAL(fclose(f), 0);
+}
+
+void forge_text(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+    fputs(text, f);
+    CU_ASSERT_EQUAL(fclose(f), 0);
+}
+
+void forge_plan(struct arena *a, const char *dir, const char *model, const char *cluster, const char *const *sets,
+                uint32_t nsets)
+{
+    struct diag *d = diag_new(a);
+    const char *path = arena_printf(a, "%s.llm", dir);
+    char error[1024] = "";
+    struct plan *p = NULL;
+    forge_text(path, model);
+    struct job *job = job_read(a, d, path, sets, nsets);
+    struct topo *topo = topo_read(a, d, cluster);
+    CU_ASSERT_FATAL(job && topo);
+    enum status s = compile_best(a, d, job, topo, &(struct compile_options){0}, &p);
+    diag_print(d, stdout, false);
+    CU_ASSERT_EQUAL_FATAL(s, STATUS_OK);
+    p->nsets = nsets;
+    p->sets = sets;
+    CU_ASSERT_EQUAL_FATAL(plan_write(p, dir, true, error, sizeof error), STATUS_OK);
+    plan_close(p);
 }
 
 /* what is in a folder, if there is one */

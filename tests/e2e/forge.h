@@ -12,6 +12,10 @@ struct forge {
     struct plan_file files[FORGE_FILES]; /* without MANIFEST */
 };
 
+/* `llmc plan` in process: of a model's text, which is put beside the folder, with overrides */
+void forge_plan(struct arena *a, const char *dir, const char *model, const char *cluster, const char *const *sets,
+                uint32_t nsets);
+void forge_text(const char *path, const char *text);
 /* the files that a folder's MANIFEST lists, as they are on the disk */
 void forge_read(struct arena *a, const char *dir, struct forge *f);
 struct plan_file *forge_file(struct forge *f, const char *name);

@@ -1,19 +1,12 @@
 /* `llmc check` makes a folder's plan once more of its own inputs.  Folders are forged here, with right hashes: every key of
  * plan.json, the decision, pins of the plan block, inputs, programs, ranks and schedules; each forgery must be refused by
- * name, and what nobody touched accepted.
- *
- * ORIGIN=N: N drawn layouts instead of a few (make check-origin). */
+ * name, and what nobody touched accepted. */
 
-#include "compiler/model/sema.h"
 #include "compiler/origin/origin.h"
-#include "compiler/support/strbuf.h"
-#include "tests/compiler/random_layout.h"
-#include "tests/compiler/random_plan.h"
 #include "tests/e2e/e2e.h"
 #include "tests/e2e/forge.h"
 
 #include <CUnit/CUnit.h>
-#include <dirent.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,34 +37,6 @@ struct place {
     struct forge f; /* of the honest folder */
 };
 
-static void write_text(const char *path, const char *text)
-{
-    FILE *f = fopen(path, "w");
-    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
-    fputs(text, f);
-    CU_ASSERT_EQUAL(fclose(f), 0);
-}
-
-/* `llmc plan` in process: of a model's text, with overrides */
-static void make_plan(struct arena *a, const char *dir, const char *model, const char *cluster, const char *const *sets, uint32_t nsets)
-{
-    struct diag *d = diag_new(a);
-    const char *path = arena_printf(a, "%s.llm", dir);
-    char error[1024] = "";
-    struct plan *p = NULL;
-    write_text(path, model);
-    struct job *job = job_read(a, d, path, sets, nsets);
-    struct topo *topo = topo_read(a, d, cluster);
-    CU_ASSERT_FATAL(job && topo);
-    enum status s = compile_best(a, d, job, topo, &(struct compile_options){0}, &p);
-    diag_print(d, stdout, false);
-    CU_ASSERT_EQUAL_FATAL(s, STATUS_OK);
-    p->nsets = nsets;
-    p->sets = sets;
-    CU_ASSERT_EQUAL_FATAL(plan_write(p, dir, true, error, sizeof error), STATUS_OK);
-    plan_close(p);
-}
-
 static void open_place(struct place *p, const struct base *b)
 {
     static const char *const sets[] = {"batch=8 sequences", "gpus<=16"};
@@ -79,7 +44,7 @@ static void open_place(struct place *p, const struct base *b)
     e2e_folder(p->root, arena_printf(p->a, "origin-%s", b->name));
     snprintf(p->dir, sizeof p->dir, "%s/plan", p->root);
     snprintf(p->forged, sizeof p->forged, "%s/forged", p->root);
-    make_plan(p->a, p->dir, arena_printf(p->a, "%splan {\n%s}\n", b->model, b->plan), b->cluster, sets, 2);
+    forge_plan(p->a, p->dir, arena_printf(p->a, "%splan {\n%s}\n", b->model, b->plan), b->cluster, sets, 2);
     forge_read(p->a, p->dir, &p->f);
 }
 
@@ -487,11 +452,11 @@ static void test_wished(void)
     open_place(&p, &bases[1]);
     const struct plan_file *csv = forge_file(&p.f, PLAN_SCHEDULE);
     CU_ASSERT_PTR_NOT_NULL_FATAL(csv);
-    write_text(arena_printf(p.a, "%s/own.csv", p.root), csv->bytes);
+    forge_text(arena_printf(p.a, "%s/own.csv", p.root), csv->bytes);
     for (size_t i = 0; i < sizeof wishes / sizeof *wishes; i++) {
         const char *text, *dir = arena_printf(p.a, "%s/wished", p.root);
         static const char *const sets[] = {"batch=8 sequences"};
-        make_plan(p.a, dir, arena_printf(p.a, "%splan {\n    pp = 2\n    dp = 1\n    cp = 2\n    tp = 1\n    %s\n}\n", DENSE, wishes[i]),
+        forge_plan(p.a, dir, arena_printf(p.a, "%splan {\n    pp = 2\n    dp = 1\n    cp = 2\n    tp = 1\n    %s\n}\n", DENSE, wishes[i]),
                   bases[1].cluster, sets, 1);
         remove(arena_printf(p.a, "%s/away.csv", p.root));
         CU_ASSERT_EQUAL(rename(arena_printf(p.a, "%s/own.csv", p.root), arena_printf(p.a, "%s/away.csv", p.root)), 0);
@@ -503,190 +468,36 @@ static void test_wished(void)
     close_place(&p);
 }
 
-/* ---- drawn layouts ---- */
+/* ---- as people meet it ---- */
 
-static void say_names(struct strbuf *b, const char *word, uint32_t bits, const char *const *names, uint32_t n)
+static void test_said(void)
 {
-    const char *between = "";
-    strbuf_printf(b, "    %s [", word);
-    for (uint32_t i = 0; i < n; i++)
-        if (bits >> i & 1) {
-            strbuf_printf(b, "%s%s", between, names[i]);
-            between = ", ";
-        }
-    strbuf_text(b, "]\n");
-}
-
-/* what of a decision the plan block can pin, and the wishes that it came with */
-static char *pinned(struct arena *a, const struct job *job, const struct decision *d)
-{
-    static const char *const parts[] = {"optimizer", "activations"}, *const overlaps[] = {"tp", "dp", "pp", "cp", "all_to_all"};
-    struct strbuf b = {0};
-    strbuf_printf(&b, "plan {\n    tp = %u\n    cp = %u\n    pp = %u\n    vpp = %u\n    dp = %u\n    ep = %u\n    etp = %u\n", d->tp, d->cp,
-                  d->pp, d->vpp, d->dp, d->ep, d->etp);
-    const char *layout = decision_layout(a, d); /* modules are in the last stage, before the loss */
-    strbuf_printf(&b, "    zero = %u\n    shard = %u\n    microbatch = %u\n    gpus = %u\n    layout \"%.*s%sL\"\n", d->zero, d->shard,
-                  d->microbatch, d->gpus_used, (int)strlen(layout) - 1, layout, job->model.predict ? "m" : "");
-    strbuf_printf(&b, "    order [%s, %s, %s, %s]\n    sequence_parallel %s\n", axis_names[d->order[0]], axis_names[d->order[1]],
-                  axis_names[d->order[2]], axis_names[d->order[3]], d->sp ? "yes" : "no");
-    if (d->cp > 1)
-        strbuf_printf(&b, "    context %s\n", context_names[d->context]);
-    uint32_t spared = 0;
-    for (uint32_t s = 0; s < d->nstages && !d->recompute_layers; s++)
-        spared += d->stages[s].spared;
-    if (d->recompute == RECOMPUTE_SELECTIVE)
-        say_names(&b, "recompute", d->parts, recompute_part_names, 8);
-    else if (d->recompute_layers)
-        strbuf_printf(&b, "    recompute full(layers=%u)\n", d->recompute_layers);
-    else if (!spared)
-        strbuf_printf(&b, "    recompute %s\n", recompute_names[d->recompute]);
-    if (d->schedule == SCHED_FILE)
-        strbuf_text(&b, "    schedule \"own.csv\"\n");
-    else if (d->schedule_group && d->schedule == SCHED_INTERLEAVED)
-        strbuf_printf(&b, "    schedule in [interleaved(group=%u)]\n", d->schedule_group);
-    else if (!d->schedule_group) /* combined_1f1b has no word for its group */
-        strbuf_printf(&b, "    schedule %s\n", schedule_name(d->schedule));
-    if (job->wishes.offload)
-        say_names(&b, "offload", job->wishes.offload, parts, 2);
-    if (job->wishes.never_overlap)
-        say_names(&b, "never overlap", job->wishes.never_overlap, overlaps, 5);
-    strbuf_printf(&b, "    post_validation %s\n}\n", job->wishes.post_validation ? "yes" : "no");
-    char *text = arena_strdup(a, b.text);
-    strbuf_free(&b);
-    return text;
-}
-
-/* what a search for these wishes finds, if anything, comes from its inputs */
-static void try_search(struct arena *a, uint64_t seed, struct job *job, struct topo *topo, const char *dir)
-{
-    const char *text;
-    char error[1024] = "";
-    struct plan *p = NULL;
-    if (compile_best(a, diag_new(a), job, topo, &(struct compile_options){0}, &p) != STATUS_OK)
-        return;
-    CU_ASSERT_EQUAL_FATAL(plan_write(p, dir, true, error, sizeof error), STATUS_OK);
-    CU_ASSERT_EQUAL(forge_judge(a, dir, &text), 0);
-    if (*text)
-        printf("\n    seed %llu: %s: %s\n", (unsigned long long)seed, decision_text(a, job, &p->decision), text);
-    plan_close(p);
-}
-
-/* The wishes hold, and the decision as it is read back compiles to the same files; then a value of plan.json is another. */
-static void try_layout(uint64_t seed, const struct layout_model *model, const char *root)
-{
-    struct arena *a = arena_new();
-    uint64_t state = seed;
-    struct job *job = text_job(a, model->text);
-    struct topo *topo = random_host(a, 16);
-    struct decision d;
-    const char *why = "", *dir = arena_printf(a, "%s/layout", root);
-    char error[1024] = "";
-    layout_wishes(&state, job);
-    if (!layout_draw(a, &state, job, topo, 16, &d)) {
-        arena_free(a);
-        return;
-    }
-    struct source *text = ARENA_NEW(a, struct source);
-    const char *whole = arena_printf(a, "%s%s", model->text, pinned(a, job, &d));
-    *text = (struct source){arena_printf(a, "%s/model.llm", root), whole, strlen(whole), false};
-    struct diag *diag = diag_new(a);
-    job = job_parse(a, diag, text, NULL, 0);
-    diag_print(diag, stdout, false);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(job);
-    struct plan *p = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why), *back = NULL, *again = NULL;
-    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
-    CU_ASSERT_EQUAL_FATAL(plan_write(p, dir, true, error, sizeof error), STATUS_OK);
-    bool fine = plan_read(a, dir, &back, error, sizeof error) == STATUS_OK;
-    struct difference list[ORIGIN_MOST];
-    struct origin o = {.differences = list};
-    if (fine) {
-        origin_wishes(a, back, &o);
-        again = compile_decision(a, back->job, back->topo, &back->decision, &(struct compile_options){0}, &why);
-        origin_files(a, back, again, &o);
-    }
-    CU_ASSERT(fine && !o.ndifferences);
-    if (!fine || o.ndifferences)
-        printf("\n    %s, seed %llu: %s: %s\n", model->name, (unsigned long long)seed, decision_text(a, job, &d), fine ? o.differences[0].message : error);
-    struct forge f;
-    const char *said;
-    static const char *const digits = "0123456789";
-    forge_read(a, dir, &f);
-    char *json = arena_strdup(a, forge_file(&f, "plan.json")->bytes);
-    for (size_t at = random_below(&state, 40); at < strlen(json); at += 1 + random_below(&state, 120)) {
-        at += strcspn(json + at, digits);
-        if (!json[at] || strstr(json + at, "\"search\"") == NULL)
-            break;
-        char was = json[at];
-        json[at] = digits[(was - '0' + 1) % 10];
-        forge_put(&f, "plan.json", json, strlen(json));
-        int code = forge_try(&f, arena_printf(a, "%s/forged", root), &said);
-        CU_ASSERT(code);
-        if (!code)
-            printf("\n    %s, seed %llu: accepted: %.60s\n", model->name, (unsigned long long)seed, json + (at > 30 ? at - 30 : 0));
-        json[at] = was;
-    }
-    if (d.schedule != SCHED_FILE)
-        try_search(a, seed, job, topo, dir);
-    plan_close(again);
-    plan_close(back);
-    plan_close(p);
-    arena_free(a);
-}
-
-static void test_layouts(void)
-{
-    const char *env = getenv("ORIGIN");
-    uint32_t n = env && *env ? (uint32_t)strtoul(env, NULL, 10) : e2e_quick() ? layout_nmodels : 6 * layout_nmodels;
-    char root[E2E_PATH];
-    e2e_folder(root, "origin-layouts");
-    for (uint32_t i = 0; i < n; i++)
-        try_layout(1 + i, &layout_models[i % layout_nmodels], root);
-}
-
-/* ---- worked examples ---- */
-
-static void check_example(const char *root, const char *name, uint64_t most_bytes)
-{
-    struct arena *a = arena_new();
-    const char *sets[8], *dir = arena_printf(a, "%s/%s", root, name), *text;
-    uint32_t nsets = 0;
-    struct source *s = source_read(a, diag_new(a), arena_printf(a, "plans/%s/cluster", name), 1 << 16),
-                  *model = source_read(a, diag_new(a), arena_printf(a, "plans/%s/model.llm", name), 1 << 20);
-    CU_ASSERT_FATAL(s && model);
-    const char *cluster = arena_strndup(a, s->text, strcspn(s->text, "\n"));
-    for (const char *at = s->text; (at = strstr(at, "\nset ")) && nsets < 8; at++)
-        sets[nsets++] = arena_strndup(a, at + 5, strcspn(at + 5, "\n"));
-    struct job *job = job_parse(a, diag_new(a), model, sets, nsets);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(job);
-    if (model_parameters(&job->model) * job->train.batch <= most_bytes) {
-        make_plan(a, dir, model->text, cluster, sets, nsets);
-        CU_ASSERT_EQUAL(forge_judge(a, dir, &text), 0);
-        if (*text)
-            printf("\n    %s: %s\n", name, text);
-        CU_ASSERT_EQUAL(system(arena_printf(a, "rm -rf '%s'", dir)), 0);
-    }
-    arena_free(a);
-}
-
-static int visible(const struct dirent *e)
-{
-    return e->d_name[0] != '.';
-}
-
-/* without the four that take seconds, unless more is asked for */
-static void test_examples(void)
-{
-    struct dirent **names;
-    char root[E2E_PATH];
-    int n = scandir("plans", &names, visible, alphasort);
-    bool all = getenv("ORIGIN") && *getenv("ORIGIN");
-    e2e_folder(root, "origin-examples");
-    CU_ASSERT_FATAL(n >= 9);
-    for (int i = 0; i < n; i++) {
-        check_example(root, names[i]->d_name, all ? UINT64_MAX : (uint64_t)500e12);
-        free(names[i]);
-    }
-    free(names);
+    struct place p;
+    open_place(&p, &bases[0]);
+    struct forge f = p.f;
+    const char *out = arena_printf(p.a, "%s/output", p.root);
+    char text[4096];
+    CU_ASSERT(forge_edit(&f, "plan.json", "\"step_time_s\": 0.", "\"step_time_s\": 1e-6, \"was\": 0."));
+    forge_write(&f, p.forged);
+    CU_ASSERT_EQUAL(e2e_command(out, "%s/llmc check %s", e2e_build(), p.dir), 0);
+    e2e_read_text(out, text, sizeof text);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\norigin holds: model.llm, cluster.xml and the overrides give this plan, 9 files to the byte\n"));
+    CU_ASSERT_EQUAL(e2e_command(out, "sh -c '%s/llmc check %s; test $? = 1'", e2e_build(), p.forged), 0);
+    e2e_read_text(out, text, sizeof text);
+    CU_ASSERT(!strncmp(text, "properties 1-8 hold: ", 21));
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\norigin, plan.json: predicted.step_time_s is 1e-06, this compiler makes it 0.00"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\norigin, plan.json: predicted.was is 0.00"));
+    CU_ASSERT_EQUAL(e2e_command(out, "sh -c '%s/llmc check --json %s; test $? = 1'", e2e_build(), p.forged), 0);
+    json_t *root = json_load_file(out, 0, NULL);
+    const json_t *origin = json_object_get(root, "origin"), *first = json_array_get(json_object_get(origin, "differences"), 0);
+    CU_ASSERT(json_is_false(json_object_get(root, "holds")) && json_is_false(json_object_get(origin, "holds")));
+    CU_ASSERT_EQUAL(json_array_size(json_object_get(root, "violations")), 0);
+    CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(first, "key")), "predicted.step_time_s");
+    CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(first, "file")), "plan.json");
+    json_decref(root);
+    /* shown is what follows from the folder, not what it says */
+    CU_ASSERT_EQUAL(e2e_command(out, "sh -c '%s/llmc show %s --json | sed \"/^$/d\" | cmp - %s/plan.json'", e2e_build(), p.forged, p.dir), 0);
+    close_place(&p);
 }
 
 void suite_origin(void);
@@ -701,7 +512,6 @@ void suite_origin(void)
     CU_add_test(s, "programs that are others", test_programs);
     CU_add_test(s, "ranks that sit elsewhere", test_ranks);
     CU_add_test(s, "a schedule in another order", test_schedule);
+    CU_add_test(s, "what check says", test_said);
     CU_add_test(s, "schedules of files travel with the plan", test_wished);
-    CU_add_test(s, "drawn layouts come from their decisions", test_layouts);
-    CU_add_test(s, "worked examples come from their inputs", test_examples);
 }
