@@ -11,12 +11,12 @@
 
 #include <string.h>
 
-/* Programs as they are, if a step has at most so many FLOPs and all arenas together so many bytes: a run of the exact interpreter
- * takes about a second for 10^9 FLOPs and eight bytes for two of an arena.  The first few runs are cheap: up to FEW_FLOPS
- * there are ORDERS orders, then LEAST_ORDERS. */
+/* Programs as they are, if a step has at most so many FLOPs and all arenas together so many bytes: the exact interpreter runs
+ * 10^9 FLOPs in about a second, and takes ten bytes for one of an arena.  Up to FEW_FLOPS there are ORDERS orders, above
+ * LEAST_ORDERS. */
 #define MOST_FLOPS 1e11
 #define FEW_FLOPS 2e9
-#define MOST_ARENA_BYTES ((uint64_t)1 << 30)
+#define MOST_ARENA_BYTES ((uint64_t)256 << 20)
 enum { ORDERS = 4, LEAST_ORDERS = 2 };
 
 static const char *job_text(struct arena *a, const struct job *job)

@@ -420,25 +420,30 @@ static void test_ranks(void)
     close_place(&p);
 }
 
-/* two neighbours of a synthesised schedule change places, on a rank and in time */
+/* Two neighbours of a schedule change places: on its n-th comma with a cell on both sides.  NULL: there are fewer. */
+static char *swapped(struct arena *a, const char *text, uint32_t n)
+{
+    for (const char *at = text; (at = strchr(at, ',')); at++) {
+        const char *start = at, *end = at + 1 + strcspn(at + 1, ",\n");
+        while (start > text && start[-1] != ',' && start[-1] != '\n')
+            start--;
+        if (start != at && end != at + 1 && n-- == 0)
+            return arena_printf(a, "%.*s%.*s,%.*s%s", (int)(start - text), text, (int)(end - at - 1), at + 1,
+                                (int)(at - start), start, end);
+    }
+    return NULL;
+}
+
 static void test_schedule(void)
 {
     struct place p;
     open_place(&p, &bases[1]);
-    const char *text = forge_file(&p.f, PLAN_SCHEDULE)->bytes;
+    const char *text = forge_file(&p.f, PLAN_SCHEDULE)->bytes, *other;
     uint32_t tried = 0;
-    for (const char *at = text; (at = strchr(at, ',')) && tried < 24; at++) {
-        const char *start = at, *end = at + 1 + strcspn(at + 1, ",\n");
-        while (start > text && start[-1] != ',' && start[-1] != '\n')
-            start--;
-        if (start == at || end == at + 1)
-            continue;
+    for (; tried < 24 && (other = swapped(p.a, text, tried)); tried++) {
         struct forge f = p.f;
-        char *swapped = arena_printf(p.a, "%.*s%.*s,%.*s%s", (int)(start - text), text, (int)(end - at - 1), at + 1, (int)(at - start),
-                                     start, end);
-        forge_put(&f, PLAN_SCHEDULE, swapped, strlen(swapped));
+        forge_put(&f, PLAN_SCHEDULE, other, strlen(other));
         expect_refused(&p, &f, "schedule.csv", NULL);
-        tried++;
     }
     CU_ASSERT(tried >= 8);
     close_place(&p);
@@ -463,6 +468,13 @@ static void test_wished(void)
         CU_ASSERT_EQUAL(forge_judge(p.a, dir, &text), 0);
         if (*text)
             printf("\n    %s: %s\n", wishes[i], text);
+        struct forge f; /* here the schedule is an input, which programs must follow */
+        forge_read(p.a, dir, &f);
+        if (forge_file(&f, PLAN_SCHEDULE)) {
+            const char *other = swapped(p.a, csv->bytes, 0);
+            forge_put(&f, PLAN_SCHEDULE, other, strlen(other));
+            expect_refused(&p, &f, wishes[i], NULL);
+        }
         CU_ASSERT_EQUAL(rename(arena_printf(p.a, "%s/away.csv", p.root), arena_printf(p.a, "%s/own.csv", p.root)), 0);
     }
     close_place(&p);
@@ -495,6 +507,10 @@ static void test_said(void)
     CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(first, "key")), "predicted.step_time_s");
     CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(first, "file")), "plan.json");
     json_decref(root);
+    /* what bounds the search is part of the plan */
+    CU_ASSERT_EQUAL(e2e_command(out, "sh -c '%s/llmc plan %s.llm topologies/cpu16.xml --budget 20 --top 2 -q -o %s/bounded && %s/llmc check %s/bounded && "
+                                     "grep -q \"top.: 2, .budget.: 20, \" %s/bounded/plan.json'",
+                                e2e_build(), p.dir, p.root, e2e_build(), p.root, p.root), 0);
     /* shown is what follows from the folder, not what it says */
     CU_ASSERT_EQUAL(e2e_command(out, "sh -c '%s/llmc show %s --json | sed \"/^$/d\" | cmp - %s/plan.json'", e2e_build(), p.forged, p.dir), 0);
     close_place(&p);
