@@ -207,6 +207,11 @@ FIELDS ?= 1000000
 check-fields: $(B)/tests/run
 	$(Q)LLMC_BUILD=$(B) FIELDS=$(FIELDS) $(B)/tests/run fields
 
+# folders of drawn layouts and of all worked examples: what comes from its inputs, and what was forged
+ORIGIN ?= 2000
+check-origin: $(B)/tests/run
+	$(Q)LLMC_BUILD=$(B) ORIGIN=$(ORIGIN) $(B)/tests/run origin
+
 run-demo: all
 	$(Q)tests/tools/demo.sh $(B)
 
@@ -248,7 +253,7 @@ install: all
 clean:
 	$(Q)rm -rf build
 
-.PHONY: all gpu cuda-archs deps check check-layouts check-models check-mutants check-fields asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory fuzz run-tests run-demo run-bench run-fuzz install clean
+.PHONY: all gpu cuda-archs deps check check-layouts check-models check-mutants check-fields check-origin asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory fuzz run-tests run-demo run-bench run-fuzz install clean
 .SECONDARY:
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

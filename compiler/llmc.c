@@ -9,6 +9,8 @@
 
 #include <time.h>
 
+enum { USUAL_TOP = 16, MOST_TOP = 65536 }; /* candidates that are kept */
+
 static double now_s(void)
 {
     struct timespec t;
@@ -25,28 +27,38 @@ static void progress(const struct compile_options *o, const char *pass)
 enum status compile_job(struct arena *a, struct diag *d, struct job *job, struct topo *topo, const struct compile_options *o,
                         struct plan **out, struct verdict **verdict)
 {
+    TRY(compile_best(a, d, job, topo, o, out));
+    progress(o, "verifying");
+    *verdict = verify_plan(a, *out, o->full);
+    progress(o, "");
+    return (*verdict)->nviolations ? STATUS_BUG : STATUS_OK;
+}
+
+enum status compile_best(struct arena *a, struct diag *d, struct job *job, struct topo *topo, const struct compile_options *o,
+                         struct plan **out)
+{
     double start = now_s();
+    uint32_t top = !o->top ? USUAL_TOP : o->top < MOST_TOP ? (uint32_t)o->top : MOST_TOP;
     progress(o, "searching");
-    struct search_result *found = search(a, d, job, topo, o->top ? (uint32_t)o->top : 16, o->budget, true);
+    struct search_result *found = search(a, d, job, topo, top, o->budget, true);
     double seconds = now_s() - start;
     if (diag_errors(d) || !found->ncandidates)
         return STATUS_NO_PLAN;
-    struct plan *p;
-    enum status fitted = fit_plan(a, d, job, topo, found, o, &p);
-    if (fitted != STATUS_OK)
-        return fitted;
-    p->search_space = found->space;
-    p->search_evaluated = found->evaluated;
-    p->search_pruned = found->pruned;
-    p->search_budget = found->budget;
-    p->search_spent = found->spent;
-    p->search_gap = found->gap;
-    p->search_seconds = seconds;
-    progress(o, "verifying");
-    *verdict = verify_plan(a, p, o->full);
-    progress(o, "");
-    *out = p;
-    return (*verdict)->nviolations ? STATUS_BUG : STATUS_OK;
+    TRY(fit_plan(a, d, job, topo, found, o, out));
+    (*out)->search = compile_found(found, top);
+    (*out)->search.seconds = seconds;
+    return STATUS_OK;
+}
+
+struct plan_search compile_found(const struct search_result *found, uint32_t top)
+{
+    return (struct plan_search){.top = top,
+                                .budget = found->budget,
+                                .space = found->space,
+                                .evaluated = found->evaluated,
+                                .pruned = found->pruned,
+                                .spent = found->spent,
+                                .gap = found->gap};
 }
 
 struct plan *compile_decision(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,

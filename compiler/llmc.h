@@ -20,6 +20,12 @@ struct compile_options {
 enum status compile_job(struct arena *a, struct diag *d, struct job *job, struct topo *topo, const struct compile_options *o,
                         struct plan **plan, struct verdict **verdict);
 
+/* The same without the proofs: what a plan of these inputs and bounds is. */
+enum status compile_best(struct arena *a, struct diag *d, struct job *job, struct topo *topo, const struct compile_options *o,
+                         struct plan **plan);
+/* the figures of a search that kept `top` candidates */
+struct plan_search compile_found(const struct search_result *found, uint32_t top);
+
 /* The passes behind the search, for one decision: lower, order, place, simulate.  Not verified yet. */
 struct plan *compile_decision(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,
                               const struct compile_options *o, const char **why);

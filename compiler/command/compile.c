@@ -119,7 +119,7 @@ enum status command_plan(struct command *c)
     struct compile_options options = {.top = o->top, .budget = o->budget, .progress = !quiet};
     s = compile_job(c->arena, c->diag, job, topo, &options, &p, &v);
     if (v && v->nviolations) {
-        verdict_print(v, stderr);
+        verdict_print(v, NULL, stderr);
         return command_fail(c, STATUS_BUG, "the plan does not verify and was not written; this is a bug in llmc");
     }
     if (s == STATUS_NO_PLAN && strstr(diag_first(c->diag), "not emitted yet"))

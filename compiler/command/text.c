@@ -10,8 +10,6 @@
 
 #include <string.h>
 
-#define VERSION "0.1.0"
-
 enum status command_topo(struct command *c)
 {
     struct topo *t = topo_read(c->arena, c->diag, c->options->args[0]);
@@ -58,7 +56,7 @@ enum status command_isa(struct command *c)
 enum status command_version(struct command *c)
 {
     (void)c;
-    puts("llmc " VERSION
+    puts("llmc " LLMC_VERSION
          "\nLicence: see LICENSE in the source; no warranty, to the extent permitted by law.");
     return STATUS_OK;
 }

@@ -7,8 +7,14 @@
 #include "compiler/inspect/show.h"
 #include "compiler/inspect/trace.h"
 #include "compiler/inspect/verdict.h"
+#include "compiler/origin/origin.h"
 #include "compiler/verify/verify.h"
 #include "runtime/file.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 enum status command_check(struct command *c)
 {
@@ -20,7 +26,8 @@ enum status command_check(struct command *c)
     c->plan = p;
     if (c->options->execute) {
         struct execution e;
-        s = execute_plan(c->arena, p, &e, error, sizeof error);
+        const struct execute_options o = {c->options->full, !c->options->quiet && isatty(STDERR_FILENO) && !getenv("CI")};
+        s = execute_plan(c->arena, c->options->args[0], p, &o, &e, error, sizeof error);
         if (s != STATUS_OK)
             return command_fail(c, s, error);
         if (c->options->json)
@@ -30,11 +37,21 @@ enum status command_check(struct command *c)
         return execution_equal(&e) ? STATUS_OK : STATUS_NO_PLAN;
     }
     struct verdict *v = verify_plan(c->arena, p, c->options->full);
+    struct origin *o = origin_check(c->arena, p);
     if (c->options->json)
-        verdict_json(v, stdout);
+        verdict_json(v, o, stdout);
     else
-        verdict_print(v, stdout);
-    return v->nviolations ? STATUS_NO_PLAN : STATUS_OK;
+        verdict_print(v, o, stdout);
+    return v->nviolations || o->ndifferences ? STATUS_NO_PLAN : STATUS_OK;
+}
+
+/* what the search found is no part of a folder that anybody believes: it searches again */
+static void search_figures(struct command *c, struct plan *p)
+{
+    struct arena_mark mark = arena_mark(c->arena);
+    uint32_t top = p->search.top ? p->search.top : 1;
+    p->search = compile_found(search(c->arena, diag_new(c->arena), p->job, p->topo, top, p->search.budget, true), top);
+    arena_reset(c->arena, mark);
 }
 
 enum status command_show(struct command *c)
@@ -46,6 +63,8 @@ enum status command_show(struct command *c)
     if (o->memory + o->traffic + o->timeline + o->schedule + o->code > 1)
         return command_fail(c, STATUS_USAGE, "show draws one view at a time");
     TRY(command_open(c, &p));
+    if (o->json && !(o->memory + o->traffic + o->timeline + o->schedule + o->code))
+        search_figures(c, p);
     struct show_options show = show_detect(stdout);
     show.json = o->json;
     show.unicode = show.unicode && !o->ascii;

@@ -8,6 +8,23 @@
 #include "compiler/simulate/simulate.h"
 #include "compiler/topology/mesh.h"
 
+/* of llmc, and of the plans that it writes; `llmc check` derives only its own again */
+#define LLMC_VERSION "0.1.0"
+
+/* a file of the folder: its name there, and what is in it */
+struct plan_file {
+    const char *name;
+    const void *bytes;
+    size_t size;
+};
+
+/* what the search that chose the plan was bounded by, and what it found */
+struct plan_search {
+    uint32_t top; /* candidates that it kept */
+    uint64_t budget, space, evaluated, pruned, spent;
+    double gap, seconds; /* seconds: stdout only */
+};
+
 struct plan {
     struct job *job;
     struct topo *topo;
@@ -20,8 +37,12 @@ struct plan {
     struct program **eval;
     struct ranks *ranks;
     struct timeline *timeline;
-    uint64_t search_space, search_evaluated, search_pruned, search_budget, search_spent;
-    double search_gap, search_seconds; /* seconds: stdout only */
+    struct plan_search search;
+    /* Of the folder that it was read from: its files as they are there, and the version of the compiler that it names, "" if
+     * none.  Else none and NULL. */
+    uint32_t nfiles;
+    const struct plan_file *files;
+    const char *version;
 };
 
 /* ranks.bin of a mesh: roles, places, groups, slot values by the declarations in the programs */
@@ -45,13 +66,31 @@ struct predicted plan_predicted(const struct plan *p);
 
 /* the object of the contract; with_seconds only for stdout */
 void plan_json(const struct plan *p, bool with_seconds, struct strbuf *out);
+/* its beginning, without a brace behind it: what follows from the inputs and the decision alone */
+void plan_json_head(const struct plan *p, struct strbuf *out);
+
+/* Where two JSON values differ: the key ("decision.nodes[0][1]"), what is there and what is wanted instead; NULL for what is
+ * missing on that side. */
+typedef void plan_json_report(void *context, const char *key, const char *is, const char *wanted);
+struct json_t;
+void plan_json_compare(const struct json_t *is, const struct json_t *wanted, const char *key, plan_json_report *report,
+                       void *context);
+
+/* Every file of a plan's folder in the order in which they are written, MANIFEST last; bytes live until `take` returns. */
+typedef enum status plan_take(void *context, const struct plan_file *f, char *error, size_t error_size);
+enum status plan_each_file(const struct plan *p, plan_take *take, void *context, char *error, size_t error_size);
+#define PLAN_SCHEDULE "schedule.csv" /* of decisions that come with one: auto and file */
+/* The file of the folder that holds the i-th schedule wished for, which is one of a file: PLAN_SCHEDULE where there is no
+ * other wish, else a copy of its own. */
+char *plan_wished_file(struct arena *a, const struct plan *p, uint32_t i);
 
 /* Into a folder that is made, or replaces a plan that was there; with force anything that is there is moved aside. */
 enum status plan_write(const struct plan *p, const char *dir, bool force, char *error, size_t error_size);
 /* can it be written there, as far as one can tell before there is a plan? */
 enum status plan_may_write(const char *dir, bool force, char *error, size_t error_size);
 /* From the files alone: hashes first (a changed folder is STATUS_INPUT and names the file), then everything is parsed and
- * checked for structure.  The timeline is not part of the files; simulate again for it. */
+ * checked for structure; what plan.json says of inputs and decision must be what they are.  Its figures are not read: the
+ * timeline is made by simulation, what the search found by searching (plan_read.c). */
 enum status plan_read(struct arena *a, const char *dir, struct plan **p, char *error, size_t error_size);
 /* release the programs and ranks (malloc'ed); the rest lives in the arena */
 void plan_close(struct plan *p);

@@ -4,12 +4,20 @@
 
 #include "compiler/execute/exact.h"
 #include "compiler/execute/shrink.h"
+#include "compiler/inspect/verdict.h"
+#include "compiler/origin/origin.h"
 #include "compiler/support/strbuf.h"
 #include "compiler/support/units.h"
 
 #include <string.h>
 
-enum { ORDERS = 4 };
+/* Programs as they are, if a step has at most so many FLOPs and all arenas together so many bytes: the exact interpreter runs
+ * 10^9 FLOPs in about a second, and takes ten bytes for one of an arena.  Up to FEW_FLOPS there are ORDERS orders, above
+ * LEAST_ORDERS. */
+#define MOST_FLOPS 1e11
+#define FEW_FLOPS 2e9
+#define MOST_ARENA_BYTES ((uint64_t)256 << 20)
+enum { ORDERS = 4, LEAST_ORDERS = 2 };
 
 static const char *job_text(struct arena *a, const struct job *job)
 {
@@ -23,17 +31,28 @@ static const char *job_text(struct arena *a, const struct job *job)
                         (unsigned long long)job->train.sequence);
 }
 
-static void execute_exactly(struct arena *a, const struct plan *p, const struct plan *one,
-                            struct execution *e)
+static void progress(const struct execute_options *o, const char *what)
 {
+    if (o->progress)
+        fprintf(stderr, "\r\033[K%s", what);
+}
+
+/* orders: adversarial but for the first of many */
+static void execute_exactly(struct arena *a, const struct plan *p, const struct plan *one, uint32_t orders,
+                            const struct execute_options *o, struct execution *e)
+{
+    progress(o, "executing one rank");
     const struct exact_truth *truth = exact_truth(a, one, &e->exact);
-    for (uint64_t seed = 0; truth && seed < ORDERS && !e->exact; seed++) {
-        struct exact_result r = exact_compare(a, p, truth, seed);
+    uint64_t first = orders < ORDERS ? 1 : 0;
+    for (uint64_t i = 0; truth && i < orders && !e->exact; i++) {
+        progress(o, arena_printf(a, "executing all ranks, order %u of %u", (unsigned)i + 1, orders));
+        struct exact_result r = exact_compare(a, p, truth, first + i);
         e->exact = r.why;
         e->numbers += r.elements;
         e->ninsns += r.ninsns;
         e->orders++;
     }
+    progress(o, "");
 }
 
 /* the cluster, but for GPUs' kernels, which need not have room here */
@@ -49,8 +68,8 @@ static struct topo *without_kernels(struct arena *a, const struct topo *from)
     return t;
 }
 
-static enum status execute_small(struct arena *a, const struct plan *p, struct shrunk *s, struct execution *e,
-                                 char *error, size_t error_size)
+static enum status execute_small(struct arena *a, const struct plan *p, struct shrunk *s, const struct execute_options *o,
+                                 struct execution *e, char *error, size_t error_size)
 {
     const char *why = "";
     struct topo *topo = without_kernels(a, p->topo);
@@ -62,8 +81,8 @@ static enum status execute_small(struct arena *a, const struct plan *p, struct s
     if (one) {
         const struct verdict *v = verify_plan(a, small, true);
         e->verified = v->nviolations ? v->violations[0].message : NULL;
-        execute_exactly(a, small, one, e);
-        st = execute_real(a, small, one, e, error, error_size);
+        execute_exactly(a, small, one, ORDERS, o, e);
+        st = execute_real(a, NULL, small, one, e, error, error_size);
         plan_close(one);
     } else {
         snprintf(error, error_size, "the plan at small dimensions (%s): %s", e->decision, why);
@@ -74,74 +93,150 @@ static enum status execute_small(struct arena *a, const struct plan *p, struct s
     return st;
 }
 
-enum status execute_plan(struct arena *a, const struct plan *p, struct execution *e, char *error,
-                         size_t error_size)
+/* Can the folder's programs be interpreted as they are?  With less room for experts' rows than all that can come, random
+ * numbers for scores would overflow it. */
+static bool runs_as_it_is(const struct plan *p)
+{
+    uint64_t bytes = 0;
+    for (uint32_t r = 0; r < p->ranks->nranks; r++) {
+        const struct program *t = p->train[p->ranks->ranks[r].role], *v = p->eval[p->ranks->ranks[r].role];
+        uint64_t most = t->arena_bytes > v->arena_bytes ? t->arena_bytes : v->arena_bytes;
+        bytes += most < MOST_ARENA_BYTES ? most : MOST_ARENA_BYTES;
+    }
+    return p->ranks->nranks <= SHRINK_MOST_RANKS && bytes <= MOST_ARENA_BYTES && !(p->decision.room > 0) &&
+           model_flops(&p->job->model, p->job->train.sequence, p->job->train.batch) <= MOST_FLOPS;
+}
+
+static enum status execute_programs(struct arena *a, const char *dir, const struct plan *p, const struct execute_options *o,
+                                    struct execution *e, char *error, size_t error_size)
 {
     const char *why = "";
-    *e = (struct execution){0};
+    struct topo *topo = without_kernels(a, p->topo);
+    struct decision alone = decision_single();
+    alone.microbatches = (uint32_t)p->job->train.batch;
+    alone.type = p->decision.type;
+    struct plan *one = NULL;
+    if (decision_place(a, topo, &alone, &why)) {
+        decision_cut(a, &alone, p->job->model.nlayers, NULL, 0, 0);
+        one = compile_decision(a, p->job, topo, &alone, &(struct compile_options){0}, &why);
+    }
+    if (!one) {
+        snprintf(error, error_size, "one rank of the job: %s", why);
+        return STATUS_BUG;
+    }
+    double flops = model_flops(&p->job->model, p->job->train.sequence, p->job->train.batch);
+    e->what = EXECUTED_PROGRAMS;
+    execute_exactly(a, p, one, flops > FEW_FLOPS ? LEAST_ORDERS : ORDERS, o, e);
+    enum status st = STATUS_OK;
+    if (!e->verified && !e->exact) /* programs that wait for each other in vain would do so for ever */
+        st = execute_real(a, dir, p, one, e, error, error_size);
+    plan_close(one);
+    return st;
+}
+
+enum status execute_plan(struct arena *a, const char *dir, const struct plan *p, const struct execute_options *o,
+                         struct execution *e, char *error, size_t error_size)
+{
+    const char *why = "";
+    const struct verdict *v = verify_plan(a, p, o->full);
+    *e = (struct execution){.origin = origin_check(a, p), .verified = v->nviolations ? v->violations[0].message : NULL};
+    e->decision = decision_text(a, p->job, &p->decision);
+    e->job = job_text(a, p->job);
+    if (runs_as_it_is(p))
+        return execute_programs(a, dir, p, o, e, error, error_size);
+    if (e->verified || e->origin->ndifferences)
+        return STATUS_OK;
     struct shrunk *s = shrink_plan(a, p, &why);
     if (!s) {
         snprintf(error, error_size, "the plan cannot be executed at small dimensions: %s", why);
         return STATUS_NO_PLAN;
     }
+    e->what = EXECUTED_SHRUNK;
     e->decision = decision_text(a, &s->job, &s->decision);
     e->job = job_text(a, &s->job);
-    return execute_small(a, p, s, e, error, error_size);
+    return execute_small(a, p, s, o, e, error, error_size);
 }
 
 bool execution_equal(const struct execution *e)
 {
-    return !e->verified && !e->exact && !e->real;
+    return e->what != EXECUTED_NOTHING && !e->verified && !e->exact && !e->real && !e->origin->ndifferences;
+}
+
+static void print_what(const struct execution *e, FILE *out)
+{
+    switch (e->what) {
+    case EXECUTED_PROGRAMS:
+        fprintf(out, "executed   the folder's programs: %s\n           %s\n", e->decision, e->job);
+        break;
+    case EXECUTED_SHRUNK:
+        fprintf(out,
+                "executed   the same decision at small dimensions: %s\n           %s\n"
+                "           the folder's programs are byte for byte what it compiles to at full size\n",
+                e->decision, e->job);
+        break;
+    case EXECUTED_NOTHING:
+        fprintf(out, "executed   nothing: the folder's programs are too large, and those of its decision at small\n"
+                     "           dimensions would not speak for them\n");
+        break;
+    }
 }
 
 void execution_print(const struct execution *e, FILE *out)
 {
-    fprintf(out, "executed   %s\n           %s\n", e->decision, e->job);
+    print_what(e, out);
     if (e->verified)
         fprintf(out, "verified   NO: %s\n", e->verified);
     else
         fprintf(out, "verified   yes\n");
-    if (e->exact)
+    if (e->what != EXECUTED_NOTHING && e->exact)
         fprintf(out, "exact      DIFFERS from one rank: %s\n", e->exact);
-    else
+    else if (e->what != EXECUTED_NOTHING)
         fprintf(out, "exact      equals one rank modulo 2^61 - 1 in %u orders: %s numbers, %s instructions\n",
                 e->orders, units_show_commas(e->numbers).s, units_show_commas(e->ninsns).s);
     if (e->real)
         fprintf(out, "real       DIFFERS from one rank: %s\n", e->real);
-    else
+    else if (e->steps)
         fprintf(
             out,
             "real       equals one rank in %u steps of llmrun: loss within %.1e, gradient norm within %.1e\n",
             e->steps, e->loss_error, e->norm_error);
+    else if (e->what != EXECUTED_NOTHING)
+        fprintf(out, "real       not run\n");
+    origin_print(e->origin, out);
 }
 
-static void why_json(struct strbuf *b, const char *why)
+static void text_json(struct strbuf *b, const char *key, const char *text)
 {
-    strbuf_text(b, ", \"why\": ");
-    if (why)
-        strbuf_json_string(b, why);
+    strbuf_printf(b, ", \"%s\": ", key);
+    if (text)
+        strbuf_json_string(b, text);
     else
         strbuf_text(b, "null");
 }
 
 void execution_json(const struct execution *e, FILE *out)
 {
+    static const char *const words[] = {[EXECUTED_NOTHING] = NULL, [EXECUTED_PROGRAMS] = "programs", [EXECUTED_SHRUNK] = "shrunk"};
+    bool ran = e->what != EXECUTED_NOTHING;
     struct strbuf b = {0};
-    strbuf_printf(&b, "{\"schema\": 1, \"equal\": %s, \"shrunk\": ", execution_equal(e) ? "true" : "false");
-    strbuf_json_string(&b, e->decision);
-    strbuf_text(&b, ", \"job\": ");
-    strbuf_json_string(&b, e->job);
+    strbuf_printf(&b, "{\"schema\": 1, \"equal\": %s", execution_equal(e) ? "true" : "false");
+    text_json(&b, "executed", words[e->what]);
+    text_json(&b, "decision", e->decision);
+    text_json(&b, "shrunk", e->what == EXECUTED_SHRUNK ? e->decision : NULL);
+    text_json(&b, "job", e->job);
     strbuf_printf(&b,
                   ", \"verified\": %s, \"exact\": {\"equal\": %s, \"orders\": %u, \"numbers\": %llu, "
                   "\"instructions\": %llu",
-                  e->verified ? "false" : "true", e->exact ? "false" : "true", e->orders,
+                  e->verified ? "false" : "true", ran && !e->exact ? "true" : "false", e->orders,
                   (unsigned long long)e->numbers, (unsigned long long)e->ninsns);
-    why_json(&b, e->exact);
+    text_json(&b, "why", e->exact);
     strbuf_printf(&b,
                   "}, \"real\": {\"equal\": %s, \"steps\": %u, \"loss_error\": %.3g, \"norm_error\": %.3g",
-                  e->real ? "false" : "true", e->steps, e->loss_error, e->norm_error);
-    why_json(&b, e->real);
-    strbuf_text(&b, "}}\n");
+                  e->steps && !e->real ? "true" : "false", e->steps, e->loss_error, e->norm_error);
+    text_json(&b, "why", e->real);
+    strbuf_char(&b, '}');
+    origin_json(e->origin, &b);
+    strbuf_text(&b, "}\n");
     fputs(b.text, out);
     strbuf_free(&b);
 }

@@ -1,7 +1,7 @@
-/* Real kernels: both plans are written into a temporary folder and trained by the llmrun that lies beside
- * this program, one process per rank; their logs are compared as tests do.  In 16 and 8 bits layouts round at
- * different places, so the bounds are those of rounding: of later steps only losses are bounded, since where
- * the loss is steep a little aside the gradient is another. */
+/* Real kernels: the plan in its own folder, or written into a temporary one as the one rank's is, trained by the
+ * llmrun that lies beside this program, one process per rank; their logs are compared as tests do.  In 16 and 8
+ * bits layouts round at different places, so the bounds are those of rounding: of later steps only losses are
+ * bounded, since where the loss is steep a little aside the gradient is another. */
 
 #include "compiler/execute/execute.h"
 
@@ -103,19 +103,19 @@ static bool has_experts(const struct job *job)
     return false;
 }
 
-/* NULL, or why it did not train (in the arena).  Tokens go to the experts that the first run has chosen: where two are nearly
- * equal rounding decides, and a layout rounds in its own way. */
-static const char *train(struct arena *a, const struct plan *p, const char *llmrun, const char *folder,
+/* Of the plan's own folder, or of a copy; NULL, or why it did not train (in the arena).  Tokens go to the experts that the
+ * first run has chosen: where two are nearly equal rounding decides, and a layout rounds in its own way. */
+static const char *train(struct arena *a, const struct plan *p, const char *dir, const char *llmrun, const char *folder,
                          const char *name, bool first, struct figures *out)
 {
-    char plan[ROOM], data[ROOM], log[ROOM], said[ROOM], routing[ROOM], error[512], text[400] = "";
+    char data[ROOM], log[ROOM], said[ROOM], routing[ROOM], error[512], text[400] = "";
+    const char *plan = dir ? dir : arena_printf(a, "%s/%s", folder, name);
     const char *option = !has_experts(p->job) ? NULL : first ? "--routing-save" : "--routing";
-    snprintf(plan, sizeof plan, "%s/%s", folder, name);
     snprintf(data, sizeof data, "%s/tokens", folder);
     snprintf(log, sizeof log, "%s/%s.log", folder, name);
     snprintf(said, sizeof said, "%s/%s.said", folder, name);
     snprintf(routing, sizeof routing, "%s/routing", folder);
-    if (plan_write(p, plan, true, error, sizeof error) != STATUS_OK)
+    if (!dir && plan_write(p, plan, true, error, sizeof error) != STATUS_OK)
         return arena_strdup(a, error);
     int code = spawn(llmrun, plan, data, log, said, option, routing);
     read_log(log, out);
@@ -164,7 +164,7 @@ static void remove_folder(const char *folder)
         continue;
 }
 
-enum status execute_real(struct arena *a, const struct plan *p, const struct plan *one, struct execution *e,
+enum status execute_real(struct arena *a, const char *dir, const struct plan *p, const struct plan *one, struct execution *e,
                          char *error, size_t error_size)
 {
     char llmrun[ROOM + 16], folder[300], data[ROOM];
@@ -181,9 +181,9 @@ enum status execute_real(struct arena *a, const struct plan *p, const struct pla
     snprintf(data, sizeof data, "%s/tokens", folder);
     enum status st = write_tokens(data, p->job, error, error_size);
     if (st == STATUS_OK) {
-        e->real = train(a, one, llmrun, folder, "one", true, &single);
+        e->real = train(a, one, NULL, llmrun, folder, "one", true, &single);
         if (!e->real)
-            e->real = train(a, p, llmrun, folder, "many", false, &many);
+            e->real = train(a, p, dir, llmrun, folder, "many", false, &many);
         if (!e->real)
             compare(a, p->job, &many, &single, e);
     }

@@ -6,7 +6,17 @@
 
 #include <inttypes.h>
 
-void verdict_print(const struct verdict *v, FILE *out)
+void origin_print(const struct origin *o, FILE *out)
+{
+    for (uint32_t i = 0; i < o->ndifferences; i++) {
+        const struct difference *x = &o->differences[i];
+        fprintf(out, "origin%s%s: %s\n", x->file ? ", " : "", x->file ? x->file : "", x->message);
+    }
+    if (!o->ndifferences)
+        fprintf(out, "origin holds: model.llm, cluster.xml and the overrides give this plan, %u files to the byte\n", o->nfiles);
+}
+
+void verdict_print(const struct verdict *v, const struct origin *o, FILE *out)
 {
     for (uint32_t i = 0; i < v->nviolations; i++) {
         const struct violation *x = &v->violations[i];
@@ -16,6 +26,8 @@ void verdict_print(const struct verdict *v, FILE *out)
     if (!v->nviolations)
         fprintf(out, "properties 1-8 hold: %" PRIu64 " instructions, %" PRIu64 " ranks%s\n", v->checked_insns,
                 v->checked_ranks, v->certificate ? ", one global order of communication" : "");
+    if (o)
+        origin_print(o, out);
 }
 
 static void number_or_null(struct strbuf *b, const char *key, uint32_t v)
@@ -26,13 +38,44 @@ static void number_or_null(struct strbuf *b, const char *key, uint32_t v)
         strbuf_printf(b, "\"%s\": %u, ", key, v);
 }
 
-void verdict_json(const struct verdict *v, FILE *out)
+static void text_or_null(struct strbuf *b, const char *key, const char *text)
+{
+    strbuf_printf(b, "\"%s\": ", key);
+    if (text)
+        strbuf_json_string(b, text);
+    else
+        strbuf_text(b, "null");
+    strbuf_text(b, ", ");
+}
+
+void origin_json(const struct origin *o, struct strbuf *b)
+{
+    strbuf_printf(b, ", \"origin\": {\"holds\": %s, ", o->ndifferences ? "false" : "true");
+    text_or_null(b, "compiler", o->version);
+    strbuf_printf(b, "\"files\": %u, \"differences\": [", o->nfiles);
+    for (uint32_t i = 0; i < o->ndifferences; i++) {
+        const struct difference *x = &o->differences[i];
+        strbuf_printf(b, "%s\n {", i ? "," : "");
+        text_or_null(b, "file", x->file);
+        text_or_null(b, "key", x->key);
+        number_or_null(b, "role", x->role);
+        strbuf_printf(b, "\"evaluation\": %s, ", x->evaluation ? "true" : "false");
+        number_or_null(b, "instruction", x->instruction);
+        strbuf_text(b, "\"message\": ");
+        strbuf_json_string(b, x->message);
+        strbuf_char(b, '}');
+    }
+    strbuf_text(b, "]}");
+}
+
+void verdict_json(const struct verdict *v, const struct origin *o, FILE *out)
 {
     struct strbuf b = {0};
+    bool holds = !v->nviolations && !(o && o->ndifferences);
     strbuf_printf(&b,
                   "{\"schema\": 1, \"holds\": %s, \"certificate\": %s, \"instructions\": %" PRIu64
                   ", \"ranks\": %" PRIu64 ", \"violations\": [",
-                  v->nviolations ? "false" : "true", v->certificate ? "true" : "false", v->checked_insns,
+                  holds ? "true" : "false", v->certificate ? "true" : "false", v->checked_insns,
                   v->checked_ranks);
     for (uint32_t i = 0; i < v->nviolations; i++) {
         const struct violation *x = &v->violations[i];
@@ -44,7 +87,10 @@ void verdict_json(const struct verdict *v, FILE *out)
         strbuf_json_string(&b, x->message);
         strbuf_char(&b, '}');
     }
-    strbuf_text(&b, "]}\n");
+    strbuf_char(&b, ']');
+    if (o)
+        origin_json(o, &b);
+    strbuf_text(&b, "}\n");
     fputs(b.text, out);
     strbuf_free(&b);
 }

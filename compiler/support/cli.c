@@ -26,9 +26,17 @@ static const char show_more[] =
     "and --stage choose one of the programs; --code shows the first if neither does. Drawings are as wide\n"
     "as the terminal, else as COLUMNS says, else 100 columns; NO_COLOR and TERM=dumb are obeyed.\n";
 static const char check_more[] =
-    "The eight properties: structure, matching, no deadlock, no race, defined, memory, conservation,\n"
-    "placement. --execute runs the plan's structure at small dimensions as well, modulo a prime and with\n"
-    "llmrun, against one rank. Exit code 1 if a property fails, 3 if the folder was changed.\n";
+    "The eight properties of the programs: structure, matching, no deadlock, no race, defined, memory,\n"
+    "conservation, placement. And their origin: the plan is made once more of DIR's model.llm, cluster.xml,\n"
+    "overrides and bounds of the search, and every file must be the same to the byte; what differs is named\n"
+    "by key, instruction or line. That takes as long as planning did; a folder of another version of llmc\n"
+    "is refused.\n"
+    "--execute also runs the plan against one rank of the same job, modulo a prime in several orders and with\n"
+    "llmrun: the folder's own programs, if they are for at most 16 ranks and 10^11 FLOPs a step, which takes\n"
+    "minutes; else the same decision at small dimensions, if the folder's programs are what it compiles to.\n"
+    "It says which of the two it was.\n"
+    "Exit code 1 if a property, the origin or a comparison fails, 3 if the folder was changed or contradicts\n"
+    "its inputs.\n";
 static const char estimate_more[] =
     "Prints the best plans by the cost model, whether or not they can be emitted yet, the first one "
     "itemised.\n"
@@ -98,7 +106,7 @@ static const struct option_row rows[] = {
     {"force", 0, FLAG, AT(force), NULL, "where DIR holds more than a plan, move it aside first"},
     {"all", 0, FLAG, AT(all), NULL, "everything, not one screen"},
     {"full", 0, FLAG, AT(full), NULL, "unfold all ranks instead of proving by roles"},
-    {"execute", 0, FLAG, AT(execute), NULL, "run its structure at small dimensions against one rank"},
+    {"execute", 0, FLAG, AT(execute), NULL, "run it, or its decision at small dimensions, against one rank"},
     {"memory", 0, FLAG, AT(memory), NULL, "bytes by kind, over time"},
     {"traffic", 0, FLAG, AT(traffic), NULL, "bytes by group and network level"},
     {"timeline", 0, FLAG, AT(timeline), NULL, "the step drawn in the terminal"},

@@ -284,7 +284,7 @@ static void test_json(void)
         {"$L explain $D/p --json", "schema; model; profile; feasible; chosen: decision; time: step_time_s items; memory: items; "
          "runners_up; sensitivity; jitter; changes; search: branches_removed budget spent gap", 0, false},
         {"$L explain $M $C --set memory=16MiB --json", "schema; feasible; changes; search: branches_removed", 1, false},
-        {"$L check $D/p --json", "schema; holds; certificate; violations", 0, false},
+        {"$L check $D/p --json", "schema; holds; certificate; violations; origin: holds compiler files differences", 0, false},
         {"$L show $D/p --json", CONTRACT, 0, false},
         {"$L show $D/p --memory --json", "schema; roles", 0, false},
         {"$L show $D/p --traffic --json", "schema; traffic", 0, false},

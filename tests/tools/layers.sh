@@ -10,7 +10,7 @@ grep -rn --include='*.[ch]' -E '^[[:space:]]*#[[:space:]]*include' kernels runti
 BEGIN {
     n = split("runtime/status.h runtime/file. runtime/hash. runtime/isa. runtime/data. runtime/routing. kernels/kernels.h runtime/workspace. runtime/cuda_api. kernels/ runtime/ compiler/support/ compiler/topology/ " \
               "compiler/profile/ compiler/model/ compiler/cost/ compiler/schedule/ compiler/simulate/ compiler/emit/plan.h compiler/lower/ " \
-              "compiler/place/ compiler/verify/ compiler/search/ compiler/emit/ compiler/inspect/ compiler/llmc.h compiler/fit. compiler/llmc.c compiler/execute/ compiler/command/ compiler/", order, " ")
+              "compiler/place/ compiler/verify/ compiler/search/ compiler/emit/ compiler/inspect/ compiler/llmc.h compiler/fit. compiler/llmc.c compiler/origin/ compiler/execute/ compiler/command/ compiler/", order, " ")
 }
 function rank(path,    i) {
     for (i = 1; i <= n; i++)
