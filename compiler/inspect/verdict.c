@@ -12,6 +12,8 @@ void origin_print(const struct origin *o, FILE *out)
         const struct difference *x = &o->differences[i];
         fprintf(out, "origin%s%s: %s\n", x->file ? ", " : "", x->file ? x->file : "", x->message);
     }
+    if (o->ndifferences && o->differences[0].file)
+        fprintf(out, "origin: if nobody changed a file, another build of llmc made this folder: make the plan again\n");
     if (!o->ndifferences)
         fprintf(out, "origin holds: model.llm, cluster.xml and the overrides give this plan, %u files to the byte\n", o->nfiles);
 }
