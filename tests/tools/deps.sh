@@ -1,6 +1,6 @@
 #!/bin/sh
 # Finds out what the build and its tests need and this machine lacks; as root on Debian installs that, else names it.
-#   deps.sh           gcc, g++, flex, bison, libraries: what `make` and `make check` need
+#   deps.sh           gcc, g++, flex, bison, python3, libraries: what `make` and `make check` need
 #   deps.sh --clang   also clang and its sanitizer and fuzzer runtimes, for `make CC=clang` and `make fuzz`
 #   deps.sh --check   installs nothing
 # Says what it does, asks nothing.  Exit 4 where something is missing and could not be installed.
@@ -26,6 +26,7 @@ find_missing() {
     header stdio.h || echo libc6-dev
     has make || echo make
     has objdump || echo binutils
+    has python3 || echo python3
     has flex || echo flex
     has bison || echo bison
     has pkg-config || echo pkg-config
