@@ -6,11 +6,11 @@ usage: accuracy.py [--build DIR] [--measured DIR] [--work DIR] [--rows SOURCE] [
 
 Scored are rows whose source prints a speed (or figures and the formula that lead to it), of the newest release of their
 configuration.  Ranking takes every row with a speed.  Rows off by more than a quarter are listed: those with a cause that can
-be checked (measured/quirks.json) and the others, which count against a goal.  --readme: only the table of figures, and whether
-the file has each of its lines.  Exit status 1 if a goal, or a line, is missed.
+be checked (measured/quirks.json) and the others, which count against a goal.  --readme: only whether that file has every line of
+figures and counts.  Exit status 1 if a goal, or a line, is missed.
 """
 import collections, copy, json, math, statistics, sys
-import inputs, parameters, rows
+import inputs, memory, parameters, rows
 from rows import Predictor, SINGLE, quantile
 
 LEVELS = (("printed", "from the configuration that the source prints"), ("stack", "with what its software stack is known to do"),
@@ -41,41 +41,47 @@ def table(title, runs):
     print("%-33s %5d %10s %10s" % ("all", len(a), percent(statistics.median(a)), percent(quantile(a, 0.9))))
 
 
-def counted(title, reasons):
-    print("%s: %d" % (title, sum(reasons.values())))
-    for why, n in reasons.most_common():
-        print("  %5d  %s" % (n, why))
+def reasons(of):
+    return sum(of.values()), "; ".join("%d %s" % (n, why) for why, n in of.most_common())
+
+
+def count_lines(runs):
+    """which rows are used, and why not the others; README.md repeats these lines"""
+    published = [r for r in runs if r.family != SINGLE]
+    scored = scored_of(published)
+    formula = "from printed FLOP/s by the source's own formula"
+    basis = collections.Counter("printed" if r.basis == "printed" else formula for r in scored)
+    not_scored = collections.Counter(r.not_scored() for r in published if not r.left_out and r.not_scored())
+    left_out = collections.Counter(r.left_out for r in published if r.left_out)
+    tables = (("scored", basis), ("predicted, not scored", not_scored), ("left out", left_out))
+    return ["| %s | %d | %s |" % (title, *reasons(of)) for title, of in tables]
 
 
 def used(runs):
-    """which rows, and why not the others"""
-    published = [r for r in runs if r.family != SINGLE]
-    print("published runs: %d, and %d on one node of vTrain's cluster, which are not scored" % (len(published), len(runs) - len(published)))
-    counted("left out", collections.Counter(r.left_out for r in published if r.left_out))
-    predicted = [r for r in published if not r.left_out]
-    counted("predicted, not scored", collections.Counter(r.not_scored() for r in predicted if r.not_scored()))
-    scored = [r for r in predicted if not r.not_scored()]
-    print("scored: %d; %d speeds printed, %d from printed FLOP/s by the source's own formula" % (
-        len(scored), sum(r.basis == "printed" for r in scored), sum(r.basis == "formula" for r in scored)))
-    print("known beyond the printed configuration: %s" % "; ".join(
-        "%s of %d scored rows" % (name, sum(f(r) for r in scored)) for name, f in (
-            ("words of the stack", lambda r: bool(r.stack["words"])), ("cited facts", lambda r: bool(r.facts)))))
+    single = sum(r.family == SINGLE for r in runs)
+    print("published runs: %d, and %d on one node of vTrain's cluster, which are not scored" % (len(runs) - single, single))
+    print("| rows | number | of these |\n|---|---|---|\n" + "\n".join(count_lines(runs)))
+    scored = scored_of(runs)
+    print("known beyond the printed configuration: words of the stack of %d scored rows; cited facts of %d" % (
+        sum(bool(r.stack["words"]) for r in scored), sum(bool(r.facts) for r in scored)))
     for fact in rows.listed("facts"):
         n = sum(any(f["key"] == fact["key"] for f in r.facts) for r in runs if not r.left_out)
-        print("  %5d  %s: %s%s" % (n, fact["key"], fact["says"], " (inferred; none of these rows is scored)" if fact.get("inferred") else ""))
+        how = " (inferred; none of these rows is scored)" if fact.get("inferred") else ""
+        print("  %5d  %s: %s%s" % (n, fact["key"], fact["says"], how))
+    nearest = [r for r in scored if r.stack.get("nearest")]
+    print("  %5d  scored rows of stacks without a profile of their own, predicted by the nearest and not fitted" % len(nearest))
 
 
 def figures(runs, by_level):
-    """the table that README.md repeats: (text, runs)"""
-    scored = scored_of(runs)
-    found = [(text, by_level[level]) for level, text in LEVELS]
-    now = by_level["cited"]
-    return found + [
-        ("the same without rows whose error has a checkable cause (`quirks.json`)", [e for r, e in zip(scored, now) if not r.quirk()]),
-        ("only rows whose source prints layout and microbatch", [e for r, e in zip(scored, now) if r.complete()]),
-        ("only the others: the search fills in what is missing", [e for r, e in zip(scored, now) if not r.complete()]),
-        ("dense models", [e for r, e in zip(scored, now) if not r.model["experts"]]),
-        ("models with experts", [e for r, e in zip(scored, now) if r.model["experts"]])]
+    """(text, errors) for the table that README.md repeats"""
+    scored, now = scored_of(runs), by_level["cited"]
+    which = lambda test: [e for r, e in zip(scored, now) if test(r)]
+    return [(text, by_level[level]) for level, text in LEVELS] + [
+        ("the same without rows whose error has a cause that can be checked (`quirks.json`)", which(lambda r: not r.quirk())),
+        ("only rows whose source prints layout and microbatch", which(lambda r: r.complete())),
+        ("only the others: the search fills in what is missing", which(lambda r: not r.complete())),
+        ("dense models", which(lambda r: not r.model["experts"])),
+        ("models with experts", which(lambda r: r.model["experts"]))]
 
 
 def figure_lines(found):
@@ -83,8 +89,9 @@ def figure_lines(found):
     for text, errors_ in found:
         a = [abs(e) for e in errors_ if e is not None]
         no_plan = sum(e is None for e in errors_)
-        lines.append("| %s | %d%s | %.1f %% | %.1f %% | %d |" % (text, len(a), " (%d more fit no plan)" % no_plan if no_plan else "",
-                     100 * statistics.median(a), 100 * quantile(a, 0.9), sum(x > 0.25 for x in a)))
+        more = " (%d more fit no plan)" % no_plan if no_plan else ""
+        lines.append("| %s | %d%s | %.1f %% | %.1f %% | %d |" % (text, len(a), more, 100 * statistics.median(a),
+                                                               100 * quantile(a, 0.9), sum(x > 0.25 for x in a)))
     return lines
 
 
@@ -119,7 +126,8 @@ def far_off(runs):
     """rows beyond 25 %, those with a checkable cause apart; the number of the others"""
     far = [r for r in runs if r.error() is not None and abs(math.exp(r.error()) - 1) > 0.25]
     caused = [r for r in far if r.quirk()]
-    print("\nrows off by more than 25 %%: %d; with a cause that can be checked: %d, without: %d" % (len(far), len(caused), len(far) - len(caused)))
+    print("\nrows off by more than 25 %%: %d; with a cause that can be checked: %d, without: %d" % (
+        len(far), len(caused), len(far) - len(caused)))
     for q in rows.listed("quirks"):
         n = sum(r.quirk() is not None and r.quirk()["key"] == q["key"] for r in runs)
         print("  %s (%d rows listed, %d scored): %s\n      %s%s" % (q["key"], len(q["rows"]), n, q["why"], q["source"],
@@ -199,14 +207,20 @@ def arguments():
     return a.parse_args()
 
 
-def check_readme(path, lines):
-    """are the figures that the file claims these?"""
-    with open(path) as f:
+def check_readme(o, runs):
+    """are the figures that the file claims these, and was every input accepted?"""
+    by_level = predict_levels(o, runs)
+    pairs, _ = memory.compared(runs)
+    lines = count_lines(runs) + figure_lines(figures(runs, by_level)) + memory.summary(pairs) + parameters.lines(runs)
+    with open(o.readme) as f:
         claimed = set(f.read().splitlines())
     missing = [line for line in lines if line not in claimed]
     for line in missing:
-        print("%s lacks the line: %s" % (path, line))
-    return 1 if missing else 0
+        print("%s lacks the line: %s" % (o.readme, line))
+    refused = [r.id for r in runs if r.status == 3]
+    for name in refused:
+        print("the compiler refuses the input of " + name)
+    return 1 if missing or refused else 0
 
 
 def judge(goals, counts):
@@ -223,7 +237,7 @@ def main():
     runs = rows.read_runs(o.measured)
     if o.readme:
         runs = [r for r in runs if r.family != SINGLE]
-        return check_readme(o.readme, figure_lines(figures(runs, predict_levels(o, runs))))
+        return check_readme(o, runs)
     by_level = predict_levels(o, runs)
     predicted = [r for r in runs if r.status is not None]
     if o.rows:

@@ -159,8 +159,8 @@ static void grouped_gemm(struct bench *b, const struct cost *c, const struct tab
            k = table_number(row, "k");
     double predicted =
         cost_grouped_matmul_s(&own, product, (uint64_t)groups, m, (uint64_t)n, (uint64_t)k, DTYPE_BF16);
-    add(b, "grouped_gemm", table_word(row, "gpu"), 2 * groups * m * n * k / table_number(row, "tflops") * 1e-12,
-        predicted,
+    add(b, "grouped_gemm", table_word(row, "gpu"),
+        2 * groups * m * n * k / table_number(row, "tflops") * 1e-12, predicted,
         arena_printf(b->a, "%s groups=%g m=%g n=%g k=%g %s", stage, groups, m, n, k,
                      table_word(row, "grads")));
 }
@@ -222,7 +222,8 @@ static const struct {
     void (*price)(struct bench *b, const struct cost *c, const struct table_line *row);
 } kinds[] = {
     {"gemm", gemm},   {"gemm_peak", gemm_peak}, {"grouped_gemm", grouped_gemm},
-    {"sdp_fwd", sdp}, {"sdp_bwd", sdp},         {"flash_attention", flash},         {"mla", mla},
+    {"sdp_fwd", sdp}, {"sdp_bwd", sdp},         {"flash_attention", flash},
+    {"mla", mla},
 };
 
 static int by_group(const void *x, const void *y)
@@ -401,10 +402,12 @@ static void report_left_out(const struct bench *b)
             priced = priced || !strcmp(kinds[i].kind, b->lines[l].block->kind);
         other += !priced;
     }
-    printf("%u figures used, forward and backward of a line counted apart; lines left out: %u of devices that the catalogue lacks, "
+    printf("%u figures used, forward and backward of a line counted apart; lines left out: %u of devices "
+           "that the catalogue lacks, "
            "%u of FlashAttention-2 on Hopper, %u of other kinds (collectives: bench_comm)\n",
            b->nrows, b->unknown, b->older, other);
-    printf("%zu constants of the device table are fitted to these very rows (`fit`), so the errors are those of the fit\n",
+    printf("%zu constants of the device table are fitted to these very rows (`fit`), so the errors are those "
+           "of the fit\n",
            ARRAY_LEN(knobs));
 }
 

@@ -11,7 +11,8 @@ import json, os, re, sys
 
 # what a source calls a GPU, and the catalogue's name, memory as the driver reports it, memory bandwidth, dense TFLOP/s in 16 and
 # 8 bits (0: none), GB/s to the GPUs of its node one way
-GPUS = (("A100-SXM4-40GB", "A100-SXM-40GB 39.5GiB 1555GB/s 312 0 300"), ("H100-SXM 9", "H100-SXM-96GB-HBM2e 95GiB 2.4TB/s 989 1979 450"),
+GPUS = (("A100-SXM4-40GB", "A100-SXM-40GB 39.5GiB 1555GB/s 312 0 300"),
+        ("H100-SXM 9", "H100-SXM-96GB-HBM2e 95GiB 2.4TB/s 989 1979 450"),
         ("H100", "H100-SXM 79.6GiB 3.35TB/s 989 1979 450"), ("H200", "H200-SXM 140.4GiB 4.8TB/s 989 1979 450"),
         ("H800", "H800-SXM 79.6GiB 3.35TB/s 989 1979 200"), ("A800", "A800-SXM 79.6GiB 2039GB/s 312 0 200"),
         ("A100", "A100-SXM-80GB 79.6GiB 2039GB/s 312 0 300"), ("GB300", "GB300 277GiB 8TB/s 2500 5000 900"),
@@ -100,9 +101,9 @@ def attention(m):
 def model(row, models):
     m = row["model"]
     e = m.get("moe") or {}
-    experts = " ".join("%s=%s" % (name, short(e[k])) for name, k in (("experts", "experts"), ("active", "topk"), ("width", "expert_ffn"),
-                       ("shared_width", "shared"), ("dense", "dense_layers"), ("every", "interleave"), ("predict", "mtp"))
-                       if e.get(k))
+    named = (("experts", "experts"), ("active", "topk"), ("width", "expert_ffn"), ("shared_width", "shared"),
+             ("dense", "dense_layers"), ("every", "interleave"), ("predict", "mtp"))
+    experts = " ".join("%s=%s" % (name, short(e[k])) for name, k in named if e.get(k))
     if "GPT-OSS" in m["name"]: # biases and clamped activations, as its published configuration
         experts += " biased limit=7"
     router = next((v for k, v in ROUTERS.items() if e and k in m["name"]), None)
@@ -148,7 +149,8 @@ def plan(row):
         put("schedule", SCHEDULES.get(c.get("schedule")))
     put("layout", c.get("pp_layout"))
     for word, yes in (("overlap", True), ("never", False)):
-        put(word, ",".join(a for a in ("tp", "dp", "pp") if c.get(a + "_overlap") is not None and bool(c[a + "_overlap"]) == yes) or None)
+        said = [a for a in ("tp", "dp", "pp") if c.get(a + "_overlap") is not None and bool(c[a + "_overlap"]) == yes]
+        put(word, ",".join(said) or None)
     put("dispatcher", c.get("dispatcher") and c["dispatcher"].lower())
     if c.get("ep_overlap"):
         words.append("overlap_ep")
@@ -179,8 +181,9 @@ def tags(row):
 
 def dtype(row):
     said = row.get("dtype") or "-"
-    return {"mixed (fp16/bf16 not stated)": "mixed", "fp8 (TE delayed scaling) + bf16": "fp8-delayed", "fp8 (TE)": "fp8-te",
-            "fp8 (tensorwise current scaling)": "fp8-current", "float8 (linear) + bf16": "float8-linear"}.get(said, said.replace(" + ", "+").replace(" ", "-"))
+    names = {"mixed (fp16/bf16 not stated)": "mixed", "fp8 (TE delayed scaling) + bf16": "fp8-delayed", "fp8 (TE)": "fp8-te",
+             "fp8 (tensorwise current scaling)": "fp8-current", "float8 (linear) + bf16": "float8-linear"}
+    return names.get(said, said.replace(" + ", "+").replace(" ", "-"))
 
 
 def write(path, comment, columns, lines):
@@ -194,8 +197,8 @@ def runs(folder, out):
     machines, models, lines = Side(), Side(), []
     with open(os.path.join(folder, "runs.jsonl")) as f:
         for row in map(json.loads, f):
-            lines.append("\t".join((row["id"], row["family"], machine(row, machines), short(row["hardware"]["n_gpus"]), model(row, models),
-                                    short(row["model"]["seq"]), dtype(row), plan(row), measured(row), tags(row))))
+            lines.append("\t".join((row["id"], row["family"], machine(row, machines), short(row["hardware"]["n_gpus"]),
+                                    model(row, models), short(row["model"]["seq"]), dtype(row), plan(row), measured(row), tags(row))))
     write(os.path.join(out, "runs.tsv"), (
         "Published training runs, one a line; `-`: the source does not say.  Keys lead to sources.tsv, machines.tsv and models.tsv.",
         "plan: degrees and words as the source prints them; what it does not speak of is absent.",
@@ -205,8 +208,8 @@ def runs(folder, out):
     write(os.path.join(out, "machines.tsv"), (
         "Nodes of the runs.  memory: as the driver reports it; peak16, peak8: dense TFLOP/s; up: GB/s to the other GPUs of the node,",
         "one way.  nics: of a node, or one for each GPU; gbits: of one NIC; fabric: does the source state its network?"),
-        ("machine", "said", "gpu", "memory", "bandwidth", "peak16", "peak8", "up", "per_node", "scale_up", "nics", "gbits", "medium", "fabric"),
-        machines.lines())
+        ("machine", "said", "gpu", "memory", "bandwidth", "peak16", "peak8", "up", "per_node", "scale_up", "nics", "gbits", "medium",
+         "fabric"), machines.lines())
     write(os.path.join(out, "models.tsv"), ("Models of the runs; a shared expert's width is that of all shared ones together.",),
           ("model", "name", "layers", "width", "heads", "kv", "head", "ffn", "vocab", "mlp", "attention", "experts"), models.lines())
     return machines, models
@@ -218,8 +221,8 @@ def single(folder, out):
         for row in map(json.loads, f):
             m, c = row["model"], row["config"]
             assert (m["heads"], m["vocab"], m["seq"], c["cp"], row["dtype"], c["recompute"]) == (16, 50257, 1024, 1, "fp16", "full")
-            lines.append("\t".join(map(short, (row["id"].split("/")[1], row["hardware"]["n_gpus"], m["layers"], m["hidden"], c["tp"], c["pp"],
-                                               c["mbs"], c["gbs"], row["measured"]["step_time_s"]))))
+            lines.append("\t".join(map(short, (row["id"].split("/")[1], row["hardware"]["n_gpus"], m["layers"], m["hidden"], c["tp"],
+                                               c["pp"], c["mbs"], c["gbs"], row["measured"]["step_time_s"]))))
     write(os.path.join(out, "single_node.tsv"), (
         "vTrain's runs on one node of A100 (source vtrain): GPT of 16 heads, sequences of 1,024 tokens, vocabulary of 50,257, fp16,",
         "1F1B, activation checkpointing; dp is what tp and pp leave."),

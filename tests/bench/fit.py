@@ -7,16 +7,13 @@ Each profile is a handful of physical parameters (compiler/profile/profile.def).
 predicted over measured step time, every source weighing as the root of its number of rows, plus a penalty for leaving the prior
 (the parameter's own default here, in units of its spread), by Levenberg-Marquardt with finite differences.  With --leave-out the
 fit is repeated without each source, and its rows are predicted by the rest.  --out writes NAME.profile; without it nothing
-changes.  A fit looks at scored rows whose source prints layout and microbatch (elsewhere the search chooses, which is slow and
-no measure of the parameters), not at rows whose error has a checkable cause, and not at BLOOM's.  Needs numpy.
+changes.  Run.fitted() in rows.py says which rows a fit looks at.  Needs numpy.
 """
-import collections, json, math, os, sys
+import collections, math, os, sys
 import numpy
 import parameters, rows
 from rows import Predictor, SINGLE, quantile
 
-# BLOOM's source gives eight GPUs a node and four NVLinks a GPU, which no A100 board has: predicted, not fitted
-UNSEEN = {"bloom"}
 # of one repository or paper, or of one cluster: left out together
 TOGETHER = ({"vtrain", "vtrain-multi"}, {"sc21", "sc21-t2"}, {"mlm-jan21", "mlm-sep20"})
 # parameter: (prior, spread); what is not named here is not fitted
@@ -140,13 +137,12 @@ def main():
     p.run()
     left_out = []
     for profile in o.profile or list(PRIORS):
-        which = [i for i, r in enumerate(p.rows) if r.profile == profile and r.status != 3 and r.latest and r.complete() and not r.quirk()
-                 and r.family not in UNSEEN and (r.not_scored() is None or r.family == SINGLE)]
+        which = [i for i, r in enumerate(p.rows) if r.profile == profile and r.status != 3 and r.fitted()]
         start = Fit(p, profile, which, bounds)
-        first = start.x.copy()
         start.solve(o.rounds, o.verbose)
         start.errors(start.x)
-        print("%s: %d parameters fitted to %d rows: %s" % (profile, len(start.names), len(which), summary([p.rows[i] for i in which])))
+        found = summary([p.rows[i] for i in which])
+        print("%s: %d parameters fitted to %d rows: %s" % (profile, len(start.names), len(which), found))
         for n, v, b in zip(start.names, start.x, start.prior):
             print("    %-24s %-8.3g prior %.3g" % (n, v, b))
         if o.out:
@@ -158,8 +154,9 @@ def main():
         for family in sorted({p.rows[i].family for i in scored}):
             kin = next((t for t in TOGETHER if family in t), {family})
             fit = Fit(p, profile, [i for i in few if p.rows[i].family not in kin], bounds)
-            fit.x = start.x.copy() if len(fit.rows) == len(few) else fit.prior.copy() # nothing of what the left-out source taught
-            if len(fit.rows) < len(few):
+            fit.x = start.x.copy()
+            if len(fit.rows) < len(few): # from the priors: nothing that the left-out source taught
+                fit.x = fit.prior.copy()
                 fit.solve(o.rounds, False)
             fit.rows = [i for i in scored if p.rows[i].family == family] # with those that no fit looks at
             fit.errors(fit.x)
@@ -167,7 +164,8 @@ def main():
             left_out += [(abs(math.exp(r.error()) - 1), r.quirk()) for r in test if r.error() is not None]
             print("    without %-16s it is predicted with %s" % (family, summary(test)))
             sys.stdout.flush()
-    for title, e in (("all", [x for x, _ in left_out]), ("without rows whose error has a checkable cause", [x for x, q in left_out if not q])):
+    for title, test in (("all", lambda q: True), ("without rows whose error has a checkable cause", lambda q: not q)):
+        e = [x for x, q in left_out if test(q)]
         if e:
             print("left out, %s: n %d  median %.1f %%  p90 %.1f %%" % (title, len(e), 100 * quantile(e, 0.5), 100 * quantile(e, 0.9)))
 

@@ -19,7 +19,7 @@ class LeftOut(Exception):
 
 def need(value, name):
     if value is None:
-        raise LeftOut("the source does not give the " + name)
+        raise LeftOut("without the " + name)
     return value
 
 
@@ -40,17 +40,18 @@ class Words(dict):
 def cluster(run, words):
     m = run.machine
     if m["gpu"] is None:
-        raise LeftOut("no such GPU in the catalogue: %s" % m["said"])
+        raise LeftOut("on a GPU that the catalogue lacks")
     total, per = need(run.gpus, "number of GPUs"), int(m["per_node"] or 8)
     per = min(per, total)
     if total % per:
-        raise LeftOut("%d GPUs do not fill nodes of %d" % (total, per))
+        raise LeftOut("whose GPUs do not fill its nodes")
     nodes, span, kind, up = total // per, 1, m["scale_up"], m["up"]
     if kind.startswith("mesh:"):
         kind, up = kind.split(":")
     if kind == "nvl72": # jobs of whole 64s take 16 of a rack's 18 trays
         kind, span = "nvswitch", 18 if nodes % 18 == 0 else min(16, nodes)
-    peaks = "".join('\n      <peak dtype="%s" rate="%sTFLOP/s"/>' % (t, m[c]) for t, c in (("bf16", "peak16"), ("fp8", "peak8")) if m[c] != "0")
+    rates = [(t, m[c]) for t, c in (("bf16", "peak16"), ("fp8", "peak8")) if m[c] != "0"]
+    peaks = "".join('\n      <peak dtype="%s" rate="%sTFLOP/s"/>' % rate for rate in rates)
     return """<?xml version="1.0" encoding="UTF-8"?>
 <cluster version="1" name="measured">
   <node-type id="node" gpus="%d">
@@ -96,9 +97,12 @@ def layers_of(m, gpt):
         return [(layers, [layer(dense())])]
     width = int(need(experts.get("width"), "width of the experts"))
     shared = int(experts.get("shared_width", 0)) // width
-    moe = layer("            moe  %s(%s) {\n                experts %s\n                active  %s\n%s                router  %s\n            }" % (
-        kind, "%d%s" % (width, ", bias=yes, limit=%s" % experts["limit"] if "biased" in experts else ""), need(experts.get("experts"), "number of experts"), need(experts.get("active"), "number of active experts"),
-        "                shared  %d\n" % shared if shared else "", experts.get("router", "softmax(linear_bias=yes)" if "biased" in experts else "softmax").replace(",", ", ")), None)
+    biased = "biased" in experts
+    inside = ["experts %s" % need(experts.get("experts"), "number of experts"), "active  %s" % need(experts.get("active"), "experts per token")]
+    inside += ["shared  %d" % shared] if shared else []
+    inside.append("router  " + experts.get("router", "softmax(linear_bias=yes)" if biased else "softmax").replace(",", ", "))
+    moe = layer("            moe  %s(%d%s) {\n%s            }" % (kind, width, ", bias=yes, limit=%s" % experts["limit"] if biased else "",
+                "".join("                %s\n" % line for line in inside)))
     first = int(experts.get("dense", 0))
     found = [(first, [layer(dense())])] if first else []
     if experts.get("every") == "2":
@@ -112,7 +116,7 @@ def layers_of(m, gpt):
 def precision(run, words):
     said = run.dtype or "bf16"
     if "fp4" in said:
-        raise LeftOut("4-bit products are not in the language")
+        raise LeftOut("with 4-bit products, which the language lacks")
     kind = "fp8" if re.search("fp8|float8", said) else "fp16" if said.startswith("fp16") else "bf16"
     grads = words.get("grads") or words.get("grads." + kind) or "fp32"
     more = "".join(", %s=%s" % (k, words[k]) for k in ("moments",) if k in words)
@@ -132,7 +136,7 @@ def stages(run, words, pp, vpp, schedule):
         each = (layers + 2) // chunks
         return "|".join(["E" + t(each - 1)] + [t(each)] * (chunks - 2) + [t(each - 1) + "L"])
     if chunks > layers:
-        raise LeftOut("%d stages for %d layers" % (chunks, layers))
+        raise LeftOut("with more stages than layers")
     if layers % chunks or "even" not in words or "predict" in words_of(run.model["experts"] or ""):
         return None
     return "|".join(["E" + t(layers // chunks)] + [t(layers // chunks)] * (chunks - 2) + [t(layers // chunks) + "L"])
@@ -145,7 +149,8 @@ def pipeline(run, words, pp, vpp):
     schedule = ("interleaved" if said == "interleaved" or vpp > 1 else said if said.startswith("zb_")
                 else "1f1b" if said or "vpp" in words else "in [1f1b, interleaved]")
     layout = stages(run, words, pp, vpp, schedule)
-    return ["schedule " + schedule] + (['layout "%s"' % layout] if layout else []) + (["order [tp, cp, dp, pp]"] if "order" in words else [])
+    found = ["schedule " + schedule] + (['layout "%s"' % layout] if layout else [])
+    return found + (["order [tp, cp, dp, pp]"] if "order" in words else [])
 
 
 def overlaps(words, degree):
@@ -179,11 +184,11 @@ def plan(run, words):
     found = ["recompute " + words.get("recompute", "auto").replace(",", ", "), 'profile "%s"' % run.stack["profile"]]
     if stated:
         if degree["tp"] * degree["pp"] * degree["cp"] * dp != n:
-            raise LeftOut("the printed degrees do not multiply to the GPUs")
+            raise LeftOut("whose printed degrees do not multiply to its GPUs")
         if batch % (dp * words.degree("microbatch")):
-            raise LeftOut("the printed batch does not divide by replicas and microbatch")
+            raise LeftOut("whose printed batch does not divide by replicas and microbatch")
         if moe and dp * degree["cp"] * degree["tp"] % (words.degree("ep") * words.degree("etp")):
-            raise LeftOut("the printed ep does not divide the ranks of a stage")
+            raise LeftOut("whose printed ep does not divide the ranks of a stage")
         found += ["%s = %d" % (k, degree[k]) for k in ("tp", "cp", "pp", "dp")]
     else:
         found += ["gpus = %d" % n] + ["%s = %s" % (k, words[k]) for k in ("tp", "cp", "pp") if k in words]
@@ -205,7 +210,7 @@ def plan(run, words):
 def model(run, words):
     m = run.model
     if m["attention"] == "hybrid":
-        raise LeftOut("layers without attention are not in the language")
+        raise LeftOut("with layers that lack attention, which the language has not")
     need(m["layers"], "number of layers"), need(m["width"], "width")
     gpt = (m["mlp"] or "gelu") in ("gelu", "relu")
     vocab = need(m["vocab"] or ("51200" if (m["mlp"] or "gelu") == "gelu" else None), "vocabulary")
@@ -217,8 +222,8 @@ def model(run, words):
         out += ["    repeat %d {" % count] + body + ["    }"]
     predict = words_of(m["experts"] or "").get("predict")
     out += ["    predict %s ahead" % predict] if predict else []
-    out += ["    head " + ("tied" if gpt else "untied"), "}", "", "train {", "    sequence  %s" % sequence, "    batch     %s sequences" % batch,
-            "    precision " + precision(run, words), "    optimizer adamw", "}", "", "plan {"]
+    out += ["    head " + ("tied" if gpt else "untied"), "}", "", "train {", "    sequence  %s" % sequence,
+            "    batch     %s sequences" % batch, "    precision " + precision(run, words), "    optimizer adamw", "}", "", "plan {"]
     return "\n".join(out + ["    " + line for line in plan(run, words)] + ["}"]) + "\n"
 
 
@@ -231,8 +236,7 @@ def write(run, level):
 
 
 def flops_per_token(run):
-    """Model FLOPs per token, forward and backward: six per weight of a product, attention over the whole square of scores
-    (llama3-t4 counts half of it)."""
+    """model FLOPs per token, forward and backward: six per weight of a product, attention over the whole square of scores"""
     m, experts = run.model, words_of(run.model["experts"] or "")
     width, layers, heads = int(m["width"]), int(m["layers"]), int(m["heads"])
     head = int(m["head"] or width // heads)
@@ -240,4 +244,4 @@ def flops_per_token(run):
     factors = 3 if m["mlp"] in ("swiglu", "geglu") else 2
     inner = int(experts["active"]) * int(experts["width"]) + int(experts.get("shared_width", 0)) if experts else int(m["ffn"])
     weights = layers * (projections + factors * width * inner) + width * int(m["vocab"])
-    return 6 * weights + 12 * layers * heads * head * run.sequence * (0.5 if run.source == "llama3-t4" else 1)
+    return 6 * weights + 12 * layers * heads * head * run.sequence

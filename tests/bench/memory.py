@@ -26,8 +26,8 @@ def predicted_bytes(row):
 
 def spread(errors):
     sizes = [abs(e) for e in errors]
-    return "median %5.1f %%   90th %5.1f %%   mean error %+5.1f %%" % (100 * rows.quantile(sizes, 0.5), 100 * rows.quantile(sizes, 0.9),
-                                                                      100 * sum(errors) / len(errors))
+    return "median %5.1f %%   90th %5.1f %%   mean error %+5.1f %%" % (
+        100 * rows.quantile(sizes, 0.5), 100 * rows.quantile(sizes, 0.9), 100 * sum(errors) / len(errors))
 
 
 def compared(runs):

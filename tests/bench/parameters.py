@@ -40,7 +40,7 @@ def other(value, definition):
 
 
 def felt(p, profile, which, names, defined):
-    """parameter: rows that are scored and whose time moves, rows with a measured memory whose memory moves, and sampled runs on
+    """parameter: fitted rows whose time moves, rows with a measured memory whose memory moves, and sampled runs on
     one node whose time moves"""
     p.run(which)
     before = {i: (p.rows[i].status, p.rows[i].predicted) for i in which}
@@ -52,9 +52,19 @@ def felt(p, profile, which, names, defined):
         p.set(profile, name, value)
         moved = lambda i, item: p.rows[i].status != before[i][0] or (p.rows[i].status == 0 and
                 abs(p.rows[i].predicted[item] / before[i][1][item] - 1) > 1e-3)
-        found[name] = (sum(p.rows[i].not_scored() is None and moved(i, "step") for i in which),
+        found[name] = (sum(p.rows[i].fitted() and p.rows[i].family != rows.SINGLE and moved(i, "step") for i in which),
                        sum(bool(p.rows[i].memory_gb or p.rows[i].oom) and moved(i, "peak") for i in which),
                        sum(p.rows[i].family == rows.SINGLE and moved(i, "step") for i in which))
+    return found
+
+
+def lines(runs):
+    """what README.md repeats: parameters fitted, set by hand, at their default; scored rows fitted, and these per parameter"""
+    found, defined = [], definitions()
+    for profile, fitted in priors().items():
+        hand = len(set(values(profile)) - set(fitted))
+        n = sum(r.profile == profile and r.status == 0 and r.fitted() and r.family != rows.SINGLE for r in runs)
+        found.append("| %s | %d | %d | %d | %d | %.0f |" % (profile, len(fitted), hand, len(defined) - len(fitted) - hand, n, n / len(fitted)))
     return found
 
 
@@ -63,20 +73,18 @@ def report(o, runs):
     single = [r for r in runs if r.family == rows.SINGLE]
     p = rows.Predictor(o.build, [r for r in runs if not r.left_out and r.family != rows.SINGLE] + single[::SAMPLE], o.work)
     defined, warn = definitions(), []
-    print("\nparameters of the profiles: scored rows whose time, rows with a measured memory whose memory, and of %d sampled runs on one "
+    print("\nparameters of the profiles: fitted rows whose time, rows with a measured memory whose memory, and of %d sampled runs on one "
           "node those whose time moves with each" % len(single[::SAMPLE]))
+    print("| profile | fitted | by hand | default | rows fitted | rows per fitted parameter |\n|---|---|---|---|---|---|")
+    print("\n".join(lines(runs)))
     for profile, fitted in priors().items():
-        # what the search chooses may jump: only rows whose source prints layout and microbatch
-        which = [i for i, r in enumerate(p.rows) if r.profile == profile and r.complete() and r.latest and
-                 (r.not_scored() is None or r.memory_gb or r.oom or r.family == rows.SINGLE)]
+        which = [i for i, r in enumerate(p.rows) if r.profile == profile and
+                 (r.fitted() or (r.complete() and r.latest and (r.memory_gb or r.oom)))]
         set_ = values(profile)
         names = [n for n in defined if n in fitted or n in set_]
         moves = felt(p, profile, which, names, defined)
-        scored = sum(p.rows[i].not_scored() is None for i in which)
         hand = [n for n in names if n not in fitted]
-        print("%s: %d fitted, %d set by hand, %d at their default; %d scored rows, %d with memory, %.0f scored rows per fitted parameter" % (
-            profile, len(fitted), len(hand), len(defined) - len(names), scored,
-            sum(bool(p.rows[i].memory_gb or p.rows[i].oom) for i in which), scored / len(fitted)))
+        print(profile)
         for kind, list_ in (("fitted", [n for n in names if n in fitted]), ("by hand", hand)):
             for n in list_:
                 few = max(moves[n]) < FEW

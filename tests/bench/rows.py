@@ -39,12 +39,13 @@ class Run:
         self.family, self.memory_counts = self.source, source["memory"]
         self.gpus, self.sequence = (int(line[k]) if line[k] else None for k in ("gpus", "sequence"))
         self.tags = set((line["tags"] or "").split())
-        self.stack, self.quirks = known["stacks"][source["stack"]], known["quirks"]
+        stacks, self.quirks = known["stacks"], known["quirks"] # a stack may name rows whose source ran others too
+        self.stack = next((s for s in stacks.values() if self.id in s.get("rows", ())), stacks[source["stack"]])
         self.printed = inputs.Words(inputs.words_of(line["plan"] or ""))
         self.facts = [f for f in known["facts"] if self.id in f["rows"] or f.get("all_of") == self.source]
         self.layout_stated = self.printed.degree("tp") > 0 and "tp" in self.printed and "pp" in self.printed
-        self.left_out = ("an outlier on its own page" if "outlier" in self.tags else "one layer, not a step" if "single_layer" in self.tags
-                         else None)
+        self.left_out = ("outliers on their own page" if "outlier" in self.tags
+                         else "of one layer, not a step" if "single_layer" in self.tags else None)
         self.latest = "older" not in self.tags
         self.release = release(" ".join(sorted(t for t in self.tags if t.startswith("release_"))) + " " + self.id)
         self.profile, self.status, self.predicted, self.layout = self.stack["profile"], None, {}, ""
@@ -79,19 +80,19 @@ class Run:
             self.speed = self.speed or (tokens / self.step_s if self.step_s else None)
             self.step_s = self.step_s or (tokens / self.speed if self.speed else None)
         if not self.step_s and not self.memory_gb and not self.oom and not self.left_out:
-            self.left_out = "nothing printed that can be compared"
+            self.left_out = "with nothing that can be compared"
 
     def not_scored(self):
         """why the prediction of its speed is not counted; None where it is"""
         if {"arch_modified", "config_unknown", "inconsistent_dp"} & self.tags:
-            return "another architecture than the row says, or no configuration"
+            return "of another architecture than the row says, or without a configuration"
         if self.family == SINGLE:
-            return "one node of vTrain's cluster, much alike: for kernels and host"
+            return "on one node of vTrain's cluster, much alike: for kernels and host"
         if self.oom or not self.step_s:
-            return "memory only"
+            return "with memory only"
         if self.basis == "FLOP/s":
-            return "speed from printed FLOP/s, whose conventions differ"
-        return None if self.latest else "a newer release of the same configuration is there"
+            return "with FLOP/s only, whose conventions differ"
+        return None if self.latest else "superseded by a newer release of the same configuration"
 
     def quirk(self):
         """a cause of its error that anyone can check; None for most rows"""
@@ -114,6 +115,17 @@ class Run:
         layout = tuple(self.printed.degree(k) for k in ("tp", "cp", "pp", "vpp", "ep", "microbatch")) + ("fsdp" in self.printed,)
         return (self.family, self.model["name"], self.sequence, self.machine["said"], self.gpus, dtype) + layout
 
+    def kin(self):
+        """what a source has published of one model on one GPU, whatever the configuration"""
+        return (self.family, self.model["name"], self.machine["gpu"])
+
+    def fitted(self):
+        """Does the fit look at it?  A profile is its stack's newest release: of a model on a GPU only rows of that.  What the
+        search has to fill in says little of parameters, other stacks nothing.  And BLOOM's source gives eight GPUs a node with
+        four NVLinks each, a mesh which no A100 board has: predicted, not fitted."""
+        return (self.newest and self.complete() and not self.quirk() and not self.stack.get("nearest")
+                and not self.machine["scale_up"].startswith("mesh") and (self.not_scored() is None or self.family == SINGLE))
+
 
 def single_node(folder):
     """lines of runs.tsv, of a file without the columns that are all alike"""
@@ -122,9 +134,10 @@ def single_node(folder):
         key = (r["layers"], r["width"])
         models[key] = {"name": "vTrain GPT", "layers": key[0], "width": key[1], "heads": "16", "kv": None, "head": None,
                        "ffn": str(4 * int(key[1])), "vocab": "50257", "mlp": "gelu", "attention": None, "experts": None}
-        plan = "tp=%s cp=1 pp=%s zero=0 microbatch=%s batch=%s recompute=full sp=no schedule=1f1b" % tuple(r[k] for k in ("tp", "pp", "microbatch", "batch"))
-        yield {"id": "vtrain-single/" + r["number"], "source": SINGLE, "gpus": r["gpus"], "sequence": "1024", "dtype": "fp16", "plan": plan,
-               "measured": "step=" + r["step"], "tags": None, "machine": "vtrain"}, models[key]
+        plan = "tp=%s cp=1 pp=%s zero=0 microbatch=%s batch=%s recompute=full sp=no schedule=1f1b"
+        yield {"id": "vtrain-single/" + r["number"], "source": SINGLE, "gpus": r["gpus"], "sequence": "1024", "dtype": "fp16",
+               "plan": plan % tuple(r[k] for k in ("tp", "pp", "microbatch", "batch")), "measured": "step=" + r["step"],
+               "tags": None}, models[key]
 
 
 def read_runs(folder):
@@ -139,10 +152,11 @@ def read_runs(folder):
     runs += [Run(r, vtrain, m, sources[SINGLE], known) for r, m in single_node(folder)]
     newest = {}
     for run in runs: # of several releases with one configuration the newest counts
-        key = run.config()
-        newest[key] = max(newest.get(key, ()), run.release)
+        for key in (run.config(), run.kin()):
+            newest[key] = max(newest.get(key, ()), run.release)
     for run in runs:
         run.latest = run.latest and run.release == newest[run.config()]
+        run.newest = run.latest and run.release == newest[run.kin()]
     return runs
 
 

@@ -1,5 +1,6 @@
-/* Reads tests/bench/measured/micro.tsv: blocks of lines with tabs between fields, each block under a line "@kind column ...".
- * What a field says is asked by the name of its column.  At most 16 columns; longer lines are cut. */
+/* Reads tests/bench/measured/micro.tsv: blocks of lines with tabs between fields, each block under a line
+ * "@kind column ...". What a field says is asked by the name of its column.  At most 16 columns; longer lines
+ * are cut. */
 
 #ifndef LLMC_TABLE_H
 #define LLMC_TABLE_H
