@@ -182,7 +182,7 @@ fuzz:
 # the tests drive the real binaries and check the tree itself; they learn from the environment what was built and how
 # what tests/gpu/run uses without a GPU; a sanitizer's run goes without
 DRY := $(if $(SAN)$(FUZZ),,$(B)/tests/fake/llmrun-fake.so $(B)/tests/gpu/kernels-emulated $(B)/tests/gpu/products-emulated)
-run-tests: all $(B)/tests/run $(B)/tests/fake/libcuda.so $(DRY) $(if $(PLUGIN),$(if $(QUICK),,cuda-archs))
+run-tests: all $(B)/tests/run $(B)/tests/bench/accuracy $(B)/tests/fake/libcuda.so $(DRY) $(if $(PLUGIN),$(if $(QUICK),,cuda-archs))
 	$(Q)LLMC_BUILD=$(B) LLMC_QUICK=$(QUICK) LLMC_CC='$(CC) $(filter-out $(SANITIZE),$(CFLAGS))' $(B)/tests/run $(SUITE)
 
 # a thousand and more drawn layouts against one rank: LAYOUTS of each of three models, a sixteenth as many of the others; in
@@ -202,6 +202,9 @@ run-demo: all
 
 run-bench: all $(BENCHES:%=$(B)/tests/bench/%)
 	$(Q)tests/bench/run.sh $(B)
+
+# Python's compiled files belong with everything else that is made
+export PYTHONPYCACHEPREFIX := $(abspath $(B))/pycache
 
 # Published measurements: the tables of the tree, or with MEASURED=FOLDER those that tests/bench/compact.py makes of the
 # collection they were taken from (runs.jsonl and others)
