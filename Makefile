@@ -211,7 +211,7 @@ export PYTHONPYCACHEPREFIX := $(abspath $(B))/pycache
 MEASURED ?= tests/bench/measured
 TABLES   := $(if $(wildcard $(MEASURED)/runs.jsonl),$(B)/bench/measured,$(MEASURED))
 measured:
-	$(Q)tests/tools/deps.sh --check
+	$(Q)tests/tools/deps.sh --check --python
 	$(Q)$(if $(filter $(MEASURED),$(TABLES)),,mkdir -p $(TABLES) && python3 tests/bench/compact.py $(MEASURED) $(TABLES))
 
 # predictions against published runs; exit status 1 where a goal is missed

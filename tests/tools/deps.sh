@@ -1,16 +1,17 @@
 #!/bin/sh
 # Finds out what the build and its tests need and this machine lacks; as root on Debian installs that, else names it.
-#   deps.sh           gcc, g++, flex, bison, python3, libraries: what `make` and `make check` need
+#   deps.sh           gcc, g++, flex, bison, libraries, python3: what `make` and `make check` need
 #   deps.sh --clang   also clang and its sanitizer and fuzzer runtimes, for `make CC=clang` and `make fuzz`
-#   deps.sh --check   installs nothing
+#   deps.sh --check   installs nothing, and asks for python3, which only tests and benchmarks use, with --python alone
 # Says what it does, asks nothing.  Exit 4 where something is missing and could not be installed.
 set -u
 export LC_ALL=C
-install=yes with_clang=no
+install=yes with_clang=no with_python=yes
 for option; do
     case $option in
     --clang) with_clang=yes ;;
-    --check) install=no ;;
+    --check) install=no with_python=no ;;
+    --python) with_python=yes ;;
     *) echo "deps.sh: unknown option '$option'" >&2; exit 2 ;;
     esac
 done
@@ -26,7 +27,7 @@ find_missing() {
     header stdio.h || echo libc6-dev
     has make || echo make
     has objdump || echo binutils
-    has python3 || echo python3
+    [ $with_python = no ] || has python3 || echo python3
     has flex || echo flex
     has bison || echo bison
     has pkg-config || echo pkg-config
