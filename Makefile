@@ -124,6 +124,8 @@ $(B)/tests/fake/libcuda.so: tests/fake/no_driver.c | $(B)/.deps
 $(B)/tests/bench/%: $(B)/tests/bench/%.o $(LIB_O) $(RUN_O)
 	$(Q)echo "  LD  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LIBS) $(RUNLIBS)
 
+$(B)/tests/bench/bench_micro $(B)/tests/bench/bench_comm: $(B)/tests/bench/table.o
+
 $(B)/tests/fuzz/%: $(B)/tests/fuzz/%.o $(LIB_O) $(RUN_O)
 	$(Q)echo "  LD  $@"; $(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(LIBS) $(RUNLIBS)
 
@@ -181,7 +183,7 @@ fuzz:
 # the tests drive the real binaries and check the tree itself; they learn from the environment what was built and how
 # what tests/gpu/run uses without a GPU; a sanitizer's run goes without
 DRY := $(if $(SAN)$(FUZZ),,$(B)/tests/fake/llmrun-fake.so $(B)/tests/gpu/kernels-emulated $(B)/tests/gpu/products-emulated)
-run-tests: all $(B)/tests/run $(B)/tests/fake/libcuda.so $(DRY) $(if $(PLUGIN),$(if $(QUICK),,cuda-archs))
+run-tests: all $(B)/tests/run $(B)/tests/bench/accuracy $(B)/tests/fake/libcuda.so $(DRY) $(if $(PLUGIN),$(if $(QUICK),,cuda-archs))
 	$(Q)LLMC_BUILD=$(B) LLMC_QUICK=$(QUICK) LLMC_PLUGIN=$(PLUGIN) LLMC_CC='$(CC) $(filter-out $(SANITIZE),$(CFLAGS))' $(B)/tests/run $(SUITE)
 
 # a thousand and more drawn layouts against one rank: LAYOUTS of each of three models, a sixteenth as many of the others; in
@@ -218,26 +220,35 @@ run-demo: all
 run-bench: all $(BENCHES:%=$(B)/tests/bench/%)
 	$(Q)tests/bench/run.sh $(B)
 
-MEASURED ?= ../shared/data/measured
+# Python's compiled files belong with everything else that is made
+export PYTHONPYCACHEPREFIX := $(abspath $(B))/pycache
 
-# predictions against published runs in MEASURED/runs.jsonl; exit status 1 where a goal is missed
-bench-accuracy: $(B)/tests/bench/accuracy
-	$(Q)python3 tests/bench/accuracy.py --build $(B) --measured $(MEASURED) --work $(B)/bench
+# Published measurements: the tables of the tree, or with MEASURED=FOLDER those that tests/bench/compact.py makes of the
+# collection they were taken from (runs.jsonl and others)
+MEASURED ?= tests/bench/measured
+TABLES   := $(if $(wildcard $(MEASURED)/runs.jsonl),$(B)/bench/measured,$(MEASURED))
+measured:
+	$(Q)tests/tools/deps.sh --check --python
+	$(Q)$(if $(filter $(MEASURED),$(TABLES)),,mkdir -p $(TABLES) && python3 tests/bench/compact.py $(MEASURED) $(TABLES))
+
+# predictions against published runs; exit status 1 where a goal is missed
+bench-accuracy: $(B)/tests/bench/accuracy measured
+	$(Q)python3 tests/bench/accuracy.py --build $(B) --measured $(TABLES) --work $(B)/bench
 
 # the same rows, each source predicted by a fit of the profiles without it; tests/bench/fit.py --out writes profiles
 PYTHON ?= python3
-bench-leave-out: $(B)/tests/bench/accuracy
+bench-leave-out: $(B)/tests/bench/accuracy measured
 	$(Q)$(PYTHON) -c 'import numpy' 2>/dev/null || { echo "  numpy is missing: apt-get install python3-numpy, or PYTHON=a Python that has it"; exit 4; }
-	$(Q)$(PYTHON) tests/bench/fit.py --build $(B) --measured $(MEASURED) --work $(B)/bench --rounds 4 --leave-out
+	$(Q)$(PYTHON) tests/bench/fit.py --build $(B) --measured $(TABLES) --work $(B)/bench --rounds 4 --leave-out
 
-# predicted against measured microbenchmarks, one a line in MEASURED/microbench.jsonl
-bench-micro: $(B)/tests/bench/bench_micro $(B)/tests/bench/bench_comm
-	$(Q)$< $(MEASURED) $(KIND)
-	$(Q)$(B)/tests/bench/bench_comm $(MEASURED)
+# predicted against measured microbenchmarks
+bench-micro: $(B)/tests/bench/bench_micro $(B)/tests/bench/bench_comm measured
+	$(Q)$< $(TABLES) $(KIND)
+	$(Q)$(B)/tests/bench/bench_comm $(TABLES)
 
-# predicted against measured memory of published runs in MEASURED/runs.jsonl
-bench-memory: $(B)/tests/bench/accuracy
-	$(Q)python3 tests/bench/memory.py $(B) $(MEASURED)
+# predicted against measured memory of published runs
+bench-memory: $(B)/tests/bench/accuracy measured
+	$(Q)python3 tests/bench/memory.py $(B) $(TABLES)
 
 FUZZ_SECONDS ?= 600
 run-fuzz: $(FUZZERS:%=$(B)/tests/fuzz/%)
@@ -253,7 +264,7 @@ install: all
 clean:
 	$(Q)rm -rf build
 
-.PHONY: all gpu cuda-archs deps check check-layouts check-models check-mutants check-fields check-origin asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory fuzz run-tests run-demo run-bench run-fuzz install clean
+.PHONY: all gpu measured cuda-archs deps check check-layouts check-models check-mutants check-fields check-origin asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory fuzz run-tests run-demo run-bench run-fuzz install clean
 .SECONDARY:
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

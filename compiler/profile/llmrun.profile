@@ -1,5 +1,5 @@
 # llmrun on CPU ranks, and on GPUs with CUDA graphs: no host work between kernels, transfers where the plan puts them.
-# Kernels and stragglers on GPUs as fitted for Megatron-Core, which calls the same libraries.
+# No GPU has run it: kernels and stragglers are near those of Megatron-Core, which calls the same libraries, from an earlier fit.
 matmul_sm80              0.926
 matmul_sm90              0.953
 matmul_sm100             0.878

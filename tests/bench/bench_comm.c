@@ -1,4 +1,4 @@
-/* Predicted against measured collectives: rows of the kinds nccl, comm_fit and moe_dispatch of FOLDER/microbench.jsonl.
+/* Predicted against measured collectives: rows of the kinds nccl, comm_fit and moe_dispatch of FOLDER/micro.tsv.
  *
  *   bench_comm FOLDER [all]        all: every row, not the groups' worst alone
  *
@@ -9,8 +9,8 @@
 #include "compiler/cost/cost_private.h"
 #include "compiler/model/sema.h"
 #include "compiler/support/vec.h"
+#include "tests/bench/table.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ struct row {
 struct bench {
     struct arena *a;
     struct job *job;
-    uint32_t nmachines, nrows, unknown;
+    uint32_t nmachines, nrows;
     struct machine machines[MAX_MACHINES];
     struct row rows[MAX_ROWS];
 };
@@ -84,10 +84,10 @@ static struct cost *make_cost(struct bench *b, size_t name, const struct machine
 }
 
 /* NULL: no such device */
-static const struct cost *find_cost(struct bench *b, const char *gpu, uint32_t nodes, const char *notes)
+static const struct cost *find_cost(struct bench *b, const char *gpu, uint32_t nodes, const char *setup)
 {
-    const char *medium = strstr(notes, "EFA") ? "efa" : "infiniband";
-    bool multicast = !strstr(notes, "ring (NVLS off)");
+    const char *medium = !strcmp(setup, "efa") ? "efa" : "infiniband";
+    bool multicast = strcmp(setup, "ring") != 0;
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         if (strcmp(names[i].row, gpu))
             continue;
@@ -102,19 +102,7 @@ static const struct cost *find_cost(struct bench *b, const char *gpu, uint32_t n
             b->machines[b->nmachines++] = m;
         return m.cost;
     }
-    b->unknown++;
     return NULL;
-}
-
-static const char *word(const json_t *o, const char *key)
-{
-    const char *s = json_string_value(json_object_get(o, key));
-    return s ? s : "";
-}
-
-static double number(const json_t *o, const char *key)
-{
-    return json_number_value(json_object_get(o, key));
 }
 
 static enum op find_op(const char *name)
@@ -146,48 +134,48 @@ static void price(struct bench *b, const struct cost *c, const char *group, enum
     add(b, group, arena_printf(b->a, "%u GPUs, %.0f MiB", n, bytes / MIB), why, measured_s, cost_group_s(c, op, bytes, &g));
 }
 
-static void nccl(struct bench *b, const json_t *row)
+static void nccl(struct bench *b, const struct table_line *row)
 {
-    double bytes = number(row, "size_bytes"), n = number(row, "n_gpus"), bus = number(row, "busbw_GBps") * 1e9;
-    enum op op = find_op(word(row, "op"));
-    const struct cost *c = find_cost(b, word(row, "gpu"), (uint32_t)number(row, "nodes"), word(row, "notes"));
+    double bytes = table_number(row, "bytes"), n = table_number(row, "gpus"), bus = table_number(row, "busbw") * 1e9;
+    enum op op = find_op(table_word(row, "op"));
+    const struct cost *c = find_cost(b, table_word(row, "gpu"), (uint32_t)table_number(row, "nodes"), table_word(row, "setup"));
     if (!c || op == NOPS)
         return;
     bytes = bytes > 0 ? bytes : 16384 * MIB;
     double factor = op == OP_ALL_REDUCE ? 2 * (n - 1) / n : (n - 1) / n;
-    const char *source = strstr(word(row, "source"), "vTrain") ? "vTrain" : "stas00";
-    price(b, c, arena_printf(b->a, "%s %s, %s, %g nodes", word(row, "gpu"), word(row, "op"), source, number(row, "nodes")), op,
+    price(b, c, arena_printf(b->a, "%s %s, %s, %g nodes", table_word(row, "gpu"), table_word(row, "op"),
+                          table_word(row, "source"), table_number(row, "nodes")), op,
           (uint32_t)n, bytes, factor * bytes / bus);
 }
 
 /* SimuMax: (latency + fixed) + bytes * factor / (efficiency * peak GiB/s) */
-static void comm_fit(struct bench *b, const json_t *row)
+static void comm_fit(struct bench *b, const struct table_line *row)
 {
-    const char *link = word(row, "link");
-    enum op op = find_op(word(row, "op"));
-    double efficiency = number(row, "efficiency"), rate = efficiency * number(row, "peak_GBps") * 1073741824;
+    const char *link = table_word(row, "link");
+    enum op op = find_op(table_word(row, "op"));
+    double efficiency = table_number(row, "efficiency"), rate = efficiency * table_number(row, "peak") * 1073741824;
     uint32_t n = strstr(link, "_2x") ? 2 : strstr(link, "_4x") || strstr(link, "low") ? 4 : 8;
     if (op == NOPS || efficiency <= 0 || strstr(link, "inter"))
         return;
-    const struct cost *c = find_cost(b, word(row, "gpu"), 1, "");
+    const struct cost *c = find_cost(b, table_word(row, "gpu"), 1, "");
     double factor = (op == OP_ALL_REDUCE ? 2.0 : 1.0) * (n - 1) / n;
     for (double mib = 16; c && mib <= 1024; mib *= 4)
-        price(b, c, arena_printf(b->a, "%s %s, SimuMax's fit", word(row, "gpu"), word(row, "op")), op, n, mib * MIB,
-              (number(row, "latency_us") + number(row, "fixed_latency_us")) * 1e-6 + factor * mib * MIB / rate);
+        price(b, c, arena_printf(b->a, "%s %s, SimuMax's fit", table_word(row, "gpu"), table_word(row, "op")), op, n, mib * MIB,
+              (table_number(row, "latency") + table_number(row, "fixed")) * 1e-6 + factor * mib * MIB / rate);
 }
 
 /* DeepSeek-V3's routing: 8 of 256 experts from 4 of 8 groups */
-static void moe_dispatch(struct bench *b, const json_t *row)
+static void moe_dispatch(struct bench *b, const struct table_line *row)
 {
-    uint32_t ep = (uint32_t)number(row, "ep"), domain = !strcmp(word(row, "gpu"), "GB200") ? 64 : 8;
-    bool once = strstr(word(row, "op"), "hybridep") != NULL;
-    const struct cost *c = find_cost(b, word(row, "gpu"), domain == 64 ? 16 : ep / 8 ? ep / 8 : 1, "");
+    uint32_t ep = (uint32_t)table_number(row, "ep"), domain = !strcmp(table_word(row, "gpu"), "GB200") ? 64 : 8;
+    bool once = strstr(table_word(row, "op"), "hybridep") != NULL;
+    const struct cost *c = find_cost(b, table_word(row, "gpu"), domain == 64 ? 16 : ep / 8 ? ep / 8 : 1, "");
     if (!c)
         return;
     struct cost_group g = cost_run_group(c, ep, 1);
-    double bytes = number(row, "tokens") * number(row, "hidden") * 2;
-    add(b, arena_printf(b->a, "%s %s", word(row, "gpu"), once ? "once per node" : "all-to-all"),
-        arena_printf(b->a, "%s, %u ranks", word(row, "op"), ep), "", number(row, "latency_us") * 1e-6,
+    double bytes = table_number(row, "tokens") * table_number(row, "hidden") * 2;
+    add(b, arena_printf(b->a, "%s %s", table_word(row, "gpu"), once ? "once per node" : "all-to-all"),
+        arena_printf(b->a, "%s, %u ranks", table_word(row, "op"), ep), "", table_number(row, "latency") * 1e-6,
         cost_dispatch_s(c, bytes, 8, 8, 4, &g, once));
 }
 
@@ -245,26 +233,25 @@ int main(int argc, char **argv)
     *b = (struct bench){.a = a};
     struct source s = {"bench.llm", model_text, strlen(model_text), false};
     b->job = job_parse(a, diag_new(a), &s, NULL, 0);
-    char *path = argc > 1 ? arena_printf(a, "%s/microbench.jsonl", argv[1]) : NULL, *line = NULL;
-    FILE *f = path ? fopen(path, "r") : NULL;
-    if (!f || !b->job) {
-        fprintf(stderr, "usage: bench_comm FOLDER [all]     FOLDER holds microbench.jsonl\n");
+    uint32_t nlines, left_out = 0;
+    const struct table_line *lines = argc > 1 ? table_read(a, argv[1], &nlines) : NULL;
+    if (!lines || !b->job) {
+        fprintf(stderr, "usage: bench_comm FOLDER [all]     FOLDER holds micro.tsv\n");
         return 2;
     }
-    size_t room = 0;
-    while (getline(&line, &room, f) > 0) {
-        json_t *row = json_loads(line, 0, NULL);
-        const char *kind = word(row, "kind");
+    for (uint32_t i = 0; i < nlines; i++) {
+        const char *kind = lines[i].block->kind;
+        uint32_t before = b->nrows;
         if (!strcmp(kind, "nccl"))
-            nccl(b, row);
+            nccl(b, &lines[i]);
         else if (!strcmp(kind, "comm_fit"))
-            comm_fit(b, row);
+            comm_fit(b, &lines[i]);
         else if (!strcmp(kind, "moe_dispatch"))
-            moe_dispatch(b, row);
-        json_decref(row);
+            moe_dispatch(b, &lines[i]);
+        else
+            continue;
+        left_out += b->nrows == before;
     }
-    free(line);
-    fclose(f);
     qsort(b->rows, b->nrows, sizeof *b->rows, by_group);
     printf("%-44s %5s %8s %8s %8s   error of predicted seconds, %%\n", "collective", "rows", "bias", "median", "p90");
     double *off = ARENA_ARRAY(a, double, b->nrows + 1);
@@ -278,8 +265,8 @@ int main(int argc, char **argv)
     qsort(off, b->nrows, sizeof *off, by_value);
     if (b->nrows)
         printf("%-44s %5u %8s %8.1f %8.1f\n", "all", b->nrows, "", 100 * off[b->nrows / 2], 100 * off[b->nrows * 9 / 10]);
-    if (b->unknown)
-        printf("%u rows of devices that the table lacks\n", b->unknown);
+    printf("%u figures used, a fitted line counted at four sizes; lines left out: %u between nodes, point to point, or of devices that "
+           "the table lacks\n", b->nrows, left_out);
     if (b->nmachines)
         time_calls(b->machines[0].cost);
     arena_free(a);

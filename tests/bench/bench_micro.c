@@ -1,7 +1,7 @@
 /* Predicted against measured microbenchmarks: for every kind and GPU the number of rows, bias, median and
- * 90th percentile of the error in seconds, and the rows that are furthest off.
+ * 90th percentile of the error in seconds, the rows that are furthest off, and what was left out and why.
  *
- *   bench_micro FOLDER [kind]        FOLDER/microbench.jsonl, one measurement a line
+ *   bench_micro FOLDER [kind]        FOLDER/micro.tsv, one measurement a line
  *   bench_micro FOLDER fit           improves the constants of device.c by coordinate descent and prints them
  *
  * A row is priced in-process by the function of cost/ that a plan would call, on one node of eight of its GPU
@@ -11,8 +11,8 @@
 #include "compiler/cost/cost.h"
 #include "compiler/model/sema.h"
 #include "compiler/support/vec.h"
+#include "tests/bench/table.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,9 +47,9 @@ struct bench {
         const char *model;
         struct cost *cost;
     } gpus[MAX_GPUS];
-    uint32_t nrows, unknown, nlines;
+    uint32_t nrows, unknown, older, nlines;
     struct row rows[MAX_ROWS];
-    json_t *lines[MAX_ROWS];
+    const struct table_line *lines;
 };
 
 static const char model_text[] =
@@ -98,19 +98,6 @@ static const struct cost *find_cost(struct bench *b, const char *gpu)
     return NULL;
 }
 
-/* SimuMax writes numbers of a shape as strings */
-static double number(const json_t *o, const char *key)
-{
-    const json_t *v = json_object_get(o, key);
-    return json_is_string(v) ? strtod(json_string_value(v), NULL) : json_number_value(v);
-}
-
-static const char *word(const json_t *o, const char *key)
-{
-    const char *s = json_string_value(json_object_get(o, key));
-    return s ? s : "";
-}
-
 /* one measurement: seconds that were measured and that are predicted */
 static void add(struct bench *b, const char *kind, const char *gpu, double measured_s, double predicted_s,
                 const char *text)
@@ -123,105 +110,101 @@ static void add(struct bench *b, const char *kind, const char *gpu, double measu
 
 /* SimuMax: m, n, k are those of the output and the inner dimension, whatever the layout; TN is a forward
  * product, NN an input gradient, NT a weight gradient, which is added to the output */
-static void gemm(struct bench *b, const struct cost *c, const json_t *row)
+static void gemm(struct bench *b, const struct cost *c, const struct table_line *row)
 {
-    const json_t *s = json_object_get(row, "shape");
-    const char *layout = word(s, "layout");
+    const char *layout = table_word(row, "layout");
     struct cost own = *c;
-    own.device.gradient_bytes = strcmp(word(s, "out_dtype"), "fp32") ? 2 : 4;
+    own.device.gradient_bytes = strcmp(table_word(row, "out"), "fp32") ? 2 : 4;
     enum product product = !strcmp(layout, "NT")   ? PRODUCT_WEIGHT
                            : !strcmp(layout, "NN") ? PRODUCT_INPUT
                                                    : PRODUCT_FORWARD;
-    double m = number(s, "m"), n = number(s, "n"), k = number(s, "k");
+    double m = table_number(row, "m"), n = table_number(row, "n"), k = table_number(row, "k");
     double predicted = cost_matmul_s(&own, product, (uint64_t)m, (uint64_t)n, (uint64_t)k, DTYPE_BF16);
-    add(b, "gemm", word(row, "gpu"), 2 * m * n * k / number(row, "tflops") * 1e-12, predicted,
-        arena_printf(b->a, "%s %s m=%g n=%g k=%g", layout, word(s, "out_dtype"), m, n, k));
+    add(b, "gemm", table_word(row, "gpu"), 2 * m * n * k / table_number(row, "tflops") * 1e-12, predicted,
+        arena_printf(b->a, "%s %s m=%g n=%g k=%g", layout, table_word(row, "out"), m, n, k));
 }
 
 /* The best shape of a sweep, and its fastest run: uniform operands, cool device, so without the limit of
  * power. */
-static void gemm_peak(struct bench *b, const struct cost *c, const json_t *row)
+static void gemm_peak(struct bench *b, const struct cost *c, const struct table_line *row)
 {
     unsigned long long m = 0, n = 0, k = 0;
     struct cost own = *c;
     struct job job = *c->job;
-    bool fp8 = !strcmp(word(row, "dtype"), "fp8");
+    bool fp8 = !strcmp(table_word(row, "dtype"), "fp8");
     job.train.precision = fp8 ? DT_FP8 : DT_BF16;
     own.job = &job;
     for (int i = 0; i < COST_NNUMBERS; i++)
         own.device.power_flop_s[i] = INFINITY;
-    if (sscanf(word(row, "shape_mnk"), "%llux%llux%llu", &m, &n, &k) != 3)
+    if (sscanf(table_word(row, "shape"), "%llux%llux%llu", &m, &n, &k) != 3)
         return;
     double predicted = cost_matmul_s(&own, PRODUCT_FORWARD, m, n, k, DTYPE_BF16);
-    add(b, fp8 ? "gemm_peak fp8" : "gemm_peak bf16", word(row, "gpu"),
-        2.0 * (double)m * (double)n * (double)k / number(row, "tflops") * 1e-12, predicted,
-        arena_strdup(b->a, word(row, "shape_mnk")));
+    add(b, fp8 ? "gemm_peak fp8" : "gemm_peak bf16", table_word(row, "gpu"),
+        2.0 * (double)m * (double)n * (double)k / table_number(row, "tflops") * 1e-12, predicted,
+        arena_strdup(b->a, table_word(row, "shape")));
 }
 
 /* SimuMax measured Transformer Engine's loop of products, which takes the host about 9 us per group where
  * they are small */
-static void grouped_gemm(struct bench *b, const struct cost *c, const json_t *row)
+static void grouped_gemm(struct bench *b, const struct cost *c, const struct table_line *row)
 {
-    const json_t *s = json_object_get(row, "shape");
-    const char *stage = word(s, "stage");
+    const char *stage = table_word(row, "stage");
     struct cost own = *c;
     own.device.group_s = 9e-6;
-    own.device.gradient_bytes = strcmp(word(s, "main_grad_dtype"), "fp32") ? 2 : 4;
+    own.device.gradient_bytes = strcmp(table_word(row, "grads"), "fp32") ? 2 : 4;
     enum product product = !strcmp(stage, "fwd")          ? PRODUCT_FORWARD
                            : !strcmp(stage, "bwd_grad_w") ? PRODUCT_WEIGHT
                                                           : PRODUCT_INPUT;
-    double groups = number(s, "ng"), m = number(s, "M"), n = number(s, "N"), k = number(s, "K");
+    double groups = table_number(row, "groups"), m = table_number(row, "m"), n = table_number(row, "n"),
+           k = table_number(row, "k");
     double predicted =
         cost_grouped_matmul_s(&own, product, (uint64_t)groups, m, (uint64_t)n, (uint64_t)k, DTYPE_BF16);
-    add(b, "grouped_gemm", word(row, "gpu"), 2 * groups * m * n * k / number(row, "tflops") * 1e-12,
-        predicted,
+    add(b, "grouped_gemm", table_word(row, "gpu"),
+        2 * groups * m * n * k / table_number(row, "tflops") * 1e-12, predicted,
         arena_printf(b->a, "%s groups=%g m=%g n=%g k=%g %s", stage, groups, m, n, k,
-                     word(s, "main_grad_dtype")));
+                     table_word(row, "grads")));
 }
 
 /* SimuMax counts the whole score matrix, and backward as 2.5 times that; the kernels are causal */
-static void sdp(struct bench *b, const struct cost *c, const json_t *row)
+static void sdp(struct bench *b, const struct cost *c, const struct table_line *row)
 {
-    const json_t *s = json_object_get(row, "shape");
-    bool backward = !strcmp(word(row, "kind"), "sdp_bwd");
-    struct cost_attention a = {.context = number(s, "seq_len"),
-                               .heads = number(s, "head_num"),
-                               .kv = number(s, "kv_head_num"),
-                               .qk = number(s, "qk_head_dim"),
-                               .v = number(s, "v_head_dim")};
-    a.tokens = number(s, "batch") * a.context;
+    bool backward = !strcmp(row->block->kind, "sdp_bwd");
+    struct cost_attention a = {.context = table_number(row, "seq"),
+                               .heads = table_number(row, "heads"),
+                               .kv = table_number(row, "kv"),
+                               .qk = table_number(row, "qk"),
+                               .v = table_number(row, "v")};
+    a.tokens = table_number(row, "batch") * a.context;
     double flops = 2 * a.tokens * a.context * a.heads * (a.qk + a.v) * (backward ? 2.5 : 1);
-    add(b, word(row, "kind"), word(row, "gpu"), flops / number(row, "tflops") * 1e-12,
+    add(b, row->block->kind, table_word(row, "gpu"), flops / table_number(row, "tflops") * 1e-12,
         cost_attention_s(c, &a, DTYPE_BF16, backward),
         arena_printf(b->a, "seq=%g heads=%g kv=%g qk=%g v=%g", a.context, a.heads, a.kv, a.qk, a.v));
 }
 
 /* DeepSeek-V3's heads, half of the scores counted */
-static void mla(struct bench *b, const struct cost *c, const json_t *row)
+static void mla(struct bench *b, const struct cost *c, const struct table_line *row)
 {
-    double s = number(row, "seq");
+    double s = table_number(row, "seq");
     struct cost_attention a = {.tokens = s, .context = s, .heads = 128, .qk = 192, .v = 128};
     double flops = a.tokens * a.context * a.heads * (a.qk + a.v);
     const char *text = arena_printf(b->a, "seq=%g heads=128 qk=192 v=128", s);
-    add(b, "flash_attention mla", word(row, "gpu"), flops / number(row, "tflops_fwd") * 1e-12,
+    add(b, "flash_attention mla", table_word(row, "gpu"), flops / table_number(row, "fwd") * 1e-12,
         cost_attention_s(c, &a, DTYPE_BF16, false), text);
-    add(b, "flash_attention mla", word(row, "gpu"), 2.5 * flops / number(row, "tflops_bwd") * 1e-12,
+    add(b, "flash_attention mla", table_word(row, "gpu"), 2.5 * flops / table_number(row, "bwd") * 1e-12,
         cost_attention_s(c, &a, DTYPE_BF16, true), text);
 }
 
 /* The FlashAttention papers' figures: 16,384 tokens, width 2048.  Left out: version 2 on Hopper, older than
  * what stacks use there. */
-static void flash(struct bench *b, const struct cost *c, const json_t *row)
+static void flash(struct bench *b, const struct cost *c, const struct table_line *row)
 {
-    const char *impl = word(row, "impl"), *pass = word(row, "pass_");
-    double s = number(row, "seq"), d = number(row, "head_dim");
-    if (!(d > 0)) {
-        mla(b, c, row);
+    const char *impl = table_word(row, "impl"), *pass = table_word(row, "pass");
+    double s = table_number(row, "seq"), d = table_number(row, "head");
+    if (!strcmp(impl, "fa2") && c->type->gpu.sm >= 90) {
+        b->older++;
         return;
     }
-    if (!strcmp(impl, "fa2") && c->type->gpu.sm >= 90)
-        return;
-    bool causal = json_is_true(json_object_get(row, "causal"));
+    bool causal = !strcmp(table_word(row, "causal"), "true");
     struct cost_attention a = {
         .tokens = 16384, .context = s, .heads = 2048 / d, .qk = d, .v = d, .full = !causal};
     bool forward = strcmp(pass, "bwd") != 0, backward = strcmp(pass, "fwd") != 0;
@@ -229,17 +212,18 @@ static void flash(struct bench *b, const struct cost *c, const json_t *row)
         4 * a.tokens * s * a.heads * d * (causal ? 0.5 : 1) * ((forward ? 1 : 0) + (backward ? 2.5 : 0));
     double predicted = (forward ? cost_attention_s(c, &a, DTYPE_BF16, false) : 0) +
                        (backward ? cost_attention_s(c, &a, DTYPE_BF16, true) : 0);
-    add(b, arena_printf(b->a, "flash_attention %s", impl), word(row, "gpu"),
-        flops / number(row, "tflops") * 1e-12, predicted,
+    add(b, arena_printf(b->a, "flash_attention %s", impl), table_word(row, "gpu"),
+        flops / table_number(row, "tflops") * 1e-12, predicted,
         arena_printf(b->a, "%s seq=%g head=%g%s", pass, s, d, causal ? " causal" : ""));
 }
 
 static const struct {
     const char *kind;
-    void (*price)(struct bench *b, const struct cost *c, const json_t *row);
+    void (*price)(struct bench *b, const struct cost *c, const struct table_line *row);
 } kinds[] = {
     {"gemm", gemm},   {"gemm_peak", gemm_peak}, {"grouped_gemm", grouped_gemm},
     {"sdp_fwd", sdp}, {"sdp_bwd", sdp},         {"flash_attention", flash},
+    {"mla", mla},
 };
 
 static int by_group(const void *x, const void *y)
@@ -271,30 +255,18 @@ static void report(struct bench *b, const struct row *rows, uint32_t n)
                1e6 * rows[i].measured_s, 1e6 * rows[i].predicted_s, rows[i].text);
 }
 
-static void read_lines(struct bench *b, FILE *f)
-{
-    char *line = NULL;
-    size_t room = 0;
-    while (getline(&line, &room, f) > 0 && b->nlines < MAX_ROWS) {
-        json_t *row = json_loads(line, 0, NULL);
-        if (row)
-            b->lines[b->nlines++] = row;
-    }
-    free(line);
-}
-
 /* prices the lines of a kind (NULL = all) on a device (NULL = all) */
 static void price(struct bench *b, const char *kind, const struct cost *device)
 {
-    b->nrows = 0;
+    b->nrows = b->unknown = b->older = 0;
     for (uint32_t l = 0; l < b->nlines; l++)
         for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
-            if (strcmp(kinds[i].kind, word(b->lines[l], "kind")) || (kind && strcmp(kind, kinds[i].kind)))
+            if (strcmp(kinds[i].kind, b->lines[l].block->kind) || (kind && strcmp(kind, kinds[i].kind)))
                 continue;
-            const struct cost *c = find_cost(b, word(b->lines[l], "gpu"));
+            const struct cost *c = find_cost(b, table_word(&b->lines[l], "gpu"));
             b->unknown += !c;
             if (c && (!device || c == device))
-                kinds[i].price(b, c, b->lines[l]);
+                kinds[i].price(b, c, &b->lines[l]);
         }
 }
 
@@ -420,6 +392,25 @@ static const struct profile *plain_profile(struct arena *a)
     return p;
 }
 
+/* rows used and left out, and how many constants were fitted to the rows they are compared with */
+static void report_left_out(const struct bench *b)
+{
+    uint32_t other = 0;
+    for (uint32_t l = 0; l < b->nlines; l++) {
+        bool priced = false;
+        for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+            priced = priced || !strcmp(kinds[i].kind, b->lines[l].block->kind);
+        other += !priced;
+    }
+    printf("%u figures used, forward and backward of a line counted apart; lines left out: %u of devices "
+           "that the catalogue lacks, "
+           "%u of FlashAttention-2 on Hopper, %u of other kinds (collectives: bench_comm)\n",
+           b->nrows, b->unknown, b->older, other);
+    printf("%zu constants of the device table are fitted to these very rows (`fit`), so the errors are those "
+           "of the fit\n",
+           ARRAY_LEN(knobs));
+}
+
 int main(int argc, char **argv)
 {
     struct arena *a = arena_new();
@@ -429,17 +420,13 @@ int main(int argc, char **argv)
     b->job = job_parse(a, b->d, &s, NULL, 0);
     if (b->job)
         b->job->wishes.profile = plain_profile(a);
-    char *path = argc > 1 ? arena_printf(a, "%s/microbench.jsonl", argv[1]) : NULL;
-    FILE *f = path ? fopen(path, "r") : NULL;
-    if (!f || !b->job) {
-        fprintf(stderr, "usage: bench_micro FOLDER [kind | fit]     FOLDER holds microbench.jsonl\n");
+    b->lines = argc > 1 ? table_read(a, argv[1], &b->nlines) : NULL;
+    if (!b->lines || !b->job) {
+        fprintf(stderr, "usage: bench_micro FOLDER [kind | fit]     FOLDER holds micro.tsv\n");
         return 2;
     }
-    read_lines(b, f);
-    fclose(f);
     if (argc > 2 && !strcmp(argv[2], "fit"))
         fit(b);
-    b->unknown = 0;
     price(b, argc > 2 && strcmp(argv[2], "fit") ? argv[2] : NULL, NULL);
     qsort(b->rows, b->nrows, sizeof *b->rows, by_group);
     printf("%-34s %-16s %5s %8s %8s %8s   error of predicted seconds, %%\n", "kind", "gpu", "rows", "bias",
@@ -450,9 +437,7 @@ int main(int argc, char **argv)
             n++;
         report(b, &b->rows[i], n);
     }
-    printf("%u rows, %u of devices that the catalogue lacks left out\n", b->nrows, b->unknown);
-    for (uint32_t i = 0; i < b->nlines; i++)
-        json_decref(b->lines[i]);
+    report_left_out(b);
     arena_free(a);
     return 0;
 }

@@ -7,23 +7,24 @@ Each profile is a handful of physical parameters (compiler/profile/profile.def).
 predicted over measured step time, every source weighing as the root of its number of rows, plus a penalty for leaving the prior
 (the parameter's own default here, in units of its spread), by Levenberg-Marquardt with finite differences.  With --leave-out the
 fit is repeated without each source, and its rows are predicted by the rest.  --out writes NAME.profile; without it nothing
-changes.  Needs numpy.
+changes.  Run.fitted() in rows.py says which rows a fit looks at.  Needs numpy.
 """
-import argparse, collections, json, math, os, sys
+import collections, math, os, sys
 import numpy
-from rows import Predictor, SINGLE, make_inputs, quantile
+import parameters, rows
+from rows import Predictor, SINGLE, quantile
 
-# BLOOM's source gives eight GPUs a node and four NVLinks a GPU, which no A100 board has: predicted, not fitted
-UNSEEN = {"bloom"}
+# of one repository or paper, or of one cluster: left out together
+TOGETHER = ({"vtrain", "vtrain-multi"}, {"sc21", "sc21-t2"}, {"mlm-jan21", "mlm-sep20"})
 # parameter: (prior, spread); what is not named here is not fitted
-PRIORS = json.load(open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "priors.json")))
+PRIORS = parameters.priors()
 
 
-def weights(rows):
-    count = collections.Counter(r.family for r in rows)
+def weights(runs):
+    count = collections.Counter(r.family for r in runs)
     # models of one node are small: their hosts and heads should not outweigh what large ones show
-    even = numpy.array([count[r.family] ** -0.25 * (0.3 if r.family == SINGLE else 1) for r in rows])
-    return even * math.sqrt(len(rows) / float(even @ even)) / 2
+    even = numpy.array([count[r.family] ** -0.25 * (0.3 if r.family == SINGLE else 1) for r in runs])
+    return even * math.sqrt(len(runs) / float(even @ even)) / 2
 
 
 def huber(r, k):
@@ -87,26 +88,18 @@ class Fit:
         return x
 
 
-def bounds_of(root):
-    import re
-    found = {}
-    for line in open(os.path.join(root, "compiler/profile/profile.def")):
-        m = re.match(r"PARAM\((\w+), ([\d.]+), ([\d.]+), ([\d.]+),", line)
-        if m:
-            found[m[1]] = (float(m[3]), float(m[4]), float(m[2]))
-    return found
+def bounds_of():
+    return {name: (low, high, value) for name, (value, low, high, _) in parameters.definitions().items()}
 
 
 def start_from(predictor, profile):
     """the values of the profile's file, which may be newer than the program's"""
-    with open(os.path.join("compiler/profile", profile + ".profile")) as f:
-        for line in f:
-            if line.split() and not line.startswith("#"):
-                predictor.set(profile, line.split()[0], float(line.split()[1]))
+    for name, value in parameters.values(profile).items():
+        predictor.set(profile, name, value)
 
 
-def summary(rows):
-    e = [abs(math.exp(r.error()) - 1) for r in rows if r.error() is not None]
+def summary(runs):
+    e = [abs(math.exp(r.error()) - 1) for r in runs if r.error() is not None]
     return "n %4d  median %4.1f %%  p90 %5.1f %%" % (len(e), 100 * quantile(e, 0.5), 100 * quantile(e, 0.9))
 
 
@@ -130,43 +123,40 @@ def write(out, profile, fit, bounds):
 
 
 def main():
-    a = argparse.ArgumentParser()
-    a.add_argument("--build", default="build")
-    a.add_argument("--measured", default="../shared/data/measured")
-    a.add_argument("--work", default="build/bench")
+    a = rows.arguments(__doc__.splitlines()[0])
     a.add_argument("--profile", action="append")
     a.add_argument("--out")
     a.add_argument("--leave-out", action="store_true")
     a.add_argument("--rounds", type=int, default=12)
     a.add_argument("--verbose", action="store_true")
     o = a.parse_args()
-    p = Predictor(o.build, o.measured, make_inputs(o.measured, o.work))
-    bounds = bounds_of(".")
+    p = Predictor(o.build, rows.read_runs(o.measured), o.work)
+    bounds = bounds_of()
     for profile in PRIORS:
         start_from(p, profile)
     p.run()
     left_out = []
     for profile in o.profile or list(PRIORS):
-        # without a stated microbatch the search chooses: slow, and no measure of the parameters; nor are most rows with quirks
-        rows = [i for i, r in enumerate(p.rows) if r.profile == profile and r.scored and r.latest and r.status != 3
-                and "mbs_unknown" not in r.target["tags"] and r.fitted() and r.family not in UNSEEN]
-        start = Fit(p, profile, rows, bounds)
-        first = start.x.copy()
+        which = [i for i, r in enumerate(p.rows) if r.profile == profile and r.status != 3 and r.fitted()]
+        start = Fit(p, profile, which, bounds)
         start.solve(o.rounds, o.verbose)
         start.errors(start.x)
-        print("%s: %s" % (profile, summary([p.rows[i] for i in rows])))
+        found = summary([p.rows[i] for i in which])
+        print("%s: %d parameters fitted to %d rows: %s" % (profile, len(start.names), len(which), found))
         for n, v, b in zip(start.names, start.x, start.prior):
             print("    %-24s %-8.3g prior %.3g" % (n, v, b))
         if o.out:
             write(o.out, profile, start, bounds)
         if not o.leave_out:
             continue
-        scored = [i for i, r in enumerate(p.rows) if r.profile == profile and r.scored and r.latest and r.status == 0]
-        few = [i for i in rows if p.rows[i].family != SINGLE or i % 6 == 0] # much alike: a sixth tells as much, sooner
-        for family in sorted({p.rows[i].family for i in scored} - {SINGLE}):
-            fit = Fit(p, profile, [i for i in few if p.rows[i].family != family], bounds)
+        scored = [i for i, r in enumerate(p.rows) if r.profile == profile and r.not_scored() is None and r.status == 0]
+        few = [i for i in which if p.rows[i].family != SINGLE or i % 6 == 0] # much alike: a sixth tells as much, sooner
+        for family in sorted({p.rows[i].family for i in scored}):
+            kin = next((t for t in TOGETHER if family in t), {family})
+            fit = Fit(p, profile, [i for i in few if p.rows[i].family not in kin], bounds)
             fit.x = start.x.copy()
-            if len(fit.rows) < len(few):
+            if len(fit.rows) < len(few): # from the priors: nothing that the left-out source taught
+                fit.x = fit.prior.copy()
                 fit.solve(o.rounds, False)
             fit.rows = [i for i in scored if p.rows[i].family == family] # with those that no fit looks at
             fit.errors(fit.x)
@@ -174,7 +164,8 @@ def main():
             left_out += [(abs(math.exp(r.error()) - 1), r.quirk()) for r in test if r.error() is not None]
             print("    without %-16s it is predicted with %s" % (family, summary(test)))
             sys.stdout.flush()
-    for title, e in (("all", [x for x, _ in left_out]), ("without rows whose source has a known quirk", [x for x, q in left_out if not q])):
+    for title, test in (("all", lambda q: True), ("without rows whose error has a checkable cause", lambda q: not q)):
+        e = [x for x, q in left_out if test(q)]
         if e:
             print("left out, %s: n %d  median %.1f %%  p90 %.1f %%" % (title, len(e), 100 * quantile(e, 0.5), 100 * quantile(e, 0.9)))
 

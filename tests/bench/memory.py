@@ -1,26 +1,19 @@
 #!/usr/bin/env python3
-"""Predicted against measured memory of published runs: per source the error, and verdicts that are wrong.
+"""Predicted against measured memory of published runs: per source the error, what was left out, and verdicts that are wrong.
 
 usage: memory.py BUILD MEASURED [--all] [--worst N] [profile.name=value ...]
 
-Sources measure different things; each is compared with the lines of the estimate that it covers: what PyTorch's allocator
-has handed out (allocated), what it has taken from the device (reserved), or what nvidia-smi shows (all).
+Sources measure different things (column `memory` of sources.tsv); each is compared with the lines of the estimate that it
+covers: what PyTorch's allocator has handed out (allocated), what it has taken from the device (reserved), or what nvidia-smi
+shows (all).
 """
-import re, sys, tempfile
+import collections, re, sys, tempfile
 
 import rows
 
-# what a source's numbers count, and the unit that it prints
-DEFINITION = {"simumax-b200": "allocated", "zerobubble": "allocated", "torchtitan": "reserved", "kempner": "reserved",
-              "nanotron": "reserved", "internevo-mem": "all", "bloom": "all"}
 LIVE = ("parameters", "gradients", "states", "activations", "buffers")
 COVERS = {"allocated": LIVE, "reserved": LIVE + ("allocator",), "all": LIVE + ("allocator", "communicators", "context")}
 UNIT = 1e9
-# rows whose inputs do not say what the run did, by source or id: why
-QUIRKS = {
-    "kempner": "bf16 weights and moments without fp32 masters: state shrinks by 6 bytes per parameter over the sweep",
-    "torchtitan/h200": "the loss compiled into one kernel: 24 GB less than the same run on H100",
-}
 
 
 def measured_bytes(row):
@@ -28,58 +21,62 @@ def measured_bytes(row):
 
 
 def predicted_bytes(row):
-    return sum(row.predicted[k] for k in COVERS[DEFINITION.get(row.family, "all")])
+    return sum(row.predicted[k] for k in COVERS[row.memory_counts])
 
 
-def quirk(row):
-    return next((why for k, why in QUIRKS.items() if row.family == k or row.id.startswith(k)), row.quirk() if row.oom else None)
-
-
-def family_line(name, errors):
+def spread(errors):
     sizes = [abs(e) for e in errors]
-    print("  %-16s %3d   median %5.1f %%   90th %5.1f %%   mean error %+5.1f %%   (%s)" % (
-        name, len(errors), 100 * rows.quantile(sizes, 0.5), 100 * rows.quantile(sizes, 0.9), 100 * sum(errors) / len(errors),
-        DEFINITION.get(name, "all")))
+    return "median %5.1f %%   90th %5.1f %%   mean error %+5.1f %%" % (
+        100 * rows.quantile(sizes, 0.5), 100 * rows.quantile(sizes, 0.9), 100 * sum(errors) / len(errors))
 
 
-def report(predictor, show_all, worst):
-    by_family, every, distinct = {}, [], {}
-    for row in predictor.rows:
-        have = measured_bytes(row)
-        if have and row.status == 0:
-            error = predicted_bytes(row) / have - 1
-            by_family.setdefault(row.family, []).append((error, row))
-            every.append(error if not quirk(row) else None)
-            distinct[(row.family, have, round(predicted_bytes(row)))] = error if not quirk(row) else None
-    print("memory: error of the prediction, by source")
-    for name, pairs in sorted(by_family.items()):
-        family_line(name, [e for e, _ in pairs])
-    plain = [abs(e) for e in every if e is not None]
-    once = [abs(e) for e in distinct.values() if e is not None]
-    print("  all but %d rows with a known quirk: %d, median %.1f %%, 90th %.1f %%; each distinct pair once: %d, median %.1f %%" % (
-        len(every) - len(plain), len(plain), 100 * rows.quantile(plain, 0.5), 100 * rows.quantile(plain, 0.9), len(once),
-        100 * rows.quantile(once, 0.5)))
-    pairs = sorted((p for ps in by_family.values() for p in ps), key=lambda p: -abs(p[0]))
-    if not show_all:
-        pairs = [p for p in pairs if not quirk(p[1])][:worst]
-    print("all rows:" if show_all else "worst rows without a known quirk:")
-    for error, row in pairs:
-        p = row.predicted
+def compared(runs):
+    """(error, run) of every run with a measured and a predicted memory; what was left out, by reason"""
+    left = collections.Counter(r.left_out for r in runs if r.memory_gb and r.left_out)
+    left["no plan fits"] += sum(bool(r.memory_gb) and r.status not in (None, 0) for r in runs)
+    return [(predicted_bytes(r) / measured_bytes(r) - 1, r) for r in runs if r.memory_gb and r.status == 0], +left
+
+
+def distinct(pairs):
+    """each pair of measured and predicted bytes of a source once: schedules and batches that change neither are one fact"""
+    return list({(r.family, measured_bytes(r), round(predicted_bytes(r))): e for e, r in pairs}.values())
+
+
+def report(runs, show_all, worst):
+    pairs, left = compared(runs)
+    by = collections.defaultdict(list)
+    for e, r in pairs:
+        by[r.family].append((e, r))
+    print("memory: error of the prediction, by source; every row, then each distinct pair of measured and predicted bytes once")
+    for name, some in sorted(by.items()):
+        once = distinct(some)
+        print("  %-16s %3d   %s   once: %3d   median %5.1f %%   (%s)" % (name, len(some), spread([e for e, _ in some]), len(once),
+              100 * rows.quantile([abs(e) for e in once], 0.5), some[0][1].memory_counts))
+    for line in summary(pairs):
+        print(line)
+    print("left out: %d%s" % (sum(left.values()), "".join("; %d: %s" % (n, why) for why, n in left.most_common())))
+    print("all rows:" if show_all else "worst rows:")
+    for error, row in sorted(pairs, key=lambda p: -abs(p[0]))[:None if show_all else worst]:
         print("  %-58s %6.1f -> %6.1f GB %+6.1f %%  %s" % (
             row.id, measured_bytes(row) / UNIT, predicted_bytes(row) / UNIT, 100 * error,
-            " ".join("%s %.1f" % (k[:5], p[k] / UNIT) for k in COVERS["all"])))
-    for name, why in sorted(QUIRKS.items()):
-        print("quirk of %s: %s" % (name, why))
-    return plain
+            " ".join("%s %.1f" % (k[:5], row.predicted[k] / UNIT) for k in COVERS["all"])))
 
 
-def verdicts(predictor):
-    ran = [r for r in predictor.rows if r.status != 0 and not r.oom]
-    missed = [r for r in predictor.rows if r.status == 0 and r.oom]
-    right = sum(r.status == 1 and r.oom for r in predictor.rows)
+def summary(pairs):
+    """the lines that README.md repeats"""
+    sets = (("memory, where a source prints it (`make bench-memory`)", [e for e, _ in pairs]),
+            ("memory, each distinct pair of measured and predicted bytes once", distinct(pairs)))
+    return ["| %s | %d | %.1f %% | %.1f %% | %d |" % (text, len(e), 100 * rows.quantile([abs(x) for x in e], 0.5),
+            100 * rows.quantile([abs(x) for x in e], 0.9), sum(abs(x) > 0.25 for x in e)) for text, e in sets]
+
+
+def verdicts(runs):
+    ran = [r for r in runs if r.status not in (None, 0) and not r.oom]
+    missed = [r for r in runs if r.status == 0 and r.oom]
+    right = sum(r.status == 1 and r.oom for r in runs)
     print("verdicts: %d runs that ran are called infeasible; of %d that ran out of memory %d are called so" % (
         len(ran), right + len(missed), right))
-    why = lambda r: ": " + quirk(r) if quirk(r) else ""
+    why = lambda r: ": " + r.quirk()["why"] if r.quirk() else ""
     for r in ran:
         print("  ran, no plan:       %s (exit %d)%s" % (r.id, r.status, why(r)))
     for r in missed:
@@ -91,16 +88,17 @@ def main():
     show_all = "--all" in words
     worst = int(words[words.index("--worst") + 1]) if "--worst" in words else 15
     build, measured = words[0], words[1]
+    runs = [r for r in rows.read_runs(measured) if r.memory_gb or r.oom]
     with tempfile.TemporaryDirectory() as work:
-        folder = rows.make_inputs(measured, work)
-        predictor = rows.Predictor(build, measured, folder)
+        predictor = rows.Predictor(build, runs, work)
         for word in words[2:]:
             found = re.fullmatch(r"([\w-]+)\.(\w+)=([\d.]+)", word)
             if found:
                 predictor.set(found[1], found[2], float(found[3]))
         predictor.run()
-        report(predictor, show_all, worst)
-        verdicts(predictor)
+        predictor.close()
+    report(runs, show_all, worst)
+    verdicts(runs)
 
 
 if __name__ == "__main__":

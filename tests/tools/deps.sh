@@ -1,17 +1,17 @@
 #!/bin/sh
 # Finds out what the build and its tests need and this machine lacks; as root on Debian installs that, else names it.
-#   deps.sh           gcc, g++, flex, bison, libraries: what `make` and `make check` need; python3, without which `make check`
-#                     skips a test
+#   deps.sh           gcc, g++, flex, bison, libraries, python3: what `make` and `make check` need
 #   deps.sh --clang   also clang and its sanitizer and fuzzer runtimes, for `make CC=clang` and `make fuzz`
-#   deps.sh --check   installs nothing
+#   deps.sh --check   installs nothing, and asks for python3, which only tests and benchmarks use, with --python alone
 # Says what it does, asks nothing.  Exit 4 where something is missing and could not be installed.
 set -u
 export LC_ALL=C
-install=yes with_clang=no
+install=yes with_clang=no with_python=yes
 for option; do
     case $option in
     --clang) with_clang=yes ;;
-    --check) install=no ;;
+    --check) install=no with_python=no ;;
+    --python) with_python=yes ;;
     *) echo "deps.sh: unknown option '$option'" >&2; exit 2 ;;
     esac
 done
@@ -27,6 +27,7 @@ find_missing() {
     header stdio.h || echo libc6-dev
     has make || echo make
     has objdump || echo binutils
+    [ $with_python = no ] || python3 -c 'import json' >/dev/null 2>&1 || echo python3
     has flex || echo flex
     has bison || echo bison
     has pkg-config || echo pkg-config
@@ -40,15 +41,7 @@ find_missing() {
     fi
 }
 
-# what nothing is built with: tests that need it are skipped where it can't be had
-find_useful() {
-    python3 -c 'import json' >/dev/null 2>&1 || echo python3
-}
-
 missing=$(find_missing | tr '\n' ' ')
-if [ $install = yes ] && [ "$(id -u)" = 0 ] && has apt-get; then
-    missing="$missing$(find_useful | tr '\n' ' ')"
-fi
 [ -n "$missing" ] || exit 0
 if [ $install = no ] || [ "$(id -u)" != 0 ] || ! has apt-get; then
     echo "missing: $missing" >&2
@@ -64,8 +57,7 @@ if ! { apt-get update && apt-get install -y --no-install-recommends $missing; } 
     tail -n 15 "$log" >&2
     echo "apt-get could not install: $missing" >&2
     rm -f "$log"
-    [ -n "$(find_missing)" ] && exit 4
-    exit 0
+    exit 4
 fi
 rm -f "$log"
 left=$(find_missing | tr '\n' ' ')
