@@ -5,6 +5,7 @@
  * from other prices, it is computed from them here; `least` and `most` say within which multiples of that it must lie.
  * The loop over all parameters fails for one without a case. */
 
+#include "compiler/llmc.h"
 #include "compiler/model/sema.h"
 #include "compiler/search/search.h"
 #include "compiler/support/vec.h"
@@ -399,12 +400,13 @@ static double by_gathered(const struct seen *b, double from, double to, double i
 static double by_second_products(const struct seen *b, double from, double to, double item)
 {
     (void)from, (void)to;
-    struct seen full = *b;
-    full.decision = ARENA_NEW(b->arena, struct decision);
-    *full.decision = *b->decision;
-    full.decision->recompute = RECOMPUTE_FULL;
-    look(&full);
-    double beside = (double)full.e.activation_bytes - LAYERS * 2 * tokens(b) * WIDTH;
+    struct seen *full = ARENA_NEW(b->arena, struct seen);
+    *full = *b;
+    full->decision = ARENA_NEW(b->arena, struct decision);
+    *full->decision = *b->decision;
+    full->decision->recompute = RECOMPUTE_FULL;
+    look(full);
+    double beside = (double)full->e.activation_bytes - LAYERS * 2 * tokens(b) * WIDTH;
     double products = HEADS * HEAD /* q */ + KV * HEAD /* v */ + FFN /* gate */ + WIDTH /* down */;
     return beside + LAYERS * 2 * tokens(b) * (WIDTH + HEADS * HEAD + products) - item;
 }
@@ -525,7 +527,110 @@ static void test_changes(void)
     }
 }
 
-/* what no estimate of one decision shows */
+/* Generations of GPUs have parameters of their own, and in a domain of several nodes the host does not wait. */
+static void test_others(void)
+{
+    static const char *const gpus[] = {"A100-SXM", "H100-SXM", "B200"};
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
+        for (size_t g = 0; g < ARRAY_LEN(gpus) && strstr(numbers[i].param, "_sm"); g++) {
+            struct arena *a = arena_new();
+            struct number x = numbers[i];
+            x.gpu = gpus[g];
+            struct seen b = situation(a, &x);
+            look(&b);
+            double change = x.item(with(&b, x.param, x.to)) - x.item(&b);
+            CU_ASSERT_EQUAL(change == 0, strcmp(x.gpu, numbers[i].gpu) != 0);
+            arena_free(a);
+        }
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
+        if (strcmp(numbers[i].param, "moe_wait_us") != 0)
+            continue;
+        struct arena *a = arena_new();
+        struct seen b = situation(a, &numbers[i]);
+        b.topo->types[0].scale_up.span = 2;
+        look(&b);
+        CU_ASSERT_EQUAL(item_compute(with(&b, "moe_wait_us", 1000)), item_compute(&b));
+        CU_ASSERT(item_compute(with(&b, "moe_layer_us", 1000)) > item_compute(&b));
+        arena_free(a);
+    }
+}
+
+/* What prices instructions changes the simulated step of an emitted plan as it changes the estimate. */
+static void test_plans(void)
+{
+    static const char *const priced[] = {"matmul_sm80", "matmul_sm90", "matmul_sm100", "attention_sm80", "attention_sm90",
+                                         "attention_sm100", "attention_unfused", "stream_traffic", "cp_attention",
+                                         "straggle", "far_nic_gbs"};
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
+        for (size_t k = 0; k < ARRAY_LEN(priced); k++) {
+            if (strcmp(numbers[i].param, priced[k]) != 0)
+                continue;
+            struct arena *a = arena_new();
+            struct seen b = situation(a, &numbers[i]);
+            double step_s[2], plan_s[2];
+            for (int n = 0; n < 2; n++) {
+                const char *why = "";
+                *PROFILE_PARAM(&b.profile, profile_param(priced[k])) = n ? numbers[i].to : numbers[i].from;
+                look(&b);
+                step_s[n] = b.e.step_time_s;
+                struct plan *p = compile_decision(a, b.job, b.topo, b.decision, &(struct compile_options){0}, &why);
+                CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+                plan_s[n] = 1e-9 * (double)p->timeline->step_ns;
+                plan_close(p);
+            }
+            double ratio = (plan_s[1] - plan_s[0]) / (step_s[1] - step_s[0]);
+            CU_ASSERT(ratio > 0.8 && ratio < 1.25);
+            if (!(ratio > 0.8 && ratio < 1.25))
+                printf("\n    %s: the plan's step changes by %g, %g times what the estimate's does", priced[k],
+                       plan_s[1] - plan_s[0], ratio);
+            arena_free(a);
+        }
+}
+
+static void test_sequence_parallel(void)
+{
+    static const struct {
+        const char *plan;
+        enum tri want;
+    } cases[] = {{"", TRI_AUTO},
+                 {"adjust sequence_parallel = 1", TRI_AUTO},
+                 {"adjust sequence_parallel = 0", TRI_NO},
+                 {"adjust sequence_parallel = 0\n sequence_parallel yes", TRI_YES}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct arena *a = arena_new();
+        CU_ASSERT_EQUAL(text_job(a, arena_printf(a, job_text, DENSE, "bf16", cases[i].plan))->wishes.sequence_parallel,
+                        cases[i].want);
+        arena_free(a);
+    }
+}
+
+/* 0.67 billion parameters in 10 GiB, whole on every rank: 18 bytes of each are 11.2 GiB */
+static void test_zero_most(void)
+{
+    static const struct {
+        const char *plan;
+        uint32_t least, most; /* ZeRO of the best; least > most: nothing fits */
+    } cases[] = {{"", 1, 3},
+                 {"adjust zero_most = 3", 1, 3},
+                 {"adjust zero_most = 1", 1, 1},
+                 {"adjust zero_most = 0", 1, 0},
+                 {"zero = 3\n adjust zero_most = 0", 3, 3}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct arena *a = arena_new();
+        const char *plan = arena_printf(a, "tp = 1\n pp = 1\n cp = 1\n microbatch = 1\n memory <= 10GiB\n %s", cases[i].plan);
+        struct number x = numbers[0];
+        x.plan = plan;
+        struct seen s = situation(a, &x);
+        struct diag *d = diag_new(a);
+        const struct search_result *r = search(a, d, text_job(a, arena_printf(a, job_text, DENSE, "bf16", plan)), s.topo, 1, 0, false);
+        CU_ASSERT_EQUAL(r->ncandidates, cases[i].least <= cases[i].most);
+        if (r->ncandidates)
+            CU_ASSERT(r->candidates[0].decision.zero >= cases[i].least && r->candidates[0].decision.zero <= cases[i].most);
+        arena_free(a);
+    }
+}
+
+/* what no estimate of one decision shows: the two above */
 static const char *const elsewhere[] = {"sequence_parallel", "zero_most"};
 
 /* a parameter without a case */
@@ -550,5 +655,9 @@ void suite_profile_numbers(void)
 {
     CU_pSuite s = CU_add_suite("profile_numbers", NULL, NULL);
     CU_add_test(s, "every parameter changes what its meaning says", test_changes);
+    CU_add_test(s, "no parameter changes what it is not about", test_others);
+    CU_add_test(s, "an emitted plan's step changes as the estimate", test_plans);
+    CU_add_test(s, "sequence parallelism where nobody speaks of it", test_sequence_parallel);
+    CU_add_test(s, "the largest ZeRO that is looked for", test_zero_most);
     CU_add_test(s, "every parameter has a case", test_all);
 }
