@@ -132,6 +132,7 @@ struct decision text_decision(struct arena *a, const struct job *job, const stru
                   {"prefetch=", &d.prefetch},
                   {"vpp=", &d.vpp},
                   {"ep=", &d.ep},
+                  {"etp=", &d.etp},
                   {"nodes=", &d.ep_nodes},
                   {"ring=", &d.cp},
                   {"all_gather=", &d.cp},

@@ -14,6 +14,46 @@ struct text {
     size_t n;
 };
 
+/* Operands name buffers without their numbers, "%grad.head[3x64]f32", where a name is only one buffer's. */
+static const char *number_of(const struct text *t, const char *name, size_t n, bool *unique)
+{
+    const char *found = NULL;
+    *unique = true;
+    for (size_t i = 0; i < t->n; i++) {
+        if (strncmp(t->line[i], "buffer ", 7) != 0)
+            continue;
+        const char *number = t->line[i] + 7, *have = strchr(number, ' ') + 1;
+        if (strcspn(have, " ") != n || strncmp(have, name, n) != 0)
+            continue;
+        *unique = !found;
+        found = number;
+    }
+    return found;
+}
+
+/* without numbers, or with them again */
+static char *renamed(const struct text *t, const char *line, bool numbers)
+{
+    struct strbuf b = {0};
+    while (*line) {
+        strbuf_char(&b, *line);
+        if (*line++ != '%')
+            continue;
+        size_t n = strcspn(line, "#~+[ ");
+        bool unique;
+        const char *number = number_of(t, line, n, &unique);
+        strbuf_printf(&b, "%.*s", (int)n, line);
+        line += n;
+        if (numbers && number && *line != '#')
+            strbuf_printf(&b, "#%.*s", (int)strcspn(number, " "), number);
+        else if (!numbers && unique && *line == '#')
+            line += 1 + strspn(line + 1, "0123456789");
+    }
+    char *copy = arena_printf(t->arena, "%s", b.text ? b.text : "");
+    strbuf_free(&b);
+    return copy;
+}
+
 static struct text split(struct arena *a, const struct program *p)
 {
     struct text t = {a, NULL, 0};
@@ -29,6 +69,8 @@ static struct text split(struct arena *a, const struct program *p)
     for (const char *s = printed; *s; s += strcspn(s, "\n") + 1)
         t.line[t.n++] = arena_printf(a, "%.*s", (int)strcspn(s, "\n"), s);
     free(printed);
+    for (size_t i = 0; i < t.n; i++)
+        t.line[i] = renamed(&t, t.line[i], false);
     return t;
 }
 
@@ -82,13 +124,11 @@ static char *follow(struct arena *a, const char *line, const char *queue, size_t
 static bool drop(struct text *t, size_t at)
 {
     const char *queue;
-    size_t n = queue_of(t->line[at], &queue), gone = position_of(t, at);
-    if (!n)
-        return false;
+    size_t n = queue_of(t->line[at], &queue), gone = n ? position_of(t, at) : 0;
     for (size_t i = at; i + 1 < t->n; i++)
         t->line[i] = t->line[i + 1];
     t->n--;
-    for (size_t i = 0; i < t->n; i++)
+    for (size_t i = 0; n && i < t->n; i++)
         t->line[i] = follow(t->arena, t->line[i], queue, n, gone);
     return true;
 }
@@ -158,7 +198,7 @@ static struct program *alter_program(struct arena *a, const struct program *p, c
         mine += before;
     }
     for (size_t i = 0; i < t.n; i++)
-        strbuf_printf(&b, "%s\n", t.line[i]);
+        strbuf_printf(&b, "%s\n", mine ? renamed(&t, t.line[i], true) : t.line[i]);
     if (mine && program_parse(b.text, strlen(b.text), &q, error, sizeof error) != STATUS_OK) {
         *why = arena_strdup(a, error);
         q = NULL;

@@ -5,9 +5,10 @@
 
 #include "compiler/llmc.h"
 
-/* In `program`'s text ("t0": of role 0 for training, "e1": of role 1 for evaluation, "t", "e": of all roles, "": all) the
+/* Operands name buffers without their numbers ("%grad.head[3x64]f32") where names are unique.
+ * In `program`'s text ("t0": of role 0 for training, "e1": of role 1 for evaluation, "t", "e": of all roles, "": all) the
  * first line that holds all words of `line` has `from` replaced by `to`; with '*' in front of the words, all lines that hold
- * them and `from`.  to = NULL: the instruction goes, and waits follow the others; from = "": `to` comes behind the line;
+ * them and `from`.  to = NULL: the line goes, and of an instruction waits follow the others; from = "": `to` comes behind the line;
  * from = "swap": it changes places with the next line of its queue. */
 struct alteration {
     const char *program, *line, *from, *to;
