@@ -5,6 +5,8 @@
  * shape are cut there; the results of the two parts, side by side, added or maximised, must equal the whole.
  */
 
+#include "compiler/support/vec.h"
+#include "compiler/verify/verify.h"
 #include "kernels/kernels.h"
 #include "tests/compiler/random_plan.h"
 
@@ -222,8 +224,8 @@ static double part_place(const struct rule_case *c, const char *name)
     return !strcmp(name + keys, "first") ? sequence / 2 : !strcmp(name + keys, "shift") ? -sequence : 0;
 }
 
-/* the operands' part 0 or 1, run; outputs copied into `out` */
-static void run_part(const struct rule_case *c, const struct operands *x, int part, struct operands *out)
+/* the operands' part 0 or 1, or with -1 all, run; outputs copied into `out`; operand `onto` >= 0 takes the place of `at` */
+static void run_part_onto(const struct rule_case *c, const struct operands *x, int part, struct operands *out, int onto, int at)
 {
     const struct isa_info *info = isa_info(c->op);
     struct kernel_args k = {0};
@@ -240,7 +242,7 @@ static void run_part(const struct rule_case *c, const struct operands *x, int pa
                 set_element(out, o, d, (size_t)i * cols + j,
                             element(x, o, d, (size_t)(row + i) * x->cols[o] + col + j));
         if (!absent(c, &info->operand[o]))
-            k.operand[o] = (struct view){out->data[o], d, false, rows, cols, cols};
+            k.operand[o] = (struct view){out->data[(int)o == onto ? at : (int)o], d, false, rows, cols, cols};
     }
     for (size_t a = 0; a < info->nattrs; a++) {
         const char *name = info->attr[a].name;
@@ -260,6 +262,11 @@ static void run_part(const struct rule_case *c, const struct operands *x, int pa
             k.attr[a].i = (int64_t)v;
     }
     run_kernel(c->op, &k);
+}
+
+static void run_part(const struct rule_case *c, const struct operands *x, int part, struct operands *out)
+{
+    run_part_onto(c, x, part, out, -1, -1);
 }
 
 static double joined(const struct rule_case *c, const struct operands part[2], size_t o, uint32_t i,
@@ -315,6 +322,77 @@ static void test_split(void)
     }
 }
 
+/* ---- in place ---- */
+
+/* Kernels that finish with an element before they write it: their output may lie where an input of its shape does. */
+static const enum op in_place[] = {OP_ADD,    OP_COPY,     OP_ROPE,     OP_XENT_I, OP_GELU,    OP_GELU_I,    OP_RELU,     OP_RELU_I,
+                                   OP_SWIGLU, OP_SWIGLU_I, OP_GEGLU,    OP_GEGLU_I, OP_POSITION, OP_SCALE,   OP_SOFTCAP,  OP_SOFTCAP_I,
+                                   OP_HEADNORM, OP_HEADNORM_I};
+
+/* does property 4 accept the instruction with operand y where x is? */
+static bool accepted(const struct rule_case *c, const struct operands *shape, size_t y, size_t x)
+{
+    const struct isa_info *info = isa_info(c->op);
+    struct arena *a = arena_new();
+    struct program *p = program_new(0, 1);
+    uint32_t i = program_insn(p, c->op);
+    for (size_t k = 0; k < info->noperands; k++) {
+        struct buffer b = {.name = "x", .kind = BUFFER_STEP, .ring = NONE, .bytes = 8 * ROOM, .stride = 8 * ROOM,
+                           .offset = 8 * ROOM * k, .bucket = NONE, .shard_slot = NONE};
+        uint32_t buffer = program_buffer(p, &b);
+        p->operands[p->insns[i].operand + k] =
+            (struct operand){.buffer = k == y ? (uint32_t)x : buffer, .dtype = (uint8_t)dtype_of(info->operand[k].dtype),
+                             .mark = info->operand[k].mark == MARK_READ ? MARK_READ : MARK_WRITE, .slot = UINT16_MAX,
+                             .rows = shape->rows[k], .cols = shape->cols[k], .ld = shape->cols[k]};
+    }
+    const uint32_t size[NAXES] = {1, 1, 1, 1};
+    const enum axis order[NAXES] = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP};
+    struct plan plan = {.nroles = 1, .train = &p, .mesh = mesh_new(size, order)};
+    struct verdict v = {0};
+    verify_race(a, &plan, &v);
+    program_free(p);
+    arena_free(a);
+    return !v.nviolations;
+}
+
+/* What may be in place gives the same numbers there, bit for bit; nothing else may. */
+static void test_in_place(void)
+{
+    bool once[ARRAY_LEN(in_place)] = {false};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const struct rule_case *c = &cases[i];
+        const struct isa_info *info = isa_info(c->op);
+        struct operands *x = calloc(3, sizeof *x), *apart = x + 1, *onto = x + 2;
+        uint64_t random = c->op + 1u;
+        size_t may = 0;
+        while (may < ARRAY_LEN(in_place) && in_place[may] != c->op)
+            may++;
+        fill(c, x, &random);
+        run_part(c, x, -1, apart);
+        for (size_t y = 0; y < info->noperands; y++)
+            for (size_t r = 0; r < info->noperands; r++) {
+                enum dtype d = dtype_of(info->operand[y].dtype);
+                if (info->operand[y].mark == MARK_READ || info->operand[r].mark != MARK_READ || absent(c, &info->operand[y]) ||
+                    absent(c, &info->operand[r]) || dtype_of(info->operand[r].dtype) != d || x->rows[r] != x->rows[y] ||
+                    x->cols[r] != x->cols[y])
+                    continue;
+                bool fine = accepted(c, x, y, r);
+                CU_ASSERT_EQUAL(fine, may < ARRAY_LEN(in_place));
+                if (fine != (may < ARRAY_LEN(in_place)))
+                    printf("\n    %s: %s where %s is", info->name, info->operand[y].name, info->operand[r].name);
+                if (!fine)
+                    continue;
+                once[may] = true;
+                run_part_onto(c, x, -1, onto, (int)y, (int)r);
+                for (uint32_t e = 0; e < x->rows[y] * x->cols[y]; e++)
+                    CU_ASSERT_EQUAL(element(onto, r, d, e), element(apart, y, d, e));
+            }
+        free(x);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(in_place); i++)
+        CU_ASSERT(once[i]);
+}
+
 /* every row that computes has a case */
 static void test_all(void)
 {
@@ -335,5 +413,6 @@ void suite_verify_rules(void)
 {
     CU_pSuite s = CU_add_suite("verify_rules", NULL, NULL);
     CU_add_test(s, "parts of matrices give parts, sums and maxima", test_split);
+    CU_add_test(s, "what may be in place is right there", test_in_place);
     CU_add_test(s, "every row that computes has a case", test_all);
 }
