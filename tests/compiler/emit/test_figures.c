@@ -5,6 +5,7 @@
  * The table of figures names all keys: a number of plan.json that it does not name fails. */
 
 #include "compiler/fit.h"
+#include "compiler/inspect/estimate.h"
 #include "compiler/inspect/show.h"
 #include "compiler/inspect/trace.h"
 #include "compiler/support/strbuf.h"
@@ -289,29 +290,30 @@ static const struct figure {
     const char *path;
     double (*want)(const struct seen *x); /* NULL: by the whole object `decision`, or a text */
     double tolerance;
+    bool counted; /* where a case says how large the space is */
 } figures[] = {
-    {"schema", one, 0},
-    {"model.name", NULL, 0},
-    {"model.parameters", parameters, 0},
-    {"model.active_parameters", active_parameters, 0},
-    {"model.layers", layers, 0},
-    {"cluster.name", NULL, 0},
-    {"cluster.gpus", gpus, 0},
-    {"cluster.gpus_used", used, 0},
-    {"predicted.step_time_s", step, 1e-9},
-    {"predicted.tokens_per_s_per_gpu", tokens_rate, 1e-12},
-    {"predicted.model_flops_per_gpu_s", flops_rate, 1e-12},
-    {"predicted.mfu", mfu, 1e-12},
-    {"predicted.bubble_fraction", bubble, 1e-6},
-    {"predicted.exposed_comm_fraction", exposed, 1e-6},
-    {"predicted.peak_memory_bytes", peak_bytes, 0},
-    {"predicted.peak_memory_rank", peak_rank, 0},
-    {"search.space", space, 0},
-    {"search.evaluated", evaluated, 0},
-    {"search.pruned", pruned, 0},
-    {"search.budget", budget, 0},
-    {"search.spent", spent, 0},
-    {"search.gap", nothing, 0},
+    {"schema", one, 0, false},
+    {"model.name", NULL, 0, false},
+    {"model.parameters", parameters, 0, false},
+    {"model.active_parameters", active_parameters, 0, false},
+    {"model.layers", layers, 0, false},
+    {"cluster.name", NULL, 0, false},
+    {"cluster.gpus", gpus, 0, false},
+    {"cluster.gpus_used", used, 0, false},
+    {"predicted.step_time_s", step, 1e-9, false},
+    {"predicted.tokens_per_s_per_gpu", tokens_rate, 1e-12, false},
+    {"predicted.model_flops_per_gpu_s", flops_rate, 1e-12, false},
+    {"predicted.mfu", mfu, 1e-12, false},
+    {"predicted.bubble_fraction", bubble, 1e-6, false},
+    {"predicted.exposed_comm_fraction", exposed, 1e-6, false},
+    {"predicted.peak_memory_bytes", peak_bytes, 0, false},
+    {"predicted.peak_memory_rank", peak_rank, 0, false},
+    {"search.space", space, 0, true},
+    {"search.evaluated", evaluated, 0, true},
+    {"search.pruned", pruned, 0, true},
+    {"search.budget", budget, 0, false},
+    {"search.spent", spent, 0, false},
+    {"search.gap", nothing, 0, false},
 };
 
 #define LLAMA                                                                                                              \
@@ -324,17 +326,35 @@ static const struct figure {
     "vocab 64\n width 32\n norm rmsnorm\n embed tokens\n repeat 2 { layer { attn gqa(heads=4, kv=2, rope=10_000)\n moe "      \
     "swiglu(24) {\n experts 8\n active 2\n shared 1\n } } }\n head untied\n"
 
+/* of plans under 1f1b without chunks, on node 0 in the usual order */
+#define WORDS(x) #x
+#define DECISION(tp, sp, cp, pp, dp, ep, zero, shard, microbatch, microbatches, recompute, parts, layout, context, offload)        \
+    "{\"tp\": " WORDS(tp) ", \"sp\": " sp ", \"cp\": " WORDS(cp) ", \"pp\": " WORDS(pp) ", \"vpp\": 1, \"dp\": " WORDS(dp)    \
+    ", \"ep\": " WORDS(ep) ", \"etp\": 1, \"zero\": " WORDS(zero) ", \"shard\": " WORDS(shard) ", \"microbatch\": "               \
+    WORDS(microbatch) ", \"microbatches\": " WORDS(microbatches) ", \"recompute\": \"" recompute "\", \"recompute_detail\": ["      \
+    parts "], \"schedule\": \"1f1b\", \"schedule_group\": null, \"layout\": \"" layout "\", \"context\": " context              \
+    ", \"order\": [\"tp\", \"cp\", \"dp\", \"pp\"], \"offload\": [" offload "], \"prefetch\": null, \"node_type\": 0, "         \
+    "\"nodes\": [[0, 1]]}"
+
 static const struct figures_case cases[] = {
     {"llama", LLAMA, "fp32", "tp = 2\n sequence_parallel yes\n pp = 2\n dp = 2\n cp = 1\n zero = 1\n microbatch = 2\n schedule 1f1b\n recompute none\n order [tp, cp, dp, pp]",
-     {4, 32, 97, 4, 2, 8, 48, 3, 0, 16, 16, 0, 0, 0, false, false, false, false}, 8, 8, 20e9, 150000, 1, NULL},
-    {"llama on half of the machine", LLAMA, "bf16", "tp = 1\n pp = 2\n dp = 2\n cp = 1\n gpus = 4\n microbatch = 1",
-     {4, 32, 97, 4, 2, 8, 48, 3, 0, 16, 16, 0, 0, 0, false, false, false, false}, 8, 4, 40e9, 150000, 0, NULL},
-    {"gpt2", GPT2, "bf16", "tp = 2\n pp = 1\n dp = 2\n cp = 1\n zero in [0, 1]\n microbatch = 2",
-     {3, 32, 60, 4, 4, 8, 64, 2, 24, 16, 16, 0, 0, 0, true, true, true, false}, 8, 4, 40e9, 500, 0, NULL},
-    {"experts", EXPERTS, "bf16", "tp = 1\n pp = 1\n dp = 4\n cp = 1\n ep = 4\n microbatch = 1",
-     {2, 32, 64, 4, 2, 8, 24, 3, 0, 16, 16, 8, 2, 1, false, false, false, false}, 8, 4, 40e9, 150000, 0, NULL},
-    {"offloaded", LLAMA, "fp32", "tp = 1\n pp = 2\n dp = 1\n cp = 1\n offload [optimizer, activations]\n microbatch = 4",
-     {4, 32, 97, 4, 2, 8, 48, 3, 0, 16, 16, 0, 0, 0, false, false, false, false}, 8, 2, 20e9, 150000, 0, NULL},
+     {4, 32, 97, 4, 2, 8, 48, 3, 0, 16, 16, 0, 0, 0, false, false, false, false}, 8, 8, 20e9, 150000, 1,
+     DECISION(2, "true", 1, 2, 2, 1, 1, 2, 2, 4, "none", "", "Et*2|t*2L", "null", "")},
+    {"llama on half of the machine", LLAMA, "bf16", "tp = 1\n pp = 2\n dp = 2\n cp = 1\n gpus = 4\n zero = 1\n microbatch = 1\n recompute none\n schedule 1f1b\n order [tp, cp, dp, pp]",
+     {4, 32, 97, 4, 2, 8, 48, 3, 0, 16, 16, 0, 0, 0, false, false, false, false}, 8, 4, 40e9, 150000, 1,
+     DECISION(1, "false", 1, 2, 2, 1, 1, 2, 1, 8, "none", "", "Et*2|t*2L", "null", "")},
+    {"gpt2", GPT2, "bf16", "tp = 2\n pp = 1\n dp = 2\n cp = 1\n zero in [0, 1]\n sequence_parallel no\n microbatch = 2\n recompute none\n order [tp, cp, dp, pp]",
+     {3, 32, 60, 4, 4, 8, 64, 2, 24, 16, 16, 0, 0, 0, true, true, true, false}, 8, 4, 40e9, 500, 0,
+     DECISION(2, "false", 1, 1, 2, 1, 1, 2, 2, 4, "none", "", "Et*3L", "null", "")},
+    {"experts", EXPERTS, "bf16", "tp = 1\n pp = 1\n dp = 4\n cp = 1\n ep = 4\n zero = 1\n microbatch = 1\n recompute none\n order [tp, cp, dp, pp]",
+     {2, 32, 64, 4, 2, 8, 24, 3, 0, 16, 16, 8, 2, 1, false, false, false, false}, 8, 4, 40e9, 150000, 0,
+     DECISION(1, "false", 1, 1, 4, 4, 1, 4, 1, 4, "none", "", "Et*2L", "null", "")},
+    {"offloaded", LLAMA, "fp32", "tp = 1\n pp = 2\n dp = 1\n cp = 1\n offload [optimizer, activations]\n microbatch = 4\n schedule 1f1b\n recompute none\n order [tp, cp, dp, pp]",
+     {4, 32, 97, 4, 2, 8, 48, 3, 0, 16, 16, 0, 0, 0, false, false, false, false}, 8, 2, 20e9, 150000, 0,
+     DECISION(1, "false", 1, 2, 1, 1, 0, 1, 4, 4, "none", "", "Et*2|t*2L", "null", "\"optimizer\", \"activations\"")},
+    {"ring", LLAMA, "fp32", "tp = 1\n pp = 1\n dp = 2\n cp = 2\n context ring\n zero = 1\n microbatch = 2\n recompute [norm]\n order [tp, cp, dp, pp]",
+     {4, 32, 97, 4, 2, 8, 48, 3, 0, 16, 16, 0, 0, 0, false, false, false, false}, 8, 4, 20e9, 150000, 0,
+     DECISION(1, "false", 2, 1, 2, 1, 1, 4, 2, 4, "selective", "\"norm\"", "Et*4L", "\"ring\"", "")},
 };
 
 static const char host_text[] =
@@ -373,15 +393,25 @@ static void write_memory(const struct plan *p, FILE *out)
     show_memory(p, out, &(struct show_options){.json = true, .rank = -1, .stage = -1});
 }
 
-static struct plan *plan_of(struct arena *a, const struct figures_case *c)
+static struct job *job_of(struct arena *a, const struct figures_case *c)
 {
-    struct job *job = text_job(a, arena_printf(a, "llmc 1\nmodel tiny {\n %s}\ntrain {\n sequence 16\n batch 16 sequences\n precision %s\n}\nplan {\n %s\n}\n",
+    return text_job(a, arena_printf(a, "llmc 1\nmodel tiny {\n %s}\ntrain {\n sequence 16\n batch 16 sequences\n precision %s\n}\nplan {\n %s\n}\n",
                                                c->model, c->precision, c->plan));
+}
+static struct topo *host(struct arena *a)
+{
     struct source *s = ARENA_NEW(a, struct source);
     *s = (struct source){"host.xml", host_text, strlen(host_text), false};
-    struct diag *d = diag_new(a);
-    struct topo *topo = topo_parse(a, d, s, NULL);
+    struct topo *topo = topo_parse(a, diag_new(a), s, NULL);
     CU_ASSERT_PTR_NOT_NULL_FATAL(topo);
+    return topo;
+}
+
+static struct plan *plan_of(struct arena *a, const struct figures_case *c)
+{
+    struct job *job = job_of(a, c);
+    struct topo *topo = host(a);
+    struct diag *d = diag_new(a);
     struct plan *p = NULL;
     struct verdict *verdict = NULL;
     enum status status = compile_job(a, d, job, topo, &(struct compile_options){.budget = c->budget}, &p, &verdict);
@@ -415,7 +445,7 @@ static void check_leaves(const struct seen *x, const json_t *object, const char 
             continue;
         }
         done[i] = true;
-        if (!figures[i].want || (!strncmp(path, "search.", 7) && x->c->space == 0 && (figures[i].want == space || figures[i].want == evaluated || figures[i].want == pruned)))
+        if (!figures[i].want || (figures[i].counted && x->c->space == 0))
             continue;
         double have = json_number_value(value), want = figures[i].want(x);
         bool fine = fabs(have - want) <= figures[i].tolerance * fmax(fabs(want), 1e-3);
@@ -423,6 +453,25 @@ static void check_leaves(const struct seen *x, const json_t *object, const char 
         if (!fine)
             printf("\n    %s: %s is %.17g, not %.17g", x->c->name, path, have, want);
     }
+}
+
+/* both ways: a key that only one of them has differs */
+static void check_decision(const struct seen *x)
+{
+    json_t *want = json_loads(x->c->decision, 0, NULL), *have = json_object_get(x->json, "decision"), *value;
+    const char *key;
+    CU_ASSERT_PTR_NOT_NULL_FATAL(want);
+    CU_ASSERT_EQUAL(json_object_size(have), json_object_size(want));
+    json_object_foreach(have, key, value)
+    {
+        CU_ASSERT(json_equal(value, json_object_get(want, key)));
+        if (!json_equal(value, json_object_get(want, key))) {
+            char *text = json_dumps(value, JSON_ENCODE_ANY);
+            printf("\n    %s: decision.%s is %s", x->c->name, key, text);
+            free(text);
+        }
+    }
+    json_decref(want);
 }
 
 static void test_figures(void)
@@ -435,6 +484,7 @@ static void test_figures(void)
         check_leaves(&x, x.json, "", done);
         for (size_t k = 0; k < ARRAY_LEN(figures); k++)
             CU_ASSERT(done[k]);
+        check_decision(&x);
         CU_ASSERT_EQUAL(predicted(&x, "peak_memory_bytes"), (double)fit_peak_bytes(p));
         json_decref(x.json);
         json_decref(x.trace);
@@ -444,9 +494,112 @@ static void test_figures(void)
     }
 }
 
+/* ---- estimates: their items add up to their figures ---- */
+
+static double part(const struct seen *x, const char *object, const char *key)
+{
+    const json_t *value = json_object_get(json_object_get(x->json, object), key);
+    CU_ASSERT(json_is_number(value));
+    return json_number_value(value);
+}
+static double sum(const struct seen *x, const char *object, size_t n, const char *const keys[])
+{
+    double all = 0;
+    for (size_t i = 0; i < n; i++)
+        all += part(x, object, keys[i]);
+    CU_ASSERT_EQUAL(json_object_size(json_object_get(x->json, object)), n);
+    return all;
+}
+static const char *const times[] = {"compute_s", "bubble_s", "optimizer_s", "tp_comm_s", "pp_comm_s", "dp_comm_s"},
+                        *const memories[] = {"parameter_bytes", "gradient_bytes", "optimizer_bytes", "activation_bytes", "buffer_bytes",
+                                             "allocator_bytes", "communicator_bytes", "context_bytes"};
+
+static double time_sum(const struct seen *x)
+{
+    return sum(x, "time", ARRAY_LEN(times), times);
+}
+static double memory_sum(const struct seen *x)
+{
+    return sum(x, "memory", ARRAY_LEN(memories), memories);
+}
+static double bubble_item(const struct seen *x)
+{
+    return part(x, "time", "bubble_s") / step_s(x);
+}
+static double transfer_items(const struct seen *x)
+{
+    return (part(x, "time", "tp_comm_s") + part(x, "time", "pp_comm_s") + part(x, "time", "dp_comm_s")) / step_s(x);
+}
+
+static void check_estimate(const struct seen *x)
+{
+    static const struct figure estimates[] = {
+        {"step_time_s", time_sum, 1e-12, false},
+        {"tokens_per_s_per_gpu", tokens_rate, 1e-12, false},
+        {"model_flops_per_gpu_s", flops_rate, 1e-12, false},
+        {"mfu", mfu, 1e-12, false},
+        {"bubble_fraction", bubble_item, 1e-12, false},
+        {"exposed_comm_fraction", transfer_items, 1e-12, false},
+        {"peak_memory_bytes", memory_sum, 1e-12, false},
+        {"peak_memory_rank", NULL, 0, false},
+    };
+    const json_t *all = json_object_get(x->json, "predicted");
+    CU_ASSERT_EQUAL(json_object_size(all), ARRAY_LEN(estimates));
+    for (size_t i = 0; i < ARRAY_LEN(estimates); i++) {
+        double have = predicted(x, estimates[i].path), want = estimates[i].want ? estimates[i].want(x) : have;
+        bool fine = fabs(have - want) <= estimates[i].tolerance * fmax(fabs(want), 1e-3);
+        CU_ASSERT(json_object_get(all, estimates[i].path) && fine);
+        if (!fine)
+            printf("\n    %s: estimate's %s is %.17g, not %.17g", x->c->name, estimates[i].path, have, want);
+    }
+    CU_ASSERT(predicted(x, "peak_memory_rank") < x->c->used);
+    double before = step_s(x);
+    size_t i;
+    const json_t *other;
+    json_array_foreach(json_object_get(x->json, "candidates"), i, other)
+    {
+        double next = json_number_value(json_object_get(json_object_get(other, "predicted"), "step_time_s"));
+        CU_ASSERT(next >= before);
+        before = next;
+    }
+    double looked = search_number(x, "evaluated"), gap = search_number(x, "gap");
+    CU_ASSERT(looked > 0 && looked + search_number(x, "pruned") <= search_number(x, "space"));
+    CU_ASSERT(gap >= 0 && gap <= 1);
+    CU_ASSERT(gap > 0 || looked + search_number(x, "pruned") == search_number(x, "space"));
+}
+
+static void test_estimates(void)
+{
+    static const uint64_t budgets[] = {0, 40, 5000};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        for (size_t k = 0; k < ARRAY_LEN(budgets); k++) {
+            struct arena *a = arena_new();
+            struct figures_case open = cases[i]; /* with nothing but what makes its numbers right pinned */
+            open.plan = arena_printf(a, "gpus = %.0f", cases[i].used);
+            struct job *job = job_of(a, &open);
+            struct topo *topo = host(a);
+            struct strbuf text = {0};
+            const struct search_result *found = search(a, diag_new(a), job, topo, 5, budgets[k], false);
+            CU_ASSERT_FATAL(found->ncandidates > 0);
+            estimate_json(job, topo, found, &text);
+            struct seen x = {&open, NULL, json_loads(text.text, 0, NULL), NULL, NULL};
+            CU_ASSERT_PTR_NOT_NULL_FATAL(x.json);
+            CU_ASSERT_EQUAL(part(&x, "model", "parameters"), parameters(&x));
+            CU_ASSERT_EQUAL(part(&x, "model", "active_parameters"), active_parameters(&x));
+            CU_ASSERT_EQUAL(part(&x, "cluster", "gpus_used"), cases[i].used);
+            CU_ASSERT_EQUAL(search_number(&x, "budget"), budgets[k] ? (double)budgets[k] : SEARCH_BUDGET);
+            CU_ASSERT(search_number(&x, "spent") > 0);
+            check_estimate(&x);
+            json_decref(x.json);
+            strbuf_free(&text);
+            arena_free(a);
+        }
+}
+
 void suite_plan_figures(void);
 void suite_plan_figures(void)
 {
     CU_pSuite s = CU_add_suite("plan_figures", NULL, NULL);
     CU_add_test(s, "every number of plan.json, from elsewhere", test_figures);
+    CU_add_test(s, "items of an estimate add up", test_estimates);
 }
