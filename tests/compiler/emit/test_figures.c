@@ -326,6 +326,9 @@ static const struct figure {
     "vocab 64\n width 32\n norm rmsnorm\n embed tokens\n repeat 2 { layer { attn gqa(heads=4, kv=2, rope=10_000)\n moe "      \
     "swiglu(24) {\n experts 8\n active 2\n shared 1\n } } }\n head untied\n"
 
+#define ORDER " order [tp, cp, dp, pp]"
+#define USUAL " schedule 1f1b\n recompute none\n" ORDER
+
 /* of plans under 1f1b without chunks, on node 0 in the usual order */
 #define WORDS(x) #x
 #define DECISION(tp, sp, cp, pp, dp, ep, zero, shard, microbatch, microbatches, recompute, parts, layout, context, offload)        \
@@ -337,22 +340,28 @@ static const struct figure {
     "\"nodes\": [[0, 1]]}"
 
 static const struct figures_case cases[] = {
-    {"llama", LLAMA, "fp32", "tp = 2\n sequence_parallel yes\n pp = 2\n dp = 2\n cp = 1\n zero = 1\n microbatch = 2\n schedule 1f1b\n recompute none\n order [tp, cp, dp, pp]",
+    {"llama", LLAMA, "fp32",
+     "tp = 2\n sequence_parallel yes\n pp = 2\n dp = 2\n cp = 1\n zero = 1\n microbatch = 2\n" USUAL,
      {4, 32, 97, 4, 2, 8, 48, 3, 0, 16, 16, 0, 0, 0, false, false, false, false}, 8, 8, 20e9, 150000, 1,
      DECISION(2, "true", 1, 2, 2, 1, 1, 2, 2, 4, "none", "", "Et*2|t*2L", "null", "")},
-    {"llama on half of the machine", LLAMA, "bf16", "tp = 1\n pp = 2\n dp = 2\n cp = 1\n gpus = 4\n zero = 1\n microbatch = 1\n recompute none\n schedule 1f1b\n order [tp, cp, dp, pp]",
+    {"llama on half of the machine", LLAMA, "bf16",
+     "tp = 1\n pp = 2\n dp = 2\n cp = 1\n gpus = 4\n zero = 1\n microbatch = 1\n" USUAL,
      {4, 32, 97, 4, 2, 8, 48, 3, 0, 16, 16, 0, 0, 0, false, false, false, false}, 8, 4, 40e9, 150000, 1,
      DECISION(1, "false", 1, 2, 2, 1, 1, 2, 1, 8, "none", "", "Et*2|t*2L", "null", "")},
-    {"gpt2", GPT2, "bf16", "tp = 2\n pp = 1\n dp = 2\n cp = 1\n zero in [0, 1]\n sequence_parallel no\n microbatch = 2\n recompute none\n order [tp, cp, dp, pp]",
+    {"gpt2", GPT2, "bf16",
+     "tp = 2\n pp = 1\n dp = 2\n cp = 1\n zero in [0, 1]\n sequence_parallel no\n microbatch = 2\n" USUAL,
      {3, 32, 60, 4, 4, 8, 64, 2, 24, 16, 16, 0, 0, 0, true, true, true, false}, 8, 4, 40e9, 500, 0,
      DECISION(2, "false", 1, 1, 2, 1, 1, 2, 2, 4, "none", "", "Et*3L", "null", "")},
-    {"experts", EXPERTS, "bf16", "tp = 1\n pp = 1\n dp = 4\n cp = 1\n ep = 4\n zero = 1\n microbatch = 1\n recompute none\n order [tp, cp, dp, pp]",
+    {"experts", EXPERTS, "bf16",
+     "tp = 1\n pp = 1\n dp = 4\n cp = 1\n ep = 4\n zero = 1\n microbatch = 1\n" USUAL,
      {2, 32, 64, 4, 2, 8, 24, 3, 0, 16, 16, 8, 2, 1, false, false, false, false}, 8, 4, 40e9, 150000, 0,
      DECISION(1, "false", 1, 1, 4, 4, 1, 4, 1, 4, "none", "", "Et*2L", "null", "")},
-    {"offloaded", LLAMA, "fp32", "tp = 1\n pp = 2\n dp = 1\n cp = 1\n offload [optimizer, activations]\n microbatch = 4\n schedule 1f1b\n recompute none\n order [tp, cp, dp, pp]",
+    {"offloaded", LLAMA, "fp32",
+     "tp = 1\n pp = 2\n dp = 1\n cp = 1\n offload [optimizer, activations]\n microbatch = 4\n" USUAL,
      {4, 32, 97, 4, 2, 8, 48, 3, 0, 16, 16, 0, 0, 0, false, false, false, false}, 8, 2, 20e9, 150000, 0,
      DECISION(1, "false", 1, 2, 1, 1, 0, 1, 4, 4, "none", "", "Et*2|t*2L", "null", "\"optimizer\", \"activations\"")},
-    {"ring", LLAMA, "fp32", "tp = 1\n pp = 1\n dp = 2\n cp = 2\n context ring\n zero = 1\n microbatch = 2\n recompute [norm]\n order [tp, cp, dp, pp]",
+    {"ring", LLAMA, "fp32",
+     "tp = 1\n pp = 1\n dp = 2\n cp = 2\n context ring\n zero = 1\n microbatch = 2\n schedule 1f1b\n recompute [norm]\n" ORDER,
      {4, 32, 97, 4, 2, 8, 48, 3, 0, 16, 16, 0, 0, 0, false, false, false, false}, 8, 4, 20e9, 150000, 0,
      DECISION(1, "false", 2, 1, 2, 1, 1, 4, 2, 4, "selective", "\"norm\"", "Et*4L", "\"ring\"", "")},
 };
@@ -395,7 +404,9 @@ static void write_memory(const struct plan *p, FILE *out)
 
 static struct job *job_of(struct arena *a, const struct figures_case *c)
 {
-    return text_job(a, arena_printf(a, "llmc 1\nmodel tiny {\n %s}\ntrain {\n sequence 16\n batch 16 sequences\n precision %s\n}\nplan {\n %s\n}\n",
+    return text_job(a, arena_printf(a,
+                                    "llmc 1\nmodel tiny {\n %s}\ntrain {\n sequence 16\n batch 16 sequences\n precision "
+                                    "%s\n}\nplan {\n %s\n}\n",
                                                c->model, c->precision, c->plan));
 }
 static struct topo *host(struct arena *a)

@@ -421,73 +421,20 @@ struct number {
     double (*item)(const struct seen *s);
     double (*change)(const struct seen *b, double from, double to, double item);
     double least, most;
-    unsigned nics; /* of a node, 0 = 8 */
+    unsigned nics; /* of a node */
 };
 static const struct number numbers[] = {
-    {"matmul_sm80", DENSE, "bf16", "A100-SXM", "microbatch=1", "", "", 1, 0.5, item_product, by_itself, 0.98, 1.02, 0},
-    {"matmul_sm90", DENSE, "bf16", "H100-SXM", "microbatch=1", "", "", 1, 0.5, item_product, by_itself, 0.98, 1.02, 0},
-    {"matmul_sm100", DENSE, "bf16", "B200", "microbatch=1", "", "", 1, 0.5, item_product, by_itself, 0.98, 1.02, 0},
-    {"matmul_fp8_sm90", DENSE, "fp8", "H100-SXM", "microbatch=1", "", "", 1, 0.5, item_product, by_itself, 0.98, 1.02, 0},
-    {"matmul_fp8_sm100", DENSE, "fp8", "B200", "microbatch=1", "", "", 1, 0.5, item_product, by_itself, 0.98, 1.02, 0},
-    {"attention_sm80", DENSE, "bf16", "A100-SXM", "microbatch=1", "", "", 1, 0.5, item_attention, by_itself, 0.9, 1.02, 0},
-    {"attention_sm90", DENSE, "bf16", "H100-SXM", "microbatch=1", "", "", 1, 0.5, item_attention, by_itself, 0.9, 1.02, 0},
-    {"attention_sm100", DENSE, "bf16", "B200", "microbatch=1", "", "", 1, 0.5, item_attention, by_itself, 0.9, 1.02, 0},
-    {"attention_unfused", DENSE, "bf16", "H100-SXM", "microbatch=1", "", "", 0, 1, item_attention, by_scores, 1, 6, 0},
-    {"stream_traffic", DENSE, "bf16", "H100-SXM", "microbatch=1", "", "", 1, 2, item_stream, by_bytes, 0.999, 1.001, 0},
-    {"quantize_traffic", DENSE, "fp8", "H100-SXM", "microbatch=1", "", "", 1, 2, item_quantize, by_four_bytes, 0.999, 1.001, 0},
-    {"loss_passes", DENSE, "bf16", "H100-SXM", "microbatch=1", "", "", 4, 8, item_compute, by_loss, 0.999, 1.001, 0},
-    {"gradients_added", DENSE, "bf16", "H100-SXM", "dp=2 zero=1 microbatch=1", "", "", 0, 1, item_compute, by_added_gradients, 0.999, 1.001, 0},
-    {"recompute_whole", DENSE, "bf16", "H100-SXM", "microbatch=1 full=1", "", "", 0, 1, item_compute, by_last_product, 1, 1.2, 0},
-    {"host_op_us", DENSE, "bf16", "H100-SXM", "microbatch=1", "", "launches_block 1", 0, 10, item_compute, by_host, 0.999, 1.001, 0},
-    {"launches_block", DENSE, "bf16", "H100-SXM", "microbatch=1", "", "host_op_us 100", 0, 1, item_compute, by_blocking, 0.999, 1.001, 0},
-    {"moe_layer_us", MOE, "bf16", "H100-SXM", "dp=8 ep=8 microbatch=1", "", "", 0, 100, item_compute, by_layer_us, 0.999, 1.001, 0},
-    {"moe_wait_us", MOE, "bf16", "H100-SXM", "dp=8 ep=8 microbatch=1", "", "", 0, 100, item_compute, by_layer_us, 0.999, 1.001, 0},
-    {"step_overhead_ms", DENSE, "bf16", "H100-SXM", "microbatch=1", "", "", 0, 7, item_optimizer, by_ms, 0.999, 1.001, 0},
-    {"straggle", DENSE, "bf16", "H100-SXM", "dp=32 microbatch=1", "", "", 0, 0.05, item_compute, by_four_nodes, 0.999, 1.001, 0},
-    {"tp_shown", DENSE, "bf16", "H100-SXM", "tp=2 microbatch=1", "", "tp_backward_hidden 0", 1, 0.5, item_tp, minus_half, 0.95, 1, 0},
-    {"tp_overlap_shown", DENSE, "bf16", "H100-SXM", "tp=2 microbatch=1", "overlap tp with compute", "tp_backward_hidden 0", 0.5, 1, item_tp, by_itself, 0.9, 1, 0},
-    {"tp_backward_hidden", DENSE, "bf16", "H100-SXM", "tp=2 microbatch=1", "", "", 1, 0, item_tp, by_hidden, 0.999, 1.001, 0},
-    {"sp_backward_hidden", DENSE, "bf16", "H100-SXM", "tp=2 sp=1 microbatch=1", "", "", 1, 0, item_tp, by_hidden, 0.999, 1.001, 0},
-    {"cp_attention", DENSE, "bf16", "H100-SXM", "ring=2 microbatch=1", "", "", 1, 0.5, item_compute, by_ring_attention, 0.999, 1.001, 0},
-    {"cp_shown", DENSE, "bf16", "H100-SXM", "all_gather=2 microbatch=1", "", "", 0.5, 1, item_tp, by_itself, 0.999, 1.001, 0},
-    {"ep_shown", MOE, "bf16", "H100-SXM", "dp=8 ep=8 microbatch=1", "", "allocator 1", 1, 0.5, item_tp, minus_half, 0.999, 1.001, 0},
-    {"ep_overlap_shown", MOE, "bf16", "H100-SXM", "dp=8 ep=8 microbatch=1", "overlap all_to_all with compute", "allocator 1", 0.5, 1, item_tp, by_itself, 0.999, 1.001, 0},
-    {"ep_once_per_node", MOE, "bf16", "H100-SXM", "dp=16 ep=16 microbatch=1", "", "allocator 1", 0, 1, item_tp, by_dispatch, 0.999, 1.001, 0},
-    {"pp_shown", DENSE, "bf16", "H100-SXM", "pp=4 microbatch=1", "", "", 0, 1, item_pp, by_sends, 0.999, 1.001, 0},
-    {"post_validation", DENSE, "bf16", "H100-SXM", "pp=4 microbatch=1 schedule=zb_h2", "", "", 0, 1, item_bubble, by_own_end, 0.05, 1, 0},
-    {"boundary_split", DENSE, "bf16", "H100-SXM", "tp=2 pp=4 microbatch=1", "", "pp_shown 1", 0, 1, item_pp, by_shares, 0.999, 1.001, 0},
-    {"dp_shown", DENSE, "bf16", "H100-SXM", "dp=32 zero=1 microbatch=1", "", "stolen 0", 0, 1, item_dp, by_dp, 0.999, 1.001, 0},
-    {"dp_overlap_shown", DENSE, "bf16", "H100-SXM", "dp=32 zero=1 microbatch=1", "overlap dp with compute", "stolen 0", 0, 1, item_dp, by_dp, 0.999, 1.001, 0},
-    {"dp_by_chunk", DENSE, "bf16", "H100-SXM", "pp=2 vpp=2 dp=16 zero=1 microbatch=1", "", "stolen 0", 0, 1, item_dp, by_chunks, 0.1, 1, 0},
-    {"far_nic_gbs", DENSE, "bf16", "H100-SXM", "tp=4 dp=8 microbatch=1", "", "", 0, 2, item_ring, by_far_nics, 0.98, 1.02, 4},
-    {"zero3_overlaps", DENSE, "bf16", "H100-SXM", "dp=8 zero=3 microbatch=1", "", "dp_shown 1", 0, 1, item_dp, by_zero3_overlap, 0.999, 1.001, 0},
-    {"zero3_speed", DENSE, "bf16", "H100-SXM", "dp=8 zero=3 microbatch=1", "", "dp_shown 1", 1, 0.5, item_dp, by_itself, 0.999, 1.001, 0},
-    {"stolen", DENSE, "bf16", "H100-SXM", "dp=32 zero=1 microbatch=1", "", "", 0, 0.08, item_dp, by_stolen, 0.999, 1.001, 0},
-    {"allocator_share", DENSE, "bf16", "H100-SXM", "microbatch=1", "", "allocator 1", 0, 0.2, item_allocator, by_share, 0.999, 1.001, 0},
-    {"held_gib", DENSE, "bf16", "H100-SXM", "microbatch=1", "", "allocator 1", 0, 2, item_allocator, by_gib, 0.999, 1.001, 0},
-    {"context_gib", DENSE, "bf16", "H100-SXM", "microbatch=1", "", "", 0, 2, item_context, by_gib, 0.999, 1.001, 0},
-    {"communicator_mib", DENSE, "bf16", "H100-SXM", "tp=2 pp=2 dp=2 microbatch=1", "", "", 0, 10, item_communicators, by_six_mib, 0.999, 1.001, 0},
-    {"keeps_scores", DENSE, "bf16", "H100-SXM", "microbatch=1", "", "", 0, 1, item_activations, by_kept_scores, 0.999, 1.001, 0},
-    {"dropout", DENSE, "bf16", "H100-SXM", "microbatch=1", "", "keeps_scores 1", 0, 1, item_activations, by_masks, 0.999, 1.001, 0},
-    {"loss_bytes", DENSE, "bf16", "H100-SXM", "microbatch=4", "", "allocator 1", 8, 12, item_buffers, by_logits, 0.999, 1.001, 0},
-    {"loss_parallel", DENSE, "bf16", "H100-SXM", "microbatch=4", "", "allocator 1\nloss_bytes 8", 0, 12, item_buffers, by_parallel_logits, 0.999, 1.001, 0},
-    {"loss_least", DENSE, "bf16", "H100-SXM", "microbatch=4", "memory <= 12GiB", "allocator 1\nloss_bytes 12", 0, 8, item_buffers, by_parallel_logits, 0.999, 1.001, 0},
-    {"loss_whole", DENSE, "bf16", "H100-SXM", "tp=2 dp=4 zero=3 microbatch=4", "", "allocator 1\nloss_bytes 12", 0, 1, item_buffers, by_whole_logits, 0.999, 1.001, 0},
-    {"eager", DENSE, "bf16", "H100-SXM", "microbatch=1", "", "allocator 1", 0, 1, item_activations, by_copies, 0.999, 1.001, 0},
-    {"whole_gradients", DENSE, "bf16", "H100-SXM", "microbatch=4", "", "allocator 1\nloss_bytes 2", 0, 1, item_buffers, by_vocabulary_gradient, 0.999, 1.001, 0},
-    {"gradient_shapes", DENSE, "bf16", "H100-SXM", "microbatch=1", "", "allocator 1", 0, 1, item_buffers, by_shapes, 0.999, 1.001, 0},
-    {"gradient_copy_bytes", DENSE, "bf16", "H100-SXM", "dp=8 zero=1 microbatch=1", "", "allocator 1", 0, 2, item_allocator, by_gradient_copies, 0.999, 1.001, 0},
-    {"master_shards", DENSE, "bf16", "H100-SXM", "dp=8 zero=3 microbatch=1", "", "", 0, 1, item_parameters, by_masters, 0.999, 1.001, 0},
-    {"gathered_most", DENSE, "bf16", "H100-SXM", "dp=8 zero=3 microbatch=1", "", "", 0, 0.05, item_buffers, by_gathered, 0.999, 1.001, 0},
-    {"allocator", DENSE, "bf16", "H100-SXM", "pp=2 microbatch=1", "", "", 0, 1, item_buffers, by_chunks, 0.01, 1, 0},
-    {"selective_products", DENSE, "bf16", "H100-SXM", "microbatch=1", "recompute selective", "", 0, 1, item_activations, by_second_products, 0.999, 1.001, 0},
+#define NUMBER(param, from, to, item, change, least, most, layer, precision, gpu, nics, decision, plan, set)                 \
+    {#param, layer, precision, gpu, decision, plan, set, from, to, item_##item, change, least, most, nics},
+#include "tests/compiler/profile/numbers.def"
+#undef NUMBER
 };
 
 static struct seen situation(struct arena *a, const struct number *x)
 {
     struct seen s = {.arena = a};
     struct source *cluster = ARENA_NEW(a, struct source);
-    const char *text = arena_printf(a, nodes_of_8, x->gpu, x->nics ? x->nics : 8), *why = "";
+    const char *text = arena_printf(a, nodes_of_8, x->gpu, x->nics), *why = "";
     unsigned line;
     *cluster = (struct source){"c.xml", text, strlen(text), false};
     s.topo = topo_parse(a, diag_new(a), cluster, NULL);
