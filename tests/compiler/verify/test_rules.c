@@ -111,7 +111,48 @@ static const struct rule_case cases[] = {
     {OP_ADAMW, "t", JOIN_SIDE, "t=6 h=4", "beta1=0.9 beta2=0.99 eps=1e-8 decay=0.1", NULL},
     {OP_ADAMW_AHEAD, "t", JOIN_SIDE, "t=6 h=4", "beta1=0.9 beta2=0.99 eps=1e-8 decay=0.1", NULL},
     {OP_SGD, "t", JOIN_SIDE, "t=6 h=4", "momentum=0.9 decay=0.1", NULL},
+    /* the other names of the same tables; outputs that have the name lie side by side, others are sums */
+    {OP_EMBED, "h", JOIN_SIDE, "t=6 v=10 h=4", "", NULL},
+    {OP_EMBED_W, "h", JOIN_SIDE, "t=6 v=10 h=4", "", NULL},
+    {OP_POSITION, "h", JOIN_SIDE, "t=8 h=4 s=4", "sequence=4", NULL},
+    {OP_POSITION_W, "h", JOIN_SIDE, "t=8 h=4 s=4", "sequence=4", NULL},
+    {OP_GELU, "t", JOIN_SIDE, "t=6 h=4", "", NULL},
+    {OP_GELU_I, "t", JOIN_SIDE, "t=6 h=4", "", NULL},
+    {OP_RELU, "h", JOIN_SIDE, "t=6 h=4", "power=2", NULL},
+    {OP_RELU_I, "h", JOIN_SIDE, "t=6 h=4", "power=2", NULL},
+    {OP_SWIGLU, "t", JOIN_SIDE, "t=6 h=4", "", NULL},
+    {OP_SWIGLU_I, "t", JOIN_SIDE, "t=6 h=4", "", NULL},
+    {OP_GEGLU, "h", JOIN_SIDE, "t=6 h=4", "", NULL},
+    {OP_GEGLU_I, "h", JOIN_SIDE, "t=6 h=4", "tanh=1", NULL},
+    {OP_XENT_MAX, "t", JOIN_SIDE, "t=6 v=12", "vocab=10", NULL},
+    {OP_XENT_SUM, "t", JOIN_SIDE, "t=6 v=12", "vocab=10", NULL},
+    {OP_SCALE, "h", JOIN_SIDE, "t=6 h=4", "factor=1.5", NULL},
+    {OP_SOFTCAP, "t", JOIN_SIDE, "t=6 h=4", "cap=2", NULL},
+    {OP_SOFTCAP_I, "t", JOIN_SIDE, "t=6 h=4", "cap=2", NULL},
+    {OP_HEADNORM_I, "t", JOIN_SIDE, "t=6 heads=4 head=4", "", NULL},
+    {OP_MLA_KEYS_I, "heads w", JOIN_SUM, "t=6 heads=2 head=6 w=14 r=2 u=3", "", NULL},
+    {OP_GROUPED_NT, "n", JOIN_SIDE, "m=4 n=4 k=6 blocks=1", "experts=1", NULL},
+    {OP_GROUPED_NT, "k", JOIN_SUM, "m=8 n=4 k=6", "experts=2 blocks=2", NULL},
+    {OP_GROUPED_NN, "k", JOIN_SUM, "m=8 n=4 k=6", "experts=1 blocks=2", NULL},
+    {OP_GROUPED_TN, "n", JOIN_SIDE, "m=8 n=4 k=6", "experts=1 blocks=2", NULL},
+    {OP_WEIGH_I, "h", JOIN_SUM, "m=6 h=4", "", NULL},
+    {OP_SQNORM, "h", JOIN_SUM, "t=6 h=4", "count=1", NULL},
+    {OP_ADAMW, "h", JOIN_SIDE, "t=6 h=4", "beta1=0.9 beta2=0.99 eps=1e-8 decay=0.1", NULL},
+    {OP_ADAMW_AHEAD, "h", JOIN_SIDE, "t=6 h=4", "beta1=0.9 beta2=0.99 eps=1e-8 decay=0.1", NULL},
+    {OP_SGD, "h", JOIN_SIDE, "t=6 h=4", "momentum=0.9 decay=0.1", NULL},
 };
+
+/* names of shapes that no rule splits: rows and columns that an instruction needs whole */
+static const struct {
+    enum op op; /* NOPS: of every one */
+    const char *name;
+} wholes[] = {{NOPS, "head"},        {NOPS, "s"},         {NOPS, "e"},        {NOPS, "experts"},  {NOPS, "blocks"},   {NOPS, "u"},
+              {OP_RMSNORM, "h"},     {OP_RMSNORM_I, "h"}, {OP_RMSNORM_W, "h"}, {OP_LAYERNORM, "h"}, {OP_LAYERNORM_I, "h"},
+              {OP_LAYERNORM_W, "h"}, {OP_CONCAT, "h"},    {OP_CONCAT, "w"},   {OP_CONCAT_I, "h"}, {OP_CONCAT_I, "w"},
+              {OP_MLA_KEYS, "r"},    {OP_MLA_KEYS_I, "r"}, {OP_ROUTE, "k"},   {OP_ROUTE_I, "k"},  {OP_LOAD, "k"},
+              {OP_DISPATCH, "k"},    {OP_DISPATCH, "t"},  {OP_DISPATCH, "m"}, {OP_COMBINE, "k"},  {OP_COMBINE, "m"},
+              {OP_COMBINE_W, "k"},   {OP_COMBINE_W, "m"}, {OP_GROUPED_NN, "m"}, {OP_GROUPED_TN, "m"},
+              {OP_ATTENTION_PART, "u"}, {OP_ATTENTION_PART, "w"}, {OP_ATTENTION_PART_I, "w"}};
 
 #define ROOM 512
 struct operands {
@@ -232,7 +273,8 @@ static void run_part_onto(const struct rule_case *c, const struct operands *x, i
     bool parted = part >= 0, cut;
     for (size_t o = 0; o < info->noperands; o++) {
         enum dtype d = dtype_of(info->operand[o].dtype);
-        bool row_cut, col_cut;
+        /* zeros where an output's rows stay unspecified: they add up to zeros */
+        bool row_cut, col_cut, written = info->operand[o].mark == MARK_WRITE || info->operand[o].mark == MARK_ADD;
         uint32_t rows = out->rows[o] = size_of(c, info->operand[o].rows, parted, &row_cut);
         uint32_t cols = out->cols[o] = size_of(c, info->operand[o].cols, parted, &col_cut);
         uint32_t row = parted && row_cut ? (uint32_t)part * rows : 0,
@@ -240,7 +282,7 @@ static void run_part_onto(const struct rule_case *c, const struct operands *x, i
         for (uint32_t i = 0; i < rows; i++)
             for (uint32_t j = 0; j < cols; j++)
                 set_element(out, o, d, (size_t)i * cols + j,
-                            element(x, o, d, (size_t)(row + i) * x->cols[o] + col + j));
+                            written ? 0 : element(x, o, d, (size_t)(row + i) * x->cols[o] + col + j));
         if (!absent(c, &info->operand[o]))
             k.operand[o] = (struct view){out->data[(int)o == onto ? at : (int)o], d, false, rows, cols, cols};
     }
@@ -408,11 +450,48 @@ static void test_all(void)
     }
 }
 
+static bool whole(enum op op, const char *name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(wholes); i++)
+        if ((wholes[i].op == NOPS || wholes[i].op == op) && !strcmp(wholes[i].name, name))
+            return true;
+    return false;
+}
+
+/* is there a case that splits this name? */
+static bool split(enum op op, const char *name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        if (cases[i].op == op && split_by(&cases[i], name, strlen(name)))
+            return true;
+    return false;
+}
+
+/* every name of a shape is split by a case, or needed whole */
+static void test_names(void)
+{
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const struct isa_info *info = isa_info(cases[i].op);
+        for (size_t k = 0; k < 2 * info->noperands; k++)
+            for (const char *at = k % 2 ? info->operand[k / 2].cols : info->operand[k / 2].rows; *at;) {
+                char name[32] = "";
+                size_t n = strcspn(at, "*");
+                memcpy(name, at, n);
+                at += n + (at[n] == '*');
+                bool found = (name[0] >= '0' && name[0] <= '9') || whole(cases[i].op, name) || split(cases[i].op, name);
+                CU_ASSERT(found);
+                if (!found)
+                    printf("\n    no case splits %s by %s", info->name, name);
+            }
+    }
+}
+
 void suite_verify_rules(void);
 void suite_verify_rules(void)
 {
     CU_pSuite s = CU_add_suite("verify_rules", NULL, NULL);
     CU_add_test(s, "parts of matrices give parts, sums and maxima", test_split);
+    CU_add_test(s, "every name of a shape is split or needed whole", test_names);
     CU_add_test(s, "what may be in place is right there", test_in_place);
     CU_add_test(s, "every row that computes has a case", test_all);
 }
