@@ -60,6 +60,7 @@ static enum status parse_slot(struct scan *s, struct program *p)
         break;
     case SLOT_BEHIND:
         TRY(parse_axes(s, &slot.arg));
+        scan_spaces(s);
         TRY(scan_u32(s, &distance));
         if (slot.arg > 0xff || distance > UINT32_MAX >> 8)
             return scan_fault(s, "no such slot");

@@ -7,6 +7,8 @@
 
 #include "compiler/verify/conserve.h"
 
+#include <assert.h>
+
 static uint32_t group_mask(const struct machine *m, uint32_t i)
 {
     return prove_mask(&m->c->plan->mesh, prove_comm_slot(m->program, i)->arg);
@@ -373,8 +375,7 @@ static bool send(struct machine *m, uint32_t i)
     uint32_t peer = prove_comm_slot(m->program, i)->arg;
     const struct operand *o = prove_operand(m->program, i, OPND(SEND, x));
     struct parts *p = &m->c->parts[1];
-    if (peer >= m->c->nroles)
-        return conserve_fail(m, i, "its peer does not exist");
+    assert(peer < m->c->nroles); /* property 2 */
     if (!conserve_read_parts(m, i, OPND(SEND, x), p))
         return false;
     struct message msg = {i, o->rows, o->cols, p->n, ARENA_ARRAY(m->c->scratch, struct part, p->n)};
@@ -390,16 +391,13 @@ static bool receive(struct machine *m, uint32_t i, bool *wait)
 {
     uint32_t peer = prove_comm_slot(m->program, i)->arg;
     const struct operand *o = prove_operand(m->program, i, OPND(RECV, y));
-    if (peer >= m->c->nroles)
-        return conserve_fail(m, i, "its peer does not exist");
+    assert(peer < m->c->nroles);
     struct channel *ch = &m->c->channels[peer * m->c->nroles + m->role];
     *wait = ch->taken == ch->messages.n;
     if (*wait)
         return true;
     const struct message *msg = &ch->messages.at[ch->taken++];
-    if (msg->rows != o->rows || msg->cols != o->cols)
-        return conserve_fail(m, i, "it receives %u x %u elements as %u x %u", msg->rows, msg->cols, o->rows,
-                             o->cols);
+    assert(msg->rows == o->rows && msg->cols == o->cols);
     struct parts *p = &m->c->parts[1];
     p->n = msg->nparts;
     memcpy(p->at, msg->parts, p->n * sizeof *p->at);

@@ -13,6 +13,7 @@
 
 #include "compiler/verify/conserve.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 struct frame {
@@ -184,9 +185,8 @@ static bool read_attention(struct machine *m, uint32_t i, struct attention *a)
     const struct nodes *g = m->c->nodes;
     int64_t shared = g->at[a->kv.node].cols ? g->at[a->qv.node].cols / g->at[a->kv.node].cols : 1;
     struct extent grouped = extent_scaled(&a->kv.col, shared, 1);
-    int64_t dims = head > 0 && a->kv.col.len ? a->vv.col.len * head / a->kv.col.len : 0; /* of a value */
-    if (head < 1)
-        return conserve_fail(m, i, "heads of %lld columns", (long long)head);
+    assert(head > 0); /* structure */
+    int64_t dims = a->kv.col.len ? a->vv.col.len * head / a->kv.col.len : 0; /* of a value */
     struct extent values = extent_scaled(&a->kv.col, dims, head);
     if (!extent_same(&a->kv.row, &a->vv.row) || !extent_same(&values, &a->vv.col))
         return conserve_fail_inputs(

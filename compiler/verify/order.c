@@ -8,6 +8,8 @@
 
 #include "compiler/verify/prove.h"
 
+#include <assert.h>
+
 struct order {
     struct arena *arena;
     const struct plan *plan;
@@ -25,17 +27,12 @@ static void order_role(const struct order *c, uint32_t role)
     for (uint32_t i = 0; i < p->ninsns; i++) {
         const struct insn *in = &p->insns[i];
         struct site at = {3, role, NONE, c->kind == PROGRAM_EVAL, i};
-        if (i && in->seq <= p->insns[i - 1].seq)
-            prove_report(c->arena, c->plan, c->verdict, at,
-                         "its seq is not greater than its predecessor's, %u", p->insns[i - 1].seq);
+        assert(!i || in->seq > p->insns[i - 1].seq); /* structure: so is that every wait has a target */
         for (uint32_t w = 0; w < in->nwaits; w++) {
             const struct wait *wait = &p->waits[in->wait + w];
-            uint32_t target =
-                wait->position < k->count[wait->queue] ? k->insn[wait->queue][wait->position] : NONE;
-            if (target == NONE)
-                prove_report(c->arena, c->plan, c->verdict, at,
-                             "it waits for an instruction that does not exist");
-            else if (p->insns[target].seq >= in->seq)
+            assert(wait->position < k->count[wait->queue]);
+            uint32_t target = k->insn[wait->queue][wait->position];
+            if (p->insns[target].seq >= in->seq)
                 prove_report(c->arena, c->plan, c->verdict, at, "it waits for a later one, %s",
                              prove_insn_text(c->arena, p, target));
         }

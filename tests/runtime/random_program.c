@@ -282,6 +282,7 @@ static void add_tables(struct maker *m)
     program_slot(p, "next", SLOT_PEER, 1, 63);
     uint32_t axis = pick(m, NAXES), tie = pick(m, 3) ? 0 : GROUP_TIE;
     program_slot(p, "group", SLOT_GROUP, 1u << axis | tie, 2 + pick(m, 3));
+    program_slot(p, "behind", SLOT_BEHIND, SLOT_BEHIND_ARG(1u << axis, 1 + pick(m, 3)), 3);
     program_ring(p, "forward", DEPTH);
     program_ring(p, "backward", DEPTH);
     for (uint32_t i = 0; i < NBUFFERS; i++) {

@@ -215,6 +215,12 @@ static const struct refusal bad_code[] = {
     {"7 compute ATTENTION", "7 tp ALL_TO_ALL y=%y#1[6x4]f32 x=%x#0[6x4]f32 group=@tpgroup#3\n# ",
      "instruction 7 (7 tp ALL_TO_ALL y=%y#1[6x4]f32 x=%x#0[6x4]f32 group=@tpgroup#3): operand y: 6 rows "
      "can't be group_n*t"},
+    {"7 compute ATTENTION", "7 compute SEAM step=%block#3[1x8]f64\n# ",
+     "instruction 0 (0 compute TOKENS tokens=%y#1+2048[8x1]i32 step=%block#3[1x8]f64 sample=0 sequence=8 first=0 shift=0): the "
+     "program has one seam, not two"},
+    {"7 compute ATTENTION",
+     "7 compute SEAM step=%block#3[1x8]f64\n8 compute SEAM step=%block#3[1x8]f64\n9 compute SEAM step=%block#3[1x8]f64\n# ",
+     "instruction 9 (9 compute SEAM step=%block#3[1x8]f64): a third seam"},
     {"7 compute ATTENTION", "7 compute RELU y=%y#1[6x4]f32 x=%x#0[6x4]f32 power=3\n# ",
      "instruction 7 (7 compute RELU y=%y#1[6x4]f32 x=%x#0[6x4]f32 power=3): attribute power must be 1 to 2"},
     {"7 compute ATTENTION",
@@ -318,7 +324,7 @@ static void test_bad_text(void)
 /* faults that the text form cannot say */
 static void test_bad_memory(void)
 {
-    enum { OPCODE, QUEUE, OPERANDS, ATTRS, WAITS, BUFFER, MARK, MISSING, ACTION, NAME, NCASES };
+    enum { OPCODE, QUEUE, OPERANDS, ATTRS, WAITS, BUFFER, MARK, MISSING, ACTION, NAME, NAMELESS, DTYPE, KIND, WAIT_QUEUE, NCASES };
     static const char *const messages[NCASES] = {
         [OPCODE] = "instruction 2 (2 tp opcode 999): unknown opcode",
         [QUEUE] = "instruction 2 (2 any ALL_REDUCE x=%x#0~1[8x8]f32 group=@tpgroup#3 max=0 <compute:1): "
@@ -341,7 +347,12 @@ static void test_bad_memory(void)
         [ACTION] = "instruction 2 (2 tp ALL_REDUCE x=%x#0~1[8x8]f32 group=@tpgroup#3 max=0 <compute:1 ; f): "
                    "its action is "
                    "not a letter",
-        [NAME] = "buffer 1: its name is not terminated"};
+        [NAME] = "buffer 1: its name is not terminated",
+        [NAMELESS] = "buffer 1: it has no name",
+        [DTYPE] = "buffer 1 (y): unknown dtype 99",
+        [KIND] = "buffer 1 (y): unknown kind 99",
+        [WAIT_QUEUE] = "instruction 2 (2 tp ALL_REDUCE x=%x#0~1[8x8]f32 group=@tpgroup#3 max=0 <any:1): it waits on "
+                       "queue 6 of 6"};
     for (int i = 0; i < NCASES; i++) {
         struct program *p;
         char error[800] = "";
@@ -376,6 +387,18 @@ static void test_bad_memory(void)
             break;
         case ACTION:
             in->action = 'f';
+            break;
+        case NAMELESS:
+            p->buffers[1].name[0] = 0;
+            break;
+        case DTYPE:
+            p->buffers[1].dtype = (enum dtype)99;
+            break;
+        case KIND:
+            p->buffers[1].kind = (enum buffer_kind)99;
+            break;
+        case WAIT_QUEUE:
+            p->waits[in->wait].queue = NQUEUES;
             break;
         default:
             memset(p->buffers[1].name, 'n', sizeof p->buffers[1].name);

@@ -5,6 +5,8 @@
  * shape are cut there; the results of the two parts, side by side, added or maximised, must equal the whole.
  */
 
+#include "compiler/support/vec.h"
+#include "compiler/verify/verify.h"
 #include "kernels/kernels.h"
 #include "tests/compiler/random_plan.h"
 
@@ -109,7 +111,48 @@ static const struct rule_case cases[] = {
     {OP_ADAMW, "t", JOIN_SIDE, "t=6 h=4", "beta1=0.9 beta2=0.99 eps=1e-8 decay=0.1", NULL},
     {OP_ADAMW_AHEAD, "t", JOIN_SIDE, "t=6 h=4", "beta1=0.9 beta2=0.99 eps=1e-8 decay=0.1", NULL},
     {OP_SGD, "t", JOIN_SIDE, "t=6 h=4", "momentum=0.9 decay=0.1", NULL},
+    /* the other names of the same tables; outputs that have the name lie side by side, others are sums */
+    {OP_EMBED, "h", JOIN_SIDE, "t=6 v=10 h=4", "", NULL},
+    {OP_EMBED_W, "h", JOIN_SIDE, "t=6 v=10 h=4", "", NULL},
+    {OP_POSITION, "h", JOIN_SIDE, "t=8 h=4 s=4", "sequence=4", NULL},
+    {OP_POSITION_W, "h", JOIN_SIDE, "t=8 h=4 s=4", "sequence=4", NULL},
+    {OP_GELU, "t", JOIN_SIDE, "t=6 h=4", "", NULL},
+    {OP_GELU_I, "t", JOIN_SIDE, "t=6 h=4", "", NULL},
+    {OP_RELU, "h", JOIN_SIDE, "t=6 h=4", "power=2", NULL},
+    {OP_RELU_I, "h", JOIN_SIDE, "t=6 h=4", "power=2", NULL},
+    {OP_SWIGLU, "t", JOIN_SIDE, "t=6 h=4", "", NULL},
+    {OP_SWIGLU_I, "t", JOIN_SIDE, "t=6 h=4", "", NULL},
+    {OP_GEGLU, "h", JOIN_SIDE, "t=6 h=4", "", NULL},
+    {OP_GEGLU_I, "h", JOIN_SIDE, "t=6 h=4", "tanh=1", NULL},
+    {OP_XENT_MAX, "t", JOIN_SIDE, "t=6 v=12", "vocab=10", NULL},
+    {OP_XENT_SUM, "t", JOIN_SIDE, "t=6 v=12", "vocab=10", NULL},
+    {OP_SCALE, "h", JOIN_SIDE, "t=6 h=4", "factor=1.5", NULL},
+    {OP_SOFTCAP, "t", JOIN_SIDE, "t=6 h=4", "cap=2", NULL},
+    {OP_SOFTCAP_I, "t", JOIN_SIDE, "t=6 h=4", "cap=2", NULL},
+    {OP_HEADNORM_I, "t", JOIN_SIDE, "t=6 heads=4 head=4", "", NULL},
+    {OP_MLA_KEYS_I, "heads w", JOIN_SUM, "t=6 heads=2 head=6 w=14 r=2 u=3", "", NULL},
+    {OP_GROUPED_NT, "n", JOIN_SIDE, "m=4 n=4 k=6 blocks=1", "experts=1", NULL},
+    {OP_GROUPED_NT, "k", JOIN_SUM, "m=8 n=4 k=6", "experts=2 blocks=2", NULL},
+    {OP_GROUPED_NN, "k", JOIN_SUM, "m=8 n=4 k=6", "experts=1 blocks=2", NULL},
+    {OP_GROUPED_TN, "n", JOIN_SIDE, "m=8 n=4 k=6", "experts=1 blocks=2", NULL},
+    {OP_WEIGH_I, "h", JOIN_SUM, "m=6 h=4", "", NULL},
+    {OP_SQNORM, "h", JOIN_SUM, "t=6 h=4", "count=1", NULL},
+    {OP_ADAMW, "h", JOIN_SIDE, "t=6 h=4", "beta1=0.9 beta2=0.99 eps=1e-8 decay=0.1", NULL},
+    {OP_ADAMW_AHEAD, "h", JOIN_SIDE, "t=6 h=4", "beta1=0.9 beta2=0.99 eps=1e-8 decay=0.1", NULL},
+    {OP_SGD, "h", JOIN_SIDE, "t=6 h=4", "momentum=0.9 decay=0.1", NULL},
 };
+
+/* names of shapes that no rule splits: rows and columns that an instruction needs whole */
+static const struct {
+    enum op op; /* NOPS: of every one */
+    const char *name;
+} wholes[] = {{NOPS, "head"},        {NOPS, "s"},         {NOPS, "e"},        {NOPS, "experts"},  {NOPS, "blocks"},   {NOPS, "u"},
+              {OP_RMSNORM, "h"},     {OP_RMSNORM_I, "h"}, {OP_RMSNORM_W, "h"}, {OP_LAYERNORM, "h"}, {OP_LAYERNORM_I, "h"},
+              {OP_LAYERNORM_W, "h"}, {OP_CONCAT, "h"},    {OP_CONCAT, "w"},   {OP_CONCAT_I, "h"}, {OP_CONCAT_I, "w"},
+              {OP_MLA_KEYS, "r"},    {OP_MLA_KEYS_I, "r"}, {OP_ROUTE, "k"},   {OP_ROUTE_I, "k"},  {OP_LOAD, "k"},
+              {OP_DISPATCH, "k"},    {OP_DISPATCH, "t"},  {OP_DISPATCH, "m"}, {OP_COMBINE, "k"},  {OP_COMBINE, "m"},
+              {OP_COMBINE_W, "k"},   {OP_COMBINE_W, "m"}, {OP_GROUPED_NN, "m"}, {OP_GROUPED_TN, "m"},
+              {OP_ATTENTION_PART, "u"}, {OP_ATTENTION_PART, "w"}, {OP_ATTENTION_PART_I, "w"}};
 
 #define ROOM 512
 struct operands {
@@ -222,15 +265,16 @@ static double part_place(const struct rule_case *c, const char *name)
     return !strcmp(name + keys, "first") ? sequence / 2 : !strcmp(name + keys, "shift") ? -sequence : 0;
 }
 
-/* the operands' part 0 or 1, run; outputs copied into `out` */
-static void run_part(const struct rule_case *c, const struct operands *x, int part, struct operands *out)
+/* the operands' part 0 or 1, or with -1 all, run; outputs copied into `out`; operand `onto` >= 0 takes the place of `at` */
+static void run_part_onto(const struct rule_case *c, const struct operands *x, int part, struct operands *out, int onto, int at)
 {
     const struct isa_info *info = isa_info(c->op);
     struct kernel_args k = {0};
     bool parted = part >= 0, cut;
     for (size_t o = 0; o < info->noperands; o++) {
         enum dtype d = dtype_of(info->operand[o].dtype);
-        bool row_cut, col_cut;
+        /* zeros where an output's rows stay unspecified: they add up to zeros */
+        bool row_cut, col_cut, written = info->operand[o].mark == MARK_WRITE || info->operand[o].mark == MARK_ADD;
         uint32_t rows = out->rows[o] = size_of(c, info->operand[o].rows, parted, &row_cut);
         uint32_t cols = out->cols[o] = size_of(c, info->operand[o].cols, parted, &col_cut);
         uint32_t row = parted && row_cut ? (uint32_t)part * rows : 0,
@@ -238,9 +282,9 @@ static void run_part(const struct rule_case *c, const struct operands *x, int pa
         for (uint32_t i = 0; i < rows; i++)
             for (uint32_t j = 0; j < cols; j++)
                 set_element(out, o, d, (size_t)i * cols + j,
-                            element(x, o, d, (size_t)(row + i) * x->cols[o] + col + j));
+                            written ? 0 : element(x, o, d, (size_t)(row + i) * x->cols[o] + col + j));
         if (!absent(c, &info->operand[o]))
-            k.operand[o] = (struct view){out->data[o], d, false, rows, cols, cols};
+            k.operand[o] = (struct view){out->data[(int)o == onto ? at : (int)o], d, false, rows, cols, cols};
     }
     for (size_t a = 0; a < info->nattrs; a++) {
         const char *name = info->attr[a].name;
@@ -260,6 +304,11 @@ static void run_part(const struct rule_case *c, const struct operands *x, int pa
             k.attr[a].i = (int64_t)v;
     }
     run_kernel(c->op, &k);
+}
+
+static void run_part(const struct rule_case *c, const struct operands *x, int part, struct operands *out)
+{
+    run_part_onto(c, x, part, out, -1, -1);
 }
 
 static double joined(const struct rule_case *c, const struct operands part[2], size_t o, uint32_t i,
@@ -315,6 +364,77 @@ static void test_split(void)
     }
 }
 
+/* ---- in place ---- */
+
+/* Kernels that finish with an element before they write it: their output may lie where an input of its shape does. */
+static const enum op in_place[] = {OP_ADD,    OP_COPY,     OP_ROPE,     OP_XENT_I, OP_GELU,    OP_GELU_I,    OP_RELU,     OP_RELU_I,
+                                   OP_SWIGLU, OP_SWIGLU_I, OP_GEGLU,    OP_GEGLU_I, OP_POSITION, OP_SCALE,   OP_SOFTCAP,  OP_SOFTCAP_I,
+                                   OP_HEADNORM, OP_HEADNORM_I};
+
+/* does property 4 accept the instruction with operand y where x is? */
+static bool accepted(const struct rule_case *c, const struct operands *shape, size_t y, size_t x)
+{
+    const struct isa_info *info = isa_info(c->op);
+    struct arena *a = arena_new();
+    struct program *p = program_new(0, 1);
+    uint32_t i = program_insn(p, c->op);
+    for (size_t k = 0; k < info->noperands; k++) {
+        struct buffer b = {.name = "x", .kind = BUFFER_STEP, .ring = NONE, .bytes = 8 * ROOM, .stride = 8 * ROOM,
+                           .offset = 8 * ROOM * k, .bucket = NONE, .shard_slot = NONE};
+        uint32_t buffer = program_buffer(p, &b);
+        p->operands[p->insns[i].operand + k] =
+            (struct operand){.buffer = k == y ? (uint32_t)x : buffer, .dtype = (uint8_t)dtype_of(info->operand[k].dtype),
+                             .mark = info->operand[k].mark == MARK_READ ? MARK_READ : MARK_WRITE, .slot = UINT16_MAX,
+                             .rows = shape->rows[k], .cols = shape->cols[k], .ld = shape->cols[k]};
+    }
+    const uint32_t size[NAXES] = {1, 1, 1, 1};
+    const enum axis order[NAXES] = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP};
+    struct plan plan = {.nroles = 1, .train = &p, .mesh = mesh_new(size, order)};
+    struct verdict v = {0};
+    verify_race(a, &plan, &v);
+    program_free(p);
+    arena_free(a);
+    return !v.nviolations;
+}
+
+/* What may be in place gives the same numbers there, bit for bit; nothing else may. */
+static void test_in_place(void)
+{
+    bool once[ARRAY_LEN(in_place)] = {false};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const struct rule_case *c = &cases[i];
+        const struct isa_info *info = isa_info(c->op);
+        struct operands *x = calloc(3, sizeof *x), *apart = x + 1, *onto = x + 2;
+        uint64_t random = c->op + 1u;
+        size_t may = 0;
+        while (may < ARRAY_LEN(in_place) && in_place[may] != c->op)
+            may++;
+        fill(c, x, &random);
+        run_part(c, x, -1, apart);
+        for (size_t y = 0; y < info->noperands; y++)
+            for (size_t r = 0; r < info->noperands; r++) {
+                enum dtype d = dtype_of(info->operand[y].dtype);
+                if (info->operand[y].mark == MARK_READ || info->operand[r].mark != MARK_READ || absent(c, &info->operand[y]) ||
+                    absent(c, &info->operand[r]) || dtype_of(info->operand[r].dtype) != d || x->rows[r] != x->rows[y] ||
+                    x->cols[r] != x->cols[y])
+                    continue;
+                bool fine = accepted(c, x, y, r);
+                CU_ASSERT_EQUAL(fine, may < ARRAY_LEN(in_place));
+                if (fine != (may < ARRAY_LEN(in_place)))
+                    printf("\n    %s: %s where %s is", info->name, info->operand[y].name, info->operand[r].name);
+                if (!fine)
+                    continue;
+                once[may] = true;
+                run_part_onto(c, x, -1, onto, (int)y, (int)r);
+                for (uint32_t e = 0; e < x->rows[y] * x->cols[y]; e++)
+                    CU_ASSERT_EQUAL(element(onto, r, d, e), element(apart, y, d, e));
+            }
+        free(x);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(in_place); i++)
+        CU_ASSERT(once[i]);
+}
+
 /* every row that computes has a case */
 static void test_all(void)
 {
@@ -330,10 +450,48 @@ static void test_all(void)
     }
 }
 
+static bool whole(enum op op, const char *name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(wholes); i++)
+        if ((wholes[i].op == NOPS || wholes[i].op == op) && !strcmp(wholes[i].name, name))
+            return true;
+    return false;
+}
+
+/* is there a case that splits this name? */
+static bool split(enum op op, const char *name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        if (cases[i].op == op && split_by(&cases[i], name, strlen(name)))
+            return true;
+    return false;
+}
+
+/* every name of a shape is split by a case, or needed whole */
+static void test_names(void)
+{
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const struct isa_info *info = isa_info(cases[i].op);
+        for (size_t k = 0; k < 2 * info->noperands; k++)
+            for (const char *at = k % 2 ? info->operand[k / 2].cols : info->operand[k / 2].rows; *at;) {
+                char name[32] = "";
+                size_t n = strcspn(at, "*");
+                memcpy(name, at, n);
+                at += n + (at[n] == '*');
+                bool found = (name[0] >= '0' && name[0] <= '9') || whole(cases[i].op, name) || split(cases[i].op, name);
+                CU_ASSERT(found);
+                if (!found)
+                    printf("\n    no case splits %s by %s", info->name, name);
+            }
+    }
+}
+
 void suite_verify_rules(void);
 void suite_verify_rules(void)
 {
     CU_pSuite s = CU_add_suite("verify_rules", NULL, NULL);
     CU_add_test(s, "parts of matrices give parts, sums and maxima", test_split);
+    CU_add_test(s, "every name of a shape is split or needed whole", test_names);
+    CU_add_test(s, "what may be in place is right there", test_in_place);
     CU_add_test(s, "every row that computes has a case", test_all);
 }

@@ -1,0 +1,297 @@
+/* For every rule of the verifier a plan that it refuses, with the rule's own message first.
+ *
+ * refusals_bases.def has plans that are right; a case of refusals.def changes the text of one's programs, so that what a
+ * rule forbids is there and as little else as possible.  A case fails when its rule does not fire, and the last test when a
+ * rule has no case: it reads the messages' format strings out of the verifier's source.  Where a rule is a second line
+ * behind another, the table says so. */
+
+#include "compiler/support/strbuf.h"
+#include "compiler/support/vec.h"
+#include "compiler/verify/prove.h"
+#include "compiler/verify/reference.h"
+#include "tests/compiler/random_plan.h"
+#include "tests/compiler/verify/alter.h"
+#include "tests/compiler/verify/refusals.h"
+
+#include <CUnit/CUnit.h>
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+#define BASE(name, job, decision) BASE_##name,
+#include "tests/compiler/verify/refusals_bases.def"
+#undef BASE
+    NBASES
+};
+static const struct {
+    const char *name, *job, *decision;
+} bases[NBASES] = {
+#define BASE(name, job, decision) {#name, job, decision},
+#include "tests/compiler/verify/refusals_bases.def"
+#undef BASE
+};
+
+struct refused {
+    int base;
+    enum by by;
+    const char *message; /* part of it */
+    struct alteration alterations[MOST_ALTERATIONS];
+};
+static const struct refused cases[] = {
+#define REFUSED(base, message, ...) {BASE_##base, BY_VERIFY, message, {__VA_ARGS__}},
+#define UNFOLDED(base, message, ...) {BASE_##base, BY_UNFOLDING, message, {__VA_ARGS__}},
+#define RUN(base, message, ...) {BASE_##base, BY_RUNNING, message, {__VA_ARGS__}},
+#define VALUES(base, message, ...) {BASE_##base, BY_VALUES, message, {__VA_ARGS__}},
+#define SKEWED(base, message, ...) {BASE_##base, BY_SKEW, message, {__VA_ARGS__}},
+#include "tests/compiler/verify/refusals.def"
+#undef REFUSED
+#undef UNFOLDED
+#undef RUN
+#undef SKEWED
+#undef VALUES
+};
+
+/* ---- plans, made once ---- */
+
+struct plans {
+    struct arena *arena;
+    struct plan *plan[NBASES];
+    VEC(const char *) messages; /* of what was refused */
+};
+
+static struct plan *make(struct arena *a, const char *text, const char *decision)
+{
+    const char *why = "";
+    struct job *job = text_job(a, text);
+    struct topo *topo = random_host(a, 8);
+    struct decision *d = ARENA_NEW(a, struct decision);
+    *d = text_decision(a, job, topo, decision);
+    struct plan *p = compile_apart(a, job, topo, d, &(struct compile_options){0}, &why);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    return p;
+}
+
+static const struct plan *base(struct plans *s, int k)
+{
+    if (!s->plan[k]) {
+        s->plan[k] = make(s->arena, bases[k].job, bases[k].decision);
+        CU_ASSERT_EQUAL(verify_plan(s->arena, s->plan[k], true)->nviolations, 0);
+    }
+    return s->plan[k];
+}
+
+/* what is said first, NULL: nothing */
+static const char *said(struct arena *a, const struct plan *p, enum by by)
+{
+    struct verdict own = {0}, *v = &own;
+    const char *cannot = NULL;
+    switch (by) {
+    case BY_VERIFY:
+        v = verify_plan(a, p, false);
+        break;
+    case BY_UNFOLDING:
+    case BY_RUNNING:
+        prove_full(a, p, by == BY_RUNNING, v);
+        break;
+    case BY_MEMORY:
+        verify_memory(a, p, v);
+        break;
+    case BY_SKEW:
+        verify_skew(a, p, v);
+        break;
+    case BY_VALUES:
+        verify_conserve(a, p, v);
+        break;
+    case BY_REFERENCE:
+        reference_new(a, p->job, &cannot);
+        return cannot;
+    }
+    return v->nviolations ? v->violations[0].message : NULL;
+}
+
+static void expect(struct plans *s, const struct plan *p, enum by by, const char *message, const char *name, const char *what)
+{
+    struct arena *a = arena_new();
+    const char *first = said(a, p, by);
+    bool refused = first && strstr(first, message);
+    CU_ASSERT(refused);
+    if (!refused)
+        printf("\n    %s, %s: \"%s\", not \"%s\"", name, what, first ? first : "accepted", message);
+    if (first)
+        vec_push(s->arena, &s->messages, arena_strdup(s->arena, first));
+    arena_free(a);
+}
+
+static void refuse_cases(struct plans *s)
+{
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const struct refused *c = &cases[i];
+        const struct plan *p = base(s, c->base);
+        struct arena *a = arena_new();
+        const char *why;
+        struct plan *q = alter_plan(a, p, c->alterations, &why);
+        CU_ASSERT_PTR_NOT_NULL(q);
+        if (!q)
+            printf("\n    %s, %s: %s", bases[c->base].name, c->alterations[0].line, why);
+        if (q) {
+            expect(s, q, c->by, c->message, bases[c->base].name, c->alterations[0].line);
+            altered_free(q, p);
+        }
+        arena_free(a);
+    }
+}
+
+/* ---- what the text of programs does not say ---- */
+
+static void refuse_by_hand(struct plans *s)
+{
+    for (size_t i = 0; refusals_by_hand[i].base; i++) {
+        const struct by_hand *h = &refusals_by_hand[i];
+        int k = 0;
+        while (k < NBASES && strcmp(bases[k].name, h->base) != 0)
+            k++;
+        CU_ASSERT_FATAL(k < NBASES);
+        struct arena *a = arena_new();
+        struct plan *p = make(a, bases[k].job, bases[k].decision);
+        h->change(a, p);
+        expect(s, p, h->by, h->message, h->base, "by hand");
+        plan_close(p);
+        arena_free(a);
+    }
+}
+
+/* ---- every message of the verifier's source ---- */
+
+/* literals that stand one behind the other from here on */
+static char *literal(struct arena *a, const char *at, const char **end)
+{
+    struct strbuf b = {0};
+    for (; *at == '"'; at += strspn(at, " \n")) {
+        for (at++; *at != '"'; at++) {
+            if (*at == '\\')
+                at++;
+            strbuf_char(&b, *at);
+        }
+        at++;
+    }
+    *end = at;
+    char *text = arena_printf(a, "%s", b.text ? b.text : "");
+    strbuf_free(&b);
+    return text;
+}
+
+/* Do the words of a format, conversions left out, stand in a message in this order?  *words: it has any */
+static bool fits(const char *format, const char *message, bool *words)
+{
+    *words = false;
+    while (*format) {
+        char word[300];
+        size_t n = strcspn(format, "%");
+        CU_ASSERT_FATAL(n < sizeof word);
+        snprintf(word, sizeof word, "%.*s", (int)n, format);
+        if (strspn(word, " ,.:;()-+x[]") < n) {
+            *words = true;
+            message = strstr(message, word);
+            if (!message)
+                return false;
+            message += n;
+        }
+        format += n;
+        if (*format == '%')
+            format += 1 + strcspn(format + 1, "sduxgzc") + 1;
+    }
+    return true;
+}
+
+static void need_case(struct plans *s, const char *file, const char *format)
+{
+    bool words, found = false;
+    fits(format, "", &words);
+    for (size_t i = 0; words && i < s->messages.n && !found; i++)
+        found = fits(format, s->messages.at[i], &words);
+    for (size_t i = 0; words && refusals_unreached[i].format && !found; i++)
+        found = !strcmp(refusals_unreached[i].format, format);
+    CU_ASSERT(found || !words);
+    if (words && !found)
+        printf("\n    %s: no case for \"%s\"", file, format);
+}
+
+/* literals of a call that reports, and reasons that functions return to one that does */
+static void read_source(struct plans *s, const char *file, const char *text)
+{
+    static const char *const calls[] = {"conserve_fail(", "conserve_fail_inputs(", "fail_start(", "prove_report(", "return arena_printf(",
+                                        "return \""};
+    for (size_t k = 0; k < ARRAY_LEN(calls); k++)
+        for (const char *at = strstr(text, calls[k]); at; at = strstr(at + 1, calls[k])) {
+            const char *open = at + strlen(calls[k]) - 1;
+            int depth = *open == '(';
+            for (open += depth; depth || *open == '"'; open++) {
+                depth += (*open == '(') - (*open == ')');
+                if (*open != '"')
+                    continue;
+                const char *format = literal(s->arena, open, &open);
+                if (strchr(format, ' '))
+                    need_case(s, file, format);
+                open--;
+                if (strcmp(calls[k], "fail_start(") != 0) /* that has its sentence in another place */
+                    break;
+            }
+        }
+}
+
+static void read_sources(struct plans *s)
+{
+    static const char folder[] = "compiler/verify";
+    DIR *d = opendir(folder);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(d);
+    uint32_t nfiles = 0;
+    for (struct dirent *e; (e = readdir(d));) {
+        size_t n = strlen(e->d_name);
+        if (n < 2 || strcmp(e->d_name + n - 2, ".c") != 0)
+            continue;
+        FILE *f = fopen(arena_printf(s->arena, "%s/%s", folder, e->d_name), "r");
+        CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+        char *text = ARENA_ARRAY(s->arena, char, 1 << 17);
+        size_t size = fread(text, 1, (1 << 17) - 1, f);
+        CU_ASSERT_FATAL(size > 0 && size < (1 << 17) - 1);
+        fclose(f);
+        read_source(s, e->d_name, text);
+        nfiles++;
+    }
+    closedir(d);
+    CU_ASSERT(nfiles > 30);
+}
+
+/* an excuse for what has a case, or for what no source says any more */
+static void check_excuses(struct plans *s)
+{
+    bool words;
+    for (size_t k = 0; refusals_unreached[k].format; k++)
+        for (size_t i = 0; i < s->messages.n; i++) {
+            bool fit = fits(refusals_unreached[k].format, s->messages.at[i], &words);
+            CU_ASSERT(!words || !fit);
+            if (words && fit)
+                printf("\n    \"%s\" has a case: %s", refusals_unreached[k].format, s->messages.at[i]);
+        }
+}
+
+static void test_refusals(void)
+{
+    struct plans s = {.arena = arena_new()};
+    refuse_cases(&s);
+    refuse_by_hand(&s);
+    read_sources(&s);
+    check_excuses(&s);
+    for (int k = 0; k < NBASES; k++)
+        if (s.plan[k])
+            plan_close(s.plan[k]);
+    arena_free(s.arena);
+}
+
+void suite_refusals(void);
+void suite_refusals(void)
+{
+    CU_pSuite s = CU_add_suite("refusals", NULL, NULL);
+    CU_add_test(s, "every rule refuses a plan", test_refusals);
+}
