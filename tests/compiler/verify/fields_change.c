@@ -1,9 +1,9 @@
 /* What is drawn for a field, and where it is put: see fields.h.
  *
- * A value is a neighbour of the old one, an edge of its type, or what another row has there.  It goes into one row, into all
- * rows that had the old value, or into the same row of both programs of a role, or of all roles: a fault that agrees with
- * itself is what comparisons do not find.  One in eight changes is of two fields of a row.  Changes are made in place and
- * noted, so that they can be undone. */
+ * A value is a neighbour of the old one, an edge of its type, or what another row has there.  It goes into
+ * one row, into all rows that had the old value, or into the same row of both programs of a role, or of all
+ * roles: a fault that agrees with itself is what comparisons do not find.  One in eight changes is of two
+ * fields of a row.  Changes are made in place and noted, so that they can be undone. */
 
 #include "tests/compiler/random_plan.h"
 #include "tests/compiler/verify/fields.h"
@@ -75,7 +75,8 @@ static bool pick_row(struct draw *d)
 
 static uint64_t draw_number(struct draw *d, uint64_t v)
 {
-    uint64_t other = number_of(row_at(&d->rows, random_below(d->random, d->rows.n)) + d->f->offset, d->f->size);
+    uint64_t other =
+        number_of(row_at(&d->rows, random_below(d->random, d->rows.n)) + d->f->offset, d->f->size);
     switch (random_below(d->random, 14)) {
     case 0:
         return v + 1;
@@ -106,7 +107,8 @@ static double draw_real(struct draw *d, double v)
 {
     double other;
     memcpy(&other, row_at(&d->rows, random_below(d->random, d->rows.n)) + d->f->offset, sizeof other);
-    const double values[] = {v * 2, v / 2, 0, 1, -v, nextafter(v, 10), nextafter(v, -10), v + 0.5, other, 1e300, NAN};
+    const double values[] = {v * 2,   v / 2, 0,     1,  -v, nextafter(v, 10), nextafter(v, -10),
+                             v + 0.5, other, 1e300, NAN};
     return values[random_below(d->random, ARRAY_LEN(values))];
 }
 
@@ -151,7 +153,7 @@ static void draw_value(struct draw *d)
     switch (f->type) {
     case FIELDS_NUMBER:
         if (f->table == FIELDS_INSN && f->size == 1 && f->people)
-            v = (uint64_t)"FBIWO\0A"[random_below(d->random, 7)];
+            v = (uint64_t) "FBIWO\0A"[random_below(d->random, 7)];
         else if (!draw_count(d, &v))
             v = draw_number(d, v);
         memcpy(d->new, &v, f->size);
@@ -170,7 +172,9 @@ static void draw_value(struct draw *d)
         return;
     case FIELDS_INDEX: {
         uint32_t n = fields_rows(d->plan, d->p, f->of).n;
-        v = random_below(d->random, 8) && n ? random_below(d->random, n) : random_below(d->random, 2) ? UINT64_MAX : n;
+        v = random_below(d->random, 8) && n ? random_below(d->random, n)
+            : random_below(d->random, 2)    ? UINT64_MAX
+                                            : n;
         memcpy(d->new, &v, f->size);
         return;
     }
@@ -203,7 +207,8 @@ static void put_alike(struct draw *d, struct program *p)
             put(d, row_at(&r, i) + d->f->offset, d->new, d->f->size);
     for (uint32_t i = 0; part && i < p->ninsns; i++) {
         uint32_t row = (d->f->table == FIELDS_OPERAND ? p->insns[i].operand : p->insns[i].attr) + d->nth;
-        if (p->insns[i].op == d->p->insns[d->insn].op && !memcmp(row_at(&r, row) + d->f->offset, d->old, d->f->size))
+        if (p->insns[i].op == d->p->insns[d->insn].op &&
+            !memcmp(row_at(&r, row) + d->f->offset, d->old, d->f->size))
             put(d, row_at(&r, row) + d->f->offset, d->new, d->f->size);
     }
 }
@@ -227,7 +232,8 @@ static uint32_t slot_of(const struct program *p, const struct slot *s)
 /* slot `row` becomes what another one of the same program is, in both programs and in the ranks' values */
 static void redeclare(struct draw *d, uint32_t role)
 {
-    const struct slot *from = (const struct slot *)(const void *)d->new, *old = (const struct slot *)(const void *)d->old;
+    const struct slot *from = (const struct slot *)(const void *)d->new,
+                      *old = (const struct slot *)(const void *)d->old;
     struct plan *plan = d->plan;
     uint32_t at = slot_of(plan->train[role], old), source = slot_of(plan->train[role], from);
     if (at == plan->train[role]->nslots || source == plan->train[role]->nslots)
@@ -259,7 +265,8 @@ static void make(struct draw *d, uint32_t scope)
     put(d, row_at(&d->rows, d->row) + d->f->offset, d->new, d->f->size);
     if (!d->p)
         return;
-    bool code = d->f->table >= FIELDS_INSN && d->f->table <= FIELDS_WAIT, alike = scope == 3 || scope == 6 || scope == 7;
+    bool code = d->f->table >= FIELDS_INSN && d->f->table <= FIELDS_WAIT,
+         alike = scope == 3 || scope == 6 || scope == 7;
     for (uint32_t r = 0; r < plan->nroles; r++)
         for (int kind = 0; kind < 2; kind++) {
             struct program *p = kind ? plan->eval[r] : plan->train[r];
@@ -285,11 +292,12 @@ static void describe(struct draw *d)
     } else if (f->type == FIELDS_NAME) {
         snprintf(values, sizeof values, ": %.70s -> %.70s", d->old, d->new);
     } else if (f->size <= 8) {
-        snprintf(values, sizeof values, ": %lld -> %lld", (long long)number_of(d->old, f->size), (long long)number_of(d->new, f->size));
+        snprintf(values, sizeof values, ": %lld -> %lld", (long long)number_of(d->old, f->size),
+                 (long long)number_of(d->new, f->size));
     }
     size_t n = strlen(d->c->text);
-    snprintf(d->c->text + n, sizeof d->c->text - n, "%s%s%s %u, %s%s, %zu places", n ? "; " : "", place, fields_table_names[f->table], d->row, f->name, values,
-             d->c->undo.n);
+    snprintf(d->c->text + n, sizeof d->c->text - n, "%s%s%s %u, %s%s, %zu places", n ? "; " : "", place,
+             fields_table_names[f->table], d->row, f->name, values, d->c->undo.n);
 }
 
 static void change(struct draw *d)
@@ -311,16 +319,19 @@ static const struct field *another(struct draw *d)
     for (int tries = 0; tries < 400; tries++) {
         const struct field *f = &fields_all[random_below(d->random, fields_n)];
         if (f->table == first->table && f != first && f->type < FIELDS_ROW && f->offset != first->offset &&
-            (f->table != FIELDS_ATTR || strncmp(f->name, "u.", 2) != 0 || (f->type == FIELDS_REAL) == (d->kind == ATTR_REAL)))
+            (f->table != FIELDS_ATTR || strncmp(f->name, "u.", 2) != 0 ||
+             (f->type == FIELDS_REAL) == (d->kind == ATTR_REAL)))
             return f;
     }
     return NULL;
 }
 
-bool fields_change(struct arena *a, struct plan *p, const struct field *f, uint64_t *random, struct fields_change *c)
+bool fields_change(struct arena *a, struct plan *p, const struct field *f, uint64_t *random,
+                   struct fields_change *c)
 {
     struct draw d = {.arena = a, .plan = p, .random = random, .c = c, .f = f};
-    *c = (struct fields_change){.field = f, .role = random_below(random, p->nroles), .evaluation = random_below(random, 5) == 0};
+    *c = (struct fields_change){
+        .field = f, .role = random_below(random, p->nroles), .evaluation = random_below(random, 5) == 0};
     if (f->table < FIELDS_RANKS)
         d.p = c->evaluation ? p->eval[c->role] : p->train[c->role];
     if (!pick_row(&d))
@@ -339,11 +350,13 @@ static bool is_reference(const struct field *f)
     return f->type == FIELDS_INDEX && f->of == FIELDS_SLOT;
 }
 
-static void add_site(struct plan *p, struct fields_site s, struct fields_site *out, uint32_t *n, uint32_t room)
+static void add_site(struct plan *p, struct fields_site s, struct fields_site *out, uint32_t *n,
+                     uint32_t room)
 {
     struct program *q = s.evaluation ? p->eval[s.role] : p->train[s.role];
     struct fields_rows r = fields_rows(p, q, s.field->table);
-    if (s.field->offset == offsetof(struct tensor, member_slot) && s.field->table == FIELDS_TENSOR && !q->tensors[s.row].family)
+    if (s.field->offset == offsetof(struct tensor, member_slot) && s.field->table == FIELDS_TENSOR &&
+        !q->tensors[s.row].family)
         return; /* it has no members */
     s.slot = number_of(row_at(&r, s.row) + s.field->offset, s.field->size);
     bool code = s.field->table > FIELDS_INSN;
@@ -358,7 +371,8 @@ static void add_site(struct plan *p, struct fields_site s, struct fields_site *o
     ++*n;
 }
 
-static void add_parts(struct plan *p, struct fields_site s, bool operand, struct fields_site *out, uint32_t *n, uint32_t room)
+static void add_parts(struct plan *p, struct fields_site s, bool operand, struct fields_site *out,
+                      uint32_t *n, uint32_t room)
 {
     const struct program *q = s.evaluation ? p->eval[s.role] : p->train[s.role];
     for (s.insn = 0; s.insn < q->ninsns; s.insn++) {
@@ -366,9 +380,10 @@ static void add_parts(struct plan *p, struct fields_site s, bool operand, struct
         const struct isa_info *info = isa_info((enum op)in->op);
         for (s.nth = 0; s.nth < (operand ? info->noperands : info->nattrs); s.nth++) {
             s.row = (operand ? in->operand : in->attr) + s.nth;
-            bool there = operand ? q->operands[s.row].buffer != NONE
-                                 : info->attr[s.nth].kind == ATTR_PEER || info->attr[s.nth].kind == ATTR_GROUP ||
-                                       q->attrs[s.row].stride != 0; /* else nothing depends on it */
+            bool there = operand
+                             ? q->operands[s.row].buffer != NONE
+                             : info->attr[s.nth].kind == ATTR_PEER || info->attr[s.nth].kind == ATTR_GROUP ||
+                                   q->attrs[s.row].stride != 0; /* else nothing depends on it */
             if (there)
                 add_site(p, s, out, n, room);
         }
@@ -393,10 +408,13 @@ uint32_t fields_sites(struct plan *p, struct fields_site *out, uint32_t room)
     return n;
 }
 
-bool fields_refer(struct arena *a, struct plan *p, const struct fields_site *s, uint64_t slot, bool everywhere, struct fields_change *c)
+bool fields_refer(struct arena *a, struct plan *p, const struct fields_site *s, uint64_t slot,
+                  bool everywhere, struct fields_change *c)
 {
-    struct draw d = {.arena = a, .plan = p, .c = c, .f = s->field, .row = s->row, .insn = s->insn, .nth = s->nth};
-    *c = (struct fields_change){.field = s->field, .role = s->role, .row = s->row, .evaluation = s->evaluation};
+    struct draw d = {
+        .arena = a, .plan = p, .c = c, .f = s->field, .row = s->row, .insn = s->insn, .nth = s->nth};
+    *c = (struct fields_change){
+        .field = s->field, .role = s->role, .row = s->row, .evaluation = s->evaluation};
     d.p = c->evaluation ? p->eval[c->role] : p->train[c->role];
     d.rows = fields_rows(p, d.p, s->field->table);
     memcpy(d.old, row_at(&d.rows, d.row) + d.f->offset, d.f->size);
@@ -416,7 +434,8 @@ void fields_undo(struct plan *p, const struct fields_change *c, const struct pla
 static bool is_for_people(const struct plan *p, const struct fields_change *c, const struct field *f)
 {
     const struct program *q = c->evaluation ? p->eval[c->role] : p->train[c->role];
-    bool step = f->table == FIELDS_BUFFER && (q->buffers[c->row].kind == BUFFER_STEP || q->buffers[c->row].kind == BUFFER_WORKSPACE);
+    bool step = f->table == FIELDS_BUFFER &&
+                (q->buffers[c->row].kind == BUFFER_STEP || q->buffers[c->row].kind == BUFFER_WORKSPACE);
     return f->people || f->table == FIELDS_DECISION || (step && !strcmp(f->name, "dtype"));
 }
 

@@ -1,6 +1,7 @@
-/* What the host does with a plan beside replaying it, through the runtime's own functions: weights are filled in by rule and
- * from a file, and saved again; numbers of the job, of routings and of 8-bit products are compared as they stand.  A changed
- * plan must leave every rank's every persistent byte, and the saved file, as they were. */
+/* What the host does with a plan beside replaying it, through the runtime's own functions: weights are filled
+ * in by rule and from a file, and saved again; numbers of the job, of routings and of 8-bit products are
+ * compared as they stand.  A changed plan must leave every rank's every persistent byte, and the saved file,
+ * as they were. */
 
 #include "runtime/weights.h"
 #include "tests/compiler/verify/fields.h"
@@ -36,8 +37,8 @@ static bool persists(const struct buffer *b)
 }
 
 /* a rank's persistent bytes as they are filled in; NULL after a failure */
-static uint8_t *fill(const struct plan *p, uint32_t rank, const struct safetensors *from, uint8_t *arena, size_t *bytes, char *error,
-                     size_t error_size)
+static uint8_t *fill(const struct plan *p, uint32_t rank, const struct safetensors *from, uint8_t *arena,
+                     size_t *bytes, char *error, size_t error_size)
 {
     const struct program *q = p->train[p->ranks->ranks[rank].role];
     struct weights_place place = {q, p->ranks, rank, arena};
@@ -72,7 +73,8 @@ static bool write_source(struct fields_host *h, char *error, size_t error_size)
 {
     struct weight_files *f;
     char path[300];
-    if (safetensors_create(h->folder, "source", h->catalog, h->n, (uint64_t)1 << 40, true, &f, error, error_size) != STATUS_OK)
+    if (safetensors_create(h->folder, "source", h->catalog, h->n, (uint64_t)1 << 40, true, &f, error,
+                           error_size) != STATUS_OK)
         return false;
     for (uint32_t i = 0; i < h->n; i++)
         for (uint64_t e = 0; e < elements_of(&h->catalog[i]); e++) {
@@ -82,7 +84,8 @@ static bool write_source(struct fields_host *h, char *error, size_t error_size)
     snprintf(path, sizeof path, "%s/source.safetensors", h->folder);
     return safetensors_finish(f, true, error, error_size) == STATUS_OK &&
            safetensors_open(path, &h->source, error, error_size) == STATUS_OK &&
-           safetensors_create(h->folder, "saved", h->catalog, h->n, (uint64_t)1 << 40, true, &h->saved, error, error_size) == STATUS_OK;
+           safetensors_create(h->folder, "saved", h->catalog, h->n, (uint64_t)1 << 40, true, &h->saved, error,
+                              error_size) == STATUS_OK;
 }
 
 /* NULL, or what is not as it was in what was saved */
@@ -97,13 +100,15 @@ static const char *check_saved(struct arena *a, const struct fields_host *h)
             float x;
             memcpy(&x, safetensors_target(h->saved, i) + e * sizeof x, sizeof x);
             if (x != pattern(i, e))
-                return arena_printf(a, "saving: element %llu of %s is another", (unsigned long long)e, h->catalog[i].name);
+                return arena_printf(a, "saving: element %llu of %s is another", (unsigned long long)e,
+                                    h->catalog[i].name);
         }
     return NULL;
 }
 
 /* every rank filled in by rule and from the file, and saved */
-static const char *check_weights(struct arena *a, const struct fields_host *h, const struct plan *p, struct image *keep)
+static const char *check_weights(struct arena *a, const struct fields_host *h, const struct plan *p,
+                                 struct image *keep)
 {
     struct weights_sink sink = {h->saved, h->catalog, h->n, h->covered};
     const char *why = NULL;
@@ -126,7 +131,8 @@ static const char *check_weights(struct arena *a, const struct fields_host *h, c
         else if (memcmp(x.loaded, h->images[r].loaded, x.bytes))
             why = arena_printf(a, "rank %u loads other weights", r);
         if (!why)
-            weights_save(&(struct weights_place){p->train[p->ranks->ranks[r].role], p->ranks, r, arena}, &sink);
+            weights_save(&(struct weights_place){p->train[p->ranks->ranks[r].role], p->ranks, r, arena},
+                         &sink);
         free(arena);
         if (!keep || why) {
             free(x.initial);
@@ -136,14 +142,16 @@ static const char *check_weights(struct arena *a, const struct fields_host *h, c
     return why ? why : check_saved(a, h);
 }
 
-struct fields_host *fields_host_new(struct arena *a, const struct plan *p, const char *folder, const char **why)
+struct fields_host *fields_host_new(struct arena *a, const struct plan *p, const char *folder,
+                                    const char **why)
 {
     struct fields_host *h = ARENA_NEW(a, struct fields_host);
     char error[300] = "";
     h->plan = p;
     snprintf(h->folder, sizeof h->folder, "%s", folder);
     *why = NULL;
-    if (weights_catalog((const struct program *const *)p->train, p->nroles, &h->catalog, &h->n, error, sizeof error) != STATUS_OK ||
+    if (weights_catalog((const struct program *const *)p->train, p->nroles, &h->catalog, &h->n, error,
+                        sizeof error) != STATUS_OK ||
         !write_source(h, error, sizeof error)) {
         *why = arena_strdup(a, error);
         return NULL;
@@ -178,7 +186,8 @@ static const char *check_catalog(struct arena *a, const struct fields_host *h, c
     uint32_t n;
     char error[300];
     const char *why = NULL;
-    if (weights_catalog((const struct program *const *)p->train, p->nroles, &list, &n, error, sizeof error) != STATUS_OK)
+    if (weights_catalog((const struct program *const *)p->train, p->nroles, &list, &n, error, sizeof error) !=
+        STATUS_OK)
         return arena_strdup(a, error);
     if (n != h->n)
         why = "there are more tensors, or fewer";
@@ -192,32 +201,41 @@ static const char *check_catalog(struct arena *a, const struct fields_host *h, c
 
 static int64_t effective(const struct plan *p, uint32_t rank, const struct attr *x)
 {
-    return x->u.i + (x->slot == NONE ? 0 : (int64_t)p->ranks->values[p->ranks->ranks[rank].slot + x->slot] * x->stride);
+    return x->u.i + (x->slot == NONE
+                         ? 0
+                         : (int64_t)p->ranks->values[p->ranks->ranks[rank].slot + x->slot] * x->stride);
 }
 
-/* numbers that no value depends on where the model is executed: which routing is replayed, how products are rounded */
+/* numbers that no value depends on where the model is executed: which routing is replayed, how products are
+ * rounded */
 static bool is_silent(enum op op, const char *name)
 {
-    return op == OP_ROUTE ? !strcmp(name, "layer") || !strcmp(name, "sample") || !strcmp(name, "start") || !strcmp(name, "first") ||
-                                !strcmp(name, "shift")
+    return op == OP_ROUTE ? !strcmp(name, "layer") || !strcmp(name, "sample") || !strcmp(name, "start") ||
+                                !strcmp(name, "first") || !strcmp(name, "shift")
                           : !strcmp(name, "fp8");
 }
 
-static const char *check_silent(struct arena *a, const struct plan *base, const struct plan *p, uint32_t rank, int kind)
+static const char *check_silent(struct arena *a, const struct plan *base, const struct plan *p, uint32_t rank,
+                                int kind)
 {
     uint32_t role = base->ranks->ranks[rank].role;
-    const struct program *q = kind ? p->eval[role] : p->train[role], *b = kind ? base->eval[role] : base->train[role];
+    const struct program *q = kind ? p->eval[role] : p->train[role],
+                         *b = kind ? base->eval[role] : base->train[role];
     for (uint32_t i = 0; i < b->ninsns && i < q->ninsns; i++) {
         const struct isa_info *info = isa_info((enum op)b->insns[i].op);
         for (uint32_t k = 0; k < info->nattrs && q->insns[i].op == b->insns[i].op; k++)
             if (is_silent((enum op)b->insns[i].op, info->attr[k].name) &&
-                effective(p, rank, &q->attrs[q->insns[i].attr + k]) != effective(base, rank, &b->attrs[b->insns[i].attr + k]))
-                return arena_printf(a, "rank %u, %s %u: attribute %s is another", rank, info->name, i, info->attr[k].name);
-        bool zeros = b->insns[i].op == OP_FILL && q->attrs[q->insns[i].attr + ATTR(FILL, value)].u.f == 0; /* of any format */
+                effective(p, rank, &q->attrs[q->insns[i].attr + k]) !=
+                    effective(base, rank, &b->attrs[b->insns[i].attr + k]))
+                return arena_printf(a, "rank %u, %s %u: attribute %s is another", rank, info->name, i,
+                                    info->attr[k].name);
+        bool zeros = b->insns[i].op == OP_FILL &&
+                     q->attrs[q->insns[i].attr + ATTR(FILL, value)].u.f == 0; /* of any format */
         for (uint32_t k = 0; k < info->noperands && q->insns[i].op == b->insns[i].op && !zeros; k++)
             if (b->operands[b->insns[i].operand + k].buffer != NONE &&
                 q->operands[q->insns[i].operand + k].dtype != b->operands[b->insns[i].operand + k].dtype)
-                return arena_printf(a, "rank %u, %s %u: operand %s has another format", rank, info->name, i, info->operand[k].name);
+                return arena_printf(a, "rank %u, %s %u: operand %s has another format", rank, info->name, i,
+                                    info->operand[k].name);
     }
     return NULL;
 }

@@ -1,9 +1,10 @@
-/* Does an accepted change do harm?  Asked of what shares nothing with the verifier: the host's part (fields_host.c), the
- * brute-force closure over all ranks (oracle.h), and the execution of all ranks modulo a prime under adversarial orders, which
- * compares all metrics, gradients and updates: where experts lack room, that the step says so and is not taken.
+/* Does an accepted change do harm?  Asked of what shares nothing with the verifier: the host's part
+ * (fields_host.c), the brute-force closure over all ranks (oracle.h), and the execution of all ranks modulo a
+ * prime under adversarial orders, which compares all metrics, gradients and updates: where experts lack room,
+ * that the step says so and is not taken.
  *
- * What only people see may change.  That it changes nothing else is executed too: the first ones of every field of a plan,
- * and one of 64 behind them. */
+ * What only people see may change.  That it changes nothing else is executed too: the first ones of every
+ * field of a plan, and one of 64 behind them. */
 
 #include "tests/compiler/verify/fields.h"
 #include "tests/compiler/verify/oracle.h"

@@ -1,8 +1,9 @@
 /* Changes of every field over plans of all dimensions, and the count of what became of them: see fields.h.
  *
- * What `llmc check` asks of a folder is asked of each changed plan.  Fields are drawn evenly, whatever their table's length, a
- * quarter of the draws being references to slots; every slot that the mesh allows is declared, so that each reference can
- * become any of them, and in a full run does.  Reports fields that were never refused or never made, and holes: accepted, with harm. */
+ * What `llmc check` asks of a folder is asked of each changed plan.  Fields are drawn evenly, whatever their
+ * table's length, a quarter of the draws being references to slots; every slot that the mesh allows is
+ * declared, so that each reference can become any of them, and in a full run does.  Reports fields that were
+ * never refused or never made, and holes: accepted, with harm. */
 
 #include "tests/compiler/random_plan.h"
 #include "tests/compiler/verify/fields.h"
@@ -14,14 +15,23 @@
 #include <unistd.h>
 
 #define HEAD(width) "llmc 1\nmodel tiny {\n    vocab 32\n    width " width "\n"
-#define LAYERS(n, attn, ffn) "    repeat " n " {\n        layer {\n            attn " attn "\n            " ffn "\n        }\n    }\n"
-#define TRAIN(precision, optimizer, rest)                                                                                     \
-    "}\ntrain {\n    sequence 8\n    batch 4 sequences\n    precision " precision "\n    optimizer " optimizer "\n" rest "}\n"
+#define LAYERS(n, attn, ffn)                                                                                 \
+    "    repeat " n " {\n        layer {\n            attn " attn "\n            " ffn "\n        }\n    "   \
+                                                                                       "}\n"
+#define TRAIN(precision, optimizer, rest)                                                                    \
+    "}\ntrain {\n    sequence 8\n    batch 4 sequences\n    precision " precision                            \
+    "\n    optimizer " optimizer "\n" rest "}\n"
 #define ADAMW "adamw(lr=1e-3, weight_decay=0.1)"
 #define PLAIN TRAIN("fp32", ADAMW, "")
-#define LLAMA(n, head) HEAD("8") "    norm rmsnorm\n    embed tokens\n" LAYERS(n, "gqa(heads=4, kv=2, rope=10_000)", "ffn swiglu(8)") "    head " head "\n"
+#define LLAMA(n, head)                                                                                       \
+    HEAD("8")                                                                                                \
+    "    norm rmsnorm\n    embed tokens\n" LAYERS(n, "gqa(heads=4, kv=2, rope=10_000)",                      \
+                                                  "ffn swiglu(8)") "    head " head "\n"
 #define EXPERTS(more) "moe swiglu(4) {\n experts 4\n active 2\n" more "}"
-#define MOE(more) HEAD("8") "    norm rmsnorm\n    embed tokens\n" LAYERS("2", "gqa(heads=2, kv=2, rope=10_000)", EXPERTS(more)) "    head untied\n"
+#define MOE(more)                                                                                            \
+    HEAD("8")                                                                                                \
+    "    norm rmsnorm\n    embed tokens\n" LAYERS("2", "gqa(heads=2, kv=2, rope=10_000)",                    \
+                                                  EXPERTS(more)) "    head untied\n"
 #define SOFTMAX "router softmax\n"
 #define SIGMOID "shared 1\n balance 0.01\n router sigmoid(groups=2, pick=1, bias=yes, scale=2.5)\n"
 
@@ -32,24 +42,31 @@ static const char llama[] = LLAMA("2", "untied") PLAIN, four[] = LLAMA("4", "tie
                   sgd[] = LLAMA("2", "tied") TRAIN("fp32", "sgd(lr=0.1)", ""),
                   momentum[] = LLAMA("2", "untied") TRAIN("bf16", "sgd(lr=0.1, momentum=0.9)", ""),
                   unclipped[] = LLAMA("2", "untied") TRAIN("fp32", ADAMW, "    clip none\n"),
-                  seams[] = LLAMA("4", "untied") TRAIN("fp32", ADAMW, "    clip 1.0\n") "plan {\n    post_validation yes\n}\n",
+                  seams[] = LLAMA("4", "untied")
+                      TRAIN("fp32", ADAMW, "    clip 1.0\n") "plan {\n    post_validation yes\n}\n",
                   state[] = LLAMA("2", "untied") PLAIN "plan {\n    offload [optimizer]\n}\n",
-                  kept[] = LLAMA("2", "untied") TRAIN("bf16", ADAMW, "") "plan {\n    offload [optimizer, activations]\n}\n",
+                  kept[] = LLAMA("2", "untied")
+                      TRAIN("bf16", ADAMW, "") "plan {\n    offload [optimizer, activations]\n}\n",
                   gpt2[] = HEAD("8") "    norm layernorm\n    embed tokens\n    embed positions(8)\n" LAYERS(
                       "2", "mha(heads=2, bias=yes)", "ffn gelu(8, bias=yes)") "    head tied\n" PLAIN,
                   gemma[] = HEAD("8") "    norm rmsnorm(place=both)\n    embed tokens(scale=yes)\n" LAYERS(
-                      "2", "gqa(heads=2, kv=2, rope=10_000, softcap=5, window=3)", "ffn geglu(8)") "    head tied(softcap=3)\n" PLAIN,
+                      "2", "gqa(heads=2, kv=2, rope=10_000, softcap=5, window=3)",
+                      "ffn geglu(8)") "    head tied(softcap=3)\n" PLAIN,
                   qwen3[] = HEAD("8") "    norm rmsnorm\n    embed tokens\n" LAYERS(
-                      "2", "gqa(heads=4, kv=2, rope=10_000, qk_norm=head)", "ffn swiglu(8)") "    head untied\n" PLAIN,
+                      "2", "gqa(heads=4, kv=2, rope=10_000, qk_norm=head)",
+                      "ffn swiglu(8)") "    head untied\n" PLAIN,
                   latent[] = HEAD("8") "    norm rmsnorm\n    embed tokens\n" LAYERS(
-                      "2", "mla(heads=2, q_rank=4, kv_rank=4, nope=2, rope=2, v=2)", "ffn swiglu(8)") "    head untied\n" PLAIN,
+                      "2", "mla(heads=2, q_rank=4, kv_rank=4, nope=2, rope=2, v=2)",
+                      "ffn swiglu(8)") "    head untied\n" PLAIN,
                   experts[] = MOE(SIGMOID) PLAIN, capped[] = MOE("capacity 1.0\n " SOFTMAX) PLAIN,
                   roomy[] = MOE(SIGMOID) TRAIN("fp32", ADAMW, "    expert_room 1.8\n"),
                   tight[] = MOE(SOFTMAX) TRAIN("fp32", ADAMW, "    expert_room 1\n"),
-                  cut[] = HEAD("8") "    norm rmsnorm\n    embed tokens\n" LAYERS("2", "gqa(heads=4, kv=4, rope=10_000, qk_norm=head)",
-                                                                                    EXPERTS(SOFTMAX)) "    head untied\n" PLAIN,
-                  ahead[] = HEAD("8") "    norm rmsnorm\n    embed tokens\n" LAYERS("2", "gqa(heads=2, kv=2, rope=10_000)", "ffn swiglu(8)")
-                      "    predict 1 ahead\n    head untied\n" PLAIN;
+                  cut[] = HEAD("8") "    norm rmsnorm\n    embed tokens\n" LAYERS(
+                      "2", "gqa(heads=4, kv=4, rope=10_000, qk_norm=head)",
+                      EXPERTS(SOFTMAX)) "    head untied\n" PLAIN,
+                  ahead[] = HEAD("8") "    norm rmsnorm\n    embed tokens\n" LAYERS(
+                      "2", "gqa(heads=2, kv=2, rope=10_000)",
+                      "ffn swiglu(8)") "    predict 1 ahead\n    head untied\n" PLAIN;
 static const struct {
     const char *name, *model, *decision;
     bool lacks; /* its experts lack room */
@@ -114,8 +131,8 @@ static bool readable(struct arena *a, const struct plan *p)
     const char *why;
     for (int i = 0; i < NAXES; i++)
         axes |= 1u << d->order[i];
-    return axes == (1u << NAXES) - 1 && d->tp && d->cp && d->pp && d->vpp && d->dp && d->ep && d->etp && d->pp == p->nroles &&
-           decision_legal(a, p->job, p->topo, d, &why);
+    return axes == (1u << NAXES) - 1 && d->tp && d->cp && d->pp && d->vpp && d->dp && d->ep && d->etp &&
+           d->pp == p->nroles && decision_legal(a, p->job, p->topo, d, &why);
 }
 
 /* as `check` goes through a folder: 0..8 the property that is broken, 9: it holds */
@@ -140,7 +157,8 @@ static const struct field *draw_field(uint64_t *random)
 }
 
 /* what becomes of a change that was made; it is undone */
-static void judge(struct arena *a, struct fields_bench *b, struct run *run, const char *what, const struct fields_change *c)
+static void judge(struct arena *a, struct fields_bench *b, struct run *run, const char *what,
+                  const struct fields_change *c)
 {
     struct tally *t = &run->tallies[c->field - fields_all];
     uint32_t property = check(a, b->plan);
@@ -199,10 +217,12 @@ static void bound_memory(const struct plan *p)
         most = p->train[r]->arena_bytes > most ? p->train[r]->arena_bytes : most;
         most = p->eval[r]->arena_bytes > most ? p->eval[r]->arena_bytes : most;
     }
-    gpu->memory_bytes = (gpu->reserve_bytes < gpu->memory_bytes ? gpu->reserve_bytes : gpu->memory_bytes) + most + 65536;
+    gpu->memory_bytes =
+        (gpu->reserve_bytes < gpu->memory_bytes ? gpu->reserve_bytes : gpu->memory_bytes) + most + 65536;
 }
 
-static void change_all(struct arena *a, struct fields_bench *b, struct run *run, const char *what, uint64_t changes, bool all)
+static void change_all(struct arena *a, struct fields_bench *b, struct run *run, const char *what,
+                       uint64_t changes, bool all)
 {
     uint64_t random = run->seed++;
     const char *why = exact_compare(a, b->base, b->truth, 1).why;
@@ -225,7 +245,8 @@ static void run_plan(size_t i, struct run *run, uint64_t changes, bool all)
     const char *why = "";
     struct job *job = text_job(a, plans[i].model);
     struct topo *topo = random_host(a, 8);
-    struct decision d = text_decision(a, job, topo, plans[i].decision), alone = text_decision(a, job, topo, "microbatch=1");
+    struct decision d = text_decision(a, job, topo, plans[i].decision),
+                    alone = text_decision(a, job, topo, "microbatch=1");
     struct plan *raw = compile_apart(a, job, topo, &d, &(struct compile_options){0}, &why);
     struct plan *one = raw ? compile_apart(a, job, topo, &alone, &(struct compile_options){0}, &why) : NULL;
     char what[128], folder[E2E_PATH];
@@ -260,11 +281,13 @@ static void run_plan(size_t i, struct run *run, uint64_t changes, bool all)
 static void print_tallies(const struct run *run, bool all)
 {
     struct tally sum = {0};
-    printf("\n    %-28s %7s  refused unread or by property 1..8 %32s %8s %6s\n", "table and field", "made", "harmless", "people", "holes");
+    printf("\n    %-28s %7s  refused unread or by property 1..8 %32s %8s %6s\n", "table and field", "made",
+           "harmless", "people", "holes");
     for (uint32_t f = 0; f <= fields_n; f++) {
         const struct tally *t = f < fields_n ? &run->tallies[f] : &sum;
         char name[64];
-        snprintf(name, sizeof name, "%s.%s", f < fields_n ? fields_table_names[fields_all[f].table] : "all", f < fields_n ? fields_all[f].name : "");
+        snprintf(name, sizeof name, "%s.%s", f < fields_n ? fields_table_names[fields_all[f].table] : "all",
+                 f < fields_n ? fields_all[f].name : "");
         if (all || f == fields_n) {
             printf("    %-28s %7u ", name, t->made);
             for (int p = 0; p < 9; p++)

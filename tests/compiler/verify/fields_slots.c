@@ -1,5 +1,5 @@
-/* Slots that a plan does not have, with right values: see fields.h.  Values are the mesh's, so the verifier has nothing to
- * say against the declaration; only what refers to it can be wrong. */
+/* Slots that a plan does not have, with right values: see fields.h.  Values are the mesh's, so the verifier
+ * has nothing to say against the declaration; only what refers to it can be wrong. */
 
 #include "tests/compiler/verify/fields.h"
 
@@ -82,7 +82,8 @@ static void add_values(struct plan *p, uint32_t role, enum slot_kind kind, uint3
     p->ranks = r;
     uint32_t n = 0;
     for (uint32_t i = 0; i < old->nranks; i++) {
-        uint32_t first = old->ranks[i].slot, end = i + 1 < old->nranks ? old->ranks[i + 1].slot : old->nvalues;
+        uint32_t first = old->ranks[i].slot,
+                 end = i + 1 < old->nranks ? old->ranks[i + 1].slot : old->nvalues;
         r->ranks[i] = old->ranks[i];
         r->ranks[i].slot = n;
         memcpy(r->values + n, old->values + first, (end - first) * sizeof *r->values);

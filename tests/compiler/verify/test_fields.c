@@ -1,7 +1,8 @@
 /* No field of a plan can be changed so that the verifier does not see it and the run does: see fields.h.
  *
- * Some such changes, which every check once passed, stand here by themselves.  make check-fields: FIELDS=N others, drawn over
- * every field of every table, in parts with FIELDS_FROM=SEED, and every reference to a slot. */
+ * Some such changes, which every check once passed, stand here by themselves.  make check-fields: FIELDS=N
+ * others, drawn over every field of every table, in parts with FIELDS_FROM=SEED, and every reference to a
+ * slot. */
 
 #include "tests/compiler/random_plan.h"
 #include "tests/compiler/verify/fields.h"
@@ -12,14 +13,20 @@
 #include <string.h>
 
 static const char halves[] =
-    "llmc 1\nmodel tiny {\n    vocab 32\n    width 16\n    norm rmsnorm\n    embed tokens\n    repeat 2 {\n        layer {\n"
-    "            attn gqa(heads=2, kv=2, rope=10_000)\n            ffn swiglu(16)\n        }\n    }\n    head untied\n}\n"
+    "llmc 1\nmodel tiny {\n    vocab 32\n    width 16\n    norm rmsnorm\n    embed tokens\n    repeat 2 {\n  "
+    "      layer {\n"
+    "            attn gqa(heads=2, kv=2, rope=10_000)\n            ffn swiglu(16)\n        }\n    }\n    "
+    "head untied\n}\n"
     "train {\n    sequence 8\n    batch 4 sequences\n    precision bf16\n    optimizer adamw(lr=1e-3)\n}\n";
-#define EXPERTS(router, room)                                                                                              \
-    "llmc 1\nmodel tiny {\n    vocab 32\n    width 16\n    norm rmsnorm\n    embed tokens\n    repeat 2 {\n        layer {\n"   \
-    "            attn gqa(heads=2, kv=2, rope=10_000)\n            moe swiglu(8) {\n                experts 4\n"               \
-    "                active 2\n                router softmax\n" router "            }\n        }\n    }\n    head untied\n}\n"  \
-    "train {\n    sequence 8\n    batch 4 sequences\n    precision fp32\n    optimizer adamw(lr=1e-3)\n" room "}\n"
+#define EXPERTS(router, room)                                                                                \
+    "llmc 1\nmodel tiny {\n    vocab 32\n    width 16\n    norm rmsnorm\n    embed tokens\n    repeat 2 "    \
+    "{\n        layer {\n"                                                                                   \
+    "            attn gqa(heads=2, kv=2, rope=10_000)\n            moe swiglu(8) {\n                "        \
+    "experts 4\n"                                                                                            \
+    "                active 2\n                router softmax\n" router                                      \
+    "            }\n        }\n    }\n    head untied\n}\n"                                                  \
+    "train {\n    sequence 8\n    batch 4 sequences\n    precision fp32\n    optimizer "                     \
+    "adamw(lr=1e-3)\n" room "}\n"
 static const char crowded[] = EXPERTS("", "    expert_room 1\n"), balanced[] = EXPERTS("balance 0.01\n", "");
 
 /* a plan of its own to change by hand */
@@ -106,12 +113,13 @@ static void test_untold(void)
     arena_free(a);
 }
 
-/* One more block of metrics, zeroed with the other one, that nobody reads; its buffer.  From the `twice`-th ARRANGE on, that
- * one stands there twice.  Replaces the program. */
+/* One more block of metrics, zeroed with the other one, that nobody reads; its buffer.  From the `twice`-th
+ * ARRANGE on, that one stands there twice.  Replaces the program. */
 static uint32_t add_metrics(struct program **at, uint32_t twice)
 {
     struct program *q = *at;
-    uint32_t n = 0, narrange = 0, fill = NONE, *list = calloc(q->ninsns + 2u, sizeof *list), *seq = calloc(q->ninsns + 2u, sizeof *seq);
+    uint32_t n = 0, narrange = 0, fill = NONE, *list = calloc(q->ninsns + 2u, sizeof *list),
+             *seq = calloc(q->ninsns + 2u, sizeof *seq);
     for (uint32_t i = 0; i < q->ninsns; i++) {
         bool zeroes = fill == NONE && q->insns[i].op == OP_FILL &&
                       q->buffers[operand_of(q, i, OPND(FILL, y))->buffer].kind == BUFFER_METRICS;
@@ -150,7 +158,8 @@ static void test_told_nobody(void)
     arena_free(a);
 }
 
-/* The first ARRANGE of some choices has room for all and says that nothing is lacking; the second gives the places. */
+/* The first ARRANGE of some choices has room for all and says that nothing is lacking; the second gives the
+ * places. */
 static void test_told_twice(void)
 {
     struct arena *a = arena_new();
@@ -180,7 +189,8 @@ static void repeat(struct program **at, uint32_t insn)
     free(seq);
 }
 
-/* A norm of a copy of the gradient counts it once; that its bucket is saved by every replica, nobody would see. */
+/* A norm of a copy of the gradient counts it once; that its bucket is saved by every replica, nobody would
+ * see. */
 static void test_saved_twice(void)
 {
     struct arena *a = arena_new();
@@ -208,7 +218,8 @@ static void test_saved_twice(void)
     arena_free(a);
 }
 
-/* Rows count in the sequence that they are in: a place in a sequence may be said from any sequence's beginning, a load not. */
+/* Rows count in the sequence that they are in: a place in a sequence may be said from any sequence's
+ * beginning, a load not. */
 static void test_sequences(void)
 {
     static const struct {
@@ -229,7 +240,8 @@ static void test_sequences(void)
     struct program *q = p->train[0];
     struct attr *start = &q->attrs[q->insns[find_insn(q, OP_LOAD)].attr + ATTR(LOAD, start)];
     CU_ASSERT(start->u.i == 0 && start->stride == 8);
-    *start = (struct attr){.u.i = 8, .stride = -8, .slot = start->slot}; /* each rank counts for the other's sequence */
+    *start = (struct attr){
+        .u.i = 8, .stride = -8, .slot = start->slot}; /* each rank counts for the other's sequence */
     expect(a, p, "do not lie [8, 16) + -8 tp rows into 2 sequences of 8");
     arena_free(a);
 }
