@@ -230,7 +230,7 @@ def faults(source, fields, constants):
 
 
 def rules(source, words):
-    """Every refusal of a file, made never to happen; `words`: also sentences that a function returns for its caller to report."""
+    """(sentence, fault, start, end) of every refusal of a file, made never to happen; `words`: also sentences that a function returns for its caller to report."""
     t, out = source.tokens, []
     starts = {}
     for first, last in source.statements:
@@ -249,10 +249,11 @@ def rules(source, words):
             continue
         if t[first].text == "return" and i == first + 1 and end + 1 == last:
             text = f"return {fine};" if source.last_in_function(last) else ";"
-            out.append((i, source.fault("rule", t[first].start, t[last].end, text)))
+            fault = source.fault("rule", t[first].start, t[last].end, text)
         else:
-            out.append((i, source.fault("rule", x.start, t[end].end, fine)))
-    return [(message(source, i), f) for i, f in out]
+            fault = source.fault("rule", x.start, t[end].end, fine)
+        out.append((message(source, i), fault, x.start, t[end].end))
+    return out
 
 
 def message(source, i):

@@ -11,8 +11,8 @@ ends it.  A suite that takes far longer than usual has noticed.  A line that no 
 
 Everything is in build/source-mutants: the coverage, kept as long as no source file changes, and a line per fault in a file
 by which a run that was cut off goes on.  The last line counts; survivors are listed before it.  Suites run with
-LLMC_QUICK=1; --full runs what survived again without.  Not tried: suite `tree`, which reads the source; headers, tables
-outside of functions; the plugins of tests/fake, which have objects of their own.
+LLMC_QUICK=1; --whole adds those of WHOLE without, as NAME+.  Not tried: suite `tree`, which reads the source; headers,
+tables outside of functions; the plugins of tests/fake, which have objects of their own.
 """
 
 import argparse
@@ -36,10 +36,28 @@ import mutate_c
 PRODUCTS = ["build/llmc", "build/llmrun", "build/tests/run"]
 PARTS = ["compiler", "runtime", "kernels", "grammar", "tests", "plans", "topologies", "Makefile", "README.md", "LICENSE"]
 LEFT_OUT = {"tree", "gpu_script"}
+WHOLE = ["verify_mutation", "expert_mutations", "exact", "verify_accept"]
 PLAIN = ["-w", "-O2", "-ffp-contract=off", "-Werror=incompatible-pointer-types", "-Werror=int-conversion",
          "-Werror=implicit-function-declaration"]
 EXIT_C = "void __gcov_dump(void);void __real__exit(int);void __wrap__exit(int s){__gcov_dump();__real__exit(s);}\n"
+# a refusal says its number on the way, once per process, in the file that $REFUSED names
+REFUSED_C = r"""
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+static char seen[4096];
+void mutants_refused(int n)
+{
+    char line[16];
+    int fd = seen[n]++ || !getenv("REFUSED") ? -1 : open(getenv("REFUSED"), O_WRONLY | O_APPEND | O_CREAT, 0600);
+    if (fd >= 0 && write(fd, line, (size_t)snprintf(line, sizeof line, "%d\n", n)) > 0)
+        close(fd);
+    seen[n] = 1;
+}
+"""
 MOST_MEMORY = 8 << 30
+RUNNING = set()
 
 
 def say(text):
@@ -122,15 +140,16 @@ class Tree:
         shutil.rmtree(self.tmp, ignore_errors=True)
         self.tmp.mkdir()
 
-    def run(self, suite, limit, quick=True):
+    def run(self, suite, limit):
         """The first test that fails, 'hang', 'crash', or None.  Nothing of it is alive afterwards."""
-        env = dict(os.environ, LLMC_BUILD="build", LLMC_QUICK="1" if quick else "", TMPDIR=str(self.tmp), LLMC_CC="false")
+        env = dict(os.environ, LLMC_BUILD="build", LLMC_QUICK="" if suite[-1] == "+" else "1", TMPDIR=str(self.tmp), LLMC_CC="false")
         env.pop("MAKEFLAGS", None)
         limits = lambda: (resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY)),
                           resource.setrlimit(resource.RLIMIT_CORE, (0, 0)),
                           resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30)))
-        p = subprocess.Popen(["build/tests/run", "=" + suite], cwd=self.path, env=env, stdin=subprocess.DEVNULL,
+        p = subprocess.Popen(["build/tests/run", "=" + suite.rstrip("+")], cwd=self.path, env=env, stdin=subprocess.DEVNULL,
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=limits)
+        RUNNING.add(p.pid)
         late = threading.Event()
         timer = threading.Timer(limit, lambda: (late.set(), end_session(p.pid)))
         timer.start()
@@ -148,6 +167,7 @@ class Tree:
         code = p.wait()
         timer.cancel()
         end_session(p.pid)
+        RUNNING.discard(p.pid)
         if late.is_set():
             return f"{test}: hang"
         return failed or (f"{test}: crash" if code else None)
@@ -169,10 +189,16 @@ def end_session(leader):
         time.sleep(0.01)
 
 
+def stopped(number, frame):
+    for leader in list(RUNNING):
+        end_session(leader)
+    os._exit(128 + number)
+
+
 class Coverage:
     """Which suites execute a line, and how long each takes."""
 
-    def __init__(self, origin, work):
+    def __init__(self, origin, work, whole):
         self.file = work / "coverage.json"
         key = hashlib.sha256()
         for part in PARTS[:-3]:
@@ -182,35 +208,34 @@ class Coverage:
         self.key = key.hexdigest()
         known = json.loads(self.file.read_text()) if self.file.exists() else {}
         if known.get("key") != self.key:
-            known = self._measure(origin, work)
-            self.file.write_text(json.dumps(known))
+            known = {"key": self.key, "seconds": {}, "lines": {}, "unused": []}
+        names = [line[6:-1] for line in (origin / "tests/suites.def").read_text().split() if line.startswith("SUITE(")]
+        missing = [s for s in names + [w + "+" for w in WHOLE if whole]
+                   if s not in known["seconds"] and s not in known["unused"] and s not in LEFT_OUT]
+        if missing:
+            self._measure(Tree(origin, work / "cover", work), known, missing)
         self.seconds, self.lines = known["seconds"], known["lines"]
 
-    def _measure(self, origin, work):
-        say("measuring which suites execute which lines")
-        tree = Tree(origin, work / "cover", work)
-        suites = [line[6:-1] for line in (origin / "tests/suites.def").read_text().split() if line.startswith("SUITE(")]
-        seconds, good = {}, []
+    def _measure(self, tree, known, suites):
+        say(f"measuring which lines {len(suites)} suites execute")
         for suite in suites:
-            if suite in LEFT_OUT:
-                continue
             begin = time.monotonic()
-            failed = tree.run(suite, 600)
-            seconds[suite] = time.monotonic() - begin
+            failed = tree.run(suite, 900)
+            known["seconds"][suite] = time.monotonic() - begin
             if failed:
                 say(f"  suite {suite} fails without any fault ({failed}): not used")
-            else:
-                good.append(suite)
+                known["unused"].append(suite)
         self._instrument(tree)
-        lines = {}
-        for n, suite in enumerate(good):
+        for suite in suites:
+            if suite in known["unused"]:
+                del known["seconds"][suite]
+                continue
             for p in tree.path.glob("build/**/*.gcda"):
                 p.unlink()
-            tree.run(suite, 1200)
-            self._read(tree, lines, n)
+            tree.run(suite, 1800)
+            self._read(tree, known["lines"], suite)
+        self.file.write_text(json.dumps(known))
         shutil.rmtree(tree.path, ignore_errors=True)
-        return {"key": self.key, "suites": good, "seconds": {s: seconds[s] for s in good},
-                "lines": {f: {str(k): [good[n] for n in v] for k, v in x.items()} for f, x in lines.items()}}
 
     @staticmethod
     def _instrument(tree):
@@ -238,16 +263,16 @@ class Coverage:
             subprocess.run([*tree.link[p], "build/exit.o", "--coverage", "-Wl,--wrap=_exit"], cwd=tree.path, check=True)
 
     @staticmethod
-    def _read(tree, lines, n):
+    def _read(tree, lines, suite):
         data = [str(p.relative_to(tree.path)) for p in tree.path.glob("build/**/*.gcda")]
         text = subprocess.run(["gcov", "-j", "-t", *data], cwd=tree.path, capture_output=True).stdout if data else b""
         for report in text.splitlines():
             for f in json.loads(report)["files"] if report.startswith(b"{") else []:
                 known = lines.setdefault(f["file"], {})
                 for line in f["lines"]:
-                    hit = known.setdefault(line["line_number"], [])
-                    if line["count"] and n not in hit:
-                        hit.append(n)
+                    hit = known.setdefault(str(line["line_number"]), [])
+                    if line["count"] and suite not in hit:
+                        hit.append(suite)
 
     def suites(self, source, first, line):
         """Suites that execute a line, or where it has no code of its own the nearest before and after it in reach."""
@@ -268,8 +293,8 @@ class Coverage:
 class Trial:
     """Tries faults in trees of its own; knows which suites have noticed much."""
 
-    def __init__(self, origin, work, jobs):
-        self.coverage = Coverage(origin, work)
+    def __init__(self, origin, work, jobs, whole):
+        self.coverage = Coverage(origin, work, whole)
         base = work / f"base-{self.coverage.key[:16]}"
         for old in work.glob("base-*"):
             if old != base:
@@ -286,27 +311,23 @@ class Trial:
         with self.lock:
             return sorted(suites, key=worth, reverse=True)
 
-    def verdict(self, tree, source, text, first, fault, full=False):
+    def verdict(self, tree, source, text, suites, fault):
         """'suite: test' that noticed, '' if none did, 'not executed', or None where there is nothing to try."""
         try:
-            suites = self.coverage.suites(source, first, fault.line)
-            if not suites and fault.kind == "rule":
-                return "not executed"
             if not tree.put(source, text, fault):
                 return None
             if not suites:
                 return "not executed"
             tree.build(source)
             folder = os.path.dirname(source)
-            for quick in (True, False) if full else (True,):
-                for suite in self.order(suites, folder):
-                    failed = tree.run(suite, 20 + (5 if quick else 60) * self.coverage.seconds[suite], quick)
-                    with self.lock:
-                        for f in (folder, ""):
-                            self.tries[suite, f] = self.tries.get((suite, f), 0) + 1
-                            self.wins[suite, f] = self.wins.get((suite, f), 0) + bool(failed)
-                    if failed:
-                        return f"{suite}: {failed}" + ("" if quick else " (not quick)")
+            for suite in self.order(suites, folder):
+                failed = tree.run(suite, 20 + 5 * self.coverage.seconds[suite])
+                with self.lock:
+                    for f in (folder, ""):
+                        self.tries[suite, f] = self.tries.get((suite, f), 0) + 1
+                        self.wins[suite, f] = self.wins.get((suite, f), 0) + bool(failed)
+                if failed:
+                    return f"{suite}: {failed}"
             return ""
         finally:
             tree.restore(source, text)
@@ -336,40 +357,71 @@ def short(text):
     return " ".join(text.split())[:90]
 
 
-def all_rules(trial, origin, out):
-    """A line per refusal: place, what noticed that it never happened, its sentence."""
-    files = [f for f in sources(origin) if f.startswith("compiler/verify/") or f.startswith("runtime/program_")]
-    done = {}
-    if out.exists():
-        done = {tuple(line.split("\t")[:1]): line for line in out.read_text().splitlines()}
-    items = []
-    for f in files:
-        text = (origin / f).read_text()
-        source = mutate_c.Source(text)
-        seen = set()
-        for sentence, fault in mutate_c.rules(source, f.startswith("compiler/verify/")):
+def refusals(origin):
+    """(name, file, text, sentence, fault, start and end of the call) of every refusal, the same in every run."""
+    out = []
+    for f in sources(origin):
+        if not f.startswith(("compiler/verify/", "runtime/program_")):
+            continue
+        text, seen = (origin / f).read_text(), set()
+        for sentence, fault, start, end in mutate_c.rules(mutate_c.Source(text), f.startswith("compiler/verify/")):
             name = f"{f}:{fault.line}" + ("b" if fault.line in seen else "")
             seen.add(fault.line)
-            if (name,) not in done:
-                items.append((name, f, text, source.statement_line(fault.start), sentence, fault))
+            out.append((name, f, text, sentence, fault, start, end))
+    return out
+
+
+def refusing(origin, work, items, coverage):
+    """The suites in which each refusal happens."""
+    kept = work / f"refusing-{coverage.key[:12]}.json"
+    if kept.exists():
+        return json.loads(kept.read_text())
+    tree = Tree(origin, work / "refuse", work)
+    (tree.path / "build/refused.c").write_text(REFUSED_C)
+    subprocess.run(["cc", "-c", "-o", "build/refused.o", "build/refused.c"], cwd=tree.path, check=True)
+    for f in sorted({x[1] for x in items}):
+        text = next(x[2] for x in items if x[1] == f)
+        for n, x in sorted(enumerate(items), key=lambda x: -x[1][5]):
+            if x[1] == f:
+                text = text[:x[5]] + f"(mutants_refused({n}), {text[x[5]:x[6]]})" + text[x[6]:]
+        (tree.path / f).write_text("void mutants_refused(int);\n" + text)
+        if tree.object(f, "build/" + f[:-2] + ".o") is None:
+            sys.exit(f"{f}: a refusal is not where it was taken to be")
+    for p in PRODUCTS:
+        subprocess.run([*tree.link[p], "build/refused.o"], cwd=tree.path, check=True)
+    found = {x[0]: [] for x in items}
+    os.environ["REFUSED"] = str(tree.path / "refused")
+    for suite in coverage.seconds:
+        (tree.path / "refused").write_text("")
+        tree.run(suite, 900)
+        for n in {int(n) for n in (tree.path / "refused").read_text().split()}:
+            found[items[n][0]].append(suite)
+    del os.environ["REFUSED"]
+    shutil.rmtree(tree.path)
+    kept.write_text(json.dumps(found))
+    return found
+
+
+def all_rules(trial, origin, work, out):
+    """A line per refusal: place, what noticed that it never happened, its sentence."""
+    items = refusals(origin)
+    found = refusing(origin, work, items, trial.coverage)
+    done = {line.split("\t")[0] for line in out.read_text().splitlines()} if out.exists() else set()
 
     def one(tree, item):
-        name, f, text, first, sentence, fault = item
+        name, f, text, sentence, fault, _, _ = item
         begin = time.monotonic()
-        v = trial.verdict(tree, f, text, first, fault)
-        if v is None:
-            v = "same code"
+        v = trial.verdict(tree, f, text, found[name], fault) if found[name] else "never happens"
+        v = "same code" if v is None else v or "SURVIVES"
         with trial.lock, open(out, "a") as log:
-            log.write(f"{name}\t{v or 'SURVIVES'}\t{time.monotonic() - begin:.1f}\t{sentence}\n")
+            log.write(f"{name}\t{v}\t{time.monotonic() - begin:.1f}\t{sentence}\n")
 
-    items.sort(key=lambda x: len(trial.coverage.suites(x[1], x[3], x[5].line)) > 0)
-    trial.all(items, one)
+    trial.all(sorted((x for x in items if x[0] not in done), key=lambda x: len(found[x[0]]) > 0), one)
     lines = [line.split("\t") for line in out.read_text().splitlines()]
-    left = [x for x in lines if x[1] in ("SURVIVES", "not executed")]
-    for x in left:
+    left = [x for x in lines if x[1] in ("SURVIVES", "never happens")]
+    for x in sorted(left):
         say(f"{x[0]}: {x[1]}: {x[3]}")
     say(f"{len(lines)} refusals, {len(left)} that no test notices the lack of")
-    return len(left)
 
 
 class Draw:
@@ -428,7 +480,7 @@ def drawn(trial, origin, out, o):
             with trial.lock:
                 if "".join(name) in taken:
                     continue
-            v = trial.verdict(tree, f, text, first, fault, o.full)
+            v = trial.verdict(tree, f, text, trial.coverage.suites(f, first, fault.line), fault)
             if v is not None:
                 break
             again += 1
@@ -459,17 +511,19 @@ def main():
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--from", dest="start", type=int, default=0)
     p.add_argument("--jobs", type=int, default=1)
-    p.add_argument("--full", action="store_true")
+    p.add_argument("--whole", action="store_true")
     p.add_argument("--rules", action="store_true")
     p.add_argument("--goal", type=float, default=92, help="per cent to be noticed")
     o = p.parse_args()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stopped)
     origin = Path.cwd()
     work = origin / "build" / "source-mutants"
     work.mkdir(parents=True, exist_ok=True)
-    trial = Trial(origin, work, o.jobs)
+    trial = Trial(origin, work, o.jobs, o.whole)
     key = trial.coverage.key[:12]
     if o.rules:
-        all_rules(trial, origin, work / f"rules-{key}.txt")
+        all_rules(trial, origin, work, work / f"rules-{key}.txt")
         return 0
     left = drawn(trial, origin, work / f"drawn-{key}-{o.seed}.txt", o)
     return 1 if left > o.count * (1 - o.goal / 100) else 0
