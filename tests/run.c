@@ -1,6 +1,6 @@
-/* Entry of all tests: every suite of suites.def, or those whose name contains argv[1], or the one that is called X where
- * argv[1] is =X.  The last line counts tests, not assertions: "N passed, N failed".  Exit 1 on any failure, and where no
- * test ran. */
+/* Entry of all tests: every suite of suites.def, or those whose name contains argv[1], or where that is =NAME
+ * the one suite of that name.  The last line counts tests, not assertions: "N passed, N failed".  Exit 1 on
+ * any failure, and where no test ran. */
 
 #include <CUnit/Basic.h>
 #include <stdbool.h>

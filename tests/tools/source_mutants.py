@@ -295,12 +295,15 @@ class Trial:
 
     def __init__(self, origin, work, jobs, whole):
         self.coverage = Coverage(origin, work, whole)
+        for old in work.glob("tree*-*"):
+            if not Path("/proc", old.name.rsplit("-")[-1]).exists():
+                shutil.rmtree(old)
         base = work / f"base-{self.coverage.key[:16]}"
         for old in work.glob("base-*"):
             if old != base:
                 shutil.rmtree(old)
         base.mkdir(exist_ok=True)
-        self.trees = [Tree(origin, work / f"tree{k}", base) for k in range(jobs)]
+        self.trees = [Tree(origin, work / f"tree{k}-{os.getpid()}", base) for k in range(jobs)]
         self.wins, self.tries, self.lock = {}, {}, threading.Lock()
 
     def order(self, suites, folder):
