@@ -1,5 +1,6 @@
-/* Sentences of decision_legal() and decision_emittable() that test_decision.c does not come to: a legal decision, one thing
- * of it or of its job changed, and the sentence; where a rule has a bound, also the last value that it lets pass. */
+/* Sentences of decision_legal() and decision_emittable() that test_decision.c does not come to: a legal
+ * decision, one thing of it or of its job changed, and the sentence; where a rule has a bound, also the last
+ * value that it lets pass. */
 
 #include "compiler/model/decision.h"
 #include "compiler/model/sema.h"
@@ -10,12 +11,14 @@
 
 void suite_refused_decisions(void);
 
-static const char model[] = "llmc 1\nmodel m {\n vocab 1000\n width 256\n norm rmsnorm\n embed tokens\n"
-                            " repeat 6 { layer { attn gqa(heads=8, kv=4, rope=10_000)\n ffn swiglu(512) } }\n head tied\n}\n"
-                            "train {\n sequence 64\n batch 16 sequences\n precision fp32\n}\n";
-static const char cluster[] = "<cluster version=\"1\"><node-type id=\"c\" gpus=\"8\"><gpu model=\"cpu\" memory=\"1GiB\" "
-                              "memory-bandwidth=\"20GB/s\"><peak dtype=\"fp32\" rate=\"50GFLOP/s\"/></gpu>"
-                              "<scale-up kind=\"none\"/></node-type><nodes type=\"c\" count=\"1\"/></cluster>";
+static const char model[] =
+    "llmc 1\nmodel m {\n vocab 1000\n width 256\n norm rmsnorm\n embed tokens\n"
+    " repeat 6 { layer { attn gqa(heads=8, kv=4, rope=10_000)\n ffn swiglu(512) } }\n head tied\n}\n"
+    "train {\n sequence 64\n batch 16 sequences\n precision fp32\n}\n";
+static const char cluster[] =
+    "<cluster version=\"1\"><node-type id=\"c\" gpus=\"8\"><gpu model=\"cpu\" memory=\"1GiB\" "
+    "memory-bandwidth=\"20GB/s\"><peak dtype=\"fp32\" rate=\"50GFLOP/s\"/></gpu>"
+    "<scale-up kind=\"none\"/></node-type><nodes type=\"c\" count=\"1\"/></cluster>";
 
 struct given {
     struct arena *a;
@@ -40,8 +43,19 @@ static struct given given(void)
     *g.layer = *g.job->model.layers[0];
     for (uint32_t i = 0; i < g.job->model.nlayers; i++)
         g.job->model.layers[i] = g.layer;
-    g.d = (struct decision){.tp = 2, .cp = 1, .pp = 2, .vpp = 1, .dp = 2, .ep = 1, .etp = 1, .zero = 1, .shard = 2,
-                            .microbatch = 2, .microbatches = 4, .sp = true, .schedule = SCHED_1F1B,
+    g.d = (struct decision){.tp = 2,
+                            .cp = 1,
+                            .pp = 2,
+                            .vpp = 1,
+                            .dp = 2,
+                            .ep = 1,
+                            .etp = 1,
+                            .zero = 1,
+                            .shard = 2,
+                            .microbatch = 2,
+                            .microbatches = 4,
+                            .sp = true,
+                            .schedule = SCHED_1F1B,
                             .order = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}};
     const char *why;
     CU_ASSERT(decision_place(g.a, g.topo, &g.d, &why));
@@ -85,9 +99,10 @@ CHANGE(sp_odd, g->job->train.sequence = 63; g->d.microbatch = 1; g->d.microbatch
 CHANGE(sp_even, g->job->train.sequence = 63)
 CHANGE(folded, g->d.folds = true)
 CHANGE(vpp_65, g->d.schedule = SCHED_INTERLEAVED; g->d.vpp = 65; g->d.nstages = 130)
-CHANGE(vpp_alone, g->d.schedule = SCHED_INTERLEAVED; g->d.vpp = 2; g->d.pp = 1; g->d.dp = 4; g->d.microbatches = 2;
-       g->d.nstages = 2)
-CHANGE(small_groups, g->d.schedule = SCHED_INTERLEAVED; g->d.vpp = 2; g->d.nstages = 4; g->d.schedule_group = 1)
+CHANGE(vpp_alone, g->d.schedule = SCHED_INTERLEAVED; g->d.vpp = 2; g->d.pp = 1; g->d.dp = 4;
+       g->d.microbatches = 2; g->d.nstages = 2)
+CHANGE(small_groups, g->d.schedule = SCHED_INTERLEAVED; g->d.vpp = 2; g->d.nstages = 4;
+       g->d.schedule_group = 1)
 CHANGE(small_rest, g->d.schedule = SCHED_INTERLEAVED; g->d.vpp = 2; g->d.nstages = 4; g->d.schedule_group = 3)
 CHANGE(spared, g->d.stages[1].spared = 1)
 CHANGE(spared_more, g->d.recompute = RECOMPUTE_FULL; g->d.stages[0].spared = 4)
@@ -157,7 +172,8 @@ CHANGE(overlap_ring, g->job->wishes.overlap = OVERLAP_CP; g->d.context = CONTEXT
 CHANGE(never_pp, g->job->wishes.never_overlap = OVERLAP_PP)
 CHANGE(never_dp, g->job->wishes.never_overlap = OVERLAP_DP; g->d.zero = 3; g->d.prefetch = 2)
 CHANGE(never_dp_alone, g->job->wishes.never_overlap = OVERLAP_DP; g->d.zero = 3)
-CHANGE(skew_sgd, g->job->wishes.post_validation = true; g->d.schedule = SCHED_ZB_H2; g->job->train.optimizer = OPT_SGD)
+CHANGE(skew_sgd, g->job->wishes.post_validation = true; g->d.schedule = SCHED_ZB_H2;
+       g->job->train.optimizer = OPT_SGD)
 CHANGE(skew_host, g->job->wishes.post_validation = true; g->d.schedule = SCHED_ZB_H2;
        g->job->wishes.offload = OFFLOAD_OPTIMIZER)
 CHANGE(skew_experts, experts(g); g->job->wishes.post_validation = true; g->d.schedule = SCHED_ZB_V)
@@ -184,7 +200,8 @@ static const struct {
     {capacity_cp, "experts with a capacity and sequences split over cp = 2"},
     {capacity_tp, "experts with a capacity and the sequences of a microbatch of 3 split over tp = 2"},
     {capacity, NULL},
-    {pairs, "overlap of all_to_all with compute, but by schedules in pairs: combined_1f1b, dualpipe, dualpipe_v"},
+    {pairs,
+     "overlap of all_to_all with compute, but by schedules in pairs: combined_1f1b, dualpipe, dualpipe_v"},
     {overlap_tp, "overlap of tp or cp with compute"},
     {overlap_cp, "overlap of tp or cp with compute"},
     {overlap_ring, NULL},
