@@ -146,7 +146,7 @@ class Tree:
         env.pop("MAKEFLAGS", None)
         limits = lambda: (resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY)),
                           resource.setrlimit(resource.RLIMIT_CORE, (0, 0)),
-                          resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30)))
+                          resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 32, 1 << 32)))
         p = subprocess.Popen(["build/tests/run", "=" + suite.rstrip("+")], cwd=self.path, env=env, stdin=subprocess.DEVNULL,
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=limits)
         RUNNING.add(p.pid)
@@ -314,8 +314,8 @@ class Trial:
         with self.lock:
             return sorted(suites, key=worth, reverse=True)
 
-    def verdict(self, tree, source, text, suites, fault):
-        """'suite: test' that noticed, '' if none did, 'not executed', or None where there is nothing to try."""
+    def verdict(self, tree, source, text, suites, fault, most=1e9):
+        """'suite: test' that noticed, '' if none did, 'not executed', 'undecided', or None where there is nothing to try."""
         try:
             if not tree.put(source, text, fault):
                 return None
@@ -324,6 +324,9 @@ class Trial:
             tree.build(source)
             folder = os.path.dirname(source)
             for suite in self.order(suites, folder):
+                most -= self.coverage.seconds[suite]
+                if most < 0:
+                    return "undecided"
                 failed = tree.run(suite, 20 + 5 * self.coverage.seconds[suite])
                 with self.lock:
                     for f in (folder, ""):
@@ -467,39 +470,43 @@ class Draw:
             at = chance.random() * self.ends[-1]
 
 
+def read_drawn(out):
+    """Results by number; the last line of a number counts."""
+    lines = out.read_text().splitlines() if out.exists() else []
+    return {int(line.split("\t")[0]): line.split("\t") for line in lines}
+
+
 def drawn(trial, origin, out, o):
     draw = Draw(origin)
-    known = {}
-    if out.exists():
-        known = {int(line.split("\t")[0]): line.split("\t") for line in out.read_text().splitlines()}
+    known = read_drawn(out)
     taken = {x[2] + x[3] + x[4] + x[5] for x in known.values()}
+    again = {n for n, x in known.items() if x[1] == "undecided" and o.most >= 1e9}
 
     def one(tree, number):
-        begin, again = time.monotonic(), 0
+        begin, skipped = time.monotonic(), 0
         for f, text, first, fault in draw.candidates(o.seed, number):
             line = text.count("\n", 0, text.rfind("\n", 0, fault.start) + 1)
             column = fault.start - text.rfind("\n", 0, fault.start)
             name = [f"{f}:{line + 1}:{column}", fault.kind, short(text[fault.start:fault.end]), short(fault.text)]
             with trial.lock:
-                if "".join(name) in taken:
+                if number not in again and "".join(name) in taken:
                     continue
-            v = trial.verdict(tree, f, text, trial.coverage.suites(f, first, fault.line), fault)
+            v = trial.verdict(tree, f, text, trial.coverage.suites(f, first, fault.line), fault, o.most)
             if v is not None:
                 break
-            again += 1
+            skipped += 1
         v = v or "SURVIVES"
         with trial.lock, open(out, "a") as log:
             taken.add("".join(name))
             seconds = time.monotonic() - begin
-            log.write("\t".join([str(number), v, *name, f"{seconds:.1f}", str(again)]) + "\n")
+            log.write("\t".join([str(number), v, *name, f"{seconds:.1f}", str(skipped)]) + "\n")
         if v in ("SURVIVES", "not executed"):
             say(f"{number}: {v}: {name[0]}: {name[1]}: {name[2]} -> {name[3]}")
 
     numbers = range(o.start, o.start + o.count)
-    trial.all([n for n in numbers if n not in known], one)
-    known = [line.split("\t") for line in out.read_text().splitlines()]
-    known = [x for x in known if int(x[0]) in numbers]
-    left = [x for x in known if x[1] in ("SURVIVES", "not executed")]
+    trial.all([n for n in numbers if n not in known or n in again], one)
+    known = [x for n, x in read_drawn(out).items() if n in numbers]
+    left = [x for x in known if x[1] in ("SURVIVES", "not executed", "undecided")]
     for x in sorted(left, key=lambda x: x[2]):
         say(f"{x[2]}: {x[1]}: {x[3]}: {x[4]} -> {x[5]}")
     seconds = sum(float(x[6]) for x in known)
@@ -516,6 +523,8 @@ def main():
     p.add_argument("--jobs", type=int, default=1)
     p.add_argument("--whole", action="store_true")
     p.add_argument("--rules", action="store_true")
+    p.add_argument("--most", type=float, default=1e9, help="seconds of suites per fault; what is left undecided so, a run "
+                   "without this decides")
     p.add_argument("--goal", type=float, default=92, help="per cent to be noticed")
     o = p.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
