@@ -315,18 +315,18 @@ class Trial:
             return sorted(suites, key=worth, reverse=True)
 
     def verdict(self, tree, source, text, suites, fault, most=1e9):
-        """'suite: test' that noticed, '' if none did, 'not executed', 'undecided', or None where there is nothing to try."""
+        """'suite: test' that noticed, '' if none did, 'not executed', 'undecided after N s', or None where there is nothing to try."""
         try:
             if not tree.put(source, text, fault):
                 return None
             if not suites:
                 return "not executed"
             tree.build(source)
-            folder = os.path.dirname(source)
+            folder, spent = os.path.dirname(source), 0
             for suite in self.order(suites, folder):
-                most -= self.coverage.seconds[suite]
-                if most < 0:
-                    return "undecided"
+                spent += self.coverage.seconds[suite]
+                if spent > most:
+                    return f"undecided after {most:g} s"
                 failed = tree.run(suite, 20 + 5 * self.coverage.seconds[suite])
                 with self.lock:
                     for f in (folder, ""):
@@ -480,7 +480,7 @@ def drawn(trial, origin, out, o):
     draw = Draw(origin)
     known = read_drawn(out)
     taken = {x[2] + x[3] + x[4] + x[5] for x in known.values()}
-    again = {n for n, x in known.items() if x[1] == "undecided" and o.most >= 1e9}
+    again = {n for n, x in known.items() if x[1].startswith("undecided") and float(x[1].split()[2]) < o.most}
 
     def one(tree, number):
         begin, skipped = time.monotonic(), 0
@@ -506,7 +506,7 @@ def drawn(trial, origin, out, o):
     numbers = range(o.start, o.start + o.count)
     trial.all([n for n in numbers if n not in known or n in again], one)
     known = [x for n, x in read_drawn(out).items() if n in numbers]
-    left = [x for x in known if x[1] in ("SURVIVES", "not executed", "undecided")]
+    left = [x for x in known if x[1] in ("SURVIVES", "not executed") or x[1].startswith("undecided")]
     for x in sorted(left, key=lambda x: x[2]):
         say(f"{x[2]}: {x[1]}: {x[3]}: {x[4]} -> {x[5]}")
     seconds = sum(float(x[6]) for x in known)
@@ -523,8 +523,8 @@ def main():
     p.add_argument("--jobs", type=int, default=1)
     p.add_argument("--whole", action="store_true")
     p.add_argument("--rules", action="store_true")
-    p.add_argument("--most", type=float, default=1e9, help="seconds of suites per fault; what is left undecided so, a run "
-                   "without this decides")
+    p.add_argument("--most", type=float, default=1e9, help="seconds of suites per fault; what is left undecided so, "
+                   "a run with more decides")
     p.add_argument("--goal", type=float, default=92, help="per cent to be noticed")
     o = p.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

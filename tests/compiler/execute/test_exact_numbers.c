@@ -70,8 +70,35 @@ static void test_numbers(void)
     arena_free(a);
 }
 
+/* windows and soft caps where sequences are split: their places and the caps of every part are those of one rank */
+static void test_split(void)
+{
+    static const char *const layouts[] = {"ring=2 microbatch=1", "all_gather=2 microbatch=1", "all_to_all=2 microbatch=1",
+                                          "tp=2 sp=1 ring=2 microbatch=1"};
+    struct arena *a = arena_new();
+    const char *why = "";
+    struct plan *one = alone(a, base);
+    struct exact_truth *truth = exact_truth(a, one, &why);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(truth);
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        struct topo *host = random_host(a, 4);
+        struct job *job = text_job(a, base);
+        struct decision d = text_decision(a, job, host, layouts[i]);
+        struct plan *p = compile_decision(a, job, host, &d, &(struct compile_options){0}, &why);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+        struct exact_result r = exact_compare(a, p, truth, 1);
+        if (r.why)
+            printf("\n    %s: %s", layouts[i], r.why);
+        CU_ASSERT_PTR_NULL(r.why);
+        plan_close(p);
+    }
+    plan_close(one);
+    arena_free(a);
+}
+
 void suite_exact_numbers(void)
 {
     CU_pSuite s = CU_add_suite("exact_numbers", NULL, NULL);
     CU_add_test(s, "every number of a model and its optimizer counts", test_numbers);
+    CU_add_test(s, "windows and caps over split sequences", test_split);
 }
