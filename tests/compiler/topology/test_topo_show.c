@@ -1,7 +1,7 @@
-/* The printed view of a cluster, whole: every tests/cases/topology/show/NAME.xml looks to people like
- * NAME.txt and in JSON like NAME.json.  UPDATE=1 rewrites. mixed  two types, domains of several nodes, an
- * irregular level, damage of every kind, measurements, a GPU of its own torus  no switches many   lists that
- * are cut */
+/* The printed view of a cluster, whole: every tests/cases/topology/show/NAME.xml looks to people like NAME.txt and in
+ * JSON like NAME.json.  UPDATE=1 rewrites.  mixed: two types, domains of several nodes, an irregular level, damage of
+ * every kind, measurements (one at the very peak), a GPU of its own; torus: no switches; many: lists that are cut;
+ * plain: one GPU per node, which nothing joins. */
 
 #include "compiler/topology/topo.h"
 
@@ -39,7 +39,7 @@ static void check(struct arena *a, void (*print)(const struct topo *, FILE *), c
 
 static void test_cases(void)
 {
-    static const char *const names[] = {"mixed", "torus", "many"};
+    static const char *const names[] = {"mixed", "torus", "many", "plain"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct arena *a = arena_new();
         struct diag *d = diag_new(a);
@@ -55,5 +55,5 @@ static void test_cases(void)
 void suite_topo_show(void)
 {
     CU_pSuite s = CU_add_suite("topo_show", NULL, NULL);
-    CU_add_test(s, "whole views of three clusters", test_cases);
+    CU_add_test(s, "whole views of four clusters", test_cases);
 }

@@ -64,6 +64,11 @@ static void test_joins(void)
     CU_ASSERT(blocks_union(a, &z, &two, &three) && three.n == 1 && three.at[0].count == 3 && three.at[0].extent.lo == 3);
     CU_ASSERT(blocks_union(a, &w, &x, &line) && line.n == 1 && line.at[0].count == 1);
     CU_ASSERT(line.at[0].extent.lo == 3 && line.at[0].extent.len == 6);
+    /* beside what fits neither they still are one */
+    struct block at40 = comb(40, 5, 1, 1);
+    struct blocks far = {1, &at40}, apart;
+    CU_ASSERT(blocks_union(a, &far, &x, &apart) && blocks_union(a, &apart, &y, &two) && two.n == 2);
+    CU_ASSERT(two.at[0].count == 2 && two.at[0].stride == 6 && two.at[1].extent.lo == 40);
     arena_free(a);
 }
 
