@@ -5,6 +5,7 @@
 #   make install    DESTDIR= PREFIX=/usr/local         make clean         make cuda-archs  the plugin for every GPU
 #   make gpu        what tests/gpu/run needs, to be carried to a machine with a GPU
 #   make check-layouts, check-mutants, check-fields       layouts against one rank; faults that the verifier must find
+#   make check-source-mutants   faults put into the source: do the tests notice?
 # Switches: CC=clang   V=1 shows commands   SAN=1 sanitizers   FUZZ=1 coverage for the fuzzers (clang)   QUICK=1 fewer cases
 # Nothing here needs a GPU.
 
@@ -214,6 +215,13 @@ ORIGIN ?= 2000
 check-origin: $(B)/tests/run
 	$(Q)LLMC_BUILD=$(B) ORIGIN=$(ORIGIN) $(B)/tests/run origin
 
+# one fault at a time in the source of the compiler and the runtime: which of SOURCE_MUTANTS drawn ones make some test fail;
+# goes on where it was cut off; in parts with MUTANTS_FROM=N, others with SEED=N; RULES=1: each refusal of a plan left out in turn
+SOURCE_MUTANTS ?= 400
+check-source-mutants: build/llmc build/llmrun build/tests/run build/tests/fake/libcuda.so
+	$(Q)python3 tests/tools/source_mutants.py --count $(SOURCE_MUTANTS) --from $(or $(MUTANTS_FROM),0) \
+	--seed $(or $(SEED),1) --jobs $(or $(JOBS),$(shell nproc)) $(if $(RULES),--rules)
+
 run-demo: all
 	$(Q)tests/tools/demo.sh $(B)
 
@@ -264,7 +272,7 @@ install: all
 clean:
 	$(Q)rm -rf build
 
-.PHONY: all gpu measured cuda-archs deps check check-layouts check-models check-mutants check-fields check-origin asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory fuzz run-tests run-demo run-bench run-fuzz install clean
+.PHONY: all gpu measured cuda-archs deps check check-layouts check-models check-mutants check-fields check-origin check-source-mutants asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory fuzz run-tests run-demo run-bench run-fuzz install clean
 .SECONDARY:
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -1,11 +1,12 @@
-/* Entry of all tests: every suite of suites.def, or those whose name contains argv[1].  The last line counts
- * tests, not assertions: "N passed, N failed", and ", N skipped" behind it where there are such.  Exit 1 on any failure, and where
- * no test ran. */
+/* Entry of all tests: every suite of suites.def, or those whose name contains argv[1], or where that is =NAME the one suite of
+ * that name.  The last line counts tests, not assertions: "N passed, N failed", and ", N skipped" behind it where there are
+ * such.  Exit 1 on any failure, and where no test ran. */
 
 #include "tests/skip.h"
 
 #include <CUnit/Basic.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -50,12 +51,17 @@ static unsigned count_skipped(void)
     return n;
 }
 
+static bool wanted(const char *suite, const char *what)
+{
+    return *what == '=' ? !strcmp(suite, what + 1) : strstr(suite, what) != NULL;
+}
+
 int main(int argc, char **argv)
 {
     if (CU_initialize_registry() != CUE_SUCCESS)
         return 1;
     for (size_t i = 0; i < sizeof suites / sizeof *suites; i++) {
-        if (argc < 2 || strstr(suites[i].name, argv[1]))
+        if (argc < 2 || wanted(suites[i].name, argv[1]))
             suites[i].add();
     }
     setvbuf(stdout, NULL, _IOLBF, 0); /* a test that crashes is the last one named */

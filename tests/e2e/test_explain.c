@@ -136,9 +136,24 @@ static void test_mask(void)
     }
 }
 
+/* what the plan block leaves open and what it decides, by --all */
+static void test_decided(void)
+{
+    char dir[E2E_PATH], path[E2E_PATH + 8], *out = malloc(ROOM);
+    e2e_folder(dir, "decided");
+    snprintf(path, sizeof path, "%s/out", dir);
+    CU_ASSERT_EQUAL(e2e_command(path, "%s/llmc explain plans/tiny-llama/model.llm topologies/cpu8.xml --all "
+                                      "--set 'order=[tp, cp, dp, pp]'", e2e_build()), 0);
+    e2e_read_text(path, out, ROOM);
+    CU_ASSERT_PTR_NOT_NULL(strstr(out, "\n  open were cp, vpp, ep, etp, zero, shard, gpus, sequence_parallel, context, layout\n"
+                                       "  the plan block decides tp, pp, dp, microbatch, schedule, recompute, order\n"));
+    free(out);
+}
+
 void suite_explain_cases(void)
 {
     CU_pSuite s = CU_add_suite("explain_cases", NULL, NULL);
     CU_add_test(s, "figures are masked, words are not", test_mask);
     CU_add_test(s, "what is said in which situation", test_cases);
+    CU_add_test(s, "what is open and what is decided", test_decided);
 }

@@ -4,6 +4,7 @@
 #include "compiler/model/actions.h"
 #include "compiler/model/sema.h"
 #include "compiler/schedule/schedule.h"
+#include "compiler/search/search_private.h"
 #include "compiler/simulate/predict.h"
 #include "tests/compiler/search/found.h"
 
@@ -166,6 +167,29 @@ static void test_files(void)
     }
 }
 
+/* cells that a schedule of their own is tried for once: what its actions and their times follow from */
+static void test_alike(void)
+{
+    const struct decision d = {.tp = 2, .cp = 2, .dp = 2, .pp = 2, .vpp = 2, .ep = 2, .etp = 2, .microbatch = 2, .sp = true,
+                               .schedule = SCHED_ZB_V, .zero = 1, .shard = 2};
+    struct decision x = d;
+    x.zero = 2;
+    x.shard = 4;
+    x.schedule = SCHED_V_HALF; /* folded as well */
+    CU_ASSERT(search_alike(&d, &x) && search_alike(&d, &d));
+    uint32_t *const fields[] = {&x.tp, &x.cp, &x.dp, &x.pp, &x.vpp, &x.ep, &x.etp, &x.microbatch};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        *fields[i] = 4;
+        CU_ASSERT(!search_alike(&d, &x));
+        *fields[i] = 2;
+    }
+    x.sp = false;
+    CU_ASSERT(!search_alike(&d, &x));
+    x.sp = true;
+    x.schedule = SCHED_INTERLEAVED;
+    CU_ASSERT(!search_alike(&d, &x));
+}
+
 void suite_finalists(void);
 void suite_finalists(void)
 {
@@ -175,4 +199,5 @@ void suite_finalists(void)
     CU_add_test(s, "not where pairs of actions are needed", test_pairs_asked);
     CU_add_test(s, "values that are seldom worth trying, as a last resort", test_last_resort);
     CU_add_test(s, "from a file", test_files);
+    CU_add_test(s, "one per cell", test_alike);
 }

@@ -314,6 +314,9 @@ static const struct {
     {"tiny-llama", "cpu8", {"order=[tp, cp, dp, pp]", "zero=1"}, 2, 2},
     {"tiny-llama", "cpu8", {"order=[tp, cp, dp, pp]", "zero=1", "sequence_parallel=yes"}, 3, 1},
     {"tiny-llama", "cpu8", {"microbatch in [1, 2, 4]", "zero in [0, 1]", "schedule in [1f1b, gpipe]"}, 3, 6 * 2 * 2 * 3 * 2},
+    /* tp 1, cp 4, dp 2: every ep divides 8 */
+    {"tiny-moe", "cpu16", {"order=[tp, cp, dp, pp]", "zero=1", "tp=1", "cp=4", "ep in [1, 2, 4, 8]", "context=ring"}, 6,
+     4},
 };
 
 static void test_space(void)

@@ -1,0 +1,59 @@
+/* The printed view of a cluster, whole: every tests/cases/topology/show/NAME.xml looks to people like NAME.txt and in
+ * JSON like NAME.json.  UPDATE=1 rewrites.  mixed: two types, domains of several nodes, an irregular level, damage of
+ * every kind, measurements (one at the very peak), a GPU of its own; torus: no switches; many: lists that are cut;
+ * plain: one GPU per node, which nothing joins. */
+
+#include "compiler/topology/topo.h"
+
+#include <CUnit/CUnit.h>
+#include <stdlib.h>
+#include <string.h>
+
+void suite_topo_show(void);
+
+#define CASES "tests/cases/topology/show/"
+
+static void check(struct arena *a, void (*print)(const struct topo *, FILE *), const struct topo *t,
+                  const char *path)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    print(t, f);
+    fclose(f);
+    f = getenv("UPDATE") ? fopen(path, "w") : NULL;
+    if (f) {
+        fputs(text, f);
+        fclose(f);
+    }
+    char *want = arena_alloc(a, size + 2);
+    f = fopen(path, "r");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+    want[fread(want, 1, size + 1, f)] = 0;
+    fclose(f);
+    if (strcmp(text, want))
+        printf("\n%swanted %s", text, path);
+    CU_ASSERT_STRING_EQUAL(text, want);
+    free(text);
+}
+
+static void test_cases(void)
+{
+    static const char *const names[] = {"mixed", "torus", "many", "plain"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct arena *a = arena_new();
+        struct diag *d = diag_new(a);
+        struct topo *t = topo_read(a, d, arena_printf(a, CASES "%s.xml", names[i]));
+        diag_print(d, stdout, false);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+        check(a, topo_print, t, arena_printf(a, CASES "%s.txt", names[i]));
+        check(a, topo_print_json, t, arena_printf(a, CASES "%s.json", names[i]));
+        arena_free(a);
+    }
+}
+
+void suite_topo_show(void)
+{
+    CU_pSuite s = CU_add_suite("topo_show", NULL, NULL);
+    CU_add_test(s, "whole views of four clusters", test_cases);
+}
