@@ -1,4 +1,5 @@
-/* What the verifier found, printed: nothing, and violations with and without a rank and an instruction. */
+/* What the verifier found, printed: nothing, and violations with and without a rank and an instruction; and where a
+ * folder is not what its inputs give. */
 
 #include "compiler/inspect/verdict.h"
 
@@ -8,17 +9,23 @@
 
 void suite_verdict(void);
 
-static void check(void (*print)(const struct verdict *, FILE *), const struct verdict *v, const char *want)
+static void check_beside(void (*print)(const struct verdict *, const struct origin *, FILE *), const struct verdict *v,
+                         const struct origin *o, const char *want)
 {
     char *text = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
-    print(v, f);
+    print(v, o, f);
     fclose(f);
     if (strcmp(text, want))
         printf("\n%swanted\n%s", text, want);
     CU_ASSERT_STRING_EQUAL(text, want);
     free(text);
+}
+
+static void check(void (*print)(const struct verdict *, const struct origin *, FILE *), const struct verdict *v, const char *want)
+{
+    check_beside(print, v, NULL, want);
 }
 
 static void test_holds(void)
@@ -55,9 +62,38 @@ static void test_violations(void)
           "\"message\": \"no room\"}]}\n");
 }
 
+static void test_origin(void)
+{
+    struct difference x[] = {
+        {.file = "plan.json", .key = "search.gap", .role = NONE, .instruction = NONE, .message = "search.gap is 1, wanted 0"},
+        {.role = 1, .instruction = 3, .evaluation = true, .message = "another one"},
+    };
+    struct verdict v = {.checked_insns = 7, .checked_ranks = 8};
+    struct origin o = {.version = "1.2.3", .nfiles = 9};
+    check_beside(verdict_print, &v, &o,
+                 "properties 1-8 hold: 7 instructions, 8 ranks\n"
+                 "origin holds: model.llm, cluster.xml and the overrides give this plan, 9 files to the byte\n");
+    check_beside(verdict_json, &v, &o,
+                 "{\"schema\": 1, \"holds\": true, \"certificate\": false, \"instructions\": 7, \"ranks\": 8, \"violations\": [], "
+                 "\"origin\": {\"holds\": true, \"compiler\": \"1.2.3\", \"files\": 9, \"differences\": []}}\n");
+    o.differences = x;
+    o.ndifferences = 2;
+    check_beside(verdict_print, &v, &o,
+                 "properties 1-8 hold: 7 instructions, 8 ranks\n"
+                 "origin, plan.json: search.gap is 1, wanted 0\norigin: another one\n"
+                 "origin: if nobody changed a file, another build of llmc made this folder: make the plan again\n");
+    check_beside(verdict_json, &v, &o,
+                 "{\"schema\": 1, \"holds\": false, \"certificate\": false, \"instructions\": 7, \"ranks\": 8, \"violations\": [], "
+                 "\"origin\": {\"holds\": false, \"compiler\": \"1.2.3\", \"files\": 9, \"differences\": [\n"
+                 " {\"file\": \"plan.json\", \"key\": \"search.gap\", \"role\": null, \"evaluation\": false, \"instruction\": null, "
+                 "\"message\": \"search.gap is 1, wanted 0\"},\n"
+                 " {\"file\": null, \"key\": null, \"role\": 1, \"evaluation\": true, \"instruction\": 3, \"message\": \"another one\"}]}}\n");
+}
+
 void suite_verdict(void)
 {
     CU_pSuite s = CU_add_suite("verdict", NULL, NULL);
     CU_add_test(s, "a plan that holds", test_holds);
     CU_add_test(s, "violations", test_violations);
+    CU_add_test(s, "a folder's origin", test_origin);
 }
