@@ -167,7 +167,7 @@ CHANGE(capacity_tp, experts(g); g->layer->moe.capacity = 1.25; g->d.microbatch =
 CHANGE(capacity, experts(g); g->layer->moe.capacity = 1.25)
 CHANGE(pairs, g->job->wishes.overlap = OVERLAP_ALL_TO_ALL)
 CHANGE(overlap_tp, g->job->wishes.overlap = OVERLAP_TP)
-CHANGE(overlap_cp, g->job->wishes.overlap = OVERLAP_CP; g->d.context = CONTEXT_ALL_GATHER)
+CHANGE(overlap_cp, g->job->wishes.overlap = OVERLAP_CP; g->d.cp = 2; g->d.context = CONTEXT_ALL_GATHER)
 CHANGE(overlap_ring, g->job->wishes.overlap = OVERLAP_CP; g->d.context = CONTEXT_RING)
 CHANGE(never_pp, g->job->wishes.never_overlap = OVERLAP_PP)
 CHANGE(never_dp, g->job->wishes.never_overlap = OVERLAP_DP; g->d.zero = 3; g->d.prefetch = 2)
@@ -201,11 +201,11 @@ static const struct {
     {capacity_tp, "experts with a capacity and the sequences of a microbatch of 3 split over tp = 2"},
     {capacity, NULL},
     {pairs,
-     "overlap of all_to_all with compute, but by schedules in pairs: combined_1f1b, dualpipe, dualpipe_v"},
-    {overlap_tp, "overlap of tp or cp with compute"},
-    {overlap_cp, "overlap of tp or cp with compute"},
+     "overlap of all_to_all without combined_1f1b, dualpipe or dualpipe_v"},
+    {overlap_tp, "overlap of tp"},
+    {overlap_cp, "overlap of cp by all_gather"},
     {overlap_ring, NULL},
-    {never_pp, "never overlap pp"},
+    {never_pp, "never overlap of pp"},
     {never_dp, "prefetch = 2 with 'never overlap dp'"},
     {never_dp_alone, NULL},
     {skew_sgd, "post_validation with another optimizer than adamw"},
