@@ -1,8 +1,9 @@
 /* Every number of plan.json, from the text of the job, of the cluster and of the trace, without the code that wrote it.
  *
- * A case is a model, a cluster and pins.  What it is made of stands beside the text as plain numbers, from which closed
- * formulas make parameters and FLOPs; busy times are summed over the trace's events, bytes read from the programs' text.
- * The table of figures names all keys: a number of plan.json that it does not name fails. */
+ * A case is a model, a cluster and pins.  What it is made of stands beside the text as plain numbers, from which
+ * closed formulas make parameters and FLOPs; busy times are summed over the trace's events, bytes are read from
+ * the programs' text (figures.c).  The table of figures names all keys: a number of plan.json that it does not
+ * name fails. */
 
 #include "compiler/fit.h"
 #include "compiler/inspect/estimate.h"
@@ -10,32 +11,13 @@
 #include "compiler/inspect/trace.h"
 #include "compiler/support/strbuf.h"
 #include "compiler/support/vec.h"
+#include "tests/compiler/emit/figures.h"
 #include "tests/compiler/random_plan.h"
 
 #include <CUnit/CUnit.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct shape {
-    double layers, width, vocab, heads, kv, head, ffn, products /* of a feed-forward */, positions, sequence, batch;
-    double experts, active, shared; /* 0 = dense */
-    bool tied, biases, layernorm, predicts;
-};
-struct figures_case {
-    const char *name, *model, *precision, *plan;
-    struct shape shape;
-    double gpus, used, peak_flop_s; /* of the job's format */
-    uint64_t budget;
-    double space; /* configurations that the plan block leaves open; 0: not counted here */
-    const char *decision; /* JSON */
-};
-struct seen {
-    const struct figures_case *c;
-    const struct plan *plan;
-    json_t *json, *trace, *memory;
-};
 
 /* ---- from the numbers beside the text ---- */
 
@@ -76,15 +58,15 @@ static double used(const struct seen *x)
 }
 static double step_s(const struct seen *x)
 {
-    return json_number_value(json_object_get(json_object_get(x->json, "predicted"), "step_time_s"));
+    return figures_predicted(x, "step_time_s");
 }
 static double tokens_rate(const struct seen *x)
 {
     return x->c->shape.batch * x->c->shape.sequence / step_s(x) / x->c->used;
 }
 
-/* Three times the forward's products, two operations a multiplication: matrices that a token meets, the head, and queries by
- * keys and scores by values over the whole sequence. */
+/* Three times the forward's products, two operations a multiplication: matrices that a token meets, the head,
+ * and queries by keys and scores by values over the whole sequence. */
 static double flops_rate(const struct seen *x)
 {
     const struct shape *s = &x->c->shape;
@@ -96,154 +78,6 @@ static double flops_rate(const struct seen *x)
 static double mfu(const struct seen *x)
 {
     return flops_rate(x) / x->c->peak_flop_s;
-}
-
-/* ---- from the trace: the first rank of every role ---- */
-
-/* microseconds that a process's compute queue works; *lasts: at least what lies between its first and last instruction */
-static double busy_us(const json_t *trace, double pid, double *lasts)
-{
-    size_t i;
-    const json_t *e;
-    double busy = 0, begin = INFINITY, end = 0;
-    json_array_foreach(json_object_get(trace, "traceEvents"), i, e)
-    {
-        const char *phase = json_string_value(json_object_get(e, "ph")), *cat = json_string_value(json_object_get(e, "cat"));
-        double at = json_number_value(json_object_get(e, "ts")), dur = json_number_value(json_object_get(e, "dur"));
-        if (strcmp(phase, "X") != 0 || json_number_value(json_object_get(e, "pid")) != pid || !strcmp(cat, "action"))
-            continue;
-        begin = fmin(begin, at);
-        end = fmax(end, at + dur);
-        busy += strcmp(cat, "compute") ? 0 : dur;
-    }
-    *lasts = fmax(*lasts, end - begin);
-    return busy;
-}
-static double role_rank(const struct seen *x, size_t role)
-{
-    return json_number_value(json_object_get(json_array_get(json_object_get(x->memory, "roles"), role), "first_rank"));
-}
-static size_t nroles(const struct seen *x)
-{
-    return json_array_size(json_object_get(x->memory, "roles"));
-}
-/* a step is as long as the longest rank's: what lies between its first instruction and its last */
-static double step(const struct seen *x)
-{
-    double end = 0;
-    for (size_t r = 0; r < nroles(x); r++)
-        busy_us(x->trace, role_rank(x, r), &end);
-    return 1e-6 * end;
-}
-static double idle(const struct seen *x)
-{
-    double idle = 0, end = 0;
-    for (size_t r = 0; r < nroles(x); r++)
-        idle += 1 - 1e-6 * busy_us(x->trace, role_rank(x, r), &end) / step_s(x);
-    return idle / (double)nroles(x);
-}
-static double predicted(const struct seen *x, const char *key)
-{
-    return json_number_value(json_object_get(json_object_get(x->json, "predicted"), key));
-}
-
-struct event {
-    bool compute;
-    double at, end;
-};
-/* a process's instructions; compute instructions ascend in time */
-static size_t events_of(const json_t *trace, double pid, struct event *out, size_t room)
-{
-    size_t i, n = 0;
-    const json_t *e;
-    json_array_foreach(json_object_get(trace, "traceEvents"), i, e)
-    {
-        const char *phase = json_string_value(json_object_get(e, "ph")), *cat = json_string_value(json_object_get(e, "cat"));
-        double at = json_number_value(json_object_get(e, "ts"));
-        if (strcmp(phase, "X") != 0 || json_number_value(json_object_get(e, "pid")) != pid || !strcmp(cat, "action"))
-            continue;
-        CU_ASSERT_FATAL(n < room);
-        out[n++] = (struct event){!strcmp(cat, "compute"), at, at + json_number_value(json_object_get(e, "dur"))};
-    }
-    return n;
-}
-/* microseconds of a rank's pauses in which the transfer ran that ended where the pause did */
-static double exposed_us(const struct event *e, size_t n)
-{
-    double before = 0, exposed = 0;
-    for (size_t i = 0; i < n; i++) {
-        double longest = 0;
-        if (!e[i].compute)
-            continue;
-        for (size_t k = 0; k < n; k++)
-            if (!e[k].compute && fabs(e[k].end - e[i].at) < 5e-4)
-                longest = fmax(longest, e[i].at - fmax(before, e[k].at));
-        exposed += longest;
-        before = e[i].end;
-    }
-    return exposed;
-}
-static double exposed(const struct seen *x)
-{
-    enum { ROOM = 20000 };
-    struct event *e = calloc(ROOM, sizeof *e);
-    double sum = 0;
-    for (size_t r = 0; r < nroles(x); r++)
-        sum += 1e-6 * exposed_us(e, events_of(x->trace, role_rank(x, r), e, ROOM)) / step_s(x);
-    free(e);
-    return sum / (double)nroles(x);
-}
-static double bubble(const struct seen *x)
-{
-    return idle(x) - exposed(x);
-}
-
-/* ---- from the programs' text ---- */
-
-/* bytes of the arena that lie on the device */
-static double device_bytes(const struct program *p)
-{
-    char *text = NULL;
-    size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
-    program_print(p, f);
-    fclose(f);
-    const char *arena = strstr(text, "\narena ");
-    CU_ASSERT_PTR_NOT_NULL_FATAL(arena);
-    double bytes = strtod(arena + 7, NULL), host = 0;
-    for (const char *line = text; line; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        char copy[300];
-        snprintf(copy, sizeof copy, "%.*s", (int)strcspn(line, "\n"), line);
-        const char *offset = strstr(copy, " offset "), *size_at = strstr(copy, " bytes ");
-        if (!strncmp(copy, "buffer ", 7) && strstr(copy, " host ") && offset && size_at)
-            host = fmax(host, strtod(offset + 8, NULL) + strtod(size_at + 7, NULL));
-    }
-    free(text);
-    return bytes - ceil(host / 256) * 256;
-}
-static double fullest(const struct seen *x, double *rank)
-{
-    double most = 0;
-    for (uint32_t r = 0; r < x->plan->nroles; r++) {
-        double bytes = device_bytes(x->plan->train[r]);
-        if (bytes > most)
-            *rank = role_rank(x, r);
-        most = fmax(most, bytes);
-    }
-    return most;
-}
-static double peak_bytes(const struct seen *x)
-{
-    double rank;
-    return fullest(x, &rank);
-}
-static double peak_rank(const struct seen *x)
-{
-    double rank = -1;
-    fullest(x, &rank);
-    return rank;
 }
 
 /* ---- search ---- */
@@ -308,14 +142,14 @@ static const struct figure {
     {"cluster.name", NULL, 0, false},
     {"cluster.gpus", gpus, 0, false},
     {"cluster.gpus_used", used, 0, false},
-    {"predicted.step_time_s", step, 1e-9, false},
+    {"predicted.step_time_s", figures_step_s, 1e-9, false},
     {"predicted.tokens_per_s_per_gpu", tokens_rate, 1e-12, false},
     {"predicted.model_flops_per_gpu_s", flops_rate, 1e-12, false},
     {"predicted.mfu", mfu, 1e-12, false},
-    {"predicted.bubble_fraction", bubble, 1e-6, false},
-    {"predicted.exposed_comm_fraction", exposed, 1e-6, false},
-    {"predicted.peak_memory_bytes", peak_bytes, 0, false},
-    {"predicted.peak_memory_rank", peak_rank, 0, false},
+    {"predicted.bubble_fraction", figures_bubble, 1e-6, false},
+    {"predicted.exposed_comm_fraction", figures_exposed, 1e-6, false},
+    {"predicted.peak_memory_bytes", figures_peak_bytes, 0, false},
+    {"predicted.peak_memory_rank", figures_peak_rank, 0, false},
     {"search.space", space, 0, true},
     {"search.evaluated", evaluated, 0, true},
     {"search.pruned", pruned, 0, true},
@@ -325,28 +159,31 @@ static const struct figure {
     {"search.gap", nothing, 0, false},
 };
 
-#define LLAMA                                                                                                              \
-    "vocab 97\n width 32\n norm rmsnorm\n embed tokens\n repeat 4 { layer { attn gqa(heads=4, kv=2, rope=10_000)\n "         \
-    "ffn swiglu(48) } }\n head untied\n"
-#define GPT2                                                                                                                 \
-    "vocab 60\n width 32\n norm layernorm\n embed tokens\n embed positions(24)\n repeat 3 { layer { attn mha(heads=4, "        \
-    "bias=yes)\n ffn gelu(64, bias=yes) } }\n head tied\n"
-#define EXPERTS                                                                                                            \
-    "vocab 64\n width 32\n norm rmsnorm\n embed tokens\n repeat 2 { layer { attn gqa(heads=4, kv=2, rope=10_000)\n moe "      \
-    "swiglu(24) {\n experts 8\n active 2\n shared 1\n } } }\n head untied\n"
+#define LLAMA                                                                                                \
+    "vocab 97\n width 32\n norm rmsnorm\n embed tokens\n"                                                    \
+    " repeat 4 { layer { attn gqa(heads=4, kv=2, rope=10_000)\n ffn swiglu(48) } }\n head untied\n"
+#define GPT2                                                                                                 \
+    "vocab 60\n width 32\n norm layernorm\n embed tokens\n embed positions(24)\n"                            \
+    " repeat 3 { layer { attn mha(heads=4, bias=yes)\n ffn gelu(64, bias=yes) } }\n head tied\n"
+#define EXPERTS                                                                                              \
+    "vocab 64\n width 32\n norm rmsnorm\n embed tokens\n"                                                    \
+    " repeat 2 { layer { attn gqa(heads=4, kv=2, rope=10_000)\n"                                             \
+    " moe swiglu(24) {\n experts 8\n active 2\n shared 1\n } } }\n head untied\n"
 
 #define ORDER " order [tp, cp, dp, pp]"
 #define USUAL " schedule 1f1b\n recompute none\n" ORDER
 
-/* of plans under 1f1b without chunks, on node 0 in the usual order */
 #define WORDS(x) #x
-#define DECISION(tp, sp, cp, pp, dp, ep, zero, shard, microbatch, microbatches, recompute, parts, layout, context, offload)        \
-    "{\"tp\": " WORDS(tp) ", \"sp\": " sp ", \"cp\": " WORDS(cp) ", \"pp\": " WORDS(pp) ", \"vpp\": 1, \"dp\": " WORDS(dp)    \
-    ", \"ep\": " WORDS(ep) ", \"etp\": 1, \"zero\": " WORDS(zero) ", \"shard\": " WORDS(shard) ", \"microbatch\": "               \
-    WORDS(microbatch) ", \"microbatches\": " WORDS(microbatches) ", \"recompute\": \"" recompute "\", \"recompute_detail\": ["      \
-    parts "], \"schedule\": \"1f1b\", \"schedule_group\": null, \"layout\": \"" layout "\", \"context\": " context              \
-    ", \"order\": [\"tp\", \"cp\", \"dp\", \"pp\"], \"offload\": [" offload "], \"prefetch\": null, \"node_type\": 0, "         \
-    "\"nodes\": [[0, 1]]}"
+/* of plans under 1f1b without chunks, on node 0 in the usual order */
+#define DECISION(tp, sp, cp, pp, dp, ep, zero, shard, microbatch, microbatches, recompute, parts, layout,    \
+                 context, offload)                                                                           \
+    "{\"tp\": " WORDS(tp) ", \"sp\": " sp ", \"cp\": " WORDS(cp) ", \"pp\": " WORDS(pp)                       \
+    ", \"vpp\": 1, \"dp\": " WORDS(dp) ", \"ep\": " WORDS(ep) ", \"etp\": 1, \"zero\": " WORDS(zero)          \
+    ", \"shard\": " WORDS(shard) ", \"microbatch\": " WORDS(microbatch)                                      \
+    ", \"microbatches\": " WORDS(microbatches) ", \"recompute\": \"" recompute "\", \"recompute_detail\": [" \
+    parts "], \"schedule\": \"1f1b\", \"schedule_group\": null, \"layout\": \"" layout                       \
+    "\", \"context\": " context ", \"order\": [\"tp\", \"cp\", \"dp\", \"pp\"], \"offload\": [" offload      \
+    "], \"prefetch\": null, \"node_type\": 0, \"nodes\": [[0, 1]]}"
 
 static const struct figures_case cases[] = {
     {"llama", LLAMA, "fp32",
@@ -370,7 +207,8 @@ static const struct figures_case cases[] = {
      {4, 32, 97, 4, 2, 8, 48, 3, 0, 16, 16, 0, 0, 0, false, false, false, false}, 8, 2, 20e9, 150000, 0,
      DECISION(1, "false", 1, 2, 1, 1, 0, 1, 4, 4, "none", "", "Et*2|t*2L", "null", "\"optimizer\", \"activations\"")},
     {"ring", LLAMA, "fp32",
-     "tp = 1\n pp = 1\n dp = 2\n cp = 2\n context ring\n zero = 1\n microbatch = 2\n schedule 1f1b\n recompute [norm]\n" ORDER,
+     "tp = 1\n pp = 1\n dp = 2\n cp = 2\n context ring\n zero = 1\n microbatch = 2\n schedule 1f1b\n"
+     " recompute [norm]\n" ORDER,
      {4, 32, 97, 4, 2, 8, 48, 3, 0, 16, 16, 0, 0, 0, false, false, false, false}, 8, 4, 20e9, 150000, 0,
      DECISION(1, "false", 2, 1, 2, 1, 1, 4, 2, 4, "selective", "\"norm\"", "Et*4L", "\"ring\"", "")},
 };
@@ -413,10 +251,9 @@ static void write_memory(const struct plan *p, FILE *out)
 
 static struct job *job_of(struct arena *a, const struct figures_case *c)
 {
-    return text_job(a, arena_printf(a,
-                                    "llmc 1\nmodel tiny {\n %s}\ntrain {\n sequence 16\n batch 16 sequences\n precision "
-                                    "%s\n}\nplan {\n %s\n}\n",
-                                               c->model, c->precision, c->plan));
+    static const char text[] = "llmc 1\nmodel tiny {\n %s}\n"
+                               "train {\n sequence 16\n batch 16 sequences\n precision %s\n}\nplan {\n %s\n}\n";
+    return text_job(a, arena_printf(a, text, c->model, c->precision, c->plan));
 }
 static struct topo *host(struct arena *a)
 {
@@ -516,7 +353,7 @@ static void test_figures(void)
             CU_ASSERT(done[k]);
         check_compiler(&x);
         check_decision(&x);
-        CU_ASSERT_EQUAL(predicted(&x, "peak_memory_bytes"), (double)fit_peak_bytes(p));
+        CU_ASSERT_EQUAL(figures_predicted(&x, "peak_memory_bytes"), (double)fit_peak_bytes(p));
         json_decref(x.json);
         json_decref(x.trace);
         json_decref(x.memory);
@@ -541,9 +378,10 @@ static double sum(const struct seen *x, const char *object, size_t n, const char
     CU_ASSERT_EQUAL(json_object_size(json_object_get(x->json, object)), n);
     return all;
 }
-static const char *const times[] = {"compute_s", "bubble_s", "optimizer_s", "tp_comm_s", "pp_comm_s", "dp_comm_s"},
-                        *const memories[] = {"parameter_bytes", "gradient_bytes", "optimizer_bytes", "activation_bytes", "buffer_bytes",
-                                             "allocator_bytes", "communicator_bytes", "context_bytes"};
+static const char *const times[] = {"compute_s", "bubble_s", "optimizer_s", "tp_comm_s", "pp_comm_s", "dp_comm_s"};
+static const char *const memories[] = {"parameter_bytes",  "gradient_bytes", "optimizer_bytes",
+                                       "activation_bytes", "buffer_bytes",   "allocator_bytes",
+                                       "communicator_bytes", "context_bytes"};
 
 static double time_sum(const struct seen *x)
 {
@@ -577,13 +415,13 @@ static void check_estimate(const struct seen *x)
     const json_t *all = json_object_get(x->json, "predicted");
     CU_ASSERT_EQUAL(json_object_size(all), ARRAY_LEN(estimates));
     for (size_t i = 0; i < ARRAY_LEN(estimates); i++) {
-        double have = predicted(x, estimates[i].path), want = estimates[i].want ? estimates[i].want(x) : have;
+        double have = figures_predicted(x, estimates[i].path), want = estimates[i].want ? estimates[i].want(x) : have;
         bool fine = fabs(have - want) <= estimates[i].tolerance * fmax(fabs(want), 1e-3);
         CU_ASSERT(json_object_get(all, estimates[i].path) && fine);
         if (!fine)
             printf("\n    %s: estimate's %s is %.17g, not %.17g", x->c->name, estimates[i].path, have, want);
     }
-    CU_ASSERT(predicted(x, "peak_memory_rank") < x->c->used);
+    CU_ASSERT(figures_predicted(x, "peak_memory_rank") < x->c->used);
     double before = step_s(x);
     size_t i;
     const json_t *other;
