@@ -89,8 +89,31 @@ static void try_search(struct arena *a, uint64_t seed, struct job *job, struct t
     plan_close(p);
 }
 
-/* The wishes hold, and the decision as it is read back compiles to the same files; then a value of plan.json is
- * another. */
+/* Digits of plan.json before the object `search`, one at a time, become others: each folder must be refused. */
+static void try_digits(struct arena *a, uint64_t *state, const char *dir, const char *root, const char *name)
+{
+    static const char *const digits = "0123456789";
+    struct forge f;
+    const char *said;
+    forge_read(a, dir, &f);
+    char *json = arena_strdup(a, forge_file(&f, "plan.json")->bytes);
+    for (size_t at = random_below(state, 40); at < strlen(json); at += 1 + random_below(state, 120)) {
+        at += strcspn(json + at, digits);
+        if (!json[at] || strstr(json + at, "\"search\"") == NULL)
+            break;
+        char was = json[at];
+        json[at] = digits[(was - '0' + 1) % 10];
+        forge_put(&f, "plan.json", json, strlen(json));
+        int code = forge_try(&f, arena_printf(a, "%s/forged", root), &said);
+        CU_ASSERT(code);
+        if (!code)
+            printf("\n    %s: accepted: %.60s\n", name, json + (at > 30 ? at - 30 : 0));
+        json[at] = was;
+    }
+}
+
+/* The wishes hold, and the decision as it is read back compiles to the same files; then values of plan.json are
+ * changed. */
 static void try_layout(uint64_t seed, const struct layout_model *model, const char *root)
 {
     struct arena *a = arena_new();
@@ -128,25 +151,7 @@ static void try_layout(uint64_t seed, const struct layout_model *model, const ch
     if (!fine || o.ndifferences)
         printf("\n    %s, seed %llu: %s: %s\n", model->name, (unsigned long long)seed, decision_text(a, job, &d),
                fine ? o.differences[0].message : error);
-    struct forge f;
-    const char *said;
-    static const char *const digits = "0123456789";
-    forge_read(a, dir, &f);
-    char *json = arena_strdup(a, forge_file(&f, "plan.json")->bytes);
-    for (size_t at = random_below(&state, 40); at < strlen(json); at += 1 + random_below(&state, 120)) {
-        at += strcspn(json + at, digits);
-        if (!json[at] || strstr(json + at, "\"search\"") == NULL)
-            break;
-        char was = json[at];
-        json[at] = digits[(was - '0' + 1) % 10];
-        forge_put(&f, "plan.json", json, strlen(json));
-        int code = forge_try(&f, arena_printf(a, "%s/forged", root), &said);
-        CU_ASSERT(code);
-        if (!code)
-            printf("\n    %s, seed %llu: accepted: %.60s\n", model->name, (unsigned long long)seed,
-                   json + (at > 30 ? at - 30 : 0));
-        json[at] = was;
-    }
+    try_digits(a, &state, dir, root, arena_printf(a, "%s, seed %llu", model->name, (unsigned long long)seed));
     if (d.schedule != SCHED_FILE)
         try_search(a, seed, job, topo, dir);
     plan_close(again);

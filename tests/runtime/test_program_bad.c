@@ -81,7 +81,8 @@ static const struct refusal bad_tables[] = {
 
 static const struct refusal bad_code[] = {
     {"0 compute TOKENS", "0 tp TOKENS",
-     "instruction 0 (0 tp TOKENS tokens=%y#1+2048[8x1]i32 step=%block#3[1x8]f64 sample=0 sequence=8 first=0 shift=0): it may "
+     "instruction 0 (0 tp TOKENS tokens=%y#1+2048[8x1]i32 step=%block#3[1x8]f64 sample=0 sequence=8 first=0 "
+     "shift=0): it may "
      "not run on queue tp"},
     {"2 tp ALL_REDUCE", "2 send ALL_REDUCE",
      "instruction 2 (2 send ALL_REDUCE x=%x#0~1[8x8]f32 group=@tpgroup#3 max=0 <compute:1): it may not run "
@@ -170,10 +171,12 @@ static const struct refusal bad_code[] = {
      "instruction 5 (5 dp ALL_GATHER y=%y#1[15x8]f32 x=%w#2[4x8]f32 group=@tpgroup#3): operand y: 15 rows, "
      "but group_n*t = 16"},
     {"sample=0 sequence=8", "sample=0 sequence=3",
-     "instruction 0 (0 compute TOKENS tokens=%y#1+2048[8x1]i32 step=%block#3[1x8]f64 sample=0 sequence=3 first=0 shift=0): t "
+     "instruction 0 (0 compute TOKENS tokens=%y#1+2048[8x1]i32 step=%block#3[1x8]f64 sample=0 sequence=3 "
+     "first=0 shift=0): t "
      "= 8 must be divisible by sequence = 3"},
     {"sample=0 sequence=8", "sample=0 sequence=0",
-     "instruction 0 (0 compute TOKENS tokens=%y#1+2048[8x1]i32 step=%block#3[1x8]f64 sample=0 sequence=0 first=0 shift=0): "
+     "instruction 0 (0 compute TOKENS tokens=%y#1+2048[8x1]i32 step=%block#3[1x8]f64 sample=0 sequence=0 "
+     "first=0 shift=0): "
      "attribute sequence must be 1 to 4294967295"},
     {"heads=2 kv=1 head=2", "heads=1 kv=1 head=4",
      "instruction 7 (7 compute ATTENTION o=%y#1[8x4]f32 lse=%y#1+1024[8x2]f32 q=%x#0[8x4]f32 "
@@ -216,10 +219,12 @@ static const struct refusal bad_code[] = {
      "instruction 7 (7 tp ALL_TO_ALL y=%y#1[6x4]f32 x=%x#0[6x4]f32 group=@tpgroup#3): operand y: 6 rows "
      "can't be group_n*t"},
     {"7 compute ATTENTION", "7 compute SEAM step=%block#3[1x8]f64\n# ",
-     "instruction 0 (0 compute TOKENS tokens=%y#1+2048[8x1]i32 step=%block#3[1x8]f64 sample=0 sequence=8 first=0 shift=0): the "
+     "instruction 0 (0 compute TOKENS tokens=%y#1+2048[8x1]i32 step=%block#3[1x8]f64 sample=0 sequence=8 "
+     "first=0 shift=0): the "
      "program has one seam, not two"},
     {"7 compute ATTENTION",
-     "7 compute SEAM step=%block#3[1x8]f64\n8 compute SEAM step=%block#3[1x8]f64\n9 compute SEAM step=%block#3[1x8]f64\n# ",
+     "7 compute SEAM step=%block#3[1x8]f64\n8 compute SEAM step=%block#3[1x8]f64\n9 compute SEAM "
+     "step=%block#3[1x8]f64\n# ",
      "instruction 9 (9 compute SEAM step=%block#3[1x8]f64): a third seam"},
     {"7 compute ATTENTION", "7 compute RELU y=%y#1[6x4]f32 x=%x#0[6x4]f32 power=3\n# ",
      "instruction 7 (7 compute RELU y=%y#1[6x4]f32 x=%x#0[6x4]f32 power=3): attribute power must be 1 to 2"},
@@ -321,93 +326,72 @@ static void test_bad_text(void)
     REFUSE(bad_text);
 }
 
-/* faults that the text form cannot say */
+/* ---- faults that the text form cannot say ---- */
+
+/* one fault per function: of the third instruction, of its first operand, or of the buffer y */
+#define DAMAGE(name, ...)                                                                                    \
+    static void name(struct program *p, struct insn *in, struct operand *o, struct buffer *y)                \
+    {                                                                                                        \
+        (void)p, (void)in, (void)o, (void)y;                                                                 \
+        __VA_ARGS__;                                                                                         \
+    }
+DAMAGE(bad_opcode, in->op = 999)
+DAMAGE(bad_queue, in->queue = NQUEUES)
+DAMAGE(bad_operands, in->operand = p->noperands)
+DAMAGE(bad_attrs, in->attr = UINT32_MAX)
+DAMAGE(bad_waits, in->wait = p->nwaits)
+DAMAGE(bad_buffer, o->buffer = p->nbuffers)
+DAMAGE(bad_mark, o->mark = MARK_READ)
+DAMAGE(missing_operand, o->buffer = NONE)
+DAMAGE(bad_action, in->action = 'f')
+DAMAGE(endless_name, memset(y->name, 'n', sizeof y->name))
+DAMAGE(no_name, y->name[0] = 0)
+DAMAGE(bad_dtype, y->dtype = (enum dtype)99)
+DAMAGE(bad_kind, y->kind = (enum buffer_kind)99)
+DAMAGE(bad_wait_queue, p->waits[in->wait].queue = NQUEUES)
+
+static const struct {
+    void (*damage)(struct program *p, struct insn *in, struct operand *o, struct buffer *y);
+    const char *message;
+} bad_memory[] = {
+    {bad_opcode, "instruction 2 (2 tp opcode 999): unknown opcode"},
+    {bad_queue, "instruction 2 (2 any ALL_REDUCE x=%x#0~1[8x8]f32 group=@tpgroup#3 max=0 <compute:1): "
+                "unknown queue 6"},
+    {bad_operands, "instruction 2 (2 tp ALL_REDUCE group=@tpgroup#3 max=0 <compute:1): its operands lie beyond the "
+                   "program's 19"},
+    {bad_attrs, "instruction 2 (2 tp ALL_REDUCE x=%x#0~1[8x8]f32 <compute:1): its attributes lie beyond the "
+                "program's 19"},
+    {bad_waits, "instruction 2 (2 tp ALL_REDUCE x=%x#0~1[8x8]f32 group=@tpgroup#3 max=0): its waits lie beyond the "
+                "program's 5"},
+    {bad_buffer, "instruction 2 (2 tp ALL_REDUCE x=%?#5+1024[8x8]f32 group=@tpgroup#3 max=0 <compute:1): operand "
+                 "x: buffer 5 of 5"},
+    {bad_mark, "instruction 2 (2 tp ALL_REDUCE x=%x#0~1[8x8]f32 group=@tpgroup#3 max=0 <compute:1): operand x: "
+               "mark 1 is not what the table says"},
+    {missing_operand, "instruction 2 (2 tp ALL_REDUCE group=@tpgroup#3 max=0 <compute:1): operand x is missing"},
+    {bad_action, "instruction 2 (2 tp ALL_REDUCE x=%x#0~1[8x8]f32 group=@tpgroup#3 max=0 <compute:1 ; f): its "
+                 "action is not a letter"},
+    {endless_name, "buffer 1: its name is not terminated"},
+    {no_name, "buffer 1: it has no name"},
+    {bad_dtype, "buffer 1 (y): unknown dtype 99"},
+    {bad_kind, "buffer 1 (y): unknown kind 99"},
+    {bad_wait_queue, "instruction 2 (2 tp ALL_REDUCE x=%x#0~1[8x8]f32 group=@tpgroup#3 max=0 <any:1): it waits on "
+                     "queue 6 of 6"},
+};
+
 static void test_bad_memory(void)
 {
-    enum { OPCODE, QUEUE, OPERANDS, ATTRS, WAITS, BUFFER, MARK, MISSING, ACTION, NAME, NAMELESS, DTYPE, KIND, WAIT_QUEUE, NCASES };
-    static const char *const messages[NCASES] = {
-        [OPCODE] = "instruction 2 (2 tp opcode 999): unknown opcode",
-        [QUEUE] = "instruction 2 (2 any ALL_REDUCE x=%x#0~1[8x8]f32 group=@tpgroup#3 max=0 <compute:1): "
-                  "unknown queue 6",
-        [OPERANDS] =
-            "instruction 2 (2 tp ALL_REDUCE group=@tpgroup#3 max=0 <compute:1): its operands lie beyond the "
-            "program's 19",
-        [ATTRS] = "instruction 2 (2 tp ALL_REDUCE x=%x#0~1[8x8]f32 <compute:1): its attributes lie beyond "
-                  "the program's 19",
-        [WAITS] = "instruction 2 (2 tp ALL_REDUCE x=%x#0~1[8x8]f32 group=@tpgroup#3 max=0): its waits lie "
-                  "beyond the "
-                  "program's 5",
-        [BUFFER] = "instruction 2 (2 tp ALL_REDUCE x=%?#5+1024[8x8]f32 group=@tpgroup#3 max=0 <compute:1): "
-                   "operand x: "
-                   "buffer 5 of 5",
-        [MARK] = "instruction 2 (2 tp ALL_REDUCE x=%x#0~1[8x8]f32 group=@tpgroup#3 max=0 <compute:1): "
-                 "operand x: mark 1 "
-                 "is not what the table says",
-        [MISSING] = "instruction 2 (2 tp ALL_REDUCE group=@tpgroup#3 max=0 <compute:1): operand x is missing",
-        [ACTION] = "instruction 2 (2 tp ALL_REDUCE x=%x#0~1[8x8]f32 group=@tpgroup#3 max=0 <compute:1 ; f): "
-                   "its action is "
-                   "not a letter",
-        [NAME] = "buffer 1: its name is not terminated",
-        [NAMELESS] = "buffer 1: it has no name",
-        [DTYPE] = "buffer 1 (y): unknown dtype 99",
-        [KIND] = "buffer 1 (y): unknown kind 99",
-        [WAIT_QUEUE] = "instruction 2 (2 tp ALL_REDUCE x=%x#0~1[8x8]f32 group=@tpgroup#3 max=0 <any:1): it waits on "
-                       "queue 6 of 6"};
-    for (int i = 0; i < NCASES; i++) {
+    for (size_t i = 0; i < sizeof bad_memory / sizeof *bad_memory; i++) {
         struct program *p;
+        const char *want = bad_memory[i].message;
         char error[800] = "";
         CU_ASSERT_EQUAL_FATAL(program_parse(small_program, strlen(small_program), &p, error, sizeof error),
                               STATUS_OK);
         struct insn *in = &p->insns[2];
-        struct operand *o = &p->operands[in->operand];
-        switch (i) {
-        case OPCODE:
-            in->op = 999;
-            break;
-        case QUEUE:
-            in->queue = NQUEUES;
-            break;
-        case OPERANDS:
-            in->operand = p->noperands;
-            break;
-        case ATTRS:
-            in->attr = UINT32_MAX;
-            break;
-        case WAITS:
-            in->wait = p->nwaits;
-            break;
-        case BUFFER:
-            o->buffer = p->nbuffers;
-            break;
-        case MARK:
-            o->mark = MARK_READ;
-            break;
-        case MISSING:
-            o->buffer = NONE;
-            break;
-        case ACTION:
-            in->action = 'f';
-            break;
-        case NAMELESS:
-            p->buffers[1].name[0] = 0;
-            break;
-        case DTYPE:
-            p->buffers[1].dtype = (enum dtype)99;
-            break;
-        case KIND:
-            p->buffers[1].kind = (enum buffer_kind)99;
-            break;
-        case WAIT_QUEUE:
-            p->waits[in->wait].queue = NQUEUES;
-            break;
-        default:
-            memset(p->buffers[1].name, 'n', sizeof p->buffers[1].name);
-            break;
-        }
+        bad_memory[i].damage(p, in, &p->operands[in->operand], &p->buffers[1]);
         CU_ASSERT_EQUAL(program_check(p, error, sizeof error), STATUS_INPUT);
-        if (strcmp(error, messages[i]) != 0)
-            printf("\n  got  \"%s\"\n    expected \"%s\"\n", error, messages[i]);
-        CU_ASSERT_STRING_EQUAL(error, messages[i]);
+        if (strcmp(error, want) != 0)
+            printf("\n  got  \"%s\"\n    expected \"%s\"\n", error, want);
+        CU_ASSERT_STRING_EQUAL(error, want);
         program_free(p);
     }
 }

@@ -1,48 +1,14 @@
 /* Decisions: every rule of legality with its sentence, the cut into stages against brute force, written forms. */
 
-#include "compiler/model/decision.h"
 #include "compiler/model/sema.h"
 #include "compiler/support/strbuf.h"
+#include "tests/compiler/model/given.h"
 
 #include <CUnit/Basic.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char model[] = "llmc 1\nmodel m {\n vocab 1000\n width 256\n norm rmsnorm\n embed tokens\n"
-                            " repeat 6 { layer { attn gqa(heads=8, kv=4, rope=10_000)\n ffn swiglu(512) } }\n head tied\n}\n"
-                            "train {\n sequence 64\n batch 16 sequences\n precision fp32\n}\n";
-static const char cluster[] = "<cluster version=\"1\"><node-type id=\"c\" gpus=\"8\"><gpu model=\"cpu\" memory=\"1GiB\" "
-                              "memory-bandwidth=\"20GB/s\"><peak dtype=\"fp32\" rate=\"50GFLOP/s\"/></gpu>"
-                              "<scale-up kind=\"none\"/></node-type><nodes type=\"c\" count=\"1\"/></cluster>";
-
-struct given {
-    struct arena *a;
-    struct job *job;
-    struct topo *topo;
-    struct decision d;
-};
-
-static struct given given(void)
-{
-    struct given g = {.a = arena_new()};
-    struct diag *diag = diag_new(g.a);
-    struct source *m = ARENA_NEW(g.a, struct source), *c = ARENA_NEW(g.a, struct source);
-    *m = (struct source){"m.llm", model, strlen(model), false};
-    *c = (struct source){"c.xml", cluster, strlen(cluster), false};
-    g.job = job_parse(g.a, diag, m, NULL, 0);
-    g.topo = topo_parse(g.a, diag, c, NULL);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(g.job);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(g.topo);
-    g.d = (struct decision){.tp = 2, .cp = 1, .pp = 2, .vpp = 1, .dp = 2, .ep = 1, .etp = 1, .zero = 1, .shard = 2,
-                            .microbatch = 2, .microbatches = 4, .sp = true, .schedule = SCHED_1F1B,
-                            .order = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP}};
-    const char *why;
-    CU_ASSERT(decision_place(g.a, g.topo, &g.d, &why));
-    decision_cut(g.a, &g.d, g.job->model.nlayers, NULL, 0, 0);
-    return g;
-}
 
 #define SET(field, value)                                                                                    \
     static void set_##field(struct decision *d)                                                              \
@@ -297,7 +263,8 @@ static const struct {
     {want_skewed_experts, "post_validation with experts"},
     {want_odd_experts, "tp = 2 across ep: their groups do not nest"},
     {want_odd_shard, "shard = 4 across dp: their groups do not nest"},
-    {want_cuts, "groups of experts, of their nodes and of shards that end inside those of tp, cp and dp in more than 4 places"},
+    {want_cuts, "groups of experts, of their nodes and of shards that end inside those of tp, cp and dp in "
+                "more than 4 places"},
     {want_tokens, "a microbatch of 2147483648 tokens"},
     {want_weights, "weights of 2.75e+11 elements on one rank"},
     {want_instructions, "a program of about 4.4 million instructions (10000 microbatches)"},
