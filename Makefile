@@ -1,11 +1,23 @@
 # llmc: all output goes to build/.
-#   make            build llmc and llmrun              make check     every test, under ten minutes on two cores
-#   make demo       the whole way on this machine      make asan      tests under the address and UB sanitizers
-#   make deps       install what the build needs       make bench     the benchmarks      make fuzz  the fuzzers
-#   make install    DESTDIR= PREFIX=/usr/local         make clean         make cuda-archs  the plugin for every GPU
-#   make gpu        what tests/gpu/run needs, to be carried to a machine with a GPU
-#   make check-layouts, check-mutants, check-fields       layouts against one rank; faults that the verifier must find
-#   make check-source-mutants   faults put into the source: do the tests notice?
+#   make                       builds llmc and llmrun
+#   make deps                  installs what the build and its tests need
+#   make demo                  the whole way on this machine
+#   make check                 every test, under ten minutes on two cores; SUITE=NAME those of that name
+#   make asan                  the tests under the address and UB sanitizers
+#   make check-layouts         LAYOUTS=334         drawn layouts, which must train as one rank does
+#   make check-models          MODELS=1000         drawn models, of which no legal plan may be refused
+#   make check-mutants         MUTANTS=100000      faults in drawn plans, which the verifier must find, and VALID=10000 plans
+#   make check-fields          FIELDS=1000000      changed fields of plans, which must be refused or do no harm
+#   make check-origin          ORIGIN=2000         drawn folders, honest and forged
+#   make check-source-mutants  SOURCE_MUTANTS=400  faults in the source, which the tests must notice
+#   make fuzz                  FUZZ_SECONDS=600    every fuzzer (clang)
+#   make bench                 the benchmarks
+#   make bench-accuracy        predictions against published runs, from MEASURED=tests/bench/measured; likewise bench-memory,
+#                              bench-micro and bench-leave-out
+#   make gpu                   what tests/gpu/run needs, to be carried to a machine with a GPU
+#   make cuda-archs            the plugin for every GPU that is supported
+#   make install               DESTDIR= PREFIX=/usr/local
+#   make clean
 # Switches: CC=clang   V=1 shows commands   SAN=1 sanitizers   FUZZ=1 coverage for the fuzzers (clang)   QUICK=1 fewer cases
 # Nothing here needs a GPU.
 
@@ -181,9 +193,10 @@ fuzz:
 	$(Q)tests/tools/deps.sh && tests/tools/deps.sh --clang
 	$(AGAIN) CC=clang FUZZ=1 run-fuzz
 
-# the tests drive the real binaries and check the tree itself; they learn from the environment what was built and how
 # what tests/gpu/run uses without a GPU; a sanitizer's run goes without
 DRY := $(if $(SAN)$(FUZZ),,$(B)/tests/fake/llmrun-fake.so $(B)/tests/gpu/kernels-emulated $(B)/tests/gpu/products-emulated)
+
+# the tests drive the real binaries and check the tree itself; they learn from the environment what was built and how
 run-tests: all $(B)/tests/run $(B)/tests/bench/accuracy $(B)/tests/fake/libcuda.so $(DRY) $(if $(PLUGIN),$(if $(QUICK),,cuda-archs))
 	$(Q)LLMC_BUILD=$(B) LLMC_QUICK=$(QUICK) LLMC_PLUGIN=$(PLUGIN) LLMC_CC='$(CC) $(filter-out $(SANITIZE),$(CFLAGS))' $(B)/tests/run $(SUITE)
 
@@ -198,14 +211,15 @@ MODELS ?= 1000
 check-models: all $(B)/tests/run
 	$(Q)LLMC_BUILD=$(B) MODELS=$(MODELS) $(B)/tests/run drawn_models
 
-# faults in drawn plans, and valid plans: what the verifier must find, and what it must accept
+# faults in drawn plans, and valid plans: what the verifier must find, and what it must accept; in parts with
+# MUTANTS_FROM=SEED
 MUTANTS ?= 100000
 VALID ?= 10000
 check-mutants: $(B)/tests/run
 	$(Q)LLMC_BUILD=$(B) MUTANTS=$(MUTANTS) VALID=$(VALID) $(B)/tests/run verify_mutation
 
-# every field of every table of plans over all dimensions, changed: what the verifier accepts must do no harm; in parts with
-# FIELDS_FROM=SEED
+# fields of every table of plans over all dimensions, one changed at a time: what the verifier accepts must do no harm; in
+# parts with FIELDS_FROM=SEED
 FIELDS ?= 1000000
 check-fields: $(B)/tests/run
 	$(Q)LLMC_BUILD=$(B) FIELDS=$(FIELDS) $(B)/tests/run fields
@@ -216,7 +230,8 @@ check-origin: $(B)/tests/run
 	$(Q)LLMC_BUILD=$(B) ORIGIN=$(ORIGIN) $(B)/tests/run origin
 
 # one fault at a time in the source of the compiler and the runtime: which of SOURCE_MUTANTS drawn ones make some test fail;
-# goes on where it was cut off; in parts with MUTANTS_FROM=N, others with SEED=N; RULES=1: each refusal of a plan left out in turn
+# goes on where it was cut off; in parts with MUTANTS_FROM=N, others with SEED=N, JOBS=1 on one core; RULES=1: each refusal
+# of a plan is left out in turn instead
 SOURCE_MUTANTS ?= 400
 check-source-mutants: build/llmc build/llmrun build/tests/run build/tests/fake/libcuda.so
 	$(Q)python3 tests/tools/source_mutants.py --count $(SOURCE_MUTANTS) --from $(or $(MUTANTS_FROM),0) \
@@ -272,7 +287,9 @@ install: all
 clean:
 	$(Q)rm -rf build
 
-.PHONY: all gpu measured cuda-archs deps check check-layouts check-models check-mutants check-fields check-origin check-source-mutants asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory fuzz run-tests run-demo run-bench run-fuzz install clean
+.PHONY: all gpu measured cuda-archs deps check check-layouts check-models check-mutants check-fields check-origin \
+        check-source-mutants asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory fuzz run-tests \
+        run-demo run-bench run-fuzz install clean
 .SECONDARY:
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

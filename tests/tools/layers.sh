@@ -1,16 +1,19 @@
 #!/bin/sh
 # The map of the tree as an order: a file may include its own folder and folders earlier in the order, nothing later.
 # Prints each include that breaks it; exit 1 if there is one.  Run from the root of the tree.
-#   The compiler sees of runtime/ only what a program is; runtime/ and kernels/ see nothing of the compiler.
-#   kernels/ takes its prototypes from the instruction table and its tokens from runtime/data
+#   The compiler sees of runtime/ only what a program and a file are; runtime/ and kernels/ see nothing of the compiler.
+#   kernels/ takes its prototypes from the instruction table and its tokens from runtime/data.
 #   emit/plan.h is the record that the passes behind the lowering hand on, so it counts as part of lower/.
 #   One library, one owner: libxml2 in topo_xml.c, CBLAS in kernels/cpu/ and where llmrun chooses its core type.
 set -u
 grep -rn --include='*.[ch]' -E '^[[:space:]]*#[[:space:]]*include' kernels runtime compiler | awk -F'[:"<>]' '
 BEGIN {
-    n = split("runtime/status.h runtime/file. runtime/hash. runtime/isa. runtime/data. runtime/routing. kernels/kernels.h runtime/workspace. runtime/cuda_api. kernels/ runtime/ compiler/support/ compiler/topology/ " \
-              "compiler/profile/ compiler/model/ compiler/cost/ compiler/schedule/ compiler/simulate/ compiler/emit/plan.h compiler/lower/ " \
-              "compiler/place/ compiler/verify/ compiler/search/ compiler/emit/ compiler/inspect/ compiler/llmc.h compiler/fit. compiler/llmc.c compiler/origin/ compiler/execute/ compiler/command/ compiler/", order, " ")
+    n = split("runtime/status.h runtime/file. runtime/hash. runtime/isa. runtime/data. runtime/routing. " \
+              "kernels/kernels.h runtime/workspace. runtime/cuda_api. kernels/ runtime/ compiler/support/ " \
+              "compiler/topology/ compiler/profile/ compiler/model/ compiler/cost/ compiler/schedule/ " \
+              "compiler/simulate/ compiler/emit/plan.h compiler/lower/ compiler/place/ compiler/verify/ " \
+              "compiler/search/ compiler/emit/ compiler/inspect/ compiler/llmc.h compiler/fit. compiler/llmc.c " \
+              "compiler/origin/ compiler/execute/ compiler/command/ compiler/", order, " ")
 }
 function rank(path,    i) {
     for (i = 1; i <= n; i++)
@@ -22,7 +25,8 @@ function bad(why) { print $1 ":" $2 ": includes " $4 ": " why; failed = 1 }
 { from = $1; to = $4 }
 to ~ /^libxml\// && from != "compiler/topology/topo_xml.c" { bad("only topo_xml.c may use libxml2") }
 to == "cblas.h" && from !~ /^(kernels\/cpu|runtime)\// { bad("only kernels/cpu and runtime may use CBLAS") }
-from ~ /^compiler\// && to ~ /^(runtime|kernels)\// && to !~ /^runtime\/(isa\.h|isa\.def|program\.h|program_share\.h|status\.h|hash\.h|file\.h)$/ {
+from ~ /^compiler\// && to ~ /^(runtime|kernels)\// &&
+to !~ /^runtime\/(isa\.h|isa\.def|program\.h|program_share\.h|status\.h|hash\.h|file\.h)$/ {
     bad("of the machine the compiler may see only isa.h, program.h, program_share.h, status.h, hash.h and file.h")
 }
 rank(to) > rank(from) { bad("later in the order of the map") }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Do the tests notice faults in the compiler and the runtime?  One fault at a time is put into a copy of the built tree.
 
-    source_mutants.py [--count 400] [--seed 1] [--from 0] [--jobs 1] [--full]    drawn faults
+    source_mutants.py [--count 400] [--seed 1] [--from 0] [--jobs 1] [--whole]    drawn faults
     source_mutants.py --rules      every refusal of the verifier and the loader, made never to happen
 
 Folders of compiler/ and runtime/ have their share by lines of code; of a file first the kind of fault is drawn, then the

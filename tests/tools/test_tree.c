@@ -1,6 +1,7 @@
-/* The rules of the tree itself, as tests: order of the map, no mutable file-scope data, no unused function, one owner
- * of files, headers that stand alone. Each is a script that prints what breaks its rule; here they only get run.  The build says in the
- * environment where its object files are (LLMC_BUILD) and how a header is to be compiled (LLMC_CC). */
+/* The rules of the tree itself, as tests: order of the map, no mutable file-scope data, no unused function,
+ * one owner of files, headers that stand alone. Each is a script that prints what breaks its rule; here they
+ * only get run.  The build says in the environment where its object files are (LLMC_BUILD) and how a header
+ * is to be compiled (LLMC_CC). */
 
 #include "tests/skip.h"
 
