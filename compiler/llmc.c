@@ -9,7 +9,7 @@
 
 #include <time.h>
 
-enum { USUAL_TOP = 16, MOST_TOP = 65536 }; /* candidates that are kept */
+enum { USUAL_TOP = 16 }; /* candidates that are kept where nobody says how many */
 
 static double now_s(void)
 {
@@ -34,11 +34,11 @@ enum status compile_job(struct arena *a, struct diag *d, struct job *job, struct
     return (*verdict)->nviolations ? STATUS_BUG : STATUS_OK;
 }
 
-enum status compile_best(struct arena *a, struct diag *d, struct job *job, struct topo *topo, const struct compile_options *o,
-                         struct plan **out)
+enum status compile_best(struct arena *a, struct diag *d, struct job *job, struct topo *topo,
+                         const struct compile_options *o, struct plan **out)
 {
     double start = now_s();
-    uint32_t top = !o->top ? USUAL_TOP : o->top < MOST_TOP ? (uint32_t)o->top : MOST_TOP;
+    uint32_t top = !o->top ? USUAL_TOP : o->top < PLAN_MOST_TOP ? (uint32_t)o->top : PLAN_MOST_TOP;
     progress(o, "searching");
     struct search_result *found = search(a, d, job, topo, top, o->budget, true);
     double seconds = now_s() - start;

@@ -21,8 +21,8 @@ enum status compile_job(struct arena *a, struct diag *d, struct job *job, struct
                         struct plan **plan, struct verdict **verdict);
 
 /* The same without the proofs: what a plan of these inputs and bounds is. */
-enum status compile_best(struct arena *a, struct diag *d, struct job *job, struct topo *topo, const struct compile_options *o,
-                         struct plan **plan);
+enum status compile_best(struct arena *a, struct diag *d, struct job *job, struct topo *topo,
+                         const struct compile_options *o, struct plan **plan);
 /* the figures of a search that kept `top` candidates */
 struct plan_search compile_found(const struct search_result *found, uint32_t top);
 

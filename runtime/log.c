@@ -1,5 +1,6 @@
-/* Log lines.  A line is flushed when written: a killed run keeps what it had.  A line that cannot be written is no reason to lose
- * the training: it is said at once, the run goes on without its log, and fails at its end. */
+/* Log lines.  A line is flushed when written: a killed run keeps what it had.  A line that cannot be written
+ * is no reason to lose the training: it is said at once, the run goes on without its log, and fails at its
+ * end. */
 
 #include "runtime/log.h"
 #include "runtime/file.h"
@@ -34,7 +35,8 @@ static void end_line(struct log *l)
     if (fflush(l->lines) == 0 && !ferror(l->lines))
         return;
     l->broken = true;
-    fprintf(stderr, "%sllmrun: %s: %s; the run goes on without its log\n", l->progress ? "\n" : "", l->path, strerror(errno));
+    fprintf(stderr, "%sllmrun: %s: %s; the run goes on without its log\n", l->progress ? "\n" : "", l->path,
+            strerror(errno));
 }
 
 void log_number(FILE *out, double x)

@@ -1,13 +1,13 @@
 #ifndef LLMC_ROUTING_H
 #define LLMC_ROUTING_H
 
-/* The experts that every token of every step chose, as a file that all ranks map: layouts round differently, and where two
- * experts are nearly equal that decides which is taken.  A run can record its choices, take those of another run, or
- * count how often its own differ, and by what margin.
+/* The experts that every token of every step chose, as a file that all ranks map: layouts round differently,
+ * and where two experts are nearly equal that decides which is taken.  A run can record its choices, take
+ * those of another run, or count how often its own differ, and by what margin.
  *
- * The file: magic, layers, choices per token, tokens per sample, experts (32 bits each; of layers that differ the most),
- * samples (64 bits); then 16-bit
- * numbers of experts by layer, sample since the first step, place in it, and choice; 65535 = not recorded. */
+ * The file: magic, layers, choices per token, tokens per sample, experts (32 bits each; of layers that differ
+ * the most), samples (64 bits); then 16-bit numbers of experts by layer, sample since the first step, place
+ * in it, and choice; 65535 = not recorded. */
 
 #include "runtime/status.h"
 

@@ -1,6 +1,6 @@
-/* Entry of all tests: every suite of suites.def, or those whose name contains argv[1], or where that is =NAME the one suite of
- * that name.  The last line counts tests, not assertions: "N passed, N failed", and ", N skipped" behind it where there are
- * such.  Exit 1 on any failure, and where no test ran. */
+/* Entry of all tests: every suite of suites.def, or those whose name contains argv[1], or where that is =NAME
+ * the one suite of that name.  The last line counts tests, not assertions: "N passed, N failed", and ", N
+ * skipped" behind it where there are such.  Exit 1 on any failure, and where no test ran. */
 
 #include "tests/skip.h"
 

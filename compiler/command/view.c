@@ -26,7 +26,8 @@ enum status command_check(struct command *c)
     c->plan = p;
     if (c->options->execute) {
         struct execution e;
-        const struct execute_options o = {c->options->full, !c->options->quiet && isatty(STDERR_FILENO) && !getenv("CI")};
+        const struct execute_options o = {c->options->full,
+                                          !c->options->quiet && isatty(STDERR_FILENO) && !getenv("CI")};
         s = execute_plan(c->arena, c->options->args[0], p, &o, &e, error, sizeof error);
         if (s != STATUS_OK)
             return command_fail(c, s, error);

@@ -28,9 +28,9 @@ static bool writes(const struct program *p, const struct insn *x, const struct o
     return false;
 }
 
-/* Products convert the operand that is no weight to 8 bits, both ways round at once: forward products their input, those
- * of input gradients the gradient; weight gradients find both.  Projections side by side share one conversion, as long as
- * nothing else is written where it lay. */
+/* Products convert the operand that is no weight to 8 bits, both ways round at once: forward products their
+ * input, those of input gradients the gradient; weight gradients find both.  Projections side by side share
+ * one conversion, as long as nothing else is written where it lay. */
 static double quantize_insn_s(const struct cost *c, const struct program *p, const struct insn *x, double elements)
 {
     const struct operand *a = operand_at(p, x, 1);

@@ -106,8 +106,8 @@ void plan_json(const struct plan *p, bool with_seconds, struct strbuf *o)
     predicted_json(&predicted, o);
     strbuf_text(o, ",\n");
     strbuf_printf(o,
-                  " \"search\": {\"space\": %llu, \"evaluated\": %llu, \"pruned\": %llu, \"top\": %u, \"budget\": %llu, "
-                  "\"spent\": %llu, ",
+                  " \"search\": {\"space\": %llu, \"evaluated\": %llu, \"pruned\": %llu, \"top\": %u, "
+                  "\"budget\": %llu, \"spent\": %llu, ",
                   (unsigned long long)p->search.space, (unsigned long long)p->search.evaluated,
                   (unsigned long long)p->search.pruned, p->search.top, (unsigned long long)p->search.budget,
                   (unsigned long long)p->search.spent);

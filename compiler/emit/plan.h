@@ -19,8 +19,9 @@ struct plan_file {
 };
 
 /* what the search that chose the plan was bounded by, and what it found */
+enum { PLAN_MOST_TOP = 65536 };
 struct plan_search {
-    uint32_t top; /* candidates that it kept */
+    uint32_t top; /* candidates that it kept, at most PLAN_MOST_TOP */
     uint64_t budget, space, evaluated, pruned, spent;
     double gap, seconds; /* seconds: stdout only */
 };
@@ -38,8 +39,8 @@ struct plan {
     struct ranks *ranks;
     struct timeline *timeline;
     struct plan_search search;
-    /* Of the folder that it was read from: its files as they are there, and the version of the compiler that it names, "" if
-     * none.  Else none and NULL. */
+    /* Of the folder that it was read from: its files as they are there, and the version of the compiler that
+     * it names, "" if none.  Else none and NULL. */
     uint32_t nfiles;
     const struct plan_file *files;
     const char *version;
@@ -69,28 +70,29 @@ void plan_json(const struct plan *p, bool with_seconds, struct strbuf *out);
 /* its beginning, without a brace behind it: what follows from the inputs and the decision alone */
 void plan_json_head(const struct plan *p, struct strbuf *out);
 
-/* Where two JSON values differ: the key ("decision.nodes[0][1]"), what is there and what is wanted instead; NULL for what is
- * missing on that side. */
+/* Where two JSON values differ: the key ("decision.nodes[0][1]"), what is there and what is wanted instead;
+ * NULL for what is missing on that side. */
 typedef void plan_json_report(void *context, const char *key, const char *is, const char *wanted);
 struct json_t;
 void plan_json_compare(const struct json_t *is, const struct json_t *wanted, const char *key, plan_json_report *report,
                        void *context);
 
-/* Every file of a plan's folder in the order in which they are written, MANIFEST last; bytes live until `take` returns. */
+/* Every file of a plan's folder in the order in which they are written, MANIFEST last; bytes live until
+ * `take` returns. */
 typedef enum status plan_take(void *context, const struct plan_file *f, char *error, size_t error_size);
 enum status plan_each_file(const struct plan *p, plan_take *take, void *context, char *error, size_t error_size);
 #define PLAN_SCHEDULE "schedule.csv" /* of decisions that come with one: auto and file */
-/* The file of the folder that holds the i-th schedule wished for, which is one of a file: PLAN_SCHEDULE where there is no
- * other wish, else a copy of its own. */
+/* The file of the folder that holds the i-th schedule wished for, which is one of a file: PLAN_SCHEDULE where
+ * there is no other wish, else a copy of its own. */
 char *plan_wished_file(struct arena *a, const struct plan *p, uint32_t i);
 
 /* Into a folder that is made, or replaces a plan that was there; with force anything that is there is moved aside. */
 enum status plan_write(const struct plan *p, const char *dir, bool force, char *error, size_t error_size);
 /* can it be written there, as far as one can tell before there is a plan? */
 enum status plan_may_write(const char *dir, bool force, char *error, size_t error_size);
-/* From the files alone: hashes first (a changed folder is STATUS_INPUT and names the file), then everything is parsed and
- * checked for structure; what plan.json says of inputs and decision must be what they are.  Its figures are not read: the
- * timeline is made by simulation, what the search found by searching (plan_read.c). */
+/* From the files alone: hashes first (a changed folder is STATUS_INPUT and names the file), then everything
+ * is parsed and checked for structure; what plan.json says of inputs and decision must be what they are.  Its
+ * figures are not read: the timeline is made by simulation, what the search found by searching (plan_read.c). */
 enum status plan_read(struct arena *a, const char *dir, struct plan **p, char *error, size_t error_size);
 /* release the programs and ranks (malloc'ed); the rest lives in the arena */
 void plan_close(struct plan *p);

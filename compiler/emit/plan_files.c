@@ -1,9 +1,10 @@
-/* The plan as a folder, written: plan_each_file() makes the bytes of every file, here they go to the disk, `llmc check` compares
- * them with what is there.
+/* The plan as a folder, written: plan_each_file() makes the bytes of every file, here they go to the disk,
+ * `llmc check` compares them with what is there.
  *
  * Everything goes into DIR.tmp-<pid> beside the target, MANIFEST last, then one rename; an existing plan
  * folder is moved aside first and removed afterwards.  A folder that holds anything else is refused without
- * force, and with force stays beside the plan as DIR.old-<pid>: nothing that another wrote is ever removed. */
+ * force, and with force stays beside the plan as DIR.old-<pid>: nothing that another wrote is ever removed.
+ */
 
 #include "compiler/emit/plan.h"
 
@@ -34,7 +35,8 @@ struct emitter {
     struct strbuf manifest;
 };
 
-static enum status emit(struct emitter *e, const char *name, const void *bytes, size_t n, char *error, size_t error_size)
+static enum status emit(struct emitter *e, const char *name, const void *bytes, size_t n, char *error,
+                        size_t error_size)
 {
     char hex[65];
     hash_sha256(bytes, n, hex);
@@ -75,8 +77,8 @@ char *plan_wished_file(struct arena *a, const struct plan *p, uint32_t i)
     return chosen ? arena_strdup(a, PLAN_SCHEDULE) : arena_printf(a, "wished-%u.csv", i);
 }
 
-/* Schedules of files that are wished for beside other schedules, for whoever searches again.  The model's text is not there
- * to be asked where plans are made by hand. */
+/* Schedules of files that are wished for beside other schedules, for whoever searches again.  The model's
+ * text is not there to be asked where plans are made by hand. */
 static enum status emit_wished(struct emitter *e, const struct plan *p, char *error, size_t error_size)
 {
     struct arena *a = arena_new();
@@ -129,7 +131,8 @@ static enum status emit_all(struct emitter *e, const struct plan *p, char *error
         TRY(emit_program(e, p->eval[r], error, error_size));
     }
     TRY(emit_ranks(e, p, error, error_size));
-    return e->take(e->context, &(struct plan_file){"MANIFEST", e->manifest.text, e->manifest.length}, error, error_size);
+    return e->take(e->context, &(struct plan_file){"MANIFEST", e->manifest.text, e->manifest.length}, error,
+                   error_size);
 }
 
 enum status plan_each_file(const struct plan *p, plan_take *take, void *context, char *error, size_t error_size)
@@ -140,7 +143,8 @@ enum status plan_each_file(const struct plan *p, plan_take *take, void *context,
     return s;
 }
 
-/* errors of writing name the file in the folder, which plan_write() puts before it: people never see its temporary name */
+/* errors of writing name the file in the folder, which plan_write() puts before it: people never see its
+ * temporary name */
 static enum status write_file(void *context, const struct plan_file *file, char *error, size_t error_size)
 {
     const char *dir = context;

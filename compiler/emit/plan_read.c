@@ -1,10 +1,10 @@
 /* The plan as a folder, read.
  *
- * MANIFEST names every file with its SHA-256; a file that is missing or different ends the reading, files that it does not
- * name are never opened.  Of plan.json the overrides, the decision and what bounded the search are read, for they are what a
- * plan is made from; what it says of model, cluster and decision must then be what this compiler would write of them, to the
- * last key.  Its figures are neither read nor believed: who shows some makes them anew, and `llmc check` compares
- * (compiler/origin/). */
+ * MANIFEST names every file with its SHA-256; a file that is missing or different ends the reading, files
+ * that it does not name are never opened.  Of plan.json the overrides, the decision and what bounded the
+ * search are read, for they are what a plan is made from; what it says of model, cluster and decision must
+ * then be what this compiler would write of them, to the last key.  Its figures are neither read nor
+ * believed: who shows some makes them anew, and `llmc check` compares (compiler/origin/). */
 
 #include "compiler/emit/plan.h"
 
@@ -27,7 +27,6 @@
         return status;                                                                                       \
     } while (0)
 #define MOST_FILE ((size_t)4 << 30)
-#define MOST_TOP 65536
 
 struct file {
     const char *name;
@@ -48,7 +47,9 @@ static enum status read_whole(struct arena *a, const char *dir, const char *name
         FAIL(STATUS_INPUT, "%s: the path is too long", dir);
     const char *why = file_open(path, &fd, &bytes);
     if (why && errno == ENOENT && !strcmp(name, "MANIFEST"))
-        FAIL(STATUS_INPUT, "%s/MANIFEST is missing: this is no plan folder ('llmc plan MODEL CLUSTER -o DIR' makes one)", dir);
+        FAIL(STATUS_INPUT,
+             "%s/MANIFEST is missing: this is no plan folder ('llmc plan MODEL CLUSTER -o DIR' makes one)",
+             dir);
     if (why)
         FAIL(STATUS_INPUT, "%s: %s", path, why);
     if (bytes > MOST_FILE) {
@@ -140,8 +141,8 @@ static uint64_t number_of(const json_t *object, const char *key, uint64_t most)
 }
 
 /* plan.json: the overrides, what bounded the search, the version, and the decision */
-static enum status read_json(struct arena *a, const char *dir, const json_t *root, struct plan *p, char **decision, char *error,
-                             size_t error_size)
+static enum status read_json(struct arena *a, const char *dir, const json_t *root, struct plan *p,
+                             char **decision, char *error, size_t error_size)
 {
     const json_t *sets = json_object_get(root, "set"), *d = json_object_get(root, "decision"),
                  *search = json_object_get(root, "search");
@@ -154,7 +155,7 @@ static enum status read_json(struct arena *a, const char *dir, const json_t *roo
         list[i] = arena_strdup(a, s ? s : "");
     }
     p->sets = list;
-    p->search.top = (uint32_t)number_of(search, "top", MOST_TOP);
+    p->search.top = (uint32_t)number_of(search, "top", PLAN_MOST_TOP);
     p->search.budget = number_of(search, "budget", INT64_MAX);
     const char *version = json_string_value(json_object_get(json_object_get(root, "compiler"), "version"));
     p->version = arena_strdup(a, version ? version : "");
@@ -179,11 +180,12 @@ static void keep_first(void *context, const char *key, const char *is, const cha
     else if (!wanted)
         d->text = arena_printf(d->arena, "unknown key '%s'", key);
     else
-        d->text = arena_printf(d->arena, "'%s' is %.200s; by the inputs and the decision it is %.200s", key, is, wanted);
+        d->text = arena_printf(d->arena, "'%s' is %.200s; by the inputs and the decision it is %.200s", key,
+                               is, wanted);
 }
 
-/* Is all that it says of inputs and decision what this compiler says of them?  A folder without `compiler` is of a version
- * that did not write it. */
+/* Is all that it says of inputs and decision what this compiler says of them?  A folder without `compiler` is
+ * of a version that did not write it. */
 static enum status check_head(struct arena *a, const char *dir, const json_t *root, const struct plan *p, char *error,
                               size_t error_size)
 {

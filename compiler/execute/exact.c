@@ -236,9 +236,10 @@ static void updated_operands(enum op op, uint32_t out[4])
         out[i] = (uint32_t)(op == OP_ADAMW ? adam[i] : op == OP_SGD ? sgd[i] : bias[i]);
 }
 
-/* the bucket's place that an optimizer instruction updates: its parameters, or its working copy where the parameters have
- * been fetched from host memory to a place of their own */
-static const struct buffer *updated_place(struct session *s, uint32_t rank, uint32_t insn, uint32_t p, struct place *place)
+/* the bucket's place that an optimizer instruction updates: its parameters, or its working copy where the
+ * parameters have been fetched from host memory to a place of their own */
+static const struct buffer *updated_place(struct session *s, uint32_t rank, uint32_t insn, uint32_t p,
+                                          struct place *place)
 {
     const struct program *q = s->m->ranks[rank].p;
     const struct insn *in = &q->insns[insn];

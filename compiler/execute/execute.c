@@ -11,9 +11,9 @@
 
 #include <string.h>
 
-/* Programs as they are, if a step has at most so many FLOPs and all arenas together so many bytes: the exact interpreter runs
- * 10^9 FLOPs in about a second, and takes ten bytes for one of an arena.  Up to FEW_FLOPS there are ORDERS orders, above
- * LEAST_ORDERS. */
+/* Programs as they are, if a step has at most so many FLOPs and all arenas together so many bytes: the exact
+ * interpreter runs 10^9 FLOPs in about a second, and takes ten bytes for one of an arena.  Up to FEW_FLOPS
+ * there are ORDERS orders, above LEAST_ORDERS. */
 #define MOST_FLOPS 1e11
 #define FEW_FLOPS 2e9
 #define MOST_ARENA_BYTES ((uint64_t)256 << 20)
@@ -68,8 +68,9 @@ static struct topo *without_kernels(struct arena *a, const struct topo *from)
     return t;
 }
 
-static enum status execute_small(struct arena *a, const struct plan *p, struct shrunk *s, const struct execute_options *o,
-                                 struct execution *e, char *error, size_t error_size)
+static enum status execute_small(struct arena *a, const struct plan *p, struct shrunk *s,
+                                 const struct execute_options *o, struct execution *e, char *error,
+                                 size_t error_size)
 {
     const char *why = "";
     struct topo *topo = without_kernels(a, p->topo);
@@ -93,8 +94,8 @@ static enum status execute_small(struct arena *a, const struct plan *p, struct s
     return st;
 }
 
-/* Can the folder's programs be interpreted as they are?  With less room for experts' rows than all that can come, random
- * numbers for scores would overflow it. */
+/* Can the folder's programs be interpreted as they are?  With less room for experts' rows than all that can
+ * come, random numbers for scores would overflow it. */
 static bool runs_as_it_is(const struct plan *p)
 {
     uint64_t bytes = 0;
@@ -107,8 +108,9 @@ static bool runs_as_it_is(const struct plan *p)
            model_flops(&p->job->model, p->job->train.sequence, p->job->train.batch) <= MOST_FLOPS;
 }
 
-static enum status execute_programs(struct arena *a, const char *dir, const struct plan *p, const struct execute_options *o,
-                                    struct execution *e, char *error, size_t error_size)
+static enum status execute_programs(struct arena *a, const char *dir, const struct plan *p,
+                                    const struct execute_options *o, struct execution *e, char *error,
+                                    size_t error_size)
 {
     const char *why = "";
     struct topo *topo = without_kernels(a, p->topo);
@@ -216,7 +218,8 @@ static void text_json(struct strbuf *b, const char *key, const char *text)
 
 void execution_json(const struct execution *e, FILE *out)
 {
-    static const char *const words[] = {[EXECUTED_NOTHING] = NULL, [EXECUTED_PROGRAMS] = "programs", [EXECUTED_SHRUNK] = "shrunk"};
+    static const char *const words[] = {
+        [EXECUTED_NOTHING] = NULL, [EXECUTED_PROGRAMS] = "programs", [EXECUTED_SHRUNK] = "shrunk"};
     bool ran = e->what != EXECUTED_NOTHING;
     struct strbuf b = {0};
     strbuf_printf(&b, "{\"schema\": 1, \"equal\": %s", execution_equal(e) ? "true" : "false");

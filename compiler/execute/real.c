@@ -73,7 +73,8 @@ static void read_log(const char *path, struct figures *out)
         fclose(f);
 }
 
-/* exit status of llmrun; what it says goes to a file; option: NULL, or what to do with choices of experts, in `routing` */
+/* exit status of llmrun; what it says goes to a file; option: NULL, or what to do with choices of experts, in
+ * `routing` */
 static int spawn(const char *llmrun, const char *plan, const char *data, const char *log, const char *said,
                  const char *option, const char *routing)
 {
@@ -103,8 +104,9 @@ static bool has_experts(const struct job *job)
     return false;
 }
 
-/* Of the plan's own folder, or of a copy; NULL, or why it did not train (in the arena).  Tokens go to the experts that the
- * first run has chosen: where two are nearly equal rounding decides, and a layout rounds in its own way. */
+/* Of the plan's own folder, or of a copy; NULL, or why it did not train (in the arena).  Tokens go to the
+ * experts that the first run has chosen: where two are nearly equal rounding decides, and a layout rounds in
+ * its own way. */
 static const char *train(struct arena *a, const struct plan *p, const char *dir, const char *llmrun, const char *folder,
                          const char *name, bool first, struct figures *out)
 {
@@ -164,8 +166,8 @@ static void remove_folder(const char *folder)
         continue;
 }
 
-enum status execute_real(struct arena *a, const char *dir, const struct plan *p, const struct plan *one, struct execution *e,
-                         char *error, size_t error_size)
+enum status execute_real(struct arena *a, const char *dir, const struct plan *p, const struct plan *one,
+                         struct execution *e, char *error, size_t error_size)
 {
     char llmrun[ROOM + 16], folder[300], data[ROOM];
     const char *tmp = getenv("TMPDIR");

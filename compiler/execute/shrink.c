@@ -155,8 +155,8 @@ static const struct layer *small_layer(struct layers *s, const struct layer *fro
     return s->to[s->n++];
 }
 
-/* the k-th of the two layers that stand for a stage's: its first; its last, or where both are dense or both have experts the
- * last that is otherwise */
+/* the k-th of the two layers that stand for a stage's: its first; its last, or where both are dense or both
+ * have experts the last that is otherwise */
 static uint32_t kept_layer(const struct model *m, const struct stage *st, uint32_t k)
 {
     uint32_t last = st->first + st->count - 1;

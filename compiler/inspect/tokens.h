@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 /* header: 1,024 bytes in front, magic 20240520, version 1 and the count, as common loaders expect (then at
- * most 2^31 - 1 tokens); else bare ids.  in: a file, a FIFO, or "-".  out is replaced when all is written; a device, a FIFO or "-" is
- * written into.  On failure one sentence in error[]. */
+ * most 2^31 - 1 tokens); else bare ids.  in: a file, a FIFO, or "-".  out is replaced when all is written; a
+ * device, a FIFO or "-" is written into.  On failure one sentence in error[]. */
 enum status tokens_write(const char *in, const char *out, bool header, uint64_t *ntokens, char *error,
                          size_t error_size);
 

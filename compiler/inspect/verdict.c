@@ -15,7 +15,10 @@ void origin_print(const struct origin *o, FILE *out)
     if (o->ndifferences && o->differences[0].file)
         fprintf(out, "origin: if nobody changed a file, another build of llmc made this folder: make the plan again\n");
     if (!o->ndifferences)
-        fprintf(out, "origin holds: model.llm, cluster.xml and the overrides give this plan, %u files to the byte\n", o->nfiles);
+        fprintf(
+            out,
+            "origin holds: model.llm, cluster.xml and the overrides give this plan, %u files to the byte\n",
+            o->nfiles);
 }
 
 void verdict_print(const struct verdict *v, const struct origin *o, FILE *out)

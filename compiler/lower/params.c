@@ -214,7 +214,8 @@ static void shard_bucket(const struct lower *l, struct bucket_info *b)
     bool alone = b->shard && b->piece != NONE;
     b->gathers = alone && l->d->zero >= 3;
     b->scatters = alone && l->d->zero >= 2 && b->shared == NONE && !b->several && !made_early(l, b);
-    bool busy = l->d->zero >= 2 || lower_dp_queue(l) == QUEUE_COMPUTE || lower_exchanges_apart(l) || lower_nodes_apart(l);
+    bool busy = l->d->zero >= 2 || lower_dp_queue(l) == QUEUE_COMPUTE || lower_exchanges_apart(l) ||
+                lower_nodes_apart(l);
     b->late = b->mirror || (b->tie && busy);
 }
 

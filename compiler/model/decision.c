@@ -339,7 +339,8 @@ static bool emittable_mesh(struct arena *a, const struct job *job, const struct 
     enum mesh_dim what[2];
     bool folds = mesh_fold(&g, &m, what);
     if (!folds && what[0] == MESH_WORLD)
-        REFUSE("groups of experts, of their nodes and of shards that end inside those of tp, cp and dp in more than %d places",
+        REFUSE("groups of experts, of their nodes and of shards that end inside those of tp, cp and dp in "
+               "more than %d places",
                NDIGITS - NAXES);
     if (!folds)
         REFUSE("%s = %u across %s: their groups do not nest", mesh_dim_names[what[0]],

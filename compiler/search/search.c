@@ -219,7 +219,8 @@ static bool can_leave(const struct searching *s, struct diag *d)
 bool search_run(struct searching *s, struct diag *d)
 {
     struct search_result *r = s->result;
-    if (!space_new(s->arena, d, s->job, s->topo, s->emit_only, s->anything, &s->space) || !read_layout(s, d) || !can_leave(s, d))
+    if (!space_new(s->arena, d, s->job, s->topo, s->emit_only, s->anything, &s->space) ||
+        !read_layout(s, d) || !can_leave(s, d))
         return false;
     s->memory_limit = r->memory_limit_bytes = cost_memory_limit(s->job, &s->topo->types[s->space.type].gpu);
     r->candidates = ARENA_ARRAY(s->arena, struct candidate, s->top + 1);
@@ -261,8 +262,8 @@ bool search_gpus_needed(struct arena *a, const struct job *job, const struct top
     return true;
 }
 
-/* Where nothing satisfies the wishes and memory is not the reason: the same among values that are seldom worth trying; the
- * first search again where that finds nothing either. */
+/* Where nothing satisfies the wishes and memory is not the reason: the same among values that are seldom
+ * worth trying; the first search again where that finds nothing either. */
 static struct searching *search_anything(struct searching *s)
 {
     struct searching *x = ARENA_NEW(s->arena, struct searching);

@@ -52,8 +52,8 @@ struct mesh_degrees {
     uint32_t nodes;               /* that the ranks of ep are spread over, one run on each; 0 or 1: ep is one dimension */
     uint32_t shard, expert_shard; /* of dp * cp, of expert dp; 1 = no split, 0 means all */
 };
-/* false where two of them do not nest: neither divides the other along the ranks; what[] names them, or MESH_WORLD where
- * all nest but cut the axes into more digits than there are */
+/* false where two of them do not nest: neither divides the other along the ranks; what[] names them, or
+ * MESH_WORLD where all nest but cut the axes into more digits than there are */
 bool mesh_fold(const struct mesh_degrees *g, struct mesh *m, enum mesh_dim what[2]);
 
 void mesh_coords(const struct mesh *m, uint32_t rank, uint32_t coord[NDIGITS]);

@@ -17,8 +17,8 @@ struct channel {
     VEC(struct message) messages;
     size_t taken;
 };
-/* An instruction that tells what blocks of `rows` rows lack: for the experts of `row`, of what own tokens and those that came
- * have chosen. */
+/* An instruction that tells what blocks of `rows` rows lack: for the experts of `row`, of what own tokens and
+ * those that came have chosen. */
 struct told {
     uint32_t node, role, insn, blocks;
     int64_t rows;

@@ -1,10 +1,11 @@
 /* Property 7: which row each choice gets.
  *
- * ARRANGE gives one to every choice, ARRANGE_ONCE one to all choices of a token on a node, and what it says of them is what
- * ARRANGE reads where the rows arrive.  A block that may lack room must say what it lacks, or be as long as what its tokens can
- * send at most.  Choices that are arranged once more, in as many rows or more, lack nothing that was not said before.  That
- * nothing of what was said is lost shows at the end, where all choices are complete (conserve_state.c); so no choice may be
- * said twice, or one that says less could stand in for it. */
+ * ARRANGE gives one to every choice, ARRANGE_ONCE one to all choices of a token on a node, and what it says
+ * of them is what ARRANGE reads where the rows arrive.  A block that may lack room must say what it lacks, or
+ * be as long as what its tokens can send at most.  Choices that are arranged once more, in as many rows or
+ * more, lack nothing that was not said before.  That nothing of what was said is lost shows at the end, where
+ * all choices are complete (conserve_state.c); so no choice may be said twice, or one that says less could
+ * stand in for it. */
 
 #include "compiler/verify/conserve_experts.h"
 
@@ -45,8 +46,8 @@ uint32_t experts_sent(const struct machine *m, const struct value *v)
     return r->op == OP_ARRANGE_ONCE ? r->input[OPND(ARRANGE_ONCE, index)] : r->input[OPND(DISPATCH, x)];
 }
 
-/* Which layers' blocks may lack room follows from the rows that they have (check_room()): what these say is what the step
- * needs to know. */
+/* Which layers' blocks may lack room follows from the rows that they have (check_room()): what these say is
+ * what the step needs to know. */
 static void all_needs(struct conserve *c, uint32_t node)
 {
     for (size_t k = 0; k < c->lacks.n; k++)
@@ -241,7 +242,8 @@ bool experts_arrange(struct machine *m, uint32_t i)
         return conserve_fail(m, i, "its capacity of %lld rows is not the model's", (long long)capacity);
     int64_t own = experts / blocks, each = moe->active < own ? moe->active : own;
     const struct routed *t = new_routed(m, &index.row, (uint32_t)blocks, (uint32_t)rows);
-    if (!check_room(m, i, &r, OPND(ARRANGE, need), &index, t, &t->tokens, most_rows(m, index.row.len, each, own, capacity), &bounded))
+    if (!check_room(m, i, &r, OPND(ARRANGE, need), &index, t, &t->tokens,
+                    most_rows(m, index.row.len, each, own, capacity), &bounded))
         return false;
     return (!bounded || lacks(m, i, &r, OPND(ARRANGE, need), &t->tokens)) &&
            experts_output(m, i, &r, OPND(ARRANGE, place), NULL, index.row, index.col, t) &&
@@ -269,7 +271,8 @@ bool experts_arrange_once(struct machine *m, uint32_t i)
     if (capacity != capacity_of(m, moe, index.row.len))
         return conserve_fail(m, i, "its capacity of %lld rows is not the model's", (long long)capacity);
     struct routed *t = new_routed(m, &index.row, (uint32_t)blocks, (uint32_t)rows);
-    if (!check_room(m, i, &r, OPND(ARRANGE_ONCE, need), &index, t, &t->tokens, most_rows(m, index.row.len, 1, experts / blocks, capacity), &bounded))
+    if (!check_room(m, i, &r, OPND(ARRANGE_ONCE, need), &index, t, &t->tokens,
+                    most_rows(m, index.row.len, 1, experts / blocks, capacity), &bounded))
         return false;
     if (bounded && !lacks(m, i, &r, OPND(ARRANGE_ONCE, need), &t->tokens))
         return false;

@@ -131,9 +131,10 @@ static bool route(struct machine *m, uint32_t i)
     return true;
 }
 
-/* Do rows lie `start` rows behind the first of so many sequences of their own rank?  Each counts in the sequence that it is
- * in, so a whole sequence more or less is another one here, unlike for places. */
-static bool check_sequences(struct machine *m, uint32_t i, size_t sequence, size_t start, const struct extent *row, int64_t n)
+/* Do rows lie `start` rows behind the first of so many sequences of their own rank?  Each counts in the
+ * sequence that it is in, so a whole sequence more or less is another one here, unlike for places. */
+static bool check_sequences(struct machine *m, uint32_t i, size_t sequence, size_t start,
+                            const struct extent *row, int64_t n)
 {
     struct extent at;
     int64_t own = conserve_sequence(m), all = own * n;
@@ -146,8 +147,9 @@ static bool check_sequences(struct machine *m, uint32_t i, size_t sequence, size
         last += at.step[d] > 0 ? at.step[d] * (m->c->plan->mesh.size[d] - 1) : 0;
     }
     return (fine && last <= all) ||
-           conserve_fail_inputs(m, i, "its rows %s do not lie %s rows into %lld sequences of %lld", extent_text(m->c->arena, row),
-                                extent_text(m->c->arena, &at), (long long)n, (long long)own);
+           conserve_fail_inputs(m, i, "its rows %s do not lie %s rows into %lld sequences of %lld",
+                                extent_text(m->c->arena, row), extent_text(m->c->arena, &at), (long long)n,
+                                (long long)own);
 }
 
 /* Is a load complete for the sequences that these rows, `start` rows into the first, lie in? */

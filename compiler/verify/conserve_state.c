@@ -264,7 +264,8 @@ static bool start_buffer(struct machine *m, uint32_t i)
     uint32_t own = b->kind == BUFFER_PARAM ? m->part[b->bucket] : 0, mask = own;
     const struct slot *shard = b->shard_slot == NONE ? NULL : &m->program->slots[b->shard_slot];
     if (shard && shard->kind != SLOT_COORD)
-        return conserve_fail(m, NONE, "buffer %s: its shard depends on slot %s, which is no coordinate", b->name, shard->name);
+        return conserve_fail(m, NONE, "buffer %s: its shard depends on slot %s, which is no coordinate",
+                             b->name, shard->name);
     if (shard && shard->most)
         mask = shard->arg;
     struct operand o;

@@ -171,7 +171,8 @@ uint32_t reference_layer_back(struct builder *b, uint32_t layer, const struct la
     if (l->parallel)
         return parallel_back(b, layer, l, n, dx);
     uint32_t d = post ? reference_norm_back(b, &n->post[1], dx) : dx;
-    d = sublayer_back(b, layer, l, n, d, pre ? NODE_ZERO : dx); /* without a norm products add to the residual's gradient */
+    /* without a norm before the sublayer, its products add to the residual's gradient */
+    d = sublayer_back(b, layer, l, n, d, pre ? NODE_ZERO : dx);
     dx = pre ? add_residual(b, layer, dx, reference_norm_back(b, &n->norm[1], d), "gradient after attention") : d;
     d = post ? reference_norm_back(b, &n->post[0], dx) : dx;
     if (!pre) /* its products add to the residual's gradient one by one */

@@ -138,7 +138,8 @@ static void nccl(struct bench *b, const struct table_line *row)
 {
     double bytes = table_number(row, "bytes"), n = table_number(row, "gpus"), bus = table_number(row, "busbw") * 1e9;
     enum op op = find_op(table_word(row, "op"));
-    const struct cost *c = find_cost(b, table_word(row, "gpu"), (uint32_t)table_number(row, "nodes"), table_word(row, "setup"));
+    const struct cost *c =
+        find_cost(b, table_word(row, "gpu"), (uint32_t)table_number(row, "nodes"), table_word(row, "setup"));
     if (!c || op == NOPS)
         return;
     bytes = bytes > 0 ? bytes : 16384 * MIB;
@@ -160,7 +161,8 @@ static void comm_fit(struct bench *b, const struct table_line *row)
     const struct cost *c = find_cost(b, table_word(row, "gpu"), 1, "");
     double factor = (op == OP_ALL_REDUCE ? 2.0 : 1.0) * (n - 1) / n;
     for (double mib = 16; c && mib <= 1024; mib *= 4)
-        price(b, c, arena_printf(b->a, "%s %s, SimuMax's fit", table_word(row, "gpu"), table_word(row, "op")), op, n, mib * MIB,
+        price(b, c, arena_printf(b->a, "%s %s, SimuMax's fit", table_word(row, "gpu"), table_word(row, "op")),
+              op, n, mib * MIB,
               (table_number(row, "latency") + table_number(row, "fixed")) * 1e-6 + factor * mib * MIB / rate);
 }
 
@@ -265,8 +267,10 @@ int main(int argc, char **argv)
     qsort(off, b->nrows, sizeof *off, by_value);
     if (b->nrows)
         printf("%-44s %5u %8s %8.1f %8.1f\n", "all", b->nrows, "", 100 * off[b->nrows / 2], 100 * off[b->nrows * 9 / 10]);
-    printf("%u figures used, a fitted line counted at four sizes; lines left out: %u between nodes, point to point, or of devices that "
-           "the table lacks\n", b->nrows, left_out);
+    printf("%u figures used, a fitted line counted at four sizes; lines left out: %u between nodes, point to "
+           "point, or of devices that "
+           "the table lacks\n",
+           b->nrows, left_out);
     if (b->nmachines)
         time_calls(b->machines[0].cost);
     arena_free(a);

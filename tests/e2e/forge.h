@@ -27,8 +27,8 @@ void forge_write(const struct forge *f, const char *dir);
 /* a program of the folder after `change`, placed and encoded again */
 void forge_program(struct forge *f, const char *name, void (*change)(struct program *p));
 
-/* What llmc says of a folder: 0 it is what its inputs give, 1 `check` refuses it for its origin, 3 it cannot be read; in text
- * the first sentence. */
+/* What llmc says of a folder: 0 it is what its inputs give, 1 `check` refuses it for its origin, 3 it cannot
+ * be read; in text the first sentence. */
 int forge_judge(struct arena *a, const char *dir, const char **text);
 /* the same with a folder of these files in `dir` */
 int forge_try(const struct forge *f, const char *dir, const char **text);

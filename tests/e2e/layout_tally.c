@@ -43,7 +43,8 @@ static void degrees(struct tally *t, const struct decision *d, const struct trai
     TALLY_NUMBER(t, "of tp cp pp dp above 1", above, 1, 2, 3, 4);
     tally_row(t, "of tp cp pp dp above 1", "and ep", above == 4 && d->ep > 1);
     TALLY_NUMBER(t, "microbatch", d->microbatch, 1, 2, 3);
-    bool tp_cp = d->order[0] == AXIS_TP && d->order[1] == AXIS_CP, cp_tp = d->order[0] == AXIS_CP && d->order[1] == AXIS_TP;
+    bool tp_cp = d->order[0] == AXIS_TP && d->order[1] == AXIS_CP,
+         cp_tp = d->order[0] == AXIS_CP && d->order[1] == AXIS_TP;
     tally_row(t, "order", "tp cp dp pp", tp_cp && d->order[2] == AXIS_DP);
     tally_row(t, "order", "tp cp pp dp", tp_cp && d->order[2] == AXIS_PP);
     tally_row(t, "order", "cp tp dp pp", cp_tp && d->order[2] == AXIS_DP);

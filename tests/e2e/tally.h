@@ -1,8 +1,9 @@
 #ifndef LLMC_TALLY_H
 #define LLMC_TALLY_H
 
-/* How often each value of each dimension occurred in what was drawn: a generator that never draws something tests nothing of
- * it.  A value counts only where it means something: a schedule with several pipeline ranks, a way to attend with cp > 1. */
+/* How often each value of each dimension occurred in what was drawn: a generator that never draws something
+ * tests nothing of it.  A value counts only where it means something: a schedule with several pipeline ranks,
+ * a way to attend with cp > 1. */
 
 #include "compiler/model/decision.h"
 

@@ -40,21 +40,27 @@ static void test_check_execute(void)
     CU_ASSERT(json_integer_value(json_object_get(json_object_get(root, "exact"), "numbers")) > 1000);
     CU_ASSERT_EQUAL(json_integer_value(json_object_get(json_object_get(root, "real"), "steps")), 3);
     json_decref(root);
-    CU_ASSERT_EQUAL(shell(dir, "grep -q \"^exact      equals one rank modulo\" $D/text && grep -q \"^real       equals\" $D/text && "
+    CU_ASSERT_EQUAL(shell(dir, "grep -q \"^exact      equals one rank modulo\" $D/text && grep -q \"^real    "
+                               "   equals\" $D/text && "
                                "grep -q \"^executed   the same decision at small dimensions: \" $D/text && "
-                               "grep -q \"^           the folder.s programs are byte for byte what it compiles to at full size\" $D/text"), 0);
+                               "grep -q \"^           the folder.s programs are byte for byte what it "
+                               "compiles to at full size\" $D/text"),
+                    0);
 }
 
-/* Programs that a matter of minutes can interpret are run themselves: of every kind of model, and with a fault that structure
- * does not show, which is said in numbers. */
+/* Programs that a matter of minutes can interpret are run themselves: of every kind of model, and with a
+ * fault that structure does not show, which is said in numbers. */
 static void test_programs(void)
 {
     static const char *const models[] = {"llama", "gpt2", "deepseek_mtp"};
     char dir[E2E_PATH], script[512];
     e2e_folder(dir, "programs");
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
-        snprintf(script, sizeof script, "$L plan tests/reference/%s/model.llm $C -q --set pp=2 --set dp=2 --set gpus=4 -o $D/p >$D/s && "
-                                        "$L check $D/p --execute --json >$D/json", models[i]);
+        snprintf(
+            script, sizeof script,
+            "$L plan tests/reference/%s/model.llm $C -q --set pp=2 --set dp=2 --set gpus=4 -o $D/p >$D/s && "
+            "$L check $D/p --execute --json >$D/json",
+            models[i]);
         CU_ASSERT_EQUAL(shell(dir, script), 0);
         json_t *root = read_json(dir, "json");
         CU_ASSERT(json_is_true(json_object_get(root, "equal")));
@@ -95,20 +101,27 @@ static void forge_fault(const char *dir)
     arena_free(a);
 }
 
-/* a folder with a wrong program never equals one rank: neither where it is run itself, nor where its decision would be */
+/* a folder with a wrong program never equals one rank: neither where it is run itself, nor where its decision
+ * would be */
 static void test_wrong_program(void)
 {
     char dir[E2E_PATH];
     e2e_folder(dir, "wrong");
-    CU_ASSERT_EQUAL(shell(dir, "$L plan tests/reference/llama/model.llm $C -q --set tp=1 --set pp=2 --set dp=2 --set gpus=4 --set schedule=1f1b "
-                               "--set microbatch=1 -o $D/p >$D/s"), 0);
+    CU_ASSERT_EQUAL(shell(dir, "$L plan tests/reference/llama/model.llm $C -q --set tp=1 --set pp=2 --set "
+                               "dp=2 --set gpus=4 --set schedule=1f1b "
+                               "--set microbatch=1 -o $D/p >$D/s"),
+                    0);
     forge_fault(dir);
-    CU_ASSERT_EQUAL(shell(dir, "! $L check $D/q --execute >$D/text1 && "
-                               "grep -q \"^executed   the folder.s programs: tp 1, pp 2, dp 2\" $D/text1 && "
-                               "grep -q \"^verified   NO: role 0, instruction \" $D/text1 && "
-                               "grep -q \"^exact      DIFFERS from one rank: step 1: rank 1: the gradient of model.embed_tokens.weight differs\" $D/text1 && "
-                               "grep -q \"^real       not run\" $D/text1 && "
-                               "grep -q \"^origin, programs/0.bin: role 0: instruction .* this compiler makes \" $D/text1"), 0);
+    CU_ASSERT_EQUAL(
+        shell(dir,
+              "! $L check $D/q --execute >$D/text1 && "
+              "grep -q \"^executed   the folder.s programs: tp 1, pp 2, dp 2\" $D/text1 && "
+              "grep -q \"^verified   NO: role 0, instruction \" $D/text1 && "
+              "grep -q \"^exact      DIFFERS from one rank: step 1: rank 1: the gradient of "
+              "model.embed_tokens.weight differs\" $D/text1 && "
+              "grep -q \"^real       not run\" $D/text1 && "
+              "grep -q \"^origin, programs/0.bin: role 0: instruction .* this compiler makes \" $D/text1"),
+        0);
     CU_ASSERT_EQUAL(shell(dir, "! $L check $D/q --execute --json >$D/json"), 0);
     json_t *root = read_json(dir, "json");
     CU_ASSERT(json_is_false(json_object_get(root, "equal")));
@@ -117,8 +130,11 @@ static void test_wrong_program(void)
     json_decref(root);
     CU_ASSERT_EQUAL(shell(dir, "$L plan plans/tiny-llama/model.llm $C -q -o $D/p >$D/s"), 0);
     forge_fault(dir);
-    CU_ASSERT_EQUAL(shell(dir, "! $L check $D/q --execute >$D/text && grep -q \"^executed   nothing: the folder.s programs are too large\" "
-                               "$D/text && ! grep -q ^exact $D/text && grep -q \"^origin, programs/0.bin: role 0: instruction \" $D/text"), 0);
+    CU_ASSERT_EQUAL(shell(dir, "! $L check $D/q --execute >$D/text && grep -q \"^executed   nothing: the "
+                               "folder.s programs are too large\" "
+                               "$D/text && ! grep -q ^exact $D/text && grep -q \"^origin, programs/0.bin: "
+                               "role 0: instruction \" $D/text"),
+                    0);
     CU_ASSERT_EQUAL(shell(dir, "! $L check $D/q --execute --json >$D/json"), 0);
     root = read_json(dir, "json");
     CU_ASSERT(json_is_false(json_object_get(root, "equal")));

@@ -145,8 +145,9 @@ static void test_decided(void)
     CU_ASSERT_EQUAL(e2e_command(path, "%s/llmc explain plans/tiny-llama/model.llm topologies/cpu8.xml --all "
                                       "--set 'order=[tp, cp, dp, pp]'", e2e_build()), 0);
     e2e_read_text(path, out, ROOM);
-    CU_ASSERT_PTR_NOT_NULL(strstr(out, "\n  open were cp, vpp, ep, etp, zero, shard, gpus, sequence_parallel, context, layout\n"
-                                       "  the plan block decides tp, pp, dp, microbatch, schedule, recompute, order\n"));
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(out, "\n  open were cp, vpp, ep, etp, zero, shard, gpus, sequence_parallel, context, layout\n"
+                    "  the plan block decides tp, pp, dp, microbatch, schedule, recompute, order\n"));
     free(out);
 }
 

@@ -1,6 +1,6 @@
-/* `llmc check` makes a folder's plan once more of its own inputs.  Folders are forged here, with right hashes: every key of
- * plan.json, the decision, pins of the plan block, inputs, programs, ranks and schedules; each forgery must be refused by
- * name, and what nobody touched accepted. */
+/* `llmc check` makes a folder's plan once more of its own inputs.  Folders are forged here, with right
+ * hashes: every key of plan.json, the decision, pins of the plan block, inputs, programs, ranks and
+ * schedules; each forgery must be refused by name, and what nobody touched accepted. */
 
 #include "compiler/origin/origin.h"
 #include "tests/e2e/e2e.h"
@@ -12,10 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MODEL(experts)                                                                                                       \
-    "llmc 1\nmodel tiny {\n    vocab 97\n    width 32\n    norm rmsnorm\n    embed tokens\n    repeat 4 {\n        layer {\n"   \
-    "            attn gqa(heads=4, kv=2, rope=10_000)\n            " experts "\n        }\n    }\n    head untied\n}\n"       \
-    "train {\n    sequence 16\n    batch 16 sequences\n    precision fp32\n    optimizer adamw(lr=1e-3)\n}\n"
+#define MODEL(experts)                                                                                       \
+    "llmc 1\nmodel tiny {\n    vocab 97\n    width 32\n    norm rmsnorm\n    embed tokens\n    repeat 4 "    \
+    "{\n        layer {\n"                                                                                   \
+    "            attn gqa(heads=4, kv=2, rope=10_000)\n            " experts                                 \
+    "\n        }\n    }\n    head untied\n}\n"                                                               \
+    "train {\n    sequence 16\n    batch 16 sequences\n    precision fp32\n    optimizer "                   \
+    "adamw(lr=1e-3)\n}\n"
 #define DENSE MODEL("ffn swiglu(48)")
 #define MIXED MODEL("moe swiglu(16) {\n                experts 4\n                active 2\n            }")
 
@@ -24,10 +27,14 @@ static const struct base {
     const char *name, *model, *cluster, *plan;
 } bases[] = {
     {"piped", DENSE, "topologies/cpu8.xml",
-     "    tp = 2\n    pp = 2\n    dp = 2\n    microbatch = 2\n    schedule 1f1b\n    recompute full(layers=1)\n"},
-    {"folded", DENSE, "topologies/cpu8.xml", "    pp = 2\n    dp = 1\n    cp = 2\n    tp = 1\n    schedule auto\n    recompute [ffn, norm]\n"},
-    {"sharded", DENSE, "topologies/cpu16.xml", "    zero = 3\n    tp = 2\n    shard = 2\n    dp = 4\n    pp = 1\n    offload [activations]\n"},
-    {"experts", MIXED, "topologies/cpu16.xml", "    ep = 4\n    pp = 2\n    vpp = 2\n    schedule interleaved\n    sequence_parallel yes\n"},
+     "    tp = 2\n    pp = 2\n    dp = 2\n    microbatch = 2\n    schedule 1f1b\n    recompute "
+     "full(layers=1)\n"},
+    {"folded", DENSE, "topologies/cpu8.xml",
+     "    pp = 2\n    dp = 1\n    cp = 2\n    tp = 1\n    schedule auto\n    recompute [ffn, norm]\n"},
+    {"sharded", DENSE, "topologies/cpu16.xml",
+     "    zero = 3\n    tp = 2\n    shard = 2\n    dp = 4\n    pp = 1\n    offload [activations]\n"},
+    {"experts", MIXED, "topologies/cpu16.xml",
+     "    ep = 4\n    pp = 2\n    vpp = 2\n    schedule interleaved\n    sequence_parallel yes\n"},
 };
 enum { NBASES = sizeof bases / sizeof *bases };
 
@@ -219,22 +226,35 @@ static const struct {
     const char *from, *to, *from2, *to2; /* in plan.json */
     const char *sentence;
 } decisions[] = {
-    {0, "\"schedule\": \"1f1b\"", "\"schedule\": \"gpipe\"", NULL, NULL, "decision.schedule is gpipe, line 26 of model.llm asks for another: 'schedule 1f1b'"},
-    {0, "\"microbatch\": 2, \"microbatches\": 2", "\"microbatch\": 1, \"microbatches\": 4", NULL, NULL, "decision.microbatch is 1, line 25 of model.llm asks for another: 'microbatch = 2'"},
-    {0, "\"recompute_layers\": 1", "\"recompute_layers\": 2", NULL, NULL, "decision.recompute is full(layers=2), line 27 of model.llm asks for another: 'recompute full(layers=1)'"},
+    {0, "\"schedule\": \"1f1b\"", "\"schedule\": \"gpipe\"", NULL, NULL,
+     "decision.schedule is gpipe, line 26 of model.llm asks for another: 'schedule 1f1b'"},
+    {0, "\"microbatch\": 2, \"microbatches\": 2", "\"microbatch\": 1, \"microbatches\": 4", NULL, NULL,
+     "decision.microbatch is 1, line 25 of model.llm asks for another: 'microbatch = 2'"},
+    {0, "\"recompute_layers\": 1", "\"recompute_layers\": 2", NULL, NULL,
+     "decision.recompute is full(layers=2), line 27 of model.llm asks for another: 'recompute "
+     "full(layers=1)'"},
     {0, "\"sp\": false", "\"sp\": true", NULL, NULL, "decision.sp is true, the search chooses false"},
-    {0, "\"layout\": \"Et*2|t*2L\"", "\"layout\": \"Et|t*3L\"", NULL, NULL, "decision.layout is \"Et|t*3L\", the search chooses \"Et*2|t*2L\""},
-    {0, "\"zero\": 1, \"shard\": 2", "\"zero\": 0, \"shard\": 1", NULL, NULL, "decision.zero is 0, the search chooses 1"},
+    {0, "\"layout\": \"Et*2|t*2L\"", "\"layout\": \"Et|t*3L\"", NULL, NULL,
+     "decision.layout is \"Et|t*3L\", the search chooses \"Et*2|t*2L\""},
+    {0, "\"zero\": 1, \"shard\": 2", "\"zero\": 0, \"shard\": 1", NULL, NULL,
+     "decision.zero is 0, the search chooses 1"},
     {0, "\"zero\": 1", "\"zero\": 2", NULL, NULL, "decision.zero is 2, the search chooses 1"},
-    {0, "\"order\": [\"tp\", \"cp\", \"dp\", \"pp\"]", "\"order\": [\"tp\", \"cp\", \"pp\", \"dp\"]", NULL, NULL, "decision.order[2] is \"pp\", the search chooses \"dp\""},
-    {0, "\"offload\": []", "\"offload\": [\"optimizer\"]", NULL, NULL, "'decision.offload' is [\"optimizer\"]; by the inputs and the decision it is []"},
-    {0, "\"tp\": 2", "\"tp\": 1", "\"gpus_used\": 8", "\"gpus_used\": 4", "ranks.bin is for 8 ranks of 2 roles, plan.json for 4 of 2"},
-    {1, "\"recompute_detail\": [\"norm\", \"ffn\"]", "\"recompute_detail\": [\"ffn\"]", NULL, NULL, "decision.recompute is selective [ffn], line 27 of model.llm asks for another: 'recompute [ffn, norm]'"},
+    {0, "\"order\": [\"tp\", \"cp\", \"dp\", \"pp\"]", "\"order\": [\"tp\", \"cp\", \"pp\", \"dp\"]", NULL,
+     NULL, "decision.order[2] is \"pp\", the search chooses \"dp\""},
+    {0, "\"offload\": []", "\"offload\": [\"optimizer\"]", NULL, NULL,
+     "'decision.offload' is [\"optimizer\"]; by the inputs and the decision it is []"},
+    {0, "\"tp\": 2", "\"tp\": 1", "\"gpus_used\": 8", "\"gpus_used\": 4",
+     "ranks.bin is for 8 ranks of 2 roles, plan.json for 4 of 2"},
+    {1, "\"recompute_detail\": [\"norm\", \"ffn\"]", "\"recompute_detail\": [\"ffn\"]", NULL, NULL,
+     "decision.recompute is selective [ffn], line 27 of model.llm asks for another: 'recompute [ffn, norm]'"},
     {1, "\"context\": \"", "\"context\": \"ring\", \"was\": \"", NULL, NULL, "unknown key 'decision.was'"},
     {2, "\"prefetch\": 1", "\"prefetch\": 3", NULL, NULL, "decision.prefetch is 3, the search chooses 1"},
-    {2, "\"zero\": 3", "\"zero\": 2", "\"prefetch\": 1", "\"prefetch\": null", "decision.zero is 2, line 22 of model.llm asks for another: 'zero = 3'"},
-    {3, "\"schedule_group\": null", "\"schedule_group\": 2", NULL, NULL, "decision.schedule_group is 2, the search chooses null"},
-    {3, "\"schedule\": \"interleaved\"", "\"schedule\": \"zb_v\"", NULL, NULL, "decision.schedule is zb_v, line 28 of model.llm asks for another: 'schedule interleaved'"},
+    {2, "\"zero\": 3", "\"zero\": 2", "\"prefetch\": 1", "\"prefetch\": null",
+     "decision.zero is 2, line 22 of model.llm asks for another: 'zero = 3'"},
+    {3, "\"schedule_group\": null", "\"schedule_group\": 2", NULL, NULL,
+     "decision.schedule_group is 2, the search chooses null"},
+    {3, "\"schedule\": \"interleaved\"", "\"schedule\": \"zb_v\"", NULL, NULL,
+     "decision.schedule is zb_v, line 28 of model.llm asks for another: 'schedule interleaved'"},
 };
 
 static void test_decisions(void)
@@ -259,34 +279,55 @@ static const struct {
     uint32_t base;
     const char *file, *from, *to, *sentence;
 } inputs[] = {
-    /* pins that the programs are not; a statement of the plan block counts once, so pins come as edits or additions */
+    /* pins that the programs are not; a statement of the plan block counts once, so pins come as edits or
+       additions */
     {0, "model.llm", "tp = 2", "tp = 1", "decision.tp is 2, line 22 of model.llm asks for another: 'tp = 1'"},
     {0, "model.llm", "pp = 2", "pp = 1", "decision.pp is 2, line 23 of model.llm asks for another: 'pp = 1'"},
     {0, "model.llm", "dp = 2", "dp = 1", "decision.dp is 2, line 24 of model.llm asks for another: 'dp = 1'"},
-    {0, "model.llm", "microbatch = 2", "microbatch = 1", "decision.microbatch is 2, line 25 of model.llm asks for another: 'microbatch = 1'"},
-    {0, "model.llm", "schedule 1f1b", "schedule in [gpipe, zb_h1]", "decision.schedule is 1f1b, line 26 of model.llm asks for another: 'schedule in [gpipe, zb_h1]'"},
-    {0, "model.llm", "recompute full(layers=1)", "recompute none", "decision.recompute is full(layers=1), line 27 of model.llm asks for another: 'recompute none'"},
-    {0, "model.llm", "    tp = 2", "    cp = 2\n    tp = 2", "decision.cp is 1, line 22 of model.llm asks for another: 'cp = 2'"},
-    {0, "model.llm", "    tp = 2", "    vpp = 2\n    tp = 2", "decision.vpp is 1, line 22 of model.llm asks for another: 'vpp = 2'"},
-    {0, "model.llm", "    tp = 2", "    zero = 0\n    tp = 2", "decision.zero is 1, line 22 of model.llm asks for another: 'zero = 0'"},
-    {0, "model.llm", "    tp = 2", "    shard = 1\n    tp = 2", "decision.shard is 2, line 22 of model.llm asks for another: 'shard = 1'"},
-    {0, "model.llm", "    tp = 2", "    sequence_parallel yes\n    tp = 2", "decision.sp is false, line 22 of model.llm asks for another: 'sequence_parallel yes'"},
-    {0, "model.llm", "    tp = 2", "    order [dp, tp]\n    tp = 2", "decision.order is tp, cp, dp, pp, line 22 of model.llm asks for another: 'order [dp, tp]'"},
-    {0, "model.llm", "    tp = 2", "    layout \"Et|t*3L\"\n    tp = 2", "decision.layout is 'Et*2|t*2L', line 22 of model.llm asks for another: 'layout \"Et|t*3L\"'"},
-    {0, "model.llm", "    tp = 2", "    offload [optimizer]\n    tp = 2", "'decision.offload' is []; by the inputs and the decision it is [\"optimizer\"]"},
-    {0, "model.llm", "    tp = 2", "    never overlap [pp]\n    tp = 2", "the decision cannot be lowered: never overlap of pp"},
+    {0, "model.llm", "microbatch = 2", "microbatch = 1",
+     "decision.microbatch is 2, line 25 of model.llm asks for another: 'microbatch = 1'"},
+    {0, "model.llm", "schedule 1f1b", "schedule in [gpipe, zb_h1]",
+     "decision.schedule is 1f1b, line 26 of model.llm asks for another: 'schedule in [gpipe, zb_h1]'"},
+    {0, "model.llm", "recompute full(layers=1)", "recompute none",
+     "decision.recompute is full(layers=1), line 27 of model.llm asks for another: 'recompute none'"},
+    {0, "model.llm", "    tp = 2", "    cp = 2\n    tp = 2",
+     "decision.cp is 1, line 22 of model.llm asks for another: 'cp = 2'"},
+    {0, "model.llm", "    tp = 2", "    vpp = 2\n    tp = 2",
+     "decision.vpp is 1, line 22 of model.llm asks for another: 'vpp = 2'"},
+    {0, "model.llm", "    tp = 2", "    zero = 0\n    tp = 2",
+     "decision.zero is 1, line 22 of model.llm asks for another: 'zero = 0'"},
+    {0, "model.llm", "    tp = 2", "    shard = 1\n    tp = 2",
+     "decision.shard is 2, line 22 of model.llm asks for another: 'shard = 1'"},
+    {0, "model.llm", "    tp = 2", "    sequence_parallel yes\n    tp = 2",
+     "decision.sp is false, line 22 of model.llm asks for another: 'sequence_parallel yes'"},
+    {0, "model.llm", "    tp = 2", "    order [dp, tp]\n    tp = 2",
+     "decision.order is tp, cp, dp, pp, line 22 of model.llm asks for another: 'order [dp, tp]'"},
+    {0, "model.llm", "    tp = 2", "    layout \"Et|t*3L\"\n    tp = 2",
+     "decision.layout is 'Et*2|t*2L', line 22 of model.llm asks for another: 'layout \"Et|t*3L\"'"},
+    {0, "model.llm", "    tp = 2", "    offload [optimizer]\n    tp = 2",
+     "'decision.offload' is []; by the inputs and the decision it is [\"optimizer\"]"},
+    {0, "model.llm", "    tp = 2", "    never overlap [pp]\n    tp = 2",
+     "the decision cannot be lowered: never overlap of pp"},
     {0, "model.llm", "    tp = 2", "    never overlap [dp]\n    tp = 2", "predicted.step_time_s is "},
-    {0, "model.llm", "    tp = 2", "    overlap all_to_all with compute\n    tp = 2", "the decision cannot be lowered: overlap of all_to_all without combined_1f1b, dualpipe or dualpipe_v"},
-    {0, "model.llm", "    tp = 2", "    memory <= 1KiB\n    tp = 2", "model.llm, cluster.xml and the overrides have no plan: nothing fits in 1KiB"},
-    {0, "model.llm", "    tp = 2", "    step_time <= 1us\n    tp = 2", "model.llm, cluster.xml and the overrides have no plan: "},
-    {0, "model.llm", "    tp = 2", "    profile \"megatron-core\"\n    tp = 2", "model.llm, cluster.xml and the overrides have no plan: "},
+    {0, "model.llm", "    tp = 2", "    overlap all_to_all with compute\n    tp = 2",
+     "the decision cannot be lowered: overlap of all_to_all without combined_1f1b, dualpipe or dualpipe_v"},
+    {0, "model.llm", "    tp = 2", "    memory <= 1KiB\n    tp = 2",
+     "model.llm, cluster.xml and the overrides have no plan: nothing fits in 1KiB"},
+    {0, "model.llm", "    tp = 2", "    step_time <= 1us\n    tp = 2",
+     "model.llm, cluster.xml and the overrides have no plan: "},
+    {0, "model.llm", "    tp = 2", "    profile \"megatron-core\"\n    tp = 2",
+     "model.llm, cluster.xml and the overrides have no plan: "},
     {0, "model.llm", "    tp = 2", "    adjust host_op_us = 10\n    tp = 2", "predicted.step_time_s is "},
-    {0, "model.llm", "    tp = 2", "    use \"other\"\n    tp = 2", "decision.node_type is 0, 'machine', line 22 of model.llm asks for another: 'use \"other\"'"},
+    {0, "model.llm", "    tp = 2", "    use \"other\"\n    tp = 2",
+     "decision.node_type is 0, 'machine', line 22 of model.llm asks for another: 'use \"other\"'"},
     {0, "model.llm", "    schedule 1f1b\n", "", "decision.vpp is 1, the search chooses 2"},
-    {1, "model.llm", "    pp = 2", "    context all_to_all\n    pp = 2", "asks for another: 'context all_to_all'"},
-    {1, "model.llm", "schedule auto", "schedule gpipe", "decision.schedule is auto, line 26 of model.llm asks for another: 'schedule gpipe'"},
+    {1, "model.llm", "    pp = 2", "    context all_to_all\n    pp = 2",
+     "asks for another: 'context all_to_all'"},
+    {1, "model.llm", "schedule auto", "schedule gpipe",
+     "decision.schedule is auto, line 26 of model.llm asks for another: 'schedule gpipe'"},
     {3, "model.llm", "ep = 4", "ep = 2", "decision.ep is 4, line 25 of model.llm asks for another: 'ep = 2'"},
-    {3, "model.llm", "ep = 4", "ep = 4\n    etp = 2", "decision.etp is 1, line 26 of model.llm asks for another: 'etp = 2'"},
+    {3, "model.llm", "ep = 4", "ep = 4\n    etp = 2",
+     "decision.etp is 1, line 26 of model.llm asks for another: 'etp = 2'"},
     {3, "model.llm", "schedule interleaved", "schedule interleaved(group=3)", NULL},
     /* the model and training */
     {0, "model.llm", "lr=1e-3", "lr=2e-3", "this compiler makes "},
@@ -298,21 +339,29 @@ static const struct {
     {0, "model.llm", "vocab 97", "vocab 96", "'model.parameters' is "},
     {0, "model.llm", "llmc 1\n", "llmc 1\n# a line more\n", "this compiler makes '4 compute TOKENS "},
     /* the cluster */
-    {0, "cluster.xml", "dtype=\"fp32\" rate=\"20GFLOP/s\"", "dtype=\"fp32\" rate=\"40GFLOP/s\"", "predicted.step_time_s is "},
-    {0, "cluster.xml", "memory-bandwidth=\"5GB/s\"", "memory-bandwidth=\"6GB/s\"", "predicted.step_time_s is "},
+    {0, "cluster.xml", "dtype=\"fp32\" rate=\"20GFLOP/s\"", "dtype=\"fp32\" rate=\"40GFLOP/s\"",
+     "predicted.step_time_s is "},
+    {0, "cluster.xml", "memory-bandwidth=\"5GB/s\"", "memory-bandwidth=\"6GB/s\"",
+     "predicted.step_time_s is "},
     {0, "cluster.xml", "host-bandwidth=\"2GB/s\"", "host-bandwidth=\"3GB/s\"", "predicted.step_time_s is "},
     {0, "cluster.xml", "memory=\"2GiB\"", "memory=\"65664KiB\"", "have no plan: nothing fits in 128KiB"},
     {0, "cluster.xml", "count=\"1\"", "count=\"2\"", NULL},
-    {0, "cluster.xml", "name=\"cpu8\"", "name=\"cpu9\"", "'cluster.name' is \"cpu8\"; by the inputs and the decision it is \"cpu9\""},
-    {0, "cluster.xml", "<scale-up kind=\"none\"/>", "<scale-up kind=\"pcie\" bandwidth=\"9GB/s\"/>", "predicted.step_time_s is "},
-    {0, "cluster.xml", "</cluster>", "  <exclude gpus=\"machine1:7\" reason=\"off the bus\"/>\n</cluster>", NULL},
+    {0, "cluster.xml", "name=\"cpu8\"", "name=\"cpu9\"",
+     "'cluster.name' is \"cpu8\"; by the inputs and the decision it is \"cpu9\""},
+    {0, "cluster.xml", "<scale-up kind=\"none\"/>", "<scale-up kind=\"pcie\" bandwidth=\"9GB/s\"/>",
+     "predicted.step_time_s is "},
+    {0, "cluster.xml", "</cluster>", "  <exclude gpus=\"machine1:7\" reason=\"off the bus\"/>\n</cluster>",
+     NULL},
     /* overrides */
     {0, "plan.json", "\"batch=8 sequences\"", "\"batch=16 sequences\"", NULL},
-    {0, "plan.json", "\"gpus<=16\"", "\"gpus<=4\"", "cluster.gpus_used is 8, the override 'gpus<=4' asks for another"},
+    {0, "plan.json", "\"gpus<=16\"", "\"gpus<=4\"",
+     "cluster.gpus_used is 8, the override 'gpus<=4' asks for another"},
     {0, "plan.json", "\"gpus<=16\"", "\"tp=1\"", "decision.tp is 2, the override 'tp=1' asks for another"},
     /* figures */
     {0, "plan.json", "\"mfu\": 0.", "\"mfu\": 0.9", "predicted.mfu is 0.9"},
-    {0, "plan.json", "\"version\": \"", "\"version\": \"9.", "the folder was written by llmc 9.0.1.0, this is llmc 0.1.0, which can derive only its own plans again; make the plan again"},
+    {0, "plan.json", "\"version\": \"", "\"version\": \"9.",
+     "the folder was written by llmc 9.0.1.0, this is llmc 0.1.0, which can derive only its own plans again; "
+     "make the plan again"},
 };
 
 static void test_inputs(void)
@@ -412,8 +461,10 @@ static void test_ranks(void)
         }
         CU_ASSERT_EQUAL_FATAL(ranks_encode(r, &bytes, &size), STATUS_OK);
         forge_put(&f, "ranks.bin", bytes, size);
-        expect_refused(&p, &f, "ranks.bin", how ? "rank 2 has role 0 on GPU 3 of node 0, this compiler gives it role 0 on GPU 2 of node 0"
-                                                : "slot value ");
+        expect_refused(
+            &p, &f, "ranks.bin",
+            how ? "rank 2 has role 0 on GPU 3 of node 0, this compiler gives it role 0 on GPU 2 of node 0"
+                : "slot value ");
         free(bytes);
         ranks_free(r);
     }
@@ -452,7 +503,8 @@ static void test_schedule(void)
 /* files of schedules that are wished for travel with the plan, alone and in a list, chosen or not */
 static void test_wished(void)
 {
-    static const char *const wishes[] = {"schedule \"own.csv\"", "schedule in [\"own.csv\", 1f1b]", "schedule in [gpipe, \"own.csv\"]"};
+    static const char *const wishes[] = {"schedule \"own.csv\"", "schedule in [\"own.csv\", 1f1b]",
+                                         "schedule in [gpipe, \"own.csv\"]"};
     struct place p;
     open_place(&p, &bases[1]);
     const struct plan_file *csv = forge_file(&p.f, PLAN_SCHEDULE);
@@ -461,8 +513,10 @@ static void test_wished(void)
     for (size_t i = 0; i < sizeof wishes / sizeof *wishes; i++) {
         const char *text, *dir = arena_printf(p.a, "%s/wished", p.root);
         static const char *const sets[] = {"batch=8 sequences"};
-        forge_plan(p.a, dir, arena_printf(p.a, "%splan {\n    pp = 2\n    dp = 1\n    cp = 2\n    tp = 1\n    %s\n}\n", DENSE, wishes[i]),
-                  bases[1].cluster, sets, 1);
+        forge_plan(p.a, dir,
+                   arena_printf(p.a, "%splan {\n    pp = 2\n    dp = 1\n    cp = 2\n    tp = 1\n    %s\n}\n",
+                                DENSE, wishes[i]),
+                   bases[1].cluster, sets, 1);
         remove(arena_printf(p.a, "%s/away.csv", p.root));
         CU_ASSERT_EQUAL(rename(arena_printf(p.a, "%s/own.csv", p.root), arena_printf(p.a, "%s/away.csv", p.root)), 0);
         CU_ASSERT_EQUAL(forge_judge(p.a, dir, &text), 0);
@@ -493,26 +547,35 @@ static void test_said(void)
     forge_write(&f, p.forged);
     CU_ASSERT_EQUAL(e2e_command(out, "%s/llmc check %s", e2e_build(), p.dir), 0);
     e2e_read_text(out, text, sizeof text);
-    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\norigin holds: model.llm, cluster.xml and the overrides give this plan, 9 files to the byte\n"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(
+        text,
+        "\norigin holds: model.llm, cluster.xml and the overrides give this plan, 9 files to the byte\n"));
     CU_ASSERT_EQUAL(e2e_command(out, "sh -c '%s/llmc check %s; test $? = 1'", e2e_build(), p.forged), 0);
     e2e_read_text(out, text, sizeof text);
     CU_ASSERT(!strncmp(text, "properties 1-8 hold: ", 21));
-    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\norigin, plan.json: predicted.step_time_s is 1e-06, this compiler makes it 0.00"));
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(text, "\norigin, plan.json: predicted.step_time_s is 1e-06, this compiler makes it 0.00"));
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "\norigin, plan.json: predicted.was is 0.00"));
     CU_ASSERT_EQUAL(e2e_command(out, "sh -c '%s/llmc check --json %s; test $? = 1'", e2e_build(), p.forged), 0);
     json_t *root = json_load_file(out, 0, NULL);
-    const json_t *origin = json_object_get(root, "origin"), *first = json_array_get(json_object_get(origin, "differences"), 0);
+    const json_t *origin = json_object_get(root, "origin"),
+                 *first = json_array_get(json_object_get(origin, "differences"), 0);
     CU_ASSERT(json_is_false(json_object_get(root, "holds")) && json_is_false(json_object_get(origin, "holds")));
     CU_ASSERT_EQUAL(json_array_size(json_object_get(root, "violations")), 0);
     CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(first, "key")), "predicted.step_time_s");
     CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(first, "file")), "plan.json");
     json_decref(root);
     /* what bounds the search is part of the plan */
-    CU_ASSERT_EQUAL(e2e_command(out, "sh -c '%s/llmc plan %s.llm topologies/cpu16.xml --budget 20 --top 2 -q -o %s/bounded && %s/llmc check %s/bounded && "
-                                     "grep -q \"top.: 2, .budget.: 20, \" %s/bounded/plan.json'",
-                                e2e_build(), p.dir, p.root, e2e_build(), p.root, p.root), 0);
+    CU_ASSERT_EQUAL(e2e_command(out,
+                                "sh -c '%s/llmc plan %s.llm topologies/cpu16.xml --budget 20 --top 2 -q -o "
+                                "%s/bounded && %s/llmc check %s/bounded && "
+                                "grep -q \"top.: 2, .budget.: 20, \" %s/bounded/plan.json'",
+                                e2e_build(), p.dir, p.root, e2e_build(), p.root, p.root),
+                    0);
     /* shown is what follows from the folder, not what it says */
-    CU_ASSERT_EQUAL(e2e_command(out, "sh -c '%s/llmc show %s --json | sed \"/^$/d\" | cmp - %s/plan.json'", e2e_build(), p.forged, p.dir), 0);
+    CU_ASSERT_EQUAL(e2e_command(out, "sh -c '%s/llmc show %s --json | sed \"/^$/d\" | cmp - %s/plan.json'",
+                                e2e_build(), p.forged, p.dir),
+                    0);
     close_place(&p);
 }
 

@@ -59,7 +59,8 @@ static void test_codes(void)
     }
 }
 
-/* fp32 numbers of every exponent, which are far beyond both ends of the formats: to the nearest, and none wraps around */
+/* fp32 numbers of every exponent, which are far beyond both ends of the formats: to the nearest, and none
+ * wraps around */
 static void test_range(void)
 {
     uint32_t wrong = 0;
@@ -70,7 +71,8 @@ static void test_range(void)
                 float x;
                 memcpy(&x, &bits, sizeof x);
                 float y = fp8_round(x, f);
-                double near = nearest(fmax(-1e6, fmin(1e6, (double)x)), f); /* beyond, distances from all codes are equal */
+                double near = nearest(fmax(-1e6, fmin(1e6, (double)x)),
+                                      f); /* beyond, distances from all codes are equal */
                 bool fine = isnan(x) ? isnan(y) : y == (float)near && !signbit(y) == !signbit(x);
                 wrong += !fine;
             }

@@ -243,14 +243,22 @@ static void test_disagreement(void)
         const char *says; /* behind the two ranks; NULL = they agree */
     } cases[] = {
         {OP_BROADCAST, OP_BROADCAST, 4, 4, 1, 4, 4, 1, 3, DTYPE_F32, NULL},
-        {OP_BROADCAST, OP_BROADCAST, 4, 4, 1, 4, 4, 2, 3, DTYPE_F32, "BROADCAST f32 4x3 and BROADCAST f32 4x3 (argument 1, 2)"},
-        {OP_SHIFT, OP_SHIFT, 4, 4, 1, 4, 4, 2, 3, DTYPE_F32, "SHIFT f32 4x3 and SHIFT f32 4x3 (argument 1, 2)"},
-        {OP_ALL_REDUCE, OP_ALL_REDUCE, 4, 4, 0, 4, 4, 1, 3, DTYPE_F32, "ALL_REDUCE f32 4x3 and ALL_REDUCE f32 4x3 (argument 0, 1)"},
-        {OP_ALL_REDUCE, OP_BROADCAST, 4, 4, 0, 4, 4, 0, 3, DTYPE_F32, "ALL_REDUCE f32 4x3 and BROADCAST f32 4x3 (argument 0, 0)"},
-        {OP_ALL_REDUCE, OP_ALL_REDUCE, 4, 4, 0, 4, 4, 0, 2, DTYPE_F32, "ALL_REDUCE f32 4x3 and ALL_REDUCE f32 4x2 (argument 0, 0)"},
-        {OP_ALL_REDUCE, OP_ALL_REDUCE, 4, 4, 0, 5, 4, 0, 3, DTYPE_F32, "ALL_REDUCE f32 4x3 and ALL_REDUCE f32 5x3 (argument 0, 0)"},
-        {OP_ALL_GATHER, OP_ALL_GATHER, 4, 12, 0, 4, 8, 0, 3, DTYPE_F32, "ALL_GATHER f32 4x3 and ALL_GATHER f32 4x3 (argument 0, 0)"},
-        {OP_ALL_REDUCE, OP_ALL_REDUCE, 4, 4, 0, 4, 4, 0, 3, DTYPE_BF16, "ALL_REDUCE f32 4x3 and ALL_REDUCE bf16 4x3 (argument 0, 0)"},
+        {OP_BROADCAST, OP_BROADCAST, 4, 4, 1, 4, 4, 2, 3, DTYPE_F32,
+         "BROADCAST f32 4x3 and BROADCAST f32 4x3 (argument 1, 2)"},
+        {OP_SHIFT, OP_SHIFT, 4, 4, 1, 4, 4, 2, 3, DTYPE_F32,
+         "SHIFT f32 4x3 and SHIFT f32 4x3 (argument 1, 2)"},
+        {OP_ALL_REDUCE, OP_ALL_REDUCE, 4, 4, 0, 4, 4, 1, 3, DTYPE_F32,
+         "ALL_REDUCE f32 4x3 and ALL_REDUCE f32 4x3 (argument 0, 1)"},
+        {OP_ALL_REDUCE, OP_BROADCAST, 4, 4, 0, 4, 4, 0, 3, DTYPE_F32,
+         "ALL_REDUCE f32 4x3 and BROADCAST f32 4x3 (argument 0, 0)"},
+        {OP_ALL_REDUCE, OP_ALL_REDUCE, 4, 4, 0, 4, 4, 0, 2, DTYPE_F32,
+         "ALL_REDUCE f32 4x3 and ALL_REDUCE f32 4x2 (argument 0, 0)"},
+        {OP_ALL_REDUCE, OP_ALL_REDUCE, 4, 4, 0, 5, 4, 0, 3, DTYPE_F32,
+         "ALL_REDUCE f32 4x3 and ALL_REDUCE f32 5x3 (argument 0, 0)"},
+        {OP_ALL_GATHER, OP_ALL_GATHER, 4, 12, 0, 4, 8, 0, 3, DTYPE_F32,
+         "ALL_GATHER f32 4x3 and ALL_GATHER f32 4x3 (argument 0, 0)"},
+        {OP_ALL_REDUCE, OP_ALL_REDUCE, 4, 4, 0, 4, 4, 0, 3, DTYPE_BF16,
+         "ALL_REDUCE f32 4x3 and ALL_REDUCE bf16 4x3 (argument 0, 0)"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct meetings t;
@@ -260,14 +268,21 @@ static void test_disagreement(void)
             bool last = r == MEMBERS - 1;
             enum dtype dtype = last ? cases[i].other_dtype : DTYPE_F32;
             uint32_t cols = last ? cases[i].other_cols : 3;
-            struct view x = {t.world[0].arena[r], dtype, false, last ? cases[i].other_x_rows : cases[i].x_rows, cols, 8};
-            struct view y = {t.world[0].arena[r] + ARENA / 2, dtype, false, last ? cases[i].other_y_rows : cases[i].y_rows, cols, 8};
+            struct view x = {
+                t.world[0].arena[r], dtype, false, last ? cases[i].other_x_rows : cases[i].x_rows, cols, 8};
+            struct view y = {t.world[0].arena[r] + ARENA / 2,
+                             dtype,
+                             false,
+                             last ? cases[i].other_y_rows : cases[i].y_rows,
+                             cols,
+                             8};
             struct meeting m = {.op = last ? cases[i].other_op : cases[i].op, .self = r, .x = x, .y = y};
             m.argument = last ? cases[i].other_argument : cases[i].argument;
             CU_ASSERT(transport_shm()->post(t.end[r], &m) == (last && cases[i].says ? MEETING_FAILED : MEETING_OPEN));
         }
         CU_ASSERT(world_failed(&t.world[0]) == (cases[i].says ? STATUS_BUG : STATUS_OK));
-        snprintf(wanted, sizeof wanted, "ranks 0 and 2 meet with different operations: %s", cases[i].says ? cases[i].says : "");
+        snprintf(wanted, sizeof wanted, "ranks 0 and 2 meet with different operations: %s",
+                 cases[i].says ? cases[i].says : "");
         if (cases[i].says)
             CU_ASSERT_STRING_EQUAL(t.world[0].control->message, wanted);
         close_meetings(&t);

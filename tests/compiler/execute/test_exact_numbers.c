@@ -60,7 +60,8 @@ static void test_numbers(void)
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         const char *at = strstr(base, numbers[i].find);
         CU_ASSERT_PTR_NOT_NULL_FATAL(at);
-        p = alone(a, arena_printf(a, "%.*s%s%s", (int)(at - base), base, numbers[i].replace, at + strlen(numbers[i].find)));
+        p = alone(a, arena_printf(a, "%.*s%s%s", (int)(at - base), base, numbers[i].replace,
+                                  at + strlen(numbers[i].find)));
         bool differs = exact_compare(a, p, truth, 0).why != NULL;
         if (!differs)
             printf("\n    %s computes the same as %s", numbers[i].replace, numbers[i].find);
@@ -73,8 +74,8 @@ static void test_numbers(void)
 /* windows and soft caps where sequences are split: their places and the caps of every part are those of one rank */
 static void test_split(void)
 {
-    static const char *const layouts[] = {"ring=2 microbatch=1", "all_gather=2 microbatch=1", "all_to_all=2 microbatch=1",
-                                          "tp=2 sp=1 ring=2 microbatch=1"};
+    static const char *const layouts[] = {"ring=2 microbatch=1", "all_gather=2 microbatch=1",
+                                          "all_to_all=2 microbatch=1", "tp=2 sp=1 ring=2 microbatch=1"};
     struct arena *a = arena_new();
     const char *why = "";
     struct plan *one = alone(a, base);

@@ -23,7 +23,8 @@ static void check_beside(void (*print)(const struct verdict *, const struct orig
     free(text);
 }
 
-static void check(void (*print)(const struct verdict *, const struct origin *, FILE *), const struct verdict *v, const char *want)
+static void check(void (*print)(const struct verdict *, const struct origin *, FILE *),
+                  const struct verdict *v, const char *want)
 {
     check_beside(print, v, NULL, want);
 }
@@ -65,7 +66,11 @@ static void test_violations(void)
 static void test_origin(void)
 {
     struct difference x[] = {
-        {.file = "plan.json", .key = "search.gap", .role = NONE, .instruction = NONE, .message = "search.gap is 1, wanted 0"},
+        {.file = "plan.json",
+         .key = "search.gap",
+         .role = NONE,
+         .instruction = NONE,
+         .message = "search.gap is 1, wanted 0"},
         {.role = 1, .instruction = 3, .evaluation = true, .message = "another one"},
     };
     struct verdict v = {.checked_insns = 7, .checked_ranks = 8};
@@ -73,9 +78,11 @@ static void test_origin(void)
     check_beside(verdict_print, &v, &o,
                  "properties 1-8 hold: 7 instructions, 8 ranks\n"
                  "origin holds: model.llm, cluster.xml and the overrides give this plan, 9 files to the byte\n");
-    check_beside(verdict_json, &v, &o,
-                 "{\"schema\": 1, \"holds\": true, \"certificate\": false, \"instructions\": 7, \"ranks\": 8, \"violations\": [], "
-                 "\"origin\": {\"holds\": true, \"compiler\": \"1.2.3\", \"files\": 9, \"differences\": []}}\n");
+    check_beside(
+        verdict_json, &v, &o,
+        "{\"schema\": 1, \"holds\": true, \"certificate\": false, \"instructions\": 7, \"ranks\": 8, "
+        "\"violations\": [], "
+        "\"origin\": {\"holds\": true, \"compiler\": \"1.2.3\", \"files\": 9, \"differences\": []}}\n");
     o.differences = x;
     o.ndifferences = 2;
     check_beside(verdict_print, &v, &o,
@@ -83,11 +90,14 @@ static void test_origin(void)
                  "origin, plan.json: search.gap is 1, wanted 0\norigin: another one\n"
                  "origin: if nobody changed a file, another build of llmc made this folder: make the plan again\n");
     check_beside(verdict_json, &v, &o,
-                 "{\"schema\": 1, \"holds\": false, \"certificate\": false, \"instructions\": 7, \"ranks\": 8, \"violations\": [], "
+                 "{\"schema\": 1, \"holds\": false, \"certificate\": false, \"instructions\": 7, \"ranks\": "
+                 "8, \"violations\": [], "
                  "\"origin\": {\"holds\": false, \"compiler\": \"1.2.3\", \"files\": 9, \"differences\": [\n"
-                 " {\"file\": \"plan.json\", \"key\": \"search.gap\", \"role\": null, \"evaluation\": false, \"instruction\": null, "
+                 " {\"file\": \"plan.json\", \"key\": \"search.gap\", \"role\": null, \"evaluation\": false, "
+                 "\"instruction\": null, "
                  "\"message\": \"search.gap is 1, wanted 0\"},\n"
-                 " {\"file\": null, \"key\": null, \"role\": 1, \"evaluation\": true, \"instruction\": 3, \"message\": \"another one\"}]}}\n");
+                 " {\"file\": null, \"key\": null, \"role\": 1, \"evaluation\": true, \"instruction\": 3, "
+                 "\"message\": \"another one\"}]}}\n");
 }
 
 void suite_verdict(void)

@@ -86,7 +86,8 @@ static void test_pairs_asked(void)
     arena_free(f.a);
 }
 
-/* context parallelism of short sequences, seldom worth trying: where nothing else makes up the GPUs; three ranks: where named */
+/* Context parallelism of short sequences is seldom worth trying: it is tried where nothing else makes up the
+ * GPUs, and three ranks of it where they are named. */
 static void test_last_resort(void)
 {
     static const char *const sets[][5] = {{"tp=1", "pp=2", "dp=1", "gpus=4", "sequence=256"},
@@ -170,8 +171,8 @@ static void test_files(void)
 /* cells that a schedule of their own is tried for once: what its actions and their times follow from */
 static void test_alike(void)
 {
-    const struct decision d = {.tp = 2, .cp = 2, .dp = 2, .pp = 2, .vpp = 2, .ep = 2, .etp = 2, .microbatch = 2, .sp = true,
-                               .schedule = SCHED_ZB_V, .zero = 1, .shard = 2};
+    const struct decision d = {.tp = 2, .cp = 2, .dp = 2, .pp = 2, .vpp = 2, .ep = 2, .etp = 2, .microbatch = 2,
+                               .sp = true, .schedule = SCHED_ZB_V, .zero = 1, .shard = 2};
     struct decision x = d;
     x.zero = 2;
     x.shard = 4;

@@ -133,7 +133,8 @@ static bool drop(struct text *t, size_t at)
     return true;
 }
 
-/* Two neighbours of a queue change places, but for the numbers in front of them: those grow.  Waits stay with places. */
+/* Two neighbours of a queue change places, but for the numbers in front of them: those grow.  Waits stay with
+ * places. */
 static bool swap(struct text *t, size_t at)
 {
     const char *queue, *other = NULL;
@@ -184,8 +185,8 @@ static bool names(const char *which, const struct program *p)
     return (which[0] == 'e') == p->evaluation && (!which[1] || strtoul(which + 1, NULL, 10) == p->role);
 }
 
-static struct program *alter_program(struct arena *a, const struct program *p, const struct alteration *x, size_t *changed,
-                                     const char **why)
+static struct program *alter_program(struct arena *a, const struct program *p, const struct alteration *x,
+                                     size_t *changed, const char **why)
 {
     struct text t = split(a, p);
     struct program *q = NULL;
@@ -207,7 +208,8 @@ static struct program *alter_program(struct arena *a, const struct program *p, c
     return q;
 }
 
-struct plan *alter_plan(struct arena *a, const struct plan *p, const struct alteration x[MOST_ALTERATIONS], const char **why)
+struct plan *alter_plan(struct arena *a, const struct plan *p, const struct alteration x[MOST_ALTERATIONS],
+                        const char **why)
 {
     size_t changed[MOST_ALTERATIONS] = {0};
     struct plan *q = ARENA_NEW(a, struct plan);

@@ -6,7 +6,15 @@
 #include "compiler/llmc.h"
 
 /* who is asked: all of the verifier, or one property where another would speak first */
-enum by { BY_VERIFY, BY_UNFOLDING /* prove_full(), matching */, BY_RUNNING /* prove_full(), order */, BY_MEMORY, BY_SKEW, BY_VALUES /* property 7 */, BY_REFERENCE /* reference_new() */ };
+enum by {
+    BY_VERIFY,
+    BY_UNFOLDING, /* prove_full(), matching */
+    BY_RUNNING,   /* prove_full(), order */
+    BY_MEMORY,
+    BY_SKEW,
+    BY_VALUES,   /* property 7 */
+    BY_REFERENCE /* reference_new() */
+};
 struct by_hand {
     const char *base; /* of refusals_bases.def; NULL ends the list */
     void (*change)(struct arena *a, struct plan *p);

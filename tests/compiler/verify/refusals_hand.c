@@ -128,10 +128,12 @@ static void four_nodes(struct arena *a, struct plan *p)
     static const char text[] =
         "<?xml version=\"1.0\"?>\n<cluster version=\"1\" name=\"hosts\">\n"
         "  <node-type id=\"host\" gpus=\"2\" host-bandwidth=\"2GB/s\">\n"
-        "    <gpu model=\"cpu\" memory=\"2GiB\" memory-bandwidth=\"5GB/s\"><peak dtype=\"fp32\" rate=\"20GFLOP/s\"/></gpu>\n"
+        "    <gpu model=\"cpu\" memory=\"2GiB\" memory-bandwidth=\"5GB/s\"><peak dtype=\"fp32\" "
+        "rate=\"20GFLOP/s\"/></gpu>\n"
         "    <scale-up kind=\"none\"/><nic count=\"1\" bandwidth=\"10Gb/s\"/>\n  </node-type>\n"
         "  <nodes type=\"host\" count=\"4\"/>\n"
-        "  <fabric medium=\"ethernet\"><tier name=\"rack\" span=\"2\"/><tier name=\"core\" span=\"all\"/></fabric>\n</cluster>\n";
+        "  <fabric medium=\"ethernet\"><tier name=\"rack\" span=\"2\"/><tier name=\"core\" "
+        "span=\"all\"/></fabric>\n</cluster>\n";
     struct source *s = ARENA_NEW(a, struct source);
     *s = (struct source){"hosts.xml", text, strlen(text), false};
     p->topo = topo_parse(a, diag_new(a), s, NULL);

@@ -64,12 +64,13 @@ static void test_digits(void)
 {
     struct arena *a = arena_new();
     const char *why = "";
-    struct job *job = text_job(a, "llmc 1\nmodel tiny {\n    vocab 32\n    width 16\n    norm rmsnorm\n    embed tokens\n"
-                                  "    repeat 2 {\n        layer {\n            attn gqa(heads=4, kv=4, rope=10_000, qk_norm=head)\n"
-                                  "            moe swiglu(16) {\n                experts 4\n                active 2\n"
-                                  "                router softmax\n            }\n        }\n    }\n    head untied\n}\n"
-                                  "train {\n    sequence 16\n    batch 8 sequences\n    precision fp32\n"
-                                  "    optimizer adamw(lr=1e-3)\n}\n");
+    struct job *job = text_job(
+        a, "llmc 1\nmodel tiny {\n    vocab 32\n    width 16\n    norm rmsnorm\n    embed tokens\n"
+           "    repeat 2 {\n        layer {\n            attn gqa(heads=4, kv=4, rope=10_000, qk_norm=head)\n"
+           "            moe swiglu(16) {\n                experts 4\n                active 2\n"
+           "                router softmax\n            }\n        }\n    }\n    head untied\n}\n"
+           "train {\n    sequence 16\n    batch 8 sequences\n    precision fp32\n"
+           "    optimizer adamw(lr=1e-3)\n}\n");
     struct topo *topo = random_host(a, 8);
     struct decision d = text_decision(a, job, topo, "tp=4 sp=1 dp=2 ep=2 zero=1 microbatch=1");
     struct plan *p = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why);

@@ -1,5 +1,5 @@
-/* The parts of one rectangle of bytes that lie in another, against a walk over all bytes: drawn rectangles of equal and of
- * different pitch.  What is refused is counted: equal pitches never are. */
+/* The parts of one rectangle of bytes that lie in another, against a walk over all bytes: drawn rectangles of
+ * equal and of different pitch.  What is refused is counted: equal pitches never are. */
 
 #include "compiler/verify/cut.h"
 

@@ -54,14 +54,16 @@ static void test_strides(void)
     arena_free(a);
 }
 
-/* what is equally long is one comb, wherever it begins and in either order; what continues an interval is one interval */
+/* what is equally long is one comb, wherever it begins and in either order; what continues an interval is one
+ * interval */
 static void test_joins(void)
 {
     struct arena *a = arena_new();
     struct block at3 = comb(3, 2, 1, 1), at9 = comb(9, 2, 1, 1), at15 = comb(15, 2, 1, 1), at5 = comb(5, 4, 1, 1);
     struct blocks x = {1, &at3}, y = {1, &at9}, z = {1, &at15}, w = {1, &at5}, two, three, line;
     CU_ASSERT(blocks_union(a, &x, &y, &two) && two.n == 1 && two.at[0].count == 2 && two.at[0].stride == 6);
-    CU_ASSERT(blocks_union(a, &z, &two, &three) && three.n == 1 && three.at[0].count == 3 && three.at[0].extent.lo == 3);
+    CU_ASSERT(blocks_union(a, &z, &two, &three) && three.n == 1 && three.at[0].count == 3 &&
+              three.at[0].extent.lo == 3);
     CU_ASSERT(blocks_union(a, &w, &x, &line) && line.n == 1 && line.at[0].count == 1);
     CU_ASSERT(line.at[0].extent.lo == 3 && line.at[0].extent.len == 6);
     /* beside what fits neither they still are one */

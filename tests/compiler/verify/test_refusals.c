@@ -1,9 +1,9 @@
 /* For every rule of the verifier a plan that it refuses, with the rule's own message first.
  *
- * refusals_bases.def has plans that are right; a case of refusals.def changes the text of one's programs, so that what a
- * rule forbids is there and as little else as possible.  A case fails when its rule does not fire, and the last test when a
- * rule has no case: it reads the messages' format strings out of the verifier's source.  Where a rule is a second line
- * behind another, the table says so. */
+ * refusals_bases.def has plans that are right; a case of refusals.def changes the text of one's programs, so
+ * that what a rule forbids is there and as little else as possible.  A case fails when its rule does not
+ * fire, and the last test when a rule has no case: it reads the messages' format strings out of the
+ * verifier's source.  Where a rule is a second line behind another, the table says so. */
 
 #include "compiler/support/strbuf.h"
 #include "compiler/support/vec.h"
@@ -110,7 +110,8 @@ static const char *said(struct arena *a, const struct plan *p, enum by by)
     return v->nviolations ? v->violations[0].message : NULL;
 }
 
-static void expect(struct plans *s, const struct plan *p, enum by by, const char *message, const char *name, const char *what)
+static void expect(struct plans *s, const struct plan *p, enum by by, const char *message, const char *name,
+                   const char *what)
 {
     struct arena *a = arena_new();
     const char *first = said(a, p, by);
@@ -220,8 +221,8 @@ static void need_case(struct plans *s, const char *file, const char *format)
 /* literals of a call that reports, and reasons that functions return to one that does */
 static void read_source(struct plans *s, const char *file, const char *text)
 {
-    static const char *const calls[] = {"conserve_fail(", "conserve_fail_inputs(", "fail_start(", "prove_report(", "return arena_printf(",
-                                        "return \""};
+    static const char *const calls[] = {"conserve_fail(", "conserve_fail_inputs(", "fail_start(",
+                                        "prove_report(",  "return arena_printf(",  "return \""};
     for (size_t k = 0; k < ARRAY_LEN(calls); k++)
         for (const char *at = strstr(text, calls[k]); at; at = strstr(at + 1, calls[k])) {
             const char *open = at + strlen(calls[k]) - 1;

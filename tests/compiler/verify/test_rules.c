@@ -146,13 +146,15 @@ static const struct rule_case cases[] = {
 static const struct {
     enum op op; /* NOPS: of every one */
     const char *name;
-} wholes[] = {{NOPS, "head"},        {NOPS, "s"},         {NOPS, "e"},        {NOPS, "experts"},  {NOPS, "blocks"},   {NOPS, "u"},
-              {OP_RMSNORM, "h"},     {OP_RMSNORM_I, "h"}, {OP_RMSNORM_W, "h"}, {OP_LAYERNORM, "h"}, {OP_LAYERNORM_I, "h"},
-              {OP_LAYERNORM_W, "h"}, {OP_CONCAT, "h"},    {OP_CONCAT, "w"},   {OP_CONCAT_I, "h"}, {OP_CONCAT_I, "w"},
-              {OP_MLA_KEYS, "r"},    {OP_MLA_KEYS_I, "r"}, {OP_ROUTE, "k"},   {OP_ROUTE_I, "k"},  {OP_LOAD, "k"},
-              {OP_DISPATCH, "k"},    {OP_DISPATCH, "t"},  {OP_DISPATCH, "m"}, {OP_COMBINE, "k"},  {OP_COMBINE, "m"},
-              {OP_COMBINE_W, "k"},   {OP_COMBINE_W, "m"}, {OP_GROUPED_NN, "m"}, {OP_GROUPED_TN, "m"},
-              {OP_ATTENTION_PART, "u"}, {OP_ATTENTION_PART, "w"}, {OP_ATTENTION_PART_I, "w"}};
+} wholes[] = {
+    {NOPS, "head"}, {NOPS, "s"}, {NOPS, "e"}, {NOPS, "experts"}, {NOPS, "blocks"}, {NOPS, "u"},
+    {OP_RMSNORM, "h"}, {OP_RMSNORM_I, "h"}, {OP_RMSNORM_W, "h"}, {OP_LAYERNORM, "h"}, {OP_LAYERNORM_I, "h"},
+    {OP_LAYERNORM_W, "h"}, {OP_CONCAT, "h"}, {OP_CONCAT, "w"}, {OP_CONCAT_I, "h"}, {OP_CONCAT_I, "w"},
+    {OP_MLA_KEYS, "r"}, {OP_MLA_KEYS_I, "r"}, {OP_ROUTE, "k"}, {OP_ROUTE_I, "k"}, {OP_LOAD, "k"},
+    {OP_DISPATCH, "k"}, {OP_DISPATCH, "t"}, {OP_DISPATCH, "m"}, {OP_COMBINE, "k"}, {OP_COMBINE, "m"},
+    {OP_COMBINE_W, "k"}, {OP_COMBINE_W, "m"}, {OP_GROUPED_NN, "m"}, {OP_GROUPED_TN, "m"},
+    {OP_ATTENTION_PART, "u"}, {OP_ATTENTION_PART, "w"}, {OP_ATTENTION_PART_I, "w"},
+};
 
 #define ROOM 512
 struct operands {
@@ -265,8 +267,10 @@ static double part_place(const struct rule_case *c, const char *name)
     return !strcmp(name + keys, "first") ? sequence / 2 : !strcmp(name + keys, "shift") ? -sequence : 0;
 }
 
-/* the operands' part 0 or 1, or with -1 all, run; outputs copied into `out`; operand `onto` >= 0 takes the place of `at` */
-static void run_part_onto(const struct rule_case *c, const struct operands *x, int part, struct operands *out, int onto, int at)
+/* the operands' part 0 or 1, or with -1 all, run; outputs copied into `out`; operand `onto` >= 0 takes the
+ * place of `at` */
+static void run_part_onto(const struct rule_case *c, const struct operands *x, int part, struct operands *out,
+                          int onto, int at)
 {
     const struct isa_info *info = isa_info(c->op);
     struct kernel_args k = {0};
@@ -367,9 +371,10 @@ static void test_split(void)
 /* ---- in place ---- */
 
 /* Kernels that finish with an element before they write it: their output may lie where an input of its shape does. */
-static const enum op in_place[] = {OP_ADD,    OP_COPY,     OP_ROPE,     OP_XENT_I, OP_GELU,    OP_GELU_I,    OP_RELU,     OP_RELU_I,
-                                   OP_SWIGLU, OP_SWIGLU_I, OP_GEGLU,    OP_GEGLU_I, OP_POSITION, OP_SCALE,   OP_SOFTCAP,  OP_SOFTCAP_I,
-                                   OP_HEADNORM, OP_HEADNORM_I};
+static const enum op in_place[] = {OP_ADD,       OP_COPY,     OP_ROPE,      OP_XENT_I, OP_GELU,
+                                   OP_GELU_I,    OP_RELU,     OP_RELU_I,    OP_SWIGLU, OP_SWIGLU_I,
+                                   OP_GEGLU,     OP_GEGLU_I,  OP_POSITION,  OP_SCALE,  OP_SOFTCAP,
+                                   OP_SOFTCAP_I, OP_HEADNORM, OP_HEADNORM_I};
 
 /* does property 4 accept the instruction with operand y where x is? */
 static bool accepted(const struct rule_case *c, const struct operands *shape, size_t y, size_t x)
@@ -383,9 +388,13 @@ static bool accepted(const struct rule_case *c, const struct operands *shape, si
                            .offset = 8 * ROOM * k, .bucket = NONE, .shard_slot = NONE};
         uint32_t buffer = program_buffer(p, &b);
         p->operands[p->insns[i].operand + k] =
-            (struct operand){.buffer = k == y ? (uint32_t)x : buffer, .dtype = (uint8_t)dtype_of(info->operand[k].dtype),
-                             .mark = info->operand[k].mark == MARK_READ ? MARK_READ : MARK_WRITE, .slot = UINT16_MAX,
-                             .rows = shape->rows[k], .cols = shape->cols[k], .ld = shape->cols[k]};
+            (struct operand){.buffer = k == y ? (uint32_t)x : buffer,
+                             .dtype = (uint8_t)dtype_of(info->operand[k].dtype),
+                             .mark = info->operand[k].mark == MARK_READ ? MARK_READ : MARK_WRITE,
+                             .slot = UINT16_MAX,
+                             .rows = shape->rows[k],
+                             .cols = shape->cols[k],
+                             .ld = shape->cols[k]};
     }
     const uint32_t size[NAXES] = {1, 1, 1, 1};
     const enum axis order[NAXES] = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP};
@@ -414,8 +423,9 @@ static void test_in_place(void)
         for (size_t y = 0; y < info->noperands; y++)
             for (size_t r = 0; r < info->noperands; r++) {
                 enum dtype d = dtype_of(info->operand[y].dtype);
-                if (info->operand[y].mark == MARK_READ || info->operand[r].mark != MARK_READ || absent(c, &info->operand[y]) ||
-                    absent(c, &info->operand[r]) || dtype_of(info->operand[r].dtype) != d || x->rows[r] != x->rows[y] ||
+                if (info->operand[y].mark == MARK_READ || info->operand[r].mark != MARK_READ ||
+                    absent(c, &info->operand[y]) || absent(c, &info->operand[r]) ||
+                    dtype_of(info->operand[r].dtype) != d || x->rows[r] != x->rows[y] ||
                     x->cols[r] != x->cols[y])
                     continue;
                 bool fine = accepted(c, x, y, r);
