@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
-"""Predictions against published runs: what was used, what was left out and why, errors with and without what is known of a run
-beyond its printed configuration, ranking within sweeps, verdicts on memory, and what the profiles' parameters rest on.
+"""Predictions against published runs: what was used, what was left out and why, errors with and without what is
+known of a run beyond its printed configuration, ranking within sweeps, verdicts on memory, and what the profiles'
+parameters rest on.
 
 usage: accuracy.py [--build DIR] [--measured DIR] [--work DIR] [--rows SOURCE] [--json FILE] [--readme FILE] [--no-parameters]
 
-Scored are rows whose source prints a speed (or figures and the formula that lead to it), of the newest release of their
-configuration.  Ranking takes every row with a speed.  Rows off by more than a quarter are listed: those with a cause that can
-be checked (measured/quirks.json) and the others, which count against a goal.  --readme: only whether that file has every line of
-figures and counts.  Exit status 1 if a goal, or a line, is missed.
+Scored are rows whose source prints a speed (or figures and the formula that lead to it), of the newest release of
+their configuration.  Ranking takes every row with a speed.  Rows off by more than a quarter are listed: those with
+a cause that can be checked (measured/quirks.json) and the others, which count against a goal.  --readme: only
+whether that file has every line of figures and counts.  Exit status 1 if a goal, or a line, is missed.
 """
 import collections, copy, json, math, statistics, sys
 import inputs, memory, parameters, rows
 from rows import Predictor, SINGLE, quantile
 
-LEVELS = (("printed", "from the configuration that the source prints"), ("stack", "with what its software stack is known to do"),
+LEVELS = (("printed", "from the configuration that the source prints"),
+          ("stack", "with what its software stack is known to do"),
           ("cited", "with what else is published of the run"))
 
 
@@ -194,8 +196,8 @@ def listing(runs):
             continue
         q, t = r.predicted, r.predicted["step"]
         share = " ".join("%s %2.0f" % (k, 100 * q[k] / t) for k in ("compute", "tp", "pp", "dp", "bubble", "optimizer"))
-        print("%s %-64s %8.3f s, measured %8.3f s %+5.0f %%  %s | %s" % (" " if r.not_scored() is None else "-", r.id[-64:], t, r.step_s,
-              100 * (math.exp(r.error()) - 1), share, r.layout))
+        print("%s %-64s %8.3f s, measured %8.3f s %+5.0f %%  %s | %s" % (
+            " " if r.not_scored() is None else "-", r.id[-64:], t, r.step_s, 100 * (math.exp(r.error()) - 1), share, r.layout))
 
 
 def arguments():

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Are the tables of tests/bench/measured sound?  Keys lead somewhere, ids are there once, every stack, fact and quirk says what it
-rests on and names its rows one by one, and no row's or source's name stands in the converter; then, with --llmc, a run of every
-stack is given to the compiler.
+"""Are the tables of tests/bench/measured sound?  Keys lead somewhere, ids are there once, every stack, fact and
+quirk says what it rests on and names its rows one by one, and no row's or source's name stands in the converter;
+then, with --llmc, a run of every stack is given to the compiler.
 
 usage: check.py [--llmc PROGRAM] [--work DIR]
 """
@@ -47,7 +47,8 @@ def beyond_the_row(ids):
             wrong += ["%s: lacks %s" % (where, k) for k in sorted(needed - set(entry))]
             wrong += ["%s: has %s" % (where, k) for k in sorted(set(entry) - needed - may)]
             wrong += ["%s: no source" % where] if not re.search(r"arXiv:|github\.com/|\.tsv", entry.get("source", "")) else []
-            wrong += ["%s: no such run: %s" % (where, i) for i in list(entry.get("rows", [])) + entry.get("against", []) if i not in ids]
+            named = list(entry.get("rows", [])) + entry.get("against", [])
+            wrong += ["%s: no such run: %s" % (where, i) for i in named if i not in ids]
             wrong += ["%s: no row" % where] if not entry.get("rows") and entry.get("all_of") not in sources else []
             wrong += known(entry.get("words", ""), where)
     return wrong

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Makes the tables of tests/bench/measured from the large collection they were taken from: JSON lines, one published run each.
+"""Makes the tables of tests/bench/measured from the large collection they were taken from: JSON lines, one
+published run each.
 
 usage: compact.py FOLDER [OUT]        FOLDER holds runs.jsonl, a100_single_node.jsonl and microbench.jsonl
 
-Only facts go over: what ran, on what, how, and how long it took.  Words of the sources are put into words of the tables (and of
-the model language), figures keep six digits.  sources.tsv, stacks.json, facts.json and quirks.json are written by hand and not
-touched.
+Only facts go over: what ran, on what, how, and how long it took.  Words of the sources are put into words of the
+tables (and of the model language), figures keep six digits.  sources.tsv, stacks.json, facts.json and quirks.json
+are written by hand and not touched.
 """
 import json, os, re, sys
 
@@ -220,7 +221,8 @@ def single(folder, out):
     with open(os.path.join(folder, "a100_single_node.jsonl")) as f:
         for row in map(json.loads, f):
             m, c = row["model"], row["config"]
-            assert (m["heads"], m["vocab"], m["seq"], c["cp"], row["dtype"], c["recompute"]) == (16, 50257, 1024, 1, "fp16", "full")
+            common = (m["heads"], m["vocab"], m["seq"], c["cp"], row["dtype"], c["recompute"])
+            assert common == (16, 50257, 1024, 1, "fp16", "full")
             lines.append("\t".join(map(short, (row["id"].split("/")[1], row["hardware"]["n_gpus"], m["layers"], m["hidden"], c["tp"],
                                                c["pp"], c["mbs"], c["gbs"], row["measured"]["step_time_s"]))))
     write(os.path.join(out, "single_node.tsv"), (

@@ -3,11 +3,12 @@
 
 usage: fit.py [--build DIR] [--measured DIR] [--work DIR] [--profile NAME]... [--out DIR] [--leave-out] [--rounds N]
 
-Each profile is a handful of physical parameters (compiler/profile/profile.def).  They minimise a robust loss of the log of
-predicted over measured step time, every source weighing as the root of its number of rows, plus a penalty for leaving the prior
-(the parameter's own default here, in units of its spread), by Levenberg-Marquardt with finite differences.  With --leave-out the
-fit is repeated without each source, and its rows are predicted by the rest.  --out writes NAME.profile; without it nothing
-changes.  Run.fitted() in rows.py says which rows a fit looks at.  Needs numpy.
+Each profile is a handful of physical parameters (compiler/profile/profile.def).  They minimise a robust loss of
+the log of predicted over measured step time, every source weighing as the root of its number of rows, plus a
+penalty for leaving the prior (the parameter's own default here, in units of its spread), by Levenberg-Marquardt
+with finite differences.  With --leave-out the fit is repeated without each source, and its rows are predicted by
+the rest.  --out writes NAME.profile; without it nothing changes.  Run.fitted() in rows.py says which rows a fit
+looks at.  Needs numpy.
 """
 import collections, math, os, sys
 import numpy

@@ -1,12 +1,12 @@
 """A published run as inputs of the compiler: model.llm and cluster.xml.
 
-What a row says of its run is a set of words (`tp=8 recompute=full order ...`).  Three levels build on each other: what the
-source prints; the words of the software stack that ran (stacks.json); what other places say of this very run (facts.json).
-Everything that no word speaks of is left to the compiler's search.  A run that the language cannot express, or whose source
-leaves out what it takes to say it, raises LeftOut with the reason.
+What a row says of its run is a set of words (`tp=8 recompute=full order ...`).  Three levels build on each other:
+what the source prints; the words of the software stack that ran (stacks.json); what other places say of this very
+run (facts.json).  Everything that no word speaks of is left to the compiler's search.  A run that the language
+cannot express, or whose source leaves out what it takes to say it, raises LeftOut with the reason.
 
-Assumed where no source says anything: a vocabulary of 51,200 for GPT; rotary theta 500,000; tied heads in models with GELU,
-untied ones in others; ZeRO 3 under FSDP, else 1; 200 Gb/s a GPU beside A100, 400 beside later ones.
+Assumed where no source says anything: a vocabulary of 51,200 for GPT; rotary theta 500,000; tied heads in models
+with GELU, untied ones in others; ZeRO 3 under FSDP, else 1; 200 Gb/s a GPU beside A100, 400 beside later ones.
 """
 import re
 
@@ -98,11 +98,13 @@ def layers_of(m, gpt):
     width = int(need(experts.get("width"), "width of the experts"))
     shared = int(experts.get("shared_width", 0)) // width
     biased = "biased" in experts
-    inside = ["experts %s" % need(experts.get("experts"), "number of experts"), "active  %s" % need(experts.get("active"), "experts per token")]
+    inside = ["experts %s" % need(experts.get("experts"), "number of experts"),
+              "active  %s" % need(experts.get("active"), "experts per token")]
     inside += ["shared  %d" % shared] if shared else []
     inside.append("router  " + experts.get("router", "softmax(linear_bias=yes)" if biased else "softmax").replace(",", ", "))
-    moe = layer("            moe  %s(%d%s) {\n%s            }" % (kind, width, ", bias=yes, limit=%s" % experts["limit"] if biased else "",
-                "".join("                %s\n" % line for line in inside)))
+    bias = ", bias=yes, limit=%s" % experts["limit"] if biased else ""
+    lines = "".join("                %s\n" % line for line in inside)
+    moe = layer("            moe  %s(%d%s) {\n%s            }" % (kind, width, bias, lines))
     first = int(experts.get("dense", 0))
     found = [(first, [layer(dense())])] if first else []
     if experts.get("every") == "2":
@@ -236,7 +238,8 @@ def write(run, level):
 
 
 def flops_per_token(run):
-    """model FLOPs per token, forward and backward: six per weight of a product, attention over the whole square of scores"""
+    """model FLOPs per token, forward and backward: six per weight of a product, attention over the whole square of
+    scores"""
     m, experts = run.model, words_of(run.model["experts"] or "")
     width, layers, heads = int(m["width"]), int(m["layers"]), int(m["heads"])
     head = int(m["head"] or width // heads)

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Predicted against measured memory of published runs: per source the error, what was left out, and verdicts that are wrong.
+"""Predicted against measured memory of published runs: per source the error, what was left out, and verdicts that
+are wrong.
 
 usage: memory.py BUILD MEASURED [--all] [--worst N] [profile.name=value ...]
 
-Sources measure different things (column `memory` of sources.tsv); each is compared with the lines of the estimate that it
-covers: what PyTorch's allocator has handed out (allocated), what it has taken from the device (reserved), or what nvidia-smi
-shows (all).
+Sources measure different things (column `memory` of sources.tsv); each is compared with the lines of the estimate
+that it covers: what PyTorch's allocator has handed out (allocated), what it has taken from the device (reserved),
+or what nvidia-smi shows (all).
 """
 import collections, re, sys, tempfile
 
@@ -38,7 +39,8 @@ def compared(runs):
 
 
 def distinct(pairs):
-    """each pair of measured and predicted bytes of a source once: schedules and batches that change neither are one fact"""
+    """each pair of measured and predicted bytes of a source once: schedules and batches that change neither are
+    one fact"""
     return list({(r.family, measured_bytes(r), round(predicted_bytes(r))): e for e, r in pairs}.values())
 
 

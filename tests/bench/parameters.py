@@ -1,8 +1,10 @@
-"""What the profiles' parameters rest on: which are fitted, set by hand or left at their default, and how many rows feel each.
+"""What the profiles' parameters rest on: which are fitted, set by hand or left at their default, and how many rows
+feel each.
 
-A row feels a parameter when its predicted step time moves by more than a thousandth where the parameter is changed by a tenth
-of its value (or of its range, where it is 0); of a switch, which has only 0 and 1, when it is turned over.  Fitted are those
-with a prior in priors.json; a file's other values were set by hand, and its comments say from what.
+A row feels a parameter when its predicted step time moves by more than a thousandth where the parameter is changed
+by a tenth of its value (or of its range, where it is 0); of a switch, which has only 0 and 1, when it is turned
+over.  Fitted are those with a prior in priors.json; a file's other values were set by hand, and its comments say
+from what.
 """
 import json, os, re
 import rows
@@ -59,12 +61,14 @@ def felt(p, profile, which, names, defined):
 
 
 def lines(runs):
-    """what README.md repeats: parameters fitted, set by hand, at their default; scored rows fitted, and these per parameter"""
+    """what README.md repeats: parameters fitted, set by hand, at their default; scored rows fitted, and these per
+    parameter"""
     found, defined = [], definitions()
     for profile, fitted in priors().items():
         hand = len(set(values(profile)) - set(fitted))
         n = sum(r.profile == profile and r.status == 0 and r.fitted() and r.family != rows.SINGLE for r in runs)
-        found.append("| %s | %d | %d | %d | %d | %.0f |" % (profile, len(fitted), hand, len(defined) - len(fitted) - hand, n, n / len(fitted)))
+        default = len(defined) - len(fitted) - hand
+        found.append("| %s | %d | %d | %d | %d | %.0f |" % (profile, len(fitted), hand, default, n, n / len(fitted)))
     return found
 
 
@@ -73,8 +77,8 @@ def report(o, runs):
     single = [r for r in runs if r.family == rows.SINGLE]
     p = rows.Predictor(o.build, [r for r in runs if not r.left_out and r.family != rows.SINGLE] + single[::SAMPLE], o.work)
     defined, warn = definitions(), []
-    print("\nparameters of the profiles: fitted rows whose time, rows with a measured memory whose memory, and of %d sampled runs on one "
-          "node those whose time moves with each" % len(single[::SAMPLE]))
+    print("\nparameters of the profiles: fitted rows whose time, rows with a measured memory whose memory, and of %d "
+          "sampled runs on one node those whose time moves with each" % len(single[::SAMPLE]))
     print("| profile | fitted | by hand | default | rows fitted | rows per fitted parameter |\n|---|---|---|---|---|---|")
     print("\n".join(lines(runs)))
     for profile, fitted in priors().items():

@@ -1,7 +1,7 @@
 """Measured training runs beside their predictions: what accuracy.py, memory.py, parameters.py and fit.py share.
 
-The runs are the tables of tests/bench/measured, or others that compact.py made.
-inputs.py turns a run into model.llm and cluster.xml; predictions come from build/tests/bench/accuracy, one process for all.
+The runs are the tables of tests/bench/measured, or others that compact.py made.  inputs.py turns a run into
+model.llm and cluster.xml; predictions come from build/tests/bench/accuracy, one process for all.
 """
 import argparse, json, math, os, re, subprocess, sys
 import inputs
@@ -109,8 +109,8 @@ class Run:
         return math.log(self.step_s / self.predicted["step"])
 
     def config(self):
-        """What two releases of one configuration have in common: the columns of their page besides the batch.  The names
-        of 8-bit formats changed in 2026: fp8-mx became mxfp8, and fp8-cs, which scales by tensor, fp8."""
+        """What two releases of one configuration have in common: the columns of their page besides the batch.  The
+        names of 8-bit formats changed in 2026: fp8-mx became mxfp8, and fp8-cs, which scales by tensor, fp8."""
         dtype = {"fp8-mx": "mxfp8", "fp8-cs": "fp8"}.get(self.dtype, self.dtype)
         layout = tuple(self.printed.degree(k) for k in ("tp", "cp", "pp", "vpp", "ep", "microbatch")) + ("fsdp" in self.printed,)
         return (self.family, self.model["name"], self.sequence, self.machine["said"], self.gpus, dtype) + layout
@@ -120,9 +120,9 @@ class Run:
         return (self.family, self.model["name"], self.machine["gpu"])
 
     def fitted(self):
-        """Does the fit look at it?  A profile is its stack's newest release: of a model on a GPU only rows of that.  What the
-        search has to fill in says little of parameters, other stacks nothing.  And BLOOM's source gives eight GPUs a node with
-        four NVLinks each, a mesh which no A100 board has: predicted, not fitted."""
+        """Does the fit look at it?  A profile is its stack's newest release: of a model on a GPU only rows of
+        that.  What the search has to fill in says little of parameters, other stacks nothing.  And BLOOM's source
+        gives eight GPUs a node with four NVLinks each, a mesh which no A100 board has: predicted, not fitted."""
         return (self.newest and self.complete() and not self.quirk() and not self.stack.get("nearest")
                 and not self.machine["scale_up"].startswith("mesh") and (self.not_scored() is None or self.family == SINGLE))
 

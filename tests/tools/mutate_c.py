@@ -19,8 +19,9 @@ TOKEN = re.compile(
     re.X | re.S,
 )
 PREPROCESSOR = re.compile(r"^[ \t]*\#(?:[^\n\\]|\\.|\\\n)*", re.M | re.S)
-KEYWORDS = set("""auto break case char const continue default do double else enum extern float for goto if inline int long
-    register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while bool""".split())
+KEYWORDS = set("""auto break case char const continue default do double else enum extern float for goto if inline int
+    long register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
+    bool""".split())
 CONTROL = {"if", "for", "while", "switch"}
 RELATION = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="}
 ARITHMETIC = {"+": "-", "-": "+", "*": "/", "/": "*", "%": "/", "&": "|", "|": "&", "<<": ">>", ">>": "<<", "+=": "-=",
@@ -230,7 +231,8 @@ def faults(source, fields, constants):
 
 
 def rules(source, words):
-    """(sentence, fault, start, end) of every refusal of a file, made never to happen; `words`: also sentences that a function returns for its caller to report."""
+    """(sentence, fault, start, end) of every refusal of a file, made never to happen; `words`: also sentences that
+    a function returns for its caller to report."""
     t, out = source.tokens, []
     starts = {}
     for first, last in source.statements:

@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
-"""Do the tests notice faults in the compiler and the runtime?  One fault at a time is put into a copy of the built tree.
+"""Do the tests notice faults in the compiler and the runtime?  One fault at a time is put into a copy of the built
+tree.
 
     source_mutants.py [--count 400] [--seed 1] [--from 0] [--jobs 1] [--whole]    drawn faults
     source_mutants.py --rules      every refusal of the verifier and the loader, made never to happen
 
-Folders of compiler/ and runtime/ have their share by lines of code; of a file first the kind of fault is drawn, then the
-place.  What does not compile, or compiles to the same object code, is drawn again.  A fault is tried on the suites that
-execute its line, by coverage of one run each; the likeliest to notice per second come first, and the first test that fails
-ends it.  A suite that takes far longer than usual has noticed.  A line that no suite executes needs no run.
+Folders of compiler/ and runtime/ have their share by lines of code; of a file first the kind of fault is drawn,
+then the place.  What does not compile, or compiles to the same object code, is drawn again.  A fault is tried on
+the suites that execute its line, by coverage of one run each; the likeliest to notice per second come first, and
+the first test that fails ends it.  A suite that takes far longer than usual has noticed.  A line that no suite
+executes needs no run.
 
-Everything is in build/source-mutants: the coverage, kept as long as no source file changes, and a line per fault in a file
-by which a run that was cut off goes on.  The last line counts; survivors are listed before it.  Suites run with
-LLMC_QUICK=1; --whole adds those of WHOLE without, as NAME+.  Not tried: suite `tree`, which reads the source; headers,
-tables outside of functions; the plugins of tests/fake, which have objects of their own.
+Everything is in build/source-mutants: the coverage, kept as long as no source file changes, and a line per fault
+in a file by which a run that was cut off goes on.  The last line counts; survivors are listed before it.  Suites
+run with LLMC_QUICK=1; --whole adds those of WHOLE without, as NAME+.  Not tried: suite `tree`, which reads the
+source; headers, tables outside of functions; the plugins of tests/fake, which have objects of their own.
 """
 
 import argparse
@@ -142,7 +144,8 @@ class Tree:
 
     def run(self, suite, limit):
         """The first test that fails, 'hang', 'crash', or None.  Nothing of it is alive afterwards."""
-        env = dict(os.environ, LLMC_BUILD="build", LLMC_QUICK="" if suite[-1] == "+" else "1", TMPDIR=str(self.tmp), LLMC_CC="false")
+        quick = "" if suite[-1] == "+" else "1"
+        env = dict(os.environ, LLMC_BUILD="build", LLMC_QUICK=quick, TMPDIR=str(self.tmp), LLMC_CC="false")
         env.pop("MAKEFLAGS", None)
         limits = lambda: (resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY)),
                           resource.setrlimit(resource.RLIMIT_CORE, (0, 0)),
@@ -315,7 +318,8 @@ class Trial:
             return sorted(suites, key=worth, reverse=True)
 
     def verdict(self, tree, source, text, suites, fault, most=1e9):
-        """'suite: test' that noticed, '' if none did, 'not executed', 'undecided after N s', or None where there is nothing to try."""
+        """'suite: test' that noticed, '' if none did, 'not executed', 'undecided after N s', or None where there
+        is nothing to try."""
         try:
             if not tree.put(source, text, fault):
                 return None
@@ -458,7 +462,8 @@ class Draw:
         return f, text, *self.cache[i]
 
     def candidates(self, seed, number):
-        """Faults of one file, to be tried in turn; the golden ratio spreads consecutive numbers over all lines of code."""
+        """Faults of one file, to be tried in turn; the golden ratio spreads consecutive numbers over all lines of
+        code."""
         chance = random.Random(f"{seed}/{number}")
         at = (random.Random(f"{seed}").random() + number * 0.6180339887498949) % 1 * self.ends[-1]
         while True:
