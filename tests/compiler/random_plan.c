@@ -233,3 +233,14 @@ struct plan *random_plan(struct arena *a, uint64_t seed, uint32_t max_ranks)
     CU_ASSERT_PTR_NOT_NULL_FATAL(p);
     return p;
 }
+
+struct plan *text_plan(struct arena *a, const char *model, const char *decision)
+{
+    const char *why = "";
+    struct job *job = text_job(a, model);
+    struct topo *topo = random_host(a, 8);
+    struct decision d = text_decision(a, job, topo, decision);
+    struct plan *p = compile_apart(a, job, topo, &d, &(struct compile_options){0}, &why);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    return p;
+}

@@ -28,5 +28,7 @@ extern const char tiny_llama[], tiny_gpt2[];
 /* a decision by hand: "tp=2 sp=1 pp=2 vpp=2 dp=2 zero=1 microbatch=1 full=1 schedule=zb_v"; cp by kind: "ring=2",
  * "all_gather=2", "all_to_all=2" */
 struct decision text_decision(struct arena *a, const struct job *job, const struct topo *topo, const char *text);
+/* both on a host of eight, by compile_apart(); never NULL */
+struct plan *text_plan(struct arena *a, const char *model, const char *decision);
 
 #endif

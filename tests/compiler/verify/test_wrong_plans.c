@@ -101,17 +101,6 @@ static const char *edited(struct arena *a, const struct edit *e)
     return arena_printf(a, "%.*s%s%s", (int)(at - text), text, e->to, at + strlen(e->from));
 }
 
-static struct plan *make_plan(struct arena *a, const char *text, const char *decision)
-{
-    const char *why = "";
-    struct job *job = text_job(a, text);
-    struct topo *topo = random_host(a, 8);
-    struct decision d = text_decision(a, job, topo, decision);
-    struct plan *p = compile_apart(a, job, topo, &d, &(struct compile_options){0}, &why);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
-    return p;
-}
-
 static void test_other_job(void)
 {
     static const char *const decisions[] = {"tp=2 sp=1 pp=2 dp=2 zero=1 microbatch=2",
@@ -119,7 +108,7 @@ static void test_other_job(void)
     for (size_t k = 0; k < ARRAY_LEN(decisions); k++)
         for (size_t i = 0; i < ARRAY_LEN(edits); i++) {
             struct arena *a = arena_new();
-            struct plan *p = make_plan(a, edits[i].gpt2 ? gpt2_job : llama_job, decisions[k]);
+            struct plan *p = text_plan(a, edits[i].gpt2 ? gpt2_job : llama_job, decisions[k]);
             CU_ASSERT_EQUAL(verify_plan(a, p, false)->nviolations, 0);
             p->job = text_job(a, edited(a, &edits[i]));
             const struct verdict *v = verify_plan(a, p, false);
@@ -345,7 +334,7 @@ static void test_edited(void)
     for (size_t i = 0; i < ARRAY_LEN(wrongs); i++) {
         const struct wrong *w = &wrongs[i];
         struct arena *a = arena_new();
-        struct plan *p = make_plan(a, w->gpt2 ? gpt2_job : llama_job, w->decision);
+        struct plan *p = text_plan(a, w->gpt2 ? gpt2_job : llama_job, w->decision);
         CU_ASSERT_EQUAL(verify_plan(a, p, false)->nviolations, 0);
         edit_program(a, p, w);
         const struct verdict *v = verify_plan(a, p, false);
@@ -364,7 +353,7 @@ static void test_more_samples(void)
 {
     struct arena *a = arena_new();
     struct job *job = text_job(a, llama_job);
-    struct plan *p = make_plan(a, edited(a, &(struct edit){false, "batch 16", "batch 32"}),
+    struct plan *p = text_plan(a, edited(a, &(struct edit){false, "batch 16", "batch 32"}),
                                "tp=1 pp=1 dp=2 zero=1 microbatch=2");
     p->job = job;
     for (int evaluation = 0; evaluation < 2; evaluation++) {
