@@ -74,8 +74,8 @@ const char *file_read(const char *path, FILE **in)
     return why;
 }
 
-/* Has a FIFO, opened without waiting, a writer, or had it one since?  What came already stays in the stream.
- */
+/* Does somebody write into a FIFO that was opened without waiting, or has somebody since?  What has come already
+ * stays in the stream. */
 static bool is_written(FILE *in)
 {
     struct pollfd p = {.fd = fileno(in), .events = POLLIN};
@@ -140,7 +140,7 @@ const char *file_read_stream(const char *path, FILE **in)
 
 /* ---- writing ---- */
 
-/* a name of a descriptor that is open already */
+/* does the path name a descriptor that is open already? */
 static bool is_descriptor(const char *path)
 {
     return !strncmp(path, "/proc/", 6) || !strncmp(path, "/dev/fd/", 8);
@@ -160,7 +160,7 @@ static const char *follow(const char *path, char target[FILE_PATH], bool *descri
             target[n - 1] = 0;
         ssize_t n = readlink(target, link, sizeof link - 1);
         if (n < 0)
-            return NULL; /* no link, or nothing, or out of reach: whoever opens it will say */
+            return NULL; /* no link, nothing there, or out of reach: opening it will tell */
         link[n] = 0;
         char *slash = *link == '/' ? NULL : strrchr(target, '/'), *end = slash ? slash + 1 : target;
         if ((size_t)(end - target) + (size_t)n >= FILE_PATH)
@@ -176,7 +176,8 @@ const char *file_resolve(const char *path, char target[FILE_PATH])
     return follow(path, target, &descriptor);
 }
 
-/* what stands where something is to be written: NULL and *through for a device or FIFO */
+/* Looks at what stands where something is to be written.  NULL if it can be: *through says that it is a device or
+ * FIFO, which is written through. */
 static const char *look(const char *path, bool *through, mode_t *mode)
 {
     struct stat about;
@@ -190,7 +191,8 @@ static const char *look(const char *path, bool *through, mode_t *mode)
     return *through ? NULL : not_file(about.st_mode);
 }
 
-/* opened where it stands, whose mode this is (0: nothing); a FIFO that nobody reads is given FILE_WAIT_MS */
+/* Opens in place what stands there and has this mode (0: nothing does).  A FIFO that nobody reads gets FILE_WAIT_MS
+ * to find a reader. */
 static const char *open_in_place(const char *path, mode_t mode, FILE **out)
 {
     int fd = -1;
@@ -247,7 +249,7 @@ const char *file_create(const char *path, struct file_out *out)
     if (fd < 0)
         return strerror(errno);
     if (mode)
-        (void)fchmod(fd, mode & 0777); /* the new file may be read by whom the old one might */
+        (void)fchmod(fd, mode & 0777); /* whoever might read the old file may read the new one */
     out->stream = fdopen(fd, "wb");
     out->replaces = true;
     if (out->stream)
@@ -292,7 +294,7 @@ void file_discard(struct file_out *out)
     out->stream = NULL;
 }
 
-/* can a file be made in the folder of this path, which is cut off? */
+/* Can a file be made in the folder that this path lies in?  The path is cut off behind that folder. */
 static const char *takes_files(char *path)
 {
     char *slash = strrchr(path, '/');
@@ -301,7 +303,7 @@ static const char *takes_files(char *path)
     return access(slash ? path : ".", W_OK | X_OK) ? strerror(errno) : NULL;
 }
 
-/* the same of the folder where the path's end lies */
+/* the same of the folder in which the path ends when links are followed */
 static const char *folder_takes(const char *path)
 {
     char folder[FILE_PATH];

@@ -54,7 +54,7 @@ const char *file_may_write(const char *path);
 /* The same of a name in a folder of ours, where a file is made and moved there: it must be a regular file if
  * it exists; a link is replaced itself, for what it leads to may be others' too. */
 const char *file_may_replace(const char *path);
-/* not NULL where something that is no regular file has the name; of what is mapped in place */
+/* not NULL where something that is no regular file has the name; for files that are mapped in place */
 const char *file_not_file(const char *path);
 /* `path`, or what a link of that name leads to in the end, which need not exist; no slash at the end */
 const char *file_resolve(const char *path, char target[FILE_PATH]);

@@ -139,7 +139,7 @@ static enum status calibrate_rank(const struct run *r, char *error, size_t error
     return st;
 }
 
-/* the exit code, where what went to standard output may be lost still */
+/* the exit code: what went to standard output may still turn out to be lost */
 static int leave(enum status st)
 {
     const char *lost = file_flush_stdout();

@@ -193,7 +193,7 @@ static void shrink_stages(struct layers *s, const struct plan *p, struct job *jo
     }
 }
 
-/* where all layers with experts are in stages that are left out, there is nothing to spread */
+/* Where all layers with experts are in stages that are left out, no expert is left to spread over ranks. */
 static void without_experts(const struct model *m, struct decision *d)
 {
     for (uint32_t i = 0; i < m->nlayers; i++)

@@ -84,8 +84,8 @@ void lower_position(struct lower *l, uint32_t piece, uint32_t opr)
     lower_places(l, i, ATTR(POSITION, first), ATTR(POSITION, shift));
 }
 
-/* The gradient of what stands before positions is theirs, in one place; but where W still reads theirs and the other is
- * scaled, in two. */
+/* The gradient of what stands before positions is that of the positions, so both share one place; where W still reads
+ * the latter and the former is scaled, each has its own. */
 static void position_input(struct lower *l, uint32_t piece, const struct opr *o)
 {
     struct piece *pc = &l->pieces[piece];

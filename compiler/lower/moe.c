@@ -284,7 +284,7 @@ void lower_router_back(struct lower *l, uint32_t piece, uint32_t opr)
 
 /* ---- rows to the experts and back ---- */
 
-/* Rows as they are sent, and as they are with the experts: etp times as many; and a number for each of them. */
+/* Room for rows as they are sent, and for those that experts get, which are etp times as many. */
 static struct mat sent_temp(struct lower *l, const char *name, const struct moe *m, enum dtype dtype, uint32_t cols)
 {
     struct expert_rows r = lower_expert_rows(l, m);

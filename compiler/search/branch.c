@@ -233,7 +233,7 @@ void search_open_mesh(struct searching *s, const struct mesh_node *m, enum mesh_
     for (uint32_t order = 0; order < s->space.norders && !(which == ORDERS_FIRST && n); order++) {
         if (!space_order_counts(&s->space, order, &m->mesh) || !space_place(&s->space, order, &d))
             continue;
-        const struct mesh_runs *runs = space_runs(&s->space, &d); /* made once, for all orders */
+        const struct mesh_runs *runs = space_runs(&s->space, &d); /* the same for all orders of axes */
         struct arena_mark mark = arena_mark(s->arena);
         struct cost *c = ARENA_NEW(s->arena, struct cost);
         cost_init(c, s->job, s->topo, &d, runs, s->products);

@@ -85,7 +85,7 @@ static bool possible(const struct space *s, enum degree degree, uint32_t v)
     return true;
 }
 
-/* what was named, or without that is worth trying */
+/* Is this value worth trying?  One that the plan block names is. */
 static bool sensible(const struct space *s, enum degree degree, uint32_t v)
 {
     enum relation relation = s->job->wishes.degree[degree].relation;

@@ -133,7 +133,7 @@ static bool same_steps(const struct blocks *x, const struct blocks *y)
     return blocks_same(&moved, &y->at[0]) && moved.count == 1 && !moved.turns;
 }
 
-/* some token of both; y's do not begin before x's */
+/* Have both sets some token in common?  y's do not begin before x's. */
 static bool share_tokens(struct conserve *c, const struct told *x, const struct told *y)
 {
     struct blocks both;
@@ -142,7 +142,7 @@ static bool share_tokens(struct conserve *c, const struct told *x, const struct 
     return first_token(y) < first_token(x) + x->own.at[0].extent.len;
 }
 
-/* Of the n that are of one node, in order of their tokens, neighbours are enough where all move alike. */
+/* The n of one node are in order of their tokens: where all move alike, only neighbours can have tokens in common. */
 static bool told_once(struct conserve *c, const struct told *t, size_t n)
 {
     bool alike = true;
@@ -168,7 +168,7 @@ bool conserve_told(struct conserve *c)
     return true;
 }
 
-/* May these blocks lack room for up to `most` rows where nobody is told? */
+/* Refuses blocks that may lack room for up to `most` rows while nobody is told. */
 static bool check_room(struct machine *m, uint32_t i, struct recipe *r, size_t need, const struct value *index,
                        const struct routed *t, const struct blocks *own, int64_t most, bool *bounded)
 {

@@ -92,7 +92,7 @@ static void match_streams(const struct match *c, const struct meeting *m, uint32
     }
 }
 
-/* partners that are none; peers beyond the pipeline are slots.c's, roots beyond the group structure's */
+/* Finds partners that do not exist.  slots.c finds peers beyond the pipeline, structure roots beyond their group. */
 static void check_partners(const struct match *c, uint32_t role)
 {
     const struct program *p = prove_program(c->plan, role, c->kind);

@@ -28,7 +28,8 @@ static double balance_scale(const struct builder *b, const struct moe *m)
     return m->balance * m->experts / (m->active * s) / (s * (double)b->job->train.batch);
 }
 
-/* Rows that blocks lack, of ranks and of nodes: a program says the one, the other, both or none.  Places at nodes. */
+/* What blocks of ranks and of nodes lack in rows, of which a program may say either, both or none; and the places that
+ * choices get at nodes. */
 static void needs(struct builder *b, uint32_t layer, struct moe_nodes *n)
 {
     struct recipe once = {.op = OP_ARRANGE_ONCE}, arrange = {.op = OP_ARRANGE};
@@ -232,7 +233,7 @@ static uint32_t experts_back(struct builder *b, uint32_t layer, const struct moe
     return reference_sum(b, d, e, NAME("layer %u: gradient of experts' rows", layer), h);
 }
 
-/* dn: what its input has of gradients already, to which each part is added */
+/* dn: the gradient that its input has already, to which each part is added */
 uint32_t reference_moe_back(struct builder *b, uint32_t layer, const struct moe *m, const struct moe_nodes *n,
                             uint32_t dy, uint32_t dn)
 {

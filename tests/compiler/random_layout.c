@@ -229,8 +229,7 @@ static void draw_degrees(uint64_t *state, const struct aim *aim, const struct jo
         d->tp = d->cp = d->pp = d->dp = 2;
     d->ep = aim->ep;
     d->etp = aim->etp;
-    /* no draw of its own: layouts of a seed stay what they were, but that rows travel over nodes in most with
-     * 4 expert ranks */
+    /* from bits of the last draw, so that a seed's layout stays what it was in all else */
     d->ep_nodes = d->ep > 2 && *state >> 40 & 3 ? d->ep > 4 && *state >> 42 & 1 ? 4 : 2 : 1;
     d->sp = d->tp > 1 && random_below(state, 3);
     d->context = (enum context_kind)(1 + random_below(state, 3));
@@ -312,8 +311,8 @@ void layout_wishes(uint64_t *state, struct job *job)
     for (uint32_t i = 0; i < job->model.nlayers; i++)
         experts |= job->model.layers[i]->is_moe;
     bool can = !experts && job->train.optimizer == OPT_ADAMW && !(job->wishes.offload & OFFLOAD_OPTIMIZER);
-    job->wishes.post_validation =
-        can && *state >> 40 & 1; /* no draw of its own: layouts of a seed stay what they were */
+    /* from a bit of the last draw, so that a seed's layout stays what it was */
+    job->wishes.post_validation = can && *state >> 40 & 1;
 }
 
 struct decision layout_alone(struct arena *a, const struct job *job, const struct topo *topo)

@@ -44,7 +44,7 @@ enum {
 struct result {
     struct tally models, layouts;
     uint32_t exact, shrunk, cannot_shrink, real, none, failures;
-    uint64_t at; /* the seed at work, for who finds the process dead */
+    uint64_t at; /* the seed at work, for whoever finds the process dead */
 };
 /* seen by all processes */
 struct shared {
@@ -74,7 +74,7 @@ static void blame(const struct bench *b, const struct job *job, const struct dec
 {
     char *text = NULL;
     size_t n = 0;
-    FILE *f = open_memstream(&text, &n); /* in one piece, as others print too */
+    FILE *f = open_memstream(&text, &n); /* printed in one piece, for other processes print too */
     if (!f)
         return;
     fprintf(f, "\n    MODEL=%llu: %.900s\n%s", (unsigned long long)b->seed, what, b->text);
@@ -92,7 +92,7 @@ static void blame(const struct bench *b, const struct job *job, const struct dec
     b->result->failures++;
 }
 
-/* NULL after a failure was told */
+/* NULL after the failure was reported */
 static struct plan *compile(const struct bench *b, struct arena *a, struct job *job, const struct decision *d)
 {
     const char *why = "";
@@ -310,7 +310,7 @@ static void check_layout(const struct bench *b, uint64_t *state, uint32_t k)
     bool found = layout_draw(a, state, &job, b->host, MOST_RANKS, &d);
     if (found && getenv("MODEL"))
         printf("\n    %s", decision_text(a, &job, &d));
-    fflush(stdout); /* whatever comes */
+    fflush(stdout); /* nothing is lost if the process dies */
     struct plan *p = found ? compile(b, a, &job, &d) : NULL;
     b->result->none += !found;
     if (found) {
@@ -379,7 +379,7 @@ static pid_t start(struct shared *shared, unsigned worker)
     return pid;
 }
 
-/* a process that dies has found something: another goes on */
+/* A process that dies has found something; another one goes on behind its seed. */
 static void share(struct shared *shared, unsigned jobs)
 {
     pid_t child[MOST_JOBS];

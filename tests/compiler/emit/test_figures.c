@@ -443,7 +443,7 @@ static void test_estimates(void)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++)
         for (size_t k = 0; k < ARRAY_LEN(budgets); k++) {
             struct arena *a = arena_new();
-            struct figures_case open = cases[i]; /* with nothing but what makes its numbers right pinned */
+            struct figures_case open = cases[i]; /* nothing is pinned but what its numbers depend on */
             open.plan = arena_printf(a, "gpus = %.0f", cases[i].used);
             struct job *job = job_of(a, &open);
             struct topo *topo = host(a);

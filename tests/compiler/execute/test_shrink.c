@@ -1,6 +1,6 @@
-/* Plans of thousands of ranks at dimensions that 16 ranks execute: what is kept, as text; every degree above
- * 1 stays so as long as there is room, experts divide among their ranks, and groups of experts stay groups.
- */
+/* Plans of thousands of ranks, shrunken to what 16 ranks execute.  The decision that is kept is compared as text:
+ * every degree above 1 stays above 1 while there is room, experts divide among their ranks, and groups of experts
+ * stay groups. */
 
 #include "compiler/execute/shrink.h"
 #include "compiler/model/sema.h"

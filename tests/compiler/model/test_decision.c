@@ -289,7 +289,7 @@ static void test_refused(void)
     }
 }
 
-/* what there is nothing of needs no overlap */
+/* a wish to overlap something of which the layout has nothing holds */
 static void test_nothing_to_overlap(void)
 {
     struct given g = given();

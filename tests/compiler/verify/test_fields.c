@@ -32,13 +32,7 @@ static const char crowded[] = EXPERTS("", "    expert_room 1\n"), balanced[] = E
 /* a plan of its own to change by hand */
 static struct plan *make_plan(struct arena *a, const char *model, const char *decision)
 {
-    const char *why = "";
-    struct job *job = text_job(a, model);
-    struct topo *topo = random_host(a, 8);
-    struct decision d = text_decision(a, job, topo, decision);
-    struct plan *raw = compile_apart(a, job, topo, &d, &(struct compile_options){0}, &why);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(raw);
-    struct plan *p = fields_copy(a, raw);
+    struct plan *raw = text_plan(a, model, decision), *p = fields_copy(a, raw);
     plan_close(raw);
     CU_ASSERT_EQUAL(verify_plan(a, p, true)->nviolations, 0);
     return p;
@@ -113,8 +107,8 @@ static void test_untold(void)
     arena_free(a);
 }
 
-/* One more block of metrics, zeroed with the other one, that nobody reads; its buffer.  From the `twice`-th
- * ARRANGE on, that one stands there twice.  Replaces the program. */
+/* Adds a block of metrics, zeroed with the other one, that nobody reads, and returns its buffer.  The `twice`-th
+ * ARRANGE, if there are so many, is there twice then.  Replaces the program. */
 static uint32_t add_metrics(struct program **at, uint32_t twice)
 {
     struct program *q = *at;
@@ -144,7 +138,7 @@ static uint32_t add_metrics(struct program **at, uint32_t twice)
     return q->nbuffers - 1;
 }
 
-/* what is lacking is written where nobody looks, and the clipping does not ask */
+/* What experts lack is written where nobody looks, and the clipping does not ask for it. */
 static void test_told_nobody(void)
 {
     struct arena *a = arena_new();
@@ -189,8 +183,8 @@ static void repeat(struct program **at, uint32_t insn)
     free(seq);
 }
 
-/* A norm of a copy of the gradient counts it once; that its bucket is saved by every replica, nobody would
- * see. */
+/* Of a copy of the gradient, the norm counts every element once; but nothing else would show that every replica saves
+ * its bucket. */
 static void test_saved_twice(void)
 {
     struct arena *a = arena_new();
@@ -218,8 +212,8 @@ static void test_saved_twice(void)
     arena_free(a);
 }
 
-/* Rows count in the sequence that they are in: a place in a sequence may be said from any sequence's
- * beginning, a load not. */
+/* A place in a sequence may be counted from the beginning of any sequence; a load may not, for rows count in the
+ * sequence that they are in. */
 static void test_sequences(void)
 {
     static const struct {
