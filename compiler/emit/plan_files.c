@@ -329,4 +329,3 @@ enum status plan_write(const struct plan *p, const char *dir, bool force, char *
         remove_plan(old);
     return s;
 }
-
