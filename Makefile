@@ -6,14 +6,14 @@
 #   make asan                  the tests under the address and UB sanitizers
 #   make check-layouts         LAYOUTS=334         drawn layouts, which must train as one rank does
 #   make check-models          MODELS=1000         drawn models, of which no legal plan may be refused
-#   make check-mutants         MUTANTS=100000      faults in drawn plans, which the verifier must find, and VALID=10000 plans
+#   make check-mutants         MUTANTS=100000      faults in drawn plans, which the verifier must find; VALID=10000 right plans
 #   make check-fields          FIELDS=1000000      changed fields of plans, which must be refused or do no harm
 #   make check-origin          ORIGIN=2000         drawn folders, honest and forged
 #   make check-source-mutants  SOURCE_MUTANTS=400  faults in the source, which the tests must notice
 #   make fuzz                  FUZZ_SECONDS=600    every fuzzer (clang)
 #   make bench                 the benchmarks
-#   make bench-accuracy        predictions against published runs, from MEASURED=tests/bench/measured; likewise bench-memory,
-#                              bench-micro and bench-leave-out
+#   make bench-accuracy        predictions against published runs, from MEASURED=tests/bench/measured; likewise
+#                              bench-memory, bench-micro and bench-leave-out
 #   make gpu                   what tests/gpu/run needs, to be carried to a machine with a GPU
 #   make cuda-archs            the plugin for every GPU that is supported
 #   make install               DESTDIR= PREFIX=/usr/local
@@ -206,7 +206,8 @@ LAYOUTS ?= 334
 check-layouts: all $(B)/tests/run
 	$(Q)LLMC_BUILD=$(B) LAYOUTS=$(LAYOUTS) $(B)/tests/run any_layout
 
-# drawn models on two drawn layouts each, of which no plan may be refused; in parts with MODELS_FROM=SEED; MODEL=SEED is one
+# drawn models on two drawn layouts each, of which no plan may be refused; in parts with
+# MODELS_FROM=SEED; MODEL=SEED is one
 MODELS ?= 1000
 check-models: all $(B)/tests/run
 	$(Q)LLMC_BUILD=$(B) MODELS=$(MODELS) $(B)/tests/run drawn_models
@@ -218,8 +219,8 @@ VALID ?= 10000
 check-mutants: $(B)/tests/run
 	$(Q)LLMC_BUILD=$(B) MUTANTS=$(MUTANTS) VALID=$(VALID) $(B)/tests/run verify_mutation
 
-# fields of every table of plans over all dimensions, one changed at a time: what the verifier accepts must do no harm; in
-# parts with FIELDS_FROM=SEED
+# fields of every table of plans over all dimensions, one changed at a time: what the verifier accepts must do no harm;
+# in parts with FIELDS_FROM=SEED
 FIELDS ?= 1000000
 check-fields: $(B)/tests/run
 	$(Q)LLMC_BUILD=$(B) FIELDS=$(FIELDS) $(B)/tests/run fields
@@ -229,9 +230,9 @@ ORIGIN ?= 2000
 check-origin: $(B)/tests/run
 	$(Q)LLMC_BUILD=$(B) ORIGIN=$(ORIGIN) $(B)/tests/run origin
 
-# one fault at a time in the source of the compiler and the runtime: which of SOURCE_MUTANTS drawn ones make some test fail;
-# goes on where it was cut off; in parts with MUTANTS_FROM=N, others with SEED=N, JOBS=1 on one core; RULES=1: each refusal
-# of a plan is left out in turn instead
+# one fault at a time in the source of the compiler and the runtime: which of SOURCE_MUTANTS drawn ones make some test
+# fail; goes on where it was cut off; in parts with MUTANTS_FROM=N, others with SEED=N, JOBS=1 on one core; RULES=1: each
+# refusal of a plan is left out in turn instead
 SOURCE_MUTANTS ?= 400
 check-source-mutants: build/llmc build/llmrun build/tests/run build/tests/fake/libcuda.so
 	$(Q)python3 tests/tools/source_mutants.py --count $(SOURCE_MUTANTS) --from $(or $(MUTANTS_FROM),0) \

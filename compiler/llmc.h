@@ -26,7 +26,7 @@ enum status compile_best(struct arena *a, struct diag *d, struct job *job, struc
 /* the figures of a search that kept `top` candidates */
 struct plan_search compile_found(const struct search_result *found, uint32_t top);
 
-/* The passes behind the search, for one decision: lower, order, place, simulate.  Not verified yet. */
+/* The passes behind the search, for one decision: lower, place, simulate.  Not verified yet. */
 struct plan *compile_decision(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,
                               const struct compile_options *o, const char **why);
 

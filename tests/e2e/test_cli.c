@@ -267,64 +267,66 @@ static void expect_sense(const json_t *o, const char *command)
     CU_ASSERT(fine);
 }
 
+static const struct {
+    const char *command, *keys;
+    int code;
+    bool array; /* of such objects */
+} json_cases[] = {
+    {"$L plan $M $C -q -o $D/p --json", CONTRACT " seconds", 0, false},
+    {"cat $D/p/plan.json", CONTRACT, 0, false},
+    {"$L estimate $M $C --json", CONTRACT " seconds", 0, false},
+    {"$L estimate plans/deepseek-v3/model.llm topologies/h800-2048.xml --json", CONTRACT " seconds", 0,
+     false},
+    {"$L estimate $M $C --sweep tp=1 --json",
+     "schema; sweep: tp; why; estimate: schema decision predicted", 0, false},
+    {"$L explain $D/p --json",
+     "schema; model; profile; feasible; chosen: decision; time: step_time_s items; memory: items; "
+     "runners_up; sensitivity; jitter; changes; search: branches_removed budget spent gap",
+     0, false},
+    {"$L explain $M $C --set memory=16MiB --json", "schema; feasible; changes; search: branches_removed",
+     1, false},
+    {"$L check $D/p --json",
+     "schema; holds; certificate; violations; origin: holds compiler files differences", 0, false},
+    {"$L show $D/p --json", CONTRACT, 0, false},
+    {"$L show $D/p --memory --json", "schema; roles", 0, false},
+    {"$L show $D/p --traffic --json", "schema; traffic", 0, false},
+    {"$L show $D/p --timeline --json",
+     "schema; step_time_s; bubble_fraction; exposed_comm_fraction; roles", 0, false},
+    {"$L show $D/p --schedule --json", "schema; schedule; ranks", 0, false},
+    {"$L show $D/p --code --json", "schema; role; instructions", 0, false},
+    {"$L topo show $C --json", "schema; name; nodes; gpus; usable_gpus; node_types; levels", 0, false},
+    {"$L isa --json", "fingerprint; instructions", 0, false},
+    {"$L plan $M $C -o $D/q --set tp=3 --json", "file; line; column; length; code; message; notes; fix",
+     3, true},
+    {"$L plan $M $C -o $D/q --set memory=16MiB --json",
+     "file; line; column; length; code; message; notes; fix", 1, true},
+    {"$L show nodir --json", "file; line; column; length; code; message; notes; fix", 3, true},
+    {"$L plan $M $C -o $D/no/q --json", "file; line; column; length; code; message; notes; fix", 4, true},
+    {"$L show $D/p --rank 8 --json", "file; line; column; length; code; message; notes; fix", 2, true},
+    {"$R $D/p --data $D/t --steps 1 --json", "steps; ranks; tokens; loss", 0, false},
+};
+
 static void test_json(void)
 {
-    static const struct {
-        const char *command, *keys;
-        int code;
-        bool array; /* of such objects */
-    } cases[] = {
-        {"$L plan $M $C -q -o $D/p --json", CONTRACT " seconds", 0, false},
-        {"cat $D/p/plan.json", CONTRACT, 0, false},
-        {"$L estimate $M $C --json", CONTRACT " seconds", 0, false},
-        {"$L estimate plans/deepseek-v3/model.llm topologies/h800-2048.xml --json", CONTRACT " seconds", 0,
-         false},
-        {"$L estimate $M $C --sweep tp=1 --json",
-         "schema; sweep: tp; why; estimate: schema decision predicted", 0, false},
-        {"$L explain $D/p --json",
-         "schema; model; profile; feasible; chosen: decision; time: step_time_s items; memory: items; "
-         "runners_up; sensitivity; jitter; changes; search: branches_removed budget spent gap",
-         0, false},
-        {"$L explain $M $C --set memory=16MiB --json", "schema; feasible; changes; search: branches_removed",
-         1, false},
-        {"$L check $D/p --json",
-         "schema; holds; certificate; violations; origin: holds compiler files differences", 0, false},
-        {"$L show $D/p --json", CONTRACT, 0, false},
-        {"$L show $D/p --memory --json", "schema; roles", 0, false},
-        {"$L show $D/p --traffic --json", "schema; traffic", 0, false},
-        {"$L show $D/p --timeline --json",
-         "schema; step_time_s; bubble_fraction; exposed_comm_fraction; roles", 0, false},
-        {"$L show $D/p --schedule --json", "schema; schedule; ranks", 0, false},
-        {"$L show $D/p --code --json", "schema; role; instructions", 0, false},
-        {"$L topo show $C --json", "schema; name; nodes; gpus; usable_gpus; node_types; levels", 0, false},
-        {"$L isa --json", "fingerprint; instructions", 0, false},
-        {"$L plan $M $C -o $D/q --set tp=3 --json", "file; line; column; length; code; message; notes; fix",
-         3, true},
-        {"$L plan $M $C -o $D/q --set memory=16MiB --json",
-         "file; line; column; length; code; message; notes; fix", 1, true},
-        {"$L show nodir --json", "file; line; column; length; code; message; notes; fix", 3, true},
-        {"$L plan $M $C -o $D/no/q --json", "file; line; column; length; code; message; notes; fix", 4, true},
-        {"$L show $D/p --rank 8 --json", "file; line; column; length; code; message; notes; fix", 2, true},
-        {"$R $D/p --data $D/t --steps 1 --json", "steps; ranks; tokens; loss", 0, false},
-    };
     struct shot *s = malloc(sizeof *s);
     char *dir = folder();
     expect(s, dir, "$L tokens LICENSE -q -o $D/t", 0, NULL);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        shoot(s, dir, "%s", cases[i].command);
-        CU_ASSERT_EQUAL(s->code, cases[i].code);
+    for (size_t i = 0; i < sizeof json_cases / sizeof *json_cases; i++) {
+        shoot(s, dir, "%s", json_cases[i].command);
+        CU_ASSERT_EQUAL(s->code, json_cases[i].code);
         json_error_t where;
         char path[E2E_PATH + 16];
         snprintf(path, sizeof path, "%s/stdout", dir);
         json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &where);
         if (!root)
-            printf("\n    %s: line %d: %s\n", cases[i].command, where.line, where.text);
+            printf("\n    %s: line %d: %s\n", json_cases[i].command, where.line, where.text);
         CU_ASSERT_PTR_NOT_NULL(root);
-        CU_ASSERT(!root || cases[i].array == json_is_array(root));
+        CU_ASSERT(!root || json_cases[i].array == json_is_array(root));
         if (root)
-            expect_keys(cases[i].array ? json_array_get(root, 0) : root, cases[i].keys, cases[i].command);
-        if (root && !strncmp(cases[i].keys, CONTRACT, sizeof CONTRACT - 1))
-            expect_sense(root, cases[i].command);
+            expect_keys(json_cases[i].array ? json_array_get(root, 0) : root, json_cases[i].keys,
+                        json_cases[i].command);
+        if (root && !strncmp(json_cases[i].keys, CONTRACT, sizeof CONTRACT - 1))
+            expect_sense(root, json_cases[i].command);
         json_decref(root);
     }
     free(s);

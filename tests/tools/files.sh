@@ -2,7 +2,8 @@
 # Files are opened, replaced and removed in runtime/file.c alone, which knows what may stand in a file's place.
 # Prints each call elsewhere that is not one of these; exit 1 if there is one.  Run from the root of the tree.
 #   what the kernel shows of processes and memory, in /proc
-#   folders that are made a moment before, under a name of their own: a plan on its way, check --execute's scratch folder
+#   folders that are made a moment before, under a name of their own: a plan on its way, the scratch folder of
+#   check --execute
 #   files that are mapped and grow by size, behind file_not_file() or file_may_replace(): weights, choices of
 #   experts, the cache of measured products
 set -u

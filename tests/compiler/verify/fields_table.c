@@ -96,7 +96,8 @@ const uint32_t fields_n = sizeof fields_all / sizeof *fields_all;
 /* whoever adds a member finds it here: sums of what is listed, and padding */
 _Static_assert(sizeof(struct slot) == 40 && sizeof(struct ring) == 28 && sizeof(struct buffer) == 96 &&
                    sizeof(struct bucket) == 64 && sizeof(struct tensor) == 224 && sizeof(struct operand) == 40 &&
-                   sizeof(struct attr) == 24 && sizeof(struct wait) == 8 && sizeof(struct insn) == 36 && sizeof(struct job_info) == 112 &&
+                   sizeof(struct attr) == 24 && sizeof(struct wait) == 8 && sizeof(struct insn) == 36 &&
+                   sizeof(struct job_info) == 112 &&
                    sizeof(struct group) == 36 && sizeof(struct rank_info) == 16,
                "a member was added: list it in fields_all");
 
