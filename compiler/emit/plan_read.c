@@ -26,7 +26,10 @@
         snprintf(error, error_size, __VA_ARGS__);                                                            \
         return status;                                                                                       \
     } while (0)
-#define MOST_FILE ((size_t)4 << 30)
+/* bytes of a file, by what it is: 16 MiB name the programs of 65,536 pipeline ranks, and a text is hashed in a few seconds */
+#define MOST_MANIFEST ((uint64_t)16 << 20)
+#define MOST_TEXT ((uint64_t)256 << 20)
+#define MOST_BINARY ((uint64_t)4 << 30)
 #define MOST_TOP 65536
 
 struct file {
@@ -37,6 +40,13 @@ struct file {
 struct files {
     VEC(struct file) v;
 };
+
+static uint64_t most_bytes(const char *name)
+{
+    if (!strcmp(name, "MANIFEST"))
+        return MOST_MANIFEST;
+    return !strncmp(name, "programs/", 9) || !strcmp(name, "ranks.bin") ? MOST_BINARY : MOST_TEXT;
+}
 
 static enum status read_whole(struct arena *a, const char *dir, const char *name, struct file *out,
                               char *error, size_t error_size)
@@ -51,9 +61,9 @@ static enum status read_whole(struct arena *a, const char *dir, const char *name
         FAIL(STATUS_INPUT, "%s/MANIFEST is missing: this is no plan folder ('llmc plan MODEL CLUSTER -o DIR' makes one)", dir);
     if (why)
         FAIL(STATUS_INPUT, "%s: %s", path, why);
-    if (bytes > MOST_FILE) {
+    if (bytes > most_bytes(name)) {
         close(fd);
-        FAIL(STATUS_INPUT, "%s: larger than 4 GiB", path);
+        FAIL(STATUS_INPUT, "%s: larger than %llu MiB", path, (unsigned long long)(most_bytes(name) >> 20));
     }
     *out = (struct file){name, arena_alloc(a, (size_t)bytes + 1), (size_t)bytes};
     size_t done = 0;
