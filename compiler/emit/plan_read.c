@@ -149,6 +149,15 @@ static uint64_t number_of(const json_t *object, const char *key, uint64_t most)
     return n > 0 && (uint64_t)n <= most ? (uint64_t)n : 0;
 }
 
+/* an error about the job: overrides, which people look for in plan.json, or the model alone */
+static enum status fail_job(struct arena *a, const char *dir, const struct files *files, const struct plan *p, char *error,
+                            size_t error_size)
+{
+    if (p->nsets && job_parse(a, diag_new(a), as_source(a, dir, find_file(files, "model.llm")), NULL, 0))
+        FAIL(STATUS_INPUT, "%s/plan.json: its 'set' cannot be applied to model.llm", dir);
+    FAIL(STATUS_INPUT, "%s/model.llm cannot be read", dir);
+}
+
 /* plan.json: the overrides, what bounded the search, the version, and the decision */
 static enum status read_json(struct arena *a, const char *dir, const json_t *root, struct plan *p, char **decision, char *error,
                              size_t error_size)
@@ -256,7 +265,9 @@ static enum status read_described(struct arena *a, const char *dir, const struct
     p->topo = topo_parse(a, d, as_source(a, dir, find_file(files, "cluster.xml")), NULL);
     if (!p->job || !p->topo) {
         diag_print(d, stderr, false);
-        FAIL(STATUS_INPUT, "%s/%s cannot be read", dir, p->job ? "cluster.xml" : "model.llm");
+        if (!p->job)
+            return fail_job(a, dir, files, p, error, error_size);
+        FAIL(STATUS_INPUT, "%s/cluster.xml cannot be read", dir);
     }
     if (!decision_from_json(a, decision, strlen(decision), p->job, p->topo, &p->decision, &why) ||
         !decision_legal(a, p->job, p->topo, &p->decision, &why))
