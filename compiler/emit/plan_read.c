@@ -319,6 +319,8 @@ enum status plan_read(struct arena *a, const char *dir, struct plan **out, char 
     struct files files = {0};
     struct plan *p = *out = ARENA_NEW(a, struct plan);
     char why[512];
+    if (!*dir) /* else it would be '/' */
+        FAIL(STATUS_INPUT, "the folder's name is empty");
     TRY(read_manifest(a, dir, &files, error, error_size));
     keep_files(a, &files, p);
     TRY(read_inputs(a, dir, &files, p, error, error_size));

@@ -191,6 +191,8 @@ static void test_failures(void)
         {"$L diff $D/p nofile", 3, "llmc: nofile: No such file or directory"},
         {"$L diff $D/p $D/p", 3, "/p: it is a folder, not a file"},
         {"$L show nodir", 3, "nodir/MANIFEST is missing: this is no plan folder"},
+        {"$L check ''", 3, "llmc: the folder's name is empty"},
+        {"$R '' --data $M", 3, "the folder's name is empty"},
         {"$L check nodir", 3, "nodir/MANIFEST is missing: this is no plan folder"},
         {"$R nodir --data $M", 3, "nodir/MANIFEST is missing: this is no plan folder"},
         {"$R $D/p --data nofile --steps 1", 3, "nofile"},
