@@ -244,6 +244,8 @@ static enum status read_programs(const struct reader *r, struct folder *f)
 enum status folder_open(const char *dir, struct folder **out, char *error, size_t error_size)
 {
     struct reader r = {.dir = dir, .error = error, .error_size = error_size};
+    if (!*dir) /* else it would be '/' */
+        return fail(&r, "the folder's name is empty");
     struct folder *f = calloc(1, sizeof *f);
     if (!f)
         return STATUS_WORLD;

@@ -375,7 +375,7 @@ static enum status decode(struct decoder *d, char *error, size_t error_size)
     const struct {
         const char *what;
         bool (*read)(struct decoder *);
-    } parts[] = {{"header", read_head},           {"tables", read_tables},  {"segments", read_segments},
+    } parts[] = {{"header fields", read_head},    {"tables", read_tables},  {"segments", read_segments},
                  {"frames", read_frames},         {"waits", read_patterns}, {"calls", read_calls},
                  {"instructions", program_expand}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)

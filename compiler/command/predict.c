@@ -67,5 +67,7 @@ enum status command_explain(struct command *c)
         topo = p->topo;
     }
     enum status s = explain(c->arena, c->diag, job, topo, p, &options, stdout);
-    return s == STATUS_OK ? command_report(c, s) : s;
+    if (s == STATUS_OK) /* beside the explanation, which --json leaves alone on stdout */
+        diag_print(c->diag, stderr, c->colour);
+    return s;
 }

@@ -26,7 +26,10 @@
         snprintf(error, error_size, __VA_ARGS__);                                                            \
         return status;                                                                                       \
     } while (0)
-#define MOST_FILE ((size_t)4 << 30)
+/* bytes of a file, by what it is: 16 MiB name the programs of 65,536 pipeline ranks, and a text is hashed in a few seconds */
+#define MOST_MANIFEST ((uint64_t)16 << 20)
+#define MOST_TEXT ((uint64_t)256 << 20)
+#define MOST_BINARY ((uint64_t)4 << 30)
 
 struct file {
     const char *name;
@@ -36,6 +39,13 @@ struct file {
 struct files {
     VEC(struct file) v;
 };
+
+static uint64_t most_bytes(const char *name)
+{
+    if (!strcmp(name, "MANIFEST"))
+        return MOST_MANIFEST;
+    return !strncmp(name, "programs/", 9) || !strcmp(name, "ranks.bin") ? MOST_BINARY : MOST_TEXT;
+}
 
 static enum status read_whole(struct arena *a, const char *dir, const char *name, struct file *out,
                               char *error, size_t error_size)
@@ -52,9 +62,9 @@ static enum status read_whole(struct arena *a, const char *dir, const char *name
              dir);
     if (why)
         FAIL(STATUS_INPUT, "%s: %s", path, why);
-    if (bytes > MOST_FILE) {
+    if (bytes > most_bytes(name)) {
         close(fd);
-        FAIL(STATUS_INPUT, "%s: larger than 4 GiB", path);
+        FAIL(STATUS_INPUT, "%s: larger than %llu MiB", path, (unsigned long long)(most_bytes(name) >> 20));
     }
     *out = (struct file){name, arena_alloc(a, (size_t)bytes + 1), (size_t)bytes};
     size_t done = 0;
@@ -138,6 +148,15 @@ static uint64_t number_of(const json_t *object, const char *key, uint64_t most)
     const json_t *v = json_object_get(object, key);
     json_int_t n = json_is_integer(v) ? json_integer_value(v) : 0;
     return n > 0 && (uint64_t)n <= most ? (uint64_t)n : 0;
+}
+
+/* an error about the job: overrides, which people look for in plan.json, or the model alone */
+static enum status fail_job(struct arena *a, const char *dir, const struct files *files, const struct plan *p, char *error,
+                            size_t error_size)
+{
+    if (p->nsets && job_parse(a, diag_new(a), as_source(a, dir, find_file(files, "model.llm")), NULL, 0))
+        FAIL(STATUS_INPUT, "%s/plan.json: its 'set' cannot be applied to model.llm", dir);
+    FAIL(STATUS_INPUT, "%s/model.llm cannot be read", dir);
 }
 
 /* plan.json: the overrides, what bounded the search, the version, and the decision */
@@ -248,7 +267,9 @@ static enum status read_described(struct arena *a, const char *dir, const struct
     p->topo = topo_parse(a, d, as_source(a, dir, find_file(files, "cluster.xml")), NULL);
     if (!p->job || !p->topo) {
         diag_print(d, stderr, false);
-        FAIL(STATUS_INPUT, "%s/%s cannot be read", dir, p->job ? "cluster.xml" : "model.llm");
+        if (!p->job)
+            return fail_job(a, dir, files, p, error, error_size);
+        FAIL(STATUS_INPUT, "%s/cluster.xml cannot be read", dir);
     }
     if (!decision_from_json(a, decision, strlen(decision), p->job, p->topo, &p->decision, &why) ||
         !decision_legal(a, p->job, p->topo, &p->decision, &why))
@@ -300,6 +321,8 @@ enum status plan_read(struct arena *a, const char *dir, struct plan **out, char 
     struct files files = {0};
     struct plan *p = *out = ARENA_NEW(a, struct plan);
     char why[512];
+    if (!*dir) /* else it would be '/' */
+        FAIL(STATUS_INPUT, "the folder's name is empty");
     TRY(read_manifest(a, dir, &files, error, error_size));
     keep_files(a, &files, p);
     TRY(read_inputs(a, dir, &files, p, error, error_size));

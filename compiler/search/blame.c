@@ -258,13 +258,33 @@ static bool blame_shard(struct searching *s, struct diag *d)
     return true;
 }
 
+/* did a budget below the usual one end the search?  Then it says nothing of what was left. */
+static bool ended_early(const struct searching *s)
+{
+    return s->cut_short && s->budget < SEARCH_BUDGET;
+}
+
+static void blame_budget(struct searching *s, struct diag *d)
+{
+    diag_error(d, s->job->wishes.span, "no-plan", "no plan: a budget of %llu ended the search before anything was found",
+               (unsigned long long)s->budget);
+    if (ended_early(s))
+        diag_help(d, "leave --budget out for one of %u", SEARCH_BUDGET);
+    else
+        diag_help(d, "give a larger --budget, or pin some of what the plan block leaves open");
+}
+
 static void blame_wishes(struct searching *s, struct diag *d)
 {
     struct suspect found[2];
     if (blame_heads(s, d) || blame_product(s, d) || blame_shard(s, d))
         return;
-    uint32_t n = find_suspects(s, found, 2);
+    uint32_t n = ended_early(s) ? 0 : find_suspects(s, found, 2);
     const struct wishes *w = &s->job->wishes;
+    if (n == 0 && s->cut_short) {
+        blame_budget(s, d);
+        return;
+    }
     if (n == 0) {
         diag_error(d, w->span, "no-plan",
                    "no plan: no combination of degrees satisfies the plan block on %llu GPUs%s",
@@ -347,7 +367,7 @@ void search_blame(struct searching *s, struct diag *d)
     } else if (s->cannot) {
         diag_error(d, s->job->wishes.span, "not-emittable",
                    "no plan: %s can be estimated but not emitted yet", s->cannot);
-    } else if (r->has_closest) {
+    } else if (r->has_closest && !ended_early(s)) {
         blame_memory(s, d);
     } else {
         blame_wishes(s, d);

@@ -175,6 +175,9 @@ static void test_failures(void)
         {"$L plan $M $C -o $D/q --set 'memory=16MiB'", 1, "nothing fits in 16MiB"},
         {"$L explain nodir", 3, "nodir/MANIFEST is missing: this is no plan folder"},
         {"$L estimate $M $C --set gpus=16", 1, "'gpus' must be 16 but 'cpu8' has 8 usable GPUs"},
+        {"$L estimate plans/llama3-8b/model.llm topologies/h100x8.xml --budget 1", 1,
+         "error: no plan: a budget of 1 ended the search before anything was found"},
+        {"$L estimate plans/llama3-8b/model.llm topologies/h100x8.xml --budget 1", 1, "   help: leave --budget out for one of 150000"},
         {"$L plan nofile $C -o $D/q", 3, "cannot read 'nofile'"},
         {"$L plan $M $C -o $D/q --set 'schedule=\"nofile.csv\"'", 3, "nofile.csv': No such file"},
         {"$L estimate $M $C --set 'schedule=\"model.llm\"'", 3, "schedule \"model.llm\": row"},
@@ -188,6 +191,8 @@ static void test_failures(void)
         {"$L diff $D/p nofile", 3, "llmc: nofile: No such file or directory"},
         {"$L diff $D/p $D/p", 3, "/p: it is a folder, not a file"},
         {"$L show nodir", 3, "nodir/MANIFEST is missing: this is no plan folder"},
+        {"$L check ''", 3, "llmc: the folder's name is empty"},
+        {"$R '' --data $M", 3, "the folder's name is empty"},
         {"$L check nodir", 3, "nodir/MANIFEST is missing: this is no plan folder"},
         {"$R nodir --data $M", 3, "nodir/MANIFEST is missing: this is no plan folder"},
         {"$R $D/p --data nofile --steps 1", 3, "nofile"},
@@ -346,6 +351,10 @@ static void test_views(void)
         /* rooms for experts' rows are the placed plan's choice: the search has it all the same */
         {"$L plan plans/tiny-moe/model.llm topologies/cpu16.xml --set memory=12MiB -q -o $D/r && $L explain $D/r >$D/x && "
          "grep -q ', expert room ' $D/x && ! grep -q 'not among' $D/x", 0, NULL},
+        /* what the search of an explanation has to say is beside it, not behind it */
+        {"$L plan $M $C -q --set 'tp<=8' --set 'pp<=8' --set 'dp<=8' --set schedule=auto -o $D/s >$D/x && "
+         "$L explain $D/s --budget 1 --json 2>$D/e | tail -1 | grep -q '^ \"search\": ' && "
+         "grep -q 'error: no plan: a budget of 1 ended the search' $D/e", 0, NULL},
         /* runners-up that differ in their stages alone, or in the number of GPUs, say so */
         {"$L estimate $M $C --set tp=1 --set 'dp in [1, 2]' --set 'gpus<=8' | grep -q 'recompute none, on 2$'", 0, NULL},
     };

@@ -357,6 +357,9 @@ static const struct {
     {0, "plan.json", "\"gpus<=16\"", "\"gpus<=4\"",
      "cluster.gpus_used is 8, the override 'gpus<=4' asks for another"},
     {0, "plan.json", "\"gpus<=16\"", "\"tp=1\"", "decision.tp is 2, the override 'tp=1' asks for another"},
+    {0, "plan.json", "\"gpus<=16\"", "\"tpp=1\"", "plan.json: its 'set' cannot be applied to model.llm"},
+    {0, "plan.json", "\"gpus<=16\"", "16", "plan.json: its 'set' cannot be applied to model.llm"},
+    {0, "model.llm", "width 32", "wide 32", "model.llm cannot be read"},
     /* figures */
     {0, "plan.json", "\"mfu\": 0.", "\"mfu\": 0.9", "predicted.mfu is 0.9"},
     {0, "plan.json", "\"version\": \"", "\"version\": \"9.",

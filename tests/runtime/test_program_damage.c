@@ -187,6 +187,27 @@ static struct ranks *two(void)
     return r;
 }
 
+/* a program whose first section does not end, with right hashes */
+static void test_header(void)
+{
+    enum { SECTIONS = 7, DATA = HEAD + SECTION * SECTIONS + 8 };
+    struct program *p = small(), *q;
+    uint8_t *bytes;
+    size_t size;
+    char error[300] = "";
+    CU_ASSERT_EQUAL_FATAL(program_encode(p, &bytes, &size), STATUS_OK);
+    CU_ASSERT_FATAL(size > DATA);
+    uint64_t length = bytes[HEAD] | (uint64_t)bytes[HEAD + 1] << 8;
+    bytes[DATA + length - 1] |= 0x80;
+    put64(bytes + HEAD + 8, hash64(bytes + DATA, length, 0));
+    put64(bytes + DATA - 8, hash64(bytes, DATA - 8, 0));
+    enum status s = program_decode(bytes, size, &q, error, sizeof error);
+    says(s, error, "its header fields are malformed");
+    CU_ASSERT_PTR_NULL(q);
+    free(bytes);
+    program_free(p);
+}
+
 static void test_ranks(void)
 {
     enum { COUNTS, GROUPS, RANKS };
@@ -271,6 +292,7 @@ void suite_program_damage(void)
     CU_pSuite s = CU_add_suite("program_damage", NULL, NULL);
     CU_add_test(s, "tables in memory", test_memory);
     CU_add_test(s, "seams come in pairs", test_seams);
+    CU_add_test(s, "a header that does not end", test_header);
     CU_add_test(s, "whole sections with wrong contents", test_ranks);
     CU_add_test(s, "files that are too long", test_files);
 }

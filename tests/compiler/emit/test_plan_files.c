@@ -111,6 +111,30 @@ static void test_changed(void)
         }
 }
 
+/* files longer than any plan's, of holes: refused before they are read */
+static void test_long(void)
+{
+    static const struct {
+        const char *name, *message;
+        off_t mebibytes;
+    } cases[] = {
+        {"MANIFEST", "/MANIFEST: larger than 16 MiB", 16},
+        {"plan.json", "/plan.json: larger than 256 MiB", 256},
+        {"programs/0.bin", "/programs/0.bin: larger than 4096 MiB", 4096},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct place p;
+        struct plan *back;
+        open_place(&p);
+        CU_ASSERT_EQUAL_FATAL(write_plan(&p, false), STATUS_OK);
+        CU_ASSERT_EQUAL(truncate(path_of(&p, cases[i].name), (cases[i].mebibytes << 20) + 1), 0);
+        CU_ASSERT_EQUAL(read_plan(&p, &back), STATUS_INPUT);
+        CU_ASSERT_STRING_EQUAL(p.error, arena_printf(p.a, "%s%s", p.dir, cases[i].message));
+        plan_close(back);
+        close_place(&p);
+    }
+}
+
 /* what already stands at the target */
 static void test_targets(void)
 {
@@ -164,6 +188,7 @@ void suite_plan_files(void)
     CU_pSuite s = CU_add_suite("plan_files", NULL, NULL);
     CU_add_test(s, "imported files travel with the plan", test_imports);
     CU_add_test(s, "a changed or missing file is refused by name", test_changed);
+    CU_add_test(s, "files that are too long", test_long);
     CU_add_test(s, "folders of others", test_targets);
     CU_add_test(s, "a plan replaces a plan", test_replace);
 }
