@@ -11,9 +11,8 @@
 #include "compiler/verify/verify.h"
 #include "runtime/file.h"
 
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum status command_check(struct command *c)
@@ -83,6 +82,19 @@ enum status command_show(struct command *c)
     return STATUS_OK;
 }
 
+/* Is this a file of the plan itself, under whatever name? */
+static bool is_of_plan(const struct command *c, const struct plan *p, const char *path)
+{
+    struct stat target, own;
+    if (stat(path, &target))
+        return false;
+    for (uint32_t i = 0; i < p->nfiles; i++)
+        if (!stat(arena_printf(c->arena, "%s/%s", c->options->args[0], p->files[i].name), &own) &&
+            own.st_dev == target.st_dev && own.st_ino == target.st_ino)
+            return true;
+    return false;
+}
+
 enum status command_trace(struct command *c)
 {
     const struct options *o = c->options;
@@ -94,6 +106,8 @@ enum status command_trace(struct command *c)
     TRY(command_open(c, &p));
     if (o->ranks && !trace_parse_ranks(c->arena, o->ranks, p->mesh.nranks, &ranks, &nranks, &why))
         return command_fail(c, STATUS_USAGE, why);
+    if (is_of_plan(c, p, o->output))
+        return command_fail(c, STATUS_WORLD, arena_printf(c->arena, "%s: it is a file of the plan itself", o->output));
     struct file_out out;
     why = file_create(o->output, &out);
     if (!why) {

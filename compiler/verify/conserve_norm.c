@@ -6,6 +6,8 @@
 
 #include "compiler/verify/conserve.h"
 
+#include <assert.h>
+
 static int64_t unit_elements(const struct weight_unit *u)
 {
     return u->rows * u->cols * (u->family ? u->family : 1);
@@ -59,8 +61,7 @@ static const char *stretch_norm(struct conserve *c, const struct stretch *s, uin
     for (uint32_t i = 0; i < c->reference->nunits && !u; i++)
         if (c->reference->units[i].squares == node)
             u = &c->reference->units[i];
-    if (!u)
-        return "it takes the norm of what is no gradient";
+    assert(u); /* only reference.c makes such nodes, one for each weight */
     struct block *block = ARENA_NEW(c->scratch, struct block);
     struct term *term = ARENA_NEW(c->scratch, struct term);
     struct value v = {

@@ -336,6 +336,11 @@ static void test_links(void)
         snprintf(line, sizeof line, "%s: %s/ring: Too many levels of symbolic links", name, p->dir);
         expect(p, script, 4, line);
     }
+    /* a trace never replaces what it is the trace of */
+    snprintf(line, sizeof line, "llmc: %s/p/plan.json: it is a file of the plan itself", p->dir);
+    expect(p, "$L trace $D/p -o $D/p/plan.json", 4, line);
+    snprintf(line, sizeof line, "llmc: %s/zero: it is a file of the plan itself", p->dir);
+    expect(p, "ln -s p/programs/0.bin $D/zero && $L trace $D/p -o $D/zero", 4, line);
     /* a file that becomes too large leaves the old one */
     snprintf(line, sizeof line, "llmc: %s/old: File too large", p->dir);
     expect(p, "echo old >$D/old; trap '' XFSZ; ulimit -f 1; $L tokens $D/text -o $D/old", 4, line);

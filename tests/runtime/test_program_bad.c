@@ -77,6 +77,45 @@ static const struct refusal bad_tables[] = {
     {"row + tp#0*16", "row + tp#0*9223372036854775808",
      "tensor 0 (a.weight): its box does not lie in the tensor's 64 x 8"},
     {"normal 0.02", "normal -1", "tensor 0 (a.weight): bad initial rule"},
+    {"tensor 0 a.weight shape 64 8 box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
+     "tensor 1 a.bias shape 8 box 1 8 at 128",
+     "tensor 0 a.%.w family 7 from 0 boxes 2 member + tp#0*2 shape 64 8 box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
+     "tensor 1 a.bias shape 8 box 1 8 at 256",
+     "tensor 0 (a.%.w): its boxes are not of its family of 7"},
+    {"tensor 0 a.weight shape 64 8 box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
+     "tensor 1 a.bias shape 8 box 1 8 at 128",
+     "tensor 0 a.w family 8 from 0 boxes 2 member + tp#0*2 shape 64 8 box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
+     "tensor 1 a.bias shape 8 box 1 8 at 256",
+     "tensor 0 (a.w): its boxes are not of its family of 8"},
+    {"tensor 0 a.weight shape 64 8 box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
+     "tensor 1 a.bias shape 8 box 1 8 at 128",
+     "tensor 0 a.%.w family 1048577 from 0 boxes 2 member + tp#0*2 shape 64 8 box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
+     "tensor 1 a.bias shape 8 box 1 8 at 256",
+     "tensor 0 (a.%.w): its boxes are not of its family of 1048577"},
+    {"tensor 0 a.weight shape 64 8 box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
+     "tensor 1 a.bias shape 8 box 1 8 at 128",
+     "tensor 0 a.%.w family 8 from 0 boxes 2 member + tp#0*9223372036854775808 shape 64 8 box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
+     "tensor 1 a.bias shape 8 box 1 8 at 256",
+     "tensor 0 (a.%.w): its boxes are not of its family of 8"},
+    {"tensor 0 a.weight shape 64 8 box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
+     "tensor 1 a.bias shape 8 box 1 8 at 128",
+     "tensor 0 a.%.w family 8 from 0 boxes 2 member + tpgroup#3*2 shape 64 8 box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
+     "tensor 1 a.bias shape 8 box 1 8 at 256",
+     "tensor 0: its member slot 3 is not a coordinate or first slot"},
+    {"tensor 0 a.weight shape 64 8 box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
+     "tensor 1 a.bias shape 8 box 1 8 at 128",
+     "tensor 0 a.%.w family 8 from 0 boxes 0 member + tp#0*2 shape 64 8 box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
+     "tensor 1 a.bias shape 8 box 1 8 at 256",
+     "tensor 0 (a.%.w): a box of 16 x 8 at element 0 does not lie in a bucket of 1024"},
+    {"tensor 0 a.weight shape 64 8 box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
+     "tensor 1 a.bias shape 8 box 1 8 at 128",
+     "tensor 0 a.%.w family 9 from 0 boxes 3 member + tp#0*2 shape 64 8 box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
+     "tensor 1 a.bias shape 8 box 1 8 at 256",
+     "tensor 1 (a.bias): its elements overlap those of tensor 0 (a.%.w)"},
+    {"w master f32 bytes", "w master f32 host bytes", "buffer 0 (x): offset 0 lies in the 9216 bytes of host memory"},
+    {"x step f32 bytes", "x step f32 host bytes",
+     "instruction 1 (1 compute MATMUL_NT c=%x#0~1[8x8]f32 a=%y#1[8x4/8]f32 b=%w#2[8x4]f32 <compute:0 ; F s0 mb1 L2 line 7): "
+     "operand c: only copies on queue copy reach host memory"},
 };
 
 static const struct refusal bad_code[] = {
@@ -215,6 +254,8 @@ static const struct refusal bad_code[] = {
     {"7 compute ATTENTION", "7 dp BROADCAST x=%y#1[8x4]f32 group=@tpgroup#3 root=4\n# ",
      "instruction 7 (7 dp BROADCAST x=%y#1[8x4]f32 group=@tpgroup#3 root=4): root = 4 must be less than "
      "group_n = 4"},
+    {"7 compute ATTENTION", "7 tp SHIFT y=%y#1[6x4]f32 x=%x#0[6x4]f32 group=@tpgroup#3 by=4\n# ",
+     "instruction 7 (7 tp SHIFT y=%y#1[6x4]f32 x=%x#0[6x4]f32 group=@tpgroup#3 by=4): by = 4 must be less than group_n = 4"},
     {"7 compute ATTENTION", "7 tp ALL_TO_ALL y=%y#1[6x4]f32 x=%x#0[6x4]f32 group=@tpgroup#3\n# ",
      "instruction 7 (7 tp ALL_TO_ALL y=%y#1[6x4]f32 x=%x#0[6x4]f32 group=@tpgroup#3): operand y: 6 rows "
      "can't be group_n*t"},
@@ -280,6 +321,16 @@ static const struct refusal bad_text[] = {
     {"mb1", "mb1,", "line 20: expected a space after a tag"},
     {" s0 ", " s65535 ", "line 20: stage 65535 does not fit 16 bits"},
     {"line 7", "line", "line 20: expected a number"},
+    {"count count#1", "count count", "line 16: expected '#' and an index after 'count'"},
+    {"group=@tpgroup#3", "group=@tpgroup#4", "line 21: slot 4 is not 'tpgroup'"},
+    {"c=%x#0~1[8x8]f32", "c=%x~1[8x8]f32", "line 20: expected %buffer#index"},
+    {"c=%x#0~1[8x8]f32", "c=%x#0~1(8x8)f32", "line 20: expected '[' and a shape"},
+    {"max=0", "max", "line 21: expected '=' after 'max'"},
+    {"max=0", "max=0]", "line 21: unexpected ']'"},
+    {"buffer 1 y", "buffer 1 [", "line 12: expected a name"},
+    {"tp coord tp most", "tp behind tp 16777216 most", "line 6: no such slot"},
+    {"tensors 2", "tensors 4294967295\nbucket 1 more elements 8 tensors 1\nbucket 2 most elements 8 tensors 1",
+     "line 18: too many tensors"},
 };
 
 /* small with the first `find` replaced */
@@ -349,6 +400,8 @@ DAMAGE(no_name, y->name[0] = 0)
 DAMAGE(bad_dtype, y->dtype = (enum dtype)99)
 DAMAGE(bad_kind, y->kind = (enum buffer_kind)99)
 DAMAGE(bad_wait_queue, p->waits[in->wait].queue = NQUEUES)
+DAMAGE(stride_alone, o->slot_stride = 256)
+DAMAGE(count_alone, p->attrs[p->insns[6].attr + 1].slot = NONE) /* of count, the last attribute */
 
 static const struct {
     void (*damage)(struct program *p, struct insn *in, struct operand *o, struct buffer *y);
@@ -376,6 +429,10 @@ static const struct {
     {bad_kind, "buffer 1 (y): unknown kind 99"},
     {bad_wait_queue, "instruction 2 (2 tp ALL_REDUCE x=%x#0~1[8x8]f32 group=@tpgroup#3 max=0 <any:1): it waits on "
                      "queue 6 of 6"},
+    {stride_alone, "instruction 2 (2 tp ALL_REDUCE x=%x#0~1[8x8]f32 group=@tpgroup#3 max=0 <compute:1): operand x: it "
+                   "has a slot stride without a slot"},
+    {count_alone, "instruction 6 (6 compute XENT_LOSS loss+=%metrics#4+8[1x1]f64 sum=%y#1[8x2]f32 scale=0.0625 count=0 "
+                  "<recv:0 <dp:0): attribute count is not a number from 0 on for all values of its slot"},
 };
 
 static void test_bad_memory(void)

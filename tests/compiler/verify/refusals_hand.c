@@ -367,7 +367,6 @@ const struct by_hand refusals_by_hand[] = {
 #define STRUCTURE "program_check() refuses it before"
 #define NAMES "words for a value in a message, no rule of its own"
 #define SAME "what was read as a list goes back to where it was read"
-#define NONE_YET "no plan was found that nothing else refuses first: a second line"
 const struct unreached refusals_unreached[] = {
     {"tensors of bucket %s overlap", STRUCTURE},
     {"its box lies outside of the tensor", STRUCTURE},
@@ -383,19 +382,8 @@ const struct unreached refusals_unreached[] = {
     {"it sends a shard", "a shard is no matrix: reading it is refused before"},
     {"it moves %s, expected a whole correction bias", "carried.c asks for a bias's bucket before"},
     {"role %u is its own mirror image", "slots.c refuses its group before"},
-    {"its output can't hold the list", NONE_YET},
-    {"it takes the norm of what is no gradient", NONE_YET},
-    {"it gathers partial sums that differ along its group", NONE_YET},
-    {"the shards whose norms it sums overlap", NONE_YET},
-    {"it merges %s with %s", NONE_YET},
-    {"its tokens are not the members' own", NONE_YET},
-    {"its rows were sent by tokens %s, its places are of %s", NONE_YET},
-    {"of all nodes it has %s", NONE_YET},
-    {"it scatters %u blocks over %u ranks", NONE_YET},
-    {"at the end of the step buffer %s is up to date in the own shard only", NONE_YET},
-    {"at the end of the step part of buffer %s was overwritten", NONE_YET},
-    {"parts of %s are reduced: they must be merged", NONE_YET},
-    {"rows or weights of other experts are added", NONE_YET},
-    {"a shard of a bucket can't be reduced", NONE_YET},
+    {"the shards whose norms it sums overlap", "slice_norm() gives every member a part of its own, and only these add up"},
+    {"of all nodes it has %s", "an exchange back asks for the rows of all nodes, check_home() for their tokens"},
+    {"a shard of a bucket can't be reduced", "a shard is read as a list, and no stretch of a list is a shard"},
     {NULL, NULL},
 };

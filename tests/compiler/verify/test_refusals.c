@@ -5,13 +5,13 @@
  * fire, and the last test when a rule has no case: it reads the messages' format strings out of the
  * verifier's source.  Where a rule is a second line behind another, the table says so. */
 
-#include "compiler/support/strbuf.h"
 #include "compiler/support/vec.h"
 #include "compiler/verify/prove.h"
 #include "compiler/verify/reference.h"
 #include "tests/compiler/random_plan.h"
 #include "tests/compiler/verify/alter.h"
 #include "tests/compiler/verify/refusals.h"
+#include "tests/formats.h"
 
 #include <CUnit/CUnit.h>
 #include <dirent.h>
@@ -153,53 +153,12 @@ static void refuse_by_hand(struct plans *s)
 
 /* ---- every message of the verifier's source ---- */
 
-/* the string literals from here on that follow each other directly, as one text */
-static char *literal(struct arena *a, const char *at, const char **end)
-{
-    struct strbuf b = {0};
-    for (; *at == '"'; at += strspn(at, " \n")) {
-        for (at++; *at != '"'; at++) {
-            if (*at == '\\')
-                at++;
-            strbuf_char(&b, *at);
-        }
-        at++;
-    }
-    *end = at;
-    char *text = arena_printf(a, "%s", b.text ? b.text : "");
-    strbuf_free(&b);
-    return text;
-}
-
-/* Do the words of a format, conversions left out, stand in a message in this order?  *words: it has any */
-static bool fits(const char *format, const char *message, bool *words)
-{
-    *words = false;
-    while (*format) {
-        char word[300];
-        size_t n = strcspn(format, "%");
-        CU_ASSERT_FATAL(n < sizeof word);
-        snprintf(word, sizeof word, "%.*s", (int)n, format);
-        if (strspn(word, " ,.:;()-+x[]") < n) {
-            *words = true;
-            message = strstr(message, word);
-            if (!message)
-                return false;
-            message += n;
-        }
-        format += n;
-        if (*format == '%')
-            format += 1 + strcspn(format + 1, "sduxgzc") + 1;
-    }
-    return true;
-}
-
 static void need_case(struct plans *s, const char *file, const char *format)
 {
     bool words, found = false;
-    fits(format, "", &words);
+    formats_fit(format, "", &words);
     for (size_t i = 0; words && i < s->messages.n && !found; i++)
-        found = fits(format, s->messages.at[i], &words);
+        found = formats_fit(format, s->messages.at[i], &words);
     for (size_t i = 0; refusals_unreached[i].format; i++)
         if (!strcmp(refusals_unreached[i].format, format))
             found = s->excused[i] = true;
@@ -221,7 +180,7 @@ static void read_source(struct plans *s, const char *file, const char *text)
                 depth += (*open == '(') - (*open == ')');
                 if (*open != '"')
                     continue;
-                const char *format = literal(s->arena, open, &open);
+                const char *format = formats_literal(s->arena, open, &open);
                 if (strchr(format, ' '))
                     need_case(s, file, format);
                 open--;
@@ -241,12 +200,7 @@ static void read_sources(struct plans *s)
         size_t n = strlen(e->d_name);
         if (n < 2 || strcmp(e->d_name + n - 2, ".c") != 0)
             continue;
-        FILE *f = fopen(arena_printf(s->arena, "%s/%s", folder, e->d_name), "r");
-        CU_ASSERT_PTR_NOT_NULL_FATAL(f);
-        char *text = ARENA_ARRAY(s->arena, char, 1 << 17);
-        size_t size = fread(text, 1, (1 << 17) - 1, f);
-        CU_ASSERT_FATAL(size > 0 && size < (1 << 17) - 1);
-        fclose(f);
+        const char *text = formats_read(s->arena, arena_printf(s->arena, "%s/%s", folder, e->d_name));
         read_source(s, e->d_name, text);
         nfiles++;
     }
@@ -264,7 +218,7 @@ static void check_excuses(struct plans *s)
         if (!s->excused[k])
             printf("\n    \"%s\" is no message of the verifier", refusals_unreached[k].format);
         for (size_t i = 0; i < s->messages.n; i++) {
-            bool fit = fits(refusals_unreached[k].format, s->messages.at[i], &words);
+            bool fit = formats_fit(refusals_unreached[k].format, s->messages.at[i], &words);
             CU_ASSERT(!words || !fit);
             if (words && fit)
                 printf("\n    \"%s\" has a case: %s", refusals_unreached[k].format, s->messages.at[i]);
