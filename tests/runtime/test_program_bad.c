@@ -77,39 +77,53 @@ static const struct refusal bad_tables[] = {
     {"row + tp#0*16", "row + tp#0*9223372036854775808",
      "tensor 0 (a.weight): its box does not lie in the tensor's 64 x 8"},
     {"normal 0.02", "normal -1", "tensor 0 (a.weight): bad initial rule"},
-    {"tensor 0 a.weight shape 64 8 box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
+    {"tensor 0 a.weight shape 64 8 "
+     "box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
      "tensor 1 a.bias shape 8 box 1 8 at 128",
-     "tensor 0 a.%.w family 7 from 0 boxes 2 member + tp#0*2 shape 64 8 box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
+     "tensor 0 a.%.w family 7 from 0 boxes 2 member + tp#0*2 shape 64 8 "
+     "box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
      "tensor 1 a.bias shape 8 box 1 8 at 256",
      "tensor 0 (a.%.w): its boxes are not of its family of 7"},
-    {"tensor 0 a.weight shape 64 8 box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
+    {"tensor 0 a.weight shape 64 8 "
+     "box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
      "tensor 1 a.bias shape 8 box 1 8 at 128",
-     "tensor 0 a.w family 8 from 0 boxes 2 member + tp#0*2 shape 64 8 box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
+     "tensor 0 a.w family 8 from 0 boxes 2 member + tp#0*2 shape 64 8 "
+     "box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
      "tensor 1 a.bias shape 8 box 1 8 at 256",
      "tensor 0 (a.w): its boxes are not of its family of 8"},
-    {"tensor 0 a.weight shape 64 8 box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
+    {"tensor 0 a.weight shape 64 8 "
+     "box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
      "tensor 1 a.bias shape 8 box 1 8 at 128",
-     "tensor 0 a.%.w family 1048577 from 0 boxes 2 member + tp#0*2 shape 64 8 box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
+     "tensor 0 a.%.w family 1048577 from 0 boxes 2 member + tp#0*2 shape 64 8 "
+     "box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
      "tensor 1 a.bias shape 8 box 1 8 at 256",
      "tensor 0 (a.%.w): its boxes are not of its family of 1048577"},
-    {"tensor 0 a.weight shape 64 8 box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
+    {"tensor 0 a.weight shape 64 8 "
+     "box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
      "tensor 1 a.bias shape 8 box 1 8 at 128",
-     "tensor 0 a.%.w family 8 from 0 boxes 2 member + tp#0*9223372036854775808 shape 64 8 box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
+     "tensor 0 a.%.w family 8 from 0 boxes 2 member + tp#0*9223372036854775808 shape 64 8 "
+     "box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
      "tensor 1 a.bias shape 8 box 1 8 at 256",
      "tensor 0 (a.%.w): its boxes are not of its family of 8"},
-    {"tensor 0 a.weight shape 64 8 box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
+    {"tensor 0 a.weight shape 64 8 "
+     "box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
      "tensor 1 a.bias shape 8 box 1 8 at 128",
-     "tensor 0 a.%.w family 8 from 0 boxes 2 member + tpgroup#3*2 shape 64 8 box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
+     "tensor 0 a.%.w family 8 from 0 boxes 2 member + tpgroup#3*2 shape 64 8 "
+     "box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
      "tensor 1 a.bias shape 8 box 1 8 at 256",
      "tensor 0: its member slot 3 is not a coordinate or first slot"},
-    {"tensor 0 a.weight shape 64 8 box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
+    {"tensor 0 a.weight shape 64 8 "
+     "box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
      "tensor 1 a.bias shape 8 box 1 8 at 128",
-     "tensor 0 a.%.w family 8 from 0 boxes 0 member + tp#0*2 shape 64 8 box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
+     "tensor 0 a.%.w family 8 from 0 boxes 0 member + tp#0*2 shape 64 8 "
+     "box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
      "tensor 1 a.bias shape 8 box 1 8 at 256",
      "tensor 0 (a.%.w): a box of 16 x 8 at element 0 does not lie in a bucket of 1024"},
-    {"tensor 0 a.weight shape 64 8 box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
+    {"tensor 0 a.weight shape 64 8 "
+     "box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
      "tensor 1 a.bias shape 8 box 1 8 at 128",
-     "tensor 0 a.%.w family 9 from 0 boxes 3 member + tp#0*2 shape 64 8 box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
+     "tensor 0 a.%.w family 9 from 0 boxes 3 member + tp#0*2 shape 64 8 "
+     "box 16 8 at 0 corner 0 0 row + tp#0*16 normal 0.02\n"
      "tensor 1 a.bias shape 8 box 1 8 at 256",
      "tensor 1 (a.bias): its elements overlap those of tensor 0 (a.%.w)"},
     {"w master f32 bytes", "w master f32 host bytes", "buffer 0 (x): offset 0 lies in the 9216 bytes of host memory"},
