@@ -32,9 +32,9 @@ static const char check_more[] =
     "by key, instruction or line. That takes as long as planning did; a folder of another version of llmc\n"
     "is refused.\n"
     "--execute also runs the plan against one rank of the same job, modulo a prime in several orders and with\n"
-    "llmrun: the folder's own programs, if they are for at most 16 ranks and 10^11 FLOPs a step, which takes\n"
-    "minutes; else the same decision at small dimensions, if the folder's programs are what it compiles to.\n"
-    "It says which of the two it was.\n"
+    "llmrun: the folder's own programs, if they are for at most 16 ranks, 10^11 FLOPs a step (minutes), 256 MiB\n"
+    "of arenas and all rows that experts can be sent; else the same decision at small dimensions, if the\n"
+    "folder's programs are what it compiles to. It says which of the two it was.\n"
     "Exit code 1 if a property, the origin or a comparison fails, 3 if the folder was changed or contradicts\n"
     "its inputs.\n";
 static const char estimate_more[] =
