@@ -2,6 +2,7 @@
  * was lowered with a wrong one would compute what one rank computes. */
 
 #include "compiler/execute/exact.h"
+#include "compiler/execute/kernel.h"
 #include "tests/compiler/random_layout.h"
 #include "tests/compiler/random_plan.h"
 
@@ -97,9 +98,63 @@ static void test_split(void)
     arena_free(a);
 }
 
+/* ---- kernels write all that they are to write ---- */
+
+/* rows or columns by the name that the table gives them: "1", "h", "2h"; CONCAT's w is 2 h */
+static uint32_t size_of(const char *name)
+{
+    uint32_t times = *name >= '1' && *name <= '9' ? (uint32_t)(*name++ - '0') : 1;
+    return times * (*name == 't' ? 3 : *name == 'w' ? 16 : *name ? 8 : 1);
+}
+
+/* May it be run on random numbers?  Not where whole numbers say what to do: attributes, indices, places. */
+static bool plain(const struct isa_info *info)
+{
+    for (uint32_t i = 0; i < info->nattrs; i++)
+        if (info->attr[i].kind != ATTR_REAL)
+            return false;
+    for (uint32_t i = 0; i < info->noperands; i++)
+        if (info->operand[i].dtype == 'I')
+            return false;
+    return info->unit != UNIT_P2P && info->unit != UNIT_COLLECTIVE;
+}
+
+/* Numbers modulo 2^61 - 1 are next to never 0: what is 0 afterwards was not written. */
+static void test_written(void)
+{
+    uint32_t nwritten = 0;
+    for (unsigned op = 0; op < NOPS; op++) {
+        struct arena *a = arena_new();
+        const struct isa_info *info = isa_info((enum op)op);
+        exact_kernel *kernel = exact_kernel_of((enum op)op);
+        struct exact_args k = {.vocab = 97, .garbage = 1, .scratch = a};
+        for (uint32_t i = 0; kernel && plain(info) && i < info->noperands; i++) {
+            k.v[i] = (struct exact_view){NULL, size_of(info->operand[i].rows), size_of(info->operand[i].cols)};
+            size_t n = (size_t)k.v[i].rows * k.v[i].cols;
+            k.v[i].at = ARENA_ARRAY(a, uint64_t, n);
+            for (size_t e = 0; info->operand[i].mark == MARK_READ && e < n; e++)
+                k.v[i].at[e] = field_hash(1000 + op, i, e);
+        }
+        for (uint32_t i = 0; i < info->nattrs; i++)
+            k.attr[i].f = 0.5;
+        if (kernel && plain(info))
+            kernel(&k);
+        for (uint32_t i = 0; kernel && plain(info) && i < info->noperands; i++)
+            for (size_t e = 0; info->operand[i].mark != MARK_READ && e < (size_t)k.v[i].rows * k.v[i].cols; e++) {
+                CU_ASSERT_NOT_EQUAL(k.v[i].at[e], 0);
+                if (!k.v[i].at[e])
+                    printf("\n    %s leaves element %zu of %s", info->name, e, info->operand[i].name);
+                nwritten++;
+            }
+        arena_free(a);
+    }
+    CU_ASSERT(nwritten > 100);
+}
+
 void suite_exact_numbers(void)
 {
     CU_pSuite s = CU_add_suite("exact_numbers", NULL, NULL);
     CU_add_test(s, "every number of a model and its optimizer counts", test_numbers);
     CU_add_test(s, "windows and caps over split sequences", test_split);
+    CU_add_test(s, "kernels write every element", test_written);
 }

@@ -4,6 +4,7 @@
 #include "tests/compiler/random_plan.h"
 
 #include "compiler/inspect/show.h"
+#include "compiler/support/units.h"
 #include "compiler/support/strbuf.h"
 
 #include <CUnit/Basic.h>
@@ -220,6 +221,20 @@ static void test_traffic(void)
     CU_ASSERT_EQUAL(nsent, 2 * 3 * 4);
     CU_ASSERT_EQUAL(sent, nsent * 64 * 64 * 4);
     CU_ASSERT_EQUAL(sent, received);
+    /* the text says the same: bytes of each transfer, of all, their time and what that makes a second */
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        const json_t *row = json_array_get(rows, i);
+        uint64_t bytes = (uint64_t)json_integer_value(json_object_get(row, "bytes")),
+                 count = (uint64_t)json_integer_value(json_object_get(row, "count"));
+        double time_s = json_real_value(json_object_get(row, "time_s"));
+        char figures[320];
+        snprintf(figures, sizeof figures, "  %6llu  %9s  %9s  %9s", (unsigned long long)count,
+                 units_show_bytes(bytes / count).s, units_show_bytes(bytes).s, units_show_seconds(time_s).s);
+        if (time_s > 0)
+            snprintf(figures + strlen(figures), sizeof figures - strlen(figures), "  %9s",
+                     units_show_bytes_s((double)bytes / time_s).s);
+        CU_ASSERT_PTR_NOT_NULL(strstr(draw(a, show_traffic, p, &plain), figures));
+    }
     json_decref(root);
     /* the two middle ranks are alike but for their peers */
     CU_ASSERT_PTR_NOT_NULL(
