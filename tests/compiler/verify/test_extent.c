@@ -136,6 +136,34 @@ static void test_drawn(void)
 }
 
 void suite_extent(void);
+/* Sets are equal where their elements are, however they are cut, and only where all blocks follow the ranks alike: [0, 8) and
+ * [8, 16) are [0, 16), but not if one of them moves, counts on first ranks alone or is of another rank's turn. */
+static void test_equal(void)
+{
+    struct block whole = comb(0, 16, 1, 1), halves[2] = {comb(0, 8, 1, 1), comb(8, 8, 1, 1)}, odd = comb(0, 4, 2, 8),
+                 even = comb(4, 4, 2, 8), mixed[2] = {odd, even};
+    struct blocks x = {1, &whole}, y = {2, halves}, z = {2, mixed}, one = {1, halves}, nothing = {0};
+    CU_ASSERT(blocks_equal(&x, &x) && blocks_equal(&x, &y) && blocks_equal(&y, &x) && blocks_equal(&y, &z));
+    CU_ASSERT(blocks_equal(&nothing, &nothing) && !blocks_equal(&nothing, &x) && !blocks_equal(&x, &nothing));
+    CU_ASSERT(!blocks_equal(&one, &x) && !blocks_equal(&x, &one));
+    for (int fault = 0; fault < 5; fault++)
+        for (int at = 0; at < 2; at++) {
+            struct block other[2] = {halves[0], halves[1]};
+            if (fault == 0)
+                other[at].extent.step[AXIS_DP] = 16;
+            if (fault == 1)
+                other[at].first = AXIS_BIT(AXIS_DP);
+            if (fault == 2)
+                other[at].turns = 1;
+            if (fault == 3)
+                other[at].extent.turn = 1;
+            if (fault == 4)
+                other[at].extent.lo += 16;
+            struct blocks w = {2, other};
+            CU_ASSERT(!blocks_equal(&w, &x) && !blocks_equal(&x, &w) && !blocks_equal(&z, &w) && !blocks_equal(&w, &z));
+        }
+}
+
 void suite_extent(void)
 {
     CU_pSuite s = CU_add_suite("extent", NULL, NULL);
@@ -143,4 +171,5 @@ void suite_extent(void)
     CU_add_test(s, "equal intervals are one comb", test_joins);
     CU_add_test(s, "boxes in any order", test_boxes);
     CU_add_test(s, "drawn combs", test_drawn);
+    CU_add_test(s, "equal sets", test_equal);
 }
