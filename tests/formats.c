@@ -44,6 +44,22 @@ char *formats_literal(struct arena *a, const char *at, const char **end)
     return text;
 }
 
+void formats_of_calls(struct arena *a, const char *text, const char *call, formats_take *take, void *context)
+{
+    for (const char *at = strstr(text, call); at; at = strstr(at + 1, call)) {
+        const char *open = at + strlen(call) - 1;
+        int depth = *open == '(';
+        for (open += depth; depth || *open == '"'; open++) {
+            depth += (*open == '(') - (*open == ')');
+            if (*open != '"')
+                continue;
+            if (!take(context, formats_literal(a, open, &open)))
+                break;
+            open--;
+        }
+    }
+}
+
 bool formats_fit(const char *format, const char *message, bool *words)
 {
     *words = false;

@@ -325,29 +325,31 @@ static bool has_case(const char *format, const literals *all)
     return found || !words || excused(format);
 }
 
+struct refusals {
+    const char *file;
+    const literals *all;
+    size_t n;
+};
+
+static bool take_sentence(void *context, const char *format)
+{
+    struct refusals *r = context;
+    bool fine = !strchr(format, ' ') || has_case(format, r->all);
+    r->n += strchr(format, ' ') != NULL;
+    if (!fine)
+        printf("\n  %s: no case for \"%s\"", r->file, format);
+    CU_ASSERT(fine);
+    return true;
+}
+
 /* sentences among the arguments of calls that refuse, and reasons that a function returns to one that does */
 static size_t need_cases(struct arena *a, const char *file, const char *text, const literals *all)
 {
     static const char *const calls[] = {"FAULT(", "_fault(", "return \""};
-    size_t n = 0;
+    struct refusals r = {file, all, 0};
     for (size_t k = 0; k < sizeof calls / sizeof *calls; k++)
-        for (const char *at = strstr(text, calls[k]); at; at = strstr(at + 1, calls[k])) {
-            const char *open = at + strlen(calls[k]) - 1;
-            int depth = *open == '(';
-            for (open += depth; depth || *open == '"'; open++) {
-                depth += (*open == '(') - (*open == ')');
-                if (*open != '"')
-                    continue;
-                const char *format = formats_literal(a, open, &open);
-                open--;
-                n += strchr(format, ' ') != NULL;
-                bool fine = !strchr(format, ' ') || has_case(format, all);
-                if (!fine)
-                    printf("\n  %s: no case for \"%s\"", file, format);
-                CU_ASSERT(fine);
-            }
-        }
-    return n;
+        formats_of_calls(a, text, calls[k], take_sentence, &r);
+    return r.n;
 }
 
 static void test_complete(void)

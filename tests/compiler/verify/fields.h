@@ -16,9 +16,7 @@
 uint32_t fields_add_slot(struct plan *p, uint32_t role, enum slot_kind kind, uint32_t arg);
 /* every slot that the mesh allows, in all roles: kinds and masks */
 void fields_add_slots(struct plan *p);
-/* a copy of a plan that owns its programs and ranks; and its release */
-struct plan *fields_copy(struct arena *a, const struct plan *p);
-void fields_free(struct plan *p);
+void fields_free(struct plan *p); /* what mutate_copy_plan() has made */
 
 /* ---- fields_table.c ---- */
 

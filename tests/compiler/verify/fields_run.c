@@ -256,9 +256,9 @@ static void run_plan(size_t i, struct run *run, uint64_t changes, bool all)
         printf("\n    %s: %.600s", what, why);
         return;
     }
-    struct fields_bench b = {.plan = fields_copy(a, raw)};
+    struct fields_bench b = {.plan = mutate_copy_plan(a, raw)};
     fields_add_slots(b.plan);
-    b.base = fields_copy(a, b.plan);
+    b.base = mutate_copy_plan(a, b.plan);
     bound_memory(b.plan);
     b.truth = exact_truth(a, plans[i].lacks ? b.base : one, &why);
     snprintf(folder, sizeof folder, "%s/fields-%d", e2e_build(), (int)getpid());

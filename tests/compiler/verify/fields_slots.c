@@ -145,20 +145,6 @@ void fields_add_slots(struct plan *p)
     }
 }
 
-struct plan *fields_copy(struct arena *a, const struct plan *p)
-{
-    struct plan *q = ARENA_NEW(a, struct plan);
-    *q = *p;
-    q->train = ARENA_ARRAY(a, struct program *, p->nroles);
-    q->eval = ARENA_ARRAY(a, struct program *, p->nroles);
-    q->ranks = mutate_copy_ranks(p->ranks);
-    for (uint32_t r = 0; r < p->nroles; r++) {
-        q->train[r] = mutate_copy(p->train[r]);
-        q->eval[r] = mutate_copy(p->eval[r]);
-    }
-    return q;
-}
-
 void fields_free(struct plan *p)
 {
     for (uint32_t r = 0; r < p->nroles; r++) {

@@ -74,6 +74,8 @@ struct program *mutate_rebuild(const struct program *p, const uint32_t *list, co
                                uint32_t n);
 struct program *mutate_copy(const struct program *p);
 struct ranks *mutate_copy_ranks(const struct ranks *r);
+/* a copy that owns its programs and ranks */
+struct plan *mutate_copy_plan(struct arena *a, const struct plan *p);
 /* a copy of the plan with gaps between its numbers */
 struct plan *mutate_spread(struct arena *a, const struct plan *p, uint32_t factor);
 

@@ -80,7 +80,7 @@ struct ranks *mutate_copy_ranks(const struct ranks *r)
     return s;
 }
 
-struct plan *mutate_spread(struct arena *a, const struct plan *p, uint32_t factor)
+struct plan *mutate_copy_plan(struct arena *a, const struct plan *p)
 {
     struct plan *q = ARENA_NEW(a, struct plan);
     *q = *p;
@@ -90,6 +90,14 @@ struct plan *mutate_spread(struct arena *a, const struct plan *p, uint32_t facto
     for (uint32_t r = 0; r < p->nroles; r++) {
         q->train[r] = mutate_copy(p->train[r]);
         q->eval[r] = mutate_copy(p->eval[r]);
+    }
+    return q;
+}
+
+struct plan *mutate_spread(struct arena *a, const struct plan *p, uint32_t factor)
+{
+    struct plan *q = mutate_copy_plan(a, p);
+    for (uint32_t r = 0; r < p->nroles; r++) {
         for (uint32_t i = 0; i < q->train[r]->ninsns; i++)
             q->train[r]->insns[i].seq *= factor;
         for (uint32_t i = 0; i < q->eval[r]->ninsns; i++)

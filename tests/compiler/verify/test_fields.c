@@ -32,7 +32,7 @@ static const char crowded[] = EXPERTS("", "    expert_room 1\n"), balanced[] = E
 /* a plan of its own to change by hand */
 static struct plan *make_plan(struct arena *a, const char *model, const char *decision)
 {
-    struct plan *raw = text_plan(a, model, decision), *p = fields_copy(a, raw);
+    struct plan *raw = text_plan(a, model, decision), *p = mutate_copy_plan(a, raw);
     plan_close(raw);
     CU_ASSERT_EQUAL(verify_plan(a, p, true)->nviolations, 0);
     return p;

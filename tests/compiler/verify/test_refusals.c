@@ -167,27 +167,26 @@ static void need_case(struct plans *s, const char *file, const char *format)
         printf("\n    %s: no case for \"%s\"", file, format);
 }
 
+struct source_file {
+    struct plans *plans;
+    const char *name, *call;
+};
+
+static bool take_format(void *context, const char *format)
+{
+    const struct source_file *f = context;
+    if (strchr(format, ' '))
+        need_case(f->plans, f->name, format);
+    return !strcmp(f->call, "fail_start("); /* that has its sentence in another place */
+}
+
 /* literals of a call that reports, and reasons that functions return to one that does */
 static void read_source(struct plans *s, const char *file, const char *text)
 {
     static const char *const calls[] = {"conserve_fail(", "conserve_fail_inputs(", "fail_start(",
                                         "prove_report(",  "return arena_printf(",  "return \""};
     for (size_t k = 0; k < ARRAY_LEN(calls); k++)
-        for (const char *at = strstr(text, calls[k]); at; at = strstr(at + 1, calls[k])) {
-            const char *open = at + strlen(calls[k]) - 1;
-            int depth = *open == '(';
-            for (open += depth; depth || *open == '"'; open++) {
-                depth += (*open == '(') - (*open == ')');
-                if (*open != '"')
-                    continue;
-                const char *format = formats_literal(s->arena, open, &open);
-                if (strchr(format, ' '))
-                    need_case(s, file, format);
-                open--;
-                if (strcmp(calls[k], "fail_start(") != 0) /* that has its sentence in another place */
-                    break;
-            }
-        }
+        formats_of_calls(s->arena, text, calls[k], take_format, &(struct source_file){s, file, calls[k]});
 }
 
 static void read_sources(struct plans *s)
