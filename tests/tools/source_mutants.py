@@ -149,7 +149,7 @@ class Tree:
         env.pop("MAKEFLAGS", None)
         limits = lambda: (resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY)),
                           resource.setrlimit(resource.RLIMIT_CORE, (0, 0)),
-                          resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 32, 1 << 32)))
+                          resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 40, 1 << 40)))
         p = subprocess.Popen(["build/tests/run", "=" + suite.rstrip("+")], cwd=self.path, env=env, stdin=subprocess.DEVNULL,
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=limits)
         RUNNING.add(p.pid)
