@@ -74,6 +74,27 @@ static void test_programs(void)
     }
 }
 
+/* One rank sits on a node of the type that the plan uses, for of others there may be none. */
+static void test_other_type(void)
+{
+#define NIC "<nic count=\"2\" bandwidth=\"400Gb/s\"/>"
+    static const char cluster[] =
+        "<cluster version=\"1\"><node-type id=\"gone\" gpus=\"2\"><gpu model=\"A100-SXM\"/>" NIC "</node-type>"
+        "<node-type id=\"here\" gpus=\"2\"><gpu model=\"H100-SXM\"/>" NIC "</node-type>"
+        "<nodes type=\"gone\" count=\"1\"/><nodes type=\"here\" count=\"1\"/><exclude nodes=\"gone-0001\"/>"
+        "<fabric medium=\"infiniband\"><tier name=\"leaf\" span=\"all\"/></fabric></cluster>";
+    char dir[E2E_PATH], path[2 * E2E_PATH];
+    e2e_folder(dir, "types");
+#undef NIC
+    snprintf(path, sizeof path, "%s/two.xml", dir);
+    FILE *f = fopen(path, "w");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+    fputs(cluster, f);
+    fclose(f);
+    CU_ASSERT_EQUAL(shell(dir, "$L plan tests/reference/llama/model.llm $D/two.xml -q --set gpus=2 -o $D/p >$D/s && "
+                               "$L check $D/p --execute >$D/text; grep -q \"^exact      equals one rank\" $D/text"), 0);
+}
+
 /* the first sum of two operands takes one of them twice: shapes and places stay */
 static void add_twice(struct program *p)
 {
@@ -175,6 +196,7 @@ void suite_execute(void)
     CU_pSuite s = CU_add_suite("execute", NULL, NULL);
     CU_add_test(s, "check --execute", test_check_execute);
     CU_add_test(s, "small programs are run themselves", test_programs);
+    CU_add_test(s, "a plan of the second node type", test_other_type);
     CU_add_test(s, "a wrong program equals nothing", test_wrong_program);
     CU_add_test(s, "a paced step takes the simulated time", test_paced);
     CU_add_test(s, "ring, prefetch and combined 1F1B gain in simulation", test_overlap_gains);

@@ -2,15 +2,13 @@
  * was lowered with a wrong one would compute what one rank computes. */
 
 #include "compiler/execute/exact.h"
-#include "compiler/execute/kernel.h"
+#include "compiler/execute/machine.h"
 #include "tests/compiler/random_layout.h"
 #include "tests/compiler/random_plan.h"
 
 #include <CUnit/CUnit.h>
 #include <stdio.h>
 #include <string.h>
-
-void suite_exact_numbers(void);
 
 static const char base[] =
     "llmc 1\nmodel tiny {\n    vocab 97\n    width 32\n    norm rmsnorm(eps=1e-5)\n    embed tokens(scale=2)\n"
@@ -151,10 +149,56 @@ static void test_written(void)
     CU_ASSERT(nwritten > 100);
 }
 
+/* ---- operands that share memory ---- */
+
+/* Is what the first sum writes defined, when it reads operand a so many elements behind its result, its rows that much
+ * further apart, and that many fewer of them? */
+static bool defined_with(uint32_t behind, uint32_t apart, uint32_t shorter)
+{
+    struct arena *a = arena_new();
+    const char *why = "";
+    struct plan *p = alone(a, base);
+    struct exact_machine *m = exact_open(a, p, 1, &why);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(m);
+    struct program *t = p->train[0];
+    struct exact_rank *r = &m->ranks[0];
+    r->p = t;
+    uint32_t at = 0;
+    while (t->insns[at].op != OP_ADD)
+        at++;
+    struct operand *o = &t->operands[t->insns[at].operand], *x = &o[OPND(ADD, a)], *y = &o[OPND(ADD, y)];
+    struct place from, to;
+    *x = *y;
+    x->mark = MARK_READ;
+    x->offset += behind * 4;
+    x->ld += apart;
+    x->rows -= shorter;
+    CU_ASSERT(exact_place(m, 0, at, OPND(ADD, a), &from) && exact_place(m, 0, at, OPND(ADD, y), &to));
+    uint64_t *result = ARENA_ARRAY(a, uint64_t, (size_t)to.rows * to.cols);
+    CU_ASSERT(exact_compute(m, 0, at));
+    uint64_t before = r->memory.undefined;
+    memory_load(&r->memory, &to, result);
+    bool defined = r->memory.undefined == before;
+    exact_close(m);
+    plan_close(p);
+    arena_free(a);
+    return defined;
+}
+
+static void test_shared(void)
+{
+    CU_ASSERT(defined_with(0, 0, 0));
+    CU_ASSERT(!defined_with(1, 0, 0));
+    CU_ASSERT(!defined_with(0, 1, 0));
+    CU_ASSERT(!defined_with(0, 0, 1));
+}
+
+void suite_exact_numbers(void);
 void suite_exact_numbers(void)
 {
     CU_pSuite s = CU_add_suite("exact_numbers", NULL, NULL);
     CU_add_test(s, "every number of a model and its optimizer counts", test_numbers);
     CU_add_test(s, "windows and caps over split sequences", test_split);
     CU_add_test(s, "kernels write every element", test_written);
+    CU_add_test(s, "operands that share memory", test_shared);
 }
