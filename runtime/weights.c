@@ -215,8 +215,6 @@ static enum status fill_buffer(const struct weights_place *w, const struct fill 
     shares = shares ? shares : 1;
     for (uint64_t i = 0; i < shares; i++) {
         share[i] = (struct share){.w = w, .fill = *fill, .begin = fill->base + n / shares * i, .end = fill->base + n / shares * (i + 1)};
-        if (i + 1 == shares)
-            share[i].end = fill->base + n;
         if (i + 1 == shares || pthread_create(&share[i].thread, NULL, fill_share, &share[i])) {
             share[i].end = fill->base + n; /* no more threads than there are: the rest is this one's */
             fill_share(&share[i]);

@@ -545,6 +545,19 @@ static void test_fmt(void)
            "cmp $D/1 $D/2 || exit 1; done",
            0, NULL);
     expect(s, dir, "for f in plans/*/model.llm; do $L fmt $f | cmp - $f || exit 1; done", 0, NULL);
+    /* what passes the last column goes on below its first argument */
+    expect(s, dir,
+           "sed 's/^ *optimizer .*/optimizer adamw(lr=0.00012345678901, beta1=0.91234567, beta2=0.95123456789, "
+           "eps=0.0000001234, weight_decay=0.125)/;s/^plan {/plan { microbatch in [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, "
+           "1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144]/' $M >$D/long; $L fmt $D/long | grep -A1 "
+           "'^    optimizer\\|microbatch in'",
+           0, NULL);
+    CU_ASSERT_STRING_EQUAL(
+        s->out,
+        "    optimizer   adamw(lr=0.00012345678901, beta1=0.91234567, beta2=0.95123456789, eps=0.0000001234,\n"
+        "                      weight_decay=0.125)\n--\n"
+        "    microbatch in [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072,\n"
+        "                   262144]\n");
     free(s);
     free(dir);
 }

@@ -100,6 +100,7 @@ static void test_mfu(void)
         {"bf16", PEAK("fp32", "20") PEAK("fp16", "110"), 110e9},
         {"fp16", PEAK("fp32", "20") PEAK("bf16", "170"), 170e9},
         {"bf16", PEAK("fp32", "20"), 20e9},
+        {"fp16", PEAK("fp32", "20"), 20e9},
         {"fp8", PEAK("fp32", "20") PEAK("bf16", "170"), 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -322,6 +322,18 @@ static void test_sweep(void)
     arena_free(q.a);
 }
 
+/* a row without a plan says what lacks: memory, in which the closest miss does not fit */
+static void test_sweep_memory(void)
+{
+    struct asked q = ask("plans/llama3-8b/model.llm", "topologies/h100x8.xml", NULL, 0);
+    static const char *const memory = "memory=1GiB,60GiB";
+    char *text;
+    CU_ASSERT_EQUAL(swept(&q, &memory, 1, false, &text), STATUS_OK);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\n1GiB        -  needs 17.7GiB of 1GiB\n60GiB "));
+    free(text);
+    arena_free(q.a);
+}
+
 /* malformed or refused: nothing is printed; one value refused: a row that says so */
 static void test_sweep_refused(void)
 {
@@ -385,5 +397,6 @@ void suite_explain(void)
     CU_add_test(s, "a node more", test_nodes);
     CU_add_test(s, "sweeps: rows, columns, JSON lines", test_sweep);
     CU_add_test(s, "sweeps that are refused", test_sweep_refused);
+    CU_add_test(s, "sweeps over memory", test_sweep_memory);
     CU_add_test(s, "--set with limits and lists", test_sets);
 }

@@ -183,6 +183,25 @@ static void test_deadlock(void)
     finish(&b);
 }
 
+/* the first forward waits for what the last backward waits for: a gradient of its own output */
+static void test_circle(void)
+{
+    struct bench b = start(SCHED_1F1B, 2, 1, 10, 20, 3);
+    struct program *p = b.programs[0];
+    for (uint32_t i = 1; i < p->ninsns; i++)
+        for (uint32_t w = p->insns[i].wait; w < p->insns[i].wait + p->insns[i].nwaits; w++)
+            if (p->waits[w].queue == QUEUE_RECV) {
+                p->insns[0].wait = w;
+                p->insns[0].nwaits = 1;
+            }
+    run(&b);
+    CU_ASSERT_PTR_NULL(b.t);
+    CU_ASSERT_STRING_EQUAL(
+        b.why, "deadlock: role 0 F0 FILL (instruction 0) waits for B0 RECV (instruction 2); "
+               "role 1 F0 RECV (instruction 0) waits for role 0 F0 SEND (instruction 1)");
+    finish(&b);
+}
+
 static void test_bad_wait(void)
 {
     struct bench b = start(SCHED_1F1B, 2, 1, 10, 20, 3);
@@ -203,5 +222,6 @@ void suite_simulate(void)
     CU_add_test(s, "worked by hand", test_by_hand);
     CU_add_test(s, "live bytes", test_memory);
     CU_add_test(s, "deadlock is named", test_deadlock);
+    CU_add_test(s, "a circle of waits is named", test_circle);
     CU_add_test(s, "bad wait", test_bad_wait);
 }

@@ -42,6 +42,40 @@ static void check_positions(struct arena *a, const struct program *p, const uint
     CU_ASSERT_EQUAL(wrong, 0);
 }
 
+/* By queues and waits alone, a seam comes behind all that is listed before it and before all that is listed behind. */
+static void check_waits(struct arena *a, const struct program *p)
+{
+    uint32_t length[NQUEUES], *position = ARENA_ARRAY(a, uint32_t, p->ninsns + 1u), listed[NQUEUES] = {0}, wrong = 0;
+    uint32_t(*known)[NQUEUES] = arena_array(a, p->ninsns, sizeof *known); /* of each queue: how many it comes behind */
+    uint32_t *last[NQUEUES], seam = NONE;
+    program_positions(p, position, length);
+    for (uint32_t q = 0; q < NQUEUES; q++)
+        last[q] = ARENA_ARRAY(a, uint32_t, length[q] + 1u);
+    for (uint32_t i = 0; i < p->ninsns; i++) {
+        const struct insn *in = &p->insns[i];
+        uint32_t *own = known[i];
+        memset(own, 0, sizeof *known);
+        for (uint32_t w = 0; w <= in->nwaits; w++) { /* the one before it on its queue, and those that it waits for */
+            bool before = w == in->nwaits;
+            if (before && !listed[in->queue])
+                continue;
+            const struct wait *x = &p->waits[in->wait + (before ? 0 : w)];
+            uint32_t q = before ? in->queue : x->queue, at = before ? listed[q] - 1 : x->position;
+            const uint32_t *other = known[last[q][at]];
+            for (uint32_t k = 0; k < NQUEUES; k++)
+                own[k] = other[k] > own[k] ? other[k] : own[k];
+            own[q] = at + 1 > own[q] ? at + 1 : own[q];
+        }
+        if (in->op == OP_SEAM)
+            wrong += memcmp(own, listed, sizeof listed) != 0;
+        else if (seam != NONE)
+            wrong += own[p->insns[seam].queue] <= position[seam];
+        seam = in->op == OP_SEAM ? i : seam;
+        last[in->queue][listed[in->queue]++] = i;
+    }
+    CU_ASSERT_EQUAL(wrong, 0);
+}
+
 static void test_accepted(void)
 {
     static const char *const decisions[] = {
@@ -62,6 +96,7 @@ static void test_accepted(void)
         for (uint32_t r = 0; r < p->nroles; r++) {
             CU_ASSERT(program_phases(p->train[r], at));
             check_positions(a, p->train[r], at);
+            check_waits(a, p->train[r]);
             uint32_t forwards = 0; /* in the early phase: as many as the rank may be ahead */
             for (uint32_t k = 0; k < at[PHASE_BODY]; k++)
                 if (p->train[r]->insns[k].action == 'F' && p->train[r]->insns[k].microbatch >= forwards)
