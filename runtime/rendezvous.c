@@ -203,24 +203,22 @@ static bool gather(struct server *v)
 static bool serve_round(struct server *v, uint64_t *sums, uint64_t *values)
 {
     uint32_t n = 0;
-    bool any = false;
     memset(sums, 0, RENDEZVOUS_MOST * sizeof *sums);
     for (uint32_t r = 0; r < v->s.nranks && !v->failed[0]; r++) {
         struct request q;
         /* the first of a round may come late: between two meetings ranks train */
-        int64_t end = any ? deadline(v->s.timeout_s) : INT64_MAX;
+        int64_t end = r ? deadline(v->s.timeout_s) : INT64_MAX;
         if (!transfer(v->client[r], &q, sizeof q, false, end) || q.n > RENDEZVOUS_MOST ||
             !transfer(v->client[r], values, q.n * sizeof *values, false, deadline(10))) {
-            if (!any && r == 0)
+            if (r == 0)
                 return false; /* rank 0 has left: the end of a run */
             snprintf(v->failed, sizeof v->failed, "rank %u is gone", r);
         } else if (q.fail) {
             snprintf(v->failed, sizeof v->failed, "%.*s", WORDS - 1, q.words);
-        } else if (any && q.n != n) {
+        } else if (r && q.n != n) {
             snprintf(v->failed, sizeof v->failed, "rank %u meets the others elsewhere", r);
         }
         n = q.n;
-        any = true;
         for (uint32_t i = 0; i < n && i < RENDEZVOUS_MOST; i++)
             sums[i] += values[i];
     }
