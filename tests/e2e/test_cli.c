@@ -113,6 +113,7 @@ static void test_fine(void)
         {"$L explain $D/p | grep -q \"placed: $($L show $D/p | sed -n 's/^  memory *\\([^ ]*\\) of .*/\\1/p')$\"", 0, NULL},
         {"$L help explain", 0, NULL},
         {"$L tokens LICENSE -o $D/t.bin -q", 0, NULL},
+        {"$L tokens LICENSE -o$D/t2.bin -q && cmp $D/t.bin $D/t2.bin", 0, NULL},
         {"$L check $D/p", 0, NULL},
         {"$L check $D/p --full", 0, NULL},
         {"$L show $D/p", 0, NULL},

@@ -145,7 +145,8 @@ static void test_equal(void)
                                         "llmc 1\na 1 1\n",    "llmc 1\na 1 {\n}\n", "llmc 1\na f(1)\n",
                                         "llmc 1\na f(x=1)\n", "llmc 1\na [1]\n",    "llmc 1\na (1)\n",
                                         "llmc 1\na 1+1\n",    "llmc 1\na 1-1\n",    "llmc 1\nlet a = 1\n",
-                                        "llmc 1\na \"1\"\n",  "llmc 1\na 1\na 1\n"};
+                                        "llmc 1\na \"1\"\n",  "llmc 1\na 1\na 1\n",  "llmc 1\na 1 {\nb 1\n}\n",
+                                        "llmc 1\na 1 {\nb 2\n}\n"};
     struct arena *a = arena_new();
     struct diag *d = diag_new(a);
     for (size_t i = 0; i < ARRAY_LEN(texts); i++)
