@@ -7,6 +7,7 @@
 
 #include "compiler/fit.h"
 #include "compiler/inspect/estimate.h"
+#include "compiler/support/units.h"
 #include "compiler/inspect/show.h"
 #include "compiler/inspect/trace.h"
 #include "compiler/support/strbuf.h"
@@ -437,6 +438,24 @@ static void check_estimate(const struct seen *x)
     CU_ASSERT(gap > 0 || looked + search_number(x, "pruned") == search_number(x, "space"));
 }
 
+/* the table that people read has the candidates' own figures */
+static void check_table(const struct job *job, const struct topo *topo, const struct search_result *found, const json_t *all)
+{
+    char *text = NULL, want[480];
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    estimate_print(job, topo, found, out);
+    fclose(out);
+    for (uint32_t i = 1; i < found->ncandidates; i++) {
+        const json_t *p = json_object_get(json_array_get(all, i - 1), "predicted");
+        const struct candidate *c = &found->candidates[i];
+        snprintf(want, sizeof want, "\n  %3u. %10s %8.1f %9s  ", i + 1, units_show_seconds(c->estimate.step_time_s).s,
+                 100 * json_number_value(json_object_get(p, "mfu")), units_show_bytes(c->estimate.peak_bytes).s);
+        CU_ASSERT_PTR_NOT_NULL(strstr(text, want));
+    }
+    free(text);
+}
+
 static void test_estimates(void)
 {
     static const uint64_t budgets[] = {0, 40, 5000};
@@ -459,6 +478,7 @@ static void test_estimates(void)
             CU_ASSERT_EQUAL(search_number(&x, "budget"), budgets[k] ? (double)budgets[k] : SEARCH_BUDGET);
             CU_ASSERT(search_number(&x, "spent") > 0);
             check_estimate(&x);
+            check_table(job, topo, found, json_object_get(x.json, "candidates"));
             json_decref(x.json);
             strbuf_free(&text);
             arena_free(a);
