@@ -29,6 +29,7 @@ static const struct {
     {"init", NULL, NULL, NULL, NULL, NULL, "init normal(std=0.2, residual=no)\n    seed 7", 1e-5, false},
     {"predict", NULL, NULL, NULL, NULL, "untied\n    predict 1 ahead", NULL, 1e-5, true},
     {"predict-tied", NULL, NULL, NULL, NULL, "tied\n    predict 2 ahead { weight 1 }", NULL, 1e-5, false},
+    {"head-bias", NULL, NULL, NULL, NULL, "untied(bias=yes, scale=0.5, softcap=8)", NULL, 1e-5, true},
     {"bf16", NULL, NULL, NULL, NULL, NULL, "precision bf16", 1e-3, true},
     {"bf16-tied", "layernorm", "positions(24)", "mha(heads=4, bias=yes)", "gelu(96, bias=yes)", "tied", "precision bf16", 1e-3, false},
 };

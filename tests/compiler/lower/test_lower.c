@@ -1,5 +1,7 @@
 /* Tests of lowering, order and placement: properties over random plans, and counts known from publications. */
 
+#include "tests/compiler/random_layout.h"
+#include "tests/compiler/random_model.h"
 #include "tests/compiler/random_plan.h"
 
 #include <CUnit/CUnit.h>
@@ -171,6 +173,36 @@ static void test_equal_inputs_give_equal_bytes(void)
     }
 }
 
+/* The boxes of one rank's program are what the model is said to have, padding aside. */
+static void test_parameters(void)
+{
+    uint32_t biases = 0;
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        struct arena *a = arena_new();
+        uint64_t state = seed, elements = 0;
+        const char *why = "";
+        struct job *job = text_job(a, random_model(a, &state));
+        struct topo *host = random_host(a, 1);
+        struct decision d = layout_alone(a, job, host);
+        struct plan *p = compile_decision(a, job, host, &d, &(struct compile_options){0}, &why);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+        for (uint32_t i = 0; i < p->train[0]->ntensors; i++) {
+            const struct tensor *t = &p->train[0]->tensors[i];
+            uint64_t rows = t->transposed ? t->cols : t->rows, cols = t->transposed ? t->rows : t->cols;
+            rows = t->row + rows > t->shape[0] ? t->shape[0] - t->row : rows; /* of the vocabulary, padded */
+            elements += tensor_boxes(t) * rows * cols;
+            biases += !strcmp(t->name, "lm_head.bias");
+        }
+        CU_ASSERT_EQUAL(elements, model_parameters(&job->model) + model_predict_parameters(&job->model));
+        if (elements != model_parameters(&job->model) + model_predict_parameters(&job->model))
+            printf("\n    seed %llu: %llu elements, %llu and %llu parameters", (unsigned long long)seed, (unsigned long long)elements,
+                   (unsigned long long)model_parameters(&job->model), (unsigned long long)model_predict_parameters(&job->model));
+        plan_close(p);
+        arena_free(a);
+    }
+    CU_ASSERT(biases > 0);
+}
+
 void suite_lower(void)
 {
     CU_pSuite s = CU_add_suite("lower", NULL, NULL);
@@ -179,5 +211,6 @@ void suite_lower(void)
     CU_add_test(s, "placement keeps operands apart", test_placement_keeps_operands_apart);
     CU_add_test(s, "collectives of 126 layers", test_collectives_of_405b);
     CU_add_test(s, "ring depths", test_ring_depths);
+    CU_add_test(s, "tensors are the model's parameters", test_parameters);
     CU_add_test(s, "equal inputs give equal bytes", test_equal_inputs_give_equal_bytes);
 }
