@@ -171,8 +171,11 @@ static void test_room(void)
                     e2e_build(), folder, folder),
         0);
     e2e_read_text(path, text, sizeof text);
-    CU_ASSERT_PTR_NOT_NULL(strstr(text, "step 1 was not taken: a rank has "));
-    CU_ASSERT_PTR_NOT_NULL(strstr(text, "the mean is 8.0, so plan with expert_room "));
+    const char *rows = strstr(text, "step 1 was not taken: a rank has "), *room = strstr(text, "the mean is 8.0, so plan with expert_room ");
+    CU_ASSERT_FATAL(rows && room);
+    double need = strtod(rows + strlen("step 1 was not taken: a rank has "), NULL) / 8;
+    double said = strtod(room + strlen("the mean is 8.0, so plan with expert_room "), NULL);
+    CU_ASSERT_DOUBLE_EQUAL(said, ceil(need * 100) / 100, 1e-9);
 }
 
 /* four nodes of two ranks, fast within and slow between */

@@ -4,6 +4,7 @@
 
 #include "compiler/execute/shrink.h"
 #include "compiler/model/sema.h"
+#include "compiler/schedule/schedule.h"
 #include "tests/compiler/random_plan.h"
 
 #include <CUnit/CUnit.h>
@@ -67,8 +68,33 @@ static void test_cases(void)
     }
 }
 
+/* a schedule that only a list has is made again for what is left of it */
+static void test_listed(void)
+{
+    struct arena *a = arena_new();
+    struct diag *d = diag_new(a);
+    struct job *job = job_read(a, d, "plans/llama3-70b/model.llm", NULL, 0);
+    struct topo *topo = topo_read(a, d, "topologies/dgx-h100-superpod.xml");
+    CU_ASSERT_FATAL(job && topo);
+    struct plan p = {.job = job, .topo = topo};
+    const char *why = "";
+    p.decision = text_decision(a, job, topo, "tp=8 sp=1 pp=4 dp=8 zero=1 shard=8 microbatch=1");
+    struct schedule *listed = schedule_new(a, &p.decision);
+    p.decision.listed = listed;
+    p.decision.schedule = SCHED_AUTO;
+    struct shrunk *s = shrink_plan(a, &p, &why);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(s);
+    CU_ASSERT(s->decision.microbatches < p.decision.microbatches && s->decision.listed && s->decision.listed != listed);
+    uint32_t forwards = 0;
+    for (uint32_t k = 0; s->decision.listed && k < s->decision.listed->nactions[0]; k++)
+        forwards += s->decision.listed->actions[0][k].kind == 'F';
+    CU_ASSERT_EQUAL(forwards, s->decision.microbatches);
+    arena_free(a);
+}
+
 void suite_shrink(void)
 {
     CU_pSuite s = CU_add_suite("shrink", NULL, NULL);
     CU_add_test(s, "large plans at small dimensions", test_cases);
+    CU_add_test(s, "schedules that are lists", test_listed);
 }

@@ -322,6 +322,16 @@ static void test_sweep(void)
     arena_free(q.a);
 }
 
+/* Gradients of what routed experts leave, 267,392 parameters, in fp32, on each of tp 2 and pp 2. */
+static void test_dense(void)
+{
+    struct asked q = ask("plans/tiny-moe/model.llm", "topologies/cpu16.xml", NULL, 0);
+    char *text = explained(&q, false, false, STATUS_OK);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "  reduce-scatter of 261KiB, ring over 4,"));
+    free(text);
+    arena_free(q.a);
+}
+
 /* a row without a plan says what lacks: memory, in which the closest miss does not fit */
 static void test_sweep_memory(void)
 {
@@ -398,5 +408,6 @@ void suite_explain(void)
     CU_add_test(s, "sweeps: rows, columns, JSON lines", test_sweep);
     CU_add_test(s, "sweeps that are refused", test_sweep_refused);
     CU_add_test(s, "sweeps over memory", test_sweep_memory);
+    CU_add_test(s, "gradients beside experts", test_dense);
     CU_add_test(s, "--set with limits and lists", test_sets);
 }

@@ -160,6 +160,17 @@ static void test_plan_words(void)
     arena_free(a);
 }
 
+/* DeepSeek-V2's scores: divided by sqrt(128 + 64), times the square of mscale = 0.1 * 0.707 * ln 40 + 1 (modeling_deepseek.py) */
+static void test_yarn(void)
+{
+    struct arena *a = arena_new();
+    struct job *j = read_job(a, "tests/cases/oracles/deepseek-v2.llm", NULL, 0);
+    CU_ASSERT_FATAL(j != NULL);
+    double mscale = 0.1 * 0.707 * log(40) + 1;
+    CU_ASSERT_DOUBLE_EQUAL(1 / sqrt(j->model.layers[0]->attn.scale), mscale * mscale / sqrt(192), 1e-9);
+    arena_free(a);
+}
+
 static void test_unsupported(void)
 {
     static const struct {
@@ -248,6 +259,7 @@ void suite_model(void);
 void suite_model(void)
 {
     CU_pSuite s = CU_add_suite("model", NULL, NULL);
+    CU_add_test(s, "scores under yarn", test_yarn);
     CU_add_test(s, "parameters of 33 published models", test_oracles);
     CU_add_test(s, "model FLOPs", test_flops);
     CU_add_test(s, "defaults", test_defaults);

@@ -169,6 +169,12 @@ static const struct {
      false,
      "--set:1:9: error: no plan: 'shard' = 3 does not divide dp * cp of any combination that the rest of the plan "
      "block allows\n    1 | shard = 3\n      |         ^\n   help: drop the line, or allow shard in [1, 2"},
+    {"llama3-8b",
+     "h100x8",
+     {"shard=3", "pp=1", "cp=2"},
+     3,
+     false,
+     "   help: drop the line, or allow shard in [1, 2, 4, 8]\n"},
     {"tiny-llama",
      "cpu8",
      {"shard in [3, 5]"},
