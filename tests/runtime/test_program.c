@@ -3,6 +3,7 @@
 
 #include "runtime/hash.h"
 #include "runtime/program.h"
+#include "runtime/program_bytes.h"
 #include "runtime/program_words.h"
 #include "tests/runtime/random_program.h"
 
@@ -335,6 +336,43 @@ static void test_set_waits(void)
     program_free(p);
 }
 
+/* what is out of range is bad and 0, and what follows can still be read */
+static void test_reader(void)
+{
+    struct bytes b = {0};
+    bytes_number(&b, 8);
+    bytes_number(&b, 9);
+    bytes_number(&b, 3);
+    struct reader r = {b.at, b.at + b.n, false};
+    CU_ASSERT(read_below(&r, 8) == 8 && !r.bad);
+    CU_ASSERT(read_below(&r, 8) == 0 && r.bad);
+    free(b.at);
+    b = (struct bytes){0};
+    bytes_signed(&b, -4);
+    bytes_signed(&b, 6);
+    bytes_signed(&b, -5);
+    bytes_signed(&b, 7);
+    r = (struct reader){b.at, b.at + b.n, false};
+    CU_ASSERT(read_offset(&r, 4, 10) == 0 && !r.bad);
+    CU_ASSERT(read_offset(&r, 4, 10) == 10 && !r.bad);
+    struct reader above = r;
+    CU_ASSERT(read_offset(&r, 4, 10) == 0 && r.bad);
+    above.at++;
+    CU_ASSERT(read_offset(&above, 4, 10) == 0 && above.bad);
+    free(b.at);
+    b = (struct bytes){0};
+    bytes_number(&b, 2);
+    bytes_number(&b, 1);
+    bytes_number(&b, 1);
+    r = (struct reader){b.at, b.at + b.n, false};
+    CU_ASSERT(read_count(&r, 2) == 2 && !r.bad);
+    r = (struct reader){b.at, b.at + b.n - 1, false}; /* one item of two is there */
+    CU_ASSERT(read_count(&r, 2) == 0 && r.bad);
+    r = (struct reader){b.at, b.at + b.n, false};
+    CU_ASSERT(read_count(&r, 1) == 0 && r.bad);
+    free(b.at);
+}
+
 void suite_program(void)
 {
     CU_pSuite s = CU_add_suite("program", NULL, NULL);
@@ -347,6 +385,7 @@ void suite_program(void)
     CU_add_test(s, "forgery", test_forgery);
     CU_add_test(s, "headers", test_headers);
     CU_add_test(s, "files", test_files);
+    CU_add_test(s, "numbers out of range", test_reader);
     CU_add_test(s, "permute", test_permute);
     CU_add_test(s, "set waits", test_set_waits);
 }

@@ -83,6 +83,11 @@ static void test_timeline(void)
     one.colour = true;
     text = draw(a, show_timeline, p, &one);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "\033[97;44m0 \033[0m\033[97;44m1 \033[0m"));
+    struct show_options narrow = plain; /* a column is a forward: its number would hide what it is */
+    narrow.width = 28;
+    text = draw(a, show_timeline, p, &narrow);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\n    0  ----......0=.1=.2=.3=\n    1  .---....0=-1=.2=.3=..\n"
+                                        "    2  ..--..0=-1=-2=.3=....\n    3  ...-0=-1=-2=-3=......\n"));
     plan_close(p);
     arena_free(a);
 }
