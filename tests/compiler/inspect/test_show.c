@@ -88,6 +88,10 @@ static void test_timeline(void)
     text = draw(a, show_timeline, p, &narrow);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "\n    0  ----......0=.1=.2=.3=\n    1  .---....0=-1=.2=.3=..\n"
                                         "    2  ..--..0=-1=-2=.3=....\n    3  ...-0=-1=-2=-3=......\n"));
+    narrow.width = 20; /* columns of 1.31 us: each is what it mostly is */
+    text = draw(a, show_timeline, p, &narrow);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\n    0  ---.....=.=.2=3=\n    1  .--...0=1=.=.=..\n"
+                                        "    2  ..-..=-=-2=3=...\n    3  ..-0=1=-=-=.....\n"));
     plan_close(p);
     arena_free(a);
 }
