@@ -217,6 +217,10 @@ static void test_pcie(void)
         if (n > 2)
             CU_ASSERT_DOUBLE_EQUAL(cost_group_s(p, OP_ALL_REDUCE, 8, &beyond) * 1e6, us, 0.1);
     }
+    /* eight share two sockets: 0.6 of what each of four has, 0.4 where all send to all (SimuMax, A100 PCIe) */
+    struct cost_group four = cost_run_group(c, 4, 1), eight = cost_run_group(c, 8, 1);
+    CU_ASSERT_DOUBLE_EQUAL(bus(c, OP_ALL_GATHER, 16384 * MIB, &eight) / bus(c, OP_ALL_GATHER, 16384 * MIB, &four), 0.6, 0.01);
+    CU_ASSERT_DOUBLE_EQUAL(bus(c, OP_ALL_TO_ALL, 16384 * MIB, &eight) / bus(c, OP_ALL_TO_ALL, 16384 * MIB, &four), 0.4, 0.01);
     arena_free(a);
 #undef PCIE
 }
