@@ -4,6 +4,7 @@
 #include "runtime/hash.h"
 #include "runtime/program.h"
 #include "runtime/program_bytes.h"
+#include "runtime/program_scan.h"
 #include "runtime/program_words.h"
 #include "tests/runtime/random_program.h"
 
@@ -373,6 +374,35 @@ static void test_reader(void)
     free(b.at);
 }
 
+/* whole numbers of the text form, to the ends of their ranges */
+static void test_numbers(void)
+{
+    static const struct {
+        const char *text;
+        bool fine;
+        int64_t value;
+    } rows[] = {{"0", true, 0},
+                {"-7", true, -7},
+                {"9223372036854775807", true, INT64_MAX},
+                {"-9223372036854775808", true, INT64_MIN},
+                {"9223372036854775808", false, 0},
+                {"-9223372036854775809", false, 0},
+                {"x", false, 0}};
+    char error[256];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct scan s = {rows[i].text, rows[i].text + strlen(rows[i].text), 1, error, sizeof error};
+        int64_t v = 0;
+        CU_ASSERT_EQUAL(scan_i64(&s, &v) == STATUS_OK, rows[i].fine);
+        CU_ASSERT(!rows[i].fine || v == rows[i].value);
+    }
+    uint32_t narrow = 0;
+    struct scan most = {"4294967295", NULL, 1, error, sizeof error}, more = {"4294967296", NULL, 1, error, sizeof error};
+    most.end = most.at + 10;
+    more.end = more.at + 10;
+    CU_ASSERT(scan_u32(&most, &narrow) == STATUS_OK && narrow == UINT32_MAX);
+    CU_ASSERT_NOT_EQUAL(scan_u32(&more, &narrow), STATUS_OK);
+}
+
 void suite_program(void)
 {
     CU_pSuite s = CU_add_suite("program", NULL, NULL);
@@ -386,6 +416,7 @@ void suite_program(void)
     CU_add_test(s, "headers", test_headers);
     CU_add_test(s, "files", test_files);
     CU_add_test(s, "numbers out of range", test_reader);
+    CU_add_test(s, "whole numbers as text", test_numbers);
     CU_add_test(s, "permute", test_permute);
     CU_add_test(s, "set waits", test_set_waits);
 }

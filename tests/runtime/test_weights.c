@@ -152,6 +152,47 @@ static void test_init(void)
     close_fixture(&f);
 }
 
+enum { LONG = 1300, NARROW = 3 };
+
+/* initial values of a [1300, 3] tensor, as it is or turned: more than are made at a time */
+static void fill_long(bool turned, float *values)
+{
+    char error[256];
+    struct program *p = program_new(0, 1);
+    struct bucket bucket = {.name = "all", .elements = LONG * NARROW, .ntensors = 1, .count_slot = NONE};
+    struct tensor t = {.name = "long",
+                       .ndim = 2,
+                       .shape = {LONG, NARROW},
+                       .rows = turned ? NARROW : LONG,
+                       .cols = turned ? LONG : NARROW,
+                       .row_slot = NONE,
+                       .col_slot = NONE,
+                       .transposed = turned,
+                       .init = INIT_NORMAL,
+                       .std = 0.5};
+    program_bucket(p, &bucket);
+    program_tensor(p, &t);
+    struct buffer b = make_buffer(BUFFER_PARAM, DTYPE_F32, LONG * NARROW, 0, NONE);
+    program_buffer(p, &b);
+    struct ranks *ranks = ranks_new(1, 1, 0, 0);
+    struct weights_place w = {p, ranks, 0, (uint8_t *)values};
+    CU_ASSERT(weights_init(&w, NULL, 5, error, sizeof error) == STATUS_OK);
+    program_free(p);
+    ranks_free(ranks);
+}
+
+static void test_long(void)
+{
+    static float plain[LONG * NARROW], turned[LONG * NARROW];
+    uint32_t wrong = 0;
+    fill_long(false, plain);
+    fill_long(true, turned);
+    for (uint32_t i = 0; i < LONG; i++)
+        for (uint32_t j = 0; j < NARROW; j++)
+            wrong += plain[i * NARROW + j] != turned[j * LONG + i] || plain[i * NARROW + j] == 0;
+    CU_ASSERT_EQUAL(wrong, 0);
+}
+
 static struct weights_sink make_sink(const char *dir, struct weight_plan *catalog, uint32_t n,
                                      _Atomic uint64_t *covered)
 {
@@ -316,6 +357,7 @@ void suite_weights(void)
 {
     CU_pSuite s = CU_add_suite("weights", NULL, NULL);
     CU_add_test(s, "initial values", test_init);
+    CU_add_test(s, "long rows", test_long);
     CU_add_test(s, "loaded and saved", test_save);
     CU_add_test(s, "copies are saved once", test_count_slot);
     CU_add_test(s, "refused weights", test_refused);

@@ -459,6 +459,26 @@ static void test_json(void)
         if (read_back(&g, edited, &d, &why))
             CU_ASSERT(decision_legal(g.a, g.job, g.topo, &d, &why));
     }
+    static const struct {
+        const char *list, *why;
+    } stages[] = {
+        {"[1, 1]", NULL},
+        {"[0, 3]", NULL},
+        {"[0, 4]", "decision: 'recompute_stages' must count layers of its stage"},
+        {"[-1, 1]", "decision: 'recompute_stages' must count layers of its stage"},
+        {"[\"1\", 1]", "decision: 'recompute_stages' must count layers of its stage"},
+        {"[1.5, 1]", "decision: 'recompute_stages' must count layers of its stage"},
+        {"[1]", "decision: 'recompute_stages' must have one number for each of the 2 stages"},
+    };
+    const char *none = strstr(one.text, "\"recompute\": \"none\",");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(none);
+    for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
+        char *edited = arena_printf(g.a, "%.*s\"recompute\": \"full\", \"recompute_stages\": %s,%s", (int)(none - one.text),
+                                    one.text, stages[i].list, none + strlen("\"recompute\": \"none\","));
+        why = "";
+        CU_ASSERT_EQUAL(read_back(&g, edited, &d, &why), stages[i].why == NULL);
+        CU_ASSERT_STRING_EQUAL(why, stages[i].why ? stages[i].why : "");
+    }
     for (size_t n = 0; n < one.length; n++)
         CU_ASSERT_FALSE(decision_from_json(g.a, one.text, n, g.job, g.topo, &d, &why));
     strbuf_free(&one);
