@@ -135,6 +135,32 @@ static void test_bounds(void)
     free(share);
 }
 
+/* Where transfers take as long as actions, what goes round between ranks sets the pace. */
+static void test_slow_transfers(void)
+{
+    static const enum schedule_kind kinds[] = {SCHED_1F1B, SCHED_EAGER_1F1B, SCHED_ZB_H1, SCHED_ZB_H2};
+    static const double least[] = {0.98, 0.99, 0.94, 0.88}, median[] = {0.9999, 0.9999, 0.985, 0.99};
+    double share[INSTANCES];
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        uint64_t state = 88172645463325252u + k;
+        for (uint32_t i = 0; i < INSTANCES; i++) {
+            struct arena *a = arena_new();
+            struct instance x;
+            draw_instance(&state, kinds[k], &x);
+            x.times.held = 0;
+            double transfer = x.stages[0].forward_s * draw(&state, 0.3, 3);
+            for (uint32_t s = 0; s < x.d.nstages; s++)
+                x.stages[s].next_s = x.stages[s].back_s = transfer;
+            double makespan = simulate_actions(a, schedule_new(a, &x.d), &x.times, NULL, NULL);
+            share[i] = pipeline_bound_s(&x.d, &x.times) / makespan;
+            arena_free(a);
+        }
+        qsort(share, INSTANCES, sizeof *share, compare_doubles);
+        CU_ASSERT(share[INSTANCES - 1] <= 1 + 1e-9);
+        CU_ASSERT(share[INSTANCES / 2] >= median[k] && share[INSTANCES / 20] >= least[k]);
+    }
+}
+
 /* the most bytes that a rank holds are the run's, with stages that keep unequal amounts and with equal ones
  */
 static void test_live(void)
@@ -169,5 +195,6 @@ void suite_pipeline(void)
 {
     CU_pSuite s = CU_add_suite("pipeline", NULL, NULL);
     CU_add_test(s, "bounds hold and are close", test_bounds);
+    CU_add_test(s, "slow transfers", test_slow_transfers);
     CU_add_test(s, "activations in flight", test_live);
 }

@@ -96,6 +96,30 @@ static void test_timeline(void)
     arena_free(a);
 }
 
+/* transfers that nothing hides, and forwards and backwards that run together */
+static void test_timeline_kinds(void)
+{
+    static const struct fixture slow = {.tp = 1, .pp = 2, .dp = 1, .microbatches = 3, .schedule = SCHED_1F1B, .unit = true,
+                                        .f_ns = 1000, .b_ns = 2000, .c_ns = 1200};
+    static const struct fixture pairs = {.tp = 1, .pp = 2, .dp = 1, .vpp = 2, .microbatches = 4, .schedule = SCHED_DUALPIPE_V,
+                                         .unit = true, .f_ns = 1000, .b_ns = 2000};
+    struct arena *a = arena_new();
+    struct plan *p = fixture_plan(a, &slow), *q = fixture_plan(a, &pairs);
+    CU_ASSERT_FATAL(p && q);
+    CU_ASSERT_PTR_NOT_NULL(strstr(draw(a, show_timeline, p, &plain), "\n    0  0--1-........~~~0====2--1====.....~~~2====\n"
+                                                                     "    1  ...~~0--0====1--1====...~~2--2====........\n"));
+    struct show_options narrow = plain;
+    narrow.width = 20; /* columns of 1.05 us: each is what it mostly is */
+    CU_ASSERT_PTR_NOT_NULL(strstr(draw(a, show_timeline, p, &narrow), "\n    0  --...~0=-1=..~2=\n    1  .~-0=-1=.~-2=...\n"));
+    const char *text = draw(a, show_timeline, q, &plain);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\n    0  0-1-2-0-..-3&1%%%....2&0%%%2===.3&1%%%3===\n"
+                                        "    1  ..0-0-1-1--0===2&0%%%3&1%%%3&1%%2===2===..\n"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "   % both at once\n"));
+    plan_close(p);
+    plan_close(q);
+    arena_free(a);
+}
+
 /* without Unicode and colour every byte is plain; drawn lines keep to the width, with all lanes */
 static void test_plain(void)
 {
@@ -355,6 +379,7 @@ void suite_show(void)
 {
     CU_pSuite s = CU_add_suite("show", NULL, NULL);
     CU_add_test(s, "timeline", test_timeline);
+    CU_add_test(s, "timeline of transfers and pairs", test_timeline_kinds);
     CU_add_test(s, "plain text", test_plain);
     CU_add_test(s, "figures of plan.json", test_figures);
     CU_add_test(s, "memory", test_memory);
