@@ -134,7 +134,7 @@ bool conserve_read(struct machine *m, uint32_t i, size_t k, struct value *out)
     return true;
 }
 
-static bool all_zero(const struct parts *p)
+bool conserve_zeros(const struct parts *p)
 {
     for (uint32_t i = 0; i < p->n; i++)
         if (p->at[i].value.kind != VALUE_ZERO)
@@ -173,7 +173,7 @@ bool conserve_emit(struct machine *m, uint32_t i, size_t k, const struct parts *
     bool add = o->mark == MARK_ADD;
     if (add && !conserve_read_parts(m, i, k, old))
         return false;
-    if (add && all_zero(old))
+    if (add && conserve_zeros(old))
         add = false;
     for (uint32_t p = 0; p < out->n; p++) {
         struct part part = out->at[p];

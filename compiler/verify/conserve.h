@@ -89,6 +89,7 @@ bool conserve_read_parts(struct machine *m, uint32_t i, size_t k, struct parts *
 bool conserve_read_flat(struct machine *m, uint32_t i, size_t k, struct whole *out, uint32_t *mask);
 /* write pieces that together are the operand, or add them to what is there */
 bool conserve_emit(struct machine *m, uint32_t i, size_t k, const struct parts *out);
+bool conserve_zeros(const struct parts *p); /* nothing but zeros */
 /* a value that the model's step has, or that is on the way to one; false after a report */
 bool conserve_known(struct machine *m, uint32_t i, const struct value *v);
 bool conserve_emit_one(struct machine *m, uint32_t i, size_t k, const struct value *v);

@@ -258,14 +258,16 @@ static bool gather_flat(struct machine *m, uint32_t i, uint32_t mask)
            conserve_fail(m, i, "its output can't hold all shards");
 }
 
-/* are rows the members' own, one below the other in the order of their numbers? */
-static bool split_rows(const struct machine *m, const struct extent *row, uint32_t mask)
+/* Are rows the members' own, one below the other in the order of their numbers, and of the same columns?  Rows of a family
+ * are not: each of its matrices has some of them. */
+static bool split_rows(const struct machine *m, const struct value *v, uint32_t mask)
 {
     const struct mesh *mesh = &m->c->plan->mesh;
-    if (row->turn)
+    if (v->row.turn || v->member.len)
         return false;
     for (uint32_t digit = 0; digit < NDIGITS; digit++)
-        if (mask & AXIS_BIT(digit) && row->step[digit] != row->len * mesh_weight(mesh, mask, digit))
+        if (mask & AXIS_BIT(digit) &&
+            (v->row.step[digit] != v->row.len * mesh_weight(mesh, mask, digit) || v->col.step[digit]))
             return false;
     return true;
 }
@@ -291,7 +293,7 @@ static bool gather_rows(struct machine *m, uint32_t i, uint32_t mask)
         return false;
     for (uint32_t k = 0; k < p->n; k++) {
         struct part *t = &p->at[k];
-        if (t->value.kind != VALUE_NODES || t->rows != x->rows || !split_rows(m, &t->value.row, mask))
+        if (t->value.kind != VALUE_NODES || t->rows != x->rows || !split_rows(m, &t->value, mask))
             return conserve_fail_inputs(m, i, "it gathers %s, which is not split by rows along its group",
                                         value_text(m->c->arena, m->c->nodes, &t->value));
         if (!same_along(&t->value, mask))

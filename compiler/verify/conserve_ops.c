@@ -297,10 +297,10 @@ static bool compute_by_table(struct machine *m, uint32_t i)
            check_start(m, i, rule, &b) && write_outputs(m, i, rule, &r, &b);
 }
 
-/* on every rank within the batch: also what keeps products of rows within 64 bits */
-static bool check_sample(struct machine *m, uint32_t i, const struct extent *sample)
+/* on every rank within the batch, the last one too: also what keeps products of rows within 64 bits */
+static bool check_samples(struct machine *m, uint32_t i, const struct extent *sample)
 {
-    int64_t batch = (int64_t)m->c->plan->job->train.batch, last = sample->lo;
+    int64_t batch = (int64_t)m->c->plan->job->train.batch, last = sample->lo + sample->len - 1;
     for (int a = 0; a < NDIGITS; a++) {
         if (sample->step[a] < 0 || sample->step[a] > batch || last >= batch)
             return conserve_fail(m, i, "it reads samples %s of a batch of %lld", extent_text(m->c->arena, sample),
@@ -323,7 +323,10 @@ static bool compute_tokens(struct machine *m, uint32_t i)
     if (step.node != ref->block || sequence != conserve_sequence(m))
         return conserve_fail(m, i, "it reads sequences of %lld tokens, a rank of the job's has %lld",
                              (long long)sequence, (long long)conserve_sequence(m));
-    if (!check_sample(m, i, &sample))
+    for (size_t k = OPND(TOKENS, tokens); k <= OPND(TOKENS, targets); k++) /* equally many rows */
+        if (prove_operand(m->program, i, k)->buffer != NONE)
+            sample.len = (prove_operand(m->program, i, k)->rows + sequence - 1) / sequence;
+    if (!check_samples(m, i, &sample))
         return false;
     int64_t whole = (int64_t)m->c->plan->job->train.sequence, ahead = 0;
     if (m->program->insns[i].op == OP_TOKENS_AHEAD) {

@@ -242,6 +242,15 @@ static bool whole_operand(const struct machine *m, uint32_t buffer, uint32_t own
     return true;
 }
 
+/* Digits that number the part of its bucket that a buffer holds; 0 = all of it. */
+static uint32_t held_part(const struct machine *m, const struct buffer *b)
+{
+    const struct slot *shard = b->shard_slot == NONE ? NULL : &m->program->slots[b->shard_slot];
+    if (shard && shard->most)
+        return shard->arg;
+    return b->kind == BUFFER_PARAM ? m->part[b->bucket] : 0;
+}
+
 static bool start_buffer(struct machine *m, uint32_t i)
 {
     const struct buffer *b = &m->program->buffers[i];
@@ -261,15 +270,13 @@ static bool start_buffer(struct machine *m, uint32_t i)
     if (s == NSTATES)
         return true;
     const struct whole *w = m->initial[b->bucket * NSTATES + (uint32_t)s];
-    uint32_t own = b->kind == BUFFER_PARAM ? m->part[b->bucket] : 0, mask = own;
+    uint32_t own = b->kind == BUFFER_PARAM ? m->part[b->bucket] : 0;
     const struct slot *shard = b->shard_slot == NONE ? NULL : &m->program->slots[b->shard_slot];
     if (shard && shard->kind != SLOT_COORD)
         return conserve_fail(m, NONE, "buffer %s: its shard depends on slot %s, which is no coordinate",
                              b->name, shard->name);
-    if (shard && shard->most)
-        mask = shard->arg;
     struct operand o;
-    if (!whole_operand(m, i, own, &o) || !store_write_flat(m->store, &o, w, mask, NONE))
+    if (!whole_operand(m, i, own, &o) || !store_write_flat(m->store, &o, w, held_part(m, b), NONE))
         return conserve_fail(m, NONE, "buffer %s can't hold its bucket", b->name);
     return true;
 }
@@ -327,6 +334,8 @@ static bool end_buffer(struct machine *m, uint32_t i)
                 return false;
             continue;
         }
+        if (p->value.mask != held_part(m, b))
+            return conserve_fail(m, NONE, "at the end of the step buffer %s holds another shard than it began with", b->name);
         for (uint32_t e = 0; e < p->value.whole->n; e++)
             if (!end_value(m, &p->value.whole->at[e].value, (enum reference_source)(SOURCE_PARAM + s),
                            b->name))
@@ -357,14 +366,17 @@ static bool end_need(struct machine *m, uint32_t buffer)
     struct operand o = {buffer, DTYPE_F64, MARK_READ, UINT16_MAX, METRIC_NEED * sizeof(double), 0, 1, 2, 2};
     struct parts *p = &m->c->parts[0];
     bool known = store_read(m->store, &o, p) && p->n >= 1;
+    uint32_t k = 0;
+    while (known && k + 1 < p->n && p->at[k].value.kind == VALUE_ZERO)
+        k++; /* what is told of is not zero */
     bool seen = (m->saw_need == m->c->need && !m->differ_need) || m->c->kind == PROGRAM_EVAL;
-    if (known && p->at[0].value.kind == VALUE_ZERO && m->c->need == NODE_ZERO)
+    if (known && conserve_zeros(p) && m->c->need == NODE_ZERO)
         return true;
     if (known && p->n == 1 && p->at[0].value.kind == VALUE_NODES && p->at[0].value.node == m->c->need &&
         !p->at[0].value.nterms && seen)
         return true;
     return conserve_fail(m, store_writer(m->store, &o), "at the end of the step what experts lacked is %s%s",
-                         known ? value_text(m->c->arena, m->c->nodes, &p->at[0].value) : "unknown",
+                         known ? value_text(m->c->arena, m->c->nodes, &p->at[k].value) : "unknown",
                          seen ? "" : ", and the optimizer has not seen it");
 }
 

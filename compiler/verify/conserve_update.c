@@ -23,6 +23,15 @@ const struct weight_unit *conserve_unit(const struct machine *m, uint32_t node, 
     return &m->c->reference->units[r->attr[1]];
 }
 
+/* Does a list have, from its stretch j on, one of its own in a stretch's place; where that is zeros, nothing but zeros? */
+static bool matches(const struct whole *w, uint32_t j, const struct stretch *x)
+{
+    bool zero = x->value.kind == VALUE_ZERO, fits = j < w->n && (zero || (w->at[j].at == x->at && w->at[j].n == x->n));
+    for (; zero && j < w->n && w->at[j].at < x->at + x->n; j++) /* zeros may be cut differently */
+        fits = fits && w->at[j].value.kind == VALUE_ZERO;
+    return fits;
+}
+
 /* one operand of the update: its elements against the parameters' */
 static bool beside(struct machine *m, uint32_t i, size_t k, const struct whole *p, uint32_t mask,
                    struct whole *out)
@@ -33,16 +42,14 @@ static bool beside(struct machine *m, uint32_t i, size_t k, const struct whole *
         return false;
     if (mine != mask || out->elements != p->elements)
         return conserve_fail(m, i, "its operand %s is not the same shard as the parameters", name);
-    uint32_t j = 0; /* zeros may be cut differently */
+    uint32_t j = 0;
     for (uint32_t e = 0; e < p->n; e++) {
         while (j < out->n && out->at[j].at + out->at[j].n <= p->at[e].at)
             j++;
-        const struct stretch *x = &p->at[e], *y = j < out->n ? &out->at[j] : NULL;
-        bool zero = x->value.kind == VALUE_ZERO;
-        if (!y || (zero ? y->value.kind != VALUE_ZERO : y->at != x->at || y->n != x->n))
+        if (!matches(out, j, &p->at[e]))
             return conserve_fail(m, i, "its operand %s does not hold at element %llu what belongs to %s",
-                                 name, (unsigned long long)x->at,
-                                 value_text(m->c->arena, m->c->nodes, &x->value));
+                                 name, (unsigned long long)p->at[e].at,
+                                 value_text(m->c->arena, m->c->nodes, &p->at[e].value));
     }
     return true;
 }

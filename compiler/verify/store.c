@@ -216,7 +216,8 @@ bool store_read(struct store *s, const struct operand *o, struct parts *out)
             return true;
         }
     /* the own rows of one matrix that lies there whole */
-    if (!read_parts(c, &r, o->dtype, out) || out->n != 1 || out->at[0].value.kind == VALUE_PART)
+    if (!read_parts(c, &r, o->dtype, out) || out->n != 1 || out->at[0].value.kind == VALUE_PART ||
+        out->at[0].value.routed || out->at[0].value.member.len)
         return false;
     out->at[0].rows = o->rows;
     out->at[0].value.row.len = o->rows;
@@ -251,7 +252,8 @@ bool store_read_flat(struct store *s, const struct operand *o, struct whole *out
             continue;
         if (p->own || p->value.kind == VALUE_PART) {
             bool mine = p->own ? p->mask == own && p->value.kind == VALUE_PART : !own;
-            if (!mine || p->at != r.at || p->rows * p->width != bytes || p->dtype != o->dtype)
+            if (!mine || p->at != r.at || p->rows * p->width != bytes || p->dtype != o->dtype ||
+                !cut_one_run(p->rows, p->width, p->pitch))
                 return false;
             *mask = p->value.mask;
             *out = *p->value.whole;

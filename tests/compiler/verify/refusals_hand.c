@@ -262,6 +262,25 @@ static void gpu_kernels(struct arena *a, struct plan *p)
     p->topo->types[0].gpu.sm = 90;
 }
 
+/* ---- batch ---- */
+
+/* one sample less: the last microbatch reaches into the next step's batch */
+static void odd_batch(struct arena *a, struct plan *p)
+{
+    (void)a;
+    p->job->train.batch--;
+    double tokens = (double)(p->job->train.batch * p->job->train.sequence);
+    for (int k = 0; k < 2; k++) {
+        struct program *q = k ? p->eval[0] : p->train[0];
+        q->job.batch--;
+        q->job.tokens_per_step = tokens;
+        for (uint32_t i = 0; i < q->ninsns; i++)
+            if (q->insns[i].op == OP_XENT_LOSS || q->insns[i].op == OP_XENT_I)
+                q->attrs[q->insns[i].attr + (q->insns[i].op == OP_XENT_LOSS ? ATTR(XENT_LOSS, scale) : ATTR(XENT_I, scale))].u.f =
+                    1 / tokens;
+    }
+}
+
 /* ---- optimizer ---- */
 
 static void no_momentum(struct arena *a, struct plan *p)
@@ -352,6 +371,7 @@ const struct by_hand refusals_by_hand[] = {
     {"single", little_memory, BY_VERIFY, "is larger than the 4096 bytes asked for"},
     {"parked", among_host, BY_MEMORY, "buffer param.embed lies in host memory"},
     {"single", gpu_kernels, BY_VERIFY, "its kernels use a workspace of"},
+    {"single", odd_batch, BY_VERIFY, "it reads samples [2, 4) of a batch of 3"},
     {"tied", no_momentum, BY_VERIFY, "momentum is kept, but the model has none"},
     {"experts", expert_biases, BY_REFERENCE, "experts with biases"},
     {"latent", positions_ahead, BY_REFERENCE, "prediction modules with more than tokens in the embedding"},
