@@ -330,6 +330,12 @@ static void positions_ahead(struct arena *a, struct plan *p)
     p->job->model.positions = 8;
 }
 
+static void another_schedule(struct arena *a, struct plan *p)
+{
+    (void)a;
+    p->decision.schedule = SCHED_1F1B;
+}
+
 const struct by_hand refusals_by_hand[] = {
     {"single", no_sequence, BY_VERIFY, "job: sequence is 0, must be 1 to"},
     {"whole", another_role, BY_VERIFY, "its header says role 0 of 2"},
@@ -372,6 +378,7 @@ const struct by_hand refusals_by_hand[] = {
     {"parked", among_host, BY_MEMORY, "buffer param.embed lies in host memory"},
     {"single", gpu_kernels, BY_VERIFY, "its kernels use a workspace of"},
     {"single", odd_batch, BY_VERIFY, "it reads samples [2, 4) of a batch of 3"},
+    {"mirrored", another_schedule, BY_CARRIED, "the bias that it moves is not saved by the first rank of its stage alone"},
     {"tied", no_momentum, BY_VERIFY, "momentum is kept, but the model has none"},
     {"experts", expert_biases, BY_REFERENCE, "experts with biases"},
     {"latent", positions_ahead, BY_REFERENCE, "prediction modules with more than tokens in the embedding"},
