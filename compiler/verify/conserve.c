@@ -104,7 +104,7 @@ bool conserve_read_flat(struct machine *m, uint32_t i, size_t k, struct whole *o
     return true;
 }
 
-static bool is_complete(const struct value *v)
+bool conserve_complete(const struct value *v)
 {
     return v->kind == VALUE_NODES && !v->nterms && v->node != NODE_ZERO;
 }
@@ -112,7 +112,7 @@ static bool is_complete(const struct value *v)
 bool conserve_read(struct machine *m, uint32_t i, size_t k, struct value *out)
 {
     const struct piece *whole = store_whole(m->store, prove_operand(m->program, i, k));
-    if (whole && is_complete(&whole->value)) {
+    if (whole && conserve_complete(&whole->value)) {
         suspect(m, i, k, whole->writer);
         m->writer[k] = whole->writer;
         *out = whole->value;
@@ -128,7 +128,7 @@ bool conserve_read(struct machine *m, uint32_t i, size_t k, struct value *out)
                              value_text(m->c->arena, m->c->nodes, &p->at[0].value),
                              value_text(m->c->arena, m->c->nodes, &p->at[1].value),
                              writer_text(m, p->at[0].writer));
-    if (!is_complete(out))
+    if (!conserve_complete(out))
         return conserve_fail(m, i, "it reads %s, which holds %s%s", name,
                              value_text(m->c->arena, m->c->nodes, out), writer_text(m, p->at[0].writer));
     return true;

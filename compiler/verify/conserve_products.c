@@ -17,7 +17,7 @@ static bool read_side(struct machine *m, uint32_t i, size_t k, bool rows, struct
         return false;
     for (uint32_t p = 0; p < out->n; p++) {
         const struct part *x = &out->at[p];
-        if (x->value.kind != VALUE_NODES || x->value.nterms || x->value.node == NODE_ZERO)
+        if (!conserve_complete(&x->value))
             return conserve_fail(m, i, "it reads %s, which holds %s", info->operand[k].name,
                                  value_text(m->c->arena, m->c->nodes, &x->value));
         if (rows ? x->cols != o->cols : x->rows != o->rows)

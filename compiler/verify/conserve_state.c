@@ -300,46 +300,22 @@ bool conserve_start(struct machine *m)
 
 /* ---- the end ---- */
 
-static bool end_value(struct machine *m, const struct value *v, enum reference_source s, const char *buffer)
-{
-    if (v->kind == VALUE_ZERO)
-        return true;
-    uint32_t node = v->kind == VALUE_NODES && !v->nterms ? v->node : NONE;
-    bool after = node != NONE && m->c->nodes->at[node].recipe.op == RECIPE_UPDATED;
-    if (after)
-        node = m->c->nodes->at[node].recipe.input[0];
-    if (node != NONE && conserve_unit(m, node, s) && after == (m->c->kind == PROGRAM_TRAIN))
-        return true;
-    return conserve_fail(m, NONE, "at the end of the step buffer %s holds %s, expected %s", buffer,
-                         value_text(m->c->arena, m->c->nodes, v),
-                         m->c->kind == PROGRAM_TRAIN ? "an updated parameter or moment" : "it as it was");
-}
-
+/* Every piece of a bucket's buffer is there, and of no other part than what the step found there. */
 static bool end_buffer(struct machine *m, uint32_t i)
 {
     const struct buffer *b = &m->program->buffers[i];
-    int s = state_of(b->kind);
     const struct cell *c = &m->store->cells[m->store->first[i]];
     uint64_t bytes = 0;
-    if (s == NSTATES)
+    if (state_of(b->kind) == NSTATES)
         return true;
     for (uint32_t k = 0; k < c->n; k++) {
         const struct piece *p = &c->pieces[k];
         if (p->own && (b->kind != BUFFER_PARAM || p->mask != m->part[b->bucket]))
             return conserve_fail(
                 m, NONE, "at the end of the step buffer %s is up to date in the own shard only", b->name);
-        bytes += p->rows * p->width;
-        if (p->value.kind != VALUE_PART) {
-            if (!end_value(m, &p->value, (enum reference_source)(SOURCE_PARAM + s), b->name))
-                return false;
-            continue;
-        }
-        if (p->value.mask != held_part(m, b))
+        if (p->value.kind == VALUE_PART && p->value.mask != held_part(m, b))
             return conserve_fail(m, NONE, "at the end of the step buffer %s holds another shard than it began with", b->name);
-        for (uint32_t e = 0; e < p->value.whole->n; e++)
-            if (!end_value(m, &p->value.whole->at[e].value, (enum reference_source)(SOURCE_PARAM + s),
-                           b->name))
-                return false;
+        bytes += p->rows * p->width;
     }
     return bytes == b->bytes ||
            conserve_fail(m, NONE, "at the end of the step part of buffer %s was overwritten", b->name);
@@ -390,19 +366,16 @@ static bool end_place(struct machine *m, const struct whole *initial, uint64_t a
         *(initial->at[middle].at <= at ? &low : &high) = middle;
     }
     const struct stretch *x = &initial->at[low];
-    if (x->value.kind == VALUE_ZERO && v->kind == VALUE_ZERO)
-        return at + n <= x->at + x->n ||
-               conserve_fail(m, NONE, "at the end of the step buffer %s holds zeros", buffer);
-    uint32_t node = x->value.kind != VALUE_NODES  ? NODE_ZERO
-                    : m->c->kind == PROGRAM_TRAIN ? conserve_updated(m, x->value.node)
-                                                  : x->value.node;
-    if (x->value.kind == VALUE_NODES && v->kind == VALUE_NODES && x->at == at && x->n == n &&
-        v->node == node && extent_same(&v->row, &x->value.row) && extent_same(&v->col, &x->value.col) &&
-        extent_same(&v->member, &x->value.member))
+    struct value want = x->value;
+    if (want.kind == VALUE_ZERO && v->kind == VALUE_ZERO && at + n <= x->at + x->n)
         return true;
-    return conserve_fail(m, NONE, "at the end of the step buffer %s holds %s where it began with %s", buffer,
-                         value_text(m->c->arena, m->c->nodes, v),
-                         value_text(m->c->arena, m->c->nodes, &x->value));
+    if (want.kind == VALUE_NODES && m->c->kind == PROGRAM_TRAIN)
+        want.node = conserve_updated(m, want.node);
+    if (want.kind == VALUE_NODES && v->kind == VALUE_NODES && v->node == want.node && !v->nterms && x->at == at && x->n == n &&
+        value_same_place(v, &want))
+        return true;
+    return conserve_fail(m, NONE, "at the end of the step buffer %s holds %s, expected %s", buffer,
+                         value_text(m->c->arena, m->c->nodes, v), value_text(m->c->arena, m->c->nodes, &want));
 }
 
 static bool end_places(struct machine *m, uint32_t i)

@@ -409,7 +409,6 @@ const struct unreached refusals_unreached[] = {
     {"it sends a shard", "a shard is no matrix: reading it is refused before"},
     {"it moves %s, expected a whole correction bias", "carried.c asks for a bias's bucket before"},
     {"role %u is its own mirror image", "slots.c refuses its group before"},
-    {"the shards whose norms it sums overlap", "slice_norm() gives every member a part of its own, and only these add up"},
     {"of all nodes it has %s", "an exchange back asks for the rows of all nodes, check_home() for their tokens"},
     {"a shard of a bucket can't be reduced", "a shard is read as a list, and no stretch of a list is a shard"},
     {NULL, NULL},
