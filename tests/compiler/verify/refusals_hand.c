@@ -405,11 +405,7 @@ const struct unreached refusals_unreached[] = {
     {"more than %d parts", "matrices of 512 parts: beyond a test's size"},
     {"more than %u pairs of overlapping operands", "of one program: beyond a test's size"},
     {"what these choices lack is told twice", "test_fields.c has the plan: it takes a second block of metrics"},
-    {"it never gets what it waits for", "matching and order prove that it does"},
-    {"it sends a shard", "a shard is no matrix: reading it is refused before"},
-    {"it moves %s, expected a whole correction bias", "carried.c asks for a bias's bucket before"},
     {"role %u is its own mirror image", "slots.c refuses its group before"},
     {"of all nodes it has %s", "an exchange back asks for the rows of all nodes, check_home() for their tokens"},
-    {"a shard of a bucket can't be reduced", "a shard is read as a list, and no stretch of a list is a shard"},
     {NULL, NULL},
 };
