@@ -106,7 +106,7 @@ bool conserve_read_flat(struct machine *m, uint32_t i, size_t k, struct whole *o
 
 bool conserve_complete(const struct value *v)
 {
-    return v->kind == VALUE_NODES && !v->nterms && v->node != NODE_ZERO;
+    return v->kind == VALUE_NODES && !v->nterms;
 }
 
 bool conserve_read(struct machine *m, uint32_t i, size_t k, struct value *out)

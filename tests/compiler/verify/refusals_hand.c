@@ -396,7 +396,6 @@ const struct by_hand refusals_by_hand[] = {
 #define SAME "what was read as a list goes back to where it was read"
 const struct unreached refusals_unreached[] = {
     {"tensors of bucket %s overlap", STRUCTURE},
-    {"its box lies outside of the tensor", STRUCTURE},
     {"buffer %s can't hold its bucket", STRUCTURE},
     {"a sum that the model's step does not have", NAMES},
     {"%s + ...", NAMES},
