@@ -321,7 +321,9 @@ static bool compute_tokens(struct machine *m, uint32_t i)
     if (!conserve_read(m, i, OPND(TOKENS, step), &step) ||
         !conserve_bind(m, i, ATTR(TOKENS, sample), 1, &sample))
         return false;
-    if (step.node != ref->block || sequence != conserve_sequence(m))
+    if (step.node != ref->block)
+        return conserve_fail(m, i, "its step block is %s", nodes_name(m->c->nodes, step.node));
+    if (sequence != conserve_sequence(m))
         return conserve_fail(m, i, "it reads sequences of %lld tokens, a rank of the job's has %lld",
                              (long long)sequence, (long long)conserve_sequence(m));
     for (size_t k = OPND(TOKENS, tokens); k <= OPND(TOKENS, targets); k++) /* equally many rows */
