@@ -72,14 +72,15 @@ static bool same_count(const struct program *q, const struct bucket *b, uint32_t
     const struct attr *count = prove_attr(q, sqnorm, ATTR(SQNORM, count));
     bool slot = count->slot != NONE && count->stride;
     if (b->count_slot == NONE)
-        return !slot && count->u.i == 1;
+        return count->u.i == 1; /* and 0 where a slot says the rest */
     const struct slot *s = &q->slots[b->count_slot];
     if (!slot) /* never counts: neither is it saved, because first(pp) is 0 behind the first stage */
         return count->u.i == 0 && s->arg & AXIS_BIT(AXIS_PP) && q->role > 0;
-    return q->slots[count->slot].kind == s->kind && q->slots[count->slot].arg == s->arg;
+    return q->slots[count->slot].arg == s->arg; /* FIRST both, by conserve_count() and the loader */
 }
 
-/* A correction bias is whole on every rank of its stage and has no norm: the first rank of the stage saves it. */
+/* A correction bias is whole on every rank of its stage and has no norm: the first rank of the stage saves it.  The upper
+ * half of the roles of DualPipe has a second copy of every stage, which is not saved: first(pp) is 0 there. */
 static void check_moved(struct arena *a, const struct plan *p, const struct program *q, struct site at, struct verdict *v)
 {
     uint32_t bucket = q->buffers[prove_operand(q, at.insn, OPND(BIAS_MOVE, bias))->buffer].bucket, want = 0;
@@ -87,14 +88,10 @@ static void check_moved(struct arena *a, const struct plan *p, const struct prog
         if (p->mesh.size[digit] > 1 && p->mesh.home[digit] != AXIS_PP)
             want |= AXIS_BIT(digit);
     uint32_t slot = bucket == NONE ? NONE : q->buckets[bucket].count_slot;
-    bool mirrored = p->decision.schedule == SCHED_DUALPIPE && slot != NONE && q->slots[slot].kind == SLOT_FIRST &&
-                    q->slots[slot].arg & AXIS_BIT(AXIS_PP) && q->role >= p->nroles / 2;
-    if (mirrored)
-        return;
-    if (bucket != NONE && (slot == NONE ? want == 0
-                                        : q->slots[slot].kind == SLOT_FIRST && prove_mask(&p->mesh, q->slots[slot].arg) == want))
-        return;
-    prove_report(a, p, v, at, "the bias that it moves is not saved by the first rank of its stage alone");
+    uint32_t have = slot == NONE ? 0 : prove_mask(&p->mesh, q->slots[slot].arg);
+    bool mirrored = p->decision.schedule == SCHED_DUALPIPE && q->role >= p->nroles / 2;
+    if (bucket == NONE || (mirrored ? !(have & AXIS_BIT(AXIS_PP)) : have != want))
+        prove_report(a, p, v, at, "the bias that it moves is not saved by the first rank of its stage alone");
 }
 
 static uint32_t count_op(const struct program *p, enum op op)

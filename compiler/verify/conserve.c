@@ -104,15 +104,15 @@ bool conserve_read_flat(struct machine *m, uint32_t i, size_t k, struct whole *o
     return true;
 }
 
-static bool is_complete(const struct value *v)
+bool conserve_complete(const struct value *v)
 {
-    return v->kind == VALUE_NODES && !v->nterms && v->node != NODE_ZERO;
+    return v->kind == VALUE_NODES && !v->nterms;
 }
 
 bool conserve_read(struct machine *m, uint32_t i, size_t k, struct value *out)
 {
     const struct piece *whole = store_whole(m->store, prove_operand(m->program, i, k));
-    if (whole && is_complete(&whole->value)) {
+    if (whole && conserve_complete(&whole->value)) {
         suspect(m, i, k, whole->writer);
         m->writer[k] = whole->writer;
         *out = whole->value;
@@ -128,13 +128,13 @@ bool conserve_read(struct machine *m, uint32_t i, size_t k, struct value *out)
                              value_text(m->c->arena, m->c->nodes, &p->at[0].value),
                              value_text(m->c->arena, m->c->nodes, &p->at[1].value),
                              writer_text(m, p->at[0].writer));
-    if (!is_complete(out))
+    if (!conserve_complete(out))
         return conserve_fail(m, i, "it reads %s, which holds %s%s", name,
                              value_text(m->c->arena, m->c->nodes, out), writer_text(m, p->at[0].writer));
     return true;
 }
 
-static bool all_zero(const struct parts *p)
+bool conserve_zeros(const struct parts *p)
 {
     for (uint32_t i = 0; i < p->n; i++)
         if (p->at[i].value.kind != VALUE_ZERO)
@@ -173,7 +173,7 @@ bool conserve_emit(struct machine *m, uint32_t i, size_t k, const struct parts *
     bool add = o->mark == MARK_ADD;
     if (add && !conserve_read_parts(m, i, k, old))
         return false;
-    if (add && all_zero(old))
+    if (add && conserve_zeros(old))
         add = false;
     for (uint32_t p = 0; p < out->n; p++) {
         struct part part = out->at[p];

@@ -89,6 +89,8 @@ bool conserve_read_parts(struct machine *m, uint32_t i, size_t k, struct parts *
 bool conserve_read_flat(struct machine *m, uint32_t i, size_t k, struct whole *out, uint32_t *mask);
 /* write pieces that together are the operand, or add them to what is there */
 bool conserve_emit(struct machine *m, uint32_t i, size_t k, const struct parts *out);
+bool conserve_complete(const struct value *v); /* a node, and all of it */
+bool conserve_zeros(const struct parts *p); /* nothing but zeros */
 /* a value that the model's step has, or that is on the way to one; false after a report */
 bool conserve_known(struct machine *m, uint32_t i, const struct value *v);
 bool conserve_emit_one(struct machine *m, uint32_t i, size_t k, const struct value *v);
@@ -123,9 +125,8 @@ bool conserve_exchange(struct machine *m, uint32_t i);
 int64_t conserve_sequence(const struct machine *m);
 void conserve_own_rows(const struct machine *m, struct extent *row);
 bool conserve_places(struct machine *m, uint32_t i, size_t first, size_t shift, const struct extent *row);
-/* the node of a parameter or moment behind the optimizer; the unit that a node is the parameter, moment, .. of, or NULL */
+/* the node of a parameter or moment behind the optimizer */
 uint32_t conserve_updated(struct machine *m, uint32_t node);
-const struct weight_unit *conserve_unit(const struct machine *m, uint32_t node, enum reference_source s);
 bool conserve_update(struct machine *m, uint32_t i);   /* conserve_state.c: ADAMW, SGD */
 bool conserve_move(struct machine *m, uint32_t i);     /* conserve_state.c: BIAS_MOVE */
 bool conserve_experts(struct machine *m, uint32_t i);  /* conserve_experts.c: ROUTE to GROUPED_TN, CLIP */

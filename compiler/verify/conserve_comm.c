@@ -40,22 +40,14 @@ static const char *reduce_digits(struct conserve *c, struct value *v, uint32_t m
     return NULL;
 }
 
-/* A shard's norm becomes its weights' norms when it is summed over all the digits that number the shards; what these
- * weights' norms lack then is summed over the rest of the mask. */
+/* A shard's norm becomes its weights' norms when it is summed over all the digits that number the shards, each of which
+ * counts then; what these weights' norms lack is summed over the rest of the mask. */
 static const char *open_slice(struct conserve *c, const struct term *t, uint32_t mask, struct value *sum)
 {
     const struct node *n = &c->nodes->at[t->node];
-    struct block plain = t->blocks.at[0];
-    struct blocks all = {1, &plain};
-    uint32_t own = slice_mask(&plain), first = plain.first;
+    uint32_t own = slice_mask(&t->blocks.at[0]), first = t->blocks.at[0].first;
     struct value part;
-    plain.first = 0;
-    for (uint32_t i = 0; i < c->plan->mesh.ndigits; i++) {
-        uint32_t digit = c->plan->mesh.order[i];
-        if (own & AXIS_BIT(digit) && !blocks_reduce(c->scratch, &all, digit, c->plan->mesh.size[digit], &all))
-            return "the shards whose norms it sums overlap";
-    }
-    if (own & ~mask || first & own || !blocks_whole(&all, n->domain))
+    if (own & ~mask || first & own)
         return "the shards whose norms it sums are not the whole bucket";
     const char *why = conserve_norm_of(c, c->slices.at[n->recipe.attr[0]], first, &part);
     if (!why)
@@ -77,7 +69,7 @@ static const char *reduce(struct conserve *c, const struct value *v, uint32_t ma
     rest.terms = terms;
     for (uint32_t i = 0; i < v->nterms; i++) {
         const struct term *t = &v->terms[i];
-        bool slice = c->nodes->at[t->node].recipe.op == RECIPE_SLICE && t->blocks.n == 1;
+        bool slice = c->nodes->at[t->node].recipe.op == RECIPE_SLICE; /* of one block, which slice_norm() has made */
         const char *why = NULL;
         if (slice && slice_mask(&t->blocks.at[0]) & mask)
             why = open_slice(c, t, mask, &opened);
@@ -137,8 +129,8 @@ static bool check_world(struct machine *m, uint32_t i, uint32_t mask, const stru
         if (v->kind != VALUE_NODES || (mask != world && c->nodes->at[v->node].name) ||
             (!v->nterms && c->nodes->at[v->node].name))
             continue;
-        if (v->nterms == 1 && v->node == NODE_ZERO && c->nodes->at[v->terms[0].node].recipe.op == OP_LOAD)
-            continue; /* of some sequences: who reads it knows of which */
+        if (v->nterms && c->nodes->at[v->terms[0].node].recipe.op == OP_LOAD)
+            continue; /* of some sequences: who reads it knows of which, and takes nothing else */
         return conserve_fail(m, i,
                              "summed over its members it is %s, which the model's step does not have%s%s",
                              value_text(c->arena, c->nodes, v), norm_difference(c, v->node),
@@ -258,14 +250,16 @@ static bool gather_flat(struct machine *m, uint32_t i, uint32_t mask)
            conserve_fail(m, i, "its output can't hold all shards");
 }
 
-/* are rows the members' own, one below the other in the order of their numbers? */
-static bool split_rows(const struct machine *m, const struct extent *row, uint32_t mask)
+/* Are rows the members' own, one below the other in the order of their numbers, and of the same columns?  Rows of a family
+ * are not: each of its matrices has some of them. */
+static bool split_rows(const struct machine *m, const struct value *v, uint32_t mask)
 {
     const struct mesh *mesh = &m->c->plan->mesh;
-    if (row->turn)
+    if (v->row.turn || v->member.len)
         return false;
     for (uint32_t digit = 0; digit < NDIGITS; digit++)
-        if (mask & AXIS_BIT(digit) && row->step[digit] != row->len * mesh_weight(mesh, mask, digit))
+        if (mask & AXIS_BIT(digit) &&
+            (v->row.step[digit] != v->row.len * mesh_weight(mesh, mask, digit) || v->col.step[digit]))
             return false;
     return true;
 }
@@ -291,7 +285,7 @@ static bool gather_rows(struct machine *m, uint32_t i, uint32_t mask)
         return false;
     for (uint32_t k = 0; k < p->n; k++) {
         struct part *t = &p->at[k];
-        if (t->value.kind != VALUE_NODES || t->rows != x->rows || !split_rows(m, &t->value.row, mask))
+        if (t->value.kind != VALUE_NODES || t->rows != x->rows || !split_rows(m, &t->value, mask))
             return conserve_fail_inputs(m, i, "it gathers %s, which is not split by rows along its group",
                                         value_text(m->c->arena, m->c->nodes, &t->value));
         if (!same_along(&t->value, mask))

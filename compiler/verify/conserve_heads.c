@@ -2,9 +2,9 @@
  * keys.
  *
  * Columns must be whole heads; which heads they are follows from the columns, whatever the attributes say of
- * their number.  A gain that all heads share gets a sum over rows and heads: its contributions are numbered
- * row * H + head, of H heads in the model, so that a rank's share is a comb.  The rotary part that all heads
- * share gets a sum over heads. */
+ * their number.  A gain is as wide as a head, and so whole.  It is shared by all heads and gets a sum over rows and
+ * heads: its contributions are numbered row * H + head, of H heads in the model, so that a rank's share is a comb.
+ * The rotary part that all heads share gets a sum over heads. */
 
 #include "compiler/verify/conserve.h"
 
@@ -58,19 +58,12 @@ static bool emit(struct machine *m, uint32_t i, struct recipe *r, size_t k, cons
     return conserve_emit_one(m, i, k, &v);
 }
 
-static bool whole_gain(struct machine *m, uint32_t i, const struct value *g, int64_t head)
-{
-    return extent_whole(&g->col, head) || conserve_fail(m, i, "its gain has columns %s of %lld",
-                                                        extent_text(m->c->arena, &g->col), (long long)head);
-}
-
 static bool head_norm(struct machine *m, uint32_t i, struct recipe *r, int64_t head)
 {
     struct value x, g;
     struct extent heads;
     return read_into(m, i, OPND(HEADNORM, x), r, &x) && read_into(m, i, OPND(HEADNORM, g), r, &g) &&
-           heads_of(m, i, &x, head, &heads) && whole_gain(m, i, &g, head) &&
-           emit(m, i, r, OPND(HEADNORM, y), NULL, &x, x.row, x.col) &&
+           heads_of(m, i, &x, head, &heads) && emit(m, i, r, OPND(HEADNORM, y), NULL, &x, x.row, x.col) &&
            emit(m, i, r, OPND(HEADNORM, rstd), NULL, &x, x.row, heads);
 }
 
@@ -80,7 +73,7 @@ static bool head_norm_input(struct machine *m, uint32_t i, struct recipe *r, int
     struct extent heads;
     return read_into(m, i, OPND(HEADNORM_I, dy), r, &dy) && read_into(m, i, OPND(HEADNORM_I, x), r, &x) &&
            read_into(m, i, OPND(HEADNORM_I, g), r, &g) && read_into(m, i, OPND(HEADNORM_I, rstd), r, &rstd) &&
-           heads_of(m, i, &x, head, &heads) && whole_gain(m, i, &g, head) &&
+           heads_of(m, i, &x, head, &heads) &&
            same(m, i, &dy, &dy.row, &x, &x.row, "rows") && same(m, i, &dy, &dy.col, &x, &x.col, "columns") &&
            same(m, i, &rstd, &rstd.row, &x, &x.row, "rows") &&
            same(m, i, &rstd, &rstd.col, &x, &heads, "heads") &&

@@ -129,9 +129,10 @@ static bool bind_outputs(struct machine *m, uint32_t i, const struct rule *rule,
     return true;
 }
 
-static bool multiple(const struct extent *e, int64_t n, bool length)
+/* does it start at a multiple on every rank?  That it is several times as long the loader sees to. */
+static bool multiple(const struct extent *e, int64_t n)
 {
-    bool fine = n > 0 && e->lo % n == 0 && (!length || e->len % n == 0);
+    bool fine = n > 0 && e->lo % n == 0;
     for (int a = 0; a < NDIGITS; a++)
         fine = fine && e->step[a] % n == 0;
     return fine;
@@ -154,7 +155,7 @@ static bool check_start(struct machine *m, uint32_t i, const struct rule *rule, 
         apart.step[a] -= e->step[a];
     if (rule->rotates && !conserve_places(m, i, attr_index(info, "first"), attr_index(info, "shift"), e))
         return false;
-    if (rule->starts ? extent_same(&start, e) : multiple(&apart, conserve_sequence(m), false))
+    if (rule->starts ? extent_same(&start, e) : multiple(&apart, conserve_sequence(m)))
         return true;
     return conserve_fail(m, i, "it says that its elements are %s%s, but they are %s",
                          extent_text(m->c->arena, &start), rule->starts ? "" : " (modulo the sequence)",
@@ -183,10 +184,10 @@ static bool check_attention(struct machine *m, uint32_t i, const struct recipe *
         grouped.step[a] *= group;
         heads.step[a] /= head;
     }
-    if (!multiple(q, head, true) || !multiple(k, head, true) || !extent_same(&grouped, q))
+    if (!multiple(k, head) || !extent_same(&grouped, q))
         return conserve_fail(m, i, "its query columns %s do not belong to its key columns %s",
                              extent_text(m->c->arena, q), extent_text(m->c->arena, k));
-    if (!multiple(&b->at[find_name(s, "t")], sequence, true))
+    if (!multiple(&b->at[find_name(s, "t")], sequence))
         return conserve_fail(m, i, "its rows %s are no whole sequences of %lld tokens",
                              extent_text(m->c->arena, &b->at[find_name(s, "t")]), (long long)sequence);
     int64_t u = k->len ? v->len * head / k->len : 0;
@@ -225,7 +226,7 @@ static bool check_special(struct machine *m, uint32_t i, const struct rule *rule
     const struct shape *s = &m->c->shapes[r->op];
     if ((r->op == OP_ATTENTION || r->op == OP_ATTENTION_I) && !check_attention(m, i, r, b))
         return false;
-    if (r->op == OP_ROPE && !multiple(&b->at[find_name(s, "a")], (int64_t)r->attr[ATTR(ROPE, head)], true))
+    if (r->op == OP_ROPE && !multiple(&b->at[find_name(s, "a")], (int64_t)r->attr[ATTR(ROPE, head)]))
         return conserve_fail(m, i, "its columns are no whole heads");
     if (r->op == OP_CONCAT || r->op == OP_CONCAT_I) {
         bool forward = r->op == OP_CONCAT;
@@ -297,10 +298,10 @@ static bool compute_by_table(struct machine *m, uint32_t i)
            check_start(m, i, rule, &b) && write_outputs(m, i, rule, &r, &b);
 }
 
-/* on every rank within the batch: also what keeps products of rows within 64 bits */
-static bool check_sample(struct machine *m, uint32_t i, const struct extent *sample)
+/* on every rank within the batch, the last one too: also what keeps products of rows within 64 bits */
+static bool check_samples(struct machine *m, uint32_t i, const struct extent *sample)
 {
-    int64_t batch = (int64_t)m->c->plan->job->train.batch, last = sample->lo;
+    int64_t batch = (int64_t)m->c->plan->job->train.batch, last = sample->lo + sample->len - 1;
     for (int a = 0; a < NDIGITS; a++) {
         if (sample->step[a] < 0 || sample->step[a] > batch || last >= batch)
             return conserve_fail(m, i, "it reads samples %s of a batch of %lld", extent_text(m->c->arena, sample),
@@ -320,10 +321,15 @@ static bool compute_tokens(struct machine *m, uint32_t i)
     if (!conserve_read(m, i, OPND(TOKENS, step), &step) ||
         !conserve_bind(m, i, ATTR(TOKENS, sample), 1, &sample))
         return false;
-    if (step.node != ref->block || sequence != conserve_sequence(m))
+    if (step.node != ref->block)
+        return conserve_fail(m, i, "its step block is %s", nodes_name(m->c->nodes, step.node));
+    if (sequence != conserve_sequence(m))
         return conserve_fail(m, i, "it reads sequences of %lld tokens, a rank of the job's has %lld",
                              (long long)sequence, (long long)conserve_sequence(m));
-    if (!check_sample(m, i, &sample))
+    for (size_t k = OPND(TOKENS, tokens); k <= OPND(TOKENS, targets); k++) /* equally many rows */
+        if (prove_operand(m->program, i, k)->buffer != NONE)
+            sample.len = (prove_operand(m->program, i, k)->rows + sequence - 1) / sequence;
+    if (!check_samples(m, i, &sample))
         return false;
     int64_t whole = (int64_t)m->c->plan->job->train.sequence, ahead = 0;
     if (m->program->insns[i].op == OP_TOKENS_AHEAD) {

@@ -17,7 +17,7 @@ static bool read_side(struct machine *m, uint32_t i, size_t k, bool rows, struct
         return false;
     for (uint32_t p = 0; p < out->n; p++) {
         const struct part *x = &out->at[p];
-        if (x->value.kind != VALUE_NODES || x->value.nterms || x->value.node == NODE_ZERO)
+        if (!conserve_complete(&x->value))
             return conserve_fail(m, i, "it reads %s, which holds %s", info->operand[k].name,
                                  value_text(m->c->arena, m->c->nodes, &x->value));
         if (rows ? x->cols != o->cols : x->rows != o->rows)
@@ -43,7 +43,7 @@ static bool add_bias(struct machine *m, uint32_t i, const struct parts *biases, 
 {
     for (uint32_t p = 0; p < biases->n; p++) {
         const struct part *x = &biases->at[p];
-        if (x->col != part->col || x->cols != part->cols)
+        if (x->col != part->col)
             continue;
         if (!extent_same(&x->value.col, &part->value.col))
             break;
@@ -95,7 +95,7 @@ static bool product_nn(struct machine *m, uint32_t i)
     struct value sum = {.kind = VALUE_ZERO};
     for (uint32_t p = 0; p < a->n; p++) {
         const struct part *x = &a->at[p], *w = p < b->n ? &b->at[p] : NULL;
-        if (!w || x->col != w->row || x->cols != w->rows)
+        if (!w || x->cols != w->rows) /* and those before it are equally many */
             return conserve_fail(m, i, "columns of %s meet no rows of one weight",
                                  nodes_name(m->c->nodes, x->value.node));
         struct recipe r = {.op = OP_MATMUL_NN, .output = OPND(MATMUL_NN, c)};

@@ -57,7 +57,7 @@ static bool covers(struct machine *m, const struct extent *e, int64_t size, bool
         if (e->step[digit] && !blocks_reduce(m->c->scratch, &all, digit, m->c->plan->mesh.size[digit], &all))
             return false;
     return blocks_whole(&all, size) &&
-           (padded || (all.n == 1 && all.at[0].count == 1 && all.at[0].extent.len == size));
+           (padded || (all.at[0].count == 1 && all.at[0].extent.len == size)); /* then there is one block */
 }
 
 static bool check_tensor(struct machine *m, const struct tensor *t, const struct weight_unit *u)
@@ -108,15 +108,14 @@ static bool add_tensor(struct machine *m, const struct tensor *t, bool decay, st
         return fail_start(m, t->name, "the model has no such weight");
     if (!check_tensor(m, t, &ref->units[unit]) || !tensor_box(m, t, &out, &in))
         return false;
-    if (t->family || ref->units[unit].family)
+    if (ref->units[unit].family) /* its name has a '%' */
         return add_members(m, t, &ref->units[unit], decay, &out, &in, w, s);
     uint64_t at = t->at;
     int64_t left = out.len;
-    const char *name = ref->units[unit].name;
-    for (; unit < ref->nunits && left && !strcmp(ref->units[unit].name, name); unit++) {
+    for (; left; unit++) { /* up to the tensor's last unit, which takes all that is left */
         const struct weight_unit *u = &ref->units[unit];
         int64_t size = u->vector ? u->cols : u->rows;
-        bool last = unit + 1 == ref->nunits || strcmp(ref->units[unit + 1].name, name) != 0;
+        bool last = unit + 1 == ref->nunits || strcmp(ref->units[unit + 1].name, u->name) != 0;
         if (out.lo >= u->at + size && !last)
             continue;
         bool split = memcmp(out.step, (int64_t[NDIGITS]){0}, sizeof out.step) != 0;
@@ -137,7 +136,7 @@ static bool add_tensor(struct machine *m, const struct tensor *t, bool decay, st
         out.lo += n;
         left -= n;
     }
-    return !left || fail_start(m, t->name, "its box lies outside of the tensor");
+    return true;
 }
 
 static int by_at(const void *x, const void *y)
@@ -242,6 +241,15 @@ static bool whole_operand(const struct machine *m, uint32_t buffer, uint32_t own
     return true;
 }
 
+/* Digits that number the part of its bucket that a buffer holds; 0 = all of it. */
+static uint32_t held_part(const struct machine *m, const struct buffer *b)
+{
+    const struct slot *shard = b->shard_slot == NONE ? NULL : &m->program->slots[b->shard_slot];
+    if (shard && shard->most)
+        return shard->arg;
+    return b->kind == BUFFER_PARAM ? m->part[b->bucket] : 0;
+}
+
 static bool start_buffer(struct machine *m, uint32_t i)
 {
     const struct buffer *b = &m->program->buffers[i];
@@ -261,15 +269,13 @@ static bool start_buffer(struct machine *m, uint32_t i)
     if (s == NSTATES)
         return true;
     const struct whole *w = m->initial[b->bucket * NSTATES + (uint32_t)s];
-    uint32_t own = b->kind == BUFFER_PARAM ? m->part[b->bucket] : 0, mask = own;
+    uint32_t own = b->kind == BUFFER_PARAM ? m->part[b->bucket] : 0;
     const struct slot *shard = b->shard_slot == NONE ? NULL : &m->program->slots[b->shard_slot];
     if (shard && shard->kind != SLOT_COORD)
         return conserve_fail(m, NONE, "buffer %s: its shard depends on slot %s, which is no coordinate",
                              b->name, shard->name);
-    if (shard && shard->most)
-        mask = shard->arg;
     struct operand o;
-    if (!whole_operand(m, i, own, &o) || !store_write_flat(m->store, &o, w, mask, NONE))
+    if (!whole_operand(m, i, own, &o) || !store_write_flat(m->store, &o, w, held_part(m, b), NONE))
         return conserve_fail(m, NONE, "buffer %s can't hold its bucket", b->name);
     return true;
 }
@@ -293,44 +299,22 @@ bool conserve_start(struct machine *m)
 
 /* ---- the end ---- */
 
-static bool end_value(struct machine *m, const struct value *v, enum reference_source s, const char *buffer)
-{
-    if (v->kind == VALUE_ZERO)
-        return true;
-    uint32_t node = v->kind == VALUE_NODES && !v->nterms ? v->node : NONE;
-    bool after = node != NONE && m->c->nodes->at[node].recipe.op == RECIPE_UPDATED;
-    if (after)
-        node = m->c->nodes->at[node].recipe.input[0];
-    if (node != NONE && conserve_unit(m, node, s) && after == (m->c->kind == PROGRAM_TRAIN))
-        return true;
-    return conserve_fail(m, NONE, "at the end of the step buffer %s holds %s, expected %s", buffer,
-                         value_text(m->c->arena, m->c->nodes, v),
-                         m->c->kind == PROGRAM_TRAIN ? "an updated parameter or moment" : "it as it was");
-}
-
+/* Every piece of a bucket's buffer is there, and of no other part than what the step found there. */
 static bool end_buffer(struct machine *m, uint32_t i)
 {
     const struct buffer *b = &m->program->buffers[i];
-    int s = state_of(b->kind);
     const struct cell *c = &m->store->cells[m->store->first[i]];
     uint64_t bytes = 0;
-    if (s == NSTATES)
+    if (state_of(b->kind) == NSTATES)
         return true;
     for (uint32_t k = 0; k < c->n; k++) {
         const struct piece *p = &c->pieces[k];
-        if (p->own && (b->kind != BUFFER_PARAM || p->mask != m->part[b->bucket]))
+        if (p->own && p->mask != m->part[b->bucket])
             return conserve_fail(
                 m, NONE, "at the end of the step buffer %s is up to date in the own shard only", b->name);
+        if (p->value.kind == VALUE_PART && p->value.mask != held_part(m, b))
+            return conserve_fail(m, NONE, "at the end of the step buffer %s holds another shard than it began with", b->name);
         bytes += p->rows * p->width;
-        if (p->value.kind != VALUE_PART) {
-            if (!end_value(m, &p->value, (enum reference_source)(SOURCE_PARAM + s), b->name))
-                return false;
-            continue;
-        }
-        for (uint32_t e = 0; e < p->value.whole->n; e++)
-            if (!end_value(m, &p->value.whole->at[e].value, (enum reference_source)(SOURCE_PARAM + s),
-                           b->name))
-                return false;
     }
     return bytes == b->bytes ||
            conserve_fail(m, NONE, "at the end of the step part of buffer %s was overwritten", b->name);
@@ -340,7 +324,7 @@ static bool end_metric(struct machine *m, uint32_t buffer, uint32_t word, uint32
 {
     struct parts *p = &m->c->parts[0];
     struct operand o = {buffer, DTYPE_F64, MARK_READ, UINT16_MAX, word * sizeof(double), 0, 1, 1, 1};
-    bool known = store_read(m->store, &o, p) && p->n == 1;
+    bool known = store_read(m->store, &o, p);
     if (known && node == NODE_ZERO && p->at[0].value.kind == VALUE_ZERO)
         return true;
     if (known && p->at[0].value.kind == VALUE_NODES && p->at[0].value.node == node && !p->at[0].value.nterms)
@@ -356,15 +340,18 @@ static bool end_need(struct machine *m, uint32_t buffer)
 {
     struct operand o = {buffer, DTYPE_F64, MARK_READ, UINT16_MAX, METRIC_NEED * sizeof(double), 0, 1, 2, 2};
     struct parts *p = &m->c->parts[0];
-    bool known = store_read(m->store, &o, p) && p->n >= 1;
+    bool known = store_read(m->store, &o, p);
+    uint32_t k = 0;
+    while (known && k + 1 < p->n && p->at[k].value.kind == VALUE_ZERO)
+        k++; /* what is told of is not zero */
     bool seen = (m->saw_need == m->c->need && !m->differ_need) || m->c->kind == PROGRAM_EVAL;
-    if (known && p->at[0].value.kind == VALUE_ZERO && m->c->need == NODE_ZERO)
+    if (known && conserve_zeros(p) && m->c->need == NODE_ZERO)
         return true;
     if (known && p->n == 1 && p->at[0].value.kind == VALUE_NODES && p->at[0].value.node == m->c->need &&
         !p->at[0].value.nterms && seen)
         return true;
     return conserve_fail(m, store_writer(m->store, &o), "at the end of the step what experts lacked is %s%s",
-                         known ? value_text(m->c->arena, m->c->nodes, &p->at[0].value) : "unknown",
+                         known ? value_text(m->c->arena, m->c->nodes, &p->at[k].value) : "unknown",
                          seen ? "" : ", and the optimizer has not seen it");
 }
 
@@ -378,19 +365,16 @@ static bool end_place(struct machine *m, const struct whole *initial, uint64_t a
         *(initial->at[middle].at <= at ? &low : &high) = middle;
     }
     const struct stretch *x = &initial->at[low];
-    if (x->value.kind == VALUE_ZERO && v->kind == VALUE_ZERO)
-        return at + n <= x->at + x->n ||
-               conserve_fail(m, NONE, "at the end of the step buffer %s holds zeros", buffer);
-    uint32_t node = x->value.kind != VALUE_NODES  ? NODE_ZERO
-                    : m->c->kind == PROGRAM_TRAIN ? conserve_updated(m, x->value.node)
-                                                  : x->value.node;
-    if (x->value.kind == VALUE_NODES && v->kind == VALUE_NODES && x->at == at && x->n == n &&
-        v->node == node && extent_same(&v->row, &x->value.row) && extent_same(&v->col, &x->value.col) &&
-        extent_same(&v->member, &x->value.member))
+    struct value want = x->value;
+    if (want.kind == VALUE_ZERO && v->kind == VALUE_ZERO && at + n <= x->at + x->n)
         return true;
-    return conserve_fail(m, NONE, "at the end of the step buffer %s holds %s where it began with %s", buffer,
-                         value_text(m->c->arena, m->c->nodes, v),
-                         value_text(m->c->arena, m->c->nodes, &x->value));
+    if (want.kind == VALUE_NODES && m->c->kind == PROGRAM_TRAIN)
+        want.node = conserve_updated(m, want.node);
+    if (want.kind == VALUE_NODES && v->kind == VALUE_NODES && v->node == want.node && !v->nterms && x->at == at && x->n == n &&
+        value_same_place(v, &want))
+        return true;
+    return conserve_fail(m, NONE, "at the end of the step buffer %s holds %s, expected %s", buffer,
+                         value_text(m->c->arena, m->c->nodes, v), value_text(m->c->arena, m->c->nodes, &want));
 }
 
 static bool end_places(struct machine *m, uint32_t i)

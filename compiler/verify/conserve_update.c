@@ -5,6 +5,8 @@
 
 #include "compiler/verify/conserve.h"
 
+#include <assert.h>
+
 uint32_t conserve_updated(struct machine *m, uint32_t node)
 {
     struct recipe r = {.op = RECIPE_UPDATED, .input = {node}};
@@ -15,15 +17,18 @@ uint32_t conserve_updated(struct machine *m, uint32_t node)
     return nodes_add(m->c->nodes, &r, arena_printf(m->c->scratch, "updated %s", n->name), n->cols, 0);
 }
 
-const struct weight_unit *conserve_unit(const struct machine *m, uint32_t node, enum reference_source s)
+/* the unit that a value is the parameter of, or of some of it; NULL if it is no parameter */
+static const struct weight_unit *unit_of(const struct machine *m, const struct value *v)
 {
-    const struct recipe *r = &m->c->nodes->at[node].recipe;
-    if (r->op != RECIPE_SOURCE || r->attr[0] != s || r->attr[1] >= m->c->reference->nunits)
+    const struct recipe *r = &m->c->nodes->at[v->node].recipe;
+    if (v->nterms || r->op != RECIPE_SOURCE || r->attr[0] != SOURCE_PARAM)
         return NULL;
+    assert(r->attr[1] < m->c->reference->nunits);
     return &m->c->reference->units[r->attr[1]];
 }
 
-/* one operand of the update: its elements against the parameters' */
+/* One operand of the update: zeros where the parameters are padded, of which nobody looks at what comes of them; for the
+ * rest see check_value(). */
 static bool beside(struct machine *m, uint32_t i, size_t k, const struct whole *p, uint32_t mask,
                    struct whole *out)
 {
@@ -31,18 +36,17 @@ static bool beside(struct machine *m, uint32_t i, size_t k, const struct whole *
     uint32_t mine;
     if (!conserve_read_flat(m, i, k, out, &mine))
         return false;
-    if (mine != mask || out->elements != p->elements)
+    if (mine != mask)
         return conserve_fail(m, i, "its operand %s is not the same shard as the parameters", name);
-    uint32_t j = 0; /* zeros may be cut differently */
-    for (uint32_t e = 0; e < p->n; e++) {
-        while (j < out->n && out->at[j].at + out->at[j].n <= p->at[e].at)
+    for (uint32_t e = 0, j = 0; e < p->n; e++) {
+        const struct stretch *x = &p->at[e];
+        while (j < out->n && out->at[j].at + out->at[j].n <= x->at)
             j++;
-        const struct stretch *x = &p->at[e], *y = j < out->n ? &out->at[j] : NULL;
-        bool zero = x->value.kind == VALUE_ZERO;
-        if (!y || (zero ? y->value.kind != VALUE_ZERO : y->at != x->at || y->n != x->n))
-            return conserve_fail(m, i, "its operand %s does not hold at element %llu what belongs to %s",
-                                 name, (unsigned long long)x->at,
-                                 value_text(m->c->arena, m->c->nodes, &x->value));
+        for (uint32_t y = j; x->value.kind == VALUE_ZERO && y < out->n && out->at[y].at < x->at + x->n; y++)
+            if (out->at[y].value.kind != VALUE_ZERO)
+                return conserve_fail(m, i, "its operand %s holds %s at element %llu, where the parameters are padded", name,
+                                     value_text(m->c->arena, m->c->nodes, &out->at[y].value),
+                                     (unsigned long long)out->at[y].at);
     }
     return true;
 }
@@ -59,8 +63,7 @@ static bool check_value(struct machine *m, uint32_t i, const struct whole *w, ui
                         const struct value *p, const char *what)
 {
     const struct value *v = value_at(w, at);
-    if (v && v->kind == VALUE_NODES && v->node == node && !v->nterms && extent_same(&v->row, &p->row) &&
-        extent_same(&v->col, &p->col) && extent_same(&v->member, &p->member))
+    if (v && v->kind == VALUE_NODES && v->node == node && !v->nterms && value_same_place(v, p))
         return true;
     return conserve_fail_inputs(
         m, i, "to update %s it reads as %s %s, expected %s", nodes_name(m->c->nodes, p->node), what,
@@ -162,8 +165,7 @@ bool conserve_update(struct machine *m, uint32_t i)
         const struct value *v = &p.at[e].value;
         if (v->kind == VALUE_ZERO)
             continue;
-        const struct weight_unit *u =
-            v->kind == VALUE_NODES && !v->nterms ? conserve_unit(m, v->node, SOURCE_PARAM) : NULL;
+        const struct weight_unit *u = v->kind == VALUE_NODES ? unit_of(m, v) : NULL;
         if (!u)
             return conserve_fail(m, i, "it updates %s, expected a parameter",
                                  value_text(m->c->arena, m->c->nodes, v));
@@ -176,7 +178,7 @@ bool conserve_update(struct machine *m, uint32_t i)
     return write_all(m, i, &f, &p, &first, &second, mask);
 }
 
-/* a correction bias, moved by the whole step's load */
+/* A correction bias, moved by the whole step's load.  Both are whole: they have as many columns as ROUTE needs of the bias. */
 bool conserve_move(struct machine *m, uint32_t i)
 {
     struct whole w;
@@ -185,13 +187,11 @@ bool conserve_move(struct machine *m, uint32_t i)
     if (!conserve_read(m, i, OPND(BIAS_MOVE, load), &load) || !conserve_read(m, i, OPND(BIAS_MOVE, scale), &scale) ||
         !conserve_read_flat(m, i, OPND(BIAS_MOVE, bias), &w, &mask))
         return false;
-    const struct weight_unit *u = w.n == 1 && w.at[0].value.kind == VALUE_NODES && !w.at[0].value.nterms
-                                      ? conserve_unit(m, w.at[0].value.node, SOURCE_PARAM)
-                                      : NULL;
-    if (!u || !u->moved || mask || !extent_whole(&w.at[0].value.col, u->cols))
+    const struct weight_unit *u = w.n == 1 && w.at[0].value.kind == VALUE_NODES ? unit_of(m, &w.at[0].value) : NULL;
+    if (!u || !u->moved)
         return conserve_fail(m, i, "it moves %s, expected a whole correction bias",
                              w.n ? value_text(m->c->arena, m->c->nodes, &w.at[0].value) : "nothing");
-    if (load.node != u->gradient || !extent_whole(&load.col, u->cols))
+    if (load.node != u->gradient)
         return conserve_fail_inputs(m, i, "to move %s it reads %s", u->name, value_text(m->c->arena, m->c->nodes, &load));
     if (scale.node != m->c->reference->clip)
         return conserve_fail(m, i, "its scale is %s, expected the clipping factor", nodes_name(m->c->nodes, scale.node));

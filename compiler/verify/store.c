@@ -18,7 +18,17 @@ static uint32_t cell_of(const struct store *s, const struct operand *o, uint64_t
     return s->first[o->buffer] + (uint32_t)slot;
 }
 
-/* The operand in its cell; at a slot, the range that all values cover, as parts one below the other. */
+uint32_t store_part(const struct program *p, const struct operand *o)
+{
+    if (o->slot == UINT16_MAX || p->slots[o->slot].kind != SLOT_COORD || (o->rows > 1 && o->ld != o->cols))
+        return 0;
+    return o->slot_stride == (uint64_t)o->rows * o->cols * isa_dtype_bytes((enum dtype)o->dtype)
+               ? p->slots[o->slot].arg
+               : 0;
+}
+
+/* The operand in its cell; at a slot, the range that all values cover: as parts one below the other, or where they are no
+ * such parts, as one run with what lies between. */
 static struct region region_of(const struct store *s, const struct operand *o, uint32_t *cell)
 {
     struct region r;
@@ -27,18 +37,15 @@ static struct region region_of(const struct store *s, const struct operand *o, u
     r.rows = o->rows;
     r.width = o->cols * size;
     r.pitch = o->rows == 1 ? r.width : o->ld * size;
-    if (o->slot != UINT16_MAX)
-        r.rows *= (uint64_t)s->program->slots[o->slot].most + 1;
+    if (o->slot == UINT16_MAX)
+        return r;
+    uint64_t most = (uint64_t)s->program->slots[o->slot].most;
+    if (store_part(s->program, o))
+        r.rows *= most + 1;
+    else
+        r = (struct region){.at = r.at, .rows = 1, .width = region_end(&r) - r.at + most * o->slot_stride};
+    r.pitch = r.width;
     return r;
-}
-
-uint32_t store_part(const struct program *p, const struct operand *o)
-{
-    if (o->slot == UINT16_MAX || p->slots[o->slot].kind != SLOT_COORD || (o->rows > 1 && o->ld != o->cols))
-        return 0;
-    return o->slot_stride == (uint64_t)o->rows * o->cols * isa_dtype_bytes((enum dtype)o->dtype)
-               ? p->slots[o->slot].arg
-               : 0;
 }
 
 /* a piece there; its value is the caller's to write */
@@ -216,7 +223,8 @@ bool store_read(struct store *s, const struct operand *o, struct parts *out)
             return true;
         }
     /* the own rows of one matrix that lies there whole */
-    if (!read_parts(c, &r, o->dtype, out) || out->n != 1 || out->at[0].value.kind == VALUE_PART)
+    if (!read_parts(c, &r, o->dtype, out) || out->n != 1 || out->at[0].value.kind == VALUE_PART ||
+        out->at[0].value.routed || out->at[0].value.member.len)
         return false;
     out->at[0].rows = o->rows;
     out->at[0].value.row.len = o->rows;
@@ -251,7 +259,8 @@ bool store_read_flat(struct store *s, const struct operand *o, struct whole *out
             continue;
         if (p->own || p->value.kind == VALUE_PART) {
             bool mine = p->own ? p->mask == own && p->value.kind == VALUE_PART : !own;
-            if (!mine || p->at != r.at || p->rows * p->width != bytes || p->dtype != o->dtype)
+            if (!mine || p->at != r.at || p->rows * p->width != bytes || p->dtype != o->dtype ||
+                !cut_one_run(p->rows, p->width, p->pitch))
                 return false;
             *mask = p->value.mask;
             *out = *p->value.whole;

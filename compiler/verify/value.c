@@ -164,6 +164,11 @@ bool value_complete(const struct nodes *g, const struct value *v, const struct t
     return extent_same(&t->blocks.at[0].extent, &all);
 }
 
+bool value_same_place(const struct value *x, const struct value *y)
+{
+    return extent_same(&x->row, &y->row) && extent_same(&x->col, &y->col) && extent_same(&x->member, &y->member);
+}
+
 /* a term that has become whole joins the full node */
 static void settle(struct nodes *g, struct value *v, struct term *terms, struct term t)
 {

@@ -104,6 +104,8 @@ const char *value_add(struct arena *a, struct nodes *g, const struct value *x, c
 /* sum (or maximum) over all values of a digit; NULL, or what is wrong */
 const char *value_reduce(struct arena *a, struct nodes *g, const struct mesh *mesh, const struct value *x,
                          uint32_t digit, bool max, struct value *out);
+/* rows, columns and members */
+bool value_same_place(const struct value *x, const struct value *y);
 /* are these all contributions to the term's node that this value needs? */
 bool value_complete(const struct nodes *g, const struct value *v, const struct term *t);
 bool value_routed_same(const struct routed *x, const struct routed *y);

@@ -12,6 +12,7 @@ enum by {
     BY_RUNNING,   /* prove_full(), order */
     BY_MEMORY,
     BY_SKEW,
+    BY_CARRIED, /* property 7, what programs carry beside their instructions */
     BY_VALUES,   /* property 7 */
     BY_REFERENCE /* reference_new() */
 };

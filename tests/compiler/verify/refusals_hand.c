@@ -262,6 +262,25 @@ static void gpu_kernels(struct arena *a, struct plan *p)
     p->topo->types[0].gpu.sm = 90;
 }
 
+/* ---- batch ---- */
+
+/* one sample less: the last microbatch reaches into the next step's batch */
+static void odd_batch(struct arena *a, struct plan *p)
+{
+    (void)a;
+    p->job->train.batch--;
+    double tokens = (double)(p->job->train.batch * p->job->train.sequence);
+    for (int k = 0; k < 2; k++) {
+        struct program *q = k ? p->eval[0] : p->train[0];
+        q->job.batch--;
+        q->job.tokens_per_step = tokens;
+        for (uint32_t i = 0; i < q->ninsns; i++)
+            if (q->insns[i].op == OP_XENT_LOSS || q->insns[i].op == OP_XENT_I)
+                q->attrs[q->insns[i].attr + (q->insns[i].op == OP_XENT_LOSS ? ATTR(XENT_LOSS, scale) : ATTR(XENT_I, scale))].u.f =
+                    1 / tokens;
+    }
+}
+
 /* ---- optimizer ---- */
 
 static void no_momentum(struct arena *a, struct plan *p)
@@ -311,6 +330,12 @@ static void positions_ahead(struct arena *a, struct plan *p)
     p->job->model.positions = 8;
 }
 
+static void another_schedule(struct arena *a, struct plan *p)
+{
+    (void)a;
+    p->decision.schedule = SCHED_1F1B;
+}
+
 const struct by_hand refusals_by_hand[] = {
     {"single", no_sequence, BY_VERIFY, "job: sequence is 0, must be 1 to"},
     {"whole", another_role, BY_VERIFY, "its header says role 0 of 2"},
@@ -352,6 +377,8 @@ const struct by_hand refusals_by_hand[] = {
     {"single", little_memory, BY_VERIFY, "is larger than the 4096 bytes asked for"},
     {"parked", among_host, BY_MEMORY, "buffer param.embed lies in host memory"},
     {"single", gpu_kernels, BY_VERIFY, "its kernels use a workspace of"},
+    {"single", odd_batch, BY_VERIFY, "it reads samples [2, 4) of a batch of 3"},
+    {"mirrored", another_schedule, BY_CARRIED, "the bias that it moves is not saved by the first rank of its stage alone"},
     {"tied", no_momentum, BY_VERIFY, "momentum is kept, but the model has none"},
     {"experts", expert_biases, BY_REFERENCE, "experts with biases"},
     {"latent", positions_ahead, BY_REFERENCE, "prediction modules with more than tokens in the embedding"},
@@ -369,7 +396,6 @@ const struct by_hand refusals_by_hand[] = {
 #define SAME "what was read as a list goes back to where it was read"
 const struct unreached refusals_unreached[] = {
     {"tensors of bucket %s overlap", STRUCTURE},
-    {"its box lies outside of the tensor", STRUCTURE},
     {"buffer %s can't hold its bucket", STRUCTURE},
     {"a sum that the model's step does not have", NAMES},
     {"%s + ...", NAMES},
@@ -378,12 +404,7 @@ const struct unreached refusals_unreached[] = {
     {"more than %d parts", "matrices of 512 parts: beyond a test's size"},
     {"more than %u pairs of overlapping operands", "of one program: beyond a test's size"},
     {"what these choices lack is told twice", "test_fields.c has the plan: it takes a second block of metrics"},
-    {"it never gets what it waits for", "matching and order prove that it does"},
-    {"it sends a shard", "a shard is no matrix: reading it is refused before"},
-    {"it moves %s, expected a whole correction bias", "carried.c asks for a bias's bucket before"},
     {"role %u is its own mirror image", "slots.c refuses its group before"},
-    {"the shards whose norms it sums overlap", "slice_norm() gives every member a part of its own, and only these add up"},
     {"of all nodes it has %s", "an exchange back asks for the rows of all nodes, check_home() for their tokens"},
-    {"a shard of a bucket can't be reduced", "a shard is read as a list, and no stretch of a list is a shard"},
     {NULL, NULL},
 };

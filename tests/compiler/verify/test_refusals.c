@@ -43,11 +43,13 @@ static const struct refused cases[] = {
 #define UNFOLDED(base, message, ...) {BASE_##base, BY_UNFOLDING, message, {__VA_ARGS__}},
 #define RUN(base, message, ...) {BASE_##base, BY_RUNNING, message, {__VA_ARGS__}},
 #define VALUES(base, message, ...) {BASE_##base, BY_VALUES, message, {__VA_ARGS__}},
+#define CARRIED(base, message, ...) {BASE_##base, BY_CARRIED, message, {__VA_ARGS__}},
 #define SKEWED(base, message, ...) {BASE_##base, BY_SKEW, message, {__VA_ARGS__}},
 #include "tests/compiler/verify/refusals.def"
 #undef REFUSED
 #undef UNFOLDED
 #undef RUN
+#undef CARRIED
 #undef SKEWED
 #undef VALUES
 };
@@ -88,6 +90,9 @@ static const char *said(struct arena *a, const struct plan *p, enum by by)
         break;
     case BY_SKEW:
         verify_skew(a, p, v);
+        break;
+    case BY_CARRIED:
+        verify_carried(a, p, v);
         break;
     case BY_VALUES:
         verify_conserve(a, p, v);
