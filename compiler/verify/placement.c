@@ -6,6 +6,7 @@
 
 #include "compiler/verify/prove.h"
 
+#include <assert.h>
 #include <string.h>
 
 static void check_rank(struct arena *a, const struct plan *p, uint32_t rank, uint64_t *taken,
@@ -65,9 +66,10 @@ static uint32_t wish_level(const struct plan *p, const struct keep_wish *w)
 
 static void check_keep(struct arena *a, const struct plan *p, const struct keep_wish *w, struct verdict *v)
 {
-    uint32_t mask, level = wish_level(p, w);
-    if (!wish_mask(&p->mesh, w, &mask))
-        return;
+    uint32_t mask = 0, level = wish_level(p, w);
+    bool known = wish_mask(&p->mesh, w, &mask);
+    assert(known); /* by the language's own checks */
+    (void)known;
     bool node = w->within && !strcmp(w->within, "node");
     uint32_t gpus = p->topo->types[p->decision.type].gpus;
     for (uint32_t rank = 0; rank < p->ranks->nranks; rank++) {
