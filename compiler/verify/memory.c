@@ -91,8 +91,9 @@ static void check_kept(struct arena *a, const struct plan *p, const struct progr
         bool found = b->kind == BUFFER_STEP;
         for (; tried < y->nbuffers && !found; tried++, k = (k + 1) % y->nbuffers) { /* usually the next one */
             const struct buffer *c = &y->buffers[k];
-            found = c->kind == b->kind && c->offset == b->offset && c->bytes == b->bytes && c->host == b->host &&
-                    c->bucket == b->bucket && c->shard_slot == b->shard_slot; /* so dtype is the same too */
+            found = c->kind == b->kind && c->offset == b->offset && c->bytes == b->bytes &&
+                    c->host == b->host && c->bucket == b->bucket &&
+                    c->shard_slot == b->shard_slot; /* so dtype is the same too */
         }
         if (!found)
             prove_report(a, p, v, at, "buffer %s is not where the %s program keeps it", b->name,

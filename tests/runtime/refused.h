@@ -1,8 +1,8 @@
 #ifndef LLMC_TESTS_REFUSED_H
 #define LLMC_TESTS_REFUSED_H
 
-/* What cases expect the loader to refuse: compared with what it says, and noted for the test that wants a case of every
- * refusal. */
+/* What cases expect the loader to refuse: compared with what it says, and noted for the test that wants a
+ * case of every refusal. */
 
 #include "compiler/support/vec.h"
 #include "runtime/status.h"

@@ -83,6 +83,8 @@ static const struct refusal bad_tables[] = {
      "tensor 0 (a.weight): 2 dimensions of 4294967296 x 4294967296"},
     {"box 16 8 at 0", "box 16 0 at 0",
      "tensor 0 (a.weight): a box of 16 x 0 at element 0 does not lie in a bucket of 1024"},
+    {"box 16 8 at 0", "box 16 8 at 1025",
+     "tensor 0 (a.weight): a box of 16 x 8 at element 1025 does not lie in a bucket of 1024"},
     {"box 16 8 at 0", "box 16 8 at 897",
      "tensor 0 (a.weight): a box of 16 x 8 at element 897 does not lie in a bucket of 1024"},
     {"box 16 8 at 0", "box 16 8 at 1",
@@ -179,6 +181,9 @@ static const struct refusal bad_code[] = {
     {"c=%x#0~1[8x8]f32", "c=%x#0~1[0x8]f32",
      "instruction 1 (1 compute MATMUL_NT c=%x#0~1[0x8]f32 a=%y#1[8x4/8]f32 b=%w#2[8x4]f32 <compute:0 ; F s0 "
      "mb1 L2 line 7): operand c: it is empty"},
+    {"c=%x#0~1[8x8]f32", "c=%x#0~1[8x0]f32",
+     "instruction 1 (1 compute MATMUL_NT c=%x#0~1[8x0]f32 a=%y#1[8x4/8]f32 b=%w#2[8x4]f32 <compute:0 ; F s0 "
+     "mb1 L2 line 7): operand c: it is empty"},
     {"c=%x#0~1[8x8]f32", "c=%x#0~1[8x8/7]f32",
      "instruction 1 (1 compute MATMUL_NT c=%x#0~1[8x8/7]f32 a=%y#1[8x4/8]f32 b=%w#2[8x4]f32 <compute:0 ; F "
      "s0 mb1 L2 line 7): operand c: its rows overlap (ld < cols)"},
@@ -211,6 +216,9 @@ static const struct refusal bad_code[] = {
      "instruction 1 (1 compute MATMUL_NT c=%x#0~1[8x8]f32 a=%y#1[8x4/8]f32 "
      "b=%w#2+tp#0*6148914691236517204[8x4]f32 <compute:0 ; F s0 mb1 L2 line 7): operand b: its size does not fit "
      "64 bits"},
+    {"b=%w#2[8x4]f32", "b=%w#2+2048[8x4]f32",
+     "instruction 1 (1 compute MATMUL_NT c=%x#0~1[8x8]f32 a=%y#1[8x4/8]f32 b=%w#2+2048[8x4]f32 <compute:0 ; F s0 "
+     "mb1 L2 line 7): operand b: it does not lie in its buffer"},
     {"b=%w#2[8x4]f32", "b=%w#2+next#2*4[8x4]f32",
      "instruction 1 (1 compute MATMUL_NT c=%x#0~1[8x8]f32 a=%y#1[8x4/8]f32 b=%w#2+next#2*4[8x4]f32 "
      "<compute:0 ; F s0 mb1 L2 line 7): operand b: its slot is not a coordinate or first slot"},
@@ -263,6 +271,12 @@ static const struct refusal bad_code[] = {
      "first=0 shift=0): attribute sample is not a number from 0 on for all values of its slot"},
     {"sample=0 sequence=8", "sample=0+tp#0*1125899906842624 sequence=8",
      "instruction 0 (0 compute TOKENS tokens=%y#1+2048[8x1]i32 step=%block#3[1x8]f64 sample=0+tp#0*1125899906842624 sequence=8 "
+     "first=0 shift=0): attribute sample is not a number from 0 on for all values of its slot"},
+    {"sample=0 sequence=8", "sample=0+next#2*1 sequence=8",
+     "instruction 0 (0 compute TOKENS tokens=%y#1+2048[8x1]i32 step=%block#3[1x8]f64 sample=0+next#2*1 sequence=8 "
+     "first=0 shift=0): attribute sample is not a number from 0 on for all values of its slot"},
+    {"sample=0 sequence=8", "sample=-1+tp#0*1 sequence=8",
+     "instruction 0 (0 compute TOKENS tokens=%y#1+2048[8x1]i32 step=%block#3[1x8]f64 sample=-1+tp#0*1 sequence=8 "
      "first=0 shift=0): attribute sample is not a number from 0 on for all values of its slot"},
     {"sample=0 sequence=8", "sample=0 sequence=3",
      "instruction 0 (0 compute TOKENS tokens=%y#1+2048[8x1]i32 step=%block#3[1x8]f64 sample=0 sequence=3 "
@@ -458,6 +472,23 @@ DAMAGE(real_with_a_stride, p->attrs[p->insns[6].attr].stride = 1)
 DAMAGE(group_with_a_number, p->attrs[in->attr].u.i = 1)
 DAMAGE(group_with_a_stride, p->attrs[in->attr].stride = 1)
 DAMAGE(integer_with_a_stride, p->attrs[in->attr + 1].stride = 1)
+DAMAGE(control_in_name, y->name[0] = 1)
+DAMAGE(number_of_no_axis, p->slots[0].arg = 0)
+DAMAGE(number_of_unknown_axes, p->slots[0].arg |= 1u << NDIGITS)
+DAMAGE(first_of_unknown_axes, p->slots[1].arg |= 1u << NDIGITS)
+DAMAGE(shard_of_no_bucket, y->shard_slot = 0)
+DAMAGE(second_metrics, p->buffers[3].kind = BUFFER_METRICS, p->buffers[3].bytes = p->buffers[3].stride = 40)
+DAMAGE(second_workspace, p->buffers[0].kind = y->kind = BUFFER_WORKSPACE, p->buffers[0].ring = NONE,
+       p->buffers[0].stride = p->buffers[0].bytes)
+DAMAGE(corner_without_slot, p->tensors[0].col_stride = 1)
+DAMAGE(no_dimensions, p->tensors[0].ndim = 0)
+DAMAGE(one_dimension, p->tensors[0].ndim = 1)
+DAMAGE(three_dimensions, p->tensors[0].ndim = 3)
+DAMAGE(count_by_no_slot, p->buckets[0].count_slot = p->nslots)
+DAMAGE(written_input, p->operands[p->insns[1].operand + 1].mark = MARK_WRITE)
+DAMAGE(read_output, p->operands[p->insns[1].operand].mark = MARK_READ)
+DAMAGE(digit_for_an_action, in->action = '1')
+DAMAGE(body_of_another_opcode, p->insns[7] = *in, p->insns[7].seq = 7, p->insns[7].op = OP_BROADCAST)
 DAMAGE(another_tensor, p->buckets[0].tensor = 1)
 DAMAGE(unknown_values, p->tensors[0].init = NINIT_KINDS)
 DAMAGE(host_on_compute, p->buffers[0].host = true, p->insns[1].op = OP_COPY)
@@ -512,6 +543,30 @@ static const struct {
     {integer_with_a_stride,
      "instruction 2 (2 tp ALL_REDUCE x=%x#0~1[8x8]f32 group=@tpgroup#3 max=0 <compute:1): attribute max is "
      "not a plain integer"},
+    {control_in_name,
+     "buffer 1: byte 1 in its name; allowed are printable ASCII characters but " PROGRAM_NAME_ENDS},
+    {number_of_no_axis, "slot 0 (tp): argument 0 and largest value 3 do not belong to its kind coord"},
+    {number_of_unknown_axes, "slot 0 (tp): argument 257 and largest value 3 do not belong to its kind coord"},
+    {first_of_unknown_axes, "slot 1 (count): argument 262 and largest value 1 do not belong to its kind first"},
+    {shard_of_no_bucket, "buffer 1 (y): a step buffer has no bucket and no shard"},
+    {second_metrics, "buffer 4 (metrics): there is a metrics buffer already"},
+    {second_workspace, "buffer 1 (y): there is a workspace buffer already"},
+    {corner_without_slot, "tensor 0 (a.weight): its box does not lie in the tensor's 64 x 8"},
+    {no_dimensions, "tensor 0 (a.weight): 0 dimensions of 64 x 8"},
+    {one_dimension, "tensor 0 (a.weight): 1 dimensions of 64 x 8"},
+    {three_dimensions, "tensor 0 (a.weight): 3 dimensions of 64 x 8"},
+    {count_by_no_slot, "bucket 0 (dense): its count slot 4 is not a first slot"},
+    {written_input,
+     "instruction 1 (1 compute MATMUL_NT c=%x#0~1[8x8]f32 a=%y#1[8x4/8]f32 b=%w#2[8x4]f32 <compute:0 ; F s0 mb1 "
+     "L2 line 7): operand a: mark 2 is not what the table says"},
+    {read_output,
+     "instruction 1 (1 compute MATMUL_NT c=%x#0~1[8x8]f32 a=%y#1[8x4/8]f32 b=%w#2[8x4]f32 <compute:0 ; F s0 mb1 "
+     "L2 line 7): operand c: mark 1 is not what the table says"},
+    {digit_for_an_action, "instruction 2 (2 tp ALL_REDUCE x=%x#0~1[8x8]f32 group=@tpgroup#3 max=0 <compute:1 ; 1): its "
+                          "action is not a letter"},
+    {body_of_another_opcode,
+     "instruction 7 (7 tp BROADCAST x=%x#0~1[8x8]f32 group=@tpgroup#3 root=0 <compute:1): it shares operands with "
+     "instruction 2, but not its opcode, queue and attributes"},
     {another_tensor, "bucket 0 (dense): its 2 tensors from 1 on are not the next ones of 2"},
     {unknown_values, "tensor 0 (a.weight): bad initial rule"},
     {host_on_compute,

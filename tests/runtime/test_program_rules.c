@@ -2,8 +2,8 @@
  * an instruction, every section of a file - and that no rule has been forgotten.
  *
  * Ranges and relations are told again here, apart from the loader's own tables.  The last test reads the
- * formats of all refusals out of the loader's source: each must fit a message that a case expected and got, here or in the files of
- * refused.h, or stand below with a reason. */
+ * formats of all refusals out of the loader's source: each must fit a message that a case expected and got,
+ * here or in the files of refused.h, or stand below with a reason. */
 
 #include "runtime/program.h"
 #include "runtime/program_words.h"
