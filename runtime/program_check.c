@@ -129,8 +129,7 @@ static enum status check_slots(const struct check *c)
             fine = !(s->arg & ~(digits | GROUP_TIE)) && s->most >= 1;
             break;
         case SLOT_BEHIND:
-            fine = SLOT_BEHIND_MASK(s->arg) && !(SLOT_BEHIND_MASK(s->arg) & ~digits) &&
-                   SLOT_BEHIND_DISTANCE(s->arg) <= s->most;
+            fine = SLOT_BEHIND_MASK(s->arg) && SLOT_BEHIND_DISTANCE(s->arg) <= s->most;
             break;
         }
         if (!fine)

@@ -46,10 +46,10 @@ void conserve_own_rows(const struct machine *m, struct extent *row)
         extent_move(row, f.mesh, f.mask, f.own);
 }
 
-/* do rows lie, on every rank, among those of one member of cp?  inner: how far they reach into these */
-static bool among_own(const struct frame *f, const struct extent *e, int64_t *inner)
+/* do rows lie, on every rank, among those of one member of cp? */
+static bool among_own(const struct frame *f, const struct extent *e)
 {
-    int64_t low = e->lo % f->group, high = low + e->len;
+    int64_t high = e->lo % f->group + e->len;
     for (uint32_t d = 0; d < NDIGITS; d++) {
         if (f->mask & AXIS_BIT(d)) {
             if (e->step[d] != f->own * mesh_weight(f->mesh, f->mask, d))
@@ -60,20 +60,13 @@ static bool among_own(const struct frame *f, const struct extent *e, int64_t *in
             high += e->step[d] * (f->mesh->size[d] - 1);
         }
     }
-    *inner = low;
     return high <= f->own;
 }
 
 /* exactly the rows of one member, of a whole microbatch */
 static bool all_own(const struct frame *f, const struct extent *e)
 {
-    int64_t inner;
-    if (!among_own(f, e, &inner) || inner || e->len != f->own)
-        return false;
-    for (uint32_t d = 0; d < NDIGITS; d++)
-        if (!(f->mask & AXIS_BIT(d)) && e->step[d] % f->group)
-            return false;
-    return true;
+    return among_own(f, e) && e->len == f->own;
 }
 
 /* all rows of a microbatch */
@@ -103,7 +96,7 @@ static bool check_bound(struct machine *m, uint32_t i, size_t first, size_t shif
     int64_t most = (2 * (int64_t)f.cp - 2) * f.run;
     bool slots = a->slot == b->slot, fine = a->u.i == 0 && b->u.i == most;
     if (all) {
-        slots = (a->slot == NONE || !a->stride) && (b->slot == NONE || !b->stride);
+        slots = !a->stride && !b->stride;
     } else {
         const struct slot *s = a->slot == NONE ? NULL : &m->program->slots[a->slot];
         fine = fine && a->stride == f.run && b->stride == -2 * f.run;
@@ -124,11 +117,10 @@ bool conserve_places(struct machine *m, uint32_t i, size_t first, size_t shift, 
 {
     struct frame f = frame_of(m);
     const struct attr *a = prove_attr(m->program, i, first), *b = prove_attr(m->program, i, shift);
-    int64_t inner;
     if (f.cp == 1)
         return (!a->u.i && !a->stride && !b->u.i && !b->stride) ||
                conserve_fail(m, i, "its sequences are not split, but it says places of a part");
-    if (row->turn || !among_own(&f, row, &inner))
+    if (row->turn || !among_own(&f, row))
         return conserve_fail_inputs(m, i, "its rows %s are not those of one rank of cp",
                                     extent_text(m->c->arena, row));
     return check_bound(m, i, first, shift, row, false);
@@ -193,8 +185,7 @@ static bool read_attention(struct machine *m, uint32_t i, struct attention *a)
             m, i, "its keys are rows %s, columns %s, its values rows %s, columns %s",
             extent_text(m->c->arena, &a->kv.row), extent_text(m->c->arena, &a->kv.col),
             extent_text(m->c->arena, &a->vv.row), extent_text(m->c->arena, &a->vv.col));
-    if (!whole_heads(&a->qv.col, head) || !whole_heads(&a->kv.col, head) ||
-        !extent_same(&grouped, &a->qv.col))
+    if (!whole_heads(&a->kv.col, head) || !extent_same(&grouped, &a->qv.col))
         return conserve_fail_inputs(m, i, "its query columns %s do not belong to its key columns %s",
                                     extent_text(m->c->arena, &a->qv.col),
                                     extent_text(m->c->arena, &a->kv.col));
@@ -321,7 +312,7 @@ static bool read_share(struct machine *m, uint32_t i, size_t k, struct value *v,
     if (!conserve_read_parts(m, i, k, p))
         return false;
     *v = p->at[0].value;
-    if (p->n != 1 || v->kind != VALUE_NODES || v->node != NODE_ZERO || v->nterms != 1 ||
+    if (p->n != 1 || v->node != NODE_ZERO || v->nterms != 1 ||
         m->c->nodes->at[v->terms[0].node].recipe.op != OP_ATTENTION)
         return conserve_fail_inputs(m, i, "its operand %s holds %s, no part of attention", name,
                                     value_text(m->c->arena, m->c->nodes, v));
@@ -353,8 +344,7 @@ static bool read_pair(struct machine *m, uint32_t i, size_t o, size_t lse, struc
     beside.output = OPND(ATTENTION, lse);
     bool fits = r->output == OPND(ATTENTION, o) && nodes_find(m->c->nodes, &beside) == node[1] &&
                 same_blocks(over, &other) && extent_same(&v[0].row, &v[1].row) &&
-                extent_same(&cols, &v[0].col) &&
-                prove_attr(m->program, i, ATTR(ATTENTION_MERGE, head))->u.i == head;
+                extent_same(&cols, &v[0].col); /* so the instruction's head is this one */
     return fits || conserve_fail_inputs(m, i, "%s and %s are not output and log-sum-exps of the same keys",
                                         value_text(m->c->arena, m->c->nodes, &v[0]),
                                         value_text(m->c->arena, m->c->nodes, &v[1]));
@@ -471,8 +461,7 @@ static bool rows_come(const struct frame *f, const struct parts *p, uint32_t at,
 /* own rows of members' columns; the inverse */
 static bool columns_come(const struct frame *f, const struct part *x, uint32_t rows, struct parts *out)
 {
-    if (x->rows != rows * f->cp || x->value.kind != VALUE_NODES || x->value.nterms ||
-        !all_rows(f, &x->value.row))
+    if (x->rows != rows * f->cp || x->value.nterms || !all_rows(f, &x->value.row))
         return false;
     for (uint32_t d = 0; d < NDIGITS; d++)
         if (f->mask & AXIS_BIT(d) &&
@@ -541,7 +530,7 @@ static bool depends(const struct frame *f, const struct extent *e)
 /* the value of the rank `by` places before, in terms of the own number */
 static bool turn_value(struct machine *m, const struct frame *f, struct value *v, uint32_t by)
 {
-    if (v->kind != VALUE_NODES || depends(f, &v->col) || !turn(f, &v->row, by))
+    if (depends(f, &v->col) || !turn(f, &v->row, by)) /* what is no matrix has no rows */
         return false;
     struct term *terms = ARENA_ARRAY(m->c->scratch, struct term, v->nterms + 1u);
     for (uint32_t k = 0; k < v->nterms; k++) {

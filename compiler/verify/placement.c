@@ -6,6 +6,7 @@
 
 #include "compiler/verify/prove.h"
 
+#include <assert.h>
 #include <string.h>
 
 static void check_rank(struct arena *a, const struct plan *p, uint32_t rank, uint64_t *taken,
@@ -65,9 +66,10 @@ static uint32_t wish_level(const struct plan *p, const struct keep_wish *w)
 
 static void check_keep(struct arena *a, const struct plan *p, const struct keep_wish *w, struct verdict *v)
 {
-    uint32_t mask, level = wish_level(p, w);
-    if (!wish_mask(&p->mesh, w, &mask))
-        return;
+    uint32_t mask = 0, level = wish_level(p, w);
+    bool known = wish_mask(&p->mesh, w, &mask);
+    assert(known); /* by the language's own checks */
+    (void)known;
     bool node = w->within && !strcmp(w->within, "node");
     uint32_t gpus = p->topo->types[p->decision.type].gpus;
     for (uint32_t rank = 0; rank < p->ranks->nranks; rank++) {
@@ -77,7 +79,7 @@ static void check_keep(struct arena *a, const struct plan *p, const struct keep_
         if (node)
             kept = x == y;
         else if (w->within)
-            kept = x == y || topo_level(p->topo, x, y) <= level;
+            kept = topo_level(p->topo, x, y) <= level;
         else /* within n nodes: members are spread evenly, so the span from first to last counts them */
             kept = rank / gpus - g.first / gpus < w->nodes;
         struct site at = {8, NONE, rank, false, NONE};
@@ -100,7 +102,7 @@ static void check_paths(struct arena *a, const struct plan *p, struct verdict *v
     for (uint32_t i = 1; i < d->nnodes; i++) {
         uint32_t level = topo_level(p->topo, d->nodes[i - 1], d->nodes[i]);
         struct site at = {8, NONE, NONE, false, NONE};
-        if (level <= p->topo->ntiers && topo_level_bytes_s(p->topo, d->type, level) > 0)
+        if (topo_level_bytes_s(p->topo, d->type, level) > 0)
             continue;
         prove_report(a, p, v, at, "no link joins nodes %s and %s", p->topo->nodes[d->nodes[i - 1]].name,
                      p->topo->nodes[d->nodes[i]].name);
@@ -115,7 +117,7 @@ void verify_placement(struct arena *a, const struct plan *p, bool full, struct v
     uint32_t before = prove_count(v, 8);
     struct site all = {8, NONE, NONE, false, NONE};
     uint64_t want = (uint64_t)d->tp * d->cp * d->pp * d->dp;
-    if (p->ranks->nranks != want || p->mesh.nranks != want || p->nroles != d->pp) {
+    if (p->ranks->nranks != want || p->nroles != d->pp) { /* structure: the mesh has as many ranks */
         prove_report(a, p, v, all, "%u ranks of %u roles, the decision's degrees ask for %llu of %u",
                      p->ranks->nranks, p->nroles, (unsigned long long)want, d->pp);
         return;

@@ -180,10 +180,12 @@ static bool writes(const struct operand *o)
     return o->mark == MARK_WRITE || o->mark == MARK_ADD || o->mark == MARK_UPDATE;
 }
 
-/* May output y share its bytes with input x of the same shape?  Kernels that finish with an element before
- * they write it. */
-static bool in_place(uint16_t op, const struct region *y, const struct region *x)
+/* May output y share its bytes with input x?  Kernels that finish with an element before they write it, and
+ * inputs that have y's shape in the table: a table of positions, or a row's sum, is read again for other
+ * elements of y. */
+static bool in_place(uint16_t op, size_t y, size_t x)
 {
+    const struct isa_operand *o = isa_info((enum op)op)->operand;
     switch (op) {
     case OP_ADD:
     case OP_COPY:
@@ -203,7 +205,7 @@ static bool in_place(uint16_t op, const struct region *y, const struct region *x
     case OP_SOFTCAP_I:
     case OP_HEADNORM:
     case OP_HEADNORM_I:
-        return !memcmp(x, y, sizeof *x);
+        return !strcmp(o[y].rows, o[x].rows) && !strcmp(o[y].cols, o[x].cols);
     }
     return false;
 }
@@ -235,7 +237,7 @@ static void check_within(struct race *c, uint32_t i)
             const struct region *ry = &c->places.at[c->of[p->insns[i].operand + k]].region;
             const struct region *rx = &c->places.at[c->of[p->insns[i].operand + j]].region;
             uint16_t op = p->insns[i].op;
-            if (!prove_overlap(ry, rx) || (!writes(x) && y->dtype == x->dtype && in_place(op, ry, rx)) ||
+            if (!prove_overlap(ry, rx) || (!writes(x) && !memcmp(rx, ry, sizeof *rx) && in_place(op, k, j)) ||
                 (op == OP_ALL_GATHER && own_part(c, i, x, y)) ||
                 (op == OP_REDUCE_SCATTER && own_part(c, i, y, x)))
                 continue;

@@ -39,10 +39,12 @@ static struct site at(const struct skew *s, uint32_t property, uint32_t insn)
     return (struct site){property, s->role, NONE, false, insn};
 }
 
+/* Formats are the same by the job (precision.c); rows lie one behind the other, and parts by a slot too, or
+ * values (7) are not known. */
 static bool same_operand(const struct operand *x, const struct operand *y)
 {
-    return x->buffer == y->buffer && x->dtype == y->dtype && x->slot == y->slot && x->slot_stride == y->slot_stride &&
-           x->offset == y->offset && x->rows == y->rows && x->cols == y->cols && x->ld == y->ld;
+    return x->buffer == y->buffer && x->slot == y->slot && x->offset == y->offset && x->rows == y->rows &&
+           x->cols == y->cols;
 }
 
 /* is ADAMW_AHEAD `ahead` what ADAMW `i` will be? */

@@ -100,7 +100,8 @@ static const char *slot_fault(struct arena *a, const struct plan *p, uint32_t ra
                                 g.first);
         const struct rank_info *lead = &p->ranks->ranks[g.first];
         uint32_t index;
-        if (lead->role < p->nroles && find_group_slot(p->train[lead->role], s->arg, &index) &&
+        assert(lead->role < p->nroles); /* structure */
+        if (find_group_slot(p->train[lead->role], s->arg, &index) &&
             p->ranks->values[lead->slot + index] != value)
             return arena_printf(a, "group %llu, but rank %u of the same group says %llu",
                                 (unsigned long long)value, g.first,

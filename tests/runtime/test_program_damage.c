@@ -6,6 +6,7 @@
 #include "runtime/program.h"
 #include "runtime/program_words.h"
 #include "tests/runtime/random_program.h"
+#include "tests/runtime/refused.h"
 
 #include <CUnit/Basic.h>
 #include <stdio.h>
@@ -22,13 +23,6 @@ static struct program *small(void)
     CU_ASSERT_EQUAL_FATAL(program_parse(small_program, strlen(small_program), &p, error, sizeof error),
                           STATUS_OK);
     return p;
-}
-
-static void says(enum status s, const char *error, const char *message)
-{
-    if (s != STATUS_INPUT || strcmp(error, message) != 0)
-        printf("\n  got      \"%s\"\n  expected \"%s\"\n", error, message);
-    CU_ASSERT(s == STATUS_INPUT && !strcmp(error, message));
 }
 
 /* ---- tables in memory ---- */
@@ -111,7 +105,7 @@ static void test_memory(void)
         char error[800] = "";
         cases[i].damage(p);
         enum status s = program_check(p, error, sizeof error);
-        says(s, error, cases[i].message);
+        refused_expect(s, error, cases[i].message);
         program_free(p);
     }
 }
@@ -145,7 +139,7 @@ static void test_seams(void)
                           7 + k);
         enum status s = program_parse(text, strlen(text), &p, error, sizeof error);
         if (cases[i].message)
-            says(s, error, cases[i].message);
+            refused_expect(s, error, cases[i].message);
         else
             CU_ASSERT_EQUAL(s, STATUS_OK);
         program_free(p);
@@ -202,7 +196,7 @@ static void test_header(void)
     put64(bytes + HEAD + 8, hash64(bytes + DATA, length, 0));
     put64(bytes + DATA - 8, hash64(bytes, DATA - 8, 0));
     enum status s = program_decode(bytes, size, &q, error, sizeof error);
-    says(s, error, "its header fields are malformed");
+    refused_expect(s, error, "its header fields are malformed");
     CU_ASSERT_PTR_NULL(q);
     free(bytes);
     program_free(p);
@@ -242,7 +236,7 @@ static void test_ranks(void)
         file[at + (size_t)cases[i].at] = cases[i].byte;
         sign(file, size + (size_t)cases[i].more, length);
         enum status s = ranks_decode(file, size + (size_t)cases[i].more, &q, error, sizeof error);
-        says(s, error, cases[i].message);
+        refused_expect(s, error, cases[i].message);
         CU_ASSERT_PTR_NULL(q);
         free(file);
         free(bytes);
@@ -266,25 +260,34 @@ static void test_files(void)
     CU_ASSERT(!memcmp(file, bytes, size)); /* so this is how files are signed */
     sign(file, size + 3, length);
     enum status s = ranks_decode(file, size + 3, &q, error, sizeof error);
-    says(s, error, "3 bytes follow its last section");
+    refused_expect(s, error, "3 bytes follow its last section");
     s = ranks_decode(file, (size_t)LIMIT_FILE + 1, &q, error, sizeof error);
-    says(s, error, "2147483649 bytes, at most 2147483648 are read");
+    refused_expect(s, error, "2147483649 bytes, at most 2147483648 are read");
 
     int fd = mkstemp(path);
     CU_ASSERT_FATAL(fd >= 0);
     CU_ASSERT_EQUAL(write(fd, file, size + 3), (ssize_t)size + 3);
     s = ranks_read(path, &q, error, sizeof error);
     snprintf(want, sizeof want, "%s: 3 bytes follow its last section", path);
-    says(s, error, want);
+    refused_expect(s, error, want);
     CU_ASSERT_EQUAL(ftruncate(fd, (off_t)LIMIT_FILE + 1), 0); /* holes: it takes no room */
     s = ranks_read(path, &q, error, sizeof error);
     snprintf(want, sizeof want, "%s: 2147483649 bytes, at most 2147483648 are read", path);
-    says(s, error, want);
+    refused_expect(s, error, want);
     close(fd);
     unlink(path);
     free(file);
     free(bytes);
     ranks_free(r);
+}
+
+void program_damage_refusals(void)
+{
+    test_memory();
+    test_seams();
+    test_header();
+    test_ranks();
+    test_files();
 }
 
 void suite_program_damage(void)

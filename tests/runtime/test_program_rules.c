@@ -2,13 +2,14 @@
  * an instruction, every section of a file - and that no rule has been forgotten.
  *
  * Ranges and relations are told again here, apart from the loader's own tables.  The last test reads the
- * formats of all refusals out of the loader's source: each must fit a literal of the tests that expect
- * refusals, or stand below with a reason. */
+ * formats of all refusals out of the loader's source: each must fit a message that a case expected and got,
+ * here or in the files of refused.h, or stand below with a reason. */
 
 #include "runtime/program.h"
 #include "runtime/program_words.h"
 #include "tests/formats.h"
 #include "tests/runtime/random_program.h"
+#include "tests/runtime/refused.h"
 
 #include "compiler/support/vec.h"
 
@@ -22,14 +23,16 @@ void suite_program_rules(void);
 enum { RANDOM_INSNS = 3000 };
 
 /* What program_check() says behind "instruction 7 (its text): ", "" if nothing. */
-static void says(const struct program *p, char *said, size_t size)
+static enum status says(const struct program *p, char *said, size_t size)
 {
     char error[1200] = "";
     const char *at = NULL;
-    if (program_check(p, error, sizeof error) != STATUS_OK)
+    enum status s = program_check(p, error, sizeof error);
+    if (s != STATUS_OK)
         for (const char *next = error; (next = strstr(next, "): ")); next += 3)
             at = at ? at : next + 3;
     snprintf(said, size, "%s", at ? at : error);
+    return s;
 }
 
 /* ---- integer attributes ---- */
@@ -80,11 +83,9 @@ static void refuse_value(const struct program *p, struct attr *a, int64_t value,
     char said[800];
     struct attr before = *a;
     a->u.i = value;
-    says(p, said, sizeof said);
+    enum status s = says(p, said, sizeof said);
     *a = before;
-    if (strcmp(said, message) != 0)
-        printf("\n  value %" PRId64 ": got \"%s\", expected \"%s\"", value, said, message);
-    CU_ASSERT_STRING_EQUAL(said, message);
+    refused_expect(s, said, message);
 }
 
 static void test_ranges(void)
@@ -174,7 +175,7 @@ static uint32_t side(const char *values, const char *text, uint32_t is)
 }
 
 /* the first instruction of its kind that has an output says this with other values */
-static bool relation_refused(struct program *p, const struct relation *r)
+static void refuse_relation(struct program *p, const struct relation *r)
 {
     const struct isa_info *info = isa_info(r->op);
     char said[800];
@@ -195,17 +196,15 @@ static bool relation_refused(struct program *p, const struct relation *r)
         if (v)
             p->attrs[p->insns[i].attr + k].u.i = v;
     }
-    says(p, said, sizeof said);
-    if (strcmp(said, r->message) != 0)
-        printf("\n  %s %s: got \"%s\", expected \"%s\"", info->name, r->values, said, r->message);
-    return !strcmp(said, r->message);
+    enum status s = says(p, said, sizeof said);
+    refused_expect(s, said, r->message);
 }
 
 static void test_relations(void)
 {
     for (size_t i = 0; i < sizeof relations / sizeof *relations; i++) {
         struct program *p = random_program(1, RANDOM_INSNS);
-        CU_ASSERT(relation_refused(p, &relations[i]));
+        refuse_relation(p, &relations[i]);
         program_free(p);
     }
 }
@@ -238,7 +237,10 @@ static void test_sections(void)
             enum status s = program_decode(copy, size, &q, error, sizeof error);
             CU_ASSERT(s == STATUS_OK || s == STATUS_INPUT);
             for (size_t k = 0; s != STATUS_OK && k < sizeof messages / sizeof *messages; k++)
-                said[k] |= !strcmp(error, messages[k]);
+                if (!said[k] && !strcmp(error, messages[k])) {
+                    said[k] = true;
+                    refused_expect(s, error, messages[k]);
+                }
             program_free(q);
         }
         free(copy);
@@ -261,8 +263,7 @@ static void test_waits(void)
     int n = snprintf(text, 8192, "%s", small_program) - 1;
     for (int k = 0; k < 256; k++)
         n += snprintf(text + n, 8192 - (size_t)n, " <compute:0");
-    CU_ASSERT_EQUAL(program_parse(text, (size_t)n, &p, error, sizeof error), STATUS_INPUT);
-    CU_ASSERT_STRING_EQUAL(error, "line 26: too many waits");
+    refused_expect(program_parse(text, (size_t)n, &p, error, sizeof error), error, "line 26: too many waits");
     free(text);
 }
 
@@ -271,42 +272,23 @@ static void test_sizes(void)
     struct program *p;
     char error[300] = "";
     const uint8_t none = 0;
-    CU_ASSERT_EQUAL(program_decode(&none, (size_t)LIMIT_FILE + 1, &p, error, sizeof error), STATUS_INPUT);
-    CU_ASSERT_STRING_EQUAL(error, "2147483649 bytes, at most 2147483648 are read");
-    CU_ASSERT_EQUAL(program_parse("", (size_t)LIMIT_FILE + 1, &p, error, sizeof error), STATUS_INPUT);
-    CU_ASSERT_STRING_EQUAL(error, "2147483649 bytes, at most 2147483648 are read");
-    CU_ASSERT_EQUAL(program_parse("", 0, &p, error, sizeof error), STATUS_INPUT);
-    CU_ASSERT_STRING_EQUAL(error, "line 0: an empty text");
+    refused_expect(program_decode(&none, (size_t)LIMIT_FILE + 1, &p, error, sizeof error), error,
+                   "2147483649 bytes, at most 2147483648 are read");
+    refused_expect(program_parse("", (size_t)LIMIT_FILE + 1, &p, error, sizeof error), error,
+                   "2147483649 bytes, at most 2147483648 are read");
+    refused_expect(program_parse("", 0, &p, error, sizeof error), error, "line 0: an empty text");
 }
 
 /* ---- no rule without a case ---- */
 
+static struct refused seen; /* since the suite began */
+
 static const char *const loader[] = {"check", "check_code", "ranks", "bytes", "decode", "parse", "scan"};
-static const char *const cases[] = {"program", "program_bad", "program_damage", "program_rules", "ranks"};
 static const struct {
     const char *format, *why;
 } excuses[] = {
     {"shrank while being read", "a file gets shorter between two calls of the system"},
 };
-
-typedef VEC(const char *) literals;
-
-static void read_literals(struct arena *a, const char *text, literals *all)
-{
-    bool comment = false;
-    for (const char *at = text; *at; at++) {
-        comment = comment ? strncmp(at - 2, "*/", 2) != 0 : !strncmp(at, "/*", 2);
-        if (comment || !strncmp(at, "'\"'", 3)) {
-            at += comment ? 0 : 2;
-            continue;
-        }
-        if (*at == '"' && at[-1] != '\'') {
-            const char *end;
-            vec_push(a, all, formats_literal(a, at, &end));
-            at = end - 1;
-        }
-    }
-}
 
 static bool excused(const char *format)
 {
@@ -316,60 +298,74 @@ static bool excused(const char *format)
     return false;
 }
 
-static bool has_case(const char *format, const literals *all)
+static bool has_case(const char *format, const struct refused *all)
 {
     bool words = true, found = false;
-    for (size_t i = 0; i < all->n && words && !found; i++)
-        found = formats_fit(format, all->at[i], &words) && !excused(all->at[i]);
+    for (size_t i = 0; i < all->messages.n && words && !found; i++)
+        found = formats_fit(format, all->messages.at[i], &words);
     CU_ASSERT(!found || !words || !excused(format)); /* an excuse for what has a case */
     return found || !words || excused(format);
 }
 
-struct refusals {
-    const char *file;
-    const literals *all;
+struct source_file {
+    const char *name;
+    const struct refused *all;
     size_t n;
 };
 
 static bool take_sentence(void *context, const char *format)
 {
-    struct refusals *r = context;
-    bool fine = !strchr(format, ' ') || has_case(format, r->all);
-    r->n += strchr(format, ' ') != NULL;
+    struct source_file *f = context;
+    bool fine = !strchr(format, ' ') || has_case(format, f->all);
+    f->n += strchr(format, ' ') != NULL;
     if (!fine)
-        printf("\n  %s: no case for \"%s\"", r->file, format);
+        printf("\n  %s: no case for \"%s\"", f->name, format);
     CU_ASSERT(fine);
     return true;
 }
 
 /* sentences among the arguments of calls that refuse, and reasons that a function returns to one that does */
-static size_t need_cases(struct arena *a, const char *file, const char *text, const literals *all)
+static size_t need_cases(struct arena *a, const char *file, const char *text, const struct refused *all)
 {
     static const char *const calls[] = {"FAULT(", "_fault(", "return \""};
-    struct refusals r = {file, all, 0};
+    struct source_file f = {file, all, 0};
     for (size_t k = 0; k < sizeof calls / sizeof *calls; k++)
-        formats_of_calls(a, text, calls[k], take_sentence, &r);
-    return r.n;
+        formats_of_calls(a, text, calls[k], take_sentence, &f);
+    return f.n;
 }
 
 static void test_complete(void)
 {
-    struct arena *a = arena_new();
-    literals all = {0};
+    struct arena *a = seen.arena;
     size_t n = 0;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        read_literals(a, formats_read(a, arena_printf(a, "tests/runtime/test_%s.c", cases[i])), &all);
+    program_refusals();
+    program_bad_refusals();
+    program_damage_refusals();
+    ranks_refusals();
     for (size_t i = 0; i < sizeof loader / sizeof *loader; i++) {
         const char *file = arena_printf(a, "runtime/program_%s.c", loader[i]);
-        n += need_cases(a, file, formats_read(a, file), &all);
+        n += need_cases(a, file, formats_read(a, file), &seen);
     }
     CU_ASSERT(n > 120);
-    arena_free(a);
+}
+
+static int begin(void)
+{
+    seen = (struct refused){.arena = arena_new()};
+    refused_collect(&seen);
+    return 0;
+}
+
+static int end(void)
+{
+    refused_collect(NULL);
+    arena_free(seen.arena);
+    return 0;
 }
 
 void suite_program_rules(void)
 {
-    CU_pSuite s = CU_add_suite("program_rules", NULL, NULL);
+    CU_pSuite s = CU_add_suite("program_rules", begin, end);
     CU_add_test(s, "ranges of attributes", test_ranges);
     CU_add_test(s, "relations between shapes", test_relations);
     CU_add_test(s, "sections of a file", test_sections);

@@ -2,6 +2,7 @@
 
 #include "runtime/program.h"
 #include "tests/runtime/random_program.h"
+#include "tests/runtime/refused.h"
 
 #include <CUnit/Basic.h>
 #include <stdio.h>
@@ -114,6 +115,11 @@ static void test_values(void)
     free(bytes);
     r->ranks[1].slot = 2;
     CU_ASSERT_EQUAL(ranks_encode(r, &bytes, &size), STATUS_BUG);
+    r->ranks[2].slot = 6; /* of 5 */
+    CU_ASSERT_EQUAL(ranks_encode(r, &bytes, &size), STATUS_BUG);
+    for (uint32_t i = 0; i < 3; i++)
+        r->ranks[i].slot = 1;
+    CU_ASSERT_EQUAL(ranks_encode(r, &bytes, &size), STATUS_BUG);
     ranks_free(r);
 }
 
@@ -168,7 +174,7 @@ static void test_damage(void)
 /* what ranks_decode() refuses of a group or a rank, and what ranks_check() refuses of a value */
 static void test_bad(void)
 {
-    enum field { ROLE, FIRST, N, STRIDE, VALUE, COUNT };
+    enum field { ROLE, FIRST, N, STRIDE, VALUE, COUNT, ALL };
     static const struct {
         enum field field;
         uint32_t at; /* rank, group or value; axis in the tens of a group's */
@@ -190,7 +196,10 @@ static void test_bad(void)
         {VALUE, 5 * 7 + 3, 6, "rank 7: group tpgroup has 3 members, 4 are declared"},
         {VALUE, 5 * 7 + 3, 0, "rank 7: it is not a member of its group tpgroup"},
         {VALUE, 5 * 7 + 4, 6, "rank 7: it is not a member of its group dpgroup"},
+        {VALUE, 5 * 0 + 3, 1, "rank 0: it is not a member of its group tpgroup"},
         {COUNT, 1, 4, "rank 0: values 0 to 4 of 120, but its program has 5 slots"},
+        {COUNT, 0, UINT32_MAX - 4, "rank 0: values 4294967291 to 5 of 120, but its program has 5 slots"},
+        {ALL, 0, 100, "rank 20: values 100 to 105 of 100, but its program has 5 slots"},
     };
     struct program *p[PP] = {mesh_program(0), mesh_program(1)};
     const struct program *programs[PP] = {p[0], p[1]};
@@ -223,19 +232,30 @@ static void test_bad(void)
         case COUNT:
             r->ranks[at].slot = (uint32_t)table[i].value;
             break;
+        case ALL:
+            r->nvalues = (uint32_t)table[i].value;
+            break;
         }
-        CU_ASSERT_EQUAL(ranks_check(r, programs, error, sizeof error), STATUS_INPUT);
-        CU_ASSERT_STRING_EQUAL(error, table[i].message);
+        refused_expect(ranks_check(r, programs, error, sizeof error), error, table[i].message);
         if (table[i].field < VALUE) { /* nothing but the file is needed to see these */
             CU_ASSERT_EQUAL_FATAL(ranks_encode(r, &bytes, &size), STATUS_OK);
-            CU_ASSERT_EQUAL(ranks_decode(bytes, size, &q, error, sizeof error), STATUS_INPUT);
-            CU_ASSERT_STRING_EQUAL(error, table[i].message);
+            refused_expect(ranks_decode(bytes, size, &q, error, sizeof error), error, table[i].message);
             free(bytes);
         }
         ranks_free(r);
     }
+    p[0]->slots[2].most = 5; /* peer */
+    r = mesh_table();
+    refused_expect(ranks_check(r, programs, error, sizeof error), error,
+                   "rank 0: peer peer is 12, of 24 ranks and at most 5 declared");
+    ranks_free(r);
     program_free(p[0]);
     program_free(p[1]);
+}
+
+void ranks_refusals(void)
+{
+    test_bad();
 }
 
 void suite_ranks(void)

@@ -68,9 +68,9 @@ static void another_group(struct arena *a, struct plan *p)
     (void)a;
     *value(p, 0, SLOT_GROUP, AXIS_BIT(AXIS_TP)) = *value(p, 0, SLOT_GROUP, AXIS_BIT(AXIS_DP));
 }
-static void twin_group(struct arena *a, struct plan *p)
+/* a rank's group of tp becomes another one */
+static void own_group(struct plan *p, uint32_t rank, struct group g)
 {
-    (void)a;
     const struct ranks *r = p->ranks;
     struct ranks *s = ranks_new(r->nranks, r->nroles, r->ngroups + 1, r->nvalues);
     memcpy(s->ranks, r->ranks, r->nranks * sizeof *r->ranks);
@@ -78,9 +78,24 @@ static void twin_group(struct arena *a, struct plan *p)
     memcpy(s->values, r->values, r->nvalues * sizeof *r->values);
     ranks_free(p->ranks);
     p->ranks = s;
-    uint64_t *of_second = value(p, 1, SLOT_GROUP, AXIS_BIT(AXIS_TP));
-    s->groups[s->ngroups - 1] = s->groups[*of_second];
-    *of_second = s->ngroups - 1;
+    s->groups[s->ngroups - 1] = g;
+    *value(p, rank, SLOT_GROUP, AXIS_BIT(AXIS_TP)) = s->ngroups - 1;
+}
+static void twin_group(struct arena *a, struct plan *p)
+{
+    (void)a;
+    own_group(p, 1, p->ranks->groups[*value(p, 1, SLOT_GROUP, AXIS_BIT(AXIS_TP))]);
+}
+static void later_group(struct arena *a, struct plan *p)
+{
+    (void)a;
+    own_group(p, 1, (struct group){1, {2, 1, 1, 1}, {1, 0, 0, 0}});
+}
+/* the same members, along another axis: all members' numbers in it would be others */
+static void group_along_dp(struct arena *a, struct plan *p)
+{
+    (void)a;
+    own_group(p, 0, (struct group){0, {1, 1, 2, 1}, {1, 0, 1, 0}});
 }
 static void roles_exchanged(struct arena *a, struct plan *p)
 {
@@ -148,13 +163,15 @@ static void four_nodes(struct arena *a, struct plan *p)
         p->ranks->ranks[r].gpu = r % 2;
     }
 }
+/* one that is heard, and the one that a test asks for */
 static void keep(struct arena *a, struct plan *p, const char *axis, const char *within, uint64_t nodes)
 {
-    struct keep_wish *w = ARENA_NEW(a, struct keep_wish);
-    *w = (struct keep_wish){.axis = axis, .within = within, .nodes = nodes};
+    struct keep_wish *w = ARENA_ARRAY(a, struct keep_wish, 2);
+    w[0] = (struct keep_wish){.axis = "dp", .within = "rack"};
+    w[1] = (struct keep_wish){.axis = axis, .within = within, .nodes = nodes};
     four_nodes(a, p);
     p->job->wishes.keeps = w;
-    p->job->wishes.nkeeps = 1;
+    p->job->wishes.nkeeps = 2;
 }
 static void keeps_node(struct arena *a, struct plan *p)
 {
@@ -346,6 +363,8 @@ const struct by_hand refusals_by_hand[] = {
     {"whole", another_number, BY_VERIFY, "slot tp is 1, the mesh says 0"},
     {"whole", no_such_group, BY_VERIFY, "group group_tp is 1000 of"},
     {"whole", another_group, BY_VERIFY, "members from rank 0, the mesh says 2 from rank 0"},
+    {"whole", later_group, BY_VERIFY, "members from rank 1, the mesh says 2 from rank 0"},
+    {"whole", group_along_dp, BY_VERIFY, "members from rank 0, the mesh says 2 from rank 0"},
     {"whole", twin_group, BY_VERIFY, "but rank 0 of the same group says"},
     {"piped", roles_exchanged, BY_VERIFY, "its pipeline coordinate is 0, so that is its role"},
     {"piped", peer_itself, BY_VERIFY, "its peer is the rank itself"},
