@@ -27,8 +27,8 @@ static void pin_schedule(struct arena *a, struct wishes *w, const struct decisio
     w->nschedules = 1;
 }
 
-/* everything that d chooses, as wishes; dp follows from the number of GPUs, a shard of all of dp * cp from
- * both */
+/* everything that d chooses, as wishes; dp follows from the number of GPUs, and from both a shard of all of dp * cp where
+ * none is asked for */
 static void pin_all(struct arena *a, struct wishes *w, const struct decision *d)
 {
     pin(w, DEG_TP, d->tp);
@@ -41,7 +41,6 @@ static void pin_all(struct arena *a, struct wishes *w, const struct decision *d)
     pin(w, DEG_MICROBATCH, d->microbatch);
     pin(w, DEG_GPUS, d->gpus_used);
     w->degree[DEG_DP].relation = REL_ANY;
-    w->degree[DEG_SHARD].relation = REL_ANY;
     if (d->zero && d->shard != d->dp * d->cp)
         pin(w, DEG_SHARD, d->shard);
     w->sequence_parallel = d->sp ? TRI_YES : TRI_NO;

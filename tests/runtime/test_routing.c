@@ -5,10 +5,25 @@
 
 #include <CUnit/CUnit.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct routing_shape shape = {
     .layers = 3, .choices = 2, .sequence = 4, .experts = 6, .samples = 5};
+
+/* how often a file is mapped into this process */
+static int mapped(const char *path)
+{
+    char line[1024], full[4096];
+    int n = 0;
+    FILE *f = fopen("/proc/self/maps", "r");
+    if (!f || !realpath(path, full))
+        return -1;
+    while (fgets(line, sizeof line, f))
+        n += strstr(line, full) != NULL;
+    fclose(f);
+    return n;
+}
 
 static void test_save_and_replay(void)
 {
@@ -25,7 +40,9 @@ static void test_save_and_replay(void)
     CU_ASSERT_PTR_NULL(routing_at(&r, 3, 0, 0));
     CU_ASSERT_PTR_NULL(routing_at(&r, 0, 5, 0));
     CU_ASSERT_PTR_NULL(routing_at(&r, 0, 0, 4));
+    CU_ASSERT_EQUAL(mapped(path), 1);
     routing_close(&r);
+    CU_ASSERT_EQUAL(mapped(path), 0);
 
     CU_ASSERT_EQUAL_FATAL(routing_open(&r, ROUTING_REPLAY, path, &shape, error, sizeof error), STATUS_OK);
     int32_t other[2] = {3, 0};

@@ -273,6 +273,10 @@ static void test_traffic(void)
     CU_ASSERT_PTR_NOT_NULL(
         strstr(draw(a, show_traffic, p, &plain), "\n1-2     RECV            rank before"));
     plan_close(p);
+    p = fixture_plan(a, &mixed);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    CU_ASSERT_PTR_NOT_NULL(strstr(draw(a, show_traffic, p, &plain), "     ALL_REDUCE      all ranks             8  "));
+    plan_close(p);
     arena_free(a);
 }
 

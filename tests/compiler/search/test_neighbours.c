@@ -61,6 +61,25 @@ static void test_neighbours(void)
     arena_free(x.a);
 }
 
+/* a shard that is asked for stays, whatever else is different */
+static void test_shard(void)
+{
+    const char *const sets[] = {"gpus=64", "batch=256 sequences", "zero=1", "shard=4"};
+    struct asked x = ask("llama3-70b", "dgx-h100-superpod", sets, 4, 1);
+    CU_ASSERT_EQUAL_FATAL(x.r->ncandidates, 1);
+    struct neighbour n[NDIMENSIONS];
+    search_neighbours(x.a, x.job, x.topo, &x.r->candidates[0], false, n);
+    uint32_t found = 0;
+    for (uint32_t k = 0; k < NDIMENSIONS; k++) {
+        if (!n[k].found || k == DIM_SHARD || k == DIM_ZERO)
+            continue;
+        CU_ASSERT_EQUAL(n[k].candidate.decision.shard, 4);
+        found++;
+    }
+    CU_ASSERT(found >= 4);
+    arena_free(x.a);
+}
+
 static void test_relaxations(void)
 {
     const char *const sets[] = {"gpus=64", "batch=256 sequences", "tp=1", "pp=8"};
@@ -167,6 +186,7 @@ void suite_neighbours(void)
 {
     CU_pSuite s = CU_add_suite("neighbours", NULL, NULL);
     CU_add_test(s, "one dimension different", test_neighbours);
+    CU_add_test(s, "a shard that is asked for", test_shard);
     CU_add_test(s, "one wish dropped", test_relaxations);
     CU_add_test(s, "changes that make it fit", test_remedies);
     CU_add_test(s, "GPUs for a deadline", test_deadline);

@@ -58,6 +58,7 @@ static void test_columns(void)
         {0xff00, 0xff60, 2}, {0x1f300, 0x1faff, 2}, {0x20000, 0x3fffd, 2},
     };
     bool shown;
+    CU_ASSERT(columns_of(0x10ffff, &shown) == 1 && shown); /* the last one of all */
     for (size_t i = 0; i < ARRAY_LEN(blocks); i++) {
         CU_ASSERT_EQUAL(columns_of(blocks[i].first - 1, &shown), 1);
         CU_ASSERT_EQUAL(columns_of(blocks[i].first, &shown), blocks[i].columns);
