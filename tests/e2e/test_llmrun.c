@@ -146,6 +146,8 @@ static void test_trace(void)
         CU_ASSERT(start >= last[pid][tid] - 1e-6); /* a queue runs one thing at a time */
         last[pid][tid] = start + length;
     }
+    for (int rank = 0; rank < 8; rank++) /* microseconds of one small step */
+        CU_ASSERT(last[rank][1] > 100 && last[rank][1] < 600e6);
     CU_ASSERT(spans > 1000);
     CU_ASSERT_EQUAL(spans, (size_t)json_integer_value(json_object_get(summary, "instructions_per_step")));
     json_decref(trace);
