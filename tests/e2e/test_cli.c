@@ -546,6 +546,13 @@ static void test_fmt(void)
            "cmp $D/1 $D/2 || exit 1; done",
            0, NULL);
     expect(s, dir, "for f in plans/*/model.llm; do $L fmt $f | cmp - $f || exit 1; done", 0, NULL);
+    /* values stand below each other as far as no block is between them */
+    expect(s, dir,
+           "printf 'llmc 1\\nmodel m {\\n layer { moe swiglu(48) { experts 8\\n active 2 }\\n attn gqa(heads=4, kv=2) }\\n"
+           "}\\n' >$D/blocks; $L fmt $D/blocks",
+           0, NULL);
+    CU_ASSERT_STRING_EQUAL(s->out, "llmc 1\n\nmodel m {\n    layer {\n        moe swiglu(48) {\n            experts 8\n"
+                                   "            active  2\n        }\n        attn gqa(heads=4, kv=2)\n    }\n}\n");
     /* what passes the last column goes on below its first argument */
     expect(s, dir,
            "sed 's/^ *optimizer .*/optimizer adamw(lr=0.00012345678901, beta1=0.91234567, beta2=0.95123456789, "

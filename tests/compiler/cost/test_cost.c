@@ -194,6 +194,35 @@ static void test_joined(void)
     arena_free(a);
 }
 
+/* Parameters are gathered as many uses ahead as one gather takes a third of a layer's time, at most four. */
+static void test_prefetch(void)
+{
+    static const struct {
+        const char *nic;
+        uint32_t ahead;
+    } cases[] = {{"400Gb/s", 1}, {"25Gb/s", 3}, {"5Gb/s", 4}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct arena *a = arena_new();
+        struct diag *diag = diag_new(a);
+        struct job *job = job_read(a, diag, "plans/llama3-8b/model.llm", NULL, 0);
+        char *text = arena_printf(a, "<cluster version=\"1\"><node-type id=\"n\" gpus=\"1\"><gpu model=\"H100-SXM\"/><nic "
+                                  "count=\"1\" bandwidth=\"%s\"/></node-type><nodes type=\"n\" count=\"64\"/><fabric "
+                                  "medium=\"infiniband\"><tier name=\"leaf\" span=\"all\"/></fabric></cluster>", cases[i].nic);
+        struct source *s = ARENA_NEW(a, struct source);
+        *s = (struct source){"c.xml", text, strlen(text), false};
+        struct topo *topo = topo_parse(a, diag, s, NULL);
+        CU_ASSERT_FATAL(job && topo);
+        struct decision d = text_decision(a, job, topo, "dp=64 zero=3 shard=64 microbatch=8");
+        uint32_t ahead = cost_prefetch(a, cost_new(a, job, topo, &d));
+        if (ahead != cases[i].ahead)
+            printf("\n    %s: %u", cases[i].nic, ahead);
+        CU_ASSERT_EQUAL(ahead, cases[i].ahead);
+        d.zero = 1;
+        CU_ASSERT_EQUAL(cost_prefetch(a, cost_new(a, job, topo, &d)), 0);
+        arena_free(a);
+    }
+}
+
 void suite_cost(void);
 void suite_cost(void)
 {
@@ -201,6 +230,7 @@ void suite_cost(void)
     CU_add_test(s, "collectives against published bandwidths", test_collectives);
     CU_add_test(s, "measured curves win", test_measured);
     CU_add_test(s, "unit costs", test_unit);
+    CU_add_test(s, "uses ahead", test_prefetch);
     CU_add_test(s, "instructions beside their neighbours", test_joined);
     CU_add_test(s, "closed form against arena and simulation", test_emitted);
 }

@@ -45,6 +45,7 @@ static void test_met(void)
     } cases[] = {{8, 8, 1, 1, 0.01}, {8, 8, 8, 4, 0.01}, {2, 2, 1, 1, 0.01}, {4, 6, 8, 4, 0.08},
                  {16, 8, 8, 4, 0.01}, {32, 8, 1, 1, 0.01}, {2, 8, 8, 4, 0.05}};
     CU_ASSERT_DOUBLE_EQUAL(model_sets_met(8, 8, 8, 4), 3.5995, 1e-3);
+    CU_ASSERT_DOUBLE_EQUAL(model_sets_met(16, 8, 8, 1), 2 * (1 - pow(0.5, 8)), 1e-9); /* one group of eight is two of 16 sets */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         uint32_t pick = cases[i].groups > 1 ? cases[i].pick : 1;
         double want = drawn(cases[i].n, cases[i].k, cases[i].groups, pick),

@@ -149,6 +149,93 @@ static void test_written(void)
     CU_ASSERT(nwritten > 100);
 }
 
+/* ---- kernels by hand: a rule that one rank and many share shows in no comparison of them ---- */
+
+static void test_targets(void)
+{
+    uint64_t logits[2][3] = {{5, 6, 7}, {8, 9, 10}}, max[2] = {7, 10}, targets[2] = {(uint64_t)-1, 1}, sum[2][2] = {{0}},
+             dlogits[2][3];
+    struct exact_args k = {.vocab = 3};
+    k.v[OPND(XENT_SUM, sum)] = (struct exact_view){*sum, 2, 2};
+    k.v[OPND(XENT_SUM, logits)] = (struct exact_view){*logits, 2, 3};
+    k.v[OPND(XENT_SUM, max)] = (struct exact_view){max, 2, 1};
+    k.v[OPND(XENT_SUM, targets)] = (struct exact_view){targets, 2, 1};
+    k.attr[ATTR(XENT_SUM, vocab)].i = 3;
+    exact_XENT_SUM(&k);
+    uint64_t e[3], total = 0;
+    for (uint32_t j = 0; j < 3; j++) {
+        e[j] = exact_exp(field_sub(logits[1][j], 10));
+        total = field_add(total, e[j]);
+    }
+    CU_ASSERT(sum[0][0] == 1 && sum[0][1] == 0); /* a target beyond the sequence counts nothing */
+    CU_ASSERT(sum[1][0] == total && sum[1][1] == field_sub(9, 10));
+    struct exact_args i = {.vocab = 3};
+    i.v[OPND(XENT_I, dlogits)] = (struct exact_view){*dlogits, 2, 3};
+    i.v[OPND(XENT_I, logits)] = k.v[OPND(XENT_SUM, logits)];
+    i.v[OPND(XENT_I, max)] = k.v[OPND(XENT_SUM, max)];
+    i.v[OPND(XENT_I, sum)] = k.v[OPND(XENT_SUM, sum)];
+    i.v[OPND(XENT_I, targets)] = k.v[OPND(XENT_SUM, targets)];
+    i.attr[ATTR(XENT_I, vocab)].i = 3;
+    i.attr[ATTR(XENT_I, scale)].f = 1;
+    exact_XENT_I(&i);
+    for (uint32_t j = 0; j < 3; j++) {
+        CU_ASSERT_EQUAL(dlogits[0][j], 0);
+        CU_ASSERT_EQUAL(dlogits[1][j], field_sub(field_mul(e[j], field_inverse(total)), j == 1));
+    }
+    k.attr[ATTR(XENT_SUM, start)].i = 3; /* the next rank's columns */
+    k.attr[ATTR(XENT_SUM, vocab)].i = 6;
+    memset(sum, 0, sizeof sum);
+    exact_XENT_SUM(&k);
+    CU_ASSERT(sum[0][0] == 0 && sum[0][1] == 0 && sum[1][0] == total && sum[1][1] == 0);
+}
+
+/* the best group: of a softmax by its best score, of sigmoids by the sum of its two best */
+static uint32_t best_group(const uint64_t *score, bool two)
+{
+    uint64_t most = 0;
+    uint32_t best = 0;
+    for (uint32_t g = 0; g < 4; g++) {
+        const uint64_t *s = score + 3 * g;
+        uint64_t first = s[0] > s[1] ? s[0] : s[1], least = s[0] < s[1] ? s[0] : s[1], of;
+        first = s[2] > first ? s[2] : first;
+        least = s[2] < least ? s[2] : least;
+        uint64_t all = field_add(field_add(s[0], s[1]), s[2]);
+        of = two ? field_sub(all, least) : first;
+        best = g == 0 || of > most ? g : best;
+        most = g == 0 || of > most ? of : most;
+    }
+    return best;
+}
+
+static void test_groups(void)
+{
+    struct arena *a = arena_new();
+    uint32_t differ = 0;
+    for (int sigmoid = 0; sigmoid < 2; sigmoid++) {
+        uint64_t logits[16][12], score[16][12], index[16][2], weight[16][2];
+        struct exact_args k = {.scratch = a, .vocab = 1};
+        for (uint32_t i = 0; i < 16 * 12; i++)
+            logits[i / 12][i % 12] = field_hash(5, i, (uint64_t)sigmoid);
+        k.v[OPND(ROUTE, index)] = (struct exact_view){*index, 16, 2};
+        k.v[OPND(ROUTE, weight)] = (struct exact_view){*weight, 16, 2};
+        k.v[OPND(ROUTE, score)] = (struct exact_view){*score, 16, 12};
+        k.v[OPND(ROUTE, logits)] = (struct exact_view){*logits, 16, 12};
+        k.attr[ATTR(ROUTE, sigmoid)].i = sigmoid;
+        k.attr[ATTR(ROUTE, groups)].i = 4;
+        k.attr[ATTR(ROUTE, pick)].i = 1;
+        k.attr[ATTR(ROUTE, scale)].f = 1;
+        exact_ROUTE(&k);
+        for (uint32_t i = 0; i < 16; i++) {
+            uint32_t group = best_group(score[i], sigmoid);
+            differ += group != best_group(score[i], !sigmoid);
+            CU_ASSERT(index[i][0] / 3 == group && index[i][1] / 3 == group && index[i][0] != index[i][1]);
+            CU_ASSERT(score[i][index[i][0]] >= score[i][index[i][1]]);
+        }
+    }
+    CU_ASSERT(differ > 2);
+    arena_free(a);
+}
+
 /* ---- operands that share memory ---- */
 
 /* Is what the first sum writes defined, when it reads operand a so many elements behind its result, its rows that much
@@ -200,5 +287,7 @@ void suite_exact_numbers(void)
     CU_add_test(s, "every number of a model and its optimizer counts", test_numbers);
     CU_add_test(s, "windows and caps over split sequences", test_split);
     CU_add_test(s, "kernels write every element", test_written);
+    CU_add_test(s, "targets beyond the sequence", test_targets);
+    CU_add_test(s, "groups of experts", test_groups);
     CU_add_test(s, "operands that share memory", test_shared);
 }

@@ -230,6 +230,9 @@ static void test_memory(void)
         CU_ASSERT(most <= sum);
     }
     json_decref(root);
+    /* what persists comes first, however little it is */
+    const char *text = draw(a, show_memory, p, &plain), *persists = strstr(text, "  step block "), *step = strstr(text, "  L*.");
+    CU_ASSERT(persists && step && persists < step && strstr(text, "  parameters ") < step);
     plan_close(p);
     arena_free(a);
 }

@@ -43,7 +43,11 @@ static void test_form(void)
                                                  "x.llm:2:8: error: batch of 16 tokens\n"
                                                  "    2 | \tb\xc3\xa4tch\t16M tokens\n"
                                                  "      | \t     \t^~~ help: write 16Mi\n");
-    CU_ASSERT(strstr(printed(a, d, true), "\033[1;31m") != NULL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(printed(a, d, true), "\033[1;31m^~~"));
+    CU_ASSERT_PTR_NULL(strstr(printed(a, d, true), "\033[1;35m"));
+    struct diag *warned = diag_new(a);
+    diag_warning(warned, (struct span){&s, 8, 6}, "word", "unusual word");
+    CU_ASSERT_PTR_NOT_NULL(strstr(printed(a, warned, true), "\033[1;35m^~~~~"));
     CU_ASSERT_EQUAL(diag_errors(d), 2);
     arena_free(a);
 }

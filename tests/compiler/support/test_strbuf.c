@@ -42,6 +42,7 @@ static void test_json_strings(void)
         {"\xf1\x80\x80", "\"" BAD BAD BAD "\""},
         {"\xf5\x80\x80\x80", "\"" BAD BAD BAD BAD "\""},
         {"\xff", "\"" BAD "\""},
+        {"\x7f", "\"\x7f\""},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct strbuf b = {0};
