@@ -27,7 +27,8 @@ struct role {
     struct arena *arena; /* of the keying run */
     struct program *p;
     const uint32_t *channels;
-    uint32_t *depth; /* per ring */
+    uint32_t microbatches, *depth; /* depth: per ring */
+    uint32_t *slots;               /* of a ring's microbatches, ring by ring */
     struct deps deps;
     uint32_t nvqueues;
     struct vqueue *vqueue;
@@ -40,7 +41,11 @@ struct role {
 
 /* keying.c: seq, start and end of every instruction */
 void lower_key(struct arena *a, const struct cost *c, struct role *roles, uint32_t nroles);
+static inline uint32_t slot_of(const struct role *r, uint32_t ring, uint32_t microbatch)
+{
+    return r->slots[(size_t)ring * r->microbatches + microbatch];
+}
 /* rings.c: depths, and every operand in its slot */
-void lower_fold_rings(struct arena *a, struct role *r, uint32_t microbatches);
+void lower_fold_rings(struct arena *a, struct role *r);
 
 #endif

@@ -1,6 +1,6 @@
 /* Ring depths, and the slot of every operand.
  *
- * The microbatch of an instruction owns the slot of every ring buffer that it touches.  A body (program_share.h) is one for
+ * The microbatch of an instruction owns a slot of every ring that it touches, the same of all buffers of the ring.  A body (program_share.h) is one for
  * all microbatches until here; behind it there is one per combination of slots that occurs, found in a hash table. */
 
 #include "compiler/lower/order.h"
@@ -47,31 +47,108 @@ static void extend(struct life *l, const struct role *r, uint32_t i)
     l->used = true;
 }
 
-static uint32_t least_depth(const struct life *life, uint32_t microbatches)
+/* microbatches of the rings of one kind (one per chunk), by first use */
+struct user {
+    uint32_t first, ring, microbatch;
+};
+
+static int by_first(const void *x, const void *y)
 {
-    uint32_t depth = 1;
-    for (bool fits = false; !fits; depth += !fits) {
-        fits = true;
-        for (uint32_t i = depth; i < microbatches && fits; i++)
-            fits = !life[i].used || (life[i - depth].end <= life[i].start && life[i - depth].last < life[i].first);
-    }
-    return depth;
+    const struct user *a = x, *b = y;
+    return (a->first > b->first) - (a->first < b->first);
 }
 
-static void size_rings(struct arena *a, struct role *r, uint32_t microbatches)
+/* A user takes the lowest cell whose last user ended before it starts; the number of cells.  So what is behind the first cells is
+ * used only while all of those are, and chunks take turns: placement finds the slots of one free where others' are not. */
+static uint32_t take_cells(struct arena *a, struct role *r, const struct life *life, const struct user *users, uint32_t n)
+{
+    struct arena_mark mark = arena_mark(a);
+    const struct life **last = ARENA_ARRAY(a, const struct life *, n + 1u);
+    uint32_t ncells = 0;
+    int64_t soonest = 0; /* end of a last user: none is earlier */
+    for (uint32_t i = 0; i < n; i++) {
+        size_t at = (size_t)users[i].ring * r->microbatches + users[i].microbatch;
+        const struct life *l = &life[at];
+        uint32_t c = ncells && soonest <= l->start ? 0 : ncells, from = ncells;
+        while (c < ncells && (last[c]->end > l->start || last[c]->last >= l->first))
+            c++;
+        last[c] = l;
+        r->slots[at] = c;
+        if (c < ncells || !ncells) {
+            soonest = l->end;
+            from = 0;
+        }
+        ncells += c == ncells;
+        for (uint32_t k = from; k < ncells; k++)
+            soonest = last[k]->end < soonest ? last[k]->end : soonest;
+    }
+    arena_reset(a, mark);
+    return ncells;
+}
+
+/* Slots of a ring: the cells that it has taken, in their order. */
+static uint32_t number_slots(struct arena *a, struct role *r, uint32_t ring, const struct life *life, uint32_t ncells)
+{
+    struct arena_mark mark = arena_mark(a);
+    uint32_t *slot = ARENA_ARRAY(a, uint32_t, ncells + 1u), depth = 0;
+    size_t first = (size_t)ring * r->microbatches;
+    for (uint32_t m = 0; m < r->microbatches; m++)
+        if (life[first + m].used)
+            slot[r->slots[first + m]] = 1;
+    for (uint32_t c = 0; c < ncells; c++)
+        slot[c] = slot[c] ? depth++ : 0;
+    for (uint32_t m = 0; m < r->microbatches; m++)
+        r->slots[first + m] = life[first + m].used ? slot[r->slots[first + m]] : 0;
+    arena_reset(a, mark);
+    return depth ? depth : 1;
+}
+
+/* Are two rings of one kind?  Their names begin alike, up to the stage. */
+static bool one_kind(const struct ring *x, const struct ring *y)
+{
+    size_t n = strcspn(x->name, ".");
+    return n == strcspn(y->name, ".") && !memcmp(x->name, y->name, n);
+}
+
+static void size_kind(struct arena *a, struct role *r, uint32_t first, const struct life *life)
 {
     struct program *p = r->p;
     struct arena_mark mark = arena_mark(a);
-    struct life *life = ARENA_ARRAY(a, struct life, (size_t)p->nrings * microbatches + 1);
+    struct user *users = ARENA_ARRAY(a, struct user, (size_t)(p->nrings - first) * r->microbatches + 1);
+    uint32_t n = 0;
+    for (uint32_t g = first; g < p->nrings; g++)
+        for (uint32_t m = 0; m < r->microbatches && one_kind(&p->rings[first], &p->rings[g]); m++) {
+            const struct life *l = &life[(size_t)g * r->microbatches + m];
+            if (l->used)
+                users[n++] = (struct user){l->first, g, m};
+        }
+    qsort(users, n, sizeof *users, by_first);
+    uint32_t ncells = take_cells(a, r, life, users, n);
+    for (uint32_t g = first; g < p->nrings; g++)
+        if (one_kind(&p->rings[first], &p->rings[g]))
+            r->depth[g] = p->rings[g].depth = number_slots(a, r, g, life, ncells);
+    arena_reset(a, mark);
+}
+
+static void size_rings(struct arena *a, struct role *r)
+{
+    struct program *p = r->p;
+    struct arena_mark mark = arena_mark(a);
+    struct life *life = ARENA_ARRAY(a, struct life, (size_t)p->nrings * r->microbatches + 1);
     for (uint32_t i = 0; i < p->ninsns; i++) {
         if (p->insns[i].microbatch == NONE)
             continue;
         struct body_rings b = rings_of(p, &p->insns[i]);
         for (uint32_t k = 0; k < b.n; k++)
-            extend(&life[(size_t)b.ring[k] * microbatches + p->insns[i].microbatch], r, i);
+            extend(&life[(size_t)b.ring[k] * r->microbatches + p->insns[i].microbatch], r, i);
     }
-    for (uint32_t g = 0; g < p->nrings; g++)
-        r->depth[g] = p->rings[g].depth = least_depth(&life[(size_t)g * microbatches], microbatches);
+    for (uint32_t g = 0; g < p->nrings; g++) {
+        bool done = false;
+        for (uint32_t h = 0; h < g; h++)
+            done |= one_kind(&p->rings[g], &p->rings[h]);
+        if (!done)
+            size_kind(a, r, g, life);
+    }
     arena_reset(a, mark);
 }
 
@@ -83,7 +160,7 @@ struct folded {
 struct folding {
     struct arena *arena;
     struct program *p;
-    const uint32_t *depth;
+    const struct role *role;
     struct operand *operands; /* new */
     uint32_t noperands, operands_room, n, room;
     struct folded *table;
@@ -123,7 +200,7 @@ static uint32_t fold_operands(struct folding *f, const struct insn *n)
         *o = f->p->operands[n->operand + k];
         uint32_t ring = o->buffer == NONE ? NONE : f->p->buffers[o->buffer].ring;
         if (ring != NONE)
-            o->offset += (uint64_t)(n->microbatch % f->depth[ring]) * f->p->buffers[o->buffer].stride;
+            o->offset += (uint64_t)slot_of(f->role, ring, n->microbatch) * f->p->buffers[o->buffer].stride;
     }
     return first;
 }
@@ -134,8 +211,8 @@ static void fold_insn(struct folding *f, struct insn *n)
     uint64_t slots = 0;
     bool wide = false;
     for (uint32_t k = 0; k < b.n; k++) {
-        wide |= __builtin_mul_overflow(slots, (uint64_t)f->depth[b.ring[k]], &slots);
-        slots += n->microbatch % f->depth[b.ring[k]];
+        wide |= __builtin_mul_overflow(slots, (uint64_t)f->role->depth[b.ring[k]], &slots);
+        slots += slot_of(f->role, b.ring[k], n->microbatch);
     }
     if (wide || slots == UINT64_MAX) { /* no number for them: its own list */
         n->operand = fold_operands(f, n);
@@ -152,15 +229,15 @@ static void fold_insn(struct folding *f, struct insn *n)
     n->operand = f->table[at].operand;
 }
 
-void lower_fold_rings(struct arena *a, struct role *r, uint32_t microbatches)
+void lower_fold_rings(struct arena *a, struct role *r)
 {
     struct program *p = r->p;
-    size_rings(a, r, microbatches);
+    size_rings(a, r);
     for (uint32_t b = 0; b < p->nbuffers; b++)
         if (p->buffers[b].ring != NONE)
             p->buffers[b].bytes = p->buffers[b].stride * r->depth[p->buffers[b].ring];
     struct arena_mark mark = arena_mark(a);
-    struct folding f = {.arena = a, .p = p, .depth = r->depth};
+    struct folding f = {.arena = a, .p = p, .role = r};
     widen(&f);
     for (uint32_t i = 0; i < p->ninsns; i++)
         fold_insn(&f, &p->insns[i]);
