@@ -215,6 +215,7 @@ void order_programs(const struct cost *c, const struct lowered *lowered, uint32_
     struct role *roles = ARENA_ARRAY(a, struct role, nroles);
     for (uint32_t r = 0; r < nroles; r++) {
         struct program *p = roles[r].p = lowered[r].p;
+        lower_split_rings(a, p);
         roles[r].arena = arena_new();
         roles[r].channels = lowered[r].channels;
         roles[r].depth = ARENA_ARRAY(a, uint32_t, p->nrings);

@@ -45,7 +45,8 @@ static inline uint32_t slot_of(const struct role *r, uint32_t ring, uint32_t mic
 {
     return r->slots[(size_t)ring * r->microbatches + microbatch];
 }
-/* rings.c: depths, and every operand in its slot */
+/* rings.c: rings by how long they are needed; then depths, and every operand in its slot */
+void lower_split_rings(struct arena *a, struct program *p);
 void lower_fold_rings(struct arena *a, struct role *r);
 
 #endif

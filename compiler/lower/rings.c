@@ -15,6 +15,35 @@ struct life {
     bool used;
 };
 
+/* What W reads is kept longer than the rest of a ring, which I is the last to read: where a ring has both, that is a ring of its
+ * own, "kept".  A slot would else be taken until W, and lie half empty. */
+void lower_split_rings(struct arena *a, struct program *p)
+{
+    struct arena_mark mark = arena_mark(a);
+    bool *late = ARENA_ARRAY(a, bool, p->nbuffers + 1u);
+    for (uint32_t i = 0; i < p->ninsns; i++) {
+        const struct insn *n = &p->insns[i];
+        for (uint32_t k = n->operand; n->action == 'W' && k < n->operand + isa_info((enum op)n->op)->noperands; k++)
+            if (p->operands[k].buffer != NONE)
+                late[p->operands[k].buffer] = true;
+    }
+    uint32_t nrings = p->nrings;
+    for (uint32_t g = 0; g < nrings; g++) {
+        uint32_t n[2] = {0};
+        for (uint32_t b = 0; b < p->nbuffers; b++)
+            n[late[b]] += p->buffers[b].ring == g;
+        if (!n[0] || !n[1])
+            continue;
+        char name[sizeof p->rings->name];
+        snprintf(name, sizeof name, "kept%s", p->rings[g].name + strcspn(p->rings[g].name, "."));
+        uint32_t kept = program_ring(p, name, 1);
+        for (uint32_t b = 0; b < p->nbuffers; b++)
+            if (late[b] && p->buffers[b].ring == g)
+                p->buffers[b].ring = kept;
+    }
+    arena_reset(a, mark);
+}
+
 /* rings that a body's operands lie in */
 struct body_rings {
     uint32_t n, ring[ISA_MAX_OPERANDS];
