@@ -12,8 +12,8 @@
 /* of a microbatch in a ring: its uses, in time and seq, and the end of those in F */
 struct life {
     int64_t start, end, grown;
-    uint32_t first, last, last_grown;
-    bool used;
+    uint32_t first, last;
+    bool used, grows;
 };
 
 /* What W reads is kept longer than the rest of a ring, which I is the last to read: where a ring has both, that is a ring of its
@@ -75,19 +75,14 @@ static void join_lives(struct life *l, const struct life *x)
     }
     l->last = x->last > l->last ? x->last : l->last;
     l->end = x->end > l->end ? x->end : l->end;
-    l->last_grown = x->last_grown > l->last_grown ? x->last_grown : l->last_grown;
-    l->grown = x->grown > l->grown ? x->grown : l->grown;
+    l->grown = x->grows && x->grown > l->grown ? x->grown : l->grown;
 }
 
 static struct life life_of(const struct role *r, uint32_t i)
 {
     const struct insn *n = &r->p->insns[i];
-    struct life l = {r->start[i], r->end[i], r->start[i], n->seq, n->seq, 0, true};
-    if (n->action == 'F') {
-        l.grown = r->end[i];
-        l.last_grown = n->seq;
-    }
-    return l;
+    return (struct life){r->start[i], r->end[i], n->action == 'F' ? r->end[i] : r->start[i], n->seq, n->seq, true,
+                         n->action == 'F'};
 }
 
 static bool ends_before(const struct life *x, const struct life *y)
@@ -95,10 +90,10 @@ static bool ends_before(const struct life *x, const struct life *y)
     return !x || (x->end <= y->start && x->last < y->first);
 }
 
-/* x goes while F makes y: the two fill no more than the larger */
-static bool makes_room(const struct life *x, const struct life *y)
+/* F that makes a microbatch's values, and a little longer */
+static int64_t growth_end(const struct life *l)
 {
-    return x && x->end <= y->grown && x->last < y->last_grown;
+    return l->grown + (l->grown - l->start) / 8;
 }
 
 /* microbatches of the rings of one kind, one ring per chunk, by first use */
@@ -132,14 +127,14 @@ static uint32_t take_cells(struct arena *a, struct role *r, const struct life *l
         size_t at = (size_t)users[i].ring * r->microbatches + users[i].microbatch;
         const struct life *l = &life[at];
         uint32_t best = ncells, face = 0;
-        for (uint32_t c = 0; c < ncells && soonest <= l->grown; c++) {
+        for (uint32_t c = 0; c < ncells && soonest <= growth_end(l); c++) {
             const struct cell *x = &cells[c];
             if (ends_before(x->last[x->face], l) && ends_before(x->last[!x->face], l)) {
                 best = c;
                 face = 0;
                 break;
             }
-            if (makes_room(x->last[x->face], l) && ends_before(x->last[!x->face], l) &&
+            if (x->last[x->face]->end <= growth_end(l) && ends_before(x->last[!x->face], l) &&
                 (best == ncells || x->last[x->face]->end < cells[best].last[cells[best].face]->end)) {
                 best = c;
                 face = !x->face;
