@@ -45,6 +45,16 @@ static inline uint32_t slot_of(const struct role *r, uint32_t ring, uint32_t mic
 {
     return r->slots[(size_t)ring * r->microbatches + microbatch];
 }
+/* of a microbatch in a ring: its uses, in time and seq; the action that makes it, and the end of its uses there */
+struct ring_life {
+    int64_t start, end, grown;
+    uint32_t first, last;
+    char action;
+    bool used;
+};
+/* cells.c: a life and another use or life of the same microbatch; depths, and every microbatch's slot of every ring */
+void ring_life_join(struct ring_life *l, const struct ring_life *x);
+void lower_take_cells(struct arena *a, struct role *r, const struct ring_life *life);
 /* rings.c: rings by how long they are needed; then depths, and every operand in its slot */
 void lower_split_rings(struct arena *a, struct program *p);
 void lower_fold_rings(struct arena *a, struct role *r);

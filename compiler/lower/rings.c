@@ -9,13 +9,6 @@
 
 #include <stdlib.h>
 
-/* of a microbatch in a ring: its uses, in time and seq, and the end of those in F */
-struct life {
-    int64_t start, end, grown;
-    uint32_t first, last;
-    bool used, grows;
-};
-
 /* What W reads is kept longer than the rest of a ring, which I is the last to read: where a ring has both, that is a ring of its
  * own, "kept".  A slot would else be taken until W, and lie half empty. */
 void lower_split_rings(struct arena *a, struct program *p)
@@ -63,183 +56,21 @@ static struct body_rings rings_of(const struct program *p, const struct insn *n)
     return b;
 }
 
-static void join_lives(struct life *l, const struct life *x)
-{
-    if (!l->used) {
-        *l = *x;
-        return;
-    }
-    if (x->first < l->first) {
-        l->first = x->first;
-        l->start = x->start;
-    }
-    l->last = x->last > l->last ? x->last : l->last;
-    l->end = x->end > l->end ? x->end : l->end;
-    l->grown = x->grows && x->grown > l->grown ? x->grown : l->grown;
-}
-
-static struct life life_of(const struct role *r, uint32_t i)
-{
-    const struct insn *n = &r->p->insns[i];
-    return (struct life){r->start[i], r->end[i], n->action == 'F' ? r->end[i] : r->start[i], n->seq, n->seq, true,
-                         n->action == 'F'};
-}
-
-static bool ends_before(const struct life *x, const struct life *y)
-{
-    return !x || (x->end <= y->start && x->last < y->first);
-}
-
-/* F that makes a microbatch's values, and a little longer */
-static int64_t growth_end(const struct life *l)
-{
-    return l->grown + (l->grown - l->start) / 8;
-}
-
-/* microbatches of the rings of one kind, one ring per chunk, by first use */
-struct user {
-    uint32_t first, ring, microbatch;
-};
-
-static int by_first(const void *x, const void *y)
-{
-    const struct user *a = x, *b = y;
-    return (a->first > b->first) - (a->first < b->first);
-}
-
-/* Memory for what one microbatch leaves in a chunk has two faces, for placement to lay out one against the other: an F that
- * runs beside the B that empties a cell fills its other face. */
-struct cell {
-    const struct life *last[2]; /* users of the faces */
-    uint32_t face;              /* of the later one */
-};
-
-/* A user takes the lowest cell that is empty when it starts, else the one that is emptied first while it grows, else a new
- * one; twice the number of cells.  So what is behind the first cells is used only while all of those are, and chunks take
- * turns: placement finds the slots of one free where others' are not. */
-static uint32_t take_cells(struct arena *a, struct role *r, const struct life *life, const struct user *users, uint32_t n)
-{
-    struct arena_mark mark = arena_mark(a);
-    struct cell *cells = ARENA_ARRAY(a, struct cell, n + 1u);
-    uint32_t ncells = 0;
-    int64_t soonest = 0; /* end of a cell's last user: none is earlier */
-    for (uint32_t i = 0; i < n; i++) {
-        size_t at = (size_t)users[i].ring * r->microbatches + users[i].microbatch;
-        const struct life *l = &life[at];
-        uint32_t best = ncells, face = 0;
-        for (uint32_t c = 0; c < ncells && soonest <= growth_end(l); c++) {
-            const struct cell *x = &cells[c];
-            if (ends_before(x->last[x->face], l) && ends_before(x->last[!x->face], l)) {
-                best = c;
-                face = 0;
-                break;
-            }
-            if (x->last[x->face]->end <= growth_end(l) && ends_before(x->last[!x->face], l) &&
-                (best == ncells || x->last[x->face]->end < cells[best].last[cells[best].face]->end)) {
-                best = c;
-                face = !x->face;
-            }
-        }
-        ncells += best == ncells;
-        cells[best].last[face] = l;
-        cells[best].face = face;
-        r->slots[at] = 2 * best + face;
-        soonest = l->end;
-        for (uint32_t c = 0; c < ncells; c++)
-            soonest = cells[c].last[cells[c].face]->end < soonest ? cells[c].last[cells[c].face]->end : soonest;
-    }
-    arena_reset(a, mark);
-    return 2 * ncells;
-}
-
-/* Slots of a ring: the faces that it has taken, in their order. */
-static uint32_t number_slots(struct arena *a, struct role *r, uint32_t ring, const struct life *life, uint32_t nfaces)
-{
-    struct arena_mark mark = arena_mark(a);
-    uint32_t *slot = ARENA_ARRAY(a, uint32_t, nfaces + 1u), depth = 0;
-    size_t first = (size_t)ring * r->microbatches;
-    for (uint32_t m = 0; m < r->microbatches; m++)
-        if (life[first + m].used)
-            slot[r->slots[first + m]] = 1;
-    for (uint32_t k = 0; k < nfaces; k++)
-        slot[k] = slot[k] ? depth++ : 0;
-    for (uint32_t m = 0; m < r->microbatches; m++)
-        r->slots[first + m] = life[first + m].used ? slot[r->slots[first + m]] : 0;
-    arena_reset(a, mark);
-    return depth ? depth : 1;
-}
-
-/* Names of rings are a kind and a chunk, "act.s3".  What a microbatch leaves in a chunk from F to B or W is one kind. */
-static bool is_left(const struct ring *r)
-{
-    size_t n = strcspn(r->name, ".");
-    return (n == 3 && !memcmp(r->name, "act", n)) || (n == 4 && (!memcmp(r->name, "kept", n) || !memcmp(r->name, "late", n)));
-}
-
-static bool one_kind(const struct ring *x, const struct ring *y)
-{
-    size_t n = strcspn(x->name, ".");
-    return (is_left(x) && is_left(y)) || (n == strcspn(y->name, ".") && !memcmp(x->name, y->name, n));
-}
-
-static bool one_chunk(const struct ring *x, const struct ring *y)
-{
-    return !strcmp(x->name + strcspn(x->name, "."), y->name + strcspn(y->name, "."));
-}
-
-/* Rings of one kind and chunk take one cell for a microbatch: the lives of it in all of them are one. */
-static void size_kind(struct arena *a, struct role *r, uint32_t first, const struct life *life)
-{
-    struct program *p = r->p;
-    struct arena_mark mark = arena_mark(a);
-    uint32_t n = 0, m = r->microbatches, *lead = ARENA_ARRAY(a, uint32_t, p->nrings);
-    struct life *joined = ARENA_ARRAY(a, struct life, (size_t)p->nrings * m + 1);
-    struct user *users = ARENA_ARRAY(a, struct user, (size_t)p->nrings * m + 1);
-    for (uint32_t g = first; g < p->nrings; g++) {
-        if (!one_kind(&p->rings[first], &p->rings[g]))
-            continue;
-        lead[g] = first;
-        while (!one_kind(&p->rings[g], &p->rings[lead[g]]) || !one_chunk(&p->rings[g], &p->rings[lead[g]]))
-            lead[g]++;
-        for (uint32_t k = 0; k < m; k++)
-            if (life[(size_t)g * m + k].used)
-                join_lives(&joined[(size_t)lead[g] * m + k], &life[(size_t)g * m + k]);
-    }
-    for (uint32_t g = first; g < p->nrings; g++)
-        for (uint32_t k = 0; k < m; k++)
-            if (joined[(size_t)g * m + k].used)
-                users[n++] = (struct user){joined[(size_t)g * m + k].first, g, k};
-    qsort(users, n, sizeof *users, by_first);
-    uint32_t nfaces = take_cells(a, r, joined, users, n);
-    for (uint32_t g = p->nrings; g-- > first;) { /* a ring's lead is in front of it */
-        if (!one_kind(&p->rings[first], &p->rings[g]))
-            continue;
-        memmove(r->slots + (size_t)g * m, r->slots + (size_t)lead[g] * m, m * sizeof *r->slots);
-        r->depth[g] = p->rings[g].depth = number_slots(a, r, g, life, nfaces);
-    }
-    arena_reset(a, mark);
-}
-
 static void size_rings(struct arena *a, struct role *r)
 {
     struct program *p = r->p;
     struct arena_mark mark = arena_mark(a);
-    struct life *life = ARENA_ARRAY(a, struct life, (size_t)p->nrings * r->microbatches + 1);
+    struct ring_life *life = ARENA_ARRAY(a, struct ring_life, (size_t)p->nrings * r->microbatches + 1);
     for (uint32_t i = 0; i < p->ninsns; i++) {
-        if (p->insns[i].microbatch == NONE)
+        const struct insn *n = &p->insns[i];
+        if (n->microbatch == NONE)
             continue;
-        struct body_rings b = rings_of(p, &p->insns[i]);
-        struct life use = life_of(r, i);
+        struct body_rings b = rings_of(p, n);
+        struct ring_life use = {r->start[i], r->end[i], r->end[i], n->seq, n->seq, n->action, true};
         for (uint32_t k = 0; k < b.n; k++)
-            join_lives(&life[(size_t)b.ring[k] * r->microbatches + p->insns[i].microbatch], &use);
+            ring_life_join(&life[(size_t)b.ring[k] * r->microbatches + n->microbatch], &use);
     }
-    for (uint32_t g = 0; g < p->nrings; g++) {
-        bool done = false;
-        for (uint32_t h = 0; h < g; h++)
-            done |= one_kind(&p->rings[g], &p->rings[h]);
-        if (!done)
-            size_kind(a, r, g, life);
-    }
+    lower_take_cells(a, r, life);
     arena_reset(a, mark);
 }
 
