@@ -181,7 +181,7 @@ static int by_bytes(const void *x, const void *y)
 /* What goes while another comes takes no more than the larger of them. */
 static bool goes_before(const struct ring_life *x, const struct ring_life *y)
 {
-    return x->end <= y->start || (x->start < y->start && x->end <= growth_end(y));
+    return x->end <= y->start;
 }
 
 static bool meet(const struct item *x, const struct item *y)
@@ -273,6 +273,48 @@ static void number_slots(struct arena *a, struct role *r, uint32_t ring, const s
     arena_reset(a, mark);
 }
 
+/* ---- many slots ---- */
+
+/* Where there are many more slots than microbatches in flight, and all that a microbatch leaves has the same one, placement has
+ * the most freedom: what shares bytes once does so each time round.  How many slots that may be is a matter of its time. */
+enum { MOST_PARTS = 16384, TIMES_IN_FLIGHT = 4 };
+
+/* can microbatches take slots in turns of `period`? */
+static bool takes_turns(const struct ring_life *life, uint32_t microbatches, uint32_t period)
+{
+    for (uint32_t k = period; k < microbatches; k++)
+        if (life[k].used && life[k - period].used && !ends_before(&life[k - period], &life[k]))
+            return false;
+    return true;
+}
+
+/* false: it would be too many, or too few, or chunks would have to take turns with one another */
+static bool take_turns(struct role *r, const struct ring_life *life)
+{
+    const struct program *p = r->p;
+    uint32_t n = 0, m = r->microbatches, in_flight = 1, chunks = 0;
+    for (uint32_t b = 0; b < p->nbuffers; b++)
+        n += p->buffers[b].ring != NONE && is_left(&p->rings[p->buffers[b].ring]);
+    uint32_t period = n ? MOST_PARTS / n / p->nroles : 0;
+    period = period < m ? period : m;
+    for (uint32_t g = 0; g < p->nrings; g++) {
+        chunks += !strncmp(p->rings[g].name, "act.", 4);
+        for (uint32_t k = 0; k < m && is_left(&p->rings[g]); k++) {
+            uint32_t slot = r->slots[(size_t)g * m + k];
+            in_flight = slot / 2 + 1 > in_flight ? slot / 2 + 1 : in_flight;
+        }
+    }
+    if (period < m && (chunks > 1 || period < TIMES_IN_FLIGHT * in_flight))
+        return false;
+    for (uint32_t g = 0; g < p->nrings; g++)
+        if (is_left(&p->rings[g]) && !takes_turns(&life[(size_t)g * m], m, period))
+            return false;
+    for (uint32_t g = 0; g < p->nrings; g++)
+        for (uint32_t k = 0; k < m && is_left(&p->rings[g]); k++)
+            r->slots[(size_t)g * m + k] = k % period;
+    return true;
+}
+
 void lower_take_cells(struct arena *a, struct role *r, const struct ring_life *life)
 {
     struct arena_mark mark = arena_mark(a);
@@ -281,7 +323,7 @@ void lower_take_cells(struct arena *a, struct role *r, const struct ring_life *l
     take_all(a, r, life, false, r->slots);
     for (uint32_t g = 0; g < r->p->nrings; g++)
         nleft += is_left(&r->p->rings[g]) && memcmp(r->p->rings[g].name, "act", 3) != 0;
-    if (nleft) {
+    if (!take_turns(r, life) && nleft) {
         take_all(a, r, life, true, united);
         if (extent_of(a, r, life, united) < extent_of(a, r, life, r->slots))
             memcpy(r->slots, united, n * sizeof *united);

@@ -94,33 +94,10 @@ uint64_t place_pack(struct arena *a, const struct conflicts *c, const uint64_t *
         }
         qsort(items, c->n, sizeof *items, by_weight);
         bool better = pack_in_order(c, items, best, placed, tried, &top);
-        if (getenv("ORD")) fprintf(stderr, "order %d n %u: %.3f bound %.3f\n", order, c->n, better ? (double)top / 1073741824.0 : -1, (double)bound / 1073741824.0);
         if (!better)
             continue;
         best = top;
         memcpy(offset, tried, c->n * sizeof *offset);
-    }
-    if (getenv("LS") && c->n) {
-        uint32_t rounds = (uint32_t)atoi(getenv("LS"));
-        enum order o0 = getenv("O0") ? (enum order)atoi(getenv("O0")) : 0;
-        for (uint32_t i = 0; i < c->n; i++) {
-            items[i] = (struct item){i, place_align(bytes[i]), 0, start[i]};
-            items[i].weight = weight(o0, &items[i], degree[i]);
-        }
-        qsort(items, c->n, sizeof *items, by_weight);
-        for (uint32_t r = 0; r < rounds && best > bound; r++) {
-            uint64_t top;
-            pack_in_order(c, items, UINT64_MAX, placed, tried, &top);
-            if (getenv("ORD")) fprintf(stderr, " ls %u: %.3f\n", r, (double)top / 1073741824.0);
-            if (top < best) { best = top; memcpy(offset, tried, c->n * sizeof *offset); }
-            /* promote the items that end at the top */
-            uint32_t m = 0;
-            struct item *front = ARENA_ARRAY(a, struct item, c->n + 1u);
-            uint64_t line = top - (top - bound) / 2;
-            for (uint32_t k = 0; k < c->n; k++) if (tried[items[k].index] + items[k].bytes > line) front[m++] = items[k];
-            for (uint32_t k = 0; k < c->n; k++) if (!(tried[items[k].index] + items[k].bytes > line)) front[m++] = items[k];
-            memcpy(items, front, c->n * sizeof *items);
-        }
     }
     arena_reset(a, mark);
     return best == UINT64_MAX ? 0 : best;
