@@ -289,21 +289,19 @@ static bool takes_turns(const struct ring_life *life, uint32_t microbatches, uin
 }
 
 /* false: it would be too many, or too few, or chunks would have to take turns with one another */
-static bool take_turns(struct role *r, const struct ring_life *life)
+static bool take_turns(struct role *r, const struct ring_life *life, uint32_t chunks)
 {
     const struct program *p = r->p;
-    uint32_t n = 0, m = r->microbatches, in_flight = 1, chunks = 0;
+    uint32_t n = 0, m = r->microbatches, in_flight = 1;
     for (uint32_t b = 0; b < p->nbuffers; b++)
         n += p->buffers[b].ring != NONE && is_left(&p->rings[p->buffers[b].ring]);
     uint32_t period = n ? MOST_PARTS / n / p->nroles : 0;
     period = period < m ? period : m;
-    for (uint32_t g = 0; g < p->nrings; g++) {
-        chunks += !strncmp(p->rings[g].name, "act.", 4);
+    for (uint32_t g = 0; g < p->nrings; g++)
         for (uint32_t k = 0; k < m && is_left(&p->rings[g]); k++) {
             uint32_t slot = r->slots[(size_t)g * m + k];
             in_flight = slot / 2 + 1 > in_flight ? slot / 2 + 1 : in_flight;
         }
-    }
     if (period < m && (chunks > 1 || period < TIMES_IN_FLIGHT * in_flight))
         return false;
     for (uint32_t g = 0; g < p->nrings; g++)
@@ -318,12 +316,16 @@ static bool take_turns(struct role *r, const struct ring_life *life)
 void lower_take_cells(struct arena *a, struct role *r, const struct ring_life *life)
 {
     struct arena_mark mark = arena_mark(a);
+    const struct ring *rings = r->p->rings;
     size_t n = (size_t)r->p->nrings * r->microbatches;
-    uint32_t *united = ARENA_ARRAY(a, uint32_t, n + 1), nleft = 0;
+    uint32_t *united = ARENA_ARRAY(a, uint32_t, n + 1), chunks = 0, late = 0;
+    for (uint32_t g = 0; g < r->p->nrings; g++) {
+        bool act = !strncmp(rings[g].name, "act.", 4);
+        chunks += act;
+        late += !act && is_left(&rings[g]);
+    }
     take_all(a, r, life, false, r->slots);
-    for (uint32_t g = 0; g < r->p->nrings; g++)
-        nleft += is_left(&r->p->rings[g]) && memcmp(r->p->rings[g].name, "act", 3) != 0;
-    if (!take_turns(r, life) && nleft) {
+    if ((late || chunks > 1) && !take_turns(r, life, chunks) && late) {
         take_all(a, r, life, true, united);
         if (extent_of(a, r, life, united) < extent_of(a, r, life, r->slots))
             memcpy(r->slots, united, n * sizeof *united);

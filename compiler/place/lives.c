@@ -1,11 +1,11 @@
-/* When the parts of a program are live: lives from what instructions touch, and their intervals on the clock of every queue.
+/* When the parts of a program are live: lives from what instructions touch, and their intervals on the compute queue's clock.
  *
  * Backwards over the accesses of a part goes the set of its cells that are still to be read: what an access covers leaves it,
  * what it reads joins it.  Where the set is empty in front of an access, a life begins with that.  Program order will do for
  * that, since accesses that it matters for are ordered (no race).
  *
- * Clocks: before[q] of an instruction is the number of q's instructions known to be done when it starts, by its queue's order
- * and by waits (Fidge 1988, Mattern 1989); after[q] is the first of q's instructions that knows it to be done.
+ * Clocks: before an instruction is the number of compute instructions known to be done when it starts, by its queue's order and
+ * by waits (Fidge 1988, Mattern 1989); after it is the first compute instruction that knows it to be done.
  *
  * What a step's check needs outlives the next step's early part: it has a life there too.
  *
@@ -15,45 +15,38 @@
 
 #include <string.h>
 
+/* done: by queue.  before, after: on the clock of the compute queue. */
 struct clocks {
-    uint32_t *before[NQUEUES], *after[NQUEUES]; /* by instruction; NULL: nothing runs on the queue */
+    uint32_t (*done)[NQUEUES], *before, *after;
     uint32_t *position, count[NQUEUES];
 };
 
 static struct clocks find_clocks(struct arena *a, const struct program *p)
 {
-    struct clocks c = {.position = ARENA_ARRAY(a, uint32_t, p->ninsns + 1u)};
-    uint32_t *at[NQUEUES], seen[NQUEUES] = {0}, known[NQUEUES][NQUEUES] = {{0}};
+    struct clocks c = {arena_array(a, p->ninsns + 1u, sizeof *c.done), ARENA_ARRAY(a, uint32_t, p->ninsns + 1u),
+                       ARENA_ARRAY(a, uint32_t, p->ninsns + 1u), ARENA_ARRAY(a, uint32_t, p->ninsns + 1u), {0}};
+    uint32_t *at[NQUEUES], seen[NQUEUES] = {0}, known[NQUEUES] = {0};
     program_positions(p, c.position, c.count);
-    for (uint32_t q = 0; q < NQUEUES; q++) {
+    for (uint32_t q = 0; q < NQUEUES; q++)
         at[q] = ARENA_ARRAY(a, uint32_t, c.count[q] + 1u);
-        if (!c.count[q])
-            continue;
-        c.before[q] = ARENA_ARRAY(a, uint32_t, p->ninsns);
-        c.after[q] = ARENA_ARRAY(a, uint32_t, p->ninsns);
-        for (uint32_t i = 0; i < p->ninsns; i++)
-            c.after[q][i] = c.count[q];
-    }
     for (uint32_t i = 0; i < p->ninsns; i++) {
         const struct insn *n = &p->insns[i];
-        uint32_t now[NQUEUES] = {0}, own = n->queue;
-        for (uint32_t q = 0; seen[own] && q < NQUEUES; q++)
-            now[q] = c.count[q] ? c.before[q][at[own][seen[own] - 1]] : 0;
+        uint32_t own = n->queue, *now = c.done[i];
+        if (seen[own])
+            memcpy(now, c.done[at[own][seen[own] - 1]], sizeof *c.done);
         now[own] = seen[own];
         for (uint32_t w = n->wait; w < n->wait + n->nwaits; w++) {
-            uint32_t from = at[p->waits[w].queue][p->waits[w].position];
-            for (uint32_t q = 0; q < NQUEUES; q++) {
-                uint32_t done = !c.count[q] ? 0 : q == p->waits[w].queue ? p->waits[w].position + 1 : c.before[q][from];
-                now[q] = done > now[q] ? done : now[q];
-            }
+            uint32_t from = p->waits[w].queue, done = p->waits[w].position + 1;
+            const uint32_t *other = c.done[at[from][done - 1]];
+            for (uint32_t q = 0; q < NQUEUES; q++)
+                now[q] = other[q] > now[q] ? other[q] : now[q];
+            now[from] = done > now[from] ? done : now[from];
         }
-        for (uint32_t q = 0; q < NQUEUES; q++) {
-            if (c.count[q])
-                c.before[q][i] = now[q];
-            for (; q != own && known[own][q] < now[q]; known[own][q]++)
-                c.after[own][at[q][known[own][q]]] = c.position[i];
-        }
-        c.after[own][i] = c.position[i];
+        c.before[i] = now[QUEUE_COMPUTE];
+        c.after[i] = own == QUEUE_COMPUTE ? c.position[i] : c.count[QUEUE_COMPUTE];
+        for (uint32_t q = 0; own == QUEUE_COMPUTE && q < NQUEUES; q++)
+            for (; q != own && known[q] < now[q]; known[q]++)
+                c.after[at[q][known[q]]] = c.position[i];
         at[own][seen[own]++] = i;
     }
     return c;
@@ -149,33 +142,20 @@ static uint32_t find_begins(struct accesses *c, uint32_t nparts)
     return n;
 }
 
-static uint32_t new_life(struct lives *l, uint32_t part)
+static struct life *new_life(struct lives *l, uint32_t part)
 {
-    uint32_t i = l->nlives++;
-    l->part[i] = part;
-    for (uint32_t q = 0; q < NQUEUES; q++)
-        if (l->lo[q]) {
-            l->lo[q][i] = UINT32_MAX;
-            l->hi[q][i] = 0;
-        }
-    l->sure_lo[i] = UINT32_MAX;
-    return i;
+    struct life *x = &l->lives[l->nlives++];
+    *x = (struct life){.part = part, .lo = UINT32_MAX, .sure_lo = UINT32_MAX};
+    return x;
 }
 
-static void extend_life(struct lives *l, uint32_t i, const struct clocks *c, const struct insn *n, uint32_t insn)
+static void extend_life(struct life *l, const struct clocks *c, const struct insn *n, uint32_t insn)
 {
-    for (uint32_t q = 0; q < NQUEUES; q++) {
-        if (!l->lo[q])
-            continue;
-        l->lo[q][i] = c->before[q][insn] < l->lo[q][i] ? c->before[q][insn] : l->lo[q][i];
-        l->hi[q][i] = c->after[q][insn] > l->hi[q][i] ? c->after[q][insn] : l->hi[q][i];
-    }
-    if (!c->count[QUEUE_COMPUTE])
-        return;
-    uint32_t done = c->after[QUEUE_COMPUTE][insn], before = c->before[QUEUE_COMPUTE][insn];
-    uint32_t end = n->queue == QUEUE_COMPUTE ? c->position[insn] + 1 : before;
-    l->sure_lo[i] = done < l->sure_lo[i] ? done : l->sure_lo[i];
-    l->sure_end[i] = end > l->sure_end[i] ? end : l->sure_end[i];
+    uint32_t before = c->before[insn], after = c->after[insn], end = n->queue == QUEUE_COMPUTE ? after + 1 : before;
+    l->lo = before < l->lo ? before : l->lo;
+    l->hi = after > l->hi ? after : l->hi;
+    l->sure_lo = after < l->sure_lo ? after : l->sure_lo;
+    l->sure_end = end > l->sure_end ? end : l->sure_end;
 }
 
 /* parts of the check are also used from the step's begin to the end of its early part */
@@ -187,12 +167,9 @@ static void keep_for_check(struct lives *l, const struct program *p, const struc
     for (uint32_t part = 0; part < l->nparts; part++) {
         if (!c->n[part] || c->list[c->first[part] + c->n[part] - 1].insn < phase[PHASE_CHECK])
             continue;
-        uint32_t i = new_life(l, part);
-        for (uint32_t q = 0; q < NQUEUES; q++)
-            if (l->lo[q]) {
-                l->lo[q][i] = 0;
-                l->hi[q][i] = at[PHASE_BODY][q];
-            }
+        struct life *x = new_life(l, part);
+        x->lo = 0;
+        x->hi = at[PHASE_BODY][QUEUE_COMPUTE];
     }
 }
 
@@ -203,21 +180,16 @@ struct lives *place_lives(struct arena *a, const struct program *p)
     struct clocks c = find_clocks(a, p);
     struct accesses accesses = find_accesses(a, l, p);
     uint32_t n = find_begins(&accesses, l->nparts) + l->nparts + 1;
-    memcpy(l->count, c.count, sizeof l->count);
-    l->part = ARENA_ARRAY(a, uint32_t, n);
-    l->sure_lo = ARENA_ARRAY(a, uint32_t, n);
-    l->sure_end = ARENA_ARRAY(a, uint32_t, n);
-    for (uint32_t q = 0; q < NQUEUES; q++)
-        if (c.count[q]) {
-            l->lo[q] = ARENA_ARRAY(a, uint32_t, n);
-            l->hi[q] = ARENA_ARRAY(a, uint32_t, n);
-        }
-    for (uint32_t part = 0; part < l->nparts; part++)
-        for (uint32_t k = 0, life = 0; k < accesses.n[part]; k++) {
+    l->length = c.count[QUEUE_COMPUTE];
+    l->lives = ARENA_ARRAY(a, struct life, n);
+    for (uint32_t part = 0; part < l->nparts; part++) {
+        struct life *life = NULL;
+        for (uint32_t k = 0; k < accesses.n[part]; k++) {
             const struct access *x = &accesses.list[accesses.first[part] + k];
             life = x->begins ? new_life(l, part) : life;
-            extend_life(l, life, &c, &p->insns[x->insn], x->insn);
+            extend_life(life, &c, &p->insns[x->insn], x->insn);
         }
+    }
     keep_for_check(l, p, &accesses);
     return l;
 }

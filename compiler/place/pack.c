@@ -1,13 +1,15 @@
 /* Packing: an offset for every item, so that two in conflict share no byte.
  *
  * Items are placed one by one at the lowest offset where they fit beside those that are there (Pisarchyk and Lee 2020, whose
- * order is by size).  The order decides how good that is, so several are tried, and the lowest packing is kept; none is tried
- * after one that ends at the bound.  Cost: orders times items squared. */
+ * order is by size).  The order decides how good that is, so two are tried, and the lower packing is kept; the second only
+ * where the first ends well above the bound.  Cost: items squared. */
 
 #include "compiler/place/place_private.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+enum { ENOUGH = 100 }; /* above the bound by this part of it */
 
 struct item {
     uint32_t index;
@@ -60,21 +62,16 @@ static bool pack_in_order(const struct conflicts *c, const struct item *items, u
     return true;
 }
 
-enum order { BY_SIZE, BY_SIZE_AND_DEGREE, BY_START, NORDERS };
-
-static uint64_t weight(enum order order, const struct item *x, uint64_t degree)
+static uint64_t degree(const struct conflicts *c, uint32_t item)
 {
-    switch (order) {
-    case BY_SIZE:
-        return x->bytes;
-    case BY_SIZE_AND_DEGREE:
-        return x->bytes / PLACE_ALIGN * (degree + 1);
-    case BY_START:
-    case NORDERS:
-        break;
-    }
-    return 0;
+    uint64_t n = 0;
+    for (uint32_t w = 0; w < c->words; w++)
+        n += (uint64_t)__builtin_popcountll(c->bits[(size_t)item * c->words + w]);
+    return n;
 }
+
+/* by size, and by size times the number of items in conflict */
+enum order { BY_SIZE, BY_SIZE_AND_DEGREE, NORDERS };
 
 uint64_t place_pack(struct arena *a, const struct conflicts *c, const uint64_t *bytes, const uint32_t *start, uint64_t bound,
                     uint64_t *offset)
@@ -82,15 +79,13 @@ uint64_t place_pack(struct arena *a, const struct conflicts *c, const uint64_t *
     struct arena_mark mark = arena_mark(a);
     struct item *items = ARENA_ARRAY(a, struct item, c->n + 1u);
     struct placed *placed = ARENA_ARRAY(a, struct placed, c->n + 1u);
-    uint64_t *degree = ARENA_ARRAY(a, uint64_t, c->n + 1u), *tried = ARENA_ARRAY(a, uint64_t, c->n + 1u), best = UINT64_MAX;
-    for (uint32_t i = 0; i < c->n; i++)
-        for (uint32_t w = 0; w < c->words; w++)
-            degree[i] += (uint64_t)__builtin_popcountll(c->bits[(size_t)i * c->words + w]);
-    for (enum order order = 0; order < NORDERS && best > bound; order++) {
+    uint64_t *tried = ARENA_ARRAY(a, uint64_t, c->n + 1u), best = UINT64_MAX;
+    for (enum order order = 0; order < NORDERS && best > bound + bound / ENOUGH; order++) {
         uint64_t top;
         for (uint32_t i = 0; i < c->n; i++) {
-            items[i] = (struct item){i, place_align(bytes[i]), 0, start[i]};
-            items[i].weight = weight(order, &items[i], degree[i]);
+            items[i] = (struct item){i, place_align(bytes[i]), place_align(bytes[i]), start[i]};
+            if (order == BY_SIZE_AND_DEGREE)
+                items[i].weight = items[i].bytes / PLACE_ALIGN * (degree(c, i) + 1);
         }
         qsort(items, c->n, sizeof *items, by_weight);
         bool better = pack_in_order(c, items, best, placed, tried, &top);

@@ -11,16 +11,18 @@
 enum { WORTH = 200 }; /* rings are scattered where that saves more than this part of the arena */
 
 /* bytes by the clock of the compute queue: the most of them at a time */
-static uint64_t most_live(struct arena *a, const struct lives *l, const uint32_t *lo, const uint32_t *end, uint32_t over)
+static uint64_t most_live(struct arena *a, const struct lives *l, bool sure)
 {
-    uint32_t length = l->count[QUEUE_COMPUTE] + 2;
+    uint32_t length = l->length + 2;
     struct arena_mark mark = arena_mark(a);
     uint64_t *gain = ARENA_ARRAY(a, uint64_t, length + 1u), live = 0, most = 0; /* differences wrap */
     uint32_t past = 0;
-    for (uint32_t i = 0; lo && i < l->nlives; i++) {
-        uint64_t bytes = place_align(l->parts[l->part[i]].bytes);
-        past = i && l->part[i] == l->part[i - 1] ? past : 0; /* lives of a part may meet */
-        uint32_t from = lo[i] > past ? lo[i] : past, to = end[i] + over;
+    for (uint32_t i = 0; i < l->nlives; i++) {
+        const struct life *x = &l->lives[i];
+        uint64_t bytes = place_align(l->parts[x->part].bytes);
+        uint32_t from = sure ? x->sure_lo : x->lo, to = sure ? x->sure_end : x->hi + 1;
+        past = i && x->part == x[-1].part ? past : 0; /* lives of a part may meet */
+        from = from > past ? from : past;
         if (from >= to)
             continue;
         gain[from] += bytes;
@@ -33,11 +35,6 @@ static uint64_t most_live(struct arena *a, const struct lives *l, const uint32_t
     }
     arena_reset(a, mark);
     return most;
-}
-
-static uint64_t sure_bytes(struct arena *a, const struct lives *l)
-{
-    return most_live(a, l, l->sure_lo, l->sure_end, 0);
 }
 
 /* rings in one piece: items are buffers, which conflict where any of their parts do */
@@ -67,8 +64,8 @@ static void find_starts(const struct lives *l, uint32_t *part, uint32_t *buffer,
 {
     memset(part, 0xff, l->nparts * sizeof *part);
     memset(buffer, 0xff, nbuffers * sizeof *buffer);
-    for (uint32_t i = 0; l->lo[QUEUE_COMPUTE] && i < l->nlives; i++) {
-        uint32_t x = l->part[i], b = l->parts[x].buffer, lo = l->lo[QUEUE_COMPUTE][i];
+    for (uint32_t i = 0; i < l->nlives; i++) {
+        uint32_t x = l->lives[i].part, b = l->parts[x].buffer, lo = l->lives[i].lo;
         part[x] = lo < part[x] ? lo : part[x];
         buffer[b] = lo < buffer[b] ? lo : buffer[b];
     }
@@ -103,7 +100,7 @@ static uint64_t place_step(struct arena *a, struct program *p, uint64_t floor)
     for (uint32_t b = 0; b < p->nbuffers; b++)
         whole[b] = l->first_part[b] < l->first_part[b + 1] ? p->buffers[b].bytes : 0;
     find_starts(l, start, whole_start, p->nbuffers);
-    uint64_t bound = sure_bytes(a, l), top = place_pack(a, joined, whole, whole_start, bound, whole_at), apart = top;
+    uint64_t bound = most_live(a, l, true), top = place_pack(a, joined, whole, whole_start, bound, whole_at), apart = top;
     if (top - bound > (floor + top) / WORTH && l->nparts > 0)
         apart = place_pack(a, c, bytes, start, bound, apart_at);
     if (top - apart > (floor + top) / WORTH && apart < top) {
@@ -151,7 +148,7 @@ struct place_peak place_peak(struct arena *a, const struct program *p)
     for (uint32_t b = 0; b < p->nbuffers; b++)
         if (!p->buffers[b].host && p->buffers[b].kind != BUFFER_STEP)
             kept += place_align(p->buffers[b].bytes);
-    struct place_peak peak = {kept + sure_bytes(a, l), kept + most_live(a, l, l->lo[QUEUE_COMPUTE], l->hi[QUEUE_COMPUTE], 1)};
+    struct place_peak peak = {kept + most_live(a, l, true), kept + most_live(a, l, false)};
     arena_reset(a, mark);
     return peak;
 }

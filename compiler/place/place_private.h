@@ -13,17 +13,19 @@ struct part {
     uint64_t bytes;
 };
 
-/* On the clock of a queue a life is an interval: from the number of its instructions known to be done when the life's first
- * access starts, to the first of its instructions that knows the last access to be done; the queue's length if none does.
- * If one life ends before another one begins on any queue's clock, all of it happens before all of the other. */
+/* On the clock of the compute queue a life is an interval: from the number of its instructions known to be done when the life's
+ * first access starts, to the first of its instructions that knows the last access to be done; the queue's length if none does.
+ * If one life ends before another one begins, all of it happens before all of the other. */
+struct life {
+    uint32_t part, lo, hi;
+    uint32_t sure_lo, sure_end; /* compute instructions [lo, end) that it is live at in any run, if any */
+};
 struct lives {
     uint32_t nparts, nlives;
     struct part *parts;
-    uint32_t *first_part;             /* by buffer; parts of a buffer follow one another */
-    uint32_t *part;                   /* by life */
-    uint32_t *lo[NQUEUES], *hi[NQUEUES]; /* by life; NULL for a queue without instructions */
-    uint32_t *sure_lo, *sure_end;     /* by life: compute instructions [lo, end) that it is live at in any run, if any */
-    uint32_t count[NQUEUES];          /* lengths of the queues */
+    uint32_t *first_part; /* by buffer; parts of a buffer follow one another */
+    struct life *lives;   /* part by part, but for those of the step's check */
+    uint32_t length;      /* of the compute queue */
 };
 
 #define PLACE_ALIGN 256u
