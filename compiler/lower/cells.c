@@ -99,11 +99,17 @@ static void take(struct arena *a, const struct role *r, const struct ring_life *
     arena_reset(a, mark);
 }
 
-/* Names of rings are a kind and a chunk, "act.s3".  What a microbatch leaves in a chunk from F to I, B or W may be one kind. */
-static bool is_left(const struct ring *r)
+/* Names of rings are a kind and, where there are several, a chunk: "act.s3". */
+static bool is_named(const struct ring *r, const char *kind)
 {
     size_t n = strcspn(r->name, ".");
-    return (n == 3 && !memcmp(r->name, "act", n)) || (n == 4 && (!memcmp(r->name, "kept", n) || !memcmp(r->name, "late", n)));
+    return n == strlen(kind) && !memcmp(r->name, kind, n);
+}
+
+/* What a microbatch leaves in a chunk from F to I, B or W may be one kind. */
+static bool is_left(const struct ring *r)
+{
+    return is_named(r, "act") || is_named(r, "kept") || is_named(r, "late");
 }
 
 static bool one_kind(const struct ring *x, const struct ring *y, bool united)
@@ -320,9 +326,8 @@ void lower_take_cells(struct arena *a, struct role *r, const struct ring_life *l
     size_t n = (size_t)r->p->nrings * r->microbatches;
     uint32_t *united = ARENA_ARRAY(a, uint32_t, n + 1), chunks = 0, late = 0;
     for (uint32_t g = 0; g < r->p->nrings; g++) {
-        bool act = !strncmp(rings[g].name, "act.", 4);
-        chunks += act;
-        late += !act && is_left(&rings[g]);
+        chunks += is_named(&rings[g], "act");
+        late += is_named(&rings[g], "kept") || is_named(&rings[g], "late");
     }
     take_all(a, r, life, false, r->slots);
     if ((late || chunks > 1) && !take_turns(r, life, chunks) && late) {
