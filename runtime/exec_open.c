@@ -12,7 +12,7 @@ static struct view resolve_operand(const struct exec *e, const struct program *p
     struct view v = {.data = NULL};
     if (o->buffer == NONE)
         return v;
-    uint64_t at = p->buffers[o->buffer].offset + o->offset;
+    uint64_t at = program_operand_offset(p, o);
     if (o->slot != UINT16_MAX)
         at += rank_value(e->s.ranks, e->s.world->rank, o->slot) * o->slot_stride;
     return (struct view){exec_address(e, at), (enum dtype)o->dtype, o->mark == MARK_ADD, o->rows, o->cols, o->ld};

@@ -1,4 +1,4 @@
-/* Building programs: nine growing arrays and what reorders them.
+/* Building programs: ten growing arrays and what reorders them.
  *
  * Arrays double, so building is amortised O(1) per item.  Neither a compiler that builds a program nor a rank
  * that loads one has a way to go on without memory, so running out of it ends the process with exit code 4
@@ -18,6 +18,7 @@ enum {
     ROOM_BUFFERS,
     ROOM_BUCKETS,
     ROOM_TENSORS,
+    ROOM_PLACES,
     ROOM_INSNS,
     ROOM_OPERANDS,
     ROOM_ATTRS,
@@ -76,6 +77,7 @@ void program_free(struct program *p)
     free(p->buffers);
     free(p->buckets);
     free(p->tensors);
+    free(p->places);
     free(p->insns);
     free(p->operands);
     free(p->attrs);
@@ -111,6 +113,13 @@ uint32_t program_buffer(struct program *p, const struct buffer *b)
     p->buffers = grow(p->buffers, &p->room[ROOM_BUFFERS], p->nbuffers, 1, sizeof *p->buffers);
     p->buffers[p->nbuffers] = copy;
     return p->nbuffers++;
+}
+
+uint32_t program_add_place(struct program *p, uint64_t offset)
+{
+    p->places = grow(p->places, &p->room[ROOM_PLACES], p->nplaces, 1, sizeof *p->places);
+    p->places[p->nplaces] = offset;
+    return p->nplaces++;
 }
 
 uint64_t program_host_bytes(const struct program *p)

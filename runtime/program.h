@@ -39,7 +39,8 @@ struct slot {
 };
 
 /* Buffers of asynchronous work are rings: `depth` slots of `stride` bytes, one slot per microbatch in flight.
- * All buffers of a ring class use the same slot in the same action. */
+ * All buffers of a ring class use the same slot in the same action.  A slot is written and read at other times than its
+ * neighbours, so each may lie anywhere in the arena; an operand's offset counts slots as if they lay one behind the other. */
 struct ring {
     char name[24];
     uint32_t depth;
@@ -62,7 +63,9 @@ struct buffer {
     uint32_t ring;       /* class, or NONE */
     uint64_t bytes;      /* ring: depth * stride */
     uint64_t stride;     /* bytes of a slot; = bytes without a ring */
-    uint64_t offset;     /* in the arena, after placement; multiple of 256 */
+    uint64_t offset;     /* in the arena, after placement; multiple of 256; of a ring its first slot's */
+    bool scattered;      /* a ring whose slots have places of their own; else slot k lies k strides behind the first */
+    uint32_t place;      /* scattered: the first of `depth` of the program's places */
     uint32_t bucket;     /* persistent kinds of a bucket, else NONE */
     bool host;           /* in host memory, which is the arena's beginning; only COPY on the copy queue reaches it */
     uint32_t shard_slot; /* holds elements [slot * n, slot * n + n) of the bucket, n = its own elements; NONE = all */
@@ -143,18 +146,19 @@ struct program {
     bool evaluation; /* forward only */
     struct job_info job;
     uint64_t arena_bytes;
-    uint32_t nslots, nrings, nbuffers, nbuckets, ntensors;
+    uint32_t nslots, nrings, nbuffers, nbuckets, ntensors, nplaces;
     struct slot *slots;
     struct ring *rings;
     struct buffer *buffers;
     struct bucket *buckets;
     struct tensor *tensors;
+    uint64_t *places; /* in the arena, of the slots of scattered rings, ring by ring */
     uint32_t ninsns, noperands, nattrs, nwaits;
     struct insn *insns; /* in seq order */
     struct operand *operands;
     struct attr *attrs;
     struct wait *waits;
-    uint32_t room[9]; /* capacities of the nine arrays above, in their order */
+    uint32_t room[10]; /* capacities of the ten arrays above, in their order */
 };
 
 /* building: each returns the index of the new item; pointers into the arrays die with the next call */
@@ -166,6 +170,7 @@ void program_free(struct program *p);
 uint32_t program_slot(struct program *p, const char *name, enum slot_kind kind, uint32_t arg, int64_t most);
 uint32_t program_ring(struct program *p, const char *name, uint32_t depth);
 uint32_t program_buffer(struct program *p, const struct buffer *b);
+uint32_t program_add_place(struct program *p, uint64_t offset); /* of the next slot of a scattered ring */
 uint64_t program_host_bytes(const struct program *p); /* of the arena; the rest is the device's */
 /* what its instructions need of a workspace, by the rule of runtime/workspace.h */
 uint64_t program_workspace_bytes(const struct program *p, uint32_t sm);
@@ -178,6 +183,17 @@ void program_wait(struct program *p, uint32_t insn, enum queue q, uint32_t posit
 void program_set_waits(struct program *p, const struct wait *list, const uint32_t *first);
 /* reorder instructions: new i-th = old order[i]; waits keep pointing at the same instructions */
 void program_permute(struct program *p, const uint32_t *order);
+
+/* in the arena: a slot (0 without a ring), and an operand where its slot value is 0 */
+static inline uint64_t program_slot_offset(const struct program *p, const struct buffer *b, uint64_t slot)
+{
+    return b->scattered ? p->places[b->place + slot] : b->offset + slot * b->stride;
+}
+static inline uint64_t program_operand_offset(const struct program *p, const struct operand *o)
+{
+    const struct buffer *b = &p->buffers[o->buffer];
+    return b->scattered ? p->places[b->place + o->offset / b->stride] + o->offset % b->stride : b->offset + o->offset;
+}
 
 /* The phases of a step: phase i is instructions [at[i], at[i + 1]).  With seams: what the next step begins with before this one
  * is checked, the rest, and the check.  false: there are none, and all is the body. */

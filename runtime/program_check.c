@@ -227,24 +227,55 @@ static enum status check_size(const struct check *c, uint32_t i)
                      " bytes",
                      i, b->name, b->stride, b->bytes);
     }
-    if (!c->p->arena_bytes)
-        return STATUS_OK;
-    if (b->offset % 256)
-        return FAULT("buffer %" PRIu32 " (%s): offset %" PRIu64 " is not a multiple of 256", i, b->name,
-                     b->offset);
-    if (b->offset > c->p->arena_bytes || b->bytes > c->p->arena_bytes - b->offset)
+    return STATUS_OK;
+}
+
+/* bytes of a buffer, or of one of its slots, in the arena */
+static enum status check_place(const struct check *c, uint32_t i, uint64_t offset, uint64_t bytes)
+{
+    const struct buffer *b = &c->p->buffers[i];
+    if (offset % 256)
+        return FAULT("buffer %" PRIu32 " (%s): offset %" PRIu64 " is not a multiple of 256", i, b->name, offset);
+    if (offset > c->p->arena_bytes || bytes > c->p->arena_bytes - offset)
         return FAULT("buffer %" PRIu32 " (%s): %" PRIu64 " bytes from %" PRIu64
                      " on lie beyond the arena's %" PRIu64,
-                     i, b->name, b->bytes, b->offset, c->p->arena_bytes);
-    if (!b->host && b->offset < c->host_bytes)
+                     i, b->name, bytes, offset, c->p->arena_bytes);
+    if (!b->host && offset < c->host_bytes)
         return FAULT("buffer %" PRIu32 " (%s): offset %" PRIu64 " lies in the %" PRIu64 " bytes of host memory", i, b->name,
-                     b->offset, c->host_bytes);
+                     offset, c->host_bytes);
     return STATUS_OK;
+}
+
+/* `next`: the place that follows those of the buffers before it.  A list says what an offset and a stride cannot. */
+static enum status check_places(const struct check *c, uint32_t i, uint32_t *next)
+{
+    const struct buffer *b = &c->p->buffers[i];
+    if (b->scattered) {
+        uint32_t depth = b->ring == NONE ? 0 : c->p->rings[b->ring].depth;
+        if (b->kind != BUFFER_STEP || b->host || !depth)
+            return FAULT("buffer %" PRIu32 " (%s): only rings of the step on the device have slots in places of their own", i,
+                         b->name);
+        if (b->place != *next || depth > c->p->nplaces - *next)
+            return FAULT("buffer %" PRIu32 " (%s): its %" PRIu32 " slots have not the places %" PRIu32 " and following", i, b->name,
+                         depth, *next);
+        const uint64_t *at = &c->p->places[b->place];
+        bool follow = true;
+        for (uint32_t k = 0; k < depth; k++) {
+            follow &= at[k] == b->offset + k * b->stride;
+            TRY(c->p->arena_bytes ? check_place(c, i, at[k], b->stride) : STATUS_OK);
+        }
+        if (follow || at[0] != b->offset)
+            return FAULT("buffer %" PRIu32 " (%s): %s", i, b->name,
+                         follow ? "its slots follow one another and need no places" : "its offset is not its first slot's");
+        *next += depth;
+        return STATUS_OK;
+    }
+    return c->p->arena_bytes ? check_place(c, i, b->offset, b->bytes) : STATUS_OK;
 }
 
 static enum status check_buffers(const struct check *c)
 {
-    uint32_t kinds[NBUFFER_KINDS] = {0};
+    uint32_t kinds[NBUFFER_KINDS] = {0}, places = 0;
     for (uint32_t i = 0; i < c->p->nrings; i++) {
         CHECK_NAME("ring", i, c->p->rings[i].name);
         if (!c->p->rings[i].depth)
@@ -258,11 +289,14 @@ static enum status check_buffers(const struct check *c)
         if ((unsigned)b->kind >= NBUFFER_KINDS)
             return FAULT("buffer %" PRIu32 " (%s): unknown kind %d", i, b->name, (int)b->kind);
         TRY(check_size(c, i));
+        TRY(check_places(c, i, &places));
         TRY(check_kind(c, i));
         if ((b->kind == BUFFER_BLOCK || b->kind == BUFFER_METRICS || b->kind == BUFFER_WORKSPACE) && kinds[b->kind]++)
             return FAULT("buffer %" PRIu32 " (%s): there is a %s buffer already", i, b->name,
                          program_buffer_words[b->kind]);
     }
+    if (places != c->p->nplaces)
+        return FAULT("%" PRIu32 " places for the %" PRIu32 " slots of scattered rings", c->p->nplaces, places);
     return STATUS_OK;
 }
 

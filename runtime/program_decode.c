@@ -105,6 +105,19 @@ static void read_tensor(struct reader *r, struct tensor *t)
     t->member_stride = read_number(r);
 }
 
+static void read_places(struct reader *r, struct program *p, struct buffer *b)
+{
+    b->scattered = read_bool(r);
+    if (!b->scattered || r->bad)
+        return;
+    uint64_t at = b->offset;
+    b->place = program_add_place(p, at);
+    for (uint32_t k = 1; k < p->rings[b->ring].depth && !r->bad; k++) { /* each takes a byte of the file or more */
+        at += b->stride + (uint64_t)read_signed(r);
+        program_add_place(p, at);
+    }
+}
+
 static bool read_tables(struct decoder *d)
 {
     struct reader *r = &d->section[SECTION_TABLES];
@@ -136,9 +149,11 @@ static bool read_tables(struct decoder *d)
         b->bytes = read_number(r);
         b->stride = read_number(r);
         b->offset = read_number(r);
+        r->bad |= b->ring != NONE && (b->ring >= p->nrings || !b->stride); /* expanding calls relies on it */
+        if (b->ring != NONE && !r->bad)
+            read_places(r, p, b);
         b->bucket = read_optional(r);
         b->shard_slot = read_optional(r);
-        r->bad |= b->ring != NONE && (b->ring >= p->nrings || !b->stride); /* expanding calls relies on it */
     }
     uint32_t tensor = 0;
     for (struct bucket *b = p->buckets, *end = b + p->nbuckets; b < end; b++) {

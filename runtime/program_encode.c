@@ -165,6 +165,14 @@ static void write_tensor(struct bytes *b, const struct tensor *t)
     bytes_number(b, t->member_stride);
 }
 
+/* where a ring's slots lie: each from where it would lie behind the one before */
+static void write_places(const struct program *p, const struct buffer *u, struct bytes *b)
+{
+    bytes_number(b, u->scattered);
+    for (uint32_t k = 1; u->scattered && k < p->rings[u->ring].depth; k++)
+        bytes_signed(b, (int64_t)(p->places[u->place + k] - p->places[u->place + k - 1] - u->stride));
+}
+
 static void write_tables(const struct program *p, struct bytes *b)
 {
     for (uint32_t i = 0; i < p->nslots; i++) {
@@ -188,6 +196,8 @@ static void write_tables(const struct program *p, struct bytes *b)
         bytes_number(b, u->bytes);
         bytes_number(b, u->stride);
         bytes_number(b, u->offset);
+        if (u->ring != NONE)
+            write_places(p, u, b);
         write_optional(b, u->bucket);
         write_optional(b, u->shard_slot);
     }

@@ -32,7 +32,7 @@ enum section {
 };
 
 #define PROGRAM_FILE_MAGIC "LLMCPRG"
-#define PROGRAM_FILE_VERSION 1
+#define PROGRAM_FILE_VERSION 2
 #define PROGRAM_HOST_BIT 16u /* of a buffer's kind */
 
 /* flags of an operand, after its dtype in the lowest two bits */

@@ -82,6 +82,28 @@ static enum status parse_ring(struct scan *s, struct program *p)
     return STATUS_OK;
 }
 
+static bool digit_follows(struct scan *s)
+{
+    return !scan_end(s) && *s->at >= '0' && *s->at <= '9';
+}
+
+/* an offset, or that of every slot of a ring */
+static enum status parse_offset(struct scan *s, struct program *p, struct buffer *b)
+{
+    TRY(scan_u64(s, &b->offset));
+    for (uint32_t k = 1; b->ring < p->nrings && k < p->rings[b->ring].depth && digit_follows(s); k++) {
+        uint64_t at;
+        TRY(scan_u64(s, &at));
+        if (k == 1)
+            b->place = program_add_place(p, b->offset);
+        b->scattered = true;
+        program_add_place(p, at);
+    }
+    if (b->scattered && p->nplaces - b->place != p->rings[b->ring].depth)
+        return scan_fault(s, "expected the offset of every slot");
+    return STATUS_OK;
+}
+
 static enum status parse_buffer(struct scan *s, struct program *p)
 {
     struct buffer b = {.ring = NONE, .bucket = NONE, .shard_slot = NONE};
@@ -98,7 +120,7 @@ static enum status parse_buffer(struct scan *s, struct program *p)
     if (scan_word(s, "stride"))
         TRY(scan_u64(s, &b.stride));
     if (scan_word(s, "offset"))
-        TRY(scan_u64(s, &b.offset));
+        TRY(parse_offset(s, p, &b));
     if (scan_word(s, "bucket"))
         TRY(scan_u32(s, &b.bucket));
     if (scan_word(s, "shard"))

@@ -8,10 +8,12 @@
  *   slot 0 tp coord tp most 3
  *   ring 0 forward depth 4
  *   buffer 0 x step bf16 bytes 1572864 ring 0 stride 393216 offset 0
+ *   buffer 1 y step bf16 bytes 4096 ring 0 stride 1024 offset 1572864 1574912 1573888 1579008
  *   bucket 0 dense elements 1024 tensors 2 decay count 1
  *   tensor 0 lm_head.weight shape 50257 384 box 128 384 at 0 corner 0 0 row + tp#0*128 normal 0.02
  *   412 compute MATMUL_NT c=%qkv#3[512x384]bf16 a=%x#0~2+64[512x384/768]bf16 <tp:33 ; F s0 mb3 L2 line 17
  *
+ * A ring whose slots do not follow one another has the offset of each.
  * An instruction is: seq, queue, name, operands that are present, attributes, waits, tags.  An operand is
  * %buffer#index ~ring slot + byte offset + slot#index*stride [rows x cols / ld] dtype, without the parts that
  * are 0 or follow from others; `+=` marks accumulation, all other marks follow from the table.  After a name
@@ -204,6 +206,8 @@ static void print_buffers(const struct program *p, FILE *out)
         if (b->stride != b->bytes)
             fprintf(out, " stride %" PRIu64, b->stride);
         fprintf(out, " offset %" PRIu64, b->offset);
+        for (uint32_t k = 1; b->scattered && b->ring < p->nrings && k < p->rings[b->ring].depth && b->place + k < p->nplaces; k++)
+            fprintf(out, " %" PRIu64, p->places[b->place + k]);
         if (b->bucket != NONE)
             fprintf(out, " bucket %" PRIu32, b->bucket);
         if (b->shard_slot != NONE) {

@@ -316,7 +316,7 @@ static enum status store_run(void *context, const struct run *run)
 
 static struct view place_view(const struct weights_place *w, const struct operand *o)
 {
-    uint64_t at = w->p->buffers[o->buffer].offset + o->offset;
+    uint64_t at = program_operand_offset(w->p, o);
     if (o->slot != UINT16_MAX)
         at += slot_value(w, o->slot) * o->slot_stride;
     return (struct view){w->arena + at, (enum dtype)o->dtype, false, o->rows, o->cols, o->ld};

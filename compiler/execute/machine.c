@@ -80,7 +80,7 @@ bool exact_place(const struct exact_machine *m, uint32_t rank, uint32_t insn, ui
     const struct operand *o = &p->operands[p->insns[insn].operand + operand];
     if (o->buffer == NONE)
         return false;
-    uint64_t at = p->buffers[o->buffer].offset + o->offset;
+    uint64_t at = program_operand_offset(p, o);
     if (o->slot != UINT16_MAX)
         at += exact_value(m, rank, o->slot) * o->slot_stride;
     *out = (struct place){at, (enum dtype)o->dtype, o->rows, o->cols, o->ld};

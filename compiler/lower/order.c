@@ -20,9 +20,9 @@ struct access_state {
     uint32_t write, read[NQUEUES];
 };
 
-/* an operand: its buffer's first state, and how many it has (a ring: one per slot) */
+/* an operand: its buffer's first state (a ring has one per slot), and its ring */
 struct access {
-    uint32_t base, depth;
+    uint32_t base, ring;
     bool writes;
 };
 
@@ -53,7 +53,7 @@ static struct access *find_accesses(struct arena *a, const struct role *r, uint3
         if (o->buffer == NONE)
             continue;
         uint32_t ring = p->buffers[o->buffer].ring;
-        all[k] = (struct access){base[o->buffer], ring == NONE ? 0 : r->depth[ring], o->mark != MARK_READ};
+        all[k] = (struct access){base[o->buffer], ring, o->mark != MARK_READ};
     }
     *nstates = n;
     return all;
@@ -116,7 +116,7 @@ static void find_deps(struct arena *list, struct arena *scratch, struct role *r,
         for (uint32_t k = 0; k < ntouched; k++) {
             if (x[k].base == NONE)
                 continue;
-            struct access_state *s = touched[k] = &state[x[k].base + (x[k].depth ? n->microbatch % x[k].depth : 0)];
+            struct access_state *s = touched[k] = &state[x[k].base + (x[k].ring == NONE ? 0 : slot_of(r, x[k].ring, n->microbatch))];
             add_dep(list, r, s->write, i, at);
             for (uint32_t q = 0; x[k].writes && q < NQUEUES; q++)
                 add_dep(list, r, s->read[q], i, at);
@@ -215,18 +215,24 @@ void order_programs(const struct cost *c, const struct lowered *lowered, uint32_
     struct role *roles = ARENA_ARRAY(a, struct role, nroles);
     for (uint32_t r = 0; r < nroles; r++) {
         struct program *p = roles[r].p = lowered[r].p;
+        lower_split_rings(a, p);
         roles[r].arena = arena_new();
         roles[r].channels = lowered[r].channels;
         roles[r].depth = ARENA_ARRAY(a, uint32_t, p->nrings);
-        for (uint32_t g = 0; g < p->nrings; g++)
+        roles[r].microbatches = microbatches;
+        roles[r].slots = ARENA_ARRAY(a, uint32_t, (size_t)p->nrings * microbatches + 1);
+        for (uint32_t g = 0; g < p->nrings; g++) {
             roles[r].depth[g] = microbatches;
+            for (uint32_t m = 0; m < microbatches; m++)
+                roles[r].slots[(size_t)g * microbatches + m] = m;
+        }
         roles[r].deps.first = ARENA_ARRAY(roles[r].arena, uint32_t, p->ninsns + 1u);
         find_deps(roles[r].arena, a, &roles[r], NULL);
     }
     lower_key(a, c, roles, nroles);
     for (uint32_t r = 0; r < nroles; r++) {
         struct arena_mark mark = arena_mark(a);
-        lower_fold_rings(a, &roles[r], microbatches);
+        lower_fold_rings(a, &roles[r]);
         find_deps(roles[r].arena, a, &roles[r], roles[r].order);
         add_waits(a, &roles[r]);
         arena_reset(a, mark);

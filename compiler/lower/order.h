@@ -27,7 +27,8 @@ struct role {
     struct arena *arena; /* of the keying run */
     struct program *p;
     const uint32_t *channels;
-    uint32_t *depth; /* per ring */
+    uint32_t microbatches, *depth; /* depth: per ring */
+    uint32_t *slots;               /* of a ring's microbatches, ring by ring */
     struct deps deps;
     uint32_t nvqueues;
     struct vqueue *vqueue;
@@ -40,7 +41,22 @@ struct role {
 
 /* keying.c: seq, start and end of every instruction */
 void lower_key(struct arena *a, const struct cost *c, struct role *roles, uint32_t nroles);
-/* rings.c: depths, and every operand in its slot */
-void lower_fold_rings(struct arena *a, struct role *r, uint32_t microbatches);
+static inline uint32_t slot_of(const struct role *r, uint32_t ring, uint32_t microbatch)
+{
+    return r->slots[(size_t)ring * r->microbatches + microbatch];
+}
+/* of a microbatch in a ring: its uses, in time and seq; the action that makes it, and the end of its uses there */
+struct ring_life {
+    int64_t start, end, grown;
+    uint32_t first, last;
+    char action;
+    bool used;
+};
+/* cells.c: a life and another use or life of the same microbatch; depths, and every microbatch's slot of every ring */
+void ring_life_join(struct ring_life *l, const struct ring_life *x);
+void lower_take_cells(struct arena *a, struct role *r, const struct ring_life *life);
+/* rings.c: rings by how long they are needed; then depths, and every operand in its slot */
+void lower_split_rings(struct arena *a, struct program *p);
+void lower_fold_rings(struct arena *a, struct role *r);
 
 #endif

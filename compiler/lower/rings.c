@@ -1,6 +1,6 @@
 /* Ring depths, and the slot of every operand.
  *
- * The microbatch of an instruction owns the slot of every ring buffer that it touches.  A body (program_share.h) is one for
+ * The microbatch of an instruction owns a slot of every ring that it touches, the same of all buffers of the ring.  A body (program_share.h) is one for
  * all microbatches until here; behind it there is one per combination of slots that occurs, found in a hash table. */
 
 #include "compiler/lower/order.h"
@@ -9,11 +9,34 @@
 
 #include <stdlib.h>
 
-struct life {
-    int64_t start, end;
-    uint32_t first, last; /* seq */
-    bool used;
-};
+/* What W reads is kept longer than the rest of a ring, which I is the last to read: where a ring has both, that is a ring of its
+ * own, "kept".  A slot would else be taken until W, and lie half empty. */
+void lower_split_rings(struct arena *a, struct program *p)
+{
+    struct arena_mark mark = arena_mark(a);
+    bool *late = ARENA_ARRAY(a, bool, p->nbuffers + 1u);
+    for (uint32_t i = 0; i < p->ninsns; i++) {
+        const struct insn *n = &p->insns[i];
+        for (uint32_t k = n->operand; n->action == 'W' && k < n->operand + isa_info((enum op)n->op)->noperands; k++)
+            if (p->operands[k].buffer != NONE)
+                late[p->operands[k].buffer] = true;
+    }
+    uint32_t nrings = p->nrings;
+    for (uint32_t g = 0; g < nrings; g++) {
+        uint32_t n[2] = {0};
+        for (uint32_t b = 0; b < p->nbuffers; b++)
+            n[late[b]] += p->buffers[b].ring == g;
+        if (!n[0] || !n[1])
+            continue;
+        char name[sizeof p->rings->name];
+        snprintf(name, sizeof name, "kept%s", p->rings[g].name + strcspn(p->rings[g].name, "."));
+        uint32_t kept = program_ring(p, name, 1);
+        for (uint32_t b = 0; b < p->nbuffers; b++)
+            if (late[b] && p->buffers[b].ring == g)
+                p->buffers[b].ring = kept;
+    }
+    arena_reset(a, mark);
+}
 
 /* rings that a body's operands lie in */
 struct body_rings {
@@ -33,45 +56,21 @@ static struct body_rings rings_of(const struct program *p, const struct insn *n)
     return b;
 }
 
-static void extend(struct life *l, const struct role *r, uint32_t i)
-{
-    uint32_t seq = r->p->insns[i].seq;
-    if (!l->used || seq < l->first) {
-        l->first = seq;
-        l->start = r->start[i];
-    }
-    if (!l->used || r->end[i] > l->end)
-        l->end = r->end[i];
-    if (!l->used || seq > l->last)
-        l->last = seq;
-    l->used = true;
-}
-
-static uint32_t least_depth(const struct life *life, uint32_t microbatches)
-{
-    uint32_t depth = 1;
-    for (bool fits = false; !fits; depth += !fits) {
-        fits = true;
-        for (uint32_t i = depth; i < microbatches && fits; i++)
-            fits = !life[i].used || (life[i - depth].end <= life[i].start && life[i - depth].last < life[i].first);
-    }
-    return depth;
-}
-
-static void size_rings(struct arena *a, struct role *r, uint32_t microbatches)
+static void size_rings(struct arena *a, struct role *r)
 {
     struct program *p = r->p;
     struct arena_mark mark = arena_mark(a);
-    struct life *life = ARENA_ARRAY(a, struct life, (size_t)p->nrings * microbatches + 1);
+    struct ring_life *life = ARENA_ARRAY(a, struct ring_life, (size_t)p->nrings * r->microbatches + 1);
     for (uint32_t i = 0; i < p->ninsns; i++) {
-        if (p->insns[i].microbatch == NONE)
+        const struct insn *n = &p->insns[i];
+        if (n->microbatch == NONE)
             continue;
-        struct body_rings b = rings_of(p, &p->insns[i]);
+        struct body_rings b = rings_of(p, n);
+        struct ring_life use = {r->start[i], r->end[i], r->end[i], n->seq, n->seq, n->action, true};
         for (uint32_t k = 0; k < b.n; k++)
-            extend(&life[(size_t)b.ring[k] * microbatches + p->insns[i].microbatch], r, i);
+            ring_life_join(&life[(size_t)b.ring[k] * r->microbatches + n->microbatch], &use);
     }
-    for (uint32_t g = 0; g < p->nrings; g++)
-        r->depth[g] = p->rings[g].depth = least_depth(&life[(size_t)g * microbatches], microbatches);
+    lower_take_cells(a, r, life);
     arena_reset(a, mark);
 }
 
@@ -83,7 +82,7 @@ struct folded {
 struct folding {
     struct arena *arena;
     struct program *p;
-    const uint32_t *depth;
+    const struct role *role;
     struct operand *operands; /* new */
     uint32_t noperands, operands_room, n, room;
     struct folded *table;
@@ -123,7 +122,7 @@ static uint32_t fold_operands(struct folding *f, const struct insn *n)
         *o = f->p->operands[n->operand + k];
         uint32_t ring = o->buffer == NONE ? NONE : f->p->buffers[o->buffer].ring;
         if (ring != NONE)
-            o->offset += (uint64_t)(n->microbatch % f->depth[ring]) * f->p->buffers[o->buffer].stride;
+            o->offset += (uint64_t)slot_of(f->role, ring, n->microbatch) * f->p->buffers[o->buffer].stride;
     }
     return first;
 }
@@ -134,8 +133,8 @@ static void fold_insn(struct folding *f, struct insn *n)
     uint64_t slots = 0;
     bool wide = false;
     for (uint32_t k = 0; k < b.n; k++) {
-        wide |= __builtin_mul_overflow(slots, (uint64_t)f->depth[b.ring[k]], &slots);
-        slots += n->microbatch % f->depth[b.ring[k]];
+        wide |= __builtin_mul_overflow(slots, (uint64_t)f->role->depth[b.ring[k]], &slots);
+        slots += slot_of(f->role, b.ring[k], n->microbatch);
     }
     if (wide || slots == UINT64_MAX) { /* no number for them: its own list */
         n->operand = fold_operands(f, n);
@@ -152,15 +151,15 @@ static void fold_insn(struct folding *f, struct insn *n)
     n->operand = f->table[at].operand;
 }
 
-void lower_fold_rings(struct arena *a, struct role *r, uint32_t microbatches)
+void lower_fold_rings(struct arena *a, struct role *r)
 {
     struct program *p = r->p;
-    size_rings(a, r, microbatches);
+    size_rings(a, r);
     for (uint32_t b = 0; b < p->nbuffers; b++)
         if (p->buffers[b].ring != NONE)
             p->buffers[b].bytes = p->buffers[b].stride * r->depth[p->buffers[b].ring];
     struct arena_mark mark = arena_mark(a);
-    struct folding f = {.arena = a, .p = p, .depth = r->depth};
+    struct folding f = {.arena = a, .p = p, .role = r};
     widen(&f);
     for (uint32_t i = 0; i < p->ninsns; i++)
         fold_insn(&f, &p->insns[i]);

@@ -1,234 +1,154 @@
-/* Placement by exact live ranges.
+/* Placement: host memory, then what outlives the step, then the step's buffers where lives.c says that they may share bytes.
  *
- * A buffer that is written whole, used and written whole again has several lives; each is an interval on the clock of the
- * compute queue: from the number of compute instructions known to be done when its first writer starts, to the first compute
- * instruction that knows its last user to be done.  Two lives are apart if one ends before the other begins on that clock.
- * Buffers are placed largest first at the lowest offset that is free of all buffers whose lives meet theirs
- * (greedy by size; Pisarchyk and Lee 2020).  Rings live as one.  Cost: O(buffers^2 lives).
- *
- * What a step's check needs outlives the next step's early part: it has a life there too. */
+ * The slots of a ring are live at different times, so they are placed one by one, which tells on schedules whose rings are
+ * not full at the same time (a zero-bubble's rings for W fill while those for I drain).  But a ring stays in one piece where
+ * that costs little: such a program is shorter, and easier to read.  Cost: lives.c, conflicts.c and pack.c, for both. */
 
-#include "compiler/place/place.h"
+#include "compiler/place/place_private.h"
 
-#include "compiler/support/vec.h"
-
-#include <stdlib.h>
 #include <string.h>
 
-#define ALIGN 256u
-#define FOREVER UINT32_MAX
+enum { WORTH = 200 }; /* rings are scattered where that saves more than this part of the arena */
 
-struct life {
-    uint32_t lo, hi;
-};
-struct lives {
-    VEC(struct life) v;
-};
-
-static uint64_t align_up(uint64_t x)
+/* bytes by the clock of the compute queue: the most of them at a time */
+static uint64_t most_live(struct arena *a, const struct lives *l, bool sure)
 {
-    return (x + ALIGN - 1) / ALIGN * ALIGN;
-}
-
-struct ranges {
-    uint32_t *lo, *hi; /* per instruction */
-};
-
-struct clock {
-    uint32_t done[NQUEUES];
-};
-
-/* lo: compute instructions known done at its start; hi: first compute instruction that knows it done */
-static struct ranges find_ranges(struct arena *a, const struct program *p)
-{
-    struct ranges r = {ARENA_ARRAY(a, uint32_t, p->ninsns), ARENA_ARRAY(a, uint32_t, p->ninsns)};
-    struct clock *after = ARENA_ARRAY(a, struct clock, p->ninsns);
-    uint32_t *at[NQUEUES], count[NQUEUES], seen[NQUEUES] = {0}, known[NQUEUES] = {0};
-    uint32_t *position = ARENA_ARRAY(a, uint32_t, p->ninsns);
-    program_positions(p, position, count);
-    for (uint32_t q = 0; q < NQUEUES; q++)
-        at[q] = ARENA_ARRAY(a, uint32_t, count[q]);
-    for (uint32_t i = 0; i < p->ninsns; i++) {
-        const struct insn *n = &p->insns[i];
-        struct clock now = seen[n->queue] ? after[at[n->queue][seen[n->queue] - 1]] : (struct clock){{0}};
-        for (uint32_t w = n->wait; w < n->wait + n->nwaits; w++) {
-            const struct clock *c = &after[at[p->waits[w].queue][p->waits[w].position]];
-            for (uint32_t q = 0; q < NQUEUES; q++)
-                now.done[q] = c->done[q] > now.done[q] ? c->done[q] : now.done[q];
-        }
-        r.lo[i] = now.done[QUEUE_COMPUTE];
-        r.hi[i] = n->queue == QUEUE_COMPUTE ? position[i] : FOREVER;
-        if (n->queue == QUEUE_COMPUTE)
-            for (uint32_t q = 0; q < NQUEUES; q++)
-                for (; q != QUEUE_COMPUTE && known[q] < now.done[q]; known[q]++)
-                    r.hi[at[q][known[q]]] = position[i];
-        at[n->queue][seen[n->queue]++] = i;
-        now.done[n->queue] = seen[n->queue];
-        after[i] = now;
-    }
-    return r;
-}
-
-/* bytes of buffer b that instruction i writes without reading any of it; 0 if it reads it too */
-static uint64_t overwritten(const struct program *p, const struct insn *n, uint32_t b)
-{
-    uint64_t bytes = 0;
-    for (uint32_t k = n->operand; k < n->operand + isa_info((enum op)n->op)->noperands; k++) {
-        const struct operand *o = &p->operands[k];
-        if (o->buffer != b)
+    uint32_t length = l->length + 2;
+    struct arena_mark mark = arena_mark(a);
+    uint64_t *gain = ARENA_ARRAY(a, uint64_t, length + 1u), live = 0, most = 0; /* differences wrap */
+    uint32_t past = 0;
+    for (uint32_t i = 0; i < l->nlives; i++) {
+        const struct life *x = &l->lives[i];
+        uint64_t bytes = place_align(l->parts[x->part].bytes);
+        uint32_t from = sure ? x->sure_lo : x->lo, to = sure ? x->sure_end : x->hi + 1;
+        past = i && x->part == x[-1].part ? past : 0; /* lives of a part may meet */
+        from = from > past ? from : past;
+        if (from >= to)
             continue;
-        if (o->mark != MARK_WRITE)
-            return 0;
-        bytes += (uint64_t)o->rows * o->cols * isa_dtype_bytes((enum dtype)o->dtype);
+        gain[from] += bytes;
+        gain[to] -= bytes;
+        past = to;
     }
-    return bytes;
+    for (uint32_t t = 0; t < length; t++) {
+        live += gain[t];
+        most = live > most ? live : most;
+    }
+    arena_reset(a, mark);
+    return most;
 }
 
-/* bytes of every buffer up to the last one that anything touches: sizes are rounded up */
-static uint64_t *find_used(struct arena *a, const struct program *p)
+/* rings in one piece: items are buffers, which conflict where any of their parts do */
+static struct conflicts *join_slots(struct arena *a, const struct conflicts *c, const struct lives *l, const struct program *p)
 {
-    uint64_t *used = ARENA_ARRAY(a, uint64_t, p->nbuffers + 1u);
-    for (uint32_t k = 0; k < p->noperands; k++) {
-        const struct operand *o = &p->operands[k];
-        if (o->buffer == NONE)
-            continue;
-        uint64_t span = o->slot == UINT16_MAX ? 0 : (uint64_t)p->slots[o->slot].most * o->slot_stride;
-        uint64_t end = o->offset + span + ((uint64_t)(o->rows - 1) * o->ld + o->cols) * isa_dtype_bytes((enum dtype)o->dtype);
-        used[o->buffer] = end > used[o->buffer] ? end : used[o->buffer];
-    }
-    return used;
-}
-
-static void live_early(struct arena *a, struct lives *l, uint32_t end)
-{
-    if (l->v.n && l->v.at[0].lo <= end) {
-        l->v.at[0].lo = 0;
-        l->v.at[0].hi = end > l->v.at[0].hi ? end : l->v.at[0].hi;
-        return;
-    }
-    vec_push(a, &l->v, (struct life){0});
-    memmove(l->v.at + 1, l->v.at, (l->v.n - 1) * sizeof *l->v.at);
-    l->v.at[0] = (struct life){0, end};
-}
-
-/* buffers of the check are also used from the step's begin to the end of its early part */
-static void keep_for_check(struct arena *a, const struct program *p, struct lives *lives)
-{
-    uint32_t phase[NPHASES + 1], at[NPHASES + 1][NQUEUES];
-    if (!program_phases(p, phase) || !program_phase_positions(p, at))
-        return;
-    uint32_t end = at[PHASE_BODY][QUEUE_COMPUTE];
-    for (uint32_t i = phase[PHASE_CHECK]; i < p->ninsns; i++) {
-        const struct insn *n = &p->insns[i];
-        for (uint32_t k = n->operand; k < n->operand + isa_info((enum op)n->op)->noperands; k++) {
-            uint32_t b = p->operands[k].buffer;
-            if (b != NONE && p->buffers[b].kind == BUFFER_STEP)
-                live_early(a, &lives[b], end);
-        }
-    }
-}
-
-static struct lives *find_lives(struct arena *a, const struct program *p)
-{
-    struct ranges r = find_ranges(a, p);
-    const uint64_t *used = find_used(a, p);
-    struct lives *lives = ARENA_ARRAY(a, struct lives, p->nbuffers);
-    for (uint32_t i = 0; i < p->ninsns; i++) {
-        const struct insn *n = &p->insns[i];
-        for (uint32_t k = n->operand; k < n->operand + isa_info((enum op)n->op)->noperands; k++) {
-            uint32_t b = p->operands[k].buffer;
-            if (b == NONE || p->buffers[b].kind != BUFFER_STEP)
-                continue;
-            struct lives *l = &lives[b];
-            bool fresh = p->buffers[b].ring == NONE && overwritten(p, n, b) >= used[b];
-            struct life *last = l->v.n ? &l->v.at[l->v.n - 1] : NULL;
-            if (!last || (fresh && last->hi < r.lo[i])) {
-                vec_push(a, &l->v, (struct life){r.lo[i], r.hi[i]});
-            } else {
-                last->lo = r.lo[i] < last->lo ? r.lo[i] : last->lo;
-                last->hi = r.hi[i] > last->hi ? r.hi[i] : last->hi;
+    struct conflicts *joined = ARENA_NEW(a, struct conflicts);
+    joined->n = p->nbuffers;
+    joined->words = (joined->n + 63) / 64;
+    joined->bits = ARENA_ARRAY(a, uint64_t, (size_t)joined->n * joined->words + 1);
+    uint64_t *any = ARENA_ARRAY(a, uint64_t, c->words + 1u);
+    for (uint32_t b = 0; b < p->nbuffers; b++) {
+        memset(any, 0, c->words * sizeof *any);
+        for (uint32_t x = l->first_part[b]; x < l->first_part[b + 1]; x++)
+            for (uint32_t w = 0; w < c->words; w++)
+                any[w] |= c->bits[(size_t)x * c->words + w];
+        for (uint32_t w = 0; w < c->words; w++)
+            for (uint64_t rest = any[w]; rest; rest &= rest - 1) {
+                uint32_t other = l->parts[64 * w + (uint32_t)__builtin_ctzll(rest)].buffer;
+                joined->bits[(size_t)b * joined->words + other / 64] |= (uint64_t)1 << other % 64;
             }
+    }
+    return joined;
+}
+
+/* the first time that an item is live */
+static void find_starts(const struct lives *l, uint32_t *part, uint32_t *buffer, uint32_t nbuffers)
+{
+    memset(part, 0xff, l->nparts * sizeof *part);
+    memset(buffer, 0xff, nbuffers * sizeof *buffer);
+    for (uint32_t i = 0; i < l->nlives; i++) {
+        uint32_t x = l->lives[i].part, b = l->parts[x].buffer, lo = l->lives[i].lo;
+        part[x] = lo < part[x] ? lo : part[x];
+        buffer[b] = lo < buffer[b] ? lo : buffer[b];
+    }
+}
+
+static void set_places(struct program *p, const struct lives *l, const uint64_t *offset, uint64_t floor)
+{
+    for (uint32_t b = 0; b < p->nbuffers; b++) {
+        struct buffer *x = &p->buffers[b];
+        uint32_t first = l->first_part[b], n = l->first_part[b + 1] - first;
+        if (!n)
+            continue;
+        x->offset = floor + offset[first];
+        for (uint32_t k = 1; k < n && !x->scattered; k++)
+            x->scattered = offset[first + k] != offset[first] + k * x->stride;
+        x->place = x->scattered ? p->nplaces : 0;
+        for (uint32_t k = 0; x->scattered && k < n; k++)
+            program_add_place(p, floor + offset[first + k]);
+    }
+}
+
+/* the step's buffers from `floor` on; the end of the last one */
+static uint64_t place_step(struct arena *a, struct program *p, uint64_t floor)
+{
+    const struct lives *l = place_lives(a, p);
+    const struct conflicts *c = place_conflicts(a, l), *joined = join_slots(a, c, l, p);
+    uint64_t *bytes = ARENA_ARRAY(a, uint64_t, l->nparts + 1u), *whole = ARENA_ARRAY(a, uint64_t, p->nbuffers + 1u);
+    uint64_t *apart_at = ARENA_ARRAY(a, uint64_t, l->nparts + 1u), *whole_at = ARENA_ARRAY(a, uint64_t, p->nbuffers + 1u);
+    uint32_t *start = ARENA_ARRAY(a, uint32_t, l->nparts + 1u), *whole_start = ARENA_ARRAY(a, uint32_t, p->nbuffers + 1u);
+    for (uint32_t x = 0; x < l->nparts; x++)
+        bytes[x] = l->parts[x].bytes;
+    for (uint32_t b = 0; b < p->nbuffers; b++)
+        whole[b] = l->first_part[b] < l->first_part[b + 1] ? p->buffers[b].bytes : 0;
+    find_starts(l, start, whole_start, p->nbuffers);
+    uint64_t bound = most_live(a, l, true), top = place_pack(a, joined, whole, whole_start, bound, whole_at), apart = top;
+    if (top - bound > (floor + top) / WORTH && l->nparts > 0)
+        apart = place_pack(a, c, bytes, start, bound, apart_at);
+    if (top - apart > (floor + top) / WORTH && apart < top) {
+        set_places(p, l, apart_at, floor);
+        return floor + apart;
+    }
+    for (uint32_t b = 0; b < p->nbuffers; b++)
+        if (whole[b])
+            p->buffers[b].offset = floor + whole_at[b];
+    return floor + top;
+}
+
+static uint64_t place_kept(struct program *p, uint64_t host_bytes)
+{
+    uint64_t top = 0;
+    for (uint32_t b = 0; b < p->nbuffers; b++) /* host memory comes first, where both programs of a rank find it */
+        if (p->buffers[b].host) {
+            p->buffers[b].offset = top;
+            top = place_align(top + p->buffers[b].bytes);
         }
-    }
-    keep_for_check(a, p, lives);
-    return lives;
-}
-
-static bool meet(const struct lives *x, const struct lives *y)
-{
-    for (size_t i = 0, j = 0; i < x->v.n && j < y->v.n;) {
-        struct life a = x->v.at[i], b = y->v.at[j];
-        if (a.hi < b.lo)
-            i++;
-        else if (b.hi < a.lo)
-            j++;
-        else
-            return true;
-    }
-    return false;
-}
-
-static int by_size(const void *x, const void *y)
-{
-    const struct buffer *const *a = x, *const *b = y;
-    if ((*a)->bytes != (*b)->bytes)
-        return (*a)->bytes > (*b)->bytes ? -1 : 1;
-    return *a < *b ? -1 : 1;
-}
-
-static int by_offset(const void *x, const void *y)
-{
-    const struct buffer *const *a = x, *const *b = y;
-    return (*a)->offset < (*b)->offset ? -1 : (*a)->offset > (*b)->offset;
-}
-
-static void place_one(struct program *p, const struct lives *lives, struct buffer *b, struct buffer **placed, uint32_t n,
-                      struct buffer **scratch, uint64_t floor)
-{
-    uint32_t m = 0;
-    for (uint32_t i = 0; i < n; i++)
-        if (meet(&lives[b - p->buffers], &lives[placed[i] - p->buffers]))
-            scratch[m++] = placed[i];
-    qsort(scratch, m, sizeof *scratch, by_offset);
-    uint64_t at = floor;
-    for (uint32_t i = 0; i < m; i++) {
-        if (scratch[i]->offset >= at + b->bytes)
-            break;
-        uint64_t end = align_up(scratch[i]->offset + scratch[i]->bytes);
-        at = end > at ? end : at;
-    }
-    b->offset = at;
+    top = top > host_bytes ? top : host_bytes;
+    for (uint32_t b = 0; b < p->nbuffers; b++)
+        if (!p->buffers[b].host && p->buffers[b].kind != BUFFER_STEP) {
+            p->buffers[b].offset = top;
+            top = place_align(top + p->buffers[b].bytes);
+        }
+    return top;
 }
 
 void place_program(struct arena *a, struct program *p, uint64_t host_bytes)
 {
     struct arena_mark mark = arena_mark(a);
-    struct lives *lives = find_lives(a, p);
-    struct buffer **step = ARENA_ARRAY(a, struct buffer *, p->nbuffers), **scratch = ARENA_ARRAY(a, struct buffer *, p->nbuffers);
-    uint64_t top = 0;
-    uint32_t n = 0;
-    for (uint32_t b = 0; b < p->nbuffers; b++) /* host memory comes first, where both programs of a rank find it */
-        if (p->buffers[b].host) {
-            p->buffers[b].offset = top;
-            top = align_up(top + p->buffers[b].bytes);
-        }
-    top = top > host_bytes ? top : host_bytes;
+    p->nplaces = 0;
     for (uint32_t b = 0; b < p->nbuffers; b++)
-        if (p->buffers[b].host) {
-            continue;
-        } else if (p->buffers[b].kind != BUFFER_STEP) {
-            p->buffers[b].offset = top;
-            top = align_up(top + p->buffers[b].bytes);
-        } else {
-            step[n++] = &p->buffers[b];
-        }
-    uint64_t floor = top;
-    qsort(step, n, sizeof *step, by_size);
-    for (uint32_t i = 0; i < n; i++) {
-        place_one(p, lives, step[i], step, i, scratch, floor);
-        uint64_t end = align_up(step[i]->offset + step[i]->bytes);
-        top = end > top ? end : top;
-    }
-    p->arena_bytes = top;
+        p->buffers[b].scattered = false;
+    p->arena_bytes = place_step(a, p, place_kept(p, host_bytes));
     arena_reset(a, mark);
+}
+
+struct place_peak place_peak(struct arena *a, const struct program *p)
+{
+    struct arena_mark mark = arena_mark(a);
+    const struct lives *l = place_lives(a, p);
+    uint64_t kept = 0;
+    for (uint32_t b = 0; b < p->nbuffers; b++)
+        if (!p->buffers[b].host && p->buffers[b].kind != BUFFER_STEP)
+            kept += place_align(p->buffers[b].bytes);
+    struct place_peak peak = {kept + most_live(a, l, true), kept + most_live(a, l, false)};
+    arena_reset(a, mark);
+    return peak;
 }

@@ -3,14 +3,22 @@
 
 /* Places all buffers of a program in one arena.
  *
- * Persistent buffers come first, in their order, so that training and evaluation programs of a role agree.  Step buffers
- * share bytes only where every use of one happens before the first definition of the other (queue order and waits),
- * never by predicted time.  Sets offsets and arena_bytes.  Host memory comes first: at least host_bytes, what the other
- * program of the rank has of it. */
+ * Persistent buffers come first, in their order, so that training and evaluation programs of a role agree.  Step buffers and
+ * slots of rings share bytes only where every use of one happens before the first definition of the other (queue order and
+ * waits), never by predicted time.  Sets offsets and arena_bytes.  Host memory comes first: at least host_bytes, what the
+ * other program of the rank has of it. */
 
 #include "compiler/support/arena.h"
 #include "runtime/program.h"
 
 void place_program(struct arena *a, struct program *p, uint64_t host_bytes);
+
+/* What any placement of a program's buffers must hold of the device's memory: the most bytes that are live at a compute
+ * instruction in every run that the queues' orders and the waits allow, persistent ones among them.  And the same of runs
+ * that they allow at all, on the clock of the compute queue, which is no bound but close to one. */
+struct place_peak {
+    uint64_t sure, possible;
+};
+struct place_peak place_peak(struct arena *a, const struct program *p);
 
 #endif

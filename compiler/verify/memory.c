@@ -2,7 +2,7 @@
  * with nothing, and there is room for what a GPU's kernels use besides operands.
  *
  * That buffers of a step share bytes only over time is property 4.  Live ranges need no look: placement gave
- * every buffer fixed bytes, so the peak is the arena.  Cost: sorting the buffers. */
+ * every buffer fixed bytes, so the peak is the arena.  Cost: sorting the buffers, and the slots of rings that lie apart. */
 
 #include "compiler/verify/prove.h"
 
@@ -21,6 +21,17 @@ static int by_start(const void *x, const void *y)
                                 : (a->buffer > b->buffer) - (a->buffer < b->buffer);
 }
 
+/* A buffer lies in one piece, but for a scattered ring, which is as many as it has slots. */
+static uint32_t parts_of(const struct program *q, const struct buffer *b)
+{
+    return b->scattered ? q->rings[b->ring].depth : 1;
+}
+
+static uint64_t part_bytes(const struct buffer *b)
+{
+    return b->scattered ? b->stride : b->bytes;
+}
+
 static void check_limits(struct arena *a, const struct plan *p, const struct program *q, struct site at,
                          struct verdict *v)
 {
@@ -36,11 +47,14 @@ static void check_limits(struct arena *a, const struct plan *p, const struct pro
                      (unsigned long long)device, (unsigned long long)p->job->wishes.memory);
     for (uint32_t i = 0; i < q->nbuffers; i++) {
         const struct buffer *b = &q->buffers[i];
-        if (!b->host && b->offset < host)
-            prove_report(a, p, v, at, "buffer %s lies in host memory", b->name);
-        if (b->offset > q->arena_bytes || b->bytes > q->arena_bytes - b->offset)
-            prove_report(a, p, v, at, "buffer %s ends %llu bytes behind the arena's end", b->name,
-                         (unsigned long long)(b->offset + b->bytes - q->arena_bytes));
+        for (uint32_t k = 0; k < parts_of(q, b); k++) {
+            uint64_t start = program_slot_offset(q, b, k), bytes = part_bytes(b);
+            if (!b->host && start < host)
+                prove_report(a, p, v, at, "buffer %s lies in host memory", b->name);
+            if (start > q->arena_bytes || bytes > q->arena_bytes - start)
+                prove_report(a, p, v, at, "buffer %s ends %llu bytes behind the arena's end", b->name,
+                             (unsigned long long)(start + bytes - q->arena_bytes));
+        }
     }
 }
 
@@ -50,13 +64,18 @@ static void check_persistent(struct arena *a, const struct plan *p, const struct
                              struct verdict *v)
 {
     struct arena *scratch = arena_new();
-    struct held *held = ARENA_ARRAY(scratch, struct held, q->nbuffers + 1u);
-    for (uint32_t i = 0; i < q->nbuffers; i++)
-        held[i] = (struct held){q->buffers[i].offset, q->buffers[i].offset + q->buffers[i].bytes, i,
-                                q->buffers[i].kind != BUFFER_STEP};
-    qsort(held, q->nbuffers, sizeof *held, by_start);
-    const struct held *any = NULL, *kept = NULL;
+    struct held *held = ARENA_ARRAY(scratch, struct held, (size_t)q->nbuffers + q->nplaces + 1);
+    size_t n = 0;
     for (uint32_t i = 0; i < q->nbuffers; i++) {
+        const struct buffer *b = &q->buffers[i];
+        for (uint32_t k = 0; k < parts_of(q, b); k++, n++) {
+            uint64_t start = program_slot_offset(q, b, k);
+            held[n] = (struct held){start, start + part_bytes(b), i, b->kind != BUFFER_STEP};
+        }
+    }
+    qsort(held, n, sizeof *held, by_start);
+    const struct held *any = NULL, *kept = NULL;
+    for (size_t i = 0; i < n; i++) {
         const struct held *h = &held[i], *other = h->persistent ? any : kept;
         if (other && other->end > h->start)
             prove_report(a, p, v, at, "buffers %s and %s share bytes, and %s outlives the step",

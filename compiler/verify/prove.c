@@ -105,7 +105,7 @@ struct clocks *prove_clocks(struct arena *a, const struct program *p)
 struct region prove_region(const struct program *p, const struct operand *o)
 {
     uint64_t size = isa_dtype_bytes((enum dtype)o->dtype);
-    struct region r = {p->buffers[o->buffer].offset + o->offset, o->rows, o->cols * size, o->ld * size};
+    struct region r = {program_operand_offset(p, o), o->rows, o->cols * size, o->ld * size};
     if (o->slot != UINT16_MAX) {
         r.width = (uint64_t)p->slots[o->slot].most * o->slot_stride + (r.rows - 1) * r.pitch + r.width;
         r.rows = 1;

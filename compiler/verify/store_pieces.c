@@ -72,7 +72,7 @@ struct store *store_new(struct arena *a, const struct program *p, const struct m
         const struct buffer *b = &p->buffers[i];
         uint32_t n = b->ring == NONE ? 1 : p->rings[b->ring].depth;
         for (uint32_t k = 0; k < n; k++) {
-            uint64_t start = b->offset + k * b->stride;
+            uint64_t start = program_slot_offset(p, b, k);
             s->cells[s->first[i] + k].start = start;
             s->cells[s->first[i] + k].end = start + (b->ring == NONE ? b->bytes : b->stride);
         }

@@ -175,13 +175,15 @@ static uint64_t device_bytes(const struct program *p, uint64_t *host)
     *host = 0;
     for (uint32_t i = 0; i < p->nbuffers; i++) {
         const struct buffer *b = &p->buffers[i];
-        uint64_t to = b->offset + b->bytes;
         if (b->host) {
-            *host = to > *host ? to : *host;
+            *host = b->offset + b->bytes > *host ? b->offset + b->bytes : *host;
             continue;
         }
-        first = b->offset < first ? b->offset : first;
-        end = to > end ? to : end;
+        for (uint32_t k = 0; k < (b->scattered ? p->rings[b->ring].depth : 1); k++) {
+            uint64_t from = program_slot_offset(p, b, k), to = from + (b->scattered ? b->stride : b->bytes);
+            first = from < first ? from : first;
+            end = to > end ? to : end;
+        }
     }
     return end - first;
 }

@@ -88,7 +88,9 @@ static void test_placement_keeps_operands_apart(void)
                         if (bx == NONE || by == NONE || bx == by)
                             continue;
                         const struct buffer *u = &g->buffers[bx], *v = &g->buffers[by];
-                        clashes += u->offset < v->offset + v->bytes && v->offset < u->offset + u->bytes;
+                        uint64_t ux = program_slot_offset(g, u, g->operands[x].offset / u->stride),
+                                 vy = program_slot_offset(g, v, g->operands[y].offset / v->stride);
+                        clashes += ux < vy + v->stride && vy < ux + u->stride;
                     }
             }
         }

@@ -27,6 +27,7 @@ enum fields_table {
     FIELDS_BUFFER,
     FIELDS_BUCKET,
     FIELDS_TENSOR,
+    FIELDS_PLACE,
     FIELDS_INSN,
     FIELDS_OPERAND,
     FIELDS_ATTR,

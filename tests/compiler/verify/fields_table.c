@@ -4,7 +4,7 @@
 #include "tests/compiler/verify/fields.h"
 
 const char *const fields_table_names[NFIELDS_TABLES] = {"program", "slot",    "ring",  "buffer", "bucket",
-                                                        "tensor",  "insn",    "operand", "attr", "wait",
+                                                        "tensor",  "place",  "insn",    "operand", "attr", "wait",
                                                         "ranks",   "group",   "rank",  "value",  "decision"};
 
 #define AT(s, member) offsetof(struct s, member), sizeof(((struct s *)0)->member)
@@ -27,7 +27,7 @@ const char *const fields_table_names[NFIELDS_TABLES] = {"program", "slot",    "r
 
 const struct field fields_all[] = {
     PROGRAM(role), PROGRAM(nroles), CHOICE(FIELDS_PROGRAM, program, evaluation, 2), PROGRAM(arena_bytes),
-    PROGRAM(nslots), PROGRAM(nrings), PROGRAM(nbuffers), PROGRAM(nbuckets), PROGRAM(ntensors),
+    PROGRAM(nslots), PROGRAM(nrings), PROGRAM(nbuffers), PROGRAM(nbuckets), PROGRAM(ntensors), PROGRAM(nplaces),
     PROGRAM(ninsns), PROGRAM(noperands), PROGRAM(nattrs), PROGRAM(nwaits),
     JOB(sequence), JOB(batch), JOB(vocab), JOB(seed), JOB(steps_total),
     CHOICE(FIELDS_PROGRAM, program, job.optimizer, 3), CHOICE(FIELDS_PROGRAM, program, job.lr_kind, 5),
@@ -41,7 +41,8 @@ const struct field fields_all[] = {
     NAME(FIELDS_BUFFER, buffer, name, true), CHOICE(FIELDS_BUFFER, buffer, kind, NBUFFER_KINDS + 1),
     CHOICE(FIELDS_BUFFER, buffer, dtype, NDTYPES + 1), INDEX(FIELDS_BUFFER, buffer, ring, FIELDS_RING),
     BUFFER(bytes),
-    BUFFER(stride), BUFFER(offset), INDEX(FIELDS_BUFFER, buffer, bucket, FIELDS_BUCKET),
+    BUFFER(stride), BUFFER(offset), CHOICE(FIELDS_BUFFER, buffer, scattered, 2),
+    INDEX(FIELDS_BUFFER, buffer, place, FIELDS_PLACE), INDEX(FIELDS_BUFFER, buffer, bucket, FIELDS_BUCKET),
     CHOICE(FIELDS_BUFFER, buffer, host, 2), INDEX(FIELDS_BUFFER, buffer, shard_slot, FIELDS_SLOT),
     ROW(FIELDS_BUFFER, buffer),
     NAME(FIELDS_BUCKET, bucket, name, true), NUMBER(FIELDS_BUCKET, bucket, elements),
@@ -55,6 +56,7 @@ const struct field fields_all[] = {
     CHOICE(FIELDS_TENSOR, tensor, transposed, 2), TENSOR(at), CHOICE(FIELDS_TENSOR, tensor, init, 4),
     REAL(FIELDS_TENSOR, tensor, std), TENSOR(family), TENSOR(member), TENSOR(boxes), TENSOR_SLOT(member_slot),
     TENSOR(member_stride), ROW(FIELDS_TENSOR, tensor),
+    {FIELDS_PLACE, "place", FIELDS_NUMBER, 0, sizeof(uint64_t), 0, FIELDS_PLACE, false},
     CHOICE(FIELDS_INSN, insn, op, NOPS + 1), CHOICE(FIELDS_INSN, insn, queue, NQUEUES + 1), INSN(nwaits),
     INDEX(FIELDS_INSN, insn, operand, FIELDS_OPERAND), INDEX(FIELDS_INSN, insn, attr, FIELDS_ATTR),
     INDEX(FIELDS_INSN, insn, wait, FIELDS_WAIT), INSN(seq), TAG(FIELDS_INSN, insn, action),
@@ -94,7 +96,7 @@ const struct field fields_all[] = {
 const uint32_t fields_n = sizeof fields_all / sizeof *fields_all;
 
 /* whoever adds a member finds it here: sums of what is listed, and padding */
-_Static_assert(sizeof(struct slot) == 40 && sizeof(struct ring) == 28 && sizeof(struct buffer) == 96 &&
+_Static_assert(sizeof(struct slot) == 40 && sizeof(struct ring) == 28 && sizeof(struct buffer) == 104 &&
                    sizeof(struct bucket) == 64 && sizeof(struct tensor) == 224 && sizeof(struct operand) == 40 &&
                    sizeof(struct attr) == 24 && sizeof(struct wait) == 8 && sizeof(struct insn) == 36 &&
                    sizeof(struct job_info) == 112 &&
@@ -117,6 +119,8 @@ struct fields_rows fields_rows(struct plan *plan, struct program *p, enum fields
         return (struct fields_rows){p->buckets, p->nbuckets, sizeof *p->buckets};
     case FIELDS_TENSOR:
         return (struct fields_rows){p->tensors, p->ntensors, sizeof *p->tensors};
+    case FIELDS_PLACE:
+        return (struct fields_rows){p->places, p->nplaces, sizeof *p->places};
     case FIELDS_INSN:
         return (struct fields_rows){p->insns, p->ninsns, sizeof *p->insns};
     case FIELDS_OPERAND:

@@ -81,7 +81,7 @@ void mutate_add_operands(struct mutant *m, const struct program *p, uint32_t ins
         const struct operand *o = &p->operands[p->insns[insn].operand + k];
         if (o->buffer == NONE)
             continue;
-        uint64_t start = p->buffers[o->buffer].offset + o->offset,
+        uint64_t start = program_operand_offset(p, o),
                  size = isa_dtype_bytes((enum dtype)o->dtype);
         uint64_t span = o->slot == UINT16_MAX ? 0 : (uint64_t)p->slots[o->slot].most * o->slot_stride;
         mutate_add_site(m, p->role, p->evaluation, NONE, start,

@@ -18,6 +18,8 @@ struct program *mutate_rebuild(const struct program *p, const uint32_t *list, co
         program_ring(q, p->rings[i].name, p->rings[i].depth);
     for (uint32_t i = 0; i < p->nbuffers; i++)
         program_buffer(q, &p->buffers[i]);
+    for (uint32_t i = 0; i < p->nplaces; i++)
+        program_add_place(q, p->places[i]);
     for (uint32_t i = 0; i < p->nbuckets; i++)
         program_bucket(q, &p->buckets[i]);
     for (uint32_t i = 0; i < p->ntensors; i++)

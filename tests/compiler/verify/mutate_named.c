@@ -14,7 +14,7 @@ static bool overlaps_site(const struct mutant *m, uint32_t role, bool evaluation
         if (o->buffer == NONE)
             continue;
         uint64_t size = isa_dtype_bytes((enum dtype)o->dtype),
-                 start = p->buffers[o->buffer].offset + o->offset;
+                 start = program_operand_offset(p, o);
         uint64_t span = o->slot == UINT16_MAX ? 0 : (uint64_t)p->slots[o->slot].most * o->slot_stride;
         uint64_t end = start + span + ((uint64_t)(o->rows - 1) * o->ld + o->cols) * size;
         for (uint32_t s = 0; s < m->nsites; s++)
@@ -60,7 +60,7 @@ static bool member_overlaps(const struct mutant *m, uint32_t role, bool evaluati
 static void hull(const struct program *p, const struct operand *o, uint64_t *start, uint64_t *end)
 {
     uint64_t span = o->slot == UINT16_MAX ? 0 : (uint64_t)p->slots[o->slot].most * o->slot_stride;
-    *start = p->buffers[o->buffer].offset + o->offset;
+    *start = program_operand_offset(p, o);
     *end = *start + span + ((uint64_t)(o->rows - 1) * o->ld + o->cols) * isa_dtype_bytes((enum dtype)o->dtype);
 }
 
@@ -100,6 +100,18 @@ static bool about(const struct mutant *m, uint32_t role, bool evaluation, uint32
            member_overlaps(m, role, evaluation, insn) || came_by_meeting(m, role, evaluation, insn);
 }
 
+static bool buffer_meets_site(const struct mutant *m, const struct violation *v, const struct program *p, const struct buffer *b)
+{
+    for (uint32_t k = 0; k < (b->scattered ? p->rings[b->ring].depth : 1); k++) {
+        uint64_t start = program_slot_offset(p, b, k), end = start + (b->scattered ? b->stride : b->bytes);
+        for (uint32_t s = 0; s < m->nsites; s++)
+            if (m->sites[s].role == v->role && m->sites[s].evaluation == v->evaluation && m->sites[s].start < end &&
+                start < m->sites[s].end)
+                return true;
+    }
+    return false;
+}
+
 /* "buffer NAME", or "buffers NAME and NAME", of a buffer that the fault touches */
 static bool names_buffer(const struct mutant *m, const struct violation *v)
 {
@@ -107,11 +119,8 @@ static bool names_buffer(const struct mutant *m, const struct violation *v)
     for (uint32_t b = 0; b < p->nbuffers; b++) {
         char text[64];
         snprintf(text, sizeof text, " %s ", p->buffers[b].name);
-        for (uint32_t s = 0; s < m->nsites && strstr(v->message, "buffer") && strstr(v->message, text); s++)
-            if (m->sites[s].role == v->role && m->sites[s].evaluation == v->evaluation &&
-                m->sites[s].start < p->buffers[b].offset + p->buffers[b].bytes &&
-                p->buffers[b].offset < m->sites[s].end)
-                return true;
+        if (strstr(v->message, "buffer") && strstr(v->message, text) && buffer_meets_site(m, v, p, &p->buffers[b]))
+            return true;
     }
     return false;
 }

@@ -9,29 +9,33 @@ bool mutate_buffers(const struct mutate_draw *d)
     struct program *q = mutate_own(d->m, d->role, d->evaluation);
     uint32_t b = random_below(d->random, q->nbuffers), other = random_below(d->random, q->nbuffers);
     struct buffer *x = &q->buffers[b];
-    uint64_t before = x->offset;
-    mutate_add_site(d->m, d->role, d->evaluation, NONE, x->offset, x->offset + x->bytes);
+    uint32_t slot = x->scattered ? random_below(d->random, q->rings[x->ring].depth) : 0;
+    uint64_t *at = x->scattered ? &q->places[x->place + slot] : &x->offset;
+    uint64_t before = *at, bytes = x->scattered ? x->stride : x->bytes;
+    mutate_add_site(d->m, d->role, d->evaluation, NONE, *at, *at + bytes);
     if (d->m->kind == MUTATE_ARENA) {
         d->m->global = true;
         if (random_below(d->random, 2))
             q->arena_bytes += (uint64_t)4 << 30;
         else
-            x->offset = q->arena_bytes / 256 * 256;
+            *at = q->arena_bytes / 256 * 256;
         return true;
     }
     switch (random_below(d->random, 3)) {
     case 0:
-        x->offset = q->buffers[other].offset;
+        *at = q->buffers[other].offset;
         break;
     case 1:
-        x->offset += 256;
+        *at += 256;
         break;
     default:
-        x->offset -= x->offset ? 256 : 0;
+        *at -= *at ? 256 : 0;
         break;
     }
-    mutate_add_site(d->m, d->role, d->evaluation, NONE, x->offset, x->offset + x->bytes);
-    return x->offset != before;
+    if (x->scattered)
+        x->offset = q->places[x->place];
+    mutate_add_site(d->m, d->role, d->evaluation, NONE, *at, *at + bytes);
+    return *at != before;
 }
 
 bool mutate_slot_value(const struct mutate_draw *d)

@@ -162,7 +162,7 @@ static const char *races(struct arena *a, const struct graph *g, uint32_t rank)
                 continue;
             if (o->slot != UINT16_MAX)
                 slot = g->plan->ranks->values[g->plan->ranks->ranks[rank].slot + o->slot] * o->slot_stride;
-            all[n++] = (struct bytes){p->buffers[o->buffer].offset + o->offset + slot,
+            all[n++] = (struct bytes){program_operand_offset(p, o) + slot,
                                       o->rows,
                                       o->cols * size,
                                       o->ld * size,

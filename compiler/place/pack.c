@@ -1,0 +1,99 @@
+/* Packing: an offset for every item, so that two in conflict share no byte.
+ *
+ * Items are placed one by one at the lowest offset where they fit beside those that are there (Pisarchyk and Lee 2020, whose
+ * order is by size).  The order decides how good that is, so two are tried, and the lower packing is kept; the second only
+ * where the first ends well above the bound.  Cost: items squared. */
+
+#include "compiler/place/place_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ENOUGH = 100 }; /* above the bound by this part of it */
+
+struct item {
+    uint32_t index;
+    uint64_t bytes, weight; /* the heavier comes first, */
+    uint32_t start;         /* then the earlier */
+};
+
+static int by_weight(const void *x, const void *y)
+{
+    const struct item *a = x, *b = y;
+    if (a->weight != b->weight)
+        return a->weight > b->weight ? -1 : 1;
+    if (a->start != b->start)
+        return a->start < b->start ? -1 : 1;
+    return (a->index > b->index) - (a->index < b->index);
+}
+
+/* what is placed, by offset */
+struct placed {
+    uint64_t start, end;
+    uint32_t index;
+};
+
+/* false: it ends no lower than `limit` */
+static bool pack_in_order(const struct conflicts *c, const struct item *items, uint64_t limit, struct placed *placed,
+                          uint64_t *offset, uint64_t *top)
+{
+    *top = 0;
+    for (uint32_t n = 0; n < c->n; n++) {
+        const struct item *x = &items[n];
+        const uint64_t *row = c->bits + (size_t)x->index * c->words;
+        uint64_t at = 0;
+        uint32_t k = 0, before = 0;
+        for (; k < n; k++) {
+            const struct placed *y = &placed[k];
+            if (!(row[y->index / 64] >> y->index % 64 & 1))
+                continue;
+            if (y->start >= at + x->bytes)
+                break;
+            at = y->end > at ? y->end : at;
+        }
+        offset[x->index] = at;
+        if (at + x->bytes >= limit)
+            return false;
+        *top = at + x->bytes > *top ? at + x->bytes : *top;
+        for (before = n; before && placed[before - 1].start > at; before--)
+            placed[before] = placed[before - 1];
+        placed[before] = (struct placed){at, at + x->bytes, x->index};
+    }
+    return true;
+}
+
+static uint64_t degree(const struct conflicts *c, uint32_t item)
+{
+    uint64_t n = 0;
+    for (uint32_t w = 0; w < c->words; w++)
+        n += (uint64_t)__builtin_popcountll(c->bits[(size_t)item * c->words + w]);
+    return n;
+}
+
+/* by size, and by size times the number of items in conflict */
+enum order { BY_SIZE, BY_SIZE_AND_DEGREE, NORDERS };
+
+uint64_t place_pack(struct arena *a, const struct conflicts *c, const uint64_t *bytes, const uint32_t *start, uint64_t bound,
+                    uint64_t *offset)
+{
+    struct arena_mark mark = arena_mark(a);
+    struct item *items = ARENA_ARRAY(a, struct item, c->n + 1u);
+    struct placed *placed = ARENA_ARRAY(a, struct placed, c->n + 1u);
+    uint64_t *tried = ARENA_ARRAY(a, uint64_t, c->n + 1u), best = UINT64_MAX;
+    for (enum order order = 0; order < NORDERS && best > bound + bound / ENOUGH; order++) {
+        uint64_t top;
+        for (uint32_t i = 0; i < c->n; i++) {
+            items[i] = (struct item){i, place_align(bytes[i]), place_align(bytes[i]), start[i]};
+            if (order == BY_SIZE_AND_DEGREE)
+                items[i].weight = items[i].bytes / PLACE_ALIGN * (degree(c, i) + 1);
+        }
+        qsort(items, c->n, sizeof *items, by_weight);
+        bool better = pack_in_order(c, items, best, placed, tried, &top);
+        if (!better)
+            continue;
+        best = top;
+        memcpy(offset, tried, c->n * sizeof *offset);
+    }
+    arena_reset(a, mark);
+    return best == UINT64_MAX ? 0 : best;
+}
