@@ -44,7 +44,7 @@ enum status compile_best(struct arena *a, struct diag *d, struct job *job, struc
     double seconds = now_s() - start;
     if (diag_errors(d) || !found->ncandidates)
         return STATUS_NO_PLAN;
-    TRY(fit_plan(a, d, job, topo, found, o, out));
+    TRY(fit_plan(a, d, job, topo, found, top, o, out));
     (*out)->search = compile_found(found, top);
     (*out)->search.seconds = seconds;
     return STATUS_OK;
