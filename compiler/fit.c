@@ -1,6 +1,10 @@
-/* Which candidate of the search becomes the plan.  Search ranks decisions by its estimate of memory; what counts is the
- * placed arena, so the first candidate whose arena fits is taken, with as much room for rows that come to experts as there is;
- * one with a synthesised schedule must also beat the next ones by its instructions. */
+/* Which candidate of the search becomes the plan.
+ *
+ * Search ranks decisions by its estimates; what counts are the placed arena and the simulated step of the very instructions.
+ * So candidates are compiled in the order of their estimates, and the fastest by simulation of those that fit is taken; one
+ * whose estimate is slower than that is not compiled, nor are more than RIVALS behind the first that fits.  What compiling
+ * has shown of a decision (bytes placed and seconds simulated, over those estimated) is expected of those alike.  Where no
+ * candidate fits, the search is repeated for less memory, by what placing took more, until one fits or nothing is left. */
 
 #include "compiler/fit.h"
 
@@ -8,6 +12,10 @@
 
 #include <math.h>
 #include <string.h>
+
+enum { RIVALS = 3, ROUNDS = 8 };
+#define WORTH 0.005 /* a rival must promise to be faster by that share */
+#define LEAST_CUT 0.005 /* of memory, in the first round; twice that in every next one */
 
 uint64_t fit_peak_bytes(const struct plan *p)
 {
@@ -81,94 +89,187 @@ static struct plan *fit_room(struct arena *a, struct job *job, struct topo *topo
     return p;
 }
 
-static void does_not_fit(struct arena *a, struct diag *d, const struct job *job, const struct decision *nearest,
-                         uint64_t peak, uint64_t limit)
-{
-    diag_error(d, job->wishes.memory_span, "no-plan", "nothing fits in %s bytes. Closest: %s, placed in %s bytes",
-               units_show_commas(limit).s, decision_text(a, job, nearest), units_show_commas(peak).s);
-    diag_help(d, "allow recompute full, more stages (pp) or a higher zero");
-}
-
-/* what compiling candidates has shown so far */
-struct finding {
-    uint64_t limit, least;           /* bytes; least: of what is too large */
-    const struct decision *nearest;  /* that */
+/* what compiling has shown of one decision */
+struct trial {
+    const struct decision *decision;
+    double bytes, time; /* placed over estimated; simulated over estimated, 0: not simulated */
+};
+enum { TRIALS = 64 };
+struct fitting {
+    struct arena *arena;
+    struct diag *diag;
+    struct job *job;
+    struct topo *topo;
+    const struct compile_options *options;
+    uint64_t limit, least; /* bytes; least: of what is too large */
+    const struct candidate *nearest; /* that */
+    struct trial trials[TRIALS];
+    uint32_t ntrials, nrivals;
+    double least_ratio; /* of this round's candidates that are too large */
+    struct plan *best;
     bool stuck;
 };
 
+/* does one take about as much more than estimated as the other? */
+static bool alike(const struct decision *x, const struct decision *y)
+{
+    return x->tp == y->tp && x->cp == y->cp && x->pp == y->pp && x->dp == y->dp && x->ep == y->ep && x->etp == y->etp &&
+           x->vpp == y->vpp && x->zero == y->zero && x->schedule == y->schedule && x->microbatch == y->microbatch &&
+           x->context == y->context && x->recompute == y->recompute && x->parts == y->parts;
+}
+
+static const struct trial *trial_of(const struct fitting *f, const struct decision *d)
+{
+    for (uint32_t i = 0; i < f->ntrials; i++)
+        if (alike(f->trials[i].decision, d))
+            return &f->trials[i];
+    return NULL;
+}
+
+static void learn(struct fitting *f, const struct candidate *x, uint64_t placed, const struct plan *p)
+{
+    double bytes = (double)placed / (double)(x->estimate.peak_bytes ? x->estimate.peak_bytes : 1);
+    if (!p)
+        f->least_ratio = fmin(f->least_ratio, bytes);
+    if (f->ntrials < TRIALS)
+        f->trials[f->ntrials++] =
+            (struct trial){&x->decision, bytes, p ? 1e-9 * (double)p->timeline->step_ns / x->estimate.step_time_s : 0};
+    if (p || placed >= f->least)
+        return;
+    f->least = placed;
+    f->nearest = x;
+}
+
 /* The plan of a candidate, with as much room for experts' rows as fits; NULL if it is too large, or stuck. */
-static struct plan *fit_candidate(struct arena *a, struct diag *d, struct job *job, struct topo *topo,
-                                      const struct candidate *x, const struct compile_options *o, struct finding *f)
+static struct plan *fit_candidate(struct fitting *f, const struct candidate *x)
 {
     const char *why = "";
+    struct arena *a = f->arena;
     struct arena_mark mark = arena_mark(a);
     struct decision roomy = x->decision;
-    roomy.room = usual_room(job, topo, &roomy);
-    bool bounds = has_room(job, &x->decision);
-    f->limit = decision_memory_bytes(job, topo, &roomy);
-    uint64_t peak = bounds ? (uint64_t)peak_of_room(a, job, topo, &x->decision, roomy.room, o) : 0;
+    roomy.room = usual_room(f->job, f->topo, &roomy);
+    bool bounds = has_room(f->job, &x->decision);
+    f->limit = decision_memory_bytes(f->job, f->topo, &roomy);
+    uint64_t peak = bounds ? (uint64_t)peak_of_room(a, f->job, f->topo, &x->decision, roomy.room, f->options) : 0;
+    struct plan *p = NULL;
     if (peak <= f->limit) {
-        struct plan *p = compile_decision(a, job, topo, &roomy, o, &why);
+        p = compile_decision(a, f->job, f->topo, &roomy, f->options, &why);
         if (!p) {
-            diag_error(d, (struct span){0}, "bug", "the lowered step gets stuck: %s", why);
+            diag_error(f->diag, (struct span){0}, "bug", "the lowered step gets stuck: %s", why);
             f->stuck = true;
             return NULL;
         }
         peak = fit_peak_bytes(p);
-        if (peak <= f->limit)
-            return p;
-        plan_close(p);
+        if (peak > f->limit) {
+            plan_close(p);
+            p = NULL;
+        }
     }
-    struct plan *bounded =
-        bounds ? fit_room(a, job, topo, &x->decision, o, roomy.room, (double)peak, f->limit, &why) : NULL;
-    if (bounded)
-        return bounded;
-    if (peak < f->least) {
-        f->least = peak;
-        f->nearest = &x->decision;
-    }
-    arena_reset(a, mark);
-    return NULL;
-}
-
-/* A synthesised schedule is made for times of whole actions; instructions know more (transfers that wait for one another,
- * gradients among them).  So it is taken only where its instructions are no slower than those of the best candidates that
- * have a schedule by formula: p, or the fastest of RIVALS of them. */
-static struct plan *fastest_of(struct arena *a, struct diag *d, struct job *job, struct topo *topo, struct plan *p,
-                               const struct search_result *found, uint32_t next, const struct compile_options *o,
-                               struct finding *f)
-{
-    enum { RIVALS = 2 };
-    bool by_gpus = job->wishes.objective == MINIMIZE_GPU_TIME;
-    for (uint32_t i = next, n = 0; i < found->ncandidates && n < RIVALS; i++) {
-        if (found->candidates[i].decision.schedule == SCHED_AUTO)
-            continue;
-        struct plan *rival = fit_candidate(a, d, job, topo, &found->candidates[i], o, f);
-        if (!rival)
-            continue;
-        n++;
-        double own = (double)p->timeline->step_ns * (by_gpus ? p->decision.gpus_used : 1);
-        double other = (double)rival->timeline->step_ns * (by_gpus ? rival->decision.gpus_used : 1);
-        plan_close(other < own ? p : rival);
-        p = other < own ? rival : p;
-    }
+    if (!p && bounds)
+        p = fit_room(a, f->job, f->topo, &x->decision, f->options, roomy.room, (double)peak, f->limit, &why);
+    learn(f, x, peak, p);
+    if (!p)
+        arena_reset(a, mark);
     return p;
 }
 
-enum status fit_plan(struct arena *a, struct diag *d, struct job *job, struct topo *topo, const struct search_result *found,
-                     const struct compile_options *o, struct plan **plan)
+/* GPU-seconds or seconds of a step */
+static double worth(const struct fitting *f, double step_s, const struct decision *d)
 {
-    struct plan *p = NULL;
-    struct finding f = {.least = UINT64_MAX};
-    uint32_t next = 0;
-    while (!p && !f.stuck && next < found->ncandidates)
-        p = fit_candidate(a, d, job, topo, &found->candidates[next++], o, &f);
-    if (p && p->decision.schedule == SCHED_AUTO)
-        p = fastest_of(a, d, job, topo, p, found, next, o, &f);
-    *plan = p;
+    return step_s * (f->job->wishes.objective == MINIMIZE_GPU_TIME ? d->gpus_used : 1);
+}
+
+static double best_worth(const struct fitting *f)
+{
+    return f->best ? worth(f, 1e-9 * (double)f->best->timeline->step_ns, &f->best->decision) : INFINITY;
+}
+
+/* Candidates in the order of their estimates, until none is left that promises to be faster than the best. */
+static void try_candidates(struct fitting *f, const struct search_result *found)
+{
+    f->least_ratio = INFINITY;
+    for (uint32_t i = 0; i < found->ncandidates && !f->stuck && f->nrivals <= RIVALS; i++) {
+        const struct candidate *x = &found->candidates[i];
+        const struct trial *known = trial_of(f, &x->decision);
+        double promised_s = x->estimate.step_time_s * (known && known->time > 0 ? known->time : 1);
+        if (worth(f, promised_s, &x->decision) >= best_worth(f) * (1 - WORTH))
+            continue;
+        if (known && known->bytes * (double)x->estimate.peak_bytes > (double)f->limit) {
+            f->least_ratio = fmin(f->least_ratio, known->bytes);
+            continue;
+        }
+        struct plan *p = fit_candidate(f, x);
+        if (!p)
+            continue;
+        f->nrivals++;
+        bool faster = worth(f, 1e-9 * (double)p->timeline->step_ns, &p->decision) < best_worth(f);
+        if (f->best)
+            plan_close(faster ? f->best : p);
+        f->best = faster ? p : f->best;
+    }
+}
+
+/* Searches for less and less memory, until something fits as it is placed. */
+static void try_smaller(struct fitting *f, uint32_t top)
+{
+    double tried = (double)f->limit, empty = 0, cut = LEAST_CUT;
+    for (int round = 0; round < ROUNDS && !f->best && !f->stuck && tried - empty > LEAST_CUT * (double)f->limit; round++) {
+        struct job smaller = *f->job;
+        double next = tried / fmax(isfinite(f->least_ratio) ? f->least_ratio : 1, 1 + cut);
+        if (next <= empty)
+            next = (tried + empty) / 2;
+        smaller.wishes.memory = (uint64_t)next;
+        struct search_result *found =
+            search(f->arena, diag_new(f->arena), &smaller, f->topo, top, f->options->budget, true);
+        cut *= 2;
+        if (!found->ncandidates) {
+            empty = next;
+            continue;
+        }
+        tried = next;
+        try_candidates(f, found);
+    }
+}
+
+/* Stated wishes without any one of which something would fit, by estimates that placing has corrected. */
+static const char *advice(struct fitting *f)
+{
+    enum { MOST = 3 };
+    struct relaxation *list;
+    struct job smaller = *f->job;
+    double ratio = (double)f->least / (double)f->nearest->estimate.peak_bytes;
+    smaller.wishes.memory = (uint64_t)((double)f->limit / fmax(ratio, 1));
+    uint32_t n = search_relaxations(f->arena, &smaller, f->topo, true, 0, &list), said = 0;
+    const char *text = "";
+    for (uint32_t i = 0; i < n && said < MOST; i++) {
+        bool memory = !strcmp(list[i].wish, "memory");
+        if (!list[i].found || (memory && !f->job->wishes.memory))
+            continue;
+        text = arena_printf(f->arena, "%s%s'%s': %s", text, said++ ? "; or " : "it would fit without ", list[i].wish,
+                            decision_text(f->arena, f->job, &list[i].candidate.decision));
+    }
+    return said ? text : "use more GPUs, or GPUs with more memory";
+}
+
+static void does_not_fit(struct fitting *f)
+{
+    diag_error(f->diag, f->job->wishes.memory_span, "no-plan",
+               "nothing fits in %s bytes. Closest: %s, placed in %s bytes", units_show_commas(f->limit).s,
+               decision_text(f->arena, f->job, &f->nearest->decision), units_show_commas(f->least).s);
+    diag_help(f->diag, "%s", advice(f));
+}
+
+enum status fit_plan(struct arena *a, struct diag *d, struct job *job, struct topo *topo, const struct search_result *found,
+                     uint32_t top, const struct compile_options *o, struct plan **plan)
+{
+    struct fitting f = {.arena = a, .diag = d, .job = job, .topo = topo, .options = o, .least = UINT64_MAX};
+    try_candidates(&f, found);
+    if (!f.best && !f.stuck)
+        try_smaller(&f, top);
+    *plan = f.best;
     if (f.stuck)
         return STATUS_BUG;
-    if (!p)
-        does_not_fit(a, d, job, f.nearest, f.least, f.limit);
-    return p ? STATUS_OK : STATUS_NO_PLAN;
+    if (!f.best)
+        does_not_fit(&f);
+    return f.best ? STATUS_OK : STATUS_NO_PLAN;
 }

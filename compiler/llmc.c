@@ -44,21 +44,23 @@ enum status compile_best(struct arena *a, struct diag *d, struct job *job, struc
     double seconds = now_s() - start;
     if (diag_errors(d) || !found->ncandidates)
         return STATUS_NO_PLAN;
-    TRY(fit_plan(a, d, job, topo, found, o, out));
-    (*out)->search = compile_found(found, top);
+    TRY(fit_plan(a, d, job, topo, found, top, o, out));
+    (*out)->search = compile_found(*out, found, top);
     (*out)->search.seconds = seconds;
     return STATUS_OK;
 }
 
-struct plan_search compile_found(const struct search_result *found, uint32_t top)
+struct plan_search compile_found(const struct plan *p, const struct search_result *found, uint32_t top)
 {
+    bool by_gpus = p->job->wishes.objective == MINIMIZE_GPU_TIME;
+    double own = 1e-9 * (double)p->timeline->step_ns * (by_gpus ? p->decision.gpus_used : 1);
     return (struct plan_search){.top = top,
                                 .budget = found->budget,
                                 .space = found->space,
                                 .evaluated = found->evaluated,
                                 .pruned = found->pruned,
                                 .spent = found->spent,
-                                .gap = found->gap};
+                                .gap = found->least < own ? 1 - found->least / own : 0};
 }
 
 struct plan *compile_decision(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,

@@ -23,8 +23,9 @@ enum status compile_job(struct arena *a, struct diag *d, struct job *job, struct
 /* The same without the proofs: what a plan of these inputs and bounds is. */
 enum status compile_best(struct arena *a, struct diag *d, struct job *job, struct topo *topo,
                          const struct compile_options *o, struct plan **plan);
-/* the figures of a search that kept `top` candidates */
-struct plan_search compile_found(const struct search_result *found, uint32_t top);
+/* The figures of the search that p comes from, which kept `top` candidates.  Its gap is the plan's: between its simulated
+ * step and the least that the search's bounds leave to any other decision. */
+struct plan_search compile_found(const struct plan *p, const struct search_result *found, uint32_t top);
 
 /* The passes behind the search, for one decision: lower, place, simulate.  Not verified yet. */
 struct plan *compile_decision(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,

@@ -256,16 +256,20 @@ static void print_certificate(const struct explanation *x, bool all, FILE *out)
     fprintf(out, "\nHow sure\n");
     if (all)
         print_space(x, out);
-    if (r->gap > 0)
+    if (r->given_up >= 0.0005)
+        fprintf(out, "  A less plain one would be %.1f %% faster, which is less than this model can tell:\n    %s\n",
+                100 * r->given_up, decision_lines(x->arena, x->job, &r->fastest.decision, 4));
+    if (r->gap > r->given_up)
         fprintf(out,
                 "  The budget ended before the space: something in it may be up to %.1f %% faster, nothing "
                 "more;\n"
                 "  --budget N lets the search look further%s.\n",
                 100 * r->gap, passed ? ", which is worth while: one thing different is faster already" : "");
     else
-        fprintf(out, "  By this cost model nothing in the space that the plan block allows is faster: every "
+        fprintf(out, "  By this cost model nothing in the space that the plan block allows is faster%s: every "
                      "plan was looked at\n"
-                     "  or is ruled out by a lower bound on its time.\n");
+                     "  or is ruled out by a lower bound on its time.\n",
+                r->given_up >= 0.0005 ? " than that" : "");
     if (r->simulated == 1)
         fprintf(out, "  The best one was run through its schedule, action by action.\n");
     else if (r->simulated)

@@ -261,13 +261,13 @@ static bool blame_shard(struct searching *s, struct diag *d)
 /* did a budget below the usual one end the search?  Then it says nothing of what was left. */
 static bool ended_early(const struct searching *s)
 {
-    return s->cut_short && s->budget < SEARCH_BUDGET;
+    return s->cut_short && s->most && s->most < SEARCH_BUDGET;
 }
 
 static void blame_budget(struct searching *s, struct diag *d)
 {
     diag_error(d, s->job->wishes.span, "no-plan", "no plan: a budget of %llu ended the search before anything was found",
-               (unsigned long long)s->budget);
+               (unsigned long long)s->most);
     if (ended_early(s))
         diag_help(d, "leave --budget out for one of %u", SEARCH_BUDGET);
     else

@@ -16,6 +16,8 @@
 
 #include <math.h>
 
+#define NEAR_ENOUGH 0.01 /* a gap for which no more than the least work is spent */
+
 /* ---- a heap of nodes: least bound first, leaves before cells, families and meshes, then by index ---- */
 
 static bool node_before(const struct node *x, const struct node *y)
@@ -439,8 +441,9 @@ void search_branch(struct searching *s)
             r->removed[REMOVED_MEMORY]++;
             continue;
         }
-        bool certain = r->ncandidates && x.bound >= search_best(s),
-             spent = r->spent >= s->budget * (r->ncandidates ? 1 : SEARCH_PATIENCE);
+        bool certain = r->ncandidates && x.bound >= search_best(s), near = x.bound >= (1 - NEAR_ENOUGH) * search_best(s);
+        uint64_t most = !r->ncandidates ? SEARCH_PATIENCE * s->budget : near || !s->most ? s->budget : s->most;
+        bool spent = r->spent >= most;
         if (spent && !s->cut_short && !certain) {
             s->cut_short = true;
             s->rest_bound = x.bound;

@@ -134,8 +134,6 @@ void search_finish_leaf(struct searching *s, struct leaf *x)
         r->removed[REMOVED_TIME]++;
         return;
     }
-    s->fastest_seen_s =
-        fmin(s->fastest_seen_s, search_objective(s, found->estimate.step_time_s, found->decision.gpus_used));
     search_keep(s, found);
 }
 

@@ -4,9 +4,10 @@
  * kept.  When the tree is exhausted nothing in the space (space.h) is better than the first candidate; when
  * the budget ends before that, the least bound left says how much better anything could be: `gap`.
  *
- * Order of candidates: step time (or GPU-seconds), raised by up to 0.1 % with the share of memory used, so
- * that of equally fast plans the leaner wins; then degrees, so that no tie is left to chance.  What that
- * preference may cost is part of the gap. */
+ * Order of candidates: step time (or GPU-seconds), raised by what each departure from plain data parallelism must gain
+ * to be worth its trouble (price()), one to two percent in all, less than the model can tell apart; then degrees, so that no
+ * tie is left to chance.  What that preference may cost is part of the gap, and the fastest of all is kept beside the
+ * candidates. */
 
 #include "compiler/search/search_private.h"
 
@@ -15,7 +16,12 @@
 #include <string.h>
 #include <time.h>
 
-#define LEAN 0.001
+/* shares of the step */
+#define DIMENSION_PRICE 0.002
+#define SCHEDULE_PRICE 0.003
+#define CHUNKS_PRICE 0.001
+#define RECOMPUTE_PRICE 0.002
+#define MEMORY_PRICE 0.003 /* of all of it */
 
 const char *const removal_names[NREMOVALS] = {"bound",     "memory",      "keep",
                                               "step time", "not emitted", "same transfers"};
@@ -40,10 +46,20 @@ double search_objective(const struct searching *s, double step_time_s, uint32_t 
     return s->job->wishes.objective == MINIMIZE_GPU_TIME ? step_time_s * gpus : step_time_s;
 }
 
+/* by how much of its step a candidate must be faster than one that is plainer in these points */
+static double price(const struct searching *s, const struct candidate *c)
+{
+    const struct decision *d = &c->decision;
+    double used = (double)c->estimate.peak_bytes / (double)(s->memory_limit ? s->memory_limit : 1);
+    int dimensions = (d->tp > 1) + (d->cp > 1) + (d->pp > 1) + (d->ep > 1);
+    bool usual = d->schedule == SCHED_GPIPE || d->schedule == SCHED_1F1B || d->schedule == SCHED_INTERLEAVED;
+    return DIMENSION_PRICE * dimensions + (d->pp == 1 || usual ? 0 : SCHEDULE_PRICE) + (d->vpp > 1 ? CHUNKS_PRICE : 0) +
+           (d->recompute == RECOMPUTE_NONE ? 0 : RECOMPUTE_PRICE) + MEMORY_PRICE * fmin(1, used);
+}
+
 static double objective(const struct searching *s, const struct candidate *c)
 {
-    double used = (double)c->estimate.peak_bytes / (double)(s->memory_limit ? s->memory_limit : 1);
-    return search_objective(s, c->estimate.step_time_s, c->decision.gpus_used) * (1 + LEAN * fmin(1, used));
+    return search_objective(s, c->estimate.step_time_s, c->decision.gpus_used) * (1 + price(s, c));
 }
 
 /* what decides between equals: fewer GPUs, smaller degrees, simpler schedules */
@@ -100,10 +116,26 @@ double search_best(const struct searching *s)
     return s->result->ncandidates ? objective(s, &s->result->candidates[0]) : INFINITY;
 }
 
+static void copy_candidate(struct searching *s, const struct candidate *c, struct candidate *own)
+{
+    *own = *c;
+    own->decision.stages = ARENA_ARRAY(s->arena, struct stage, c->decision.nstages);
+    memcpy(own->decision.stages, c->decision.stages, c->decision.nstages * sizeof *c->decision.stages);
+}
+
+static void note_fastest(struct searching *s, const struct candidate *c)
+{
+    struct candidate *f = &s->result->fastest;
+    if (!f->decision.nstages || search_objective(s, c->estimate.step_time_s, c->decision.gpus_used) <
+                                    search_objective(s, f->estimate.step_time_s, f->decision.gpus_used))
+        copy_candidate(s, c, f);
+}
+
 void search_keep(struct searching *s, const struct candidate *c)
 {
     struct search_result *r = s->result;
     uint32_t at = r->ncandidates;
+    note_fastest(s, c);
     while (at > 0) {
         int order = compare_candidates(s, c, &r->candidates[at - 1]);
         if (order == 0)
@@ -116,10 +148,7 @@ void search_keep(struct searching *s, const struct candidate *c)
         return;
     uint32_t moved = (r->ncandidates < s->top ? r->ncandidates : s->top - 1) - at;
     memmove(&r->candidates[at + 1], &r->candidates[at], moved * sizeof *c);
-    struct candidate *own = &r->candidates[at];
-    *own = *c;
-    own->decision.stages = ARENA_ARRAY(s->arena, struct stage, c->decision.nstages);
-    memcpy(own->decision.stages, c->decision.stages, c->decision.nstages * sizeof *c->decision.stages);
+    copy_candidate(s, c, &r->candidates[at]);
     if (r->ncandidates < s->top)
         r->ncandidates++;
 }
@@ -186,7 +215,7 @@ static bool read_layout(struct searching *s, struct diag *d)
 static void certify(struct searching *s)
 {
     struct search_result *r = s->result;
-    r->budget = s->budget;
+    r->budget = s->most ? s->most : s->budget;
     r->removed[REMOVED_KEEP] = s->space.keeps_refused;
     for (uint32_t i = 0; i < r->ncandidates; i++) {
         struct candidate *x = &r->candidates[i];
@@ -198,8 +227,11 @@ static void certify(struct searching *s)
         return;
     const struct candidate *x = &r->candidates[0];
     double best = search_objective(s, x->estimate.step_time_s, x->decision.gpus_used);
-    double least = fmin(s->fastest_seen_s, s->cut_short ? s->rest_bound : INFINITY);
-    r->gap = least < best ? (best - least) / best : 0;
+    const struct candidate *y = &r->fastest;
+    double seen = fmin(best, search_objective(s, y->estimate.step_time_s, y->decision.gpus_used));
+    r->least = fmin(seen, s->cut_short ? s->rest_bound : INFINITY);
+    r->given_up = (best - seen) / best;
+    r->gap = (best - r->least) / best;
 }
 
 /* are there as many multiprocessors as are left to communication, and some more? */
@@ -237,7 +269,7 @@ bool search_run(struct searching *s, struct diag *d)
         enum schedule_kind k = s->space.schedules[i].kind;
         s->overlapping |= decision_pairs(k);
     }
-    s->rest_bound = s->fastest_seen_s = INFINITY;
+    s->rest_bound = INFINITY;
     search_branch(s);
     search_finalists(s);
     certify(s);
@@ -254,7 +286,7 @@ bool search_gpus_needed(struct arena *a, const struct job *job, const struct top
                             .emit_only = emit_only,
                             .top = 1,
                             .fewest = true,
-                            .budget = SEARCH_BUDGET,
+                            .budget = SEARCH_BUDGET / 5,
                             .result = ARENA_NEW(a, struct search_result)};
     if (isinf(search_limit_s(s)) || !search_run(s, diag_new(a)) || !s->result->ncandidates)
         return false;
@@ -274,6 +306,7 @@ static struct searching *search_anything(struct searching *s)
                             .anything = true,
                             .top = s->top,
                             .budget = s->budget,
+                            .most = s->most,
                             .result = ARENA_NEW(s->arena, struct search_result)};
     return search_run(x, diag_new(s->arena)) && x->result->ncandidates ? x : s;
 }
@@ -283,13 +316,15 @@ struct search_result *search(struct arena *a, struct diag *d, const struct job *
 {
     struct timespec start, end;
     clock_gettime(CLOCK_MONOTONIC, &start);
+    uint64_t most = budget ? budget : SEARCH_BUDGET;
     struct searching *s = ARENA_NEW(a, struct searching);
     *s = (struct searching){.arena = a,
                             .job = job,
                             .topo = topo,
                             .emit_only = emit_only,
                             .top = top ? top : 1,
-                            .budget = budget ? budget : SEARCH_BUDGET,
+                            .budget = (most + 4) / 5,
+                            .most = most,
                             .result = ARENA_NEW(a, struct search_result)};
     bool ran = search_emit_ready(s, d) && search_run(s, d);
     if (ran && !s->result->ncandidates && !s->result->has_closest)

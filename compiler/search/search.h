@@ -40,12 +40,16 @@ struct search_result {
     bool has_closest;
     struct candidate closest;
     uint64_t memory_limit_bytes;
-    double gap; /* 0: everything better than the best is ruled out; else (best - bound of the rest) / best */
+    /* 0: everything better than the best is ruled out; else (best - bound of the rest) / best.  Of it given_up is known:
+     * `fastest` is faster by that share, and not first, for the first is plainer. */
+    double gap, given_up;
+    struct candidate fastest;
+    double least; /* no decision's objective is less, in seconds or GPU-seconds; by estimates */
     double seconds;
 };
-#define SEARCH_BUDGET 150000 /* work of about a second */
-/* Best first by the job's objective.  budget: the work after which the search ends, ten times that while nothing has been
- * found; 0 = SEARCH_BUDGET.  An evaluation or a bound counts 1, a schedule that is simulated 1 for every 32 actions, a
+#define SEARCH_BUDGET 750000 /* work of about five seconds */
+/* Best first by the job's objective.  budget: the work after which the search ends, twice that while nothing has been
+ * found; 0 = SEARCH_BUDGET.  After a fifth of it a gap of a percent is good enough.  An evaluation or a bound counts 1, a schedule that is simulated 1 for every 32 actions, a
  * stage's cut 1 for each of its layers; so the answer depends on no clock.  Where nothing is found, ncandidates is 0 and one error in d says why and what would help.  emit_only: rank only what the
  * lowering can emit (llmc plan); false for llmc estimate. */
 struct search_result *search(struct arena *a, struct diag *d, const struct job *job, const struct topo *topo,

@@ -123,7 +123,7 @@ struct searching {
     const struct topo *topo;
     bool emit_only, anything; /* struct space */
     uint32_t top;
-    uint64_t budget, memory_limit;
+    uint64_t budget, most, memory_limit; /* most: work while the gap is wide; 0: as budget */
     /* neighbours: only decisions that differ from `unlike` in this dimension; stages may spare layers as it
      * does */
     const struct decision *unlike;
@@ -142,7 +142,7 @@ struct searching {
     double *layer_s; /* scratch */
     uint32_t layout_nstages, nmeshes;
     bool overlapping; /* schedules that run a forward and a backward at once */
-    double rest_bound, fastest_s, fastest_seen_s;
+    double rest_bound, fastest_s;
     const char *cannot; /* why something that fits can't be emitted */
     bool cut_short;
     VEC(struct mesh_node) meshes;

@@ -189,11 +189,11 @@ static const struct figure {
 static const struct figures_case cases[] = {
     {"llama", LLAMA, "fp32",
      "tp = 2\n sequence_parallel yes\n pp = 2\n dp = 2\n cp = 1\n zero = 1\n microbatch = 2\n" USUAL,
-     {4, 32, 97, 4, 2, 8, 48, 3, 0, 16, 16, 0, 0, 0, false, false, false, false}, 8, 8, 20e9, 150000, 1,
+     {4, 32, 97, 4, 2, 8, 48, 3, 0, 16, 16, 0, 0, 0, false, false, false, false}, 8, 8, 20e9, 750000, 1,
      DECISION(2, "true", 1, 2, 2, 1, 1, 2, 2, 4, "none", "", "Et*2|t*2L", "null", "")},
     {"llama on half of the machine", LLAMA, "bf16",
      "tp = 1\n pp = 2\n dp = 2\n cp = 1\n gpus = 4\n zero = 1\n microbatch = 1\n" USUAL,
-     {4, 32, 97, 4, 2, 8, 48, 3, 0, 16, 16, 0, 0, 0, false, false, false, false}, 8, 4, 40e9, 150000, 1,
+     {4, 32, 97, 4, 2, 8, 48, 3, 0, 16, 16, 0, 0, 0, false, false, false, false}, 8, 4, 40e9, 750000, 1,
      DECISION(1, "false", 1, 2, 2, 1, 1, 2, 1, 8, "none", "", "Et*2|t*2L", "null", "")},
     {"gpt2", GPT2, "bf16",
      "tp = 2\n pp = 1\n dp = 2\n cp = 1\n zero in [0, 1]\n sequence_parallel no\n microbatch = 2\n" USUAL,
@@ -201,16 +201,16 @@ static const struct figures_case cases[] = {
      DECISION(2, "false", 1, 1, 2, 1, 1, 2, 2, 4, "none", "", "Et*3L", "null", "")},
     {"experts", EXPERTS, "bf16",
      "tp = 1\n pp = 1\n dp = 4\n cp = 1\n ep = 4\n zero = 1\n microbatch = 1\n" USUAL,
-     {2, 32, 64, 4, 2, 8, 24, 3, 0, 16, 16, 8, 2, 1, false, false, false, false}, 8, 4, 40e9, 150000, 0,
+     {2, 32, 64, 4, 2, 8, 24, 3, 0, 16, 16, 8, 2, 1, false, false, false, false}, 8, 4, 40e9, 750000, 0,
      DECISION(1, "false", 1, 1, 4, 4, 1, 4, 1, 4, "none", "", "Et*2L", "null", "")},
     {"offloaded", LLAMA, "fp32",
      "tp = 1\n pp = 2\n dp = 1\n cp = 1\n offload [optimizer, activations]\n microbatch = 4\n" USUAL,
-     {4, 32, 97, 4, 2, 8, 48, 3, 0, 16, 16, 0, 0, 0, false, false, false, false}, 8, 2, 20e9, 150000, 0,
+     {4, 32, 97, 4, 2, 8, 48, 3, 0, 16, 16, 0, 0, 0, false, false, false, false}, 8, 2, 20e9, 750000, 0,
      DECISION(1, "false", 1, 2, 1, 1, 0, 1, 4, 4, "none", "", "Et*2|t*2L", "null", "\"optimizer\", \"activations\"")},
     {"ring", LLAMA, "fp32",
      "tp = 1\n pp = 1\n dp = 2\n cp = 2\n context ring\n zero = 1\n microbatch = 2\n schedule 1f1b\n"
      " recompute [norm]\n" ORDER,
-     {4, 32, 97, 4, 2, 8, 48, 3, 0, 16, 16, 0, 0, 0, false, false, false, false}, 8, 4, 20e9, 150000, 0,
+     {4, 32, 97, 4, 2, 8, 48, 3, 0, 16, 16, 0, 0, 0, false, false, false, false}, 8, 4, 20e9, 750000, 0,
      DECISION(1, "false", 2, 1, 2, 1, 1, 4, 2, 4, "selective", "\"norm\"", "Et*4L", "\"ring\"", "")},
 };
 
