@@ -316,14 +316,15 @@ struct search_result *search(struct arena *a, struct diag *d, const struct job *
 {
     struct timespec start, end;
     clock_gettime(CLOCK_MONOTONIC, &start);
-    uint64_t most = budget ? budget : SEARCH_BUDGET;
+    uint64_t most = budget ? budget : SEARCH_BUDGET, first = most / 5 > SEARCH_FIRST ? most / 5 : SEARCH_FIRST;
+    first = first < most ? first : most;
     struct searching *s = ARENA_NEW(a, struct searching);
     *s = (struct searching){.arena = a,
                             .job = job,
                             .topo = topo,
                             .emit_only = emit_only,
                             .top = top ? top : 1,
-                            .budget = (most + 4) / 5,
+                            .budget = first,
                             .most = most,
                             .result = ARENA_NEW(a, struct search_result)};
     bool ran = search_emit_ready(s, d) && search_run(s, d);

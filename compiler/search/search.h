@@ -48,8 +48,9 @@ struct search_result {
     double seconds;
 };
 #define SEARCH_BUDGET 750000 /* work of about five seconds */
+#define SEARCH_FIRST 1000
 /* Best first by the job's objective.  budget: the work after which the search ends, twice that while nothing has been
- * found; 0 = SEARCH_BUDGET.  After a fifth of it a gap of a percent is good enough.  An evaluation or a bound counts 1, a schedule that is simulated 1 for every 32 actions, a
+ * found; 0 = SEARCH_BUDGET.  After a fifth of it, and SEARCH_FIRST, a gap of a percent is good enough.  An evaluation or a bound counts 1, a schedule that is simulated 1 for every 32 actions, a
  * stage's cut 1 for each of its layers; so the answer depends on no clock.  Where nothing is found, ncandidates is 0 and one error in d says why and what would help.  emit_only: rank only what the
  * lowering can emit (llmc plan); false for llmc estimate. */
 struct search_result *search(struct arena *a, struct diag *d, const struct job *job, const struct topo *topo,

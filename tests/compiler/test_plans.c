@@ -176,9 +176,51 @@ static void test_sizes(void)
     }
 }
 
+/* Candidates whose estimates promise too little memory: the search is repeated for less, until something fits as it is
+ * placed; where nothing does, the error says what was placed and which wish forbids what would fit. */
+static void test_fit(void)
+{
+    static const struct {
+        const char *memory;
+        const char *message; /* NULL: there is a plan */
+    } cases[] = {{"32MiB", NULL}, {"8MiB", "nothing fits in 8,388,608 bytes. Closest: tp 2"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct arena *a = arena_new();
+        struct diag *d = diag_new(a);
+        const char *set = arena_printf(a, "memory=%s", cases[i].memory);
+        struct job *open = job_read(a, d, "plans/tiny-llama/model.llm", NULL, 0),
+                   *job = job_read(a, d, "plans/tiny-llama/model.llm", &set, 1);
+        struct topo *topo = topo_read(a, d, "topologies/cpu8.xml");
+        CU_ASSERT_FATAL(open && job && topo);
+        struct search_result *found = search(a, d, open, topo, 8, 0, true);
+        CU_ASSERT_FATAL(found->ncandidates > 0);
+        for (uint32_t k = 0; k < found->ncandidates; k++)
+            found->candidates[k].estimate.peak_bytes = 7 << 20;
+        struct plan *p = NULL;
+        enum status s = fit_plan(a, d, job, topo, found, 8, &(struct compile_options){0}, &p);
+        CU_ASSERT_EQUAL(s, cases[i].message ? STATUS_NO_PLAN : STATUS_OK);
+        CU_ASSERT_EQUAL(p != NULL, !cases[i].message);
+        if (p)
+            CU_ASSERT(fit_peak_bytes(p) <= job->wishes.memory);
+        char *text = NULL;
+        size_t size = 0;
+        FILE *out = open_memstream(&text, &size);
+        diag_print(d, out, false);
+        fclose(out);
+        CU_ASSERT(!cases[i].message || strstr(text, cases[i].message));
+        CU_ASSERT(!cases[i].message || strstr(text, "help: it would fit without 'memory': tp 2"));
+        if (cases[i].message && !strstr(text, cases[i].message))
+            printf("\n%s", text);
+        free(text);
+        plan_close(p);
+        arena_free(a);
+    }
+}
+
 void suite_plans(void)
 {
     CU_pSuite s = CU_add_suite("plans", NULL, NULL);
     CU_add_test(s, "every worked example gives its summary", test_examples);
+    CU_add_test(s, "what placing learns goes back into the search", test_fit);
     CU_add_test(s, "Llama-3 405B on 16,384 GPUs, GPT-3 175B on 1,024", test_sizes);
 }

@@ -110,10 +110,14 @@ static double spent(const struct seen *x)
     double n = search_number(x, "spent");
     return n >= search_number(x, "evaluated") && n <= (double)x->c->budget ? n : -1;
 }
-static double nothing(const struct seen *x)
+/* of a space that was closed: what the plan's step takes longer than the fastest estimate */
+static double emitted_gap(const struct seen *x)
 {
-    (void)x;
-    return 0;
+    struct arena *a = arena_new();
+    const struct search_result *r = search(a, diag_new(a), x->plan->job, x->plan->topo, 1, 0, true);
+    double least = r->ncandidates ? r->fastest.estimate.step_time_s : 0;
+    arena_free(a);
+    return fmax(0, 1 - least / step_s(x));
 }
 static double one(const struct seen *x)
 {
@@ -157,7 +161,7 @@ static const struct figure {
     {"search.top", sixteen, 0, false},
     {"search.budget", budget, 0, false},
     {"search.spent", spent, 0, false},
-    {"search.gap", nothing, 0, false},
+    {"search.gap", emitted_gap, 1e-6, false},
 };
 
 #define LLAMA                                                                                                \
@@ -429,8 +433,8 @@ static void check_estimate(const struct seen *x)
     json_array_foreach(json_object_get(x->json, "candidates"), i, other)
     {
         double next = json_number_value(json_object_get(json_object_get(other, "predicted"), "step_time_s"));
-        CU_ASSERT(next >= before);
-        before = next;
+        CU_ASSERT(next >= 0.98 * before); /* a plainer one may be that much slower, and first */
+        before = fmax(before, next);
     }
     double looked = search_number(x, "evaluated"), gap = search_number(x, "gap");
     CU_ASSERT(looked > 0 && looked + search_number(x, "pruned") <= search_number(x, "space"));

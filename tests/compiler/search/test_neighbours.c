@@ -173,7 +173,7 @@ static void test_budget(void)
         CU_ASSERT_EQUAL(r->gap, again->gap);
         CU_ASSERT_EQUAL(t, again->candidates[0].estimate.step_time_s);
         CU_ASSERT(t * (1 - r->gap) <= x.r->candidates[0].estimate.step_time_s * (1 + 1e-9));
-        CU_ASSERT(best_s <= 0 || t <= best_s * 1.002);
+        CU_ASSERT(best_s <= 0 || t <= best_s * 1.02); /* what a plainer plan may cost */
         best_s = t;
         gap = r->gap > gap ? r->gap : gap;
     }
