@@ -58,6 +58,8 @@ static void add_time(struct block *b, double forward, double n, double backward,
 /* does backward run operator o once more? part: the words of selective recomputation that name it */
 static bool recomputes(const struct block *b, const struct opr *o, uint32_t part)
 {
+    if (o - b->e->oprs >= b->e->again)
+        return false; /* a prediction module's head */
     if (b->d->recompute == RECOMPUTE_FULL)
         return b->again[o - b->e->oprs] || b->c->profile->recompute_whole > 0.5;
     return b->d->recompute == RECOMPUTE_SELECTIVE && (b->d->parts & part);
@@ -223,27 +225,30 @@ static void experts(struct block *b, const struct opr *o)
     const struct cost *c = b->c;
     const struct moe *m = o->moe;
     double h = (double)c->job->model.width, ep = b->d->ep, etp = b->d->etp, w = (double)m->expert.width / etp;
-    double unique = b->tokens / b->d->tp * m->active * c->job->train.imbalance; /* token copies that start here */
-    double moved = b->tokens / b->d->tp * m->active * cost_rows_moved(c, m);
-    double routed = unique * etp, parts = o->nweights - 1, local = m->experts / ep;
-    uint64_t uh = (uint64_t)h, uw = (uint64_t)ceil(w), uup = (uint64_t)ceil(w * parts), groups = (uint64_t)ceil(local);
+    double chosen = b->tokens / b->d->tp * m->active;                    /* token copies that start here */
+    double moved = chosen * cost_rows_moved(c, m);
+    double routed = chosen * c->job->train.imbalance * etp, parts = o->nweights - 1, local = m->experts / ep;
+    uint64_t uh = (uint64_t)h, uw = (uint64_t)ceil(w), groups = (uint64_t)ceil(local);
     double seconds[3];
     for (enum product p = PRODUCT_FORWARD; p <= PRODUCT_WEIGHT; p++)
-        seconds[p] = cost_grouped_matmul_s(c, p, groups, routed / local, uup, uh, b->dtype) +
+        seconds[p] = parts * cost_grouped_matmul_s(c, p, groups, routed / local, uw, uh, b->dtype) +
                      cost_grouped_matmul_s(c, p, groups, routed / local, uh, uw, b->dtype);
     if (c->job->train.precision == DT_FP8) { /* inputs; then gradients */
         seconds[PRODUCT_FORWARD] += cost_quantize_s(c, routed * h) + cost_quantize_s(c, routed * w);
-        seconds[PRODUCT_INPUT] += cost_quantize_s(c, routed * h) + cost_quantize_s(c, routed * w * parts);
+        seconds[PRODUCT_INPUT] += cost_quantize_s(c, routed * h) + parts * cost_quantize_s(c, routed * w);
     }
     double act = cost_stream_s(c, b->element * moved * etp * w * (parts + 1));
-    double move = cost_stream_s(c, 4 * b->element * routed * h); /* permute and unpermute */
+    /* the activation's inputs and gradients; rows weighed, their gradients too */
+    double act_back = cost_stream_s(c, b->element * moved * etp * w * (2 * parts + 1)) +
+                      cost_stream_s(c, b->element * moved * etp * w * 4);
+    double rows = b->element * h * (chosen + b->tokens / b->d->tp), move = 2 * cost_stream_s(c, rows); /* there, and back */
     double fixed = 1e-6 * c->profile->moe_layer_us; /* counting and sorting */
     fixed += c->type->scale_up.span > 1 ? 0 : 1e-6 * c->profile->moe_wait_us;
     struct cost_exchange x = cost_exchange(c, m, b->tokens / b->d->tp, h * b->element);
     move += 2 * x.copies_s;
     bool over_nodes = x.rows > 0; /* six kernels more forward: places, two ways to nodes, sums; five backward */
     add_time(b, seconds[PRODUCT_FORWARD] + act + move + fixed, over_nodes ? 14 : 8,
-             seconds[PRODUCT_INPUT] + seconds[PRODUCT_WEIGHT] + 1.5 * act + move + fixed, over_nodes ? 15 : 12,
+             seconds[PRODUCT_INPUT] + seconds[PRODUCT_WEIGHT] + act_back + move + fixed, over_nodes ? 15 : 12,
              recomputes(b, o, PART_MOE));
     if (b->d->recompute == RECOMPUTE_SELECTIVE && (b->d->parts & (PART_MOE | PART_MOE_ACT)) == PART_MOE_ACT)
         add_time(b, 0, 0, act, 1, false);
@@ -409,7 +414,7 @@ struct cost_kinds cost_kinds_new(struct arena *a, const struct model *m)
     k.embed = expand_embed(a, m);
     k.head = expand_head(a, m);
     if (m->predict)
-        k.predict = expand_layer(a, m, m->predict_layer ? m->predict_layer : m->layers[m->nlayers - 1]);
+        k.predict = expand_predict(a, m, 1);
     return k;
 }
 
@@ -427,17 +432,11 @@ static struct cost_block *spared_layers(struct arena *a, const struct cost *c, c
     return layers;
 }
 
-/* the layer, a projection of 2 width to width, and the head once more */
+/* a module with its layer, its projection, and the head once more */
 static void make_predict(struct arena *a, const struct cost *c, const struct cost_kinds *k, struct cost_shape *s)
 {
-    double width = (double)c->job->model.width;
-    if (!c->job->model.predict)
-        return;
-    s->predict = block_make(a, c, k->predict, true);
-    s->predict.matrices += 2.0 * width * width / c->decision->tp;
-    s->predict.forward_s += s->head.forward_s;
-    s->predict.backward_s += s->head.backward_s;
-    s->predict.keep_bytes += s->head.keep_bytes;
+    if (c->job->model.predict)
+        s->predict = block_make(a, c, k->predict, true);
 }
 
 static void make_layers(struct arena *a, const struct cost *c, const struct cost_kinds *k, struct cost_shape *s)

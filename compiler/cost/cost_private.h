@@ -22,6 +22,7 @@ struct cost_block {
     double forward_bytes, backward_bytes;   /* temporaries at their fullest */
     double loss_bytes[NLOSSES];             /* of the head: temporaries while the loss is made; 0: as the lines above */
     double shapes;                          /* elements of its matrices, one of several experts */
+    bool early;                             /* where the backward is split, some of its matrices' gradients are made with I */
     /* parameter elements on this rank: matrices split or whole, vectors split or whole over tp, experts */
     double matrices, vectors_split, vectors_whole, experts;
 };
@@ -133,6 +134,16 @@ void cost_clear_transfers(const struct decision *d, struct pipeline_stage *stage
 void cost_step(const struct cost *c, const struct cost_stage *ranks, double pipeline_s, double free_s, struct estimate *e);
 /* the same in parts: what no schedule of the stages changes; what ZeRO and shards leave alone; both with a pipeline's seconds */
 void cost_tail(const struct cost *c, const struct cost_stage *ranks, struct estimate *e); /* dp_comm_s, optimizer_s */
+/* elements of the embedding's table that the last stage's rank has a copy of, for prediction modules */
+double cost_copied_table(const struct cost *c, const struct cost_shape *s);
+/* moves.c: what travels beside the actions of a pipeline, into times; ranks: their sums */
+void cost_moves(struct arena *a, const struct cost *c, const struct cost_shape *s, const struct cost_stage *ranks,
+                struct pipeline_times *times);
+/* of a pipeline rank; what all ranks sum of the norm between */
+struct pipeline_update cost_rank_update(const struct cost *c, const struct cost_stage *ranks, uint32_t r);
+double cost_agree_s(const struct cost *c);
+/* The same where a run of actions had them beside it and took beside_s longer: what the profile adds to that. */
+void cost_rest(const struct cost *c, const struct cost_stage *ranks, double beside_s, struct estimate *e);
 struct cost_body {
     double stage_forward_s, stage_backward_s, compute_s, comm_s, slow;
 };

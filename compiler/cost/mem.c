@@ -215,6 +215,7 @@ static struct holding hold_rank(const struct cost_rooms *x, uint32_t r)
             h.loss = s->head.loss_bytes;
         if (m->predict)
             hold_block(&h, &s->predict, &x->predict, m->predict);
+        h.dense += padded(x, cost_copied_table(c, s));
     }
     h.keep = rank_keep(c, s, r, true);
     return h;

@@ -16,8 +16,37 @@ struct pipeline_stage {
     /* of its forward and fused backward: what hides behind the other action of a pair */
     double forward_hidden_s, backward_hidden_s;
 };
+/* Equal pieces of a stage in a row (layers, the embedding, the head), and what of their parameters and gradients travels
+ * between the ranks that share them. */
+struct pipeline_piece {
+    uint32_t count;
+    double forward, backward, input, weight; /* shares of the stage's actions, of one piece */
+    double gather_s;                         /* parameters: at the step's begin, or at every use */
+    double sum_s;                            /* gradients: after the last microbatch, or after each */
+    double add_s;                            /* where after each: the kernel that adds what came to the sum */
+    double finish_s;                         /* after the last one, what is left: sums over replicas */
+    bool gathers, scatters, reads;           /* every use, every microbatch; does backward read its parameters? */
+    bool tied; /* its gradient is first summed with that of the copy on the other end's rank, on the same queue */
+};
+struct pipeline_moves {
+    uint32_t npieces;
+    const struct pipeline_piece *pieces; /* in the model's order */
+    double gather_s, sum_s;              /* of its vectors, once a step */
+    double late_s;                       /* sums that come after all else, together with the mirror rank */
+};
+/* by pipeline rank: the optimizer's update, which the next step begins behind, and the norm that it waits for */
+struct pipeline_update {
+    double update_s, norm_s;
+};
 struct pipeline_times {
     const struct pipeline_stage *stages; /* by stage of the decision */
+    /* NULL: actions alone.  Otherwise a step is what lies between two updates of all ranks: with parameters and gradients on
+     * a queue of their own beside the actions, or with `blocks` between them. */
+    const struct pipeline_moves *moves;
+    const struct pipeline_update *updates;
+    uint32_t prefetch; /* uses ahead that pieces are gathered */
+    bool blocks;
+    double tied_s, agree_s; /* a sum of the tied table over both ends; what all ranks sum of the norm */
     bool skewed;   /* schedules that are meant for it: every rank's optimizer step follows its own last action.  The
                       emitted programs clip by a norm that all ranks must know first. */
     double held;   /* share of a transfer that the sender computes nothing in: 0 = overlapped, 1 = blocking */

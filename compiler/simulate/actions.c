@@ -14,6 +14,7 @@
  * in which ranks are looked at: a rank runs until an input is missing, and whoever makes one wakes the rank
  * that needs it. Linear in actions; two numbers per stage and microbatch. */
 
+#include "compiler/simulate/beside.h"
 #include "compiler/simulate/simulate.h"
 
 #include <math.h>
@@ -39,6 +40,7 @@ struct act_run {
     uint32_t *position, *stack, nstack;
     bool *stacked;
     struct act_rank *ranks;
+    struct beside **beside; /* by rank; NULL: actions alone */
 };
 
 static void wake(struct act_run *run, uint32_t rank)
@@ -131,6 +133,20 @@ static double off(struct act_run *run)
     return 1 + run->jitter * ((double)((z ^ (z >> 31)) >> 11) / 4503599627370496.0 - 1);
 }
 
+/* an action, or a pair in turn, with what travels beside it */
+static struct beside_end take_beside(struct act_run *run, uint32_t r, const struct action *at, double start, double takes)
+{
+    uint32_t k = (uint32_t)(at - run->s->actions[r]);
+    if (!run->beside)
+        return (struct beside_end){start + takes, start + takes};
+    if (!at->pair)
+        return beside_action(run->beside[r], k, start, takes);
+    double first = duration_s(&run->stage[at->stage], at->kind), second = duration_s(&run->stage[at[1].stage], at[1].kind);
+    double share = first + second > 0 ? first / (first + second) : 0;
+    double middle = beside_action(run->beside[r], k, start, share * takes).end_s;
+    return beside_action(run->beside[r], k + 1, middle, (1 - share) * takes);
+}
+
 /* runs rank r as far as its inputs go */
 static void advance(struct act_run *run, uint32_t r)
 {
@@ -155,11 +171,12 @@ static void advance(struct act_run *run, uint32_t r)
         double start = later(k->end_s, ready);
         if (at == s->actions[r])
             k->start_s = start;
-        k->end_s = start + takes;
+        struct beside_end end = take_beside(run, r, at, start, takes);
+        k->end_s = end.end_s;
         k->busy_s += takes;
-        finish(run, k, at, k->end_s);
+        finish(run, k, at, end.sent_s);
         if (at->pair)
-            finish(run, k, at + 1, k->end_s);
+            finish(run, k, at + 1, end.sent_s);
     }
     run->position[r] = (uint32_t)(at - s->actions[r]);
 }
@@ -203,6 +220,8 @@ static double run_step(struct act_run *run, const struct pipeline_times *times, 
     prepare_stages(run, times, bytes);
     for (uint32_t r = s->nranks; r-- > 0;) {
         run->position[r] = 0;
+        if (run->beside)
+            run->ranks[r].end_s = beside_begin(run->beside[r], times->updates[r].update_s);
         wake(run, r);
     }
     while (run->nstack) {
@@ -236,6 +255,19 @@ static double period_s(struct arena *a, struct act_run *run, const struct pipeli
     return period;
 }
 
+/* From one update's begin to the next: gradients whole on all ranks, and the norm of all. */
+static double step_with_updates_s(struct arena *a, const struct act_run *run, const struct pipeline_times *times)
+{
+    uint32_t n = run->s->nranks;
+    double *ended = ARENA_ARRAY(a, double, n), *whole = ARENA_ARRAY(a, double, n), step = 0;
+    for (uint32_t r = 0; r < n; r++)
+        ended[r] = run->ranks[r].end_s;
+    beside_settle(run->beside, n, ended, whole);
+    for (uint32_t r = 0; r < n; r++)
+        step = later(step, whole[r] + times->updates[r].norm_s);
+    return step + times->agree_s;
+}
+
 double simulate_actions(struct arena *a, const struct schedule *s, const struct pipeline_times *times,
                         const struct act_bytes *bytes, struct act_rank *ranks)
 {
@@ -253,7 +285,14 @@ double simulate_actions(struct arena *a, const struct schedule *s, const struct 
     run.position = ARENA_ARRAY(a, uint32_t, s->nranks);
     run.stack = ARENA_ARRAY(a, uint32_t, s->nranks);
     run.stacked = ARENA_ARRAY(a, bool, s->nranks);
+    if (times->moves) {
+        run.beside = arena_array(a, s->nranks, sizeof *run.beside);
+        for (uint32_t r = 0; r < s->nranks; r++)
+            run.beside[r] = beside_new(a, s, times, r);
+    }
     double step_s = run_step(&run, times, bytes);
+    if (times->moves && isfinite(step_s))
+        step_s = step_with_updates_s(a, &run, times);
     if (s->skews && times->skewed && isfinite(step_s))
         step_s = period_s(a, &run, times, bytes);
     for (uint32_t r = 0; r < s->nranks; r++)

@@ -280,8 +280,8 @@ bool sized_draw(struct arena *a, uint64_t seed, struct sized_draw *out)
         draw_recompute(&x, &d);
         uint64_t ranks = (uint64_t)d.tp * d.cp * d.pp * d.dp;
         if (ranks <= out->topo->gpus && ranks <= 1u << MOST_GPUS_LOG2 && finish(&x, out->job, out->topo, &d)) {
-            if (experts && d.ep > 1 && !once_in(&x, 4))
-                d.room = cost_usual_room(out->job, &out->topo->types[d.type].gpu);
+            if (experts && d.ep > 1) /* as fit_plan() has it, or less where memory is short */
+                d.room = once_in(&x, 4) ? 1.2 : cost_usual_room(out->job, &out->topo->types[d.type].gpu);
             out->decision = d;
             return true;
         }
