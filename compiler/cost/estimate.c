@@ -141,7 +141,6 @@ void cost_pipeline(const struct cost *c, const struct cost_shape *s, struct cost
                                                 .backward_hidden_s = st.backward_hidden_s};
         }
     }
-    /* what foretelling reads once more of the optimizer's state is left out */
     *times = (struct pipeline_times){.stages = stages, .skewed = decision_skews(c->job, d) || c->profile->post_validation > 0.5};
     times->held = w->never_overlap & OVERLAP_PP ? 1 : w->overlap & OVERLAP_PP ? 0 : c->profile->pp_shown;
 }
@@ -303,6 +302,8 @@ struct pipeline_update cost_rank_update(const struct cost *c, const struct cost_
     double buckets = st->blocks * (st->experts > 0 ? 3 : 1) + 2; /* launches */
     struct pipeline_update u = {.norm_s = cost_stream_s(c, 4 * own) + buckets * c->device.launch_s};
     u.update_s = cost_stream_s(c, (4 + 8 + 2 * moment * moments + copy) * own) + buckets * c->device.launch_s;
+    if (decision_skews(c->job, d)) /* foretells what the next step begins with */
+        u.update_s += cost_stream_s(c, (4 + 4 + moment * moments + copy) * own) + buckets * c->device.launch_s;
     if (c->job->wishes.offload & OFFLOAD_OPTIMIZER) /* the state comes and goes on one queue */
         u.update_s = fmax(u.update_s, 2 * (master + moment * moments) * own / cost_host_bytes_s(c)) + u.update_s / fmax(1, buckets);
     return u;

@@ -95,7 +95,7 @@ static void add_bucket(struct maker *x, const struct movers *m, double elements,
 
 static struct pipeline_piece make_piece(struct maker *x, const struct cost_block *b, uint32_t count, bool reads)
 {
-    struct pipeline_piece p = {.count = count, .reads = reads};
+    struct pipeline_piece p = {.count = count, .reads = reads, .exchanges = b->experts > 0};
     p.forward = b->forward_s + b->forward_comm_s;
     p.backward = b->backward_s + b->backward_comm_s;
     p.weight = b->weight_s;
@@ -176,16 +176,9 @@ static void share_out(struct pipeline_piece *p, uint32_t n)
     }
 }
 
-/* Does a sum over two pipeline ranks wait for all others?  Where something waits on the queue of such sums (lower/params.c) */
-static bool ties_late(const struct cost *c)
-{
-    const struct decision *d = c->decision;
-    return d->zero >= 2 || c->job->wishes.never_overlap & OVERLAP_DP || cost_exchange_nodes(c) > 1;
-}
-
 /* The embedding's table, where the other end of the pipeline has it too: as its head, or for prediction modules. */
 static void tie_ends(const struct maker *x, struct pipeline_moves *moves, struct pipeline_piece *first,
-                     struct pipeline_piece *last, struct pipeline_times *times)
+                     struct pipeline_piece *last)
 {
     const struct cost *c = x->c;
     const struct decision *d = c->decision;
@@ -202,17 +195,7 @@ static void tie_ends(const struct maker *x, struct pipeline_moves *moves, struct
             last->sum_s = last->finish_s = last->gather_s = 0;
         return;
     }
-    times->tied_s = cost_group_s(c, OP_ALL_REDUCE, x->dense.gradient * elements, &c->tie);
-    struct pipeline_piece *copy = last + (m->predict ? 1 : 0);
-    if (m->predict && !m->tied) {
-        copy->sum_s += first->sum_s;
-        copy->finish_s += first->finish_s;
-    }
-    if (!ties_late(c)) {
-        first->tied = copy->tied = true;
-        return;
-    }
-    double late = times->tied_s + first->sum_s + first->finish_s;
+    double late = cost_group_s(c, OP_ALL_REDUCE, x->dense.gradient * elements, &c->tie) + first->sum_s + first->finish_s;
     moves[0].late_s += late;
     moves[d->nstages - 1].late_s += late;
     first->sum_s = first->finish_s = 0;
@@ -230,6 +213,14 @@ static uint32_t most_pieces(const struct decision *d, const struct cost_shape *s
             n++;
     }
     return n;
+}
+
+/* do rows to experts travel on the queue of gradients? (lower_exchanges_apart(), lower_nodes_apart()) */
+static bool exchanges_there(const struct cost *c)
+{
+    const struct decision *d = c->decision;
+    bool free = decision_pairs(d->schedule) && d->zero < 2 && !(c->job->wishes.never_overlap & OVERLAP_DP);
+    return free && d->ep > 1 && (cost_exchange_nodes(c) > 1 || d->cp > 1 || d->sp);
 }
 
 void cost_moves(struct arena *a, const struct cost *c, const struct cost_shape *s, const struct cost_stage *ranks,
@@ -256,12 +247,13 @@ void cost_moves(struct arena *a, const struct cost *c, const struct cost_shape *
         last = n ? &at[n - 1 - (st->head && c->job->model.predict ? 1 : 0)] : last;
         at += n;
     }
-    tie_ends(&x, moves, first, last, times);
+    tie_ends(&x, moves, first, last);
     for (uint32_t r = 0; r < d->pp; r++)
         updates[r] = cost_rank_update(c, ranks, r);
     times->moves = moves;
     times->updates = updates;
     times->prefetch = d->zero < 3 || c->job->wishes.never_overlap & OVERLAP_DP ? 0 : d->prefetch ? d->prefetch : cost_prefetch(a, c);
+    times->crowded = exchanges_there(c);
     times->blocks = c->job->wishes.never_overlap & OVERLAP_DP;
     times->agree_s = cost_agree_s(c);
 }

@@ -26,7 +26,7 @@ struct pipeline_piece {
     double add_s;                            /* where after each: the kernel that adds what came to the sum */
     double finish_s;                         /* after the last one, what is left: sums over replicas */
     bool gathers, scatters, reads;           /* every use, every microbatch; does backward read its parameters? */
-    bool tied; /* its gradient is first summed with that of the copy on the other end's rank, on the same queue */
+    bool exchanges;                          /* rows with experts' ranks */
 };
 struct pipeline_moves {
     uint32_t npieces;
@@ -45,8 +45,8 @@ struct pipeline_times {
     const struct pipeline_moves *moves;
     const struct pipeline_update *updates;
     uint32_t prefetch; /* uses ahead that pieces are gathered */
-    bool blocks;
-    double tied_s, agree_s; /* a sum of the tied table over both ends; what all ranks sum of the norm */
+    bool blocks, crowded; /* crowded: rows travel to experts on that queue, too */
+    double agree_s;       /* what all ranks sum of the norm */
     bool skewed;   /* schedules that are meant for it: every rank's optimizer step follows its own last action.  The
                       emitted programs clip by a norm that all ranks must know first. */
     double held;   /* share of a transfer that the sender computes nothing in: 0 = overlapped, 1 = blocking */

@@ -214,14 +214,15 @@ static void prepare_stages(struct act_run *run, const struct pipeline_times *tim
 }
 
 /* the whole schedule, from where the ranks are; returns the end of its last action */
-static double run_step(struct act_run *run, const struct pipeline_times *times, const struct act_bytes *bytes)
+/* begins: by rank, of what travels beside it; NULL: at the update's end */
+static double run_step(struct act_run *run, const struct pipeline_times *times, const struct act_bytes *bytes, const double *begins)
 {
     const struct schedule *s = run->s;
     prepare_stages(run, times, bytes);
     for (uint32_t r = s->nranks; r-- > 0;) {
         run->position[r] = 0;
         if (run->beside)
-            run->ranks[r].end_s = beside_begin(run->beside[r], times->updates[r].update_s);
+            run->ranks[r].end_s = beside_begin(run->beside[r], begins ? begins[r] : times->updates[r].update_s);
         wake(run, r);
     }
     while (run->nstack) {
@@ -238,19 +239,45 @@ static double run_step(struct act_run *run, const struct pipeline_times *times, 
     return end;
 }
 
+/* when each rank's gradients are whole, and how large they are is known there */
+static double *settled(struct arena *a, const struct act_run *run, const struct pipeline_times *times)
+{
+    uint32_t n = run->s->nranks;
+    double *ended = ARENA_ARRAY(a, double, n), *whole = ARENA_ARRAY(a, double, n);
+    for (uint32_t r = 0; r < n; r++)
+        ended[r] = run->ranks[r].end_s;
+    if (!run->beside)
+        return ended;
+    beside_settle(run->beside, n, ended, whole);
+    for (uint32_t r = 0; r < n; r++)
+        whole[r] += times->updates[r].norm_s;
+    return whole;
+}
+
+static void new_beside(struct arena *a, struct act_run *run, const struct pipeline_times *times)
+{
+    run->beside = arena_array(a, run->s->nranks, sizeof *run->beside);
+    for (uint32_t r = 0; r < run->s->nranks; r++)
+        run->beside[r] = beside_new(a, run->s, times, r);
+}
+
 /* Seconds from a step's end to the next one's on the rank where it is longest, each rank going on when it is
  * through. */
 static double period_s(struct arena *a, struct act_run *run, const struct pipeline_times *times,
                        const struct act_bytes *bytes)
 {
     struct act_rank *first = run->ranks;
-    double period = 0;
-    run->ranks = ARENA_ARRAY(a, struct act_rank, run->s->nranks);
-    for (uint32_t r = 0; r < run->s->nranks; r++)
-        run->ranks[r].end_s = first[r].end_s;
-    run_step(run, times, bytes);
-    for (uint32_t r = 0; r < run->s->nranks; r++)
-        period = later(period, run->ranks[r].end_s - first[r].end_s);
+    uint32_t n = run->s->nranks;
+    double period = 0, *ends = settled(a, run, times), *begins = ARENA_ARRAY(a, double, n);
+    run->ranks = ARENA_ARRAY(a, struct act_rank, n);
+    for (uint32_t r = 0; r < n; r++)
+        run->ranks[r].end_s = begins[r] = ends[r] + (run->beside ? times->updates[r].update_s + times->agree_s : 0);
+    if (run->beside)
+        new_beside(a, run, times);
+    run_step(run, times, bytes, begins);
+    double *again = settled(a, run, times);
+    for (uint32_t r = 0; r < n; r++)
+        period = later(period, again[r] - ends[r]);
     run->ranks = first;
     return period;
 }
@@ -258,13 +285,9 @@ static double period_s(struct arena *a, struct act_run *run, const struct pipeli
 /* From one update's begin to the next: gradients whole on all ranks, and the norm of all. */
 static double step_with_updates_s(struct arena *a, const struct act_run *run, const struct pipeline_times *times)
 {
-    uint32_t n = run->s->nranks;
-    double *ended = ARENA_ARRAY(a, double, n), *whole = ARENA_ARRAY(a, double, n), step = 0;
-    for (uint32_t r = 0; r < n; r++)
-        ended[r] = run->ranks[r].end_s;
-    beside_settle(run->beside, n, ended, whole);
-    for (uint32_t r = 0; r < n; r++)
-        step = later(step, whole[r] + times->updates[r].norm_s);
+    double *ends = settled(a, run, times), step = 0;
+    for (uint32_t r = 0; r < run->s->nranks; r++)
+        step = later(step, ends[r]);
     return step + times->agree_s;
 }
 
@@ -285,16 +308,13 @@ double simulate_actions(struct arena *a, const struct schedule *s, const struct 
     run.position = ARENA_ARRAY(a, uint32_t, s->nranks);
     run.stack = ARENA_ARRAY(a, uint32_t, s->nranks);
     run.stacked = ARENA_ARRAY(a, bool, s->nranks);
-    if (times->moves) {
-        run.beside = arena_array(a, s->nranks, sizeof *run.beside);
-        for (uint32_t r = 0; r < s->nranks; r++)
-            run.beside[r] = beside_new(a, s, times, r);
-    }
-    double step_s = run_step(&run, times, bytes);
-    if (times->moves && isfinite(step_s))
-        step_s = step_with_updates_s(a, &run, times);
+    if (times->moves)
+        new_beside(a, &run, times);
+    double step_s = run_step(&run, times, bytes, NULL);
     if (s->skews && times->skewed && isfinite(step_s))
         step_s = period_s(a, &run, times, bytes);
+    else if (run.beside && isfinite(step_s))
+        step_s = step_with_updates_s(a, &run, times);
     for (uint32_t r = 0; r < s->nranks; r++)
         run.ranks[r].idle_s = step_s - run.ranks[r].busy_s;
     arena_reset(a, mark);

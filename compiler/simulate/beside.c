@@ -32,9 +32,7 @@ struct beside {
     uint32_t made;
     double made_free_s[2], pending_s, pending_add_s, pending_finish_s;
     bool pending;
-    /* a tied table */
-    bool tied;
-    double tie_s, behind_s, late_s; /* when it is ready; what waits behind it */
+    double late_s; /* what is summed with the mirror rank at the end */
 };
 
 static double later(double a, double b)
@@ -123,13 +121,9 @@ static double open_piece(struct beside *b, const struct pipeline_piece *p, uint3
 
 /* ---- gradients ---- */
 
-/* a sum on the queue that is ready at now_s; with a tied table it waits for the other end, and all else behind it */
+/* a sum on the queue that is ready at now_s */
 static void sum_up(struct beside *b, double now_s, double takes_s)
 {
-    if (b->tied) {
-        b->behind_s += takes_s;
-        return;
-    }
     b->wire_s = later(b->wire_s, now_s) + takes_s;
 }
 
@@ -149,11 +143,7 @@ static double add_part(struct beside *b, double now_s)
 static double made_piece(struct beside *b, const struct pipeline_piece *p, bool begun, bool last, double now_s)
 {
     if (!p->scatters) {
-        if (last && p->tied) {
-            b->tied = true;
-            b->tie_s = later(b->wire_s, now_s);
-            b->behind_s = p->sum_s + p->finish_s;
-        } else if (last && b->t->blocks) {
+        if (last && b->t->blocks) {
             now_s += p->sum_s + p->finish_s;
         } else if (last) {
             sum_up(b, now_s, p->sum_s + p->finish_s);
@@ -227,11 +217,14 @@ struct beside_end beside_action(struct beside *b, uint32_t k, double start_s, do
         const struct pipeline_piece *p = &m->pieces[x->kind == 'F' ? i : m->npieces - 1 - i];
         bool gathered = p->gathers && x->kind != 'W' && (x->kind == 'F' || p->reads);
         double own_s = share_of(p, x->kind) * takes_s;
-        if (!gathered && !(makes && (p->scatters || last)) && !(opens && p->gather_s > 0)) {
+        bool waits = b->t->crowded && p->exchanges && b->wire_s > now_s;
+        if (!gathered && !(makes && (p->scatters || last)) && !(opens && p->gather_s > 0) && !waits) {
             sent_s = now_s += p->count * own_s;
             continue;
         }
         for (uint32_t n = 0; n < p->count; n++) {
+            if (b->t->crowded && p->exchanges && x->kind != 'W')
+                now_s = later(now_s, b->wire_s);
             if (gathered) {
                 now_s = open_piece(b, p, x->kind == 'F' ? n : p->count - 1 - n, now_s);
             } else if (opens) {
@@ -258,27 +251,17 @@ struct beside_end beside_action(struct beside *b, uint32_t k, double start_s, do
 
 void beside_settle(struct beside *const *all, uint32_t nranks, const double *ended_s, double *whole_s)
 {
-    double tie_s = 0;
-    for (uint32_t r = 0; r < nranks; r++)
-        tie_s = all[r]->tied ? later(tie_s, all[r]->tie_s) : tie_s;
     for (uint32_t r = 0; r < nranks; r++) {
         struct beside *b = all[r];
-        double now_s = add_part(b, ended_s[r]);
-        if (b->tied)
-            b->wire_s = later(b->wire_s, tie_s + b->t->tied_s) + b->behind_s;
-        whole_s[r] = later(now_s, b->wire_s);
-    }
-    for (uint32_t r = 0; r < nranks; r++) { /* both ends of the pipeline, or mirror ranks, add theirs together */
-        struct beside *b = all[r];
+        whole_s[r] = add_part(b, ended_s[r]);
+        whole_s[r] = later(whole_s[r], b->wire_s);
         for (uint32_t i = 0; i < b->s->nstages; i++)
             b->late_s += b->s->stage_rank[i] == r ? moves_of(b, i)->late_s : 0;
     }
-    for (uint32_t r = 0; r < nranks - 1 - r && nranks; r++) {
-        double both_s = later(whole_s[r], whole_s[nranks - 1 - r]);
-        for (int k = 0; k < 2; k++) {
-            uint32_t x = k ? nranks - 1 - r : r;
-            if (all[x]->late_s > 0)
-                whole_s[x] = both_s + all[x]->late_s;
-        }
+    for (uint32_t r = 0; 2 * r + 1 < nranks; r++) { /* both ends of the pipeline, or mirror ranks, add theirs together */
+        uint32_t mirror = nranks - 1 - r;
+        double both_s = later(whole_s[r], whole_s[mirror]), late_s = all[r]->late_s;
+        if (late_s > 0)
+            whole_s[r] = whole_s[mirror] = both_s + late_s;
     }
 }

@@ -50,22 +50,16 @@ void predict_step(struct arena *a, const struct cost *c, const struct cost_shape
     struct pipeline_stage *stages = ARENA_ARRAY(a, struct pipeline_stage, d->nstages);
     cost_pipeline(c, shape, ranks, stages, &times);
     const struct schedule *s = schedule_new(a, d);
-    double pipeline_s = simulate_actions(a, s, &times, NULL, NULL), free_s = pipeline_s, whole_s = 0;
-    bool skews = s->skews && times.skewed;
-    if (!skews) {
-        cost_moves(a, c, shape, ranks, &times);
-        whole_s = simulate_actions(a, s, &times, NULL, NULL);
-        times.moves = NULL;
-    }
+    double pipeline_s = simulate_actions(a, s, &times, NULL, NULL), free_s = pipeline_s;
+    cost_moves(a, c, shape, ranks, &times);
+    double whole_s = simulate_actions(a, s, &times, NULL, NULL);
+    times.moves = NULL;
     if (d->pp > 1) {
         cost_clear_transfers(d, stages);
         free_s = simulate_actions(a, s, &times, NULL, NULL);
     }
     struct cost_body body = cost_body(c, ranks);
-    if (skews)
-        cost_tail(c, ranks, e);
-    else
-        cost_rest(c, ranks, whole_s - pipeline_s, e);
+    cost_rest(c, ranks, whole_s - pipeline_s, e);
     cost_items(&body, pipeline_s, free_s, e);
     arena_reset(a, mark);
 }
