@@ -22,6 +22,7 @@ struct block {
     const uint8_t *again;         /* by operator: full recomputation runs it once more, because backward reads on it */
     double forward_kernels, backward_kernels;
     double beside_s; /* transfers that go beside other transfers of a pair's other microbatch, in each direction */
+    double copies_s; /* where the backward is split: of gradients of the residual stream, which weights need later */
     struct cost_block out;
 };
 
@@ -51,8 +52,16 @@ static void add_time(struct block *b, double forward, double n, double backward,
 {
     b->out.forward_s += forward;
     b->out.backward_s += backward + (again ? forward : 0);
+    b->out.again_s += again ? forward : 0;
     b->forward_kernels += n;
     b->backward_kernels += nb + (again ? n : 0);
+}
+
+/* exposed transfers that either kind of backward pass has where it makes gradients of inputs */
+static void add_backward_comm(struct block *b, double seconds)
+{
+    b->out.backward_comm_s += seconds;
+    b->out.input_comm_s += seconds;
 }
 
 /* does backward run operator o once more? part: the words of selective recomputation that name it */
@@ -87,19 +96,25 @@ static void tensor_parallel(struct block *b, const struct opr *o, double out, do
     bool again = b->d->recompute == RECOMPUTE_FULL && recomputes(b, o, 0);
     enum op reduce_op = b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE;
     double gathered = c->job->train.precision == DT_FP8 ? 0.5 : 1;
+    bool late = expand_puts_off(b->e, o); /* where the backward is split, what weights need comes again with them */
     if (o->row_parallel) {
         double reduce = share * cost_collective_s(c, reduce_op, out, AXIS_BIT(AXIS_TP));
+        double gradient = b->d->sp ? share * cost_collective_s(c, OP_ALL_GATHER, gathered * out, AXIS_BIT(AXIS_TP)) : 0;
         b->out.forward_comm_s += reduce;
-        b->out.backward_comm_s += again ? reduce : 0;
-        if (b->d->sp)
-            b->out.backward_comm_s += share * cost_collective_s(c, OP_ALL_GATHER, gathered * out, AXIS_BIT(AXIS_TP));
+        b->out.backward_comm_s += gradient + (again ? reduce : 0);
+        b->out.again_s += again ? reduce : 0;
+        b->out.input_comm_s += gradient + (again ? reduce : 0);
+        b->out.weight_comm_s += late ? gradient : 0;
         return;
     }
     double gather = b->d->sp ? share * cost_collective_s(c, OP_ALL_GATHER, gathered * in, AXIS_BIT(AXIS_TP)) : 0;
     double reduce = share * cost_collective_s(c, reduce_op, in, AXIS_BIT(AXIS_TP));
+    double beside = gather - hidden * fmin(gather, input_s) + reduce - hidden * fmin(reduce, weight_s);
     b->out.forward_comm_s += gather;
-    b->out.backward_comm_s += gather - hidden * fmin(gather, input_s) + reduce - hidden * fmin(reduce, weight_s);
-    b->out.backward_comm_s += again ? gather : 0;
+    b->out.backward_comm_s += beside + (again ? gather : 0);
+    b->out.again_s += again ? gather : 0;
+    b->out.input_comm_s += (late ? reduce : beside) + (again ? gather : 0);
+    b->out.weight_comm_s += late ? gather : 0;
 }
 
 /* Seconds of making an operand of m rows 8 bits wide.  One that is gathered over tp is converted in shares before; on
@@ -111,6 +126,20 @@ static double operand_s(const struct block *b, double m, double cols, bool gathe
         return cost_quantize_s(c, m * cols);
     double turned = c->type->gpu.sm >= 100 ? 0 : cost_quantize_s(c, m * cols / 2);
     return cost_quantize_s(c, m * cols / b->d->tp) + turned;
+}
+
+/* is the gradient of its output the residual stream's, which others add to? */
+static bool copied(const struct block *b, const struct opr *o)
+{
+    bool read = false;
+    for (const struct opr *x = o + 1; x < b->e->oprs + b->e->noprs && !read; x++)
+        for (int k = 0; k < 2; k++)
+            if (x->in[k] == o->out) {
+                if (x->kind != OPR_ADD)
+                    return false;
+                read = true;
+            }
+    return read && expand_puts_off(b->e, o);
 }
 
 static void linear(struct block *b, const struct opr *o)
@@ -143,6 +172,7 @@ static void linear(struct block *b, const struct opr *o)
     double weight = seconds[PRODUCT_WEIGHT];
     double bias = o->nbiases ? cost_stream_s(c, value_bytes(b, o->out)) : 0; /* column sums */
     b->out.weight_s += expand_puts_off(b->e, o) ? weight + bias : 0;
+    b->copies_s += !head && copied(b, o) ? cost_stream_s(c, 2 * value_bytes(b, o->out)) : 0;
     add_time(b, forward, 1, input + weight + bias, 2 + (bias > 0), recomputes(b, o, cost_linear_part(o)));
     if (first->split != SPLIT_NONE && tp > 1)
         tensor_parallel(b, o, b->tokens * b->element * out, b->tokens * b->element * in, input, weight);
@@ -158,22 +188,22 @@ static void context_parallel(struct block *b, const struct attn *t, double forwa
     double share = shown(b, OVERLAP_CP, c->profile->cp_shown, c->profile->cp_shown);
     if (b->d->context == CONTEXT_ALL_GATHER) {
         b->out.forward_comm_s += share * cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP));
-        b->out.backward_comm_s += share * (cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP)) +
-                                           cost_collective_s(c, OP_REDUCE_SCATTER, kv * cp, AXIS_BIT(AXIS_CP)));
+        add_backward_comm(b, share * (cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP)) +
+                                      cost_collective_s(c, OP_REDUCE_SCATTER, kv * cp, AXIS_BIT(AXIS_CP))));
         return;
     }
     if (b->d->context == CONTEXT_ALL_TO_ALL) {
         double there = cost_collective_s(c, OP_ALL_TO_ALL, kv + q, AXIS_BIT(AXIS_CP));
         double back = cost_collective_s(c, OP_ALL_TO_ALL, q, AXIS_BIT(AXIS_CP));
         b->out.forward_comm_s += share * (there + back);
-        b->out.backward_comm_s += share * (there + back);
+        add_backward_comm(b, share * (there + back));
         return;
     }
     /* a ring moves what an all-gather moves, in cp - 1 steps under cp steps of attention */
     double ring = cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP));
     double hides = c->job->wishes.never_overlap & OVERLAP_CP ? 0 : (cp - 1) / cp;
     b->out.forward_comm_s += fmax(0, ring - forward * hides);
-    b->out.backward_comm_s += fmax(0, 2 * ring - backward * hides);
+    add_backward_comm(b, fmax(0, 2 * ring - backward * hides));
 }
 
 static void attention(struct block *b, const struct opr *o)
@@ -227,7 +257,7 @@ static void experts(struct block *b, const struct opr *o)
     double h = (double)c->job->model.width, ep = b->d->ep, etp = b->d->etp, w = (double)m->expert.width / etp;
     double chosen = b->tokens / b->d->tp * m->active;                    /* token copies that start here */
     double moved = chosen * cost_rows_moved(c, m);
-    double routed = chosen * c->job->train.imbalance * etp, parts = o->nweights - 1, local = m->experts / ep;
+    double routed = fmin(chosen * c->job->train.imbalance, moved) * etp, parts = o->nweights - 1, local = m->experts / ep;
     uint64_t uh = (uint64_t)h, uw = (uint64_t)ceil(w), groups = (uint64_t)ceil(local);
     double seconds[3];
     for (enum product p = PRODUCT_FORWARD; p <= PRODUCT_WEIGHT; p++)
@@ -257,12 +287,15 @@ static void experts(struct block *b, const struct opr *o)
     double share = shown(b, OVERLAP_ALL_TO_ALL, c->profile->ep_shown, pairs ? c->profile->ep_shown : c->profile->ep_overlap_shown);
     double dispatch = 2 * x.way_s;
     b->out.forward_comm_s += x.forward_s;
-    b->out.backward_comm_s += x.backward_s;
-    if (etp > 1)
-        dispatch += cost_collective_s(c, OP_ALL_GATHER, moved * etp * h * b->element, AXIS_BIT(AXIS_TP)) +
-                    cost_collective_s(c, OP_REDUCE_SCATTER, moved * etp * h * b->element, AXIS_BIT(AXIS_TP));
+    add_backward_comm(b, x.backward_s);
+    if (etp > 1) {
+        const struct cost_group g = cost_run_group(c, b->d->etp, 1);
+        dispatch += cost_group_s(c, OP_ALL_GATHER, moved * etp * h * b->element, &g) +
+                    cost_group_s(c, OP_REDUCE_SCATTER, moved * etp * h * b->element, &g);
+    }
     b->out.forward_comm_s += share * dispatch;
-    b->out.backward_comm_s += share * dispatch * (recomputes(b, o, PART_MOE) ? 2 : 1);
+    add_backward_comm(b, share * dispatch * (recomputes(b, o, PART_MOE) ? 2 : 1));
+    b->out.again_s += recomputes(b, o, PART_MOE) ? share * dispatch : 0;
     if (c->job->wishes.never_overlap & OVERLAP_ALL_TO_ALL)
         return;
     double hidden = fmax(0, share - c->profile->ep_overlap_shown);
@@ -383,9 +416,13 @@ static struct cost_block block_make(struct arena *a, const struct cost *c, const
         else
             stream(&b, &e->oprs[i]);
     }
-    double host_s = 1e-6 * c->profile->host_op_us;
+    b.out.input_s = b.out.backward_s - b.out.weight_s + b.copies_s;
+    double host_s = 1e-6 * c->profile->host_op_us, kernels_s = b.out.backward_s;
     b.out.forward_s = waits(c->profile, b.out.forward_s, b.out.forward_comm_s, host_s * b.forward_kernels);
     b.out.backward_s = waits(c->profile, b.out.backward_s, b.out.backward_comm_s, host_s * b.backward_kernels);
+    double slower = kernels_s > 0 ? b.out.backward_s / kernels_s : 1;
+    b.out.input_s *= slower;
+    b.out.weight_s *= slower;
     cap_hidden(&b.out);
     b.out.forward_hidden_s += b.beside_s;
     b.out.backward_hidden_s += b.beside_s;

@@ -13,8 +13,9 @@
 enum cost_loss { LOSS_WHOLE, LOSS_SPLIT, LOSS_PARALLEL, LOSS_LEAST, NLOSSES };
 struct cost_block {
     double forward_s, backward_s;           /* kernels; recomputation counts as backward */
-    double weight_s;                        /* the part of backward that makes weight gradients */
     double forward_comm_s, backward_comm_s; /* exposed transfers of tp, cp, ep */
+    double again_s;                         /* of backward: what runs again before any gradient is needed */
+    double weight_s, weight_comm_s, input_s, input_comm_s; /* the same of a backward in two, of weights and of inputs */
     double forward_hidden_s, backward_hidden_s; /* of them: what another microbatch's kernels hide under schedules in pairs */
     double keep_bytes;                      /* from F to B, per microbatch in flight */
     double late_bytes;                      /* where the backward is split: from I to W, besides what F kept */
@@ -47,7 +48,8 @@ static inline double cost_smaller(double a, double b)
 
 /* sums of a pipeline rank's blocks */
 struct cost_stage {
-    double forward_s, backward_s, weight_s, forward_comm_s, backward_comm_s, forward_hidden_s, backward_hidden_s;
+    double forward_s, backward_s, forward_comm_s, backward_comm_s, forward_hidden_s, backward_hidden_s;
+    double input_s, weight_s; /* of a backward in two, with transfers */
     double matrices, experts, blocks; /* parameter elements; matrices with all vectors */
 };
 

@@ -13,7 +13,8 @@ static void add_block(struct cost_stage *st, const struct cost_block *b, double 
 {
     st->forward_s += times * b->forward_s;
     st->backward_s += times * b->backward_s;
-    st->weight_s += times * b->weight_s;
+    st->input_s += times * (b->input_s + b->input_comm_s);
+    st->weight_s += times * (b->weight_s + b->weight_comm_s);
     st->forward_comm_s += times * b->forward_comm_s;
     st->backward_comm_s += times * b->backward_comm_s;
     st->forward_hidden_s += times * b->forward_hidden_s;
@@ -84,6 +85,7 @@ static void add_stage(struct cost_stage *rank, const struct cost_stage *st)
 {
     rank->forward_s += st->forward_s;
     rank->backward_s += st->backward_s;
+    rank->input_s += st->input_s;
     rank->weight_s += st->weight_s;
     rank->forward_comm_s += st->forward_comm_s;
     rank->backward_comm_s += st->backward_comm_s;
@@ -113,6 +115,12 @@ static double boundary_transfer_s(const struct cost *c, double bytes)
     return cost_transfer_s(c, bytes / d->tp) + cost_collective_s(c, OP_ALL_GATHER, bytes, AXIS_BIT(AXIS_TP));
 }
 
+/* of a stage's backward: what its last layer runs again, before the gradient of its output is needed */
+static double stage_lead_s(const struct cost_shape *s, const struct stage *st)
+{
+    return st->head || !st->count ? 0 : cost_layer(s, st, st->count - 1)->again_s;
+}
+
 void cost_pipeline(const struct cost *c, const struct cost_shape *s, struct cost_stage *ranks,
                    struct pipeline_stage *stages, struct pipeline_times *times)
 {
@@ -135,7 +143,8 @@ void cost_pipeline(const struct cost *c, const struct cost_shape *s, struct cost
             double copy_s = cost_stage_parked(c, s, i) / cost_host_bytes_s(c); /* out beside F, in beside B */
             double x = fmax(rank_x(&st), copy_s);
             stages[i] = (struct pipeline_stage){.forward_s = fmax(rank_f(&st), copy_s), .backward_s = x,
-                                                .input_s = x - st.weight_s, .weight_s = st.weight_s,
+                                                .input_s = fmax(st.input_s, copy_s), .weight_s = st.weight_s,
+                                                .lead_s = stage_lead_s(s, &d->stages[i]),
                                                 .next_s = transfer_s, .back_s = transfer_s,
                                                 .forward_hidden_s = st.forward_hidden_s,
                                                 .backward_hidden_s = st.backward_hidden_s};

@@ -98,8 +98,8 @@ static struct pipeline_piece make_piece(struct maker *x, const struct cost_block
     struct pipeline_piece p = {.count = count, .reads = reads, .exchanges = b->experts > 0};
     p.forward = b->forward_s + b->forward_comm_s;
     p.backward = b->backward_s + b->backward_comm_s;
-    p.weight = b->weight_s;
-    p.input = p.backward - p.weight;
+    p.weight = b->weight_s + b->weight_comm_s;
+    p.input = b->input_s + b->input_comm_s;
     bool whole = x->splits && b->early; /* its weight pass finds gradients that the other one made */
     add_bucket(x, &x->dense, b->matrices, whole, &p);
     add_bucket(x, &x->experts, b->experts, whole, &p);
@@ -187,20 +187,23 @@ static void tie_ends(const struct maker *x, struct pipeline_moves *moves, struct
     bool here = cost_stage_rank(d, 0) == cost_stage_rank(d, d->nstages - 1);
     if (!(m->tied || m->predict) || d->schedule == SCHED_DUALPIPE)
         return;
-    first->scatters = first->gathers = false;
-    if (m->tied || here)
-        last->scatters = false;
+    first->scatters &= !m->predict && !here; /* several pieces use it */
+    last->scatters &= !m->predict && !(m->tied && here);
     if (here) {
         if (m->tied) /* the embedding's own */
             last->sum_s = last->finish_s = last->gather_s = 0;
         return;
     }
-    double late = cost_group_s(c, OP_ALL_REDUCE, x->dense.gradient * elements, &c->tie) + first->sum_s + first->finish_s;
+    double own = first->scatters ? elements / x->dense.shard.n : elements;
+    double late = cost_group_s(c, OP_ALL_REDUCE, x->dense.gradient * own, &c->tie) + first->finish_s;
+    late += first->scatters ? 0 : first->sum_s;
     moves[0].late_s += late;
     moves[d->nstages - 1].late_s += late;
-    first->sum_s = first->finish_s = 0;
-    if (m->tied)
-        last->sum_s = last->finish_s = 0;
+    struct pipeline_piece *both[] = {first, m->tied ? last : NULL};
+    for (int k = 0; k < 2 && both[k]; k++) {
+        both[k]->sum_s = both[k]->scatters ? both[k]->sum_s : 0;
+        both[k]->finish_s = 0;
+    }
 }
 
 /* most pieces of all stages: runs of equal layers, cut by stages and by what they spare */

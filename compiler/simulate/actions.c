@@ -4,7 +4,7 @@
  * stage after.  A transfer starts when its producer has ended and the one before it on the same boundary and
  * direction is through ("queue per peer and direction", the upper reference of receive placement: the timed
  * order of the emitted instructions is within a few per cent of it).  Receivers always have a free slot:
- * rings are as deep as the schedule needs.  The `held` part of a transfer is computed time lost on the sender
+ * rings are as deep as the schedule needs.  A backward begins with what it needs no gradient for (lead_s).  The `held` part of a transfer is computed time lost on the sender
  * and prolongs its action instead.  A pair starts when both its actions can; it takes both less what they
  * hide of each other, but not less than the longer one.
  *
@@ -25,7 +25,7 @@
 /* durations of a stage with what its sends hold, and latencies of the transfers */
 struct act_stage {
     double forward, backward, input, weight, next, back;
-    double forward_held, backward_held, forward_hidden, backward_hidden;
+    double forward_held, backward_held, forward_hidden, backward_hidden, lead;
     uint32_t next_rank, back_rank; /* NONE: no stage there */
     double keep_bytes, late_bytes;
 };
@@ -60,9 +60,11 @@ static double later(double a, double b)
 static double ready_s(const struct act_run *run, const struct action *t)
 {
     size_t here = (size_t)t->stage * run->s->microbatches + t->microbatch;
-    return t->kind == 'F'                     ? run->forward_in[here]
-           : t->kind == 'W' || t->kind == 'O' ? 0
-                                              : run->backward_in[here];
+    double in = t->kind == 'F'                     ? run->forward_in[here]
+                : t->kind == 'W' || t->kind == 'O' ? 0
+                                                   : run->backward_in[here];
+    bool leads = in > 0 && (t->kind == 'B' || t->kind == 'I');
+    return leads ? later(in - run->stage[t->stage].lead, 0) : in;
 }
 
 static void send_forward(struct act_run *run, uint32_t stage, size_t here, double end)
@@ -199,6 +201,7 @@ static void prepare_stages(struct act_run *run, const struct pipeline_times *tim
         st->backward = from->backward_s + st->backward_held;
         st->input = from->input_s + st->backward_held;
         st->weight = from->weight_s;
+        st->lead = from->lead_s;
         st->next = sends ? (1 - times->held) * from->next_s : 0;
         st->back = sends_back ? (1 - times->held) * from->back_s : 0;
         st->next_rank = last ? NONE : s->stage_rank[i + 1];
