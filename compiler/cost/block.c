@@ -96,6 +96,7 @@ static void tensor_parallel(struct block *b, const struct opr *o, double out, do
     bool again = b->d->recompute == RECOMPUTE_FULL && recomputes(b, o, 0);
     enum op reduce_op = b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE;
     double gathered = c->job->train.precision == DT_FP8 ? 0.5 : 1;
+    bool own = c->profile->allocator < 0.5;
     bool late = expand_puts_off(b->e, o); /* where the backward is split, what weights need comes again with them */
     if (o->row_parallel) {
         double reduce = share * cost_collective_s(c, reduce_op, out, AXIS_BIT(AXIS_TP));
@@ -113,7 +114,8 @@ static void tensor_parallel(struct block *b, const struct opr *o, double out, do
     b->out.forward_comm_s += gather;
     b->out.backward_comm_s += beside + (again ? gather : 0);
     b->out.again_s += again ? gather : 0;
-    b->out.input_comm_s += (late ? reduce : beside) + (again ? gather : 0);
+    /* other stacks reduce what the input's half has made beside another microbatch's weights */
+    b->out.input_comm_s += (late ? reduce - (own ? 0 : hidden * fmin(reduce, weight_s)) : beside) + (again ? gather : 0);
     b->out.weight_comm_s += late ? gather : 0;
 }
 
@@ -289,7 +291,7 @@ static void experts(struct block *b, const struct opr *o)
     b->out.forward_comm_s += x.forward_s;
     add_backward_comm(b, x.backward_s);
     if (etp > 1) {
-        const struct cost_group g = cost_run_group(c, b->d->etp, 1);
+        const struct cost_group g = b->d->nodes ? cost_run_group(c, b->d->etp, 1) : cost_floor_group(c, b->d->etp);
         dispatch += cost_group_s(c, OP_ALL_GATHER, moved * etp * h * b->element, &g) +
                     cost_group_s(c, OP_REDUCE_SCATTER, moved * etp * h * b->element, &g);
     }

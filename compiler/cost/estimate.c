@@ -217,15 +217,15 @@ uint32_t cost_passes_beside(const struct cost *c)
     return group < d->microbatches ? group : d->microbatches;
 }
 
-/* Of one reduction or gather of moved_s, what can run beside kernels that take pass_s for a microbatch.  The last block has
- * none.  Looped stages go through a group of microbatches chunk by chunk: the transfers of all chunks but one have the
- * group's kernels of the other chunks beside them, those of the last one its own last microbatch. */
-static double dp_hides(const struct cost *c, double moved_s, double pass_s, double blocks)
+/* Of one reduction or gather of moved_s, what can run beside kernels that take pass_s for a microbatch.  Looped stages go
+ * through a group of microbatches chunk by chunk: the transfers of all chunks but one have the group's kernels of the other
+ * chunks beside them, those of the last one its own last microbatch. */
+static double dp_hides(const struct cost *c, double moved_s, double pass_s)
 {
-    double passes = c->decision->zero >= 2 ? 1 : cost_passes_beside(c), v = c->decision->vpp;
-    if (passes < 2)
-        return fmin(moved_s, pass_s) * (1 - 1 / fmax(1, blocks));
-    return fmin(moved_s, passes * pass_s) * (1 - 1 / v) + fmin(moved_s, pass_s) / v * (1 - fmin(1, v / fmax(1, blocks)));
+    double passes = cost_passes_beside(c), v = c->decision->vpp;
+    if (c->decision->zero >= 2 || passes < 2)
+        return fmin(moved_s, pass_s);
+    return fmin(moved_s, passes * pass_s) * (1 - 1 / v) + fmin(moved_s, pass_s) / v;
 }
 
 /* the profile's share of data-parallel transfers that stays exposed of what could hide */
@@ -250,8 +250,8 @@ static struct cost_stage rank_state(const struct cost *c, const struct cost_stag
 }
 
 /* Data-parallel transfers of the worst rank.  They run beside kernels as far as the stack lets them: of what
- * could hide, the profile's share stays exposed; the last reduced and the first gathered block have nothing to hide
- * behind.  Hidden ones slow the kernels beside them down.  Under ZeRO 2 gradients are scattered for every microbatch,
+ * could hide, the profile's share stays exposed; that the last reduced and the first gathered block have nothing to hide
+ * behind is left out here (moves.c has it), so that this bounds what a run finds.  Hidden ones slow the kernels beside them down.  Under ZeRO 2 gradients are scattered for every microbatch,
  * under ZeRO 3 parameters are gathered twice for each.  Copies on mirror ranks add theirs at the end. */
 struct dp_transfers {
     double exposed_s, shown_s, stolen_s; /* shown: of that, for the profile's share */
@@ -274,7 +274,7 @@ static struct dp_transfers dp_exposed(const struct cost *c, const struct cost_st
         double times_x = d->zero >= 2 ? d->microbatches : 1, times_f = d->zero == 3 ? d->microbatches : 1;
         double moved_x = (mirrors && d->zero < 2 ? 0 : reduce) + (d->zero == 3 ? gather : 0);
         double free_x = fmax(0, x - nic_taken_s(c, st.backward_comm_s)), free_f = fmax(0, f - nic_taken_s(c, st.forward_comm_s));
-        double hide_x = dp_hides(c, moved_x, free_x, st.blocks), hide_f = dp_hides(c, gather, free_f, st.blocks);
+        double hide_x = dp_hides(c, moved_x, free_x), hide_f = dp_hides(c, gather, free_f);
         double hidden = times_x * hide_x + times_f * hide_f, shown = share * hidden;
         double exposed = times_x * moved_x + times_f * gather - hidden + shown;
         exposed += late - fmin(exposed, before_x) - fmin(fmax(0, exposed - before_x), before_f);
@@ -333,7 +333,17 @@ double cost_agree_s(const struct cost *c)
     return cost_collective_s(c, OP_ALL_REDUCE, 16, AXES_WORLD) + 2 * c->device.launch_s;
 }
 
+/* The optimizer's part is from below: of the first stage's rank, whose update all wait for, and the least norm. */
 void cost_tail(const struct cost *c, const struct cost_stage *ranks, struct estimate *e)
+{
+    double norm_s = INFINITY;
+    for (uint32_t r = 0; r < c->decision->pp; r++)
+        norm_s = fmin(norm_s, cost_rank_update(c, ranks, r).norm_s);
+    e->dp_comm_s = dp_exposed(c, ranks).exposed_s;
+    e->optimizer_s = cost_rank_update(c, ranks, 0).update_s + norm_s + cost_agree_s(c) + 1e-3 * c->profile->step_overhead_ms;
+}
+
+static void plain_tail(const struct cost *c, const struct cost_stage *ranks, struct estimate *e)
 {
     e->dp_comm_s = dp_exposed(c, ranks).exposed_s;
     e->optimizer_s = optimizer_s(c, ranks) + 1e-3 * c->profile->step_overhead_ms;
@@ -389,7 +399,7 @@ void cost_items(const struct cost_body *x, double pipeline_s, double free_s, str
 void cost_step(const struct cost *c, const struct cost_stage *ranks, double pipeline_s, double free_s, struct estimate *e)
 {
     struct cost_body x = cost_body(c, ranks);
-    cost_tail(c, ranks, e);
+    plain_tail(c, ranks, e);
     cost_items(&x, pipeline_s, free_s, e);
 }
 

@@ -12,10 +12,10 @@
  * one that does not runs backward_s. */
 struct pipeline_stage {
     double forward_s, backward_s, input_s, weight_s;
-    double lead_s;         /* of a backward: what it does before it needs the gradient from the next stage */
     double next_s, back_s; /* transfers: of activations to the next stage, of gradients to the stage before */
     /* of its forward and fused backward: what hides behind the other action of a pair */
     double forward_hidden_s, backward_hidden_s;
+    double lead_s; /* of a backward: what it does before it needs the gradient from the next stage */
 };
 /* Equal pieces of a stage in a row (layers, the embedding, the head), and what of their parameters and gradients travels
  * between the ranks that share them. */
