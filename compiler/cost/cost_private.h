@@ -136,6 +136,11 @@ void cost_clear_transfers(const struct decision *d, struct pipeline_stage *stage
 void cost_step(const struct cost *c, const struct cost_stage *ranks, double pipeline_s, double free_s, struct estimate *e);
 /* the same in parts: what no schedule of the stages changes; what ZeRO and shards leave alone; both with a pipeline's seconds */
 void cost_tail(const struct cost *c, const struct cost_stage *ranks, struct estimate *e); /* dp_comm_s, optimizer_s */
+/* does the decision's schedule run gradients of inputs and of weights apart? */
+bool cost_splits(const struct decision *d);
+/* prefetch.c: uses ahead that ZeRO 3 gathers parameters, as the decision says or its shape suggests */
+uint32_t cost_shape_prefetch(const struct cost *c, const struct cost_shape *s);
+uint32_t cost_uses_ahead(const struct cost *c, const struct cost_shape *s);
 /* elements of the embedding's table that the last stage's rank has a copy of, for prediction modules */
 double cost_copied_table(const struct cost *c, const struct cost_shape *s);
 /* moves.c: what travels beside the actions of a pipeline, into times; ranks: their sums */
@@ -167,6 +172,8 @@ void cost_elements(const struct cost *c, const struct cost_shape *s, double *den
 /* the same rank by rank of one decision, whose stages may spare more or fewer layers from call to call */
 struct cost_held {
     double dense, experts, largest; /* of a block: parameter elements, buckets padded; of both what is gathered at a time */
+    double vectors, whole;          /* of dense: vectors; of all: gradients that ZeRO 2 keeps whole */
+    double made, part;              /* gradients of a microbatch that are scattered; a rank's part of them */
 };
 #define COST_HELD 8
 struct cost_rooms {
@@ -175,6 +182,8 @@ struct cost_rooms {
     double parameter, gradient, copy, state; /* bytes per parameter element */
     double limit, buckets;                   /* bytes of the GPU; elements that buckets are padded to */
     uint64_t communicator_bytes;
+    bool splits;             /* I and W */
+    uint32_t expert_shard, ahead;
     uint32_t nlayers; /* distinct ones that are here */
     struct cost_held layers[COST_HELD], embed, head, predict;
 };

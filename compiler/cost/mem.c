@@ -43,6 +43,7 @@ const struct cost_block *cost_layer(const struct cost_shape *s, const struct sta
 /* what one pipeline rank holds */
 struct holding {
     double dense, experts; /* parameter elements, buckets padded */
+    double vectors, whole, made, part; /* as of a block; made, part: of the largest */
     double largest;        /* of one block: gathered at a time under zero 3 */
     double keep, temporary;
     double head_keep, head_temporary; /* of the head: no longer there in a layer's backward */
@@ -56,17 +57,33 @@ static double padded(const struct cost_rooms *x, double elements)
     return ceil(elements / x->buckets) * x->buckets;
 }
 
-static struct cost_held held_block(const struct cost_rooms *x, const struct cost_block *b, double matrices)
+/* whole: its gradient has several contributors and is not scattered */
+static struct cost_held held_block(const struct cost_rooms *x, const struct cost_block *b, double matrices, bool whole)
 {
+    const struct decision *d = x->c->decision;
     double own = padded(x, matrices);
-    return (struct cost_held){own + b->vectors_split + b->vectors_whole, padded(x, b->experts), own + b->experts};
+    struct cost_held h = {.dense = own + b->vectors_split + b->vectors_whole, .experts = padded(x, b->experts)};
+    h.largest = own + b->experts;
+    if (x->c->profile->allocator > 0.5)
+        return h;
+    bool shards = d->zero && d->shard > 1, spreads = d->zero && x->expert_shard > 1, late = whole || (x->splits && b->early);
+    h.vectors = b->vectors_split + b->vectors_whole;
+    h.largest = (shards ? own : 0) + (spreads ? h.experts : 0);
+    h.made = late ? 0 : h.largest;
+    h.part = late ? 0 : (shards ? own / d->shard : 0) + (spreads ? h.experts / x->expert_shard : 0);
+    h.whole = h.dense + h.experts - h.made;
+    return h;
 }
 
 static void hold_block(struct holding *h, const struct cost_block *b, const struct cost_held *own, double times)
 {
     h->dense += times * own->dense;
     h->experts += times * own->experts;
+    h->vectors += times * own->vectors;
+    h->whole += times * own->whole;
     h->largest = cost_larger(h->largest, own->largest);
+    h->made = cost_larger(h->made, own->made);
+    h->part = cost_larger(h->part, own->part);
     h->temporary = cost_larger(h->temporary, cost_larger(b->forward_bytes, b->backward_bytes));
     h->shapes = cost_larger(h->shapes, b->shapes);
     h->blocks++;
@@ -79,7 +96,7 @@ static void hold_layers(const struct cost_rooms *x, struct holding *h, const str
     if (kind < x->nlayers) {
         hold_block(h, b, &x->layers[kind], run);
     } else {
-        struct cost_held own = held_block(x, b, b->matrices);
+        struct cost_held own = held_block(x, b, b->matrices, false);
         hold_block(h, b, &own, run);
     }
 }
@@ -209,13 +226,14 @@ static struct holding hold_rank(const struct cost_rooms *x, uint32_t r)
             continue;
         struct cost_held head = x->head;
         if (m->tied && cost_stage_rank(d, 0) == r && d->schedule != SCHED_DUALPIPE)
-            head = held_block(x, &s->head, 0);
+            head = held_block(x, &s->head, 0, false);
         hold_head(c, &h, &s->head, &head);
         if (c->profile->allocator > 0.5 && c->profile->loss_bytes > 0)
             h.loss = s->head.loss_bytes;
         if (m->predict)
             hold_block(&h, &s->predict, &x->predict, m->predict);
         h.dense += padded(x, cost_copied_table(c, s));
+        h.whole += padded(x, cost_copied_table(c, s));
     }
     h.keep = rank_keep(c, s, r, true);
     return h;
@@ -235,7 +253,7 @@ static void set_widths(struct cost_rooms *x)
     const struct train *t = &c->job->train;
     bool fp32 = t->precision == DT_FP32;
     x->parameter = dtype_bytes(fp32 ? DT_FP32 : t->parameters);
-    x->gradient = dtype_bytes(t->grads);
+    x->gradient = c->profile->allocator > 0.5 ? dtype_bytes(t->grads) : 4; /* llmrun's are fp32 */
     x->state = fp32 ? 0 : dtype_bytes(t->master);
     if (c->decision->zero >= 3 && c->profile->master_shards > 0.5) {
         x->parameter = cost_larger(x->parameter, dtype_bytes(t->master));
@@ -265,6 +283,19 @@ static uint32_t communicators(const struct cost *c)
     return n;
 }
 
+/* The same of our own stack: places for pieces that are gathered ahead, twice where two actions run together; two for a
+ * microbatch's gradients, and for a rank's parts of them. */
+static double own_shard_buffers(const struct cost_rooms *x, const struct holding *h)
+{
+    const struct decision *d = x->c->decision;
+    double element = x->c->job->train.precision == DT_FP32 ? 4 : 2, bytes = 0;
+    if (d->zero >= 3)
+        bytes += element * h->largest * (x->ahead + 1) * (decision_pairs(d->schedule) ? 2 : 1);
+    if (d->zero >= 2)
+        bytes += 4 * (2 * h->made + (d->microbatches > 1 ? 2 : 0) * h->part);
+    return bytes;
+}
+
 /* what a layer or the head gathers of sharded parameters, and the gradients on their way to shards */
 static double shard_buffers(const struct cost *c, const struct holding *h)
 {
@@ -291,10 +322,13 @@ static void fill_lines(const struct cost_rooms *x, const struct holding *h, uint
     const struct cost_shape *s = x->s;
     const struct decision *d = c->decision;
     const struct profile *p = c->profile;
-    uint32_t edp = decision_expert_dp(d), expert_shard = d->shard < edp ? d->shard : edp;
-    double all = h->dense + h->experts, own = h->dense / d->shard + h->experts / expert_shard;
+    double all = h->dense + h->experts, own = h->dense / d->shard + h->experts / x->expert_shard;
     double parameters = x->parameter * (d->zero >= 3 ? own : all);
     double gradients = x->gradient * (d->zero >= 2 ? own : all);
+    if (p->allocator < 0.5 && d->zero >= 2 && all > 0) { /* vectors are whole, and what is scattered but once */
+        parameters += d->zero >= 3 ? x->parameter * h->vectors * (1 - 1.0 / d->shard) : 0;
+        gradients += x->gradient * h->whole * (1 - own / all);
+    }
     double optimizer = x->state * (d->zero ? own : all);
     double blocks = cost_larger(h->blocks, 1); /* a stage may be empty */
     double activations = h->keep, buffers;
@@ -309,7 +343,8 @@ static void fill_lines(const struct cost_rooms *x, const struct holding *h, uint
             activations -= cost_smaller(gradients, activations) * (1 - 1 / blocks);
         buffers = h->temporary + (d->pp > 1 ? 4 * s->boundary_bytes : 0);
     }
-    buffers = cost_larger(buffers + shard_buffers(c, h), 0);
+    buffers += p->allocator > 0.5 ? shard_buffers(c, h) : own_shard_buffers(x, h);
+    buffers = cost_larger(buffers, 0);
     e->peak_stage = r;
     e->parameter_bytes = (uint64_t)parameters;
     e->gradient_bytes = (uint64_t)gradients;
@@ -335,13 +370,20 @@ void cost_rooms_init(struct cost_rooms *x, const struct cost *c, const struct co
     x->limit = (double)cost_memory_limit(c->job, &c->type->gpu);
     x->buckets = 64.0 * (c->decision->zero ? c->decision->shard : 1);
     x->communicator_bytes = (uint64_t)(c->profile->communicator_mib * communicators(c) * (1 << 20));
+    const struct model *m = &c->job->model;
+    const struct decision *d = c->decision;
+    bool here = d->schedule == SCHED_DUALPIPE || cost_stage_rank(d, 0) == cost_stage_rank(d, d->nstages - 1);
+    uint32_t edp = decision_expert_dp(d);
+    x->expert_shard = d->shard < edp ? d->shard : edp;
+    x->splits = cost_splits(d);
+    x->ahead = cost_uses_ahead(c, s);
     set_widths(x);
     for (uint32_t i = 0; i < x->nlayers; i++)
-        x->layers[i] = held_block(x, &s->layers[i], s->layers[i].matrices);
-    x->embed = held_block(x, &s->embed, s->embed.matrices);
-    x->head = held_block(x, &s->head, s->head.matrices);
-    if (c->job->model.predict)
-        x->predict = held_block(x, &s->predict, s->predict.matrices);
+        x->layers[i] = held_block(x, &s->layers[i], s->layers[i].matrices, false);
+    x->embed = held_block(x, &s->embed, s->embed.matrices, m->predict || (m->tied && here));
+    x->head = held_block(x, &s->head, s->head.matrices, m->predict);
+    if (m->predict)
+        x->predict = held_block(x, &s->predict, s->predict.matrices, false);
 }
 
 /* all blocks but the head, which may be the embedding */
@@ -349,7 +391,7 @@ static struct holding hold_model(const struct cost *c, const struct cost_shape *
 {
     const struct stage all = {.count = c->job->model.nlayers};
     struct cost_rooms x = {.c = c, .s = s, .buckets = 1};
-    struct cost_held embed = held_block(&x, &s->embed, s->embed.matrices);
+    struct cost_held embed = held_block(&x, &s->embed, s->embed.matrices, false);
     struct holding h = {0};
     for (uint32_t i = 0; i < all.count; i += s->run[i])
         hold_layers(&x, &h, &all, i, s->run[i]);

@@ -226,6 +226,15 @@ static bool exchanges_there(const struct cost *c)
     return free && d->ep > 1 && (cost_exchange_nodes(c) > 1 || d->cp > 1 || d->sp);
 }
 
+bool cost_splits(const struct decision *d)
+{
+    bool splits = pipeline_splits(d->schedule);
+    for (uint32_t r = 0; r < d->pp && d->listed && !splits; r++)
+        for (uint32_t k = 0; k < d->listed->nactions[r]; k++)
+            splits |= d->listed->actions[r][k].kind == 'I';
+    return splits;
+}
+
 void cost_moves(struct arena *a, const struct cost *c, const struct cost_shape *s, const struct cost_stage *ranks,
                 struct pipeline_times *times)
 {
@@ -234,10 +243,7 @@ void cost_moves(struct arena *a, const struct cost *c, const struct cost_shape *
     struct pipeline_moves *moves = ARENA_ARRAY(a, struct pipeline_moves, d->nstages);
     struct pipeline_update *updates = ARENA_ARRAY(a, struct pipeline_update, d->pp);
     struct pipeline_piece *at = ARENA_ARRAY(a, struct pipeline_piece, most_pieces(d, s)), *first = at, *last = at;
-    x.splits = pipeline_splits(d->schedule);
-    for (uint32_t r = 0; r < d->pp && d->listed; r++)
-        for (uint32_t k = 0; k < d->listed->nactions[r]; k++)
-            x.splits |= d->listed->actions[r][k].kind == 'I';
+    x.splits = cost_splits(d);
     for (uint32_t i = 0; i < d->nstages; i++) {
         const struct stage *st = &d->stages[i];
         x.late_s = 0;
@@ -255,7 +261,7 @@ void cost_moves(struct arena *a, const struct cost *c, const struct cost_shape *
         updates[r] = cost_rank_update(c, ranks, r);
     times->moves = moves;
     times->updates = updates;
-    times->prefetch = d->zero < 3 || c->job->wishes.never_overlap & OVERLAP_DP ? 0 : d->prefetch ? d->prefetch : cost_prefetch(a, c);
+    times->prefetch = cost_uses_ahead(c, s);
     times->crowded = exchanges_there(c);
     times->blocks = c->job->wishes.never_overlap & OVERLAP_DP;
     times->agree_s = cost_agree_s(c);
