@@ -19,6 +19,7 @@ struct cost_block {
     double forward_hidden_s, backward_hidden_s; /* of them: what another microbatch's kernels hide under schedules in pairs */
     double keep_bytes;                      /* from F to B, per microbatch in flight */
     double late_bytes;                      /* where the backward is split: from I to W, besides what F kept */
+    double waits_bytes;                     /* of what F kept, what W needs */
     double eager_bytes;                     /* the same of copies that only operators without fusion keep */
     double forward_bytes, backward_bytes;   /* temporaries at their fullest */
     double loss_bytes[NLOSSES];             /* of the head: temporaries while the loss is made; 0: as the lines above */
@@ -174,12 +175,13 @@ struct cost_held {
     double dense, experts, largest; /* of a block: parameter elements, buckets padded; of both what is gathered at a time */
     double vectors, whole;          /* of dense: vectors; of all: gradients that ZeRO 2 keeps whole */
     double made, part;              /* gradients of a microbatch that are scattered; a rank's part of them */
+    double state, expert_state;     /* elements whose state this rank has, of matrices and of experts */
 };
 #define COST_HELD 8
 struct cost_rooms {
     const struct cost *c;
     const struct cost_shape *s;
-    double parameter, gradient, copy, state; /* bytes per parameter element */
+    double parameter, gradient, copy, state, place; /* bytes per parameter element; place: of state that is fetched from the host */
     double limit, buckets;                   /* bytes of the GPU; elements that buckets are padded to */
     uint64_t communicator_bytes;
     bool splits;             /* I and W */

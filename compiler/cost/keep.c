@@ -361,6 +361,21 @@ static double late_bytes(struct arena *a, const struct keep *b)
     return bytes;
 }
 
+/* of kept values those that products read, whose weights' gradients come later */
+static double waits_bytes(struct arena *a, const struct keep *b)
+{
+    double bytes = 0;
+    uint8_t *seen = ARENA_ARRAY(a, uint8_t, b->e->nvalues + 1);
+    for (uint32_t i = 0; i < b->e->noprs; i++) {
+        const struct opr *o = &b->e->oprs[i];
+        uint32_t reads[] = {o->in[0], !strcmp(o->name, "head") ? o->out : NONE};
+        for (int k = 0; k < 2 && o->kind == OPR_LINEAR && expand_puts_off(b->e, o); k++)
+            if (reads[k] != NONE && !seen[reads[k]]++ && b->recompute != RECOMPUTE_FULL)
+                bytes += kept_bytes(b, reads[k]);
+    }
+    return bytes;
+}
+
 void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e, bool layer,
                struct cost_block *out)
 {
@@ -392,6 +407,7 @@ void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e,
     double gathered = d->sp ? b.tokens * b.element * (double)c->job->model.width : 0;
     out->keep_bytes = kept;
     out->late_bytes = late_bytes(a, &b);
+    out->waits_bytes = waits_bytes(a, &b);
     out->eager_bytes = b.recompute == RECOMPUTE_FULL || recomputes_products(c, d) ? 0 : b.eager;
     again = all - kept + b.eager - out->eager_bytes;
     out->forward_bytes = 2 * stream_bytes + gathered + again;

@@ -44,6 +44,7 @@ const struct cost_block *cost_layer(const struct cost_shape *s, const struct sta
 struct holding {
     double dense, experts; /* parameter elements, buckets padded */
     double vectors, whole, made, part; /* as of a block; made, part: of the largest */
+    double places[2];                  /* elements of state of the two largest buckets */
     double largest;        /* of one block: gathered at a time under zero 3 */
     double keep, temporary;
     double head_keep, head_temporary; /* of the head: no longer there in a layer's backward */
@@ -72,7 +73,19 @@ static struct cost_held held_block(const struct cost_rooms *x, const struct cost
     h.made = late ? 0 : h.largest;
     h.part = late ? 0 : (shards ? own / d->shard : 0) + (spreads ? h.experts / x->expert_shard : 0);
     h.whole = h.dense + h.experts - h.made;
+    h.state = own / (d->zero ? d->shard : 1);
+    h.expert_state = h.experts / (d->zero ? x->expert_shard : 1);
     return h;
+}
+
+/* the two largest of so many equal buckets more */
+static void hold_places(struct holding *h, double own, double times)
+{
+    for (int k = 0; k < 2 && k < times; k++) {
+        double larger = cost_larger(h->places[0], own);
+        h->places[1] = cost_larger(h->places[1], cost_smaller(h->places[0], own));
+        h->places[0] = larger;
+    }
 }
 
 static void hold_block(struct holding *h, const struct cost_block *b, const struct cost_held *own, double times)
@@ -84,6 +97,8 @@ static void hold_block(struct holding *h, const struct cost_block *b, const stru
     h->largest = cost_larger(h->largest, own->largest);
     h->made = cost_larger(h->made, own->made);
     h->part = cost_larger(h->part, own->part);
+    hold_places(h, own->state, times);
+    hold_places(h, own->expert_state, own->expert_state > 0 ? times : 0);
     h->temporary = cost_larger(h->temporary, cost_larger(b->forward_bytes, b->backward_bytes));
     h->shapes = cost_larger(h->shapes, b->shapes);
     h->blocks++;
@@ -157,6 +172,18 @@ static uint32_t rank_stage(const struct decision *d, uint32_t r, uint32_t j)
     return d->schedule == SCHED_DUALPIPE ? (j ? d->pp - 1 - r : r) : cost_rank_stage(d, r, j);
 }
 
+/* with one microbatch a stage's values go as its backward passes come */
+static double stage_one(const struct cost *c, const struct cost_shape *s, uint32_t stage)
+{
+    const struct stage *st = &c->decision->stages[stage];
+    double waits = st->head ? s->head.waits_bytes + c->job->model.predict * s->predict.waits_bytes : 0;
+    for (uint32_t i = 0, run; i < st->count; i += run) {
+        run = cost_run(s, st, i);
+        waits += run * cost_layer(s, st, i)->waits_bytes;
+    }
+    return cost_larger(cost_stage_keep(c, s, stage, true), waits + cost_stage_late(c, s, stage));
+}
+
 static double rank_late(const struct cost *c, const struct cost_shape *s, uint32_t r)
 {
     const struct decision *d = c->decision;
@@ -204,7 +231,19 @@ static double rank_keep(const struct cost *c, const struct cost_shape *s, uint32
         keep[j] = cost_stage_keep(c, s, cost_rank_stage(d, r, j), eager);
     if (d->schedule == SCHED_DUALPIPE)
         keep[1] = cost_stage_keep(c, s, d->pp - 1 - r, eager);
-    return pipeline_live_bytes(d, r, keep) + rank_late(c, s, r);
+    double all = pipeline_live_bytes(d, r, keep) + rank_late(c, s, r), other = 0;
+    if (c->profile->allocator > 0.5 || !pipeline_splits(d->schedule))
+        return all;
+    for (uint32_t j = 0; d->microbatches == 1 && j < d->vpp; j++)
+        other += stage_one(c, s, cost_rank_stage(d, r, j));
+    if (d->microbatches == 1)
+        return other;
+    bool outer = r == 0 || (d->schedule == SCHED_DUALPIPE && r == d->pp - 1);
+    if (outer && (d->schedule == SCHED_DUALPIPE || d->schedule == SCHED_DUALPIPE_V)) { /* both stages' last weights lie alone */
+        uint32_t near = d->schedule == SCHED_DUALPIPE && r ? 1 : 0;
+        other = keep[near] + cost_stage_late(c, s, rank_stage(d, r, near));
+    }
+    return cost_larger(all, other);
 }
 
 static struct holding hold_rank(const struct cost_rooms *x, uint32_t r)
@@ -225,7 +264,7 @@ static struct holding hold_rank(const struct cost_rooms *x, uint32_t r)
         if (!st->head)
             continue;
         struct cost_held head = x->head;
-        if (m->tied && cost_stage_rank(d, 0) == r && d->schedule != SCHED_DUALPIPE)
+        if (m->tied && (cost_stage_rank(d, 0) == r || d->schedule == SCHED_DUALPIPE))
             head = held_block(x, &s->head, 0, false);
         hold_head(c, &h, &s->head, &head);
         if (c->profile->allocator > 0.5 && c->profile->loss_bytes > 0)
@@ -260,8 +299,11 @@ static void set_widths(struct cost_rooms *x)
         x->state = 0;
     }
     x->state += t->optimizer == OPT_ADAMW ? 2 * dtype_bytes(t->moments) : t->momentum > 0 ? dtype_bytes(t->moments) : 0;
-    if (c->job->wishes.offload & OFFLOAD_OPTIMIZER)
+    x->place = 0;
+    if (c->job->wishes.offload & OFFLOAD_OPTIMIZER) {
+        x->place = x->state;
         x->state = 0;
+    }
     /* an optimizer that shards its state reduces half-precision gradients after the step's last backward; Megatron's adds
      * each to its fp32 one as it comes */
     x->copy = !fp32 && t->grads == DT_FP32 && c->decision->zero == 1 ? c->profile->gradient_copy_bytes : 0;
@@ -344,6 +386,8 @@ static void fill_lines(const struct cost_rooms *x, const struct holding *h, uint
         buffers = h->temporary + (d->pp > 1 ? 4 * s->boundary_bytes : 0);
     }
     buffers += p->allocator > 0.5 ? shard_buffers(c, h) : own_shard_buffers(x, h);
+    if (p->allocator < 0.5) /* the optimizer's places come when all else is over */
+        buffers = cost_larger(buffers, x->place * (h->places[0] + h->places[1]) - activations);
     buffers = cost_larger(buffers, 0);
     e->peak_stage = r;
     e->parameter_bytes = (uint64_t)parameters;
