@@ -140,7 +140,6 @@ void cost_tail(const struct cost *c, const struct cost_stage *ranks, struct esti
 /* does the decision's schedule run gradients of inputs and of weights apart? */
 bool cost_splits(const struct decision *d);
 /* prefetch.c: uses ahead that ZeRO 3 gathers parameters, as the decision says or its shape suggests */
-uint32_t cost_shape_prefetch(const struct cost *c, const struct cost_shape *s);
 uint32_t cost_uses_ahead(const struct cost *c, const struct cost_shape *s);
 /* elements of the embedding's table that the last stage's rank has a copy of, for prediction modules */
 double cost_copied_table(const struct cost *c, const struct cost_shape *s);

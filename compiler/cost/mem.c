@@ -292,7 +292,7 @@ static void set_widths(struct cost_rooms *x)
     const struct train *t = &c->job->train;
     bool fp32 = t->precision == DT_FP32;
     x->parameter = dtype_bytes(fp32 ? DT_FP32 : t->parameters);
-    x->gradient = c->profile->allocator > 0.5 ? dtype_bytes(t->grads) : 4; /* llmrun's are fp32 */
+    x->gradient = dtype_bytes(t->grads);
     x->state = fp32 ? 0 : dtype_bytes(t->master);
     if (c->decision->zero >= 3 && c->profile->master_shards > 0.5) {
         x->parameter = cost_larger(x->parameter, dtype_bytes(t->master));
@@ -334,7 +334,7 @@ static double own_shard_buffers(const struct cost_rooms *x, const struct holding
     if (d->zero >= 3)
         bytes += element * h->largest * (x->ahead + 1) * (decision_pairs(d->schedule) ? 2 : 1);
     if (d->zero >= 2)
-        bytes += 4 * (2 * h->made + (d->microbatches > 1 ? 2 : 0) * h->part);
+        bytes += x->gradient * (2 * h->made + (d->microbatches > 1 ? 2 : 0) * h->part);
     return bytes;
 }
 

@@ -23,7 +23,7 @@ static struct movers dense_movers(const struct cost *c)
 {
     struct movers m = {.c = c, .shard = c->shard, .replicas = c->replicas, .slow = 1};
     const struct train *t = &c->job->train;
-    m.gradient = c->profile->allocator < 0.5 || t->reduce == DT_FP32 ? 4 : 2; /* llmrun's are fp32 */
+    m.gradient = t->reduce == DT_FP32 ? 4 : 2;
     m.parameter = t->precision == DT_FP32 ? 4 : 2;
     if (c->decision->zero == 0 || c->decision->shard < 2) {
         m.shard = (struct cost_group){.n = 1};

@@ -7,7 +7,7 @@
 
 #define MOST_PREFETCH 4
 
-uint32_t cost_shape_prefetch(const struct cost *c, const struct cost_shape *s)
+static uint32_t shape_prefetch(const struct cost *c, const struct cost_shape *s)
 {
     const struct decision *d = c->decision;
     const struct model *m = &c->job->model;
@@ -34,7 +34,7 @@ uint32_t cost_prefetch(struct arena *a, const struct cost *c)
     struct cost_kinds kinds = cost_kinds_new(a, &c->job->model);
     struct cost_shape s;
     cost_shape_init(a, c, &kinds, &s);
-    uint32_t prefetch = cost_shape_prefetch(c, &s);
+    uint32_t prefetch = shape_prefetch(c, &s);
     arena_reset(a, mark);
     return prefetch;
 }
@@ -43,5 +43,5 @@ uint32_t cost_uses_ahead(const struct cost *c, const struct cost_shape *s)
 {
     const struct decision *d = c->decision;
     bool blocks = c->job->wishes.never_overlap & OVERLAP_DP;
-    return d->zero < 3 || blocks ? 0 : d->prefetch ? d->prefetch : cost_shape_prefetch(c, s);
+    return d->zero < 3 || blocks ? 0 : d->prefetch ? d->prefetch : shape_prefetch(c, s);
 }
