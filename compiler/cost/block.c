@@ -23,14 +23,19 @@ struct block {
     double forward_kernels, backward_kernels;
     double beside_s; /* transfers that go beside other transfers of a pair's other microbatch, in each direction */
     double copies_s; /* where the backward is split: of gradients of the residual stream, which weights need later */
+    double fixed_forward_s, fixed_backward_s; /* of kernels: counting and sorting of experts' rows by the profile */
     struct cost_block out;
 };
 
-/* exposed share of transfers on an axis: as asked for in the plan block, else as the stack does by itself */
+double cost_shown(const struct cost *c, uint32_t axis, double by_itself, double overlapped)
+{
+    const struct wishes *w = &c->job->wishes;
+    return w->never_overlap & axis ? 1 : w->overlap & axis ? overlapped : by_itself;
+}
+
 static double shown(const struct block *b, uint32_t axis, double by_itself, double overlapped)
 {
-    const struct wishes *w = &b->c->job->wishes;
-    return w->never_overlap & axis ? 1 : w->overlap & axis ? overlapped : by_itself;
+    return cost_shown(b->c, axis, by_itself, overlapped);
 }
 
 static double tp_shown(const struct block *b)
@@ -282,6 +287,8 @@ static void experts(struct block *b, const struct opr *o)
     add_time(b, seconds[PRODUCT_FORWARD] + act + move + fixed, over_nodes ? 14 : 8,
              seconds[PRODUCT_INPUT] + seconds[PRODUCT_WEIGHT] + act_back + move + fixed, over_nodes ? 15 : 12,
              recomputes(b, o, PART_MOE));
+    b->fixed_forward_s += fixed;
+    b->fixed_backward_s += fixed * (recomputes(b, o, PART_MOE) ? 2 : 1);
     if (b->d->recompute == RECOMPUTE_SELECTIVE && (b->d->parts & (PART_MOE | PART_MOE_ACT)) == PART_MOE_ACT)
         add_time(b, 0, 0, act, 1, false);
     /* an overlap that is asked for is one of pairs: it is them that hide, not every block */
@@ -419,6 +426,8 @@ static struct cost_block block_make(struct arena *a, const struct cost *c, const
             stream(&b, &e->oprs[i]);
     }
     b.out.input_s = b.out.backward_s - b.out.weight_s + b.copies_s;
+    b.out.own_forward_s = b.out.forward_s - b.fixed_forward_s;
+    b.out.own_backward_s = b.out.backward_s - b.fixed_backward_s;
     double host_s = 1e-6 * c->profile->host_op_us, kernels_s = b.out.backward_s;
     b.out.forward_s = waits(c->profile, b.out.forward_s, b.out.forward_comm_s, host_s * b.forward_kernels);
     b.out.backward_s = waits(c->profile, b.out.backward_s, b.out.backward_comm_s, host_s * b.backward_kernels);

@@ -14,6 +14,7 @@ enum cost_loss { LOSS_WHOLE, LOSS_SPLIT, LOSS_PARALLEL, LOSS_LEAST, NLOSSES };
 struct cost_block {
     double forward_s, backward_s;           /* kernels; recomputation counts as backward */
     double forward_comm_s, backward_comm_s; /* exposed transfers of tp, cp, ep */
+    double own_forward_s, own_backward_s;   /* of kernels: by themselves, without a host that launches them */
     double again_s;                         /* of backward: what runs again before any gradient is needed */
     double weight_s, weight_comm_s, input_s, input_comm_s; /* the same of a backward in two, of weights and of inputs */
     double forward_hidden_s, backward_hidden_s; /* of them: what another microbatch's kernels hide under schedules in pairs */
@@ -51,6 +52,7 @@ static inline double cost_smaller(double a, double b)
 struct cost_stage {
     double forward_s, backward_s, forward_comm_s, backward_comm_s, forward_hidden_s, backward_hidden_s;
     double input_s, weight_s; /* of a backward in two, with transfers */
+    double own_forward_s, own_backward_s;
     double matrices, experts, blocks; /* parameter elements; matrices with all vectors */
 };
 
@@ -151,6 +153,15 @@ struct pipeline_update cost_rank_update(const struct cost *c, const struct cost_
 double cost_agree_s(const struct cost *c);
 /* The same where a run of actions had them beside it and took beside_s longer: what the profile adds to that. */
 void cost_rest(const struct cost *c, const struct cost_stage *ranks, double beside_s, struct estimate *e);
+/* exposed share of an axis' transfers: as asked for, else as the stack does by itself (by_itself, overlapped: its profile's) */
+double cost_shown(const struct cost *c, uint32_t axis, double by_itself, double overlapped);
+/* the sums of one stage */
+struct cost_stage cost_sum_stage(const struct cost *c, const struct cost_shape *s, uint32_t stage);
+/* of data-parallel transfers: what stays exposed because the profile's stack does not hide it; what hidden ones take of kernels */
+struct cost_seen {
+    double shown_s, stolen_s;
+};
+struct cost_seen cost_seen(const struct cost *c, const struct cost_stage *ranks);
 struct cost_body {
     double stage_forward_s, stage_backward_s, compute_s, comm_s, slow;
 };

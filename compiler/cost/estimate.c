@@ -13,6 +13,8 @@ static void add_block(struct cost_stage *st, const struct cost_block *b, double 
 {
     st->forward_s += times * b->forward_s;
     st->backward_s += times * b->backward_s;
+    st->own_forward_s += times * b->own_forward_s;
+    st->own_backward_s += times * b->own_backward_s;
     st->input_s += times * (b->input_s + b->input_comm_s);
     st->weight_s += times * (b->weight_s + b->weight_comm_s);
     st->forward_comm_s += times * b->forward_comm_s;
@@ -45,7 +47,7 @@ double cost_copied_table(const struct cost *c, const struct cost_shape *s)
     return m->predict && !m->tied && !here ? s->embed.matrices : 0;
 }
 
-static struct cost_stage sum_stage(const struct cost *c, const struct cost_shape *s, uint32_t stage)
+struct cost_stage cost_sum_stage(const struct cost *c, const struct cost_shape *s, uint32_t stage)
 {
     const struct decision *d = c->decision;
     const struct stage *st = &d->stages[stage];
@@ -134,7 +136,7 @@ void cost_pipeline(const struct cost *c, const struct cost_shape *s, struct cost
         for (uint32_t j = 0; j < d->vpp; j++) {
             uint32_t i = cost_rank_stage(d, r, j);
             bool plain = plain_stage(s, &d->stages[i]);
-            struct cost_stage st = plain && known && same_stages(s, known, &d->stages[i]) ? sums : sum_stage(c, s, i);
+            struct cost_stage st = plain && known && same_stages(s, known, &d->stages[i]) ? sums : cost_sum_stage(c, s, i);
             if (plain) {
                 known = &d->stages[i];
                 sums = st;
@@ -349,12 +351,18 @@ static void plain_tail(const struct cost *c, const struct cost_stage *ranks, str
     e->optimizer_s = optimizer_s(c, ranks) + 1e-3 * c->profile->step_overhead_ms;
 }
 
-void cost_rest(const struct cost *c, const struct cost_stage *ranks, double beside_s, struct estimate *e)
+struct cost_seen cost_seen(const struct cost *c, const struct cost_stage *ranks)
 {
     struct dp_transfers dp = dp_exposed(c, ranks);
+    return (struct cost_seen){c->job->wishes.never_overlap & OVERLAP_DP ? 0 : dp.shown_s, dp.stolen_s};
+}
+
+void cost_rest(const struct cost *c, const struct cost_stage *ranks, double beside_s, struct estimate *e)
+{
+    struct cost_seen seen = cost_seen(c, ranks);
     double update_s = fmin(beside_s, optimizer_s(c, ranks));
     e->optimizer_s = update_s + 1e-3 * c->profile->step_overhead_ms;
-    e->dp_comm_s = beside_s - update_s + (c->job->wishes.never_overlap & OVERLAP_DP ? 0 : dp.shown_s) + dp.stolen_s;
+    e->dp_comm_s = beside_s - update_s + seen.shown_s + seen.stolen_s;
 }
 
 struct cost_body cost_body(const struct cost *c, const struct cost_stage *ranks)
@@ -414,21 +422,6 @@ void cost_time(const struct cost *c, const struct cost_shape *s, struct cost_sta
         free_s = pipeline_bound_s(c->decision, &times);
     }
     cost_step(c, ranks, pipeline_s, free_s, e);
-}
-
-double cost_drag(struct arena *a, const struct cost *c)
-{
-    struct arena_mark mark = arena_mark(a);
-    struct cost_kinds kinds = cost_kinds_new(a, &c->job->model);
-    struct cost_shape s;
-    struct cost_stage *ranks = ARENA_ARRAY(a, struct cost_stage, c->decision->pp);
-    struct pipeline_times times;
-    cost_shape_init(a, c, &kinds, &s);
-    cost_pipeline(c, &s, ranks, ARENA_ARRAY(a, struct pipeline_stage, c->decision->nstages), &times);
-    struct cost_body body = cost_body(c, ranks);
-    double stolen_s = dp_exposed(c, ranks).stolen_s;
-    arena_reset(a, mark);
-    return 1 + body.slow + (body.compute_s > 0 ? stolen_s / body.compute_s : 0);
 }
 
 void cost_estimate(struct arena *a, const struct cost *c, struct estimate *e)
