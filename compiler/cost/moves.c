@@ -17,6 +17,7 @@ struct movers {
     struct cost_group shard, replicas;
     double gradient, parameter; /* bytes of an element */
     double slow;                /* of ZeRO 3's transfers, as the profile has them */
+    double bucket;              /* elements that travel at a time, whatever pieces they are of; 0: pieces */
 };
 
 static struct movers dense_movers(const struct cost *c)
@@ -31,6 +32,8 @@ static struct movers dense_movers(const struct cost *c)
     }
     if (c->decision->zero == 3)
         m.slow = 1 / c->profile->zero3_speed;
+    if (c->profile->allocator > 0.5 && c->decision->zero < 2) /* Megatron-LM's default */
+        m.bucket = fmax(40e6, 1e6 * c->decision->dp * c->decision->cp);
     return m;
 }
 
@@ -44,24 +47,29 @@ static struct movers expert_movers(const struct cost *c)
     return m;
 }
 
-static double moved_s(const struct movers *m, enum op op, double bytes, const struct cost_group *g)
+/* of so many elements, `element` bytes each */
+static double moved_s(const struct movers *m, enum op op, double elements, double element, const struct cost_group *g)
 {
-    return g->n < 2 || bytes <= 0 ? 0 : m->slow * cost_group_s(m->c, op, bytes, g);
+    if (g->n < 2 || elements <= 0)
+        return 0;
+    if (m->bucket <= 0)
+        return m->slow * cost_group_s(m->c, op, element * elements, g);
+    return elements / m->bucket * cost_group_s(m->c, op, element * m->bucket, g);
 }
 
 static double gather_s(const struct movers *m, double elements)
 {
-    return moved_s(m, OP_ALL_GATHER, m->parameter * elements, &m->shard);
+    return moved_s(m, OP_ALL_GATHER, elements, m->parameter, &m->shard);
 }
 
 static double scatter_s(const struct movers *m, double elements)
 {
-    return moved_s(m, OP_REDUCE_SCATTER, m->gradient * elements, &m->shard);
+    return moved_s(m, OP_REDUCE_SCATTER, elements, m->gradient, &m->shard);
 }
 
 static double replicas_s(const struct movers *m, double elements)
 {
-    return moved_s(m, OP_ALL_REDUCE, m->gradient * elements / m->shard.n, &m->replicas);
+    return moved_s(m, OP_ALL_REDUCE, elements, m->gradient / m->shard.n, &m->replicas);
 }
 
 struct maker {
@@ -90,7 +98,7 @@ static void add_bucket(struct maker *x, const struct movers *m, double elements,
         return;
     }
     p->sum_s += each ? sum : 0;
-    x->late_s += p->count * (moved_s(m, OP_ALL_REDUCE, m->gradient * (each ? own : elements), &x->c->tie) + (each ? 0 : sum) + finish);
+    x->late_s += p->count * (moved_s(m, OP_ALL_REDUCE, each ? own : elements, m->gradient, &x->c->tie) + (each ? 0 : sum) + finish);
 }
 
 static struct pipeline_piece make_piece(struct maker *x, const struct cost_block *b, uint32_t count, bool reads)
@@ -154,7 +162,7 @@ static void make_vectors(struct maker *x, const struct stage *st, struct pipelin
     m->gather_s = (split > 0 ? gather_s(&x->dense, split) : 0) + (whole > 0 ? gather_s(&x->dense, whole) : 0);
     if (x->c->decision->schedule != SCHED_DUALPIPE)
         return;
-    x->late_s += m->sum_s + moved_s(&x->dense, OP_ALL_REDUCE, x->dense.gradient * (split + whole), &x->c->tie);
+    x->late_s += m->sum_s + moved_s(&x->dense, OP_ALL_REDUCE, split + whole, x->dense.gradient, &x->c->tie);
     m->sum_s = 0;
 }
 
