@@ -9,6 +9,7 @@
 #   make check-mutants         MUTANTS=100000      faults in drawn plans, which the verifier must find; VALID=10000 right plans
 #   make check-fields          FIELDS=1000000      changed fields of plans, which must be refused or do no harm
 #   make check-origin          ORIGIN=2000         drawn folders, honest and forged
+#   make check-estimates       ESTIMATES=2000      estimates of drawn decisions against their programs' simulation
 #   make check-source-mutants  SOURCE_MUTANTS=400  faults in the source, which the tests must notice
 #   make fuzz                  FUZZ_SECONDS=600    every fuzzer (clang)
 #   make bench                 the benchmarks
@@ -230,6 +231,12 @@ ORIGIN ?= 2000
 check-origin: $(B)/tests/run
 	$(Q)LLMC_BUILD=$(B) ORIGIN=$(ORIGIN) $(B)/tests/run origin
 
+# what the search ranks by against the programs that come out, over drawn decisions of realistic size, the first of them
+# SEED: time and memory per schedule and per dimension
+ESTIMATES ?= 2000
+check-estimates: $(B)/tests/run
+	$(Q)LLMC_BUILD=$(B) ESTIMATES=$(ESTIMATES) SEED=$(or $(SEED),1) $(B)/tests/run =estimates
+
 # one fault at a time in the source of the compiler and the runtime: which of SOURCE_MUTANTS drawn ones make some test
 # fail; goes on where it was cut off; in parts with MUTANTS_FROM=N, others with SEED=N, JOBS=1 on one core; RULES=1: each
 # refusal of a plan is left out in turn instead
@@ -288,7 +295,7 @@ install: all
 clean:
 	$(Q)rm -rf build
 
-.PHONY: all gpu measured cuda-archs deps check check-layouts check-models check-mutants check-fields check-origin \
+.PHONY: all gpu measured cuda-archs deps check check-layouts check-models check-mutants check-fields check-origin check-estimates \
         check-source-mutants asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory fuzz run-tests \
         run-demo run-bench run-fuzz install clean
 .SECONDARY:

@@ -22,8 +22,8 @@ uint64_t fit_peak_bytes(const struct plan *p)
     uint64_t peak = 0;
     for (uint32_t r = 0; r < p->nroles; r++) {
         const struct program *both[] = {p->train[r], p->eval[r]};
-        for (int k = 0; k < 2 && both[k]; k++) {
-            uint64_t bytes = both[k]->arena_bytes - program_host_bytes(both[k]);
+        for (int k = 0; k < 2 && both[k]; k++) { /* the evaluation's arena begins behind the training's host memory, too */
+            uint64_t bytes = both[k]->arena_bytes - program_host_bytes(both[0]);
             peak = bytes > peak ? bytes : peak;
         }
     }

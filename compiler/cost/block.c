@@ -22,14 +22,20 @@ struct block {
     const uint8_t *again;         /* by operator: full recomputation runs it once more, because backward reads on it */
     double forward_kernels, backward_kernels;
     double beside_s; /* transfers that go beside other transfers of a pair's other microbatch, in each direction */
+    double copies_s; /* where the backward is split: of gradients of the residual stream, which weights need later */
+    double fixed_forward_s, fixed_backward_s; /* of kernels: counting and sorting of experts' rows by the profile */
     struct cost_block out;
 };
 
-/* exposed share of transfers on an axis: as asked for in the plan block, else as the stack does by itself */
+double cost_shown(const struct cost *c, uint32_t axis, double by_itself, double overlapped)
+{
+    const struct wishes *w = &c->job->wishes;
+    return w->never_overlap & axis ? 1 : w->overlap & axis ? overlapped : by_itself;
+}
+
 static double shown(const struct block *b, uint32_t axis, double by_itself, double overlapped)
 {
-    const struct wishes *w = &b->c->job->wishes;
-    return w->never_overlap & axis ? 1 : w->overlap & axis ? overlapped : by_itself;
+    return cost_shown(b->c, axis, by_itself, overlapped);
 }
 
 static double tp_shown(const struct block *b)
@@ -51,13 +57,23 @@ static void add_time(struct block *b, double forward, double n, double backward,
 {
     b->out.forward_s += forward;
     b->out.backward_s += backward + (again ? forward : 0);
+    b->out.again_s += again ? forward : 0;
     b->forward_kernels += n;
     b->backward_kernels += nb + (again ? n : 0);
+}
+
+/* exposed transfers that either kind of backward pass has where it makes gradients of inputs */
+static void add_backward_comm(struct block *b, double seconds)
+{
+    b->out.backward_comm_s += seconds;
+    b->out.input_comm_s += seconds;
 }
 
 /* does backward run operator o once more? part: the words of selective recomputation that name it */
 static bool recomputes(const struct block *b, const struct opr *o, uint32_t part)
 {
+    if (o - b->e->oprs >= b->e->again)
+        return false; /* a prediction module's head */
     if (b->d->recompute == RECOMPUTE_FULL)
         return b->again[o - b->e->oprs] || b->c->profile->recompute_whole > 0.5;
     return b->d->recompute == RECOMPUTE_SELECTIVE && (b->d->parts & part);
@@ -85,19 +101,27 @@ static void tensor_parallel(struct block *b, const struct opr *o, double out, do
     bool again = b->d->recompute == RECOMPUTE_FULL && recomputes(b, o, 0);
     enum op reduce_op = b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE;
     double gathered = c->job->train.precision == DT_FP8 ? 0.5 : 1;
+    bool own = c->profile->allocator < 0.5;
+    bool late = expand_puts_off(b->e, o); /* where the backward is split, what weights need comes again with them */
     if (o->row_parallel) {
         double reduce = share * cost_collective_s(c, reduce_op, out, AXIS_BIT(AXIS_TP));
+        double gradient = b->d->sp ? share * cost_collective_s(c, OP_ALL_GATHER, gathered * out, AXIS_BIT(AXIS_TP)) : 0;
         b->out.forward_comm_s += reduce;
-        b->out.backward_comm_s += again ? reduce : 0;
-        if (b->d->sp)
-            b->out.backward_comm_s += share * cost_collective_s(c, OP_ALL_GATHER, gathered * out, AXIS_BIT(AXIS_TP));
+        b->out.backward_comm_s += gradient + (again ? reduce : 0);
+        b->out.again_s += again ? reduce : 0;
+        b->out.input_comm_s += gradient + (again ? reduce : 0);
+        b->out.weight_comm_s += late ? gradient : 0;
         return;
     }
     double gather = b->d->sp ? share * cost_collective_s(c, OP_ALL_GATHER, gathered * in, AXIS_BIT(AXIS_TP)) : 0;
     double reduce = share * cost_collective_s(c, reduce_op, in, AXIS_BIT(AXIS_TP));
+    double beside = gather - hidden * fmin(gather, input_s) + reduce - hidden * fmin(reduce, weight_s);
     b->out.forward_comm_s += gather;
-    b->out.backward_comm_s += gather - hidden * fmin(gather, input_s) + reduce - hidden * fmin(reduce, weight_s);
-    b->out.backward_comm_s += again ? gather : 0;
+    b->out.backward_comm_s += beside + (again ? gather : 0);
+    b->out.again_s += again ? gather : 0;
+    /* other stacks reduce what the input's half has made beside another microbatch's weights */
+    b->out.input_comm_s += (late ? reduce - (own ? 0 : hidden * fmin(reduce, weight_s)) : beside) + (again ? gather : 0);
+    b->out.weight_comm_s += late ? gather : 0;
 }
 
 /* Seconds of making an operand of m rows 8 bits wide.  One that is gathered over tp is converted in shares before; on
@@ -109,6 +133,20 @@ static double operand_s(const struct block *b, double m, double cols, bool gathe
         return cost_quantize_s(c, m * cols);
     double turned = c->type->gpu.sm >= 100 ? 0 : cost_quantize_s(c, m * cols / 2);
     return cost_quantize_s(c, m * cols / b->d->tp) + turned;
+}
+
+/* is the gradient of its output the residual stream's, which others add to? */
+static bool copied(const struct block *b, const struct opr *o)
+{
+    bool read = false;
+    for (const struct opr *x = o + 1; x < b->e->oprs + b->e->noprs && !read; x++)
+        for (int k = 0; k < 2; k++)
+            if (x->in[k] == o->out) {
+                if (x->kind != OPR_ADD)
+                    return false;
+                read = true;
+            }
+    return read && expand_puts_off(b->e, o);
 }
 
 static void linear(struct block *b, const struct opr *o)
@@ -141,6 +179,7 @@ static void linear(struct block *b, const struct opr *o)
     double weight = seconds[PRODUCT_WEIGHT];
     double bias = o->nbiases ? cost_stream_s(c, value_bytes(b, o->out)) : 0; /* column sums */
     b->out.weight_s += expand_puts_off(b->e, o) ? weight + bias : 0;
+    b->copies_s += !head && copied(b, o) ? cost_stream_s(c, 2 * value_bytes(b, o->out)) : 0;
     add_time(b, forward, 1, input + weight + bias, 2 + (bias > 0), recomputes(b, o, cost_linear_part(o)));
     if (first->split != SPLIT_NONE && tp > 1)
         tensor_parallel(b, o, b->tokens * b->element * out, b->tokens * b->element * in, input, weight);
@@ -156,22 +195,22 @@ static void context_parallel(struct block *b, const struct attn *t, double forwa
     double share = shown(b, OVERLAP_CP, c->profile->cp_shown, c->profile->cp_shown);
     if (b->d->context == CONTEXT_ALL_GATHER) {
         b->out.forward_comm_s += share * cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP));
-        b->out.backward_comm_s += share * (cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP)) +
-                                           cost_collective_s(c, OP_REDUCE_SCATTER, kv * cp, AXIS_BIT(AXIS_CP)));
+        add_backward_comm(b, share * (cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP)) +
+                                      cost_collective_s(c, OP_REDUCE_SCATTER, kv * cp, AXIS_BIT(AXIS_CP))));
         return;
     }
     if (b->d->context == CONTEXT_ALL_TO_ALL) {
         double there = cost_collective_s(c, OP_ALL_TO_ALL, kv + q, AXIS_BIT(AXIS_CP));
         double back = cost_collective_s(c, OP_ALL_TO_ALL, q, AXIS_BIT(AXIS_CP));
         b->out.forward_comm_s += share * (there + back);
-        b->out.backward_comm_s += share * (there + back);
+        add_backward_comm(b, share * (there + back));
         return;
     }
     /* a ring moves what an all-gather moves, in cp - 1 steps under cp steps of attention */
     double ring = cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP));
     double hides = c->job->wishes.never_overlap & OVERLAP_CP ? 0 : (cp - 1) / cp;
     b->out.forward_comm_s += fmax(0, ring - forward * hides);
-    b->out.backward_comm_s += fmax(0, 2 * ring - backward * hides);
+    add_backward_comm(b, fmax(0, 2 * ring - backward * hides));
 }
 
 static void attention(struct block *b, const struct opr *o)
@@ -223,28 +262,33 @@ static void experts(struct block *b, const struct opr *o)
     const struct cost *c = b->c;
     const struct moe *m = o->moe;
     double h = (double)c->job->model.width, ep = b->d->ep, etp = b->d->etp, w = (double)m->expert.width / etp;
-    double unique = b->tokens / b->d->tp * m->active * c->job->train.imbalance; /* token copies that start here */
-    double moved = b->tokens / b->d->tp * m->active * cost_rows_moved(c, m);
-    double routed = unique * etp, parts = o->nweights - 1, local = m->experts / ep;
-    uint64_t uh = (uint64_t)h, uw = (uint64_t)ceil(w), uup = (uint64_t)ceil(w * parts), groups = (uint64_t)ceil(local);
+    double chosen = b->tokens / b->d->tp * m->active;                    /* token copies that start here */
+    double moved = chosen * cost_rows_moved(c, m);
+    double routed = fmin(chosen * c->job->train.imbalance, moved) * etp, parts = o->nweights - 1, local = m->experts / ep;
+    uint64_t uh = (uint64_t)h, uw = (uint64_t)ceil(w), groups = (uint64_t)ceil(local);
     double seconds[3];
     for (enum product p = PRODUCT_FORWARD; p <= PRODUCT_WEIGHT; p++)
-        seconds[p] = cost_grouped_matmul_s(c, p, groups, routed / local, uup, uh, b->dtype) +
+        seconds[p] = parts * cost_grouped_matmul_s(c, p, groups, routed / local, uw, uh, b->dtype) +
                      cost_grouped_matmul_s(c, p, groups, routed / local, uh, uw, b->dtype);
     if (c->job->train.precision == DT_FP8) { /* inputs; then gradients */
         seconds[PRODUCT_FORWARD] += cost_quantize_s(c, routed * h) + cost_quantize_s(c, routed * w);
-        seconds[PRODUCT_INPUT] += cost_quantize_s(c, routed * h) + cost_quantize_s(c, routed * w * parts);
+        seconds[PRODUCT_INPUT] += cost_quantize_s(c, routed * h) + parts * cost_quantize_s(c, routed * w);
     }
     double act = cost_stream_s(c, b->element * moved * etp * w * (parts + 1));
-    double move = cost_stream_s(c, 4 * b->element * routed * h); /* permute and unpermute */
+    /* the activation's inputs and gradients; rows weighed, their gradients too */
+    double act_back = cost_stream_s(c, b->element * moved * etp * w * (2 * parts + 1)) +
+                      cost_stream_s(c, b->element * moved * etp * w * 4);
+    double rows = b->element * h * (chosen + b->tokens / b->d->tp), move = 2 * cost_stream_s(c, rows); /* there, and back */
     double fixed = 1e-6 * c->profile->moe_layer_us; /* counting and sorting */
     fixed += c->type->scale_up.span > 1 ? 0 : 1e-6 * c->profile->moe_wait_us;
     struct cost_exchange x = cost_exchange(c, m, b->tokens / b->d->tp, h * b->element);
     move += 2 * x.copies_s;
     bool over_nodes = x.rows > 0; /* six kernels more forward: places, two ways to nodes, sums; five backward */
     add_time(b, seconds[PRODUCT_FORWARD] + act + move + fixed, over_nodes ? 14 : 8,
-             seconds[PRODUCT_INPUT] + seconds[PRODUCT_WEIGHT] + 1.5 * act + move + fixed, over_nodes ? 15 : 12,
+             seconds[PRODUCT_INPUT] + seconds[PRODUCT_WEIGHT] + act_back + move + fixed, over_nodes ? 15 : 12,
              recomputes(b, o, PART_MOE));
+    b->fixed_forward_s += fixed;
+    b->fixed_backward_s += fixed * (recomputes(b, o, PART_MOE) ? 2 : 1);
     if (b->d->recompute == RECOMPUTE_SELECTIVE && (b->d->parts & (PART_MOE | PART_MOE_ACT)) == PART_MOE_ACT)
         add_time(b, 0, 0, act, 1, false);
     /* an overlap that is asked for is one of pairs: it is them that hide, not every block */
@@ -252,12 +296,15 @@ static void experts(struct block *b, const struct opr *o)
     double share = shown(b, OVERLAP_ALL_TO_ALL, c->profile->ep_shown, pairs ? c->profile->ep_shown : c->profile->ep_overlap_shown);
     double dispatch = 2 * x.way_s;
     b->out.forward_comm_s += x.forward_s;
-    b->out.backward_comm_s += x.backward_s;
-    if (etp > 1)
-        dispatch += cost_collective_s(c, OP_ALL_GATHER, moved * etp * h * b->element, AXIS_BIT(AXIS_TP)) +
-                    cost_collective_s(c, OP_REDUCE_SCATTER, moved * etp * h * b->element, AXIS_BIT(AXIS_TP));
+    add_backward_comm(b, x.backward_s);
+    if (etp > 1) {
+        const struct cost_group g = b->d->nodes ? cost_run_group(c, b->d->etp, 1) : cost_floor_group(c, b->d->etp);
+        dispatch += cost_group_s(c, OP_ALL_GATHER, moved * etp * h * b->element, &g) +
+                    cost_group_s(c, OP_REDUCE_SCATTER, moved * etp * h * b->element, &g);
+    }
     b->out.forward_comm_s += share * dispatch;
-    b->out.backward_comm_s += share * dispatch * (recomputes(b, o, PART_MOE) ? 2 : 1);
+    add_backward_comm(b, share * dispatch * (recomputes(b, o, PART_MOE) ? 2 : 1));
+    b->out.again_s += recomputes(b, o, PART_MOE) ? share * dispatch : 0;
     if (c->job->wishes.never_overlap & OVERLAP_ALL_TO_ALL)
         return;
     double hidden = fmax(0, share - c->profile->ep_overlap_shown);
@@ -378,9 +425,15 @@ static struct cost_block block_make(struct arena *a, const struct cost *c, const
         else
             stream(&b, &e->oprs[i]);
     }
-    double host_s = 1e-6 * c->profile->host_op_us;
+    b.out.input_s = b.out.backward_s - b.out.weight_s + b.copies_s;
+    b.out.own_forward_s = b.out.forward_s - b.fixed_forward_s;
+    b.out.own_backward_s = b.out.backward_s - b.fixed_backward_s;
+    double host_s = 1e-6 * c->profile->host_op_us, kernels_s = b.out.backward_s;
     b.out.forward_s = waits(c->profile, b.out.forward_s, b.out.forward_comm_s, host_s * b.forward_kernels);
     b.out.backward_s = waits(c->profile, b.out.backward_s, b.out.backward_comm_s, host_s * b.backward_kernels);
+    double slower = kernels_s > 0 ? b.out.backward_s / kernels_s : 1;
+    b.out.input_s *= slower;
+    b.out.weight_s *= slower;
     cap_hidden(&b.out);
     b.out.forward_hidden_s += b.beside_s;
     b.out.backward_hidden_s += b.beside_s;
@@ -409,7 +462,7 @@ struct cost_kinds cost_kinds_new(struct arena *a, const struct model *m)
     k.embed = expand_embed(a, m);
     k.head = expand_head(a, m);
     if (m->predict)
-        k.predict = expand_layer(a, m, m->predict_layer ? m->predict_layer : m->layers[m->nlayers - 1]);
+        k.predict = expand_predict(a, m, 1);
     return k;
 }
 
@@ -427,17 +480,11 @@ static struct cost_block *spared_layers(struct arena *a, const struct cost *c, c
     return layers;
 }
 
-/* the layer, a projection of 2 width to width, and the head once more */
+/* a module with its layer, its projection, and the head once more */
 static void make_predict(struct arena *a, const struct cost *c, const struct cost_kinds *k, struct cost_shape *s)
 {
-    double width = (double)c->job->model.width;
-    if (!c->job->model.predict)
-        return;
-    s->predict = block_make(a, c, k->predict, true);
-    s->predict.matrices += 2.0 * width * width / c->decision->tp;
-    s->predict.forward_s += s->head.forward_s;
-    s->predict.backward_s += s->head.backward_s;
-    s->predict.keep_bytes += s->head.keep_bytes;
+    if (c->job->model.predict)
+        s->predict = block_make(a, c, k->predict, true);
 }
 
 static void make_layers(struct arena *a, const struct cost *c, const struct cost_kinds *k, struct cost_shape *s)

@@ -122,9 +122,17 @@ struct estimate {
     uint64_t allocator_bytes, communicator_bytes, context_bytes; /* as the profile's stack has them */
 };
 void cost_estimate(struct arena *a, const struct cost *c, struct estimate *e);
-/* What kernels take in a step as a multiple of their own time: the slowest of many nodes holds up the others, and
- * data-parallel transfers that run beside kernels take a share of the device (profile: straggle, stolen). */
-double cost_drag(struct arena *a, const struct cost *c);
+/* What a profile's stack makes of a program's instructions: host work, shares of transfers that it hides. */
+struct cost_stack {
+    const struct cost *c;
+    struct mesh mesh;
+    double *forward, *backward;  /* by stage: what kernels take as a multiple of their own time */
+    double held;                 /* of a transfer between stages: share that the sender computes nothing in */
+    double tp, cp, ep, shards;   /* of transfers among ranks of one stage: what their own time is multiplied with */
+    double step_s;               /* host work of a step, and what is not hidden of data-parallel transfers */
+};
+struct cost_stack *cost_stack_new(struct arena *a, const struct cost *c);
+int64_t cost_stack_ns(const struct cost_stack *s, const struct program *p, uint32_t i, int64_t ns);
 /* uses ahead that parameters should be gathered under ZeRO 3; 0 where nothing is gathered */
 uint32_t cost_prefetch(struct arena *a, const struct cost *c);
 /* bytes of a GPU that peak_bytes is compared with: its memory, less the reserve where the profile itemises no context */

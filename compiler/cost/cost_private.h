@@ -13,15 +13,19 @@
 enum cost_loss { LOSS_WHOLE, LOSS_SPLIT, LOSS_PARALLEL, LOSS_LEAST, NLOSSES };
 struct cost_block {
     double forward_s, backward_s;           /* kernels; recomputation counts as backward */
-    double weight_s;                        /* the part of backward that makes weight gradients */
     double forward_comm_s, backward_comm_s; /* exposed transfers of tp, cp, ep */
+    double own_forward_s, own_backward_s;   /* of kernels: by themselves, without a host that launches them */
+    double again_s;                         /* of backward: what runs again before any gradient is needed */
+    double weight_s, weight_comm_s, input_s, input_comm_s; /* the same of a backward in two, of weights and of inputs */
     double forward_hidden_s, backward_hidden_s; /* of them: what another microbatch's kernels hide under schedules in pairs */
     double keep_bytes;                      /* from F to B, per microbatch in flight */
     double late_bytes;                      /* where the backward is split: from I to W, besides what F kept */
+    double waits_bytes;                     /* of what F kept, what W needs */
     double eager_bytes;                     /* the same of copies that only operators without fusion keep */
     double forward_bytes, backward_bytes;   /* temporaries at their fullest */
     double loss_bytes[NLOSSES];             /* of the head: temporaries while the loss is made; 0: as the lines above */
     double shapes;                          /* elements of its matrices, one of several experts */
+    bool early;                             /* where the backward is split, some of its matrices' gradients are made with I */
     /* parameter elements on this rank: matrices split or whole, vectors split or whole over tp, experts */
     double matrices, vectors_split, vectors_whole, experts;
 };
@@ -46,7 +50,9 @@ static inline double cost_smaller(double a, double b)
 
 /* sums of a pipeline rank's blocks */
 struct cost_stage {
-    double forward_s, backward_s, weight_s, forward_comm_s, backward_comm_s, forward_hidden_s, backward_hidden_s;
+    double forward_s, backward_s, forward_comm_s, backward_comm_s, forward_hidden_s, backward_hidden_s;
+    double input_s, weight_s; /* of a backward in two, with transfers */
+    double own_forward_s, own_backward_s;
     double matrices, experts, blocks; /* parameter elements; matrices with all vectors */
 };
 
@@ -133,6 +139,29 @@ void cost_clear_transfers(const struct decision *d, struct pipeline_stage *stage
 void cost_step(const struct cost *c, const struct cost_stage *ranks, double pipeline_s, double free_s, struct estimate *e);
 /* the same in parts: what no schedule of the stages changes; what ZeRO and shards leave alone; both with a pipeline's seconds */
 void cost_tail(const struct cost *c, const struct cost_stage *ranks, struct estimate *e); /* dp_comm_s, optimizer_s */
+/* does the decision's schedule run gradients of inputs and of weights apart? */
+bool cost_splits(const struct decision *d);
+/* prefetch.c: uses ahead that ZeRO 3 gathers parameters, as the decision says or its shape suggests */
+uint32_t cost_uses_ahead(const struct cost *c, const struct cost_shape *s);
+/* elements of the embedding's table that the last stage's rank has a copy of, for prediction modules */
+double cost_copied_table(const struct cost *c, const struct cost_shape *s);
+/* moves.c: what travels beside the actions of a pipeline, into times; ranks: their sums */
+void cost_moves(struct arena *a, const struct cost *c, const struct cost_shape *s, const struct cost_stage *ranks,
+                struct pipeline_times *times);
+/* of a pipeline rank; what all ranks sum of the norm between */
+struct pipeline_update cost_rank_update(const struct cost *c, const struct cost_stage *ranks, uint32_t r);
+double cost_agree_s(const struct cost *c);
+/* The same where a run of actions had them beside it and took beside_s longer: what the profile adds to that. */
+void cost_rest(const struct cost *c, const struct cost_stage *ranks, double beside_s, struct estimate *e);
+/* exposed share of an axis' transfers: as asked for, else as the stack does by itself (by_itself, overlapped: its profile's) */
+double cost_shown(const struct cost *c, uint32_t axis, double by_itself, double overlapped);
+/* the sums of one stage */
+struct cost_stage cost_sum_stage(const struct cost *c, const struct cost_shape *s, uint32_t stage);
+/* of data-parallel transfers: what stays exposed because the profile's stack does not hide it; what hidden ones take of kernels */
+struct cost_seen {
+    double shown_s, stolen_s;
+};
+struct cost_seen cost_seen(const struct cost *c, const struct cost_stage *ranks);
 struct cost_body {
     double stage_forward_s, stage_backward_s, compute_s, comm_s, slow;
 };
@@ -154,14 +183,19 @@ void cost_elements(const struct cost *c, const struct cost_shape *s, double *den
 /* the same rank by rank of one decision, whose stages may spare more or fewer layers from call to call */
 struct cost_held {
     double dense, experts, largest; /* of a block: parameter elements, buckets padded; of both what is gathered at a time */
+    double vectors, whole;          /* of dense: vectors; of all: gradients that ZeRO 2 keeps whole */
+    double made, part;              /* gradients of a microbatch that are scattered; a rank's part of them */
+    double state, expert_state;     /* elements whose state this rank has, of matrices and of experts */
 };
 #define COST_HELD 8
 struct cost_rooms {
     const struct cost *c;
     const struct cost_shape *s;
-    double parameter, gradient, copy, state; /* bytes per parameter element */
+    double parameter, gradient, copy, state, place; /* bytes per parameter element; place: of state that is fetched from the host */
     double limit, buckets;                   /* bytes of the GPU; elements that buckets are padded to */
     uint64_t communicator_bytes;
+    bool splits;             /* I and W */
+    uint32_t expert_shard, ahead;
     uint32_t nlayers; /* distinct ones that are here */
     struct cost_held layers[COST_HELD], embed, head, predict;
 };

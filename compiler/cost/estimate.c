@@ -13,7 +13,10 @@ static void add_block(struct cost_stage *st, const struct cost_block *b, double 
 {
     st->forward_s += times * b->forward_s;
     st->backward_s += times * b->backward_s;
-    st->weight_s += times * b->weight_s;
+    st->own_forward_s += times * b->own_forward_s;
+    st->own_backward_s += times * b->own_backward_s;
+    st->input_s += times * (b->input_s + b->input_comm_s);
+    st->weight_s += times * (b->weight_s + b->weight_comm_s);
     st->forward_comm_s += times * b->forward_comm_s;
     st->backward_comm_s += times * b->backward_comm_s;
     st->forward_hidden_s += times * b->forward_hidden_s;
@@ -36,7 +39,15 @@ static void add_gradients(const struct cost *c, struct cost_stage *st)
     st->weight_s += seconds;
 }
 
-static struct cost_stage sum_stage(const struct cost *c, const struct cost_shape *s, uint32_t stage)
+double cost_copied_table(const struct cost *c, const struct cost_shape *s)
+{
+    const struct decision *d = c->decision;
+    const struct model *m = &c->job->model;
+    bool here = d->schedule == SCHED_DUALPIPE || cost_stage_rank(d, 0) == cost_stage_rank(d, d->nstages - 1);
+    return m->predict && !m->tied && !here ? s->embed.matrices : 0;
+}
+
+struct cost_stage cost_sum_stage(const struct cost *c, const struct cost_shape *s, uint32_t stage)
 {
     const struct decision *d = c->decision;
     const struct stage *st = &d->stages[stage];
@@ -56,6 +67,7 @@ static struct cost_stage sum_stage(const struct cost *c, const struct cost_shape
         head.matrices = 0;
     add_block(&sum, &head, 1);
     add_block(&sum, &s->predict, c->job->model.predict);
+    sum.matrices += cost_copied_table(c, s);
     add_gradients(c, &sum);
     return sum;
 }
@@ -75,6 +87,7 @@ static void add_stage(struct cost_stage *rank, const struct cost_stage *st)
 {
     rank->forward_s += st->forward_s;
     rank->backward_s += st->backward_s;
+    rank->input_s += st->input_s;
     rank->weight_s += st->weight_s;
     rank->forward_comm_s += st->forward_comm_s;
     rank->backward_comm_s += st->backward_comm_s;
@@ -104,6 +117,12 @@ static double boundary_transfer_s(const struct cost *c, double bytes)
     return cost_transfer_s(c, bytes / d->tp) + cost_collective_s(c, OP_ALL_GATHER, bytes, AXIS_BIT(AXIS_TP));
 }
 
+/* of a stage's backward: what its last layer runs again, before the gradient of its output is needed */
+static double stage_lead_s(const struct cost_shape *s, const struct stage *st)
+{
+    return st->head || !st->count ? 0 : cost_layer(s, st, st->count - 1)->again_s;
+}
+
 void cost_pipeline(const struct cost *c, const struct cost_shape *s, struct cost_stage *ranks,
                    struct pipeline_stage *stages, struct pipeline_times *times)
 {
@@ -117,7 +136,7 @@ void cost_pipeline(const struct cost *c, const struct cost_shape *s, struct cost
         for (uint32_t j = 0; j < d->vpp; j++) {
             uint32_t i = cost_rank_stage(d, r, j);
             bool plain = plain_stage(s, &d->stages[i]);
-            struct cost_stage st = plain && known && same_stages(s, known, &d->stages[i]) ? sums : sum_stage(c, s, i);
+            struct cost_stage st = plain && known && same_stages(s, known, &d->stages[i]) ? sums : cost_sum_stage(c, s, i);
             if (plain) {
                 known = &d->stages[i];
                 sums = st;
@@ -126,13 +145,13 @@ void cost_pipeline(const struct cost *c, const struct cost_shape *s, struct cost
             double copy_s = cost_stage_parked(c, s, i) / cost_host_bytes_s(c); /* out beside F, in beside B */
             double x = fmax(rank_x(&st), copy_s);
             stages[i] = (struct pipeline_stage){.forward_s = fmax(rank_f(&st), copy_s), .backward_s = x,
-                                                .input_s = x - st.weight_s, .weight_s = st.weight_s,
+                                                .input_s = fmax(st.input_s, copy_s), .weight_s = st.weight_s,
+                                                .lead_s = stage_lead_s(s, &d->stages[i]),
                                                 .next_s = transfer_s, .back_s = transfer_s,
                                                 .forward_hidden_s = st.forward_hidden_s,
                                                 .backward_hidden_s = st.backward_hidden_s};
         }
     }
-    /* what foretelling reads once more of the optimizer's state is left out */
     *times = (struct pipeline_times){.stages = stages, .skewed = decision_skews(c->job, d) || c->profile->post_validation > 0.5};
     times->held = w->never_overlap & OVERLAP_PP ? 1 : w->overlap & OVERLAP_PP ? 0 : c->profile->pp_shown;
 }
@@ -200,49 +219,76 @@ uint32_t cost_passes_beside(const struct cost *c)
     return group < d->microbatches ? group : d->microbatches;
 }
 
-/* Of one reduction or gather of moved_s, what can run beside kernels that take pass_s for a microbatch.  The last block has
- * none.  Looped stages go through a group of microbatches chunk by chunk: the transfers of all chunks but one have the
- * group's kernels of the other chunks beside them, those of the last one its own last microbatch. */
-static double dp_hides(const struct cost *c, double moved_s, double pass_s, double blocks)
+/* Of one reduction or gather of moved_s, what can run beside kernels that take pass_s for a microbatch.  Looped stages go
+ * through a group of microbatches chunk by chunk: the transfers of all chunks but one have the group's kernels of the other
+ * chunks beside them, those of the last one its own last microbatch. */
+static double dp_hides(const struct cost *c, double moved_s, double pass_s)
 {
-    double passes = c->decision->zero >= 2 ? 1 : cost_passes_beside(c), v = c->decision->vpp;
-    if (passes < 2)
-        return fmin(moved_s, pass_s) * (1 - 1 / fmax(1, blocks));
-    return fmin(moved_s, passes * pass_s) * (1 - 1 / v) + fmin(moved_s, pass_s) / v * (1 - fmin(1, v / fmax(1, blocks)));
+    double passes = cost_passes_beside(c), v = c->decision->vpp;
+    if (c->decision->zero >= 2 || passes < 2)
+        return fmin(moved_s, pass_s);
+    return fmin(moved_s, passes * pass_s) * (1 - 1 / v) + fmin(moved_s, pass_s) / v;
 }
 
-/* Exposed data-parallel time, of the worst rank.  Transfers run beside kernels as far as the stack lets them: of what
- * could hide, the profile's share stays exposed; the last reduced and the first gathered block have nothing to hide
- * behind.  Hidden ones slow the kernels beside them down.  Under ZeRO 2 gradients are scattered for every microbatch,
- * under ZeRO 3 parameters are gathered twice for each. */
-static double dp_exposed(const struct cost *c, const struct cost_stage *stages, double *stolen_s)
+/* the profile's share of data-parallel transfers that stays exposed of what could hide */
+static double dp_share(const struct cost *c)
+{
+    const struct wishes *w = &c->job->wishes;
+    bool overlaps = w->overlap & OVERLAP_DP || (c->decision->zero == 3 && c->profile->zero3_overlaps > 0.5);
+    return w->never_overlap & OVERLAP_DP ? 1 : overlaps ? c->profile->dp_overlap_shown : c->profile->dp_shown;
+}
+
+/* what a pipeline rank sums and gathers; in DualPipe two copies of the model, one from each end */
+static struct cost_stage rank_state(const struct cost *c, const struct cost_stage *stages, uint32_t r)
+{
+    struct cost_stage st = stages[r];
+    if (c->decision->schedule == SCHED_DUALPIPE) {
+        const struct cost_stage *other = &stages[c->decision->pp - 1 - r];
+        st.matrices += other->matrices;
+        st.experts += other->experts;
+        st.blocks += other->blocks;
+    }
+    return st;
+}
+
+/* Data-parallel transfers of the worst rank.  They run beside kernels as far as the stack lets them: of what
+ * could hide, the profile's share stays exposed; that the last reduced and the first gathered block have nothing to hide
+ * behind is left out here (moves.c has it), so that this bounds what a run finds.  Hidden ones slow the kernels beside them down.  Under ZeRO 2 gradients are scattered for every microbatch,
+ * under ZeRO 3 parameters are gathered twice for each.  Copies on mirror ranks add theirs at the end. */
+struct dp_transfers {
+    double exposed_s, shown_s, stolen_s; /* shown: of that, for the profile's share */
+};
+
+static struct dp_transfers dp_exposed(const struct cost *c, const struct cost_stage *stages)
 {
     const struct decision *d = c->decision;
-    const struct profile *profile = c->profile;
-    const struct wishes *w = &c->job->wishes;
-    double worst = 0, before_f = 0, before_x = 0, reduce = 0, gather = 0;
-    bool overlaps = w->overlap & OVERLAP_DP || (d->zero == 3 && profile->zero3_overlaps > 0.5);
-    double share = w->never_overlap & OVERLAP_DP ? 1 : overlaps ? profile->dp_overlap_shown : profile->dp_shown;
+    struct dp_transfers worst = {0};
+    double before_f = 0, before_x = 0, reduce = 0, gather = 0, share = dp_share(c), stolen = c->profile->stolen;
+    bool mirrors = d->schedule == SCHED_DUALPIPE;
     for (uint32_t r = 0; r < d->pp; r++) {
-        const struct cost_stage *st = &stages[r];
-        double f = rank_f(st), x = rank_x(st);
-        if (r == 0 || st->matrices != st[-1].matrices || st->experts != st[-1].experts)
-            dp_transfers(c, st, &reduce, &gather);
+        const struct cost_stage st = rank_state(c, stages, r);
+        double f = rank_f(&stages[r]), x = rank_x(&stages[r]), late = 0;
+        if (mirrors || r == 0 || st.matrices != stages[r - 1].matrices || st.experts != stages[r - 1].experts)
+            dp_transfers(c, &st, &reduce, &gather);
+        if (mirrors)
+            late = cost_group_s(c, OP_ALL_REDUCE, 4 * (st.matrices + st.experts) / (d->zero >= 2 ? d->shard : 1), &c->tie) +
+                   (d->zero >= 2 ? 0 : reduce);
         double times_x = d->zero >= 2 ? d->microbatches : 1, times_f = d->zero == 3 ? d->microbatches : 1;
-        double moved_x = reduce + (d->zero == 3 ? gather : 0);
-        double free_x = fmax(0, x - nic_taken_s(c, st->backward_comm_s)), free_f = fmax(0, f - nic_taken_s(c, st->forward_comm_s));
-        double hide_x = dp_hides(c, moved_x, free_x, st->blocks), hide_f = dp_hides(c, gather, free_f, st->blocks);
-        double exposed = times_x * (moved_x - (1 - share) * hide_x) + times_f * (gather - (1 - share) * hide_f);
-        exposed -= fmin(exposed, before_x) + fmin(fmax(0, exposed - before_x), before_f);
-        double hidden = (1 - share) * (times_x * hide_x + times_f * hide_f);
-        *stolen_s = fmax(*stolen_s, profile->stolen * hidden);
-        worst = fmax(worst, exposed + profile->stolen * hidden);
-        before_f += f;
-        before_x += x;
+        double moved_x = (mirrors && d->zero < 2 ? 0 : reduce) + (d->zero == 3 ? gather : 0);
+        double free_x = fmax(0, x - nic_taken_s(c, st.backward_comm_s)), free_f = fmax(0, f - nic_taken_s(c, st.forward_comm_s));
+        double hide_x = dp_hides(c, moved_x, free_x), hide_f = dp_hides(c, gather, free_f);
+        double hidden = times_x * hide_x + times_f * hide_f, shown = share * hidden;
+        double exposed = times_x * moved_x + times_f * gather - hidden + shown;
+        exposed += late - fmin(exposed, before_x) - fmin(fmax(0, exposed - before_x), before_f);
+        worst.shown_s = fmax(worst.shown_s, fmin(shown, exposed));
+        worst.stolen_s = fmax(worst.stolen_s, stolen * (hidden - shown));
+        worst.exposed_s = fmax(worst.exposed_s, exposed + stolen * (hidden - shown));
+        before_f += mirrors ? 0 : f;
+        before_x += mirrors ? 0 : x;
     }
     if (c->job->model.tied && d->pp > 1) {
         double table = (double)expand_padded_vocab(c->job->model.vocab, d->tp) / d->tp * (double)c->job->model.width;
-        worst += cost_group_s(c, OP_ALL_REDUCE, 4 * table, &c->tie);
+        worst.exposed_s += cost_group_s(c, OP_ALL_REDUCE, 4 * table, &c->tie);
     }
     return worst;
 }
@@ -255,27 +301,68 @@ double cost_host_bytes_s(const struct cost *c)
     return c->type->host_bytes_s > 0 ? c->type->host_bytes_s : bytes_s;
 }
 
-static double optimizer_s(const struct cost *c, const struct cost_stage *stages)
+struct pipeline_update cost_rank_update(const struct cost *c, const struct cost_stage *ranks, uint32_t r)
 {
     const struct decision *d = c->decision;
+    const struct cost_stage state = rank_state(c, ranks, r), *st = &state;
     const struct train *t = &c->job->train;
-    double own = 0, per_element = 4 /* norm */ + 4 + 8 + (t->optimizer == OPT_ADAMW ? 16 : 8) +
-                                  (t->precision == DT_FP32 ? 0 : 2);
+    double moment = t->moments == DT_FP32 ? 4 : 2, moments = t->optimizer == OPT_ADAMW ? 2 : t->momentum > 0 ? 1 : 0;
+    double master = t->precision == DT_FP32 ? 0 : 4, copy = t->precision == DT_FP32 ? 0 : 2;
     uint32_t edp = decision_expert_dp(d), expert_shard = d->shard < edp ? d->shard : edp;
-    for (uint32_t r = 0; r < d->pp; r++)
-        own = fmax(own, stages[r].matrices / d->shard + stages[r].experts / expert_shard);
-    double bytes_s = c->device.bytes_s;
-    if (c->job->wishes.offload & OFFLOAD_OPTIMIZER)
-        bytes_s = cost_host_bytes_s(c);
-    return per_element * own / bytes_s + 10 * c->device.launch_s +
-           cost_collective_s(c, OP_ALL_REDUCE, 16, AXES_WORLD);
+    double own = st->matrices / d->shard + st->experts / (d->zero ? expert_shard : 1);
+    double buckets = st->blocks * (st->experts > 0 ? 3 : 1) + 2; /* launches */
+    struct pipeline_update u = {.norm_s = cost_stream_s(c, 4 * own) + buckets * c->device.launch_s};
+    u.update_s = cost_stream_s(c, (4 + 8 + 2 * moment * moments + copy) * own) + buckets * c->device.launch_s;
+    if (decision_skews(c->job, d)) /* foretells what the next step begins with */
+        u.update_s += cost_stream_s(c, (4 + 4 + moment * moments + copy) * own) + buckets * c->device.launch_s;
+    if (c->job->wishes.offload & OFFLOAD_OPTIMIZER) /* the state comes and goes on one queue */
+        u.update_s = fmax(u.update_s, 2 * (master + moment * moments) * own / cost_host_bytes_s(c)) + u.update_s / fmax(1, buckets);
+    return u;
 }
 
+static double optimizer_s(const struct cost *c, const struct cost_stage *stages)
+{
+    double longest = 0;
+    for (uint32_t r = 0; r < c->decision->pp; r++) {
+        struct pipeline_update u = cost_rank_update(c, stages, r);
+        longest = fmax(longest, u.norm_s + u.update_s);
+    }
+    return longest + cost_agree_s(c);
+}
+
+double cost_agree_s(const struct cost *c)
+{
+    return cost_collective_s(c, OP_ALL_REDUCE, 16, AXES_WORLD) + 2 * c->device.launch_s;
+}
+
+/* The optimizer's part is from below: of the first stage's rank, whose update all wait for, and the least norm. */
 void cost_tail(const struct cost *c, const struct cost_stage *ranks, struct estimate *e)
 {
-    double stolen_s = 0;
-    e->dp_comm_s = dp_exposed(c, ranks, &stolen_s);
+    double norm_s = INFINITY;
+    for (uint32_t r = 0; r < c->decision->pp; r++)
+        norm_s = fmin(norm_s, cost_rank_update(c, ranks, r).norm_s);
+    e->dp_comm_s = dp_exposed(c, ranks).exposed_s;
+    e->optimizer_s = cost_rank_update(c, ranks, 0).update_s + norm_s + cost_agree_s(c) + 1e-3 * c->profile->step_overhead_ms;
+}
+
+static void plain_tail(const struct cost *c, const struct cost_stage *ranks, struct estimate *e)
+{
+    e->dp_comm_s = dp_exposed(c, ranks).exposed_s;
     e->optimizer_s = optimizer_s(c, ranks) + 1e-3 * c->profile->step_overhead_ms;
+}
+
+struct cost_seen cost_seen(const struct cost *c, const struct cost_stage *ranks)
+{
+    struct dp_transfers dp = dp_exposed(c, ranks);
+    return (struct cost_seen){c->job->wishes.never_overlap & OVERLAP_DP ? 0 : dp.shown_s, dp.stolen_s};
+}
+
+void cost_rest(const struct cost *c, const struct cost_stage *ranks, double beside_s, struct estimate *e)
+{
+    struct cost_seen seen = cost_seen(c, ranks);
+    double update_s = fmin(beside_s, optimizer_s(c, ranks));
+    e->optimizer_s = update_s + 1e-3 * c->profile->step_overhead_ms;
+    e->dp_comm_s = beside_s - update_s + seen.shown_s + seen.stolen_s;
 }
 
 struct cost_body cost_body(const struct cost *c, const struct cost_stage *ranks)
@@ -320,7 +407,7 @@ void cost_items(const struct cost_body *x, double pipeline_s, double free_s, str
 void cost_step(const struct cost *c, const struct cost_stage *ranks, double pipeline_s, double free_s, struct estimate *e)
 {
     struct cost_body x = cost_body(c, ranks);
-    cost_tail(c, ranks, e);
+    plain_tail(c, ranks, e);
     cost_items(&x, pipeline_s, free_s, e);
 }
 
@@ -335,22 +422,6 @@ void cost_time(const struct cost *c, const struct cost_shape *s, struct cost_sta
         free_s = pipeline_bound_s(c->decision, &times);
     }
     cost_step(c, ranks, pipeline_s, free_s, e);
-}
-
-double cost_drag(struct arena *a, const struct cost *c)
-{
-    struct arena_mark mark = arena_mark(a);
-    struct cost_kinds kinds = cost_kinds_new(a, &c->job->model);
-    struct cost_shape s;
-    struct cost_stage *ranks = ARENA_ARRAY(a, struct cost_stage, c->decision->pp);
-    struct pipeline_times times;
-    double stolen_s = 0;
-    cost_shape_init(a, c, &kinds, &s);
-    cost_pipeline(c, &s, ranks, ARENA_ARRAY(a, struct pipeline_stage, c->decision->nstages), &times);
-    struct cost_body body = cost_body(c, ranks);
-    dp_exposed(c, ranks, &stolen_s);
-    arena_reset(a, mark);
-    return 1 + body.slow + (body.compute_s > 0 ? stolen_s / body.compute_s : 0);
 }
 
 void cost_estimate(struct arena *a, const struct cost *c, struct estimate *e)

@@ -246,7 +246,7 @@ static double selective_bytes(struct keep *b)
  * stays: the product behind it reads it, and what attention keeps inside is not a value. */
 static void forget(struct keep *b)
 {
-    for (uint32_t i = 0; i < b->e->noprs; i++) {
+    for (uint32_t i = 0; i < b->e->again; i++) {
         const struct opr *o = &b->e->oprs[i];
         uint32_t part = o->kind == OPR_NORM     ? PART_NORM
                         : o->kind == OPR_ACT    ? cost_act_part(o)
@@ -258,14 +258,18 @@ static void forget(struct keep *b)
     }
 }
 
-static void count_weights(struct keep *b, bool vocabulary)
+static void count_weights(struct keep *b)
 {
     const struct decision *d = b->c->decision;
     for (uint32_t i = 0; i < b->e->noprs; i++) {
         const struct opr *o = &b->e->oprs[i];
+        bool vocabulary = o->kind == OPR_EMBED || !strcmp(o->name, "head");
+        b->out->early |= o->nweights && !b->e->weights[o->weight].vector && !expand_puts_off(b->e, o);
         for (uint32_t w = o->weight; w < o->bias + o->nbiases; w++) {
             const struct opr_weight *t = &b->e->weights[w];
             double rows = (double)t->rows;
+            if (t->shared_with != WEIGHT_OWN)
+                continue;
             if (vocabulary && t->rows == b->c->job->model.vocab && !t->vector)
                 rows = (double)expand_padded_vocab(t->rows, d->tp);
             double n = rows * (double)t->cols, own = t->split == SPLIT_NONE ? n : n / d->tp;
@@ -288,6 +292,26 @@ static double kept_values(const struct keep *b)
     for (uint32_t v = 0; v < b->e->nvalues; v++)
         bytes += kept_bytes(b, v);
     return bytes;
+}
+
+/* what the operators of a prediction module's head keep, which are never run again */
+static double kept_behind(struct arena *a, struct keep *b)
+{
+    const struct expansion *e = b->e;
+    struct keep head = *b;
+    struct expansion last = *e;
+    if (e->again >= e->noprs)
+        return 0;
+    last.oprs += e->again;
+    last.noprs -= e->again;
+    head.e = &last;
+    head.extra = 0;
+    head.recompute = RECOMPUTE_NONE;
+    head.kept = ARENA_ARRAY(a, uint8_t, e->nvalues + 1);
+    find_kept(&last, head.kept);
+    for (uint32_t i = 0; i < last.noprs; i++)
+        operator(&head, i);
+    return kept_values(&head);
 }
 
 /* The loss of a stack that makes it from copies: nothing of the logits stays, the softmax and its gradient
@@ -337,6 +361,21 @@ static double late_bytes(struct arena *a, const struct keep *b)
     return bytes;
 }
 
+/* of kept values those that products read, whose weights' gradients come later */
+static double waits_bytes(struct arena *a, const struct keep *b)
+{
+    double bytes = 0;
+    uint8_t *seen = ARENA_ARRAY(a, uint8_t, b->e->nvalues + 1);
+    for (uint32_t i = 0; i < b->e->noprs; i++) {
+        const struct opr *o = &b->e->oprs[i];
+        uint32_t reads[] = {o->in[0], !strcmp(o->name, "head") ? o->out : NONE};
+        for (int k = 0; k < 2 && o->kind == OPR_LINEAR && expand_puts_off(b->e, o); k++)
+            if (reads[k] != NONE && !seen[reads[k]]++ && b->recompute != RECOMPUTE_FULL)
+                bytes += kept_bytes(b, reads[k]);
+    }
+    return bytes;
+}
+
 void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e, bool layer,
                struct cost_block *out)
 {
@@ -352,8 +391,8 @@ void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e,
     find_kept(e, b.kept);
     for (uint32_t i = 0; i < e->noprs; i++)
         operator(&b, i);
-    count_weights(&b, !layer);
-    if (!layer && c->profile->loss_bytes > 0)
+    count_weights(&b);
+    if (c->profile->loss_bytes > 0)
         loss_buffers(&b);
     double all = kept_values(&b) + b.spared, kept = all - b.spared, again;
     if (b.recompute == RECOMPUTE_SELECTIVE && recomputes_products(c, d)) {
@@ -363,11 +402,12 @@ void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e,
         kept = kept_values(&b);
     }
     if (b.recompute == RECOMPUTE_FULL)
-        kept = value_bytes(&b, 0);
+        kept = value_bytes(&b, 0) + kept_behind(a, &b);
     double stream_bytes = b.rows * b.element * (double)c->job->model.width;
     double gathered = d->sp ? b.tokens * b.element * (double)c->job->model.width : 0;
     out->keep_bytes = kept;
     out->late_bytes = late_bytes(a, &b);
+    out->waits_bytes = waits_bytes(a, &b);
     out->eager_bytes = b.recompute == RECOMPUTE_FULL || recomputes_products(c, d) ? 0 : b.eager;
     again = all - kept + b.eager - out->eager_bytes;
     out->forward_bytes = 2 * stream_bytes + gathered + again;

@@ -43,6 +43,8 @@ const struct cost_block *cost_layer(const struct cost_shape *s, const struct sta
 /* what one pipeline rank holds */
 struct holding {
     double dense, experts; /* parameter elements, buckets padded */
+    double vectors, whole, made, part; /* as of a block; made, part: of the largest */
+    double places[2];                  /* elements of state of the two largest buckets */
     double largest;        /* of one block: gathered at a time under zero 3 */
     double keep, temporary;
     double head_keep, head_temporary; /* of the head: no longer there in a layer's backward */
@@ -56,17 +58,47 @@ static double padded(const struct cost_rooms *x, double elements)
     return ceil(elements / x->buckets) * x->buckets;
 }
 
-static struct cost_held held_block(const struct cost_rooms *x, const struct cost_block *b, double matrices)
+/* whole: its gradient has several contributors and is not scattered */
+static struct cost_held held_block(const struct cost_rooms *x, const struct cost_block *b, double matrices, bool whole)
 {
+    const struct decision *d = x->c->decision;
     double own = padded(x, matrices);
-    return (struct cost_held){own + b->vectors_split + b->vectors_whole, padded(x, b->experts), own + b->experts};
+    struct cost_held h = {.dense = own + b->vectors_split + b->vectors_whole, .experts = padded(x, b->experts)};
+    h.largest = own + b->experts;
+    if (x->c->profile->allocator > 0.5)
+        return h;
+    bool shards = d->zero && d->shard > 1, spreads = d->zero && x->expert_shard > 1, late = whole || (x->splits && b->early);
+    h.vectors = b->vectors_split + b->vectors_whole;
+    h.largest = (shards ? own : 0) + (spreads ? h.experts : 0);
+    h.made = late ? 0 : h.largest;
+    h.part = late ? 0 : (shards ? own / d->shard : 0) + (spreads ? h.experts / x->expert_shard : 0);
+    h.whole = h.dense + h.experts - h.made;
+    h.state = own / (d->zero ? d->shard : 1);
+    h.expert_state = h.experts / (d->zero ? x->expert_shard : 1);
+    return h;
+}
+
+/* the two largest of so many equal buckets more */
+static void hold_places(struct holding *h, double own, double times)
+{
+    for (int k = 0; k < 2 && k < times; k++) {
+        double larger = cost_larger(h->places[0], own);
+        h->places[1] = cost_larger(h->places[1], cost_smaller(h->places[0], own));
+        h->places[0] = larger;
+    }
 }
 
 static void hold_block(struct holding *h, const struct cost_block *b, const struct cost_held *own, double times)
 {
     h->dense += times * own->dense;
     h->experts += times * own->experts;
+    h->vectors += times * own->vectors;
+    h->whole += times * own->whole;
     h->largest = cost_larger(h->largest, own->largest);
+    h->made = cost_larger(h->made, own->made);
+    h->part = cost_larger(h->part, own->part);
+    hold_places(h, own->state, times);
+    hold_places(h, own->expert_state, own->expert_state > 0 ? times : 0);
     h->temporary = cost_larger(h->temporary, cost_larger(b->forward_bytes, b->backward_bytes));
     h->shapes = cost_larger(h->shapes, b->shapes);
     h->blocks++;
@@ -79,7 +111,7 @@ static void hold_layers(const struct cost_rooms *x, struct holding *h, const str
     if (kind < x->nlayers) {
         hold_block(h, b, &x->layers[kind], run);
     } else {
-        struct cost_held own = held_block(x, b, b->matrices);
+        struct cost_held own = held_block(x, b, b->matrices, false);
         hold_block(h, b, &own, run);
     }
 }
@@ -140,6 +172,18 @@ static uint32_t rank_stage(const struct decision *d, uint32_t r, uint32_t j)
     return d->schedule == SCHED_DUALPIPE ? (j ? d->pp - 1 - r : r) : cost_rank_stage(d, r, j);
 }
 
+/* with one microbatch a stage's values go as its backward passes come */
+static double stage_one(const struct cost *c, const struct cost_shape *s, uint32_t stage)
+{
+    const struct stage *st = &c->decision->stages[stage];
+    double waits = st->head ? s->head.waits_bytes + c->job->model.predict * s->predict.waits_bytes : 0;
+    for (uint32_t i = 0, run; i < st->count; i += run) {
+        run = cost_run(s, st, i);
+        waits += run * cost_layer(s, st, i)->waits_bytes;
+    }
+    return cost_larger(cost_stage_keep(c, s, stage, true), waits + cost_stage_late(c, s, stage));
+}
+
 static double rank_late(const struct cost *c, const struct cost_shape *s, uint32_t r)
 {
     const struct decision *d = c->decision;
@@ -187,7 +231,19 @@ static double rank_keep(const struct cost *c, const struct cost_shape *s, uint32
         keep[j] = cost_stage_keep(c, s, cost_rank_stage(d, r, j), eager);
     if (d->schedule == SCHED_DUALPIPE)
         keep[1] = cost_stage_keep(c, s, d->pp - 1 - r, eager);
-    return pipeline_live_bytes(d, r, keep) + rank_late(c, s, r);
+    double all = pipeline_live_bytes(d, r, keep) + rank_late(c, s, r), other = 0;
+    if (c->profile->allocator > 0.5 || !pipeline_splits(d->schedule))
+        return all;
+    for (uint32_t j = 0; d->microbatches == 1 && j < d->vpp; j++)
+        other += stage_one(c, s, cost_rank_stage(d, r, j));
+    if (d->microbatches == 1)
+        return other;
+    bool outer = r == 0 || (d->schedule == SCHED_DUALPIPE && r == d->pp - 1);
+    if (outer && (d->schedule == SCHED_DUALPIPE || d->schedule == SCHED_DUALPIPE_V)) { /* both stages' last weights lie alone */
+        uint32_t near = d->schedule == SCHED_DUALPIPE && r ? 1 : 0;
+        other = keep[near] + cost_stage_late(c, s, rank_stage(d, r, near));
+    }
+    return cost_larger(all, other);
 }
 
 static struct holding hold_rank(const struct cost_rooms *x, uint32_t r)
@@ -208,13 +264,15 @@ static struct holding hold_rank(const struct cost_rooms *x, uint32_t r)
         if (!st->head)
             continue;
         struct cost_held head = x->head;
-        if (m->tied && cost_stage_rank(d, 0) == r && d->schedule != SCHED_DUALPIPE)
-            head = held_block(x, &s->head, 0);
+        if (m->tied && (cost_stage_rank(d, 0) == r || d->schedule == SCHED_DUALPIPE))
+            head = held_block(x, &s->head, 0, false);
         hold_head(c, &h, &s->head, &head);
         if (c->profile->allocator > 0.5 && c->profile->loss_bytes > 0)
             h.loss = s->head.loss_bytes;
         if (m->predict)
             hold_block(&h, &s->predict, &x->predict, m->predict);
+        h.dense += padded(x, cost_copied_table(c, s));
+        h.whole += padded(x, cost_copied_table(c, s));
     }
     h.keep = rank_keep(c, s, r, true);
     return h;
@@ -241,8 +299,11 @@ static void set_widths(struct cost_rooms *x)
         x->state = 0;
     }
     x->state += t->optimizer == OPT_ADAMW ? 2 * dtype_bytes(t->moments) : t->momentum > 0 ? dtype_bytes(t->moments) : 0;
-    if (c->job->wishes.offload & OFFLOAD_OPTIMIZER)
+    x->place = 0;
+    if (c->job->wishes.offload & OFFLOAD_OPTIMIZER) {
+        x->place = x->state;
         x->state = 0;
+    }
     /* an optimizer that shards its state reduces half-precision gradients after the step's last backward; Megatron's adds
      * each to its fp32 one as it comes */
     x->copy = !fp32 && t->grads == DT_FP32 && c->decision->zero == 1 ? c->profile->gradient_copy_bytes : 0;
@@ -262,6 +323,19 @@ static uint32_t communicators(const struct cost *c)
     n += d->ep > 1 && c->profile->allocator < 0.5 && cost_exchange_nodes(c) > 1; /* dispatch between nodes and within */
     n += d->tp > 1 && (d->pp > 1 || d->dp > 1); /* the model-parallel group, for norms */
     return n;
+}
+
+/* The same of our own stack: places for pieces that are gathered ahead, twice where two actions run together; two for a
+ * microbatch's gradients, and for a rank's parts of them. */
+static double own_shard_buffers(const struct cost_rooms *x, const struct holding *h)
+{
+    const struct decision *d = x->c->decision;
+    double element = x->c->job->train.precision == DT_FP32 ? 4 : 2, bytes = 0;
+    if (d->zero >= 3)
+        bytes += element * h->largest * (x->ahead + 1) * (decision_pairs(d->schedule) ? 2 : 1);
+    if (d->zero >= 2)
+        bytes += x->gradient * (2 * h->made + (d->microbatches > 1 ? 2 : 0) * h->part);
+    return bytes;
 }
 
 /* what a layer or the head gathers of sharded parameters, and the gradients on their way to shards */
@@ -290,10 +364,13 @@ static void fill_lines(const struct cost_rooms *x, const struct holding *h, uint
     const struct cost_shape *s = x->s;
     const struct decision *d = c->decision;
     const struct profile *p = c->profile;
-    uint32_t edp = decision_expert_dp(d), expert_shard = d->shard < edp ? d->shard : edp;
-    double all = h->dense + h->experts, own = h->dense / d->shard + h->experts / expert_shard;
+    double all = h->dense + h->experts, own = h->dense / d->shard + h->experts / x->expert_shard;
     double parameters = x->parameter * (d->zero >= 3 ? own : all);
     double gradients = x->gradient * (d->zero >= 2 ? own : all);
+    if (p->allocator < 0.5 && d->zero >= 2 && all > 0) { /* vectors are whole, and what is scattered but once */
+        parameters += d->zero >= 3 ? x->parameter * h->vectors * (1 - 1.0 / d->shard) : 0;
+        gradients += x->gradient * h->whole * (1 - own / all);
+    }
     double optimizer = x->state * (d->zero ? own : all);
     double blocks = cost_larger(h->blocks, 1); /* a stage may be empty */
     double activations = h->keep, buffers;
@@ -308,7 +385,10 @@ static void fill_lines(const struct cost_rooms *x, const struct holding *h, uint
             activations -= cost_smaller(gradients, activations) * (1 - 1 / blocks);
         buffers = h->temporary + (d->pp > 1 ? 4 * s->boundary_bytes : 0);
     }
-    buffers = cost_larger(buffers + shard_buffers(c, h), 0);
+    buffers += p->allocator > 0.5 ? shard_buffers(c, h) : own_shard_buffers(x, h);
+    if (p->allocator < 0.5) /* the optimizer's places come when all else is over */
+        buffers = cost_larger(buffers, x->place * (h->places[0] + h->places[1]) - activations);
+    buffers = cost_larger(buffers, 0);
     e->peak_stage = r;
     e->parameter_bytes = (uint64_t)parameters;
     e->gradient_bytes = (uint64_t)gradients;
@@ -334,13 +414,20 @@ void cost_rooms_init(struct cost_rooms *x, const struct cost *c, const struct co
     x->limit = (double)cost_memory_limit(c->job, &c->type->gpu);
     x->buckets = 64.0 * (c->decision->zero ? c->decision->shard : 1);
     x->communicator_bytes = (uint64_t)(c->profile->communicator_mib * communicators(c) * (1 << 20));
+    const struct model *m = &c->job->model;
+    const struct decision *d = c->decision;
+    bool here = d->schedule == SCHED_DUALPIPE || cost_stage_rank(d, 0) == cost_stage_rank(d, d->nstages - 1);
+    uint32_t edp = decision_expert_dp(d);
+    x->expert_shard = d->shard < edp ? d->shard : edp;
+    x->splits = cost_splits(d);
+    x->ahead = cost_uses_ahead(c, s);
     set_widths(x);
     for (uint32_t i = 0; i < x->nlayers; i++)
-        x->layers[i] = held_block(x, &s->layers[i], s->layers[i].matrices);
-    x->embed = held_block(x, &s->embed, s->embed.matrices);
-    x->head = held_block(x, &s->head, s->head.matrices);
-    if (c->job->model.predict)
-        x->predict = held_block(x, &s->predict, s->predict.matrices);
+        x->layers[i] = held_block(x, &s->layers[i], s->layers[i].matrices, false);
+    x->embed = held_block(x, &s->embed, s->embed.matrices, m->predict || (m->tied && here));
+    x->head = held_block(x, &s->head, s->head.matrices, m->predict);
+    if (m->predict)
+        x->predict = held_block(x, &s->predict, s->predict.matrices, false);
 }
 
 /* all blocks but the head, which may be the embedding */
@@ -348,7 +435,7 @@ static struct holding hold_model(const struct cost *c, const struct cost_shape *
 {
     const struct stage all = {.count = c->job->model.nlayers};
     struct cost_rooms x = {.c = c, .s = s, .buckets = 1};
-    struct cost_held embed = held_block(&x, &s->embed, s->embed.matrices);
+    struct cost_held embed = held_block(&x, &s->embed, s->embed.matrices, false);
     struct holding h = {0};
     for (uint32_t i = 0; i < all.count; i += s->run[i])
         hold_layers(&x, &h, &all, i, s->run[i]);

@@ -67,7 +67,7 @@ double pipeline_next_s(const struct pipeline_view *x, uint32_t s)
 
 double pipeline_back_s(const struct pipeline_view *x, uint32_t s)
 {
-    return s > 0 && crosses(x, s - 1) ? x->free * x->stage[s].back_s : 0;
+    return s > 0 && crosses(x, s - 1) ? x->free * x->stage[s].back_s - x->stage[s - 1].lead_s : 0;
 }
 
 double pipeline_forward_s(const struct pipeline_view *x, uint32_t s)

@@ -15,9 +15,39 @@ struct pipeline_stage {
     double next_s, back_s; /* transfers: of activations to the next stage, of gradients to the stage before */
     /* of its forward and fused backward: what hides behind the other action of a pair */
     double forward_hidden_s, backward_hidden_s;
+    double lead_s; /* of a backward: what it does before it needs the gradient from the next stage */
+};
+/* Equal pieces of a stage in a row (layers, the embedding, the head), and what of their parameters and gradients travels
+ * between the ranks that share them. */
+struct pipeline_piece {
+    uint32_t count;
+    double forward, backward, input, weight; /* shares of the stage's actions, of one piece */
+    double gather_s;                         /* parameters: at the step's begin, or at every use */
+    double sum_s;                            /* gradients: after the last microbatch, or after each */
+    double add_s;                            /* where after each: the kernel that adds what came to the sum */
+    double finish_s;                         /* after the last one, what is left: sums over replicas */
+    bool gathers, scatters, reads;           /* every use, every microbatch; does backward read its parameters? */
+    bool exchanges;                          /* rows with experts' ranks */
+};
+struct pipeline_moves {
+    uint32_t npieces;
+    const struct pipeline_piece *pieces; /* in the model's order */
+    double gather_s, sum_s;              /* of its vectors, once a step */
+    double late_s;                       /* sums that come after all else, together with the mirror rank */
+};
+/* by pipeline rank: the optimizer's update, which the next step begins behind, and the norm that it waits for */
+struct pipeline_update {
+    double update_s, norm_s;
 };
 struct pipeline_times {
     const struct pipeline_stage *stages; /* by stage of the decision */
+    /* NULL: actions alone.  Otherwise a step is what lies between two updates of all ranks: with parameters and gradients on
+     * a queue of their own beside the actions, or with `blocks` between them. */
+    const struct pipeline_moves *moves;
+    const struct pipeline_update *updates;
+    uint32_t prefetch; /* uses ahead that pieces are gathered */
+    bool blocks, crowded; /* crowded: rows travel to experts on that queue, too */
+    double agree_s;       /* what all ranks sum of the norm */
     bool skewed;   /* schedules that are meant for it: every rank's optimizer step follows its own last action.  The
                       emitted programs clip by a norm that all ranks must know first. */
     double held;   /* share of a transfer that the sender computes nothing in: 0 = overlapped, 1 = blocking */

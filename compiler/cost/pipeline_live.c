@@ -174,15 +174,22 @@ static uint32_t listed_late(const struct schedule *s, uint32_t rank, uint32_t st
     return most;
 }
 
-/* Of h + 1 Is in turn, the last on the near stage; then `outer` more on the near one, each behind a W.  On the far stage
- * `outer` earlier ones, each before its W.  On the outermost ranks the near stage's come when the far one's ring is free,
- * and lie there. */
-static uint32_t dual_late(uint32_t h, uint32_t outer, bool near)
+/* Of h + 1 Is in turn, the last on the near stage, and then one behind each W; of n ranks in one direction.  On the outermost
+ * ranks the near stage's come when the far one's ring is free, and lie there. */
+static uint32_t dual_late(uint32_t h, uint32_t n, bool near)
 {
-    uint32_t all = h + 1;
     if (!near)
-        return all / 2 > 0 ? all / 2 : outer > 0;
-    return h ? least(all, (all + 1) / 2 + outer) : 0;
+        return (h + 1) / 2 > 0 ? (h + 1) / 2 : n > 1;
+    return h ? least(h + 1, n / 2) : 0;
+}
+
+/* While the last forwards of the second stage come, weight gradients wait; with few microbatches they come before. */
+static uint32_t zb_v_late(uint32_t r, uint32_t p, uint32_t m, bool second)
+{
+    uint32_t early = 2 * p > m + 1 ? 2 * p - m - 1 : 0;
+    if (!second)
+        return least(r + 1, m >= p ? m - p + 1 : 1);
+    return r > early && r > 1 ? r - early : 1;
 }
 
 uint32_t pipeline_late(const struct decision *d, uint32_t rank, uint32_t j)
@@ -197,14 +204,14 @@ uint32_t pipeline_late(const struct decision *d, uint32_t rank, uint32_t j)
     case SCHED_ZB_H2:
         return least(m, 2 * rank + 1);
     case SCHED_ZB_V:
-        return least(m, j == 0 ? rank + 1 : rank ? rank : 1);
+        return least(m, zb_v_late(rank, p, m, j > 0));
     case SCHED_V_HALF:
     case SCHED_V_MIN:
         return 1;
     case SCHED_DUALPIPE:
-        return dual_late(h, p / 2 - h - 1, (rank < p / 2) == (j == 0));
+        return dual_late(h, p / 2, (rank < p / 2) == (j == 0));
     case SCHED_DUALPIPE_V:
-        return dual_late(rank, p - rank - 1, j == 0);
+        return dual_late(rank, p, j == 0);
     case SCHED_GPIPE:
     case SCHED_1F1B:
     case SCHED_EAGER_1F1B:

@@ -91,11 +91,10 @@ struct bucket_info {
     bool gathers;      /* param is the own shard, gathered for every use; */
     bool scatters;     /* gradient is the own shard's sum of every microbatch's; begun: it has one */
     bool begun;
-    bool late;         /* what crosses roles is summed behind the last backward of both */
     bool split;        /* over tp; else whole on every tp rank */
     bool partial;      /* whole, and every tp rank's gradient covers its own heads alone */
-    bool tie, counts;  /* a copy lies on the mirror rank: tied table, DualPipe; this role's copy counts in the norm */
-    bool mirror;       /* one of DualPipe's */
+    bool tie, counts;  /* a copy lies on the mirror rank: tied table, DualPipe; both sum behind the last backward; this role's
+                          copy counts in the norm */
     bool experts;      /* weights of experts */
     bool several;      /* a table that several pieces use, of prediction modules too: its gradient is kept whole */
     bool moved;        /* no gradient, no state: changed by an instruction of its own, whole and fp32 on every rank */
@@ -111,12 +110,17 @@ struct gather_ring {
     VEC(uint32_t) uses;        /* pieces, in program order */
     uint32_t at, issued;       /* use that is open, NONE before the first; how many are gathered or on their way */
 };
+#define LOWER_BUCKETS 4 /* of a piece's matrices, at most: split, a copied table, whole, experts */
 struct shards {
     struct gather_ring rings[2], *ring; /* [1]: of the second actions of pairs; ring: of the current action */
     uint32_t made[2], nmade, making; /* buffers of gradients; making: of the piece that is being written */
-    uint32_t pending, nparts;  /* bucket whose last microbatch's part is not added yet, or NONE */
-    struct mat part;           /* that part */
-    bool last;                 /* it is the last one */
+    /* parts of a microbatch's gradients that are not added yet: of the piece whose number in `nmade` is pending_of */
+    uint32_t npending, pending_of;
+    struct {
+        uint32_t bucket;
+        struct mat part;
+        bool last; /* of the step */
+    } pending[LOWER_BUCKETS];
 };
 
 enum { HALF_INPUT = 1, HALF_WEIGHT = 2 };

@@ -101,8 +101,9 @@ static void forward(struct lower *l)
         lower_send(l, boundary(l, c->output), c->behind, forward_channel(c->index));
 }
 
-/* Buckets behind a piece's gradients of weights, or behind all of a chunk's (NONE).  Sums over roles come late where the dp
- * queue has work that a backward pass waits for, and of copies on mirror ranks, which both must reduce in one order. */
+/* Buckets behind a piece's gradients of weights, or behind all of a chunk's (NONE).  Sums over roles come late:
+ * one end of the pipeline is through long before the other, and what stands behind such a sum in its queue waits with it;
+ * and copies on mirror ranks both must reduce in one order. */
 static void reduce_buckets(struct lower *l, uint32_t piece, bool last)
 {
     for (uint32_t b = 0; b < l->nbuckets; b++) {
@@ -112,7 +113,7 @@ static void reduce_buckets(struct lower *l, uint32_t piece, bool last)
         if (info->scatters || !last)
             continue;
         bool mine = piece == NONE ? info->piece == NONE && info->chunk == l->chunk : info->piece == piece;
-        if ((mine || (piece != NONE && info->shared == piece)) && --info->pending == 0 && !info->late)
+        if ((mine || (piece != NONE && info->shared == piece)) && --info->pending == 0 && !info->tie)
             lower_bucket_reduce(l, b);
     }
 }
@@ -126,7 +127,7 @@ static void reduce_late(struct lower *l)
     untag(l);
     for (uint32_t stage = 0; stage < l->d->nstages; stage++)
         for (uint32_t b = 0; b < l->nbuckets; b++)
-            if (l->buckets[b].late && l->buckets[b].chunk->stage_index == stage) {
+            if (l->buckets[b].tie && l->buckets[b].chunk->stage_index == stage) {
                 l->stage_index = stage;
                 lower_bucket_reduce(l, b);
             }

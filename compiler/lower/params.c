@@ -214,9 +214,6 @@ static void shard_bucket(const struct lower *l, struct bucket_info *b)
     bool alone = b->shard && b->piece != NONE;
     b->gathers = alone && l->d->zero >= 3;
     b->scatters = alone && l->d->zero >= 2 && b->shared == NONE && !b->several && !made_early(l, b);
-    bool busy = l->d->zero >= 2 || lower_dp_queue(l) == QUEUE_COMPUTE || lower_exchanges_apart(l) ||
-                lower_nodes_apart(l);
-    b->late = b->mirror || (b->tie && busy);
 }
 
 /* The embedding's table, with a tied head or prediction modules: the last piece that uses it here completes its gradient;
@@ -226,7 +223,7 @@ static struct bucket_info new_bucket(const struct lower *l, const struct bucket_
     const struct model *m = &l->job->model;
     bool copies = l->copies > 1, embed = o->kind == OPR_EMBED && !c->copy, head = !strcmp(o->name, "head") && c->decay;
     struct bucket_info b = {.chunk = c->chunk, .piece = c->piece, .shared = NONE, .split = c->split, .partial = c->partial,
-                            .experts = c->experts, .moved = c->moved, .tie = copies, .mirror = copies};
+                            .experts = c->experts, .moved = c->moved, .tie = copies};
     if (embed && (m->tied || m->predict))
         b.shared = find_piece(l, true);
     if (head && m->predict)

@@ -142,7 +142,7 @@ void lower_shards(struct lower *l, const struct schedule *schedule)
     struct shards *s = &l->shards;
     uint64_t gathered = 0, made = 0;
     char name[40];
-    *s = (struct shards){.pending = NONE, .ring = s->rings};
+    *s = (struct shards){.ring = s->rings};
     for (uint32_t p = 0; p < l->npieces; p++) {
         struct piece *pc = &l->pieces[p];
         collect_parts(l, pc);
@@ -219,18 +219,19 @@ void lower_open_gradients(struct lower *l, uint32_t piece)
             *pc->weights[w].written = false;
 }
 
-/* add a microbatch's shard to the sum */
+/* add a microbatch's shards to their sums */
 void lower_close_gradients(struct lower *l)
 {
     struct shards *s = &l->shards;
-    if (s->pending == NONE)
-        return;
-    uint32_t bucket = s->pending, i = lower_insn(l, OP_ADD);
-    s->pending = NONE;
-    ARG(l, i, ADD, y, lower_own_gradient(l, bucket), MARK_ADD);
-    ARG(l, i, ADD, a, s->part, MARK_READ);
-    if (s->last && !l->buckets[bucket].late)
-        finish_bucket(l, bucket);
+    for (uint32_t k = 0; k < s->npending; k++) {
+        uint32_t bucket = s->pending[k].bucket, i = lower_insn(l, OP_ADD);
+        ARG(l, i, ADD, y, lower_own_gradient(l, bucket), MARK_ADD);
+        ARG(l, i, ADD, a, s->pending[k].part, MARK_READ);
+    }
+    for (uint32_t k = 0; k < s->npending; k++)
+        if (s->pending[k].last && !l->buckets[s->pending[k].bucket].tie)
+            finish_bucket(l, s->pending[k].bucket);
+    s->npending = 0;
 }
 
 static void fill_padding(struct lower *l, struct mat m, uint64_t used)
@@ -251,18 +252,21 @@ void lower_bucket_scatter(struct lower *l, uint32_t piece, uint32_t bucket, bool
     struct mat whole = lower_flat(s->making, DTYPE_F32, l->p->buckets[bucket].elements), own;
     whole.at = part->at * sizeof(float);
     fill_padding(l, whole, b->used);
-    if (b->begun) {
-        own = lower_temp(l, s->nparts++ % 2 ? "part1" : "part0", DTYPE_F32, (uint32_t)(b->own / FLAT_COLS), FLAT_COLS);
+    if (b->begun) { /* while those of the piece before are added */
+        const char *name = arena_printf(l->arena, "part%u.%u", s->nmade % 2, s->pending_of == s->nmade ? s->npending : 0);
+        own = lower_temp(l, name, DTYPE_F32, (uint32_t)(b->own / FLAT_COLS), FLAT_COLS);
     } else {
         own = lower_own_gradient(l, bucket);
     }
     lower_collective(l, OP_REDUCE_SCATTER, lower_dp_queue(l), b->shard, whole, own);
-    lower_close_gradients(l);
+    if (s->pending_of != s->nmade)
+        lower_close_gradients(l);
     if (b->begun) {
-        s->pending = bucket;
-        s->part = own;
-        s->last = last;
-    } else if (last && !b->late) {
+        s->pending_of = s->nmade;
+        s->pending[s->npending].bucket = bucket;
+        s->pending[s->npending].part = own;
+        s->pending[s->npending++].last = last;
+    } else if (last && !b->tie) {
         finish_bucket(l, bucket);
     }
     b->begun = true;

@@ -7,3 +7,4 @@ matmul_fp8_sm90          0.993
 attention_sm90           0.927
 attention_sm100          0.898
 straggle                 0.00247
+pp_shown                 0

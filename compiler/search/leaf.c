@@ -7,7 +7,7 @@
 
 #include "compiler/schedule/schedule.h"
 #include "compiler/search/search_private.h"
-#include "compiler/simulate/simulate.h"
+#include "compiler/simulate/predict.h"
 
 #include <math.h>
 #include <string.h>
@@ -95,7 +95,7 @@ void search_bound(struct searching *s, const struct search_stages *x, const stru
 
 /* 3 actions for each stage and microbatch at most; a run of more than this many is left to the closed form */
 #define MOST_ACTIONS ((uint64_t)2 << 20)
-/* actions that take as long as an evaluation in closed form; they run twice, with transfers and without */
+/* actions that take as long as an evaluation in closed form; they run three times */
 #define ACTIONS_PER_EVALUATION 32
 
 /* the same with the schedule run action by action: predict()'s figures, from the cached shape */
@@ -103,21 +103,13 @@ void search_time(struct searching *s, const struct cost *c, const struct search_
 {
     const struct decision *d = c->decision;
     uint64_t actions = 3 * (uint64_t)d->nstages * d->microbatches;
-    if (d->pp == 1 || actions > MOST_ACTIONS || schedule_unsupported(s->arena, d)) {
-        cost_time(c, &h->shape, s->ranks, s->stages, e); /* one rank waits for nobody */
+    if (actions > MOST_ACTIONS || schedule_unsupported(s->arena, d)) {
+        cost_time(c, &h->shape, s->ranks, s->stages, e);
         return;
     }
-    struct arena_mark mark = arena_mark(s->arena);
-    struct pipeline_times times;
-    cost_pipeline(c, &h->shape, s->ranks, s->stages, &times);
-    const struct schedule *schedule = schedule_new(s->arena, d);
-    double pipeline_s = simulate_actions(s->arena, schedule, &times, NULL, NULL);
-    cost_clear_transfers(d, s->stages);
-    double free_s = simulate_actions(s->arena, schedule, &times, NULL, NULL);
+    predict_step(s->arena, c, &h->shape, e);
     s->result->simulated++;
     s->result->spent += actions / ACTIONS_PER_EVALUATION;
-    cost_step(c, s->ranks, pipeline_s, free_s, e);
-    arena_reset(s->arena, mark);
 }
 
 void search_finish_leaf(struct searching *s, struct leaf *x)

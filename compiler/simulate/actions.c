@@ -4,7 +4,7 @@
  * stage after.  A transfer starts when its producer has ended and the one before it on the same boundary and
  * direction is through ("queue per peer and direction", the upper reference of receive placement: the timed
  * order of the emitted instructions is within a few per cent of it).  Receivers always have a free slot:
- * rings are as deep as the schedule needs.  The `held` part of a transfer is computed time lost on the sender
+ * rings are as deep as the schedule needs.  A backward begins with what it needs no gradient for (lead_s).  The `held` part of a transfer is computed time lost on the sender
  * and prolongs its action instead.  A pair starts when both its actions can; it takes both less what they
  * hide of each other, but not less than the longer one.
  *
@@ -14,6 +14,7 @@
  * in which ranks are looked at: a rank runs until an input is missing, and whoever makes one wakes the rank
  * that needs it. Linear in actions; two numbers per stage and microbatch. */
 
+#include "compiler/simulate/beside.h"
 #include "compiler/simulate/simulate.h"
 
 #include <math.h>
@@ -24,7 +25,7 @@
 /* durations of a stage with what its sends hold, and latencies of the transfers */
 struct act_stage {
     double forward, backward, input, weight, next, back;
-    double forward_held, backward_held, forward_hidden, backward_hidden;
+    double forward_held, backward_held, forward_hidden, backward_hidden, lead;
     uint32_t next_rank, back_rank; /* NONE: no stage there */
     double keep_bytes, late_bytes;
 };
@@ -39,6 +40,7 @@ struct act_run {
     uint32_t *position, *stack, nstack;
     bool *stacked;
     struct act_rank *ranks;
+    struct beside **beside; /* by rank; NULL: actions alone */
 };
 
 static void wake(struct act_run *run, uint32_t rank)
@@ -58,9 +60,11 @@ static double later(double a, double b)
 static double ready_s(const struct act_run *run, const struct action *t)
 {
     size_t here = (size_t)t->stage * run->s->microbatches + t->microbatch;
-    return t->kind == 'F'                     ? run->forward_in[here]
-           : t->kind == 'W' || t->kind == 'O' ? 0
-                                              : run->backward_in[here];
+    double in = t->kind == 'F'                     ? run->forward_in[here]
+                : t->kind == 'W' || t->kind == 'O' ? 0
+                                                   : run->backward_in[here];
+    bool leads = in > 0 && (t->kind == 'B' || t->kind == 'I');
+    return leads ? later(in - run->stage[t->stage].lead, 0) : in;
 }
 
 static void send_forward(struct act_run *run, uint32_t stage, size_t here, double end)
@@ -131,6 +135,20 @@ static double off(struct act_run *run)
     return 1 + run->jitter * ((double)((z ^ (z >> 31)) >> 11) / 4503599627370496.0 - 1);
 }
 
+/* an action, or a pair in turn, with what travels beside it */
+static struct beside_end take_beside(struct act_run *run, uint32_t r, const struct action *at, double start, double takes)
+{
+    uint32_t k = (uint32_t)(at - run->s->actions[r]);
+    if (!run->beside)
+        return (struct beside_end){start + takes, start + takes};
+    if (!at->pair)
+        return beside_action(run->beside[r], k, start, takes);
+    double first = duration_s(&run->stage[at->stage], at->kind), second = duration_s(&run->stage[at[1].stage], at[1].kind);
+    double share = first + second > 0 ? first / (first + second) : 0;
+    double middle = beside_action(run->beside[r], k, start, share * takes).end_s;
+    return beside_action(run->beside[r], k + 1, middle, (1 - share) * takes);
+}
+
 /* runs rank r as far as its inputs go */
 static void advance(struct act_run *run, uint32_t r)
 {
@@ -155,11 +173,12 @@ static void advance(struct act_run *run, uint32_t r)
         double start = later(k->end_s, ready);
         if (at == s->actions[r])
             k->start_s = start;
-        k->end_s = start + takes;
+        struct beside_end end = take_beside(run, r, at, start, takes);
+        k->end_s = end.end_s;
         k->busy_s += takes;
-        finish(run, k, at, k->end_s);
+        finish(run, k, at, end.sent_s);
         if (at->pair)
-            finish(run, k, at + 1, k->end_s);
+            finish(run, k, at + 1, end.sent_s);
     }
     run->position[r] = (uint32_t)(at - s->actions[r]);
 }
@@ -182,6 +201,7 @@ static void prepare_stages(struct act_run *run, const struct pipeline_times *tim
         st->backward = from->backward_s + st->backward_held;
         st->input = from->input_s + st->backward_held;
         st->weight = from->weight_s;
+        st->lead = from->lead_s;
         st->next = sends ? (1 - times->held) * from->next_s : 0;
         st->back = sends_back ? (1 - times->held) * from->back_s : 0;
         st->next_rank = last ? NONE : s->stage_rank[i + 1];
@@ -197,12 +217,15 @@ static void prepare_stages(struct act_run *run, const struct pipeline_times *tim
 }
 
 /* the whole schedule, from where the ranks are; returns the end of its last action */
-static double run_step(struct act_run *run, const struct pipeline_times *times, const struct act_bytes *bytes)
+/* begins: by rank, of what travels beside it; NULL: at the update's end */
+static double run_step(struct act_run *run, const struct pipeline_times *times, const struct act_bytes *bytes, const double *begins)
 {
     const struct schedule *s = run->s;
     prepare_stages(run, times, bytes);
     for (uint32_t r = s->nranks; r-- > 0;) {
         run->position[r] = 0;
+        if (run->beside)
+            run->ranks[r].end_s = beside_begin(run->beside[r], begins ? begins[r] : times->updates[r].update_s);
         wake(run, r);
     }
     while (run->nstack) {
@@ -219,21 +242,56 @@ static double run_step(struct act_run *run, const struct pipeline_times *times, 
     return end;
 }
 
+/* when each rank's gradients are whole, and how large they are is known there */
+static double *settled(struct arena *a, const struct act_run *run, const struct pipeline_times *times)
+{
+    uint32_t n = run->s->nranks;
+    double *ended = ARENA_ARRAY(a, double, n), *whole = ARENA_ARRAY(a, double, n);
+    for (uint32_t r = 0; r < n; r++)
+        ended[r] = run->ranks[r].end_s;
+    if (!run->beside)
+        return ended;
+    beside_settle(run->beside, n, ended, whole);
+    for (uint32_t r = 0; r < n; r++)
+        whole[r] += times->updates[r].norm_s;
+    return whole;
+}
+
+static void new_beside(struct arena *a, struct act_run *run, const struct pipeline_times *times)
+{
+    run->beside = arena_array(a, run->s->nranks, sizeof *run->beside);
+    for (uint32_t r = 0; r < run->s->nranks; r++)
+        run->beside[r] = beside_new(a, run->s, times, r);
+}
+
 /* Seconds from a step's end to the next one's on the rank where it is longest, each rank going on when it is
  * through. */
 static double period_s(struct arena *a, struct act_run *run, const struct pipeline_times *times,
                        const struct act_bytes *bytes)
 {
     struct act_rank *first = run->ranks;
-    double period = 0;
-    run->ranks = ARENA_ARRAY(a, struct act_rank, run->s->nranks);
-    for (uint32_t r = 0; r < run->s->nranks; r++)
-        run->ranks[r].end_s = first[r].end_s;
-    run_step(run, times, bytes);
-    for (uint32_t r = 0; r < run->s->nranks; r++)
-        period = later(period, run->ranks[r].end_s - first[r].end_s);
+    uint32_t n = run->s->nranks;
+    double period = 0, *ends = settled(a, run, times), *begins = ARENA_ARRAY(a, double, n);
+    run->ranks = ARENA_ARRAY(a, struct act_rank, n);
+    for (uint32_t r = 0; r < n; r++)
+        run->ranks[r].end_s = begins[r] = ends[r] + (run->beside ? times->updates[r].update_s + times->agree_s : 0);
+    if (run->beside)
+        new_beside(a, run, times);
+    run_step(run, times, bytes, begins);
+    double *again = settled(a, run, times);
+    for (uint32_t r = 0; r < n; r++)
+        period = later(period, again[r] - ends[r]);
     run->ranks = first;
     return period;
+}
+
+/* From one update's begin to the next: gradients whole on all ranks, and the norm of all. */
+static double step_with_updates_s(struct arena *a, const struct act_run *run, const struct pipeline_times *times)
+{
+    double *ends = settled(a, run, times), step = 0;
+    for (uint32_t r = 0; r < run->s->nranks; r++)
+        step = later(step, ends[r]);
+    return step + times->agree_s;
 }
 
 double simulate_actions(struct arena *a, const struct schedule *s, const struct pipeline_times *times,
@@ -253,9 +311,13 @@ double simulate_actions(struct arena *a, const struct schedule *s, const struct 
     run.position = ARENA_ARRAY(a, uint32_t, s->nranks);
     run.stack = ARENA_ARRAY(a, uint32_t, s->nranks);
     run.stacked = ARENA_ARRAY(a, bool, s->nranks);
-    double step_s = run_step(&run, times, bytes);
+    if (times->moves)
+        new_beside(a, &run, times);
+    double step_s = run_step(&run, times, bytes, NULL);
     if (s->skews && times->skewed && isfinite(step_s))
         step_s = period_s(a, &run, times, bytes);
+    else if (run.beside && isfinite(step_s))
+        step_s = step_with_updates_s(a, &run, times);
     for (uint32_t r = 0; r < s->nranks; r++)
         run.ranks[r].idle_s = step_s - run.ranks[r].busy_s;
     arena_reset(a, mark);

@@ -151,15 +151,8 @@ static int64_t duration_limit_ns(const struct sim_engine *e)
     return INT64_MAX / 4 / ((int64_t)e->nslots + 1) / e->nroles;
 }
 
-/* Fills the slots of a role's instructions; slot_of[i] = the slot of instruction i. */
-/* of a kernel that takes ns alone */
-static int64_t dragged(const struct sim_engine *e, const struct insn *insn, int64_t ns)
-{
-    enum unit unit = isa_info((enum op)insn->op)->unit;
-    bool kernel = unit == UNIT_MATMUL || unit == UNIT_ATTENTION || unit == UNIT_STREAM;
-    return kernel && e->drag > 1 ? (int64_t)((double)ns * e->drag) : ns;
-}
-
+/* Fills the slots of a role's instructions; slot_of[i] = the slot of instruction i.  A SEND holds up its rank's kernels for
+ * its share of the transfer: the last one before it takes so much longer. */
 static bool fill_slots(struct arena *a, struct sim_engine *e, const struct cost *c, uint32_t role,
                        uint32_t *slot_of, const char **why)
 {
@@ -173,7 +166,9 @@ static bool fill_slots(struct arena *a, struct sim_engine *e, const struct cost 
         const struct insn *insn = &p->insns[i];
         bool first = insn->queue == QUEUE_COMPUTE && cost_starts_action(&actions, insn);
         uint32_t slot = slot_of[i] = actors[insn->queue].first + at[insn->queue]++;
-        int64_t ns = dragged(e, insn, cost_insn_once(c, p, i, first, known));
+        int64_t alone_ns = cost_insn_once(c, p, i, first, known), ns = e->around ? cost_stack_ns(e->around, p, i, alone_ns) : alone_ns;
+        if (e->around && insn->op == OP_SEND && at[QUEUE_COMPUTE])
+            e->slots[actors[QUEUE_COMPUTE].first + at[QUEUE_COMPUTE] - 1].duration_ns += alone_ns - ns;
         e->slots[slot] = (struct sim_slot){.duration_ns = ns < limit_ns ? ns : limit_ns,
                                            .insn = i,
                                            .meeting = NONE,
@@ -216,7 +211,7 @@ bool engine_prepare(struct arena *a, struct sim_engine *e, const struct cost *c,
     e->stack = ARENA_ARRAY(a, uint32_t, nactors);
     e->begin_ns = ARENA_ARRAY(a, int64_t, e->nroles);
     e->end_ns = ARENA_ARRAY(a, int64_t, e->nroles);
-    e->drag = c->unit.on ? 1 : cost_drag(a, c);
+    e->around = c->unit.on ? NULL : cost_stack_new(a, c);
     count_slots(e);
     e->slots = ARENA_ARRAY(a, struct sim_slot, (size_t)e->nslots + 1);
     e->times = ARENA_ARRAY(a, struct sim_interval, (size_t)e->nslots + 1);

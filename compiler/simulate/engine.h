@@ -42,7 +42,7 @@ struct sim_engine {
     struct sim_actor *actors;
     int64_t *begin_ns, *end_ns; /* by role, of the latest run */
     uint32_t *stack, nstack;
-    double drag; /* of kernels */
+    const struct cost_stack *around; /* NULL: unit costs */
 };
 
 /* slots, durations and meetings; false and one sentence if a program cannot be understood */

@@ -92,7 +92,7 @@ static void use_insn(struct live_run *run, uint32_t i)
     const struct operand *o = &run->p->operands[insn->operand];
     uint32_t n = isa_info((enum op)insn->op)->noperands;
     for (uint32_t k = 0; k < n; k++) {
-        if (o[k].buffer == NONE || run->p->buffers[o[k].buffer].kind != BUFFER_STEP)
+        if (o[k].buffer == NONE || run->p->buffers[o[k].buffer].kind != BUFFER_STEP || run->p->buffers[o[k].buffer].host)
             continue;
         bool reads = o[k].mark != MARK_WRITE;
         for (uint32_t j = 0; j < n && !reads; j++)

@@ -1,8 +1,8 @@
 /* predict(): cost_estimate() with the schedule simulated.
  *
- * The schedule runs twice, with transfers between stages and without; the difference is what they are to
- * blame for. Everything beside the pipeline (data-parallel transfers, optimizer, memory) stays the closed
- * form's.  Linear in stages * microbatches, 100 ns or so for each. */
+ * The schedule runs three times: its actions alone, then without transfers between stages, and with parameters and gradients
+ * beside them; the differences are what those are to blame for.  Memory stays the closed form's.  Linear in stages *
+ * microbatches, 100 ns or so for each, and where pieces move for every microbatch in layers. */
 
 #include "compiler/simulate/predict.h"
 
@@ -41,29 +41,41 @@ bool predict_jitter(struct arena *a, const struct cost *c, double jitter, uint32
     return true;
 }
 
-bool predict(struct arena *a, const struct cost *c, struct estimate *e)
+void predict_step(struct arena *a, const struct cost *c, const struct cost_shape *shape, struct estimate *e)
 {
     const struct decision *d = c->decision;
     struct arena_mark mark = arena_mark(a);
+    struct pipeline_times times;
+    struct cost_stage *ranks = ARENA_ARRAY(a, struct cost_stage, d->pp);
+    struct pipeline_stage *stages = ARENA_ARRAY(a, struct pipeline_stage, d->nstages);
+    cost_pipeline(c, shape, ranks, stages, &times);
+    const struct schedule *s = schedule_new(a, d);
+    double pipeline_s = simulate_actions(a, s, &times, NULL, NULL), free_s = pipeline_s;
+    cost_moves(a, c, shape, ranks, &times);
+    double whole_s = simulate_actions(a, s, &times, NULL, NULL);
+    times.moves = NULL;
+    if (d->pp > 1) {
+        cost_clear_transfers(d, stages);
+        free_s = simulate_actions(a, s, &times, NULL, NULL);
+    }
+    struct cost_body body = cost_body(c, ranks);
+    cost_rest(c, ranks, whole_s - pipeline_s, e);
+    cost_items(&body, pipeline_s, free_s, e);
+    arena_reset(a, mark);
+}
+
+bool predict(struct arena *a, const struct cost *c, struct estimate *e)
+{
+    struct arena_mark mark = arena_mark(a);
     cost_estimate(a, c, e);
-    if (!can_run(a, d)) {
+    if (!can_run(a, c->decision)) {
         arena_reset(a, mark);
         return false;
     }
     struct cost_kinds kinds = cost_kinds_new(a, &c->job->model);
     struct cost_shape shape;
-    struct pipeline_times times;
-    struct cost_stage *ranks = ARENA_ARRAY(a, struct cost_stage, d->pp);
-    struct pipeline_stage *stages = ARENA_ARRAY(a, struct pipeline_stage, d->nstages);
     cost_shape_init(a, c, &kinds, &shape);
-    cost_pipeline(c, &shape, ranks, stages, &times);
-    const struct schedule *s = schedule_new(a, d);
-    double pipeline_s = simulate_actions(a, s, &times, NULL, NULL), free_s = pipeline_s;
-    if (d->pp > 1) {
-        cost_clear_transfers(d, stages);
-        free_s = simulate_actions(a, s, &times, NULL, NULL);
-    }
-    cost_step(c, ranks, pipeline_s, free_s, e);
+    predict_step(a, c, &shape, e);
     arena_reset(a, mark);
     return true;
 }

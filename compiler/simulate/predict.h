@@ -8,6 +8,9 @@
 /* c->decision: legal.  Items add up as cost_estimate()'s do.  false: the schedule has too many actions to run, or cannot
  * be made, and *e is cost_estimate()'s. */
 bool predict(struct arena *a, const struct cost *c, struct estimate *e);
+/* the same of the step's time alone, from the decision's shape; its schedule can be made */
+struct cost_shape;
+void predict_step(struct arena *a, const struct cost *c, const struct cost_shape *shape, struct estimate *e);
 /* Seconds of the decision's pipeline alone, in n runs of its schedule with jitter (struct pipeline_times) and the seeds
  * 1 to n; even_s: without.  false where predict() says false. */
 bool predict_jitter(struct arena *a, const struct cost *c, double jitter, uint32_t n, double *even_s, double *runs_s);

@@ -62,7 +62,8 @@ const uint64_t *simulate_memory_at(struct arena *a, const struct program *p, con
 
 /* Run of a schedule's actions alone, with the stages' own times; stages in the decision's numbering.  Returns seconds
  * from the first action to the end of the last, or from one step's end to the next one's where the schedule is meant
- * to be skewed and the times say that it is; INFINITY where the order cannot run.  bytes: NULL: 1 from F to B or W.
+ * to be skewed and the times say that it is, or with times->moves from one update of all ranks to the next; INFINITY where
+ * the order cannot run.  bytes: NULL: 1 from F to B or W.
  * ranks: NULL, or one per pipeline rank to fill in.  A microsecond per 100 actions or so; linear. */
 struct act_bytes {
     const double *keep; /* by stage of the decision: what one microbatch leaves there from F to I or B */

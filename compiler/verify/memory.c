@@ -37,7 +37,9 @@ static void check_limits(struct arena *a, const struct plan *p, const struct pro
 {
     const struct topo_gpu *gpu = &p->topo->types[p->decision.type].gpu;
     uint64_t reserve = gpu->reserve_bytes < gpu->memory_bytes ? gpu->reserve_bytes : gpu->memory_bytes;
-    uint64_t host = program_host_bytes(q), device = q->arena_bytes > host ? q->arena_bytes - host : 0;
+    /* the evaluation's arena begins behind the training's host memory */
+    uint64_t host = program_host_bytes(at.role < p->nroles ? p->train[at.role] : q);
+    uint64_t device = q->arena_bytes > host ? q->arena_bytes - host : 0;
     if (device > gpu->memory_bytes - reserve)
         prove_report(a, p, v, at, "its arena of %llu bytes does not fit the %llu bytes that a %s leaves",
                      (unsigned long long)device, (unsigned long long)(gpu->memory_bytes - reserve),

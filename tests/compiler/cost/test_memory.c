@@ -163,7 +163,9 @@ static void test_zero(void)
         double n = (double)model_parameters(&published_job(a, &r)->model);
         const struct estimate *e = estimate_of(a, &r);
         double state = (double)(e->parameter_bytes + e->gradient_bytes + e->optimizer_bytes);
-        CU_ASSERT(near(state / n * 7.5, gb[zero], 0.014)); /* 1.875 is printed as 1.9 */
+        /* the gradient of the tied table stays whole, which the figure leaves out */
+        double table = zero >= 2 ? 2 * 51200 * 4096 * (1 - 1.0 / 64) : 0;
+        CU_ASSERT(near((state - table) / n * 7.5, gb[zero], 0.014)); /* 1.875 is printed as 1.9 */
         arena_free(a);
     }
 }

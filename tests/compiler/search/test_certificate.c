@@ -140,18 +140,7 @@ static void judge(struct problem *x, const struct cost *c, const struct cost_sha
     cost_memory(c, shape, &e);
     x->fitting += e.peak_bytes <= x->limit;
     if (e.peak_bytes <= x->limit) {
-        struct cost_stage *ranks = ARENA_ARRAY(x->a, struct cost_stage, d->pp);
-        struct pipeline_stage *stages = ARENA_ARRAY(x->a, struct pipeline_stage, d->nstages);
-        struct pipeline_times times;
-        if (d->pp == 1) {
-            cost_time(c, shape, ranks, stages, &e);
-        } else {
-            cost_pipeline(c, shape, ranks, stages, &times);
-            const struct schedule *s = schedule_new(x->a, d);
-            double pipeline_s = simulate_actions(x->a, s, &times, NULL, NULL);
-            cost_clear_transfers(d, stages);
-            cost_step(c, ranks, pipeline_s, simulate_actions(x->a, s, &times, NULL, NULL), &e);
-        }
+        predict_step(x->a, c, shape, &e);
         double t = e.step_time_s * (x->job->wishes.objective == MINIMIZE_GPU_TIME ? d->gpus_used : 1);
         if (t < x->best_s) {
             x->best_s = t;

@@ -4,6 +4,7 @@
 #include "compiler/search/search.h"
 #include "compiler/inspect/estimate.h"
 #include "compiler/model/sema.h"
+#include "compiler/simulate/predict.h"
 #include "compiler/support/strbuf.h"
 #include "tests/compiler/random_plan.h"
 #include "tests/compiler/search/found.h"
@@ -98,7 +99,7 @@ static double brute_force(struct found *f)
             if (!decision_legal(f->a, f->job, f->topo, &d, &why))
                 continue;
             struct estimate e;
-            cost_estimate(f->a, c, &e);
+            predict(f->a, c, &e);
             if (e.peak_bytes <= f->r->memory_limit_bytes)
                 best = fmin(best, e.step_time_s *
                                       (1 + 0.005 * (double)e.peak_bytes / (double)f->r->memory_limit_bytes));

@@ -1,0 +1,276 @@
+/* Parameters and gradients on their way between the ranks that share them, piece by piece, as compiler/lower/shard.c has
+ * them, and the optimizer's update: what simulate_actions() runs beside a schedule's actions.
+ *
+ * A piece is a layer, the embedding or the head.  Its matrices are one bucket, its experts another; vectors of a chunk are
+ * one.  Under ZeRO 1 parameters are gathered as the step begins and gradients summed after the last microbatch; under
+ * ZeRO 2 gradients of pieces are scattered for every microbatch and under ZeRO 3 parameters gathered at every use.  Where two
+ * copies of the model lie on mirror ranks, all sums wait for the end, where both ranks add theirs. */
+
+#include "compiler/cost/cost_private.h"
+#include "compiler/model/actions.h"
+
+#include <math.h>
+
+/* who sums what of one kind of bucket: over which ranks it is split, over which the parts are summed then */
+struct movers {
+    const struct cost *c;
+    struct cost_group shard, replicas;
+    double gradient, parameter; /* bytes of an element */
+    double slow;                /* of ZeRO 3's transfers, as the profile has them */
+    double bucket;              /* elements that travel at a time, whatever pieces they are of; 0: pieces */
+};
+
+static struct movers dense_movers(const struct cost *c)
+{
+    struct movers m = {.c = c, .shard = c->shard, .replicas = c->replicas, .slow = 1};
+    const struct train *t = &c->job->train;
+    m.gradient = t->reduce == DT_FP32 ? 4 : 2;
+    m.parameter = t->precision == DT_FP32 ? 4 : 2;
+    if (c->decision->zero == 0 || c->decision->shard < 2) {
+        m.shard = (struct cost_group){.n = 1};
+        m.replicas = c->group[AXIS_BIT(AXIS_DP) | AXIS_BIT(AXIS_CP)];
+    }
+    if (c->decision->zero == 3)
+        m.slow = 1 / c->profile->zero3_speed;
+    if (c->profile->allocator > 0.5 && c->decision->zero < 2) /* Megatron-LM's default */
+        m.bucket = fmax(40e6, 1e6 * c->decision->dp * c->decision->cp);
+    return m;
+}
+
+static struct movers expert_movers(const struct cost *c)
+{
+    const struct decision *d = c->decision;
+    uint32_t edp = decision_expert_dp(d), shard = d->zero == 0 ? 1 : d->shard < edp ? d->shard : edp, stride = d->ep * d->etp;
+    struct movers m = dense_movers(c);
+    m.shard = shard > 1 ? cost_run_group(c, shard, stride) : (struct cost_group){.n = 1};
+    m.replicas = edp > shard ? cost_run_group(c, edp / shard, stride * shard) : (struct cost_group){.n = 1};
+    return m;
+}
+
+/* of so many elements, `element` bytes each */
+static double moved_s(const struct movers *m, enum op op, double elements, double element, const struct cost_group *g)
+{
+    if (g->n < 2 || elements <= 0)
+        return 0;
+    if (m->bucket <= 0)
+        return m->slow * cost_group_s(m->c, op, element * elements, g);
+    return elements / m->bucket * cost_group_s(m->c, op, element * m->bucket, g);
+}
+
+static double gather_s(const struct movers *m, double elements)
+{
+    return moved_s(m, OP_ALL_GATHER, elements, m->parameter, &m->shard);
+}
+
+static double scatter_s(const struct movers *m, double elements)
+{
+    return moved_s(m, OP_REDUCE_SCATTER, elements, m->gradient, &m->shard);
+}
+
+static double replicas_s(const struct movers *m, double elements)
+{
+    return moved_s(m, OP_ALL_REDUCE, elements, m->gradient / m->shard.n, &m->replicas);
+}
+
+struct maker {
+    const struct cost *c;
+    const struct cost_shape *s;
+    struct movers dense, experts;
+    bool splits;   /* I and W */
+    double late_s; /* of the stage's two copies on mirror ranks: what they sum at the end */
+};
+
+/* a bucket of a piece of so many elements; whole: not scattered for every microbatch */
+static void add_bucket(struct maker *x, const struct movers *m, double elements, bool whole, struct pipeline_piece *p)
+{
+    const struct decision *d = x->c->decision;
+    bool each = d->zero >= 2 && m->shard.n > 1 && !whole;
+    if (elements <= 0)
+        return;
+    double sum = scatter_s(m, elements), finish = replicas_s(m, elements), own = elements / m->shard.n;
+    p->gather_s += gather_s(m, elements);
+    p->gathers |= d->zero >= 3 && m->shard.n > 1;
+    p->scatters |= each;
+    p->add_s += each ? cost_stream_s(x->c, 3 * m->gradient * own) : 0;
+    if (d->schedule != SCHED_DUALPIPE) {
+        p->sum_s += sum;
+        p->finish_s += finish;
+        return;
+    }
+    p->sum_s += each ? sum : 0;
+    x->late_s += p->count * (moved_s(m, OP_ALL_REDUCE, each ? own : elements, m->gradient, &x->c->tie) + (each ? 0 : sum) + finish);
+}
+
+static struct pipeline_piece make_piece(struct maker *x, const struct cost_block *b, uint32_t count, bool reads)
+{
+    struct pipeline_piece p = {.count = count, .reads = reads, .exchanges = b->experts > 0};
+    p.forward = b->forward_s + b->forward_comm_s;
+    p.backward = b->backward_s + b->backward_comm_s;
+    p.weight = b->weight_s + b->weight_comm_s;
+    p.input = b->input_s + b->input_comm_s;
+    bool whole = x->splits && b->early; /* its weight pass finds gradients that the other one made */
+    add_bucket(x, &x->dense, b->matrices, whole, &p);
+    add_bucket(x, &x->experts, b->experts, whole, &p);
+    return p;
+}
+
+/* all pieces of a stage; at: room for them */
+static uint32_t make_pieces(struct maker *x, const struct stage *st, struct pipeline_piece *at)
+{
+    const struct job *job = x->c->job;
+    uint32_t n = 0;
+    if (st->embed)
+        at[n++] = make_piece(x, &x->s->embed, 1, false);
+    for (uint32_t i = 0, run; i < st->count; i += run) {
+        run = cost_run(x->s, st, i);
+        at[n++] = make_piece(x, cost_layer(x->s, st, i), run, true);
+    }
+    if (st->head)
+        at[n++] = make_piece(x, &x->s->head, 1, true);
+    if (st->head && job->model.predict)
+        at[n++] = make_piece(x, &x->s->predict, job->model.predict, true);
+    return n;
+}
+
+static double vector_sum_s(const struct maker *x, double split, double whole)
+{
+    const struct cost *c = x->c;
+    const double elements[] = {split, whole};
+    double seconds = 0;
+    for (int k = 0; k < 2; k++)
+        if (elements[k] > 0)
+            seconds += scatter_s(&x->dense, elements[k]) + replicas_s(&x->dense, elements[k]);
+    if (c->decision->sp && whole > 0)
+        seconds += cost_collective_s(c, OP_ALL_REDUCE, x->dense.gradient * whole, AXIS_BIT(AXIS_TP));
+    return seconds;
+}
+
+static void make_vectors(struct maker *x, const struct stage *st, struct pipeline_moves *m)
+{
+    double split = 0, whole = 0;
+    for (uint32_t i = 0, run; i < st->count; i += run) {
+        const struct cost_block *b = cost_layer(x->s, st, i);
+        run = cost_run(x->s, st, i);
+        split += run * b->vectors_split;
+        whole += run * b->vectors_whole;
+    }
+    if (st->head) {
+        split += x->s->head.vectors_split;
+        whole += x->s->head.vectors_whole;
+    }
+    m->sum_s = vector_sum_s(x, split, whole);
+    m->gather_s = (split > 0 ? gather_s(&x->dense, split) : 0) + (whole > 0 ? gather_s(&x->dense, whole) : 0);
+    if (x->c->decision->schedule != SCHED_DUALPIPE)
+        return;
+    x->late_s += m->sum_s + moved_s(&x->dense, OP_ALL_REDUCE, split + whole, x->dense.gradient, &x->c->tie);
+    m->sum_s = 0;
+}
+
+/* shares of the stage's actions in place of seconds */
+static void share_out(struct pipeline_piece *p, uint32_t n)
+{
+    double forward = 0, backward = 0, input = 0, weight = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        forward += p[i].count * p[i].forward;
+        backward += p[i].count * p[i].backward;
+        input += p[i].count * p[i].input;
+        weight += p[i].count * p[i].weight;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        p[i].forward /= forward > 0 ? forward : 1;
+        p[i].backward /= backward > 0 ? backward : 1;
+        p[i].input /= input > 0 ? input : 1;
+        p[i].weight /= weight > 0 ? weight : 1;
+    }
+}
+
+/* The embedding's table, where the other end of the pipeline has it too: as its head, or for prediction modules. */
+static void tie_ends(const struct maker *x, struct pipeline_moves *moves, struct pipeline_piece *first,
+                     struct pipeline_piece *last)
+{
+    const struct cost *c = x->c;
+    const struct decision *d = c->decision;
+    const struct model *m = &c->job->model;
+    double elements = x->s->embed.matrices;
+    bool here = cost_stage_rank(d, 0) == cost_stage_rank(d, d->nstages - 1);
+    if (!(m->tied || m->predict) || d->schedule == SCHED_DUALPIPE)
+        return;
+    first->scatters &= !m->predict && !here; /* several pieces use it */
+    last->scatters &= !m->predict && !(m->tied && here);
+    if (here) {
+        if (m->tied) /* the embedding's own */
+            last->sum_s = last->finish_s = last->gather_s = 0;
+        return;
+    }
+    double own = first->scatters ? elements / x->dense.shard.n : elements;
+    double late = cost_group_s(c, OP_ALL_REDUCE, x->dense.gradient * own, &c->tie) + first->finish_s;
+    late += first->scatters ? 0 : first->sum_s;
+    moves[0].late_s += late;
+    moves[d->nstages - 1].late_s += late;
+    struct pipeline_piece *both[] = {first, m->tied ? last : NULL};
+    for (int k = 0; k < 2 && both[k]; k++) {
+        both[k]->sum_s = both[k]->scatters ? both[k]->sum_s : 0;
+        both[k]->finish_s = 0;
+    }
+}
+
+/* most pieces of all stages: runs of equal layers, cut by stages and by what they spare */
+static uint32_t most_pieces(const struct decision *d, const struct cost_shape *s)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < d->nstages; i++) {
+        n += 3;
+        for (uint32_t k = 0; k < d->stages[i].count; k += cost_run(s, &d->stages[i], k))
+            n++;
+    }
+    return n;
+}
+
+/* do rows to experts travel on the queue of gradients? (lower_exchanges_apart(), lower_nodes_apart()) */
+static bool exchanges_there(const struct cost *c)
+{
+    const struct decision *d = c->decision;
+    bool free = decision_pairs(d->schedule) && d->zero < 2 && !(c->job->wishes.never_overlap & OVERLAP_DP);
+    return free && d->ep > 1 && (cost_exchange_nodes(c) > 1 || d->cp > 1 || d->sp);
+}
+
+bool cost_splits(const struct decision *d)
+{
+    bool splits = pipeline_splits(d->schedule);
+    for (uint32_t r = 0; r < d->pp && d->listed && !splits; r++)
+        for (uint32_t k = 0; k < d->listed->nactions[r]; k++)
+            splits |= d->listed->actions[r][k].kind == 'I';
+    return splits;
+}
+
+void cost_moves(struct arena *a, const struct cost *c, const struct cost_shape *s, const struct cost_stage *ranks,
+                struct pipeline_times *times)
+{
+    const struct decision *d = c->decision;
+    struct maker x = {.c = c, .s = s, .dense = dense_movers(c), .experts = expert_movers(c)};
+    struct pipeline_moves *moves = ARENA_ARRAY(a, struct pipeline_moves, d->nstages);
+    struct pipeline_update *updates = ARENA_ARRAY(a, struct pipeline_update, d->pp);
+    struct pipeline_piece *at = ARENA_ARRAY(a, struct pipeline_piece, most_pieces(d, s)), *first = at, *last = at;
+    x.splits = cost_splits(d);
+    for (uint32_t i = 0; i < d->nstages; i++) {
+        const struct stage *st = &d->stages[i];
+        x.late_s = 0;
+        uint32_t n = make_pieces(&x, st, at);
+        moves[i].npieces = n;
+        moves[i].pieces = at;
+        make_vectors(&x, st, &moves[i]);
+        moves[i].late_s = x.late_s;
+        share_out(at, n);
+        last = n ? &at[n - 1 - (st->head && c->job->model.predict ? 1 : 0)] : last;
+        at += n;
+    }
+    tie_ends(&x, moves, first, last);
+    for (uint32_t r = 0; r < d->pp; r++)
+        updates[r] = cost_rank_update(c, ranks, r);
+    times->moves = moves;
+    times->updates = updates;
+    times->prefetch = cost_uses_ahead(c, s);
+    times->crowded = exchanges_there(c);
+    times->blocks = c->job->wishes.never_overlap & OVERLAP_DP;
+    times->agree_s = cost_agree_s(c);
+}

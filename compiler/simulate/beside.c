@@ -1,0 +1,267 @@
+/* What travels beside a rank's actions, piece by piece: see pipeline_moves, compiler/lower/shard.c.
+ *
+ * The queue of such transfers is in order.  A use of a gathered piece waits for its parameters, which are asked for
+ * `prefetch` uses ahead and wait for the buffer that the use before those read.  A gathered piece that is used twice in a row
+ * is gathered once.  Gradients of a microbatch are made in one of two buffers, scattered, and added one piece later.  With
+ * `blocks` everything is done in turn. */
+
+#include "compiler/simulate/beside.h"
+
+#include <string.h>
+
+#define MOST_AHEAD (DECISION_MOST_PREFETCH + 1u)
+
+/* a piece in the order of the rank's uses: of action `at`, the index-th of the stage's pieces */
+struct place {
+    uint32_t at, index, again; /* again: of its run of equal ones */
+};
+
+struct beside {
+    const struct schedule *s;
+    const struct pipeline_times *t;
+    uint32_t rank, depth, *left; /* left: backward passes by chunk of the rank that still make gradients */
+    bool *begun, *opened;        /* by stage: some microbatch's gradients are made; parameters have been used */
+    double *head_s;              /* by stage: when the first of its pieces begins to be gathered at the step's begin */
+    double wire_s;               /* the queue is free */
+    /* uses */
+    struct place ahead; /* the next one to be asked for */
+    const struct pipeline_piece *last_asked, *last_used;
+    uint32_t asked, used, last_asked_again, last_used_again;
+    double there_s[MOST_AHEAD], read_s[MOST_AHEAD];
+    /* gradients */
+    uint32_t made;
+    double made_free_s[2], pending_s, pending_add_s, pending_finish_s;
+    bool pending;
+    double late_s; /* what is summed with the mirror rank at the end */
+};
+
+static double later(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+static uint32_t chain_stage(const struct beside *b, uint32_t stage)
+{
+    return stage % (b->s->nstages / b->s->copies);
+}
+
+static const struct pipeline_moves *moves_of(const struct beside *b, uint32_t stage)
+{
+    return &b->t->moves[chain_stage(b, stage)];
+}
+
+struct beside *beside_new(struct arena *a, const struct schedule *s, const struct pipeline_times *t, uint32_t rank)
+{
+    struct beside *b = ARENA_NEW(a, struct beside);
+    *b = (struct beside){.s = s, .t = t, .rank = rank, .depth = t->prefetch + 1};
+    b->left = ARENA_ARRAY(a, uint32_t, s->nstages);
+    b->begun = ARENA_ARRAY(a, bool, s->nstages);
+    b->opened = ARENA_ARRAY(a, bool, s->nstages);
+    b->head_s = ARENA_ARRAY(a, double, s->nstages);
+    return b;
+}
+
+/* ---- uses of gathered pieces ---- */
+
+/* pieces that an action uses, in its order */
+static bool uses(const struct beside *b, const struct action *x, uint32_t index, const struct pipeline_piece **piece)
+{
+    const struct pipeline_moves *m = moves_of(b, x->stage);
+    *piece = &m->pieces[x->kind == 'F' ? index : m->npieces - 1 - index];
+    return (*piece)->gathers && x->kind != 'W' && (x->kind == 'F' || (*piece)->reads);
+}
+
+/* The next gather in the order of uses onto the queue, if there is one: it waits until its buffer was read. */
+static void ask(struct beside *b)
+{
+    const struct schedule *s = b->s;
+    while (b->ahead.at < s->nactions[b->rank]) {
+        const struct action *x = &s->actions[b->rank][b->ahead.at];
+        const struct pipeline_piece *p;
+        if (x->kind == 'O')
+            return;
+        if (b->ahead.index >= moves_of(b, x->stage)->npieces) {
+            b->ahead = (struct place){.at = b->ahead.at + 1};
+            continue;
+        }
+        bool used = uses(b, x, b->ahead.index, &p);
+        uint32_t again = x->kind == 'F' ? b->ahead.again : p->count - 1 - b->ahead.again;
+        bool twice = p == b->last_asked && again == b->last_asked_again;
+        if (++b->ahead.again >= p->count)
+            b->ahead = (struct place){b->ahead.at, b->ahead.index + 1, 0};
+        if (!used || twice)
+            continue;
+        b->last_asked = p;
+        b->last_asked_again = again;
+        b->wire_s = later(b->wire_s, b->asked >= b->depth ? b->read_s[b->asked % b->depth] : 0) + p->gather_s;
+        b->there_s[b->asked++ % b->depth] = b->wire_s;
+        return;
+    }
+}
+
+/* a use of the again-th of equal pieces at now_s: when its parameters are there */
+static double open_piece(struct beside *b, const struct pipeline_piece *p, uint32_t again, double now_s)
+{
+    if (b->used && p == b->last_used && again == b->last_used_again)
+        return now_s;
+    if (b->used)
+        b->read_s[(b->used - 1) % b->depth] = now_s;
+    b->last_used = p;
+    b->last_used_again = again;
+    b->used++;
+    if (b->t->blocks) {
+        ask(b);
+        return now_s + p->gather_s;
+    }
+    while (b->asked < b->used + b->t->prefetch && b->ahead.at < b->s->nactions[b->rank] &&
+           b->s->actions[b->rank][b->ahead.at].kind != 'O')
+        ask(b);
+    return later(now_s, b->there_s[(b->used - 1) % b->depth]);
+}
+
+/* ---- gradients ---- */
+
+/* a sum on the queue that is ready at now_s */
+static void sum_up(struct beside *b, double now_s, double takes_s)
+{
+    b->wire_s = later(b->wire_s, now_s) + takes_s;
+}
+
+/* the part that came last is added to the sum */
+static double add_part(struct beside *b, double now_s)
+{
+    if (!b->pending)
+        return now_s;
+    b->pending = false;
+    now_s = later(now_s, b->pending_s) + b->pending_add_s;
+    if (b->pending_finish_s > 0)
+        sum_up(b, now_s, b->pending_finish_s);
+    return now_s;
+}
+
+/* the gradients of one piece, made at now_s; until when kernels are busy with them */
+static double made_piece(struct beside *b, const struct pipeline_piece *p, bool begun, bool last, double now_s)
+{
+    if (!p->scatters) {
+        if (last && b->t->blocks) {
+            now_s += p->sum_s + p->finish_s;
+        } else if (last) {
+            sum_up(b, now_s, p->sum_s + p->finish_s);
+        }
+        return now_s;
+    }
+    if (b->t->blocks)
+        return now_s + p->sum_s + (begun ? p->add_s : 0) + (last ? p->finish_s : 0);
+    sum_up(b, now_s, p->sum_s);
+    b->made_free_s[b->made++ % 2] = b->wire_s;
+    double end = add_part(b, now_s);
+    if (begun) {
+        b->pending = true;
+        b->pending_s = b->wire_s;
+        b->pending_add_s = p->add_s;
+        b->pending_finish_s = last ? p->finish_s : 0;
+    } else if (last) {
+        sum_up(b, now_s, p->finish_s);
+    }
+    return end;
+}
+
+/* ---- actions ---- */
+
+static uint32_t weight_passes(const struct beside *b, uint32_t stage)
+{
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < b->s->nactions[b->rank]; k++) {
+        const struct action *x = &b->s->actions[b->rank][k];
+        n += x->stage == stage && (x->kind == 'B' || x->kind == 'W');
+    }
+    return n;
+}
+
+double beside_begin(struct beside *b, double begin_s)
+{
+    const struct schedule *s = b->s;
+    double vectors_s = 0;
+    b->wire_s = begin_s;
+    for (uint32_t i = 0; i < s->nstages; i++)
+        if (s->stage_rank[i] == b->rank) {
+            b->left[i] = weight_passes(b, i);
+            vectors_s += moves_of(b, i)->gather_s;
+        }
+    b->wire_s += vectors_s;
+    for (uint32_t i = 0; i < s->nstages; i++) {
+        const struct pipeline_moves *m = moves_of(b, i);
+        b->head_s[i] = b->wire_s;
+        for (uint32_t k = 0; s->stage_rank[i] == b->rank && k < m->npieces; k++)
+            if (!m->pieces[k].gathers)
+                b->wire_s += m->pieces[k].count * m->pieces[k].gather_s;
+    }
+    for (uint32_t k = 0; k < b->t->prefetch; k++)
+        ask(b);
+    return b->t->blocks ? b->wire_s : begin_s + vectors_s;
+}
+
+static double share_of(const struct pipeline_piece *p, char kind)
+{
+    return kind == 'F' ? p->forward : kind == 'B' ? p->backward : kind == 'I' ? p->input : p->weight;
+}
+
+struct beside_end beside_action(struct beside *b, uint32_t k, double start_s, double takes_s)
+{
+    const struct action *x = &b->s->actions[b->rank][k];
+    const struct pipeline_moves *m = moves_of(b, x->stage);
+    bool makes = x->kind == 'B' || x->kind == 'W', last = makes && --b->left[x->stage] == 0;
+    bool opens = x->kind == 'F' && !b->opened[x->stage] && !b->t->blocks;
+    double now_s = start_s, head_s = b->head_s[x->stage], sent_s = start_s;
+    for (uint32_t i = 0; i < m->npieces; i++) {
+        const struct pipeline_piece *p = &m->pieces[x->kind == 'F' ? i : m->npieces - 1 - i];
+        bool gathered = p->gathers && x->kind != 'W' && (x->kind == 'F' || p->reads);
+        double own_s = share_of(p, x->kind) * takes_s;
+        bool waits = b->t->crowded && p->exchanges && b->wire_s > now_s;
+        if (!gathered && !(makes && (p->scatters || last)) && !(opens && p->gather_s > 0) && !waits) {
+            sent_s = now_s += p->count * own_s;
+            continue;
+        }
+        for (uint32_t n = 0; n < p->count; n++) {
+            if (b->t->crowded && p->exchanges && x->kind != 'W')
+                now_s = later(now_s, b->wire_s);
+            if (gathered) {
+                now_s = open_piece(b, p, x->kind == 'F' ? n : p->count - 1 - n, now_s);
+            } else if (opens) {
+                head_s += p->gather_s;
+                now_s = later(now_s, head_s);
+            }
+            if (makes && p->scatters)
+                now_s = later(now_s, b->made_free_s[b->made % 2]);
+            sent_s = now_s += own_s;
+            if (makes)
+                now_s = made_piece(b, p, b->begun[x->stage], last, now_s);
+        }
+    }
+    if (m->npieces == 0)
+        sent_s = now_s += takes_s;
+    if (last && b->t->blocks)
+        now_s += m->sum_s;
+    else if (last)
+        sum_up(b, now_s, m->sum_s);
+    b->begun[x->stage] |= makes;
+    b->opened[x->stage] |= x->kind == 'F';
+    return (struct beside_end){now_s, sent_s};
+}
+
+void beside_settle(struct beside *const *all, uint32_t nranks, const double *ended_s, double *whole_s)
+{
+    for (uint32_t r = 0; r < nranks; r++) {
+        struct beside *b = all[r];
+        whole_s[r] = add_part(b, ended_s[r]);
+        whole_s[r] = later(whole_s[r], b->wire_s);
+        for (uint32_t i = 0; i < b->s->nstages; i++)
+            b->late_s += b->s->stage_rank[i] == r ? moves_of(b, i)->late_s : 0;
+    }
+    for (uint32_t r = 0; 2 * r + 1 < nranks; r++) { /* both ends of the pipeline, or mirror ranks, add theirs together */
+        uint32_t mirror = nranks - 1 - r;
+        double both_s = later(whole_s[r], whole_s[mirror]), late_s = all[r]->late_s;
+        if (late_s > 0)
+            whole_s[r] = whole_s[mirror] = both_s + late_s;
+    }
+}

@@ -1,0 +1,23 @@
+#ifndef LLMC_SIMULATE_BESIDE_H
+#define LLMC_SIMULATE_BESIDE_H
+
+/* Parameters and gradients on their way beside a rank's actions (struct pipeline_moves): a queue of transfers, in the order
+ * that lower/shard.c writes them in, and what its pieces wait for it. */
+
+#include "compiler/cost/pipeline.h"
+#include "compiler/schedule/schedule.h"
+
+struct beside;
+struct beside *beside_new(struct arena *a, const struct schedule *s, const struct pipeline_times *t, uint32_t rank);
+/* the step begins; when its first action may */
+double beside_begin(struct beside *b, double begin_s);
+/* the rank's k-th action, of takes_s by itself: when the rank is through, and when others have what they wait for */
+struct beside_end {
+    double end_s, sent_s;
+};
+struct beside_end beside_action(struct beside *b, uint32_t k, double start_s, double takes_s);
+/* Behind all actions of all ranks: sums over two ranks, by rank; then when each rank's gradients are whole, kernels of the
+ * rank ended_s. */
+void beside_settle(struct beside *const *all, uint32_t nranks, const double *ended_s, double *whole_s);
+
+#endif

@@ -1,0 +1,355 @@
+/* What the search ranks a decision by against the programs that come out: the estimate's step time against the simulation of
+ * the emitted instructions, its memory against the placed arena and against what is live at a time, over drawn decisions of
+ * realistic size.
+ *
+ * ESTIMATES=N draws, the first of them SEED; ESTIMATE=S shows draw S alone, with its model and where the time goes.  Prints
+ * per schedule and per dimension how far apart they are. */
+
+#include "compiler/fit.h"
+#include "compiler/model/sema.h"
+#include "compiler/simulate/predict.h"
+#include "compiler/support/units.h"
+#include "tests/compiler/random_sizes.h"
+#include "tests/e2e/e2e.h"
+
+#include <CUnit/CUnit.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void suite_estimates(void);
+
+enum { MOST_TAGS = 24, MOST_GROUPS = 100, TAG = 24, WORST = 6 };
+
+/* how far the estimate is off, as estimated / had - 1 */
+struct sample {
+    uint64_t seed;
+    double time, arena, live, spread; /* spread: arena / live - 1 */
+    uint32_t ntags;
+    char tags[MOST_TAGS][TAG];
+};
+
+static void tag(struct sample *s, const char *kind, const char *what)
+{
+    if (s->ntags < MOST_TAGS)
+        snprintf(s->tags[s->ntags++], TAG, "%s%s%s", kind, *kind && *what ? " " : "", what);
+}
+
+static void tag_if(struct sample *s, bool is, const char *yes)
+{
+    if (is)
+        tag(s, yes, "");
+}
+
+/* what the decision is made of: one group of the table each */
+static void tag_all(struct sample *s, const struct sized_draw *x)
+{
+    const struct decision *d = &x->decision;
+    const struct wishes *w = &x->job->wishes;
+    bool experts = false;
+    static const char *const zero[] = {"zero 0", "zero 1", "zero 2", "zero 3"};
+    for (uint32_t i = 0; i < x->job->model.nlayers; i++)
+        experts |= x->job->model.layers[i]->is_moe;
+    tag(s, "all", "");
+    tag(s, "profile", w->profile_name ? w->profile_name : "llmrun");
+    tag(s, d->pp > 1 ? schedule_name(d->schedule) : "no pipeline", "");
+    tag(s, experts ? "experts" : "dense", "");
+    tag(s, d->dp > 1 ? zero[d->zero] : "dp 1", "");
+    tag_if(s, d->zero && d->shard < d->dp * d->cp, "hybrid shard");
+    tag(s, "recompute", recompute_names[d->recompute]);
+    tag(s, d->tp == 1 ? "tp 1" : d->sp ? "tp, sp" : "tp", "");
+    tag(s, d->cp == 1 ? "cp 1" : "cp", d->cp == 1 ? "" : context_names[d->context]);
+    tag(s, d->ep == 1 ? "ep 1" : d->ep_nodes > 1 ? "ep over nodes" : "ep", "");
+    tag_if(s, d->etp > 1, "etp");
+    tag_if(s, d->order[0] != AXIS_TP || d->order[2] != AXIS_DP, "other order");
+    tag_if(s, d->microbatch > 1, "microbatch > 1");
+    tag_if(s, d->microbatches == 1, "one microbatch");
+    tag_if(s, w->offload & OFFLOAD_OPTIMIZER, "offload optimizer");
+    tag_if(s, w->offload & OFFLOAD_ACTIVATIONS, "offload activations");
+    tag_if(s, w->never_overlap & OVERLAP_DP, "never overlap dp");
+    tag_if(s, w->never_overlap & OVERLAP_CP, "never overlap cp");
+    tag_if(s, x->job->model.predict, "predict");
+    tag_if(s, x->job->train.precision == DT_FP8, "fp8");
+}
+
+static uint64_t live_bytes(const struct plan *p)
+{
+    uint64_t most = 0;
+    for (uint32_t r = 0; r < p->nroles; r++)
+        most = p->timeline->roles[r].peak_live_bytes > most ? p->timeline->roles[r].peak_live_bytes : most;
+    return most;
+}
+
+static void show(struct arena *a, const struct sized_draw *x, const struct plan *p, const struct estimate *e)
+{
+    double step_s = 1e-9 * (double)p->timeline->step_ns;
+    printf("\n%s\ncluster %s, %s\n", x->model, x->cluster, decision_text(a, x->job, &p->decision));
+    printf("offload %u, never overlap %u, post-validation %d, room %g, prefetch %u, batch %llu\n", x->job->wishes.offload,
+           x->job->wishes.never_overlap, x->job->wishes.post_validation, p->decision.room, p->decision.prefetch,
+           (unsigned long long)x->job->train.batch);
+    printf("step %.5g s, estimated %.5g s: compute %.5g, transfers %.5g, pp %.5g, bubble %.5g, dp %.5g, optimizer %.5g\n", step_s,
+           e->step_time_s, e->compute_s, e->tp_comm_s, e->pp_comm_s, e->bubble_s, e->dp_comm_s, e->optimizer_s);
+    printf("arena %s, live %s, estimated %s on %u: parameters %s, gradients %s, optimizer %s,", units_show_bytes(fit_peak_bytes(p)).s,
+           units_show_bytes(live_bytes(p)).s, units_show_bytes(e->peak_bytes).s, e->peak_stage, units_show_bytes(e->parameter_bytes).s,
+           units_show_bytes(e->gradient_bytes).s, units_show_bytes(e->optimizer_bytes).s);
+    printf(" activations %s, buffers %s\n", units_show_bytes(e->activation_bytes).s, units_show_bytes(e->buffer_bytes).s);
+}
+
+/* DEBUG-BEGIN */
+#include "compiler/cost/cost_private.h"
+static void detail(struct arena *a, const struct sized_draw *x, const struct plan *p)
+{
+    struct cost *c = cost_new(a, x->job, x->topo, &p->decision);
+    const struct decision *d = &p->decision;
+    struct cost_kinds kinds = cost_kinds_new(a, &x->job->model);
+    struct cost_shape sh;
+    struct cost_stage *ranks = ARENA_ARRAY(a, struct cost_stage, d->pp);
+    struct pipeline_stage *stages = ARENA_ARRAY(a, struct pipeline_stage, d->nstages);
+    struct pipeline_times times;
+    cost_shape_init(a, c, &kinds, &sh);
+    cost_pipeline(c, &sh, ranks, stages, &times);
+    for (uint32_t i = 0; i < sh.ndistinct; i++)
+        printf("layer kind %u: F %.4g+%.4g ms, B %.4g+%.4g, W %.4g hid %.4g %.4g keep %.4g MiB late %.4g fwd %.4g bwd %.4g\n", i, 1e3 * sh.layers[i].forward_s, 1e3 * sh.layers[i].forward_comm_s,
+               1e3 * sh.layers[i].backward_s, 1e3 * sh.layers[i].backward_comm_s, 1e3 * sh.layers[i].weight_s, 1e3*sh.layers[i].forward_hidden_s, 1e3*sh.layers[i].backward_hidden_s, sh.layers[i].keep_bytes / 1048576, sh.layers[i].late_bytes / 1048576,
+               sh.layers[i].forward_bytes / 1048576, sh.layers[i].backward_bytes / 1048576);
+    printf("embed: F %.4g+%.4g ms, B %.4g; head F %.4g+%.4g B %.4g+%.4g W %.4g keep %.4g fwd %.4g bwd %.4g; boundary %.4g MiB\n", 1e3 * sh.embed.forward_s, 1e3 * sh.embed.forward_comm_s,
+           1e3 * sh.embed.backward_s, 1e3 * sh.head.forward_s, 1e3 * sh.head.forward_comm_s, 1e3 * sh.head.backward_s, 1e3 * sh.head.backward_comm_s,
+           1e3 * sh.head.weight_s, sh.head.keep_bytes / 1048576, sh.head.forward_bytes / 1048576, sh.head.backward_bytes / 1048576, sh.boundary_bytes / 1048576);
+    if (x->job->model.predict) printf("predict F %.4g+%.4g B %.4g+%.4g keep %.4g\n", 1e3*sh.predict.forward_s, 1e3*sh.predict.forward_comm_s, 1e3*sh.predict.backward_s, 1e3*sh.predict.backward_comm_s, sh.predict.keep_bytes/1048576);
+    uint32_t only = getenv("ROLE") ? (uint32_t)atoi(getenv("ROLE")) : NONE;
+    for (uint32_t r = 0; r < p->nroles; r++) {
+        const struct program *t = p->train[r];
+        double ns[256][8][2] = {{{0}}};
+        struct cost_actions acts = {0};
+        uint64_t bytes[4] = {0};
+        (void)bytes;
+        static double by_op[256][128][2], cnt[256][128][2]; memset(by_op,0,sizeof by_op); memset(cnt,0,sizeof cnt);
+        const struct sim_role *sr = &p->timeline->roles[r];
+        for (uint32_t i = 0; i < t->ninsns; i++) {
+            const struct insn *n = &t->insns[i];
+            bool first = n->queue == QUEUE_COMPUTE && cost_starts_action(&acts, n);
+            double v = (double)cost_insn_ns(c, t, i, first) * 1e-6;
+            (void)sr;
+            ns[(int)n->action][n->queue][0] += v;
+            int lay = n->layer != NONE;
+            by_op[(int)n->action][n->op][lay] += v; cnt[(int)n->action][n->op][lay]++;
+        }
+        printf("role %u: est F %.4g+%.4g B %.4g+%.4g W %.4g ms;", r, 1e3 * ranks[r].forward_s, 1e3 * ranks[r].forward_comm_s,
+               1e3 * ranks[r].backward_s, 1e3 * ranks[r].backward_comm_s, 1e3 * ranks[r].weight_s);
+        printf(" begin %.5g first %.5g last %.5g end %.5g;", 1e-6*(double)sr->begin_ns, 1e-6*(double)sr->first_ns, 1e-6*(double)sr->last_ns, 1e-6*(double)sr->end_ns);
+        for (const char *k = "HFBIWO"; *k; k++) {
+            printf(" %c", *k);
+            for (int q = 0; q < 8; q++)
+                if (ns[(int)*k][q][0] > 0)
+                    printf(" q%d:%.4g", q, ns[(int)*k][q][0] / (strchr("HO", *k) ? 1 : d->microbatches));
+        }
+        printf(" idle: warm %.4g cool %.4g comm %.4g wait %.4g imb %.4g\n", 1e-6*(double)sr->idle_ns[0], 1e-6*(double)sr->idle_ns[1], 1e-6*(double)sr->idle_ns[2], 1e-6*(double)sr->idle_ns[3], 1e-6*(double)sr->idle_ns[4]);
+        if (r == only) {
+            for (const char *k = "HFBIWO"; *k; k++)
+                for (int o = 0; o < 128; o++) for (int l = 0; l < 2; l++)
+                    if (cnt[(int)*k][o][l] > 0)
+                        printf("   %c %s %-18s n %.3g total %.4g ms (per microbatch %.4g)\n", *k, l ? "layer" : "ends ", isa_info((enum op)o)->name, cnt[(int)*k][o][l], by_op[(int)*k][o][l], by_op[(int)*k][o][l] / d->microbatches);
+            const char *tr = getenv("TRACE");
+            if (tr) for (uint32_t i = 0; i < t->ninsns; i++) {
+                const struct insn *n = &t->insns[i];
+                if (strchr(tr, n->action) || *tr=='*') printf("   %c m%d L%d q%d %-16s %.5g .. %.5g (%.4g)\n", n->action, (int)n->microbatch, (int)n->layer, n->queue, isa_info((enum op)n->op)->name, 1e-6*(double)sr->insns[i].start_ns, 1e-6*(double)sr->insns[i].end_ns, 1e-6*(double)(sr->insns[i].end_ns-sr->insns[i].start_ns));
+            }
+        }
+        if (getenv("MEM") && (int)r == atoi(getenv("MEM"))) {
+            struct estimate e = {0};
+            cost_rank_memory(c, &sh, r, &e);
+            printf("  est rank %u: params %s grads %s opt %s act %s buf %s total %s; arena %s live %s at %.5g\n", r, units_show_bytes(e.parameter_bytes).s, units_show_bytes(e.gradient_bytes).s, units_show_bytes(e.optimizer_bytes).s, units_show_bytes(e.activation_bytes).s, units_show_bytes(e.buffer_bytes).s, units_show_bytes(e.peak_bytes).s, units_show_bytes(t->arena_bytes - program_host_bytes(t)).s, units_show_bytes(sr->peak_live_bytes).s, 1e-6*(double)sr->peak_ns);
+            const uint64_t *at = simulate_memory_at(a, t, sr, sr->peak_ns);
+            double ring[64] = {0}, kinds_b[16] = {0};
+            for (uint32_t b = 0; b < t->nbuffers; b++) {
+                if (t->buffers[b].host) continue;
+                kinds_b[t->buffers[b].kind] += (double)t->buffers[b].bytes;
+                if (t->buffers[b].ring != NONE && t->buffers[b].ring < 64) ring[t->buffers[b].ring] += (double)t->buffers[b].bytes;
+            }
+            for (int k = 0; k < 12; k++) if (kinds_b[k] > 0) printf("  kind %d: %.5g MiB\n", k, kinds_b[k] / 1048576);
+            for (uint32_t k = 0; k < t->nrings && k < 64; k++) printf("  ring %s depth %u: %.5g MiB\n", t->rings[k].name, t->rings[k].depth, ring[k] / 1048576);
+            for (uint32_t b = 0; b < t->nbuffers; b++)
+                if (t->buffers[b].kind == BUFFER_STEP && !t->buffers[b].host && (double)t->buffers[b].bytes > 0.002 * (double)t->arena_bytes && strncmp(t->buffers[b].name, "grad.", 5))
+                    printf("  %-28s ring %s bytes %.5g MiB live at peak %.5g\n", t->buffers[b].name, t->buffers[b].ring == NONE ? "-" : t->rings[t->buffers[b].ring].name, (double)t->buffers[b].bytes / 1048576, (double)at[b] / 1048576);
+        }
+    }
+}
+/* DEBUG-END */
+
+/* false: no decision, or one whose programs get stuck */
+static bool try_draw(uint64_t seed, bool verbose, struct sample *s)
+{
+    struct arena *a = arena_new();
+    struct sized_draw x;
+    const char *why = "";
+    bool drawn = sized_draw(a, seed, &x);
+    struct plan *p = drawn ? compile_decision(a, x.job, x.topo, &x.decision, &(struct compile_options){0}, &why) : NULL;
+    CU_ASSERT(!drawn || p);
+    if (drawn && !p)
+        printf("\n    draw %llu: %s", (unsigned long long)seed, why);
+    if (p) {
+        struct estimate e;
+        predict(a, cost_new(a, x.job, x.topo, &p->decision), &e);
+        x.decision = p->decision;
+        *s = (struct sample){.seed = seed, .time = e.step_time_s / (1e-9 * (double)p->timeline->step_ns) - 1};
+        s->arena = (double)e.peak_bytes / (double)fit_peak_bytes(p) - 1;
+        s->live = (double)e.peak_bytes / (double)live_bytes(p) - 1;
+        s->spread = (double)fit_peak_bytes(p) / (double)live_bytes(p) - 1;
+        tag_all(s, &x);
+        if (verbose)
+            show(a, &x, p, &e); /* DEBUG */
+        if (verbose && getenv("DETAIL")) /* DEBUG */
+            detail(a, &x, p); /* DEBUG */
+        plan_close(p);
+    }
+    arena_free(a);
+    return p != NULL;
+}
+
+/* ---- the table ---- */
+
+struct column {
+    double *values; /* of one group; their sizes after sorting */
+    uint32_t n;
+    double middle; /* with its sign */
+};
+
+static int ascending(const void *x, const void *y)
+{
+    double a = *(const double *)x, b = *(const double *)y;
+    return a < b ? -1 : a > b;
+}
+
+static double at_share(const struct column *c, double share)
+{
+    uint32_t k = (uint32_t)ceil(share * c->n);
+    return c->n ? c->values[k ? k - 1 : 0] : 0;
+}
+
+static void settle(struct column *c)
+{
+    qsort(c->values, c->n, sizeof *c->values, ascending);
+    c->middle = at_share(c, 0.5);
+    for (uint32_t i = 0; i < c->n; i++)
+        c->values[i] = fabs(c->values[i]);
+    qsort(c->values, c->n, sizeof *c->values, ascending);
+}
+
+static bool has_tag(const struct sample *s, const char *what)
+{
+    for (uint32_t i = 0; i < s->ntags; i++)
+        if (!strcmp(s->tags[i], what))
+            return true;
+    return false;
+}
+
+/* memory of other stacks is their own: llmrun's alone is placed */
+static bool own_memory(const struct sample *s)
+{
+    return has_tag(s, "profile llmrun");
+}
+
+static void print_group(const struct sample *samples, uint32_t n, const char *what)
+{
+    struct column c[4];
+    for (int k = 0; k < 4; k++)
+        c[k] = (struct column){.values = calloc(n + 1, sizeof(double))};
+    for (uint32_t i = 0; i < n; i++) {
+        const struct sample *s = &samples[i];
+        const double values[] = {s->time, s->arena, s->live, s->spread};
+        for (int k = 0; k < 4 && has_tag(s, what); k++)
+            if (k == 0 || k == 3 || own_memory(s))
+                c[k].values[c[k].n++] = values[k];
+    }
+    printf("%-22s %5u", what, c[0].n);
+    for (int k = 0; k < 4; k++) {
+        settle(&c[k]);
+        printf(k == 3 ? " |" : " | %+6.1f", 100 * c[k].middle);
+        printf(" %5.1f %5.1f %6.1f", 100 * at_share(&c[k], 0.5), 100 * at_share(&c[k], 0.95), 100 * at_share(&c[k], 1));
+        free(c[k].values);
+    }
+    printf("\n");
+}
+
+static void print_table(const struct sample *samples, uint32_t n)
+{
+    const char *groups[MOST_GROUPS];
+    uint32_t ngroups = 0;
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < samples[i].ntags; k++) {
+            uint32_t g = 0;
+            while (g < ngroups && strcmp(groups[g], samples[i].tags[k]))
+                g++;
+            if (g == ngroups && g < MOST_GROUPS)
+                groups[ngroups++] = samples[i].tags[k];
+        }
+    for (uint32_t i = 2; i < ngroups; i++) /* in the order of letters, behind "all" */
+        for (uint32_t k = i; k > 1 && strcmp(groups[k], groups[k - 1]) < 0; k--) {
+            const char *t = groups[k];
+            groups[k] = groups[k - 1];
+            groups[k - 1] = t;
+        }
+    printf("\nestimated against what was emitted, in %%: signed median, then median, 95th percentile and worst of its size;\n"
+           "memory of profile llmrun alone, against the arena and against what is live at a time; the arena over that\n"
+           "%-22s %5s | %-27s| %-27s| %-27s| %s\n", "", "n", "step time", "memory by arena", "memory by live bytes",
+           "arena / live");
+    for (uint32_t g = 0; g < ngroups; g++)
+        print_group(samples, n, groups[g]);
+}
+
+static void print_worst(const struct sample *samples, uint32_t n, bool time)
+{
+    double below = INFINITY;
+    for (int k = 0; k < WORST; k++) {
+        const struct sample *worst = NULL;
+        double most = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            double off = fabs(time ? samples[i].time : samples[i].arena);
+            if (off < below && off > most && (time || own_memory(&samples[i]))) {
+                worst = &samples[i];
+                most = off;
+            }
+        }
+        if (!worst)
+            return;
+        below = most;
+        printf("%s %+.1f%%: LLMC_BUILD=%s ESTIMATE=%llu %s/tests/run =estimates  #", time ? "time" : "memory",
+               100 * (time ? worst->time : worst->arena), e2e_build(), (unsigned long long)worst->seed, e2e_build());
+        for (uint32_t i = 1; i < worst->ntags; i++)
+            printf(" %s%s", worst->tags[i], i + 1 < worst->ntags ? "," : "\n");
+    }
+}
+
+static uint64_t number(const char *name, uint64_t usual)
+{
+    const char *text = getenv(name);
+    return text && *text ? strtoull(text, NULL, 10) : usual;
+}
+
+static void test_estimates(void)
+{
+    uint64_t one = number("ESTIMATE", 0), first = one ? one : number("SEED", 1);
+    uint32_t draws = one ? 1 : (uint32_t)number("ESTIMATES", e2e_quick() ? 12 : 60), n = 0;
+    struct sample *samples = calloc(draws, sizeof *samples);
+    for (uint32_t i = 0; i < draws; i++)
+        n += try_draw(first + i, one, &samples[n]);
+    if (getenv("DUMP")) /* DEBUG */
+        for (uint32_t i = 0; i < n; i++) { /* DEBUG */
+            printf("S %llu %.2f %.2f %.2f %.2f", (unsigned long long)samples[i].seed, 100 * samples[i].time, 100 * samples[i].arena, 100 * samples[i].live, 100 * samples[i].spread); /* DEBUG */
+            for (uint32_t k = 1; k < samples[i].ntags; k++) printf(", %s", samples[i].tags[k]); /* DEBUG */
+            printf("\n"); /* DEBUG */
+        } /* DEBUG */
+    if (getenv("ESTIMATES") || one) {
+        print_table(samples, n);
+        print_worst(samples, n, true);
+        print_worst(samples, n, false);
+    }
+    free(samples);
+}
+
+void suite_estimates(void)
+{
+    CU_pSuite s = CU_add_suite("estimates", NULL, NULL);
+    CU_add_test(s, "drawn decisions", test_estimates);
+}
