@@ -173,12 +173,12 @@ static void advance(struct act_run *run, uint32_t r)
         double start = later(k->end_s, ready);
         if (at == s->actions[r])
             k->start_s = start;
-        struct beside_end end = take_beside(run, r, at, start, takes);
-        k->end_s = end.end_s;
+        struct beside_end ran = take_beside(run, r, at, start, takes);
+        k->end_s = ran.end_s;
         k->busy_s += takes;
-        finish(run, k, at, end.sent_s);
+        finish(run, k, at, ran.sent_s);
         if (at->pair)
-            finish(run, k, at + 1, end.sent_s);
+            finish(run, k, at + 1, ran.sent_s);
     }
     run->position[r] = (uint32_t)(at - s->actions[r]);
 }
