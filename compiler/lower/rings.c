@@ -1,7 +1,8 @@
-/* Ring depths, and the slot of every operand.
+/* Rings by how long they are needed, and the slot of every operand.
  *
- * The microbatch of an instruction owns a slot of every ring that it touches, the same of all buffers of the ring.  A body (program_share.h) is one for
- * all microbatches until here; behind it there is one per combination of slots that occurs, found in a hash table. */
+ * The microbatch of an instruction owns a slot of every ring that it touches, the same of all buffers of the ring (cells.c).  A
+ * body (program_share.h) is one for all microbatches until here; behind it there is one per combination of slots that occurs,
+ * found in a hash table. */
 
 #include "compiler/lower/order.h"
 

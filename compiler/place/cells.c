@@ -3,8 +3,8 @@
  * Regions that meet, directly or over others, are one patch of the buffer.  The bounds of a patch's regions cut it into cells:
  * runs of bytes where all regions are contiguous, rectangles of a grid where some are columns of one row length.  So every
  * region is a set of whole cells, but where that fails (columns of unequal row lengths, too many cells) the patch is one cell,
- * and only a region that is all of it covers it.  An operand whose offset depends on the rank is a cell of its own, the rank's own
- * part, if there is only one such part on the buffer: whoever touches any of the parts touches it, and who covers all, covers it.
+ * and only a region that is all of it covers it.  An operand whose offset depends on the rank is a cell of its own, the rank's
+ * own part, if there is only one such part on the buffer: who touches any of the parts touches it, who covers all covers it.
  *
  * Cost: operands times distinct regions of their buffer, which are few. */
 

@@ -3,9 +3,9 @@
  *   build/tests/bench/bench_place [DRAWN [SEED]]
  *
  * A drawn plan is a worked example's model on its cluster with degrees, schedule and recomputation pinned at random, and one
- * of the decisions that the search then finds.  Of a plan's roles the one with the largest arena counts.  Columns: the arena; `must`, what any
- * placement has to hold at once, and `may`, what it might have to by the compute queue's clock (place.h); `simulated`, the
- * peak of the predicted step; the arena over each of them, and milliseconds of placing per role.
+ * of the decisions that the search then finds.  Of a plan's roles the one with the largest arena counts.  Columns: the
+ * arena; `must`, what any placement has to hold at once, and `may`, what it might have to by the compute queue's clock
+ * (place.h); `simulated`, the peak of the predicted step; the arena over each of them, and milliseconds of placing per role.
  * Behind the rows: median, 95th percentile and largest of the three ratios. */
 
 #include "compiler/llmc.h"
@@ -63,7 +63,8 @@ static bool open_example(struct arena *a, const char *name, struct example *x)
 
 static void pin(struct arena *a, struct example *x, uint64_t *state)
 {
-    static const char *const schedules[] = {"1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "dualpipe", "dualpipe_v", "combined_1f1b", "auto", "gpipe"};
+    static const char *const schedules[] = {"1f1b",     "interleaved", "zb_h1",         "zb_h2", "zb_v",
+                                            "dualpipe", "dualpipe_v",  "combined_1f1b", "auto",  "gpipe"};
     static const char *const recompute[] = {"none", "full", "auto"};
     if (draw(state, 4))
         x->sets[x->nsets++] = arena_printf(a, "pp=%u", 2u << draw(state, 4));
@@ -138,8 +139,8 @@ static void print_share(const char *name, const struct rows *rows, size_t offset
         memcpy(&at[i], (const char *)&rows->v.at[i] + offset, sizeof *at);
     qsort(at, n, sizeof *at, ascending);
     if (n)
-        printf("arena over %-10s median %.3f, 95th percentile %.3f, largest %.3f of %zu plans\n", name, at[n / 2], at[(n * 95 - 1) / 100],
-               at[n - 1], n);
+        printf("arena over %-10s median %.3f, 95th percentile %.3f, largest %.3f of %zu plans\n", name, at[n / 2],
+               at[(n * 95 - 1) / 100], at[n - 1], n);
 }
 
 static int visible(const struct dirent *e)

@@ -293,6 +293,10 @@ static void add_tables(struct maker *m)
         b.bytes = b.ring == NONE ? b.stride : DEPTH * b.stride;
         b.offset = p->arena_bytes;
         p->arena_bytes += b.bytes;
+        b.scattered = b.ring != NONE && pick(m, 2);
+        b.place = b.scattered ? p->nplaces : 0;
+        for (uint32_t k = 0; b.scattered && k < DEPTH; k++) /* the first, then from the last one backwards */
+            program_add_place(p, b.offset + (k ? DEPTH - k : 0) * b.stride);
         program_buffer(p, &b);
     }
     for (uint32_t i = 0; i < 3; i++) {

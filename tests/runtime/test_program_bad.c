@@ -40,6 +40,12 @@ static const struct refusal bad_tables[] = {
     {"act depth 3", "act depth 0", "ring 0 (act): it has no slots"},
     {"bytes 3072 ring 0", "bytes 3072 ring 1", "buffer 0 (x): ring 1 of 1"},
     {"bytes 3072 ring 0", "bytes 3071 ring 0", "buffer 0 (x): 3071 bytes are not 3 slots of 1024 bytes"},
+    {"ring 0 stride 1024 offset 0", "ring 0 stride 1024 offset 0 1024 2048", "buffer 0 (x): its slots follow one another and need no places"},
+    {"ring 0 stride 1024 offset 0", "ring 0 stride 1024 offset 0 1024", "line 11: expected the offset of every slot"},
+    {"ring 0 stride 1024 offset 0", "ring 0 stride 1024 offset 0 2048 1028",
+     "buffer 0 (x): offset 1028 is not a multiple of 256"},
+    {"ring 0 stride 1024 offset 0", "ring 0 stride 1024 offset 0 2048 65536",
+     "buffer 0 (x): 1024 bytes from 65536 on lie beyond the arena's 65536"},
     {"bytes 4096 offset 4096", "bytes 0 offset 4096", "buffer 1 (y): 0 bytes, must be 1 to 1125899906842624"},
     {"bytes 4096 offset 4096", "bytes 1125899906842625 offset 4096",
      "buffer 1 (y): 1125899906842625 bytes, must be 1 to 1125899906842624"},
@@ -500,10 +506,27 @@ DAMAGE(body_on_another_queue, p->insns[7] = *in, p->insns[7].seq = 7, p->insns[7
 DAMAGE(body_of_other_attributes, p->insns[7] = *in, p->insns[7].seq = 7, p->insns[7].attr = p->insns[3].attr)
 DAMAGE(count_alone, p->attrs[p->insns[6].attr + 1].slot = NONE) /* of count, the last attribute */
 
+/* y[-1], the ring, with slots in places of their own */
+static void scatter(struct program *p, struct buffer *x)
+{
+    x->scattered = true;
+    x->place = program_add_place(p, x->offset);
+    program_add_place(p, 2048);
+    program_add_place(p, 1024);
+}
+DAMAGE(scattered_buffer, y->scattered = true)
+DAMAGE(places_elsewhere, scatter(p, y - 1); y[-1].place = 1)
+DAMAGE(offset_elsewhere, scatter(p, y - 1); y[-1].offset = 256)
+DAMAGE(places_alone, program_add_place(p, 0))
+
 static const struct {
     void (*damage)(struct program *p, struct insn *in, struct operand *o, struct buffer *y);
     const char *message;
 } bad_memory[] = {
+    {scattered_buffer, "buffer 1 (y): only rings of the step on the device have slots in places of their own"},
+    {places_elsewhere, "buffer 0 (x): its 3 slots have not the places 0 and following"},
+    {offset_elsewhere, "buffer 0 (x): its offset is not its first slot's"},
+    {places_alone, "1 places for the 0 slots of scattered rings"},
     {bad_opcode, "instruction 2 (2 tp opcode 999): unknown opcode"},
     {bad_queue, "instruction 2 (2 any ALL_REDUCE x=%x#0~1[8x8]f32 group=@tpgroup#3 max=0 <compute:1): "
                 "unknown queue 6"},

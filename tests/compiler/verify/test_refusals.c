@@ -63,10 +63,42 @@ struct plans {
     bool excused[64];           /* rows of refusals_unreached[] whose format the source has */
 };
 
+/* every buffer on bytes of its own, behind what outlives the step: what an altered operand reads was not overwritten by a
+ * buffer that placement put there */
+static void lay_apart(struct program *p)
+{
+    uint64_t end = 0;
+    for (uint32_t b = 0; b < p->nbuffers; b++)
+        if (p->buffers[b].kind != BUFFER_STEP || p->buffers[b].host)
+            end = p->buffers[b].offset + p->buffers[b].bytes > end ? p->buffers[b].offset + p->buffers[b].bytes : end;
+    end = (end + 255) / 256 * 256;
+    p->nplaces = 0;
+    for (uint32_t b = 0; b < p->nbuffers; b++) {
+        struct buffer *x = &p->buffers[b];
+        if (x->kind != BUFFER_STEP || x->host)
+            continue;
+        x->scattered = false;
+        x->place = 0;
+        x->offset = end;
+        end = (end + x->bytes + 255) / 256 * 256;
+    }
+    p->arena_bytes = end;
+}
+
+static struct plan *base_plan(struct arena *a, int k)
+{
+    struct plan *p = text_plan(a, bases[k].job, bases[k].decision);
+    for (uint32_t r = 0; r < p->nroles; r++) {
+        lay_apart(p->train[r]);
+        lay_apart(p->eval[r]);
+    }
+    return p;
+}
+
 static const struct plan *base(struct plans *s, int k)
 {
     if (!s->plan[k]) {
-        s->plan[k] = text_plan(s->arena, bases[k].job, bases[k].decision);
+        s->plan[k] = base_plan(s->arena, k);
         CU_ASSERT_EQUAL(verify_plan(s->arena, s->plan[k], true)->nviolations, 0);
     }
     return s->plan[k];
@@ -148,7 +180,7 @@ static void refuse_by_hand(struct plans *s)
             k++;
         CU_ASSERT_FATAL(k < NBASES);
         struct arena *a = arena_new();
-        struct plan *p = text_plan(a, bases[k].job, bases[k].decision);
+        struct plan *p = base_plan(a, k);
         h->change(a, p);
         expect(s, p, h->by, h->message, h->base, "by hand");
         plan_close(p);
