@@ -122,8 +122,14 @@ static uint32_t make_pieces(struct maker *x, const struct stage *st, struct pipe
     if (st->embed)
         at[n++] = make_piece(x, &x->s->embed, 1, false);
     for (uint32_t i = 0, run; i < st->count; i += run) {
+        const struct cost_block *b = cost_layer(x->s, st, i);
         run = cost_run(x->s, st, i);
-        at[n++] = make_piece(x, cost_layer(x->s, st, i), run, true);
+        at[n] = make_piece(x, b, run, true);
+        if (job->wishes.offload & OFFLOAD_ACTIVATIONS) {
+            at[n].park_s = b->keep_bytes / cost_host_bytes_s(x->c);
+            at[n].fetch_s = (b->waits_bytes + b->extra_bytes) / cost_host_bytes_s(x->c);
+        }
+        n++;
     }
     if (st->head)
         at[n++] = make_piece(x, &x->s->head, 1, true);
