@@ -62,6 +62,8 @@ double cost_host_bytes_s(const struct cost *c);
 /* groups of ZeRO state from the decision's shard */
 void cost_set_shard(struct cost *c);
 struct cost_group cost_run_group(const struct cost *c, uint32_t n, uint32_t stride);
+/* of a mask of m's digits, the worst placed of its groups; 0: a rank alone */
+struct cost_group cost_mask_group(const struct cost *c, const struct mesh *m, uint32_t mask);
 /* the ranks that ZeRO state split over n of dp * cp is split over */
 struct cost_group cost_shard_group(const struct cost *c, uint32_t n);
 /* fills a group's lines from its members and the topology, for a set of moves (bits of enum cost_move) */

@@ -29,6 +29,14 @@ static struct movers dense_movers(const struct cost *c)
     if (c->decision->zero == 0 || c->decision->shard < 2) {
         m.shard = (struct cost_group){.n = 1};
         m.replicas = c->group[AXIS_BIT(AXIS_DP) | AXIS_BIT(AXIS_CP)];
+    } else if (c->replicas.n > 1) { /* where they really lie */
+        const struct mesh mesh = decision_mesh(c->job, c->decision);
+        m.shard = cost_mask_group(c, &mesh, mesh.dim[MESH_SHARD]);
+        m.replicas = cost_mask_group(c, &mesh, mesh.dim[MESH_REPLICA]);
+        if (m.shard.n != c->decision->shard) { /* they do not nest */
+            m.shard = c->shard;
+            m.replicas = c->replicas;
+        }
     }
     if (c->decision->zero == 3)
         m.slow = 1 / c->profile->zero3_speed;
@@ -39,11 +47,17 @@ static struct movers dense_movers(const struct cost *c)
 
 static struct movers expert_movers(const struct cost *c)
 {
-    const struct decision *d = c->decision;
-    uint32_t edp = decision_expert_dp(d), shard = d->zero == 0 ? 1 : d->shard < edp ? d->shard : edp, stride = d->ep * d->etp;
+    struct decision d = *c->decision;
     struct movers m = dense_movers(c);
-    m.shard = shard > 1 ? cost_run_group(c, shard, stride) : (struct cost_group){.n = 1};
-    m.replicas = edp > shard ? cost_run_group(c, edp / shard, stride * shard) : (struct cost_group){.n = 1};
+    d.ep_nodes = cost_exchange_nodes(c);
+    const struct mesh mesh = decision_mesh(c->job, &d);
+    m.shard = cost_mask_group(c, &mesh, mesh.dim[MESH_EXPERT_SHARD]);
+    m.replicas = cost_mask_group(c, &mesh, mesh.dim[MESH_EXPERT_REPLICA]);
+    uint32_t edp = decision_expert_dp(&d), shard = d.zero == 0 ? 1 : d.shard < edp ? d.shard : edp;
+    if (m.shard.n != shard || m.replicas.n != edp / shard) { /* they do not nest */
+        m.shard = shard > 1 ? cost_run_group(c, shard, d.ep * d.etp) : (struct cost_group){.n = 1};
+        m.replicas = edp > shard ? cost_run_group(c, edp / shard, d.ep * d.etp * shard) : (struct cost_group){.n = 1};
+    }
     return m;
 }
 
