@@ -91,7 +91,7 @@ struct maker {
     const struct cost_shape *s;
     struct movers dense, experts;
     bool splits;   /* I and W */
-    double late_s; /* of the stage's two copies on mirror ranks: what they sum at the end */
+    double late_s, ties_s; /* of the stage's two copies on mirror ranks: what each sums at the end, and both together */
 };
 
 /* a bucket of a piece of so many elements; whole: not scattered for every microbatch */
@@ -112,7 +112,8 @@ static void add_bucket(struct maker *x, const struct movers *m, double elements,
         return;
     }
     p->sum_s += each ? sum : 0;
-    x->late_s += p->count * (moved_s(m, OP_ALL_REDUCE, each ? own : elements, m->gradient, &x->c->tie) + (each ? 0 : sum) + finish);
+    x->ties_s += p->count * moved_s(m, OP_ALL_REDUCE, each ? own : elements, m->gradient, &x->c->tie);
+    x->late_s += p->count * ((each ? 0 : sum) + finish);
 }
 
 static struct pipeline_piece make_piece(struct maker *x, const struct cost_block *b, uint32_t count, bool reads)
@@ -182,7 +183,8 @@ static void make_vectors(struct maker *x, const struct stage *st, struct pipelin
     m->gather_s = (split > 0 ? gather_s(&x->dense, split) : 0) + (whole > 0 ? gather_s(&x->dense, whole) : 0);
     if (x->c->decision->schedule != SCHED_DUALPIPE)
         return;
-    x->late_s += m->sum_s + moved_s(&x->dense, OP_ALL_REDUCE, split + whole, x->dense.gradient, &x->c->tie);
+    x->ties_s += moved_s(&x->dense, OP_ALL_REDUCE, split + whole, x->dense.gradient, &x->c->tie);
+    x->late_s += m->sum_s;
     m->sum_s = 0;
 }
 
@@ -274,12 +276,14 @@ void cost_moves(struct arena *a, const struct cost *c, const struct cost_shape *
     x.splits = cost_splits(d);
     for (uint32_t i = 0; i < d->nstages; i++) {
         const struct stage *st = &d->stages[i];
-        x.late_s = 0;
+        x.late_s = x.ties_s = 0;
         uint32_t n = make_pieces(&x, st, at);
         moves[i].npieces = n;
         moves[i].pieces = at;
         make_vectors(&x, st, &moves[i]);
-        moves[i].late_s = x.late_s;
+        moves[i].late_s = x.late_s + x.ties_s;
+        if (c->job->wishes.never_overlap & OVERLAP_DP) /* on two queues: all but one bucket's of the shorter beside the longer */
+            moves[i].late_s = fmax(x.late_s, x.ties_s) + fmin(x.late_s, x.ties_s) / (st->count + 1);
         share_out(at, n);
         last = n ? &at[n - 1 - (st->head && c->job->model.predict ? 1 : 0)] : last;
         at += n;
