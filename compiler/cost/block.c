@@ -23,6 +23,7 @@ struct block {
     double forward_kernels, backward_kernels;
     double beside_s; /* transfers that go beside other transfers of a pair's other microbatch, in each direction */
     double copies_s; /* where the backward is split: of gradients of the residual stream, which weights need later */
+    double held_forward_s, held_backward_s;   /* exposed transfers among kernels' own queue */
     double fixed_forward_s, fixed_backward_s; /* of kernels: counting and sorting of experts' rows by the profile */
     struct cost_block out;
 };
@@ -227,8 +228,13 @@ static void attention(struct block *b, const struct opr *o)
         backward /= b->c->profile->cp_attention;
     }
     add_time(b, forward, 1, backward, 3, recomputes(b, o, PART_CORE_ATTN));
+    double before_f = b->out.forward_comm_s, before_x = b->out.backward_comm_s;
     if (b->d->cp > 1)
         context_parallel(b, t, forward, backward);
+    if (b->c->job->wishes.never_overlap & OVERLAP_CP) {
+        b->held_forward_s += b->out.forward_comm_s - before_f;
+        b->held_backward_s += b->out.backward_comm_s - before_x;
+    }
 }
 
 double cost_usual_room(const struct job *job, const struct topo_gpu *gpu)
@@ -434,6 +440,11 @@ static struct cost_block block_make(struct arena *a, const struct cost *c, const
     double slower = kernels_s > 0 ? b.out.backward_s / kernels_s : 1;
     b.out.input_s *= slower;
     b.out.weight_s *= slower;
+    if (c->profile->allocator < 0.5) { /* llmrun writes two actions as one list: all of one's transfers go beside the other's kernels */
+        bool held = c->job->wishes.never_overlap & OVERLAP_ALL_TO_ALL;
+        b.out.forward_hidden_s = held ? 0 : b.out.forward_comm_s - b.held_forward_s - b.beside_s;
+        b.out.backward_hidden_s = held ? 0 : b.out.backward_comm_s - b.held_backward_s - b.beside_s;
+    }
     cap_hidden(&b.out);
     b.out.forward_hidden_s += b.beside_s;
     b.out.backward_hidden_s += b.beside_s;

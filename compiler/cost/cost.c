@@ -50,7 +50,7 @@ static double matmul_insn_s(const struct cost *c, const struct program *p, const
     const struct operand *out = operand_at(p, x, 0), *in = operand_at(p, x, 1);
     bool reduces_rows = x->op == OP_MATMUL_TN; /* c[m, n] = a[k, m]' b[k, n] */
     uint64_t k = reduces_rows ? in->rows : in->cols;
-    enum product product = out->mark == MARK_ADD ? PRODUCT_WEIGHT : PRODUCT_FORWARD;
+    enum product product = reduces_rows ? PRODUCT_WEIGHT : PRODUCT_FORWARD; /* gradients of weights are fp32 */
     if (p->attrs[x->attr + ATTR(MATMUL_NT, fp8)].u.i == 0)
         return cost_matmul_half_s(c, product, out->rows, out->cols, k, (enum dtype)in->dtype);
     double converts = reduces_rows ? 0 : quantize_insn_s(c, p, x, (double)in->rows * in->cols);

@@ -20,7 +20,7 @@ struct cost_block {
     double forward_hidden_s, backward_hidden_s; /* of them: what another microbatch's kernels hide under schedules in pairs */
     double keep_bytes;                      /* from F to B, per microbatch in flight */
     double late_bytes;                      /* where the backward is split: from I to W, besides what F kept */
-    double waits_bytes;                     /* of what F kept, what W needs */
+    double waits_bytes, extra_bytes;        /* of what F kept: what W needs; what is no value */
     double eager_bytes;                     /* the same of copies that only operators without fusion keep */
     double forward_bytes, backward_bytes;   /* temporaries at their fullest */
     double loss_bytes[NLOSSES];             /* of the head: temporaries while the loss is made; 0: as the lines above */
@@ -62,6 +62,8 @@ double cost_host_bytes_s(const struct cost *c);
 /* groups of ZeRO state from the decision's shard */
 void cost_set_shard(struct cost *c);
 struct cost_group cost_run_group(const struct cost *c, uint32_t n, uint32_t stride);
+/* of a mask of m's digits, the worst placed of its groups; 0: a rank alone */
+struct cost_group cost_mask_group(const struct cost *c, const struct mesh *m, uint32_t mask);
 /* the ranks that ZeRO state split over n of dp * cp is split over */
 struct cost_group cost_shard_group(const struct cost *c, uint32_t n);
 /* fills a group's lines from its members and the topology, for a set of moves (bits of enum cost_move) */
@@ -135,6 +137,8 @@ const struct cost_block *cost_layer(const struct cost_shape *s, const struct sta
 void cost_pipeline(const struct cost *c, const struct cost_shape *s, struct cost_stage *ranks,
                    struct pipeline_stage *stages, struct pipeline_times *times);
 void cost_clear_transfers(const struct decision *d, struct pipeline_stage *stages);
+/* stages' times without copies to host memory, which cost_pipeline() has beside them */
+void cost_clear_copies(const struct cost *c, const struct cost_shape *s, struct pipeline_stage *stages);
 /* the step's items from a pipeline of pipeline_s seconds, of which free_s are left if transfers cost nothing */
 void cost_step(const struct cost *c, const struct cost_stage *ranks, double pipeline_s, double free_s, struct estimate *e);
 /* the same in parts: what no schedule of the stages changes; what ZeRO and shards leave alone; both with a pipeline's seconds */

@@ -156,6 +156,16 @@ void cost_pipeline(const struct cost *c, const struct cost_shape *s, struct cost
     times->held = w->never_overlap & OVERLAP_PP ? 1 : w->overlap & OVERLAP_PP ? 0 : c->profile->pp_shown;
 }
 
+void cost_clear_copies(const struct cost *c, const struct cost_shape *s, struct pipeline_stage *stages)
+{
+    for (uint32_t i = 0; c->job->wishes.offload & OFFLOAD_ACTIVATIONS && i < c->decision->nstages; i++) {
+        struct cost_stage st = cost_sum_stage(c, s, i);
+        stages[i].forward_s = rank_f(&st);
+        stages[i].backward_s = rank_x(&st);
+        stages[i].input_s = st.input_s;
+    }
+}
+
 void cost_clear_transfers(const struct decision *d, struct pipeline_stage *stages)
 {
     for (uint32_t i = 0; i < d->nstages; i++)

@@ -126,6 +126,11 @@ static struct cost_group mesh_cost_group(const struct cost *c, const struct mesh
     return g;
 }
 
+struct cost_group cost_mask_group(const struct cost *c, const struct mesh *m, uint32_t mask)
+{
+    return mask ? mesh_cost_group(c, m, mask) : (struct cost_group){.n = 1};
+}
+
 /* Two neighbouring stages at the worst place.  What leaves a switch group at its end is one stage's ranks out of all that sit
  * in it: these few share its uplinks, oversubscribed or not, as a ring's one member does. */
 static struct cost_group next_group(const struct cost *c)

@@ -29,6 +29,14 @@ static struct movers dense_movers(const struct cost *c)
     if (c->decision->zero == 0 || c->decision->shard < 2) {
         m.shard = (struct cost_group){.n = 1};
         m.replicas = c->group[AXIS_BIT(AXIS_DP) | AXIS_BIT(AXIS_CP)];
+    } else if (c->replicas.n > 1) { /* where they really lie */
+        const struct mesh mesh = decision_mesh(c->job, c->decision);
+        m.shard = cost_mask_group(c, &mesh, mesh.dim[MESH_SHARD]);
+        m.replicas = cost_mask_group(c, &mesh, mesh.dim[MESH_REPLICA]);
+        if (m.shard.n != c->decision->shard) { /* they do not nest */
+            m.shard = c->shard;
+            m.replicas = c->replicas;
+        }
     }
     if (c->decision->zero == 3)
         m.slow = 1 / c->profile->zero3_speed;
@@ -39,11 +47,17 @@ static struct movers dense_movers(const struct cost *c)
 
 static struct movers expert_movers(const struct cost *c)
 {
-    const struct decision *d = c->decision;
-    uint32_t edp = decision_expert_dp(d), shard = d->zero == 0 ? 1 : d->shard < edp ? d->shard : edp, stride = d->ep * d->etp;
+    struct decision d = *c->decision;
     struct movers m = dense_movers(c);
-    m.shard = shard > 1 ? cost_run_group(c, shard, stride) : (struct cost_group){.n = 1};
-    m.replicas = edp > shard ? cost_run_group(c, edp / shard, stride * shard) : (struct cost_group){.n = 1};
+    d.ep_nodes = cost_exchange_nodes(c);
+    const struct mesh mesh = decision_mesh(c->job, &d);
+    m.shard = cost_mask_group(c, &mesh, mesh.dim[MESH_EXPERT_SHARD]);
+    m.replicas = cost_mask_group(c, &mesh, mesh.dim[MESH_EXPERT_REPLICA]);
+    uint32_t edp = decision_expert_dp(&d), shard = d.zero == 0 ? 1 : d.shard < edp ? d.shard : edp;
+    if (m.shard.n != shard || m.replicas.n != edp / shard) { /* they do not nest */
+        m.shard = shard > 1 ? cost_run_group(c, shard, d.ep * d.etp) : (struct cost_group){.n = 1};
+        m.replicas = edp > shard ? cost_run_group(c, edp / shard, d.ep * d.etp * shard) : (struct cost_group){.n = 1};
+    }
     return m;
 }
 
@@ -77,7 +91,7 @@ struct maker {
     const struct cost_shape *s;
     struct movers dense, experts;
     bool splits;   /* I and W */
-    double late_s; /* of the stage's two copies on mirror ranks: what they sum at the end */
+    double late_s, ties_s; /* of the stage's two copies on mirror ranks: what each sums at the end, and both together */
 };
 
 /* a bucket of a piece of so many elements; whole: not scattered for every microbatch */
@@ -98,7 +112,8 @@ static void add_bucket(struct maker *x, const struct movers *m, double elements,
         return;
     }
     p->sum_s += each ? sum : 0;
-    x->late_s += p->count * (moved_s(m, OP_ALL_REDUCE, each ? own : elements, m->gradient, &x->c->tie) + (each ? 0 : sum) + finish);
+    x->ties_s += p->count * moved_s(m, OP_ALL_REDUCE, each ? own : elements, m->gradient, &x->c->tie);
+    x->late_s += p->count * ((each ? 0 : sum) + finish);
 }
 
 static struct pipeline_piece make_piece(struct maker *x, const struct cost_block *b, uint32_t count, bool reads)
@@ -122,8 +137,14 @@ static uint32_t make_pieces(struct maker *x, const struct stage *st, struct pipe
     if (st->embed)
         at[n++] = make_piece(x, &x->s->embed, 1, false);
     for (uint32_t i = 0, run; i < st->count; i += run) {
+        const struct cost_block *b = cost_layer(x->s, st, i);
         run = cost_run(x->s, st, i);
-        at[n++] = make_piece(x, cost_layer(x->s, st, i), run, true);
+        at[n] = make_piece(x, b, run, true);
+        if (job->wishes.offload & OFFLOAD_ACTIVATIONS) {
+            at[n].park_s = b->keep_bytes / cost_host_bytes_s(x->c);
+            at[n].fetch_s = (b->waits_bytes + b->extra_bytes) / cost_host_bytes_s(x->c);
+        }
+        n++;
     }
     if (st->head)
         at[n++] = make_piece(x, &x->s->head, 1, true);
@@ -162,7 +183,8 @@ static void make_vectors(struct maker *x, const struct stage *st, struct pipelin
     m->gather_s = (split > 0 ? gather_s(&x->dense, split) : 0) + (whole > 0 ? gather_s(&x->dense, whole) : 0);
     if (x->c->decision->schedule != SCHED_DUALPIPE)
         return;
-    x->late_s += m->sum_s + moved_s(&x->dense, OP_ALL_REDUCE, split + whole, x->dense.gradient, &x->c->tie);
+    x->ties_s += moved_s(&x->dense, OP_ALL_REDUCE, split + whole, x->dense.gradient, &x->c->tie);
+    x->late_s += m->sum_s;
     m->sum_s = 0;
 }
 
@@ -254,12 +276,14 @@ void cost_moves(struct arena *a, const struct cost *c, const struct cost_shape *
     x.splits = cost_splits(d);
     for (uint32_t i = 0; i < d->nstages; i++) {
         const struct stage *st = &d->stages[i];
-        x.late_s = 0;
+        x.late_s = x.ties_s = 0;
         uint32_t n = make_pieces(&x, st, at);
         moves[i].npieces = n;
         moves[i].pieces = at;
         make_vectors(&x, st, &moves[i]);
-        moves[i].late_s = x.late_s;
+        moves[i].late_s = x.late_s + x.ties_s;
+        if (c->job->wishes.never_overlap & OVERLAP_DP) /* on two queues: all but one bucket's of the shorter beside the longer */
+            moves[i].late_s = fmax(x.late_s, x.ties_s) + fmin(x.late_s, x.ties_s) / (st->count + 1);
         share_out(at, n);
         last = n ? &at[n - 1 - (st->head && c->job->model.predict ? 1 : 0)] : last;
         at += n;

@@ -253,7 +253,9 @@ void lower_bucket_scatter(struct lower *l, uint32_t piece, uint32_t bucket, bool
     whole.at = part->at * sizeof(float);
     fill_padding(l, whole, b->used);
     if (b->begun) { /* while those of the piece before are added */
-        const char *name = arena_printf(l->arena, "part%u.%u", s->nmade % 2, s->pending_of == s->nmade ? s->npending : 0);
+        uint32_t nth = s->pending_of == s->nmade ? s->npending : 0;
+        const char *name = arena_printf(l->arena, "part%u", s->nmade % 2);
+        name = nth ? arena_printf(l->arena, "%s.%u", name, nth) : name;
         own = lower_temp(l, name, DTYPE_F32, (uint32_t)(b->own / FLAT_COLS), FLAT_COLS);
     } else {
         own = lower_own_gradient(l, bucket);

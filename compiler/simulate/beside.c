@@ -3,7 +3,7 @@
  * The queue of such transfers is in order.  A use of a gathered piece waits for its parameters, which are asked for
  * `prefetch` uses ahead and wait for the buffer that the use before those read.  A gathered piece that is used twice in a row
  * is gathered once.  Gradients of a microbatch are made in one of two buffers, scattered, and added one piece later.  With
- * `blocks` everything is done in turn. */
+ * `blocks` everything is done in turn.  Activations that lie in host memory come and go on a queue of their own. */
 
 #include "compiler/simulate/beside.h"
 
@@ -33,6 +33,8 @@ struct beside {
     double made_free_s[2], pending_s, pending_add_s, pending_finish_s;
     bool pending;
     double late_s; /* what is summed with the mirror rank at the end */
+    /* copies to host memory and back: their queue; each of two places is free */
+    double copies_s, place_s[2];
 };
 
 static double later(double a, double b)
@@ -182,7 +184,7 @@ double beside_begin(struct beside *b, double begin_s)
 {
     const struct schedule *s = b->s;
     double vectors_s = 0;
-    b->wire_s = begin_s;
+    b->wire_s = b->copies_s = b->place_s[0] = b->place_s[1] = begin_s;
     for (uint32_t i = 0; i < s->nstages; i++)
         if (s->stage_rank[i] == b->rank) {
             b->left[i] = weight_passes(b, i);
@@ -206,6 +208,23 @@ static double share_of(const struct pipeline_piece *p, char kind)
     return kind == 'F' ? p->forward : kind == 'B' ? p->backward : kind == 'I' ? p->input : p->weight;
 }
 
+/* What a layer keeps lies in one of two places while it is worked on.  Its forward pass waits until what was there has been
+ * copied out; a backward pass until it has been copied in, which begins when the place is free. */
+static double park_before(struct beside *b, const struct pipeline_piece *p, uint32_t place, char kind, double now_s)
+{
+    if (kind == 'F')
+        return later(now_s, b->place_s[place]);
+    b->copies_s = later(b->copies_s, b->place_s[place]) + (kind == 'W' ? p->fetch_s : p->park_s);
+    return later(now_s, b->copies_s);
+}
+
+static void park_behind(struct beside *b, const struct pipeline_piece *p, uint32_t place, char kind, double now_s)
+{
+    b->place_s[place] = now_s;
+    if (kind == 'F')
+        b->place_s[place] = b->copies_s = later(b->copies_s, now_s) + p->park_s;
+}
+
 struct beside_end beside_action(struct beside *b, uint32_t k, double start_s, double takes_s)
 {
     const struct action *x = &b->s->actions[b->rank][k];
@@ -213,12 +232,13 @@ struct beside_end beside_action(struct beside *b, uint32_t k, double start_s, do
     bool makes = x->kind == 'B' || x->kind == 'W', last = makes && --b->left[x->stage] == 0;
     bool opens = x->kind == 'F' && !b->opened[x->stage] && !b->t->blocks;
     double now_s = start_s, head_s = b->head_s[x->stage], sent_s = start_s;
+    uint32_t place = 0; /* as pieces come, which is as good as by their numbers */
     for (uint32_t i = 0; i < m->npieces; i++) {
         const struct pipeline_piece *p = &m->pieces[x->kind == 'F' ? i : m->npieces - 1 - i];
         bool gathered = p->gathers && x->kind != 'W' && (x->kind == 'F' || p->reads);
         double own_s = share_of(p, x->kind) * takes_s;
         bool waits = b->t->crowded && p->exchanges && b->wire_s > now_s;
-        if (!gathered && !(makes && (p->scatters || last)) && !(opens && p->gather_s > 0) && !waits) {
+        if (!gathered && !(makes && (p->scatters || last)) && !(opens && p->gather_s > 0) && !waits && p->park_s <= 0) {
             sent_s = now_s += p->count * own_s;
             continue;
         }
@@ -231,9 +251,13 @@ struct beside_end beside_action(struct beside *b, uint32_t k, double start_s, do
                 head_s += p->gather_s;
                 now_s = later(now_s, head_s);
             }
+            if (p->park_s > 0)
+                now_s = park_before(b, p, place % 2, x->kind, now_s);
             if (makes && p->scatters)
                 now_s = later(now_s, b->made_free_s[b->made % 2]);
             sent_s = now_s += own_s;
+            if (p->park_s > 0)
+                park_behind(b, p, place++ % 2, x->kind, now_s);
             if (makes)
                 now_s = made_piece(b, p, b->begun[x->stage], last, now_s);
         }

@@ -117,6 +117,8 @@ static void detail(struct arena *a, const struct sized_draw *x, const struct pla
            1e3 * sh.embed.backward_s, 1e3 * sh.head.forward_s, 1e3 * sh.head.forward_comm_s, 1e3 * sh.head.backward_s, 1e3 * sh.head.backward_comm_s,
            1e3 * sh.head.weight_s, sh.head.keep_bytes / 1048576, sh.head.forward_bytes / 1048576, sh.head.backward_bytes / 1048576, sh.boundary_bytes / 1048576);
     if (x->job->model.predict) printf("predict F %.4g+%.4g B %.4g+%.4g keep %.4g\n", 1e3*sh.predict.forward_s, 1e3*sh.predict.forward_comm_s, 1e3*sh.predict.backward_s, 1e3*sh.predict.backward_comm_s, sh.predict.keep_bytes/1048576);
+    cost_moves(a, c, &sh, ranks, &times);
+    for (uint32_t i = 0; i < d->nstages && i < 3; i++) for (uint32_t k = 0; k < times.moves[i].npieces; k++) { const struct pipeline_piece *q = &times.moves[i].pieces[k]; printf("stage %u piece x%u gather %.4g sum %.4g add %.4g finish %.4g ms %s %s\n", i, q->count, 1e3*q->gather_s, 1e3*q->sum_s, 1e3*q->add_s, 1e3*q->finish_s, q->gathers?"gathers":"", q->scatters?"scatters":""); }
     uint32_t only = getenv("ROLE") ? (uint32_t)atoi(getenv("ROLE")) : NONE;
     for (uint32_t r = 0; r < p->nroles; r++) {
         const struct program *t = p->train[r];
