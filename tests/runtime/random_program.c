@@ -274,6 +274,15 @@ static void repeat_insn(struct maker *m, uint32_t from, uint32_t shift)
         memcpy(p->attrs + in->attr, p->attrs + old->attr, info->nattrs * sizeof *p->attrs);
 }
 
+/* a ring's slots from the last to the first */
+static void scatter(struct program *p, struct buffer *b)
+{
+    b->place = p->nplaces;
+    for (uint32_t k = DEPTH; k-- > 0;)
+        program_add_place(p, b->offset + k * b->stride);
+    b->offset += (DEPTH - 1) * b->stride;
+}
+
 static void add_tables(struct maker *m)
 {
     struct program *p = m->p;
@@ -293,10 +302,9 @@ static void add_tables(struct maker *m)
         b.bytes = b.ring == NONE ? b.stride : DEPTH * b.stride;
         b.offset = p->arena_bytes;
         p->arena_bytes += b.bytes;
-        b.scattered = b.ring != NONE && pick(m, 2);
-        b.place = b.scattered ? p->nplaces : 0;
-        for (uint32_t k = 0; b.scattered && k < DEPTH; k++) /* the first, then from the last one backwards */
-            program_add_place(p, b.offset + (k ? DEPTH - k : 0) * b.stride);
+        b.scattered = b.ring != NONE && i % 2;
+        if (b.scattered)
+            scatter(p, &b);
         program_buffer(p, &b);
     }
     for (uint32_t i = 0; i < 3; i++) {

@@ -40,12 +40,6 @@ static const struct refusal bad_tables[] = {
     {"act depth 3", "act depth 0", "ring 0 (act): it has no slots"},
     {"bytes 3072 ring 0", "bytes 3072 ring 1", "buffer 0 (x): ring 1 of 1"},
     {"bytes 3072 ring 0", "bytes 3071 ring 0", "buffer 0 (x): 3071 bytes are not 3 slots of 1024 bytes"},
-    {"ring 0 stride 1024 offset 0", "ring 0 stride 1024 offset 0 1024 2048", "buffer 0 (x): its slots follow one another and need no places"},
-    {"ring 0 stride 1024 offset 0", "ring 0 stride 1024 offset 0 1024", "line 11: expected the offset of every slot"},
-    {"ring 0 stride 1024 offset 0", "ring 0 stride 1024 offset 0 2048 1028",
-     "buffer 0 (x): offset 1028 is not a multiple of 256"},
-    {"ring 0 stride 1024 offset 0", "ring 0 stride 1024 offset 0 2048 65536",
-     "buffer 0 (x): 1024 bytes from 65536 on lie beyond the arena's 65536"},
     {"bytes 4096 offset 4096", "bytes 0 offset 4096", "buffer 1 (y): 0 bytes, must be 1 to 1125899906842624"},
     {"bytes 4096 offset 4096", "bytes 1125899906842625 offset 4096",
      "buffer 1 (y): 1125899906842625 bytes, must be 1 to 1125899906842624"},
@@ -59,6 +53,20 @@ static const struct refusal bad_tables[] = {
      "buffer 1 (y): 4096 bytes from 61696 on lie beyond the arena's 65536"},
     {"bytes 4096 offset 4096", "bytes 4096 offset 18446744073709551360",
      "buffer 1 (y): 4096 bytes from 18446744073709551360 on lie beyond the arena's 65536"},
+    {"stride 1024 offset 0", "stride 1024 offset 0 1024 2048",
+     "buffer 0 (x): its slots follow one another and need no places"},
+    {"stride 1024 offset 0", "stride 1024 offset 0 3072 1100",
+     "buffer 0 (x): offset 1100 is not a multiple of 256"},
+    {"stride 1024 offset 0", "stride 1024 offset 0 3072 64768",
+     "buffer 0 (x): 1024 bytes from 64768 on lie beyond the arena's 65536"},
+    {"stride 1024 offset 0", "stride 1024 offset 18446744073709550592 0 1024",
+     "buffer 0 (x): 1024 bytes from 18446744073709550592 on lie beyond the arena's 65536"},
+    {"x step f32 bytes 3072 ring 0 stride 1024 offset 0",
+     "x step f32 host bytes 3072 ring 0 stride 1024 offset 0 3072 1024",
+     "buffer 0 (x): only rings of the step on the device have slots in places of their own"},
+    {"x step f32 bytes 3072 ring 0 stride 1024 offset 0",
+     "x master f32 bytes 3072 ring 0 stride 1024 offset 0 3072 1024 bucket 0",
+     "buffer 0 (x): only rings of the step on the device have slots in places of their own"},
     {"bytes 4096 offset 4096", "bytes 4096 offset 4096 bucket 0",
      "buffer 1 (y): a step buffer has no bucket and no shard"},
     {"w master f32", "w master bf16", "buffer 2 (w): a master buffer can't hold bf16"},
@@ -403,6 +411,9 @@ static const struct refusal bad_text[] = {
     {"max=0", "max", "line 21: expected '=' after 'max'"},
     {"max=0", "max=0]", "line 21: unexpected ']'"},
     {"buffer 1 y", "buffer 1 [", "line 12: expected a name"},
+    {"stride 1024 offset 0", "stride 1024 offset 0 3072", "line 11: expected the offset of every slot"},
+    {"stride 1024 offset 0", "stride 1024 offset 0 3072 1024 2048", "line 11: more than expected at '2048'"},
+    {"bytes 4096 offset 4096", "bytes 4096 offset 4096 8192", "line 12: more than expected at '8192'"},
     {"tp coord tp most", "tp behind tp 16777216 most", "line 6: no such slot"},
     {"tensors 2", "tensors 4294967295\nbucket 1 more elements 8 tensors 1\nbucket 2 most elements 8 tensors 1",
      "line 18: too many tensors"},
@@ -504,29 +515,20 @@ DAMAGE(block_in_a_ring, p->rings[0].depth = 1, p->buffers[3].ring = 0, p->buffer
        p->buffers[0].stride = p->buffers[0].bytes)
 DAMAGE(body_on_another_queue, p->insns[7] = *in, p->insns[7].seq = 7, p->insns[7].queue = QUEUE_DP)
 DAMAGE(body_of_other_attributes, p->insns[7] = *in, p->insns[7].seq = 7, p->insns[7].attr = p->insns[3].attr)
+DAMAGE(places_without_a_ring, y->scattered = true, program_add_place(p, y->offset))
+DAMAGE(no_places, p->buffers[0].scattered = true)
+DAMAGE(too_few_places, p->buffers[0].scattered = true, program_add_place(p, 0), program_add_place(p, 3072))
+DAMAGE(later_places, p->buffers[0].scattered = true, p->buffers[0].place = 1, program_add_place(p, 0),
+       program_add_place(p, 0), program_add_place(p, 3072), program_add_place(p, 1024))
+DAMAGE(place_of_nothing, program_add_place(p, 0))
+DAMAGE(another_first_place, p->buffers[0].scattered = true, program_add_place(p, 256), program_add_place(p, 3072),
+       program_add_place(p, 1280))
 DAMAGE(count_alone, p->attrs[p->insns[6].attr + 1].slot = NONE) /* of count, the last attribute */
-
-/* y[-1], the ring, with slots in places of their own */
-static void scatter(struct program *p, struct buffer *x)
-{
-    x->scattered = true;
-    x->place = program_add_place(p, x->offset);
-    program_add_place(p, 2048);
-    program_add_place(p, 1024);
-}
-DAMAGE(scattered_buffer, y->scattered = true)
-DAMAGE(places_elsewhere, scatter(p, y - 1); y[-1].place = 1)
-DAMAGE(offset_elsewhere, scatter(p, y - 1); y[-1].offset = 256)
-DAMAGE(places_alone, program_add_place(p, 0))
 
 static const struct {
     void (*damage)(struct program *p, struct insn *in, struct operand *o, struct buffer *y);
     const char *message;
 } bad_memory[] = {
-    {scattered_buffer, "buffer 1 (y): only rings of the step on the device have slots in places of their own"},
-    {places_elsewhere, "buffer 0 (x): its 3 slots have not the places 0 and following"},
-    {offset_elsewhere, "buffer 0 (x): its offset is not its first slot's"},
-    {places_alone, "1 places for the 0 slots of scattered rings"},
     {bad_opcode, "instruction 2 (2 tp opcode 999): unknown opcode"},
     {bad_queue, "instruction 2 (2 any ALL_REDUCE x=%x#0~1[8x8]f32 group=@tpgroup#3 max=0 <compute:1): "
                 "unknown queue 6"},
@@ -603,6 +605,13 @@ static const struct {
     {body_of_other_attributes,
      "instruction 7 (7 tp ALL_REDUCE x=%x#0~1[8x8]f32 group=@next#2 max=0 <compute:1): it shares operands with "
      "instruction 2, but not its opcode, queue and attributes"},
+    {places_without_a_ring,
+     "buffer 1 (y): only rings of the step on the device have slots in places of their own"},
+    {no_places, "buffer 0 (x): its 3 slots have not the places 0 and following"},
+    {too_few_places, "buffer 0 (x): its 3 slots have not the places 0 and following"},
+    {later_places, "buffer 0 (x): its 3 slots have not the places 0 and following"},
+    {place_of_nothing, "1 places for the 0 slots of scattered rings"},
+    {another_first_place, "buffer 0 (x): its offset is not its first slot's"},
     {count_alone, "instruction 6 (6 compute XENT_LOSS loss+=%metrics#4+8[1x1]f64 sum=%y#1[8x2]f32 scale=0.0625 count=0 "
                   "<recv:0 <dp:0): attribute count is not a number from 0 on for all values of its slot"},
 };

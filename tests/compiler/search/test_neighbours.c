@@ -46,7 +46,7 @@ static void test_neighbours(void)
             continue;
         CU_ASSERT(decision_legal(x.a, x.job, x.topo, d, &why));
         CU_ASSERT(n[k].wished ||
-                  n[k].slower >= -x.r->gap - 0.0011); /* what is leaner may win by a thousandth */
+                  n[k].slower >= -x.r->gap - 0.02); /* what is plainer may win, though it is slower */
         CU_ASSERT(n[k].candidate.estimate.peak_bytes <= x.r->memory_limit_bytes);
         CU_ASSERT(k == DIM_TP ? d->tp != w->tp : d->tp == w->tp);
         CU_ASSERT(k == DIM_CP ? d->cp != w->cp : d->cp == w->cp);
@@ -55,7 +55,7 @@ static void test_neighbours(void)
         CU_ASSERT(k == DIM_MICROBATCH ? d->microbatch != w->microbatch : d->microbatch == w->microbatch);
         CU_ASSERT(k == DIM_GPUS ? d->gpus_used != w->gpus_used : d->gpus_used == w->gpus_used);
     }
-    CU_ASSERT(found >= 6);
+    CU_ASSERT(found >= 5);
     CU_ASSERT(n[DIM_ZERO].wished); /* the wish leaves no other level */
     CU_ASSERT(n[DIM_GPUS].wished);
     arena_free(x.a);
