@@ -211,17 +211,23 @@ static void context_parallel(struct block *b, const struct attn *t, double forwa
     double v = t->kind == ATTN_MLA ? t->v : t->head;
     double kv = b->tokens * b->element * kv_heads * (t->head + v) / tp, q = b->tokens * b->element * t->heads * t->head / tp;
     double share = shown(b, OVERLAP_CP, c->profile->cp_shown, c->profile->cp_shown);
+    bool own = c->profile->allocator < 0.5;
     if (b->d->context == CONTEXT_ALL_GATHER) {
         b->out.forward_comm_s += share * cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP));
-        add_backward_comm(b, share * (cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP)) +
-                                      cost_collective_s(c, OP_REDUCE_SCATTER, kv * cp, AXIS_BIT(AXIS_CP))));
+        /* backward's begins as soon as its queue is free, while the feed-forward's gradients are made */
+        double again = own && !(c->job->wishes.never_overlap & OVERLAP_CP) ? 0 : cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP));
+        add_backward_comm(b, share * (again + cost_collective_s(c, OP_REDUCE_SCATTER, kv * cp, AXIS_BIT(AXIS_CP))));
         return;
     }
     if (b->d->context == CONTEXT_ALL_TO_ALL) {
+        share = own ? 1 : share; /* nothing else goes on meanwhile */
         double there = cost_collective_s(c, OP_ALL_TO_ALL, kv + q, AXIS_BIT(AXIS_CP));
         double back = cost_collective_s(c, OP_ALL_TO_ALL, q, AXIS_BIT(AXIS_CP));
         b->out.forward_comm_s += share * (there + back);
         add_backward_comm(b, share * (there + back));
+        double pack = cost_stream_s(c, 2 * kv) + cost_stream_s(c, 2 * q), unpack = cost_stream_s(c, 2 * q / t->head * v);
+        if (own) /* heads side by side, and back */
+            add_time(b, pack + unpack, 3, pack + unpack, 3, false);
         return;
     }
     if (c->profile->allocator < 0.5) {
