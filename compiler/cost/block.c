@@ -226,8 +226,7 @@ static void context_parallel(struct block *b, const struct attn *t, double forwa
         b->out.forward_comm_s += share * (there + back);
         add_backward_comm(b, share * (there + back));
         double pack = cost_stream_s(c, 2 * kv) + cost_stream_s(c, 2 * q), unpack = cost_stream_s(c, 2 * q / t->head * v);
-        if (own) /* heads side by side, and back */
-            add_time(b, pack + unpack, 3, pack + unpack, 3, false);
+        add_time(b, pack + unpack, 3, pack + unpack, 3, false); /* heads side by side, and back */
         return;
     }
     if (c->profile->allocator < 0.5) {
