@@ -101,8 +101,8 @@ static void tensor_parallel(struct block *b, const struct opr *o, double out, do
     hidden *= c->job->wishes.never_overlap & OVERLAP_TP ? 0 : 1;
     bool again = b->d->recompute == RECOMPUTE_FULL && recomputes(b, o, 0);
     enum op reduce_op = b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE;
-    double gathered = c->job->train.precision == DT_FP8 ? 0.5 : 1;
-    bool own = c->profile->allocator < 0.5;
+    bool own = c->profile->allocator < 0.5; /* llmrun's gathers come before conversions */
+    double gathered = c->job->train.precision == DT_FP8 && !own ? 0.5 : 1;
     bool late = expand_puts_off(b->e, o); /* where the backward is split, what weights need comes again with them */
     if (o->row_parallel) {
         double reduce = share * cost_collective_s(c, reduce_op, out, AXIS_BIT(AXIS_TP));
@@ -130,7 +130,7 @@ static void tensor_parallel(struct block *b, const struct opr *o, double out, do
 static double operand_s(const struct block *b, double m, double cols, bool gathered)
 {
     const struct cost *c = b->c;
-    if (!gathered)
+    if (!gathered || c->profile->allocator < 0.5)
         return cost_quantize_s(c, m * cols);
     double turned = c->type->gpu.sm >= 100 ? 0 : cost_quantize_s(c, m * cols / 2);
     return cost_quantize_s(c, m * cols / b->d->tp) + turned;
@@ -186,6 +186,23 @@ static void linear(struct block *b, const struct opr *o)
         tensor_parallel(b, o, b->tokens * b->element * out, b->tokens * b->element * in, input, weight);
 }
 
+/* The ring of compiler/lower/context.c: keys and values go a step while those at hand are attended to; backward the sums of
+ * their gradients, in fp32, follow them and come home with a step of their own.  Parts are merged and summed in fp32.  Bytes of
+ * keys with values, of outputs, of queries. */
+static void own_ring(struct block *b, double kv, double out, double q, double forward, double backward)
+{
+    const struct cost *c = b->c;
+    double cp = b->d->cp, wide = b->element < 4 ? 4 / b->element : 1, step = cost_shift_s(c, kv, AXIS_BIT(AXIS_CP));
+    double sums = cost_shift_s(c, wide * kv, AXIS_BIT(AXIS_CP));
+    bool turns = c->job->wishes.never_overlap & OVERLAP_CP; /* all of it between kernels */
+    double under = turns ? 0 : forward / cp, under_back = turns ? 0 : backward / cp;
+    double narrow = wide > 1 ? cost_stream_s(c, (1 + wide) * out) : 0;
+    double back = wide > 1 ? cost_stream_s(c, (1 + wide) * q) + 2 * cost_stream_s(c, (1 + wide) * kv / 2) : 0;
+    add_time(b, narrow, wide > 1, (cp - 1) * cost_stream_s(c, 3 * wide * kv) + back, cp, false);
+    b->out.forward_comm_s += (cp - 1) * fmax(0, step - under);
+    add_backward_comm(b, (cp - 1) * fmax(0, step + sums - under_back) + sums);
+}
+
 /* transfers of keys and values (or heads) among the ranks of a sequence; attention of `seconds` can hide a ring */
 static void context_parallel(struct block *b, const struct attn *t, double forward, double backward)
 {
@@ -194,17 +211,26 @@ static void context_parallel(struct block *b, const struct attn *t, double forwa
     double v = t->kind == ATTN_MLA ? t->v : t->head;
     double kv = b->tokens * b->element * kv_heads * (t->head + v) / tp, q = b->tokens * b->element * t->heads * t->head / tp;
     double share = shown(b, OVERLAP_CP, c->profile->cp_shown, c->profile->cp_shown);
+    bool own = c->profile->allocator < 0.5;
     if (b->d->context == CONTEXT_ALL_GATHER) {
         b->out.forward_comm_s += share * cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP));
-        add_backward_comm(b, share * (cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP)) +
-                                      cost_collective_s(c, OP_REDUCE_SCATTER, kv * cp, AXIS_BIT(AXIS_CP))));
+        /* backward's begins as soon as its queue is free, while the feed-forward's gradients are made */
+        double again = own && !(c->job->wishes.never_overlap & OVERLAP_CP) ? 0 : cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP));
+        add_backward_comm(b, share * (again + cost_collective_s(c, OP_REDUCE_SCATTER, kv * cp, AXIS_BIT(AXIS_CP))));
         return;
     }
     if (b->d->context == CONTEXT_ALL_TO_ALL) {
+        share = own ? 1 : share; /* nothing else goes on meanwhile */
         double there = cost_collective_s(c, OP_ALL_TO_ALL, kv + q, AXIS_BIT(AXIS_CP));
         double back = cost_collective_s(c, OP_ALL_TO_ALL, q, AXIS_BIT(AXIS_CP));
         b->out.forward_comm_s += share * (there + back);
         add_backward_comm(b, share * (there + back));
+        double pack = cost_stream_s(c, 2 * kv) + cost_stream_s(c, 2 * q), unpack = cost_stream_s(c, 2 * q / t->head * v);
+        add_time(b, pack + unpack, 3, pack + unpack, 3, false); /* heads side by side, and back */
+        return;
+    }
+    if (c->profile->allocator < 0.5) {
+        own_ring(b, kv, q / t->head * v, q, forward, backward);
         return;
     }
     /* a ring moves what an all-gather moves, in cp - 1 steps under cp steps of attention */

@@ -20,7 +20,7 @@ struct cost_block {
     double forward_hidden_s, backward_hidden_s; /* of them: what another microbatch's kernels hide under schedules in pairs */
     double keep_bytes;                      /* from F to B, per microbatch in flight */
     double late_bytes;                      /* where the backward is split: from I to W, besides what F kept */
-    double waits_bytes, extra_bytes;        /* of what F kept: what W needs; what is no value */
+    double waits_bytes, extra_bytes, stack_bytes; /* of what F kept: what W needs; what is no value; of this, by other stacks */
     double eager_bytes;                     /* the same of copies that only operators without fusion keep */
     double forward_bytes, backward_bytes;   /* temporaries at their fullest */
     double loss_bytes[NLOSSES];             /* of the head: temporaries while the loss is made; 0: as the lines above */

@@ -26,6 +26,7 @@ struct keep {
     double sequence;
     double spared; /* what recomputation takes off extra */
     double eager;  /* copies of operators that are not fused */
+    double stack;  /* of extra: what llmrun does not keep */
     double extra;  /* kept besides values: statistics, log-sum-exp, masks, routing */
     struct cost_block *out;
 };
@@ -137,8 +138,10 @@ static void attention(struct keep *b, const struct opr *o)
         rows * (p->keeps_scores > 0.5 ? window * (b->element + (p->dropout > 0.5 ? b->element + 1 : 0)) : 4);
     if (recomputes(b, PART_CORE_ATTN))
         b->spared += scores;
-    else
+    else {
         b->extra += scores;
+        b->stack += scores - 4 * rows;
+    }
     /* attention to exchanged heads keeps its output in its own layout too: the product behind it reads the local one */
     if (b->c->decision->cp > 1 && b->c->decision->context == CONTEXT_ALL_TO_ALL && !recomputes(b, PART_CORE_ATTN))
         b->extra += value_bytes(b, o->out);
@@ -184,6 +187,7 @@ static void operator(struct keep *b, uint32_t i)
         break;
     case OPR_ADD:
         b->extra += mask;
+        b->stack += mask;
         break;
     case OPR_ROPE:
         b->eager += p->eager * b->element * b->tokens * (double)(o->attn->heads + o->attn->kv) *
@@ -409,6 +413,7 @@ void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e,
     out->late_bytes = late_bytes(a, &b);
     out->waits_bytes = waits_bytes(a, &b);
     out->extra_bytes = b.extra;
+    out->stack_bytes = b.recompute == RECOMPUTE_FULL || recomputes_products(c, d) ? 0 : b.stack;
     out->eager_bytes = b.recompute == RECOMPUTE_FULL || recomputes_products(c, d) ? 0 : b.eager;
     again = all - kept + b.eager - out->eager_bytes;
     out->forward_bytes = 2 * stream_bytes + gathered + again;

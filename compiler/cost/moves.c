@@ -141,8 +141,8 @@ static uint32_t make_pieces(struct maker *x, const struct stage *st, struct pipe
         run = cost_run(x->s, st, i);
         at[n] = make_piece(x, b, run, true);
         if (job->wishes.offload & OFFLOAD_ACTIVATIONS) {
-            at[n].park_s = b->keep_bytes / cost_host_bytes_s(x->c);
-            at[n].fetch_s = (b->waits_bytes + b->extra_bytes) / cost_host_bytes_s(x->c);
+            at[n].park_s = fmax(0, b->keep_bytes - b->stack_bytes) / cost_host_bytes_s(x->c);
+            at[n].fetch_s = fmax(0, b->waits_bytes + b->extra_bytes - b->stack_bytes) / cost_host_bytes_s(x->c);
         }
         n++;
     }

@@ -8,3 +8,4 @@ attention_sm90           0.927
 attention_sm100          0.898
 straggle                 0.00247
 pp_shown                 0
+cp_shown                 1
