@@ -105,8 +105,8 @@ static void test_conversion(void)
 
 /* Elements that a layer converts, forward and backward, per microbatch: what each product reads of
  * activations, and the gradient of what it made; weights are converted once a step, by nobody here.  What is
- * gathered over tp is converted in shares before it travels, and on Hopper transposed after, for half of a
- * conversion's traffic. */
+ * gathered over tp other stacks convert in shares before it travels, and on Hopper transpose after, for half of a
+ * conversion's traffic; llmrun's gathers come before conversions. */
 static void test_layer(void)
 {
     static const double m = SEQUENCE, qkv = (HEADS + 2 * KV) * HEAD, o = HEADS * HEAD;
@@ -114,16 +114,19 @@ static void test_layer(void)
     static const struct {
         const char *gpu, *decision;
         double forward, backward;
+        bool stack;
     } cases[] = {
-        {"H100-SXM", "microbatch=1", m * (2 * column_in + row_in), m * (column_out + 2 * row_out)},
-        {"H100-SXM", "microbatch=3", 3 * m * (2 * column_in + row_in), 3 * m * (column_out + 2 * row_out)},
-        {"B200", "microbatch=1", m * (2 * column_in + row_in), m * (column_out + 2 * row_out)},
+        {"H100-SXM", "microbatch=1", m * (2 * column_in + row_in), m * (column_out + 2 * row_out), false},
+        {"H100-SXM", "microbatch=3", 3 * m * (2 * column_in + row_in), 3 * m * (column_out + 2 * row_out), false},
+        {"B200", "microbatch=1", m * (2 * column_in + row_in), m * (column_out + 2 * row_out), false},
         {"H100-SXM", "tp=4 microbatch=1", m * (2 * column_in + row_in / 4),
-         m * (column_out / 4 + 2 * row_out)},
+         m * (column_out / 4 + 2 * row_out), false},
         {"H100-SXM", "tp=4 sp=1 microbatch=1", m * (2 * column_in * (0.25 + 0.5) + row_in / 4),
-         m * (column_out / 4 + 2 * row_out * (0.25 + 0.5))},
+         m * (column_out / 4 + 2 * row_out * (0.25 + 0.5)), true},
         {"B200", "tp=4 sp=1 microbatch=1", m * (2 * column_in * 0.25 + row_in / 4),
-         m * (column_out / 4 + 2 * row_out * 0.25)},
+         m * (column_out / 4 + 2 * row_out * 0.25), true},
+        {"H100-SXM", "tp=4 sp=1 microbatch=1", m * (2 * column_in + row_in / 4),
+         m * (column_out / 4 + 2 * row_out), false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct arena *a = arena_new();
@@ -133,7 +136,8 @@ static void test_layer(void)
         struct cost_shape shape[2];
         double bytes_s = 0;
         for (int k = 0; k < 2; k++) {
-            const struct cost *c = make_cost(a, job, t, cases[i].decision, 1 + k);
+            struct cost *c = make_cost(a, job, t, cases[i].decision, 1 + k);
+            ((struct profile *)(uintptr_t)c->profile)->allocator = cases[i].stack;
             cost_shape_init(a, c, &kinds, &shape[k]);
             bytes_s = c->device.bytes_s;
         }
