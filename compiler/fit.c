@@ -110,20 +110,35 @@ struct fitting {
     bool stuck;
 };
 
-/* does one take about as much more than estimated as the other? */
+/* does a step of one take about as much longer than estimated as one of the other? */
 static bool alike(const struct decision *x, const struct decision *y)
 {
     return x->tp == y->tp && x->cp == y->cp && x->pp == y->pp && x->dp == y->dp && x->ep == y->ep && x->etp == y->etp &&
-           x->vpp == y->vpp && x->zero == y->zero && x->schedule == y->schedule && x->microbatch == y->microbatch &&
-           x->context == y->context && x->recompute == y->recompute && x->parts == y->parts;
+           x->vpp == y->vpp && x->schedule == y->schedule && x->context == y->context;
 }
 
-static const struct trial *trial_of(const struct fitting *f, const struct decision *d)
+/* the same of memory */
+static bool very_alike(const struct decision *x, const struct decision *y)
+{
+    return alike(x, y) && x->zero == y->zero && x->microbatch == y->microbatch && x->recompute == y->recompute &&
+           x->parts == y->parts;
+}
+
+/* bytes placed over those estimated, as far as anything like d was placed; else 0 */
+static double bytes_of(const struct fitting *f, const struct decision *d)
 {
     for (uint32_t i = 0; i < f->ntrials; i++)
-        if (alike(f->trials[i].decision, d))
-            return &f->trials[i];
-    return NULL;
+        if (very_alike(f->trials[i].decision, d))
+            return f->trials[i].bytes;
+    return 0;
+}
+
+static double promised_s(const struct fitting *f, const struct candidate *x)
+{
+    for (uint32_t i = 0; i < f->ntrials; i++)
+        if (f->trials[i].time > 0 && alike(f->trials[i].decision, &x->decision))
+            return x->estimate.step_time_s * f->trials[i].time;
+    return x->estimate.step_time_s;
 }
 
 static void learn(struct fitting *f, const struct candidate *x, uint64_t placed, const struct plan *p)
@@ -190,12 +205,11 @@ static void try_candidates(struct fitting *f, const struct search_result *found)
     f->least_ratio = INFINITY;
     for (uint32_t i = 0; i < found->ncandidates && !f->stuck && f->nrivals <= RIVALS; i++) {
         const struct candidate *x = &found->candidates[i];
-        const struct trial *known = trial_of(f, &x->decision);
-        double promised_s = x->estimate.step_time_s * (known && known->time > 0 ? known->time : 1);
-        if (worth(f, promised_s, &x->decision) >= best_worth(f) * (1 - WORTH))
+        double bytes = bytes_of(f, &x->decision);
+        if (worth(f, promised_s(f, x), &x->decision) >= best_worth(f) * (1 - WORTH))
             continue;
-        if (known && known->bytes * (double)x->estimate.peak_bytes > (double)f->limit) {
-            f->least_ratio = fmin(f->least_ratio, known->bytes);
+        if (bytes * (double)x->estimate.peak_bytes > (double)f->limit) {
+            f->least_ratio = fmin(f->least_ratio, bytes);
             continue;
         }
         struct plan *p = fit_candidate(f, x);
