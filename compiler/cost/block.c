@@ -187,8 +187,8 @@ static void linear(struct block *b, const struct opr *o)
 }
 
 /* The ring of compiler/lower/context.c: keys and values go a step while those at hand are attended to; backward the sums of
- * their gradients, in fp32, follow them and come home with a step of their own.  Parts are merged and summed in fp32.  Bytes of
- * keys with values, of outputs, of queries. */
+ * their gradients, in fp32, follow them and come home with a step of their own.  Parts are merged and summed in
+ * fp32.  Bytes of keys with values, of outputs, of queries. */
 static void own_ring(struct block *b, double kv, double out, double q, double forward, double backward)
 {
     const struct cost *c = b->c;
@@ -215,8 +215,10 @@ static void context_parallel(struct block *b, const struct attn *t, double forwa
     if (b->d->context == CONTEXT_ALL_GATHER) {
         b->out.forward_comm_s += share * cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP));
         /* backward's begins as soon as its queue is free, while the feed-forward's gradients are made */
-        double again = own && !(c->job->wishes.never_overlap & OVERLAP_CP) ? 0 : cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP));
-        add_backward_comm(b, share * (again + cost_collective_s(c, OP_REDUCE_SCATTER, kv * cp, AXIS_BIT(AXIS_CP))));
+        bool early = own && !(c->job->wishes.never_overlap & OVERLAP_CP);
+        double again = early ? 0 : cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP));
+        double sums = cost_collective_s(c, OP_REDUCE_SCATTER, kv * cp, AXIS_BIT(AXIS_CP));
+        add_backward_comm(b, share * (again + sums));
         return;
     }
     if (b->d->context == CONTEXT_ALL_TO_ALL) {
