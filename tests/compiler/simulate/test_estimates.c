@@ -257,6 +257,8 @@ static void expect(const struct sample *samples, uint32_t n)
         time.values[i] = samples[i].time;
         memory.values[i] = memory_off(&samples[i]);
     }
+    for (uint32_t i = 0; i < n; i++)
+        CU_ASSERT(samples[i].spread < 2.5); /* of placing alone */
     settle(&time);
     settle(&memory);
     CU_ASSERT(at_share(&time, 0.5) <= 0.02);
