@@ -23,7 +23,7 @@ struct block {
     double forward_kernels, backward_kernels;
     double beside_s; /* transfers that go beside other transfers of a pair's other microbatch, in each direction */
     double copies_s; /* where the backward is split: of gradients of the residual stream, which weights need later */
-    double held_forward_s, held_backward_s;   /* exposed transfers among kernels' own queue */
+    double held_forward_s, held_backward_s;   /* exposed transfers that no pair hides, or in part: see hidden */
     double fixed_forward_s, fixed_backward_s; /* of kernels: counting and sorting of experts' rows by the profile */
     struct cost_block out;
 };
@@ -187,8 +187,8 @@ static void linear(struct block *b, const struct opr *o)
 }
 
 /* The ring of compiler/lower/context.c: keys and values go a step while those at hand are attended to; backward the sums of
- * their gradients, in fp32, follow them and come home with a step of their own.  Parts are merged and summed in fp32.  Bytes of
- * keys with values, of outputs, of queries. */
+ * their gradients, in fp32, follow them and come home with a step of their own.  Parts are merged and summed in
+ * fp32.  Bytes of keys with values, of outputs, of queries. */
 static void own_ring(struct block *b, double kv, double out, double q, double forward, double backward)
 {
     const struct cost *c = b->c;
@@ -215,8 +215,10 @@ static void context_parallel(struct block *b, const struct attn *t, double forwa
     if (b->d->context == CONTEXT_ALL_GATHER) {
         b->out.forward_comm_s += share * cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP));
         /* backward's begins as soon as its queue is free, while the feed-forward's gradients are made */
-        double again = own && !(c->job->wishes.never_overlap & OVERLAP_CP) ? 0 : cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP));
-        add_backward_comm(b, share * (again + cost_collective_s(c, OP_REDUCE_SCATTER, kv * cp, AXIS_BIT(AXIS_CP))));
+        bool early = own && !(c->job->wishes.never_overlap & OVERLAP_CP);
+        double again = early ? 0 : cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP));
+        double sums = cost_collective_s(c, OP_REDUCE_SCATTER, kv * cp, AXIS_BIT(AXIS_CP));
+        add_backward_comm(b, share * (again + sums));
         return;
     }
     if (b->d->context == CONTEXT_ALL_TO_ALL) {
@@ -326,7 +328,7 @@ static void experts(struct block *b, const struct opr *o)
     /* an overlap that is asked for is one of pairs: it is them that hide, not every block */
     bool pairs = decision_pairs(b->d->schedule);
     double share = shown(b, OVERLAP_ALL_TO_ALL, c->profile->ep_shown, pairs ? c->profile->ep_shown : c->profile->ep_overlap_shown);
-    double dispatch = 2 * x.way_s;
+    double dispatch = 2 * x.way_s, before_f = b->out.forward_comm_s, before_x = b->out.backward_comm_s;
     b->out.forward_comm_s += x.forward_s;
     add_backward_comm(b, x.backward_s);
     if (etp > 1) {
@@ -337,6 +339,8 @@ static void experts(struct block *b, const struct opr *o)
     b->out.forward_comm_s += share * dispatch;
     add_backward_comm(b, share * dispatch * (recomputes(b, o, PART_MOE) ? 2 : 1));
     b->out.again_s += recomputes(b, o, PART_MOE) ? share * dispatch : 0;
+    b->held_forward_s += b->out.forward_comm_s - before_f;
+    b->held_backward_s += b->out.backward_comm_s - before_x;
     if (c->job->wishes.never_overlap & OVERLAP_ALL_TO_ALL)
         return;
     double hidden = fmax(0, share - c->profile->ep_overlap_shown);
@@ -466,10 +470,11 @@ static struct cost_block block_make(struct arena *a, const struct cost *c, const
     double slower = kernels_s > 0 ? b.out.backward_s / kernels_s : 1;
     b.out.input_s *= slower;
     b.out.weight_s *= slower;
-    if (c->profile->allocator < 0.5) { /* llmrun writes two actions as one list: all of one's transfers go beside the other's kernels */
-        bool held = c->job->wishes.never_overlap & OVERLAP_ALL_TO_ALL;
-        b.out.forward_hidden_s = held ? 0 : b.out.forward_comm_s - b.held_forward_s - b.beside_s;
-        b.out.backward_hidden_s = held ? 0 : b.out.backward_comm_s - b.held_backward_s - b.beside_s;
+    if (c->profile->allocator < 0.5 && !(c->job->wishes.never_overlap & OVERLAP_ALL_TO_ALL)) {
+        /* llmrun writes two actions as one list: one's transfers go beside the other's kernels; those of experts, which are
+         * long, in part */
+        b.out.forward_hidden_s += b.out.forward_comm_s - b.held_forward_s;
+        b.out.backward_hidden_s += b.out.backward_comm_s - b.held_backward_s;
     }
     cap_hidden(&b.out);
     b.out.forward_hidden_s += b.beside_s;

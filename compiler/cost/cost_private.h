@@ -20,7 +20,8 @@ struct cost_block {
     double forward_hidden_s, backward_hidden_s; /* of them: what another microbatch's kernels hide under schedules in pairs */
     double keep_bytes;                      /* from F to B, per microbatch in flight */
     double late_bytes;                      /* where the backward is split: from I to W, besides what F kept */
-    double waits_bytes, extra_bytes, stack_bytes; /* of what F kept: what W needs; what is no value; of this, by other stacks */
+    double waits_bytes;                     /* of what F kept, what W needs; */
+    double extra_bytes, stack_bytes;        /* what is no value; of this, what only other stacks keep */
     double eager_bytes;                     /* the same of copies that only operators without fusion keep */
     double forward_bytes, backward_bytes;   /* temporaries at their fullest */
     double loss_bytes[NLOSSES];             /* of the head: temporaries while the loss is made; 0: as the lines above */
@@ -157,11 +158,12 @@ struct pipeline_update cost_rank_update(const struct cost *c, const struct cost_
 double cost_agree_s(const struct cost *c);
 /* The same where a run of actions had them beside it and took beside_s longer: what the profile adds to that. */
 void cost_rest(const struct cost *c, const struct cost_stage *ranks, double beside_s, struct estimate *e);
-/* exposed share of an axis' transfers: as asked for, else as the stack does by itself (by_itself, overlapped: its profile's) */
+/* exposed share of an axis' transfers: as asked for, else as the stack does by itself; both are its profile's */
 double cost_shown(const struct cost *c, uint32_t axis, double by_itself, double overlapped);
 /* the sums of one stage */
 struct cost_stage cost_sum_stage(const struct cost *c, const struct cost_shape *s, uint32_t stage);
-/* of data-parallel transfers: what stays exposed because the profile's stack does not hide it; what hidden ones take of kernels */
+/* of data-parallel transfers: what stays exposed because the profile's stack does not hide it; what hidden ones take
+ * of kernels */
 struct cost_seen {
     double shown_s, stolen_s;
 };
@@ -195,7 +197,8 @@ struct cost_held {
 struct cost_rooms {
     const struct cost *c;
     const struct cost_shape *s;
-    double parameter, gradient, copy, state, place; /* bytes per parameter element; place: of state that is fetched from the host */
+    double parameter, gradient, copy, state; /* bytes per parameter element; */
+    double place;                            /* of state that is fetched from the host */
     double limit, buckets;                   /* bytes of the GPU; elements that buckets are padded to */
     uint64_t communicator_bytes;
     bool splits;             /* I and W */

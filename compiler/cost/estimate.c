@@ -285,7 +285,8 @@ static struct dp_transfers dp_exposed(const struct cost *c, const struct cost_st
                    (d->zero >= 2 ? 0 : reduce);
         double times_x = d->zero >= 2 ? d->microbatches : 1, times_f = d->zero == 3 ? d->microbatches : 1;
         double moved_x = (mirrors && d->zero < 2 ? 0 : reduce) + (d->zero == 3 ? gather : 0);
-        double free_x = fmax(0, x - nic_taken_s(c, st.backward_comm_s)), free_f = fmax(0, f - nic_taken_s(c, st.forward_comm_s));
+        double free_x = fmax(0, x - nic_taken_s(c, st.backward_comm_s));
+        double free_f = fmax(0, f - nic_taken_s(c, st.forward_comm_s));
         double hide_x = dp_hides(c, moved_x, free_x), hide_f = dp_hides(c, gather, free_f);
         double hidden = times_x * hide_x + times_f * hide_f, shown = share * hidden;
         double exposed = times_x * moved_x + times_f * gather - hidden + shown;
@@ -325,8 +326,10 @@ struct pipeline_update cost_rank_update(const struct cost *c, const struct cost_
     u.update_s = cost_stream_s(c, (4 + 8 + 2 * moment * moments + copy) * own) + buckets * c->device.launch_s;
     if (decision_skews(c->job, d)) /* foretells what the next step begins with */
         u.update_s += cost_stream_s(c, (4 + 4 + moment * moments + copy) * own) + buckets * c->device.launch_s;
-    if (c->job->wishes.offload & OFFLOAD_OPTIMIZER) /* the state comes and goes on one queue */
-        u.update_s = fmax(u.update_s, 2 * (master + moment * moments) * own / cost_host_bytes_s(c)) + u.update_s / fmax(1, buckets);
+    if (c->job->wishes.offload & OFFLOAD_OPTIMIZER) { /* the state comes and goes on one queue; the last bucket behind it */
+        double copies_s = 2 * (master + moment * moments) * own / cost_host_bytes_s(c);
+        u.update_s = fmax(u.update_s, copies_s) + u.update_s / fmax(1, buckets);
+    }
     return u;
 }
 

@@ -239,7 +239,7 @@ static double rank_keep(const struct cost *c, const struct cost_shape *s, uint32
     if (d->microbatches == 1)
         return other;
     bool outer = r == 0 || (d->schedule == SCHED_DUALPIPE && r == d->pp - 1);
-    if (outer && (d->schedule == SCHED_DUALPIPE || d->schedule == SCHED_DUALPIPE_V)) { /* both stages' last weights lie alone */
+    if (outer && (d->schedule == SCHED_DUALPIPE || d->schedule == SCHED_DUALPIPE_V)) { /* the near stage's weights come last */
         uint32_t near = d->schedule == SCHED_DUALPIPE && r ? 1 : 0;
         other = keep[near] + cost_stage_late(c, s, rank_stage(d, r, near));
     }

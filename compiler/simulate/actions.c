@@ -173,12 +173,12 @@ static void advance(struct act_run *run, uint32_t r)
         double start = later(k->end_s, ready);
         if (at == s->actions[r])
             k->start_s = start;
-        struct beside_end ran = take_beside(run, r, at, start, takes);
-        k->end_s = ran.end_s;
+        struct beside_end through = take_beside(run, r, at, start, takes);
+        k->end_s = through.end_s;
         k->busy_s += takes;
-        finish(run, k, at, ran.sent_s);
+        finish(run, k, at, through.sent_s);
         if (at->pair)
-            finish(run, k, at + 1, ran.sent_s);
+            finish(run, k, at + 1, through.sent_s);
     }
     run->position[r] = (uint32_t)(at - s->actions[r]);
 }
@@ -218,7 +218,8 @@ static void prepare_stages(struct act_run *run, const struct pipeline_times *tim
 
 /* the whole schedule, from where the ranks are; returns the end of its last action */
 /* begins: by rank, of what travels beside it; NULL: at the update's end */
-static double run_step(struct act_run *run, const struct pipeline_times *times, const struct act_bytes *bytes, const double *begins)
+static double run_step(struct act_run *run, const struct pipeline_times *times, const struct act_bytes *bytes,
+                       const double *begins)
 {
     const struct schedule *s = run->s;
     prepare_stages(run, times, bytes);

@@ -166,7 +166,8 @@ static bool fill_slots(struct arena *a, struct sim_engine *e, const struct cost 
         const struct insn *insn = &p->insns[i];
         bool first = insn->queue == QUEUE_COMPUTE && cost_starts_action(&actions, insn);
         uint32_t slot = slot_of[i] = actors[insn->queue].first + at[insn->queue]++;
-        int64_t alone_ns = cost_insn_once(c, p, i, first, known), ns = e->around ? cost_stack_ns(e->around, p, i, alone_ns) : alone_ns;
+        int64_t alone_ns = cost_insn_once(c, p, i, first, known);
+        int64_t ns = e->around ? cost_stack_ns(e->around, p, i, alone_ns) : alone_ns;
         if (e->around && insn->op == OP_SEND && at[QUEUE_COMPUTE])
             e->slots[actors[QUEUE_COMPUTE].first + at[QUEUE_COMPUTE] - 1].duration_ns += alone_ns - ns;
         e->slots[slot] = (struct sim_slot){.duration_ns = ns < limit_ns ? ns : limit_ns,

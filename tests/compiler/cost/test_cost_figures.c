@@ -54,7 +54,8 @@ static struct topo *make_topo(struct arena *a, const char *gpu)
     return t;
 }
 
-/* the stack of no effect, but that conversions move `traffic` times their bytes */
+/* The stack of no effect, but that conversions move `traffic` times their bytes, and come before gathers: llmrun's, whose
+ * allocator is 0, come behind. */
 static const struct profile *profile_of(struct arena *a, double traffic)
 {
     struct profile *p = ARENA_NEW(a, struct profile);
@@ -62,6 +63,7 @@ static const struct profile *profile_of(struct arena *a, double traffic)
     const char *why = "";
     CU_ASSERT_FATAL(profile_parse(p, "", 0, &line, &why));
     p->quantize_traffic = traffic;
+    p->allocator = 1;
     p->tp_backward_hidden = p->sp_backward_hidden = 0; /* no transfer goes by a product's time */
     return p;
 }

@@ -45,6 +45,7 @@ static void draw_stages(uint64_t *state, struct instance *x)
     double forward = draw(state, 0.5, 2), input = draw(state, 0.7, 1.6), weight = draw(state, 0.5, 1.2);
     double transfer = draw(state, 0, 1) < 0.3 ? 0 : draw(state, 0, 0.2), uneven = draw(state, 0, 0.3);
     double hidden = draw(state, 0, 1) < 0.5 ? 0 : draw(state, 0, 0.25);
+    double lead = draw(state, 0, 1) < 0.7 ? 0 : draw(state, 0, 0.15);
     for (uint32_t s = 0; s < x->d.nstages; s++) {
         double size = wild ? draw(state, 0.3, 2) : 1 + (draw(state, 0, 1) < 0.3 ? uneven : 0);
         struct pipeline_stage *st = &x->stages[s];
@@ -58,6 +59,7 @@ static void draw_stages(uint64_t *state, struct instance *x)
         st->backward_s = (st->input_s + st->weight_s) * draw(state, 0.95, 1);
         st->forward_hidden_s = hidden * st->forward_s;
         st->backward_hidden_s = hidden * st->backward_s * draw(state, 0, 1);
+        st->lead_s = s + 1 < x->d.nstages ? lead * st->input_s : 0;
         st->next_s = transfer * (wild ? draw(state, 0, 3) : 1);
         st->back_s = transfer * (wild ? draw(state, 0, 3) : 1);
     }

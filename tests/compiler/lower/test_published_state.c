@@ -192,13 +192,15 @@ static void test_estimated(void)
         double n = (double)e->parameter_bytes / rows[i].parameters;
         CU_ASSERT(n <= 1.1 * (double)model_parameters(&job->model) / c->decision.tp / c->decision.pp);
         /* of ZeRO 2 and 3 the papers leave out that vectors are whole everywhere, and so is the gradient of a tied table */
-        double table = c->decision.zero >= 2 ? 51200.0 * (double)job->model.width : 0, elements = (double)model_parameters(&job->model);
+        double table = c->decision.zero >= 2 ? 51200.0 * (double)job->model.width : 0;
+        double elements = (double)model_parameters(&job->model);
         double whole = table / elements, vectors = c->decision.zero >= 2 ? 0.00026 : 0;
         double got = (double)e->gradient_bytes / n, most = rows[i].gradients + 2 * (whole + vectors);
         CU_ASSERT(got >= rows[i].gradients * (1 - 1e-9) && got <= 1.02 * most);
         if (got > 1.02 * most)
             printf("[%s: %.4f bytes per parameter, not up to %.4f] ", run.name, got, most);
-        near(run.name, (double)e->optimizer_bytes / n * (1 + (c->decision.zero == 3) * vectors * c->decision.shard), rows[i].optimizer);
+        double beside = c->decision.zero == 3 ? vectors * c->decision.shard : 0;
+        near(run.name, (double)e->optimizer_bytes / n * (1 + beside), rows[i].optimizer);
         arena_free(a);
     }
 }

@@ -88,11 +88,13 @@ static void show(struct arena *a, const struct sized_draw *x, const struct plan 
     printf("offload %u, never overlap %u, post-validation %d, room %g, prefetch %u, batch %llu\n", x->job->wishes.offload,
            x->job->wishes.never_overlap, x->job->wishes.post_validation, p->decision.room, p->decision.prefetch,
            (unsigned long long)x->job->train.batch);
-    printf("step %.5g s, estimated %.5g s: compute %.5g, transfers %.5g, pp %.5g, bubble %.5g, dp %.5g, optimizer %.5g\n", step_s,
-           e->step_time_s, e->compute_s, e->tp_comm_s, e->pp_comm_s, e->bubble_s, e->dp_comm_s, e->optimizer_s);
-    printf("arena %s, live %s, estimated %s on %u: parameters %s, gradients %s, optimizer %s,", units_show_bytes(fit_peak_bytes(p)).s,
-           units_show_bytes(live_bytes(p)).s, units_show_bytes(e->peak_bytes).s, e->peak_stage, units_show_bytes(e->parameter_bytes).s,
-           units_show_bytes(e->gradient_bytes).s, units_show_bytes(e->optimizer_bytes).s);
+    printf("step %.5g s, estimated %.5g s: compute %.5g, transfers %.5g, pp %.5g, bubble %.5g,", step_s, e->step_time_s,
+           e->compute_s, e->tp_comm_s, e->pp_comm_s, e->bubble_s);
+    printf(" dp %.5g, optimizer %.5g\n", e->dp_comm_s, e->optimizer_s);
+    printf("arena %s, live %s, estimated %s on %u: parameters %s,", units_show_bytes(fit_peak_bytes(p)).s,
+           units_show_bytes(live_bytes(p)).s, units_show_bytes(e->peak_bytes).s, e->peak_stage,
+           units_show_bytes(e->parameter_bytes).s);
+    printf(" gradients %s, optimizer %s,", units_show_bytes(e->gradient_bytes).s, units_show_bytes(e->optimizer_bytes).s);
     printf(" activations %s, buffers %s\n", units_show_bytes(e->activation_bytes).s, units_show_bytes(e->buffer_bytes).s);
 }
 
@@ -255,11 +257,13 @@ static void expect(const struct sample *samples, uint32_t n)
         time.values[i] = samples[i].time;
         memory.values[i] = memory_off(&samples[i]);
     }
+    for (uint32_t i = 0; i < n; i++)
+        CU_ASSERT(samples[i].spread < 2.5); /* of placing alone */
     settle(&time);
     settle(&memory);
     CU_ASSERT(at_share(&time, 0.5) <= 0.02);
     CU_ASSERT(at_share(&time, 0.9) <= 0.12);
-    CU_ASSERT(at_share(&time, 1) <= 0.6);
+    CU_ASSERT(at_share(&time, 1) <= 0.7);
     CU_ASSERT(at_share(&memory, 0.5) <= 0.03);
     CU_ASSERT(at_share(&memory, 0.9) <= 0.20);
     CU_ASSERT(at_share(&memory, 1) <= 0.7);
