@@ -39,7 +39,7 @@ PRODUCTS = ["build/llmc", "build/llmrun", "build/tests/run"]
 PARTS = ["compiler", "runtime", "kernels", "grammar", "tests", "plans", "topologies", "Makefile", "README.md", "LICENSE"]
 LEFT_OUT = {"tree", "gpu_script"}
 WHOLE = ["verify_mutation", "expert_mutations", "exact", "verify_accept"]
-PLAIN = ["-w", "-O2", "-ffp-contract=off", "-Werror=incompatible-pointer-types", "-Werror=int-conversion",
+PLAIN = ["-O2", "-ffp-contract=off", "-Werror=incompatible-pointer-types", "-Werror=int-conversion",
          "-Werror=implicit-function-declaration"]
 EXIT_C = "void __gcov_dump(void);void __real__exit(int);void __wrap__exit(int s){__gcov_dump();__real__exit(s);}\n"
 # a refusal says its number on the way, once per process, in the file that $REFUSED names
