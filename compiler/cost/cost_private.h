@@ -129,6 +129,7 @@ double cost_stage_parked(const struct cost *c, const struct cost_shape *s, uint3
 /* what a microbatch leaves in llmrun's rings from I to W */
 double cost_stage_late(const struct cost *c, const struct cost_shape *s, uint32_t stage);
 uint32_t cost_stage_rank(const struct decision *d, uint32_t stage);
+bool cost_ends_meet(const struct decision *d); /* has the last stage's rank the first stage, too? */
 /* the j-th of the vpp stages of rank r */
 uint32_t cost_rank_stage(const struct decision *d, uint32_t r, uint32_t j);
 /* the stage's layers as runs of equal blocks: length of the run at its layer i, and its block */

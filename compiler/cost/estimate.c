@@ -43,8 +43,7 @@ double cost_copied_table(const struct cost *c, const struct cost_shape *s)
 {
     const struct decision *d = c->decision;
     const struct model *m = &c->job->model;
-    bool here = d->schedule == SCHED_DUALPIPE || cost_stage_rank(d, 0) == cost_stage_rank(d, d->nstages - 1);
-    return m->predict && !m->tied && !here ? s->embed.matrices : 0;
+    return m->predict && !m->tied && !cost_ends_meet(d) ? s->embed.matrices : 0;
 }
 
 struct cost_stage cost_sum_stage(const struct cost *c, const struct cost_shape *s, uint32_t stage)
@@ -263,8 +262,9 @@ static struct cost_stage rank_state(const struct cost *c, const struct cost_stag
 
 /* Data-parallel transfers of the worst rank.  They run beside kernels as far as the stack lets them: of what
  * could hide, the profile's share stays exposed; that the last reduced and the first gathered block have nothing to hide
- * behind is left out here (moves.c has it), so that this bounds what a run finds.  Hidden ones slow the kernels beside them down.  Under ZeRO 2 gradients are scattered for every microbatch,
- * under ZeRO 3 parameters are gathered twice for each.  Copies on mirror ranks add theirs at the end. */
+ * behind is left out here (moves.c has it), so that this bounds what a run finds.  Hidden ones slow the kernels beside them
+ * down.  Under ZeRO 2 gradients are scattered for every microbatch, under ZeRO 3 parameters are gathered twice for each.
+ * Copies on mirror ranks add theirs at the end. */
 struct dp_transfers {
     double exposed_s, shown_s, stolen_s; /* shown: of that, for the profile's share */
 };
@@ -319,8 +319,7 @@ struct pipeline_update cost_rank_update(const struct cost *c, const struct cost_
     const struct train *t = &c->job->train;
     double moment = t->moments == DT_FP32 ? 4 : 2, moments = t->optimizer == OPT_ADAMW ? 2 : t->momentum > 0 ? 1 : 0;
     double master = t->precision == DT_FP32 ? 0 : 4, copy = t->precision == DT_FP32 ? 0 : 2;
-    uint32_t edp = decision_expert_dp(d), expert_shard = d->shard < edp ? d->shard : edp;
-    double own = st->matrices / d->shard + st->experts / (d->zero ? expert_shard : 1);
+    double own = st->matrices / d->shard + st->experts / (d->zero ? decision_expert_shard(d) : 1);
     double buckets = st->blocks * (st->experts > 0 ? 3 : 1) + 2; /* launches */
     struct pipeline_update u = {.norm_s = cost_stream_s(c, 4 * own) + buckets * c->device.launch_s};
     u.update_s = cost_stream_s(c, (4 + 8 + 2 * moment * moments + copy) * own) + buckets * c->device.launch_s;

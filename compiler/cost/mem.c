@@ -21,6 +21,11 @@ uint32_t cost_stage_rank(const struct decision *d, uint32_t stage)
     return stage % d->pp;
 }
 
+bool cost_ends_meet(const struct decision *d)
+{
+    return d->schedule == SCHED_DUALPIPE || cost_stage_rank(d, 0) == cost_stage_rank(d, d->nstages - 1);
+}
+
 uint32_t cost_rank_stage(const struct decision *d, uint32_t r, uint32_t j)
 {
     if (decision_folds(d) && j)
@@ -264,7 +269,7 @@ static struct holding hold_rank(const struct cost_rooms *x, uint32_t r)
         if (!st->head)
             continue;
         struct cost_held head = x->head;
-        if (m->tied && (cost_stage_rank(d, 0) == r || d->schedule == SCHED_DUALPIPE))
+        if (m->tied && cost_ends_meet(d))
             head = held_block(x, &s->head, 0, false);
         hold_head(c, &h, &s->head, &head);
         if (c->profile->allocator > 0.5 && c->profile->loss_bytes > 0)
@@ -416,15 +421,13 @@ void cost_rooms_init(struct cost_rooms *x, const struct cost *c, const struct co
     x->communicator_bytes = (uint64_t)(c->profile->communicator_mib * communicators(c) * (1 << 20));
     const struct model *m = &c->job->model;
     const struct decision *d = c->decision;
-    bool here = d->schedule == SCHED_DUALPIPE || cost_stage_rank(d, 0) == cost_stage_rank(d, d->nstages - 1);
-    uint32_t edp = decision_expert_dp(d);
-    x->expert_shard = d->shard < edp ? d->shard : edp;
+    x->expert_shard = decision_expert_shard(d);
     x->splits = cost_splits(d);
     x->ahead = cost_uses_ahead(c, s);
     set_widths(x);
     for (uint32_t i = 0; i < x->nlayers; i++)
         x->layers[i] = held_block(x, &s->layers[i], s->layers[i].matrices, false);
-    x->embed = held_block(x, &s->embed, s->embed.matrices, m->predict || (m->tied && here));
+    x->embed = held_block(x, &s->embed, s->embed.matrices, m->predict || (m->tied && cost_ends_meet(d)));
     x->head = held_block(x, &s->head, s->head.matrices, m->predict);
     if (m->predict)
         x->predict = held_block(x, &s->predict, s->predict.matrices, false);

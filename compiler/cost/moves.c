@@ -53,7 +53,7 @@ static struct movers expert_movers(const struct cost *c)
     const struct mesh mesh = decision_mesh(c->job, &d);
     m.shard = cost_mask_group(c, &mesh, mesh.dim[MESH_EXPERT_SHARD]);
     m.replicas = cost_mask_group(c, &mesh, mesh.dim[MESH_EXPERT_REPLICA]);
-    uint32_t edp = decision_expert_dp(&d), shard = d.zero == 0 ? 1 : d.shard < edp ? d.shard : edp;
+    uint32_t edp = decision_expert_dp(&d), shard = d.zero ? decision_expert_shard(&d) : 1;
     if (m.shard.n != shard || m.replicas.n != edp / shard) { /* they do not nest */
         m.shard = shard > 1 ? cost_run_group(c, shard, d.ep * d.etp) : (struct cost_group){.n = 1};
         m.replicas = edp > shard ? cost_run_group(c, edp / shard, d.ep * d.etp * shard) : (struct cost_group){.n = 1};
@@ -214,7 +214,7 @@ static void tie_ends(const struct maker *x, struct pipeline_moves *moves, struct
     const struct decision *d = c->decision;
     const struct model *m = &c->job->model;
     double elements = x->s->embed.matrices;
-    bool here = cost_stage_rank(d, 0) == cost_stage_rank(d, d->nstages - 1);
+    bool here = cost_ends_meet(d);
     if (!(m->tied || m->predict) || d->schedule == SCHED_DUALPIPE)
         return;
     first->scatters &= !m->predict && !here; /* several pieces use it */
@@ -248,12 +248,11 @@ static uint32_t most_pieces(const struct decision *d, const struct cost_shape *s
     return n;
 }
 
-/* do rows to experts travel on the queue of gradients? (lower_exchanges_apart(), lower_nodes_apart()) */
+/* do rows to experts travel on the queue of gradients, on any of their ways? (compiler/lower/moe.c) */
 static bool exchanges_there(const struct cost *c)
 {
     const struct decision *d = c->decision;
-    bool free = decision_pairs(d->schedule) && d->zero < 2 && !(c->job->wishes.never_overlap & OVERLAP_DP);
-    return free && d->ep > 1 && (cost_exchange_nodes(c) > 1 || d->cp > 1 || d->sp);
+    return decision_exchanges_apart(c->job, d) && d->ep > 1 && (cost_exchange_nodes(c) > 1 || d->cp > 1 || d->sp);
 }
 
 bool cost_splits(const struct decision *d)

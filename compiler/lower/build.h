@@ -236,8 +236,6 @@ void lower_reduce_into(struct lower *l, struct mat partial, struct mat out);   /
 struct mat lower_partial(struct lower *l, struct mat out);                     /* where to put those partial sums */
 /* queue of sums and gathers among ranks of one role; tied copies meet on QUEUE_DP */
 enum queue lower_dp_queue(const struct lower *l);
-bool lower_exchanges_apart(const struct lower *l); /* rows travel to experts on the dp queue, not behind tp's and cp's */
-bool lower_nodes_apart(const struct lower *l);     /* to nodes they do (moe.c) */
 void lower_collective(struct lower *l, enum op op, enum queue q, uint32_t mask, struct mat x, struct mat y);
 /* channel: a number that SENDs and RECVs which meet have in common; those of a channel meet in program order */
 void lower_send(struct lower *l, struct mat m, uint32_t peer, uint32_t channel);

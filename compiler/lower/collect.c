@@ -11,12 +11,6 @@ enum queue lower_dp_queue(const struct lower *l)
     return l->job->wishes.never_overlap & OVERLAP_DP ? QUEUE_COMPUTE : QUEUE_DP;
 }
 
-bool lower_exchanges_apart(const struct lower *l)
-{
-    const struct decision *d = l->d;
-    return decision_pairs(d->schedule) && d->zero < 2 && (d->cp > 1 || l->sp) && lower_dp_queue(l) == QUEUE_DP && !l->evaluation;
-}
-
 void lower_collective(struct lower *l, enum op op, enum queue q, uint32_t mask, struct mat x, struct mat y)
 {
     uint32_t i = lower_insn(l, op);

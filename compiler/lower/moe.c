@@ -304,10 +304,11 @@ static struct mat row_numbers(struct lower *l, const char *name, const struct mo
 }
 
 /* Two actions that run together attend under the exchanges of each other: where keys, values or sequences travel too, they
- * must not wait behind these.  The dp queue has little else to do but at both ends of the step; under ZeRO 2 and 3 it has. */
+ * must not wait behind these. */
 static enum queue exchange_queue(const struct lower *l)
 {
-    return lower_exchanges_apart(l) ? QUEUE_DP : QUEUE_TP;
+    bool others = l->d->cp > 1 || l->sp;
+    return others && !l->evaluation && decision_exchanges_apart(l->job, l->d) ? QUEUE_DP : QUEUE_TP;
 }
 
 /* the expert ranks, of one node where a node's rows came together */
@@ -317,15 +318,9 @@ static uint32_t spread_over(const struct lower *l)
 }
 
 /* Between nodes rows take the network, within them links: of two actions that run together one's may travel beside the other's. */
-bool lower_nodes_apart(const struct lower *l)
-{
-    bool free = l->d->zero < 2 && lower_dp_queue(l) == QUEUE_DP && !l->evaluation;
-    return over_nodes(l) && decision_pairs(l->d->schedule) && free;
-}
-
 static enum queue far_queue(const struct lower *l)
 {
-    return lower_nodes_apart(l) ? QUEUE_DP : QUEUE_TP;
+    return over_nodes(l) && !l->evaluation && decision_exchanges_apart(l->job, l->d) ? QUEUE_DP : QUEUE_TP;
 }
 
 static enum queue near_queue(const struct lower *l)

@@ -69,6 +69,12 @@ uint32_t decision_expert_dp(const struct decision *d)
     return d->tp * d->cp * d->dp / (d->ep * d->etp);
 }
 
+uint32_t decision_expert_shard(const struct decision *d)
+{
+    uint32_t edp = decision_expert_dp(d);
+    return d->shard < edp ? d->shard : edp;
+}
+
 #define REFUSE(...)                                                                                          \
     do {                                                                                                     \
         *why = arena_printf(a, __VA_ARGS__);                                                                 \
@@ -375,6 +381,11 @@ uint64_t decision_memory_bytes(const struct job *job, const struct topo *topo, c
 bool decision_pairs(enum schedule_kind k)
 {
     return k == SCHED_COMBINED_1F1B || k == SCHED_DUALPIPE || k == SCHED_DUALPIPE_V;
+}
+
+bool decision_exchanges_apart(const struct job *job, const struct decision *d)
+{
+    return decision_pairs(d->schedule) && d->zero < 2 && !(job->wishes.never_overlap & OVERLAP_DP);
 }
 
 bool decision_skews(const struct job *job, const struct decision *d)

@@ -56,8 +56,9 @@ struct decision decision_single(void);
 bool decision_place(struct arena *a, const struct topo *topo, struct decision *d, const char **why);
 /* of n nodes those that are not degraded, in order */
 uint32_t decision_healthy(struct arena *a, const struct topo *topo, const uint32_t *nodes, uint32_t n, uint32_t **healthy);
-/* ranks that share the experts' data-parallel reduction: tp * cp * dp / (ep * etp) */
+/* ranks that share the experts' data-parallel reduction: tp * cp * dp / (ep * etp); of them, those that split their state */
 uint32_t decision_expert_dp(const struct decision *d);
+uint32_t decision_expert_shard(const struct decision *d);
 
 /* The mesh of its ranks, cut into digits where experts or shards need it; where they do not nest, which decision_emittable()
  * refuses, one digit per axis. */
@@ -79,7 +80,9 @@ bool decision_skews(const struct job *job, const struct decision *d);
 uint64_t decision_memory_bytes(const struct job *job, const struct topo *topo, const struct decision *d);
 /* does it run forward and backward of two microbatches in pairs, one's transfers under the other's products? */
 bool decision_pairs(enum schedule_kind k);
-
+/* Where it does, may rows to experts travel on the queue of gradients?  It has little else to do but at both ends of the
+ * step; under ZeRO 2 and 3 it has. */
+bool decision_exchanges_apart(const struct job *job, const struct decision *d);
 
 /* spared layers of its stages from recompute_layers: full(layers=N) recomputes the first N of each chunk */
 void decision_spare(struct decision *d);

@@ -51,10 +51,6 @@ struct conflicts {
     uint64_t *bits;
 };
 struct conflicts *place_conflicts(struct arena *a, const struct lives *l);
-static inline bool conflict(const struct conflicts *c, uint32_t x, uint32_t y)
-{
-    return c->bits[(size_t)x * c->words + y / 64] >> y % 64 & 1;
-}
 
 /* pack.c: offsets from 0 on, by item; the end of the last byte.  `bound`: nothing can end before it. */
 uint64_t place_pack(struct arena *a, const struct conflicts *c, const uint64_t *bytes, const uint32_t *start, uint64_t bound,

@@ -4,8 +4,8 @@
  * stage after.  A transfer starts when its producer has ended and the one before it on the same boundary and
  * direction is through ("queue per peer and direction", the upper reference of receive placement: the timed
  * order of the emitted instructions is within a few per cent of it).  Receivers always have a free slot:
- * rings are as deep as the schedule needs.  A backward begins with what it needs no gradient for (lead_s).  The `held` part of a transfer is computed time lost on the sender
- * and prolongs its action instead.  A pair starts when both its actions can; it takes both less what they
+ * rings are as deep as the schedule needs.  A backward begins with what it needs no gradient for (lead_s).  The
+ * `held` part of a transfer is computed time lost on the sender and prolongs its action instead.  A pair starts when both its actions can; it takes both less what they
  * hide of each other, but not less than the longer one.
  *
  * Where the optimizer step of a rank does not wait for others (schedule.h) two steps run one after the other.
@@ -216,8 +216,8 @@ static void prepare_stages(struct act_run *run, const struct pipeline_times *tim
         run->backward_in[i] = NOT_YET;
 }
 
-/* the whole schedule, from where the ranks are; returns the end of its last action */
-/* begins: by rank, of what travels beside it; NULL: at the update's end */
+/* the whole schedule, from where the ranks are; returns the end of its last action.  begins: by rank, of what travels beside
+ * it; NULL: at the update's end */
 static double run_step(struct act_run *run, const struct pipeline_times *times, const struct act_bytes *bytes,
                        const double *begins)
 {

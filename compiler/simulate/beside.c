@@ -65,7 +65,7 @@ struct beside *beside_new(struct arena *a, const struct schedule *s, const struc
 
 /* ---- uses of gathered pieces ---- */
 
-/* pieces that an action uses, in its order */
+/* the index-th piece in an action's order; does it use gathered parameters of it? */
 static bool uses(const struct beside *b, const struct action *x, uint32_t index, const struct pipeline_piece **piece)
 {
     const struct pipeline_moves *m = moves_of(b, x->stage);
@@ -234,8 +234,8 @@ struct beside_end beside_action(struct beside *b, uint32_t k, double start_s, do
     double now_s = start_s, head_s = b->head_s[x->stage], sent_s = start_s;
     uint32_t place = 0; /* as pieces come, which is as good as by their numbers */
     for (uint32_t i = 0; i < m->npieces; i++) {
-        const struct pipeline_piece *p = &m->pieces[x->kind == 'F' ? i : m->npieces - 1 - i];
-        bool gathered = p->gathers && x->kind != 'W' && (x->kind == 'F' || p->reads);
+        const struct pipeline_piece *p;
+        bool gathered = uses(b, x, i, &p);
         double own_s = share_of(p, x->kind) * takes_s;
         bool waits = b->t->crowded && p->exchanges && b->wire_s > now_s;
         if (!gathered && !(makes && (p->scatters || last)) && !(opens && p->gather_s > 0) && !waits && p->park_s <= 0) {
