@@ -241,7 +241,7 @@ check-estimates: $(B)/tests/run
 # fail; goes on where it was cut off; in parts with MUTANTS_FROM=N, others with SEED=N, JOBS=1 on one core; RULES=1: each
 # refusal of a plan is left out in turn instead
 SOURCE_MUTANTS ?= 400
-check-source-mutants: build/llmc build/llmrun build/tests/run build/tests/fake/libcuda.so
+check-source-mutants: build/llmc build/llmrun build/tests/run build/tests/fake/libcuda.so $(DRY)
 	$(Q)python3 tests/tools/source_mutants.py --count $(SOURCE_MUTANTS) --from $(or $(MUTANTS_FROM),0) \
 	--seed $(or $(SEED),1) --jobs $(or $(JOBS),$(shell nproc)) $(if $(RULES),--rules)
 

@@ -268,7 +268,8 @@ static const char *advice(struct fitting *f)
 static void does_not_fit(struct fitting *f)
 {
     diag_error(f->diag, f->job->wishes.memory_span, "no-plan",
-               "nothing fits in %s bytes. Closest: %s, placed in %s bytes", units_show_commas(f->limit).s,
+               "nothing fits in %s bytes%s. Closest: %s, placed in %s bytes", units_show_commas(f->limit).s,
+               decision_free_text(f->arena, f->job, &f->topo->types[f->nearest->decision.type].gpu),
                decision_text(f->arena, f->job, &f->nearest->decision), units_show_commas(f->least).s);
     diag_help(f->diag, "%s", advice(f));
 }

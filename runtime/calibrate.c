@@ -1,8 +1,8 @@
 /* Measuring kernels one by one: operands of random numbers, never zeros (a GPU is faster on those), one call to warm up,
- * then the median of several, of fewer where they take long; shapes that would take longer than PATIENCE_S a call are left out.  On a GPU times are between two events and the host polls; on the CPU a call runs to its end. */
+ * then the median of several, of fewer where they take long; shapes that would take longer than PATIENCE_S a call are left out.
+ * Times are between two events, and the host polls. */
 
 #include "runtime/calibrate.h"
-#include "runtime/device.h"
 #include "runtime/world.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@ enum { CALLS = 9 };
 static const double PATIENCE_S = 0.5;
 
 struct machine {
-    const struct cuda_plugin *plugin; /* NULL = the CPU */
+    const struct cuda_plugin *plugin;
     const struct cuda_runtime *cu;
     struct cuda_libraries *libraries;
     cuda_stream stream;
@@ -28,13 +28,7 @@ static bool open_machine(struct machine *m, const struct cuda_plugin *plugin, ch
     const char *why = NULL;
     int rc = 0, major = 0, minor = 0;
     void *p = NULL;
-    *m = (struct machine){.plugin = plugin, .bytes = plugin ? (size_t)6 << 30 : (size_t)256 << 20, .workspace_bytes = 256 << 20};
-    if (!plugin) {
-        m->memory = aligned_alloc(256, m->bytes);
-        m->workspace = aligned_alloc(256, (size_t)256 << 20);
-        snprintf(error, error_size, "out of memory");
-        return m->memory && m->workspace;
-    }
+    *m = (struct machine){.plugin = plugin, .bytes = (size_t)6 << 30, .workspace_bytes = 256 << 20};
     m->cu = plugin->runtime;
     rc = m->cu->SetDevice(0);
     rc = rc ? rc : m->cu->DeviceGetAttribute(&major, 75, 0);
@@ -53,11 +47,6 @@ static bool open_machine(struct machine *m, const struct cuda_plugin *plugin, ch
 
 static void close_machine(struct machine *m)
 {
-    if (!m->plugin) {
-        free(m->memory);
-        free(m->workspace);
-        return;
-    }
     if (m->libraries)
         m->plugin->close(m->libraries);
     if (m->from)
@@ -97,13 +86,9 @@ static struct view operand(struct machine *m, enum dtype dtype, uint32_t rows, u
     }
     for (size_t done = 0, n; done < bytes; done += n) {
         n = bytes - done < PIECE ? bytes - done : PIECE;
-        if (m->plugin)
-            m->cu->MemcpyAsync(at + done, piece, n, CUDA_COPY_DEFAULT, m->stream);
-        else
-            memcpy(at + done, piece, n);
+        m->cu->MemcpyAsync(at + done, piece, n, CUDA_COPY_DEFAULT, m->stream);
     }
-    if (m->plugin)
-        wait_idle(m);
+    wait_idle(m);
     free(piece);
     return (struct view){at, dtype, false, rows, cols, cols};
 }
@@ -123,29 +108,20 @@ static double time_kernel(struct machine *m, enum op op, struct kernel_args *k)
     for (uint32_t i = 0; i < isa_info(op)->noperands; i++)
         if (!k->operand[i].data && !isa_info(op)->operand[i].optional)
             return 0;
-    if (kernel_check(op, k) || (m->plugin && (m->plugin->check(op, k) || m->plugin->workspace_bytes(op, k, m->sm) > m->workspace_bytes)))
+    if (kernel_check(op, k) || m->plugin->check(op, k) || m->plugin->workspace_bytes(op, k, m->sm) > m->workspace_bytes)
         return 0;
-    if (!m->plugin && kernel_scratch_floats(op, k) * sizeof(float) > (size_t)256 << 20)
-        return 0;
-    if (m->plugin && m->plugin->prepare && m->plugin->prepare(op, &c))
+    if (m->plugin->prepare && m->plugin->prepare(op, &c))
         return 0;
     k->scratch = (float *)(void *)m->workspace;
     int done = 0;
     for (int i = -1; i < CALLS && (i < 1 || world_now_ns() - begun < (int64_t)(4e9 * PATIENCE_S)); i++) {
         float ms = 0;
-        int64_t start = world_now_ns();
-        if (!m->plugin)
-            device_cpu()->run(op, k);
-        double taken = (double)(world_now_ns() - start) * 1e-9;
-        if (m->plugin) {
-            int rc = m->cu->EventRecord(m->from, m->stream);
-            if (rc || m->plugin->launch(op, &c) || m->cu->EventRecord(m->to, m->stream) || wait_idle(m) ||
-                m->cu->EventElapsedTime(&ms, m->from, m->to))
-                return 0;
-            taken = (double)ms * 1e-3;
-        }
+        int rc = m->cu->EventRecord(m->from, m->stream);
+        if (rc || m->plugin->launch(op, &c) || m->cu->EventRecord(m->to, m->stream) || wait_idle(m) ||
+            m->cu->EventElapsedTime(&ms, m->from, m->to))
+            return 0;
         if (i >= 0)
-            seconds[done++] = taken;
+            seconds[done++] = (double)ms * 1e-3;
     }
     qsort(seconds, (size_t)done, sizeof *seconds, by_time);
     return seconds[done / 2];
@@ -154,14 +130,12 @@ static double time_kernel(struct machine *m, enum op op, struct kernel_args *k)
 /* eight: operands are rounded to 8 bits first, by one scale each, and that counts */
 static void measure_products(struct machine *m, enum dtype dtype, bool eight, FILE *out)
 {
-    static const uint32_t cpu[][3] = {{64, 64, 64}, {128, 256, 256}, {256, 512, 512}, {512, 1024, 512}};
     static const uint32_t gpu[][3] = {{1024, 1024, 1024},  {2048, 4096, 4096}, {4096, 4096, 4096}, {8192, 4096, 4096},
                                       {8192, 14336, 4096}, {8192, 4096, 14336}, {8192, 8192, 8192}, {512, 4096, 4096}};
     double rate = 0; /* of the last point */
-    size_t n = m->plugin ? sizeof gpu / sizeof *gpu : sizeof cpu / sizeof *cpu;
     fprintf(out, "  <gemm dtype=\"%s\">\n", eight ? "fp8" : dtype == DTYPE_BF16 ? "bf16" : "fp32");
-    for (size_t i = 0; i < n; i++) {
-        const uint32_t *s = m->plugin ? gpu[i] : cpu[i];
+    for (size_t i = 0; i < sizeof gpu / sizeof *gpu; i++) {
+        const uint32_t *s = gpu[i];
         struct kernel_args k = {.scratch = NULL};
         if (rate > 0 && 2.0 * s[0] * s[1] * s[2] / rate > PATIENCE_S)
             continue;
@@ -182,8 +156,8 @@ static void measure_products(struct machine *m, enum dtype dtype, bool eight, FI
 /* seconds; 0 = it does not run here */
 static double measure_attention(struct machine *m, uint32_t sequence, FILE *out)
 {
-    uint32_t heads = m->plugin ? 32 : 4, kv = m->plugin ? 8 : 2, head = m->plugin ? 128 : 32;
-    enum dtype dtype = m->plugin ? DTYPE_BF16 : DTYPE_F32;
+    uint32_t heads = 32, kv = 8, head = 128;
+    enum dtype dtype = DTYPE_BF16;
     struct kernel_args k = {.scratch = NULL};
     m->used = 0;
     k.operand[OPND(ATTENTION, o)] = operand(m, dtype, sequence, heads * head);
@@ -205,8 +179,8 @@ static double measure_attention(struct machine *m, uint32_t sequence, FILE *out)
 
 static void measure_streams(struct machine *m, FILE *out)
 {
-    uint32_t rows = m->plugin ? 16384 : 512, cols = m->plugin ? 4096 : 1024;
-    enum dtype dtype = m->plugin ? DTYPE_BF16 : DTYPE_F32;
+    uint32_t rows = 16384, cols = 4096;
+    enum dtype dtype = DTYPE_BF16;
     double matrix = (double)rows * cols * isa_dtype_bytes(dtype);
     struct kernel_args k = {.scratch = NULL};
     m->used = 0;
@@ -230,10 +204,7 @@ void calibrate_begin(const struct cuda_plugin *plugin, int device, FILE *out)
     char name[300], date[16];
     time_t now = time(NULL);
     struct tm day;
-    if (plugin)
-        plugin->describe(device, name, sizeof name);
-    else
-        device_cpu()->describe(name, sizeof name);
+    plugin->describe(device, name, sizeof name);
     strftime(date, sizeof date, "%Y-%m-%d", gmtime_r(&now, &day));
     fprintf(out, "<measured date=\"%s\">\n  <!-- calibrated by llmrun on %s -->\n", date, name);
 }
@@ -248,10 +219,10 @@ enum status calibrate(const struct cuda_plugin *plugin, FILE *out, char *error, 
     calibrate_begin(plugin, 0, out);
     measure_products(&m, DTYPE_BF16, false, out);
     measure_products(&m, DTYPE_F32, false, out);
-    if (plugin && m.sm >= 89)
+    if (m.sm >= 89)
         measure_products(&m, DTYPE_BF16, true, out);
-    double seconds = measure_attention(&m, plugin ? 512 : 128, out);
-    if (plugin && seconds > 0 && seconds * 64 < PATIENCE_S)
+    double seconds = measure_attention(&m, 512, out);
+    if (seconds > 0 && seconds * 64 < PATIENCE_S)
         measure_attention(&m, 4096, out);
     measure_streams(&m, out);
     fprintf(out, "</measured>\n");

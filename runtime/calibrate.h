@@ -1,15 +1,15 @@
 #ifndef LLMC_CALIBRATE_H
 #define LLMC_CALIBRATE_H
 
-/* `llmrun --calibrate`: how fast this machine's kernels are, as the <measured> block of a cluster file.  Products are points
- * that llmc predicts by; what its cluster language has no words for, attention and memory-bound kernels, are comments. */
+/* `llmrun --calibrate --device cuda`: how fast this machine's kernels are, as the <measured> block of a cluster file.  Products
+ * are points that llmc predicts by; attention and memory-bound kernels are comments.  CPU ranks: runtime/calibrate_ranks.h. */
 
 #include "runtime/cuda_plugin.h"
 #include "runtime/status.h"
 
 #include <stdio.h>
 
-/* plugin NULL: the CPU, by sizes that take it a few seconds.  One sentence in error on failure. */
+/* One sentence in error on failure. */
 enum status calibrate(const struct cuda_plugin *plugin, FILE *out, char *error, size_t error_size);
 
 /* Curves of NCCL's collectives, by all ranks together; the first prints.  per_node: ranks of each node, in order; most_bytes:

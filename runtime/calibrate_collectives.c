@@ -155,7 +155,7 @@ static const char *time_calls(struct bench *b, enum kind kind, uint64_t bytes, d
 {
     uint32_t calls = bytes < 1 << 20 ? 20 : bytes < 1 << 26 ? 10 : 4;
     const char *why = NULL;
-    float ms = 0;
+    float ms;
     for (uint32_t i = 0; i < WARM + calls && !why; i++) {
         if (i == WARM && b->cu->EventRecord(b->from, b->stream))
             why = say(b, names[kind], "no event");
@@ -164,10 +164,12 @@ static const char *time_calls(struct bench *b, enum kind kind, uint64_t bytes, d
     if (!why && b->cu->EventRecord(b->to, b->stream))
         why = say(b, names[kind], "no event");
     why = why ? why : finish(b, names[kind]);
-    if (!why && b->cu->EventElapsedTime(&ms, b->from, b->to))
-        why = say(b, names[kind], "no time");
+    if (why)
+        return why;
+    if (b->cu->EventElapsedTime(&ms, b->from, b->to))
+        return say(b, names[kind], "no time");
     *seconds = (double)ms * 1e-3 / calls;
-    return why;
+    return NULL;
 }
 
 static const char *measure_kind(struct bench *b, const struct shape *s, enum kind kind, FILE *out)

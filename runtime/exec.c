@@ -81,11 +81,14 @@ static void run_kernel(struct exec *e, struct play *play, uint32_t i)
     if (e->hook)
         e->hook(e->hook_context, play->p, i, &k);
     atomic_store_explicit(&face->running, i, memory_order_relaxed);
+    int64_t core_ns = play->trace ? world_core_ns() : 0;
     if (play->trace)
         play->trace[i].start_ns = world_now_ns();
     e->s.device->run((enum op)play->p->insns[i].op, &k);
-    if (play->trace)
+    if (play->trace) {
         play->trace[i].end_ns = world_now_ns();
+        play->trace[i].core_ns = world_core_ns() - core_ns;
+    }
     atomic_store_explicit(&face->running, NONE, memory_order_relaxed);
 }
 
@@ -93,6 +96,7 @@ static enum progress try_meeting(struct exec *e, struct play *play, uint32_t q, 
 {
     struct meeting m;
     bool posted = false;
+    int64_t core_ns = play->trace ? world_core_ns() : 0;
     exec_make_meeting(e, play, i, &m);
     if (!play->open[q]) {
         enum meeting_state st = e->s.transport->post(e->transport, &m);
@@ -102,11 +106,14 @@ static enum progress try_meeting(struct exec *e, struct play *play, uint32_t q, 
             return BROKEN;
         play->open[q] = posted = true;
         if (play->trace)
-            play->trace[i].start_ns = world_now_ns();
+            play->trace[i] = (struct trace_span){.start_ns = world_now_ns()};
         if (e->s.shuffle_seed)
             return MOVED; /* let something else happen between post and transfer */
     }
-    if (e->s.transport->poll(e->transport, &m) != MEETING_DONE)
+    bool done = e->s.transport->poll(e->transport, &m) == MEETING_DONE;
+    if (play->trace)
+        play->trace[i].core_ns += world_core_ns() - core_ns;
+    if (!done)
         return posted ? MOVED : STUCK;
     if (play->trace)
         play->trace[i].end_ns = world_now_ns();
@@ -166,7 +173,7 @@ static enum progress try_paced(struct exec *e, struct play *play, uint32_t q, ui
         play->started[q] = true;
         play->until_ns[q] = start + play->pace_ns[i];
         if (play->trace)
-            play->trace[i] = (struct trace_span){start, play->until_ns[q]};
+            play->trace[i] = (struct trace_span){.start_ns = start, .end_ns = play->until_ns[q]};
     }
     if (now < play->until_ns[q])
         return STUCK;

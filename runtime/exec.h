@@ -18,6 +18,7 @@ enum routine { ROUTINE_TRAIN, ROUTINE_EVAL, NROUTINES };
 
 struct trace_span { /* one instruction of one run, world_now_ns(); a communication starts when it is posted */
     int64_t start_ns, end_ns;
+    int64_t core_ns; /* of it that the process worked on it on a core; 0: not known */
 };
 
 struct exec_setup {

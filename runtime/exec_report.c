@@ -47,7 +47,7 @@ static void report_members(const struct exec *e, uint32_t rank, const struct pro
         uint32_t other = channel->members[m];
         const struct program *q = program_of(e, other);
         for (uint32_t j = 0; q && other != rank && j < q->ninsns; j++) {
-            if (q->insns[j].seq != p->insns[i].seq || !insn_is_meeting(&q->insns[j]))
+            if (q->insns[j].seq != p->insns[i].seq)
                 continue;
             uint32_t head = atomic_load(&e->s.world->ranks[other].head[q->insns[j].queue]);
             fprintf(out, "      meets rank %u, which %s\n", other,

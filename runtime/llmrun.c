@@ -1,6 +1,7 @@
 /* llmrun: replays a plan.  Load and check, start a process per rank, step, report. */
 
 #include "runtime/calibrate.h"
+#include "runtime/calibrate_ranks.h"
 #include "runtime/file.h"
 #include "runtime/launch.h"
 #include "runtime/memory.h"
@@ -94,7 +95,7 @@ static enum status run_all(struct run *r, const struct launch *l, char *error, s
 }
 
 /* one rank of a calibration of collectives; several meet as the ranks of a run do */
-static enum status calibrate_rank(const struct run *r, char *error, size_t error_size)
+static enum status calibrate_rank(const struct run *r, FILE *out, char *error, size_t error_size)
 {
     static const char no_plan[] = "0000000000000000000000000000000000000000000000000000000000000000";
     const char *address = getenv("MASTER_ADDR"), *base = getenv("MASTER_PORT"), *local = getenv("LOCAL_RANK"),
@@ -134,9 +135,28 @@ static enum status calibrate_rank(const struct run *r, char *error, size_t error
         s.nranks = g.nranks;
         TRY(rendezvous_join(&meeting, &s, &g.id, error, error_size));
     }
-    enum status st = calibrate_collectives(r->plugin, r->nccl, &g, stdout, error, error_size);
+    enum status st = calibrate_collectives(r->plugin, r->nccl, &g, out, error, error_size);
     rendezvous_close(meeting);
     return st;
+}
+
+static enum status calibrate_here(const struct run *r, char *error, size_t error_size)
+{
+    struct file_out file = {.stream = stdout};
+    const char *why = r->o.output ? file_create(r->o.output, &file) : NULL;
+    enum status st = STATUS_OK;
+    if (!why)
+        st = r->o.nccl   ? calibrate_rank(r, file.stream, error, error_size)
+             : r->plugin ? calibrate(r->plugin, file.stream, error, error_size)
+                         : calibrate_ranks((uint32_t)r->o.ranks, file.stream, error, error_size);
+    if (!why && r->o.output && st == STATUS_OK)
+        why = file_publish(&file);
+    else if (!why && r->o.output)
+        file_discard(&file);
+    if (!why)
+        return st;
+    snprintf(error, error_size, "%s: %s", r->o.output, why);
+    return STATUS_WORLD;
 }
 
 /* the exit code: what went to standard output may still turn out to be lost */
@@ -166,7 +186,7 @@ int main(int argc, char **argv)
     r.o = o;
     st = run_open_device(&r, error, sizeof error); /* what is missing is said first */
     if (st == STATUS_OK && o.calibrate)
-        st = o.nccl ? calibrate_rank(&r, error, sizeof error) : calibrate(r.plugin, stdout, error, sizeof error);
+        st = calibrate_here(&r, error, sizeof error);
     if (st != STATUS_OK || o.calibrate) {
         if (st != STATUS_OK)
             fprintf(stderr, "llmrun: %s\n", error);

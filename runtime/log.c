@@ -70,6 +70,8 @@ void log_step(struct log *l, const struct log_step *s)
         fprintf(l->lines, ", \"tokens\": %llu", (unsigned long long)s->tokens);
         field(l->lines, "step_time_s", s->step_time_s);
         field(l->lines, "tokens_per_s", s->tokens_per_s);
+        if (s->core_s > 0)
+            field(l->lines, "core_s", s->core_s);
         fputs("}\n", l->lines);
         end_line(l);
     }

@@ -21,7 +21,7 @@ struct log {
 };
 struct log_step {
     uint64_t step, tokens; /* step from 1; tokens seen so far, this step included */
-    double loss, grad_norm, lr, step_time_s, tokens_per_s;
+    double loss, grad_norm, lr, step_time_s, tokens_per_s, core_s; /* core_s: of all ranks together; 0: not known */
 };
 
 enum status log_open(struct log *l, const char *path, uint64_t steps, bool quiet, char *error,

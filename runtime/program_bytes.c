@@ -78,15 +78,11 @@ void bytes_text(struct bytes *b, const char *s, size_t size)
 uint64_t read_number(struct reader *r)
 {
     uint64_t v = 0;
-    for (unsigned shift = 0; shift < 70; shift += 7) {
-        if (r->at == r->end)
-            break;
+    for (unsigned shift = 0; shift < 64 && r->at < r->end; shift += 7) {
         uint8_t byte = *r->at++;
-        if ((shift == 63 && byte > 1) || (shift && !byte)) /* beyond 64 bits, or longer than needed */
-            break;
         v |= (uint64_t)(byte & 127) << shift;
         if (byte < 128)
-            return r->bad ? 0 : v;
+            return v;
     }
     r->bad = true;
     r->at = r->end;
@@ -113,45 +109,34 @@ double read_real(struct reader *r)
     return v;
 }
 
-uint32_t read_offset(struct reader *r, int64_t base, int64_t most)
+uint32_t read_offset(struct reader *r, int64_t base, uint32_t limit)
 {
-    int64_t v;
-    if (__builtin_add_overflow(base, read_signed(r), &v) || v < 0 || v > most) {
-        r->bad = true;
-        return 0;
-    }
-    return (uint32_t)v;
+    uint64_t v = (uint64_t)base + (uint64_t)read_signed(r);
+    r->bad |= v >= limit;
+    return r->bad ? 0 : (uint32_t)v;
 }
 
-uint64_t read_below(struct reader *r, uint64_t most)
+uint64_t read_below(struct reader *r, uint64_t limit)
 {
     uint64_t v = read_number(r);
-    if (v > most) {
-        r->bad = true;
-        return 0;
-    }
-    return v;
+    r->bad |= v >= limit;
+    return r->bad ? 0 : v;
 }
 
-uint32_t read_count(struct reader *r, uint64_t most)
+uint32_t read_count(struct reader *r)
 {
-    uint64_t v = read_below(r, most < UINT32_MAX ? most : UINT32_MAX);
-    if (v > (uint64_t)(r->end - r->at)) {
-        r->bad = true;
-        return 0;
-    }
-    return (uint32_t)v;
+    uint64_t v = read_number(r);
+    r->bad |= v > (uint64_t)(r->end - r->at);
+    return r->bad ? 0 : (uint32_t)v;
 }
 
 void read_text(struct reader *r, char *to, size_t size)
 {
-    uint32_t n = read_count(r, size - 1);
+    uint32_t n = read_count(r);
     memset(to, 0, size);
-    if (n)
+    if (n < size)
         memcpy(to, r->at, n);
     r->at += n;
-    if (memchr(to, 0, n))
-        r->bad = true;
 }
 
 void container_write(const struct container *c, struct bytes *sections, uint8_t **bytes, size_t *size)

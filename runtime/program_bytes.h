@@ -26,7 +26,8 @@ void bytes_signed(struct bytes *b, int64_t v);
 void bytes_real(struct bytes *b, double v);
 void bytes_text(struct bytes *b, const char *s, size_t size); /* of an array of size bytes */
 
-/* Reading past the end or a malformed number sets bad and yields 0 from then on. */
+/* Reading past the end or a number that does not end sets bad.  Numbers that are longer than needed or too
+ * large for their field are not looked for: who reads a file compares it with what its contents encode to. */
 struct reader {
     const uint8_t *at, *end;
     bool bad;
@@ -34,13 +35,13 @@ struct reader {
 uint64_t read_number(struct reader *r);
 int64_t read_signed(struct reader *r);
 double read_real(struct reader *r);
+/* into a field of size bytes; nothing where it does not fit */
 void read_text(struct reader *r, char *to, size_t size);
-/* a number of at most `most` */
-uint64_t read_below(struct reader *r, uint64_t most);
-/* base + a signed number, at least 0 and at most `most` */
-uint32_t read_offset(struct reader *r, int64_t base, int64_t most);
-/* a count of items that take at least one byte each: never more than the bytes left */
-uint32_t read_count(struct reader *r, uint64_t most);
+/* For what memory rests on, else 0 and bad: a number below a limit; base + a signed number likewise; a count
+ * of items that take at least one byte each, never more than the bytes left. */
+uint64_t read_below(struct reader *r, uint64_t limit);
+uint32_t read_offset(struct reader *r, int64_t base, uint32_t limit);
+uint32_t read_count(struct reader *r);
 
 struct container {
     char magic[9];

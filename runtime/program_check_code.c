@@ -384,8 +384,7 @@ static enum status check_shapes(const struct check *c, uint32_t i, const struct 
             uint64_t x = term_value(b, d->factor[0]), y = term_value(b, d->factor[1]);
             if (!y && x && d->factor[1].kind == TERM_NAME && have % x == 0)
                 y = b->name[d->factor[1].index] = have / x;
-            if (__builtin_mul_overflow(x, y, &want))
-                want = 0;
+            want = x * y; /* sides, members and the attributes in shapes are all below 2^32 */
         }
         if (!want)
             return insn_fault(c, i, "operand %s: %" PRIu64 " %s can't be %s", t->name, have,

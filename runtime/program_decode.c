@@ -1,9 +1,10 @@
 /* Decoding: the inverse of program_encode.c, for files that may be hostile.
  *
- * Counts are compared with the bytes left before anything is allocated for them; segments are kept as a small
- * program whose buffers are symbols; totals are known before the expansion (program_expand.c), and every
- * instruction takes at least one byte of the seq section, so memory stays within about a kilobyte per byte of
- * the file.  What was read must pass program_check() and encode to the same bytes.  Time is linear. */
+ * What was read must pass program_check() and encode to the same bytes, so whatever is wrong is refused at
+ * the end, and only what memory rests on is looked at before.  Counts are compared with the bytes left before
+ * anything is allocated for them; segments are kept as a small program whose buffers are symbols; totals are
+ * known before the expansion (program_expand.c), and every instruction takes at least one byte of the seq
+ * section, so memory stays within about a kilobyte per byte of the file.  Time is linear. */
 
 #include "runtime/program_decode.h"
 #include "runtime/program_share.h"
@@ -23,21 +24,20 @@ static void *room_for(void *array, size_t *room, size_t n, size_t item)
 
 static uint32_t read_u32(struct reader *r)
 {
-    return (uint32_t)read_below(r, UINT32_MAX);
+    return (uint32_t)read_number(r);
 }
 
 static uint32_t read_optional(struct reader *r)
 {
-    uint64_t v = read_below(r, UINT32_MAX);
-    return v ? (uint32_t)(v - 1) : NONE;
+    return read_u32(r) - 1; /* 0 stands for NONE */
 }
 
 static bool read_bool(struct reader *r)
 {
-    return read_below(r, 1) != 0;
+    return read_number(r) != 0;
 }
 
-static bool read_head(struct decoder *d)
+static void read_head(struct decoder *d)
 {
     struct reader *r = &d->section[SECTION_HEAD], *tables = &d->section[SECTION_TABLES];
     struct program *p = d->p;
@@ -60,16 +60,14 @@ static bool read_head(struct decoder *d)
     }
     p->arena_bytes = read_number(r);
     const struct {
-        uint32_t *n, most;
+        uint32_t *n;
         const struct reader *from;
-    } counts[] = {{&p->nslots, LIMIT_SLOTS, tables},     {&p->nrings, LIMIT_RINGS, tables},
-                  {&p->nbuffers, LIMIT_BUFFERS, tables}, {&p->nbuckets, LIMIT_BUCKETS, tables},
-                  {&p->ntensors, LIMIT_TENSORS, tables}, {&p->ninsns, LIMIT_INSNS, &d->section[SECTION_SEQ]}};
+    } counts[] = {{&p->nslots, tables},   {&p->nrings, tables},   {&p->nbuffers, tables},
+                  {&p->nbuckets, tables}, {&p->ntensors, tables}, {&p->ninsns, &d->section[SECTION_SEQ]}};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-        *counts[i].n = (uint32_t)read_below(r, counts[i].most);
+        *counts[i].n = (uint32_t)read_below(r, LIMIT_INSNS + 1);
         r->bad |= *counts[i].n > (size_t)(counts[i].from->end - counts[i].from->at);
     }
-    return !r->bad && r->at == r->end;
 }
 
 static void *zeroed(size_t n, size_t item)
@@ -93,7 +91,7 @@ static void read_tensor(struct reader *r, struct tensor *t)
     t->col_stride = read_number(r);
     t->transposed = read_bool(r);
     t->at = read_number(r);
-    t->init = (enum init_kind)read_below(r, NINIT_KINDS - 1);
+    t->init = (enum init_kind)read_u32(r);
     t->std = read_real(r);
     t->member_slot = NONE;
     t->family = read_u32(r);
@@ -108,7 +106,7 @@ static void read_tensor(struct reader *r, struct tensor *t)
 static void read_places(struct reader *r, struct program *p, struct buffer *b)
 {
     b->scattered = read_bool(r);
-    if (!b->scattered || r->bad)
+    if (!b->scattered)
         return;
     uint64_t at = b->offset;
     b->place = program_add_place(p, at);
@@ -118,7 +116,7 @@ static void read_places(struct reader *r, struct program *p, struct buffer *b)
     }
 }
 
-static bool read_tables(struct decoder *d)
+static void read_tables(struct decoder *d)
 {
     struct reader *r = &d->section[SECTION_TABLES];
     struct program *p = d->p;
@@ -129,7 +127,7 @@ static bool read_tables(struct decoder *d)
     p->tensors = zeroed(p->ntensors, sizeof *p->tensors);
     for (struct slot *s = p->slots, *end = s + p->nslots; s < end; s++) {
         read_text(r, s->name, sizeof s->name);
-        s->kind = (enum slot_kind)read_below(r, NSLOT_KINDS - 1);
+        s->kind = (enum slot_kind)read_u32(r);
         s->arg = read_u32(r);
         s->most = read_signed(r);
     }
@@ -139,18 +137,15 @@ static bool read_tables(struct decoder *d)
     }
     for (struct buffer *b = p->buffers, *end = b + p->nbuffers; b < end; b++) {
         read_text(r, b->name, sizeof b->name);
-        uint64_t kind = read_below(r, PROGRAM_HOST_BIT + NBUFFER_KINDS - 1);
-        b->host = kind >= PROGRAM_HOST_BIT;
-        kind &= PROGRAM_HOST_BIT - 1;
-        r->bad |= kind >= NBUFFER_KINDS;
-        b->kind = (enum buffer_kind)(kind < NBUFFER_KINDS ? kind : 0);
-        b->dtype = (enum dtype)read_below(r, NDTYPES - 1);
+        uint32_t kind = read_u32(r);
+        b->host = kind & PROGRAM_HOST_BIT;
+        b->kind = (enum buffer_kind)(kind & ~PROGRAM_HOST_BIT);
+        b->dtype = (enum dtype)read_u32(r);
         b->ring = read_optional(r);
         b->bytes = read_number(r);
         b->stride = read_number(r);
         b->offset = read_number(r);
-        r->bad |= b->ring != NONE && (b->ring >= p->nrings || !b->stride); /* expanding calls relies on it */
-        if (b->ring != NONE && !r->bad)
+        if (b->ring < p->nrings)
             read_places(r, p, b);
         b->bucket = read_optional(r);
         b->shard_slot = read_optional(r);
@@ -160,25 +155,23 @@ static bool read_tables(struct decoder *d)
         read_text(r, b->name, sizeof b->name);
         b->elements = read_number(r);
         b->tensor = tensor;
-        b->ntensors = (uint32_t)read_below(r, p->ntensors - tensor);
+        b->ntensors = read_u32(r);
         b->decay = read_bool(r);
         b->count_slot = read_optional(r);
         tensor += b->ntensors;
     }
     for (struct tensor *t = p->tensors, *end = t + p->ntensors; t < end; t++)
         read_tensor(r, t);
-    return !r->bad && r->at == r->end;
 }
 
 static void read_operand(struct reader *r, struct operand *o, enum mark table_mark)
 {
-    uint64_t flags = read_below(r, FORM_ADD | FORM_SLOT | FORM_LD | 3u);
+    uint32_t flags = read_u32(r);
     o->dtype = flags & 3u;
     o->mark = (uint8_t)(table_mark == MARK_ADD && !(flags & FORM_ADD) ? MARK_WRITE : table_mark);
-    r->bad |= flags & FORM_ADD && table_mark != MARK_ADD;
     o->buffer = read_u32(r);
     if (flags & FORM_SLOT) {
-        o->slot = (uint16_t)read_below(r, LIMIT_SLOTS);
+        o->slot = (uint16_t)read_u32(r);
         o->slot_stride = read_number(r);
     }
     o->rows = read_u32(r);
@@ -209,193 +202,172 @@ static void read_attr(struct reader *r, struct attr *a, enum attr_kind kind)
 }
 
 /* one instruction into the template; its buffers are symbols */
-static bool read_insn(struct decoder *d, struct reader *r, uint32_t *line)
+static void read_insn(struct decoder *d, struct reader *r, uint32_t *line)
 {
-    uint64_t op = read_below(r, NOPS - 1), present = UINT64_MAX;
-    if (r->bad)
-        return false;
-    const struct isa_info *info = isa_info((enum op)op);
+    enum op op = (enum op)read_below(r, NOPS);
+    const struct isa_info *info = isa_info(op);
+    uint64_t present = UINT64_MAX;
     for (uint32_t k = 0; k < info->noperands; k++)
         if (info->operand[k].optional) {
-            present = read_below(r, (1u << info->noperands) - 1);
+            present = read_number(r);
             break;
         }
-    uint32_t i = program_insn(d->template, (enum op)op);
+    uint32_t i = program_insn(d->template, op);
     struct insn *in = &d->template->insns[i];
     for (uint32_t k = 0; k < info->noperands; k++)
         if (present >> k & 1)
             read_operand(r, &d->template->operands[in->operand + k], info->operand[k].mark);
     for (uint32_t k = 0; k < info->nattrs; k++)
         read_attr(r, &d->template->attrs[in->attr + k], info->attr[k].kind);
-    in->line = *line = read_offset(r, *line, UINT32_MAX);
-    return !r->bad;
+    in->line = *line += (uint32_t)read_signed(r);
 }
 
-static bool read_segment(struct decoder *d, struct reader *r, struct segment *s)
+static void read_segment(struct decoder *d, struct reader *r, struct segment *s)
 {
     struct program *t = d->template;
-    uint32_t action = (uint32_t)read_below(r, 127), stage = (uint32_t)read_below(r, UINT16_MAX), line = 0;
-    uint32_t operand = t->noperands, attr = t->nattrs;
-    s->ninsns = read_count(r, LIMIT_INSNS);
+    uint32_t action = read_u32(r), stage = read_u32(r), line = 0, operand = t->noperands, attr = t->nattrs;
+    s->ninsns = read_count(r);
     s->insn = t->ninsns;
-    if (!s->ninsns)
-        return false;
-    for (uint32_t i = 0; i < s->ninsns; i++) {
-        if (!read_insn(d, r, &line))
-            return false;
+    r->bad |= !s->ninsns;
+    for (uint32_t i = 0; i < s->ninsns && !r->bad; i++) {
+        read_insn(d, r, &line);
         t->insns[s->insn + i].action = (char)action;
-        t->insns[s->insn + i].stage = stage ? (uint16_t)(stage - 1) : UINT16_MAX;
+        t->insns[s->insn + i].stage = (uint16_t)(stage - 1); /* 0 stands for none */
     }
     s->noperands = t->noperands - operand;
     s->nattrs = t->nattrs - attr;
-    s->nsymbols = (uint32_t)read_below(r, s->noperands);
+    s->nsymbols = read_u32(r);
     for (uint32_t i = operand; i < t->noperands; i++)
-        if (t->operands[i].buffer != NONE && t->operands[i].buffer >= s->nsymbols)
-            return false;
-    return !r->bad;
+        r->bad |= t->operands[i].buffer != NONE && t->operands[i].buffer >= s->nsymbols;
 }
 
-static bool read_segments(struct decoder *d)
+static void read_segments(struct decoder *d)
 {
     struct reader *r = &d->section[SECTION_SEGMENTS];
-    d->nsegments = read_count(r, LIMIT_INSNS);
+    d->nsegments = read_count(r);
     d->segments = zeroed(d->nsegments, sizeof *d->segments);
-    for (uint32_t i = 0; i < d->nsegments; i++)
-        if (!read_segment(d, r, &d->segments[i]))
-            return false;
-    return !r->bad && r->at == r->end;
+    for (uint32_t i = 0; i < d->nsegments && !r->bad; i++)
+        read_segment(d, r, &d->segments[i]);
 }
 
 static void read_symbol(struct decoder *d, struct reader *r, uint32_t frame, uint32_t *buffer)
 {
     bool absolute = read_bool(r);
     struct symbol s = {.class = NONE};
-    s.buffer = *buffer = read_offset(r, *buffer, (int64_t)d->p->nbuffers - 1);
+    s.buffer = *buffer = read_offset(r, *buffer, d->p->nbuffers);
     s.offset = read_number(r);
     if (r->bad)
         return;
     uint32_t class = d->p->buffers[s.buffer].ring;
-    if (class != NONE && !absolute) {
+    if (class < d->p->nrings && !absolute) {
         if (d->class_frame[class] != frame + 1) {
             d->class_frame[class] = frame + 1;
             d->class_number[class] = d->frames[frame].nclasses++;
         }
         s.class = d->class_number[class];
-        r->bad |= s.offset >= d->p->buffers[s.buffer].stride;
     }
     d->symbols = room_for(d->symbols, &d->symbols_room, d->nsymbols, sizeof *d->symbols);
     d->symbols[d->nsymbols++] = s;
 }
 
-static bool read_frames(struct decoder *d)
+static void read_frames(struct decoder *d)
 {
     struct reader *r = &d->section[SECTION_FRAMES];
-    d->nframes = read_count(r, LIMIT_INSNS);
+    d->nframes = read_count(r);
     d->frames = zeroed(d->nframes, sizeof *d->frames);
     d->class_frame = zeroed(d->p->nrings, sizeof *d->class_frame);
     d->class_number = zeroed(d->p->nrings, sizeof *d->class_number);
-    for (uint32_t i = 0; i < d->nframes; i++) {
+    for (uint32_t i = 0; i < d->nframes && !r->bad; i++) {
         uint32_t buffer = 0;
-        d->frames[i].segment = (uint32_t)read_below(r, UINT32_MAX);
+        d->frames[i].segment = (uint32_t)read_below(r, d->nsegments);
         d->frames[i].symbol = d->nsymbols;
-        if (d->frames[i].segment >= d->nsegments)
-            return false;
-        for (uint32_t k = 0; k < d->segments[d->frames[i].segment].nsymbols && !r->bad; k++)
+        for (uint32_t k = 0; !r->bad && k < d->segments[d->frames[i].segment].nsymbols; k++)
             read_symbol(d, r, i, &buffer);
-        if (r->bad)
-            return false;
     }
-    return !r->bad && r->at == r->end;
 }
 
 /* patterns are read twice: here for their lengths, and along each call for their waits */
-static bool read_patterns(struct decoder *d)
+static void read_patterns(struct decoder *d)
 {
     struct reader *r = &d->section[SECTION_WAITS];
-    const uint8_t *start = r->at;
-    d->npatterns = read_count(r, LIMIT_INSNS);
+    d->npatterns = read_count(r);
     d->patterns = zeroed(d->npatterns, sizeof *d->patterns);
     for (uint32_t i = 0; i < d->npatterns && !r->bad; i++) {
         struct pattern *t = &d->patterns[i];
-        t->nwaiting = read_count(r, LIMIT_INSNS);
-        t->first = (size_t)(r->at - start);
+        t->nwaiting = read_count(r);
+        t->first = r->at;
         for (uint32_t k = 0; k < t->nwaiting && !r->bad; k++) {
             read_number(r);
-            uint32_t n = (uint32_t)read_below(r, LIMIT_WAITS);
+            uint32_t n = (uint32_t)read_below(r, LIMIT_WAITS + 1);
             t->nwaits += n;
             for (uint32_t j = 0; j < n; j++) {
-                read_below(r, NQUEUES - 1);
+                read_below(r, NQUEUES);
                 read_signed(r);
             }
         }
     }
-    bool fine = !r->bad && r->at == r->end;
-    r->at = start;
-    return fine;
 }
 
-static bool read_call(struct decoder *d, struct reader *r, struct call *c, const struct call *last)
+static void read_call(struct decoder *d, struct reader *r, struct call *c, const struct call *last)
 {
-    c->frame = read_offset(r, last ? (int64_t)last->frame + 1 : 0, (int64_t)d->nframes - 1);
-    c->pattern = read_offset(r, last ? last->pattern : 0, (int64_t)d->npatterns - 1);
-    /* -1 stands for NONE */
-    c->microbatch = read_offset(r, (last ? form_index(last->microbatch) : 0) + 1, NONE) - 1;
-    c->layer = read_offset(r, (last ? form_index(last->layer) : 0) + 1, NONE) - 1;
+    c->frame = read_offset(r, last ? (int64_t)last->frame + 1 : 0, d->nframes);
+    c->pattern = read_offset(r, last ? last->pattern : 0, d->npatterns);
+    c->microbatch = (last ? last->microbatch : 0) + (uint32_t)read_signed(r); /* -1 stands for NONE */
+    c->layer = (last ? last->layer : 0) + (uint32_t)read_signed(r);
     c->slot = d->nslots;
-    if (r->bad)
-        return false;
-    for (uint32_t i = 0; i < d->frames[c->frame].nclasses; i++) {
+    for (uint32_t i = 0; !r->bad && i < d->frames[c->frame].nclasses; i++) {
         d->slots = room_for(d->slots, &d->slots_room, d->nslots, sizeof *d->slots);
         d->slots[d->nslots++] = read_u32(r);
     }
-    return !r->bad;
 }
 
 /* all calls; in the program, the numbers of operands, attributes and waits; per queue, of instructions */
-static bool read_calls(struct decoder *d)
+static void read_calls(struct decoder *d)
 {
     struct reader *r = &d->section[SECTION_CALLS];
     uint64_t ninsns = 0, noperands = 0, nattrs = 0, nwaits = 0;
     for (uint32_t q = 0; q < NQUEUES; q++) {
         struct queue_state *s = &d->queue[q];
-        uint32_t n = read_count(r, LIMIT_INSNS);
+        uint32_t n = read_count(r);
         s->call = d->ncalls;
         for (uint32_t i = 0; i < n; i++) {
             d->calls = room_for(d->calls, &d->calls_room, d->ncalls, sizeof *d->calls);
-            if (!read_call(d, r, &d->calls[d->ncalls], i ? &d->calls[d->ncalls - 1] : NULL))
-                return false;
+            read_call(d, r, &d->calls[d->ncalls], i ? &d->calls[d->ncalls - 1] : NULL);
+            if (r->bad)
+                return;
             const struct call *c = &d->calls[d->ncalls++];
             const struct segment *g = &d->segments[d->frames[c->frame].segment];
             s->left += g->ninsns;
             noperands += g->noperands;
             nattrs += g->nattrs;
             nwaits += d->patterns[c->pattern].nwaits;
-            if (d->patterns[c->pattern].nwaiting > g->ninsns)
-                return false;
+            r->bad |= d->patterns[c->pattern].nwaiting > g->ninsns;
         }
         s->calls_end = d->ncalls;
         ninsns += s->left;
     }
     /* ninsns <= LIMIT_INSNS: each has at most 12 operands, 12 attributes and LIMIT_WAITS waits */
-    if (r->bad || r->at != r->end || ninsns != d->p->ninsns)
-        return false;
+    r->bad |= ninsns != d->p->ninsns;
     d->p->noperands = (uint32_t)noperands;
     d->p->nattrs = (uint32_t)nattrs;
     d->p->nwaits = (uint32_t)nwaits;
-    return true;
 }
 
 static enum status decode(struct decoder *d, char *error, size_t error_size)
 {
     const struct {
         const char *what;
-        bool (*read)(struct decoder *);
-    } parts[] = {{"header fields", read_head},    {"tables", read_tables},  {"segments", read_segments},
-                 {"frames", read_frames},         {"waits", read_patterns}, {"calls", read_calls},
-                 {"instructions", program_expand}};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (!parts[i].read(d))
+        enum section section;
+        void (*read)(struct decoder *);
+    } parts[] = {{"header fields", SECTION_HEAD, read_head},   {"tables", SECTION_TABLES, read_tables},
+                 {"segments", SECTION_SEGMENTS, read_segments}, {"frames", SECTION_FRAMES, read_frames},
+                 {"waits", SECTION_WAITS, read_patterns},       {"calls", SECTION_CALLS, read_calls}};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        parts[i].read(d);
+        if (d->section[parts[i].section].bad)
             return program_fault(error, error_size, "its %s are malformed", parts[i].what);
+    }
+    program_expand(d);
     if (d->p->nbuffers && !d->p->arena_bytes)
         return program_fault(error, error_size, "its buffers have no place");
     return program_check(d->p, error, error_size);

@@ -19,7 +19,7 @@ struct frame {
     size_t symbol; /* first */
 };
 struct pattern { /* waits of a run */
-    size_t first;
+    const uint8_t *first;
     uint32_t nwaiting, nwaits;
 };
 struct call {
@@ -54,7 +54,7 @@ struct decoder {
     uint32_t *class_frame, *class_number; /* per ring class: its number in the frame class_frame - 1 */
 };
 
-/* all instructions, in the order of seq; false: the file contradicts itself */
-bool program_expand(struct decoder *d);
+/* all instructions, in the order of seq */
+void program_expand(struct decoder *d);
 
 #endif

@@ -1,7 +1,7 @@
 /* Expanding calls: the queues are merged by seq, and every instruction is its segment's, with the buffers of
  * the frame, the ring slots of the call and the waits of the pattern.  The arrays have exactly the sizes that
- * read_calls() of program_decode.c added up.  Patterns were read there once, so what is malformed here is a
- * contradiction between them and the segments. */
+ * read_calls() of program_decode.c added up.  Contradictions between a file's parts leave a program that
+ * program_decode() refuses, as it is not what the file says. */
 
 #include "runtime/program_decode.h"
 #include "runtime/program_share.h"
@@ -10,12 +10,10 @@
 
 static void next_waiting(const struct decoder *d, struct queue_state *s, uint32_t last)
 {
-    const struct pattern *t = &d->patterns[d->calls[s->call].pattern];
     s->next_waiting = NONE;
-    if (s->waiting == t->nwaiting)
+    if (s->waiting == d->patterns[d->calls[s->call].pattern].nwaiting)
         return;
-    uint64_t gap = read_below(&s->pattern, NONE - 1);
-    s->next_waiting = (uint32_t)(gap > NONE - 1 - last ? NONE - 1 : gap + last);
+    s->next_waiting = last + (uint32_t)read_number(&s->pattern);
     s->waiting++;
 }
 
@@ -26,51 +24,43 @@ static void start_call(const struct decoder *d, struct queue_state *s)
     if (s->call == s->calls_end)
         return;
     s->pattern = d->section[SECTION_WAITS];
-    s->pattern.at += d->patterns[d->calls[s->call].pattern].first;
+    s->pattern.at = d->patterns[d->calls[s->call].pattern].first;
     next_waiting(d, s, 0);
 }
 
-static bool next_seq(struct queue_state *s)
+static void next_seq(struct queue_state *s)
 {
-    if (!s->left)
-        return true;
-    uint64_t gap = read_number(&s->seq);
-    if (s->seq.bad || gap > UINT32_MAX || s->last_seq + gap > UINT32_MAX)
-        return false;
-    s->next_seq = s->last_seq + gap;
+    s->next_seq = s->last_seq + read_number(&s->seq);
     s->last_seq = s->next_seq + 1;
-    return true;
 }
 
 /* readers at the start of every queue's part of the seq section */
-static bool start_queues(struct decoder *d)
+static void start_queues(struct decoder *d)
 {
-    struct reader r = d->section[SECTION_SEQ];
+    struct reader *r = &d->section[SECTION_SEQ];
     for (uint32_t q = 0; q < NQUEUES; q++) {
         struct queue_state *s = &d->queue[q];
-        s->seq = r;
-        for (uint64_t n = s->left; n && r.at < r.end; r.at++) /* the last byte of a number is below 128 */
-            n -= *r.at < 128;
+        s->seq = *r;
+        for (uint64_t n = s->left; n && r->at < r->end; r->at++) /* the last byte of a number is below 128 */
+            n -= *r->at < 128;
         start_call(d, s);
-        if (!next_seq(s))
-            return false;
+        next_seq(s);
     }
-    return r.at == r.end;
 }
 
-static bool expand_waits(struct program *p, struct insn *in, struct queue_state *s)
+/* as read_patterns() has read them */
+static void expand_waits(struct program *p, struct insn *in, struct queue_state *s)
 {
-    in->nwaits = (uint8_t)read_below(&s->pattern, LIMIT_WAITS);
+    in->nwaits = (uint8_t)read_number(&s->pattern);
     for (uint32_t k = 0; k < in->nwaits; k++) {
-        uint8_t q = (uint8_t)read_below(&s->pattern, NQUEUES - 1);
-        s->position[q] = read_offset(&s->pattern, s->position[q], UINT32_MAX);
+        uint8_t q = (uint8_t)read_number(&s->pattern);
+        s->position[q] += (uint32_t)read_signed(&s->pattern);
         p->waits[in->wait + k].queue = q;
         p->waits[in->wait + k].position = s->position[q];
     }
-    return in->nwaits && !s->pattern.bad;
 }
 
-static bool expand_operands(const struct decoder *d, const struct call *c, const struct insn *from,
+static void expand_operands(const struct decoder *d, const struct call *c, const struct insn *from,
                             struct insn *in)
 {
     const struct isa_info *info = isa_info((enum op)in->op);
@@ -81,21 +71,15 @@ static bool expand_operands(const struct decoder *d, const struct call *c, const
         if (o->buffer == NONE)
             continue;
         const struct symbol *s = &d->symbols[f->symbol + o->buffer];
-        const struct buffer *b = &d->p->buffers[s->buffer];
-        uint64_t base = 0;
-        if (s->class != NONE &&
-            (__builtin_mul_overflow(b->stride, (uint64_t)d->slots[c->slot + s->class], &base) ||
-             base > LIMIT_BYTES))
-            return false;
         o->buffer = s->buffer;
-        if (__builtin_add_overflow(base, s->offset, &o->offset))
-            return false;
+        o->offset = s->offset;
+        if (s->class != NONE)
+            o->offset += d->p->buffers[s->buffer].stride * d->slots[c->slot + s->class];
     }
-    return true;
 }
 
 /* the next instruction of a queue, as instruction i */
-static bool expand_insn(struct decoder *d, uint32_t q, uint32_t i, struct insn *at)
+static void expand_insn(struct decoder *d, uint32_t q, uint32_t i, struct insn *at)
 {
     struct queue_state *s = &d->queue[q];
     const struct call *c = &d->calls[s->call];
@@ -111,31 +95,25 @@ static bool expand_insn(struct decoder *d, uint32_t q, uint32_t i, struct insn *
     in->seq = (uint32_t)s->next_seq;
     in->microbatch = c->microbatch;
     in->layer = c->layer;
-    if (!expand_operands(d, c, from, in))
-        return false;
+    expand_operands(d, c, from, in);
     if (info->nattrs)
         memcpy(d->p->attrs + in->attr, d->template->attrs + from->attr, info->nattrs * sizeof *d->p->attrs);
     if (s->next_waiting == s->insn) {
-        if (!expand_waits(d->p, in, s))
-            return false;
+        expand_waits(d->p, in, s);
         next_waiting(d, s, s->insn);
-        if (s->next_waiting != NONE && s->next_waiting <= s->insn)
-            return false;
     }
     at->operand += info->noperands;
     at->attr += info->nattrs;
     at->wait += in->nwaits;
     if (++s->insn == g->ninsns) {
-        if (s->next_waiting != NONE)
-            return false;
         s->call++;
         start_call(d, s);
     }
     s->left--;
-    return next_seq(s);
+    next_seq(s);
 }
 
-bool program_expand(struct decoder *d)
+void program_expand(struct decoder *d)
 {
     struct program *p = d->p;
     struct insn at = {0};
@@ -143,15 +121,12 @@ bool program_expand(struct decoder *d)
     p->operands = program_alloc(NULL, p->noperands, sizeof *p->operands);
     p->attrs = program_alloc(NULL, p->nattrs, sizeof *p->attrs);
     p->waits = program_alloc(NULL, p->nwaits, sizeof *p->waits);
-    if (!start_queues(d))
-        return false;
+    start_queues(d);
     for (uint32_t i = 0; i < p->ninsns; i++) {
         uint32_t best = NQUEUES;
         for (uint32_t q = 0; q < NQUEUES; q++)
             if (d->queue[q].left && (best == NQUEUES || d->queue[q].next_seq < d->queue[best].next_seq))
                 best = q;
-        if (!expand_insn(d, best, i, &at))
-            return false;
+        expand_insn(d, best, i, &at);
     }
-    return true;
 }

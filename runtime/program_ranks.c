@@ -124,25 +124,15 @@ static int sort_axes(const struct group *g, int axis[NAXES])
     return n;
 }
 
-/* members distinct and below nranks */
+/* Members distinct and below nranks.  n members of nested strides span n - 1 ranks or more; 0 are as 2^32. */
 static bool group_valid(const struct group *g, uint32_t nranks)
 {
-    int axis[NAXES];
-    uint64_t size = 1, span = 0;
-    for (int a = 0; a < NAXES; a++) {
-        if (!g->n[a] || g->n[a] > nranks)
-            return false;
-        size *= g->n[a]; /* both factors are at most LIMIT_RANKS */
-        if (size > nranks)
-            return false;
-    }
-    int n = sort_axes(g, axis);
+    int axis[NAXES], n = sort_axes(g, axis);
+    uint64_t span = 0;
     for (int i = 0; i < n; i++) {
         if (g->stride[axis[i]] <= span)
             return false;
-        span += (uint64_t)(g->n[axis[i]] - 1) * g->stride[axis[i]];
-        if (span >= nranks)
-            return false;
+        span += (uint64_t)(g->n[axis[i]] - 1) * g->stride[axis[i]]; /* beyond 2^32 no stride is larger */
     }
     return g->first < nranks && span < nranks - g->first;
 }
@@ -150,9 +140,7 @@ static bool group_valid(const struct group *g, uint32_t nranks)
 static bool group_contains(const struct group *g, uint32_t rank)
 {
     int axis[NAXES];
-    if (rank < g->first)
-        return false;
-    rank -= g->first;
+    rank -= g->first; /* of ranks before it far beyond the last member */
     for (int i = sort_axes(g, axis); i-- > 0;) {
         uint32_t steps = rank / g->stride[axis[i]], most = g->n[axis[i]] - 1;
         rank -= (steps < most ? steps : most) * g->stride[axis[i]];
@@ -160,36 +148,34 @@ static bool group_contains(const struct group *g, uint32_t rank)
     return !rank;
 }
 
-static bool read_groups(struct ranks *r, struct reader *s)
+static void read_groups(struct ranks *r, struct reader *s)
 {
-    for (uint32_t i = 0; i < r->ngroups && !s->bad; i++) {
+    for (uint32_t i = 0; i < r->ngroups; i++) {
         struct group *g = &r->groups[i];
-        g->first = read_offset(s, i ? r->groups[i - 1].first : 0, UINT32_MAX);
+        g->first = (i ? r->groups[i - 1].first : 0) + (uint32_t)read_signed(s);
         for (int a = 0; a < NAXES; a++) {
-            g->n[a] = (uint32_t)read_below(s, UINT32_MAX);
-            g->stride[a] = (uint32_t)read_below(s, UINT32_MAX);
+            g->n[a] = (uint32_t)read_number(s);
+            g->stride[a] = (uint32_t)read_number(s);
         }
     }
-    return !s->bad && s->at == s->end;
 }
 
-static bool read_ranks(struct ranks *r, struct reader *s)
+static void read_ranks(struct ranks *r, struct reader *s)
 {
     uint32_t nvalues = 0, last = 0;
-    for (uint32_t i = 0; i < r->nranks && !s->bad; i++) {
+    for (uint32_t i = 0; i < r->nranks; i++) {
         struct rank_info *k = &r->ranks[i];
-        k->role = (uint32_t)read_below(s, UINT32_MAX);
-        k->node = read_offset(s, i ? r->ranks[i - 1].node : 0, UINT32_MAX);
-        k->gpu = (uint32_t)read_below(s, UINT32_MAX);
+        k->role = (uint32_t)read_number(s);
+        k->node = (i ? r->ranks[i - 1].node : 0) + (uint32_t)read_signed(s);
+        k->gpu = (uint32_t)read_number(s);
         k->slot = nvalues;
-        uint32_t n = (uint32_t)read_below(s, r->nvalues - nvalues);
+        uint32_t n = (uint32_t)read_below(s, r->nvalues - nvalues + 1u);
         for (uint32_t j = 0; j < n; j++)
             r->values[nvalues + j] =
                 (uint64_t)read_signed(s) + (last + j < nvalues ? r->values[last + j] : 0);
         last = nvalues;
         nvalues += n;
     }
-    return !s->bad && s->at == s->end && nvalues == r->nvalues;
 }
 
 #define FAULT(...) program_fault(error, error_size, __VA_ARGS__)
@@ -227,16 +213,20 @@ enum status ranks_decode(const uint8_t *bytes, size_t size, struct ranks **r, ch
     TRY(container_open(&c, bytes, size, section, error, error_size));
     size_t group_bytes = (size_t)(section[SECTION_GROUPS].end - section[SECTION_GROUPS].at);
     size_t rank_bytes = (size_t)(section[SECTION_RANKS].end - section[SECTION_RANKS].at);
-    uint32_t nranks = (uint32_t)read_below(s, LIMIT_RANKS), nroles = (uint32_t)read_below(s, LIMIT_ROLES);
-    uint32_t ngroups = (uint32_t)read_below(s, LIMIT_GROUPS), nvalues = (uint32_t)read_below(s, UINT32_MAX);
+    uint32_t nranks = (uint32_t)read_below(s, LIMIT_RANKS + 1);
+    uint32_t nroles = (uint32_t)read_below(s, LIMIT_ROLES + 1);
+    uint32_t ngroups = (uint32_t)read_below(s, LIMIT_GROUPS + 1);
+    uint32_t nvalues = (uint32_t)read_number(s);
     /* each of them takes at least a byte */
-    if (s->bad || s->at != s->end || nranks > rank_bytes || nvalues > rank_bytes || ngroups > group_bytes)
+    if (s->bad || nranks > rank_bytes || nvalues > rank_bytes || ngroups > group_bytes)
         return FAULT("its header is malformed");
     struct ranks *table = ranks_new(nranks, nroles, ngroups, nvalues);
     enum status status = STATUS_OK;
-    if (!read_groups(table, &section[SECTION_GROUPS]))
+    read_groups(table, &section[SECTION_GROUPS]);
+    read_ranks(table, &section[SECTION_RANKS]);
+    if (section[SECTION_GROUPS].bad)
         status = FAULT("its groups are malformed");
-    else if (!read_ranks(table, &section[SECTION_RANKS]))
+    else if (section[SECTION_RANKS].bad)
         status = FAULT("its ranks are malformed");
     else
         status = check_table(table, error, error_size);

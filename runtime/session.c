@@ -28,6 +28,7 @@ struct session {
     struct weights_sink gradients;
     struct summary summary; /* rank 0 */
     bool ahead;             /* the next step's early phase has run, on parameters as they are */
+    int64_t core_ns;        /* of all ranks, when core_s() was last asked */
     uint64_t allocations;   /* at the end of the first step */
     char error[1024];
 };
@@ -215,6 +216,17 @@ static enum status first_step_done(struct session *s)
     return STATUS_OK;
 }
 
+/* seconds on cores of all ranks since it was last asked for: of the last step, but for what a rank is behind or ahead */
+static double core_s(struct session *s)
+{
+    int64_t all = 0, before = s->core_ns;
+    atomic_store(&s->face->core_ns, world_core_ns());
+    for (uint32_t r = 0; r < s->world->nranks && !s->run->o.cuda; r++)
+        all += atomic_load(&s->world->ranks[r].core_ns);
+    s->core_ns = all;
+    return 1e-9 * (double)(all - before);
+}
+
 static void log_results(struct session *s, uint64_t step, double step_time_s)
 {
     const struct job_info *job = &exec_program(s->exec, ROUTINE_TRAIN)->job;
@@ -226,7 +238,8 @@ static void log_results(struct session *s, uint64_t step, double step_time_s)
                             NAN,
                             lr_at(job, step, s->run->steps),
                             step_time_s,
-                            tokens / step_time_s};
+                            tokens / step_time_s,
+                            core_s(s)};
     if (metrics && !s->run->o.paced) {
         line.loss = metrics[METRIC_LOSS];
         line.grad_norm = sqrt(metrics[METRIC_SQNORM]);
@@ -294,8 +307,10 @@ static enum status train(struct session *s)
         log_results(s, step, (double)(now - start) * 1e-9);
         if (step == 0)
             TRY(first_step_done(s));
-        if (evaluates)
+        if (evaluates) {
             TRY(evaluate(s, step + 1));
+            core_s(s); /* of no step */
+        }
         start = step == 0 || r->held_out ? world_now_ns() : now;
     }
     s->face->report[REPORT_ALLOCATIONS] = allocations_count() - s->allocations;

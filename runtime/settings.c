@@ -24,7 +24,8 @@ static const char help[] =
     "  --eval FILE           held-out tokens; their loss is measured at the end\n"
     "  --eval-every N        and every N steps\n"
     "  --log FILE            one JSON line per step: step, loss, grad_norm, lr, tokens (so far), "
-    "step_time_s, tokens_per_s;\n"
+    "step_time_s, tokens_per_s,\n"
+    "                        core_s (seconds on cores of all ranks);\n"
     "                        if it cannot be written the run goes on, and ends with exit code 4; - is stdout\n"
     "  --trace FILE          what the last step really did, for ui.perfetto.dev or chrome://tracing\n"
     "  --shuffle-queues SEED run ready queues in a seeded adversarial order (a test: results must not "
@@ -51,8 +52,11 @@ static const char help[] =
     "                        a plan for several nodes is started by torchrun\n"
     "  --rank N --world N    which rank this is, of how many, where no launcher's variables say so\n"
     "  --no-deterministic    on GPUs: kernels may add in an order that differs from run to run, where that is faster\n"
-    "  --calibrate           without a plan: measure this machine's kernels (--device) and print the <measured> block of a\n"
-    "                        cluster file; with --transport nccl its collectives, a process per GPU under torchrun and the like\n"
+    "  --calibrate           without a plan: measure this machine, in a few seconds.  CPU ranks: kernels and collectives, as a\n"
+    "                        whole cluster file of --world N ranks (as many as there are cores).  With --device cuda: the\n"
+    "                        <measured> block of one, kernels, or with --transport nccl collectives, a process per GPU under\n"
+    "                        torchrun and the like\n"
+    "  -o FILE               where --calibrate writes (stdout)\n"
     "  --json                print a summary with memory figures on stdout at the end\n"
     "  --quiet               no progress on stderr\n"
     "  --help, --version\n"
@@ -240,6 +244,9 @@ static enum status apply(struct settings *o, int option, bool *done)
     case OPT_CALIBRATE:
         o->calibrate = true;
         return STATUS_OK;
+    case 'o':
+        o->output = optarg;
+        return STATUS_OK;
     case OPT_JSON:
         o->json = true;
         return STATUS_OK;
@@ -287,7 +294,7 @@ enum status settings_parse(struct settings *o, int argc, char **argv, bool *done
 {
     *o = (struct settings){.watchdog_s = 60, .transport = -1, .replay = -1};
     *done = false;
-    for (int option; (option = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
+    for (int option; (option = getopt_long(argc, argv, "o:", long_options, NULL)) != -1;) {
         TRY(apply(o, option, done));
         if (*done)
             return STATUS_OK;
@@ -297,6 +304,8 @@ enum status settings_parse(struct settings *o, int argc, char **argv, bool *done
             return usage(argv[optind], NULL, "--calibrate takes no plan");
         return o->transport > 0 ? settle_device(o) : STATUS_OK;
     }
+    if (o->output)
+        return usage("-o", NULL, "is for --calibrate");
     if (optind + 1 < argc)
         return usage(argv[optind + 1], NULL, "one plan at a time");
     if (optind >= argc)

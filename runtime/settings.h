@@ -19,6 +19,7 @@ struct settings {
     double watchdog_s;
     bool json, quiet, local_ranks;
     bool calibrate;
+    const char *output;          /* of --calibrate; NULL = stdout */
     bool cuda, nccl, free_order; /* --device cuda; --transport nccl rather than d2d; --no-deterministic */
     int transport, replay;       /* as given, -1 = not; replay: enum replay of runtime/cuda/gang.h */
 };

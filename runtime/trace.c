@@ -26,6 +26,8 @@ static void write_event(FILE *out, uint32_t rank, const struct insn *in, const s
     fprintf(out, "%s\",\"pid\":%u,\"tid\":%u", isa_info((enum op)in->op)->name, rank, thread_of(in->queue));
     write_time(out, "ts", span->start_ns - origin);
     write_time(out, "dur", span->end_ns - span->start_ns);
+    if (span->core_ns > 0)
+        write_time(out, "tdur", span->core_ns);
     fprintf(out, ",\"args\":{\"seq\":%u", in->seq);
     if (in->layer != NONE)
         fprintf(out, ",\"layer\":%u", in->layer);

@@ -33,6 +33,13 @@ int64_t world_now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+int64_t world_core_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
 static size_t pages(uint64_t bytes)
 {
     return (size_t)((bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES);
@@ -221,8 +228,10 @@ static enum status map_region(struct world *w, const struct world_sizes *s, int 
     w->coverage = w->map + at[3];
     w->arena = calloc(s->nranks, sizeof *w->arena);
     w->arena_size = calloc(s->nranks, sizeof *w->arena_size);
-    if (!w->arena || !w->arena_size)
+    if (!w->arena || !w->arena_size) {
+        snprintf(error, error_size, "out of memory for %u arenas", s->nranks);
         return STATUS_WORLD;
+    }
     uint8_t *next = w->map + at[4];
     mprotect(next, PAGE_BYTES, PROT_NONE);
     for (uint32_t r = 0; r < s->nranks; r++) {

@@ -27,6 +27,7 @@ struct world_rank {
     _Atomic uint32_t step, evaluating;
     _Atomic uint32_t head[NQUEUES]; /* instruction at each queue's head; NONE = queue empty */
     _Atomic uint32_t running;       /* instruction the process is inside of; NONE */
+    _Atomic int64_t core_ns;        /* that the process has had a core, at the end of its last step */
     double margin; /* of choices of experts that differ from recorded ones, see routing.h */
     uint64_t report[8], memory[2][8]; /* for the final summary, see summary.h and memory.h */
 };
@@ -83,5 +84,7 @@ enum status world_failed(const struct world *w);
 enum status world_barrier(const struct world *w);
 
 int64_t world_now_ns(void);
+/* nanoseconds that this process has had a core */
+int64_t world_core_ns(void);
 
 #endif

@@ -59,12 +59,15 @@ static void warn_memory(struct command *c, const struct job *job, const struct t
 {
     uint64_t most = 0;
     const char *model = "";
+    struct job unbounded = *job;
+    unbounded.wishes.memory = 0;
     for (uint32_t i = 0; i < topo->ntypes; i++) {
         const struct topo_gpu *g = &topo->types[i].gpu;
         bool meant = !job->wishes.use || !strcmp(job->wishes.use, topo->types[i].id);
-        if (!meant || g->memory_bytes <= g->reserve_bytes + most)
+        uint64_t leaves = decision_gpu_bytes(&unbounded, g);
+        if (!meant || leaves <= most)
             continue;
-        most = g->memory_bytes - g->reserve_bytes;
+        most = leaves;
         model = g->model;
     }
     if (job->wishes.memory > most && most) {
@@ -72,8 +75,29 @@ static void warn_memory(struct command *c, const struct job *job, const struct t
                      units_show_bytes(job->wishes.memory).s, model, units_show_bytes(most).s);
         diag_help(
             c->diag,
-            "the bound is the GPU's memory less its reserve; 'reserve' in the cluster file changes that");
+            "the bound is the GPU's memory less its reserve and what is kept free; 'reserve' in the cluster file and "
+            "'keep N free' change that");
     }
+}
+
+/* what is kept free must leave something of some GPU */
+static bool check_free(struct command *c, const struct job *job, const struct topo *topo)
+{
+    const struct topo_gpu *largest = NULL;
+    for (uint32_t i = 0; i < topo->ntypes; i++) {
+        const struct topo_gpu *g = &topo->types[i].gpu;
+        if (job->wishes.use && strcmp(job->wishes.use, topo->types[i].id) != 0)
+            continue;
+        if (!largest || g->memory_bytes - g->reserve_bytes > largest->memory_bytes - largest->reserve_bytes)
+            largest = g;
+    }
+    if (!job->wishes.frees || !largest || job->wishes.free_bytes < largest->memory_bytes - largest->reserve_bytes)
+        return true;
+    diag_error(c->diag, job->wishes.free_span, "memory", "%s free leaves a plan nothing of %s", units_show_bytes(job->wishes.free_bytes).s,
+               largest->model);
+    diag_help(c->diag, "it has %s, %s of them in reserve", units_show_bytes(largest->memory_bytes).s,
+              units_show_bytes(largest->reserve_bytes).s);
+    return false;
 }
 
 enum status command_read(struct command *c, struct job **job, struct topo **topo)
@@ -83,6 +107,8 @@ enum status command_read(struct command *c, struct job **job, struct topo **topo
     *job = job_read(c->arena, c->diag, o->args[first], o->sets, o->nsets);
     *topo = topo_read(c->arena, c->diag, o->args[first + 1]);
     if (!*job || !*topo)
+        return command_report(c, STATUS_INPUT);
+    if (!check_free(c, *job, *topo))
         return command_report(c, STATUS_INPUT);
     warn_memory(c, *job, *topo);
     return STATUS_OK;

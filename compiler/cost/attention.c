@@ -90,6 +90,13 @@ double cost_attention_s(const struct cost *c, const struct cost_attention *a, en
         return 0;
     if (c->device.unfused)
         return unfused_s(c, a, backward, dtype);
+    double measured = c->topo->nmeasured
+                          ? cost_measured_attention(c, a->context, a->qk, dtype == DTYPE_BF16 ? COST_HALF : COST_F32, backward)
+                          : 0;
+    if (measured > 0) {
+        double longest, keys = tile_keys(a, 1, &longest);
+        return 2 * a->tokens * keys * a->heads * (a->qk + a->v) * (backward ? 2.5 : 1) / (measured * c->device.compute_factor);
+    }
     if (c->device.plain)
         return plain_s(&c->device, a, backward, dtype);
     double seconds = flash_s(&c->device, a, backward, dtype == DTYPE_BF16 ? 2 : 4);

@@ -49,8 +49,8 @@ static double value_bytes(const struct block *b, uint32_t v)
     if (v == NONE)
         return 0;
     const struct opr_value *value = &b->e->values[v];
-    double cols = (double)value->cols;
-    return b->element * (value->class == CLASS_COLS ? b->tokens * cols / b->d->tp : b->rows * cols);
+    double cols = expand_own_cols(value, b->d->tp);
+    return b->element * (value->class == CLASS_COLS ? b->tokens * cols : b->rows * (double)value->cols);
 }
 
 /* forward and backward kernels, n of one and nb of the other; again: forward runs once more under recomputation */
@@ -150,6 +150,19 @@ static bool copied(const struct block *b, const struct opr *o)
     return read && expand_puts_off(b->e, o);
 }
 
+/* the three products of m rows, n outputs and k inputs */
+static void add_products(const struct block *b, bool head, double m, double n, double k, double seconds[3])
+{
+    const struct cost *c = b->c;
+    uint64_t um = (uint64_t)m, un = (uint64_t)ceil(n), uk = (uint64_t)ceil(k);
+    for (enum product p = PRODUCT_FORWARD; p <= PRODUCT_WEIGHT; p++) {
+        uint64_t rows = p == PRODUCT_WEIGHT ? un : um, cols = p == PRODUCT_FORWARD ? un : uk;
+        uint64_t inner = p == PRODUCT_FORWARD ? uk : p == PRODUCT_INPUT ? un : um;
+        seconds[p] += head ? cost_matmul_half_s(c, p, rows, cols, inner, b->dtype)
+                           : cost_matmul_s(c, p, rows, cols, inner, b->dtype);
+    }
+}
+
 static void linear(struct block *b, const struct opr *o)
 {
     const struct cost *c = b->c;
@@ -158,22 +171,20 @@ static void linear(struct block *b, const struct opr *o)
     double in = 0, out = weights_cols(b, o, &in), tp = b->d->tp;
     if (head)
         out = (double)expand_padded_vocab(c->job->model.vocab, b->d->tp);
-    double m = b->tokens, n = out, k = in;
+    const struct opr_value *y = &b->e->values[o->out];
+    double m = b->tokens, n = out, k = in, keys = y->kv < tp ? (double)y->keys / fmax(1, y->kv) : 0; /* by themselves */
     if (first->split == SPLIT_ROWS)
-        n /= tp;
+        n = head ? out / tp : expand_own_cols(y, b->d->tp);
     else if (first->split == SPLIT_COLS)
         k /= tp;
     else
         m = b->rows;
-    uint64_t um = (uint64_t)m, un = (uint64_t)ceil(n), uk = (uint64_t)ceil(k);
     /* under fp8 the head stays in half precision; elsewhere products convert their input, and backward the gradient */
     bool fp8 = !head && c->job->train.precision == DT_FP8;
     double seconds[3] = {0}; /* by product */
-    for (enum product p = PRODUCT_FORWARD; p <= PRODUCT_WEIGHT; p++) {
-        uint64_t rows = p == PRODUCT_WEIGHT ? un : um, cols = p == PRODUCT_FORWARD ? un : uk;
-        uint64_t inner = p == PRODUCT_FORWARD ? uk : p == PRODUCT_INPUT ? un : um;
-        seconds[p] = head ? cost_matmul_half_s(c, p, rows, cols, inner, b->dtype) : cost_matmul_s(c, p, rows, cols, inner, b->dtype);
-    }
+    add_products(b, head, m, n - keys, k, seconds);
+    if (keys > 0)
+        add_products(b, head, m, keys, k, seconds);
     bool whole = first->split != SPLIT_NONE && tp > 1 && b->d->sp; /* one side of the product is gathered */
     double forward = seconds[PRODUCT_FORWARD] + (fp8 ? operand_s(b, m, k, whole && !o->row_parallel) : 0);
     double input = seconds[PRODUCT_INPUT] + (fp8 ? operand_s(b, m, n, whole && o->row_parallel) : 0);
@@ -181,7 +192,9 @@ static void linear(struct block *b, const struct opr *o)
     double bias = o->nbiases ? cost_stream_s(c, value_bytes(b, o->out)) : 0; /* column sums */
     b->out.weight_s += expand_puts_off(b->e, o) ? weight + bias : 0;
     b->copies_s += !head && copied(b, o) ? cost_stream_s(c, 2 * value_bytes(b, o->out)) : 0;
-    add_time(b, forward, 1, input + weight + bias, 2 + (bias > 0), recomputes(b, o, cost_linear_part(o)));
+    double products = keys > 0 ? 2 : 1;
+    add_time(b, forward, products, input + weight + bias, products * (2 + (bias > 0)),
+             recomputes(b, o, cost_linear_part(o)));
     if (first->split != SPLIT_NONE && tp > 1)
         tensor_parallel(b, o, b->tokens * b->element * out, b->tokens * b->element * in, input, weight);
 }
@@ -207,9 +220,9 @@ static void own_ring(struct block *b, double kv, double out, double q, double fo
 static void context_parallel(struct block *b, const struct attn *t, double forward, double backward)
 {
     const struct cost *c = b->c;
-    double cp = b->d->cp, tp = b->d->tp, kv_heads = t->kind == ATTN_MLA ? t->heads : t->kv;
+    double cp = b->d->cp, tp = b->d->tp, kv_heads = (double)t->kv / model_key_parts(t->kv, b->d->tp);
     double v = t->kind == ATTN_MLA ? t->v : t->head;
-    double kv = b->tokens * b->element * kv_heads * (t->head + v) / tp, q = b->tokens * b->element * t->heads * t->head / tp;
+    double kv = b->tokens * b->element * kv_heads * (t->head + v), q = b->tokens * b->element * t->heads * t->head / tp;
     double share = shown(b, OVERLAP_CP, c->profile->cp_shown, c->profile->cp_shown);
     bool own = c->profile->allocator < 0.5;
     if (b->d->context == CONTEXT_ALL_GATHER) {
@@ -248,7 +261,7 @@ static void attention(struct block *b, const struct opr *o)
     double tp = b->d->tp, s = b->sequence;
     /* rows are balanced over cp: every rank has tokens/cp of them, each with s keys */
     struct cost_attention a = {.tokens = b->tokens, .context = t->chunk && t->chunk < s ? t->chunk : s, .window = t->window,
-                               .heads = t->heads / tp, .kv = t->kind == ATTN_MLA ? t->heads / tp : ceil(t->kv / tp),
+                               .heads = t->heads / tp, .kv = (double)t->kv / model_key_parts(t->kv, b->d->tp),
                                .qk = t->head, .v = t->kind == ATTN_MLA ? t->v : t->head};
     double forward = cost_attention_s(b->c, &a, b->dtype, false), backward = cost_attention_s(b->c, &a, b->dtype, true);
     if (b->d->cp > 1 && b->d->context == CONTEXT_RING) {
@@ -315,8 +328,10 @@ static void experts(struct block *b, const struct opr *o)
     double rows = b->element * h * (chosen + b->tokens / b->d->tp), move = 2 * cost_stream_s(c, rows); /* there, and back */
     double fixed = 1e-6 * c->profile->moe_layer_us; /* counting and sorting */
     fixed += c->type->scale_up.span > 1 ? 0 : 1e-6 * c->profile->moe_wait_us;
-    struct cost_exchange x = cost_exchange(c, m, b->tokens / b->d->tp, h * b->element);
-    move += 2 * x.copies_s;
+    struct cost_exchange x = cost_exchange(c, m, b->tokens / b->d->tp, h * b->element), there = x;
+    if (c->job->train.fp8_sent) /* a byte each, and a scale of four for 128 */
+        there = cost_exchange(c, m, b->tokens / b->d->tp, h * (1 + 4.0 / 128));
+    move += x.copies_s + there.copies_s;
     bool over_nodes = x.rows > 0; /* six kernels more forward: places, two ways to nodes, sums; five backward */
     add_time(b, seconds[PRODUCT_FORWARD] + act + move + fixed, over_nodes ? 14 : 8,
              seconds[PRODUCT_INPUT] + seconds[PRODUCT_WEIGHT] + act_back + move + fixed, over_nodes ? 15 : 12,
@@ -328,7 +343,7 @@ static void experts(struct block *b, const struct opr *o)
     /* an overlap that is asked for is one of pairs: it is them that hide, not every block */
     bool pairs = decision_pairs(b->d->schedule);
     double share = shown(b, OVERLAP_ALL_TO_ALL, c->profile->ep_shown, pairs ? c->profile->ep_shown : c->profile->ep_overlap_shown);
-    double dispatch = 2 * x.way_s, before_f = b->out.forward_comm_s, before_x = b->out.backward_comm_s;
+    double dispatch = x.way_s + there.way_s, beside = x.beside_s + there.beside_s, before_f = b->out.forward_comm_s, before_x = b->out.backward_comm_s;
     b->out.forward_comm_s += x.forward_s;
     add_backward_comm(b, x.backward_s);
     if (etp > 1) {
@@ -344,9 +359,9 @@ static void experts(struct block *b, const struct opr *o)
     if (c->job->wishes.never_overlap & OVERLAP_ALL_TO_ALL)
         return;
     double hidden = fmax(0, share - c->profile->ep_overlap_shown);
-    b->beside_s += 2 * share * x.beside_s;
-    b->out.forward_hidden_s += hidden * (dispatch - 2 * x.beside_s);
-    b->out.backward_hidden_s += hidden * (dispatch - 2 * x.beside_s);
+    b->beside_s += share * beside;
+    b->out.forward_hidden_s += hidden * (dispatch - beside);
+    b->out.backward_hidden_s += hidden * (dispatch - beside);
 }
 
 static void stream(struct block *b, const struct opr *o)

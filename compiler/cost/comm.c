@@ -72,18 +72,24 @@ static const struct topo_measured *curve_of(const struct cost *c, const struct c
     return slot < 6 && g->curve[slot] ? &c->topo->measured[g->curve[slot] - 1] : NULL;
 }
 
+/* share of a group's seconds that one of its ranks has a core, where they share fewer */
+static double turns(const struct cost *c, const struct cost_group *g)
+{
+    return c->type->cores && g->n > c->type->cores ? (double)c->type->cores / g->n : 1;
+}
+
 double cost_group_s(const struct cost *c, enum op op, double bytes, const struct cost_group *g)
 {
     if (g->n < 2)
         return 0;
     const struct topo_measured *t = c->topo->nmeasured ? curve_of(c, g, op) : NULL;
     if (t)
-        return curve_s(t, bytes);
+        return turns(c, g) * curve_s(t, bytes);
     double seconds;
     enum cost_move move = move_of(op);
     if (!fastest(g, move, bytes, &seconds))
         choose(c, g, move, bytes, &seconds);
-    return seconds;
+    return turns(c, g) * seconds;
 }
 
 double cost_collective_s(const struct cost *c, enum op op, double bytes, uint32_t mask)

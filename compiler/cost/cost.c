@@ -123,6 +123,14 @@ static double chosen_bytes(const struct operand *rows, const struct operand *pla
     return (double)place->rows * place->cols * rows->cols * isa_dtype_bytes((enum dtype)rows->dtype);
 }
 
+static bool has_half(const struct program *p, const struct insn *x)
+{
+    for (size_t i = 0; i < isa_info((enum op)x->op)->noperands; i++)
+        if (operand_at(p, x, i)->buffer != NONE && operand_at(p, x, i)->dtype == DTYPE_BF16)
+            return true;
+    return false;
+}
+
 static double stream_insn_s(const struct cost *c, const struct program *p, const struct insn *x)
 {
     const struct isa_info *info = isa_info((enum op)x->op);
@@ -145,6 +153,9 @@ static double stream_insn_s(const struct cost *c, const struct program *p, const
             own = fmin(own, 2 * operand_bytes(operand_at(p, x, OPND(EMBED_W, dy))));
         bytes += own * (o->mark == MARK_ADD || o->mark == MARK_UPDATE ? 2 : 1);
     }
+    double measured = c->type->cores ? cost_measured_stream_s(c, (enum op)x->op, bytes, has_half(p, x)) : 0;
+    if (measured > 0)
+        return measured / c->device.compute_factor;
     return cost_stream_s(c, bytes - (cost_joins(c) ? cost_joined_bytes(p, x) : 0));
 }
 

@@ -56,6 +56,7 @@ struct cost {
     const struct mesh_runs *runs; /* of the nodes, where a search has them; NULL: none */
     struct cost_products *products; /* of a search: products that it has asked for; NULL: none */
     struct cost_unit unit;
+    double crowd; /* CPU ranks per core of a node, 1 where each has its own */
     struct cost_group group[1u << NAXES]; /* by axis mask */
     const struct cost_group *digits;      /* by mask of the folded mesh's digits; NULL where these are the axes */
     struct cost_group tie, shard, replicas, ep; /* first-last stage; of ZeRO state; of its replicas; of experts */
@@ -94,6 +95,7 @@ int64_t cost_insn_once(const struct cost *c, const struct program *p, uint32_t i
 double cost_collective_s(const struct cost *c, enum op op, double bytes, uint32_t mask);
 /* the same of a mask of digits, as programs have it */
 double cost_digits_s(const struct cost *c, enum op op, double bytes, uint32_t mask);
+/* where ranks share cores: that a member has one */
 double cost_group_s(const struct cost *c, enum op op, double bytes, const struct cost_group *g);
 /* from every member to the next one round a ring: one of an all-gather's n - 1 rounds; bytes: of a member */
 double cost_shift_s(const struct cost *c, double bytes, uint32_t mask);
@@ -135,10 +137,10 @@ struct cost_stack *cost_stack_new(struct arena *a, const struct cost *c);
 int64_t cost_stack_ns(const struct cost_stack *s, const struct program *p, uint32_t i, int64_t ns);
 /* uses ahead that parameters should be gathered under ZeRO 3; 0 where nothing is gathered */
 uint32_t cost_prefetch(struct arena *a, const struct cost *c);
-/* bytes of a GPU that peak_bytes is compared with: its memory, less the reserve where the profile itemises no context */
 /* Rows that blocks of experts' rows have room for where nobody says, over the mean; 0: all that can come.  Blocks travel
  * whole, so room costs time: on GPUs half as much again as the expected unevenness. */
 double cost_usual_room(const struct job *job, const struct topo_gpu *gpu);
+/* bytes of a GPU that peak_bytes is compared with: decision_gpu_bytes(), and the reserve too where the profile itemises context */
 uint64_t cost_memory_limit(const struct job *job, const struct topo_gpu *gpu);
 /* forward and backward seconds of each layer, the embedding and the head, for cutting stages */
 void cost_layers(struct arena *a, const struct cost *c, double *layer_s, double *embed_s, double *head_s);

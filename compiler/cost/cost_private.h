@@ -11,6 +11,23 @@
 /* ways to make the loss: over all logits on every tensor-parallel rank, the same over split ones, one that is parallel
  * over the vocabulary from the start, the one that takes least */
 enum cost_loss { LOSS_WHOLE, LOSS_SPLIT, LOSS_PARALLEL, LOSS_LEAST, NLOSSES };
+/* lives.c: bytes over a block's passes as llmrun has them, what the forward pass left among them */
+enum lives_kind { LIVES_LAYER, LIVES_EMBED, LIVES_HEAD, LIVES_PREDICT };
+struct cost_lives {
+    double keep, left;                      /* what F leaves for B or I; what I leaves for W */
+    double parked, left_parked, parked_input; /* of them: in host memory meanwhile; of that the block's input */
+    double forward, backward, input, weight; /* at the fullest moment of F, B, I and W */
+    double workspace;
+};
+/* those of a block, followed when they are asked for: most blocks of a search never are */
+struct cost_lives_later {
+    bool known;
+    struct cost_lives lives;
+    const struct expansion *e;
+    enum lives_kind kind;
+    enum recompute recompute;
+    uint32_t parts;
+};
 struct cost_block {
     double forward_s, backward_s;           /* kernels; recomputation counts as backward */
     double forward_comm_s, backward_comm_s; /* exposed transfers of tp, cp, ep */
@@ -25,10 +42,14 @@ struct cost_block {
     double eager_bytes;                     /* the same of copies that only operators without fusion keep */
     double forward_bytes, backward_bytes;   /* temporaries at their fullest */
     double loss_bytes[NLOSSES];             /* of the head: temporaries while the loss is made; 0: as the lines above */
+    struct cost_lives_later *lives;         /* llmrun's alone */
     double shapes;                          /* elements of its matrices, one of several experts */
+    double whole_matrices;                  /* of matrices: those that tp does not split */
+    double early_matrices;                  /* elements of buckets of matrices that I makes gradients of */
     bool early;                             /* where the backward is split, some of its matrices' gradients are made with I */
     /* parameter elements on this rank: matrices split or whole, vectors split or whole over tp, experts */
     double matrices, vectors_split, vectors_whole, experts;
+    double key_matrices, key_vectors; /* of matrices and vectors_split: of key heads that several tp ranks hold */
 };
 struct cost_shape {
     uint32_t ndistinct;
@@ -111,6 +132,7 @@ void cost_shape_layers(const struct cost_shape *s, uint32_t nlayers, double *lay
 
 /* keep.c: bytes and parameter elements of a block into out; layer: not the embedding or the head */
 void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e, bool layer, struct cost_block *out);
+const struct cost_lives *cost_lives(const struct cost *c, const struct cost_block *b);
 /* by operator: backward reads its output, directly or through others; the last product of a layer is not among them */
 const uint8_t *cost_again(struct arena *a, const struct expansion *e);
 /* block.c: rows of experts that travel and are kept for each that is expected on average */
@@ -171,6 +193,7 @@ struct cost_seen {
 struct cost_seen cost_seen(const struct cost *c, const struct cost_stage *ranks);
 struct cost_body {
     double stage_forward_s, stage_backward_s, compute_s, comm_s, slow;
+    double least_s; /* of a pipeline: the work of ranks that share cores; 0 where they do not */
 };
 struct cost_body cost_body(const struct cost *c, const struct cost_stage *ranks);
 void cost_items(const struct cost_body *x, double pipeline_s, double free_s, struct estimate *e);
@@ -185,14 +208,19 @@ void cost_rank_memory(const struct cost *c, const struct cost_shape *s, uint32_t
 /* Bytes of parameters, gradients and optimizer state that some rank holds at least, however the model is cut; from the
  * decision's pp, zero and shard and the shape without recomputation. */
 uint64_t cost_state_least(const struct cost *c, const struct cost_shape *s);
+/* the same of all pipeline ranks together, without what a stack takes for itself */
+double cost_state_all(const struct cost *c, const struct cost_shape *s);
 /* parameter elements of the whole model in such parts as a rank of one stage holds, the head aside */
 void cost_elements(const struct cost *c, const struct cost_shape *s, double *dense, double *experts);
 /* the same rank by rank of one decision, whose stages may spare more or fewer layers from call to call */
 struct cost_held {
     double dense, experts, largest; /* of a block: parameter elements, buckets padded; of both what is gathered at a time */
-    double vectors, whole;          /* of dense: vectors; of all: gradients that ZeRO 2 keeps whole */
+    double own, vectors[2];         /* of dense: matrices; vectors split over tp, whole */
+    double whole;                   /* of matrices and experts: gradients that ZeRO 2 keeps whole */
+    double gradients;               /* those that stay until the update, without vectors' */
     double made, part;              /* gradients of a microbatch that are scattered; a rank's part of them */
-    double state, expert_state;     /* elements whose state this rank has, of matrices and of experts */
+    double state, expert_state;     /* elements whose state this rank has, of matrices and of experts; */
+    double whole_state;             /* of matrices that are whole on every rank of tp */
 };
 #define COST_HELD 8
 struct cost_rooms {
@@ -202,16 +230,29 @@ struct cost_rooms {
     double place;                            /* of state that is fetched from the host */
     double limit, buckets;                   /* bytes of the GPU; elements that buckets are padded to */
     uint64_t communicator_bytes;
-    bool splits;             /* I and W */
+    bool splits, least;      /* I and W; bounds for any schedule */
+    double kept;             /* activations of the rank that is asked for, where they are known; else 0 */
     uint32_t expert_shard, ahead;
     uint32_t nlayers; /* distinct ones that are here */
     struct cost_held layers[COST_HELD], embed, head, predict;
 };
 void cost_rooms_init(struct cost_rooms *x, const struct cost *c, const struct cost_shape *s);
 void cost_rooms_rank(const struct cost_rooms *x, uint32_t r, struct estimate *e);
+/* No more than the rooms of any decision of c's ZeRO level, whose shards are at most c's: buckets without padding,
+ * parameters gathered one use ahead. */
+void cost_rooms_least(struct cost_rooms *x, const struct cost *c, const struct cost_shape *s);
+/* buffers that a rank has at least for one layer of a kind, under any schedule; temporary: those of its kernels */
+double cost_layer_buffers(const struct cost_rooms *x, uint32_t kind, double temporary);
 /* Of the fullest rank.  false: of some rank that needs more than most_bytes, and with `bare` more than the limit even
  * without its buffers. */
 bool cost_rooms_fullest(const struct cost_rooms *x, uint64_t most_bytes, bool bare, struct estimate *e);
+
+/* measured.c: of the cluster file, 0 = nothing: operations per second of a product, of attention; seconds of a memory-bound
+ * instruction */
+double cost_measured_product(const struct cost *c, double m, double n, double k, enum cost_number number);
+double cost_measured_attention(const struct cost *c, double places, double head, enum cost_number number, bool backward);
+double cost_measured_stream_s(const struct cost *c, enum op op, double bytes, bool half);
+double cost_crowd(const struct cost *c);
 
 /* joined.c: are instructions priced as a GPU does them together, and the bytes that this one then does not move */
 bool cost_joins(const struct cost *c);

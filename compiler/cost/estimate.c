@@ -353,14 +353,15 @@ void cost_tail(const struct cost *c, const struct cost_stage *ranks, struct esti
     double norm_s = INFINITY;
     for (uint32_t r = 0; r < c->decision->pp; r++)
         norm_s = fmin(norm_s, cost_rank_update(c, ranks, r).norm_s);
-    e->dp_comm_s = dp_exposed(c, ranks).exposed_s;
-    e->optimizer_s = cost_rank_update(c, ranks, 0).update_s + norm_s + cost_agree_s(c) + 1e-3 * c->profile->step_overhead_ms;
+    e->dp_comm_s = c->crowd * dp_exposed(c, ranks).exposed_s;
+    e->optimizer_s = c->crowd * (cost_rank_update(c, ranks, 0).update_s + norm_s + cost_agree_s(c)) +
+                     1e-3 * c->profile->step_overhead_ms;
 }
 
 static void plain_tail(const struct cost *c, const struct cost_stage *ranks, struct estimate *e)
 {
-    e->dp_comm_s = dp_exposed(c, ranks).exposed_s;
-    e->optimizer_s = optimizer_s(c, ranks) + 1e-3 * c->profile->step_overhead_ms;
+    e->dp_comm_s = c->crowd * dp_exposed(c, ranks).exposed_s;
+    e->optimizer_s = c->crowd * optimizer_s(c, ranks) + 1e-3 * c->profile->step_overhead_ms;
 }
 
 struct cost_seen cost_seen(const struct cost *c, const struct cost_stage *ranks)
@@ -373,8 +374,8 @@ void cost_rest(const struct cost *c, const struct cost_stage *ranks, double besi
 {
     struct cost_seen seen = cost_seen(c, ranks);
     double update_s = fmin(beside_s, optimizer_s(c, ranks));
-    e->optimizer_s = update_s + 1e-3 * c->profile->step_overhead_ms;
-    e->dp_comm_s = beside_s - update_s + seen.shown_s + seen.stolen_s;
+    e->optimizer_s = c->crowd * update_s + 1e-3 * c->profile->step_overhead_ms;
+    e->dp_comm_s = c->crowd * (beside_s - update_s) + seen.shown_s + seen.stolen_s;
 }
 
 struct cost_body cost_body(const struct cost *c, const struct cost_stage *ranks)
@@ -392,8 +393,9 @@ struct cost_body cost_body(const struct cost *c, const struct cost_stage *ranks)
         x.stage_forward_s = f;
         x.stage_backward_s = b;
     }
-    x.compute_s = compute / d->pp * d->microbatches;
-    x.comm_s = comm / d->pp * d->microbatches;
+    x.compute_s = c->crowd * compute / d->pp * d->microbatches;
+    x.comm_s = c->crowd * comm / d->pp * d->microbatches;
+    x.least_s = c->crowd > 1 ? x.compute_s + x.comm_s : 0;
     /* Everyone waits for the slowest node at every synchronisation, and for the host at the step's seam.  A node that is slow
      * on a stage with slack holds nobody up. */
     double straggle = c->profile->straggle, slack = slowest * d->pp / (compute + comm) - 1;
@@ -403,6 +405,8 @@ struct cost_body cost_body(const struct cost *c, const struct cost_stage *ranks)
 
 void cost_items(const struct cost_body *x, double pipeline_s, double free_s, struct estimate *e)
 {
+    pipeline_s = fmax(pipeline_s, x->least_s);
+    free_s = fmax(free_s, x->least_s);
     e->stage_forward_s = x->stage_forward_s;
     e->stage_backward_s = x->stage_backward_s;
     e->compute_s = x->compute_s;

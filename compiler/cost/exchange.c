@@ -21,7 +21,7 @@ void cost_split_experts(struct cost *c)
         uint64_t domain = (uint64_t)c->type->gpus * (c->type->scale_up.span > 1 ? c->type->scale_up.span : 1);
         if (!c->ep.level || together < 2 || d->ep % together || d->ep == together ||
             domain % mesh_run(&c->mesh, (uint64_t)together * d->etp) ||
-            !decision_experts_nest(d, d->ep / together))
+            !decision_experts_nest(c->job, d, d->ep / together))
             return;
         nodes = d->ep / together;
     }

@@ -2,20 +2,12 @@
  *
  * Where the members of a group sit follows from the mesh and its order of axes; before an order is looked at only their
  * number is known.  A floor has, of every way to communicate, the least start and the least slopes of any placement: every
- * number of members in a domain is tried, and above it they sit as close as the switches allow.  That is least where a
- * network is neither faster nor nearer at its upper levels and no curve was measured; elsewhere a floor costs nothing. */
+ * number of members in a domain is tried, and above it they sit as close as the switches allow.  That is least, for upper levels
+ * of a network are neither faster nor nearer, unless a curve was measured: then a floor costs nothing. */
 
 #include "compiler/cost/cost_private.h"
 
 #include <math.h>
-
-static bool upper_levels_are_slower(const struct cost *c)
-{
-    for (uint32_t level = 1; level < c->topo->ntiers && level + 1 < COST_LEVELS; level++)
-        if (c->net.bytes_s[level + 1] > c->net.bytes_s[level] || c->net.extra_s[level + 1] < c->net.extra_s[level])
-            return false;
-    return true;
-}
 
 /* the most members of a group that sit together in a domain */
 static uint32_t most_together(const struct cost *c, uint32_t n)
@@ -73,7 +65,7 @@ struct cost_group cost_floor_group(const struct cost *c, uint32_t n)
     enum { WAYS = 16 };
     struct cost_line least[NMOVES][WAYS];
     uint32_t known[NMOVES] = {0}; /* bits by way */
-    if (n < 2 || c->topo->nmeasured || !upper_levels_are_slower(c))
+    if (n < 2 || c->topo->nmeasured)
         return (struct cost_group){.n = 1};
     for (uint32_t i = 0; i < count_places(c, n); i++) {
         struct cost_group g = nth_place(c, n, i);

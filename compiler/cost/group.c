@@ -194,6 +194,7 @@ static void init(struct cost *c, const struct job *job, const struct topo *topo,
     *c = (struct cost){.job = job, .profile = job->wishes.profile, .topo = topo, .type = &topo->types[d->type],
                        .decision = d, .runs = runs};
     cost_device_init(c);
+    c->crowd = cost_crowd(c);
     set_factors(c);
     cost_net_init(c);
     const uint32_t size[NAXES] = {[AXIS_TP] = d->tp, [AXIS_CP] = d->cp, [AXIS_DP] = d->dp, [AXIS_PP] = d->pp};

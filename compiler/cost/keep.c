@@ -36,8 +36,8 @@ static double value_bytes(const struct keep *b, uint32_t v)
     if (v == NONE)
         return 0;
     const struct opr_value *value = &b->e->values[v];
-    double cols = (double)value->cols;
-    return b->element * (value->class == CLASS_COLS ? b->tokens * cols / b->c->decision->tp : b->rows * cols);
+    double cols = expand_own_cols(value, b->c->decision->tp);
+    return b->element * (value->class == CLASS_COLS ? b->tokens * cols : b->rows * (double)value->cols);
 }
 
 /* values that backward reads, by operator kind; kept: by value */
@@ -89,20 +89,22 @@ static bool recomputes(const struct keep *b, uint32_t part)
     return b->recompute == RECOMPUTE_FULL || (b->recompute == RECOMPUTE_SELECTIVE && (b->parts & part));
 }
 
-/* our own stack rounds as products read and keeps 16 bits */
+/* our own stack rounds as products read and keeps 16 bits, unless asked for what it cannot yet */
 static bool keeps_fp8(const struct keep *b)
 {
-    return b->c->job->train.precision == DT_FP8 && b->c->profile->allocator > 0.5;
+    return b->c->job->train.precision == DT_FP8 && (b->c->profile->allocator > 0.5 || b->c->job->train.fp8_kept);
 }
 
-/* bytes of a value from forward to backward: fp8 stacks keep what only products read as they read it */
+/* bytes of a value from forward to backward: fp8 stacks keep what only products read as they read it, and where that is
+ * asked for what gates read (DeepSeek-V3 report, section 3.3.3) */
 static double kept_bytes(const struct keep *b, uint32_t v)
 {
     bool products = keeps_fp8(b);
     for (uint32_t i = 0; i < b->e->noprs && products; i++) {
         const struct opr *o = &b->e->oprs[i];
         bool reads = o->in[0] == v || o->in[1] == v || (o->kind == OPR_ATTENTION && o->out == v);
-        products = !reads || o->kind == OPR_LINEAR || o->kind == OPR_EXPERTS || o->kind == OPR_ROUTER;
+        products = !reads || o->kind == OPR_LINEAR || o->kind == OPR_EXPERTS || o->kind == OPR_ROUTER ||
+                   (o->kind == OPR_ACT && b->c->job->train.fp8_kept);
     }
     return b->kept[v] ? value_bytes(b, v) * (products ? 0.5 : 1) : 0;
 }
@@ -114,7 +116,7 @@ static void experts(struct keep *b, const struct opr *o)
     double h = (double)b->c->job->model.width, w = (double)m->expert.width / d->etp, parts = o->nweights - 1;
     double routed = b->tokens / d->tp * m->active * cost_rows_kept(b->c, m) * d->etp;
     double in = b->element * routed * h, hidden = b->element * routed * w, fp8 = keeps_fp8(b) ? 0.5 : 1;
-    double kept = fp8 * in + hidden * parts + (recomputes(b, PART_MOE_ACT) ? 0 : fp8 * hidden);
+    double kept = fp8 * in + (b->c->job->train.fp8_kept ? 0.5 : 1) * hidden * parts + (recomputes(b, PART_MOE_ACT) ? 0 : fp8 * hidden);
     double far = cost_exchange(b->c, m, b->tokens / d->tp, b->element * h).rows;
     kept += 8 * far * m->active; /* of rows that came to the node: places of their choices, and weights */
     b->extra += recomputes(b, PART_MOE) ? 0 : kept;
@@ -145,6 +147,12 @@ static void attention(struct keep *b, const struct opr *o)
     /* attention to exchanged heads keeps its output in its own layout too: the product behind it reads the local one */
     if (b->c->decision->cp > 1 && b->c->decision->context == CONTEXT_ALL_TO_ALL && !recomputes(b, PART_CORE_ATTN))
         b->extra += value_bytes(b, o->out);
+}
+
+/* key heads of a rank */
+static double own_keys(const struct opr *o, uint32_t tp)
+{
+    return (double)o->attn->kv / model_key_parts(o->attn->kv, tp);
 }
 
 static void operator(struct keep *b, uint32_t i)
@@ -190,11 +198,11 @@ static void operator(struct keep *b, uint32_t i)
         b->stack += mask;
         break;
     case OPR_ROPE:
-        b->eager += p->eager * b->element * b->tokens * (double)(o->attn->heads + o->attn->kv) *
-                    o->attn->head / d->tp;
+        b->eager += p->eager * b->element * b->tokens * ((double)o->attn->heads / d->tp + own_keys(o, d->tp)) *
+                    o->attn->head;
         break;
     case OPR_HEADNORM:
-        b->extra += 4 * b->tokens * (o->keys ? o->attn->kv : o->attn->heads) / d->tp;
+        b->extra += 4 * b->tokens * (o->keys ? own_keys(o, d->tp) : (double)o->attn->heads / d->tp);
         break;
     case OPR_KEYS:
     case OPR_CONCAT:
@@ -265,6 +273,8 @@ static void forget(struct keep *b)
 static void count_weights(struct keep *b)
 {
     const struct decision *d = b->c->decision;
+    double split[2] = {0}; /* matrices whole on every rank, split over tp */
+    bool early[2] = {false};
     for (uint32_t i = 0; i < b->e->noprs; i++) {
         const struct opr *o = &b->e->oprs[i];
         bool vocabulary = o->kind == OPR_EMBED || !strcmp(o->name, "head");
@@ -276,18 +286,26 @@ static void count_weights(struct keep *b)
                 continue;
             if (vocabulary && t->rows == b->c->job->model.vocab && !t->vector)
                 rows = (double)expand_padded_vocab(t->rows, d->tp);
-            double n = rows * (double)t->cols, own = t->split == SPLIT_NONE ? n : n / d->tp;
+            double n = rows * (double)t->cols, own = t->split == SPLIT_NONE ? n : n / expand_parts(t, d->tp);
+            bool keys = t->split != SPLIT_NONE && expand_parts(t, d->tp) < d->tp;
+            *(t->vector ? &b->out->key_vectors : &b->out->key_matrices) += keys ? own : 0;
             b->out->shapes += o->kind == OPR_EXPERTS ? n / o->moe->experts / d->etp : t->vector ? 0 : own;
             if (o->kind == OPR_EXPERTS)
                 b->out->experts += n / d->ep / d->etp;
-            else if (!t->vector)
+            else if (!t->vector) {
                 b->out->matrices += own;
+                split[t->split != SPLIT_NONE] += own;
+                early[t->split != SPLIT_NONE] |= !expand_puts_off(b->e, o);
+            }
             else if (t->split == SPLIT_NONE)
                 b->out->vectors_whole += own;
             else
                 b->out->vectors_split += own;
         }
     }
+    b->out->whole_matrices = split[0];
+    for (int k = 0; k < 2; k++)
+        b->out->early_matrices += early[k] ? split[k] : 0;
 }
 
 static double kept_values(const struct keep *b)
@@ -418,4 +436,9 @@ void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e,
     again = all - kept + b.eager - out->eager_bytes;
     out->forward_bytes = 2 * stream_bytes + gathered + again;
     out->backward_bytes = stream_bytes + b.gradients + 2 * gathered + again;
+    if (c->profile->allocator > 0.5)
+        return;
+    enum lives_kind kind = layer ? e->again < e->noprs ? LIVES_PREDICT : LIVES_LAYER : e->oprs[0].kind == OPR_EMBED ? LIVES_EMBED : LIVES_HEAD;
+    out->lives = ARENA_NEW(a, struct cost_lives_later);
+    *out->lives = (struct cost_lives_later){.e = e, .kind = kind, .recompute = d->recompute, .parts = d->parts};
 }

@@ -17,31 +17,6 @@
 #include "compiler/cost/cost_private.h"
 
 #include <math.h>
-#include <string.h>
-
-/* measured efficiency of the nearest shape, as operations per second; 0 = nothing measured */
-static double measured_flop_s(const struct cost *c, double m, double n, double k, enum cost_number number)
-{
-    static const char *const words[COST_NNUMBERS] = {
-        [COST_F32] = "fp32", [COST_HALF] = "bf16", [COST_FP8] = "fp8"};
-    double best = INFINITY, flop_s = 0;
-    for (uint32_t i = 0; i < c->topo->nmeasured; i++) {
-        const struct topo_measured *t = &c->topo->measured[i];
-        if (strcmp(t->kind, "gemm") || (t->type && strcmp(t->type, c->type->id)) ||
-            (t->dtype && strcmp(t->dtype, words[number])))
-            continue;
-        for (uint32_t j = 0; j < t->npoints; j++) {
-            const struct topo_point *p = &t->points[j];
-            double distance = fabs(log(m / p->m)) + fabs(log(n / p->n)) + fabs(log(k / p->k));
-            if (distance < best) {
-                best = distance;
-                flop_s = p->flop_s;
-            }
-        }
-    }
-    /* beyond a factor of 16 in all, the shape says too little about this one */
-    return best < 2.8 ? flop_s : 0;
-}
 
 /* x / y rounded up, from the reciprocal; x < 2^31 y, and the slack is less than a part of any */
 static double parts(double x, double per_y)
@@ -128,7 +103,9 @@ static double batch_new_s(const struct cost *c, enum product product, double pro
     const struct cost_device *dev = &c->device;
     double dm = (double)m, dn = (double)n, dk = (double)k, flops = 2 * products * dm * dn * dk;
     double memory = products * product_bytes(dev, product, dm, dn, dk, number) / dev->product_bytes_s;
-    double flop_s = c->topo->nmeasured ? measured_flop_s(c, dm, dn, dk, number) : 0;
+    double flop_s = c->topo->nmeasured ? cost_measured_product(c, dm, dn, dk, number) : 0;
+    if (flop_s > 0 && c->type->cores) /* with all that it takes */
+        return flops / (flop_s * dev->compute_factor);
     if (flop_s > 0)
         return fmax(flops / (flop_s * dev->compute_factor), memory) + dev->launch_s;
     if (dev->plain)
@@ -223,6 +200,9 @@ double cost_grouped_matmul_s(const struct cost *c, enum product product, uint64_
            out = product == PRODUCT_WEIGHT ? 2 * dev->gradient_bytes : 2;
     double bytes = number_groups * (element * (rows * inner + inner * cols) + out * rows * cols);
     double memory = bytes / dev->product_bytes_s, host = number_groups * dev->group_s;
+    double flop_s = c->type->cores ? cost_measured_product(c, rows, cols, inner, number) : 0;
+    if (flop_s > 0)
+        return flops / (flop_s * dev->compute_factor);
     if (dev->plain)
         return fmax(
                    fmax(plain_s(dev, number_groups, rows, cols, inner, number) / dev->compute_factor, memory),

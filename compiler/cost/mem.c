@@ -10,7 +10,7 @@
  *
  * Microbatches in flight are pipeline_live.c's. */
 
-#include "compiler/cost/cost_private.h"
+#include "compiler/cost/mem.h"
 
 #include <math.h>
 
@@ -48,65 +48,55 @@ const struct cost_block *cost_layer(const struct cost_shape *s, const struct sta
 /* what one pipeline rank holds */
 struct holding {
     double dense, experts; /* parameter elements, buckets padded */
-    double vectors, whole, made, part; /* as of a block; made, part: of the largest */
-    double places[2];                  /* elements of state of the two largest buckets */
+    double made, part;     /* as of a block; of the largest */
     double largest;        /* of one block: gathered at a time under zero 3 */
     double keep, temporary;
     double head_keep, head_temporary; /* of the head: no longer there in a layer's backward */
     const double *loss;               /* temporaries of the head by enum cost_loss, NULL: one way only */
     double shapes;                    /* elements of one block's distinct matrices, the most of all */
-    uint32_t blocks;
 };
 
-static double padded(const struct cost_rooms *x, double elements)
+double cost_padded(const struct cost_rooms *x, double elements)
 {
     return ceil(elements / x->buckets) * x->buckets;
 }
 
 /* whole: its gradient has several contributors and is not scattered */
-static struct cost_held held_block(const struct cost_rooms *x, const struct cost_block *b, double matrices, bool whole)
+struct cost_held cost_held_block(const struct cost_rooms *x, const struct cost_block *b, double matrices, bool whole)
 {
     const struct decision *d = x->c->decision;
-    double own = padded(x, matrices);
-    struct cost_held h = {.dense = own + b->vectors_split + b->vectors_whole, .experts = padded(x, b->experts)};
+    double keys = cost_smaller(b->key_matrices, matrices), own = cost_padded(x, matrices - keys) + cost_padded(x, keys);
+    struct cost_held h = {.dense = own + b->vectors_split + b->vectors_whole, .own = own, .experts = cost_padded(x, b->experts),
+                          .vectors = {b->vectors_split, b->vectors_whole}};
     h.largest = own + b->experts;
     if (x->c->profile->allocator > 0.5)
         return h;
-    bool shards = d->zero && d->shard > 1, spreads = d->zero && x->expert_shard > 1, late = whole || (x->splits && b->early);
-    h.vectors = b->vectors_split + b->vectors_whole;
+    bool shards = d->zero && d->shard > 1, spreads = d->zero && x->expert_shard > 1;
+    bool late = whole || (x->splits && b->early && !x->least);
     h.largest = (shards ? own : 0) + (spreads ? h.experts : 0);
     h.made = late ? 0 : h.largest;
     h.part = late ? 0 : (shards ? own / d->shard : 0) + (spreads ? h.experts / x->expert_shard : 0);
-    h.whole = h.dense + h.experts - h.made;
+    h.whole = own + h.experts - h.made;
+    if (x->least && b->early) { /* whole and not scattered under some schedule: half of them at least are more then */
+        h.made /= 4;
+        h.part = 0;
+    }
+    h.gradients = d->zero >= 2 ? h.whole + h.part : own + h.experts;
     h.state = own / (d->zero ? d->shard : 1);
+    h.whole_state = (matrices > 0 ? cost_padded(x, b->whole_matrices) : 0) / (d->zero ? d->shard : 1);
     h.expert_state = h.experts / (d->zero ? x->expert_shard : 1);
     return h;
-}
-
-/* the two largest of so many equal buckets more */
-static void hold_places(struct holding *h, double own, double times)
-{
-    for (int k = 0; k < 2 && k < times; k++) {
-        double larger = cost_larger(h->places[0], own);
-        h->places[1] = cost_larger(h->places[1], cost_smaller(h->places[0], own));
-        h->places[0] = larger;
-    }
 }
 
 static void hold_block(struct holding *h, const struct cost_block *b, const struct cost_held *own, double times)
 {
     h->dense += times * own->dense;
     h->experts += times * own->experts;
-    h->vectors += times * own->vectors;
-    h->whole += times * own->whole;
     h->largest = cost_larger(h->largest, own->largest);
     h->made = cost_larger(h->made, own->made);
     h->part = cost_larger(h->part, own->part);
-    hold_places(h, own->state, times);
-    hold_places(h, own->expert_state, own->expert_state > 0 ? times : 0);
     h->temporary = cost_larger(h->temporary, cost_larger(b->forward_bytes, b->backward_bytes));
     h->shapes = cost_larger(h->shapes, b->shapes);
-    h->blocks++;
 }
 
 static void hold_layers(const struct cost_rooms *x, struct holding *h, const struct stage *st, uint32_t i, uint32_t run)
@@ -116,7 +106,7 @@ static void hold_layers(const struct cost_rooms *x, struct holding *h, const str
     if (kind < x->nlayers) {
         hold_block(h, b, &x->layers[kind], run);
     } else {
-        struct cost_held own = held_block(x, b, b->matrices, false);
+        struct cost_held own = cost_held_block(x, b, b->matrices, false);
         hold_block(h, b, &own, run);
     }
 }
@@ -126,8 +116,6 @@ static void hold_head(const struct cost *c, struct holding *h, const struct cost
 {
     double before = h->temporary, shapes = h->shapes;
     hold_block(h, head, own, 1);
-    if (c->profile->allocator < 0.5)
-        return;
     h->temporary = before;
     h->shapes = shapes;
     h->head_keep = head->keep_bytes;
@@ -167,34 +155,22 @@ double cost_stage_late(const struct cost *c, const struct cost_shape *s, uint32_
 }
 
 /* stages of a rank, and which; DualPipe's ranks have two copies of the model, one from each end */
-static uint32_t rank_stages(const struct decision *d)
+uint32_t cost_rank_stages(const struct decision *d)
 {
     return d->schedule == SCHED_DUALPIPE ? 2 : d->vpp;
 }
 
-static uint32_t rank_stage(const struct decision *d, uint32_t r, uint32_t j)
+uint32_t cost_held_stage(const struct decision *d, uint32_t r, uint32_t j)
 {
     return d->schedule == SCHED_DUALPIPE ? (j ? d->pp - 1 - r : r) : cost_rank_stage(d, r, j);
-}
-
-/* with one microbatch a stage's values go as its backward passes come */
-static double stage_one(const struct cost *c, const struct cost_shape *s, uint32_t stage)
-{
-    const struct stage *st = &c->decision->stages[stage];
-    double waits = st->head ? s->head.waits_bytes + c->job->model.predict * s->predict.waits_bytes : 0;
-    for (uint32_t i = 0, run; i < st->count; i += run) {
-        run = cost_run(s, st, i);
-        waits += run * cost_layer(s, st, i)->waits_bytes;
-    }
-    return cost_larger(cost_stage_keep(c, s, stage, true), waits + cost_stage_late(c, s, stage));
 }
 
 static double rank_late(const struct cost *c, const struct cost_shape *s, uint32_t r)
 {
     const struct decision *d = c->decision;
     double bytes = 0;
-    for (uint32_t j = 0; j < rank_stages(d); j++)
-        bytes += cost_stage_late(c, s, rank_stage(d, r, j)) * pipeline_late(d, r, j);
+    for (uint32_t j = 0; j < cost_rank_stages(d); j++)
+        bytes += cost_stage_late(c, s, cost_held_stage(d, r, j)) * pipeline_late(d, r, j);
     return bytes;
 }
 
@@ -236,19 +212,7 @@ static double rank_keep(const struct cost *c, const struct cost_shape *s, uint32
         keep[j] = cost_stage_keep(c, s, cost_rank_stage(d, r, j), eager);
     if (d->schedule == SCHED_DUALPIPE)
         keep[1] = cost_stage_keep(c, s, d->pp - 1 - r, eager);
-    double all = pipeline_live_bytes(d, r, keep) + rank_late(c, s, r), other = 0;
-    if (c->profile->allocator > 0.5 || !pipeline_splits(d->schedule))
-        return all;
-    for (uint32_t j = 0; d->microbatches == 1 && j < d->vpp; j++)
-        other += stage_one(c, s, cost_rank_stage(d, r, j));
-    if (d->microbatches == 1)
-        return other;
-    bool outer = r == 0 || (d->schedule == SCHED_DUALPIPE && r == d->pp - 1);
-    if (outer && (d->schedule == SCHED_DUALPIPE || d->schedule == SCHED_DUALPIPE_V)) { /* the near stage's weights come last */
-        uint32_t near = d->schedule == SCHED_DUALPIPE && r ? 1 : 0;
-        other = keep[near] + cost_stage_late(c, s, rank_stage(d, r, near));
-    }
-    return cost_larger(all, other);
+    return pipeline_live_bytes(d, r, keep) + rank_late(c, s, r);
 }
 
 static struct holding hold_rank(const struct cost_rooms *x, uint32_t r)
@@ -258,8 +222,8 @@ static struct holding hold_rank(const struct cost_rooms *x, uint32_t r)
     const struct decision *d = c->decision;
     const struct model *m = &c->job->model;
     struct holding h = {0};
-    for (uint32_t j = 0; j < rank_stages(d); j++) {
-        const struct stage *st = &d->stages[rank_stage(d, r, j)];
+    for (uint32_t j = 0; j < cost_rank_stages(d); j++) {
+        const struct stage *st = &d->stages[cost_held_stage(d, r, j)];
         for (uint32_t i = 0, run; i < st->count; i += run) {
             run = cost_run(s, st, i);
             hold_layers(x, &h, st, i, run);
@@ -270,16 +234,15 @@ static struct holding hold_rank(const struct cost_rooms *x, uint32_t r)
             continue;
         struct cost_held head = x->head;
         if (m->tied && cost_ends_meet(d))
-            head = held_block(x, &s->head, 0, false);
+            head = cost_held_block(x, &s->head, 0, false);
         hold_head(c, &h, &s->head, &head);
-        if (c->profile->allocator > 0.5 && c->profile->loss_bytes > 0)
+        if (c->profile->loss_bytes > 0)
             h.loss = s->head.loss_bytes;
         if (m->predict)
             hold_block(&h, &s->predict, &x->predict, m->predict);
-        h.dense += padded(x, cost_copied_table(c, s));
-        h.whole += padded(x, cost_copied_table(c, s));
+        h.dense += cost_padded(x, cost_copied_table(c, s));
     }
-    h.keep = rank_keep(c, s, r, true);
+    h.keep = x->kept > 0 ? x->kept : rank_keep(c, s, r, true);
     return h;
 }
 
@@ -298,7 +261,8 @@ static void set_widths(struct cost_rooms *x)
     bool fp32 = t->precision == DT_FP32;
     x->parameter = dtype_bytes(fp32 ? DT_FP32 : t->parameters);
     x->gradient = dtype_bytes(t->grads);
-    x->state = fp32 ? 0 : dtype_bytes(t->master);
+    bool foretells = c->profile->allocator < 0.5 && decision_skews(c->job, c->decision); /* a copy that is not changed yet */
+    x->state = fp32 && !foretells ? 0 : dtype_bytes(t->master);
     if (c->decision->zero >= 3 && c->profile->master_shards > 0.5) {
         x->parameter = cost_larger(x->parameter, dtype_bytes(t->master));
         x->state = 0;
@@ -357,12 +321,16 @@ static double shard_buffers(const struct cost *c, const struct holding *h)
 
 uint64_t cost_memory_limit(const struct job *job, const struct topo_gpu *gpu)
 {
-    uint64_t reserve = job->wishes.profile->context_gib > 0 ? 0 : gpu->reserve_bytes;
-    uint64_t limit = gpu->memory_bytes > reserve ? gpu->memory_bytes - reserve : 0, wish = job->wishes.memory;
-    return wish && wish < limit ? wish : limit;
+    if (job->wishes.profile->context_gib <= 0)
+        return decision_gpu_bytes(job, gpu);
+    struct topo_gpu whole = *gpu; /* what its stack takes beside tensors is itemised: nothing is kept unless asked for */
+    struct job asked = *job;
+    whole.reserve_bytes = 0;
+    asked.wishes.frees = true;
+    return decision_gpu_bytes(&asked, &whole);
 }
 
-/* lines of the estimate of rank r from what it holds */
+/* lines of the estimate of rank r of another stack than llmrun from what it holds */
 static void fill_lines(const struct cost_rooms *x, const struct holding *h, uint32_t r, struct estimate *e)
 {
     const struct cost *c = x->c;
@@ -372,27 +340,11 @@ static void fill_lines(const struct cost_rooms *x, const struct holding *h, uint
     double all = h->dense + h->experts, own = h->dense / d->shard + h->experts / x->expert_shard;
     double parameters = x->parameter * (d->zero >= 3 ? own : all);
     double gradients = x->gradient * (d->zero >= 2 ? own : all);
-    if (p->allocator < 0.5 && d->zero >= 2 && all > 0) { /* vectors are whole, and what is scattered but once */
-        parameters += d->zero >= 3 ? x->parameter * h->vectors * (1 - 1.0 / d->shard) : 0;
-        gradients += x->gradient * h->whole * (1 - own / all);
-    }
     double optimizer = x->state * (d->zero ? own : all);
-    double blocks = cost_larger(h->blocks, 1); /* a stage may be empty */
-    double activations = h->keep, buffers;
-    if (p->allocator > 0.5) {
-        buffers =
-            cost_larger(h->temporary - h->head_keep, h->head_temporary) + (d->pp > 1 ? 2 * s->boundary_bytes : 0);
-        buffers += p->gradient_shapes > 0.5 ? 2 * h->shapes : 0;
-    } else {
-        /* With one microbatch, gradients take the place of activations already used.  With more, the rings
-         * stay whole until the last backward. */
-        if (d->microbatches == 1 && d->zero < 2 && !(c->job->wishes.offload & OFFLOAD_ACTIVATIONS))
-            activations -= cost_smaller(gradients, activations) * (1 - 1 / blocks);
-        buffers = h->temporary + (d->pp > 1 ? 4 * s->boundary_bytes : 0);
-    }
-    buffers += p->allocator > 0.5 ? shard_buffers(c, h) : own_shard_buffers(x, h);
-    if (p->allocator < 0.5) /* the optimizer's places come when all else is over */
-        buffers = cost_larger(buffers, x->place * (h->places[0] + h->places[1]) - activations);
+    double activations = h->keep, buffers = cost_larger(h->temporary - h->head_keep, h->head_temporary);
+    buffers += d->pp > 1 ? 2 * s->boundary_bytes : 0;
+    buffers += p->gradient_shapes > 0.5 ? 2 * h->shapes : 0;
+    buffers += shard_buffers(c, h);
     buffers = cost_larger(buffers, 0);
     e->peak_stage = r;
     e->parameter_bytes = (uint64_t)parameters;
@@ -413,24 +365,58 @@ static void fill_lines(const struct cost_rooms *x, const struct holding *h, uint
     e->peak_bytes += e->allocator_bytes;
 }
 
-void cost_rooms_init(struct cost_rooms *x, const struct cost *c, const struct cost_shape *s)
+static void init_rooms(struct cost_rooms *x, const struct cost *c, const struct cost_shape *s, double buckets, uint32_t ahead,
+                       bool least)
 {
-    *x = (struct cost_rooms){.c = c, .s = s, .nlayers = s->ndistinct < COST_HELD ? s->ndistinct : COST_HELD};
+    *x = (struct cost_rooms){.c = c, .s = s, .least = least, .nlayers = s->ndistinct < COST_HELD ? s->ndistinct : COST_HELD};
     x->limit = (double)cost_memory_limit(c->job, &c->type->gpu);
-    x->buckets = 64.0 * (c->decision->zero ? c->decision->shard : 1);
-    x->communicator_bytes = (uint64_t)(c->profile->communicator_mib * communicators(c) * (1 << 20));
+    x->buckets = buckets;
+    if (c->profile->communicator_mib > 0)
+        x->communicator_bytes = (uint64_t)(c->profile->communicator_mib * communicators(c) * (1 << 20));
     const struct model *m = &c->job->model;
     const struct decision *d = c->decision;
     x->expert_shard = decision_expert_shard(d);
     x->splits = cost_splits(d);
-    x->ahead = cost_uses_ahead(c, s);
+    x->ahead = ahead;
     set_widths(x);
     for (uint32_t i = 0; i < x->nlayers; i++)
-        x->layers[i] = held_block(x, &s->layers[i], s->layers[i].matrices, false);
-    x->embed = held_block(x, &s->embed, s->embed.matrices, m->predict || (m->tied && cost_ends_meet(d)));
-    x->head = held_block(x, &s->head, s->head.matrices, m->predict);
-    if (m->predict)
-        x->predict = held_block(x, &s->predict, s->predict.matrices, false);
+        x->layers[i] = cost_held_block(x, &s->layers[i], s->layers[i].matrices, false);
+    x->embed = cost_held_block(x, &s->embed, s->embed.matrices, m->predict || (m->tied && cost_ends_meet(d)));
+    x->head = cost_held_block(x, &s->head, s->head.matrices, m->predict);
+    if (m->predict) {
+        x->predict = cost_held_block(x, &s->predict, s->predict.matrices, false);
+        if (x->predict.largest > 0) /* with the head's matrix and the embedding's table */
+            x->predict.largest += cost_padded(x, s->embed.matrices) + (m->tied ? 0 : cost_padded(x, s->head.matrices));
+    }
+}
+
+void cost_rooms_init(struct cost_rooms *x, const struct cost *c, const struct cost_shape *s)
+{
+    init_rooms(x, c, s, 64.0 * (c->decision->zero ? c->decision->shard : 1), cost_uses_ahead(c, s), false);
+}
+
+void cost_rooms_least(struct cost_rooms *x, const struct cost *c, const struct cost_shape *s)
+{
+    const struct decision *d = c->decision;
+    bool blocks = c->job->wishes.never_overlap & OVERLAP_DP;
+    init_rooms(x, c, s, 1, d->zero >= 3 && d->shard > 1 && !blocks, true);
+}
+
+/* Another schedule that holds as many microbatches may give some bytes back earlier, and another shard be smaller: of what a
+ * rank of llmrun's has beside state, the share that all take (tests/compiler/search/test_certificate.c). */
+#define LEAST_OWN 0.9
+
+double cost_layer_buffers(const struct cost_rooms *x, uint32_t kind, double temporary)
+{
+    const struct cost *c = x->c;
+    const struct cost_block *b = &x->s->layers[kind];
+    double boundary = c->decision->pp > 1 ? x->s->boundary_bytes : 0;
+    struct cost_held own = cost_held_block(x, b, b->matrices, false);
+    struct holding h = {0};
+    hold_block(&h, b, &own, 1);
+    if (c->profile->allocator > 0.5)
+        return 2 * boundary + shard_buffers(c, &h);
+    return LEAST_OWN * (temporary + 4 * boundary + own_shard_buffers(x, &h));
 }
 
 /* all blocks but the head, which may be the embedding */
@@ -438,7 +424,7 @@ static struct holding hold_model(const struct cost *c, const struct cost_shape *
 {
     const struct stage all = {.count = c->job->model.nlayers};
     struct cost_rooms x = {.c = c, .s = s, .buckets = 1};
-    struct cost_held embed = held_block(&x, &s->embed, s->embed.matrices, false);
+    struct cost_held embed = cost_held_block(&x, &s->embed, s->embed.matrices, false);
     struct holding h = {0};
     for (uint32_t i = 0; i < all.count; i += s->run[i])
         hold_layers(&x, &h, &all, i, s->run[i]);
@@ -453,21 +439,38 @@ void cost_elements(const struct cost *c, const struct cost_shape *s, double *den
     *experts = h.experts;
 }
 
-uint64_t cost_state_least(const struct cost *c, const struct cost_shape *s)
+double cost_state_all(const struct cost *c, const struct cost_shape *s)
 {
     const struct decision *d = c->decision;
     struct cost_rooms x = {.c = c};
     struct holding h = hold_model(c, s);
     set_widths(&x);
-    double own = (h.dense + h.experts) / d->pp, shares = d->shard > 1 ? d->shard : 1;
-    double bytes = own * (x.parameter / (d->zero >= 3 ? shares : 1) + x.gradient / (d->zero >= 2 ? shares : 1) +
-                          x.state / (d->zero >= 1 ? shares : 1));
-    return (uint64_t)(cost_larger(bytes, shard_buffers(c, &h)) + c->profile->context_gib * (1 << 30));
+    double all = h.dense + h.experts, own = h.dense / d->shard + h.experts / decision_expert_shard(d);
+    return x.parameter * (d->zero >= 3 ? own : all) + x.gradient * (d->zero >= 2 ? own : all) + x.state * (d->zero ? own : all);
 }
 
-void cost_rooms_rank(const struct cost_rooms *x, uint32_t r, struct estimate *e)
+uint64_t cost_state_least(const struct cost *c, const struct cost_shape *s)
+{
+    return (uint64_t)(cost_state_all(c, s) / c->decision->pp + c->profile->context_gib * (1 << 30));
+}
+
+static void take_least(struct estimate *e)
+{
+    uint64_t before = e->activation_bytes + e->buffer_bytes;
+    e->activation_bytes = (uint64_t)(LEAST_OWN * (double)e->activation_bytes);
+    e->buffer_bytes = (uint64_t)(LEAST_OWN * (double)e->buffer_bytes);
+    e->peak_bytes -= before - e->activation_bytes - e->buffer_bytes;
+}
+
+static void rooms_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *known, struct estimate *e)
 {
     const struct cost *c = x->c;
+    if (c->profile->allocator < 0.5) {
+        cost_own_rank(x, r, known, e);
+        if (x->least)
+            take_least(e);
+        return;
+    }
     struct holding h = hold_rank(x, r);
     fill_lines(x, &h, r, e);
     /* where memory is short: a loss over split logits, then a fused one and fused operators */
@@ -476,10 +479,15 @@ void cost_rooms_rank(const struct cost_rooms *x, uint32_t r, struct estimate *e)
             h.head_temporary = cost_smaller(h.head_temporary, h.loss[k ? LOSS_LEAST : LOSS_SPLIT]);
         bool fuses = k && c->profile->eager > 0;
         if (fuses)
-            h.keep = rank_keep(c, x->s, r, false);
+            h.keep = x->kept > 0 ? x->kept : rank_keep(c, x->s, r, false);
         if (h.loss || fuses)
             fill_lines(x, &h, r, e);
     }
+}
+
+void cost_rooms_rank(const struct cost_rooms *x, uint32_t r, struct estimate *e)
+{
+    rooms_rank(x, r, NULL, e);
 }
 
 void cost_rank_memory(const struct cost *c, const struct cost_shape *s, uint32_t r, struct estimate *e)
@@ -492,9 +500,11 @@ void cost_rank_memory(const struct cost *c, const struct cost_shape *s, uint32_t
 bool cost_rooms_fullest(const struct cost_rooms *x, uint64_t most_bytes, bool bare, struct estimate *e)
 {
     struct estimate fullest = *e;
+    struct own_stages known;
+    known.n = 0;
     for (uint32_t r = 0; r < x->c->decision->pp; r++) {
         struct estimate rank = *e; /* times stay */
-        cost_rooms_rank(x, r, &rank);
+        rooms_rank(x, r, &known, &rank);
         if (r == 0 || rank.peak_bytes > fullest.peak_bytes)
             fullest = rank;
         if (rank.peak_bytes > most_bytes && (!bare || (double)(rank.peak_bytes - rank.buffer_bytes) > x->limit)) {

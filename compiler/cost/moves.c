@@ -45,6 +45,18 @@ static struct movers dense_movers(const struct cost *c)
     return m;
 }
 
+/* of weights of key heads, which ranks of tp hold copies of, too */
+static struct movers key_movers(const struct cost *c)
+{
+    struct movers m = dense_movers(c);
+    if (decision_key_ranks(c->job, c->decision) < 2)
+        return m;
+    const struct mesh mesh = decision_mesh(c->job, c->decision);
+    if (mesh.dim[MESH_KEYS]) /* else they do not nest */
+        m.replicas = cost_mask_group(c, &mesh, mesh.dim[MESH_REPLICA] | mesh.dim[MESH_KEYS]);
+    return m;
+}
+
 static struct movers expert_movers(const struct cost *c)
 {
     struct decision d = *c->decision;
@@ -89,7 +101,7 @@ static double replicas_s(const struct movers *m, double elements)
 struct maker {
     const struct cost *c;
     const struct cost_shape *s;
-    struct movers dense, experts;
+    struct movers dense, keys, experts;
     bool splits;   /* I and W */
     double late_s, ties_s; /* of the stage's two copies on mirror ranks: what each sums at the end, and both together */
 };
@@ -124,7 +136,8 @@ static struct pipeline_piece make_piece(struct maker *x, const struct cost_block
     p.weight = b->weight_s + b->weight_comm_s;
     p.input = b->input_s + b->input_comm_s;
     bool whole = x->splits && b->early; /* its weight pass finds gradients that the other one made */
-    add_bucket(x, &x->dense, b->matrices, whole, &p);
+    add_bucket(x, &x->dense, b->matrices - b->key_matrices, whole, &p);
+    add_bucket(x, &x->keys, b->key_matrices, whole, &p);
     add_bucket(x, &x->experts, b->experts, whole, &p);
     return p;
 }
@@ -153,14 +166,15 @@ static uint32_t make_pieces(struct maker *x, const struct stage *st, struct pipe
     return n;
 }
 
-static double vector_sum_s(const struct maker *x, double split, double whole)
+/* split: without those of shared key heads */
+static double vector_sum_s(const struct maker *x, double split, double keys, double whole)
 {
     const struct cost *c = x->c;
-    const double elements[] = {split, whole};
+    const double elements[] = {split, whole, keys};
     double seconds = 0;
-    for (int k = 0; k < 2; k++)
+    for (int k = 0; k < 3; k++)
         if (elements[k] > 0)
-            seconds += scatter_s(&x->dense, elements[k]) + replicas_s(&x->dense, elements[k]);
+            seconds += scatter_s(&x->dense, elements[k]) + replicas_s(k < 2 ? &x->dense : &x->keys, elements[k]);
     if (c->decision->sp && whole > 0)
         seconds += cost_collective_s(c, OP_ALL_REDUCE, x->dense.gradient * whole, AXIS_BIT(AXIS_TP));
     return seconds;
@@ -168,22 +182,23 @@ static double vector_sum_s(const struct maker *x, double split, double whole)
 
 static void make_vectors(struct maker *x, const struct stage *st, struct pipeline_moves *m)
 {
-    double split = 0, whole = 0;
+    double split = 0, keys = 0, whole = 0;
     for (uint32_t i = 0, run; i < st->count; i += run) {
         const struct cost_block *b = cost_layer(x->s, st, i);
         run = cost_run(x->s, st, i);
-        split += run * b->vectors_split;
+        split += run * (b->vectors_split - b->key_vectors);
+        keys += run * b->key_vectors;
         whole += run * b->vectors_whole;
     }
     if (st->head) {
         split += x->s->head.vectors_split;
         whole += x->s->head.vectors_whole;
     }
-    m->sum_s = vector_sum_s(x, split, whole);
-    m->gather_s = (split > 0 ? gather_s(&x->dense, split) : 0) + (whole > 0 ? gather_s(&x->dense, whole) : 0);
+    m->sum_s = vector_sum_s(x, split, keys, whole);
+    m->gather_s = gather_s(&x->dense, split) + gather_s(&x->dense, keys) + gather_s(&x->dense, whole);
     if (x->c->decision->schedule != SCHED_DUALPIPE)
         return;
-    x->ties_s += moved_s(&x->dense, OP_ALL_REDUCE, split + whole, x->dense.gradient, &x->c->tie);
+    x->ties_s += moved_s(&x->dense, OP_ALL_REDUCE, split + keys + whole, x->dense.gradient, &x->c->tie);
     x->late_s += m->sum_s;
     m->sum_s = 0;
 }
@@ -268,7 +283,7 @@ void cost_moves(struct arena *a, const struct cost *c, const struct cost_shape *
                 struct pipeline_times *times)
 {
     const struct decision *d = c->decision;
-    struct maker x = {.c = c, .s = s, .dense = dense_movers(c), .experts = expert_movers(c)};
+    struct maker x = {.c = c, .s = s, .dense = dense_movers(c), .keys = key_movers(c), .experts = expert_movers(c)};
     struct pipeline_moves *moves = ARENA_ARRAY(a, struct pipeline_moves, d->nstages);
     struct pipeline_update *updates = ARENA_ARRAY(a, struct pipeline_update, d->pp);
     struct pipeline_piece *at = ARENA_ARRAY(a, struct pipeline_piece, most_pieces(d, s)), *first = at, *last = at;

@@ -86,7 +86,7 @@ static enum medium inner_medium(const struct cost *c, const struct cost_group *g
     return links && !g->beyond ? NVLINK : PCI;
 }
 
-/* topo_level_latency_s() without a statement */
+/* what NCCL assumes: topo_level_latency_s() without a statement, but for EFA */
 static const double assumed_s[NMEDIA] = {1.9e-6, 2.5e-6, 4.0e-6};
 
 /* Networks: 48 of 50 GB/s per NIC (NCCL's channel speeds; 381.8 of 400 measured on 4 nodes of B200 over EFA at 16 GiB);
@@ -95,17 +95,14 @@ void cost_net_init(struct cost *c)
 {
     struct cost_net *net = &c->net;
     const struct topo *t = c->topo;
-    bool efa = !strcmp(t->medium, "efa"), torus = t->torus_dims > 0;
-    double share = torus ? 0.90 : !strcmp(t->medium, "ethernet") ? 0.80 : 0.96;
+    bool torus = t->torus_dims > 0;
     net->plain = torus || (!c->type->gpu.sm && c->type->scale_up.kind == SCALE_UP_NONE);
-    net->ordered = !efa; /* packets of EFA arrive in any order: its plug-in turns LL128 off */
+    net->ordered = strcmp(t->medium, "efa"); /* packets of EFA arrive in any order: its plug-in turns LL128 off */
     for (uint32_t level = 0; level < COST_LEVELS && level <= t->ntiers; level++) {
         double stated = topo_level_latency_s(t, c->decision->type, level);
         enum medium m = level ? NET : c->type->scale_up.kind == SCALE_UP_PCIE ? PCI : NVLINK;
         net->extra_s[level] = net->plain ? stated : stated - assumed_s[m];
-        /* what AWS's plug-in tells NCCL (p5en, p6); meets 4 nodes of B200 from 16 MiB on */
-        if (level && efa && fabs(net->extra_s[level]) < 1e-9)
-            net->extra_s[level] = 35e-6;
+        double share = torus && level == 1 ? 0.90 : !strcmp(t->medium, "ethernet") ? 0.80 : 0.96;
         double bytes_s = level ? topo_level_bytes_s(t, c->decision->type, level) * c->device.nic_factor * share : 0;
         net->bytes_s[level] = level && bytes_s <= 0 ? 1e9 : bytes_s;
     }

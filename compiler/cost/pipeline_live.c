@@ -29,6 +29,37 @@ static double looped_held(const struct pipeline_view *x, const double *keep, uin
     return held;
 }
 
+/* A place in a looped order, going forward: microbatches of whole groups before it, the stretch of its group that it is in,
+ * and what is left of that. */
+struct stretch {
+    uint64_t before, left;
+    uint32_t chunk;
+};
+
+static uint64_t whole_group(const struct pipeline_view *x, uint64_t before)
+{
+    return before < x->m && x->m - before < x->group ? x->m - before : x->group;
+}
+
+static struct stretch stretch_at(const struct pipeline_view *x, uint64_t count)
+{
+    const struct pipeline_place at = pipeline_place_of(x, count);
+    uint64_t size = at.size ? at.size : x->group;
+    return (struct stretch){at.base, size - at.rest % size, (uint32_t)(at.rest / size)};
+}
+
+static void advance(const struct pipeline_view *x, struct stretch *at, uint64_t step)
+{
+    at->left -= step;
+    if (at->left)
+        return;
+    if (++at->chunk == x->v) {
+        at->chunk = 0;
+        at->before += whole_group(x, at->before);
+    }
+    at->left = whole_group(x, at->before);
+}
+
 /* Behind the warm-up of `ahead` forwards comes a forward and a backward in turn: stretches end where either
  * changes its chunk.  In the first groups and in the last one all combinations occur. */
 static double looped_live(const struct pipeline_view *x, uint32_t r, const double *keep)
@@ -42,25 +73,29 @@ static double looped_live(const struct pipeline_view *x, uint32_t r, const doubl
     if (alike == x->v)
         return (double)ahead * keep[0];
     double most = fmax(looped_held(x, keep, ahead, 0), looped_held(x, keep, all, steady));
-    uint64_t left = x->m % x->group, tail = (left ? left : x->group) * (uint64_t)x->v;
+    double inside[DECISION_MOST_VPP]; /* by chunk */
+    const struct pipeline_place first = pipeline_place_of(x, ahead);
+    struct stretch forward = stretch_at(x, ahead), backward = stretch_at(x, 0);
+    for (uint32_t c = 0; c < x->v; c++)
+        inside[c] = pipeline_chunk_count(&first, c);
     for (uint64_t k = 0; k < steady;) {
-        /* the next end of a stretch behind k, of forwards or of backwards */
-        uint64_t f = ahead + k, step_f = x->group - f % round % x->group,
-                 step_b = x->group - k % round % x->group;
-        if (f >= all - tail) { /* the last group may be smaller */
-            uint64_t size = tail / x->v;
-            step_f = size - (f - (all - tail)) % size;
+        uint64_t step = forward.left < backward.left ? forward.left : backward.left;
+        double held = 0;
+        step = step < steady - k ? step : steady - k;
+        inside[forward.chunk] += (double)step;
+        inside[x->v - 1 - backward.chunk] -= (double)step;
+        for (uint32_t c = 0; c < x->v; c++)
+            held += keep[c] * inside[c];
+        most = held > most ? held : most;
+        advance(x, &forward, step);
+        advance(x, &backward, step);
+        k += step;
+        if (k > round && k + 2 * round < steady) { /* every round is like the one before */
+            uint64_t rounds = (steady - k - round) / round;
+            k += rounds * round;
+            forward.before += rounds * x->group;
+            backward.before += rounds * x->group;
         }
-        if (k >= all - tail) {
-            uint64_t size = tail / x->v;
-            step_b = size - (k - (all - tail)) % size;
-        }
-        k += step_f < step_b ? step_f : step_b;
-        if (k > steady)
-            k = steady;
-        most = fmax(most, looped_held(x, keep, ahead + k, k));
-        if (k > round && k + 2 * round < steady)
-            k += (steady - k - round) / round * round; /* every round is like the one before */
     }
     return most;
 }

@@ -309,8 +309,6 @@ static enum status read_program(const struct files *files, const char *dir, uint
     enum status s = program_decode((const uint8_t *)f->bytes, f->size, out, why, sizeof why);
     if (s == STATUS_OK && ((*out)->role != role || (*out)->evaluation != evaluation))
         FAIL(STATUS_INPUT, "%s/%s is the program of another role", dir, name);
-    if (s == STATUS_OK)
-        s = program_check(*out, why, sizeof why);
     if (s != STATUS_OK)
         FAIL(s, "%s/%s: %s", dir, name, why);
     return STATUS_OK;

@@ -128,10 +128,10 @@ static bool place_tensors(struct session *s)
     s->where = ARENA_ARRAY(a, uint64_t **, s->m->nranks);
     for (uint32_t r = 0; r < s->m->nranks; r++) {
         const struct program *p = s->m->plan->train[s->m->plan->ranks->ranks[r].role];
-        s->where[r] = ARENA_ARRAY(a, uint64_t *, p->nbuckets + 1u);
+        s->where[r] = ARENA_ARRAY(a, uint64_t *, p->nbuckets);
         for (uint32_t b = 0; b < p->nbuckets; b++) {
             const struct bucket *x = &p->buckets[b];
-            s->where[r][b] = ARENA_ARRAY(a, uint64_t, x->elements + 1);
+            s->where[r][b] = ARENA_ARRAY(a, uint64_t, x->elements);
             memset(s->where[r][b], 0xff, x->elements * sizeof(uint64_t));
             for (uint32_t k = 0; k < x->ntensors; k++)
                 if (!place_tensor(s, r, &p->tensors[x->tensor + k], s->where[r][b], x->elements))

@@ -313,7 +313,7 @@ static uint64_t *owners(struct exact_args *k, const struct exact_view *counts, u
     for (uint64_t b = 0; b < blocks; b++) {
         uint64_t at = b * rows;
         for (uint64_t e = 0; e < experts; e++)
-            for (uint64_t n = counts->at[b * experts + e]; n && (int64_t)n > 0 && at < (b + 1) * rows; n--)
+            for (uint64_t n = counts->at[b * experts + e]; (int64_t)n > 0 && at < (b + 1) * rows; n--)
                 owner[at++] = e;
     }
     return owner;

@@ -86,7 +86,8 @@ static void shrink_degrees(struct decision *d, const struct decision *from)
     d->gpus_used = ranks_of(d);
 }
 
-static void shrink_attn(struct attn *at, const struct decision *d, uint32_t sequence)
+/* from_tp: of the plan; ranks that share a key head go on to do so, where two are left */
+static void shrink_attn(struct attn *at, const struct decision *d, uint32_t from_tp, uint32_t sequence)
 {
     uint32_t unit = d->tp * (d->context == CONTEXT_ALL_TO_ALL ? d->cp : 1),
              ratio = at->kv ? at->heads / at->kv : 1;
@@ -94,7 +95,7 @@ static void shrink_attn(struct attn *at, const struct decision *d, uint32_t sequ
     at->window = at->window ? most(2, sequence / 2 - 1) : 0;
     at->chunk = at->chunk ? most(2, sequence / 2) : 0;
     at->heads = unit * least(most(ratio, 1), 2);
-    at->kv = unit;
+    at->kv = at->kv >= from_tp || d->tp % 2 ? unit : at->kv > 1 ? d->tp / 2 : 1;
     at->head = HEAD;
     if (at->kind == ATTN_MLA) {
         at->kv = at->heads = unit;
@@ -125,11 +126,11 @@ static void shrink_moe(struct moe *m, const struct decision *d)
 }
 
 static const struct layer *shrink_layer(struct arena *a, const struct layer *from, const struct decision *d,
-                                        uint32_t sequence)
+                                        uint32_t from_tp, uint32_t sequence)
 {
     struct layer *l = ARENA_NEW(a, struct layer);
     *l = *from;
-    shrink_attn(&l->attn, d, sequence);
+    shrink_attn(&l->attn, d, from_tp, sequence);
     if (l->is_moe)
         shrink_moe(&l->moe, d);
     else
@@ -141,7 +142,7 @@ static const struct layer *shrink_layer(struct arena *a, const struct layer *fro
 struct layers {
     struct arena *arena;
     const struct decision *decision;
-    uint32_t sequence, n;
+    uint32_t from_tp, sequence, n;
     const struct layer **from, **to;
 };
 
@@ -151,7 +152,7 @@ static const struct layer *small_layer(struct layers *s, const struct layer *fro
         if (s->from[i] == from)
             return s->to[i];
     s->from[s->n] = from;
-    s->to[s->n] = shrink_layer(s->arena, from, s->decision, s->sequence);
+    s->to[s->n] = shrink_layer(s->arena, from, s->decision, s->from_tp, s->sequence);
     return s->to[s->n++];
 }
 
@@ -264,6 +265,7 @@ struct shrunk *shrink_plan(struct arena *a, const struct plan *p, const char **w
     uint32_t room = p->job->model.nlayers + 1, sequence = small_sequence(d);
     struct layers layers = {a,
                             d,
+                            from->tp,
                             sequence,
                             0,
                             ARENA_ARRAY(a, const struct layer *, room),
@@ -272,7 +274,7 @@ struct shrunk *shrink_plan(struct arena *a, const struct plan *p, const char **w
     shrink_stages(&layers, p, &s->job, d);
     without_experts(&s->job.model, d);
     if (s->job.model.predict_layer)
-        s->job.model.predict_layer = shrink_layer(a, s->job.model.predict_layer, d, sequence);
+        s->job.model.predict_layer = shrink_layer(a, s->job.model.predict_layer, d, from->tp, sequence);
     if (from->schedule_group)
         d->schedule_group =
             from->schedule_group == from->pp ? d->pp : least(most(from->schedule_group, d->pp), 2 * d->pp);

@@ -2,7 +2,8 @@
  *
  * Every event of the trace names its rank (pid) and instruction (args.seq, with the queue and the row's name), and has to
  * agree with the plan's programs; its duration stands against that of the simulated interval.  Both are times from ready to
- * done: of communications they hold the wait for peers.  Printed: the step, totals by row of the instruction table, and the
+ * done: of communications they hold the wait for peers.  Where ranks share cores, both are the time that a rank's process had
+ * one, as nobody can say when it has to wait for its turn.  Printed: the step, totals by row of the instruction table, and the
  * instructions that are off by most.  Ranks of a role are averaged. */
 
 #include "compiler/inspect/diff.h"
@@ -25,6 +26,8 @@ struct diff {
     struct row **rows; /* by role, by instruction */
     double start_us, end_us;
     uint32_t events;
+    double core_ns, planned_core_ns; /* of all events */
+    bool cores; /* the plan's ranks share cores, and the trace says how long each instruction had one */
     char *error;
     size_t error_size;
 };
@@ -58,10 +61,11 @@ static enum status add_event(struct diff *d, const char *path, const json_t *eve
     const char *queue = json_string_value(json_object_get(event, "cat"));
     const json_t *pid = json_object_get(event, "pid"), *seq = json_object_get(json_object_get(event, "args"), "seq");
     double at = json_number_value(json_object_get(event, "ts")), length = json_number_value(json_object_get(event, "dur"));
+    double core = json_number_value(json_object_get(event, "tdur"));
     if (!phase || strcmp(phase, "X") != 0)
         return STATUS_OK;
     if (!name || !queue || !json_is_integer(seq) || !json_is_integer(pid) || json_integer_value(pid) < 0 || !isfinite(at) ||
-        !isfinite(length) || length < 0)
+        !isfinite(length) || length < 0 || !isfinite(core) || core < 0)
         return refuse(d, path, "an event lacks its rank, queue, number or time");
     if (json_integer_value(pid) >= d->p->ranks->nranks)
         return refuse(d, path, "it has more ranks than the plan");
@@ -71,7 +75,9 @@ static enum status add_event(struct diff *d, const char *path, const json_t *eve
     const char *op = strrchr(name, ' ');
     if (i == NONE || strcmp(op ? op + 1 : name, isa_info((enum op)program->insns[i].op)->name) != 0)
         return refuse(d, path, "it is the trace of another plan");
-    d->rows[role][i].measured_ns += length * 1e3;
+    d->core_ns += core * 1e3;
+    d->planned_core_ns += d->cores ? d->rows[role][i].planned_ns : 0;
+    d->rows[role][i].measured_ns += (d->cores ? core : length) * 1e3;
     d->rows[role][i].n++;
     d->start_us = at < d->start_us ? at : d->start_us;
     d->end_us = at + length > d->end_us ? at + length : d->end_us;
@@ -118,6 +124,8 @@ static int by_gap(const void *pa, const void *pb)
 
 static void print_rows(const struct diff *d, bool json, FILE *out)
 {
+    if (!json && d->cores)
+        fputs("\nmilliseconds on cores of one rank of each stage", out);
     fputs(json ? ", \"rows\": [" : "\ninstructions       number    planned   measured\n", out);
     const char *comma = "";
     for (enum op op = 0; op < NOPS; op++) {
@@ -173,25 +181,33 @@ static void print_worst(struct arena *a, const struct diff *d, bool json, FILE *
 enum status diff_trace(struct arena *a, const struct plan *p, const char *path, bool json, FILE *out, char *error,
                        size_t error_size)
 {
-    struct diff d = {.p = p, .start_us = INFINITY, .end_us = -INFINITY, .error = error, .error_size = error_size};
+    struct diff d = {.p = p, .cores = p->timeline->roles[0].core_ns, .start_us = INFINITY, .end_us = -INFINITY, .error = error, .error_size = error_size};
     d.rows = ARENA_ARRAY(a, struct row *, p->nroles);
     for (uint32_t role = 0; role < p->nroles; role++) {
         d.rows[role] = ARENA_ARRAY(a, struct row, p->train[role]->ninsns + (size_t)1);
         for (uint32_t i = 0; i < p->train[role]->ninsns; i++) {
             const struct sim_interval *s = &p->timeline->roles[role].insns[i];
-            d.rows[role][i] = (struct row){role, i, 0, 0, (double)(s->end_ns - s->start_ns)};
+            int64_t planned_ns = d.cores ? p->timeline->roles[role].core_ns[i] : s->end_ns - s->start_ns;
+            d.rows[role][i] = (struct row){role, i, 0, 0, (double)planned_ns};
         }
     }
     TRY(read_events(&d, path));
+    if (d.cores && d.core_ns <= 0)
+        return refuse(&d, path, "it does not say how long each instruction had a core ('llmrun --trace' does)");
     for (uint32_t role = 0; role < p->nroles; role++)
         for (uint32_t i = 0; i < p->train[role]->ninsns; i++)
             d.rows[role][i].measured_ns /= d.rows[role][i].n ? d.rows[role][i].n : 1;
     double measured_s = (d.end_us - d.start_us) * 1e-6, planned_s = (double)p->timeline->step_ns * 1e-9;
     if (json)
         fprintf(out, "{\"schema\": 1, \"planned_step_s\": %.9g, \"measured_step_s\": %.9g", planned_s, measured_s);
+    if (json && d.cores)
+        fprintf(out, ", \"planned_core_s\": %.9g, \"measured_core_s\": %.9g", d.planned_core_ns * 1e-9, d.core_ns * 1e-9);
     else
         fprintf(out, "step: planned %.6g s, measured %.6g s (%+.1f %%), %u instructions\n", planned_s, measured_s,
                 share(measured_s, planned_s), d.events);
+    if (!json && d.cores)
+        fprintf(out, "cores: planned %.6g s, measured %.6g s of all ranks together (%+.1f %%)\n", d.planned_core_ns * 1e-9,
+                d.core_ns * 1e-9, share(d.core_ns, d.planned_core_ns));
     print_rows(&d, json, out);
     print_worst(a, &d, json, out);
     fputs(json ? "}\n" : "", out);

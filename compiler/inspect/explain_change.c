@@ -108,6 +108,17 @@ static struct job with_gpus(const struct explanation *x, enum relation relation,
     return job;
 }
 
+/* exactly so many: of 'gpus = N' some may be left over */
+static struct job with_exactly(const struct explanation *x, uint64_t gpus)
+{
+    struct job job = with_gpus(x, REL_IN, gpus);
+    uint64_t *list = ARENA_NEW(x->arena, uint64_t);
+    *list = gpus;
+    job.wishes.degree[DEG_GPUS].list = list;
+    job.wishes.degree[DEG_GPUS].nlist = 1;
+    return job;
+}
+
 static double gpu_seconds(const struct candidate *c)
 {
     return c->estimate.step_time_s * c->decision.gpus_used;
@@ -152,7 +163,7 @@ void explain_nodes(struct explanation *x)
                      more = d->nnodes / 8 ? d->nnodes / 8 : 1;
     if (d->gpus_used % y->gpus)
         return;
-    struct job one = with_gpus(x, REL_EQ, (uint64_t)(d->nnodes + 1) * y->gpus);
+    struct job one = with_exactly(x, (uint64_t)(d->nnodes + 1) * y->gpus);
     const char *back = NULL;
     const struct topo *grown =
         usable > d->nnodes ? x->topo : with_node_back(x->arena, x->topo, d->type, &back);
@@ -204,6 +215,7 @@ static void rescue_by_all(struct explanation *x)
     w->context = CONTEXT_AUTO;
     w->recompute = RECOMPUTE_AUTO;
     w->memory = 0;
+    w->frees = false;
     w->step_time_s = w->finish_s = 0;
     struct explain_change c = {.what = "without any of the plan block's wishes"};
     try_change(x, &job, x->topo, &c);
@@ -301,10 +313,12 @@ static void rescue_by_memory(struct explanation *x)
     memcpy(t->types, x->topo->types, t->ntypes * sizeof *t->types);
     struct topo_gpu *gpu = &t->types[r->closest.decision.type].gpu;
     double gib = 1024.0 * 1024 * 1024;
-    uint64_t need = r->closest.estimate.peak_bytes + gpu->reserve_bytes;
-    if (need > 2 * gpu->memory_bytes) /* there is no such accelerator to be had */
+    uint64_t has = gpu->memory_bytes;
+    gpu->memory_bytes = (uint64_t)(ceil((double)has / gib) * gib);
+    while (cost_memory_limit(x->job, gpu) < r->closest.estimate.peak_bytes && gpu->memory_bytes <= 2 * has)
+        gpu->memory_bytes += (uint64_t)gib;
+    if (gpu->memory_bytes > 2 * has) /* there is no such accelerator to be had */
         return;
-    gpu->memory_bytes = (uint64_t)(ceil((double)need / gib) * gib);
     struct explain_change c = {
         .bigger = true,
         .what = arena_printf(x->arena, "%s on each GPU instead of %s", units_show_bytes(gpu->memory_bytes).s,

@@ -97,7 +97,7 @@ static void changes_json(const struct explanation *x, struct strbuf *o)
     strbuf_text(o, "]");
 }
 
-static void search_json(const struct search_result *r, struct strbuf *o)
+static void search_json(const struct job *job, const struct search_result *r, struct strbuf *o)
 {
     strbuf_printf(
         o, " \"search\": {\"space\": %llu, \"evaluated\": %llu, \"pruned\": %llu, \"budget\": %llu, \"spent\": %llu, ",
@@ -107,7 +107,16 @@ static void search_json(const struct search_result *r, struct strbuf *o)
     for (uint32_t i = 0; i < NREMOVALS; i++)
         strbuf_printf(o, "%s\"%s\": %llu", i ? ", " : "", removal_names[i],
                       (unsigned long long)r->removed[i]);
-    strbuf_text(o, "}, ");
+    strbuf_text(o, "}, \"given_up\": ");
+    if (r->given_up > 0) {
+        strbuf_text(o, "{");
+        strbuf_json_key(o, "faster", r->given_up, ", ");
+        candidate_json(job, &r->fastest, o);
+        strbuf_text(o, "}");
+    } else {
+        strbuf_text(o, "null");
+    }
+    strbuf_text(o, ", ");
     strbuf_json_key(o, "gap", r->gap, "}}\n");
 }
 
@@ -132,7 +141,7 @@ void explain_json(const struct explanation *x, FILE *out)
     }
     changes_json(x, &o);
     strbuf_text(&o, ",\n");
-    search_json(x->found, &o);
+    search_json(x->job, x->found, &o);
     fputs(o.text, out);
     strbuf_free(&o);
 }

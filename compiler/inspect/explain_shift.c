@@ -40,6 +40,7 @@ static void scale_curve(struct arena *a, struct topo_measured *m, double factor)
     for (uint32_t i = 0; i < m->npoints; i++) {
         points[i] = m->points[i];
         points[i].flop_s *= factor;
+        points[i].backward_flop_s *= factor;
         points[i].seconds = points[0].seconds + (points[i].seconds - m->points[0].seconds) / factor;
     }
     m->points = points;
@@ -48,17 +49,18 @@ static void scale_curve(struct arena *a, struct topo_measured *m, double factor)
 /* does a curve measure what is changed? */
 static bool curve_of(const struct topo *t, const struct topo_measured *m, enum shift_kind kind, uint32_t tier)
 {
-    bool product = !strcmp(m->kind, "gemm"), inside = m->tier && !strcmp(m->tier, topo_level_name(t, 0));
+    bool product = !strcmp(m->kind, "gemm") || !strcmp(m->kind, "attention"), collective = m->ranks > 0;
+    bool inside = m->tier && !strcmp(m->tier, topo_level_name(t, 0));
     bool here = m->tier && tier < t->ntiers && !strcmp(m->tier, t->tiers[tier].name);
     switch (kind) {
     case SHIFT_COMPUTE:
         return product;
     case SHIFT_SCALE_UP:
-        return !product && inside;
+        return collective && inside;
     case SHIFT_NIC:
-        return !product && !inside;
+        return collective && !inside;
     case SHIFT_TIER:
-        return !product && here;
+        return collective && here;
     case SHIFT_MEMORY:
     case SHIFT_NODE:
         break;
@@ -195,8 +197,10 @@ void explain_shifts(struct explanation *x)
                   joined ? "scale-up bandwidth" : "bandwidth inside a node");
     if (t->nnodes > 1) {
         add_shift(x, SHIFT_NIC, 0, t->torus_dims ? "torus" : "nic",
-                  t->torus_dims ? "torus bandwidth" : "NIC bandwidth");
-        for (uint32_t i = 0; i < t->ntiers && !t->torus_dims; i++) {
+                  !t->torus_dims  ? "NIC bandwidth"
+                  : t->ntiers > 1 ? "bandwidth of torus and NICs"
+                                  : "torus bandwidth");
+        for (uint32_t i = t->torus_dims > 0; i < t->ntiers; i++) {
             add_shift(x, SHIFT_TIER, i, arena_printf(x->arena, "tier %s", t->tiers[i].name),
                       arena_printf(x->arena, "bandwidth of '%s'", t->tiers[i].name));
             if (t->tiers[i].oversubscription > 1)

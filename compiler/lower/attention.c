@@ -10,7 +10,7 @@
 static struct operands split_qkv(const struct lower *l, const struct opr *o, struct mat first, struct mat second)
 {
     const struct attn *t = o->attn;
-    uint32_t q = t->heads / l->d->tp * t->head, kv = t->kv / l->d->tp * t->head;
+    uint32_t q = t->heads / l->d->tp * t->head, kv = lower_key_heads(l, t) * t->head;
     if (t->kind == ATTN_MLA)
         return (struct operands){first, mat_columns(second, 0, kv), mat_columns(second, kv, second.cols - kv)};
     return (struct operands){mat_columns(first, 0, q), mat_columns(first, q, kv), mat_columns(second, q + kv, kv)};
@@ -69,7 +69,7 @@ static void rotate_value(struct lower *l, uint32_t piece, const struct opr *o, s
         rotate(l, t, m, local ? t->rope_dims : t->head, local, inverse);
         return;
     }
-    uint32_t q = t->heads / l->d->tp * t->head, kv = t->kv / l->d->tp * t->head;
+    uint32_t q = t->heads / l->d->tp * t->head, kv = lower_key_heads(l, t) * t->head;
     rotate(l, t, mat_columns(m, 0, q), t->head, false, inverse);
     rotate(l, t, mat_columns(m, q, kv), t->head, false, inverse);
 }
@@ -102,7 +102,7 @@ void lower_attention(struct lower *l, uint32_t piece, uint32_t opr)
     ARG(l, i, ATTENTION, k, m.k, MARK_READ);
     ARG(l, i, ATTENTION, v, m.v, MARK_READ);
     ATTR_INT_SET(l, i, ATTENTION, heads, heads);
-    ATTR_INT_SET(l, i, ATTENTION, kv, t->kv / l->d->tp);
+    ATTR_INT_SET(l, i, ATTENTION, kv, lower_key_heads(l, t));
     ATTR_INT_SET(l, i, ATTENTION, head, t->head);
     ATTR_INT_SET(l, i, ATTENTION, sequence, l->job->train.sequence);
     ATTR_REAL_SET(l, i, ATTENTION, scale, 1 / sqrt(t->scale));
@@ -131,7 +131,7 @@ void lower_attention_back(struct lower *l, uint32_t piece, uint32_t opr)
     ARG(l, i, ATTENTION_I, dout, pc->gradient[o->out], MARK_READ);
     ARG(l, i, ATTENTION_I, lse, lower_aux(l, piece, opr, 0), MARK_READ);
     ATTR_INT_SET(l, i, ATTENTION_I, heads, heads);
-    ATTR_INT_SET(l, i, ATTENTION_I, kv, t->kv / l->d->tp);
+    ATTR_INT_SET(l, i, ATTENTION_I, kv, lower_key_heads(l, t));
     ATTR_INT_SET(l, i, ATTENTION_I, head, t->head);
     ATTR_INT_SET(l, i, ATTENTION_I, sequence, l->job->train.sequence);
     ATTR_REAL_SET(l, i, ATTENTION_I, scale, 1 / sqrt(t->scale));

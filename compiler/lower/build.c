@@ -119,14 +119,18 @@ struct mat mat_columns(struct mat m, uint32_t first, uint32_t cols)
     return m;
 }
 
+uint32_t lower_key_heads(const struct lower *l, const struct attn *t)
+{
+    return t->kv / model_key_parts(t->kv, l->d->tp);
+}
+
 static uint32_t local_cols(const struct lower *l, const struct opr_value *v)
 {
     if (v->class == CLASS_TOKENS)
         return (uint32_t)v->cols;
-    uint64_t cols = v->cols;
     if (!strncmp(v->name, "logits", 6))
-        cols = expand_padded_vocab(cols, l->d->tp);
-    return (uint32_t)(cols / l->d->tp);
+        return (uint32_t)(expand_padded_vocab(v->cols, l->d->tp) / l->d->tp);
+    return (uint32_t)expand_own_cols(v, l->d->tp);
 }
 
 static bool is_half(const struct lower *l)

@@ -8,6 +8,7 @@
  * (one slot per microbatch in flight); all others are temporaries, one buffer per name, used again by every layer. */
 
 #include "compiler/lower/lower.h"
+#include "compiler/model/expert_rows.h"
 #include "compiler/schedule/schedule.h"
 #include "compiler/support/vec.h"
 
@@ -42,7 +43,6 @@ struct shard_part {
     bool backward; /* read by B beside what the vectors' buckets hold */
 };
 
-#define RUN_ALL UINT32_MAX
 struct piece {
     const struct expansion *e;
     uint32_t layer;              /* NONE for embedding and head */
@@ -50,7 +50,7 @@ struct piece {
     uint32_t ahead;              /* number of the prediction module, from 1; else 0 */
     uint32_t tokens, targets;    /* of a module: ring buffers of its ids */
     bool recompute;              /* some operators run again in B */
-    uint32_t again;              /* which, bits of recompute_part; RUN_ALL: all that B needs */
+    uint32_t again;              /* which, bits of recompute_part, or BACKWARD_RUN_ALL */
     uint32_t *line;              /* source line per operator */
     bool *saved;                 /* per value: needed by B */
     bool *needed;                /* per operator: runs again in B */
@@ -86,12 +86,14 @@ struct bucket_info {
     uint32_t piece;    /* whose last B completes it: index, or NONE = with the chunk's last B */
     uint32_t shared;   /* another piece that uses its weights, or NONE */
     uint32_t pending;  /* of those two, how many have not had their last B */
-    uint32_t shard, replica; /* digits that it is sharded over; the others of its gradient's sum: its copies */
+    uint32_t shard, replica; /* digits that it is sharded over; the others of its gradient's sum: its copies, of key heads
+                                also on the ranks of tp that share them */
     uint64_t own;      /* elements of a shard */
     bool gathers;      /* param is the own shard, gathered for every use; */
     bool scatters;     /* gradient is the own shard's sum of every microbatch's; begun: it has one */
     bool begun;
-    bool split;        /* over tp; else whole on every tp rank */
+    bool split;        /* over tp, perhaps as key heads; else whole on every tp rank */
+    bool keys;         /* of key heads that several tp ranks hold */
     bool partial;      /* whole, and every tp rank's gradient covers its own heads alone */
     bool tie, counts;  /* a copy lies on the mirror rank: tied table, DualPipe; both sum behind the last backward; this role's
                           copy counts in the norm */
@@ -110,7 +112,8 @@ struct gather_ring {
     VEC(uint32_t) uses;        /* pieces, in program order */
     uint32_t at, issued;       /* use that is open, NONE before the first; how many are gathered or on their way */
 };
-#define LOWER_BUCKETS 4 /* of a piece's matrices, at most: split, a copied table, whole, experts */
+#define LOWER_BUCKETS 5 /* of a piece's matrices, at most: split, a copied table, shared key heads, whole, experts */
+#define LOWER_VECTOR_BUCKETS 5 /* of a chunk's */
 struct shards {
     struct gather_ring rings[2], *ring; /* [1]: of the second actions of pairs; ring: of the current action */
     uint32_t made[2], nmade, making; /* buffers of gradients; making: of the piece that is being written */
@@ -180,6 +183,8 @@ uint32_t lower_step_buffer(struct lower *l, const char *name, enum dtype dtype, 
 struct mat lower_temp(struct lower *l, const char *name, enum dtype dtype, uint32_t rows, uint32_t cols);
 struct mat lower_ring_mat(struct lower *l, uint32_t buffer, enum dtype dtype, uint32_t rows, uint32_t cols);
 struct mat mat_columns(struct mat m, uint32_t first, uint32_t cols);
+/* key heads of a tp rank */
+uint32_t lower_key_heads(const struct lower *l, const struct attn *t);
 
 /* a value of the current microbatch; statistics k of an operator */
 struct mat lower_value(struct lower *l, uint32_t piece, uint32_t value);
@@ -245,7 +250,6 @@ void lower_receive(struct lower *l, struct mat m, uint32_t peer, uint32_t channe
 struct rule {
     void (*forward)(struct lower *l, uint32_t piece, uint32_t opr);
     void (*backward)(struct lower *l, uint32_t piece, uint32_t opr); /* input gradient, then weight gradient */
-    bool saves_in, saves_out; /* values that backward reads */
     uint32_t naux;
 };
 const struct rule *lower_rule(enum opr_kind kind);
@@ -289,15 +293,7 @@ void lower_loss_back(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_activation(struct lower *l, const struct ffn *f, struct mat x, struct mat y);
 void lower_activation_back(struct lower *l, const struct ffn *f, struct mat x, struct mat dx, struct mat dy);
 
-/* moe.c: how the rows of a microbatch lie while they are with the experts */
-struct expert_rows {
-    uint32_t blocks, experts; /* blocks here; experts of each */
-    uint32_t block;           /* rows of a block */
-    uint32_t capacity;        /* rows per sequence and expert, 0 = no limit */
-    bool bounded;             /* a block may be too small */
-    uint32_t nodes, node;     /* blocks of a rank's own rows, one per node, and rows of one; nodes is 1 where rows go straight */
-    bool node_bounded;
-};
+/* moe.c */
 struct expert_rows lower_expert_rows(const struct lower *l, const struct moe *m);
 bool lower_bounds_experts(const struct lower *l); /* in any layer of the model */
 /* choices of a correction bias' experts in this step: their place, their sum over ranks, the step of the bias */

@@ -33,7 +33,7 @@ static struct context context_new(const struct lower *l, const struct attn *t)
 {
     const struct decision *d = l->d;
     struct context c = {
-        .t = t, .cp = d->cp, .mask = l->mesh.dim[MESH_CP], .heads = t->heads / d->tp, .kv = t->kv / d->tp};
+        .t = t, .cp = d->cp, .mask = l->mesh.dim[MESH_CP], .heads = t->heads / d->tp, .kv = lower_key_heads(l, t)};
     c.run = (int64_t)l->job->train.sequence / (2 * (int64_t)d->cp);
     c.queue = l->job->wishes.never_overlap & OVERLAP_CP ? QUEUE_COMPUTE : QUEUE_TP;
     return c;
@@ -47,8 +47,7 @@ struct pair {
 
 static struct pair pair_new(struct mat k, struct mat v)
 {
-    bool beside = k.buffer == v.buffer && k.instance == v.instance && k.ld == v.ld && k.dtype == v.dtype &&
-                  v.at == k.at + (uint64_t)k.cols * isa_dtype_bytes(k.dtype);
+    bool beside = k.buffer == v.buffer; /* columns of one value: keys, then values */
     struct pair p = {beside ? 1 : 2, {k, v}};
     if (beside)
         p.m[0].cols += v.cols;

@@ -10,14 +10,14 @@
 /* a headnorm's columns within [q | k ..] */
 static struct mat half(const struct lower *l, const struct opr *o, struct mat m)
 {
-    uint32_t q = o->attn->heads / l->d->tp * o->attn->head, kv = o->attn->kv / l->d->tp * o->attn->head;
+    uint32_t q = o->attn->heads / l->d->tp * o->attn->head, kv = lower_key_heads(l, o->attn) * o->attn->head;
     return o->keys ? mat_columns(m, q, kv) : mat_columns(m, 0, q);
 }
 
 /* what is normalised by itself: a head, or all of them together */
 uint32_t lower_normed_heads(const struct lower *l, const struct opr *o)
 {
-    return o->attn->qk_norm == QK_NORM_FULL ? 1 : (o->keys ? o->attn->kv : o->attn->heads) / l->d->tp;
+    return o->attn->qk_norm == QK_NORM_FULL ? 1 : o->keys ? lower_key_heads(l, o->attn) : o->attn->heads / l->d->tp;
 }
 
 void lower_headnorm(struct lower *l, uint32_t piece, uint32_t opr)

@@ -5,6 +5,9 @@
  * rank has the whole weight and works on its own rows; nothing is gathered or reduced but the weight's gradient under
  * sequence parallelism, as that of a norm.  Input gradient dx = dy W, weight gradient dW = dy' x; the former is
  * issued first so that its reduction over tp runs under the latter.
+ *
+ * Weights of one operator that lie in two buckets (queries' in one; keys' and values', where tp has more ranks than there
+ * are key heads, in another) are two products, side by side in y.
  * Split in I and W, both gather what they need.  Shapes per rank: x [t, k], W [n, k], y [t, n]. */
 
 #include "compiler/lower/build.h"
@@ -20,18 +23,50 @@ static bool gathers(const struct piece *pc, const struct opr *o)
     return !o->row_parallel && pc->e->values[o->out].class == CLASS_COLS;
 }
 
+/* An operator as its weights lie: those of one bucket, with the columns of its output that they make. */
+struct part {
+    struct opr o;
+    uint32_t first, cols;
+};
+
+static uint32_t parts_of(const struct lower *l, uint32_t piece, const struct opr *o, struct part part[2])
+{
+    const struct weight_place *w = &l->pieces[piece].weights[o->weight];
+    uint32_t own = 0, rows[2] = {0, 0};
+    while (own < o->nweights && w[own].bucket == w[0].bucket)
+        own++;
+    for (uint32_t k = 0; k < o->nweights; k++)
+        rows[k >= own] += w[k].rows;
+    part[0] = part[1] = (struct part){.o = *o, .cols = rows[0]};
+    if (own == o->nweights)
+        return 1;
+    part[0].o.nweights = own;
+    part[0].o.nbiases = o->nbiases ? own : 0;
+    part[1].o.weight += own;
+    part[1].o.nweights -= own;
+    part[1].o.bias += part[0].o.nbiases;
+    part[1].o.nbiases -= part[0].o.nbiases;
+    part[1].first = rows[0];
+    part[1].cols = rows[1];
+    return 2;
+}
+
 void lower_linear(struct lower *l, uint32_t piece, uint32_t opr)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
     struct mat x = lower_value(l, piece, o->in[0]), y = lower_value(l, piece, o->out);
     struct mat a = gathers(&l->pieces[piece], o) ? lower_gather(l, "full", x) : x;
     struct mat c = o->row_parallel ? lower_partial(l, y) : y;
-    uint32_t i = lower_insn(l, OP_MATMUL_NT);
-    ARG(l, i, MATMUL_NT, c, c, MARK_WRITE);
-    ARG(l, i, MATMUL_NT, a, a, MARK_READ);
-    ARG(l, i, MATMUL_NT, b, lower_weight(l, piece, o, false), MARK_READ);
-    ARG(l, i, MATMUL_NT, bias, lower_vectors(l, piece, o, false), MARK_READ);
-    ATTR_INT_SET(l, i, MATMUL_NT, fp8, rounding(l, o));
+    struct part part[2];
+    uint32_t n = parts_of(l, piece, o, part);
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t i = lower_insn(l, OP_MATMUL_NT);
+        ARG(l, i, MATMUL_NT, c, mat_columns(c, part[k].first, part[k].cols), MARK_WRITE);
+        ARG(l, i, MATMUL_NT, a, a, MARK_READ);
+        ARG(l, i, MATMUL_NT, b, lower_weight(l, piece, &part[k].o, false), MARK_READ);
+        ARG(l, i, MATMUL_NT, bias, lower_vectors(l, piece, &part[k].o, false), MARK_READ);
+        ATTR_INT_SET(l, i, MATMUL_NT, fp8, rounding(l, o));
+    }
     if (o->row_parallel)
         lower_reduce_into(l, c, y);
 }
@@ -45,35 +80,45 @@ static void input_gradient(struct lower *l, uint32_t piece, const struct opr *o,
     if (reduces && mark == MARK_ADD)
         sum = lower_temp(l, "dsum", dx.dtype, dx.rows, dx.cols);
     struct mat c = reduces ? lower_partial(l, sum) : dx;
-    uint32_t i = lower_insn(l, OP_MATMUL_NN);
-    ARG(l, i, MATMUL_NN, c, c, reduces ? MARK_WRITE : mark);
-    ARG(l, i, MATMUL_NN, a, dy, MARK_READ);
-    ARG(l, i, MATMUL_NN, b, lower_weight(l, piece, o, false), MARK_READ);
-    ATTR_INT_SET(l, i, MATMUL_NN, fp8, rounding(l, o));
+    struct part part[2];
+    uint32_t n = parts_of(l, piece, o, part);
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t i = lower_insn(l, OP_MATMUL_NN);
+        ARG(l, i, MATMUL_NN, c, c, k ? MARK_ADD : reduces ? MARK_WRITE : mark);
+        ARG(l, i, MATMUL_NN, a, mat_columns(dy, part[k].first, part[k].cols), MARK_READ);
+        ARG(l, i, MATMUL_NN, b, lower_weight(l, piece, &part[k].o, false), MARK_READ);
+        ATTR_INT_SET(l, i, MATMUL_NN, fp8, rounding(l, o));
+    }
     if (!reduces)
         return;
     lower_reduce_into(l, c, sum);
     if (mark == MARK_WRITE)
         return;
-    i = lower_insn(l, OP_ADD);
+    uint32_t i = lower_insn(l, OP_ADD);
     ARG(l, i, ADD, y, dx, MARK_ADD);
     ARG(l, i, ADD, a, sum, MARK_READ);
 }
 
 static void weight_gradient(struct lower *l, uint32_t piece, const struct opr *o, struct mat dy, struct mat x)
 {
-    enum mark mark = lower_contribution(l, piece, o->weight);
-    uint32_t i = lower_insn(l, OP_MATMUL_TN);
-    ARG(l, i, MATMUL_TN, c, lower_weight(l, piece, o, true), mark);
-    ARG(l, i, MATMUL_TN, a, dy, MARK_READ);
-    ARG(l, i, MATMUL_TN, b, x, MARK_READ);
-    ATTR_INT_SET(l, i, MATMUL_TN, fp8, rounding(l, o));
-    if (!o->nbiases)
-        return;
-    mark = lower_contribution(l, piece, o->bias);
-    i = lower_insn(l, OP_BIAS_W);
-    ARG(l, i, BIAS_W, db, lower_vectors(l, piece, o, true), mark);
-    ARG(l, i, BIAS_W, dy, dy, MARK_READ);
+    struct part part[2];
+    uint32_t n = parts_of(l, piece, o, part);
+    for (uint32_t k = 0; k < n; k++) {
+        const struct opr *p = &part[k].o;
+        struct mat mine = mat_columns(dy, part[k].first, part[k].cols);
+        enum mark mark = lower_contribution(l, piece, p->weight);
+        uint32_t i = lower_insn(l, OP_MATMUL_TN);
+        ARG(l, i, MATMUL_TN, c, lower_weight(l, piece, p, true), mark);
+        ARG(l, i, MATMUL_TN, a, mine, MARK_READ);
+        ARG(l, i, MATMUL_TN, b, x, MARK_READ);
+        ATTR_INT_SET(l, i, MATMUL_TN, fp8, rounding(l, o));
+        if (!p->nbiases)
+            continue;
+        mark = lower_contribution(l, piece, p->bias);
+        i = lower_insn(l, OP_BIAS_W);
+        ARG(l, i, BIAS_W, db, lower_vectors(l, piece, p, true), mark);
+        ARG(l, i, BIAS_W, dy, mine, MARK_READ);
+    }
 }
 
 void lower_linear_back(struct lower *l, uint32_t piece, uint32_t opr)

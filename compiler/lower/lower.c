@@ -13,22 +13,22 @@
 const struct rule *lower_rule(enum opr_kind kind)
 {
     static const struct rule table[] = {
-        [OPR_EMBED] = {lower_embed, lower_embed_back, false, false, 0},
-        [OPR_POSITION] = {lower_position, lower_position_back, false, false, 0},
-        [OPR_NORM] = {lower_norm, lower_norm_back, true, false, 2},
-        [OPR_LINEAR] = {lower_linear, lower_linear_back, true, false, 0},
-        [OPR_ROPE] = {lower_rope, lower_rope_back, false, false, 0},
-        [OPR_ATTENTION] = {lower_attention, lower_attention_back, true, true, 1},
-        [OPR_ACT] = {lower_act, lower_act_back, true, false, 0},
-        [OPR_ADD] = {lower_add, lower_add_back, false, false, 0},
-        [OPR_LOSS] = {lower_loss, lower_loss_back, true, false, 2},
-        [OPR_HEADNORM] = {lower_headnorm, lower_headnorm_back, true, false, 1},
-        [OPR_KEYS] = {lower_keys, lower_keys_back, false, false, 0},
-        [OPR_SCALE] = {lower_scale, lower_scale_back, false, false, 0},
-        [OPR_SOFTCAP] = {lower_softcap, lower_softcap_back, true, false, 0},
-        [OPR_CONCAT] = {lower_concat, lower_concat_back, false, false, 0},
-        [OPR_ROUTER] = {lower_router, lower_router_back, true, false, 5},
-        [OPR_EXPERTS] = {lower_experts, lower_experts_back, false, false, 4},
+        [OPR_EMBED] = {lower_embed, lower_embed_back, 0},
+        [OPR_POSITION] = {lower_position, lower_position_back, 0},
+        [OPR_NORM] = {lower_norm, lower_norm_back, 2},
+        [OPR_LINEAR] = {lower_linear, lower_linear_back, 0},
+        [OPR_ROPE] = {lower_rope, lower_rope_back, 0},
+        [OPR_ATTENTION] = {lower_attention, lower_attention_back, 1},
+        [OPR_ACT] = {lower_act, lower_act_back, 0},
+        [OPR_ADD] = {lower_add, lower_add_back, 0},
+        [OPR_LOSS] = {lower_loss, lower_loss_back, 2},
+        [OPR_HEADNORM] = {lower_headnorm, lower_headnorm_back, 1},
+        [OPR_KEYS] = {lower_keys, lower_keys_back, 0},
+        [OPR_SCALE] = {lower_scale, lower_scale_back, 0},
+        [OPR_SOFTCAP] = {lower_softcap, lower_softcap_back, 0},
+        [OPR_CONCAT] = {lower_concat, lower_concat_back, 0},
+        [OPR_ROUTER] = {lower_router, lower_router_back, 5},
+        [OPR_EXPERTS] = {lower_experts, lower_experts_back, 4},
     };
     return &table[kind];
 }

@@ -35,32 +35,9 @@ static bool over_nodes(const struct lower *l)
     return l->d->ep_nodes > 1;
 }
 
-/* rows of a block of at most `most`, with room over a mean; *bounded: it may be too few */
-static uint32_t with_room(const struct lower *l, double mean, uint64_t most, bool *bounded)
-{
-    double room = ceil(l->d->room * mean);
-    *bounded = l->d->room > 0 && room < (double)most;
-    return (uint32_t)(*bounded ? (uint64_t)room : most);
-}
-
 struct expert_rows lower_expert_rows(const struct lower *l, const struct moe *m)
 {
-    uint32_t nodes = over_nodes(l) ? l->d->ep_nodes : 1, blocks = l->d->ep / nodes, experts = m->experts / l->d->ep;
-    struct expert_rows r = {.blocks = blocks, .experts = experts, .nodes = nodes, .node = l->local};
-    uint64_t each = m->active < experts ? m->active : experts;
-    if (m->capacity > 0) {
-        uint32_t s = lower_sequence(l), part = s < l->local ? s : l->local; /* of a sequence that is here */
-        uint64_t sequences = l->local % part ? l->local / part + 2 : l->local / part;
-        r.capacity = (uint32_t)ceil(m->capacity * part * m->active / m->experts);
-        uint64_t room = sequences * r.capacity * experts; /* of one expert rank */
-        r.node = room * blocks < r.node ? (uint32_t)(room * blocks) : r.node;
-        r.block = (uint32_t)(room * nodes < nodes * r.node * each ? room * nodes : nodes * r.node * each);
-        return r;
-    }
-    if (nodes > 1)
-        r.node = with_room(l, model_node_rows(m, nodes, l->local), r.node, &r.node_bounded);
-    r.block = with_room(l, (double)l->local * m->active / blocks, nodes * r.node * each, &r.bounded);
-    return r;
+    return expert_rows_new(m, l->d->ep, over_nodes(l) ? l->d->ep_nodes : 1, l->d->room, l->local, lower_sequence(l));
 }
 
 uint32_t lower_experts_aux(const struct lower *l)

@@ -2,7 +2,11 @@
  *
  * One bucket per piece for its matrices (weight decay applies), two per chunk for vectors (no decay): those split over tp
  * and those whole on every tp rank.  Position tables are whole matrices and get a bucket of their own.  A bucket is padded
- * so that its shards are equal multiples of 64 elements.  Within an operator weights are dense and stacked in order.
+ * so that its shards are equal multiples of 64 elements.  Within an operator and bucket weights are dense and stacked in
+ * order.
+ *
+ * Where tp has more ranks than there are key heads, the keys' and values' weights are buckets of their own: neighbouring
+ * tp ranks have copies of them, each a gradient by its own queries, and sum these as replicas do.
  *
  * Rajbhandari et al. 2020 (ZeRO), stage 1: moments and master copy exist for the own shard only. */
 
@@ -63,7 +67,8 @@ static void add_tensor(struct lower *l, const struct weight_ref *r, const struct
 {
     const struct piece *pc = &l->pieces[r->piece];
     const struct opr_weight *w = &pc->e->weights[r->weight];
-    uint32_t tp = l->d->tp, slot = tp > 1 && w->split != SPLIT_NONE ? lower_slot(l, SLOT_COORD, l->mesh.dim[MESH_TP]) : NONE;
+    uint32_t tp = l->mesh.dim[MESH_TP] & ~(l->buckets[place->bucket].keys ? l->mesh.dim[MESH_KEYS] : 0);
+    uint32_t slot = mesh_group_size(&l->mesh, tp) > 1 && w->split != SPLIT_NONE ? lower_slot(l, SLOT_COORD, tp) : NONE;
     struct tensor t = {.ndim = w->vector ? 1 : 2, .rows = place->rows, .cols = place->cols, .row_slot = NONE,
                        .col_slot = NONE, .transposed = w->transposed, .at = place->at, .init = init_of(w),
                        .std = l->job->train.init_std};
@@ -99,20 +104,19 @@ static void place_weight(struct lower *l, const struct weight_ref *r, uint32_t b
     struct weight_place *place = &pc->weights[r->weight];
     struct bucket_info *b = &l->buckets[bucket];
     uint64_t rows = w->vector ? 1 : padded(l, r->o, w->rows), cols = w->vector ? padded(l, r->o, w->cols) : w->cols;
-    uint64_t tp = l->d->tp;
+    uint64_t parts = expand_parts(w, l->d->tp);
     if (w->family) {
         rows /= l->d->ep;
         *(w->member_split == SPLIT_ROWS ? &rows : &cols) /= l->d->etp;
     }
     if (w->split == SPLIT_COLS || (w->split == SPLIT_ROWS && w->vector))
-        cols /= tp;
+        cols /= parts;
     else if (w->split == SPLIT_ROWS)
-        rows /= tp;
-    bool *written = pc->weights[r->o->weight].written;
-    if (r->weight == r->o->weight || r->weight == r->o->bias || w->moved || !written)
+        rows /= parts;
+    uint32_t leads = (r->weight >= r->o->bias ? r->o->bias : r->o->weight) + b->keys; /* the queries' are elsewhere */
+    bool *written = pc->weights[leads].written;
+    if (r->weight == leads || w->moved || !written)
         written = ARENA_NEW(l->arena, bool);
-    else if (r->weight > r->o->bias)
-        written = pc->weights[r->o->bias].written;
     *place = (struct weight_place){bucket, b->used, (uint32_t)rows, (uint32_t)cols, written};
     b->used += rows * cols;
     add_tensor(l, r, place);
@@ -160,12 +164,16 @@ struct bucket_class {
     bool decay, split, partial; /* partial: whole, with gradients that cover the own heads alone */
     bool experts, moved;
     bool copy; /* the embedding's table for prediction modules on another rank than the embedding */
+    bool keys; /* of key heads that several tp ranks hold */
 };
 
-static bool belongs(const struct bucket_class *c, const struct weight_ref *r, const struct opr_weight *w)
+static bool belongs(const struct lower *l, const struct bucket_class *c, const struct weight_ref *r,
+                    const struct opr_weight *w)
 {
+    bool keys = w->split != SPLIT_NONE && expand_parts(w, l->d->tp) < l->d->tp;
     return w->decay == c->decay && (w->split != SPLIT_NONE) == c->split && w->shared == c->partial &&
-           w->moved == c->moved && c->copy == (w->shared_with == WEIGHT_OF_EMBED) && (w->family > 0) == c->experts && (c->piece == NONE || c->piece == r->piece);
+           w->moved == c->moved && c->copy == (w->shared_with == WEIGHT_OF_EMBED) && (w->family > 0) == c->experts &&
+           keys == c->keys && (c->piece == NONE || c->piece == r->piece);
 }
 
 static uint32_t find_piece(const struct lower *l, bool head)
@@ -210,6 +218,7 @@ static void shard_bucket(const struct lower *l, struct bucket_info *b)
 {
     b->shard = b->moved ? 0 : l->mesh.dim[b->experts ? MESH_EXPERT_SHARD : MESH_SHARD];
     b->replica = b->moved ? 0 : l->mesh.dim[b->experts ? MESH_EXPERT_REPLICA : MESH_REPLICA];
+    b->replica |= b->keys ? l->mesh.dim[MESH_KEYS] : 0;
     b->split |= b->experts; /* their groups already fold tp in */
     bool alone = b->shard && b->piece != NONE;
     b->gathers = alone && l->d->zero >= 3;
@@ -223,7 +232,7 @@ static struct bucket_info new_bucket(const struct lower *l, const struct bucket_
     const struct model *m = &l->job->model;
     bool copies = l->copies > 1, embed = o->kind == OPR_EMBED && !c->copy, head = !strcmp(o->name, "head") && c->decay;
     struct bucket_info b = {.chunk = c->chunk, .piece = c->piece, .shared = NONE, .split = c->split, .partial = c->partial,
-                            .experts = c->experts, .moved = c->moved, .tie = copies};
+                            .keys = c->keys, .experts = c->experts, .moved = c->moved, .tie = copies};
     if (embed && (m->tied || m->predict))
         b.shared = find_piece(l, true);
     if (head && m->predict)
@@ -247,7 +256,7 @@ static void fill_class(struct lower *l, const struct bucket_class *c)
             for (uint32_t k = 0; k < o->nweights + o->nbiases; k++) {
                 struct weight_ref r = {p, o->weight + k, o};
                 const struct opr_weight *w = &l->pieces[p].e->weights[r.weight];
-                if (!belongs(c, &r, w) || shares_weight(l, &r))
+                if (!belongs(l, c, &r, w) || shares_weight(l, &r))
                     continue;
                 if (bucket == NONE) {
                     struct bucket b = {.tensor = l->p->ntensors, .decay = c->decay, .count_slot = NONE};
@@ -270,28 +279,39 @@ static void fill_pieces(struct lower *l, const struct chunk *c)
 {
     for (uint32_t p = c->first; p < c->first + c->npieces; p++) {
         const char *name = lower_piece_name(l, p, "layer");
-        struct bucket_class split = {name, c, p, true, true, false, false, false, false};
-        struct bucket_class copy = {arena_printf(l->arena, "%s.embed", name), c, p, true, true, false, false, false, true};
-        struct bucket_class whole = {arena_printf(l->arena, "%s.whole", name), c, p, true, false, false, false, false, false};
-        struct bucket_class experts = {arena_printf(l->arena, "%s.experts", name), c, p, true, false, false, true, false, false};
-        fill_class(l, &split);
-        fill_class(l, &copy);
-        fill_class(l, &whole);
-        fill_class(l, &experts);
+        const struct bucket_class classes[LOWER_BUCKETS] = {
+            {.name = name, .split = true},
+            {.name = arena_printf(l->arena, "%s.embed", name), .split = true, .copy = true},
+            {.name = arena_printf(l->arena, "%s.keys", name), .split = true, .keys = true},
+            {.name = arena_printf(l->arena, "%s.whole", name)},
+            {.name = arena_printf(l->arena, "%s.experts", name), .experts = true},
+        };
+        for (size_t k = 0; k < LOWER_BUCKETS; k++) {
+            struct bucket_class one = classes[k];
+            one.chunk = c;
+            one.piece = p;
+            one.decay = true;
+            fill_class(l, &one);
+        }
     }
 }
 
 static void fill_vectors(struct lower *l, const struct chunk *c)
 {
     const char *tail = l->nchunks == 1 ? "" : arena_printf(l->arena, ".s%u", c->stage_index);
-    struct bucket_class split = {arena_printf(l->arena, "vectors.split%s", tail), c, NONE, false, true, false, false, false, false};
-    struct bucket_class whole = {arena_printf(l->arena, "vectors.whole%s", tail), c, NONE, false, false, false, false, false, false};
-    struct bucket_class heads = {arena_printf(l->arena, "vectors.heads%s", tail), c, NONE, false, false, true, false, false, false};
-    struct bucket_class moved = {arena_printf(l->arena, "router.bias%s", tail), c, NONE, false, false, false, false, true, false};
-    fill_class(l, &split);
-    fill_class(l, &whole);
-    fill_class(l, &heads);
-    fill_class(l, &moved);
+    const struct bucket_class classes[LOWER_VECTOR_BUCKETS] = {
+        {.name = arena_printf(l->arena, "vectors.split%s", tail), .split = true},
+        {.name = arena_printf(l->arena, "vectors.keys%s", tail), .split = true, .keys = true},
+        {.name = arena_printf(l->arena, "vectors.whole%s", tail)},
+        {.name = arena_printf(l->arena, "vectors.heads%s", tail), .partial = true},
+        {.name = arena_printf(l->arena, "router.bias%s", tail), .moved = true},
+    };
+    for (size_t k = 0; k < LOWER_VECTOR_BUCKETS; k++) {
+        struct bucket_class one = classes[k];
+        one.chunk = c;
+        one.piece = NONE;
+        fill_class(l, &one);
+    }
 }
 
 /* where a piece finds the weights of others */
@@ -321,7 +341,8 @@ static void alias_weights(struct lower *l, struct piece *pc)
 
 void lower_params(struct lower *l)
 {
-    l->buckets = ARENA_ARRAY(l->arena, struct bucket_info, 4 * (size_t)l->npieces + 4 * (size_t)l->nchunks + 2);
+    size_t most = LOWER_BUCKETS * (size_t)l->npieces + LOWER_VECTOR_BUCKETS * (size_t)l->nchunks + 2;
+    l->buckets = ARENA_ARRAY(l->arena, struct bucket_info, most);
     for (uint32_t i = 0; i < l->nchunks; i++)
         fill_pieces(l, &l->chunks[i]);
     for (uint32_t i = 0; i < l->nchunks; i++)

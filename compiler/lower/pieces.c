@@ -7,6 +7,8 @@
 
 #include "compiler/lower/build.h"
 
+#include "compiler/model/backward.h"
+
 #include <assert.h>
 #include <stdio.h>
 
@@ -22,92 +24,14 @@ static uint32_t aux_count(const struct lower *l, const struct opr *o)
     return rms ? 1 : lower_rule(o->kind)->naux;
 }
 
-/* the words of `recompute` that name an operator */
-static uint32_t opr_part(const struct opr *o)
-{
-    switch (o->kind) {
-    case OPR_NORM:
-    case OPR_HEADNORM:
-        return PART_NORM;
-    case OPR_ATTENTION:
-        return PART_CORE_ATTN;
-    case OPR_KEYS:
-        return PART_MLA_UP;
-    case OPR_LINEAR:
-        if (o->ffn)
-            return o->shared ? PART_SHARED | PART_MOE : PART_FFN;
-        return o->attn && o->attn->kind == ATTN_MLA ? PART_MLA_UP : 0;
-    case OPR_ACT:
-        return o->shared ? PART_SHARED | PART_MOE : PART_FFN | PART_FFN_ACT;
-    case OPR_ROUTER:
-        return PART_MOE;
-    case OPR_EXPERTS:
-        return PART_MOE | PART_MOE_ACT;
-    case OPR_EMBED:
-    case OPR_POSITION:
-    case OPR_ROPE:
-    case OPR_ADD:
-    case OPR_CONCAT:
-    case OPR_SCALE:
-    case OPR_SOFTCAP:
-    case OPR_LOSS:
-        break;
-    }
-    return 0;
-}
-
-/* of experts nothing but the activation runs again */
-static bool act_only(const struct piece *pc, const struct opr *o)
-{
-    return o->kind == OPR_EXPERTS && !(pc->again & PART_MOE);
-}
-
-/* Operators that may run again, and the values that are then not kept.  What several operators write (rotation works in
- * place) is kept or made again by all of them.  Attention that runs again keeps its output: the product behind it reads
- * that, and what goes are its statistics. */
-static void plan_again(struct lower *l, const struct piece *pc, bool *again, bool *dropped)
-{
-    const struct expansion *e = pc->e;
-    for (uint32_t i = 0; i < e->noprs; i++) {
-        const struct opr *o = &e->oprs[i];
-        again[i] = i < e->again && (pc->again == RUN_ALL || opr_part(o) & pc->again);
-        bool inside = (o->kind == OPR_ATTENTION && pc->again != RUN_ALL && !lower_exchanges_heads(l)) || act_only(pc, o);
-        if (again[i] && o->out != NONE && !inside)
-            dropped[o->out] = true;
-    }
-    for (uint32_t i = 0; i < e->noprs; i++)
-        again[i] |= e->oprs[i].out != NONE && dropped[e->oprs[i].out];
-    dropped[0] = false;
-}
-
-/* what B needs of a piece: values that are saved, and operators that run again to make the others */
 static void plan_piece(struct lower *l, struct piece *pc)
 {
-    const struct expansion *e = pc->e;
-    bool *want = ARENA_ARRAY(l->arena, bool, e->nvalues), *dropped = ARENA_ARRAY(l->arena, bool, e->nvalues);
-    bool *again = ARENA_ARRAY(l->arena, bool, e->noprs);
-    pc->saved = ARENA_ARRAY(l->arena, bool, e->nvalues);
-    pc->needed = ARENA_ARRAY(l->arena, bool, e->noprs);
-    pc->weighed = ARENA_ARRAY(l->arena, bool, e->nvalues);
-    pc->weighs = ARENA_ARRAY(l->arena, bool, e->nvalues);
-    plan_again(l, pc, again, dropped);
-    for (uint32_t i = e->noprs; i-- > 0;) {
-        const struct opr *o = &e->oprs[i];
-        const struct rule *r = lower_rule(o->kind);
-        bool saves_in = r->saves_in && !(o->kind == OPR_ATTENTION && lower_exchanges_heads(l));
-        if (expand_puts_off(e, o) && o->out != NONE)
-            pc->weighed[o->out] = true;
-        if (expand_puts_off(e, o) && o->in[0] != NONE)
-            pc->weighs[o->in[0]] = true;
-        pc->needed[i] = again[i] && (r->saves_out || aux_count(l, o) || (o->out != NONE && want[o->out]));
-        pc->recompute |= pc->needed[i];
-        if (r->saves_out)
-            want[o->out] = true;
-        for (uint32_t k = 0; k < 2; k++)
-            want[o->in[k] == NONE ? 0 : o->in[k]] |= o->in[k] != NONE && (saves_in || pc->needed[i]);
-    }
-    for (uint32_t v = 0; v < e->nvalues; v++)
-        pc->saved[v] = want[v] && !dropped[v];
+    struct backward b = backward_new(l->arena, pc->e, pc->again, lower_exchanges_heads(l));
+    pc->recompute = b.recompute;
+    pc->saved = b.saved;
+    pc->needed = b.needed;
+    pc->weighed = b.weighed;
+    pc->weighs = b.weighs;
 }
 
 /* what a piece keeps of a microbatch: on the device, or in host memory what is large */
@@ -157,7 +81,7 @@ static void place_piece(struct lower *l, uint32_t index)
     for (uint32_t i = 0; i < e->noprs; i++)
         for (uint32_t k = 0; k < LOWER_AUX; k++) {
             pc->aux[i][k] = NONE;
-            bool made = pc->needed[i] && !(act_only(pc, &e->oprs[i]) && k != EXPERTS_ACT);
+            bool made = pc->needed[i] && !(backward_act_only(&e->oprs[i], pc->again) && k != EXPERTS_ACT);
             if (k >= aux_count(l, &e->oprs[i]) || l->evaluation || made)
                 continue;
             struct aux_shape shape = lower_aux_shape(l, &e->oprs[i], k);
@@ -194,7 +118,7 @@ static void add_pieces(struct lower *l, const struct stage *stage)
     const struct model *m = &l->job->model;
     const struct layer *previous = NULL;
     const struct expansion *e = NULL;
-    uint32_t parts = l->d->recompute == RECOMPUTE_FULL ? RUN_ALL : l->d->recompute == RECOMPUTE_SELECTIVE ? l->d->parts : 0;
+    uint32_t parts = l->d->recompute == RECOMPUTE_FULL ? BACKWARD_RUN_ALL : l->d->recompute == RECOMPUTE_SELECTIVE ? l->d->parts : 0;
     if (stage->embed)
         add_piece(l, expand_embed(l->arena, m), NONE, 0);
     for (uint32_t i = 0; i < stage->count; i++) {

@@ -108,4 +108,9 @@ void sema_layout(struct check *c, const struct binding *b, struct wishes *w);
 bool sema_adjust(struct check *c, const struct entry *e, const struct wishes *w, struct profile_adjust *out);
 void sema_profile(struct check *c, const struct binding *words, struct wishes *w); /* after sequence_parallel */
 
+/* is it `keep N free`? */
+bool check_is_free(const struct stmt *s);
+/* does one take the other's place, as an override does?  `keep` says two things, placement and what stays free */
+bool check_same_wish(const struct stmt *a, const struct stmt *b);
+
 #endif

@@ -194,13 +194,27 @@ bool check_one_item(struct check *c, const struct entry *e, struct value *v)
     return v->kind != VALUE_BAD;
 }
 
+bool check_is_free(const struct stmt *s)
+{
+    const struct item *last = s->items;
+    while (last && last->next)
+        last = last->next;
+    return last && last != s->items && !strcmp(s->word, "keep") && last->relop == RELOP_NONE && last->expr->kind == EXPR_NAME &&
+           !strcmp(last->expr->text, "free");
+}
+
+bool check_same_wish(const struct stmt *a, const struct stmt *b)
+{
+    return !strcmp(a->word, b->word) && check_is_free(a) == check_is_free(b);
+}
+
 /* --set k=v parses to `k = v`; where the row is no wish, the sign is only the option's. */
-static bool overridden(const struct check *c, enum scope scope, const char *word)
+static bool overridden(const struct check *c, enum scope scope, const struct stmt *file)
 {
     if (scope != SCOPE_train && scope != SCOPE_plan)
         return false;
     for (const struct stmt *s = c->sets; s; s = s->next)
-        if (!strcmp(s->word, word))
+        if (check_same_wish(s, file))
             return true;
     return false;
 }
@@ -247,7 +261,7 @@ struct block check_block(struct check *c, enum scope scope, const struct stmt *s
     for (const struct stmt *s = stmts; s; s = s->next) {
         if (s->let)
             block.env = check_let(c, block.env, s);
-        else if (!overridden(c, scope, s->word))
+        else if (!overridden(c, scope, s))
             add_entry(c, scope, &block, s);
     }
     for (const struct stmt *s = c->sets; s; s = s->next)

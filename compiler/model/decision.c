@@ -5,6 +5,7 @@
 
 #include "compiler/model/decision.h"
 #include "compiler/support/strbuf.h"
+#include "compiler/support/units.h"
 
 #include <math.h>
 #include <string.h>
@@ -133,12 +134,40 @@ static bool legal_attention(struct arena *a, const struct attn *at, const struct
 {
     if (at->heads % d->tp)
         REFUSE("tp = %u does not divide heads = %u", d->tp, at->heads);
-    if (at->kind == ATTN_GQA && at->kv % d->tp)
-        REFUSE("tp = %u does not divide kv = %u", d->tp, at->kv);
+    if (at->kind == ATTN_GQA && at->kv % d->tp && d->tp % at->kv)
+        REFUSE("tp = %u does not divide kv = %u, nor kv tp", d->tp, at->kv);
+    uint32_t kv = at->kv / model_key_parts(at->kv, d->tp);
     if (d->context == CONTEXT_ALL_TO_ALL && d->cp > 1 &&
-        (at->heads / d->tp % d->cp || (at->kind == ATTN_GQA && at->kv / d->tp % d->cp)))
+        (at->heads / d->tp % d->cp || (at->kind == ATTN_GQA && kv % d->cp)))
         REFUSE("cp = %u by all_to_all does not divide the %u heads (kv %u) of a tp rank", d->cp,
-               at->heads / d->tp, at->kv / d->tp);
+               at->heads / d->tp, kv);
+    return true;
+}
+
+static uint32_t key_ranks(const struct layer *l, uint32_t tp)
+{
+    return l->attn.kind == ATTN_GQA ? tp / model_key_parts(l->attn.kv, tp) : 1;
+}
+
+uint32_t decision_key_ranks(const struct job *job, const struct decision *d)
+{
+    uint32_t n = 1;
+    const struct model *m = &job->model;
+    for (uint32_t i = 0; i < m->nlayers && n == 1; i++)
+        n = key_ranks(m->layers[i], d->tp);
+    return n == 1 && m->predict && m->predict_layer ? key_ranks(m->predict_layer, d->tp) : n;
+}
+
+/* One digit of tp tells the ranks apart that hold the same key head: in all layers where there are such. */
+static bool legal_key_ranks(struct arena *a, const struct job *job, const struct decision *d, const char **why)
+{
+    const struct model *m = &job->model;
+    uint32_t all = decision_key_ranks(job, d), modules = m->predict && m->predict_layer;
+    for (uint32_t i = 0; i < m->nlayers + modules; i++) {
+        uint32_t n = key_ranks(i < m->nlayers ? m->layers[i] : m->predict_layer, d->tp);
+        if (n > 1 && n != all)
+            REFUSE("tp = %u: key heads lie on %u ranks each in some layers, on %u in others", d->tp, all, n);
+    }
     return true;
 }
 
@@ -167,6 +196,10 @@ static bool legal_shapes(struct arena *a, const struct job *job, const struct de
         if (l->moe.shared && l->moe.expert.width * l->moe.shared % d->tp)
             REFUSE("tp = %u does not divide the shared experts' width", d->tp);
     }
+    if (m->predict && m->predict_layer && !legal_attention(a, &m->predict_layer->attn, d, why))
+        return false;
+    if (!legal_key_ranks(a, job, d, why))
+        return false;
     if (d->ep_nodes > 1 && (d->ep_nodes >= d->ep || d->ep % d->ep_nodes))
         REFUSE("%u nodes do not divide ep = %u", d->ep_nodes, d->ep);
     if (!experts && (d->ep > 1 || d->etp > 1))
@@ -299,7 +332,7 @@ static bool emittable_size(struct arena *a, const struct job *job, const struct 
 }
 
 /* ranks over which experts' state is split: the same number as for dense weights, where there are as many */
-static struct mesh_degrees mesh_degrees(const struct decision *d, bool experts, uint32_t nodes)
+static struct mesh_degrees mesh_degrees(const struct job *job, const struct decision *d, bool experts, uint32_t nodes)
 {
     struct mesh_degrees g = {
         .size = {[AXIS_TP] = d->tp, [AXIS_CP] = d->cp, [AXIS_DP] = d->dp, [AXIS_PP] = d->pp},
@@ -307,6 +340,7 @@ static struct mesh_degrees mesh_degrees(const struct decision *d, bool experts, 
         .etp = d->etp,
         .ep = d->ep,
         .nodes = nodes,
+        .keys = decision_key_ranks(job, d),
         .shard = d->zero ? d->shard : 1};
     memcpy(g.order, d->order, sizeof g.order);
     uint32_t edp = decision_expert_dp(d);
@@ -324,15 +358,15 @@ static bool has_experts(const struct job *job)
 
 struct mesh decision_mesh(const struct job *job, const struct decision *d)
 {
-    struct mesh_degrees g = mesh_degrees(d, has_experts(job), d->ep_nodes);
+    struct mesh_degrees g = mesh_degrees(job, d, has_experts(job), d->ep_nodes);
     struct mesh m;
     enum mesh_dim what[2];
     return mesh_fold(&g, &m, what) ? m : mesh_new(g.size, g.order);
 }
 
-bool decision_experts_nest(const struct decision *d, uint32_t nodes)
+bool decision_experts_nest(const struct job *job, const struct decision *d, uint32_t nodes)
 {
-    struct mesh_degrees g = mesh_degrees(d, true, nodes);
+    struct mesh_degrees g = mesh_degrees(job, d, true, nodes);
     struct mesh m;
     enum mesh_dim what[2];
     return mesh_fold(&g, &m, what);
@@ -340,12 +374,12 @@ bool decision_experts_nest(const struct decision *d, uint32_t nodes)
 
 static bool emittable_mesh(struct arena *a, const struct job *job, const struct decision *d, const char **why)
 {
-    struct mesh_degrees g = mesh_degrees(d, has_experts(job), d->ep_nodes);
+    struct mesh_degrees g = mesh_degrees(job, d, has_experts(job), d->ep_nodes);
     struct mesh m;
     enum mesh_dim what[2];
     bool folds = mesh_fold(&g, &m, what);
     if (!folds && what[0] == MESH_WORLD)
-        REFUSE("groups of experts, of their nodes and of shards that end inside those of tp, cp and dp in "
+        REFUSE("groups of experts, of their nodes, of key heads and of shards that end inside those of tp, cp and dp in "
                "more than %d places",
                NDIGITS - NAXES);
     if (!folds)
@@ -354,6 +388,7 @@ static bool emittable_mesh(struct arena *a, const struct job *job, const struct 
                : what[0] == MESH_EP                                  ? d->ep
                : what[0] == MESH_EP_NEAR                             ? d->ep / d->ep_nodes
                : what[0] == MESH_ETP                                 ? d->etp
+               : what[0] == MESH_KEYS                                ? g.keys
                                                                      : g.size[what[0]],
                mesh_dim_names[what[1]]);
     return true;
@@ -371,11 +406,33 @@ static bool emittable_capacity(struct arena *a, const struct decision *d, const 
     return true;
 }
 
+uint64_t decision_free_bytes(const struct job *job, const struct topo_gpu *g)
+{
+    if (job->wishes.frees)
+        return job->wishes.free_bytes;
+    return topo_is_cpu(g) ? 0 : g->memory_bytes / 50 >> 20 << 20;
+}
+
+uint64_t decision_gpu_bytes(const struct job *job, const struct topo_gpu *g)
+{
+    uint64_t most = g->memory_bytes > g->reserve_bytes ? g->memory_bytes - g->reserve_bytes : 0;
+    uint64_t free_bytes = decision_free_bytes(job, g);
+    most = most > free_bytes ? most - free_bytes : 0;
+    return job->wishes.memory && job->wishes.memory < most ? job->wishes.memory : most;
+}
+
+const char *decision_free_text(struct arena *a, const struct job *job, const struct topo_gpu *g)
+{
+    struct job unbounded = *job;
+    uint64_t free_bytes = decision_free_bytes(job, g);
+    unbounded.wishes.memory = 0;
+    bool bounds = free_bytes && decision_gpu_bytes(job, g) == decision_gpu_bytes(&unbounded, g);
+    return bounds ? arena_printf(a, " (%s are kept free)", units_show_bytes(free_bytes).s) : "";
+}
+
 uint64_t decision_memory_bytes(const struct job *job, const struct topo *topo, const struct decision *d)
 {
-    const struct topo_gpu *g = &topo->types[d->type].gpu;
-    uint64_t most = g->memory_bytes > g->reserve_bytes ? g->memory_bytes - g->reserve_bytes : 0;
-    return job->wishes.memory && job->wishes.memory < most ? job->wishes.memory : most;
+    return decision_gpu_bytes(job, &topo->types[d->type].gpu);
 }
 
 bool decision_pairs(enum schedule_kind k)

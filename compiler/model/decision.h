@@ -60,12 +60,15 @@ uint32_t decision_healthy(struct arena *a, const struct topo *topo, const uint32
 uint32_t decision_expert_dp(const struct decision *d);
 uint32_t decision_expert_shard(const struct decision *d);
 
-/* The mesh of its ranks, cut into digits where experts or shards need it; where they do not nest, which decision_emittable()
- * refuses, one digit per axis. */
+/* neighbouring ranks of tp that hold the same key head of grouped queries: more than 1 where a layer has fewer */
+uint32_t decision_key_ranks(const struct job *job, const struct decision *d);
+
+/* The mesh of its ranks, cut into digits where experts, shards or key heads need it; where they do not nest, which
+ * decision_emittable() refuses, one digit per axis. */
 struct mesh decision_mesh(const struct job *job, const struct decision *d);
 
 /* could its experts be spread over so many nodes? */
-bool decision_experts_nest(const struct decision *d, uint32_t nodes);
+bool decision_experts_nest(const struct job *job, const struct decision *d, uint32_t nodes);
 
 /* Is it consistent with itself, the job and the cluster?  false and one sentence if not: divisibility of heads, kv heads,
  * vocabulary padding aside, batch = microbatch * microbatches * dp, every layer in one stage, memory not considered. */
@@ -77,6 +80,15 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
  * (post-validation; Qi et al. 2023, section 4)? */
 bool decision_skews(const struct job *job, const struct decision *d);
 /* bytes that the arena may have on its devices */
+/* Bytes of a GPU beside its reserve that no plan takes: what `keep N free` says, else 2 % of its memory.  The catalogue's
+ * reserve of 2 GiB is a context and NCCL's first communicators (0.5 GB and 0.7 GB); more communicators were seen to take up to
+ * 6 GB (NCCL issue 864), and kernels that are loaded late, graphs and workspaces of libraries grow with the program.  CPU ranks
+ * have none of that: none is kept. */
+uint64_t decision_free_bytes(const struct job *job, const struct topo_gpu *g);
+/* " (1.6GiB are kept free)", or nothing where that is not what bounds a plan */
+const char *decision_free_text(struct arena *a, const struct job *job, const struct topo_gpu *g);
+/* Bytes of a GPU that a plan's arena may have: its memory less the reserve and what stays free, or what the plan block allows. */
+uint64_t decision_gpu_bytes(const struct job *job, const struct topo_gpu *g);
 uint64_t decision_memory_bytes(const struct job *job, const struct topo *topo, const struct decision *d);
 /* does it run forward and backward of two microbatches in pairs, one's transfers under the other's products? */
 bool decision_pairs(enum schedule_kind k);
@@ -95,6 +107,10 @@ uint32_t schedule_chunks(enum schedule_kind k);
 /* stages of even cost from `cost[layer]`, embedding and head counted as costs of their own (0 = by layer count); with
  * vpp > 1 then ranks of even cost, by d->schedule's placement */
 void decision_cut(struct arena *a, struct decision *d, uint32_t nlayers, const double *cost, double embed, double head);
+/* The same in two steps: layers by stage, which ranks may share unevenly; with them balanced between ranks. */
+uint32_t *decision_count_layers(struct arena *a, uint32_t stages, uint32_t nlayers, const double *cost, double embed, double head);
+void decision_cut_by(struct arena *a, struct decision *d, uint32_t nlayers, const double *cost, double embed, double head,
+                     const uint32_t *layers);
 
 /* Megatron's layout string: "Et*8|t*8|...|t*8L" */
 char *decision_layout(struct arena *a, const struct decision *d);

@@ -7,6 +7,7 @@
 #include "compiler/model/decision.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Latest plan of layers into stages; prefix[i] = cost of the first i layers. */
 struct cut {
@@ -223,14 +224,10 @@ static void balance_ranks(struct arena *a, const struct decision *d, uint32_t *c
     }
 }
 
-void decision_cut(struct arena *a, struct decision *d, uint32_t nlayers, const double *cost, double embed,
-                  double head)
+uint32_t *decision_count_layers(struct arena *a, uint32_t stages, uint32_t nlayers, const double *cost, double embed, double head)
 {
-    uint32_t stages = d->pp * d->vpp;
-    d->nstages = stages;
-    d->stages = ARENA_ARRAY(a, struct stage, stages);
-    struct arena_mark mark = arena_mark(a);
     uint32_t *count = ARENA_ARRAY(a, uint32_t, stages);
+    struct arena_mark mark = arena_mark(a);
     bool even = stages > 1 && stages <= nlayers;
     for (uint32_t i = 1; even && cost && i < nlayers; i++)
         even = cost[i] == cost[0];
@@ -239,6 +236,19 @@ void decision_cut(struct arena *a, struct decision *d, uint32_t nlayers, const d
         cut_even(nlayers, stages, t, embed, head, count);
     else
         cut_uneven(a, nlayers, stages, cost, embed, head, count);
+    arena_reset(a, mark);
+    return count;
+}
+
+void decision_cut_by(struct arena *a, struct decision *d, uint32_t nlayers, const double *cost, double embed, double head,
+                     const uint32_t *layers)
+{
+    uint32_t stages = d->pp * d->vpp;
+    d->nstages = stages;
+    d->stages = ARENA_ARRAY(a, struct stage, stages);
+    struct arena_mark mark = arena_mark(a);
+    uint32_t *count = ARENA_ARRAY(a, uint32_t, stages);
+    memcpy(count, layers, stages * sizeof *count);
     if (d->vpp > 1 && stages <= nlayers)
         balance_ranks(a, d, count, cost, embed, head);
     for (uint32_t s = 0, first = 0; s < stages; s++) {
@@ -246,4 +256,10 @@ void decision_cut(struct arena *a, struct decision *d, uint32_t nlayers, const d
         first += count[s];
     }
     arena_reset(a, mark);
+}
+
+void decision_cut(struct arena *a, struct decision *d, uint32_t nlayers, const double *cost, double embed,
+                  double head)
+{
+    decision_cut_by(a, d, nlayers, cost, embed, head, decision_count_layers(a, d->pp * d->vpp, nlayers, cost, embed, head));
 }

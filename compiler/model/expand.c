@@ -14,7 +14,7 @@
 
 uint32_t expand_value(struct expand_builder *b, const char *name, enum opr_class class, uint64_t cols)
 {
-    vec_push(b->arena, &b->values, (struct opr_value){name, class, cols});
+    vec_push(b->arena, &b->values, (struct opr_value){.name = name, .class = class, .cols = cols});
     return (uint32_t)b->values.n - 1;
 }
 
@@ -275,6 +275,17 @@ static bool makes_logits(const struct expansion *e, const struct opr *o)
     for (o++; o < end && (o->kind == OPR_SCALE || o->kind == OPR_SOFTCAP); o++)
         continue;
     return o < end && o->kind == OPR_LOSS;
+}
+
+double expand_own_cols(const struct opr_value *v, uint32_t tp)
+{
+    double own = (double)(v->cols - v->keys) / tp;
+    return v->keys ? own + (double)v->keys / model_key_parts(v->kv, tp) : own;
+}
+
+uint32_t expand_parts(const struct opr_weight *w, uint32_t tp)
+{
+    return w->kv ? model_key_parts(w->kv, tp) : tp;
 }
 
 bool expand_puts_off(const struct expansion *e, const struct opr *o)

@@ -5,7 +5,8 @@
  *
  * A value is a matrix [tokens, cols].  Its sharding class says how tensor parallelism holds it: TOKENS values (the
  * residual stream, norms) are whole on every rank, or split by rows under sequence parallelism; COLS values (heads,
- * FFN columns, vocabulary columns) are split by columns.  Layout conversions between the two are the lowering's work.
+ * FFN columns, vocabulary columns) are split by columns.  Where tp has more ranks than there are key heads, each key head
+ * lies on several neighbouring ranks.  Layout conversions between the two are the lowering's work.
  * Backward follows by rules per operator kind; nothing here knows about schedules, ranks or buffers.
  *
  * FLOPs and bytes are per token of the full (unsplit) operator; attention's score products depend on the sequence. */
@@ -36,6 +37,8 @@ struct opr_value {
     const char *name; /* "x1", "qkv" */
     enum opr_class class;
     uint64_t cols; /* of the full value */
+    uint64_t keys; /* of them those of kv key heads */
+    uint32_t kv;
 };
 
 enum opr_split {
@@ -57,6 +60,7 @@ struct opr_weight {
     uint64_t hf_row;      /* first row within the Hugging Face tensor's output dimension (fused c_attn) */
     uint64_t hf_rows;     /* rows of the Hugging Face tensor's output dimension */
     enum opr_split split; /* over tp */
+    uint32_t kv;          /* outputs of so many key heads, which several ranks of tp may share; 0: each has its own */
     uint32_t family;      /* experts: so many tensors of rows / family rows, '%' in the suffix for the number; else 0 */
     enum opr_split member_split; /* of each of them over etp */
     bool decay;           /* weight decay applies */
@@ -108,6 +112,10 @@ char *expand_weight_name(struct arena *a, const struct opr_weight *w, uint32_t l
 
 /* vocabulary rows as stored: padded so that tp splits it evenly (and in steps of 64 where the vocabulary is large) */
 uint64_t expand_padded_vocab(uint64_t vocab, uint32_t tp);
+
+/* A rank's columns of a COLS value, the vocabulary's padding aside; into how many parts tp cuts a weight that it splits. */
+double expand_own_cols(const struct opr_value *v, uint32_t tp);
+uint32_t expand_parts(const struct opr_weight *w, uint32_t tp);
 
 /* May the operator's weight gradient be put off to a W?  Not where products in are much narrower than out (latent attention's
  * projections up): they would keep most of the bytes for the least of the work. */

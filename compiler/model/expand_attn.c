@@ -32,6 +32,7 @@ static void expand_qkv(struct expand_builder *b, const struct attn *t, uint32_t 
         uint64_t rows = i ? kv : q;
         struct opr_weight *w = expand_matrix(b, arena_printf(b->arena, "%s.weight", name[i]),
                                              "attn.c_attn.weight", rows, b->model->width, SPLIT_ROWS);
+        w->kv = i ? t->kv : 0;
         if (b->gpt2)
             stacked(w, at, all);
         at += rows;
@@ -41,15 +42,26 @@ static void expand_qkv(struct expand_builder *b, const struct attn *t, uint32_t 
         uint64_t rows = i ? kv : q;
         struct opr_weight *w = expand_vector(b, arena_printf(b->arena, "%s.bias", name[i]),
                                              "attn.c_attn.bias", rows, SPLIT_ROWS, WEIGHT_ZEROS);
+        w->kv = i ? t->kv : 0;
         if (b->gpt2)
             stacked(w, at, all);
         at += rows;
     }
 }
 
+/* columns of the queries' heads, then so many times those of the key heads */
+static uint32_t expand_heads(struct expand_builder *b, const struct attn *t, const char *name, uint32_t times)
+{
+    uint64_t keys = times * (uint64_t)t->kv * t->head;
+    uint32_t v = expand_value(b, name, CLASS_COLS, (uint64_t)t->heads * t->head + keys);
+    b->values.at[v].keys = keys;
+    b->values.at[v].kv = t->kv;
+    return v;
+}
+
 static uint32_t expand_head_norms(struct expand_builder *b, const struct attn *t, uint32_t qkv)
 {
-    uint32_t qk = expand_value(b, "qk", CLASS_COLS, ((uint64_t)t->heads + t->kv) * t->head);
+    uint32_t qk = expand_heads(b, t, "qk", 1);
     static const char *const name[2] = {"self_attn.q_norm.weight", "self_attn.k_norm.weight"};
     for (int k = 0; k < 2; k++) {
         attn_opr(b, t, OPR_HEADNORM, k ? "attn.k_norm" : "attn.q_norm", qkv, qk)->keys = k;
@@ -72,8 +84,8 @@ static uint32_t expand_out(struct expand_builder *b, const struct attn *t, uint3
 
 uint32_t expand_gqa(struct expand_builder *b, const struct attn *t, uint32_t in)
 {
-    uint64_t q = (uint64_t)t->heads * t->head, kv = (uint64_t)t->kv * t->head;
-    uint32_t qkv = expand_value(b, "qkv", CLASS_COLS, q + 2 * kv), read = qkv;
+    uint64_t q = (uint64_t)t->heads * t->head;
+    uint32_t qkv = expand_heads(b, t, "qkv", 2), read = qkv;
     expand_qkv(b, t, in, qkv);
     if (t->qk_norm != QK_NORM_NO)
         read = expand_head_norms(b, t, qkv);

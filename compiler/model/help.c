@@ -67,8 +67,6 @@ static void print_row(FILE *out, const struct word *w)
         strbuf_text(&tail, "; required");
     else if (*w->standard && (strcmp(w->standard, "0") != 0 || !strstr(w->meaning, "default")))
         strbuf_printf(&tail, "; default %s", w->standard);
-    if (*w->plan == '>')
-        strbuf_printf(&tail, "; above %s *", w->plan + 1);
     if (*w->plan == '*')
         strbuf_text(&tail, " *");
     strbuf_printf(&row, "  %-18s ", w->name);

@@ -49,6 +49,12 @@ struct attn {
     struct span span;
 };
 
+/* different parts that the ranks of tp have of kv key heads; where those are fewer, neighbours have the same one */
+static inline uint32_t model_key_parts(uint32_t kv, uint32_t tp)
+{
+    return kv < tp ? kv : tp;
+}
+
 enum act { ACT_GELU, ACT_RELU, ACT_RELU2, ACT_SWIGLU, ACT_GEGLU };
 struct ffn {
     enum act act;
@@ -109,6 +115,8 @@ struct train {
     uint64_t batch;           /* sequences, global */
     enum dtype_name precision, master, grads, reduce, moments, parameters;
     enum fp8_recipe recipe;
+    bool fp8_kept; /* inputs of products and gates stay for backward in 8 bits, whatever the stack */
+    bool fp8_sent; /* rows travel to experts in 8 bits, and come back in 16 */
     enum optimizer optimizer;
     double lr, beta1, beta2, eps, weight_decay, momentum;
     enum lr_kind lr_kind;
@@ -193,6 +201,9 @@ struct wishes {
     struct span use_span;
     uint64_t memory; /* bytes, 0 = not said */
     struct span memory_span;
+    bool frees; /* keep N free; else what decision_free_bytes() says */
+    uint64_t free_bytes;
+    struct span free_span;
     uint32_t comm_sms;
     enum objective objective;
     double step_time_s, finish_s; /* limits, 0 = none */

@@ -79,7 +79,7 @@ static void sema_sets(struct check *c, const char *const *sets, uint32_t nsets)
     for (uint32_t i = 0; i < nsets; i++) {
         struct stmt *s = sema_set(c, sets[i]), *before = NULL;
         for (struct stmt *at = list.head; s && at; before = at, at = at->next)
-            if (!strcmp(at->word, s->word)) {
+            if (check_same_wish(at, s)) {
                 if (before)
                     before->next = at->next;
                 else

@@ -1,6 +1,6 @@
-/* The plan's layout: E embedding, t layer, m prediction module, L loss; `|` between chunks, `*N` repeats the
- * letter or the group before it, commas separate for the eye (Megatron-LM's pipeline_model_parallel_layout).
- */
+/* The plan's layout: E embedding, t layer, m prediction module (before L where none is written, as plans print it),
+ * L loss; `|` between chunks, `*N` repeats the letter or the group before it, commas separate for the eye
+ * (Megatron-LM's pipeline_model_parallel_layout). */
 
 #include "compiler/model/check.h"
 #include "compiler/support/vec.h"
@@ -117,7 +117,7 @@ void sema_layout(struct check *c, const struct binding *b, struct wishes *w)
     }
     if (m->nlayers && layers != m->nlayers)
         diag_error(c->diag, v->span, "layout", "layout has %u layers, the model %u", layers, m->nlayers);
-    else if (m->nlayers && predictions != m->predict)
+    else if (m->nlayers && predictions && predictions != m->predict)
         diag_error(c->diag, v->span, "layout", "layout has %u prediction modules, the model %u", predictions,
                    m->predict);
     const struct wish *pp = &w->degree[DEG_PP], *vpp = &w->degree[DEG_VPP];

@@ -88,18 +88,6 @@ static bool wish_list(struct check *c, const struct entry *e, struct wish *w)
     return true;
 }
 
-/* smallest value that a wish allows */
-static uint64_t wish_least(const struct wish *w)
-{
-    uint64_t least = w->relation == REL_EQ || w->relation == REL_GE ? w->value : 0;
-    if (w->relation == REL_IN) {
-        least = w->list[0];
-        for (uint32_t i = 1; i < w->nlist; i++)
-            least = w->list[i] < least ? w->list[i] : least;
-    }
-    return least;
-}
-
 static void sema_degree(struct check *c, const struct entry *e, struct wish *w)
 {
     const struct item *item = e->stmt->items;
@@ -131,9 +119,6 @@ static void sema_degree(struct check *c, const struct entry *e, struct wish *w)
         w->value = v.number.integer;
         w->span = v.span;
     }
-    if (e->row->plan[0] == '>' && wish_least(w) > (uint64_t)(e->row->plan[1] - '0'))
-        check_plan_only(c, e->stmt->span,
-                        arena_printf(c->arena, "'%s' above %c", e->row->name, e->row->plan[1]));
 }
 
 /* `memory <= 74GiB` and the like: the value's text read as the wanted kind */
@@ -286,6 +271,44 @@ static void sema_order(struct check *c, const struct entry *e, struct wishes *w)
         w->order[w->norder++] = v.elements[i].text;
 }
 
+/* `keep 2GiB free`, also with a blank before the unit */
+static void sema_keep_free(struct check *c, const struct entry *e, struct wishes *w)
+{
+    const struct item *first = e->stmt->items, *unit = first->next;
+    struct units_error why = {{0}, {0}};
+    struct units_value x = {0};
+    if (first->relop != RELOP_NONE || unit->relop != RELOP_NONE || (unit->next && unit->next->next) ||
+        (unit->next && unit->expr->kind != EXPR_NAME)) {
+        wrong_form(c, e);
+        return;
+    }
+    if (w->frees) {
+        diag_error(c->diag, e->stmt->span, "twice", "'keep ... free' is said twice");
+        diag_note(c->diag, w->free_span, "the first one");
+        return;
+    }
+    w->free_span = e->stmt->span;
+    struct value v = check_eval(c, e->env, first->expr);
+    if (v.kind == VALUE_BAD)
+        return;
+    bool apart = unit->next != NULL, fine = v.kind == VALUE_NUMBER && !apart && v.number.kind == UNITS_BYTES;
+    const char *text = v.kind == VALUE_NUMBER && v.text ? v.text : "";
+    if (apart)
+        text = arena_printf(c->arena, "%s%s", text, unit->expr->text);
+    if (fine)
+        x = v.number;
+    else if (v.kind == VALUE_NUMBER)
+        fine = *text && units_value(text, strlen(text), UNITS_BYTES, &x, &why);
+    if (!fine) {
+        diag_error(c->diag, v.span, "unit", "what is kept free must be %s", units_kind_name(UNITS_BYTES));
+        if (*why.hint)
+            diag_caret(c->diag, "help: %s", why.hint);
+        return;
+    }
+    w->frees = true;
+    w->free_bytes = x.whole ? x.integer : (uint64_t)x.real;
+}
+
 static bool sema_keep(struct check *c, const struct entry *e, struct keep_wish *k)
 {
     const struct item *axis = e->stmt->items, *within = axis ? axis->next : NULL,
@@ -424,7 +447,10 @@ static void sema_plan_entry(struct check *c, const struct entry *e, struct wishe
     } else if (!strcmp(word, "order")) {
         sema_order(c, e, w);
     } else if (!strcmp(word, "keep")) {
-        w->nkeeps += sema_keep(c, e, &keeps[w->nkeeps]);
+        if (check_is_free(e->stmt))
+            sema_keep_free(c, e, w);
+        else
+            w->nkeeps += sema_keep(c, e, &keeps[w->nkeeps]);
     } else if (!strcmp(word, "leave")) {
         sema_leave(c, e, w);
     } else if (!strcmp(word, "memory")) {

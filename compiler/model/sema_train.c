@@ -123,6 +123,8 @@ static void sema_precision(struct check *c, const struct value *v, struct train 
     t->reduce = bound_is(&b, "reduce", "grads") ? t->grads : dtype(&b, "reduce");
     t->moments = dtype(&b, "moments");
     t->parameters = dtype(&b, "parameters");
+    t->fp8_kept = t->precision == DT_FP8 && bound_is(&b, "activations", "fp8");
+    t->fp8_sent = t->precision == DT_FP8 && bound_is(&b, "dispatch", "fp8");
     for (size_t i = 0; t->precision == DT_FP8 && i < ARRAY_LEN(recipes); i++)
         if (bound_is(&b, "recipe", recipes[i]))
             t->recipe = (enum fp8_recipe)i;

@@ -81,10 +81,14 @@ static void obey_degrees(struct obeying *b)
                                        [DEG_SHARD] = d->shard,
                                        [DEG_GPUS] = d->gpus_used,
                                        [DEG_MICROBATCH] = d->microbatch};
-    for (int i = 0; i < NDEGREES; i++)
-        if (!space_wants(&b->plan->job->wishes.degree[i], values[i]))
+    for (int i = 0; i < NDEGREES; i++) {
+        struct wish wish = b->plan->job->wishes.degree[i];
+        if (i == DEG_GPUS && wish.relation == REL_EQ) /* leftover GPUs give way: the search, run again, says which */
+            wish.relation = REL_LE;
+        if (!space_wants(&wish, values[i]))
             disobeys(b, i == DEG_GPUS ? "cluster.gpus_used" : arena_printf(b->arena, "decision.%s", degree_names[i]),
                      degree_names[i], "%u", values[i]);
+    }
 }
 
 /* A schedule without a group has groups of pp, which 'auto' beside it leaves open; 'auto' stands for one of its own,

@@ -33,14 +33,11 @@ struct state {
 struct way {
     double path_s, each_s;
 };
-struct timed {
-    double head_s, takes_s, tail_s;
-};
 struct feed {
     const struct auto_line *line;
     uint32_t own[MOST_OWN], nown;
     struct way *ways; /* to own[j] from y: j * n + y */
-    struct timed *jobs, *waiting;
+    struct auto_timed *jobs, *waiting;
     struct state *heap;
     uint32_t nheap;
     uint64_t *seen; /* keys + 1; 0: free */
@@ -127,11 +124,11 @@ static double tail_s(const struct feed *f, const struct state *x, uint32_t y, ui
 
 static int compare_heads(const void *x, const void *y)
 {
-    const struct timed *a = x, *b = y;
+    const struct auto_timed *a = x, *b = y;
     return (a->head_s > b->head_s) - (a->head_s < b->head_s);
 }
 
-static void put(struct timed *heap, uint32_t n, struct timed j)
+static void put(struct auto_timed *heap, uint32_t n, struct auto_timed j)
 {
     for (; n && heap[(n - 1) / 2].tail_s < j.tail_s; n = (n - 1) / 2)
         heap[n] = heap[(n - 1) / 2];
@@ -139,7 +136,7 @@ static void put(struct timed *heap, uint32_t n, struct timed j)
 }
 
 /* heap[0] goes; n: how many are left */
-static void take(struct timed *heap, uint32_t n)
+static void take(struct auto_timed *heap, uint32_t n)
 {
     uint32_t i = 0, child;
     while ((child = 2 * i + 1) < n) {
@@ -152,8 +149,7 @@ static void take(struct timed *heap, uint32_t n)
     heap[i] = heap[n];
 }
 
-/* Jackson's schedule of n jobs: when the last tail has ended */
-static double machine_s(struct timed *jobs, uint32_t n, struct timed *waiting)
+double auto_machine_s(struct auto_timed *jobs, uint32_t n, struct auto_timed *waiting)
 {
     double now = 0, all = 0;
     qsort(jobs, n, sizeof *jobs, compare_heads);
@@ -184,9 +180,9 @@ static double state_idle_s(struct feed *f, const struct state *x)
         for (uint32_t y = 0; y < l->n; y++) {
             j += j < f->nown && f->own[j] < y; /* the rank's next position, which needs what is at y */
             for (uint32_t k = 0; l->rank[y] == q && j < f->nown && k < x->done[j]; k++)
-                f->jobs[n++] = (struct timed){l->head[y][k], l->takes[y], tail_s(f, x, y, k)};
+                f->jobs[n++] = (struct auto_timed){l->head[y][k], l->takes[y], tail_s(f, x, y, k)};
         }
-        all = fmax(all, machine_s(f->jobs, n, f->waiting));
+        all = fmax(all, auto_machine_s(f->jobs, n, f->waiting));
     }
     for (uint32_t j = 0; j < f->nown; j++)
         own += x->done[j] * (l->takes[f->own[j]] + l->weight[f->own[j]]);
@@ -214,8 +210,8 @@ static void feed_init(struct arena *a, const struct auto_line *l, uint32_t rank,
     for (uint32_t x = 0; x < l->n; x++)
         if (l->rank[x] == rank)
             f->own[f->nown++] = x;
-    f->jobs = ARENA_ARRAY(a, struct timed, (size_t)f->nown * l->m);
-    f->waiting = ARENA_ARRAY(a, struct timed, (size_t)f->nown * l->m + 1);
+    f->jobs = ARENA_ARRAY(a, struct auto_timed, (size_t)f->nown * l->m);
+    f->waiting = ARENA_ARRAY(a, struct auto_timed, (size_t)f->nown * l->m + 1);
     f->ways = ARENA_ARRAY(a, struct way, (size_t)f->nown * l->n);
     for (uint32_t j = 0; j < f->nown; j++)
         find_ways(l, f->own[j], f->ways + (size_t)j * l->n);

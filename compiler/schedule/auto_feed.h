@@ -19,4 +19,11 @@ struct auto_line {
 /* no order has the rank idle for less, from 0 to the end of its work */
 double auto_feed_idle_s(struct arena *a, const struct auto_line *line, uint32_t rank);
 
+/* a job of one machine: when it may begin, how long it takes, how much follows it elsewhere */
+struct auto_timed {
+    double head_s, takes_s, tail_s;
+};
+/* Jackson's schedule of n jobs, which it sorts: when the last tail has ended.  waiting: room for n + 1. */
+double auto_machine_s(struct auto_timed *jobs, uint32_t n, struct auto_timed *waiting);
+
 #endif

@@ -34,7 +34,7 @@ static bool cause(const struct local *x, uint32_t *r, uint32_t *k)
     uint32_t slot = *r * job->v + AUTO_CHUNK(y), i = t->microbatch[*r][*k];
     const struct auto_stage *st = &job->slot[slot];
     const uint32_t *place = t->forward;
-    if (AUTO_KIND(y) == AUTO_W || y & AUTO_PAIR || t->start[*r][*k] <= 1e-9 * t->end[*r][*k])
+    if (AUTO_KIND(y) == AUTO_W || y & AUTO_PAIR)
         return false;
     if (AUTO_KIND(y) == AUTO_F) {
         slot = st->back;

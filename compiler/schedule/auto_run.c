@@ -331,7 +331,7 @@ void auto_order_of(const struct auto_job *job, const struct schedule *s, struct 
 {
     for (uint32_t r = 0; r < job->p; r++) {
         out->n[r] = 0;
-        for (uint32_t k = 0; k < s->nactions[r] && s->actions[r][k].kind != 'O'; k++) {
+        for (uint32_t k = 0; s->actions[r][k].kind != 'O'; k++) { /* which is a rank's last */
             const struct action *t = &s->actions[r][k];
             uint32_t chunk = t->stage / job->p; /* of looped and of folded placement */
             enum auto_kind kind = t->kind == 'F'   ? AUTO_F

@@ -58,10 +58,14 @@ static void memory_help(struct searching *s, struct strbuf *out)
     const struct candidate *x = &s->result->closest;
     struct job free = *s->job;
     free.wishes.memory = 0;
+    free.wishes.frees = true;
+    free.wishes.free_bytes = 0;
     const struct topo_gpu *gpu = &s->topo->types[x->decision.type].gpu;
     uint64_t most = cost_memory_limit(&free, gpu);
     if (bounds_memory(s) && x->estimate.peak_bytes <= most)
         strbuf_printf(out, "allow more memory: %s leaves %s", gpu->model, units_show_bytes(most).s);
+    else if (x->estimate.peak_bytes <= most)
+        strbuf_printf(out, "'keep 0GiB free' leaves %s", units_show_bytes(most).s);
     struct remedy *list;
     uint32_t n = search_remedies(s->arena, s->job, s->topo, x, s->memory_limit, s->emit_only, &list);
     for (uint32_t i = 0; i < n && i < 5; i++) {
@@ -82,10 +86,10 @@ static void blame_memory(struct searching *s, struct diag *d)
     const struct estimate *e = &x->estimate;
     const struct decision *c = &x->decision;
     diag_error(d, bounds_memory(s) ? s->job->wishes.memory_span : nowhere, "memory",
-               "nothing fits in %s. Closest: tp %u, pp %u, cp %u, dp %u, zero %u, microbatch %u, recompute "
+               "nothing fits in %s%s. Closest: tp %u, pp %u, cp %u, dp %u, zero %u, microbatch %u, recompute "
                "%s needs %s on "
                "stage %u",
-               units_show_bytes(s->memory_limit).s, c->tp, c->pp, c->cp, c->dp, c->zero, c->microbatch,
+               units_show_bytes(s->memory_limit).s, decision_free_text(s->arena, s->job, &s->topo->types[c->type].gpu), c->tp, c->pp, c->cp, c->dp, c->zero, c->microbatch,
                recompute_names[c->recompute], units_show_bytes(e->peak_bytes).s, e->peak_stage);
     bool small = e->peak_bytes < (uint64_t)1 << 30;
     double unit = small ? 1 << 20 : 1 << 30;
@@ -219,11 +223,12 @@ static bool blame_heads(struct searching *s, struct diag *d)
         uint32_t kv = t->kind == ATTN_GQA ? t->kv : t->heads, least = s->space.tp.n ? s->space.tp.at[0] : 1;
         for (uint32_t k = 0; k < s->space.tp.n; k++)
             least = s->space.tp.at[k] < least ? s->space.tp.at[k] : least;
-        if (t->heads / least % cp->value == 0 && kv / least % cp->value == 0)
+        kv /= model_key_parts(kv, least);
+        if (t->heads / least % cp->value == 0 && kv % cp->value == 0)
             continue;
         diag_error(d, cp->span, "no-plan",
                    "no plan: 'cp' = %llu by all_to_all must divide the heads = %u and kv = %u of a rank%s",
-                   (unsigned long long)cp->value, t->heads / least, kv / least, least > 1 ? " of tp" : "");
+                   (unsigned long long)cp->value, t->heads / least, kv, least > 1 ? " of tp" : "");
         diag_help(d, "context ring and all_gather have no such limit");
         return true;
     }

@@ -2,9 +2,9 @@
  *
  * A mesh (four axes and the experts' degrees) is bounded by the kernels of its fastest microbatch size, then with the
  * transfers that it cannot do without in any order of axes (floor.c); it is left out where its parameters' state fits in no
- * way.  It opens into families: an order of axes and nodes, a microbatch, sequence parallelism and a context kind,
- * bounded by what memory makes them recompute (room.c), by their blocks with their own transfers, then by their cuts
- * (shapes.c).  A family opens into cells, a schedule
+ * way.  It opens into lots: a microbatch, sequence parallelism and a context kind, bounded by what memory makes them
+ * recompute (room.c).  A lot opens into families, one for each order of axes and its nodes,
+ * bounded by their blocks with their own transfers, then by their cuts (shapes.c).  A family opens into cells, a schedule
  * and a state each (family.c), a cell into leaves, one for each kind of recomputation, and a leaf is timed by running its
  * schedule (leaf.c).  Nothing whose bound reaches the worst candidate kept is opened, so when the least bound
  * in the heap reaches the best time found, that is the best of the space, and what is left when the budget
@@ -15,10 +15,11 @@
 #include "compiler/search/branch.h"
 
 #include <math.h>
+#include <string.h>
 
 #define NEAR_ENOUGH 0.01 /* a gap for which no more than the least work is spent */
 
-/* ---- a heap of nodes: least bound first, leaves before cells, families and meshes, then by index ---- */
+/* ---- a heap of nodes: least bound first, leaves before cells, families, lots and meshes, then by index ---- */
 
 static bool node_before(const struct node *x, const struct node *y)
 {
@@ -87,7 +88,7 @@ static bool context_possible(const struct searching *s, const struct decision *d
     for (uint32_t i = 0; i < s->job->model.nlayers; i++) {
         const struct attn *t = &s->job->model.layers[i]->attn;
         if (s->job->model.layers[i] != last &&
-            (t->heads / d->tp % d->cp || (t->kind == ATTN_GQA && t->kv / d->tp % d->cp)))
+            (t->heads / d->tp % d->cp || (t->kind == ATTN_GQA && t->kv / model_key_parts(t->kv, d->tp) % d->cp)))
             return false;
         last = s->job->model.layers[i];
     }
@@ -164,17 +165,14 @@ double search_floor_bound_s(struct searching *s, const struct mesh_node *m, cons
     return search_share_bound_s(search_shape(s, &c), d);
 }
 
-/* a family's bound with what memory makes it recompute, wherever its ranks are; true: it has grown */
-static bool consider_room(struct searching *s, struct family *f)
+/* a bound with what memory makes d recompute, wherever its ranks are */
+static double room_bound(struct searching *s, const struct cost *floor, const struct decision *d, double bound)
 {
-    struct cost c = *f->floor;
-    double before = f->bound;
-    c.decision = &f->decision;
-    f->roomed = true;
+    struct cost c = *floor;
+    c.decision = d;
     struct search_shape *h = search_shape(s, &c);
-    double step_s = search_room_bound_s(s, &c, h, search_share_bound_s(h, &f->decision));
-    f->bound = fmax(f->bound, search_objective(s, step_s, f->decision.gpus_used));
-    return f->bound > before;
+    double step_s = search_room_bound_s(s, &c, h, search_share_bound_s(h, d));
+    return fmax(bound, search_objective(s, step_s, d->tp * d->cp * d->dp * d->pp));
 }
 
 /* ---- meshes ---- */
@@ -203,53 +201,132 @@ struct decision search_mesh_decision(const struct mesh_node *m)
                              .shard = 1};
 }
 
-/* all families of a mesh in one order */
-static void open_order(struct searching *s, const struct mesh_node *m, const struct cost *c, enum mesh_orders which)
-{
-    struct decision d = search_before_families(s, c->decision);
-    struct states *states = ARENA_NEW(s->arena, struct states);
-    uint32_t *dead_from = NULL;
-    int sp = -1, context = -1;
-    while (search_next_family(s, &d)) {
-        if (sp != d.sp || context != (int)d.context)
-            dead_from = dead_from_new(s);
-        sp = d.sp;
-        context = (int)d.context;
-        struct family f = {.decision = d, .cost = c, .floor = m->floor, .dead_from = dead_from, .states = states};
-        f.bound = search_objective(s, search_floor_bound_s(s, m, &d), d.gpus_used); /* refined when its turn comes */
-        if (f.bound >= search_worst(s)) {
-            s->result->removed[REMOVED_BOUND]++;
-            continue;
-        }
-        if (which == ORDERS_ALL)
-            search_push(s, (struct node){f.bound, NODE_FAMILY, (uint32_t)s->families.n});
-        vec_push(s->arena, &s->families, f);
-    }
-}
+/* orders of axes that cost differently, as far as they were asked for */
+struct mesh_orders {
+    uint32_t n, next; /* next: of the space's orders, the first that was not looked at */
+    struct mesh_order {
+        struct decision decision; /* the mesh's, placed */
+        const struct cost *cost;
+        struct states *states;
+    } at[SPACE_ORDERS];
+};
 
-void search_open_mesh(struct searching *s, const struct mesh_node *m, enum mesh_orders which)
+/* the mesh's i-th order, NULL behind the last */
+static const struct mesh_order *nth_order(struct searching *s, struct mesh_node *m, uint32_t i)
 {
+    if (!m->orders) {
+        m->orders = ARENA_NEW(s->arena, struct mesh_orders);
+        m->orders->n = m->orders->next = 0;
+    }
+    struct mesh_orders *x = m->orders;
     struct decision d = search_mesh_decision(m);
-    const struct cost *orders[SPACE_ORDERS];
-    uint32_t n = 0;
-    for (uint32_t order = 0; order < s->space.norders && !(which == ORDERS_FIRST && n); order++) {
-        if (!space_order_counts(&s->space, order, &m->mesh) || !space_place(&s->space, order, &d))
+    for (; x->n <= i && x->next < s->space.norders; x->next++) {
+        if (!space_order_counts(&s->space, x->next, &m->mesh) || !space_place(&s->space, x->next, &d))
             continue;
         const struct mesh_runs *runs = space_runs(&s->space, &d); /* the same for all orders of axes */
         struct arena_mark mark = arena_mark(s->arena);
         struct cost *c = ARENA_NEW(s->arena, struct cost);
-        cost_init(c, s->job, s->topo, &d, runs, s->products);
-        uint32_t i = 0;
-        while (i < n && !same_transfers(orders[i], c))
-            i++;
-        if (i < n) {
+        struct mesh_order *own = &x->at[x->n];
+        own->decision = d;
+        cost_init(c, s->job, s->topo, &own->decision, runs, s->products);
+        uint32_t same = 0;
+        while (same < x->n && !same_transfers(x->at[same].cost, c))
+            same++;
+        if (same < x->n) {
             s->result->removed[REMOVED_SAME]++;
             arena_reset(s->arena, mark);
             continue;
         }
-        orders[n++] = c;
-        if (which != ORDERS_OTHER || n > 1)
-            open_order(s, m, c, which);
+        own->cost = c;
+        own->states = ARENA_NEW(s->arena, struct states);
+        x->n++;
+    }
+    return i < x->n ? &x->at[i] : NULL;
+}
+
+uint32_t search_count_orders(struct searching *s, struct mesh_node *m)
+{
+    uint32_t n = 0;
+    while (nth_order(s, m, n))
+        n++;
+    return n;
+}
+
+/* d, of a mesh in no order, in this one */
+static struct family family_new(const struct mesh_order *order, const struct mesh_node *m, const struct decision *d)
+{
+    const struct decision *place = &order->decision;
+    struct family f = {.decision = *d, .cost = order->cost, .floor = m->floor, .states = order->states};
+    memcpy(f.decision.order, place->order, sizeof place->order);
+    f.decision.type = place->type;
+    f.decision.gpus_used = place->gpus_used;
+    f.decision.nodes = place->nodes;
+    f.decision.nnodes = place->nnodes;
+    return f;
+}
+
+void search_look_at_mesh(struct searching *s, struct mesh_node *m, enum which_orders which)
+{
+    const struct mesh_order *order;
+    for (uint32_t i = which == ORDERS_FIRST ? 0 : 1; (which != ORDERS_FIRST || i == 0) && (order = nth_order(s, m, i)); i++) {
+        struct decision mesh = search_mesh_decision(m), d = search_before_families(s, &mesh);
+        uint32_t *dead_from = NULL;
+        int sp = -1, context = -1;
+        while (search_next_family(s, &d)) {
+            if (sp != d.sp || context != (int)d.context)
+                dead_from = dead_from_new(s);
+            sp = d.sp;
+            context = (int)d.context;
+            struct family f = family_new(order, m, &d);
+            f.dead_from = dead_from;
+            f.bound = search_objective(s, search_floor_bound_s(s, m, &d), f.decision.gpus_used);
+            if (f.bound >= search_worst(s))
+                s->result->removed[REMOVED_BOUND]++;
+            else
+                vec_push(s->arena, &s->families, f);
+        }
+    }
+}
+
+/* all lots of a mesh */
+static void open_mesh(struct searching *s, uint32_t mesh)
+{
+    const struct mesh_node *m = &s->meshes.at[mesh];
+    struct decision own = search_mesh_decision(m), d = search_before_families(s, &own);
+    uint32_t **dead_from = NULL, gpus = m->mesh.tp * m->mesh.cp * m->mesh.dp * m->mesh.pp;
+    int sp = -1, context = -1;
+    while (search_next_family(s, &d)) {
+        if (sp != d.sp || context != (int)d.context) {
+            dead_from = ARENA_ARRAY(s->arena, uint32_t *, SPACE_ORDERS);
+            memset(dead_from, 0, SPACE_ORDERS * sizeof *dead_from);
+        }
+        sp = d.sp;
+        context = (int)d.context;
+        struct lot x = {.decision = d, .mesh = mesh, .dead_from = dead_from};
+        x.bound = fmax(m->bound, search_objective(s, search_floor_bound_s(s, m, &d), gpus));
+        if (x.bound >= search_worst(s)) {
+            s->result->removed[REMOVED_BOUND]++;
+            continue;
+        }
+        search_push(s, (struct node){x.bound, NODE_LOT, (uint32_t)s->lots.n});
+        vec_push(s->arena, &s->lots, x);
+    }
+}
+
+/* all families of a lot */
+static void open_lot(struct searching *s, const struct lot *x)
+{
+    struct mesh_node *m = &s->meshes.at[x->mesh];
+    const struct mesh_order *order;
+    for (uint32_t i = 0; (order = nth_order(s, m, i)); i++) {
+        struct family f = family_new(order, m, &x->decision);
+        if (!x->dead_from[i])
+            x->dead_from[i] = dead_from_new(s);
+        f.dead_from = x->dead_from[i];
+        f.bound = x->bound;
+        f.roomed = x->roomed;
+        search_push(s, (struct node){f.bound, NODE_FAMILY, (uint32_t)s->families.n});
+        vec_push(s->arena, &s->families, f);
     }
 }
 
@@ -303,11 +380,11 @@ uint32_t search_least_zero(struct searching *s, const struct mesh_node *m, struc
 {
     struct cost c = *m->floor;
     c.decision = d;
-    const struct search_shape *h = search_shape(s, &c);
+    struct search_shape *h = search_shape(s, &c);
     d->shard = d->dp * d->cp; /* splits most */
     for (uint32_t i = 0; i < s->space.zero.n; i++) {
         d->zero = s->space.zero.at[i];
-        if (cost_state_least(&c, &h->shape) <= s->memory_limit)
+        if (search_state_fits(s, &c, h))
             return d->zero;
     }
     return 4;
@@ -339,7 +416,8 @@ void search_refine(struct searching *s, struct family *f)
         step_s = search_share_bound_s(f->shape, &f->decision);
     } else {
         f->refined = true;
-        step_s = search_family_bound_s(s, f->shape, &f->decision);
+        f->least = search_family_bound(s, f);
+        step_s = f->least->step_s;
     }
     f->bound = fmax(f->bound, search_objective(s, step_s, f->decision.gpus_used));
 }
@@ -368,37 +446,55 @@ static void push_cell(struct searching *s, void *to, const struct cell *cell, do
     vec_push(s->arena, &s->cells, *cell);
 }
 
+/* back into the heap with a greater bound, unless that rules it out */
+static void push_again(struct searching *s, enum node_kind kind, uint32_t index, double bound)
+{
+    if (bound >= search_worst(s))
+        s->result->removed[isfinite(bound) ? REMOVED_BOUND : REMOVED_MEMORY]++;
+    else
+        search_push(s, (struct node){bound, kind, index});
+}
+
 /* a mesh's turn: first its bound, and back in its place */
 static void open_or_refine_mesh(struct searching *s, uint32_t index)
 {
     struct mesh_node *m = &s->meshes.at[index];
     if (m->refined) {
-        search_open_mesh(s, m, ORDERS_ALL);
+        open_mesh(s, index);
         return;
     }
     search_refine_mesh(s, m);
-    if (m->bound >= search_worst(s))
-        s->result->removed[REMOVED_BOUND]++;
-    else
-        search_push(s, (struct node){m->bound, NODE_MESH, index});
+    push_again(s, NODE_MESH, index, m->bound);
 }
 
-/* the same of a family */
+/* The same of a lot and a family.  While nothing has been found, what does not fit may be the closest miss. */
+static void open_or_refine_lot(struct searching *s, uint32_t index)
+{
+    struct lot *x = &s->lots.at[index];
+    double before = x->bound;
+    if (!x->roomed && isfinite(search_best(s))) {
+        x->roomed = true;
+        x->bound = room_bound(s, s->meshes.at[x->mesh].floor, &x->decision, before);
+    }
+    if (x->bound > before)
+        push_again(s, NODE_LOT, index, x->bound);
+    else
+        open_lot(s, x);
+}
+
 static void open_or_refine(struct searching *s, const struct node *x)
 {
     struct family *f = &s->families.at[x->index];
-    /* while nothing has been found, what does not fit may be the closest miss */
-    bool grown = !f->roomed && isfinite(search_best(s)) && consider_room(s, f);
-    if (!grown && f->refined) {
+    if (f->refined) {
         search_open_family(s, x->index, push_cell, NULL);
         return;
     }
-    if (!grown)
-        search_refine(s, f);
-    if (f->bound >= search_worst(s))
-        s->result->removed[isfinite(f->bound) ? REMOVED_BOUND : REMOVED_MEMORY]++;
-    else
-        search_push(s, (struct node){f->bound, NODE_FAMILY, x->index});
+    if (!f->roomed && isfinite(search_best(s))) {
+        f->roomed = true;
+        f->bound = room_bound(s, f->floor, &f->decision, f->bound);
+    }
+    search_refine(s, f);
+    push_again(s, NODE_FAMILY, x->index, f->bound);
 }
 
 static void open_node(struct searching *s, const struct node *x)
@@ -409,6 +505,9 @@ static void open_node(struct searching *s, const struct node *x)
         break;
     case NODE_FAMILY:
         open_or_refine(s, x);
+        break;
+    case NODE_LOT:
+        open_or_refine_lot(s, x->index);
         break;
     case NODE_CELL: {
         struct cell cell = s->cells.at[x->index];

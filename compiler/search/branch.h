@@ -8,10 +8,10 @@
 /* while nothing has been found that many budgets may be spent: "nothing fits" had better be true */
 #define SEARCH_PATIENCE 10
 
-/* families of a mesh in the first order of axes that there is, in the others, in all; the first two for a look */
-enum mesh_orders { ORDERS_FIRST, ORDERS_OTHER, ORDERS_ALL };
+/* families of a mesh in the first order of axes that there is, in the others */
+enum which_orders { ORDERS_FIRST, ORDERS_OTHER };
 
-/* the heap: least bound first, leaves before cells, families and meshes, then by index */
+/* the heap: least bound first, leaves before cells, families, lots and meshes, then by index */
 void search_push(struct searching *s, struct node x);
 struct node search_pop(struct searching *s);
 /* all meshes and nothing else into the heap, by their bounds */
@@ -22,8 +22,10 @@ struct decision search_mesh_decision(const struct mesh_node *m);
 struct decision search_before_families(const struct searching *s, const struct decision *mesh);
 bool search_next_family(const struct searching *s, struct decision *d);
 
-/* the mesh's families behind those of s, into the heap too if in all orders */
-void search_open_mesh(struct searching *s, const struct mesh_node *m, enum mesh_orders which);
+/* the mesh's families behind those of s, for a look: none of them into the heap */
+void search_look_at_mesh(struct searching *s, struct mesh_node *m, enum which_orders which);
+/* how many orders of axes the mesh has that cost differently */
+uint32_t search_count_orders(struct searching *s, struct mesh_node *m);
 /* a family's step, wherever its ranks are */
 double search_floor_bound_s(struct searching *s, const struct mesh_node *m, const struct decision *d);
 /* the least ZeRO level under which every rank's state may fit, which d then has; 4: there is none */

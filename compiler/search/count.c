@@ -126,7 +126,7 @@ static uint32_t count_experts(const struct space *space, const struct space_mesh
 }
 
 /* below a node that the search did not come to */
-static double count_node(const struct searching *s, const struct node *x)
+static double count_node(struct searching *s, const struct node *x)
 {
     switch ((enum node_kind)x->kind) {
     case NODE_MESH:
@@ -134,6 +134,12 @@ static double count_node(const struct searching *s, const struct node *x)
     case NODE_FAMILY: {
         const struct decision *d = &s->families.at[x->index].decision;
         return count_schedules(s, d) * count_states(s, d->dp * d->cp) * s->space.nrecompute;
+    }
+    case NODE_LOT: {
+        const struct lot *lot = &s->lots.at[x->index];
+        const struct decision *d = &lot->decision;
+        return search_count_orders(s, &s->meshes.at[lot->mesh]) * count_schedules(s, d) * count_states(s, d->dp * d->cp) *
+               s->space.nrecompute;
     }
     case NODE_CELL:
         return s->space.nrecompute;

@@ -74,12 +74,12 @@ static void polish(struct searching *s, const struct dive *found)
 }
 
 /* a mesh with the smallest microbatches and a few schedules */
-static void dive_mesh(struct searching *s, const struct mesh_node *m, enum mesh_orders which, struct dive *found)
+static void dive_mesh(struct searching *s, struct mesh_node *m, enum which_orders which, struct dive *found)
 {
     enum { SIZES = 3 };
     uint32_t first = (uint32_t)s->families.n, sizes = 0, last = 0;
     const struct cost *order = NULL;
-    search_open_mesh(s, m, which);
+    search_look_at_mesh(s, m, which);
     for (uint32_t f = first; f < s->families.n; f++) {
         struct family *x = &s->families.at[f];
         bool usual = x->decision.context != CONTEXT_RING || s->job->wishes.context == CONTEXT_RING;
@@ -174,7 +174,7 @@ void search_dive(struct searching *s)
 {
     struct dive *found = ARENA_NEW(s->arena, struct dive);
     uint32_t *meshes, n = promising_meshes(s, &meshes);
-    for (enum mesh_orders which = ORDERS_FIRST; which <= ORDERS_OTHER; which++)
+    for (enum which_orders which = ORDERS_FIRST; which <= ORDERS_OTHER; which++)
         for (uint32_t i = 0; i < n; i++) {
             struct mesh_node *m = &s->meshes.at[meshes[i]];
             if (s->result->spent >= (found->n ? s->budget / 2 : SEARCH_PATIENCE / 2 * s->budget))

@@ -8,10 +8,10 @@
  * each kind of recomputation that fits.
  *
  * Memory comes first: more sequences never need less, so kinds of recomputation that do not fit with the
- * fewest are dropped for all, and one that does not fit with the schedule that holds least in each class, its
- * state split as far as allowed and what splitting adds left out, is dropped for the family. */
+ * fewest are dropped for all, and one that does not fit with the schedule that holds least in each class, under
+ * any ZeRO level, its state split as far as allowed, is dropped for the family. */
 
-#include "compiler/search/search_private.h"
+#include "compiler/search/trade.h"
 
 #include <math.h>
 #include <string.h>
@@ -129,39 +129,81 @@ static uint32_t class_end(const struct searching *s, uint32_t k)
     return end;
 }
 
-/* of all schedules that apply: least over their classes */
-double search_family_bound_s(struct searching *s, struct search_shape *h, const struct decision *d)
+static enum placement placement_of(const struct space_schedule *k)
 {
-    struct decision x = *d;
-    struct search_least *known = h->least;
+    return k->kind == SCHED_DUALPIPE ? PLACE_BOTH_WAYS : k->folds ? PLACE_FOLDED : PLACE_LOOPED;
+}
+
+/* does such a step leave hope for a candidate? */
+static bool hopes(const struct searching *s, const struct decision *d, double step_s)
+{
+    return search_objective(s, step_s, d->gpus_used) < search_worst(s);
+}
+
+/* Of d's schedule, by ZeRO level: its pipeline; returns the least step.  class_s: of its class. */
+static double schedule_bounds(struct searching *s, const struct family *f, struct decision *d, double class_s, const double *moved_s,
+                              enum placement placement, double *pipeline_s)
+{
     double least = INFINITY;
-    while (known && (known->pp != d->pp || known->microbatches != d->microbatches))
-        known = known->next;
-    if (known)
-        return known->step_s; /* of another order of axes */
-    for (uint32_t first = 0, end; first < s->space.nschedules; first = end) {
-        bool applies = false, both_ways = false;
-        end = class_end(s, first);
-        for (uint32_t k = first; k < end; k++) {
-            bool own = search_schedule_applies(s, d, k);
-            applies |= own && s->space.schedules[k].kind != SCHED_DUALPIPE;
-            both_ways |= own && s->space.schedules[k].kind == SCHED_DUALPIPE;
-        }
-        if (!applies && !both_ways)
-            continue;
-        set_schedule(s, &x, first);
-        const struct search_cut *cut = search_cut(s, h, &x);
-        enum placement p = s->space.schedules[first].folds ? PLACE_FOLDED : PLACE_LOOPED;
-        if (applies)
-            least = fmin(least, search_class_bound_s(s, h, &x, cut, p));
-        if (both_ways)
-            least = fmin(least, search_class_bound_s(s, h, &x, cut, PLACE_BOTH_WAYS));
+    struct cost c = *f->cost;
+    struct squeeze known = {{0}, {0}};
+    c.decision = d;
+    d->shard = d->dp * d->cp; /* splits most */
+    for (uint32_t i = 0; i < s->space.zero.n; i++) {
+        uint32_t zero = d->zero = s->space.zero.at[i];
+        pipeline_s[zero] = class_s;
+        /* while nothing has been found, what does not fit may be the closest miss */
+        if (isfinite(search_best(s)) && hopes(s, d, cost_larger(class_s, moved_s[zero])))
+            pipeline_s[zero] = cost_larger(class_s, search_squeeze_s(s, &c, f->shape, placement, &known));
+        least = cost_smaller(least, cost_larger(pipeline_s[zero], moved_s[zero]));
     }
-    known = ARENA_NEW(s->arena, struct search_least);
-    *known = (struct search_least){d->pp, d->microbatches, least, h->least};
-    h->least = known;
-    s->result->spent++;
     return least;
+}
+
+/* Of all schedules that apply, each by its class, its stages' transfers hidden only where it runs pairs, and by memory. */
+const struct search_least *search_family_bound(struct searching *s, const struct family *f)
+{
+    struct decision d = f->decision;
+    struct cost c = *f->floor;
+    double moved_s[4] = {0};
+    uint32_t replicas = d.dp * d.cp;
+    for (struct search_least *x = f->shape->least; x; x = x->next)
+        if (x->pp == d.pp && x->replicas == replicas && x->microbatches == d.microbatches)
+            return x; /* of another order of axes */
+    struct search_least *x = ARENA_NEW(s->arena, struct search_least);
+    *x = (struct search_least){d.pp, replicas, d.microbatches, INFINITY, NULL, f->shape->least};
+    x->pipeline_s = arena_alloc(s->arena, s->space.nschedules * sizeof *x->pipeline_s);
+    memset(x->pipeline_s, 0, s->space.nschedules * sizeof *x->pipeline_s);
+    c.decision = &d;
+    d.shard = replicas;
+    for (d.zero = 2; d.zero < 4; d.zero++)
+        moved_s[d.zero] = d.microbatches * search_floor_shards_s(s, &c, &f->shape->shape);
+    double class_s[2] = {0}; /* of schedules without pairs, and with */
+    double plain_s = d.microbatches * (f->shape->plain_s / d.pp) * (1 - 1e-12);
+    bool plain = hopes(s, &d, plain_s);
+    for (uint32_t k = 0; k < s->space.nschedules; k++) {
+        const struct space_schedule *own = &s->space.schedules[k];
+        bool pairs = decision_pairs(own->kind);
+        if (k == 0 || !same_class(own, own - 1))
+            class_s[0] = class_s[1] = 0;
+        if (!search_schedule_applies(s, &f->decision, k))
+            continue;
+        if (!plain && !pairs) {
+            for (uint32_t zero = 0; zero < 4; zero++)
+                x->pipeline_s[k][zero] = plain_s;
+            x->step_s = cost_smaller(x->step_s, plain_s);
+            continue;
+        }
+        set_schedule(s, &d, k);
+        set_stages(s, f, &d);
+        enum placement placement = placement_of(own);
+        if (class_s[pairs] <= 0 || own->kind == SCHED_DUALPIPE)
+            class_s[pairs] = search_class_bound_s(s, f->shape, &d, placement);
+        x->step_s = cost_smaller(x->step_s, schedule_bounds(s, f, &d, class_s[pairs], moved_s, placement, x->pipeline_s[k]));
+    }
+    f->shape->least = x;
+    s->result->spent++;
+    return x;
 }
 
 /* does the schedule hold no more than any other of its class, on every rank? */
@@ -170,9 +212,44 @@ static bool thrifty(enum schedule_kind k)
     return k == SCHED_1F1B || k == SCHED_V_HALF || k == SCHED_V_MIN;
 }
 
-/* Could a kind of recomputation fit, with b sequences, under the least state and a schedule that holds least?
- */
-static bool probe(struct searching *s, const struct family *f, uint32_t kind, uint32_t b)
+/* Memory of x's decision from below, under any schedule of its class, any shard of its ZeRO level, and with all layers
+ * recomputed that may be.  One that does not fit may be the closest miss. */
+static bool may_fit(struct searching *s, struct cost *c, const struct search_shape *h, struct candidate *x)
+{
+    struct cost_rooms rooms;
+    s->result->spent += ++s->nprobes % 8 == 0; /* most end with the first rank */
+    c->decision = &x->decision;
+    if (x->decision.recompute_layers) {
+        memcpy(s->scratch, x->decision.stages, x->decision.nstages * sizeof *s->scratch);
+        x->decision.stages = s->scratch;
+        decision_spare(&x->decision);
+    }
+    cost_rooms_least(&rooms, c, &h->shape);
+    cost_rooms_fullest(&rooms, s->memory_limit, false, &x->estimate);
+    if (x->estimate.peak_bytes <= s->memory_limit)
+        return true;
+    if (s->result->ncandidates) {
+        s->result->removed[REMOVED_MEMORY]++;
+        return false;
+    }
+    cost_rooms_init(&rooms, c, &h->shape);
+    cost_rooms_fullest(&rooms, UINT64_MAX, false, &x->estimate);
+    search_too_full(s, x);
+    return false;
+}
+
+/* may any schedule from first to end be worth while under a ZeRO level? */
+static bool class_hopes(const struct searching *s, const struct family *f, uint32_t first, uint32_t end, uint32_t zero)
+{
+    for (uint32_t k = first; k < end; k++)
+        if (search_schedule_applies(s, &f->decision, k) && hopes(s, &f->decision, f->least->pipeline_s[k][zero]))
+            return true;
+    return false;
+}
+
+/* Could a kind of recomputation fit, with b sequences, under some ZeRO level and a schedule that holds least?  With the
+ * family's own number only those that leave hope are looked at; *skipped: not all were. */
+static bool probe(struct searching *s, const struct family *f, uint32_t kind, uint32_t b, bool *skipped)
 {
     struct decision d = f->decision;
     struct cost c = *f->cost;
@@ -193,29 +270,24 @@ static bool probe(struct searching *s, const struct family *f, uint32_t kind, ui
         for (uint32_t k = first; k < end; k++) {
             if ((least_here && !thrifty(s->space.schedules[k].kind)) || !search_schedule_applies(s, &d, k))
                 continue;
-            struct candidate x = {.decision = d};
-            set_schedule(s, &x.decision, k);
-            set_stages(s, f, &x.decision);
-            c.decision = &x.decision;
             any = true;
-            s->result->spent++;
-            if (x.decision.recompute_layers) {
-                memcpy(s->scratch, x.decision.stages, x.decision.nstages * sizeof *s->scratch);
-                x.decision.stages = s->scratch;
-                decision_spare(&x.decision);
+            for (uint32_t i = 0; i < states->n; i++) {
+                if (i && states->at[i].zero == states->at[i - 1].zero)
+                    continue; /* the first of a level splits most */
+                if (b == f->decision.microbatch && f->least && !class_hopes(s, f, first, end, states->at[i].zero)) {
+                    *skipped = true;
+                    continue;
+                }
+                struct candidate x = {.decision = d};
+                set_state(&c, &x.decision, &states->at[i]);
+                set_schedule(s, &x.decision, k);
+                set_stages(s, f, &x.decision);
+                if (may_fit(s, &c, h, &x))
+                    return true;
             }
-            struct cost_rooms rooms;
-            cost_rooms_init(&rooms, &c, &h->shape);
-            bool whole = cost_rooms_fullest(&rooms, search_miss_bytes(s), true, &x.estimate);
-            if (x.estimate.peak_bytes - x.estimate.buffer_bytes <= s->memory_limit)
-                return true;
-            if (whole)
-                search_too_full(s, &x);
-            else
-                s->result->removed[REMOVED_MEMORY]++;
         }
     }
-    return !any;
+    return !any && !*skipped;
 }
 
 static uint32_t least_microbatch(const struct searching *s, const struct decision *d)
@@ -231,15 +303,22 @@ static uint32_t least_microbatch(const struct searching *s, const struct decisio
 static bool kind_lives(struct searching *s, struct family *f, uint32_t kind)
 {
     uint32_t b = f->decision.microbatch, *dead_from = &f->dead_from[kind];
+    bool skipped = false;
     if (*dead_from == UINT32_MAX) { /* ask the fewest first */
         uint32_t least = least_microbatch(s, &f->decision);
-        *dead_from = probe(s, f, kind, least) ? UINT32_MAX - 1 : 0;
+        bool lives = probe(s, f, kind, least, &skipped);
+        if (!skipped)
+            *dead_from = lives ? UINT32_MAX - 1 : 0;
         if (least == b)
-            return *dead_from;
+            return lives;
     }
-    if (b < *dead_from && !probe(s, f, kind, b))
+    if (b >= *dead_from)
+        return false;
+    skipped = false;
+    bool lives = probe(s, f, kind, b, &skipped);
+    if (!lives && !skipped)
         *dead_from = b;
-    return b < *dead_from;
+    return lives;
 }
 
 static void add_cell(struct searching *s, const struct family *f, uint32_t index, const struct cell *cell,
@@ -255,11 +334,25 @@ static void add_cell(struct searching *s, const struct family *f, uint32_t index
 /* which kinds of recomputation are worth a leaf; false: none */
 static bool find_alive(struct searching *s, struct family *f)
 {
+    if (f->dead)
+        return f->alive;
     f->alive = 0;
     for (uint32_t kind = 0; kind < s->space.nrecompute; kind++)
         f->alive |= kind_lives(s, f, kind) ? 1u << kind : 0;
     f->dead = ARENA_ARRAY(s->arena, uint16_t, s->space.nschedules);
     return f->alive;
+}
+
+/* may the family's pipeline run schedule k, and is that worth while under any state? */
+static bool schedule_hopes(const struct searching *s, const struct family *f, uint32_t k)
+{
+    bool any = search_schedule_applies(s, &f->decision, k);
+    if (!any || !f->least)
+        return any;
+    any = false;
+    for (uint32_t i = 0; i < f->states->n && !any; i++)
+        any = hopes(s, &f->decision, f->least->pipeline_s[k][f->states->at[i].zero]);
+    return any;
 }
 
 /* Step times of one class of schedules, in parts: of a schedule by its pipeline, of a state by its tail. */
@@ -309,12 +402,13 @@ static void time_class(struct searching *s, const struct family *f, uint32_t k, 
     }
 }
 
-/* Step time with all layers spared that may be: a bound for whatever memory leaves of them, but for the data-parallel
+/* Step time with all layers spared that may be, or with what memory makes single ranks recompute: a bound, but for the data-parallel
  * transfers that a longer backward would hide: at most one more forward for each microbatch beside them. */
-static double cell_bound_s(const struct searching *s, const struct class_row *x, uint32_t k, uint32_t state)
+static double cell_bound_s(const struct searching *s, const struct family *f, const struct class_row *x, uint32_t k, uint32_t state)
 {
     double longer = s->may_spare ? x->forward_s * x->tail[state].passes : 0;
-    return (x->body_s[k] + cost_larger(0, x->tail[state].dp_s - longer) + x->tail[state].optimizer_s) * (1 - 1e-9);
+    double body_s = cost_larger(x->body_s[k], f->least ? f->least->pipeline_s[k][f->states->at[state].zero] : 0);
+    return (body_s + cost_larger(0, x->tail[state].dp_s - longer) + x->tail[state].optimizer_s) * (1 - 1e-9);
 }
 
 /* c in its place, of those alike the best alone */
@@ -348,7 +442,7 @@ static void add_start(struct searching *s, uint32_t family, uint32_t first, cons
     struct cell *cell = &start.cell;
     double tail_s = INFINITY;
     for (uint32_t k = first; k < x->end; k++)
-        if (search_schedule_applies(s, &f->decision, k) && !decision_pairs(s->space.schedules[k].kind) &&
+        if (isfinite(x->body_s[k]) && search_schedule_applies(s, &f->decision, k) && !decision_pairs(s->space.schedules[k].kind) &&
             (cell->schedule == UINT32_MAX || x->body_s[k] < x->body_s[cell->schedule]))
             cell->schedule = k;
     if (cell->schedule == UINT32_MAX || f->decision.pp == 1)
@@ -378,12 +472,12 @@ void search_sample_family(struct searching *s, uint32_t index, double most, leaf
     const struct states *states = list_states(s, f);
     struct class_row x = {0};
     for (uint32_t k = 0; k < s->space.nschedules && states->n; k++) {
-        if (!usual(s, k) || !search_schedule_applies(s, d, k))
+        if (!usual(s, k) || !schedule_hopes(s, f, k))
             continue;
         if (k >= x.end)
             time_class(s, f, k, &x);
         for (uint32_t i = 0; i < states->n; i++) {
-            double bound = search_objective(s, cell_bound_s(s, &x, k, i), d->gpus_used);
+            double bound = search_objective(s, cell_bound_s(s, f, &x, k, i), d->gpus_used);
             if (bound < most)
                 search_open_cell(s, &(struct cell){index, k, i}, take, to);
         }
@@ -393,25 +487,26 @@ void search_sample_family(struct searching *s, uint32_t index, double most, leaf
 void search_open_family(struct searching *s, uint32_t index, cell_taker take, void *to)
 {
     struct family *f = &s->families.at[index];
-    if (!find_alive(s, f))
-        return;
     const struct states *states = list_states(s, f);
     struct class_row x = {0};
     for (uint32_t k = 0; k < s->space.nschedules && states->n; k++) {
-        if (!search_schedule_applies(s, &f->decision, k))
+        if (!schedule_hopes(s, f, k)) {
+            s->result->removed[REMOVED_BOUND]++;
             continue;
+        }
         if (k >= x.end) {
             time_class(s, f, k, &x);
             add_start(s, index, k, &x);
         }
         for (uint32_t i = 0; i < states->n; i++)
-            add_cell(s, f, index, &(struct cell){index, k, i}, cell_bound_s(s, &x, k, i), take, to);
+            add_cell(s, f, index, &(struct cell){index, k, i}, cell_bound_s(s, f, &x, k, i), take, to);
     }
 }
 
 void search_open_cell(struct searching *s, const struct cell *cell, leaf_taker take, void *to)
 {
     struct family *f = &s->families.at[cell->family];
+    find_alive(s, f);
     for (uint32_t kind = 0; kind < s->space.nrecompute; kind++) {
         if (!(f->alive & 1u << kind) || (f->dead[cell->schedule] & 1u << kind)) {
             s->result->removed[REMOVED_MEMORY]++;

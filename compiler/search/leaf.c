@@ -27,7 +27,7 @@ void search_too_full(struct searching *s, const struct candidate *x)
     r->has_closest = true;
 }
 
-uint64_t search_miss_bytes(const struct searching *s)
+static uint64_t search_miss_bytes(const struct searching *s)
 {
     const struct search_result *r = s->result;
     return r->has_closest && r->closest.estimate.peak_bytes > s->memory_limit ? r->closest.estimate.peak_bytes : UINT64_MAX;

@@ -8,34 +8,32 @@
  * T >= m sum(time) / pp.  The least T over all choices is bounded by Lagrange's multipliers: for any weights of the
  * inequalities every layer chooses alone.
  *
+ * Room is what state and buffers leave, and buffers don't shrink with the number of ranks: parameters gathered for a layer,
+ * its gradients on their way to shards.  Every rank has at least one layer.  Few may do without any of the large ones, those
+ * of experts say, and then the others have all of them to work off: every number of such ranks is tried.
+ *
  * Where all layers fit without recomputation nothing is computed. */
 
-#include "compiler/search/search_private.h"
+#include "compiler/search/trade.h"
 
 #include <math.h>
 #include <string.h>
 
-/* one kind of layer: how many, their residences, and by kind of recomputation time and bytes of one */
-struct layer_trade {
-    double n, least_s, most_s, sum_s; /* residence */
-    double time_s[SPACE_RECOMPUTE + 1], keep[SPACE_RECOMPUTE + 1];
-};
-struct search_trade {
-    uint32_t nkinds; /* of recomputation; 0: only the first is filled yet */
-    struct layer_trade layers[];
-};
-
-static double block_time_s(const struct searching *s, const struct cost_block *b)
+static double block_time_s(const struct cost_block *b, bool paired)
 {
-    double hidden = s->overlapping ? b->forward_hidden_s + b->backward_hidden_s : 0;
+    double hidden = paired ? b->forward_hidden_s + b->backward_hidden_s : 0;
     return b->forward_s + b->backward_s + b->forward_comm_s + b->backward_comm_s - hidden;
 }
 
 static void add_kind(const struct searching *s, struct search_trade *t, const struct cost_block *layers)
 {
     for (uint32_t k = 0; k < s->kinds.n; k++) {
-        t->layers[k].time_s[t->nkinds] = block_time_s(s, &layers[k]);
-        t->layers[k].keep[t->nkinds] = layers[k].keep_bytes;
+        struct layer_trade *l = &t->layers[k];
+        l->time_s[t->nkinds] = block_time_s(&layers[k], s->overlapping);
+        l->plain_s[t->nkinds] = block_time_s(&layers[k], false);
+        l->keep[t->nkinds] = layers[k].keep_bytes;
+        l->late[t->nkinds] = layers[k].late_bytes;
+        l->temporary[t->nkinds] = cost_larger(layers[k].forward_bytes, layers[k].backward_bytes);
     }
     t->nkinds++;
 }
@@ -58,9 +56,10 @@ static struct search_trade *trade_new(struct searching *s, const struct search_s
     return t;
 }
 
-/* all kinds of recomputation that a layer of d's family may have */
-static const struct search_trade *fill_trade(struct searching *s, const struct cost *c, struct search_shape *h)
+const struct search_trade *search_trade_of(struct searching *s, const struct cost *c, struct search_shape *h)
 {
+    if (!h->trade)
+        h->trade = trade_new(s, h);
     struct search_trade *t = h->trade;
     if (t->nkinds)
         return t;
@@ -77,54 +76,59 @@ static const struct search_trade *fill_trade(struct searching *s, const struct c
     return t;
 }
 
-/* the least of time + price * bytes over kinds of recomputation, for layers of one kind with a residence */
-static double choose(const struct search_trade *t, const struct layer_trade *l, double per_second, double per_byte)
+/* the least of time + price * bytes, with kind r of recomputation or without, for layers of one kind with a residence */
+static double choose(const struct layer_trade *l, uint32_t r, double per_second, double per_byte)
 {
-    double least = INFINITY;
-    for (uint32_t r = 0; r < t->nkinds; r++)
-        least = cost_smaller(least, per_second * l->time_s[r] + per_byte * l->keep[r]);
-    return least;
+    return cost_smaller(per_second * l->time_s[0] + per_byte * l->keep[0], per_second * l->time_s[r] + per_byte * l->keep[r]);
 }
 
 /* Seconds of a microbatch on pp ranks together, by Little's law with weight w and the layers' times with 1 - w.  What a layer
  * chooses is concave in its residence: between the shortest and the longest no less than the line that joins them. */
-static double by_residence_s(const struct searching *s, const struct search_trade *t, double w, double room)
+static double by_residence_s(const struct searching *s, const struct search_trade *t, uint32_t r, double w, double room)
 {
     double sum = 0;
     for (uint32_t k = 0; k < s->kinds.n; k++) {
         const struct layer_trade *l = &t->layers[k];
         double span = l->most_s - l->least_s, far = span > 0 ? (l->sum_s / l->n - l->least_s) / span : 0;
-        sum += l->n * ((1 - far) * choose(t, l, 1 - w, w * l->least_s / room) + far * choose(t, l, 1 - w, w * l->most_s / room));
+        sum += l->n * ((1 - far) * choose(l, r, 1 - w, w * l->least_s / room) + far * choose(l, r, 1 - w, w * l->most_s / room));
     }
     return sum;
 }
 
 /* the same where one microbatch must fit into the room of pp ranks, at a price of seconds per byte */
-static double by_moment_s(const struct searching *s, const struct search_trade *t, double price, double room)
+static double by_moment_s(const struct searching *s, const struct search_trade *t, uint32_t r, double price, double room)
 {
     double sum = 0;
     for (uint32_t k = 0; k < s->kinds.n; k++)
-        sum += t->layers[k].n * choose(t, &t->layers[k], 1, price);
+        sum += t->layers[k].n * choose(&t->layers[k], r, 1, price);
     return sum - price * room;
 }
 
 /* the best of some weights and prices; INFINITY: one microbatch does not fit however much is recomputed */
-static double trade_s(const struct searching *s, const struct search_trade *t, uint32_t pp, double room)
+static double kind_s(const struct searching *s, const struct search_trade *t, uint32_t r, uint32_t pp, double room)
 {
     static const double weights[] = {0.1, 0.2, 0.35, 0.5, 0.7, 1};
     double best = 0, least = 0;
     for (uint32_t k = 0; k < s->kinds.n; k++)
-        least += t->layers[k].n * choose(t, &t->layers[k], 0, 1);
+        least += t->layers[k].n * choose(&t->layers[k], r, 0, 1);
     if (least > pp * room)
         return INFINITY;
     for (size_t i = 0; i < sizeof weights / sizeof *weights; i++)
-        best = cost_larger(best, by_residence_s(s, t, weights[i], room));
+        best = cost_larger(best, by_residence_s(s, t, r, weights[i], room));
     for (uint32_t k = 0; k < s->kinds.n; k++) {
         const struct layer_trade *l = &t->layers[k];
-        for (uint32_t r = 1; r < t->nkinds; r++)
-            if (l->keep[r] < l->keep[0])
-                best = cost_larger(best, by_moment_s(s, t, cost_larger(0, (l->time_s[r] - l->time_s[0]) / (l->keep[0] - l->keep[r])), pp * room));
+        if (l->keep[r] < l->keep[0])
+            best = cost_larger(best, by_moment_s(s, t, r, cost_larger(0, (l->time_s[r] - l->time_s[0]) / (l->keep[0] - l->keep[r])), pp * room));
     }
+    return best;
+}
+
+/* A decision has one kind of recomputation, which any of its layers may be spared. */
+static double trade_s(const struct searching *s, const struct search_trade *t, uint32_t pp, double room)
+{
+    double best = INFINITY;
+    for (uint32_t r = t->nkinds > 1; r < t->nkinds; r++)
+        best = cost_smaller(best, kind_s(s, t, r, pp, room));
     return best;
 }
 
@@ -140,30 +144,117 @@ static bool is_roomy(const struct searching *s, const struct search_trade *t, co
     return bytes <= pp * room && byte_s <= share_s * pp * room;
 }
 
+/* layers whose buffers are at least half of the largest: of a rank with one of them, and of one without; seconds of a
+ * microbatch in all of them; how many others there are */
+struct large {
+    double bytes, others_bytes, time_s;
+    uint32_t nothers;
+};
+
+/* what the kernels of such a layer need beside at least, as far as kinds of recomputation are there */
+static double least_temporary(const struct search_trade *t, const struct layer_trade *l)
+{
+    double least = t->nkinds ? INFINITY : 0;
+    for (uint32_t r = 0; r < t->nkinds; r++)
+        least = cost_smaller(least, l->temporary[r]);
+    return least;
+}
+
+static struct large find_large(const struct searching *s, const struct cost_rooms *rooms, const struct search_trade *t)
+{
+    struct large x = {.bytes = INFINITY, .others_bytes = INFINITY};
+    double largest = 0;
+    for (uint32_t k = 0; k < s->kinds.n; k++)
+        largest = cost_larger(largest, cost_layer_buffers(rooms, k, least_temporary(t, &t->layers[k])));
+    for (uint32_t k = 0; k < s->kinds.n; k++) {
+        double bytes = cost_layer_buffers(rooms, k, least_temporary(t, &t->layers[k]));
+        if (bytes < largest / 2) {
+            x.nothers += (uint32_t)t->layers[k].n;
+            x.others_bytes = cost_smaller(x.others_bytes, bytes);
+        } else {
+            x.time_s += t->layers[k].n * search_least_s(s, rooms->s, k);
+            x.bytes = cost_smaller(x.bytes, bytes);
+        }
+    }
+    if (s->layout_stages) /* stages may be empty */
+        x = (struct large){.nothers = UINT32_MAX};
+    return x;
+}
+
+/* what a rank has for activations on average, where `without` of pp have no large layer; all: without buffers */
+static double room_of(const struct large *x, uint32_t pp, uint32_t without, double all)
+{
+    return (all - (pp - without) * x->bytes - (without ? without * x->others_bytes : 0)) / pp;
+}
+
+/* bytes of all ranks of c's decision for activations and buffers, at most */
+static double room_of_all(const struct searching *s, const struct cost *c, const struct cost_shape *x)
+{
+    double own = (double)s->memory_limit - c->profile->context_gib * (1 << 30);
+    return c->decision->pp * own - cost_state_all(c, x);
+}
+
+bool search_state_fits(struct searching *s, const struct cost *c, struct search_shape *h)
+{
+    uint32_t pp = c->decision->pp;
+    struct cost_rooms rooms;
+    if (!h->trade)
+        h->trade = trade_new(s, h);
+    cost_rooms_least(&rooms, c, &h->shape);
+    struct large large = find_large(s, &rooms, h->trade);
+    double all = room_of_all(s, c, &h->shape);
+    for (uint32_t without = 0; without < pp && without <= large.nothers; without++)
+        if (room_of(&large, pp, without, all) > 0)
+            return true;
+    return false;
+}
+
+/* The least step of c's ZeRO level, no less than least_s; not below `best` is enough.  *traded: the kinds of recomputation
+ * were needed. */
+static double level_bound_s(struct searching *s, const struct cost *c, struct search_shape *h, double least_s, double best,
+                            bool *traded)
+{
+    const struct decision *d = c->decision;
+    const struct search_trade *t = h->trade;
+    struct cost_rooms rooms;
+    cost_rooms_least(&rooms, c, &h->shape);
+    struct large large = find_large(s, &rooms, t);
+    double all = room_of_all(s, c, &h->shape);
+    bool fixed = d->microbatches < 2 || s->job->wishes.offload & OFFLOAD_ACTIVATIONS; /* activations are not bounded */
+    for (uint32_t without = 0; without < d->pp && without <= large.nothers; without++) {
+        double step_s = cost_larger(least_s, d->microbatches * large.time_s / (d->pp - without) * (1 - 1e-9));
+        double room = room_of(&large, d->pp, without, all);
+        if (step_s >= best)
+            break;
+        if (room > 0 && !fixed && !is_roomy(s, t, search_spares(s) ? h->shape.spared : h->shape.layers, d->pp, room, step_s / d->microbatches)) {
+            search_trade_of(s, c, h);
+            large = find_large(s, &rooms, t); /* with temporaries */
+            room = room_of(&large, d->pp, without, all);
+            *traded = true;
+            if (room > 0)
+                step_s = cost_larger(step_s, d->microbatches * (trade_s(s, t, d->pp, room) / d->pp) * (1 - 1e-9));
+        }
+        if (room > 0)
+            best = cost_smaller(best, step_s);
+    }
+    return best;
+}
+
 double search_room_bound_s(struct searching *s, const struct cost *c, struct search_shape *h, double step_s)
 {
     struct decision d = *c->decision;
     struct cost own = *c;
     double best = INFINITY;
     bool traded = false;
-    if (d.microbatches < 2 || s->job->wishes.offload & OFFLOAD_ACTIVATIONS)
-        return step_s;
     if (!h->trade)
         h->trade = trade_new(s, h);
     d.shard = d.dp * d.cp;
     own.decision = &d;
     for (uint32_t i = 0; i < s->space.zero.n; i++) {
         d.zero = s->space.zero.at[i];
-        double room = (double)s->memory_limit - (double)cost_state_least(&own, &h->shape);
         double moved_s = d.zero >= 2 ? d.microbatches * search_floor_shards_s(s, &own, &h->shape) : 0, least_s = cost_larger(step_s, moved_s);
-        if (room <= 0 || least_s >= best)
-            continue;
-        if (!is_roomy(s, h->trade, search_spares(s) ? h->shape.spared : h->shape.layers, d.pp, room, least_s / d.microbatches)) {
-            double microbatch_s = trade_s(s, fill_trade(s, c, h), d.pp, room);
-            least_s = cost_larger(least_s, d.microbatches * (microbatch_s / d.pp) * (1 - 1e-9));
-            traded = true;
-        }
-        best = cost_smaller(best, least_s);
+        if (least_s < best)
+            best = level_bound_s(s, &own, h, least_s, best, &traded);
     }
     s->ntrades += traded;
     s->result->spent += traded && s->ntrades % 3 == 0; /* three take as long as an evaluation */

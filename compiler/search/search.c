@@ -248,11 +248,28 @@ static bool can_leave(const struct searching *s, struct diag *d)
     return false;
 }
 
+/* Does the device compute in the half precision asked for, if in any?  Devices with neither, CPUs, round in
+ * fp32. */
+static bool can_compute(const struct searching *s, struct diag *d)
+{
+    const struct topo_gpu *gpu = &s->topo->types[s->space.type].gpu;
+    const struct train *t = &s->job->train;
+    bool fp16 = t->precision == DT_FP16;
+    if (t->precision == DT_FP32 || gpu->peak_flop_s[fp16 ? TOPO_FP16 : TOPO_BF16] > 0 ||
+        gpu->peak_flop_s[fp16 ? TOPO_BF16 : TOPO_FP16] <= 0)
+        return true;
+    diag_error(d, t->precision_span, "no-plan", "no plan: %s does not compute in %s", gpu->model,
+               fp16 ? "fp16" : t->precision == DT_FP8 ? "bf16, which fp8 needs beside it" : "bf16");
+    diag_help(d, "write 'precision %s', or a <peak> of that type into the cluster file",
+              fp16 ? "bf16" : "fp16");
+    return false;
+}
+
 bool search_run(struct searching *s, struct diag *d)
 {
     struct search_result *r = s->result;
     if (!space_new(s->arena, d, s->job, s->topo, s->emit_only, s->anything, &s->space) ||
-        !read_layout(s, d) || !can_leave(s, d))
+        !read_layout(s, d) || !can_leave(s, d) || !can_compute(s, d))
         return false;
     s->memory_limit = r->memory_limit_bytes = cost_memory_limit(s->job, &s->topo->types[s->space.type].gpu);
     r->candidates = ARENA_ARRAY(s->arena, struct candidate, s->top + 1);
@@ -330,6 +347,10 @@ struct search_result *search(struct arena *a, struct diag *d, const struct job *
     bool ran = search_emit_ready(s, d) && search_run(s, d);
     if (ran && !s->result->ncandidates && !s->result->has_closest)
         s = search_anything(s);
+    if (ran && !s->result->ncandidates && !s->result->has_closest)
+        s = search_leftover(s);
+    if (ran && s->job != job)
+        search_warn_leftover(s, job, d);
     if (ran)
         search_count_space(s);
     if (ran && s->result->ncandidates == 0)

@@ -14,13 +14,15 @@ struct shape_key {
 struct search_cut {
     uint32_t nstages, pp; /* ranks, whose stages are balanced together */
     bool folds;
+    const uint32_t *layers; /* by stage, before ranks are balanced */
     struct stage *stages;
     struct search_cut *next;
 };
-/* the least step time of any schedule, by ranks and microbatches */
+/* of all schedules and ZeRO levels, by ranks, replicas and microbatches: the least step, and seconds of the pipeline by
+ * schedule of the space and level */
 struct search_least {
-    uint32_t pp, microbatches;
-    double step_s;
+    uint32_t pp, replicas, microbatches;
+    double step_s, (*pipeline_s)[4];
     struct search_least *next;
 };
 /* what tells groups apart */
@@ -34,14 +36,15 @@ struct search_before {
 };
 /* blocks of one key and groups, with what bounds need of them */
 struct search_shape {
+    uint64_t hash;
     struct shape_key key;
     struct group_key tp, cp, ep;
     double compute_factor, nic_factor; /* of the slowest node */
     struct cost_shape shape;
     /* without recomputation where that can be spared: all kernels; all kernels and transfers; what one microbatch's way is
      * made of; of the embedding's forward, the embedding, the head with prediction modules */
-    double kernels_s, all_s, path_s, embed_forward_s, embed_least_s, head_least_s;
-    struct search_before before; /* NULL: not made yet */
+    double kernels_s, all_s, plain_s, path_s, embed_forward_s, embed_least_s, head_least_s; /* plain: where no pairs hide any */
+    struct search_before before[2]; /* NULL: not made yet; [1]: where pairs hide transfers */
     struct search_cut *cuts;
     struct search_least *least;
     struct search_trade *trade; /* of time for memory; NULL: not made yet */
@@ -55,6 +58,16 @@ struct mesh_node {
     const struct cost *floor; /* of its degrees, wherever their ranks are */
     bool refined;             /* its bound has transfers */
     bool dead;                /* no state of its parameters fits, however they are cut */
+    struct mesh_orders *orders; /* NULL: not asked for yet */
+};
+/* What a mesh opens into: a microbatch, sequence parallelism and a context kind, in no order of axes yet; bounded wherever its
+ * ranks are. */
+struct lot {
+    struct decision decision; /* the mesh's with these */
+    uint32_t mesh;
+    double bound;
+    bool roomed;          /* its bound has what memory makes it recompute */
+    uint32_t **dead_from; /* of families by the mesh's order of axes, shared by microbatches */
 };
 /* transfers in groups of n ranks, wherever they are */
 struct search_floor {
@@ -72,12 +85,13 @@ struct states {
     uint32_t n;
     struct state *at; /* NULL: not made yet */
 };
-/* With an order of axes, nodes, microbatch, sequence parallelism and context kind.  Its shape is that of the
+/* A lot in an order of axes, on nodes.  Its shape is that of the
  * least recomputation there can be; stages are cut by it. */
 struct family {
     struct decision decision; /* without zero, shard, vpp, schedule and stages */
     const struct cost *cost, *floor; /* floor: of its mesh */
     struct search_shape *shape;      /* once refined */
+    const struct search_least *least; /* the same, by its cuts */
     uint32_t *dead_from; /* by kind of recomputation, shared by microbatches: from this one on nothing fits */
     struct states *states; /* shared by all families of the mesh and order */
     uint32_t alive;        /* bits by kind of recomputation, once opened */
@@ -112,7 +126,7 @@ enum leaf_fate {
     LEAF_DEAD,   /* does not fit, even without buffers: nor would it under a state that needs more */
     LEAF_SPARED, /* fits without any recomputation */
 };
-enum node_kind { NODE_LEAF, NODE_CELL, NODE_FAMILY, NODE_MESH };
+enum node_kind { NODE_LEAF, NODE_CELL, NODE_FAMILY, NODE_LOT, NODE_MESH };
 struct node {
     double bound;
     uint32_t kind, index;
@@ -146,13 +160,15 @@ struct searching {
     const char *cannot; /* why something that fits can't be emitted */
     bool cut_short;
     VEC(struct mesh_node) meshes;
+    VEC(struct lot) lots;
     VEC(struct family) families;
     VEC(struct cell) cells;
     VEC(struct leaf) leaves;
     VEC(struct node) heap;
     struct search_starts starts;
-    struct search_shape *shapes[16384];
-    uint64_t ntrades;  /* bounds by memory */
+    struct search_shape **shapes; /* hashed; a power of two of places */
+    uint64_t nshapes, shape_places;
+    uint64_t ntrades, nprobes; /* bounds by memory; looks at it */
     uint64_t *counted; /* configurations, hashed; a power of two of places, 0: free */
     uint64_t ncounted, places;
 };
@@ -183,7 +199,7 @@ bool search_sp_possible(const struct searching *s, const struct decision *d, uin
 typedef void (*cell_taker)(struct searching *s, void *to, const struct cell *cell, double bound,
                            uint32_t family);
 typedef void (*leaf_taker)(struct searching *s, void *to, const struct leaf *x);
-double search_family_bound_s(struct searching *s, struct search_shape *h, const struct decision *d);
+const struct search_least *search_family_bound(struct searching *s, const struct family *f);
 void search_open_family(struct searching *s, uint32_t index, cell_taker take, void *to);
 /* leaves of a few usual cells; those of a bound above `most` may be left out */
 void search_sample_family(struct searching *s, uint32_t index, double most, leaf_taker take, void *to);
@@ -225,13 +241,16 @@ double search_floor_shards_s(struct searching *s, const struct cost *c, const st
 
 /* room.c: a step of c's decision, no less than step_s, with what memory makes layers recompute; h is its shape without
  * zero, shard, schedule and stages; INFINITY: no state, schedule and recomputation fits */
+/* does what every rank holds at least fit under c's ZeRO level, leaving activations aside? */
+bool search_state_fits(struct searching *s, const struct cost *c, struct search_shape *h);
 double search_room_bound_s(struct searching *s, const struct cost *c, struct search_shape *h, double step_s);
 
 /* shapes.c: the cached shape of c's decision; stages of a shape, cut once per number of stages */
 struct search_shape *search_shape(struct searching *s, const struct cost *c);
 /* may layers be spared from what decisions recompute? */
 bool search_spares(const struct searching *s);
-/* seconds of a microbatch's way through a layer of that kind and back, at least */
+/* seconds of a microbatch in a layer of that kind, at least; of its way through and back */
+double search_least_s(const struct searching *s, const struct cost_shape *x, uint32_t kind);
 double search_least_path_s(const struct searching *s, const struct cost_shape *x, uint32_t kind);
 const struct search_cut *search_cut(struct searching *s, struct search_shape *h, const struct decision *d);
 bool search_same_group(const struct cost_group *a, const struct cost_group *b);
@@ -240,17 +259,21 @@ bool search_same_group(const struct cost_group *a, const struct cost_group *b);
 enum placement { PLACE_LOOPED, PLACE_FOLDED, PLACE_BOTH_WAYS };
 double search_shape_bound_s(const struct search_shape *h, const struct decision *d);
 double search_share_bound_s(const struct search_shape *h, const struct decision *d); /* with transfers */
-double search_class_bound_s(struct searching *s, struct search_shape *h, const struct decision *d,
-                            const struct search_cut *cut, enum placement placement);
+/* by d's stages and placement, of all schedules that run pairs as d's does or does not; the same of rank r alone */
+double search_class_bound_s(struct searching *s, struct search_shape *h, const struct decision *d, enum placement placement);
+double search_rank_bound_s(struct searching *s, struct search_shape *h, const struct decision *d, enum placement placement, uint32_t r);
 /* Spares as many layers from recomputation as every rank's memory allows, in d's own stages, which are those of x; false
  * if a rank does not fit with none spared, e is its memory then. */
 bool search_spare(const struct cost_rooms *x, struct decision *d, uint64_t limit, struct estimate *e);
-/* what a decision must need less than to be worth a closer look as the closest miss */
-uint64_t search_miss_bytes(const struct searching *s);
 
 /* neighbours.c: without wish `which` of SEARCH_WISHES; its name and place, or NULL if it was not stated */
 #define SEARCH_WISHES (NDEGREES + 10)
 const char *search_drop_wish(struct job *job, uint32_t which, struct span *at);
+
+/* leftover.c: s again with at most as many GPUs as asked for, if no degrees make exactly so many; s where nothing comes of it.
+ * The warning for job, which asks for exactly so many, when s has found a plan on fewer. */
+struct searching *search_leftover(struct searching *s);
+void search_warn_leftover(const struct searching *s, const struct job *job, struct diag *d);
 
 /* can the job be emitted at all? false after an error that names what cannot */
 bool search_emit_ready(const struct searching *s, struct diag *d);

@@ -31,11 +31,15 @@ bool search_spares(const struct searching *s)
     return s->may_spare || s->job->wishes.recompute_layers;
 }
 
-static double least_s(const struct searching *s, const struct cost_shape *x, uint32_t kind, bool kernels_only)
+static double least_s(const struct searching *s, const struct cost_shape *x, uint32_t kind, bool kernels_only, bool paired)
 {
-    bool paired = s->overlapping;
     double own = block_s(&x->layers[kind], kernels_only, paired);
     return search_spares(s) ? cost_smaller(own, block_s(&x->spared[kind], kernels_only, paired)) : own;
+}
+
+double search_least_s(const struct searching *s, const struct cost_shape *x, uint32_t kind)
+{
+    return least_s(s, x, kind, false, s->overlapping);
 }
 
 /* of one microbatch's way forward and back again: weight gradients may be made later */
@@ -56,8 +60,9 @@ static void fill_bounds(struct searching *s, struct search_shape *h)
     const struct cost_shape *x = &h->shape;
     bool paired = s->overlapping;
     for (uint32_t i = 0; i < m->nlayers; i += x->run[i]) {
-        h->kernels_s += x->run[i] * least_s(s, x, x->kind[i], true);
-        h->all_s += x->run[i] * least_s(s, x, x->kind[i], false);
+        h->kernels_s += x->run[i] * least_s(s, x, x->kind[i], true, paired);
+        h->all_s += x->run[i] * least_s(s, x, x->kind[i], false, paired);
+        h->plain_s += x->run[i] * least_s(s, x, x->kind[i], false, false);
         h->path_s += x->run[i] * search_least_path_s(s, x, x->kind[i]);
     }
     h->embed_forward_s = x->embed.forward_s + x->embed.forward_comm_s;
@@ -65,21 +70,26 @@ static void fill_bounds(struct searching *s, struct search_shape *h)
     h->embed_least_s = block_s(&x->embed, false, paired);
     h->head_least_s = block_s(&x->head, false, paired) + m->predict * block_s(&x->predict, false, paired);
     h->all_s += h->embed_least_s + h->head_least_s;
+    h->plain_s += h->embed_least_s + h->head_least_s;
     h->kernels_s += block_s(&x->embed, true, paired) + block_s(&x->head, true, paired) +
                     m->predict * block_s(&x->predict, true, paired);
 }
 
-static void fill_before(struct searching *s, struct search_shape *h)
+static struct search_before *fill_before(struct searching *s, struct search_shape *h, bool paired)
 {
+    struct search_before *to = &h->before[paired];
     uint32_t n = s->job->model.nlayers;
     const struct cost_shape *x = &h->shape;
-    double *forward = h->before.forward_s = ARENA_ARRAY(s->arena, double, n + 1);
-    double *time = h->before.time_s = ARENA_ARRAY(s->arena, double, n + 1);
+    if (to->time_s)
+        return to;
+    double *forward = to->forward_s = ARENA_ARRAY(s->arena, double, n + 1);
+    double *time = to->time_s = ARENA_ARRAY(s->arena, double, n + 1);
     for (uint32_t i = 0; i < n; i++) {
         const struct cost_block *b = &x->layers[x->kind[i]];
-        forward[i + 1] = forward[i] + b->forward_s + b->forward_comm_s - (s->overlapping ? b->forward_hidden_s : 0);
-        time[i + 1] = time[i] + least_s(s, x, x->kind[i], false);
+        forward[i + 1] = forward[i] + b->forward_s + b->forward_comm_s - (paired ? b->forward_hidden_s : 0);
+        time[i + 1] = time[i] + least_s(s, x, x->kind[i], false, paired);
     }
+    return to;
 }
 
 /* bytes: a multiple of 4 */
@@ -128,7 +138,26 @@ static void make_blocks(struct searching *s, const struct cost *c, struct search
         cost_shape_vary(s->arena, c, &s->kinds, &search_shape(s, &own)->shape, &h->shape);
         more = 0;
     }
-    s->result->spent += layers + more; /* each about as long as an evaluation */
+    s->result->spent += (layers + more) / 2; /* two about as long as an evaluation */
+}
+
+/* twice as many places, once they are as many as the shapes */
+static void grow_shapes(struct searching *s)
+{
+    struct search_shape **old = s->shapes;
+    uint64_t n = s->shape_places;
+    if (s->nshapes < n)
+        return;
+    s->shape_places = n ? 2 * n : 1024;
+    s->shapes = ARENA_ARRAY(s->arena, struct search_shape *, s->shape_places);
+    memset(s->shapes, 0, s->shape_places * sizeof(struct search_shape *));
+    for (uint64_t i = 0; i < n; i++)
+        for (struct search_shape *h = old[i], *next; h; h = next) {
+            struct search_shape **slot = &s->shapes[h->hash & (s->shape_places - 1)];
+            next = h->next;
+            h->next = *slot;
+            *slot = h;
+        }
 }
 
 struct search_shape *search_shape(struct searching *s, const struct cost *c)
@@ -140,20 +169,23 @@ struct search_shape *search_shape(struct searching *s, const struct cost *c)
     uint64_t hash = hash_words(1469598103934665603u, &key, sizeof key);
     hash = hash_words(hash_group(hash, tp), &c->device.compute_factor, sizeof c->device.compute_factor);
     hash = hash_group(hash_group(hash, cp), &c->ep);
-    struct search_shape **slot = &s->shapes[(hash ^ hash >> 29) % ARRAY_LEN(s->shapes)];
-    for (struct search_shape *h = *slot; h; h = h->next)
-        if (memcmp(&h->key, &key, sizeof key) == 0 && same_key(&h->tp, tp) && same_key(&h->cp, cp) &&
+    hash ^= hash >> 29;
+    for (struct search_shape *h = s->shapes ? s->shapes[hash & (s->shape_places - 1)] : NULL; h; h = h->next)
+        if (h->hash == hash && memcmp(&h->key, &key, sizeof key) == 0 && same_key(&h->tp, tp) && same_key(&h->cp, cp) &&
             same_key(&h->ep, &c->ep) && h->compute_factor == c->device.compute_factor &&
             h->nic_factor == c->device.nic_factor)
             return h;
     struct search_shape *h = ARENA_NEW(s->arena, struct search_shape);
-    *h = (struct search_shape){.key = key, .tp = group_key(tp), .cp = group_key(cp), .ep = group_key(&c->ep)};
+    *h = (struct search_shape){.hash = hash, .key = key, .tp = group_key(tp), .cp = group_key(cp), .ep = group_key(&c->ep)};
     h->compute_factor = c->device.compute_factor;
     h->nic_factor = c->device.nic_factor;
     make_blocks(s, c, h);
     fill_bounds(s, h);
-    h->next = *slot; /* which may have changed */
+    grow_shapes(s); /* by others that blocks were made from, too */
+    struct search_shape **slot = &s->shapes[hash & (s->shape_places - 1)];
+    h->next = *slot;
     *slot = h;
+    s->nshapes++;
     return h;
 }
 
@@ -164,42 +196,45 @@ double search_shape_bound_s(const struct search_shape *h, const struct decision 
 
 double search_share_bound_s(const struct search_shape *h, const struct decision *d)
 {
-    return cost_larger(h->path_s, d->microbatches * (h->all_s / d->pp)) * (1 - 1e-12);
+    double all_s = d->pp > 1 ? h->all_s : h->plain_s; /* no pairs without a pipeline */
+    return cost_larger(h->path_s, d->microbatches * (all_s / d->pp)) * (1 - 1e-12);
 }
 
 /* of stage i of a cut: seconds before it in a microbatch's forward, and its own of both directions */
-static double forward_before(const struct search_shape *h, const struct stage *st)
+static double forward_before(const struct search_shape *h, const struct search_before *x, const struct stage *st)
 {
-    return h->before.forward_s[st->first] + (st->embed ? 0 : h->embed_forward_s);
+    return x->forward_s[st->first] + (st->embed ? 0 : h->embed_forward_s);
 }
 
-static double stage_time(const struct search_shape *h, const struct stage *st)
+static double stage_time(const struct search_shape *h, const struct search_before *x, const struct stage *st)
 {
-    double t = h->before.time_s[st->first + st->count] - h->before.time_s[st->first];
+    double t = x->time_s[st->first + st->count] - x->time_s[st->first];
     return t + (st->embed ? h->embed_least_s : 0) + (st->head ? h->head_least_s : 0);
 }
 
-double search_class_bound_s(struct searching *s, struct search_shape *h, const struct decision *d,
-                            const struct search_cut *cut, enum placement placement)
+double search_rank_bound_s(struct searching *s, struct search_shape *h, const struct decision *d, enum placement placement, uint32_t r)
 {
-    if (!h->before.time_s)
-        fill_before(s, h);
-    double longest = 0, m = d->microbatches;
-    uint32_t p = d->pp, n = cut->nstages;
-    for (uint32_t r = 0; r < p; r++) {
-        const struct stage *first = &cut->stages[r], *mirror = &cut->stages[p - 1 - r];
-        double start = forward_before(h, first), own = 0;
-        if (placement == PLACE_BOTH_WAYS) {
-            start = cost_smaller(start, forward_before(h, mirror));
-            own = (stage_time(h, first) + stage_time(h, mirror)) / 2;
-        } else if (placement == PLACE_FOLDED) {
-            own = stage_time(h, first) + stage_time(h, &cut->stages[n - 1 - r]);
-        } else {
-            for (uint32_t i = r; i < n; i += p)
-                own += stage_time(h, &cut->stages[i]);
-        }
-        longest = cost_larger(longest, start + m * own);
+    const struct search_before *x = fill_before(s, h, s->overlapping && decision_pairs(d->schedule));
+    uint32_t p = d->pp, n = d->nstages;
+    const struct stage *first = &d->stages[r], *mirror = &d->stages[p - 1 - r];
+    double start = forward_before(h, x, first), own = 0;
+    if (placement == PLACE_BOTH_WAYS) {
+        start = cost_smaller(start, forward_before(h, x, mirror));
+        own = (stage_time(h, x, first) + stage_time(h, x, mirror)) / 2;
+    } else if (placement == PLACE_FOLDED) {
+        own = stage_time(h, x, first) + stage_time(h, x, &d->stages[n - 1 - r]);
+    } else {
+        for (uint32_t i = r; i < n; i += p)
+            own += stage_time(h, x, &d->stages[i]);
     }
+    return start + d->microbatches * own;
+}
+
+double search_class_bound_s(struct searching *s, struct search_shape *h, const struct decision *d, enum placement placement)
+{
+    double longest = 0;
+    for (uint32_t r = 0; r < d->pp; r++)
+        longest = cost_larger(longest, search_rank_bound_s(s, h, d, placement, r));
     return longest * (1 - 1e-12);
 }
 
@@ -211,6 +246,7 @@ const struct search_cut *search_cut(struct searching *s, struct search_shape *h,
         if (cut->nstages == nstages && cut->pp == d->pp && cut->folds == folds)
             return cut;
     struct search_cut *cut = ARENA_NEW(s->arena, struct search_cut);
+    const uint32_t *layers = NULL;
     struct decision x = {
         .pp = d->pp, .vpp = d->vpp, .schedule = d->schedule, .folds = d->folds, .recompute_layers = d->recompute_layers};
     if (s->layout_stages) {
@@ -219,10 +255,14 @@ const struct search_cut *search_cut(struct searching *s, struct search_shape *h,
     } else {
         double embed_s, head_s;
         cost_shape_layers(&h->shape, s->job->model.nlayers, s->layer_s, &embed_s, &head_s);
-        decision_cut(s->arena, &x, s->job->model.nlayers, s->layer_s, embed_s, head_s);
+        for (const struct search_cut *other = h->cuts; other && !layers; other = other->next)
+            layers = other->nstages == nstages ? other->layers : NULL;
+        if (!layers)
+            layers = decision_count_layers(s->arena, nstages, s->job->model.nlayers, s->layer_s, embed_s, head_s);
+        decision_cut_by(s->arena, &x, s->job->model.nlayers, s->layer_s, embed_s, head_s, layers);
     }
     decision_spare(&x);
-    *cut = (struct search_cut){nstages, d->pp, folds, x.stages, h->cuts};
+    *cut = (struct search_cut){nstages, d->pp, folds, layers, x.stages, h->cuts};
     h->cuts = cut;
     return cut;
 }

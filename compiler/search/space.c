@@ -32,17 +32,27 @@ bool space_wants(const struct wish *w, uint64_t value)
     return false;
 }
 
+/* Each tensor-parallel rank has key heads of its own, or as many ranks as in all such layers have the same one. */
+static bool keys_divide(const struct attn *t, uint32_t tp, uint32_t *ranks)
+{
+    uint32_t parts = t->kind == ATTN_GQA ? model_key_parts(t->kv, tp) : tp, n = tp / parts;
+    if (t->heads % tp || (t->kind == ATTN_GQA && t->kv % parts) || tp % parts || (n > 1 && *ranks > 1 && n != *ranks))
+        return false;
+    *ranks = n > 1 ? n : *ranks;
+    return true;
+}
+
 /* does every layer allow the degree? */
 static bool layers_divide(const struct model *m, enum degree degree, uint32_t v)
 {
     const struct layer *last = NULL;
+    uint32_t key_ranks = 1;
     for (uint32_t i = 0; i < m->nlayers; i++) {
         const struct layer *l = m->layers[i];
         if (l == last)
             continue;
         last = l;
-        if (degree == DEG_TP && (l->attn.heads % v || (l->attn.kind == ATTN_GQA && l->attn.kv % v) ||
-                                 (!l->is_moe && l->ffn.width % v) ||
+        if (degree == DEG_TP && (!keys_divide(&l->attn, v, &key_ranks) || (!l->is_moe && l->ffn.width % v) ||
                                  (l->is_moe && l->moe.shared && l->moe.expert.width * l->moe.shared % v)))
             return false;
         if (degree == DEG_EP && l->is_moe && l->moe.experts % v)
@@ -153,7 +163,9 @@ static const char *why_impossible(struct arena *a, const struct space *s, enum d
     switch (degree) {
     case DEG_TP:
         if (m->nlayers)
-            return arena_printf(a, "it must divide heads = %u, kv = %u and the FFN's width",
+            return arena_printf(a,
+                                "it must divide heads = %u and the FFN's width, and kv = %u must be a multiple or "
+                                "a divisor",
                                 m->layers[0]->attn.heads, m->layers[0]->attn.kv);
         break;
     case DEG_CP:

@@ -213,6 +213,7 @@ bool engine_prepare(struct arena *a, struct sim_engine *e, const struct cost *c,
     e->begin_ns = ARENA_ARRAY(a, int64_t, e->nroles);
     e->end_ns = ARENA_ARRAY(a, int64_t, e->nroles);
     e->around = c->unit.on ? NULL : cost_stack_new(a, c);
+    e->share = c->unit.on || !c->type->cores ? NULL : share_new(a, c, e->nroles);
     count_slots(e);
     e->slots = ARENA_ARRAY(a, struct sim_slot, (size_t)e->nslots + 1);
     e->times = ARENA_ARRAY(a, struct sim_interval, (size_t)e->nslots + 1);
@@ -330,7 +331,9 @@ static bool run_positions(struct sim_engine *e, enum phase from, enum phase to)
         act->stacked = act->arrived = false;
         push(e, k);
     }
-    while (e->nstack) {
+    if (e->share)
+        share_run(e);
+    while (!e->share && e->nstack) {
         uint32_t actor = e->stack[--e->nstack];
         e->actors[actor].stacked = false;
         advance(e, actor);

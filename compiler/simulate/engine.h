@@ -9,7 +9,7 @@
 #include "compiler/simulate/simulate.h"
 
 struct sim_slot {
-    int64_t duration_ns;
+    int64_t duration_ns; /* where ranks share cores: that its rank has one */
     uint32_t insn, meeting; /* meeting: NONE = runs alone */
     uint32_t wait;          /* first, in the program's array */
     uint32_t nwaits;
@@ -43,7 +43,13 @@ struct sim_engine {
     int64_t *begin_ns, *end_ns; /* by role, of the latest run */
     uint32_t *stack, nstack;
     const struct cost_stack *around; /* NULL: unit costs */
+    struct share *share;             /* ranks share cores; NULL: each has its own */
 };
+
+/* share.c */
+struct share *share_new(struct arena *a, const struct cost *c, uint32_t nroles);
+/* what run_positions() does where ranks share cores: every actor from .next to .stop */
+void share_run(struct sim_engine *e);
 
 /* slots, durations and meetings; false and one sentence if a program cannot be understood */
 bool engine_prepare(struct arena *a, struct sim_engine *e, const struct cost *c, const char **why);

@@ -12,10 +12,13 @@ static void report_role(struct arena *a, const struct sim_engine *e, uint32_t ro
     r->end_ns = e->end_ns[role] - t0;
     r->first_ns -= t0;
     r->last_ns -= t0;
+    r->core_ns = e->share ? ARENA_ARRAY(a, int64_t, (size_t)r->ninsns + 1) : NULL;
     const struct sim_actor *actors = &e->actors[(size_t)role * NQUEUES];
     uint32_t last = actors[NQUEUES - 1].first + actors[NQUEUES - 1].count;
     for (uint32_t s = actors[0].first; s < last; s++) {
         const struct sim_interval *t = &e->times[s];
+        if (r->core_ns)
+            r->core_ns[e->slots[s].insn] = e->slots[s].duration_ns;
         r->insns[e->slots[s].insn] = (struct sim_interval){t->start_ns - t0, t->end_ns - t0};
     }
     struct arena_mark mark = arena_mark(a);

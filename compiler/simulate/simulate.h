@@ -28,6 +28,7 @@ extern const char *const idle_names[NIDLE]; /* "warm-up", ... */
 struct sim_role {
     uint32_t ninsns;
     struct sim_interval *insns; /* by instruction of the role's program */
+    int64_t *core_ns;           /* by instruction: that it keeps a core busy; NULL where each rank has its own */
     int64_t begin_ns, end_ns;   /* of the role's step: queues drained before and after */
     int64_t busy_ns, idle_ns[NIDLE];
     int64_t *waited_ns;        /* by role: WAIT and IMBALANCE; own entry: for its own communication queues */

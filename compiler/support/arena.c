@@ -8,6 +8,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Under the address sanitizer what an arena has not handed out is out of bounds, and so are some bytes behind every
+ * allocation and all that arena_reset() took back. */
+#ifdef __has_feature
+#define HAS_ASAN __has_feature(address_sanitizer)
+#elif defined __SANITIZE_ADDRESS__
+#define HAS_ASAN 1
+#else
+#define HAS_ASAN 0
+#endif
+#if HAS_ASAN
+#include <sanitizer/asan_interface.h>
+#define FENCE ((size_t)16)
+#else
+#define ASAN_POISON_MEMORY_REGION(at, bytes) ((void)(at))
+#define ASAN_UNPOISON_MEMORY_REGION(at, bytes) ((void)(at))
+#define FENCE ((size_t)0)
+#endif
+
 #define BLOCK_MIN ((size_t)1 << 16)
 #define BLOCK_MAX ((size_t)1 << 24)
 #define ALIGNMENT ((size_t)16)
@@ -40,6 +58,7 @@ static void push_block(struct arena *a, size_t least)
     b->older = a->newest;
     b->size = size;
     b->used = 0;
+    ASAN_POISON_MEMORY_REGION(b->data, size);
     a->newest = b;
     if (a->next_size < BLOCK_MAX)
         a->next_size *= 2;
@@ -71,11 +90,12 @@ void *arena_alloc(struct arena *a, size_t bytes)
         fprintf(stderr, "llmc: out of memory (%zu bytes wanted)\n", bytes);
         exit(4);
     }
-    size_t need = (bytes + ALIGNMENT - 1) & ~(ALIGNMENT - 1);
+    size_t need = ((bytes + ALIGNMENT - 1) & ~(ALIGNMENT - 1)) + FENCE;
     if (a->newest->size - a->newest->used < need)
         push_block(a, need);
     void *p = a->newest->data + a->newest->used;
     a->newest->used += need;
+    ASAN_UNPOISON_MEMORY_REGION(p, bytes);
     return memset(p, 0, bytes);
 }
 
@@ -134,6 +154,7 @@ void arena_reset(struct arena *a, struct arena_mark mark)
         a->newest = older;
     }
     a->newest->used = mark.used;
+    ASAN_POISON_MEMORY_REGION(a->newest->data + mark.used, a->newest->size - mark.used);
 }
 
 size_t arena_bytes(const struct arena *a)

@@ -15,7 +15,7 @@
 #include <stdio.h>
 
 const char *const mesh_dim_names[NDIMS] = {"tp",    "cp",      "dp",           "pp",             "ep",   "etp", "edp",
-                                      "shard", "replica", "expert_shard", "expert_replica", "ep_near", "ep_far", "world"};
+                                      "shard", "replica", "expert_shard", "expert_replica", "ep_near", "ep_far", "keys", "world"};
 
 /* Cut an axis into digits at products `at[]` (ascending, of the number without pp) that lie inside of it. */
 static void add_digits(struct mesh *m, enum axis axis, uint32_t size, uint64_t below, const uint64_t *at, uint32_t n)
@@ -105,6 +105,15 @@ static uint64_t shard_end(const struct mesh_degrees *g, uint64_t shard, bool *ne
     return below;
 }
 
+/* where the ranks of tp that hold a key head end */
+static uint64_t keys_end(const struct mesh_degrees *g)
+{
+    uint64_t below = 1;
+    for (int i = 0; i < NAXES && g->order[i] != AXIS_TP; i++)
+        below *= g->order[i] == AXIS_PP ? 1 : g->size[g->order[i]];
+    return below * g->keys;
+}
+
 struct boundary {
     uint64_t at;
     enum mesh_dim dim; /* that ends there */
@@ -172,6 +181,8 @@ bool mesh_fold(const struct mesh_degrees *g, struct mesh *m, enum mesh_dim what[
         return false;
     if (shard > 1)
         b[n++] = (struct boundary){end, MESH_SHARD};
+    if (g->keys > 1)
+        b[n++] = (struct boundary){keys_end(g), MESH_KEYS};
     if (g->experts) {
         b[n++] = (struct boundary){g->etp, MESH_ETP};
         if (g->nodes > 1)
@@ -197,6 +208,8 @@ bool mesh_fold(const struct mesh_degrees *g, struct mesh *m, enum mesh_dim what[
         m->dim[MESH_EP_NEAR] = digits_between(m, g->etp, experts / g->nodes);
         m->dim[MESH_EP_FAR] = digits_between(m, experts / g->nodes, experts);
     }
+    if (g->keys > 1)
+        m->dim[MESH_KEYS] = m->dim[MESH_TP] & digits_between(m, 1, keys_end(g));
     m->dim[MESH_EDP] = digits_between(m, experts, all);
     m->dim[MESH_EXPERT_SHARD] = g->experts ? digits_between(m, experts, experts * copies) : 0;
     m->dim[MESH_EXPERT_REPLICA] = m->dim[MESH_EDP] & ~m->dim[MESH_EXPERT_SHARD];

@@ -3,7 +3,7 @@
 
 /* rank <-> digits: a mixed-radix number, the innermost digit varies fastest.
  *
- * Without experts and partly sharded state the digits are tp, cp, dp and pp.  Experts and shards fold these anew: their
+ * Without experts, partly sharded state and shared key heads the digits are tp, cp, dp and pp.  Those fold these anew: their
  * degrees are products along the same number without pp, so each dimension is cut where another one ends, and everything
  * that people have a name for is a mask of digits.  Digits 0 to 3 are always the lowest of tp, cp, dp and pp; pp has one. */
 
@@ -28,6 +28,7 @@ enum mesh_dim {
     MESH_EXPERT_REPLICA,
     MESH_EP_NEAR,        /* of ep: ranks among which rows are spread once they are on their node; */
     MESH_EP_FAR,         /* the others, between which a token's row travels once per node */
+    MESH_KEYS,           /* of tp: ranks that hold the same key head, where there are fewer of those than ranks */
     MESH_WORLD,
     NDIMS
 };
@@ -50,6 +51,7 @@ struct mesh_degrees {
     bool experts;  /* else only tp to pp and shard count */
     uint32_t etp, ep;
     uint32_t nodes;               /* that the ranks of ep are spread over, one run on each; 0 or 1: ep is one dimension */
+    uint32_t keys;                /* neighbouring ranks of tp that hold the same key head; 0 or 1: each has its own */
     uint32_t shard, expert_shard; /* of dp * cp, of expert dp; 1 = no split, 0 means all */
 };
 /* false where two of them do not nest: neither divides the other along the ranks; what[] names them, or

@@ -9,6 +9,7 @@
  * compilation's arena. */
 
 #include "compiler/support/diag.h"
+#include "runtime/isa.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -63,6 +64,7 @@ struct topo_nic {
 struct topo_node_type {
     const char *id;
     uint32_t gpus;
+    uint32_t cores; /* that CPU ranks of a node share; 0: each has its own */
     struct topo_gpu gpu;
     struct topo_scale_up scale_up;
     uint32_t nnics;
@@ -104,12 +106,14 @@ struct topo_tier {
 
 struct topo_point {
     double bytes, seconds;  /* collectives: message size as nccl-tests counts it */
-    double m, n, k, flop_s; /* gemm */
+    double m, n, k, flop_s; /* gemm; attention: m places, heads n wide, backward_flop_s as well */
+    double backward_flop_s;
 };
 struct topo_measured {
     const char *date; /* "" = not stated */
-    const char *kind; /* "gemm" or the collective's name: all_reduce all_gather reduce_scatter all_to_all
-                         send_recv broadcast */
+    const char *kind; /* "gemm", "attention", "kernel" (bytes, seconds of op), or the collective's name: all_reduce
+                         all_gather reduce_scatter all_to_all send_recv broadcast */
+    enum op op;
     uint32_t ranks, per_node;
     const char *tier, *type, *dtype; /* tier: as topo_level_name(); type: NULL = whichever */
     uint32_t npoints;
@@ -131,7 +135,7 @@ struct topo {
     bool cross_rail;
     uint32_t ntiers;
     struct topo_tier *tiers;
-    uint32_t torus_dims; /* then tiers holds one entry, "torus", that spans all nodes */
+    uint32_t torus_dims; /* then the innermost tier is "torus", of all nodes or of each of several */
     uint32_t torus[4];
     double torus_bytes_s, torus_latency_s;
     uint32_t nmeasured;
@@ -160,7 +164,7 @@ uint32_t topo_domain(const struct topo *t, uint32_t node);
 uint32_t topo_ndomains(const struct topo *t);
 /* One-way bytes/s per GPU and latency at a level, for healthy GPUs of one type.  Level 0: scale-up; without
  * one, host memory (host-bandwidth, else half of the memory bandwidth).  Level k: NIC share / max(1,
- * oversubscriptions so far); on a torus both links of one axis. */
+ * oversubscriptions so far); on a torus, level 1, both links of one axis. */
 double topo_level_bytes_s(const struct topo *t, uint32_t type, uint32_t level);
 double topo_level_latency_s(const struct topo *t, uint32_t type, uint32_t level);
 const char *topo_level_name(const struct topo *t, uint32_t level); /* "scale-up" or the tier's name */

@@ -1,4 +1,5 @@
-/* The network between nodes: tiers of switches, innermost first, or a torus.
+/* The network between nodes: tiers of switches, innermost first; or a torus, or several equal ones (slices of
+ * a machine), which tiers join.
  *
  * A tier cuts the document order of nodes into groups of `span`.  Where <group> names members, that tier
  * keeps an explicit group number per node: the named groups first, the remaining nodes cut by span behind
@@ -58,7 +59,6 @@ static bool check_tier(struct walk *w, const struct xml_element *e, const struct
 static void read_tiers(struct walk *w, const struct xml_element *e, struct tier_source *sources)
 {
     struct topo *t = w->topo;
-    t->tiers = ARENA_ARRAY(w->arena, struct topo_tier, TIERS_MAX);
     for (const struct xml_element *x = topo_child(e, "tier", NULL); x; x = topo_child(e, "tier", x)) {
         const char *name = topo_attr_text(x, "name");
         const struct xml_attr *span = xml_attr(x, "span");
@@ -187,7 +187,38 @@ static void read_groups(struct walk *w, const struct xml_element *e, const struc
 
 /* ---- torus ---- */
 
-static bool read_dims(struct walk *w, const struct xml_attr *v, struct topo *t)
+/* Nodes that fill the places of one torus; with several each run of so many nodes fills one.  false after an
+ * error. */
+static bool torus_nodes(struct walk *w, const struct xml_attr *v, uint64_t places, bool several,
+                        uint64_t *nodes)
+{
+    const struct topo *t = w->topo;
+    uint64_t gpus = 0;
+    bool even = true;
+    *nodes = 0;
+    for (uint32_t i = 0; i < t->nnodes; i++) {
+        gpus += t->types[t->nodes[i].type].gpus;
+        bool full = gpus % places == 0;
+        *nodes = full && !*nodes ? i + 1 : *nodes;
+        even &= full == (*nodes && (i + 1) % *nodes == 0);
+    }
+    if (diag_errors(w->diag) || !t->nnodes || (several ? even && gpus % places == 0 : places == gpus))
+        return true;
+    if (several)
+        diag_error(w->diag, v->at, "torus",
+                   "%" PRIu64 " GPUs don't fill tori of %s, %" PRIu64 " places each, by whole nodes in order",
+                   gpus, v->value, places);
+    else
+        diag_error(w->diag, v->at, "torus",
+                   "a torus of %s has %" PRIu64 " places, but the cluster has %" PRIu64 " GPUs", v->value,
+                   places, gpus);
+    if (!several && gpus % places == 0)
+        diag_help(w->diag,
+                  "add the tier that joins several of them: <tier name=\"datacentre\" span=\"all\"/>");
+    return false;
+}
+
+static bool read_dims(struct walk *w, const struct xml_attr *v, struct topo *t, bool several, uint64_t *nodes)
 {
     uint64_t product = 1;
     for (size_t at = 0; at <= v->length; at++) {
@@ -206,40 +237,37 @@ static bool read_dims(struct walk *w, const struct xml_attr *v, struct topo *t)
             product = UINT64_MAX;
         at += n;
     }
-    uint64_t gpus = 0;
-    for (uint32_t i = 0; i < t->nnodes; i++)
-        gpus += t->types[t->nodes[i].type].gpus;
-    if (t->nnodes && product != gpus && !diag_errors(w->diag)) {
-        diag_error(w->diag, v->at, "torus",
-                   "a torus of %s has %" PRIu64 " places, but the cluster has %" PRIu64 " GPUs", v->value,
-                   product, gpus);
-        return false;
-    }
-    return true;
+    return torus_nodes(w, v, product, several, nodes);
 }
 
-static void read_torus(struct walk *w, const struct xml_element *e, const struct xml_element *fabric)
+/* the innermost tier: a torus of all nodes, or several of as many each, where tiers follow that join them */
+static void read_torus(struct walk *w, const struct xml_element *e, const struct xml_element *fabric,
+                       struct tier_source *sources)
 {
     struct topo *t = w->topo;
-    const struct xml_element *tier = topo_child(fabric, "tier", NULL);
+    bool several = topo_child(fabric, "tier", NULL) != NULL;
     const struct xml_attr *dims = xml_attr(e, "dims");
-    if (tier) {
-        diag_error(w->diag, e->at, "torus", "a fabric has tiers or a torus, not both");
-        diag_note(w->diag, tier->at, "a tier");
-        return;
-    }
+    uint64_t nodes = 0;
     if (!topo_attr_yes(e, "wrap", true)) {
         diag_error(w->diag, xml_attr(e, "wrap")->at, "unsupported",
                    "a torus without wrap-around is not supported");
         diag_help(w->diag, "describe it by tiers, or plan for a part of it that wraps around");
     }
+    if (topo_child(fabric, "group", NULL)) {
+        diag_error(w->diag, topo_child(fabric, "group", NULL)->at, "torus",
+                   "a fabric with a torus has no groups");
+        diag_help(w->diag, "nodes are cut in their order into tori of as many places as 'dims' has");
+        return;
+    }
     topo_attr_real(e, "link", &t->torus_bytes_s);
     topo_attr_real(e, "latency", &t->torus_latency_s);
-    if (!dims || !dims->valid || !read_dims(w, dims, t))
+    if (!dims || !dims->valid || !read_dims(w, dims, t, several, &nodes))
         return;
-    t->ntiers = 1;
-    t->tiers = ARENA_NEW(w->arena, struct topo_tier);
-    *t->tiers = (struct topo_tier){.name = "torus", .span = t->nnodes, .oversubscription = 1, .ngroups = 1};
+    uint64_t span = nodes ? nodes : t->nnodes;
+    uint32_t n = span ? (uint32_t)((t->nnodes + span - 1) / span) : 1;
+    sources[t->ntiers] = (struct tier_source){e, n <= 1};
+    t->tiers[t->ntiers++] =
+        (struct topo_tier){.name = "torus", .span = span, .oversubscription = 1, .ngroups = n};
 }
 
 /* ---- fabric ---- */
@@ -287,7 +315,7 @@ static void check_domains(struct walk *w, const struct tier_source *sources)
 static void check_reach(struct walk *w, const struct xml_element *fabric)
 {
     const struct topo *t = w->topo;
-    if (diag_errors(w->diag) || topo_ndomains(t) < 2 || t->torus_dims)
+    if (diag_errors(w->diag) || topo_ndomains(t) < 2 || (t->torus_dims && t->ntiers == 1))
         return;
     if (!t->ntiers) {
         diag_error(w->diag, fabric ? fabric->at : w->root->at, "missing-element",
@@ -317,9 +345,10 @@ void walk_fabric(struct walk *w)
         t->medium = topo_attr_text(e, "medium") ? topo_attr_text(e, "medium") : "";
         topo_attr_count(e, "rails", &t->rails);
         t->cross_rail = topo_attr_yes(e, "cross-rail", true);
+        t->tiers = ARENA_ARRAY(w->arena, struct topo_tier, TIERS_MAX);
         if (torus)
-            read_torus(w, torus, e);
-        else
+            read_torus(w, torus, e, sources);
+        if (!torus || t->ntiers)
             read_tiers(w, e, sources);
         if (!torus && t->nnodes)
             read_groups(w, e, sources);

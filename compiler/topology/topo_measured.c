@@ -331,6 +331,67 @@ static void read_gemm(struct walk *w, const struct xml_element *e, const char *d
     }
 }
 
+/* ---- attention and memory-bound kernels ---- */
+
+static void read_attention_points(struct walk *w, const struct xml_element *e, struct curve *c)
+{
+    for (const struct xml_element *x = topo_child(e, "point", NULL); x; x = topo_child(e, "point", x)) {
+        uint32_t places, head;
+        struct topo_point p = {0};
+        if (!topo_attr_count(x, "sequence", &places) || !topo_attr_count(x, "head", &head) ||
+            !topo_attr_real(x, "forward", &p.flop_s) || !topo_attr_real(x, "backward", &p.backward_flop_s))
+            continue;
+        p.m = places;
+        p.n = head;
+        if (p.flop_s <= 0 || p.backward_flop_s <= 0)
+            diag_error(w->diag, x->at, "bad-value", "a measurement takes longer than no time");
+        else if (!add_point(w, c, p, x->at))
+            return;
+    }
+}
+
+static void read_kernel_points(struct walk *w, const struct xml_element *e, struct curve *c)
+{
+    for (const struct xml_element *x = topo_child(e, "point", NULL); x; x = topo_child(e, "point", x)) {
+        struct topo_point p = {0};
+        if (!topo_attr_real(x, "size", &p.bytes) || !topo_attr_real(x, "time", &p.seconds))
+            continue;
+        if (p.seconds <= 0 || p.bytes <= 0)
+            diag_error(w->diag, x->at, "bad-value", "a measurement takes longer than no time");
+        else if (!add_point(w, c, p, x->at))
+            return;
+    }
+    check_ascending(w, c, e->at);
+}
+
+/* of one dtype on one type of node, or on all */
+static void read_kernel(struct walk *w, const struct xml_element *e, struct topo_measured *m)
+{
+    const struct topo *t = w->topo;
+    uint32_t type = 0, dtype;
+    struct curve c = {0};
+    const char *name = topo_attr_text(e, "op");
+    bool attention = !strcmp(e->name, "attention");
+    if (!topo_attr_count(e, "dtype", &dtype) || (!attention && !name))
+        return;
+    if (topo_attr_given(e, "type") && !walk_type(w, e, "type", &type))
+        return;
+    m->kind = attention ? "attention" : "kernel";
+    m->type = topo_attr_given(e, "type") || t->ntypes == 1 ? t->types[type].id : NULL;
+    m->dtype = topo_dtype_words[dtype];
+    if (!attention && (!isa_find(name, &m->op) || isa_info(m->op)->unit != UNIT_STREAM)) {
+        diag_error(w->diag, xml_attr(e, "op")->at, "unknown-kernel", "'%.64s' is no memory-bound instruction", name);
+        diag_help(w->diag, "llmc isa lists them");
+        return;
+    }
+    if (attention)
+        read_attention_points(w, e, &c);
+    else
+        read_kernel_points(w, e, &c);
+    m->npoints = (uint32_t)c.points.n;
+    m->points = c.points.at;
+}
+
 /* ---- <measured> ---- */
 
 void walk_measured(struct walk *w)
@@ -344,6 +405,8 @@ void walk_measured(struct walk *w)
                 read_collective(w, x, &m);
             else if (!strcmp(x->name, "gemm"))
                 read_gemm(w, x, date);
+            else if (!strcmp(x->name, "kernel") || !strcmp(x->name, "attention"))
+                read_kernel(w, x, &m);
             if (m.npoints)
                 vec_push(w->arena, &w->measured, m);
         }

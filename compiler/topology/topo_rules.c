@@ -71,6 +71,7 @@ struct attr_rule {
 static const struct attr_rule cluster_attrs[] = {NEED_WORD("version", version_words),
                                                  MAY("name", VALUE_TEXT, "my-cluster")};
 static const struct attr_rule node_type_attrs[] = {NEED("id", VALUE_ID, "dgx"), NEED("gpus", VALUE_GPUS, "8"),
+                                                   MAY("cores", VALUE_COUNT, "64"),
                                                    MAY("host-memory", VALUE_BYTES, "2TiB"),
                                                    MAY("host-bandwidth", VALUE_BYTES_S, "25GB/s")};
 static const struct attr_rule gpu_attrs[] = {
@@ -127,6 +128,12 @@ static const struct attr_rule gemm_attrs[] = {NEED_WORD("dtype", topo_dtype_word
 static const struct attr_rule gemm_point_attrs[] = {
     NEED("m", VALUE_COUNT, "8192"), NEED("n", VALUE_COUNT, "8192"), NEED("k", VALUE_COUNT, "8192"),
     MAY("rate", VALUE_FLOP_S, "700TFLOP/s"), MAY("efficiency", VALUE_FRACTION, "0.7")};
+static const struct attr_rule kernel_attrs[] = {NEED("op", VALUE_TEXT, "RMSNORM"), NEED_WORD("dtype", topo_dtype_words),
+                                                MAY("type", VALUE_ID, "dgx")};
+static const struct attr_rule kernel_point_attrs[] = {NEED("size", VALUE_BYTES, "1MiB"), NEED("time", VALUE_SECONDS, "90us")};
+static const struct attr_rule attention_point_attrs[] = {
+    NEED("sequence", VALUE_COUNT, "4096"), NEED("head", VALUE_COUNT, "128"), NEED("forward", VALUE_FLOP_S, "30GFLOP/s"),
+    NEED("backward", VALUE_FLOP_S, "40GFLOP/s")};
 
 enum occurs { ONCE, AT_MOST_ONCE, ONCE_OR_MORE, ANY };
 
@@ -160,6 +167,11 @@ static const struct element_rule {
     {"gemm", "measured", ANY, WORDS(gemm_attrs), ""},
     {"point", "gemm", ONCE_OR_MORE, WORDS(gemm_point_attrs),
      "<point m=\"8192\" n=\"8192\" k=\"8192\" efficiency=\"0.7\"/>"},
+    {"attention", "measured", ANY, WORDS(gemm_attrs), ""},
+    {"point", "attention", ONCE_OR_MORE, WORDS(attention_point_attrs),
+     "<point sequence=\"4096\" head=\"128\" forward=\"30GFLOP/s\" backward=\"40GFLOP/s\"/>"},
+    {"kernel", "measured", ANY, WORDS(kernel_attrs), ""},
+    {"point", "kernel", ONCE_OR_MORE, WORDS(kernel_point_attrs), "<point size=\"1MiB\" time=\"90us\"/>"},
 };
 
 static const struct element_rule *find_rule(const char *name, const char *parent)

@@ -75,6 +75,8 @@ static void print_type(const struct topo_node_type *type, FILE *out)
                 type->nics[i].gdr ? "" : ", not direct to GPU memory");
     if (type->nnics)
         fprintf(out, "              %s one way per GPU\n", units_show_bytes_s(type->nic_bytes_s_per_gpu).s);
+    if (type->cores)
+        fprintf(out, "  cores       %s shared by a node's ranks\n", units_show_count(type->cores, "core").s);
     if (type->host_memory_bytes)
         fprintf(out, "  host        %s\n", units_show_bytes(type->host_memory_bytes).s);
     if (type->host_bytes_s > 0)
@@ -186,7 +188,8 @@ static void print_measured(const struct topo *t, FILE *out)
 {
     for (uint32_t i = 0; i < t->nmeasured; i++) {
         const struct topo_measured *m = &t->measured[i];
-        fprintf(out, "%smeasured %s", i ? "" : "\n", m->kind);
+        bool kernel = !strcmp(m->kind, "kernel");
+        fprintf(out, "%smeasured %s", i ? "" : "\n", kernel ? isa_info(m->op)->name : m->kind);
         if (m->dtype)
             fprintf(out, " %s", m->dtype);
         else

@@ -291,6 +291,7 @@ static void read_node_type(struct walk *w, const struct xml_element *e, struct t
     type->id = id ? id : "";
     type->span = e->at;
     topo_attr_count(e, "gpus", &type->gpus);
+    topo_attr_count(e, "cores", &type->cores);
     topo_attr_bytes(e, "host-memory", &type->host_memory_bytes);
     topo_attr_real(e, "host-bandwidth", &type->host_bytes_s);
     if (gpu)

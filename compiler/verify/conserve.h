@@ -116,6 +116,11 @@ bool conserve_compute(struct machine *m, uint32_t i);  /* conserve_ops.c */
 bool conserve_heads(struct machine *m, uint32_t i);    /* conserve_heads.c: HEADNORM*, MLA_KEYS* */
 bool conserve_products(struct machine *m, uint32_t i); /* conserve_products.c: MATMUL_*, BIAS_W */
 bool conserve_norm(struct machine *m, uint32_t i);     /* conserve_norm.c: SQNORM */
+/* conserve_keys.c: key heads that several tensor-parallel ranks hold, which the reference repeats.  A weight as products
+ * have it; a gradient by that, summed over the ranks that hold the same head where all of these are in the mask: what is left
+ * of that */
+void conserve_spread(struct conserve *c, struct value *v);
+uint32_t conserve_fold(struct conserve *c, struct value *v, uint32_t mask);
 /* conserve_context.c: sequences that are split over ranks.  Attention in parts, and columns for rows; shifts round a ring;
  * heads for rows; tokens of a sequence per rank; rows + the own place in their microbatch; are an instruction's `first` and
  * `shift` the places of these rows? */

@@ -55,7 +55,7 @@ static void all_needs(struct conserve *c, uint32_t node)
             return;
     vec_push(c->scratch, &c->lacks, node);
     c->need = nodes_sum(c->nodes, c->need, node);
-    nodes_label(c->nodes, c->need, "rows that experts lack", 2);
+    nodes_label(c->nodes, c->need, "rows that experts lack");
 }
 
 /* what these rows lack joins what others lacked before; every rank answers for its own tokens */
@@ -197,7 +197,7 @@ static bool arrange_node(struct machine *m, uint32_t i, struct recipe *r, const 
         experts_node(m, index->node)->recipe.op != OP_ARRANGE_ONCE)
         return conserve_fail_inputs(m, i, "it arranges %s, which are no choices that came to a node",
                                     value_text(m->c->arena, m->c->nodes, index));
-    if (experts != index->row.len || experts % blocks)
+    if (experts != index->row.len)
         return conserve_fail(m, i, "it arranges %lld experts in %lld blocks", (long long)experts, (long long)blocks);
     int64_t tokens = sent->tokens.at[0].extent.len, own = experts / blocks, capacity = capacity_of(m, moe, tokens);
     const struct attr *start = prove_attr(m->program, i, ATTR(ARRANGE, start));
@@ -235,7 +235,7 @@ bool experts_arrange(struct machine *m, uint32_t i)
             blocks = prove_attr(m->program, i, ATTR(ARRANGE, blocks))->u.i;
     int64_t rows = prove_attr(m->program, i, ATTR(ARRANGE, rows))->u.i,
             capacity = prove_attr(m->program, i, ATTR(ARRANGE, capacity))->u.i;
-    if (!moe || experts != moe->experts || experts % blocks || prove_attr(m->program, i, ATTR(ARRANGE, tokens))->u.i)
+    if (!moe || experts != moe->experts || prove_attr(m->program, i, ATTR(ARRANGE, tokens))->u.i)
         return conserve_fail(m, i, "it arranges %lld experts in %lld blocks", (long long)experts,
                              (long long)blocks);
     if (capacity != capacity_of(m, moe, index.row.len))
@@ -265,7 +265,7 @@ bool experts_arrange_once(struct machine *m, uint32_t i)
     int64_t rows = prove_attr(m->program, i, ATTR(ARRANGE_ONCE, rows))->u.i,
             capacity = prove_attr(m->program, i, ATTR(ARRANGE_ONCE, capacity))->u.i;
     double mean = prove_attr(m->program, i, ATTR(ARRANGE_ONCE, mean))->u.f;
-    if (!moe || index.routed || experts != moe->experts || blocks < 1 || experts % blocks ||
+    if (!moe || index.routed || experts != moe->experts ||
         mean != model_node_rows(moe, (uint32_t)blocks, (double)index.row.len))
         return conserve_fail(m, i, "it arranges %lld experts on %lld nodes", (long long)experts, (long long)blocks);
     if (capacity != capacity_of(m, moe, index.row.len))

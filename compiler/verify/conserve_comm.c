@@ -28,6 +28,7 @@ static const char *reduce_digits(struct conserve *c, struct value *v, uint32_t m
 {
     static const enum axis order[] = {AXIS_DP, AXIS_CP, AXIS_TP};
     const struct mesh *mesh = &c->plan->mesh;
+    mask = max ? mask : conserve_fold(c, v, mask);
     for (size_t k = 0; k < ARRAY_LEN(order); k++)
         for (uint32_t i = mesh->ndigits; i-- > 0;) {
             uint32_t digit = mesh->order[i];

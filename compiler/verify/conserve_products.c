@@ -28,6 +28,16 @@ static bool read_side(struct machine *m, uint32_t i, size_t k, bool rows, struct
     return true;
 }
 
+/* weights as products have them: key heads that several ranks hold are each rank's own repetition */
+static bool read_weights(struct machine *m, uint32_t i, size_t k, bool rows, struct parts *out)
+{
+    if (!read_side(m, i, k, rows, out))
+        return false;
+    for (uint32_t p = 0; p < out->n; p++)
+        conserve_spread(m->c, &out->at[p].value);
+    return true;
+}
+
 static bool same_index(struct machine *m, uint32_t i, const struct value *x, const struct extent *a,
                        const struct value *y, const struct extent *b)
 {
@@ -63,8 +73,8 @@ static bool product_nt(struct machine *m, uint32_t i)
     struct parts *b = &m->c->parts[1], *biases = &m->c->parts[2], *out = &m->c->parts[3];
     bool bias = prove_operand(m->program, i, OPND(MATMUL_NT, bias))->buffer != NONE;
     struct value a;
-    if (!conserve_read(m, i, OPND(MATMUL_NT, a), &a) || !read_side(m, i, OPND(MATMUL_NT, b), true, b) ||
-        (bias && !read_side(m, i, OPND(MATMUL_NT, bias), false, biases)))
+    if (!conserve_read(m, i, OPND(MATMUL_NT, a), &a) || !read_weights(m, i, OPND(MATMUL_NT, b), true, b) ||
+        (bias && !read_weights(m, i, OPND(MATMUL_NT, bias), false, biases)))
         return false;
     out->n = b->n;
     for (uint32_t p = 0; p < b->n; p++) {
@@ -90,7 +100,7 @@ static bool product_nt(struct machine *m, uint32_t i)
 static bool product_nn(struct machine *m, uint32_t i)
 {
     struct parts *a = &m->c->parts[1], *b = &m->c->parts[2];
-    if (!read_side(m, i, OPND(MATMUL_NN, a), false, a) || !read_side(m, i, OPND(MATMUL_NN, b), true, b))
+    if (!read_side(m, i, OPND(MATMUL_NN, a), false, a) || !read_weights(m, i, OPND(MATMUL_NN, b), true, b))
         return false;
     struct value sum = {.kind = VALUE_ZERO};
     for (uint32_t p = 0; p < a->n; p++) {

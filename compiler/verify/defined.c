@@ -39,7 +39,7 @@ static void define_state(struct defined *c)
     for (uint32_t i = 0; i < p->nbuffers; i++) {
         const struct buffer *b = &p->buffers[i];
         uint64_t size = isa_dtype_bytes(b->dtype);
-        if (b->kind == BUFFER_STEP || b->kind == BUFFER_METRICS || b->kind == BUFFER_WORKSPACE)
+        if (b->kind == BUFFER_STEP || b->kind == BUFFER_METRICS)
             continue;
         struct operand all = {i, (uint8_t)b->dtype, MARK_WRITE, UINT16_MAX, 0, 0, 1, 1, 1};
         /* in two steps, so that counts fit 32 bits */

@@ -79,8 +79,7 @@ static uint64_t signature(const struct program *p, uint32_t insn)
         h = mix(mix(mix(h, o->dtype), o->rows), o->cols);
     }
     for (uint32_t k = 0; k < info->nattrs; k++)
-        if (info->attr[k].kind == ATTR_INT)
-            h = mix(h, (uint64_t)prove_attr(p, insn, k)->u.i);
+        h = mix(h, (uint64_t)prove_attr(p, insn, k)->u.i); /* of slots 0: a peer's own is another one */
     return h;
 }
 
@@ -118,10 +117,10 @@ static void read_role(struct full *f, uint32_t role)
 
 static bool same_sequence(const struct sequence *x, const struct sequence *y)
 {
-    return x->n == y->n && x->hash == y->hash;
+    return x->hash == y->hash;
 }
 
-/* sends against receives, from either side */
+/* sends against receives, from either side; slots that name no peer have neither */
 static void match_peer(struct full *f, uint32_t rank, uint32_t slot, bool sends)
 {
     const struct program *p = program_of(f, rank);
@@ -167,7 +166,7 @@ static uint64_t match_group(struct full *f, uint32_t id)
                 mine = &f->sequences[p->role][s * NQUEUES];
                 users++;
             }
-        if (!first && i == 0) {
+        if (i == 0) {
             first = mine;
             first_rank = rank;
         }
@@ -192,10 +191,7 @@ static void match_all(struct full *f)
         for (uint32_t s = 0; s < p->nslots; s++) {
             if (first_like(p, s) != s)
                 continue;
-            if (p->slots[s].kind == SLOT_GROUP)
-                users++;
-            if (p->slots[s].kind != SLOT_PEER)
-                continue;
+            users += p->slots[s].kind == SLOT_GROUP;
             match_peer(f, rank, s, true);
             match_peer(f, rank, s, false);
         }
@@ -251,7 +247,7 @@ static void arrive(struct full *f, uint32_t rank, uint32_t queue, uint32_t insn)
     if (prove_is_p2p(p->insns[insn].op)) {
         uint32_t peer = (uint32_t)value, other = p->insns[insn].op == OP_SEND ? QUEUE_RECV : QUEUE_SEND;
         uint32_t theirs = head(f, peer, other);
-        if (theirs == NONE || !f->arrived[peer * NQUEUES + other] ||
+        if (!f->arrived[peer * NQUEUES + other] ||
             slot_value(f, peer, comm_slot(program_of(f, peer), theirs)) != rank)
             return;
         finish(f, rank, queue);
@@ -292,7 +288,7 @@ static void run_all(struct full *f)
     for (uint32_t rank = 0; rank < r->nranks; rank++)
         for (uint32_t q = 0; q < NQUEUES; q++) {
             uint32_t insn = head(f, rank, q);
-            if (insn == NONE || !f->arrived[rank * NQUEUES + q])
+            if (insn == NONE)
                 continue;
             struct site at = {3, r->ranks[rank].role, rank, f->kind == PROGRAM_EVAL, insn};
             prove_report(f->arena, f->plan, f->verdict, at,
@@ -305,17 +301,14 @@ void prove_full(struct arena *a, const struct plan *p, bool order, struct verdic
 {
     for (int kind = 0; kind < NPROGRAM_KINDS; kind++) {
         struct full f = {.arena = a, .scratch = arena_new(), .plan = p, .verdict = v, .kind = kind};
-        bool all = true;
-        for (uint32_t r = 0; r < p->nroles; r++)
-            all = all && prove_program(p, r, kind);
         f.tapes = ARENA_ARRAY(f.scratch, struct tape, p->nroles);
         f.sequences = ARENA_ARRAY(f.scratch, struct sequence *, p->nroles);
-        for (uint32_t r = 0; r < p->nroles && all; r++)
+        for (uint32_t r = 0; r < p->nroles; r++)
             read_role(&f, r);
-        if (all && !order)
-            match_all(&f);
-        if (all && order)
+        if (order)
             run_all(&f);
+        else
+            match_all(&f);
         arena_free(f.scratch);
     }
 }

@@ -36,14 +36,15 @@ static void check_limits(struct arena *a, const struct plan *p, const struct pro
                          struct verdict *v)
 {
     const struct topo_gpu *gpu = &p->topo->types[p->decision.type].gpu;
-    uint64_t reserve = gpu->reserve_bytes < gpu->memory_bytes ? gpu->reserve_bytes : gpu->memory_bytes;
+    struct job unbounded = *p->job;
+    unbounded.wishes.memory = 0;
+    uint64_t limit = decision_gpu_bytes(&unbounded, gpu);
     /* the evaluation's arena begins behind the training's host memory */
     uint64_t host = program_host_bytes(at.role < p->nroles ? p->train[at.role] : q);
     uint64_t device = q->arena_bytes > host ? q->arena_bytes - host : 0;
-    if (device > gpu->memory_bytes - reserve)
+    if (device > limit)
         prove_report(a, p, v, at, "its arena of %llu bytes does not fit the %llu bytes that a %s leaves",
-                     (unsigned long long)device, (unsigned long long)(gpu->memory_bytes - reserve),
-                     gpu->model);
+                     (unsigned long long)device, (unsigned long long)limit, gpu->model);
     if (p->job->wishes.memory && device > p->job->wishes.memory)
         prove_report(a, p, v, at, "its arena of %llu bytes is larger than the %llu bytes asked for",
                      (unsigned long long)device, (unsigned long long)p->job->wishes.memory);

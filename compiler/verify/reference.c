@@ -30,10 +30,10 @@ static uint32_t source(struct builder *b, enum reference_source s, uint64_t unit
     return reference_make(b, r, 0, name, cols, 0);
 }
 
-uint32_t reference_sum(struct builder *b, uint32_t x, uint32_t y, const char *name, int64_t cols)
+uint32_t reference_sum(struct builder *b, uint32_t x, uint32_t y, const char *name)
 {
     uint32_t node = nodes_sum(b->nodes, x, y);
-    nodes_label(b->nodes, node, name, cols);
+    nodes_label(b->nodes, node, name);
     return node;
 }
 
@@ -60,6 +60,9 @@ uint32_t reference_unit_add(struct builder *b, uint32_t layer, struct named n, i
         u.outputs = n.outputs;
     }
     u.param = source(b, SOURCE_PARAM, id, name, cols);
+    u.used = u.param;
+    u.made = NODE_ZERO;
+    u.repeats = 1;
     u.moment[0] = source(b, SOURCE_MOMENT1, id, NAME("first moment of %s", name), cols);
     u.moment[1] = source(b, SOURCE_MOMENT2, id, NAME("second moment of %s", name), cols);
     vec_push(b->arena, &b->units, u);
@@ -68,14 +71,32 @@ uint32_t reference_unit_add(struct builder *b, uint32_t layer, struct named n, i
 
 uint32_t reference_param(const struct builder *b, uint32_t unit)
 {
-    return unit == NONE ? NODE_ZERO : b->units.at[unit].param;
+    return unit == NONE ? NODE_ZERO : b->units.at[unit].used;
+}
+
+void reference_repeat(struct builder *b, uint32_t unit, int64_t repeats, int64_t head)
+{
+    struct weight_unit *u = &b->units.at[unit];
+    struct recipe r = {.op = RECIPE_SPREAD, .input = {u->param}, .attr = {(uint64_t)repeats}};
+    if (repeats == 1)
+        return;
+    u->repeats = repeats;
+    u->head = head;
+    u->used = reference_make(b, r, 0, NAME("%s, repeated", u->name), u->vector ? u->cols * repeats : u->cols, 0);
 }
 
 void reference_gradient(struct builder *b, uint32_t unit, uint32_t node)
 {
     struct weight_unit *u = &b->units.at[unit];
     b->nodes->at[node].weight = true;
-    u->gradient = reference_sum(b, u->gradient, node, NAME("gradient of %s", u->name), b->nodes->at[node].cols);
+    if (u->repeats > 1) {
+        struct recipe r = {.op = RECIPE_FOLD, .input = {node}, .attr = {(uint64_t)u->repeats}};
+        u->made = node;
+        nodes_label(b->nodes, node, NAME("gradient of %s, repeated", u->name));
+        node = reference_make(b, r, 0, NAME("gradient of %s", u->name), u->cols, b->nodes->at[node].domain);
+        b->nodes->at[node].weight = true;
+    }
+    u->gradient = reference_sum(b, u->gradient, node, NAME("gradient of %s", u->name));
 }
 
 /* ---- linear layers: y = x W' + b ---- */
@@ -92,12 +113,13 @@ uint32_t reference_linear(struct builder *b, uint32_t x, uint32_t w, uint32_t bi
     const struct weight_unit *u = &b->units.at[w];
     struct recipe r = {.op = OP_MATMUL_NT};
     INPUT(r, MATMUL_NT, a, x);
-    INPUT(r, MATMUL_NT, b, u->param);
+    int64_t outputs = u->rows * u->repeats;
+    INPUT(r, MATMUL_NT, b, u->used);
     INTEGER(r, MATMUL_NT, fp8, reference_fp8(b, w));
-    uint32_t y = reference_make(b, r, OPND(MATMUL_NT, c), NAME("%s without bias", name), u->rows, u->cols);
+    uint32_t y = reference_make(b, r, OPND(MATMUL_NT, c), NAME("%s without bias", name), outputs, u->cols);
     if (bias != NONE)
-        return reference_sum(b, y, reference_param(b, bias), name, u->rows);
-    nodes_label(b->nodes, y, name, u->rows);
+        return reference_sum(b, y, reference_param(b, bias), name);
+    nodes_label(b->nodes, y, name);
     return y;
 }
 
@@ -116,13 +138,14 @@ uint32_t reference_linear_back(struct builder *b, uint32_t dy, uint32_t x, uint3
         INPUT(s, BIAS_W, dy, dy);
         reference_gradient(
             b, bias,
-            reference_make(b, s, OPND(BIAS_W, db), NAME("gradient of %s", b->units.at[bias].name), u.rows, b->ntokens));
+            reference_make(b, s, OPND(BIAS_W, db), NAME("gradient of %s", b->units.at[bias].name), u.rows * u.repeats,
+                           b->ntokens));
     }
     struct recipe t = {.op = OP_MATMUL_NN};
     INPUT(t, MATMUL_NN, a, dy);
-    INPUT(t, MATMUL_NN, b, u.param);
+    INPUT(t, MATMUL_NN, b, u.used);
     INTEGER(t, MATMUL_NN, fp8, reference_fp8(b, w));
-    return reference_make(b, t, OPND(MATMUL_NN, c), NAME("input gradient of %s", name), u.cols, u.rows);
+    return reference_make(b, t, OPND(MATMUL_NN, c), NAME("input gradient of %s", name), u.cols, u.rows * u.repeats);
 }
 
 /* ---- norms ---- */
@@ -396,7 +419,7 @@ static uint32_t module_back(struct builder *b, const struct ends *e, uint32_t k,
     const struct model *m = b->model;
     int64_t h = (int64_t)m->width;
     uint32_t d = reference_linear_back(b, n->dlogits, n->norm.y, e->head, e->head_bias, NAME("module %u: logits", k));
-    dx = reference_sum(b, dx, reference_norm_back(b, &n->norm, d), NAME("module %u: gradient of its output", k), h);
+    dx = reference_sum(b, dx, reference_norm_back(b, &n->norm, d), NAME("module %u: gradient of its output", k));
     dx = reference_layer_back(b, m->nlayers + k - 1, m->predict_layer, &n->layer, dx);
     struct recipe part = {.op = OP_CONCAT_I}, embed = {.op = OP_EMBED_W};
     INPUT(part, CONCAT_I, dy, reference_linear_back(b, dx, n->both, n->project, NONE, NAME("module %u: projection", k)));
@@ -468,6 +491,7 @@ static void finish_units(struct builder *b, struct reference *r)
         struct recipe q = {.op = RECIPE_SQUARES, .input = {u->gradient}};
         for (uint32_t k = i; k-- > 0 && k + 32 > i;) /* biases of parallel sublayers have one gradient */
             q.attr[0] += b->units.at[k].gradient == u->gradient;
+        r->repeats = u->repeats > r->repeats ? u->repeats : r->repeats;
         u->squares = reference_make(b, q, 0, NAME("squared norm of the gradient of %s", u->name), 1,
                                     u->rows * u->cols * (u->family ? u->family : 1));
         r->squares = nodes_sum(b->nodes, r->squares, u->squares);
@@ -478,14 +502,14 @@ static void finish_units(struct builder *b, struct reference *r)
                 u->std /= residual;
         }
     }
-    nodes_label(b->nodes, r->squares, "squared norm of the gradient", 1);
+    nodes_label(b->nodes, r->squares, "squared norm of the gradient");
     struct recipe c = {.op = OP_CLIP};
     INPUT(c, CLIP, sum, r->squares);
     NUMBER(c, CLIP, limit, b->job->train.clip);
     r->clip = reference_make(b, c, OPND(CLIP, scale), "clipping factor", 1, 0);
 }
 
-struct reference *reference_new(struct arena *a, const struct job *job, const char **cannot)
+struct reference *reference_new(struct arena *a, const struct job *job, uint32_t tp, const char **cannot)
 {
     const struct model *m = &job->model;
     struct builder builder = {.arena = a, .nodes = nodes_new(a), .job = job, .model = m}, *b = &builder;
@@ -495,6 +519,7 @@ struct reference *reference_new(struct arena *a, const struct job *job, const ch
     struct reference *r = ARENA_NEW(a, struct reference);
     r->ntokens = b->ntokens = (int64_t)(job->train.sequence * job->train.batch);
     b->gpt2 = gpt2_names(m);
+    b->tp = tp;
     r->tokens = e.tokens = source(b, SOURCE_TOKENS, 0, "tokens", 1);
     r->targets = e.targets = source(b, SOURCE_TARGETS, 0, "targets", 1);
     r->block = source(b, SOURCE_BLOCK, 0, "step block", STEP_WORDS);
@@ -505,7 +530,7 @@ struct reference *reference_new(struct arena *a, const struct job *job, const ch
     r->loss = head(b, &e, x, &dlogits);
     r->next_balance = b->balance;
     dx = modules(b, &e, r, x);
-    dx = reference_sum(b, dx, head_back(b, &e, dlogits), "gradient of the last layer's output", (int64_t)m->width);
+    dx = reference_sum(b, dx, head_back(b, &e, dlogits), "gradient of the last layer's output");
     for (uint32_t i = m->nlayers; i-- > 0;)
         dx = reference_layer_back(b, i, m->layers[i], &layers[i], dx);
     embed_back(b, &e, dx);

@@ -3,8 +3,10 @@
 
 /* The training step of the model on one device, as nodes: what every plan must compute.
  *
- * Built from the job alone; it shares nothing with the expansion or the lowering, down to the names of
- * weights. */
+ * Built from the job alone, but for one liberty: where tensor parallelism has more ranks than a layer has key heads, keys
+ * and values are written down with every key head repeated, once for each rank that attends to it.  Attention to repeated
+ * heads by as many groups of queries is the same attention, the weight's rows are used once for each, and its gradient is
+ * the sum over the repetitions.  It shares nothing with the expansion or the lowering, down to the names of weights. */
 
 #include "compiler/model/model.h"
 #include "compiler/verify/value.h"
@@ -34,6 +36,8 @@ struct weight_unit {
     enum init_kind init;
     double std;
     uint32_t param, moment[2], gradient, squares; /* nodes; gradient: of the whole batch */
+    int64_t repeats, head; /* of key heads: how often products have each; its outputs.  Else 1 */
+    uint32_t used, made;   /* the weight as products have it; the gradient by that, before repetitions are added up */
 };
 struct reference {
     const struct job *job;
@@ -42,13 +46,14 @@ struct reference {
     struct weight_unit *units; /* those of a tensor stand together, by `at` */
     uint32_t *table, table_room;
     int64_t ntokens; /* of the batch */
+    int64_t repeats; /* of key heads, the most of all layers */
     uint32_t *later[2]; /* tokens, targets of places by so many later, for prediction modules */
     uint32_t tokens, targets, block, loss, squares, clip;
     uint32_t next_balance; /* of an evaluation, which has no prediction modules */
     uint32_t balance;      /* balance loss: a sum over layers, NODE_ZERO without any */
 };
-/* NULL and what it can't express */
-struct reference *reference_new(struct arena *a, const struct job *job, const char **cannot);
+/* for so many tensor-parallel ranks; NULL and what it can't express */
+struct reference *reference_new(struct arena *a, const struct job *job, uint32_t tp, const char **cannot);
 void reference_index(struct arena *a, struct reference *r); /* done by reference_new() */
 /* first unit of a tensor's name, NONE */
 uint32_t reference_unit(const struct reference *r, const char *name);

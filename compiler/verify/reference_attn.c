@@ -139,6 +139,12 @@ static uint32_t head_norm_back(struct builder *b, uint32_t layer, const struct a
 
 /* ---- grouped queries ---- */
 
+/* how often each key head is written down: once for every tensor-parallel rank that attends to it (reference.h) */
+static int64_t repeats(const struct builder *b, const struct attn *t)
+{
+    return b->tp > (int64_t)t->kv && b->tp % t->kv == 0 ? b->tp / t->kv : 1;
+}
+
 static uint32_t grouped(struct builder *b, uint32_t layer, const struct attn *t, struct attn_nodes *n)
 {
     static const char *const letter[3] = {"q", "k", "v"};
@@ -156,6 +162,10 @@ static uint32_t grouped(struct builder *b, uint32_t layer, const struct attn *t,
                                             (struct named){NAME("self_attn.%s_proj.bias", letter[i]),
                                                            "attn.c_attn.bias", at[i], q + 2 * kv, false},
                                             1, rows[i], true);
+        if (i && n->bias[i] != NONE)
+            reference_repeat(b, n->bias[i], repeats(b, t), t->head);
+        if (i)
+            reference_repeat(b, n->w[i], repeats(b, t), t->head);
     }
     for (int i = 0; i < 3; i++) {
         n->raw[i] = n->qkv[i] =
@@ -173,7 +183,6 @@ static uint32_t grouped_back(struct builder *b, uint32_t layer, const struct att
                              const struct attn_nodes *n, uint32_t dy, uint32_t dn)
 {
     static const char *const letter[3] = {"q", "k", "v"};
-    int64_t h = (int64_t)b->model->width;
     uint32_t d[3], own = NODE_ZERO;
     core_back(b, layer, t, n, dy, d);
     for (int i = 0; i < 3; i++) {
@@ -185,11 +194,11 @@ static uint32_t grouped_back(struct builder *b, uint32_t layer, const struct att
         own = reference_sum(
             b, own,
             reference_linear_back(b, d[i], n->x, n->w[i], n->bias[i], NAME("layer %u: %s", layer, letter[i])),
-            NAME("layer %u: gradient of attention's input", layer), h);
+            NAME("layer %u: gradient of attention's input", layer));
     }
     return dn == NODE_ZERO
                ? own
-               : reference_sum(b, dn, own, NAME("layer %u: gradient of its sublayers' input", layer), h);
+               : reference_sum(b, dn, own, NAME("layer %u: gradient of its sublayers' input", layer));
 }
 
 /* ---- latent attention ---- */
@@ -237,7 +246,7 @@ static uint32_t latent(struct builder *b, uint32_t layer, const struct attn *t, 
 static uint32_t latent_back(struct builder *b, uint32_t layer, const struct attn *t,
                             const struct attn_nodes *n, uint32_t dy, uint32_t dn)
 {
-    int64_t h = (int64_t)b->model->width, heads = t->heads;
+    int64_t heads = t->heads;
     const char *sum = NAME("layer %u: gradient of attention's input", layer);
     uint32_t d[3];
     core_back(b, layer, t, n, dy, d);
@@ -257,21 +266,20 @@ static uint32_t latent_back(struct builder *b, uint32_t layer, const struct attn
     dq = reference_linear_back(b, dq, t->q_rank ? n->norm[0].y : n->x, n->up[0], NONE,
                                NAME("layer %u: q", layer));
     if (!t->q_rank)
-        dn = reference_sum(b, dn, dq, sum, h);
+        dn = reference_sum(b, dn, dq, sum);
     dn = reference_sum(
-        b, dn, reference_linear_back(b, dr, n->x, n->down[2], NONE, NAME("layer %u: rotary key", layer)), sum,
-        h);
+        b, dn, reference_linear_back(b, dr, n->x, n->down[2], NONE, NAME("layer %u: rotary key", layer)), sum);
     dkv = reference_norm_back(b, &n->norm[1], dkv);
     dn = reference_sum(
         b, dn,
         reference_linear_back(b, dkv, n->x, n->down[1], NONE, NAME("layer %u: latent of k and v", layer)),
-        sum, h);
+        sum);
     if (!t->q_rank)
         return dn;
     dq = reference_norm_back(b, &n->norm[0], dq);
     return reference_sum(
         b, dn, reference_linear_back(b, dq, n->x, n->down[0], NONE, NAME("layer %u: latent of q", layer)),
-        sum, h);
+        sum);
 }
 
 uint32_t reference_attention(struct builder *b, uint32_t layer, const struct attn *t, uint32_t x,

@@ -11,7 +11,7 @@ struct builder {
     struct nodes *nodes;
     const struct job *job;
     const struct model *model;
-    int64_t ntokens;
+    int64_t ntokens, tp;
     bool gpt2;
     VEC(struct weight_unit) units;
     uint32_t balance; /* sum over the layers so far */
@@ -25,7 +25,7 @@ struct builder {
 /* the node of a recipe's output; domain: elements of the index that it sums over, 0 = none */
 uint32_t reference_make(struct builder *b, struct recipe r, size_t output, const char *name, int64_t cols,
                         int64_t domain);
-uint32_t reference_sum(struct builder *b, uint32_t x, uint32_t y, const char *name, int64_t cols);
+uint32_t reference_sum(struct builder *b, uint32_t x, uint32_t y, const char *name);
 
 struct named {
     const char *llama, *gpt2; /* of the tensor, without layer */
@@ -34,7 +34,9 @@ struct named {
 };
 uint32_t reference_unit_add(struct builder *b, uint32_t layer, struct named n, int64_t rows, int64_t cols,
                             bool vector);
-uint32_t reference_param(const struct builder *b, uint32_t unit); /* NONE: the empty sum */
+uint32_t reference_param(const struct builder *b, uint32_t unit); /* as products have it; NONE: the empty sum */
+/* a weight of key heads of `head` outputs, which products have `repeats` times each */
+void reference_repeat(struct builder *b, uint32_t unit, int64_t repeats, int64_t head);
 void reference_gradient(struct builder *b, uint32_t unit, uint32_t node);
 
 /* the attribute fp8 of products with a unit; NONE: experts */

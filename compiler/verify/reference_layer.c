@@ -80,7 +80,7 @@ uint32_t reference_ffn(struct builder *b, uint32_t layer, const struct ffn *f, c
 uint32_t reference_ffn_back(struct builder *b, uint32_t layer, const struct ffn *f, const struct ffn_nodes *n,
                             uint32_t dy)
 {
-    int64_t h = (int64_t)b->model->width, w = (int64_t)f->width;
+    int64_t w = (int64_t)f->width;
     struct recipe r = reference_activation(f, true);
     uint32_t dact = reference_linear_back(b, dy, n->act, n->wdown, n->bdown, NAME("layer %u: down", layer)),
              dn = NODE_ZERO;
@@ -99,14 +99,14 @@ uint32_t reference_ffn_back(struct builder *b, uint32_t layer, const struct ffn 
                                   NAME("layer %u: gradient of up", layer), w, 0);
     return reference_sum(b, dn,
                          reference_linear_back(b, dup, n->x, n->wup, n->bup, NAME("layer %u: up", layer)),
-                         NAME("layer %u: gradient of feed-forward's input", layer), h);
+                         NAME("layer %u: gradient of feed-forward's input", layer));
 }
 
 /* ---- the layer ---- */
 
 static uint32_t add_residual(struct builder *b, uint32_t layer, uint32_t x, uint32_t f, const char *what)
 {
-    return reference_sum(b, x, f, NAME("layer %u: %s", layer, what), (int64_t)b->model->width);
+    return reference_sum(b, x, f, NAME("layer %u: %s", layer, what));
 }
 
 uint32_t reference_layer(struct builder *b, uint32_t layer, const struct layer *l, uint32_t x,
@@ -150,7 +150,7 @@ static uint32_t sublayer_back(struct builder *b, uint32_t layer, const struct la
     if (l->is_moe)
         return reference_moe_back(b, layer, &l->moe, &n->moe, dy, dn);
     return reference_sum(b, dn, reference_ffn_back(b, layer, &l->ffn, &n->ffn, dy),
-                         NAME("layer %u: gradient of feed-forward's input", layer), (int64_t)b->model->width);
+                         NAME("layer %u: gradient of feed-forward's input", layer));
 }
 
 static uint32_t parallel_back(struct builder *b, uint32_t layer, const struct layer *l,

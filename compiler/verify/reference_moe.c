@@ -92,7 +92,7 @@ static void route(struct builder *b, uint32_t layer, const struct moe *m, uint32
     NUMBER(balance, BALANCE, scale, balance_scale(b, m));
     uint32_t loss =
         reference_make(b, balance, OPND(BALANCE, loss), NAME("layer %u: balance loss", layer), 1, b->ntokens);
-    b->balance = reference_sum(b, b->balance, loss, "the balance loss", 1);
+    b->balance = reference_sum(b, b->balance, loss, "the balance loss");
 }
 
 static uint32_t grouped(struct builder *b, const struct moe_nodes *n, enum op op, uint32_t a, uint32_t w,
@@ -182,7 +182,7 @@ uint32_t reference_moe(struct builder *b, uint32_t layer, const struct moe *m, u
     n->shared = m->expert;
     n->shared.width *= m->shared;
     uint32_t s = reference_ffn(b, layer, &n->shared, "mlp.shared_experts", x, &n->shared_nodes);
-    return reference_sum(b, y, s, NAME("layer %u: output of all experts", layer), h);
+    return reference_sum(b, y, s, NAME("layer %u: output of all experts", layer));
 }
 
 static void weight_gradient(struct builder *b, const struct moe_nodes *n, uint32_t unit, uint32_t dy,
@@ -230,7 +230,7 @@ static uint32_t experts_back(struct builder *b, uint32_t layer, const struct moe
     weight_gradient(b, n, n->w[1], dup, n->rows);
     uint32_t e = grouped(b, n, OP_GROUPED_NN, dup, reference_param(b, n->w[1]),
                          NAME("layer %u: gradient of experts' rows by up", layer), h, w);
-    return reference_sum(b, d, e, NAME("layer %u: gradient of experts' rows", layer), h);
+    return reference_sum(b, d, e, NAME("layer %u: gradient of experts' rows", layer));
 }
 
 /* dn: the gradient that its input has already, to which each part is added */
@@ -241,13 +241,13 @@ uint32_t reference_moe_back(struct builder *b, uint32_t layer, const struct moe 
     uint32_t d = dn;
     if (m->shared)
         d = reference_sum(b, d, reference_ffn_back(b, layer, &n->shared, &n->shared_nodes, dy),
-                          NAME("layer %u: input gradient of shared experts", layer), h);
+                          NAME("layer %u: input gradient of shared experts", layer));
     to_nodes(b, n, dy, NAME("layer %u: gradient of rows at nodes", layer));
     uint32_t dback = dispatch(b, n, dy, NODE_ZERO, NAME("layer %u: gradient of experts' down", layer), h), dweight;
     uint32_t drows = experts_back(b, layer, m, n, dback, &dweight);
     d = reference_sum(b, d,
                       combine(b, n, drows, NODE_ZERO, NAME("layer %u: input gradient of experts", layer), m->experts),
-                      NAME("layer %u: input gradient of all experts", layer), h);
+                      NAME("layer %u: input gradient of all experts", layer));
     struct recipe w = {.op = OP_COMBINE_W}, r = {.op = OP_ROUTE_I};
     INPUT(w, COMBINE_W, x, dweight);
     INPUT(w, COMBINE_W, place, n->place);
@@ -266,5 +266,5 @@ uint32_t reference_moe_back(struct builder *b, uint32_t layer, const struct moe 
                                       NAME("layer %u: gradient of router's logits", layer), m->experts, 0);
     uint32_t e =
         reference_linear_back(b, dlogits, n->x, n->router, n->router_bias, NAME("layer %u: router", layer));
-    return reference_sum(b, d, e, NAME("layer %u: gradient of experts' input", layer), h);
+    return reference_sum(b, d, e, NAME("layer %u: gradient of experts' input", layer));
 }

@@ -12,12 +12,7 @@
 
 static bool same_group(const struct group *g, const struct group *h)
 {
-    if (g->first != h->first)
-        return false;
-    for (int i = 0; i < NAXES; i++)
-        if (g->n[i] != h->n[i] || (g->n[i] > 1 && g->stride[i] != h->stride[i]))
-            return false;
-    return true;
+    return g->first == h->first && !memcmp(g->n, h->n, sizeof g->n) && !memcmp(g->stride, h->stride, sizeof g->stride);
 }
 
 /* largest value by the declaration's own rule */

@@ -60,7 +60,6 @@ static struct piece *put(struct store *s, uint32_t cell, const struct region *r,
     at->writer = writer;
     at->dtype = dtype;
     at->own = false;
-    at->mask = 0;
     return at;
 }
 

@@ -120,7 +120,7 @@ static void keep(struct store *s, struct cell *c, const struct piece *p, uint64_
     *pieces_add(s, c) = q;
 }
 
-/* a run of bytes of a one-run piece, if whole rows */
+/* one end of a one-run piece, if whole rows */
 static void keep_run(struct store *s, struct cell *c, const struct piece *p, uint64_t start, uint64_t end)
 {
     if (start >= end)
@@ -132,7 +132,7 @@ static void keep_run(struct store *s, struct cell *c, const struct piece *p, uin
         run.rows = 1;
         run.width = run.pitch = p->rows * p->width;
         keep(s, c, &run, 0, 1, start - p->at, end - start);
-    } else if ((start - p->at) % p->pitch == 0 && (end - start) % p->pitch == 0) {
+    } else if ((end - start) % p->pitch == 0) {
         keep(s, c, p, (start - p->at) / p->pitch, (end - start) / p->pitch, 0, p->width);
     }
 }

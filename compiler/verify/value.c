@@ -132,10 +132,9 @@ uint32_t nodes_sum(struct nodes *g, uint32_t x, uint32_t y)
     return add_node(g, &n);
 }
 
-void nodes_label(struct nodes *g, uint32_t node, const char *name, int64_t cols)
+void nodes_label(struct nodes *g, uint32_t node, const char *name)
 {
     g->at[node].name = name;
-    g->at[node].cols = cols;
 }
 
 const char *nodes_name(const struct nodes *g, uint32_t node)

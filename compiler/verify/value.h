@@ -24,6 +24,8 @@ enum {
     RECIPE_SOURCE,  /* attr 0: enum source; attr 1: unit */
     RECIPE_UPDATED, /* input 0 after the optimizer's step */
     RECIPE_SQUARES, /* sum of squares of input 0; attr 0: of how many weights before it is the gradient too */
+    RECIPE_SPREAD,  /* weights of key heads, each so often as attr 0 says, side by side */
+    RECIPE_FOLD,    /* input 0, a gradient by these, as sums over equal heads */
     RECIPE_SLICE    /* of a flat list that is split over ranks; attr 0 numbers the list */
 };
 struct recipe {
@@ -54,8 +56,7 @@ uint32_t nodes_find(const struct nodes *g, const struct recipe *r); /* NONE = un
 bool nodes_are(const struct nodes *g, uint32_t node, const struct recipe *r); /* is that its recipe? */
 uint32_t nodes_add(struct nodes *g, const struct recipe *r, const char *name, int64_t cols, int64_t domain);
 uint32_t nodes_sum(struct nodes *g, uint32_t x, uint32_t y); /* made where unknown */
-void nodes_label(struct nodes *g, uint32_t node, const char *name,
-                 int64_t cols); /* make a sum the reference's */
+void nodes_label(struct nodes *g, uint32_t node, const char *name); /* make a sum the reference's */
 const char *nodes_name(const struct nodes *g, uint32_t node);
 
 struct term {

@@ -418,10 +418,10 @@ static void free_device(struct gang *g)
         g->cu->EventDestroy(g->begin);
     if (g->clock)
         g->cu->EventDestroy(g->clock);
-    if (g->libraries)
-        g->s.plugin->close(g->libraries);
     if (!idle)
         return;
+    if (g->libraries)
+        g->s.plugin->close(g->libraries);
     if (g->memory && g->s.nccl)
         g->s.nccl->MemFree(g->memory);
     else if (g->memory)

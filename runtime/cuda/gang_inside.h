@@ -84,6 +84,9 @@ static inline cuda_stream gang_origin(const struct gang *g)
 /* gang_plan.c; NULL = fine, else out of memory */
 enum status gang_plan(struct gang *g, char *error, size_t error_size);
 void gang_plan_free(struct gang *g);
+/* Is what instruction `insn` writes first read by nobody behind instruction `last`, because it is written over or never looked
+ * at again?  Where a step's end may run twice the question is not asked. */
+bool gang_dies(const struct program *p, uint32_t insn, uint32_t last);
 /* bytes a rank stages */
 size_t gang_stage_bytes(const struct exec *e, enum routine which);
 void gang_stage_fill(struct gang *g, struct gang_rank *r, enum routine which);

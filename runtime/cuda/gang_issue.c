@@ -454,14 +454,14 @@ static void read_stamps(struct gang *g, const struct issue *is, int64_t start_ns
         if (is->fused && play->p->insns[insn].queue == QUEUE_COMPUTE && !r->play[is->which].fused[insn]) {
             uint32_t before = play->order[play->first[QUEUE_COMPUTE] + r->play[is->which].place[insn] - 1];
             if (spans) /* it took no time of its own */
-                spans[insn] = (struct trace_span){spans[before].end_ns, spans[before].end_ns};
+                spans[insn] = (struct trace_span){spans[before].end_ns, spans[before].end_ns, 0};
             continue;
         }
         g->cu->EventElapsedTime(&from, g->clock, g->stamps[2 * i]);
         g->cu->EventElapsedTime(&to, g->clock, g->stamps[2 * i + 1]);
         if (spans)
             spans[insn] = (struct trace_span){start_ns + (int64_t)((double)from * 1e6),
-                                              start_ns + (int64_t)((double)to * 1e6)};
+                                              start_ns + (int64_t)((double)to * 1e6), 0};
     }
 }
 

@@ -98,9 +98,7 @@ static bool same_place(const struct operand *a, const struct operand *b)
     return a->offset == b->offset && a->dtype == b->dtype && a->rows == b->rows && a->cols == b->cols && a->ld == b->ld;
 }
 
-/* Is what instruction `insn` writes first read by nobody behind instruction `last`, because it is written over or never looked
- * at again?  Where a step's end may run twice the question is not asked. */
-static bool dies(const struct program *p, uint32_t insn, uint32_t last)
+bool gang_dies(const struct program *p, uint32_t insn, uint32_t last)
 {
     const struct operand *own = &p->operands[p->insns[insn].operand];
     if (p->buffers[own->buffer].kind != BUFFER_STEP)
@@ -113,7 +111,7 @@ static bool dies(const struct program *p, uint32_t insn, uint32_t last)
         bool touched = false, over = true;
         for (uint32_t k = 0; k < isa_info((enum op)in->op)->noperands; k++) {
             const struct operand *o = &p->operands[in->operand + k];
-            if (o->buffer == NONE || !share_bytes(own, o))
+            if (!share_bytes(own, o)) /* nor with an operand that is not there */
                 continue;
             touched = true;
             over = over && o->mark == MARK_WRITE && same_place(own, o);
@@ -131,7 +129,7 @@ static bool may_fuse(const struct gang *g, const struct gang_rank *r, const stru
     const struct cuda_plugin *p = g->s.plugin;
     uint32_t hidden = p->fused_hides(ops, n);
     return p->fused_workspace_bytes(ops, list, n) <= r->workspace_bytes[QUEUE_COMPUTE] &&
-           (hidden >= n || dies(play->p, order[hidden], order[n - 1]));
+           (hidden >= n || gang_dies(play->p, order[hidden], order[n - 1]));
 }
 
 /* Neighbours on the compute queue that one launch can do.  As in a stretch nothing may come between them from outside: only

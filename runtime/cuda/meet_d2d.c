@@ -114,7 +114,7 @@ static int move_parts(const struct meet *m, const struct meet_part *p, uint32_t 
                 rc = copy_rows(m, &p[i].m.y, j * (rows / n), &p[j].m.x, i * (rows / n), rows / n, s);
             else if (p[0].m.op == OP_SHIFT && i == (j + argument) % n)
                 rc = copy_rows(m, &p[i].m.y, 0, &p[j].m.x, 0, rows, s);
-            else if (p[0].m.op == OP_BROADCAST && j == argument && i != j)
+            else if (p[0].m.op == OP_BROADCAST && j == argument)
                 rc = copy_rows(m, &p[i].m.y, 0, &p[j].m.x, 0, rows, s);
             else if (p[0].m.op == OP_SEND && j == 0 && i == 1)
                 rc = copy_rows(m, &p[1].m.y, 0, &p[0].m.x, 0, rows, s);

@@ -27,11 +27,15 @@ struct row {
     double most_s; /* asked of it; 0 = nothing */
 };
 static const struct row rows[] = {
-    {"Turing-NLG 530B", "turing-nlg-530b", "A100-SXM-80GB", "1920", 300, 25, 5120, 1},
-    {"GPT-3 175B", "gpt3-175b", "A100-SXM-80GB", "1536", 300, 25, 1024, 1},
-    {"DeepSeek-V3", "deepseek-v3", "H800-SXM", "15360", 200, 50, 2048, 1},
-    {"Llama-3 405B", "llama3-405b", "H100-SXM", "2048", 450, 50, 16384, 1},
-    {"Llama-3 405B", "llama3-405b", "H100-SXM", "12288", 450, 50, 98304, 3},
+    {"Turing-NLG 530B", "plans/turing-nlg-530b/model.llm", "A100-SXM-80GB", "1920", 300, 25, 5120, 1},
+    {"GPT-3 175B", "plans/gpt3-175b/model.llm", "A100-SXM-80GB", "1536", 300, 25, 1024, 1},
+    {"DeepSeek-V3", "plans/deepseek-v3/model.llm", "H800-SXM", "15360", 200, 50, 2048, 5},
+    {"Llama-3 405B", "plans/llama3-405b/model.llm", "H100-SXM", "2048", 450, 50, 16384, 1},
+    {"Llama-3 405B", "plans/llama3-405b/model.llm", "H100-SXM", "12288", 450, 50, 98304, 3},
+    {"Kimi-K2", "tests/cases/oracles/kimi-k2.llm", "H100-SXM", "16384", 450, 50, 512, 5},
+    {"GLM-4.5", "tests/cases/oracles/glm-4.5.llm", "H100-SXM", "16384", 450, 50, 512, 5},
+    {"Qwen3-235B-A22B", "tests/cases/oracles/qwen3-235b-a22b.llm", "H100-SXM", "4096", 450, 50, 256, 5},
+    {"GPT-OSS-120B", "tests/cases/oracles/gpt-oss-120b.llm", "H100-SXM", "4096", 450, 50, 128, 5},
 };
 static const uint32_t growth[] = {64, 512, 2048, 8192, 32768};
 
@@ -64,7 +68,7 @@ static int bench(const struct row *r, uint32_t gpus, uint64_t batch)
     struct arena *a = arena_new();
     struct diag *d = diag_new(a);
     const char *sets[] = {arena_printf(a, "batch=%llu sequences", (unsigned long long)batch), arena_printf(a, "gpus=%u", gpus)};
-    struct job *job = job_read(a, d, arena_printf(a, "plans/%s/model.llm", r->model), sets, 2);
+    struct job *job = job_read(a, d, r->model, sets, 2);
     struct topo *topo = make_cluster(a, d, r, gpus);
     if (!job || !topo) {
         diag_print(d, stderr, false);

@@ -47,5 +47,8 @@ done
 title "overlap: simulated, paced and real steps with and without it    tests/bench/paced.sh $build $work/paced"
 tests/bench/paced.sh "$build" "$work/paced"
 
+title "this machine: predicted against measured steps of drawn plans    tests/bench/calibrated.sh $build $work/calibrated"
+tests/bench/calibrated.sh "$build" "$work/calibrated"
+
 title "collectives over shared memory against memcpy    $build/tests/bench/bench_shm"
 "$build/tests/bench/bench_shm"

@@ -26,7 +26,7 @@ const struct layout_model layout_models[] = {
            "    head tied\n}\n" TRAIN("24")},
     {"mistral", MODEL
      "    norm rmsnorm\n    embed tokens\n    repeat 8 {\n        layer {\n"
-     "            attn gqa(heads=4, kv=2, window=6, rope=500)\n            ffn geglu(16)\n        }\n    }\n"
+     "            attn gqa(heads=4, kv=1, window=6, rope=500)\n            ffn geglu(16)\n        }\n    }\n"
      "    head tied\n}\n" TRAIN("16")},
     {"mixtral", MODEL
      "    norm rmsnorm\n    embed tokens\n    repeat 4 {\n        layer {\n"
@@ -103,7 +103,7 @@ static uint64_t common_heads(const struct job *job)
 {
     uint64_t n = 0;
     for (uint32_t i = 0; i < job->model.nlayers; i++)
-        n = common(n, job->model.layers[i]->attn.kv);
+        n = common(n, job->model.layers[i]->attn.heads);
     return n;
 }
 
@@ -271,7 +271,8 @@ static bool finish(struct arena *a, uint64_t *state, const struct job *job, cons
     double *cost = ARENA_ARRAY(a, double, n);
     for (uint32_t i = 0; i < n; i++)
         cost[i] = 1 + random_below(state, 4);
-    decision_cut(a, d, n, cost, random_below(state, 3), random_below(state, 3));
+    uint32_t head = random_below(state, 3), embed = random_below(state, 3);
+    decision_cut(a, d, n, cost, embed, head);
     decision_spare(d);
     for (uint32_t s = 0; s < d->nstages && d->recompute == RECOMPUTE_FULL && !d->recompute_layers; s++)
         if (random_below(state, 4) == 0)

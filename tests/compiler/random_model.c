@@ -92,7 +92,7 @@ static void draw_heads(struct draw *x)
     uint32_t heads = x->unit * ONE_OF(x, 1, 1, 2, 2, 3, 4);
     heads = heads > 12 ? x->unit : heads;
     bool mha = once_in(x, 3), standard = x->width % heads == 0 && once_in(x, 2);
-    uint32_t kv = once_in(x, 6) ? divisor(x, heads, 1) : divisor(x, heads, x->unit);
+    uint32_t kv = once_in(x, 3) ? divisor(x, heads, 1) : divisor(x, heads, x->unit);
     uint32_t head = standard ? x->width / heads : ONE_OF(x, 2, 3, 4, 4, 6, 8);
     strbuf_printf(x->out, "            attn %s(heads=%u", mha ? "mha" : "gqa", heads);
     if (!mha)

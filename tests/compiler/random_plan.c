@@ -58,26 +58,23 @@ struct job *random_job(struct arena *a, uint64_t *state)
     bool gpt2 = random_below(state, 2);
     uint32_t kv = gpt2 ? heads : heads >> random_below(state, 2), ffn = 16 + 16 * random_below(state, 4);
     struct strbuf b = {0};
+    const char *norm = gpt2 ? "layernorm" : pick(state, "rmsnorm", "layernorm(bias=no)");
     strbuf_printf(&b, "llmc 1\nmodel random {\n    vocab %u\n    width %u\n    norm %s\n    embed tokens\n",
-                  60 + random_below(state, 60), width,
-                  gpt2 ? "layernorm" : pick(state, "rmsnorm", "layernorm(bias=no)"));
+                  60 + random_below(state, 60), width, norm);
     if (gpt2)
         strbuf_printf(&b, "    embed positions(%u)\n", sequence + random_below(state, 2) * 8);
-    strbuf_printf(&b,
-                  "    repeat %u {\n        layer {\n            attn gqa(heads=%u, kv=%u%s%s)\n            "
-                  "ffn %s(%u%s)\n"
-                  "        }\n    }\n    head %s\n}\n",
-                  layers, heads, kv, gpt2 ? "" : ", rope=10_000",
-                  gpt2 || random_below(state, 3) == 0 ? ", bias=yes" : "",
-                  gpt2 ? pick(state, "gelu", "relu") : pick(state, "swiglu", "geglu"), ffn,
-                  gpt2 ? ", bias=yes" : "", pick(state, "tied", "untied"));
-    strbuf_printf(&b,
-                  "train {\n    sequence %u\n    batch %u sequences\n    precision %s\n    optimizer %s\n    "
-                  "clip %s\n}\n",
-                  sequence, batch, pick(state, "fp32", "bf16"),
-                  random_below(state, 4) ? "adamw(lr=1e-3)"
-                                         : pick(state, "sgd(lr=0.1, momentum=0.9)", "sgd(lr=0.1)"),
-                  pick(state, "1.0", "0.5"));
+    const char *head = pick(state, "tied", "untied");
+    const char *kind = gpt2 ? pick(state, "gelu", "relu") : pick(state, "swiglu", "geglu");
+    bool bias = gpt2 || random_below(state, 3) == 0;
+    strbuf_printf(&b, "    repeat %u {\n        layer {\n            attn gqa(heads=%u, kv=%u%s%s)\n", layers, heads, kv,
+                  gpt2 ? "" : ", rope=10_000", bias ? ", bias=yes" : "");
+    strbuf_printf(&b, "            ffn %s(%u%s)\n        }\n    }\n    head %s\n}\n", kind, ffn, gpt2 ? ", bias=yes" : "", head);
+    const char *clip = pick(state, "1.0", "0.5");
+    const char *optimizer =
+        random_below(state, 4) ? "adamw(lr=1e-3)" : pick(state, "sgd(lr=0.1, momentum=0.9)", "sgd(lr=0.1)");
+    strbuf_printf(&b, "train {\n    sequence %u\n    batch %u sequences\n    precision %s\n", sequence, batch,
+                  pick(state, "fp32", "bf16"));
+    strbuf_printf(&b, "    optimizer %s\n    clip %s\n}\n", optimizer, clip);
     char *text = arena_strdup(a, b.text);
     strbuf_free(&b);
     return text_job(a, text);
@@ -203,7 +200,8 @@ struct decision random_decision(struct arena *a, uint64_t *state, const struct j
         double *cost = ARENA_ARRAY(a, double, job->model.nlayers);
         for (uint32_t i = 0; i < job->model.nlayers; i++)
             cost[i] = 1 + random_below(state, 4);
-        decision_cut(a, &d, job->model.nlayers, cost, random_below(state, 3), random_below(state, 3));
+        uint32_t head = random_below(state, 3), embed = random_below(state, 3);
+        decision_cut(a, &d, job->model.nlayers, cost, embed, head);
         if (decision_legal(a, job, topo, &d, &why) && decision_emittable(a, job, &d, &why))
             return d;
     }

@@ -64,10 +64,12 @@ static void draw_dense(struct draw *x, uint32_t width)
 {
     strbuf_text(x->out, "        layer {\n            ");
     draw_attention(x, width);
-    strbuf_printf(x->out, "            ffn %s\n        }\n",
-                  once_in(x, 3) ? arena_printf(x->a, "%s(%u%s)", WORD_OF(x, "gelu", "gelu", "relu2"), 4 * width,
-                                               WORD_OF(x, "", ", bias=yes"))
-                                : arena_printf(x->a, "swiglu(%u)", width * ONE_OF(x, 5, 7, 7, 8) / 2));
+    if (once_in(x, 3)) {
+        const char *kind = WORD_OF(x, "gelu", "gelu", "relu2"), *bias = WORD_OF(x, "", ", bias=yes");
+        strbuf_printf(x->out, "            ffn %s(%u%s)\n        }\n", kind, 4 * width, bias);
+    } else {
+        strbuf_printf(x->out, "            ffn swiglu(%u)\n        }\n", width * ONE_OF(x, 5, 7, 7, 8) / 2);
+    }
 }
 
 static void draw_experts(struct draw *x, uint32_t width)
@@ -82,8 +84,9 @@ static void draw_experts(struct draw *x, uint32_t width)
     if (once_in(x, 3))
         strbuf_text(x->out, "                shared 1\n");
     bool groups = experts >= 64 && active >= 4 && once_in(x, 2);
-    strbuf_printf(x->out, "                router %s%s%s)\n", WORD_OF(x, "softmax(scale=1", "sigmoid(scale=2.5"),
-                  groups ? ", groups=8, pick=4" : "", WORD_OF(x, "", ", bias=yes"));
+    strbuf_printf(x->out, "                router %s%s", WORD_OF(x, "softmax(scale=1", "sigmoid(scale=2.5"),
+                  groups ? ", groups=8, pick=4" : "");
+    strbuf_printf(x->out, "%s)\n", WORD_OF(x, "", ", bias=yes"));
     if (once_in(x, 4))
         strbuf_text(x->out, "                balance 0.01\n");
     strbuf_text(x->out, "            }\n        }\n");
@@ -94,8 +97,9 @@ static void draw_model(struct draw *x)
     uint32_t width = 128 * ONE_OF(x, 16, 16, 32, 32, 40, 48, 64, 64, 96, 128);
     bool experts = once_in(x, 2), positions = !experts && once_in(x, 5);
     uint32_t sequence = ONE_OF(x, 2048, 4096, 4096, 8192, 8192, 16384, 32768), layers = ONE_OF(x, 8, 16, 24, 32, 40, 48);
-    strbuf_printf(x->out, "llmc 1\nmodel drawn {\n    vocab %u\n    width %u\n    norm %s\n    embed tokens\n",
-                  ONE_OF(x, 32000, 50257, 128256, 151936), width, WORD_OF(x, "rmsnorm", "rmsnorm", "layernorm"));
+    uint32_t vocab = ONE_OF(x, 32000, 50257, 128256, 151936);
+    strbuf_printf(x->out, "llmc 1\nmodel drawn {\n    vocab %u\n    width %u\n    norm %s\n    embed tokens\n", vocab, width,
+                  WORD_OF(x, "rmsnorm", "rmsnorm", "layernorm"));
     if (positions)
         strbuf_printf(x->out, "    embed positions(%u)\n", sequence);
     if (!experts || once_in(x, 3)) {
@@ -111,9 +115,10 @@ static void draw_model(struct draw *x)
     strbuf_printf(x->out, "    head %s\n", WORD_OF(x, "untied", "untied", "tied"));
     if (experts && once_in(x, 6))
         strbuf_text(x->out, "    predict 1 ahead\n");
-    strbuf_printf(x->out, "}\ntrain {\n    sequence %u\n    batch 8 sequences\n    precision %s\n    optimizer %s\n", sequence,
+    strbuf_printf(x->out, "}\ntrain {\n    sequence %u\n    batch 8 sequences\n    precision %s\n", sequence,
                   WORD_OF(x, "bf16(master=fp32, grads=fp32)", "bf16(master=fp32, grads=fp32)", "bf16",
-                          "bf16(master=fp32, grads=fp32, moments=bf16)", "fp8(recipe=block)", "fp32"),
+                          "bf16(master=fp32, grads=fp32, moments=bf16)", "fp8(recipe=block)", "fp32"));
+    strbuf_printf(x->out, "    optimizer %s\n",
                   WORD_OF(x, "adamw(lr=1e-4)", "adamw(lr=1e-4)", "adamw(lr=1e-4)", "sgd(lr=0.1, momentum=0.9)"));
     if (experts)
         strbuf_printf(x->out, "    imbalance %s\n", WORD_OF(x, "1", "1.15"));

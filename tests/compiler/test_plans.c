@@ -19,6 +19,35 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* one plan, all of it pinned, on GPUs that have just enough memory if nothing is kept free */
+static void test_free(void)
+{
+    const char *sets[] = {"tp=2", "pp=1", "dp=4", "zero=1", "microbatch=1", "recompute=none", "sequence_parallel=no",
+                          "batch=8 sequences", NULL};
+    static const char *const rooms[] = {"keep=0GiB free", "keep=128 MiB free", "keep=1GiB free"};
+    for (size_t i = 0; i < 3; i++) {
+        struct arena *a = arena_new();
+        struct diag *d = diag_new(a);
+        sets[8] = rooms[i];
+        struct job *job = job_read(a, d, "plans/llama3-8b/model.llm", sets, 9);
+        struct topo *topo = topo_read(a, d, "tests/cases/headroom/h100x8-58.xml");
+        CU_ASSERT_FATAL(job && topo);
+        CU_ASSERT_EQUAL(job->wishes.nkeeps, 1); /* where tp lies is another wish */
+        struct search_result *found = search(a, d, job, topo, 8, 0, true);
+        struct plan *p = NULL;
+        if (found->ncandidates)
+            fit_plan(a, d, job, topo, found, 8, &(struct compile_options){0}, &p);
+        CU_ASSERT_EQUAL(p != NULL, i < 2);
+        if (p) {
+            uint64_t peak = fit_peak_bytes(p), most = topo->types[0].gpu.memory_bytes - topo->types[0].gpu.reserve_bytes;
+            CU_ASSERT(peak <= most - job->wishes.free_bytes);
+            CU_ASSERT(peak > most - topo->types[0].gpu.memory_bytes / 50);
+        }
+        plan_close(p);
+        arena_free(a);
+    }
+}
+
 void suite_plans(void);
 
 #define SETS_MAX 8
@@ -60,6 +89,14 @@ static void open_example(struct example *x, const char *name)
     CU_ASSERT(diag_warnings(d) == 0);
 }
 
+/* 2 % of a GPU's memory stay free beside its reserve */
+static void check_room(const struct example *x, const struct plan *p)
+{
+    const struct topo_gpu *gpu = &x->topo->types[p->decision.type].gpu;
+    uint64_t room = topo_is_cpu(gpu) ? 0 : gpu->memory_bytes / 50 - (1 << 20);
+    CU_ASSERT(fit_peak_bytes(p) + gpu->reserve_bytes + room <= gpu->memory_bytes);
+}
+
 static void write_decision(const struct example *x, const struct decision *d, uint64_t peak, const char *how,
                            FILE *out)
 {
@@ -96,6 +133,7 @@ static void write_summary(const struct example *x, FILE *out)
     if (s == STATUS_OK) {
         CU_ASSERT(v && v->nviolations == 0 && v->certificate);
         check_estimate(x, p);
+        check_room(x, p);
         write_decision(x, &p->decision, fit_peak_bytes(p), "on the fullest rank", out);
         plan_close(p);
         return;
@@ -222,5 +260,6 @@ void suite_plans(void)
     CU_pSuite s = CU_add_suite("plans", NULL, NULL);
     CU_add_test(s, "every worked example gives its summary", test_examples);
     CU_add_test(s, "what placing learns goes back into the search", test_fit);
+    CU_add_test(s, "what is kept free", test_free);
     CU_add_test(s, "Llama-3 405B on 16,384 GPUs, GPT-3 175B on 1,024", test_sizes);
 }

@@ -24,10 +24,11 @@ static bool power_of_two(uint64_t n)
         tally_row(t, dimension, name, any);                                                                  \
     } while (0)
 
-static void attention(struct tally *t, const struct job *job)
+static void attention(struct tally *t, const struct job *job, const struct decision *d)
 {
     ANY(t, job, "attention", "one head a key", at->kind == ATTN_GQA && at->kv == at->heads);
     ANY(t, job, "attention", "fewer keys", at->kind == ATTN_GQA && at->kv < at->heads);
+    ANY(t, job, "attention", "a key head on several ranks", at->kind == ATTN_GQA && at->kv < d->tp);
     ANY(t, job, "attention", "one key head", at->kind == ATTN_GQA && at->kv == 1 && at->heads > 1);
     ANY(t, job, "attention", "latent", at->kind == ATTN_MLA);
     ANY(t, job, "attention", "latent queries", at->kind == ATTN_MLA && at->q_rank);
@@ -125,7 +126,7 @@ static void training(struct tally *t, const struct train *x)
 void tally_model(struct tally *t, const struct job *job, const struct decision *d)
 {
     tally_item(t);
-    attention(t, job);
+    attention(t, job, d);
     layers(t, job);
     ends(t, &job->model);
     training(t, &job->train);

@@ -353,9 +353,12 @@ static void test_views(void)
         {"$L plan plans/tiny-moe/model.llm topologies/cpu16.xml --set memory=12MiB -q -o $D/r && $L explain $D/r >$D/x && "
          "grep -q ', expert room ' $D/x && ! grep -q 'not among' $D/x", 0, NULL},
         /* what the search of an explanation has to say is beside it, not behind it */
-        {"$L plan $M $C -q --set 'tp<=8' --set 'pp<=8' --set 'dp<=8' --set schedule=auto -o $D/s >$D/x && "
+        {"$L plan $M $C -q --set 'tp<=8' --set 'pp<=8' --set 'dp<=8' --set schedule=auto --set 'memory=40MiB' -o $D/s >$D/x && "
          "$L explain $D/s --budget 1 --json 2>$D/e | tail -1 | grep -q '^ \"search\": ' && "
          "grep -q 'error: no plan: a budget of 1 ended the search' $D/e", 0, NULL},
+        /* a plan that leaves GPUs over is what was asked for, and no explanation offers other numbers that are none */
+        {"$L plan tests/reference/llama/model.llm $C -q --set gpus=7 --set 'pp<=2' -o $D/l 2>$D/e >$D/x && $L check $D/l >$D/x && "
+         "grep -q 'GPUs are left over' $D/e && $L explain $D/l 2>$D/e >$D/x && ! grep -q ' 0 nodes' $D/x", 0, NULL},
         /* runners-up that differ in their stages alone, or in the number of GPUs, say so */
         {"$L estimate $M $C --set tp=1 --set 'dp in [1, 2]' --set 'gpus<=8' | grep -q 'recompute none, on 2$'", 0, NULL},
     };

@@ -16,25 +16,29 @@ enum { STEPS = 6, QUICK_LAYOUTS = 4 };
     "adamw(lr=1e-3)\n}\n"
 static const struct {
     const char *name, *text;
+    int kinds; /* the first so many; heads are not exchanged where tp shares them */
 } models[] = {
     {"grouped", "llmc 1\nmodel grouped {\n    vocab 101\n    width 32\n    norm rmsnorm\n    embed tokens\n  "
                 "  repeat 2 {\n"
                 "        layer { attn gqa(heads=8, kv=4, rope=500)\n                ffn swiglu(48) }\n    }\n"
-                "    head untied\n" REST},
+                "    head untied\n" REST, 3},
     {"windows", "llmc 1\nmodel windows {\n    vocab 101\n    width 32\n    norm rmsnorm\n    embed tokens\n  "
                 "  repeat 1 {\n"
                 "        layer { attn gqa(heads=8, kv=4, rope=500, window=7, softcap=3)\n                ffn "
                 "geglu(48) }\n"
                 "        layer { attn gqa(heads=8, kv=4, rope=500)\n                ffn geglu(48) }\n"
-                "    }\n    head tied\n" REST},
+                "    }\n    head tied\n" REST, 3},
     {"learned", "llmc 1\nmodel learned {\n    vocab 101\n    width 32\n    norm layernorm\n    embed tokens\n"
                 "    embed positions(30)\n    repeat 2 {\n        layer { attn mha(heads=8, bias=yes)\n"
-                "                ffn gelu(64, bias=yes) }\n    }\n    head tied\n" REST},
+                "                ffn gelu(64, bias=yes) }\n    }\n    head tied\n" REST, 3},
     {"normed", "llmc 1\nmodel normed {\n    vocab 101\n    width 32\n    norm rmsnorm\n    embed tokens\n    "
                "repeat 2 {\n"
                "        layer { attn gqa(heads=8, kv=4, rope=500, qk_norm=head)\n                ffn "
                "swiglu(48) }\n    }\n"
-               "    head untied\n" REST},
+               "    head untied\n" REST, 3},
+    {"one-key", "llmc 1\nmodel one_key {\n    vocab 101\n    width 32\n    norm rmsnorm\n    embed tokens\n    "
+                "repeat 2 {\n        layer parallel { attn gqa(heads=8, kv=1, rope=500, qkv_bias=yes, qk_norm=head)\n"
+                "                ffn swiglu(48) }\n    }\n    head untied\n" REST, 2},
 };
 enum { NMODELS = sizeof models / sizeof *models };
 
@@ -113,8 +117,9 @@ static void check_model(size_t m)
     e2e_folder(alone, name);
     CU_ASSERT_FATAL(run(alone, data, "gpus=1"));
     size_t n = sizeof layouts / sizeof *layouts;
-    for (size_t i = 0; i < (e2e_quick() ? QUICK_LAYOUTS : 3 * n); i++) {
-        const char *kind = kinds[(i + i / n + m) % 3];
+    size_t nkinds = (size_t)models[m].kinds;
+    for (size_t i = 0; i < (e2e_quick() ? QUICK_LAYOUTS : nkinds * n); i++) {
+        const char *kind = kinds[(i + i / n + m) % nkinds];
         snprintf(name, sizeof name, "context-%s/%zu", models[m].name, i);
         snprintf(layout, sizeof layout, "%s context=%s", layouts[i % n], kind);
         e2e_folder(folder, name);
@@ -148,6 +153,11 @@ static void test_normed(void)
     check_model(3);
 }
 
+static void test_one_key(void)
+{
+    check_model(4);
+}
+
 void suite_context(void);
 void suite_context(void)
 {
@@ -156,4 +166,5 @@ void suite_context(void)
     CU_add_test(s, "windows and capped scores", test_windows);
     CU_add_test(s, "learned positions", test_learned);
     CU_add_test(s, "normalised queries and keys", test_normed);
+    CU_add_test(s, "one key head on all tensor-parallel ranks", test_one_key);
 }

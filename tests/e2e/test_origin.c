@@ -32,7 +32,7 @@ static const struct base {
     {"folded", DENSE, "topologies/cpu8.xml",
      "    pp = 2\n    dp = 1\n    cp = 2\n    tp = 1\n    schedule auto\n    recompute [ffn, norm]\n"},
     {"sharded", DENSE, "topologies/cpu16.xml",
-     "    zero = 3\n    tp = 2\n    shard = 2\n    dp = 4\n    pp = 1\n    offload [activations]\n"},
+     "    zero = 3\n    tp = 2\n    shard = 2\n    dp = 4\n    pp = 1\n    offload [activations]\n    schedule in [auto, gpipe]\n"},
     {"experts", MIXED, "topologies/cpu16.xml",
      "    ep = 4\n    pp = 2\n    vpp = 2\n    schedule interleaved\n    sequence_parallel yes\n"},
 };

@@ -116,7 +116,7 @@ void *fake_cuda_allocate(size_t bytes)
 
 void fake_cuda_release(void *p)
 {
-    struct allocation *a = fake_cuda_find(p, 0);
+    struct allocation *a = fake_cuda_find(p, 1);
     fake_cuda_unless_capturing("memory is freed");
     if (!a || a->start != p)
         fake_cuda_breach("memory is freed that was not allocated");
@@ -218,12 +218,14 @@ static const char *plugin_open(struct cuda_libraries **out, int device, bool det
 {
     (void)device;
     (void)deterministic;
-    *out = NULL;
-    return NULL;
+    fake_cuda_lock();
+    *out = fake_cuda_allocate(FAKE_LIBRARY_BYTES);
+    fake_cuda_unlock();
+    return *out ? NULL : "there is no room for libraries";
 }
 static void plugin_close(struct cuda_libraries *l)
 {
-    (void)l;
+    f_free(l);
 }
 static const char *plugin_check(enum op op, const struct kernel_args *k)
 {
@@ -272,13 +274,19 @@ static const struct cuda_runtime *fake_runtime(struct cuda_plugin *p)
     return &t;
 }
 
+/* of the devices' memory; not nothing where there is none, which cannot be mapped */
+static size_t all_bytes(const struct fake_setup *s)
+{
+    return s->memory_bytes * (size_t)(s->devices ? s->devices : 1);
+}
+
 const struct cuda_plugin *fake_cuda_open(const struct fake_setup *s)
 {
     memset(&fake, 0, sizeof fake);
     fake.s = *s;
     fake.random = s->seed;
     pthread_mutex_init(&fake.lock, NULL);
-    void *map = mmap(NULL, s->memory_bytes * (size_t)s->devices, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *map = mmap(NULL, all_bytes(s), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     fake.memory = map == MAP_FAILED ? NULL : map;
     fake.plugin = (struct cuda_plugin){.fingerprint = isa_fingerprint,
                                        .describe = plugin_describe,
@@ -318,7 +326,7 @@ void fake_cuda_close(void)
         if (fake.allocations[i].start && !fake.allocations[i].device)
             free(fake.allocations[i].start);
     if (fake.memory)
-        munmap(fake.memory, fake.s.memory_bytes * (size_t)fake.s.devices);
+        munmap(fake.memory, all_bytes(&fake.s));
     pthread_mutex_destroy(&fake.lock);
     memset(&fake, 0, sizeof fake);
 }

@@ -11,6 +11,8 @@
 
 #include "runtime/cuda/gang.h"
 
+enum { FAKE_LIBRARY_BYTES = 1 << 19 }; /* that the plugin takes where it is opened */
+
 struct fake_setup {
     uint64_t seed;        /* of the order in which streams move; 0 = in turn */
     int devices;

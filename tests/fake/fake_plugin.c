@@ -1,5 +1,6 @@
 /* The fake device as a plugin that llmrun opens, and the fake NCCL, of one rank, as a library:
- *   LLMRUN_CUDA=build/tests/fake/llmrun-fake.so LLMRUN_NCCL=$LLMRUN_CUDA llmrun --device cuda ... */
+ *   LLMRUN_CUDA=build/tests/fake/llmrun-fake.so LLMRUN_NCCL=$LLMRUN_CUDA llmrun --device cuda ...
+ * FAKE_GPUS says how many devices there are, 1 if it does not. */
 
 #include "tests/fake/fake_nccl.h"
 
@@ -11,7 +12,8 @@ static const struct nccl_functions *nccl;
 
 __attribute__((constructor)) static void fill(void)
 {
-    const struct fake_setup s = {.seed = 1, .devices = 1, .memory_bytes = (uint64_t)16 << 30};
+    const char *devices = getenv("FAKE_GPUS");
+    const struct fake_setup s = {.seed = 1, .devices = devices ? atoi(devices) : 1, .memory_bytes = (uint64_t)16 << 30};
     const struct fake_nccl_setup quiet = {.seed = 0};
     llmrun_cuda = *fake_cuda_open(&s);
     nccl = fake_nccl_open(&quiet, 1);

@@ -1,13 +1,17 @@
 /* The executor: random programs over all queues give the same bits in order and in any adversarial order, a
  * missing wait shows up, and what goes wrong ends with a report. */
 
+#include "runtime/exec_play.h"
+#include "tests/e2e/e2e.h"
 #include "tests/runtime/many.h"
+#include "tests/skip.h"
 
 #include <CUnit/CUnit.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -227,6 +231,80 @@ static void test_watchdog(void)
     many_close(&m);
 }
 
+#define ADD_0 "0 compute ADD y=%vector#0[2x40]f32 a=%vector#1[2x40]f32\n"
+#define SUM_1 "1 tp ALL_REDUCE x=%vector#0[2x40]f32 group=@all#0 max=0 <compute:0\n"
+#define SEND_2 "2 send SEND x=%vector#0[2x40]f32 peer=@next#1 <tp:0\n"
+#define RECV_2 "2 recv RECV y=%vector#1[2x40]f32 peer=@before#2 <compute:0\n"
+#define SUM_3 "3 tp ALL_REDUCE x=%vector#1[2x40]f32 group=@all#0 max=0 <"
+#define RANK "rank 0: stepping, step 7\n"
+#define OTHER "rank 1: stepping, step 7\n"
+#define WAITS "      waits for its own "
+
+/* what is told of two ranks, the first of which sends to the second, wherever their queues are */
+static const struct {
+    enum rank_state state[2];
+    uint32_t compute[2], tp[2], pair[2], running[2]; /* pair: the first one's send queue, the second one's receive queue */
+    const char *report;
+} reports[] = {
+    {{RANK_STEPPING, RANK_STEPPING}, {NONE, 0}, {1, 1}, {2, 2}, {NONE, 0},
+     RANK "   tp is at: " SUM_1 "      meets rank 1, which is there or waits before it\n"
+          "   send is at: " SEND_2 WAITS SUM_1 "      meets rank 1, which is there or waits before it\n"
+     OTHER "   compute is inside: " ADD_0
+           "   tp is at: " SUM_1 WAITS ADD_0 "      meets rank 0, which is there or waits before it\n"
+           "   recv is at: " RECV_2 WAITS ADD_0 "      meets rank 0, which is there or waits before it\n"},
+    {{RANK_STEPPING, RANK_STEPPING}, {NONE, NONE}, {3, 1}, {NONE, 2}, {NONE, NONE},
+     RANK "   tp is at: " SUM_3 "compute:0\n      meets rank 1, which has not come to it\n"
+     OTHER "   tp is at: " SUM_1 "      meets rank 0, which has left it\n"
+           "   recv is at: " RECV_2 "      meets rank 0, which has left it\n"},
+    {{RANK_STEPPING, RANK_SAVING}, {NONE, NONE}, {NONE, 3}, {2, NONE}, {2, NONE},
+     RANK "   send is inside: " SEND_2 "      meets rank 1, which has left it\n"
+     "rank 1: saving, step 7\n"},
+    {{RANK_STARTING, RANK_ENDED}, {0, 0}, {1, 1}, {2, 2}, {NONE, 0}, "rank 0: starting, step 7\nrank 1: ended, step 7\n"},
+};
+
+static void test_report(void)
+{
+    struct many m;
+    many_open(&m, 2, 2, 2);
+    const struct many_operand v[] = {{0, -1}, {1, -1}};
+    for (uint32_t role = 0; role < 2; role++) {
+        many_insn(&m, role, OP_ADD, QUEUE_COMPUTE, v, 2);
+        many_insn(&m, role, OP_ALL_REDUCE, QUEUE_TP, v, 1);
+        many_insn(&m, role, role ? OP_RECV : OP_SEND, role ? QUEUE_RECV : QUEUE_SEND, role ? v + 1 : v, 1);
+        many_insn(&m, role, OP_ALL_REDUCE, QUEUE_TP, v + 1, 1);
+    }
+    CU_ASSERT_EQUAL_FATAL(many_run(&m, 0), STATUS_OK);
+    const struct exec e = {.s = {.world = &m.world,
+                                 .channels = &m.channels,
+                                 .ranks = m.ranks,
+                                 .programs = {(const struct program *const *)m.program, NULL}}};
+    for (size_t i = 0; i < sizeof reports / sizeof *reports; i++) {
+        char *text = NULL;
+        size_t size = 0;
+        for (uint32_t r = 0; r < 2; r++) {
+            struct world_rank *face = &m.world.ranks[r];
+            for (uint32_t q = 0; q < NQUEUES; q++)
+                face->head[q] = NONE;
+            face->pid = getpid();
+            face->step = 6;
+            face->state = reports[i].state[r];
+            face->running = reports[i].running[r];
+            face->head[QUEUE_COMPUTE] = reports[i].compute[r];
+            face->head[QUEUE_TP] = reports[i].tp[r];
+            face->head[r ? QUEUE_RECV : QUEUE_SEND] = reports[i].pair[r];
+        }
+        FILE *out = open_memstream(&text, &size);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(out);
+        exec_report(&e, out);
+        fclose(out);
+        CU_ASSERT_STRING_EQUAL(text, reports[i].report);
+        if (strcmp(text, reports[i].report))
+            printf("\n%s", text);
+        free(text);
+    }
+    many_close(&m);
+}
+
 static void test_mismatch(void)
 {
     struct many m;
@@ -278,6 +356,39 @@ static void test_refusals(void)
     many_close(&m);
 }
 
+/* a process that may map the region and no more than this beside it; 0 = it said so */
+static int open_without_memory(void)
+{
+    const struct world_sizes sizes = {.nranks = 1 << 23};
+    const uint64_t page = 4096, region = sizes.nranks * (sizeof(struct world_rank) + page) + 16 * page;
+    unsigned long long used = 0;
+    struct world w;
+    char error[300] = "";
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (!f || fscanf(f, "%llu", &used) != 1 || fclose(f))
+        return 1;
+    const struct rlimit limit = {used * page + region + (1 << 20), RLIM_INFINITY};
+    if (setrlimit(RLIMIT_AS, &limit))
+        return 1;
+    enum status st = world_open(&w, &sizes, NULL, NONE, 1, error, sizeof error);
+    world_close(&w);
+    return st != STATUS_WORLD || strcmp(error, "out of memory for 8388608 arenas");
+}
+
+static void test_no_memory(void)
+{
+    int status = -1;
+    if (strstr(e2e_build(), "san")) {
+        test_skip("the address sanitizer ends a process whose memory is short");
+        return;
+    }
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(open_without_memory());
+    CU_ASSERT(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 void suite_exec(void);
 void suite_exec(void)
 {
@@ -286,7 +397,9 @@ void suite_exec(void)
     CU_add_test(s, "runs in a row", test_many_runs);
     CU_add_test(s, "a missing wait shows", test_missing_wait);
     CU_add_test(s, "watchdog", test_watchdog);
+    CU_add_test(s, "what every rank is at", test_report);
     CU_add_test(s, "different operations meet", test_mismatch);
     CU_add_test(s, "a rank dies", test_death);
     CU_add_test(s, "refused programs", test_refusals);
+    CU_add_test(s, "no memory for a world", test_no_memory);
 }

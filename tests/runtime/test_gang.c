@@ -3,6 +3,7 @@
  * allow; no rule of CUDA or NCCL is broken and nothing is left behind: no communicator, stream, event, graph or memory.
  * GANG=SEED runs the plan of that seed alone. */
 
+#include "runtime/cuda/gang_inside.h"
 #include "tests/compiler/random_layout.h"
 #include "tests/compiler/random_plan.h"
 #include "tests/e2e/e2e.h"
@@ -154,10 +155,61 @@ static void test_nccl(void)
     run_plans(TRIAL_NCCL);
 }
 
+/* Instruction 0's result is hidden by a call that ends with instruction 1: is it missed behind it? */
+static const struct {
+    const char *behind; /* instructions from 2 on */
+    bool dies;
+} behinds[] = {
+    {"", true},
+    {"2 compute ADD y=%z#2[8x8]f32 a=%y#1[8x8]f32\n", true},                                     /* others */
+    {"2 compute ADD y=%z#2[8x8]f32 a=%x#0[8x8]f32\n", false},                                    /* read */
+    {"2 compute ADD y=%z#2[8x8]f32 a=%y#1[8x8]f32\n3 compute ADD y=%z#2[8x8]f32 a=%x#0[8x8]f32\n", false}, /* later */
+    {"2 compute ADD y=%z#2[8x8]f32 a=%y#1[8x8]f32 b=%x#0[8x8]f32\n", false},                      /* as the last operand */
+    {"2 compute ADD y=%z#2[2x8]f32 a=%x#0+192[2x8]f32\n", false},                                /* its last rows */
+    {"2 compute ADD y=%z#2[2x8]f32 a=%x#0+256[2x8]f32\n", true},                                 /* what lies behind it */
+    {"2 compute ADD y=%x#0[8x8]f32 a=%y#1[8x8]f32\n3 compute ADD y=%z#2[8x8]f32 a=%x#0[8x8]f32\n", true}, /* written first */
+    {"2 compute ADD y=%x#0[8x8]f32 a=%x#0[8x8]f32\n", false},                                    /* read as it is written */
+    {"2 compute ADD y=%x#0[4x8]f32 a=%y#1[4x8]f32\n", false},                                    /* written in part */
+    {"2 compute ADD y=%x#0+32[8x8]f32 a=%y#1[8x8]f32\n", false},
+    {"2 compute ADD y=%x#0[8x4]f32 a=%y#1[8x4]f32\n", false},
+    {"2 compute ADD y=%x#0[4x8/16]f32 a=%y#1[4x8]f32\n", false},
+    {"2 compute ADD y+=%x#0[8x8]f32 a=%y#1[8x8]f32\n", false}, /* added to */
+    {"2 compute ADD y=%z#2[4x8]f32 a=%x#0+tp#0*64[4x8]f32\n", false}, /* perhaps */
+    {"2 compute ADD y=%x#0+tp#0*64[4x8]f32 a=%y#1[4x8]f32\n", false},
+};
+
+static void test_hidden(void)
+{
+    static const char form[] =
+        "llmc program 1\nrole 0 of 1\nevaluation no\n"
+        "job sequence=8 batch=2 vocab=100 seed=1 steps_total=9 optimizer=0 lr_kind=2 lr=0.001 lr_min=0 beta1=0.9 beta2=0.95 "
+        "lr_warmup=1 lr_decay=5 lr_stable=0 tokens_per_step=16\narena 4096\nslot 0 tp coord tp most 1\n"
+        "buffer 0 x step f32 bytes 1024 offset 0\nbuffer 1 y step f32 bytes 1024 offset 1024\n"
+        "buffer 2 z step f32 bytes 1024 offset 2048\n"
+        "0 compute ADD y=%%x#0[8x8]f32 a=%%y#1[8x8]f32\n1 compute ADD y=%%y#1+256[8x8]f32 a=%%x#0[8x8]f32\n%s";
+    for (size_t i = 0; i < 2 * sizeof behinds / sizeof *behinds; i++) {
+        char text[2000], error[300] = "";
+        struct program *p = NULL;
+        bool step = i % 2;
+        snprintf(text, sizeof text, form, behinds[i / 2].behind);
+        enum status s = program_parse(text, strlen(text), &p, error, sizeof error);
+        if (s)
+            printf("\n    %s", error);
+        CU_ASSERT_EQUAL_FATAL(s, STATUS_OK);
+        p->buffers[0].kind = step ? BUFFER_STEP : BUFFER_PARAM;
+        bool dies = gang_dies(p, 0, 1);
+        CU_ASSERT_EQUAL(dies, step && behinds[i / 2].dies); /* what lives longer than a step may be looked at later */
+        if (dies != (step && behinds[i / 2].dies))
+            printf("\n    %s", text);
+        program_free(p);
+    }
+}
+
 void suite_gang(void);
 void suite_gang(void)
 {
     CU_pSuite s = CU_add_suite("gang", NULL, NULL);
     CU_add_test(s, "random plans on one device equal CPU ranks", test_d2d);
     CU_add_test(s, "random plans by NCCL equal CPU ranks", test_nccl);
+    CU_add_test(s, "what a joined call leaves out is read by nobody", test_hidden);
 }

@@ -86,6 +86,18 @@ static void test_kernels(void)
     close_bench(&b);
 }
 
+/* where no communication can be to blame: the last instruction that the only rank is known to have come to */
+static void test_alone(void)
+{
+    struct bench b = open_bench("microbatch=1");
+    struct trial t = faulty(b.plan, TRIAL_D2D, REPLAY_EAGER);
+    t.cuda.break_launch = 60;
+    trial_run(&t);
+    expect(&t, "an illegal memory access was encountered, in a kernel after this one at the latest: ");
+    CU_ASSERT(strncmp(t.error, "rank 0, ", 8) == 0);
+    close_bench(&b);
+}
+
 static void test_communicators(void)
 {
     struct bench b = open_bench("tp=2 pp=2 dp=2 zero=1 microbatch=1");
@@ -286,6 +298,7 @@ void suite_gang_faults(void)
 {
     CU_pSuite s = CU_add_suite("gang_faults", NULL, NULL);
     CU_add_test(s, "kernels that fail or hang", test_kernels);
+    CU_add_test(s, "a kernel that fails on the only rank", test_alone);
     CU_add_test(s, "communicators that fail, refuse or hang", test_communicators);
     CU_add_test(s, "missing waits show", test_missing_waits);
     CU_add_test(s, "llmrun on the fake device", test_llmrun);

@@ -342,25 +342,25 @@ static void test_set_waits(void)
     program_free(p);
 }
 
-/* what is out of range is bad and 0, and what follows can still be read */
+/* what is out of range is bad and 0 */
 static void test_reader(void)
 {
     struct bytes b = {0};
+    bytes_number(&b, 7);
     bytes_number(&b, 8);
-    bytes_number(&b, 9);
     bytes_number(&b, 3);
     struct reader r = {b.at, b.at + b.n, false};
-    CU_ASSERT(read_below(&r, 8) == 8 && !r.bad);
+    CU_ASSERT(read_below(&r, 8) == 7 && !r.bad);
     CU_ASSERT(read_below(&r, 8) == 0 && r.bad);
     free(b.at);
     b = (struct bytes){0};
     bytes_signed(&b, -4);
-    bytes_signed(&b, 6);
+    bytes_signed(&b, 5);
     bytes_signed(&b, -5);
-    bytes_signed(&b, 7);
+    bytes_signed(&b, 6);
     r = (struct reader){b.at, b.at + b.n, false};
     CU_ASSERT(read_offset(&r, 4, 10) == 0 && !r.bad);
-    CU_ASSERT(read_offset(&r, 4, 10) == 10 && !r.bad);
+    CU_ASSERT(read_offset(&r, 4, 10) == 9 && !r.bad);
     struct reader above = r;
     CU_ASSERT(read_offset(&r, 4, 10) == 0 && r.bad);
     above.at++;
@@ -371,12 +371,27 @@ static void test_reader(void)
     bytes_number(&b, 1);
     bytes_number(&b, 1);
     r = (struct reader){b.at, b.at + b.n, false};
-    CU_ASSERT(read_count(&r, 2) == 2 && !r.bad);
+    CU_ASSERT(read_count(&r) == 2 && !r.bad);
     r = (struct reader){b.at, b.at + b.n - 1, false}; /* one item of two is there */
-    CU_ASSERT(read_count(&r, 2) == 0 && r.bad);
-    r = (struct reader){b.at, b.at + b.n, false};
-    CU_ASSERT(read_count(&r, 1) == 0 && r.bad);
+    CU_ASSERT(read_count(&r) == 0 && r.bad);
     free(b.at);
+    static const uint8_t text[] = {2, 'a', 'b', 2, 'a', 'b', 3, 'a', 'b'};
+    char name[3] = "xx";
+    r = (struct reader){text, text + sizeof text, false};
+    read_text(&r, name, 3);
+    CU_ASSERT_STRING_EQUAL(name, "ab");
+    read_text(&r, name, 2); /* no room for its end */
+    CU_ASSERT(!name[0] && !r.bad && r.at == text + 6);
+    read_text(&r, name, 3);
+    CU_ASSERT(!name[0] && r.bad);
+    r = (struct reader){text, text + 7, false};
+    CU_ASSERT(read_real(&r) == 0 && r.bad && r.at == r.end);
+    uint8_t endless[10];
+    memset(endless, 0x80, sizeof endless);
+    for (size_t n = 0; n <= sizeof endless; n += 5) {
+        r = (struct reader){endless, endless + n, false};
+        CU_ASSERT(read_number(&r) == 0 && r.bad && r.at == r.end);
+    }
 }
 
 /* whole numbers of the text form, to the ends of their ranges */

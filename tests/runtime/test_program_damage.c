@@ -148,7 +148,7 @@ static void test_seams(void)
 
 /* ---- files ---- */
 
-enum { HEAD = 32, SECTION = 16, RANK_SECTIONS = 3, RANK_DATA = HEAD + RANK_SECTIONS * SECTION + 8 };
+enum { HEAD = 32, SECTION = 16, MOST_SECTIONS = 7 };
 
 static void put64(uint8_t *at, uint64_t v)
 {
@@ -156,17 +156,64 @@ static void put64(uint8_t *at, uint64_t v)
         at[i] = (uint8_t)(v >> (8 * i));
 }
 
-/* the header of a rank table fits its sections again, which are as long as said */
+static size_t data_at(const uint8_t *file)
+{
+    return HEAD + SECTION * (size_t)file[12] + 8;
+}
+
+static void read_lengths(const uint8_t *file, size_t *length)
+{
+    for (size_t i = 0; i < file[12]; i++)
+        length[i] = file[HEAD + SECTION * i] | (size_t)file[HEAD + SECTION * i + 1] << 8;
+}
+
+/* the header fits its sections again, which are as long as said */
 static void sign(uint8_t *file, size_t size, const size_t *length)
 {
-    size_t at = RANK_DATA;
+    size_t head = data_at(file) - 8, at = head + 8;
     put64(file + 16, size);
-    for (uint32_t i = 0; i < RANK_SECTIONS; i++) {
+    for (uint32_t i = 0; i < file[12]; i++) {
         put64(file + HEAD + SECTION * i, length[i]);
         put64(file + HEAD + SECTION * i + 8, hash64(file + at, length[i], i));
         at += length[i];
     }
-    put64(file + RANK_DATA - 8, hash64(file, RANK_DATA - 8, 0));
+    put64(file + head, hash64(file, head, 0));
+}
+
+/* In a section of a file: other bytes instead of those from `at` on, -1 = the last, and zeros at its end. */
+struct edit {
+    int section, at, removed;
+    const char *bytes;
+    size_t n, zeros;
+};
+#define PUT(section, at, removed, text) {section, at, removed, text, sizeof text - 1, 0}
+#define PAD(section, zeros) {section, 0, 0, "", 0, zeros}
+
+/* the file of size[0] bytes, edited and signed again */
+static uint8_t *edit_file(const uint8_t *from, size_t *size, const struct edit *edits, size_t n)
+{
+    size_t length[MOST_SECTIONS], total = *size;
+    read_lengths(from, length);
+    for (size_t i = 0; i < n; i++)
+        total += edits[i].n + edits[i].zeros;
+    uint8_t *file = calloc(total, 1);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(file);
+    memcpy(file, from, *size);
+    for (const struct edit *e = edits; e < edits + n; e++) {
+        size_t begin = data_at(file), end;
+        for (int k = 0; k < e->section; k++)
+            begin += length[k];
+        end = begin + length[e->section];
+        uint8_t *at = e->at < 0 ? file + end - 1 : file + begin + e->at;
+        memmove(file + end - e->removed + e->n + e->zeros, file + end, *size - end);
+        memmove(at + e->n, at + e->removed, (size_t)(file + end - at) - (size_t)e->removed);
+        memcpy(at, e->bytes, e->n);
+        memset(file + end - e->removed + e->n, 0, e->zeros);
+        length[e->section] += e->n + e->zeros - (size_t)e->removed;
+        *size += e->n + e->zeros - (size_t)e->removed;
+    }
+    sign(file, *size, length);
+    return file;
 }
 
 /* two ranks of one role, one group of both, one slot value each */
@@ -181,23 +228,78 @@ static struct ranks *two(void)
     return r;
 }
 
-/* a program whose first section does not end, with right hashes */
-static void test_header(void)
+#define ONE_FORM "it is not written in the one form its contents have"
+
+/* Of small_program: what memory rests on is refused where it is read, all else at the end. */
+static void test_sections(void)
 {
-    enum { SECTIONS = 7, DATA = HEAD + SECTION * SECTIONS + 8 };
+    enum { FIELDS, TABLES, SEGMENTS, FRAMES, WAITS, CALLS, SEQ };
+    static const struct {
+        struct edit edits[2];
+        const char *message; /* NULL: fine */
+    } cases[] = {
+        /* more slots, rings, buffers, buckets, tensors than bytes of tables; more instructions than of seq */
+        {{PUT(FIELDS, 56, 1, "\xbb\1")}, "its header fields are malformed"},
+        {{PUT(FIELDS, 57, 1, "\xbb\1")}, "its header fields are malformed"},
+        {{PUT(FIELDS, 58, 1, "\xbb\1")}, "its header fields are malformed"},
+        {{PUT(FIELDS, 59, 1, "\xbb\1")}, "its header fields are malformed"},
+        {{PUT(FIELDS, 60, 1, "\xbb\1")}, "its header fields are malformed"},
+        {{PUT(FIELDS, 60, 1, "\xba\1")}, "its tables are malformed"},
+        {{PUT(FIELDS, 61, 1, "\11")}, "its header fields are malformed"},
+        {{PUT(FIELDS, 61, 1, "\x81\x80\x80\x20"), PAD(SEQ, LIMIT_INSNS)}, /* one more than any program has */
+         "its header fields are malformed"},
+        {{PUT(FIELDS, -1, 1, "\x80")}, "its header fields are malformed"}, /* a number that does not end */
+        {{PUT(TABLES, -1, 1, "\x80")}, "its tables are malformed"},
+        {{PUT(TABLES, 38, 1, "\xff\xff\xff\xff\xf"), PUT(TABLES, 53, 1, "\1")}, /* 2^32 - 1 places */
+         "its tables are malformed"},
+        {{PUT(SEGMENTS, -1, 1, "\x80")}, "its segments are malformed"},
+        {{PUT(FRAMES, -1, 1, "\x80")}, "its frames are malformed"},
+        {{PUT(WAITS, -1, 1, "\x80")}, "its waits are malformed"},
+        {{PUT(CALLS, -1, 1, "\x80")}, "its calls are malformed"},
+        {{PUT(SEGMENTS, 0, 1, "\x7f")}, "its segments are malformed"}, /* more than there are */
+        {{PUT(SEGMENTS, 0, 1, "\10"), PAD(SEGMENTS, 4)}, /* one without an instruction */
+         "its segments are malformed"},
+        {{PUT(SEGMENTS, 4, 1, "\x7f")}, "its segments are malformed"}, /* no such opcode */
+        {{PUT(SEGMENTS, 7, 1, "\2")}, "its segments are malformed"},    /* symbol 2 of 2 */
+        {{PUT(SEGMENTS, 7, 1, "\1")}, ONE_FORM},
+        {{PUT(FRAMES, 1, 1, "\7")}, "its frames are malformed"},  /* segment 7 of 7 */
+        {{PUT(FRAMES, 3, 1, "\12")}, "its frames are malformed"}, /* buffer 5 of 5 */
+        {{PUT(FRAMES, 3, 1, "\1")}, "its frames are malformed"},  /* buffer -1 */
+        {{PUT(WAITS, 4, 3, "\21\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0")},
+         "its waits are malformed"}, /* 17 */
+        {{PUT(WAITS, 4, 3, "\20\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0")}, NULL},
+        {{PUT(WAITS, 5, 1, "\6")}, "its waits are malformed"},             /* for queue 6 of 6 */
+        {{PUT(WAITS, 2, 5, "\2\0\1\0\0\1\1\0\0")}, /* two instructions of one wait */
+         "its calls are malformed"},
+        {{PUT(CALLS, 1, 1, "\16")}, "its calls are malformed"},            /* frame 7 of 7 */
+        {{PUT(CALLS, 2, 1, "\12")}, "its calls are malformed"},            /* pattern 5 of 5 */
+        {{PUT(FIELDS, 61, 1, "\7")}, "its calls are malformed"},            /* 8 instructions, not 7 */
+        /* what nothing reads */
+        {{PAD(FIELDS, 1)}, ONE_FORM},
+        {{PAD(TABLES, 1)}, ONE_FORM},
+        {{PAD(SEGMENTS, 1)}, ONE_FORM},
+        {{PAD(FRAMES, 1)}, ONE_FORM},
+        {{PAD(WAITS, 1)}, ONE_FORM},
+        {{PAD(CALLS, 1)}, ONE_FORM},
+        {{PAD(SEQ, 1)}, ONE_FORM},
+        {{PUT(SEQ, -1, 1, "\x80")},
+         "instruction 1 (0 dp ALL_GATHER y=%y#1[16x8]f32 x=%w#2[4x8]f32 group=@tpgroup#3): seq 0 follows 0"},
+    };
     struct program *p = small(), *q;
     uint8_t *bytes;
     size_t size;
-    char error[300] = "";
     CU_ASSERT_EQUAL_FATAL(program_encode(p, &bytes, &size), STATUS_OK);
-    CU_ASSERT_FATAL(size > DATA);
-    uint64_t length = bytes[HEAD] | (uint64_t)bytes[HEAD + 1] << 8;
-    bytes[DATA + length - 1] |= 0x80;
-    put64(bytes + HEAD + 8, hash64(bytes + DATA, length, 0));
-    put64(bytes + DATA - 8, hash64(bytes, DATA - 8, 0));
-    enum status s = program_decode(bytes, size, &q, error, sizeof error);
-    refused_expect(s, error, "its header fields are malformed");
-    CU_ASSERT_PTR_NULL(q);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char error[800] = "";
+        size_t edited = size;
+        uint8_t *file = edit_file(bytes, &edited, cases[i].edits, cases[i].edits[1].bytes ? 2 : 1);
+        enum status s = program_decode(file, edited, &q, error, sizeof error);
+        if (cases[i].message)
+            refused_expect(s, error, cases[i].message);
+        CU_ASSERT((s == STATUS_OK) == !cases[i].message && !q == (s != STATUS_OK));
+        program_free(q);
+        free(file);
+    }
     free(bytes);
     program_free(p);
 }
@@ -206,53 +308,59 @@ static void test_ranks(void)
 {
     enum { COUNTS, GROUPS, RANKS };
     static const struct {
-        int section, at; /* this byte of that section */
-        uint8_t byte;
-        int more; /* bytes that the section is longer, and the file */
-        const char *message;
+        struct edit edits[2];
+        const char *message; /* NULL: fine */
     } cases[] = {
-        {COUNTS, 0, 120, 0, "its header is malformed"},   {COUNTS, 2, 120, 0, "its header is malformed"},
-        {COUNTS, 3, 120, 0, "its header is malformed"},   {COUNTS, 0, 2, 1, "its header is malformed"},
-        {GROUPS, 0, 0x80, 0, "its groups are malformed"}, {GROUPS, 0, 0, 1, "its groups are malformed"},
-        {RANKS, 0, 0x80, 0, "its ranks are malformed"},   {RANKS, 0, 0, 1, "its ranks are malformed"},
-        {RANKS, 0, 1, 0, "rank 0: role 1 of 1"},
+        /* more ranks, groups, values than bytes */
+        {{PUT(COUNTS, 0, 1, "\13")}, "its header is malformed"},
+        {{PUT(COUNTS, 2, 1, "\12")}, "its header is malformed"},
+        {{PUT(COUNTS, 3, 1, "\13")}, "its header is malformed"},
+        {{PUT(COUNTS, 0, 1, "\12")}, "its ranks are malformed"},
+        {{PUT(COUNTS, 2, 1, "\11")}, "its groups are malformed"},
+        {{PUT(COUNTS, 3, 1, "\12")}, ONE_FORM},
+        /* 2^24 ranks, 2^24 roles, 2^26 groups and one more */
+        {{PUT(COUNTS, 0, 1, "\x81\x80\x80\10"), PAD(RANKS, 1 << 24)}, "its header is malformed"},
+        {{PUT(COUNTS, 1, 1, "\x81\x80\x80\10")}, "its header is malformed"},
+        {{PUT(COUNTS, 1, 1, "\x80\x80\x80\10")}, NULL},
+        {{PUT(COUNTS, 2, 1, "\x81\x80\x80\x20"), PAD(GROUPS, 1 << 26)}, "its header is malformed"},
+        {{PUT(COUNTS, -1, 1, "\x80")}, "its header is malformed"},
+        {{PUT(GROUPS, -1, 1, "\x80")}, "its groups are malformed"},
+        {{PUT(RANKS, -1, 1, "\x80")}, "its ranks are malformed"},
+        {{PUT(RANKS, 3, 1, "\3")}, "its ranks are malformed"}, /* 3 values of 2 */
+        {{PUT(RANKS, 8, 1, "\2"), PAD(RANKS, 1)}, "its ranks are malformed"}, /* 2 of 1 */
+        {{PUT(RANKS, 8, 2, "\0")}, ONE_FORM},                  /* one is left */
+        {{PUT(RANKS, 0, 1, "\1")}, "rank 0: role 1 of 1"},
+        {{PAD(COUNTS, 1)}, ONE_FORM},
+        {{PAD(GROUPS, 1)}, ONE_FORM},
+        {{PAD(RANKS, 1)}, ONE_FORM},
     };
+    struct ranks *r = two(), *q;
+    uint8_t *bytes;
+    size_t size;
+    CU_ASSERT_EQUAL_FATAL(ranks_encode(r, &bytes, &size), STATUS_OK);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct ranks *r = two(), *q;
-        uint8_t *bytes, *file;
-        size_t size, length[RANK_SECTIONS], at = RANK_DATA;
         char error[300] = "";
-        CU_ASSERT_EQUAL_FATAL(ranks_encode(r, &bytes, &size), STATUS_OK);
-        file = calloc(size + 1, 1);
-        CU_ASSERT_PTR_NOT_NULL_FATAL(file);
-        for (int k = 0; k < RANK_SECTIONS; k++)
-            length[k] = bytes[HEAD + SECTION * k];
-        for (int k = 0; k < cases[i].section; k++)
-            at += length[k];
-        memcpy(file, bytes, at + length[cases[i].section]);
-        memcpy(file + at + length[cases[i].section] + cases[i].more, bytes + at + length[cases[i].section],
-               size - at - length[cases[i].section]);
-        length[cases[i].section] += (size_t)cases[i].more;
-        file[at + (size_t)cases[i].at] = cases[i].byte;
-        sign(file, size + (size_t)cases[i].more, length);
-        enum status s = ranks_decode(file, size + (size_t)cases[i].more, &q, error, sizeof error);
-        refused_expect(s, error, cases[i].message);
-        CU_ASSERT_PTR_NULL(q);
+        size_t edited = size;
+        uint8_t *file = edit_file(bytes, &edited, cases[i].edits, cases[i].edits[1].bytes ? 2 : 1);
+        enum status s = ranks_decode(file, edited, &q, error, sizeof error);
+        if (cases[i].message)
+            refused_expect(s, error, cases[i].message);
+        CU_ASSERT((s == STATUS_OK) == !cases[i].message && !q == (s != STATUS_OK));
+        ranks_free(q);
         free(file);
-        free(bytes);
-        ranks_free(r);
     }
+    free(bytes);
+    ranks_free(r);
 }
 
 static void test_files(void)
 {
     struct ranks *r = two(), *q;
     uint8_t *bytes, *file;
-    size_t size, length[RANK_SECTIONS];
+    size_t size, length[MOST_SECTIONS];
     char error[400] = "", want[400], path[] = "/tmp/test_damage_XXXXXX";
     CU_ASSERT_EQUAL_FATAL(ranks_encode(r, &bytes, &size), STATUS_OK);
-    for (int k = 0; k < RANK_SECTIONS; k++)
-        length[k] = bytes[HEAD + SECTION * k];
+    read_lengths(bytes, length);
     file = calloc(size + 3, 1);
     CU_ASSERT_PTR_NOT_NULL_FATAL(file);
     memcpy(file, bytes, size);
@@ -285,7 +393,7 @@ void program_damage_refusals(void)
 {
     test_memory();
     test_seams();
-    test_header();
+    test_sections();
     test_ranks();
     test_files();
 }
@@ -295,7 +403,7 @@ void suite_program_damage(void)
     CU_pSuite s = CU_add_suite("program_damage", NULL, NULL);
     CU_add_test(s, "tables in memory", test_memory);
     CU_add_test(s, "seams come in pairs", test_seams);
-    CU_add_test(s, "a header that does not end", test_header);
-    CU_add_test(s, "whole sections with wrong contents", test_ranks);
+    CU_add_test(s, "sections of programs with wrong contents", test_sections);
+    CU_add_test(s, "sections of tables of ranks with wrong contents", test_ranks);
     CU_add_test(s, "files that are too long", test_files);
 }

@@ -1,5 +1,6 @@
 /* The table of ranks: groups, the file, and the check against the programs' slot declarations. */
 
+#include "runtime/channels.h"
 #include "runtime/program.h"
 #include "tests/runtime/random_program.h"
 #include "tests/runtime/refused.h"
@@ -51,6 +52,43 @@ static void test_groups(void)
     CU_ASSERT_EQUAL(group_size(&g), 12);
     for (uint32_t i = 0; i < 12; i++)
         CU_ASSERT_EQUAL(group_rank(&g, i), members[i]);
+}
+
+/* of 200 ranks those that say so, whatever the order of the axes */
+static void test_members(void)
+{
+    static const struct group groups[] = {{100, {2, 1, 3, 2}, {1, 0, 10, 40}},
+                                          {100, {2, 1, 3, 2}, {40, 7, 10, 1}},
+                                          {0, {1, 200, 1, 1}, {0, 1, 0, 0}},
+                                          {199, {1, 1, 1, 1}, {0, 0, 0, 0}},
+                                          {0, {2, 2, 2, 2}, {4, 2, 1, 192}}};
+    struct program *p[2] = {program_new(0, 2), program_new(1, 2)};
+    const struct program *programs[2] = {p[0], p[1]};
+    uint32_t slot = program_slot(p[1], "g", SLOT_GROUP, 1, 1);
+    for (size_t g = 0; g < sizeof groups / sizeof *groups; g++)
+        for (uint32_t rank = 0; rank < 200; rank++) { /* the only one of role 1, with the only value */
+            struct ranks *r = ranks_new(200, 2, 1, 1), *q;
+            uint8_t *bytes;
+            size_t size;
+            char error[300];
+            bool member = false;
+            r->groups[0] = groups[g];
+            r->ranks[rank].role = 1;
+            for (uint32_t i = rank + 1; i < 200; i++)
+                r->ranks[i].slot = 1;
+            p[1]->slots[slot].most = group_size(&groups[g]);
+            for (uint32_t i = 0; i < group_size(&groups[g]); i++)
+                member |= group_rank(&groups[g], i) == rank;
+            CU_ASSERT_EQUAL(ranks_check(r, programs, error, sizeof error), member ? STATUS_OK : STATUS_INPUT);
+            CU_ASSERT_EQUAL_FATAL(ranks_encode(r, &bytes, &size), STATUS_OK);
+            CU_ASSERT_EQUAL_FATAL(ranks_decode(bytes, size, &q, error, sizeof error), STATUS_OK);
+            CU_ASSERT(!memcmp(r->ranks, q->ranks, 200 * sizeof *r->ranks));
+            free(bytes);
+            ranks_free(q);
+            ranks_free(r);
+        }
+    program_free(p[0]);
+    program_free(p[1]);
 }
 
 static void test_round_trip(void)
@@ -185,6 +223,7 @@ static void test_bad(void)
         {FIRST, 5, 21, "group 5: its members are not distinct ranks below 24"},
         {FIRST, 2, UINT32_MAX, "group 2: its members are not distinct ranks below 24"},
         {N, 0, 0, "group 0: its members are not distinct ranks below 24"},
+        {N, 300, 0, "group 0: its members are not distinct ranks below 24"},
         {N, 100, 25, "group 0: its members are not distinct ranks below 24"},
         {STRIDE, 0, 0, "group 0: its members are not distinct ranks below 24"},
         {STRIDE, 0, 8, "group 0: its members are not distinct ranks below 24"},
@@ -249,8 +288,71 @@ static void test_bad(void)
     refused_expect(ranks_check(r, programs, error, sizeof error), error,
                    "rank 0: peer peer is 12, of 24 ranks and at most 5 declared");
     ranks_free(r);
+    p[0]->slots[2].most = 24;
+    r = mesh_table();
+    r->values[2] = 24;
+    refused_expect(ranks_check(r, programs, error, sizeof error), error,
+                   "rank 0: peer peer is 24, of 24 ranks and at most 24 declared");
+    r->ranks[0].slot = UINT32_MAX;
+    r->ranks[1].slot = 4;
+    refused_expect(ranks_check(r, programs, error, sizeof error), error,
+                   "rank 0: values 4294967295 to 4 of 120, but its program has 5 slots");
+    ranks_free(r);
     program_free(p[0]);
     program_free(p[1]);
+}
+
+/* one group of all ranks whose axes lie in each order: all are members, and none is where two axes overlap */
+static void test_orders(void)
+{
+    static const uint32_t size[3] = {2, 3, 4};
+    static const int orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    struct program *p = program_new(0, 1);
+    program_slot(p, "all", SLOT_GROUP, 7, NRANKS);
+    const struct program *programs[] = {p};
+    char error[300] = "";
+    for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
+        struct ranks *r = ranks_new(NRANKS, 1, 1, NRANKS);
+        struct group *g = &r->groups[0];
+        *g = (struct group){0, {1, 1, 1, 1}, {0, 0, 0, 0}};
+        for (uint32_t k = 0, stride = 1; k < 3; stride *= size[orders[i][k++]]) {
+            g->n[orders[i][k]] = size[orders[i][k]];
+            g->stride[orders[i][k]] = stride;
+        }
+        for (uint32_t k = 0; k < NRANKS; k++)
+            r->ranks[k] = (struct rank_info){.node = k / 8, .gpu = k % 8, .slot = k};
+        CU_ASSERT_EQUAL(ranks_check(r, programs, error, sizeof error), STATUS_OK);
+        for (uint32_t k = 1; k < 3; k++) {
+            struct group before = *g;
+            g->stride[orders[i][k]] = g->stride[orders[i][k - 1]];
+            refused_expect(ranks_check(r, programs, error, sizeof error), error,
+                           "group 0: its members are not distinct ranks below 24");
+            *g = before;
+        }
+        ranks_free(r);
+    }
+    program_free(p);
+}
+
+/* Channels are the groups and the pairs that send; what memory held before has no part in it. */
+static void test_channels(void)
+{
+    struct ranks *r = mesh_table();
+    struct program *p[PP] = {mesh_program(0), mesh_program(1)};
+    const struct program *const set[PP] = {p[0], p[1]};
+    const struct program *const *const sets[] = {set};
+    struct channels c;
+    size_t bytes = sizeof(uint32_t) * NRANKS * NRANKS;
+    void *before = calloc(1, bytes);
+    free(before); /* the next of this size is likely the same */
+    CU_ASSERT_EQUAL_FATAL(channels_make(&c, r, sets, 1), STATUS_OK);
+    CU_ASSERT_EQUAL(c.n, r->ngroups);
+    for (uint32_t i = 0; i < NRANKS * NRANKS; i++)
+        CU_ASSERT_EQUAL(c.pair[i], UINT32_MAX);
+    channels_free(&c);
+    program_free(p[0]);
+    program_free(p[1]);
+    ranks_free(r);
 }
 
 void ranks_refusals(void)
@@ -262,10 +364,13 @@ void suite_ranks(void)
 {
     CU_pSuite s = CU_add_suite("ranks", NULL, NULL);
     CU_add_test(s, "groups", test_groups);
+    CU_add_test(s, "members", test_members);
     CU_add_test(s, "round trip", test_round_trip);
     CU_add_test(s, "empty", test_empty);
     CU_add_test(s, "values", test_values);
     CU_add_test(s, "size", test_size);
     CU_add_test(s, "damage", test_damage);
     CU_add_test(s, "bad", test_bad);
+    CU_add_test(s, "axes of a group in any order", test_orders);
+    CU_add_test(s, "channels", test_channels);
 }

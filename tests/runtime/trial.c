@@ -111,7 +111,9 @@ static enum status gang_of(struct context *c, struct gang **out, uint32_t first,
 {
     const struct gang_setup s = {.plugin = c->plugin,
                                  .nccl = c->t->kind == TRIAL_NCCL ? c->nccl : NULL,
-                                 .meet = c->t->kind == TRIAL_NCCL ? meet_nccl() : meet_d2d(),
+                                 .meet = c->t->meet                 ? c->t->meet
+                                         : c->t->kind == TRIAL_NCCL ? meet_nccl()
+                                                                    : meet_d2d(),
                                  .id = &c->id,
                                  .world = &c->world,
                                  .device = c->t->kind == TRIAL_NCCL ? (int)first : 0,
@@ -155,6 +157,8 @@ static enum status body(void *context, uint32_t rank)
         gang_counts(gang, &counts);
         c->shared->graphs = counts.graphs;
         c->shared->launches = fake_cuda_launches();
+        if (t->look && st == STATUS_OK)
+            t->look(gang);
     }
     exec_close(e);
     if (t->kind == TRIAL_NCCL) {

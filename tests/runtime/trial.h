@@ -18,6 +18,8 @@ struct trial {
     struct fake_nccl_setup nccl;
     double watchdog_s;
     bool trace;
+    const struct meet_ops *meet;           /* instead of the transport's; or NULL */
+    void (*look)(const struct gang *gang); /* by the first rank after the last step, with d2d; or NULL */
     /* results */
     enum status status;
     char error[2048];      /* the run's one report */

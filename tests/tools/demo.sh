@@ -1,5 +1,6 @@
 #!/bin/sh
-# The whole way on this machine: text -> tokens; model + cluster -> plan; plan -> timeline; plan + tokens -> training.
+# The whole way on this machine: text -> tokens; measurements -> cluster; model + cluster -> plan; plan -> timeline; plan +
+# tokens -> training; what the plan predicted against what came.
 #   demo.sh BUILD_FOLDER        leaves everything in BUILD_FOLDER/demo
 # STEPS=60 steps of 16 sequences: half the job's batch, so that two cores are done in a few minutes.
 # Text: the licences that every Debian carries in /usr/share/common-licenses, as byte-level tokens.
@@ -24,13 +25,16 @@ echo "text: $(wc -c < "$demo/text.txt") bytes of licences; $(wc -c < "$demo/held
 
 show "$build/llmc" tokens "$demo/text.txt" -o "$demo/tokens.bin"
 show "$build/llmc" tokens "$demo/heldout.txt" -o "$demo/heldout.bin"
-show "$build/llmc" plan plans/tiny-llama/model.llm topologies/cpu8.xml --set tp=2 --set pp=2 --set dp=2 \
+show "$build/llmrun" --calibrate --world 8 -o "$demo/machine.xml"
+show "$build/llmc" plan plans/tiny-llama/model.llm "$demo/machine.xml" --set tp=2 --set pp=2 --set dp=2 \
     --set batch="16 sequences" -o "$demo/plan"
 show "$build/llmc" show "$demo/plan" --timeline
 show "$build/llmrun" "$demo/plan" --data "$demo/tokens.bin" --steps "$steps" --eval "$demo/heldout.bin" \
-    --eval-every 20 --log "$demo/log.jsonl"
+    --eval-every 20 --log "$demo/log.jsonl" --trace "$demo/trace.json"
 echo
 tests/tools/curve.sh "$demo/log.jsonl"
+show "$build/llmc" diff "$demo/plan" "$demo/trace.json" | sed '/^farthest off/,$d'
+tests/tools/predicted.sh "$demo/plan/plan.json" "$demo/log.jsonl"
 
 # against_one NAME MODEL STEPS BATCH SET...: plans for one rank and for sixteen, trains both, compares the losses; what a model
 # with experts chooses on one rank is replayed

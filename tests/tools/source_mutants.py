@@ -3,6 +3,7 @@
 tree.
 
     source_mutants.py [--count 400] [--seed 1] [--from 0] [--jobs 1] [--whole]    drawn faults
+    source_mutants.py --sanitize ...   those of the same draw that no suite has noticed, under sanitizers
     source_mutants.py --rules      every refusal of the verifier and the loader, made never to happen
 
 Folders of compiler/ and runtime/ have their share by lines of code; of a file first the kind of fault is drawn,
@@ -13,8 +14,10 @@ executes needs no run.
 
 Everything is in build/source-mutants: the coverage, kept as long as no source file changes, and a line per fault
 in a file by which a run that was cut off goes on.  The last line counts; survivors are listed before it.  Suites
-run with LLMC_QUICK=1; --whole adds those of WHOLE without, as NAME+.  Not tried: suite `tree`, which reads the
-source; headers, tables outside of functions; the plugins of tests/fake, which have objects of their own.
+run with LLMC_QUICK=1, those of ALWAYS without, as NAME+; --whole adds those of WHOLE.  --sanitize tries again what
+that file holds as not noticed, with the file at fault and arenas under the address and UB sanitizers, as
+`make asan` has them.  Not tried: suite `tree`, which reads the source; headers, tables outside of functions; the
+plugins of tests/fake, which have objects of their own.
 """
 
 import argparse
@@ -38,9 +41,12 @@ import mutate_c
 PRODUCTS = ["build/llmc", "build/llmrun", "build/tests/run"]
 PARTS = ["compiler", "runtime", "kernels", "grammar", "tests", "plans", "topologies", "Makefile", "README.md", "LICENSE"]
 LEFT_OUT = {"tree", "gpu_script"}
+ALWAYS = ["gpu_script+"]  # a quick run does nothing
 WHOLE = ["verify_mutation", "expert_mutations", "exact", "verify_accept"]
 PLAIN = ["-O2", "-ffp-contract=off", "-Werror=incompatible-pointer-types", "-Werror=int-conversion",
          "-Werror=implicit-function-declaration"]
+SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+ASK = ["compiler/support/arena.c", "runtime/allocations.c"]  # whether a sanitizer is there
 EXIT_C = "void __gcov_dump(void);void __real__exit(int);void __wrap__exit(int s){__gcov_dump();__real__exit(s);}\n"
 # a refusal says its number on the way, once per process, in the file that $REFUSED names
 REFUSED_C = r"""
@@ -125,14 +131,21 @@ class Tree:
         code = self.object(source, "build/fault.o")
         return code is not None and code != base
 
-    def build(self, source, extra=()):
-        """Link all products that have the file, with the object of `put`; keep the good ones."""
-        name = "build/" + source[:-2] + ".o"
+    def build(self, source, sanitized=False):
+        """Link all products that have the file, with the object of `put`; keep the good ones.  Sanitized are the file
+        and those of ASK."""
+        name, instead = "build/" + source[:-2] + ".o", {}
+        for asks in ASK if sanitized else []:
+            instead["build/" + asks[:-2] + ".o"] = to = "build/sanitized-" + os.path.basename(asks)[:-2] + ".o"
+            self.object(asks, to, PLAIN + SANITIZE)
+        instead[name] = "build/fault.o"
+        if sanitized:
+            self.object(source, "build/fault.o", PLAIN + SANITIZE)
         for p in PRODUCTS:
             if name in self.link[p]:
                 os.rename(self.path / p, self.path / (p + ".good"))
-                command = ["build/fault.o" if x == name else x for x in self.link[p]]
-                subprocess.run([*command, *extra], cwd=self.path, check=True, capture_output=True)
+                command = [instead.get(x, x) for x in self.link[p]] + (SANITIZE if sanitized else [])
+                subprocess.run(command, cwd=self.path, check=True, capture_output=True)
 
     def restore(self, source, text):
         (self.path / source).write_text(text)
@@ -144,10 +157,27 @@ class Tree:
 
     def run(self, suite, limit):
         """The first test that fails, 'hang', 'crash', or None.  Nothing of it is alive afterwards."""
+        return self._run(suite, limit, {}, MOST_MEMORY)
+
+    def report(self, suite, limit):
+        """What a sanitizer says while a sanitized product runs the suite, or None."""
+        for old in self.path.glob("said.*"):
+            old.unlink()
+        options = f"log_path={self.path}/said"
+        env = {"ASAN_OPTIONS": options, "UBSAN_OPTIONS": options, "SAN": "1"}
+        self._run(suite, limit, env, resource.RLIM_INFINITY)
+        for said in sorted(self.path.glob("said.*")):
+            lines = [x for x in said.read_text(errors="replace").splitlines() if "ERROR:" in x or "runtime error" in x]
+            if lines:
+                return lines[0].split("ERROR: ")[-1].split(" on ")[0][:80]
+        return None
+
+    def _run(self, suite, limit, more, memory):
         quick = "" if suite[-1] == "+" else "1"
-        env = dict(os.environ, LLMC_BUILD="build", LLMC_QUICK=quick, TMPDIR=str(self.tmp), LLMC_CC="false")
+        env = dict(os.environ, LLMC_BUILD="build", LLMC_QUICK=quick, TMPDIR=str(self.tmp), LLMC_CC="false",
+                   **more)
         env.pop("MAKEFLAGS", None)
-        limits = lambda: (resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY)),
+        limits = lambda: (resource.setrlimit(resource.RLIMIT_DATA, (memory, memory)),
                           resource.setrlimit(resource.RLIMIT_CORE, (0, 0)),
                           resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 40, 1 << 40)))
         p = subprocess.Popen(["build/tests/run", "=" + suite.rstrip("+")], cwd=self.path, env=env, stdin=subprocess.DEVNULL,
@@ -213,7 +243,7 @@ class Coverage:
         if known.get("key") != self.key:
             known = {"key": self.key, "seconds": {}, "lines": {}, "unused": []}
         names = [line[6:-1] for line in (origin / "tests/suites.def").read_text().split() if line.startswith("SUITE(")]
-        missing = [s for s in names + [w + "+" for w in WHOLE if whole]
+        missing = [s for s in names + ALWAYS + [w + "+" for w in WHOLE if whole]
                    if s not in known["seconds"] and s not in known["unused"] and s not in LEFT_OUT]
         if missing:
             self._measure(Tree(origin, work / "cover", work), known, missing)
@@ -338,6 +368,24 @@ class Trial:
                         self.wins[suite, f] = self.wins.get((suite, f), 0) + bool(failed)
                 if failed:
                     return f"{suite}: {failed}"
+            return ""
+        finally:
+            tree.restore(source, text)
+
+    def sanitized(self, tree, source, text, suites, fault, most=1e9):
+        """As verdict(), by what sanitizers report."""
+        try:
+            if not tree.put(source, text, fault) or not suites:
+                return ""
+            tree.build(source, True)
+            spent = 0
+            for suite in self.order(suites, os.path.dirname(source)):
+                spent += self.coverage.seconds[suite]
+                if spent > most:
+                    return ""
+                said = tree.report(suite, 60 + 15 * self.coverage.seconds[suite])
+                if said:
+                    return f"{suite}: sanitizer: {said}"
             return ""
         finally:
             tree.restore(source, text)
@@ -486,6 +534,8 @@ def drawn(trial, origin, out, o):
     known = read_drawn(out)
     taken = {x[2] + x[3] + x[4] + x[5] for x in known.values()}
     again = {n for n, x in known.items() if x[1].startswith("undecided") and float(x[1].split()[2]) < o.most}
+    if o.sanitize:
+        again = {n for n, x in known.items() if x[1] == "SURVIVES" or x[1].startswith("undecided")}
 
     def one(tree, number):
         begin, skipped = time.monotonic(), 0
@@ -496,7 +546,12 @@ def drawn(trial, origin, out, o):
             with trial.lock:
                 if number not in again and "".join(name) in taken:
                     continue
-            v = trial.verdict(tree, f, text, trial.coverage.suites(f, first, fault.line), fault, o.most)
+            if o.sanitize and name != known[number][2:6]:
+                continue
+            tried = trial.sanitized if o.sanitize else trial.verdict
+            v = tried(tree, f, text, trial.coverage.suites(f, first, fault.line), fault, o.most)
+            if o.sanitize and not v:
+                v = known[number][1]
             if v is not None:
                 break
             skipped += 1
@@ -509,7 +564,7 @@ def drawn(trial, origin, out, o):
             say(f"{number}: {v}: {name[0]}: {name[1]}: {name[2]} -> {name[3]}")
 
     numbers = range(o.start, o.start + o.count)
-    trial.all([n for n in numbers if n not in known or n in again], one)
+    trial.all([n for n in numbers if n in again or (n not in known and not o.sanitize)], one)
     known = [x for n, x in read_drawn(out).items() if n in numbers]
     left = [x for x in known if x[1] in ("SURVIVES", "not executed") or x[1].startswith("undecided")]
     for x in sorted(left, key=lambda x: x[2]):
@@ -528,6 +583,7 @@ def main():
     p.add_argument("--jobs", type=int, default=1)
     p.add_argument("--whole", action="store_true")
     p.add_argument("--rules", action="store_true")
+    p.add_argument("--sanitize", action="store_true")
     p.add_argument("--most", type=float, default=1e9, help="seconds of suites per fault; what is left undecided so, "
                    "a run with more decides")
     p.add_argument("--goal", type=float, default=92, help="per cent to be noticed")

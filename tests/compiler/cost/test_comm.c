@@ -276,6 +276,38 @@ static void test_domains(void)
     arena_free(a);
 }
 
+/* Members of a ring that have NICs of their own on nodes where GPUs share them, in a stack that goes by the host: so much of
+ * each, half as much again behind a shared socket.  All others are as without. */
+static void test_far_nics(void)
+{
+    static const struct {
+        uint32_t nics, together, nodes;
+        double far_gbs; /* of the members of a node; 0: as fast as without */
+    } rows[] = {{4, 2, 3, 2 * 2.5},  {4, 4, 3, 4 * 2.5 * 1.5}, {4, 1, 3, 0}, {4, 8, 3, 0}, {4, 2, 1, 0}, {4, 4, 1, 0}, {8, 2, 3, 0},
+                {8, 4, 3, 0},        {2, 2, 3, 2 * 2.5},       {2, 4, 3, 0}, {1, 2, 3, 0}};
+    struct arena *a = arena_new();
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct machine m = {8, "A100-SXM", SWITCH("300"), arena_printf(a, "count=\"%u\" bandwidth=\"200Gb/s\"", rows[i].nics), 3,
+                            NULL, NULL};
+        struct cost *c = machine_cost(a, &m, 8, 1);
+        struct profile far = *c->profile;
+        CU_ASSERT_EQUAL(far.far_nic_gbs, 0);
+        uint32_t n = rows[i].together * rows[i].nodes, stride = rows[i].nodes > 1 ? 8 / rows[i].together : 1;
+        struct cost_group near = cost_run_group(c, n, stride);
+        double near_gbs = bus(c, OP_ALL_GATHER, 16384 * MIB, &near);
+        far.far_nic_gbs = 2.5;
+        c->profile = &far;
+        struct cost_group g = cost_run_group(c, n, stride);
+        double gbs = bus(c, OP_ALL_GATHER, 16384 * MIB, &g);
+        CU_ASSERT(near_gbs > 5);
+        if (rows[i].far_gbs > 0)
+            CU_ASSERT_DOUBLE_EQUAL(gbs / rows[i].far_gbs, 0.95, 0.03)
+        else
+            CU_ASSERT_EQUAL(gbs, near_gbs);
+    }
+    arena_free(a);
+}
+
 /* tokens to experts: DeepSeek-V3's shape, 4096 tokens of 7168 values, 8 of 256 experts from 4 of 8 groups */
 static void test_dispatch(void)
 {
@@ -330,6 +362,7 @@ void suite_comm(void)
     CU_add_test(s, "latencies of PCIe", test_pcie);
     CU_add_test(s, "shares of links", test_shares);
     CU_add_test(s, "domains", test_domains);
+    CU_add_test(s, "far NICs", test_far_nics);
     CU_add_test(s, "dispatch to experts", test_dispatch);
     CU_add_test(s, "transfers between stages", test_transfers);
 }

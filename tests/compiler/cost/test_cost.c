@@ -93,6 +93,27 @@ static void test_measured(void)
     arena_free(a);
 }
 
+/* each of several measured products has its own rate, and so has what is near it */
+static void test_measured_products(void)
+{
+    struct arena *a = arena_new();
+    struct decision d = basic(8, 1, 4);
+    const char *points = "";
+    enum { POINTS = 8 };
+    for (uint32_t i = 0; i < POINTS; i++)
+        points = arena_printf(a, "%s<point m=\"%u\" n=\"4096\" k=\"%u\" rate=\"%uTFLOP/s\"/>", points, 256u << i, 8192u >> i / 2,
+                              100 + 10 * i);
+    struct cost *c = make(a, arena_printf(a, HOST("H100-SXM", "450GB/s", "<measured date=\"2026-01-01\"><gemm dtype=\"bf16\">%s</gemm>"
+                                                                         "</measured>"), points), &d);
+    for (uint32_t i = 0; i < POINTS; i++)
+        for (uint32_t more = 0; more < 3; more++) {
+            uint64_t m = (256u << i) + 32 * more, k = 8192u >> i / 2;
+            double s = cost_matmul_s(c, PRODUCT_FORWARD, m, 4096, k, DTYPE_BF16) - c->device.launch_s;
+            CU_ASSERT_DOUBLE_EQUAL(2.0 * (double)m * 4096 * (double)k / s, (100 + 10 * i) * 1e12, 1e9);
+        }
+    arena_free(a);
+}
+
 static void test_unit(void)
 {
     struct arena *a = arena_new();
@@ -232,6 +253,7 @@ void suite_cost(void)
     CU_pSuite s = CU_add_suite("cost", NULL, NULL);
     CU_add_test(s, "collectives against published bandwidths", test_collectives);
     CU_add_test(s, "measured curves win", test_measured);
+    CU_add_test(s, "measured products", test_measured_products);
     CU_add_test(s, "unit costs", test_unit);
     CU_add_test(s, "uses ahead", test_prefetch);
     CU_add_test(s, "instructions beside their neighbours", test_joined);

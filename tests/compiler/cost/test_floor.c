@@ -50,6 +50,28 @@ static void check_group(const struct cost *c, const struct cost *near, const str
                        cost_dispatch_s(c, bytes, 8, 8, pick, g, true) * (1 + 1e-5);
 }
 
+/* of drawn decisions on a cluster */
+static void check_cluster(struct arena *a, const struct job *job, const struct topo *topo, uint64_t *state)
+{
+    uint32_t slower = 0, tried = 0;
+    for (uint32_t k = 0; k < 400; k++) {
+        struct decision d;
+        struct arena_mark mark = arena_mark(a);
+        if (any_decision(a, topo, state, &d)) {
+            struct cost *c = cost_new(a, job, topo, &d), near = *c;
+            cost_device_init(&near);
+            cost_net_init(&near);
+            check_group(c, &near, &c->group[AXIS_BIT(AXIS_TP)], &slower);
+            check_group(c, &near, &c->group[AXIS_BIT(AXIS_CP)], &slower);
+            check_group(c, &near, &c->ep, &slower);
+            tried++;
+        }
+        arena_reset(a, mark);
+    }
+    CU_ASSERT(tried > 10);
+    CU_ASSERT_EQUAL(slower, 0);
+}
+
 static void test_groups(void)
 {
     uint64_t state = 17;
@@ -59,23 +81,43 @@ static void test_groups(void)
         struct job *job = job_read(a, diag, arena_printf(a, "plans/%s/model.llm", examples[i].model), NULL, 0);
         struct topo *topo = topo_read(a, diag, arena_printf(a, "topologies/%s.xml", examples[i].cluster));
         CU_ASSERT_FATAL(job && topo);
-        uint32_t slower = 0, tried = 0;
-        for (uint32_t k = 0; k < 400; k++) {
-            struct decision d;
-            struct arena_mark mark = arena_mark(a);
-            if (any_decision(a, topo, &state, &d)) {
-                struct cost *c = cost_new(a, job, topo, &d), near = *c;
-                cost_device_init(&near);
-                cost_net_init(&near);
-                check_group(c, &near, &c->group[AXIS_BIT(AXIS_TP)], &slower);
-                check_group(c, &near, &c->group[AXIS_BIT(AXIS_CP)], &slower);
-                check_group(c, &near, &c->ep, &slower);
-                tried++;
-            }
-            arena_reset(a, mark);
-        }
-        CU_ASSERT(tried > 10);
-        CU_ASSERT_EQUAL(slower, 0);
+        check_cluster(a, job, topo, &state);
+        arena_free(a);
+    }
+}
+
+/* Upper levels are neither nearer nor faster, whatever is stated of them and assumed of what is not. */
+static void test_levels(void)
+{
+    static const struct {
+        const char *medium, *nic, *leaf, *spine;
+    } rows[] = {{"infiniband", "", "latency=\"15us\"", "latency=\"1us\""},
+                {"roce", "", "oversubscription=\"4\"", "oversubscription=\"0.5\""},
+                {"efa", "", "", "latency=\"1us\""},
+                {"efa", "", "latency=\"2us\"", ""},
+                {"efa", "latency=\"4us\"", "", "latency=\"50us\""}};
+    uint64_t state = 5;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct arena *a = arena_new();
+        const char *text = arena_printf(
+            a, "<cluster version=\"1\"><node-type id=\"n\" gpus=\"8\"><gpu model=\"H100-SXM\"/><scale-up kind=\"nvswitch\" "
+               "bandwidth=\"450GB/s\"/><nic count=\"8\" bandwidth=\"400Gb/s\" %s/></node-type><nodes type=\"n\" count=\"256\"/>"
+               "<fabric medium=\"%s\"><tier name=\"leaf\" span=\"4\" %s/><tier name=\"spine\" span=\"all\" %s/></fabric>"
+               "</cluster>",
+            rows[i].nic, rows[i].medium, rows[i].leaf, rows[i].spine);
+        struct source s = {.name = "c.xml", .text = text, .size = strlen(text)};
+        struct diag *diag = diag_new(a);
+        struct topo *topo = topo_parse(a, diag, &s, NULL);
+        struct job *job = job_read(a, diag, "plans/deepseek-v3/model.llm", NULL, 0);
+        if (!topo)
+            diag_print(diag, stderr, false);
+        CU_ASSERT_FATAL(topo && job);
+        struct decision d = decision_single();
+        const char *why;
+        CU_ASSERT_FATAL(decision_place(a, topo, &d, &why));
+        const struct cost_net *net = &cost_new(a, job, topo, &d)->net;
+        CU_ASSERT(net->extra_s[2] >= net->extra_s[1] && net->bytes_s[2] <= net->bytes_s[1]);
+        check_cluster(a, job, topo, &state);
         arena_free(a);
     }
 }
@@ -122,6 +164,7 @@ void suite_floor(void)
 {
     CU_pSuite s = CU_add_suite("floor", NULL, NULL);
     CU_add_test(s, "no group is faster", test_groups);
+    CU_add_test(s, "upper levels are further", test_levels);
     CU_add_test(s, "what sits together is as fast", test_close);
     CU_add_test(s, "no rank holds less", test_state);
 }

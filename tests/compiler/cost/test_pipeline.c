@@ -1,6 +1,7 @@
 /* Closed forms and lower bounds of pipelines against the run of their actions: on thousands of random
  * instances with uneven stages the bound is never above, and mostly close. */
 
+#include "compiler/cost/moments.h"
 #include "compiler/simulate/simulate.h"
 
 #include <CUnit/Basic.h>
@@ -192,6 +193,78 @@ static void test_live(void)
         }
 }
 
+/* the fullest moment, action by action */
+static double walked_bytes(const struct schedule *s, uint32_t r, uint32_t pp, const struct moments_stage *stages)
+{
+    double held = 0, gradients = 0, most = 0;
+    bool input[2 * MOST_STAGES] = {0}, weight[2 * MOST_STAGES] = {0};
+    for (uint32_t k = 0; k < s->nactions[r]; k++) {
+        const struct action *a = &s->actions[r][k];
+        uint32_t c = a->stage / pp;
+        const struct moments_stage *x = &stages[c];
+        double bytes = 0, made = 0, left = 0;
+        if (a->kind == 'O')
+            continue;
+        if (a->kind == 'F') {
+            if (!a->pair)
+                most = fmax(most, held + gradients + x->forward);
+            held += x->keep;
+            continue;
+        }
+        double early = input[c] ? x->early : 0;
+        if (a->kind == 'B') {
+            bytes = weight[c] ? x->backward : x->first_backward - early;
+            made = weight[c] ? 0 : x->gradients - early;
+            input[c] = weight[c] = true;
+        } else if (a->kind == 'I') {
+            bytes = input[c] ? x->input : x->first_input;
+            made = input[c] ? 0 : x->early;
+            left = x->left;
+            input[c] = true;
+        } else {
+            bytes = weight[c] ? x->weight : x->first_weight;
+            made = weight[c] ? 0 : x->gradients - x->early;
+            weight[c] = true;
+        }
+        held -= a->kind == 'W' ? x->left : x->keep;
+        most = fmax(most, held + gradients + bytes);
+        gradients += made;
+        held += left;
+    }
+    return most;
+}
+
+static void test_moments(void)
+{
+    uint64_t state = 88172645463325252u;
+    for (size_t k = 0; k < sizeof families / sizeof *families; k++)
+        for (uint32_t i = 0; i < 200; i++) {
+            struct arena *a = arena_new();
+            struct instance x;
+            struct moments_stage stages[MOST_STAGES];
+            const struct moments_shards none = {0};
+            draw_instance(&state, families[k].kind, &x);
+            const struct schedule *s = schedule_new(a, &x.d);
+            for (uint32_t j = 0; j < MOST_STAGES; j++) {
+                double keep = draw(&state, 0.5, 4), left = draw(&state, 0.2, 3), g = draw(&state, 0.5, 20), early = draw(&state, 0, 0.5);
+                stages[j] = (struct moments_stage){
+                    .keep = keep, .left = left, .gradients = g, .early = early, .forward = keep + draw(&state, 0, 1), .pair = keep};
+                stages[j].backward = keep + draw(&state, 0, 1);
+                stages[j].input = keep + left;
+                stages[j].weight = left + draw(&state, 0, 1);
+                stages[j].first_backward = stages[j].backward + 0.5 * g;
+                stages[j].first_input = stages[j].input + 0.5 * early;
+                stages[j].first_weight = stages[j].last_weight = stages[j].weight + 0.5 * g;
+                stages[j].last_backward = stages[j].first_backward;
+            }
+            for (uint32_t r = 0; r < x.d.pp; r++) {
+                double most = pipeline_moments(&x.d, r, stages, &none).bytes, want = walked_bytes(s, r, x.d.pp, stages);
+                CU_ASSERT_DOUBLE_EQUAL(most, want, 1e-9 * want);
+            }
+            arena_free(a);
+        }
+}
+
 void suite_pipeline(void);
 void suite_pipeline(void)
 {
@@ -199,4 +272,5 @@ void suite_pipeline(void)
     CU_add_test(s, "bounds hold and are close", test_bounds);
     CU_add_test(s, "slow transfers", test_slow_transfers);
     CU_add_test(s, "activations in flight", test_live);
+    CU_add_test(s, "the fullest moment", test_moments);
 }

@@ -4,9 +4,11 @@
 #include "tests/compiler/random_plan.h"
 
 #include <CUnit/CUnit.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -135,6 +137,26 @@ static void test_long(void)
     }
 }
 
+/* a disk that has no more room: said, with the file's name, and nothing is left behind */
+static void test_full(void)
+{
+    struct place p;
+    struct rlimit was, little = {4096, 4096};
+    open_place(&p);
+    CU_ASSERT_EQUAL_FATAL(getrlimit(RLIMIT_FSIZE, &was), 0);
+    little.rlim_max = was.rlim_max;
+    void (*before)(int) = signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &little);
+    enum status s = write_plan(&p, false);
+    setrlimit(RLIMIT_FSIZE, &was);
+    signal(SIGXFSZ, before);
+    CU_ASSERT_EQUAL(s, STATUS_WORLD);
+    CU_ASSERT_PTR_NOT_NULL(strstr(p.error, arena_printf(p.a, "%s: ", p.dir)));
+    CU_ASSERT_PTR_NOT_NULL(strstr(p.error, "File too large"));
+    CU_ASSERT_EQUAL(system(arena_printf(p.a, "test -z \"$(ls -A '%s')\"", p.root)), 0);
+    close_place(&p);
+}
+
 /* what already stands at the target */
 static void test_targets(void)
 {
@@ -189,6 +211,7 @@ void suite_plan_files(void)
     CU_add_test(s, "imported files travel with the plan", test_imports);
     CU_add_test(s, "a changed or missing file is refused by name", test_changed);
     CU_add_test(s, "files that are too long", test_long);
+    CU_add_test(s, "a full disk", test_full);
     CU_add_test(s, "folders of others", test_targets);
     CU_add_test(s, "a plan replaces a plan", test_replace);
 }

@@ -3,6 +3,7 @@
 
 #include "compiler/inspect/explain.h"
 #include "compiler/inspect/explain_items.h"
+#include "compiler/inspect/explain_private.h"
 #include "compiler/inspect/sweep.h"
 #include "compiler/model/sema.h"
 #include "compiler/support/strbuf.h"
@@ -104,15 +105,20 @@ static void test_items(void)
     }
 }
 
-static char *explained(struct asked *q, bool all, bool json, enum status want)
+static char *explained_within(struct asked *q, bool all, bool json, uint64_t budget, enum status want)
 {
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
-    struct explain_options o = {.all = all, .json = json, .budget = 5000, .quiet = true};
+    struct explain_options o = {.all = all, .json = json, .budget = budget, .quiet = true};
     CU_ASSERT_EQUAL(explain(q->a, q->d, q->job, q->topo, NULL, &o, out), want);
     fclose(out);
     return text;
+}
+
+static char *explained(struct asked *q, bool all, bool json, enum status want)
+{
+    return explained_within(q, all, json, 5000, want);
 }
 
 /* sums of the column before the unit and of the shares, from a heading to its total, as a reader would add */
@@ -204,6 +210,78 @@ static void test_json(void)
                                            "runners_up", "jitter", "changes", "search"};
         for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
             CU_ASSERT_PTR_NOT_NULL(json_object_get(root, keys[k]));
+        json_decref(root);
+        free(text);
+        arena_free(q.a);
+    }
+}
+
+/* what a plainer plan gives up, beside the text's (tests/cases/explain/given-up) */
+static void test_json_given_up(void)
+{
+    static const char *const sets[] = {"gpus=16", "memory=64GiB"};
+    struct asked q = ask("plans/llama3-8b/model.llm", "topologies/a100-1024.xml", sets, 2);
+    char *text = explained_within(&q, false, true, 0, STATUS_OK);
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    json_t *given = json_object_get(json_object_get(root, "search"), "given_up");
+    double faster = json_number_value(json_object_get(given, "faster"));
+    double fastest = json_number_value(json_object_get(given, "step_time_s"));
+    double chosen = json_number_value(json_object_get(json_object_get(root, "chosen"), "step_time_s"));
+    CU_ASSERT(faster > 0);
+    CU_ASSERT_DOUBLE_EQUAL(1 - fastest / chosen, faster, 1e-12);
+    CU_ASSERT(json_is_object(json_object_get(given, "decision")));
+    json_decref(root);
+    free(text);
+    arena_free(q.a);
+}
+
+/* how sure, in per cent of what the search says */
+static void test_how_sure(void)
+{
+    struct asked q = ask("plans/tiny-llama/model.llm", "topologies/cpu8.xml", NULL, 0);
+    struct search_result r = *search(q.a, q.d, q.job, q.topo, 1, 100, false);
+    CU_ASSERT_FATAL(r.ncandidates == 1);
+    struct explanation x = {.arena = q.a, .job = q.job, .topo = q.topo, .found = &r, .chosen = r.candidates[0]};
+    x.cost = cost_new(q.a, q.job, q.topo, &x.chosen.decision);
+    r.fastest = r.candidates[0];
+    r.given_up = 0.25;
+    r.gap = 0.5;
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    explain_text(&x, false, out);
+    fclose(out);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "  A less plain one would be 25.0 % faster"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "may be up to 50.0 % faster"));
+    free(text);
+    arena_free(q.a);
+}
+
+/* what can be more or less is what the cluster has: no links where a GPU is alone, no network on one node */
+static void test_what_it_depends_on(void)
+{
+    static const struct {
+        const char *model, *cluster, *sets[2], *keys;
+        uint32_t nsets;
+    } rows[] = {
+        {"plans/gpt2-124m/model.llm", "topologies/h200x1.xml", {0}, "compute memory_bandwidth ", 0},
+        {"plans/tiny-llama/model.llm", "topologies/cpu8.xml", {0}, "compute memory_bandwidth scale_up ", 0},
+        {"plans/llama3-8b/model.llm", "tests/cases/explain/slow-spine.xml", {"gpus=8", "tp=8"},
+         "compute memory_bandwidth scale_up nic tier rack tier spine ", 2},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct asked q = ask(rows[i].model, rows[i].cluster, rows[i].sets, rows[i].nsets);
+        char *text = explained_within(&q, false, true, 100, STATUS_OK), keys[256] = "";
+        json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL), *x;
+        size_t k;
+        json_array_foreach(json_object_get(root, "sensitivity"), k, x)
+        {
+            strcat(keys, json_string_value(json_object_get(x, "key")));
+            strcat(keys, " ");
+        }
+        CU_ASSERT_STRING_EQUAL(keys, rows[i].keys);
+        if (strcmp(keys, rows[i].keys) != 0)
+            printf("\n    %s: %s", rows[i].cluster, keys);
         json_decref(root);
         free(text);
         arena_free(q.a);
@@ -339,7 +417,7 @@ static void test_sweep_memory(void)
     static const char *const memory = "memory=1GiB,60GiB";
     char *text;
     CU_ASSERT_EQUAL(swept(&q, &memory, 1, false, &text), STATUS_OK);
-    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\n1GiB        -  needs 17.7GiB of 1GiB\n60GiB "));
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\n1GiB        -  needs 17.5GiB of 1GiB\n60GiB "));
     free(text);
     arena_free(q.a);
 }
@@ -403,6 +481,9 @@ void suite_explain(void)
     CU_add_test(s, "items are all of the estimate", test_items);
     CU_add_test(s, "figures add up as printed", test_printed);
     CU_add_test(s, "JSON adds up; sensitivities have their signs", test_json);
+    CU_add_test(s, "what a plainer plan gives up, as JSON", test_json_given_up);
+    CU_add_test(s, "how sure, in per cent", test_how_sure);
+    CU_add_test(s, "what it depends on", test_what_it_depends_on);
     CU_add_test(s, "what would make an impossible request possible", test_rescue);
     CU_add_test(s, "a node more", test_nodes);
     CU_add_test(s, "sweeps: rows, columns, JSON lines", test_sweep);

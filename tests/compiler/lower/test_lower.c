@@ -154,6 +154,31 @@ static void test_ring_depths(void)
     arena_free(a);
 }
 
+/* Slots that microbatches take in turns are four times as many as microbatches in flight, else as few as these: also where
+ * what stays until I, here the layers' inputs, stays longest by far. */
+static void test_turns(void)
+{
+    struct arena *a = arena_new();
+    char *text = arena_printf(a, "llmc 1\nmodel m {\n vocab 32\n width 16\n norm rmsnorm\n embed tokens\n repeat 32 {\n"
+                                 " layer {\n attn gqa(heads=2, kv=1, rope=10_000)\n ffn swiglu(16)\n }\n }\n head untied\n}\n"
+                                 "train {\n sequence 4\n batch 64 sequences\n precision fp32\n}\n");
+    struct job *job = text_job(a, text);
+    struct topo *host = random_host(a, 16);
+    const char *why = "";
+    struct decision d = text_decision(a, job, host, "pp=16 schedule=zb_h1 full=1");
+    struct plan *p = compile_decision(a, job, host, &d, &(struct compile_options){0}, &why);
+    uint32_t turns = 0;
+    for (uint32_t r = 0; r < 16; r++) {
+        const struct ring *act = &p->train[r]->rings[0];
+        CU_ASSERT_STRING_EQUAL(act->name, "act");
+        CU_ASSERT(act->depth <= 16 - r || act->depth >= 4 * (16 - r));
+        turns += act->depth > 16 - r;
+    }
+    CU_ASSERT(turns > 0 && turns < 15);
+    plan_close(p);
+    arena_free(a);
+}
+
 static void test_equal_inputs_give_equal_bytes(void)
 {
     for (uint64_t seed = 0; seed < 10; seed++) {
@@ -213,6 +238,7 @@ void suite_lower(void)
     CU_add_test(s, "placement keeps operands apart", test_placement_keeps_operands_apart);
     CU_add_test(s, "collectives of 126 layers", test_collectives_of_405b);
     CU_add_test(s, "ring depths", test_ring_depths);
+    CU_add_test(s, "slots in turns", test_turns);
     CU_add_test(s, "tensors are the model's parameters", test_parameters);
     CU_add_test(s, "equal inputs give equal bytes", test_equal_inputs_give_equal_bytes);
 }

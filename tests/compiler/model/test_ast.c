@@ -95,6 +95,7 @@ static void test_fmt(void)
         {"llmc 1\nf x(a, # why\n   b=[1,2,], ) # tail\n", "llmc 1\n\n# why\nf x(a, b=[1, 2])  # tail\n"},
         {"llmc 1\nr 2 { layer { a b; c \"d\\\"e\" } }\n",
          "llmc 1\n\nr 2 {\n    layer {\n        a b\n        c \"d\\\"e\"\n    }\n}\n"},
+        {"\n\n# a\nllmc 1\n\n\n", "# a\nllmc 1\n"},
         {"# a\n# b\n\n# c\nllmc 1\n", "# a\n# b\n\n# c\nllmc 1\n"},
         {"llmc 1\nr 2 { }\n", "llmc 1\n\nr 2 {\n}\n"},
         {"llmc 1\ntp<=8\nmicrobatch   =1 sequence\nkeep tp within node\n",

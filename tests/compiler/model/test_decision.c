@@ -26,12 +26,6 @@ SET(cp, 2)
 SET(recompute, RECOMPUTE_AUTO)
 SET(schedule, SCHED_INTERLEAVED)
 SET(nstages, 3)
-static void set_kv(struct decision *d)
-{
-    d->tp = 8;
-    d->pp = d->dp = d->shard = 1;
-    d->microbatches = 8;
-}
 static void set_order(struct decision *d)
 {
     d->order[0] = AXIS_PP;
@@ -61,7 +55,6 @@ static const struct {
     {set_zero, "zero must be 0 to 3"},
     {set_shard, "shard = 3 does not divide dp * cp = 2"},
     {set_ep, "ep and etp need a model with experts"},
-    {set_kv, "tp = 8 does not divide kv = 4"},
     {set_recompute, "a decision names one kind of recomputation"},
     {set_schedule, "schedule interleaved takes vpp >= 2, not 1"},
     {set_nstages, "3 stages are not pp * vpp = 2"},
@@ -263,7 +256,7 @@ static const struct {
     {want_skewed_experts, "post_validation with experts"},
     {want_odd_experts, "tp = 2 across ep: their groups do not nest"},
     {want_odd_shard, "shard = 4 across dp: their groups do not nest"},
-    {want_cuts, "groups of experts, of their nodes and of shards that end inside those of tp, cp and dp in "
+    {want_cuts, "groups of experts, of their nodes, of key heads and of shards that end inside those of tp, cp and dp in "
                 "more than 4 places"},
     {want_tokens, "a microbatch of 2147483648 tokens"},
     {want_weights, "weights of 2.75e+11 elements on one rank"},

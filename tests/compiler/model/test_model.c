@@ -1,6 +1,7 @@
 /* From files to numbers: published parameter counts, FLOPs by hand, defaults, learning rates, what can be
  * run. */
 
+#include "compiler/model/decision.h"
 #include "compiler/model/sema.h"
 #include "compiler/support/strbuf.h"
 #include "compiler/support/vec.h"
@@ -58,7 +59,7 @@ static void test_oracles(void)
         n++;
     }
     closedir(dir);
-    CU_ASSERT_EQUAL(n, 33);
+    CU_ASSERT_EQUAL(n, 34);
     arena_free(a);
 }
 
@@ -113,6 +114,46 @@ static void test_defaults(void)
     arena_free(a);
 }
 
+/* what stands in a train block, in any order of its lines */
+static void test_orders(void)
+{
+    static const char *const lines[] = {"total 1M tokens", "sequence 32", "batch 8 sequences", "seed 7", "clip 2"};
+    struct arena *a = arena_new();
+    for (size_t turn = 0; turn < ARRAY_LEN(lines); turn++)
+        for (int back = 0; back < 2; back++) {
+            struct strbuf text = {0};
+            strbuf_printf(&text, "%.*s", (int)(strstr(small, "train") - small), small);
+            strbuf_text(&text, "train {\n");
+            for (size_t i = 0; i < ARRAY_LEN(lines); i++)
+                strbuf_printf(&text, "%s\n", lines[(turn + (back ? ARRAY_LEN(lines) - i : i)) % ARRAY_LEN(lines)]);
+            strbuf_text(&text, "}\n");
+            const struct job *j = parse_job(a, arena_strdup(a, text.text));
+            CU_ASSERT_FATAL(j != NULL);
+            CU_ASSERT(j->train.total == 1000000 && j->train.sequence == 32 && j->train.batch == 8 && j->train.seed == 7 &&
+                      j->train.clip == 2);
+            strbuf_free(&text);
+        }
+    arena_free(a);
+}
+
+static void test_arithmetic(void)
+{
+    static const struct {
+        const char *text;
+        double value;
+    } rows[] = {{"1.5 * 4", 6},       {"0.5 * 0.5", 0.25}, {"3 * 4", 12},      {"3 / 2", 1.5},     {"4 / 2", 2},
+                {"0.75 / 0.25", 3},   {"0.5 + 2", 2.5},    {"2.5 - 0.5", 2},   {"7 - 3", 4},       {"2 * (1.5 + 1)", 5},
+                {"8 / 4 * 0.25", 0.5}, {"1e3 * 1e-3", 1},   {"10 - 2.5 * 2", 5}};
+    struct arena *a = arena_new();
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        const char *const set = arena_printf(a, "clip=%s", rows[i].text);
+        const struct job *j = read_job(a, "plans/llama3-8b/model.llm", &set, 1);
+        CU_ASSERT_FATAL(j != NULL);
+        CU_ASSERT_DOUBLE_EQUAL(j->train.clip, rows[i].value, 1e-12);
+    }
+    arena_free(a);
+}
+
 static void test_sets(void)
 {
     struct arena *a = arena_new();
@@ -126,10 +167,36 @@ static void test_sets(void)
               w->degree[DEG_PP].list[1] == 2);
     CU_ASSERT(w->degree[DEG_CP].relation == REL_LE && w->degree[DEG_CP].value == 2);
     CU_ASSERT_EQUAL(w->memory, UINT64_C(40) << 30);
+    CU_ASSERT(w->nkeeps == 1 && !w->frees);
     CU_ASSERT_EQUAL(j->train.batch, 256);
     CU_ASSERT(w->nschedules == 2 && w->schedules[1].kind == SCHED_ZB_V);
     CU_ASSERT_EQUAL(j->train.clip, 0);
     arena_free(a);
+}
+
+/* memory that stays free: what is said, what is not */
+static void test_free(void)
+{
+    struct topo_gpu gpu = {.model = "H100-SXM", .memory_bytes = UINT64_C(80) << 30, .reserve_bytes = UINT64_C(2) << 30},
+                    cpu = {.model = "cpu", .memory_bytes = UINT64_C(2) << 30};
+    static const struct {
+        const char *set;
+        uint64_t free_mib;
+    } cases[] = {{"keep=3GiB free", 3072}, {"keep=1.5 GiB free", 1536}, {"keep=0GiB free", 0}, {"tp=2", 1638}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct arena *a = arena_new();
+        struct job *j = read_job(a, "plans/llama3-8b/model.llm", &cases[i].set, 1);
+        CU_ASSERT_FATAL(j != NULL);
+        CU_ASSERT_EQUAL(j->wishes.nkeeps, 1);
+        CU_ASSERT_EQUAL(decision_free_bytes(j, &gpu) >> 20, cases[i].free_mib);
+        CU_ASSERT_EQUAL(decision_gpu_bytes(j, &gpu), (UINT64_C(78) << 30) - (cases[i].free_mib << 20));
+        CU_ASSERT_EQUAL(decision_free_bytes(j, &cpu), j->wishes.frees ? cases[i].free_mib << 20 : 0);
+        j->wishes.memory = UINT64_C(40) << 30;
+        CU_ASSERT_EQUAL(decision_gpu_bytes(j, &gpu), UINT64_C(40) << 30);
+        j->wishes.memory = UINT64_C(90) << 30;
+        CU_ASSERT_EQUAL(decision_gpu_bytes(j, &gpu), (UINT64_C(78) << 30) - (cases[i].free_mib << 20));
+        arena_free(a);
+    }
 }
 
 static void test_plan_words(void)
@@ -260,10 +327,13 @@ void suite_model(void)
 {
     CU_pSuite s = CU_add_suite("model", NULL, NULL);
     CU_add_test(s, "scores under yarn", test_yarn);
-    CU_add_test(s, "parameters of 33 published models", test_oracles);
+    CU_add_test(s, "parameters of 34 published models", test_oracles);
     CU_add_test(s, "model FLOPs", test_flops);
     CU_add_test(s, "defaults", test_defaults);
+    CU_add_test(s, "lines in any order", test_orders);
+    CU_add_test(s, "arithmetic", test_arithmetic);
     CU_add_test(s, "overrides", test_sets);
+    CU_add_test(s, "memory that stays free", test_free);
     CU_add_test(s, "words of the plan", test_plan_words);
     CU_add_test(s, "what can't be run names its line", test_unsupported);
     CU_add_test(s, "learning rate", test_lr);

@@ -17,6 +17,16 @@ static void experts(struct given *g)
     g->layer->moe.expert.width = 512;
 }
 
+/* key heads of the last layer; all others' are `kv` */
+static void other_keys(struct given *g, uint32_t kv, uint32_t last)
+{
+    struct layer *l = ARENA_NEW(g->a, struct layer);
+    g->layer->attn.kv = kv;
+    *l = *g->layer;
+    l->attn.kv = last;
+    g->job->model.layers[g->job->model.nlayers - 1] = l;
+}
+
 /* one change per function, by name of what it breaks */
 #define CHANGE(name, ...)                                                                                    \
     static void name(struct given *g)                                                                        \
@@ -31,6 +41,13 @@ CHANGE(prefetch_zero_2, g->d.zero = 2; g->d.prefetch = 1)
 CHANGE(prefetch_65, g->d.zero = 3; g->d.prefetch = 65)
 CHANGE(prefetch_64, g->d.zero = 3; g->d.prefetch = 64)
 CHANGE(shard_zero_0, g->d.zero = 0)
+CHANGE(key_heads, g->layer->attn.heads = 12; g->layer->attn.kv = 3)
+CHANGE(key_heads_shared, g->layer->attn.kv = 1)
+CHANGE(key_heads_exchanged, g->layer->attn.kv = 1; g->d.cp = 2; g->d.dp = 1; g->d.shard = 2; g->d.microbatches = 8;
+       g->d.context = CONTEXT_ALL_TO_ALL)
+CHANGE(key_heads_ring, g->layer->attn.kv = 1; g->d.cp = 2; g->d.dp = 1; g->d.microbatches = 8)
+CHANGE(key_heads_apart, other_keys(g, 2, 4); g->d.tp = 8; g->d.pp = g->d.dp = g->d.shard = 1; g->d.microbatches = 8)
+CHANGE(key_heads_here_and_there, other_keys(g, 1, 4))
 CHANGE(ffn_width, g->layer->ffn.width = 511)
 CHANGE(expert_width, experts(g); g->d.etp = 4; g->layer->moe.expert.width = 510)
 CHANGE(expert_count, experts(g); g->d.ep = 4; g->layer->moe.experts = 6)
@@ -71,6 +88,12 @@ static const struct {
     {prefetch_65, "prefetch = 65: parameters are gathered at most 64 uses ahead, under zero 3"},
     {prefetch_64, NULL},
     {shard_zero_0, "shard = 2 needs zero >= 1"},
+    {key_heads, "tp = 2 does not divide kv = 3, nor kv tp"},
+    {key_heads_shared, NULL},
+    {key_heads_exchanged, "cp = 2 by all_to_all does not divide the 4 heads (kv 1) of a tp rank"},
+    {key_heads_ring, NULL},
+    {key_heads_apart, "tp = 8: key heads lie on 4 ranks each in some layers, on 2 in others"},
+    {key_heads_here_and_there, NULL},
     {ffn_width, "tp = 2 does not divide the FFN's width = 511"},
     {expert_width, "etp = 4 does not divide the experts' width = 510"},
     {expert_count, "ep = 4 does not divide experts = 6"},

@@ -2,6 +2,7 @@
  * formulas, near the bound of their placement; and the figures that published schedulers reach. */
 
 #include "compiler/cost/pipeline.h"
+#include "compiler/schedule/auto_feed.h"
 #include "compiler/simulate/simulate.h"
 
 #include <CUnit/Basic.h>
@@ -361,10 +362,42 @@ static void test_repeats(void)
     }
 }
 
+/* Jobs of one machine that may be interrupted end, with their tails, when the worst set of them does: the least head of the
+ * set, all that it takes, its least tail (Carlier, 1982). */
+static double worst_set_s(const struct auto_timed *jobs, uint32_t n)
+{
+    double worst = 0;
+    for (uint32_t set = 1; set < 1u << n; set++) {
+        double head = INFINITY, takes = 0, tail = INFINITY;
+        for (uint32_t k = 0; k < n; k++)
+            if (set >> k & 1) {
+                head = fmin(head, jobs[k].head_s);
+                takes += jobs[k].takes_s;
+                tail = fmin(tail, jobs[k].tail_s);
+            }
+        worst = fmax(worst, head + takes + tail);
+    }
+    return worst;
+}
+
+static void test_machine(void)
+{
+    uint64_t state = 0x2545f4914f6cdd1du;
+    for (uint32_t i = 0; i < 300; i++) {
+        struct auto_timed jobs[9], waiting[10];
+        uint32_t n = pick(&state, 1, 9);
+        for (uint32_t k = 0; k < n; k++)
+            jobs[k] = (struct auto_timed){pick(&state, 0, i % 12), pick(&state, 1, 4), pick(&state, 0, 40)};
+        double want_s = worst_set_s(jobs, n);
+        CU_ASSERT_EQUAL(auto_machine_s(jobs, n, waiting), want_s);
+    }
+}
+
 void suite_auto(void);
 void suite_auto(void)
 {
     CU_pSuite s = CU_add_suite("auto", NULL, NULL);
+    CU_add_test(s, "one machine", test_machine);
     CU_add_test(s, "never worse than a formula", test_never_worse);
     CU_add_test(s, "near the bound", test_near_bound);
     CU_add_test(s, "least bubbles", test_least);

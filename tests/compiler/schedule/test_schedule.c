@@ -314,6 +314,9 @@ static void test_bad(void)
         CU_ASSERT_STRING_EQUAL(why, bad[i].why);
         arena_free(a);
     }
+    const char *why = "(accepted)"; /* too long a text is not looked at */
+    CU_ASSERT_PTR_NULL(schedule_parse(NULL, "", ((size_t)64 << 20) + 1, &why));
+    CU_ASSERT_STRING_EQUAL(why, "a schedule of more than 64 MiB is not read");
 }
 
 /* split backward, idle ticks, V placement, blanks and CRLF are read */

@@ -128,13 +128,14 @@ static const struct {
     bool emit_only;
     const char *message;
 } nothing[] = {
-    {"llama3-405b",
+    {"mixtral-8x22b",
      "meta-24k-roce",
-     {"tp=16"},
+     {"tp=12"},
      1,
      true,
-     "--set:1:6: error: no plan: 'tp' must be 16 but it must divide heads = 128, kv = 8 and the FFN's width\n"
-     "    1 | tp = 16\n      |      ^~\n   help: drop the line, or allow tp in [1, 2, 4, 8]\n"},
+     "--set:1:6: error: no plan: 'tp' must be 12 but it must divide heads = 48 and the FFN's width, and kv = 8 must be a "
+     "multiple or a divisor\n    1 | tp = 12\n      |      ^~\n   help: drop the line, or allow tp in [1, 2, 4, 8, 16, 24, "
+     "48]\n"},
     {"llama3-405b",
      "meta-24k-roce",
      {"gpus=100000"},
@@ -150,7 +151,7 @@ static const struct {
      "error: nothing fits in 20GiB. Closest: tp 1, pp 1, cp 4, dp 2, zero 3, microbatch 1, recompute full "
      "needs"},
     {"llama3-8b", "h100x8", {"step_time=1s"}, 1, true, "error: no plan: the fastest that fits needs "},
-    {"mixtral-8x7b", "h100x8", {0}, 0, true, "error: nothing fits in 77.6GiB. Closest: tp "},
+    {"mixtral-8x7b", "h100x8", {0}, 0, true, "error: nothing fits in 76GiB (1.59GiB are kept free). Closest: tp "},
     {"gpt3-175b",
      "a100-1024",
      {"tp=16", "pp=8"},
@@ -159,7 +160,7 @@ static const struct {
      "   help: drop either line, or allow tp in [1, 2, 3, 4, 6, 8]\n"},
     {"gpt3-175b",
      "a100-1024",
-     {"pp=7", "gpus=1024"},
+     {"pp=7", "gpus in [1024]"},
      2,
      true,
      "--set:1:6: error: no plan: with 'pp' = 7 nothing satisfies the rest of the plan block\n"},
@@ -244,6 +245,49 @@ static void test_nothing(void)
     }
 }
 
+/* numbers of GPUs that no degrees make: the rest is left over, and which batch would use more is said and true */
+static const struct {
+    const char *model, *cluster, *sets[2];
+    uint32_t gpus; /* 0: nothing is found */
+    const char *message, *batch;
+    uint32_t with_batch;
+} leftovers[] = {
+    {"llama3-405b", "meta-24k-roce", {"gpus=16000"}, 8192,
+     "--set:1:8: warning: 7808 of 16000 GPUs are left over: no degrees that the plan block allows make 16000, with dp "
+     "dividing the batch of 2048 sequences\n    1 | gpus = 16000\n      |        ^~~~~\n"
+     "   help: a batch of 2046 sequences would use 15872 (dp 62); 'gpus = 8192' says that these are enough\n",
+     "batch=2046 sequences", 15872},
+    {"llama3-8b", "h100x8", {"gpus=7", "pp=1"}, 4, "--set:1:8: warning: 3 of 7 GPUs are left over", NULL, 0},
+    {"llama3-8b", "h100x8", {"gpus=4", "pp=1"}, 4, NULL, NULL, 0},
+    /* an exact number, and a dp that is said, do not give way */
+    {"llama3-8b", "h100x8", {"gpus in [7]", "pp=1"}, 0, NULL, NULL, 0},
+    {"llama3-8b", "h100x8", {"gpus=7", "dp=2"}, 0, NULL, NULL, 0},
+};
+
+static void test_leftovers(void)
+{
+    for (size_t i = 0; i < sizeof leftovers / sizeof *leftovers; i++) {
+        uint32_t nsets = leftovers[i].sets[1] ? 2 : 1;
+        struct found f = search_example(leftovers[i].model, leftovers[i].cluster, leftovers[i].sets, nsets, 1, true);
+        const char *text = printed(f.a, f.d);
+        CU_ASSERT_EQUAL(f.r->ncandidates, leftovers[i].gpus > 0);
+        CU_ASSERT_EQUAL(diag_errors(f.d), leftovers[i].gpus == 0);
+        CU_ASSERT_EQUAL(diag_warnings(f.d), leftovers[i].message != NULL);
+        if (f.r->ncandidates)
+            CU_ASSERT_EQUAL(f.r->candidates[0].decision.gpus_used, leftovers[i].gpus);
+        CU_ASSERT(!leftovers[i].message || strstr(text, leftovers[i].message));
+        if (leftovers[i].message && !strstr(text, leftovers[i].message))
+            printf("\n%s", text);
+        arena_free(f.a);
+        if (!leftovers[i].batch)
+            continue;
+        const char *const sets[] = {leftovers[i].batch, leftovers[i].sets[0]};
+        f = search_example(leftovers[i].model, leftovers[i].cluster, sets, 2, 1, true);
+        CU_ASSERT(f.r->ncandidates && f.r->candidates[0].decision.gpus_used == leftovers[i].with_batch);
+        arena_free(f.a);
+    }
+}
+
 static const char keep_model[] =
     "llmc 1\nmodel m {\n vocab 51200\n width 2048\n norm layernorm\n embed tokens\n embed positions(2048)\n"
     " repeat 24 { layer { attn mha(heads=16, bias=yes)\n ffn gelu(8192, bias=yes) } }\n head tied\n}\n"
@@ -324,6 +368,8 @@ static const struct {
     /* tp 1, cp 4, dp 2: every ep divides 8 */
     {"tiny-moe", "cpu16", {"order=[tp, cp, dp, pp]", "zero=1", "tp=1", "cp=4", "ep in [1, 2, 4, 8]", "context=ring"}, 6,
      4},
+    /* of 16 ranks: not by 3 */
+    {"tiny-llama", "cpu16", {"tp=1", "pp=1", "dp=16", "microbatch=1", "zero=1", "shard in [2, 3, 4]"}, 6, 2},
 };
 
 static void test_space(void)
@@ -349,6 +395,7 @@ void suite_search(void)
     CU_add_test(s, "as good as brute force", test_exact);
     CU_add_test(s, "very large batches", test_large);
     CU_add_test(s, "where nothing is found", test_nothing);
+    CU_add_test(s, "GPUs that are left over", test_leftovers);
     CU_add_test(s, "keep and degree exclude each other", test_keep);
     CU_add_test(s, "replicas stay inside pods", test_place);
     CU_add_test(s, "size of the space", test_space);

@@ -234,6 +234,23 @@ static void test_memory(void)
     arena_free(a);
 }
 
+/* One rank alone: the update, its vectors gathered, all actions, its vectors summed, and the norm, whether transfers stand
+ * between kernels or have a queue of their own. */
+static void test_updates(void)
+{
+    struct decision d = {.pp = 1, .vpp = 1, .microbatches = 3, .nstages = 1, .schedule = SCHED_1F1B};
+    const struct pipeline_stage stage = {.forward_s = 10, .backward_s = 20};
+    for (uint32_t k = 0; k < 8; k++) {
+        struct arena *a = arena_new();
+        const struct pipeline_moves moves = {.gather_s = k & 1 ? 5 : 0, .sum_s = k & 2 ? 7 : 0};
+        const struct pipeline_update update = {.update_s = 11, .norm_s = 2};
+        struct pipeline_times times = {.stages = &stage, .moves = &moves, .updates = &update, .blocks = k & 4, .agree_s = 1};
+        CU_ASSERT_EQUAL(simulate_actions(a, schedule_new(a, &d), &times, NULL, NULL),
+                        11 + moves.gather_s + 3 * 30 + moves.sum_s + 2 + 1);
+        arena_free(a);
+    }
+}
+
 void suite_actions(void);
 void suite_actions(void)
 {
@@ -246,4 +263,5 @@ void suite_actions(void)
     CU_add_test(s, "slow transfers", test_slow);
     CU_add_test(s, "transfers that hold the sender", test_held);
     CU_add_test(s, "bytes in flight", test_memory);
+    CU_add_test(s, "from update to update", test_updates);
 }

@@ -212,6 +212,58 @@ static void test_bad_wait(void)
     finish(&b);
 }
 
+/* a role whose forwards are n all-reduces with the other stages, one of `groups` groups after the other */
+static struct program *summing_role(uint32_t role, uint32_t n, uint32_t groups)
+{
+    struct program *p = program_new(role, 2);
+    for (uint32_t k = 0; k < groups; k++)
+        program_slot(p, "group", SLOT_GROUP, AXIS_BIT(AXIS_PP) | k << 8, 2);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t at = program_insn(p, OP_ALL_REDUCE);
+        struct insn *insn = &p->insns[at];
+        p->operands[insn->operand].buffer = NONE;
+        p->attrs[insn->attr + ATTR(ALL_REDUCE, group)].slot = i % groups;
+        insn->queue = QUEUE_COMPUTE;
+        insn->action = 'F';
+        insn->microbatch = insn->seq = i;
+    }
+    return p;
+}
+
+/* collectives across roles: any number of them, of at most 1024 groups */
+static void test_groups(void)
+{
+    static const struct {
+        uint32_t n, groups;
+        const char *why;
+    } rows[] = {{5000, 2, ""}, {1024, 1024, ""}, {1025, 1025, "more than 1024 different groups span roles"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct arena *a = arena_new();
+        struct cost c = {.unit = {.on = true, .f_ns = 7}};
+        struct program *programs[2] = {summing_role(0, rows[i].n, rows[i].groups), summing_role(1, rows[i].n, rows[i].groups)};
+        const char *why = "";
+        struct timeline *t = simulate(a, &c, (const struct program *const *)programs, 2, &why);
+        CU_ASSERT_STRING_EQUAL(why, rows[i].why);
+        CU_ASSERT_EQUAL(t != NULL, !*rows[i].why);
+        if (t)
+            CU_ASSERT_EQUAL(t->step_ns, 7 * rows[i].n);
+        handmade_free(programs, 2);
+        arena_free(a);
+    }
+}
+
+/* a step of no time is idle for no part of it */
+static void test_no_time(void)
+{
+    struct bench b = start(SCHED_1F1B, 2, 2, 0, 0, 0);
+    run(&b);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(b.t);
+    CU_ASSERT_EQUAL(b.t->step_ns, 0);
+    CU_ASSERT_EQUAL(b.t->bubble_fraction, 0);
+    CU_ASSERT_EQUAL(b.t->exposed_comm_fraction, 0);
+    finish(&b);
+}
+
 void suite_simulate(void);
 void suite_simulate(void)
 {
@@ -224,4 +276,6 @@ void suite_simulate(void)
     CU_add_test(s, "deadlock is named", test_deadlock);
     CU_add_test(s, "a circle of waits is named", test_circle);
     CU_add_test(s, "bad wait", test_bad_wait);
+    CU_add_test(s, "groups across roles", test_groups);
+    CU_add_test(s, "nothing takes time", test_no_time);
 }

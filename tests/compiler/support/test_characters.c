@@ -90,9 +90,34 @@ static void test_hidden(void)
     }
 }
 
+/* bytes that are no character: too long a form, no character's number, cut short; each byte is a '?' */
+static void test_malformed(void)
+{
+    static const char *const bytes[] = {
+        "\xc0\xaf", "\xc1\xbf", "\xe0\x9f\xbf", "\xf0\x8f\xbf\xbf", "\xed\xa0\x80", "\xed\xbf\xbf",
+        "\xf4\x90\x80\x80", "\xf7\xbf\xbf\xbf", "\x80", "\xc3", "\xe2\x82", "\xf0\x9f\x98", "\xff",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(bytes); i++) {
+        struct arena *a = arena_new();
+        struct diag *d = diag_new(a);
+        uint32_t n = (uint32_t)strlen(bytes[i]);
+        char *line = arena_printf(a, "%sx\n", bytes[i]), *text = NULL;
+        struct source s = {.name = "x.llm", .text = line, .size = n + 2};
+        size_t size = 0;
+        diag_error(d, (struct span){&s, n, 1}, "x", "here");
+        FILE *out = open_memstream(&text, &size);
+        diag_print(d, out, false);
+        fclose(out);
+        CU_ASSERT_PTR_NOT_NULL(strstr(text, arena_printf(a, "    1 | %.*sx\n", (int)n, "????")));
+        free(text);
+        arena_free(a);
+    }
+}
+
 void suite_characters(void)
 {
     CU_pSuite s = CU_add_suite("characters", NULL, NULL);
     CU_add_test(s, "columns", test_columns);
     CU_add_test(s, "not shown", test_hidden);
+    CU_add_test(s, "malformed", test_malformed);
 }

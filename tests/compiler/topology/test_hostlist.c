@@ -89,6 +89,10 @@ static void test_limits(void)
     CU_ASSERT(hostlist_count(name, 255, MAX, &count, &e) && count == 1);
     CU_ASSERT(!hostlist_count(name, 256, MAX, &count, &e));
     CU_ASSERT_STRING_EQUAL(e.message, "a host name has more than 255 characters");
+    memcpy(name + 250, "[00008-00011]", 14); /* the longest names that are, digits last */
+    CU_ASSERT(hostlist_expand(a, name, strlen(name), MAX, &list, &e) && list.n == 4);
+    for (uint32_t i = 0; i < list.n; i++)
+        CU_ASSERT_STRING_EQUAL(list.names[i], arena_printf(a, "%.250s%05u", name, 8 + i));
     /* 250 letters, 1,048,576 times: refused before anything is allocated */
     memcpy(name + 250, "[0-999999]", 11);
     size_t before = arena_bytes(a);

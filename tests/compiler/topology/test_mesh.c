@@ -96,6 +96,7 @@ static void test_folds(void)
         {{.experts = true, .etp = 1, .ep = 4, .shard = 4, .expert_shard = 4},
          6,
          {{MESH_EP, 4, 1}, {MESH_EXPERT_SHARD, 4, 4}, {MESH_EXPERT_REPLICA, 2, 16}, {MESH_SHARD, 4, 2}}},
+        {{.etp = 1, .ep = 1, .shard = 1, .keys = 2}, 4, {{MESH_KEYS, 2, 1}, {MESH_TP, 2, 1}}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mesh_degrees g = cases[i].g;
@@ -124,6 +125,37 @@ static void test_folds(void)
                                     group.first);
                 }
     }
+}
+
+/* Ranks that hold one key head are neighbours in tp, wherever tp is in the order and whatever else cuts it. */
+static void test_keys(void)
+{
+    struct mesh_degrees g = {.size = {8, 2, 2, 2},
+                             .order = {AXIS_CP, AXIS_TP, AXIS_PP, AXIS_DP},
+                             .experts = true,
+                             .etp = 4,
+                             .ep = 2,
+                             .shard = 1,
+                             .expert_shard = 1,
+                             .keys = 4};
+    struct mesh m;
+    enum mesh_dim what[2];
+    CU_ASSERT_FATAL(mesh_fold(&g, &m, what));
+    CU_ASSERT_EQUAL(mesh_group_size(&m, m.dim[MESH_KEYS]), 4);
+    CU_ASSERT_EQUAL(m.dim[MESH_KEYS] & ~m.dim[MESH_TP], 0);
+    for (uint32_t rank = 0; rank < m.nranks; rank++) {
+        uint32_t tp = mesh_number(&m, rank, m.dim[MESH_TP]), keys = mesh_number(&m, rank, m.dim[MESH_KEYS]);
+        CU_ASSERT_EQUAL(tp % 4, keys);
+        CU_ASSERT_EQUAL(mesh_number(&m, rank, m.dim[MESH_TP] & ~m.dim[MESH_KEYS]), tp / 4);
+    }
+    g.etp = 1;
+    g.size[AXIS_TP] = 12;
+    g.order[0] = AXIS_TP;
+    g.order[1] = AXIS_CP;
+    g.keys = 6;
+    g.ep = 4;
+    CU_ASSERT_FALSE(mesh_fold(&g, &m, what));
+    CU_ASSERT(what[0] == MESH_EP && what[1] == MESH_KEYS);
 }
 
 static void test_unfoldable(void)
@@ -251,4 +283,5 @@ void suite_mesh(void)
     CU_add_test(s, "levels of groups", test_levels);
     CU_add_test(s, "experts and shards fold into digits", test_folds);
     CU_add_test(s, "what does not nest does not fold", test_unfoldable);
+    CU_add_test(s, "ranks that hold one key head", test_keys);
 }

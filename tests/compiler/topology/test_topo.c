@@ -3,6 +3,7 @@
 
 #include "compiler/topology/topo.h"
 
+#include "compiler/support/strbuf.h"
 #include "compiler/support/vec.h"
 
 #include <CUnit/CUnit.h>
@@ -96,22 +97,14 @@ static void ignore_message(void *user, const char *format, ...)
     (void)user, (void)format;
 }
 
-/* every shipped file against the schema, which is itself thereby tested */
-static void test_schema(void)
+static void check_schema(xmlRelaxNGPtr schema, const char *folder, int least)
 {
-    struct arena *kept = arena_new();
-    struct source *rng = source_read(kept, diag_new(kept), "topologies/cluster.rng", (size_t)1 << 20);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(rng);
-    xmlRelaxNGParserCtxtPtr parser = xmlRelaxNGNewMemParserCtxt(rng->text, (int)rng->size);
-    xmlRelaxNGSetParserErrors(parser, ignore_message, ignore_message, NULL);
-    xmlRelaxNGPtr schema = xmlRelaxNGParse(parser);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(schema);
     struct dirent **entries;
-    int n = scandir("topologies", &entries, is_xml, alphasort);
-    CU_ASSERT(n >= 10);
+    int n = scandir(folder, &entries, is_xml, alphasort);
+    CU_ASSERT(n >= least);
     for (int i = 0; i < n; i++) {
         struct arena *a = arena_new();
-        const char *path = arena_printf(a, "topologies/%s", entries[i]->d_name);
+        const char *path = arena_printf(a, "%s/%s", folder, entries[i]->d_name);
         struct source *s = source_read(a, diag_new(a), path, (size_t)1 << 24);
         xmlDocPtr doc = xmlReadMemory(s->text, (int)s->size, path, NULL, XML_PARSE_NONET);
         xmlRelaxNGValidCtxtPtr valid = xmlRelaxNGNewValidCtxt(schema);
@@ -125,6 +118,20 @@ static void test_schema(void)
         free(entries[i]);
     }
     free(entries);
+}
+
+/* every shipped file against the schema, which is itself thereby tested; and machines of published runs */
+static void test_schema(void)
+{
+    struct arena *kept = arena_new();
+    struct source *rng = source_read(kept, diag_new(kept), "topologies/cluster.rng", (size_t)1 << 20);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(rng);
+    xmlRelaxNGParserCtxtPtr parser = xmlRelaxNGNewMemParserCtxt(rng->text, (int)rng->size);
+    xmlRelaxNGSetParserErrors(parser, ignore_message, ignore_message, NULL);
+    xmlRelaxNGPtr schema = xmlRelaxNGParse(parser);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(schema);
+    check_schema(schema, "topologies", 10);
+    check_schema(schema, "tests/cases/known", 2);
     xmlRelaxNGFree(schema);
     xmlRelaxNGFreeParserCtxt(parser);
     arena_free(kept);
@@ -155,6 +162,25 @@ static void test_levels(void)
     arena_free(a);
 }
 
+/* tori that a tier joins: the torus is the first level and joins a node's GPUs too, the NICs carry the rest */
+static void test_tori(void)
+{
+    struct arena *a = arena_new();
+    struct diag *d = diag_new(a);
+    struct topo *t = topo_read(a, d, "tests/cases/known/tpu-v4-pods.xml");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+    static const uint32_t want[][3] = {{5, 5, 0}, {0, 1, 1}, {0, 767, 1}, {767, 768, 2}, {768, 1535, 1}, {0, 1535, 2}};
+    for (size_t i = 0; i < ARRAY_LEN(want); i++)
+        CU_ASSERT_EQUAL(topo_level(t, want[i][0], want[i][1]), want[i][2]);
+    CU_ASSERT(t->ntiers == 2 && t->tiers[0].ngroups == 2 && t->tiers[1].ngroups == 1);
+    CU_ASSERT(near(topo_level_bytes_s(t, 0, 0), 100 * GB) && near(topo_level_bytes_s(t, 0, 1), 100 * GB));
+    CU_ASSERT(near(topo_level_bytes_s(t, 0, 2), 12.5 * GB / 4));
+    CU_ASSERT(near(topo_level_latency_s(t, 0, 1), 1.9e-6) && near(topo_level_latency_s(t, 0, 2), 4e-6));
+    CU_ASSERT_STRING_EQUAL(topo_level_name(t, 1), "torus");
+    CU_ASSERT_STRING_EQUAL(topo_level_name(t, 2), "datacentre");
+    arena_free(a);
+}
+
 /* oversubscriptions multiply; spare uplinks further in (below 1) make up for later ones, but never beyond the
  * NICs */
 static void test_oversubscription(void)
@@ -167,6 +193,34 @@ static void test_oversubscription(void)
     CU_ASSERT(near(topo_level_bytes_s(t, 0, 1), 50 * GB));
     CU_ASSERT(near(topo_level_bytes_s(t, 0, 2), 50 * GB / 1.5));
     CU_ASSERT(near(topo_level_bytes_s(t, 0, 3), 50 * GB / 3));
+    arena_free(a);
+}
+
+/* numbers at both ends of what they may be */
+static void test_bounds(void)
+{
+    struct arena *a = arena_new();
+    struct topo *t =
+        fabric(a, "<nodes type='hgx' count='64'/><fabric><tier name='a' span='4' oversubscription='0.1'/>"
+                  "<tier name='b' span='all' oversubscription='1000'/></fabric>"
+                  "<degraded nodes='hgx-0001' compute='0.000001'/>");
+    CU_ASSERT(t->tiers[0].oversubscription == 0.1 && t->tiers[1].oversubscription == 1000);
+    t = fabric(a, "<nodes type='hgx' count='8'/><fabric rails='2' cross-rail='no'><tier name='a' span='all'/></fabric>");
+    CU_ASSERT(t->rails == 2 && !t->cross_rail);
+    t = fabric(a, "<nodes type='hgx' count='8'/><fabric rails='8'><tier name='a' span='all'/></fabric>");
+    CU_ASSERT(t->rails == 8 && t->cross_rail);
+    /* GPUs that nothing joins may have rails that meet */
+    CU_ASSERT_PTR_NOT_NULL(parse(a,
+                                 "<cluster version='1'><node-type id='x' gpus='2'><gpu model='H100-SXM'/><scale-up "
+                                 "kind='none'/><nic count='2' bandwidth='100Gb/s'/></node-type><nodes type='x' count='4'/>"
+                                 "<fabric rails='2'><tier name='a' span='all'/></fabric></cluster>",
+                                 NULL));
+    CU_ASSERT_PTR_NOT_NULL(parse(a,
+                                 "<cluster version='1'><node-type id='x' gpus='2'><gpu model='H100-SXM'/><scale-up "
+                                 "kind='mesh' bandwidth='100GB/s'/><nic count='2' bandwidth='100Gb/s'/></node-type><nodes "
+                                 "type='x' count='4'/><fabric rails='2' cross-rail='no'><tier name='a' span='all'/></fabric>"
+                                 "</cluster>",
+                                 NULL));
     arena_free(a);
 }
 
@@ -340,6 +394,29 @@ static void test_measured(void)
     arena_free(a);
 }
 
+/* of a curve with too many points, the first of those is one error, wherever they come from */
+static void test_many_points(void)
+{
+    for (int gemm = 0; gemm < 2; gemm++)
+        for (unsigned over = 0; over < 3; over++) {
+            struct arena *a = arena_new();
+            struct strbuf text = {0};
+            const char *said;
+            strbuf_printf(&text, "<cluster version='1'>" HGX "<nodes type='hgx' count='1'/><measured>%s",
+                          gemm ? "<gemm dtype='bf16'>" : "<collective op='all_reduce' ranks='8'>");
+            for (unsigned k = 1; k <= 4096 + over; k++)
+                strbuf_printf(&text, gemm ? "<point m='%u' n='8' k='8' efficiency='0.5'/>" : "<point size='%uKiB' time='48us'/>",
+                              k);
+            strbuf_printf(&text, "%s</measured></cluster>", gemm ? "</gemm>" : "</collective>");
+            CU_ASSERT_EQUAL(parse(a, text.text, &said) != NULL, !over);
+            const char *first = strstr(said, "error: ");
+            CU_ASSERT_EQUAL(first != NULL, over > 0);
+            CU_ASSERT(!first || (strstr(first, "more than 4096 points in one curve") && !strstr(first + 1, "error: ")));
+            strbuf_free(&text);
+            arena_free(a);
+        }
+}
+
 /* tables as nccl-tests prints them: with and without root, with N/A, headings and averages in between */
 static void test_tables(void)
 {
@@ -455,7 +532,9 @@ void suite_topo(void)
     CU_add_test(s, "shipped clusters", test_shipped);
     CU_add_test(s, "schema", test_schema);
     CU_add_test(s, "levels", test_levels);
+    CU_add_test(s, "tori that a tier joins", test_tori);
     CU_add_test(s, "oversubscription", test_oversubscription);
+    CU_add_test(s, "numbers at their bounds", test_bounds);
     CU_add_test(s, "latencies", test_latencies);
     CU_add_test(s, "host memory as level 0", test_host);
     CU_add_test(s, "scale-up domains", test_domains);
@@ -463,6 +542,7 @@ void suite_topo(void)
     CU_add_test(s, "several types and a group", test_mixed);
     CU_add_test(s, "excluded, spare, degraded", test_states);
     CU_add_test(s, "measurements", test_measured);
+    CU_add_test(s, "curves of too many points", test_many_points);
     CU_add_test(s, "nccl-tests tables", test_tables);
     CU_add_test(s, "warnings", test_warnings);
     CU_add_test(s, "printed view", test_print);

@@ -70,6 +70,7 @@ static void test_partial(void)
     CU_ASSERT(near(d->gpu_nic_bytes_s[0], 48e9) && d->gpu_nic_bytes_s[1] == 0 && d->gpu_nic_bytes_s[2] == 0);
     CU_ASSERT(near(d->gpu_nic_bytes_s[3], 24e9)); /* through the slower switch below the common one */
     CU_ASSERT(near(type->nic_bytes_s_per_gpu, 50e9));
+    CU_ASSERT_PTR_NULL(strstr(said, "slower port upstream")); /* half the speed is a port of its own right */
     arena_free(a);
 }
 
@@ -232,21 +233,30 @@ static void test_warnings(void)
     }
 }
 
-/* a GPU that the catalogue does not know, and no <scale-up>: the dump says how it is joined */
-static void test_unknown_gpu(void)
+/* a GPU that the catalogue does not know, and no <scale-up>: the dump says how it is joined, if it is */
+static struct topo_scale_up joined_by(const char *links)
 {
-    static const char text[] =
+    static const char form[] =
         "<cluster version='1'><node-type id='x' gpus='1'><gpu model='own' memory='8GiB'><peak dtype='fp32' "
-        "rate='1TFLOP/s'/></gpu><system version='1'>" CPU(
-            ROW("01", "0", LINKS)) "</system></node-type>"
-                                   "<nodes type='x' count='1'/></cluster>";
+        "rate='1TFLOP/s'/></gpu><system version='1'><cpu numaid='0'>" GPU("01") "><gpu dev='0' sm='90' rank='0'>%s"
+        "</gpu></pci></cpu></system></node-type><nodes type='x' count='1'/></cluster>";
     struct arena *a = arena_new();
+    char *text = arena_printf(a, form, links);
     struct source s = {.name = "c.xml", .text = text, .size = strlen(text)};
     struct topo *t = topo_parse(a, diag_new(a), &s, NULL);
     CU_ASSERT_PTR_NOT_NULL_FATAL(t);
-    const struct topo_scale_up *up = &t->types[0].scale_up;
-    CU_ASSERT(up->kind == SCALE_UP_NVSWITCH && near(up->bytes_s, 18 * 20.6e9));
+    struct topo_scale_up up = t->types[0].scale_up;
     arena_free(a);
+    return up;
+}
+
+static void test_unknown_gpu(void)
+{
+    struct topo_scale_up up = joined_by(LINKS), none = joined_by("");
+    struct topo_scale_up mesh = joined_by("<nvlink target='0000:02:00.0' count='4' tclass='0x030200'/>");
+    CU_ASSERT(up.kind == SCALE_UP_NVSWITCH && near(up.bytes_s, 18 * 20.6e9));
+    CU_ASSERT(mesh.kind == SCALE_UP_MESH && near(mesh.bytes_s, 4 * 20.6e9)); /* from GPU to GPU, without a switch */
+    CU_ASSERT(none.kind == SCALE_UP_NONE && none.bytes_s == 0);
 }
 
 /* The public dumps themselves are not part of the project; name their folder to read them. */

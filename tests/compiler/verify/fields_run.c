@@ -219,6 +219,7 @@ static void bound_memory(const struct plan *p)
     }
     gpu->memory_bytes =
         (gpu->reserve_bytes < gpu->memory_bytes ? gpu->reserve_bytes : gpu->memory_bytes) + most + 65536;
+    gpu->memory_bytes += gpu->memory_bytes / 49; /* what is kept free of it */
 }
 
 static void change_all(struct arena *a, struct fields_bench *b, struct run *run, const char *what,

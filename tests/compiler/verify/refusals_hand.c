@@ -68,8 +68,8 @@ static void another_group(struct arena *a, struct plan *p)
     (void)a;
     *value(p, 0, SLOT_GROUP, AXIS_BIT(AXIS_TP)) = *value(p, 0, SLOT_GROUP, AXIS_BIT(AXIS_DP));
 }
-/* a rank's group of tp becomes another one */
-static void own_group(struct plan *p, uint32_t rank, struct group g)
+/* a rank's group becomes another one */
+static void own_group(struct plan *p, uint32_t rank, uint32_t mask, struct group g)
 {
     const struct ranks *r = p->ranks;
     struct ranks *s = ranks_new(r->nranks, r->nroles, r->ngroups + 1, r->nvalues);
@@ -79,23 +79,40 @@ static void own_group(struct plan *p, uint32_t rank, struct group g)
     ranks_free(p->ranks);
     p->ranks = s;
     s->groups[s->ngroups - 1] = g;
-    *value(p, rank, SLOT_GROUP, AXIS_BIT(AXIS_TP)) = s->ngroups - 1;
+    *value(p, rank, SLOT_GROUP, mask) = s->ngroups - 1;
 }
 static void twin_group(struct arena *a, struct plan *p)
 {
     (void)a;
-    own_group(p, 1, p->ranks->groups[*value(p, 1, SLOT_GROUP, AXIS_BIT(AXIS_TP))]);
+    own_group(p, 1, AXIS_BIT(AXIS_TP), p->ranks->groups[*value(p, 1, SLOT_GROUP, AXIS_BIT(AXIS_TP))]);
 }
 static void later_group(struct arena *a, struct plan *p)
 {
     (void)a;
-    own_group(p, 1, (struct group){1, {2, 1, 1, 1}, {1, 0, 0, 0}});
+    own_group(p, 1, AXIS_BIT(AXIS_TP), (struct group){1, {2, 1, 1, 1}, {1, 0, 0, 0}});
 }
 /* the same members, along another axis: all members' numbers in it would be others */
 static void group_along_dp(struct arena *a, struct plan *p)
 {
     (void)a;
-    own_group(p, 0, (struct group){0, {1, 1, 2, 1}, {1, 0, 1, 0}});
+    own_group(p, 0, AXIS_BIT(AXIS_TP), (struct group){0, {1, 1, 2, 1}, {1, 0, 1, 0}});
+}
+/* as many members, but others */
+static void group_of_stages(struct arena *a, struct plan *p)
+{
+    (void)a;
+    own_group(p, 0, AXIS_BIT(AXIS_DP), (struct group){0, {1, 1, 1, 2}, {0, 0, 0, 4}});
+}
+/* the same members, as other runs of ranks than the mesh has */
+static void world_of_other_runs(struct arena *a, struct plan *p)
+{
+    (void)a;
+    own_group(p, 0, AXES_WORLD, (struct group){0, {2, 2, 1, 2}, {1, 2, 0, 4}});
+}
+static void group_at_another_stride(struct arena *a, struct plan *p)
+{
+    (void)a;
+    own_group(p, 0, AXIS_BIT(AXIS_DP), (struct group){0, {1, 1, 2, 1}, {0, 0, 4, 0}});
 }
 static void roles_exchanged(struct arena *a, struct plan *p)
 {
@@ -119,7 +136,7 @@ static void peer_itself(struct arena *a, struct plan *p)
 static void no_such_peer(struct arena *a, struct plan *p)
 {
     (void)a;
-    *value(p, 0, SLOT_PEER, 1) = 99;
+    *value(p, 0, SLOT_PEER, 1) = p->ranks->nranks;
 }
 static void peer_is_own_rank(struct arena *a, struct plan *p)
 {
@@ -261,10 +278,22 @@ static void small_gpu(struct arena *a, struct plan *p)
     p->topo->types[0].gpu.memory_bytes = 4096;
     p->topo->types[0].gpu.reserve_bytes = 0;
 }
+static void large_evaluation(struct arena *a, struct plan *p)
+{
+    (void)a;
+    p->eval[0]->arena_bytes = (uint64_t)1 << 50;
+}
 static void little_memory(struct arena *a, struct plan *p)
 {
     (void)a;
     p->job->wishes.memory = 4096;
+}
+static void much_free(struct arena *a, struct plan *p)
+{
+    const struct topo_gpu *gpu = &p->topo->types[0].gpu;
+    (void)a;
+    p->job->wishes.frees = true;
+    p->job->wishes.free_bytes = gpu->memory_bytes - gpu->reserve_bytes - 8192;
 }
 static void among_host(struct arena *a, struct plan *p)
 {
@@ -365,11 +394,14 @@ const struct by_hand refusals_by_hand[] = {
     {"whole", another_group, BY_VERIFY, "members from rank 0, the mesh says 2 from rank 0"},
     {"whole", later_group, BY_VERIFY, "members from rank 1, the mesh says 2 from rank 0"},
     {"whole", group_along_dp, BY_VERIFY, "members from rank 0, the mesh says 2 from rank 0"},
+    {"whole", group_of_stages, BY_VERIFY, "2 members from rank 0, the mesh says 2 from rank 0"},
+    {"whole", world_of_other_runs, BY_VERIFY, "8 members from rank 0, the mesh says 8 from rank 0"},
+    {"whole", group_at_another_stride, BY_VERIFY, "2 members from rank 0, the mesh says 2 from rank 0"},
     {"whole", twin_group, BY_VERIFY, "but rank 0 of the same group says"},
     {"piped", roles_exchanged, BY_VERIFY, "its pipeline coordinate is 0, so that is its role"},
     {"piped", peer_itself, BY_VERIFY, "its peer is the rank itself"},
     {"piped", peer_is_own_rank, BY_UNFOLDING, "slot stage_1 names rank 0"},
-    {"piped", no_such_peer, BY_UNFOLDING, "slot stage_1 names rank 99"},
+    {"piped", no_such_peer, BY_UNFOLDING, "slot stage_1 names rank 4"},
     {"whole", no_members, BY_UNFOLDING, "uses of groups are by ranks that are no members"},
     {"whole", keeps_node, BY_VERIFY,
      "its dp group reaches from node host-0001 to node host-0002, beyond the wish to keep it within node"},
@@ -393,6 +425,9 @@ const struct by_hand refusals_by_hand[] = {
     {"whole", gpus_exchanged, BY_VERIFY,
      "it sits on GPU 1 of node"},
     {"single", small_gpu, BY_VERIFY, "does not fit the 4096 bytes that a cpu leaves"},
+    {"single", much_free, BY_VERIFY, "does not fit the 8192 bytes that a cpu leaves"},
+    {"single", small_gpu, BY_MEMORY, "role 0, its arena of "},
+    {"single", large_evaluation, BY_MEMORY, "role 0 (evaluation), its arena of 1125899906842624 bytes does not fit"},
     {"single", little_memory, BY_VERIFY, "is larger than the 4096 bytes asked for"},
     {"parked", among_host, BY_MEMORY, "buffer param.embed lies in host memory"},
     {"single", gpu_kernels, BY_VERIFY, "its kernels use a workspace of"},
@@ -418,7 +453,6 @@ const struct unreached refusals_unreached[] = {
     {"buffer %s can't hold its bucket", STRUCTURE},
     {"a sum that the model's step does not have", NAMES},
     {"%s + ...", NAMES},
-    {"; %s takes %s as %s", NAMES},
     {"its operand can't hold the result", SAME},
     {"more than %d parts", "matrices of 512 parts: beyond a test's size"},
     {"more than %u pairs of overlapping operands", "of one program: beyond a test's size"},

@@ -21,6 +21,7 @@ struct legal {
 #define TOKENS "embed tokens\n    head untied"
 #define QKNORM "repeat 2 { layer {\n attn gqa(heads=4, kv=4, head=4, qk_norm=head)\n"
 #define LATENT "attn mla(heads=4, kv_rank=8, nope=4, rope=4, v=6)\n"
+#define KEYS(kv, words) "repeat 2 { layer {\n attn gqa(heads=4, kv=" kv ", head=4" words ")\n"
 #define MOE "moe swiglu(8) {\n experts 4\n active 2\n router softmax\n }\n } }"
 #define EIGHT(words)                                                                                         \
     "repeat 2 { layer {\n attn mha(heads=2)\n moe swiglu(8) {\n experts 8\n active 2\n" words "}\n } }"
@@ -65,6 +66,24 @@ static const struct legal legal[] = {
      "4\n active 2\n "
      "}\n }\n layer {\n attn mha(heads=2)\n ffn gelu(16)\n }",
      "", "", "dp=2 ep=2", true},
+    {"two key heads on four ranks, with biases and norms", "rmsnorm", TOKENS,
+     KEYS("2", ", rope=500, qkv_bias=yes, qk_norm=head") "ffn swiglu(12)\n } }", "", "", "tp=4 dp=2 zero=1", true},
+    {"one key head on ranks that experts cut", "rmsnorm", TOKENS, KEYS("1", "") MOE, "", "", "tp=4 sp=1 ep=2 etp=2", true},
+    {"the same, with shares of one expert across key heads", "rmsnorm", TOKENS, KEYS("2", "") MOE, "", "",
+     "tp=4 sp=1 dp=2 ep=2 etp=4", true},
+    {"shared key heads of sequences that go round a ring", "rmsnorm", TOKENS, KEYS("1", ", rope=500") "ffn swiglu(12)\n } }",
+     "", "", "tp=2 sp=1 ring=2 dp=2 zero=2", true},
+    {"shared key heads of gathered sequences, parameters gathered too", "rmsnorm", TOKENS,
+     KEYS("2", ", bias=yes") "ffn gelu(16, bias=yes)\n } }", "precision bf16", "", "tp=4 sp=1 all_gather=2 dp=2 zero=3 shard=2", true},
+    {"shared key heads with split backward passes", "rmsnorm", TOKENS, KEYS("1", ", qkv_bias=yes") "ffn swiglu(12)\n } }", "",
+     "", "tp=2 pp=2 schedule=zb_h1 full=1", true},
+    {"shared key heads in two copies of the model", "rmsnorm", TOKENS, KEYS("1", "") "ffn swiglu(12)\n } }", "", "",
+     "tp=2 pp=2 dp=2 zero=1 schedule=dualpipe", true},
+    {"shared key heads of a prediction module, state in host memory", "rmsnorm",
+     "embed tokens\n head untied\n predict 1 ahead", KEYS("2", "") "ffn swiglu(12)\n } }", "", "offload [optimizer]",
+     "tp=4 sp=1 pp=2 zero=0", true},
+    {"GPT-2's kind of model with one key head", "layernorm", "embed tokens\n embed positions(8)\n head tied",
+     KEYS("1", ", bias=yes") "ffn gelu(16, bias=yes)\n } }", "", "", "tp=2 dp=2", true},
 };
 
 static bool verifies(struct arena *a, const struct legal *x, const struct plan *p)

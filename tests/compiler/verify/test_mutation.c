@@ -100,6 +100,8 @@ static const struct {
     {mla, "tp=2 pp=1 dp=2 zero=1 microbatch=2"},
     {experts, "dp=4 ep=4 nodes=2 zero=1 microbatch=1"},
     {roomy, "tp=2 sp=1 pp=2 dp=2 ep=4 nodes=2 microbatch=2"},
+    {qwen3, "tp=4 sp=1 dp=2 zero=1 microbatch=2"},
+    {deep, "tp=2 pp=3 dp=1 microbatch=2"},
 };
 #define NPLANS (sizeof plans / sizeof *plans)
 

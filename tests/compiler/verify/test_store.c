@@ -122,6 +122,45 @@ static void test_memory(void)
     CU_ASSERT(known * 20 > reads); /* not all of them may be refused */
 }
 
+static bool knows_rows(struct store *s, struct operand o, uint32_t row, uint32_t rows)
+{
+    struct parts *p = calloc(1, sizeof *p);
+    o.offset += (uint64_t)row * o.ld * 4;
+    o.rows = rows;
+    bool known = !rows || (store_read(s, &o, p) && p->n == 1 && p->at[0].value.node == 1 && p->at[0].value.row.lo == row);
+    free(p);
+    return known;
+}
+
+/* Rows of a matrix are written anew, wherever it begins: those before and behind them stay known. */
+static void test_rows(void)
+{
+    struct arena *a = arena_new();
+    struct program *p = two_buffers();
+    const struct mesh plain = mesh_new((const uint32_t[NAXES]){1, 1, 1, 1},
+                                       (const enum axis[NAXES]){AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP});
+    for (uint32_t k = 0; k < 500; k++) {
+        uint32_t cols = 1 + k % 5, from = k / 20 % 5, to = from + 1 + k / 100;
+        struct operand o = {.dtype = DTYPE_F32, .slot = UINT16_MAX, .offset = k / 5 % 4 * 12, .rows = 5, .cols = cols, .ld = cols};
+        if (to > o.rows)
+            continue;
+        struct store *s = store_new(a, p, &plain);
+        struct part part = {0, 5, 0, cols, 1, {.kind = VALUE_NODES, .node = 1}},
+                    some = {0, to - from, 0, cols, 2, {.kind = VALUE_NODES, .node = 2}};
+        part.value.row = extent_new(0, 5);
+        some.value.row = extent_new(0, to - from);
+        part.value.col = some.value.col = extent_new(0, cols);
+        struct operand x = o;
+        x.offset += (uint64_t)from * cols * 4;
+        x.rows = to - from;
+        store_write(s, &o, &part, 1);
+        store_write(s, &x, &some, 2);
+        CU_ASSERT(knows_rows(s, o, 0, from) && knows_rows(s, o, to, 5 - to));
+    }
+    program_free(p);
+    arena_free(a);
+}
+
 /* ---- contributions ---- */
 
 enum { DOMAIN = 240 };
@@ -232,6 +271,7 @@ void suite_verify_store(void)
 {
     CU_pSuite s = CU_add_suite("verify_store", NULL, NULL);
     CU_add_test(s, "pieces of memory against single bytes", test_memory);
+    CU_add_test(s, "rows that stay", test_rows);
     CU_add_test(s, "contributions against sets of numbers", test_contributions);
     CU_add_test(s, "whole sets", test_whole);
 }

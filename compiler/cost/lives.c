@@ -1,0 +1,428 @@
+/* Bytes over a block's passes as llmrun has them: what the forward pass leaves, and the fullest moments of the forward pass, of
+ * the backward pass, and of its two halves.
+ *
+ * The instructions of a piece are followed with what they read and write, as the rules of compiler/lower have them; a store is
+ * live from a write that needs nothing of what is there to the last access before the next such write, as placement has it
+ * (compiler/place/lives.c).  What a backward pass finds live at its begin is what the forward pass leaves.  Parameters and their
+ * gradients are the rank's (mem.c).
+ *
+ * Cost: linear in the instructions of a piece, some hundred. */
+
+#include "compiler/cost/lives.h"
+
+#include "compiler/model/backward.h"
+
+#include <math.h>
+#include <string.h>
+
+uint32_t lives_store(struct lives *l, double bytes)
+{
+    vec_push(l->arena, &l->stores, (struct lives_store){.bytes = ceil(bytes / 256) * 256});
+    return (uint32_t)l->stores.n - 1;
+}
+
+uint32_t lives_rows(struct lives *l, double rows, double cols)
+{
+    return lives_store(l, l->element * rows * cols);
+}
+
+void lives_insn(struct lives *l)
+{
+    vec_push(l->arena, &l->pass.insns, (uint32_t)l->pass.touches.n);
+}
+
+/* what brought it is over then */
+static void settle(struct lives *l, uint32_t store)
+{
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < l->nmoving; k++)
+        if (l->moving[k].to == store)
+            vec_push(l->arena, &l->pass.touches, (struct lives_touch){l->moving[k].from, true, false});
+        else
+            l->moving[n++] = l->moving[k];
+    l->nmoving = n;
+}
+
+static void touch(struct lives *l, uint32_t store, bool reads, bool covers)
+{
+    if (store == NONE)
+        return;
+    vec_push(l->arena, &l->pass.touches, (struct lives_touch){store, reads, covers});
+    if (l->nmoving)
+        settle(l, store);
+}
+
+void lives_read(struct lives *l, uint32_t store)
+{
+    touch(l, store, true, false);
+}
+
+void lives_write(struct lives *l, uint32_t store)
+{
+    touch(l, store, false, true);
+}
+
+void lives_part(struct lives *l, uint32_t store)
+{
+    touch(l, store, false, false);
+}
+
+void lives_move(struct lives *l, uint32_t to, uint32_t from)
+{
+    lives_insn(l);
+    lives_write(l, to);
+    lives_read(l, from);
+}
+
+void lives_update(struct lives *l, uint32_t store)
+{
+    lives_insn(l);
+    lives_read(l, store);
+}
+
+/* behind the last instruction that writes a store */
+static uint32_t made_at(const struct lives *l, uint32_t store)
+{
+    for (uint32_t i = (uint32_t)l->pass.insns.n; i-- > 0;) {
+        size_t end = i + 1 < l->pass.insns.n ? l->pass.insns.at[i + 1] : l->pass.touches.n;
+        for (size_t k = l->pass.insns.at[i]; k < end; k++)
+            if (l->pass.touches.at[k].store == store && (l->pass.touches.at[k].covers || !l->pass.touches.at[k].reads))
+                return i + 1;
+    }
+    return 0;
+}
+
+/* an empty instruction at a place of the list, with room for n touches; the first of them */
+static uint32_t insert(struct lives *l, uint32_t at, uint32_t n)
+{
+    uint32_t first = at < l->pass.insns.n ? l->pass.insns.at[at] : (uint32_t)l->pass.touches.n, behind = (uint32_t)l->pass.touches.n - first;
+    for (uint32_t k = 0; k < n; k++)
+        vec_push(l->arena, &l->pass.touches, (struct lives_touch){0});
+    vec_push(l->arena, &l->pass.insns, 0);
+    memmove(l->pass.touches.at + first + n, l->pass.touches.at + first, behind * sizeof *l->pass.touches.at);
+    for (uint32_t i = (uint32_t)l->pass.insns.n - 1; i > at; i--)
+        l->pass.insns.at[i] = l->pass.insns.at[i - 1] + n;
+    l->pass.insns.at[at] = first;
+    return first;
+}
+
+void lives_transfer(struct lives *l, uint32_t to, uint32_t from, bool early)
+{
+    uint32_t at = (uint32_t)l->pass.insns.n, there = early ? made_at(l, from) : at;
+    if (early)
+        at = there > l->queue_at ? there : l->queue_at;
+    if (at < l->pass.insns.n) {
+        uint32_t k = insert(l, at, 2);
+        l->pass.touches.at[k] = (struct lives_touch){to, false, true};
+        l->pass.touches.at[k + 1] = (struct lives_touch){from, true, false};
+    } else {
+        lives_move(l, to, from);
+    }
+    l->queue_at = at + 1;
+    if (l->nmoving == LIVES_MOVING) /* the oldest is over by now */
+        memmove(l->moving, l->moving + 1, --l->nmoving * sizeof *l->moving);
+    l->moving[l->nmoving].to = to;
+    l->moving[l->nmoving++].from = from;
+}
+
+/* ---- values and gradients ---- */
+
+double lives_cols(const struct lives *l, uint32_t v)
+{
+    const struct opr_value *x = &l->e->values[v];
+    double cols = (double)x->cols;
+    if (x->class == CLASS_TOKENS)
+        return cols;
+    if (!strncmp(x->name, "logits", 6))
+        cols = (double)expand_padded_vocab(x->cols, l->d->tp);
+    return cols / l->d->tp;
+}
+
+double lives_value_rows(const struct lives *l, uint32_t v)
+{
+    return l->e->values[v].class == CLASS_TOKENS ? l->local : l->tokens;
+}
+
+static uint32_t value_store(struct lives *l, uint32_t v)
+{
+    return lives_rows(l, lives_value_rows(l, v), lives_cols(l, v));
+}
+
+static bool is_half(const struct lives *l)
+{
+    return l->halves == LIVES_INPUT || l->halves == LIVES_WEIGHT;
+}
+
+uint32_t lives_value(struct lives *l, uint32_t v)
+{
+    if (l->kept[v] != NONE)
+        return l->kept[v];
+    uint32_t *at = l->plan.weighs[v] && is_half(l) && v != l->e->result ? &l->late_value[v] : &l->value[v];
+    if (*at == NONE)
+        *at = value_store(l, v);
+    return *at;
+}
+
+uint32_t lives_aux(struct lives *l, uint32_t opr, uint32_t k, double bytes)
+{
+    uint32_t *kept = &l->kept_aux[opr][k], *at = *kept != NONE ? kept : &l->aux[opr][k];
+    if (*at == NONE) {
+        const struct opr *o = &l->e->oprs[opr];
+        bool inside = backward_act_only(o, l->again) && k != LIVES_EXPERTS_ACT, made = l->plan.needed[opr] && !inside;
+        at = made ? at : kept;
+        *at = lives_store(l, bytes);
+        l->stores.at[*at].beside = true;
+    }
+    return *at;
+}
+
+uint32_t lives_gradient(struct lives *l, uint32_t v, bool *adds)
+{
+    *adds = l->has[v];
+    if (!l->has[v] && l->gradient[v] == NONE) {
+        bool late = l->plan.weighed[v] && is_half(l);
+        if (late && l->late_gradient[v] == NONE)
+            l->late_gradient[v] = value_store(l, v);
+        l->gradient[v] = late ? l->late_gradient[v] : value_store(l, v);
+    }
+    l->has[v] = true;
+    return l->gradient[v];
+}
+
+/* a write, or one that adds to what is there */
+void lives_give(struct lives *l, uint32_t store, bool adds)
+{
+    touch(l, store, adds, !adds);
+}
+
+static bool is_late(const struct lives *l, uint32_t store)
+{
+    for (uint32_t v = 0; v < l->e->nvalues; v++)
+        if (l->late_gradient[v] == store || l->kept[v] == store)
+            return true;
+    return false;
+}
+
+uint32_t lives_output_gradient(struct lives *l, uint32_t v)
+{
+    if (l->halves == LIVES_WEIGHT)
+        return l->late[v];
+    uint32_t dy = l->gradient[v];
+    if (l->halves != LIVES_INPUT || l->undivided)
+        return dy;
+    if (!is_late(l, dy) && l->kind != LIVES_EMBED) {
+        if (l->late_gradient[v] == NONE)
+            l->late_gradient[v] = value_store(l, v);
+        lives_move(l, l->late_gradient[v], dy);
+        dy = l->late_gradient[v];
+    }
+    return l->late[v] = dy;
+}
+
+/* ---- passes ---- */
+
+static uint32_t *nones(struct lives *l, uint32_t n)
+{
+    uint32_t *x = arena_array(l->arena, n + 1u, sizeof *x);
+    memset(x, 0xff, (n + 1u) * sizeof *x);
+    return x;
+}
+
+/* no temporaries yet */
+static void begin_pass(struct lives *l, uint32_t halves)
+{
+    const struct expansion *e = l->e;
+    l->pass = (struct lives_pass){0};
+    vec_reserve(l->arena, &l->pass.insns, 128);
+    vec_reserve(l->arena, &l->pass.touches, 512);
+    l->halves = halves;
+    memset(l->value, 0xff, e->nvalues * sizeof *l->value);
+    memset(l->aux, 0xff, e->noprs * sizeof *l->aux);
+    memset(l->gradient, 0xff, e->nvalues * sizeof *l->gradient);
+    memset(l->has, 0, e->nvalues * sizeof *l->has);
+    l->choices_gradient = NONE;
+    l->queue_at = l->nmoving = 0;
+}
+
+static void forward(struct lives *l, bool again)
+{
+    l->recomputing = again;
+    for (uint32_t i = 0; i < l->e->noprs; i++)
+        if (!again || l->plan.needed[i])
+            lives_forward(l, i);
+    l->recomputing = false;
+}
+
+static void backward(struct lives *l)
+{
+    const struct expansion *e = l->e;
+    uint32_t value = e->result == NONE ? 0 : e->result;
+    if (l->kind == LIVES_PREDICT)
+        l->gradient[0] = l->stream;
+    l->gradient[value] = l->stream;
+    l->has[value] = e->result != NONE;
+    if (l->plan.recompute && l->halves & LIVES_INPUT)
+        forward(l, true);
+    for (uint32_t i = e->noprs; i-- > 0;) {
+        bool late = expand_puts_off(e, &e->oprs[i]);
+        if (!(l->halves & LIVES_INPUT) && !late)
+            continue;
+        l->undivided = !late;
+        lives_backward(l, i);
+    }
+}
+
+/* The most bytes at a time.  live: by store, what is still needed behind the pass; then, what it needs of what was before. */
+static double most_live(const struct lives *l, const struct lives_pass *p, bool *live)
+{
+    struct arena_mark mark = arena_mark(l->arena);
+    bool *open = ARENA_ARRAY(l->arena, bool, l->stores.n + 1);
+    double now = 0, most;
+    for (size_t s = 0; s < l->stores.n; s++) {
+        open[s] = live[s];
+        now += live[s] ? l->stores.at[s].bytes : 0;
+    }
+    most = now;
+    for (size_t i = p->insns.n; i-- > 0;) {
+        size_t first = p->insns.at[i], end = i + 1 < p->insns.n ? p->insns.at[i + 1] : p->touches.n;
+        for (size_t k = first; k < end; k++) {
+            const struct lives_touch *t = &p->touches.at[k];
+            now += open[t->store] ? 0 : l->stores.at[t->store].bytes;
+            open[t->store] = true;
+            live[t->store] &= !t->covers;
+        }
+        most = now > most ? now : most;
+        for (size_t k = first; k < end; k++)
+            live[p->touches.at[k].store] |= p->touches.at[k].reads;
+        for (size_t k = first; k < end; k++) {
+            uint32_t s = p->touches.at[k].store;
+            now -= open[s] && !live[s] ? l->stores.at[s].bytes : 0;
+            open[s] &= live[s];
+        }
+    }
+    arena_reset(l->arena, mark);
+    return most;
+}
+
+/* bytes of a set of stores; parked: of those in host memory between a layer's passes, which fit what offload takes */
+static double sum_of(const struct lives *l, const bool *set, bool parked)
+{
+    double bytes = 0;
+    for (size_t s = 0; s < l->stores.n; s++)
+        bytes += set[s] && (!parked || l->stores.at[s].parks) ? l->stores.at[s].bytes : 0;
+    return bytes;
+}
+
+static void keep_values(struct lives *l)
+{
+    double stream = l->element * l->local * (double)l->c->job->model.width;
+    bool parks = l->kind == LIVES_LAYER && l->c->job->wishes.offload & OFFLOAD_ACTIVATIONS;
+    for (uint32_t v = 0; v < l->e->nvalues; v++) {
+        bool choice = false;
+        for (uint32_t i = 0; i < l->e->noprs; i++)
+            choice |= l->e->oprs[i].kind == OPR_ROUTER && l->e->oprs[i].out == v;
+        if (!l->plan.saved[v] || choice)
+            continue;
+        l->kept[v] = value_store(l, v);
+        l->stores.at[l->kept[v]].parks = parks && 4 * l->stores.at[l->kept[v]].bytes >= stream;
+    }
+}
+
+static void park_aux(struct lives *l)
+{
+    double stream = l->element * l->local * (double)l->c->job->model.width;
+    if (l->kind != LIVES_LAYER || !(l->c->job->wishes.offload & OFFLOAD_ACTIVATIONS))
+        return;
+    for (uint32_t i = 0; i < l->e->noprs; i++)
+        for (uint32_t k = 0; k < LIVES_AUX; k++) {
+            uint32_t s = l->kept_aux[i][k];
+            if (s != NONE && !l->stores.at[s].counts)
+                l->stores.at[s].parks = 4 * l->stores.at[s].bytes >= stream;
+        }
+}
+
+/* All passes, and then from the back: what a pass finds live at its begin is what the one before must leave. */
+static void follow(struct lives *l, struct cost_lives *out)
+{
+    struct lives_pass f, b, i, w;
+    begin_pass(l, 0);
+    l->sizing = true;
+    forward(l, false);
+    l->sizing = false;
+    uint32_t result = l->e->result == NONE ? NONE : lives_value(l, l->e->result);
+    f = l->pass;
+    park_aux(l);
+    begin_pass(l, LIVES_INPUT | LIVES_WEIGHT);
+    backward(l);
+    b = l->pass;
+    begin_pass(l, LIVES_INPUT);
+    backward(l);
+    i = l->pass;
+    begin_pass(l, LIVES_WEIGHT);
+    backward(l);
+    w = l->pass;
+    bool *kept = ARENA_ARRAY(l->arena, bool, l->stores.n), *left = ARENA_ARRAY(l->arena, bool, l->stores.n);
+    kept[l->stream] = true;
+    out->backward = most_live(l, &b, kept);
+    kept[l->stream] = false;
+    out->keep = sum_of(l, kept, false);
+    out->parked = sum_of(l, kept, true);
+    out->parked_input = l->kept[0] != NONE && l->stores.at[l->kept[0]].parks ? l->stores.at[l->kept[0]].bytes : 0;
+    if (result != NONE)
+        kept[result] = true;
+    out->forward = most_live(l, &f, kept);
+    out->weight = most_live(l, &w, left);
+    out->left = sum_of(l, left, false);
+    out->left_parked = sum_of(l, left, true);
+    left[l->stream] = true;
+    out->input = most_live(l, &i, left);
+    out->workspace = l->workspace;
+}
+
+static void follow_block(struct arena *a, const struct cost *c, const struct decision *d, const struct expansion *e,
+                         enum lives_kind kind, struct cost_lives *out)
+{
+    struct lives l = {.arena = a, .c = c, .d = d, .e = e, .kind = kind};
+    bool recomputes = kind == LIVES_LAYER || kind == LIVES_PREDICT;
+    l.again = recomputes && d->recompute == RECOMPUTE_FULL        ? BACKWARD_RUN_ALL
+              : recomputes && d->recompute == RECOMPUTE_SELECTIVE ? d->parts
+                                                                  : 0;
+    l.plan = backward_new(a, e, l.again, d->cp > 1 && d->context == CONTEXT_ALL_TO_ALL);
+    l.element = c->job->train.precision == DT_FP32 ? 4 : 2;
+    l.tokens = (double)c->job->train.sequence * d->microbatch / d->cp;
+    l.sp = d->sp && d->tp > 1;
+    l.nodes = d->ep_nodes || d->ep == 1 ? d->ep_nodes + !d->ep_nodes : cost_exchange_nodes(c);
+    l.local = l.sp ? l.tokens / d->tp : l.tokens;
+    l.value = nones(&l, e->nvalues);
+    l.kept = nones(&l, e->nvalues);
+    l.gradient = nones(&l, e->nvalues);
+    l.late_value = nones(&l, e->nvalues);
+    l.late_gradient = nones(&l, e->nvalues);
+    l.late = nones(&l, e->nvalues);
+    l.has = ARENA_ARRAY(a, bool, e->nvalues + 1u);
+    l.aux = (uint32_t(*)[LIVES_AUX])nones(&l, e->noprs * LIVES_AUX);
+    l.kept_aux = (uint32_t(*)[LIVES_AUX])nones(&l, e->noprs * LIVES_AUX);
+    vec_reserve(a, &l.stores, 256);
+    keep_values(&l);
+    l.tokens_store = lives_store(&l, 4 * l.tokens);
+    l.targets_store = lives_store(&l, 4 * l.tokens);
+    l.stream = lives_rows(&l, l.local, (double)c->job->model.width);
+    follow(&l, out);
+}
+
+const struct cost_lives *cost_lives(const struct cost *c, const struct cost_block *b)
+{
+    struct cost_lives_later *later = b->lives;
+    if (!later->known) {
+        struct arena *a = arena_new();
+        struct decision d = *c->decision; /* of the same shape; its recomputation may be another */
+        struct cost own = *c;
+        d.recompute = later->recompute;
+        d.parts = later->parts;
+        own.decision = &d;
+        follow_block(a, &own, &d, later->e, later->kind, &later->lives);
+        later->known = true;
+        arena_free(a);
+    }
+    return &later->lives;
+}

@@ -1,0 +1,94 @@
+#ifndef LLMC_COST_LIVES_H
+#define LLMC_COST_LIVES_H
+
+/* Inside of the memory of llmrun's blocks: stores, and instructions that read and write them.  lives.c follows the passes,
+ * lives_rules.c and lives_experts.c have the instructions of each kind of operator. */
+
+#include "compiler/cost/cost_private.h"
+#include "compiler/model/backward.h"
+#include "compiler/model/expert_rows.h"
+#include "compiler/support/vec.h"
+
+#define LIVES_AUX 6
+#define LIVES_MOVING 8
+#define LIVES_EXPERTS_ACT 2 /* of OPR_EXPERTS: the activation's output */
+enum { LIVES_INPUT = 1, LIVES_WEIGHT = 2 };
+
+struct lives_store {
+    double bytes;
+    bool parks;          /* kept in host memory between a layer's passes */
+    bool beside, counts; /* statistics of an operator; integers or doubles */
+};
+struct lives_touch {
+    uint32_t store;
+    bool reads, covers; /* covers: writes all of it, and needs nothing that was there */
+};
+/* instructions of a pass: first touch of each */
+struct lives_pass {
+    VEC(struct lives_touch) touches;
+    VEC(uint32_t) insns;
+};
+struct lives {
+    struct arena *arena;
+    const struct cost *c;
+    const struct decision *d;
+    const struct expansion *e;
+    enum lives_kind kind;
+    uint32_t again;
+    struct backward plan;
+    double element, tokens, local; /* rows of a microbatch: whole; of this rank's TOKENS values */
+    bool sp;
+    uint32_t nodes; /* that experts' rows travel to once, 1: straight */
+    VEC(struct lives_store) stores;
+    struct lives_pass pass; /* the one that is written down */
+    /* stores, or NONE; kept: from the forward pass on; value, aux, gradient: of this pass; late: between I and W */
+    uint32_t *kept, *value, *gradient, *late_value, *late_gradient, *late;
+    uint32_t (*kept_aux)[LIVES_AUX], (*aux)[LIVES_AUX];
+    uint32_t tokens_store, targets_store, stream; /* stream: of the residual stream's gradient */
+    uint32_t choices_gradient;
+    bool *has; /* by value: its gradient has a first contribution */
+    uint32_t halves;
+    bool recomputing, undivided, sizing; /* sizing: the first pass, which says how much workspace there must be */
+    const struct moe *moe; /* of `rows` */
+    struct expert_rows rows;
+    double workspace; /* the most that an instruction needs besides */
+    /* the queue of transfers within a layer: instructions in front of its next one; its last transfers, as far as nothing has
+     * used what they bring */
+    uint32_t queue_at, nmoving;
+    struct {
+        uint32_t to, from;
+    } moving[LIVES_MOVING];
+};
+
+uint32_t lives_store(struct lives *l, double bytes);
+uint32_t lives_rows(struct lives *l, double rows, double cols);
+/* an instruction, and then what it touches; part: writes some of it */
+void lives_insn(struct lives *l);
+void lives_read(struct lives *l, uint32_t store);
+void lives_write(struct lives *l, uint32_t store);
+void lives_part(struct lives *l, uint32_t store);
+void lives_give(struct lives *l, uint32_t store, bool adds);
+/* one that writes a store from another, or changes one in place */
+void lives_move(struct lives *l, uint32_t to, uint32_t from);
+void lives_update(struct lives *l, uint32_t store);
+/* By the queue of transfers: `from` is taken until something uses `to`.  early: begins as soon as that queue is free and `from`
+ * is there, in front of what was written down before. */
+void lives_transfer(struct lives *l, uint32_t to, uint32_t from, bool early);
+
+double lives_cols(const struct lives *l, uint32_t v);
+double lives_value_rows(const struct lives *l, uint32_t v);
+uint32_t lives_value(struct lives *l, uint32_t v);
+uint32_t lives_aux(struct lives *l, uint32_t opr, uint32_t k, double bytes);
+uint32_t lives_gradient(struct lives *l, uint32_t v, bool *adds);
+uint32_t lives_output_gradient(struct lives *l, uint32_t v);
+
+void lives_forward(struct lives *l, uint32_t opr);
+void lives_backward(struct lives *l, uint32_t opr);
+void lives_router(struct lives *l, uint32_t opr);
+void lives_router_back(struct lives *l, uint32_t opr);
+void lives_experts(struct lives *l, uint32_t opr);
+void lives_experts_back(struct lives *l, uint32_t opr);
+void lives_context(struct lives *l, uint32_t opr);
+void lives_context_back(struct lives *l, uint32_t opr);
+
+#endif

@@ -1,0 +1,504 @@
+/* Instructions of experts and their router with what they read and write of a block's stores, as compiler/lower/moe.c has them,
+ * and of attention to keys of all ranks of a sequence, as compiler/lower/context.c has it. */
+
+#include "compiler/cost/lives.h"
+
+#include <math.h>
+
+/* ---- context parallelism ---- */
+
+static double out_cols(const struct lives *l, const struct attn *t)
+{
+    return (double)t->heads * (t->kind == ATTN_MLA ? t->v : t->head) / l->d->tp;
+}
+
+static double query_cols(const struct lives *l, const struct attn *t)
+{
+    return (double)t->heads * t->head / l->d->tp;
+}
+
+static double pair_cols(const struct lives *l, const struct attn *t)
+{
+    return (double)t->kv * (t->head + (t->kind == ATTN_MLA ? t->v : t->head)) / l->d->tp;
+}
+
+static uint32_t own_numbers(struct lives *l, uint32_t opr)
+{
+    const struct attn *t = l->e->oprs[opr].attn;
+    return lives_aux(l, opr, 0, 4 * l->tokens * t->heads / l->d->tp);
+}
+
+/* what attention reads of the block's own rows */
+static void read_own(struct lives *l, const struct opr *o)
+{
+    for (int k = 0; k < 2; k++)
+        if (o->in[k] != NONE)
+            lives_read(l, lives_value(l, o->in[k]));
+}
+
+static uint32_t wide_rows(struct lives *l, double cols)
+{
+    return lives_store(l, 4 * l->tokens * cols);
+}
+
+/* keys and values go round in turns of two stores */
+static void ring(struct lives *l, uint32_t opr)
+{
+    const struct opr *o = &l->e->oprs[opr];
+    const struct attn *t = o->attn;
+    bool wide = l->element >= 4;
+    uint32_t out = lives_value(l, o->out), lse = own_numbers(l, opr), sum = wide ? out : wide_rows(l, out_cols(l, t));
+    uint32_t part = wide_rows(l, out_cols(l, t)), part_lse = wide_rows(l, (double)t->heads / l->d->tp);
+    uint32_t pair[2] = {lives_rows(l, l->tokens, pair_cols(l, t)), lives_rows(l, l->tokens, pair_cols(l, t))};
+    for (uint32_t s = 0; s < l->d->cp; s++) {
+        if (s + 1 < l->d->cp) {
+            lives_insn(l);
+            lives_write(l, pair[s % 2]);
+            if (s)
+                lives_read(l, pair[(s + 1) % 2]);
+            else
+                read_own(l, o);
+        }
+        lives_insn(l);
+        lives_write(l, s ? part : sum);
+        lives_write(l, s ? part_lse : lse);
+        read_own(l, o);
+        if (s)
+            lives_read(l, pair[(s + 1) % 2]);
+        if (!s)
+            continue;
+        lives_update(l, sum);
+        lives_read(l, lse);
+        lives_read(l, part);
+        lives_read(l, part_lse);
+    }
+    if (!wide)
+        lives_move(l, out, sum);
+}
+
+static void ring_back(struct lives *l, uint32_t opr, uint32_t first, uint32_t second)
+{
+    const struct opr *o = &l->e->oprs[opr];
+    const struct attn *t = o->attn;
+    bool wide = l->element >= 4;
+    uint32_t cp = l->d->cp, dq = wide ? first : wide_rows(l, query_cols(l, t)), part = wide_rows(l, pair_cols(l, t));
+    uint32_t pair[2] = {lives_rows(l, l->tokens, pair_cols(l, t)), lives_rows(l, l->tokens, pair_cols(l, t))};
+    uint32_t sums[2] = {wide_rows(l, pair_cols(l, t)), wide_rows(l, pair_cols(l, t))};
+    for (uint32_t s = 0; s < cp; s++) {
+        if (s + 1 < cp) {
+            lives_insn(l);
+            lives_write(l, pair[s % 2]);
+            if (s)
+                lives_read(l, pair[(s + 1) % 2]);
+            else
+                read_own(l, o);
+        }
+        lives_insn(l);
+        lives_give(l, dq, s > 0);
+        lives_write(l, s ? part : sums[s % 2]);
+        read_own(l, o);
+        if (s)
+            lives_read(l, pair[(s + 1) % 2]);
+        lives_read(l, lives_value(l, o->out));
+        lives_read(l, l->gradient[o->out]);
+        lives_read(l, own_numbers(l, opr));
+        if (s) {
+            lives_update(l, sums[s % 2]);
+            lives_read(l, part);
+        }
+        if (s + 1 < cp || !wide) {
+            lives_move(l, sums[(s + 1) % 2], sums[s % 2]);
+        } else {
+            lives_insn(l);
+            lives_part(l, second);
+            lives_read(l, sums[s % 2]);
+        }
+    }
+    if (wide)
+        return;
+    lives_insn(l);
+    lives_write(l, second);
+    lives_read(l, sums[cp % 2]);
+    lives_insn(l);
+    if (first == second)
+        lives_part(l, first);
+    else
+        lives_write(l, first);
+    lives_read(l, dq);
+}
+
+static void gathered(struct lives *l, uint32_t opr)
+{
+    const struct opr *o = &l->e->oprs[opr];
+    uint32_t out = lives_value(l, o->out), lse = own_numbers(l, opr);
+    uint32_t all = lives_rows(l, l->d->cp * l->tokens, pair_cols(l, o->attn));
+    lives_insn(l);
+    lives_write(l, all);
+    read_own(l, o);
+    lives_insn(l);
+    lives_write(l, out);
+    lives_write(l, lse);
+    read_own(l, o);
+    lives_read(l, all);
+}
+
+static void gathered_back(struct lives *l, uint32_t opr, uint32_t first, uint32_t second)
+{
+    const struct opr *o = &l->e->oprs[opr];
+    double cols = pair_cols(l, o->attn);
+    uint32_t all = lives_rows(l, l->d->cp * l->tokens, cols), sums = lives_rows(l, l->d->cp * l->tokens, cols);
+    bool early = !(l->c->job->wishes.never_overlap & OVERLAP_CP);
+    lives_transfer(l, all, lives_value(l, o->in[o->in[1] != NONE]), early);
+    lives_insn(l);
+    lives_write(l, first);
+    lives_write(l, sums);
+    read_own(l, o);
+    lives_read(l, all);
+    lives_read(l, lives_value(l, o->out));
+    lives_read(l, l->gradient[o->out]);
+    lives_read(l, own_numbers(l, opr));
+    lives_insn(l);
+    if (first == second)
+        lives_part(l, second);
+    else
+        lives_write(l, second);
+    lives_read(l, sums);
+}
+
+/* queries, keys, values and output of all rows and some heads */
+static uint32_t exchanged(struct lives *l, uint32_t opr)
+{
+    const struct attn *t = l->e->oprs[opr].attn;
+    double cols = (query_cols(l, t) + pair_cols(l, t) + out_cols(l, t)) / l->d->cp;
+    return lives_aux(l, opr, 1, l->element * l->d->cp * l->tokens * cols);
+}
+
+static void exchange(struct lives *l, uint32_t opr)
+{
+    const struct opr *o = &l->e->oprs[opr];
+    double rows = l->d->cp * l->tokens, in = (query_cols(l, o->attn) + pair_cols(l, o->attn)) / l->d->cp;
+    uint32_t whole = exchanged(l, opr), lse = own_numbers(l, opr), out = lives_value(l, o->out);
+    uint32_t there = lives_rows(l, rows, in), back = lives_rows(l, rows, out_cols(l, o->attn) / l->d->cp);
+    lives_insn(l);
+    lives_write(l, there);
+    read_own(l, o);
+    lives_move(l, whole, there);
+    lives_update(l, whole);
+    lives_write(l, lse);
+    lives_move(l, back, whole);
+    lives_move(l, out, back);
+}
+
+static void exchange_back(struct lives *l, uint32_t opr, uint32_t first, uint32_t second)
+{
+    const struct opr *o = &l->e->oprs[opr];
+    double rows = l->d->cp * l->tokens, in = (query_cols(l, o->attn) + pair_cols(l, o->attn)) / l->d->cp;
+    double cols = out_cols(l, o->attn) / l->d->cp;
+    uint32_t packed = lives_rows(l, rows, cols), dout = lives_rows(l, rows, cols);
+    uint32_t all = lives_rows(l, rows, in), back = lives_rows(l, rows, in);
+    lives_move(l, packed, l->gradient[o->out]);
+    lives_move(l, dout, packed);
+    lives_move(l, all, dout);
+    lives_read(l, exchanged(l, opr));
+    lives_read(l, own_numbers(l, opr));
+    lives_move(l, back, all);
+    lives_move(l, first, back);
+    if (second != first)
+        lives_write(l, second);
+}
+
+void lives_context(struct lives *l, uint32_t opr)
+{
+    if (l->d->context == CONTEXT_ALL_GATHER)
+        gathered(l, opr);
+    else if (l->d->context == CONTEXT_ALL_TO_ALL)
+        exchange(l, opr);
+    else
+        ring(l, opr);
+}
+
+void lives_context_back(struct lives *l, uint32_t opr)
+{
+    const struct opr *o = &l->e->oprs[opr];
+    bool adds;
+    uint32_t first = lives_gradient(l, o->in[0], &adds), second = o->in[1] == NONE ? first : lives_gradient(l, o->in[1], &adds);
+    double numbers = 4 * l->tokens * o->attn->heads / l->d->tp; /* rows' sums, of the kernels' own */
+    l->workspace = l->c->type->gpu.sm ? fmax(l->workspace, ceil(numbers / 256) * 256) : 0;
+    if (l->d->context == CONTEXT_ALL_GATHER)
+        gathered_back(l, opr, first, second);
+    else if (l->d->context == CONTEXT_ALL_TO_ALL)
+        exchange_back(l, opr, first, second);
+    else
+        ring_back(l, opr, first, second);
+}
+
+/* ---- router ---- */
+
+enum { SCORE, INDEX, WEIGHT, PLACE, COUNTS, LOAD, CHOSEN = COUNTS };
+enum { ROWS, UP, HIDDEN = LIVES_EXPERTS_ACT, CAME_COUNTS, CAME_PLACE, CAME_WEIGHT };
+
+static struct expert_rows rows_of(struct lives *l, const struct moe *m)
+{
+    if (l->moe == m)
+        return l->rows;
+    const struct decision *d = l->d;
+    bool said = d->room > 0 || l->c->job->train.expert_room > 0;
+    double usual = cost_usual_room(l->c->job, &l->c->type->gpu), room = d->room > 0 ? d->room : usual;
+    if (!said && d->ep > 1) /* a plan that is too large gets less, down to the mean */
+        room = fmin(room > 0 ? room : INFINITY, fmax(1, l->c->job->train.imbalance));
+    l->moe = m;
+    return l->rows = expert_rows_new(m, d->ep, l->nodes, said || d->ep > 1 ? room : 0, (uint32_t)l->local,
+                           (uint32_t)l->c->job->train.sequence / d->cp);
+}
+
+static uint32_t router_aux(struct lives *l, uint32_t opr, uint32_t k)
+{
+    const struct moe *m = l->e->oprs[opr].moe;
+    struct expert_rows r = rows_of(l, m);
+    double choices = 4 * l->local * m->active;
+    const double bytes[] = {4 * l->local * m->experts, choices, choices, choices,
+                            r.nodes > 1 ? 4.0 * r.nodes * r.node * m->active : 4.0 * m->experts, 8.0 * l->d->microbatch * m->experts};
+    uint32_t store = lives_aux(l, opr, k, bytes[k]);
+    l->stores.at[store].counts = k == INDEX || k >= PLACE;
+    return store;
+}
+
+void lives_router(struct lives *l, uint32_t opr)
+{
+    const struct opr *o = &l->e->oprs[opr];
+    const struct moe *m = o->moe;
+    bool over_nodes = rows_of(l, m).nodes > 1;
+    uint32_t logits = lives_store(l, 4 * l->local * m->experts), index = router_aux(l, opr, INDEX);
+    lives_move(l, logits, lives_value(l, o->in[0]));
+    lives_move(l, index, logits);
+    lives_write(l, router_aux(l, opr, WEIGHT));
+    lives_write(l, router_aux(l, opr, SCORE));
+    if (m->balance > 0)
+        lives_move(l, router_aux(l, opr, LOAD), index);
+    lives_move(l, router_aux(l, opr, PLACE), index);
+    lives_write(l, router_aux(l, opr, over_nodes ? CHOSEN : COUNTS));
+}
+
+void lives_router_back(struct lives *l, uint32_t opr)
+{
+    const struct opr *o = &l->e->oprs[opr];
+    const struct moe *m = o->moe;
+    bool adds;
+    uint32_t dlogits = lives_rows(l, l->local, m->experts), x = lives_value(l, o->in[0]);
+    lives_move(l, dlogits, l->choices_gradient);
+    lives_read(l, router_aux(l, opr, INDEX));
+    lives_read(l, router_aux(l, opr, SCORE));
+    if (m->balance > 0)
+        lives_read(l, router_aux(l, opr, LOAD));
+    uint32_t dx = lives_gradient(l, o->in[0], &adds);
+    lives_insn(l);
+    lives_give(l, dx, adds);
+    lives_read(l, dlogits);
+    lives_insn(l);
+    lives_read(l, dlogits);
+    lives_read(l, x);
+}
+
+/* ---- experts ---- */
+
+struct experts {
+    const struct opr *o;
+    const struct moe *m;
+    uint32_t opr, router; /* operators */
+    struct expert_rows r;
+    double sent, came, far; /* rows: in blocks as they are sent, as experts get them; that come for the node */
+    double width, inner, up; /* columns */
+    bool exchanges, over_nodes;
+};
+
+static struct experts experts_new(struct lives *l, uint32_t opr)
+{
+    struct experts x = {.o = &l->e->oprs[opr], .m = l->e->oprs[opr].moe, .opr = opr};
+    while (l->e->oprs[x.router].out != x.o->in[1])
+        x.router++;
+    x.r = rows_of(l, x.m);
+    x.sent = (double)x.r.blocks * x.r.block;
+    x.came = x.sent * l->d->etp;
+    x.far = (double)x.r.nodes * x.r.node;
+    x.width = (double)l->c->job->model.width;
+    x.inner = floor((double)x.m->expert.width / l->d->etp);
+    x.up = x.inner * (x.o->nweights - 1);
+    x.exchanges = l->d->ep > 1 || l->d->etp > 1;
+    x.over_nodes = x.r.nodes > 1;
+    return x;
+}
+
+static uint32_t experts_aux(struct lives *l, const struct experts *x, uint32_t k)
+{
+    const double bytes[] = {l->element * x->came * x->width, l->element * x->came * x->up, l->element * x->came * x->inner,
+                            4.0 * x->r.blocks * l->d->etp * x->r.experts, 4 * x->far * x->m->active, 4 * x->far * x->m->active};
+    uint32_t store = lives_aux(l, x->opr, k, bytes[k]);
+    l->stores.at[store].counts = k == CAME_COUNTS || k == CAME_PLACE;
+    return store;
+}
+
+static uint32_t place_of(struct lives *l, const struct experts *x)
+{
+    return x->over_nodes ? experts_aux(l, x, CAME_PLACE) : router_aux(l, x->router, PLACE);
+}
+
+static uint32_t weight_of(struct lives *l, const struct experts *x)
+{
+    return x->over_nodes ? experts_aux(l, x, CAME_WEIGHT) : router_aux(l, x->router, WEIGHT);
+}
+
+static uint32_t counts_of(struct lives *l, const struct experts *x)
+{
+    return x->exchanges ? experts_aux(l, x, CAME_COUNTS) : router_aux(l, x->router, COUNTS);
+}
+
+/* rows of `bytes` each among the expert ranks, then to all that share an expert; and back */
+static void exchange_rows(struct lives *l, const struct experts *x, uint32_t from, uint32_t to, double bytes)
+{
+    bool both = l->d->ep > 1 && l->d->etp > 1 && l->d->ep > x->r.nodes;
+    uint32_t part = both ? lives_store(l, bytes * x->sent) : from;
+    if (both)
+        lives_transfer(l, part, from, false);
+    lives_transfer(l, to, part, false);
+}
+
+/* x, or without one weights, to the rows of their experts */
+static void dispatch(struct lives *l, const struct experts *x, uint32_t from, uint32_t to, double bytes)
+{
+    uint32_t sent = x->exchanges ? lives_store(l, bytes * x->sent) : to;
+    lives_insn(l);
+    lives_write(l, sent);
+    lives_read(l, from);
+    lives_read(l, place_of(l, x));
+    if (x->exchanges)
+        exchange_rows(l, x, sent, to, bytes);
+}
+
+/* a row of each token to every node that it has a choice on */
+static void carry(struct lives *l, const struct experts *x, uint32_t from, uint32_t to, double bytes)
+{
+    uint32_t sent = lives_store(l, bytes * x->far);
+    lives_move(l, sent, from);
+    lives_read(l, router_aux(l, x->router, PLACE));
+    lives_move(l, to, sent);
+}
+
+static void bring(struct lives *l, const struct experts *x, uint32_t from, uint32_t to, double bytes, bool adds)
+{
+    uint32_t came = lives_store(l, bytes * x->far);
+    lives_move(l, came, from);
+    lives_insn(l);
+    lives_give(l, to, adds);
+    lives_read(l, came);
+    lives_read(l, router_aux(l, x->router, PLACE));
+}
+
+static void send_rows(struct lives *l, const struct experts *x, uint32_t from, uint32_t rows)
+{
+    uint32_t counts = router_aux(l, x->router, COUNTS);
+    if (x->over_nodes) {
+        uint32_t came = lives_store(l, l->element * x->far * x->width), chosen = lives_store(l, 4 * x->far * x->m->active);
+        uint32_t choices = counts;
+        counts = lives_store(l, 4.0 * x->r.blocks * x->r.experts);
+        lives_move(l, chosen, choices);
+        lives_move(l, experts_aux(l, x, CAME_PLACE), chosen);
+        lives_write(l, counts);
+        carry(l, x, router_aux(l, x->router, WEIGHT), experts_aux(l, x, CAME_WEIGHT), 4.0 * x->m->active);
+        carry(l, x, from, came, l->element * x->width);
+        from = came;
+    }
+    dispatch(l, x, from, rows, l->element * x->width);
+    if (x->exchanges)
+        lives_move(l, experts_aux(l, x, CAME_COUNTS), counts);
+}
+
+/* rows that came back from expert ranks to the sums of tokens */
+static void sum_rows(struct lives *l, const struct experts *x, uint32_t back, uint32_t weight, uint32_t to, bool adds)
+{
+    uint32_t sum = x->over_nodes ? lives_store(l, l->element * x->far * x->width) : to;
+    lives_insn(l);
+    lives_give(l, sum, !x->over_nodes && adds);
+    lives_read(l, back);
+    lives_read(l, place_of(l, x));
+    lives_read(l, weight);
+    if (x->over_nodes)
+        bring(l, x, sum, to, l->element * x->width, adds);
+}
+
+/* rows that experts have made, as they come home */
+static uint32_t brought(struct lives *l, const struct experts *x, uint32_t out, double bytes)
+{
+    if (!x->exchanges)
+        return out;
+    uint32_t back = lives_store(l, bytes * x->sent);
+    exchange_rows(l, x, out, back, bytes);
+    return back;
+}
+
+void lives_experts(struct lives *l, uint32_t opr)
+{
+    struct experts x = experts_new(l, opr);
+    uint32_t rows = experts_aux(l, &x, ROWS), up = experts_aux(l, &x, UP), hidden = experts_aux(l, &x, HIDDEN);
+    if (l->recomputing && l->kept_aux[opr][UP] != NONE) { /* all else was kept */
+        lives_move(l, hidden, up);
+        return;
+    }
+    uint32_t out = lives_rows(l, x.came, x.width);
+    send_rows(l, &x, lives_value(l, x.o->in[0]), rows);
+    lives_move(l, up, rows);
+    lives_read(l, counts_of(l, &x));
+    lives_move(l, hidden, up);
+    lives_move(l, out, hidden);
+    lives_read(l, counts_of(l, &x));
+    sum_rows(l, &x, brought(l, &x, out, l->element * x.width), weight_of(l, &x), lives_value(l, x.o->out), false);
+}
+
+/* the gradients of the choices' weights */
+static void weights_back(struct lives *l, const struct experts *x, uint32_t drow)
+{
+    uint32_t dweight = l->choices_gradient = lives_store(l, 4 * l->local * x->m->active);
+    uint32_t there = x->over_nodes ? lives_store(l, 4 * x->far * x->m->active) : dweight, home = brought(l, x, drow, 4);
+    lives_move(l, there, home);
+    lives_read(l, place_of(l, x));
+    if (x->over_nodes)
+        bring(l, x, there, dweight, 4.0 * x->m->active, false);
+}
+
+void lives_experts_back(struct lives *l, uint32_t opr)
+{
+    struct experts x = experts_new(l, opr);
+    uint32_t rows = experts_aux(l, &x, ROWS), up = experts_aux(l, &x, UP), hidden = experts_aux(l, &x, HIDDEN);
+    uint32_t dy = l->gradient[x.o->out], counts = counts_of(l, &x);
+    uint32_t weight = lives_store(l, 4 * x.came), drow = lives_store(l, 4 * x.came), dback = lives_rows(l, x.came, x.width);
+    uint32_t dsum = lives_rows(l, x.came, x.inner), dhidden = lives_rows(l, x.came, x.inner), weighted = lives_rows(l, x.came, x.inner);
+    uint32_t dup = lives_rows(l, x.came, x.up), drows = lives_rows(l, x.came, x.width);
+    bool adds;
+    dispatch(l, &x, weight_of(l, &x), weight, 4);
+    if (x.over_nodes) {
+        uint32_t came = lives_store(l, l->element * x.far * x.width);
+        carry(l, &x, dy, came, l->element * x.width);
+        dy = came;
+    }
+    dispatch(l, &x, dy, dback, l->element * x.width);
+    lives_move(l, dsum, dback);
+    lives_read(l, counts);
+    lives_move(l, dhidden, dsum);
+    lives_write(l, weighted);
+    lives_write(l, drow);
+    lives_read(l, hidden);
+    lives_read(l, weight);
+    weights_back(l, &x, drow);
+    lives_move(l, dup, dhidden);
+    lives_read(l, up);
+    lives_move(l, drows, dup);
+    uint32_t dx = lives_gradient(l, x.o->in[0], &adds);
+    sum_rows(l, &x, brought(l, &x, drows, l->element * x.width), NONE, dx, adds);
+    lives_insn(l);
+    lives_read(l, dback);
+    lives_read(l, weighted);
+    lives_read(l, counts);
+    lives_insn(l);
+    lives_read(l, dup);
+    lives_read(l, rows);
+    lives_read(l, counts);
+}

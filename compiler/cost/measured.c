@@ -1,0 +1,79 @@
+/* What the cluster file measured of kernels, and the cores that CPU ranks share.
+ *
+ * Products and attention: the rate of the nearest measured shape in log space.  Memory-bound instructions: seconds between two
+ * points by bytes, outside in proportion to the nearest one.  Where a node type has cores, such times are those of a rank that
+ * has one, and collectives' those of one group that has the machine: a rank of more than there are cores is busy for its turns
+ * of them (comm.c).  R ranks on fewer cores take turns: in closed form all of their work R / cores times as long; in the
+ * simulation (simulate/share.c) as many as have something to do. */
+
+#include "compiler/cost/cost_private.h"
+
+#include <math.h>
+#include <string.h>
+
+static const char *const words[COST_NNUMBERS] = {[COST_F32] = "fp32", [COST_HALF] = "bf16", [COST_FP8] = "fp8"};
+
+static bool fits(const struct cost *c, const struct topo_measured *t, const char *kind, enum cost_number number)
+{
+    return !strcmp(t->kind, kind) && (!t->type || !strcmp(t->type, c->type->id)) && (!t->dtype || !strcmp(t->dtype, words[number]));
+}
+
+double cost_measured_product(const struct cost *c, double m, double n, double k, enum cost_number number)
+{
+    double best = INFINITY, flop_s = 0;
+    for (uint32_t i = 0; i < c->topo->nmeasured; i++) {
+        const struct topo_measured *t = &c->topo->measured[i];
+        for (uint32_t j = 0; fits(c, t, "gemm", number) && j < t->npoints; j++) {
+            const struct topo_point *p = &t->points[j];
+            double distance = fabs(log(m / p->m)) + fabs(log(n / p->n)) + fabs(log(k / p->k));
+            if (distance < best) {
+                best = distance;
+                flop_s = p->flop_s;
+            }
+        }
+    }
+    /* beyond a factor of 16 in all, the shape says too little about this one */
+    return best < 2.8 ? flop_s : 0;
+}
+
+double cost_measured_attention(const struct cost *c, double places, double head, enum cost_number number, bool backward)
+{
+    double best = INFINITY, flop_s = 0;
+    for (uint32_t i = 0; i < c->topo->nmeasured; i++) {
+        const struct topo_measured *t = &c->topo->measured[i];
+        for (uint32_t j = 0; fits(c, t, "attention", number) && j < t->npoints; j++) {
+            const struct topo_point *p = &t->points[j];
+            double distance = fabs(log(places / p->m)) + fabs(log(head / p->n));
+            if (distance < best) {
+                best = distance;
+                flop_s = backward ? p->backward_flop_s : p->flop_s;
+            }
+        }
+    }
+    return flop_s;
+}
+
+double cost_measured_stream_s(const struct cost *c, enum op op, double bytes, bool half)
+{
+    for (uint32_t i = 0; i < c->topo->nmeasured; i++) {
+        const struct topo_measured *t = &c->topo->measured[i];
+        if (t->op != op || !fits(c, t, "kernel", half ? COST_HALF : COST_F32))
+            continue;
+        const struct topo_point *p = t->points, *last = p + t->npoints - 1;
+        if (bytes <= p->bytes)
+            return p->seconds * bytes / p->bytes;
+        if (bytes >= last->bytes)
+            return last->seconds * bytes / last->bytes;
+        while (bytes > p[1].bytes)
+            p++;
+        return p->seconds + (p[1].seconds - p->seconds) * (bytes - p->bytes) / (p[1].bytes - p->bytes);
+    }
+    return 0;
+}
+
+double cost_crowd(const struct cost *c)
+{
+    const struct decision *d = c->decision;
+    double ranks = (double)d->tp * d->cp * d->pp * d->dp / (d->nnodes ? d->nnodes : 1);
+    return c->type->cores ? fmax(1, ranks / c->type->cores) : 1;
+}

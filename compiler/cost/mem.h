@@ -1,0 +1,38 @@
+#ifndef LLMC_COST_MEM_H
+#define LLMC_COST_MEM_H
+
+/* Between mem.c and mem_own.c: what a pipeline rank holds. */
+
+#include "compiler/cost/cost_private.h"
+#include "compiler/cost/moments.h"
+
+double cost_padded(const struct cost_rooms *x, double elements);
+/* of a block with so many elements of matrices; whole: its gradient has several contributors and is not scattered */
+struct cost_held cost_held_block(const struct cost_rooms *x, const struct cost_block *b, double matrices, bool whole);
+/* stages of a rank, and which; DualPipe's ranks have two copies of the model, one from each end */
+uint32_t cost_rank_stages(const struct decision *d);
+uint32_t cost_held_stage(const struct decision *d, uint32_t r, uint32_t j);
+/* sums of a stage or a rank */
+struct own_sums {
+    double dense, experts, vectors[2]; /* parameter elements, buckets padded; vectors split over tp, whole */
+    double dense_vectors;              /* of both kinds, padded */
+    double largest, made, part;        /* of a block */
+    double places[3], first, fetched;  /* elements of state of the last three buckets; of the first two; most at a time */
+    uint32_t nplaces;
+    double workspace;
+    uint32_t blocks;
+};
+
+#define OWN_STAGES 6
+struct own_stages {
+    uint32_t n;
+    struct own_stage {
+        uint32_t kind, count, spared; /* of its layers */
+        struct moments_stage moments;
+        struct own_sums sums;
+    } at[OWN_STAGES];
+};
+/* llmrun's lines of the estimate of rank r; known: of one decision, n = 0 to begin with, or NULL */
+void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *known, struct estimate *e);
+
+#endif

@@ -1,0 +1,245 @@
+/* Memory of llmrun, whose programs place every buffer before the step: what outlives the step, and the fullest moment of the
+ * rank's order of actions (moments.c) by what each block takes while it runs (lives.c).
+ *
+ * Placement puts buffers on the same bytes where their lives do not meet, so the most that lives at a time is close to what it
+ * comes to. */
+
+#include "compiler/cost/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+/* State that is fetched from the host lies in one of two places, of a size for each bucket's.  A bucket's copies wait for the
+ * update two buckets before, and the one two behind is the first that waits for them: so four may have theirs at a time. */
+static void add_place(struct own_sums *h, double own)
+{
+    double *last = h->places;
+    if (own <= 0)
+        return;
+    if (h->nplaces++ < 2)
+        h->first += own;
+    double all = own + last[0] + (last[1] == own ? 0 : last[1]) + (last[2] == last[0] ? 0 : last[2]);
+    h->fetched = cost_larger(h->fetched, all);
+    last[2] = last[1];
+    last[1] = last[0];
+    last[0] = own;
+}
+
+static void add_sums(struct own_sums *h, const struct cost_held *x, double times, double workspace)
+{
+    h->dense += times * x->own;
+    h->experts += times * x->experts;
+    h->vectors[0] += times * x->vectors[0];
+    h->vectors[1] += times * x->vectors[1];
+    h->largest = cost_larger(h->largest, x->largest);
+    h->made = cost_larger(h->made, x->made);
+    h->part = cost_larger(h->part, x->part);
+    h->workspace = cost_larger(h->workspace, workspace);
+    for (int k = 0; k < 3 && k < times; k++) {
+        add_place(h, x->state - x->whole_state);
+        add_place(h, x->whole_state);
+        add_place(h, x->expert_state);
+    }
+    h->blocks += (uint32_t)times;
+}
+
+struct walk {
+    const struct cost_rooms *x;
+    struct moments_stage *out;
+    double keep, left, gradients, early; /* of the blocks in front */
+    bool received;                       /* the next block's input is the stage's, which stays on the device */
+    double places;                       /* on the device, of what blocks keep in host memory */
+};
+
+/* the most of what a run of blocks takes at its ends, where the sums of others change evenly along it */
+static void at_ends(double *most, double first, double each, double times)
+{
+    *most = cost_larger(*most, cost_larger(first, first + each * (times - 1)));
+}
+
+/* Front to back; what a stage's later blocks hold is then known as a sum less those in front.  Backward passes come from the
+ * back: of what is kept they find the blocks in front, and of gradients those behind. */
+static void add_blocks(struct walk *w, const struct cost_block *b, const struct cost_held *h, double times)
+{
+    const struct cost_lives *v = cost_lives(w->x->c, b);
+    struct moments_stage *s = w->out;
+    double keep = v->keep - v->parked, left = v->left - v->left_parked, g = w->x->gradient * h->gradients;
+    double early = w->x->gradient * (b->early_matrices + h->experts);
+    double parked = w->places - v->parked, left_parked = cost_larger(0, w->places - v->left_parked);
+    s->pair = cost_larger(s->pair, v->forward);
+    at_ends(&s->forward, w->keep + v->forward + parked, keep, times);
+    at_ends(&s->backward, w->keep + v->backward + parked, keep, times);
+    at_ends(&s->first_backward, w->keep + v->backward + parked - w->gradients, keep - g, times);
+    s->last_backward = w->keep + v->backward + parked - w->gradients + (times - 1) * (keep - g);
+    at_ends(&s->input, w->keep + v->input + parked - w->left - left, keep - left, times);
+    at_ends(&s->first_input, w->keep + v->input + parked - w->left - left - w->early, keep - left - early, times);
+    at_ends(&s->weight, w->left + v->weight + left_parked, left, times);
+    at_ends(&s->first_weight, w->left + v->weight + left_parked - (w->gradients - w->early), left - (g - early), times);
+    s->last_weight = w->left + v->weight + left_parked - (w->gradients - w->early) + (times - 1) * (left - (g - early));
+    w->keep += times * keep + (w->received ? v->parked_input : 0);
+    w->received = false;
+    w->left += times * left;
+    w->gradients += times * g;
+    w->early += times * early;
+}
+
+/* The table of a tied model is one where both ends are on a rank; the head's backward pass is the first to make its gradient. */
+static struct cost_held move_gradient(struct cost_held *from, const struct cost_held *to)
+{
+    struct cost_held both = *to;
+    both.gradients += from->gradients;
+    from->gradients = 0;
+    return both;
+}
+
+static void add_both(struct walk *w, struct own_sums *sums, const struct cost_block *b, const struct cost_held *h, double times)
+{
+    add_sums(sums, h, times, cost_lives(w->x->c, b)->workspace);
+    add_blocks(w, b, h, times);
+}
+
+/* Layers are worked on in two places in turns, or in one where there is only one layer, and again for the second of a pair of
+ * actions.  Copies have a queue of their own, so that placement must take places as taken all the time. */
+static double places_of(const struct cost_rooms *x, uint32_t r)
+{
+    const struct decision *d = x->c->decision;
+    double most = 0;
+    uint32_t layers = 0;
+    if (!(x->c->job->wishes.offload & OFFLOAD_ACTIVATIONS))
+        return 0;
+    for (uint32_t j = 0; j < cost_rank_stages(d); j++) {
+        const struct stage *st = &d->stages[cost_held_stage(d, r, j)];
+        layers = st->count > layers ? st->count : layers;
+        for (uint32_t i = 0; i < st->count; i += cost_run(x->s, st, i))
+            most = cost_larger(most, cost_lives(x->c, cost_layer(x->s, st, i))->parked);
+    }
+    return most * (layers > 1 ? 2 : 1) * (decision_pairs(d->schedule) ? 2 : 1);
+}
+
+static void walk_stage(const struct cost_rooms *x, uint32_t stage, double places, struct own_stage *result)
+{
+    const struct cost *c = x->c;
+    const struct cost_shape *s = x->s;
+    const struct model *m = &c->job->model;
+    const struct stage *st = &c->decision->stages[stage];
+    struct moments_stage *out = &result->moments;
+    struct own_sums *sums = &result->sums;
+    struct walk w = {.x = x, .out = out, .places = places, .received = !st->embed};
+    *sums = (struct own_sums){0};
+    for (size_t k = 0; k < sizeof *out / sizeof(double); k++)
+        ((double *)out)[k] = -INFINITY;
+    bool one_table = m->tied && cost_ends_meet(c->decision);
+    struct cost_held embed = x->embed, head = one_table ? cost_held_block(x, &s->head, 0, false) : x->head;
+    if (one_table)
+        head = move_gradient(&embed, &head);
+    if (st->embed)
+        add_both(&w, sums, &s->embed, &embed, 1);
+    for (uint32_t i = 0, run; i < st->count; i += run) {
+        const struct cost_block *b = cost_layer(s, st, i);
+        uint32_t kind = s->kind[st->first + i];
+        run = cost_run(s, st, i);
+        struct cost_held own = kind < x->nlayers ? x->layers[kind] : cost_held_block(x, b, b->matrices, false);
+        add_both(&w, sums, b, &own, run);
+    }
+    if (st->head) {
+        add_both(&w, sums, &s->head, &head, 1);
+        if (m->predict)
+            add_both(&w, sums, &s->predict, &x->predict, m->predict);
+        double copied = cost_padded(x, cost_copied_table(c, s));
+        sums->dense += copied;
+        w.gradients += x->gradient * copied;
+    }
+    out->keep = w.keep;
+    out->left = w.left;
+    out->gradients = w.gradients;
+    out->early = w.early;
+    out->first_backward += w.gradients;
+    out->input += w.left;
+    out->first_input += w.left + w.early;
+    out->first_weight += w.gradients - w.early;
+    out->last_backward += w.gradients;
+    out->last_weight += w.gradients - w.early;
+    double vectors = cost_padded(x, sums->vectors[0]) + cost_padded(x, sums->vectors[1]); /* a bucket each, on every rank whole */
+    sums->dense_vectors = vectors;
+    out->gradients += x->gradient * vectors;
+}
+
+static void join_sums(struct own_sums *all, const struct own_sums *x)
+{
+    all->dense += x->dense;
+    all->experts += x->experts;
+    all->dense_vectors += x->dense_vectors;
+    all->largest = cost_larger(all->largest, x->largest);
+    all->made = cost_larger(all->made, x->made);
+    all->part = cost_larger(all->part, x->part);
+    all->workspace = cost_larger(all->workspace, x->workspace);
+    all->blocks += x->blocks;
+    all->first = all->nplaces ? all->first : x->first;
+    all->nplaces += x->nplaces;
+    all->fetched = cost_larger(all->fetched, x->fetched);
+}
+
+/* Most stages are as many layers of one kind as others; what such ones come to is remembered. */
+static const struct own_stage *own_stage(const struct cost_rooms *x, uint32_t stage, double places, struct own_stages *known,
+                                         struct own_stage *room)
+{
+    const struct stage *st = &x->c->decision->stages[stage];
+    uint32_t kind = st->count ? x->s->kind[st->first] : 0, n = known ? known->n : 0; /* an empty stage may begin behind the last layer */
+    bool usual = known && !st->embed && !st->head && st->count && x->s->run[st->first] >= st->count;
+    for (uint32_t i = 0; usual && i < n; i++)
+        if (known->at[i].kind == kind && known->at[i].count == st->count && known->at[i].spared == st->spared)
+            return &known->at[i];
+    if (usual && n < OWN_STAGES)
+        room = &known->at[known->n++];
+    walk_stage(x, stage, places, room);
+    room->kind = kind;
+    room->count = st->count;
+    room->spared = st->spared;
+    return room;
+}
+
+void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *known, struct estimate *e)
+{
+    const struct decision *d = x->c->decision;
+    struct moments_stage stages[DECISION_MOST_VPP];
+    struct own_sums all = {0};
+    struct own_stage room;
+    double places = places_of(x, r), persistent, state, gradients = 0;
+    for (uint32_t j = 0; j < cost_rank_stages(d); j++) {
+        const struct own_stage *stage = own_stage(x, cost_held_stage(d, r, j), places, places > 0 ? NULL : known, &room);
+        stages[j] = stage->moments;
+        join_sums(&all, &stage->sums);
+        gradients += stages[j].gradients;
+    }
+    double made = d->zero >= 2 ? x->gradient * all.made : 0, part = d->zero >= 2 ? x->gradient * all.part : 0;
+    bool blocks = x->c->job->wishes.never_overlap & OVERLAP_DP;
+    struct moments_shards shards_of = {.first = made, .next = blocks ? made : 2 * made, .then = blocks ? 0 : 2 * made + part,
+                                       .beside = blocks ? made + part : 0};
+    if (decision_skews(x->c->job, d)) {
+        shards_of.foretold = gradients;
+        shards_of.early = d->pp - 1 - r < d->microbatches ? d->pp - 1 - r : d->microbatches;
+    }
+    struct moments most = pipeline_moments(d, r, stages, &shards_of);
+    double split = d->zero ? 1.0 / d->shard : 1, expert_split = d->zero ? 1.0 / x->expert_shard : 1;
+    persistent = x->parameter * (all.dense_vectors + (d->zero >= 3 ? all.dense * split + all.experts * expert_split : all.dense + all.experts));
+    state = x->state * ((all.dense + all.dense_vectors) * split + all.experts * expert_split);
+    double element = x->c->job->train.precision == DT_FP32 ? 4 : 2, shards = 0;
+    if (d->zero >= 3)
+        shards += element * all.largest * (x->ahead + 1) * (decision_pairs(d->schedule) ? 2 : 1);
+    double fetched = x->place * all.first; /* nothing that comes before holds them back */
+    if (!(x->c->job->wishes.offload & OFFLOAD_ACTIVATIONS))
+        shards += fetched;
+    double step = cost_larger(most.bytes + shards, gradients + x->place * all.fetched);
+    double kept = cost_larger(0, most.kept - (gradients - most.gradients));
+    e->peak_stage = r;
+    e->parameter_bytes = (uint64_t)persistent;
+    e->optimizer_bytes = (uint64_t)state;
+    e->gradient_bytes = (uint64_t)cost_smaller(gradients, step);
+    e->activation_bytes = (uint64_t)cost_smaller(kept, step - (double)e->gradient_bytes);
+    e->buffer_bytes = (uint64_t)(step + all.workspace) - e->gradient_bytes - e->activation_bytes;
+    e->communicator_bytes = x->communicator_bytes;
+    e->context_bytes = (uint64_t)(x->c->profile->context_gib * (1 << 30));
+    e->allocator_bytes = 0;
+    e->peak_bytes = e->parameter_bytes + e->gradient_bytes + e->optimizer_bytes + e->activation_bytes + e->buffer_bytes +
+                    e->communicator_bytes + e->context_bytes;
+}

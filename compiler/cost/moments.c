@@ -1,0 +1,422 @@
+/* The fullest moment of a pipeline rank: its order of actions, as compiler/schedule writes it, with bytes instead of names.
+ *
+ * An order is stretches of a few actions that repeat.  What a rank holds changes evenly along a stretch, so its first round
+ * and its last one are looked at, or its second one, where the first has made gradients.  Cost: a few nanoseconds for each action that is looked at: tens
+ * per rank, and all of them where a schedule is listed. */
+
+#include "compiler/cost/moments.h"
+
+#include "compiler/cost/pipeline_private.h"
+#include "compiler/model/actions.h"
+
+struct order {
+    const struct decision *d;
+    const struct moments_stage *stages;
+    double held, gradients; /* now; of the actions before */
+    const struct moments_shards *shards;
+    double made;            /* gradients of shards on their way */
+    uint64_t begun[2];      /* stages that have had their first I; their first B or W */
+    struct moments most;
+};
+
+static void look(struct order *x, double bytes)
+{
+    double all = x->held + x->gradients + x->made + bytes;
+    if (all > x->most.bytes)
+        x->most = (struct moments){all, x->held, x->gradients};
+}
+
+static void forward(struct order *x, uint32_t c)
+{
+    look(x, x->stages[c].forward);
+    x->held += x->stages[c].keep;
+}
+
+/* gradients of weights, by an action that needs so much itself, for the stage's last block so much */
+static void look_made(struct order *x, double bytes, double last)
+{
+    if (x->begun[1]) {
+        look(x, bytes + x->shards->beside);
+    } else {
+        look(x, last + x->shards->first);
+        look(x, bytes + x->shards->next);
+    }
+    x->made = x->shards->then;
+}
+
+/* the next step's first forwards while gradients are still needed, should they have to be clipped */
+static void look_early(struct order *x)
+{
+    x->gradients = x->shards->foretold;
+    for (uint32_t k = 0; k < x->shards->early; k++) {
+        look(x, x->stages[0].forward);
+        x->held += x->stages[0].keep;
+    }
+    x->gradients = x->held = 0;
+}
+
+static void backward(struct order *x, uint32_t c)
+{
+    const struct moments_stage *s = &x->stages[c];
+    bool had = x->begun[1] >> c & 1, early = x->begun[0] >> c & 1;
+    double own = early ? s->early : 0;
+    x->held -= s->keep;
+    look_made(x, had ? s->backward : s->first_backward - own, s->last_backward - own);
+    x->gradients += had ? 0 : s->gradients - own;
+    x->begun[0] |= (uint64_t)1 << c;
+    x->begun[1] |= (uint64_t)1 << c;
+}
+
+static void input(struct order *x, uint32_t c)
+{
+    const struct moments_stage *s = &x->stages[c];
+    x->held -= s->keep;
+    bool had = x->begun[0] >> c & 1;
+    look(x, had ? s->input : s->first_input);
+    x->gradients += had ? 0 : s->early;
+    x->begun[0] |= (uint64_t)1 << c;
+    x->held += s->left;
+}
+
+static void weight(struct order *x, uint32_t c)
+{
+    const struct moments_stage *s = &x->stages[c];
+    x->held -= s->left;
+    bool had = x->begun[1] >> c & 1;
+    look_made(x, had ? s->weight : s->first_weight, s->last_weight);
+    x->gradients += had ? 0 : s->gradients - s->early;
+    x->begun[1] |= (uint64_t)1 << c;
+}
+
+/* a forward beside a backward: both have their most */
+static void both(struct order *x, uint32_t f, uint32_t b)
+{
+    const struct moments_stage *s = &x->stages[f];
+    x->held += s->pair;
+    backward(x, b);
+    x->held += s->keep - s->pair;
+}
+
+/* ---- stretches ---- */
+
+/* a round of a stretch: actions of one kind after another, with the stages that they are of */
+struct action_of {
+    char kind; /* F B I W, or P: a pair of F and B */
+    uint32_t stage, other;
+};
+
+static void round_of(struct order *x, const struct action_of *a, uint32_t n)
+{
+    for (uint32_t k = 0; k < n; k++)
+        switch (a[k].kind) {
+        case 'F':
+            forward(x, a[k].stage);
+            break;
+        case 'B':
+            backward(x, a[k].stage);
+            break;
+        case 'I':
+            input(x, a[k].stage);
+            break;
+        case 'W':
+            weight(x, a[k].stage);
+            break;
+        case 'P':
+            both(x, a[k].stage, a[k].other);
+            break;
+        }
+}
+
+static void stretch(struct order *x, uint64_t times, const struct action_of *a, uint32_t n)
+{
+    double before = x->held, gradients = x->gradients + x->made;
+    if (!times)
+        return;
+    round_of(x, a, n);
+    double change = x->held - before, left = (double)(times - 1);
+    if (times == 1)
+        return;
+    if (change > 0) { /* the last one is the fullest */
+        x->held += change * (left - 1);
+        round_of(x, a, n);
+    } else if (x->gradients + x->made != gradients) {
+        round_of(x, a, n);
+        x->held += change * (left - 1);
+    } else {
+        x->held += change * left;
+    }
+}
+#define STRETCH(x, times, ...) \
+    stretch(x, times, (const struct action_of[]){__VA_ARGS__}, sizeof(const struct action_of[]){__VA_ARGS__} / sizeof(struct action_of))
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* ---- one stage ---- */
+
+/* `ahead` forwards, then one of each in turn */
+static void run_1f1b(struct order *x, uint32_t ahead)
+{
+    uint32_t m = x->d->microbatches, w = least(ahead, m);
+    STRETCH(x, w, {'F', 0, 0});
+    STRETCH(x, m - w, {'F', 0, 0}, {'B', 0, 0});
+    STRETCH(x, w, {'B', 0, 0});
+}
+
+/* the first I has `ahead` forwards before it, W comes `lag` microbatches after I; forward: behind them in a round */
+static void run_zb_h(struct order *x, uint32_t ahead, uint32_t lag, bool behind)
+{
+    uint32_t m = x->d->microbatches, w = least(ahead, m), forwards = m - w, cut = least(lag, m);
+    STRETCH(x, w, {'F', 0, 0});
+    for (uint32_t k = 0, end; k < m; k = end) {
+        struct action_of round[3];
+        uint32_t n = 0;
+        end = k < forwards ? forwards : m;
+        end = k < cut && cut < end ? cut : end;
+        if (k < forwards && !behind)
+            round[n++] = (struct action_of){'F', 0, 0};
+        round[n++] = (struct action_of){'I', 0, 0};
+        if (k >= lag)
+            round[n++] = (struct action_of){'W', 0, 0};
+        if (k < forwards && behind)
+            round[n++] = (struct action_of){'F', 0, 0};
+        stretch(x, end - k, round, n);
+    }
+    STRETCH(x, cut, {'W', 0, 0});
+}
+
+/* ---- looped stages ---- */
+
+/* a place in the order of forwards: the chunk, and how many more of it come in a row */
+static uint32_t chunk_at(uint32_t m, uint32_t group, uint32_t v, uint64_t i, uint64_t *left)
+{
+    uint64_t round = (uint64_t)group * v, base = i / round * group, size = m - base < group ? m - base : group, at = i - base * v;
+    *left = size - at % size;
+    return (uint32_t)(at / size);
+}
+
+static void run_looped(struct order *x, uint32_t r, uint32_t group, bool pairs)
+{
+    uint32_t p = x->d->pp, v = x->d->vpp, m = x->d->microbatches;
+    uint64_t all = (uint64_t)m * v, w = 2 * (uint64_t)(p - 1 - r) + (uint64_t)(v - 1) * group + pairs, f = 0, b = 0, more, other;
+    w = w < all ? w : all;
+    while (f < w) {
+        uint32_t c = chunk_at(m, group, v, f, &more);
+        more = more < w - f ? more : w - f;
+        STRETCH(x, more, {'F', c, 0});
+        f += more;
+    }
+    while (b < all) {
+        uint32_t cb = v - 1 - chunk_at(m, group, v, b, &more);
+        if (f < all) {
+            uint32_t cf = chunk_at(m, group, v, f, &other);
+            more = other < more ? other : more;
+            if (pairs)
+                STRETCH(x, more, {'P', cf, cb});
+            else
+                STRETCH(x, more, {'F', cf, 0}, {'B', cb, 0});
+            f += more;
+        } else {
+            STRETCH(x, more, {'B', cb, 0});
+        }
+        b += more;
+        uint64_t round = (uint64_t)group * v; /* every round is like the one before */
+        if (b && b % round == 0 && f + 2 * round <= all && m % group == 0) {
+            uint64_t skip = (all - f) / round - 1;
+            f += skip * round;
+            b += skip * round;
+        }
+    }
+}
+
+/* ---- folded stages ---- */
+
+struct fold {
+    struct order *x;
+    uint32_t m, f[2], i[2], w[2];
+};
+
+static void fold_forward(struct fold *x, uint32_t c)
+{
+    if (x->f[c]++ < x->m)
+        forward(x->x, c);
+}
+
+static void fold_input(struct fold *x, uint32_t c)
+{
+    if (x->i[c]++ < x->m)
+        input(x->x, c);
+}
+
+static void fold_weight(struct fold *x, uint32_t c)
+{
+    if (x->w[c]++ < x->m)
+        weight(x->x, c);
+}
+
+static void run_zb_v(struct order *o, uint32_t r)
+{
+    uint32_t p = o->d->pp, m = o->d->microbatches, all = m > 2 * p - 1 ? m : 2 * p - 1;
+    struct fold x = {.x = o, .m = m};
+    for (uint32_t k = 0; k < 2 * (p - r) - 1; k++)
+        fold_forward(&x, 0);
+    for (uint32_t k = 0; k < r; k++) {
+        fold_forward(&x, 1);
+        fold_forward(&x, 0);
+    }
+    for (uint32_t k = 0; k < p - r; k++) {
+        fold_forward(&x, 1);
+        fold_input(&x, 1);
+        fold_weight(&x, 1);
+    }
+    for (uint32_t rounds = 0; x.f[1] < x.f[0] || x.f[0] < all; rounds++) {
+        if (rounds == 3 && x.f[0] + 1 < all && m == all) { /* every round is like the one before */
+            uint32_t skip = all - x.f[0] - 1;
+            for (int c = 0; c < 2; c++) {
+                x.f[c] += skip;
+                x.i[c] += skip;
+                x.w[c] += skip;
+            }
+        }
+        if (x.f[0] < all)
+            fold_forward(&x, 0);
+        fold_input(&x, 0);
+        fold_weight(&x, 0);
+        fold_forward(&x, 1);
+        fold_input(&x, 1);
+        fold_weight(&x, 1);
+    }
+    for (uint32_t k = 0; k < r; k++) {
+        fold_input(&x, 0);
+        fold_input(&x, 1);
+    }
+    for (uint32_t k = 0; k < p - r; k++) {
+        fold_input(&x, 0);
+        fold_weight(&x, 0);
+    }
+    for (int c = 1; c >= 0; c--)
+        while (x.w[c] < x.i[c])
+            fold_weight(&x, (uint32_t)c);
+}
+
+/* the block of six slots again and again, for microbatches that there are */
+static void run_block(struct order *x, uint32_t r)
+{
+    static const struct action_of kinds[] = {[SLOT_F] = {'F', 0, 0},   [SLOT_F2] = {'F', 1, 0}, [SLOT_I2] = {'I', 1, 0},
+                                             [SLOT_W2] = {'W', 1, 0}, [SLOT_I] = {'I', 0, 0},  [SLOT_W] = {'W', 0, 0}};
+    uint32_t at[NSLOTS], by_time[6], m = x->d->microbatches, last = 0;
+    pipeline_block(x->d->schedule, x->d->pp, r, at);
+    for (uint32_t k = 0; k < NSLOTS; k++) {
+        by_time[at[k] % 6] = k;
+        last = at[k] / 6 > last ? at[k] / 6 : last;
+    }
+    for (uint32_t cycle = 0; cycle < m + last + 1; cycle++) {
+        if (cycle == last + 2 && m > cycle + 1) /* every cycle is like the one before, until forwards end */
+            cycle = m - 1;
+        for (uint32_t k = 0; k < 6; k++) {
+            uint32_t slot = by_time[k], first = at[slot] / 6;
+            if (cycle >= first && cycle - first < m)
+                round_of(x, &kinds[slot], 1);
+        }
+    }
+}
+
+/* ---- both directions ---- */
+
+/* phases as in compiler/schedule/dualpipe.c; slot 0: the stage whose entry is nearer */
+static void run_dual(struct order *x, uint32_t h, uint32_t n, uint32_t all, uint32_t near)
+{
+    uint32_t outer = n - h - 1, far = 1 - near, steady = all + h + 1 - 2 * n, late = 0;
+    STRETCH(x, 2 * outer, {'F', near, 0});
+    STRETCH(x, h + 1, {'F', near, 0}, {'F', far, 0});
+    STRETCH(x, outer, {'I', far, 0}, {'W', far, 0}, {'F', far, 0});
+    if (steady && h == n - 1) {
+        STRETCH(x, 1, {'F', near, 0}, {'B', far, 0}, {'P', far, near});
+        steady--;
+    }
+    STRETCH(x, steady, {'P', near, far}, {'P', far, near});
+    STRETCH(x, outer, {'B', far, 0}, {'P', far, near});
+    char left[2 * 256];
+    for (uint32_t k = 0; k < 2 * (h + 1); k++) {
+        uint32_t slot = k % 2 ? near : far;
+        if (k <= h) {
+            backward(x, slot);
+        } else {
+            input(x, slot);
+            left[late++ % sizeof left] = (char)slot;
+        }
+    }
+    uint32_t done = 0;
+    for (uint32_t k = 0; k < outer; k++) {
+        weight(x, (uint32_t)left[done++ % sizeof left]);
+        input(x, near);
+        left[late++ % sizeof left] = (char)near;
+    }
+    while (done < late)
+        weight(x, (uint32_t)left[done++ % sizeof left]);
+}
+
+/* ---- all ---- */
+
+static void run_listed(struct order *x, const struct schedule *s, uint32_t r)
+{
+    for (uint32_t k = 0; k < s->nactions[r]; k++) {
+        const struct action *a = &s->actions[r][k];
+        struct action_of own = {a->kind, a->stage / x->d->pp, 0};
+        round_of(x, &own, a->kind != 'O');
+    }
+}
+
+struct moments pipeline_moments(const struct decision *d, uint32_t rank, const struct moments_stage *stages,
+                                const struct moments_shards *shards)
+{
+    struct order x = {.d = d, .stages = stages, .shards = shards};
+    uint32_t p = d->pp, m = d->microbatches, other = p - 1 - rank, group = d->schedule_group ? d->schedule_group : p;
+    look_early(&x);
+    switch (d->schedule) {
+    case SCHED_AUTO:
+    case SCHED_FILE:
+        if (d->listed)
+            run_listed(&x, d->listed, rank);
+        else
+            for (uint32_t c = 0; c < d->vpp; c++)
+                STRETCH(&x, m, {'F', c, 0});
+        break;
+    case SCHED_GPIPE:
+    case NSCHEDULES:
+        run_1f1b(&x, m);
+        break;
+    case SCHED_1F1B:
+        run_1f1b(&x, other);
+        break;
+    case SCHED_EAGER_1F1B:
+        run_1f1b(&x, 2 * other);
+        break;
+    case SCHED_ZB_H1:
+        run_zb_h(&x, other, rank, false);
+        break;
+    case SCHED_ZB_H2:
+        run_zb_h(&x, 2 * (p - rank) - 1, 2 * rank, true);
+        break;
+    case SCHED_INTERLEAVED:
+    case SCHED_COMBINED_1F1B:
+        run_looped(&x, rank, group, d->schedule == SCHED_COMBINED_1F1B);
+        break;
+    case SCHED_ZB_V:
+        run_zb_v(&x, rank);
+        break;
+    case SCHED_V_HALF:
+    case SCHED_V_MIN:
+        run_block(&x, rank);
+        break;
+    case SCHED_DUALPIPE_V:
+        run_dual(&x, rank, p, m, 0);
+        break;
+    case SCHED_DUALPIPE:
+        run_dual(&x, rank < other ? rank : other, p / 2, m / 2, rank < other ? 0 : 1);
+        break;
+    }
+    return x.most;
+}

@@ -1,0 +1,107 @@
+/* Values that stay from the forward pass to the backward pass, and operators that run again in front of it.
+ *
+ * Norms, products and activations read their input, attention its input and output, the loss its logits.  What recomputation
+ * names is not kept but made again, from values that are. */
+
+#include "compiler/model/backward.h"
+
+/* the words of `recompute` that name an operator */
+static uint32_t opr_part(const struct opr *o)
+{
+    switch (o->kind) {
+    case OPR_NORM:
+    case OPR_HEADNORM:
+        return PART_NORM;
+    case OPR_ATTENTION:
+        return PART_CORE_ATTN;
+    case OPR_KEYS:
+        return PART_MLA_UP;
+    case OPR_LINEAR:
+        if (o->ffn)
+            return o->shared ? PART_SHARED | PART_MOE : PART_FFN;
+        return o->attn && o->attn->kind == ATTN_MLA ? PART_MLA_UP : 0;
+    case OPR_ACT:
+        return o->shared ? PART_SHARED | PART_MOE : PART_FFN | PART_FFN_ACT;
+    case OPR_ROUTER:
+        return PART_MOE;
+    case OPR_EXPERTS:
+        return PART_MOE | PART_MOE_ACT;
+    case OPR_EMBED:
+    case OPR_POSITION:
+    case OPR_ROPE:
+    case OPR_ADD:
+    case OPR_CONCAT:
+    case OPR_SCALE:
+    case OPR_SOFTCAP:
+    case OPR_LOSS:
+        break;
+    }
+    return 0;
+}
+
+static bool reads_input(const struct opr *o)
+{
+    return o->kind == OPR_NORM || o->kind == OPR_LINEAR || o->kind == OPR_ATTENTION || o->kind == OPR_ACT || o->kind == OPR_LOSS ||
+           o->kind == OPR_HEADNORM || o->kind == OPR_SOFTCAP || o->kind == OPR_ROUTER;
+}
+
+static bool reads_output(const struct opr *o)
+{
+    return o->kind == OPR_ATTENTION;
+}
+
+/* statistics, choices and rows beside its output */
+static bool keeps_beside(const struct opr *o)
+{
+    return o->kind == OPR_NORM || o->kind == OPR_ATTENTION || o->kind == OPR_LOSS || o->kind == OPR_HEADNORM || o->kind == OPR_ROUTER ||
+           o->kind == OPR_EXPERTS;
+}
+
+bool backward_act_only(const struct opr *o, uint32_t again)
+{
+    return o->kind == OPR_EXPERTS && !(again & PART_MOE);
+}
+
+/* Operators that may run again, and the values that are then not kept.  What several operators write (rotation works in
+ * place) is kept or made again by all of them.  Attention that runs again keeps its output: the product behind it reads
+ * that, and what goes are its statistics. */
+static void find_again(const struct expansion *e, uint32_t parts, bool exchanges, bool *again, bool *dropped)
+{
+    for (uint32_t i = 0; i < e->noprs; i++) {
+        const struct opr *o = &e->oprs[i];
+        again[i] = i < e->again && (parts == BACKWARD_RUN_ALL || opr_part(o) & parts);
+        bool inside = (o->kind == OPR_ATTENTION && parts != BACKWARD_RUN_ALL && !exchanges) || backward_act_only(o, parts);
+        if (again[i] && o->out != UINT32_MAX && !inside)
+            dropped[o->out] = true;
+    }
+    for (uint32_t i = 0; i < e->noprs; i++)
+        again[i] |= e->oprs[i].out != UINT32_MAX && dropped[e->oprs[i].out];
+    dropped[0] = false;
+}
+
+struct backward backward_new(struct arena *a, const struct expansion *e, uint32_t again, bool exchanges)
+{
+    struct backward b = {.saved = ARENA_ARRAY(a, bool, e->nvalues), .needed = ARENA_ARRAY(a, bool, e->noprs + 1u),
+                         .weighed = ARENA_ARRAY(a, bool, e->nvalues), .weighs = ARENA_ARRAY(a, bool, e->nvalues)};
+    bool *want = ARENA_ARRAY(a, bool, e->nvalues), *dropped = ARENA_ARRAY(a, bool, e->nvalues);
+    bool *runs = ARENA_ARRAY(a, bool, e->noprs + 1u);
+    find_again(e, again, exchanges, runs, dropped);
+    for (uint32_t i = e->noprs; i-- > 0;) {
+        const struct opr *o = &e->oprs[i];
+        bool input = reads_input(o) && !(o->kind == OPR_ATTENTION && exchanges), late = expand_puts_off(e, o);
+        if (late && o->out != UINT32_MAX)
+            b.weighed[o->out] = true;
+        if (late && o->in[0] != UINT32_MAX)
+            b.weighs[o->in[0]] = true;
+        b.needed[i] = runs[i] && (reads_output(o) || keeps_beside(o) || (o->out != UINT32_MAX && want[o->out]));
+        b.recompute |= b.needed[i];
+        if (reads_output(o))
+            want[o->out] = true;
+        for (uint32_t k = 0; k < 2; k++)
+            if (o->in[k] != UINT32_MAX)
+                want[o->in[k]] |= input || b.needed[i];
+    }
+    for (uint32_t v = 0; v < e->nvalues; v++)
+        b.saved[v] = want[v] && !dropped[v];
+    return b;
+}

@@ -1,0 +1,23 @@
+#ifndef LLMC_BACKWARD_H
+#define LLMC_BACKWARD_H
+
+/* What the backward pass of a layer, the embedding or the head needs of its forward pass: which values stay, and which
+ * operators run again to make the others.  The lowering allocates by this, and the closed form of memory counts by it. */
+
+#include "compiler/model/expand.h"
+#include "compiler/support/arena.h"
+
+#define BACKWARD_RUN_ALL UINT32_MAX /* for the words of `recompute`: all that the backward pass needs runs again */
+
+struct backward {
+    bool recompute;         /* some operators run again */
+    bool *saved, *needed;   /* by value: stays; by operator: runs again */
+    bool *weighed, *weighs; /* by value: output, input of an operator whose weight gradient may come in a W */
+};
+/* again: bits of recompute_part, or BACKWARD_RUN_ALL; exchanges: attention to exchanged heads keeps its operands itself */
+struct backward backward_new(struct arena *a, const struct expansion *e, uint32_t again, bool exchanges);
+
+/* of experts nothing but the activation runs again */
+bool backward_act_only(const struct opr *o, uint32_t again);
+
+#endif

@@ -1,0 +1,181 @@
+/* A bound on a schedule from the memory of single ranks, under a cut that is known.
+ *
+ * Without recomputation a rank needs so much more than it has.  What a layer gives back by recomputing is what it keeps of a
+ * microbatch, times the most microbatches that the schedule has on one of the rank's stages, at most; and that costs seconds
+ * for every microbatch.  A decision has one kind of recomputation, which some of the rank's layers are spared.  The least
+ * seconds for the bytes are a knapsack, bounded by a price of seconds per byte: every layer gives what pays, and the rank lacks
+ * the rest.  The step is the way to the rank and its own work, m times over. */
+
+#include "compiler/search/trade.h"
+
+#include <math.h>
+#include <string.h>
+
+/* layers of a rank by kind */
+#define MOST_KINDS 8
+struct owned {
+    double n[MOST_KINDS];
+    bool embed, head;
+};
+
+static void add_stage(const struct searching *s, const struct stage *st, struct owned *out)
+{
+    out->embed |= st->embed;
+    out->head |= st->head;
+    for (uint32_t i = st->first; i < st->first + st->count; i++)
+        out->n[s->kinds.kind[i]]++;
+}
+
+/* Most microbatches at a time on one of the rank's stages. */
+static double most_live(const struct decision *d, uint32_t r)
+{
+    double most = 0;
+    for (uint32_t j = 0; j < (d->schedule == SCHED_DUALPIPE ? 2 : d->vpp); j++) {
+        double keep[DECISION_MOST_VPP] = {0};
+        keep[j] = 1;
+        most = cost_larger(most, pipeline_live_bytes(d, r, keep));
+    }
+    return most;
+}
+
+/* bytes that a layer gives back under kind k, of one microbatch, and seconds that it takes longer */
+struct gift {
+    double bytes, time_s;
+};
+
+static struct gift gift_of(const struct layer_trade *l, const struct cost_block *none, uint32_t k, bool pairs)
+{
+    double late = cost_larger(0, none->late_bytes - l->late[k]);
+    double time_s = pairs ? l->time_s[k] - l->time_s[0] : l->plain_s[k] - l->plain_s[0];
+    return (struct gift){none->keep_bytes + none->eager_bytes - l->keep[k] + late, cost_larger(0, time_s)};
+}
+
+/* What the rank's layers give under one kind of recomputation. */
+struct giving {
+    uint32_t n; /* kinds of layers that it has */
+    struct gift gift[MOST_KINDS];
+    double layers[MOST_KINDS];
+};
+
+/* the rank lacks so many bytes of a microbatch: seconds at a price of seconds per byte */
+static double priced_s(const struct giving *x, double price, double bytes)
+{
+    double given = 0;
+    for (uint32_t i = 0; i < x->n; i++)
+        given += x->layers[i] * cost_larger(0, price * x->gift[i].bytes - x->gift[i].time_s);
+    return price * bytes - given;
+}
+
+/* the least seconds for so many bytes of a microbatch, layers being whole; INFINITY: there are not so many to give */
+static double given_s(const struct giving *x, double bytes)
+{
+    double best = 0, all = 0, most = 0, least_s = INFINITY;
+    for (uint32_t i = 0; i < x->n; i++) {
+        const struct gift *g = &x->gift[i];
+        all += x->layers[i] * cost_larger(0, g->bytes);
+        most = cost_larger(most, g->bytes);
+        least_s = cost_smaller(least_s, g->time_s);
+        if (g->bytes > 0)
+            best = cost_larger(best, priced_s(x, g->time_s / g->bytes, bytes));
+    }
+    if (bytes > all * (1 + 1e-9))
+        return INFINITY;
+    return cost_larger(best, ceil(bytes / most - 1e-6) * least_s);
+}
+
+/* What kernels need more or less under kind k than without, beside others of the rank that stay as they are.  Some layer is
+ * recomputed. */
+static double more_temporary(const struct cost *c, const struct search_trade *t, const struct cost_shape *x, const struct owned *own,
+                             uint32_t nkinds, uint32_t k, double others)
+{
+    double least = INFINITY, before = 0;
+    for (uint32_t i = 0; i < nkinds; i++)
+        if (own->n[i] > 0) {
+            least = cost_smaller(least, t->layers[i].temporary[k]);
+            before = cost_larger(before, cost_larger(x->layers[i].forward_bytes, x->layers[i].backward_bytes));
+        }
+    if (c->profile->allocator > 0.5)
+        return cost_smaller(0, least - before);
+    return cost_larger(least, others) - cost_larger(before, others);
+}
+
+static double block_temporary(const struct cost_block *b)
+{
+    return cost_larger(b->forward_bytes, b->backward_bytes);
+}
+
+/* of the embedding and the head, where the rank has them */
+static double ends_temporary(const struct searching *s, const struct cost_shape *x, const struct owned *own)
+{
+    double most = own->embed ? block_temporary(&x->embed) : 0;
+    if (own->head)
+        most = cost_larger(most, cost_larger(block_temporary(&x->head), s->job->model.predict ? block_temporary(&x->predict) : 0));
+    return most;
+}
+
+/* The least over all kinds of recomputation of what `over` bytes too many take, `live` microbatches at a time; a decision has
+ * one kind. */
+static double longer_s(struct searching *s, const struct cost *c, const struct search_trade *t, const struct cost_shape *x,
+                       const struct owned *own, double live, double over)
+{
+    double best = INFINITY, others = ends_temporary(s, x, own);
+    for (uint32_t k = 1; k < t->nkinds; k++) {
+        struct giving give = {0};
+        for (uint32_t i = 0; i < s->kinds.n; i++)
+            if (own->n[i] > 0) {
+                give.gift[give.n] = gift_of(&t->layers[i], &x->layers[i], k, decision_pairs(c->decision->schedule));
+                give.layers[give.n++] = own->n[i];
+            }
+        double bytes = over + more_temporary(c, t, x, own, s->kinds.n, k, others);
+        best = cost_smaller(best, bytes > 0 ? given_s(&give, bytes / live) : 0);
+    }
+    return best;
+}
+
+/* seconds that rank r takes longer for a microbatch of all its stages */
+static double rank_longer_s(struct searching *s, const struct cost *c, struct search_shape *h, struct cost_rooms *rooms, uint32_t r,
+                            double *kept, double *live)
+{
+    const struct decision *d = c->decision;
+    struct estimate e = {0};
+    struct owned own = {0};
+    rooms->kept = *kept;
+    cost_rooms_rank(rooms, r, &e);
+    *kept = (double)e.activation_bytes;
+    double over = (double)e.peak_bytes - (double)s->memory_limit;
+    if (over <= 0)
+        return 0;
+    if (!s->may_spare)
+        return INFINITY;
+    const struct search_trade *t = search_trade_of(s, c, h);
+    for (uint32_t j = 0; j < d->vpp; j++)
+        add_stage(s, &d->stages[cost_rank_stage(d, r, j)], &own);
+    if (d->schedule == SCHED_DUALPIPE)
+        add_stage(s, &d->stages[d->pp - 1 - r], &own);
+    if (*live <= 0)
+        *live = most_live(d, r);
+    double each = *live * (1 + 0.1 * c->profile->allocator_share); /* a caching allocator holds a share more */
+    double longer = longer_s(s, c, t, &h->shape, &own, each, over);
+    return d->schedule == SCHED_DUALPIPE ? longer / 2 : longer; /* half of them in each direction */
+}
+
+double search_squeeze_s(struct searching *s, const struct cost *c, struct search_shape *h, enum placement placement,
+                        struct squeeze *known)
+{
+    const struct decision *d = c->decision;
+    const uint32_t ask[SQUEEZED_RANKS] = {0, 1, d->pp / 2, d->pp - 1};
+    struct cost_rooms rooms;
+    double longest = 0;
+    if (d->microbatches < 2 || s->kinds.n > MOST_KINDS || s->job->wishes.offload & OFFLOAD_ACTIVATIONS || d->recompute_layers)
+        return 0;
+    cost_rooms_least(&rooms, c, &h->shape);
+    for (size_t i = 0; i < ARRAY_LEN(ask) && isfinite(longest); i++) {
+        if (ask[i] >= d->pp || (i && ask[i] <= ask[i - 1]))
+            continue;
+        s->result->spent += ++s->nprobes % 8 == 0;
+        double longer = rank_longer_s(s, c, h, &rooms, ask[i], &known->kept[i], &known->live[i]);
+        if (longer > 0)
+            longest = cost_larger(longest, search_rank_bound_s(s, h, d, placement, ask[i]) + d->microbatches * longer);
+    }
+    return longest * (1 - 1e-9);
+}

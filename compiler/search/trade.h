@@ -1,0 +1,35 @@
+#ifndef LLMC_SEARCH_TRADE_H
+#define LLMC_SEARCH_TRADE_H
+
+/* Between room.c and squeeze.c: what a layer may give for memory. */
+
+#include "compiler/search/search_private.h"
+
+/* one kind of layer: how many, their residences, and by kind of recomputation time and bytes of one */
+struct layer_trade {
+    double n, least_s, most_s, sum_s; /* residence */
+    double time_s[SPACE_RECOMPUTE + 1], keep[SPACE_RECOMPUTE + 1];
+    double plain_s[SPACE_RECOMPUTE + 1]; /* time where no pair of actions hides transfers */
+    double late[SPACE_RECOMPUTE + 1];    /* bytes beside `keep` between the halves of a backward */
+    double temporary[SPACE_RECOMPUTE + 1]; /* what its kernels need beside */
+};
+struct search_trade {
+    uint32_t nkinds; /* of recomputation; 0: only the first four are filled yet */
+    struct layer_trade layers[];
+};
+
+/* of the family of c's decision, with h its shape: all kinds of recomputation that a layer of it may have */
+const struct search_trade *search_trade_of(struct searching *s, const struct cost *c, struct search_shape *h);
+
+/* squeeze.c: what a schedule's ranks are asked for once, whatever their ZeRO level; zeroed before */
+enum { SQUEEZED_RANKS = 4 };
+struct squeeze {
+    double kept[SQUEEZED_RANKS], live[SQUEEZED_RANKS];
+};
+/* Seconds of c's decision, which has its schedule and stages, with what memory makes single ranks recompute, at
+ * least; INFINITY: some rank does not fit however much that is.  h is its shape without recomputation where that may be had;
+ * c's shard is the largest of its ZeRO level. */
+double search_squeeze_s(struct searching *s, const struct cost *c, struct search_shape *h, enum placement placement,
+                        struct squeeze *known);
+
+#endif
