@@ -13,8 +13,9 @@ the first test that fails ends it.  A suite that takes far longer than usual has
 executes needs no run.
 
 Everything is in build/source-mutants: the coverage, kept as long as no source file changes, and a line per fault
-in a file by which a run that was cut off goes on.  The last line counts; survivors are listed before it.  Suites
-run with LLMC_QUICK=1, those of ALWAYS without, as NAME+; --whole adds those of WHOLE.  --sanitize tries again what
+in a file by which a run that was cut off goes on.  Its name tells the compiler's and runtime's sources: where tests
+alone have changed, what was noticed stays so and the survivors are tried again.  The last line counts; survivors are
+listed before it.  Suites run with LLMC_QUICK=1, those of ALWAYS without, as NAME+; --whole adds those of WHOLE.  --sanitize tries again what
 that file holds as not noticed, with the file at fault and arenas under the address and UB sanitizers, as
 `make asan` has them.  Not tried: suite `tree`, which reads the source; headers, tables outside of functions; the
 plugins of tests/fake, which have objects of their own.
@@ -228,17 +229,21 @@ def stopped(number, frame):
     os._exit(128 + number)
 
 
+def digest(origin, parts):
+    key = hashlib.sha256()
+    for part in parts:
+        for p in sorted((origin / part).rglob("*")):
+            if p.is_file() and "__pycache__" not in p.parts and p.suffix != ".py":
+                key.update(str(p.relative_to(origin)).encode() + b"\0" + p.read_bytes())
+    return key.hexdigest()
+
+
 class Coverage:
     """Which suites execute a line, and how long each takes."""
 
     def __init__(self, origin, work, whole):
         self.file = work / "coverage.json"
-        key = hashlib.sha256()
-        for part in PARTS[:-3]:
-            for p in sorted((origin / part).rglob("*")) if (origin / part).is_dir() else [origin / part]:
-                if p.is_file() and "__pycache__" not in p.parts and p.suffix != ".py":
-                    key.update(str(p.relative_to(origin)).encode() + b"\0" + p.read_bytes())
-        self.key = key.hexdigest()
+        self.product, self.key = digest(origin, PARTS[:4]), digest(origin, PARTS[:-3])
         known = json.loads(self.file.read_text()) if self.file.exists() else {}
         if known.get("key") != self.key:
             known = {"key": self.key, "seconds": {}, "lines": {}, "unused": []}
@@ -246,29 +251,36 @@ class Coverage:
         missing = [s for s in names + ALWAYS + [w + "+" for w in WHOLE if whole]
                    if s not in known["seconds"] and s not in known["unused"] and s not in LEFT_OUT]
         if missing:
-            self._measure(Tree(origin, work / "cover", work), known, missing)
+            self._measure(origin, work, known, missing)
         self.seconds, self.lines = known["seconds"], known["lines"]
 
-    def _measure(self, tree, known, suites):
+    def _measure(self, origin, work, known, suites):
+        """Seconds and lines of each suite, side by side in trees of their own."""
         say(f"measuring which lines {len(suites)} suites execute")
+        plain, counted = Tree(origin, work / "plain", work), Tree(origin, work / "cover", work)
+        self._instrument(counted)
+        lines = threading.Thread(target=self._lines, args=(counted, known, suites))
+        lines.start()
         for suite in suites:
             begin = time.monotonic()
-            failed = tree.run(suite, 900)
+            failed = plain.run(suite, 900)
             known["seconds"][suite] = time.monotonic() - begin
             if failed:
                 say(f"  suite {suite} fails without any fault ({failed}): not used")
                 known["unused"].append(suite)
-        self._instrument(tree)
+        lines.join()
+        for suite in known["unused"]:
+            known["seconds"].pop(suite, None)
+        self.file.write_text(json.dumps(known))
+        for tree in (plain, counted):
+            shutil.rmtree(tree.path, ignore_errors=True)
+
+    def _lines(self, tree, known, suites):
         for suite in suites:
-            if suite in known["unused"]:
-                del known["seconds"][suite]
-                continue
             for p in tree.path.glob("build/**/*.gcda"):
                 p.unlink()
             tree.run(suite, 1800)
             self._read(tree, known["lines"], suite)
-        self.file.write_text(json.dumps(known))
-        shutil.rmtree(tree.path, ignore_errors=True)
 
     @staticmethod
     def _instrument(tree):
@@ -320,7 +332,7 @@ class Coverage:
             for near in numbers[max(k - 1, 0):k + 1]:
                 if abs(near - at) <= 5:
                     out.update(known[str(near)])
-        return out
+        return out & self.seconds.keys()
 
 
 class Trial:
@@ -529,13 +541,19 @@ def read_drawn(out):
     return {int(line.split("\t")[0]): line.split("\t") for line in lines}
 
 
+def unnoticed(x):
+    return x[1] in ("SURVIVES", "not executed") or x[1].startswith("undecided")
+
+
 def drawn(trial, origin, out, o):
     draw = Draw(origin)
     known = read_drawn(out)
     taken = {x[2] + x[3] + x[4] + x[5] for x in known.values()}
-    again = {n for n, x in known.items() if x[1].startswith("undecided") and float(x[1].split()[2]) < o.most}
+    tests = trial.coverage.key[:12]
+    alive = {n: x for n, x in known.items() if unnoticed(x)}
+    again = {n for n, x in alive.items() if x[8] != tests or (x[1][0] == "u" and float(x[1].split()[2]) < o.most)}
     if o.sanitize:
-        again = {n for n, x in known.items() if x[1] == "SURVIVES" or x[1].startswith("undecided")}
+        again = {n for n, x in alive.items() if x[1] != "not executed"}
 
     def one(tree, number):
         begin, skipped = time.monotonic(), 0
@@ -546,7 +564,7 @@ def drawn(trial, origin, out, o):
             with trial.lock:
                 if number not in again and "".join(name) in taken:
                     continue
-            if o.sanitize and name != known[number][2:6]:
+            if number in again and name != known[number][2:6]:
                 continue
             tried = trial.sanitized if o.sanitize else trial.verdict
             v = tried(tree, f, text, trial.coverage.suites(f, first, fault.line), fault, o.most)
@@ -559,14 +577,14 @@ def drawn(trial, origin, out, o):
         with trial.lock, open(out, "a") as log:
             taken.add("".join(name))
             seconds = time.monotonic() - begin
-            log.write("\t".join([str(number), v, *name, f"{seconds:.1f}", str(skipped)]) + "\n")
+            log.write("\t".join([str(number), v, *name, f"{seconds:.1f}", str(skipped), tests]) + "\n")
         if v in ("SURVIVES", "not executed"):
             say(f"{number}: {v}: {name[0]}: {name[1]}: {name[2]} -> {name[3]}")
 
     numbers = range(o.start, o.start + o.count)
     trial.all([n for n in numbers if n in again or (n not in known and not o.sanitize)], one)
     known = [x for n, x in read_drawn(out).items() if n in numbers]
-    left = [x for x in known if x[1] in ("SURVIVES", "not executed") or x[1].startswith("undecided")]
+    left = [x for x in known if unnoticed(x)]
     for x in sorted(left, key=lambda x: x[2]):
         say(f"{x[2]}: {x[1]}: {x[3]}: {x[4]} -> {x[5]}")
     seconds = sum(float(x[6]) for x in known)
@@ -594,11 +612,10 @@ def main():
     work = origin / "build" / "source-mutants"
     work.mkdir(parents=True, exist_ok=True)
     trial = Trial(origin, work, o.jobs, o.whole)
-    key = trial.coverage.key[:12]
     if o.rules:
-        all_rules(trial, origin, work, work / f"rules-{key}.txt")
+        all_rules(trial, origin, work, work / f"rules-{trial.coverage.key[:12]}.txt")
         return 0
-    left = drawn(trial, origin, work / f"drawn-{key}-{o.seed}.txt", o)
+    left = drawn(trial, origin, work / f"drawn-{trial.coverage.product[:12]}-{o.seed}.txt", o)
     return 1 if left > o.count * (1 - o.goal / 100) else 0
 
 
