@@ -239,8 +239,8 @@ static void test_groups(void)
 /* ---- operands that share memory ---- */
 
 /* Is what the first sum writes defined, when it reads operand a so many elements behind its result, its rows that much
- * further apart, and that many fewer of them? */
-static bool defined_with(uint32_t behind, uint32_t apart, uint32_t shorter)
+ * further apart, and that many more of them? */
+static bool defined_with(uint32_t behind, uint32_t apart, uint32_t longer)
 {
     struct arena *a = arena_new();
     const char *why = "";
@@ -259,7 +259,7 @@ static bool defined_with(uint32_t behind, uint32_t apart, uint32_t shorter)
     x->mark = MARK_READ;
     x->offset += behind * 4;
     x->ld += apart;
-    x->rows -= shorter;
+    y->rows -= longer;
     CU_ASSERT(exact_place(m, 0, at, OPND(ADD, a), &from) && exact_place(m, 0, at, OPND(ADD, y), &to));
     uint64_t *result = ARENA_ARRAY(a, uint64_t, (size_t)to.rows * to.cols);
     CU_ASSERT(exact_compute(m, 0, at));
