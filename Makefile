@@ -238,12 +238,12 @@ check-estimates: $(B)/tests/run
 	$(Q)LLMC_BUILD=$(B) ESTIMATES=$(ESTIMATES) SEED=$(or $(SEED),1) $(B)/tests/run =estimates
 
 # one fault at a time in the source of the compiler and the runtime: which of SOURCE_MUTANTS drawn ones make some test
-# fail; goes on where it was cut off; in parts with MUTANTS_FROM=N, others with SEED=N, JOBS=1 on one core; RULES=1: each
-# refusal of a plan is left out in turn instead
+# fail; goes on where it was cut off; in parts with MUTANTS_FROM=N, others with SEED=N, JOBS=1 on one core, at most MOST
+# seconds of suites each; RULES=1: each refusal of a plan is left out in turn instead
 SOURCE_MUTANTS ?= 400
 check-source-mutants: build/llmc build/llmrun build/tests/run build/tests/fake/libcuda.so $(DRY)
 	$(Q)python3 tests/tools/source_mutants.py --count $(SOURCE_MUTANTS) --from $(or $(MUTANTS_FROM),0) \
-	--seed $(or $(SEED),1) --jobs $(or $(JOBS),$(shell nproc)) $(if $(RULES),--rules)
+	--seed $(or $(SEED),1) --jobs $(or $(JOBS),$(shell nproc)) $(if $(MOST),--most $(MOST)) $(if $(RULES),--rules)
 
 run-demo: all
 	$(Q)tests/tools/demo.sh $(B)
