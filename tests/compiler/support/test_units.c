@@ -149,6 +149,28 @@ static void test_print(void)
     }
 }
 
+/* What rounds to a thousand of a unit is one of the next, and what does not is not. */
+static void test_next_unit(void)
+{
+    static const char *const rates[] = {"B/s", "KB/s", "MB/s", "GB/s", "TB/s"};
+    static const char *const flops[] = {"FLOP/s", "MFLOP/s", "GFLOP/s", "TFLOP/s", "PFLOP/s", "EFLOP/s"};
+    char want[32];
+    for (size_t i = 1; i < ARRAY_LEN(rates); i++) {
+        double whole = (double[]){1e3, 1e6, 1e9, 1e12}[i - 1];
+        snprintf(want, sizeof want, "1%s", rates[i]);
+        CU_ASSERT_STRING_EQUAL(units_show_bytes_s(0.9995 * whole).s, want);
+        snprintf(want, sizeof want, "999%s", rates[i - 1]);
+        CU_ASSERT_STRING_EQUAL(units_show_bytes_s(0.9994 * whole).s, want);
+    }
+    for (size_t i = 2; i < ARRAY_LEN(flops); i++) { /* there is no KFLOP/s */
+        double whole = (double[]){1e9, 1e12, 1e15, 1e18}[i - 2];
+        snprintf(want, sizeof want, "1%s", flops[i]);
+        CU_ASSERT_STRING_EQUAL(units_show_flop_s(0.9995 * whole).s, want);
+        snprintf(want, sizeof want, "999%s", flops[i - 1]);
+        CU_ASSERT_STRING_EQUAL(units_show_flop_s(0.9994 * whole).s, want);
+    }
+}
+
 static void test_wrap(void)
 {
     static const struct {
@@ -179,5 +201,6 @@ void suite_units(void)
     CU_add_test(s, "refusals and their hints", test_refused);
     CU_add_test(s, "plain numbers", test_plain);
     CU_add_test(s, "printing reads back", test_print);
+    CU_add_test(s, "a thousand of a unit is one of the next", test_next_unit);
     CU_add_test(s, "lines break at blanks", test_wrap);
 }

@@ -127,6 +127,30 @@ static void test_folds(void)
     }
 }
 
+/* Nothing folded is the plain mesh, in every dimension that a dense model has. */
+static void test_plain(void)
+{
+    const enum axis orders[][NAXES] = {{AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP},
+                                       {AXIS_PP, AXIS_DP, AXIS_TP, AXIS_CP},
+                                       {AXIS_CP, AXIS_PP, AXIS_DP, AXIS_TP}};
+    const uint32_t sizes[][NAXES] = {{2, 3, 4, 5}, {2, 1, 3, 4}, {1, 2, 1, 2}, {1, 1, 1, 1}};
+    for (size_t i = 0; i < sizeof orders / sizeof *orders; i++)
+        for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+            struct mesh_degrees g = {.etp = 1, .ep = 1, .shard = 1};
+            struct mesh plain = mesh_new(sizes[k], orders[i]), folded;
+            enum mesh_dim what[2];
+            memcpy(g.size, sizes[k], sizeof g.size);
+            memcpy(g.order, orders[i], sizeof g.order);
+            CU_ASSERT_FATAL(mesh_fold(&g, &folded, what));
+            CU_ASSERT_EQUAL(plain.nranks, folded.nranks);
+            CU_ASSERT_EQUAL(plain.ndigits, folded.ndigits);
+            for (uint32_t d = 0; d < NDIMS; d++)
+                CU_ASSERT_EQUAL(plain.dim[d], folded.dim[d]);
+            CU_ASSERT_EQUAL(mesh_group_size(&plain, plain.dim[MESH_REPLICA]),
+                            sizes[k][AXIS_CP] * sizes[k][AXIS_DP]);
+        }
+}
+
 /* Ranks that hold one key head are neighbours in tp, wherever tp is in the order and whatever else cuts it. */
 static void test_keys(void)
 {
@@ -282,6 +306,7 @@ void suite_mesh(void)
     CU_add_test(s, "groups partition the ranks", test_groups);
     CU_add_test(s, "levels of groups", test_levels);
     CU_add_test(s, "experts and shards fold into digits", test_folds);
+    CU_add_test(s, "nothing folded", test_plain);
     CU_add_test(s, "what does not nest does not fold", test_unfoldable);
     CU_add_test(s, "ranks that hold one key head", test_keys);
 }

@@ -1,7 +1,8 @@
 /* The printed view of a cluster, whole: every tests/cases/topology/show/NAME.xml looks to people like NAME.txt and in
  * JSON like NAME.json.  UPDATE=1 rewrites.  mixed: two types, domains of several nodes, an irregular level, damage of
  * every kind, measurements (one at the very peak), a GPU of its own; torus: no switches; many: lists that are cut;
- * plain: one GPU per node, which nothing joins. */
+ * plain: one GPU per node, which nothing joins;
+ * even: domains of two nodes without a rest, below leaves that have one. */
 
 #include "compiler/topology/topo.h"
 
@@ -39,7 +40,7 @@ static void check(struct arena *a, void (*print)(const struct topo *, FILE *), c
 
 static void test_cases(void)
 {
-    static const char *const names[] = {"mixed", "torus", "many", "plain"};
+    static const char *const names[] = {"mixed", "torus", "many", "plain", "even"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct arena *a = arena_new();
         struct diag *d = diag_new(a);
@@ -55,5 +56,5 @@ static void test_cases(void)
 void suite_topo_show(void)
 {
     CU_pSuite s = CU_add_suite("topo_show", NULL, NULL);
-    CU_add_test(s, "whole views of four clusters", test_cases);
+    CU_add_test(s, "whole views of five clusters", test_cases);
 }
