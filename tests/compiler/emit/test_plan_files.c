@@ -2,14 +2,18 @@
  * changed is refused by name; folders of others are left alone. */
 
 #include "tests/compiler/random_plan.h"
+#include "tests/skip.h"
 
 #include <CUnit/CUnit.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 void suite_plan_files(void);
@@ -205,6 +209,66 @@ static void test_replace(void)
     close_place(&p);
 }
 
+/* Where the folder's parent takes no files: said before anything is computed.  Root may write everywhere, so somebody else
+ * asks. */
+static void test_closed(void)
+{
+    enum { NOBODY = 65534 };
+    char root[] = "/tmp/llmc-test-XXXXXX", error[1024] = "";
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(root));
+    CU_ASSERT_EQUAL(chmod(root, 0555), 0);
+    fflush(NULL);
+    pid_t child = fork();
+    if (!child) {
+        bool gone = chdir(root) || (!getuid() && setresuid(NOBODY, NOBODY, NOBODY));
+        enum status s = gone ? STATUS_OK : plan_may_write("plan", true, error, sizeof error);
+        _exit(s == STATUS_WORLD && strstr(error, "nothing can be written into .: Permission denied") ? 0 : 1);
+    }
+    int how = -1;
+    CU_ASSERT_EQUAL(waitpid(child, &how, 0), child);
+    CU_ASSERT(WIFEXITED(how) && WEXITSTATUS(how) == 0);
+    CU_ASSERT_EQUAL(rmdir(root), 0);
+}
+
+/* somebody else's folder, where the plan's would be */
+static void make_theirs(int number)
+{
+    (void)number;
+    if (mkdir("plan", 0777) || mkdir("plan/theirs", 0777))
+        _exit(2);
+}
+
+/* A folder that appears while the plan is written: the system tells this process of the first file beside it, and that
+ * instant somebody makes the plan's folder.  It stays as it is, and nothing of the plan is left. */
+static void test_meanwhile(void)
+{
+    struct place p;
+    open_place(&p);
+    fflush(NULL);
+    pid_t child = fork();
+    if (!child) {
+        struct sigaction act = {.sa_handler = make_theirs, .sa_flags = SA_RESTART};
+        int here = chdir(p.root) ? -1 : open(".", O_RDONLY | O_DIRECTORY);
+        sigaction(SIGIO, &act, NULL);
+        if (here < 0 || fcntl(here, F_NOTIFY, DN_CREATE))
+            _exit(77);
+        enum status s = plan_write(p.plan, "plan", false, p.error, sizeof p.error);
+        bool said = !strcmp(p.error, arena_printf(p.a, "plan: %s", strerror(ENOTEMPTY))) ||
+                    !strcmp(p.error, arena_printf(p.a, "plan: %s", strerror(EEXIST)));
+        _exit(s == STATUS_WORLD && said ? 0 : 1);
+    }
+    int how = -1;
+    CU_ASSERT_EQUAL(waitpid(child, &how, 0), child);
+    if (WIFEXITED(how) && WEXITSTATUS(how) == 77) {
+        test_skip("this system does not tell of new files (fcntl F_NOTIFY)");
+    } else {
+        CU_ASSERT(WIFEXITED(how) && WEXITSTATUS(how) == 0);
+        CU_ASSERT_EQUAL(system(arena_printf(p.a, "test \"$(ls -A '%s')\" = plan", p.root)), 0);
+        CU_ASSERT_EQUAL(system(arena_printf(p.a, "test \"$(ls -A '%s')\" = theirs", p.dir)), 0);
+    }
+    close_place(&p);
+}
+
 void suite_plan_files(void)
 {
     CU_pSuite s = CU_add_suite("plan_files", NULL, NULL);
@@ -214,4 +278,6 @@ void suite_plan_files(void)
     CU_add_test(s, "a full disk", test_full);
     CU_add_test(s, "folders of others", test_targets);
     CU_add_test(s, "a plan replaces a plan", test_replace);
+    CU_add_test(s, "a parent that takes no files", test_closed);
+    CU_add_test(s, "a folder that appears meanwhile", test_meanwhile);
 }

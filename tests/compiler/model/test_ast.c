@@ -195,6 +195,26 @@ static void test_vocabulary(void)
     CU_ASSERT_PTR_NULL(vocab_refused("vocab"));
 }
 
+/* under every title the words of its scope in their order, and no others: continued lines are indented deeper */
+static void check_sections(const char *text)
+{
+    char title[256], word[64];
+    for (int scope = 0; scope < NSCOPES; scope++) {
+        const struct word *rows;
+        size_t n = vocab_rows((enum scope)scope, &rows), i = 0;
+        snprintf(title, sizeof title, "\n\n%s\n", vocab_title((enum scope)scope));
+        const char *at = strstr(text, title);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(at);
+        for (at += strlen(title); *at == ' '; at = strchr(at, '\n') + 1) {
+            if (at[2] == ' ' || sscanf(at, "%63s", word) != 1)
+                continue;
+            CU_ASSERT_FATAL(i < n);
+            CU_ASSERT_STRING_EQUAL(word, rows[i++].name);
+        }
+        CU_ASSERT_EQUAL(i, n);
+    }
+}
+
 static void test_help(void)
 {
     char *text = NULL;
@@ -207,6 +227,7 @@ static void test_help(void)
         "  tp                 <= N, >= N, = N, in [N, ...]", "  dropout            "};
     for (size_t i = 0; i < ARRAY_LEN(lines); i++)
         CU_ASSERT(strstr(text, lines[i]) != NULL);
+    check_sections(text);
     free(text);
 }
 
