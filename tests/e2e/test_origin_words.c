@@ -1,5 +1,6 @@
-/* What is said of a plan folder whose plan.json is not what its inputs give: one key that is missing, one more, one of
- * another value, in what a plan says of its inputs, in the decision, in what it predicts, and in its order. */
+/* What is said of a plan folder whose plan.json is not what its inputs give: one key that is missing, one
+ * more, one of another value, in what a plan says of its inputs, in the decision, in what it predicts, and in
+ * its order. */
 
 #include "tests/e2e/e2e.h"
 #include "tests/e2e/forge.h"
@@ -10,11 +11,15 @@
 
 void suite_origin_words(void);
 
+/* clang-format off */
 static const char model[] =
-    "llmc 1\nmodel tiny {\n    vocab 97\n    width 32\n    norm rmsnorm\n    embed tokens\n    repeat 4 {\n        layer {\n"
-    "            attn gqa(heads=4, kv=2, rope=10_000)\n            ffn swiglu(48)\n        }\n    }\n    head untied\n}\n"
+    "llmc 1\nmodel tiny {\n    vocab 97\n    width 32\n    norm rmsnorm\n    embed tokens\n"
+    "    repeat 4 {\n        layer {\n            attn gqa(heads=4, kv=2, rope=10_000)\n"
+    "            ffn swiglu(48)\n        }\n    }\n    head untied\n}\n"
     "train {\n    sequence 16\n    batch 8 sequences\n    precision fp32\n    optimizer adamw(lr=1e-3)\n}\n"
-    "plan {\n    tp = 2\n    pp = 2\n    dp = 2\n    microbatch = 2\n    schedule 1f1b\n    recompute none\n}\n";
+    "plan {\n    tp = 2\n    pp = 2\n    dp = 2\n    microbatch = 2\n    schedule 1f1b\n"
+    "    recompute none\n}\n";
+/* clang-format on */
 
 static const struct {
     const char *from, *to; /* in plan.json */
@@ -29,7 +34,8 @@ static const struct {
     {", \"peak_memory_rank\": 0", "", 1, "predicted.peak_memory_rank is missing, this compiler makes it 0"},
     {"\"peak_memory_rank\": 0", "\"peak_memory_rank\": 0, \"odd\": 7", 1,
      "predicted.odd is 7, and no key of this compiler's"},
-    {"\"peak_memory_rank\": 0", "\"peak_memory_rank\": 1", 1, "predicted.peak_memory_rank is 1, this compiler makes it 0"},
+    {"\"peak_memory_rank\": 0", "\"peak_memory_rank\": 1", 1,
+     "predicted.peak_memory_rank is 1, this compiler makes it 0"},
     {"{\"schema\": 1,\n ", "{\"schema\": 1,  ", 1, "line 1 is '"},
 };
 

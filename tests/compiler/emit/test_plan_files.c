@@ -209,8 +209,8 @@ static void test_replace(void)
     close_place(&p);
 }
 
-/* Where the folder's parent takes no files: said before anything is computed.  Root may write everywhere, so somebody else
- * asks. */
+/* Where the folder's parent takes no files: said before anything is computed.  Root may write everywhere, so
+ * somebody else asks. */
 static void test_closed(void)
 {
     enum { NOBODY = 65534 };
@@ -238,8 +238,8 @@ static void make_theirs(int number)
         _exit(2);
 }
 
-/* A folder that appears while the plan is written: the system tells this process of the first file beside it, and that
- * instant somebody makes the plan's folder.  It stays as it is, and nothing of the plan is left. */
+/* A folder that appears while the plan is written: the system tells this process of the first file beside it,
+ * and that instant somebody makes the plan's folder.  It stays as it is, and nothing of the plan is left. */
 static void test_meanwhile(void)
 {
     struct place p;

@@ -1,5 +1,5 @@
-/* What stands beside the figures of an explanation: bytes per parameter and sizes of transfers, by hand; and the change that
- * helps where two wishes are impossible at once. */
+/* What stands beside the figures of an explanation: bytes per parameter and sizes of transfers, by hand; and
+ * the change that helps where two wishes are impossible at once. */
 
 #include "compiler/inspect/explain.h"
 #include "compiler/inspect/explain_items.h"
@@ -13,16 +13,23 @@
 
 void suite_explain_words(void);
 
+/* clang-format off */
 static const char dense[] =
-    "llmc 1\nmodel m {\n    vocab 97\n    width 32\n    norm rmsnorm\n    embed tokens\n    repeat 4 {\n        layer {\n"
-    "            attn gqa(heads=4, kv=2, rope=10_000)\n            ffn swiglu(48)\n        }\n    }\n    head untied\n}\n"
-    "train {\n    sequence 16\n    batch 16 sequences\n    total 1M tokens\n    precision %s\n    optimizer %s\n}\n";
+    "llmc 1\nmodel m {\n    vocab 97\n    width 32\n    norm rmsnorm\n    embed tokens\n"
+    "    repeat 4 {\n        layer {\n            attn gqa(heads=4, kv=2, rope=10_000)\n"
+    "            ffn swiglu(48)\n        }\n    }\n    head untied\n}\n"
+    "train {\n    sequence 16\n    batch 16 sequences\n    total 1M tokens\n"
+    "    precision %s\n    optimizer %s\n}\n";
+/* clang-format on */
 
+/* clang-format off */
 static const char experts[] =
-    "llmc 1\nmodel m {\n    vocab 64\n    width 4096\n    norm rmsnorm\n    embed tokens\n    repeat 2 {\n        layer {\n"
-    "            attn gqa(heads=4, kv=2, rope=10_000)\n            moe swiglu(64) {\n                experts 8\n"
-    "                active 3\n                router softmax\n            }\n        }\n    }\n    head untied\n}\n"
+    "llmc 1\nmodel m {\n    vocab 64\n    width 4096\n    norm rmsnorm\n    embed tokens\n"
+    "    repeat 2 {\n        layer {\n            attn gqa(heads=4, kv=2, rope=10_000)\n"
+    "            moe swiglu(64) {\n                experts 8\n                active 3\n"
+    "                router softmax\n            }\n        }\n    }\n    head untied\n}\n"
     "train {\n    sequence 64\n    batch 8 sequences\n    precision bf16\n    optimizer adamw(lr=1e-3)\n}\n";
+/* clang-format on */
 
 static const char pairs[] =
     "<cluster version='1'><node-type id='n' gpus='2'><gpu model='H100-SXM'/><scale-up kind='nvswitch' "
@@ -42,7 +49,8 @@ static void test_memory(void)
     static const struct {
         const char *precision, *optimizer, *decision, *parameters, *gradients, *state;
     } cases[] = {
-        {"fp32", "adamw(lr=1e-3)", "dp=2", "4 bytes per parameter", "4 bytes per parameter", "8 bytes per parameter"},
+        {"fp32", "adamw(lr=1e-3)", "dp=2", "4 bytes per parameter", "4 bytes per parameter",
+         "8 bytes per parameter"},
         {"fp32", "adamw(lr=1e-3)", "dp=2 zero=1", "4 bytes per parameter", "4 bytes per parameter",
          "8 bytes per parameter, split over 2"},
         {"fp32", "sgd(lr=1e-3, momentum=0.9)", "dp=2 zero=2", "4 bytes per parameter",
@@ -71,17 +79,20 @@ static void test_memory(void)
     }
 }
 
-/* 64 tokens of 2 sequences, 4096 wide, of 2 bytes each are 1 MiB; with sequence parallelism a rank sends half of the rows. */
+/* 64 tokens of 2 sequences, 4096 wide, of 2 bytes each are 1 MiB; with sequence parallelism a rank sends half
+ * of the rows. */
 static void test_transfers(void)
 {
     static const struct {
         const char *decision, *says[3];
     } cases[] = {
         {"tp=2 sp=1 dp=4 ep=4 nodes=2 microbatch=2",
-         {"tp: all-gather of 1MiB", "ep between nodes: all-to-all of 512KiB", "ep within: all-to-all of 512KiB"}},
+         {"tp: all-gather of 1MiB", "ep between nodes: all-to-all of 512KiB",
+          "ep within: all-to-all of 512KiB"}},
         {"dp=4 ep=4 nodes=2 microbatch=2",
          {"ep between nodes: all-to-all of 1MiB", "ep within: all-to-all of 1MiB", ""}},
-        {"tp=2 sp=1 dp=4 ep=4 nodes=1 microbatch=2", {"tp: all-gather of 1MiB", "ep: all-to-all of 512KiB", ""}},
+        {"tp=2 sp=1 dp=4 ep=4 nodes=1 microbatch=2",
+         {"tp: all-gather of 1MiB", "ep: all-to-all of 512KiB", ""}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct arena *a = arena_new();
@@ -104,11 +115,14 @@ static void test_transfers(void)
     }
 }
 
-/* Two wishes, either of which alone rules everything out: no single change helps, and doing without both does. */
+/* Two wishes, either of which alone rules everything out: no single change helps, and doing without both
+ * does. */
 static void test_both(void)
 {
-    static const char *const both[][2] = {{"cp=16", "dp=16"},         {"step_time=1us", "finish=1s"},
-                                          {"step_time=1us", "dp=16"}, {"finish=1s", "memory=64KiB"},
+    static const char *const both[][2] = {{"cp=16", "dp=16"},
+                                          {"step_time=1us", "finish=1s"},
+                                          {"step_time=1us", "dp=16"},
+                                          {"finish=1s", "memory=64KiB"},
                                           {"memory=64KiB", "dp=16"}};
     for (size_t i = 0; i < sizeof both / sizeof *both; i++) {
         struct arena *a = arena_new();

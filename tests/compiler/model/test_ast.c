@@ -195,7 +195,7 @@ static void test_vocabulary(void)
     CU_ASSERT_PTR_NULL(vocab_refused("vocab"));
 }
 
-/* under every title the words of its scope in their order, and no others: continued lines are indented deeper */
+/* under every title the words of its scope in their order, and no others: continued lines are further in */
 static void check_sections(const char *text)
 {
     char title[256], word[64];

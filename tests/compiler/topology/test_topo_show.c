@@ -1,8 +1,8 @@
-/* The printed view of a cluster, whole: every tests/cases/topology/show/NAME.xml looks to people like NAME.txt and in
- * JSON like NAME.json.  UPDATE=1 rewrites.  mixed: two types, domains of several nodes, an irregular level, damage of
- * every kind, measurements (one at the very peak), a GPU of its own; torus: no switches; many: lists that are cut;
- * plain: one GPU per node, which nothing joins;
- * even: domains of two nodes without a rest, below leaves and rows that have one. */
+/* The printed view of a cluster, whole: every tests/cases/topology/show/NAME.xml looks to people like
+ * NAME.txt and in JSON like NAME.json.  UPDATE=1 rewrites.  mixed: two types, domains of several nodes, an
+ * irregular level, damage of every kind, measurements (one at the very peak), a GPU of its own; torus: no
+ * switches; many: lists that are cut; plain: one GPU per node, which nothing joins; even: domains of two
+ * nodes without a rest, below leaves and rows that have one. */
 
 #include "compiler/topology/topo.h"
 
