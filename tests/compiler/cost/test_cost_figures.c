@@ -208,6 +208,51 @@ static void test_instructions(void)
     arena_free(a);
 }
 
+/* Operands of instructions in a table of their own: `step` instructions apart in turn, from the last to the first. */
+static void turn_operands(struct arena *a, struct program *p, uint32_t step)
+{
+    struct operand *turned = ARENA_ARRAY(a, struct operand, p->noperands);
+    uint32_t end = 0;
+    for (uint32_t k = 0; k < step && k < p->ninsns; k++)
+        for (uint32_t i = p->ninsns - k; i > 0; i = i > step ? i - step : 0) {
+            struct insn *x = &p->insns[i - 1];
+            uint32_t n = (uint32_t)isa_info((enum op)x->op)->noperands;
+            memcpy(turned + end, p->operands + x->operand, n * sizeof *turned);
+            x->operand = end;
+            end += n;
+        }
+    CU_ASSERT_EQUAL_FATAL(end, p->noperands);
+    memcpy(p->operands, turned, end * sizeof *turned);
+}
+
+/* What an instruction takes is the same wherever in the program's table its operands lie. */
+static void test_places_of_operands(void)
+{
+    struct arena *a = arena_new();
+    struct job *job = text_job(a, "llmc 1\nmodel m {\n vocab 512\n width 1024\n norm rmsnorm\n embed tokens\n repeat 2 {\n"
+                                  " layer { attn mla(heads=8, q_rank=512, kv_rank=512, nope=64, rope=64, v=64)\n"
+                                  " moe swiglu(512) { experts 8; active 2; shared 1; router softmax } } }\n head untied\n}\n"
+                                  "train {\n sequence 1024\n batch 4 sequences\n precision fp8\n}\n");
+    struct topo *t = make_topo(a, "H100-SXM");
+    const char *why = "";
+    struct cost *c = make_cost(a, job, t, "microbatch=2", 1);
+    struct plan *p = compile_apart(a, job, t, c->decision, &(struct compile_options){0}, &why);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    uint32_t n = p->train[0]->ninsns;
+    int64_t *ns = ARENA_ARRAY(a, int64_t, n);
+    for (uint32_t i = 0; i < n; i++)
+        ns[i] = cost_insn_ns(c, p->train[0], i, false);
+    for (uint32_t step = 1; step <= 8; step++) {
+        uint32_t others = 0;
+        turn_operands(a, p->train[0], step);
+        for (uint32_t i = 0; i < n; i++)
+            others += cost_insn_ns(c, p->train[0], i, false) != ns[i];
+        CU_ASSERT_EQUAL(others, 0);
+    }
+    plan_close(p);
+    arena_free(a);
+}
+
 /* ---- gradients of experts ---- */
 
 /* a product of few rows takes the time of its memory: the step's gradient is read and written once, whatever
@@ -323,6 +368,7 @@ void suite_cost_figures(void)
     CU_add_test(s, "conversions of a layer", test_layer);
     CU_add_test(s, "conversions for experts", test_experts);
     CU_add_test(s, "conversions of a plan's instructions", test_instructions);
+    CU_add_test(s, "instructions whose operands lie elsewhere", test_places_of_operands);
     CU_add_test(s, "gradients of experts: read and written once", test_expert_gradients);
     CU_add_test(s, "gradients that are made apart and added", test_added);
     CU_add_test(s, "alignment of rows in 8 and 16 bits", test_alignment);

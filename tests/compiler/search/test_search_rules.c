@@ -1,0 +1,100 @@
+/* Rules of the search that one small search each can show: which wishes are warned of, that a layout is kept as it is given,
+ * and how steps of very many actions are timed. */
+
+#include "compiler/model/sema.h"
+#include "compiler/support/vec.h"
+#include "tests/compiler/search/found.h"
+
+#include <CUnit/Basic.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* wishes that nothing can follow, and the same ones where something can */
+static const struct {
+    const char *sets[4], *message; /* NULL: no warning */
+} wished[] = {
+    {{"tp=1", "sequence_parallel=yes"}, "--set:1:19: warning: sequence parallelism does nothing here: tp can only be 1"},
+    {{"tp in [1, 2]", "sequence_parallel=yes"}, NULL},
+    {{"zero=0", "shard=2"}, "--set:1:9: warning: there is no state to split over 2 ranks: zero can only be 0"},
+    {{"zero=0", "shard=2", "cp in [1, 2]", "sequence=4096"},
+     "--set:1:9: warning: there is no state to split over 2 ranks: zero can only be 0"},
+    {{"shard=2"}, NULL},
+    {{"zero in [0, 1]", "shard=2", "cp=1"}, NULL},
+    {{"zero=0", "shard=1"}, NULL},
+};
+
+static void test_idle(void)
+{
+    for (size_t i = 0; i < ARRAY_LEN(wished); i++) {
+        uint32_t n = 0;
+        while (n < ARRAY_LEN(wished[i].sets) && wished[i].sets[n])
+            n++;
+        struct found f = search_example("tiny-llama", "cpu8", wished[i].sets, n, 1, false);
+        char *text = NULL;
+        size_t size = 0;
+        FILE *out = open_memstream(&text, &size);
+        diag_print(f.d, out, false);
+        fclose(out);
+        CU_ASSERT_EQUAL(diag_warnings(f.d), wished[i].message != NULL);
+        CU_ASSERT(!wished[i].message || strstr(text, wished[i].message));
+        if (diag_warnings(f.d) != (wished[i].message != NULL) || (wished[i].message && !strstr(text, wished[i].message)))
+            printf("\n    %zu: %s", i, text);
+        free(text);
+        arena_free(f.a);
+    }
+}
+
+/* layers of each stage, the first to the last */
+static const uint32_t layout[] = {1, 1, 0, 2};
+
+/* The stages that a layout gives are those of every candidate, also where virtual stages cut otherwise would be faster. */
+static void test_layout(void)
+{
+    static const char *const sets[] = {"tp=1", "dp=4", "pp=2", "vpp=2", "schedule=interleaved"};
+    struct found f = {.a = arena_new()};
+    f.d = diag_new(f.a);
+    f.job = job_read(f.a, f.d, "plans/tiny-llama/model.llm", sets, ARRAY_LEN(sets));
+    f.topo = topo_read(f.a, f.d, "topologies/cpu8.xml");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(f.job);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(f.topo);
+    f.job->wishes.layout = "Et|t||ttL";
+    f.r = search(f.a, f.d, f.job, f.topo, 20, 0, false);
+    CU_ASSERT_FATAL(f.r->ncandidates > 0);
+    for (uint32_t k = 0; k < f.r->ncandidates; k++) {
+        const struct decision *d = &f.r->candidates[k].decision;
+        CU_ASSERT_EQUAL_FATAL(d->nstages, ARRAY_LEN(layout));
+        for (uint32_t i = 0; i < d->nstages; i++)
+            CU_ASSERT_EQUAL(d->stages[i].count, layout[i]);
+    }
+    arena_free(f.a);
+}
+
+/* A step is run action by action, if it has not more than two million of them: else its time is that of the closed form. */
+static void test_many_actions(void)
+{
+    static const struct {
+        const char *batch;
+        bool run;
+    } cases[] = {{"batch=16 sequences", true}, {"batch=262144 sequences", false}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const char *const sets[] = {"tp=1", "dp=1", "pp=4", "microbatch=1", "sequence=8", "zero=0", cases[i].batch};
+        struct found f = search_example("tiny-llama", "cpu8", sets, ARRAY_LEN(sets), 1, false);
+        CU_ASSERT_EQUAL_FATAL(f.r->ncandidates, 1);
+        CU_ASSERT_EQUAL(f.r->simulated > 0, cases[i].run);
+        const struct candidate *x = &f.r->candidates[0];
+        struct estimate e;
+        cost_estimate(f.a, cost_new(f.a, f.job, f.topo, &x->decision), &e);
+        if (!cases[i].run)
+            CU_ASSERT_DOUBLE_EQUAL(x->estimate.step_time_s, e.step_time_s, 1e-9 * e.step_time_s);
+        arena_free(f.a);
+    }
+}
+
+void suite_search_rules(void);
+void suite_search_rules(void)
+{
+    CU_pSuite s = CU_add_suite("search_rules", NULL, NULL);
+    CU_add_test(s, "wishes that do nothing", test_idle);
+    CU_add_test(s, "a layout stays as it is given", test_layout);
+    CU_add_test(s, "steps of very many actions", test_many_actions);
+}
