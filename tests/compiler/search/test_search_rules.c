@@ -47,18 +47,24 @@ static void test_idle(void)
 /* layers of each stage, the first to the last */
 static const uint32_t layout[] = {1, 1, 0, 2};
 
-/* The stages that a layout gives are those of every candidate, also where virtual stages cut otherwise would be faster. */
-static void test_layout(void)
+static struct found search_layout(const char *const *sets, uint32_t nsets, const char *text)
 {
-    static const char *const sets[] = {"tp=1", "dp=4", "pp=2", "vpp=2", "schedule=interleaved"};
     struct found f = {.a = arena_new()};
     f.d = diag_new(f.a);
-    f.job = job_read(f.a, f.d, "plans/tiny-llama/model.llm", sets, ARRAY_LEN(sets));
+    f.job = job_read(f.a, f.d, "plans/tiny-llama/model.llm", sets, nsets);
     f.topo = topo_read(f.a, f.d, "topologies/cpu8.xml");
     CU_ASSERT_PTR_NOT_NULL_FATAL(f.job);
     CU_ASSERT_PTR_NOT_NULL_FATAL(f.topo);
-    f.job->wishes.layout = "Et|t||ttL";
+    f.job->wishes.layout = text;
     f.r = search(f.a, f.d, f.job, f.topo, 20, 0, false);
+    return f;
+}
+
+/* The stages that a layout gives are those of every candidate; where nothing fits with them nothing is found. */
+static void test_layout(void)
+{
+    static const char *const sets[] = {"tp=1", "dp=4", "pp=2", "vpp=2", "schedule=interleaved", "memory=1MiB"};
+    struct found f = search_layout(sets, 5, "Et|t||ttL");
     CU_ASSERT_FATAL(f.r->ncandidates > 0);
     for (uint32_t k = 0; k < f.r->ncandidates; k++) {
         const struct decision *d = &f.r->candidates[k].decision;
@@ -66,6 +72,10 @@ static void test_layout(void)
         for (uint32_t i = 0; i < d->nstages; i++)
             CU_ASSERT_EQUAL(d->stages[i].count, layout[i]);
     }
+    arena_free(f.a);
+    f = search_layout(sets, 6, "Et|t||ttL");
+    CU_ASSERT_EQUAL(f.r->ncandidates, 0);
+    CU_ASSERT(f.r->has_closest && diag_errors(f.d) == 1);
     arena_free(f.a);
 }
 
