@@ -1,5 +1,6 @@
 /* Tests of lowering, order and placement: properties over random plans, and counts known from publications. */
 
+#include "compiler/lower/order.h"
 #include "tests/compiler/random_layout.h"
 #include "tests/compiler/random_model.h"
 #include "tests/compiler/random_plan.h"
@@ -179,6 +180,51 @@ static void test_turns(void)
     arena_free(a);
 }
 
+/* One chunk's action after another, a tick each: what F leaves until the end of I is `act`, what I leaves until the end of
+ * W is `late`.  depth: slots of both. */
+static void take_slots(const char *actions, uint32_t microbatches, uint32_t act_bytes, uint32_t late_bytes, uint32_t depth[2])
+{
+    struct arena *a = arena_new();
+    struct ring rings[2] = {{.name = "act"}, {.name = "late"}};
+    struct buffer buffers[2] = {{.ring = 0, .stride = act_bytes}, {.ring = 1, .stride = late_bytes}};
+    struct program p = {.rings = rings, .nrings = 2, .buffers = buffers, .nbuffers = 2, .nroles = 8192}; /* too many for turns */
+    struct ring_life *life = ARENA_ARRAY(a, struct ring_life, 2 * (size_t)microbatches);
+    struct ring_life *act = life, *late = life + microbatches;
+    uint32_t f = 0, i = 0, w = 0;
+    for (uint32_t t = 0; actions[t]; t++) {
+        const struct ring_life made = {.start = t, .grown = t + 1, .end = t + 1, .first = t, .last = t, .action = actions[t], .used = true};
+        if (actions[t] == 'F') {
+            act[f++] = made;
+        } else if (actions[t] == 'I') {
+            late[i] = made;
+            act[i].last = t;
+            act[i++].end = t + 1;
+        } else {
+            late[w].last = t;
+            late[w++].end = t + 1;
+        }
+    }
+    struct role r = {.p = &p, .microbatches = microbatches, .depth = depth};
+    r.slots = ARENA_ARRAY(a, uint32_t, 2 * (size_t)microbatches);
+    lower_take_cells(a, &r, life);
+    arena_free(a);
+}
+
+/* What stays until I and what stays until W have slots apart, unless that needs more memory than slots that are one.  In the
+ * second case, two each need 3 + 3 + 1 + 1 bytes, for the first microbatch's and the third's part of `act` are one piece
+ * that is never free while `late` is; with slots of its own for each microbatch the third's lies where the second's was,
+ * and the fullest moment is all that is needed, the second I: 1 + 3 + 3. */
+static void test_slots_apart(void)
+{
+    uint32_t depth[2];
+    take_slots("FIWFIWFIW", 3, 1, 3, depth);
+    CU_ASSERT_EQUAL(depth[0], 1);
+    CU_ASSERT_EQUAL(depth[1], 1);
+    take_slots("FFIIFWWIW", 3, 1, 3, depth);
+    CU_ASSERT_EQUAL(depth[0], 3);
+    CU_ASSERT_EQUAL(depth[1], 3);
+}
+
 static void test_equal_inputs_give_equal_bytes(void)
 {
     for (uint64_t seed = 0; seed < 10; seed++) {
@@ -239,6 +285,7 @@ void suite_lower(void)
     CU_add_test(s, "collectives of 126 layers", test_collectives_of_405b);
     CU_add_test(s, "ring depths", test_ring_depths);
     CU_add_test(s, "slots in turns", test_turns);
+    CU_add_test(s, "slots of what stays until I and until W", test_slots_apart);
     CU_add_test(s, "tensors are the model's parameters", test_parameters);
     CU_add_test(s, "equal inputs give equal bytes", test_equal_inputs_give_equal_bytes);
 }
