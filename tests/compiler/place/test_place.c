@@ -2,7 +2,7 @@
  *
  * Plans are drawn (random_layout.h); whether bytes are shared only over time is the verifier's to say. */
 
-#include "compiler/place/place.h"
+#include "compiler/place/place_private.h"
 #include "compiler/model/sema.h"
 #include "compiler/support/vec.h"
 #include "compiler/topology/topo.h"
@@ -11,6 +11,7 @@
 
 #include <CUnit/CUnit.h>
 #include <stdlib.h>
+#include <string.h>
 
 void suite_place(void);
 
@@ -99,9 +100,66 @@ static void test_bounds(void)
     }
 }
 
+enum { MOST_REGIONS = 24, MOST_ELEMENTS = 256 };
+
+/* Operands on one buffer of 4-byte elements: several matrices side by side, each with a row length of its own, and parts of
+ * them: columns, rows.  `has` says by operand and element whether the element is one of the operand's. */
+static uint32_t draw_regions(uint64_t *state, struct operand *o, bool has[][MOST_ELEMENTS])
+{
+    uint32_t n = 0, at = 0;
+    for (uint32_t matrix = 2 + random_below(state, 2); matrix; matrix--) {
+        uint32_t rows = 2 + random_below(state, 4), ld = 3 + random_below(state, 10);
+        for (uint32_t part = random_below(state, 4), k = 0; k <= part; k++, n++) {
+            bool columns = k % 2;
+            uint32_t long_way = columns ? ld : rows, first = k ? random_below(state, long_way) : 0;
+            uint32_t size = k ? 1 + random_below(state, long_way - first) : long_way;
+            o[n] = (struct operand){.offset = 4 * (uint64_t)(at + first * (columns ? 1 : ld)), .rows = columns ? rows : size,
+                                    .cols = columns ? size : ld, .ld = ld, .dtype = DTYPE_F32, .slot = UINT16_MAX};
+            for (uint32_t i = 0; i < o[n].rows; i++)
+                for (uint32_t j = 0; j < o[n].cols; j++)
+                    has[n][o[n].offset / 4 + i * ld + j] = true;
+        }
+        at += rows * ld + random_below(state, 3);
+    }
+    return n;
+}
+
+/* Operands touch common cells where they have elements in common, and one covers what another touches if it has all of the
+ * other's elements. */
+static void test_cells(void)
+{
+    uint32_t wrong = 0, apart = 0, within = 0;
+    for (uint64_t seed = 1; seed <= 300; seed++) {
+        struct arena *a = arena_new();
+        uint64_t state = seed;
+        struct operand o[MOST_REGIONS];
+        bool has[MOST_REGIONS][MOST_ELEMENTS];
+        memset(has, 0, sizeof has);
+        uint32_t n = draw_regions(&state, o, has);
+        struct buffer b = {.kind = BUFFER_STEP, .ring = NONE, .bytes = 4 * MOST_ELEMENTS, .stride = 4 * MOST_ELEMENTS};
+        struct program p = {.buffers = &b, .nbuffers = 1, .operands = o, .noperands = n};
+        const struct use *u = place_uses(a, &p);
+        for (uint32_t x = 0; x < n; x++)
+            for (uint32_t y = 0; y < n; y++) {
+                bool meet = false, all = true;
+                for (uint32_t e = 0; e < MOST_ELEMENTS; e++) {
+                    meet |= has[x][e] && has[y][e];
+                    all &= has[y][e] || !has[x][e];
+                }
+                wrong += ((u[x].touches & u[y].touches) != 0) != meet || !(u[x].touches & ~u[y].covers) != all;
+                apart += !meet;
+                within += all && x != y;
+            }
+        arena_free(a);
+    }
+    CU_ASSERT_EQUAL(wrong, 0);
+    CU_ASSERT(apart > 1000 && within > 1000);
+}
+
 void suite_place(void)
 {
     CU_pSuite s = CU_add_suite("place", NULL, NULL);
     CU_add_test(s, "known schedules", test_known);
     CU_add_test(s, "bounds", test_bounds);
+    CU_add_test(s, "cells of a buffer against its elements", test_cells);
 }
