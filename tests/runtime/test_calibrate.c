@@ -84,10 +84,27 @@ static void test_alone(void)
     CU_ASSERT_PTR_NULL(strstr(text, "<collective"));
 }
 
+/* a device too small to measure on: said in words, and all that was made before is given back */
+static void test_no_room(void)
+{
+    const struct fake_setup small = {.devices = 1, .memory_bytes = 64 << 20};
+    char error[300] = "", complaints[500];
+    FILE *out = tmpfile();
+    CU_ASSERT_PTR_NOT_NULL_FATAL(out);
+    CU_ASSERT_EQUAL(calibrate(fake_cuda_open(&small), out, error, sizeof error), STATUS_WORLD);
+    CU_ASSERT_STRING_EQUAL(error, "cannot use the device: out of memory");
+    CU_ASSERT_EQUAL(ftell(out), 0);
+    fake_cuda_complaints(complaints, sizeof complaints);
+    CU_ASSERT_STRING_EQUAL(complaints, "");
+    fake_cuda_close();
+    fclose(out);
+}
+
 void suite_calibrate(void);
 void suite_calibrate(void)
 {
     CU_pSuite s = CU_add_suite("calibrate", NULL, NULL);
     CU_add_test(s, "curves of collectives by four ranks on two nodes", test_curves);
     CU_add_test(s, "one rank sends to itself", test_alone);
+    CU_add_test(s, "a device without room", test_no_room);
 }

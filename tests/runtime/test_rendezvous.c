@@ -107,6 +107,7 @@ static void test_refusals(void)
     ranks[3].s.secret = "open barley";
     run_all(ranks);
     expect(&ranks[3], "has another secret");
+    CU_ASSERT_EQUAL(ranks[3].status, STATUS_MISMATCH);
     expect(&ranks[0], "3 of 4 ranks came within 3 s");
     set_up(ranks);
     ranks[3].s.nranks = 5;
@@ -129,6 +130,73 @@ static void test_ends(void)
     expect(&ranks[1], "the sky falls");
 }
 
+/* ---- between a rank and rank 0, one connection of which the last words are spoilt ---- */
+
+enum { HELLO = 96, PROOF = 81, ANSWER = 408, WORDS = 400 };
+
+struct between {
+    int listener;
+    uint16_t port; /* rank 0's */
+};
+
+/* n bytes from one side to the other; what they are, where somebody wants to know */
+static bool hand_on(int from, int to, size_t n, uint8_t *what)
+{
+    uint8_t own[ANSWER], *bytes = what ? what : own;
+    for (size_t have = 0; have < n;) {
+        ssize_t come = recv(from, bytes + have, n - have, 0);
+        if (come <= 0)
+            return false;
+        have += (size_t)come;
+    }
+    return to < 0 || send(to, bytes, n, MSG_NOSIGNAL) == (ssize_t)n;
+}
+
+static void *spoil(void *argument)
+{
+    const struct between *b = argument;
+    const struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(b->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int client = accept(b->listener, NULL, NULL), server = socket(AF_INET, SOCK_STREAM, 0);
+    uint8_t answer[ANSWER];
+    for (int i = 0; i < 100 && connect(server, (const struct sockaddr *)&a, sizeof a); i++)
+        usleep(20000);
+    if (hand_on(client, server, HELLO, NULL) && hand_on(server, client, PROOF, NULL) && hand_on(client, server, PROOF, NULL) &&
+        hand_on(server, -1, ANSWER, answer)) {
+        memcpy(answer, &(const uint32_t){1}, sizeof(uint32_t)); /* it failed, */
+        memset(answer + ANSWER - WORDS, 'x', WORDS);            /* and its words have no end */
+        send(client, answer, ANSWER, MSG_NOSIGNAL);
+    }
+    close(client);
+    close(server);
+    return NULL;
+}
+
+static void test_endless_words(void)
+{
+    struct rank ranks[2];
+    struct between b;
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof a;
+    pthread_t threads[3];
+    char want[WORDS];
+    b.port = free_port();
+    b.listener = socket(AF_INET, SOCK_STREAM, 0);
+    CU_ASSERT_FATAL(!bind(b.listener, (struct sockaddr *)&a, n) && !listen(b.listener, 1) && !getsockname(b.listener, (struct sockaddr *)&a, &n));
+    for (uint32_t r = 0; r < 2; r++)
+        ranks[r] = (struct rank){.s = {r ? "127.0.0.1" : "localhost", r ? ntohs(a.sin_port) : b.port, r, 2, plan, "open sesame", 3}};
+    for (uint32_t r = 0; r < 2; r++)
+        pthread_create(&threads[r], NULL, run, &ranks[r]);
+    pthread_create(&threads[2], NULL, spoil, &b);
+    for (uint32_t i = 0; i < 3; i++)
+        pthread_join(threads[i], NULL);
+    close(b.listener);
+    memset(want, 'x', WORDS - 1);
+    want[WORDS - 1] = 0;
+    CU_ASSERT_EQUAL(ranks[1].status, STATUS_WORLD);
+    CU_ASSERT_STRING_EQUAL(ranks[1].error, want);
+    expect(&ranks[0], "rank 1 is gone");
+}
+
 static void test_address(void)
 {
     char host[64];
@@ -149,5 +217,6 @@ void suite_rendezvous(void)
     CU_add_test(s, "blobs and sums", test_meeting);
     CU_add_test(s, "other plans, secrets and sizes", test_refusals);
     CU_add_test(s, "deaths and failures", test_ends);
+    CU_add_test(s, "words without an end", test_endless_words);
     CU_add_test(s, "addresses", test_address);
 }
