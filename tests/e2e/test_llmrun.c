@@ -78,7 +78,10 @@ static void test_given_ranks(void)
     char dir[E2E_PATH];
     struct e2e_log forked, given;
     make_folder(dir, "llmrun-given");
-    CU_ASSERT_EQUAL(shell(dir, "$R $D/p8 --data $D/t.bin --steps 4 --log $D/forked.jsonl --save $D/forked"),
+    /* the first step and the last are told of, of those between every hundredth */
+    CU_ASSERT_EQUAL(shell(dir, "$R $D/p8 --data $D/t.bin --steps 4 --log $D/forked.jsonl --save $D/forked 2>$D/said && "
+                               "test $(grep -c '^step' $D/said) = 2 && grep -q '^step 1/4  loss ' $D/said && "
+                               "grep -q '^step 4/4  loss ' $D/said"),
                     0);
     CU_ASSERT_EQUAL(shell(dir,
                           "echo $$ >$D/port; for r in 7 3 1 0 2 4 5 6; do RANK=$r WORLD_SIZE=8 LOCAL_RANK=$r "
@@ -113,6 +116,10 @@ static void test_evaluation(void)
     /* 3000 tokens hold 93 sequences, hence 11 whole batches of 8 of 32 tokens */
     CU_ASSERT_EQUAL(
         shell(dir, "grep -q '\"step\": 3, \"eval_loss\": .*, \"eval_tokens\": 2816}' $D/one.jsonl"), 0);
+    /* and a step has 8 of them */
+    CU_ASSERT_EQUAL(shell(dir, "grep -q '\"step\": 1, .*, \"tokens\": 256,' $D/one.jsonl && "
+                               "grep -q '\"step\": 3, .*, \"tokens\": 768,' $D/many.jsonl"),
+                    0);
     /* evaluation does not disturb training */
     struct e2e_log one, many;
     CU_ASSERT_EQUAL(shell(dir, "$R $D/p1 --data $D/t.bin --steps 3 --log $D/none.jsonl --quiet"), 0);

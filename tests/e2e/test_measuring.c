@@ -47,6 +47,11 @@ static void check_machine(const struct topo *t)
             CU_ASSERT(gemm->points[i].flop_s > 1e7 && gemm->points[i].flop_s <= gpu->peak_flop_s[half ? TOPO_BF16 : TOPO_FP32]);
         for (uint32_t i = 0; i < attention->npoints; i++)
             CU_ASSERT(attention->points[i].flop_s > 1e7 && attention->points[i].backward_flop_s > 1e7);
+        CU_ASSERT_EQUAL(gemm->npoints, 64); /* all of four sizes by all by all */
+        for (uint32_t i = 0; i < gemm->npoints; i++)
+            for (uint32_t j = 0; j < i; j++)
+                CU_ASSERT(gemm->points[i].m != gemm->points[j].m || gemm->points[i].n != gemm->points[j].n ||
+                          gemm->points[i].k != gemm->points[j].k);
         CU_ASSERT(kernel->points[kernel->npoints - 1].seconds > kernel->points[0].seconds);
     }
 }
@@ -100,17 +105,19 @@ static void test_calibrate_usage(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "is for --calibrate"));
 }
 
-/* what needs a GPU, where the driver knows of none */
+/* what needs a GPU, where the driver knows of none; and of one */
 static void test_no_gpu(void)
 {
     static const struct {
+        int gpus;
         const char *options;
         int code;
         const char *says;
     } cases[] = {
-        {"--calibrate --device cuda --transport nccl", 5, "llmrun: this machine has no GPU\n"},
-        {"--calibrate --device cuda", 4, "llmrun: cannot use the device: "},
-        {"$D/plan --data $D/t.bin --steps 1 --device cuda --transport d2d", 5, "llmrun: rank 0: rank 0 wants GPU 0, this machine has 0\n"},
+        {0, "--calibrate --device cuda --transport nccl", 5, "llmrun: this machine has no GPU\n"},
+        {1, "--calibrate --device cuda --transport nccl", 0, "one rank, send_recv to itself"},
+        {0, "--calibrate --device cuda", 4, "llmrun: cannot use the device: "},
+        {0, "$D/plan --data $D/t.bin --steps 1 --device cuda --transport d2d", 5, "llmrun: rank 0: rank 0 wants GPU 0, this machine has 0\n"},
     };
     char folder[E2E_PATH], out[E2E_PATH + 32], plugin[E2E_PATH + 40];
     const char *b = e2e_build();
@@ -126,8 +133,8 @@ static void test_no_gpu(void)
                                 b, folder, folder),
                     0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        CU_ASSERT_EQUAL(e2e_command(out, "sh -c 'D=%s; FAKE_GPUS=0 LLMRUN_CUDA=%s LLMRUN_NCCL=%s %s/llmrun %s; test $? = %d'", folder,
-                                    plugin, plugin, b, cases[i].options, cases[i].code),
+        CU_ASSERT_EQUAL(e2e_command(out, "sh -c 'D=%s; FAKE_GPUS=%d LLMRUN_CUDA=%s LLMRUN_NCCL=%s %s/llmrun %s; test $? = %d'", folder,
+                                    cases[i].gpus, plugin, plugin, b, cases[i].options, cases[i].code),
                         0);
         e2e_read_text(out, text, sizeof text);
         CU_ASSERT_PTR_NOT_NULL(strstr(text, cases[i].says));

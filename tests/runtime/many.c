@@ -123,7 +123,8 @@ static enum status body(void *context, uint32_t rank)
                                .ranks = m->ranks,
                                .programs = {(const struct program *const *)m->program, NULL},
                                .shuffle_seed = m->seed,
-                               .watchdog_s = m->watchdog_s};
+                               .watchdog_s = m->watchdog_s,
+                               .pace_ns = m->pace_ns};
     atomic_store(&m->world.ranks[rank].state, RANK_STEPPING);
     atomic_store(&m->world.ranks[rank].running, NONE);
     if (m->before)

@@ -19,6 +19,7 @@ struct many {
     struct world world;
     uint64_t seed; /* of the shuffle; 0 = none */
     double watchdog_s;
+    const int64_t *const *pace_ns; /* times of instructions by role, instead of doing them; NULL */
     void (*before)(struct many *m, uint32_t rank); /* in the rank's process, before it runs; NULL */
     uint32_t last_writer[MOST_MANY][MOST_BUFFERS]; /* instruction + 1 */
     uint64_t readers[MOST_MANY][MOST_BUFFERS];     /* bits of instructions since */

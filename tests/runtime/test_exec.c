@@ -231,6 +231,27 @@ static void test_watchdog(void)
     many_close(&m);
 }
 
+/* a run longer than the watchdog's time, of which every instruction is shorter */
+static void test_progress(void)
+{
+    enum { TIMES = 10 };
+    int64_t times[TIMES];
+    const int64_t *const pace[] = {times};
+    const struct many_operand v[] = {{0, -1}, {1, -1}};
+    struct many m;
+    many_open(&m, 1, 1, 2);
+    for (uint32_t i = 0; i < TIMES; i++) {
+        many_insn(&m, 0, OP_ADD, QUEUE_COMPUTE, v, 2);
+        times[i] = 80000000;
+    }
+    m.watchdog_s = 0.6;
+    m.pace_ns = pace;
+    m.before = silence;
+    CU_ASSERT_EQUAL(many_run(&m, 1), STATUS_OK);
+    CU_ASSERT_STRING_EQUAL(m.world.control->message, "");
+    many_close(&m);
+}
+
 #define ADD_0 "0 compute ADD y=%vector#0[2x40]f32 a=%vector#1[2x40]f32\n"
 #define SUM_1 "1 tp ALL_REDUCE x=%vector#0[2x40]f32 group=@all#0 max=0 <compute:0\n"
 #define SEND_2 "2 send SEND x=%vector#0[2x40]f32 peer=@next#1 <tp:0\n"
@@ -397,6 +418,7 @@ void suite_exec(void)
     CU_add_test(s, "runs in a row", test_many_runs);
     CU_add_test(s, "a missing wait shows", test_missing_wait);
     CU_add_test(s, "watchdog", test_watchdog);
+    CU_add_test(s, "no watchdog where there is progress", test_progress);
     CU_add_test(s, "what every rank is at", test_report);
     CU_add_test(s, "different operations meet", test_mismatch);
     CU_add_test(s, "a rank dies", test_death);

@@ -163,10 +163,71 @@ static void test_returned(void)
     close_place(&p);
 }
 
+/* ---- what a rank is at ---- */
+
+static const char *insn_text(const struct place *p, const char *before, const struct program *q, uint32_t i)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(out);
+    fputs(before, out);
+    program_print_insn(q, i, out);
+    fclose(out);
+    const char *kept = arena_strdup(p->a, text);
+    free(text);
+    return kept;
+}
+
+static void expect_described(const struct run *r, const char *want)
+{
+    char text[1024] = "-";
+    run_describe(r, 1, text, sizeof text);
+    CU_ASSERT_STRING_EQUAL(text, want);
+    if (strcmp(text, want))
+        printf("\n    wanted: %s\n    said: %s\n", want, text);
+}
+
+static void test_described(void)
+{
+    struct place p;
+    struct run r;
+    char error[2048] = "";
+    open_place(&p, "folder-described");
+    FILE *out = open_file(&p, "times");
+    trace_times(p.plan, out);
+    fclose(out);
+    const struct settings o = {.dir = p.plans, .paced = path_of(&p, "times"), .steps = 2};
+    CU_ASSERT_EQUAL_FATAL(run_open(&r, &o, error, sizeof error), STATUS_OK);
+    const struct world_sizes sizes = run_sizes(&r);
+    CU_ASSERT_EQUAL_FATAL(world_open(&r.world, &sizes, NULL, NONE, 1, error, sizeof error), STATUS_OK);
+    struct world_rank *face = &r.world.ranks[1];
+    uint32_t role = r.folder->ranks->ranks[1].role;
+    for (uint32_t q = 0; q < NQUEUES; q++)
+        face->head[q] = NONE;
+    face->running = NONE;
+    face->step = 6; /* the seventh */
+    face->state = RANK_STARTING;
+    expect_described(&r, "while starting");
+    face->state = RANK_SAVING;
+    expect_described(&r, "while saving");
+    face->state = RANK_STEPPING;
+    expect_described(&r, "");
+    face->head[QUEUE_TP] = 5;
+    expect_described(&r, insn_text(&p, "in step 7 at ", r.folder->train[role], 5));
+    face->running = 3;
+    expect_described(&r, insn_text(&p, "in step 7 inside of ", r.folder->train[role], 3));
+    face->evaluating = 1;
+    expect_described(&r, insn_text(&p, "in step 7 inside of ", r.folder->eval[role], 3));
+    run_close(&r);
+    close_place(&p);
+}
+
 void suite_folder(void);
 void suite_folder(void)
 {
     CU_pSuite s = CU_add_suite("folder", NULL, NULL);
     CU_add_test(s, "lines of MANIFEST", test_manifest);
     CU_add_test(s, "what loading takes is given back", test_returned);
+    CU_add_test(s, "what is said of a rank that died", test_described);
 }
