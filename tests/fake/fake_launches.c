@@ -99,6 +99,13 @@ static const char *count_launch(cuda_stream s)
     return NULL;
 }
 
+/* a copy that turns no dtype into another is the copy engines' own where one side is the host's */
+static bool is_copy_engines(enum op op, const struct kernel_args *k)
+{
+    const struct view *y = &k->operand[OPND(COPY, y)], *x = &k->operand[OPND(COPY, x)];
+    return op == OP_COPY && y->dtype == x->dtype && y->rows && (!fake_cuda_is_device(y->data, 1) || !fake_cuda_is_device(x->data, 1));
+}
+
 /* checks what a kernel is given, and puts it on the stream */
 static void enqueue_kernel(enum op op, const struct kernel_args *args, const struct cuda_call *c)
 {
@@ -108,6 +115,8 @@ static void enqueue_kernel(enum op op, const struct kernel_args *args, const str
     k.workspace = k.workspace_bytes ? c->workspace : NULL;
     if (k.workspace_bytes > c->workspace_bytes)
         fake_cuda_breach("%s: its workspace is too small", info->name);
+    if (is_copy_engines(op, args))
+        fake_cuda_breach("a kernel copies between host and device");
     for (uint32_t i = 0; i < info->noperands; i++) {
         const struct view *v = &k.args.operand[i];
         size_t bytes = v->rows ? ((size_t)(v->rows - 1) * v->ld + v->cols) * isa_dtype_bytes(v->dtype) : 0;
