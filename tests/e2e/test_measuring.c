@@ -21,6 +21,21 @@ static const struct topo_measured *find(const struct topo *t, const char *kind, 
     return NULL;
 }
 
+/* what kernels of 64 rows read and write, by hand: of 256 columns each, and the maximum of each row in fp32 */
+static void check_bytes(const struct topo *t, int half)
+{
+    double each = half ? 2 : 4;
+    uint32_t seen = 0;
+    for (uint32_t i = 0; i < t->nmeasured; i++) {
+        const struct topo_measured *m = &t->measured[i];
+        if (strcmp(m->kind, "kernel") || strcmp(m->dtype, half ? "bf16" : "fp32") || (m->op != OP_GELU && m->op != OP_XENT_MAX))
+            continue;
+        CU_ASSERT_EQUAL(m->points[0].bytes, m->op == OP_GELU ? 2 * 64 * 256 * each : 64 * 256 * each + 64 * 4);
+        seen++;
+    }
+    CU_ASSERT_EQUAL(seen, 2);
+}
+
 /* a machine of four ranks: what it holds is a rate or a time that a computer can have, and more takes longer */
 static void check_machine(const struct topo *t)
 {
@@ -42,6 +57,7 @@ static void check_machine(const struct topo *t)
         const struct topo_measured *gemm = find(t, "gemm", 0, half ? "bf16" : "fp32"),
                                    *attention = find(t, "attention", 0, half ? "bf16" : "fp32"),
                                    *kernel = find(t, "kernel", 0, half ? "bf16" : "fp32");
+        check_bytes(t, half);
         CU_ASSERT_FATAL(gemm && attention && kernel);
         for (uint32_t i = 0; i < gemm->npoints; i++)
             CU_ASSERT(gemm->points[i].flop_s > 1e7 && gemm->points[i].flop_s <= gpu->peak_flop_s[half ? TOPO_BF16 : TOPO_FP32]);

@@ -190,6 +190,11 @@ static void test_megatron(void)
                   (cases[i].message[0] ? STATUS_INPUT : STATUS_OK));
         CU_ASSERT_STRING_EQUAL(tail, cases[i].message);
     }
+    struct index_file x = make_index(8, 1, 3, 2, 6);
+    x.bytes[26] = 1; /* one document: what lies behind the sequences is less than one more would be */
+    write_bytes(&f, "m.idx", x.bytes, x.n - 16, idx);
+    CU_ASSERT_EQUAL(try_open(idx, 2, 256, tail), STATUS_OK);
+    CU_ASSERT_STRING_EQUAL(tail, "");
     close_folder(&f, (const char *const[]){"m.bin", "m.idx", NULL});
 }
 

@@ -289,10 +289,27 @@ static void test_meetings(void)
     fake_cuda_close();
 }
 
+/* more ranks than one device's sums read at once */
+static void test_large_group(void)
+{
+    enum { MANY = 65 };
+    uint32_t members[MANY];
+    for (uint32_t k = 0; k < MANY; k++)
+        members[k] = k;
+    const struct channel list[] = {{2, members}, {MANY, members}};
+    const struct channels channels = {.n = 2, .nranks = MANY, .list = (struct channel *)(uintptr_t)list};
+    const struct meet_setup setup = {.channels = &channels, .nlocal = MANY};
+    struct meet *m = NULL;
+    char error[200] = "";
+    CU_ASSERT_EQUAL(meet_d2d()->open(&m, &setup, error, sizeof error), STATUS_MISMATCH);
+    CU_ASSERT_STRING_EQUAL(error, "a group of 65 ranks is too large for one device, at most 64 can meet");
+}
+
 void suite_device(void);
 void suite_device(void)
 {
     CU_pSuite s = CU_add_suite("device", NULL, NULL);
     CU_add_test(s, "memory: places and names", test_memory);
     CU_add_test(s, "meetings on one device", test_meetings);
+    CU_add_test(s, "a group too large for one device", test_large_group);
 }

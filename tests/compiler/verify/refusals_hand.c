@@ -194,6 +194,10 @@ static void keeps_node(struct arena *a, struct plan *p)
 {
     keep(a, p, "dp", "node", 0);
 }
+static void keeps_world(struct arena *a, struct plan *p)
+{
+    keep(a, p, "world", "node", 0);
+}
 static void keeps_tier(struct arena *a, struct plan *p)
 {
     keep(a, p, "pp", "rack", 0);
@@ -405,6 +409,7 @@ const struct by_hand refusals_by_hand[] = {
     {"whole", no_members, BY_UNFOLDING, "uses of groups are by ranks that are no members"},
     {"whole", keeps_node, BY_VERIFY,
      "its dp group reaches from node host-0001 to node host-0002, beyond the wish to keep it within node"},
+    {"whole", keeps_world, BY_VERIFY, "its world group reaches from node host-0001 to node host-0002, beyond the wish to keep it within node"},
     {"whole", keeps_tier, BY_VERIFY,
      "its pp group reaches from node host-0001 to node host-0003, beyond the wish to keep it within rack"},
     {"whole", keeps_nodes, BY_VERIFY,
