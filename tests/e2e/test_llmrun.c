@@ -244,6 +244,8 @@ static void test_mixed_up(void)
         {"cp $D/p8/programs/0.bin $D/q/programs/eval-0.bin", "/q/programs/eval-0.bin: is a training program"},
         {"cp $D/other/programs/1.bin $D/q/programs/1.bin",
          "/q/programs/1.bin: belongs to another job than programs/0.bin"},
+        {"cp $D/wide/programs/eval-1.bin $D/q/programs/eval-1.bin",
+         "/q/programs/eval-1.bin: its buffer param.layer2 is not where the training program keeps it"},
         {"cp $D/p1/ranks.bin $D/q/ranks.bin", "/q/programs/0.bin: is the program of role 0 of 2"},
         {"rm $D/q/programs/eval-1.bin", "/q/MANIFEST: does not list programs/eval-1.bin"},
         {"echo nonsense >$D/q/ranks.bin", "/q/ranks.bin: "},
@@ -253,7 +255,8 @@ static void test_mixed_up(void)
     make_folder(dir, "llmrun-mixed");
     CU_ASSERT_EQUAL_FATAL(shell(dir,
                                 "$L plan $D/m.llm topologies/cpu8.xml -q --set tp=2 --set pp=2 --set dp=2 "
-                                "--set batch='16 sequences' -o $D/other"),
+                                "--set batch='16 sequences' -o $D/other && "
+                                "$L plan $D/m.llm topologies/cpu8.xml -q --set tp=1 --set pp=2 --set dp=4 -o $D/wide"),
                           0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         snprintf(script, sizeof script,

@@ -47,6 +47,14 @@ static struct plan *alone(struct arena *a, const char *text)
     return p;
 }
 
+/* base with other words for a few */
+static const char *instead(struct arena *a, const char *find, const char *replace)
+{
+    const char *at = strstr(base, find);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(at);
+    return arena_printf(a, "%.*s%s%s", (int)(at - base), base, replace, at + strlen(find));
+}
+
 static void test_numbers(void)
 {
     struct arena *a = arena_new();
@@ -57,16 +65,56 @@ static void test_numbers(void)
     CU_ASSERT_PTR_NULL(exact_compare(a, p, truth, 0).why);
     plan_close(p);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        const char *at = strstr(base, numbers[i].find);
-        CU_ASSERT_PTR_NOT_NULL_FATAL(at);
-        p = alone(a, arena_printf(a, "%.*s%s%s", (int)(at - base), base, numbers[i].replace,
-                                  at + strlen(numbers[i].find)));
+        p = alone(a, instead(a, numbers[i].find, numbers[i].replace));
         bool differs = exact_compare(a, p, truth, 0).why != NULL;
         if (!differs)
             printf("\n    %s computes the same as %s", numbers[i].replace, numbers[i].find);
         CU_ASSERT(differs);
         plan_close(p);
     }
+    arena_free(a);
+}
+
+/* Nothing that an optimizer reads or leaves is left out: in two steps all gradients, after the last all parameters and
+ * moments, and nine numbers of every step and its evaluation. */
+static void test_compared(void)
+{
+    static const char adam[] = "adamw(lr=1e-3, beta1=0.8, beta2=0.9, eps=1e-7, weight_decay=0.2)";
+    static const struct {
+        const char *optimizer;
+        uint64_t each; /* numbers of an element */
+    } optimizers[] = {{adam, 2 + 3}, {"sgd(lr=0.1, momentum=0.9)", 2 + 2}, {"sgd(lr=0.1)", 2 + 1}};
+    const uint64_t table = 97 * 32, attention = (2 * 32 + 2 * 16) * 32, layer = attention + 3 * 48 * 32 + 2 * 32,
+                   elements = 2 * table + 2 * layer + 32;
+    for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
+        struct arena *a = arena_new();
+        const char *why = "";
+        struct plan *p = alone(a, instead(a, adam, optimizers[i].optimizer));
+        struct exact_truth *truth = exact_truth(a, p, &why);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(truth);
+        struct exact_result r = exact_compare(a, p, truth, 0);
+        CU_ASSERT_PTR_NULL(r.why);
+        CU_ASSERT_EQUAL(r.elements, optimizers[i].each * elements + 2 * 9);
+        if (r.elements != optimizers[i].each * elements + 2 * 9)
+            printf("\n    %s: %llu numbers", optimizers[i].optimizer, (unsigned long long)r.elements);
+        plan_close(p);
+        arena_free(a);
+    }
+}
+
+/* what counts nothing in any number, a prediction module of no weight, is missed where nobody updates it */
+static void test_missed(void)
+{
+    struct arena *a = arena_new();
+    const char *why = "";
+    struct plan *more = alone(a, instead(a, "    head", "    predict 1 ahead { weight 0 }\n    head")), *p = alone(a, base);
+    struct exact_truth *truth = exact_truth(a, more, &why);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(truth);
+    struct exact_result r = exact_compare(a, p, truth, 0);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r.why);
+    CU_ASSERT_STRING_EQUAL(r.why, "no rank updates row 0, column 0 of model.layers.2.self_attn.q_proj.weight");
+    plan_close(p);
+    plan_close(more);
     arena_free(a);
 }
 
@@ -285,6 +333,8 @@ void suite_exact_numbers(void)
 {
     CU_pSuite s = CU_add_suite("exact_numbers", NULL, NULL);
     CU_add_test(s, "every number of a model and its optimizer counts", test_numbers);
+    CU_add_test(s, "all that an optimizer reads and leaves is compared", test_compared);
+    CU_add_test(s, "what nobody updates", test_missed);
     CU_add_test(s, "windows and caps over split sequences", test_split);
     CU_add_test(s, "kernels write every element", test_written);
     CU_add_test(s, "targets beyond the sequence", test_targets);
