@@ -81,6 +81,63 @@ static void test_digits(void)
     arena_free(a);
 }
 
+/* Places of two buffers of one program, in the table and in all that names them. */
+static void exchange_buffers(struct program *p, uint32_t x, uint32_t y)
+{
+    struct buffer b = p->buffers[x];
+    p->buffers[x] = p->buffers[y];
+    p->buffers[y] = b;
+    for (uint32_t i = 0; i < p->noperands; i++) {
+        uint32_t *at = &p->operands[i].buffer;
+        *at = *at == x ? y : *at == y ? x : *at;
+    }
+}
+
+/* a buffer's number says nothing: the metrics and the first parameters in each other's */
+static void test_numbers_of_buffers(void)
+{
+    struct arena *a = arena_new();
+    struct plan *p = text_plan(a, tiny_llama, "tp=2 pp=2 dp=2 zero=1 microbatch=1");
+    for (uint32_t r = 0; r < p->nroles; r++)
+        for (int kind = 0; kind < 2; kind++) {
+            struct program *q = kind ? p->eval[r] : p->train[r];
+            uint32_t metrics = 0, param = 0;
+            while (q->buffers[metrics].kind != BUFFER_METRICS)
+                metrics++;
+            while (q->buffers[param].kind != BUFFER_PARAM)
+                param++;
+            exchange_buffers(q, metrics, param);
+        }
+    CU_ASSERT_TRUE(accepted(a, p, 0, true));
+    plan_close(p);
+    arena_free(a);
+}
+
+/* a bucket of 2^32 - 1 rows of 64 columns, the most that an operand says */
+static void test_large_bucket(void)
+{
+    struct arena *a = arena_new();
+    const char *why = "";
+    struct job *job = text_job(
+        a, "llmc 1\nmodel large {\n    vocab 12583104\n    width 21845\n    norm rmsnorm\n    embed tokens\n"
+           "    layer {\n        attn mha(heads=5)\n        ffn relu(64)\n    }\n    head tied\n}\n"
+           "train {\n    sequence 4\n    batch 1 sequences\n    precision fp32\n    optimizer sgd(lr=0.1)\n}\n");
+    struct topo *topo = random_host(a, 1);
+    topo->types[0].gpu.memory_bytes = (uint64_t)1 << 50;
+    struct decision d = text_decision(a, job, topo, "microbatch=1");
+    struct plan *p = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why);
+    if (!p)
+        printf("\n    %s", why);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    bool found = false;
+    for (uint32_t b = 0; b < p->train[0]->nbuffers; b++)
+        found |= p->train[0]->buffers[b].kind == BUFFER_PARAM && p->train[0]->buffers[b].bytes == UINT64_C(0xffffffff) * 64 * 4;
+    CU_ASSERT_TRUE(found);
+    CU_ASSERT_TRUE(accepted(a, p, 0, false));
+    plan_close(p);
+    arena_free(a);
+}
+
 void suite_verify_accept(void);
 void suite_verify_accept(void)
 {
@@ -88,4 +145,6 @@ void suite_verify_accept(void)
     CU_add_test(s, "a thousand random plans, by roles and in full", test_random);
     CU_add_test(s, "other orders of the axes", test_orders);
     CU_add_test(s, "heads over several digits", test_digits);
+    CU_add_test(s, "buffers in another order", test_numbers_of_buffers);
+    CU_add_test(s, "a bucket as large as operands can say", test_large_bucket);
 }
