@@ -74,20 +74,24 @@ static void test_programs(void)
     }
 }
 
-/* as many ranks as are run themselves, of a model whose layers are parallel and have no experts: no choices are asked for */
+/* as many ranks as are run themselves, of a model whose layers are parallel and have no experts: no choices
+ * are asked for */
 static void test_sixteen(void)
 {
     static const char model[] =
-        "llmc 1\nmodel m {\n    vocab 64\n    width 16\n    norm rmsnorm\n    embed tokens\n    repeat 2 { layer parallel { attn "
-        "gqa(heads=2, kv=2, rope=100); ffn swiglu(16) } }\n    head untied\n}\ntrain {\n    sequence 8\n    batch 16 sequences\n    "
-        "precision fp32\n    optimizer adamw(lr=1e-3)\n}\n";
+        "llmc 1\nmodel m {\n    vocab 64\n    width 16\n    norm rmsnorm\n    embed tokens\n"
+        "    repeat 2 { layer parallel { attn gqa(heads=2, kv=2, rope=100); ffn swiglu(16) } }\n"
+        "    head untied\n}\ntrain {\n    sequence 8\n    batch 16 sequences\n    precision fp32\n"
+        "    optimizer adamw(lr=1e-3)\n}\n";
     char dir[E2E_PATH], path[2 * E2E_PATH];
     e2e_folder(dir, "execute-sixteen");
     snprintf(path, sizeof path, "%s/m.llm", dir);
     FILE *f = fopen(path, "w");
     CU_ASSERT_FATAL(f && fputs(model, f) >= 0 && fclose(f) == 0);
-    CU_ASSERT_EQUAL_FATAL(shell(dir, "$L plan $D/m.llm topologies/cpu16.xml -q --set tp=1 --set pp=2 --set dp=8 -o $D/p >$D/s && "
-                                     "$L check $D/p --execute --json >$D/json"), 0);
+    CU_ASSERT_EQUAL_FATAL(shell(dir, "$L plan $D/m.llm topologies/cpu16.xml -q --set tp=1 --set pp=2 "
+                                     "--set dp=8 -o $D/p >$D/s && "
+                                     "$L check $D/p --execute --json >$D/json"),
+                          0);
     json_t *root = read_json(dir, "json");
     CU_ASSERT(json_is_true(json_object_get(root, "equal")));
     CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(root, "executed")), "programs");

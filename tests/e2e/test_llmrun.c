@@ -79,7 +79,8 @@ static void test_given_ranks(void)
     struct e2e_log forked, given;
     make_folder(dir, "llmrun-given");
     /* the first step and the last are told of, of those between every hundredth */
-    CU_ASSERT_EQUAL(shell(dir, "$R $D/p8 --data $D/t.bin --steps 4 --log $D/forked.jsonl --save $D/forked 2>$D/said && "
+    CU_ASSERT_EQUAL(shell(dir, "$R $D/p8 --data $D/t.bin --steps 4 --log $D/forked.jsonl --save $D/forked "
+                               "2>$D/said && "
                                "test $(grep -c '^step' $D/said) = 2 && grep -q '^step 1/4  loss ' $D/said && "
                                "grep -q '^step 4/4  loss ' $D/said"),
                     0);
@@ -256,7 +257,8 @@ static void test_mixed_up(void)
     CU_ASSERT_EQUAL_FATAL(shell(dir,
                                 "$L plan $D/m.llm topologies/cpu8.xml -q --set tp=2 --set pp=2 --set dp=2 "
                                 "--set batch='16 sequences' -o $D/other && "
-                                "$L plan $D/m.llm topologies/cpu8.xml -q --set tp=1 --set pp=2 --set dp=4 -o $D/wide"),
+                                "$L plan $D/m.llm topologies/cpu8.xml -q --set tp=1 --set pp=2 --set dp=4 "
+                                "-o $D/wide"),
                           0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         snprintf(script, sizeof script,

@@ -21,16 +21,18 @@ static const struct topo_measured *find(const struct topo *t, const char *kind, 
     return NULL;
 }
 
-/* what kernels of 64 rows read and write, by hand: of 256 columns each, and the maximum of each row in fp32 */
+/* what kernels of 64 rows read and write, by hand: of 256 columns each, and each row's maximum in fp32 */
 static void check_bytes(const struct topo *t, int half)
 {
     double each = half ? 2 : 4;
     uint32_t seen = 0;
     for (uint32_t i = 0; i < t->nmeasured; i++) {
         const struct topo_measured *m = &t->measured[i];
-        if (strcmp(m->kind, "kernel") || strcmp(m->dtype, half ? "bf16" : "fp32") || (m->op != OP_GELU && m->op != OP_XENT_MAX))
+        bool gelu = m->op == OP_GELU;
+        if (strcmp(m->kind, "kernel") || strcmp(m->dtype, half ? "bf16" : "fp32") ||
+            (!gelu && m->op != OP_XENT_MAX))
             continue;
-        CU_ASSERT_EQUAL(m->points[0].bytes, m->op == OP_GELU ? 2 * 64 * 256 * each : 64 * 256 * each + 64 * 4);
+        CU_ASSERT_EQUAL(m->points[0].bytes, gelu ? 2 * 64 * 256 * each : 64 * 256 * each + 64 * 4);
         seen++;
     }
     CU_ASSERT_EQUAL(seen, 2);
@@ -133,7 +135,8 @@ static void test_no_gpu(void)
         {0, "--calibrate --device cuda --transport nccl", 5, "llmrun: this machine has no GPU\n"},
         {1, "--calibrate --device cuda --transport nccl", 0, "one rank, send_recv to itself"},
         {0, "--calibrate --device cuda", 4, "llmrun: cannot use the device: "},
-        {0, "$D/plan --data $D/t.bin --steps 1 --device cuda --transport d2d", 5, "llmrun: rank 0: rank 0 wants GPU 0, this machine has 0\n"},
+        {0, "$D/plan --data $D/t.bin --steps 1 --device cuda --transport d2d", 5,
+         "llmrun: rank 0: rank 0 wants GPU 0, this machine has 0\n"},
     };
     char folder[E2E_PATH], out[E2E_PATH + 32], plugin[E2E_PATH + 40];
     const char *b = e2e_build();
@@ -149,8 +152,10 @@ static void test_no_gpu(void)
                                 b, folder, folder),
                     0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        CU_ASSERT_EQUAL(e2e_command(out, "sh -c 'D=%s; FAKE_GPUS=%d LLMRUN_CUDA=%s LLMRUN_NCCL=%s %s/llmrun %s; test $? = %d'", folder,
-                                    cases[i].gpus, plugin, plugin, b, cases[i].options, cases[i].code),
+        CU_ASSERT_EQUAL(e2e_command(out, "sh -c 'D=%s; FAKE_GPUS=%d LLMRUN_CUDA=%s LLMRUN_NCCL=%s "
+                                         "%s/llmrun %s; test $? = %d'",
+                                    folder, cases[i].gpus, plugin, plugin, b, cases[i].options,
+                                    cases[i].code),
                         0);
         e2e_read_text(out, text, sizeof text);
         CU_ASSERT_PTR_NOT_NULL(strstr(text, cases[i].says));

@@ -103,7 +103,8 @@ static const char *count_launch(cuda_stream s)
 static bool is_copy_engines(enum op op, const struct kernel_args *k)
 {
     const struct view *y = &k->operand[OPND(COPY, y)], *x = &k->operand[OPND(COPY, x)];
-    return op == OP_COPY && y->dtype == x->dtype && y->rows && (!fake_cuda_is_device(y->data, 1) || !fake_cuda_is_device(x->data, 1));
+    return op == OP_COPY && y->dtype == x->dtype && y->rows &&
+           (!fake_cuda_is_device(y->data, 1) || !fake_cuda_is_device(x->data, 1));
 }
 
 /* checks what a kernel is given, and puts it on the stream */

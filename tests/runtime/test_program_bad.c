@@ -400,7 +400,7 @@ static const struct refusal bad_text[] = {
     {"group=@tpgroup#3", "group=3", "line 21: expected '@' and a slot"},
     {"<compute:0", "<compute:", "line 20: expected a number"},
     {"<compute:0", "<gpu:0", "line 20: expected queue:position after '<'"},
-    {"<compute:0", "<any:0", "line 20: expected queue:position after '<'"}, /* the table's word, no queue of a program */
+    {"<compute:0", "<any:0", "line 20: expected queue:position after '<'"}, /* no program's queue */
     {"mb1", "mc1", "line 20: unknown tag at 'mc1 L2 line 7'"},
     {"mb1", "mb1,", "line 20: expected a space after a tag"},
     {" s0 ", " s65535 ", "line 20: stage 65535 does not fit 16 bits"},

@@ -155,13 +155,15 @@ static bool hand_on(int from, int to, size_t n, uint8_t *what)
 static void *spoil(void *argument)
 {
     const struct between *b = argument;
-    const struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(b->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const struct sockaddr_in a = {.sin_family = AF_INET,
+                                  .sin_port = htons(b->port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int client = accept(b->listener, NULL, NULL), server = socket(AF_INET, SOCK_STREAM, 0);
     uint8_t answer[ANSWER];
     for (int i = 0; i < 100 && connect(server, (const struct sockaddr *)&a, sizeof a); i++)
         usleep(20000);
-    if (hand_on(client, server, HELLO, NULL) && hand_on(server, client, PROOF, NULL) && hand_on(client, server, PROOF, NULL) &&
-        hand_on(server, -1, ANSWER, answer)) {
+    if (hand_on(client, server, HELLO, NULL) && hand_on(server, client, PROOF, NULL) &&
+        hand_on(client, server, PROOF, NULL) && hand_on(server, -1, ANSWER, answer)) {
         memcpy(answer, &(const uint32_t){1}, sizeof(uint32_t)); /* it failed, */
         memset(answer + ANSWER - WORDS, 'x', WORDS);            /* and its words have no end */
         send(client, answer, ANSWER, MSG_NOSIGNAL);
@@ -181,9 +183,11 @@ static void test_endless_words(void)
     char want[WORDS];
     b.port = free_port();
     b.listener = socket(AF_INET, SOCK_STREAM, 0);
-    CU_ASSERT_FATAL(!bind(b.listener, (struct sockaddr *)&a, n) && !listen(b.listener, 1) && !getsockname(b.listener, (struct sockaddr *)&a, &n));
+    CU_ASSERT_FATAL(!bind(b.listener, (struct sockaddr *)&a, n) && !listen(b.listener, 1) &&
+                    !getsockname(b.listener, (struct sockaddr *)&a, &n));
     for (uint32_t r = 0; r < 2; r++)
-        ranks[r] = (struct rank){.s = {r ? "127.0.0.1" : "localhost", r ? ntohs(a.sin_port) : b.port, r, 2, plan, "open sesame", 3}};
+        ranks[r] = (struct rank){.s = {r ? "127.0.0.1" : "localhost", r ? ntohs(a.sin_port) : b.port, r, 2,
+                                       plan, "open sesame", 3}};
     for (uint32_t r = 0; r < 2; r++)
         pthread_create(&threads[r], NULL, run, &ranks[r]);
     pthread_create(&threads[2], NULL, spoil, &b);

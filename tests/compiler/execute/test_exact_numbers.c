@@ -75,28 +75,40 @@ static void test_numbers(void)
     arena_free(a);
 }
 
-/* Nothing that an optimizer reads or leaves is left out: in two steps all gradients, after the last all parameters and
- * moments, and nine numbers of every step and its evaluation. */
+/* Nothing that an optimizer reads or leaves is left out: in two steps all gradients, after the last all
+ * parameters, moments and biases of routers, and nine numbers of every step and its evaluation. */
 static void test_compared(void)
 {
-    static const char adam[] = "adamw(lr=1e-3, beta1=0.8, beta2=0.9, eps=1e-7, weight_decay=0.2)";
+    enum {
+        TABLE = 97 * 32,
+        ATTENTION = (2 * 32 + 2 * 16) * 32 + 2 * 32, /* with both norms */
+        FFN = 3 * 48 * 32,
+        EXPERTS = 8 * 32 + 8 * 3 * 16 * 32
+    };
+    static const char adam[] = "adamw(lr=1e-3, beta1=0.8, beta2=0.9, eps=1e-7, weight_decay=0.2)",
+                      ffn[] = "ffn swiglu(48)",
+                      experts[] = "moe swiglu(16) {\n experts 8\n active 2\n "
+                                  "router sigmoid(bias=yes, rate=0.01)\n }";
     static const struct {
-        const char *optimizer;
-        uint64_t each; /* numbers of an element */
-    } optimizers[] = {{adam, 2 + 3}, {"sgd(lr=0.1, momentum=0.9)", 2 + 2}, {"sgd(lr=0.1)", 2 + 1}};
-    const uint64_t table = 97 * 32, attention = (2 * 32 + 2 * 16) * 32, layer = attention + 3 * 48 * 32 + 2 * 32,
-                   elements = 2 * table + 2 * layer + 32;
-    for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
+        const char *find, *replace;
+        uint64_t each, layer, biases; /* numbers of an element; elements of a layer */
+    } cases[] = {{adam, adam, 2 + 3, ATTENTION + FFN, 0},
+                 {adam, "sgd(lr=0.1, momentum=0.9)", 2 + 2, ATTENTION + FFN, 0},
+                 {adam, "sgd(lr=0.1)", 2 + 1, ATTENTION + FFN, 0},
+                 {ffn, experts, 2 + 3, ATTENTION + EXPERTS, 2 * 8}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct arena *a = arena_new();
         const char *why = "";
-        struct plan *p = alone(a, instead(a, adam, optimizers[i].optimizer));
+        struct plan *p = alone(a, instead(a, cases[i].find, cases[i].replace));
         struct exact_truth *truth = exact_truth(a, p, &why);
         CU_ASSERT_PTR_NOT_NULL_FATAL(truth);
         struct exact_result r = exact_compare(a, p, truth, 0);
+        uint64_t want = cases[i].each * (2 * TABLE + 2 * cases[i].layer + 32) + cases[i].biases + 2 * 9;
         CU_ASSERT_PTR_NULL(r.why);
-        CU_ASSERT_EQUAL(r.elements, optimizers[i].each * elements + 2 * 9);
-        if (r.elements != optimizers[i].each * elements + 2 * 9)
-            printf("\n    %s: %llu numbers", optimizers[i].optimizer, (unsigned long long)r.elements);
+        CU_ASSERT_EQUAL(r.elements, want);
+        if (r.why || r.elements != want)
+            printf("\n    %s: %llu numbers instead of %llu, %s", cases[i].replace,
+                   (unsigned long long)r.elements, (unsigned long long)want, r.why ? r.why : "equal");
         plan_close(p);
         arena_free(a);
     }
@@ -107,12 +119,14 @@ static void test_missed(void)
 {
     struct arena *a = arena_new();
     const char *why = "";
-    struct plan *more = alone(a, instead(a, "    head", "    predict 1 ahead { weight 0 }\n    head")), *p = alone(a, base);
+    struct plan *more = alone(a, instead(a, "    head", "    predict 1 ahead { weight 0 }\n    head"));
+    struct plan *p = alone(a, base);
     struct exact_truth *truth = exact_truth(a, more, &why);
     CU_ASSERT_PTR_NOT_NULL_FATAL(truth);
     struct exact_result r = exact_compare(a, p, truth, 0);
     CU_ASSERT_PTR_NOT_NULL_FATAL(r.why);
-    CU_ASSERT_STRING_EQUAL(r.why, "no rank updates row 0, column 0 of model.layers.2.self_attn.q_proj.weight");
+    CU_ASSERT_STRING_EQUAL(r.why,
+                           "no rank updates row 0, column 0 of model.layers.2.self_attn.q_proj.weight");
     plan_close(p);
     plan_close(more);
     arena_free(a);

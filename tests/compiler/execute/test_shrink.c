@@ -66,7 +66,8 @@ static void test_cases(void)
         CU_ASSERT_STRING_EQUAL(text, cases[i].small);
         const struct layer *next = s->job.model.predict_layer; /* a prediction module's, like the last */
         CU_ASSERT(!job->model.predict == !next);
-        CU_ASSERT(!next || (next->attn.heads == l->attn.heads && next->moe.experts == m->experts && next->moe.expert.width == m->expert.width));
+        CU_ASSERT(!next || (next->attn.heads == l->attn.heads && next->moe.experts == m->experts &&
+                            next->moe.expert.width == m->expert.width));
         const struct attn *t = &l->attn;
         CU_ASSERT(t->kind == ATTN_MLA ? t->head == t->nope + t->rope_dims && t->kv == t->heads && t->kv_rank < 64
                                       : t->heads % t->kv == 0 && t->kv_rank == 0);

@@ -121,7 +121,8 @@ static void test_large_bucket(void)
     struct job *job = text_job(
         a, "llmc 1\nmodel large {\n    vocab 12583104\n    width 21845\n    norm rmsnorm\n    embed tokens\n"
            "    layer {\n        attn mha(heads=5)\n        ffn relu(64)\n    }\n    head tied\n}\n"
-           "train {\n    sequence 4\n    batch 1 sequences\n    precision fp32\n    optimizer sgd(lr=0.1)\n}\n");
+           "train {\n    sequence 4\n    batch 1 sequences\n    precision fp32\n"
+           "    optimizer sgd(lr=0.1)\n}\n");
     struct topo *topo = random_host(a, 1);
     topo->types[0].gpu.memory_bytes = (uint64_t)1 << 50;
     struct decision d = text_decision(a, job, topo, "microbatch=1");
@@ -130,8 +131,10 @@ static void test_large_bucket(void)
         printf("\n    %s", why);
     CU_ASSERT_PTR_NOT_NULL_FATAL(p);
     bool found = false;
-    for (uint32_t b = 0; b < p->train[0]->nbuffers; b++)
-        found |= p->train[0]->buffers[b].kind == BUFFER_PARAM && p->train[0]->buffers[b].bytes == UINT64_C(0xffffffff) * 64 * 4;
+    for (uint32_t i = 0; i < p->train[0]->nbuffers; i++) {
+        const struct buffer *b = &p->train[0]->buffers[i];
+        found |= b->kind == BUFFER_PARAM && b->bytes == UINT64_C(0xffffffff) * 64 * 4;
+    }
     CU_ASSERT_TRUE(found);
     CU_ASSERT_TRUE(accepted(a, p, 0, false));
     plan_close(p);
