@@ -272,6 +272,20 @@ static void write_around(struct golden *g, const struct job *job, const struct t
         fprintf(g->text, "%s %s\n", list[k].wish, list[k].found ? decision_text(g->a, job, &list[k].candidate.decision) : "");
 }
 
+/* the first candidate, and a hash of all the rest */
+static struct search_result *short_search(struct golden *g, struct diag *d, const struct job *job, const struct topo *topo,
+                                          bool emit_only)
+{
+    struct search_result *r = search(g->a, d, job, topo, 5, SHORT_BUDGET, emit_only);
+    if (r->ncandidates)
+        fprintf(g->out, " %s\n   %.5g s, %s,", decision_text(g->a, job, &r->candidates[0].decision),
+                r->candidates[0].estimate.step_time_s, units_show_bytes(r->candidates[0].estimate.peak_bytes).s);
+    write_found(g, job, topo, r);
+    diag_print(d, g->text, false);
+    hashed(g, "search");
+    return r;
+}
+
 static void one_search(struct golden *g, uint64_t seed)
 {
     static const char *const clusters[] = {"topologies/h100x8.xml", "topologies/a100-1024.xml", "topologies/h800-2048.xml",
@@ -289,18 +303,33 @@ static void one_search(struct golden *g, uint64_t seed)
     struct topo *topo = topo_read(g->a, d, cluster);
     CU_ASSERT_PTR_NOT_NULL_FATAL(job);
     CU_ASSERT_PTR_NOT_NULL_FATAL(topo);
-    struct search_result *r = search(g->a, d, job, topo, 5, SHORT_BUDGET, seed % 2);
     fprintf(g->out, "%llu %s %s %s %s:", (unsigned long long)seed, cluster, set[0], set[1] ? set[1] : "", set[2] ? set[2] : "");
-    if (r->ncandidates)
-        fprintf(g->out, " %s\n   %.5g s, %s,", decision_text(g->a, job, &r->candidates[0].decision),
-                r->candidates[0].estimate.step_time_s, units_show_bytes(r->candidates[0].estimate.peak_bytes).s);
-    write_found(g, job, topo, r);
-    diag_print(d, g->text, false);
-    hashed(g, "search");
+    struct search_result *r = short_search(g, d, job, topo, seed % 2);
     if (r->ncandidates && seed % 3 == 0) {
         write_around(g, job, topo, r);
         hashed(g, "around");
     }
+}
+
+/* shipped jobs, whose batches are large */
+static const char *const shipped[][3] = {{"llama3-8b", "h100x8", ""},
+                                         {"llama3-8b", "h100x8", "memory=40GiB"},
+                                         {"llama3-8b", "h100x8", "schedule in [1f1b, zb_h1, zb_h2, eager_1f1b]"},
+                                         {"gpt3-175b", "a100-1024", "schedule in [gpipe, 1f1b, zb_h1, eager_1f1b]"},
+                                         {"mixtral-8x22b", "h100-1024", "gpus=64"},
+                                         {"turing-nlg-530b", "dgx-a100-superpod", "gpus=512"},
+                                         {"deepseek-v3-1024", "h100-1024", "recompute=none"}};
+
+static void shipped_search(struct golden *g, uint64_t k)
+{
+    const char *const *x = shipped[k];
+    struct diag *d = diag_new(g->a);
+    struct job *job = job_read(g->a, d, arena_printf(g->a, "plans/%s/model.llm", x[0]), &x[2], *x[2] != 0);
+    struct topo *topo = topo_read(g->a, d, arena_printf(g->a, "topologies/%s.xml", x[1]));
+    CU_ASSERT_PTR_NOT_NULL_FATAL(job);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(topo);
+    fprintf(g->out, "%s %s %s:", x[0], x[1], x[2]);
+    short_search(g, d, job, topo, true);
 }
 
 /* ---- files ---- */
@@ -363,6 +392,11 @@ static void test_search(void)
     check("search", 1, SEARCHES, one_search);
 }
 
+static void test_shipped(void)
+{
+    check("shipped", 0, sizeof shipped / sizeof *shipped, shipped_search);
+}
+
 void suite_golden_tiny(void)
 {
     CU_pSuite s = CU_add_suite("golden_tiny", NULL, NULL);
@@ -378,5 +412,6 @@ void suite_golden_sized(void)
 void suite_golden_search(void)
 {
     CU_pSuite s = CU_add_suite("golden_search", NULL, NULL);
+    CU_add_test(s, "shipped jobs' searches: choice, work", test_shipped);
     CU_add_test(s, "drawn searches: choice, work, neighbours", test_search);
 }
