@@ -208,7 +208,8 @@ static void test_instructions(void)
     arena_free(a);
 }
 
-/* Operands of instructions in a table of their own: `step` instructions apart in turn, from the last to the first. */
+/* Operands of instructions in a table of their own: `step` instructions apart in turn, from the last to the
+ * first. */
 static void turn_operands(struct arena *a, struct program *p, uint32_t step)
 {
     struct operand *turned = ARENA_ARRAY(a, struct operand, p->noperands);
@@ -229,10 +230,11 @@ static void turn_operands(struct arena *a, struct program *p, uint32_t step)
 static void test_places_of_operands(void)
 {
     struct arena *a = arena_new();
-    struct job *job = text_job(a, "llmc 1\nmodel m {\n vocab 512\n width 1024\n norm rmsnorm\n embed tokens\n repeat 2 {\n"
-                                  " layer { attn mla(heads=8, q_rank=512, kv_rank=512, nope=64, rope=64, v=64)\n"
-                                  " moe swiglu(512) { experts 8; active 2; shared 1; router softmax } } }\n head untied\n}\n"
-                                  "train {\n sequence 1024\n batch 4 sequences\n precision fp8\n}\n");
+    struct job *job = text_job(
+        a, "llmc 1\nmodel m {\n vocab 512\n width 1024\n norm rmsnorm\n embed tokens\n repeat 2 { layer {\n"
+           " attn mla(heads=8, q_rank=512, kv_rank=512, nope=64, rope=64, v=64)\n"
+           " moe swiglu(512) { experts 8; active 2; shared 1; router softmax } } }\n head untied\n}\n"
+           "train {\n sequence 1024\n batch 4 sequences\n precision fp8\n}\n");
     struct topo *t = make_topo(a, "H100-SXM");
     const char *why = "";
     struct cost *c = make_cost(a, job, t, "microbatch=2", 1);

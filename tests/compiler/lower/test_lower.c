@@ -180,19 +180,27 @@ static void test_turns(void)
     arena_free(a);
 }
 
-/* One chunk's action after another, a tick each: what F leaves until the end of I is `act`, what I leaves until the end of
- * W is `late`.  depth: slots of both. */
-static void take_slots(const char *actions, uint32_t microbatches, uint32_t act_bytes, uint32_t late_bytes, uint32_t depth[2])
+/* One chunk's action after another, a tick each: what F leaves until the end of I is `act`, what I leaves
+ * until the end of W is `late`.  depth: slots of both. */
+static void take_slots(const char *actions, uint32_t microbatches, uint32_t act_bytes, uint32_t late_bytes,
+                       uint32_t depth[2])
 {
     struct arena *a = arena_new();
     struct ring rings[2] = {{.name = "act"}, {.name = "late"}};
     struct buffer buffers[2] = {{.ring = 0, .stride = act_bytes}, {.ring = 1, .stride = late_bytes}};
-    struct program p = {.rings = rings, .nrings = 2, .buffers = buffers, .nbuffers = 2, .nroles = 8192}; /* too many for turns */
+    struct program p = {.rings = rings, .nrings = 2, .buffers = buffers, .nbuffers = 2};
+    p.nroles = 8192; /* too many for slots in turns */
     struct ring_life *life = ARENA_ARRAY(a, struct ring_life, 2 * (size_t)microbatches);
     struct ring_life *act = life, *late = life + microbatches;
     uint32_t f = 0, i = 0, w = 0;
     for (uint32_t t = 0; actions[t]; t++) {
-        const struct ring_life made = {.start = t, .grown = t + 1, .end = t + 1, .first = t, .last = t, .action = actions[t], .used = true};
+        const struct ring_life made = {.start = t,
+                                       .grown = t + 1,
+                                       .end = t + 1,
+                                       .first = t,
+                                       .last = t,
+                                       .action = actions[t],
+                                       .used = true};
         if (actions[t] == 'F') {
             act[f++] = made;
         } else if (actions[t] == 'I') {
@@ -210,10 +218,11 @@ static void take_slots(const char *actions, uint32_t microbatches, uint32_t act_
     arena_free(a);
 }
 
-/* What stays until I and what stays until W have slots apart, unless that needs more memory than slots that are one.  In the
- * second case, two each need 3 + 3 + 1 + 1 bytes, for the first microbatch's and the third's part of `act` are one piece
- * that is never free while `late` is; with slots of its own for each microbatch the third's lies where the second's was,
- * and the fullest moment is all that is needed, the second I: 1 + 3 + 3. */
+/* What stays until I and what stays until W have slots apart, unless that needs more memory than slots that
+ * are one.  In the second case, two each need 3 + 3 + 1 + 1 bytes, for the first microbatch's and the third's
+ * part of `act` are one piece that has common moments with either slot of `late`; with slots of its own for
+ * each microbatch the third's lies where the second's was, and the fullest moment is all that is needed, the
+ * second I: 1 + 3 + 3. */
 static void test_slots_apart(void)
 {
     uint32_t depth[2];
