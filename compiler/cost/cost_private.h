@@ -165,8 +165,21 @@ void cost_clear_transfers(const struct decision *d, struct pipeline_stage *stage
 void cost_clear_copies(const struct cost *c, const struct cost_shape *s, struct pipeline_stage *stages);
 /* the step's items from a pipeline of pipeline_s seconds, of which free_s are left if transfers cost nothing */
 void cost_step(const struct cost *c, const struct cost_stage *ranks, double pipeline_s, double free_s, struct estimate *e);
-/* the same in parts: what no schedule of the stages changes; what ZeRO and shards leave alone; both with a pipeline's seconds */
+/* The same in parts: what no schedule of the stages changes, no more than of the same stages with layers that
+ * recompute; what ZeRO and shards leave alone; both with a pipeline's seconds.  For schedules that are too
+ * long to be run. */
 void cost_tail(const struct cost *c, const struct cost_stage *ranks, struct estimate *e); /* dp_comm_s, optimizer_s */
+/* least.c: seconds of a run of actions with what travels beside them, of times with moves, from below: beyond
+ * the actions alone; the same where layers recompute more, to be added to a bound that knows of it; of the
+ * whole run.  longer: any of the layers may recompute more than times' do. */
+struct cost_least {
+    double beside_s, beside_longer_s, whole_s;
+};
+struct cost_least cost_least(const struct cost *c, const struct pipeline_times *times, bool longer);
+/* Actions no longer than with what travels beside them, into stages, one for each of times'; returns seconds
+ * that the run takes at least beyond these alone, 0: they are the same. */
+double cost_least_stretch(const struct cost *c, const struct pipeline_times *times,
+                          struct pipeline_stage *stages);
 /* does the decision's schedule run gradients of inputs and of weights apart? */
 bool cost_splits(const struct decision *d);
 /* prefetch.c: uses ahead that ZeRO 3 gathers parameters, as the decision says or its shape suggests */
@@ -176,6 +189,22 @@ double cost_copied_table(const struct cost *c, const struct cost_shape *s);
 /* moves.c: what travels beside the actions of a pipeline, into times; ranks: their sums */
 void cost_moves(struct arena *a, const struct cost *c, const struct cost_shape *s, const struct cost_stage *ranks,
                 struct pipeline_times *times);
+/* Who sums what of one kind of bucket: over which ranks it is split, over which the parts are summed then. Of
+ * dense buckets, of weights of key heads that ranks of tp hold copies of, of experts; the same for all stages
+ * of a ZeRO level and shard. */
+struct cost_mover {
+    struct cost_group shard, replicas;
+    double gradient, parameter; /* bytes of an element */
+    double slow;                /* of ZeRO 3's transfers, as the profile has them */
+    double bucket;              /* elements that travel at a time, whatever pieces they are of; 0: pieces */
+};
+struct cost_movers {
+    struct cost_mover dense, keys, experts;
+};
+struct cost_movers cost_movers(const struct cost *c);
+void cost_moves_by(struct arena *a, const struct cost *c, const struct cost_shape *s,
+                   const struct cost_stage *ranks, const struct cost_movers *by,
+                   struct pipeline_times *times);
 /* of a pipeline rank; what all ranks sum of the norm between */
 struct pipeline_update cost_rank_update(const struct cost *c, const struct cost_stage *ranks, uint32_t r);
 double cost_agree_s(const struct cost *c);
@@ -191,11 +220,16 @@ struct cost_seen {
     double shown_s, stolen_s;
 };
 struct cost_seen cost_seen(const struct cost *c, const struct cost_stage *ranks);
+/* what a step takes for them and for its seam, of the stages; least: or of the same with layers that
+ * recompute, from below */
+double cost_seam_s(const struct cost *c, const struct cost_stage *ranks, bool least);
 struct cost_body {
     double stage_forward_s, stage_backward_s, compute_s, comm_s, slow;
     double least_s; /* of a pipeline: the work of ranks that share cores; 0 where they do not */
 };
 struct cost_body cost_body(const struct cost *c, const struct cost_stage *ranks);
+/* of slow, whatever the stages: other recomputation may give them more slack */
+double cost_slow_least(const struct cost *c);
 void cost_items(const struct cost_body *x, double pipeline_s, double free_s, struct estimate *e);
 /* microbatches whose kernels data-parallel transfers of a step run beside; the same for all schedules of equal stages */
 uint32_t cost_passes_beside(const struct cost *c);
@@ -238,8 +272,12 @@ struct cost_rooms {
 };
 void cost_rooms_init(struct cost_rooms *x, const struct cost *c, const struct cost_shape *s);
 void cost_rooms_rank(const struct cost_rooms *x, uint32_t r, struct estimate *e);
-/* No more than the rooms of any decision of c's ZeRO level, whose shards are at most c's: buckets without padding,
- * parameters gathered one use ahead. */
+/* Another schedule that holds as many microbatches may give some bytes back earlier, and another shard be
+ * smaller: of what a rank of llmrun's has beside state, the share that all take
+ * (tests/compiler/search/test_certificate.c). */
+#define LEAST_OWN 0.9
+/* No more than the rooms of any decision of c's ZeRO level, whose shards are at most c's: buckets without
+ * padding, parameters gathered one use ahead. */
 void cost_rooms_least(struct cost_rooms *x, const struct cost *c, const struct cost_shape *s);
 /* buffers that a rank has at least for one layer of a kind, under any schedule; temporary: those of its kernels */
 double cost_layer_buffers(const struct cost_rooms *x, uint32_t kind, double temporary);

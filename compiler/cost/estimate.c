@@ -260,16 +260,20 @@ static struct cost_stage rank_state(const struct cost *c, const struct cost_stag
     return st;
 }
 
-/* Data-parallel transfers of the worst rank.  They run beside kernels as far as the stack lets them: of what
- * could hide, the profile's share stays exposed; that the last reduced and the first gathered block have nothing to hide
- * behind is left out here (moves.c has it), so that this bounds what a run finds.  Hidden ones slow the kernels beside them
- * down.  Under ZeRO 2 gradients are scattered for every microbatch, under ZeRO 3 parameters are gathered twice for each.
- * Copies on mirror ranks add theirs at the end. */
+/* Data-parallel transfers of the worst rank, as an estimate.  They run beside kernels as far as the stack
+ * lets them: of what could hide, the profile's share stays exposed; that the last reduced and the first
+ * gathered block have nothing to hide behind is left out here (moves.c has it).  Hidden ones slow the kernels
+ * beside them down.  Under ZeRO 2 gradients are scattered for every microbatch, under ZeRO 3 parameters are
+ * gathered twice for each. Copies on mirror ranks add theirs at the end.
+ *
+ * longer: from below, of these stages or of any whose backward passes are longer by a forward pass at most.
+ * More hides there and less is exposed, so what hides is taken of the shorter ones, what is exposed of the
+ * longer ones. */
 struct dp_transfers {
     double exposed_s, shown_s, stolen_s; /* shown: of that, for the profile's share */
 };
 
-static struct dp_transfers dp_exposed(const struct cost *c, const struct cost_stage *stages)
+static struct dp_transfers dp_exposed(const struct cost *c, const struct cost_stage *stages, bool longer)
 {
     const struct decision *d = c->decision;
     struct dp_transfers worst = {0};
@@ -288,14 +292,16 @@ static struct dp_transfers dp_exposed(const struct cost *c, const struct cost_st
         double free_x = fmax(0, x - nic_taken_s(c, st.backward_comm_s));
         double free_f = fmax(0, f - nic_taken_s(c, st.forward_comm_s));
         double hide_x = dp_hides(c, moved_x, free_x), hide_f = dp_hides(c, gather, free_f);
-        double hidden = times_x * hide_x + times_f * hide_f, shown = share * hidden;
-        double exposed = times_x * moved_x + times_f * gather - hidden + shown;
+        double hidden = times_x * hide_x + times_f * hide_f, shown = share * hidden, most = hidden;
+        if (longer)
+            most = times_x * dp_hides(c, moved_x, free_x + f) + times_f * hide_f;
+        double exposed = times_x * moved_x + times_f * gather - most + share * most;
         exposed += late - fmin(exposed, before_x) - fmin(fmax(0, exposed - before_x), before_f);
         worst.shown_s = fmax(worst.shown_s, fmin(shown, exposed));
         worst.stolen_s = fmax(worst.stolen_s, stolen * (hidden - shown));
-        worst.exposed_s = fmax(worst.exposed_s, exposed + stolen * (hidden - shown));
+        worst.exposed_s = fmax(worst.exposed_s, exposed + stolen * (1 - share) * (longer ? 0 : hidden));
         before_f += mirrors ? 0 : f;
-        before_x += mirrors ? 0 : x;
+        before_x += mirrors ? 0 : x + (longer ? f : 0);
     }
     if (c->job->model.tied && d->pp > 1) {
         double table = (double)expand_padded_vocab(c->job->model.vocab, d->tp) / d->tp * (double)c->job->model.width;
@@ -353,21 +359,35 @@ void cost_tail(const struct cost *c, const struct cost_stage *ranks, struct esti
     double norm_s = INFINITY;
     for (uint32_t r = 0; r < c->decision->pp; r++)
         norm_s = fmin(norm_s, cost_rank_update(c, ranks, r).norm_s);
-    e->dp_comm_s = c->crowd * dp_exposed(c, ranks).exposed_s;
+    e->dp_comm_s = c->crowd * dp_exposed(c, ranks, true).exposed_s;
     e->optimizer_s = c->crowd * (cost_rank_update(c, ranks, 0).update_s + norm_s + cost_agree_s(c)) +
                      1e-3 * c->profile->step_overhead_ms;
 }
 
 static void plain_tail(const struct cost *c, const struct cost_stage *ranks, struct estimate *e)
 {
-    e->dp_comm_s = c->crowd * dp_exposed(c, ranks).exposed_s;
+    e->dp_comm_s = c->crowd * dp_exposed(c, ranks, false).exposed_s;
     e->optimizer_s = c->crowd * optimizer_s(c, ranks) + 1e-3 * c->profile->step_overhead_ms;
+}
+
+static struct cost_seen seen(const struct cost *c, const struct cost_stage *ranks, bool longer)
+{
+    struct dp_transfers dp = dp_exposed(c, ranks, longer);
+    return (struct cost_seen){c->job->wishes.never_overlap & OVERLAP_DP ? 0 : dp.shown_s, dp.stolen_s};
 }
 
 struct cost_seen cost_seen(const struct cost *c, const struct cost_stage *ranks)
 {
-    struct dp_transfers dp = dp_exposed(c, ranks);
-    return (struct cost_seen){c->job->wishes.never_overlap & OVERLAP_DP ? 0 : dp.shown_s, dp.stolen_s};
+    return seen(c, ranks, false);
+}
+
+double cost_seam_s(const struct cost *c, const struct cost_stage *ranks, bool least)
+{
+    double seam_s = 1e-3 * c->profile->step_overhead_ms;
+    if (dp_share(c) <= 0 && c->profile->stolen <= 0)
+        return seam_s;
+    struct cost_seen x = seen(c, ranks, least);
+    return seam_s + x.shown_s + x.stolen_s;
 }
 
 void cost_rest(const struct cost *c, const struct cost_stage *ranks, double beside_s, struct estimate *e)
@@ -376,6 +396,12 @@ void cost_rest(const struct cost *c, const struct cost_stage *ranks, double besi
     double update_s = fmin(beside_s, optimizer_s(c, ranks));
     e->optimizer_s = c->crowd * update_s + 1e-3 * c->profile->step_overhead_ms;
     e->dp_comm_s = c->crowd * (beside_s - update_s) + seen.shown_s + seen.stolen_s;
+}
+
+double cost_slow_least(const struct cost *c)
+{
+    const struct decision *d = c->decision;
+    return c->profile->straggle * log2(fmax(1, (double)d->nnodes / d->pp));
 }
 
 struct cost_body cost_body(const struct cost *c, const struct cost_stage *ranks)
@@ -399,7 +425,7 @@ struct cost_body cost_body(const struct cost *c, const struct cost_stage *ranks)
     /* Everyone waits for the slowest node at every synchronisation, and for the host at the step's seam.  A node that is slow
      * on a stage with slack holds nobody up. */
     double straggle = c->profile->straggle, slack = slowest * d->pp / (compute + comm) - 1;
-    x.slow = fmax(straggle * log2(fmax(1, (double)d->nnodes / d->pp)), straggle * log2(fmax(1, d->nnodes)) - slack);
+    x.slow = fmax(cost_slow_least(c), straggle * log2(fmax(1, d->nnodes)) - slack);
     return x;
 }
 

@@ -402,10 +402,6 @@ void cost_rooms_least(struct cost_rooms *x, const struct cost *c, const struct c
     init_rooms(x, c, s, 1, d->zero >= 3 && d->shard > 1 && !blocks, true);
 }
 
-/* Another schedule that holds as many microbatches may give some bytes back earlier, and another shard be smaller: of what a
- * rank of llmrun's has beside state, the share that all take (tests/compiler/search/test_certificate.c). */
-#define LEAST_OWN 0.9
-
 double cost_layer_buffers(const struct cost_rooms *x, uint32_t kind, double temporary)
 {
     const struct cost *c = x->c;

@@ -11,18 +11,9 @@
 
 #include <math.h>
 
-/* who sums what of one kind of bucket: over which ranks it is split, over which the parts are summed then */
-struct movers {
-    const struct cost *c;
-    struct cost_group shard, replicas;
-    double gradient, parameter; /* bytes of an element */
-    double slow;                /* of ZeRO 3's transfers, as the profile has them */
-    double bucket;              /* elements that travel at a time, whatever pieces they are of; 0: pieces */
-};
-
-static struct movers dense_movers(const struct cost *c)
+static struct cost_mover dense_movers(const struct cost *c)
 {
-    struct movers m = {.c = c, .shard = c->shard, .replicas = c->replicas, .slow = 1};
+    struct cost_mover m = {.shard = c->shard, .replicas = c->replicas, .slow = 1};
     const struct train *t = &c->job->train;
     m.gradient = t->reduce == DT_FP32 ? 4 : 2;
     m.parameter = t->precision == DT_FP32 ? 4 : 2;
@@ -46,9 +37,9 @@ static struct movers dense_movers(const struct cost *c)
 }
 
 /* of weights of key heads, which ranks of tp hold copies of, too */
-static struct movers key_movers(const struct cost *c)
+static struct cost_mover key_movers(const struct cost *c, const struct cost_mover *dense)
 {
-    struct movers m = dense_movers(c);
+    struct cost_mover m = *dense;
     if (decision_key_ranks(c->job, c->decision) < 2)
         return m;
     const struct mesh mesh = decision_mesh(c->job, c->decision);
@@ -57,10 +48,10 @@ static struct movers key_movers(const struct cost *c)
     return m;
 }
 
-static struct movers expert_movers(const struct cost *c)
+static struct cost_mover expert_movers(const struct cost *c, const struct cost_mover *dense)
 {
     struct decision d = *c->decision;
-    struct movers m = dense_movers(c);
+    struct cost_mover m = *dense;
     d.ep_nodes = cost_exchange_nodes(c);
     const struct mesh mesh = decision_mesh(c->job, &d);
     m.shard = cost_mask_group(c, &mesh, mesh.dim[MESH_EXPERT_SHARD]);
@@ -73,48 +64,62 @@ static struct movers expert_movers(const struct cost *c)
     return m;
 }
 
+struct cost_movers cost_movers(const struct cost *c)
+{
+    struct cost_movers x = {.dense = dense_movers(c)};
+    bool experts = false;
+    for (uint32_t i = 0; i < c->job->model.nlayers && !experts; i++)
+        experts = c->job->model.layers[i]->is_moe;
+    x.keys = key_movers(c, &x.dense);
+    x.experts = experts ? expert_movers(c, &x.dense) : x.dense;
+    return x;
+}
+
 /* of so many elements, `element` bytes each */
-static double moved_s(const struct movers *m, enum op op, double elements, double element, const struct cost_group *g)
+static double moved_s(const struct cost *c, const struct cost_mover *m, enum op op, double elements,
+                      double element, const struct cost_group *g)
 {
     if (g->n < 2 || elements <= 0)
         return 0;
     if (m->bucket <= 0)
-        return m->slow * cost_group_s(m->c, op, element * elements, g);
-    return elements / m->bucket * cost_group_s(m->c, op, element * m->bucket, g);
+        return m->slow * cost_group_s(c, op, element * elements, g);
+    return elements / m->bucket * cost_group_s(c, op, element * m->bucket, g);
 }
 
-static double gather_s(const struct movers *m, double elements)
+static double gather_s(const struct cost *c, const struct cost_mover *m, double elements)
 {
-    return moved_s(m, OP_ALL_GATHER, elements, m->parameter, &m->shard);
+    return moved_s(c, m, OP_ALL_GATHER, elements, m->parameter, &m->shard);
 }
 
-static double scatter_s(const struct movers *m, double elements)
+static double scatter_s(const struct cost *c, const struct cost_mover *m, double elements)
 {
-    return moved_s(m, OP_REDUCE_SCATTER, elements, m->gradient, &m->shard);
+    return moved_s(c, m, OP_REDUCE_SCATTER, elements, m->gradient, &m->shard);
 }
 
-static double replicas_s(const struct movers *m, double elements)
+static double replicas_s(const struct cost *c, const struct cost_mover *m, double elements)
 {
-    return moved_s(m, OP_ALL_REDUCE, elements, m->gradient / m->shard.n, &m->replicas);
+    return moved_s(c, m, OP_ALL_REDUCE, elements, m->gradient / m->shard.n, &m->replicas);
 }
 
 struct maker {
     const struct cost *c;
     const struct cost_shape *s;
-    struct movers dense, keys, experts;
+    struct cost_movers by;
     bool splits;   /* I and W */
     double late_s, ties_s; /* of the stage's two copies on mirror ranks: what each sums at the end, and both together */
 };
 
 /* a bucket of a piece of so many elements; whole: not scattered for every microbatch */
-static void add_bucket(struct maker *x, const struct movers *m, double elements, bool whole, struct pipeline_piece *p)
+static void add_bucket(struct maker *x, const struct cost_mover *m, double elements, bool whole,
+                       struct pipeline_piece *p)
 {
     const struct decision *d = x->c->decision;
     bool each = d->zero >= 2 && m->shard.n > 1 && !whole;
     if (elements <= 0)
         return;
-    double sum = scatter_s(m, elements), finish = replicas_s(m, elements), own = elements / m->shard.n;
-    p->gather_s += gather_s(m, elements);
+    double sum = scatter_s(x->c, m, elements), finish = replicas_s(x->c, m, elements),
+           own = elements / m->shard.n;
+    p->gather_s += gather_s(x->c, m, elements);
     p->gathers |= d->zero >= 3 && m->shard.n > 1;
     p->scatters |= each;
     p->add_s += each ? cost_stream_s(x->c, 3 * m->gradient * own) : 0;
@@ -124,7 +129,7 @@ static void add_bucket(struct maker *x, const struct movers *m, double elements,
         return;
     }
     p->sum_s += each ? sum : 0;
-    x->ties_s += p->count * moved_s(m, OP_ALL_REDUCE, each ? own : elements, m->gradient, &x->c->tie);
+    x->ties_s += p->count * moved_s(x->c, m, OP_ALL_REDUCE, each ? own : elements, m->gradient, &x->c->tie);
     x->late_s += p->count * ((each ? 0 : sum) + finish);
 }
 
@@ -136,9 +141,9 @@ static struct pipeline_piece make_piece(struct maker *x, const struct cost_block
     p.weight = b->weight_s + b->weight_comm_s;
     p.input = b->input_s + b->input_comm_s;
     bool whole = x->splits && b->early; /* its weight pass finds gradients that the other one made */
-    add_bucket(x, &x->dense, b->matrices - b->key_matrices, whole, &p);
-    add_bucket(x, &x->keys, b->key_matrices, whole, &p);
-    add_bucket(x, &x->experts, b->experts, whole, &p);
+    add_bucket(x, &x->by.dense, b->matrices - b->key_matrices, whole, &p);
+    add_bucket(x, &x->by.keys, b->key_matrices, whole, &p);
+    add_bucket(x, &x->by.experts, b->experts, whole, &p);
     return p;
 }
 
@@ -174,9 +179,10 @@ static double vector_sum_s(const struct maker *x, double split, double keys, dou
     double seconds = 0;
     for (int k = 0; k < 3; k++)
         if (elements[k] > 0)
-            seconds += scatter_s(&x->dense, elements[k]) + replicas_s(k < 2 ? &x->dense : &x->keys, elements[k]);
+            seconds += scatter_s(c, &x->by.dense, elements[k]) +
+                       replicas_s(c, k < 2 ? &x->by.dense : &x->by.keys, elements[k]);
     if (c->decision->sp && whole > 0)
-        seconds += cost_collective_s(c, OP_ALL_REDUCE, x->dense.gradient * whole, AXIS_BIT(AXIS_TP));
+        seconds += cost_collective_s(c, OP_ALL_REDUCE, x->by.dense.gradient * whole, AXIS_BIT(AXIS_TP));
     return seconds;
 }
 
@@ -195,10 +201,12 @@ static void make_vectors(struct maker *x, const struct stage *st, struct pipelin
         whole += x->s->head.vectors_whole;
     }
     m->sum_s = vector_sum_s(x, split, keys, whole);
-    m->gather_s = gather_s(&x->dense, split) + gather_s(&x->dense, keys) + gather_s(&x->dense, whole);
+    m->gather_s = gather_s(x->c, &x->by.dense, split) + gather_s(x->c, &x->by.dense, keys) +
+                  gather_s(x->c, &x->by.dense, whole);
     if (x->c->decision->schedule != SCHED_DUALPIPE)
         return;
-    x->ties_s += moved_s(&x->dense, OP_ALL_REDUCE, split + keys + whole, x->dense.gradient, &x->c->tie);
+    x->ties_s +=
+        moved_s(x->c, &x->by.dense, OP_ALL_REDUCE, split + keys + whole, x->by.dense.gradient, &x->c->tie);
     x->late_s += m->sum_s;
     m->sum_s = 0;
 }
@@ -239,8 +247,8 @@ static void tie_ends(const struct maker *x, struct pipeline_moves *moves, struct
             last->sum_s = last->finish_s = last->gather_s = 0;
         return;
     }
-    double own = first->scatters ? elements / x->dense.shard.n : elements;
-    double late = cost_group_s(c, OP_ALL_REDUCE, x->dense.gradient * own, &c->tie) + first->finish_s;
+    double own = first->scatters ? elements / x->by.dense.shard.n : elements;
+    double late = cost_group_s(c, OP_ALL_REDUCE, x->by.dense.gradient * own, &c->tie) + first->finish_s;
     late += first->scatters ? 0 : first->sum_s;
     moves[0].late_s += late;
     moves[d->nstages - 1].late_s += late;
@@ -282,8 +290,15 @@ bool cost_splits(const struct decision *d)
 void cost_moves(struct arena *a, const struct cost *c, const struct cost_shape *s, const struct cost_stage *ranks,
                 struct pipeline_times *times)
 {
+    struct cost_movers by = cost_movers(c);
+    cost_moves_by(a, c, s, ranks, &by, times);
+}
+
+void cost_moves_by(struct arena *a, const struct cost *c, const struct cost_shape *s,
+                   const struct cost_stage *ranks, const struct cost_movers *by, struct pipeline_times *times)
+{
     const struct decision *d = c->decision;
-    struct maker x = {.c = c, .s = s, .dense = dense_movers(c), .keys = key_movers(c), .experts = expert_movers(c)};
+    struct maker x = {.c = c, .s = s, .by = *by};
     struct pipeline_moves *moves = ARENA_ARRAY(a, struct pipeline_moves, d->nstages);
     struct pipeline_update *updates = ARENA_ARRAY(a, struct pipeline_update, d->pp);
     struct pipeline_piece *at = ARENA_ARRAY(a, struct pipeline_piece, most_pieces(d, s)), *first = at, *last = at;

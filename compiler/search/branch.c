@@ -497,7 +497,7 @@ static void open_or_refine(struct searching *s, const struct node *x)
     push_again(s, NODE_FAMILY, x->index, f->bound);
 }
 
-static void open_node(struct searching *s, const struct node *x)
+void search_open_node(struct searching *s, const struct node *x)
 {
     switch ((enum node_kind)x->kind) {
     case NODE_MESH:
@@ -522,7 +522,7 @@ static void open_node(struct searching *s, const struct node *x)
     }
 }
 
-void search_branch(struct searching *s)
+void search_plant(struct searching *s)
 {
     struct space_mesh *meshes;
     uint32_t n = space_meshes(s->arena, &s->space, &meshes);
@@ -531,6 +531,11 @@ void search_branch(struct searching *s)
         for (uint32_t t = 0; t < s->space.etp.n; t++)
             add_meshes(s, meshes, n, s->space.ep.at[e], s->space.etp.at[t]);
     search_push_meshes(s);
+}
+
+void search_branch(struct searching *s)
+{
+    search_plant(s);
     search_dive(s);
     while (s->heap.n) {
         struct node x = s->heap.at[0];
@@ -555,7 +560,7 @@ void search_branch(struct searching *s)
             (spent && (x.kind != NODE_LEAF || r->ncandidates == s->top)))
             break;
         search_pop(s);
-        open_node(s, &x);
+        search_open_node(s, &x);
     }
     s->result->removed[REMOVED_BOUND] += s->heap.n;
 }

@@ -14,6 +14,11 @@ enum which_orders { ORDERS_FIRST, ORDERS_OTHER };
 /* the heap: least bound first, leaves before cells, families, lots and meshes, then by index */
 void search_push(struct searching *s, struct node x);
 struct node search_pop(struct searching *s);
+/* the tree's meshes, into the heap */
+void search_plant(struct searching *s);
+/* a node whose turn has come: what it opens into goes into the heap, itself with a greater bound, or a leaf
+ * is timed */
+void search_open_node(struct searching *s, const struct node *x);
 /* all meshes and nothing else into the heap, by their bounds */
 void search_push_meshes(struct searching *s);
 

@@ -126,7 +126,7 @@ static double promised_s(struct searching *s, const struct mesh_node *m, const s
     bytes *= fmax(1, 0.6 * flying) / d->pp;
     double room = ((double)s->memory_limit - (double)cost_state_least(&c, x)) / fmax(1, bytes);
     if (d->zero >= 2)
-        moved_s = d->microbatches * search_floor_shards_s(s, &c, x);
+        moved_s = d->microbatches * search_floor_shards_s(s, &c, x, false);
     double step_s = search_floor_bound_s(s, m, d) * recompute_factor(s, room);
     return fmax(step_s, moved_s) * (1 + 0.5 * (d->pp - 1) / d->microbatches);
 }

@@ -67,7 +67,7 @@ static const struct states *list_states(struct searching *s, const struct family
         for (uint32_t i = 0; i < n && x->n < STATES; i++) {
             d.shard = shards[i];
             cost_set_shard(&c);
-            x->at[x->n++] = (struct state){d.zero, d.shard, c.shard, c.replicas};
+            x->at[x->n++] = (struct state){d.zero, d.shard, c.shard, c.replicas, NULL, 0};
         }
     }
     return x;
@@ -165,7 +165,7 @@ const struct search_least *search_family_bound(struct searching *s, const struct
 {
     struct decision d = f->decision;
     struct cost c = *f->floor;
-    double moved_s[4] = {0};
+    double moved_s[2][4] = {{0}}; /* by whether the backward is split */
     uint32_t replicas = d.dp * d.cp;
     for (struct search_least *x = f->shape->least; x; x = x->next)
         if (x->pp == d.pp && x->replicas == replicas && x->microbatches == d.microbatches)
@@ -177,15 +177,18 @@ const struct search_least *search_family_bound(struct searching *s, const struct
     c.decision = &d;
     d.shard = replicas;
     for (d.zero = 2; d.zero < 4; d.zero++)
-        moved_s[d.zero] = d.microbatches * search_floor_shards_s(s, &c, &f->shape->shape);
-    double class_s[2] = {0}; /* of schedules without pairs, and with */
+        for (int splits = 0; splits < 2; splits++)
+            moved_s[splits][d.zero] = d.microbatches * search_floor_shards_s(s, &c, &f->shape->shape, splits);
+    double class_s[3] = {0}; /* of schedules without pairs, with them, and of those that may skew steps */
     double plain_s = d.microbatches * (f->shape->plain_s / d.pp) * (1 - 1e-12);
     bool plain = hopes(s, &d, plain_s);
     for (uint32_t k = 0; k < s->space.nschedules; k++) {
         const struct space_schedule *own = &s->space.schedules[k];
-        bool pairs = decision_pairs(own->kind);
+        bool pairs = decision_pairs(own->kind),
+             splits = d.pp > 1 && (pipeline_splits(own->kind) || own->listed);
+        double *bound_s = &class_s[pipeline_skews(own->kind) ? 2 : pairs];
         if (k == 0 || !same_class(own, own - 1))
-            class_s[0] = class_s[1] = 0;
+            class_s[0] = class_s[1] = class_s[2] = 0;
         if (!search_schedule_applies(s, &f->decision, k))
             continue;
         if (!plain && !pairs) {
@@ -197,9 +200,10 @@ const struct search_least *search_family_bound(struct searching *s, const struct
         set_schedule(s, &d, k);
         set_stages(s, f, &d);
         enum placement placement = placement_of(own);
-        if (class_s[pairs] <= 0 || own->kind == SCHED_DUALPIPE)
-            class_s[pairs] = search_class_bound_s(s, f->shape, &d, placement);
-        x->step_s = cost_smaller(x->step_s, schedule_bounds(s, f, &d, class_s[pairs], moved_s, placement, x->pipeline_s[k]));
+        if (*bound_s <= 0 || own->kind == SCHED_DUALPIPE)
+            *bound_s = search_class_bound_s(s, f->shape, &d, placement);
+        x->step_s = cost_smaller(
+            x->step_s, schedule_bounds(s, f, &d, *bound_s, moved_s[splits], placement, x->pipeline_s[k]));
     }
     f->shape->least = x;
     s->result->spent++;
@@ -355,15 +359,26 @@ static bool schedule_hopes(const struct searching *s, const struct family *f, ui
     return any;
 }
 
+/* Schedules of a class that least.c bounds alike: those that do not split the backward, that do, that skew
+ * steps, and that run two copies of the model; all of them with and without pairs. */
+enum { TAILS = 8 };
+
+static uint32_t tail_kind(const struct space_schedule *x)
+{
+    uint32_t ends = x->kind == SCHED_DUALPIPE ? 3
+                    : pipeline_skews(x->kind) ? 2
+                                              : pipeline_splits(x->kind) || x->listed;
+    return 2 * ends + decision_pairs(x->kind);
+}
+
 /* Step times of one class of schedules, in parts: of a schedule by its pipeline, of a state by its tail. */
 struct class_row {
-    uint32_t end; /* one past its last schedule */
-    double body_s[SPACE_SCHEDULES], forward_s;
+    uint32_t end;                /* one past its last schedule */
+    struct search_stages stages; /* in s->row_ranks and s->row_stages */
+    struct search_pipeline body[SPACE_SCHEDULES];
     double least_s; /* of any order of actions, but for pairs */
-    struct {
-        double dp_s, optimizer_s;
-        uint32_t passes;
-    } tail[STATES];
+    bool known[TAILS][STATES];
+    struct search_tail tail[TAILS][STATES];
 };
 
 /* of k's class, from k on */
@@ -371,44 +386,77 @@ static void time_class(struct searching *s, const struct family *f, uint32_t k, 
 {
     struct decision d = f->decision;
     struct cost c = *f->cost;
-    const struct states *states = list_states(s, f);
-    struct estimate e = {0};
     c.decision = &d;
     set_schedule(s, &d, k);
     set_stages(s, f, &d);
-    struct search_stages stages = search_stages(s, &c, f->shape);
-    for (uint32_t i = 0; i < states->n; i++) {
-        set_state(&c, &d, &states->at[i]);
-        cost_tail(&c, s->ranks, &e);
-        x->tail[i].dp_s = e.dp_comm_s;
-        x->tail[i].optimizer_s = e.optimizer_s;
-        x->tail[i].passes = cost_passes_beside(&c);
+    list_states(s, f);
+    x->stages = search_stages(&c, f->shape, s->row_ranks, s->row_stages);
+    double steadier_s = 0;
+    if (s->may_spare) { /* slow nodes hold up no transfers, and what recomputes may repeat those of its forward */
+        x->stages.body.slow = cost_slow_least(f->cost);
+        for (uint32_t r = 0; r < d.pp; r++)
+            steadier_s += x->stages.body.slow * d.microbatches * s->row_ranks[r].forward_comm_s / d.pp;
     }
-    s->result->spent += states->n - 1;
     x->end = class_end(s, k);
-    e = (struct estimate){0};
+    memset(x->known, 0, sizeof x->known);
     d.folds = s->space.schedules[k].folds;
     d.schedule = SCHED_AUTO;
-    double least_s = pipeline_bound_s(&d, &stages.times);
-    cost_items(&stages.body, least_s, least_s, &e);
-    x->least_s = e.step_time_s;
+    x->least_s = search_pipeline(s, &x->stages, &d).step_s;
     for (; k < x->end; k++) {
-        if (!search_schedule_applies(s, &d, k))
+        if (!search_schedule_applies(s, &f->decision, k))
             continue;
         set_schedule(s, &d, k);
-        search_bound(s, &stages, &d, &e);
-        x->body_s[k] = e.step_time_s;
-        x->forward_s = e.stage_forward_s;
+        x->body[k] = search_pipeline(s, &x->stages, &d);
+        x->body[k].step_s = cost_larger(x->body[k].pipeline_s, x->body[k].step_s - steadier_s);
     }
 }
 
-/* Step time with all layers spared that may be, or with what memory makes single ranks recompute: a bound, but for the data-parallel
- * transfers that a longer backward would hide: at most one more forward for each microbatch beside them. */
-static double cell_bound_s(const struct searching *s, const struct family *f, const struct class_row *x, uint32_t k, uint32_t state)
+/* the same for all stages of a state */
+static const struct cost_movers *movers_of(struct searching *s, const struct cost *c, struct state *x)
 {
-    double longer = s->may_spare ? x->forward_s * x->tail[state].passes : 0;
-    double body_s = cost_larger(x->body_s[k], f->least ? f->least->pipeline_s[k][f->states->at[state].zero] : 0);
-    return (body_s + cost_larger(0, x->tail[state].dp_s - longer) + x->tail[state].optimizer_s) * (1 - 1e-9);
+    uint32_t ep_nodes = cost_exchange_nodes(c);
+    if (!x->by || x->ep_nodes != ep_nodes) {
+        x->by = x->by ? x->by : ARENA_NEW(s->arena, struct cost_movers);
+        *x->by = cost_movers(c);
+        x->ep_nodes = ep_nodes;
+    }
+    return x->by;
+}
+
+static const struct search_tail *tail_of(struct searching *s, const struct family *f, struct class_row *x,
+                                         uint32_t k, uint32_t state)
+{
+    uint32_t kind = tail_kind(&s->space.schedules[k]);
+    struct search_tail *t = &x->tail[kind][state];
+    if (x->known[kind][state])
+        return t;
+    struct decision d = f->decision;
+    struct cost c = *f->cost;
+    set_schedule(s, &d, k);
+    set_stages(s, f, &d);
+    set_state(&c, &d, &f->states->at[state]);
+    *t = search_tail(s, &c, f->shape, &x->stages, movers_of(s, &c, &f->states->at[state]), s->may_spare);
+    s->result->spent++;
+    x->known[kind][state] = true;
+    return t;
+}
+
+/* Step time from below: with all layers spared that may be, every time of whose run is no later than of one
+ * that recomputes; or by what memory makes single ranks recompute, in a backward behind whose longer passes
+ * more transfers hide.  What leaves no hope without a tail is not asked for one. */
+static double cell_bound_s(struct searching *s, const struct family *f, struct class_row *x, uint32_t k,
+                           uint32_t state)
+{
+    double squeezed_s = f->least ? f->least->pipeline_s[k][f->states->at[state].zero] : 0;
+    double step_s = cost_larger(x->body[k].step_s, squeezed_s) * (1 - 1e-9);
+    if (!hopes(s, &f->decision, step_s))
+        return step_s;
+    const struct search_tail *t = tail_of(s, f, x, k, state);
+    step_s = search_step_s(f->cost, &x->body[k], t);
+    if (squeezed_s > x->body[k].step_s)
+        step_s = cost_larger(step_s, (squeezed_s + f->cost->crowd * t->least.beside_longer_s + t->seam_s) *
+                                         (1 - 1e-9));
+    return step_s;
 }
 
 /* c in its place, of those alike the best alone */
@@ -435,24 +483,31 @@ static void keep_start(struct searching *s, const struct search_start *x)
 
 /* The class's fastest schedule and the state of the least tail, as a start for a schedule of their own: half of what separates
  * the formula's from a bound on any order is hoped for. */
-static void add_start(struct searching *s, uint32_t family, uint32_t first, const struct class_row *x)
+static void add_start(struct searching *s, uint32_t family, uint32_t first, struct class_row *x)
 {
     const struct family *f = &s->families.at[family];
     struct search_start start = {{family, UINT32_MAX, 0}, 0};
     struct cell *cell = &start.cell;
-    double tail_s = INFINITY;
+    double least_s = INFINITY;
     for (uint32_t k = first; k < x->end; k++)
-        if (isfinite(x->body_s[k]) && search_schedule_applies(s, &f->decision, k) && !decision_pairs(s->space.schedules[k].kind) &&
-            (cell->schedule == UINT32_MAX || x->body_s[k] < x->body_s[cell->schedule]))
+        if (isfinite(x->body[k].step_s) && search_schedule_applies(s, &f->decision, k) &&
+            !decision_pairs(s->space.schedules[k].kind) &&
+            (cell->schedule == UINT32_MAX || x->body[k].step_s < x->body[cell->schedule].step_s))
             cell->schedule = k;
     if (cell->schedule == UINT32_MAX || f->decision.pp == 1)
         return;
-    for (uint32_t i = 0; i < f->states->n; i++)
-        if (x->tail[i].dp_s + x->tail[i].optimizer_s < tail_s) {
-            tail_s = x->tail[i].dp_s + x->tail[i].optimizer_s;
+    double body_s = x->body[cell->schedule].step_s, hope_s = (x->least_s + body_s) / 2;
+    if (s->starts.n == SEARCH_STARTS &&
+        search_objective(s, hope_s, f->decision.gpus_used) >= s->starts.at[SEARCH_STARTS - 1].hope)
+        return;
+    for (uint32_t i = 0; i < f->states->n; i++) {
+        double own_s = search_step_s(f->cost, &x->body[cell->schedule], tail_of(s, f, x, cell->schedule, i));
+        if (own_s < least_s) {
+            least_s = own_s;
             cell->state = i;
         }
-    start.hope = search_objective(s, (x->least_s + x->body_s[cell->schedule]) / 2 + tail_s, f->decision.gpus_used);
+    }
+    start.hope = search_objective(s, hope_s + least_s - body_s, f->decision.gpus_used);
     keep_start(s, &start);
 }
 

@@ -33,15 +33,76 @@ const struct cost *search_floor(struct searching *s, const struct decision *d)
     return c;
 }
 
-double search_floor_shards_s(struct searching *s, const struct cost *c, const struct cost_shape *x)
+/* most stages of a rank */
+static uint32_t most_chunks(const struct searching *s, const struct decision *d)
+{
+    uint32_t most = 1;
+    for (uint32_t k = 0; k < s->space.nschedules && d->pp > 1; k++) {
+        uint32_t vpp = s->space.schedules[k].vpp;
+        if (s->layout_stages || d->pp * vpp <= s->job->model.nlayers)
+            most = vpp > most ? vpp : most;
+    }
+    return most;
+}
+
+/* Seconds of the transfers of a microbatch of so many elements, dense and of experts: gradients that are
+ * scattered over `shard` ranks, parameters that are used. */
+static double shards_s(struct searching *s, const struct cost *c, uint32_t shard, const double *scattered,
+                       const double *used)
+{
+    const struct train *t = &c->job->train;
+    double gradient = t->reduce == DT_FP32 ? 4 : 2, parameter = t->precision == DT_FP32 ? 4 : 2, moved_s = 0;
+    struct decision d = *c->decision;
+    d.shard = shard;
+    for (int k = 0; k < 2; k++)
+        moved_s += cost_group_s(c, OP_ALL_GATHER, gradient * scattered[k] + parameter * used[k],
+                                floor_group(s, c, k ? decision_expert_shard(&d) : shard));
+    return d.zero == 3 ? moved_s / c->profile->zero3_speed : moved_s;
+}
+
+/* the fewest ranks that c's state may be split over: it fits, activations aside */
+static uint32_t least_shard(const struct searching *s, const struct cost *c, const struct cost_shape *x)
+{
+    const struct wishes *w = &s->job->wishes;
+    struct cost own = *c;
+    struct decision d = *c->decision;
+    uint32_t all = d.dp * d.cp, least = 2;
+    double most = d.pp * ((double)s->memory_limit - c->profile->context_gib * (1 << 30));
+    own.decision = &d;
+    bool whole = w->degree[DEG_ZERO].relation == REL_EQ && w->degree[DEG_SHARD].relation == REL_ANY;
+    if (whole || s->topo->ntiers == 0)
+        return all;
+    for (; least < all; least++) {
+        if (all % least || !space_wants(&w->degree[DEG_SHARD], least))
+            continue;
+        d.shard = least;
+        if (cost_state_all(&own, x) <= most)
+            break;
+    }
+    return least;
+}
+
+/* Of layers alone: their matrices and experts, but for those whose gradients may stay whole until the update.
+ * A layer that is used twice in a row is gathered once, which may spare every pass of a stage the largest. */
+double search_floor_shards_s(struct searching *s, const struct cost *c, const struct cost_shape *x,
+                             bool splits)
 {
     const struct decision *d = c->decision;
-    const struct train *t = &c->job->train;
-    double gradient = t->reduce == DT_FP32 ? 4 : 2, parameter = t->precision == DT_FP32 ? 4 : 2, dense, experts;
-    double moved = gradient + (d->zero == 3 ? 2 * parameter : 0);
-    cost_elements(c, x, &dense, &experts);
-    const struct cost_group *all = floor_group(s, c, d->dp * d->cp), *replicas = floor_group(s, c, decision_expert_dp(d));
-    double moved_s = cost_group_s(c, OP_ALL_GATHER, moved * dense / d->pp, all) +
-                     cost_group_s(c, OP_ALL_GATHER, moved * experts / d->pp, replicas);
-    return d->zero == 3 ? moved_s / c->profile->zero3_speed : moved_s;
+    double scattered[2] = {0}, used[2] = {0}, largest[2] = {0};
+    uint32_t chunks = most_chunks(s, d), all = d->dp * d->cp, least = least_shard(s, c, x);
+    for (uint32_t i = 0; i < s->job->model.nlayers; i += x->run[i]) {
+        const struct cost_block *b = &x->layers[x->kind[i]];
+        const double own[2] = {b->matrices - b->key_matrices, b->experts};
+        for (int k = 0; k < 2; k++) {
+            used[k] += x->run[i] * own[k];
+            scattered[k] += splits && b->early ? 0 : x->run[i] * own[k];
+            largest[k] = cost_larger(largest[k], own[k]);
+        }
+    }
+    for (int k = 0; k < 2; k++) {
+        scattered[k] /= d->pp;
+        used[k] = d->zero == 3 ? 2 * cost_larger(0, used[k] / d->pp - chunks * largest[k]) : 0;
+    }
+    double moved_s = shards_s(s, c, all, scattered, used);
+    return least < all ? cost_smaller(moved_s, shards_s(s, c, least, scattered, used)) : moved_s;
 }

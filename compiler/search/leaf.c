@@ -1,9 +1,9 @@
 /* Leaves of the tree: a complete decision's memory, its time from below, and its time with the schedule run.
  *
- * A leaf that fits waits in the heap with its bound (pipeline.c's longest path); its turn come, its schedule
- * is run action by action as predict() does it, from the cached blocks.  Where stages may spare layers from
- * recomputation, as many are spared on each rank as its memory allows: with the cut
- * given no pipeline is faster, for less backward delays nobody. */
+ * A leaf that fits waits in the heap with its bound (pipeline.c's longest path with what least.c knows of
+ * transfers beside it); its turn come, its schedule is run action by action as predict() does it, from the
+ * cached blocks.  Where stages may spare layers from recomputation, as many are spared on each rank as its
+ * memory allows: with the cut given no pipeline is faster, for less backward delays nobody. */
 
 #include "compiler/schedule/schedule.h"
 #include "compiler/search/search_private.h"
@@ -71,39 +71,127 @@ static bool leaf_fits(struct searching *s, const struct cost *c, const struct se
     return false;
 }
 
-struct search_stages search_stages(struct searching *s, const struct cost *c, const struct search_shape *h)
-{
-    const struct decision *d = c->decision;
-    struct search_stages x;
-    double fullest = 0;
-    cost_pipeline(c, &h->shape, s->ranks, s->stages, &x.times);
-    for (uint32_t r = 0; r < d->pp; r++)
-        fullest = cost_larger(fullest, s->ranks[r].forward_s + s->ranks[r].forward_comm_s + s->ranks[r].backward_s +
-                                           s->ranks[r].backward_comm_s - s->ranks[r].forward_hidden_s -
-                                           s->ranks[r].backward_hidden_s);
-    x.work_s = d->microbatches * fullest;
-    x.body = cost_body(c, s->ranks);
-    return x;
-}
-
-void search_bound(struct searching *s, const struct search_stages *x, const struct decision *d, struct estimate *e)
-{
-    double pipeline_s = pipeline_bound_s(d, &x->times) * (1 - 1e-9);
-    cost_items(&x->body, pipeline_s, cost_smaller(pipeline_s, x->work_s), e);
-    s->result->spent++;
-}
-
 /* 3 actions for each stage and microbatch at most; a run of more than this many is left to the closed form */
 #define MOST_ACTIONS ((uint64_t)2 << 20)
 /* actions that take as long as an evaluation in closed form; they run three times */
 #define ACTIONS_PER_EVALUATION 32
+
+static bool is_long(const struct decision *d)
+{
+    return 3 * (uint64_t)d->nstages * d->microbatches > MOST_ACTIONS;
+}
+
+/* of a microbatch on one rank, less what pairs may hide */
+static double work_s(const struct cost_stage *r)
+{
+    return r->forward_s + r->forward_comm_s + r->backward_s + r->backward_comm_s - r->forward_hidden_s -
+           r->backward_hidden_s;
+}
+
+struct search_stages search_stages(const struct cost *c, const struct search_shape *h,
+                                   struct cost_stage *ranks, struct pipeline_stage *stages)
+{
+    const struct decision *d = c->decision;
+    struct search_stages x = {.ranks = ranks};
+    double fullest[2] = {0};
+    cost_pipeline(c, &h->shape, ranks, stages, &x.times);
+    if (!is_long(d))
+        cost_clear_copies(c, &h->shape, stages); /* what travels beside has them */
+    for (uint32_t r = 0; r < d->pp; r++) {
+        double own = work_s(&ranks[r]);
+        fullest[0] = cost_larger(fullest[0], own);
+        fullest[1] = cost_larger(fullest[1], (own + work_s(&ranks[d->pp - 1 - r])) / 2);
+    }
+    x.work_s[0] = d->microbatches * fullest[0];
+    x.work_s[1] = d->microbatches * fullest[1];
+    x.body = cost_body(c, ranks);
+    return x;
+}
+
+/* the stages' times under d's schedule */
+static struct pipeline_times times_of(const struct searching *s, const struct search_stages *x,
+                                      const struct decision *d)
+{
+    struct pipeline_times times = x->times;
+    times.skewed = decision_skews(s->job, d) || s->job->wishes.profile->post_validation > 0.5;
+    return times;
+}
+
+struct search_pipeline search_pipeline(struct searching *s, const struct search_stages *x,
+                                       const struct decision *d)
+{
+    struct estimate e = {0};
+    struct pipeline_times times = times_of(s, x, d);
+    double pipeline_s = pipeline_bound_s(d, &times) * (1 - 1e-9);
+    cost_items(&x->body, pipeline_s, cost_smaller(pipeline_s, x->work_s[d->schedule == SCHED_DUALPIPE]), &e);
+    s->result->spent++;
+    return (struct search_pipeline){pipeline_s, e.step_time_s, e.stage_forward_s};
+}
+
+struct search_tail search_tail(struct searching *s, const struct cost *c, const struct search_shape *h,
+                               const struct search_stages *x, const struct cost_movers *by, bool longer)
+{
+    struct search_tail out = {{0}, 0};
+    struct arena_mark mark = arena_mark(s->arena);
+    if (is_long(c->decision)) { /* its time is the closed form's */
+        struct estimate e = {0};
+        cost_tail(c, x->ranks, &e);
+        out.seam_s = e.dp_comm_s + e.optimizer_s;
+        return out;
+    }
+    struct pipeline_times times = times_of(s, x, c->decision);
+    cost_moves_by(s->arena, c, &h->shape, x->ranks, by, &times);
+    out.least = cost_least(c, &times, longer);
+    out.seam_s = cost_seam_s(c, x->ranks, longer);
+    arena_reset(s->arena, mark);
+    return out;
+}
+
+/* With P and W from below, of a run of the actions alone and with all beside them: a step is P's items and W
+ * - P.  The items grow with P by no less than P does, unless ranks share cores. */
+double search_step_s(const struct cost *c, const struct search_pipeline *x, const struct search_tail *t)
+{
+    double step_s = x->step_s + c->crowd * t->least.beside_s;
+    if (c->crowd <= 1)
+        step_s = cost_larger(step_s, x->step_s - x->pipeline_s + t->least.whole_s * (1 - 1e-9));
+    return (step_s + t->seam_s) * (1 - 1e-9);
+}
+
+/* a run of c's actions from below, where what travels beside them makes them longer */
+static double stretched_s(struct searching *s, const struct cost *c, const struct search_shape *h,
+                          const struct search_stages *x, const struct cost_movers *by)
+{
+    struct arena_mark mark = arena_mark(s->arena);
+    struct pipeline_times times = times_of(s, x, c->decision);
+    struct pipeline_stage *stages = ARENA_ARRAY(s->arena, struct pipeline_stage, c->decision->nstages);
+    cost_moves_by(s->arena, c, &h->shape, x->ranks, by, &times);
+    double beside_s = cost_least_stretch(c, &times, stages), whole_s = 0;
+    times.stages = stages;
+    if (beside_s > 0) {
+        whole_s = pipeline_bound_s(c->decision, &times) * (1 - 1e-9) + beside_s;
+        s->result->spent++;
+    }
+    arena_reset(s->arena, mark);
+    return whole_s;
+}
+
+double search_leaf_bound_s(struct searching *s, const struct cost *c, const struct search_shape *h)
+{
+    struct search_stages x = search_stages(c, h, s->ranks, s->stages);
+    struct search_pipeline p = search_pipeline(s, &x, c->decision);
+    struct cost_movers by = cost_movers(c);
+    struct search_tail t = search_tail(s, c, h, &x, &by, false);
+    if (!is_long(c->decision) && (c->decision->zero >= 2 || c->job->wishes.offload & OFFLOAD_ACTIVATIONS))
+        t.least.whole_s = cost_larger(t.least.whole_s, stretched_s(s, c, h, &x, &by));
+    return search_step_s(c, &p, &t);
+}
 
 /* the same with the schedule run action by action: predict()'s figures, from the cached shape */
 void search_time(struct searching *s, const struct cost *c, const struct search_shape *h, struct estimate *e)
 {
     const struct decision *d = c->decision;
     uint64_t actions = 3 * (uint64_t)d->nstages * d->microbatches;
-    if (actions > MOST_ACTIONS || schedule_unsupported(s->arena, d)) {
+    if (is_long(d) || schedule_unsupported(s->arena, d)) {
         cost_time(c, &h->shape, s->ranks, s->stages, e);
         return;
     }
@@ -154,10 +242,7 @@ enum leaf_fate search_leaf(struct searching *s, struct cost *c, struct search_sh
         r->removed[REMOVED_EMIT]++;
         return LEAF_OUT;
     }
-    struct search_stages stages = search_stages(s, c, h);
-    cost_tail(c, s->ranks, &x->estimate);
-    search_bound(s, &stages, &x->decision, &x->estimate);
-    out->bound = search_objective(s, x->estimate.step_time_s, d->gpus_used);
+    out->bound = search_objective(s, search_leaf_bound_s(s, c, h), d->gpus_used);
     if (out->bound >= search_worst(s)) {
         r->removed[REMOVED_BOUND]++;
         return LEAF_OUT;

@@ -35,7 +35,7 @@ static void add_kind(const struct searching *s, struct search_trade *t, const st
         l->late[t->nkinds] = layers[k].late_bytes;
         l->temporary[t->nkinds] = cost_larger(layers[k].forward_bytes, layers[k].backward_bytes);
     }
-    t->nkinds++;
+    t->blocks[t->nkinds++] = layers;
 }
 
 /* residences, from the last layer back */
@@ -187,11 +187,29 @@ static double room_of(const struct large *x, uint32_t pp, uint32_t without, doub
     return (all - (pp - without) * x->bytes - (without ? without * x->others_bytes : 0)) / pp;
 }
 
-/* bytes of all ranks of c's decision for activations and buffers, at most */
-static double room_of_all(const struct searching *s, const struct cost *c, const struct cost_shape *x)
+/* Bytes of all ranks of c's decision for activations and buffers, at most.  splits: gradients that the first
+ * half of a backward makes are whole then, whatever the ZeRO level. */
+static double room_of_all(const struct searching *s, const struct cost *c, const struct cost_shape *x,
+                          bool splits)
 {
-    double own = (double)s->memory_limit - c->profile->context_gib * (1 << 30);
-    return c->decision->pp * own - cost_state_all(c, x);
+    const struct decision *d = c->decision;
+    double own = (double)s->memory_limit - c->profile->context_gib * (1 << 30), whole = 0;
+    for (uint32_t i = 0; i < s->job->model.nlayers && splits && d->zero >= 2 && c->profile->allocator < 0.5;
+         i += x->run[i]) {
+        const struct cost_block *b = &x->layers[x->kind[i]];
+        whole += b->early ? x->run[i] * ((1 - 1.0 / d->shard) * b->matrices +
+                                         (1 - 1.0 / decision_expert_shard(d)) * b->experts)
+                          : 0;
+    }
+    return d->pp * own - cost_state_all(c, x) - (c->job->train.reduce == DT_FP32 ? 4 : 2) * whole;
+}
+
+static bool may_split(const struct searching *s, const struct decision *d)
+{
+    bool splits = false;
+    for (uint32_t k = 0; k < s->space.nschedules && d->pp > 1; k++)
+        splits |= pipeline_splits(s->space.schedules[k].kind) || s->space.schedules[k].listed;
+    return splits;
 }
 
 bool search_state_fits(struct searching *s, const struct cost *c, struct search_shape *h)
@@ -202,24 +220,24 @@ bool search_state_fits(struct searching *s, const struct cost *c, struct search_
         h->trade = trade_new(s, h);
     cost_rooms_least(&rooms, c, &h->shape);
     struct large large = find_large(s, &rooms, h->trade);
-    double all = room_of_all(s, c, &h->shape);
+    double all = room_of_all(s, c, &h->shape, false);
     for (uint32_t without = 0; without < pp && without <= large.nothers; without++)
         if (room_of(&large, pp, without, all) > 0)
             return true;
     return false;
 }
 
-/* The least step of c's ZeRO level, no less than least_s; not below `best` is enough.  *traded: the kinds of recomputation
- * were needed. */
-static double level_bound_s(struct searching *s, const struct cost *c, struct search_shape *h, double least_s, double best,
-                            bool *traded)
+/* The least step of c's ZeRO level under schedules that split the backward or do not, no less than least_s;
+ * not below `best` is enough.  *traded: the kinds of recomputation were needed. */
+static double level_bound_s(struct searching *s, const struct cost *c, struct search_shape *h, bool splits,
+                            double least_s, double best, bool *traded)
 {
     const struct decision *d = c->decision;
     const struct search_trade *t = h->trade;
     struct cost_rooms rooms;
     cost_rooms_least(&rooms, c, &h->shape);
     struct large large = find_large(s, &rooms, t);
-    double all = room_of_all(s, c, &h->shape);
+    double all = room_of_all(s, c, &h->shape, splits);
     bool fixed = d->microbatches < 2 || s->job->wishes.offload & OFFLOAD_ACTIVATIONS; /* activations are not bounded */
     for (uint32_t without = 0; without < d->pp && without <= large.nothers; without++) {
         double step_s = cost_larger(least_s, d->microbatches * large.time_s / (d->pp - without) * (1 - 1e-9));
@@ -252,9 +270,13 @@ double search_room_bound_s(struct searching *s, const struct cost *c, struct sea
     own.decision = &d;
     for (uint32_t i = 0; i < s->space.zero.n; i++) {
         d.zero = s->space.zero.at[i];
-        double moved_s = d.zero >= 2 ? d.microbatches * search_floor_shards_s(s, &own, &h->shape) : 0, least_s = cost_larger(step_s, moved_s);
-        if (least_s < best)
-            best = level_bound_s(s, &own, h, least_s, best, &traded);
+        for (int splits = d.zero >= 2 && may_split(s, &d); splits >= 0; splits--) {
+            double moved_s =
+                d.zero >= 2 ? d.microbatches * search_floor_shards_s(s, &own, &h->shape, splits) : 0;
+            double least_s = cost_larger(step_s, moved_s);
+            if (least_s < best)
+                best = level_bound_s(s, &own, h, splits, least_s, best, &traded);
+        }
     }
     s->ntrades += traded;
     s->result->spent += traded && s->ntrades % 3 == 0; /* three take as long as an evaluation */

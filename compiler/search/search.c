@@ -265,7 +265,7 @@ static bool can_compute(const struct searching *s, struct diag *d)
     return false;
 }
 
-bool search_run(struct searching *s, struct diag *d)
+bool search_prepare(struct searching *s, struct diag *d)
 {
     struct search_result *r = s->result;
     if (!space_new(s->arena, d, s->job, s->topo, s->emit_only, s->anything, &s->space) ||
@@ -277,6 +277,8 @@ bool search_run(struct searching *s, struct diag *d)
     s->kinds = cost_kinds_new(s->arena, &s->job->model);
     s->ranks = ARENA_ARRAY(s->arena, struct cost_stage, s->job->model.nlayers + 3);
     s->stages = ARENA_ARRAY(s->arena, struct pipeline_stage, s->job->model.nlayers + 3);
+    s->row_ranks = ARENA_ARRAY(s->arena, struct cost_stage, s->job->model.nlayers + 3);
+    s->row_stages = ARENA_ARRAY(s->arena, struct pipeline_stage, s->job->model.nlayers + 3);
     s->scratch = ARENA_ARRAY(s->arena, struct stage, s->job->model.nlayers + 3);
     s->layer_s = ARENA_ARRAY(s->arena, double, s->job->model.nlayers + 1);
     s->may_spare = s->spare;
@@ -287,6 +289,13 @@ bool search_run(struct searching *s, struct diag *d)
         s->overlapping |= decision_pairs(k);
     }
     s->rest_bound = INFINITY;
+    return true;
+}
+
+bool search_run(struct searching *s, struct diag *d)
+{
+    if (!search_prepare(s, d))
+        return false;
     search_branch(s);
     search_finalists(s);
     certify(s);

@@ -41,9 +41,11 @@ struct search_shape {
     struct group_key tp, cp, ep;
     double compute_factor, nic_factor; /* of the slowest node */
     struct cost_shape shape;
-    /* without recomputation where that can be spared: all kernels; all kernels and transfers; what one microbatch's way is
-     * made of; of the embedding's forward, the embedding, the head with prediction modules */
-    double kernels_s, all_s, plain_s, path_s, embed_forward_s, embed_least_s, head_least_s; /* plain: where no pairs hide any */
+    /* without recomputation where that can be spared: all kernels; all kernels and transfers; what one
+     * microbatch's way is made of, and its kernels; of the embedding's forward, the embedding, the head with
+     * prediction modules */
+    double kernels_s, all_s, plain_s, path_s, kernels_path_s, embed_forward_s, embed_least_s,
+        head_least_s;               /* plain: where no pairs hide any */
     struct search_before before[2]; /* NULL: not made yet; [1]: where pairs hide transfers */
     struct search_cut *cuts;
     struct search_least *least;
@@ -80,6 +82,8 @@ struct search_floor {
 struct state {
     uint32_t zero, shard;
     struct cost_group ranks, replicas; /* that share state; that hold the same */
+    struct cost_movers *by;            /* NULL: not asked for yet; where experts' rows go through ep_nodes */
+    uint32_t ep_nodes;
 };
 struct states {
     uint32_t n;
@@ -152,6 +156,8 @@ struct searching {
     struct profile floor_profile; /* of floors' costs */
     struct cost_stage *ranks;
     struct pipeline_stage *stages;
+    struct cost_stage *row_ranks; /* of the class of schedules that is looked at */
+    struct pipeline_stage *row_stages;
     struct stage *scratch, *layout_stages;
     double *layer_s; /* scratch */
     uint32_t layout_nstages, nmeshes;
@@ -173,6 +179,8 @@ struct searching {
     uint64_t ncounted, places;
 };
 
+/* the space and all else that a search needs before its first step; false after an error about the wishes */
+bool search_prepare(struct searching *s, struct diag *d);
 /* fills s->result from arena, job, topo, emit_only, top and budget; false after an error about the wishes
  * alone */
 bool search_run(struct searching *s, struct diag *d);
@@ -209,15 +217,33 @@ void search_open_cell(struct searching *s, const struct cell *cell, leaf_taker t
 enum leaf_fate search_leaf(struct searching *s, struct cost *c, struct search_shape *h,
                            const struct decision *d, bool spare, struct leaf *out);
 void search_finish_leaf(struct searching *s, struct leaf *x);
-/* the stages of c's decision, in s->ranks and s->stages too: the same for all schedules of a class and all states */
+/* a step of c's decision, with its stages, from below; h is its shape */
+double search_leaf_bound_s(struct searching *s, const struct cost *c, const struct search_shape *h);
+/* the stages of c's decision, in `ranks` and `stages`: the same for all schedules of a class and all states
+ */
 struct search_stages {
+    const struct cost_stage *ranks;
     struct pipeline_times times;
     struct cost_body body;
-    double work_s; /* of the fullest rank */
+    double work_s[2]; /* of the fullest rank; where mirror ranks share their stages */
 };
-struct search_stages search_stages(struct searching *s, const struct cost *c, const struct search_shape *h);
-/* d's step from below: items as cost_time(), with those of cost_tail() in e */
-void search_bound(struct searching *s, const struct search_stages *x, const struct decision *d, struct estimate *e);
+struct search_stages search_stages(const struct cost *c, const struct search_shape *h,
+                                   struct cost_stage *ranks, struct pipeline_stage *stages);
+/* seconds from below: of d's pipeline; of a step of it in which nothing is beside the actions */
+struct search_pipeline {
+    double pipeline_s, step_s, forward_s; /* forward: of a microbatch on the fullest rank */
+};
+struct search_pipeline search_pipeline(struct searching *s, const struct search_stages *x,
+                                       const struct decision *d);
+/* What ZeRO, shards and the kind of schedule add, of c's decision and stages of x.  step_s() below has them.
+ */
+struct search_tail {
+    struct cost_least least;
+    double seam_s; /* of the decision's own stages, or with `longer` of any that recompute more */
+};
+struct search_tail search_tail(struct searching *s, const struct cost *c, const struct search_shape *h,
+                               const struct search_stages *x, const struct cost_movers *by, bool longer);
+double search_step_s(const struct cost *c, const struct search_pipeline *x, const struct search_tail *t);
 /* c's decision with its schedule run */
 void search_time(struct searching *s, const struct cost *c, const struct search_shape *h, struct estimate *e);
 /* are they alike but for order, state, context kind, recomputation, and schedules of one placement? */
@@ -236,8 +262,10 @@ bool search_schedule_applies(const struct searching *s, const struct decision *d
 
 /* floor.c: a cost of d's tp, cp, ep and etp on which blocks take no longer than on any nodes in any order of axes */
 const struct cost *search_floor(struct searching *s, const struct decision *d);
-/* seconds of ZeRO 2's or 3's transfers for one microbatch, of a rank that holds its share of the model */
-double search_floor_shards_s(struct searching *s, const struct cost *c, const struct cost_shape *x);
+/* seconds of ZeRO 2's or 3's transfers for one microbatch, of a rank that holds its share of the model, under
+ * schedules that split the backward or do not */
+double search_floor_shards_s(struct searching *s, const struct cost *c, const struct cost_shape *x,
+                             bool splits);
 
 /* room.c: a step of c's decision, no less than step_s, with what memory makes layers recompute; h is its shape without
  * zero, shard, schedule and stages; INFINITY: no state, schedule and recomputation fits */

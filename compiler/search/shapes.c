@@ -21,9 +21,13 @@ bool search_same_group(const struct cost_group *a, const struct cost_group *b)
 /* paired: some schedule runs a forward beside a backward, so what hides there may not count */
 static double block_s(const struct cost_block *b, bool kernels_only, bool paired)
 {
-    double kernels = b->forward_s + b->backward_s,
-           hidden = paired ? b->forward_hidden_s + b->backward_hidden_s : 0;
-    return kernels_only ? kernels : kernels + b->forward_comm_s + b->backward_comm_s - hidden;
+    double hidden = paired ? b->forward_hidden_s + b->backward_hidden_s : 0, back = b->backward_s,
+           halves = b->input_s + b->weight_s;
+    if (kernels_only)
+        return b->forward_s + cost_smaller(back, halves);
+    back += b->backward_comm_s;
+    halves += b->input_comm_s + b->weight_comm_s;
+    return b->forward_s + b->forward_comm_s + cost_smaller(back, halves) - hidden;
 }
 
 bool search_spares(const struct searching *s)
@@ -42,16 +46,28 @@ double search_least_s(const struct searching *s, const struct cost_shape *x, uin
     return least_s(s, x, kind, false, s->overlapping);
 }
 
-/* of one microbatch's way forward and back again: weight gradients may be made later */
-static double block_path_s(const struct cost_block *b, bool paired)
+/* of one microbatch's way forward and back again: weight gradients may be made later, and what runs again
+ * before any gradient is needed earlier */
+static double block_path_s(const struct cost_block *b, bool kernels_only, bool paired)
 {
-    return block_s(b, false, paired) - b->weight_s;
+    double hidden = paired ? b->forward_hidden_s + b->backward_hidden_s : 0;
+    double back = cost_smaller(b->backward_s + b->backward_comm_s, b->input_s + b->input_comm_s);
+    if (kernels_only)
+        return cost_larger(0, b->forward_s + cost_smaller(b->backward_s, b->input_s) - b->again_s);
+    return cost_larger(0, b->forward_s + b->forward_comm_s + back - b->again_s - hidden);
+}
+
+static double least_path_s(const struct searching *s, const struct cost_shape *x, uint32_t kind,
+                           bool kernels_only)
+{
+    double own = block_path_s(&x->layers[kind], kernels_only, s->overlapping);
+    return search_spares(s) ? cost_smaller(own, block_path_s(&x->spared[kind], kernels_only, s->overlapping))
+                            : own;
 }
 
 double search_least_path_s(const struct searching *s, const struct cost_shape *x, uint32_t kind)
 {
-    double own = block_path_s(&x->layers[kind], s->overlapping);
-    return search_spares(s) ? cost_smaller(own, block_path_s(&x->spared[kind], s->overlapping)) : own;
+    return least_path_s(s, x, kind, false);
 }
 
 static void fill_bounds(struct searching *s, struct search_shape *h)
@@ -63,10 +79,14 @@ static void fill_bounds(struct searching *s, struct search_shape *h)
         h->kernels_s += x->run[i] * least_s(s, x, x->kind[i], true, paired);
         h->all_s += x->run[i] * least_s(s, x, x->kind[i], false, paired);
         h->plain_s += x->run[i] * least_s(s, x, x->kind[i], false, false);
-        h->path_s += x->run[i] * search_least_path_s(s, x, x->kind[i]);
+        h->path_s += x->run[i] * least_path_s(s, x, x->kind[i], false);
+        h->kernels_path_s += x->run[i] * least_path_s(s, x, x->kind[i], true);
     }
     h->embed_forward_s = x->embed.forward_s + x->embed.forward_comm_s;
-    h->path_s += h->embed_forward_s + block_path_s(&x->head, paired) + m->predict * block_path_s(&x->predict, paired);
+    h->path_s += h->embed_forward_s + block_path_s(&x->head, false, paired) +
+                 m->predict * block_path_s(&x->predict, false, paired);
+    h->kernels_path_s += x->embed.forward_s + block_path_s(&x->head, true, paired) +
+                         m->predict * block_path_s(&x->predict, true, paired);
     h->embed_least_s = block_s(&x->embed, false, paired);
     h->head_least_s = block_s(&x->head, false, paired) + m->predict * block_s(&x->predict, false, paired);
     h->all_s += h->embed_least_s + h->head_least_s;
@@ -191,7 +211,7 @@ struct search_shape *search_shape(struct searching *s, const struct cost *c)
 
 double search_shape_bound_s(const struct search_shape *h, const struct decision *d)
 {
-    return cost_larger(h->path_s, d->microbatches * (h->kernels_s / d->pp)) * (1 - 1e-12);
+    return cost_larger(h->kernels_path_s, d->microbatches * (h->kernels_s / d->pp)) * (1 - 1e-12);
 }
 
 double search_share_bound_s(const struct search_shape *h, const struct decision *d)
@@ -217,7 +237,9 @@ double search_rank_bound_s(struct searching *s, struct search_shape *h, const st
     const struct search_before *x = fill_before(s, h, s->overlapping && decision_pairs(d->schedule));
     uint32_t p = d->pp, n = d->nstages;
     const struct stage *first = &d->stages[r], *mirror = &d->stages[p - 1 - r];
-    double start = forward_before(h, x, first), own = 0;
+    bool apart = decision_skews(s->job, d) ||
+                 (pipeline_skews(d->schedule) && s->job->wishes.profile->post_validation > 0.5);
+    double start = apart ? 0 : forward_before(h, x, first), own = 0; /* apart: of the rank's own step */
     if (placement == PLACE_BOTH_WAYS) {
         start = cost_smaller(start, forward_before(h, x, mirror));
         own = (stage_time(h, x, first) + stage_time(h, x, mirror)) / 2;

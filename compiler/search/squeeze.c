@@ -43,11 +43,25 @@ struct gift {
     double bytes, time_s;
 };
 
-static struct gift gift_of(const struct layer_trade *l, const struct cost_block *none, uint32_t k, bool pairs)
+/* llmrun's memory is that of blocks' lives */
+static bool by_lives(const struct cost *c)
 {
-    double late = cost_larger(0, none->late_bytes - l->late[k]);
+    return c->profile->allocator < 0.5;
+}
+
+static struct gift gift_of(const struct cost *c, const struct search_trade *t, uint32_t layer,
+                           const struct cost_block *none, uint32_t k)
+{
+    const struct layer_trade *l = &t->layers[layer];
+    bool pairs = decision_pairs(c->decision->schedule);
     double time_s = pairs ? l->time_s[k] - l->time_s[0] : l->plain_s[k] - l->plain_s[0];
-    return (struct gift){none->keep_bytes + none->eager_bytes - l->keep[k] + late, cost_larger(0, time_s)};
+    double bytes =
+        none->keep_bytes + none->eager_bytes - l->keep[k] + cost_larger(0, none->late_bytes - l->late[k]);
+    if (by_lives(c)) {
+        const struct cost_lives *before = cost_lives(c, none), *after = cost_lives(c, &t->blocks[k][layer]);
+        bytes = cost_larger(bytes, before->keep - after->keep + cost_larger(0, before->left - after->left));
+    }
+    return (struct gift){bytes, cost_larger(0, time_s)};
 }
 
 /* What the rank's layers give under one kind of recomputation. */
@@ -83,12 +97,22 @@ static double given_s(const struct giving *x, double bytes)
     return cost_larger(best, ceil(bytes / most - 1e-6) * least_s);
 }
 
+static double fullest_pass(const struct cost *c, const struct cost_block *b)
+{
+    const struct cost_lives *x = cost_lives(c, b);
+    return cost_larger(cost_larger(x->forward, x->backward), cost_larger(x->input, x->weight));
+}
+
 /* What kernels need more or less under kind k than without, beside others of the rank that stay as they are.  Some layer is
  * recomputed. */
 static double more_temporary(const struct cost *c, const struct search_trade *t, const struct cost_shape *x, const struct owned *own,
                              uint32_t nkinds, uint32_t k, double others)
 {
     double least = INFINITY, before = 0;
+    for (uint32_t i = 0; i < nkinds; i++)
+        if (own->n[i] > 0 &&
+            by_lives(c)) /* with what they keep: no more is given back by fewer temporaries */
+            return cost_smaller(0, fullest_pass(c, &t->blocks[k][i]) - fullest_pass(c, &x->layers[i]));
     for (uint32_t i = 0; i < nkinds; i++)
         if (own->n[i] > 0) {
             least = cost_smaller(least, t->layers[i].temporary[k]);
@@ -123,7 +147,7 @@ static double longer_s(struct searching *s, const struct cost *c, const struct s
         struct giving give = {0};
         for (uint32_t i = 0; i < s->kinds.n; i++)
             if (own->n[i] > 0) {
-                give.gift[give.n] = gift_of(&t->layers[i], &x->layers[i], k, decision_pairs(c->decision->schedule));
+                give.gift[give.n] = gift_of(c, t, i, &x->layers[i], k);
                 give.layers[give.n++] = own->n[i];
             }
         double bytes = over + more_temporary(c, t, x, own, s->kinds.n, k, others);
@@ -139,7 +163,7 @@ static double rank_longer_s(struct searching *s, const struct cost *c, struct se
     const struct decision *d = c->decision;
     struct estimate e = {0};
     struct owned own = {0};
-    rooms->kept = *kept;
+    rooms->kept = c->profile->eager > 0 ? 0 : *kept; /* else operators are fused where memory is short */
     cost_rooms_rank(rooms, r, &e);
     *kept = (double)e.activation_bytes;
     double over = (double)e.peak_bytes - (double)s->memory_limit;
@@ -154,6 +178,8 @@ static double rank_longer_s(struct searching *s, const struct cost *c, struct se
         add_stage(s, &d->stages[d->pp - 1 - r], &own);
     if (*live <= 0)
         *live = most_live(d, r);
+    if (c->profile->allocator < 0.5) /* of what is given back the least share counts, too */
+        over /= LEAST_OWN;
     double each = *live * (1 + 0.1 * c->profile->allocator_share); /* a caching allocator holds a share more */
     double longer = longer_s(s, c, t, &h->shape, &own, each, over);
     return d->schedule == SCHED_DUALPIPE ? longer / 2 : longer; /* half of them in each direction */

@@ -15,6 +15,7 @@ struct layer_trade {
 };
 struct search_trade {
     uint32_t nkinds; /* of recomputation; 0: only the first four are filled yet */
+    const struct cost_block *blocks[SPACE_RECOMPUTE + 1]; /* by kind of recomputation: the layers' */
     struct layer_trade layers[];
 };
 

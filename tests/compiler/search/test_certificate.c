@@ -17,8 +17,6 @@
 #include "compiler/support/vec.h"
 #include "tests/compiler/random_plan.h"
 
-#include "tests/skip.h"
-
 #include <CUnit/Basic.h>
 #include <math.h>
 #include <stdlib.h>
@@ -375,6 +373,25 @@ static void enumerate(struct problem *x)
                     }
 }
 
+/* Has the decision the loops' cut?  The search looks at its best candidates once more with virtual stages cut
+ * as if each had a rank of its own. */
+static bool cut_as_looped(struct problem *x, const struct decision *found)
+{
+    const struct model *m = &x->job->model;
+    bool free_choice = x->job->wishes.recompute == RECOMPUTE_AUTO, same = true;
+    struct decision d = *found;
+    struct cost_shape plain;
+    double *layer_s = ARENA_ARRAY(x->a, double, m->nlayers), embed_s, head_s;
+    d.recompute = free_choice ? RECOMPUTE_NONE : d.recompute;
+    d.parts = free_choice ? 0 : d.parts;
+    cost_shape_init(x->a, cost_new(x->a, x->job, x->topo, &d), &x->kinds, &plain);
+    cost_shape_layers(&plain, m->nlayers, layer_s, &embed_s, &head_s);
+    decision_cut(x->a, &d, m->nlayers, layer_s, embed_s, head_s);
+    for (uint32_t i = 0; i < d.nstages; i++)
+        same &= d.stages[i].count == found->stages[i].count;
+    return same;
+}
+
 static bool check(uint64_t seed, uint64_t budget, uint64_t *legal, double *widest)
 {
     struct problem x = {.a = arena_new(), .best_s = INFINITY};
@@ -408,7 +425,8 @@ static bool check(uint64_t seed, uint64_t budget, uint64_t *legal, double *wides
                 e.peak_bytes == c->estimate.peak_bytes;
         good &= e.peak_bytes <= x.limit && r->gap >= 0 && r->gap < 1;
         good &= found_s * (1 - r->gap) <= x.best_s * (1 + 1e-9); /* the certificate */
-        good &= x.best_s <= found_s * (1 + 1e-9);                /* the loops have it, too */
+        good &=
+            x.best_s <= found_s * (1 + 1e-9) || !cut_as_looped(&x, &c->decision); /* the loops have it, too */
         if (!good)
             printf("\nseed %llu: found %.9g s (%s), predicted %.9g, gap %.4f; the loops %.9g s (%s) %s\n",
                    (unsigned long long)seed, found_s, decision_text(x.a, x.job, &c->decision), e.step_time_s, r->gap,
@@ -422,20 +440,13 @@ static bool check(uint64_t seed, uint64_t budget, uint64_t *legal, double *wides
     return good;
 }
 
-/* Known: cost_tail()'s transfers behind the last backward pass are an estimate.  Here a run of the actions hides most of them,
- * and a cell's bound, which has them whole, is above what its best plan takes: 0.1105 s for 0.1051 s. */
-enum { MISSED = 1152 };
-
 static void test_certificate(void)
 {
     uint32_t problems = getenv("LLMC_QUICK") && *getenv("LLMC_QUICK") ? 40 : 200, bad = 0;
     uint64_t legal = 0, first = getenv("LLMC_SEED") ? strtoull(getenv("LLMC_SEED"), NULL, 10) : 1000; /* other problems */
     double widest = 0;
     for (uint32_t i = 0; i < problems; i++)
-        if (first + i == MISSED)
-            test_skip("problem %u: the search stops at a plan that is 2.3 %% slower than the best and says gap 0", MISSED);
-        else
-            bad += !check(first + i, i % 4 == 3 ? 400 : 0, &legal, &widest); /* every fourth is cut short */
+        bad += !check(first + i, i % 4 == 3 ? 100 : 0, &legal, &widest); /* every fourth is cut short */
     CU_ASSERT_EQUAL(bad, 0);
     CU_ASSERT(legal > 100 * problems); /* the loops do run */
     CU_ASSERT(widest > 0);             /* and some searches end early */

@@ -255,8 +255,8 @@ static const struct {
     {"llama3-405b", "meta-24k-roce", {"gpus=16000"}, 8192,
      "--set:1:8: warning: 7808 of 16000 GPUs are left over: no degrees that the plan block allows make 16000, with dp "
      "dividing the batch of 2048 sequences\n    1 | gpus = 16000\n      |        ^~~~~\n"
-     "   help: a batch of 2046 sequences would use 15872 (dp 62); 'gpus = 8192' says that these are enough\n",
-     "batch=2046 sequences", 15872},
+     "   help: a batch of 2000 sequences would use 16000 (dp 125); 'gpus = 8192' says that these are enough\n",
+     "batch=2000 sequences", 16000},
     {"llama3-8b", "h100x8", {"gpus=7", "pp=1"}, 4, "--set:1:8: warning: 3 of 7 GPUs are left over", NULL, 0},
     {"llama3-8b", "h100x8", {"gpus=4", "pp=1"}, 4, NULL, NULL, 0},
     /* an exact number, and a dp that is said, do not give way */

@@ -1,0 +1,392 @@
+/* Seconds that a run of a schedule's actions takes at least, with parameters and gradients beside them: never
+ * above simulate_actions() of the same actions with moves.c's pieces (compiler/simulate/beside.c).
+ *
+ * Every time of that run grows with every duration in it, for a rank's actions and the transfers on its queue
+ * go in a fixed order.  So a run with moves is at least the run without them (P), later by what stands before
+ * its first action and behind its last; and any part of it that must go one after the other bounds it.
+ *
+ * Before: all paths of a run begin with the first forward pass of stage 0, which waits for the update, for
+ * the vectors' parameters and for its pieces', in turn (in DualPipe one of each end).
+ * Behind: a step whose backward is not split ends with stage 0's last backward pass on rank 0, for every other action has a
+ * successor; its pieces' gradients are whole one after the other, and what is summed from the k-th on is not
+ * through before the k-th is made.  Where the backward is split any rank may be the last, and the least of
+ * all counts.  Then come sums over mirror ranks and ends of the pipeline, the norm, and its sum over all
+ * ranks.
+ * Steps that follow each other without a meeting (post-validation) are as far apart as on the rank
+ * where that is most: its own update, actions, sums and norm.
+ *
+ * By ranks, P aside: the way to the rank, then its kernels or what its queue carries, whichever is more,
+ * whatever they wait for.  A piece that is used twice in a row is gathered once, so of every action the first
+ * may be there already. */
+
+#include "compiler/cost/cost_private.h"
+#include "compiler/model/actions.h"
+
+#include <math.h>
+
+enum ending { ENDS_FIRST, ENDS_ANYWHERE, ENDS_APART, ENDS_MIRRORED };
+
+struct least {
+    const struct cost *c;
+    const struct decision *d;
+    const struct pipeline_times *t;
+    enum ending ending;
+    bool splits;
+};
+
+static enum ending ending_of(const struct decision *d, const struct pipeline_times *t)
+{
+    if (d->schedule == SCHED_DUALPIPE)
+        return ENDS_MIRRORED;
+    bool skews = pipeline_skews(d->schedule) || (d->listed && d->listed->skews) || d->schedule == SCHED_AUTO;
+    return t->skewed && skews                            ? ENDS_APART
+           : cost_splits(d) || d->schedule == SCHED_AUTO ? ENDS_ANYWHERE
+                                                         : ENDS_FIRST;
+}
+
+/* stages of a rank, and the j-th */
+static uint32_t owned(const struct least *x)
+{
+    return x->ending == ENDS_MIRRORED ? 2 : x->d->vpp;
+}
+
+static uint32_t own_stage(const struct least *x, uint32_t r, uint32_t j)
+{
+    return x->ending == ENDS_MIRRORED ? (j ? x->d->pp - 1 - r : r) : cost_rank_stage(x->d, r, j);
+}
+
+/* passes of one of a rank's stages */
+static double passes(const struct least *x)
+{
+    return x->ending == ENDS_MIRRORED ? x->d->microbatches / 2 : x->d->microbatches;
+}
+
+/* ---- before the first action ---- */
+
+/* parameters that are gathered as the step begins, of one rank: of vectors, of pieces */
+static double vectors_s(const struct least *x, uint32_t r)
+{
+    double seconds = 0;
+    for (uint32_t j = 0; j < owned(x); j++)
+        seconds += x->t->moves[own_stage(x, r, j)].gather_s;
+    return seconds;
+}
+
+static double pieces_s(const struct least *x, uint32_t r)
+{
+    double seconds = 0;
+    for (uint32_t j = 0; j < owned(x); j++) {
+        const struct pipeline_moves *m = &x->t->moves[own_stage(x, r, j)];
+        for (uint32_t k = 0; k < m->npieces; k++)
+            seconds += m->pieces[k].gathers ? 0 : m->pieces[k].count * m->pieces[k].gather_s;
+    }
+    return seconds;
+}
+
+/* from the step's begin until the rank's first action may begin */
+static double begin_s(const struct least *x, uint32_t r)
+{
+    return x->t->updates[r].update_s + vectors_s(x, r) + (x->t->blocks ? pieces_s(x, r) : 0);
+}
+
+/* Of so many equal pieces, each with own_s of kernels behind move_s of transfers that go one after the other
+ * from *moved_s on: when kernels that are free at now_s are through. */
+static double behind_moves(uint32_t count, double own_s, double move_s, double now_s, double *moved_s)
+{
+    double late_s = *moved_s + cost_larger(move_s + count * own_s, count * move_s + own_s);
+    *moved_s += count * move_s;
+    return cost_larger(now_s + count * own_s, late_s);
+}
+
+/* a part of the action that sends, if it does */
+static double held_s(const struct least *x, double transfer_s)
+{
+    return x->d->pp > 1 ? x->t->held * transfer_s : 0;
+}
+
+/* how much longer than its kernels the first forward pass of stage 0 takes */
+static double opening_s(const struct least *x)
+{
+    const struct pipeline_moves *m = &x->t->moves[0];
+    double takes = x->t->stages[0].forward_s + held_s(x, x->t->stages[0].next_s), now_s = 0, head_s = 0,
+           wire_s = pieces_s(x, 0), blocked_s = 0;
+    for (uint32_t k = 0; k < m->npieces; k++) {
+        const struct pipeline_piece *p = &m->pieces[k];
+        now_s =
+            behind_moves(p->count, p->forward * takes, p->gather_s, now_s, p->gathers ? &wire_s : &head_s);
+        blocked_s += p->gathers ? p->count * p->gather_s : 0;
+    }
+    return x->t->blocks ? blocked_s : cost_larger(0, now_s - takes);
+}
+
+/* ---- behind the last action ---- */
+
+/* A stage's last pass that makes gradients, of takes_s: from its begin until all is summed; from its end, at
+ * least. */
+struct pass {
+    double takes_s, through_s, least_s;
+};
+
+/* split: of weights alone; longer: with as much again as a forward pass, which is the most that recomputation
+ * adds */
+static struct pass some_pass(const struct least *x, uint32_t stage, bool split, bool longer)
+{
+    const struct pipeline_moves *m = &x->t->moves[stage];
+    const struct pipeline_stage *st = &x->t->stages[stage];
+    double makes_s = split ? st->weight_s : st->backward_s + held_s(x, st->back_s),
+           again_s = longer ? st->forward_s : 0, now_s = 0, wire_s = 0, all_s = 0;
+    struct pass out = {.takes_s = makes_s + again_s};
+    for (uint32_t k = m->npieces; k-- > 0;) {
+        const struct pipeline_piece *p = &m->pieces[k];
+        double own_s = (split ? p->weight : p->backward) * makes_s + p->forward * again_s,
+               sum_s = p->sum_s + p->finish_s;
+        double add_s = p->scatters && passes(x) > 1 ? p->add_s : 0;
+        wire_s = cost_larger(wire_s + p->count * sum_s,
+                             now_s + cost_larger(own_s + p->count * sum_s, p->count * own_s + sum_s));
+        now_s += p->count * own_s;
+        all_s += p->count * (sum_s + add_s);
+        out.least_s = sum_s + cost_larger(add_s, m->sum_s);
+    }
+    out.least_s = m->npieces ? out.least_s : m->sum_s;
+    out.through_s = x->t->blocks ? out.takes_s + all_s + m->sum_s : cost_larger(wire_s, now_s) + m->sum_s;
+    return out;
+}
+
+/* behind the end of a stage's last pass, which is stretched_s longer than its kernels; a list may end with
+ * either kind */
+static double stage_after_s(const struct least *x, uint32_t stage, bool longer, double stretched_s)
+{
+    double least = INFINITY;
+    for (int split = 0; split < 2; split++) {
+        if (split != x->splits && !x->d->listed)
+            continue;
+        struct pass pass = some_pass(x, stage, split, longer);
+        least = cost_smaller(least, cost_larger(pass.through_s - pass.takes_s - stretched_s, pass.least_s));
+    }
+    return least;
+}
+
+/* of any of the rank's stages: one of them is the last */
+static double rank_after_s(const struct least *x, uint32_t r, bool longer)
+{
+    double least = INFINITY;
+    for (uint32_t j = 0; j < owned(x); j++)
+        least = cost_smaller(least, stage_after_s(x, own_stage(x, r, j), longer, 0));
+    return least;
+}
+
+/* sums that a rank makes with its mirror in the end */
+static double late_s(const struct least *x, uint32_t r)
+{
+    uint32_t mirror = x->d->pp - 1 - r, one = r < mirror ? r : mirror;
+    double seconds = 0;
+    for (uint32_t j = 0; j < owned(x) && r != mirror; j++)
+        seconds += x->t->moves[own_stage(x, one, j)].late_s;
+    return seconds;
+}
+
+/* ---- the whole ---- */
+
+static double before_actions_s(const struct least *x)
+{
+    double begin = begin_s(x, 0);
+    return (x->ending == ENDS_MIRRORED ? cost_smaller(begin, begin_s(x, x->d->pp - 1)) : begin) +
+           opening_s(x);
+}
+
+static double behind_actions_s(const struct least *x, bool longer)
+{
+    double least = INFINITY;
+    for (uint32_t r = 0; r < (x->ending == ENDS_FIRST ? 1 : x->d->pp); r++) {
+        double own = x->t->updates[r].norm_s;
+        own += x->ending == ENDS_FIRST ? stage_after_s(x, 0, longer, 0) : rank_after_s(x, r, longer);
+        own += x->ending == ENDS_APART ? begin_s(x, r) : late_s(x, r);
+        least = cost_smaller(least, own);
+    }
+    return least + x->t->agree_s;
+}
+
+static double beside_s(const struct least *x, bool longer)
+{
+    return behind_actions_s(x, longer) + (x->ending == ENDS_APART ? 0 : before_actions_s(x));
+}
+
+/* ---- by ranks ---- */
+
+/* of one stage, over the step: kernels; what its queue carries from the first action on; copies to host
+ * memory and back */
+struct load {
+    double kernels_s, wire_s, copies_s, first_s; /* first: the longest gather, of one piece */
+};
+
+static struct load stage_load(const struct least *x, uint32_t stage)
+{
+    const struct pipeline_stage *st = &x->t->stages[stage];
+    const struct pipeline_moves *m = &x->t->moves[stage];
+    double n = passes(x), hidden = decision_pairs(x->d->schedule) || x->d->listed
+                                       ? st->forward_hidden_s + st->backward_hidden_s
+                                       : 0;
+    double backward = x->splits ? cost_smaller(st->backward_s, st->input_s + st->weight_s) : st->backward_s;
+    double forth = 0, back = 0, first = 0, last = 0; /* gathers; of the first piece in each direction */
+    struct load out = {.kernels_s = n * (st->forward_s + backward - hidden), .wire_s = m->sum_s};
+    for (uint32_t k = 0; k < m->npieces; k++) {
+        const struct pipeline_piece *p = &m->pieces[k];
+        double sums = p->scatters ? n : 1;
+        out.wire_s += p->count * (sums * p->sum_s + p->finish_s);
+        out.kernels_s +=
+            p->scatters && n > 2 ? p->count * (n - 2) * p->add_s : 0; /* those of the last pass aside */
+        out.copies_s += 2 * n * p->count * p->park_s;
+        if (!p->gathers)
+            continue;
+        first = forth > 0 ? first : p->gather_s;
+        forth += p->count * p->gather_s;
+        last = p->reads ? p->gather_s : last;
+        back += p->reads ? p->count * p->gather_s : 0;
+        out.first_s = cost_larger(out.first_s, p->gather_s);
+    }
+    out.wire_s += n * (forth - first + back - last);
+    return out;
+}
+
+/* seconds from stage 0's first forward pass to that of the rank's first stage, the nearer end in DualPipe */
+static double way_s(const struct least *x, uint32_t r)
+{
+    double way[2] = {0, 0};
+    for (uint32_t k = 0; k < 2; k++)
+        for (uint32_t i = 0; i < (k ? x->d->pp - 1 - r : r); i++)
+            way[k] += x->t->stages[i].forward_s + x->t->stages[i].next_s;
+    return x->ending == ENDS_MIRRORED ? cost_smaller(way[0], way[1]) : x->ending == ENDS_APART ? 0 : way[0];
+}
+
+/* A step by what single ranks must do.  Layers that recompute more copy less to host memory. */
+static double whole_s(const struct least *x, bool longer)
+{
+    double longest = 0, opened_s = x->ending == ENDS_APART ? 0 : before_actions_s(x);
+    for (uint32_t r = 0; r < x->d->pp; r++) {
+        struct load all = {0};
+        for (uint32_t j = 0; j < owned(x); j++) {
+            struct load own = stage_load(x, own_stage(x, r, j));
+            all.kernels_s += own.kernels_s;
+            all.wire_s += own.wire_s;
+            all.copies_s += own.copies_s;
+            all.first_s = cost_larger(all.first_s, own.first_s);
+        }
+        double at_begin = x->t->updates[r].update_s + vectors_s(x, r) + pieces_s(x, r), way = way_s(x, r);
+        double start = cost_larger(begin_s(x, r), way > 0 ? opened_s + way : 0),
+               kernels = start + all.kernels_s;
+        if (x->t->blocks) /* one after the other */
+            kernels += all.wire_s;
+        else
+            kernels += rank_after_s(x, r, false) + (way > 0 || x->ending == ENDS_APART ? 0 : opening_s(x));
+        double wire = cost_larger(at_begin + all.wire_s, start + all.wire_s - x->t->prefetch * all.first_s);
+        double own =
+            cost_larger(cost_larger(kernels, x->t->blocks ? 0 : wire), longer ? 0 : start + all.copies_s) +
+            x->t->updates[r].norm_s;
+        own += x->ending == ENDS_APART ? 0 : late_s(x, r);
+        longest = cost_larger(longest, own);
+    }
+    return longest + x->t->agree_s;
+}
+
+/* ---- actions that transfers stretch ---- */
+
+/* Of a stage's pieces in a forward pass, or backward: gathers behind the first `ahead`, which may have come
+ * before the action began. */
+static double gathers_s(const struct pipeline_moves *m, bool forward, uint32_t ahead)
+{
+    double seconds = 0;
+    for (uint32_t i = 0; i < m->npieces; i++) {
+        const struct pipeline_piece *p = &m->pieces[forward ? i : m->npieces - 1 - i];
+        if (!p->gathers || !(forward || p->reads))
+            continue;
+        uint32_t there = ahead < p->count ? ahead : p->count;
+        ahead -= there;
+        seconds += (p->count - there) * p->gather_s;
+    }
+    return seconds;
+}
+
+/* The same of scattered gradients but for the last `behind`, which may be on their way when the action is
+ * over. */
+static double scatters_s(const struct pipeline_moves *m, uint32_t behind)
+{
+    double seconds = 0;
+    for (uint32_t i = 0; i < m->npieces; i++) {
+        const struct pipeline_piece *p = &m->pieces[i];
+        uint32_t left = !p->scatters ? 0 : behind < p->count ? behind : p->count;
+        behind -= left;
+        seconds += p->scatters ? (p->count - left) * p->sum_s : 0;
+    }
+    return seconds;
+}
+
+/* copies of what the layers keep, but for two places */
+static double parks_s(const struct pipeline_moves *m)
+{
+    double seconds = 0, most = 0;
+    for (uint32_t i = 0; i < m->npieces; i++) {
+        seconds += m->pieces[i].count * m->pieces[i].park_s;
+        most = cost_larger(most, m->pieces[i].park_s);
+    }
+    return cost_larger(0, seconds - 2 * most);
+}
+
+static double stretch(double *takes_s, double by_s, bool blocks)
+{
+    double before = *takes_s;
+    *takes_s = blocks ? before + by_s : cost_larger(before, by_s);
+    return *takes_s - before;
+}
+
+double cost_least_stretch(const struct cost *c, const struct pipeline_times *times,
+                          struct pipeline_stage *stages)
+{
+    const struct decision *d = c->decision;
+    struct least x = {c, d, times, ending_of(d, times), cost_splits(d)};
+    uint32_t ahead = times->blocks ? 1 : times->prefetch + 1, behind = times->blocks ? 1 : 2;
+    double longer = 0;
+    for (uint32_t i = 0; i < d->nstages; i++) {
+        const struct pipeline_moves *m = &times->moves[i];
+        const struct pipeline_stage *st = &times->stages[i];
+        double forth = gathers_s(m, true, ahead), back = gathers_s(m, false, ahead),
+               sums = scatters_s(m, behind), parks = parks_s(m);
+        double held = times->blocks ? 0 : times->held; /* a part of the action */
+        stages[i] = *st;
+        longer += stretch(&stages[i].forward_s, cost_larger(forth - held * st->next_s, 0), times->blocks);
+        longer +=
+            stretch(&stages[i].backward_s, cost_larger(back + sums - held * st->back_s, 0), times->blocks);
+        longer += stretch(&stages[i].input_s, cost_larger(back - held * st->back_s, 0), times->blocks);
+        longer += stretch(&stages[i].weight_s, sums, times->blocks);
+        if (!times->blocks && parks > 0) {
+            longer += stretch(&stages[i].forward_s, cost_larger(parks - held * st->next_s, 0), false);
+            longer += stretch(&stages[i].backward_s, cost_larger(parks - held * st->back_s, 0), false);
+            longer += stretch(&stages[i].input_s, cost_larger(parks - held * st->back_s, 0), false);
+        }
+    }
+    if (longer <= 0)
+        return 0;
+    double before = 0, behind_s = INFINITY;
+    if (x.ending != ENDS_APART) {
+        double opens = opening_s(&x), begin = before_actions_s(&x) - opens;
+        before = begin + cost_larger(0, opens - (stages[0].forward_s - times->stages[0].forward_s));
+    }
+    for (uint32_t r = 0; r < (x.ending == ENDS_FIRST ? 1 : d->pp); r++) {
+        double own = INFINITY;
+        for (uint32_t j = 0; j < (x.ending == ENDS_FIRST ? 1 : owned(&x)); j++) {
+            uint32_t i = own_stage(&x, r, j);
+            double by = cost_larger(stages[i].weight_s - times->stages[i].weight_s,
+                                    stages[i].backward_s - times->stages[i].backward_s);
+            own = cost_smaller(own, stage_after_s(&x, i, false, by));
+        }
+        own += times->updates[r].norm_s + (x.ending == ENDS_APART ? begin_s(&x, r) : late_s(&x, r));
+        behind_s = cost_smaller(behind_s, own);
+    }
+    return before + behind_s + times->agree_s;
+}
+
+struct cost_least cost_least(const struct cost *c, const struct pipeline_times *times, bool longer)
+{
+    const struct decision *d = c->decision;
+    const struct least x = {c, d, times, ending_of(d, times), cost_splits(d)};
+    return (struct cost_least){beside_s(&x, false), beside_s(&x, true), whole_s(&x, longer)};
+}
