@@ -40,7 +40,8 @@ exact_kernel *exact_kernel_of(enum op op);
 /* which random function */
 enum exact_salt {
     SALT_TOKEN = 1, SALT_RSTD, SALT_ROPE_COS, SALT_ROPE_SIN, SALT_EXP, SALT_CAP, SALT_CAP_SLOPE, SALT_ACT, SALT_ACT_SLOPE,
-    SALT_LOG, SALT_CLIP, SALT_ADAM, SALT_STEP, SALT_WEIGHT, SALT_ROUTER
+    SALT_LOG, SALT_CLIP, SALT_ADAM, SALT_STEP, SALT_WEIGHT, SALT_ROUTER,
+    SALT_CLAMP, SALT_CLAMP_SLOPE
 };
 /* exp of a score less its shift */
 static inline uint64_t exact_exp(uint64_t score)

@@ -134,6 +134,11 @@ static void draw_ffn(struct draw *x, uint32_t width, bool biases)
         perhaps(x, 3, ", bias=yes");
     if (kind[0] == 'g')
         perhaps(x, 2, ", approx=none");
+    if (kind[0] == 's') {
+        perhaps(x, 3, ", limit=0.5");
+        perhaps(x, 4, ", alpha=1.702");
+        perhaps(x, 4, ", offset=1");
+    }
     strbuf_text(x->out, ")");
 }
 

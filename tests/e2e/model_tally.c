@@ -71,6 +71,9 @@ static void layers(struct tally *t, const struct job *job)
     ANY(t, job, "inner", "relu", f->act == ACT_RELU);
     ANY(t, job, "inner", "relu2", f->act == ACT_RELU2);
     ANY(t, job, "inner", "swiglu", f->act == ACT_SWIGLU);
+    ANY(t, job, "inner", "swiglu, limit", f->act == ACT_SWIGLU && f->limit > 0);
+    ANY(t, job, "inner", "swiglu, alpha", f->act == ACT_SWIGLU && model_alpha(f) > 0);
+    ANY(t, job, "inner", "swiglu, offset", f->act == ACT_SWIGLU && f->offset > 0);
     ANY(t, job, "inner", "geglu", f->act == ACT_GEGLU);
     ANY(t, job, "inner", "bias", f->bias);
     ANY(t, job, "experts", "no power of two", l->is_moe && !power_of_two(e->experts));

@@ -261,9 +261,14 @@ static void ref_relu(struct sample *s)
 
 static void ref_swiglu(struct sample *s)
 {
+    double limit = REAL_ATTR(s, SWIGLU, limit), alpha = REAL_ATTR(s, SWIGLU, alpha), offset = REAL_ATTR(s, SWIGLU, offset);
+    limit = limit > 0 ? limit : INFINITY;
+    alpha = alpha > 0 ? alpha : 1;
     EACH(s, SWIGLU, y, i, j)
-    AT(s, SWIGLU, y, i, j) =
-        AT(s, SWIGLU, gate, i, j) / (1 + exp(-AT(s, SWIGLU, gate, i, j))) * AT(s, SWIGLU, up, i, j);
+    {
+        double gate = fmin(AT(s, SWIGLU, gate, i, j), limit), up = fmin(fmax(AT(s, SWIGLU, up, i, j), -limit), limit);
+        AT(s, SWIGLU, y, i, j) = gate / (1 + exp(-alpha * gate)) * (up + offset);
+    }
 }
 
 static void ref_geglu(struct sample *s)
@@ -543,6 +548,8 @@ static const struct kernel_case cases[] = {
     {OP_RELU, {{"t", 5}, {"h", 9}}, {{"power", 1}}, NULL, ref_relu, 0, 0, 0},
     {OP_RELU, {{"t", 5}, {"h", 9}}, {{"power", 2}}, NULL, ref_relu, 0, 0, 0},
     {OP_SWIGLU, {{"t", 5}, {"h", 9}}, {{0}}, NULL, ref_swiglu, 0, 0, 0},
+    {OP_SWIGLU, {{"t", 5}, {"h", 9}}, {{"limit", 0.5}}, NULL, ref_swiglu, 0, 0, 0},
+    {OP_SWIGLU, {{"t", 5}, {"h", 9}}, {{"limit", 0.7}, {"alpha", 1.702}, {"offset", 1}}, NULL, ref_swiglu, 0, 0, 0},
     {OP_GEGLU, {{"t", 5}, {"h", 9}}, {{"tanh", 0}}, NULL, ref_geglu, 0, 0, 0},
     {OP_GEGLU, {{"t", 5}, {"h", 9}}, {{"tanh", 1}}, NULL, ref_geglu, 0, 0, 0},
     {OP_XENT_MAX, {{"t", 5}, {"v", 9}}, {{"start", 9}, {"vocab", 15}}, NULL, ref_max, 0, 0, 0},

@@ -186,10 +186,15 @@ static void ref_relu_i(struct sample *s)
 
 static double of_swiglu(const struct sample *s)
 {
-    double sum = 0;
+    double sum = 0, limit = REAL_ATTR(s, SWIGLU_I, limit), alpha = REAL_ATTR(s, SWIGLU_I, alpha);
+    limit = limit > 0 ? limit : INFINITY;
+    alpha = alpha > 0 ? alpha : 1;
     EACH(s, SWIGLU_I, up, i, j)
-    sum += AT(s, SWIGLU_I, dy, i, j) * AT(s, SWIGLU_I, up, i, j) * AT(s, SWIGLU_I, gate, i, j) /
-           (1 + exp(-AT(s, SWIGLU_I, gate, i, j)));
+    {
+        double gate = fmin(AT(s, SWIGLU_I, gate, i, j), limit);
+        double up = fmin(fmax(AT(s, SWIGLU_I, up, i, j), -limit), limit) + REAL_ATTR(s, SWIGLU_I, offset);
+        sum += AT(s, SWIGLU_I, dy, i, j) * up * gate / (1 + exp(-alpha * gate));
+    }
     return sum;
 }
 
@@ -399,6 +404,8 @@ static const struct kernel_case cases[] = {
     {OP_RELU_I, {{"t", 5}, {"h", 9}}, {{"power", 1}}, NULL, ref_relu_i, 0, 0, 0},
     {OP_RELU_I, {{"t", 5}, {"h", 9}}, {{"power", 2}}, NULL, ref_relu_i, 0, 0, 0},
     {OP_SWIGLU_I, {{"t", 5}, {"h", 9}}, {{0}}, NULL, ref_swiglu_i, 0, 0, 0},
+    {OP_SWIGLU_I, {{"t", 5}, {"h", 9}}, {{"limit", 0.5}}, NULL, ref_swiglu_i, 0, 0, 0},
+    {OP_SWIGLU_I, {{"t", 5}, {"h", 9}}, {{"limit", 0.7}, {"alpha", 1.702}, {"offset", 1}}, NULL, ref_swiglu_i, 0, 0, 0},
     {OP_GEGLU_I, {{"t", 5}, {"h", 9}}, {{"tanh", 0}}, NULL, ref_geglu_i, 0, 0, 0},
     {OP_GEGLU_I, {{"t", 5}, {"h", 9}}, {{"tanh", 1}}, NULL, ref_geglu_i, 0, 0, 0},
     {OP_ATTENTION_I,

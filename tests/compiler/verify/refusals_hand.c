@@ -359,11 +359,6 @@ static void sinks(struct arena *a, struct plan *p)
     (void)a;
     ((struct layer *)(uintptr_t)p->job->model.layers[0])->attn.sinks = true;
 }
-static void clamped(struct arena *a, struct plan *p)
-{
-    (void)a;
-    ((struct layer *)(uintptr_t)p->job->model.layers[0])->ffn.limit = 7;
-}
 
 static void expert_biases(struct arena *a, struct plan *p)
 {
@@ -441,7 +436,6 @@ const struct by_hand refusals_by_hand[] = {
     {"single", alibi, BY_REFERENCE, "this kind of attention"},
     {"single", chunks, BY_REFERENCE, "this kind of attention"},
     {"single", sinks, BY_REFERENCE, "this kind of attention"},
-    {"single", clamped, BY_REFERENCE, "this kind of layer"},
     {NULL, NULL, BY_VERIFY, NULL},
 };
 
