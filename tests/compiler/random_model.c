@@ -108,6 +108,7 @@ static void draw_heads(struct draw *x)
         strbuf_printf(x->out, ", window=%u", 1 + below(x, x->sequence + 2));
     perhaps(x, 6, ", softcap=5");
     perhaps(x, 6, ", scale=6");
+    perhaps(x, 4, ", sinks=yes");
     strbuf_text(x->out, ")\n");
 }
 

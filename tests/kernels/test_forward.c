@@ -224,6 +224,18 @@ static void ref_headnorm(struct sample *s)
     }
 }
 
+static void ref_sink(struct sample *s)
+{
+    uint32_t d = (uint32_t)INT_ATTR(s, SINK, head);
+    EACH(s, SINK, total, i, h)
+    {
+        double sum = exp(AT(s, SINK, lse, i, h)) + exp(AT(s, SINK, sink, 0, h));
+        AT(s, SINK, total, i, h) = log(sum);
+        for (uint32_t e = 0; e < d; e++)
+            AT(s, SINK, y, i, h * d + e) = AT(s, SINK, x, i, h * d + e) * exp(AT(s, SINK, lse, i, h)) / sum;
+    }
+}
+
 static void ref_concat(struct sample *s)
 {
     uint32_t h = COLS(s, CONCAT, a);
@@ -542,6 +554,7 @@ static const struct kernel_case cases[] = {
      0,
      0,
      0},
+    {OP_SINK, {{"t", 5}}, {{"heads", 3}, {"head", 4}}, NULL, ref_sink, 0, 0, 0},
     {OP_CONCAT, {{"t", 5}, {"h", 9}, {"w", 18}}, {{0}}, NULL, ref_concat, 0, 0, 0},
     {OP_GELU, {{"t", 5}, {"h", 9}}, {{"tanh", 0}}, NULL, ref_gelu, 0, 0, 0},
     {OP_GELU, {{"t", 5}, {"h", 9}}, {{"tanh", 1}}, NULL, ref_gelu, 0, 0, 0},
