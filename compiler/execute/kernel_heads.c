@@ -98,9 +98,9 @@ void exact_SINK_W(struct exact_args *k)
     const struct exact_view *dsink = V(SINK_W, dsink), *y = V(SINK_W, y), *total = V(SINK_W, total);
     uint32_t d = exact_share(y->cols, total->cols);
     for (uint64_t i = 0; i < (uint64_t)total->rows * total->cols; i++) {
-        uint64_t *sum = &dsink->at[i % total->cols];
-        uint64_t weight = field_mul(exact_exp(V(SINK_W, sink)->at[i % total->cols]), field_inverse(total->at[i]));
-        *sum = field_sub(*sum, field_mul(weight, field_dot(V(SINK_W, dy)->at + i * d, 1, y->at + i * d, 1, d)));
+        uint64_t *sum = &dsink->at[i % total->cols], e = exact_exp(V(SINK_W, sink)->at[i % total->cols]);
+        uint64_t dot = field_dot(V(SINK_W, dy)->at + i * d, 1, y->at + i * d, 1, d);
+        *sum = field_sub(*sum, field_mul(field_mul(e, field_inverse(total->at[i])), dot));
     }
 }
 

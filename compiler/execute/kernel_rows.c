@@ -175,10 +175,10 @@ struct exact_swiglu {
 
 static struct exact_swiglu exact_swiglu_of(double limit, double alpha, double offset)
 {
-    bool plain = !(limit > 0) && !(alpha > 0);
-    return (struct exact_swiglu){plain ? act_kind(OP_SWIGLU, 0)
-                                       : field_hash(act_kind(OP_SWIGLU, 0), field_image(limit), field_image(alpha)),
-                                 limit > 0 ? field_image(limit) : 0, field_real(offset)};
+    uint64_t kind = act_kind(OP_SWIGLU, 0);
+    if (limit > 0 || alpha > 0)
+        kind = field_hash(kind, field_image(limit), field_image(alpha));
+    return (struct exact_swiglu){kind, limit > 0 ? field_image(limit) : 0, field_real(offset)};
 }
 
 static uint64_t clamped(const struct exact_swiglu *w, uint64_t up)

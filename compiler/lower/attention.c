@@ -86,8 +86,8 @@ void lower_rope_back(struct lower *l, uint32_t piece, uint32_t opr)
     rotate_value(l, piece, o, l->pieces[piece].gradient[o->out], true);
 }
 
-/* Sinks: attention has left its output and log-sum-exps as if there were none; both are corrected in place, and with them
- * attention's gradient is right as it is (dS = P (dP - D), D = dout . o). */
+/* Sinks: attention has left its output and log-sum-exps as if there were none; both are corrected in place,
+ * and with them attention's gradient is right as it is (dS = P (dP - D), D = dout . o). */
 static void sinks(struct lower *l, uint32_t piece, uint32_t opr)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];

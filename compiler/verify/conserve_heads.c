@@ -1,10 +1,11 @@
-/* Property 7: instructions that work on every head by itself: norms of queries and keys, sinks, latent attention's
- * keys.
+/* Property 7: instructions that work on every head by itself: norms of queries and keys, sinks, latent
+ * attention's keys.
  *
  * Columns must be whole heads; which heads they are follows from the columns, whatever the attributes say of
  * their number.  A gain is as wide as a head, and so whole.  It is shared by all heads and gets a sum over rows and
  * heads: its contributions are numbered row * H + head, of H heads in the model, so that a rank's share is a comb.
- * The rotary part that all heads share gets a sum over heads.  A sink is one head's own and gets a sum over rows. */
+ * The rotary part that all heads share gets a sum over heads.  A sink is one head's own and gets a sum over
+ * rows. */
 
 #include "compiler/verify/conserve.h"
 
@@ -123,8 +124,10 @@ static bool sink(struct machine *m, uint32_t i, struct recipe *r, int64_t head)
     struct extent heads;
     return read_into(m, i, OPND(SINK, x), r, &x) && read_into(m, i, OPND(SINK, lse), r, &lse) &&
            read_into(m, i, OPND(SINK, sink), r, &own) && heads_of(m, i, &x, head, &heads) &&
-           same(m, i, &lse, &lse.row, &x, &x.row, "rows") && same(m, i, &lse, &lse.col, &x, &heads, "heads") &&
-           same(m, i, &own, &own.col, &x, &heads, "heads") && emit(m, i, r, OPND(SINK, y), NULL, &x, x.row, x.col) &&
+           same(m, i, &lse, &lse.row, &x, &x.row, "rows") &&
+           same(m, i, &lse, &lse.col, &x, &heads, "heads") &&
+           same(m, i, &own, &own.col, &x, &heads, "heads") &&
+           emit(m, i, r, OPND(SINK, y), NULL, &x, x.row, x.col) &&
            emit(m, i, r, OPND(SINK, total), NULL, &x, x.row, heads);
 }
 
@@ -135,8 +138,10 @@ static bool sink_gradient(struct machine *m, uint32_t i, struct recipe *r, int64
     return read_into(m, i, OPND(SINK_W, dy), r, &dy) && read_into(m, i, OPND(SINK_W, y), r, &y) &&
            read_into(m, i, OPND(SINK_W, total), r, &total) && read_into(m, i, OPND(SINK_W, sink), r, &own) &&
            heads_of(m, i, &y, head, &heads) && same(m, i, &dy, &dy.row, &y, &y.row, "rows") &&
-           same(m, i, &dy, &dy.col, &y, &y.col, "columns") && same(m, i, &total, &total.row, &y, &y.row, "rows") &&
-           same(m, i, &total, &total.col, &y, &heads, "heads") && same(m, i, &own, &own.col, &y, &heads, "heads") &&
+           same(m, i, &dy, &dy.col, &y, &y.col, "columns") &&
+           same(m, i, &total, &total.row, &y, &y.row, "rows") &&
+           same(m, i, &total, &total.col, &y, &heads, "heads") &&
+           same(m, i, &own, &own.col, &y, &heads, "heads") &&
            emit(m, i, r, OPND(SINK_W, dsink), &y.row, &y, extent_new(0, 1), heads);
 }
 

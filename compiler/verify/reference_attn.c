@@ -51,13 +51,16 @@ static int64_t value_cols(const struct attn *t)
 static void sinks(struct builder *b, uint32_t layer, const struct attn *t, struct attn_nodes *n)
 {
     struct recipe r = {.op = OP_SINK};
-    n->sink = reference_unit_add(b, layer, (struct named){"self_attn.sinks", "attn.sinks", 0, 0, false}, 1, t->heads, true);
+    n->sink = reference_unit_add(b, layer, (struct named){"self_attn.sinks", "attn.sinks", 0, 0, false}, 1,
+                                 t->heads, true);
     INPUT(r, SINK, x, n->o);
     INPUT(r, SINK, lse, n->lse);
     INPUT(r, SINK, sink, reference_param(b, n->sink));
     INTEGER(r, SINK, head, t->head);
-    n->o = reference_make(b, r, OPND(SINK, y), NAME("layer %u: attention with sinks", layer), value_cols(t), 0);
-    n->lse = reference_make(b, r, OPND(SINK, total), NAME("layer %u: log-sum-exp with sinks", layer), t->heads, 0);
+    n->o = reference_make(b, r, OPND(SINK, y), NAME("layer %u: attention with sinks", layer),
+                          value_cols(t), 0);
+    n->lse = reference_make(b, r, OPND(SINK, total), NAME("layer %u: log-sum-exp with sinks", layer),
+                            t->heads, 0);
 }
 
 static void sinks_back(struct builder *b, const struct attn *t, const struct attn_nodes *n, uint32_t dout)
@@ -68,9 +71,8 @@ static void sinks_back(struct builder *b, const struct attn *t, const struct att
     INPUT(r, SINK_W, total, n->lse);
     INPUT(r, SINK_W, sink, reference_param(b, n->sink));
     INTEGER(r, SINK_W, head, t->head);
-    reference_gradient(b, n->sink,
-                       reference_make(b, r, OPND(SINK_W, dsink), NAME("gradient of %s", b->units.at[n->sink].name), t->heads,
-                                      b->ntokens));
+    const char *name = NAME("gradient of %s", b->units.at[n->sink].name);
+    reference_gradient(b, n->sink, reference_make(b, r, OPND(SINK_W, dsink), name, t->heads, b->ntokens));
 }
 
 static uint32_t core(struct builder *b, uint32_t layer, const struct attn *t, struct attn_nodes *n)
@@ -102,7 +104,8 @@ static void core_back(struct builder *b, uint32_t layer, const struct attn *t, c
 {
     static const char *const letter[3] = {"q", "k", "v"};
     struct recipe r = {.op = OP_ATTENTION_I};
-    uint32_t dout = reference_linear_back(b, dy, n->o, n->wo, n->bo, NAME("layer %u: attention's output", layer));
+    uint32_t dout =
+        reference_linear_back(b, dy, n->o, n->wo, n->bo, NAME("layer %u: attention's output", layer));
     if (t->sinks)
         sinks_back(b, t, n, dout);
     INPUT(r, ATTENTION_I, q, n->qkv[0]);

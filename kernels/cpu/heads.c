@@ -63,8 +63,8 @@ VARIANTS void cpu_HEADNORM_W(struct kernel_args *k)
     columns_store(V(HEADNORM_W, dg), sum);
 }
 
-/* Scores that have no value (Xiao et al. 2023, arXiv 2309.17453, appendix D; GPT-OSS), after attention and not in it: one
- * more term of the softmax's denominator makes every weight smaller by the same factor. */
+/* Scores that have no value (openai/gpt-oss, torch/model.py, sdpa()), after attention and not in it: one more
+ * term of the softmax's denominator makes every weight smaller by the same factor. */
 void cpu_SINK(struct kernel_args *k)
 {
     const struct view *y = V(SINK, y), *total = V(SINK, total), *x = V(SINK, x), *lse = V(SINK, lse);
@@ -74,7 +74,8 @@ void cpu_SINK(struct kernel_args *k)
     for (uint32_t i = 0; i < x->rows; i++) {
         const float *in = row_load(x, i, tmp), *own = row_load(lse, i, NULL);
         for (uint32_t h = 0; h < heads; h++) {
-            double most = own[h] > sink[h] ? own[h] : sink[h], e = exp(own[h] - most), sum = e + exp(sink[h] - most);
+            double most = own[h] > sink[h] ? own[h] : sink[h];
+            double e = exp(own[h] - most), sum = e + exp(sink[h] - most);
             float factor = (float)(e / sum);
             for (size_t j = (size_t)h * d; j < (h + (size_t)1) * d; j++)
                 out[j] = factor * in[j];

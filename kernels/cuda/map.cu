@@ -314,7 +314,8 @@ const char *cuda_SWIGLU(const struct cuda_call *c)
 {
     IN(&OPERAND(SWIGLU, gate), &OPERAND(SWIGLU, up));
     OUT(&OPERAND(SWIGLU, y));
-    return map(c, swiglu_op{swiglu_of(NUMBER(SWIGLU, limit), NUMBER(SWIGLU, alpha), NUMBER(SWIGLU, offset))}, in, out);
+    struct swiglu w = swiglu_of(NUMBER(SWIGLU, limit), NUMBER(SWIGLU, alpha), NUMBER(SWIGLU, offset));
+    return map(c, swiglu_op{w}, in, out);
 }
 
 const char *cuda_SWIGLU_I(const struct cuda_call *c)

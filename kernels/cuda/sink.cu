@@ -1,7 +1,8 @@
-/* Scores that have no value in attention's softmax, as in kernels/cpu/heads.c: weights in fp64, from log-sum-exps.
+/* Scores that have no value in attention's softmax, as in kernels/cpu/heads.c: weights in fp64, from
+ * log-sum-exps.
  *
- * Forward a group of lanes has a row's head.  The gradient is a sum over rows by one block per head, in an order that
- * depends on shapes alone. */
+ * Forward a group of lanes has a row's head.  The gradient is a sum over rows by one block per head, in an order
+ * that depends on shapes alone. */
 
 #include "kernels/cuda/pack.cuh"
 
@@ -34,7 +35,8 @@ template <class T> __global__ void __launch_bounds__(BLOCK) sink_kernel(const si
 
 /* x: what SINK has written, lse its total */
 template <class T, class U>
-__global__ void __launch_bounds__(SINK_LANES *SINK_ROWS) sink_slope_kernel(const sink_args<T> a, U *dsink, bool add)
+__global__ void __launch_bounds__(SINK_LANES *SINK_ROWS)
+    sink_slope_kernel(const sink_args<T> a, U *dsink, bool add)
 {
     SHARED(double, meet, SINK_ROWS);
     unsigned h = blockIdx.x;
@@ -43,8 +45,9 @@ __global__ void __launch_bounds__(SINK_LANES *SINK_ROWS) sink_slope_kernel(const
     for (size_t first = 0; first < a.rows; first += SINK_ROWS) {
         size_t i = first + threadIdx.y;
         float sum[1] = {0};
+        const T *dy = a.dy + i * a.ld_dy + (size_t)h * a.head, *x = a.x + i * a.ld_x + (size_t)h * a.head;
         for (unsigned j = threadIdx.x; i < a.rows && j < a.head; j += SINK_LANES)
-            sum[0] += widen(a.dy[i * a.ld_dy + (size_t)h * a.head + j]) * widen(a.x[i * a.ld_x + (size_t)h * a.head + j]);
+            sum[0] += widen(dy[j]) * widen(x[j]);
         row_sums<1>(sum, nullptr);
         if (i < a.rows)
             all -= exp((double)sink - (double)a.lse[i * a.ld_lse + h]) * (double)sum[0];
@@ -61,7 +64,8 @@ __global__ void __launch_bounds__(SINK_LANES *SINK_ROWS) sink_slope_kernel(const
 
 template <class T> const char *sink(const struct cuda_call *c)
 {
-    const struct view *y = &OPERAND(SINK, y), *x = &OPERAND(SINK, x), *total = &OPERAND(SINK, total), *lse = &OPERAND(SINK, lse);
+    const struct view *y = &OPERAND(SINK, y), *x = &OPERAND(SINK, x);
+    const struct view *total = &OPERAND(SINK, total), *lse = &OPERAND(SINK, lse);
     sink_args<T> a = {};
     a.y = static_cast<T *>(y->data);
     a.x = static_cast<const T *>(x->data);
@@ -97,9 +101,11 @@ template <class T> const char *sink_slope(const struct cuda_call *c)
     a.head = (unsigned)INTEGER(SINK_W, head);
     dim3 grid(a.heads), block(SINK_LANES, SINK_ROWS);
     if (dsink->dtype == DTYPE_F32)
-        LAUNCH((sink_slope_kernel<T, float>), grid, block, 0, c->stream, a, static_cast<float *>(dsink->data), dsink->add);
+        LAUNCH((sink_slope_kernel<T, float>), grid, block, 0, c->stream, a, static_cast<float *>(dsink->data),
+               dsink->add);
     else
-        LAUNCH((sink_slope_kernel<T, bf16>), grid, block, 0, c->stream, a, static_cast<bf16 *>(dsink->data), dsink->add);
+        LAUNCH((sink_slope_kernel<T, bf16>), grid, block, 0, c->stream, a, static_cast<bf16 *>(dsink->data),
+               dsink->add);
     return cuda_launched();
 }
 

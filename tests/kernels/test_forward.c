@@ -273,13 +273,14 @@ static void ref_relu(struct sample *s)
 
 static void ref_swiglu(struct sample *s)
 {
-    double limit = REAL_ATTR(s, SWIGLU, limit), alpha = REAL_ATTR(s, SWIGLU, alpha), offset = REAL_ATTR(s, SWIGLU, offset);
+    double limit = REAL_ATTR(s, SWIGLU, limit), alpha = REAL_ATTR(s, SWIGLU, alpha);
     limit = limit > 0 ? limit : INFINITY;
     alpha = alpha > 0 ? alpha : 1;
     EACH(s, SWIGLU, y, i, j)
     {
-        double gate = fmin(AT(s, SWIGLU, gate, i, j), limit), up = fmin(fmax(AT(s, SWIGLU, up, i, j), -limit), limit);
-        AT(s, SWIGLU, y, i, j) = gate / (1 + exp(-alpha * gate)) * (up + offset);
+        double gate = fmin(AT(s, SWIGLU, gate, i, j), limit);
+        double up = fmin(fmax(AT(s, SWIGLU, up, i, j), -limit), limit) + REAL_ATTR(s, SWIGLU, offset);
+        AT(s, SWIGLU, y, i, j) = gate / (1 + exp(-alpha * gate)) * up;
     }
 }
 
