@@ -1,65 +1,69 @@
-/* Scores that have no value in attention's softmax, as in kernels/cpu/heads.c: weights in fp64, from
- * log-sum-exps.
+/* Scores that have no value in attention's softmax, as in kernels/cpu/heads.c.
  *
- * Forward a group of lanes has a row's head.  The gradient is a sum over rows by one block per head, in an order
- * that depends on shapes alone. */
+ * Some lanes of a warp, or a warp, have a row's head.  The gradient is a sum over rows in two launches, as in
+ * columns.cu: a block per head and chunk of rows, then chunks in order; how rows are divided depends on shapes
+ * alone. */
 
-#include "kernels/cuda/pack.cuh"
+#include "kernels/cuda/stream.cuh"
 
 namespace {
 
-const unsigned SINK_LANES = 32, SINK_ROWS = 16;
-
 template <class T> struct sink_args {
     T *y;
-    const T *x, *dy, *sink;
-    float *total;
+    const T *x, *dy, *sink; /* x: of the gradient what SINK has written, and lse its total */
+    float *total, *part;    /* part: [chunks][heads] */
     const float *lse;
-    size_t ld_y, ld_x, ld_dy, ld_total, ld_lse, rows;
+    size_t ld_y, ld_x, ld_dy, ld_total, ld_lse, rows, chunk_rows;
     unsigned heads, head;
 };
 
-template <class T> __global__ void __launch_bounds__(BLOCK) sink_kernel(const sink_args<T> a)
+/* block: x packs of a head, y rows' heads */
+template <int N, class T> __global__ void __launch_bounds__(BLOCK) sink_kernel(const sink_args<T> a)
 {
     size_t r = (size_t)blockIdx.x * blockDim.y + threadIdx.y, i = r / a.heads, h = r % a.heads;
     bool here = r < a.rows * a.heads;
     float lse = here ? a.lse[i * a.ld_lse + h] : 0, sink = here ? widen(a.sink[h]) : 0;
-    double most = lse > sink ? lse : sink, e = exp(lse - most), sum = e + exp(sink - most);
-    float factor = (float)(e / sum);
-    for (unsigned j = threadIdx.x; here && j < a.head; j += blockDim.x)
-        a.y[i * a.ld_y + h * a.head + j] = narrow<T>(factor * widen(a.x[i * a.ld_x + h * a.head + j]));
+    float above = sink - lse, factor = 1 / (1 + expf(above));
+    for (unsigned j = threadIdx.x * N; here && j < a.head; j += blockDim.x * N) {
+        float v[N];
+        load<N>(v, a.x + i * a.ld_x + h * a.head + j);
+        UNROLL for (int e = 0; e < N; e++) v[e] *= factor;
+        store<N>(a.y + i * a.ld_y + h * a.head + j, v);
+    }
     __syncthreads(); /* total may be lse: all lanes have read it */
     if (here && threadIdx.x == 0)
-        a.total[i * a.ld_total + h] = (float)(most + log(sum));
+        a.total[i * a.ld_total + h] = fmaxf(lse, sink) + log1pf(expf(-fabsf(above)));
 }
 
-/* x: what SINK has written, lse its total */
-template <class T, class U>
-__global__ void __launch_bounds__(SINK_LANES *SINK_ROWS)
-    sink_slope_kernel(const sink_args<T> a, U *dsink, bool add)
+/* block: x packs of a head, y rows; of the grid x heads, y chunks of rows */
+template <int N, class T> __global__ void __launch_bounds__(BLOCK) sink_slope_kernel(const sink_args<T> a)
 {
-    SHARED(double, meet, SINK_ROWS);
-    unsigned h = blockIdx.x;
+    SHARED(double, meet, BLOCK);
+    size_t h = blockIdx.x, first = blockIdx.y * a.chunk_rows;
+    size_t end = first + a.chunk_rows < a.rows ? first + a.chunk_rows : a.rows;
     float sink = widen(a.sink[h]);
     double all = 0;
-    for (size_t first = 0; first < a.rows; first += SINK_ROWS) {
+    for (; first < end; first += blockDim.y) { /* every thread comes to the sums */
         size_t i = first + threadIdx.y;
         float sum[1] = {0};
-        const T *dy = a.dy + i * a.ld_dy + (size_t)h * a.head, *x = a.x + i * a.ld_x + (size_t)h * a.head;
-        for (unsigned j = threadIdx.x; i < a.rows && j < a.head; j += SINK_LANES)
-            sum[0] += widen(dy[j]) * widen(x[j]);
+        for (unsigned j = threadIdx.x * N; i < end && j < a.head; j += blockDim.x * N) {
+            float up[N], out[N];
+            load<N>(up, a.dy + i * a.ld_dy + h * a.head + j);
+            load<N>(out, a.x + i * a.ld_x + h * a.head + j);
+            UNROLL for (int e = 0; e < N; e++) sum[0] += up[e] * out[e];
+        }
         row_sums<1>(sum, nullptr);
-        if (i < a.rows)
-            all -= exp((double)sink - (double)a.lse[i * a.ld_lse + h]) * (double)sum[0];
+        if (i < end)
+            all -= (double)(expf(sink - a.lse[i * a.ld_lse + h]) * sum[0]);
     }
     if (threadIdx.x == 0)
         meet[threadIdx.y] = all;
     __syncthreads();
     if (threadIdx.x || threadIdx.y)
         return;
-    for (unsigned y = 1; y < SINK_ROWS; y++)
+    for (unsigned y = 1; y < blockDim.y; y++)
         all += meet[y];
-    dsink[h] = narrow<U>((float)all + (add ? widen(dsink[h]) : 0));
+    a.part[blockIdx.y * a.heads + h] = (float)all;
 }
 
 template <class T> const char *sink(const struct cuda_call *c)
@@ -79,8 +83,13 @@ template <class T> const char *sink(const struct cuda_call *c)
     a.rows = x->rows;
     a.heads = (unsigned)INTEGER(SINK, heads);
     a.head = (unsigned)INTEGER(SINK, head);
-    unsigned lanes = power_of_two(a.head, SINK_LANES), rows = BLOCK / lanes;
-    LAUNCH(sink_kernel<T>, dim3(blocks_for(a.rows * a.heads, rows)), dim3(lanes, rows), 0, c->stream, a);
+    bool packed = view_packed(y) && view_packed(x) && a.head % PACK == 0;
+    unsigned lanes = power_of_two(packed ? a.head / PACK : a.head, 32), rows = BLOCK / lanes;
+    dim3 grid(blocks_for(a.rows * a.heads, rows)), block(lanes, rows);
+    if (packed)
+        LAUNCH((sink_kernel<PACK, T>), grid, block, 0, c->stream, a);
+    else
+        LAUNCH((sink_kernel<1, T>), grid, block, 0, c->stream, a);
     return cuda_launched();
 }
 
@@ -99,13 +108,17 @@ template <class T> const char *sink_slope(const struct cuda_call *c)
     a.rows = y->rows;
     a.heads = (unsigned)INTEGER(SINK_W, heads);
     a.head = (unsigned)INTEGER(SINK_W, head);
-    dim3 grid(a.heads), block(SINK_LANES, SINK_ROWS);
-    if (dsink->dtype == DTYPE_F32)
-        LAUNCH((sink_slope_kernel<T, float>), grid, block, 0, c->stream, a, static_cast<float *>(dsink->data),
-               dsink->add);
+    unsigned chunks = workspace_chunks(a.rows);
+    bool packed = view_packed(dy) && view_packed(y) && a.head % PACK == 0;
+    a.part = static_cast<float *>(c->workspace);
+    a.chunk_rows = (a.rows + chunks - 1) / chunks;
+    unsigned lanes = power_of_two(packed ? a.head / PACK : a.head, 32);
+    dim3 grid(a.heads, chunks), block(lanes, BLOCK / lanes);
+    if (packed)
+        LAUNCH((sink_slope_kernel<PACK, T>), grid, block, 0, c->stream, a);
     else
-        LAUNCH((sink_slope_kernel<T, bf16>), grid, block, 0, c->stream, a, static_cast<bf16 *>(dsink->data),
-               dsink->add);
+        LAUNCH((sink_slope_kernel<1, T>), grid, block, 0, c->stream, a);
+    cuda_finish_columns(dsink, a.part, chunks, c->stream);
     return cuda_launched();
 }
 

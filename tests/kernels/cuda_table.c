@@ -297,6 +297,7 @@ const struct cuda_case cuda_table[] = {
     {.shape.op = OP_SINK, .shape.dims = D({"t", 13}), .shape.attrs = D({"heads", 5}, {"head", 12})},
     {.shape.op = OP_SINK_W, .shape.dims = D({"t", 90}), .shape.attrs = D({"heads", 3}, {"head", 64}), .tolerance = 1e-5},
     {.shape.op = OP_SINK_W, .shape.dims = D({"t", 9}), .shape.attrs = D({"heads", 5}, {"head", 12}), .tolerance = 1e-5},
+    {.shape.op = OP_SINK_W, .shape.dims = D({"t", 2100}), .shape.attrs = D({"heads", 2}, {"head", 8}), .tolerance = 1e-5},
     {.shape.op = OP_HEADNORM_I, .shape.dims = D({"t", 9}), .shape.attrs = D({"heads", 5}, {"head", 12})},
     {.shape.op = OP_HEADNORM_W, .shape.dims = D({"t", 90}), .shape.attrs = D({"heads", 3}, {"head", 64}), .tolerance = 1e-5},
     {.shape.op = OP_HEADNORM_W, .shape.dims = D({"t", 9}), .shape.attrs = D({"heads", 5}, {"head", 12}), .tolerance = 1e-5},
