@@ -21,6 +21,7 @@
 #define INT(n) {#n, ATTR_INT, false},
 #define INTO(n) {#n, ATTR_INT, true},
 #define REAL(n) {#n, ATTR_REAL, false},
+#define REALO(n) {#n, ATTR_REAL, true},
 #define BIND(n) {#n, ATTR_BIND, false},
 #define PEER(n) {#n, ATTR_PEER, false},
 #define GROUP(n) {#n, ATTR_GROUP, false},

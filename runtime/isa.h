@@ -63,6 +63,7 @@ struct isa_info {
 #define INT(n) char n;
 #define INTO(n) char n;
 #define REAL(n) char n;
+#define REALO(n) char n;
 #define BIND(n) char n;
 #define PEER(n) char n;
 #define GROUP(n) char n;
@@ -86,6 +87,7 @@ struct isa_info {
 #undef INT
 #undef INTO
 #undef REAL
+#undef REALO
 #undef BIND
 #undef PEER
 #undef GROUP

@@ -114,6 +114,8 @@ static uint64_t stream(enum op op, const struct workspace_of *w)
         return columns(ROWS(RMSNORM_W, dy), COLS(RMSNORM_W, dy), COLS(RMSNORM_W, dg));
     if (op == OP_HEADNORM_W)
         return columns(ROWS(HEADNORM_W, dy), COLS(HEADNORM_W, dy), COLS(HEADNORM_W, dg));
+    if (op == OP_SINK_W)
+        return columns(ROWS(SINK_W, y), 1, 1) * COLS(SINK_W, dsink);
     if (op == OP_LAYERNORM_W)
         return 2 * columns(ROWS(LAYERNORM_W, dy), COLS(LAYERNORM_W, dy), COLS(LAYERNORM_W, dg));
     if (op == OP_EMBED_W)

@@ -269,6 +269,10 @@ static void attention(struct block *b, const struct opr *o)
         backward /= b->c->profile->cp_attention;
     }
     add_time(b, forward, 1, backward, 3, recomputes(b, o, PART_CORE_ATTN));
+    if (t->sinks) { /* over its output; over that and its gradient */
+        double pass = cost_stream_s(b->c, 2 * value_bytes(b, o->out));
+        add_time(b, pass, 1, pass, 1, recomputes(b, o, PART_CORE_ATTN));
+    }
     double before_f = b->out.forward_comm_s, before_x = b->out.backward_comm_s;
     if (b->d->cp > 1)
         context_parallel(b, t, forward, backward);

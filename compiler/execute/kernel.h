@@ -40,7 +40,8 @@ exact_kernel *exact_kernel_of(enum op op);
 /* which random function */
 enum exact_salt {
     SALT_TOKEN = 1, SALT_RSTD, SALT_ROPE_COS, SALT_ROPE_SIN, SALT_EXP, SALT_CAP, SALT_CAP_SLOPE, SALT_ACT, SALT_ACT_SLOPE,
-    SALT_LOG, SALT_CLIP, SALT_ADAM, SALT_STEP, SALT_WEIGHT, SALT_ROUTER
+    SALT_LOG, SALT_CLIP, SALT_ADAM, SALT_STEP, SALT_WEIGHT, SALT_ROUTER,
+    SALT_CLAMP, SALT_CLAMP_SLOPE
 };
 /* exp of a score less its shift */
 static inline uint64_t exact_exp(uint64_t score)
@@ -73,7 +74,7 @@ static inline int64_t exact_place_of(uint64_t part, uint64_t w, uint64_t sequenc
     K(COLUMNS_SPLIT) K(COLUMNS_JOIN) K(ROUTE) K(ROUTE_I) K(LOAD) K(BALANCE) K(BIAS_MOVE) K(ARRANGE) K(DISPATCH)          \
     K(COMBINE) K(COMBINE_W) K(GROUPED_NT) K(GROUPED_NN) K(GROUPED_TN) K(SCALE) K(SOFTCAP) K(SOFTCAP_I)                        \
     K(HEADNORM) K(HEADNORM_I) K(HEADNORM_W) K(MLA_KEYS) K(MLA_KEYS_I) K(TOKENS_AHEAD) K(CONCAT)              \
-    K(CONCAT_I) K(WEIGH_I) K(ADAMW_AHEAD) K(SEAM) K(ARRANGE_ONCE)
+    K(CONCAT_I) K(WEIGH_I) K(ADAMW_AHEAD) K(SEAM) K(ARRANGE_ONCE) K(SINK) K(SINK_W)
 #define K(name) exact_kernel exact_##name;
 EXACT_KERNELS(K)
 #undef K

@@ -79,6 +79,31 @@ void exact_HEADNORM_W(struct exact_args *k)
             }
 }
 
+/* "lse" is the sum of exponentials: one more of them, whose value is 0 */
+void exact_SINK(struct exact_args *k)
+{
+    const struct exact_view *y = V(SINK, y), *x = V(SINK, x), *lse = V(SINK, lse);
+    uint32_t d = exact_share(x->cols, lse->cols);
+    for (uint64_t i = 0; i < (uint64_t)lse->rows * lse->cols; i++) {
+        uint64_t own = lse->at[i], sum = field_add(own, exact_exp(V(SINK, sink)->at[i % lse->cols]));
+        uint64_t factor = field_mul(own, field_inverse(sum));
+        for (uint64_t j = 0; j < d; j++)
+            y->at[i * d + j] = field_mul(x->at[i * d + j], factor);
+        V(SINK, total)->at[i] = sum;
+    }
+}
+
+void exact_SINK_W(struct exact_args *k)
+{
+    const struct exact_view *dsink = V(SINK_W, dsink), *y = V(SINK_W, y), *total = V(SINK_W, total);
+    uint32_t d = exact_share(y->cols, total->cols);
+    for (uint64_t i = 0; i < (uint64_t)total->rows * total->cols; i++) {
+        uint64_t *sum = &dsink->at[i % total->cols], e = exact_exp(V(SINK_W, sink)->at[i % total->cols]);
+        uint64_t dot = field_dot(V(SINK_W, dy)->at + i * d, 1, y->at + i * d, 1, d);
+        *sum = field_sub(*sum, field_mul(field_mul(e, field_inverse(total->at[i])), dot));
+    }
+}
+
 void exact_MLA_KEYS(struct exact_args *k)
 {
     const struct exact_view *key = V(MLA_KEYS, k), *value = V(MLA_KEYS, v), *kv = V(MLA_KEYS, kv),

@@ -168,15 +168,45 @@ void exact_RELU_I(struct exact_args *k)
                  act_kind(OP_RELU, INTEGER(RELU_I, power)));
 }
 
+/* gate's function by limit and alpha, and up clamped by limit (its slope: one more function) plus offset */
+struct exact_swiglu {
+    uint64_t kind, limit, offset; /* images; limit 0 = none */
+};
+
+static struct exact_swiglu exact_swiglu_of(double limit, double alpha, double offset)
+{
+    uint64_t kind = act_kind(OP_SWIGLU, 0);
+    if (limit > 0 || alpha > 0)
+        kind = field_hash(kind, field_image(limit), field_image(alpha));
+    return (struct exact_swiglu){kind, limit > 0 ? field_image(limit) : 0, field_real(offset)};
+}
+
+static uint64_t clamped(const struct exact_swiglu *w, uint64_t up)
+{
+    return field_add(w->limit && up ? field_hash(SALT_CLAMP, w->limit, up) : up, w->offset);
+}
+
 void exact_SWIGLU(struct exact_args *k)
 {
-    act_forward(V(SWIGLU, y), V(SWIGLU, gate), V(SWIGLU, up), act_kind(OP_SWIGLU, 0));
+    const struct exact_view *y = V(SWIGLU, y), *gate = V(SWIGLU, gate), *up = V(SWIGLU, up);
+    struct exact_swiglu w =
+        exact_swiglu_of(NUMBER(SWIGLU, limit), NUMBER(SWIGLU, alpha), NUMBER(SWIGLU, offset));
+    for (uint64_t i = 0; i < (uint64_t)y->rows * y->cols; i++)
+        y->at[i] = field_mul(act(w.kind, gate->at[i]), clamped(&w, up->at[i]));
 }
 
 void exact_SWIGLU_I(struct exact_args *k)
 {
-    act_backward(V(SWIGLU_I, dgate), V(SWIGLU_I, dup), V(SWIGLU_I, dy), V(SWIGLU_I, gate), V(SWIGLU_I, up),
-                 act_kind(OP_SWIGLU, 0));
+    const struct exact_view *dgate = V(SWIGLU_I, dgate), *dup = V(SWIGLU_I, dup), *dy = V(SWIGLU_I, dy),
+                            *gate = V(SWIGLU_I, gate), *up = V(SWIGLU_I, up);
+    struct exact_swiglu w =
+        exact_swiglu_of(NUMBER(SWIGLU_I, limit), NUMBER(SWIGLU_I, alpha), NUMBER(SWIGLU_I, offset));
+    for (uint64_t i = 0; i < (uint64_t)dy->rows * dy->cols; i++) {
+        uint64_t d = dy->at[i], g = gate->at[i], u = up->at[i];
+        uint64_t own = field_mul(d, act(w.kind, g));
+        dgate->at[i] = field_mul(field_mul(d, clamped(&w, u)), slope(w.kind, g));
+        dup->at[i] = w.limit ? field_mul(own, field_hash(SALT_CLAMP_SLOPE, w.limit, u)) : own;
+    }
 }
 
 void exact_GEGLU(struct exact_args *k)

@@ -35,6 +35,9 @@ void lower_activation(struct lower *l, const struct ffn *f, struct mat x, struct
         ARG(l, i, SWIGLU, y, y, MARK_WRITE);
         ARG(l, i, SWIGLU, gate, gate(x), MARK_READ);
         ARG(l, i, SWIGLU, up, up(x), MARK_READ);
+        ATTR_REAL_SET(l, i, SWIGLU, limit, f->limit);
+        ATTR_REAL_SET(l, i, SWIGLU, alpha, model_alpha(f));
+        ATTR_REAL_SET(l, i, SWIGLU, offset, f->offset);
         break;
     case ACT_GEGLU:
         i = lower_insn(l, OP_GEGLU);
@@ -55,6 +58,9 @@ static void gated_back(struct lower *l, const struct ffn *f, struct mat x, struc
         ARG(l, i, SWIGLU_I, dy, dy, MARK_READ);
         ARG(l, i, SWIGLU_I, gate, gate(x), MARK_READ);
         ARG(l, i, SWIGLU_I, up, up(x), MARK_READ);
+        ATTR_REAL_SET(l, i, SWIGLU_I, limit, f->limit);
+        ATTR_REAL_SET(l, i, SWIGLU_I, alpha, model_alpha(f));
+        ATTR_REAL_SET(l, i, SWIGLU_I, offset, f->offset);
         return;
     }
     uint32_t i = lower_insn(l, OP_GEGLU_I);

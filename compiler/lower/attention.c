@@ -86,12 +86,40 @@ void lower_rope_back(struct lower *l, uint32_t piece, uint32_t opr)
     rotate_value(l, piece, o, l->pieces[piece].gradient[o->out], true);
 }
 
-void lower_attention(struct lower *l, uint32_t piece, uint32_t opr)
+/* Sinks: attention has left its output and log-sum-exps as if there were none; both are corrected in place,
+ * and with them attention's gradient is right as it is (dS = P (dP - D), D = dout . o). */
+static void sinks(struct lower *l, uint32_t piece, uint32_t opr)
 {
-    if (l->d->cp > 1) {
-        lower_context(l, piece, opr);
-        return;
-    }
+    const struct opr *o = &l->pieces[piece].e->oprs[opr];
+    struct mat out = lower_value(l, piece, o->out), lse = lower_aux(l, piece, opr, 0);
+    uint32_t i = lower_insn(l, OP_SINK);
+    ARG(l, i, SINK, y, out, MARK_WRITE);
+    ARG(l, i, SINK, total, lse, MARK_WRITE);
+    ARG(l, i, SINK, x, out, MARK_READ);
+    ARG(l, i, SINK, lse, lse, MARK_READ);
+    ARG(l, i, SINK, sink, lower_vector(l, piece, o, 0, false), MARK_READ);
+    ATTR_INT_SET(l, i, SINK, heads, lse.cols);
+    ATTR_INT_SET(l, i, SINK, head, o->attn->head);
+}
+
+static void sinks_back(struct lower *l, uint32_t piece, uint32_t opr)
+{
+    const struct piece *pc = &l->pieces[piece];
+    const struct opr *o = &pc->e->oprs[opr];
+    struct mat lse = lower_aux(l, piece, opr, 0);
+    enum mark mark = lower_contribution(l, piece, o->bias);
+    uint32_t i = lower_insn(l, OP_SINK_W);
+    ARG(l, i, SINK_W, dsink, lower_vector(l, piece, o, 0, true), mark);
+    ARG(l, i, SINK_W, dy, pc->gradient[o->out], MARK_READ);
+    ARG(l, i, SINK_W, y, lower_value(l, piece, o->out), MARK_READ);
+    ARG(l, i, SINK_W, total, lse, MARK_READ);
+    ARG(l, i, SINK_W, sink, lower_vector(l, piece, o, 0, false), MARK_READ);
+    ATTR_INT_SET(l, i, SINK_W, heads, lse.cols);
+    ATTR_INT_SET(l, i, SINK_W, head, o->attn->head);
+}
+
+static void attend(struct lower *l, uint32_t piece, uint32_t opr)
+{
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
     const struct attn *t = o->attn;
     struct operands m = lower_attention_values(l, piece, o);
@@ -110,8 +138,20 @@ void lower_attention(struct lower *l, uint32_t piece, uint32_t opr)
     ATTR_REAL_SET(l, i, ATTENTION, softcap, t->softcap);
 }
 
+void lower_attention(struct lower *l, uint32_t piece, uint32_t opr)
+{
+    if (l->d->cp > 1)
+        lower_context(l, piece, opr);
+    else
+        attend(l, piece, opr);
+    if (l->pieces[piece].e->oprs[opr].attn->sinks)
+        sinks(l, piece, opr);
+}
+
 void lower_attention_back(struct lower *l, uint32_t piece, uint32_t opr)
 {
+    if (l->pieces[piece].e->oprs[opr].attn->sinks)
+        sinks_back(l, piece, opr);
     if (l->d->cp > 1) {
         lower_context_back(l, piece, opr);
         return;

@@ -474,6 +474,8 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
         const struct layer *l = job->model.layers[i];
         if (l->attn.qk_norm == QK_NORM_FULL && d->tp > 1)
             REFUSE("tp = %u with queries normalised over all heads", d->tp);
+        if (l->attn.sinks && d->cp > 1 && d->context == CONTEXT_ALL_TO_ALL)
+            REFUSE("sinks with heads exchanged over cp = %u", d->cp);
         if (l->is_moe && l->moe.expert.bias)
             REFUSE("experts with biases");
         if (l->is_moe && d->tp > 1 && !d->sp)

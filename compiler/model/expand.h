@@ -80,7 +80,7 @@ struct opr {
     uint32_t ahead;      /* EMBED, LOSS: of the token (target) so many places later; 0 outside of prediction modules */
     double factor;       /* SCALE: factor; SOFTCAP: cap */
     uint32_t weight, nweights; /* matrices: in expansion's weights */
-    uint32_t bias, nbiases;    /* vectors added to the output */
+    uint32_t bias, nbiases;    /* vectors added to the output; ATTENTION: its sinks */
     const struct attn *attn;   /* ROPE, ATTENTION */
     const struct ffn *ffn;     /* ACT */
     const struct moe *moe;     /* ROUTER, EXPERTS */

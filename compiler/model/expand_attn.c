@@ -95,6 +95,8 @@ uint32_t expand_gqa(struct expand_builder *b, const struct attn *t, uint32_t in)
     struct opr *o = attn_opr(b, t, OPR_ATTENTION, "attn.core", read, out);
     if (read != qkv)
         o->in[1] = qkv;
+    if (t->sinks)
+        expand_vector(b, "self_attn.sinks", "attn.sinks", t->heads, SPLIT_ROWS, WEIGHT_ZEROS);
     return expand_out(b, t, out, q);
 }
 

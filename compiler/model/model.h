@@ -61,9 +61,15 @@ struct ffn {
     uint64_t width;
     bool bias;
     bool approx_tanh; /* gelu, geglu */
-    double limit;     /* swiglu clamp, 0 = none */
+    double limit, alpha, offset; /* swiglu: its clamp, 0 = none; its logistic's factor; what is added to up */
     struct span span;
 };
+
+/* as instructions say it: 0 = 1 */
+static inline double model_alpha(const struct ffn *f)
+{
+    return f->alpha < 1 || f->alpha > 1 ? f->alpha : 0;
+}
 
 enum router_kind { ROUTER_SOFTMAX, ROUTER_SIGMOID };
 struct moe {

@@ -171,8 +171,11 @@ static void sema_ffn(struct check *c, const struct value *v, struct ffn *f)
     f->bias = bound_yes(&b, "bias");
     if (f->act == ACT_GELU || f->act == ACT_GEGLU)
         f->approx_tanh = bound_is(&b, "approx", "tanh");
-    if (f->act == ACT_SWIGLU)
+    if (f->act == ACT_SWIGLU) {
         f->limit = bound_real(&b, "limit");
+        f->alpha = bound_real(&b, "alpha");
+        f->offset = bound_real(&b, "offset");
+    }
 }
 
 static void sema_router(struct check *c, const struct binding *b, struct moe *m)

@@ -272,7 +272,7 @@ void conserve_attrs(const struct machine *m, uint32_t i, struct recipe *r)
         r->op == OP_ATTENTION_I) /* heads of this rank: compared with its columns instead */
         r->attr[ATTR(ATTENTION, heads)] = r->attr[ATTR(ATTENTION, kv)] = 0;
     if (r->op == OP_HEADNORM || r->op == OP_HEADNORM_I || r->op == OP_HEADNORM_W || r->op == OP_MLA_KEYS ||
-        r->op == OP_MLA_KEYS_I)
+        r->op == OP_MLA_KEYS_I || r->op == OP_SINK || r->op == OP_SINK_W)
         r->attr[ATTR(HEADNORM, heads)] = 0; /* their first attribute */
 }
 

@@ -113,7 +113,7 @@ const char *conserve_overlay(struct conserve *c, struct whole *acc, const struct
 bool conserve_add_shards(struct machine *m, uint32_t i, bool *shards);
 bool conserve_copy_flat(struct machine *m, uint32_t i); /* COPY of a list */
 bool conserve_compute(struct machine *m, uint32_t i);  /* conserve_ops.c */
-bool conserve_heads(struct machine *m, uint32_t i);    /* conserve_heads.c: HEADNORM*, MLA_KEYS* */
+bool conserve_heads(struct machine *m, uint32_t i);    /* conserve_heads.c: HEADNORM*, SINK*, MLA_KEYS* */
 bool conserve_products(struct machine *m, uint32_t i); /* conserve_products.c: MATMUL_*, BIAS_W */
 bool conserve_norm(struct machine *m, uint32_t i);     /* conserve_norm.c: SQNORM */
 /* conserve_keys.c: key heads that several tensor-parallel ranks hold, which the reference repeats.  A weight as products

@@ -1,10 +1,11 @@
-/* Property 7: instructions that work on every head by itself: norms of queries and keys, latent attention's
- * keys.
+/* Property 7: instructions that work on every head by itself: norms of queries and keys, sinks, latent
+ * attention's keys.
  *
  * Columns must be whole heads; which heads they are follows from the columns, whatever the attributes say of
  * their number.  A gain is as wide as a head, and so whole.  It is shared by all heads and gets a sum over rows and
  * heads: its contributions are numbered row * H + head, of H heads in the model, so that a rank's share is a comb.
- * The rotary part that all heads share gets a sum over heads. */
+ * The rotary part that all heads share gets a sum over heads.  A sink is one head's own and gets a sum over
+ * rows. */
 
 #include "compiler/verify/conserve.h"
 
@@ -117,6 +118,33 @@ static bool head_norm_gain(struct machine *m, uint32_t i, struct recipe *r, int6
     return conserve_emit_one(m, i, OPND(HEADNORM_W, dg), &v);
 }
 
+static bool sink(struct machine *m, uint32_t i, struct recipe *r, int64_t head)
+{
+    struct value x, lse, own;
+    struct extent heads;
+    return read_into(m, i, OPND(SINK, x), r, &x) && read_into(m, i, OPND(SINK, lse), r, &lse) &&
+           read_into(m, i, OPND(SINK, sink), r, &own) && heads_of(m, i, &x, head, &heads) &&
+           same(m, i, &lse, &lse.row, &x, &x.row, "rows") &&
+           same(m, i, &lse, &lse.col, &x, &heads, "heads") &&
+           same(m, i, &own, &own.col, &x, &heads, "heads") &&
+           emit(m, i, r, OPND(SINK, y), NULL, &x, x.row, x.col) &&
+           emit(m, i, r, OPND(SINK, total), NULL, &x, x.row, heads);
+}
+
+static bool sink_gradient(struct machine *m, uint32_t i, struct recipe *r, int64_t head)
+{
+    struct value dy, y, total, own;
+    struct extent heads;
+    return read_into(m, i, OPND(SINK_W, dy), r, &dy) && read_into(m, i, OPND(SINK_W, y), r, &y) &&
+           read_into(m, i, OPND(SINK_W, total), r, &total) && read_into(m, i, OPND(SINK_W, sink), r, &own) &&
+           heads_of(m, i, &y, head, &heads) && same(m, i, &dy, &dy.row, &y, &y.row, "rows") &&
+           same(m, i, &dy, &dy.col, &y, &y.col, "columns") &&
+           same(m, i, &total, &total.row, &y, &y.row, "rows") &&
+           same(m, i, &total, &total.col, &y, &heads, "heads") &&
+           same(m, i, &own, &own.col, &y, &heads, "heads") &&
+           emit(m, i, r, OPND(SINK_W, dsink), &y.row, &y, extent_new(0, 1), heads);
+}
+
 static bool whole_rope(struct machine *m, uint32_t i, const struct value *rope)
 {
     return extent_whole(&rope->col, m->c->nodes->at[rope->node].cols) ||
@@ -170,6 +198,10 @@ bool conserve_heads(struct machine *m, uint32_t i)
         return head_norm_gain(m, i, &r, head);
     case OP_MLA_KEYS:
         return keys(m, i, &r, head);
+    case OP_SINK:
+        return sink(m, i, &r, head);
+    case OP_SINK_W:
+        return sink_gradient(m, i, &r, head);
     }
     return keys_input(m, i, &r, head);
 }

@@ -435,6 +435,8 @@ bool conserve_compute(struct machine *m, uint32_t i)
     case OP_HEADNORM:
     case OP_HEADNORM_I:
     case OP_HEADNORM_W:
+    case OP_SINK:
+    case OP_SINK_W:
     case OP_MLA_KEYS:
     case OP_MLA_KEYS_I:
         return conserve_heads(m, i);

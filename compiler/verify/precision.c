@@ -38,6 +38,7 @@ static enum dtype wanted(const struct formats *f, enum op op, size_t k)
     case OP_RMSNORM_W:
     case OP_LAYERNORM_W:
     case OP_HEADNORM_W:
+    case OP_SINK_W:
     case OP_MATMUL_TN:
     case OP_BIAS_W:
     case OP_GROUPED_TN:
@@ -82,6 +83,7 @@ static enum dtype wanted(const struct formats *f, enum op op, size_t k)
     case OP_SOFTCAP_I:
     case OP_HEADNORM:
     case OP_HEADNORM_I:
+    case OP_SINK:
     case OP_MLA_KEYS:
     case OP_MLA_KEYS_I:
     case OP_CONCAT:

@@ -205,6 +205,7 @@ static bool in_place(uint16_t op, size_t y, size_t x)
     case OP_SOFTCAP_I:
     case OP_HEADNORM:
     case OP_HEADNORM_I:
+    case OP_SINK:
         return !strcmp(o[y].rows, o[x].rows) && !strcmp(o[y].cols, o[x].cols);
     }
     return false;

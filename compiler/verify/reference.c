@@ -459,10 +459,8 @@ static const char *cannot_express(const struct job *job)
         const struct layer *l = m->layers[i];
         if (l->is_moe && l->moe.expert.bias)
             return "experts with biases";
-        if (l->attn.sinks || l->attn.alibi || l->attn.chunk)
+        if (l->attn.alibi || l->attn.chunk)
             return "this kind of attention";
-        if (l->ffn.limit > 0)
-            return "this kind of layer";
     }
     if (m->predict && (m->positions || m->embed_norm))
         return "prediction modules with more than tokens in the embedding";

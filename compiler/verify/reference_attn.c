@@ -47,6 +47,34 @@ static int64_t value_cols(const struct attn *t)
     return (int64_t)t->heads * (t->kind == ATTN_MLA ? t->v : t->head);
 }
 
+/* one more score per head, of no value */
+static void sinks(struct builder *b, uint32_t layer, const struct attn *t, struct attn_nodes *n)
+{
+    struct recipe r = {.op = OP_SINK};
+    n->sink = reference_unit_add(b, layer, (struct named){"self_attn.sinks", "attn.sinks", 0, 0, false}, 1,
+                                 t->heads, true);
+    INPUT(r, SINK, x, n->o);
+    INPUT(r, SINK, lse, n->lse);
+    INPUT(r, SINK, sink, reference_param(b, n->sink));
+    INTEGER(r, SINK, head, t->head);
+    n->o = reference_make(b, r, OPND(SINK, y), NAME("layer %u: attention with sinks", layer),
+                          value_cols(t), 0);
+    n->lse = reference_make(b, r, OPND(SINK, total), NAME("layer %u: log-sum-exp with sinks", layer),
+                            t->heads, 0);
+}
+
+static void sinks_back(struct builder *b, const struct attn *t, const struct attn_nodes *n, uint32_t dout)
+{
+    struct recipe r = {.op = OP_SINK_W};
+    INPUT(r, SINK_W, dy, dout);
+    INPUT(r, SINK_W, y, n->o);
+    INPUT(r, SINK_W, total, n->lse);
+    INPUT(r, SINK_W, sink, reference_param(b, n->sink));
+    INTEGER(r, SINK_W, head, t->head);
+    const char *name = NAME("gradient of %s", b->units.at[n->sink].name);
+    reference_gradient(b, n->sink, reference_make(b, r, OPND(SINK_W, dsink), name, t->heads, b->ntokens));
+}
+
 static uint32_t core(struct builder *b, uint32_t layer, const struct attn *t, struct attn_nodes *n)
 {
     int64_t h = (int64_t)b->model->width;
@@ -58,6 +86,8 @@ static uint32_t core(struct builder *b, uint32_t layer, const struct attn *t, st
     n->o = reference_make(b, r, OPND(ATTENTION, o), NAME("layer %u: attention", layer), value_cols(t), 0);
     n->lse = reference_make(b, r, OPND(ATTENTION, lse), NAME("layer %u: attention's log-sum-exp", layer),
                             t->heads, 0);
+    if (t->sinks)
+        sinks(b, layer, t, n);
     n->wo = reference_unit_add(b, layer,
                                (struct named){"self_attn.o_proj.weight", "attn.c_proj.weight", 0, 0, false},
                                h, value_cols(t), false);
@@ -74,13 +104,16 @@ static void core_back(struct builder *b, uint32_t layer, const struct attn *t, c
 {
     static const char *const letter[3] = {"q", "k", "v"};
     struct recipe r = {.op = OP_ATTENTION_I};
+    uint32_t dout =
+        reference_linear_back(b, dy, n->o, n->wo, n->bo, NAME("layer %u: attention's output", layer));
+    if (t->sinks)
+        sinks_back(b, t, n, dout);
     INPUT(r, ATTENTION_I, q, n->qkv[0]);
     INPUT(r, ATTENTION_I, k, n->qkv[1]);
     INPUT(r, ATTENTION_I, v, n->qkv[2]);
     INPUT(r, ATTENTION_I, o, n->o);
     INPUT(r, ATTENTION_I, lse, n->lse);
-    INPUT(r, ATTENTION_I, dout,
-          reference_linear_back(b, dy, n->o, n->wo, n->bo, NAME("layer %u: attention's output", layer)));
+    INPUT(r, ATTENTION_I, dout, dout);
     attention_attrs(b, t, &r);
     for (size_t i = 0; i < 3; i++)
         d[i] = reference_make(b, r, OPND(ATTENTION_I, dq) + i,

@@ -64,7 +64,8 @@ struct attn_nodes {
     uint32_t w[3], bias[3], wo, bo; /* units */
     uint32_t raw[3], qkv[3];        /* products; as attention reads them */
     uint32_t gain[2], rstd[2];      /* norms of q and k: units, nodes */
-    uint32_t o, lse;
+    uint32_t o, lse;                /* as backward reads them: with the sinks' share */
+    uint32_t sink;                  /* unit */
     uint32_t down[3], up[2], latent[3],
         kv;                    /* latent attention: units of q, kv, rotary key; of q, kv; nodes */
     struct norm_nodes norm[2]; /* of the latents of q and kv */

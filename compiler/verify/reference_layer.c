@@ -26,6 +26,9 @@ struct recipe reference_activation(const struct ffn *f, bool back)
         break;
     case ACT_SWIGLU:
         r.op = back ? OP_SWIGLU_I : OP_SWIGLU;
+        NUMBER(r, SWIGLU, limit, f->limit);
+        NUMBER(r, SWIGLU, alpha, model_alpha(f));
+        NUMBER(r, SWIGLU, offset, f->offset);
         break;
     case ACT_GEGLU:
         r.op = back ? OP_GEGLU_I : OP_GEGLU;

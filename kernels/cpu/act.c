@@ -81,20 +81,46 @@ VARIANTS void cpu_RELU_I(struct kernel_args *k)
     }
 }
 
+/* SWIGLU's attributes; limit INFINITY: none */
+struct swiglu {
+    float limit, alpha, offset;
+};
+
+static struct swiglu swiglu_of(double limit, double alpha, double offset)
+{
+    return (struct swiglu){limit > 0 ? (float)limit : INFINITY, alpha > 0 ? (float)alpha : 1, (float)offset};
+}
+
+/* written so that what is no number stays so */
+static inline float at_most(float x, float limit)
+{
+    return x > limit ? limit : x;
+}
+
+static inline float at_least(float x, float limit)
+{
+    return x < limit ? limit : x;
+}
+
 VARIANTS void cpu_SWIGLU(struct kernel_args *k)
 {
     const struct view *y = V(SWIGLU, y), *gate = V(SWIGLU, gate), *up = V(SWIGLU, up);
+    struct swiglu w = swiglu_of(NUMBER(SWIGLU, limit), NUMBER(SWIGLU, alpha), NUMBER(SWIGLU, offset));
     float *tmp_gate = k->scratch, *tmp_up = tmp_gate + y->cols, *out = tmp_up + y->cols;
     for (uint32_t i = 0; i < y->rows; i++) {
         const float *a = row_load(gate, i, tmp_gate), *b = row_load(up, i, tmp_up);
-        for (uint32_t j = 0; j < y->cols; j++)
-            out[j] = a[j] * float_logistic(a[j]) * b[j];
+        for (uint32_t j = 0; j < y->cols; j++) {
+            float g = at_most(a[j], w.limit), u = at_least(at_most(b[j], w.limit), -w.limit);
+            out[j] = g * float_logistic(w.alpha * g) * (u + w.offset);
+        }
         row_store(y, i, out);
     }
 }
 
+/* with g, u and s = logistic(alpha g): dgate = dy (u + offset) s (1 + alpha g (1 - s)), dup = dy g s */
 VARIANTS void cpu_SWIGLU_I(struct kernel_args *k)
 {
+    struct swiglu w = swiglu_of(NUMBER(SWIGLU_I, limit), NUMBER(SWIGLU_I, alpha), NUMBER(SWIGLU_I, offset));
     const struct view *gate = V(SWIGLU_I, gate), *up = V(SWIGLU_I, up), *dy = V(SWIGLU_I, dy);
     uint32_t h = gate->cols;
     float *tmp_gate = k->scratch, *tmp_up = tmp_gate + h, *tmp_dy = tmp_up + h, *dgate = tmp_dy + h,
@@ -103,9 +129,10 @@ VARIANTS void cpu_SWIGLU_I(struct kernel_args *k)
         const float *a = row_load(gate, i, tmp_gate), *b = row_load(up, i, tmp_up),
                     *d = row_load(dy, i, tmp_dy);
         for (uint32_t j = 0; j < h; j++) {
-            float s = float_logistic(a[j]);
-            dgate[j] = d[j] * b[j] * s * (1 + a[j] * (1 - s));
-            dup[j] = d[j] * a[j] * s;
+            float g = at_most(a[j], w.limit), u = at_least(at_most(b[j], w.limit), -w.limit);
+            float s = float_logistic(w.alpha * g), slope = s * (1 + w.alpha * g * (1 - s));
+            dgate[j] = a[j] > w.limit ? 0 : d[j] * (u + w.offset) * slope;
+            dup[j] = b[j] > w.limit || b[j] < -w.limit ? 0 : d[j] * g * s;
         }
         row_store(V(SWIGLU_I, dgate), i, dgate);
         row_store(V(SWIGLU_I, dup), i, dup);

@@ -236,6 +236,10 @@ const char *kernel_check(enum op op, const struct kernel_args *k)
         return check_headnorm(V(HEADNORM_I, x), INTEGER(HEADNORM_I, heads), INTEGER(HEADNORM_I, head));
     if (op == OP_HEADNORM_W)
         return check_headnorm(V(HEADNORM_W, x), INTEGER(HEADNORM_W, heads), INTEGER(HEADNORM_W, head));
+    if (op == OP_SINK)
+        return check_headnorm(V(SINK, x), INTEGER(SINK, heads), INTEGER(SINK, head));
+    if (op == OP_SINK_W)
+        return check_headnorm(V(SINK_W, y), INTEGER(SINK_W, heads), INTEGER(SINK_W, head));
     if (op == OP_SOFTCAP || op == OP_SOFTCAP_I)
         return (op == OP_SOFTCAP ? NUMBER(SOFTCAP, cap) : NUMBER(SOFTCAP_I, cap)) > 0 ? NULL
                                                                                       : "cap is not positive";

@@ -63,6 +63,46 @@ VARIANTS void cpu_HEADNORM_W(struct kernel_args *k)
     columns_store(V(HEADNORM_W, dg), sum);
 }
 
+/* Scores that have no value (openai/gpt-oss, torch/model.py, sdpa()), after attention and not in it: one more
+ * term of the softmax's denominator makes every weight smaller by the same factor. */
+void cpu_SINK(struct kernel_args *k)
+{
+    const struct view *y = V(SINK, y), *total = V(SINK, total), *x = V(SINK, x), *lse = V(SINK, lse);
+    uint32_t heads = (uint32_t)INTEGER(SINK, heads), d = (uint32_t)INTEGER(SINK, head);
+    float *tmp = k->scratch, *out = tmp + x->cols, *sums = out + x->cols;
+    const float *sink = row_load(V(SINK, sink), 0, sums + heads);
+    for (uint32_t i = 0; i < x->rows; i++) {
+        const float *in = row_load(x, i, tmp), *own = row_load(lse, i, NULL);
+        for (uint32_t h = 0; h < heads; h++) {
+            double most = own[h] > sink[h] ? own[h] : sink[h];
+            double e = exp(own[h] - most), sum = e + exp(sink[h] - most);
+            float factor = (float)(e / sum);
+            for (size_t j = (size_t)h * d; j < (h + (size_t)1) * d; j++)
+                out[j] = factor * in[j];
+            sums[h] = (float)(most + log(sum));
+        }
+        row_store(y, i, out);
+        row_store(total, i, sums);
+    }
+}
+
+void cpu_SINK_W(struct kernel_args *k)
+{
+    const struct view *dy = V(SINK_W, dy), *y = V(SINK_W, y);
+    uint32_t heads = (uint32_t)INTEGER(SINK_W, heads), d = (uint32_t)INTEGER(SINK_W, head);
+    double *sum = (double *)(void *)k->scratch;
+    float *tmp_y = k->scratch + 2 * (size_t)heads, *tmp_dy = tmp_y + y->cols;
+    const float *sink = row_load(V(SINK_W, sink), 0, tmp_dy + y->cols);
+    memset(sum, 0, heads * sizeof *sum);
+    for (uint32_t i = 0; i < y->rows; i++) {
+        const float *out = row_load(y, i, tmp_y), *up = row_load(dy, i, tmp_dy);
+        const float *total = row_load(V(SINK_W, total), i, NULL);
+        for (uint32_t h = 0; h < heads; h++)
+            sum[h] -= exp(sink[h] - total[h]) * row_dot(up + (size_t)h * d, out + (size_t)h * d, d);
+    }
+    columns_store(V(SINK_W, dsink), sum);
+}
+
 void cpu_MLA_KEYS(struct kernel_args *k)
 {
     const struct view *key = V(MLA_KEYS, k), *value = V(MLA_KEYS, v), *kv = V(MLA_KEYS, kv),

@@ -97,6 +97,8 @@ size_t kernel_scratch_floats(enum op op, const struct kernel_args *k)
             return rows + (size_t)V(ROPE, x)->rows * (size_t)INTEGER(ROPE, dims);
         if (op == OP_HEADNORM_W)
             return rows + 2 * (size_t)INTEGER(HEADNORM_W, head);
+        if (op == OP_SINK_W)
+            return rows + 2 * (size_t)INTEGER(SINK_W, heads);
         if (op == OP_EMBED_W || op == OP_POSITION_W)
             return rows + (size_t)k->operand[0].rows * k->operand[0].cols;
         if (op == OP_ARRANGE)

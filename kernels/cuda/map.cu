@@ -57,17 +57,40 @@ struct relu_slope_op {
         out[0] = in[1] > 0 ? in[0] * (square ? 2 * in[1] : 1) : 0;
     }
 };
+struct swiglu { /* its attributes; limit INFINITY: none */
+    float limit, alpha, offset;
+};
+struct swiglu swiglu_of(double limit, double alpha, double offset)
+{
+    return {limit > 0 ? (float)limit : INFINITY, alpha > 0 ? (float)alpha : 1.0f, (float)offset};
+}
+/* written so that what is no number stays so */
+__device__ __forceinline__ float at_most(float x, float limit)
+{
+    return x > limit ? limit : x;
+}
+__device__ __forceinline__ float at_least(float x, float limit)
+{
+    return x < limit ? limit : x;
+}
 struct swiglu_op {
     enum { INPUTS = 2, OUTPUTS = 1 };
-    __device__ void operator()(const float *in, float *out) const { out[0] = in[0] * logistic(in[0]) * in[1]; }
+    struct swiglu w;
+    __device__ void operator()(const float *in, float *out) const
+    {
+        float g = at_most(in[0], w.limit), u = at_least(at_most(in[1], w.limit), -w.limit);
+        out[0] = g * logistic(w.alpha * g) * (u + w.offset);
+    }
 };
 struct swiglu_slope_op { /* dy, gate, up -> dgate, dup */
     enum { INPUTS = 3, OUTPUTS = 2 };
+    struct swiglu w;
     __device__ void operator()(const float *in, float *out) const
     {
-        float s = logistic(in[1]);
-        out[0] = in[0] * in[2] * s * (1 + in[1] * (1 - s));
-        out[1] = in[0] * in[1] * s;
+        float g = at_most(in[1], w.limit), u = at_least(at_most(in[2], w.limit), -w.limit);
+        float s = logistic(w.alpha * g);
+        out[0] = in[1] > w.limit ? 0 : in[0] * (u + w.offset) * s * (1 + w.alpha * g * (1 - s));
+        out[1] = in[2] > w.limit || in[2] < -w.limit ? 0 : in[0] * g * s;
     }
 };
 struct geglu_op {
@@ -291,14 +314,16 @@ const char *cuda_SWIGLU(const struct cuda_call *c)
 {
     IN(&OPERAND(SWIGLU, gate), &OPERAND(SWIGLU, up));
     OUT(&OPERAND(SWIGLU, y));
-    return map(c, swiglu_op{}, in, out);
+    struct swiglu w = swiglu_of(NUMBER(SWIGLU, limit), NUMBER(SWIGLU, alpha), NUMBER(SWIGLU, offset));
+    return map(c, swiglu_op{w}, in, out);
 }
 
 const char *cuda_SWIGLU_I(const struct cuda_call *c)
 {
     IN(&OPERAND(SWIGLU_I, dy), &OPERAND(SWIGLU_I, gate), &OPERAND(SWIGLU_I, up));
     OUT(&OPERAND(SWIGLU_I, dgate), &OPERAND(SWIGLU_I, dup));
-    return map(c, swiglu_slope_op{}, in, out);
+    struct swiglu w = swiglu_of(NUMBER(SWIGLU_I, limit), NUMBER(SWIGLU_I, alpha), NUMBER(SWIGLU_I, offset));
+    return map(c, swiglu_slope_op{w}, in, out);
 }
 
 const char *cuda_GEGLU(const struct cuda_call *c)

@@ -72,6 +72,13 @@ const struct layout_model layout_models[] = {
      "                experts 8\n                active 2\n                shared 1\n"
      "                router sigmoid(groups=4, pick=2, bias=yes, scale=2.5)\n            }\n        }\n"
      "    }\n    predict 1 ahead\n    head untied\n}\n" TRAIN("16")},
+    {"gpt-oss", MODEL
+     "    norm rmsnorm\n    embed tokens\n    repeat 2 {\n        layer {\n"
+     "            attn gqa(heads=8, kv=2, head=4, window=6, rope=500, bias=yes, sinks=yes)\n            moe swiglu(16, limit=7, "
+     "alpha=1.702, offset=1) {\n                experts 4\n                active 2\n"
+     "                router softmax(linear_bias=yes)\n            }\n        }\n        layer {\n"
+     "            attn gqa(heads=8, kv=2, head=4, rope=500, bias=yes, sinks=yes)\n            ffn swiglu(24, limit=0.5)\n"
+     "        }\n    }\n    head untied\n}\n" TRAIN("16")},
 };
 const uint32_t layout_nmodels = sizeof layout_models / sizeof *layout_models;
 

@@ -108,6 +108,7 @@ static void draw_heads(struct draw *x)
         strbuf_printf(x->out, ", window=%u", 1 + below(x, x->sequence + 2));
     perhaps(x, 6, ", softcap=5");
     perhaps(x, 6, ", scale=6");
+    perhaps(x, 4, ", sinks=yes");
     strbuf_text(x->out, ")\n");
 }
 
@@ -134,6 +135,11 @@ static void draw_ffn(struct draw *x, uint32_t width, bool biases)
         perhaps(x, 3, ", bias=yes");
     if (kind[0] == 'g')
         perhaps(x, 2, ", approx=none");
+    if (kind[0] == 's') {
+        perhaps(x, 3, ", limit=0.5");
+        perhaps(x, 4, ", alpha=1.702");
+        perhaps(x, 4, ", offset=1");
+    }
     strbuf_text(x->out, ")");
 }
 

@@ -41,6 +41,7 @@ static void attention(struct tally *t, const struct job *job, const struct decis
     ANY(t, job, "attention's words", "qk_norm=full", at->qk_norm == QK_NORM_FULL);
     ANY(t, job, "attention's words", "window", at->window);
     ANY(t, job, "attention's words", "softcap", at->softcap > 0);
+    ANY(t, job, "attention's words", "sinks", at->sinks);
     ANY(t, job, "attention's words", "scale", at->kind == ATTN_GQA && fabs(at->scale - at->head) > 0);
     ANY(t, job, "rope", "none", !at->rope.on);
     ANY(t, job, "rope", "plain", at->rope.on && at->rope.scaling == ROPE_PLAIN);
@@ -71,6 +72,9 @@ static void layers(struct tally *t, const struct job *job)
     ANY(t, job, "inner", "relu", f->act == ACT_RELU);
     ANY(t, job, "inner", "relu2", f->act == ACT_RELU2);
     ANY(t, job, "inner", "swiglu", f->act == ACT_SWIGLU);
+    ANY(t, job, "inner", "swiglu, limit", f->act == ACT_SWIGLU && f->limit > 0);
+    ANY(t, job, "inner", "swiglu, alpha", f->act == ACT_SWIGLU && model_alpha(f) > 0);
+    ANY(t, job, "inner", "swiglu, offset", f->act == ACT_SWIGLU && f->offset > 0);
     ANY(t, job, "inner", "geglu", f->act == ACT_GEGLU);
     ANY(t, job, "inner", "bias", f->bias);
     ANY(t, job, "experts", "no power of two", l->is_moe && !power_of_two(e->experts));

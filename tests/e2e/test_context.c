@@ -1,5 +1,5 @@
 /* Sequences split over ranks, in each of the three ways, train like one rank: alone and together with tensor
- * and sequence parallelism, pipelines, replicas, sharded state and recomputation; grouped heads, windows,
+ * and sequence parallelism, pipelines, replicas, sharded state and recomputation; grouped heads, windows, sinks,
  * capped scores, rotary and learned positions.  Losses and gradient norms of STEPS steps and the first step's
  * gradients are compared; bounds as in test_layouts.c. */
 
@@ -16,7 +16,7 @@ enum { STEPS = 6, QUICK_LAYOUTS = 4 };
     "adamw(lr=1e-3)\n}\n"
 static const struct {
     const char *name, *text;
-    int kinds; /* the first so many; heads are not exchanged where tp shares them */
+    int kinds; /* the first so many; heads are not exchanged where tp shares them, or with sinks */
 } models[] = {
     {"grouped", "llmc 1\nmodel grouped {\n    vocab 101\n    width 32\n    norm rmsnorm\n    embed tokens\n  "
                 "  repeat 2 {\n"
@@ -28,6 +28,10 @@ static const struct {
                 "geglu(48) }\n"
                 "        layer { attn gqa(heads=8, kv=4, rope=500)\n                ffn geglu(48) }\n"
                 "    }\n    head tied\n" REST, 3},
+    {"sinks", "llmc 1\nmodel sinks {\n    vocab 101\n    width 32\n    norm rmsnorm\n    embed tokens\n    repeat 1 {\n"
+              "        layer { attn gqa(heads=8, kv=2, rope=500, window=7, sinks=yes)\n                ffn swiglu(48, limit=0.5) }\n"
+              "        layer { attn gqa(heads=8, kv=2, rope=500, sinks=yes)\n                ffn swiglu(48) }\n"
+              "    }\n    head untied\n" REST, 2},
     {"learned", "llmc 1\nmodel learned {\n    vocab 101\n    width 32\n    norm layernorm\n    embed tokens\n"
                 "    embed positions(30)\n    repeat 2 {\n        layer { attn mha(heads=8, bias=yes)\n"
                 "                ffn gelu(64, bias=yes) }\n    }\n    head tied\n" REST, 3},
@@ -143,19 +147,24 @@ static void test_windows(void)
     check_model(1);
 }
 
-static void test_learned(void)
+static void test_sinks(void)
 {
     check_model(2);
 }
 
-static void test_normed(void)
+static void test_learned(void)
 {
     check_model(3);
 }
 
-static void test_one_key(void)
+static void test_normed(void)
 {
     check_model(4);
+}
+
+static void test_one_key(void)
+{
+    check_model(5);
 }
 
 void suite_context(void);
@@ -164,6 +173,7 @@ void suite_context(void)
     CU_pSuite s = CU_add_suite("context", NULL, NULL);
     CU_add_test(s, "grouped heads in split sequences", test_grouped);
     CU_add_test(s, "windows and capped scores", test_windows);
+    CU_add_test(s, "sinks", test_sinks);
     CU_add_test(s, "learned positions", test_learned);
     CU_add_test(s, "normalised queries and keys", test_normed);
     CU_add_test(s, "one key head on all tensor-parallel ranks", test_one_key);

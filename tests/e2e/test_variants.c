@@ -19,6 +19,8 @@ static const struct {
     {"relu", NULL, NULL, NULL, "relu(96, bias=yes)", NULL, NULL, 1e-5, false},
     {"gelu-erf", NULL, NULL, NULL, "gelu(96, approx=none)", NULL, NULL, 1e-5, false},
     {"swiglu-bias", NULL, NULL, NULL, "swiglu(48, bias=yes)", NULL, NULL, 1e-5, false},
+    {"sinks", NULL, NULL, "gqa(heads=4, kv=2, rope=500, sinks=yes)", "swiglu(48, limit=0.5, alpha=1.702, offset=1)", NULL, NULL, 1e-5, true},
+    {"sinks-bf16", "layernorm", "positions(24)", "mha(heads=4, window=7, sinks=yes)", "gelu(96)", "tied", "precision bf16", 1e-3, false},
     {"layernorm", "layernorm(bias=no)", NULL, NULL, NULL, NULL, NULL, 1e-5, false},
     {"tied-positions", "layernorm", "positions(24)", "mha(heads=4, bias=yes)", NULL, "tied", NULL, 1e-5, false},
     {"wide-heads", NULL, NULL, "gqa(heads=4, kv=4, head=16, rope=500, bias=yes)", NULL, NULL, NULL, 1e-5, false},

@@ -61,6 +61,8 @@ const struct bench benches[] = {
     ROW(OP_ROPE, {T, {"a", 4096}}, {{"head", 128}, {"dims", 128}, {"sequence", 8192}, {"theta", 5e5}}, 0, 0),
     ROW(OP_HEADNORM, {T, {"a", 4096}}, {{"heads", 32}, {"head", 128}, {"eps", 1e-6}}, 0, 0),
     ROW(OP_HEADNORM_I, {T}, {{"heads", 32}, {"head", 128}}, 0, 0),
+    ROW(OP_SINK, {T}, {{"heads", 64}, {"head", 64}}, 0, 0),
+    {1, {{OP_SINK_W, {T}, {{"heads", 64}, {"head", 64}}, 0, 0}}, 0, DTYPE_F32, {}, 0},
     ROW(OP_GELU, {T, F}, {{"tanh", 1}}, 0, 0),
     ROW(OP_GELU_I, {T, F}, {{"tanh", 1}}, 0, 0),
     ROW(OP_SWIGLU, {T, F}, NONE, 0, 0),

@@ -224,6 +224,18 @@ static void ref_headnorm(struct sample *s)
     }
 }
 
+static void ref_sink(struct sample *s)
+{
+    uint32_t d = (uint32_t)INT_ATTR(s, SINK, head);
+    EACH(s, SINK, total, i, h)
+    {
+        double sum = exp(AT(s, SINK, lse, i, h)) + exp(AT(s, SINK, sink, 0, h));
+        AT(s, SINK, total, i, h) = log(sum);
+        for (uint32_t e = 0; e < d; e++)
+            AT(s, SINK, y, i, h * d + e) = AT(s, SINK, x, i, h * d + e) * exp(AT(s, SINK, lse, i, h)) / sum;
+    }
+}
+
 static void ref_concat(struct sample *s)
 {
     uint32_t h = COLS(s, CONCAT, a);
@@ -261,9 +273,15 @@ static void ref_relu(struct sample *s)
 
 static void ref_swiglu(struct sample *s)
 {
+    double limit = REAL_ATTR(s, SWIGLU, limit), alpha = REAL_ATTR(s, SWIGLU, alpha);
+    limit = limit > 0 ? limit : INFINITY;
+    alpha = alpha > 0 ? alpha : 1;
     EACH(s, SWIGLU, y, i, j)
-    AT(s, SWIGLU, y, i, j) =
-        AT(s, SWIGLU, gate, i, j) / (1 + exp(-AT(s, SWIGLU, gate, i, j))) * AT(s, SWIGLU, up, i, j);
+    {
+        double gate = fmin(AT(s, SWIGLU, gate, i, j), limit);
+        double up = fmin(fmax(AT(s, SWIGLU, up, i, j), -limit), limit) + REAL_ATTR(s, SWIGLU, offset);
+        AT(s, SWIGLU, y, i, j) = gate / (1 + exp(-alpha * gate)) * up;
+    }
 }
 
 static void ref_geglu(struct sample *s)
@@ -537,12 +555,15 @@ static const struct kernel_case cases[] = {
      0,
      0,
      0},
+    {OP_SINK, {{"t", 5}}, {{"heads", 3}, {"head", 4}}, NULL, ref_sink, 0, 0, 0},
     {OP_CONCAT, {{"t", 5}, {"h", 9}, {"w", 18}}, {{0}}, NULL, ref_concat, 0, 0, 0},
     {OP_GELU, {{"t", 5}, {"h", 9}}, {{"tanh", 0}}, NULL, ref_gelu, 0, 0, 0},
     {OP_GELU, {{"t", 5}, {"h", 9}}, {{"tanh", 1}}, NULL, ref_gelu, 0, 0, 0},
     {OP_RELU, {{"t", 5}, {"h", 9}}, {{"power", 1}}, NULL, ref_relu, 0, 0, 0},
     {OP_RELU, {{"t", 5}, {"h", 9}}, {{"power", 2}}, NULL, ref_relu, 0, 0, 0},
     {OP_SWIGLU, {{"t", 5}, {"h", 9}}, {{0}}, NULL, ref_swiglu, 0, 0, 0},
+    {OP_SWIGLU, {{"t", 5}, {"h", 9}}, {{"limit", 0.5}}, NULL, ref_swiglu, 0, 0, 0},
+    {OP_SWIGLU, {{"t", 5}, {"h", 9}}, {{"limit", 0.7}, {"alpha", 1.702}, {"offset", 1}}, NULL, ref_swiglu, 0, 0, 0},
     {OP_GEGLU, {{"t", 5}, {"h", 9}}, {{"tanh", 0}}, NULL, ref_geglu, 0, 0, 0},
     {OP_GEGLU, {{"t", 5}, {"h", 9}}, {{"tanh", 1}}, NULL, ref_geglu, 0, 0, 0},
     {OP_XENT_MAX, {{"t", 5}, {"v", 9}}, {{"start", 9}, {"vocab", 15}}, NULL, ref_max, 0, 0, 0},

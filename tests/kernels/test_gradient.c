@@ -186,10 +186,15 @@ static void ref_relu_i(struct sample *s)
 
 static double of_swiglu(const struct sample *s)
 {
-    double sum = 0;
+    double sum = 0, limit = REAL_ATTR(s, SWIGLU_I, limit), alpha = REAL_ATTR(s, SWIGLU_I, alpha);
+    limit = limit > 0 ? limit : INFINITY;
+    alpha = alpha > 0 ? alpha : 1;
     EACH(s, SWIGLU_I, up, i, j)
-    sum += AT(s, SWIGLU_I, dy, i, j) * AT(s, SWIGLU_I, up, i, j) * AT(s, SWIGLU_I, gate, i, j) /
-           (1 + exp(-AT(s, SWIGLU_I, gate, i, j)));
+    {
+        double gate = fmin(AT(s, SWIGLU_I, gate, i, j), limit);
+        double up = fmin(fmax(AT(s, SWIGLU_I, up, i, j), -limit), limit) + REAL_ATTR(s, SWIGLU_I, offset);
+        sum += AT(s, SWIGLU_I, dy, i, j) * up * gate / (1 + exp(-alpha * gate));
+    }
     return sum;
 }
 
@@ -347,6 +352,17 @@ static void ref_headnorm_w(struct sample *s)
         AT(s, HEADNORM_W, dy, i, j) * AT(s, HEADNORM_W, x, i, j) * AT(s, HEADNORM_W, rstd, i, j / d);
 }
 
+/* test_sinks.c has the differences, of all of attention */
+static void ref_sink_w(struct sample *s)
+{
+    uint32_t d = (uint32_t)INT_ATTR(s, SINK_W, head);
+    for (uint32_t h = 0; h < COLS(s, SINK_W, dsink); h++)
+        AT(s, SINK_W, dsink, 0, h) = 0;
+    EACH(s, SINK_W, y, i, j)
+    AT(s, SINK_W, dsink, 0, j / d) -= exp(AT(s, SINK_W, sink, 0, j / d) - AT(s, SINK_W, total, i, j / d)) *
+                                      AT(s, SINK_W, dy, i, j) * AT(s, SINK_W, y, i, j);
+}
+
 static void ref_concat_i(struct sample *s)
 {
     uint32_t h = COLS(s, CONCAT_I, da);
@@ -399,6 +415,8 @@ static const struct kernel_case cases[] = {
     {OP_RELU_I, {{"t", 5}, {"h", 9}}, {{"power", 1}}, NULL, ref_relu_i, 0, 0, 0},
     {OP_RELU_I, {{"t", 5}, {"h", 9}}, {{"power", 2}}, NULL, ref_relu_i, 0, 0, 0},
     {OP_SWIGLU_I, {{"t", 5}, {"h", 9}}, {{0}}, NULL, ref_swiglu_i, 0, 0, 0},
+    {OP_SWIGLU_I, {{"t", 5}, {"h", 9}}, {{"limit", 0.5}}, NULL, ref_swiglu_i, 0, 0, 0},
+    {OP_SWIGLU_I, {{"t", 5}, {"h", 9}}, {{"limit", 0.7}, {"alpha", 1.702}, {"offset", 1}}, NULL, ref_swiglu_i, 0, 0, 0},
     {OP_GEGLU_I, {{"t", 5}, {"h", 9}}, {{"tanh", 0}}, NULL, ref_geglu_i, 0, 0, 0},
     {OP_GEGLU_I, {{"t", 5}, {"h", 9}}, {{"tanh", 1}}, NULL, ref_geglu_i, 0, 0, 0},
     {OP_ATTENTION_I,
@@ -420,6 +438,7 @@ static const struct kernel_case cases[] = {
     {OP_SOFTCAP_I, {{"t", 5}, {"h", 9}}, {{"cap", 1.5}}, NULL, ref_softcap_i, 0, 0, 0},
     {OP_HEADNORM_I, {{"t", 4}}, {{"heads", 3}, {"head", 5}}, prepare_headnorm_i, ref_headnorm_i, 0, 5e-6, 0},
     {OP_HEADNORM_W, {{"t", 4}}, {{"heads", 3}, {"head", 5}}, NULL, ref_headnorm_w, 0, 0, 0},
+    {OP_SINK_W, {{"t", 7}}, {{"heads", 3}, {"head", 4}}, NULL, ref_sink_w, 0, 0, 0},
     {OP_CONCAT_I, {{"t", 5}, {"h", 9}, {"w", 18}}, {{0}}, NULL, ref_concat_i, 0, 0, 0},
     {OP_MLA_KEYS_I,
      {{"t", 4}, {"w", 18}, {"r", 2}, {"u", 3}},

@@ -20,7 +20,7 @@
 
 void suite_program_rules(void);
 
-enum { RANDOM_INSNS = 3000 };
+enum { RANDOM_INSNS = 4000 };
 
 /* What program_check() says behind "instruction 7 (its text): ", "" if nothing. */
 static enum status says(const struct program *p, char *said, size_t size)

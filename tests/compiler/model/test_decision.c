@@ -111,9 +111,16 @@ static void make_experts(struct refused *x)
 
 static void want_words(struct refused *x)
 {
-    static const struct plan_only only = {.what = "'sinks'"};
+    static const struct plan_only only = {.what = "'alibi'"};
     x->job->plan_only = &only;
     x->job->nplan_only = 1;
+}
+
+static void want_sinks(struct refused *x)
+{
+    x->layer->attn.sinks = true;
+    x->d->cp = 2;
+    x->d->context = CONTEXT_ALL_TO_ALL;
 }
 
 static void want_normalised(struct refused *x)
@@ -240,7 +247,8 @@ static const struct {
     void (*want)(struct refused *x);
     const char *why;
 } refused[] = {
-    {want_words, "'sinks'"},
+    {want_words, "'alibi'"},
+    {want_sinks, "sinks with heads exchanged over cp = 2"},
     {want_normalised, "tp = 2 with queries normalised over all heads"},
     {want_biases, "experts with biases"},
     {want_whole_rows, "experts with tp = 2 and no sequence parallelism"},

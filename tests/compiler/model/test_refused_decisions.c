@@ -129,6 +129,9 @@ CHANGE(instructions, g->d.microbatches = 9533)
 CHANGE(instructions_most, g->d.microbatches = 9532)
 CHANGE(full_norm, g->layer->attn.qk_norm = QK_NORM_FULL)
 CHANGE(full_norm_alone, g->layer->attn.qk_norm = QK_NORM_FULL; g->d.tp = 1)
+CHANGE(sinks, g->layer->attn.sinks = true; g->d.cp = 2; g->d.context = CONTEXT_ALL_TO_ALL)
+CHANGE(sinks_ring, g->layer->attn.sinks = true; g->d.cp = 2; g->d.context = CONTEXT_RING; g->d.dp = 1; g->d.shard = 1)
+CHANGE(sinks_alone, g->layer->attn.sinks = true; g->d.context = CONTEXT_ALL_TO_ALL)
 CHANGE(expert_bias, experts(g); g->layer->moe.expert.bias = true)
 CHANGE(expert_tp, experts(g); g->d.sp = false)
 CHANGE(expert_sp, experts(g))
@@ -164,6 +167,9 @@ static const struct {
     {instructions_most, NULL},
     {full_norm, "tp = 2 with queries normalised over all heads"},
     {full_norm_alone, NULL},
+    {sinks, "sinks with heads exchanged over cp = 2"},
+    {sinks_ring, NULL},
+    {sinks_alone, NULL},
     {expert_bias, "experts with biases"},
     {expert_tp, "experts with tp = 2 and no sequence parallelism"},
     {expert_sp, NULL},

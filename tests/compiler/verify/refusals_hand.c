@@ -358,16 +358,6 @@ static void only_planned(struct arena *a, struct plan *p)
     p->job->plan_only = o;
     p->job->nplan_only = 1;
 }
-static void sinks(struct arena *a, struct plan *p)
-{
-    (void)a;
-    ((struct layer *)(uintptr_t)p->job->model.layers[0])->attn.sinks = true;
-}
-static void clamped(struct arena *a, struct plan *p)
-{
-    (void)a;
-    ((struct layer *)(uintptr_t)p->job->model.layers[0])->ffn.limit = 7;
-}
 
 static void expert_biases(struct arena *a, struct plan *p)
 {
@@ -442,12 +432,10 @@ const struct by_hand refusals_by_hand[] = {
     {"tied", no_momentum, BY_VERIFY, "momentum is kept, but the model has none"},
     {"experts", expert_biases, BY_REFERENCE, "experts with biases"},
     {"latent", positions_ahead, BY_REFERENCE, "prediction modules with more than tokens in the embedding"},
-    {"single", sinks, BY_VERIFY, "the reference step can't express"},
+    {"single", alibi, BY_VERIFY, "the reference step can't express"},
     {"single", only_planned, BY_VERIFY, "the reference step can't express a word that is only planned"},
     {"single", alibi, BY_REFERENCE, "this kind of attention"},
     {"single", chunks, BY_REFERENCE, "this kind of attention"},
-    {"single", sinks, BY_REFERENCE, "this kind of attention"},
-    {"single", clamped, BY_REFERENCE, "this kind of layer"},
     {NULL, NULL, BY_VERIFY, NULL},
 };
 

@@ -95,6 +95,10 @@ static const struct rule_case cases[] = {
     {OP_HEADNORM_I, "heads", JOIN_SIDE, "t=6 heads=4 head=4", "", NULL},
     {OP_HEADNORM_W, "t", JOIN_SUM, "t=6 heads=4 head=4", "", NULL},
     {OP_HEADNORM_W, "heads", JOIN_SUM, "t=6 heads=4 head=4", "", NULL},
+    {OP_SINK, "t", JOIN_SIDE, "t=6 heads=4 head=3", "", NULL},
+    {OP_SINK, "heads", JOIN_SIDE, "t=6 heads=4 head=3", "", NULL},
+    {OP_SINK_W, "t", JOIN_SUM, "t=6 heads=4 head=3", "", NULL},
+    {OP_SINK_W, "heads", JOIN_SIDE, "t=6 heads=4 head=3", "", NULL},
     {OP_MLA_KEYS, "t", JOIN_SIDE, "t=6 heads=1 head=6 w=7 r=2 u=3", "", NULL},
     {OP_MLA_KEYS, "heads w", JOIN_SIDE, "t=6 heads=2 head=6 w=14 r=2 u=3", "", NULL},
     {OP_CONCAT, "t", JOIN_SIDE, "t=6 h=4 w=8", "", NULL},
@@ -374,7 +378,7 @@ static void test_split(void)
 static const enum op in_place[] = {OP_ADD,       OP_COPY,     OP_ROPE,      OP_XENT_I, OP_GELU,
                                    OP_GELU_I,    OP_RELU,     OP_RELU_I,    OP_SWIGLU, OP_SWIGLU_I,
                                    OP_GEGLU,     OP_GEGLU_I,  OP_POSITION,  OP_SCALE,  OP_SOFTCAP,
-                                   OP_SOFTCAP_I, OP_HEADNORM, OP_HEADNORM_I};
+                                   OP_SOFTCAP_I, OP_HEADNORM, OP_HEADNORM_I, OP_SINK};
 
 /* does property 4 accept the instruction with operand y where x is? */
 static bool accepted(const struct rule_case *c, const struct operands *shape, size_t y, size_t x)
