@@ -231,8 +231,6 @@ struct cost_body cost_body(const struct cost *c, const struct cost_stage *ranks)
 /* of slow, whatever the stages: other recomputation may give them more slack */
 double cost_slow_least(const struct cost *c);
 void cost_items(const struct cost_body *x, double pipeline_s, double free_s, struct estimate *e);
-/* microbatches whose kernels data-parallel transfers of a step run beside; the same for all schedules of equal stages */
-uint32_t cost_passes_beside(const struct cost *c);
 /* time and memory of c->decision from its shape; ranks and stages: scratch, one of each */
 void cost_time(const struct cost *c, const struct cost_shape *s, struct cost_stage *ranks,
                struct pipeline_stage *stages, struct estimate *e);
@@ -244,8 +242,6 @@ void cost_rank_memory(const struct cost *c, const struct cost_shape *s, uint32_t
 uint64_t cost_state_least(const struct cost *c, const struct cost_shape *s);
 /* the same of all pipeline ranks together, without what a stack takes for itself */
 double cost_state_all(const struct cost *c, const struct cost_shape *s);
-/* parameter elements of the whole model in such parts as a rank of one stage holds, the head aside */
-void cost_elements(const struct cost *c, const struct cost_shape *s, double *dense, double *experts);
 /* the same rank by rank of one decision, whose stages may spare more or fewer layers from call to call */
 struct cost_held {
     double dense, experts, largest; /* of a block: parameter elements, buckets padded; of both what is gathered at a time */

@@ -219,7 +219,8 @@ static double nic_taken_s(const struct cost *c, double layer_comm_s)
     return (layers ? layer_comm_s : 0) + (d->pp > 1 ? d->vpp * cost_wire_s(c, OP_SEND, bytes, &c->next) : 0);
 }
 
-uint32_t cost_passes_beside(const struct cost *c)
+/* microbatches whose kernels data-parallel transfers of a step run beside */
+static uint32_t passes_beside(const struct cost *c)
 {
     const struct decision *d = c->decision;
     if (d->zero >= 2)
@@ -233,7 +234,7 @@ uint32_t cost_passes_beside(const struct cost *c)
  * chunks beside them, those of the last one its own last microbatch. */
 static double dp_hides(const struct cost *c, double moved_s, double pass_s)
 {
-    double passes = cost_passes_beside(c), v = c->decision->vpp;
+    double passes = passes_beside(c), v = c->decision->vpp;
     if (c->decision->zero >= 2 || passes < 2)
         return fmin(moved_s, pass_s);
     return fmin(moved_s, passes * pass_s) * (1 - 1 / v) + fmin(moved_s, pass_s) / v;

@@ -428,13 +428,6 @@ static struct holding hold_model(const struct cost *c, const struct cost_shape *
     return h;
 }
 
-void cost_elements(const struct cost *c, const struct cost_shape *s, double *dense, double *experts)
-{
-    struct holding h = hold_model(c, s);
-    *dense = h.dense;
-    *experts = h.experts;
-}
-
 double cost_state_all(const struct cost *c, const struct cost_shape *s)
 {
     const struct decision *d = c->decision;
