@@ -8,6 +8,7 @@
  * takes at least the host's time to launch its kernels. */
 
 #include "compiler/cost/cost_private.h"
+#include "compiler/cost/walk.h"
 
 #include <math.h>
 #include <string.h>
@@ -25,6 +26,7 @@ struct block {
     double copies_s; /* where the backward is split: of gradients of the residual stream, which weights need later */
     double held_forward_s, held_backward_s;   /* exposed transfers that no pair hides, or in part: see hidden */
     double fixed_forward_s, fixed_backward_s; /* of kernels: counting and sorting of experts' rows by the profile */
+    struct walk walk;                         /* of its backward passes */
     struct cost_block out;
 };
 
@@ -94,9 +96,12 @@ static double weights_cols(const struct block *b, const struct opr *o, double *i
  * forward and, split over the sequence, gathers that gradient in backward; a column-parallel one gathers its input in
  * forward and again beside its input gradient, and reduces its input's gradient beside its weight gradient.  What is
  * gathered for 8-bit products is converted before it travels (Transformer Engine), what is reduced is not. */
-static void tensor_parallel(struct block *b, const struct opr *o, double out, double in, double input_s, double weight_s)
+static void tensor_parallel(struct block *b, const struct opr *o, double out, double in, double forward_s, double input_s,
+                            double weight_s)
 {
     const struct cost *c = b->c;
+    struct walk *w = &b->walk;
+    bool turns = c->job->wishes.never_overlap & OVERLAP_TP;
     double share = tp_shown(b), hidden = b->d->sp ? c->profile->sp_backward_hidden : c->profile->tp_backward_hidden;
     hidden *= c->job->wishes.never_overlap & OVERLAP_TP ? 0 : 1;
     bool again = b->d->recompute == RECOMPUTE_FULL && recomputes(b, o, 0);
@@ -112,6 +117,14 @@ static void tensor_parallel(struct block *b, const struct opr *o, double out, do
         b->out.again_s += again ? reduce : 0;
         b->out.input_comm_s += gradient + (again ? reduce : 0);
         b->out.weight_comm_s += late ? gradient : 0;
+        walk_again(w, WALK_KERNEL, again ? forward_s : 0);
+        walk_again(w, WALK_BLOCK, again ? reduce : 0);
+        walk_add(w, WALK_BLOCK, 0, WALK_B | WALK_I, gradient);
+        walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, input_s);
+        walk_add(w, turns ? WALK_BLOCK : WALK_AHEAD, WALK_OUTPUT, late ? WALK_W : 0, gradient);
+        walk_add(w, WALK_USE, WALK_OUTPUT, WALK_W, 0);
+        walk_add(w, WALK_KERNEL, 0, WALK_B | (late ? WALK_W : WALK_I), weight_s);
+        walk_add(w, WALK_FREE, WALK_OUTPUT, WALK_W, 0);
         return;
     }
     double gather = b->d->sp ? share * cost_collective_s(c, OP_ALL_GATHER, gathered * in, AXIS_BIT(AXIS_TP)) : 0;
@@ -123,6 +136,16 @@ static void tensor_parallel(struct block *b, const struct opr *o, double out, do
     /* other stacks reduce what the input's half has made beside another microbatch's weights */
     b->out.input_comm_s += (late ? reduce - (own ? 0 : hidden * fmin(reduce, weight_s)) : beside) + (again ? gather : 0);
     b->out.weight_comm_s += late ? gather : 0;
+    uint32_t weighs = WALK_B | (late ? WALK_W : WALK_I);
+    walk_again(w, WALK_BLOCK, again ? gather : 0);
+    walk_again(w, WALK_KERNEL, again ? forward_s : 0);
+    walk_add(w, turns ? WALK_BLOCK : WALK_AHEAD, WALK_INPUT, weighs, gather);
+    walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, input_s);
+    walk_add(w, turns ? WALK_BLOCK : WALK_BEHIND, WALK_REDUCED, WALK_B | WALK_I, reduce);
+    walk_add(w, WALK_USE, WALK_INPUT, weighs, 0);
+    walk_add(w, WALK_KERNEL, 0, weighs, weight_s);
+    walk_add(w, WALK_FREE, WALK_INPUT, weighs, 0);
+    walk_add(w, WALK_USE, WALK_REDUCED, WALK_B | WALK_I, 0);
 }
 
 /* Seconds of making an operand of m rows 8 bits wide.  One that is gathered over tp is converted in shares before; on
@@ -193,10 +216,16 @@ static void linear(struct block *b, const struct opr *o)
     b->out.weight_s += expand_puts_off(b->e, o) ? weight + bias : 0;
     b->copies_s += !head && copied(b, o) ? cost_stream_s(c, 2 * value_bytes(b, o->out)) : 0;
     double products = keys > 0 ? 2 : 1;
-    add_time(b, forward, products, input + weight + bias, products * (2 + (bias > 0)),
-             recomputes(b, o, cost_linear_part(o)));
-    if (first->split != SPLIT_NONE && tp > 1)
-        tensor_parallel(b, o, b->tokens * b->element * out, b->tokens * b->element * in, input, weight);
+    bool again = recomputes(b, o, cost_linear_part(o));
+    add_time(b, forward, products, input + weight + bias, products * (2 + (bias > 0)), again);
+    if (first->split != SPLIT_NONE && tp > 1) {
+        walk_again(&b->walk, WALK_KERNEL, again && b->d->recompute == RECOMPUTE_SELECTIVE ? forward : 0);
+        tensor_parallel(b, o, b->tokens * b->element * out, b->tokens * b->element * in, forward, input, weight + bias);
+        return;
+    }
+    walk_again(&b->walk, WALK_KERNEL, again ? forward : 0);
+    walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | WALK_I, input);
+    walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | (expand_puts_off(b->e, o) ? WALK_W : WALK_I), weight + bias);
 }
 
 /* The ring of compiler/lower/context.c: keys and values go a step while those at hand are attended to; backward the sums of
@@ -214,6 +243,17 @@ static void own_ring(struct block *b, double kv, double out, double q, double fo
     add_time(b, narrow, wide > 1, (cp - 1) * cost_stream_s(c, 3 * wide * kv) + back, cp, false);
     b->out.forward_comm_s += (cp - 1) * fmax(0, step - under);
     add_backward_comm(b, (cp - 1) * fmax(0, step + sums - under_back) + sums);
+    double add = cost_stream_s(c, 3 * wide * kv);
+    for (double s = 0; s < cp; s++) {
+        bool last = s + 1 >= cp;
+        walk_add(&b->walk, WALK_USE, WALK_KEYS, WALK_B | WALK_I, 0);
+        walk_add(&b->walk, turns ? WALK_BLOCK : WALK_BEHIND, WALK_KEYS, WALK_B | WALK_I, last ? 0 : step);
+        walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | WALK_I, backward / cp);
+        walk_add(&b->walk, WALK_USE, WALK_SUMS, WALK_B | WALK_I, 0);
+        walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | WALK_I, s > 0 ? add : 0);
+        walk_add(&b->walk, turns || last ? WALK_BLOCK : WALK_BEHIND, WALK_SUMS, WALK_B | WALK_I, sums);
+    }
+    walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | WALK_I, back);
 }
 
 /* transfers of keys and values (or heads) among the ranks of a sequence; attention of `seconds` can hide a ring */
@@ -232,6 +272,12 @@ static void context_parallel(struct block *b, const struct attn *t, double forwa
         double again = early ? 0 : cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP));
         double sums = cost_collective_s(c, OP_REDUCE_SCATTER, kv * cp, AXIS_BIT(AXIS_CP));
         add_backward_comm(b, share * (again + sums));
+        again = cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP));
+        walk_add(&b->walk, early ? WALK_AHEAD : WALK_BLOCK, WALK_KEYS, WALK_B | WALK_I, share * again);
+        walk_add(&b->walk, WALK_USE, WALK_KEYS, WALK_B | WALK_I, 0);
+        walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | WALK_I, backward);
+        walk_add(&b->walk, WALK_FREE, WALK_KEYS, WALK_B | WALK_I, 0);
+        walk_add(&b->walk, WALK_BLOCK, 0, WALK_B | WALK_I, share * sums);
         return;
     }
     if (b->d->context == CONTEXT_ALL_TO_ALL) {
@@ -242,6 +288,8 @@ static void context_parallel(struct block *b, const struct attn *t, double forwa
         add_backward_comm(b, share * (there + back));
         double pack = cost_stream_s(c, 2 * kv) + cost_stream_s(c, 2 * q), unpack = cost_stream_s(c, 2 * q / t->head * v);
         add_time(b, pack + unpack, 3, pack + unpack, 3, false); /* heads side by side, and back */
+        walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | WALK_I, pack + unpack + backward);
+        walk_add(&b->walk, WALK_BLOCK, 0, WALK_B | WALK_I, share * (there + back));
         return;
     }
     if (c->profile->allocator < 0.5) {
@@ -268,10 +316,23 @@ static void attention(struct block *b, const struct opr *o)
         forward /= b->c->profile->cp_attention;
         backward /= b->c->profile->cp_attention;
     }
-    add_time(b, forward, 1, backward, 3, recomputes(b, o, PART_CORE_ATTN));
-    double before_f = b->out.forward_comm_s, before_x = b->out.backward_comm_s;
+    bool again = recomputes(b, o, PART_CORE_ATTN);
+    add_time(b, forward, 1, backward, 3, again);
+    double before_f = b->out.forward_comm_s, before_x = b->out.backward_comm_s, kernels_s = b->out.forward_s;
+    walk_again(&b->walk, WALK_KERNEL, again ? forward : 0);
     if (b->d->cp > 1)
         context_parallel(b, t, forward, backward);
+    else
+        walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | WALK_I, backward);
+    if (again) { /* with all that goes round it */
+        double moved_s = b->out.forward_comm_s - before_f;
+        kernels_s = b->out.forward_s - kernels_s;
+        b->out.backward_s += kernels_s;
+        b->out.again_s += kernels_s + moved_s;
+        add_backward_comm(b, moved_s);
+        walk_again(&b->walk, WALK_KERNEL, kernels_s);
+        walk_again(&b->walk, WALK_BLOCK, moved_s);
+    }
     if (b->c->job->wishes.never_overlap & OVERLAP_CP) {
         b->held_forward_s += b->out.forward_comm_s - before_f;
         b->held_backward_s += b->out.backward_comm_s - before_x;
@@ -290,9 +351,9 @@ double cost_usual_room(const struct job *job, const struct topo_gpu *gpu)
 double cost_rows_moved(const struct cost *c, const struct moe *m)
 {
     const struct decision *d = c->decision;
+    double local = (double)m->experts / d->ep, all = fmin(m->active, local) * d->ep / m->active; /* all that can come */
     if (c->profile->allocator > 0.5 || m->capacity > 0)
-        return c->job->train.imbalance;
-    double local = (double)m->experts / d->ep, all = fmin(m->active, local) * d->ep / m->active;
+        return fmin(c->job->train.imbalance, all);
     double room = d->room > 0 ? d->room : cost_usual_room(c->job, &c->type->gpu);
     return room > 0 ? fmin(room, all) : all;
 }
@@ -302,6 +363,31 @@ double cost_rows_kept(const struct cost *c, const struct moe *m)
 {
     bool said = c->decision->room > 0 || c->job->train.expert_room > 0;
     return said ? cost_rows_moved(c, m) : fmin(cost_rows_moved(c, m), fmax(1, c->job->train.imbalance));
+}
+
+/* rows of a microbatch's tokens to their experts and back, with what ranks that share an expert gather and sum: seconds by
+ * themselves; each of the ways */
+static double travel_s(const struct cost *c, const struct moe *m, double element, struct cost_exchange *to,
+                       struct cost_exchange *from)
+{
+    const struct decision *d = c->decision;
+    double h = (double)c->job->model.width, tokens = (double)c->job->train.sequence * d->microbatch / d->cp / d->tp;
+    *to = *from = cost_exchange(c, m, tokens, h * element);
+    if (c->job->train.fp8_sent) /* a byte each, and a scale of four for 128 */
+        *to = cost_exchange(c, m, tokens, h * (1 + 4.0 / 128));
+    double seconds = to->way_s + from->way_s;
+    if (d->etp > 1) {
+        const struct cost_group g = d->nodes ? cost_run_group(c, d->etp, 1) : cost_floor_group(c, d->etp);
+        double bytes = tokens * m->active * cost_rows_moved(c, m) * d->etp * h * element;
+        seconds += cost_group_s(c, OP_ALL_GATHER, bytes, &g) + cost_group_s(c, OP_REDUCE_SCATTER, bytes, &g);
+    }
+    return seconds;
+}
+
+double cost_travel_s(const struct cost *c, const struct moe *m)
+{
+    struct cost_exchange to, from;
+    return travel_s(c, m, c->job->train.precision == DT_FP32 ? 4 : 2, &to, &from);
 }
 
 static void experts(struct block *b, const struct opr *o)
@@ -328,9 +414,8 @@ static void experts(struct block *b, const struct opr *o)
     double rows = b->element * h * (chosen + b->tokens / b->d->tp), move = 2 * cost_stream_s(c, rows); /* there, and back */
     double fixed = 1e-6 * c->profile->moe_layer_us; /* counting and sorting */
     fixed += c->type->scale_up.span > 1 ? 0 : 1e-6 * c->profile->moe_wait_us;
-    struct cost_exchange x = cost_exchange(c, m, b->tokens / b->d->tp, h * b->element), there = x;
-    if (c->job->train.fp8_sent) /* a byte each, and a scale of four for 128 */
-        there = cost_exchange(c, m, b->tokens / b->d->tp, h * (1 + 4.0 / 128));
+    struct cost_exchange x, there;
+    double dispatch = travel_s(c, m, b->element, &there, &x);
     move += x.copies_s + there.copies_s;
     bool over_nodes = x.rows > 0; /* six kernels more forward: places, two ways to nodes, sums; five backward */
     add_time(b, seconds[PRODUCT_FORWARD] + act + move + fixed, over_nodes ? 14 : 8,
@@ -343,14 +428,9 @@ static void experts(struct block *b, const struct opr *o)
     /* an overlap that is asked for is one of pairs: it is them that hide, not every block */
     bool pairs = decision_pairs(b->d->schedule);
     double share = shown(b, OVERLAP_ALL_TO_ALL, c->profile->ep_shown, pairs ? c->profile->ep_shown : c->profile->ep_overlap_shown);
-    double dispatch = x.way_s + there.way_s, beside = x.beside_s + there.beside_s, before_f = b->out.forward_comm_s, before_x = b->out.backward_comm_s;
+    double beside = x.beside_s + there.beside_s, before_f = b->out.forward_comm_s, before_x = b->out.backward_comm_s;
     b->out.forward_comm_s += x.forward_s;
     add_backward_comm(b, x.backward_s);
-    if (etp > 1) {
-        const struct cost_group g = b->d->nodes ? cost_run_group(c, b->d->etp, 1) : cost_floor_group(c, b->d->etp);
-        dispatch += cost_group_s(c, OP_ALL_GATHER, moved * etp * h * b->element, &g) +
-                    cost_group_s(c, OP_REDUCE_SCATTER, moved * etp * h * b->element, &g);
-    }
     b->out.forward_comm_s += share * dispatch;
     add_backward_comm(b, share * dispatch * (recomputes(b, o, PART_MOE) ? 2 : 1));
     b->out.again_s += recomputes(b, o, PART_MOE) ? share * dispatch : 0;
@@ -402,6 +482,7 @@ static void stream(struct block *b, const struct opr *o)
         break;
     case OPR_EMBED:
         add_time(b, cost_stream_s(c, 2 * out), 1, cost_stream_s(c, 5 * out), 2, false);
+        b->out.weight_s += cost_stream_s(c, 5 * out);
         if (b->d->tp > 1)
             b->out.forward_comm_s += cost_collective_s(c, b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE,
                                                        b->tokens * b->element * (double)c->job->model.width,
@@ -409,6 +490,7 @@ static void stream(struct block *b, const struct opr *o)
         break;
     case OPR_POSITION:
         add_time(b, cost_stream_s(c, 2 * out), 1, cost_stream_s(c, 5 * out), 2, false);
+        b->out.weight_s += cost_stream_s(c, 5 * out);
         break;
     case OPR_LOSS:
         /* fused: maximum, sum and the gradient in place, half of it in backward; two small reductions of row statistics */
@@ -450,6 +532,17 @@ static void cap_hidden(struct cost_block *out)
     out->backward_hidden_s *= most / hidden;
 }
 
+/* What backward passes do not hide of their transfers.  Other stacks hide in B and in I what their profiles say. */
+static void expose(struct block *b, bool layer)
+{
+    b->out.weight_comm_s = walk_exposed_s(&b->walk, WALK_W, layer);
+    if (b->c->profile->allocator > 0.5)
+        return;
+    b->out.backward_comm_s = walk_exposed_s(&b->walk, WALK_B, layer);
+    b->out.input_comm_s = walk_exposed_s(&b->walk, WALK_I, layer);
+    b->held_backward_s = fmin(b->held_backward_s, b->out.backward_comm_s);
+}
+
 static struct cost_block block_make(struct arena *a, const struct cost *c, const struct expansion *e, bool layer)
 {
     const struct decision *d = c->decision;
@@ -465,17 +558,34 @@ static struct cost_block block_make(struct arena *a, const struct cost *c, const
     b.sequence = (double)t->sequence;
     b.tokens = b.sequence * d->microbatch / d->cp;
     b.rows = d->sp ? b.tokens / d->tp : b.tokens;
+    struct arena_mark mark = arena_mark(a);
+    b.walk.arena = a;
     b.again = cost_again(a, e);
+    double kept_s = 0; /* of forward, to where the last value is kept */
     for (uint32_t i = 0; i < e->noprs; i++) {
-        if (e->oprs[i].kind == OPR_LINEAR)
-            linear(&b, &e->oprs[i]);
-        else if (e->oprs[i].kind == OPR_ATTENTION)
-            attention(&b, &e->oprs[i]);
-        else if (e->oprs[i].kind == OPR_EXPERTS)
-            experts(&b, &e->oprs[i]);
+        const struct opr *o = &e->oprs[i];
+        double before_s = b.out.forward_s + b.out.forward_comm_s, back_s = b.out.backward_s, back_comm_s = b.out.backward_comm_s;
+        b.walk.opr = i;
+        if (o->kind == OPR_LINEAR)
+            linear(&b, o);
+        else if (o->kind == OPR_ATTENTION)
+            attention(&b, o);
+        else if (o->kind == OPR_EXPERTS)
+            experts(&b, o);
         else
-            stream(&b, &e->oprs[i]);
+            stream(&b, o);
+        if (o->kind != OPR_LINEAR && o->kind != OPR_ATTENTION) {
+            walk_add(&b.walk, WALK_KERNEL, 0, WALK_B | (expand_puts_off(e, o) ? WALK_W : WALK_I), b.out.backward_s - back_s);
+            walk_add(&b.walk, WALK_BLOCK, 0, WALK_B | WALK_I, b.out.backward_comm_s - back_comm_s);
+        }
+        double after_s = b.out.forward_s + b.out.forward_comm_s;
+        if (o->kind == OPR_LINEAR || o->kind == OPR_EXPERTS) /* the products out of experts come behind it */
+            kept_s = before_s + (o->kind == OPR_EXPERTS ? 1 - 1.0 / o->nweights : 0) * (after_s - before_s);
     }
+    double whole_s = b.out.forward_s + b.out.forward_comm_s;
+    b.out.tail = whole_s > 0 ? 1 - kept_s / whole_s : 0;
+    expose(&b, layer);
+    arena_reset(a, mark);
     b.out.input_s = b.out.backward_s - b.out.weight_s + b.copies_s;
     b.out.own_forward_s = b.out.forward_s - b.fixed_forward_s;
     b.out.own_backward_s = b.out.backward_s - b.fixed_backward_s;
