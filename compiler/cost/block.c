@@ -339,57 +339,6 @@ static void attention(struct block *b, const struct opr *o)
     }
 }
 
-double cost_usual_room(const struct job *job, const struct topo_gpu *gpu)
-{
-    if (job->train.expert_room > 0)
-        return job->train.expert_room;
-    return topo_is_cpu(gpu) ? 0 : 1.5 * job->train.imbalance;
-}
-
-/* Rows that travel to experts and that their activations go over, for each that is expected on average: llmrun's blocks
- * travel whole, other stacks send what there is. */
-double cost_rows_moved(const struct cost *c, const struct moe *m)
-{
-    const struct decision *d = c->decision;
-    double local = (double)m->experts / d->ep, all = fmin(m->active, local) * d->ep / m->active; /* all that can come */
-    if (c->profile->allocator > 0.5 || m->capacity > 0)
-        return fmin(c->job->train.imbalance, all);
-    double room = d->room > 0 ? d->room : cost_usual_room(c->job, &c->type->gpu);
-    return room > 0 ? fmin(room, all) : all;
-}
-
-/* The same for memory: where nobody says how much room there is, a plan that is too large gets less, down to the mean. */
-double cost_rows_kept(const struct cost *c, const struct moe *m)
-{
-    bool said = c->decision->room > 0 || c->job->train.expert_room > 0;
-    return said ? cost_rows_moved(c, m) : fmin(cost_rows_moved(c, m), fmax(1, c->job->train.imbalance));
-}
-
-/* rows of a microbatch's tokens to their experts and back, with what ranks that share an expert gather and sum: seconds by
- * themselves; each of the ways */
-static double travel_s(const struct cost *c, const struct moe *m, double element, struct cost_exchange *to,
-                       struct cost_exchange *from)
-{
-    const struct decision *d = c->decision;
-    double h = (double)c->job->model.width, tokens = (double)c->job->train.sequence * d->microbatch / d->cp / d->tp;
-    *to = *from = cost_exchange(c, m, tokens, h * element);
-    if (c->job->train.fp8_sent) /* a byte each, and a scale of four for 128 */
-        *to = cost_exchange(c, m, tokens, h * (1 + 4.0 / 128));
-    double seconds = to->way_s + from->way_s;
-    if (d->etp > 1) {
-        const struct cost_group g = d->nodes ? cost_run_group(c, d->etp, 1) : cost_floor_group(c, d->etp);
-        double bytes = tokens * m->active * cost_rows_moved(c, m) * d->etp * h * element;
-        seconds += cost_group_s(c, OP_ALL_GATHER, bytes, &g) + cost_group_s(c, OP_REDUCE_SCATTER, bytes, &g);
-    }
-    return seconds;
-}
-
-double cost_travel_s(const struct cost *c, const struct moe *m)
-{
-    struct cost_exchange to, from;
-    return travel_s(c, m, c->job->train.precision == DT_FP32 ? 4 : 2, &to, &from);
-}
-
 static void experts(struct block *b, const struct opr *o)
 {
     const struct cost *c = b->c;
@@ -415,7 +364,7 @@ static void experts(struct block *b, const struct opr *o)
     double fixed = 1e-6 * c->profile->moe_layer_us; /* counting and sorting */
     fixed += c->type->scale_up.span > 1 ? 0 : 1e-6 * c->profile->moe_wait_us;
     struct cost_exchange x, there;
-    double dispatch = travel_s(c, m, b->element, &there, &x);
+    double dispatch = cost_travel_s(c, m, &there, &x);
     move += x.copies_s + there.copies_s;
     bool over_nodes = x.rows > 0; /* six kernels more forward: places, two ways to nodes, sums; five backward */
     add_time(b, seconds[PRODUCT_FORWARD] + act + move + fixed, over_nodes ? 14 : 8,
@@ -543,7 +492,7 @@ static void expose(struct block *b, bool layer)
     b->held_backward_s = fmin(b->held_backward_s, b->out.backward_comm_s);
 }
 
-static struct cost_block block_make(struct arena *a, const struct cost *c, const struct expansion *e, bool layer)
+struct cost_block cost_block_make(struct arena *a, const struct cost *c, const struct expansion *e, bool layer)
 {
     const struct decision *d = c->decision;
     const struct train *t = &c->job->train;
@@ -606,102 +555,4 @@ static struct cost_block block_make(struct arena *a, const struct cost *c, const
     b.out.backward_hidden_s += b.beside_s;
     cost_keep(a, c, e, layer, &b.out);
     return b.out;
-}
-
-struct cost_kinds cost_kinds_new(struct arena *a, const struct model *m)
-{
-    uint32_t room = m->nlayers ? m->nlayers : 1;
-    struct cost_kinds k = {.kind = ARENA_ARRAY(a, uint32_t, room), .run = ARENA_ARRAY(a, uint32_t, room)};
-    const struct layer **seen = ARENA_ARRAY(a, const struct layer *, room);
-    for (uint32_t i = 0; i < m->nlayers; i++) {
-        uint32_t at = i && m->layers[i] == m->layers[i - 1] ? k.kind[i - 1] : 0;
-        while (at < k.n && seen[at] != m->layers[i])
-            at++;
-        if (at == k.n)
-            seen[k.n++] = m->layers[i];
-        k.kind[i] = at;
-    }
-    for (uint32_t i = m->nlayers; i-- > 0;)
-        k.run[i] = i + 1 < m->nlayers && k.kind[i] == k.kind[i + 1] ? k.run[i + 1] + 1 : 1;
-    k.layers = ARENA_ARRAY(a, const struct expansion *, k.n ? k.n : 1);
-    for (uint32_t i = 0; i < k.n; i++)
-        k.layers[i] = expand_layer(a, m, seen[i]);
-    k.embed = expand_embed(a, m);
-    k.head = expand_head(a, m);
-    if (m->predict)
-        k.predict = expand_predict(a, m, 1);
-    return k;
-}
-
-/* the distinct layers as they are where a stage spares them from recomputation */
-static struct cost_block *spared_layers(struct arena *a, const struct cost *c, const struct cost_kinds *k)
-{
-    struct decision none = *c->decision;
-    struct cost spared = *c;
-    none.recompute = RECOMPUTE_NONE;
-    none.parts = 0;
-    spared.decision = &none;
-    struct cost_block *layers = ARENA_ARRAY(a, struct cost_block, k->n ? k->n : 1);
-    for (uint32_t i = 0; i < k->n; i++)
-        layers[i] = block_make(a, &spared, k->layers[i], true);
-    return layers;
-}
-
-/* a module with its layer, its projection, and the head once more */
-static void make_predict(struct arena *a, const struct cost *c, const struct cost_kinds *k, struct cost_shape *s)
-{
-    if (c->job->model.predict)
-        s->predict = block_make(a, c, k->predict, true);
-}
-
-static void make_layers(struct arena *a, const struct cost *c, const struct cost_kinds *k, struct cost_shape *s)
-{
-    s->layers = ARENA_ARRAY(a, struct cost_block, k->n ? k->n : 1);
-    for (uint32_t i = 0; i < k->n; i++)
-        s->layers[i] = block_make(a, c, k->layers[i], true);
-}
-
-void cost_shape_init(struct arena *a, const struct cost *c, const struct cost_kinds *k, struct cost_shape *s)
-{
-    const struct model *m = &c->job->model;
-    const struct decision *d = c->decision;
-    *s = (struct cost_shape){.ndistinct = k->n, .kind = k->kind, .run = k->run};
-    make_layers(a, c, k, s);
-    s->spared = d->recompute == RECOMPUTE_NONE ? s->layers : spared_layers(a, c, k);
-    s->embed = block_make(a, c, k->embed, false);
-    s->head = block_make(a, c, k->head, false);
-    make_predict(a, c, k, s);
-    double element = c->job->train.precision == DT_FP32 ? 4 : 2;
-    double rows = (double)c->job->train.sequence * d->microbatch / d->cp / (d->sp ? d->tp : 1);
-    s->boundary_bytes = rows * (double)m->width * element;
-}
-
-void cost_shape_vary(struct arena *a, const struct cost *c, const struct cost_kinds *k, const struct cost_shape *none,
-                     struct cost_shape *s)
-{
-    *s = *none;
-    make_layers(a, c, k, s);
-    make_predict(a, c, k, s);
-}
-
-void cost_shape_layers(const struct cost_shape *s, uint32_t nlayers, double *layer_s, double *embed_s, double *head_s)
-{
-    for (uint32_t i = 0; i < nlayers; i++) {
-        const struct cost_block *b = &s->layers[s->kind[i]];
-        layer_s[i] = b->forward_s + b->backward_s + b->forward_comm_s + b->backward_comm_s;
-    }
-    const struct cost_block *e = &s->embed, *h = &s->head, *p = &s->predict;
-    *embed_s = e->forward_s + e->backward_s + e->forward_comm_s + e->backward_comm_s;
-    *head_s = h->forward_s + h->backward_s + h->forward_comm_s + h->backward_comm_s;
-    *head_s += p->forward_s + p->backward_s + p->forward_comm_s + p->backward_comm_s;
-}
-
-void cost_layers(struct arena *a, const struct cost *c, double *layer_s, double *embed_s, double *head_s)
-{
-    struct arena_mark mark = arena_mark(a);
-    struct cost_kinds kinds = cost_kinds_new(a, &c->job->model);
-    struct cost_shape s;
-    cost_shape_init(a, c, &kinds, &s);
-    cost_shape_layers(&s, c->job->model.nlayers, layer_s, embed_s, head_s);
-    arena_reset(a, mark);
 }

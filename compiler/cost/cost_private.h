@@ -125,6 +125,8 @@ struct cost_kinds {
     const struct expansion **layers, *embed, *head, *predict; /* layers: by kind */
 };
 struct cost_kinds cost_kinds_new(struct arena *a, const struct model *m);
+/* block.c: of one expansion; layer: not the embedding or the head */
+struct cost_block cost_block_make(struct arena *a, const struct cost *c, const struct expansion *e, bool layer);
 void cost_shape_init(struct arena *a, const struct cost *c, const struct cost_kinds *k, struct cost_shape *s);
 /* the same from the shape without recomputation of the decision that is otherwise c's */
 void cost_shape_vary(struct arena *a, const struct cost *c, const struct cost_kinds *k, const struct cost_shape *none,
@@ -136,11 +138,12 @@ void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e,
 const struct cost_lives *cost_lives(const struct cost *c, const struct cost_block *b);
 /* by operator: backward reads its output, directly or through others; the last product of a layer is not among them */
 const uint8_t *cost_again(struct arena *a, const struct expansion *e);
-/* block.c: rows of experts that travel and are kept for each that is expected on average */
+/* exchange.c: rows of experts that travel and are kept for each that is expected on average */
 double cost_rows_moved(const struct cost *c, const struct moe *m);
 double cost_rows_kept(const struct cost *c, const struct moe *m);
-/* rows of a microbatch to the experts of a layer and back, as the profile's stack sends them */
-double cost_travel_s(const struct cost *c, const struct moe *m);
+/* Rows of a microbatch to the experts of a layer and back, as the profile's stack sends them, with what ranks that share an
+ * expert gather and sum: seconds by themselves; each of the ways. */
+double cost_travel_s(const struct cost *c, const struct moe *m, struct cost_exchange *to, struct cost_exchange *from);
 /* the word of selective recomputation that covers a product */
 uint32_t cost_linear_part(const struct opr *o);
 /* the same of an activation between products */

@@ -1,8 +1,9 @@
 /* What a profile's stack adds to instructions, so that a step of the emitted programs is simulated as it is estimated.
  *
- * Kernels of a stage wait for a host that launches them, for the slowest node, and for data-parallel transfers that take a
- * share of the device (block.c, estimate.c).  Of transfers a share is seen, the rest hides behind what no program says.  What
- * belongs to the whole step is put where all ranks meet, at the gradients' norm.  llmrun's own profile adds next to nothing. */
+ * Kernels of a stage wait for the slowest node, and those of other stacks than llmrun take in each of its actions what block.c
+ * says of them: the program's are fitted to that, stage by stage, as are copies to host memory.  Of transfers a share is seen,
+ * the rest hides behind what no program says; rows to experts and weights travel in the stack's ways.  What belongs to the
+ * whole step, and what hidden transfers take of kernels, is put where all ranks meet, at the gradients' norm. */
 
 #include "compiler/cost/cost_private.h"
 
@@ -113,13 +114,15 @@ static bool among_experts(const struct cost_stack *s, const struct program *p, c
 static double experts_factor(const struct cost_stack *s, const struct program *p, const int64_t *alone_ns)
 {
     const struct job *job = s->c->job;
+    struct cost_exchange to, from;
     double ns = 0, seconds = 0;
     for (uint32_t i = 0; i < p->ninsns; i++) {
         const struct insn *n = &p->insns[i];
         if (n->action != 'F' || n->layer >= job->model.nlayers)
             continue;
         ns += among_experts(s, p, n) ? (double)alone_ns[i] : 0;
-        seconds += n->op == OP_ROUTE ? cost_travel_s(s->c, &job->model.layers[n->layer]->moe) : 0;
+        if (n->op == OP_ROUTE)
+            seconds += cost_travel_s(s->c, &job->model.layers[n->layer]->moe, &to, &from);
     }
     return ns > 0 ? 1e9 * seconds / ns : 1;
 }
@@ -184,7 +187,8 @@ static double weights_seen(const struct cost_stack *s, const struct program *p, 
             element = own > bytes ? (double)isa_dtype_bytes((enum dtype)o->dtype) : element;
             bytes = own > bytes ? own : bytes;
         }
-        double bucket = elements * element * (replica ? 1.0 / mesh_group_size(&s->mesh, dim[MESH_SHARD]) : 1);
+        uint32_t over = !replica ? 0 : dim[mask == dim[MESH_REPLICA] ? MESH_SHARD : MESH_EXPERT_SHARD];
+        double bucket = elements * element / mesh_group_size(&s->mesh, over);
         double alone_s = cost_digits_s(s->c, (enum op)n->op, bytes, mask);
         return alone_s > 0 ? bytes / bucket * cost_digits_s(s->c, (enum op)n->op, bucket, mask) / alone_s : 1;
     }
