@@ -139,9 +139,11 @@ static void tensor_parallel(struct block *b, const struct opr *o, double out, do
     uint32_t weighs = WALK_B | (late ? WALK_W : WALK_I);
     walk_again(w, WALK_BLOCK, again ? gather : 0);
     walk_again(w, WALK_KERNEL, again ? forward_s : 0);
-    walk_add(w, turns ? WALK_BLOCK : WALK_AHEAD, WALK_INPUT, weighs, gather);
+    walk_add(w, WALK_BLOCK, 0, weighs, (1 - hidden) * gather);
+    walk_add(w, WALK_AHEAD, WALK_INPUT, weighs, hidden * gather);
     walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, input_s);
-    walk_add(w, turns ? WALK_BLOCK : WALK_BEHIND, WALK_REDUCED, WALK_B | WALK_I, reduce);
+    walk_add(w, WALK_BLOCK, 0, WALK_B | WALK_I, (1 - hidden) * reduce);
+    walk_add(w, WALK_BEHIND, WALK_REDUCED, WALK_B | WALK_I, hidden * reduce);
     walk_add(w, WALK_USE, WALK_INPUT, weighs, 0);
     walk_add(w, WALK_KERNEL, 0, weighs, weight_s);
     walk_add(w, WALK_FREE, WALK_INPUT, weighs, 0);

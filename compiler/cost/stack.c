@@ -222,6 +222,8 @@ static int64_t stack_ns(const struct cost_stack *s, const struct program *p, uin
     uint32_t kind = kind_of(p, n);
     if (kind < 8 && n->stage < s->c->decision->nstages)
         factor = s->factor[n->stage][kind];
+    else if (n->action == 'O' && n->queue == QUEUE_COMPUTE && isa_info((enum op)n->op)->unit == UNIT_STREAM)
+        factor = s->slow;
     else if (n->op == OP_SEND || n->op == OP_RECV)
         factor = 1 - s->held;
     else if (isa_info((enum op)n->op)->unit == UNIT_COLLECTIVE)
