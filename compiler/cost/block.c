@@ -8,6 +8,7 @@
  * takes at least the host's time to launch its kernels. */
 
 #include "compiler/cost/cost_private.h"
+#include "compiler/cost/walk.h"
 
 #include <math.h>
 #include <string.h>
@@ -25,6 +26,7 @@ struct block {
     double copies_s; /* where the backward is split: of gradients of the residual stream, which weights need later */
     double held_forward_s, held_backward_s;   /* exposed transfers that no pair hides, or in part: see hidden */
     double fixed_forward_s, fixed_backward_s; /* of kernels: counting and sorting of experts' rows by the profile */
+    struct walk walk;                         /* of its backward passes */
     struct cost_block out;
 };
 
@@ -94,9 +96,12 @@ static double weights_cols(const struct block *b, const struct opr *o, double *i
  * forward and, split over the sequence, gathers that gradient in backward; a column-parallel one gathers its input in
  * forward and again beside its input gradient, and reduces its input's gradient beside its weight gradient.  What is
  * gathered for 8-bit products is converted before it travels (Transformer Engine), what is reduced is not. */
-static void tensor_parallel(struct block *b, const struct opr *o, double out, double in, double input_s, double weight_s)
+static void tensor_parallel(struct block *b, const struct opr *o, double out, double in, double forward_s, double input_s,
+                            double weight_s)
 {
     const struct cost *c = b->c;
+    struct walk *w = &b->walk;
+    bool turns = c->job->wishes.never_overlap & OVERLAP_TP;
     double share = tp_shown(b), hidden = b->d->sp ? c->profile->sp_backward_hidden : c->profile->tp_backward_hidden;
     hidden *= c->job->wishes.never_overlap & OVERLAP_TP ? 0 : 1;
     bool again = b->d->recompute == RECOMPUTE_FULL && recomputes(b, o, 0);
@@ -112,6 +117,14 @@ static void tensor_parallel(struct block *b, const struct opr *o, double out, do
         b->out.again_s += again ? reduce : 0;
         b->out.input_comm_s += gradient + (again ? reduce : 0);
         b->out.weight_comm_s += late ? gradient : 0;
+        walk_again(w, WALK_KERNEL, again ? forward_s : 0);
+        walk_again(w, WALK_BLOCK, again ? reduce : 0);
+        walk_add(w, WALK_BLOCK, 0, WALK_B | WALK_I, gradient);
+        walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, input_s);
+        walk_add(w, turns ? WALK_BLOCK : WALK_AHEAD, WALK_OUTPUT, late ? WALK_W : 0, gradient);
+        walk_add(w, WALK_USE, WALK_OUTPUT, WALK_W, 0);
+        walk_add(w, WALK_KERNEL, 0, WALK_B | (late ? WALK_W : WALK_I), weight_s);
+        walk_add(w, WALK_FREE, WALK_OUTPUT, WALK_W, 0);
         return;
     }
     double gather = b->d->sp ? share * cost_collective_s(c, OP_ALL_GATHER, gathered * in, AXIS_BIT(AXIS_TP)) : 0;
@@ -123,6 +136,18 @@ static void tensor_parallel(struct block *b, const struct opr *o, double out, do
     /* other stacks reduce what the input's half has made beside another microbatch's weights */
     b->out.input_comm_s += (late ? reduce - (own ? 0 : hidden * fmin(reduce, weight_s)) : beside) + (again ? gather : 0);
     b->out.weight_comm_s += late ? gather : 0;
+    uint32_t weighs = WALK_B | (late ? WALK_W : WALK_I);
+    walk_again(w, WALK_BLOCK, again ? gather : 0);
+    walk_again(w, WALK_KERNEL, again ? forward_s : 0);
+    walk_add(w, WALK_BLOCK, 0, weighs, (1 - hidden) * gather);
+    walk_add(w, WALK_AHEAD, WALK_INPUT, weighs, hidden * gather);
+    walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, input_s);
+    walk_add(w, WALK_BLOCK, 0, WALK_B | WALK_I, (1 - hidden) * reduce);
+    walk_add(w, WALK_BEHIND, WALK_REDUCED, WALK_B | WALK_I, hidden * reduce);
+    walk_add(w, WALK_USE, WALK_INPUT, weighs, 0);
+    walk_add(w, WALK_KERNEL, 0, weighs, weight_s);
+    walk_add(w, WALK_FREE, WALK_INPUT, weighs, 0);
+    walk_add(w, WALK_USE, WALK_REDUCED, WALK_B | WALK_I, 0);
 }
 
 /* Seconds of making an operand of m rows 8 bits wide.  One that is gathered over tp is converted in shares before; on
@@ -193,10 +218,16 @@ static void linear(struct block *b, const struct opr *o)
     b->out.weight_s += expand_puts_off(b->e, o) ? weight + bias : 0;
     b->copies_s += !head && copied(b, o) ? cost_stream_s(c, 2 * value_bytes(b, o->out)) : 0;
     double products = keys > 0 ? 2 : 1;
-    add_time(b, forward, products, input + weight + bias, products * (2 + (bias > 0)),
-             recomputes(b, o, cost_linear_part(o)));
-    if (first->split != SPLIT_NONE && tp > 1)
-        tensor_parallel(b, o, b->tokens * b->element * out, b->tokens * b->element * in, input, weight);
+    bool again = recomputes(b, o, cost_linear_part(o));
+    add_time(b, forward, products, input + weight + bias, products * (2 + (bias > 0)), again);
+    if (first->split != SPLIT_NONE && tp > 1) {
+        walk_again(&b->walk, WALK_KERNEL, again && b->d->recompute == RECOMPUTE_SELECTIVE ? forward : 0);
+        tensor_parallel(b, o, b->tokens * b->element * out, b->tokens * b->element * in, forward, input, weight + bias);
+        return;
+    }
+    walk_again(&b->walk, WALK_KERNEL, again ? forward : 0);
+    walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | WALK_I, input);
+    walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | (expand_puts_off(b->e, o) ? WALK_W : WALK_I), weight + bias);
 }
 
 /* The ring of compiler/lower/context.c: keys and values go a step while those at hand are attended to; backward the sums of
@@ -214,6 +245,17 @@ static void own_ring(struct block *b, double kv, double out, double q, double fo
     add_time(b, narrow, wide > 1, (cp - 1) * cost_stream_s(c, 3 * wide * kv) + back, cp, false);
     b->out.forward_comm_s += (cp - 1) * fmax(0, step - under);
     add_backward_comm(b, (cp - 1) * fmax(0, step + sums - under_back) + sums);
+    double add = cost_stream_s(c, 3 * wide * kv);
+    for (double s = 0; s < cp; s++) {
+        bool last = s + 1 >= cp;
+        walk_add(&b->walk, WALK_USE, WALK_KEYS, WALK_B | WALK_I, 0);
+        walk_add(&b->walk, turns ? WALK_BLOCK : WALK_BEHIND, WALK_KEYS, WALK_B | WALK_I, last ? 0 : step);
+        walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | WALK_I, backward / cp);
+        walk_add(&b->walk, WALK_USE, WALK_SUMS, WALK_B | WALK_I, 0);
+        walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | WALK_I, s > 0 ? add : 0);
+        walk_add(&b->walk, turns || last ? WALK_BLOCK : WALK_BEHIND, WALK_SUMS, WALK_B | WALK_I, sums);
+    }
+    walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | WALK_I, back);
 }
 
 /* transfers of keys and values (or heads) among the ranks of a sequence; attention of `seconds` can hide a ring */
@@ -232,6 +274,12 @@ static void context_parallel(struct block *b, const struct attn *t, double forwa
         double again = early ? 0 : cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP));
         double sums = cost_collective_s(c, OP_REDUCE_SCATTER, kv * cp, AXIS_BIT(AXIS_CP));
         add_backward_comm(b, share * (again + sums));
+        again = cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP));
+        walk_add(&b->walk, early ? WALK_AHEAD : WALK_BLOCK, WALK_KEYS, WALK_B | WALK_I, share * again);
+        walk_add(&b->walk, WALK_USE, WALK_KEYS, WALK_B | WALK_I, 0);
+        walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | WALK_I, backward);
+        walk_add(&b->walk, WALK_FREE, WALK_KEYS, WALK_B | WALK_I, 0);
+        walk_add(&b->walk, WALK_BLOCK, 0, WALK_B | WALK_I, share * sums);
         return;
     }
     if (b->d->context == CONTEXT_ALL_TO_ALL) {
@@ -242,6 +290,8 @@ static void context_parallel(struct block *b, const struct attn *t, double forwa
         add_backward_comm(b, share * (there + back));
         double pack = cost_stream_s(c, 2 * kv) + cost_stream_s(c, 2 * q), unpack = cost_stream_s(c, 2 * q / t->head * v);
         add_time(b, pack + unpack, 3, pack + unpack, 3, false); /* heads side by side, and back */
+        walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | WALK_I, pack + unpack + backward);
+        walk_add(&b->walk, WALK_BLOCK, 0, WALK_B | WALK_I, share * (there + back));
         return;
     }
     if (c->profile->allocator < 0.5) {
@@ -268,44 +318,31 @@ static void attention(struct block *b, const struct opr *o)
         forward /= b->c->profile->cp_attention;
         backward /= b->c->profile->cp_attention;
     }
-    add_time(b, forward, 1, backward, 3, recomputes(b, o, PART_CORE_ATTN));
+    bool again = recomputes(b, o, PART_CORE_ATTN);
+    add_time(b, forward, 1, backward, 3, again);
     if (t->sinks) { /* over its output; over that and its gradient */
         double pass = cost_stream_s(b->c, 2 * value_bytes(b, o->out));
-        add_time(b, pass, 1, pass, 1, recomputes(b, o, PART_CORE_ATTN));
+        add_time(b, pass, 1, pass, 1, again);
     }
-    double before_f = b->out.forward_comm_s, before_x = b->out.backward_comm_s;
+    double before_f = b->out.forward_comm_s, before_x = b->out.backward_comm_s, kernels_s = b->out.forward_s;
+    walk_again(&b->walk, WALK_KERNEL, again ? forward : 0);
     if (b->d->cp > 1)
         context_parallel(b, t, forward, backward);
+    else
+        walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | WALK_I, backward);
+    if (again) { /* with all that goes round it */
+        double moved_s = b->out.forward_comm_s - before_f;
+        kernels_s = b->out.forward_s - kernels_s;
+        b->out.backward_s += kernels_s;
+        b->out.again_s += kernels_s + moved_s;
+        add_backward_comm(b, moved_s);
+        walk_again(&b->walk, WALK_KERNEL, kernels_s);
+        walk_again(&b->walk, WALK_BLOCK, moved_s);
+    }
     if (b->c->job->wishes.never_overlap & OVERLAP_CP) {
         b->held_forward_s += b->out.forward_comm_s - before_f;
         b->held_backward_s += b->out.backward_comm_s - before_x;
     }
-}
-
-double cost_usual_room(const struct job *job, const struct topo_gpu *gpu)
-{
-    if (job->train.expert_room > 0)
-        return job->train.expert_room;
-    return topo_is_cpu(gpu) ? 0 : 1.5 * job->train.imbalance;
-}
-
-/* Rows that travel to experts and that their activations go over, for each that is expected on average: llmrun's blocks
- * travel whole, other stacks send what there is. */
-double cost_rows_moved(const struct cost *c, const struct moe *m)
-{
-    const struct decision *d = c->decision;
-    if (c->profile->allocator > 0.5 || m->capacity > 0)
-        return c->job->train.imbalance;
-    double local = (double)m->experts / d->ep, all = fmin(m->active, local) * d->ep / m->active;
-    double room = d->room > 0 ? d->room : cost_usual_room(c->job, &c->type->gpu);
-    return room > 0 ? fmin(room, all) : all;
-}
-
-/* The same for memory: where nobody says how much room there is, a plan that is too large gets less, down to the mean. */
-double cost_rows_kept(const struct cost *c, const struct moe *m)
-{
-    bool said = c->decision->room > 0 || c->job->train.expert_room > 0;
-    return said ? cost_rows_moved(c, m) : fmin(cost_rows_moved(c, m), fmax(1, c->job->train.imbalance));
 }
 
 static void experts(struct block *b, const struct opr *o)
@@ -332,9 +369,8 @@ static void experts(struct block *b, const struct opr *o)
     double rows = b->element * h * (chosen + b->tokens / b->d->tp), move = 2 * cost_stream_s(c, rows); /* there, and back */
     double fixed = 1e-6 * c->profile->moe_layer_us; /* counting and sorting */
     fixed += c->type->scale_up.span > 1 ? 0 : 1e-6 * c->profile->moe_wait_us;
-    struct cost_exchange x = cost_exchange(c, m, b->tokens / b->d->tp, h * b->element), there = x;
-    if (c->job->train.fp8_sent) /* a byte each, and a scale of four for 128 */
-        there = cost_exchange(c, m, b->tokens / b->d->tp, h * (1 + 4.0 / 128));
+    struct cost_exchange x, there;
+    double dispatch = cost_travel_s(c, m, &there, &x);
     move += x.copies_s + there.copies_s;
     bool over_nodes = x.rows > 0; /* six kernels more forward: places, two ways to nodes, sums; five backward */
     add_time(b, seconds[PRODUCT_FORWARD] + act + move + fixed, over_nodes ? 14 : 8,
@@ -347,14 +383,9 @@ static void experts(struct block *b, const struct opr *o)
     /* an overlap that is asked for is one of pairs: it is them that hide, not every block */
     bool pairs = decision_pairs(b->d->schedule);
     double share = shown(b, OVERLAP_ALL_TO_ALL, c->profile->ep_shown, pairs ? c->profile->ep_shown : c->profile->ep_overlap_shown);
-    double dispatch = x.way_s + there.way_s, beside = x.beside_s + there.beside_s, before_f = b->out.forward_comm_s, before_x = b->out.backward_comm_s;
+    double beside = x.beside_s + there.beside_s, before_f = b->out.forward_comm_s, before_x = b->out.backward_comm_s;
     b->out.forward_comm_s += x.forward_s;
     add_backward_comm(b, x.backward_s);
-    if (etp > 1) {
-        const struct cost_group g = b->d->nodes ? cost_run_group(c, b->d->etp, 1) : cost_floor_group(c, b->d->etp);
-        dispatch += cost_group_s(c, OP_ALL_GATHER, moved * etp * h * b->element, &g) +
-                    cost_group_s(c, OP_REDUCE_SCATTER, moved * etp * h * b->element, &g);
-    }
     b->out.forward_comm_s += share * dispatch;
     add_backward_comm(b, share * dispatch * (recomputes(b, o, PART_MOE) ? 2 : 1));
     b->out.again_s += recomputes(b, o, PART_MOE) ? share * dispatch : 0;
@@ -406,6 +437,7 @@ static void stream(struct block *b, const struct opr *o)
         break;
     case OPR_EMBED:
         add_time(b, cost_stream_s(c, 2 * out), 1, cost_stream_s(c, 5 * out), 2, false);
+        b->out.weight_s += cost_stream_s(c, 5 * out);
         if (b->d->tp > 1)
             b->out.forward_comm_s += cost_collective_s(c, b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE,
                                                        b->tokens * b->element * (double)c->job->model.width,
@@ -413,6 +445,7 @@ static void stream(struct block *b, const struct opr *o)
         break;
     case OPR_POSITION:
         add_time(b, cost_stream_s(c, 2 * out), 1, cost_stream_s(c, 5 * out), 2, false);
+        b->out.weight_s += cost_stream_s(c, 5 * out);
         break;
     case OPR_LOSS:
         /* fused: maximum, sum and the gradient in place, half of it in backward; two small reductions of row statistics */
@@ -454,7 +487,18 @@ static void cap_hidden(struct cost_block *out)
     out->backward_hidden_s *= most / hidden;
 }
 
-static struct cost_block block_make(struct arena *a, const struct cost *c, const struct expansion *e, bool layer)
+/* What backward passes do not hide of their transfers.  Other stacks hide in B and in I what their profiles say. */
+static void expose(struct block *b, bool layer)
+{
+    b->out.weight_comm_s = walk_exposed_s(&b->walk, WALK_W, layer);
+    if (b->c->profile->allocator > 0.5)
+        return;
+    b->out.backward_comm_s = walk_exposed_s(&b->walk, WALK_B, layer);
+    b->out.input_comm_s = walk_exposed_s(&b->walk, WALK_I, layer);
+    b->held_backward_s = fmin(b->held_backward_s, b->out.backward_comm_s);
+}
+
+struct cost_block cost_block_make(struct arena *a, const struct cost *c, const struct expansion *e, bool layer)
 {
     const struct decision *d = c->decision;
     const struct train *t = &c->job->train;
@@ -469,17 +513,34 @@ static struct cost_block block_make(struct arena *a, const struct cost *c, const
     b.sequence = (double)t->sequence;
     b.tokens = b.sequence * d->microbatch / d->cp;
     b.rows = d->sp ? b.tokens / d->tp : b.tokens;
+    struct arena_mark mark = arena_mark(a);
+    b.walk.arena = a;
     b.again = cost_again(a, e);
+    double kept_s = 0; /* of forward, to where the last value is kept */
     for (uint32_t i = 0; i < e->noprs; i++) {
-        if (e->oprs[i].kind == OPR_LINEAR)
-            linear(&b, &e->oprs[i]);
-        else if (e->oprs[i].kind == OPR_ATTENTION)
-            attention(&b, &e->oprs[i]);
-        else if (e->oprs[i].kind == OPR_EXPERTS)
-            experts(&b, &e->oprs[i]);
+        const struct opr *o = &e->oprs[i];
+        double before_s = b.out.forward_s + b.out.forward_comm_s, back_s = b.out.backward_s, back_comm_s = b.out.backward_comm_s;
+        b.walk.opr = i;
+        if (o->kind == OPR_LINEAR)
+            linear(&b, o);
+        else if (o->kind == OPR_ATTENTION)
+            attention(&b, o);
+        else if (o->kind == OPR_EXPERTS)
+            experts(&b, o);
         else
-            stream(&b, &e->oprs[i]);
+            stream(&b, o);
+        if (o->kind != OPR_LINEAR && o->kind != OPR_ATTENTION) {
+            walk_add(&b.walk, WALK_KERNEL, 0, WALK_B | (expand_puts_off(e, o) ? WALK_W : WALK_I), b.out.backward_s - back_s);
+            walk_add(&b.walk, WALK_BLOCK, 0, WALK_B | WALK_I, b.out.backward_comm_s - back_comm_s);
+        }
+        double after_s = b.out.forward_s + b.out.forward_comm_s;
+        if (o->kind == OPR_LINEAR || o->kind == OPR_EXPERTS) /* the products out of experts come behind it */
+            kept_s = before_s + (o->kind == OPR_EXPERTS ? 1 - 1.0 / o->nweights : 0) * (after_s - before_s);
     }
+    double whole_s = b.out.forward_s + b.out.forward_comm_s;
+    b.out.tail = whole_s > 0 ? 1 - kept_s / whole_s : 0;
+    expose(&b, layer);
+    arena_reset(a, mark);
     b.out.input_s = b.out.backward_s - b.out.weight_s + b.copies_s;
     b.out.own_forward_s = b.out.forward_s - b.fixed_forward_s;
     b.out.own_backward_s = b.out.backward_s - b.fixed_backward_s;
@@ -500,102 +561,4 @@ static struct cost_block block_make(struct arena *a, const struct cost *c, const
     b.out.backward_hidden_s += b.beside_s;
     cost_keep(a, c, e, layer, &b.out);
     return b.out;
-}
-
-struct cost_kinds cost_kinds_new(struct arena *a, const struct model *m)
-{
-    uint32_t room = m->nlayers ? m->nlayers : 1;
-    struct cost_kinds k = {.kind = ARENA_ARRAY(a, uint32_t, room), .run = ARENA_ARRAY(a, uint32_t, room)};
-    const struct layer **seen = ARENA_ARRAY(a, const struct layer *, room);
-    for (uint32_t i = 0; i < m->nlayers; i++) {
-        uint32_t at = i && m->layers[i] == m->layers[i - 1] ? k.kind[i - 1] : 0;
-        while (at < k.n && seen[at] != m->layers[i])
-            at++;
-        if (at == k.n)
-            seen[k.n++] = m->layers[i];
-        k.kind[i] = at;
-    }
-    for (uint32_t i = m->nlayers; i-- > 0;)
-        k.run[i] = i + 1 < m->nlayers && k.kind[i] == k.kind[i + 1] ? k.run[i + 1] + 1 : 1;
-    k.layers = ARENA_ARRAY(a, const struct expansion *, k.n ? k.n : 1);
-    for (uint32_t i = 0; i < k.n; i++)
-        k.layers[i] = expand_layer(a, m, seen[i]);
-    k.embed = expand_embed(a, m);
-    k.head = expand_head(a, m);
-    if (m->predict)
-        k.predict = expand_predict(a, m, 1);
-    return k;
-}
-
-/* the distinct layers as they are where a stage spares them from recomputation */
-static struct cost_block *spared_layers(struct arena *a, const struct cost *c, const struct cost_kinds *k)
-{
-    struct decision none = *c->decision;
-    struct cost spared = *c;
-    none.recompute = RECOMPUTE_NONE;
-    none.parts = 0;
-    spared.decision = &none;
-    struct cost_block *layers = ARENA_ARRAY(a, struct cost_block, k->n ? k->n : 1);
-    for (uint32_t i = 0; i < k->n; i++)
-        layers[i] = block_make(a, &spared, k->layers[i], true);
-    return layers;
-}
-
-/* a module with its layer, its projection, and the head once more */
-static void make_predict(struct arena *a, const struct cost *c, const struct cost_kinds *k, struct cost_shape *s)
-{
-    if (c->job->model.predict)
-        s->predict = block_make(a, c, k->predict, true);
-}
-
-static void make_layers(struct arena *a, const struct cost *c, const struct cost_kinds *k, struct cost_shape *s)
-{
-    s->layers = ARENA_ARRAY(a, struct cost_block, k->n ? k->n : 1);
-    for (uint32_t i = 0; i < k->n; i++)
-        s->layers[i] = block_make(a, c, k->layers[i], true);
-}
-
-void cost_shape_init(struct arena *a, const struct cost *c, const struct cost_kinds *k, struct cost_shape *s)
-{
-    const struct model *m = &c->job->model;
-    const struct decision *d = c->decision;
-    *s = (struct cost_shape){.ndistinct = k->n, .kind = k->kind, .run = k->run};
-    make_layers(a, c, k, s);
-    s->spared = d->recompute == RECOMPUTE_NONE ? s->layers : spared_layers(a, c, k);
-    s->embed = block_make(a, c, k->embed, false);
-    s->head = block_make(a, c, k->head, false);
-    make_predict(a, c, k, s);
-    double element = c->job->train.precision == DT_FP32 ? 4 : 2;
-    double rows = (double)c->job->train.sequence * d->microbatch / d->cp / (d->sp ? d->tp : 1);
-    s->boundary_bytes = rows * (double)m->width * element;
-}
-
-void cost_shape_vary(struct arena *a, const struct cost *c, const struct cost_kinds *k, const struct cost_shape *none,
-                     struct cost_shape *s)
-{
-    *s = *none;
-    make_layers(a, c, k, s);
-    make_predict(a, c, k, s);
-}
-
-void cost_shape_layers(const struct cost_shape *s, uint32_t nlayers, double *layer_s, double *embed_s, double *head_s)
-{
-    for (uint32_t i = 0; i < nlayers; i++) {
-        const struct cost_block *b = &s->layers[s->kind[i]];
-        layer_s[i] = b->forward_s + b->backward_s + b->forward_comm_s + b->backward_comm_s;
-    }
-    const struct cost_block *e = &s->embed, *h = &s->head, *p = &s->predict;
-    *embed_s = e->forward_s + e->backward_s + e->forward_comm_s + e->backward_comm_s;
-    *head_s = h->forward_s + h->backward_s + h->forward_comm_s + h->backward_comm_s;
-    *head_s += p->forward_s + p->backward_s + p->forward_comm_s + p->backward_comm_s;
-}
-
-void cost_layers(struct arena *a, const struct cost *c, double *layer_s, double *embed_s, double *head_s)
-{
-    struct arena_mark mark = arena_mark(a);
-    struct cost_kinds kinds = cost_kinds_new(a, &c->job->model);
-    struct cost_shape s;
-    cost_shape_init(a, c, &kinds, &s);
-    cost_shape_layers(&s, c->job->model.nlayers, layer_s, embed_s, head_s);
-    arena_reset(a, mark);
 }

@@ -91,9 +91,11 @@ static double attention_insn_s(const struct cost *c, const struct program *p, co
     int64_t head = at[backward ? ATTR(ATTENTION_I, head) : ATTR(ATTENTION, head)].u.i;
     int64_t context = at[backward ? ATTR(ATTENTION_I, sequence) : ATTR(ATTENTION, sequence)].u.i;
     int64_t window = at[backward ? ATTR(ATTENTION_I, window) : ATTR(ATTENTION, window)].u.i;
+    double kv = (double)at[backward ? ATTR(ATTENTION_I, kv) : ATTR(ATTENTION, kv)].u.i;
     const struct operand *q = operand_at(p, x, backward ? OPND(ATTENTION_I, q) : OPND(ATTENTION, q));
+    const struct operand *v = operand_at(p, x, backward ? OPND(ATTENTION_I, v) : OPND(ATTENTION, v));
     struct cost_attention a = {.tokens = q->rows, .context = (double)context, .window = (double)window, .heads = (double)heads,
-                               .qk = (double)head, .v = (double)head};
+                               .kv = kv, .qk = (double)head, .v = v->cols / kv};
     return cost_attention_s(c, &a, (enum dtype)q->dtype, backward);
 }
 

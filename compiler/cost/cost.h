@@ -128,13 +128,18 @@ void cost_estimate(struct arena *a, const struct cost *c, struct estimate *e);
 struct cost_stack {
     const struct cost *c;
     struct mesh mesh;
-    double *forward, *backward;  /* by stage: what kernels take as a multiple of their own time */
+    double (*stage_s)[8]; /* by stage: kernels of its F, B, I and W; then copies of activations to host memory and back */
+    double (*own_s)[8], (*factor)[8]; /* a program's instructions of that; what they take as a multiple of their own time */
+    uint32_t (*nactions)[4];
+    double slow, experts;        /* the same for the slowest node alone; of rows to experts */
     double held;                 /* of a transfer between stages: share that the sender computes nothing in */
     double tp, cp, ep, shards;   /* of transfers among ranks of one stage: what their own time is multiplied with */
     double step_s;               /* host work of a step, and what is not hidden of data-parallel transfers */
 };
 struct cost_stack *cost_stack_new(struct arena *a, const struct cost *c);
-int64_t cost_stack_ns(const struct cost_stack *s, const struct program *p, uint32_t i, int64_t ns);
+/* Nanoseconds of all instructions of a program, as the stack has them (NULL: by themselves).  A SEND holds up its rank's
+ * kernels for its share of the transfer: the last one before it takes so much longer. */
+void cost_program_ns(struct arena *a, const struct cost *c, struct cost_stack *s, const struct program *p, int64_t *ns);
 /* uses ahead that parameters should be gathered under ZeRO 3; 0 where nothing is gathered */
 uint32_t cost_prefetch(struct arena *a, const struct cost *c);
 /* Rows that blocks of experts' rows have room for where nobody says, over the mean; 0: all that can come.  Blocks travel

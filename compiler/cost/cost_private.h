@@ -32,6 +32,7 @@ struct cost_block {
     double forward_s, backward_s;           /* kernels; recomputation counts as backward */
     double forward_comm_s, backward_comm_s; /* exposed transfers of tp, cp, ep */
     double own_forward_s, own_backward_s;   /* of kernels: by themselves, without a host that launches them */
+    double tail;                            /* share of forward behind the last value that is kept */
     double again_s;                         /* of backward: what runs again before any gradient is needed */
     double weight_s, weight_comm_s, input_s, input_comm_s; /* the same of a backward in two, of weights and of inputs */
     double forward_hidden_s, backward_hidden_s; /* of them: what another microbatch's kernels hide under schedules in pairs */
@@ -124,6 +125,8 @@ struct cost_kinds {
     const struct expansion **layers, *embed, *head, *predict; /* layers: by kind */
 };
 struct cost_kinds cost_kinds_new(struct arena *a, const struct model *m);
+/* block.c: of one expansion; layer: not the embedding or the head */
+struct cost_block cost_block_make(struct arena *a, const struct cost *c, const struct expansion *e, bool layer);
 void cost_shape_init(struct arena *a, const struct cost *c, const struct cost_kinds *k, struct cost_shape *s);
 /* the same from the shape without recomputation of the decision that is otherwise c's */
 void cost_shape_vary(struct arena *a, const struct cost *c, const struct cost_kinds *k, const struct cost_shape *none,
@@ -135,9 +138,12 @@ void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e,
 const struct cost_lives *cost_lives(const struct cost *c, const struct cost_block *b);
 /* by operator: backward reads its output, directly or through others; the last product of a layer is not among them */
 const uint8_t *cost_again(struct arena *a, const struct expansion *e);
-/* block.c: rows of experts that travel and are kept for each that is expected on average */
+/* exchange.c: rows of experts that travel and are kept for each that is expected on average */
 double cost_rows_moved(const struct cost *c, const struct moe *m);
 double cost_rows_kept(const struct cost *c, const struct moe *m);
+/* Rows of a microbatch to the experts of a layer and back, as the profile's stack sends them, with what ranks that share an
+ * expert gather and sum: seconds by themselves; each of the ways. */
+double cost_travel_s(const struct cost *c, const struct moe *m, struct cost_exchange *to, struct cost_exchange *from);
 /* the word of selective recomputation that covers a product */
 uint32_t cost_linear_part(const struct opr *o);
 /* the same of an activation between products */
@@ -205,6 +211,11 @@ struct cost_movers cost_movers(const struct cost *c);
 void cost_moves_by(struct arena *a, const struct cost *c, const struct cost_shape *s,
                    const struct cost_stage *ranks, const struct cost_movers *by,
                    struct pipeline_times *times);
+/* Seconds of copies of what a layer keeps to host memory, or back; fetch_s: of what weights need, back.  received: its
+ * input is another rank's output, which stays. */
+double cost_park_s(const struct cost *c, const struct cost_shape *s, const struct cost_block *b, bool received, double *fetch_s);
+/* elements of parameters and gradients that travel at a time, of whatever pieces of the model; 0: a piece's */
+double cost_bucket(const struct cost *c);
 /* of a pipeline rank; what all ranks sum of the norm between */
 struct pipeline_update cost_rank_update(const struct cost *c, const struct cost_stage *ranks, uint32_t r);
 double cost_agree_s(const struct cost *c);

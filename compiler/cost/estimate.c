@@ -333,7 +333,10 @@ struct pipeline_update cost_rank_update(const struct cost *c, const struct cost_
     if (decision_skews(c->job, d)) /* foretells what the next step begins with */
         u.update_s += cost_stream_s(c, (4 + 4 + moment * moments + copy) * own) + buckets * c->device.launch_s;
     if (c->job->wishes.offload & OFFLOAD_OPTIMIZER) { /* the state comes and goes on one queue; the last bucket behind it */
-        double copies_s = 2 * (master + moment * moments) * own / cost_host_bytes_s(c);
+        /* before the norm is known the first two buckets come, unless activations do; of experts' layers they are small */
+        bool free = st->experts <= 0 && !(c->job->wishes.offload & OFFLOAD_ACTIVATIONS);
+        double ahead = free ? 1 / fmax(2, st->blocks) : 0;
+        double copies_s = 2 * (1 - ahead) * (master + moment * moments) * own / cost_host_bytes_s(c);
         u.update_s = fmax(u.update_s, copies_s) + u.update_s / fmax(1, buckets);
     }
     return u;

@@ -106,3 +106,46 @@ struct cost_exchange cost_exchange(const struct cost *c, const struct moe *m, do
     }
     return x;
 }
+
+double cost_usual_room(const struct job *job, const struct topo_gpu *gpu)
+{
+    if (job->train.expert_room > 0)
+        return job->train.expert_room;
+    return topo_is_cpu(gpu) ? 0 : 1.5 * job->train.imbalance;
+}
+
+/* Rows that travel to experts and that their activations go over, for each that is expected on average: llmrun's blocks
+ * travel whole, other stacks send what there is. */
+double cost_rows_moved(const struct cost *c, const struct moe *m)
+{
+    const struct decision *d = c->decision;
+    double local = (double)m->experts / d->ep, all = fmin(m->active, local) * d->ep / m->active; /* all that can come */
+    if (c->profile->allocator > 0.5 || m->capacity > 0)
+        return fmin(c->job->train.imbalance, all);
+    double room = d->room > 0 ? d->room : cost_usual_room(c->job, &c->type->gpu);
+    return room > 0 ? fmin(room, all) : all;
+}
+
+/* The same for memory: where nobody says how much room there is, a plan that is too large gets less, down to the mean. */
+double cost_rows_kept(const struct cost *c, const struct moe *m)
+{
+    bool said = c->decision->room > 0 || c->job->train.expert_room > 0;
+    return said ? cost_rows_moved(c, m) : fmin(cost_rows_moved(c, m), fmax(1, c->job->train.imbalance));
+}
+
+double cost_travel_s(const struct cost *c, const struct moe *m, struct cost_exchange *to, struct cost_exchange *from)
+{
+    const struct decision *d = c->decision;
+    double h = (double)c->job->model.width, element = c->job->train.precision == DT_FP32 ? 4 : 2;
+    double tokens = (double)c->job->train.sequence * d->microbatch / d->cp / d->tp;
+    *to = *from = cost_exchange(c, m, tokens, h * element);
+    if (c->job->train.fp8_sent) /* a byte each, and a scale of four for 128 */
+        *to = cost_exchange(c, m, tokens, h * (1 + 4.0 / 128));
+    double seconds = to->way_s + from->way_s;
+    if (d->etp > 1) {
+        const struct cost_group g = d->nodes ? cost_run_group(c, d->etp, 1) : cost_floor_group(c, d->etp);
+        double bytes = tokens * m->active * cost_rows_moved(c, m) * d->etp * h * element;
+        seconds += cost_group_s(c, OP_ALL_GATHER, bytes, &g) + cost_group_s(c, OP_REDUCE_SCATTER, bytes, &g);
+    }
+    return seconds;
+}

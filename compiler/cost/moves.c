@@ -11,6 +11,12 @@
 
 #include <math.h>
 
+double cost_bucket(const struct cost *c)
+{
+    bool pieces = c->profile->allocator < 0.5 || c->decision->zero >= 2;
+    return pieces ? 0 : fmax(40e6, 1e6 * c->decision->dp * c->decision->cp); /* Megatron-LM's default */
+}
+
 static struct cost_mover dense_movers(const struct cost *c)
 {
     struct cost_mover m = {.shard = c->shard, .replicas = c->replicas, .slow = 1};
@@ -31,8 +37,7 @@ static struct cost_mover dense_movers(const struct cost *c)
     }
     if (c->decision->zero == 3)
         m.slow = 1 / c->profile->zero3_speed;
-    if (c->profile->allocator > 0.5 && c->decision->zero < 2) /* Megatron-LM's default */
-        m.bucket = fmax(40e6, 1e6 * c->decision->dp * c->decision->cp);
+    m.bucket = cost_bucket(c);
     return m;
 }
 
@@ -109,8 +114,16 @@ struct maker {
     double late_s, ties_s; /* of the stage's two copies on mirror ranks: what each sums at the end, and both together */
 };
 
-/* a bucket of a piece of so many elements; whole: not scattered for every microbatch */
-static void add_bucket(struct maker *x, const struct cost_mover *m, double elements, bool whole,
+/* gradients of what every rank of tp has whole, each rank's by its own tokens */
+static double alike_s(const struct maker *x, double elements)
+{
+    return x->c->decision->sp && elements > 0
+               ? cost_collective_s(x->c, OP_ALL_REDUCE, x->by.dense.gradient * elements, AXIS_BIT(AXIS_TP))
+               : 0;
+}
+
+/* a bucket of a piece of so many elements; whole: not scattered for every microbatch; alike: on every rank of tp */
+static void add_bucket(struct maker *x, const struct cost_mover *m, double elements, bool whole, bool alike,
                        struct pipeline_piece *p)
 {
     const struct decision *d = x->c->decision;
@@ -119,6 +132,7 @@ static void add_bucket(struct maker *x, const struct cost_mover *m, double eleme
         return;
     double sum = scatter_s(x->c, m, elements), finish = replicas_s(x->c, m, elements),
            own = elements / m->shard.n;
+    *(each ? &finish : &sum) += alike ? alike_s(x, each ? own : elements) : 0;
     p->gather_s += gather_s(x->c, m, elements);
     p->gathers |= d->zero >= 3 && m->shard.n > 1;
     p->scatters |= each;
@@ -141,10 +155,24 @@ static struct pipeline_piece make_piece(struct maker *x, const struct cost_block
     p.weight = b->weight_s + b->weight_comm_s;
     p.input = b->input_s + b->input_comm_s;
     bool whole = x->splits && b->early; /* its weight pass finds gradients that the other one made */
-    add_bucket(x, &x->by.dense, b->matrices - b->key_matrices, whole, &p);
-    add_bucket(x, &x->by.keys, b->key_matrices, whole, &p);
-    add_bucket(x, &x->by.experts, b->experts, whole, &p);
+    add_bucket(x, &x->by.dense, b->matrices - b->key_matrices - b->whole_matrices, whole, false, &p);
+    add_bucket(x, &x->by.keys, b->key_matrices, whole, false, &p);
+    add_bucket(x, &x->by.dense, b->whole_matrices, whole, true, &p);
+    add_bucket(x, &x->by.experts, b->experts, whole, false, &p);
     return p;
+}
+
+double cost_park_s(const struct cost *c, const struct cost_shape *s, const struct cost_block *b, bool received, double *fetch_s)
+{
+    double bytes = fmax(0, b->keep_bytes - b->stack_bytes);
+    if (b->lives) {
+        const struct cost_lives *v = cost_lives(c, b);
+        bytes = v->parked - (received ? v->parked_input : 0);
+    } else if (received) {
+        bytes = fmax(0, bytes - s->boundary_bytes);
+    }
+    *fetch_s = fmax(0, b->waits_bytes + b->extra_bytes - b->stack_bytes) / cost_host_bytes_s(c);
+    return bytes / cost_host_bytes_s(c);
 }
 
 /* all pieces of a stage; at: room for them */
@@ -156,12 +184,12 @@ static uint32_t make_pieces(struct maker *x, const struct stage *st, struct pipe
         at[n++] = make_piece(x, &x->s->embed, 1, false);
     for (uint32_t i = 0, run; i < st->count; i += run) {
         const struct cost_block *b = cost_layer(x->s, st, i);
-        run = cost_run(x->s, st, i);
+        bool parks = job->wishes.offload & OFFLOAD_ACTIVATIONS, received = parks && i == 0 && !st->embed;
+        run = received ? 1 : cost_run(x->s, st, i);
         at[n] = make_piece(x, b, run, true);
-        if (job->wishes.offload & OFFLOAD_ACTIVATIONS) {
-            at[n].park_s = fmax(0, b->keep_bytes - b->stack_bytes) / cost_host_bytes_s(x->c);
-            at[n].fetch_s = fmax(0, b->waits_bytes + b->extra_bytes - b->stack_bytes) / cost_host_bytes_s(x->c);
-        }
+        at[n].tail = b->tail;
+        if (parks)
+            at[n].park_s = cost_park_s(x->c, x->s, b, received, &at[n].fetch_s);
         n++;
     }
     if (st->head)
@@ -174,16 +202,13 @@ static uint32_t make_pieces(struct maker *x, const struct stage *st, struct pipe
 /* split: without those of shared key heads */
 static double vector_sum_s(const struct maker *x, double split, double keys, double whole)
 {
-    const struct cost *c = x->c;
     const double elements[] = {split, whole, keys};
     double seconds = 0;
     for (int k = 0; k < 3; k++)
         if (elements[k] > 0)
-            seconds += scatter_s(c, &x->by.dense, elements[k]) +
-                       replicas_s(c, k < 2 ? &x->by.dense : &x->by.keys, elements[k]);
-    if (c->decision->sp && whole > 0)
-        seconds += cost_collective_s(c, OP_ALL_REDUCE, x->by.dense.gradient * whole, AXIS_BIT(AXIS_TP));
-    return seconds;
+            seconds += scatter_s(x->c, &x->by.dense, elements[k]) +
+                       replicas_s(x->c, k < 2 ? &x->by.dense : &x->by.keys, elements[k]);
+    return seconds + alike_s(x, whole);
 }
 
 static void make_vectors(struct maker *x, const struct stage *st, struct pipeline_moves *m)
@@ -264,7 +289,7 @@ static uint32_t most_pieces(const struct decision *d, const struct cost_shape *s
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < d->nstages; i++) {
-        n += 3;
+        n += 4;
         for (uint32_t k = 0; k < d->stages[i].count; k += cost_run(s, &d->stages[i], k))
             n++;
     }

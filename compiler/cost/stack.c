@@ -1,18 +1,44 @@
 /* What a profile's stack adds to instructions, so that a step of the emitted programs is simulated as it is estimated.
  *
- * Kernels of a stage wait for a host that launches them, for the slowest node, and for data-parallel transfers that take a
- * share of the device (block.c, estimate.c).  Of transfers a share is seen, the rest hides behind what no program says.  What
- * belongs to the whole step is put where all ranks meet, at the gradients' norm.  llmrun's own profile adds next to nothing. */
+ * Kernels of a stage wait for the slowest node, and those of other stacks than llmrun take in each of its actions what block.c
+ * says of them: the program's are fitted to that, stage by stage, as are copies to host memory.  Of transfers a share is seen,
+ * the rest hides behind what no program says; rows to experts and weights travel in the stack's ways.  What belongs to the
+ * whole step, and what hidden transfers take of kernels, is put where all ranks meet, at the gradients' norm. */
 
 #include "compiler/cost/cost_private.h"
 
 #include <math.h>
+#include <string.h>
 
-/* kernels on the pipeline ranks together: the estimate's, and what stretches them there */
-static double drag(const struct cost *c, const struct cost_stage *ranks)
+static const char kinds[] = "FBIW";
+
+/* seconds of kernels of the stage's actions of each kind, of one microbatch; then of copies to host memory and back */
+static void stage_seconds(const struct cost *c, const struct cost_shape *s, uint32_t stage, double seconds[8])
 {
-    struct cost_body body = cost_body(c, ranks);
-    return 1 + body.slow + (body.compute_s > 0 ? cost_seen(c, ranks).stolen_s / body.compute_s : 0);
+    const struct stage *st = &c->decision->stages[stage];
+    const struct cost_stage sum = cost_sum_stage(c, s, stage);
+    double input_comm = 0, weight_comm = 0;
+    for (uint32_t i = 0, run; i < st->count; i += run) {
+        const struct cost_block *b = cost_layer(s, st, i);
+        run = cost_run(s, st, i);
+        input_comm += run * b->input_comm_s;
+        weight_comm += run * b->weight_comm_s;
+    }
+    const struct cost_block *ends[] = {st->embed ? &s->embed : NULL, st->head ? &s->head : NULL, st->head ? &s->predict : NULL};
+    for (int k = 0; k < 3; k++) {
+        double times = !ends[k] ? 0 : k < 2 ? 1 : c->job->model.predict;
+        input_comm += times > 0 ? times * ends[k]->input_comm_s : 0;
+        weight_comm += times > 0 ? times * ends[k]->weight_comm_s : 0;
+    }
+    seconds[0] = sum.forward_s;
+    seconds[1] = sum.backward_s;
+    seconds[2] = sum.input_s - input_comm;
+    seconds[3] = sum.weight_s - weight_comm;
+    for (uint32_t i = 0; c->job->wishes.offload & OFFLOAD_ACTIVATIONS && i < st->count; i++) {
+        double fetch_s, park_s = cost_park_s(c, s, cost_layer(s, st, i), i == 0 && !st->embed, &fetch_s);
+        for (int k = 4; k < 8; k++)
+            seconds[k] += k == 7 ? fetch_s : park_s;
+    }
 }
 
 struct cost_stack *cost_stack_new(struct arena *a, const struct cost *c)
@@ -22,67 +48,209 @@ struct cost_stack *cost_stack_new(struct arena *a, const struct cost *c)
     struct cost_stack *x = ARENA_NEW(a, struct cost_stack);
     struct pipeline_times times;
     *x = (struct cost_stack){.c = c, .mesh = decision_mesh(c->job, d)};
-    x->forward = ARENA_ARRAY(a, double, d->nstages);
-    x->backward = ARENA_ARRAY(a, double, d->nstages);
+    x->stage_s = arena_array(a, d->nstages, sizeof *x->stage_s);
+    x->factor = arena_array(a, d->nstages, sizeof *x->factor);
+    x->own_s = arena_array(a, d->nstages, sizeof *x->own_s);
+    x->nactions = arena_array(a, d->nstages, sizeof *x->nactions);
     struct arena_mark mark = arena_mark(a);
-    struct cost_kinds kinds = cost_kinds_new(a, &c->job->model);
+    struct cost_kinds layers = cost_kinds_new(a, &c->job->model);
     struct cost_shape s;
     struct cost_stage *ranks = ARENA_ARRAY(a, struct cost_stage, d->pp);
-    cost_shape_init(a, c, &kinds, &s);
+    cost_shape_init(a, c, &layers, &s);
     cost_pipeline(c, &s, ranks, ARENA_ARRAY(a, struct pipeline_stage, d->nstages), &times);
-    double stretch = drag(c, ranks);
-    for (uint32_t i = 0; i < d->nstages; i++) {
-        struct cost_stage st = cost_sum_stage(c, &s, i);
-        x->forward[i] = stretch * (st.own_forward_s > 0 ? st.forward_s / st.own_forward_s : 1);
-        x->backward[i] = stretch * (st.own_backward_s > 0 ? st.backward_s / st.own_backward_s : 1);
-    }
+    struct cost_seen seen = cost_seen(c, ranks);
+    x->slow = 1 + cost_body(c, ranks).slow;
+    for (uint32_t i = 0; i < d->nstages; i++)
+        stage_seconds(c, &s, i, x->stage_s[i]);
     x->held = times.held;
     x->tp = cost_shown(c, OVERLAP_TP, p->tp_shown, p->tp_overlap_shown);
     x->cp = cost_shown(c, OVERLAP_CP, p->cp_shown, p->cp_shown);
     x->ep = cost_shown(c, OVERLAP_ALL_TO_ALL, p->ep_shown, decision_pairs(d->schedule) ? p->ep_shown : p->ep_overlap_shown);
     x->shards = d->zero == 3 ? 1 / p->zero3_speed : 1;
-    x->step_s = cost_seen(c, ranks).shown_s + 1e-3 * p->step_overhead_ms;
+    x->step_s = seen.shown_s + seen.stolen_s + 1e-3 * p->step_overhead_ms;
     arena_reset(a, mark);
     return x;
 }
 
-static bool is_kernel(const struct insn *n)
+/* Of which kind of action an instruction is a kernel, 0 to 3, or a copy, 4 to 7; 8: neither.  Sums of gradients are
+ * transfers'. */
+static uint32_t kind_of(const struct program *p, const struct insn *n)
 {
     enum unit unit = isa_info((enum op)n->op)->unit;
-    return unit == UNIT_MATMUL || unit == UNIT_ATTENTION || unit == UNIT_STREAM;
+    const char *kind = n->action ? strchr(kinds, n->action) : NULL;
+    bool kernel = unit == UNIT_MATMUL || unit == UNIT_ATTENTION || unit == UNIT_STREAM;
+    if (!kernel || !kind || (n->queue != QUEUE_COMPUTE && n->queue != QUEUE_COPY))
+        return 8;
+    const struct operand *y = &p->operands[n->operand];
+    bool sum = n->op == OP_ADD && y->mark == MARK_ADD && y->buffer != NONE && n->action != 'F' &&
+               !strncmp(p->buffers[y->buffer].name, "grad.", 5);
+    return sum ? 8 : (uint32_t)(kind - kinds) + (n->queue == QUEUE_COPY ? 4 : 0);
+}
+
+static uint32_t group_mask(const struct program *p, const struct insn *n)
+{
+    const struct isa_info *info = isa_info((enum op)n->op);
+    if (info->unit != UNIT_COLLECTIVE)
+        return 0;
+    for (size_t k = 0; k < info->nattrs; k++)
+        if (info->attr[k].kind == ATTR_GROUP)
+            return p->slots[p->attrs[n->attr + k].slot].arg;
+    return 0;
+}
+
+/* rows to and from experts, their counts and weights */
+static bool among_experts(const struct cost_stack *s, const struct program *p, const struct insn *n)
+{
+    const uint32_t *dim = s->mesh.dim;
+    uint32_t mask = group_mask(p, n);
+    if (!mask || n->microbatch == NONE || n->layer == NONE)
+        return false;
+    return n->op == OP_ALL_TO_ALL ? mask == dim[MESH_EP] || mask == dim[MESH_EP_NEAR] || mask == dim[MESH_EP_FAR]
+                                  : mask == dim[MESH_ETP] && n->queue == QUEUE_TP;
+}
+
+/* Rows to experts: other stacks than llmrun send them in other ways than the program has it.  What they would take for all
+ * forward passes, of what the program takes. */
+static double experts_factor(const struct cost_stack *s, const struct program *p, const int64_t *alone_ns)
+{
+    const struct job *job = s->c->job;
+    struct cost_exchange to, from;
+    double ns = 0, seconds = 0;
+    for (uint32_t i = 0; i < p->ninsns; i++) {
+        const struct insn *n = &p->insns[i];
+        if (n->action != 'F' || n->layer >= job->model.nlayers)
+            continue;
+        ns += among_experts(s, p, n) ? (double)alone_ns[i] : 0;
+        if (n->op == OP_ROUTE)
+            seconds += cost_travel_s(s->c, &job->model.layers[n->layer]->moe, &to, &from);
+    }
+    return ns > 0 ? 1e9 * seconds / ns : 1;
+}
+
+/* the program's own seconds by stage and kind, against those of the stack */
+static void fit(struct cost_stack *s, const struct program *p, const int64_t *alone_ns)
+{
+    uint32_t nstages = s->c->decision->nstages;
+    bool own = s->c->profile->allocator < 0.5 && s->c->profile->host_op_us <= 0;
+    struct cost_actions actions = {0};
+    memset(s->own_s, 0, nstages * sizeof *s->own_s);
+    memset(s->nactions, 0, nstages * sizeof *s->nactions);
+    for (uint32_t i = 0; i < p->ninsns && !own; i++) {
+        const struct insn *n = &p->insns[i];
+        uint32_t kind = kind_of(p, n);
+        if (kind == 8 || n->stage >= nstages)
+            continue;
+        s->own_s[n->stage][kind] += 1e-9 * (double)alone_ns[i];
+        s->nactions[n->stage][kind % 4] += kind < 4 && cost_starts_action(&actions, n);
+    }
+    for (uint32_t i = 0; i < nstages; i++)
+        for (int k = 0; k < 8; k++) {
+            double slow = k < 4 ? s->slow : 1, own_s = s->own_s[i][k];
+            s->factor[i][k] = own_s > 0 ? slow * s->nactions[i][k % 4] * s->stage_s[i][k] / own_s : slow;
+        }
+    s->experts = own ? 1 : experts_factor(s, p, alone_ns);
+}
+
+/* Under fp8 other stacks convert what products gather before it travels (Transformer Engine), llmrun after. */
+static double halved(const struct cost_stack *s, const struct program *p, const struct insn *n, uint32_t mask)
+{
+    const struct operand *y = &p->operands[n->operand + OPND(ALL_GATHER, y)];
+    double bytes = (double)y->rows * y->cols * isa_dtype_bytes((enum dtype)y->dtype);
+    if (s->c->job->train.precision != DT_FP8 || s->c->profile->allocator < 0.5)
+        return 1;
+    return cost_digits_s(s->c, OP_ALL_GATHER, bytes / 2, mask) / cost_digits_s(s->c, OP_ALL_GATHER, bytes, mask);
+}
+
+/* do parameters or their gradients travel? */
+static bool moves_weights(const struct program *p, const struct insn *n)
+{
+    for (size_t i = 0; i < isa_info((enum op)n->op)->noperands; i++) {
+        const struct operand *o = &p->operands[n->operand + i];
+        const struct buffer *b = o->buffer == NONE ? NULL : &p->buffers[o->buffer];
+        if (b && (b->kind == BUFFER_PARAM || !strncmp(b->name, "grad.", 5) || !strncmp(b->name, "made.", 5)))
+            return true;
+    }
+    return false;
+}
+
+/* among ranks that share them; other stacks than llmrun move them in buckets of one size (moves.c) */
+static double weights_seen(const struct cost_stack *s, const struct program *p, const struct insn *n, uint32_t mask)
+{
+    const uint32_t *dim = s->mesh.dim;
+    bool shard = mask == dim[MESH_SHARD] || mask == dim[MESH_EXPERT_SHARD];
+    bool replica = !shard && (mask == dim[MESH_REPLICA] || mask == dim[MESH_EXPERT_REPLICA]);
+    double elements = cost_bucket(s->c), bytes = 0, element = 1;
+    if (elements > 0 && (shard || replica)) {
+        for (size_t i = 0; i < isa_info((enum op)n->op)->noperands; i++) {
+            const struct operand *o = &p->operands[n->operand + i];
+            double own = (double)o->rows * o->cols * isa_dtype_bytes((enum dtype)o->dtype);
+            element = own > bytes ? (double)isa_dtype_bytes((enum dtype)o->dtype) : element;
+            bytes = own > bytes ? own : bytes;
+        }
+        uint32_t over = !replica ? 0 : dim[mask == dim[MESH_REPLICA] ? MESH_SHARD : MESH_EXPERT_SHARD];
+        double bucket = elements * element / mesh_group_size(&s->mesh, over);
+        double alone_s = cost_digits_s(s->c, (enum op)n->op, bytes, mask);
+        return alone_s > 0 ? bytes / bucket * cost_digits_s(s->c, (enum op)n->op, bucket, mask) / alone_s : 1;
+    }
+    return shard ? s->shards : 1;
 }
 
 /* of a collective among ranks of one stage */
 static double seen(const struct cost_stack *s, const struct program *p, const struct insn *n)
 {
-    const struct isa_info *info = isa_info((enum op)n->op);
-    uint32_t mask = 0;
-    for (size_t k = 0; k < info->nattrs; k++)
-        if (info->attr[k].kind == ATTR_GROUP)
-            mask = p->slots[p->attrs[n->attr + k].slot].arg;
+    uint32_t mask = group_mask(p, n);
     const uint32_t *dim = s->mesh.dim;
     if (!mask || mask == dim[MESH_WORLD] || mask & GROUP_TIE)
         return 1;
+    if (among_experts(s, p, n) && mask != dim[MESH_CP])
+        return s->ep * s->experts;
+    if (moves_weights(p, n))
+        return weights_seen(s, p, n, mask);
     if (n->action == 'H' || n->layer == NONE || n->microbatch == NONE || n->queue == QUEUE_DP)
-        return mask == dim[MESH_SHARD] || mask == dim[MESH_EXPERT_SHARD] ? s->shards : 1;
+        return 1;
     if (mask == dim[MESH_TP])
-        return s->tp;
-    if (mask == dim[MESH_CP])
-        return n->op == OP_SHIFT ? 1 : s->cp;
-    return mask == dim[MESH_EP] || mask == dim[MESH_EP_NEAR] || mask == dim[MESH_EP_FAR] || mask == dim[MESH_ETP] ? s->ep : 1;
+        return s->tp * (n->op == OP_ALL_GATHER ? halved(s, p, n, mask) : 1);
+    return mask != dim[MESH_CP] || n->op == OP_SHIFT ? 1 : s->cp;
 }
 
-int64_t cost_stack_ns(const struct cost_stack *s, const struct program *p, uint32_t i, int64_t ns)
+static int64_t stack_ns(const struct cost_stack *s, const struct program *p, uint32_t i, int64_t ns)
 {
     const struct insn *n = &p->insns[i];
     double factor = 1;
     if (n->op == OP_CLIP)
         return ns + (int64_t)llround(1e9 * s->step_s);
-    if (is_kernel(n) && n->stage < s->c->decision->nstages)
-        factor = n->action == 'F' ? s->forward[n->stage] : s->backward[n->stage];
+    uint32_t kind = kind_of(p, n);
+    if (kind < 8 && n->stage < s->c->decision->nstages)
+        factor = s->factor[n->stage][kind];
+    else if (n->action == 'O' && n->queue == QUEUE_COMPUTE && isa_info((enum op)n->op)->unit == UNIT_STREAM)
+        factor = s->slow;
     else if (n->op == OP_SEND || n->op == OP_RECV)
         factor = 1 - s->held;
     else if (isa_info((enum op)n->op)->unit == UNIT_COLLECTIVE)
         factor = seen(s, p, n);
     return factor == 1 ? ns : (int64_t)((double)ns * factor);
+}
+
+void cost_program_ns(struct arena *a, const struct cost *c, struct cost_stack *s, const struct program *p, int64_t *ns)
+{
+    struct arena_mark mark = arena_mark(a);
+    struct cost_actions actions = {0};
+    int64_t *known = ARENA_ARRAY(a, int64_t, p->noperands + 1u);
+    uint32_t kernel = NONE; /* the last one */
+    for (uint32_t i = 0; i < p->ninsns; i++) {
+        bool first = p->insns[i].queue == QUEUE_COMPUTE && cost_starts_action(&actions, &p->insns[i]);
+        ns[i] = cost_insn_once(c, p, i, first, known);
+    }
+    arena_reset(a, mark);
+    if (!s)
+        return;
+    fit(s, p, ns);
+    for (uint32_t i = 0; i < p->ninsns; i++) {
+        const struct insn *n = &p->insns[i];
+        int64_t alone_ns = ns[i];
+        ns[i] = stack_ns(s, p, i, alone_ns);
+        if (n->op == OP_SEND && kernel != NONE)
+            ns[kernel] += alone_ns - ns[i];
+        kernel = n->queue == QUEUE_COMPUTE ? i : kernel;
+    }
 }

@@ -83,18 +83,13 @@ static void prepare_role(struct role *r)
     r->start = ARENA_ARRAY(a, int64_t, p->ninsns);
     r->end = ARENA_ARRAY(a, int64_t, p->ninsns);
     r->waiter = ARENA_ARRAY(a, uint32_t, p->ninsns);
-    r->first_of_action = ARENA_ARRAY(a, bool, p->ninsns);
-    r->known_ns = ARENA_ARRAY(a, int64_t, p->noperands + 1u);
+    r->takes_ns = ARENA_ARRAY(a, int64_t, p->ninsns);
     r->order = ARENA_ARRAY(a, uint32_t, p->ninsns);
-    struct cost_actions actions = {0};
     for (uint32_t i = 0; i < p->ninsns; i++) {
-        const struct insn *n = &p->insns[i];
         struct vqueue *q = &r->vqueue[of[i]];
         q->insn[q->length++] = i;
         r->waiter[i] = NO_INSN;
         r->end[i] = -1;
-        if (n->queue == QUEUE_COMPUTE)
-            r->first_of_action[i] = cost_starts_action(&actions, n);
     }
 }
 
@@ -105,7 +100,6 @@ struct event {
 
 struct keying {
     struct arena *arena;
-    const struct cost *cost;
     struct role *roles;
     uint32_t nroles, seq;
     VEC(struct event) heap;
@@ -214,9 +208,8 @@ static void run_event(struct keying *k, struct event e, struct event met[], stru
         const struct role *r = &k->roles[met[x].role];
         const struct vqueue *q = &r->vqueue[met[x].vqueue];
         uint32_t i = q->insn[q->head];
-        int64_t ns = cost_insn_once(k->cost, r->p, i, r->first_of_action[i], r->known_ns);
-        if (ns > duration)
-            duration = ns;
+        if (r->takes_ns[i] > duration)
+            duration = r->takes_ns[i];
     }
     for (uint32_t x = 0; x < n; x++) {
         struct role *r = &k->roles[met[x].role];
@@ -242,7 +235,7 @@ static void run_event(struct keying *k, struct event e, struct event met[], stru
 
 void lower_key(struct arena *a, const struct cost *c, struct role *roles, uint32_t nroles)
 {
-    struct keying k = {.arena = a, .cost = c, .roles = roles, .nroles = nroles};
+    struct keying k = {.arena = a, .roles = roles, .nroles = nroles};
     struct event *met = ARENA_ARRAY(a, struct event, nroles + 2), *scratch = ARENA_ARRAY(a, struct event, nroles + 2);
     struct ends ends = {0};
     for (uint32_t r = 0; r < nroles; r++)
@@ -254,8 +247,11 @@ void lower_key(struct arena *a, const struct cost *c, struct role *roles, uint32
     for (uint32_t r = 0; r < nroles; r++)
         find_vqueues(a, &roles[r], r, &ends);
     join_ends(roles, nroles, &ends);
-    for (uint32_t r = 0; r < nroles; r++)
+    struct cost_stack *around = c->unit.on ? NULL : cost_stack_new(a, c);
+    for (uint32_t r = 0; r < nroles; r++) {
         prepare_role(&roles[r]);
+        cost_program_ns(a, c, around, roles[r].p, roles[r].takes_ns);
+    }
     for (uint32_t r = 0; r < nroles; r++)
         for (uint32_t v = 0; v < roles[r].nvqueues; v++)
             offer_head(&k, r, v, scratch);

@@ -34,8 +34,7 @@ struct role {
     struct vqueue *vqueue;
     int64_t *start, *end;
     uint32_t *waiter; /* per instruction: first virtual queue whose head waits for it, or NO_INSN */
-    bool *first_of_action;
-    int64_t *known_ns;         /* per body */
+    int64_t *takes_ns;         /* per instruction */
     uint32_t *order, norder;   /* instructions by seq */
 };
 

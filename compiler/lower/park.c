@@ -58,7 +58,7 @@ void lower_park(struct lower *l, uint32_t piece)
 void lower_fetch(struct lower *l, uint32_t piece)
 {
     const struct chunk *c = l->chunk;
-    if (piece + 1 == c->first + c->npieces || !lower_parks(l, &l->pieces[piece + 1]))
+    if (piece + 1 == c->first + c->npieces) /* else the piece behind it has fetched it */
         move_all(l, piece, true);
     if (piece > c->first)
         move_all(l, piece - 1, true);

@@ -138,15 +138,16 @@ static double off(struct act_run *run)
 /* an action, or a pair in turn, with what travels beside it */
 static struct beside_end take_beside(struct act_run *run, uint32_t r, const struct action *at, double start, double takes)
 {
+    double free_s = run->ranks[r].end_s;
     uint32_t k = (uint32_t)(at - run->s->actions[r]);
     if (!run->beside)
         return (struct beside_end){start + takes, start + takes};
     if (!at->pair)
-        return beside_action(run->beside[r], k, start, takes);
+        return beside_action(run->beside[r], k, start, free_s, takes);
     double first = duration_s(&run->stage[at->stage], at->kind), second = duration_s(&run->stage[at[1].stage], at[1].kind);
     double share = first + second > 0 ? first / (first + second) : 0;
-    double middle = beside_action(run->beside[r], k, start, share * takes).end_s;
-    return beside_action(run->beside[r], k + 1, middle, (1 - share) * takes);
+    double middle = beside_action(run->beside[r], k, start, free_s, share * takes).end_s;
+    return beside_action(run->beside[r], k + 1, middle, middle, (1 - share) * takes);
 }
 
 /* runs rank r as far as its inputs go */

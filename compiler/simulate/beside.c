@@ -34,7 +34,8 @@ struct beside {
     bool pending;
     double late_s; /* what is summed with the mirror rank at the end */
     /* copies to host memory and back: their queue; each of two places is free */
-    double copies_s, place_s[2];
+    double copies_s, place_s[2][2]; /* of the first and the second action of a pair */
+    uint32_t *first;                /* by stage: number of its first piece on this rank */
 };
 
 static double later(double a, double b)
@@ -60,6 +61,12 @@ struct beside *beside_new(struct arena *a, const struct schedule *s, const struc
     b->begun = ARENA_ARRAY(a, bool, s->nstages);
     b->opened = ARENA_ARRAY(a, bool, s->nstages);
     b->head_s = ARENA_ARRAY(a, double, s->nstages);
+    b->first = ARENA_ARRAY(a, uint32_t, s->nstages);
+    for (uint32_t i = 0, n = 0; i < s->nstages; i++) {
+        b->first[i] = n;
+        for (uint32_t k = 0; s->stage_rank[i] == rank && k < moves_of(b, i)->npieces; k++)
+            n += moves_of(b, i)->pieces[k].count;
+    }
     return b;
 }
 
@@ -101,8 +108,8 @@ static void ask(struct beside *b)
     }
 }
 
-/* a use of the again-th of equal pieces at now_s: when its parameters are there */
-static double open_piece(struct beside *b, const struct pipeline_piece *p, uint32_t again, double now_s)
+/* a use of the again-th of equal pieces at now_s, the rank's kernels done at free_s: when its parameters are there */
+static double open_piece(struct beside *b, const struct pipeline_piece *p, uint32_t again, double now_s, double free_s)
 {
     if (b->used && p == b->last_used && again == b->last_used_again)
         return now_s;
@@ -113,7 +120,7 @@ static double open_piece(struct beside *b, const struct pipeline_piece *p, uint3
     b->used++;
     if (b->t->blocks) {
         ask(b);
-        return now_s + p->gather_s;
+        return later(now_s, free_s + p->gather_s);
     }
     while (b->asked < b->used + b->t->prefetch && b->ahead.at < b->s->nactions[b->rank] &&
            b->s->actions[b->rank][b->ahead.at].kind != 'O')
@@ -184,7 +191,8 @@ double beside_begin(struct beside *b, double begin_s)
 {
     const struct schedule *s = b->s;
     double vectors_s = 0;
-    b->wire_s = b->copies_s = b->place_s[0] = b->place_s[1] = begin_s;
+    b->wire_s = b->copies_s = begin_s;
+    b->place_s[0][0] = b->place_s[0][1] = b->place_s[1][0] = b->place_s[1][1] = begin_s;
     for (uint32_t i = 0; i < s->nstages; i++)
         if (s->stage_rank[i] == b->rank) {
             b->left[i] = weight_passes(b, i);
@@ -208,31 +216,37 @@ static double share_of(const struct pipeline_piece *p, char kind)
     return kind == 'F' ? p->forward : kind == 'B' ? p->backward : kind == 'I' ? p->input : p->weight;
 }
 
-/* What a layer keeps lies in one of two places while it is worked on.  Its forward pass waits until what was there has been
- * copied out; a backward pass until it has been copied in, which begins when the place is free. */
-static double park_before(struct beside *b, const struct pipeline_piece *p, uint32_t place, char kind, double now_s)
+/* What a layer keeps lies in one of two places while it is worked on.  Its forward pass writes the last of it when what was
+ * there has been copied out; a backward pass waits until it has been copied in, which begins when the place is free.
+ * own_s: of the layer. */
+static double park_before(struct beside *b, const struct pipeline_piece *p, double *place_s, char kind, double now_s, double own_s)
 {
     if (kind == 'F')
-        return later(now_s, b->place_s[place]);
-    b->copies_s = later(b->copies_s, b->place_s[place]) + (kind == 'W' ? p->fetch_s : p->park_s);
+        return later(now_s, *place_s - (1 - p->tail) * own_s);
+    b->copies_s = later(b->copies_s, *place_s) + (kind == 'W' ? p->fetch_s : p->park_s);
     return later(now_s, b->copies_s);
 }
 
-static void park_behind(struct beside *b, const struct pipeline_piece *p, uint32_t place, char kind, double now_s)
+/* values are copied out as they are made */
+static void park_behind(struct beside *b, const struct pipeline_piece *p, double *place_s, char kind, double now_s, double own_s)
 {
-    b->place_s[place] = now_s;
+    *place_s = now_s;
     if (kind == 'F')
-        b->place_s[place] = b->copies_s = later(b->copies_s, now_s) + p->park_s;
+        *place_s = b->copies_s = later(later(b->copies_s, now_s - own_s) + p->park_s, now_s - p->tail * own_s);
 }
 
-struct beside_end beside_action(struct beside *b, uint32_t k, double start_s, double takes_s)
+struct beside_end beside_action(struct beside *b, uint32_t k, double start_s, double free_s, double takes_s)
 {
     const struct action *x = &b->s->actions[b->rank][k];
     const struct pipeline_moves *m = moves_of(b, x->stage);
     bool makes = x->kind == 'B' || x->kind == 'W', last = makes && --b->left[x->stage] == 0;
     bool opens = x->kind == 'F' && !b->opened[x->stage] && !b->t->blocks;
     double now_s = start_s, head_s = b->head_s[x->stage], sent_s = start_s;
-    uint32_t place = 0; /* as pieces come, which is as good as by their numbers */
+    bool back = x->kind != 'F', second = k && b->s->actions[b->rank][k - 1].pair;
+    uint32_t number = b->first[x->stage];
+    for (uint32_t i = 0; back && i < m->npieces; i++)
+        number += m->pieces[i].count;
+    number -= back;
     for (uint32_t i = 0; i < m->npieces; i++) {
         const struct pipeline_piece *p;
         bool gathered = uses(b, x, i, &p);
@@ -240,24 +254,26 @@ struct beside_end beside_action(struct beside *b, uint32_t k, double start_s, do
         bool waits = b->t->crowded && p->exchanges && b->wire_s > now_s;
         if (!gathered && !(makes && (p->scatters || last)) && !(opens && p->gather_s > 0) && !waits && p->park_s <= 0) {
             sent_s = now_s += p->count * own_s;
+            number += back ? 0u - p->count : p->count;
             continue;
         }
-        for (uint32_t n = 0; n < p->count; n++) {
+        for (uint32_t n = 0; n < p->count; n++, number += back ? 0u - 1u : 1) {
+            double *place_s = &b->place_s[second][number % 2];
             if (b->t->crowded && p->exchanges && x->kind != 'W')
                 now_s = later(now_s, b->wire_s);
             if (gathered) {
-                now_s = open_piece(b, p, x->kind == 'F' ? n : p->count - 1 - n, now_s);
+                now_s = open_piece(b, p, x->kind == 'F' ? n : p->count - 1 - n, now_s, i || n ? now_s : free_s);
             } else if (opens) {
                 head_s += p->gather_s;
                 now_s = later(now_s, head_s);
             }
             if (p->park_s > 0)
-                now_s = park_before(b, p, place % 2, x->kind, now_s);
+                now_s = park_before(b, p, place_s, x->kind, now_s, own_s);
             if (makes && p->scatters)
                 now_s = later(now_s, b->made_free_s[b->made % 2]);
             sent_s = now_s += own_s;
             if (p->park_s > 0)
-                park_behind(b, p, place++ % 2, x->kind, now_s);
+                park_behind(b, p, place_s, x->kind, now_s, own_s);
             if (makes)
                 now_s = made_piece(b, p, b->begun[x->stage], last, now_s);
         }

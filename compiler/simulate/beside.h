@@ -11,11 +11,12 @@ struct beside;
 struct beside *beside_new(struct arena *a, const struct schedule *s, const struct pipeline_times *t, uint32_t rank);
 /* the step begins; when its first action may */
 double beside_begin(struct beside *b, double begin_s);
-/* the rank's k-th action, of takes_s by itself: when the rank is through, and when others have what they wait for */
+/* the rank's k-th action, of takes_s by itself, on a rank that is free at free_s, what it needs there at start_s: when the rank
+ * is through, and when others have what they wait for */
 struct beside_end {
     double end_s, sent_s;
 };
-struct beside_end beside_action(struct beside *b, uint32_t k, double start_s, double takes_s);
+struct beside_end beside_action(struct beside *b, uint32_t k, double start_s, double free_s, double takes_s);
 /* Behind all actions of all ranks: sums over two ranks, by rank; then when each rank's gradients are whole, kernels of the
  * rank ended_s. */
 void beside_settle(struct beside *const *all, uint32_t nranks, const double *ended_s, double *whole_s);

@@ -151,25 +151,19 @@ static int64_t duration_limit_ns(const struct sim_engine *e)
     return INT64_MAX / 4 / ((int64_t)e->nslots + 1) / e->nroles;
 }
 
-/* Fills the slots of a role's instructions; slot_of[i] = the slot of instruction i.  A SEND holds up its rank's kernels for
- * its share of the transfer: the last one before it takes so much longer. */
+/* Fills the slots of a role's instructions; slot_of[i] = the slot of instruction i. */
 static bool fill_slots(struct arena *a, struct sim_engine *e, const struct cost *c, uint32_t role,
                        uint32_t *slot_of, const char **why)
 {
     const struct program *p = e->programs[role];
     struct sim_actor *actors = &e->actors[(size_t)role * NQUEUES];
-    struct cost_actions actions = {0};
-    int64_t limit_ns = duration_limit_ns(e);
+    int64_t limit_ns = duration_limit_ns(e), *all_ns = ARENA_ARRAY(a, int64_t, p->ninsns + 1u);
     uint32_t at[NQUEUES] = {0};
-    int64_t *known = ARENA_ARRAY(a, int64_t, p->noperands + 1u);
+    cost_program_ns(a, c, e->around, p, all_ns);
     for (uint32_t i = 0; i < p->ninsns; i++) {
         const struct insn *insn = &p->insns[i];
-        bool first = insn->queue == QUEUE_COMPUTE && cost_starts_action(&actions, insn);
         uint32_t slot = slot_of[i] = actors[insn->queue].first + at[insn->queue]++;
-        int64_t alone_ns = cost_insn_once(c, p, i, first, known);
-        int64_t ns = e->around ? cost_stack_ns(e->around, p, i, alone_ns) : alone_ns;
-        if (e->around && insn->op == OP_SEND && at[QUEUE_COMPUTE])
-            e->slots[actors[QUEUE_COMPUTE].first + at[QUEUE_COMPUTE] - 1].duration_ns += alone_ns - ns;
+        int64_t ns = all_ns[i];
         e->slots[slot] = (struct sim_slot){.duration_ns = ns < limit_ns ? ns : limit_ns,
                                            .insn = i,
                                            .meeting = NONE,

@@ -42,7 +42,7 @@ struct sim_engine {
     struct sim_actor *actors;
     int64_t *begin_ns, *end_ns; /* by role, of the latest run */
     uint32_t *stack, nstack;
-    const struct cost_stack *around; /* NULL: unit costs */
+    struct cost_stack *around; /* NULL: unit costs */
     struct share *share;             /* ranks share cores; NULL: each has its own */
 };
 

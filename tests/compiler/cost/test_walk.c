@@ -1,0 +1,64 @@
+/* What a block's passes hide of their transfers, against times computed by hand. */
+
+#include "compiler/cost/walk.h"
+
+#include <CUnit/CUnit.h>
+
+void suite_walk(void);
+
+static bool near(double x, double y)
+{
+    return x - y < 1e-9 && y - x < 1e-9;
+}
+
+/* a product whose input is gathered ahead for its weights, and whose input's gradient is reduced beside them */
+static void add_product(struct walk *w, uint32_t opr, double gather, double reduce, double kernel)
+{
+    w->opr = opr;
+    walk_add(w, WALK_AHEAD, WALK_INPUT, WALK_B | WALK_W, gather);
+    walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, kernel);
+    walk_add(w, WALK_BEHIND, WALK_REDUCED, WALK_B | WALK_I, reduce);
+    walk_add(w, WALK_USE, WALK_INPUT, WALK_B | WALK_W, 0);
+    walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_W, kernel);
+    walk_add(w, WALK_FREE, WALK_INPUT, WALK_B | WALK_W, 0);
+    walk_add(w, WALK_USE, WALK_REDUCED, WALK_B | WALK_I, 0);
+}
+
+static void test_product(void)
+{
+    struct walk w = {.arena = arena_new()};
+    add_product(&w, 0, 2, 3, 4);
+    /* B: the gather 0-2, the input's product 0-4, the reduction 4-7 under the weights' 4-8 */
+    CU_ASSERT(near(walk_exposed_s(&w, WALK_B, false), 0));
+    /* I: nothing for the reduction to hide behind */
+    CU_ASSERT(near(walk_exposed_s(&w, WALK_I, false), 3));
+    /* W: the gather 0-2, the product 2-6; a second one's gather waits for the room, 6-8 */
+    CU_ASSERT(near(walk_exposed_s(&w, WALK_W, false), 2));
+    CU_ASSERT(near(walk_exposed_s(&w, WALK_W, true), 2));
+    arena_free(w.arena);
+}
+
+static void test_order(void)
+{
+    struct walk w = {.arena = arena_new()};
+    walk_add(&w, WALK_KERNEL, 0, WALK_B, 5);
+    add_product(&w, 1, 9, 0, 1);
+    /* from the last operator to the first: the gather 0-9, of which the input's product hides 1; weights 9-10; then 5 */
+    CU_ASSERT(near(walk_exposed_s(&w, WALK_B, false), 8));
+    /* behind one of its like: the gather 10-19, over the first operator's 10-15 and the input's product 15-16 */
+    CU_ASSERT(near(walk_exposed_s(&w, WALK_B, true), 3));
+    /* a forward pass that runs again comes first, and waits for its transfers */
+    walk_again(&w, WALK_KERNEL, 6);
+    walk_again(&w, WALK_BLOCK, 2);
+    CU_ASSERT(near(walk_exposed_s(&w, WALK_B, false), 10));
+    /* W runs nothing again: gather, then product */
+    CU_ASSERT(near(walk_exposed_s(&w, WALK_W, false), 9));
+    arena_free(w.arena);
+}
+
+void suite_walk(void)
+{
+    CU_pSuite s = CU_add_suite("walk", NULL, NULL);
+    CU_add_test(s, "a product's transfers", test_product);
+    CU_add_test(s, "order of operators", test_order);
+}
