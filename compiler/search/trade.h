@@ -15,7 +15,9 @@ struct layer_trade {
 };
 struct search_trade {
     uint32_t nkinds; /* of recomputation; 0: only the first four are filled yet */
-    const struct cost_block *blocks[SPACE_RECOMPUTE + 1]; /* by kind of recomputation: the layers' */
+    const struct cost_block *blocks[SPACE_RECOMPUTE + 1];  /* by kind of recomputation: the layers' */
+    const struct cost_block *predict[SPACE_RECOMPUTE + 1]; /* a prediction module's, which none spares */
+    double predict_time_s[SPACE_RECOMPUTE + 1], predict_plain_s[SPACE_RECOMPUTE + 1];
     struct layer_trade layers[];
 };
 
