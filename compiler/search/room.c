@@ -25,6 +25,15 @@ static double block_time_s(const struct cost_block *b, bool paired)
     return b->forward_s + b->backward_s + b->forward_comm_s + b->backward_comm_s - hidden;
 }
 
+/* l beside what it is without recomputation: its passes behind what runs again */
+static void add_early(struct layer_trade *l, const struct cost_block *none, const struct cost_block *again)
+{
+    double backward = again->backward_s + again->backward_comm_s - none->backward_s - none->backward_comm_s;
+    double input = again->input_s + again->input_comm_s - none->input_s - none->input_comm_s;
+    l->early_s = cost_larger(l->early_s, again->again_s - cost_smaller(backward, input));
+    l->weight_less_s = cost_larger(l->weight_less_s, none->weight_s - again->weight_s);
+}
+
 static void add_kind(const struct searching *s, struct search_trade *t, const struct cost_block *layers,
                      const struct cost_block *predict)
 {
@@ -38,6 +47,8 @@ static void add_kind(const struct searching *s, struct search_trade *t, const st
         l->keep[t->nkinds] = layers[k].keep_bytes;
         l->late[t->nkinds] = layers[k].late_bytes;
         l->temporary[t->nkinds] = cost_larger(layers[k].forward_bytes, layers[k].backward_bytes);
+        if (t->nkinds)
+            add_early(l, &t->blocks[0][k], &layers[k]);
     }
     t->blocks[t->nkinds++] = layers;
 }

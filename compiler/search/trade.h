@@ -12,6 +12,9 @@ struct layer_trade {
     double plain_s[SPACE_RECOMPUTE + 1]; /* time where no pair of actions hides transfers */
     double late[SPACE_RECOMPUTE + 1];    /* bytes beside `keep` between the halves of a backward */
     double temporary[SPACE_RECOMPUTE + 1]; /* what its kernels need beside */
+    /* A host that launches kernels holds up longer passes by less.  Seconds that what follows a recomputation,
+     * which may come before gradients do, and that weights' gradients take less than without, at most. */
+    double early_s, weight_less_s;
 };
 struct search_trade {
     uint32_t nkinds; /* of recomputation; 0: only the first four are filled yet */
