@@ -146,7 +146,7 @@ static double schedule_bounds(struct searching *s, const struct family *f, struc
 {
     double least = INFINITY;
     struct cost c = *f->cost;
-    struct squeeze known = {{0}, {0}};
+    struct squeeze known = {{{0}}};
     c.decision = d;
     d->shard = d->dp * d->cp; /* splits most */
     for (uint32_t i = 0; i < s->space.zero.n; i++) {

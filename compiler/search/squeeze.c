@@ -26,16 +26,18 @@ static void add_stage(const struct searching *s, const struct stage *st, struct 
         out->n[s->kinds.kind[i]]++;
 }
 
-/* Most microbatches at a time on one of the rank's stages. */
-static double most_live(const struct decision *d, uint32_t r)
+static void count_live(const struct decision *d, uint32_t r, struct squeezed_rank *out)
 {
-    double most = 0;
-    for (uint32_t j = 0; j < (d->schedule == SCHED_DUALPIPE ? 2 : d->vpp); j++) {
+    bool mirrored = d->schedule == SCHED_DUALPIPE;
+    for (uint32_t j = 0; j < (mirrored ? 2 : d->vpp); j++) {
+        uint32_t stage = mirrored && j ? d->pp - 1 - r : cost_rank_stage(d, r, j);
         double keep[DECISION_MOST_VPP] = {0};
         keep[j] = 1;
-        most = cost_larger(most, pipeline_live_bytes(d, r, keep));
+        double live = pipeline_live_bytes(d, r, keep);
+        out->live = cost_larger(out->live, live);
+        if (d->stages[stage].head)
+            out->head_live = cost_larger(out->head_live, live);
     }
-    return most;
 }
 
 /* bytes that a layer gives back under kind k, of one microbatch, and seconds that it takes longer */
@@ -136,10 +138,10 @@ static double less_temporary(const struct searching *s, const struct cost *c, co
     return less;
 }
 
-/* The least over all kinds of recomputation of what `over` bytes too many take, `live` microbatches at a time; a decision has
- * one kind. */
+/* The least over all kinds of recomputation of what `over` bytes too many take; a decision has one kind. */
 static double longer_s(struct searching *s, const struct cost *c, const struct search_trade *t,
-                       const struct cost_shape *x, const struct owned *own, double live, double over)
+                       const struct cost_shape *x, const struct owned *own,
+                       const struct squeezed_rank *rank, double over)
 {
     double best = INFINITY, modules = own->head ? s->job->model.predict : 0;
     for (uint32_t k = 1; k < t->nkinds; k++) {
@@ -149,27 +151,27 @@ static double longer_s(struct searching *s, const struct cost *c, const struct s
                 give.gift[give.n] = gift_of(c, t, i, &x->layers[i], k);
                 give.layers[give.n++] = own->n[i];
             }
-        double bytes = (over - less_temporary(s, c, t, x, own, k)) / live, longer = 0;
+        double bytes = over - less_temporary(s, c, t, x, own, k), longer = 0;
         if (modules > 0) {
             struct gift own_gift = gift_of_predict(c, t, &x->predict, k);
-            bytes -= modules * cost_larger(0, own_gift.bytes);
+            bytes -= rank->head_live * modules * cost_larger(0, own_gift.bytes);
             longer = modules * own_gift.time_s;
         }
-        best = cost_smaller(best, longer + (bytes > 0 ? given_s(&give, bytes) : 0));
+        best = cost_smaller(best, longer + (bytes > 0 ? given_s(&give, bytes / rank->live) : 0));
     }
     return best;
 }
 
 /* seconds that rank r takes longer for a microbatch of all its stages */
 static double rank_longer_s(struct searching *s, const struct cost *c, struct search_shape *h, struct cost_rooms *rooms, uint32_t r,
-                            double *kept, double *live)
+                            struct squeezed_rank *known)
 {
     const struct decision *d = c->decision;
     struct estimate e = {0};
     struct owned own = {0};
-    rooms->kept = c->profile->eager > 0 ? 0 : *kept; /* else operators are fused where memory is short */
+    rooms->kept = c->profile->eager > 0 ? 0 : known->kept; /* else operators are fused where memory is short */
     cost_rooms_rank(rooms, r, &e);
-    *kept = (double)e.activation_bytes;
+    known->kept = (double)e.activation_bytes;
     double over = (double)e.peak_bytes - (double)s->memory_limit;
     if (over <= 0)
         return 0;
@@ -180,12 +182,12 @@ static double rank_longer_s(struct searching *s, const struct cost *c, struct se
         add_stage(s, &d->stages[cost_rank_stage(d, r, j)], &own);
     if (d->schedule == SCHED_DUALPIPE)
         add_stage(s, &d->stages[d->pp - 1 - r], &own);
-    if (*live <= 0)
-        *live = most_live(d, r);
+    if (known->live <= 0)
+        count_live(d, r, known);
     if (c->profile->allocator < 0.5) /* of what is given back the least share counts, too */
         over /= LEAST_OWN;
     over /= 1 + 0.1 * c->profile->allocator_share; /* a caching allocator holds a share more */
-    double longer = longer_s(s, c, t, &h->shape, &own, *live, over);
+    double longer = longer_s(s, c, t, &h->shape, &own, known, over);
     return d->schedule == SCHED_DUALPIPE ? longer / 2 : longer; /* half of them in each direction */
 }
 
@@ -203,7 +205,7 @@ double search_squeeze_s(struct searching *s, const struct cost *c, struct search
         if (ask[i] >= d->pp || (i && ask[i] <= ask[i - 1]))
             continue;
         s->result->spent += ++s->nprobes % 8 == 0;
-        double longer = rank_longer_s(s, c, h, &rooms, ask[i], &known->kept[i], &known->live[i]);
+        double longer = rank_longer_s(s, c, h, &rooms, ask[i], &known->rank[i]);
         if (longer > 0)
             longest = cost_larger(longest, search_rank_bound_s(s, h, d, placement, ask[i]) + d->microbatches * longer);
     }

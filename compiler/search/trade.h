@@ -30,7 +30,10 @@ const struct search_trade *search_trade_of(struct searching *s, const struct cos
 /* squeeze.c: what a schedule's ranks are asked for once, whatever their ZeRO level; zeroed before */
 enum { SQUEEZED_RANKS = 4 };
 struct squeeze {
-    double kept[SQUEEZED_RANKS], live[SQUEEZED_RANKS];
+    struct squeezed_rank {
+        double kept;
+        double live, head_live; /* most microbatches at a time: on one of its stages, on the head's */
+    } rank[SQUEEZED_RANKS];
 };
 /* Seconds of c's decision, which has its schedule and stages, with what memory makes single ranks recompute, at
  * least; INFINITY: some rank does not fit however much that is.  h is its shape without recomputation where that may be had;
