@@ -146,7 +146,7 @@ static double schedule_bounds(struct searching *s, const struct family *f, struc
 {
     double least = INFINITY;
     struct cost c = *f->cost;
-    struct squeeze known = {{0}, {0}};
+    struct squeeze known = {{{0}}};
     c.decision = d;
     d->shard = d->dp * d->cp; /* splits most */
     for (uint32_t i = 0; i < s->space.zero.n; i++) {
@@ -381,6 +381,24 @@ struct class_row {
     struct search_tail tail[TAILS][STATES];
 };
 
+/* The stages of d without recomputation, each pass of them no longer than under any kind of it. */
+static void shorten_stages(struct searching *s, const struct cost *c, const struct family *f)
+{
+    const struct decision *d = c->decision;
+    const struct search_trade *t = search_trade_of(s, c, f->shape);
+    const struct cost_shape *x = &f->shape->shape;
+    for (uint32_t i = 0; i < d->nstages; i++) {
+        const struct stage *st = &d->stages[i];
+        struct pipeline_stage *own = &s->row_stages[i];
+        double early = st->head || !st->count ? 0 : t->layers[x->kind[st->first + st->count - 1]].early_s;
+        own->backward_s = cost_larger(0, own->backward_s - early);
+        own->input_s = cost_larger(0, own->input_s - early);
+        for (uint32_t j = 0; j < st->count; j++)
+            own->weight_s -= t->layers[x->kind[st->first + j]].weight_less_s;
+        own->weight_s = cost_larger(0, own->weight_s);
+    }
+}
+
 /* of k's class, from k on */
 static void time_class(struct searching *s, const struct family *f, uint32_t k, struct class_row *x)
 {
@@ -393,6 +411,7 @@ static void time_class(struct searching *s, const struct family *f, uint32_t k, 
     x->stages = search_stages(&c, f->shape, s->row_ranks, s->row_stages);
     double steadier_s = 0;
     if (s->may_spare) { /* slow nodes hold up no transfers, and what recomputes may repeat those of its forward */
+        shorten_stages(s, &c, f);
         x->stages.body.slow = cost_slow_least(f->cost);
         for (uint32_t r = 0; r < d.pp; r++)
             steadier_s += x->stages.body.slow * d.microbatches * s->row_ranks[r].forward_comm_s / d.pp;

@@ -25,8 +25,21 @@ static double block_time_s(const struct cost_block *b, bool paired)
     return b->forward_s + b->backward_s + b->forward_comm_s + b->backward_comm_s - hidden;
 }
 
-static void add_kind(const struct searching *s, struct search_trade *t, const struct cost_block *layers)
+/* l beside what it is without recomputation: its passes behind what runs again */
+static void add_early(struct layer_trade *l, const struct cost_block *none, const struct cost_block *again)
 {
+    double backward = again->backward_s + again->backward_comm_s - none->backward_s - none->backward_comm_s;
+    double input = again->input_s + again->input_comm_s - none->input_s - none->input_comm_s;
+    l->early_s = cost_larger(l->early_s, again->again_s - cost_smaller(backward, input));
+    l->weight_less_s = cost_larger(l->weight_less_s, none->weight_s - again->weight_s);
+}
+
+static void add_kind(const struct searching *s, struct search_trade *t, const struct cost_block *layers,
+                     const struct cost_block *predict)
+{
+    t->predict[t->nkinds] = predict;
+    t->predict_time_s[t->nkinds] = block_time_s(predict, s->overlapping);
+    t->predict_plain_s[t->nkinds] = block_time_s(predict, false);
     for (uint32_t k = 0; k < s->kinds.n; k++) {
         struct layer_trade *l = &t->layers[k];
         l->time_s[t->nkinds] = block_time_s(&layers[k], s->overlapping);
@@ -34,6 +47,8 @@ static void add_kind(const struct searching *s, struct search_trade *t, const st
         l->keep[t->nkinds] = layers[k].keep_bytes;
         l->late[t->nkinds] = layers[k].late_bytes;
         l->temporary[t->nkinds] = cost_larger(layers[k].forward_bytes, layers[k].backward_bytes);
+        if (t->nkinds)
+            add_early(l, &t->blocks[0][k], &layers[k]);
     }
     t->blocks[t->nkinds++] = layers;
 }
@@ -64,14 +79,15 @@ const struct search_trade *search_trade_of(struct searching *s, const struct cos
     if (t->nkinds)
         return t;
     if (search_spares(s))
-        add_kind(s, t, h->shape.spared);
+        add_kind(s, t, h->shape.spared, &h->shape.predict);
     for (uint32_t i = 0; i < s->space.nrecompute; i++) {
         struct decision d = *c->decision;
         struct cost own = *c;
         d.recompute = s->space.recompute[i].kind;
         d.parts = s->space.recompute[i].parts;
         own.decision = &d;
-        add_kind(s, t, search_shape(s, &own)->shape.layers);
+        const struct cost_shape *x = &search_shape(s, &own)->shape;
+        add_kind(s, t, x->layers, &x->predict);
     }
     return t;
 }

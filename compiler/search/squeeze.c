@@ -1,9 +1,10 @@
 /* A bound on a schedule from the memory of single ranks, under a cut that is known.
  *
- * Without recomputation a rank needs so much more than it has.  What a layer gives back by recomputing is what it keeps of a
- * microbatch, times the most microbatches that the schedule has on one of the rank's stages, at most; and that costs seconds
- * for every microbatch.  A decision has one kind of recomputation, which some of the rank's layers are spared.  The least
- * seconds for the bytes are a knapsack, bounded by a price of seconds per byte: every layer gives what pays, and the rank lacks
+ * Without recomputation a rank needs so much more than it has.  What a layer gives back by recomputing is what
+ * it keeps of a microbatch, times the most microbatches that the schedule has on one of the rank's stages, at
+ * most; and that costs seconds for every microbatch.  A decision has one kind of recomputation, which some of
+ * the rank's layers are spared, and prediction modules beside the head are not.  The least seconds for the
+ * bytes are a knapsack, bounded by a price of seconds per byte: every layer gives what pays, and the rank lacks
  * the rest.  The step is the way to the rank and its own work, m times over. */
 
 #include "compiler/search/trade.h"
@@ -15,27 +16,28 @@
 #define MOST_KINDS 8
 struct owned {
     double n[MOST_KINDS];
-    bool embed, head;
+    bool head;
 };
 
 static void add_stage(const struct searching *s, const struct stage *st, struct owned *out)
 {
-    out->embed |= st->embed;
     out->head |= st->head;
     for (uint32_t i = st->first; i < st->first + st->count; i++)
         out->n[s->kinds.kind[i]]++;
 }
 
-/* Most microbatches at a time on one of the rank's stages. */
-static double most_live(const struct decision *d, uint32_t r)
+static void count_live(const struct decision *d, uint32_t r, struct squeezed_rank *out)
 {
-    double most = 0;
-    for (uint32_t j = 0; j < (d->schedule == SCHED_DUALPIPE ? 2 : d->vpp); j++) {
+    bool mirrored = d->schedule == SCHED_DUALPIPE;
+    for (uint32_t j = 0; j < (mirrored ? 2 : d->vpp); j++) {
+        uint32_t stage = mirrored && j ? d->pp - 1 - r : cost_rank_stage(d, r, j);
         double keep[DECISION_MOST_VPP] = {0};
         keep[j] = 1;
-        most = cost_larger(most, pipeline_live_bytes(d, r, keep));
+        double live = pipeline_live_bytes(d, r, keep);
+        out->live = cost_larger(out->live, live);
+        if (d->stages[stage].head)
+            out->head_live = cost_larger(out->head_live, live);
     }
-    return most;
 }
 
 /* bytes that a layer gives back under kind k, of one microbatch, and seconds that it takes longer */
@@ -49,19 +51,32 @@ static bool by_lives(const struct cost *c)
     return c->profile->allocator < 0.5;
 }
 
+static double gift_bytes(const struct cost *c, const struct cost_block *none, const struct cost_block *again)
+{
+    double bytes = none->keep_bytes + none->eager_bytes - again->keep_bytes +
+                   cost_larger(0, none->late_bytes - again->late_bytes);
+    if (by_lives(c)) {
+        const struct cost_lives *before = cost_lives(c, none), *after = cost_lives(c, again);
+        bytes = cost_larger(bytes, before->keep - after->keep + cost_larger(0, before->left - after->left));
+    }
+    return bytes;
+}
+
 static struct gift gift_of(const struct cost *c, const struct search_trade *t, uint32_t layer,
                            const struct cost_block *none, uint32_t k)
 {
     const struct layer_trade *l = &t->layers[layer];
     bool pairs = decision_pairs(c->decision->schedule);
     double time_s = pairs ? l->time_s[k] - l->time_s[0] : l->plain_s[k] - l->plain_s[0];
-    double bytes =
-        none->keep_bytes + none->eager_bytes - l->keep[k] + cost_larger(0, none->late_bytes - l->late[k]);
-    if (by_lives(c)) {
-        const struct cost_lives *before = cost_lives(c, none), *after = cost_lives(c, &t->blocks[k][layer]);
-        bytes = cost_larger(bytes, before->keep - after->keep + cost_larger(0, before->left - after->left));
-    }
-    return (struct gift){bytes, cost_larger(0, time_s)};
+    return (struct gift){gift_bytes(c, none, &t->blocks[k][layer]), cost_larger(0, time_s)};
+}
+
+/* what a prediction module gives, which no stage spares */
+static struct gift gift_of_predict(const struct cost *c, const struct search_trade *t,
+                                   const struct cost_block *none, uint32_t k)
+{
+    const double *by = decision_pairs(c->decision->schedule) ? t->predict_time_s : t->predict_plain_s;
+    return (struct gift){gift_bytes(c, none, t->predict[k]), cost_larger(0, by[k] - by[0])};
 }
 
 /* What the rank's layers give under one kind of recomputation. */
@@ -103,46 +118,32 @@ static double fullest_pass(const struct cost *c, const struct cost_block *b)
     return cost_larger(cost_larger(x->forward, x->backward), cost_larger(x->input, x->weight));
 }
 
-/* What kernels need more or less under kind k than without, beside others of the rank that stay as they are.  Some layer is
- * recomputed. */
-static double more_temporary(const struct cost *c, const struct search_trade *t, const struct cost_shape *x, const struct owned *own,
-                             uint32_t nkinds, uint32_t k, double others)
+static double block_temporary(const struct cost *c, const struct cost_block *b)
 {
-    double least = INFINITY, before = 0;
-    for (uint32_t i = 0; i < nkinds; i++)
-        if (own->n[i] > 0 &&
-            by_lives(c)) /* with what they keep: no more is given back by fewer temporaries */
-            return cost_smaller(0, fullest_pass(c, &t->blocks[k][i]) - fullest_pass(c, &x->layers[i]));
-    for (uint32_t i = 0; i < nkinds; i++)
-        if (own->n[i] > 0) {
-            least = cost_smaller(least, t->layers[i].temporary[k]);
-            before = cost_larger(before, cost_larger(x->layers[i].forward_bytes, x->layers[i].backward_bytes));
-        }
-    if (c->profile->allocator > 0.5)
-        return cost_smaller(0, least - before);
-    return cost_larger(least, others) - cost_larger(before, others);
+    return by_lives(c) ? fullest_pass(c, b) : cost_larger(b->forward_bytes, b->backward_bytes);
 }
 
-static double block_temporary(const struct cost_block *b)
+/* What kernels need less under kind k than without, at most: the fullest of them, as far as any block of the
+ * rank's needs less.  More is not asked for, since layers may be spared. */
+static double less_temporary(const struct searching *s, const struct cost *c, const struct search_trade *t,
+                             const struct cost_shape *x, const struct owned *own, uint32_t k)
 {
-    return cost_larger(b->forward_bytes, b->backward_bytes);
+    double less = 0;
+    for (uint32_t i = 0; i < s->kinds.n; i++)
+        if (own->n[i] > 0)
+            less = cost_larger(less,
+                               block_temporary(c, &x->layers[i]) - block_temporary(c, &t->blocks[k][i]));
+    if (own->head && s->job->model.predict)
+        less = cost_larger(less, block_temporary(c, &x->predict) - block_temporary(c, t->predict[k]));
+    return less;
 }
 
-/* of the embedding and the head, where the rank has them */
-static double ends_temporary(const struct searching *s, const struct cost_shape *x, const struct owned *own)
+/* The least over all kinds of recomputation of what `over` bytes too many take; a decision has one kind. */
+static double longer_s(struct searching *s, const struct cost *c, const struct search_trade *t,
+                       const struct cost_shape *x, const struct owned *own,
+                       const struct squeezed_rank *rank, double over)
 {
-    double most = own->embed ? block_temporary(&x->embed) : 0;
-    if (own->head)
-        most = cost_larger(most, cost_larger(block_temporary(&x->head), s->job->model.predict ? block_temporary(&x->predict) : 0));
-    return most;
-}
-
-/* The least over all kinds of recomputation of what `over` bytes too many take, `live` microbatches at a time; a decision has
- * one kind. */
-static double longer_s(struct searching *s, const struct cost *c, const struct search_trade *t, const struct cost_shape *x,
-                       const struct owned *own, double live, double over)
-{
-    double best = INFINITY, others = ends_temporary(s, x, own);
+    double best = INFINITY, modules = own->head ? s->job->model.predict : 0;
     for (uint32_t k = 1; k < t->nkinds; k++) {
         struct giving give = {0};
         for (uint32_t i = 0; i < s->kinds.n; i++)
@@ -150,22 +151,27 @@ static double longer_s(struct searching *s, const struct cost *c, const struct s
                 give.gift[give.n] = gift_of(c, t, i, &x->layers[i], k);
                 give.layers[give.n++] = own->n[i];
             }
-        double bytes = over + more_temporary(c, t, x, own, s->kinds.n, k, others);
-        best = cost_smaller(best, bytes > 0 ? given_s(&give, bytes / live) : 0);
+        double bytes = over - less_temporary(s, c, t, x, own, k), longer = 0;
+        if (modules > 0) {
+            struct gift own_gift = gift_of_predict(c, t, &x->predict, k);
+            bytes -= rank->head_live * modules * cost_larger(0, own_gift.bytes);
+            longer = modules * own_gift.time_s;
+        }
+        best = cost_smaller(best, longer + (bytes > 0 ? given_s(&give, bytes / rank->live) : 0));
     }
     return best;
 }
 
 /* seconds that rank r takes longer for a microbatch of all its stages */
 static double rank_longer_s(struct searching *s, const struct cost *c, struct search_shape *h, struct cost_rooms *rooms, uint32_t r,
-                            double *kept, double *live)
+                            struct squeezed_rank *known)
 {
     const struct decision *d = c->decision;
     struct estimate e = {0};
     struct owned own = {0};
-    rooms->kept = c->profile->eager > 0 ? 0 : *kept; /* else operators are fused where memory is short */
+    rooms->kept = c->profile->eager > 0 ? 0 : known->kept; /* else operators are fused where memory is short */
     cost_rooms_rank(rooms, r, &e);
-    *kept = (double)e.activation_bytes;
+    known->kept = (double)e.activation_bytes;
     double over = (double)e.peak_bytes - (double)s->memory_limit;
     if (over <= 0)
         return 0;
@@ -176,12 +182,12 @@ static double rank_longer_s(struct searching *s, const struct cost *c, struct se
         add_stage(s, &d->stages[cost_rank_stage(d, r, j)], &own);
     if (d->schedule == SCHED_DUALPIPE)
         add_stage(s, &d->stages[d->pp - 1 - r], &own);
-    if (*live <= 0)
-        *live = most_live(d, r);
+    if (known->live <= 0)
+        count_live(d, r, known);
     if (c->profile->allocator < 0.5) /* of what is given back the least share counts, too */
         over /= LEAST_OWN;
-    double each = *live * (1 + 0.1 * c->profile->allocator_share); /* a caching allocator holds a share more */
-    double longer = longer_s(s, c, t, &h->shape, &own, each, over);
+    over /= 1 + 0.1 * c->profile->allocator_share; /* a caching allocator holds a share more */
+    double longer = longer_s(s, c, t, &h->shape, &own, known, over);
     return d->schedule == SCHED_DUALPIPE ? longer / 2 : longer; /* half of them in each direction */
 }
 
@@ -199,7 +205,7 @@ double search_squeeze_s(struct searching *s, const struct cost *c, struct search
         if (ask[i] >= d->pp || (i && ask[i] <= ask[i - 1]))
             continue;
         s->result->spent += ++s->nprobes % 8 == 0;
-        double longer = rank_longer_s(s, c, h, &rooms, ask[i], &known->kept[i], &known->live[i]);
+        double longer = rank_longer_s(s, c, h, &rooms, ask[i], &known->rank[i]);
         if (longer > 0)
             longest = cost_larger(longest, search_rank_bound_s(s, h, d, placement, ask[i]) + d->microbatches * longer);
     }

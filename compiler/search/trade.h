@@ -12,10 +12,15 @@ struct layer_trade {
     double plain_s[SPACE_RECOMPUTE + 1]; /* time where no pair of actions hides transfers */
     double late[SPACE_RECOMPUTE + 1];    /* bytes beside `keep` between the halves of a backward */
     double temporary[SPACE_RECOMPUTE + 1]; /* what its kernels need beside */
+    /* A host that launches kernels holds up longer passes by less.  Seconds that what follows a recomputation,
+     * which may come before gradients do, and that weights' gradients take less than without, at most. */
+    double early_s, weight_less_s;
 };
 struct search_trade {
     uint32_t nkinds; /* of recomputation; 0: only the first four are filled yet */
-    const struct cost_block *blocks[SPACE_RECOMPUTE + 1]; /* by kind of recomputation: the layers' */
+    const struct cost_block *blocks[SPACE_RECOMPUTE + 1];  /* by kind of recomputation: the layers' */
+    const struct cost_block *predict[SPACE_RECOMPUTE + 1]; /* a prediction module's, which none spares */
+    double predict_time_s[SPACE_RECOMPUTE + 1], predict_plain_s[SPACE_RECOMPUTE + 1];
     struct layer_trade layers[];
 };
 
@@ -25,7 +30,10 @@ const struct search_trade *search_trade_of(struct searching *s, const struct cos
 /* squeeze.c: what a schedule's ranks are asked for once, whatever their ZeRO level; zeroed before */
 enum { SQUEEZED_RANKS = 4 };
 struct squeeze {
-    double kept[SQUEEZED_RANKS], live[SQUEEZED_RANKS];
+    struct squeezed_rank {
+        double kept;
+        double live, head_live; /* most microbatches at a time: on one of its stages, on the head's */
+    } rank[SQUEEZED_RANKS];
 };
 /* Seconds of c's decision, which has its schedule and stages, with what memory makes single ranks recompute, at
  * least; INFINITY: some rank does not fit however much that is.  h is its shape without recomputation where that may be had;
