@@ -110,7 +110,10 @@ static void ring_back(struct lives *l, uint32_t opr, uint32_t first, uint32_t se
             lives_move(l, sums[(s + 1) % 2], sums[s % 2]);
         } else {
             lives_insn(l);
-            lives_part(l, second);
+            if (first == second)
+                lives_part(l, second);
+            else
+                lives_write(l, second);
             lives_read(l, sums[s % 2]);
         }
     }

@@ -28,6 +28,7 @@ struct own_stages {
     uint32_t n;
     struct own_stage {
         uint32_t kind, count, spared; /* of its layers */
+        double gathered;
         struct moments_stage moments;
         struct own_sums sums;
     } at[OWN_STAGES];

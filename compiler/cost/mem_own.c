@@ -7,6 +7,7 @@
 #include "compiler/cost/mem.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 /* State that is fetched from the host lies in one of two places, of a size for each bucket's.  A bucket's copies wait for the
@@ -49,12 +50,76 @@ struct walk {
     double keep, left, gradients, early; /* of the blocks in front */
     bool received;                       /* the next block's input is the stage's, which stays on the device */
     double places;                       /* on the device, of what blocks keep in host memory */
+    bool paired;                         /* two actions run beside one another */
+    uint32_t front;                      /* layers so far, up to two */
+    double gathered, ahead, nblocks;     /* bytes that a block gathers; uses ahead; blocks so far that gather for a backward pass */
 };
 
 /* the most of what a run of blocks takes at its ends, where the sums of others change evenly along it */
 static void at_ends(double *most, double first, double each, double times)
 {
     *most = cost_larger(*most, cost_larger(first, first + each * (times - 1)));
+}
+
+/* the same of a rank's last pass: a block finds only those in front of it gathered */
+static void add_closing(struct walk *w, double backward, double input, double keep, double left, double g, double early, double times)
+{
+    struct moments_stage *s = w->out;
+    double all = w->gathered * (w->ahead + 1);
+    s->closing.first_backward = cost_larger(s->closing.first_backward, s->closing.last_backward);
+    for (double k = 0, n; k < times; k += n) {
+        double there = cost_smaller(all, w->gathered * (w->nblocks + k + 1)), ks = keep * k, ls = left * k;
+        n = there < all ? 1 : times - k;
+        bool ends = k + n >= times;
+        at_ends(&s->closing.backward, backward + there + ks, keep, n);
+        at_ends(&s->closing.input, input + there + ks - ls, keep - left, n);
+        at_ends(&s->closing.first_input, input + there - w->early + ks - ls - k * early, keep - left - early, n);
+        if (n - ends > 0)
+            at_ends(&s->closing.first_backward, backward + there - w->gradients + ks - k * g, keep - g, n - ends);
+        s->closing.last_backward = backward + there - w->gradients + (times - 1) * (keep - g);
+    }
+    w->nblocks += times;
+}
+
+/* a run of blocks, or what they add to the last one that there is room for */
+static void add_run(struct walk *w, const struct cost_block *b, const struct cost_lives *v, double keep, double g, double times)
+{
+    struct moments_stage *s = w->out;
+    double parked = w->places - v->parked, f = w->keep + v->forward + parked, back = w->keep + v->backward + parked;
+    double behind = (times - 1) * keep, first = back - w->gradients;
+    struct moments_run r = {.forward = {f, f + behind},
+                            .backward = {back, back + behind},
+                            .first_backward = {first, first + behind - (times - 1) * g}};
+    struct moments_run *to = &s->runs[s->nruns < MOMENTS_RUNS ? s->nruns : MOMENTS_RUNS - 1];
+    if (s->nruns < MOMENTS_RUNS) {
+        s->nruns++;
+        *to = r;
+        to->forward_s = to->backward_s = 0;
+    }
+    to->forward[1] = cost_larger(to->forward[1], r.forward[1]);
+    to->backward[1] = cost_larger(to->backward[1], r.backward[1]);
+    to->first_backward[1] = cost_larger(to->first_backward[1], r.first_backward[1]);
+    double takes = times * (b->backward_s + b->backward_comm_s);
+    bool head = b->lives->kind == LIVES_HEAD && to > s->runs;
+    to->forward_s += times * (b->forward_s + b->forward_comm_s);
+    to->backward_s += head ? takes / 2 : takes; /* logits go as its second product begins: nothing else of it is as large */
+    if (head)
+        to[-1].backward_s += takes / 2;
+}
+
+/* up to the second layer of a stage */
+static void add_front(struct walk *w, const struct cost_block *b, const struct cost_lives *v, double g, double early, double times)
+{
+    struct moments_stage *s = w->out;
+    double keep = v->keep - v->parked, left = v->left - v->left_parked;
+    double parked = w->places - v->parked, left_parked = cost_larger(0, w->places - v->left_parked);
+    for (uint32_t k = 0; k < times && w->front < 2; k++, w->front += b->lives->kind == LIVES_LAYER) {
+        double back = w->keep + k * keep + v->backward + parked, late = w->left + k * left + v->weight + left_parked;
+        s->front_backward[0] = cost_larger(s->front_backward[0], back);
+        s->front_backward[1] = cost_larger(s->front_backward[1], back - w->gradients - k * g);
+        s->front_weight[0] = cost_larger(s->front_weight[0], late);
+        s->front_weight[1] = cost_larger(s->front_weight[1], late - (w->gradients - w->early) - k * (g - early));
+    }
 }
 
 /* Front to back; what a stage's later blocks hold is then known as a sum less those in front.  Backward passes come from the
@@ -66,16 +131,25 @@ static void add_blocks(struct walk *w, const struct cost_block *b, const struct 
     double keep = v->keep - v->parked, left = v->left - v->left_parked, g = w->x->gradient * h->gradients;
     double early = w->x->gradient * (b->early_matrices + h->experts);
     double parked = w->places - v->parked, left_parked = cost_larger(0, w->places - v->left_parked);
-    s->pair = cost_larger(s->pair, v->forward);
     at_ends(&s->forward, w->keep + v->forward + parked, keep, times);
     at_ends(&s->backward, w->keep + v->backward + parked, keep, times);
-    at_ends(&s->first_backward, w->keep + v->backward + parked - w->gradients, keep - g, times);
+    s->first_backward = cost_larger(s->first_backward, s->last_backward); /* of a block in front of this one */
+    s->first_weight = cost_larger(s->first_weight, s->last_weight);
+    if (times > 1)
+        at_ends(&s->first_backward, w->keep + v->backward + parked - w->gradients, keep - g, times - 1);
     s->last_backward = w->keep + v->backward + parked - w->gradients + (times - 1) * (keep - g);
     at_ends(&s->input, w->keep + v->input + parked - w->left - left, keep - left, times);
     at_ends(&s->first_input, w->keep + v->input + parked - w->left - left - w->early, keep - left - early, times);
     at_ends(&s->weight, w->left + v->weight + left_parked, left, times);
-    at_ends(&s->first_weight, w->left + v->weight + left_parked - (w->gradients - w->early), left - (g - early), times);
+    if (times > 1)
+        at_ends(&s->first_weight, w->left + v->weight + left_parked - (w->gradients - w->early), left - (g - early), times - 1);
     s->last_weight = w->left + v->weight + left_parked - (w->gradients - w->early) + (times - 1) * (left - (g - early));
+    if (w->paired)
+        add_run(w, b, v, keep, g, times);
+    s->turns = cost_larger(s->turns, v->backward + parked - keep);
+    if (w->gathered > 0)
+        add_closing(w, w->keep + v->backward + parked, w->keep + v->input + parked - w->left - left, keep, left, g, early, times);
+    add_front(w, b, v, g, early, times);
     w->keep += times * keep + (w->received ? v->parked_input : 0);
     w->received = false;
     w->left += times * left;
@@ -98,8 +172,8 @@ static void add_both(struct walk *w, struct own_sums *sums, const struct cost_bl
     add_blocks(w, b, h, times);
 }
 
-/* Layers are worked on in two places in turns, or in one where there is only one layer, and again for the second of a pair of
- * actions.  Copies have a queue of their own, so that placement must take places as taken all the time. */
+/* Layers are worked on in two places in turns, or in one where there is only one layer.  Copies have a queue of their own, so
+ * that placement must take places as taken all the time. */
 static double places_of(const struct cost_rooms *x, uint32_t r)
 {
     const struct decision *d = x->c->decision;
@@ -113,10 +187,10 @@ static double places_of(const struct cost_rooms *x, uint32_t r)
         for (uint32_t i = 0; i < st->count; i += cost_run(x->s, st, i))
             most = cost_larger(most, cost_lives(x->c, cost_layer(x->s, st, i))->parked);
     }
-    return most * (layers > 1 ? 2 : 1) * (decision_pairs(d->schedule) ? 2 : 1);
+    return most * (layers > 1 ? 2 : 1);
 }
 
-static void walk_stage(const struct cost_rooms *x, uint32_t stage, double places, struct own_stage *result)
+static void walk_stage(const struct cost_rooms *x, uint32_t stage, double places, double gathered, struct own_stage *result)
 {
     const struct cost *c = x->c;
     const struct cost_shape *s = x->s;
@@ -124,16 +198,21 @@ static void walk_stage(const struct cost_rooms *x, uint32_t stage, double places
     const struct stage *st = &c->decision->stages[stage];
     struct moments_stage *out = &result->moments;
     struct own_sums *sums = &result->sums;
-    struct walk w = {.x = x, .out = out, .places = places, .received = !st->embed};
+    struct walk w = {.x = x, .out = out, .places = places, .received = !st->embed, .paired = decision_pairs(c->decision->schedule),
+                     .gathered = gathered, .ahead = x->ahead};
     *sums = (struct own_sums){0};
-    for (size_t k = 0; k < sizeof *out / sizeof(double); k++)
-        ((double *)out)[k] = -INFINITY;
+    memset(out, 0, offsetof(struct moments_stage, runs));
+    out->front_backward[1] = out->front_weight[1] = -INFINITY;
+    out->forward = out->backward = out->input = out->weight = out->first_backward = out->first_input = out->first_weight =
+        out->last_backward = out->last_weight = out->closing.backward = out->closing.first_backward = out->closing.last_backward =
+            out->closing.input = out->closing.first_input = -INFINITY;
     bool one_table = m->tied && cost_ends_meet(c->decision);
     struct cost_held embed = x->embed, head = one_table ? cost_held_block(x, &s->head, 0, false) : x->head;
     if (one_table)
         head = move_gradient(&embed, &head);
     if (st->embed)
         add_both(&w, sums, &s->embed, &embed, 1);
+    w.nblocks = 0;
     for (uint32_t i = 0, run; i < st->count; i += run) {
         const struct cost_block *b = cost_layer(s, st, i);
         uint32_t kind = s->kind[st->first + i];
@@ -150,10 +229,17 @@ static void walk_stage(const struct cost_rooms *x, uint32_t stage, double places
         w.gradients += x->gradient * copied;
     }
     out->keep = w.keep;
+    out->turns += x->least ? -INFINITY : w.keep; /* some schedules place better */
     out->left = w.left;
     out->gradients = w.gradients;
     out->early = w.early;
     out->first_backward += w.gradients;
+    out->closing.first_backward += w.gradients;
+    out->closing.last_backward += w.gradients;
+    out->closing.input += w.left;
+    out->closing.first_input += w.left + w.early;
+    for (uint32_t k = 0; k < 2 * out->nruns; k++)
+        out->runs[k / 2].first_backward[k % 2] += w.gradients;
     out->input += w.left;
     out->first_input += w.left + w.early;
     out->first_weight += w.gradients - w.early;
@@ -180,22 +266,47 @@ static void join_sums(struct own_sums *all, const struct own_sums *x)
 }
 
 /* Most stages are as many layers of one kind as others; what such ones come to is remembered. */
-static const struct own_stage *own_stage(const struct cost_rooms *x, uint32_t stage, double places, struct own_stages *known,
-                                         struct own_stage *room)
+static const struct own_stage *own_stage(const struct cost_rooms *x, uint32_t stage, double places, double gathered,
+                                         struct own_stages *known, struct own_stage *room)
 {
     const struct stage *st = &x->c->decision->stages[stage];
     uint32_t kind = st->count ? x->s->kind[st->first] : 0, n = known ? known->n : 0; /* an empty stage may begin behind the last layer */
     bool usual = known && !st->embed && !st->head && st->count && x->s->run[st->first] >= st->count;
     for (uint32_t i = 0; usual && i < n; i++)
-        if (known->at[i].kind == kind && known->at[i].count == st->count && known->at[i].spared == st->spared)
+        if (known->at[i].kind == kind && known->at[i].gathered == gathered && known->at[i].count == st->count && known->at[i].spared == st->spared)
             return &known->at[i];
     if (usual && n < OWN_STAGES)
         room = &known->at[known->n++];
-    walk_stage(x, stage, places, room);
+    walk_stage(x, stage, places, gathered, room);
     room->kind = kind;
+    room->gathered = gathered;
     room->count = st->count;
     room->spared = st->spared;
     return room;
+}
+
+/* bytes of a place that the rank's blocks gather their parameters in */
+static double gathered_of(const struct cost_rooms *x, uint32_t r)
+{
+    const struct decision *d = x->c->decision;
+    const struct model *m = &x->c->job->model;
+    double most = 0;
+    for (uint32_t j = 0; j < cost_rank_stages(d) && d->zero >= 3; j++) {
+        const struct stage *st = &d->stages[cost_held_stage(d, r, j)];
+        bool one_table = m->tied && cost_ends_meet(d);
+        if (st->embed)
+            most = cost_larger(most, x->embed.largest);
+        if (st->head)
+            most = cost_larger(most, one_table ? cost_held_block(x, &x->s->head, 0, false).largest : x->head.largest);
+        if (st->head && m->predict)
+            most = cost_larger(most, x->predict.largest);
+        for (uint32_t i = 0; i < st->count; i += cost_run(x->s, st, i)) {
+            const struct cost_block *b = cost_layer(x->s, st, i);
+            uint32_t kind = x->s->kind[st->first + i];
+            most = cost_larger(most, kind < x->nlayers ? x->layers[kind].largest : cost_held_block(x, b, b->matrices, false).largest);
+        }
+    }
+    return most * (x->c->job->train.precision == DT_FP32 ? 4 : 2);
 }
 
 void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *known, struct estimate *e)
@@ -204,10 +315,10 @@ void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *kn
     struct moments_stage stages[DECISION_MOST_VPP];
     struct own_sums all = {0};
     struct own_stage room;
-    double places = places_of(x, r), persistent, state, gradients = 0;
+    double places = places_of(x, r), gathered = gathered_of(x, r), persistent, state, gradients = 0;
     for (uint32_t j = 0; j < cost_rank_stages(d); j++) {
-        const struct own_stage *stage = own_stage(x, cost_held_stage(d, r, j), places, places > 0 ? NULL : known, &room);
-        stages[j] = stage->moments;
+        const struct own_stage *stage = own_stage(x, cost_held_stage(d, r, j), places, gathered, places > 0 ? NULL : known, &room);
+        memcpy(&stages[j], &stage->moments, offsetof(struct moments_stage, runs) + stage->moments.nruns * sizeof *stages->runs);
         join_sums(&all, &stage->sums);
         gradients += stages[j].gradients;
     }
@@ -219,16 +330,15 @@ void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *kn
         shards_of.foretold = gradients;
         shards_of.early = d->pp - 1 - r < d->microbatches ? d->pp - 1 - r : d->microbatches;
     }
-    struct moments most = pipeline_moments(d, r, stages, &shards_of);
     double split = d->zero ? 1.0 / d->shard : 1, expert_split = d->zero ? 1.0 / x->expert_shard : 1;
     persistent = x->parameter * (all.dense_vectors + (d->zero >= 3 ? all.dense * split + all.experts * expert_split : all.dense + all.experts));
     state = x->state * ((all.dense + all.dense_vectors) * split + all.experts * expert_split);
-    double element = x->c->job->train.precision == DT_FP32 ? 4 : 2, shards = 0;
-    if (d->zero >= 3)
-        shards += element * all.largest * (x->ahead + 1) * (decision_pairs(d->schedule) ? 2 : 1);
-    double fetched = x->place * all.first; /* nothing that comes before holds them back */
-    if (!(x->c->job->wishes.offload & OFFLOAD_ACTIVATIONS))
-        shards += fetched;
+    bool parks = x->c->job->wishes.offload & OFFLOAD_ACTIVATIONS;
+    double shards = 0, fetched = x->place * all.first;
+    shards_of.fetched = parks ? fetched : 0; /* behind the last copies of activations; else nothing before holds them back */
+    shards_of.gathered = gathered * (x->ahead + 1) * (decision_pairs(d->schedule) ? 2 : 1);
+    struct moments most = pipeline_moments(d, r, stages, &shards_of);
+    shards += parks ? 0 : fetched;
     double step = cost_larger(most.bytes + shards, gradients + x->place * all.fetched);
     double kept = cost_larger(0, most.kept - (gradients - most.gradients));
     e->peak_stage = r;

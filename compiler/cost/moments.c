@@ -1,14 +1,15 @@
 /* The fullest moment of a pipeline rank: its order of actions, as compiler/schedule writes it, with bytes instead of names.
  *
  * An order is stretches of a few actions that repeat.  What a rank holds changes evenly along a stretch, so its first round
- * and its last one are looked at, or its second one, where the first has made gradients.  Cost: a few nanoseconds for each action that is looked at: tens
- * per rank, and all of them where a schedule is listed. */
+ * and its last one are looked at, or its second one, where the first has made gradients.  Cost: a few nanoseconds for each
+ * action that is looked at: tens per rank, and all of them where a schedule is listed. */
 
 #include "compiler/cost/moments.h"
 
 #include "compiler/cost/pipeline_private.h"
 #include "compiler/model/actions.h"
 
+enum { PAIRS = 4 }; /* stages whose pairs are remembered */
 struct order {
     const struct decision *d;
     const struct moments_stage *stages;
@@ -16,32 +17,70 @@ struct order {
     const struct moments_shards *shards;
     double made;            /* gradients of shards on their way */
     uint64_t begun[2];      /* stages that have had their first I; their first B or W */
-    struct moments most;
+    uint32_t paired;                  /* bits of those that are known: */
+    double (*beside)[PAIRS][2];
+    bool turns;             /* slots of a stage go round */
+    double last;            /* of the first blocks, in the last action so far that makes gradients */
+    struct moments most, usual, closing; /* of actions that another use of gathered parameters follows; of those since: if one does,
+                                          * if none does */
 };
 
-static void look(struct order *x, double bytes)
+static inline void take(struct order *x, struct moments *most, double bytes)
 {
     double all = x->held + x->gradients + x->made + bytes;
-    if (all > x->most.bytes)
-        x->most = (struct moments){all, x->held, x->gradients};
+    if (all > most->bytes)
+        *most = (struct moments){all, x->held, x->gradients};
+}
+
+static void join(struct moments *most, const struct moments *x)
+{
+    if (x->bytes > most->bytes)
+        *most = *x;
+}
+
+/* what needs gathered parameters begins */
+static inline void gathers(struct order *x)
+{
+    if (x->shards->gathered <= 0)
+        return;
+    join(&x->most, &x->usual);
+    x->usual = x->closing = (struct moments){0};
+}
+
+static inline void look(struct order *x, double bytes, double closing)
+{
+    if (x->shards->gathered > 0) {
+        take(x, &x->usual, bytes + x->shards->gathered);
+        take(x, &x->closing, closing);
+    } else {
+        take(x, &x->most, bytes);
+    }
 }
 
 static void forward(struct order *x, uint32_t c)
 {
-    look(x, x->stages[c].forward);
+    gathers(x);
+    look(x, x->stages[c].forward, x->stages[c].forward + x->shards->gathered);
     x->held += x->stages[c].keep;
 }
 
-/* gradients of weights, by an action that needs so much itself, for the stage's last block so much */
-static void look_made(struct order *x, double bytes, double last)
+/* what an action takes: in the stage's last block, in those in front; closing: if no other needs gathered parameters */
+struct takes {
+    double last, bytes, closing_last, closing;
+};
+
+/* one that makes gradients of weights */
+static void look_made(struct order *x, const struct takes *t)
 {
+    const struct moments_shards *s = x->shards;
     if (x->begun[1]) {
-        look(x, bytes + x->shards->beside);
+        look(x, (t->last > t->bytes ? t->last : t->bytes) + s->beside,
+             (t->closing_last > t->closing ? t->closing_last : t->closing) + s->beside);
     } else {
-        look(x, last + x->shards->first);
-        look(x, bytes + x->shards->next);
+        look(x, t->last + s->first, t->closing_last + s->first);
+        look(x, t->bytes + s->next, t->closing + s->next);
     }
-    x->made = x->shards->then;
+    x->made = s->then;
 }
 
 /* the next step's first forwards while gradients are still needed, should they have to be clipped */
@@ -49,10 +88,19 @@ static void look_early(struct order *x)
 {
     x->gradients = x->shards->foretold;
     for (uint32_t k = 0; k < x->shards->early; k++) {
-        look(x, x->stages[0].forward);
+        look(x, x->stages[0].forward, x->stages[0].forward);
         x->held += x->stages[0].keep;
     }
     x->gradients = x->held = 0;
+}
+
+/* behind the first B of a stage */
+static void begin_gradients(struct order *x, uint32_t c)
+{
+    const struct moments_stage *s = &x->stages[c];
+    x->gradients += x->begun[1] >> c & 1 ? 0 : s->gradients - (x->begun[0] >> c & 1 ? s->early : 0);
+    x->begun[0] |= (uint64_t)1 << c;
+    x->begun[1] |= (uint64_t)1 << c;
 }
 
 static void backward(struct order *x, uint32_t c)
@@ -61,10 +109,14 @@ static void backward(struct order *x, uint32_t c)
     bool had = x->begun[1] >> c & 1, early = x->begun[0] >> c & 1;
     double own = early ? s->early : 0;
     x->held -= s->keep;
-    look_made(x, had ? s->backward : s->first_backward - own, s->last_backward - own);
-    x->gradients += had ? 0 : s->gradients - own;
-    x->begun[0] |= (uint64_t)1 << c;
-    x->begun[1] |= (uint64_t)1 << c;
+    gathers(x);
+    if (x->turns && had)
+        look_made(x, &(struct takes){s->turns, s->turns, 0, 0});
+    look_made(x, had ? &(struct takes){s->backward, s->backward, s->closing.backward, s->closing.backward}
+                     : &(struct takes){s->last_backward - own, s->first_backward - own, s->closing.last_backward - own,
+                                       s->closing.first_backward - own});
+    begin_gradients(x, c);
+    x->last = s->front_backward[!had];
 }
 
 static void input(struct order *x, uint32_t c)
@@ -72,7 +124,8 @@ static void input(struct order *x, uint32_t c)
     const struct moments_stage *s = &x->stages[c];
     x->held -= s->keep;
     bool had = x->begun[0] >> c & 1;
-    look(x, had ? s->input : s->first_input);
+    gathers(x);
+    look(x, had ? s->input : s->first_input, had ? s->closing.input : s->closing.first_input);
     x->gradients += had ? 0 : s->early;
     x->begun[0] |= (uint64_t)1 << c;
     x->held += s->left;
@@ -83,18 +136,75 @@ static void weight(struct order *x, uint32_t c)
     const struct moments_stage *s = &x->stages[c];
     x->held -= s->left;
     bool had = x->begun[1] >> c & 1;
-    look_made(x, had ? s->weight : s->first_weight, s->last_weight);
+    double bytes = had ? s->weight : s->first_weight, last = had ? s->weight : s->last_weight;
+    look_made(x, &(struct takes){last, bytes, last, bytes});
     x->gradients += had ? 0 : s->gradients - s->early;
+    x->last = s->front_weight[!had];
     x->begun[1] |= (uint64_t)1 << c;
 }
 
-/* a forward beside a backward: both have their most */
+/* the most of a forward beside a backward, both at equal shares of their time: where one of them begins or ends a run */
+static double most_beside(const struct moments_stage *f, const struct moments_stage *b, bool first)
+{
+    if (f->nruns == 1 && b->nruns == 1) {
+        const double *x = f->runs->forward, *y = first ? b->runs->first_backward : b->runs->backward;
+        return x[0] + y[1] > x[1] + y[0] ? x[0] + y[1] : x[1] + y[0];
+    }
+    double all[2] = {0}, begin[2] = {0}, share = 0, most = 0;
+    uint32_t i = 0, j = b->nruns;
+    for (uint32_t k = 0; k < f->nruns; k++)
+        all[0] += f->runs[k].forward_s;
+    for (uint32_t k = 0; k < b->nruns; k++)
+        all[1] += b->runs[k].backward_s;
+    while (i < f->nruns && j) {
+        const struct moments_run *x = &f->runs[i], *y = &b->runs[j - 1];
+        const double *back = first ? y->first_backward : y->backward;
+        double takes[2] = {x->forward_s / all[0], y->backward_s / all[1]}, end[2] = {begin[0] + takes[0], begin[1] + takes[1]};
+        double next = end[0] < end[1] ? end[0] : end[1];
+        for (int k = 0; k < 2; k++) {
+            double at = k ? next : share, in = takes[0] > 0 ? (at - begin[0]) / takes[0] : 1, of = takes[1] > 0 ? (at - begin[1]) / takes[1] : 1;
+            double bytes = x->forward[0] + in * (x->forward[1] - x->forward[0]) + back[1] + of * (back[0] - back[1]);
+            most = bytes > most ? bytes : most;
+        }
+        share = next;
+        bool ended = end[0] <= end[1], both_end = end[0] >= end[1];
+        begin[0] = ended ? end[0] : begin[0];
+        begin[1] = both_end ? end[1] : begin[1];
+        i += ended;
+        j -= both_end;
+    }
+    return most;
+}
+
+/* the same, or more where even that is less than the fullest moment so far; kept for the next pair of the same stages */
+static double beside(struct order *x, uint32_t f, uint32_t b, bool first)
+{
+    const struct moments_stage *s = &x->stages[b];
+    uint32_t bit = f < PAIRS && b < PAIRS ? (uint32_t)1 << (2 * (PAIRS * f + b) + first) : 0;
+    if (x->paired & bit)
+        return x->beside[f][b][first];
+    double back = first && s->last_backward > s->first_backward ? s->last_backward : first ? s->first_backward : s->backward;
+    double all = x->stages[f].forward + back, shards = x->shards->first + x->shards->next + x->shards->beside + x->shards->gathered;
+    if (x->held + x->gradients + x->made + all + shards <= x->most.bytes)
+        return all;
+    double bytes = most_beside(&x->stages[f], s, first);
+    if (bit)
+        x->beside[f][b][first] = bytes;
+    x->paired |= bit;
+    return bytes;
+}
+
+/* a forward beside a backward, at equal shares of their time */
 static void both(struct order *x, uint32_t f, uint32_t b)
 {
-    const struct moments_stage *s = &x->stages[f];
-    x->held += s->pair;
-    backward(x, b);
-    x->held += s->keep - s->pair;
+    const struct moments_stage *s = &x->stages[b];
+    bool had = x->begun[1] >> b & 1;
+    x->held -= s->keep;
+    double bytes = beside(x, f, b, !had) - (had || !(x->begun[0] >> b & 1) ? 0 : s->early);
+    gathers(x);
+    look_made(x, &(struct takes){bytes, bytes, bytes + x->shards->gathered, bytes + x->shards->gathered});
+    begin_gradients(x, b);
+    x->held += x->stages[f].keep;
 }
 
 /* ---- stretches ---- */
@@ -136,11 +246,14 @@ static void stretch(struct order *x, uint64_t times, const struct action_of *a, 
     double change = x->held - before, left = (double)(times - 1);
     if (times == 1)
         return;
+    gathers(x);
     if (change > 0) { /* the last one is the fullest */
         x->held += change * (left - 1);
         round_of(x, a, n);
     } else if (x->gradients + x->made != gradients) {
         round_of(x, a, n);
+        if (left > 1)
+            gathers(x);
         x->held += change * (left - 1);
     } else {
         x->held += change * left;
@@ -161,7 +274,9 @@ static void run_1f1b(struct order *x, uint32_t ahead)
 {
     uint32_t m = x->d->microbatches, w = least(ahead, m);
     STRETCH(x, w, {'F', 0, 0});
+    x->turns = w > 0 && m - w >= 2;
     STRETCH(x, m - w, {'F', 0, 0}, {'B', 0, 0});
+    x->turns = false;
     STRETCH(x, w, {'B', 0, 0});
 }
 
@@ -372,7 +487,8 @@ static void run_listed(struct order *x, const struct schedule *s, uint32_t r)
 struct moments pipeline_moments(const struct decision *d, uint32_t rank, const struct moments_stage *stages,
                                 const struct moments_shards *shards)
 {
-    struct order x = {.d = d, .stages = stages, .shards = shards};
+    double known[PAIRS][PAIRS][2];
+    struct order x = {.d = d, .stages = stages, .shards = shards, .beside = known};
     uint32_t p = d->pp, m = d->microbatches, other = p - 1 - rank, group = d->schedule_group ? d->schedule_group : p;
     look_early(&x);
     switch (d->schedule) {
@@ -418,5 +534,8 @@ struct moments pipeline_moments(const struct decision *d, uint32_t rank, const s
         run_dual(&x, rank < other ? rank : other, p / 2, m / 2, rank < other ? 0 : 1);
         break;
     }
+    if (shards->fetched > 0)
+        look(&x, x.last + shards->fetched, x.last + shards->fetched);
+    join(&x.most, &x.closing);
     return x.most;
 }

@@ -226,7 +226,8 @@ static struct mat bucket_mat(struct lower *l, uint32_t piece, const struct weigh
     uint64_t element = w->at;
     if (gradient ? b->scatters : b->gathers) {
         m.buffer = gradient ? l->shards.making : l->shards.ring->gathered[l->shards.ring->at % l->shards.ring->depth];
-        element += lower_shard_part(&l->pieces[piece], w->bucket)->at;
+        const struct shard_part *part = lower_shard_part(&l->pieces[piece], w->bucket);
+        element += gradient ? part->made_at : part->at;
     }
     m.at = element * isa_dtype_bytes(dtype);
     return m;

@@ -39,7 +39,7 @@ struct weight_place {
 /* where a bucket lies in the buffers in which its piece is worked on */
 struct shard_part {
     uint32_t bucket;
-    uint64_t at;   /* element */
+    uint64_t at, made_at; /* elements: of what is gathered; of what is scattered */
     bool backward; /* read by B beside what the vectors' buckets hold */
 };
 
@@ -60,7 +60,7 @@ struct piece {
     struct weight_place *weights; /* per weight */
     uint32_t nparts;             /* its buckets that are gathered or scattered: */
     struct shard_part *parts;
-    uint64_t elements;           /* of them together */
+    uint64_t gathered, made;     /* elements of what is gathered together, of what is scattered */
     bool gathers, scatters;      /* any of them */
     struct mat *gradient;        /* per value, while its piece's B is being written */
     bool *has_gradient;

@@ -77,9 +77,10 @@ static void collect_parts(struct lower *l, struct piece *pc)
             known++;
         if (known < pc->nparts || (!b->gathers && !b->scatters))
             continue;
-        pc->parts[pc->nparts++] = (struct shard_part){pc->weights[w].bucket, pc->elements,
+        pc->parts[pc->nparts++] = (struct shard_part){pc->weights[w].bucket, pc->gathered, pc->made,
                                                       backward_reads(pc, pc->weights[w].bucket)};
-        pc->elements += l->p->buckets[pc->weights[w].bucket].elements;
+        pc->gathered += b->gathers ? l->p->buckets[pc->weights[w].bucket].elements : 0;
+        pc->made += b->scatters ? l->p->buckets[pc->weights[w].bucket].elements : 0;
         pc->gathers |= b->gathers;
         pc->scatters |= b->scatters;
     }
@@ -146,8 +147,8 @@ void lower_shards(struct lower *l, const struct schedule *schedule)
     for (uint32_t p = 0; p < l->npieces; p++) {
         struct piece *pc = &l->pieces[p];
         collect_parts(l, pc);
-        gathered = pc->gathers && pc->elements > gathered ? pc->elements : gathered;
-        made = pc->scatters && pc->elements > made ? pc->elements : made;
+        gathered = pc->gathered > gathered ? pc->gathered : gathered;
+        made = pc->made > made ? pc->made : made;
     }
     const struct action *a = schedule->actions[l->role];
     for (uint32_t i = 0; i < schedule->nactions[l->role]; i++)
@@ -250,7 +251,7 @@ void lower_bucket_scatter(struct lower *l, uint32_t piece, uint32_t bucket, bool
     struct bucket_info *b = &l->buckets[bucket];
     const struct shard_part *part = lower_shard_part(&l->pieces[piece], bucket);
     struct mat whole = lower_flat(s->making, DTYPE_F32, l->p->buckets[bucket].elements), own;
-    whole.at = part->at * sizeof(float);
+    whole.at = part->made_at * sizeof(float);
     fill_padding(l, whole, b->used);
     if (b->begun) { /* while those of the piece before are added */
         uint32_t nth = s->pending_of == s->nmade ? s->npending : 0;

@@ -193,6 +193,43 @@ static void test_live(void)
         }
 }
 
+/* of two runs of blocks, at a share of an action's time; a backward pass comes from the back */
+static double bytes_at(const struct moments_stage *x, double share, bool back, bool first)
+{
+    const struct moments_run *run = x->runs;
+    double front = back ? run[0].backward_s : run[0].forward_s, behind = back ? run[1].backward_s : run[1].forward_s;
+    double at = (back ? 1 - share : share) * (front + behind);
+    bool second = at > front;
+    const double *ends = !back ? run[second].forward : first ? run[second].first_backward : run[second].backward;
+    double within = second ? (at - front) / behind : at / front;
+    return ends[0] + within * (ends[1] - ends[0]);
+}
+
+/* the most of a forward beside a backward, by small steps of time */
+static double beside(const struct moments_stage *f, const struct moments_stage *b, bool first)
+{
+    enum { STEPS = 4000 };
+    double most = 0;
+    for (int k = 0; k <= STEPS; k++)
+        most = fmax(most, bytes_at(f, (double)k / STEPS, false, false) + bytes_at(b, (double)k / STEPS, true, first));
+    return most;
+}
+
+static void draw_runs(uint64_t *state, struct moments_stage *x)
+{
+    x->nruns = 2;
+    for (uint32_t k = 0; k < 2; k++) {
+        struct moments_run *r = &x->runs[k];
+        r->forward_s = draw(state, 0.5, 2);
+        r->backward_s = draw(state, 0.5, 2);
+        for (int end = 0; end < 2; end++) {
+            r->forward[end] = draw(state, 0, 4);
+            r->backward[end] = draw(state, 0, 4);
+            r->first_backward[end] = r->backward[end] + draw(state, 0, 10);
+        }
+    }
+}
+
 /* the fullest moment, action by action */
 static double walked_bytes(const struct schedule *s, uint32_t r, uint32_t pp, const struct moments_stage *stages)
 {
@@ -206,14 +243,14 @@ static double walked_bytes(const struct schedule *s, uint32_t r, uint32_t pp, co
         if (a->kind == 'O')
             continue;
         if (a->kind == 'F') {
-            if (!a->pair)
-                most = fmax(most, held + gradients + x->forward);
-            held += x->keep;
+            most = a->pair ? most : fmax(most, held + gradients + x->forward);
+            held += a->pair ? 0 : x->keep;
             continue;
         }
+        const struct moments_stage *f = k && a[-1].pair ? &stages[a[-1].stage / pp] : NULL;
         double early = input[c] ? x->early : 0;
         if (a->kind == 'B') {
-            bytes = weight[c] ? x->backward : x->first_backward - early;
+            bytes = f ? beside(f, x, !weight[c]) - (weight[c] ? 0 : early) : weight[c] ? x->backward : x->first_backward - early;
             made = weight[c] ? 0 : x->gradients - early;
             input[c] = weight[c] = true;
         } else if (a->kind == 'I') {
@@ -229,7 +266,7 @@ static double walked_bytes(const struct schedule *s, uint32_t r, uint32_t pp, co
         held -= a->kind == 'W' ? x->left : x->keep;
         most = fmax(most, held + gradients + bytes);
         gradients += made;
-        held += left;
+        held += left + (f ? f->keep : 0);
     }
     return most;
 }
@@ -248,7 +285,8 @@ static void test_moments(void)
             for (uint32_t j = 0; j < MOST_STAGES; j++) {
                 double keep = draw(&state, 0.5, 4), left = draw(&state, 0.2, 3), g = draw(&state, 0.5, 20), early = draw(&state, 0, 0.5);
                 stages[j] = (struct moments_stage){
-                    .keep = keep, .left = left, .gradients = g, .early = early, .forward = keep + draw(&state, 0, 1), .pair = keep};
+                    .keep = keep, .left = left, .gradients = g, .early = early, .forward = keep + draw(&state, 0, 1)};
+                draw_runs(&state, &stages[j]);
                 stages[j].backward = keep + draw(&state, 0, 1);
                 stages[j].input = keep + left;
                 stages[j].weight = left + draw(&state, 0, 1);
@@ -256,10 +294,18 @@ static void test_moments(void)
                 stages[j].first_input = stages[j].input + 0.5 * early;
                 stages[j].first_weight = stages[j].last_weight = stages[j].weight + 0.5 * g;
                 stages[j].last_backward = stages[j].first_backward;
+                stages[j].turns = stages[j].backward;
             }
+            for (uint32_t j = 0; j < MOST_STAGES && decision_pairs(x.d.schedule); j++)
+                for (uint32_t end = 0; end < 4; end++) { /* no run takes more than its stage */
+                    const struct moments_run *run = &stages[j].runs[end / 2];
+                    stages[j].forward = fmax(stages[j].forward, run->forward[end % 2]);
+                    stages[j].backward = fmax(stages[j].backward, run->backward[end % 2]);
+                    stages[j].first_backward = fmax(stages[j].first_backward, run->first_backward[end % 2]);
+                }
             for (uint32_t r = 0; r < x.d.pp; r++) {
                 double most = pipeline_moments(&x.d, r, stages, &none).bytes, want = walked_bytes(s, r, x.d.pp, stages);
-                CU_ASSERT_DOUBLE_EQUAL(most, want, 1e-9 * want);
+                CU_ASSERT_DOUBLE_EQUAL(most, want, (decision_pairs(x.d.schedule) ? 3e-3 : 1e-9) * want);
             }
             arena_free(a);
         }
