@@ -10,6 +10,7 @@
 #   make check-fields          FIELDS=1000000      changed fields of plans, which must be refused or do no harm
 #   make check-origin          ORIGIN=2000         drawn folders, honest and forged
 #   make check-estimates       ESTIMATES=2000      estimates of drawn decisions against their programs' simulation
+#   make check-jobs            DRAWN=500           random jobs: what a search with a hundred times the budget finds, too
 #   make check-source-mutants  SOURCE_MUTANTS=400  faults in the source, which the tests must notice
 #   make fuzz                  FUZZ_SECONDS=600    every fuzzer (clang)
 #   make bench                 the benchmarks
@@ -237,6 +238,11 @@ ESTIMATES ?= 2000
 check-estimates: $(B)/tests/run
 	$(Q)LLMC_BUILD=$(B) ESTIMATES=$(ESTIMATES) SEED=$(or $(SEED),1) $(B)/tests/run =estimates
 
+# random jobs, DRAWN of them: does `plan` find whatever a search with a hundred times the budget finds?  others with SEED=N
+DRAWN ?= 500
+check-jobs: build/llmc
+	$(Q)python3 tests/tools/jobs.py --count $(DRAWN) --seed $(or $(SEED),1)
+
 # one fault at a time in the source of the compiler and the runtime: which of SOURCE_MUTANTS drawn ones make some test
 # fail; goes on where it was cut off; in parts with MUTANTS_FROM=N, others with SEED=N, JOBS=1 on one core, at most MOST
 # seconds of suites each; RULES=1: each refusal of a plan is left out in turn instead
@@ -296,7 +302,7 @@ clean:
 	$(Q)rm -rf build
 
 .PHONY: all gpu measured cuda-archs deps check check-layouts check-models check-mutants check-fields check-origin check-estimates \
-        check-source-mutants asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory fuzz run-tests \
+        check-jobs check-source-mutants asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory fuzz run-tests \
         run-demo run-bench run-fuzz install clean
 .SECONDARY:
 

@@ -22,13 +22,14 @@ import tempfile
 from pathlib import Path
 
 BUDGET = 750_000
-WIDTHS = [(768, 12), (1024, 24), (2048, 24), (2560, 32), (4096, 32), (5120, 40), (6144, 48), (8192, 80), (12288, 96), (16384, 126),
-          (18432, 118)]
+WIDTHS = [(768, 12), (1024, 24), (2048, 24), (2560, 32), (4096, 32), (5120, 40), (6144, 48), (8192, 80), (12288, 96),
+          (16384, 126), (18432, 118)]
 NODES = {
-    "h100": ('gpus="8" host-memory="2TB"', "H100-SXM", '<scale-up kind="nvswitch" bandwidth="450GB/s" multicast="yes"/>', 8, "400Gb/s"),
-    "h800": ('gpus="8" host-memory="2TB"', "H800-SXM", '<scale-up kind="nvswitch" bandwidth="200GB/s"/>', 8, "400Gb/s"),
-    "a100": ('gpus="8" host-memory="1TB"', "A100-SXM-80GB", '<scale-up kind="nvswitch" bandwidth="300GB/s"/>', 8, "200Gb/s"),
-    "a100-40": ('gpus="8" host-memory="1TB"', "A100-SXM-40GB", '<scale-up kind="nvswitch" bandwidth="300GB/s"/>', 4, "200Gb/s"),
+    # GPU, GB/s in a node, NICs, Gb/s of each
+    "h100": ("H100-SXM", 450, 8, 400),
+    "h800": ("H800-SXM", 200, 8, 400),
+    "a100": ("A100-SXM-80GB", 300, 8, 200),
+    "a100-40": ("A100-SXM-40GB", 300, 4, 200),
 }
 PROFILES = ["llmrun"] * 4 + ["megatron-core", "torch-fsdp", "megatron-2022"]
 SCHEDULES = ["1f1b", "interleaved", "zb_h1", "zb_v", "v_half", "v_min", "dualpipe_v", "dualpipe", "gpipe", "eager_1f1b"]
@@ -78,7 +79,7 @@ def job(number):
     r = random.Random(f"job {number}")
     experts = r.random() < 0.4
     kind = r.choice(sorted(NODES))
-    node, gpu, scale_up, nics, speed = NODES[kind]
+    gpu, scale_up, nics, speed = NODES[kind]
     count = r.choice([1, 1, 2, 3, 4, 8, 12, 16, 32, 64, 100, 128, 256, 512, 1024, 2048, 4096, 12500])
     gpus = 8 * count
     text = model(r, experts)
@@ -94,10 +95,12 @@ def job(number):
         tier = f'<tier name="rack" span="{r.choice([4, 16, 32])}"/>' if count > 64 else ""
         over = f' oversubscription="{r.choice([1, 1, 2, 7])}"' if tier else ""
         fabric = f'<fabric medium="infiniband">{tier}<tier name="all" span="all"{over}/></fabric>'
-    xml = (f'<?xml version="1.0"?><cluster version="1" name="drawn"><node-type id="n" {node}><gpu model="{gpu}"/>{scale_up}'
-           f'<nic count="{nics}" bandwidth="{speed}"/></node-type><nodes type="n" count="{count}"/>{fabric}</cluster>\n')
+    xml = (f'<?xml version="1.0"?><cluster version="1" name="drawn"><node-type id="n" gpus="8" host-memory="2TB">'
+           f'<gpu model="{gpu}"/><scale-up kind="nvswitch" bandwidth="{scale_up}GB/s"/>'
+           f'<nic count="{nics}" bandwidth="{speed}Gb/s"/></node-type><nodes type="n" count="{count}"/>{fabric}</cluster>\n')
     width = re.search(r"width (\d+)", text).group(1)
-    about = f"{'experts' if experts else 'dense'} {width}, {gpus} {kind}, {profile}, sequence {sequence}, batch {batch}; " + "; ".join(wishes)
+    about = f"{'experts' if experts else 'dense'} {width}, {gpus} {kind}, {profile}, sequence {sequence}, batch {batch}; "
+    about += "; ".join(wishes)
     return llm, xml, about
 
 
