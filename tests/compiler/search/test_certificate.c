@@ -338,7 +338,8 @@ static void loop_mesh(struct problem *x, struct decision d)
                     d.context = d.cp > 1 ? (enum context_kind)context : CONTEXT_AUTO;
                     d.microbatches = per_replica / d.microbatch;
                     if (per_replica % d.microbatch || !wants(x, DEG_MICROBATCH, d.microbatch) ||
-                        (d.cp == 1 && context > CONTEXT_RING))
+                        (d.cp == 1 && context > CONTEXT_RING) ||
+                        (d.cp > 1 && w->context != CONTEXT_AUTO && w->context != d.context))
                         continue;
                     if (d.tp > 1 && w->sequence_parallel == (sp ? TRI_NO : TRI_YES))
                         continue;
@@ -532,7 +533,8 @@ static bool check_large(uint32_t i, uint64_t *state, uint32_t *found)
         good = !(found_s * (1 - r->gap) > x.best_s * (1 + SPARED));
         *found += isfinite(x.best_s) ? 1 : 0;
         if (!good)
-            printf("\n%s: found %.9g s, the loops %.9g s (%s)\n", large[i].model, found_s, x.best_s,
+            printf("\n%s: found %.9g s (%s), gap %.4f; the loops %.9g s (%s)\n", large[i].model, found_s,
+                   decision_text(x.a, x.job, &r->candidates[0].decision), r->gap, x.best_s,
                    decision_text(x.a, x.job, &x.best));
     }
     arena_free(x.a);
