@@ -6,8 +6,8 @@
 Draws a model (dense or with experts, 0.1 to 1,000 billion parameters), a cluster of 1 to 100,000 GPUs, a profile and some
 pins; all by its number, so that `--seed N --count 1` is job N alone.  A job for which `plan` says that nothing fits is
 searched again with so many times the budget, and so is one whose printed gap is above 2 %: a plan that comes out then, or
-one that is faster by more than 2 % by its simulation, is a miss.  Whatever else goes wrong is one, too: another exit code
-than 0 and 1, a plan that `estimate` says does not exist, a step that is not what the plan's own file says.
+one that is faster by more than 2 % by its simulation, is a miss.  So are a refusal by placement and another exit code than
+0 and 1.
 
 Prints a line per miss and the distribution of gaps.  Exit 1 with a miss."""
 
@@ -141,7 +141,7 @@ class Bench:
                 return about, gap, f"with {times} times the budget plan ends with {code}"
             gain = 1 - better["predicted"]["step_time_s"] / step
             return about, gap, f"with {times} times the budget {100 * gain:.1f} % faster" if gain > 0.02 else ""
-        code, found, _ = self.plan(times * BUDGET)
+        code, _, _ = self.plan(times * BUDGET)
         return about, None, "" if code == 1 else f"with {times} times the budget plan ends with {code}, without: {first}"
 
 
