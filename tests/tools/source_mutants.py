@@ -42,6 +42,7 @@ import mutate_c
 PRODUCTS = ["build/llmc", "build/llmrun", "build/tests/run"]
 PARTS = ["compiler", "runtime", "kernels", "grammar", "tests", "plans", "topologies", "Makefile", "README.md", "LICENSE"]
 LEFT_OUT = {"tree", "gpu_script"}
+OURS = ["MAKEFLAGS", "SEED", "JOBS", "MOST", "RULES"]  # what make was told for this program; suites read some of them
 ALWAYS = ["gpu_script+"]  # a quick run does nothing
 WHOLE = ["verify_mutation", "expert_mutations", "exact", "verify_accept"]
 PLAIN = ["-O2", "-ffp-contract=off", "-Werror=incompatible-pointer-types", "-Werror=int-conversion",
@@ -177,7 +178,8 @@ class Tree:
         quick = "" if suite[-1] == "+" else "1"
         env = dict(os.environ, LLMC_BUILD="build", LLMC_QUICK=quick, TMPDIR=str(self.tmp), LLMC_CC="false",
                    **more)
-        env.pop("MAKEFLAGS", None)
+        for word in OURS:
+            env.pop(word, None)
         limits = lambda: (resource.setrlimit(resource.RLIMIT_DATA, (memory, memory)),
                           resource.setrlimit(resource.RLIMIT_CORE, (0, 0)),
                           resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 40, 1 << 40)))
