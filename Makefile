@@ -245,11 +245,12 @@ check-jobs: build/llmc
 
 # one fault at a time in the source of the compiler and the runtime: which of SOURCE_MUTANTS drawn ones make some test
 # fail; goes on where it was cut off; in parts with MUTANTS_FROM=N, others with SEED=N, JOBS=1 on one core, at most MOST
-# seconds of suites each; RULES=1: each refusal of a plan is left out in turn instead
+# seconds of suites each, those of FIRST before others; RULES=1: each refusal of a plan is left out in turn instead
 SOURCE_MUTANTS ?= 400
 check-source-mutants: build/llmc build/llmrun build/tests/run build/tests/fake/libcuda.so $(DRY)
 	$(Q)python3 tests/tools/source_mutants.py --count $(SOURCE_MUTANTS) --from $(or $(MUTANTS_FROM),0) \
-	--seed $(or $(SEED),1) --jobs $(or $(JOBS),$(shell nproc)) $(if $(MOST),--most $(MOST)) $(if $(RULES),--rules)
+	--seed $(or $(SEED),1) --jobs $(or $(JOBS),$(shell nproc)) $(if $(MOST),--most $(MOST)) $(if $(FIRST),--first $(FIRST)) \
+	$(if $(RULES),--rules)
 
 run-demo: all
 	$(Q)tests/tools/demo.sh $(B)

@@ -113,12 +113,12 @@ class Bench:
         p = subprocess.run([str(self.llmc), *words], capture_output=True, text=True, timeout=limit)
         return p.returncode, p.stdout, p.stderr
 
-    def plan(self, budget=None):
+    def plan(self, budget=None, words=()):
         """(exit code, plan.json or None, last words on stderr)"""
         out = self.folder / "plan"
         shutil.rmtree(out, ignore_errors=True)
         more = ["--budget", str(budget)] if budget else []
-        code, text, errors = self.call(["plan", *self.files, "-o", str(out), "--json", "-q", *more])
+        code, text, errors = self.call(["plan", *self.files, "-o", str(out), "--json", "-q", *more, *words])
         return code, json.loads(text) if code == 0 else None, errors.strip()
 
     def judge(self, number, times):

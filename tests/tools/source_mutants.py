@@ -2,7 +2,7 @@
 """Do the tests notice faults in the compiler and the runtime?  One fault at a time is put into a copy of the built
 tree.
 
-    source_mutants.py [--count 400] [--seed 1] [--from 0] [--jobs 1] [--whole]    drawn faults
+    source_mutants.py [--count 400] [--seed 1] [--from 0] [--jobs 1] [--whole] [--first FILE]
     source_mutants.py --sanitize ...   those of the same draw that no suite has noticed, under sanitizers
     source_mutants.py --rules      every refusal of the verifier and the loader, made never to happen
 
@@ -11,6 +11,8 @@ then the place.  What does not compile, or compiles to the same object code, is 
 the suites that execute its line, by coverage of one run each; the likeliest to notice per second come first, and
 the first test that fails ends it.  A suite that takes far longer than usual has noticed.  A line that no suite
 executes needs no run.
+
+--first FILE has lines "NUMBER SUITE": suites that are believed to notice that fault, which are tried on it before others.
 
 Everything is in build/source-mutants: the coverage, kept as long as no source file changes, and a line per fault
 in a file by which a run that was cut off goes on.  Its name tells the compiler's and runtime's sources: where tests
@@ -361,17 +363,22 @@ class Trial:
         with self.lock:
             return sorted(suites, key=worth, reverse=True)
 
-    def verdict(self, tree, source, text, suites, fault, most=1e9):
+    def believed(self, suites, folder, first):
+        """The suites in the order in which they are tried."""
+        known = [x for x in first if x in self.coverage.seconds]
+        return known + [x for x in self.order(suites, folder) if x not in known]
+
+    def verdict(self, tree, source, text, suites, fault, most=1e9, first=()):
         """'suite: test' that noticed, '' if none did, 'not executed', 'undecided after N s', or None where there
         is nothing to try."""
         try:
             if not tree.put(source, text, fault):
                 return None
-            if not suites:
+            if not suites and not first:
                 return "not executed"
             tree.build(source)
             folder, spent = os.path.dirname(source), 0
-            for suite in self.order(suites, folder):
+            for suite in self.believed(suites, folder, first):
                 spent += self.coverage.seconds[suite]
                 if spent > most:
                     return f"undecided after {most:g} s"
@@ -386,14 +393,14 @@ class Trial:
         finally:
             tree.restore(source, text)
 
-    def sanitized(self, tree, source, text, suites, fault, most=1e9):
+    def sanitized(self, tree, source, text, suites, fault, most=1e9, first=()):
         """As verdict(), by what sanitizers report."""
         try:
             if not tree.put(source, text, fault) or not suites:
                 return ""
             tree.build(source, True)
             spent = 0
-            for suite in self.order(suites, os.path.dirname(source)):
+            for suite in self.believed(suites, os.path.dirname(source), first):
                 spent += self.coverage.seconds[suite]
                 if spent > most:
                     return ""
@@ -556,10 +563,14 @@ def drawn(trial, origin, out, o):
     again = {n for n, x in alive.items() if x[8] != tests or (x[1][0] == "u" and float(x[1].split()[2]) < o.most)}
     if o.sanitize:
         again = {n for n, x in alive.items() if x[1] != "not executed"}
+    first = {}
+    for line in Path(o.first).read_text().splitlines() if o.first else []:
+        n, suite = line.split()
+        first.setdefault(int(n), []).append(suite)
 
     def one(tree, number):
         begin, skipped = time.monotonic(), 0
-        for f, text, first, fault in draw.candidates(o.seed, number):
+        for f, text, line_of, fault in draw.candidates(o.seed, number):
             line = text.count("\n", 0, text.rfind("\n", 0, fault.start) + 1)
             column = fault.start - text.rfind("\n", 0, fault.start)
             name = [f"{f}:{line + 1}:{column}", fault.kind, short(text[fault.start:fault.end]), short(fault.text)]
@@ -569,7 +580,7 @@ def drawn(trial, origin, out, o):
             if number in again and name != known[number][2:6]:
                 continue
             tried = trial.sanitized if o.sanitize else trial.verdict
-            v = tried(tree, f, text, trial.coverage.suites(f, first, fault.line), fault, o.most)
+            v = tried(tree, f, text, trial.coverage.suites(f, line_of, fault.line), fault, o.most, first.get(number, ()))
             if o.sanitize and not v:
                 v = known[number][1]
             if v is not None:
@@ -606,6 +617,7 @@ def main():
     p.add_argument("--sanitize", action="store_true")
     p.add_argument("--most", type=float, default=1e9, help="seconds of suites per fault; what is left undecided so, "
                    "a run with more decides")
+    p.add_argument("--first", help="file of suites to be tried first, by number")
     p.add_argument("--goal", type=float, default=92, help="per cent to be noticed")
     o = p.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
