@@ -108,6 +108,29 @@ static void test_graphs(void)
     close_bench(&b);
 }
 
+/* A step is given up while a queue hangs that no other waits for yet: what lies on the device is not freed,
+ * for that would wait for the queue. */
+static void test_hanging_queue(void)
+{
+    struct bench b = open_bench("dp=2 zero=1 microbatch=1");
+    struct trial t = faulty(b.plan, TRIAL_D2D, REPLAY_EAGER);
+    trial_run(&t);
+    CU_ASSERT_EQUAL_FATAL(t.status, STATUS_OK);
+    uint64_t launch = t.launches + 1;
+    do { /* the last of gradients, which are not clipped yet */
+        t = faulty(b.plan, TRIAL_D2D, REPLAY_EAGER);
+        t.cuda.refuse_launch = --launch;
+        trial_run(&t);
+        CU_ASSERT_EQUAL_FATAL(t.status, STATUS_WORLD);
+    } while (!strstr(t.error, " dp REDUCE_SCATTER "));
+    t = faulty(b.plan, TRIAL_D2D, REPLAY_EAGER);
+    t.cuda.hang_launch = launch;
+    t.cuda.refuse_launch = launch + 1;
+    trial_run(&t);
+    expect(&t, "invalid configuration argument");
+    close_bench(&b);
+}
+
 /* where no communication can be to blame: the last instruction that the only rank is known to have come to */
 static void test_alone(void)
 {
@@ -321,6 +344,7 @@ void suite_gang_faults(void)
     CU_pSuite s = CU_add_suite("gang_faults", NULL, NULL);
     CU_add_test(s, "kernels that fail or hang", test_kernels);
     CU_add_test(s, "a graph that is refused", test_graphs);
+    CU_add_test(s, "a queue that hangs", test_hanging_queue);
     CU_add_test(s, "a kernel that fails on the only rank", test_alone);
     CU_add_test(s, "communicators that fail, refuse or hang", test_communicators);
     CU_add_test(s, "missing waits show", test_missing_waits);
