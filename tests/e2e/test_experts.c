@@ -246,6 +246,61 @@ static void test_nodes_room(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "step 1 was not taken: a rank has "));
 }
 
+/* what llmrun says with --json of choices compared with those in folder/choices, its tokens being `tokens` */
+static void compare_choices(const char *folder, const char *tokens, unsigned long *compared,
+                            unsigned long *flips)
+{
+    char path[2 * E2E_PATH], text[1 << 14];
+    snprintf(path, sizeof path, "%s/output", folder);
+    CU_ASSERT_EQUAL(e2e_command(path,
+                                "%s/llmrun %s/plan --data %s/%s --steps 3 --quiet --json "
+                                "--routing-compare %s/choices",
+                                e2e_build(), folder, folder, tokens, folder),
+                    0);
+    e2e_read_text(path, text, sizeof text);
+    const char *at = strstr(text, "\"routing\": ");
+    CU_ASSERT_FATAL(at != NULL);
+    CU_ASSERT_FATAL(sscanf(at, "\"routing\": {\"compared\": %lu, \"flips\": %lu,", compared, flips) == 2);
+}
+
+/* The choices of a run are recorded, every token's in every layer; the same run chooses the same again, one
+ * on other tokens does not, and what is recorded is what a run that is told to follows. */
+static void test_choices(void)
+{
+    char folder[E2E_PATH], path[2 * E2E_PATH], a[2 * E2E_PATH], b[2 * E2E_PATH];
+    unsigned long compared, flips;
+    struct e2e_log own, other;
+    e2e_folder(folder, "experts/choices");
+    snprintf(path, sizeof path, "%s/model.llm", folder);
+    CU_ASSERT_FATAL(write_model(path, models[0], ""));
+    snprintf(path, sizeof path, "%s/tokens.bin", folder);
+    CU_ASSERT_FATAL(write_tokens(path));
+    CU_ASSERT_FATAL(plan_and_run(folder, "plan", "--set dp=2 --set ep=2 --set tp=1 --set pp=1", 3) == 0);
+    snprintf(path, sizeof path, "%s/output", folder);
+    CU_ASSERT_EQUAL(e2e_command(path, "sh -c 'tail -c +1001 %s/tokens.bin >%s/later.bin'", folder, folder),
+                    0);
+    CU_ASSERT_EQUAL(e2e_command(path,
+                                "%s/llmrun %s/plan --data %s/tokens.bin --steps 3 --quiet "
+                                "--routing-save %s/choices",
+                                e2e_build(), folder, folder, folder),
+                    0);
+    compare_choices(folder, "tokens.bin", &compared, &flips);
+    CU_ASSERT(compared == 3 * 8 * 16 * 2 && flips == 0); /* steps, sequences of so many tokens, layers */
+    compare_choices(folder, "later.bin", &compared, &flips);
+    CU_ASSERT(compared == 3 * 8 * 16 * 2 && flips > compared / 8);
+    for (int follows = 0; follows < 2; follows++)
+        CU_ASSERT_EQUAL(e2e_command(path,
+                                    "%s/llmrun %s/plan --data %s/later.bin --steps 3 --quiet "
+                                    "--log %s/%d.jsonl %s%s%s",
+                                    e2e_build(), folder, folder, folder, follows, follows ? "--routing " : "",
+                                    follows ? folder : "", follows ? "/choices" : ""),
+                        0);
+    snprintf(a, sizeof a, "%s/0.jsonl", folder);
+    snprintf(b, sizeof b, "%s/1.jsonl", folder);
+    CU_ASSERT_FATAL(e2e_log_read(a, &own) && e2e_log_read(b, &other));
+    CU_ASSERT(own.loss[0] != other.loss[0]);
+}
+
 void suite_experts(void);
 void suite_experts(void)
 {
@@ -255,4 +310,5 @@ void suite_experts(void)
     CU_add_test(s, "rows once per node equal one rank", test_nodes);
     CU_add_test(s, "nodes without room take no step", test_nodes_room);
     CU_add_test(s, "a step that lacks room is not taken", test_room);
+    CU_add_test(s, "choices recorded, compared, followed", test_choices);
 }

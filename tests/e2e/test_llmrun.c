@@ -162,6 +162,11 @@ static void test_trace(void)
     json_decref(summary);
 }
 
+static json_int_t end_bytes(const json_t *memory, const char *line)
+{
+    return json_integer_value(json_object_get(json_object_get(memory, line), "end_bytes"));
+}
+
 static void test_memory(void)
 {
     char dir[E2E_PATH];
@@ -177,7 +182,12 @@ static void test_memory(void)
         0);
     json_t *summary = read_json(dir, "stdout"), *arena, *memory = json_object_get(summary, "memory");
     size_t i;
-    json_int_t planned = 0;
+    /* three steps of 16 sequences of 256 tokens of 2 bytes, in whole pages */
+    json_int_t planned = 0, data = end_bytes(memory, "data"), scratch = end_bytes(memory, "scratch");
+    CU_ASSERT(data > 3 * 16 * 256 * 2 - 8 * 1024 && data < 2 << 20);
+    CU_ASSERT(scratch > 0 && scratch <= json_integer_value(json_object_get(summary, "scratch_bytes")));
+    CU_ASSERT(end_bytes(memory, "control") > 0);
+    CU_ASSERT(end_bytes(memory, "code") > 0 && end_bytes(memory, "stack") > 0);
     json_array_foreach(json_object_get(summary, "arenas"), i, arena)
     {
         json_int_t plan = json_integer_value(json_object_get(arena, "planned_bytes"));
@@ -186,7 +196,7 @@ static void test_memory(void)
         planned += plan;
     }
     CU_ASSERT_EQUAL(i, 8);
-    json_int_t resident = json_integer_value(json_object_get(json_object_get(memory, "arena"), "end_bytes"));
+    json_int_t resident = end_bytes(memory, "arena");
     /* whole pages, and the kernel's account rounds each of 64 mappings down to KiB */
     CU_ASSERT(resident >= planned - 64 * 1024 && resident <= planned + 8 * 8192);
     double named = json_number_value(json_object_get(memory, "named_rise_bytes"));

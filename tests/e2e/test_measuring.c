@@ -135,6 +135,7 @@ static void test_no_gpu(void)
         {0, "--calibrate --device cuda --transport nccl", 5, "llmrun: this machine has no GPU\n"},
         {1, "--calibrate --device cuda --transport nccl", 0, "one rank, send_recv to itself"},
         {0, "--calibrate --device cuda", 4, "llmrun: cannot use the device: "},
+        {0, "--calibrate --device cuda -o $D/machine.xml", 4, "llmrun: cannot use the device: "},
         {0, "$D/plan --data $D/t.bin --steps 1 --device cuda --transport d2d", 5,
          "llmrun: rank 0: rank 0 wants GPU 0, this machine has 0\n"},
     };
@@ -162,6 +163,8 @@ static void test_no_gpu(void)
         if (!strstr(text, cases[i].says))
             printf("\n    %s: %s", cases[i].options, text);
     }
+    /* where nothing was measured nothing is left behind */
+    CU_ASSERT_EQUAL(e2e_command(out, "sh -c 'ls %s | grep machine.xml; test $? = 1'", folder), 0);
 }
 
 static void test_diff(void)

@@ -21,6 +21,7 @@ struct fake_setup {
     uint64_t refuse_launch; /* this launch returns an error */
     uint64_t break_launch;  /* this kernel breaks the device when it runs: from then on every call says 700 */
     uint64_t hang_launch;   /* this kernel never ends */
+    uint64_t refuse_graph;  /* this launch of a graph, counted by itself, returns an error */
 };
 /* the plugin's table; state lives until fake_cuda_close() */
 const struct cuda_plugin *fake_cuda_open(const struct fake_setup *s);

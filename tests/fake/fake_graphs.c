@@ -141,6 +141,10 @@ static int f_graph_launch(cuda_graph_exec x, cuda_stream s)
     fake_cuda_lock();
     if (s->capture)
         fake_cuda_breach("a graph is launched into a capture");
+    if (++fake.graph_launches == fake.s.refuse_graph) {
+        fake_cuda_unlock();
+        return fake_cuda_error(ERROR_VALUE);
+    }
     struct instance *it = calloc(1, sizeof *it);
     it->exec = x;
     it->left = x->n;

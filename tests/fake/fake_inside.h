@@ -62,7 +62,7 @@ struct fake {
     pthread_mutex_t lock;
     struct CUstream_st *streams, *favourite;
     uint32_t patience;
-    uint64_t random, launches;
+    uint64_t random, launches, graph_launches;
     struct CUevent_st *dead;
     uint32_t nstreams, nevents, ngraphs, nexecs;
     uint8_t *memory;

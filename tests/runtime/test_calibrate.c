@@ -1,4 +1,5 @@
-/* Curves of collectives: measured by ranks of a fake NCCL that knows its rules, printed as a block that a cluster file takes. */
+/* Curves of collectives: measured by ranks of a fake NCCL that knows its rules, printed as a block that a
+ * cluster file takes.  Rates of kernels: on a clock that says what they must come to. */
 
 #include "runtime/calibrate.h"
 #include "compiler/topology/topo.h"
@@ -7,6 +8,7 @@
 #include <CUnit/CUnit.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -84,6 +86,126 @@ static void test_alone(void)
     CU_ASSERT_PTR_NULL(strstr(text, "<collective"));
 }
 
+/* ---- kernels ---- */
+
+/* A device on which nothing runs: products come to 1e13 operations a second and all else to a millisecond, in
+ * the median of nine calls behind a first one that takes a hundred times as long. */
+static struct {
+    int major, minor;
+    uint32_t calls;
+    double seconds; /* of the kernel launched last */
+    size_t bytes;   /* of an address without memory behind it */
+} slow;
+
+static int slow_attribute(int *value, int attribute, int device)
+{
+    (void)device;
+    *value = attribute == 75 ? slow.major : attribute == 76 ? slow.minor : 0;
+    return CUDA_OK;
+}
+
+static int slow_malloc(void **p, size_t bytes)
+{
+    slow.bytes = bytes;
+    *p = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return *p == MAP_FAILED;
+}
+
+static int slow_free(void *p)
+{
+    return munmap(p, slow.bytes);
+}
+
+static int slow_copy(void *to, const void *from, size_t bytes, int kind, cuda_stream s)
+{
+    (void)to;
+    (void)from;
+    (void)bytes;
+    (void)kind;
+    (void)s;
+    return CUDA_OK;
+}
+
+static const char *slow_launch(enum op op, const struct cuda_call *c)
+{
+    const struct view *a = &c->args->operand[OPND(MATMUL_NT, a)], *y = &c->args->operand[OPND(MATMUL_NT, c)];
+    slow.seconds = op == OP_MATMUL_NT ? 2.0 * y->rows * y->cols * a->cols / 1e13 : 1e-3;
+    return NULL;
+}
+
+static int slow_elapsed(float *ms, cuda_event from, cuda_event to)
+{
+    static const double times[] = {100, 1.8, 0.2, 1.6, 0.4, 1.4, 0.6, 1.2, 0.8, 1};
+    (void)from;
+    (void)to;
+    *ms = (float)(1e3 * slow.seconds * times[slow.calls++ % 10]);
+    return CUDA_OK;
+}
+
+static bool measure_kernels(char *text, size_t size)
+{
+    const struct fake_setup device = {.devices = 1, .memory_bytes = 1 << 20};
+    struct cuda_plugin plugin = *fake_cuda_open(&device);
+    struct cuda_runtime runtime = *plugin.runtime;
+    char error[300];
+    FILE *out = tmpfile();
+    plugin.runtime = &runtime;
+    plugin.launch = slow_launch;
+    runtime.DeviceGetAttribute = slow_attribute;
+    runtime.Malloc = slow_malloc;
+    runtime.Free = slow_free;
+    runtime.MemcpyAsync = slow_copy;
+    runtime.EventElapsedTime = slow_elapsed;
+    bool fine = out && calibrate(&plugin, out, error, sizeof error) == STATUS_OK;
+    if (out) {
+        rewind(out);
+        text[fread(text, 1, size - 1, out)] = 0;
+        fclose(out);
+    }
+    fake_cuda_close();
+    return fine;
+}
+
+/* the median of each, in whatever order they come, without the first; 8-bit products where there are any */
+static void test_kernels(void)
+{
+    static const char *const said[] = {"512 causal places: 1e+03 us, 2147 GFLOP/s",
+                                       "4096 causal places: 1e+03 us, 1.374e+05 GFLOP/s",
+                                       "copy of 134.2 MB: 268.4 GB/s read and written", "swiglu: 402.7 GB/s",
+                                       "rmsnorm: 268.4 GB/s"};
+    static const int devices[][2] = {{8, 0}, {8, 6}, {8, 9}, {9, 0}, {10, 0}};
+    static char text[1 << 14], file[1 << 15];
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
+        slow.major = devices[i][0];
+        slow.minor = devices[i][1];
+        CU_ASSERT_FATAL(measure_kernels(text, sizeof text));
+        for (size_t k = 0; k < sizeof said / sizeof *said; k++)
+            CU_ASSERT_PTR_NOT_NULL(strstr(text, said[k]));
+        snprintf(file, sizeof file,
+                 "<cluster version=\"1\"><node-type id=\"n\" gpus=\"1\"><gpu model=\"H100-SXM\"/>"
+                 "<scale-up kind=\"none\"/><nic count=\"1\" bandwidth=\"400Gb/s\"/></node-type>"
+                 "<nodes type=\"n\" count=\"1\"/><fabric><tier name=\"leaf\" span=\"all\"/></fabric>%s"
+                 "</cluster>",
+                 text);
+        struct arena *a = arena_new();
+        struct diag *d = diag_new(a);
+        struct source s = {"measured.xml", file, strlen(file), false};
+        struct topo *t = topo_parse(a, d, &s, NULL);
+        diag_print(d, stdout, false);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+        static const char *const dtypes[] = {"bf16", "fp32", "fp8"};
+        CU_ASSERT_EQUAL_FATAL(t->nmeasured, i < 2 ? 2 : 3);
+        for (uint32_t k = 0; k < t->nmeasured; k++) {
+            CU_ASSERT_STRING_EQUAL(t->measured[k].kind, "gemm");
+            CU_ASSERT_STRING_EQUAL(t->measured[k].dtype, dtypes[k]);
+            CU_ASSERT_EQUAL(t->measured[k].npoints, 8);
+            for (uint32_t j = 0; j < t->measured[k].npoints; j++)
+                CU_ASSERT_DOUBLE_EQUAL(t->measured[k].points[j].flop_s, 1e13, 1e10);
+        }
+        arena_free(a);
+    }
+}
+
 /* a device too small to measure on: said in words, and all that was made before is given back */
 static void test_no_room(void)
 {
@@ -106,5 +228,6 @@ void suite_calibrate(void)
     CU_pSuite s = CU_add_suite("calibrate", NULL, NULL);
     CU_add_test(s, "curves of collectives by four ranks on two nodes", test_curves);
     CU_add_test(s, "one rank sends to itself", test_alone);
+    CU_add_test(s, "rates of kernels", test_kernels);
     CU_add_test(s, "a device without room", test_no_room);
 }

@@ -83,6 +83,27 @@ static void test_flat(void)
     close_folder(&f, (const char *const[]){"a.bin", "w.bin", NULL});
 }
 
+/* a sample is read with the token behind it, which is the next one's first */
+static void test_samples(void)
+{
+    struct folder_of_files f;
+    char path[128], error[256];
+    uint16_t ids[20] = {0};
+    open_folder(&f);
+    for (uint32_t n = 2; n <= 20; n++)
+        for (uint32_t sequence = 1; sequence < n; sequence++) {
+            struct batch_source *s;
+            uint32_t whole = 0;
+            while ((whole + 1) * sequence + 1 <= n)
+                whole++;
+            write_bytes(&f, "n.bin", ids, n * sizeof *ids, path);
+            CU_ASSERT_FATAL(data_open(path, sequence, 200, &s, error, sizeof error) == STATUS_OK);
+            CU_ASSERT_EQUAL(data_nsamples(s), whole);
+            data_close(s);
+        }
+    close_folder(&f, (const char *const[]){"n.bin", NULL});
+}
+
 static void test_header(void)
 {
     static const struct {
@@ -233,6 +254,7 @@ void suite_data(void)
 {
     CU_pSuite s = CU_add_suite("data", NULL, NULL);
     CU_add_test(s, "bare files", test_flat);
+    CU_add_test(s, "whole samples", test_samples);
     CU_add_test(s, "headers", test_header);
     CU_add_test(s, "refused files", test_refused);
     CU_add_test(s, "Megatron pairs", test_megatron);

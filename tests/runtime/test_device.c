@@ -1,5 +1,5 @@
-/* A device from inside: where the parts of a gang's memory lie and what it says of them, and every meeting of ranks that
- * share a device, one by one. */
+/* A device from inside: where the parts of a gang's memory lie and what it says of them, which instructions
+ * one launch does, and every meeting of ranks that share a device, one by one. */
 
 #include "runtime/cuda/gang_inside.h"
 #include "tests/compiler/random_plan.h"
@@ -161,6 +161,97 @@ static void test_memory(void)
     }
 }
 
+/* ---- one launch for several ---- */
+
+/* may one launch do what is at a place of the compute queue and behind it, as far as others wait for them? */
+static bool are_neighbours(const struct gang_rank *r, const uint32_t *order, uint32_t at)
+{
+    const struct gang_play *gp = &r->play[ROUTINE_TRAIN];
+    return !r->e->play[ROUTINE_TRAIN].p->insns[order[at + 1]].nwaits && !gp->event[order[at]];
+}
+
+/* could one launch do both? */
+static bool go_together(const struct gang *g, const uint32_t *order)
+{
+    const struct gang_rank *r = g->ranks;
+    const struct program *p = r->e->play[ROUTINE_TRAIN].p;
+    struct kernel_args args[2] = {{.scratch = NULL}, {.scratch = NULL}};
+    const struct kernel_args *list[2] = {&args[0], &args[1]};
+    enum op ops[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        ops[i] = (enum op)p->insns[order[i]].op;
+        exec_resolve(r->e, p, order[i], &args[i]);
+    }
+    return g->s.plugin->fuse(ops, list, 2) == 2 && g->s.plugin->fused_hides(ops, 2) == 2;
+}
+
+/* every instruction of the compute queue is in one launch, and no two are apart that one launch could do */
+static void look_at_launches(const struct gang *g)
+{
+    const struct gang_rank *r = g->ranks;
+    const struct play *play = &r->e->play[ROUTINE_TRAIN];
+    const uint32_t *order = play->order + play->first[QUEUE_COMPUTE];
+    const uint8_t *fused = r->play[ROUTINE_TRAIN].fused;
+    uint32_t n = play->count[QUEUE_COMPUTE], joined = 0;
+    for (uint32_t at = 0, many; at < n; at += many) {
+        many = fused[order[at]];
+        CU_ASSERT_FATAL(many > 0 && at + many <= n);
+        for (uint32_t i = 0; i + 1 < many; i++)
+            CU_ASSERT(fused[order[at + i + 1]] == 0 && are_neighbours(r, order, at + i));
+        joined += many > 1;
+        if (many == 1 && at + 1 < n && fused[order[at + 1]] == 1 && are_neighbours(r, order, at))
+            CU_ASSERT_FALSE(go_together(g, order + at));
+    }
+    struct gang_counts counts;
+    gang_counts(g, &counts);
+    CU_ASSERT(joined > 4); /* of every layer */
+    CU_ASSERT_EQUAL(counts.fused, joined * counts.steps);
+}
+
+static void look_at_words(const struct gang *g)
+{
+    static const char *const modes[] = {"instruction by instruction", "in segments", "as one graph"};
+    char said[300], want[300];
+    g->s.plugin->describe(g->s.device, want, sizeof want);
+    snprintf(want + strlen(want), 100, ", d2d, replayed %s", modes[g->s.replay]);
+    gang_describe(g, said, sizeof said);
+    CU_ASSERT_STRING_EQUAL(said, want);
+}
+
+static void run_alone(const char *text, enum replay replay, void (*look_at)(const struct gang *g))
+{
+    struct arena *a = arena_new();
+    const char *why = "";
+    struct job *job = text_job(a, text);
+    struct topo *host = random_host(a, 8);
+    struct decision d = text_decision(a, job, host, "microbatch=1");
+    struct plan *p = compile_decision(a, job, host, &d, &(struct compile_options){0}, &why);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    struct trial t = {.plan = p,
+                      .kind = TRIAL_D2D,
+                      .replay = replay,
+                      .cuda = {.devices = 1, .memory_bytes = 1u << 30},
+                      .watchdog_s = 20,
+                      .look = look_at};
+    trial_run(&t);
+    CU_ASSERT_EQUAL(t.status, STATUS_OK);
+    plan_close(p);
+    arena_free(a);
+}
+
+static void test_launches(void)
+{
+    run_alone(tiny_llama, REPLAY_EAGER, look_at_launches);
+    run_alone(tiny_gpt2, REPLAY_EAGER, look_at_launches);
+}
+
+/* what a log says of the device that a run was on */
+static void test_words(void)
+{
+    for (enum replay replay = REPLAY_EAGER; replay <= REPLAY_GRAPH; replay++)
+        run_alone(tiny_llama, replay, look_at_words);
+}
+
 /* ---- meetings ---- */
 
 enum { MEMBERS = 4, COLS = 3, EACH = 2, ROOM = 64 }; /* EACH: rows of a part; ROOM: floats of an operand */
@@ -310,6 +401,8 @@ void suite_device(void)
 {
     CU_pSuite s = CU_add_suite("device", NULL, NULL);
     CU_add_test(s, "memory: places and names", test_memory);
+    CU_add_test(s, "launches of several instructions", test_launches);
+    CU_add_test(s, "a device in words", test_words);
     CU_add_test(s, "meetings on one device", test_meetings);
     CU_add_test(s, "a group too large for one device", test_large_group);
 }

@@ -55,6 +55,15 @@ static void expect(const struct trial *t, const char *says)
     CU_ASSERT_EQUAL(t->complaints[0], 0);
 }
 
+/* a silence or an error between ranks is blamed on an instruction by which they meet, on no other queue */
+static void expect_meeting(const struct trial *t, const char *says)
+{
+    expect(t, says);
+    CU_ASSERT_PTR_NULL(strstr(t->error, " compute "));
+    if (strstr(t->error, " compute "))
+        printf("\n    %s", t->error);
+}
+
 static struct trial faulty(const struct plan *p, enum trial_kind kind, enum replay replay)
 {
     return (struct trial){.plan = p,
@@ -86,6 +95,42 @@ static void test_kernels(void)
     close_bench(&b);
 }
 
+/* a whole step that the driver refuses: there is no instruction to name, but the run ends */
+static void test_graphs(void)
+{
+    struct bench b = open_bench("tp=2 dp=2 zero=1 microbatch=1");
+    struct trial t = faulty(b.plan, TRIAL_D2D, REPLAY_GRAPH);
+    t.cuda.refuse_graph = 2;
+    trial_run(&t);
+    CU_ASSERT_EQUAL(t.status, STATUS_WORLD);
+    CU_ASSERT_STRING_EQUAL(t.error, "rank 0: invalid argument");
+    CU_ASSERT_STRING_EQUAL(t.complaints, "");
+    close_bench(&b);
+}
+
+/* A step is given up while a queue hangs that no other waits for yet: what lies on the device is not freed,
+ * for that would wait for the queue. */
+static void test_hanging_queue(void)
+{
+    struct bench b = open_bench("dp=2 zero=1 microbatch=1");
+    struct trial t = faulty(b.plan, TRIAL_D2D, REPLAY_EAGER);
+    trial_run(&t);
+    CU_ASSERT_EQUAL_FATAL(t.status, STATUS_OK);
+    uint64_t launch = t.launches + 1;
+    do { /* the last of gradients, which are not clipped yet */
+        t = faulty(b.plan, TRIAL_D2D, REPLAY_EAGER);
+        t.cuda.refuse_launch = --launch;
+        trial_run(&t);
+        CU_ASSERT_EQUAL_FATAL(t.status, STATUS_WORLD);
+    } while (!strstr(t.error, " dp REDUCE_SCATTER "));
+    t = faulty(b.plan, TRIAL_D2D, REPLAY_EAGER);
+    t.cuda.hang_launch = launch;
+    t.cuda.refuse_launch = launch + 1;
+    trial_run(&t);
+    expect(&t, "invalid configuration argument");
+    close_bench(&b);
+}
+
 /* where no communication can be to blame: the last instruction that the only rank is known to have come to */
 static void test_alone(void)
 {
@@ -108,16 +153,16 @@ static void test_communicators(void)
         struct trial t = faulty(b.plan, TRIAL_NCCL, replay);
         t.nccl.fail_call = at;
         trial_run(&t);
-        expect(&t, "remote process exited");
+        expect_meeting(&t, "remote process exited");
         t = faulty(b.plan, TRIAL_NCCL, replay);
         t.nccl.refuse_call = at;
         trial_run(&t);
-        expect(&t, "unhandled system error");
+        expect_meeting(&t, "unhandled system error");
         t = faulty(b.plan, TRIAL_NCCL, replay);
         t.nccl.hang_call = at;
         t.watchdog_s = 0.5;
         trial_run(&t);
-        expect(&t, "no rank has made progress for 0.5 s");
+        expect_meeting(&t, "no rank has made progress for 0.5 s");
     }
     close_bench(&b);
 }
@@ -298,6 +343,8 @@ void suite_gang_faults(void)
 {
     CU_pSuite s = CU_add_suite("gang_faults", NULL, NULL);
     CU_add_test(s, "kernels that fail or hang", test_kernels);
+    CU_add_test(s, "a graph that is refused", test_graphs);
+    CU_add_test(s, "a queue that hangs", test_hanging_queue);
     CU_add_test(s, "a kernel that fails on the only rank", test_alone);
     CU_add_test(s, "communicators that fail, refuse or hang", test_communicators);
     CU_add_test(s, "missing waits show", test_missing_waits);

@@ -5,6 +5,7 @@
 
 #include <CUnit/CUnit.h>
 #include <arpa/inet.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -201,6 +202,24 @@ static void test_endless_words(void)
     expect(&ranks[0], "rank 1 is gone");
 }
 
+/* a port that another process listens on is refused at once, in words, and no other one is taken */
+static void test_port_taken(void)
+{
+    struct rank k = {.s = {"localhost", 0, 0, 2, plan, "open sesame", 1}};
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
+    socklen_t n = sizeof a;
+    int other = socket(AF_INET, SOCK_STREAM, 0);
+    CU_ASSERT_FATAL(!bind(other, (struct sockaddr *)&a, n) && !listen(other, 1) &&
+                    !getsockname(other, (struct sockaddr *)&a, &n));
+    k.s.port = ntohs(a.sin_port);
+    run(&k);
+    char want[100];
+    snprintf(want, sizeof want, "cannot listen on port %u: %s", k.s.port, strerror(EADDRINUSE));
+    CU_ASSERT_EQUAL(k.status, STATUS_WORLD);
+    CU_ASSERT_STRING_EQUAL(k.error, want);
+    close(other);
+}
+
 static void test_address(void)
 {
     char host[64];
@@ -222,5 +241,6 @@ void suite_rendezvous(void)
     CU_add_test(s, "other plans, secrets and sizes", test_refusals);
     CU_add_test(s, "deaths and failures", test_ends);
     CU_add_test(s, "words without an end", test_endless_words);
+    CU_add_test(s, "a port that is taken", test_port_taken);
     CU_add_test(s, "addresses", test_address);
 }

@@ -325,12 +325,28 @@ static void test_sizes(void)
     }
 }
 
+/* what channels share is in whole cache lines: no two of them meet in one, and none begins within one */
+static void test_lines(void)
+{
+    uint32_t members[40];
+    for (uint32_t n = 1; n <= 40; n++) {
+        const struct channel list[] = {{n, members}, {2, members}, {n, members}};
+        members[n - 1] = n - 1;
+        size_t one = transport_shm()->shared_bytes(list, 1);
+        size_t pair = transport_shm()->shared_bytes(list + 1, 1);
+        CU_ASSERT(one >= n * sizeof(struct view) && one % 64 == 0);
+        CU_ASSERT_EQUAL(transport_shm()->shared_bytes(list, 3), 2 * one + pair);
+    }
+    CU_ASSERT_EQUAL(transport_shm()->shared_bytes(NULL, 0), 0);
+}
+
 void suite_shm(void);
 void suite_shm(void)
 {
     CU_pSuite s = CU_add_suite("shm", NULL, NULL);
     CU_add_test(s, "every operation, dtype, stride, in place", test_forms);
     CU_add_test(s, "pairs", test_pairs);
+    CU_add_test(s, "whole cache lines", test_lines);
     CU_add_test(s, "seats", test_seats);
     CU_add_test(s, "member order", test_order);
     CU_add_test(s, "members that disagree", test_disagreement);

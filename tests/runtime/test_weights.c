@@ -111,6 +111,21 @@ static void open_fixture(struct fixture *f, bool sharded)
     memset(f->arena, 0xff, sizeof f->arena);
 }
 
+/* as where the master copy stays in host memory: the update works on a piece that was fetched, and writes the
+ * working copy */
+static void keep_in_host_memory(struct fixture *f)
+{
+    struct program *p = f->p;
+    struct buffer piece = make_buffer(BUFFER_STEP, DTYPE_F32, ELEMENTS, 4 * ELEMENTS * sizeof(float), NONE);
+    struct operand *o = &p->operands[p->insns[0].operand];
+    piece.bucket = NONE;
+    o[OPND(SGD, copy)] = o[OPND(SGD, p)];
+    o[OPND(SGD, copy)].buffer = 0;
+    o[OPND(SGD, copy)].dtype = DTYPE_BF16;
+    o[OPND(SGD, p)].buffer = p->nbuffers;
+    program_buffer(p, &piece);
+}
+
 static void close_fixture(struct fixture *f)
 {
     program_free(f->p);
@@ -216,8 +231,8 @@ static void check_saved(const struct safetensors *s, float factor)
         CU_ASSERT(vector[e] == factor * (float)(2000 + e));
 }
 
-/* weights given as files -> buffers -> saved again; the layouts differ, the files don't */
-static void check_save(bool sharded)
+/* weights given as files -> buffers -> the master copy saved again; the layouts differ, the files don't */
+static void check_save(bool sharded, bool fetched)
 {
     static struct fixture f;
     char dir[64] = "/tmp/llmc-save-XXXXXX", error[256], command[128];
@@ -227,6 +242,8 @@ static void check_save(bool sharded)
     struct safetensors *given, *saved;
     CU_ASSERT_FATAL(mkdtemp(dir) != NULL);
     open_fixture(&f, sharded);
+    if (fetched)
+        keep_in_host_memory(&f);
     const struct program *programs[] = {f.p};
     CU_ASSERT_FATAL(weights_catalog(programs, 1, &catalog, &n, error, sizeof error) == STATUS_OK);
     CU_ASSERT_FATAL(n == 3);
@@ -277,8 +294,9 @@ static void check_save(bool sharded)
 
 static void test_save(void)
 {
-    check_save(false);
-    check_save(true);
+    check_save(false, false);
+    check_save(true, false);
+    check_save(false, true);
 }
 
 /* every element counted once where only the first rank answers for copies */
