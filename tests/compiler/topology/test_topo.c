@@ -364,7 +364,7 @@ static void test_states(void)
     arena_free(a);
 }
 
-/* An id is a letter and at most 62 letters, digits, '-', '_' or '.': each character first and behind a letter. */
+/* An id is a letter and at most 62 letters, digits, '-', '_' or '.': each character first and second. */
 static bool is_id(const char *id)
 {
     static const char form[] = "<cluster version='1'>" HGX "<nodes type='hgx' count='1'/>"
@@ -422,23 +422,27 @@ static void test_measured(void)
     arena_free(a);
 }
 
-/* Kernels and attention are measured on the type that is named; without a name on every type, which is the only one where
- * there is but one. */
+/* Kernels and attention are measured on the type that is named; without a name on every type, which is the
+ * only one where there is but one. */
 static void test_measured_type(void)
 {
     static const struct {
         bool two;
         const char *named, *type; /* type: NULL = every one */
-    } cases[] = {{false, "", "hgx"}, {false, "type='hgx'", "hgx"}, {true, "", NULL}, {true, "type='hgx'", "hgx"},
+    } cases[] = {{false, "", "hgx"},
+                 {false, "type='hgx'", "hgx"},
+                 {true, "", NULL},
+                 {true, "type='hgx'", "hgx"},
                  {true, "type='old'", "old"}};
+    static const char one[] = "<cluster version='1'>" HGX "<nodes type='hgx' count='1'/>",
+                      two[] = MIXED "<fabric><tier name='leaf' span='all'/></fabric>",
+                      form[] = "%s<measured><kernel op='SWIGLU' dtype='bf16' %s><point size='1MiB' time='48us'/>"
+                               "</kernel><attention dtype='bf16' %s><point sequence='128' head='64' "
+                               "forward='1GFLOP/s' backward='1GFLOP/s'/></attention></measured></cluster>";
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct arena *a = arena_new();
-        const char *both = arena_printf(
-            a, "<measured><kernel op='SWIGLU' dtype='bf16' %s><point size='1MiB' time='48us'/></kernel><attention dtype='bf16' "
-               "%s><point sequence='128' head='64' forward='1GFLOP/s' backward='1GFLOP/s'/></attention></measured></cluster>",
-            cases[i].named, cases[i].named);
-        const char *nodes = cases[i].two ? MIXED "<fabric><tier name='leaf' span='all'/></fabric>" : "<cluster version='1'>" HGX "<nodes type='hgx' count='1'/>";
-        struct topo *t = parse(a, arena_printf(a, "%s%s", nodes, both), NULL);
+        const char *named = cases[i].named;
+        struct topo *t = parse(a, arena_printf(a, form, cases[i].two ? two : one, named, named), NULL);
         CU_ASSERT_FATAL(t && t->nmeasured == 2);
         for (uint32_t k = 0; k < 2; k++)
             CU_ASSERT(cases[i].type ? t->measured[k].type && !strcmp(t->measured[k].type, cases[i].type)
