@@ -131,7 +131,7 @@ static void test_fine(void)
     EXPECT_ALL(lines, true);
 }
 
-#define TEN "123456789x"
+#define TEN "123456789x" /* of an unknown option the first sixty characters are said */
 
 static void test_usage(void)
 {
@@ -146,7 +146,7 @@ static void test_usage(void)
         {"$L plan --jsn=yes", 2, "unknown option '--jsn'; did you mean '--json'?"},
         {"$L plan --" TEN TEN TEN TEN TEN "12345678=1", 2, "'--" TEN TEN TEN TEN TEN "12345678';"},
         {"$L plan --" TEN TEN TEN TEN TEN "123456789=1", 2, "'--" TEN TEN TEN TEN TEN "123456789';"},
-        {"$L plan --" TEN TEN TEN TEN TEN TEN "=1", 2, "'--" TEN TEN TEN TEN TEN TEN "';"}, /* as much as is said */
+        {"$L plan --" TEN TEN TEN TEN TEN TEN "=1", 2, "'--" TEN TEN TEN TEN TEN TEN "';"},
         {"$L plan --" TEN TEN TEN TEN TEN TEN "1=1", 2, "'--" TEN TEN TEN TEN TEN TEN "';"},
         {"$L check --set tp=1 x", 2, "unknown option '--set'"},
         {"$L plan $M", 2, "usage: llmc plan MODEL CLUSTER -o DIR"},

@@ -207,7 +207,7 @@ static void test_hosts(void)
     }
 }
 
-/* 256 devices of a dump are read; the first of more is refused, once, whatever it is and wherever it stands */
+/* 256 devices of a dump are read; the first of more is refused, once, whatever and wherever it is */
 static void test_many_devices(void)
 {
     static const struct {
