@@ -437,8 +437,8 @@ static void test_measured_type(void)
     static const char one[] = "<cluster version='1'>" HGX "<nodes type='hgx' count='1'/>",
                       two[] = MIXED "<fabric><tier name='leaf' span='all'/></fabric>",
                       form[] = "%s<measured><kernel op='SWIGLU' dtype='bf16' %s><point size='1MiB' "
-                               "time='48us'/></kernel><attention dtype='bf16' %s><point sequence='128' head='64' "
-                               "forward='1GFLOP/s' backward='1GFLOP/s'/></attention></measured></cluster>";
+                               "time='48us'/></kernel><attention dtype='bf16' %s><point sequence='128' "
+                               "head='64' forward='1GFLOP/s' backward='1GFLOP/s'/></attention></measured></cluster>";
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct arena *a = arena_new();
         const char *named = cases[i].named;
