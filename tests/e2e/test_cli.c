@@ -131,6 +131,8 @@ static void test_fine(void)
     EXPECT_ALL(lines, true);
 }
 
+#define TEN "123456789x" /* of an unknown option the first sixty characters are said */
+
 static void test_usage(void)
 {
     static const struct line lines[] = {
@@ -141,6 +143,11 @@ static void test_usage(void)
         {"$L topo", 2, "usage: llmc topo show CLUSTER"},
         {"$L help plam", 2, "unknown command 'plam'; did you mean 'plan'?"},
         {"$L plan --jsn", 2, "unknown option '--jsn'; did you mean '--json'?"},
+        {"$L plan --jsn=yes", 2, "unknown option '--jsn'; did you mean '--json'?"},
+        {"$L plan --" TEN TEN TEN TEN TEN "12345678=1", 2, "'--" TEN TEN TEN TEN TEN "12345678';"},
+        {"$L plan --" TEN TEN TEN TEN TEN "123456789=1", 2, "'--" TEN TEN TEN TEN TEN "123456789';"},
+        {"$L plan --" TEN TEN TEN TEN TEN TEN "=1", 2, "'--" TEN TEN TEN TEN TEN TEN "';"},
+        {"$L plan --" TEN TEN TEN TEN TEN TEN "1=1", 2, "'--" TEN TEN TEN TEN TEN TEN "';"},
         {"$L check --set tp=1 x", 2, "unknown option '--set'"},
         {"$L plan $M", 2, "usage: llmc plan MODEL CLUSTER -o DIR"},
         {"$L plan $M $C", 2, "plan wants -o DIR"},
@@ -156,6 +163,11 @@ static void test_usage(void)
         {"$L trace $D/p -o $D/t --ranks 0,99", 2, "'0,99' is not a list of ranks"},
         {"$L tokens $M", 2, "tokens wants -o OUT"},
         {"$L show $D/p --rank 8", 2, "there is no rank 8; the plan has ranks 0 to 7"},
+        {"$L show $D/p --rank 4294967294", 2, "there is no rank 4294967294; "},
+        {"$L show $D/p --rank 4294967295", 2, "there is no rank 429496729"},
+        {"$L show $D/p --rank 4294967296", 2, "there is no rank 429496729"},
+        {"$L show $D/p --code --stage 18446744069414584320", 2, "wants a number, not '18446744069414584320'"},
+        {"$L show $D/p --code --stage 999999999999999999", 2, "there is no stage 429496729"},
         {"$L show $D/p --code --stage 2", 2, "there is no stage 2; the plan has stages 0 to 1"},
         {"$L show $D/p --memory --traffic", 2, "one view at a time"},
         {"$L isa NOSUCH", 2, "no instruction is called 'NOSUCH'"},

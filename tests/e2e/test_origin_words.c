@@ -12,13 +12,16 @@
 void suite_origin_words(void);
 
 /* clang-format off */
-static const char model[] =
-    "llmc 1\nmodel tiny {\n    vocab 97\n    width 32\n    norm rmsnorm\n    embed tokens\n"
-    "    repeat 4 {\n        layer {\n            attn gqa(heads=4, kv=2, rope=10_000)\n"
-    "            ffn swiglu(48)\n        }\n    }\n    head untied\n}\n"
+#define JOB \
+    "llmc 1\nmodel tiny {\n    vocab 97\n    width 32\n    norm rmsnorm\n    embed tokens\n" \
+    "    repeat 4 {\n        layer {\n            attn gqa(heads=4, kv=2, rope=10_000)\n" \
+    "            ffn swiglu(48)\n        }\n    }\n    head untied\n}\n" \
     "train {\n    sequence 16\n    batch 8 sequences\n    precision fp32\n    optimizer adamw(lr=1e-3)\n}\n"
+static const char model[] =
+    JOB
     "plan {\n    tp = 2\n    pp = 2\n    dp = 2\n    microbatch = 2\n    schedule 1f1b\n"
     "    recompute none\n}\n";
+static const char free_model[] = JOB "plan {\n    pp = 1\n    microbatch = 1\n    schedule 1f1b\n}\n";
 /* clang-format on */
 
 static const struct {
@@ -65,8 +68,38 @@ static void test_keys(void)
     arena_free(a);
 }
 
+/* wishes for a number of GPUs that the decision keeps, though it uses others: what is left over gives way */
+static const struct {
+    const char *set;
+    const char *uses;
+} numbers[] = {
+    {"gpus=7", "\"gpus_used\": 4"},   {"gpus=4", "\"gpus_used\": 4"},     {"gpus<=7", "\"gpus_used\": 4"},
+    {"gpus>=5", "\"gpus_used\": 8"}, {"gpus in [2, 7]", "\"gpus_used\": 2"}, {"tp<=2", "\"gpus_used\": 8"},
+};
+
+static void test_numbers(void)
+{
+    struct arena *a = arena_new();
+    char root[E2E_PATH];
+    e2e_folder(root, "origin-numbers");
+    const char *dir = arena_printf(a, "%s/plan", root), *text;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        struct forge f;
+        forge_plan(a, dir, free_model, "topologies/cpu8.xml", &numbers[i].set, 1);
+        forge_read(a, dir, &f);
+        const char *plan = (const char *)forge_file(&f, "plan.json")->bytes;
+        CU_ASSERT_PTR_NOT_NULL(strstr(plan, numbers[i].uses));
+        int code = forge_judge(a, dir, &text);
+        CU_ASSERT_EQUAL(code, 0);
+        if (code || !strstr(plan, numbers[i].uses))
+            printf("\n    %s: code %d: %s\n%.400s", numbers[i].set, code, text, plan);
+    }
+    arena_free(a);
+}
+
 void suite_origin_words(void)
 {
     CU_pSuite s = CU_add_suite("origin_words", NULL, NULL);
     CU_add_test(s, "keys that are missing, unknown or other", test_keys);
+    CU_add_test(s, "numbers that are wished for", test_numbers);
 }

@@ -131,13 +131,15 @@ static void test_manual(void)
     char *text = manual(manual_isa, NULL, true), *json = manual(manual_isa_json, NULL, true);
     for (unsigned i = 0; i < NOPS; i++) {
         const struct isa_info *info = isa_info((enum op)i);
-        char name[64];
+        char name[64], row[128];
         struct strbuf meaning = {0};
         strbuf_wrap(&meaning, info->meaning, 2, 2, 110);
         CU_ASSERT_PTR_NOT_NULL(strstr(text, meaning.text));
         strbuf_free(&meaning);
-        snprintf(name, sizeof name, "\n%s ", info->name);
-        CU_ASSERT_PTR_NOT_NULL(strstr(text, name));
+        bool any = info->queue == QUEUE_ANY; /* where the transfer's result is wanted decides */
+        snprintf(row, sizeof row, "\n%-18s queue %s, unit %s\n", info->name,
+                 any ? "tp, dp or compute" : isa_queue_name(info->queue), isa_unit_name(info->unit));
+        CU_ASSERT_PTR_NOT_NULL(strstr(text, row));
         snprintf(name, sizeof name, "{\"name\": \"%s\", \"number\": %u,", info->name, i);
         CU_ASSERT_PTR_NOT_NULL(strstr(json, name));
     }

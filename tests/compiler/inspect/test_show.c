@@ -2,15 +2,19 @@
 
 #include "tests/compiler/inspect/fixture.h"
 #include "tests/compiler/random_plan.h"
+#include "tests/skip.h"
 
 #include "compiler/inspect/show.h"
 #include "compiler/support/units.h"
 #include "compiler/support/strbuf.h"
 
 #include <CUnit/Basic.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 typedef void view(const struct plan *p, FILE *out, const struct show_options *o);
 
@@ -311,6 +315,85 @@ static void test_schedule(void)
     arena_free(a);
 }
 
+/* what is no action of a schedule (head of a step, optimizer, nothing) is not listed, whatever its tags */
+static void test_other_actions(void)
+{
+    static const char others[] = {'O', 'H', 'A', 'Z', 0};
+    for (size_t i = 0; i < sizeof others; i++) {
+        struct arena *a = arena_new();
+        struct plan *p = fixture_plan(a, &unit_4);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+        for (uint32_t k = 0; k < p->train[0]->ninsns; k++)
+            if (p->train[0]->insns[k].action == 'F' && p->train[0]->insns[k].microbatch == 2)
+                p->train[0]->insns[k].action = others[i];
+        CU_ASSERT_PTR_NOT_NULL(strstr(draw(a, show_schedule, p, &plain), "\n0F0,0F1,0F3,0B0,0B1,0B2,0B3\n"));
+        plan_close(p);
+        arena_free(a);
+    }
+}
+
+/* ---- where it is shown ---- */
+
+static void set(const char *name, const char *value)
+{
+    if (value)
+        setenv(name, value, 1);
+    else
+        unsetenv(name);
+}
+
+/* Colours are for terminals that can show them, unless NO_COLOR says something; Unicode is for locales of
+ * UTF-8.  A terminal knows its width; else COLUMNS says it, from 40 to 1000. */
+static void test_detect(void)
+{
+    static const char *const names[] = {"TERM", "NO_COLOR", "COLUMNS", "LC_ALL", "LC_CTYPE", "LANG"};
+    static const struct {
+        const char *values[6];
+        unsigned short wide; /* the terminal; 0 = it does not know */
+        bool unicode, colour; /* colour: on a terminal */
+        uint32_t width, terminal;
+    } cases[] = {
+        {{"xterm", NULL, NULL, NULL, NULL, "C.UTF-8"}, 0, true, true, 100, 100},
+        {{"xterm", "", NULL, NULL, NULL, "C.UTF-8"}, 80, true, true, 100, 80},
+        {{"xterm", "1", "90", NULL, NULL, "en_US.utf8"}, 80, true, false, 90, 80},
+        {{"dumb", NULL, "40", NULL, NULL, "C.UTF-8"}, 0, false, false, 40, 40},
+        {{NULL, NULL, "39", NULL, NULL, "C.UTF-8"}, 0, true, false, 100, 100},
+        {{"xterm", NULL, "1000", "C", "C.UTF-8", "C.UTF-8"}, 39, false, true, 1000, 100},
+        {{"xterm", NULL, "1001", "", "C", "C.UTF-8"}, 1000, false, true, 100, 1000},
+        {{"xterm", NULL, "x", NULL, "C.UTF-8", "C"}, 1001, true, true, 100, 100},
+        {{"xterm", NULL, NULL, NULL, NULL, NULL}, 0, false, true, 100, 100},
+    };
+    char *before[6];
+    for (size_t k = 0; k < 6; k++)
+        before[k] = getenv(names[k]) ? strdup(getenv(names[k])) : NULL;
+    int ptmx = posix_openpt(O_RDWR | O_NOCTTY);
+    bool has = ptmx >= 0 && !grantpt(ptmx) && !unlockpt(ptmx);
+    FILE *terminal = has ? fopen(ptsname(ptmx), "w") : NULL, *file = fopen("/dev/null", "w");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (size_t k = 0; k < 6; k++)
+            set(names[k], cases[i].values[k]);
+        struct show_options o = show_detect(file);
+        CU_ASSERT(!o.colour && o.unicode == cases[i].unicode && o.width == cases[i].width);
+        if (!terminal)
+            continue;
+        struct winsize size = {.ws_row = 24, .ws_col = cases[i].wide};
+        CU_ASSERT_EQUAL(ioctl(ptmx, TIOCSWINSZ, &size), 0);
+        o = show_detect(terminal);
+        CU_ASSERT(o.colour == cases[i].colour && o.unicode == cases[i].unicode);
+        CU_ASSERT_EQUAL(o.width, cases[i].terminal);
+    }
+    for (size_t k = 0; k < 6; k++) {
+        set(names[k], before[k]);
+        free(before[k]);
+    }
+    if (terminal)
+        fclose(terminal);
+    else
+        test_skip("there are no pseudo-terminals here");
+    fclose(file);
+    close(ptmx);
+}
+
 /* a stage that only embeds computes nothing in its I, which is read off all the same */
 static void test_embedding_alone(void)
 {
@@ -393,6 +476,8 @@ void suite_show(void)
     CU_add_test(s, "traffic", test_traffic);
     CU_add_test(s, "schedule", test_schedule);
     CU_add_test(s, "a stage that only embeds", test_embedding_alone);
+    CU_add_test(s, "what is no action of a schedule", test_other_actions);
+    CU_add_test(s, "terminals", test_detect);
     CU_add_test(s, "code", test_code);
     CU_add_test(s, "choice of a role", test_role);
 }

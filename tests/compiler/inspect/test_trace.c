@@ -3,12 +3,14 @@
 
 #include "tests/compiler/inspect/fixture.h"
 
+#include "compiler/inspect/diff.h"
 #include "compiler/inspect/trace.h"
 
 #include <CUnit/Basic.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MAX_TRACKS 256
 
@@ -179,6 +181,153 @@ static void test_one_rank(void)
     arena_free(a);
 }
 
+/* a process is called by its rank's numbers, tp innermost and pp outermost, and by its layers */
+static void test_names(void)
+{
+    struct arena *a = arena_new();
+    struct plan *p = fixture_plan(a, &mixed);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    uint32_t *all, n, named = 0;
+    const char *why;
+    CU_ASSERT_FATAL(trace_parse_ranks(a, "all", p->mesh.nranks, &all, &n, &why));
+    json_t *root = load(p, all, n), *e;
+    size_t i;
+    json_array_foreach(json_object_get(root, "traceEvents"), i, e)
+    {
+        const char *kind = json_string_value(json_object_get(e, "name"));
+        const json_t *args = json_object_get(e, "args");
+        uint32_t rank = (uint32_t)json_integer_value(json_object_get(e, "pid"));
+        const char *numbers = arena_printf(a, "rank %u: pp %u, tp %u, cp 0, dp %u", rank, rank / 4, rank % 2,
+                                           rank / 2 % 2);
+        if (!strcmp(kind, "process_name"))
+            CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(args, "name")), numbers);
+        if (!strcmp(kind, "process_labels"))
+            CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(args, "labels")),
+                                   rank < 4 ? "layers E 0-3" : "layers 4-7 L");
+        named += !strcmp(kind, "process_name") || !strcmp(kind, "process_labels");
+    }
+    CU_ASSERT_EQUAL(named, 16);
+    json_decref(root);
+    plan_close(p);
+    arena_free(a);
+}
+
+/* ---- against the plan ---- */
+
+/* the plan's own trace as a run would write it: instructions alone, with the time that each had a core */
+static json_t *own_trace(const struct plan *p)
+{
+    json_t *root = load(p, NULL, 0), *events = json_object_get(root, "traceEvents");
+    for (size_t i = json_array_size(events); i-- > 0;) {
+        json_t *e = json_array_get(events, i);
+        const char *cat = json_string_value(json_object_get(e, "cat"));
+        if (!cat || !strcmp(cat, "action") || strcmp(json_string_value(json_object_get(e, "ph")), "X") != 0)
+            json_array_remove(events, i);
+        else
+            json_object_set(e, "tdur", json_object_get(e, "dur"));
+    }
+    return root;
+}
+
+/* each rank has as much of a core as it wants */
+static void give_cores(struct arena *a, const struct plan *p)
+{
+    for (uint32_t r = 0; r < p->nroles; r++) {
+        struct sim_role *role = &p->timeline->roles[r];
+        role->core_ns = ARENA_ARRAY(a, int64_t, role->ninsns);
+        for (uint32_t i = 0; i < role->ninsns; i++)
+            role->core_ns[i] = role->insns[i].end_ns - role->insns[i].start_ns;
+    }
+}
+
+/* what the comparison with this trace prints, or says where it is refused */
+static char *compared(struct arena *a, const struct plan *p, const json_t *trace, bool json,
+                      enum status status)
+{
+    char path[] = "/tmp/llmc-test-XXXXXX", error[512] = "", *text = NULL;
+    size_t size = 0;
+    int file = mkstemp(path);
+    CU_ASSERT_FATAL(file >= 0 && !json_dumpfd(trace, file, 0) && !close(file));
+    FILE *out = open_memstream(&text, &size);
+    CU_ASSERT_EQUAL(diff_trace(a, p, path, json, out, error, sizeof error), status);
+    fclose(out);
+    unlink(path);
+    char *copy = arena_strdup(a, *error ? error : text);
+    free(text);
+    return copy;
+}
+
+/* with itself: nothing is off, every instruction of the first rank of each role is there */
+static void test_compared(void)
+{
+    struct arena *a = arena_new();
+    struct plan *p = fixture_plan(a, &deep);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    json_t *trace = own_trace(p);
+    uint32_t ninsns = 0, n = 0;
+    for (uint32_t r = 0; r < p->nroles; r++)
+        ninsns += p->train[r]->ninsns;
+    const char *text = compared(a, p, trace, false, STATUS_OK);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, arena_printf(a, " %%), %u instructions\n", ninsns)));
+    give_cores(a, p);
+    text = compared(a, p, trace, false, STATUS_OK);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, " of all ranks together (+0.0 %)\n"));
+    json_t *root = json_loads(compared(a, p, trace, true, STATUS_OK), JSON_REJECT_DUPLICATES, NULL), *x;
+    CU_ASSERT_PTR_NOT_NULL_FATAL(root);
+    double planned = 0, measured = 0;
+    size_t i;
+    json_array_foreach(json_object_get(root, "rows"), i, x)
+    {
+        planned += json_number_value(json_object_get(x, "planned_s"));
+        measured += json_number_value(json_object_get(x, "measured_s"));
+        n += (uint32_t)json_integer_value(json_object_get(x, "instructions"));
+    }
+    CU_ASSERT_EQUAL(n, ninsns);
+    CU_ASSERT_EQUAL(json_array_size(json_object_get(root, "instructions")), ninsns);
+    CU_ASSERT_DOUBLE_EQUAL(measured, planned, 1e-6 * planned);
+    double cores = json_number_value(json_object_get(root, "measured_core_s"));
+    CU_ASSERT_DOUBLE_EQUAL(cores, measured, 1e-6 * measured);
+    json_decref(root);
+    json_decref(trace);
+    plan_close(p);
+    arena_free(a);
+}
+
+/* no trace of this plan: no instructions, no times on cores, more ranks, other instructions */
+static void test_not_compared(void)
+{
+    static const char row[] = "{\"ph\": \"X\", \"pid\": %u, \"name\": \"%s\", \"cat\": \"compute\", "
+                              "\"ts\": 0, \"dur\": 1, \"args\": {\"seq\": %u}}";
+    static const struct {
+        unsigned rank, seq;
+        const char *op, *says; /* op: NULL = no event at all */
+    } cases[] = {
+        {0, 0, NULL, "it has no instructions"},
+        {0, 0, "", "it does not say how long each instruction had a core ('llmrun --trace' does)"},
+        {8, 0, "", "it has more ranks than the plan"},
+        {0, 1000000, "", "it is the trace of another plan"},
+        {0, 0, "NOSUCH", "it is the trace of another plan"},
+    };
+    struct arena *a = arena_new();
+    struct plan *p = fixture_plan(a, &mixed);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    give_cores(a, p);
+    const struct insn *first = p->train[0]->insns;
+    while (first->queue != QUEUE_COMPUTE)
+        first++;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *op = cases[i].op && *cases[i].op ? cases[i].op : isa_info((enum op)first->op)->name;
+        uint32_t seq = cases[i].seq ? cases[i].seq : first->seq;
+        const char *event = cases[i].op ? arena_printf(a, row, cases[i].rank, op, seq) : "";
+        json_t *trace = json_loads(arena_printf(a, "{\"traceEvents\": [%s]}", event), 0, NULL);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(trace);
+        CU_ASSERT_PTR_NOT_NULL(strstr(compared(a, p, trace, false, STATUS_INPUT), cases[i].says));
+        json_decref(trace);
+    }
+    plan_close(p);
+    arena_free(a);
+}
+
 static void test_figures(void)
 {
     struct arena *a = arena_new();
@@ -249,6 +398,9 @@ void suite_trace(void)
     CU_pSuite s = CU_add_suite("trace", NULL, NULL);
     CU_add_test(s, "rules of the format", test_rules);
     CU_add_test(s, "one rank", test_one_rank);
+    CU_add_test(s, "names of processes", test_names);
     CU_add_test(s, "figures of plan.json", test_figures);
+    CU_add_test(s, "the plan's own trace compared with it", test_compared);
+    CU_add_test(s, "what is no trace of the plan", test_not_compared);
     CU_add_test(s, "rank lists", test_lists);
 }

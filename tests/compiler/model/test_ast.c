@@ -215,8 +215,32 @@ static void check_sections(const char *text)
     }
 }
 
+/* A row is a word, at column 22 its form and at column 54 its meaning, which stands on the lines below where
+ * the form leaves no room; forms are of single blanks. */
+static void check_columns(struct arena *a, const char *text)
+{
+    const char *at = strstr(text, "\nmodel NAME { ... }\n");
+    const char *end = strstr(text, "\nKnown, and not supported\n");
+    unsigned beside = 0, below = 0;
+    for (; at && at + 1 < end; at += 1 + strcspn(at + 1, "\n")) {
+        const char *line = arena_strndup(a, at + 1, strcspn(at + 1, "\n"));
+        size_t blank = strspn(line, " "), length = strlen(line);
+        CU_ASSERT(length <= 110 && (blank == 0 || blank == 2 || blank == 21 || blank == 53));
+        if (blank != 2)
+            continue;
+        CU_ASSERT_FATAL(length > 21 && line[20] == ' ' && line[21] != ' ');
+        const char *gap = strstr(line + 21, "  ");
+        beside += gap != NULL;
+        below += !gap;
+        CU_ASSERT(!gap || gap + strspn(gap, " ") == line + 53);
+        CU_ASSERT(gap || strspn(at + length + 2, " ") >= 21);
+    }
+    CU_ASSERT(beside > 100 && below > 5);
+}
+
 static void test_help(void)
 {
+    struct arena *a = arena_new();
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
@@ -227,8 +251,10 @@ static void test_help(void)
         "  tp                 <= N, >= N, = N, in [N, ...]", "  dropout            "};
     for (size_t i = 0; i < ARRAY_LEN(lines); i++)
         CU_ASSERT(strstr(text, lines[i]) != NULL);
+    check_columns(a, text);
     check_sections(text);
     free(text);
+    arena_free(a);
 }
 
 void suite_ast(void);

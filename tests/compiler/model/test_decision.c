@@ -487,6 +487,55 @@ static void test_json(void)
     arena_free(g.a);
 }
 
+/* nodes are listed in runs [first, count]: all of them the cluster's, in its order, no more than it has */
+static void test_json_nodes(void)
+{
+    static const char cluster[] = "<cluster version='1'><node-type id='c' gpus='1'><gpu model='H100-SXM'/>"
+                                  "<nic count='1' bandwidth='400Gb/s'/></node-type>"
+                                  "<nodes type='c' count='8'/>"
+                                  "<fabric><tier name='leaf' span='all'/></fabric></cluster>";
+    static const char none[] = "decision: 'nodes' lists nodes that the cluster does not have",
+                      order[] = "node %u of the plan is not a usable node of its type, in order";
+    static const struct {
+        const char *list, *why;
+        uint32_t node;
+    } cases[] = {
+        {"[[0, 8]]", "", 0},
+        {"[[0, 1], [1, 6], [7, 1]]", "", 0},
+        {"[[4, 4], [0, 4]]", order, 4},
+        {"[[0, 6], [5, 2]]", order, 6},
+        {"[[0, 9]]", none, 0},
+        {"[[-1, 8]]", none, 0},
+        {"[[0, 0], [0, 8]]", none, 0},
+        {"[[0, -1], [0, 8]]", none, 0},
+        {"[[1, 8]]", none, 0},
+        {"[[9, 1]]", none, 0},
+        {"[[0, 8], [7, 1]]", none, 0},
+        {"[[0, 9223372036854775807]]", none, 0},
+    };
+    struct given g = given();
+    struct source s = {.name = "c.xml", .text = cluster, .size = sizeof cluster - 1};
+    g.topo = topo_parse(g.a, diag_new(g.a), &s, NULL);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(g.topo);
+    struct strbuf json = {0};
+    decision_json(g.job, &g.d, &json);
+    const char *list = strstr(json.text, "\"nodes\": "), *rest = list ? strstr(list, "]]") : NULL;
+    CU_ASSERT_PTR_NOT_NULL_FATAL(rest);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct decision d;
+        const char *why = "";
+        const char *edited = arena_printf(g.a, "%.*s\"nodes\": %s%s", (int)(list - json.text), json.text,
+                                          cases[i].list, rest + 2);
+        CU_ASSERT_EQUAL(read_back(&g, edited, &d, &why), !*cases[i].why);
+        bool disorder = cases[i].why == order;
+        CU_ASSERT_STRING_EQUAL(why, disorder ? arena_printf(g.a, order, cases[i].node) : cases[i].why);
+        for (uint32_t k = 0; !*why && k < 8; k++)
+            CU_ASSERT(d.nnodes == 8 && d.nodes[k] == k);
+    }
+    strbuf_free(&json);
+    arena_free(g.a);
+}
+
 void suite_decision(void);
 void suite_decision(void)
 {
@@ -500,4 +549,5 @@ void suite_decision(void)
     CU_add_test(s, "layout strings", test_layout);
     CU_add_test(s, "one line of text", test_text);
     CU_add_test(s, "JSON and back", test_json);
+    CU_add_test(s, "lists of nodes as JSON", test_json_nodes);
 }

@@ -174,6 +174,25 @@ static void test_sets(void)
     arena_free(a);
 }
 
+/* the last override of a word counts, wherever the one before stands, and all others stay */
+static void test_repeated_sets(void)
+{
+    static const char *const words[] = {"tp", "pp", "cp"};
+    static const enum degree degrees[] = {DEG_TP, DEG_PP, DEG_CP};
+    struct arena *a = arena_new();
+    for (size_t again = 0; again < ARRAY_LEN(words); again++) {
+        const char *sets[] = {"tp=1", "pp=2", "cp=1", arena_printf(a, "%s=4", words[again]), "dp=8"};
+        struct job *j = read_job(a, "plans/llama3-8b/model.llm", sets, ARRAY_LEN(sets));
+        CU_ASSERT_FATAL(j != NULL);
+        for (size_t i = 0; i < ARRAY_LEN(words); i++) {
+            const struct wish *w = &j->wishes.degree[degrees[i]];
+            CU_ASSERT(w->relation == REL_EQ && w->value == (i == again ? 4 : i == 1 ? 2 : 1));
+        }
+        CU_ASSERT(j->wishes.degree[DEG_DP].relation == REL_EQ && j->wishes.degree[DEG_DP].value == 8);
+    }
+    arena_free(a);
+}
+
 /* memory that stays free: what is said, what is not */
 static void test_free(void)
 {
@@ -333,6 +352,7 @@ void suite_model(void)
     CU_add_test(s, "lines in any order", test_orders);
     CU_add_test(s, "arithmetic", test_arithmetic);
     CU_add_test(s, "overrides", test_sets);
+    CU_add_test(s, "overrides of the same word", test_repeated_sets);
     CU_add_test(s, "memory that stays free", test_free);
     CU_add_test(s, "words of the plan", test_plan_words);
     CU_add_test(s, "what can't be run names its line", test_unsupported);

@@ -73,6 +73,20 @@ static void test_refused(void)
     }
 }
 
+/* a host name is of letters, digits, '-', '_' and '.'; what else there is cannot stand in it */
+static void test_characters(void)
+{
+    for (int c = 1; c < 256; c++) {
+        struct arena *a = arena_new();
+        bool name = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                    strchr("-_.", c);
+        const char *text = arena_printf(a, "a%cb", c);
+        if (c != ',' && c != '[')
+            CU_ASSERT_EQUAL(!strcmp(expand(a, text, 1), text), name);
+        arena_free(a);
+    }
+}
+
 /* at the limits, and one beyond */
 static void test_limits(void)
 {
@@ -185,6 +199,7 @@ void suite_hostlist(void)
     CU_pSuite s = CU_add_suite("hostlist", NULL, NULL);
     CU_add_test(s, "examples", test_examples);
     CU_add_test(s, "refused lists", test_refused);
+    CU_add_test(s, "characters of names", test_characters);
     CU_add_test(s, "limits", test_limits);
     CU_add_test(s, "random lists against nested loops", test_random);
 }

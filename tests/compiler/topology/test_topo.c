@@ -364,6 +364,34 @@ static void test_states(void)
     arena_free(a);
 }
 
+/* An id is a letter and at most 62 letters, digits, '-', '_' or '.': each character first and second. */
+static bool is_id(const char *id)
+{
+    static const char form[] = "<cluster version='1'>" HGX "<nodes type='hgx' count='1'/>"
+                               "<fabric><tier name='%s' span='all'/></fabric></cluster>";
+    struct arena *a = arena_new();
+    const char *said;
+    bool taken = parse(a, arena_printf(a, form, id), &said) != NULL;
+    arena_free(a);
+    return taken;
+}
+
+static void test_ids(void)
+{
+    for (int c = ' '; c < 127; c++) {
+        bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'), digit = c >= '0' && c <= '9';
+        const char first[] = {(char)c, 0}, second[] = {'a', (char)c, 0};
+        if (strchr("<&'", c))
+            continue; /* XML's own */
+        CU_ASSERT_EQUAL(is_id(first), letter);
+        CU_ASSERT_EQUAL(is_id(second), letter || digit || strchr("-_.", c));
+    }
+    char longest[65];
+    memset(longest, 'a', sizeof longest);
+    longest[64] = 0;
+    CU_ASSERT(!is_id("") && !is_id(longest) && is_id(longest + 1));
+}
+
 /* ---- measurements ---- */
 
 static void test_measured(void)
@@ -392,6 +420,35 @@ static void test_measured(void)
               near(m[3].points[0].seconds, 2.0 * 1024 * 2048 * 4096 / (0.5 * 989.4e12)));
     CU_ASSERT_STRING_EQUAL(m[3].date, "2026-09-01");
     arena_free(a);
+}
+
+/* Kernels and attention are measured on the type that is named; without a name on every type, which is the
+ * only one where there is but one. */
+static void test_measured_type(void)
+{
+    static const struct {
+        bool two;
+        const char *named, *type; /* type: NULL = every one */
+    } cases[] = {{false, "", "hgx"},
+                 {false, "type='hgx'", "hgx"},
+                 {true, "", NULL},
+                 {true, "type='hgx'", "hgx"},
+                 {true, "type='old'", "old"}};
+    static const char one[] = "<cluster version='1'>" HGX "<nodes type='hgx' count='1'/>",
+                      two[] = MIXED "<fabric><tier name='leaf' span='all'/></fabric>",
+                      form[] = "%s<measured><kernel op='SWIGLU' dtype='bf16' %s><point size='1MiB' "
+                               "time='48us'/></kernel><attention dtype='bf16' %s><point sequence='128' "
+                               "head='64' forward='1GFLOP/s' backward='1GFLOP/s'/></attention></measured></cluster>";
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct arena *a = arena_new();
+        const char *named = cases[i].named;
+        struct topo *t = parse(a, arena_printf(a, form, cases[i].two ? two : one, named, named), NULL);
+        CU_ASSERT_FATAL(t && t->nmeasured == 2);
+        for (uint32_t k = 0; k < 2; k++)
+            CU_ASSERT(cases[i].type ? t->measured[k].type && !strcmp(t->measured[k].type, cases[i].type)
+                                    : !t->measured[k].type);
+        arena_free(a);
+    }
 }
 
 /* of a curve with too many points, the first of those is one error, wherever they come from */
@@ -541,7 +598,9 @@ void suite_topo(void)
     CU_add_test(s, "a single domain", test_one_domain);
     CU_add_test(s, "several types and a group", test_mixed);
     CU_add_test(s, "excluded, spare, degraded", test_states);
+    CU_add_test(s, "ids", test_ids);
     CU_add_test(s, "measurements", test_measured);
+    CU_add_test(s, "measurements of one type of node", test_measured_type);
     CU_add_test(s, "curves of too many points", test_many_points);
     CU_add_test(s, "nccl-tests tables", test_tables);
     CU_add_test(s, "warnings", test_warnings);

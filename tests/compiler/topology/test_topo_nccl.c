@@ -4,7 +4,9 @@
 
 #include "compiler/topology/topo.h"
 
+#include "compiler/support/strbuf.h"
 #include "compiler/support/vec.h"
+#include "compiler/topology/topo_nccl.h"
 #include "tests/skip.h"
 
 #include <CUnit/CUnit.h>
@@ -44,7 +46,8 @@ static const struct topo_node_type *node(struct arena *a, const char *model, uns
 #define GPU(bus) PCI(bus, "0x030200", GEN5)
 #define NIC(bus) PCI(bus, "0x020700", GEN5)
 #define SWITCH(bus, speed, below) PCI(bus, "0x060400", speed) ">" below "</pci>"
-#define CPU(below) "<cpu numaid='0'>" below "</cpu>"
+#define CPU_OPEN "<cpu numaid='0'>"
+#define CPU(below) CPU_OPEN below "</cpu>"
 #define HOST(hash, below) "<cpu numaid='0' host_hash='" hash "'>" below "</cpu>"
 #define NET(dev, speed, port, guid) "<net dev='" dev "' speed='" speed "' port='" port "' guid='" guid "'/>"
 #define ROW(bus, dev, links) GPU(bus) "><gpu dev='" dev "' sm='90' rank='" dev "'>" links "</gpu></pci>"
@@ -153,6 +156,8 @@ static void test_nic_speed(void)
     } cases[] = {
         {ONE_NIC, "400000", 50e9, false}, {ONE_NIC, "360000", 45e9, true}, {"", "360000", 45e9, false},
         {"", "0", 1.25e9, false},         {"", "-1", 1.25e9, false},
+        {"", "2147483646", 2147483646 * 1.25e5, false}, {"", "2147483648", 1.25e9, false},
+        {"", "99999999999999999999", 1.25e9, false},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct arena *a = arena_new();
@@ -200,6 +205,36 @@ static void test_hosts(void)
             CU_ASSERT(type->detail->ngpus == 1 && type->detail->nnics == 1 && type->detail->nnuma == 1);
         arena_free(a);
     }
+}
+
+/* 256 devices of a dump are read; the first of more is refused, once, whatever and wherever it is */
+static void test_many_devices(void)
+{
+    static const struct {
+        const char *before, *device, *after, *behind;
+    } cases[] = {
+        {CPU_OPEN, GPU("02") "/>", "</cpu>", CPU(GPU("02") "/>")},
+        {CPU_OPEN, NIC("03") "/>", "</cpu>", CPU(NIC("03") "/>")},
+        {CPU_OPEN PCI("01", "0x060400", GEN5) ">", GPU("02") "/>", "</pci></cpu>", CPU(GPU("02") "/>")},
+        {CPU_OPEN NIC("03") "><nic>", "<net dev='0' speed='1'/>", "</nic></pci></cpu>", CPU(NIC("03") "/>")},
+        {CPU_OPEN "<nic>", "<net dev='0' speed='1'/>", "</nic></cpu>", CPU("<nic><net dev='0'/></nic>")},
+        {"", "<cpu host_hash='%u'/>", "", "<cpu host_hash='x'/>"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        for (unsigned over = 0; over < 2; over++) {
+            struct arena *a = arena_new();
+            struct strbuf dump = {0};
+            const char *said, *first;
+            strbuf_text(&dump, cases[i].before);
+            for (unsigned k = 0; k < NCCL_DEVICES_MAX + over; k++)
+                strbuf_text(&dump, arena_printf(a, cases[i].device, k));
+            strbuf_printf(&dump, "%s%s", cases[i].after, over ? cases[i].behind : "");
+            bool taken = node(a, "H100-SXM", 1, "", dump.text, &said) != NULL;
+            first = strstr(said, "more than 256 "); /* other errors may remain: the machine has one GPU */
+            CU_ASSERT(over ? !taken && first && !strstr(first + 1, "error: ") : !first);
+            strbuf_free(&dump);
+            arena_free(a);
+        }
 }
 
 /* contradictions and oddities that are only worth a warning */
@@ -343,6 +378,7 @@ void suite_topo_nccl(void)
     CU_add_test(s, "NIC speeds", test_nic_speed);
     CU_add_test(s, "GPU order and NVLinks", test_order_and_nvlink);
     CU_add_test(s, "several hosts", test_hosts);
+    CU_add_test(s, "devices without end", test_many_devices);
     CU_add_test(s, "warnings", test_warnings);
     CU_add_test(s, "devices by their ids", test_devices);
     CU_add_test(s, "NICs that only the dump names", test_nics_of_dump);
