@@ -318,6 +318,53 @@ static void test_added(void)
     arena_free(a);
 }
 
+/* ---- layers that are spared from recomputation ---- */
+
+static bool same_block(const struct cost *x, const struct cost_block *a, const struct cost *y,
+                       const struct cost_block *b)
+{
+    return a->forward_s == b->forward_s && a->backward_s == b->backward_s &&
+           a->forward_comm_s == b->forward_comm_s && a->backward_comm_s == b->backward_comm_s &&
+           a->again_s == b->again_s && a->weight_s == b->weight_s && a->input_s == b->input_s &&
+           a->forward_hidden_s == b->forward_hidden_s && a->backward_hidden_s == b->backward_hidden_s &&
+           a->keep_bytes == b->keep_bytes && a->forward_bytes == b->forward_bytes &&
+           a->backward_bytes == b->backward_bytes &&
+           !memcmp(cost_lives(x, a), cost_lives(y, b), sizeof(struct cost_lives));
+}
+
+/* They are what they are where nothing is recomputed, and the last ones of their stage. */
+static void test_spared(void)
+{
+    struct arena *a = arena_new();
+    struct topo *t = make_topo(a, "H100-SXM");
+    for (int moe = 0; moe < 2; moe++) {
+        struct job *job = make_job(a, moe, "");
+        struct decision d[2];
+        struct cost *c[2];
+        struct cost_shape s[2];
+        struct cost_kinds kinds = cost_kinds_new(a, &job->model);
+        for (int full = 0; full < 2; full++) {
+            const char *why = "";
+            const char *text = full ? "microbatch=1 tp=2 sp=1 full=1" : "microbatch=1 tp=2 sp=1";
+            d[full] = text_decision(a, job, t, text);
+            CU_ASSERT_FATAL(decision_place(a, t, &d[full], &why));
+            c[full] = cost_new(a, job, t, &d[full]);
+            cost_shape_init(a, c[full], &kinds, &s[full]);
+        }
+        CU_ASSERT(!same_block(c[0], &s[0].layers[0], c[1], &s[1].layers[0]));
+        for (uint32_t k = 0; k < s[0].ndistinct; k++)
+            CU_ASSERT(same_block(c[0], &s[0].layers[k], c[1], &s[1].spared[k]));
+        for (uint32_t spared = 0; spared <= LAYERS; spared++) {
+            const struct stage st = {.count = LAYERS, .spared = spared};
+            for (uint32_t i = 0; i < LAYERS; i++) {
+                const struct cost_block *among = i + spared < LAYERS ? s[1].layers : s[1].spared;
+                CU_ASSERT_PTR_EQUAL(cost_layer(&s[1], &st, i), &among[s[1].kind[i]]);
+            }
+        }
+    }
+    arena_free(a);
+}
+
 /* ---- alignment ---- */
 
 /* Share of its speed that a product keeps by the bytes at which rows begin: 16, 8, 4, less.  The same columns
@@ -373,5 +420,6 @@ void suite_cost_figures(void)
     CU_add_test(s, "instructions whose operands lie elsewhere", test_places_of_operands);
     CU_add_test(s, "gradients of experts: read and written once", test_expert_gradients);
     CU_add_test(s, "gradients that are made apart and added", test_added);
+    CU_add_test(s, "layers spared from recomputation", test_spared);
     CU_add_test(s, "alignment of rows in 8 and 16 bits", test_alignment);
 }

@@ -84,6 +84,30 @@ static void test_layout(void)
     arena_free(f.a);
 }
 
+/* the axes that an order names are the innermost ones as it names them; behind them come the others: tp, cp, dp,
+ * pp */
+static const struct {
+    const char *set;
+    enum axis order[NAXES];
+} orders[] = {
+    {"order=[pp]", {AXIS_PP, AXIS_TP, AXIS_CP, AXIS_DP}},
+    {"order=[cp, tp]", {AXIS_CP, AXIS_TP, AXIS_DP, AXIS_PP}},
+    {"order=[pp, tp]", {AXIS_PP, AXIS_TP, AXIS_CP, AXIS_DP}},
+    {"order=[dp, pp, tp]", {AXIS_DP, AXIS_PP, AXIS_TP, AXIS_CP}},
+    {"order=[pp, dp, cp, tp]", {AXIS_PP, AXIS_DP, AXIS_CP, AXIS_TP}},
+};
+
+static void test_order(void)
+{
+    for (size_t i = 0; i < ARRAY_LEN(orders); i++) {
+        struct found f = search_example("tiny-llama", "cpu8", &orders[i].set, 1, 4, false);
+        CU_ASSERT_FATAL(f.r->ncandidates > 0);
+        for (uint32_t k = 0; k < f.r->ncandidates; k++)
+            CU_ASSERT(!memcmp(f.r->candidates[k].decision.order, orders[i].order, sizeof orders[i].order));
+        arena_free(f.a);
+    }
+}
+
 /* A step is run action by action if it has not more than two million of them: else its time is that of the
  * closed form. */
 static void test_many_actions(void)
@@ -113,5 +137,6 @@ void suite_search_rules(void)
     CU_pSuite s = CU_add_suite("search_rules", NULL, NULL);
     CU_add_test(s, "wishes that do nothing", test_idle);
     CU_add_test(s, "a layout stays as it is given", test_layout);
+    CU_add_test(s, "orders of some axes", test_order);
     CU_add_test(s, "steps of very many actions", test_many_actions);
 }
