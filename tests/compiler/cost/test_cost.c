@@ -113,7 +113,8 @@ static void test_measured_operations(void)
         struct cost *c = make(a, arena_printf(a, cluster, operations[i].name), &d);
         for (size_t k = 0; k < ARRAY_LEN(operations); k++) {
             enum op op = operations[k].op;
-            double s = op == OP_SEND ? cost_transfer_s(c, mib) : cost_collective_s(c, op, mib, AXIS_BIT(AXIS_TP));
+            double s = op == OP_SEND ? cost_transfer_s(c, mib)
+                                     : cost_collective_s(c, op, mib, AXIS_BIT(AXIS_TP));
             CU_ASSERT(i == k ? s == 7e-3 : s < 1e-3);
         }
         arena_free(a);

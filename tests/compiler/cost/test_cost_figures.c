@@ -365,6 +365,101 @@ static void test_spared(void)
     arena_free(a);
 }
 
+/* ---- what lives while a block runs under llmrun ---- */
+
+static struct job *plain_job(struct arena *a, const char *sublayers, uint32_t sequence, const char *precision)
+{
+    return text_job(
+        a, arena_printf(a,
+                        "llmc 1\nmodel m {\n vocab 256\n width %d\n norm rmsnorm\n embed tokens\n"
+                        " repeat 2 { layer { %s } }\n head untied\n}\n"
+                        "train {\n sequence %u\n batch 8 sequences\n precision %s\n}\n",
+                        WIDTH, sublayers, sequence, precision));
+}
+
+/* To sort the tokens of a microbatch by their rows of the table takes room for three numbers each. */
+static void test_sorted_tokens(void)
+{
+    struct arena *a = arena_new();
+    struct topo *t = make_topo(a, "H100-SXM");
+    double bytes[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        const char *sublayers = "attn mha(heads=16, rope=10_000); ffn swiglu(1024)";
+        struct job *job = plain_job(a, sublayers, 4096 << i, "bf16");
+        struct decision d = text_decision(a, job, t, "microbatch=1");
+        const char *why = "";
+        CU_ASSERT_FATAL(decision_place(a, t, &d, &why));
+        struct cost *c = cost_new(a, job, t, &d);
+        struct cost_kinds kinds = cost_kinds_new(a, &job->model);
+        struct cost_shape s;
+        cost_shape_init(a, c, &kinds, &s);
+        bytes[i] = cost_lives(c, &s.embed)->workspace;
+    }
+    CU_ASSERT_EQUAL(bytes[1] - bytes[0], 3 * 4 * 4096);
+    arena_free(a);
+}
+
+/* Attention by a ring adds up in fp32.  So the most that lives in forward, which is there where the products are
+ * small, is in fp32 twice that of bf16 but for the sum, a part and their statistics. */
+static void test_ring_sums(void)
+{
+    struct arena *a = arena_new();
+    struct topo *t = make_topo(a, "H100-SXM");
+    double most[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        const char *sublayers = "attn mha(heads=16, rope=10_000); ffn swiglu(64)";
+        struct job *job = plain_job(a, sublayers, SEQUENCE, i ? "fp32" : "bf16");
+        struct decision d = text_decision(a, job, t, "microbatch=1 ring=4");
+        const char *why = "";
+        CU_ASSERT_FATAL(decision_place(a, t, &d, &why));
+        struct cost *c = cost_new(a, job, t, &d);
+        struct cost_kinds kinds = cost_kinds_new(a, &job->model);
+        struct cost_shape s;
+        cost_shape_init(a, c, &kinds, &s);
+        most[i] = cost_lives(c, &s.layers[0])->forward;
+    }
+    double tokens = SEQUENCE / 4.0;
+    CU_ASSERT_EQUAL(2 * most[0] - most[1], 4 * tokens * (2 * WIDTH + 2 * 16 + 1)); /* 1: of the norm */
+    arena_free(a);
+}
+
+/* ---- actions with what travels beside them ---- */
+
+/* An action is no shorter than copies of what its layers keep, but for two, and for what a transfer in its
+ * own direction holds up kernels behind it anyway. */
+static void test_copies(void)
+{
+    struct arena *a = arena_new();
+    struct job *job = make_job(a, false, "");
+    const struct cost *c = make_cost(a, job, make_topo(a, "H100-SXM"), "microbatch=1 pp=2", 1);
+    const struct decision *d = c->decision;
+    const struct pipeline_piece piece = {.count = 5, .park_s = 10};
+    struct pipeline_moves moves[2] = {{.npieces = 1, .pieces = &piece}, {.npieces = 1, .pieces = &piece}};
+    struct pipeline_update updates[2] = {{0}};
+    struct pipeline_stage plain[2], stages[2];
+    for (uint32_t i = 0; i < 2; i++)
+        plain[i] = (struct pipeline_stage){.forward_s = 1,
+                                           .backward_s = 2,
+                                           .input_s = 1,
+                                           .weight_s = 1,
+                                           .next_s = 2 + i,
+                                           .back_s = 4 + i,
+                                           .forward_hidden_s = 0.25,
+                                           .backward_hidden_s = 0.125};
+    CU_ASSERT_EQUAL_FATAL(d->nstages, 2);
+    for (int held = 0; held <= 1; held++) {
+        struct pipeline_times times = {.stages = plain, .moves = moves, .updates = updates, .held = held};
+        CU_ASSERT(cost_least_stretch(c, &times, stages) >= 0);
+        for (uint32_t i = 0; i < 2; i++) {
+            CU_ASSERT_EQUAL(stages[i].forward_s, 30 - held * plain[i].next_s);
+            CU_ASSERT_EQUAL(stages[i].backward_s, 30 - held * plain[i].back_s);
+            CU_ASSERT_EQUAL(stages[i].input_s, 30 - held * plain[i].back_s);
+            CU_ASSERT_EQUAL(stages[i].weight_s, plain[i].weight_s);
+        }
+    }
+    arena_free(a);
+}
+
 /* ---- alignment ---- */
 
 /* Share of its speed that a product keeps by the bytes at which rows begin: 16, 8, 4, less.  The same columns
@@ -421,5 +516,8 @@ void suite_cost_figures(void)
     CU_add_test(s, "gradients of experts: read and written once", test_expert_gradients);
     CU_add_test(s, "gradients that are made apart and added", test_added);
     CU_add_test(s, "layers spared from recomputation", test_spared);
+    CU_add_test(s, "tokens that are sorted", test_sorted_tokens);
+    CU_add_test(s, "sums of a ring", test_ring_sums);
+    CU_add_test(s, "actions and copies of what is kept", test_copies);
     CU_add_test(s, "alignment of rows in 8 and 16 bits", test_alignment);
 }

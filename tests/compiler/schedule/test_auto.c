@@ -464,8 +464,8 @@ static void draw_line(uint64_t *state, struct small_line *x)
     }
 }
 
-/* every order of every rank's jobs, each begun as soon as it may be, and its transfers one after the other: the
- * least idle time of one rank */
+/* every order of every rank's jobs, each begun as soon as it may be, and its transfers one after the other:
+ * the least idle time of one rank */
 static void try_orders(struct small_line *x, uint32_t rank, uint32_t ndone)
 {
     if (ndone == POSITIONS * BATCHES) {
@@ -487,8 +487,8 @@ static void try_orders(struct small_line *x, uint32_t rank, uint32_t ndone)
     }
 }
 
-/* A rank's feed asks for what the best order of all has it idle: for no more, as a bound, and on lines so small for
- * no less. */
+/* A rank's feed asks for what the best order of all has it idle: for no more, as a bound, and on lines so
+ * small for no less. */
 static void test_feed(void)
 {
     uint64_t state = 0x9e6c63d0876a9a47u;

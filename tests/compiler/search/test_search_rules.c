@@ -84,8 +84,8 @@ static void test_layout(void)
     arena_free(f.a);
 }
 
-/* the axes that an order names are the innermost ones as it names them; behind them come the others: tp, cp, dp,
- * pp */
+/* the axes that an order names are the innermost ones as it names them; behind them come the others: tp, cp,
+ * dp, pp */
 static const struct {
     const char *set;
     enum axis order[NAXES];
