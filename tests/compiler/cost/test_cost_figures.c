@@ -6,6 +6,7 @@
 #include "compiler/cost/cost_private.h"
 #include "compiler/llmc.h"
 #include "compiler/model/sema.h"
+#include "compiler/support/vec.h"
 #include "tests/compiler/random_plan.h"
 
 #include <CUnit/CUnit.h>
@@ -423,6 +424,36 @@ static void test_ring_sums(void)
     arena_free(a);
 }
 
+/* ---- numbers that a device computes in ---- */
+
+/* Half precision is what the job says if the device has it, at any rate, else the other half, else fp32; a
+ * device without fp32 computes that in half precision. */
+static void test_peaks(void)
+{
+    static const struct {
+        const char *precision;
+        double fp32, bf16, fp16; /* the device's peaks, 0: it has none */
+        double half, full;       /* what its products go by */
+    } cases[] = {{"bf16", 8, 1, 4, 1, 8}, {"bf16", 8, 0, 4, 4, 8}, {"bf16", 8, 0, 0, 8, 8},
+                 {"bf16", 0, 1, 0, 1, 1}, {"fp16", 8, 1, 4, 4, 8}, {"fp16", 8, 4, 1, 1, 8},
+                 {"fp16", 8, 1, 0, 1, 8}, {"fp16", 0, 0, 1, 1, 1}};
+    struct arena *a = arena_new();
+    struct topo *t = make_topo(a, "H100-SXM");
+    struct topo_gpu *gpu = &t->types[0].gpu;
+    gpu->sm = 0; /* no table of what it sustains */
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const char *sublayers = "attn mha(heads=16, rope=10_000); ffn swiglu(64)";
+        struct job *job = plain_job(a, sublayers, 256, cases[i].precision);
+        gpu->peak_flop_s[TOPO_FP32] = cases[i].fp32;
+        gpu->peak_flop_s[TOPO_BF16] = cases[i].bf16;
+        gpu->peak_flop_s[TOPO_FP16] = cases[i].fp16;
+        const struct cost_device *dev = &make_cost(a, job, t, "microbatch=1", 1)->device;
+        CU_ASSERT(near(dev->clock_flop_s[COST_HALF], 0.8 * cases[i].half, 1e-12));
+        CU_ASSERT(near(dev->clock_flop_s[COST_F32], 0.8 * cases[i].full, 1e-12));
+    }
+    arena_free(a);
+}
+
 /* ---- actions with what travels beside them ---- */
 
 /* An action is no shorter than copies of what its layers keep, but for two, and for what a transfer in its
@@ -518,6 +549,7 @@ void suite_cost_figures(void)
     CU_add_test(s, "layers spared from recomputation", test_spared);
     CU_add_test(s, "tokens that are sorted", test_sorted_tokens);
     CU_add_test(s, "sums of a ring", test_ring_sums);
+    CU_add_test(s, "peaks by precision", test_peaks);
     CU_add_test(s, "actions and copies of what is kept", test_copies);
     CU_add_test(s, "alignment of rows in 8 and 16 bits", test_alignment);
 }

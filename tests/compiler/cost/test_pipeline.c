@@ -193,6 +193,33 @@ static void test_live(void)
         }
 }
 
+/* the most chunks that a rank may have, each of its own size */
+static void test_most_chunks(void)
+{
+    struct arena *a = arena_new();
+    double keep[DECISION_MOST_VPP];
+    struct decision d = decision_single();
+    d.schedule = SCHED_INTERLEAVED;
+    d.pp = 2;
+    d.vpp = DECISION_MOST_VPP;
+    d.nstages = d.pp * d.vpp;
+    d.microbatches = 6;
+    for (uint32_t j = 0; j < d.vpp; j++)
+        keep[j] = 1 + j * 37 % 64;
+    const struct schedule *s = schedule_new(a, &d);
+    for (uint32_t r = 0; r < d.pp; r++) {
+        double held = 0, most = 0;
+        for (uint32_t k = 0; k < s->nactions[r]; k++) {
+            const struct action *x = &s->actions[r][k];
+            if (x->kind == 'F' || x->kind == 'B')
+                held += x->kind == 'F' ? keep[x->stage / d.pp] : -keep[x->stage / d.pp];
+            most = fmax(most, held);
+        }
+        CU_ASSERT_EQUAL(pipeline_live_bytes(&d, r, keep), most);
+    }
+    arena_free(a);
+}
+
 /* of two runs of blocks, at a share of an action's time; a backward pass comes from the back */
 static double bytes_at(const struct moments_stage *x, double share, bool back, bool first)
 {
@@ -343,5 +370,6 @@ void suite_pipeline(void)
     CU_add_test(s, "bounds hold and are close", test_bounds);
     CU_add_test(s, "slow transfers", test_slow_transfers);
     CU_add_test(s, "activations in flight", test_live);
+    CU_add_test(s, "the most chunks", test_most_chunks);
     CU_add_test(s, "the fullest moment", test_moments);
 }

@@ -2,6 +2,7 @@
  * as it is given, and how steps of very many actions are timed. */
 
 #include "compiler/model/sema.h"
+#include "compiler/search/space.h"
 #include "compiler/support/vec.h"
 #include "tests/compiler/search/found.h"
 
@@ -108,6 +109,33 @@ static void test_order(void)
     }
 }
 
+/* Node lists for runs of 1 to 32 nodes within a pod are made once each; the first is that of all usable
+ * nodes, and there is room for as many as these. */
+static void test_places(void)
+{
+    struct arena *a = arena_new();
+    struct diag *d = diag_new(a);
+    struct job *job = job_read(a, d, "plans/llama3-405b/model.llm", NULL, 0);
+    struct topo *topo = topo_read(a, d, "topologies/meta-24k-roce.xml");
+    struct space *s = ARENA_NEW(a, struct space);
+    struct keep_wish keep = {.axis = "pp", .within = "pod"};
+    CU_ASSERT_FATAL(job && topo);
+    job->wishes.keeps = &keep;
+    job->wishes.nkeeps = 1;
+    CU_ASSERT_FATAL(space_new(a, d, job, topo, true, false, s));
+    for (uint32_t nodes = 1; nodes <= ARRAY_LEN(s->places) + 1; nodes++)
+        for (int again = 0; again < 2; again++) {
+            struct decision x = decision_single();
+            bool room = nodes <= ARRAY_LEN(s->places);
+            x.tp = topo->types[s->type].gpus;
+            x.pp = nodes;
+            CU_ASSERT_EQUAL(space_place(s, 0, &x), room);
+            CU_ASSERT_EQUAL(s->nplaces, room ? nodes : ARRAY_LEN(s->places));
+            CU_ASSERT(!room || x.nnodes == nodes);
+        }
+    arena_free(a);
+}
+
 /* A step is run action by action if it has not more than two million of them: else its time is that of the
  * closed form. */
 static void test_many_actions(void)
@@ -138,5 +166,6 @@ void suite_search_rules(void)
     CU_add_test(s, "wishes that do nothing", test_idle);
     CU_add_test(s, "a layout stays as it is given", test_layout);
     CU_add_test(s, "orders of some axes", test_order);
+    CU_add_test(s, "lists of nodes", test_places);
     CU_add_test(s, "steps of very many actions", test_many_actions);
 }
