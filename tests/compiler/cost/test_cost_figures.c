@@ -386,7 +386,7 @@ static void test_sorted_tokens(void)
     double bytes[2];
     for (uint32_t i = 0; i < 2; i++) {
         const char *sublayers = "attn mha(heads=16, rope=10_000); ffn swiglu(1024)";
-        struct job *job = plain_job(a, sublayers, 4096 << i, "bf16");
+        struct job *job = plain_job(a, sublayers, 4096u << i, "bf16");
         struct decision d = text_decision(a, job, t, "microbatch=1");
         const char *why = "";
         CU_ASSERT_FATAL(decision_place(a, t, &d, &why));

@@ -136,6 +136,21 @@ static void test_places(void)
     arena_free(a);
 }
 
+/* Where the number of GPUs is given, GPU time orders plans as time does: the search goes the same way. */
+static void test_gpu_time(void)
+{
+    static const char *const sets[] = {"gpus in [8]", "tp>=1", "pp>=1", "dp>=1", "batch=32 sequences"};
+    struct found f = search_example("llama3-8b", "h100x8", sets, ARRAY_LEN(sets), 8, false);
+    f.job->wishes.objective = MINIMIZE_GPU_TIME;
+    const struct search_result *r = search(f.a, f.d, f.job, f.topo, 8, 0, false);
+    CU_ASSERT_FATAL(r->ncandidates > 1 && r->ncandidates == f.r->ncandidates);
+    CU_ASSERT_EQUAL(r->spent, f.r->spent);
+    for (uint32_t k = 0; k < r->ncandidates; k++)
+        CU_ASSERT_STRING_EQUAL(decision_text(f.a, f.job, &r->candidates[k].decision),
+                               decision_text(f.a, f.job, &f.r->candidates[k].decision));
+    arena_free(f.a);
+}
+
 /* A step is run action by action if it has not more than two million of them: else its time is that of the
  * closed form. */
 static void test_many_actions(void)
@@ -167,5 +182,6 @@ void suite_search_rules(void)
     CU_add_test(s, "a layout stays as it is given", test_layout);
     CU_add_test(s, "orders of some axes", test_order);
     CU_add_test(s, "lists of nodes", test_places);
+    CU_add_test(s, "GPU time of so many GPUs", test_gpu_time);
     CU_add_test(s, "steps of very many actions", test_many_actions);
 }
