@@ -4,6 +4,7 @@
 #include "compiler/fit.h"
 #include "compiler/model/sema.h"
 #include "compiler/search/search.h"
+#include "compiler/support/vec.h"
 #include "tests/compiler/random_plan.h"
 
 #include <CUnit/Basic.h>
@@ -91,6 +92,33 @@ static void test_measured(void)
     double rate = 2.0 * 4096 * 4096 * 4096 / (cost_matmul_s(c, PRODUCT_FORWARD, 4096, 4096, 4096, DTYPE_BF16) - c->device.launch_s);
     CU_ASSERT_DOUBLE_EQUAL(rate, 500e12, 1e9);
     arena_free(a);
+}
+
+/* a curve is that of its own operation, and of no other */
+static void test_measured_operations(void)
+{
+    static const struct {
+        const char *name;
+        enum op op;
+    } operations[] = {{"all_reduce", OP_ALL_REDUCE}, {"all_gather", OP_ALL_GATHER},
+                      {"reduce_scatter", OP_REDUCE_SCATTER}, {"all_to_all", OP_ALL_TO_ALL},
+                      {"broadcast", OP_BROADCAST}, {"send_recv", OP_SEND}};
+    const double mib = 1 << 20;
+    for (size_t i = 0; i < ARRAY_LEN(operations); i++) {
+        struct arena *a = arena_new();
+        struct decision d = basic(2, 2, 2); /* two stages in a node */
+        const char *cluster = HOST("H100-SXM", "450GB/s",
+                                   "<measured date=\"2026-01-01\"><collective op=\"%s\" ranks=\"2\">"
+                                   "<point size=\"1MiB\" time=\"7ms\"/></collective></measured>");
+        struct cost *c = make(a, arena_printf(a, cluster, operations[i].name), &d);
+        for (size_t k = 0; k < ARRAY_LEN(operations); k++) {
+            enum op op = operations[k].op;
+            double s = op == OP_SEND ? cost_transfer_s(c, mib)
+                                     : cost_collective_s(c, op, mib, AXIS_BIT(AXIS_TP));
+            CU_ASSERT(i == k ? s == 7e-3 : s < 1e-3);
+        }
+        arena_free(a);
+    }
 }
 
 /* each of several measured products has its own rate, and so has what is near it */
@@ -253,6 +281,7 @@ void suite_cost(void)
     CU_pSuite s = CU_add_suite("cost", NULL, NULL);
     CU_add_test(s, "collectives against published bandwidths", test_collectives);
     CU_add_test(s, "measured curves win", test_measured);
+    CU_add_test(s, "measured operations", test_measured_operations);
     CU_add_test(s, "measured products", test_measured_products);
     CU_add_test(s, "unit costs", test_unit);
     CU_add_test(s, "uses ahead", test_prefetch);

@@ -6,6 +6,7 @@
 #include "compiler/cost/cost_private.h"
 #include "compiler/llmc.h"
 #include "compiler/model/sema.h"
+#include "compiler/support/vec.h"
 #include "tests/compiler/random_plan.h"
 
 #include <CUnit/CUnit.h>
@@ -318,6 +319,178 @@ static void test_added(void)
     arena_free(a);
 }
 
+/* ---- layers that are spared from recomputation ---- */
+
+static bool same_block(const struct cost *x, const struct cost_block *a, const struct cost *y,
+                       const struct cost_block *b)
+{
+    return a->forward_s == b->forward_s && a->backward_s == b->backward_s &&
+           a->forward_comm_s == b->forward_comm_s && a->backward_comm_s == b->backward_comm_s &&
+           a->again_s == b->again_s && a->weight_s == b->weight_s && a->input_s == b->input_s &&
+           a->forward_hidden_s == b->forward_hidden_s && a->backward_hidden_s == b->backward_hidden_s &&
+           a->keep_bytes == b->keep_bytes && a->forward_bytes == b->forward_bytes &&
+           a->backward_bytes == b->backward_bytes &&
+           !memcmp(cost_lives(x, a), cost_lives(y, b), sizeof(struct cost_lives));
+}
+
+/* They are what they are where nothing is recomputed, and the last ones of their stage. */
+static void test_spared(void)
+{
+    struct arena *a = arena_new();
+    struct topo *t = make_topo(a, "H100-SXM");
+    for (int moe = 0; moe < 2; moe++) {
+        struct job *job = make_job(a, moe, "");
+        struct decision d[2];
+        struct cost *c[2];
+        struct cost_shape s[2];
+        struct cost_kinds kinds = cost_kinds_new(a, &job->model);
+        for (int full = 0; full < 2; full++) {
+            const char *why = "";
+            const char *text = full ? "microbatch=1 tp=2 sp=1 full=1" : "microbatch=1 tp=2 sp=1";
+            d[full] = text_decision(a, job, t, text);
+            CU_ASSERT_FATAL(decision_place(a, t, &d[full], &why));
+            c[full] = cost_new(a, job, t, &d[full]);
+            cost_shape_init(a, c[full], &kinds, &s[full]);
+        }
+        CU_ASSERT(!same_block(c[0], &s[0].layers[0], c[1], &s[1].layers[0]));
+        for (uint32_t k = 0; k < s[0].ndistinct; k++)
+            CU_ASSERT(same_block(c[0], &s[0].layers[k], c[1], &s[1].spared[k]));
+        for (uint32_t spared = 0; spared <= LAYERS; spared++) {
+            const struct stage st = {.count = LAYERS, .spared = spared};
+            for (uint32_t i = 0; i < LAYERS; i++) {
+                const struct cost_block *among = i + spared < LAYERS ? s[1].layers : s[1].spared;
+                CU_ASSERT_PTR_EQUAL(cost_layer(&s[1], &st, i), &among[s[1].kind[i]]);
+            }
+        }
+    }
+    arena_free(a);
+}
+
+/* ---- what lives while a block runs under llmrun ---- */
+
+static struct job *plain_job(struct arena *a, const char *sublayers, uint32_t sequence, const char *precision)
+{
+    return text_job(
+        a, arena_printf(a,
+                        "llmc 1\nmodel m {\n vocab 256\n width %d\n norm rmsnorm\n embed tokens\n"
+                        " repeat 2 { layer { %s } }\n head untied\n}\n"
+                        "train {\n sequence %u\n batch 8 sequences\n precision %s\n}\n",
+                        WIDTH, sublayers, sequence, precision));
+}
+
+/* To sort the tokens of a microbatch by their rows of the table takes room for three numbers each. */
+static void test_sorted_tokens(void)
+{
+    struct arena *a = arena_new();
+    struct topo *t = make_topo(a, "H100-SXM");
+    double bytes[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        const char *sublayers = "attn mha(heads=16, rope=10_000); ffn swiglu(1024)";
+        struct job *job = plain_job(a, sublayers, 4096u << i, "bf16");
+        struct decision d = text_decision(a, job, t, "microbatch=1");
+        const char *why = "";
+        CU_ASSERT_FATAL(decision_place(a, t, &d, &why));
+        struct cost *c = cost_new(a, job, t, &d);
+        struct cost_kinds kinds = cost_kinds_new(a, &job->model);
+        struct cost_shape s;
+        cost_shape_init(a, c, &kinds, &s);
+        bytes[i] = cost_lives(c, &s.embed)->workspace;
+    }
+    CU_ASSERT_EQUAL(bytes[1] - bytes[0], 3 * 4 * 4096);
+    arena_free(a);
+}
+
+/* Attention by a ring adds up in fp32.  So the most that lives in forward, which is there where the products are
+ * small, is in fp32 twice that of bf16 but for the sum, a part and their statistics. */
+static void test_ring_sums(void)
+{
+    struct arena *a = arena_new();
+    struct topo *t = make_topo(a, "H100-SXM");
+    double most[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        const char *sublayers = "attn mha(heads=16, rope=10_000); ffn swiglu(64)";
+        struct job *job = plain_job(a, sublayers, SEQUENCE, i ? "fp32" : "bf16");
+        struct decision d = text_decision(a, job, t, "microbatch=1 ring=4");
+        const char *why = "";
+        CU_ASSERT_FATAL(decision_place(a, t, &d, &why));
+        struct cost *c = cost_new(a, job, t, &d);
+        struct cost_kinds kinds = cost_kinds_new(a, &job->model);
+        struct cost_shape s;
+        cost_shape_init(a, c, &kinds, &s);
+        most[i] = cost_lives(c, &s.layers[0])->forward;
+    }
+    double tokens = SEQUENCE / 4.0;
+    CU_ASSERT_EQUAL(2 * most[0] - most[1], 4 * tokens * (2 * WIDTH + 2 * 16 + 1)); /* 1: of the norm */
+    arena_free(a);
+}
+
+/* ---- numbers that a device computes in ---- */
+
+/* Half precision is what the job says if the device has it, at any rate, else the other half, else fp32; a
+ * device without fp32 computes that in half precision. */
+static void test_peaks(void)
+{
+    static const struct {
+        const char *precision;
+        double fp32, bf16, fp16; /* the device's peaks, 0: it has none */
+        double half, full;       /* what its products go by */
+    } cases[] = {{"bf16", 8, 1, 4, 1, 8}, {"bf16", 8, 0, 4, 4, 8}, {"bf16", 8, 0, 0, 8, 8},
+                 {"bf16", 0, 1, 0, 1, 1}, {"fp16", 8, 1, 4, 4, 8}, {"fp16", 8, 4, 1, 1, 8},
+                 {"fp16", 8, 1, 0, 1, 8}, {"fp16", 0, 0, 1, 1, 1}};
+    struct arena *a = arena_new();
+    struct topo *t = make_topo(a, "H100-SXM");
+    struct topo_gpu *gpu = &t->types[0].gpu;
+    gpu->sm = 0; /* no table of what it sustains */
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const char *sublayers = "attn mha(heads=16, rope=10_000); ffn swiglu(64)";
+        struct job *job = plain_job(a, sublayers, 256, cases[i].precision);
+        gpu->peak_flop_s[TOPO_FP32] = cases[i].fp32;
+        gpu->peak_flop_s[TOPO_BF16] = cases[i].bf16;
+        gpu->peak_flop_s[TOPO_FP16] = cases[i].fp16;
+        const struct cost_device *dev = &make_cost(a, job, t, "microbatch=1", 1)->device;
+        CU_ASSERT(near(dev->clock_flop_s[COST_HALF], 0.8 * cases[i].half, 1e-12));
+        CU_ASSERT(near(dev->clock_flop_s[COST_F32], 0.8 * cases[i].full, 1e-12));
+    }
+    arena_free(a);
+}
+
+/* ---- actions with what travels beside them ---- */
+
+/* An action is no shorter than copies of what its layers keep, but for two, and for what a transfer in its
+ * own direction holds up kernels behind it anyway. */
+static void test_copies(void)
+{
+    struct arena *a = arena_new();
+    struct job *job = make_job(a, false, "");
+    const struct cost *c = make_cost(a, job, make_topo(a, "H100-SXM"), "microbatch=1 pp=2", 1);
+    const struct decision *d = c->decision;
+    const struct pipeline_piece piece = {.count = 5, .park_s = 10};
+    struct pipeline_moves moves[2] = {{.npieces = 1, .pieces = &piece}, {.npieces = 1, .pieces = &piece}};
+    struct pipeline_update updates[2] = {{0}};
+    struct pipeline_stage plain[2], stages[2];
+    for (uint32_t i = 0; i < 2; i++)
+        plain[i] = (struct pipeline_stage){.forward_s = 1,
+                                           .backward_s = 2,
+                                           .input_s = 1,
+                                           .weight_s = 1,
+                                           .next_s = 2 + i,
+                                           .back_s = 4 + i,
+                                           .forward_hidden_s = 0.25,
+                                           .backward_hidden_s = 0.125};
+    CU_ASSERT_EQUAL_FATAL(d->nstages, 2);
+    for (int held = 0; held <= 1; held++) {
+        struct pipeline_times times = {.stages = plain, .moves = moves, .updates = updates, .held = held};
+        CU_ASSERT(cost_least_stretch(c, &times, stages) >= 0);
+        for (uint32_t i = 0; i < 2; i++) {
+            CU_ASSERT_EQUAL(stages[i].forward_s, 30 - held * plain[i].next_s);
+            CU_ASSERT_EQUAL(stages[i].backward_s, 30 - held * plain[i].back_s);
+            CU_ASSERT_EQUAL(stages[i].input_s, 30 - held * plain[i].back_s);
+            CU_ASSERT_EQUAL(stages[i].weight_s, plain[i].weight_s);
+        }
+    }
+    arena_free(a);
+}
+
 /* ---- alignment ---- */
 
 /* Share of its speed that a product keeps by the bytes at which rows begin: 16, 8, 4, less.  The same columns
@@ -373,5 +546,10 @@ void suite_cost_figures(void)
     CU_add_test(s, "instructions whose operands lie elsewhere", test_places_of_operands);
     CU_add_test(s, "gradients of experts: read and written once", test_expert_gradients);
     CU_add_test(s, "gradients that are made apart and added", test_added);
+    CU_add_test(s, "layers spared from recomputation", test_spared);
+    CU_add_test(s, "tokens that are sorted", test_sorted_tokens);
+    CU_add_test(s, "sums of a ring", test_ring_sums);
+    CU_add_test(s, "peaks by precision", test_peaks);
+    CU_add_test(s, "actions and copies of what is kept", test_copies);
     CU_add_test(s, "alignment of rows in 8 and 16 bits", test_alignment);
 }

@@ -80,6 +80,44 @@ static void test_layer(void)
     }
 }
 
+/* Over two context ranks a layer keeps half of that; attention whose heads are exchanged keeps its output in
+ * both layouts. */
+static void test_context(void)
+{
+    static const struct {
+        const char *context;
+        double layouts; /* of attention's output */
+        const char *recompute;
+    } cases[] = {{"ring", 1, "none"},
+                 {"all_gather", 1, "none"},
+                 {"all_to_all", 2, "none"},
+                 {"all_to_all", 1, "selective"}};
+    const double s = 2048, b = 2, h = 4096;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct arena *a = arena_new();
+        double bytes[2][2];
+        for (uint32_t cp = 1; cp <= 2; cp++)
+            for (uint32_t k = 0; k < 2; k++) {
+                struct published_run r = {
+                    .name = "layer",
+                    .layers = 2 + k,
+                    .width = (uint32_t)h,
+                    .heads = 32,
+                    .batch = (uint32_t)b,
+                    .gpus = 8,
+                    .roomy = true,
+                    .plan = arena_printf(a,
+                                         "profile \"megatron-core\"\n tp = 1\n pp = 1\n cp = %u\n dp = 1\n "
+                                         "zero = 0\n microbatch = 2\n context %s\n recompute %s\n",
+                                         cp, cases[i].context, cases[i].recompute)};
+                bytes[cp - 1][k] = (double)estimate_of(a, &r)->activation_bytes;
+            }
+        double whole = bytes[0][1] - bytes[0][0], half = bytes[1][1] - bytes[1][0];
+        CU_ASSERT(near(half / (s * b * h), whole / (s * b * h) / 2 + cases[i].layouts - 1, 1e-3));
+        arena_free(a);
+    }
+}
+
 static const struct {
     const char *name;
     uint32_t layers, width, heads, pp, vpp, microbatch, batch;
@@ -286,6 +324,7 @@ void suite_memory(void)
 {
     CU_pSuite s = CU_add_suite("memory", NULL, NULL);
     CU_add_test(s, "a layer by Korthikanti's equations", test_layer);
+    CU_add_test(s, "a layer over context ranks", test_context);
     CU_add_test(s, "Korthikanti's models", test_models);
     CU_add_test(s, "ZeRO's figure 1", test_zero);
     CU_add_test(s, "bytes of state per parameter", test_state);

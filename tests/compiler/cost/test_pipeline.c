@@ -193,6 +193,33 @@ static void test_live(void)
         }
 }
 
+/* the most chunks that a rank may have, each of its own size */
+static void test_most_chunks(void)
+{
+    struct arena *a = arena_new();
+    double keep[DECISION_MOST_VPP];
+    struct decision d = decision_single();
+    d.schedule = SCHED_INTERLEAVED;
+    d.pp = 2;
+    d.vpp = DECISION_MOST_VPP;
+    d.nstages = d.pp * d.vpp;
+    d.microbatches = 6;
+    for (uint32_t j = 0; j < d.vpp; j++)
+        keep[j] = 1 + j * 37 % 64;
+    const struct schedule *s = schedule_new(a, &d);
+    for (uint32_t r = 0; r < d.pp; r++) {
+        double held = 0, most = 0;
+        for (uint32_t k = 0; k < s->nactions[r]; k++) {
+            const struct action *x = &s->actions[r][k];
+            if (x->kind == 'F' || x->kind == 'B')
+                held += x->kind == 'F' ? keep[x->stage / d.pp] : -keep[x->stage / d.pp];
+            most = fmax(most, held);
+        }
+        CU_ASSERT_EQUAL(pipeline_live_bytes(&d, r, keep), most);
+    }
+    arena_free(a);
+}
+
 /* of two runs of blocks, at a share of an action's time; a backward pass comes from the back */
 static double bytes_at(const struct moments_stage *x, double share, bool back, bool first)
 {
@@ -271,6 +298,24 @@ static double walked_bytes(const struct schedule *s, uint32_t r, uint32_t pp, co
     return most;
 }
 
+/* with places for gathered parameters, until the last use of them is over: as in a list of the same actions,
+ * which is gone through one by one */
+static bool same_listed(const struct decision *d, const struct schedule *s, uint32_t r,
+                        const struct moments_stage *stages)
+{
+    struct decision listed = *d;
+    bool same = true;
+    listed.schedule = SCHED_AUTO;
+    listed.listed = s;
+    for (double gathered = 1; gathered <= 64; gathered *= 8) {
+        const struct moments_shards shards = {.gathered = gathered};
+        double most = pipeline_moments(d, r, stages, &shards).bytes;
+        double want = pipeline_moments(&listed, r, stages, &shards).bytes;
+        same &= fabs(most - want) <= 1e-9 * want;
+    }
+    return same;
+}
+
 static void test_moments(void)
 {
     uint64_t state = 88172645463325252u;
@@ -295,6 +340,10 @@ static void test_moments(void)
                 stages[j].first_weight = stages[j].last_weight = stages[j].weight + 0.5 * g;
                 stages[j].last_backward = stages[j].first_backward;
                 stages[j].turns = stages[j].backward;
+                stages[j].closing.backward = stages[j].backward;
+                stages[j].closing.first_backward = stages[j].closing.last_backward = stages[j].first_backward;
+                stages[j].closing.input = stages[j].input;
+                stages[j].closing.first_input = stages[j].first_input;
             }
             for (uint32_t j = 0; j < MOST_STAGES && decision_pairs(x.d.schedule); j++)
                 for (uint32_t end = 0; end < 4; end++) { /* no run takes more than its stage */
@@ -306,6 +355,9 @@ static void test_moments(void)
             for (uint32_t r = 0; r < x.d.pp; r++) {
                 double most = pipeline_moments(&x.d, r, stages, &none).bytes, want = walked_bytes(s, r, x.d.pp, stages);
                 CU_ASSERT_DOUBLE_EQUAL(most, want, (decision_pairs(x.d.schedule) ? 3e-3 : 1e-9) * want);
+                enum schedule_kind kind = x.d.schedule; /* the last W of ZB-H may have places for more */
+                if (!decision_pairs(kind) && kind != SCHED_ZB_H1 && kind != SCHED_ZB_H2)
+                    CU_ASSERT(same_listed(&x.d, s, r, stages));
             }
             arena_free(a);
         }
@@ -318,5 +370,6 @@ void suite_pipeline(void)
     CU_add_test(s, "bounds hold and are close", test_bounds);
     CU_add_test(s, "slow transfers", test_slow_transfers);
     CU_add_test(s, "activations in flight", test_live);
+    CU_add_test(s, "the most chunks", test_most_chunks);
     CU_add_test(s, "the fullest moment", test_moments);
 }

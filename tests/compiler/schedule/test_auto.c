@@ -362,6 +362,46 @@ static void test_repeats(void)
     }
 }
 
+/* In another unit of time the schedule is the same: nothing is long or short but beside the rest. */
+static void test_units(void)
+{
+    uint64_t state = 0x94d049bb133111ebu;
+    for (int k = 0; k < 4; k++) {
+        struct arena *a = arena_new();
+        struct vector x;
+        double step_s[2], units[2] = {1, 0x1p12};
+        char *text[2];
+        size_t size[2];
+        draw_vector(&state, true, &x);
+        for (int i = 0; i < 2; i++) {
+            struct vector y = x;
+            y.times.stages = y.stages;
+            for (uint32_t s = 0; s < y.d.nstages; s++) {
+                struct pipeline_stage *st = &y.stages[s];
+                double *seconds[] = {&st->forward_s, &st->input_s, &st->weight_s, &st->backward_s,
+                                     &st->next_s, &st->back_s, &st->forward_hidden_s, &st->backward_hidden_s};
+                for (size_t n = 0; n < sizeof seconds / sizeof *seconds; n++)
+                    *seconds[n] *= units[i];
+            }
+            struct schedule_costs c = {.times = &y.times,
+                                       .keep_bytes = y.keep,
+                                       .most_bytes = k % 2 ? y.most : NULL,
+                                       .folds = y.folds,
+                                       .budget = 2000};
+            const struct schedule *s = schedule_auto(a, &y.d, &c, &step_s[i]);
+            CU_ASSERT_PTR_NOT_NULL_FATAL(s);
+            FILE *f = open_memstream(&text[i], &size[i]);
+            schedule_print(s, f);
+            fclose(f);
+            CU_ASSERT_EQUAL(step_s[i], step_s[0] * units[i]);
+            CU_ASSERT_STRING_EQUAL(text[i], text[0]);
+        }
+        for (int i = 0; i < 2; i++)
+            free(text[i]);
+        arena_free(a);
+    }
+}
+
 /* Jobs of one machine that may be interrupted end, with their tails, when the worst set of them does: the least head of the
  * set, all that it takes, its least tail (Carlier, 1982). */
 static double worst_set_s(const struct auto_timed *jobs, uint32_t n)
@@ -393,11 +433,84 @@ static void test_machine(void)
     }
 }
 
+/* --- what a rank's feed asks, against every order --- */
+
+enum { POSITIONS = 4, BATCHES = 3, LINES = 60 };
+
+struct small_line {
+    struct auto_line l;
+    uint32_t rank[POSITIONS];
+    double takes[POSITIONS], gap[POSITIONS], weight[POSITIONS], heads[POSITIONS][BATCHES], *head[POSITIONS];
+    uint32_t done[POSITIONS];
+    double there[POSITIONS][BATCHES]; /* at the next position */
+    double free[POSITIONS], sent[POSITIONS], least_s;
+};
+
+/* forwards of two ranks and back, whole seconds, nothing put off */
+static void draw_line(uint64_t *state, struct small_line *x)
+{
+    memset(x, 0, sizeof *x);
+    x->l = (struct auto_line){.n = POSITIONS, .m = BATCHES, .p = POSITIONS / 2, .rank = x->rank,
+                              .takes = x->takes, .gap = x->gap, .weight = x->weight, .head = x->head};
+    for (uint32_t y = 0; y < POSITIONS; y++) {
+        x->rank[y] = y < POSITIONS / 2 ? y : POSITIONS - 1 - y;
+        x->takes[y] = pick(state, 1, 4);
+        x->gap[y] = y == POSITIONS / 2 - 1 ? 0 : pick(state, 0, 3);
+        x->head[y] = x->heads[y];
+        for (uint32_t k = 0; k < BATCHES; k++) {
+            double before = y ? x->heads[y - 1][k] + x->takes[y - 1] + x->gap[y - 1] : 0;
+            x->heads[y][k] = k ? fmax(before, x->heads[y][k - 1] + x->takes[y]) : before;
+        }
+    }
+}
+
+/* every order of every rank's jobs, each begun as soon as it may be, and its transfers one after the other:
+ * the least idle time of one rank */
+static void try_orders(struct small_line *x, uint32_t rank, uint32_t ndone)
+{
+    if (ndone == POSITIONS * BATCHES) {
+        double work_s = BATCHES * (x->takes[rank] + x->takes[POSITIONS - 1 - rank]);
+        x->least_s = fmin(x->least_s, x->free[rank] - work_s);
+    }
+    for (uint32_t y = 0; y < POSITIONS; y++) {
+        uint32_t k = x->done[y], r = x->rank[y];
+        if (k == BATCHES || (y && x->done[y - 1] <= k))
+            continue;
+        double free = x->free[r], sent = x->sent[y];
+        x->free[r] = fmax(free, y ? x->there[y - 1][k] : 0) + x->takes[y];
+        x->there[y][k] = x->sent[y] = fmax(sent, x->free[r]) + x->gap[y];
+        x->done[y]++;
+        try_orders(x, rank, ndone + 1);
+        x->done[y]--;
+        x->free[r] = free;
+        x->sent[y] = sent;
+    }
+}
+
+/* A rank's feed asks for what the best order of all has it idle: for no more, as a bound, and on lines so
+ * small for no less. */
+static void test_feed(void)
+{
+    uint64_t state = 0x9e6c63d0876a9a47u;
+    for (uint32_t i = 0; i < LINES; i++) {
+        struct arena *a = arena_new();
+        struct small_line x;
+        draw_line(&state, &x);
+        for (uint32_t r = 0; r < 2; r++) {
+            x.least_s = INFINITY;
+            try_orders(&x, r, 0);
+            CU_ASSERT_EQUAL(auto_feed_idle_s(a, &x.l, r), x.least_s);
+        }
+        arena_free(a);
+    }
+}
+
 void suite_auto(void);
 void suite_auto(void)
 {
     CU_pSuite s = CU_add_suite("auto", NULL, NULL);
     CU_add_test(s, "one machine", test_machine);
+    CU_add_test(s, "a rank's feed against every order", test_feed);
     CU_add_test(s, "never worse than a formula", test_never_worse);
     CU_add_test(s, "near the bound", test_near_bound);
     CU_add_test(s, "least bubbles", test_least);
@@ -405,4 +518,5 @@ void suite_auto(void)
     CU_add_test(s, "less memory", test_memory);
     CU_add_test(s, "no room", test_no_room);
     CU_add_test(s, "the same again", test_repeats);
+    CU_add_test(s, "other units of time", test_units);
 }

@@ -61,6 +61,23 @@ static void test_asked(void)
     }
 }
 
+/* in a byte less than a schedule of its own takes another one is made, which takes less */
+static void test_less_memory(void)
+{
+    const char *const sets[] = {"tp=1", "pp=4", "dp=2", "vpp=1", "schedule=auto"};
+    struct found f = search_example("tiny-llama", "cpu8", sets, 5, 1, true);
+    uint32_t n = 0;
+    while (f.r->ncandidates && n < 12) {
+        f.job->wishes.memory = f.r->candidates[0].estimate.peak_bytes - 1;
+        f.r = search(f.a, f.d, f.job, f.topo, 1, 0, true);
+        CU_ASSERT_EQUAL(f.r->memory_limit_bytes, f.job->wishes.memory);
+        CU_ASSERT(!f.r->ncandidates || f.r->candidates[0].estimate.peak_bytes <= f.job->wishes.memory);
+        n++;
+    }
+    CU_ASSERT(n > 3 && !f.r->ncandidates);
+    arena_free(f.a);
+}
+
 /* named formulas stay as they are */
 static void test_not_asked(void)
 {
@@ -201,4 +218,5 @@ void suite_finalists(void)
     CU_add_test(s, "values that are seldom worth trying, as a last resort", test_last_resort);
     CU_add_test(s, "from a file", test_files);
     CU_add_test(s, "one per cell", test_alike);
+    CU_add_test(s, "less memory by a byte", test_less_memory);
 }

@@ -104,9 +104,21 @@ static const struct {
     const char *model, *sets[5];
     uint32_t nsets, least; /* remedies */
     double least_slower, most_slower;
-} tight[] = {{"llama3-70b", {"gpus=8", "tp=8", "recompute=none", "batch=16 sequences"}, 4, 3, 0.1, 0.5},
-             {"mixtral-8x7b", {"gpus=16", "ep=8", "zero=0", "recompute=none", "memory=40GiB"}, 5, 3, 0.1, 0.5},
-             {"gpt2-124m", {"gpus=4", "tp=4", "microbatch=64", "memory=2GiB", "recompute=none"}, 5, 3, 0.1, 0.5}};
+    const char *stages; /* the remedy of twice as many */
+} tight[] = {
+    {"llama3-70b", {"gpus=8", "tp=8", "recompute=none", "batch=16 sequences"}, 4, 3, 0.1, 0.5, "pp 2"},
+    {"mixtral-8x7b", {"gpus=16", "ep=8", "zero=0", "recompute=none", "memory=40GiB"}, 5, 3, 0.1, 0.5, "pp 4"},
+    {"gpt2-124m",
+     {"gpus=4", "tp=4", "microbatch=64", "memory=2GiB", "recompute=none"},
+     5, 3, 0.1, 0.5, "pp 2"},
+};
+
+static bool has_remedy(const struct remedy *list, uint32_t n, const char *name)
+{
+    while (n && strcmp(list[n - 1].name, name))
+        n--;
+    return n;
+}
 
 static void test_remedies(void)
 {
@@ -133,6 +145,11 @@ static void test_remedies(void)
             CU_ASSERT(list[i].slower > tight[t].least_slower && list[i].slower < tight[t].most_slower);
         }
         CU_ASSERT(full);
+        CU_ASSERT(has_remedy(list, n, tight[t].stages));
+        x.job->wishes.layout = ""; /* stages that are given stay as many */
+        n = search_remedies(x.a, x.job, x.topo, &x.r->closest, x.r->memory_limit_bytes, false, &list);
+        CU_ASSERT(!has_remedy(list, n, tight[t].stages));
+        CU_ASSERT(has_remedy(list, n, "recompute full"));
         arena_free(x.a);
     }
 }

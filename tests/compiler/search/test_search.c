@@ -123,7 +123,7 @@ static void test_exact(void)
 
 /* what is printed where nothing is found */
 static const struct {
-    const char *model, *cluster, *sets[3];
+    const char *model, *cluster, *sets[5];
     uint32_t nsets;
     bool emit_only;
     const char *message;
@@ -190,6 +190,15 @@ static const struct {
      true,
      "--set:1:6: error: no plan: with 'pp' = 1 nothing satisfies the rest of the plan block\n"
      "    1 | pp = 1\n      |      ^\n   help: drop the line, or allow pp in [2]\n"},
+    /* of more wishes without any one of which there are plans, the first two */
+    {"tiny-llama",
+     "cpu16",
+     {"tp=1", "pp=4", "dp=4", "microbatch=2", "schedule=dualpipe"},
+     5,
+     true,
+     "--set:1:6: error: no plan: with 'pp' = 4 nothing satisfies the rest of the plan block\n"
+     "    1 | pp = 4\n      |      ^\n   note: --set:1: 'dp' excludes it\n"
+     "   help: drop either line, or allow pp in [2]\n"},
     {"deepseek-v3",
      "h800-2048",
      {"microbatch=512"},

@@ -2,6 +2,7 @@
  * as it is given, and how steps of very many actions are timed. */
 
 #include "compiler/model/sema.h"
+#include "compiler/search/space.h"
 #include "compiler/support/vec.h"
 #include "tests/compiler/search/found.h"
 
@@ -84,6 +85,72 @@ static void test_layout(void)
     arena_free(f.a);
 }
 
+/* the axes that an order names are the innermost ones as it names them; behind them come the others: tp, cp,
+ * dp, pp */
+static const struct {
+    const char *set;
+    enum axis order[NAXES];
+} orders[] = {
+    {"order=[pp]", {AXIS_PP, AXIS_TP, AXIS_CP, AXIS_DP}},
+    {"order=[cp, tp]", {AXIS_CP, AXIS_TP, AXIS_DP, AXIS_PP}},
+    {"order=[pp, tp]", {AXIS_PP, AXIS_TP, AXIS_CP, AXIS_DP}},
+    {"order=[dp, pp, tp]", {AXIS_DP, AXIS_PP, AXIS_TP, AXIS_CP}},
+    {"order=[pp, dp, cp, tp]", {AXIS_PP, AXIS_DP, AXIS_CP, AXIS_TP}},
+};
+
+static void test_order(void)
+{
+    for (size_t i = 0; i < ARRAY_LEN(orders); i++) {
+        struct found f = search_example("tiny-llama", "cpu8", &orders[i].set, 1, 4, false);
+        CU_ASSERT_FATAL(f.r->ncandidates > 0);
+        for (uint32_t k = 0; k < f.r->ncandidates; k++)
+            CU_ASSERT(!memcmp(f.r->candidates[k].decision.order, orders[i].order, sizeof orders[i].order));
+        arena_free(f.a);
+    }
+}
+
+/* Node lists for runs of 1 to 32 nodes within a pod are made once each; the first is that of all usable
+ * nodes, and there is room for as many as these. */
+static void test_places(void)
+{
+    struct arena *a = arena_new();
+    struct diag *d = diag_new(a);
+    struct job *job = job_read(a, d, "plans/llama3-405b/model.llm", NULL, 0);
+    struct topo *topo = topo_read(a, d, "topologies/meta-24k-roce.xml");
+    struct space *s = ARENA_NEW(a, struct space);
+    struct keep_wish keep = {.axis = "pp", .within = "pod"};
+    CU_ASSERT_FATAL(job && topo);
+    job->wishes.keeps = &keep;
+    job->wishes.nkeeps = 1;
+    CU_ASSERT_FATAL(space_new(a, d, job, topo, true, false, s));
+    for (uint32_t nodes = 1; nodes <= ARRAY_LEN(s->places) + 1; nodes++)
+        for (int again = 0; again < 2; again++) {
+            struct decision x = decision_single();
+            bool room = nodes <= ARRAY_LEN(s->places);
+            x.tp = topo->types[s->type].gpus;
+            x.pp = nodes;
+            CU_ASSERT_EQUAL(space_place(s, 0, &x), room);
+            CU_ASSERT_EQUAL(s->nplaces, room ? nodes : ARRAY_LEN(s->places));
+            CU_ASSERT(!room || x.nnodes == nodes);
+        }
+    arena_free(a);
+}
+
+/* Where the number of GPUs is given, GPU time orders plans as time does: the search goes the same way. */
+static void test_gpu_time(void)
+{
+    static const char *const sets[] = {"gpus in [8]", "tp>=1", "pp>=1", "dp>=1", "batch=32 sequences"};
+    struct found f = search_example("llama3-8b", "h100x8", sets, ARRAY_LEN(sets), 8, false);
+    f.job->wishes.objective = MINIMIZE_GPU_TIME;
+    const struct search_result *r = search(f.a, f.d, f.job, f.topo, 8, 0, false);
+    CU_ASSERT_FATAL(r->ncandidates > 1 && r->ncandidates == f.r->ncandidates);
+    CU_ASSERT_EQUAL(r->spent, f.r->spent);
+    for (uint32_t k = 0; k < r->ncandidates; k++)
+        CU_ASSERT_STRING_EQUAL(decision_text(f.a, f.job, &r->candidates[k].decision),
+                               decision_text(f.a, f.job, &f.r->candidates[k].decision));
+    arena_free(f.a);
+}
+
 /* A step is run action by action if it has not more than two million of them: else its time is that of the
  * closed form. */
 static void test_many_actions(void)
@@ -113,5 +180,8 @@ void suite_search_rules(void)
     CU_pSuite s = CU_add_suite("search_rules", NULL, NULL);
     CU_add_test(s, "wishes that do nothing", test_idle);
     CU_add_test(s, "a layout stays as it is given", test_layout);
+    CU_add_test(s, "orders of some axes", test_order);
+    CU_add_test(s, "lists of nodes", test_places);
+    CU_add_test(s, "GPU time of so many GPUs", test_gpu_time);
     CU_add_test(s, "steps of very many actions", test_many_actions);
 }
