@@ -234,8 +234,8 @@ static void test_slots_apart(void)
     CU_ASSERT_EQUAL(depth[1], 3);
 }
 
-/* Lives of microbatches in two rings, `act` and `late`, in a random order of F, I and W: most microbatches are
- * done with soon, some stay long. */
+/* Lives of microbatches in two rings, `act` and `late`, in a random order of F, I and W: most microbatches
+ * are done with soon, some stay long. */
 static struct ring_life *draw_lives(struct arena *a, uint64_t *state, uint32_t microbatches)
 {
     struct ring_life *life = ARENA_ARRAY(a, struct ring_life, 2 * (size_t)microbatches);
@@ -311,8 +311,8 @@ static bool equal_insns(const struct program *p, const struct insn *x, const str
            !memcmp(t, beside, info->nattrs * sizeof *t);
 }
 
-/* Equal instructions have one list of operands, also in slots of rings: there are as many lists as combinations
- * of slots, not as microbatches. */
+/* Equal instructions have one list of operands, also in slots of rings: there are as many lists as
+ * combinations of slots, not as microbatches. */
 static void test_lists_are_shared(void)
 {
     static const char *const decisions[] = {"pp=2", "pp=2 schedule=zb_h1", "pp=2 vpp=2 schedule=interleaved",

@@ -251,8 +251,8 @@ static void test_updates(void)
     }
 }
 
-/* One rank, a layer with experts and two whose parameters are gathered: what is gathered ahead is on its way from
- * the step's begin, and rows to experts' ranks wait behind it. */
+/* One rank, a layer with experts and two whose parameters are gathered: what is gathered ahead is on its way
+ * from the step's begin, and rows to experts' ranks wait behind it. */
 static void test_gathered_ahead(void)
 {
     struct decision d = {.pp = 1, .vpp = 1, .microbatches = 1, .nstages = 1, .schedule = SCHED_1F1B};

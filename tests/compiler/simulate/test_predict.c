@@ -109,8 +109,8 @@ static void test_too_long(void)
     arena_free(a);
 }
 
-/* Steps whose kernels take other times than planned: each run has a seed of its own, by its number alone, and no
- * step is off by more than its kernels are. */
+/* Steps whose kernels take other times than planned: each run has a seed of its own, by its number alone, and
+ * no step is off by more than its kernels are. */
 static void test_jitter(void)
 {
     enum { RUNS = 5 };
