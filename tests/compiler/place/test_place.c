@@ -113,7 +113,7 @@ static bool is_checked(const struct program *p, const struct part *x, uint32_t c
     return false;
 }
 
-/* What the check of a step uses, and nothing else, is also live from the step's begin to its early part's end. */
+/* What the check of a step uses, and nothing else, is live in the early part as well, from end to end. */
 static void test_checked(void)
 {
     struct arena *a = arena_new();

@@ -5,6 +5,7 @@
 #include "tests/e2e/e2e.h"
 
 #include <CUnit/CUnit.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,6 +36,20 @@ static void test_random(void)
     CU_ASSERT_EQUAL(wrong, 0);
     for (int k = 0; k < SCHED_AUTO && n == NPLANS; k++)
         CU_ASSERT(drawn[k] >= 20);
+}
+
+/* What memory held before says nothing: malloc() gives it full of ones and zeros in turn. */
+static void test_used_memory(void)
+{
+    mallopt(M_PERTURB, 0x55);
+    for (uint64_t seed = 2001; seed <= 2010; seed++) {
+        struct arena *a = arena_new();
+        struct plan *p = random_plan(a, seed, 8);
+        CU_ASSERT_TRUE(accepted(a, p, seed, true));
+        plan_close(p);
+        arena_free(a);
+    }
+    mallopt(M_PERTURB, 0);
 }
 
 /* orders of axes other than the default, and many ranks */
@@ -171,6 +186,7 @@ void suite_verify_accept(void)
 {
     CU_pSuite s = CU_add_suite("verify_accept", NULL, NULL);
     CU_add_test(s, "a thousand random plans, by roles and in full", test_random);
+    CU_add_test(s, "memory that has been used", test_used_memory);
     CU_add_test(s, "other orders of the axes", test_orders);
     CU_add_test(s, "heads over several digits", test_digits);
     CU_add_test(s, "key heads that several ranks have", test_shared_heads);
