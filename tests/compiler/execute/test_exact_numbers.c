@@ -298,6 +298,152 @@ static void test_groups(void)
     arena_free(a);
 }
 
+/* A router's sigmoid is a random function that nothing else uses: not exp, no norm's, no rotation's. */
+static void test_sigmoid(void)
+{
+    struct arena *a = arena_new();
+    uint64_t logits[4] = {0, 1, 7, FIELD_P - 1}, score[4], index[4], weight[4];
+    struct exact_args k = {.scratch = a, .vocab = 1};
+    k.v[OPND(ROUTE, index)] = (struct exact_view){index, 4, 1};
+    k.v[OPND(ROUTE, weight)] = (struct exact_view){weight, 4, 1};
+    k.v[OPND(ROUTE, score)] = (struct exact_view){score, 4, 1};
+    k.v[OPND(ROUTE, logits)] = (struct exact_view){logits, 4, 1};
+    k.attr[ATTR(ROUTE, sigmoid)].i = 1;
+    k.attr[ATTR(ROUTE, scale)].f = 2;
+    exact_ROUTE(&k);
+    for (uint32_t i = 0; i < 4; i++) {
+        CU_ASSERT_EQUAL(score[i], field_hash(SALT_ROUTER, logits[i], 0));
+        CU_ASSERT_EQUAL(weight[i], field_add(score[i], score[i]));
+        for (uint64_t salt = SALT_TOKEN; salt <= SALT_CLAMP_SLOPE; salt++)
+            CU_ASSERT(salt == SALT_ROUTER || field_hash(salt, logits[i], 0) != score[i]);
+    }
+    arena_free(a);
+}
+
+enum { TOKENS = 12, CHOICES = 2, NEXPERTS = 6, NBLOCKS = 2 };
+
+struct rules {
+    uint32_t start, sequence, capacity, rows;
+};
+
+/* Where ARRANGE's sentence in isa.def puts a choice: behind those of earlier experts of its block, and behind
+ * earlier ones of its own.  Of one sequence an expert takes no more than its capacity, a block no more than
+ * its rows. */
+static uint64_t place_of(const uint64_t *index, uint32_t at, const struct rules *r)
+{
+    uint64_t each = NEXPERTS / NBLOCKS, block = index[at] / each, before = 0;
+    bool fits[TOKENS * CHOICES];
+    for (uint32_t c = 0; c < TOKENS * CHOICES; c++) {
+        uint32_t of = (r->start + c / CHOICES) / r->sequence, taken = 0;
+        for (uint32_t d = 0; d < c; d++)
+            taken += fits[d] && index[d] == index[c] && (r->start + d / CHOICES) / r->sequence == of;
+        fits[c] = index[c] < NEXPERTS && (!r->capacity || taken < r->capacity);
+        bool sooner = index[c] < index[at] || (index[c] == index[at] && c < at);
+        before += fits[c] && index[c] / each == block && sooner;
+    }
+    return fits[at] && before < r->rows ? block * r->rows + before : UINT64_MAX;
+}
+
+static struct exact_view dense(uint64_t *at, uint32_t rows, uint32_t cols)
+{
+    return (struct exact_view){at, rows, cols};
+}
+
+static void test_places(void)
+{
+    uint32_t dropped = 0, kept = 0;
+    uint64_t state = 3;
+    for (uint32_t round = 0; round < 200; round++) {
+        struct arena *a = arena_new();
+        uint64_t index[TOKENS * CHOICES], place[TOKENS * CHOICES];
+        uint64_t counts[NEXPERTS] = {0}, here[NEXPERTS] = {0};
+        struct rules r = {.start = random_below(&state, 4), .sequence = 3 + random_below(&state, 4)};
+        r.capacity = random_below(&state, 4);
+        r.rows = 4 + random_below(&state, 9);
+        for (uint32_t c = 0; c < TOKENS * CHOICES; c++)
+            index[c] = random_below(&state, 8) ? random_below(&state, NEXPERTS) : UINT64_MAX;
+        struct exact_args k = {.scratch = a};
+        k.v[OPND(ARRANGE, place)] = dense(place, TOKENS, CHOICES);
+        k.v[OPND(ARRANGE, counts)] = dense(counts, NEXPERTS, 1);
+        k.v[OPND(ARRANGE, index)] = dense(index, TOKENS, CHOICES);
+        k.attr[ATTR(ARRANGE, experts)].i = NEXPERTS;
+        k.attr[ATTR(ARRANGE, blocks)].i = NBLOCKS;
+        k.attr[ATTR(ARRANGE, rows)].i = r.rows;
+        k.attr[ATTR(ARRANGE, capacity)].i = r.capacity;
+        k.attr[ATTR(ARRANGE, sequence)].i = r.sequence;
+        k.attr[ATTR(ARRANGE, start)].i = r.start;
+        exact_ARRANGE(&k);
+        for (uint32_t c = 0; c < TOKENS * CHOICES; c++) {
+            CU_ASSERT_EQUAL(place[c], place_of(index, c, &r));
+            dropped += place[c] == UINT64_MAX && index[c] < NEXPERTS;
+            kept += place[c] != UINT64_MAX;
+            if (place[c] != UINT64_MAX)
+                here[index[c]]++;
+        }
+        CU_ASSERT_EQUAL(memcmp(counts, here, sizeof here), 0);
+        arena_free(a);
+    }
+    CU_ASSERT(dropped > 500 && kept > 1000);
+}
+
+enum { ROWS = 3, HEADS = 2, NOPE = 3, ROPE = 2, VALUE = 4, HEAD = NOPE + ROPE, BOTH = NOPE + VALUE };
+
+/* of latent attention, and their gradients */
+struct latent {
+    uint64_t kv[ROWS][HEADS * BOTH], rope[ROWS][ROPE], k[ROWS][HEADS * HEAD], v[ROWS][HEADS * VALUE];
+};
+
+static void fill(uint64_t *at, size_t bytes, uint64_t which)
+{
+    for (size_t i = 0; i < bytes / sizeof *at; i++)
+        at[i] = field_hash(11, which, i);
+}
+
+static void run_latent(struct latent *x, struct latent *d)
+{
+    struct exact_args k = {.vocab = 1}, back = {.vocab = 1};
+    k.v[OPND(MLA_KEYS, k)] = dense(*x->k, ROWS, HEADS * HEAD);
+    k.v[OPND(MLA_KEYS, v)] = dense(*x->v, ROWS, HEADS * VALUE);
+    k.v[OPND(MLA_KEYS, kv)] = dense(*x->kv, ROWS, HEADS * BOTH);
+    k.v[OPND(MLA_KEYS, rope)] = dense(*x->rope, ROWS, ROPE);
+    back.v[OPND(MLA_KEYS_I, dkv)] = dense(*d->kv, ROWS, HEADS * BOTH);
+    back.v[OPND(MLA_KEYS_I, drope)] = dense(*d->rope, ROWS, ROPE);
+    back.v[OPND(MLA_KEYS_I, dk)] = dense(*d->k, ROWS, HEADS * HEAD);
+    back.v[OPND(MLA_KEYS_I, dv)] = dense(*d->v, ROWS, HEADS * VALUE);
+    k.attr[ATTR(MLA_KEYS, heads)].i = back.attr[ATTR(MLA_KEYS_I, heads)].i = HEADS;
+    k.attr[ATTR(MLA_KEYS, head)].i = back.attr[ATTR(MLA_KEYS_I, head)].i = HEAD;
+    exact_MLA_KEYS(&k);
+    exact_MLA_KEYS_I(&back);
+}
+
+static uint64_t product(const struct latent *x, const struct latent *y, uint32_t i, bool made)
+{
+    return made ? field_add(field_dot(x->k[i], 1, y->k[i], 1, HEADS * HEAD),
+                            field_dot(x->v[i], 1, y->v[i], 1, HEADS * VALUE))
+                : field_add(field_dot(x->kv[i], 1, y->kv[i], 1, HEADS * BOTH),
+                            field_dot(x->rope[i], 1, y->rope[i], 1, ROPE));
+}
+
+/* A head's key is its first columns of kv, then what all heads have of positions; its value is the rest.  The
+ * gradient goes back the same way: its sum of products with what was copied is that with the copies. */
+static void test_latent_keys(void)
+{
+    struct latent x = {0}, d = {0};
+    fill(*d.k, sizeof d.k, 1);
+    fill(*d.v, sizeof d.v, 2);
+    fill(*x.kv, sizeof x.kv, 3);
+    fill(*x.rope, sizeof x.rope, 4);
+    run_latent(&x, &d);
+    for (uint32_t i = 0; i < ROWS; i++) {
+        for (uint32_t h = 0; h < HEADS; h++) {
+            CU_ASSERT_EQUAL(memcmp(&x.k[i][h * HEAD], &x.kv[i][h * BOTH], NOPE * sizeof **x.k), 0);
+            CU_ASSERT_EQUAL(memcmp(&x.k[i][h * HEAD + NOPE], x.rope[i], ROPE * sizeof **x.k), 0);
+            CU_ASSERT_EQUAL(memcmp(&x.v[i][h * VALUE], &x.kv[i][h * BOTH + NOPE], VALUE * sizeof **x.v), 0);
+        }
+        CU_ASSERT_EQUAL(product(&d, &x, i, true), product(&d, &x, i, false));
+    }
+}
+
 /* ---- operands that share memory ---- */
 
 /* Is what the first sum writes defined, when it reads operand a so many elements behind its result, its rows that much
@@ -353,5 +499,8 @@ void suite_exact_numbers(void)
     CU_add_test(s, "kernels write every element", test_written);
     CU_add_test(s, "targets beyond the sequence", test_targets);
     CU_add_test(s, "groups of experts", test_groups);
+    CU_add_test(s, "a router's sigmoid", test_sigmoid);
+    CU_add_test(s, "places of experts' rows", test_places);
+    CU_add_test(s, "latent attention's keys", test_latent_keys);
     CU_add_test(s, "operands that share memory", test_shared);
 }

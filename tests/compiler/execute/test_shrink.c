@@ -68,6 +68,11 @@ static void test_cases(void)
         CU_ASSERT(!job->model.predict == !next);
         CU_ASSERT(!next || (next->attn.heads == l->attn.heads && next->moe.experts == m->experts &&
                             next->moe.expert.width == m->expert.width));
+        const struct decision *small = &s->decision;
+        uint64_t each = 2 * small->cp * (small->sp ? small->tp : 1);
+        while (each < 8)
+            each *= 2;
+        CU_ASSERT_EQUAL(s->job.train.sequence, each); /* two tokens for each part, at least eight */
         const struct attn *t = &l->attn;
         CU_ASSERT(t->kind == ATTN_MLA ? t->head == t->nope + t->rope_dims && t->kv == t->heads && t->kv_rank < 64
                                       : t->heads % t->kv == 0 && t->kv_rank == 0);

@@ -234,6 +234,111 @@ static void test_slots_apart(void)
     CU_ASSERT_EQUAL(depth[1], 3);
 }
 
+/* Lives of microbatches in two rings, `act` and `late`, in a random order of F, I and W: most microbatches
+ * are done with soon, some stay long. */
+static struct ring_life *draw_lives(struct arena *a, uint64_t *state, uint32_t microbatches)
+{
+    struct ring_life *life = ARENA_ARRAY(a, struct ring_life, 2 * (size_t)microbatches);
+    uint32_t t = 0, next = 0, done = 0, *stage = ARENA_ARRAY(a, uint32_t, microbatches);
+    bool *stays = ARENA_ARRAY(a, bool, microbatches);
+    for (uint32_t m = 0; m < microbatches; m++)
+        stays[m] = !random_below(state, 16);
+    while (done < 2 * microbatches) {
+        uint32_t m = random_below(state, next + 1);
+        while (m < next && (stage[m] == 2 || (stays[m] && random_below(state, 64))))
+            m++;
+        if (m == microbatches)
+            continue;
+        const struct ring_life made = {.start = t,
+                                       .grown = t + 1,
+                                       .end = t + 1,
+                                       .first = t,
+                                       .last = t,
+                                       .action = m == next ? 'F' : 'I',
+                                       .used = true};
+        if (m == next) {
+            life[next++] = made;
+        } else {
+            struct ring_life *ends = &life[stage[m] * microbatches + m];
+            ends->end = t + 1;
+            ends->last = t;
+            if (!stage[m])
+                life[microbatches + m] = made;
+            stage[m]++;
+            done++;
+        }
+        t++;
+    }
+    return life;
+}
+
+/* Two microbatches have one slot only if the one is done with before the other starts, in turns or not. */
+static void test_slots_are_free(void)
+{
+    uint32_t shared = 0, wrong = 0, turns = 0;
+    for (uint64_t seed = 1; seed <= 200; seed++) {
+        struct arena *a = arena_new();
+        uint64_t state = seed;
+        uint32_t m = 24 + random_below(&state, 40), depth[2];
+        struct ring rings[2] = {{.name = "act"}, {.name = "late"}};
+        struct buffer buffers[2] = {{.ring = 0, .stride = 2}, {.ring = 1, .stride = 1}};
+        struct program p = {.rings = rings, .nrings = 2, .buffers = buffers, .nbuffers = 2};
+        p.nroles = 8192 / (m / 2 + random_below(&state, m)); /* turns of m / 2 slots or more */
+        const struct ring_life *life = draw_lives(a, &state, m);
+        struct role r = {.p = &p, .microbatches = m, .depth = depth};
+        r.slots = ARENA_ARRAY(a, uint32_t, 2 * (size_t)m);
+        lower_take_cells(a, &r, life);
+        for (uint32_t x = 0; x < 2 * m; x++)
+            for (uint32_t y = x + 1; y < (x < m ? m : 2 * m); y++) {
+                bool apart = life[x].last < life[y].first || life[y].last < life[x].first;
+                wrong += r.slots[x] == r.slots[y] && !apart;
+                shared += r.slots[x] == r.slots[y];
+            }
+        turns += depth[0] > m / 2 - 1 && depth[0] < m;
+        arena_free(a);
+    }
+    CU_ASSERT_EQUAL(wrong, 0);
+    CU_ASSERT(shared > 1000 && turns > 20);
+}
+
+/* the same operation on the same operands, with the same attributes */
+static bool equal_insns(const struct program *p, const struct insn *x, const struct insn *y)
+{
+    const struct isa_info *info = isa_info((enum op)x->op);
+    const struct operand *o = &p->operands[x->operand], *other = &p->operands[y->operand];
+    const struct attr *t = &p->attrs[x->attr], *beside = &p->attrs[y->attr];
+    return x->op == y->op && !memcmp(o, other, info->noperands * sizeof *o) &&
+           !memcmp(t, beside, info->nattrs * sizeof *t);
+}
+
+/* Equal instructions have one list of operands, also in slots of rings: there are as many lists as
+ * combinations of slots, not as microbatches. */
+static void test_lists_are_shared(void)
+{
+    static const char *const decisions[] = {"pp=2", "pp=2 schedule=zb_h1", "pp=2 vpp=2 schedule=interleaved",
+                                            "tp=2 dp=2 full=1"};
+    uint32_t twice = 0, shared = 0;
+    for (size_t k = 0; k < sizeof decisions / sizeof *decisions; k++) {
+        struct arena *a = arena_new();
+        struct job *job = text_job(a, tiny_llama);
+        struct topo *host = random_host(a, 8);
+        const char *why = "";
+        struct decision d = text_decision(a, job, host, decisions[k]);
+        struct plan *p = compile_decision(a, job, host, &d, &(struct compile_options){0}, &why);
+        const struct program *q = p->train[0];
+        for (uint32_t i = 0; i < q->ninsns; i++)
+            for (uint32_t j = 0; j < i; j++)
+                if (equal_insns(q, &q->insns[i], &q->insns[j])) {
+                    shared += q->insns[i].operand == q->insns[j].operand;
+                    twice += q->insns[i].operand != q->insns[j].operand;
+                }
+        plan_close(p);
+        arena_free(a);
+    }
+    CU_ASSERT_EQUAL(twice, 0);
+    CU_ASSERT(shared > 1000);
+}
+
 static void test_equal_inputs_give_equal_bytes(void)
 {
     for (uint64_t seed = 0; seed < 10; seed++) {
@@ -295,6 +400,8 @@ void suite_lower(void)
     CU_add_test(s, "ring depths", test_ring_depths);
     CU_add_test(s, "slots in turns", test_turns);
     CU_add_test(s, "slots of what stays until I and until W", test_slots_apart);
+    CU_add_test(s, "slots are free when they are taken", test_slots_are_free);
+    CU_add_test(s, "equal instructions share their operands", test_lists_are_shared);
     CU_add_test(s, "tensors are the model's parameters", test_parameters);
     CU_add_test(s, "equal inputs give equal bytes", test_equal_inputs_give_equal_bytes);
 }

@@ -100,6 +100,55 @@ static void test_bounds(void)
     }
 }
 
+/* does the check of a step, which comes behind the next one's early part, use this part? */
+static bool is_checked(const struct program *p, const struct part *x, uint32_t check)
+{
+    for (uint32_t i = check; i < p->ninsns; i++)
+        for (uint32_t k = 0; k < isa_info((enum op)p->insns[i].op)->noperands; k++) {
+            const struct operand *o = &p->operands[p->insns[i].operand + k];
+            const struct buffer *b = &p->buffers[x->buffer];
+            if (o->buffer == x->buffer && (b->ring == NONE || o->offset / b->stride == x->slot))
+                return true;
+        }
+    return false;
+}
+
+/* What the check of a step uses, and nothing else, is live in the early part as well, from end to end. */
+static void test_checked(void)
+{
+    struct arena *a = arena_new();
+    const char *why = "";
+    struct job *job = text_job(
+        a,
+        "llmc 1\nmodel m {\n vocab 24\n width 16\n norm rmsnorm\n embed tokens\n repeat 4 {\n layer {\n"
+        " attn gqa(heads=4, kv=2, rope=500)\n ffn swiglu(12)\n }\n }\n head untied\n}\ntrain {\n sequence 8\n"
+        " batch 8 sequences\n precision fp32\n optimizer adamw(lr=1e-3)\n clip 1.0\n}\n"
+        "plan {\n post_validation yes\n}\n");
+    struct topo *host = random_host(a, 4);
+    struct decision d = text_decision(a, job, host, "pp=4 microbatch=1 schedule=zb_h2");
+    struct plan *p = compile_decision(a, job, host, &d, &(struct compile_options){0}, &why);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    for (uint32_t r = 0; r < p->nroles; r++) {
+        const struct program *q = p->train[r];
+        const struct lives *l = place_lives(a, q);
+        uint32_t phase[NPHASES + 1], at[NPHASES + 1][NQUEUES], checked = 0, kept = 0;
+        CU_ASSERT(program_phases(q, phase) && program_phase_positions(q, at));
+        for (uint32_t k = 0; k < l->nparts; k++)
+            checked += is_checked(q, &l->parts[k], phase[PHASE_CHECK]);
+        /* these lives are the last ones, in the parts' order */
+        for (uint32_t k = l->nlives, next = l->nparts; k-- > 0 && l->lives[k].part < next; kept++) {
+            const struct life *x = &l->lives[k];
+            if (x->lo != 0 || x->hi != at[PHASE_BODY][QUEUE_COMPUTE])
+                break;
+            CU_ASSERT(is_checked(q, &l->parts[x->part], phase[PHASE_CHECK]));
+            next = x->part;
+        }
+        CU_ASSERT(kept == checked && checked > 0);
+    }
+    plan_close(p);
+    arena_free(a);
+}
+
 enum { MOST_REGIONS = 24, MOST_ELEMENTS = 256 };
 
 /* Operands on one buffer of 4-byte elements: several matrices side by side, each with a row length of its
@@ -168,5 +217,6 @@ void suite_place(void)
     CU_pSuite s = CU_add_suite("place", NULL, NULL);
     CU_add_test(s, "known schedules", test_known);
     CU_add_test(s, "bounds", test_bounds);
+    CU_add_test(s, "what the check of a step needs", test_checked);
     CU_add_test(s, "cells of a buffer against its elements", test_cells);
 }

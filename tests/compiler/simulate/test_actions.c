@@ -251,6 +251,28 @@ static void test_updates(void)
     }
 }
 
+/* One rank, a layer with experts and two whose parameters are gathered: what is gathered ahead is on its way
+ * from the step's begin, and rows to experts' ranks wait behind it. */
+static void test_gathered_ahead(void)
+{
+    struct decision d = {.pp = 1, .vpp = 1, .microbatches = 1, .nstages = 1, .schedule = SCHED_1F1B};
+    const struct pipeline_stage stage = {.forward_s = 10, .backward_s = 20};
+    const struct pipeline_piece pieces[3] = {
+        {.count = 1, .forward = 0.5, .backward = 0.5, .exchanges = true},
+        {.count = 1, .forward = 0.25, .backward = 0.25, .gather_s = 6, .gathers = true},
+        {.count = 1, .forward = 0.25, .backward = 0.25, .gather_s = 6, .gathers = true}};
+    static const double step_s[] = {6 + 2.5 + 6 + 2.5 + 20, 6 + 10 + 20, 12 + 10 + 20, 12 + 10 + 20};
+    const struct pipeline_moves moves = {.npieces = 3, .pieces = pieces};
+    const struct pipeline_update update = {0};
+    for (uint32_t ahead = 0; ahead < 4; ahead++) {
+        struct arena *a = arena_new();
+        struct pipeline_times times = {
+            .stages = &stage, .moves = &moves, .updates = &update, .prefetch = ahead, .crowded = true};
+        CU_ASSERT_EQUAL(simulate_actions(a, schedule_new(a, &d), &times, NULL, NULL), step_s[ahead]);
+        arena_free(a);
+    }
+}
+
 void suite_actions(void);
 void suite_actions(void)
 {
@@ -263,5 +285,6 @@ void suite_actions(void)
     CU_add_test(s, "slow transfers", test_slow);
     CU_add_test(s, "transfers that hold the sender", test_held);
     CU_add_test(s, "bytes in flight", test_memory);
+    CU_add_test(s, "parameters that are gathered ahead", test_gathered_ahead);
     CU_add_test(s, "from update to update", test_updates);
 }

@@ -109,11 +109,37 @@ static void test_too_long(void)
     arena_free(a);
 }
 
+/* Steps whose kernels take other times than planned: each run has a seed of its own, by its number alone, and
+ * no step is off by more than its kernels are. */
+static void test_jitter(void)
+{
+    enum { RUNS = 5 };
+    struct arena *a = arena_new();
+    struct cost *c = make(a, MODEL("ffn swiglu(8192)"), SCHED_1F1B, 1, 1);
+    double even_s, runs_s[RUNS], few_s[RUNS], plain_s;
+    for (uint32_t i = 0; i < RUNS; i++)
+        runs_s[i] = few_s[i] = -1;
+    CU_ASSERT_FATAL(predict_jitter(a, c, 0.1, RUNS, &even_s, runs_s));
+    CU_ASSERT_FATAL(predict_jitter(a, c, 0.1, 2, &plain_s, few_s));
+    CU_ASSERT_EQUAL(even_s, plain_s);
+    for (uint32_t i = 0; i < RUNS; i++) {
+        CU_ASSERT(runs_s[i] >= 0.9 * even_s && runs_s[i] <= 1.1 * even_s && runs_s[i] != even_s);
+        CU_ASSERT_EQUAL(few_s[i], i < 2 ? runs_s[i] : -1);
+        for (uint32_t k = 0; k < i; k++)
+            CU_ASSERT_NOT_EQUAL(runs_s[i], runs_s[k]);
+    }
+    CU_ASSERT(predict_jitter(a, c, 0, RUNS, &even_s, runs_s));
+    for (uint32_t i = 0; i < RUNS; i++)
+        CU_ASSERT_EQUAL(runs_s[i], even_s);
+    arena_free(a);
+}
+
 void suite_predict(void);
 void suite_predict(void)
 {
     CU_pSuite s = CU_add_suite("predict", NULL, NULL);
     CU_add_test(s, "every schedule", test_schedules);
     CU_add_test(s, "pairs hide transfers of experts", test_pairs);
+    CU_add_test(s, "kernels that take other times", test_jitter);
     CU_add_test(s, "very long steps", test_too_long);
 }

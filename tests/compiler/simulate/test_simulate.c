@@ -202,6 +202,33 @@ static void test_circle(void)
     finish(&b);
 }
 
+/* Of a deadlock of many roles the first six are told, each with the first of its own that is blocked. */
+static void test_many_stuck(void)
+{
+    for (uint32_t p = 2; p <= 9; p++) {
+        struct bench b = start(SCHED_1F1B, p, 1, 10, 20, 3);
+        for (uint32_t i = 0; i < b.programs[0]->ninsns; i++) /* the first role's only forward is never sent */
+            if (b.programs[0]->insns[i].op == OP_SEND) {
+                b.programs[0]->insns[i].op = OP_FILL;
+                b.programs[0]->insns[i].queue = QUEUE_COPY;
+            }
+        run(&b);
+        const char *want = arena_printf(
+            b.a,
+            "deadlock: role 0 B0 RECV (instruction 2) waits for role 1 B0 SEND (instruction %u); "
+            "role 1 F0 RECV (instruction 0) waits for a partner that has no such instruction",
+            p == 2 ? 3 : 5);
+        for (uint32_t r = 2; r < p && r < 6; r++)
+            want = arena_printf(
+                b.a, "%s; role %u F0 RECV (instruction 0) waits for role %u F0 SEND (instruction 2)", want, r,
+                r - 1);
+        want = p > 6 ? arena_printf(b.a, "%s; ...", want) : want;
+        CU_ASSERT_PTR_NULL(b.t);
+        CU_ASSERT_STRING_EQUAL(b.why, want);
+        finish(&b);
+    }
+}
+
 static void test_bad_wait(void)
 {
     struct bench b = start(SCHED_1F1B, 2, 1, 10, 20, 3);
@@ -275,6 +302,7 @@ void suite_simulate(void)
     CU_add_test(s, "live bytes", test_memory);
     CU_add_test(s, "deadlock is named", test_deadlock);
     CU_add_test(s, "a circle of waits is named", test_circle);
+    CU_add_test(s, "deadlock of many roles", test_many_stuck);
     CU_add_test(s, "bad wait", test_bad_wait);
     CU_add_test(s, "groups across roles", test_groups);
     CU_add_test(s, "nothing takes time", test_no_time);

@@ -331,6 +331,23 @@ static void odd_batch(struct arena *a, struct plan *p)
     }
 }
 
+/* ---- buckets ---- */
+
+static void tensors_overlap(struct arena *a, struct plan *p)
+{
+    (void)a;
+    for (uint32_t i = 0; i < p->train[0]->nbuckets; i++) {
+        const struct bucket *b = &p->train[0]->buckets[i];
+        for (uint32_t k = b->tensor + 1; k < b->tensor + b->ntensors; k++)
+            p->train[0]->tensors[k].at--;
+    }
+}
+static void larger_bucket(struct arena *a, struct plan *p)
+{
+    (void)a;
+    p->train[0]->buckets[0].elements += 64;
+}
+
 /* ---- optimizer ---- */
 
 static void no_momentum(struct arena *a, struct plan *p)
@@ -429,6 +446,8 @@ const struct by_hand refusals_by_hand[] = {
     {"single", gpu_kernels, BY_VERIFY, "its kernels use a workspace of"},
     {"single", odd_batch, BY_VERIFY, "it reads samples [2, 4) of a batch of 3"},
     {"mirrored", another_schedule, BY_CARRIED, "the bias that it moves is not saved by the first rank of its stage alone"},
+    {"single", tensors_overlap, BY_VALUES, "tensors of bucket "},
+    {"single", larger_bucket, BY_VALUES, " can't hold its bucket"},
     {"tied", no_momentum, BY_VERIFY, "momentum is kept, but the model has none"},
     {"experts", expert_biases, BY_REFERENCE, "experts with biases"},
     {"latent", positions_ahead, BY_REFERENCE, "prediction modules with more than tokens in the embedding"},
@@ -439,12 +458,9 @@ const struct by_hand refusals_by_hand[] = {
     {NULL, NULL, BY_VERIFY, NULL},
 };
 
-#define STRUCTURE "program_check() refuses it before"
 #define NAMES "words for a value in a message, no rule of its own"
 #define SAME "what was read as a list goes back to where it was read"
 const struct unreached refusals_unreached[] = {
-    {"tensors of bucket %s overlap", STRUCTURE},
-    {"buffer %s can't hold its bucket", STRUCTURE},
     {"a sum that the model's step does not have", NAMES},
     {"%s + ...", NAMES},
     {"its operand can't hold the result", SAME},

@@ -5,6 +5,7 @@
 #include "tests/e2e/e2e.h"
 
 #include <CUnit/CUnit.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,6 +36,20 @@ static void test_random(void)
     CU_ASSERT_EQUAL(wrong, 0);
     for (int k = 0; k < SCHED_AUTO && n == NPLANS; k++)
         CU_ASSERT(drawn[k] >= 20);
+}
+
+/* What memory held before says nothing: malloc() gives it full of ones and zeros in turn. */
+static void test_used_memory(void)
+{
+    mallopt(M_PERTURB, 0x55);
+    for (uint64_t seed = 2001; seed <= 2010; seed++) {
+        struct arena *a = arena_new();
+        struct plan *p = random_plan(a, seed, 8);
+        CU_ASSERT_TRUE(accepted(a, p, seed, true));
+        plan_close(p);
+        arena_free(a);
+    }
+    mallopt(M_PERTURB, 0);
 }
 
 /* orders of axes other than the default, and many ranks */
@@ -79,6 +94,31 @@ static void test_digits(void)
     CU_ASSERT_TRUE(accepted(a, p, 0, true));
     plan_close(p);
     arena_free(a);
+}
+
+/* key heads that several ranks of tp have, of one dimension and of more */
+static void test_shared_heads(void)
+{
+    static const char *const decisions[] = {"tp=2 microbatch=1", "tp=4 sp=1 dp=2 zero=1 microbatch=1"};
+    for (uint32_t k = 0; k < 8; k++) {
+        struct arena *a = arena_new();
+        const char *why = "";
+        struct job *job = text_job(
+            a,
+            arena_printf(a,
+                         "llmc 1\nmodel m {\n vocab 24\n width 16\n norm layernorm\n embed tokens\n"
+                         " embed positions(8)\n layer {\n attn gqa(heads=4, kv=%u, head=%u, qkv_bias=yes)\n"
+                         " ffn relu(16)\n }\n head tied\n}\ntrain {\n sequence 8\n batch 4 sequences\n"
+                         " precision fp32\n optimizer adamw(lr=1e-3)\n}\n",
+                         k & 1 ? 2 : 1, k & 2 ? 2 : 1));
+        struct topo *topo = random_host(a, 8);
+        struct decision d = text_decision(a, job, topo, decisions[k / 4]);
+        struct plan *p = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+        CU_ASSERT_TRUE(accepted(a, p, k, true));
+        plan_close(p);
+        arena_free(a);
+    }
 }
 
 /* Places of two buffers of one program, in the table and in all that names them. */
@@ -146,8 +186,10 @@ void suite_verify_accept(void)
 {
     CU_pSuite s = CU_add_suite("verify_accept", NULL, NULL);
     CU_add_test(s, "a thousand random plans, by roles and in full", test_random);
+    CU_add_test(s, "memory that has been used", test_used_memory);
     CU_add_test(s, "other orders of the axes", test_orders);
     CU_add_test(s, "heads over several digits", test_digits);
+    CU_add_test(s, "key heads that several ranks have", test_shared_heads);
     CU_add_test(s, "buffers in another order", test_numbers_of_buffers);
     CU_add_test(s, "a bucket as large as operands can say", test_large_bucket);
 }

@@ -66,6 +66,13 @@ static void test_joins(void)
               three.at[0].extent.lo == 3);
     CU_ASSERT(blocks_union(a, &w, &x, &line) && line.n == 1 && line.at[0].count == 1);
     CU_ASSERT(line.at[0].extent.lo == 3 && line.at[0].extent.len == 6);
+    /* so is what fills a comb's gaps, here with an interval far behind */
+    struct block teeth = comb(0, 4, 3, 8), gaps = comb(4, 4, 3, 8), at60 = comb(60, 4, 1, 1);
+    struct blocks odd = {1, &teeth}, even = {1, &gaps}, behind = {1, &at60}, full;
+    CU_ASSERT(blocks_union(a, &odd, &even, &line) && line.n == 1);
+    CU_ASSERT(line.at[0].count == 1 && line.at[0].extent.len == 24);
+    CU_ASSERT(blocks_union(a, &odd, &behind, &two) && blocks_union(a, &two, &even, &full) && full.n == 2);
+    CU_ASSERT(full.at[0].count == 1 && full.at[0].extent.len == 24 && full.at[1].extent.lo == 60);
     /* beside what fits neither they still are one */
     struct block at40 = comb(40, 5, 1, 1);
     struct blocks far = {1, &at40}, apart;
@@ -99,7 +106,7 @@ static void test_boxes(void)
             taken = blocks_union(a, &sum, &one, &sum);
             CU_ASSERT(taken && same_as(&sum, bitmap));
         }
-        CU_ASSERT(sum.n == 1 && blocks_whole(&sum, ELEMENTS));
+        CU_ASSERT(sum.n == 1 && sum.at[0].count == 1 && blocks_whole(&sum, ELEMENTS));
         arena_reset(a, before);
     }
     arena_free(a);

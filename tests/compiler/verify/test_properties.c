@@ -271,6 +271,24 @@ static void test_limits(void)
     arena_free(a);
 }
 
+/* What the reference step has no words for is said of the training programs and of those for evaluation. */
+static void test_no_words(void)
+{
+    struct arena *a = arena_new();
+    struct plan *p = text_plan(a, tiny_llama, "pp=2");
+    struct verdict v = {0};
+    ((struct layer *)(uintptr_t)p->job->model.layers[0])->attn.alibi = true;
+    verify_conserve(a, p, &v);
+    CU_ASSERT_EQUAL_FATAL(v.nviolations, 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        CU_ASSERT_EQUAL(v.violations[i].evaluation, i == 1);
+        CU_ASSERT_STRING_EQUAL(v.violations[i].message,
+                               "the reference step can't express this kind of attention");
+    }
+    plan_close(p);
+    arena_free(a);
+}
+
 static void test_workspace(void)
 {
     struct arena *a = arena_new();
@@ -303,5 +321,6 @@ void suite_verify_properties(void)
     CU_add_test(s, "order, races and definedness of hand-made programs", test_hands);
     CU_add_test(s, "overlap of strided regions against single bytes", test_overlap);
     CU_add_test(s, "memory and placement beyond their limits", test_limits);
+    CU_add_test(s, "a model that the reference step has no words for", test_no_words);
     CU_add_test(s, "room for what GPUs' kernels use besides operands", test_workspace);
 }

@@ -161,6 +161,54 @@ static void test_rows(void)
     arena_free(a);
 }
 
+/* ---- parts by slots ---- */
+
+/* Three ranks' parts are two rows of four columns each: known where a matrix lies there with all of their
+ * rows.  Other columns or another type are not believed, nor rows that only some of the ranks would find. */
+static void test_own_rows(void)
+{
+    static const struct {
+        uint32_t first, rows, cols; /* of the matrix: these rows are there */
+        enum dtype dtype;
+        bool known;
+    } cases[] = {{0, 6, 4, DTYPE_F32, true},   {0, 8, 4, DTYPE_F32, true},   {0, 3, 8, DTYPE_F32, false},
+                 {0, 12, 2, DTYPE_F32, false}, {0, 1, 24, DTYPE_F32, false}, {0, 5, 4, DTYPE_F32, false},
+                 {1, 5, 4, DTYPE_F32, false},  {0, 6, 4, DTYPE_I32, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct arena *a = arena_new();
+        struct program *p = two_buffers();
+        const struct mesh mesh = mesh_new((const uint32_t[NAXES]){3, 1, 1, 1},
+                                          (const enum axis[NAXES]){AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP});
+        uint16_t slot = (uint16_t)program_slot(p, "tp", SLOT_COORD, AXIS_BIT(AXIS_TP), 2);
+        struct store *s = store_new(a, p, &mesh);
+        struct operand whole = {.dtype = (uint8_t)cases[i].dtype,
+                                .slot = UINT16_MAX,
+                                .rows = cases[i].rows,
+                                .cols = cases[i].cols,
+                                .ld = cases[i].cols};
+        whole.offset = (uint64_t)cases[i].first * cases[i].cols * 4;
+        struct value v = {.kind = VALUE_NODES, .node = 1};
+        v.row = extent_new(cases[i].first, cases[i].rows);
+        v.col = extent_new(0, cases[i].cols);
+        store_write_whole(s, &whole, &v, 1);
+        struct operand own = {
+            .dtype = DTYPE_F32, .slot = slot, .slot_stride = 2 * 4 * 4, .rows = 2, .cols = 4, .ld = 4};
+        struct parts *parts = ARENA_NEW(a, struct parts);
+        bool known = store_read(s, &own, parts);
+        CU_ASSERT_EQUAL(known, cases[i].known);
+        if (known) {
+            const struct part *x = &parts->at[0];
+            struct extent rows = extent_new(0, 2), cols = extent_new(0, 4);
+            extent_move(&rows, &mesh, AXIS_BIT(AXIS_TP), 2);
+            CU_ASSERT(parts->n == 1 && x->row == 0 && x->col == 0 && x->rows == 2 && x->cols == 4);
+            CU_ASSERT(x->value.node == 1 && extent_same(&x->value.row, &rows) &&
+                      extent_same(&x->value.col, &cols));
+        }
+        program_free(p);
+        arena_free(a);
+    }
+}
+
 /* ---- contributions ---- */
 
 enum { DOMAIN = 240 };
@@ -272,6 +320,7 @@ void suite_verify_store(void)
     CU_pSuite s = CU_add_suite("verify_store", NULL, NULL);
     CU_add_test(s, "pieces of memory against single bytes", test_memory);
     CU_add_test(s, "rows that stay", test_rows);
+    CU_add_test(s, "own rows of a matrix", test_own_rows);
     CU_add_test(s, "contributions against sets of numbers", test_contributions);
     CU_add_test(s, "whole sets", test_whole);
 }
