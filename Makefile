@@ -11,6 +11,7 @@
 #   make check-origin          ORIGIN=2000         drawn folders, honest and forged
 #   make check-estimates       ESTIMATES=2000      estimates of drawn decisions against their programs' simulation
 #   make check-jobs            DRAWN=500           random jobs: what a search with a hundred times the budget finds, too
+#   make check-gaps            DRAWN=500 RIVALS=8  the same jobs: does no other decision beat a plan by more than its gap?
 #   make check-source-mutants  SOURCE_MUTANTS=400  faults in the source, which the tests must notice
 #   make fuzz                  FUZZ_SECONDS=600    every fuzzer (clang)
 #   make bench                 the benchmarks
@@ -243,6 +244,11 @@ DRAWN ?= 500
 check-jobs: build/llmc
 	$(Q)python3 tests/tools/jobs.py --count $(DRAWN) --seed $(or $(SEED),1)
 
+# RIVALS other decisions of DRAWN such jobs, pinned and planned: does any beat the plan by more than its printed gap?
+RIVALS ?= 8
+check-gaps: build/llmc
+	$(Q)python3 tests/tools/gaps.py --count $(DRAWN) --seed $(or $(SEED),1) --rivals $(RIVALS)
+
 # one fault at a time in the source of the compiler and the runtime: which of SOURCE_MUTANTS drawn ones make some test
 # fail; goes on where it was cut off; in parts with MUTANTS_FROM=N, others with SEED=N, JOBS=1 on one core, at most MOST
 # seconds of suites each, those of FIRST before others; RULES=1: each refusal of a plan is left out in turn instead
@@ -303,7 +309,7 @@ clean:
 	$(Q)rm -rf build
 
 .PHONY: all gpu measured cuda-archs deps check check-layouts check-models check-mutants check-fields check-origin check-estimates \
-        check-jobs check-source-mutants asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory fuzz run-tests \
+        check-jobs check-gaps check-source-mutants asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory fuzz run-tests \
         run-demo run-bench run-fuzz install clean
 .SECONDARY:
 
