@@ -13,7 +13,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 void suite_program(void);
@@ -92,45 +91,6 @@ static void test_size(void)
     program_free(q);
     program_free(p);
     free(bytes);
-}
-
-/* seconds on a core for encoding n instructions of one run, none of which has an operand that another has */
-static double encode_run(uint32_t n)
-{
-    struct program *p;
-    uint8_t *bytes;
-    size_t size;
-    char error[800] = "", *text = NULL;
-    FILE *f = open_memstream(&text, &size);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
-    fprintf(f,
-            "llmc program 1\nrole 0 of 1\nevaluation no\n"
-            "job sequence=8 batch=2 vocab=100 seed=1 steps_total=9 optimizer=0 lr_kind=2 lr=0.001 lr_min=0 "
-            "beta1=0.9 beta2=0.95 lr_warmup=1 lr_decay=5 lr_stable=0 tokens_per_step=16\n"
-            "arena %u\nbuffer 0 x step f32 bytes %u offset 0\n",
-            512 * n, 512 * n);
-    for (uint32_t i = 0; i < n; i++)
-        fprintf(f, "%u compute ADD y=%%x#0+%u[8x8]f32 a=%%x#0+%u[8x8]f32\n", i, 512 * i, 512 * i + 256);
-    fclose(f);
-    enum status st = program_parse(text, size, &p, error, sizeof error);
-    CU_ASSERT_STRING_EQUAL(error, "");
-    CU_ASSERT_EQUAL_FATAL(st, STATUS_OK);
-    clock_t start = clock();
-    CU_ASSERT_EQUAL(program_encode(p, &bytes, &size), STATUS_OK);
-    double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
-    free(bytes);
-    free(text);
-    program_free(p);
-    return seconds;
-}
-
-/* encoding takes time in proportion to the program's length, not to its square */
-static void test_linear(void)
-{
-    double once = encode_run(4000), ten_times = encode_run(40000);
-    CU_ASSERT(ten_times < 40 * once + 0.2);
-    if (ten_times >= 40 * once + 0.2)
-        printf("\n    %.3f s and %.3f s", once, ten_times);
 }
 
 static void test_small(void)
@@ -476,7 +436,6 @@ void suite_program(void)
     CU_add_test(s, "round trips", test_round_trips);
     CU_add_test(s, "all rows seen", test_all_rows_seen);
     CU_add_test(s, "size", test_size);
-    CU_add_test(s, "time in proportion", test_linear);
     CU_add_test(s, "small", test_small);
     CU_add_test(s, "limits", test_limits);
     CU_add_test(s, "damage", test_damage);
