@@ -1,12 +1,14 @@
 /* The executor: random programs over all queues give the same bits in order and in any adversarial order, a
  * missing wait shows up, and what goes wrong ends with a report. */
 
+#include "runtime/allocations.h"
 #include "runtime/exec_play.h"
 #include "tests/e2e/e2e.h"
 #include "tests/runtime/many.h"
 #include "tests/skip.h"
 
 #include <CUnit/CUnit.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -377,6 +379,56 @@ static void test_refusals(void)
     many_close(&m);
 }
 
+/* ---- memory that ends ---- */
+
+static uint32_t callocs_left; /* the last of so many calls of calloc() finds no memory; 0 = all do */
+
+/* what the runtime's counting calloc() calls: glibc's, but for that one call */
+void *__libc_calloc(size_t n, size_t bytes);
+void *__libc_calloc(size_t n, size_t bytes)
+{
+    static void *(*real)(size_t, size_t);
+    static bool looked;
+    if (callocs_left && !--callocs_left)
+        return NULL;
+    if (!looked) {
+        looked = true; /* whatever looking needs itself comes from below */
+        *(void **)&real = dlsym(RTLD_NEXT, "__libc_calloc");
+    }
+    if (real)
+        return real(n, bytes);
+    void *p = bytes && n > SIZE_MAX / bytes ? NULL : malloc(n * bytes);
+    return p ? memset(p, 0, n * bytes) : NULL;
+}
+
+static uint32_t failing_call;
+static void end_memory(struct many *m, uint32_t rank)
+{
+    (void)m;
+    (void)rank;
+    callocs_left = failing_call;
+}
+
+/* whichever of an executor's arrays there is no memory for: the rank says so and ends, it does not crash */
+static void test_memory_ends(void)
+{
+    enum { ARRAYS = 9 }; /* itself, what met, and seven lists of the program's */
+    if (!allocations_count()) {
+        test_skip("a sanitizer has the allocator");
+        return;
+    }
+    for (failing_call = 1; failing_call <= ARRAYS + 1; failing_call++) {
+        struct many m;
+        bool late = failing_call > ARRAYS;
+        many_open(&m, 1, 1, 1);
+        many_insn(&m, 0, OP_ADD, QUEUE_COMPUTE, (struct many_operand[]){{0, -1}, {0, -1}, {0, -1}}, 3);
+        m.before = late ? NULL : end_memory;
+        CU_ASSERT_EQUAL(many_run(&m, 1), late ? STATUS_OK : STATUS_WORLD);
+        CU_ASSERT_STRING_EQUAL(m.world.control->message, late ? "" : "out of memory while loading programs");
+        many_close(&m);
+    }
+}
+
 /* a process that may map the region and no more than this beside it; 0 = it said so */
 static int open_without_memory(void)
 {
@@ -416,6 +468,7 @@ void suite_exec(void)
     CU_pSuite s = CU_add_suite("exec", NULL, NULL);
     CU_add_test(s, "random programs, any order: same bits", test_random_programs);
     CU_add_test(s, "runs in a row", test_many_runs);
+    CU_add_test(s, "memory that ends", test_memory_ends);
     CU_add_test(s, "a missing wait shows", test_missing_wait);
     CU_add_test(s, "watchdog", test_watchdog);
     CU_add_test(s, "no watchdog where there is progress", test_progress);

@@ -16,6 +16,7 @@
 #include "tests/compiler/random_plan.h"
 
 #include <CUnit/CUnit.h>
+#include <malloc.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -460,6 +461,22 @@ static void check_table(const struct job *job, const struct topo *topo, const st
     free(text);
 }
 
+/* A table that is printed again and again leaves nothing behind, but the pieces that malloc() keeps after the first times;
+ * a leak would be there every time. */
+static void check_returned(const struct job *job, const struct topo *topo, const struct search_result *found)
+{
+    FILE *none = fopen("/dev/null", "w");
+    bool settled = false;
+    CU_ASSERT_PTR_NOT_NULL_FATAL(none);
+    for (int i = 0; i < 20 && !settled; i++) {
+        struct mallinfo2 before = mallinfo2();
+        estimate_print(job, topo, found, none);
+        settled = mallinfo2().uordblks <= before.uordblks;
+    }
+    CU_ASSERT(settled);
+    fclose(none);
+}
+
 static void test_estimates(void)
 {
     static const uint64_t budgets[] = {0, 40, 5000};
@@ -483,6 +500,7 @@ static void test_estimates(void)
             CU_ASSERT(search_number(&x, "spent") > 0);
             check_estimate(&x);
             check_table(job, topo, found, json_object_get(x.json, "candidates"));
+            check_returned(job, topo, found);
             json_decref(x.json);
             strbuf_free(&text);
             arena_free(a);
