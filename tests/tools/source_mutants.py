@@ -630,7 +630,7 @@ def main():
         all_rules(trial, origin, work, work / f"rules-{trial.coverage.key[:12]}.txt")
         return 0
     left = drawn(trial, origin, work / f"drawn-{trial.coverage.product[:12]}-{o.seed}.txt", o)
-    return 1 if left > o.count * (1 - o.goal / 100) else 0
+    return 1 if 100 * left > o.count * (100 - o.goal) else 0
 
 
 if __name__ == "__main__":
