@@ -80,7 +80,7 @@ def judge(bench, number, rivals):
     for _ in range(rivals):
         more = rival(r, plan["decision"], wishes)
         code, other, errors = bench.plan(words=more)
-        if code not in (0, 1, 3): # 3: a degree that does not divide the model
+        if code not in (0, 1, 3):  # 3: a degree that does not divide the model
             print(f"job {number}: {' '.join(more)}: plan ends with {code}: {errors}", flush=True)
         if code:
             continue

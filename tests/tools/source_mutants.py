@@ -2,7 +2,7 @@
 """Do the tests notice faults in the compiler and the runtime?  One fault at a time is put into a copy of the built
 tree.
 
-    source_mutants.py [--count 400] [--seed 1] [--from 0] [--jobs 1] [--whole] [--first FILE]
+    source_mutants.py [--count 400] [--seed 1] [--from 0] [--jobs 1] [--whole] [--first FILE]    drawn faults
     source_mutants.py --sanitize ...   those of the same draw that no suite has noticed, under sanitizers
     source_mutants.py --rules      every refusal of the verifier and the loader, made never to happen
 
@@ -44,7 +44,7 @@ import mutate_c
 PRODUCTS = ["build/llmc", "build/llmrun", "build/tests/run"]
 PARTS = ["compiler", "runtime", "kernels", "grammar", "tests", "plans", "topologies", "Makefile", "README.md", "LICENSE"]
 LEFT_OUT = {"tree", "gpu_script"}
-OURS = ["MAKEFLAGS", "SEED", "JOBS", "MOST", "RULES"]  # what make was told for this program; suites read some of them
+OURS = ["MAKEFLAGS", "SEED", "JOBS", "MOST", "FIRST", "RULES"]  # what make was told for this program; suites read some of them
 ALWAYS = ["gpu_script+"]  # a quick run does nothing
 WHOLE = ["verify_mutation", "expert_mutations", "exact", "verify_accept"]
 PLAIN = ["-O2", "-ffp-contract=off", "-Werror=incompatible-pointer-types", "-Werror=int-conversion",

@@ -378,6 +378,21 @@ static struct job *plain_job(struct arena *a, const char *sublayers, uint32_t se
                         WIDTH, sublayers, sequence, precision));
 }
 
+/* a decision's shape under the job's own profile, whose buffers are llmrun's */
+static const struct cost_shape *shape_of(struct arena *a, const struct job *job, struct topo *t, const char *decision,
+                                         struct cost **c)
+{
+    struct cost_shape *s = ARENA_NEW(a, struct cost_shape);
+    struct decision *d = ARENA_NEW(a, struct decision);
+    const struct cost_kinds kinds = cost_kinds_new(a, &job->model);
+    const char *why = "";
+    *d = text_decision(a, job, t, decision);
+    CU_ASSERT_FATAL(decision_place(a, t, d, &why));
+    *c = cost_new(a, job, t, d);
+    cost_shape_init(a, *c, &kinds, s);
+    return s;
+}
+
 /* To sort the tokens of a microbatch by their rows of the table takes room for three numbers each. */
 static void test_sorted_tokens(void)
 {
@@ -387,14 +402,9 @@ static void test_sorted_tokens(void)
     for (uint32_t i = 0; i < 2; i++) {
         const char *sublayers = "attn mha(heads=16, rope=10_000); ffn swiglu(1024)";
         struct job *job = plain_job(a, sublayers, 4096u << i, "bf16");
-        struct decision d = text_decision(a, job, t, "microbatch=1");
-        const char *why = "";
-        CU_ASSERT_FATAL(decision_place(a, t, &d, &why));
-        struct cost *c = cost_new(a, job, t, &d);
-        struct cost_kinds kinds = cost_kinds_new(a, &job->model);
-        struct cost_shape s;
-        cost_shape_init(a, c, &kinds, &s);
-        bytes[i] = cost_lives(c, &s.embed)->workspace;
+        struct cost *c;
+        const struct cost_shape *s = shape_of(a, job, t, "microbatch=1", &c);
+        bytes[i] = cost_lives(c, &s->embed)->workspace;
     }
     CU_ASSERT_EQUAL(bytes[1] - bytes[0], 3 * 4 * 4096);
     arena_free(a);
@@ -410,14 +420,9 @@ static void test_ring_sums(void)
     for (uint32_t i = 0; i < 2; i++) {
         const char *sublayers = "attn mha(heads=16, rope=10_000); ffn swiglu(64)";
         struct job *job = plain_job(a, sublayers, SEQUENCE, i ? "fp32" : "bf16");
-        struct decision d = text_decision(a, job, t, "microbatch=1 ring=4");
-        const char *why = "";
-        CU_ASSERT_FATAL(decision_place(a, t, &d, &why));
-        struct cost *c = cost_new(a, job, t, &d);
-        struct cost_kinds kinds = cost_kinds_new(a, &job->model);
-        struct cost_shape s;
-        cost_shape_init(a, c, &kinds, &s);
-        most[i] = cost_lives(c, &s.layers[0])->forward;
+        struct cost *c;
+        const struct cost_shape *s = shape_of(a, job, t, "microbatch=1 ring=4", &c);
+        most[i] = cost_lives(c, &s->layers[0])->forward;
     }
     double tokens = SEQUENCE / 4.0;
     CU_ASSERT_EQUAL(2 * most[0] - most[1], 4 * tokens * (2 * WIDTH + 2 * 16 + 1)); /* 1: of the norm */
