@@ -178,6 +178,23 @@ static void print_worst(struct arena *a, const struct diff *d, bool json, FILE *
     fputs(json ? "]" : "", out);
 }
 
+/* seconds of the step, and on cores where ranks share them */
+static void print_step(const struct diff *d, double planned_s, double measured_s, bool json, FILE *out)
+{
+    double planned_core_s = d->planned_core_ns * 1e-9, measured_core_s = d->core_ns * 1e-9;
+    if (json) {
+        fprintf(out, "{\"schema\": 1, \"planned_step_s\": %.9g, \"measured_step_s\": %.9g", planned_s, measured_s);
+        if (d->cores)
+            fprintf(out, ", \"planned_core_s\": %.9g, \"measured_core_s\": %.9g", planned_core_s, measured_core_s);
+        return;
+    }
+    fprintf(out, "step: planned %.6g s, measured %.6g s (%+.1f %%), %u instructions\n", planned_s, measured_s,
+            share(measured_s, planned_s), d->events);
+    if (d->cores)
+        fprintf(out, "cores: planned %.6g s, measured %.6g s of all ranks together (%+.1f %%)\n", planned_core_s,
+                measured_core_s, share(measured_core_s, planned_core_s));
+}
+
 enum status diff_trace(struct arena *a, const struct plan *p, const char *path, bool json, FILE *out, char *error,
                        size_t error_size)
 {
@@ -198,16 +215,7 @@ enum status diff_trace(struct arena *a, const struct plan *p, const char *path, 
         for (uint32_t i = 0; i < p->train[role]->ninsns; i++)
             d.rows[role][i].measured_ns /= d.rows[role][i].n ? d.rows[role][i].n : 1;
     double measured_s = (d.end_us - d.start_us) * 1e-6, planned_s = (double)p->timeline->step_ns * 1e-9;
-    if (json)
-        fprintf(out, "{\"schema\": 1, \"planned_step_s\": %.9g, \"measured_step_s\": %.9g", planned_s, measured_s);
-    if (json && d.cores)
-        fprintf(out, ", \"planned_core_s\": %.9g, \"measured_core_s\": %.9g", d.planned_core_ns * 1e-9, d.core_ns * 1e-9);
-    else
-        fprintf(out, "step: planned %.6g s, measured %.6g s (%+.1f %%), %u instructions\n", planned_s, measured_s,
-                share(measured_s, planned_s), d.events);
-    if (!json && d.cores)
-        fprintf(out, "cores: planned %.6g s, measured %.6g s of all ranks together (%+.1f %%)\n", d.planned_core_ns * 1e-9,
-                d.core_ns * 1e-9, share(d.core_ns, d.planned_core_ns));
+    print_step(&d, planned_s, measured_s, json, out);
     print_rows(&d, json, out);
     print_worst(a, &d, json, out);
     fputs(json ? "}\n" : "", out);

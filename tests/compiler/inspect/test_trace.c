@@ -269,10 +269,14 @@ static void test_compared(void)
         ninsns += p->train[r]->ninsns;
     const char *text = compared(a, p, trace, false, STATUS_OK);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, arena_printf(a, " %%), %u instructions\n", ninsns)));
+    json_t *root = json_loads(compared(a, p, trace, true, STATUS_OK), JSON_REJECT_DUPLICATES, NULL), *x;
+    CU_ASSERT(json_number_value(json_object_get(root, "planned_step_s")) > 0);
+    CU_ASSERT_PTR_NULL(json_object_get(root, "planned_core_s")); /* ranks that do not share cores */
+    json_decref(root);
     give_cores(a, p);
     text = compared(a, p, trace, false, STATUS_OK);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, " of all ranks together (+0.0 %)\n"));
-    json_t *root = json_loads(compared(a, p, trace, true, STATUS_OK), JSON_REJECT_DUPLICATES, NULL), *x;
+    root = json_loads(compared(a, p, trace, true, STATUS_OK), JSON_REJECT_DUPLICATES, NULL);
     CU_ASSERT_PTR_NOT_NULL_FATAL(root);
     double planned = 0, measured = 0;
     size_t i;
