@@ -5,6 +5,7 @@
 
 #include "compiler/fit.h"
 #include "compiler/lower/lower.h"
+#include "compiler/model/sema.h"
 #include "compiler/place/place.h"
 
 #include <time.h>
@@ -40,6 +41,7 @@ enum status compile_best(struct arena *a, struct diag *d, struct job *job, struc
     double start = now_s();
     uint32_t top = !o->top ? USUAL_TOP : o->top < PLAN_MOST_TOP ? (uint32_t)o->top : PLAN_MOST_TOP;
     progress(o, "searching");
+    job_emits(a, job);
     struct search_result *found = search(a, d, job, topo, top, o->budget, true);
     double seconds = now_s() - start;
     if (diag_errors(d) || !found->ncandidates)

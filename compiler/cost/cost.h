@@ -46,7 +46,8 @@ struct cost_net {
 
 struct cost {
     const struct job *job;
-    const struct profile *profile; /* of the job */
+    const struct profile *profile; /* of the job: where time goes */
+    const struct profile *buffers; /* where memory goes: cost_buffers() */
     const struct topo *topo;
     const struct topo_node_type *type;
     const struct decision *decision;
@@ -145,6 +146,9 @@ uint32_t cost_prefetch(struct arena *a, const struct cost *c);
 /* Rows that blocks of experts' rows have room for where nobody says, over the mean; 0: all that can come.  Blocks travel
  * whole, so room costs time: on GPUs half as much again as the expected unevenness. */
 double cost_usual_room(const struct job *job, const struct topo_gpu *gpu);
+/* The stack whose memory a step takes: the one that the job's profile describes, or, where programs are written, llmrun. */
+const struct profile *cost_buffers(const struct job *job);
+
 /* bytes of a GPU that peak_bytes is compared with: decision_gpu_bytes(), and the reserve too where the profile itemises context */
 uint64_t cost_memory_limit(const struct job *job, const struct topo_gpu *gpu);
 /* forward and backward seconds of each layer, the embedding and the head, for cutting stages */

@@ -29,12 +29,12 @@ void cost_split_experts(struct cost *c)
     c->far = cost_expert_group(c, nodes, d->ep / nodes * d->etp);
 }
 
-/* rows of `tokens` tokens that travel between nodes, as blocks have room for them */
-static double far_rows(const struct cost *c, const struct moe *m, double tokens)
+/* rows of `tokens` tokens that travel between nodes, as a stack's blocks have room for them */
+static double far_rows(const struct cost *c, const struct profile *stack, const struct moe *m, double tokens)
 {
     double nodes = c->far.n, met = model_sets_met(nodes, m->active, m->groups, m->pick);
     double room = c->decision->room > 0 ? c->decision->room : cost_usual_room(c->job, &c->type->gpu);
-    if (c->profile->allocator > 0.5 || m->capacity > 0)
+    if (stack->allocator > 0.5 || m->capacity > 0)
         room = c->job->train.imbalance;
     return tokens * (room > 0 ? fmin(nodes, room * met) : nodes);
 }
@@ -46,7 +46,7 @@ static double straight_s(const struct cost *c, const struct moe *m, double token
 
 static double far_s(const struct cost *c, const struct moe *m, double tokens, double row_bytes)
 {
-    return cost_group_s(c, OP_ALL_TO_ALL, far_rows(c, m, tokens) * row_bytes, &c->far);
+    return cost_group_s(c, OP_ALL_TO_ALL, far_rows(c, c->profile, m, tokens) * row_bytes, &c->far);
 }
 
 static double near_s(const struct cost *c, const struct moe *m, double tokens, double row_bytes)
@@ -57,7 +57,7 @@ static double near_s(const struct cost *c, const struct moe *m, double tokens, d
 /* what the rows that came to a node pass through memory more often */
 static double copies_s(const struct cost *c, const struct moe *m, double tokens, double row_bytes)
 {
-    return cost_stream_s(c, 2 * far_rows(c, m, tokens) * row_bytes);
+    return cost_stream_s(c, 2 * far_rows(c, c->profile, m, tokens) * row_bytes);
 }
 
 uint32_t cost_exchange_nodes(const struct cost *c)
@@ -77,6 +77,12 @@ uint32_t cost_exchange_nodes(const struct cost *c)
     return once < straight_s(c, m, tokens, row_bytes) ? c->far.n : 1;
 }
 
+double cost_far_rows(const struct cost *c, const struct moe *m, double tokens)
+{
+    bool ours = c->buffers->allocator < 0.5 && c->decision->ep > 1;
+    return ours && c->ep.level != COST_FLOOR && cost_exchange_nodes(c) > 1 ? far_rows(c, c->buffers, m, tokens) : 0;
+}
+
 struct cost_exchange cost_exchange(const struct cost *c, const struct moe *m, double tokens, double row_bytes)
 {
     double moved = tokens * m->active * cost_rows_moved(c, m);
@@ -90,12 +96,12 @@ struct cost_exchange cost_exchange(const struct cost *c, const struct moe *m, do
     }
     uint32_t nodes = stack || !ours ? 1 : cost_exchange_nodes(c); /* other stacks do what their profile says */
     if (nodes > 1) {
-        double choices = 4 * m->active * far_rows(c, m, tokens);
+        double choices = 4 * m->active * far_rows(c, c->profile, m, tokens);
         double far = far_s(c, m, tokens, row_bytes), near = near_s(c, m, tokens, row_bytes);
         x.way_s = far + near;
         x.beside_s = c->job->wishes.never_overlap & (OVERLAP_DP | OVERLAP_ALL_TO_ALL) ? 0 : fmin(far, near);
         x.copies_s = copies_s(c, m, tokens, row_bytes);
-        x.rows = far_rows(c, m, tokens);
+        x.rows = far_rows(c, c->profile, m, tokens);
         /* choices and their weights go once, with the counts of rows within the node; gradients of the weights come back */
         x.forward_s = 2 * cost_group_s(c, OP_ALL_TO_ALL, choices, &c->far) +
                       cost_group_s(c, OP_ALL_TO_ALL, 4.0 * m->experts / nodes, &c->near);
@@ -116,21 +122,27 @@ double cost_usual_room(const struct job *job, const struct topo_gpu *gpu)
 
 /* Rows that travel to experts and that their activations go over, for each that is expected on average: llmrun's blocks
  * travel whole, other stacks send what there is. */
-double cost_rows_moved(const struct cost *c, const struct moe *m)
+static double rows_of(const struct cost *c, const struct profile *stack, const struct moe *m)
 {
     const struct decision *d = c->decision;
     double local = (double)m->experts / d->ep, all = fmin(m->active, local) * d->ep / m->active; /* all that can come */
-    if (c->profile->allocator > 0.5 || m->capacity > 0)
+    if (stack->allocator > 0.5 || m->capacity > 0)
         return fmin(c->job->train.imbalance, all);
     double room = d->room > 0 ? d->room : cost_usual_room(c->job, &c->type->gpu);
     return room > 0 ? fmin(room, all) : all;
+}
+
+double cost_rows_moved(const struct cost *c, const struct moe *m)
+{
+    return rows_of(c, c->profile, m);
 }
 
 /* The same for memory: where nobody says how much room there is, a plan that is too large gets less, down to the mean. */
 double cost_rows_kept(const struct cost *c, const struct moe *m)
 {
     bool said = c->decision->room > 0 || c->job->train.expert_room > 0;
-    return said ? cost_rows_moved(c, m) : fmin(cost_rows_moved(c, m), fmax(1, c->job->train.imbalance));
+    double rows = rows_of(c, c->buffers, m);
+    return said ? rows : fmin(rows, fmax(1, c->job->train.imbalance));
 }
 
 double cost_travel_s(const struct cost *c, const struct moe *m, struct cost_exchange *to, struct cost_exchange *from)

@@ -188,11 +188,16 @@ static void set_factors(struct cost *c)
     c->device.compute_factor = compute;
 }
 
+const struct profile *cost_buffers(const struct job *job)
+{
+    return job->wishes.emitted ? job->wishes.emitted : job->wishes.profile;
+}
+
 static void init(struct cost *c, const struct job *job, const struct topo *topo, const struct decision *d,
                  const struct mesh_runs *runs)
 {
-    *c = (struct cost){.job = job, .profile = job->wishes.profile, .topo = topo, .type = &topo->types[d->type],
-                       .decision = d, .runs = runs};
+    *c = (struct cost){.job = job, .profile = job->wishes.profile, .buffers = cost_buffers(job), .topo = topo,
+                       .type = &topo->types[d->type], .decision = d, .runs = runs};
     cost_device_init(c);
     c->crowd = cost_crowd(c);
     set_factors(c);

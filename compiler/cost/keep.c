@@ -92,7 +92,7 @@ static bool recomputes(const struct keep *b, uint32_t part)
 /* our own stack rounds as products read and keeps 16 bits, unless asked for what it cannot yet */
 static bool keeps_fp8(const struct keep *b)
 {
-    return b->c->job->train.precision == DT_FP8 && (b->c->profile->allocator > 0.5 || b->c->job->train.fp8_kept);
+    return b->c->job->train.precision == DT_FP8 && (b->c->buffers->allocator > 0.5 || b->c->job->train.fp8_kept);
 }
 
 /* bytes of a value from forward to backward: fp8 stacks keep what only products read as they read it, and where that is
@@ -117,7 +117,7 @@ static void experts(struct keep *b, const struct opr *o)
     double routed = b->tokens / d->tp * m->active * cost_rows_kept(b->c, m) * d->etp;
     double in = b->element * routed * h, hidden = b->element * routed * w, fp8 = keeps_fp8(b) ? 0.5 : 1;
     double kept = fp8 * in + (b->c->job->train.fp8_kept ? 0.5 : 1) * hidden * parts + (recomputes(b, PART_MOE_ACT) ? 0 : fp8 * hidden);
-    double far = cost_exchange(b->c, m, b->tokens / d->tp, b->element * h).rows;
+    double far = cost_far_rows(b->c, m, b->tokens / d->tp);
     kept += 8 * far * m->active; /* of rows that came to the node: places of their choices, and weights */
     b->extra += recomputes(b, PART_MOE) ? 0 : kept;
     b->spared += recomputes(b, PART_MOE) ? kept : 0;
@@ -131,7 +131,7 @@ static void experts(struct keep *b, const struct opr *o)
 static void attention(struct keep *b, const struct opr *o)
 {
     const struct attn *t = o->attn;
-    const struct profile *p = b->c->profile;
+    const struct profile *p = b->c->buffers;
     double heads = (double)t->heads / b->c->decision->tp, rows = b->tokens * heads;
     double window = t->window  ? fmin(t->window, b->sequence)
                     : t->chunk ? fmin(t->chunk, b->sequence)
@@ -159,7 +159,7 @@ static void operator(struct keep *b, uint32_t i)
 {
     const struct opr *o = &b->e->oprs[i];
     double in = value_bytes(b, o->in[0]), in2 = value_bytes(b, o->in[1]), out = value_bytes(b, o->out);
-    const struct profile *p = b->c->profile;
+    const struct profile *p = b->c->buffers;
     const struct decision *d = b->c->decision;
     double mask = p->dropout > 0.5 ? out / b->element : 0; /* one byte an element */
     switch (o->kind) {
@@ -228,7 +228,7 @@ static bool keeps_product(const struct keep *b, uint32_t i)
 /* does 'recompute selective' without parts mean every second product here, as in PyTorch's example? */
 static bool recomputes_products(const struct cost *c, const struct decision *d)
 {
-    return c->profile->selective_products > 0.5 && d->recompute == RECOMPUTE_SELECTIVE &&
+    return c->buffers->selective_products > 0.5 && d->recompute == RECOMPUTE_SELECTIVE &&
            d->parts == PART_CORE_ATTN;
 }
 
@@ -341,7 +341,7 @@ static double kept_behind(struct arena *a, struct keep *b)
  * gradient where the stack makes one, and the stream's gradient and gathered input. */
 static void loss_buffers(struct keep *b)
 {
-    const struct profile *p = b->c->profile;
+    const struct profile *p = b->c->buffers;
     const struct decision *d = b->c->decision;
     const struct expansion *e = b->e;
     double width = (double)b->c->job->model.width, stream = b->tokens * b->element * width;
@@ -414,7 +414,7 @@ void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e,
     for (uint32_t i = 0; i < e->noprs; i++)
         operator(&b, i);
     count_weights(&b);
-    if (c->profile->loss_bytes > 0)
+    if (c->buffers->loss_bytes > 0)
         loss_buffers(&b);
     double all = kept_values(&b) + b.spared, kept = all - b.spared, again;
     if (b.recompute == RECOMPUTE_SELECTIVE && recomputes_products(c, d)) {
@@ -436,7 +436,7 @@ void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e,
     again = all - kept + b.eager - out->eager_bytes;
     out->forward_bytes = 2 * stream_bytes + gathered + again;
     out->backward_bytes = stream_bytes + b.gradients + 2 * gathered + again;
-    if (c->profile->allocator > 0.5)
+    if (c->buffers->allocator > 0.5)
         return;
     enum lives_kind kind = layer ? e->again < e->noprs ? LIVES_PREDICT : LIVES_LAYER : e->oprs[0].kind == OPR_EMBED ? LIVES_EMBED : LIVES_HEAD;
     out->lives = ARENA_NEW(a, struct cost_lives_later);

@@ -69,7 +69,7 @@ struct cost_held cost_held_block(const struct cost_rooms *x, const struct cost_b
     struct cost_held h = {.dense = own + b->vectors_split + b->vectors_whole, .own = own, .experts = cost_padded(x, b->experts),
                           .vectors = {b->vectors_split, b->vectors_whole}};
     h.largest = own + b->experts;
-    if (x->c->profile->allocator > 0.5)
+    if (x->c->buffers->allocator > 0.5)
         return h;
     bool shards = d->zero && d->shard > 1, spreads = d->zero && x->expert_shard > 1;
     bool late = whole || (x->splits && b->early && !x->least);
@@ -120,10 +120,10 @@ static void hold_head(const struct cost *c, struct holding *h, const struct cost
     h->shapes = shapes;
     h->head_keep = head->keep_bytes;
     h->head_temporary = cost_larger(head->forward_bytes, head->backward_bytes);
-    if (c->profile->loss_bytes <= 0)
+    if (c->buffers->loss_bytes <= 0)
         return;
     h->head_temporary = head->loss_bytes[c->decision->zero < 3          ? LOSS_PARALLEL
-                                         : c->profile->loss_whole > 0.5 ? LOSS_WHOLE
+                                         : c->buffers->loss_whole > 0.5 ? LOSS_WHOLE
                                                                         : LOSS_SPLIT];
 }
 
@@ -145,7 +145,7 @@ double cost_stage_late(const struct cost *c, const struct cost_shape *s, uint32_
 {
     const struct stage *st = &c->decision->stages[stage];
     double late = 0;
-    if (c->profile->allocator >= 0.5)
+    if (c->buffers->allocator >= 0.5)
         return 0;
     for (uint32_t i = 0, run; i < st->count; i += run) {
         run = cost_run(s, st, i);
@@ -236,7 +236,7 @@ static struct holding hold_rank(const struct cost_rooms *x, uint32_t r)
         if (m->tied && cost_ends_meet(d))
             head = cost_held_block(x, &s->head, 0, false);
         hold_head(c, &h, &s->head, &head);
-        if (c->profile->loss_bytes > 0)
+        if (c->buffers->loss_bytes > 0)
             h.loss = s->head.loss_bytes;
         if (m->predict)
             hold_block(&h, &s->predict, &x->predict, m->predict);
@@ -261,9 +261,9 @@ static void set_widths(struct cost_rooms *x)
     bool fp32 = t->precision == DT_FP32;
     x->parameter = dtype_bytes(fp32 ? DT_FP32 : t->parameters);
     x->gradient = dtype_bytes(t->grads);
-    bool foretells = c->profile->allocator < 0.5 && decision_skews(c->job, c->decision); /* a copy that is not changed yet */
+    bool foretells = c->buffers->allocator < 0.5 && decision_skews(c->job, c->decision); /* a copy that is not changed yet */
     x->state = fp32 && !foretells ? 0 : dtype_bytes(t->master);
-    if (c->decision->zero >= 3 && c->profile->master_shards > 0.5) {
+    if (c->decision->zero >= 3 && c->buffers->master_shards > 0.5) {
         x->parameter = cost_larger(x->parameter, dtype_bytes(t->master));
         x->state = 0;
     }
@@ -275,7 +275,7 @@ static void set_widths(struct cost_rooms *x)
     }
     /* an optimizer that shards its state reduces half-precision gradients after the step's last backward; Megatron's adds
      * each to its fp32 one as it comes */
-    x->copy = !fp32 && t->grads == DT_FP32 && c->decision->zero == 1 ? c->profile->gradient_copy_bytes : 0;
+    x->copy = !fp32 && t->grads == DT_FP32 && c->decision->zero == 1 ? c->buffers->gradient_copy_bytes : 0;
 }
 
 /* kinds of transfers that a rank takes part in, each with buffers of its own */
@@ -289,19 +289,28 @@ static uint32_t communicators(const struct cost *c)
     n += d->dp * d->cp > d->shard && d->shard > 1;
     n += d->pp > 1 ? 2 : 0;                     /* to both neighbours */
     n += d->ep > 1 ? 2 : 0;                     /* dispatch, and the experts' reduction */
-    n += d->ep > 1 && c->profile->allocator < 0.5 && cost_exchange_nodes(c) > 1; /* dispatch between nodes and within */
+    n += d->ep > 1 && c->buffers->allocator < 0.5 && cost_exchange_nodes(c) > 1; /* dispatch between nodes and within */
     n += d->tp > 1 && (d->pp > 1 || d->dp > 1); /* the model-parallel group, for norms */
     return n;
 }
 
-/* The same of our own stack: places for pieces that are gathered ahead, twice where two actions run together; two for a
- * microbatch's gradients, and for a rank's parts of them. */
+double cost_gathered_places(const struct cost_rooms *x, uint32_t blocks)
+{
+    const struct decision *d = x->c->decision;
+    uint32_t m = d->microbatches;
+    bool pairs = decision_pairs(d->schedule) && m > 1;
+    double uses = blocks <= 1 ? 1 : m == 1 ? 2.0 * blocks - 1 : 2.0 * blocks * m;
+    return cost_smaller(x->ahead + 1, uses) * (pairs ? 2 : 1);
+}
+
+/* The same of our own stack: places for pieces that are gathered; two for a microbatch's gradients, and for a rank's parts of
+ * them. */
 static double own_shard_buffers(const struct cost_rooms *x, const struct holding *h)
 {
     const struct decision *d = x->c->decision;
     double element = x->c->job->train.precision == DT_FP32 ? 4 : 2, bytes = 0;
     if (d->zero >= 3)
-        bytes += element * h->largest * (x->ahead + 1) * (decision_pairs(d->schedule) ? 2 : 1);
+        bytes += element * h->largest * cost_gathered_places(x, x->c->job->model.nlayers / d->pp);
     if (d->zero >= 2)
         bytes += x->gradient * (2 * h->made + (d->microbatches > 1 ? 2 : 0) * h->part);
     return bytes;
@@ -311,7 +320,7 @@ static double own_shard_buffers(const struct cost_rooms *x, const struct holding
 static double shard_buffers(const struct cost *c, const struct holding *h)
 {
     const struct decision *d = c->decision;
-    double gathered = 2 * h->largest, most = 1e9 * c->profile->gathered_most,
+    double gathered = 2 * h->largest, most = 1e9 * c->buffers->gathered_most,
            element = c->job->train.precision == DT_FP32 ? 4 : 2;
     if (most > 0)
         gathered = cost_smaller(gathered, most);
@@ -321,7 +330,7 @@ static double shard_buffers(const struct cost *c, const struct holding *h)
 
 uint64_t cost_memory_limit(const struct job *job, const struct topo_gpu *gpu)
 {
-    if (job->wishes.profile->context_gib <= 0)
+    if (cost_buffers(job)->context_gib <= 0)
         return decision_gpu_bytes(job, gpu);
     struct topo_gpu whole = *gpu; /* what its stack takes beside tensors is itemised: nothing is kept unless asked for */
     struct job asked = *job;
@@ -336,7 +345,7 @@ static void fill_lines(const struct cost_rooms *x, const struct holding *h, uint
     const struct cost *c = x->c;
     const struct cost_shape *s = x->s;
     const struct decision *d = c->decision;
-    const struct profile *p = c->profile;
+    const struct profile *p = c->buffers;
     double all = h->dense + h->experts, own = h->dense / d->shard + h->experts / x->expert_shard;
     double parameters = x->parameter * (d->zero >= 3 ? own : all);
     double gradients = x->gradient * (d->zero >= 2 ? own : all);
@@ -371,8 +380,8 @@ static void init_rooms(struct cost_rooms *x, const struct cost *c, const struct 
     *x = (struct cost_rooms){.c = c, .s = s, .least = least, .nlayers = s->ndistinct < COST_HELD ? s->ndistinct : COST_HELD};
     x->limit = (double)cost_memory_limit(c->job, &c->type->gpu);
     x->buckets = buckets;
-    if (c->profile->communicator_mib > 0)
-        x->communicator_bytes = (uint64_t)(c->profile->communicator_mib * communicators(c) * (1 << 20));
+    if (c->buffers->communicator_mib > 0)
+        x->communicator_bytes = (uint64_t)(c->buffers->communicator_mib * communicators(c) * (1 << 20));
     const struct model *m = &c->job->model;
     const struct decision *d = c->decision;
     x->expert_shard = decision_expert_shard(d);
@@ -410,7 +419,7 @@ double cost_layer_buffers(const struct cost_rooms *x, uint32_t kind, double temp
     struct cost_held own = cost_held_block(x, b, b->matrices, false);
     struct holding h = {0};
     hold_block(&h, b, &own, 1);
-    if (c->profile->allocator > 0.5)
+    if (c->buffers->allocator > 0.5)
         return 2 * boundary + shard_buffers(c, &h);
     return LEAST_OWN * (temporary + 4 * boundary + own_shard_buffers(x, &h));
 }
@@ -440,7 +449,7 @@ double cost_state_all(const struct cost *c, const struct cost_shape *s)
 
 uint64_t cost_state_least(const struct cost *c, const struct cost_shape *s)
 {
-    return (uint64_t)(cost_state_all(c, s) / c->decision->pp + c->profile->context_gib * (1 << 30));
+    return (uint64_t)(cost_state_all(c, s) / c->decision->pp + c->buffers->context_gib * (1 << 30));
 }
 
 static void take_least(struct estimate *e)
@@ -454,7 +463,7 @@ static void take_least(struct estimate *e)
 static void rooms_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *known, struct estimate *e)
 {
     const struct cost *c = x->c;
-    if (c->profile->allocator < 0.5) {
+    if (c->buffers->allocator < 0.5) {
         cost_own_rank(x, r, known, e);
         if (x->least)
             take_least(e);
@@ -466,7 +475,7 @@ static void rooms_rank(const struct cost_rooms *x, uint32_t r, struct own_stages
     for (int k = 0; k < 2 && (double)e->peak_bytes > x->limit; k++) {
         if (h.loss)
             h.head_temporary = cost_smaller(h.head_temporary, h.loss[k ? LOSS_LEAST : LOSS_SPLIT]);
-        bool fuses = k && c->profile->eager > 0;
+        bool fuses = k && c->buffers->eager > 0;
         if (fuses)
             h.keep = x->kept > 0 ? x->kept : rank_keep(c, x->s, r, false);
         if (h.loss || fuses)

@@ -34,6 +34,10 @@ struct own_stages {
     } at[OWN_STAGES];
 };
 /* llmrun's lines of the estimate of rank r; known: of one decision, n = 0 to begin with, or NULL */
+/* Places that a rank with so many blocks gathers them into under ZeRO 3: one more than it is ahead, or as many as a step has
+ * uses of blocks; the same again for the second of two actions that run together.  A block's forward pass and its backward pass
+ * right behind are one use. */
+double cost_gathered_places(const struct cost_rooms *x, uint32_t blocks);
 void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *known, struct estimate *e);
 
 #endif

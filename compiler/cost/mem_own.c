@@ -336,7 +336,7 @@ void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *kn
     bool parks = x->c->job->wishes.offload & OFFLOAD_ACTIVATIONS;
     double shards = 0, fetched = x->place * all.first;
     shards_of.fetched = parks ? fetched : 0; /* behind the last copies of activations; else nothing before holds them back */
-    shards_of.gathered = gathered * (x->ahead + 1) * (decision_pairs(d->schedule) ? 2 : 1);
+    shards_of.gathered = gathered * cost_gathered_places(x, all.blocks);
     struct moments most = pipeline_moments(d, r, stages, &shards_of);
     shards += parks ? 0 : fetched;
     double step = cost_larger(most.bytes + shards, gradients + x->place * all.fetched);
@@ -348,7 +348,7 @@ void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *kn
     e->activation_bytes = (uint64_t)cost_smaller(kept, step - (double)e->gradient_bytes);
     e->buffer_bytes = (uint64_t)(step + all.workspace) - e->gradient_bytes - e->activation_bytes;
     e->communicator_bytes = x->communicator_bytes;
-    e->context_bytes = (uint64_t)(x->c->profile->context_gib * (1 << 30));
+    e->context_bytes = (uint64_t)(x->c->buffers->context_gib * (1 << 30));
     e->allocator_bytes = 0;
     e->peak_bytes = e->parameter_bytes + e->gradient_bytes + e->optimizer_bytes + e->activation_bytes + e->buffer_bytes +
                     e->communicator_bytes + e->context_bytes;

@@ -271,6 +271,7 @@ static enum status read_described(struct arena *a, const char *dir, const struct
             return fail_job(a, dir, files, p, error, error_size);
         FAIL(STATUS_INPUT, "%s/cluster.xml cannot be read", dir);
     }
+    job_emits(a, p->job);
     if (!decision_from_json(a, decision, strlen(decision), p->job, p->topo, &p->decision, &why) ||
         !decision_legal(a, p->job, p->topo, &p->decision, &why))
         FAIL(STATUS_INPUT, "%s/plan.json: %s", dir, why);

@@ -208,7 +208,7 @@ uint32_t explain_memory_items(struct arena *a, const struct cost *c, const struc
         const struct train *t = &c->job->train;
         bool fp32 = t->precision == DT_FP32;
         double parameter = dtype_bytes(fp32 ? DT_FP32 : t->parameters), state = fp32 ? 0 : dtype_bytes(t->master);
-        if (d->zero >= 3 && c->profile->master_shards > 0.5) { /* the shards are the masters */
+        if (d->zero >= 3 && c->buffers->master_shards > 0.5) { /* the shards are the masters */
             parameter = fmax(parameter, dtype_bytes(t->master));
             state = 0;
         }

@@ -216,6 +216,7 @@ struct wishes {
     struct span step_time_span, finish_span;
     const char *profile_name;     /* "llmrun" */
     const struct profile *profile; /* with what is adjusted */
+    const struct profile *emitted; /* whose memory the programs take, see job_emits(); NULL: the profile's */
     uint32_t nadjusts;
     const struct profile_adjust *adjusts;
     struct span span;

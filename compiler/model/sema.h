@@ -14,4 +14,8 @@ struct job *job_read(struct arena *a, struct diag *d, const char *path, const ch
 struct job *job_parse(struct arena *a, struct diag *d, struct source *source, const char *const *sets,
                       uint32_t nsets);
 
+/* Programs of this job are to be written, which llmrun places and plays: whatever stack its profile describes, memory is
+ * llmrun's from here on, and time alone the profile's. */
+void job_emits(struct arena *a, struct job *job);
+
 #endif

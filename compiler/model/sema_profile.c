@@ -2,6 +2,7 @@
  * own differs, and what that stack does where the plan block leaves it open. */
 
 #include "compiler/model/check.h"
+#include "compiler/model/sema.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -46,6 +47,17 @@ bool sema_adjust(struct check *c, const struct entry *e, const struct wishes *w,
     }
     *out = (struct profile_adjust){at, value};
     return true;
+}
+
+void job_emits(struct arena *a, struct job *job)
+{
+    static const char player[] = "llmrun";
+    struct wishes *w = &job->wishes;
+    if (w->emitted || !strcmp(w->profile_name, player))
+        return;
+    struct profile *own = ARENA_NEW(a, struct profile);
+    if (profile_find(own, player))
+        w->emitted = own;
 }
 
 void sema_profile(struct check *c, const struct binding *words, struct wishes *w)

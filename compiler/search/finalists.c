@@ -49,7 +49,7 @@ static void find_room(struct searching *s, const struct cost *c, const struct se
             late += (room->late[stage] - room->keep[stage]) * pipeline_late(d, r, j);
         }
         cost_rank_memory(c, &h->shape, r, &e);
-        double left = fmax(limit - (double)e.peak_bytes, 0) / (1 + c->profile->allocator_share);
+        double left = fmax(limit - (double)e.peak_bytes, 0) / (1 + c->buffers->allocator_share);
         room->most[r] = share * (pipeline_live_bytes(d, r, own) + late + left);
     }
 }

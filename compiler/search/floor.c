@@ -67,7 +67,7 @@ static uint32_t least_shard(const struct searching *s, const struct cost *c, con
     struct cost own = *c;
     struct decision d = *c->decision;
     uint32_t all = d.dp * d.cp, least = 2;
-    double most = d.pp * ((double)s->memory_limit - c->profile->context_gib * (1 << 30));
+    double most = d.pp * ((double)s->memory_limit - c->buffers->context_gib * (1 << 30));
     own.decision = &d;
     bool whole = w->degree[DEG_ZERO].relation == REL_EQ && w->degree[DEG_SHARD].relation == REL_ANY;
     if (whole || s->topo->ntiers == 0)

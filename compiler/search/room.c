@@ -209,8 +209,8 @@ static double room_of_all(const struct searching *s, const struct cost *c, const
                           bool splits)
 {
     const struct decision *d = c->decision;
-    double own = (double)s->memory_limit - c->profile->context_gib * (1 << 30), whole = 0;
-    for (uint32_t i = 0; i < s->job->model.nlayers && splits && d->zero >= 2 && c->profile->allocator < 0.5;
+    double own = (double)s->memory_limit - c->buffers->context_gib * (1 << 30), whole = 0;
+    for (uint32_t i = 0; i < s->job->model.nlayers && splits && d->zero >= 2 && c->buffers->allocator < 0.5;
          i += x->run[i]) {
         const struct cost_block *b = &x->layers[x->kind[i]];
         whole += b->early ? x->run[i] * ((1 - 1.0 / d->shard) * b->matrices +

@@ -48,7 +48,7 @@ struct gift {
 /* llmrun's memory is that of blocks' lives */
 static bool by_lives(const struct cost *c)
 {
-    return c->profile->allocator < 0.5;
+    return c->buffers->allocator < 0.5;
 }
 
 static double gift_bytes(const struct cost *c, const struct cost_block *none, const struct cost_block *again)
@@ -169,7 +169,7 @@ static double rank_longer_s(struct searching *s, const struct cost *c, struct se
     const struct decision *d = c->decision;
     struct estimate e = {0};
     struct owned own = {0};
-    rooms->kept = c->profile->eager > 0 ? 0 : known->kept; /* else operators are fused where memory is short */
+    rooms->kept = c->buffers->eager > 0 ? 0 : known->kept; /* else operators are fused where memory is short */
     cost_rooms_rank(rooms, r, &e);
     known->kept = (double)e.activation_bytes;
     double over = (double)e.peak_bytes - (double)s->memory_limit;
@@ -184,9 +184,9 @@ static double rank_longer_s(struct searching *s, const struct cost *c, struct se
         add_stage(s, &d->stages[d->pp - 1 - r], &own);
     if (known->live <= 0)
         count_live(d, r, known);
-    if (c->profile->allocator < 0.5) /* of what is given back the least share counts, too */
+    if (c->buffers->allocator < 0.5) /* of what is given back the least share counts, too */
         over /= LEAST_OWN;
-    over /= 1 + 0.1 * c->profile->allocator_share; /* a caching allocator holds a share more */
+    over /= 1 + 0.1 * c->buffers->allocator_share; /* a caching allocator holds a share more */
     double longer = longer_s(s, c, t, &h->shape, &own, known, over);
     return d->schedule == SCHED_DUALPIPE ? longer / 2 : longer; /* half of them in each direction */
 }
