@@ -17,6 +17,7 @@
 #include <math.h>
 #include <string.h>
 
+enum { CLIMB_SHARE = 5 }; /* of the first budget, spent behind a search that was cut short */
 #define NEAR_ENOUGH 0.01 /* a gap for which no more than the least work is spent */
 
 /* ---- a heap of nodes: least bound first, leaves before cells, families, lots and meshes, then by index ---- */
@@ -563,4 +564,6 @@ void search_branch(struct searching *s)
         search_open_node(s, &x);
     }
     s->result->removed[REMOVED_BOUND] += s->heap.n;
+    if (s->cut_short && s->rest_bound < (1 - NEAR_ENOUGH) * search_best(s))
+        search_climb(s, s->result->spent + s->budget / CLIMB_SHARE);
 }

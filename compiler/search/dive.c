@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-enum { DIVE_LEAVES = 12 };
+enum { DIVE_LEAVES = 12, SIZES = 3 };
 #define NEAR 1.02 /* a leaf whose bound is further behind the best one's is not worth a look */
 struct dive {
     struct leaf best[DIVE_LEAVES]; /* least bound first */
@@ -73,10 +73,9 @@ static void polish(struct searching *s, const struct dive *found)
     time_leaves(s, more);
 }
 
-/* a mesh with the smallest microbatches and a few schedules */
-static void dive_mesh(struct searching *s, struct mesh_node *m, enum which_orders which, struct dive *found)
+/* a mesh with its `sizes` smallest microbatches and a few schedules */
+static void dive_mesh(struct searching *s, struct mesh_node *m, enum which_orders which, uint32_t most_sizes, struct dive *found)
 {
-    enum { SIZES = 3 };
     uint32_t first = (uint32_t)s->families.n, sizes = 0, last = 0;
     const struct cost *order = NULL;
     search_look_at_mesh(s, m, which);
@@ -87,7 +86,7 @@ static void dive_mesh(struct searching *s, struct mesh_node *m, enum which_order
             sizes = last = 0;
         order = x->cost;
         if (x->decision.sp != s->families.at[first].decision.sp || !usual ||
-            (last != x->decision.microbatch && sizes == SIZES))
+            (last != x->decision.microbatch && sizes == most_sizes))
             continue;
         sizes += last != x->decision.microbatch;
         last = x->decision.microbatch;
@@ -134,12 +133,12 @@ static double promised_s(struct searching *s, const struct mesh_node *m, const s
 /* of its smallest microbatches */
 static double mesh_promise(struct searching *s, struct mesh_node *m)
 {
-    enum { SIZES = 2 };
+    enum { TRIED = 2 };
     struct decision d = search_mesh_decision(m);
     uint32_t gpus = m->mesh.tp * m->mesh.cp * m->mesh.dp * m->mesh.pp;
     double least = INFINITY;
     d = search_before_families(s, &d);
-    for (uint32_t i = 0; i < SIZES && search_next_family(s, &d); i++) {
+    for (uint32_t i = 0; i < TRIED && search_next_family(s, &d); i++) {
         if (i == 0 && search_least_zero(s, m, &d) > 3)
             break;
         least = fmin(least, search_objective(s, promised_s(s, m, &d), gpus));
@@ -168,6 +167,46 @@ static uint32_t promising_meshes(struct searching *s, uint32_t **out)
     return (uint32_t)n;
 }
 
+/* in how many axes a mesh differs from d's; where experts' degrees differ too, all the same axes count as one */
+static int apart(const struct mesh_node *m, const struct decision *d)
+{
+    const struct space_mesh *x = &m->mesh;
+    int axes = (x->tp != d->tp) + (x->cp != d->cp) + (x->pp != d->pp) + (x->dp != d->dp);
+    if (m->ep == d->ep && m->etp == d->etp)
+        return axes;
+    return axes ? NAXES : 1;
+}
+
+/* a mesh in all orders of axes */
+static void dive_near(struct searching *s, struct mesh_node *m, uint32_t most_sizes, struct dive *found)
+{
+    if (m->dead)
+        return;
+    if (!m->refined)
+        search_refine_mesh(s, m);
+    for (enum which_orders which = ORDERS_FIRST; which <= ORDERS_OTHER && m->bound < search_best(s); which++)
+        dive_mesh(s, m, which, most_sizes, found);
+}
+
+void search_climb(struct searching *s, uint64_t most)
+{
+    enum { NEAR_AXES = 2, OWN_SIZES = 8 };
+    double before = INFINITY;
+    struct dive *found = ARENA_NEW(s->arena, struct dive);
+    while (search_best(s) < before && s->result->spent < most) {
+        struct decision best = s->result->candidates[0].decision;
+        before = search_best(s);
+        *found = (struct dive){0};
+        for (uint32_t i = 0; i < s->meshes.n; i++) {
+            int axes = apart(&s->meshes.at[i], &best);
+            if (axes <= NEAR_AXES)
+                dive_near(s, &s->meshes.at[i], axes ? SIZES : OWN_SIZES, found);
+        }
+        time_leaves(s, found);
+        polish(s, found);
+    }
+}
+
 /* Every mesh that its bound leaves hope for, in one order and then in the others, until half of the budget is gone; the best
  * leaves are timed. */
 void search_dive(struct searching *s)
@@ -182,7 +221,7 @@ void search_dive(struct searching *s)
             if (!m->refined)
                 search_refine_mesh(s, m);
             if (!found->n || m->bound < found->best[0].bound)
-                dive_mesh(s, m, which, found);
+                dive_mesh(s, m, which, SIZES, found);
         }
     time_leaves(s, found);
     polish(s, found);
