@@ -316,7 +316,7 @@ static const struct {
     {0, "model.llm", "    tp = 2", "    step_time <= 1us\n    tp = 2",
      "model.llm, cluster.xml and the overrides have no plan: "},
     {0, "model.llm", "    tp = 2", "    profile \"megatron-core\"\n    tp = 2",
-     "model.llm, cluster.xml and the overrides have no plan: "},
+     "decision.sp is false, the search chooses true"},
     {0, "model.llm", "    tp = 2", "    adjust host_op_us = 10\n    tp = 2", "predicted.step_time_s is "},
     {0, "model.llm", "    tp = 2", "    use \"other\"\n    tp = 2",
      "decision.node_type is 0, 'machine', line 22 of model.llm asks for another: 'use \"other\"'"},
