@@ -33,6 +33,18 @@ static void say_left_out(struct command *c, const struct job *job, const struct 
     arena_reset(c->arena, mark);
 }
 
+/* how far the plan may be from the best one, where that is more than the model can tell, and what would close the gap */
+static void say_gap(const struct plan *p)
+{
+    const struct plan_search *x = &p->search;
+    if (x->gap < 0.01)
+        return;
+    fprintf(stderr, "search: by its bounds no plan of this space is more than %.1f %% faster", 100 * x->gap);
+    if (x->spent >= x->budget)
+        fprintf(stderr, "; '--budget %llu' looks further", (unsigned long long)(SEARCH_MORE * x->budget));
+    fputc('\n', stderr);
+}
+
 /* the job without what the plan block asks for and nobody can emit: the words of the model and of training
  * stay */
 static struct job without_plan_only(struct command *c, const struct job *job)
@@ -134,8 +146,10 @@ enum status command_plan(struct command *c)
         return command_fail(c, s, error);
     say_cpu_only(c, job, topo, p);
     command_report(c, STATUS_OK);
-    if (!o->quiet)
+    if (!o->quiet) {
+        say_gap(p);
         say_left_out(c, job, topo, p);
+    }
     if (o->json) {
         struct strbuf json = {0};
         plan_json(p, true, &json);

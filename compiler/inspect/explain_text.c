@@ -263,8 +263,8 @@ static void print_certificate(const struct explanation *x, bool all, FILE *out)
         fprintf(out,
                 "  The budget ended before the space: something in it may be up to %.1f %% faster, nothing "
                 "more;\n"
-                "  --budget N lets the search look further%s.\n",
-                100 * r->gap, passed ? ", which is worth while: one thing different is faster already" : "");
+                "  --budget %llu lets the search look further%s.\n",
+                100 * r->gap, (unsigned long long)(SEARCH_MORE * r->budget), passed ? ", which is worth while: one thing different is faster already" : "");
     else
         fprintf(out, "  By this cost model nothing in the space that the plan block allows is faster%s: every "
                      "plan was looked at\n"

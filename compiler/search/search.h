@@ -49,6 +49,7 @@ struct search_result {
 };
 #define SEARCH_BUDGET 750000 /* work of about five seconds */
 #define SEARCH_FIRST 1000
+#define SEARCH_MORE 4 /* times the budget: what to try where one ended before the space */
 /* Best first by the job's objective.  budget: the work after which the search ends, twice that while nothing has been
  * found; 0 = SEARCH_BUDGET.  After a fifth of it, and SEARCH_FIRST, a gap of a percent is good enough.  An evaluation or a bound counts 1, a schedule that is simulated 1 for every 32 actions, a
  * stage's cut 1 for each of its layers; so the answer depends on no clock.  Where nothing is found, ncandidates is 0 and one error in d says why and what would help.  emit_only: rank only what the
