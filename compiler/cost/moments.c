@@ -246,13 +246,15 @@ static void stretch(struct order *x, uint64_t times, const struct action_of *a, 
     double change = x->held - before, left = (double)(times - 1);
     if (times == 1)
         return;
-    gathers(x);
+    bool uses = n > 1 || a->kind != 'W'; /* gathered parameters, in the rounds that follow */
+    if (uses)
+        gathers(x);
     if (change > 0) { /* the last one is the fullest */
         x->held += change * (left - 1);
         round_of(x, a, n);
     } else if (x->gradients + x->made != gradients) {
         round_of(x, a, n);
-        if (left > 1)
+        if (left > 1 && uses)
             gathers(x);
         x->held += change * (left - 1);
     } else {
