@@ -17,6 +17,8 @@ struct cost_lives {
     double keep, left;                      /* what F leaves for B or I; what I leaves for W */
     double parked, left_parked, parked_input; /* of them: in host memory meanwhile; of that the block's input */
     double forward, backward, input, weight; /* at the fullest moment of F, B, I and W */
+    /* of B and I: while gradients of matrices (bit 0) and of experts (bit 1) have begun; -INFINITY: never */
+    double backward_while[4], input_while[4];
     double workspace;
 };
 /* those of a block, followed when they are asked for: most blocks of a search never are */
@@ -261,6 +263,7 @@ struct cost_held {
     double own, vectors[2];         /* of dense: matrices; vectors split over tp, whole */
     double whole;                   /* of matrices and experts: gradients that ZeRO 2 keeps whole */
     double gradients;               /* those that stay until the update, without vectors' */
+    double expert_gradients;        /* of them */
     double made, part;              /* gradients of a microbatch that are scattered; a rank's part of them */
     double state, expert_state;     /* elements whose state this rank has, of matrices and of experts; */
     double whole_state;             /* of matrices that are whole on every rank of tp */

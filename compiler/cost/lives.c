@@ -31,6 +31,13 @@ void lives_insn(struct lives *l)
     vec_push(l->arena, &l->pass.insns, (uint32_t)l->pass.touches.n);
 }
 
+void lives_makes(struct lives *l, bool experts)
+{
+    if (l->pass.begun[experts] == NONE)
+        l->pass.begun[experts] = (uint32_t)l->pass.insns.n;
+    lives_insn(l);
+}
+
 /* what brought it is over then */
 static void settle(struct lives *l, uint32_t store)
 {
@@ -103,6 +110,8 @@ static uint32_t insert(struct lives *l, uint32_t at, uint32_t n)
     for (uint32_t i = (uint32_t)l->pass.insns.n - 1; i > at; i--)
         l->pass.insns.at[i] = l->pass.insns.at[i - 1] + n;
     l->pass.insns.at[at] = first;
+    for (int k = 0; k < 2; k++)
+        l->pass.begun[k] += l->pass.begun[k] != NONE && l->pass.begun[k] >= at;
     return first;
 }
 
@@ -232,7 +241,7 @@ static uint32_t *nones(struct lives *l, uint32_t n)
 static void begin_pass(struct lives *l, uint32_t halves)
 {
     const struct expansion *e = l->e;
-    l->pass = (struct lives_pass){0};
+    l->pass = (struct lives_pass){.begun = {NONE, NONE}};
     vec_reserve(l->arena, &l->pass.insns, 128);
     vec_reserve(l->arena, &l->pass.touches, 512);
     l->halves = halves;
@@ -272,8 +281,9 @@ static void backward(struct lives *l)
     }
 }
 
-/* The most bytes at a time.  live: by store, what is still needed behind the pass; then, what it needs of what was before. */
-static double most_live(const struct lives *l, const struct lives_pass *p, bool *live)
+/* The most bytes at a time.  live: by store, what is still needed behind the pass; then, what it needs of what was before.
+ * most_while: the same while gradients have begun, or NULL. */
+static double most_live(const struct lives *l, const struct lives_pass *p, bool *live, double *most_while)
 {
     struct arena_mark mark = arena_mark(l->arena);
     bool *open = ARENA_ARRAY(l->arena, bool, l->stores.n + 1);
@@ -292,6 +302,10 @@ static double most_live(const struct lives *l, const struct lives_pass *p, bool 
             live[t->store] &= !t->covers;
         }
         most = now > most ? now : most;
+        if (most_while) {
+            double *own = &most_while[(i >= p->begun[0]) | (i >= p->begun[1]) << 1];
+            *own = now > *own ? now : *own;
+        }
         for (size_t k = first; k < end; k++)
             live[p->touches.at[k].store] |= p->touches.at[k].reads;
         for (size_t k = first; k < end; k++) {
@@ -363,19 +377,21 @@ static void follow(struct lives *l, struct cost_lives *out)
     w = l->pass;
     bool *kept = ARENA_ARRAY(l->arena, bool, l->stores.n), *left = ARENA_ARRAY(l->arena, bool, l->stores.n);
     kept[l->stream] = true;
-    out->backward = most_live(l, &b, kept);
+    for (int k = 0; k < 4; k++)
+        out->backward_while[k] = out->input_while[k] = -INFINITY;
+    out->backward = most_live(l, &b, kept, out->backward_while);
     kept[l->stream] = false;
     out->keep = sum_of(l, kept, false);
     out->parked = sum_of(l, kept, true);
     out->parked_input = l->kept[0] != NONE && l->stores.at[l->kept[0]].parks ? l->stores.at[l->kept[0]].bytes : 0;
     if (result != NONE)
         kept[result] = true;
-    out->forward = most_live(l, &f, kept);
-    out->weight = most_live(l, &w, left);
+    out->forward = most_live(l, &f, kept, NULL);
+    out->weight = most_live(l, &w, left, NULL);
     out->left = sum_of(l, left, false);
     out->left_parked = sum_of(l, left, true);
     left[l->stream] = true;
-    out->input = most_live(l, &i, left);
+    out->input = most_live(l, &i, left, out->input_while);
     out->workspace = l->workspace;
 }
 

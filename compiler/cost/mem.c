@@ -82,6 +82,7 @@ struct cost_held cost_held_block(const struct cost_rooms *x, const struct cost_b
         h.part = 0;
     }
     h.gradients = d->zero >= 2 ? h.whole + h.part : own + h.experts;
+    h.expert_gradients = d->zero < 2 || late || !spreads ? h.experts : h.part > 0 ? h.experts / x->expert_shard : 0;
     h.state = own / (d->zero ? d->shard : 1);
     h.whole_state = (matrices > 0 ? cost_padded(x, b->whole_matrices) : 0) / (d->zero ? d->shard : 1);
     h.expert_state = h.experts / (d->zero ? x->expert_shard : 1);
