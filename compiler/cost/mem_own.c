@@ -61,8 +61,14 @@ static void at_ends(double *most, double first, double each, double times)
     *most = cost_larger(*most, cost_larger(first, first + each * (times - 1)));
 }
 
+/* the fullest moments of a block's passes */
+struct passes {
+    double backward, input;
+};
+
 /* the same of a rank's last pass: a block finds only those in front of it gathered */
-static void add_closing(struct walk *w, double backward, double input, double keep, double left, double g, double early, double times)
+static void add_closing(struct walk *w, const struct passes *all_of, const struct passes *first, double keep, double left, double g,
+                        double early, double times)
 {
     struct moments_stage *s = w->out;
     double all = w->gathered * (w->ahead + 1);
@@ -71,22 +77,23 @@ static void add_closing(struct walk *w, double backward, double input, double ke
         double there = cost_smaller(all, w->gathered * (w->nblocks + k + 1)), ks = keep * k, ls = left * k;
         n = there < all ? 1 : times - k;
         bool ends = k + n >= times;
-        at_ends(&s->closing.backward, backward + there + ks, keep, n);
-        at_ends(&s->closing.input, input + there + ks - ls, keep - left, n);
-        at_ends(&s->closing.first_input, input + there - w->early + ks - ls - k * early, keep - left - early, n);
+        at_ends(&s->closing.backward, all_of->backward + there + ks, keep, n);
+        at_ends(&s->closing.input, all_of->input + there + ks - ls, keep - left, n);
+        at_ends(&s->closing.first_input, first->input + there - w->early + ks - ls - k * early, keep - left - early, n);
         if (n - ends > 0)
-            at_ends(&s->closing.first_backward, backward + there - w->gradients + ks - k * g, keep - g, n - ends);
-        s->closing.last_backward = backward + there - w->gradients + (times - 1) * (keep - g);
+            at_ends(&s->closing.first_backward, first->backward + there - w->gradients + ks - k * g, keep - g, n - ends);
+        s->closing.last_backward = first->backward + there - w->gradients + (times - 1) * (keep - g);
     }
     w->nblocks += times;
 }
 
-/* a run of blocks, or what they add to the last one that there is room for */
-static void add_run(struct walk *w, const struct cost_block *b, const struct cost_lives *v, double keep, double g, double times)
+/* a run of blocks, or what they add to the last one that there is room for; begin: of the first backward pass */
+static void add_run(struct walk *w, const struct cost_block *b, const struct cost_lives *v, double begin, double keep, double g,
+                    double times)
 {
     struct moments_stage *s = w->out;
     double parked = w->places - v->parked, f = w->keep + v->forward + parked, back = w->keep + v->backward + parked;
-    double behind = (times - 1) * keep, first = back - w->gradients;
+    double behind = (times - 1) * keep, first = back - v->backward + begin - w->gradients;
     struct moments_run r = {.forward = {f, f + behind},
                             .backward = {back, back + behind},
                             .first_backward = {first, first + behind - (times - 1) * g}};
@@ -156,10 +163,12 @@ static void add_blocks(struct walk *w, const struct cost_block *b, const struct 
         at_ends(&s->first_weight, w->left + v->weight + left_parked - (w->gradients - w->early), left - (g - early), times - 1);
     s->last_weight = w->left + v->weight + left_parked - (w->gradients - w->early) + (times - 1) * (left - (g - early));
     if (w->paired)
-        add_run(w, b, v, keep, g, times);
+        add_run(w, b, v, backward, keep, g, times);
     s->turns = cost_larger(s->turns, v->backward + parked - keep);
     if (w->gathered > 0)
-        add_closing(w, w->keep + v->backward + parked, w->keep + v->input + parked - w->left - left, keep, left, g, early, times);
+        add_closing(w, &(struct passes){w->keep + v->backward + parked, w->keep + v->input + parked - w->left - left},
+                    &(struct passes){w->keep + backward + parked, w->keep + input + parked - w->left - left}, keep, left, g, early,
+                    times);
     add_front(w, b, v, g, early, times);
     w->keep += times * keep + (w->received ? v->parked_input : 0);
     w->received = false;
