@@ -17,8 +17,7 @@ struct cost_lives {
     double keep, left;                      /* what F leaves for B or I; what I leaves for W */
     double parked, left_parked, parked_input; /* of them: in host memory meanwhile; of that the block's input */
     double forward, backward, input, weight; /* at the fullest moment of F, B, I and W */
-    /* of B and I: while gradients of matrices (bit 0) and of experts (bit 1) have begun; -INFINITY: never */
-    double backward_while[4], input_while[4];
+    double backward_of[2], input_of[2]; /* of B and I: before the gradients of experts are made, from then on */
     double workspace;
 };
 /* those of a block, followed when they are asked for: most blocks of a search never are */

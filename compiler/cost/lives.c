@@ -31,10 +31,10 @@ void lives_insn(struct lives *l)
     vec_push(l->arena, &l->pass.insns, (uint32_t)l->pass.touches.n);
 }
 
-void lives_makes(struct lives *l, bool experts)
+void lives_makes(struct lives *l)
 {
-    if (l->pass.begun[experts] == NONE)
-        l->pass.begun[experts] = (uint32_t)l->pass.insns.n;
+    if (l->pass.begun == NONE)
+        l->pass.begun = (uint32_t)l->pass.insns.n;
     lives_insn(l);
 }
 
@@ -110,8 +110,7 @@ static uint32_t insert(struct lives *l, uint32_t at, uint32_t n)
     for (uint32_t i = (uint32_t)l->pass.insns.n - 1; i > at; i--)
         l->pass.insns.at[i] = l->pass.insns.at[i - 1] + n;
     l->pass.insns.at[at] = first;
-    for (int k = 0; k < 2; k++)
-        l->pass.begun[k] += l->pass.begun[k] != NONE && l->pass.begun[k] >= at;
+    l->pass.begun += l->pass.begun != NONE && l->pass.begun >= at;
     return first;
 }
 
@@ -241,7 +240,7 @@ static uint32_t *nones(struct lives *l, uint32_t n)
 static void begin_pass(struct lives *l, uint32_t halves)
 {
     const struct expansion *e = l->e;
-    l->pass = (struct lives_pass){.begun = {NONE, NONE}};
+    l->pass = (struct lives_pass){.begun = NONE};
     vec_reserve(l->arena, &l->pass.insns, 128);
     vec_reserve(l->arena, &l->pass.touches, 512);
     l->halves = halves;
@@ -282,8 +281,8 @@ static void backward(struct lives *l)
 }
 
 /* The most bytes at a time.  live: by store, what is still needed behind the pass; then, what it needs of what was before.
- * most_while: the same while gradients have begun, or NULL. */
-static double most_live(const struct lives *l, const struct lives_pass *p, bool *live, double *most_while)
+ * parts: the same before gradients of experts are made and from then on, or NULL. */
+static double most_live(const struct lives *l, const struct lives_pass *p, bool *live, double *parts)
 {
     struct arena_mark mark = arena_mark(l->arena);
     bool *open = ARENA_ARRAY(l->arena, bool, l->stores.n + 1);
@@ -302,10 +301,8 @@ static double most_live(const struct lives *l, const struct lives_pass *p, bool 
             live[t->store] &= !t->covers;
         }
         most = now > most ? now : most;
-        if (most_while) {
-            double *own = &most_while[(i >= p->begun[0]) | (i >= p->begun[1]) << 1];
-            *own = now > *own ? now : *own;
-        }
+        if (parts && now > parts[i >= p->begun])
+            parts[i >= p->begun] = now;
         for (size_t k = first; k < end; k++)
             live[p->touches.at[k].store] |= p->touches.at[k].reads;
         for (size_t k = first; k < end; k++) {
@@ -377,9 +374,9 @@ static void follow(struct lives *l, struct cost_lives *out)
     w = l->pass;
     bool *kept = ARENA_ARRAY(l->arena, bool, l->stores.n), *left = ARENA_ARRAY(l->arena, bool, l->stores.n);
     kept[l->stream] = true;
-    for (int k = 0; k < 4; k++)
-        out->backward_while[k] = out->input_while[k] = -INFINITY;
-    out->backward = most_live(l, &b, kept, out->backward_while);
+    for (int k = 0; k < 2; k++)
+        out->backward_of[k] = out->input_of[k] = 0;
+    out->backward = most_live(l, &b, kept, out->backward_of);
     kept[l->stream] = false;
     out->keep = sum_of(l, kept, false);
     out->parked = sum_of(l, kept, true);
@@ -391,7 +388,7 @@ static void follow(struct lives *l, struct cost_lives *out)
     out->left = sum_of(l, left, false);
     out->left_parked = sum_of(l, left, true);
     left[l->stream] = true;
-    out->input = most_live(l, &i, left, out->input_while);
+    out->input = most_live(l, &i, left, out->input_of);
     out->workspace = l->workspace;
 }
 

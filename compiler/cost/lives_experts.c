@@ -297,7 +297,7 @@ void lives_router_back(struct lives *l, uint32_t opr)
     lives_insn(l);
     lives_give(l, dx, adds);
     lives_read(l, dlogits);
-    lives_makes(l, false);
+    lives_insn(l);
     lives_read(l, dlogits);
     lives_read(l, x);
 }
@@ -496,7 +496,7 @@ void lives_experts_back(struct lives *l, uint32_t opr)
     lives_move(l, drows, dup);
     uint32_t dx = lives_gradient(l, x.o->in[0], &adds);
     sum_rows(l, &x, brought(l, &x, drows, l->element * x.width), NONE, dx, adds);
-    lives_makes(l, true);
+    lives_makes(l);
     lives_read(l, dback);
     lives_read(l, weighted);
     lives_read(l, counts);

@@ -116,7 +116,7 @@ static void linear_back(struct lives *l, const struct opr *o)
         input_gradient(l, o, dy);
     if (!weight)
         return;
-    lives_makes(l, false);
+    lives_insn(l);
     lives_read(l, dy);
     lives_read(l, x);
     if (!o->nbiases)
@@ -337,7 +337,7 @@ static void embed_back(struct lives *l, const struct opr *o)
     if (!(l->halves & LIVES_WEIGHT))
         return;
     dy = gather(l, dy, lives_cols(l, o->out));
-    lives_makes(l, false);
+    lives_insn(l);
     lives_read(l, dy);
     lives_read(l, l->tokens_store);
 }

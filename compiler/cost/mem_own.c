@@ -114,15 +114,6 @@ static void add_run(struct walk *w, const struct cost_block *b, const struct cos
         to[-1].backward_s += takes / 2;
 }
 
-/* the most of a block's first pass, where the gradients that it does not have yet are counted already */
-static double most_first(const double *most_while, double matrices, double experts)
-{
-    double most = -INFINITY;
-    for (int k = 0; k < 4; k++)
-        most = cost_larger(most, most_while[k] - (k & 1 ? 0 : matrices) - (k & 2 ? 0 : experts));
-    return most;
-}
-
 /* up to the second layer of a stage */
 static void add_front(struct walk *w, const struct cost_block *b, const struct cost_lives *v, double g, double early, double times)
 {
@@ -147,8 +138,11 @@ static void add_blocks(struct walk *w, const struct cost_block *b, const struct 
     double keep = v->keep - v->parked, left = v->left - v->left_parked, g = w->x->gradient * h->gradients;
     double early = w->x->gradient * (b->early_matrices + h->experts);
     double parked = w->places - v->parked, left_parked = cost_larger(0, w->places - v->left_parked);
-    double experts = w->x->gradient * h->expert_gradients, backward = most_first(v->backward_while, g - experts, experts);
-    double input = most_first(v->input_while, early - w->x->gradient * h->experts, w->x->gradient * h->experts);
+    double backward = v->backward, input = v->input; /* of the first pass, whose gradients of experts count from the begin */
+    if (h->experts > 0) {
+        backward = cost_larger(v->backward_of[0] - w->x->gradient * h->expert_gradients, v->backward_of[1]);
+        input = cost_larger(v->input_of[0] - w->x->gradient * h->experts, v->input_of[1]);
+    }
     at_ends(&s->forward, w->keep + v->forward + parked, keep, times);
     at_ends(&s->backward, w->keep + v->backward + parked, keep, times);
     s->first_backward = cost_larger(s->first_backward, s->last_backward); /* of a block in front of this one */
