@@ -357,6 +357,7 @@ static void add_meshes(struct searching *s, const struct space_mesh *meshes, uin
                        uint32_t etp)
 {
     const struct cost *floor = NULL;
+    uint32_t tp = 0, cp = 0; /* the floor's: not those of the mesh before, which may have been skipped */
     for (uint32_t i = 0; i < n; i++) {
         const struct space_mesh *m = &meshes[i];
         struct mesh_node x = {.mesh = *m, .ep = ep, .etp = etp};
@@ -368,8 +369,10 @@ static void add_meshes(struct searching *s, const struct space_mesh *meshes, uin
             order++;
         if (order == s->space.norders)
             continue;
-        if (!floor || i == 0 || m->tp != m[-1].tp || m->cp != m[-1].cp)
+        if (!floor || m->tp != tp || m->cp != cp)
             floor = search_floor(s, &d);
+        tp = m->tp;
+        cp = m->cp;
         x.floor = floor;
         x.bound = search_objective(s, kernels_bound_s(s, floor, &d), d.gpus_used);
         if (isfinite(x.bound))

@@ -268,7 +268,7 @@ static bool can_compute(const struct searching *s, struct diag *d)
 bool search_prepare(struct searching *s, struct diag *d)
 {
     struct search_result *r = s->result;
-    if (!space_new(s->arena, d, s->job, s->topo, s->emit_only, s->anything, &s->space) ||
+    if (!space_new(s->arena, d, s->job, s->topo, s->anything, &s->space) ||
         !read_layout(s, d) || !can_leave(s, d) || !can_compute(s, d))
         return false;
     s->memory_limit = r->memory_limit_bytes = cost_memory_limit(s->job, &s->topo->types[s->space.type].gpu);

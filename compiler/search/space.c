@@ -1,9 +1,9 @@
 /* Which decisions exist: candidate lists per degree, and meshes made of them.
  *
  * A degree's candidates divide what they split (heads, FFN widths, experts, the batch), so nothing illegal is
- * listed twice over; wishes filter the lists.  Where the file gives no order of axes all are there, the usual
- * ones first: tp, cp, dp, pp and tp, cp, pp, dp (innermost first); the second keeps a whole replica close
- * together, which `keep pp within ...` needs. */
+ * listed twice over; wishes filter the lists.  Where the file gives no order of axes the usual two are there: tp, cp, dp, pp
+ * and tp, cp, pp, dp (innermost first); the second keeps a whole replica close together, which `keep pp within ...` needs.
+ * All 24 are there where nothing is found otherwise (`anything`). */
 
 #include "compiler/search/space.h"
 #include "compiler/model/actions.h"
@@ -217,14 +217,14 @@ static bool make_list(struct arena *a, struct diag *d, const struct space *s, en
     return false;
 }
 
-/* all permutations of four axes, the usual two first */
-static void all_orders(struct space *s)
+/* the usual two, and behind them all other permutations of four axes where `anything` goes */
+static void free_orders(struct space *s)
 {
     static const enum axis usual[2][NAXES] = {{AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP},
                                               {AXIS_TP, AXIS_CP, AXIS_PP, AXIS_DP}};
     memcpy(s->order, usual, sizeof usual);
     s->norders = 2;
-    for (uint32_t code = 0; code < 256 && !s->emit_only; code++) {
+    for (uint32_t code = 0; code < 256 && s->anything; code++) {
         enum axis x[NAXES];
         uint32_t seen = 0;
         for (uint32_t i = 0; i < NAXES; i++) {
@@ -239,7 +239,7 @@ static void all_orders(struct space *s)
 static bool space_orders(struct diag *d, struct space *s)
 {
     const struct wishes *w = &s->job->wishes;
-    all_orders(s);
+    free_orders(s);
     if (!w->norder)
         return true;
     const enum axis standard[NAXES] = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP};
@@ -463,9 +463,9 @@ static void warn_idle(struct diag *d, const struct space *s)
 }
 
 bool space_new(struct arena *a, struct diag *d, const struct job *job, const struct topo *topo,
-               bool emit_only, bool anything, struct space *s)
+               bool anything, struct space *s)
 {
-    *s = (struct space){.arena = a, .job = job, .topo = topo, .emit_only = emit_only, .anything = anything};
+    *s = (struct space){.arena = a, .job = job, .topo = topo, .anything = anything};
     for (uint32_t i = 0; i < job->model.nlayers; i++)
         s->experts |= job->model.layers[i]->is_moe;
     if (!space_type(a, d, s) || !space_keeps(a, d, s))

@@ -9,7 +9,7 @@
  * the most ranks that stay within one level of the network; microbatches that divide the replica's batch,
  * to 256 Ki tokens; recompute none, full, or one of a chain of lists (cheapest second per byte first), in
  * as few layers of each stage as memory needs; every schedule, groups of pp and, where the file names no
- * schedule, 2 pp; every order of axes; stages cut for even time (without recomputation where that is
+ * schedule, 2 pp; the usual two orders of axes; stages cut for even time (without recomputation where that is
  * chosen freely), a rank's spared layers spread over its chunks, later ones first; the first usable nodes,
  * without degraded ones where the others are enough.  Not in it, and so beyond the certificate: cuts made for memory, and
  * what finalists.c tries with the best. */
@@ -54,7 +54,7 @@ struct space {
     struct arena *arena;
     const struct job *job;
     const struct topo *topo;
-    bool emit_only, anything; /* anything: values too that are seldom worth trying */
+    bool anything; /* values too that are seldom worth trying */
     uint32_t type;
     uint64_t usable; /* GPUs */
     struct space_list tp, cp, pp, vpp, dp, ep, etp, zero;
@@ -73,7 +73,7 @@ struct space {
 
 /* lists, orders, schedules; false after an error that names the wish which leaves its list empty */
 bool space_new(struct arena *a, struct diag *d, const struct job *job, const struct topo *topo,
-               bool emit_only, bool anything, struct space *s);
+               bool anything, struct space *s);
 /* recompute.c: the kinds of recomputation, from lists, orders and nodes */
 void space_recompute(struct arena *a, struct space *s);
 /* schedule_file.c: the schedule that a wish's file has; false after an error */

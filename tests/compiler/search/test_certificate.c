@@ -184,14 +184,10 @@ static void spare_most(struct problem *x, const struct cost *c, const struct cos
     judge(x, c, shape, d);
 }
 
-/* of the orders that differ in axes of size 1 alone, the one that has them last, as they are numbered */
-static bool spelt_plainly(const struct decision *d)
+/* is the order of axes another than that of its twin, of the usual two? */
+static bool spelt_plainly(const struct problem *x, const struct decision *d)
 {
-    const uint32_t size[NAXES] = {[AXIS_TP] = d->tp, [AXIS_CP] = d->cp, [AXIS_DP] = d->dp, [AXIS_PP] = d->pp};
-    for (uint32_t i = 1; i < NAXES; i++)
-        if (size[d->order[i - 1]] == 1 && (size[d->order[i]] > 1 || d->order[i] < d->order[i - 1]))
-            return false;
-    return true;
+    return x->job->wishes.norder || d->order[2] == AXIS_DP || (d->dp > 1 && d->pp > 1);
 }
 
 static void try_recompute(struct problem *x, struct cost *c, struct decision d)
@@ -220,7 +216,7 @@ static void try_recompute(struct problem *x, struct cost *c, struct decision d)
         if (!decision_legal(x->a, x->job, x->topo, &d, &why))
             continue;
         x->legal++;
-        x->apart += spelt_plainly(&d);
+        x->apart += spelt_plainly(x, &d);
         cost_shape_init(x->a, c, &x->kinds, &shape);
         if (r->kind == RECOMPUTE_NONE || !free_choice)
             judge(x, c, &shape, &d);
@@ -293,13 +289,14 @@ static void loop_states(struct problem *x, struct cost *c, struct decision d)
     }
 }
 
+/* the order that the plan block states, or one of the usual two */
 static bool order_wanted(const struct problem *x, const enum axis order[NAXES])
 {
     const struct wishes *w = &x->job->wishes;
     for (uint32_t i = 0; i < w->norder; i++)
         if (strcmp(w->order[i], axis_names[order[i]]))
             return false;
-    return true;
+    return w->norder || (order[0] == AXIS_TP && order[1] == AXIS_CP);
 }
 
 static bool kept_in_node(const struct problem *x, const struct decision *d)
@@ -400,7 +397,7 @@ static bool check(uint64_t seed, uint64_t budget, uint64_t *legal, double *wides
     x.job = text_job(x.a, random_model(x.a, &state));
     x.topo = read_cluster(x.a, random_cluster(x.a, &state));
     struct search_result *r = search(x.a, diag_new(x.a), x.job, x.topo, 1, budget, false);
-    bool posed = space_new(x.a, diag_new(x.a), x.job, x.topo, false, false, &x.space);
+    bool posed = space_new(x.a, diag_new(x.a), x.job, x.topo, false, &x.space);
     bool good = true;
     if (posed) {
         x.kinds = cost_kinds_new(x.a, &x.job->model);
@@ -524,7 +521,7 @@ static bool check_large(uint32_t i, uint64_t *state, uint32_t *found)
     x.job = job_read(x.a, diag, large[i].model, NULL, 0);
     x.topo = topo_read(x.a, diag, large[i].cluster);
     CU_ASSERT_FATAL(x.job && x.topo);
-    if (draw(&x, state, large[i].gpus, &d) && space_new(x.a, diag, x.job, x.topo, false, false, &x.space)) {
+    if (draw(&x, state, large[i].gpus, &d) && space_new(x.a, diag, x.job, x.topo, false, &x.space)) {
         struct search_result *r = search(x.a, diag, x.job, x.topo, 1, 0, false);
         x.kinds = cost_kinds_new(x.a, &x.job->model);
         x.limit = cost_memory_limit(x.job, &x.topo->types[0].gpu);

@@ -122,7 +122,7 @@ static void test_places(void)
     CU_ASSERT_FATAL(job && topo);
     job->wishes.keeps = &keep;
     job->wishes.nkeeps = 1;
-    CU_ASSERT_FATAL(space_new(a, d, job, topo, true, false, s));
+    CU_ASSERT_FATAL(space_new(a, d, job, topo, false, s));
     for (uint32_t nodes = 1; nodes <= ARRAY_LEN(s->places) + 1; nodes++)
         for (int again = 0; again < 2; again++) {
             struct decision x = decision_single();
