@@ -10,8 +10,6 @@
 
 #include <time.h>
 
-enum { USUAL_TOP = 16 }; /* candidates that are kept where nobody says how many */
-
 static double now_s(void)
 {
     struct timespec t;
@@ -28,7 +26,7 @@ static void progress(const struct compile_options *o, const char *pass)
 enum status compile_job(struct arena *a, struct diag *d, struct job *job, struct topo *topo, const struct compile_options *o,
                         struct plan **out, struct verdict **verdict)
 {
-    TRY(compile_best(a, d, job, topo, o, out));
+    TRY(compile_best(a, d, job, topo, o, out, NULL));
     progress(o, "verifying");
     *verdict = verify_plan(a, *out, o->full);
     progress(o, "");
@@ -36,14 +34,16 @@ enum status compile_job(struct arena *a, struct diag *d, struct job *job, struct
 }
 
 enum status compile_best(struct arena *a, struct diag *d, struct job *job, struct topo *topo,
-                         const struct compile_options *o, struct plan **out)
+                         const struct compile_options *o, struct plan **out, struct search_result **result)
 {
     double start = now_s();
-    uint32_t top = !o->top ? USUAL_TOP : o->top < PLAN_MOST_TOP ? (uint32_t)o->top : PLAN_MOST_TOP;
+    uint32_t top = !o->top ? COMPILE_TOP : o->top < PLAN_MOST_TOP ? (uint32_t)o->top : PLAN_MOST_TOP;
     progress(o, "searching");
     job_emits(a, job);
     struct search_result *found = search(a, d, job, topo, top, o->budget, true);
     double seconds = now_s() - start;
+    if (result)
+        *result = found;
     if (diag_errors(d) || !found->ncandidates)
         return STATUS_NO_PLAN;
     TRY(fit_plan(a, d, job, topo, found, top, o, out));
@@ -62,6 +62,7 @@ struct plan_search compile_found(const struct plan *p, const struct search_resul
                                 .evaluated = found->evaluated,
                                 .pruned = found->pruned,
                                 .spent = found->spent,
+                                .refused = found->removed[REMOVED_EMIT],
                                 .gap = found->least < own ? 1 - found->least / own : 0};
 }
 

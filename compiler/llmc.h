@@ -7,6 +7,8 @@
 #include "compiler/search/search.h"
 #include "compiler/verify/verify.h"
 
+enum { COMPILE_TOP = 16 }; /* candidates that are kept where nobody says how many */
+
 struct compile_options {
     uint64_t top, budget;
     bool full;     /* verify with all ranks unfolded */
@@ -20,9 +22,10 @@ struct compile_options {
 enum status compile_job(struct arena *a, struct diag *d, struct job *job, struct topo *topo, const struct compile_options *o,
                         struct plan **plan, struct verdict **verdict);
 
-/* The same without the proofs: what a plan of these inputs and bounds is. */
+/* The same without the proofs: what a plan of these inputs and bounds is.  found: NULL, or the search that it comes from, also
+ * where no plan did (STATUS_NO_PLAN). */
 enum status compile_best(struct arena *a, struct diag *d, struct job *job, struct topo *topo,
-                         const struct compile_options *o, struct plan **plan);
+                         const struct compile_options *o, struct plan **plan, struct search_result **found);
 /* The figures of the search that p comes from, which kept `top` candidates.  Its gap is the plan's: between its simulated
  * step and the least that the search's bounds leave to any other decision. */
 struct plan_search compile_found(const struct plan *p, const struct search_result *found, uint32_t top);

@@ -37,4 +37,7 @@ enum status command_read(struct command *c, struct job **job, struct topo **topo
 /* the plan folder that is the first argument, simulated */
 enum status command_open(struct command *c, struct plan **plan);
 
+/* on stderr: how much faster a plan may be that the search did not reach, and one that cannot be emitted */
+void command_say_search(struct command *c, const struct job *job, const struct topo *topo, const struct plan *p);
+
 #endif

@@ -19,6 +19,8 @@
 static void say_left_out(struct command *c, const struct job *job, const struct topo *topo,
                          const struct plan *p)
 {
+    if (!p->search.refused)
+        return;
     struct arena_mark mark = arena_mark(c->arena);
     struct search_result *r = search(c->arena, diag_new(c->arena), job, topo, 1, c->options->budget, false);
     struct estimate chosen;
@@ -43,6 +45,12 @@ static void say_gap(const struct plan *p)
     if (x->spent >= x->budget)
         fprintf(stderr, "; '--budget %llu' looks further", (unsigned long long)(SEARCH_MORE * x->budget));
     fputc('\n', stderr);
+}
+
+void command_say_search(struct command *c, const struct job *job, const struct topo *topo, const struct plan *p)
+{
+    say_gap(p);
+    say_left_out(c, job, topo, p);
 }
 
 /* the job without what the plan block asks for and nobody can emit: the words of the model and of training
@@ -146,10 +154,8 @@ enum status command_plan(struct command *c)
         return command_fail(c, s, error);
     say_cpu_only(c, job, topo, p);
     command_report(c, STATUS_OK);
-    if (!o->quiet) {
-        say_gap(p);
-        say_left_out(c, job, topo, p);
-    }
+    if (!o->quiet)
+        command_say_search(c, job, topo, p);
     if (o->json) {
         struct strbuf json = {0};
         plan_json(p, true, &json);

@@ -4,9 +4,12 @@
 
 #include "compiler/inspect/estimate.h"
 #include "compiler/inspect/explain.h"
+#include "compiler/inspect/forecast.h"
 #include "compiler/inspect/sweep.h"
-#include "compiler/search/search.h"
+#include "compiler/llmc.h"
 #include "compiler/support/strbuf.h"
+
+enum { TOP = 10 }; /* candidates that an estimate lists */
 
 static enum status command_sweep(struct command *c)
 {
@@ -32,19 +35,23 @@ enum status command_estimate(struct command *c)
     if (o->nsweeps)
         return command_sweep(c);
     TRY(command_read(c, &job, &topo));
-    struct search_result *r =
-        search(c->arena, c->diag, job, topo, o->top ? (uint32_t)o->top : 10, o->budget, false);
-    if (diag_errors(c->diag) || !r->ncandidates)
-        return command_report(c, STATUS_NO_PLAN);
+    struct forecast f;
+    enum status s = forecast(c->arena, c->diag, job, topo, o->top ? (uint32_t)o->top : TOP, o->budget, &f);
+    c->plan = f.plan;
+    if (s != STATUS_OK)
+        return command_report(c, s);
     if (o->json) {
         struct strbuf json = {0};
-        estimate_json(job, topo, r, &json);
+        estimate_json(job, topo, f.found, &json);
         fputs(json.text, stdout);
         strbuf_free(&json);
     } else {
-        estimate_print(job, topo, r, stdout);
+        estimate_print(job, topo, f.found, stdout);
     }
-    return command_report(c, STATUS_OK);
+    s = command_report(c, STATUS_OK);
+    if (f.plan && !o->quiet)
+        command_say_search(c, job, topo, f.plan);
+    return s;
 }
 
 /* of a plan folder, or of a model and a cluster */
@@ -58,6 +65,13 @@ enum status command_explain(struct command *c)
     struct plan *p = NULL;
     if (o->nargs == 2) {
         TRY(command_read(c, &job, &topo));
+        const struct job asked = *job;
+        const struct compile_options bounds = {.budget = o->budget};
+        if (compile_best(c->arena, diag_new(c->arena), job, topo, &bounds, &p, NULL) != STATUS_OK) {
+            p = NULL; /* explained is what cannot be emitted, or why there is nothing */
+            *job = asked;
+        }
+        c->plan = p;
     } else {
         if (o->nsets)
             return command_fail(c, STATUS_USAGE,

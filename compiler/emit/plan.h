@@ -23,6 +23,7 @@ enum { PLAN_MOST_TOP = 65536 };
 struct plan_search {
     uint32_t top; /* candidates that it kept, at most PLAN_MOST_TOP */
     uint64_t budget, space, evaluated, pruned, spent;
+    uint64_t refused; /* branches that fit and cannot be emitted; not in the folder */
     double gap, seconds; /* seconds: stdout only */
 };
 
@@ -62,6 +63,8 @@ struct strbuf;
 void predicted_json(const struct predicted *f, struct strbuf *out);
 /* its "model" and "cluster", with a comma behind them */
 void job_json(const struct job *job, const struct topo *topo, uint32_t gpus_used, struct strbuf *out);
+/* the pipeline rank with the largest arena, host memory aside; the first of several */
+uint32_t plan_fullest(const struct plan *p);
 /* of a plan with a timeline */
 struct predicted plan_predicted(const struct plan *p);
 

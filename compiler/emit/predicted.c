@@ -65,20 +65,26 @@ void predicted_json(const struct predicted *f, struct strbuf *o)
                   f->peak_memory_rank);
 }
 
+static uint64_t device_bytes(const struct plan *p, uint32_t role)
+{
+    return p->train[role]->arena_bytes - program_host_bytes(p->train[role]);
+}
+
+uint32_t plan_fullest(const struct plan *p)
+{
+    uint32_t fullest = 0;
+    for (uint32_t r = 1; r < p->nroles; r++)
+        fullest = device_bytes(p, r) > device_bytes(p, fullest) ? r : fullest;
+    return fullest;
+}
+
 struct predicted plan_predicted(const struct plan *p)
 {
     struct predicted f = predicted_new(p->job, p->topo, &p->decision, (double)p->timeline->step_ns / 1e9);
+    const uint32_t coord[NDIGITS] = {[AXIS_PP] = plan_fullest(p)};
     f.bubble_fraction = p->timeline->bubble_fraction;
     f.exposed_comm_fraction = p->timeline->exposed_comm_fraction;
-    uint32_t fullest = 0;
-    for (uint32_t r = 0; r < p->nroles; r++) {
-        uint64_t bytes = p->train[r]->arena_bytes - program_host_bytes(p->train[r]);
-        if (bytes > f.peak_memory_bytes) {
-            f.peak_memory_bytes = bytes;
-            fullest = r;
-        }
-    }
-    const uint32_t coord[NDIGITS] = {[AXIS_PP] = fullest};
+    f.peak_memory_bytes = device_bytes(p, coord[AXIS_PP]);
     f.peak_memory_rank = mesh_rank(&p->mesh, coord);
     return f;
 }

@@ -1,5 +1,5 @@
-/* Printing of what the search predicts.  Figures are those of the closed form: `llmc plan` simulates the very
- * instructions and is the better number where both exist. */
+/* Printing of what is predicted: of the first candidate as it is compiled (forecast.h), where it can be; of the others by the
+ * search. */
 
 #include "compiler/inspect/estimate.h"
 
@@ -139,7 +139,7 @@ void estimate_print(const struct job *job, const struct topo *topo, const struct
         fprintf(out, r->gap < 0.001 ? ",\n           less than 0.1 %% from the best" : ",\n           at most %.1f %% from the best", 100 * r->gap);
     fprintf(out, ", %s\n", units_show_seconds(r->seconds).s);
     if (r->ncandidates > 1)
-        fprintf(out, "\n  %4s %10s %8s %9s  %s\n", "", "step", "MFU %", "memory", "plan");
+        fprintf(out, "\n  others, by the search's estimate\n  %4s %10s %8s %9s  %s\n", "", "step", "MFU %", "memory", "plan");
     for (uint32_t i = 1; i < r->ncandidates; i++) {
         const struct candidate *c = &r->candidates[i];
         fprintf(out, "  %3u. %10s %8.1f %9s  %s\n", i + 1, units_show_seconds(c->estimate.step_time_s).s,

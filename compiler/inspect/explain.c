@@ -2,6 +2,7 @@
  * would; everything else changes one thing of its answer, or of its question, and looks again. */
 
 #include "compiler/inspect/explain_private.h"
+#include "compiler/inspect/forecast.h"
 #include "compiler/simulate/predict.h"
 #include "compiler/support/units.h"
 
@@ -153,6 +154,7 @@ enum status explain(struct arena *a, struct diag *d, const struct job *job, cons
         return STATUS_NO_PLAN;
     }
     choose(&x);
+    x.shown = plan ? forecast_items(plan, &x.chosen.estimate) : x.chosen.estimate;
     x.cost = cost_new(a, job, topo, &x.chosen.decision);
     find_others(&x);
     explain_shifts(&x);

@@ -16,7 +16,7 @@ static void text(struct strbuf *o, const char *key, const char *v, const char *a
 static void items_json(const struct explanation *x, bool time, struct strbuf *o)
 {
     struct explain_item item[EXPLAIN_ITEMS];
-    const struct estimate *e = &x->chosen.estimate;
+    const struct estimate *e = &x->shown;
     uint32_t n = time ? explain_time_items(x->arena, x->cost, e, item)
                       : explain_memory_items(x->arena, x->cost, e, item);
     if (time)
@@ -130,8 +130,10 @@ void explain_json(const struct explanation *x, FILE *out)
     strbuf_printf(&o, " \"feasible\": %s, ", x->cost ? "true" : "false");
     text(&o, "reason", x->reason, ",\n");
     if (x->cost) {
+        struct candidate shown = x->chosen;
+        shown.estimate = x->shown;
         strbuf_text(&o, " \"chosen\": {");
-        candidate_json(x->job, &x->chosen, &o);
+        candidate_json(x->job, &shown, &o);
         strbuf_text(&o, "},\n \"time\": {");
         items_json(x, true, &o);
         strbuf_text(&o, " \"memory\": {");

@@ -41,7 +41,8 @@ struct explanation {
     const struct topo *topo;
     const struct plan *plan; /* or NULL */
     const struct search_result *found;
-    struct candidate chosen;
+    struct candidate chosen; /* with the search's estimate, which all others are compared by */
+    struct estimate shown;   /* the compiled plan's, or the same */
     const struct cost *cost;
     uint64_t memory_limit_bytes, budget;
     bool emit_only, all;

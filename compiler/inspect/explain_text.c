@@ -60,17 +60,17 @@ static void print_items(const struct explain_item *item, uint32_t n, struct expl
 static void print_head(const struct explanation *x, FILE *out)
 {
     const struct candidate *c = &x->chosen;
-    struct predicted f = estimate_predicted(x->job, x->topo, c);
+    struct predicted f = predicted_new(x->job, x->topo, &c->decision, x->shown.step_time_s);
     fprintf(out, "%s on %s of %s of %s: %s per step, %s tokens/s/GPU", x->job->model.name,
             units_show_commas(c->decision.gpus_used).s, units_show_count(x->topo->gpus, "GPU").s, x->topo->name,
-            units_show_seconds(c->estimate.step_time_s).s, units_show_rate(f.tokens_per_s_per_gpu).s);
+            units_show_seconds(f.step_time_s).s, units_show_rate(f.tokens_per_s_per_gpu).s);
     if (f.mfu > 0)
         fprintf(out, ", MFU %.1f %%", 100 * f.mfu);
     fprintf(out, "\n  %s\n", decision_lines(x->arena, x->job, &c->decision, 2));
-    if (x->plan && x->plan->timeline)
-        fprintf(out, "  the program, simulated instruction by instruction: %s per step; its buffers, placed: %s\n",
-                units_show_seconds(1e-9 * (double)x->plan->timeline->step_ns).s,
-                units_show_bytes(plan_predicted(x->plan).peak_memory_bytes).s);
+    if (x->plan)
+        fprintf(out, "  compiled, placed and simulated instruction by instruction; other plans, below, are compared with the search's\n"
+                     "  estimate of this one: %s per step, %s\n",
+                units_show_seconds(c->estimate.step_time_s).s, units_show_bytes(c->estimate.peak_bytes).s);
     if (x->plan && x->rank == UINT32_MAX)
         fprintf(
             out,
@@ -297,7 +297,7 @@ static void print_rescue(const struct explanation *x, bool all, FILE *out)
 void explain_text(const struct explanation *x, bool all, FILE *out)
 {
     struct explain_item item[EXPLAIN_ITEMS];
-    const struct estimate *e = &x->chosen.estimate;
+    const struct estimate *e = &x->shown;
     if (!x->cost) {
         print_rescue(x, all, out);
         return;

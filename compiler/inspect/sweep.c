@@ -4,6 +4,7 @@
 #include "compiler/inspect/sweep.h"
 
 #include "compiler/inspect/estimate.h"
+#include "compiler/inspect/forecast.h"
 #include "compiler/model/sema.h"
 #include "compiler/support/strbuf.h"
 #include "compiler/support/units.h"
@@ -63,8 +64,9 @@ static const char *few_words(struct arena *a, const struct diag *d, const struct
     if (r && r->has_closest && r->removed[REMOVED_MEMORY])
         return arena_printf(a, "needs %s of %s", units_show_bytes(r->closest.estimate.peak_bytes).s,
                             units_show_bytes(r->memory_limit_bytes).s);
-    const char *text = diag_first(d);
-    return strncmp(text, "no plan: ", 9) ? text : text + 9;
+    const char *text = diag_first(d), *details = strstr(text, ". Closest: ");
+    text += strncmp(text, "no plan: ", 9) ? 0 : 9;
+    return arena_strndup(a, text, details ? (size_t)(details - text) : strlen(text));
 }
 
 static void fill_cells(struct arena *a, const struct job *job, const struct topo *topo,
@@ -162,7 +164,28 @@ static size_t read_lists(struct arena *a, struct diag *d, const struct sweep_opt
     return total;
 }
 
-enum status sweep(struct arena *a, struct diag *d, const struct topo *topo, const struct sweep_options *o,
+/* One row in an arena of its own, with its estimate as JSON; 1: there is a plan, 0: there is none, -1: the model is refused. */
+static int sweep_row(struct arena *a, struct topo *topo, const struct sweep_options *o, const char *const *sets, struct row *row,
+                     struct strbuf *estimate)
+{
+    struct arena *own = arena_new();
+    struct diag *d = diag_new(own);
+    struct forecast f = {0};
+    struct job *job = job_read(own, d, o->model, sets, o->nsets + o->nsweeps);
+    bool found = job && forecast(own, d, job, topo, 1, o->budget, &f) == STATUS_OK;
+    if (found) {
+        fill_cells(a, job, topo, &f.found->candidates[0], row);
+        estimate_json(job, topo, f.found, estimate);
+    } else {
+        row->why = few_words(a, d, f.found);
+        strbuf_text(estimate, "null");
+    }
+    plan_close(f.plan);
+    arena_free(own);
+    return !job ? -1 : found;
+}
+
+enum status sweep(struct arena *a, struct diag *d, struct topo *topo, const struct sweep_options *o,
                   FILE *out)
 {
     struct list lists[KEYS_MAX] = {{0}};
@@ -170,7 +193,7 @@ enum status sweep(struct arena *a, struct diag *d, const struct topo *topo, cons
     if (!n)
         return STATUS_USAGE;
     struct row *rows = ARENA_ARRAY(a, struct row, n);
-    struct strbuf json = {0};
+    struct strbuf json = {0}, estimate = {0};
     const char **sets = ARENA_ARRAY(a, const char *, o->nsets + KEYS_MAX);
     for (uint32_t i = 0; i < o->nsets; i++)
         sets[i] = o->sets[i];
@@ -179,21 +202,11 @@ enum status sweep(struct arena *a, struct diag *d, const struct topo *topo, cons
             rows[i].value[k] = lists[k].values.at[rest % lists[k].values.n];
             sets[o->nsets + k] = arena_printf(a, "%s=%s", lists[k].key, rows[i].value[k]);
         }
-        struct diag *own = diag_new(a);
-        struct job *job = job_read(a, own, o->model, sets, o->nsets + o->nsweeps);
-        struct search_result *r = job ? search(a, own, job, topo, 1, o->budget, false) : NULL;
-        struct strbuf estimate = {0};
-        refused += !job;
-        if (r && r->ncandidates) {
-            found++;
-            fill_cells(a, job, topo, &r->candidates[0], &rows[i]);
-            estimate_json(job, topo, r, &estimate);
-        } else {
-            rows[i].why = few_words(a, own, r);
-            strbuf_text(&estimate, "null");
-        }
+        int got = sweep_row(a, topo, o, sets, &rows[i], &estimate);
+        refused += got < 0;
+        found += got > 0;
         row_json(a, lists, o->nsweeps, &rows[i], estimate.text, &json);
-        strbuf_free(&estimate);
+        strbuf_clear(&estimate);
         if (refused == n) /* then the last refusal stands for all, in full */
             job_read(a, d, o->model, sets, o->nsets + o->nsweeps);
     }
@@ -202,5 +215,6 @@ enum status sweep(struct arena *a, struct diag *d, const struct topo *topo, cons
     else if (refused < n)
         print_table(lists, o->nsweeps, rows, n, out);
     strbuf_free(&json);
+    strbuf_free(&estimate);
     return refused == n ? STATUS_INPUT : found ? STATUS_OK : STATUS_NO_PLAN;
 }

@@ -17,7 +17,7 @@ struct sweep_options {
  * after the other sets.  Rows without a plan say why.  STATUS_OK if some row has a plan, else STATUS_NO_PLAN;
  * STATUS_USAGE for a malformed list and STATUS_INPUT where the language refuses every row, both with an error
  * in d and nothing on out. */
-enum status sweep(struct arena *a, struct diag *d, const struct topo *topo, const struct sweep_options *o,
+enum status sweep(struct arena *a, struct diag *d, struct topo *topo, const struct sweep_options *o,
                   FILE *out);
 
 #endif

@@ -103,7 +103,7 @@ struct origin *origin_check(struct arena *a, const struct plan *p)
     struct diag *d = diag_new(a);
     struct plan *q = NULL;
     const struct compile_options options = {.top = p->search.top, .budget = p->search.budget};
-    if (compile_best(a, d, p->job, p->topo, &options, &q) != STATUS_OK) {
+    if (compile_best(a, d, p->job, p->topo, &options, &q, NULL) != STATUS_OK) {
         add_plain(o, arena_printf(a, "model.llm, cluster.xml and the overrides have no plan: %s", diag_first(d)));
         return o;
     }

@@ -116,8 +116,10 @@ static bool synthesise(struct searching *s, const struct candidate *x, double sh
     d->schedule = SCHED_AUTO;
     d->schedule_group = 0;
     const char *why;
-    if (s->emit_only && !decision_emittable(s->arena, s->job, d, &why)) /* transfers hidden by pairs of actions alone */
+    if (s->emit_only && !decision_emittable(s->arena, s->job, d, &why)) { /* transfers hidden by pairs of actions alone */
+        s->result->removed[REMOVED_EMIT]++;
         return false;
+    }
     /* rings are each as deep as its own fullest moment, so that together they may take more than any moment
      */
     for (int tries = 0; make_schedule(s, c, h, &room, out); tries++) {

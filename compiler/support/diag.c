@@ -98,6 +98,18 @@ void diag_warning(struct diag *d, struct span at, const char *code, const char *
     va_end(ap);
 }
 
+void diag_append(struct diag *d, const struct diag *from)
+{
+    for (size_t i = 0; i < from->messages.n; i++) {
+        const struct message *m = &from->messages.at[i];
+        (m->severity == SEVERITY_ERROR ? diag_error : diag_warning)(d, m->at, m->code, "%s", m->text);
+        d->last->caret = m->caret;
+        d->last->note = m->note;
+        d->last->note_at = m->note_at;
+        d->last->help = m->help;
+    }
+}
+
 void diag_caret(struct diag *d, const char *fmt, ...)
 {
     va_list ap;

@@ -47,6 +47,9 @@ void diag_caret(struct diag *d, const char *fmt, ...) __attribute__((format(prin
 void diag_note(struct diag *d, struct span at, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void diag_help(struct diag *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* all messages of another that lives in the same arena, as if they came now */
+void diag_append(struct diag *d, const struct diag *from);
+
 int diag_errors(const struct diag *d);
 int diag_warnings(const struct diag *d);
 /* the sentence of the error that came first; "" without one */

@@ -107,7 +107,7 @@ void forge_plan(struct arena *a, const char *dir, const char *model, const char 
     struct job *job = job_read(a, d, path, sets, nsets);
     struct topo *topo = topo_read(a, d, cluster);
     CU_ASSERT_FATAL(job && topo);
-    enum status s = compile_best(a, d, job, topo, &(struct compile_options){0}, &p);
+    enum status s = compile_best(a, d, job, topo, &(struct compile_options){0}, &p, NULL);
     diag_print(d, stdout, false);
     CU_ASSERT_EQUAL_FATAL(s, STATUS_OK);
     p->nsets = nsets;

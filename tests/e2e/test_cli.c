@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -113,7 +114,8 @@ static void test_fine(void)
         {"$L plan plans/llama3-8b/model.llm topologies/h100x8.xml --budget 1000 -o $D/short", 0,
          " % faster; '--budget 4000' looks further"},
         {"$L explain plans/llama3-8b/model.llm topologies/h100x8.xml --budget 1000 | grep -q '^  --budget 4000 lets the'", 0, NULL},
-        {"$L explain $D/p | grep -q \"placed: $($L show $D/p | sed -n 's/^  memory *\\([^ ]*\\) of .*/\\1/p')$\"", 0, NULL},
+        {"$L explain $D/p --json | sed 's/, \"emittable.*//' | grep -q "
+         "\"chosen.*peak_memory_bytes.: $($L show $D/p --json | sed -n 's/.*peak_memory_bytes.: \\([0-9]*\\),.*/\\1/p')$\"", 0, NULL},
         {"$L help explain", 0, NULL},
         {"$L tokens LICENSE -o $D/t.bin -q", 0, NULL},
         {"$L tokens LICENSE -o$D/t2.bin -q && cmp $D/t.bin $D/t2.bin", 0, NULL},
@@ -419,8 +421,15 @@ static void test_agreement(void)
         const json_t *predicted = json_object_get(plan, "predicted"), *guess = json_object_get(estimate, "predicted");
         for (size_t k = 0; k < 4; k++)
             CU_ASSERT(json_equal(json_object_get(plan, same[k]), json_object_get(show, same[k])));
-        for (size_t k = 0; k < 2; k++)
+        for (size_t k = 0; k < 3; k++)
             CU_ASSERT(json_equal(json_object_get(plan, same[k]), json_object_get(estimate, same[k])));
+        const char *key;
+        json_t *value;
+        json_object_foreach((json_t *)(uintptr_t)predicted, key, value)
+        {
+            double told = json_number_value(json_object_get(guess, key)), is = json_number_value(value);
+            CU_ASSERT(fabs(told - is) <= 1e-12 * fabs(is));
+        }
         for (size_t k = 0; k < 3; k++)
             CU_ASSERT(json_equal(json_object_get(predicted, drawn[k]), json_object_get(line, drawn[k])));
         CU_ASSERT(json_equal(json_object_get(plan, "decision"),

@@ -80,7 +80,7 @@ static void try_search(struct arena *a, uint64_t seed, struct job *job, struct t
     const char *text;
     char error[1024] = "";
     struct plan *p = NULL;
-    if (compile_best(a, diag_new(a), job, topo, &(struct compile_options){0}, &p) != STATUS_OK)
+    if (compile_best(a, diag_new(a), job, topo, &(struct compile_options){0}, &p, NULL) != STATUS_OK)
         return;
     CU_ASSERT_EQUAL_FATAL(plan_write(p, dir, true, error, sizeof error), STATUS_OK);
     CU_ASSERT_EQUAL(forge_judge(a, dir, &text), 0);

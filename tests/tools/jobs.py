@@ -6,8 +6,8 @@
 Draws a model (dense or with experts, 0.1 to 1,000 billion parameters), a cluster of 1 to 100,000 GPUs, a profile and some
 pins; all by its number, so that `--seed N --count 1` is job N alone.  A job for which `plan` says that nothing fits is
 searched again with so many times the budget, and so is one whose printed gap is above 2 %: a plan that comes out then, or
-one that is faster by more than 2 % by its simulation, is a miss.  So are a refusal by placement and another exit code than
-0 and 1.
+one that is faster by more than 2 % by its simulation, is a miss.  So are a refusal by placement, another exit code than 0 and
+1, and an estimate that tells of another decision, step or peak than the plan's, or of a plan where there is none.
 
 Prints a line per miss and the distribution of gaps.  Exit 1 with a miss."""
 
@@ -121,6 +121,19 @@ class Bench:
         code, text, errors = self.call(["plan", *self.files, "-o", str(out), "--json", "-q", *more, *words])
         return code, json.loads(text) if code == 0 else None, errors.strip()
 
+    def estimate(self, code, plan):
+        """what `estimate` tells that `plan` does not"""
+        own, text, _ = self.call(["estimate", *self.files, "--json", "-q", "--top", "1"])
+        told = json.loads(text) if own == 0 else None
+        if code != 0:
+            return "" if not told or not told["emittable"] else f"plan ends with {code}, the estimate tells of a plan"
+        if not told:
+            return f"plan ends with 0, estimate with {own}"
+        for key in ("step_time_s", "peak_memory_bytes"):
+            if abs(told["predicted"][key] - plan["predicted"][key]) > 1e-9 * plan["predicted"][key]:
+                return f"{key}: {told['predicted'][key]} by the estimate, {plan['predicted'][key]} of the plan"
+        return "" if told["decision"] == plan["decision"] else "the estimate tells of another decision"
+
     def judge(self, number, times):
         """(about, gap or None, what is wrong or '')"""
         llm, xml, about = job(number)
@@ -128,6 +141,9 @@ class Bench:
         Path(self.files[1]).write_text(xml)
         code, plan, errors = self.plan()
         first = errors.splitlines()[0] if errors else ""
+        wrong = self.estimate(code, plan)
+        if wrong:
+            return about, None, wrong
         if code not in (0, 1):
             return about, None, f"plan ends with {code}: {first}"
         if "placed in" in errors:
