@@ -3,6 +3,7 @@
 #include "compiler/command/command.h"
 #include "runtime/file.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,11 +15,21 @@ static const struct {
 } commands[] = {COMMANDS(COMMAND)};
 #undef COMMAND
 
+/* What one pass gives back the next one takes: pages that go back to the system come again cleared, for a tenth of the time. */
+static void keep_memory(void)
+{
+#ifdef __GLIBC__
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
+#endif
+}
+
 int main(int argc, char **argv)
 {
     struct options o;
     if (!cli_parse(argc, argv, &o))
         return STATUS_USAGE;
+    keep_memory();
     const char *no_colour = getenv("NO_COLOR"), *term = getenv("TERM");
     struct command c = {.arena = arena_new(), .options = &o};
     c.diag = diag_new(c.arena);

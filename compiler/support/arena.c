@@ -84,28 +84,62 @@ void arena_free(struct arena *a)
     free(a);
 }
 
+/* bytes that an allocation takes of its block */
+static size_t taken(size_t bytes)
+{
+    return ((bytes + ALIGNMENT - 1) & ~(ALIGNMENT - 1)) + FENCE;
+}
+
+/* not zeroed; ahead: a block of its own has that many more */
+static void *take(struct arena *a, size_t bytes, size_t ahead)
+{
+    size_t need = taken(bytes);
+    if (a->newest->size - a->newest->used < need)
+        push_block(a, need + ahead);
+    void *p = a->newest->data + a->newest->used;
+    a->newest->used += need;
+    ASAN_UNPOISON_MEMORY_REGION(p, bytes);
+    return p;
+}
+
 void *arena_alloc(struct arena *a, size_t bytes)
 {
     if (bytes > SIZE_MAX / 2) {
         fprintf(stderr, "llmc: out of memory (%zu bytes wanted)\n", bytes);
         exit(4);
     }
-    size_t need = ((bytes + ALIGNMENT - 1) & ~(ALIGNMENT - 1)) + FENCE;
-    if (a->newest->size - a->newest->used < need)
-        push_block(a, need);
-    void *p = a->newest->data + a->newest->used;
-    a->newest->used += need;
-    ASAN_UNPOISON_MEMORY_REGION(p, bytes);
-    return memset(p, 0, bytes);
+    return memset(take(a, bytes, 0), 0, bytes);
+}
+
+static void check_product(size_t count, size_t size)
+{
+    if (size && count > SIZE_MAX / 4 / size) {
+        fprintf(stderr, "llmc: out of memory (%zu items of %zu bytes wanted)\n", count, size);
+        exit(4);
+    }
 }
 
 void *arena_array(struct arena *a, size_t count, size_t size)
 {
-    if (size && count > SIZE_MAX / 2 / size) {
-        fprintf(stderr, "llmc: out of memory (%zu items of %zu bytes wanted)\n", count, size);
-        exit(4);
-    }
+    check_product(count, size);
     return arena_alloc(a, count * size);
+}
+
+/* Pages that nobody has written cost nothing, so a block for an array that outgrew the last one has room for it to grow on. */
+void *arena_grow(struct arena *a, void *old, size_t had, size_t count, size_t size)
+{
+    check_product(count, size);
+    struct block *b = a->newest;
+    size_t held = taken(had * size), need = taken(count * size);
+    if (had && (unsigned char *)old + held == b->data + b->used && b->size - b->used >= need - held) {
+        b->used += need - held;
+        ASAN_UNPOISON_MEMORY_REGION(old, count * size);
+        return old;
+    }
+    void *grown = take(a, count * size, need);
+    if (had)
+        memcpy(grown, old, had * size);
+    return grown;
 }
 
 char *arena_strndup(struct arena *a, const char *s, size_t length)

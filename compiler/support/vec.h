@@ -2,7 +2,8 @@
 #define LLMC_VEC_H
 
 /* Typed growing arrays in an arena: VEC(int) v = {0};  vec_push(arena, &v, 7);  v.at[0].
- * Growth doubles and leaves the old copy in the arena, so at most half of the bytes are waste. */
+ * Growth doubles, in place where nothing else came into the arena since; else the old copy stays there, so that at most half of
+ * the bytes are waste.  What is reserved is not zeroed. */
 
 #include "compiler/support/arena.h"
 
@@ -21,10 +22,7 @@
             size_t vec_room_ = (v)->room ? (v)->room : 8;                                                    \
             while (vec_room_ < vec_want_)                                                                    \
                 vec_room_ *= 2;                                                                              \
-            void *vec_new_ = arena_array((arena), vec_room_, sizeof *(v)->at);                               \
-            if ((v)->n)                                                                                      \
-                memcpy(vec_new_, (v)->at, (v)->n * sizeof *(v)->at);                                         \
-            (v)->at = vec_new_;                                                                              \
+            (v)->at = arena_grow((arena), (v)->at, (v)->room, vec_room_, sizeof *(v)->at);                   \
             (v)->room = vec_room_;                                                                           \
         }                                                                                                    \
     } while (0)

@@ -70,9 +70,7 @@ static uint32_t *find_slot(const struct nodes *g, const struct node *n)
 static void grow(struct nodes *g)
 {
     if (g->n == g->room) {
-        struct node *at = ARENA_ARRAY(g->arena, struct node, 2 * (size_t)g->room);
-        memcpy(at, g->at, g->n * sizeof *at);
-        g->at = at;
+        g->at = arena_grow(g->arena, g->at, g->room, 2 * (size_t)g->room, sizeof *g->at);
         g->room *= 2;
     }
     if (2 * g->n < g->table_room)
