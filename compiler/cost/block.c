@@ -310,7 +310,7 @@ static void attention(struct block *b, const struct opr *o)
     const struct attn *t = o->attn;
     double tp = b->d->tp, s = b->sequence;
     /* rows are balanced over cp: every rank has tokens/cp of them, each with s keys */
-    struct cost_attention a = {.tokens = b->tokens, .context = t->chunk && t->chunk < s ? t->chunk : s, .window = t->window,
+    struct cost_attention a = {.tokens = b->tokens, .context = (double)attn_reach(t, (uint64_t)s), .window = t->window,
                                .heads = t->heads / tp, .kv = (double)t->kv / model_key_parts(t->kv, b->d->tp),
                                .qk = t->head, .v = t->kind == ATTN_MLA ? t->v : t->head};
     double forward = cost_attention_s(b->c, &a, b->dtype, false), backward = cost_attention_s(b->c, &a, b->dtype, true);

@@ -134,7 +134,7 @@ static void attention(struct keep *b, const struct opr *o)
     const struct profile *p = b->c->buffers;
     double heads = (double)t->heads / b->c->decision->tp, rows = b->tokens * heads;
     double window = t->window  ? fmin(t->window, b->sequence)
-                    : t->chunk ? fmin(t->chunk, b->sequence)
+                    : t->chunk ? (double)attn_reach(t, (uint64_t)b->sequence)
                                : b->sequence;
     double scores =
         rows * (p->keeps_scores > 0.5 ? window * (b->element + (p->dropout > 0.5 ? b->element + 1 : 0)) : 4);

@@ -132,7 +132,7 @@ static void attend(struct lower *l, uint32_t piece, uint32_t opr)
     ATTR_INT_SET(l, i, ATTENTION, heads, heads);
     ATTR_INT_SET(l, i, ATTENTION, kv, lower_key_heads(l, t));
     ATTR_INT_SET(l, i, ATTENTION, head, t->head);
-    ATTR_INT_SET(l, i, ATTENTION, sequence, l->job->train.sequence);
+    ATTR_INT_SET(l, i, ATTENTION, sequence, attn_reach(t, l->job->train.sequence));
     ATTR_REAL_SET(l, i, ATTENTION, scale, 1 / sqrt(t->scale));
     ATTR_INT_SET(l, i, ATTENTION, window, t->window);
     ATTR_REAL_SET(l, i, ATTENTION, softcap, t->softcap);
@@ -173,7 +173,7 @@ void lower_attention_back(struct lower *l, uint32_t piece, uint32_t opr)
     ATTR_INT_SET(l, i, ATTENTION_I, heads, heads);
     ATTR_INT_SET(l, i, ATTENTION_I, kv, lower_key_heads(l, t));
     ATTR_INT_SET(l, i, ATTENTION_I, head, t->head);
-    ATTR_INT_SET(l, i, ATTENTION_I, sequence, l->job->train.sequence);
+    ATTR_INT_SET(l, i, ATTENTION_I, sequence, attn_reach(t, l->job->train.sequence));
     ATTR_REAL_SET(l, i, ATTENTION_I, scale, 1 / sqrt(t->scale));
     ATTR_INT_SET(l, i, ATTENTION_I, window, t->window);
     ATTR_REAL_SET(l, i, ATTENTION_I, softcap, t->softcap);

@@ -464,6 +464,16 @@ static bool emittable_skewed(struct arena *a, const struct job *job, const char 
     return true;
 }
 
+/* attention within chunks of the sequence */
+static bool emittable_chunk(struct arena *a, const struct job *job, const struct attn *t, const struct decision *d, const char **why)
+{
+    if (job->train.sequence % t->chunk)
+        REFUSE("chunks of %u tokens in sequences of %llu", t->chunk, (unsigned long long)job->train.sequence);
+    if (d->cp > 1)
+        REFUSE("attention in chunks with cp = %u", d->cp);
+    return true;
+}
+
 bool decision_emittable(struct arena *a, const struct job *job, const struct decision *d, const char **why)
 {
     const char *what;
@@ -476,6 +486,8 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
             REFUSE("tp = %u with queries normalised over all heads", d->tp);
         if (l->attn.sinks && d->cp > 1 && d->context == CONTEXT_ALL_TO_ALL)
             REFUSE("sinks with heads exchanged over cp = %u", d->cp);
+        if (attn_reach(&l->attn, job->train.sequence) < job->train.sequence && !emittable_chunk(a, job, &l->attn, d, why))
+            return false;
         if (l->is_moe && l->moe.expert.bias)
             REFUSE("experts with biases");
         if (l->is_moe && d->tp > 1 && !d->sp)

@@ -120,14 +120,17 @@ uint64_t model_predict_parameters(const struct model *m)
     return mul(m->predict, add(one, 3 * norm_parameters(m)));
 }
 
+uint64_t attn_reach(const struct attn *a, uint64_t sequence)
+{
+    return a->chunk && a->chunk < sequence ? a->chunk : sequence;
+}
+
 static double layer_flops_token(const struct model *m, const struct layer *l, uint64_t sequence)
 {
     const struct attn *a = &l->attn;
-    double span = (double)sequence;
+    double span = (double)attn_reach(a, sequence);
     if (a->window && a->window < sequence)
         span = a->window;
-    if (a->chunk && a->chunk < sequence)
-        span = a->chunk;
     double scores = a->kind == ATTN_MLA ? (double)a->head + a->v : 2.0 * a->head;
     double products = 2.0 * span * a->heads * scores;
     double weights = (double)attn_matrices(m, a);

@@ -237,6 +237,9 @@ struct job {
     const struct plan_only *plan_only; /* by position */
 };
 
+/* tokens that attend among each other: the sequence, or a chunk of it, which is to attention a sequence of its own */
+uint64_t attn_reach(const struct attn *a, uint64_t sequence);
+
 /* Parameters by `language.md`'s convention: embeddings counted, tied weights once, no padding, no prediction
  * modules (model_predict_parameters() gives those).  Active leaves out the unpicked experts. */
 uint64_t model_layer_parameters(const struct model *m, const struct layer *l, bool active);

@@ -459,7 +459,7 @@ static const char *cannot_express(const struct job *job)
         const struct layer *l = m->layers[i];
         if (l->is_moe && l->moe.expert.bias)
             return "experts with biases";
-        if (l->attn.alibi || l->attn.chunk)
+        if (l->attn.alibi)
             return "this kind of attention";
     }
     if (m->predict && (m->positions || m->embed_norm))

@@ -36,7 +36,7 @@ static uint32_t rotate(struct builder *b, const struct attn *t, uint32_t x, uint
 static void attention_attrs(const struct builder *b, const struct attn *t, struct recipe *r)
 {
     INTEGER(*r, ATTENTION, head, t->head);
-    INTEGER(*r, ATTENTION, sequence, b->job->train.sequence);
+    INTEGER(*r, ATTENTION, sequence, t->chunk && t->chunk < b->job->train.sequence ? t->chunk : b->job->train.sequence);
     NUMBER(*r, ATTENTION, scale, 1 / sqrt(t->scale));
     INTEGER(*r, ATTENTION, window, t->window);
     NUMBER(*r, ATTENTION, softcap, t->softcap);

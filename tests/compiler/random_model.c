@@ -106,6 +106,8 @@ static void draw_heads(struct draw *x)
         strbuf_text(x->out, once_in(x, 4) ? ", qk_norm=full" : ", qk_norm=head");
     if (once_in(x, 4))
         strbuf_printf(x->out, ", window=%u", 1 + below(x, x->sequence + 2));
+    else if (once_in(x, 6))
+        strbuf_printf(x->out, ", chunk=%u", divisor(x, x->sequence, 1));
     perhaps(x, 6, ", softcap=5");
     perhaps(x, 6, ", scale=6");
     perhaps(x, 4, ", sinks=yes");

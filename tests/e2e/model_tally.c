@@ -40,6 +40,7 @@ static void attention(struct tally *t, const struct job *job, const struct decis
     ANY(t, job, "attention's words", "qk_norm=head", at->qk_norm == QK_NORM_HEAD);
     ANY(t, job, "attention's words", "qk_norm=full", at->qk_norm == QK_NORM_FULL);
     ANY(t, job, "attention's words", "window", at->window);
+    ANY(t, job, "attention's words", "chunk", at->chunk);
     ANY(t, job, "attention's words", "softcap", at->softcap > 0);
     ANY(t, job, "attention's words", "sinks", at->sinks);
     ANY(t, job, "attention's words", "scale", at->kind == ATTN_GQA && fabs(at->scale - at->head) > 0);

@@ -21,6 +21,7 @@ static const struct {
     {"swiglu-bias", NULL, NULL, NULL, "swiglu(48, bias=yes)", NULL, NULL, 1e-5, false},
     {"sinks", NULL, NULL, "gqa(heads=4, kv=2, rope=500, sinks=yes)", "swiglu(48, limit=0.5, alpha=1.702, offset=1)", NULL, NULL, 1e-5, true},
     {"sinks-bf16", "layernorm", "positions(24)", "mha(heads=4, window=7, sinks=yes)", "gelu(96)", "tied", "precision bf16", 1e-3, false},
+    {"chunk", NULL, NULL, "gqa(heads=4, kv=2, rope=500, chunk=5)", NULL, NULL, NULL, 1e-5, true},
     {"layernorm", "layernorm(bias=no)", NULL, NULL, NULL, NULL, NULL, 1e-5, false},
     {"tied-positions", "layernorm", "positions(24)", "mha(heads=4, bias=yes)", NULL, "tied", NULL, 1e-5, false},
     {"wide-heads", NULL, NULL, "gqa(heads=4, kv=4, head=16, rope=500, bias=yes)", NULL, NULL, NULL, 1e-5, false},
@@ -134,10 +135,37 @@ static void test_bf16_near_fp32(void)
     CU_ASSERT(e2e_relative(log[1].loss[0], log[0].loss[0]) > 1e-7); /* it did round */
 }
 
+/* Without positions a chunk cannot be told from a sequence of its own, and samples follow each other in the file: two sequences
+ * of 20 tokens in chunks of 5 are eight of 5. */
+static void test_chunks(void)
+{
+    static const char *const attn[] = {"heads=4, kv=2, chunk=5", "heads=4, kv=2", "heads=4, kv=2"};
+    static const unsigned sequence[] = {20, 5, 20}, batch[] = {2, 8, 2};
+    char folder[E2E_PATH], path[2 * E2E_PATH];
+    struct e2e_log log[3];
+    e2e_folder(folder, "variants/chunks");
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/model.llm", folder);
+        FILE *f = fopen(path, "w");
+        CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+        fprintf(f, "llmc 1\nmodel chunks {\n    vocab 101\n    width 32\n    norm rmsnorm\n    embed tokens\n    repeat 2 {\n"
+                   "        layer {\n            attn gqa(%s)\n            ffn swiglu(48)\n        }\n    }\n    head untied\n}\n"
+                   "train {\n    sequence %u\n    batch %u sequences\n    precision fp32\n    optimizer adamw(lr=1e-3)\n}\n",
+                attn[i], sequence[i], batch[i]);
+        CU_ASSERT_EQUAL_FATAL(fclose(f), 0);
+        CU_ASSERT_FATAL(run_layout(folder, 0, &log[i]));
+    }
+    for (size_t s = 0; s < STEPS; s++)
+        CU_ASSERT(e2e_relative(log[0].loss[s], log[1].loss[s]) < 1e-6);
+    CU_ASSERT(e2e_relative(log[0].grad_norm[0], log[1].grad_norm[0]) < 1e-5);
+    CU_ASSERT(e2e_relative(log[2].loss[0], log[1].loss[0]) > 1e-5); /* the chunk does matter */
+}
+
 void suite_variants(void);
 void suite_variants(void)
 {
     CU_pSuite s = CU_add_suite("variants", NULL, NULL);
     CU_add_test(s, "one rank and eight agree, whatever the model is made of", test_variants);
     CU_add_test(s, "bf16 stays near fp32", test_bf16_near_fp32);
+    CU_add_test(s, "chunks are short sequences", test_chunks);
 }

@@ -132,6 +132,12 @@ CHANGE(full_norm_alone, g->layer->attn.qk_norm = QK_NORM_FULL; g->d.tp = 1)
 CHANGE(sinks, g->layer->attn.sinks = true; g->d.cp = 2; g->d.context = CONTEXT_ALL_TO_ALL)
 CHANGE(sinks_ring, g->layer->attn.sinks = true; g->d.cp = 2; g->d.context = CONTEXT_RING; g->d.dp = 1; g->d.shard = 1)
 CHANGE(sinks_alone, g->layer->attn.sinks = true; g->d.context = CONTEXT_ALL_TO_ALL)
+CHANGE(chunk_rest, g->job->train.sequence = 64; g->layer->attn.chunk = 7)
+CHANGE(chunk_split, g->job->train.sequence = 64; g->layer->attn.chunk = 32; g->d.cp = 2; g->d.dp = 1; g->d.shard = 1; g->d.microbatches = 8;
+       g->d.context = CONTEXT_ALL_TO_ALL)
+CHANGE(chunk_even, g->job->train.sequence = 64; g->layer->attn.chunk = 32)
+CHANGE(chunk_whole, g->job->train.sequence = 64; g->layer->attn.chunk = 65; g->d.cp = 2; g->d.dp = 1; g->d.shard = 1; g->d.microbatches = 8;
+       g->d.context = CONTEXT_RING)
 CHANGE(expert_bias, experts(g); g->layer->moe.expert.bias = true)
 CHANGE(expert_tp, experts(g); g->d.sp = false)
 CHANGE(expert_sp, experts(g))
@@ -170,6 +176,10 @@ static const struct {
     {sinks, "sinks with heads exchanged over cp = 2"},
     {sinks_ring, NULL},
     {sinks_alone, NULL},
+    {chunk_rest, "chunks of 7 tokens in sequences of 64"},
+    {chunk_split, "attention in chunks with cp = 2"},
+    {chunk_even, NULL},
+    {chunk_whole, NULL},
     {expert_bias, "experts with biases"},
     {expert_tp, "experts with tp = 2 and no sequence parallelism"},
     {expert_sp, NULL},

@@ -454,7 +454,7 @@ const struct by_hand refusals_by_hand[] = {
     {"single", alibi, BY_VERIFY, "the reference step can't express"},
     {"single", only_planned, BY_VERIFY, "the reference step can't express a word that is only planned"},
     {"single", alibi, BY_REFERENCE, "this kind of attention"},
-    {"single", chunks, BY_REFERENCE, "this kind of attention"},
+    {"single", chunks, BY_VALUES, "attribute sequence is 4 in the model, here 8"},
     {NULL, NULL, BY_VERIFY, NULL},
 };
 
