@@ -221,7 +221,7 @@ struct mat lower_exchanged(struct lower *l, uint32_t piece, uint32_t opr)
 static struct mat bucket_mat(struct lower *l, uint32_t piece, const struct weight_place *w, uint32_t rows, bool gradient)
 {
     const struct bucket_info *b = &l->buckets[w->bucket];
-    enum dtype dtype = gradient || b->moved ? DTYPE_F32 : l->ctype;
+    enum dtype dtype = b->moved ? DTYPE_F32 : gradient ? l->gtype : l->ctype;
     struct mat m = whole(gradient ? b->gradient : b->param, NONE, dtype, rows, w->cols);
     uint64_t element = w->at;
     if (gradient ? b->scatters : b->gathers) {

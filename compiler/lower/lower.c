@@ -415,6 +415,7 @@ static struct lowered lower_role(struct arena *a, const struct cost *c, const st
         program_slot(l.p, train->slots[i].name, train->slots[i].kind, train->slots[i].arg, train->slots[i].most);
     l.p->job = job_info(job);
     l.ctype = job->train.precision == DT_FP32 ? DTYPE_F32 : DTYPE_BF16;
+    l.gtype = job->train.grads == DT_FP32 ? DTYPE_F32 : DTYPE_BF16;
     l.sp = d->sp && d->tp > 1;
     l.skews = !l.evaluation && decision_skews(job, d);
     l.tokens = d->microbatch * (uint32_t)job->train.sequence / d->cp;

@@ -270,7 +270,7 @@ void lower_step_buffers(struct lower *l)
         char name[56];
         snprintf(name, sizeof name, "grad.%s", l->p->buckets[b].name);
         uint64_t elements = l->buckets[b].scatters ? l->buckets[b].own : l->p->buckets[b].elements;
-        enum dtype dtype = l->buckets[b].moved ? DTYPE_F64 : DTYPE_F32; /* a count in place of a gradient */
+        enum dtype dtype = l->buckets[b].moved ? DTYPE_F64 : l->gtype; /* a count in place of a gradient */
         l->buckets[b].gradient = lower_step_buffer(l, name, dtype, elements * isa_dtype_bytes(dtype), NONE);
     }
 }

@@ -47,8 +47,8 @@ struct mat lower_own_gradient(struct lower *l, uint32_t bucket)
 {
     const struct bucket_info *b = &l->buckets[bucket];
     if (b->scatters)
-        return lower_flat(b->gradient, DTYPE_F32, b->own);
-    return own_shard(l, bucket, lower_flat(b->gradient, DTYPE_F32, l->p->buckets[bucket].elements));
+        return lower_flat(b->gradient, l->gtype, b->own);
+    return own_shard(l, bucket, lower_flat(b->gradient, l->gtype, l->p->buckets[bucket].elements));
 }
 
 /* ---- what is where ---- */
@@ -157,7 +157,7 @@ void lower_shards(struct lower *l, const struct schedule *schedule)
     place_ring(l, &s->rings[1], "b.", gathered);
     for (uint32_t i = 0; i < 2 && made && !l->evaluation; i++) {
         snprintf(name, sizeof name, "made.%u", i);
-        s->made[i] = lower_step_buffer(l, name, DTYPE_F32, made * sizeof(float), NONE);
+        s->made[i] = lower_step_buffer(l, name, l->gtype, made * isa_dtype_bytes(l->gtype), NONE);
     }
 }
 
@@ -241,7 +241,7 @@ static void fill_padding(struct lower *l, struct mat m, uint64_t used)
     if (elements == used)
         return;
     uint32_t i = lower_insn(l, OP_FILL), pad = (uint32_t)(elements - used);
-    struct mat tail = {m.buffer, NONE, m.at + used * sizeof(float), 1, pad, pad, DTYPE_F32, NONE, 0};
+    struct mat tail = {m.buffer, NONE, m.at + used * isa_dtype_bytes(m.dtype), 1, pad, pad, m.dtype, NONE, 0};
     ARG(l, i, FILL, y, tail, MARK_WRITE);
 }
 
@@ -250,14 +250,14 @@ void lower_bucket_scatter(struct lower *l, uint32_t piece, uint32_t bucket, bool
     struct shards *s = &l->shards;
     struct bucket_info *b = &l->buckets[bucket];
     const struct shard_part *part = lower_shard_part(&l->pieces[piece], bucket);
-    struct mat whole = lower_flat(s->making, DTYPE_F32, l->p->buckets[bucket].elements), own;
-    whole.at = part->made_at * sizeof(float);
+    struct mat whole = lower_flat(s->making, l->gtype, l->p->buckets[bucket].elements), own;
+    whole.at = part->made_at * isa_dtype_bytes(l->gtype);
     fill_padding(l, whole, b->used);
     if (b->begun) { /* while those of the piece before are added */
         uint32_t nth = s->pending_of == s->nmade ? s->npending : 0;
         const char *name = arena_printf(l->arena, "part%u", s->nmade % 2);
         name = nth ? arena_printf(l->arena, "%s.%u", name, nth) : name;
-        own = lower_temp(l, name, DTYPE_F32, (uint32_t)(b->own / FLAT_COLS), FLAT_COLS);
+        own = lower_temp(l, name, l->gtype, (uint32_t)(b->own / FLAT_COLS), FLAT_COLS);
     } else {
         own = lower_own_gradient(l, bucket);
     }
@@ -299,7 +299,7 @@ void lower_bucket_reduce(struct lower *l, uint32_t bucket)
         finish_bucket(l, bucket);
         return;
     }
-    struct mat m = lower_flat(b->gradient, DTYPE_F32, l->p->buckets[bucket].elements);
+    struct mat m = lower_flat(b->gradient, l->gtype, l->p->buckets[bucket].elements);
     fill_padding(l, m, b->used);
     if (b->tie)
         lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, GROUP_TIE, m, m);

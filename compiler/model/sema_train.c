@@ -121,6 +121,8 @@ static void sema_precision(struct check *c, const struct value *v, struct train 
     t->master = dtype(&b, "master");
     t->grads = dtype(&b, "grads");
     t->reduce = bound_is(&b, "reduce", "grads") ? t->grads : dtype(&b, "reduce");
+    if (t->reduce != t->grads)
+        check_plan_only(c, v->span, "'reduce' in another format than 'grads'");
     t->moments = dtype(&b, "moments");
     t->parameters = dtype(&b, "parameters");
     t->fp8_kept = t->precision == DT_FP8 && bound_is(&b, "activations", "fp8");

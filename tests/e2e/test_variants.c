@@ -34,6 +34,7 @@ static const struct {
     {"predict-tied", NULL, NULL, NULL, NULL, "tied\n    predict 2 ahead { weight 1 }", NULL, 1e-5, false},
     {"head-bias", NULL, NULL, NULL, NULL, "untied(bias=yes, scale=0.5, softcap=8)", NULL, 1e-5, true},
     {"bf16", NULL, NULL, NULL, NULL, NULL, "precision bf16", 1e-3, true},
+    {"bf16-grads", NULL, NULL, NULL, NULL, NULL, "precision bf16(grads=bf16)", 3e-3, true},
     {"bf16-tied", "layernorm", "positions(24)", "mha(heads=4, bias=yes)", "gelu(96, bias=yes)", "tied", "precision bf16", 1e-3, false},
 };
 
