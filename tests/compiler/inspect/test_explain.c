@@ -241,7 +241,8 @@ static void test_how_sure(void)
     struct asked q = ask("plans/tiny-llama/model.llm", "topologies/cpu8.xml", NULL, 0);
     struct search_result r = *search(q.a, q.d, q.job, q.topo, 1, 100, false);
     CU_ASSERT_FATAL(r.ncandidates == 1);
-    struct explanation x = {.arena = q.a, .job = q.job, .topo = q.topo, .found = &r, .chosen = r.candidates[0]};
+    struct explanation x = {.arena = q.a, .job = q.job, .topo = q.topo, .found = &r, .chosen = r.candidates[0],
+                            .shown = r.candidates[0].estimate};
     x.cost = cost_new(q.a, q.job, q.topo, &x.chosen.decision);
     r.fastest = r.candidates[0];
     r.given_up = 0.25;

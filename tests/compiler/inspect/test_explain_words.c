@@ -176,6 +176,7 @@ static void make(struct made *m, const char *cluster, const char *decision)
     m->x.chosen = (struct candidate){.decision = text_decision(m->a, m->x.job, m->x.topo, decision)};
     m->x.cost = cost_new(m->a, m->x.job, m->x.topo, &m->x.chosen.decision);
     cost_estimate(m->a, m->x.cost, &m->x.chosen.estimate);
+    m->x.shown = m->x.chosen.estimate;
 }
 
 static char *printed(const struct explanation *x, bool json)
