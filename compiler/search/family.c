@@ -408,6 +408,10 @@ static void time_class(struct searching *s, const struct family *f, uint32_t k, 
     set_schedule(s, &d, k);
     set_stages(s, f, &d);
     list_states(s, f);
+    if (c.device.gradient_bytes <= 2) { /* no state is chosen yet: stacks add half-precision gradients least where they are split most */
+        d.zero = 2;
+        d.shard = d.dp * d.cp;
+    }
     x->stages = search_stages(&c, f->shape, s->row_ranks, s->row_stages);
     double steadier_s = 0;
     if (s->may_spare) { /* slow nodes hold up no transfers, and what recomputes may repeat those of its forward */

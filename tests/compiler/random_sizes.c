@@ -116,7 +116,7 @@ static void draw_model(struct draw *x)
     if (experts && once_in(x, 6))
         strbuf_text(x->out, "    predict 1 ahead\n");
     strbuf_printf(x->out, "}\ntrain {\n    sequence %u\n    batch 8 sequences\n    precision %s\n", sequence,
-                  WORD_OF(x, "bf16(master=fp32, grads=fp32)", "bf16(master=fp32, grads=fp32)", "bf16",
+                  WORD_OF(x, "bf16(master=fp32, grads=fp32)", "bf16(grads=bf16)", "bf16",
                           "bf16(master=fp32, grads=fp32, moments=bf16)", "fp8(recipe=block)", "fp32"));
     strbuf_printf(x->out, "    optimizer %s\n",
                   WORD_OF(x, "adamw(lr=1e-4)", "adamw(lr=1e-4)", "adamw(lr=1e-4)", "sgd(lr=0.1, momentum=0.9)"));

@@ -184,8 +184,8 @@ static void spare_most(struct problem *x, const struct cost *c, const struct cos
     judge(x, c, shape, d);
 }
 
-/* is the order of axes another than that of its twin, of the usual two? */
-static bool spelt_plainly(const struct problem *x, const struct decision *d)
+/* of the usual two orders of axes, the first where both are the same */
+static bool is_apart(const struct problem *x, const struct decision *d)
 {
     return x->job->wishes.norder || d->order[2] == AXIS_DP || (d->dp > 1 && d->pp > 1);
 }
@@ -216,7 +216,7 @@ static void try_recompute(struct problem *x, struct cost *c, struct decision d)
         if (!decision_legal(x->a, x->job, x->topo, &d, &why))
             continue;
         x->legal++;
-        x->apart += spelt_plainly(x, &d);
+        x->apart += is_apart(x, &d);
         cost_shape_init(x->a, c, &x->kinds, &shape);
         if (r->kind == RECOMPUTE_NONE || !free_choice)
             judge(x, c, &shape, &d);
