@@ -18,7 +18,8 @@
 #include <string.h>
 
 enum { CLIMB_SHARE = 5 }; /* of the first budget, spent behind a search that was cut short */
-#define NEAR_ENOUGH 0.01 /* a gap for which no more than the least work is spent */
+#define NEAR_ENOUGH 0.01 /* a gap for which no more than the least work is spent, */
+#define GOOD_ENOUGH 0.025 /* and one for which no more than a quarter of the whole is: finalists close the rest */
 
 /* ---- a heap of nodes: least bound first, leaves before cells, families, lots and meshes, then by index ---- */
 
@@ -537,8 +538,22 @@ void search_plant(struct searching *s)
     search_push_meshes(s);
 }
 
+/* the work after which the search ends, where nothing that is left is better than a bound */
+static uint64_t most_work(const struct searching *s, double bound)
+{
+    double best = search_best(s);
+    if (isinf(best))
+        return SEARCH_PATIENCE * s->budget;
+    if (bound >= (1 - NEAR_ENOUGH) * best || s->most <= s->budget)
+        return s->budget;
+    if (bound < (1 - GOOD_ENOUGH) * best)
+        return s->most;
+    return s->most / 4 > s->budget ? s->most / 4 : s->budget;
+}
+
 void search_branch(struct searching *s)
 {
+    bool again = false;
     search_plant(s);
     search_dive(s);
     while (s->heap.n) {
@@ -549,8 +564,15 @@ void search_branch(struct searching *s)
             r->removed[REMOVED_MEMORY]++;
             continue;
         }
-        bool certain = r->ncandidates && x.bound >= search_best(s), near = x.bound >= (1 - NEAR_ENOUGH) * search_best(s);
-        uint64_t most = !r->ncandidates ? SEARCH_PATIENCE * s->budget : near || !s->most ? s->budget : s->most;
+        bool certain = r->ncandidates && x.bound >= search_best(s);
+        uint64_t most = most_work(s, x.bound);
+        if (r->ncandidates && most == s->most && r->spent >= s->most / 4 && !again) {
+            again = true;
+            search_climb(s, r->spent + s->budget / CLIMB_SHARE);
+            if (most_work(s, x.bound) == s->most)
+                search_dive_again(s);
+            continue;
+        }
         bool spent = r->spent >= most;
         if (spent && !s->cut_short && !certain) {
             s->cut_short = true;

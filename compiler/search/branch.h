@@ -42,6 +42,8 @@ void search_refine(struct searching *s, struct family *f);
 
 /* candidates from the best of the heap's meshes; then the heap holds all meshes again */
 void search_dive(struct searching *s);
+/* the same where a wide gap is left, with a share of the whole budget; the heap stays as it is */
+void search_dive_again(struct searching *s);
 /* From the best candidate so far to better ones near it, until there are none or `most` is spent: its own mesh with many
  * microbatches, and those that differ from it in two axes or in the experts' degrees. */
 void search_climb(struct searching *s, uint64_t most);

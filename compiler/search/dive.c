@@ -2,15 +2,15 @@
  *
  * Meshes are taken by a guess at their step (promised_s), in one order of axes and then in the others, with their
  * smallest microbatches and a few schedules; the leaves of least bound, of each family one, are timed, and then all
- * schedules and states of the best families.  It spends at most half of the budget, while nothing has been found
- * half of SEARCH_PATIENCE budgets.  Its guesses decide what is looked at when, never what is ruled out: branch.c opens
+ * schedules and states of the best families.  It spends at most half of the first budget, while nothing has been found
+ * half of SEARCH_PATIENCE budgets; where a wide gap is left then, it starts again with a share of the whole.  Its guesses decide what is looked at when, never what is ruled out: branch.c opens
  * every mesh again. */
 
 #include "compiler/search/branch.h"
 
 #include <math.h>
 
-enum { DIVE_LEAVES = 12, SIZES = 3 };
+enum { DIVE_LEAVES = 12, SIZES = 3, AGAIN_SHARE = 3 };
 #define NEAR 1.02 /* a leaf whose bound is further behind the best one's is not worth a look */
 struct dive {
     struct leaf best[DIVE_LEAVES]; /* least bound first */
@@ -207,23 +207,33 @@ void search_climb(struct searching *s, uint64_t most)
     }
 }
 
-/* Every mesh that its bound leaves hope for, in one order and then in the others, until half of the budget is gone; the best
+/* Every mesh that its bound leaves hope for, in one order and then in the others, until so much has been spent; the best
  * leaves are timed. */
-void search_dive(struct searching *s)
+static void dive(struct searching *s, uint64_t most, double above)
 {
     struct dive *found = ARENA_NEW(s->arena, struct dive);
-    uint32_t *meshes, n = promising_meshes(s, &meshes);
     for (enum which_orders which = ORDERS_FIRST; which <= ORDERS_OTHER; which++)
-        for (uint32_t i = 0; i < n; i++) {
-            struct mesh_node *m = &s->meshes.at[meshes[i]];
-            if (s->result->spent >= (found->n ? s->budget / 2 : SEARCH_PATIENCE / 2 * s->budget))
+        for (uint32_t i = 0; i < s->npromising; i++) {
+            struct mesh_node *m = &s->meshes.at[s->promising[i]];
+            if (s->result->spent >= (found->n ? most : SEARCH_PATIENCE * most))
                 break;
             if (!m->refined)
                 search_refine_mesh(s, m);
-            if (!found->n || m->bound < found->best[0].bound)
+            if (m->bound < above && (!found->n || m->bound < found->best[0].bound))
                 dive_mesh(s, m, which, SIZES, found);
         }
     time_leaves(s, found);
     polish(s, found);
+}
+
+void search_dive(struct searching *s)
+{
+    s->npromising = promising_meshes(s, &s->promising);
+    dive(s, s->budget / 2, INFINITY);
     search_push_meshes(s); /* all of them again */
+}
+
+void search_dive_again(struct searching *s)
+{
+    dive(s, s->result->spent + s->most / AGAIN_SHARE, search_best(s));
 }

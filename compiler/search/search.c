@@ -312,7 +312,7 @@ bool search_gpus_needed(struct arena *a, const struct job *job, const struct top
                             .emit_only = emit_only,
                             .top = 1,
                             .fewest = true,
-                            .budget = SEARCH_BUDGET / 5,
+                            .budget = SEARCH_BUDGET / 20,
                             .result = ARENA_NEW(a, struct search_result)};
     if (isinf(search_limit_s(s)) || !search_run(s, diag_new(a)) || !s->result->ncandidates)
         return false;
@@ -342,7 +342,7 @@ struct search_result *search(struct arena *a, struct diag *d, const struct job *
 {
     struct timespec start, end;
     clock_gettime(CLOCK_MONOTONIC, &start);
-    uint64_t most = budget ? budget : SEARCH_BUDGET, first = most / 5 > SEARCH_FIRST ? most / 5 : SEARCH_FIRST;
+    uint64_t most = budget ? budget : SEARCH_BUDGET, first = most / 20 > SEARCH_FIRST ? most / 20 : SEARCH_FIRST;
     first = first < most ? first : most;
     struct searching *s = ARENA_NEW(a, struct searching);
     *s = (struct searching){.arena = a,

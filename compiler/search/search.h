@@ -47,13 +47,14 @@ struct search_result {
     double least; /* no decision's objective is less, in seconds or GPU-seconds; by estimates */
     double seconds;
 };
-#define SEARCH_BUDGET 750000 /* work of about five seconds */
+#define SEARCH_BUDGET 3000000 /* work of about twenty seconds */
 #define SEARCH_FIRST 1000
 #define SEARCH_MORE 4 /* times the budget: what to try where one ended before the space */
-/* Best first by the job's objective.  budget: the work after which the search ends, twice that while nothing has been
- * found; 0 = SEARCH_BUDGET.  After a fifth of it, and SEARCH_FIRST, a gap of a percent is good enough.  An evaluation or a bound counts 1, a schedule that is simulated 1 for every 32 actions, a
- * stage's cut 1 for each of its layers; so the answer depends on no clock.  Where nothing is found, ncandidates is 0 and one error in d says why and what would help.  emit_only: rank only what the
- * lowering can emit (llmc plan); false for llmc estimate. */
+/* Best first by the job's objective.  budget: the work after which the search ends, ten times a twentieth of it while nothing
+ * has been found; 0 = SEARCH_BUDGET.  After a twentieth of it, and SEARCH_FIRST, a gap of a percent is good enough, after a
+ * quarter one of 2.5.  An evaluation or a bound counts 1, a schedule that is simulated 1 for every 32 actions, a stage's cut 1
+ * for each of its layers; so the answer depends on no clock.  Where nothing is found, ncandidates is 0 and one error in d says
+ * why and what would help.  emit_only: rank only what the lowering can emit (llmc plan); false for llmc estimate. */
 struct search_result *search(struct arena *a, struct diag *d, const struct job *job, const struct topo *topo,
                              uint32_t top, uint64_t budget, bool emit_only);
 

@@ -142,6 +142,7 @@ struct searching {
     bool emit_only, anything; /* struct space */
     uint32_t top;
     uint64_t budget, most, memory_limit; /* most: work while the gap is wide; 0: as budget */
+    uint32_t *promising, npromising;     /* meshes in the order of the dive */
     /* neighbours: only decisions that differ from `unlike` in this dimension; stages may spare layers as it
      * does */
     const struct decision *unlike;

@@ -197,7 +197,7 @@ static void test_failures(void)
         {"$L estimate $M $C --set gpus=16", 1, "'gpus' must be 16 but 'cpu8' has 8 usable GPUs"},
         {"$L estimate plans/llama3-8b/model.llm topologies/h100x8.xml --budget 1", 1,
          "error: no plan: a budget of 1 ended the search before anything was found"},
-        {"$L estimate plans/llama3-8b/model.llm topologies/h100x8.xml --budget 1", 1, "   help: leave --budget out for one of 750000"},
+        {"$L estimate plans/llama3-8b/model.llm topologies/h100x8.xml --budget 1", 1, "   help: leave --budget out for one of 3000000"},
         {"$L plan nofile $C -o $D/q", 3, "cannot read 'nofile'"},
         {"$L plan $M $C -o $D/q --set 'schedule=\"nofile.csv\"'", 3, "nofile.csv': No such file"},
         {"$L estimate $M $C --set 'schedule=\"model.llm\"'", 3, "schedule \"model.llm\": row"},
