@@ -101,7 +101,7 @@ static const struct option_row rows[] = {
      "one estimate for every value; repeatable: every combination"},
     {"top", 0, NUMBER, AT(top), "N",
      "how many of the best decisions to keep: to list, or to try until one fits"},
-    {"budget", 0, NUMBER, AT(budget), "N", "how much the search may do, in evaluations, not time (750000, about five seconds)"},
+    {"budget", 0, NUMBER, AT(budget), "N", "how much the search may do, in evaluations, not time (3000000, about twenty seconds)"},
     {"json", 0, FLAG, AT(json), NULL, "JSON on stdout"},
     {"force", 0, FLAG, AT(force), NULL, "where DIR holds more than a plan, move it aside first"},
     {"all", 0, FLAG, AT(all), NULL, "everything, not one screen"},
