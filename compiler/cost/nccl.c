@@ -113,10 +113,12 @@ static const uint8_t cube_mesh_rings[9] = {0, 0, 1, 2, 4, 2, 2, 4, 6};
 
 static double plain_link_bytes_s(const struct cost *c)
 {
-    double bytes_s = c->type->host_bytes_s > 0 ? c->type->host_bytes_s : c->type->gpu.memory_bytes_s / 4;
+    double bytes_s = c->type->host_bytes_s;
+    if (bytes_s <= 0)
+        bytes_s = greater(c->type->gpu.memory_bytes_s / 4, 2e9); /* read and written by both sides */
     if (c->topo->torus_dims)
-        bytes_s = topo_level_bytes_s(c->topo, c->decision->type, 0);
-    return 0.80 * greater(bytes_s, 2e9); /* CPU ranks: read and written by both sides */
+        bytes_s = greater(topo_level_bytes_s(c->topo, c->decision->type, 0), 2e9);
+    return 0.80 * bytes_s;
 }
 
 double cost_link_bytes_s(const struct cost *c, const struct cost_group *g, bool direct)

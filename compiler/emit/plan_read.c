@@ -104,6 +104,8 @@ static enum status read_manifest(struct arena *a, const char *dir, struct files 
 {
     struct file manifest;
     TRY(read_whole(a, dir, "MANIFEST", &manifest, error, error_size));
+    if (memchr(manifest.bytes, 0, manifest.size))
+        FAIL(STATUS_INPUT, "%s/MANIFEST: holds a byte that no text has", dir);
     char *line = arena_strndup(a, manifest.bytes, manifest.size);
     while (*line) {
         char *end = strchr(line, '\n');

@@ -352,6 +352,34 @@ static void test_transfers(void)
     arena_free(a);
 }
 
+/* CPU ranks exchange at the rate that is stated, however low; where none is, at a quarter of their memory's, or 2 GB/s */
+static void test_host_rate(void)
+{
+    static const struct {
+        const char *stated;
+        double memory_gb_s, expected_gb_s;
+    } cases[] = {{" host-bandwidth=\"1GB/s\"", 5, 0.8}, {" host-bandwidth=\"4GB/s\"", 5, 3.2}, {"", 40, 8}, {"", 5, 1.6}};
+    struct arena *a = arena_new();
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char *text = arena_printf(a, "<cluster version=\"1\"><node-type id=\"n\" gpus=\"8\"%s><gpu model=\"cpu\" memory=\"64GiB\" "
+                                  "memory-bandwidth=\"%gGB/s\"><peak dtype=\"bf16\" rate=\"20GFLOP/s\"/></gpu>"
+                                  "<scale-up kind=\"none\"/></node-type><nodes type=\"n\" count=\"1\"/></cluster>",
+                                  cases[i].stated, cases[i].memory_gb_s);
+        struct source *s = ARENA_NEW(a, struct source);
+        *s = (struct source){"c.xml", text, strlen(text), false};
+        struct topo *topo = topo_parse(a, diag_new(a), s, NULL);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(topo);
+        struct decision d = decision_single();
+        const char *why = "";
+        d.tp = 8;
+        CU_ASSERT_FATAL(decision_place(a, topo, &d, &why));
+        struct cost *c = cost_new(a, text_job(a, model), topo, &d);
+        struct cost_group node = cost_run_group(c, 8, 1);
+        CU_ASSERT_DOUBLE_EQUAL(cost_link_bytes_s(c, &node, false) / 1e9, cases[i].expected_gb_s, 1e-9);
+    }
+    arena_free(a);
+}
+
 void suite_comm(void);
 void suite_comm(void)
 {
@@ -365,4 +393,5 @@ void suite_comm(void)
     CU_add_test(s, "far NICs", test_far_nics);
     CU_add_test(s, "dispatch to experts", test_dispatch);
     CU_add_test(s, "transfers between stages", test_transfers);
+    CU_add_test(s, "rate between CPU ranks", test_host_rate);
 }
