@@ -249,7 +249,7 @@ static struct holding hold_rank(const struct cost_rooms *x, uint32_t r)
 
 static double dtype_bytes(enum dtype_name d)
 {
-    return d == DT_FP32 ? 4 : d == DT_FP8 ? 1 : 2;
+    return d == DT_FP32 ? 4 : 2;
 }
 
 /* share of what a caching allocator would like to hold that it cannot give back: blocks in part used */
@@ -260,7 +260,7 @@ static void set_widths(struct cost_rooms *x)
     const struct cost *c = x->c;
     const struct train *t = &c->job->train;
     bool fp32 = t->precision == DT_FP32;
-    x->parameter = dtype_bytes(fp32 ? DT_FP32 : t->parameters);
+    x->parameter = dtype_bytes(t->precision);
     x->gradient = dtype_bytes(t->grads);
     bool foretells = c->buffers->allocator < 0.5 && decision_skews(c->job, c->decision); /* a copy that is not changed yet */
     x->state = fp32 && !foretells ? 0 : dtype_bytes(t->master);

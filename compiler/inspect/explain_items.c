@@ -187,7 +187,7 @@ uint32_t explain_time_items(struct arena *a, const struct cost *c, const struct 
 
 static double dtype_bytes(enum dtype_name d)
 {
-    return d == DT_FP32 ? 4 : d == DT_FP8 ? 1 : 2;
+    return d == DT_FP32 ? 4 : 2;
 }
 
 uint32_t explain_memory_items(struct arena *a, const struct cost *c, const struct estimate *e,
@@ -207,7 +207,7 @@ uint32_t explain_memory_items(struct arena *a, const struct cost *c, const struc
         const struct decision *d = c->decision;
         const struct train *t = &c->job->train;
         bool fp32 = t->precision == DT_FP32;
-        double parameter = dtype_bytes(fp32 ? DT_FP32 : t->parameters), state = fp32 ? 0 : dtype_bytes(t->master);
+        double parameter = dtype_bytes(t->precision), state = fp32 ? 0 : dtype_bytes(t->master);
         if (d->zero >= 3 && c->buffers->master_shards > 0.5) { /* the shards are the masters */
             parameter = fmax(parameter, dtype_bytes(t->master));
             state = 0;

@@ -119,7 +119,7 @@ enum lr_kind { LR_CONSTANT, LR_LINEAR, LR_COSINE, LR_WSD };
 struct train {
     uint64_t sequence;        /* tokens */
     uint64_t batch;           /* sequences, global */
-    enum dtype_name precision, master, grads, reduce, moments, parameters;
+    enum dtype_name precision, master, grads, reduce, moments;
     enum fp8_recipe recipe;
     bool fp8_kept; /* inputs of products and gates stay for backward in 8 bits, whatever the stack */
     bool fp8_sent; /* rows travel to experts in 8 bits, and come back in 16 */

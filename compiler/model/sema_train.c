@@ -98,7 +98,7 @@ static void sema_total(struct check *c, const struct entry *e, struct train *t)
 static enum dtype_name dtype(const struct binding *b, const char *name)
 {
     static const char *const names[] = {
-        [DT_FP32] = "fp32", [DT_BF16] = "bf16", [DT_FP16] = "fp16", [DT_FP8] = "fp8"};
+        [DT_FP32] = "fp32", [DT_BF16] = "bf16", [DT_FP16] = "fp16"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (bound_is(b, name, names[i]))
             return (enum dtype_name)i;
@@ -114,7 +114,7 @@ static void sema_precision(struct check *c, const struct value *v, struct train 
                    : !strcmp(v->text, "fp16") ? DT_FP16
                                               : DT_FP8;
     t->precision_span = v->span;
-    t->master = t->grads = t->reduce = t->moments = t->parameters = DT_FP32;
+    t->master = t->grads = t->reduce = t->moments = DT_FP32;
     if (t->precision == DT_FP32)
         return;
     struct binding b = check_bind(c, (enum scope)vocab_scope(v->text), v);
@@ -124,7 +124,6 @@ static void sema_precision(struct check *c, const struct value *v, struct train 
     if (t->reduce != t->grads)
         check_plan_only(c, v->span, "'reduce' in another format than 'grads'");
     t->moments = dtype(&b, "moments");
-    t->parameters = dtype(&b, "parameters");
     t->fp8_kept = t->precision == DT_FP8 && bound_is(&b, "activations", "fp8");
     t->fp8_sent = t->precision == DT_FP8 && bound_is(&b, "dispatch", "fp8");
     for (size_t i = 0; t->precision == DT_FP8 && i < ARRAY_LEN(recipes); i++)

@@ -10,7 +10,7 @@
 #include "compiler/verify/prove.h"
 
 struct formats {
-    enum dtype compute, parameters, gradients, moments, master;
+    enum dtype compute, gradients, moments, master; /* compute: also of the working copy */
 };
 
 static enum dtype format_of(enum dtype_name d)
@@ -22,11 +22,7 @@ static enum dtype format_of(enum dtype_name d)
  * are read (an attribute, which belongs to the node), and nothing is stored in 8 bits */
 static struct formats job_formats(const struct train *t)
 {
-    struct formats f = {format_of(t->precision), format_of(t->parameters), format_of(t->grads),
-                        format_of(t->moments), format_of(t->master)};
-    if (t->precision == DT_FP32)
-        f.parameters = DTYPE_F32;
-    return f;
+    return (struct formats){format_of(t->precision), format_of(t->grads), format_of(t->moments), format_of(t->master)};
 }
 
 /* format of an operand that may be fp32 or bf16 (G); NDTYPES = any */
@@ -45,11 +41,11 @@ static enum dtype wanted(const struct formats *f, enum op op, size_t k)
     case OP_SQNORM:
         return f->gradients;
     case OP_ADAMW:
-        return k == OPND(ADAMW, copy) ? f->parameters : k == OPND(ADAMW, g) ? f->gradients : f->moments;
+        return k == OPND(ADAMW, copy) ? f->compute : k == OPND(ADAMW, g) ? f->gradients : f->moments;
     case OP_ADAMW_AHEAD:
-        return k == OPND(ADAMW_AHEAD, copy) ? f->parameters : k == OPND(ADAMW_AHEAD, g) ? f->gradients : f->moments;
+        return k == OPND(ADAMW_AHEAD, copy) ? f->compute : k == OPND(ADAMW_AHEAD, g) ? f->gradients : f->moments;
     case OP_SGD:
-        return k == OPND(SGD, copy) ? f->parameters : k == OPND(SGD, g) ? f->gradients : f->moments;
+        return k == OPND(SGD, copy) ? f->compute : k == OPND(SGD, g) ? f->gradients : f->moments;
     case OP_MATMUL_NT:
     case OP_MATMUL_NN:
     case OP_GROUPED_NT:
@@ -185,7 +181,7 @@ static void check_buffer(struct arena *a, const struct plan *p, const struct buf
     enum dtype want = NDTYPES;
     switch (b->kind) {
     case BUFFER_PARAM:
-        want = b->dtype != f->parameters && is_moved(p, at.role, b->bucket) ? DTYPE_F32 : f->parameters;
+        want = b->dtype != f->compute && is_moved(p, at.role, b->bucket) ? DTYPE_F32 : f->compute;
         break;
     case BUFFER_MASTER:
         want = f->master;

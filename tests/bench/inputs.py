@@ -122,8 +122,7 @@ def precision(run, words):
     kind = "fp8" if re.search("fp8|float8", said) else "fp16" if said.startswith("fp16") else "bf16"
     grads = words.get("grads") or words.get("grads." + kind) or "fp32"
     more = "".join(", %s=%s" % (k, words[k]) for k in ("moments",) if k in words)
-    own = ", parameters=fp16" if kind == "fp16" else ""
-    return "%s(master=%s%s, grads=%s%s)" % (kind, words.get("master", "fp32"), own, grads, more)
+    return "%s(master=%s, grads=%s%s)" % (kind, words.get("master", "fp32"), grads, more)
 
 
 def stages(run, words, pp, vpp, schedule):

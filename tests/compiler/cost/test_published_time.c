@@ -30,7 +30,7 @@
     " profile \"megatron-core\"\n tp = 8\n pp = 16\n zero = 1\n recompute none\n microbatch = 1\n"           \
     " sequence_parallel yes\n schedule interleaved\n vpp = 8\n layout \"E|(t|)*126L\"\n order [tp, cp, pp, " \
     "dp]\n never overlap tp\n"
-#define MIXED "precision fp16(master=fp32, parameters=fp16)"
+#define MIXED "precision fp16(master=fp32)"
 
 /* seconds printed, or TFLOP/s per GPU */
 static const struct row {

@@ -102,8 +102,7 @@ static void test_defaults(void)
     CU_ASSERT(j->model.norm.eps == 1e-5 && j->model.norm.place == NORM_PRE && j->model.embed_scale == 1 &&
               j->model.tied);
     const struct train *t = &j->train;
-    CU_ASSERT(t->precision == DT_BF16 && t->master == DT_FP32 && t->reduce == DT_FP32 &&
-              t->parameters == DT_BF16);
+    CU_ASSERT(t->precision == DT_BF16 && t->master == DT_FP32 && t->reduce == DT_FP32);
     CU_ASSERT(t->optimizer == OPT_ADAMW && t->lr == 3e-4 && t->beta1 == 0.9 && t->beta2 == 0.95 &&
               t->eps == 1e-8 && t->weight_decay == 0.1);
     CU_ASSERT(t->clip == 1 && t->imbalance == 1 && t->seed == 1 && t->init_std == 0.02 && t->init_residual &&

@@ -50,7 +50,7 @@ static const char megatron_8b[] =
     " embed positions(1024)\n"
     " repeat 72 { layer { attn mha(heads=32, bias=yes)\n ffn gelu(12_288, bias=yes) } }\n head tied\n}\n"
     "train {\n sequence 1024\n batch 512 sequences\n"
-    " precision fp16(master=fp32, parameters=fp16, grads=fp16)\n}\n";
+    " precision fp16(master=fp32, grads=fp16)\n}\n";
 
 static const char palm_540b[] =
     "llmc 1\nmodel palm_540b {\n vocab 256_000\n width 18_432\n norm layernorm\n embed tokens\n"

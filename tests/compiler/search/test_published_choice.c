@@ -59,7 +59,7 @@ static const char *model_text(struct arena *a, const struct row *r, const char *
                         r->llama ? "128_256" : "51_200", r->width, r->llama ? "rmsnorm" : "layernorm",
                         r->llama ? "" : "embed positions(2048)\n", r->layers, layers,
                         r->llama ? "untied" : "tied", r->sequence, r->batch,
-                        r->llama ? "bf16" : "fp16(master=fp32, parameters=fp16)",
+                        r->llama ? "bf16" : "fp16(master=fp32)",
                         r->llama ? "\"megatron-core\"" : "\"megatron-2022\"", r->gpus, plan);
 }
 
