@@ -96,7 +96,7 @@ static inline int cuda_poll_event(const struct cuda_runtime *cu, cuda_event e)
 }
 
 enum { NCCL_OK = 0, NCCL_IN_PROGRESS = 7, NCCL_SPLIT_NO_COLOUR = -1, NCCL_UNDEFINED = -2147483647 - 1 };
-enum nccl_dtype { NCCL_INT8 = 0, NCCL_INT32 = 2, NCCL_FLOAT32 = 7, NCCL_FLOAT64 = 8, NCCL_BFLOAT16 = 9 };
+enum nccl_dtype { NCCL_INT8 = 0, NCCL_INT32 = 2, NCCL_FLOAT16 = 6, NCCL_FLOAT32 = 7, NCCL_FLOAT64 = 8, NCCL_BFLOAT16 = 9 };
 enum nccl_redop { NCCL_SUM = 0, NCCL_MAX = 2 };
 
 /* F(name without "nccl", parameters) */

@@ -63,7 +63,7 @@ const char *isa_unit_name(enum unit u)
 
 const char *isa_dtype_name(enum dtype d)
 {
-    static const char *const names[] = {"f32", "bf16", "f64", "i32"};
+    static const char *const names[] = {"f32", "bf16", "f64", "i32", "f16"};
     return (unsigned)d < NDTYPES ? names[d] : "?";
 }
 

@@ -17,7 +17,7 @@ enum op {
 /* queues of a rank: each in order; the only order between them is the wait lists */
 enum queue { QUEUE_COMPUTE, QUEUE_TP, QUEUE_SEND, QUEUE_RECV, QUEUE_DP, QUEUE_COPY, NQUEUES, QUEUE_ANY = NQUEUES };
 enum unit { UNIT_MATMUL, UNIT_ATTENTION, UNIT_STREAM, UNIT_P2P, UNIT_COLLECTIVE, UNIT_HOST };
-enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_F64, DTYPE_I32, NDTYPES };
+enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_F64, DTYPE_I32, DTYPE_F16, NDTYPES }; /* order = number in files */
 
 /* how an instruction uses one operand */
 enum mark { MARK_NONE, MARK_READ, MARK_WRITE, MARK_ADD /* accumulate: read and write */, MARK_UPDATE /* RW */ };
@@ -110,7 +110,12 @@ const char *isa_unit_name(enum unit u);
 const char *isa_dtype_name(enum dtype d);
 static inline uint32_t isa_dtype_bytes(enum dtype d)
 {
-    return d == DTYPE_F64 ? 8 : d == DTYPE_BF16 ? 2 : (unsigned)d < NDTYPES ? 4 : 0;
+    return d == DTYPE_F64 ? 8 : d == DTYPE_BF16 || d == DTYPE_F16 ? 2 : (unsigned)d < NDTYPES ? 4 : 0;
+}
+/* what C and G operands are: fp32, or one of 16 bits */
+static inline bool isa_dtype_real(enum dtype d)
+{
+    return d == DTYPE_F32 || d == DTYPE_BF16 || d == DTYPE_F16;
 }
 /* may an instruction run there?  Rows of queue ANY run on COMPUTE, TP or DP */
 bool isa_queue_legal(enum op op, enum queue q);

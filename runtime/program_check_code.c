@@ -201,7 +201,7 @@ static bool dtype_fits(char class, uint8_t dtype, uint8_t *common)
         return dtype == DTYPE_F64;
     case 'C':
     case 'G':
-        fits = dtype == DTYPE_F32 || dtype == DTYPE_BF16;
+        fits = isa_dtype_real((enum dtype)dtype);
         break;
     default: /* 'A' */
         fits = dtype < NDTYPES;

@@ -167,7 +167,7 @@ static void read_tables(struct decoder *d)
 static void read_operand(struct reader *r, struct operand *o, enum mark table_mark)
 {
     uint32_t flags = read_u32(r);
-    o->dtype = flags & 3u;
+    o->dtype = flags & 7u;
     o->mark = (uint8_t)(table_mark == MARK_ADD && !(flags & FORM_ADD) ? MARK_WRITE : table_mark);
     o->buffer = read_u32(r);
     if (flags & FORM_SLOT) {

@@ -32,14 +32,14 @@ enum section {
 };
 
 #define PROGRAM_FILE_MAGIC "LLMCPRG"
-#define PROGRAM_FILE_VERSION 2
+#define PROGRAM_FILE_VERSION 3
 #define PROGRAM_HOST_BIT 16u /* of a buffer's kind */
 
-/* flags of an operand, after its dtype in the lowest two bits */
-#define FORM_ADD 4u  /* accumulates */
-#define FORM_SLOT 8u /* has a slot */
-#define FORM_LD 16u  /* ld differs from cols */
-_Static_assert(NDTYPES <= 4, "dtypes have two bits");
+/* flags of an operand, after its dtype in the lowest three bits */
+#define FORM_ADD 8u  /* accumulates */
+#define FORM_SLOT 16u /* has a slot */
+#define FORM_LD 32u  /* ld differs from cols */
+_Static_assert(NDTYPES <= 8, "dtypes have three bits");
 
 /* microbatches and layers with NONE as -1, so that a difference of 1 is cheap everywhere */
 static inline int64_t form_index(uint32_t i)

@@ -180,7 +180,7 @@ static enum status fill_run(void *context, const struct run *run)
             if (f->buffer->dtype == DTYPE_F32)
                 ((float *)(void *)f->data)[at + j] = values[j];
             else
-                ((uint16_t *)(void *)f->data)[at + j] = bf16_round(values[j]);
+                ((uint16_t *)(void *)f->data)[at + j] = f->buffer->dtype == DTYPE_F16 ? f16_round(values[j]) : bf16_round(values[j]);
     }
     return STATUS_OK;
 }
@@ -307,6 +307,7 @@ static enum status store_run(void *context, const struct run *run)
     for (uint32_t i = 0; i < run->n; i++) {
         float x = !v->data                ? 0
                   : v->dtype == DTYPE_F32 ? ((const float *)v->data)[at + i]
+                  : v->dtype == DTYPE_F16 ? f16_load(((const uint16_t *)v->data)[at + i])
                                           : bf16_load(((const uint16_t *)v->data)[at + i]);
         memcpy(out + (run->first + i * run->step) * sizeof x, &x, sizeof x);
     }

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum tag { TAG_UNDEFINED, TAG_F32, TAG_BF16, TAG_F64, TAG_I32, TAG_CONTINUES };
+enum tag { TAG_UNDEFINED, TAG_F32, TAG_BF16, TAG_F64, TAG_I32, TAG_F16, TAG_CONTINUES };
 
 static enum tag tag_of(enum dtype d)
 {
@@ -18,6 +18,8 @@ static enum tag tag_of(enum dtype d)
         return TAG_F64;
     case DTYPE_I32:
         return TAG_I32;
+    case DTYPE_F16:
+        return TAG_F16;
     case NDTYPES:
         break;
     }
@@ -49,7 +51,7 @@ static bool is_zero(const struct memory *m, uint64_t word)
     uint64_t back = 0, tag = m->word[word] >> FIELD_BITS;
     while (tag == TAG_CONTINUES && back < 3 && back < word)
         tag = m->word[word - ++back] >> FIELD_BITS;
-    uint64_t words = tag == TAG_BF16 ? 1 : tag == TAG_F64 ? 4 : tag == TAG_F32 || tag == TAG_I32 ? 2 : 0;
+    uint64_t words = tag == TAG_BF16 || tag == TAG_F16 ? 1 : tag == TAG_F64 ? 4 : tag == TAG_F32 || tag == TAG_I32 ? 2 : 0;
     return back < words && (m->word[word - back] & FIELD_P) == 0;
 }
 

@@ -2,8 +2,8 @@
  *
  *   MATMUL_NT          queue compute, unit matmul
  *     c = a b' + bias: a linear layer's output, b stored [out, in]
- *       c         [m, n]             write or accumulate                 G: f32 or bf16, its own
- *       bias      [1, n]             read, may be absent                 C: f32 or bf16, the same for all C
+ *       c         [m, n]             write or accumulate                 G: f32, bf16 or f16, its own
+ *       bias      [1, n]             read, may be absent                 C: f32, bf16 or f16, the same for all C
  */
 
 #include "compiler/inspect/manual.h"
@@ -35,9 +35,9 @@ static const char *dtype_words(char class)
 {
     switch (class) {
     case 'C':
-        return "f32 or bf16, the same for all C";
+        return "f32, bf16 or f16, the same for all C";
     case 'G':
-        return "f32 or bf16, its own";
+        return "f32, bf16 or f16, its own";
     case 'F':
         return "f32";
     case 'I':

@@ -1,7 +1,7 @@
 #ifndef LLMC_KERNELS_CPU_ELEMENTARY_H
 #define LLMC_KERNELS_CPU_ELEMENTARY_H
 
-/* bf16 to fp32 and back, and exp, the logistic function and tanh of an fp32 number, without branch or call,
+/* bf16 and fp16 to fp32 and back, and exp, the logistic function and tanh of an fp32 number, without branch or call,
  * so that loops over them become vector instructions; hence code in a header.  The coefficients are minimax
  * fits of ours (least squares reweighted until the error is level, in fp64, then rounded).
  * tests/kernels/test_elementary.c holds the stated errors to libm in fp64. */
@@ -36,6 +36,38 @@ ALWAYS_INLINE uint16_t bf16_of_float(float x)
     uint32_t nan = (bits >> 16) | 0x40u; /* stays a NaN even where its payload lies in the low half */
     uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
+}
+
+/* fp16: 5 bits of exponent, 10 of fraction.  Below 2^-14 its numbers are multiples of 2^-24: the sum with a power of two
+ * whose last digit is that one leaves the multiple, rounded to nearest even, in the low bits. */
+ALWAYS_INLINE float float_of_f16(uint16_t bits)
+{
+    const uint32_t least = 113u << 23; /* 2^-14 */
+    uint32_t size = bits & 0x7fffu, normal = (size << 13) + (112u << 23), small = (size << 13) + least;
+    float x, origin;
+    memcpy(&x, &small, sizeof x);
+    memcpy(&origin, &least, sizeof origin);
+    x -= origin;
+    memcpy(&small, &x, sizeof small);
+    uint32_t wide = size >= 0x7c00u ? 0x7f800000u | size << 13 : size >= 0x0400u ? normal : small;
+    wide |= (uint32_t)(bits & 0x8000u) << 16;
+    memcpy(&x, &wide, sizeof x);
+    return x;
+}
+
+/* to nearest even; 65520 and more become infinity */
+ALWAYS_INLINE uint16_t f16_of_float(float x)
+{
+    const float unit = 0.5f; /* its last digit is 2^-24 */
+    uint32_t bits, small, origin;
+    memcpy(&bits, &x, sizeof bits);
+    uint32_t sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
+    uint32_t normal = (size - (112u << 23) + 0xfffu + (size >> 13 & 1u)) >> 13;
+    float sum = __builtin_fabsf(x) + unit;
+    memcpy(&small, &sum, sizeof small);
+    memcpy(&origin, &unit, sizeof origin);
+    uint32_t large = size > 0x7f800000u ? 0x7e00u | (size >> 13 & 0x3ffu) : 0x7c00u; /* NaN stays one */
+    return (uint16_t)(sign | (size >= 143u << 23 ? large : size < 113u << 23 ? small - origin : normal));
 }
 
 /* 2^n for -126 <= n <= 127 */

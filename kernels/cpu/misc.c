@@ -19,6 +19,10 @@ VARIANTS void cpu_FILL(struct kernel_args *k)
             for (uint32_t j = 0; j < y->cols; j++)
                 ((uint16_t *)y->data)[at + j] = bf16_round((float)value);
             break;
+        case DTYPE_F16:
+            for (uint32_t j = 0; j < y->cols; j++)
+                ((uint16_t *)y->data)[at + j] = f16_round((float)value);
+            break;
         case DTYPE_F64:
             for (uint32_t j = 0; j < y->cols; j++)
                 ((double *)y->data)[at + j] = value;

@@ -12,14 +12,53 @@ uint16_t bf16_round(float x)
     return bf16_of_float(x);
 }
 
-VARIANTS const float *row_load(const struct view *v, uint32_t i, float *tmp)
+float f16_load(uint16_t bits)
+{
+    return float_of_f16(bits);
+}
+
+uint16_t f16_round(float x)
+{
+    return f16_of_float(x);
+}
+
+/* n numbers of 16 bits as fp32 */
+VARIANTS static void widen(float *restrict out, const uint16_t *in, uint32_t n, enum dtype dtype)
+{
+    if (dtype == DTYPE_F16)
+        for (uint32_t j = 0; j < n; j++)
+            out[j] = float_of_f16(in[j]);
+    else
+        for (uint32_t j = 0; j < n; j++)
+            out[j] = float_of_bf16(in[j]);
+}
+
+VARIANTS static void narrow(uint16_t *restrict out, const float *in, uint32_t n, enum dtype dtype)
+{
+    if (dtype == DTYPE_F16)
+        for (uint32_t j = 0; j < n; j++)
+            out[j] = f16_of_float(in[j]);
+    else
+        for (uint32_t j = 0; j < n; j++)
+            out[j] = bf16_of_float(in[j]);
+}
+
+VARIANTS static void narrow_sum(uint16_t *restrict out, const float *in, uint32_t n, enum dtype dtype)
+{
+    if (dtype == DTYPE_F16)
+        for (uint32_t j = 0; j < n; j++)
+            out[j] = f16_of_float(float_of_f16(out[j]) + in[j]);
+    else
+        for (uint32_t j = 0; j < n; j++)
+            out[j] = bf16_of_float(float_of_bf16(out[j]) + in[j]);
+}
+
+const float *row_load(const struct view *v, uint32_t i, float *tmp)
 {
     size_t at = (size_t)i * v->ld;
     if (v->dtype == DTYPE_F32)
         return (const float *)v->data + at;
-    const uint16_t *in = (const uint16_t *)v->data + at;
-    for (uint32_t j = 0; j < v->cols; j++)
-        tmp[j] = float_of_bf16(in[j]);
+    widen(tmp, (const uint16_t *)v->data + at, v->cols, v->dtype);
     return tmp;
 }
 
@@ -37,26 +76,21 @@ VARIANTS void row_store(const struct view *v, uint32_t i, const float *x)
     }
     uint16_t *out = (uint16_t *)v->data + at;
     if (v->add)
-        for (uint32_t j = 0; j < v->cols; j++)
-            out[j] = bf16_of_float(float_of_bf16(out[j]) + x[j]);
+        narrow_sum(out, x, v->cols, v->dtype);
     else
-        for (uint32_t j = 0; j < v->cols; j++)
-            out[j] = bf16_of_float(x[j]);
+        narrow(out, x, v->cols, v->dtype);
 }
 
-VARIANTS const float *tile_load(const struct view *v, uint32_t row, uint32_t rows, uint32_t col,
-                                uint32_t cols, float *tmp, uint32_t *ld)
+const float *tile_load(const struct view *v, uint32_t row, uint32_t rows, uint32_t col, uint32_t cols,
+                       float *tmp, uint32_t *ld)
 {
     if (v->dtype == DTYPE_F32) {
         *ld = v->ld;
         return (const float *)v->data + (size_t)row * v->ld + col;
     }
     *ld = cols;
-    for (uint32_t i = 0; i < rows; i++) {
-        const uint16_t *in = (const uint16_t *)v->data + (size_t)(row + i) * v->ld + col;
-        for (uint32_t j = 0; j < cols; j++)
-            tmp[(size_t)i * cols + j] = float_of_bf16(in[j]);
-    }
+    for (uint32_t i = 0; i < rows; i++)
+        widen(tmp + (size_t)i * cols, (const uint16_t *)v->data + (size_t)(row + i) * v->ld + col, cols, v->dtype);
     return tmp;
 }
 
@@ -70,16 +104,12 @@ float *tile_open(const struct view *v, uint32_t row, uint32_t col, uint32_t cols
     return tmp;
 }
 
-VARIANTS void tile_close(const struct view *v, uint32_t row, uint32_t rows, uint32_t col, uint32_t cols,
-                         const float *tmp)
+void tile_close(const struct view *v, uint32_t row, uint32_t rows, uint32_t col, uint32_t cols, const float *tmp)
 {
     if (v->dtype == DTYPE_F32)
         return;
-    for (uint32_t i = 0; i < rows; i++) {
-        uint16_t *out = (uint16_t *)v->data + (size_t)(row + i) * v->ld + col;
-        for (uint32_t j = 0; j < cols; j++)
-            out[j] = bf16_of_float(tmp[(size_t)i * cols + j]);
-    }
+    for (uint32_t i = 0; i < rows; i++)
+        narrow((uint16_t *)v->data + (size_t)(row + i) * v->ld + col, tmp + (size_t)i * cols, cols, v->dtype);
 }
 
 /* Sums run in LANES lanes, held as two vectors; the compiler makes them from whatever the processor has. */
@@ -166,6 +196,10 @@ VARIANTS void columns_store(const struct view *out, const double *sum)
         float *y = out->data;
         for (uint32_t j = 0; j < out->cols; j++)
             y[j] = (float)(sum[j] + (out->add ? (double)y[j] : 0));
+    } else if (out->dtype == DTYPE_F16) {
+        uint16_t *y = out->data;
+        for (uint32_t j = 0; j < out->cols; j++)
+            y[j] = f16_of_float((float)(sum[j] + (out->add ? (double)float_of_f16(y[j]) : 0)));
     } else {
         uint16_t *y = out->data;
         for (uint32_t j = 0; j < out->cols; j++)

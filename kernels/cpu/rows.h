@@ -4,8 +4,8 @@
 /* How the CPU kernels see operands: one row at a time, as fp32 whatever the dtype.
  *
  * Kernels compute a row into scratch and then store it, so an output may be the very same view as an input
- * ("in place") wherever isa.def allows it.  bf16 is stored by rounding to nearest, ties to even; NaN stays
- * NaN. */
+ * ("in place") wherever isa.def allows it.  bf16 and fp16 are stored by rounding to nearest, ties to even; NaN
+ * stays NaN. */
 
 #include "kernels/cpu/elementary.h"
 #include "kernels/kernels.h"
@@ -23,6 +23,8 @@ enum { ATTENTION_BLOCK = 64 }; /* query rows that attention handles together */
 
 float bf16_load(uint16_t bits);
 uint16_t bf16_round(float x);
+float f16_load(uint16_t bits);
+uint16_t f16_round(float x);
 
 /* row i as fp32: in place for fp32, else converted into tmp (cols floats) */
 const float *row_load(const struct view *v, uint32_t i, float *tmp);

@@ -30,6 +30,9 @@ VARIANTS void sums_take(union sums *sums, const void *in, uint32_t n, enum dtype
     case DTYPE_BF16:
         TAKE(sums->f, float_of_bf16(h[j]));
         break;
+    case DTYPE_F16:
+        TAKE(sums->f, float_of_f16(h[j]));
+        break;
     case DTYPE_F64:
         TAKE(sums->d, d[j]);
         break;
@@ -52,6 +55,10 @@ VARIANTS void sums_store(const union sums *sums, void *out, uint32_t n, enum dty
     case DTYPE_BF16:
         for (uint32_t j = 0; j < n; j++)
             h[j] = bf16_of_float(sums->f[j]);
+        break;
+    case DTYPE_F16:
+        for (uint32_t j = 0; j < n; j++)
+            h[j] = f16_of_float(sums->f[j]);
         break;
     case DTYPE_F64:
         memcpy(out, sums, n * sizeof(double));

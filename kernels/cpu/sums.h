@@ -1,7 +1,7 @@
 #ifndef LLMC_KERNELS_CPU_SUMS_H
 #define LLMC_KERNELS_CPU_SUMS_H
 
-/* Sums and maxima over ranks, a block of elements at a time, for the transport: fp32 and bf16 are taken in
+/* Sums and maxima over ranks, a block of elements at a time, for the transport: fp32, bf16 and fp16 are taken in
  * fp32, fp64 and int32 in their own type.  The order of the additions is the order of the calls. */
 
 #include "runtime/isa.h"

@@ -29,6 +29,9 @@ static bool is_product(enum op op)
 
 const char *cuda_check(enum op op, const struct kernel_args *k)
 {
+    for (uint32_t i = 0; i < isa_info(op)->noperands; i++)
+        if (k->operand[i].data && k->operand[i].dtype == DTYPE_F16)
+            return "fp16 is played on CPU ranks only: write precision bf16";
     return is_product(op) ? cuda_product_check(op, k) : cuda_stream_check(op, k);
 }
 

@@ -234,6 +234,7 @@ uint64_t fill_pattern(enum dtype dtype, double value)
         word |= word << 16;
         break;
     case DTYPE_F32:
+    case DTYPE_F16: /* cuda_check() refuses it */
     case NDTYPES:
         break;
     }

@@ -305,6 +305,8 @@ static int dtype_of(enum dtype d)
         return NCCL_FLOAT32;
     case DTYPE_BF16:
         return NCCL_BFLOAT16;
+    case DTYPE_F16:
+        return NCCL_FLOAT16;
     case DTYPE_F64:
         return NCCL_FLOAT64;
     case DTYPE_I32:

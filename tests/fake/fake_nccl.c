@@ -320,7 +320,7 @@ static int f_deregister(const struct ncclComm *given, void *handle)
 
 static enum dtype dtype_of(int d)
 {
-    return d == NCCL_FLOAT32 ? DTYPE_F32 : d == NCCL_BFLOAT16 ? DTYPE_BF16 : d == NCCL_FLOAT64 ? DTYPE_F64 : DTYPE_I32;
+    return d == NCCL_FLOAT32 ? DTYPE_F32 : d == NCCL_BFLOAT16 ? DTYPE_BF16 : d == NCCL_FLOAT16 ? DTYPE_F16 : d == NCCL_FLOAT64 ? DTYPE_F64 : DTYPE_I32;
 }
 
 static void sum_to(const struct seat *s, uint32_t n, uint64_t from, uint64_t count, bool all, uint32_t to)

@@ -1,6 +1,7 @@
 /* See cuda_cases.h. */
 
 #include "tests/kernels/cuda_table.h"
+#include "kernels/cpu/rows.h"
 #include "kernels/cuda/cuda_kernels.h"
 #include "runtime/device.h"
 
@@ -39,6 +40,8 @@ double cuda_cases_get(const struct view *v, uint32_t i, uint32_t j)
         wide = (uint32_t)((const uint16_t *)v->data)[at] << 16;
         memcpy(&f, &wide, sizeof f);
         return (double)f;
+    case DTYPE_F16:
+        return (double)f16_load(((const uint16_t *)v->data)[at]);
     case DTYPE_F64:
         return ((const double *)v->data)[at];
     case DTYPE_I32:
@@ -61,6 +64,9 @@ void cuda_cases_set(const struct view *v, uint32_t i, uint32_t j, double x)
     case DTYPE_BF16:
         memcpy(&bits, &f, sizeof bits);
         ((uint16_t *)v->data)[at] = (uint16_t)(bits >> 16);
+        return;
+    case DTYPE_F16:
+        ((uint16_t *)v->data)[at] = f16_round(f);
         return;
     case DTYPE_F64:
         ((double *)v->data)[at] = x;

@@ -3,6 +3,7 @@
  * survive. */
 
 #include "tests/kernels/harness.h"
+#include "kernels/cpu/rows.h"
 #include "runtime/device.h"
 
 #include <CUnit/CUnit.h>
@@ -84,6 +85,8 @@ static double element_get(const struct placed *p, uint32_t i, uint32_t j)
         wide = (uint32_t)((const uint16_t *)(const void *)p->data)[at] << 16;
         memcpy(&f, &wide, sizeof f);
         return (double)f;
+    case DTYPE_F16:
+        return (double)f16_load(((const uint16_t *)(const void *)p->data)[at]);
     case DTYPE_F64:
         return ((const double *)(const void *)p->data)[at];
     case DTYPE_I32:
@@ -106,6 +109,9 @@ static void element_set(const struct placed *p, uint32_t i, uint32_t j, double x
     case DTYPE_BF16: /* truncation: the exact value is read back anyway */
         memcpy(&bits, &f, sizeof bits);
         ((uint16_t *)(void *)p->data)[at] = (uint16_t)(bits >> 16);
+        return;
+    case DTYPE_F16:
+        ((uint16_t *)(void *)p->data)[at] = f16_round(f);
         return;
     case DTYPE_F64:
         ((double *)(void *)p->data)[at] = x;
@@ -155,8 +161,8 @@ static bool compare(const struct kernel_case *c, const struct mode *m, uint32_t 
     size_t n = (size_t)s->rows[i] * s->cols[i];
     bool add = o->mark == MARK_ADD && m->add;
     double most = 1e-3, worst = 0, tolerance = c->tolerance > 0 ? c->tolerance : 2e-6;
-    if (m->c == DTYPE_BF16 || m->g == DTYPE_BF16)
-        tolerance = p->dtype == DTYPE_BF16 ? 6e-3 : tolerance > 2e-5 ? tolerance : 2e-5;
+    if (m->c != DTYPE_F32 || m->g != DTYPE_F32)
+        tolerance = p->dtype == DTYPE_BF16 ? 6e-3 : p->dtype == DTYPE_F16 ? 8e-4 : tolerance > 2e-5 ? tolerance : 2e-5;
     for (size_t e = 0; e < n; e++)
         most = isfinite(s->v[i][e]) && fabs(s->v[i][e]) > most ? fabs(s->v[i][e]) : most;
     for (size_t e = 0; e < n; e++) {
@@ -247,9 +253,10 @@ static void run_mode(const struct kernel_case *c, const struct mode *m)
 
 void harness_check(const struct kernel_case *c)
 {
-    const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16};
-    for (uint32_t bits = 0; bits < 16; bits++)
-        run_mode(c, &(struct mode){dtypes[bits & 1], dtypes[bits >> 1 & 1], bits >> 2 & 1, bits >> 3 & 1});
+    const enum dtype pairs[][2] = {{DTYPE_F32, DTYPE_F32}, {DTYPE_BF16, DTYPE_F32}, {DTYPE_F32, DTYPE_BF16}, {DTYPE_BF16, DTYPE_BF16},
+                                   {DTYPE_F16, DTYPE_F32}, {DTYPE_F32, DTYPE_F16},  {DTYPE_F16, DTYPE_F16}};
+    for (uint32_t i = 0; i < 4 * sizeof pairs / sizeof *pairs; i++)
+        run_mode(c, &(struct mode){pairs[i / 4][0], pairs[i / 4][1], i & 1, i >> 1 & 1});
 }
 
 void harness_differentiate(struct sample *s, double (*objective)(const struct sample *s), uint32_t in,

@@ -30,7 +30,7 @@ struct kernel_case {
     uint32_t absent;                     /* bits: optional operands left out */
 };
 
-/* all of: C and G in fp32 and bf16, writing and accumulating, operands against the page before and after */
+/* all of: C and G in fp32 and one of bf16 and fp16, writing and accumulating, operands against the page before and after */
 void harness_check(const struct kernel_case *c);
 
 /* v[out] = gradient of objective by v[in], by central differences */

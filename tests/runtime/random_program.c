@@ -126,7 +126,7 @@ static enum dtype pick_dtype(struct maker *m, char class, enum dtype compute, en
     case 'C':
         return compute;
     case 'G':
-        return pick(m, 2) ? DTYPE_BF16 : DTYPE_F32;
+        return pick(m, 2) ? pick(m, 2) ? DTYPE_BF16 : DTYPE_F16 : DTYPE_F32;
     case 'F':
         return DTYPE_F32;
     case 'I':
@@ -202,7 +202,7 @@ static void add_insn(struct maker *m)
     uint32_t i = program_insn(m->p, op);
     struct insn *in = &m->p->insns[i];
     struct shape_names x = {.sequence = 1 + pick(m, 4)};
-    enum dtype compute = pick(m, 2) ? DTYPE_BF16 : DTYPE_F32, any = (enum dtype)pick(m, NDTYPES);
+    enum dtype compute = pick(m, 2) ? DTYPE_F32 : pick(m, 2) ? DTYPE_BF16 : DTYPE_F16, any = (enum dtype)pick(m, NDTYPES);
     bool add = pick(m, 2);
     if (op == OP_ATTENTION_PART || op == OP_ATTENTION_PART_I)
         x.sequence = 2 * (1 + pick(m, 2));

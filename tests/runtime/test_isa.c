@@ -72,6 +72,8 @@ static void test_queues(void)
     CU_ASSERT_STRING_EQUAL(isa_unit_name(UNIT_P2P), "p2p");
     CU_ASSERT_STRING_EQUAL(isa_dtype_name(DTYPE_BF16), "bf16");
     CU_ASSERT_EQUAL(isa_dtype_bytes(DTYPE_BF16), 2);
+    CU_ASSERT_STRING_EQUAL(isa_dtype_name(DTYPE_F16), "f16");
+    CU_ASSERT_EQUAL(isa_dtype_bytes(DTYPE_F16), 2);
     CU_ASSERT_EQUAL(isa_dtype_bytes(DTYPE_F64), 8);
     CU_ASSERT_EQUAL(isa_dtype_bytes(NDTYPES), 0);
 }
@@ -149,19 +151,19 @@ static void test_manual(void)
     CU_ASSERT_STRING_EQUAL(
         text, "RELU               queue compute, unit stream\n"
               "  y = max(x, 0)^power, power 1 or 2\n"
-              "    y         [t, h]             write                               C: f32 or bf16, the "
+              "    y         [t, h]             write                               C: f32, bf16 or f16, the "
               "same for all C\n"
-              "    x         [t, h]             read                                C: f32 or bf16, the "
+              "    x         [t, h]             read                                C: f32, bf16 or f16, the "
               "same for all C\n"
               "    power     integer\n"
               "\n"
               "RELU_I             queue compute, unit stream\n"
               "  gradient of RELU\n"
-              "    dx        [t, h]             write                               C: f32 or bf16, the "
+              "    dx        [t, h]             write                               C: f32, bf16 or f16, the "
               "same for all C\n"
-              "    dy        [t, h]             read                                C: f32 or bf16, the "
+              "    dy        [t, h]             read                                C: f32, bf16 or f16, the "
               "same for all C\n"
-              "    x         [t, h]             read                                C: f32 or bf16, the "
+              "    x         [t, h]             read                                C: f32, bf16 or f16, the "
               "same for all C\n"
               "    power     integer\n");
     free(text);

@@ -236,8 +236,8 @@ static void test_headers(void)
     expect_decode(bytes, size, "not a program file");
     bytes[0] = 'L';
     bytes[8] = 1;
-    expect_decode(bytes, size, "a program file of version 1, this build reads version 2");
-    bytes[8] = 2;
+    expect_decode(bytes, size, "a program file of version 1, this build reads version 3");
+    bytes[8] = 3;
     repair_file(bytes, size, 0x1234);
     snprintf(message, sizeof message,
              "written for another instruction set: 0000000000001234, this build has %016" PRIx64,

@@ -374,7 +374,7 @@ static const struct refusal bad_text[] = {
     {"count first", "a_name_that_is_far_too_long first", "line 7: a name of more than 23 characters"},
     {"coord tp", "coord ep", "line 6: unknown axis 'ep'"},
     {"first cp+dp", "first cp+ep", "line 7: unknown axis 'ep'"},
-    {"y step f32", "y step f16", "line 12: unknown dtype"},
+    {"y step f32", "y step f8", "line 12: unknown dtype"},
     {"shard tp#0", "shard pp#0", "line 13: slot 0 is not 'pp'"},
     {"shard tp#0", "shard tp#9", "line 13: slot 9 is not 'tp'"},
     {"row + tp#0*16", "row + tp#0", "line 17: expected '*' and a stride"},

@@ -87,7 +87,7 @@ static void test_memory(void)
          "buffer 1: byte 127 in its name; allowed are printable ASCII characters but " PROGRAM_NAME_ENDS},
         {mark_in_name,
          "buffer 1: byte 35 in its name; allowed are printable ASCII characters but " PROGRAM_NAME_ENDS},
-        {dtype, "buffer 1 (y): unknown dtype 4"},
+        {dtype, "buffer 1 (y): unknown dtype 5"},
         {kind, "buffer 1 (y): unknown kind 8"},
         {ring_of_state, "buffer 2 (w): persistent state can't be a ring"},
         {ring_of_workspace, "buffer 0 (x): a workspace can't be a ring or in host memory"},

@@ -60,6 +60,8 @@ static double get(const struct view *v, uint32_t i, uint32_t j)
         return (double)((const float *)v->data)[at];
     case DTYPE_BF16:
         return (double)bf16_load(((const uint16_t *)v->data)[at]);
+    case DTYPE_F16:
+        return (double)f16_load(((const uint16_t *)v->data)[at]);
     case DTYPE_F64:
         return ((const double *)v->data)[at];
     case DTYPE_I32:
@@ -79,6 +81,9 @@ static void put(const struct view *v, uint32_t i, uint32_t j, double x)
         return;
     case DTYPE_BF16:
         ((uint16_t *)v->data)[at] = bf16_round((float)x);
+        return;
+    case DTYPE_F16:
+        ((uint16_t *)v->data)[at] = f16_round((float)x);
         return;
     case DTYPE_F64:
         ((double *)v->data)[at] = x;

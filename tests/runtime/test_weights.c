@@ -137,23 +137,25 @@ static struct weights_place place(struct fixture *f, uint32_t rank)
     return (struct weights_place){f->p, f->ranks, rank, (uint8_t *)f->arena[rank]};
 }
 
-static float param(const struct fixture *f, uint32_t rank, uint64_t element)
+/* of the working copy */
+static uint16_t param_bits(const struct fixture *f, uint32_t rank, uint64_t element)
 {
-    return bf16_load(((const uint16_t *)(const void *)f->arena[rank])[element]);
+    return ((const uint16_t *)(const void *)f->arena[rank])[element];
 }
 
-static void test_init(void)
+static void init(enum dtype copy)
 {
     static struct fixture f;
     char error[256];
     open_fixture(&f, false);
+    f.p->buffers[0].dtype = copy;
     for (uint32_t r = 0; r < 2; r++) {
         struct weights_place w = place(&f, r);
         CU_ASSERT(weights_init(&w, NULL, 5, error, sizeof error) == STATUS_OK);
     }
     const float *master = f.arena[1] + ELEMENTS, *moment = f.arena[1] + 2 * ELEMENTS;
     for (uint32_t e = 0; e < ELEMENTS; e++) {
-        CU_ASSERT(param(&f, 1, e) == bf16_load(bf16_round(master[e])));
+        CU_ASSERT(param_bits(&f, 1, e) == (copy == DTYPE_F16 ? f16_round(master[e]) : bf16_round(master[e])));
         CU_ASSERT(moment[e] == 0);
     }
     for (uint32_t c = 0; c < COLS; c++) {
@@ -165,6 +167,12 @@ static void test_init(void)
               master[PADDED * COLS + VECTOR + 1] == 0);
     CU_ASSERT(f.arena[0][ELEMENTS] != master[0]); /* another part of the table */
     close_fixture(&f);
+}
+
+static void test_init(void)
+{
+    init(DTYPE_BF16);
+    init(DTYPE_F16);
 }
 
 enum { LONG = 1300, NARROW = 3 };
